@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# One interface target carries the flags that every pinion target uses.
+add_library(pinion_flags INTERFACE)
+target_compile_definitions(pinion_flags INTERFACE _GNU_SOURCE)
+target_compile_options(pinion_flags INTERFACE
+	-Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer
+	$<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
+	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+	$<$<C_COMPILER_ID:Clang>:-Wthread-safety>)
+target_include_directories(pinion_flags INTERFACE
+	${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+	${PROJECT_BINARY_DIR}/generated)
+target_link_libraries(pinion_flags INTERFACE Threads::Threads)
+
+if(PINION_CHECK)
+	target_compile_definitions(pinion_flags INTERFACE PINION_CHECK=1)
+endif()
+if(PINION_SANITIZE)
+	target_compile_options(pinion_flags INTERFACE
+		-fsanitize=${PINION_SANITIZE} -fno-sanitize-recover=all)
+	target_link_options(pinion_flags INTERFACE
+		-fsanitize=${PINION_SANITIZE})
+endif()
+if(PINION_FUZZ)
+	# Coverage for every object; the fuzz programs add the driver.
+	target_compile_options(pinion_flags INTERFACE
+		-fsanitize=fuzzer-no-link)
+	target_link_options(pinion_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinion/pinion.h -- RDMA memory registration that disappears.
+ *
+ * A context is a device, opened, with everything pinion keeps for it. Open one
+ * per process (more are allowed), close it when done:
+ *
+ *	struct pinion_context *context;
+ *	int ret = pinion_open(NULL, &context);
+ *	if (ret)
+ *		errx(1, "pinion: %s", strerror(-ret));
+ *	...
+ *	pinion_close(context);
+ *
+ * Functions return 0 or a negative errno and set their outputs on success
+ * alone. Where an error needs explaining, a line on standard error does
+ * (PINION_LOG=none silences it). Any thread may call anything, except that
+ * nothing may run concurrently with pinion_close() of its context. After
+ * fork() the child must not use its parent's contexts.
+ */
+#ifndef PINION_PINION_H
+#define PINION_PINION_H
+
+#include <stddef.h>
+
+#include <pinion/config.h>
+#include <pinion/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How to open a context. Start from zero and set `size`; zero in a field means
+ * the default. */
+struct pinion_attr {
+	size_t size; /* sizeof(struct pinion_attr) */
+	/* Options as "name=value" strings, NULL at the end; may be NULL. They
+	 * win over the environment. */
+	const char *const *options;
+};
+
+/* Opens a context; attr may be NULL. May sleep.
+ * -EINVAL: an option does not parse; -ENODEV: no such device; -EACCES, -EPERM,
+ * -ENOMEM, -EOPNOTSUPP: the system refuses what the device needs. A line on
+ * standard error says what to do. */
+PINION_API int pinion_open(const struct pinion_attr *attr,
+			   struct pinion_context **out);
+
+/* Ends the context and everything registered in it. NULL is fine. */
+PINION_API void pinion_close(struct pinion_context *context);
+
+/* "0.1.0". */
+PINION_API const char *pinion_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

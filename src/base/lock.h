@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * lock -- a mutex that clang's thread-safety analysis understands.
+ *
+ * Nothing in pinion sleeps in a device or calls back while holding one: work
+ * under a lock is short (see CONTRIBUTING.md).
+ */
+#ifndef PN_BASE_LOCK_H
+#define PN_BASE_LOCK_H
+
+#include <pthread.h>
+
+#include "base/compiler.h"
+
+struct PN_CAPABILITY("mutex") pn_mutex {
+	pthread_mutex_t pthread;
+};
+
+static inline void pn_mutex_init(struct pn_mutex *mutex)
+{
+	pn_assert(!pthread_mutex_init(&mutex->pthread, NULL));
+}
+
+static inline void pn_mutex_fini(struct pn_mutex *mutex)
+{
+	pn_assert(!pthread_mutex_destroy(&mutex->pthread));
+}
+
+static inline void pn_lock(struct pn_mutex *mutex)
+	PN_ACQUIRE(mutex) PN_NO_THREAD_SAFETY
+{
+	pn_assert(!pthread_mutex_lock(&mutex->pthread));
+}
+
+static inline void pn_unlock(struct pn_mutex *mutex)
+	PN_RELEASE(mutex) PN_NO_THREAD_SAFETY
+{
+	pn_assert(!pthread_mutex_unlock(&mutex->pthread));
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pages -- memory mapped for pinion's own use, under a page and NUMA policy.
+ *
+ * Bounce buffers, heap slabs and benchmark buffers come from here, so that the
+ * huge-page and NUMA options (row U5) hold everywhere. A mapping is born in
+ * pn_pages_map() and dies in pn_pages_unmap() with the length it was given.
+ * Threads: any; there is no state.
+ */
+#ifndef PN_BASE_PAGES_H
+#define PN_BASE_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum pn_pages_huge {
+	PN_PAGES_NORMAL,      /* 4 KiB pages, transparent huge pages refused */
+	PN_PAGES_TRANSPARENT, /* ask the kernel to use 2 MiB pages if it can */
+	PN_PAGES_HUGETLB,     /* from the reserved pool, or fail */
+};
+
+#define PN_PAGES_HUGE_BYTES ((size_t)2 << 20)
+
+struct pn_pages_policy {
+	enum pn_pages_huge huge;
+	int numa_node; /* preferred node; negative: wherever the kernel likes */
+	bool populate; /* fault every page in now */
+};
+
+/* Maps len bytes (rounded up to the policy's page size), zeroed, aligned to
+ * that page size. policy may be NULL: normal pages, any node, not populated.
+ * -EINVAL: len is 0 or overflows; -ENOMEM: no memory, or no huge pages
+ * reserved (vm.nr_hugepages). A NUMA node that does not exist is -EINVAL. */
+int pn_pages_map(size_t len, const struct pn_pages_policy *policy, void **out);
+
+/* Releases what pn_pages_map() returned; len and policy as given there.
+ * NULL is fine. */
+void pn_pages_unmap(void *addr, size_t len,
+		    const struct pn_pages_policy *policy);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "config/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "base/log.h"
+
+static const char *const log_levels[] = { "none", "error", "warn",
+					  "info", "debug", NULL };
+static const char *const huge_choices[] = { "never", "transparent", "reserved",
+					    NULL };
+
+#define FIELD(name) offsetof(struct pn_config, name)
+
+static const struct pn_option table[] = {
+	{ "device", PN_OPTION_TEXT, "soft",
+	  "the adapter to use, as a device spec (pinion info lists them)",
+	  FIELD(device), 0, 0, NULL },
+	{ "log", PN_OPTION_CHOICE, "warn",
+	  "what is written to standard error: messages up to this level",
+	  FIELD(log), 0, 0, log_levels },
+	{ "huge_pages", PN_OPTION_CHOICE, "transparent",
+	  "pages behind the memory that pinion itself maps", FIELD(huge_pages),
+	  0, 0, huge_choices },
+	{ "numa_node", PN_OPTION_NUMBER, "1024",
+	  "preferred NUMA node of the memory that pinion itself maps "
+	  "(1024: wherever the kernel likes)",
+	  FIELD(numa_node), 0, PN_CONFIG_ANY_NODE, NULL },
+};
+
+_Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,
+	       "raise PN_CONFIG_MAX_OPTIONS");
+
+static const char prefix[] = "PINION_";
+
+const struct pn_option *pn_config_table(size_t *n)
+{
+	*n = PN_ARRAY_LEN(table);
+	return table;
+}
+
+const char *pn_config_source_name(enum pn_config_source source)
+{
+	static const char *const names[] = { "default", "environment",
+					     "attribute" };
+
+	return names[source];
+}
+
+static int set(struct pn_config *config, const struct pn_option *option,
+	       const char *value, enum pn_config_source source)
+{
+	struct pn_why why = { "" };
+	int ret = pn_option_parse(option, value, config, &why);
+
+	if (ret) {
+		pn_error("%s from the %s: %s", option->name,
+			 pn_config_source_name(source), why.text);
+		return ret;
+	}
+	config->source[option - table] = source;
+	return 0;
+}
+
+/* The option that a variable "PINION_SOME_NAME=..." sets, or NULL. */
+static const struct pn_option *find_variable(const char *variable)
+{
+	char name[64];
+	size_t len = 0;
+
+	for (const char *c = variable + strlen(prefix); *c && *c != '='; c++) {
+		if (len == sizeof(name) || islower((unsigned char)*c))
+			return NULL;
+		name[len++] = (char)tolower((unsigned char)*c);
+	}
+	return pn_option_find(table, PN_ARRAY_LEN(table), name, len);
+}
+
+static int load_environment(struct pn_config *config)
+{
+	for (char **e = environ; e && *e; e++) {
+		const struct pn_option *option;
+		const char *value = strchr(*e, '=');
+		int ret;
+
+		if (!value || strncmp(*e, prefix, strlen(prefix)))
+			continue;
+		option = find_variable(*e);
+		if (!option) {
+			pn_warn("%.*s is no option and has no effect; "
+				"`pinion config` lists those there are",
+				(int)(value - *e), *e);
+			continue;
+		}
+		ret = set(config, option, value + 1, PN_CONFIG_ENVIRONMENT);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static int load_attribute(struct pn_config *config, const char *attribute)
+{
+	const char *value = strchr(attribute, '=');
+	size_t len = value ? (size_t)(value - attribute) : strlen(attribute);
+	const struct pn_option *option =
+		pn_option_find(table, PN_ARRAY_LEN(table), attribute, len);
+
+	if (!option || !value) {
+		pn_error("attribute '%.64s': give NAME=VALUE with a name that "
+			 "`pinion config` lists",
+			 attribute);
+		return -EINVAL;
+	}
+	return set(config, option, value + 1, PN_CONFIG_ATTRIBUTE);
+}
+
+int pn_config_load(struct pn_config *config, const char *const *attributes)
+{
+	struct pn_config loaded = { 0 };
+	int ret;
+
+	pn_options_defaults(table, PN_ARRAY_LEN(table), &loaded);
+	ret = load_environment(&loaded);
+	for (; !ret && attributes && *attributes; attributes++)
+		ret = load_attribute(&loaded, *attributes);
+	if (!ret)
+		*config = loaded;
+	return ret;
+}

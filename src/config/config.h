@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * config -- the library's options, their values and where these came from.
+ *
+ * The table in config.c is the only list of options there is: the environment
+ * (PINION_<NAME>), the attributes of pinion_open(), `pinion config` and
+ * pinion(7) are all made from it. A pn_config is filled once, in
+ * pinion_open(): defaults, then the environment, then explicit attributes,
+ * each overriding the one before; afterwards it does not change.
+ * Threads: read-only after pn_config_load().
+ */
+#ifndef PN_CONFIG_CONFIG_H
+#define PN_CONFIG_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/option.h"
+
+enum pn_config_source {
+	PN_CONFIG_DEFAULT,
+	PN_CONFIG_ENVIRONMENT,
+	PN_CONFIG_ATTRIBUTE,
+};
+
+#define PN_CONFIG_MAX_OPTIONS 64
+
+struct pn_config {
+	char device[PN_OPTION_TEXT_BYTES];
+	int log;	    /* enum pn_log_level */
+	int huge_pages;	    /* enum pn_pages_huge */
+	uint64_t numa_node; /* PN_CONFIG_ANY_NODE: no preference */
+	uint8_t source[PN_CONFIG_MAX_OPTIONS]; /* enum pn_config_source */
+};
+
+#define PN_CONFIG_ANY_NODE UINT64_C(1024)
+
+/* The table of options. */
+const struct pn_option *pn_config_table(size_t *n);
+
+/* Fills config from defaults, environ and `attributes` ("name=value" strings,
+ * NULL at the end; may be NULL). -EINVAL: a value does not parse or an
+ * attribute's name is unknown: logged with what would do. An unknown
+ * PINION_ variable is only warned about. */
+int pn_config_load(struct pn_config *config, const char *const *attributes);
+
+/* "default", "environment", "attribute". */
+const char *pn_config_source_name(enum pn_config_source source);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/range.h"
+#include "device/sim/sim.h"
+#include "device/soft/soft.h"
+
+static const struct pn_device_ops *const kinds[] = {
+	&pn_soft_ops,
+	&pn_sim_ops,
+};
+
+const struct pn_device_ops *pn_device_kind(unsigned index)
+{
+	return index < PN_ARRAY_LEN(kinds) ? kinds[index] : NULL;
+}
+
+static const struct pn_device_ops *find_kind(const char *name, size_t len)
+{
+	for (size_t i = 0; i < PN_ARRAY_LEN(kinds); i++)
+		if (!strncmp(kinds[i]->kind, name, len) && !kinds[i]->kind[len])
+			return kinds[i];
+	return NULL;
+}
+
+int pn_device_open(const char *spec, const struct pn_device_attr *attr,
+		   struct pn_device **out)
+{
+	static const struct pn_device_attr defaults = {
+		.pages = { .numa_node = -1 },
+	};
+	size_t len = strcspn(spec, ":");
+	const struct pn_device_ops *ops = find_kind(spec, len);
+
+	if (!ops) {
+		pn_error("no device '%.64s'; `pinion info` lists those there "
+			 "are",
+			 spec);
+		return -ENODEV;
+	}
+	return ops->open(spec[len] ? spec + len + 1 : "",
+			 attr ? attr : &defaults, out);
+}
+
+void pn_device_close(struct pn_device *device)
+{
+	if (device)
+		device->ops->close(device);
+}
+
+/* What callers' ranges must fulfil on every device. */
+static int check_mr(const struct pn_device *device, const struct pn_mr *mr)
+{
+	if (!pn_range_valid((uintptr_t)mr->addr, mr->len) ||
+	    mr->len > device->limits.max_mr_bytes ||
+	    (mr->access & ~(unsigned)PINION_ACCESS_ALL))
+		return -EINVAL;
+	return 0;
+}
+
+int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
+		       unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		int ret = check_mr(device, mrs[i]);
+
+		if (ret)
+			return ret;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		if (mrs[i]->access &
+		    (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_REMOTE_ATOMIC))
+			mrs[i]->access |= PINION_ACCESS_LOCAL_WRITE;
+		mrs[i]->lkey = mrs[i]->rkey = 0;
+		mrs[i]->device_slot = 0;
+		mrs[i]->device_data = NULL;
+	}
+	return device->ops->reg(device, mrs, n);
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * device -- the contract of a thing that needs memory registered and moves
+ * bytes: an RDMA adapter (`verbs`), a software one (`soft`), a simulated one
+ * (`sim`). The engine (cache, heap, helper, message) speaks only this.
+ *
+ * Nouns
+ *   device        one adapter port opened by one process (on `sim`: one node).
+ *   registration  a byte range that the device may touch: struct pn_mr, whose
+ *                 storage is the caller's. Its pages stay pinned until it is
+ *                 deregistered, whatever the program does to its mappings.
+ *   key           a number that names a registration in operations: `lkey` in
+ *                 the owner's own segments, `rkey` in those of its peers. 0 is
+ *                 never a key. A key of a dead registration never becomes the
+ *                 key of another one within any practical time.
+ *   peer          the way to one other device (or to the device itself).
+ *   operation     a send, write, read or atomic posted to a peer.
+ *   completion    what the device has to say: an operation ended, a message
+ *                 arrived, a peer came up or went down.
+ *
+ * Life
+ *   open -> address/attach -> register -> post, poll, wait -> deregister ->
+ *   close. close() ends everything that is left: operations in flight are
+ *   abandoned, registrations die, peers see the device go down.
+ *   A peer is born in attach() or when it attaches to us (a completion PEER_UP
+ *   brings it), and lives until close(), also when it is down: pointers to it
+ *   stay good.
+ *
+ * Order
+ *   Sends and writes posted to one peer take effect there in the order of
+ *   posting: whoever sees a send (or a write's immediate) sees the bytes of
+ *   the writes posted before it. Reads and atomics begin in order; their data
+ *   is there when they complete. An operation with PN_OP_FENCE begins after
+ *   all earlier reads and atomics to that peer have completed. Operations on
+ *   one peer complete in the order of posting. Different peers: no order.
+ *
+ * Buffers
+ *   A segment must stay registered and its bytes must stay untouched (for a
+ *   read: unlooked at) until the completion, except with PN_OP_INLINE, where
+ *   the bytes are taken before post() returns and need no key.
+ *   Sends arrive in memory of the receiving device: nobody posts receives. A
+ *   RECV completion lends `data` until pn_device_release(); the oldest should
+ *   be released first, since senders stall when the receiver's memory is full.
+ *
+ * Threads
+ *   register, deregister, rekey, pinned, now, copy, charge, wake: any thread,
+ *   concurrently. All others: any thread, one at a time per device when it was
+ *   opened single_threaded; then no lock is paid for. poll and wait may run in
+ *   one thread while others post, unless single_threaded.
+ *   Callers hold no lock across wait().
+ *
+ * Errors
+ *   0 or a negative errno. A call that fails has changed nothing. Parameters
+ *   that break the contract (NULL where not allowed) are bugs: the device may
+ *   assert. What comes from users or peers (addresses, lengths, keys, blobs)
+ *   is checked and refused. In post() and completions:
+ *     -EINVAL        malformed operation, too many segments, too long
+ *     -EAGAIN        post: queue full or peer still connecting: poll, retry
+ *     -EFAULT        a local segment is not covered by its lkey
+ *     -EACCES        the remote side refused: key unknown or dead, range not
+ *                    covered, access not granted
+ *     -ECONNREFUSED  the peer will not have us: another user, another version
+ *     -ECONNRESET    the peer is gone; every operation still posted to it
+ *                    completes so, within 1 s of its death
+ *     -ESTALE        `sim` only: the pages behind a key are no longer the
+ *                    program's; on real devices these bytes are lost silently
+ *
+ * Time
+ *   All times are nanoseconds of the device's own clock (now()).
+ *
+ * Caveat: a device belongs to the process that opened it; after fork() the
+ * child must not touch it.
+ */
+#ifndef PN_DEVICE_DEVICE_H
+#define PN_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <pinion/device.h>
+
+#include "base/compiler.h"
+#include "base/pages.h"
+#include "config/option.h"
+
+struct pn_device;
+struct pn_device_ops;
+
+/* --- what a device can do ------------------------------------------------ */
+
+enum pn_capability {
+	PN_CAP_GATHER = 1 << 0,	   /* more than one segment per operation */
+	PN_CAP_WRITE_IMM = 1 << 1, /* a write can notify the target */
+	PN_CAP_ATOMICS = 1 << 2,
+	PN_CAP_FAST_REGISTER = 1 << 3, /* slots allocated beforehand (M5) */
+	PN_CAP_READ_ONLY = 1 << 4, /* can register memory mapped PROT_READ */
+	PN_CAP_RELAXED = 1 << 5,   /* relaxed ordering has an effect */
+	PN_CAP_PINS = 1 << 6,  /* pages are really pinned: stale keys hurt */
+	PN_CAP_REKEY = 1 << 7, /* rekey() works */
+	PN_CAP_FD = 1 << 8,    /* fd() and arm() work */
+	PN_CAP_VIRTUAL_TIME = 1 << 9,
+};
+
+/* No limit known: SIZE_MAX. */
+struct pn_device_limits {
+	size_t max_mr_bytes;	 /* in one registration */
+	size_t max_mrs;		 /* registrations at a time */
+	size_t max_pinned_bytes; /* what the system lets this process pin */
+	size_t max_send_bytes;	 /* in one send */
+	size_t max_op_bytes;	 /* in one write or read */
+	size_t inline_bytes;	 /* with PN_OP_INLINE; 0: not offered */
+	unsigned max_sge;	 /* segments per operation */
+	unsigned queue_depth;	 /* operations in flight per peer */
+};
+
+/* What things cost, for choosing between them. Line costs are
+ * fixed + per_page * (4 KiB pages). */
+struct pn_costs {
+	double register_ns, register_page_ns;
+	double deregister_ns, deregister_page_ns;
+	double copy_byte_ns;	    /* pn_copy() of warm memory */
+	double put_ns, put_byte_ns; /* one write, post to completion */
+	double get_ns, get_byte_ns;
+	double send_ns; /* the smallest send, post to arrival */
+	bool emulated;	/* declared by a profile, not all measured */
+};
+
+/* --- registrations ------------------------------------------------------- */
+
+/* Access is a set of PINION_ACCESS_* bits. Storage is the caller's; fields are
+ * the device's once registered. At rest addr and len are as given: a device
+ * pins whole pages but grants only the bytes asked for. */
+struct pn_mr {
+	void *addr;
+	size_t len;
+	unsigned access;
+	unsigned device_slot; /* the device's own */
+	uint64_t lkey;
+	uint64_t rkey;	   /* 0 when access grants nothing to peers */
+	void *device_data; /* the device's own */
+};
+
+struct pn_pinned {
+	size_t live_bytes;   /* pages of live registrations */
+	size_t dying_bytes;  /* deregistered, but the kernel still charges them
+			      */
+	size_t mrs;	     /* live registrations */
+	size_t device_bytes; /* pinned by the device for itself (rings, ...) */
+};
+
+/* --- peers --------------------------------------------------------------- */
+
+#define PN_ADDRESS_BYTES 128
+
+/* Names a device for attach(); programs carry it to each other as they like.
+ * Starts with a version and the kind of device; the rest is the device's. */
+struct pn_address {
+	uint32_t len; /* bytes used of data */
+	uint8_t data[PN_ADDRESS_BYTES];
+};
+
+struct pn_peer {
+	struct pn_device *device;
+	struct pn_address address;
+	void *user; /* the engine's; NULL at birth */
+};
+
+/* --- operations ---------------------------------------------------------- */
+
+enum pn_op_kind {
+	PN_OP_SEND,
+	PN_OP_WRITE,
+	PN_OP_READ,
+	/* Atomics work on 8 aligned bytes at remote_addr; the old value lands
+	 * in the one segment of 8 bytes. Atomic towards other operations of
+	 * devices on that memory, not towards the target's CPU. */
+	PN_OP_FETCH_ADD,
+	PN_OP_SWAP,
+	PN_OP_COMPARE_SWAP,
+};
+
+enum pn_op_flag {
+	PN_OP_INLINE = 1 << 0, /* SEND, WRITE: take the bytes now, no key */
+	PN_OP_IMM = 1 << 1,    /* WRITE: an IMM completion at the target */
+	PN_OP_SILENT = 1 << 2, /* no completion if it succeeds */
+	PN_OP_FENCE = 1 << 3,
+};
+
+struct pn_sge {
+	void *addr;
+	size_t len;
+	uint64_t lkey;
+};
+
+struct pn_op {
+	enum pn_op_kind kind;
+	unsigned flags;
+	const struct pn_sge
+		*sge; /* NULL with nsge 0; read during post() only */
+	unsigned nsge;
+	uint32_t imm; /* SEND: delivered with the message; WRITE: with _IMM */
+	uint64_t remote_addr; /* WRITE, READ, atomics */
+	uint64_t rkey;
+	uint64_t operand; /* ADD: addend; SWAP, COMPARE_SWAP: new value */
+	uint64_t compare; /* COMPARE_SWAP */
+	void *user;	  /* comes back in the completion */
+};
+
+/* A message of 0 bytes, a write of 0 bytes and a read of 0 bytes are fine. */
+
+enum pn_completion_kind {
+	PN_COMPLETION_OP,	 /* an operation ended: user, status */
+	PN_COMPLETION_RECV,	 /* a message: data, len, imm; to be released */
+	PN_COMPLETION_IMM,	 /* a peer's write with PN_OP_IMM: imm, len */
+	PN_COMPLETION_PEER_UP,	 /* operations can be posted */
+	PN_COMPLETION_PEER_DOWN, /* status says why; nothing follows */
+};
+
+struct pn_completion {
+	enum pn_completion_kind kind;
+	int status; /* 0 or negative errno */
+	struct pn_peer *peer;
+	void *user;
+	const void *data;
+	size_t len;
+	uint32_t imm;
+	void *lease; /* RECV: the device's own, for release */
+};
+
+/* --- the operations every device fulfils --------------------------------- */
+
+struct pn_device_attr {
+	bool single_threaded;
+	struct pn_pages_policy pages; /* for memory the device maps itself */
+};
+
+/* One fact about an opened device, for `pinion info`. */
+typedef void pn_fact_fn(void *arg, const char *name, const char *text);
+
+struct pn_device_ops {
+	const char *kind;		/* "soft" */
+	const char *help;		/* one line */
+	const struct pn_option *params; /* of the spec; may be NULL */
+	size_t nparams;
+
+	/* params: what follows the ':' of the spec ("" when nothing does). */
+	int (*open)(const char *params, const struct pn_device_attr *attr,
+		    struct pn_device **out);
+	void (*close)(struct pn_device *device);
+	void (*describe)(struct pn_device *device, pn_fact_fn *fn, void *arg);
+
+	int (*reg)(struct pn_device *device, struct pn_mr *const *mrs,
+		   unsigned n);
+	void (*dereg)(struct pn_device *device, struct pn_mr *const *mrs,
+		      unsigned n);
+	int (*rekey)(struct pn_device *device, struct pn_mr *mr);
+	void (*pinned)(struct pn_device *device, struct pn_pinned *out);
+
+	void (*address)(struct pn_device *device, struct pn_address *out);
+	int (*attach)(struct pn_device *device,
+		      const struct pn_address *address, struct pn_peer **out);
+
+	int (*post)(struct pn_device *device, struct pn_peer *peer,
+		    const struct pn_op *op);
+	int (*poll)(struct pn_device *device, struct pn_completion *out,
+		    unsigned max);
+	void (*release)(struct pn_device *device,
+			const struct pn_completion *completion);
+	int (*wait)(struct pn_device *device, uint64_t deadline_ns);
+	void (*wake)(struct pn_device *device);
+	int (*fd)(struct pn_device *device);
+	int (*arm)(struct pn_device *device);
+
+	uint64_t (*now)(struct pn_device *device);
+	void (*copy)(struct pn_device *device, void *dst, const void *src,
+		     size_t len);
+	void (*charge)(struct pn_device *device, uint64_t ns);
+};
+
+/* What every device struct begins with; filled by its open(). */
+struct pn_device {
+	const struct pn_device_ops *ops;
+	unsigned caps; /* enum pn_capability */
+	struct pn_device_limits limits;
+	struct pn_costs costs; /* see measure.h; zero until measured */
+	const char *profile;   /* cost profile in force; "none" */
+	bool emulated;	       /* a declared cost is added to the real one */
+};
+
+/* --- calling a device ---------------------------------------------------- */
+
+/* The kinds of device built in, one by one; NULL at the end. */
+const struct pn_device_ops *pn_device_kind(unsigned index);
+
+/* Opens the device that spec names: KIND or KIND:PARAMETERS. attr may be NULL.
+ * May sleep. -EINVAL: the spec does not parse or a value is out of range
+ * (logged, with what would do); -ENODEV: no such kind or adapter; -EACCES,
+ * -EPERM, -ENOMEM, -EOPNOTSUPP: the system refuses (logged, with what to do).
+ */
+int pn_device_open(const char *spec, const struct pn_device_attr *attr,
+		   struct pn_device **out);
+
+/* NULL is fine. */
+void pn_device_close(struct pn_device *device);
+
+/* Registers n ranges (addr, len, access of each set by the caller) in one
+ * batch: all or none. Slow; call it under no lock that others need.
+ * -EINVAL: a length of 0, over the limit or wrapping around, unknown access
+ * bits; -EFAULT: not mapped, or mapped in a way this device cannot pin
+ * (read-only without PN_CAP_READ_ONLY; disk files on `soft`); -ENOMEM: the
+ * system's or the device's limit is reached. */
+int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
+		       unsigned n);
+
+/* Ends n registrations; from the return on their keys are refused. An
+ * operation in flight on one of them either completes as if nothing had
+ * happened or with -EFAULT or -EACCES. Cannot fail. Slow, as above. */
+static inline void pn_device_deregister(struct pn_device *device,
+					struct pn_mr *const *mrs, unsigned n)
+{
+	device->ops->dereg(device, mrs, n);
+}
+
+/* Gives mr a new rkey; the old one is refused from the return on, while the
+ * pages stay pinned. -EOPNOTSUPP: not offered (PN_CAP_REKEY). */
+static inline int pn_device_rekey(struct pn_device *device, struct pn_mr *mr)
+{
+	return device->ops->rekey(device, mr);
+}
+
+static inline void pn_device_pinned(struct pn_device *device,
+				    struct pn_pinned *out)
+{
+	device->ops->pinned(device, out);
+}
+
+static inline void pn_device_address(struct pn_device *device,
+				     struct pn_address *out)
+{
+	device->ops->address(device, out);
+}
+
+/* The peer at address, the same pointer each time; the device's own address
+ * gives a loopback peer. Returns at once: PEER_UP or PEER_DOWN follows (only
+ * once, whoever attached first). -EINVAL: the blob is no address of this kind
+ * and version of device; -ENOMEM. */
+static inline int pn_device_attach(struct pn_device *device,
+				   const struct pn_address *address,
+				   struct pn_peer **out)
+{
+	return device->ops->attach(device, address, out);
+}
+
+/* Posts one operation. Never sleeps; may carry it out at once. */
+static inline int pn_device_post(struct pn_device *device, struct pn_peer *peer,
+				 const struct pn_op *op)
+{
+	return device->ops->post(device, peer, op);
+}
+
+/* Takes up to max completions; returns how many. Also makes progress. */
+static inline int pn_device_poll(struct pn_device *device,
+				 struct pn_completion *out, unsigned max)
+{
+	return device->ops->poll(device, out, max);
+}
+
+/* Gives a RECV's memory back. */
+static inline void pn_device_release(struct pn_device *device,
+				     const struct pn_completion *completion)
+{
+	device->ops->release(device, completion);
+}
+
+#define PN_FOREVER UINT64_MAX
+
+/* Sleeps until poll() would return something, wake() is called or now() is
+ * deadline_ns. Spins briefly first; then costs no CPU. 0, or -ETIMEDOUT. On
+ * `sim`, -EDEADLK: nothing can ever happen again. */
+static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
+{
+	return device->ops->wait(device, deadline_ns);
+}
+
+/* Makes a wait() in another thread, now or the next one, return 0. */
+static inline void pn_device_wake(struct pn_device *device)
+{
+	device->ops->wake(device);
+}
+
+/* A descriptor that becomes readable after arm() when poll() has something;
+ * it belongs to the device and is only to be polled. -EOPNOTSUPP without
+ * PN_CAP_FD. */
+static inline int pn_device_fd(struct pn_device *device)
+{
+	return device->ops->fd(device);
+}
+
+/* 0: armed, the descriptor will tell; -EAGAIN: there is something already,
+ * poll() first. */
+static inline int pn_device_arm(struct pn_device *device)
+{
+	return device->ops->arm(device);
+}
+
+static inline uint64_t pn_device_now(struct pn_device *device)
+{
+	return device->ops->now(device);
+}
+
+/* Copies and, in virtual time, charges for it. Engine code copies payload
+ * only through this. The ranges do not overlap. */
+static inline void pn_copy(struct pn_device *device, void *dst, const void *src,
+			   size_t len)
+{
+	if (pn_unlikely(device->ops->copy))
+		device->ops->copy(device, dst, src, len);
+	else
+		memcpy(dst, src, len);
+}
+
+/* Charges this thread ns of CPU time in virtual time; elsewhere nothing, as
+ * the real work takes its real time. */
+static inline void pn_device_charge(struct pn_device *device, uint64_t ns)
+{
+	if (pn_unlikely(device->ops->charge))
+		device->ops->charge(device, ns);
+}
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * sim -- a cluster in one process, in virtual time.
+ *
+ * Nouns
+ *   world  N nodes, one virtual clock, a queue of events. Deterministic: the
+ *          same seed, spec and program give the same run, byte for byte.
+ *   node   one device (pn_sim_device()) and `cores` virtual CPUs.
+ *   task   a coroutine on a node: a thread of the simulated program. It runs
+ *          until it waits or is charged time; nothing preempts it in between,
+ *          so tasks need no locks towards each other. Charged time occupies
+ *          one of the node's cores: with more tasks than cores they take
+ *          turns of `slice`.
+ *   host   whoever calls a device from outside every task (a plain program
+ *          that opened "sim"). It counts as a task of that node on a core of
+ *          its own; waiting runs the world.
+ *
+ * Life: pn_sim_open() -> pn_sim_spawn()... -> pn_sim_run() -> pn_sim_close().
+ * pn_device_open("sim:...") makes a private world and gives its node 0.
+ *
+ * Costs come from the profile (profiles.h): registering and deregistering,
+ * copying, the CPU part of each message are charged to the calling task; a
+ * message leaves when the node's link is free, occupies it for bytes/bandwidth
+ * at both ends and arrives a latency later, in order per pair of nodes. Reads
+ * and writes cost the target no CPU.
+ *
+ * Stale keys: a key remembers when it was made; pn_sim_released() tells the
+ * world that the program gave up a range of addresses. A key used afterwards
+ * on bytes in that range is a stale use: the operation ends with -ESTALE, one
+ * line says which, and pn_sim_run() fails. This is what a test's oracle rests
+ * on: real adapters would have lost the bytes without a word.
+ *
+ * data=none moves no bytes and touches no memory, so that addresses need no
+ * backing (pn_sim_reserve()): thousands of nodes, gigabytes each.
+ *
+ * Threads: one thread runs a world with tasks. Outside tasks the thread-safe
+ * part of the device contract holds for any threads; their charges add to one
+ * clock.
+ */
+#ifndef PN_DEVICE_SIM_H
+#define PN_DEVICE_SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+extern const struct pn_device_ops pn_sim_ops;
+
+struct pn_sim;
+
+/* Makes a world. params as after "sim:" ("nodes=8,cost=ou2009"), NULL or "" for
+ * the defaults; script: faults (see script.h), may be NULL.
+ * -EINVAL: either does not parse (logged, with the place). */
+int pn_sim_open(const char *params, const char *script, struct pn_sim **out);
+
+/* Ends a world, tasks that have not finished included. NULL is fine. */
+void pn_sim_close(struct pn_sim *sim);
+
+unsigned pn_sim_nnodes(const struct pn_sim *sim);
+
+/* The device of a node; belongs to the world. */
+struct pn_device *pn_sim_device(struct pn_sim *sim, unsigned node);
+
+/* Starts a task on a node, at the current virtual time. -ENOMEM. */
+int pn_sim_spawn(struct pn_sim *sim, unsigned node, void (*fn)(void *arg),
+		 void *arg);
+
+/* Runs until every task has finished. 0; -ESTALE: a stale key was used;
+ * -EDEADLK: all remaining tasks wait for what can never happen (logged, with
+ * where each waits). */
+int pn_sim_run(struct pn_sim *sim);
+
+/* Virtual time. */
+uint64_t pn_sim_now(const struct pn_sim *sim);
+
+/* Inside a task: lets ns pass without using a core. */
+void pn_sim_sleep(struct pn_sim *sim, uint64_t ns);
+
+/* The program released [addr, addr + len) on a node (munmap, MADV_DONTNEED,
+ * ...), or on every node with PN_SIM_ALL_NODES: what is there later, if
+ * anything, are other pages. Any thread. */
+#define PN_SIM_ALL_NODES UINT32_MAX
+void pn_sim_released(struct pn_sim *sim, unsigned node, const void *addr,
+		     size_t len);
+
+/* How many stale uses there were. */
+uint64_t pn_sim_stale_uses(const struct pn_sim *sim);
+
+/* Addresses without memory behind them, for data=none; until pn_sim_close().
+ * NULL when there are none. */
+void *pn_sim_reserve(struct pn_sim *sim, size_t len);
+
+/* Hash of everything that happened so far, in order: equal for equal runs. */
+uint64_t pn_sim_digest(const struct pn_sim *sim);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * test -- what every test program includes: cmocka, and a few words of ours.
+ *
+ * A test is `static void a_sentence_that_is_true(void **state)`; TEST() lists
+ * it. Random tests take their seed from test_seed(), which prints it, so that
+ * PINION_TEST_SEED=... runs the same again. Threads record, the main thread
+ * asserts.
+ */
+#ifndef PN_TESTS_TEST_H
+#define PN_TESTS_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+
+#define TEST(name) cmocka_unit_test(name)
+
+/* What ctest takes for "skipped". */
+#define TEST_SKIP 77
+
+#define RUN_TESTS(tests) cmocka_run_group_tests(tests, NULL, NULL)
+
+/* A call that returns 0 or negative errno. */
+#define assert_ok(call) assert_int_equal(call, 0)
+
+static inline uint64_t test_seed(void)
+{
+	const char *given = getenv("PINION_TEST_SEED");
+	uint64_t seed = 0;
+
+	if (given)
+		seed = strtoull(given, NULL, 0);
+	else if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = 1;
+	printf("seed: PINION_TEST_SEED=%llu\n", (unsigned long long)seed);
+	return seed;
+}
+
+/* xorshift64*: small, good enough, the same everywhere. */
+static inline uint64_t test_random(uint64_t *state)
+{
+	uint64_t x = *state ? *state : 1;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	*state = x;
+	return x * UINT64_C(2685821657736338717);
+}
+
+static inline uint64_t test_below(uint64_t *state, uint64_t bound)
+{
+	return test_random(state) % bound;
+}
+
+#endif
