@@ -62,8 +62,11 @@
  *     -ECONNREFUSED  the peer will not have us: another user, another version
  *     -ECONNRESET    the peer is gone; every operation still posted to it
  *                    completes so, within 1 s of its death
+ *     -ECANCELED     an operation posted before this one to the same peer was
+ *                    refused (-EACCES) and the device had to start over
  *     -ESTALE        `sim` only: the pages behind a key are no longer the
  *                    program's; on real devices these bytes are lost silently
+ *   A refused operation leaves its peer usable.
  *
  * Time
  *   All times are nanoseconds of the device's own clock (now()).

@@ -59,7 +59,9 @@ void pn_sim_close(struct pn_sim *sim);
 
 unsigned pn_sim_nnodes(const struct pn_sim *sim);
 
-/* The device of a node; belongs to the world. */
+/* The device of a node; belongs to the world. pn_device_close() of it (from a
+ * task, too) takes that node down as the end of its process would: its peers
+ * see it go, its registrations die; its storage lives on with the world. */
 struct pn_device *pn_sim_device(struct pn_sim *sim, unsigned node);
 
 /* Starts a task on a node, at the current virtual time. -ENOMEM. */
