@@ -16,8 +16,8 @@
 struct pinion_context {
 	struct pn_config config;
 	struct pn_device *device;
-	struct pn_mutex lock; /* protects registrations */
-	struct pn_list registrations PN_GUARDED_BY(&lock); /* made by hand */
+	struct pn_mutex lock;	      /* protects registrations */
+	struct pn_list registrations; /* made by hand */
 };
 
 #endif

@@ -23,6 +23,8 @@
 #define pn_container_of(ptr, type, member) \
 	((type *)((char *)(ptr)-offsetof(type, member)))
 
+/* Lock annotations, checked by clang. PN_GUARDED_BY() is for variables of a
+ * file: in C, a member cannot name another member; a comment says it there. */
 #ifdef __clang__
 #define PN_CAPABILITY(name) __attribute__((capability(name)))
 #define PN_GUARDED_BY(lock) __attribute__((guarded_by(lock)))
