@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# A thin front for CMake and the scripts in tools/. `make help` explains.
+PREFIX ?= /usr/local
+SECONDS ?= 60
+export PREFIX DESTDIR JOBS
+
+.PHONY: all help deps run check check-long fuzz format install uninstall clean
+.NOTPARALLEL:
+
+all: ## build everything into build/; the command is build/pinion
+	@tools/job build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@echo "Variables: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=(all cores)"
+
+deps: ## install the packages for building and checking
+	@tools/job deps
+
+run: ## install what is missing, build, and run the demonstration
+	@tools/job run
+
+check: ## install what is missing and run the quick suite
+	@tools/check quick
+
+check-long: ## the quick suite, the long tests and some fuzzing
+	@tools/check long
+
+fuzz: ## look for new inputs that break parsers; SECONDS=60 for each
+	@tools/job fuzz $(SECONDS)
+
+format: ## put the sources into the project's format
+	@tools/job format
+
+install: ## build a release and install it into PREFIX
+	@tools/job install
+
+uninstall: ## remove what `make install` installed
+	@tools/job uninstall
+
+clean: ## remove the build folders
+	rm -rf build build-asan build-tsan build-verify build-release build-aarch64

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# steps.sh -- what the scripts behind the Makefile share (sourced by bash).
+#
+# A job is a list of steps. `step NAME COMMAND...` prints the name, runs the
+# command with its output in a log, and closes the line with the result and the
+# seconds it took. Exit status 77 means skipped: the last line of the output
+# says why. Any other failure shows the end of the log and ends the job.
+# Tests that ctest ran are counted from its output; any other step that calls
+# itself a check (`check NAME COMMAND...`) counts as one.
+# The script runs in the top folder of the sources, wherever it was called.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+logs=build/logs
+mkdir -p "$logs"
+passed=0 failed=0 skipped=0
+# All cores and no more: a build must not starve the machine it runs on.
+export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
+
+# Adds ctest's results in a log to the totals.
+count_tests() {
+	local log=$1 line='^ *[0-9]+/[0-9]+ Test +#[0-9]+: '
+
+	passed=$((passed + $(grep -cE "$line.* Passed " "$log")))
+	skipped=$((skipped + $(grep -cE "$line.*\*\*\*Skipped" "$log")))
+	failed=$((failed + $(grep -E "$line.*\*\*\*" "$log" |
+		grep -vc '\*\*\*Skipped')))
+}
+
+summary() {
+	echo "$passed passed, $failed failed, $skipped skipped in $SECONDS s"
+}
+
+give_up() {
+	local name=$1 log=$2
+
+	tail -n "${LOG_LINES:-60}" "$log"
+	echo "$job: '$name' failed; all of its output is in $log" >&2
+	# What broke may not have come so far as to be counted.
+	[ "$failed" -gt 0 ] || failed=1
+	summary
+	exit 1
+}
+
+# Runs a step; its result is in $result (0, 77 or a failure), log in $log.
+run_step() {
+	local name=$1 start=$SECONDS
+	shift
+	log=$logs/$job-$(tr -c 'a-zA-Z0-9\n' - <<<"$name").log
+	printf '%-50s ' "$name"
+	"$@" >"$log" 2>&1 </dev/null
+	result=$?
+	count_tests "$log"
+	case $result in
+	0) printf 'ok %6d s\n' $((SECONDS - start)) ;;
+	77) printf 'skipped: %s\n' "$(tail -n 1 "$log")" ;;
+	*) printf 'FAILED %2d s\n' $((SECONDS - start)) ;;
+	esac
+}
+
+step() {
+	run_step "$@"
+	[ "$result" = 0 ] || [ "$result" = 77 ] || give_up "$1" "$log"
+}
+
+# A step that is one test by itself.
+check() {
+	run_step "$@"
+	case $result in
+	0) passed=$((passed + 1)) ;;
+	77) skipped=$((skipped + 1)) ;;
+	*) failed=$((failed + 1))
+		give_up "$1" "$log" ;;
+	esac
+}
+
+# Installs the packages of the groups. One line even when it fails.
+packages() {
+	local start=$SECONDS said
+
+	printf '%-50s ' "packages to $*"
+	said=$(tools/install-deps "$@" 2>&1) || {
+		printf 'FAILED\n%s\n' "$said" >&2
+		exit 1
+	}
+	printf 'ok %6d s%s\n' $((SECONDS - start)) "${said:+ ($said)}"
+}
+
+# Fails in one line when packages are missing, and installs nothing.
+need() {
+	local missing
+
+	missing=$(tools/install-deps --list "$@") || exit 1
+	[ -z "$missing" ] || {
+		echo "$job: packages are missing: $missing" \
+			"('make deps' installs them)" >&2
+		exit 1
+	}
+}
+
+# The C and C++ files of the repository, in $files. None at all means that git
+# did not work, which must not look as if all were well.
+list_sources() {
+	mapfile -t files < <(git ls-files '*.c' '*.h' '*.hpp' '*.cpp')
+	[ "${#files[@]}" -gt 0 ] || {
+		echo "git lists no sources here"
+		return 1
+	}
+}
+
+configure() {
+	step "configure ($1)" cmake --preset "$@"
+}
