@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lock.h"
+
+_Thread_local struct pn_thread *pn_thread_current;
+
+/* Protects what follows, and `local` of every context against a key that is
+ * given back. */
+static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct {
+	bool taken;
+	void (*ended)(void *value);
+} keys[PN_THREAD_KEYS] PN_GUARDED_BY(&lock);
+static struct pn_list contexts PN_GUARDED_BY(&lock) = { &contexts, &contexts };
+
+static pthread_key_t exit_key;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+
+void pn_thread_init(struct pn_thread *thread)
+{
+	memset(thread, 0, sizeof(*thread));
+	pn_lock(&lock);
+	pn_list_append(&contexts, &thread->link);
+	pn_unlock(&lock);
+}
+
+/* Takes the context's pointer under key; *ended is whom to tell, or NULL. */
+static void *take_local(struct pn_thread *thread, int key,
+			void (**ended)(void *value))
+{
+	void *value;
+
+	pn_lock(&lock);
+	value = thread->local[key];
+	thread->local[key] = NULL;
+	*ended = value && keys[key].taken ? keys[key].ended : NULL;
+	pn_unlock(&lock);
+	return value;
+}
+
+void pn_thread_fini(struct pn_thread *thread)
+{
+	for (int key = 0; key < PN_THREAD_KEYS; key++) {
+		void (*ended)(void *value);
+		void *value = take_local(thread, key, &ended);
+
+		if (ended)
+			ended(value);
+	}
+	pn_lock(&lock);
+	pn_list_remove(&thread->link);
+	pn_unlock(&lock);
+}
+
+static void thread_exits(void *arg)
+{
+	pn_thread_fini(arg);
+	pn_thread_current = NULL;
+	free(arg);
+}
+
+static void make_exit_key(void)
+{
+	pn_assert(!pthread_key_create(&exit_key, thread_exits));
+}
+
+struct pn_thread *pn_thread_attach(void)
+{
+	struct pn_thread *thread = malloc(sizeof(*thread));
+
+	pn_assert(thread);
+	pn_thread_init(thread);
+	pn_assert(!pthread_once(&exit_once, make_exit_key));
+	pn_assert(!pthread_setspecific(exit_key, thread));
+	pn_thread_current = thread;
+	return thread;
+}
+
+int pn_thread_key_alloc(void (*ended)(void *value))
+{
+	int found = -EMFILE;
+
+	pn_lock(&lock);
+	for (int key = 0; key < PN_THREAD_KEYS && found < 0; key++) {
+		if (keys[key].taken)
+			continue;
+		keys[key].taken = true;
+		keys[key].ended = ended;
+		found = key;
+	}
+	pn_unlock(&lock);
+	return found;
+}
+
+void pn_thread_key_free(int key)
+{
+	struct pn_list *pos;
+
+	pn_lock(&lock);
+	pn_list_for_each (pos, &contexts)
+		pn_container_of(pos, struct pn_thread, link)->local[key] = NULL;
+	keys[key].taken = false;
+	pn_unlock(&lock);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * thread -- an explicit context for each thread of execution.
+ *
+ * State that belongs to a thread (pin slots, access logs) hangs on a
+ * pn_thread, not on thread-local variables: on `sim` many coroutines share one
+ * thread of the system, and each is a thread of the simulated program. One
+ * thread-local pointer says which context runs; `sim` swaps it with its
+ * coroutines (pn_thread_swap()).
+ *
+ * A module takes a key once per object that needs per-thread state and keeps
+ * one pointer per thread under it. When a thread ends, each module that has a
+ * pointer there is told (`ended`), in no particular order.
+ *
+ * Life: a context is born at a thread's first pn_thread_self() and dies with
+ * the thread. Whoever runs coroutines makes theirs (pn_thread_init(),
+ * pn_thread_fini()) and swaps them in.
+ * Threads: any. fork: the child keeps only the context of the forking thread.
+ */
+#ifndef PN_BASE_THREAD_H
+#define PN_BASE_THREAD_H
+
+#include "base/compiler.h"
+#include "base/list.h"
+
+#define PN_THREAD_KEYS 64
+
+struct pn_thread {
+	void *local[PN_THREAD_KEYS];
+	struct pn_list link; /* among all contexts */
+};
+
+/* initial-exec: one load without a call, also in a dlopened library; eight
+ * bytes fit the reserve that the loader keeps for that. */
+extern _Thread_local struct pn_thread *pn_thread_current
+	__attribute__((tls_model("initial-exec")));
+
+/* Makes the calling thread's context. Never NULL: without memory for it the
+ * program cannot go on, and this aborts. */
+struct pn_thread *pn_thread_attach(void);
+
+static inline struct pn_thread *pn_thread_self(void)
+{
+	struct pn_thread *self = pn_thread_current;
+
+	return pn_likely(self) ? self : pn_thread_attach();
+}
+
+/* Makes `next` (may be NULL: none yet) the running context; returns the one
+ * before. For coroutines. */
+static inline struct pn_thread *pn_thread_swap(struct pn_thread *next)
+{
+	struct pn_thread *before = pn_thread_current;
+
+	pn_thread_current = next;
+	return before;
+}
+
+/* Makes and ends a context for a coroutine; its storage is the caller's. */
+void pn_thread_init(struct pn_thread *thread);
+void pn_thread_fini(struct pn_thread *thread);
+
+/* Takes a key; `ended` is called in a thread that ends, with its pointer, if it
+ * has one. Returns the key, or -EMFILE when all are taken. */
+int pn_thread_key_alloc(void (*ended)(void *value));
+
+/* Gives a key back. No thread may use it any longer; pointers still under it
+ * are forgotten, `ended` is not called. */
+void pn_thread_key_free(int key);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/thread.h"
+
+static _Atomic int nended;
+
+static void count_ended(void *value)
+{
+	atomic_fetch_add(&nended, *(int *)value);
+}
+
+static void *set_local(void *arg)
+{
+	static int one = 1;
+
+	pn_thread_self()->local[*(int *)arg] = &one;
+	return NULL;
+}
+
+static void a_thread_that_ends_tells_the_module(void **state)
+{
+	int key = pn_thread_key_alloc(count_ended);
+	pthread_t threads[4];
+
+	(void)state;
+	atomic_store(&nended, 0);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, set_local, &key);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(atomic_load(&nended), 4);
+	pn_thread_key_free(key);
+}
+
+static void a_key_given_back_leaves_no_pointer(void **state)
+{
+	int key = pn_thread_key_alloc(count_ended), again;
+	struct pn_thread coroutine;
+
+	(void)state;
+	pn_thread_init(&coroutine);
+	coroutine.local[key] = &key;
+	pn_thread_self()->local[key] = &key;
+	pn_thread_key_free(key);
+	again = pn_thread_key_alloc(count_ended);
+	assert_int_equal(again, key);
+	assert_null(pn_thread_self()->local[again]);
+	assert_null(coroutine.local[again]);
+	pn_thread_key_free(again);
+	pn_thread_fini(&coroutine);
+}
+
+static void keys_run_out_with_an_error(void **state)
+{
+	int keys[PN_THREAD_KEYS], n = 0;
+
+	(void)state;
+	while ((keys[n] = pn_thread_key_alloc(count_ended)) >= 0)
+		if (++n == PN_THREAD_KEYS)
+			break;
+	assert_int_equal(n, PN_THREAD_KEYS);
+	assert_int_equal(pn_thread_key_alloc(count_ended), -EMFILE);
+	while (n--)
+		pn_thread_key_free(keys[n]);
+}
+
+static void coroutines_have_contexts_of_their_own(void **state)
+{
+	struct pn_thread mine, *before;
+
+	(void)state;
+	pn_thread_init(&mine);
+	before = pn_thread_self();
+	assert_ptr_equal(pn_thread_swap(&mine), before);
+	assert_ptr_equal(pn_thread_self(), &mine);
+	assert_ptr_equal(pn_thread_swap(before), &mine);
+	assert_ptr_equal(pn_thread_self(), before);
+	pn_thread_fini(&mine);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_thread_that_ends_tells_the_module),
+		TEST(a_key_given_back_leaves_no_pointer),
+		TEST(keys_run_out_with_an_error),
+		TEST(coroutines_have_contexts_of_their_own),
+	};
+
+	return RUN_TESTS(tests);
+}
