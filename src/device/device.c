@@ -2,7 +2,10 @@
 #include "device/device.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/range.h"
@@ -80,4 +83,23 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 		mrs[i]->device_data = NULL;
 	}
 	return device->ops->reg(device, mrs, n);
+}
+
+void pn_device_block(struct pn_device *device, _Atomic uint32_t *word,
+		     uint32_t value)
+{
+	if (device->ops->block)
+		device->ops->block(device, word, value);
+	else
+		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL,
+			0);
+}
+
+void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word)
+{
+	if (device->ops->unblock)
+		device->ops->unblock(device, word);
+	else
+		syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL,
+			NULL, 0);
 }

@@ -43,7 +43,8 @@
  *   be released first, since senders stall when the receiver's memory is full.
  *
  * Threads
- *   register, deregister, rekey, pinned, now, copy, charge, wake: any thread,
+ *   register, deregister, rekey, pinned, now, copy, charge, wake, block,
+ *   unblock: any thread,
  *   concurrently. All others: any thread, one at a time per device when it was
  *   opened single_threaded; then no lock is paid for. poll and wait may run in
  *   one thread while others post, unless single_threaded.
@@ -280,6 +281,10 @@ struct pn_device_ops {
 	void (*copy)(struct pn_device *device, void *dst, const void *src,
 		     size_t len);
 	void (*charge)(struct pn_device *device, uint64_t ns);
+	/* NULL: the kernel's futex. */
+	void (*block)(struct pn_device *device, _Atomic uint32_t *word,
+		      uint32_t value);
+	void (*unblock)(struct pn_device *device, _Atomic uint32_t *word);
 };
 
 /* What every device struct begins with; filled by its open(). */
@@ -423,6 +428,15 @@ static inline void pn_copy(struct pn_device *device, void *dst, const void *src,
 	else
 		memcpy(dst, src, len);
 }
+
+/* Sleeps while *word is value; may return early, so look again. This is how
+ * one thread waits for another (not for the device): in virtual time both are
+ * tasks. Holds no lock, like wait(). */
+void pn_device_block(struct pn_device *device, _Atomic uint32_t *word,
+		     uint32_t value);
+
+/* Wakes all that sleep on word, after it was changed. */
+void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word);
 
 /* Charges this thread ns of CPU time in virtual time; elsewhere nothing, as
  * the real work takes its real time. */
