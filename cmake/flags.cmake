@@ -3,7 +3,8 @@
 add_library(pinion_flags INTERFACE)
 target_compile_definitions(pinion_flags INTERFACE _GNU_SOURCE)
 target_compile_options(pinion_flags INTERFACE
-	-Wall -Wextra -Wshadow -Werror -fno-omit-frame-pointer
+	-Wall -Wextra -Wshadow -fno-omit-frame-pointer
+	$<$<BOOL:${PINION_WERROR}>:-Werror>
 	$<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
 	$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
 	$<$<C_COMPILER_ID:Clang>:-Wthread-safety>)
@@ -22,6 +23,9 @@ if(PINION_SANITIZE)
 		-fsanitize=${PINION_SANITIZE})
 endif()
 if(PINION_FUZZ)
+	if(NOT CMAKE_C_COMPILER_ID STREQUAL Clang)
+		message(FATAL_ERROR "PINION_FUZZ needs clang: cmake --preset asan")
+	endif()
 	# Coverage for every object; the fuzz programs add the driver.
 	target_compile_options(pinion_flags INTERFACE
 		-fsanitize=fuzzer-no-link)

@@ -42,6 +42,11 @@ give_up() {
 	exit 1
 }
 
+# Names the tests that a step skipped, so that nobody takes them for passed.
+show_skipped() {
+	sed -n 's/^\t *[0-9]* - \(.*\) (Skipped)$/    skipped: \1/p' "$1"
+}
+
 # Runs a step; its result is in $result (0, 77 or a failure), log in $log.
 run_step() {
 	local name=$1 start=$SECONDS
@@ -56,6 +61,7 @@ run_step() {
 	77) printf 'skipped: %s\n' "$(tail -n 1 "$log")" ;;
 	*) printf 'FAILED %2d s\n' $((SECONDS - start)) ;;
 	esac
+	show_skipped "$log"
 }
 
 step() {
@@ -78,7 +84,7 @@ check() {
 packages() {
 	local start=$SECONDS said
 
-	printf '%-50s ' "packages to $*"
+	printf '%-50s ' "Debian packages for: $*"
 	said=$(tools/install-deps "$@" 2>&1) || {
 		printf 'FAILED\n%s\n' "$said" >&2
 		exit 1
