@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/measure.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/range.h"
+#include "device/step.h"
+
+#define MAX_PAGES   ((size_t)1024)
+#define TRIALS	    15
+#define FEWEST	    3 /* trials of a point, however slow it is */
+#define POINT_NS    (3 * PN_NS_PER_MS / 2)
+#define MAX_POINTS  8
+#define BUFFER_SIZE (MAX_PAGES * PN_PAGE_BYTES)
+
+/* Put and get are measured between the halves of one registration. */
+#define MAX_MOVE_BYTES ((size_t)512 << 10)
+
+struct run {
+	struct pn_device *device;
+	struct pn_peer *self;
+	struct pn_mr mr; /* for moving bytes */
+	char *buffer;
+	size_t max_pages;
+};
+
+/* Points of a line, found so far. */
+struct points {
+	double x[MAX_POINTS], y[MAX_POINTS];
+	size_t n;
+};
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double pn_median(double *samples, size_t n)
+{
+	qsort(samples, n, sizeof(*samples), compare);
+	return n % 2 ? samples[n / 2]
+		     : (samples[n / 2 - 1] + samples[n / 2]) / 2;
+}
+
+/* Clocks have a grain: no cost is nothing. */
+static double since(uint64_t start)
+{
+	uint64_t now = pn_clock_ns();
+
+	return now > start ? (double)(now - start) : 1;
+}
+
+static void add_point(struct points *points, double x, double *samples,
+		      size_t n)
+{
+	points->x[points->n] = x;
+	points->y[points->n++] = pn_median(samples, n);
+}
+
+/* Whether trial number i of a point that began at `start` should run. */
+static bool go_on(unsigned i, uint64_t start)
+{
+	return i < FEWEST || (i < TRIALS && pn_clock_ns() - start < POINT_NS);
+}
+
+static int measure_pages(struct run *run, size_t npages, struct points *reg,
+			 struct points *dereg)
+{
+	struct pn_mr mr = { .addr = run->buffer,
+			    .len = npages * PN_PAGE_BYTES,
+			    .access = PINION_ACCESS_LOCAL_WRITE };
+	struct pn_mr *list = &mr;
+	double r[TRIALS], d[TRIALS];
+	uint64_t begun = pn_clock_ns();
+	unsigned i;
+
+	for (i = 0; go_on(i, begun); i++) {
+		uint64_t start = pn_clock_ns();
+		int ret = pn_device_register(run->device, &list, 1);
+
+		if (ret)
+			return ret;
+		r[i] = since(start);
+		start = pn_clock_ns();
+		pn_device_deregister(run->device, &list, 1);
+		d[i] = since(start);
+	}
+	add_point(reg, (double)npages, r, i);
+	add_point(dereg, (double)npages, d, i);
+	return 0;
+}
+
+/* Larger and larger, until the limit on pinned memory ends it. */
+static int measure_registering(struct run *run, struct pn_costs *costs,
+			       struct pn_measure_fits *fits)
+{
+	struct points reg = { 0 }, dereg = { 0 };
+	int ret = 0;
+
+	for (size_t n = 1; !ret && n <= MAX_PAGES; n *= 4) {
+		ret = measure_pages(run, n, &reg, &dereg);
+		if (!ret)
+			run->max_pages = n;
+	}
+	if (ret && (ret != -ENOMEM || !run->max_pages))
+		return ret;
+	ret = pn_fit_line(reg.x, reg.y, reg.n, &fits->reg);
+	if (!ret)
+		ret = pn_fit_line(dereg.x, dereg.y, dereg.n, &fits->dereg);
+	if (ret)
+		return ret;
+	costs->register_ns = fits->reg.intercept;
+	costs->register_page_ns = fits->reg.slope;
+	costs->deregister_ns = fits->dereg.intercept;
+	costs->deregister_page_ns = fits->dereg.slope;
+	fits->max_pages = run->max_pages;
+	return 0;
+}
+
+/* Between the halves of the registration, warm after the first trial. */
+static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
+			struct points *points)
+{
+	struct pn_step_move move = {
+		.kind = kind,
+		.peer = run->self,
+		.local = run->buffer,
+		.lkey = run->mr.lkey,
+		.remote_addr = (uintptr_t)run->buffer + run->mr.len / 2,
+		.rkey = run->mr.rkey,
+		.len = len,
+	};
+	uint64_t begun = pn_clock_ns();
+	double samples[TRIALS];
+	unsigned i;
+
+	for (i = 0; go_on(i, begun); i++) {
+		uint64_t start = pn_clock_ns();
+		int ret = pn_step_move(run->device, &move);
+
+		if (ret)
+			return ret;
+		samples[i] = since(start);
+	}
+	add_point(points, (double)len, samples, i);
+	return 0;
+}
+
+static int measure_moves(struct run *run, enum pn_op_kind kind,
+			 struct pn_fit *fit)
+{
+	size_t most = run->mr.len / 2;
+	struct points points = { 0 };
+	int ret = 0;
+
+	for (size_t len = 8; !ret && len <= most; len *= 16)
+		ret = measure_move(run, kind, len, &points);
+	return ret ? ret : pn_fit_line(points.x, points.y, points.n, fit);
+}
+
+static int measure_send(struct run *run, double *out)
+{
+	struct pn_sge sge = { run->buffer, 1, run->mr.lkey };
+	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
+	uint64_t begun = pn_clock_ns();
+	double samples[TRIALS];
+	unsigned i;
+
+	for (i = 0; go_on(i, begun); i++) {
+		uint64_t start = pn_clock_ns();
+		struct pn_completion c;
+		int ret = pn_step_post(run->device, run->self, &op);
+
+		if (!ret)
+			ret = pn_step_take(run->device, PN_COMPLETION_RECV, &c);
+		if (ret)
+			return ret;
+		samples[i] = since(start);
+		pn_device_release(run->device, &c);
+	}
+	*out = pn_median(samples, i);
+	return 0;
+}
+
+static void measure_copy(struct run *run, double *byte_ns)
+{
+	size_t half = run->mr.len / 2;
+	uint64_t begun = pn_clock_ns();
+	double samples[TRIALS];
+	unsigned i;
+
+	for (i = 0; go_on(i, begun); i++) {
+		uint64_t start = pn_clock_ns();
+
+		pn_copy(run->device, run->buffer, run->buffer + half, half);
+		samples[i] = since(start) / (double)half;
+	}
+	*byte_ns = pn_median(samples, i);
+}
+
+static int measure_moving(struct run *run, struct pn_costs *costs,
+			  struct pn_measure_fits *fits)
+{
+	int ret = measure_moves(run, PN_OP_WRITE, &fits->put);
+
+	if (!ret)
+		ret = measure_moves(run, PN_OP_READ, &fits->get);
+	if (!ret)
+		ret = measure_send(run, &costs->send_ns);
+	if (ret)
+		return ret;
+	measure_copy(run, &costs->copy_byte_ns);
+	costs->put_ns = fits->put.intercept;
+	costs->put_byte_ns = fits->put.slope;
+	costs->get_ns = fits->get.intercept;
+	costs->get_byte_ns = fits->get.slope;
+	return 0;
+}
+
+/* The peer that is the device itself, and memory it may put to and get from.
+ */
+static int open_loopback(struct run *run)
+{
+	size_t len = run->max_pages * PN_PAGE_BYTES;
+	struct pn_mr *mr = &run->mr;
+	struct pn_address address;
+	int ret;
+
+	if (len > 2 * MAX_MOVE_BYTES)
+		len = 2 * MAX_MOVE_BYTES;
+	pn_device_address(run->device, &address);
+	ret = pn_device_attach(run->device, &address, &run->self);
+	if (ret)
+		return ret;
+	*mr = (struct pn_mr){ .addr = run->buffer,
+			      .len = len,
+			      .access = PINION_ACCESS_LOCAL_WRITE |
+					PINION_ACCESS_REMOTE_READ |
+					PINION_ACCESS_REMOTE_WRITE };
+	return pn_device_register(run->device, &mr, 1);
+}
+
+static int measure_all(struct run *run, struct pn_costs *costs,
+		       struct pn_measure_fits *fits)
+{
+	struct pn_mr *mr = &run->mr;
+	int ret = measure_registering(run, costs, fits);
+
+	if (!ret)
+		ret = open_loopback(run);
+	if (ret)
+		return ret;
+	ret = measure_moving(run, costs, fits);
+	pn_device_deregister(run->device, &mr, 1);
+	return ret;
+}
+
+int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits)
+{
+	const struct pn_pages_policy pages = { .huge = PN_PAGES_NORMAL,
+					       .numa_node = -1,
+					       .populate = true };
+	struct pn_costs costs = { .emulated = device->emulated };
+	struct pn_measure_fits found = { .max_pages = 0 };
+	struct run run = { .device = device };
+	void *buffer;
+	int ret = 0;
+
+	if (!(device->caps & PN_CAP_VIRTUAL_TIME)) {
+		ret = pn_pages_map(BUFFER_SIZE, &pages, &buffer);
+		if (ret)
+			return ret;
+		run.buffer = buffer;
+		ret = measure_all(&run, &costs, &found);
+		pn_pages_unmap(buffer, BUFFER_SIZE, &pages);
+		if (!ret)
+			device->costs = costs;
+	}
+	if (!ret && fits)
+		*fits = found;
+	return ret;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * step -- a device used one step at a time: do a thing, wait for its end.
+ *
+ * For measuring, tools and tests, where nothing else happens on the device.
+ * Engine code never waits like this: it posts, and polls in one place. What
+ * the device has to say besides what a step waits for is dropped (messages
+ * are released), except that a peer going down ends the step with its status.
+ * A step that takes longer than PN_STEP_NS of the device's time gives up with
+ * -ETIMEDOUT.
+ * Threads: one at a time per device.
+ */
+#ifndef PN_DEVICE_STEP_H
+#define PN_DEVICE_STEP_H
+
+#include "base/clock.h"
+#include "device/device.h"
+
+#define PN_STEP_NS (10 * PN_NS_PER_S)
+
+/* Posts op, again as long as the queue is full or the peer still connecting:
+ * a peer can be used right after pn_device_attach(). */
+int pn_step_post(struct pn_device *device, struct pn_peer *peer,
+		 const struct pn_op *op);
+
+/* Waits for the next completion of this kind and returns its status. A message
+ * (RECV) is the caller's to release. */
+int pn_step_take(struct pn_device *device, enum pn_completion_kind kind,
+		 struct pn_completion *out);
+
+/* Moves len bytes between local memory and a peer's, in operations as large
+ * as the device allows, `depth` of them in flight; waits for all. kind is
+ * PN_OP_WRITE or PN_OP_READ. */
+struct pn_step_move {
+	enum pn_op_kind kind;
+	struct pn_peer *peer;
+	char *local;
+	uint64_t lkey;
+	uint64_t remote_addr, rkey;
+	size_t len;
+	unsigned times; /* the whole move this often; 0 means 1 */
+	unsigned depth; /* 0: as deep as the device's queue */
+};
+
+int pn_step_move(struct pn_device *device, const struct pn_step_move *move);
+
+#endif
