@@ -1,10 +1,55 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* The command `pinion`: its table of commands, and main(). */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <pinion/pinion.h>
 
-int main(void)
+#include "revision.h"
+#include "tools/pinion/command.h"
+
+struct values {
+	bool version;
+};
+
+static const struct pn_option options[] = {
+	{ "version", PN_OPTION_BOOL, "no", "print version and revision",
+	  offsetof(struct values, version), 0, 0, NULL },
+};
+
+static int run(const void *v, char *const *operands)
 {
-	printf("pinion %s\n", pinion_version());
-	return 0;
+	const struct values *values = v;
+
+	(void)operands;
+	if (!values->version)
+		return pn_usage_error("which command? `pinion --help` lists "
+				      "those there are");
+	printf("pinion %s (%s)\n", pinion_version(), PN_REVISION);
+	return PN_EXIT_OK;
+}
+
+static const struct pn_command *const commands[] = {
+	&pn_cmd_info,
+	&pn_cmd_config,
+	&pn_cmd_help,
+	NULL,
+};
+
+const struct pn_command pn_cmd_pinion = {
+	.name = "pinion",
+	.help = "RDMA memory registration that disappears: what there is, what "
+		"it costs here",
+	.about = "`pinion help COMMAND` and pinion(1) say more about each; "
+		 "pinion(7) lists the environment variables.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.subs = commands,
+	.run = run,
+};
+
+int main(int argc, char **argv)
+{
+	return pn_command_run(&pn_cmd_pinion, argc, argv);
 }

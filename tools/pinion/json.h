@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * json -- one flat JSON object per line, written field by field.
+ *
+ *	struct pn_json json;
+ *
+ *	pn_json_begin(&json, stdout);
+ *	pn_json_text(&json, "bench", "raw");
+ *	pn_json_number(&json, "latency_us", 1.5);
+ *	pn_json_end(&json);
+ *
+ * What comes out always parses: texts are escaped, bytes that are not UTF-8
+ * become U+FFFD, and what has no value in JSON (NULL, NaN, infinity) is null.
+ * Keys are ours: plain ASCII, not escaped.
+ * Threads: a pn_json belongs to one.
+ */
+#ifndef PN_TOOLS_JSON_H
+#define PN_TOOLS_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct pn_json {
+	FILE *file;
+	bool first; /* no field written yet */
+};
+
+void pn_json_begin(struct pn_json *json, FILE *file);
+void pn_json_text(struct pn_json *json, const char *key, const char *text);
+void pn_json_count(struct pn_json *json, const char *key, uint64_t count);
+void pn_json_number(struct pn_json *json, const char *key, double number);
+void pn_json_flag(struct pn_json *json, const char *key, bool flag);
+void pn_json_null(struct pn_json *json, const char *key);
+
+/* Ends the object and the line. */
+void pn_json_end(struct pn_json *json);
+
+#endif

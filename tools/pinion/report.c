@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tools/pinion/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "config/option.h"
+#include "revision.h"
+#include "tools/pinion/json.h"
+
+/* The line of /proc/cpuinfo that names the CPU; aarch64 has none. */
+static void cpu_model(char *buf, size_t len)
+{
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	char line[256];
+
+	snprintf(buf, len, "unknown CPU");
+	while (file && fgets(line, sizeof(line), file)) {
+		const char *colon = strchr(line, ':');
+
+		if (!colon || strncmp(line, "model name", 10))
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(buf, len, "%s", colon + 2);
+		break;
+	}
+	if (file)
+		fclose(file);
+}
+
+const char *pn_report_machine(void)
+{
+	static char machine[320];
+	struct utsname name;
+	char model[128];
+
+	if (*machine)
+		return machine;
+	cpu_model(model, sizeof(model));
+	uname(&name);
+	snprintf(machine, sizeof(machine), "%s, %ld cores, %s %s", model,
+		 sysconf(_SC_NPROCESSORS_ONLN), name.sysname, name.release);
+	return machine;
+}
+
+const char *pn_report_bytes(uint64_t bytes, char buf[PN_REPORT_BYTES_LEN])
+{
+	static const struct pn_option row = { .name = "",
+					      .type = PN_OPTION_BYTES };
+
+	if (bytes == SIZE_MAX)
+		return "-";
+	pn_option_format(&row, &bytes, buf, PN_REPORT_BYTES_LEN);
+	return buf;
+}
+
+void pn_report_device(struct pn_report *report, const struct pn_device *device)
+{
+	report->profile = device->profile ? device->profile : "none";
+	report->emulated = device->emulated;
+}
+
+void pn_report_head(struct pn_report *report, const char *question)
+{
+	if (report->json)
+		return;
+	printf("%s: %s\n", report->bench, question);
+	printf("device %s, cost profile %s%s\n", report->device,
+	       report->profile ? report->profile : "none",
+	       report->emulated ? " (EMULATED: declared costs are in it)" : "");
+	printf("%s, revision %s\n", pn_report_machine(), PN_REVISION);
+}
+
+void pn_report_note(struct pn_report *report, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (report->json)
+		return;
+	pn_report_progress(NULL);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+}
+
+void pn_report_progress(const char *what)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	fprintf(stderr, "\r\033[K%s%s", what ? what : "", what ? "..." : "");
+	fflush(stderr);
+}
+
+/* --- JSON ---------------------------------------------------------------- */
+
+static void json_head(struct pn_json *json, const struct pn_report *report)
+{
+	pn_json_begin(json, stdout);
+	pn_json_text(json, "bench", report->bench);
+	pn_json_text(json, "device", report->device);
+	if (report->profile)
+		pn_json_flag(json, "emulated", report->emulated);
+	else
+		pn_json_null(json, "emulated");
+	pn_json_text(json, "profile", report->profile);
+	pn_json_text(json, "revision", PN_REVISION);
+	pn_json_text(json, "machine", pn_report_machine());
+}
+
+static void json_value(struct pn_json *json,
+		       const struct pn_report_column *column,
+		       union pn_report_value value)
+{
+	switch (column->type) {
+	case PN_REPORT_TEXT:
+		pn_json_text(json, column->key, value.text);
+		break;
+	case PN_REPORT_COUNT:
+	case PN_REPORT_BYTES:
+		pn_json_count(json, column->key, value.count);
+		break;
+	case PN_REPORT_NUMBER:
+	case PN_REPORT_RATE:
+		pn_json_number(json, column->key, value.number);
+		break;
+	case PN_REPORT_FLAG:
+		pn_json_flag(json, column->key, value.flag);
+		break;
+	}
+}
+
+/* --- tables -------------------------------------------------------------- */
+
+/* Four digits say all that a noisy machine can tell. */
+static void number_text(double number, char *buf, size_t len)
+{
+	int digits = 3;
+
+	if (!isfinite(number)) {
+		snprintf(buf, len, "-");
+		return;
+	}
+	for (double n = fabs(number); digits > 0 && n >= 10; n /= 10)
+		digits--;
+	snprintf(buf, len, "%.*f", digits, number);
+}
+
+static void rate_text(double rate, char *buf, size_t len)
+{
+	const bool giga = rate >= 1e9;
+
+	number_text(rate / (giga ? 1e9 : 1e6), buf, len);
+	snprintf(buf + strlen(buf), len - strlen(buf), "%s",
+		 !isfinite(rate) ? ""
+		 : giga		 ? "G"
+				 : "M");
+}
+
+static const char *value_text(const struct pn_report_column *column,
+			      union pn_report_value value, char *buf,
+			      size_t len)
+{
+	switch (column->type) {
+	case PN_REPORT_TEXT:
+		return value.text ? value.text : "-";
+	case PN_REPORT_BYTES:
+		return pn_report_bytes(value.count, buf);
+	case PN_REPORT_FLAG:
+		return value.flag ? "yes" : "no";
+	case PN_REPORT_COUNT:
+		snprintf(buf, len, "%" PRIu64, value.count);
+		break;
+	case PN_REPORT_NUMBER:
+		number_text(value.number, buf, len);
+		break;
+	case PN_REPORT_RATE:
+		rate_text(value.number, buf, len);
+		break;
+	}
+	return buf;
+}
+
+static void table_head(const struct pn_report_column *columns, size_t n)
+{
+	putchar('\n');
+	for (size_t i = 0; i < n; i++)
+		if (columns[i].head)
+			printf("%*s ", columns[i].width, columns[i].head);
+	putchar('\n');
+}
+
+static void table_row(const struct pn_report_column *columns, size_t n,
+		      const union pn_report_value *values)
+{
+	char buf[64];
+
+	for (size_t i = 0; i < n; i++)
+		if (columns[i].head)
+			printf("%*s ", columns[i].width,
+			       value_text(&columns[i], values[i], buf,
+					  sizeof(buf)));
+	putchar('\n');
+}
+
+void pn_report_row(struct pn_report *report,
+		   const struct pn_report_column *columns, size_t n,
+		   const union pn_report_value *values)
+{
+	struct pn_json json;
+
+	pn_report_progress(NULL);
+	if (report->json) {
+		json_head(&json, report);
+		for (size_t i = 0; i < n; i++)
+			json_value(&json, &columns[i], values[i]);
+		pn_json_end(&json);
+	} else {
+		if (report->last != columns)
+			table_head(columns, n);
+		table_row(columns, n, values);
+	}
+	report->last = columns;
+	fflush(stdout);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * report -- rows of figures, for people as an aligned table, for programs as
+ * one JSON object a line.
+ *
+ * A report says once which device it is about, whether its costs are emulated,
+ * and on which machine; in JSON every row carries these: bench, device,
+ * emulated, profile, revision, machine. A series is a run of rows with the
+ * same columns; the table's head is printed when the columns change. A NUMBER
+ * that is NaN was not measured: "-" in the table, null in JSON.
+ * Notes and progress go to people alone.
+ */
+#ifndef PN_TOOLS_REPORT_H
+#define PN_TOOLS_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+#include "device/device.h"
+
+enum pn_report_type {
+	PN_REPORT_TEXT,
+	PN_REPORT_COUNT,
+	PN_REPORT_BYTES,
+	PN_REPORT_NUMBER,
+	PN_REPORT_RATE, /* a number; the table shows 10^9 of it as 1.00G */
+	PN_REPORT_FLAG, /* yes, no */
+};
+
+struct pn_report_column {
+	const char *key;  /* in JSON, with its unit */
+	const char *head; /* of the table's column; NULL: only in JSON */
+	enum pn_report_type type;
+	int width; /* of the table's column; negative: left aligned */
+};
+
+union pn_report_value {
+	const char *text;
+	uint64_t count; /* COUNT, BYTES */
+	double number;	/* NUMBER, RATE */
+	bool flag;
+};
+
+struct pn_report {
+	bool json;
+	const char *bench;
+	const char *device;  /* its spec */
+	const char *profile; /* NULL: not known, no device was opened */
+	bool emulated;
+	const struct pn_report_column *last; /* columns of the row before */
+};
+
+/* Completes what the opened device knows; head() prints it for people. */
+void pn_report_device(struct pn_report *report, const struct pn_device *device);
+
+/* "raw: question" and which device on which machine. */
+void pn_report_head(struct pn_report *report, const char *question);
+
+void pn_report_row(struct pn_report *report,
+		   const struct pn_report_column *columns, size_t n,
+		   const union pn_report_value *values);
+
+/* A line between rows, for people. */
+void pn_report_note(struct pn_report *report, const char *fmt, ...)
+	PN_PRINTF(2, 3);
+
+/* Shows on a terminal (standard error) what is being done; NULL wipes it. */
+void pn_report_progress(const char *what);
+
+/* "AMD EPYC, 2 cores, Linux 6.1.0". */
+const char *pn_report_machine(void);
+
+/* "64K"; "-" stands for SIZE_MAX, no limit. Returns buf. */
+#define PN_REPORT_BYTES_LEN 24
+const char *pn_report_bytes(uint64_t bytes, char buf[PN_REPORT_BYTES_LEN]);
+
+#endif
