@@ -86,7 +86,8 @@ packages() {
 
 	printf '%-50s ' "Debian packages for: $*"
 	said=$(tools/install-deps "$@" 2>&1) || {
-		printf 'FAILED\n%s\n' "$said" >&2
+		echo FAILED
+		echo "$said" >&2
 		exit 1
 	}
 	printf 'ok %6d s%s\n' $((SECONDS - start)) "${said:+ ($said)}"
