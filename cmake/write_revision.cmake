@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-execute_process(COMMAND git -C ${SOURCE} describe --always --dirty
+execute_process(COMMAND git -C ${SOURCE} -c safe.directory=${SOURCE}
+	describe --always --dirty
 	OUTPUT_VARIABLE revision OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT revision)
 	set(revision "unknown")

@@ -105,10 +105,12 @@ need() {
 	}
 }
 
-# The C and C++ files of the repository, in $files. None at all means that git
-# did not work, which must not look as if all were well.
+# The C and C++ files of the repository, in $files. None at all means that
+# something is wrong, which must not look as if all were well. Root may well
+# work on a tree of somebody else's, which git would otherwise refuse.
 list_sources() {
-	mapfile -t files < <(git ls-files '*.c' '*.h' '*.hpp' '*.cpp')
+	mapfile -t files < <(git -c safe.directory="$PWD" ls-files \
+		'*.c' '*.h' '*.hpp' '*.cpp')
 	[ "${#files[@]}" -gt 0 ] || {
 		echo "git lists no sources here"
 		return 1
