@@ -14,6 +14,9 @@ static const char *const log_levels[] = { "none", "error", "warn",
 					  "info", "debug", NULL };
 static const char *const huge_choices[] = { "never", "transparent", "reserved",
 					    NULL };
+/* In the order of enum pn_monitor_mode. */
+static const char *const monitor_modes[] = { "auto", "patch", "userfaultfd",
+					     "keep", "none",  NULL };
 
 #define FIELD(name) offsetof(struct pn_config, name)
 
@@ -31,6 +34,10 @@ static const struct pn_option table[] = {
 	  "preferred NUMA node of the memory that pinion itself maps "
 	  "(1024: wherever the kernel likes)",
 	  FIELD(numa_node), 0, PN_CONFIG_ANY_NODE, NULL },
+	{ "monitor", PN_OPTION_CHOICE, "auto",
+	  "how the release of registered memory is noticed (environment only: "
+	  "it is read when the library is loaded)",
+	  FIELD(monitor), 0, 0, monitor_modes },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

@@ -30,6 +30,7 @@ struct pn_config {
 	int log;	    /* enum pn_log_level */
 	int huge_pages;	    /* enum pn_pages_huge */
 	uint64_t numa_node; /* PN_CONFIG_ANY_NODE: no preference */
+	int monitor;	    /* enum pn_monitor_mode */
 	uint8_t source[PN_CONFIG_MAX_OPTIONS]; /* enum pn_config_source */
 };
 

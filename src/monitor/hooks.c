@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What runs instead of libc's munmap, mremap, madvise, mmap, brk, shmdt and
+ * the rarer calls that release memory. libc's are thin wrappers around one
+ * system call, so these make the call themselves: no instruction of libc's is
+ * ever moved or decoded. When another library had patched an entry before us,
+ * its hook is called instead of the kernel, and both are told.
+ *
+ * Each hook says which ranges the call may release, tells, calls, tells. It
+ * says so from the arguments alone: what the call will really do is known only
+ * when it is too late. So a growing mremap that could stay in place counts as
+ * a move, and a call that fails has been told all the same: a registration
+ * too few is only a little time.
+ *
+ * errno is set as libc sets it: on failure only.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "base/compiler.h"
+#include "monitor/monitor_impl.h"
+#include "monitor/syscalls.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+#define MAX_IOVECS 1024 /* the kernel's UIO_MAXIOV */
+
+typedef long next_fn(long a, long b, long c, long d, long e, long f);
+
+static _Atomic(next_fn *) chain[PN_NENTRIES];
+static void **libc_curbrk;
+
+void pn_hook_chain(enum pn_entry entry, void *next)
+{
+	atomic_store(&chain[entry], (next_fn *)next);
+}
+
+void pn_hook_set_curbrk(void **curbrk)
+{
+	libc_curbrk = curbrk;
+}
+
+/* As libc's wrappers do. */
+static long with_errno(long ret)
+{
+	if (pn_likely(!pn_syscall_failed(ret)))
+		return ret;
+	errno = (int)-ret;
+	return -1;
+}
+
+/* The call itself: the kernel's, or that of who was here before us. */
+static long perform(enum pn_entry entry, long nr, struct pn_args args)
+{
+	next_fn *next =
+		atomic_load_explicit(&chain[entry], memory_order_relaxed);
+
+	if (pn_unlikely(next != NULL))
+		return next(args.v[0], args.v[1], args.v[2], args.v[3],
+			    args.v[4], args.v[5]);
+	return with_errno(pn_syscall(nr, args));
+}
+
+static long release_and_perform(struct pn_release *release, enum pn_entry entry,
+				long nr, struct pn_args args)
+{
+	long ret;
+
+	pn_release_begin(release);
+	ret = perform(entry, nr, args);
+	pn_release_end(release);
+	return ret;
+}
+
+/* --- unmapping and mapping over ------------------------------------------ */
+
+static int hook_munmap(void *addr, size_t len)
+{
+	struct pn_release release;
+
+	pn_release_init(&release);
+	pn_release_add(&release, (uintptr_t)addr, len);
+	return (int)release_and_perform(&release, PN_ENTRY_MUNMAP, SYS_munmap,
+					PN_ARGS((long)addr, (long)len));
+}
+
+/* On huge pages mmap and mremap round lengths up to whole ones; only an address
+ * on the border of one can be on one. */
+static size_t huge_span(uintptr_t addr, size_t len)
+{
+	static const size_t huge[] = { (size_t)1 << 30, (size_t)2 << 20 };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(huge); i++)
+		if (!(addr & (huge[i] - 1)) && len <= SIZE_MAX - huge[i])
+			return (len + huge[i] - 1) & ~(huge[i] - 1);
+	return len;
+}
+
+static bool maps_over(int flags)
+{
+	return (flags & MAP_FIXED) && !(flags & MAP_FIXED_NOREPLACE);
+}
+
+static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
+		       off_t offset)
+{
+	struct pn_release release;
+
+	pn_release_init(&release);
+	if (maps_over(flags))
+		pn_release_add(&release, (uintptr_t)addr,
+			       huge_span((uintptr_t)addr, len));
+	return (void *)release_and_perform(&release, PN_ENTRY_MMAP, SYS_mmap,
+					   PN_ARGS((long)addr, (long)len, prot,
+						   flags, fd, offset));
+}
+
+static void add_mremap(struct pn_release *release, uintptr_t old,
+		       size_t old_len, uintptr_t to, size_t len, int flags)
+{
+	size_t span = huge_span(old, old_len);
+
+	if (flags & MREMAP_FIXED)
+		pn_release_add(release, to, huge_span(to, len));
+	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) || len > old_len)
+		pn_release_add(release, old, old_len ? span : 0);
+	else if (len < old_len)
+		pn_release_add(release, old + len, span - len);
+}
+
+/* libc's is variadic; the fifth argument travels in the same register. */
+static void *hook_mremap(void *old, size_t old_len, size_t len, int flags,
+			 void *to)
+{
+	struct pn_release release;
+
+	if (!(flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)))
+		to = NULL;
+	pn_release_init(&release);
+	add_mremap(&release, (uintptr_t)old, old_len, (uintptr_t)to, len,
+		   flags);
+	return (void *)release_and_perform(&release, PN_ENTRY_MREMAP,
+					   SYS_mremap,
+					   PN_ARGS((long)old, (long)old_len,
+						   (long)len, flags, (long)to));
+}
+
+static int hook_remap_file_pages(void *addr, size_t len, int prot, size_t page,
+				 int flags)
+{
+	struct pn_release release;
+
+	pn_release_init(&release);
+	pn_release_add(&release, (uintptr_t)addr, len);
+	return (int)release_and_perform(&release, PN_ENTRY_REMAP_FILE_PAGES,
+					SYS_remap_file_pages,
+					PN_ARGS((long)addr, (long)len, prot,
+						(long)page, flags));
+}
+
+/* --- advice -------------------------------------------------------------- */
+
+static bool advice_releases(int advice)
+{
+	return advice == MADV_DONTNEED || advice == MADV_FREE ||
+	       advice == MADV_REMOVE || advice == MADV_DONTNEED_LOCKED ||
+	       advice == MADV_GUARD_INSTALL || advice == MADV_HWPOISON;
+}
+
+static int hook_madvise(void *addr, size_t len, int advice)
+{
+	struct pn_release release;
+
+	pn_release_init(&release);
+	if (advice_releases(advice))
+		pn_release_add(&release, (uintptr_t)addr, len);
+	return (int)release_and_perform(&release, PN_ENTRY_MADVISE, SYS_madvise,
+					PN_ARGS((long)addr, (long)len, advice));
+}
+
+/* Reads one element of a caller's array as the kernel would: a bad pointer is
+ * an error there, not a crash here. Where process_vm_readv is forbidden, the
+ * pointer is trusted. */
+static bool fetch_iovec(const struct iovec *from, struct iovec *out)
+{
+	struct iovec local = { out, sizeof(*out) };
+	struct iovec remote = { (void *)from, sizeof(*from) };
+	long pid = PN_SYSCALL(SYS_getpid, 0);
+	long ret = PN_SYSCALL(SYS_process_vm_readv, pid, (long)&local, 1,
+			      (long)&remote, 1, 0);
+
+	if (ret == -EPERM || ret == -ENOSYS)
+		*out = *from;
+	return ret != -EFAULT;
+}
+
+/* Ranges in another process count as ours: rare, and only a loss of time. */
+static ssize_t hook_process_madvise(int pidfd, const struct iovec *iov,
+				    size_t n, int advice, unsigned flags)
+{
+	struct pn_release release;
+	struct iovec one;
+
+	pn_release_init(&release);
+	if (advice_releases(advice) && n <= MAX_IOVECS)
+		for (size_t i = 0; i < n && fetch_iovec(&iov[i], &one); i++)
+			pn_release_add(&release, (uintptr_t)one.iov_base,
+				       one.iov_len);
+	return release_and_perform(&release, PN_ENTRY_PROCESS_MADVISE,
+				   SYS_process_madvise,
+				   PN_ARGS(pidfd, (long)iov, (long)n, advice,
+					   (long)flags));
+}
+
+/* --- the break ----------------------------------------------------------- */
+
+/* libc's malloc and sbrk() go by libc's own note of the break, so whoever
+ * moves it has to write it down there. */
+static long kernel_brk(void *addr)
+{
+	void *now = (void *)PN_SYSCALL(SYS_brk, (long)addr);
+
+	*libc_curbrk = now;
+	if (now >= addr)
+		return 0;
+	errno = ENOMEM;
+	return -1;
+}
+
+static void add_break(struct pn_release *release, uintptr_t addr)
+{
+	uintptr_t now = (uintptr_t)PN_SYSCALL(SYS_brk, 0);
+	size_t page = pn_monitor_page_bytes();
+	uintptr_t end = (addr + page - 1) & ~(page - 1);
+
+	if (addr && end >= addr && end < now)
+		pn_release_add(release, end, now - end);
+}
+
+static int hook_brk(void *addr)
+{
+	struct pn_release release;
+	next_fn *next = atomic_load(&chain[PN_ENTRY_BRK]);
+	long ret;
+
+	pn_release_init(&release);
+	add_break(&release, (uintptr_t)addr);
+	pn_release_begin(&release);
+	ret = next ? next((long)addr, 0, 0, 0, 0, 0) : kernel_brk(addr);
+	pn_release_end(&release);
+	return (int)ret;
+}
+
+/* Installed only over another library's sbrk, which may go to the kernel by
+ * itself: libc's own ends in brk(). */
+static void *hook_sbrk(intptr_t increment)
+{
+	struct pn_release release;
+	uintptr_t now = (uintptr_t)*libc_curbrk;
+	void *ret;
+
+	pn_release_init(&release);
+	if (increment < 0 && now > -(uintptr_t)increment)
+		add_break(&release, now + (uintptr_t)increment);
+	pn_release_begin(&release);
+	ret = (void *)atomic_load(&chain[PN_ENTRY_SBRK])(increment, 0, 0, 0, 0,
+							 0);
+	pn_release_end(&release);
+	return ret;
+}
+
+/* --- System V shared memory ---------------------------------------------- */
+
+struct attachment {
+	uintptr_t addr, end;
+};
+
+/* The kernel detaches every mapping of the segment that stands where attaching
+ * at addr would have put it. Others that look so are taken along. */
+static bool extend_attachment(void *arg, const struct pn_mapping *m)
+{
+	struct attachment *a = arg;
+
+	if (m->start >= a->addr && m->start - a->addr == m->offset)
+		a->end = m->end;
+	return true;
+}
+
+static int hook_shmdt(const void *addr)
+{
+	struct attachment a = { .addr = (uintptr_t)addr };
+	struct pn_release release;
+
+	pn_release_init(&release);
+	if (pn_maps_walk(extend_attachment, &a))
+		pn_release_add(&release, a.addr, UINTPTR_MAX / 2 - a.addr);
+	else if (a.end)
+		pn_release_add(&release, a.addr, a.end - a.addr);
+	return (int)release_and_perform(&release, PN_ENTRY_SHMDT, SYS_shmdt,
+					PN_ARGS((long)addr));
+}
+
+static void *hook_shmat(int id, const void *addr, int flags)
+{
+	struct pn_release release;
+	struct shmid_ds ds;
+
+	pn_release_init(&release);
+	if ((flags & SHM_REMAP) && addr) {
+		uintptr_t at = (uintptr_t)addr;
+
+		if (flags & SHM_RND)
+			at &= ~(uintptr_t)(SHMLBA - 1);
+		if (PN_SYSCALL(SYS_shmctl, id, IPC_STAT, (long)&ds))
+			ds.shm_segsz = UINTPTR_MAX / 2 - at;
+		pn_release_add(&release, at, ds.shm_segsz);
+	}
+	return (void *)release_and_perform(&release, PN_ENTRY_SHMAT, SYS_shmat,
+					   PN_ARGS(id, (long)addr, flags));
+}
+
+#define HOOK(name) #name, (void (*)(void))hook_##name
+
+const struct pn_hook pn_hooks[PN_NENTRIES] = {
+	[PN_ENTRY_MUNMAP] = { HOOK(munmap), false, false },
+	[PN_ENTRY_MREMAP] = { HOOK(mremap), false, false },
+	[PN_ENTRY_MADVISE] = { HOOK(madvise), false, false },
+	[PN_ENTRY_MMAP] = { HOOK(mmap), false, false },
+	[PN_ENTRY_BRK] = { HOOK(brk), false, false },
+	[PN_ENTRY_SHMDT] = { HOOK(shmdt), false, false },
+	[PN_ENTRY_SBRK] = { HOOK(sbrk), false, true },
+	[PN_ENTRY_PROCESS_MADVISE] = { HOOK(process_madvise), true, false },
+	[PN_ENTRY_REMAP_FILE_PAGES] = { HOOK(remap_file_pages), true, false },
+	[PN_ENTRY_SHMAT] = { HOOK(shmat), true, false },
+};

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "monitor/monitor.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "monitor/monitor_impl.h"
+
+/* What is known of the patches: they are tried once, in the constructor, and
+ * again only when somebody asks (setup) or overwrites them (check). */
+enum patch_state { PATCH_UNTRIED, PATCH_GOOD, PATCH_REFUSED };
+
+/* The first lock; taken before the gate's. Nobody waits for it in a release.
+ */
+static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct pn_monitor_report report PN_GUARDED_BY(&lock) = {
+	.mode = PN_MONITOR_NONE,
+};
+static enum patch_state patch_state PN_GUARDED_BY(&lock);
+static bool started PN_GUARDED_BY(&lock);
+/* report.mode, for those who do not take the lock. */
+static _Atomic int mode_now = PN_MONITOR_NONE;
+
+static const char *const mode_names[] = { "auto", "patch", "userfaultfd",
+					  "keep", "none" };
+
+/* --- what stands in the way ---------------------------------------------- */
+
+/* Whether no thread runs but this one and our own reader, which never
+ * allocates nor calls libc's patched functions. Threads are the links of this
+ * directory. */
+static bool alone(void)
+{
+	struct stat st;
+
+	if (pn_monitor_faults.threaded || stat("/proc/self/task", &st))
+		return false;
+	return st.st_nlink <= (pn_uffd_running() ? 4u : 3u);
+}
+
+/* The allocators of sanitizers release memory with system calls of their own,
+ * long after free(), where no test would notice. */
+static bool sanitizer_allocates(void)
+{
+	return dlsym(RTLD_DEFAULT, "__sanitizer_get_allocated_size") != NULL;
+}
+
+static bool libc_allocates(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_NOLOAD | RTLD_LAZY);
+	bool yes =
+		libc && dlsym(libc, "malloc") == dlsym(RTLD_DEFAULT, "malloc");
+
+	if (libc)
+		dlclose(libc);
+	return yes && !sanitizer_allocates();
+}
+
+static int refuse(enum pn_monitor_mode mode, const char *why) PN_REQUIRES(&lock)
+{
+	snprintf(report.refused[mode], sizeof(report.refused[mode]), "%s", why);
+	return -EOPNOTSUPP;
+}
+
+/* Lists the kinds in `missed` behind a verb. */
+static int refuse_missed(enum pn_monitor_mode mode, unsigned missed)
+	PN_REQUIRES(&lock)
+{
+	char why[PN_MONITOR_REASON_BYTES] = "does not see:";
+	size_t len = strlen(why);
+
+	for (int k = 0; k < PN_RELEASE_NKINDS && len < sizeof(why); k++)
+		if (missed >> k & 1)
+			len += (size_t)snprintf(
+				why + len, sizeof(why) - len, " %s",
+				pn_release_kind_name((enum pn_release_kind)k));
+	return refuse(mode, why);
+}
+
+/* --- the modes ----------------------------------------------------------- */
+
+static int test(enum pn_monitor_mode mode, unsigned kinds) PN_REQUIRES(&lock)
+{
+	unsigned missed = pn_selftest_run(kinds, alone(), report.sight);
+
+	return missed ? refuse_missed(mode, missed) : 0;
+}
+
+static int install_patch(void) PN_REQUIRES(&lock)
+{
+	struct pn_why why = { "" };
+
+	if (sanitizer_allocates())
+		return refuse(PN_MONITOR_PATCH,
+			      "a sanitizer's allocator makes system calls of "
+			      "its own");
+	if (!pn_patch_installed() && !alone())
+		return refuse(PN_MONITOR_PATCH,
+			      "loaded when other threads were running; load "
+			      "pinion at program start (LD_PRELOAD)");
+	if (!pn_patch_installed() && pn_patch_install(&why))
+		return refuse(PN_MONITOR_PATCH, why.text);
+	return 0;
+}
+
+/* All that can be done and tried without starting a thread. */
+static int try_patch(void) PN_REQUIRES(&lock)
+{
+	int ret = install_patch();
+
+	if (!ret)
+		ret = test(PN_MONITOR_PATCH,
+			   PN_SELFTEST_ALL & ~PN_SELFTEST_THREAD);
+	patch_state = ret ? PATCH_REFUSED : PATCH_GOOD;
+	return ret;
+}
+
+static int begin_patch(void) PN_REQUIRES(&lock)
+{
+	if (patch_state == PATCH_UNTRIED)
+		try_patch();
+	if (patch_state == PATCH_REFUSED)
+		return -EOPNOTSUPP;
+	if (test(PN_MONITOR_PATCH, PN_SELFTEST_THREAD)) {
+		patch_state = PATCH_REFUSED;
+		return -EOPNOTSUPP;
+	}
+	report.race_unmap = report.race_madvise = true;
+	report.chained = pn_patch_chained();
+	return 0;
+}
+
+static int begin_userfaultfd(void) PN_REQUIRES(&lock)
+{
+	struct pn_why why = { "" };
+	int ret;
+
+	if (pn_uffd_open(&why))
+		return refuse(PN_MONITOR_USERFAULTFD, why.text);
+	ret = test(PN_MONITOR_USERFAULTFD, PN_SELFTEST_ALL);
+	if (ret) {
+		pn_uffd_close();
+		return ret;
+	}
+	/* The event of madvise() comes before the pages go, so that a pin made
+	 * right after it may still get the old ones. */
+	report.race_unmap = report.needs_probe = true;
+	return 0;
+}
+
+/* Nothing is seen; malloc is told to give nothing back (paper Pipeline: sbrk
+ * disabled). Cannot be undone. */
+static int begin_keep(void) PN_REQUIRES(&lock)
+{
+	if (!libc_allocates())
+		return refuse(PN_MONITOR_KEEP, "malloc is not libc's");
+	if (!mallopt(M_MMAP_MAX, 0) || !mallopt(M_TRIM_THRESHOLD, -1) ||
+	    !mallopt(M_ARENA_MAX, 1))
+		return refuse(PN_MONITOR_KEEP, "malloc refuses mallopt()");
+	return test(PN_MONITOR_KEEP, PN_SELFTEST_HEAP);
+}
+
+static int begin(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
+{
+	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
+		if (mode != PN_MONITOR_PATCH || patch_state == PATCH_UNTRIED)
+			report.sight[k] = PN_SIGHT_UNSEEN;
+	report.race_unmap = report.race_madvise = report.needs_probe = false;
+	switch (mode) {
+	case PN_MONITOR_PATCH:
+		return begin_patch();
+	case PN_MONITOR_USERFAULTFD:
+		return begin_userfaultfd();
+	case PN_MONITOR_KEEP:
+		return begin_keep();
+	default:
+		return 0;
+	}
+}
+
+/* --- choosing ------------------------------------------------------------ */
+
+/* What is tried after `mode` was refused. */
+static enum pn_monitor_mode next_mode(enum pn_monitor_mode mode)
+{
+	return mode == PN_MONITOR_PATCH ? PN_MONITOR_USERFAULTFD
+					: PN_MONITOR_NONE;
+}
+
+static void set_mode(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
+{
+	report.mode = mode;
+	atomic_store(&mode_now, mode);
+}
+
+/* With `auto`, being loaded late is not worth a line as long as the next mode
+ * does. */
+static void log_refusal(enum pn_monitor_mode mode, enum pn_monitor_mode next)
+	PN_REQUIRES(&lock)
+{
+	bool quiet =
+		report.wanted == PN_MONITOR_AUTO && next != PN_MONITOR_NONE;
+
+	pn_log(quiet ? PN_LOG_INFO : PN_LOG_WARN,
+	       "monitor mode %s refused (%s); trying %s%s", mode_names[mode],
+	       report.refused[mode], mode_names[next],
+	       next == PN_MONITOR_NONE
+		       ? ": released memory is not noticed, call "
+			 "pinion_invalidate() or keep nothing registered"
+		       : "");
+}
+
+static void choose_from(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
+{
+	while (begin(mode)) {
+		log_refusal(mode, next_mode(mode));
+		mode = next_mode(mode);
+	}
+	set_mode(mode);
+}
+
+static void choose(void) PN_REQUIRES(&lock)
+{
+	started = true;
+	choose_from(report.wanted == PN_MONITOR_AUTO ? PN_MONITOR_PATCH
+						     : report.wanted);
+}
+
+static void start(void) PN_REQUIRES(&lock)
+{
+	if (!started)
+		choose();
+}
+
+/* --- another library patches over us ------------------------------------- */
+
+/* Whether all is still seen, or can be made so. The break cannot be tried
+ * while other threads run. */
+static bool patch_repaired(void) PN_REQUIRES(&lock)
+{
+	unsigned kinds = PN_SELFTEST_ALL & ~PN_SELFTEST_THREAD;
+	struct pn_why why = { "" };
+	bool free_hand = alone();
+
+	if ((free_hand || !pn_patch_break_changed()) &&
+	    !pn_selftest_run(kinds, free_hand, report.sight)) {
+		pn_patch_accept();
+		return true;
+	}
+	if (!free_hand || pn_patch_install(&why) ||
+	    pn_selftest_run(kinds, true, report.sight))
+		return false;
+	report.chained = pn_patch_chained();
+	pn_info("another library had patched libc over pinion's hooks; both "
+		"are called now");
+	return true;
+}
+
+static void repair(void) PN_REQUIRES(&lock)
+{
+	if (patch_repaired())
+		return;
+	patch_state = PATCH_REFUSED;
+	refuse(PN_MONITOR_PATCH, "another library patched libc over it");
+	choose_from(PN_MONITOR_USERFAULTFD);
+	pn_warn("another library has overwritten pinion's hooks in libc; "
+		"releases are now learnt by %s (load pinion after that "
+		"library, or switch its memory hooks off)",
+		mode_names[report.mode]);
+}
+
+bool pn_monitor_check(void)
+{
+	if (atomic_load(&mode_now) != PN_MONITOR_PATCH || pn_patch_intact())
+		return true;
+	pn_lock(&lock);
+	if (report.mode == PN_MONITOR_PATCH && !pn_patch_intact())
+		repair();
+	pn_unlock(&lock);
+	/* Something may have gone unseen since the last look. */
+	pn_release_tell_everything();
+	return false;
+}
+
+/* --- life ---------------------------------------------------------------- */
+
+static enum pn_monitor_mode wanted_by_environment(void)
+{
+	const char *text = secure_getenv("PINION_MONITOR");
+	struct pn_config config = { .monitor = PN_MONITOR_AUTO };
+	const struct pn_option *table, *option;
+	size_t n;
+
+	table = pn_config_table(&n);
+	option = pn_option_find(table, n, "monitor", strlen("monitor"));
+	/* A bad value is refused in pinion_open(), where it can be. */
+	if (text && pn_option_parse(option, text, &config, NULL))
+		return PN_MONITOR_AUTO;
+	return (enum pn_monitor_mode)config.monitor;
+}
+
+static void before_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_lock(&lock);
+}
+
+static void parent_after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_unlock(&lock);
+}
+
+static void child_after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_uffd_forget();
+	pn_release_reset();
+	pn_filter_reset();
+	set_mode(PN_MONITOR_NONE);
+	started = false;
+	pn_unlock(&lock);
+}
+
+__attribute__((constructor)) static void load(void)
+{
+	pn_lock(&lock);
+	report.wanted = wanted_by_environment();
+	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+	if (report.wanted <= PN_MONITOR_PATCH)
+		try_patch();
+	pn_unlock(&lock);
+}
+
+int pn_monitor_setup(enum pn_monitor_mode wanted)
+{
+	int ret = 0;
+
+	if ((unsigned)wanted >= PN_MONITOR_NMODES)
+		return -EINVAL;
+	pn_lock(&lock);
+	if (pn_release_has_subscribers()) {
+		ret = -EBUSY;
+	} else {
+		pn_uffd_close();
+		patch_state = PATCH_UNTRIED;
+		memset(report.refused, 0, sizeof(report.refused));
+		report.wanted = wanted;
+		choose();
+	}
+	pn_unlock(&lock);
+	return ret;
+}
+
+/* --- for subscribers ----------------------------------------------------- */
+
+int pn_monitor_subscribe(struct pn_subscriber *subscriber)
+{
+	int ret;
+
+	if (!subscriber || !subscriber->released)
+		return -EINVAL;
+	pn_lock(&lock);
+	start();
+	ret = pn_release_subscribe(subscriber);
+	pn_unlock(&lock);
+	return ret;
+}
+
+void pn_monitor_unsubscribe(struct pn_subscriber *subscriber)
+{
+	pn_release_unsubscribe(subscriber);
+}
+
+int pn_monitor_watch(uintptr_t addr, size_t len)
+{
+	struct pn_range range;
+	int ret = 0;
+
+	if (!pn_range_valid(addr, len))
+		return -EINVAL;
+	range = pn_range_pages(addr, len, pn_monitor_page_bytes());
+	pn_filter_add(range);
+	if (atomic_load(&mode_now) == PN_MONITOR_USERFAULTFD)
+		ret = pn_uffd_watch(range, false);
+	if (ret)
+		pn_filter_remove(range);
+	return ret;
+}
+
+void pn_monitor_unwatch(uintptr_t addr, size_t len)
+{
+	pn_filter_remove(pn_range_pages(addr, len, pn_monitor_page_bytes()));
+}
+
+void pn_monitor_invalidate(uintptr_t addr, size_t len)
+{
+	pn_release_tell((struct pn_range){ addr, len });
+}
+
+bool pn_monitor_needs_probe(void)
+{
+	return atomic_load_explicit(&mode_now, memory_order_relaxed) ==
+	       PN_MONITOR_USERFAULTFD;
+}
+
+bool pn_monitor_settled(void)
+{
+	return pn_uffd_settled();
+}
+
+bool pn_monitor_probe(uintptr_t addr)
+{
+	return !pn_monitor_needs_probe() || pn_uffd_probe(addr);
+}
+
+/* --- for people ---------------------------------------------------------- */
+
+enum pn_monitor_mode pn_monitor_mode(void)
+{
+	pn_lock(&lock);
+	start();
+	pn_unlock(&lock);
+	return (enum pn_monitor_mode)atomic_load(&mode_now);
+}
+
+void pn_monitor_report(struct pn_monitor_report *out)
+{
+	pn_lock(&lock);
+	start();
+	*out = report;
+	pn_unlock(&lock);
+}
+
+const char *pn_monitor_mode_name(enum pn_monitor_mode mode)
+{
+	return mode_names[mode];
+}
+
+const char *pn_release_kind_name(enum pn_release_kind kind)
+{
+	static const char *const names[PN_RELEASE_NKINDS] = {
+		[PN_RELEASE_MUNMAP] = "munmap",
+		[PN_RELEASE_MUNMAP_PART] = "partial munmap",
+		[PN_RELEASE_MMAP_FIXED] = "mmap MAP_FIXED",
+		[PN_RELEASE_MREMAP_OLD] = "mremap source",
+		[PN_RELEASE_MREMAP_NEW] = "mremap destination",
+		[PN_RELEASE_MREMAP_SHRINK] = "mremap shrink",
+		[PN_RELEASE_DONTNEED] = "MADV_DONTNEED",
+		[PN_RELEASE_FREE] = "MADV_FREE",
+		[PN_RELEASE_REMOVE] = "MADV_REMOVE",
+		[PN_RELEASE_DONTNEED_LOCKED] = "MADV_DONTNEED_LOCKED",
+		[PN_RELEASE_PROCESS_MADVISE] = "process_madvise",
+		[PN_RELEASE_BRK] = "heap trim",
+		[PN_RELEASE_BIG_FREE] = "free of a big block",
+		[PN_RELEASE_BIG_REALLOC] = "realloc of a big block",
+		[PN_RELEASE_SHMDT] = "shmdt",
+		[PN_RELEASE_THREAD_STACK] = "thread stack",
+	};
+
+	return names[kind];
+}
+
+const char *pn_sight_name(enum pn_sight sight)
+{
+	static const char *const names[] = {
+		[PN_SIGHT_UNTESTED] = "not tested",
+		[PN_SIGHT_BEFORE] = "before",
+		[PN_SIGHT_AFTER] = "after",
+		[PN_SIGHT_KEPT] = "kept",
+		[PN_SIGHT_REFUSED] = "cannot be watched",
+		[PN_SIGHT_IMPOSSIBLE] = "not possible here",
+		[PN_SIGHT_UNSEEN] = "not seen",
+	};
+
+	return names[sight];
+}

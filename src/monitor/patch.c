@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Makes the entries of libc jump to the hooks.
+ *
+ * The entries are those of libc.so.6 itself, whatever else defines a symbol of
+ * that name: libc's malloc calls them directly, and an interposed munmap ends
+ * there. An entry that already starts with a jump belongs to another library:
+ * its target is called from our hook from then on. What stands at each entry
+ * afterwards is remembered, so that looking whether it is still there is a
+ * compare of a few bytes.
+ *
+ * Code is replaced only while one thread runs. So an entry is never taken
+ * back: nobody could say when the last thread has left a hook.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/log.h"
+#include "config/option.h"
+#include "monitor/monitor_impl.h"
+
+/* As many bytes as a foreign patch would change first. */
+#define SEEN_BYTES 16
+
+static struct entry {
+	uint8_t *addr; /* NULL: libc has no such function */
+	uint8_t seen[SEEN_BYTES];
+	bool chained;
+} entries[PN_NENTRIES];
+
+static bool installed;
+
+static int refuse(struct pn_why *why, const char *what, const char *name)
+{
+	snprintf(why->text, sizeof(why->text), what, name);
+	return -EOPNOTSUPP;
+}
+
+/* The library with the hooks may never be unloaded. The program itself has no
+ * name and cannot be. */
+static int hold_ourselves(struct pn_why *why)
+{
+	struct link_map *map = NULL;
+	Dl_info info;
+
+	if (!dladdr1((void *)&pn_patch_install, &info, (void **)&map,
+		     RTLD_DL_LINKMAP))
+		return refuse(why, "%s does not know this library", "ld.so");
+	if (!map->l_name[0])
+		return 0;
+	if (!dlopen(map->l_name, RTLD_NOLOAD | RTLD_NODELETE | RTLD_LAZY))
+		return refuse(why, "cannot keep %s loaded", map->l_name);
+	return 0;
+}
+
+static int find_entry(void *libc, enum pn_entry e, struct pn_why *why)
+{
+	const char *name = pn_hooks[e].name;
+	const ElfW(Sym) *symbol = NULL;
+	void *addr = dlsym(libc, name);
+	Dl_info info;
+
+	if (!addr && pn_hooks[e].optional)
+		return 0;
+	if (!addr)
+		return refuse(why, "libc has no %s", name);
+	if (!dladdr1(addr, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
+		return refuse(why, "the size of libc's %s is unknown", name);
+	if (symbol->st_size < PN_JUMP_MAX_BYTES)
+		return refuse(why, "libc's %s is too short to patch", name);
+	entries[e].addr = addr;
+	return 0;
+}
+
+static int find_entries(struct pn_why *why)
+{
+	void *libc = dlopen("libc.so.6", RTLD_NOLOAD | RTLD_LAZY);
+	void **curbrk = dlsym(RTLD_DEFAULT, "__curbrk");
+	int ret = 0;
+
+	if (!libc || !curbrk)
+		return refuse(why, "%s is not the C library here", "glibc");
+	pn_hook_set_curbrk(curbrk);
+	for (int e = 0; !ret && e < PN_NENTRIES; e++)
+		ret = find_entry(libc, (enum pn_entry)e, why);
+	dlclose(libc);
+	return ret;
+}
+
+static void remember(struct entry *entry)
+{
+	memcpy(entry->seen, entry->addr, SEEN_BYTES);
+}
+
+static int install_one(enum pn_entry e, struct pn_why *why)
+{
+	struct entry *entry = &entries[e];
+	uint8_t code[PN_JUMP_MAX_BYTES];
+	void *target = pn_jump_decode(entry->addr);
+	size_t len;
+
+	if (target != (void *)pn_hooks[e].function &&
+	    (target || !pn_hooks[e].foreign_only)) {
+		pn_hook_chain(e, target);
+		entry->chained = target != NULL;
+		len = pn_jump_encode(entry->addr, (void *)pn_hooks[e].function,
+				     code);
+		if (pn_jump_write(entry->addr, code, len))
+			return refuse(why, "the code of %s cannot be written",
+				      pn_hooks[e].name);
+	}
+	remember(entry);
+	return 0;
+}
+
+int pn_patch_install(struct pn_why *why)
+{
+	int ret = hold_ourselves(why);
+
+	if (!ret)
+		ret = find_entries(why);
+	for (int e = 0; !ret && e < PN_NENTRIES; e++)
+		if (entries[e].addr)
+			ret = install_one((enum pn_entry)e, why);
+	installed = !ret;
+	return ret;
+}
+
+bool pn_patch_installed(void)
+{
+	return installed;
+}
+
+/* Reads what pn_patch_accept() may be writing: torn bytes look changed, and
+ * whoever finds a change looks again under the monitor's lock. */
+static bool changed(enum pn_entry e)
+{
+	return entries[e].addr &&
+	       memcmp(entries[e].addr, entries[e].seen, SEEN_BYTES);
+}
+
+bool pn_patch_intact(void)
+{
+	for (int e = 0; e < PN_NENTRIES; e++)
+		if (changed((enum pn_entry)e))
+			return false;
+	return true;
+}
+
+bool pn_patch_break_changed(void)
+{
+	return changed(PN_ENTRY_BRK) || changed(PN_ENTRY_SBRK);
+}
+
+void pn_patch_accept(void)
+{
+	for (int e = 0; e < PN_NENTRIES; e++)
+		if (entries[e].addr)
+			remember(&entries[e]);
+}
+
+unsigned pn_patch_chained(void)
+{
+	unsigned n = 0;
+
+	for (int e = 0; e < PN_NENTRIES; e++)
+		n += entries[e].chained;
+	return n;
+}

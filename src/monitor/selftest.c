@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Performs every kind of release on scratch memory, as a program would, and
+ * looks whether a subscriber of the monitor's own was told of the right range
+ * and when. That is the only way to know what a mode is worth in this process:
+ * another allocator, another library's hooks, a sandbox or a kernel may each
+ * take something away.
+ *
+ * Care is taken to leave no trace: blocks are above the size from which
+ * freeing one changes malloc's own thresholds (32 MiB), the break is moved
+ * only when no other thread could be moving it, and what userfaultfd watches
+ * is the scratch pages alone.
+ *
+ * Threads: one test at a time (the monitor's lock).
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "monitor/monitor_impl.h"
+#include "monitor/syscalls.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+
+#define SCRATCH_PAGES 4
+#define BIG_BYTES     ((size_t)40 << 20)
+#define STACK_BYTES   ((size_t)1 << 20)
+#define PATTERN	      0xa5
+
+static struct witness {
+	struct pn_range target;
+	_Atomic long releaser; /* thread that performs the release */
+	_Atomic bool before, after;
+	bool refused; /* the mode will not watch such memory */
+} witness;
+
+static size_t pages(size_t n)
+{
+	return n * pn_monitor_page_bytes();
+}
+
+/* Runs inside the release: system calls only. */
+static bool resident(uintptr_t addr)
+{
+	unsigned char vec = 0;
+
+	return !PN_SYSCALL(SYS_mincore, (long)addr, (long)pages(1),
+			   (long)&vec) &&
+	       (vec & 1);
+}
+
+static void witness_released(void *arg, uintptr_t addr, size_t len,
+			     enum pn_release_phase phase)
+{
+	struct witness *w = arg;
+
+	if (!pn_range_covers((struct pn_range){ addr, len }, w->target))
+		return;
+	if (phase == PN_RELEASE_AFTER)
+		atomic_store(&w->after, true);
+	else if (PN_SYSCALL(SYS_gettid, 0) == atomic_load(&w->releaser) &&
+		 resident(w->target.addr))
+		atomic_store(&w->before, true);
+}
+
+static struct pn_subscriber subscriber = { witness_released, &witness };
+
+/* --- arming, judging ----------------------------------------------------- */
+
+/* Fills the pages and begins to watch them; this thread will release them. */
+static void arm(void *addr, size_t len)
+{
+	memset(addr, PATTERN, len);
+	witness.target = (struct pn_range){ (uintptr_t)addr, len };
+	atomic_store(&witness.releaser, PN_SYSCALL(SYS_gettid, 0));
+	atomic_store(&witness.before, false);
+	atomic_store(&witness.after, false);
+	pn_filter_add(witness.target);
+	witness.refused = pn_uffd_running() &&
+			  pn_uffd_watch(witness.target, true) == -EOPNOTSUPP;
+}
+
+static enum pn_sight judge(void)
+{
+	while (!pn_uffd_settled())
+		sched_yield();
+	pn_filter_remove(witness.target);
+	if (!atomic_load(&witness.after))
+		return witness.refused ? PN_SIGHT_REFUSED : PN_SIGHT_UNSEEN;
+	return atomic_load(&witness.before) ? PN_SIGHT_BEFORE : PN_SIGHT_AFTER;
+}
+
+/* Whether the page at addr still holds the pattern; asks the kernel, since it
+ * may not be there. */
+static bool still_there(uintptr_t addr)
+{
+	unsigned char byte = 0;
+	bool same = false;
+	int fds[2];
+
+	if (pipe(fds))
+		return false;
+	if (PN_SYSCALL(SYS_write, fds[1], (long)addr, 1) == 1 &&
+	    read(fds[0], &byte, 1) == 1)
+		same = byte == PATTERN;
+	close(fds[0]);
+	close(fds[1]);
+	return same;
+}
+
+/* For releases that an allocator may put off: unseen is well if they were. */
+static enum pn_sight judge_allocator(void)
+{
+	enum pn_sight sight = judge();
+
+	if (sight == PN_SIGHT_UNSEEN && still_there(witness.target.addr))
+		return PN_SIGHT_KEPT;
+	return sight;
+}
+
+static char *scratch(int flags)
+{
+	char *p = mmap(NULL, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
+		       flags | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	memset(p, PATTERN, pages(SCRATCH_PAGES));
+	return p;
+}
+
+/* --- one function per kind ----------------------------------------------- */
+
+static enum pn_sight try_munmap(void)
+{
+	char *p = scratch(MAP_PRIVATE);
+
+	if (!p)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p, pages(SCRATCH_PAGES));
+	munmap(p, pages(SCRATCH_PAGES));
+	return judge();
+}
+
+static enum pn_sight try_munmap_part(void)
+{
+	char *p = scratch(MAP_PRIVATE);
+	enum pn_sight sight;
+
+	if (!p)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p + pages(1), pages(1));
+	munmap(p + pages(1), pages(1));
+	sight = judge();
+	munmap(p, pages(SCRATCH_PAGES));
+	return sight;
+}
+
+static enum pn_sight try_mmap_fixed(void)
+{
+	char *p = scratch(MAP_PRIVATE);
+	enum pn_sight sight;
+
+	if (!p)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p, pages(SCRATCH_PAGES));
+	mmap(p, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
+	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	sight = judge();
+	munmap(p, pages(SCRATCH_PAGES));
+	return sight;
+}
+
+static enum pn_sight try_mremap_fixed(bool watch_new)
+{
+	size_t len = pages(SCRATCH_PAGES);
+	char *from = scratch(MAP_PRIVATE), *to = scratch(MAP_PRIVATE);
+	enum pn_sight sight;
+	void *moved;
+
+	if (!from || !to)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(watch_new ? to : from, len);
+	moved = mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+	sight = judge();
+	if (moved == MAP_FAILED) {
+		munmap(from, len);
+		sight = PN_SIGHT_IMPOSSIBLE;
+	}
+	munmap(to, len);
+	return sight;
+}
+
+static enum pn_sight try_mremap_old(void)
+{
+	return try_mremap_fixed(false);
+}
+
+static enum pn_sight try_mremap_new(void)
+{
+	return try_mremap_fixed(true);
+}
+
+static enum pn_sight try_mremap_shrink(void)
+{
+	char *p = scratch(MAP_PRIVATE);
+	enum pn_sight sight;
+
+	if (!p)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p + pages(2), pages(SCRATCH_PAGES - 2));
+	mremap(p, pages(SCRATCH_PAGES), pages(2), 0);
+	sight = judge();
+	munmap(p, pages(SCRATCH_PAGES));
+	return sight;
+}
+
+static enum pn_sight try_advice(int flags, int advice)
+{
+	char *p = scratch(flags);
+	enum pn_sight sight;
+
+	if (!p)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p, pages(SCRATCH_PAGES));
+	if (madvise(p, pages(SCRATCH_PAGES), advice)) {
+		judge();
+		sight = PN_SIGHT_IMPOSSIBLE;
+	} else {
+		sight = judge();
+	}
+	munmap(p, pages(SCRATCH_PAGES));
+	return sight;
+}
+
+static enum pn_sight try_dontneed(void)
+{
+	return try_advice(MAP_PRIVATE, MADV_DONTNEED);
+}
+
+static enum pn_sight try_free(void)
+{
+	return try_advice(MAP_PRIVATE, MADV_FREE);
+}
+
+static enum pn_sight try_remove(void)
+{
+	return try_advice(MAP_SHARED, MADV_REMOVE);
+}
+
+static enum pn_sight try_dontneed_locked(void)
+{
+	return try_advice(MAP_PRIVATE, MADV_DONTNEED_LOCKED);
+}
+
+/* Kernels before 6.13 let no process advise itself so. */
+static enum pn_sight try_process_madvise(void)
+{
+	ssize_t (*advise)(int, const struct iovec *, size_t, int, unsigned) =
+		(ssize_t(*)(int, const struct iovec *, size_t, int,
+			    unsigned))dlsym(RTLD_DEFAULT, "process_madvise");
+	long self = PN_SYSCALL(SYS_pidfd_open, getpid(), 0);
+	char *p = scratch(MAP_PRIVATE);
+	struct iovec iov = { p, pages(SCRATCH_PAGES) };
+	enum pn_sight sight = PN_SIGHT_IMPOSSIBLE;
+
+	if (advise && p && self >= 0) {
+		arm(p, iov.iov_len);
+		if (advise((int)self, &iov, 1, MADV_DONTNEED, 0) < 0)
+			judge();
+		else
+			sight = judge();
+	}
+	if (p)
+		munmap(p, iov.iov_len);
+	if (self >= 0)
+		close((int)self);
+	return sight;
+}
+
+static enum pn_sight try_brk(void)
+{
+	uintptr_t now = (uintptr_t)sbrk(0);
+	uintptr_t edge = (now + pages(1) - 1) & ~(pages(1) - 1);
+	intptr_t more = (intptr_t)(edge - now + pages(SCRATCH_PAGES));
+
+	if (sbrk(more) == (void *)-1)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm((void *)edge, pages(SCRATCH_PAGES));
+	sbrk(-more);
+	return judge();
+}
+
+/* Whole pages at `offset` in a block of malloc's. */
+static char *inside(char *block, size_t offset)
+{
+	return (char *)(((uintptr_t)block + offset) & ~(pages(1) - 1));
+}
+
+static enum pn_sight try_big_free(void)
+{
+	char *volatile block = malloc(BIG_BYTES);
+
+	if (!block)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(inside(block, BIG_BYTES / 2), pages(SCRATCH_PAGES));
+	free(block);
+	return judge_allocator();
+}
+
+/* Shrinks, as growing in place would release nothing. */
+static enum pn_sight try_big_realloc(void)
+{
+	size_t more = BIG_BYTES / 4;
+	char *volatile block = malloc(BIG_BYTES + more);
+	char *volatile kept;
+	enum pn_sight sight;
+
+	if (!block)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(inside(block, BIG_BYTES + more / 2), pages(SCRATCH_PAGES));
+	kept = realloc(block, BIG_BYTES);
+	sight = judge_allocator();
+	free(kept ? kept : block);
+	return sight;
+}
+
+static enum pn_sight try_shmdt(void)
+{
+	int id = shmget(IPC_PRIVATE, pages(SCRATCH_PAGES), IPC_CREAT | 0600);
+	char *p;
+
+	if (id < 0)
+		return PN_SIGHT_IMPOSSIBLE;
+	p = shmat(id, NULL, 0);
+	shmctl(id, IPC_RMID, NULL);
+	if (p == (void *)-1)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p, pages(SCRATCH_PAGES));
+	shmdt(p);
+	return judge();
+}
+
+/* A thread that ends gives the unused part of its stack back. */
+static void *use_stack(void *arg)
+{
+	char *frame = __builtin_frame_address(0);
+
+	(void)arg;
+	arm(inside(frame - STACK_BYTES / 2, 0), pages(1));
+	return NULL;
+}
+
+static enum pn_sight try_thread_stack(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int ret;
+
+	if (pthread_attr_init(&attr))
+		return PN_SIGHT_IMPOSSIBLE;
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	ret = pthread_create(&thread, &attr, use_stack, NULL);
+	pthread_attr_destroy(&attr);
+	if (ret)
+		return PN_SIGHT_IMPOSSIBLE;
+	pthread_join(thread, NULL);
+	return judge_allocator();
+}
+
+static enum pn_sight (*const tries[PN_RELEASE_NKINDS])(void) = {
+	[PN_RELEASE_MUNMAP] = try_munmap,
+	[PN_RELEASE_MUNMAP_PART] = try_munmap_part,
+	[PN_RELEASE_MMAP_FIXED] = try_mmap_fixed,
+	[PN_RELEASE_MREMAP_OLD] = try_mremap_old,
+	[PN_RELEASE_MREMAP_NEW] = try_mremap_new,
+	[PN_RELEASE_MREMAP_SHRINK] = try_mremap_shrink,
+	[PN_RELEASE_DONTNEED] = try_dontneed,
+	[PN_RELEASE_FREE] = try_free,
+	[PN_RELEASE_REMOVE] = try_remove,
+	[PN_RELEASE_DONTNEED_LOCKED] = try_dontneed_locked,
+	[PN_RELEASE_PROCESS_MADVISE] = try_process_madvise,
+	[PN_RELEASE_BRK] = try_brk,
+	[PN_RELEASE_BIG_FREE] = try_big_free,
+	[PN_RELEASE_BIG_REALLOC] = try_big_realloc,
+	[PN_RELEASE_SHMDT] = try_shmdt,
+	[PN_RELEASE_THREAD_STACK] = try_thread_stack,
+};
+
+unsigned pn_selftest_run(unsigned kinds, bool alone,
+			 enum pn_sight sight[PN_RELEASE_NKINDS])
+{
+	unsigned missed = 0;
+	int saved = errno;
+
+	if (pn_release_subscribe(&subscriber))
+		return kinds;
+	for (int k = 0; k < PN_RELEASE_NKINDS; k++) {
+		if (!(kinds >> k & 1))
+			continue;
+		sight[k] = k == PN_RELEASE_BRK && !alone ? PN_SIGHT_UNTESTED
+							 : tries[k]();
+		if (sight[k] == PN_SIGHT_UNSEEN)
+			missed |= 1u << k;
+	}
+	pn_release_unsubscribe(&subscriber);
+	errno = saved;
+	return missed;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * userfaultfd: the kernel tells a file descriptor what happens to mappings
+ * registered with it. They are registered for write protection and never
+ * protected, so that no fault is ever raised; only the events are wanted.
+ *
+ * A reader thread reads them and tells the subscribers. The kernel lets a
+ * releasing thread go on when its event has been *read*, not told, so the
+ * reader makes `turn` odd before it reads and even after it has told: who
+ * finds it even knows that every release whose system call has returned has
+ * been told (pn_uffd_settled()). The releasing thread can still be inside the
+ * kernel when the address is already another thread's; for that window the
+ * kernel answers EAGAIN to write-protection requests on this descriptor, and a
+ * request that changes nothing is the probe. It also finds a mapping that took
+ * the place of a watched one: that is not registered (ENOENT).
+ *
+ * Whole mappings are registered, since each edge of a registered range splits
+ * a mapping and a process has 65,530. They stay so until they are unmapped.
+ *
+ * Nothing here allocates or frees while holding a lock that the reader needs;
+ * the reader needs none.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "config/option.h"
+#include "monitor/monitor_impl.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
+#define EVENTS                                                  \
+	(UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | \
+	 UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
+#define MESSAGES 16
+
+static _Atomic int uffd = -1;
+static int stop_fd = -1; /* becomes readable when the reader is to end */
+static pthread_t reader;
+static _Atomic uint64_t turn; /* odd while the reader reads and tells */
+
+/* --- the reader ---------------------------------------------------------- */
+
+static void tell_if_watched(uintptr_t addr, size_t len)
+{
+	struct pn_release release;
+
+	pn_release_init(&release);
+	pn_release_add(&release, addr, len);
+	pn_release_begin(&release);
+	pn_release_end(&release);
+}
+
+static void tell_message(const struct uffd_msg *msg)
+{
+	switch (msg->event) {
+	case UFFD_EVENT_UNMAP:
+	case UFFD_EVENT_REMOVE:
+		tell_if_watched(msg->arg.remove.start,
+				msg->arg.remove.end - msg->arg.remove.start);
+		break;
+	case UFFD_EVENT_REMAP:
+		tell_if_watched(msg->arg.remap.from, msg->arg.remap.len);
+		break;
+	}
+}
+
+static void read_and_tell(int fd)
+{
+	struct uffd_msg msgs[MESSAGES];
+	ssize_t n;
+
+	atomic_fetch_add(&turn, 1);
+	while ((n = read(fd, msgs, sizeof(msgs))) > 0)
+		for (size_t i = 0; i < (size_t)n / sizeof(msgs[0]); i++)
+			tell_message(&msgs[i]);
+	atomic_fetch_add(&turn, 1);
+}
+
+static void *reader_main(void *arg)
+{
+	struct pollfd fds[] = { { .fd = atomic_load(&uffd), .events = POLLIN },
+				{ .fd = stop_fd, .events = POLLIN } };
+
+	(void)arg;
+	for (;;) {
+		if (poll(fds, PN_ARRAY_LEN(fds), -1) < 0)
+			continue; /* EINTR; nothing else can happen */
+		if (fds[1].revents)
+			return NULL;
+		if (fds[0].revents)
+			read_and_tell(fds[0].fd);
+	}
+}
+
+/* Signals are the program's business, not this thread's. */
+static int start_reader(void)
+{
+	sigset_t all, old;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&reader, NULL, reader_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!ret)
+		pthread_setname_np(reader, "pinion-monitor");
+	return -ret;
+}
+
+/* --- life ---------------------------------------------------------------- */
+
+static int open_descriptor(void)
+{
+	int flags = O_CLOEXEC | O_NONBLOCK;
+	long fd = -1;
+
+	errno = ENOSYS;
+	if (pn_monitor_faults.no_userfaultfd)
+		return -1;
+	/* The first is permitted to everybody since Linux 5.11. */
+	fd = syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY);
+	if (fd < 0)
+		fd = syscall(SYS_userfaultfd, flags);
+	return (int)fd;
+}
+
+static int refuse(struct pn_why *why, const char *what, int error)
+{
+	snprintf(why->text, sizeof(why->text), "%s: %s", what, strerror(error));
+	return -EOPNOTSUPP;
+}
+
+/* With hugetlbfs and shared memory where the kernel (5.19) can. */
+static int open_with(uint64_t features)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = features };
+	int fd = open_descriptor();
+
+	if (fd >= 0 && ioctl(fd, UFFDIO_API, &api)) {
+		int error = errno;
+
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
+}
+
+int pn_uffd_open(struct pn_why *why)
+{
+	int fd = open_with(EVENTS | UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
+	int ret;
+
+	if (fd < 0)
+		fd = open_with(EVENTS);
+	if (fd < 0)
+		return refuse(why,
+			      "the kernel offers no userfaultfd with unmap "
+			      "events and write protection",
+			      errno);
+	stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (stop_fd < 0) {
+		ret = refuse(why, "no event descriptor", errno);
+		goto close_fd;
+	}
+	atomic_store(&uffd, fd);
+	ret = start_reader();
+	if (!ret)
+		return 0;
+	ret = refuse(why, "the reader thread cannot be started", -ret);
+	atomic_store(&uffd, -1);
+	close(stop_fd);
+close_fd:
+	close(fd);
+	return ret;
+}
+
+/* Closing the descriptor unregisters every mapping and lets those go who wait
+ * for their event to be read. */
+void pn_uffd_close(void)
+{
+	uint64_t one = 1;
+	int fd = atomic_exchange(&uffd, -1);
+
+	if (fd < 0)
+		return;
+	pn_assert(write(stop_fd, &one, sizeof(one)) == sizeof(one));
+	pthread_join(reader, NULL);
+	close(fd);
+	close(stop_fd);
+}
+
+void pn_uffd_forget(void)
+{
+	int fd = atomic_exchange(&uffd, -1);
+
+	if (fd < 0)
+		return;
+	close(fd);
+	close(stop_fd);
+	atomic_store(&turn, 0);
+}
+
+bool pn_uffd_running(void)
+{
+	return atomic_load(&uffd) >= 0;
+}
+
+/* --- watching ------------------------------------------------------------ */
+
+static int register_range(struct pn_range range)
+{
+	struct uffdio_register reg = {
+		.range = { range.addr, range.len },
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	return ioctl(atomic_load(&uffd), UFFDIO_REGISTER, &reg) ? -errno : 0;
+}
+
+/* Asks for what is so anyway: not protected. */
+static int touch_nothing(uintptr_t addr, size_t len)
+{
+	struct uffdio_writeprotect wp = { .range = { addr, len } };
+
+	return ioctl(atomic_load(&uffd), UFFDIO_WRITEPROTECT, &wp) ? -errno : 0;
+}
+
+struct watching {
+	struct pn_range range;
+	bool exact;
+	uintptr_t covered; /* mappings reach up to here without a hole */
+	int ret;
+};
+
+/* shmdt() brings no event (seen with Linux 6.1 to 6.18). */
+static bool watch_mapping(void *arg, const struct pn_mapping *m)
+{
+	struct watching *w = arg;
+	uintptr_t end = w->range.addr + w->range.len;
+	struct pn_range whole = { m->start, m->end - m->start };
+
+	if (m->end <= w->range.addr)
+		return true;
+	if (m->start > w->covered || m->start >= end)
+		return false;
+	w->ret = m->sysv ? -EOPNOTSUPP
+			 : register_range(w->exact ? w->range : whole);
+	w->covered = m->end;
+	return !w->ret && m->end < end;
+}
+
+static int watch_mappings(struct pn_range range, bool exact)
+{
+	struct watching w = { range, exact, range.addr, 0 };
+	int ret = pn_maps_walk(watch_mapping, &w);
+
+	if (!ret)
+		ret = w.ret;
+	if (!ret && w.covered < range.addr + range.len)
+		ret = -EFAULT;
+	return ret;
+}
+
+int pn_uffd_watch(struct pn_range range, bool exact)
+{
+	int ret;
+
+	/* Already, mostly. EAGAIN says nothing about that. */
+	if (!touch_nothing(range.addr, range.len))
+		return 0;
+	ret = watch_mappings(range, exact);
+	return ret == -EINVAL || ret == -EPERM || ret == -EBUSY ? -EOPNOTSUPP
+								: ret;
+}
+
+/* --- asking -------------------------------------------------------------- */
+
+bool pn_uffd_settled(void)
+{
+	return !(atomic_load(&turn) & 1);
+}
+
+bool pn_uffd_probe(uintptr_t addr)
+{
+	size_t page = pn_monitor_page_bytes();
+	uint64_t before = atomic_load(&turn);
+	int ret;
+
+	if (before & 1)
+		return false;
+	ret = touch_nothing(addr & ~(page - 1), page);
+	/* EINVAL: part of a registered huge page. */
+	return (!ret || ret == -EINVAL) && atomic_load(&turn) == before;
+}
