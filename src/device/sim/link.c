@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * link -- the ways from node to node: how they come up and go down.
+ *
+ * Attaching sends a request that takes a latency; the other side then has a
+ * link too (PEER_UP there, once), and the answer brings PEER_UP here after
+ * another latency. A node that dies is noticed by each of its peers `detect`
+ * later: what is posted to it by then ends with -ECONNRESET, in order, and
+ * PEER_DOWN follows.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "device/sim/sim_impl.h"
+
+/* --- addresses ------------------------------------------------------------ */
+
+#define ADDRESS_VERSION 1
+
+/* What an address holds; copied in and out, since blobs are not aligned. */
+struct blob {
+	uint8_t version;
+	char kind[7];
+	uint64_t world;
+	uint32_t node;
+	uint32_t zero;
+};
+
+void pn_sim_address(struct pn_device *device, struct pn_address *out)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	struct blob blob = { .version = ADDRESS_VERSION,
+			     .kind = "sim",
+			     .world = node->sim->id,
+			     .node = node->index };
+
+	*out = (struct pn_address){ .len = sizeof(blob) };
+	memcpy(out->data, &blob, sizeof(blob));
+}
+
+static int parse_address(struct pn_sim *sim, const struct pn_address *address,
+			 struct pn_sim_node **out)
+{
+	struct blob blob;
+
+	if (address->len != sizeof(blob))
+		goto refuse;
+	memcpy(&blob, address->data, sizeof(blob));
+	if (blob.version != ADDRESS_VERSION || memcmp(blob.kind, "sim", 4) ||
+	    blob.world != sim->id || blob.node >= sim->nnodes)
+		goto refuse;
+	*out = &sim->nodes[blob.node];
+	return 0;
+
+refuse:
+	pn_error("sim: no address of a node of this world; take it from "
+		 "pn_device_address() of a device of the same world");
+	return -EINVAL;
+}
+
+/* --- the table of a node's links ------------------------------------------ */
+
+static size_t place_of(const struct pn_sim_node *self, unsigned other)
+{
+	size_t mask = self->links_room - 1;
+	size_t i = other * UINT64_C(0x9e3779b97f4a7c15) >> 32 & mask;
+
+	while (self->links[i] && self->links[i]->other->index != other)
+		i = (i + 1) & mask;
+	return i;
+}
+
+struct pn_sim_link *pn_sim_link_find(struct pn_sim_node *self,
+				     const struct pn_sim_node *other)
+{
+	return self->links_room ? self->links[place_of(self, other->index)]
+				: NULL;
+}
+
+/* At most half full. */
+static int grow_table(struct pn_sim_node *self)
+{
+	size_t room = self->links_room ? 2 * self->links_room : 4;
+	struct pn_sim_link **links = calloc(room, sizeof(*links));
+	struct pn_list *pos;
+
+	if (!links)
+		return -ENOMEM;
+	free(self->links);
+	self->links = links;
+	self->links_room = room;
+	pn_list_for_each (pos, &self->link_list) {
+		struct pn_sim_link *link =
+			pn_container_of(pos, struct pn_sim_link, entry);
+
+		links[place_of(self, link->other->index)] = link;
+	}
+	return 0;
+}
+
+static void connect_fire(struct pn_sim *sim, struct pn_event *event);
+static void down_fire(struct pn_sim *sim, struct pn_event *event);
+
+static struct pn_sim_link *link_alloc(struct pn_sim_node *self,
+				      struct pn_sim_node *other)
+{
+	struct pn_sim_link *link;
+
+	if (2 * (self->nlinks + 1) > self->links_room && grow_table(self))
+		return NULL;
+	link = calloc(1, sizeof(*link));
+	if (!link)
+		return NULL;
+	link->peer.device = &self->device;
+	pn_sim_address(&other->device, &link->peer.address);
+	link->self = self;
+	link->other = other;
+	link->connect.fire = connect_fire;
+	link->down.fire = down_fire;
+	pn_list_init(&link->ops);
+	pn_list_init(&link->held);
+	pn_list_init(&link->stalled);
+	pn_list_init(&link->stall);
+	self->links[place_of(self, other->index)] = link;
+	self->nlinks++;
+	pn_list_append(&self->link_list, &link->entry);
+	return link;
+}
+
+void pn_sim_links_fini(struct pn_sim_node *node)
+{
+	struct pn_list *entry;
+
+	while ((entry = pn_list_pop(&node->link_list))) {
+		struct pn_sim_link *link =
+			pn_container_of(entry, struct pn_sim_link, entry);
+
+		pn_sim_flush(link, 0);
+		free(link);
+	}
+	free(node->links);
+}
+
+/* --- up ------------------------------------------------------------------- */
+
+static void link_up(struct pn_sim_link *link)
+{
+	struct pn_completion up = { .kind = PN_COMPLETION_PEER_UP,
+				    .peer = &link->peer };
+
+	if (link->state != PN_SIM_CONNECTING)
+		return;
+	link->state = PN_SIM_UP;
+	pn_sim_complete(link->self, &up);
+}
+
+static void link_down(struct pn_sim_link *link, int status)
+{
+	struct pn_completion down = { .kind = PN_COMPLETION_PEER_DOWN,
+				      .status = status,
+				      .peer = &link->peer };
+
+	if (link->state == PN_SIM_DOWN)
+		return;
+	link->state = PN_SIM_DOWN;
+	pn_events_cancel(&link->self->sim->events, &link->connect);
+	pn_sim_flush(link, -ECONNRESET);
+	pn_sim_complete(link->self, &down);
+}
+
+/* The answer has come back. */
+static void answer_fire(struct pn_sim *sim, struct pn_event *event)
+{
+	struct pn_sim_link *link =
+		pn_container_of(event, struct pn_sim_link, connect);
+
+	pn_sim_record(sim, PN_SIM_ATTACHED, link->self->index,
+		      link->other->index, link->refusal);
+	if (link->refusal)
+		link_down(link, link->refusal);
+	else
+		link_up(link);
+}
+
+/* The request has reached the other side. */
+static void connect_fire(struct pn_sim *sim, struct pn_event *event)
+{
+	struct pn_sim_link *link =
+		pn_container_of(event, struct pn_sim_link, connect);
+	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
+
+	if (link->other->dead) {
+		link->refusal = -ECONNRESET;
+	} else if (back != link) {
+		if (!back)
+			back = link_alloc(link->other, link->self);
+		if (back)
+			link_up(back);
+		else
+			link->refusal = -ENOMEM;
+	}
+	event->fire = answer_fire;
+	pn_events_add(&sim->events, event,
+		      pn_sim_after(sim->now_ns, sim->latency_ns));
+}
+
+static int attach_locked(struct pn_sim_node *self, struct pn_sim_node *other,
+			 struct pn_sim_link **out)
+{
+	struct pn_sim *sim = self->sim;
+	struct pn_sim_link *link = pn_sim_link_find(self, other);
+
+	if (!link) {
+		link = link_alloc(self, other);
+		if (!link)
+			return -ENOMEM;
+		pn_events_add(&sim->events, &link->connect,
+			      pn_sim_after(pn_sim_time(sim), sim->latency_ns));
+	}
+	*out = link;
+	return 0;
+}
+
+int pn_sim_attach(struct pn_device *device, const struct pn_address *address,
+		  struct pn_peer **out)
+{
+	struct pn_sim_node *self = pn_sim_node_of(device), *other;
+	struct pn_sim_link *link;
+	bool entered;
+	int ret = parse_address(self->sim, address, &other);
+
+	if (ret)
+		return ret;
+	entered = pn_sim_enter(self->sim);
+	ret = self->dead ? -ENODEV : attach_locked(self, other, &link);
+	if (!ret)
+		*out = &link->peer;
+	pn_sim_leave(self->sim, entered);
+	return ret;
+}
+
+/* --- down ----------------------------------------------------------------- */
+
+static void down_fire(struct pn_sim *sim, struct pn_event *event)
+{
+	(void)sim;
+	link_down(pn_container_of(event, struct pn_sim_link, down),
+		  -ECONNRESET);
+}
+
+/* One of a dying node's links: its own end falls silent, the other's learns. */
+static void cut(struct pn_sim *sim, struct pn_sim_link *link)
+{
+	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
+
+	link->state = PN_SIM_DOWN;
+	pn_events_cancel(&sim->events, &link->connect);
+	pn_events_cancel(&sim->events, &link->down);
+	pn_sim_flush(link, 0);
+	if (back && back != link && !back->self->dead)
+		pn_events_add(&sim->events, &back->down,
+			      pn_sim_after(sim->now_ns, sim->params.detect_ns));
+}
+
+void pn_sim_die(struct pn_sim_node *node)
+{
+	struct pn_sim *sim = node->sim;
+	struct pn_list *pos;
+
+	if (node->dead)
+		return;
+	node->dead = true;
+	pn_sim_record(sim, PN_SIM_DIED, node->index, 0, 0);
+	pn_list_for_each (pos, &node->link_list) {
+		cut(sim, pn_container_of(pos, struct pn_sim_link, entry));
+	}
+	while (pn_list_pop(&node->stalled))
+		;
+	pn_sim_port_clear(node);
+	pn_sim_registry_fini(node);
+}

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * registry -- registrations of a node, and what their keys allow.
+ *
+ * A key is a number counted up for the whole world, with the slot of its
+ * registration in the lowest bits: looking one up is one array access, a dead
+ * key never comes back, and a key of another node or of the other kind (lkey,
+ * rkey) is never mistaken for a good one.
+ *
+ * Staleness is announced (pn_sim_released()), not observed: the registrations
+ * that overlap the released range are found in a tree and remember the part of
+ * them whose pages are gone. Later registrations know nothing of it. So the
+ * cost of remembering is bounded by what is registered.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "device/sim/sim_impl.h"
+
+/* A run that has gone wrong says so this often and then goes on silently. */
+#define MAX_STALE_LINES 10
+
+/* --- is it memory? -------------------------------------------------------- */
+
+/* Linux 5.14 has MADV_POPULATE_*; found out once, on a page of our own. */
+static bool can_populate(void)
+{
+	static atomic_int known; /* 0: not yet, 1: yes, -1: no */
+	int state = atomic_load_explicit(&known, memory_order_relaxed);
+	void *page;
+
+	if (state)
+		return state > 0;
+	page = mmap(NULL, PN_PAGE_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS,
+		    -1, 0);
+	if (page == MAP_FAILED)
+		return false;
+	state = madvise(page, PN_PAGE_BYTES, MADV_POPULATE_READ) ? -1 : 1;
+	munmap(page, PN_PAGE_BYTES);
+	atomic_store_explicit(&known, state, memory_order_relaxed);
+	return state > 0;
+}
+
+/* Faults the pages in, for writing if the device is to write, as pinning them
+ * would: the kernel's answer tells whether it may be done. Older kernels only
+ * tell whether something is mapped there. */
+static int probe(const struct pn_mr *mr)
+{
+	struct pn_range pages =
+		pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
+	void *addr = (void *)pages.addr;
+	int advice = mr->access & PINION_ACCESS_LOCAL_WRITE
+			     ? MADV_POPULATE_WRITE
+			     : MADV_POPULATE_READ;
+
+	if (can_populate() ? madvise(addr, pages.len, advice)
+			   : msync(addr, pages.len, MS_ASYNC)) {
+		pn_debug("sim: %p (%zu bytes) is not mapped%s", mr->addr,
+			 mr->len,
+			 advice == MADV_POPULATE_WRITE ? " writable" : "");
+		return -EFAULT;
+	}
+	return 0;
+}
+
+/* --- slots ---------------------------------------------------------------- */
+
+static size_t pinned_bytes(const struct pn_mr *mr)
+{
+	return pn_range_npages((uintptr_t)mr->addr, mr->len) << PN_PAGE_SHIFT;
+}
+
+/* Makes room for n registrations, so that filling slots cannot fail. */
+static int reserve_slots(struct pn_sim_node *node, unsigned n)
+{
+	size_t room = node->slots_room ? node->slots_room : 8;
+	void *slots, *free_slots;
+
+	while (room < node->nslots + n)
+		room *= 2;
+	if (room == node->slots_room)
+		return 0;
+	slots = realloc(node->slots, room * sizeof(*node->slots));
+	if (!slots)
+		return -ENOMEM;
+	node->slots = slots;
+	free_slots =
+		realloc(node->free_slots, room * sizeof(*node->free_slots));
+	if (!free_slots)
+		return -ENOMEM;
+	node->free_slots = free_slots;
+	node->slots_room = room;
+	return 0;
+}
+
+static uint64_t new_key(struct pn_sim *sim, uint32_t slot)
+{
+	return ++sim->last_key << PN_SIM_SLOT_BITS | slot;
+}
+
+static bool grants_peers(unsigned access)
+{
+	return access &
+	       (PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE |
+		PINION_ACCESS_REMOTE_ATOMIC);
+}
+
+static void publish(struct pn_sim_node *node, struct pn_mr *mr,
+		    struct pn_sim_registration *r)
+{
+	struct pn_sim *sim = node->sim;
+	uint32_t slot = node->nfree ? node->free_slots[--node->nfree]
+				    : (uint32_t)node->nslots++;
+
+	r->interval.range = (struct pn_range){ (uintptr_t)mr->addr, mr->len };
+	r->access = mr->access;
+	r->born_ns = sim->now_ns;
+	r->lkey = r->interval.id = new_key(sim, slot);
+	r->rkey = grants_peers(mr->access) ? new_key(sim, slot) : 0;
+	node->slots[slot] = r;
+	pn_interval_add(&node->ranges, &r->interval);
+	mr->lkey = r->lkey;
+	mr->rkey = r->rkey;
+	mr->device_slot = slot;
+	mr->device_data = r;
+	pn_sim_record(sim, PN_SIM_REGISTERED, node->index, r->lkey,
+		      (int64_t)mr->len);
+}
+
+static void retire(struct pn_sim_node *node, uint32_t slot)
+{
+	struct pn_sim_registration *r = node->slots[slot];
+
+	pn_sim_record(node->sim, PN_SIM_DEREGISTERED, node->index, r->lkey, 0);
+	pn_interval_remove(&node->ranges, &r->interval);
+	node->slots[slot] = NULL;
+	node->free_slots[node->nfree++] = slot;
+	free(r->stale);
+	free(r);
+}
+
+void pn_sim_registry_fini(struct pn_sim_node *node)
+{
+	for (uint32_t slot = 0; slot < node->nslots; slot++)
+		if (node->slots[slot])
+			retire(node, slot);
+	free(node->slots);
+	free(node->free_slots);
+	node->slots = NULL;
+	node->free_slots = NULL;
+	node->nslots = node->slots_room = node->nfree = 0;
+	node->nmrs = node->live_bytes = 0;
+}
+
+/* --- registering ---------------------------------------------------------- */
+
+/* What the script says about these n, and how much longer they take. */
+static int scripted(struct pn_sim_node *node, unsigned n, uint64_t *delay_ns)
+{
+	struct pn_sim *sim = node->sim;
+	int error = 0;
+
+	*delay_ns = 0;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t ns;
+		int ret = pn_script_registration(&sim->script, node->index,
+						 ++sim->nregistrations,
+						 ++node->nregistrations, &ns);
+
+		*delay_ns = pn_sim_after(*delay_ns, ns);
+		if (!error)
+			error = ret;
+	}
+	return error;
+}
+
+/* Counts n registrations against the limits. */
+static int reserve_limits(struct pn_sim_node *node, unsigned n, size_t bytes)
+{
+	if (n > node->sim->params.max_mrs - node->nmrs ||
+	    (node->limit_bytes &&
+	     (node->live_bytes > node->limit_bytes ||
+	      bytes > node->limit_bytes - node->live_bytes))) {
+		pn_debug("sim: node %u: %zu bytes and %zu registrations are "
+			 "pinned, %zu more bytes are over the limit",
+			 node->index, node->live_bytes, node->nmrs, bytes);
+		return -ENOMEM;
+	}
+	node->nmrs += n;
+	node->live_bytes += bytes;
+	return 0;
+}
+
+static int publish_all(struct pn_sim_node *node, struct pn_mr *const *mrs,
+		       unsigned n)
+{
+	struct pn_sim_registration *r;
+	unsigned i;
+
+	if (node->dead)
+		return -ENODEV;
+	if (reserve_slots(node, n))
+		return -ENOMEM;
+	for (i = 0; i < n; i++) {
+		r = calloc(1, sizeof(*r));
+		if (!r)
+			goto retire;
+		publish(node, mrs[i], r);
+	}
+	return 0;
+
+retire:
+	while (i--)
+		retire(node, mrs[i]->device_slot);
+	return -ENOMEM;
+}
+
+static int register_locked(struct pn_sim_node *node, struct pn_mr *const *mrs,
+			   unsigned n)
+{
+	uint64_t ns, delay_ns;
+	size_t bytes = 0;
+	int ret = node->dead ? -ENODEV : scripted(node, n, &delay_ns);
+
+	if (ret)
+		return ret;
+	ns = delay_ns;
+	for (unsigned i = 0; i < n; i++) {
+		bytes += pinned_bytes(mrs[i]);
+		ns += pn_profile_register_ns(node->sim->profile,
+					     pinned_bytes(mrs[i]) >>
+						     PN_PAGE_SHIFT);
+	}
+	ret = reserve_limits(node, n, bytes);
+	if (ret)
+		return ret;
+	/* The pages count from now on, the keys exist when it is done. */
+	pn_sim_charge(node->sim, ns);
+	ret = publish_all(node, mrs, n);
+	if (ret && !node->dead) {
+		node->nmrs -= n;
+		node->live_bytes -= bytes;
+	}
+	return ret;
+}
+
+int pn_sim_register(struct pn_device *device, struct pn_mr *const *mrs,
+		    unsigned n)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	bool entered;
+	int ret = 0;
+
+	if (node->sim->params.data == PN_SIM_DATA_REAL)
+		for (unsigned i = 0; i < n && !ret; i++)
+			ret = probe(mrs[i]);
+	if (ret)
+		return ret;
+	entered = pn_sim_enter(node->sim);
+	ret = register_locked(node, mrs, n);
+	pn_sim_leave(node->sim, entered);
+	return ret;
+}
+
+void pn_sim_deregister(struct pn_device *device, struct pn_mr *const *mrs,
+		       unsigned n)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	bool entered = pn_sim_enter(node->sim);
+	size_t bytes = 0;
+
+	for (unsigned i = 0; i < n && !node->dead; i++) {
+		bytes += pinned_bytes(mrs[i]);
+		retire(node, mrs[i]->device_slot);
+	}
+	if (bytes)
+		pn_sim_charge(node->sim,
+			      pn_profile_deregister_ns(node->sim->profile,
+						       bytes >> PN_PAGE_SHIFT));
+	/* Pinned until the time for it has passed. */
+	if (!node->dead) {
+		node->nmrs -= n;
+		node->live_bytes -= bytes;
+	}
+	for (unsigned i = 0; i < n; i++)
+		mrs[i]->lkey = mrs[i]->rkey = 0;
+	pn_sim_leave(node->sim, entered);
+}
+
+int pn_sim_rekey(struct pn_device *device, struct pn_mr *mr)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	bool entered = pn_sim_enter(node->sim);
+	struct pn_sim_registration *r;
+
+	if (!node->dead && mr->rkey) {
+		r = mr->device_data;
+		r->rkey = mr->rkey = new_key(node->sim, mr->device_slot);
+		pn_sim_record(node->sim, PN_SIM_REKEYED, node->index, r->rkey,
+			      0);
+	}
+	pn_sim_leave(node->sim, entered);
+	return 0;
+}
+
+void pn_sim_pinned(struct pn_device *device, struct pn_pinned *out)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	bool entered = pn_sim_enter(node->sim);
+
+	*out = (struct pn_pinned){
+		.live_bytes = node->live_bytes,
+		.mrs = node->nmrs,
+		.device_bytes = node->sim->params.inbox_bytes,
+	};
+	pn_sim_leave(node->sim, entered);
+}
+
+/* --- using keys ----------------------------------------------------------- */
+
+static struct pn_sim_registration *find(struct pn_sim_node *node, uint64_t key)
+{
+	size_t slot = key & ((UINT64_C(1) << PN_SIM_SLOT_BITS) - 1);
+
+	return key && slot < node->nslots ? node->slots[slot] : NULL;
+}
+
+static bool covers(const struct pn_sim_registration *r, struct pn_range range,
+		   unsigned access)
+{
+	return pn_range_valid(range.addr, range.len) &&
+	       pn_range_covers(r->interval.range, range) &&
+	       (r->access & access) == access;
+}
+
+/* Counts and reports a use of pages that are no longer there. */
+static int check_stale(struct pn_sim_node *node,
+		       const struct pn_sim_registration *r, uint64_t key,
+		       struct pn_range range)
+{
+	for (unsigned i = 0; i < r->nstale; i++) {
+		if (!pn_range_overlaps(r->stale[i], range))
+			continue;
+		if (node->sim->stale_uses++ < MAX_STALE_LINES)
+			pn_error("sim: stale use at %" PRIu64 " ns: node %u, "
+				 "key %#" PRIx64 " of %" PRIu64 " ns, %zu "
+				 "bytes at %#" PRIxPTR ": the program released "
+				 "them after registering",
+				 node->sim->now_ns, node->index, key,
+				 r->born_ns, range.len, range.addr);
+		return -ESTALE;
+	}
+	return 0;
+}
+
+int pn_sim_covers_lkey(struct pn_sim_node *node, const struct pn_sge *sge,
+		       unsigned access)
+{
+	struct pn_sim_registration *r = find(node, sge->lkey);
+	struct pn_range range = { (uintptr_t)sge->addr, sge->len };
+
+	if (!sge->len)
+		return 0;
+	return r && r->lkey == sge->lkey && covers(r, range, access) ? 0
+								     : -EFAULT;
+}
+
+int pn_sim_check_lkey(struct pn_sim_node *node, const struct pn_sge *sge,
+		      unsigned access)
+{
+	struct pn_range range = { (uintptr_t)sge->addr, sge->len };
+	int ret = pn_sim_covers_lkey(node, sge, access);
+
+	if (ret || !sge->len)
+		return ret;
+	return check_stale(node, find(node, sge->lkey), sge->lkey, range);
+}
+
+int pn_sim_check_rkey(struct pn_sim_node *node, uint64_t rkey, uint64_t addr,
+		      size_t len, unsigned access)
+{
+	struct pn_sim_registration *r = find(node, rkey);
+	struct pn_range range = { (uintptr_t)addr, len };
+
+	if (!len)
+		return 0;
+	if (!r || r->rkey != rkey || !covers(r, range, access))
+		return -EACCES;
+	return check_stale(node, r, rkey, range);
+}
+
+/* --- releasing ------------------------------------------------------------ */
+
+/* The part of a registration that lies in the released range is stale. */
+static void mark_stale(struct pn_interval *interval, void *arg)
+{
+	struct pn_sim_registration *r =
+		pn_container_of(interval, struct pn_sim_registration, interval);
+	struct pn_range *stale, *released = arg;
+
+	for (unsigned i = 0; i < r->nstale; i++)
+		if (pn_range_covers(r->stale[i], *released))
+			return;
+	stale = realloc(r->stale, (r->nstale + 1) * sizeof(*stale));
+	/* Forgetting one would make a test's oracle lie. */
+	pn_assert(stale);
+	r->stale = stale;
+	stale[r->nstale++] = *released;
+}
+
+void pn_sim_released(struct pn_sim *sim, unsigned node, const void *addr,
+		     size_t len)
+{
+	unsigned first = node == PN_SIM_ALL_NODES ? 0 : node;
+	unsigned last = node == PN_SIM_ALL_NODES ? sim->nnodes : node + 1;
+	struct pn_range range = { (uintptr_t)addr, len };
+	bool entered;
+
+	if (!pn_range_valid(range.addr, range.len))
+		return;
+	pn_assert(last <= sim->nnodes);
+	entered = pn_sim_enter(sim);
+	pn_sim_record(sim, PN_SIM_RELEASED, node, 0, (int64_t)len);
+	for (unsigned i = first; i < last; i++)
+		pn_interval_visit(sim->nodes[i].ranges, range, mark_stale,
+				  &range);
+	pn_sim_leave(sim, entered);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * script -- the faults that a simulated world is to have.
+ *
+ * Statements end with a newline or ';'; '#' begins a comment. N counts from 1,
+ * NODE from 0 as in pn_sim_device().
+ *
+ *   fail registration N with ERROR [on node NODE]
+ *   fail registrations every N with ERROR [on node NODE]
+ *   delay registration N by TIME [on node NODE]
+ *   delay TIME [on node NODE]               every message leaves that later
+ *   delay message N by TIME [on node NODE]
+ *   drop peer NODE at TIME                  the node dies
+ *   limit node NODE to BYTES at TIME        what it can pin from then on
+ *
+ * ERROR is an errno's name (ENOMEM). TIME and BYTES are written as in options,
+ * with or without a blank before the unit (5 us, 4M). Registrations are counted
+ * as they are asked for, each range of a batch for itself; messages are
+ * operations of any kind, counted as they are posted. `on node` counts those of
+ * that node alone; without it those of all nodes are counted together.
+ *
+ * Threads: a script is constant once parsed.
+ */
+#ifndef PN_DEVICE_SIM_SCRIPT_H
+#define PN_DEVICE_SIM_SCRIPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "config/option.h"
+
+enum pn_fault_kind {
+	PN_FAULT_FAIL_REGISTRATION,
+	PN_FAULT_FAIL_EVERY,
+	PN_FAULT_DELAY_REGISTRATION,
+	PN_FAULT_DELAY_ALL,
+	PN_FAULT_DELAY_MESSAGE,
+	PN_FAULT_DROP,
+	PN_FAULT_LIMIT,
+};
+
+#define PN_FAULT_ANY_NODE UINT64_MAX
+
+struct pn_fault {
+	enum pn_fault_kind kind;
+	int error;	  /* negative errno: FAIL_* */
+	uint64_t number;  /* which one; FAIL_EVERY: each of these */
+	uint64_t node;	  /* or PN_FAULT_ANY_NODE */
+	uint64_t time_ns; /* DELAY_*: how long; DROP, LIMIT: when */
+	uint64_t bytes;	  /* LIMIT */
+};
+
+struct pn_script {
+	struct pn_fault *faults;
+	size_t n;
+};
+
+/* Appends the statements of text (len bytes, no NUL needed) to *out, which is
+ * zero or was parsed before. -EINVAL: `why` says what is wrong, with line and
+ * column; -ENOMEM. *out is unchanged then. */
+int pn_script_parse(const char *text, size_t len, struct pn_script *out,
+		    struct pn_why *why);
+
+void pn_script_free(struct pn_script *script);
+
+/* What the script has in mind for the `all`th registration of the world, the
+ * `own`th of `node`: 0 or the error it is to fail with, and how much longer it
+ * takes. */
+int pn_script_registration(const struct pn_script *script, uint64_t node,
+			   uint64_t all, uint64_t own, uint64_t *delay_ns);
+
+/* How much later that message leaves. */
+uint64_t pn_script_message_ns(const struct pn_script *script, uint64_t node,
+			      uint64_t all, uint64_t own);
+
+#endif
