@@ -88,12 +88,11 @@ static void print_kinds(struct facts *facts)
 		print_fact(facts, kind->kind, kind->help);
 		facts->what = "parameter";
 		for (size_t p = 0; p < kind->nparams; p++) {
-			snprintf(name, sizeof(name), "%s%s=%s",
-				 facts->report->json ? kind->kind : " ",
-				 facts->report->json ? ":" : "",
+			bool json = facts->report->json;
+
+			snprintf(name, sizeof(name), "%s%s%s",
+				 json ? kind->kind : "", json ? ":" : "  ",
 				 kind->params[p].name);
-			if (facts->report->json)
-				name[strcspn(name, "=")] = 0;
 			print_fact(facts, name, kind->params[p].help);
 		}
 	}
@@ -164,12 +163,12 @@ static void print_limits(struct pn_report *report,
 		if (report->json)
 			pn_report_row(report, columns, 3, row);
 		else if (value == SIZE_MAX)
-			printf("  %-24s none known\n", limits[i].name);
+			printf("  %-23s none known\n", limits[i].name);
 		else if (limits[i].bytes)
-			printf("  %-24s %s\n", limits[i].name,
+			printf("  %-23s %s\n", limits[i].name,
 			       pn_report_bytes(value, text));
 		else
-			printf("  %-24s %llu\n", limits[i].name,
+			printf("  %-23s %llu\n", limits[i].name,
 			       (unsigned long long)value);
 	}
 }

@@ -217,38 +217,33 @@ static void print_kinds(FILE *file)
 		fprintf(file, "%s\n", pn_device_kind(i)->kind);
 }
 
-/* What may stand behind --flag; nothing is known about most. */
-static void print_values(FILE *file, const struct pn_command *command,
-			 const char *flag)
+/* The option that --flag is, or NULL. */
+static const struct pn_option *find_flag(const struct pn_command *command,
+					 const char *flag)
 {
 	char name[NAME_BYTES];
 
 	for (size_t i = 0; i < command->noptions; i++) {
-		const struct pn_option *option = &command->options[i];
-
-		option_flag(option, name);
-		if (strcmp(name, flag))
-			continue;
-		if (!strcmp(name, "device"))
-			print_kinds(file);
-		for (size_t c = 0; option->choices && option->choices[c]; c++)
-			fprintf(file, "%s\n", option->choices[c]);
+		option_flag(&command->options[i], name);
+		if (!strncmp(flag, "--", 2) && !strcmp(flag + 2, name))
+			return &command->options[i];
 	}
+	return NULL;
 }
 
-void pn_command_words(FILE *file, const struct pn_command *root,
-		      char *const *words)
+/* Nothing is known about the values of most options. */
+static void print_values(FILE *file, const struct pn_option *option)
 {
-	const struct pn_command *command = pn_command_find(root, words, &words);
+	if (!strcmp(option->name, "device"))
+		print_kinds(file);
+	for (size_t c = 0; option->choices && option->choices[c]; c++)
+		fprintf(file, "%s\n", option->choices[c]);
+}
+
+static void print_words(FILE *file, const struct pn_command *command)
+{
 	char name[NAME_BYTES];
 
-	if (*words) {
-		while (words[1])
-			words++;
-		if (!strncmp(*words, "--", 2))
-			print_values(file, command, *words + 2);
-		return;
-	}
 	for (size_t i = 0; command->subs && command->subs[i]; i++)
 		fprintf(file, "%s\n", command->subs[i]->name);
 	for (size_t i = 0; i < command->noptions; i++) {
@@ -256,6 +251,22 @@ void pn_command_words(FILE *file, const struct pn_command *root,
 		fprintf(file, "--%s\n", name);
 	}
 	fprintf(file, "--help\n");
+}
+
+void pn_command_words(FILE *file, const struct pn_command *root,
+		      char *const *words)
+{
+	const struct pn_command *command = pn_command_find(root, words, &words);
+	const struct pn_option *last = NULL;
+
+	while (*words && words[1])
+		words++;
+	if (*words)
+		last = find_flag(command, *words);
+	if (last && last->type != PN_OPTION_BOOL)
+		print_values(file, last);
+	else if (last || !*words)
+		print_words(file, command);
 }
 
 /* --- parsing and running ------------------------------------------------- */

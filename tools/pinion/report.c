@@ -72,7 +72,7 @@ void pn_report_head(struct pn_report *report, const char *question)
 	printf("%s: %s\n", report->bench, question);
 	printf("device %s, cost profile %s%s\n", report->device,
 	       report->profile ? report->profile : "none",
-	       report->emulated ? " (EMULATED: declared costs are in it)" : "");
+	       report->emulated ? ", EMULATED" : "");
 	printf("%s, revision %s\n", pn_report_machine(), PN_REVISION);
 }
 
@@ -186,25 +186,32 @@ static const char *value_text(const struct pn_report_column *column,
 	return buf;
 }
 
-static void table_head(const struct pn_report_column *columns, size_t n)
+static void table_cell(const struct pn_report_column *column, const char *text,
+		       bool first)
 {
-	putchar('\n');
-	for (size_t i = 0; i < n; i++)
-		if (columns[i].head)
-			printf("%*s ", columns[i].width, columns[i].head);
-	putchar('\n');
+	if (!first)
+		putchar(' ');
+	printf("%*s", column->width, text);
 }
 
-static void table_row(const struct pn_report_column *columns, size_t n,
-		      const union pn_report_value *values)
+/* The heads when values is NULL. */
+static void table_line(const struct pn_report_column *columns, size_t n,
+		       const union pn_report_value *values)
 {
+	bool first = true;
 	char buf[64];
 
-	for (size_t i = 0; i < n; i++)
-		if (columns[i].head)
-			printf("%*s ", columns[i].width,
-			       value_text(&columns[i], values[i], buf,
-					  sizeof(buf)));
+	for (size_t i = 0; i < n; i++) {
+		const struct pn_report_column *c = &columns[i];
+
+		if (!c->head)
+			continue;
+		table_cell(c,
+			   values ? value_text(c, values[i], buf, sizeof(buf))
+				  : c->head,
+			   first);
+		first = false;
+	}
 	putchar('\n');
 }
 
@@ -221,9 +228,11 @@ void pn_report_row(struct pn_report *report,
 			json_value(&json, &columns[i], values[i]);
 		pn_json_end(&json);
 	} else {
-		if (report->last != columns)
-			table_head(columns, n);
-		table_row(columns, n, values);
+		if (report->last != columns) {
+			putchar('\n');
+			table_line(columns, n, NULL);
+		}
+		table_line(columns, n, values);
 	}
 	report->last = columns;
 	fflush(stdout);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pinion bench: the table of benchmarks. Alone it lists them. */
+#include "bench/bench.h"
+#include "tools/pinion/command.h"
+
+static const struct pn_command *const benchmarks[] = {
+	&pn_bench_register,
+	&pn_bench_raw,
+	NULL,
+};
+
+static int run(const void *values, char *const *operands)
+{
+	(void)values, (void)operands;
+	for (size_t i = 0; benchmarks[i]; i++)
+		printf("%-10s %s\n", benchmarks[i]->name, benchmarks[i]->help);
+	return PN_EXIT_OK;
+}
+
+const struct pn_command pn_cmd_bench = {
+	.name = "bench",
+	.help = "run a benchmark; alone, list them",
+	.subs = benchmarks,
+	.run = run,
+};
