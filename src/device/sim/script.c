@@ -149,6 +149,17 @@ static int value(struct cursor *c, enum pn_option_type type, uint64_t min,
 	return ret;
 }
 
+/* The largest number stands for any node in a fault, so it names none here. */
+static int node_number(struct cursor *c, uint64_t *out)
+{
+	struct cursor start = *c;
+	int ret = value(c, PN_OPTION_NUMBER, 0, out);
+
+	if (!ret && *out == PN_FAULT_ANY_NODE)
+		return refuse(&start, "there is no such node");
+	return ret;
+}
+
 static int error_name(struct cursor *c, int *out)
 {
 	static const struct {
@@ -189,7 +200,7 @@ static int on_node(struct cursor *c, struct pn_fault *fault)
 	ret = next(c);
 	if (!ret)
 		ret = expect(c, "node");
-	return ret ? ret : value(c, PN_OPTION_NUMBER, 0, &fault->node);
+	return ret ? ret : node_number(c, &fault->node);
 }
 
 /* registration N | registrations every N, then: with ERROR */
@@ -249,7 +260,7 @@ static int parse_drop(struct cursor *c, struct pn_fault *fault)
 
 	fault->kind = PN_FAULT_DROP;
 	if (!ret)
-		ret = value(c, PN_OPTION_NUMBER, 0, &fault->node);
+		ret = node_number(c, &fault->node);
 	return ret ? ret : at_time(c, fault);
 }
 
@@ -260,7 +271,7 @@ static int parse_limit(struct cursor *c, struct pn_fault *fault)
 
 	fault->kind = PN_FAULT_LIMIT;
 	if (!ret)
-		ret = value(c, PN_OPTION_NUMBER, 0, &fault->node);
+		ret = node_number(c, &fault->node);
 	if (!ret)
 		ret = expect(c, "to");
 	if (!ret)
