@@ -14,6 +14,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 logs=build/logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
+# bash would go on counting from a SECONDS that make exports.
+SECONDS=0
 # All cores and no more: a build must not starve the machine it runs on.
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
 
