@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the tests of the command share: running it, and what rows must have."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+PINION = sys.argv.pop(1)
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+# Every row says what it is about.
+ALWAYS = {"bench", "device", "emulated", "profile", "revision", "machine"}
+
+
+def run(*args, **env):
+    """Runs `pinion args` with PINION_* from env alone."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PINION_")}
+    return subprocess.run(
+        [PINION, *args], env={**clean, **env}, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=240,
+        check=False)
+
+
+def rows(*args, **env):
+    """The rows of `pinion args --json`, each checked for what all have."""
+    done = run(*args, "--json", **env)
+    assert done.returncode == 0, f"{args}: {done.returncode} {done.stderr}"
+
+    def refuse(name):
+        raise ValueError(f"{name} is not JSON")
+
+    found = [json.loads(line, parse_constant=refuse)
+             for line in done.stdout.splitlines()]
+    for row in found:
+        assert ALWAYS <= row.keys(), f"{ALWAYS - row.keys()} missing in {row}"
+    return found
+
+
+def words(*args):
+    """What may follow `pinion args`."""
+    return run("help", "--words", "--", *args).stdout.split()
+
+
+def commands(*below):
+    """Every command there is, as tuples of words."""
+    yield below
+    for word in words(*below):
+        if not word.startswith("-"):
+            yield from commands(*below, word)

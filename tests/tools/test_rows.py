@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""test_rows.py PINION DEVICE -- what info, bench and demo print on a device:
+rows with all their keys, figures that can be true. Never how fast it is:
+machines are noisy."""
+
+import sys
+import unittest
+
+from command import rows, run
+
+DEVICE = sys.argv.pop(1)
+VIRTUAL = DEVICE.startswith("sim")
+SHORT = ["--device", DEVICE, "--budget", "300ms"]
+
+
+class Info(unittest.TestCase):
+    def test_rows_of_every_sort_are_there(self):
+        found = rows("info", "--device", DEVICE)
+        sorts = {row["what"] for row in found}
+        self.assertLessEqual({"kind", "parameter", "fact", "capability",
+                              "limit", "permitted", "cost"}, sorts)
+        kinds = {r["name"] for r in found if r["what"] == "kind"}
+        self.assertLessEqual({"soft", "sim"}, kinds)
+
+    def test_costs_are_measured_and_fitted(self):
+        costs = {r["name"]: r for r in rows("info", "--device", DEVICE)
+                 if r["what"] == "cost"}
+        self.assertEqual(list(costs), ["register", "deregister", "put", "get",
+                                       "send", "copy"])
+        self.assertGreater(costs["register"]["per_page_us"], 0)
+        self.assertGreater(costs["put"]["per_mib_us"], 0)
+        self.assertGreater(costs["send"]["fixed_us"], 0)
+        residual = costs["register"]["mean_residual_percent"]
+        self.assertEqual(residual is None, VIRTUAL)
+
+    def test_text_fits_in_80_columns(self):
+        for line in run("info", "--device", DEVICE).stdout.splitlines():
+            self.assertLessEqual(len(line.rstrip()), 80, line)
+
+
+class Register(unittest.TestCase):
+    POINT = {"bytes", "pages", "page_bytes", "present", "register_us",
+             "deregister_us", "put_us", "trials"}
+    FIT = {"page_bytes", "present", "register_us_per_page",
+           "register_us_fixed", "deregister_us_per_page",
+           "deregister_us_fixed", "mean_residual_percent",
+           "max_residual_percent"}
+
+    def run_bench(self, *args):
+        found = rows("bench", "register", *SHORT, *args)
+        points = [r for r in found if not r["fit"]]
+        fits = [r for r in found if r["fit"]]
+        for row in points:
+            self.assertLessEqual(self.POINT, row.keys())
+        for row in fits:
+            self.assertLessEqual(self.FIT, row.keys())
+        self.assertTrue(found[-1]["fit"])
+        return points, fits
+
+    def test_sizes_double_and_pages_follow(self):
+        points, fits = self.run_bench("--min", "128", "--max", "64K",
+                                      "--pages", "4k", "--present", "yes")
+        self.assertEqual([r["bytes"] for r in points],
+                         [128 << i for i in range(10)])
+        for row in points:
+            self.assertEqual(row["pages"], max(1, row["bytes"] // 4096))
+            self.assertGreater(row["register_us"], 0)
+            self.assertGreater(row["deregister_us"], 0)
+            self.assertGreater(row["put_us"], 0)
+        self.assertEqual(len(fits), 1)
+
+    @unittest.skipIf(VIRTUAL, "a simulated device has no missing pages")
+    def test_each_series_ends_with_its_fit(self):
+        points, fits = self.run_bench("--min", "4K", "--max", "64K",
+                                      "--pages", "4k")
+        self.assertEqual([f["present"] for f in fits], [True, False])
+        self.assertEqual([r["present"] for r in points],
+                         5 * [True] + 5 * [False])
+        for row in points:
+            self.assertEqual(row["put_us"] is None, not row["present"])
+
+    @unittest.skipIf(VIRTUAL, "a simulated device has no huge pages")
+    def test_huge_pages_are_counted_as_such(self):
+        found = rows("bench", "register", *SHORT, "--min", "1M", "--max", "4M",
+                     "--pages", "huge", "--present", "yes")
+        if not found:
+            self.skipTest("no huge pages here")
+        self.assertEqual([(r["bytes"] >> 20, r["pages"], r["page_bytes"])
+                          for r in found if not r["fit"]],
+                         [(1, 1, 2 << 20), (2, 1, 2 << 20), (4, 2, 2 << 20)])
+
+    def test_trials_are_bounded(self):
+        points, _ = self.run_bench("--max", "128", "--trials", "5", "--pages",
+                                   "4k", "--present", "yes")
+        self.assertEqual([r["trials"] for r in points], [5])
+
+    @unittest.skipUnless(VIRTUAL, "real costs are noisy")
+    def test_simulated_costs_are_the_profile(self):
+        found = rows("bench", "register", "--device", "sim:cost=ou2009",
+                     "--budget", "100ms", "--max", "1M", "--min", "4K")
+        for row in found[:-1]:
+            self.assertAlmostEqual(row["register_us"],
+                                   7.42 + 0.77 * row["pages"], delta=0.01)
+            self.assertAlmostEqual(row["deregister_us"],
+                                   1.1 + 0.22 * row["pages"], delta=0.01)
+        fit = found[-1]
+        self.assertAlmostEqual(fit["register_us_fixed"], 7.42, delta=0.02)
+        self.assertAlmostEqual(fit["register_us_per_page"], 0.77, delta=0.001)
+        self.assertLess(fit["max_residual_percent"], 0.1)
+        self.assertEqual(fit["profile"], "ou2009")
+
+
+class Raw(unittest.TestCase):
+    OPS = {"put", "get", "memcpy"} | (set() if VIRTUAL else
+                                      {"process_vm_writev"})
+
+    def test_every_op_has_every_size(self):
+        found = rows("bench", "raw", *SHORT, "--min", "8", "--max", "64K")
+        sizes = [8 << i for i in range(14)]
+        for op in self.OPS:
+            self.assertEqual([r["bytes"] for r in found if r["op"] == op],
+                             sizes, op)
+        self.assertEqual({r["op"] for r in found}, self.OPS)
+        for row in found:
+            self.assertGreater(row["latency_us"], 0)
+            self.assertGreater(row["bytes_per_s"], 0)
+            if row["op"] == "process_vm_writev":
+                self.assertEqual(row["ratio_to_process_vm_writev"], 1)
+
+    def test_ops_can_be_chosen(self):
+        found = rows("bench", "raw", *SHORT, "--min", "1K", "--max", "1K",
+                     "--op", "get")
+        self.assertEqual([r["op"] for r in found], ["get"])
+        self.assertIsNone(found[0]["ratio_to_process_vm_writev"])
+
+    def test_text_has_a_head_and_fits(self):
+        done = run("bench", "raw", *SHORT, "--max", "64")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"device {DEVICE}, cost profile", done.stdout)
+        for line in done.stdout.splitlines():
+            self.assertLessEqual(len(line.rstrip()), 80, line)
+
+    @unittest.skipUnless(VIRTUAL, "real time differs from run to run")
+    def test_virtual_time_repeats(self):
+        args = ["bench", "raw", "--device", "sim:cost=cx5", "--budget", "1ms",
+                "--max", "4K"]
+        self.assertEqual(rows(*args), rows(*args))
+
+
+class Demo(unittest.TestCase):
+    def test_all_bytes_are_right(self):
+        done = run("demo", "--device", DEVICE, "--max", "256K", "--seed", "7")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("all bytes right", done.stdout)
+        self.assertEqual(done.stderr, "")
+
+    def test_rows_have_costs(self):
+        found = rows("demo", "--device", DEVICE, "--max", "64K")
+        self.assertEqual([r["bytes"] for r in found],
+                         [64, 256, 1024, 4096, 16384, 65536])
+        for row in found:
+            for key in ("register_us", "deregister_us", "put_us", "get_us",
+                        "put_bytes_per_s", "get_bytes_per_s"):
+                self.assertGreater(row[key], 0)
+            self.assertIn("vmpin_bytes", row)
+
+
+if __name__ == "__main__":
+    unittest.main()
