@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * mre -- Memory Resorting and Eviction: among the regions not used lately,
+ * large old ones go first, in batches.
+ *
+ * Source: paper Region cache, section 5. Its stack has two sections. The
+ * frequent-reference section on top admits what is registered or used, in the
+ * order of use. Below lies the resorting section; its lowest part is the
+ * eviction segment. Each time the cache is full
+ *   r becomes the eviction factor of the region at the bottom,
+ *   regions of the resorting section without a factor get r + 1/pages,
+ *   the section is sorted by factor, the smallest at the bottom,
+ *   the eviction segment goes, deregistered in one batch.
+ * A use sends a region to the top and takes its factor away. So small regions,
+ * which cost more to register per page, stay longer; r, which grows, sees to
+ * it that they do not stay for ever.
+ *
+ * How it is done. Nothing looks at the boundary between the sections until the
+ * cache is full, so it is drawn then: a use only moves a node to the top, O(1).
+ * The resorting section is a heap instead of a sorted list: the same order (by
+ * factor, then by age), but no sort of half a million regions while the owner
+ * holds its lock; O(log n) per region that sinks into it or is taken from it. A
+ * node that is used again keeps its old entry in the heap until that comes to
+ * the front or the node sinks again, where its factor can only be larger.
+ *
+ * What the paper leaves open is in the constants; see doc/design/policies.md.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cache/policy/rank.h"
+#include "cache/policy/stack.h"
+
+/* The frequent-reference section keeps at most a half of the pages: a larger
+ * one leaves the factors little to choose from, a smaller one lets regions be
+ * judged by size before they had a chance of being used again. */
+#define FREQUENT_SHARE 2
+
+/* The eviction segment is at most a sixteenth of the pages: what goes early is
+ * missed in the meantime, and beyond a few regions a batch saves hardly any
+ * more. attr.batch bounds it in regions, so that one evict() stays short. */
+#define EVICTION_SHARE 16
+
+enum { FREQUENT, RESORTING };
+
+struct mre {
+	struct pn_policy base;
+	struct pn_stack frequent;
+	struct pn_rank resorting; /* and lagging entries of frequent nodes */
+	size_t resorting_pages;
+	double recency; /* the paper's r */
+	uint64_t nsunk; /* numbers nodes as they sink, for equal factors */
+	unsigned batch;
+};
+
+static struct mre *of(struct pn_policy *policy)
+{
+	return pn_container_of(policy, struct mre, base);
+}
+
+static int mre_open(const struct pn_policy_attr *attr, struct pn_policy **out)
+{
+	struct mre *mre = calloc(1, sizeof(*mre));
+
+	if (!mre)
+		return -ENOMEM;
+	mre->base.ops = &pn_policy_mre;
+	mre->batch = attr->batch;
+	pn_stack_init(&mre->frequent);
+	pn_rank_init(&mre->resorting);
+	*out = &mre->base;
+	return 0;
+}
+
+static void mre_close(struct pn_policy *policy)
+{
+	struct mre *mre = of(policy);
+
+	pn_rank_fini(&mre->resorting);
+	free(mre);
+}
+
+/* The sections are shares of what is cached, which is all there is room for
+ * when it matters. */
+static void mre_resize(struct pn_policy *policy, size_t capacity_pages)
+{
+	(void)policy;
+	(void)capacity_pages;
+}
+
+static void mre_insert(struct pn_policy *policy, struct pn_policy_node *node)
+{
+	pn_assert(node->npages);
+	node->factor = 0;
+	node->stamp = 0;
+	node->section = FREQUENT;
+	node->heap_at = PN_RANK_NONE;
+	pn_stack_push(&of(policy)->frequent, node);
+}
+
+static void mre_access(struct pn_policy *policy, struct pn_policy_node *node)
+{
+	struct mre *mre = of(policy);
+
+	if (node->section == FREQUENT) {
+		pn_stack_raise(&mre->frequent, node);
+		return;
+	}
+	mre->resorting_pages -= node->npages;
+	node->section = FREQUENT;
+	node->factor = 0;
+	pn_stack_push(&mre->frequent, node);
+}
+
+static void mre_remove(struct pn_policy *policy, struct pn_policy_node *node)
+{
+	struct mre *mre = of(policy);
+
+	if (pn_rank_has(node))
+		pn_rank_remove(&mre->resorting, node);
+	if (node->section == FREQUENT)
+		pn_stack_remove(&mre->frequent, node);
+	else
+		mre->resorting_pages -= node->npages;
+}
+
+/* The region at the bottom of the stack; NULL: the resorting section is
+ * empty or held. */
+static struct pn_policy_node *bottom(struct mre *mre)
+{
+	struct pn_policy_node *node;
+
+	while ((node = pn_rank_front(&mre->resorting))) {
+		if (node->section == RESORTING)
+			break;
+		pn_rank_pop(&mre->resorting);
+	}
+	return node;
+}
+
+/* The oldest frequent node joins the resorting section. -ENOMEM: it stays. */
+static int sink(struct mre *mre)
+{
+	struct pn_policy_node *node =
+		pn_stack_node(mre->frequent.oldest_first.next);
+	int ret;
+
+	node->factor = mre->recency + 1.0 / node->npages;
+	node->stamp = mre->nsunk++;
+	ret = pn_rank_place(&mre->resorting, node);
+	if (ret) {
+		node->factor = 0;
+		return ret;
+	}
+	pn_stack_remove(&mre->frequent, node);
+	node->section = RESORTING;
+	mre->resorting_pages += node->npages;
+	return 0;
+}
+
+/* The cache is full: r is set, the sections are drawn, the lower is sorted. */
+static void resort(struct mre *mre, size_t npages)
+{
+	struct pn_policy_node *lowest = bottom(mre);
+
+	if (lowest)
+		mre->recency = lowest->factor;
+	while (mre->frequent.npages > npages / FREQUENT_SHARE) {
+		/* Without memory the node stays in the upper section, from
+		 * which it is taken when the lower one is used up. */
+		if (sink(mre))
+			return;
+	}
+}
+
+static void take_resorting(struct mre *mre, struct pn_take *take)
+{
+	struct pn_policy_node *node;
+
+	while (pn_take_more(take) && (node = bottom(mre))) {
+		if (pn_take_busy(take, node)) {
+			pn_rank_hold(&mre->resorting);
+			continue;
+		}
+		pn_rank_pop(&mre->resorting);
+		mre->resorting_pages -= node->npages;
+		pn_take(take, node);
+	}
+	pn_rank_unhold(&mre->resorting);
+}
+
+/* Takes frequent nodes whose entries lag in the heap out of both. */
+static void forget_taken(struct mre *mre, struct pn_list *after,
+			 struct pn_list *victims)
+{
+	for (struct pn_list *pos = after->next; pos != victims;
+	     pos = pos->next) {
+		struct pn_policy_node *node = pn_stack_node(pos);
+
+		if (pn_rank_has(node))
+			pn_rank_remove(&mre->resorting, node);
+	}
+}
+
+static unsigned mre_evict(struct pn_policy *policy,
+			  const struct pn_policy_want *want,
+			  struct pn_list *victims)
+{
+	struct mre *mre = of(policy);
+	size_t npages = mre->frequent.npages + mre->resorting_pages;
+	struct pn_take take = {
+		.want = want,
+		.victims = victims,
+		.like_pages = npages / EVICTION_SHARE,
+		.like_regions = mre->batch,
+	};
+	struct pn_list *last;
+
+	if (!pn_take_must(&take))
+		return 0;
+	resort(mre, npages);
+	take_resorting(mre, &take);
+	/* More is wanted than the resorting section has: the rest comes from
+	 * the other one, oldest first. */
+	last = victims->prev;
+	pn_stack_take(&mre->frequent, &take, pn_take_must);
+	forget_taken(mre, last, victims);
+	return take.nregions;
+}
+
+static void mre_check(struct pn_policy *policy)
+{
+	struct mre *mre = of(policy);
+	size_t npages = 0;
+	struct pn_list *pos;
+
+	pn_stack_check(&mre->frequent);
+	pn_rank_check(&mre->resorting);
+	pn_list_for_each (pos, &mre->frequent.oldest_first) {
+		pn_assert(pn_stack_node(pos)->section == FREQUENT);
+		pn_assert(pn_stack_node(pos)->factor == 0);
+	}
+	for (uint32_t i = 0; i < mre->resorting.n; i++) {
+		const struct pn_rank_entry *entry = &mre->resorting.at[i];
+
+		if (entry->node->section == FREQUENT)
+			continue;
+		pn_assert(entry->factor == entry->node->factor);
+		pn_assert(entry->stamp == entry->node->stamp);
+		npages += entry->node->npages;
+	}
+	pn_assert(npages == mre->resorting_pages);
+}
+
+const struct pn_policy_ops pn_policy_mre = {
+	.name = "mre",
+	.help = "MRE of the region cache: large old regions first, in batches",
+	.batched = true,
+	.open = mre_open,
+	.close = mre_close,
+	.resize = mre_resize,
+	.insert = mre_insert,
+	.access = mre_access,
+	.remove = mre_remove,
+	.evict = mre_evict,
+	.check = mre_check,
+};
