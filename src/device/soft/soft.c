@@ -2,14 +2,447 @@
 #include "device/soft/soft.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-static int not_yet(const char *params, const struct pn_device_attr *attr,
-		   struct pn_device **out)
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/range.h"
+#include "device/soft/soft_impl.h"
+
+/* --- parameters ---------------------------------------------------------- */
+
+static const char *const modes[] = { "auto", "uring", "mlock", NULL };
+static const char *const engines[] = { "auto", "thread", "inline", NULL };
+
+#define AT(field) offsetof(struct pn_soft_params, field)
+
+static const struct pn_option params[] = {
+	{ "mode", PN_OPTION_CHOICE, "auto",
+	  "pin with io_uring, or lock with mlock where that is not permitted",
+	  AT(mode), 0, 0, modes },
+	{ "strict", PN_OPTION_BOOL, "no",
+	  "read and write local segments through their registrations too",
+	  AT(strict), 0, 0, NULL },
+	{ "cost", PN_OPTION_TEXT, "none",
+	  "cost profile whose registration times are added to the real ones",
+	  AT(cost), 0, 0, NULL },
+	{ "engine", PN_OPTION_CHOICE, "auto",
+	  "who moves bytes: the engine thread, the posting one, or by size",
+	  AT(engine), 0, 0, engines },
+	{ "inline_max", PN_OPTION_BYTES, "16K",
+	  "largest operation that engine=auto carries out while posting",
+	  AT(inline_max), 0, 0, NULL },
+	{ "chunk", PN_OPTION_BYTES, "256K",
+	  "bytes moved under one locking of the target's ring", AT(chunk),
+	  16 << 10, 1 << 20, NULL },
+	{ "slots", PN_OPTION_NUMBER, "1024", "registrations per ring",
+	  AT(slots), 1, PN_SOFT_SLOTS, NULL },
+	{ "rings", PN_OPTION_NUMBER, "64",
+	  "rings at most, of private and of exposed memory each", AT(rings), 1,
+	  PN_SOFT_RINGS, NULL },
+	{ "ring_bytes", PN_OPTION_BYTES, "256K",
+	  "message memory per peer and direction, a power of two",
+	  AT(ring_bytes), 32 << 10, 2 << 20, NULL },
+	{ "queue_depth", PN_OPTION_NUMBER, "256",
+	  "operations in flight per peer", AT(queue_depth), 1, 1 << 20, NULL },
+	{ "spin", PN_OPTION_TIME, "20us", "busy waiting before sleeping",
+	  AT(spin), 0, PN_NS_PER_S, NULL },
+};
+
+static int parse(struct pn_soft_device *dev, const char *text)
 {
-	(void)params, (void)attr, (void)out;
-	return -ENODEV;
+	struct pn_soft_params *p = &dev->params;
+	struct pn_why why = { "" };
+
+	pn_options_defaults(params, PN_ARRAY_LEN(params), p);
+	if (pn_options_parse_list(params, PN_ARRAY_LEN(params), text, p,
+				  &why)) {
+		pn_error("soft: %s", why.text);
+		return -EINVAL;
+	}
+	dev->profile = pn_profile_find(p->cost);
+	if (!dev->profile) {
+		pn_error("soft: no cost profile '%.64s'; `pinion info` lists "
+			 "those there are",
+			 p->cost);
+		return -EINVAL;
+	}
+	if ((p->ring_bytes & (p->ring_bytes - 1)) || p->chunk % PN_PAGE_BYTES) {
+		pn_error("soft: ring_bytes must be a power of two, chunk a "
+			 "multiple of 4096");
+		return -EINVAL;
+	}
+	return 0;
 }
 
-const struct pn_device_ops pn_soft_ops = { .kind = "soft",
-					   .help = "",
-					   .open = not_yet };
+/* --- registration -------------------------------------------------------- */
+
+/* Declared costs are work of the CPU, so they are spent on it. */
+static void spend(uint64_t ns)
+{
+	uint64_t until = pn_clock_ns() + ns;
+
+	while (ns && pn_clock_ns() < until)
+		pn_relax();
+}
+
+static int soft_reg(struct pn_device *device, struct pn_mr *const *mrs,
+		    unsigned n)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	int ret = n ? pn_soft_slots_register(&dev->slots, mrs, n) : 0;
+	uint64_t ns = 0;
+
+	if (ret || !device->emulated)
+		return ret;
+	for (unsigned i = 0; i < n; i++)
+		ns += pn_profile_register_ns(
+			dev->profile,
+			pn_range_npages((uintptr_t)mrs[i]->addr, mrs[i]->len));
+	spend(ns);
+	return 0;
+}
+
+static void soft_dereg(struct pn_device *device, struct pn_mr *const *mrs,
+		       unsigned n)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	size_t npages = 0;
+
+	if (!n)
+		return;
+	for (unsigned i = 0; i < n; i++)
+		npages += pn_range_npages((uintptr_t)mrs[i]->addr, mrs[i]->len);
+	pn_soft_slots_deregister(&dev->slots, mrs, n);
+	if (device->emulated)
+		spend(pn_profile_deregister_ns(dev->profile, npages));
+}
+
+static int soft_rekey(struct pn_device *device, struct pn_mr *mr)
+{
+	return pn_soft_slots_rekey(&pn_soft_of(device)->slots, mr);
+}
+
+static void soft_pinned(struct pn_device *device, struct pn_pinned *out)
+{
+	pn_soft_slots_pinned(&pn_soft_of(device)->slots, out);
+}
+
+/* --- peers --------------------------------------------------------------- */
+
+static void soft_address(struct pn_device *device, struct pn_address *out)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+
+	memset(out, 0, sizeof(*out));
+	out->len = sizeof(dev->service.address);
+	memcpy(out->data, &dev->service.address, out->len);
+}
+
+/* The device's own peer: one channel, both ends here. */
+static int loop_back(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+{
+	size_t bytes = 2 * pn_soft_channel_bytes(dev->params.ring_bytes);
+	void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int ret;
+
+	if (map == MAP_FAILED)
+		return -ENOMEM;
+	ret = pn_soft_rx_init(&peer->rx, map, dev->params.ring_bytes);
+	if (ret) {
+		munmap(map, bytes);
+		return ret;
+	}
+	pn_soft_tx_init(&peer->tx, map, dev->params.ring_bytes);
+	pn_soft_remote_init(&peer->remote, dev->shared, &dev->slots, getpid(),
+			    -1);
+	peer->wire.channels = map;
+	peer->wire.ring_bytes = dev->params.ring_bytes;
+	peer->wire.event_fd = dev->event_fd;
+	peer->mapped = true;
+	atomic_store(&peer->state, PN_SOFT_UP);
+	pn_soft_tell_up(dev, peer);
+	return 0;
+}
+
+static int soft_attach(struct pn_device *device,
+		       const struct pn_address *address, struct pn_peer **out)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	struct pn_soft_address to;
+	struct pn_soft_peer *peer;
+	bool is_new;
+	int ret = 0;
+
+	if (address->len != sizeof(to))
+		return -EINVAL;
+	memcpy(&to, address->data, sizeof(to));
+	if (memcmp(to.kind, "soft", 4) || to.version != PN_SOFT_VERSION)
+		return -EINVAL;
+	peer = pn_soft_peer_get(dev, &to, &is_new);
+	if (!peer)
+		return -ENOMEM;
+	if (is_new && to.nonce == dev->shared->nonce)
+		ret = loop_back(dev, peer);
+	else if (is_new)
+		pn_soft_service_kick(&dev->service);
+	if (!ret)
+		*out = &peer->peer;
+	return ret;
+}
+
+/* --- opening ------------------------------------------------------------- */
+
+static void set_limits(struct pn_soft_device *dev)
+{
+	const struct pn_soft_params *p = &dev->params;
+	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+
+	if (!pn_soft_may_lock_all())
+		getrlimit(RLIMIT_MEMLOCK, &limit);
+	dev->device.limits = (struct pn_device_limits){
+		/* One page less: the first may begin in its middle. */
+		.max_mr_bytes = ((size_t)p->slots << PN_SOFT_PART_SHIFT) -
+				PN_PAGE_BYTES,
+		.max_mrs = p->slots * p->rings,
+		.max_pinned_bytes = limit.rlim_cur == RLIM_INFINITY
+					    ? SIZE_MAX
+					    : limit.rlim_cur,
+		.max_send_bytes = PN_SOFT_MAX_SEND,
+		.max_op_bytes = (size_t)p->slots << PN_SOFT_PART_SHIFT,
+		.inline_bytes = PN_SOFT_MAX_SEND,
+		.max_sge = PN_SOFT_MAX_SGE,
+		.queue_depth = (unsigned)p->queue_depth,
+	};
+}
+
+static void set_facts(struct pn_soft_device *dev,
+		      const struct pn_device_attr *attr)
+{
+	dev->single_threaded = attr->single_threaded;
+	dev->device.ops = &pn_soft_ops;
+	dev->device.caps = PN_CAP_GATHER | PN_CAP_WRITE_IMM | PN_CAP_ATOMICS |
+			   PN_CAP_FAST_REGISTER | PN_CAP_REKEY | PN_CAP_FD;
+	if (!dev->why_mlock)
+		dev->device.caps |= PN_CAP_PINS;
+	dev->device.profile = dev->profile->name;
+	dev->device.emulated = dev->profile != pn_profile_at(0);
+	set_limits(dev);
+}
+
+/* The errors of io_uring for which mlock may do instead. */
+static const char *why_not_uring(int error)
+{
+	switch (error) {
+	case -ENOSYS:
+		return "this kernel or its seccomp filter has no io_uring";
+	case -EPERM:
+	case -EACCES:
+		return "io_uring is not permitted here "
+		       "(kernel.io_uring_disabled or a seccomp filter)";
+	case -EINVAL:
+		return "this kernel's io_uring is too old (5.19 is needed)";
+	default:
+		return NULL;
+	}
+}
+
+static int open_slots(struct pn_soft_device *dev)
+{
+	struct pn_soft_slots_attr attr = {
+		.nslots = (unsigned)dev->params.slots,
+		.max_rings = (unsigned)dev->params.rings,
+		.uses_uring = dev->params.mode != PN_SOFT_MLOCK,
+	};
+	int ret = pn_soft_slots_init(&dev->slots, dev->shared, &attr);
+
+	if (!attr.uses_uring)
+		dev->why_mlock = "mode=mlock was asked for";
+	if (ret && dev->params.mode == PN_SOFT_AUTO) {
+		dev->why_mlock = why_not_uring(ret);
+		if (dev->why_mlock) {
+			attr.uses_uring = false;
+			ret = pn_soft_slots_init(&dev->slots, dev->shared,
+						 &attr);
+		}
+	}
+	dev->shared->uses_uring = attr.uses_uring;
+	if (ret == -ENOMEM)
+		pn_error("soft: no locked memory for the rings: raise "
+			 "`ulimit -l` (RLIMIT_MEMLOCK, counted over all "
+			 "processes of the user) or give CAP_IPC_LOCK");
+	else if (ret)
+		pn_error("soft: io_uring: %s; mode=mlock does without",
+			 strerror(-ret));
+	return ret;
+}
+
+static int open_shared(struct pn_soft_device *dev)
+{
+	void *map;
+	int ret = pn_soft_memfd("pinion-soft", sizeof(*dev->shared),
+				&dev->shared_fd, &map);
+
+	if (ret)
+		return ret;
+	dev->shared = map;
+	dev->shared->magic = PN_SOFT_MAGIC;
+	dev->shared->version = PN_SOFT_VERSION;
+	dev->shared->pid = getpid();
+	if (getrandom(&dev->shared->nonce, sizeof(dev->shared->nonce), 0) < 0)
+		dev->shared->nonce = pn_clock_ns();
+	pn_soft_robust_init(&dev->shared->atomic_lock);
+	return 0;
+}
+
+static void init_lists(struct pn_soft_device *dev)
+{
+	pn_mutex_init(&dev->lock);
+	pn_mutex_init(&dev->peers_lock);
+	pn_mutex_init(&dev->events_lock);
+	pn_list_init(&dev->peers);
+	pn_list_init(&dev->ups);
+	pn_list_init(&dev->downs);
+}
+
+static void free_device(struct pn_soft_device *dev)
+{
+	pn_mutex_fini(&dev->lock);
+	pn_mutex_fini(&dev->peers_lock);
+	pn_mutex_fini(&dev->events_lock);
+	free(dev->finished);
+	free(dev->active);
+	free(dev);
+}
+
+static void close_shared(struct pn_soft_device *dev)
+{
+	munmap(dev->shared, sizeof(*dev->shared));
+	close(dev->shared_fd);
+}
+
+/* Everything that the system can refuse, undone in reverse. */
+static int open_parts(struct pn_soft_device *dev)
+{
+	int ret = open_shared(dev);
+
+	if (ret)
+		return ret;
+	dev->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ret = dev->event_fd < 0 ? -errno : open_slots(dev);
+	if (ret)
+		goto close_shared;
+	ret = pn_soft_lane_init(&dev->lane, dev->params.chunk,
+				dev->params.strict ? &dev->slots : NULL);
+	if (ret)
+		goto fini_slots;
+	ret = pn_soft_engine_init(&dev->engine, dev);
+	if (ret)
+		goto fini_lane;
+	ret = pn_soft_service_init(&dev->service, dev);
+	if (ret)
+		goto fini_engine;
+	return 0;
+
+fini_engine:
+	pn_soft_engine_fini(&dev->engine);
+fini_lane:
+	pn_soft_lane_fini(&dev->lane);
+fini_slots:
+	pn_soft_slots_fini(&dev->slots);
+close_shared:
+	if (dev->event_fd >= 0)
+		close(dev->event_fd);
+	close_shared(dev);
+	return ret;
+}
+
+static int soft_open(const char *text, const struct pn_device_attr *attr,
+		     struct pn_device **out)
+{
+	struct pn_soft_device *dev =
+		aligned_alloc(PN_CACHELINE, (sizeof(*dev) + PN_CACHELINE -
+					     1) & ~(size_t)(PN_CACHELINE - 1));
+	int ret;
+
+	if (!dev)
+		return -ENOMEM;
+	memset(dev, 0, sizeof(*dev));
+	init_lists(dev);
+	ret = parse(dev, text);
+	if (!ret)
+		ret = open_parts(dev);
+	if (ret) {
+		free_device(dev);
+		return ret;
+	}
+	set_facts(dev, attr);
+	*out = &dev->device;
+	return 0;
+}
+
+static void soft_close(struct pn_device *device)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	struct pn_list *pos;
+
+	pn_soft_engine_stop(&dev->engine);
+	pn_soft_service_stop(&dev->service);
+	pn_soft_engine_fini(&dev->engine);
+	while ((pos = pn_list_pop(&dev->peers))) {
+		struct pn_soft_peer *peer =
+			pn_container_of(pos, struct pn_soft_peer, link);
+
+		pn_soft_link_unmap(peer);
+		free(peer);
+	}
+	pn_soft_service_fini(&dev->service);
+	pn_soft_lane_fini(&dev->lane);
+	pn_soft_slots_fini(&dev->slots);
+	close(dev->event_fd);
+	close_shared(dev);
+	free_device(dev);
+}
+
+static int soft_fd(struct pn_device *device)
+{
+	return pn_soft_of(device)->event_fd;
+}
+
+static uint64_t soft_now(struct pn_device *device)
+{
+	(void)device;
+	return pn_clock_ns();
+}
+
+const struct pn_device_ops pn_soft_ops = {
+	.kind = "soft",
+	.help = "software adapter between processes of one host",
+	.params = params,
+	.nparams = PN_ARRAY_LEN(params),
+	.open = soft_open,
+	.close = soft_close,
+	.describe = pn_soft_describe,
+	.reg = soft_reg,
+	.dereg = soft_dereg,
+	.rekey = soft_rekey,
+	.pinned = soft_pinned,
+	.address = soft_address,
+	.attach = soft_attach,
+	.post = pn_soft_post,
+	.poll = pn_soft_poll,
+	.release = pn_soft_release,
+	.wait = pn_soft_wait,
+	.wake = pn_soft_wake,
+	.fd = soft_fd,
+	.arm = pn_soft_arm,
+	.now = soft_now,
+};

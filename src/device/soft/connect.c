@@ -1,0 +1,825 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/connect.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/soft/soft_impl.h"
+
+#define BACKLOG	    512
+#define CONNECT_NS  (5 * PN_NS_PER_S)
+#define RETRY_MS    20
+#define HELLO_FDS   3
+#define WELCOME_FDS 2
+#define RING_MIN    ((uint64_t)32 << 10)
+#define RING_MAX    ((uint64_t)2 << 20)
+
+unsigned pn_soft_socket_name(const struct pn_soft_address *address,
+			     struct sockaddr_un *out)
+{
+	int n;
+
+	*out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
+		     "pinion-soft-%d-%016llx", (int)address->pid,
+		     (unsigned long long)address->nonce);
+	return (unsigned)(offsetof(struct sockaddr_un, sun_path) + 1) +
+	       (unsigned)n;
+}
+
+/* --- messages with files ------------------------------------------------- */
+
+union control {
+	char bytes[CMSG_SPACE(HELLO_FDS * sizeof(int))];
+	struct cmsghdr align;
+};
+
+static int send_hello(int sock, const struct pn_soft_hello *hello,
+		      const int *fds, unsigned nfds)
+{
+	union control control = { { 0 } };
+	struct iovec iov = { (void *)(uintptr_t)hello, sizeof(*hello) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (nfds) {
+		struct cmsghdr *cmsg;
+
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		cmsg = CMSG_FIRSTHDR(&msg);
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(cmsg), fds, nfds * sizeof(int));
+	}
+	return sendmsg(sock, &msg, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static void close_all(const int *fds, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		close(fds[i]);
+}
+
+/* Receives a hello and its files, which are the caller's. Returns the bytes of
+ * the message, 0 at the end, or a negative errno. */
+static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
+		      unsigned *nfds)
+{
+	union control control;
+	struct iovec iov = { hello, sizeof(*hello) };
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control.bytes,
+			      .msg_controllen = sizeof(control.bytes) };
+	ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *cmsg;
+
+	*nfds = 0;
+	if (n < 0)
+		return -errno;
+	for (cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+		if (cmsg->cmsg_level != SOL_SOCKET ||
+		    cmsg->cmsg_type != SCM_RIGHTS)
+			continue;
+		*nfds = (unsigned)((cmsg->cmsg_len - CMSG_LEN(0)) /
+				   sizeof(int));
+		memcpy(fds, CMSG_DATA(cmsg), *nfds * sizeof(int));
+	}
+	return (int)n;
+}
+
+/* --- watching ------------------------------------------------------------ */
+
+static int watch(struct pn_soft_service *service, struct pn_soft_watch *w,
+		 int what, int fd, struct pn_soft_peer *peer)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = w };
+
+	w->what = what;
+	w->fd = fd;
+	w->peer = peer;
+	pn_list_init(&w->link);
+	return epoll_ctl(service->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno
+								    : 0;
+}
+
+/* shutdown() reaches the other side even if a forked child holds a copy. */
+static void unwatch(struct pn_soft_service *service, struct pn_soft_watch *w)
+{
+	if (w->fd < 0)
+		return;
+	epoll_ctl(service->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+	if (w->what == PN_SOFT_SOCKET || w->what == PN_SOFT_LISTEN)
+		shutdown(w->fd, SHUT_RDWR);
+	close(w->fd);
+	w->fd = -1;
+}
+
+static void drop_stranger(struct pn_soft_service *service,
+			  struct pn_soft_watch *w)
+{
+	unwatch(service, w);
+	pn_list_remove(&w->link);
+	free(w);
+}
+
+/* --- up and down --------------------------------------------------------- */
+
+void pn_soft_link_unmap(struct pn_soft_peer *peer)
+{
+	struct pn_soft_link *wire = &peer->wire;
+
+	if (!peer->mapped)
+		return;
+	peer->mapped = false;
+	pn_soft_remote_fini(&peer->remote);
+	pn_soft_rx_fini(&peer->rx);
+	if (wire->channels)
+		munmap(wire->channels,
+		       2 * pn_soft_channel_bytes(wire->ring_bytes));
+	if (!peer->remote.loopback) {
+		munmap(peer->remote.shared, sizeof(struct pn_soft_shared));
+		close(wire->event_fd);
+	}
+}
+
+static void peer_down(struct pn_soft_service *service,
+		      struct pn_soft_peer *peer, int status)
+{
+	if (atomic_load(&peer->state) == PN_SOFT_DOWN)
+		return;
+	peer->status = status;
+	atomic_store(&peer->state, PN_SOFT_DOWN);
+	unwatch(service, &peer->wire.socket);
+	if (peer->mapped)
+		pn_soft_remote_leave(&peer->remote);
+	/* The pidfd last: the remote uses it. */
+	unwatch(service, &peer->wire.death);
+	pn_soft_tell_down(service->dev, peer);
+	pn_soft_engine_kick(&service->dev->engine);
+}
+
+static int map_channels(struct pn_soft_peer *peer, int fd, bool ours,
+			uint64_t ring_bytes)
+{
+	size_t bytes = pn_soft_channel_bytes(ring_bytes);
+	void *map = peer->wire.channels;
+	int ret = ours ? 0 : pn_soft_map(fd, 2 * bytes, &map);
+	char *first, *second;
+
+	if (ret)
+		return ret;
+	peer->wire.channels = map;
+	peer->wire.ring_bytes = ring_bytes;
+	first = map;
+	second = first + bytes;
+	/* The connector writes the first and reads the second. */
+	pn_soft_tx_init(&peer->tx, ours ? first : second, ring_bytes);
+	return pn_soft_rx_init(&peer->rx, ours ? second : first, ring_bytes);
+}
+
+/* A peer may be up and yet out of reach for puts: say why, once. */
+static void check_reach(struct pn_soft_peer *peer)
+{
+	if (pn_soft_remote_probe(&peer->remote) != -EACCES)
+		return;
+	pn_warn("soft: process %d does not let us fetch its rings "
+		"(pidfd_getfd: ptrace permission); puts and gets to it will "
+		"be refused. It must be dumpable (not just have changed its "
+		"user) and must not hold more capabilities than we do",
+		(int)peer->remote.pid);
+}
+
+/* Sets up everything that a peer needs. fds: shared file and eventfd (and the
+ * channels when they are not ours); they are consumed. */
+static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer,
+		   const struct pn_soft_hello *hello, const int *fds, bool ours)
+{
+	struct pn_soft_shared *shared = NULL;
+	pid_t pid = hello->from.pid;
+	int pidfd, ret;
+
+	ret = pn_soft_map(fds[0], sizeof(*shared), (void **)&shared);
+	close(fds[0]);
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (!ret)
+		ret = pidfd < 0 ? -ECONNRESET
+				: map_channels(peer, ours ? -1 : fds[2], ours,
+					       hello->ring_bytes);
+	if (!ours)
+		close(fds[2]);
+	if (ret)
+		goto fail;
+	pn_soft_remote_init(&peer->remote, shared, NULL, pid, pidfd);
+	peer->wire.event_fd = fds[1];
+	peer->mapped = true;
+	ret = watch(service, &peer->wire.death, PN_SOFT_DEATH, pidfd, peer);
+	if (ret)
+		return ret;
+	check_reach(peer);
+	atomic_store(&peer->state, PN_SOFT_UP);
+	pn_soft_tell_up(service->dev, peer);
+	return 0;
+
+fail:
+	if (shared)
+		munmap(shared, sizeof(*shared));
+	if (pidfd >= 0)
+		close(pidfd);
+	close(fds[1]);
+	return ret;
+}
+
+/* --- the side that connects ---------------------------------------------- */
+
+static struct pn_soft_hello hello_of(struct pn_soft_service *service,
+				     int status)
+{
+	return (struct pn_soft_hello){
+		.magic = PN_SOFT_MAGIC,
+		.version = PN_SOFT_VERSION,
+		.status = status,
+		.from = service->address,
+		.ring_bytes = service->dev->params.ring_bytes,
+	};
+}
+
+static int open_socket(const struct pn_soft_address *address, int *out)
+{
+	struct sockaddr_un name;
+	unsigned len = pn_soft_socket_name(address, &name);
+	int sock = socket(AF_UNIX,
+			  SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int ret;
+
+	if (sock < 0)
+		return -errno;
+	if (!connect(sock, (struct sockaddr *)&name, len)) {
+		*out = sock;
+		return 0;
+	}
+	/* Nobody listens there any more. */
+	ret = errno == ECONNREFUSED ? -ECONNRESET : -errno;
+	close(sock);
+	return ret;
+}
+
+static int uid_of(int sock, uid_t *uid, pid_t *pid)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return -errno;
+	*uid = cred.uid;
+	*pid = cred.pid;
+	return 0;
+}
+
+static int offer(struct pn_soft_service *service, struct pn_soft_peer *peer,
+		 int sock)
+{
+	struct pn_soft_device *dev = service->dev;
+	struct pn_soft_hello hello = hello_of(service, 0);
+	size_t bytes = 2 * pn_soft_channel_bytes(hello.ring_bytes);
+	int fds[HELLO_FDS] = { dev->shared_fd, dev->event_fd, -1 };
+	int ret = pn_soft_memfd("pinion-channels", bytes, &fds[2],
+				&peer->wire.channels);
+
+	if (ret)
+		return ret;
+	peer->wire.ring_bytes = hello.ring_bytes;
+	ret = send_hello(sock, &hello, fds, HELLO_FDS);
+	close(fds[2]);
+	if (ret) {
+		munmap(peer->wire.channels, bytes);
+		peer->wire.channels = NULL;
+	}
+	return ret;
+}
+
+/* 0: hello is sent; -EAGAIN: the other's backlog is full, try later. */
+static int start_connecting(struct pn_soft_service *service,
+			    struct pn_soft_peer *peer)
+{
+	struct pn_soft_address address;
+	uid_t uid = (uid_t)-1;
+	pid_t pid = 0;
+	int sock = -1, ret;
+
+	memcpy(&address, peer->peer.address.data, sizeof(address));
+	ret = open_socket(&address, &sock);
+	if (ret)
+		return ret;
+	ret = uid_of(sock, &uid, &pid);
+	if (!ret && uid != geteuid())
+		ret = -ECONNREFUSED;
+	if (!ret)
+		ret = offer(service, peer, sock);
+	if (!ret)
+		ret = watch(service, &peer->wire.socket, PN_SOFT_SOCKET, sock,
+			    peer);
+	if (ret)
+		close(sock);
+	else
+		atomic_store(&peer->state, PN_SOFT_CONNECTING);
+	return ret;
+}
+
+static void drop_offer(struct pn_soft_service *service,
+		       struct pn_soft_peer *peer)
+{
+	struct pn_soft_link *wire = &peer->wire;
+
+	unwatch(service, &wire->socket);
+	if (wire->channels)
+		munmap(wire->channels,
+		       2 * pn_soft_channel_bytes(wire->ring_bytes));
+	wire->channels = NULL;
+}
+
+static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
+		    const struct pn_soft_hello *answer)
+{
+	if (answer->version != PN_SOFT_VERSION)
+		pn_error("soft: process %d speaks version %u of the soft "
+			 "device, this is version %u; run the same pinion on "
+			 "both sides",
+			 (int)answer->from.pid, answer->version,
+			 PN_SOFT_VERSION);
+	drop_offer(service, peer);
+	peer_down(service, peer, -ECONNREFUSED);
+}
+
+static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
+{
+	struct pn_soft_hello answer = { .magic = 0 };
+	int fds[HELLO_FDS];
+	unsigned nfds;
+	uid_t uid;
+	int n = recv_hello(peer->wire.socket.fd, &answer, fds, &nfds);
+	int ret = -ECONNRESET;
+
+	if (n == -EAGAIN)
+		return;
+	if (n >= 12 && answer.magic == PN_SOFT_MAGIC) {
+		if (answer.status == -EALREADY) {
+			drop_offer(service, peer);
+			peer->wire.awaited = true;
+			return;
+		}
+		if (answer.status || answer.version != PN_SOFT_VERSION) {
+			close_all(fds, nfds);
+			refused(service, peer, &answer);
+			return;
+		}
+		if (n == sizeof(answer) && nfds == WELCOME_FDS) {
+			/* The channels are ours, so is their size. */
+			answer.ring_bytes = peer->wire.ring_bytes;
+			uid_of(peer->wire.socket.fd, &uid, &answer.from.pid);
+			ret = peer_up(service, peer, &answer, fds, true);
+			if (!ret)
+				return;
+			nfds = 0;
+		}
+	}
+	close_all(fds, nfds);
+	if (!peer->mapped)
+		drop_offer(service, peer);
+	peer_down(service, peer, ret);
+}
+
+/* --- the side that is connected to --------------------------------------- */
+
+static struct pn_soft_peer *find_peer(struct pn_soft_device *dev,
+				      const struct pn_soft_address *address)
+	PN_REQUIRES(&dev->peers_lock)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &dev->peers) {
+		struct pn_soft_peer *peer =
+			pn_container_of(pos, struct pn_soft_peer, link);
+
+		if (peer->nonce == address->nonce)
+			return peer;
+	}
+	return NULL;
+}
+
+static struct pn_soft_peer *new_peer(struct pn_soft_device *dev,
+				     const struct pn_soft_address *address)
+	PN_REQUIRES(&dev->peers_lock)
+{
+	struct pn_soft_peer *peer = calloc(1, sizeof(*peer));
+
+	if (!peer)
+		return NULL;
+	peer->peer.device = &dev->device;
+	peer->peer.address.len = sizeof(*address);
+	memcpy(peer->peer.address.data, address, sizeof(*address));
+	peer->nonce = address->nonce;
+	peer->wire.socket.fd = peer->wire.death.fd = -1;
+	peer->wire.deadline_ns = pn_clock_ns() + CONNECT_NS;
+	pn_list_init(&peer->up);
+	pn_list_init(&peer->down);
+	pn_list_init(&peer->ops);
+	pn_list_init(&peer->turn);
+	pn_list_append(&dev->peers, &peer->link);
+	return peer;
+}
+
+struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
+				      const struct pn_soft_address *address,
+				      bool *is_new)
+{
+	struct pn_soft_peer *peer;
+
+	pn_lock(&dev->peers_lock);
+	peer = find_peer(dev, address);
+	*is_new = !peer;
+	if (!peer)
+		peer = new_peer(dev, address);
+	pn_unlock(&dev->peers_lock);
+	return peer;
+}
+
+static bool sane(const struct pn_soft_hello *hello, int n, unsigned nfds)
+{
+	uint64_t ring = hello->ring_bytes;
+
+	return n == sizeof(*hello) && nfds == HELLO_FDS && ring >= RING_MIN &&
+	       ring <= RING_MAX && !(ring & (ring - 1));
+}
+
+/* Why a stranger's hello is not accepted, or 0. */
+static int judge(int sock, struct pn_soft_hello *hello, int n, unsigned nfds)
+{
+	uid_t uid = (uid_t)-1;
+	pid_t pid = 0;
+
+	if (uid_of(sock, &uid, &pid))
+		return -ECONNREFUSED;
+	if (uid != geteuid()) {
+		pn_warn("soft: refused process %d of user %u: devices connect "
+			"within one user only (this is user %u)",
+			(int)pid, uid, geteuid());
+		return -ECONNREFUSED;
+	}
+	if (n < 8 || hello->magic != PN_SOFT_MAGIC)
+		return -EPROTO;
+	if (hello->version != PN_SOFT_VERSION) {
+		pn_error("soft: refused process %d: it speaks version %u of "
+			 "the soft device, this is version %u; run the same "
+			 "pinion on both sides",
+			 (int)pid, hello->version, PN_SOFT_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	/* As we see it, should the other live in a namespace of its own. */
+	hello->from.pid = pid;
+	return sane(hello, n, nfds) ? 0 : -EPROTO;
+}
+
+/* Both attached: the smaller nonce's connection counts. */
+static bool yields(struct pn_soft_service *service, struct pn_soft_peer *peer)
+{
+	if (atomic_load(&peer->state) != PN_SOFT_CONNECTING ||
+	    peer->wire.awaited)
+		return true;
+	if (service->address.nonce < peer->nonce)
+		return false;
+	drop_offer(service, peer);
+	return true;
+}
+
+/* The connection becomes the peer's; the stranger's watch goes. */
+static int take_socket(struct pn_soft_service *service,
+		       struct pn_soft_watch *stranger,
+		       struct pn_soft_peer *peer)
+{
+	int sock = stranger->fd;
+
+	epoll_ctl(service->epoll, EPOLL_CTL_DEL, sock, NULL);
+	stranger->fd = -1;
+	drop_stranger(service, stranger);
+	return watch(service, &peer->wire.socket, PN_SOFT_SOCKET, sock, peer);
+}
+
+static void welcome(struct pn_soft_service *service,
+		    struct pn_soft_watch *stranger, struct pn_soft_peer *peer,
+		    const struct pn_soft_hello *hello, const int *fds)
+{
+	int mine[WELCOME_FDS] = { service->dev->shared_fd,
+				  service->dev->event_fd };
+	struct pn_soft_hello answer = hello_of(service, 0);
+	int ret = take_socket(service, stranger, peer);
+
+	if (ret)
+		close_all(fds, HELLO_FDS);
+	else
+		ret = peer_up(service, peer, hello, fds, false);
+	if (!ret)
+		ret = send_hello(peer->wire.socket.fd, &answer, mine,
+				 WELCOME_FDS);
+	if (ret)
+		peer_down(service, peer, -ECONNRESET);
+}
+
+static void refuse(struct pn_soft_service *service,
+		   struct pn_soft_watch *stranger, int why)
+{
+	struct pn_soft_hello answer = hello_of(service, why);
+
+	send_hello(stranger->fd, &answer, NULL, 0);
+	drop_stranger(service, stranger);
+}
+
+static void stranger_spoke(struct pn_soft_service *service,
+			   struct pn_soft_watch *stranger)
+{
+	struct pn_soft_hello hello = { .magic = 0 };
+	struct pn_soft_peer *peer = NULL;
+	int fds[HELLO_FDS];
+	unsigned nfds;
+	bool is_new;
+	int n = recv_hello(stranger->fd, &hello, fds, &nfds);
+	int why;
+
+	if (n == -EAGAIN)
+		return;
+	why = n > 0 ? judge(stranger->fd, &hello, n, nfds) : -EPROTO;
+	if (!why) {
+		peer = pn_soft_peer_get(service->dev, &hello.from, &is_new);
+		if (!peer)
+			why = -ENOMEM;
+		else if (atomic_load(&peer->state) >= PN_SOFT_UP ||
+			 peer->nonce == service->address.nonce)
+			why = -EISCONN;
+		else if (!yields(service, peer))
+			why = -EALREADY;
+	}
+	if (!why) {
+		welcome(service, stranger, peer, &hello, fds);
+		return;
+	}
+	close_all(fds, nfds);
+	refuse(service, stranger, why);
+}
+
+static void accept_one(struct pn_soft_service *service)
+{
+	int sock = accept4(service->listener.fd, NULL, NULL,
+			   SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct pn_soft_watch *w;
+
+	if (sock < 0)
+		return;
+	w = malloc(sizeof(*w));
+	if (!w || watch(service, w, PN_SOFT_SOCKET, sock, NULL)) {
+		free(w);
+		close(sock);
+		return;
+	}
+	pn_list_append(&service->strangers, &w->link);
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+/* Connects a peer that waits for it, or gives up. True: come back soon. */
+static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
+{
+	int state = atomic_load(&peer->state);
+	bool late = pn_clock_ns() >= peer->wire.deadline_ns;
+	int ret = 0;
+
+	/* The own device's peer needs no connection. */
+	if (state >= PN_SOFT_UP || peer->nonce == service->address.nonce)
+		return false;
+	if (state == PN_SOFT_NEW) {
+		ret = start_connecting(service, peer);
+		if (ret == -EAGAIN && !late)
+			return true;
+	} else if (late) {
+		drop_offer(service, peer);
+		ret = -ECONNREFUSED;
+	}
+	if (!ret)
+		return true;
+	if (ret != -ECONNRESET)
+		pn_error("soft: cannot connect: %s",
+			 ret == -ECONNREFUSED
+				 ? "the device belongs to another user or does "
+				   "not answer"
+				 : strerror(-ret));
+	peer_down(service, peer, ret);
+	return false;
+}
+
+/* A peer's place in the list is for ever, so the lock is not held in between:
+ * attach() must not wait for a connection. */
+static bool advance_all(struct pn_soft_service *service)
+{
+	struct pn_soft_device *dev = service->dev;
+	struct pn_list *pos;
+	bool soon = false;
+
+	pn_lock(&dev->peers_lock);
+	pos = dev->peers.next;
+	while (pos != &dev->peers) {
+		pn_unlock(&dev->peers_lock);
+		soon |= advance(service,
+				pn_container_of(pos, struct pn_soft_peer,
+						link));
+		pn_lock(&dev->peers_lock);
+		pos = pos->next;
+	}
+	pn_unlock(&dev->peers_lock);
+	return soon;
+}
+
+static void socket_spoke(struct pn_soft_service *service,
+			 struct pn_soft_watch *w)
+{
+	struct pn_soft_hello nothing;
+	int fds[HELLO_FDS];
+	unsigned nfds;
+
+	if (!w->peer) {
+		stranger_spoke(service, w);
+	} else if (atomic_load(&w->peer->state) == PN_SOFT_CONNECTING) {
+		answered(service, w->peer);
+	} else if (recv_hello(w->fd, &nothing, fds, &nfds) != -EAGAIN) {
+		/* There is nothing to say on it but that it is over. */
+		close_all(fds, nfds);
+		peer_down(service, w->peer, -ECONNRESET);
+	}
+}
+
+static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
+{
+	uint64_t count;
+
+	switch (w->what) {
+	case PN_SOFT_LISTEN:
+		accept_one(service);
+		break;
+	case PN_SOFT_WAKE:
+		if (read(w->fd, &count, sizeof(count)) < 0)
+			break;
+		break;
+	case PN_SOFT_SOCKET:
+		socket_spoke(service, w);
+		break;
+	case PN_SOFT_DEATH:
+		peer_down(service, w->peer, -ECONNRESET);
+		break;
+	}
+}
+
+/* One event at a time: handling one may end the watch of another. */
+static void *serve(void *arg)
+{
+	struct pn_soft_service *service = arg;
+	bool soon = false;
+
+	while (!atomic_load(&service->stop)) {
+		struct epoll_event event;
+		int n = epoll_wait(service->epoll, &event, 1,
+				   soon ? RETRY_MS : -1);
+
+		if (n == 1)
+			handle(service, event.data.ptr);
+		if (n == 0 || (n == 1 && event.data.ptr == &service->waker))
+			soon = advance_all(service);
+	}
+	return NULL;
+}
+
+/* --- life ---------------------------------------------------------------- */
+
+void pn_soft_service_kick(struct pn_soft_service *service)
+{
+	uint64_t one = 1;
+
+	/* Can only fail when it is already readable. */
+	if (write(service->waker.fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+static int listen_on(struct pn_soft_service *service)
+{
+	struct sockaddr_un name;
+	unsigned len = pn_soft_socket_name(&service->address, &name);
+	int sock = socket(AF_UNIX,
+			  SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int ret;
+
+	if (sock < 0)
+		return -errno;
+	if (bind(sock, (struct sockaddr *)&name, len) || listen(sock, BACKLOG))
+		ret = -errno;
+	else
+		ret = watch(service, &service->listener, PN_SOFT_LISTEN, sock,
+			    NULL);
+	if (ret) {
+		close(sock);
+		service->listener.fd = -1;
+	}
+	return ret;
+}
+
+static int open_descriptors(struct pn_soft_service *service)
+{
+	int ret, wake;
+
+	service->epoll = epoll_create1(EPOLL_CLOEXEC);
+	wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (service->epoll < 0 || wake < 0)
+		return -errno;
+	ret = watch(service, &service->waker, PN_SOFT_WAKE, wake, NULL);
+	return ret ? ret : listen_on(service);
+}
+
+static int start_thread(struct pn_soft_service *service)
+{
+	sigset_t all, old;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&service->thread, NULL, serve, service);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	service->running = !ret;
+	if (!ret)
+		pthread_setname_np(service->thread, "pinion-service");
+	return -ret;
+}
+
+int pn_soft_service_init(struct pn_soft_service *service,
+			 struct pn_soft_device *dev)
+{
+	int ret;
+
+	*service = (struct pn_soft_service){ .dev = dev, .epoll = -1 };
+	service->listener.fd = service->waker.fd = -1;
+	pn_list_init(&service->strangers);
+	service->address = (struct pn_soft_address){
+		.version = PN_SOFT_VERSION,
+		.kind = { 's', 'o', 'f', 't' },
+		.uid = geteuid(),
+		.pid = getpid(),
+		.nonce = dev->shared->nonce,
+	};
+	ret = open_descriptors(service);
+	if (!ret)
+		ret = start_thread(service);
+	if (ret)
+		pn_soft_service_fini(service);
+	return ret;
+}
+
+void pn_soft_service_stop(struct pn_soft_service *service)
+{
+	struct pn_list *pos;
+
+	if (service->running) {
+		atomic_store(&service->stop, true);
+		pn_soft_service_kick(service);
+		pthread_join(service->thread, NULL);
+		service->running = false;
+	}
+	pn_list_for_each (pos, &service->dev->peers) {
+		struct pn_soft_peer *peer =
+			pn_container_of(pos, struct pn_soft_peer, link);
+
+		if (!peer->mapped)
+			drop_offer(service, peer);
+		peer_down(service, peer, -ECONNRESET);
+	}
+	while (!pn_list_empty(&service->strangers))
+		drop_stranger(service,
+			      pn_container_of(service->strangers.next,
+					      struct pn_soft_watch, link));
+}
+
+void pn_soft_service_fini(struct pn_soft_service *service)
+{
+	unwatch(service, &service->listener);
+	unwatch(service, &service->waker);
+	if (service->epoll >= 0)
+		close(service->epoll);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * connect -- how soft devices find each other, and notice each other's death.
+ *
+ * Every device listens on an abstract socket whose name is in its address. The
+ * one that attaches connects and says hello, with its version, its identity
+ * and three files: what it shares (shared.h), the two channels of this pair,
+ * and its eventfd. The other checks user and version, and answers with its own
+ * shared file and eventfd, or with why not. Then both are up; the socket stays
+ * open and only serves to notice that the other closed.
+ * If both attach at the same moment, the connection of the smaller nonce
+ * counts: its maker answers the other's hello with -EALREADY, and the other
+ * waits for the hello that is on its way.
+ *
+ * Death is learnt from a pidfd (also when forked children hold copies of the
+ * socket), closing from the socket. Either way the peer goes down: its rings
+ * are let go at once, so that its pages are free, its operations fail, and
+ * PEER_DOWN comes when the messages it had sent are polled.
+ *
+ * The first words of hello are the same in every version, so that strangers
+ * can be told why they are refused.
+ * Threads: one service thread per device does all this; attach() only leaves a
+ * peer in the list and wakes it.
+ */
+#ifndef PN_DEVICE_SOFT_CONNECT_H
+#define PN_DEVICE_SOFT_CONNECT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "device/device.h"
+
+struct pn_soft_device;
+struct pn_soft_peer;
+
+/* What a soft device's address holds. */
+struct pn_soft_address {
+	uint32_t version;
+	char kind[4]; /* "soft" */
+	uint32_t uid;
+	int32_t pid;
+	uint64_t nonce;
+};
+
+/* Hello and its answer. */
+struct pn_soft_hello {
+	uint32_t magic, version;
+	int32_t status; /* of the answer: 0 or why not */
+	uint32_t reserved;
+	struct pn_soft_address from;
+	uint64_t ring_bytes; /* of each channel; in the hello */
+};
+
+/* A socket that is watched: a connection, before it belongs to a peer and
+ * while it does, or one of the service's own descriptors. */
+struct pn_soft_watch {
+	struct pn_list link; /* service->strangers, or alone */
+	enum {
+		PN_SOFT_LISTEN,
+		PN_SOFT_WAKE,
+		PN_SOFT_SOCKET,
+		PN_SOFT_DEATH,
+	} what;
+	int fd;
+	struct pn_soft_peer *peer; /* NULL: a stranger */
+};
+
+/* What a connection to a peer consists of. */
+struct pn_soft_link {
+	struct pn_soft_watch socket, death; /* fd -1: none */
+	uint64_t deadline_ns;		    /* to be up */
+	bool awaited; /* told that the other's hello is on its way */
+	int event_fd;
+	void *channels;
+	uint64_t ring_bytes;
+};
+
+struct pn_soft_service {
+	struct pn_soft_device *dev;
+	struct pn_soft_address address;
+	int epoll;
+	struct pn_soft_watch listener, waker;
+	struct pn_list strangers;
+	_Atomic bool stop;
+	pthread_t thread;
+	bool running;
+};
+
+int pn_soft_service_init(struct pn_soft_service *service,
+			 struct pn_soft_device *dev);
+/* Stops the thread and closes all connections; peers' memory stays. */
+void pn_soft_service_stop(struct pn_soft_service *service);
+void pn_soft_service_fini(struct pn_soft_service *service);
+
+/* Makes the thread look for peers to connect to. */
+void pn_soft_service_kick(struct pn_soft_service *service);
+
+/* The peer at an address, made when there is none (then state NEW). NULL: no
+ * memory. Any thread. */
+struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
+				      const struct pn_soft_address *address,
+				      bool *is_new);
+
+/* Unmaps what a peer that is down (or a closing device) no longer needs. */
+void pn_soft_link_unmap(struct pn_soft_peer *peer);
+
+/* The name of the abstract socket behind an address. */
+struct sockaddr_un;
+unsigned pn_soft_socket_name(const struct pn_soft_address *address,
+			     struct sockaddr_un *out);
+
+#endif

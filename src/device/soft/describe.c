@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "device/soft/soft_impl.h"
+
+bool pn_soft_may_lock_all(void)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[2];
+
+	return !syscall(SYS_capget, &head, data) &&
+	       (data[0].effective >> CAP_IPC_LOCK & 1);
+}
+
+/* The first line of a file of /proc or /sys, or what stands for it. */
+static void read_line(const char *path, const char *missing, char *out,
+		      size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0) {
+		snprintf(out, size, "%s", missing);
+		return;
+	}
+	out[n] = 0;
+	out[strcspn(out, "\n")] = 0;
+}
+
+static void describe_mode(struct pn_soft_device *dev, pn_fact_fn *fn, void *arg)
+{
+	char text[320];
+
+	if (!dev->why_mlock) {
+		fn(arg, "mode", "io_uring: registered pages are pinned");
+		return;
+	}
+	snprintf(text, sizeof(text),
+		 "mlock, because %s. Lost: pages are locked, not pinned; a "
+		 "stale registration goes unnoticed; read-only checks only "
+		 "when registering; puts and gets need ptrace rights",
+		 dev->why_mlock);
+	fn(arg, "mode", text);
+}
+
+static void describe_limits(pn_fact_fn *fn, void *arg)
+{
+	struct rlimit limit;
+	char text[128];
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit))
+		return;
+	if (limit.rlim_cur == RLIM_INFINITY)
+		snprintf(text, sizeof(text), "unlimited");
+	else
+		snprintf(text, sizeof(text),
+			 "%llu KiB for all processes of the user (ulimit -l)",
+			 (unsigned long long)limit.rlim_cur / 1024);
+	fn(arg, "RLIMIT_MEMLOCK", text);
+	fn(arg, "CAP_IPC_LOCK",
+	   pn_soft_may_lock_all() ? "yes: RLIMIT_MEMLOCK does not count"
+				  : "no");
+}
+
+/* Whether this process may fetch its own descriptors; peers of the same user
+ * may as well unless Yama or a changed user forbids it. */
+static void describe_rights(pn_fact_fn *fn, void *arg)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	int fd =
+		pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, pidfd, 0);
+	char text[128];
+
+	fn(arg, "pidfd_getfd", fd >= 0 ? "permitted" : "not permitted");
+	if (fd >= 0)
+		close(fd);
+	if (pidfd >= 0)
+		close(pidfd);
+	read_line("/proc/sys/kernel/yama/ptrace_scope",
+		  "not there: processes of one user reach each other", text,
+		  sizeof(text));
+	fn(arg, "Yama ptrace_scope", text);
+	read_line("/proc/sys/kernel/io_uring_disabled", "not there: permitted",
+		  text, sizeof(text));
+	fn(arg, "kernel.io_uring_disabled", text);
+	read_line("/sys/kernel/mm/transparent_hugepage/enabled", "not there",
+		  text, sizeof(text));
+	fn(arg, "transparent huge pages", text);
+}
+
+static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
+			    void *arg)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text),
+		 "%u rings of %u slots, up to %llu of "
+		 "each kind (private, exposed)",
+		 pn_soft_slots_rings(&dev->slots), dev->slots.nslots,
+		 (unsigned long long)dev->params.rings);
+	fn(arg, "rings", text);
+	fn(arg, "strict",
+	   dev->params.strict ? "yes: local segments go through their slots"
+			      : "no: local segments are read by address");
+	snprintf(text, sizeof(text),
+		 "chunks of %zu KiB; gets by %s; pipe of "
+		 "%zu pages",
+		 dev->engine.lane.chunk / 1024,
+		 dev->engine.lane.direct >= 0 ? "a bounce file" : "pipe",
+		 dev->engine.lane.pipe_pages);
+	fn(arg, "moving", text);
+	fn(arg, "unpinning",
+	   dev->slots.lag ? "the kernel uncharges late (about 1 s): dying "
+			    "bytes are counted until then"
+			  : "uncharged at once");
+}
+
+void pn_soft_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	struct utsname name;
+
+	describe_mode(dev, fn, arg);
+	if (!uname(&name))
+		fn(arg, "kernel", name.release);
+	describe_moving(dev, fn, arg);
+	describe_limits(fn, arg);
+	describe_rights(fn, arg);
+}

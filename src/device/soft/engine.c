@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/engine.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "device/soft/soft_impl.h"
+
+#define QUANTUM_CHUNKS 4
+#define STALL_NS       50000
+
+/* --- storage ------------------------------------------------------------- */
+
+struct pn_soft_op *pn_soft_engine_alloc(struct pn_soft_engine *engine)
+{
+	struct pn_list *spare = pn_list_pop(&engine->spare);
+
+	if (spare)
+		return pn_container_of(spare, struct pn_soft_op, link);
+	return malloc(sizeof(struct pn_soft_op));
+}
+
+void pn_soft_engine_free(struct pn_soft_engine *engine, struct pn_soft_op *op)
+{
+	free(op->taken);
+	op->taken = NULL;
+	pn_list_insert(&engine->spare, &op->link);
+}
+
+static void free_list(struct pn_list *list)
+{
+	struct pn_list *pos;
+
+	while ((pos = pn_list_pop(list)))
+		free(pn_container_of(pos, struct pn_soft_op, link));
+}
+
+/* --- queues -------------------------------------------------------------- */
+
+void pn_soft_engine_kick(struct pn_soft_engine *engine)
+{
+	atomic_fetch_add(&engine->bell, 1);
+	if (atomic_load(&engine->sleeping))
+		syscall(SYS_futex, &engine->bell, FUTEX_WAKE_PRIVATE, 1, NULL,
+			NULL, 0);
+}
+
+void pn_soft_engine_queue(struct pn_soft_engine *engine, struct pn_soft_op *op)
+{
+	struct pn_soft_peer *peer = op->peer;
+
+	pn_lock(&engine->lock);
+	pn_list_append(&peer->ops, &op->link);
+	if (pn_list_empty(&peer->turn))
+		pn_list_append(&engine->turns, &peer->turn);
+	pn_unlock(&engine->lock);
+	pn_soft_engine_kick(engine);
+}
+
+struct pn_soft_op *pn_soft_engine_take(struct pn_soft_engine *engine)
+{
+	struct pn_list *first;
+
+	if (!atomic_load_explicit(&engine->ndone, memory_order_relaxed))
+		return NULL;
+	pn_lock(&engine->lock);
+	first = pn_list_pop(&engine->done);
+	if (first)
+		atomic_fetch_sub(&engine->ndone, 1);
+	pn_unlock(&engine->lock);
+	return first ? pn_container_of(first, struct pn_soft_op, link) : NULL;
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+/* The operation whose turn it is; it stays in its queue. */
+static struct pn_soft_op *next_op(struct pn_soft_engine *engine)
+{
+	struct pn_soft_op *op = NULL;
+
+	pn_lock(&engine->lock);
+	if (!pn_list_empty(&engine->turns)) {
+		struct pn_soft_peer *peer =
+			pn_container_of(engine->turns.next, struct pn_soft_peer,
+					turn);
+
+		op = pn_container_of(peer->ops.next, struct pn_soft_op, link);
+	}
+	pn_unlock(&engine->lock);
+	return op;
+}
+
+/* Puts the peer at the end of the round, or out of it when it has no more. */
+static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
+		     bool over)
+{
+	struct pn_soft_peer *peer = op->peer;
+
+	pn_lock(&engine->lock);
+	if (over) {
+		pn_list_remove(&op->link);
+		pn_list_append(&engine->done, &op->link);
+		atomic_fetch_add(&engine->ndone, 1);
+	}
+	pn_list_remove(&peer->turn);
+	if (!pn_list_empty(&peer->ops))
+		pn_list_append(&engine->turns, &peer->turn);
+	pn_unlock(&engine->lock);
+	if (over)
+		pn_soft_ring_bell(engine->dev->shared, engine->dev->event_fd);
+}
+
+/* Goes on with one operation for a while. False: it waits for room. */
+static bool work(struct pn_soft_engine *engine, struct pn_soft_op *op)
+{
+	size_t budget = QUANTUM_CHUNKS * engine->lane.chunk;
+	int ret = -ECONNRESET;
+
+	if (atomic_load(&op->peer->state) == PN_SOFT_UP)
+		ret = pn_soft_carry_out(&engine->lane, op->peer, &op->op,
+					op->len, budget, &op->done);
+	if (ret == -EAGAIN) {
+		end_turn(engine, op, false);
+		return false;
+	}
+	op->status = ret;
+	end_turn(engine, op, ret || op->done == op->len);
+	return true;
+}
+
+static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
+		     const struct timespec *timeout)
+{
+	syscall(SYS_futex, &engine->bell, FUTEX_WAIT_PRIVATE, seen, timeout,
+		NULL, 0);
+}
+
+/* Waits until the bell rings again: busily at first, since a caller that
+ * streams will be back soon. */
+static void idle(struct pn_soft_engine *engine, uint32_t seen)
+{
+	uint64_t until = pn_clock_ns() + engine->dev->params.spin;
+
+	while (atomic_load(&engine->bell) == seen && pn_clock_ns() < until)
+		pn_relax();
+	atomic_store(&engine->sleeping, 1);
+	while (atomic_load(&engine->bell) == seen &&
+	       !atomic_load(&engine->stop))
+		sleep_on(engine, seen, NULL);
+	atomic_store(&engine->sleeping, 0);
+}
+
+static void stalled(struct pn_soft_engine *engine, uint32_t seen)
+{
+	struct timespec pause = { .tv_nsec = STALL_NS };
+
+	atomic_store(&engine->sleeping, 1);
+	sleep_on(engine, seen, &pause);
+	atomic_store(&engine->sleeping, 0);
+}
+
+static void *run(void *arg)
+{
+	struct pn_soft_engine *engine = arg;
+	struct pn_soft_op *stuck = NULL;
+
+	while (!atomic_load(&engine->stop)) {
+		uint32_t seen = atomic_load(&engine->bell);
+		struct pn_soft_op *op = next_op(engine);
+
+		if (!op) {
+			idle(engine, seen);
+		} else if (work(engine, op)) {
+			stuck = NULL;
+		} else if (!stuck) {
+			stuck = op;
+		} else if (stuck == op) {
+			/* A whole round, and nobody could go on. */
+			stalled(engine, seen);
+			stuck = NULL;
+		}
+	}
+	return NULL;
+}
+
+/* --- life ---------------------------------------------------------------- */
+
+static int start_thread(struct pn_soft_engine *engine)
+{
+	sigset_t all, old;
+	int ret;
+
+	/* The program's signals are not for this thread. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&engine->thread, NULL, run, engine);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!ret)
+		pthread_setname_np(engine->thread, "pinion-engine");
+	engine->running = !ret;
+	return -ret;
+}
+
+int pn_soft_engine_init(struct pn_soft_engine *engine,
+			struct pn_soft_device *dev)
+{
+	int ret;
+
+	engine->dev = dev;
+	pn_mutex_init(&engine->lock);
+	pn_list_init(&engine->turns);
+	pn_list_init(&engine->done);
+	pn_list_init(&engine->spare);
+	ret = pn_soft_lane_init(&engine->lane, dev->params.chunk,
+				dev->params.strict ? &dev->slots : NULL);
+	if (ret)
+		goto fini_lock;
+	ret = start_thread(engine);
+	if (ret)
+		goto fini_lane;
+	return 0;
+
+fini_lane:
+	pn_soft_lane_fini(&engine->lane);
+fini_lock:
+	pn_mutex_fini(&engine->lock);
+	return ret;
+}
+
+void pn_soft_engine_stop(struct pn_soft_engine *engine)
+{
+	if (!engine->running)
+		return;
+	atomic_store(&engine->stop, 1);
+	pn_soft_engine_kick(engine);
+	pthread_join(engine->thread, NULL);
+	engine->running = false;
+}
+
+void pn_soft_engine_fini(struct pn_soft_engine *engine)
+{
+	struct pn_soft_op *op;
+	struct pn_list *turn;
+
+	pn_soft_engine_stop(engine);
+	while ((op = pn_soft_engine_take(engine)))
+		pn_soft_engine_free(engine, op);
+	while ((turn = pn_list_pop(&engine->turns))) {
+		struct pn_soft_peer *peer =
+			pn_container_of(turn, struct pn_soft_peer, turn);
+		struct pn_list *pos;
+
+		while ((pos = pn_list_pop(&peer->ops)))
+			pn_soft_engine_free(engine,
+					    pn_container_of(pos,
+							    struct pn_soft_op,
+							    link));
+	}
+	free_list(&engine->spare);
+	pn_soft_lane_fini(&engine->lane);
+	pn_mutex_fini(&engine->lock);
+}

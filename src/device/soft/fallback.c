@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/fallback.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/range.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+struct pn_soft_locked {
+	struct pn_list link;
+	struct pn_range pages;
+};
+
+static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct pn_list all PN_GUARDED_BY(&lock) = { &all, &all };
+
+/* mlock() says ENOMEM both for holes and for the limit; asking for the pages
+ * first tells them apart, and refuses memory that cannot be written. */
+static int lock_pages(struct pn_range pages)
+{
+	if (madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE) &&
+	    errno != EAGAIN)
+		return -EFAULT;
+	return mlock((void *)pages.addr, pages.len) ? -ENOMEM : 0;
+}
+
+int pn_soft_locked_get(void *addr, size_t len, struct pn_soft_locked **out)
+{
+	struct pn_soft_locked *locked = malloc(sizeof(*locked));
+	int ret;
+
+	if (!locked)
+		return -ENOMEM;
+	locked->pages = pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
+	pn_lock(&lock);
+	ret = lock_pages(locked->pages);
+	if (!ret)
+		pn_list_append(&all, &locked->link);
+	pn_unlock(&lock);
+	if (ret)
+		free(locked);
+	else
+		*out = locked;
+	return ret;
+}
+
+/* The end of the piece at `from` that no range covers, or `from` itself and
+ * the end of the cover in *covered. */
+static uintptr_t uncovered_until(uintptr_t from, uintptr_t end,
+				 uintptr_t *covered) PN_REQUIRES(&lock)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &all) {
+		struct pn_range r =
+			pn_container_of(pos, struct pn_soft_locked, link)
+				->pages;
+
+		if (from >= r.addr && from < r.addr + r.len) {
+			*covered = r.addr + r.len;
+			return from;
+		}
+		if (r.addr > from && r.addr < end)
+			end = r.addr;
+	}
+	return end;
+}
+
+void pn_soft_locked_put(struct pn_soft_locked *locked)
+{
+	uintptr_t at = locked->pages.addr;
+	uintptr_t end = at + locked->pages.len;
+
+	pn_lock(&lock);
+	pn_list_remove(&locked->link);
+	while (at < end) {
+		uintptr_t covered = 0;
+		uintptr_t until = uncovered_until(at, end, &covered);
+
+		if (until > at)
+			munlock((void *)at, until - at);
+		at = until > at ? until : covered;
+	}
+	pn_unlock(&lock);
+	free(locked);
+}
+
+static int process_result(ssize_t done, size_t len)
+{
+	if (done == (ssize_t)len)
+		return 0;
+	return done < 0 && errno == ESRCH ? -ECONNRESET : -EACCES;
+}
+
+int pn_soft_process_write(pid_t pid, const struct iovec *iov, unsigned n,
+			  uint64_t addr, size_t len)
+{
+	struct iovec remote = { (void *)(uintptr_t)addr, len };
+
+	return process_result(process_vm_writev(pid, iov, n, &remote, 1, 0),
+			      len);
+}
+
+int pn_soft_process_read(pid_t pid, const struct iovec *iov, unsigned n,
+			 uint64_t addr, size_t len)
+{
+	struct iovec remote = { (void *)(uintptr_t)addr, len };
+
+	return process_result(process_vm_readv(pid, iov, n, &remote, 1, 0),
+			      len);
+}

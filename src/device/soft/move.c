@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/move.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/range.h"
+#include "device/soft/fallback.h"
+
+/* Up to here copying into the bounce buffer beats vmsplice. */
+#define COPY_MAX ((size_t)16 << 10)
+#define IN_PIPE	 UINT64_MAX
+
+/* --- lanes --------------------------------------------------------------- */
+
+static void open_pipe(struct pn_soft_lane *lane)
+{
+	int bytes;
+
+	/* Non-blocking, so that io_uring never hands a read to a worker. */
+	if (pipe2(lane->pipe, O_CLOEXEC | O_NONBLOCK)) {
+		lane->pipe[0] = lane->pipe[1] = -1;
+		return;
+	}
+	/* Unaligned pages need one more slot; over the user's limit on pipes
+	 * the size stays as it is and chunks that do not fit are copied. */
+	fcntl(lane->pipe[1], F_SETPIPE_SZ,
+	      (int)(lane->chunk + 2 * PN_PAGE_BYTES));
+	bytes = fcntl(lane->pipe[1], F_GETPIPE_SZ);
+	lane->pipe_pages = bytes > 0 ? (size_t)bytes / PN_PAGE_BYTES : 0;
+}
+
+static int open_direct(int file)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	return open(path, O_RDWR | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
+}
+
+int pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
+		      struct pn_soft_slots *own)
+{
+	void *map;
+	int ret;
+
+	*lane = (struct pn_soft_lane){ .own = own,
+				       .chunk = chunk,
+				       .pipe = { -1, -1 } };
+	ret = pn_soft_memfd("pinion-bounce", chunk, &lane->file, &map);
+	if (ret)
+		return ret;
+	lane->bounce = map;
+	fcntl(lane->file, F_SETFL, O_NONBLOCK);
+	lane->direct = open_direct(lane->file);
+	open_pipe(lane);
+	return 0;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+void pn_soft_lane_fini(struct pn_soft_lane *lane)
+{
+	munmap(lane->bounce, lane->chunk);
+	close_fd(lane->file);
+	close_fd(lane->direct);
+	close_fd(lane->pipe[0]);
+	close_fd(lane->pipe[1]);
+}
+
+/* Throws away what a failed operation left in the pipe. */
+static void drain(struct pn_soft_lane *lane)
+{
+	while (read(lane->pipe[0], lane->bounce, lane->chunk) > 0)
+		;
+}
+
+/* --- remotes ------------------------------------------------------------- */
+
+void pn_soft_remote_init(struct pn_soft_remote *remote,
+			 struct pn_soft_shared *shared,
+			 struct pn_soft_slots *loopback, pid_t pid, int pidfd)
+{
+	memset(remote, 0, sizeof(*remote));
+	pn_mutex_init(&remote->lock);
+	remote->shared = shared;
+	remote->loopback = loopback;
+	remote->pid = pid;
+	remote->pidfd = pidfd;
+}
+
+void pn_soft_remote_leave(struct pn_soft_remote *remote)
+{
+	pn_lock(&remote->lock);
+	remote->gone = true;
+	for (unsigned i = 0; i < PN_SOFT_RINGS; i++) {
+		if (!remote->rings[i])
+			continue;
+		pn_soft_ring_fini(remote->rings[i]);
+		free(remote->rings[i]);
+		remote->rings[i] = NULL;
+	}
+	pn_unlock(&remote->lock);
+}
+
+void pn_soft_remote_fini(struct pn_soft_remote *remote)
+{
+	pn_soft_remote_leave(remote);
+	pn_mutex_fini(&remote->lock);
+}
+
+static int fetch_file(struct pn_soft_remote *remote, unsigned index, int *fd)
+{
+	int theirs = atomic_load(&remote->shared->rings[index].fd);
+
+	*fd = -1;
+	if (!remote->shared->uses_uring)
+		return 0;
+	*fd = (int)syscall(SYS_pidfd_getfd, remote->pidfd, theirs, 0);
+	if (*fd >= 0)
+		return 0;
+	return errno == ESRCH ? -ECONNRESET : -EACCES;
+}
+
+static int join(struct pn_soft_remote *remote, unsigned index)
+	PN_REQUIRES(&remote->lock)
+{
+	struct pn_soft_ring *ring = malloc(sizeof(*ring));
+	int fd, ret;
+
+	if (!ring)
+		return -ENOMEM;
+	ret = fetch_file(remote, index, &fd);
+	if (!ret) {
+		ret = pn_soft_ring_join(ring, &remote->shared->rings[index],
+					remote->shared->slots[index], fd);
+		if (ret)
+			close(fd);
+	}
+	if (ret)
+		free(ring);
+	else
+		remote->rings[index] = ring;
+	return ret;
+}
+
+static int ring_of(struct pn_soft_remote *remote, uint64_t key,
+		   struct pn_soft_ring **out) PN_REQUIRES(&remote->lock)
+{
+	unsigned index = pn_soft_place_ring(key);
+	int ret;
+
+	if (remote->gone)
+		return -ECONNRESET;
+	if (pn_soft_place_family(key) != PN_SOFT_EXPOSED ||
+	    index >= atomic_load(&remote->shared->nrings))
+		return -EACCES;
+	if (remote->loopback) {
+		*out = &pn_soft_slots_table(remote->loopback, key)->ring;
+		return 0;
+	}
+	if (pn_unlikely(!remote->rings[index])) {
+		ret = join(remote, index);
+		if (ret)
+			return ret;
+	}
+	*out = remote->rings[index];
+	return 0;
+}
+
+int pn_soft_remote_probe(struct pn_soft_remote *remote)
+{
+	struct pn_soft_ring *ring;
+	int ret;
+
+	pn_lock(&remote->lock);
+	ret = ring_of(remote, pn_soft_place(PN_SOFT_EXPOSED, 0, 0), &ring);
+	pn_unlock(&remote->lock);
+	return ret;
+}
+
+/* --- the far side of a chunk --------------------------------------------- */
+
+/* Bytes on their way between a file, or local memory where there is no
+ * io_uring, and the peer. */
+struct chunk {
+	const struct pn_op *op;
+	size_t op_len;
+	uint64_t addr; /* at the peer */
+	size_t len;
+	int fd;
+	uint64_t offset;
+	const struct iovec *iov;
+	unsigned niov;
+};
+
+static unsigned access_of(const struct pn_op *op)
+{
+	switch (op->kind) {
+	case PN_OP_WRITE:
+		return PINION_ACCESS_REMOTE_WRITE;
+	case PN_OP_READ:
+		return PINION_ACCESS_REMOTE_READ;
+	default:
+		return PINION_ACCESS_REMOTE_ATOMIC;
+	}
+}
+
+/* The kernel's errors: its checks repeat ours, so EFAULT means that the slot
+ * went away by force (the owner died or closed). */
+static int moved(int ret)
+{
+	return ret == -EFAULT || !ret ? -EACCES : ret;
+}
+
+/* Moves a chunk whose key was checked, slot by slot and, should the kernel
+ * stop early, piece by piece. */
+static int submit_locked(struct pn_soft_ring *ring, int opcode,
+			 const struct chunk *chunk, uint64_t base)
+{
+	uint64_t addr = chunk->addr, end = addr + chunk->len;
+	unsigned slot = pn_soft_place_slot(chunk->op->rkey);
+
+	while (addr < end) {
+		uint64_t stop = pn_soft_part_end(base, addr);
+		struct pn_soft_move move = {
+			.slot = slot + pn_soft_part(base, addr),
+			.addr = addr,
+			.len = (unsigned)((stop < end ? stop : end) - addr),
+			.fd = chunk->fd,
+			.offset = chunk->offset == IN_PIPE
+					  ? IN_PIPE
+					  : chunk->offset + addr - chunk->addr,
+		};
+		int ret = pn_soft_ring_submit_locked(ring, opcode, &move);
+
+		if (ret <= 0)
+			return moved(ret);
+		addr += (unsigned)ret;
+	}
+	return 0;
+}
+
+static int process_copy(struct pn_soft_remote *remote, int opcode,
+			const struct chunk *chunk)
+{
+	if (opcode == IORING_OP_READ_FIXED)
+		return pn_soft_process_write(remote->pid, chunk->iov,
+					     chunk->niov, chunk->addr,
+					     chunk->len);
+	return pn_soft_process_read(remote->pid, chunk->iov, chunk->niov,
+				    chunk->addr, chunk->len);
+}
+
+static int carry_locked(struct pn_soft_remote *remote,
+			struct pn_soft_ring *ring, int opcode,
+			const struct chunk *chunk)
+{
+	const struct pn_op *op = chunk->op;
+	struct pn_soft_slot *slot = &ring->slots[pn_soft_place_slot(op->rkey)];
+	uint64_t base;
+
+	if (!pn_soft_slot_grants(slot, op->rkey, op->remote_addr, chunk->op_len,
+				 access_of(op), &base))
+		return -EACCES;
+	if (!ring->uses_uring)
+		return process_copy(remote, opcode, chunk);
+	return submit_locked(ring, opcode, chunk, base);
+}
+
+static int carry(struct pn_soft_remote *remote, int opcode,
+		 const struct chunk *chunk)
+{
+	struct pn_soft_ring *ring;
+	int ret;
+
+	pn_lock(&remote->lock);
+	ret = ring_of(remote, chunk->op->rkey, &ring);
+	if (!ret) {
+		pn_soft_ring_lock(ring);
+		ret = carry_locked(remote, ring, opcode, chunk);
+		pn_soft_ring_unlock(ring);
+	}
+	pn_unlock(&remote->lock);
+	return ret;
+}
+
+/* --- the near side: local segments --------------------------------------- */
+
+/* The pieces of op's segments that hold bytes [from, from + len). */
+static unsigned gather(const struct pn_op *op, size_t from, size_t len,
+		       struct iovec *iov, uint64_t *lkeys)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < op->nsge && len; i++) {
+		size_t here = op->sge[i].len;
+
+		if (from >= here) {
+			from -= here;
+			continue;
+		}
+		here = here - from < len ? here - from : len;
+		iov[n] = (struct iovec){ (char *)op->sge[i].addr + from, here };
+		lkeys[n++] = op->sge[i].lkey;
+		len -= here;
+		from = 0;
+	}
+	return n;
+}
+
+static size_t pages_in(const struct iovec *iov, unsigned n)
+{
+	size_t pages = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		pages += pn_range_npages((uintptr_t)iov[i].iov_base,
+					 iov[i].iov_len);
+	return pages;
+}
+
+/* Moves one local piece between its slot and the bounce buffer at offset. */
+static int through_slot(struct pn_soft_lane *lane, int opcode,
+			struct iovec piece, uint64_t lkey, uint64_t offset)
+{
+	struct pn_soft_table *table = pn_soft_slots_table(lane->own, lkey);
+	unsigned slot = pn_soft_place_slot(lkey);
+	uint64_t base, addr = (uintptr_t)piece.iov_base;
+	struct pn_op op = { .rkey = lkey };
+	struct chunk chunk = {
+		.op = &op,
+		.addr = addr,
+		.len = piece.iov_len,
+		.fd = opcode == IORING_OP_WRITE_FIXED && lane->direct >= 0
+			      ? lane->direct
+			      : lane->file,
+		.offset = offset,
+	};
+	int ret = -EFAULT;
+
+	pn_soft_ring_lock(&table->ring);
+	if (pn_soft_slot_grants(&table->local[slot], lkey, addr, piece.iov_len,
+				0, &base))
+		ret = submit_locked(&table->ring, opcode, &chunk, base);
+	pn_soft_ring_unlock(&table->ring);
+	return ret == -EACCES ? -EFAULT : ret;
+}
+
+/* Whether the local segments go through their slots. */
+static bool is_strict(const struct pn_soft_lane *lane, const struct pn_op *op)
+{
+	return lane->own && lane->own->uses_uring &&
+	       !(op->flags & PN_OP_INLINE);
+}
+
+static int all_through_slots(struct pn_soft_lane *lane, int opcode,
+			     const struct iovec *iov, const uint64_t *lkeys,
+			     unsigned n)
+{
+	uint64_t offset = 0;
+	int ret = 0;
+
+	for (unsigned i = 0; i < n && !ret; offset += iov[i++].iov_len)
+		ret = through_slot(lane, opcode, iov[i], lkeys[i], offset);
+	return ret;
+}
+
+static void copy_in(struct pn_soft_lane *lane, const struct iovec *iov,
+		    unsigned n)
+{
+	char *to = lane->bounce;
+
+	for (unsigned i = 0; i < n; to += iov[i++].iov_len)
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+}
+
+static void copy_out(struct pn_soft_lane *lane, const struct iovec *iov,
+		     unsigned n)
+{
+	const char *from = lane->bounce;
+
+	for (unsigned i = 0; i < n; from += iov[i++].iov_len)
+		memcpy(iov[i].iov_base, from, iov[i].iov_len);
+}
+
+/* Lends the source pages to the pipe. A short count: not all is mapped. */
+static int splice_in(struct pn_soft_lane *lane, const struct iovec *iov,
+		     unsigned n, size_t len)
+{
+	ssize_t done = vmsplice(lane->pipe[1], iov, n, 0);
+
+	if (done == (ssize_t)len)
+		return 0;
+	drain(lane);
+	return -EFAULT;
+}
+
+/* --- puts and gets ------------------------------------------------------- */
+
+static int put_chunk(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
+		     struct chunk *chunk, const uint64_t *lkeys)
+{
+	bool piped = false;
+	int ret = 0;
+
+	chunk->fd = lane->file;
+	if (!remote->shared->uses_uring)
+		; /* straight from the segments */
+	else if (is_strict(lane, chunk->op))
+		ret = all_through_slots(lane, IORING_OP_WRITE_FIXED, chunk->iov,
+					lkeys, chunk->niov);
+	else if (chunk->len <= COPY_MAX ||
+		 pages_in(chunk->iov, chunk->niov) > lane->pipe_pages)
+		copy_in(lane, chunk->iov, chunk->niov);
+	else {
+		ret = splice_in(lane, chunk->iov, chunk->niov, chunk->len);
+		chunk->fd = lane->pipe[0];
+		chunk->offset = IN_PIPE;
+		piped = true;
+	}
+	if (ret)
+		return ret;
+	ret = carry(remote, IORING_OP_READ_FIXED, chunk);
+	if (ret && piped)
+		drain(lane);
+	return ret;
+}
+
+static int read_pipe(struct pn_soft_lane *lane, const struct chunk *chunk)
+{
+	ssize_t n = readv(lane->pipe[0], chunk->iov, (int)chunk->niov);
+
+	if (n == (ssize_t)chunk->len)
+		return 0;
+	drain(lane);
+	return -EFAULT;
+}
+
+static int get_chunk(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
+		     struct chunk *chunk, const uint64_t *lkeys)
+{
+	bool strict = is_strict(lane, chunk->op);
+	bool piped = lane->direct < 0 && !strict &&
+		     chunk->len <= lane->pipe_pages * PN_PAGE_BYTES;
+	int ret;
+
+	chunk->fd = lane->direct >= 0 ? lane->direct : lane->file;
+	if (piped) {
+		chunk->fd = lane->pipe[1];
+		chunk->offset = IN_PIPE;
+	}
+	ret = carry(remote, IORING_OP_WRITE_FIXED, chunk);
+	if (ret && piped)
+		drain(lane);
+	if (ret || !remote->shared->uses_uring)
+		return ret;
+	if (piped)
+		return read_pipe(lane, chunk);
+	if (strict)
+		return all_through_slots(lane, IORING_OP_READ_FIXED, chunk->iov,
+					 lkeys, chunk->niov);
+	copy_out(lane, chunk->iov, chunk->niov);
+	return 0;
+}
+
+int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
+		       const struct pn_op *op, size_t len, size_t budget,
+		       size_t *done)
+{
+	size_t stop = len - *done < budget ? len : *done + budget;
+
+	while (*done < stop) {
+		size_t left = stop - *done;
+		size_t n = left < lane->chunk ? left : lane->chunk;
+		uint64_t lkeys[PN_SOFT_MAX_SGE];
+		struct iovec iov[PN_SOFT_MAX_SGE];
+		struct chunk chunk = {
+			.op = op,
+			.op_len = len,
+			.addr = op->remote_addr + *done,
+			.len = n,
+			.iov = iov,
+			.niov = gather(op, *done, n, iov, lkeys),
+		};
+		int ret = op->kind == PN_OP_WRITE
+				  ? put_chunk(lane, remote, &chunk, lkeys)
+				  : get_chunk(lane, remote, &chunk, lkeys);
+
+		if (ret)
+			return ret;
+		*done += n;
+	}
+	return 0;
+}
+
+/* --- atomics ------------------------------------------------------------- */
+
+static uint64_t new_value(const struct pn_op *op, uint64_t old)
+{
+	switch (op->kind) {
+	case PN_OP_FETCH_ADD:
+		return old + op->operand;
+	case PN_OP_COMPARE_SWAP:
+		return old == op->compare ? op->operand : old;
+	default:
+		return op->operand;
+	}
+}
+
+static int update_locked(struct pn_soft_lane *lane,
+			 struct pn_soft_remote *remote,
+			 struct pn_soft_ring *ring, const struct pn_op *op)
+{
+	struct iovec iov = { lane->bounce, sizeof(uint64_t) };
+	struct chunk chunk = {
+		.op = op,
+		.op_len = sizeof(uint64_t),
+		.addr = op->remote_addr,
+		.len = sizeof(uint64_t),
+		.fd = lane->direct >= 0 ? lane->direct : lane->file,
+		.iov = &iov,
+		.niov = 1,
+	};
+	uint64_t value;
+	int ret = carry_locked(remote, ring, IORING_OP_WRITE_FIXED, &chunk);
+
+	if (ret)
+		return ret;
+	memcpy(&value, lane->bounce, sizeof(value));
+	memcpy(op->sge[0].addr, &value, sizeof(value));
+	value = new_value(op, value);
+	memcpy(lane->bounce, &value, sizeof(value));
+	chunk.fd = lane->file;
+	return carry_locked(remote, ring, IORING_OP_READ_FIXED, &chunk);
+}
+
+int pn_soft_move_atomic(struct pn_soft_lane *lane,
+			struct pn_soft_remote *remote, const struct pn_op *op)
+{
+	pthread_mutex_t *order = &remote->shared->atomic_lock;
+	struct pn_soft_ring *ring;
+	int ret;
+
+	pn_lock(&remote->lock);
+	ret = ring_of(remote, op->rkey, &ring);
+	if (!ret) {
+		/* Each update is whole in itself: nothing to repair. */
+		if (pn_soft_robust_lock(order))
+			pn_soft_robust_repaired(order);
+		pn_soft_ring_lock(ring);
+		ret = update_locked(lane, remote, ring, op);
+		pn_soft_ring_unlock(ring);
+		pn_soft_robust_unlock(order);
+	}
+	pn_unlock(&remote->lock);
+	return ret;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/soft/soft_impl.h"
+
+#define FIRST_FINISHED 64
+
+/* --- operations that are over -------------------------------------------- */
+
+int pn_soft_finished_room(struct pn_soft_device *dev)
+{
+	unsigned max =
+		dev->nfinished_max ? 2 * dev->nfinished_max : FIRST_FINISHED;
+	struct pn_soft_finished *bigger;
+
+	if (pn_likely(dev->nfinished < dev->nfinished_max))
+		return 0;
+	bigger = malloc(max * sizeof(*bigger));
+	if (!bigger)
+		return -EAGAIN;
+	for (unsigned i = 0; i < dev->nfinished; i++)
+		bigger[i] = dev->finished[(dev->finished_head + i) %
+					  dev->nfinished_max];
+	free(dev->finished);
+	dev->finished = bigger;
+	dev->finished_head = 0;
+	dev->nfinished_max = max;
+	return 0;
+}
+
+void pn_soft_finished_add(struct pn_soft_device *dev,
+			  struct pn_soft_finished finished)
+{
+	/* nfinished_max is a power of two. */
+	dev->finished[(dev->finished_head + dev->nfinished++) &
+		      (dev->nfinished_max - 1)] = finished;
+}
+
+static void tell_op(struct pn_completion *out, struct pn_soft_peer *peer,
+		    void *user, int status)
+{
+	peer->inflight--;
+	*out = (struct pn_completion){ .kind = PN_COMPLETION_OP,
+				       .status = status,
+				       .peer = &peer->peer,
+				       .user = user };
+}
+
+static unsigned take_finished(struct pn_soft_device *dev,
+			      struct pn_completion *out, unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max && dev->nfinished) {
+		struct pn_soft_finished *f = &dev->finished[dev->finished_head];
+
+		dev->finished_head =
+			(dev->finished_head + 1) & (dev->nfinished_max - 1);
+		dev->nfinished--;
+		tell_op(&out[n++], f->peer, f->user, f->status);
+	}
+	return n;
+}
+
+static unsigned take_done(struct pn_soft_device *dev, struct pn_completion *out,
+			  unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max) {
+		struct pn_soft_op *op = pn_soft_engine_take(&dev->engine);
+
+		if (!op)
+			break;
+		op->peer->queued--;
+		if (op->status || !(op->op.flags & PN_OP_SILENT))
+			tell_op(&out[n++], op->peer, op->op.user, op->status);
+		else
+			op->peer->inflight--;
+		pn_soft_engine_free(&dev->engine, op);
+	}
+	return n;
+}
+
+/* --- peers coming and going ---------------------------------------------- */
+
+static void tell(struct pn_soft_device *dev, struct pn_list *list,
+		 struct pn_list *entry)
+{
+	pn_lock(&dev->events_lock);
+	pn_list_append(list, entry);
+	atomic_fetch_add(&dev->nevents, 1);
+	pn_unlock(&dev->events_lock);
+	pn_soft_ring_bell(dev->shared, dev->event_fd);
+}
+
+void pn_soft_tell_up(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+{
+	tell(dev, &dev->ups, &peer->up);
+}
+
+void pn_soft_tell_down(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+{
+	tell(dev, &dev->downs, &peer->down);
+}
+
+static struct pn_list *next_event(struct pn_soft_device *dev,
+				  struct pn_list *list)
+{
+	struct pn_list *first;
+
+	pn_lock(&dev->events_lock);
+	first = pn_list_pop(list);
+	if (first)
+		atomic_fetch_sub(&dev->nevents, 1);
+	pn_unlock(&dev->events_lock);
+	return first;
+}
+
+static int activate(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+{
+	if (dev->nactive == dev->nactive_max) {
+		unsigned max = dev->nactive_max ? 2 * dev->nactive_max : 16;
+		void *bigger = realloc(dev->active,
+				       max * sizeof(struct pn_soft_peer *));
+
+		if (!bigger)
+			return -ENOMEM;
+		dev->active = bigger;
+		dev->nactive_max = max;
+	}
+	dev->active[dev->nactive++] = peer;
+	return 0;
+}
+
+static void tell_peer(struct pn_completion *out, struct pn_soft_peer *peer,
+		      enum pn_completion_kind kind, int status)
+{
+	*out = (struct pn_completion){ .kind = kind,
+				       .status = status,
+				       .peer = &peer->peer };
+}
+
+/* Ups before downs: a peer may be in both lists. */
+static unsigned take_events(struct pn_soft_device *dev,
+			    struct pn_completion *out, unsigned max)
+{
+	struct pn_soft_peer *peer;
+	struct pn_list *pos;
+	unsigned n = 0;
+
+	while (n < max && (pos = next_event(dev, &dev->ups))) {
+		peer = pn_container_of(pos, struct pn_soft_peer, up);
+		pn_assert(!activate(dev, peer));
+		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_UP, 0);
+	}
+	while (n < max && (pos = next_event(dev, &dev->downs))) {
+		peer = pn_container_of(pos, struct pn_soft_peer, down);
+		if (peer->mapped) {
+			peer->closing = true;
+			dev->nclosing++;
+			continue;
+		}
+		peer->down_told = true;
+		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
+			  peer->status);
+	}
+	return n;
+}
+
+/* --- messages ------------------------------------------------------------ */
+
+static void ring_if_stalled(struct pn_soft_peer *peer, bool stalled)
+{
+	if (pn_unlikely(stalled))
+		pn_soft_ring_bell(peer->remote.shared, peer->wire.event_fd);
+}
+
+static void tell_message(struct pn_completion *out, struct pn_soft_peer *peer,
+			 const struct pn_soft_message *message)
+{
+	uint64_t len = message->len;
+
+	*out = (struct pn_completion){ .kind = PN_COMPLETION_RECV,
+				       .peer = &peer->peer,
+				       .data = message->data,
+				       .len = message->len,
+				       .imm = message->imm,
+				       .lease = message->lease };
+	if (message->kind == PN_SOFT_SEND) {
+		peer->lent++;
+		return;
+	}
+	memcpy(&len, message->data, sizeof(len));
+	out->kind = PN_COMPLETION_IMM;
+	out->len = len;
+	out->data = out->lease = NULL;
+	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, message->lease));
+}
+
+/* Goes round the peers, so that none is forgotten when max is small. */
+static unsigned take_messages(struct pn_soft_device *dev,
+			      struct pn_completion *out, unsigned max)
+{
+	unsigned n = 0, quiet = 0;
+
+	while (n < max && quiet < dev->nactive) {
+		struct pn_soft_message message;
+		struct pn_soft_peer *peer;
+
+		if (dev->next_rx >= dev->nactive)
+			dev->next_rx = 0;
+		peer = dev->active[dev->next_rx];
+		if (pn_soft_rx_take(&peer->rx, &message)) {
+			tell_message(&out[n++], peer, &message);
+			quiet = 0;
+		} else {
+			dev->next_rx++;
+			quiet++;
+		}
+	}
+	return n;
+}
+
+void pn_soft_release(struct pn_device *device,
+		     const struct pn_completion *completion)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	struct pn_soft_peer *peer = pn_soft_peer_of(completion->peer);
+
+	if (completion->kind != PN_COMPLETION_RECV)
+		return;
+	pn_soft_enter(dev);
+	peer->lent--;
+	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, completion->lease));
+	if (pn_unlikely(peer->down_told && !peer->lent))
+		pn_soft_link_unmap(peer);
+	pn_soft_leave(dev);
+}
+
+/* --- the end of a peer --------------------------------------------------- */
+
+static bool is_over(const struct pn_soft_peer *peer)
+{
+	return peer->closing && !peer->inflight && !peer->queued &&
+	       !pn_soft_rx_ready(&peer->rx);
+}
+
+static unsigned take_closed(struct pn_soft_device *dev,
+			    struct pn_completion *out, unsigned max)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < dev->nactive && n < max;) {
+		struct pn_soft_peer *peer = dev->active[i];
+
+		if (!is_over(peer)) {
+			i++;
+			continue;
+		}
+		dev->active[i] = dev->active[--dev->nactive];
+		dev->nclosing--;
+		peer->down_told = true;
+		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
+			  peer->status);
+		if (!peer->lent)
+			pn_soft_link_unmap(peer);
+	}
+	return n;
+}
+
+/* --- poll ---------------------------------------------------------------- */
+
+static unsigned poll_all(struct pn_soft_device *dev, struct pn_completion *out,
+			 unsigned max)
+{
+	unsigned n = take_finished(dev, out, max);
+
+	n += take_done(dev, out + n, max - n);
+	if (pn_unlikely(
+		    atomic_load_explicit(&dev->nevents, memory_order_relaxed)))
+		n += take_events(dev, out + n, max - n);
+	n += take_messages(dev, out + n, max - n);
+	if (pn_unlikely(dev->nclosing))
+		n += take_closed(dev, out + n, max - n);
+	return n;
+}
+
+int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
+		 unsigned max)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	unsigned n;
+
+	pn_soft_enter(dev);
+	n = poll_all(dev, out, max);
+	pn_soft_leave(dev);
+	return (int)n;
+}
+
+bool pn_soft_has_news(struct pn_soft_device *dev)
+{
+	if (dev->nfinished || atomic_load(&dev->engine.ndone) ||
+	    atomic_load(&dev->nevents))
+		return true;
+	for (unsigned i = 0; i < dev->nactive; i++)
+		if (pn_soft_rx_ready(&dev->active[i]->rx) ||
+		    is_over(dev->active[i]))
+			return true;
+	return false;
+}

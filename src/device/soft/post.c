@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/soft/soft_impl.h"
+
+#define FLAGS (PN_OP_INLINE | PN_OP_IMM | PN_OP_SILENT | PN_OP_FENCE)
+
+/* --- what is wrong with an operation ------------------------------------- */
+
+static bool is_atomic(const struct pn_op *op)
+{
+	return op->kind >= PN_OP_FETCH_ADD;
+}
+
+/* Flags that mean something for this kind. */
+static unsigned flags_for(enum pn_op_kind kind)
+{
+	switch (kind) {
+	case PN_OP_WRITE:
+		return FLAGS;
+	case PN_OP_SEND:
+		return FLAGS & ~(unsigned)PN_OP_IMM;
+	default:
+		return PN_OP_SILENT | PN_OP_FENCE;
+	}
+}
+
+static int length_of(const struct pn_op *op, size_t *out)
+{
+	size_t len = 0;
+
+	for (unsigned i = 0; i < op->nsge; i++)
+		if (__builtin_add_overflow(len, op->sge[i].len, &len))
+			return -EINVAL;
+	*out = len;
+	return 0;
+}
+
+static int check_form(const struct pn_soft_device *dev, const struct pn_op *op,
+		      size_t *len)
+{
+	const struct pn_device_limits *limits = &dev->device.limits;
+
+	if ((unsigned)op->kind > PN_OP_COMPARE_SWAP ||
+	    (op->flags & ~flags_for(op->kind)) || op->nsge > limits->max_sge ||
+	    length_of(op, len))
+		return -EINVAL;
+	if (*len > (op->kind == PN_OP_SEND ? limits->max_send_bytes
+					   : limits->max_op_bytes) ||
+	    ((op->flags & PN_OP_INLINE) && *len > limits->inline_bytes))
+		return -EINVAL;
+	if (is_atomic(op) &&
+	    (op->nsge != 1 || *len != 8 || op->remote_addr % 8))
+		return -EINVAL;
+	return 0;
+}
+
+/* Whether each local segment is covered by its key. */
+static int check_keys(struct pn_soft_device *dev, const struct pn_op *op)
+{
+	unsigned access = op->kind == PN_OP_SEND || op->kind == PN_OP_WRITE
+				  ? 0
+				  : PINION_ACCESS_LOCAL_WRITE;
+
+	if (op->flags & PN_OP_INLINE)
+		return 0;
+	for (unsigned i = 0; i < op->nsge; i++) {
+		const struct pn_sge *sge = &op->sge[i];
+
+		if (sge->len &&
+		    !pn_soft_slots_covers(&dev->slots, sge->lkey, sge->addr,
+					  sge->len, access))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+static int check_peer(const struct pn_soft_peer *peer)
+{
+	switch (atomic_load_explicit(&peer->state, memory_order_acquire)) {
+	case PN_SOFT_UP:
+		return 0;
+	case PN_SOFT_DOWN:
+		return peer->status;
+	default:
+		return -EAGAIN;
+	}
+}
+
+/* --- carrying out -------------------------------------------------------- */
+
+static void tell_peer(struct pn_soft_peer *peer)
+{
+	/* Orders the record before the look at `sleeping`; pairs with the
+	 * fence between the sleeper's store and its look at the channel. */
+	atomic_thread_fence(memory_order_seq_cst);
+	pn_soft_ring_bell(peer->remote.shared, peer->wire.event_fd);
+}
+
+static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
+{
+	struct pn_sge sge = { .addr = &len, .len = sizeof(len) };
+
+	pn_soft_tx_put(&peer->tx, PN_SOFT_IMM, imm, &sge, 1);
+	tell_peer(peer);
+}
+
+static int carry_out_send(struct pn_soft_peer *peer, const struct pn_op *op,
+			  size_t len, size_t *done)
+{
+	if (!pn_soft_tx_room(&peer->tx, len))
+		return -EAGAIN;
+	pn_soft_tx_put(&peer->tx, PN_SOFT_SEND, op->imm, op->sge, op->nsge);
+	tell_peer(peer);
+	*done = len;
+	return 0;
+}
+
+int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
+		      const struct pn_op *op, size_t len, size_t budget,
+		      size_t *done)
+{
+	bool imm = op->kind == PN_OP_WRITE && (op->flags & PN_OP_IMM);
+	int ret;
+
+	if (op->kind == PN_OP_SEND)
+		return carry_out_send(peer, op, len, done);
+	/* Before the first byte: after the last there must be room. */
+	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
+		return -EAGAIN;
+	if (is_atomic(op)) {
+		*done = len;
+		return pn_soft_move_atomic(lane, &peer->remote, op);
+	}
+	ret = pn_soft_move_bytes(lane, &peer->remote, op, len, budget, done);
+	if (!ret && imm && *done == len)
+		notify_imm(peer, op->imm, len);
+	return ret;
+}
+
+/* --- posting ------------------------------------------------------------- */
+
+static bool at_once(const struct pn_soft_device *dev,
+		    const struct pn_soft_peer *peer, const struct pn_op *op,
+		    size_t len)
+{
+	if (peer->queued)
+		return false;
+	switch (dev->params.engine) {
+	case PN_SOFT_INLINE:
+		return true;
+	case PN_SOFT_THREAD:
+		return op->kind == PN_OP_SEND;
+	default:
+		return len <= dev->params.inline_max;
+	}
+}
+
+static int run_now(struct pn_soft_device *dev, struct pn_soft_peer *peer,
+		   const struct pn_op *op, size_t len)
+{
+	size_t done = 0;
+	int ret = pn_soft_finished_room(dev);
+
+	if (ret)
+		return ret;
+	ret = pn_soft_carry_out(&dev->lane, peer, op, len, SIZE_MAX, &done);
+	if (ret == -EAGAIN)
+		return ret;
+	if (!ret && (op->flags & PN_OP_SILENT))
+		return 0;
+	peer->inflight++;
+	pn_soft_finished_add(dev,
+			     (struct pn_soft_finished){ peer, op->user, ret });
+	return 0;
+}
+
+/* Takes the bytes of an operation that its poster may touch right after. */
+static int take_bytes(struct pn_soft_op *queued, const struct pn_op *op)
+{
+	char *to = malloc(queued->len ? queued->len : 1);
+
+	if (!to)
+		return -EAGAIN;
+	queued->taken = to;
+	for (unsigned i = 0; i < op->nsge; to += op->sge[i++].len)
+		if (op->sge[i].len)
+			memcpy(to, op->sge[i].addr, op->sge[i].len);
+	queued->sge[0] =
+		(struct pn_sge){ .addr = queued->taken, .len = queued->len };
+	queued->op.nsge = 1;
+	return 0;
+}
+
+static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
+		   const struct pn_op *op, size_t len)
+{
+	struct pn_soft_op *queued = pn_soft_engine_alloc(&dev->engine);
+
+	if (!queued)
+		return -EAGAIN;
+	queued->peer = peer;
+	queued->op = *op;
+	queued->op.sge = queued->sge;
+	queued->len = len;
+	queued->done = 0;
+	queued->taken = NULL;
+	if (op->flags & PN_OP_INLINE) {
+		if (take_bytes(queued, op)) {
+			pn_soft_engine_free(&dev->engine, queued);
+			return -EAGAIN;
+		}
+	} else if (op->nsge) {
+		memcpy(queued->sge, op->sge, op->nsge * sizeof(*op->sge));
+	}
+	peer->queued++;
+	peer->inflight++;
+	pn_soft_engine_queue(&dev->engine, queued);
+	return 0;
+}
+
+static int post(struct pn_soft_device *dev, struct pn_soft_peer *peer,
+		const struct pn_op *op)
+{
+	size_t len;
+	int ret = check_form(dev, op, &len);
+
+	if (!ret)
+		ret = check_peer(peer);
+	if (!ret)
+		ret = check_keys(dev, op);
+	if (ret)
+		return ret;
+	if (peer->inflight >= dev->device.limits.queue_depth)
+		return -EAGAIN;
+	return at_once(dev, peer, op, len) ? run_now(dev, peer, op, len)
+					   : enqueue(dev, peer, op, len);
+}
+
+int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
+		 const struct pn_op *op)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	int ret;
+
+	pn_soft_enter(dev);
+	ret = post(dev, pn_soft_peer_of(peer), op);
+	pn_soft_leave(dev);
+	return ret;
+}

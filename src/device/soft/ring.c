@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/ring.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* One submission at a time is all the lock allows; small rings also leave
+ * more of RLIMIT_MEMLOCK to the user. */
+#define ENTRIES 1
+
+/* These two are missing from the symbols of some builds of liburing 2.3. */
+static int ring_register(int fd, unsigned op, const void *arg, unsigned n)
+{
+	return syscall(__NR_io_uring_register, fd, op, arg, n) < 0 ? -errno : 0;
+}
+
+static int ring_enter(int fd, unsigned submit, unsigned wait, unsigned flags)
+{
+	long n;
+
+	do
+		n = syscall(__NR_io_uring_enter, fd, submit, wait, flags, NULL,
+			    0);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : (int)n;
+}
+
+static int restrict_and_enable(int fd)
+{
+	struct io_uring_restriction allowed[] = {
+		{ .opcode = IORING_RESTRICTION_SQE_OP,
+		  .sqe_op = IORING_OP_READ_FIXED },
+		{ .opcode = IORING_RESTRICTION_SQE_OP,
+		  .sqe_op = IORING_OP_WRITE_FIXED },
+		{ .opcode = IORING_RESTRICTION_REGISTER_OP,
+		  .register_op = IORING_REGISTER_BUFFERS_UPDATE },
+	};
+	int ret = ring_register(fd, IORING_REGISTER_RESTRICTIONS, allowed,
+				PN_ARRAY_LEN(allowed));
+
+	return ret ? ret
+		   : ring_register(fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+}
+
+static int make_uring(struct pn_soft_ring *ring, unsigned nslots)
+{
+	struct io_uring_params params = {
+		.flags = ring->slots ? IORING_SETUP_R_DISABLED : 0,
+	};
+	int ret = io_uring_queue_init_params(ENTRIES, &ring->uring, &params);
+
+	if (ret)
+		return ret;
+	io_uring_ring_dontfork(&ring->uring);
+	ret = io_uring_register_buffers_sparse(&ring->uring, nslots);
+	if (!ret && ring->slots)
+		ret = restrict_and_enable(ring->uring.ring_fd);
+	if (ret) {
+		io_uring_queue_exit(&ring->uring);
+		return ret;
+	}
+	ring->page->params = params;
+	atomic_store(&ring->page->fd, ring->uring.ring_fd);
+	return 0;
+}
+
+int pn_soft_ring_init(struct pn_soft_ring *ring, struct pn_soft_ring_page *page,
+		      struct pn_soft_slot *slots, unsigned nslots,
+		      bool uses_uring)
+{
+	*ring = (struct pn_soft_ring){ .page = page,
+				       .slots = slots,
+				       .uses_uring = uses_uring };
+	pn_soft_robust_init(&page->lock);
+	return uses_uring ? make_uring(ring, nslots) : 0;
+}
+
+int pn_soft_ring_join(struct pn_soft_ring *ring, struct pn_soft_ring_page *page,
+		      struct pn_soft_slot *slots, int fd)
+{
+	struct io_uring_params params = page->params;
+	int ret;
+
+	*ring = (struct pn_soft_ring){ .page = page,
+				       .slots = slots,
+				       .uses_uring = fd >= 0 };
+	if (fd < 0)
+		return 0;
+	ret = io_uring_queue_mmap(fd, &params, &ring->uring);
+	if (ret)
+		return ret;
+	io_uring_ring_dontfork(&ring->uring);
+	return 0;
+}
+
+void pn_soft_ring_fini(struct pn_soft_ring *ring)
+{
+	if (ring->uses_uring)
+		io_uring_queue_exit(&ring->uring);
+}
+
+/* The dead holder queued something that was not submitted: its file numbers
+ * mean nothing here. Or it was done, and nobody took the completion. */
+static void repair(struct pn_soft_ring *ring)
+{
+	struct io_uring_sq *sq = &ring->uring.sq;
+	struct io_uring_cq *cq = &ring->uring.cq;
+
+	if (!ring->uses_uring)
+		return;
+	__atomic_store_n(sq->ktail,
+			 __atomic_load_n(sq->khead, __ATOMIC_ACQUIRE),
+			 __ATOMIC_RELEASE);
+	__atomic_store_n(cq->khead,
+			 __atomic_load_n(cq->ktail, __ATOMIC_ACQUIRE),
+			 __ATOMIC_RELEASE);
+}
+
+void pn_soft_ring_lock(struct pn_soft_ring *ring)
+{
+	if (pn_soft_robust_lock(&ring->page->lock)) {
+		repair(ring);
+		pn_soft_robust_repaired(&ring->page->lock);
+	}
+}
+
+void pn_soft_ring_unlock(struct pn_soft_ring *ring)
+{
+	pn_soft_robust_unlock(&ring->page->lock);
+}
+
+static void queue_locked(struct pn_soft_ring *ring, int opcode,
+			 const struct pn_soft_move *move)
+{
+	struct io_uring_sq *sq = &ring->uring.sq;
+	unsigned tail = __atomic_load_n(sq->ktail, __ATOMIC_RELAXED);
+	unsigned index = tail & *sq->kring_mask;
+	struct io_uring_sqe *sqe = &sq->sqes[index];
+
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = (uint8_t)opcode;
+	sqe->fd = move->fd;
+	sqe->off = move->offset;
+	sqe->addr = move->addr;
+	sqe->len = move->len;
+	sqe->buf_index = (uint16_t)move->slot;
+	sqe->user_data = ++ring->page->ticket;
+	sq->array[index] = index;
+	/* Pairs with the kernel's acquire of the tail in io_uring_enter(). */
+	__atomic_store_n(sq->ktail, tail + 1, __ATOMIC_RELEASE);
+}
+
+/* Takes completions until ours; others are left-overs of a dead holder. */
+static int reap_locked(struct pn_soft_ring *ring)
+{
+	struct io_uring_cq *cq = &ring->uring.cq;
+
+	for (;;) {
+		unsigned head = __atomic_load_n(cq->khead, __ATOMIC_RELAXED);
+		struct io_uring_cqe *cqe = &cq->cqes[head & *cq->kring_mask];
+		bool ours;
+		int res;
+
+		if (head == __atomic_load_n(cq->ktail, __ATOMIC_ACQUIRE)) {
+			/* The kernel gave it to a worker: wait for that. */
+			res = ring_enter(ring->uring.ring_fd, 0, 1,
+					 IORING_ENTER_GETEVENTS);
+			if (res < 0)
+				return res;
+			continue;
+		}
+		ours = cqe->user_data == ring->page->ticket;
+		res = cqe->res;
+		__atomic_store_n(cq->khead, head + 1, __ATOMIC_RELEASE);
+		if (ours)
+			return res;
+	}
+}
+
+int pn_soft_ring_submit_locked(struct pn_soft_ring *ring, int opcode,
+			       const struct pn_soft_move *move)
+{
+	int ret;
+
+	queue_locked(ring, opcode, move);
+	ret = ring_enter(ring->uring.ring_fd, 1, 0, 0);
+	if (ret == 1)
+		return reap_locked(ring);
+	repair(ring);
+	return ret < 0 ? ret : -EIO;
+}
+
+int pn_soft_ring_update(struct pn_soft_ring *ring, unsigned first,
+			const struct iovec *iov, unsigned n)
+{
+	struct io_uring_rsrc_update2 update = {
+		.offset = first,
+		.data = (uint64_t)(uintptr_t)iov,
+		.nr = n,
+	};
+	long done = syscall(__NR_io_uring_register, ring->uring.ring_fd,
+			    IORING_REGISTER_BUFFERS_UPDATE, &update,
+			    sizeof(update));
+
+	return done < 0 ? -errno : (int)done;
+}
+
+size_t pn_soft_ring_bytes(const struct pn_soft_ring *ring)
+{
+	if (!ring->uses_uring)
+		return 0;
+	return ring->uring.sq.ring_sz +
+	       ring->page->params.sq_entries * sizeof(struct io_uring_sqe);
+}

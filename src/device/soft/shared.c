@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/range.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static int map_file(int fd, size_t len, void **map)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	/* A child of fork() has no business here. */
+	madvise(p, len, MADV_DONTFORK);
+	*map = p;
+	return 0;
+}
+
+int pn_soft_memfd(const char *name, size_t len, int *fd, void **map)
+{
+	int file = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int ret;
+
+	if (file < 0)
+		return -errno;
+	ret = ftruncate(file, (off_t)len) || fcntl(file, F_ADD_SEALS, SEALS)
+		      ? -errno
+		      : map_file(file, len, map);
+	if (ret)
+		close(file);
+	else
+		*fd = file;
+	return ret;
+}
+
+int pn_soft_map(int fd, size_t len, void **map)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
+	    (uint64_t)st.st_size < len)
+		return -EPROTO;
+	return map_file(fd, len, map);
+}
+
+void pn_soft_robust_init(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	pn_assert(!pthread_mutex_init(lock, &attr));
+	pthread_mutexattr_destroy(&attr);
+}
+
+bool pn_soft_robust_lock(pthread_mutex_t *lock)
+{
+	int ret = pthread_mutex_lock(lock);
+
+	/* ENOTRECOVERABLE cannot be: every holder after a death repairs. */
+	pn_assert(!ret || ret == EOWNERDEAD);
+	return ret == EOWNERDEAD;
+}
+
+void pn_soft_robust_repaired(pthread_mutex_t *lock)
+{
+	pn_assert(!pthread_mutex_consistent(lock));
+}
+
+void pn_soft_robust_unlock(pthread_mutex_t *lock)
+{
+	pn_assert(!pthread_mutex_unlock(lock));
+}
+
+/* The order of stores serves readers without the lock: they read generation,
+ * fields, generation, and find either 0, or the same twice and its fields. */
+void pn_soft_slot_set(struct pn_soft_slot *slot, uint64_t generation,
+		      uint64_t base, uint64_t len, unsigned access)
+{
+	atomic_store(&slot->base, base);
+	atomic_store(&slot->len, len);
+	atomic_store(&slot->access, access);
+	atomic_store(&slot->generation, generation);
+}
+
+void pn_soft_slot_clear(struct pn_soft_slot *slot)
+{
+	atomic_store(&slot->generation, 0);
+}
+
+bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
+			 uint64_t len, unsigned access, uint64_t *base)
+{
+	uint64_t want = pn_soft_key_generation(key);
+	struct pn_range whole;
+	unsigned granted;
+
+	if (!want || atomic_load(&slot->generation) != want)
+		return false;
+	whole.addr = atomic_load(&slot->base);
+	whole.len = atomic_load(&slot->len);
+	granted = atomic_load(&slot->access);
+	*base = whole.addr;
+	return atomic_load(&slot->generation) == want &&
+	       (granted & access) == access &&
+	       pn_range_covers(whole, (struct pn_range){ addr, len });
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * shared -- what a soft device shows its peers: a memfd that they map.
+ *
+ * It holds, for each exposed ring, a robust lock and the parameters needed to
+ * map the ring's queues, and for each slot of these rings the registration
+ * that fills it. Whoever submits on an exposed ring, owner or peer, holds the
+ * ring's lock, has checked the slot under it, and reaps the completion before
+ * letting go. So at rest (lock free): nothing is in the queues, and a slot
+ * with a generation is pinned and may be used as it says.
+ *
+ * Keys: 47 bits of generation, then family, ring and slot. Generations start
+ * at a random number and only grow, so that a key of a dead registration or
+ * of another device is refused.
+ *
+ * Life: the file is anonymous and sealed against shrinking; it goes with the
+ * last process that maps it. All of it trusts every process of the same user.
+ * Threads: any, in any process; the locks are named at the fields.
+ */
+#ifndef PN_DEVICE_SOFT_SHARED_H
+#define PN_DEVICE_SOFT_SHARED_H
+
+#include <liburing.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/compiler.h"
+
+#define PN_SOFT_MAGIC	UINT32_C(0x70736f66)
+#define PN_SOFT_VERSION 1
+
+#define PN_SOFT_RING_BITS  6
+#define PN_SOFT_SLOT_BITS  10
+#define PN_SOFT_RINGS	   (1u << PN_SOFT_RING_BITS)
+#define PN_SOFT_SLOTS	   (1u << PN_SOFT_SLOT_BITS)
+#define PN_SOFT_PART_SHIFT 30 /* the kernel's limit: 1 GiB in a slot */
+
+enum pn_soft_family { PN_SOFT_PRIVATE, PN_SOFT_EXPOSED, PN_SOFT_FAMILIES };
+
+/* A registration. The one of more than 1 GiB fills several slots in a row and
+ * is described by the first. */
+struct pn_soft_slot {
+	_Atomic uint64_t generation; /* 0: nothing here */
+	_Atomic uint64_t base, len;
+	_Atomic uint32_t access;
+	uint32_t reserved;
+};
+
+struct pn_soft_ring_page {
+	pthread_mutex_t lock; /* robust, process-shared: queues and slots */
+	uint64_t ticket;      /* names the submission; under lock */
+	_Atomic int fd;	      /* the ring in its owner's table of files */
+	struct io_uring_params params;
+} PN_ALIGNED(PN_CACHELINE);
+
+struct pn_soft_shared {
+	uint32_t magic, version;
+	uint64_t nonce;
+	int32_t pid;
+	uint32_t uses_uring; /* 0: mlock and process_vm copies */
+	/* Set by the owner before it sleeps; who clears it writes the eventfd.
+	 */
+	_Atomic uint32_t sleeping PN_ALIGNED(PN_CACHELINE);
+	/* Makes atomics atomic across rings; taken before a ring's lock. */
+	pthread_mutex_t atomic_lock PN_ALIGNED(PN_CACHELINE);
+	_Atomic uint32_t nrings;
+	struct pn_soft_ring_page rings[PN_SOFT_RINGS];
+	struct pn_soft_slot slots[PN_SOFT_RINGS][PN_SOFT_SLOTS];
+};
+
+#define PN_SOFT_PLACE_BITS (1 + PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS)
+
+/* Where a registration sits, packed as in the low bits of a key. */
+static inline unsigned pn_soft_place(enum pn_soft_family family, unsigned ring,
+				     unsigned slot)
+{
+	return (unsigned)family << (PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS) |
+	       ring << PN_SOFT_SLOT_BITS | slot;
+}
+
+static inline enum pn_soft_family pn_soft_place_family(uint64_t place)
+{
+	return (place >> (PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS) & 1)
+		       ? PN_SOFT_EXPOSED
+		       : PN_SOFT_PRIVATE;
+}
+
+static inline unsigned pn_soft_place_ring(uint64_t place)
+{
+	return (unsigned)(place >> PN_SOFT_SLOT_BITS) & (PN_SOFT_RINGS - 1);
+}
+
+static inline unsigned pn_soft_place_slot(uint64_t place)
+{
+	return (unsigned)place & (PN_SOFT_SLOTS - 1);
+}
+
+static inline uint64_t pn_soft_key(uint64_t generation, unsigned place)
+{
+	return generation << PN_SOFT_PLACE_BITS | place;
+}
+
+static inline uint64_t pn_soft_key_generation(uint64_t key)
+{
+	return key >> PN_SOFT_PLACE_BITS;
+}
+
+/* Which of its slots a registration from base on uses for addr. */
+static inline unsigned pn_soft_part(uint64_t base, uint64_t addr)
+{
+	uint64_t start = base & ~UINT64_C(4095);
+
+	return (unsigned)((addr - start) >> PN_SOFT_PART_SHIFT);
+}
+
+/* Where that slot ends. */
+static inline uint64_t pn_soft_part_end(uint64_t base, uint64_t addr)
+{
+	uint64_t start = base & ~UINT64_C(4095);
+
+	return start +
+	       ((uint64_t)(pn_soft_part(base, addr) + 1) << PN_SOFT_PART_SHIFT);
+}
+
+/* Makes an anonymous, sealed file of len bytes and maps it. */
+int pn_soft_memfd(const char *name, size_t len, int *fd, void **map);
+
+/* Maps a peer's file after checking its size and seals. -EPROTO: it could
+ * shrink under us or is too short. */
+int pn_soft_map(int fd, size_t len, void **map);
+
+void pn_soft_robust_init(pthread_mutex_t *lock);
+
+/* Takes a robust lock. True: its last holder died; the caller repairs what it
+ * protects and calls pn_soft_robust_repaired(). */
+bool pn_soft_robust_lock(pthread_mutex_t *lock);
+void pn_soft_robust_repaired(pthread_mutex_t *lock);
+void pn_soft_robust_unlock(pthread_mutex_t *lock);
+
+/* Publishes a registration in its slot, or takes it away; readers either hold
+ * the ring's lock or read the generation before and after. */
+void pn_soft_slot_set(struct pn_soft_slot *slot, uint64_t generation,
+		      uint64_t base, uint64_t len, unsigned access);
+void pn_soft_slot_clear(struct pn_soft_slot *slot);
+
+/* Whether the slot, as it is now, is that of key and grants `access` to
+ * [addr, addr + len); its start goes to *base. */
+bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
+			 uint64_t len, unsigned access, uint64_t *base);
+
+#endif

@@ -1,0 +1,645 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/soft/slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/range.h"
+#include "device/soft/fallback.h"
+
+#define BATCH	 64
+#define DYING_NS (3 * PN_NS_PER_S)
+#define REMOTE                                                    \
+	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_ATOMIC)
+
+static enum pn_soft_family family_of(const struct pn_mr *mr)
+{
+	return mr->access & REMOTE ? PN_SOFT_EXPOSED : PN_SOFT_PRIVATE;
+}
+
+static unsigned nparts(const struct pn_mr *mr)
+{
+	uint64_t base = (uintptr_t)mr->addr;
+
+	return pn_soft_part(base, base + mr->len - 1) + 1;
+}
+
+static size_t bytes_of(const struct pn_mr *mr)
+{
+	return pn_range_npages((uintptr_t)mr->addr, mr->len) << PN_PAGE_SHIFT;
+}
+
+struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
+					  uint64_t place)
+{
+	return atomic_load_explicit(&slots->tables[pn_soft_place_family(place)]
+						  [pn_soft_place_ring(place)],
+				    memory_order_acquire);
+}
+
+/* --- tables -------------------------------------------------------------- */
+
+static void free_table(struct pn_soft_table *table)
+{
+	pn_soft_ring_fini(&table->ring);
+	free(table->own_page);
+	free(table->local);
+	free(table->locked);
+	free(table);
+}
+
+static struct pn_soft_ring_page *page_for(struct pn_soft_slots *slots,
+					  struct pn_soft_table *table,
+					  enum pn_soft_family family,
+					  unsigned index)
+{
+	if (family == PN_SOFT_EXPOSED)
+		return &slots->shared->rings[index];
+	table->own_page = aligned_alloc(PN_CACHELINE, sizeof(*table->own_page));
+	if (table->own_page)
+		memset(table->own_page, 0, sizeof(*table->own_page));
+	return table->own_page;
+}
+
+static int make_table(struct pn_soft_slots *slots, enum pn_soft_family family,
+		      unsigned index, struct pn_soft_table **out)
+{
+	struct pn_soft_table *table = calloc(1, sizeof(*table));
+	struct pn_soft_ring_page *page = NULL;
+	int ret = -ENOMEM;
+
+	if (!table)
+		return -ENOMEM;
+	table->local = calloc(slots->nslots, sizeof(*table->local));
+	table->locked = calloc(slots->nslots, sizeof(*table->locked));
+	if (table->local && table->locked)
+		page = page_for(slots, table, family, index);
+	if (page)
+		ret = pn_soft_ring_init(&table->ring, page,
+					family == PN_SOFT_EXPOSED
+						? slots->shared->slots[index]
+						: NULL,
+					slots->nslots, slots->uses_uring);
+	if (ret) {
+		table->ring.uses_uring = false;
+		free_table(table);
+		return ret;
+	}
+	table->nfree = slots->nslots;
+	*out = table;
+	return 0;
+}
+
+static int add_table(struct pn_soft_slots *slots, enum pn_soft_family family)
+	PN_REQUIRES(&slots->lock)
+{
+	unsigned index = slots->ntables[family];
+	struct pn_soft_table *table;
+	int ret;
+
+	if (index >= slots->max_rings)
+		return -ENOMEM;
+	ret = make_table(slots, family, index, &table);
+	if (ret)
+		return ret;
+	atomic_fetch_add(&slots->device_bytes,
+			 pn_soft_ring_bytes(&table->ring));
+	atomic_store_explicit(&slots->tables[family][index], table,
+			      memory_order_release);
+	slots->ntables[family]++;
+	if (family == PN_SOFT_EXPOSED)
+		atomic_store(&slots->shared->nrings, index + 1);
+	return 0;
+}
+
+/* --- finding room -------------------------------------------------------- */
+
+static bool is_used(const struct pn_soft_table *table, unsigned slot)
+{
+	return table->used[slot / 64] >> (slot % 64) & 1;
+}
+
+static void mark(struct pn_soft_table *table, unsigned slot, unsigned n,
+		 bool used)
+{
+	for (unsigned i = slot; i < slot + n; i++) {
+		uint64_t bit = UINT64_C(1) << (i % 64);
+
+		if (used)
+			table->used[i / 64] |= bit;
+		else
+			table->used[i / 64] &= ~bit;
+	}
+	table->nfree += used ? -n : n;
+}
+
+/* The first of n free slots in a row from `from` on, or -1. */
+static int find_run(const struct pn_soft_table *table, unsigned nslots,
+		    unsigned from, unsigned n)
+{
+	unsigned run = 0;
+
+	for (unsigned i = from; i < nslots; i++) {
+		run = is_used(table, i) ? 0 : run + 1;
+		if (run == n)
+			return (int)(i + 1 - n);
+	}
+	return -1;
+}
+
+/* Goes on where the last search ended, so that batches get neighbours. */
+static int take_slots(struct pn_soft_table *table, unsigned nslots, unsigned n)
+{
+	int slot = -1;
+
+	if (table->nfree < n)
+		return -1;
+	slot = find_run(table, nslots, table->hint, n);
+	if (slot < 0 && table->hint)
+		slot = find_run(table, nslots, 0, n);
+	if (slot < 0)
+		return -1;
+	mark(table, (unsigned)slot, n, true);
+	table->hint = ((unsigned)slot + n) % nslots;
+	return slot;
+}
+
+static int place_one(struct pn_soft_slots *slots, struct pn_mr *mr)
+	PN_REQUIRES(&slots->lock)
+{
+	enum pn_soft_family family = family_of(mr);
+	unsigned n = nparts(mr);
+
+	if (n > slots->nslots)
+		return -ENOMEM;
+	for (unsigned i = 0;; i++) {
+		struct pn_soft_table *table;
+		int slot, ret;
+
+		if (i == slots->ntables[family]) {
+			ret = add_table(slots, family);
+			if (ret)
+				return ret;
+		}
+		table = slots->tables[family][i];
+		slot = take_slots(table, slots->nslots, n);
+		if (slot >= 0) {
+			mr->device_slot =
+				pn_soft_place(family, i, (unsigned)slot);
+			return 0;
+		}
+	}
+}
+
+static void unplace(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		    unsigned n) PN_REQUIRES(&slots->lock)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_soft_table *table =
+			pn_soft_slots_table(slots, mrs[i]->device_slot);
+
+		mark(table, pn_soft_place_slot(mrs[i]->device_slot),
+		     nparts(mrs[i]), false);
+		mrs[i]->device_slot = 0;
+	}
+}
+
+static int place(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		 unsigned n)
+{
+	int ret = 0;
+
+	pn_lock(&slots->lock);
+	for (unsigned i = 0; i < n && !ret; i++) {
+		ret = place_one(slots, mrs[i]);
+		if (ret)
+			unplace(slots, mrs, i);
+	}
+	pn_unlock(&slots->lock);
+	return ret;
+}
+
+/* --- pinning ------------------------------------------------------------- */
+
+/* Slots side by side that go to the kernel in one call. */
+struct run {
+	struct pn_soft_table *table;
+	unsigned first, n;
+	struct iovec iov[BATCH];
+};
+
+static int flush(struct run *run)
+{
+	unsigned done = 0;
+
+	while (done < run->n) {
+		/* After a short count the next call says why. */
+		int ret = pn_soft_ring_update(&run->table->ring,
+					      run->first + done,
+					      run->iov + done, run->n - done);
+
+		if (ret <= 0)
+			return ret ? ret : -EIO;
+		done += (unsigned)ret;
+	}
+	run->n = 0;
+	return 0;
+}
+
+static int add_part(struct run *run, struct pn_soft_table *table, unsigned slot,
+		    struct iovec iov)
+{
+	int ret = 0;
+
+	if (run->n && (run->n == BATCH || run->table != table ||
+		       slot != run->first + run->n))
+		ret = flush(run);
+	if (!run->n) {
+		run->table = table;
+		run->first = slot;
+	}
+	run->iov[run->n++] = iov;
+	return ret;
+}
+
+/* What part i of mr pins. */
+static struct iovec part_of(const struct pn_mr *mr, unsigned i)
+{
+	uint64_t base = (uintptr_t)mr->addr;
+	uint64_t start = base & ~(uint64_t)(PN_PAGE_BYTES - 1);
+	uint64_t from = start + ((uint64_t)i << PN_SOFT_PART_SHIFT);
+	uint64_t end = from + (UINT64_C(1) << PN_SOFT_PART_SHIFT);
+
+	if (from < base)
+		from = base;
+	if (end > base + mr->len)
+		end = base + mr->len;
+	return (struct iovec){ (void *)(uintptr_t)from, end - from };
+}
+
+/* Fills the slots of all mrs, or empties them. Emptying goes on after an
+ * error, which it does not expect. */
+static int update_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		      unsigned n, bool fill)
+{
+	struct run run = { .n = 0 };
+	int ret = 0;
+
+	for (unsigned i = 0; i < n && !(ret && fill); i++) {
+		struct pn_soft_table *table =
+			pn_soft_slots_table(slots, mrs[i]->device_slot);
+		unsigned slot = pn_soft_place_slot(mrs[i]->device_slot);
+
+		for (unsigned k = 0; k < nparts(mrs[i]) && !(ret && fill); k++)
+			ret = add_part(&run, table, slot + k,
+				       fill ? part_of(mrs[i], k)
+					    : (struct iovec){ NULL, 0 });
+	}
+	return ret || !run.n ? ret : flush(&run);
+}
+
+static struct pn_soft_locked **locked_at(struct pn_soft_slots *slots,
+					 const struct pn_mr *mr)
+{
+	struct pn_soft_table *table =
+		pn_soft_slots_table(slots, mr->device_slot);
+
+	return &table->locked[pn_soft_place_slot(mr->device_slot)];
+}
+
+static void unlock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		       unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_soft_locked **locked = locked_at(slots, mrs[i]);
+
+		pn_soft_locked_put(*locked);
+		*locked = NULL;
+	}
+}
+
+static int lock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		    unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		int ret = pn_soft_locked_get(mrs[i]->addr, mrs[i]->len,
+					     locked_at(slots, mrs[i]));
+
+		if (ret) {
+			unlock_all(slots, mrs, i);
+			return ret;
+		}
+	}
+	return 0;
+}
+
+static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		   unsigned n)
+{
+	int ret;
+
+	if (!slots->uses_uring)
+		return lock_all(slots, mrs, n);
+	ret = update_all(slots, mrs, n, true);
+	if (ret)
+		update_all(slots, mrs, n, false);
+	/* A range that fits no address space, and the like. */
+	return ret == -EOVERFLOW || ret == -EOPNOTSUPP ? -EFAULT : ret;
+}
+
+/* --- registering --------------------------------------------------------- */
+
+static uint64_t next_generation(struct pn_soft_slots *slots)
+{
+	return atomic_fetch_add(&slots->generation, 1) + 1;
+}
+
+static void publish(struct pn_soft_slots *slots, struct pn_mr *mr)
+{
+	struct pn_soft_table *table =
+		pn_soft_slots_table(slots, mr->device_slot);
+	unsigned slot = pn_soft_place_slot(mr->device_slot);
+	uint64_t generation = next_generation(slots);
+	uint64_t base = (uintptr_t)mr->addr;
+
+	pn_soft_slot_set(&table->local[slot], generation, base, mr->len,
+			 mr->access);
+	mr->lkey = pn_soft_key(generation, mr->device_slot);
+	if (!table->ring.slots)
+		return;
+	generation = next_generation(slots);
+	pn_soft_slot_set(&table->ring.slots[slot], generation, base, mr->len,
+			 mr->access);
+	mr->rkey = pn_soft_key(generation, mr->device_slot);
+}
+
+int pn_soft_slots_register(struct pn_soft_slots *slots,
+			   struct pn_mr *const *mrs, unsigned n)
+{
+	size_t bytes = 0;
+	int ret = place(slots, mrs, n);
+
+	if (ret)
+		return ret;
+	ret = pin_all(slots, mrs, n);
+	if (ret) {
+		pn_lock(&slots->lock);
+		unplace(slots, mrs, n);
+		pn_unlock(&slots->lock);
+		return ret;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		publish(slots, mrs[i]);
+		bytes += bytes_of(mrs[i]);
+	}
+	atomic_fetch_add(&slots->live_bytes, bytes);
+	atomic_fetch_add(&slots->mrs, n);
+	return 0;
+}
+
+/* The keys go first. With the ring's lock, nothing that was checked before is
+ * still in flight after. Neighbours in the batch share one locking. */
+static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		      unsigned n)
+{
+	struct pn_soft_table *locked = NULL;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_soft_table *table =
+			pn_soft_slots_table(slots, mrs[i]->device_slot);
+		unsigned slot = pn_soft_place_slot(mrs[i]->device_slot);
+
+		if (table != locked) {
+			if (locked)
+				pn_soft_ring_unlock(&locked->ring);
+			pn_soft_ring_lock(&table->ring);
+			locked = table;
+		}
+		pn_soft_slot_clear(&table->local[slot]);
+		if (table->ring.slots)
+			pn_soft_slot_clear(&table->ring.slots[slot]);
+	}
+	if (locked)
+		pn_soft_ring_unlock(&locked->ring);
+}
+
+static void add_dying(struct pn_soft_slots *slots, size_t bytes)
+	PN_REQUIRES(&slots->lock)
+{
+	struct pn_soft_dying *last;
+
+	if (!slots->lag)
+		return;
+	if (slots->ndying < PN_SOFT_DYING)
+		slots->dying[slots->ndying++] = (struct pn_soft_dying){ 0 };
+	last = &slots->dying[slots->ndying - 1];
+	last->bytes += bytes;
+	last->until_ns = pn_clock_ns() + DYING_NS;
+}
+
+void pn_soft_slots_deregister(struct pn_soft_slots *slots,
+			      struct pn_mr *const *mrs, unsigned n)
+{
+	size_t bytes = 0;
+
+	unpublish(slots, mrs, n);
+	if (slots->uses_uring)
+		pn_assert(!update_all(slots, mrs, n, false));
+	else
+		unlock_all(slots, mrs, n);
+	for (unsigned i = 0; i < n; i++) {
+		bytes += bytes_of(mrs[i]);
+		mrs[i]->lkey = mrs[i]->rkey = 0;
+	}
+	atomic_fetch_sub(&slots->live_bytes, bytes);
+	atomic_fetch_sub(&slots->mrs, n);
+	pn_lock(&slots->lock);
+	unplace(slots, mrs, n);
+	add_dying(slots, bytes);
+	pn_unlock(&slots->lock);
+}
+
+int pn_soft_slots_rekey(struct pn_soft_slots *slots, struct pn_mr *mr)
+{
+	struct pn_soft_table *table =
+		pn_soft_slots_table(slots, mr->device_slot);
+	unsigned slot = pn_soft_place_slot(mr->device_slot);
+	uint64_t generation = next_generation(slots);
+
+	if (!table->ring.slots)
+		return -EINVAL;
+	pn_soft_ring_lock(&table->ring);
+	atomic_store(&table->ring.slots[slot].generation, generation);
+	pn_soft_ring_unlock(&table->ring);
+	mr->rkey = pn_soft_key(generation, mr->device_slot);
+	return 0;
+}
+
+bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
+			  const void *addr, size_t len, unsigned access)
+{
+	struct pn_soft_table *table = pn_soft_slots_table(slots, lkey);
+	unsigned slot = pn_soft_place_slot(lkey);
+	uint64_t base;
+
+	return table && slot < slots->nslots &&
+	       pn_soft_slot_grants(&table->local[slot], lkey, (uintptr_t)addr,
+				   len, access, &base);
+}
+
+/* --- counting ------------------------------------------------------------ */
+
+size_t pn_soft_vmpin(void)
+{
+	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	char text[4096];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	const char *line;
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	line = strstr(text, "VmPin:");
+	return line ? strtoull(line + 6, NULL, 10) * 1024 : 0;
+}
+
+static size_t dying_bytes(struct pn_soft_slots *slots) PN_REQUIRES(&slots->lock)
+{
+	uint64_t now = pn_clock_ns();
+	size_t sum = 0;
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < slots->ndying; i++) {
+		if (slots->dying[i].until_ns <= now)
+			continue;
+		sum += slots->dying[i].bytes;
+		slots->dying[kept++] = slots->dying[i];
+	}
+	slots->ndying = kept;
+	return sum;
+}
+
+void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
+{
+	size_t charged;
+
+	pn_lock(&slots->lock);
+	out->dying_bytes = dying_bytes(slots);
+	pn_unlock(&slots->lock);
+	out->live_bytes = atomic_load(&slots->live_bytes);
+	out->mrs = atomic_load(&slots->mrs);
+	out->device_bytes = atomic_load(&slots->device_bytes);
+	if (!out->dying_bytes)
+		return;
+	/* Others may pin too, so VmPin only bounds what is left of ours. */
+	charged = pn_soft_vmpin();
+	charged -= charged < out->live_bytes ? charged : out->live_bytes;
+	if (out->dying_bytes > charged)
+		out->dying_bytes = charged;
+}
+
+/* Registers a page and lets it go, to see whether VmPin follows at once. */
+static bool uncharges_late(struct pn_soft_slots *slots)
+{
+	void *page = mmap(NULL, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pn_mr mr = { .addr = page, .len = PN_PAGE_BYTES };
+	struct pn_mr *mrs[] = { &mr };
+	bool late = false;
+
+	if (page == MAP_FAILED)
+		return false;
+	if (!pn_soft_slots_register(slots, mrs, 1)) {
+		size_t pinned = pn_soft_vmpin();
+
+		pn_soft_slots_deregister(slots, mrs, 1);
+		late = pinned && pn_soft_vmpin() >= pinned;
+	}
+	munmap(page, PN_PAGE_BYTES);
+	return late;
+}
+
+unsigned pn_soft_slots_rings(struct pn_soft_slots *slots)
+{
+	unsigned n;
+
+	pn_lock(&slots->lock);
+	n = slots->ntables[PN_SOFT_PRIVATE] + slots->ntables[PN_SOFT_EXPOSED];
+	pn_unlock(&slots->lock);
+	return n;
+}
+
+/* --- life ---------------------------------------------------------------- */
+
+int pn_soft_slots_init(struct pn_soft_slots *slots,
+		       struct pn_soft_shared *shared,
+		       const struct pn_soft_slots_attr *attr)
+{
+	uint64_t seed = 0;
+	int ret = 0;
+
+	memset(slots, 0, sizeof(*slots));
+	slots->shared = shared;
+	slots->nslots = attr->nslots;
+	slots->max_rings = attr->max_rings;
+	slots->uses_uring = attr->uses_uring;
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = pn_clock_ns();
+	/* Half of the 47 bits are left to grow. */
+	slots->generation = seed >> 18;
+	pn_mutex_init(&slots->lock);
+	pn_lock(&slots->lock);
+	for (unsigned f = 0; f < PN_SOFT_FAMILIES && !ret; f++)
+		ret = add_table(slots, (enum pn_soft_family)f);
+	pn_unlock(&slots->lock);
+	if (ret)
+		pn_soft_slots_fini(slots);
+	else if (attr->uses_uring)
+		slots->lag = uncharges_late(slots);
+	return ret;
+}
+
+/* Peers may hold the ring's file a little longer: the pages must go now. */
+static void empty_table(struct pn_soft_slots *slots,
+			struct pn_soft_table *table)
+{
+	struct run run = { .n = 0 };
+
+	pn_soft_ring_lock(&table->ring);
+	for (unsigned i = 0; i < slots->nslots; i++)
+		if (table->ring.slots)
+			pn_soft_slot_clear(&table->ring.slots[i]);
+	pn_soft_ring_unlock(&table->ring);
+	for (unsigned i = 0; i < slots->nslots && slots->uses_uring; i++)
+		if (is_used(table, i))
+			add_part(&run, table, i, (struct iovec){ NULL, 0 });
+	if (run.n)
+		flush(&run);
+	for (unsigned i = 0; i < slots->nslots; i++)
+		if (table->locked[i])
+			pn_soft_locked_put(table->locked[i]);
+}
+
+void pn_soft_slots_fini(struct pn_soft_slots *slots)
+{
+	for (unsigned f = 0; f < PN_SOFT_FAMILIES; f++)
+		for (unsigned i = 0; i < PN_SOFT_RINGS; i++) {
+			struct pn_soft_table *table = slots->tables[f][i];
+
+			if (!table)
+				continue;
+			empty_table(slots, table);
+			free_table(table);
+			slots->tables[f][i] = NULL;
+		}
+	pn_mutex_fini(&slots->lock);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * slots -- registrations of a soft device: which slot of which ring holds
+ * what, and the pages that this pins.
+ *
+ * Two families of rings: memory without remote access sits on private rings
+ * that no peer ever sees, memory exposed to peers on rings that they share.
+ * Each ring has a table of slots made beforehand; registering fills free ones
+ * (neighbours in one call where possible), deregistering empties them. When
+ * all are taken another ring is made, up to a limit.
+ *
+ * A registration lives in two tables: the owner's own (for lkeys) and, if
+ * exposed, the shared one (for rkeys), each with a generation of its own, so
+ * that a new rkey leaves the lkey alone.
+ * Filling a slot needs no lock that peers take: until its generation is
+ * published nobody uses it. Taking it back does: first the generation goes,
+ * under the ring's lock, so that nothing is in flight; then the slot is
+ * emptied.
+ *
+ * Bytes are counted in the 4 KiB pages touched, as the kernel charges normal
+ * pages. A huge page is charged whole, once per ring, however little of it is
+ * registered; that cannot be known from here. Where the kernel is slow to give
+ * charges back (`lag`), they are counted as dying until VmPin has fallen or
+ * 3 s have passed.
+ * Threads: any. slots->lock protects the allocation of slots and the dying
+ * entries; it is never held while pages are pinned, and is taken before a
+ * ring's lock.
+ */
+#ifndef PN_DEVICE_SOFT_SLOTS_H
+#define PN_DEVICE_SOFT_SLOTS_H
+
+#include "base/lock.h"
+#include "device/device.h"
+#include "device/soft/ring.h"
+#include "device/soft/shared.h"
+
+#define PN_SOFT_DYING 64
+
+/* A ring of the owner's and who sits where. */
+struct pn_soft_table {
+	struct pn_soft_ring ring;
+	struct pn_soft_slot *local;	    /* for lkeys */
+	struct pn_soft_locked **locked;	    /* by slot; without io_uring */
+	struct pn_soft_ring_page *own_page; /* a private ring's */
+	uint64_t used[PN_SOFT_SLOTS / 64];  /* slots->lock */
+	unsigned nfree, hint;		    /* slots->lock */
+};
+
+struct pn_soft_dying {
+	size_t bytes;
+	uint64_t until_ns;
+};
+
+struct pn_soft_slots {
+	struct pn_soft_shared *shared;
+	unsigned nslots, max_rings;
+	bool uses_uring;
+	bool lag; /* the kernel uncharges late */
+	struct pn_mutex lock;
+	struct pn_soft_table *_Atomic tables[PN_SOFT_FAMILIES][PN_SOFT_RINGS];
+	unsigned ntables[PN_SOFT_FAMILIES] PN_GUARDED_BY(&lock);
+	_Atomic uint64_t generation;
+	_Atomic size_t live_bytes, mrs, device_bytes;
+	/* The oldest are merged when there are too many. */
+	struct pn_soft_dying dying[PN_SOFT_DYING] PN_GUARDED_BY(&lock);
+	unsigned ndying PN_GUARDED_BY(&lock);
+};
+
+struct pn_soft_slots_attr {
+	unsigned nslots;    /* of each ring */
+	unsigned max_rings; /* of each family */
+	bool uses_uring;
+};
+
+/* Makes the first ring of each family. Errors are io_uring's. */
+int pn_soft_slots_init(struct pn_soft_slots *slots,
+		       struct pn_soft_shared *shared,
+		       const struct pn_soft_slots_attr *attr);
+
+/* Empties what is still filled, then drops the rings. */
+void pn_soft_slots_fini(struct pn_soft_slots *slots);
+
+/* See pn_device_register(), which has checked the ranges. */
+int pn_soft_slots_register(struct pn_soft_slots *slots,
+			   struct pn_mr *const *mrs, unsigned n);
+void pn_soft_slots_deregister(struct pn_soft_slots *slots,
+			      struct pn_mr *const *mrs, unsigned n);
+
+/* -EINVAL: mr is not exposed. */
+int pn_soft_slots_rekey(struct pn_soft_slots *slots, struct pn_mr *mr);
+
+void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out);
+
+/* The table that a place or key names, or NULL. */
+struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
+					  uint64_t place);
+
+/* Whether lkey covers [addr, addr + len) with that access. */
+bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
+			  const void *addr, size_t len, unsigned access);
+
+/* How many rings there are of both families. */
+unsigned pn_soft_slots_rings(struct pn_soft_slots *slots);
+
+/* VmPin of this process, in bytes; 0 when unknown. */
+size_t pn_soft_vmpin(void);
+
+#endif

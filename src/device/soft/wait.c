@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sleeping without missing anything: the sleeper sets shared->sleeping, then
+ * looks once more; whoever has news writes them, then looks at `sleeping`.
+ * Both with a sequentially consistent fence between, so one of the two sees
+ * the other. Who clears the flag writes the eventfd: one write for one sleep.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "device/soft/soft_impl.h"
+
+/* Between two yields: the peer may need this very core. */
+#define LOOKS_PER_YIELD 64
+
+void pn_soft_ring_bell(struct pn_soft_shared *shared, int event_fd)
+{
+	uint64_t one = 1;
+
+	if (pn_likely(!atomic_load(&shared->sleeping)))
+		return;
+	if (!atomic_exchange(&shared->sleeping, 0))
+		return;
+	/* Fails only when it is readable as it can be. */
+	if (write(event_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+static bool has_news(struct pn_soft_device *dev)
+{
+	bool news;
+
+	if (atomic_exchange(&dev->woken, 0))
+		return true;
+	pn_soft_enter(dev);
+	news = pn_soft_has_news(dev);
+	pn_soft_leave(dev);
+	return news;
+}
+
+/* True: there is something. Says 0 to the time it did not need to ask for. */
+static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
+{
+	uint64_t now = pn_clock_ns();
+	uint64_t until = now + dev->params.spin;
+
+	if (until > deadline_ns)
+		until = deadline_ns;
+	do {
+		for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
+			if (has_news(dev))
+				return true;
+			pn_relax();
+		}
+		sched_yield();
+	} while (pn_clock_ns() < until);
+	return false;
+}
+
+/* True: asleep, in the sense that the eventfd will tell. */
+static bool fall_asleep(struct pn_soft_device *dev)
+{
+	uint64_t count;
+
+	/* What an earlier bell left. */
+	if (read(dev->event_fd, &count, sizeof(count)) < 0)
+		count = 0;
+	atomic_store(&dev->shared->sleeping, 1);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!has_news(dev))
+		return true;
+	atomic_store(&dev->shared->sleeping, 0);
+	return false;
+}
+
+/* Sleeps until the bell or the deadline. False: the deadline. */
+static bool sleep_until(struct pn_soft_device *dev, uint64_t deadline_ns)
+{
+	struct pollfd fd = { .fd = dev->event_fd, .events = POLLIN };
+	uint64_t now = pn_clock_ns();
+	struct timespec left;
+
+	if (deadline_ns == PN_FOREVER)
+		return ppoll(&fd, 1, NULL, NULL) != 0;
+	if (now >= deadline_ns)
+		return false;
+	left.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S);
+	left.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S);
+	return ppoll(&fd, 1, &left, NULL) != 0;
+}
+
+int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+
+	if (spin(dev, deadline_ns))
+		return 0;
+	while (fall_asleep(dev)) {
+		bool rung = sleep_until(dev, deadline_ns);
+
+		atomic_store(&dev->shared->sleeping, 0);
+		if (!rung)
+			return has_news(dev) ? 0 : -ETIMEDOUT;
+		/* The bell also rings for room in a channel: let the caller
+		 * try again. */
+		atomic_store(&dev->woken, 0);
+		return 0;
+	}
+	return 0;
+}
+
+void pn_soft_wake(struct pn_device *device)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+
+	atomic_store(&dev->woken, 1);
+	atomic_thread_fence(memory_order_seq_cst);
+	pn_soft_ring_bell(dev->shared, dev->event_fd);
+}
+
+int pn_soft_arm(struct pn_device *device)
+{
+	return fall_asleep(pn_soft_of(device)) ? 0 : -EAGAIN;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * soft_util -- words that the tests of the soft device share: a device with
+ * its loopback peer, buffers, one operation from post to completion, and
+ * processes to talk to.
+ *
+ * Everything that waits does so for 20 s at most, so that a test that would
+ * hang fails. Children are made before the parent has threads of a device
+ * wherever both use one; they report by their exit status.
+ */
+#ifndef PN_TESTS_SOFT_UTIL_H
+#define PN_TESTS_SOFT_UTIL_H
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/range.h"
+#include "device/device.h"
+#include "device/soft/slots.h"
+#include "test.h"
+
+#define PATIENCE_NS (20 * PN_NS_PER_S)
+#define ALL	    PINION_ACCESS_ALL
+
+static inline struct pn_device *open_soft(const char *spec)
+{
+	struct pn_device *device = NULL;
+
+	assert_ok(pn_device_open(spec, NULL, &device));
+	return device;
+}
+
+/* Normal pages, written to, so that VmPin counts as we do. */
+static inline void *map_buffer(size_t len, int fill)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	madvise(p, len, MADV_NOHUGEPAGE);
+	memset(p, fill, len);
+	return p;
+}
+
+static inline void register_one(struct pn_device *device, struct pn_mr *mr,
+				void *addr, size_t len, unsigned access)
+{
+	struct pn_mr *mrs[] = { mr };
+
+	*mr = (struct pn_mr){ .addr = addr, .len = len, .access = access };
+	assert_ok(pn_device_register(device, mrs, 1));
+}
+
+static inline void deregister_one(struct pn_device *device, struct pn_mr *mr)
+{
+	struct pn_mr *mrs[] = { mr };
+
+	pn_device_deregister(device, mrs, 1);
+}
+
+/* The next completion. */
+static inline struct pn_completion next_completion(struct pn_device *device)
+{
+	uint64_t deadline = pn_device_now(device) + PATIENCE_NS;
+	struct pn_completion c;
+
+	while (!pn_device_poll(device, &c, 1))
+		assert_ok(pn_device_wait(device, deadline));
+	return c;
+}
+
+static inline struct pn_completion expect(struct pn_device *device,
+					  enum pn_completion_kind kind)
+{
+	struct pn_completion c = next_completion(device);
+
+	assert_int_equal(c.kind, kind);
+	return c;
+}
+
+static inline struct pn_peer *attach_to(struct pn_device *device,
+					const struct pn_address *address)
+{
+	struct pn_peer *peer;
+	struct pn_completion c;
+
+	assert_ok(pn_device_attach(device, address, &peer));
+	c = expect(device, PN_COMPLETION_PEER_UP);
+	assert_ptr_equal(c.peer, peer);
+	return peer;
+}
+
+static inline struct pn_peer *loop_back(struct pn_device *device)
+{
+	struct pn_address address;
+
+	pn_device_address(device, &address);
+	return attach_to(device, &address);
+}
+
+/* Posts, again while the queue is full. */
+static inline int post_op(struct pn_device *device, struct pn_peer *peer,
+			  const struct pn_op *op)
+{
+	return pn_device_post(device, peer, op);
+}
+
+/* Posts one operation and returns the status of its completion. */
+static inline int run_op(struct pn_device *device, struct pn_peer *peer,
+			 const struct pn_op *op)
+{
+	struct pn_completion c;
+
+	assert_ok(pn_device_post(device, peer, op));
+	c = expect(device, PN_COMPLETION_OP);
+	assert_ptr_equal(c.user, op->user);
+	assert_ptr_equal(c.peer, peer);
+	return c.status;
+}
+
+struct remote_range {
+	uint64_t addr, key;
+};
+
+static inline int move_op(struct pn_device *device, struct pn_peer *peer,
+			  enum pn_op_kind kind, const struct pn_sge *sge,
+			  struct remote_range to)
+{
+	struct pn_op op = { .kind = kind,
+			    .sge = sge,
+			    .nsge = 1,
+			    .remote_addr = to.addr,
+			    .rkey = to.key };
+
+	return run_op(device, peer, &op);
+}
+
+/* Waits until VmPin is what it was plus what the device says. */
+static inline void assert_vmpin(size_t before, struct pn_device *device)
+{
+	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+	struct pn_pinned pinned;
+	size_t vmpin;
+
+	do {
+		pn_device_pinned(device, &pinned);
+		vmpin = pn_soft_vmpin();
+		if (vmpin == before + pinned.live_bytes + pinned.dying_bytes)
+			return;
+		usleep(1000);
+	} while (pn_clock_ns() < deadline);
+	assert_int_equal(vmpin,
+			 before + pinned.live_bytes + pinned.dying_bytes);
+}
+
+#endif
