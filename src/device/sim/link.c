@@ -27,33 +27,37 @@ struct blob {
 	uint32_t zero;
 };
 
+static struct blob blob_of(const struct pn_sim_node *node)
+{
+	return (struct blob){ .version = ADDRESS_VERSION,
+			      .kind = "sim",
+			      .world = node->sim->id,
+			      .node = node->index };
+}
+
 void pn_sim_address(struct pn_device *device, struct pn_address *out)
 {
-	struct pn_sim_node *node = pn_sim_node_of(device);
-	struct blob blob = { .version = ADDRESS_VERSION,
-			     .kind = "sim",
-			     .world = node->sim->id,
-			     .node = node->index };
+	struct blob blob = blob_of(pn_sim_node_of(device));
 
 	*out = (struct pn_address){ .len = sizeof(blob) };
 	memcpy(out->data, &blob, sizeof(blob));
 }
 
+/* An address is one that its node would give, byte for byte. */
 static int parse_address(struct pn_sim *sim, const struct pn_address *address,
 			 struct pn_sim_node **out)
 {
-	struct blob blob;
+	struct blob blob = { 0 }, expected;
 
-	if (address->len != sizeof(blob))
-		goto refuse;
-	memcpy(&blob, address->data, sizeof(blob));
-	if (blob.version != ADDRESS_VERSION || memcmp(blob.kind, "sim", 4) ||
-	    blob.world != sim->id || blob.node >= sim->nnodes)
-		goto refuse;
-	*out = &sim->nodes[blob.node];
-	return 0;
-
-refuse:
+	if (address->len == sizeof(blob))
+		memcpy(&blob, address->data, sizeof(blob));
+	if (blob.node < sim->nnodes) {
+		expected = blob_of(&sim->nodes[blob.node]);
+		if (!memcmp(&blob, &expected, sizeof(blob))) {
+			*out = &sim->nodes[blob.node];
+			return 0;
+		}
+	}
 	pn_error("sim: no address of a node of this world; take it from "
 		 "pn_device_address() of a device of the same world");
 	return -EINVAL;

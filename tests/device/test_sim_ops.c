@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations on `sim` where it promises more than every device does, or does
+ * something of its own; the conformance suite has the rest.
+ */
+#include "sim_world.h"
+
+#include <sys/mman.h>
+
+/* --- queues --------------------------------------------------------------- */
+
+static void a_full_queue_refuses_until_completions_are_there(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009,depth=3", NULL);
+	struct pn_device *device = pn_sim_device(sim, 0);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct pn_completion c;
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(post_send(device, peer, "x", 1, 0));
+	assert_int_equal(post_send(device, peer, "x", 1, 0), -EAGAIN);
+	assert_ok(next_completion(device, &c));
+	assert_ok(post_send(device, peer, "x", 1, 0));
+	pn_sim_close(sim);
+}
+
+static void nothing_is_posted_while_connecting(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009", NULL);
+	struct pn_device *device = pn_sim_device(sim, 0);
+	struct pn_address address;
+	struct pn_peer *peer, *again;
+
+	(void)state;
+	pn_device_address(pn_sim_device(sim, 1), &address);
+	assert_ok(pn_device_attach(device, &address, &peer));
+	assert_ok(pn_device_attach(device, &address, &again));
+	assert_ptr_equal(peer, again);
+	assert_int_equal(post_send(device, peer, "x", 1, 0), -EAGAIN);
+	pn_sim_close(sim);
+}
+
+/* Both attach at the same moment: each hears of it once. */
+static void peers_that_attach_to_each_other_come_up_once(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009", NULL);
+	struct pn_address address;
+	struct pn_completion c;
+	struct pn_peer *peers[2];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		pn_device_address(pn_sim_device(sim, 1 - i), &address);
+		assert_ok(pn_device_attach(pn_sim_device(sim, i), &address,
+					   &peers[i]));
+	}
+	pn_sim_sleep(sim, 1000000);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pn_device_poll(pn_sim_device(sim, i), &c, 1),
+				 1);
+		assert_int_equal(c.kind, PN_COMPLETION_PEER_UP);
+		assert_ptr_equal(c.peer, peers[i]);
+		assert_int_equal(pn_device_poll(pn_sim_device(sim, i), &c, 1),
+				 0);
+	}
+	pn_sim_close(sim);
+}
+
+/* --- flow control --------------------------------------------------------- */
+
+static void what_follows_a_stalled_send_waits_behind_it(void **state)
+{
+	struct pn_sim *sim = open_world("inbox_slots=1", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct pn_completion first, c;
+	struct buffer from, to;
+	struct pn_sge sge;
+	struct pn_op op;
+
+	(void)state;
+	assert_ok(buffer_open(a, 8, 0, &from));
+	assert_ok(buffer_open(b, 8, ALL_ACCESS, &to));
+	memcpy(from.bytes, "written", 8);
+	sge = whole(&from, 8);
+	op = remote_op(PN_OP_WRITE, &sge, &to);
+	assert_ok(post_send(a, peer, "1", 1, 1));
+	assert_ok(post_send(a, peer, "2", 1, 2));
+	assert_ok(pn_device_post(a, peer, &op));
+	pn_sim_sleep(sim, 1000000);
+	assert_int_equal(pn_device_poll(b, &first, 1), 1);
+	assert_int_equal(pn_device_poll(b, &c, 1), 0);
+	assert_int_equal(to.bytes[0], 0);
+	pn_device_release(b, &first);
+	assert_string_equal(to.bytes, "written");
+	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	assert_int_equal(c.imm, 2);
+	pn_device_release(b, &c);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_ok(next_completion(a, &c));
+		assert_int_equal(c.status, 0);
+	}
+	buffer_close(a, &from);
+	buffer_close(b, &to);
+	pn_sim_close(sim);
+}
+
+static void stalled_senders_take_turns_and_keep_their_order(void **state)
+{
+	struct pn_sim *sim = open_world("nodes=3,inbox=8,send=4", NULL);
+	struct pn_device *b = pn_sim_device(sim, 0);
+	static const uint32_t expected[] = { 10, 11, 12, 20, 13, 21, 22, 23 };
+	struct pn_completion held[2], c;
+	unsigned n = 0;
+
+	(void)state;
+	for (unsigned i = 1; i < 3; i++) {
+		struct pn_peer *peer = connect_nodes(sim, i, 0);
+
+		for (uint32_t k = 0; k < 4; k++)
+			assert_ok(post_send(pn_sim_device(sim, i), peer, "abcd",
+					    4, 10 * i + k));
+	}
+	while (n < 2 && pn_device_poll(b, &c, 1))
+		if (c.kind == PN_COMPLETION_RECV)
+			held[n++] = c;
+	assert_int_equal(n, 2);
+	assert_int_equal(pn_device_poll(b, &c, 1), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		assert_int_equal(held[i % 2].imm, expected[i]);
+		pn_device_release(b, &held[i % 2]);
+		assert_int_equal(pn_device_poll(b, &held[i % 2], 1), i < 6);
+	}
+	pn_sim_close(sim);
+}
+
+/* --- order ---------------------------------------------------------------- */
+
+/* A long read, then a short write: the write has happened long before the
+ * read's bytes are there, but its completion comes second. */
+static void completions_wait_for_earlier_ones(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct buffer local, remote, flag;
+	struct pn_completion c;
+	struct pn_sge sge;
+	struct pn_op op;
+	uint64_t posted;
+
+	(void)state;
+	assert_ok(buffer_open(a, 1 << 20, ALL_ACCESS, &local));
+	assert_ok(buffer_open(b, 1 << 20, ALL_ACCESS, &remote));
+	assert_ok(buffer_open(b, 8, ALL_ACCESS, &flag));
+	posted = pn_sim_now(sim);
+	sge = whole(&local, 1 << 20);
+	op = remote_op(PN_OP_READ, &sge, &remote);
+	op.user = &remote;
+	assert_ok(pn_device_post(a, peer, &op));
+	sge = whole(&local, 8);
+	local.bytes[0] = 'f';
+	op = remote_op(PN_OP_WRITE, &sge, &flag);
+	assert_ok(pn_device_post(a, peer, &op));
+	pn_sim_sleep(sim, 20000);
+	assert_int_equal(flag.bytes[0], 'f');
+	assert_int_equal(pn_device_poll(a, &c, 1), 0);
+	assert_ok(next_completion(a, &c));
+	assert_ptr_equal(c.user, &remote);
+	/* 500 + 12000 and 2^20 bytes at 0.9 per ns. */
+	assert_int_equal(pn_sim_now(sim) - posted, 12500 + 1165084);
+	assert_int_equal(pn_device_poll(a, &c, 1), 1);
+	assert_null(c.user);
+	buffer_close(a, &local);
+	buffer_close(b, &remote);
+	buffer_close(b, &flag);
+	pn_sim_close(sim);
+}
+
+static void a_fence_waits_for_reads_and_holds_what_follows(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct buffer local, remote;
+	struct pn_completion c;
+	struct pn_sge sge;
+	struct pn_op op;
+
+	(void)state;
+	assert_ok(buffer_open(a, 9000, ALL_ACCESS, &local));
+	assert_ok(buffer_open(b, 9000, ALL_ACCESS, &remote));
+	memset(remote.bytes, 'o', 9000);
+	sge = whole(&local, 9000);
+	op = remote_op(PN_OP_READ, &sge, &remote);
+	assert_ok(pn_device_post(a, peer, &op));
+	op = (struct pn_op){ .kind = PN_OP_SEND,
+			     .flags = PN_OP_FENCE | PN_OP_SILENT };
+	assert_ok(pn_device_post(a, peer, &op));
+	assert_ok(post_send(a, peer, "", 0, 5));
+	assert_ok(next_completion(a, &c));
+	assert_memory_equal(local.bytes, remote.bytes, 9000);
+	assert_int_equal(pn_device_poll(b, &c, 1), 0);
+	pn_sim_sleep(sim, 6000);
+	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	assert_int_equal(c.imm, 0);
+	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	assert_int_equal(c.imm, 5);
+	buffer_close(a, &local);
+	buffer_close(b, &remote);
+	pn_sim_close(sim);
+}
+
+/* --- keys ----------------------------------------------------------------- */
+
+static int put_status(struct pn_sim *sim, struct pn_peer *peer,
+		      const struct pn_sge *sge, const struct buffer *remote)
+{
+	struct pn_op op = remote_op(PN_OP_WRITE, sge, remote);
+	struct pn_device *device = pn_sim_device(sim, 0);
+	struct pn_completion c;
+	int ret = pn_device_post(device, peer, &op);
+
+	if (!ret)
+		ret = next_completion(device, &c);
+	return ret ? ret : c.status;
+}
+
+static void keys_of_other_nodes_and_other_kinds_are_refused(void **state)
+{
+	struct pn_sim *sim = open_world("nodes=3", NULL);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct buffer local, remote, foreign;
+	struct pn_sge sge;
+
+	(void)state;
+	assert_ok(buffer_open(pn_sim_device(sim, 0), 8, ALL_ACCESS, &local));
+	assert_ok(buffer_open(pn_sim_device(sim, 1), 8, ALL_ACCESS, &remote));
+	assert_ok(buffer_open(pn_sim_device(sim, 2), 8, ALL_ACCESS, &foreign));
+	sge = whole(&local, 8);
+	assert_ok(put_status(sim, peer, &sge, &remote));
+	assert_int_equal(put_status(sim, peer, &sge, &foreign), -EACCES);
+	assert_int_equal(put_status(sim, peer, &sge, &local), -EACCES);
+	sge.lkey = local.mr.rkey;
+	assert_int_equal(put_status(sim, peer, &sge, &remote), -EFAULT);
+	sge.lkey = remote.mr.lkey;
+	assert_int_equal(put_status(sim, peer, &sge, &remote), -EFAULT);
+	buffer_close(pn_sim_device(sim, 0), &local);
+	buffer_close(pn_sim_device(sim, 1), &remote);
+	buffer_close(pn_sim_device(sim, 2), &foreign);
+	pn_sim_close(sim);
+}
+
+/* The registration ends while the message is on its way. */
+static void keys_are_checked_when_the_bytes_move(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct buffer local, remote;
+	struct pn_completion c;
+	struct pn_sge sge;
+	struct pn_op op;
+
+	(void)state;
+	assert_ok(buffer_open(a, 8, 0, &local));
+	assert_ok(buffer_open(b, 8, ALL_ACCESS, &remote));
+	local.bytes[0] = 'x';
+	sge = whole(&local, 8);
+	op = remote_op(PN_OP_WRITE, &sge, &remote);
+	assert_ok(pn_device_post(a, peer, &op));
+	buffer_close(a, &local);
+	assert_ok(next_completion(a, &c));
+	assert_int_equal(c.status, -EFAULT);
+	assert_int_equal(remote.bytes[0], 0);
+	buffer_close(b, &remote);
+	pn_sim_close(sim);
+}
+
+static void read_only_memory_can_be_registered_for_reading(void **state)
+{
+	struct pn_sim *sim = open_world("", NULL);
+	struct pn_device *device = pn_sim_device(sim, 0);
+	struct pn_mr mr = { .len = PAGE, .access = PINION_ACCESS_REMOTE_READ };
+	struct pn_mr *mrs = &mr;
+	char *memory =
+		mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	assert_true(memory != MAP_FAILED);
+	assert_true(device->caps & PN_CAP_READ_ONLY);
+	mr.addr = memory;
+	assert_ok(pn_device_register(device, &mrs, 1));
+	pn_device_deregister(device, &mrs, 1);
+	mr.access = PINION_ACCESS_LOCAL_WRITE;
+	assert_int_equal(pn_device_register(device, &mrs, 1), -EFAULT);
+	munmap(memory, PAGE);
+	mr.access = 0;
+	assert_int_equal(pn_device_register(device, &mrs, 1), -EFAULT);
+	pn_sim_close(sim);
+}
+
+/* --- data=none ------------------------------------------------------------ */
+
+static void without_data_addresses_need_no_memory(void **state)
+{
+	struct pn_sim *sim = open_world("cost=cx5,data=none", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	size_t len = (size_t)64 << 30;
+	char *memory = pn_sim_reserve(sim, len);
+	struct pn_mr from = { .addr = memory, .len = len };
+	struct pn_mr to = { .addr = memory, .len = len, .access = ALL_ACCESS };
+	struct pn_mr *mrs[] = { &from, &to };
+	struct pn_sge sge = { .addr = memory, .len = 1 << 30 };
+	struct pn_op op = { .kind = PN_OP_WRITE, .sge = &sge, .nsge = 1 };
+	struct pn_completion c;
+	uint64_t start;
+
+	(void)state;
+	assert_non_null(memory);
+	assert_ok(pn_device_register(a, mrs, 1));
+	assert_ok(pn_device_register(b, mrs + 1, 1));
+	sge.lkey = from.lkey;
+	op.remote_addr = (uintptr_t)memory;
+	op.rkey = to.rkey;
+	start = pn_sim_now(sim);
+	assert_ok(pn_device_post(a, peer, &op));
+	assert_ok(next_completion(a, &c));
+	assert_int_equal(c.status, 0);
+	/* 100 + 2000 and 2^30 bytes at 12.5 per ns. */
+	assert_int_equal(pn_sim_now(sim) - start, 2100 + 85899346);
+	pn_copy(a, memory, memory + (1 << 20), 1 << 20);
+	op.remote_addr += len;
+	assert_ok(pn_device_post(a, peer, &op));
+	assert_ok(next_completion(a, &c));
+	assert_int_equal(c.status, -EACCES);
+	pn_device_deregister(a, mrs, 1);
+	pn_device_deregister(b, mrs + 1, 1);
+	pn_sim_close(sim);
+}
+
+/* Headers are real even where payload is not. */
+static void without_data_sends_still_carry_their_bytes(void **state)
+{
+	struct pn_sim *sim = open_world("data=none", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	char *payload = pn_sim_reserve(sim, PAGE);
+	struct pn_mr mr = { .addr = payload, .len = PAGE };
+	struct pn_mr *mrs = &mr;
+	struct buffer header;
+	struct pn_sge sge[2];
+	struct pn_op op = { .kind = PN_OP_SEND, .sge = sge, .nsge = 2 };
+	struct pn_completion c;
+	char zeros[100] = "";
+
+	(void)state;
+	assert_ok(buffer_open(a, 6, 0, &header));
+	assert_ok(pn_device_register(a, &mrs, 1));
+	memcpy(header.bytes, "header", 6);
+	sge[0] = whole(&header, 6);
+	sge[1] = (struct pn_sge){ payload, sizeof(zeros), mr.lkey };
+	assert_ok(pn_device_post(a, peer, &op));
+	assert_ok(next_completion(b, &c));
+	assert_int_equal(c.len, 6 + sizeof(zeros));
+	assert_memory_equal(c.data, "header", 6);
+	assert_memory_equal((const char *)c.data + 6, zeros, sizeof(zeros));
+	pn_device_release(b, &c);
+	pn_device_deregister(a, &mrs, 1);
+	buffer_close(a, &header);
+	pn_sim_close(sim);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_full_queue_refuses_until_completions_are_there),
+		TEST(nothing_is_posted_while_connecting),
+		TEST(peers_that_attach_to_each_other_come_up_once),
+		TEST(what_follows_a_stalled_send_waits_behind_it),
+		TEST(stalled_senders_take_turns_and_keep_their_order),
+		TEST(completions_wait_for_earlier_ones),
+		TEST(a_fence_waits_for_reads_and_holds_what_follows),
+		TEST(keys_of_other_nodes_and_other_kinds_are_refused),
+		TEST(keys_are_checked_when_the_bytes_move),
+		TEST(read_only_memory_can_be_registered_for_reading),
+		TEST(without_data_addresses_need_no_memory),
+		TEST(without_data_sends_still_carry_their_bytes),
+	};
+
+	return RUN_TESTS(tests);
+}
