@@ -42,8 +42,8 @@ struct pn_soft_op {
 struct pn_soft_engine {
 	struct pn_soft_device *dev;
 	struct pn_mutex lock;
-	struct pn_list turns PN_GUARDED_BY(&lock); /* peers with operations */
-	struct pn_list done PN_GUARDED_BY(&lock);
+	struct pn_list turns; /* lock */ /* peers with operations */
+	struct pn_list done;		 /* lock */
 	_Atomic unsigned ndone;	   /* entries of `done`: poll looks first */
 	_Atomic uint32_t bell;	   /* futex: rung when there is work */
 	_Atomic uint32_t sleeping; /* the thread is, or is about to */

@@ -54,8 +54,8 @@ struct pn_soft_remote {
 	struct pn_soft_slots *loopback; /* the own device's, or NULL */
 	pid_t pid;
 	int pidfd;
-	bool gone PN_GUARDED_BY(&lock);
-	struct pn_soft_ring *rings[PN_SOFT_RINGS] PN_GUARDED_BY(&lock);
+	bool gone;				   /* lock */
+	struct pn_soft_ring *rings[PN_SOFT_RINGS]; /* lock */
 };
 
 /* pidfd stays the caller's. */

@@ -58,12 +58,12 @@ struct pn_soft_slots {
 	bool lag; /* the kernel uncharges late */
 	struct pn_mutex lock;
 	struct pn_soft_table *_Atomic tables[PN_SOFT_FAMILIES][PN_SOFT_RINGS];
-	unsigned ntables[PN_SOFT_FAMILIES] PN_GUARDED_BY(&lock);
+	unsigned ntables[PN_SOFT_FAMILIES]; /* lock */
 	_Atomic uint64_t generation;
 	_Atomic size_t live_bytes, mrs, device_bytes;
 	/* The oldest are merged when there are too many. */
-	struct pn_soft_dying dying[PN_SOFT_DYING] PN_GUARDED_BY(&lock);
-	unsigned ndying PN_GUARDED_BY(&lock);
+	struct pn_soft_dying dying[PN_SOFT_DYING]; /* lock */
+	unsigned ndying;			   /* lock */
 };
 
 struct pn_soft_slots_attr {
