@@ -53,8 +53,9 @@ void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len);
 /* Nothing but returns when no range is watched. */
 void pn_release_begin(struct pn_release *release);
 void pn_release_end(struct pn_release *release);
-/* Both, whether watched or not. */
+/* Both, for a release that somebody else performed; whether watched or not. */
 void pn_release_tell(struct pn_range range);
+void pn_release_tell_watched(struct pn_range range);
 void pn_release_tell_everything(void);
 
 /* -ENOSPC: no slot is free. */

@@ -203,6 +203,12 @@ void pn_release_tell(struct pn_range range)
 	pn_release_end(&release);
 }
 
+void pn_release_tell_watched(struct pn_range range)
+{
+	if (pn_filter_may_overlap(range))
+		pn_release_tell(range);
+}
+
 void pn_release_tell_everything(void)
 {
 	size_t page = pn_monitor_page_bytes();

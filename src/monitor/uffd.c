@@ -57,26 +57,18 @@ static _Atomic uint64_t turn; /* odd while the reader reads and tells */
 
 /* --- the reader ---------------------------------------------------------- */
 
-static void tell_if_watched(uintptr_t addr, size_t len)
-{
-	struct pn_release release;
-
-	pn_release_init(&release);
-	pn_release_add(&release, addr, len);
-	pn_release_begin(&release);
-	pn_release_end(&release);
-}
-
 static void tell_message(const struct uffd_msg *msg)
 {
 	switch (msg->event) {
 	case UFFD_EVENT_UNMAP:
 	case UFFD_EVENT_REMOVE:
-		tell_if_watched(msg->arg.remove.start,
-				msg->arg.remove.end - msg->arg.remove.start);
+		pn_release_tell_watched((struct pn_range){
+			msg->arg.remove.start,
+			msg->arg.remove.end - msg->arg.remove.start });
 		break;
 	case UFFD_EVENT_REMAP:
-		tell_if_watched(msg->arg.remap.from, msg->arg.remap.len);
+		pn_release_tell_watched((struct pn_range){
+			msg->arg.remap.from, msg->arg.remap.len });
 		break;
 	}
 }

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "releases.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+#include "base/range.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+
+#define LEN (8 * PN_PAGE_BYTES)
+#define BIG ((size_t)48 << 20)
+
+static char *map(int flags)
+{
+	char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS,
+		       -1, 0);
+
+	return p == MAP_FAILED ? NULL : memset(p, 1, LEN);
+}
+
+static bool prepare_private(struct scene *s)
+{
+	s->base = s->target = map(MAP_PRIVATE);
+	s->len = LEN;
+	return s->base;
+}
+
+static bool prepare_shared(struct scene *s)
+{
+	s->base = s->target = map(MAP_SHARED);
+	s->len = LEN;
+	return s->base;
+}
+
+static void unmap_base(struct scene *s)
+{
+	munmap(s->base, LEN);
+}
+
+static bool release_whole(struct scene *s)
+{
+	return !munmap(s->base, LEN);
+}
+
+static bool prepare_middle(struct scene *s)
+{
+	bool ok = prepare_private(s);
+
+	s->target = s->base + 2 * PN_PAGE_BYTES;
+	s->len = PN_PAGE_BYTES;
+	return ok;
+}
+
+static bool release_middle(struct scene *s)
+{
+	return !munmap(s->target, s->len);
+}
+
+static bool release_by_mapping_over(struct scene *s)
+{
+	return mmap(s->base, LEN, PROT_READ,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == s->base;
+}
+
+static bool prepare_move(struct scene *s)
+{
+	s->other = map(MAP_PRIVATE);
+	return prepare_private(s) && s->other;
+}
+
+static bool release_by_moving(struct scene *s)
+{
+	return mremap(s->base, LEN, LEN, MREMAP_MAYMOVE | MREMAP_FIXED,
+		      s->other) == s->other;
+}
+
+static bool prepare_move_target(struct scene *s)
+{
+	bool ok = prepare_move(s);
+
+	s->target = s->other;
+	return ok;
+}
+
+static void unmap_other(struct scene *s)
+{
+	munmap(s->other, LEN);
+}
+
+static bool prepare_tail(struct scene *s)
+{
+	bool ok = prepare_private(s);
+
+	s->target = s->base + 3 * PN_PAGE_BYTES;
+	s->len = LEN - 3 * PN_PAGE_BYTES;
+	return ok;
+}
+
+static bool release_by_shrinking(struct scene *s)
+{
+	return mremap(s->base, LEN, 3 * PN_PAGE_BYTES, 0) == s->base;
+}
+
+static bool advise_dontneed(struct scene *s)
+{
+	return !madvise(s->base, LEN, MADV_DONTNEED);
+}
+
+static bool advise_free(struct scene *s)
+{
+	return !madvise(s->base, LEN, MADV_FREE);
+}
+
+static bool advise_remove(struct scene *s)
+{
+	return !madvise(s->base, LEN, MADV_REMOVE);
+}
+
+static bool advise_dontneed_locked(struct scene *s)
+{
+	return !madvise(s->base, LEN, MADV_DONTNEED_LOCKED);
+}
+
+static bool advise_by_process(struct scene *s)
+{
+	ssize_t (*advise)(int, const struct iovec *, size_t, int, unsigned) =
+		(ssize_t(*)(int, const struct iovec *, size_t, int,
+			    unsigned))dlsym(RTLD_DEFAULT, "process_madvise");
+	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	struct iovec iov = { s->base, LEN };
+	bool ok = advise && self >= 0 &&
+		  advise(self, &iov, 1, MADV_DONTNEED, 0) == LEN;
+
+	close(self);
+	return ok;
+}
+
+static bool prepare_break(struct scene *s)
+{
+	uintptr_t now = (uintptr_t)sbrk(0);
+	size_t pad = -now & (PN_PAGE_BYTES - 1);
+
+	s->base = (char *)now;
+	s->target = s->base + pad;
+	s->len = LEN;
+	if (sbrk((intptr_t)(pad + LEN)) == (void *)-1)
+		return false;
+	memset(s->target, 1, LEN);
+	return true;
+}
+
+static bool release_break(struct scene *s)
+{
+	return !brk(s->base);
+}
+
+static bool release_break_by_sbrk(struct scene *s)
+{
+	return sbrk(s->base - (char *)sbrk(0)) != (void *)-1;
+}
+
+/* A page in the last quarter of a big block. */
+static bool prepare_block(struct scene *s)
+{
+	s->base = malloc(BIG);
+	if (!s->base)
+		return false;
+	s->target = (char *)(((uintptr_t)s->base + BIG / 8 * 7) &
+			     ~(PN_PAGE_BYTES - 1));
+	s->len = PN_PAGE_BYTES;
+	memset(s->target, 1, s->len);
+	return true;
+}
+
+static bool release_block(struct scene *s)
+{
+	free(s->base);
+	return true;
+}
+
+static bool shrink_block(struct scene *s)
+{
+	s->base = realloc(s->base, BIG / 4 * 3);
+	return s->base;
+}
+
+static void free_block(struct scene *s)
+{
+	free(s->base);
+}
+
+static bool prepare_segment(struct scene *s)
+{
+	s->id = shmget(IPC_PRIVATE, LEN, IPC_CREAT | 0600);
+	if (s->id < 0)
+		return false;
+	s->base = s->target = shmat(s->id, NULL, 0);
+	shmctl(s->id, IPC_RMID, NULL);
+	if (s->base == (void *)-1)
+		return false;
+	memset(s->base, 1, LEN);
+	s->len = LEN;
+	return true;
+}
+
+static bool release_segment(struct scene *s)
+{
+	return !shmdt(s->base);
+}
+
+#define K(kind) PN_RELEASE_##kind
+
+const struct release_way release_ways[] = {
+	{ "munmap", K(MUNMAP), true, prepare_private, release_whole, NULL },
+	{ "munmap of shared memory", K(MUNMAP), true, prepare_shared,
+	  release_whole, NULL },
+	{ "munmap of a part", K(MUNMAP_PART), true, prepare_middle,
+	  release_middle, unmap_base },
+	{ "mmap over it", K(MMAP_FIXED), true, prepare_private,
+	  release_by_mapping_over, unmap_base },
+	{ "mremap away", K(MREMAP_OLD), true, prepare_move, release_by_moving,
+	  unmap_other },
+	{ "mremap onto it", K(MREMAP_NEW), true, prepare_move_target,
+	  release_by_moving, unmap_other },
+	{ "mremap to less", K(MREMAP_SHRINK), true, prepare_tail,
+	  release_by_shrinking, unmap_base },
+	{ "MADV_DONTNEED", K(DONTNEED), true, prepare_private, advise_dontneed,
+	  unmap_base },
+	{ "MADV_FREE", K(FREE), true, prepare_private, advise_free,
+	  unmap_base },
+	{ "MADV_REMOVE", K(REMOVE), true, prepare_shared, advise_remove,
+	  unmap_base },
+	{ "MADV_DONTNEED_LOCKED", K(DONTNEED_LOCKED), true, prepare_private,
+	  advise_dontneed_locked, unmap_base },
+	{ "process_madvise", K(PROCESS_MADVISE), true, prepare_private,
+	  advise_by_process, unmap_base },
+	{ "brk", K(BRK), true, prepare_break, release_break, NULL },
+	{ "sbrk", K(BRK), true, prepare_break, release_break_by_sbrk, NULL },
+	{ "free", K(BIG_FREE), false, prepare_block, release_block, NULL },
+	{ "realloc", K(BIG_REALLOC), false, prepare_block, shrink_block,
+	  free_block },
+	{ "shmdt", K(SHMDT), true, prepare_segment, release_segment, NULL },
+};
+
+const size_t nrelease_ways = PN_ARRAY_LEN(release_ways);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * releases -- every way a program gives memory back, one row each.
+ *
+ * A row prepares memory that holds `target`, and releases it later. What is
+ * left over is cleaned up by the row itself.
+ */
+#ifndef PN_TESTS_MONITOR_RELEASES_H
+#define PN_TESTS_MONITOR_RELEASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "monitor/monitor.h"
+
+struct scene {
+	char *base;
+	char *other; /* a second mapping, or NULL */
+	int id;
+	char *target; /* what will be released */
+	size_t len;
+};
+
+struct release_way {
+	const char *name;
+	enum pn_release_kind kind; /* what the report calls it */
+	bool exact;		   /* told is the target and nothing more */
+	/* false: not possible here. */
+	bool (*prepare)(struct scene *scene);
+	/* false: this system refuses. */
+	bool (*release)(struct scene *scene);
+	void (*clean)(struct scene *scene); /* may be NULL */
+};
+
+extern const struct release_way release_ways[];
+extern const size_t nrelease_ways;
+
+#endif
