@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/bench.h"
 
-struct pn_point pn_point_begin(size_t fewest, size_t most, uint64_t budget_ns)
-{
-	return (struct pn_point){ .fewest = fewest < most ? fewest : most,
-				  .most = most,
-				  .deadline_ns = pn_clock_ns() + budget_ns };
-}
-
-double pn_since_us(struct pn_device *device, uint64_t start)
-{
-	uint64_t now = pn_device_now(device);
-
-	return (now > start ? (double)(now - start) : 1) / 1e3;
-}
-
-size_t pn_bench_nsizes(size_t min, size_t max, size_t factor)
+size_t pn_bench_nsizes(size_t min, size_t max)
 {
 	size_t n = 0;
 
-	for (size_t size = min; size && size <= max; size *= factor)
+	for (size_t size = min; size && size <= max; size *= 2)
 		n++;
 	return n;
 }
 
+void pn_bench_plan(struct pn_bench_run *run, size_t npoints)
+{
+	const struct pn_bench_values *values = run->values;
+
+	run->end_ns = pn_clock_ns() + values->budget;
+	run->left = npoints;
+}
+
+uint64_t pn_bench_share_ns(struct pn_bench_run *run)
+{
+	uint64_t now = pn_clock_ns();
+	size_t left = run->left ? run->left-- : 1;
+
+	return now < run->end_ns ? (run->end_ns - now) / left : 0;
+}
+
+/* A benchmark on its way to the pair. */
 struct started {
-	const struct pn_bench *bench;
+	const struct pn_command *command;
+	const struct pn_bench_values *values;
 	pn_bench_fn *body;
 	struct pn_bench_run run;
 };
@@ -33,36 +37,39 @@ struct started {
 static int body_of(struct pn_pair *pair, void *arg)
 {
 	struct started *s = arg;
+	char text[PN_REPORT_BYTES_LEN];
 
 	s->run.pair = pair;
 	s->run.device = pair->device;
 	s->run.virtual_time = pair->device->caps & PN_CAP_VIRTUAL_TIME;
 	pn_report_device(&s->run.report, pair->device);
-	pn_report_head(&s->run.report, s->bench->question);
-	if (pair->bytes < s->bench->bytes) {
-		char text[PN_REPORT_BYTES_LEN];
-
+	pn_report_head(&s->run.report, s->command->help);
+	if (pair->bytes < s->values->max)
 		pn_report_note(&s->run.report,
-			       "only %s can be pinned at the target: larger "
-			       "sizes are left out",
+			       "the target may not pin more than %s: larger "
+			       "sizes have less",
 			       pn_report_bytes(pair->bytes, text));
-	}
 	return s->body(&s->run);
 }
 
-int pn_bench_go(const struct pn_bench *bench, pn_bench_fn *body, void *arg)
+int pn_bench_go(const struct pn_command *command, const void *values,
+		pn_bench_fn *body)
 {
-	struct started s = { .bench = bench, .body = body };
+	struct started s = { .command = command,
+			     .values = values,
+			     .body = body,
+			     .run = { .values = values } };
 	struct pn_spec spec;
 	int ret;
 
-	if (pn_spec_find(&spec, bench->device))
+	if (s.values->min > s.values->max)
+		return pn_usage_error("--min is above --max");
+	if (pn_spec_find(&spec, s.values->device))
 		return PN_EXIT_FAILED;
-	s.run.arg = arg;
-	s.run.report = (struct pn_report){ .json = bench->json,
-					   .bench = bench->name,
+	s.run.report = (struct pn_report){ .json = s.values->json,
+					   .bench = command->name,
 					   .device = spec.text };
-	ret = pn_pair_run(&spec, bench->bytes, body_of, &s);
+	ret = pn_pair_run(&spec, s.values->max, body_of, &s);
 	pn_report_progress(NULL);
-	return ret ? pn_spec_exit(bench->name, ret) : PN_EXIT_OK;
+	return ret ? pn_spec_exit(command->name, ret) : PN_EXIT_OK;
 }

@@ -7,9 +7,8 @@
  * (pair.h), takes the median of trials, and prints rows (report.h). What is
  * compared is measured in turns within one run: machines are noisy, ratios
  * within a run are not.
- * A point is one row: at least `fewest` trials, then more until there are
- * `most` or its share of the benchmark's time is used up. Time is the
- * device's, so that `sim` is measured in virtual time; budgets are real time.
+ * Time is the device's, so that `sim` is measured in virtual time; budgets are
+ * real time. A size that does not fit its share of the budget has fewer trials.
  */
 #ifndef PN_BENCH_BENCH_H
 #define PN_BENCH_BENCH_H
@@ -20,62 +19,77 @@
 
 #include "base/clock.h"
 #include "bench/pair.h"
+#include "device/measure.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
 extern const struct pn_command pn_bench_raw;
 extern const struct pn_command pn_bench_register;
 
-/* The row that benchmarks have in common. */
-#define PN_BENCH_BUDGET(type, field, def)                            \
-	{                                                            \
-		"budget", PN_OPTION_TIME, def,                       \
-			"about how long all of it may take",         \
-			offsetof(type, field), PN_NS_PER_MS, 0, NULL \
-	}
-
-/* When to end a point. */
-struct pn_point {
-	size_t fewest, most;
-	uint64_t deadline_ns; /* of pn_clock_ns() */
-};
-
-struct pn_point pn_point_begin(size_t fewest, size_t most, uint64_t budget_ns);
-
-/* Whether trial number n (from 0) should run. */
-static inline bool pn_point_go_on(const struct pn_point *point, size_t n)
-{
-	return n < point->fewest ||
-	       (n < point->most && pn_clock_ns() < point->deadline_ns);
-}
-
-/* Microseconds of the device's time since start; never 0, for clocks have a
- * grain and ratios are taken. */
-double pn_since_us(struct pn_device *device, uint64_t start);
-
-/* How many sizes there are from min to max in steps of `factor`. */
-size_t pn_bench_nsizes(size_t min, size_t max, size_t factor);
-
-/* A benchmark between two ends. */
-struct pn_bench {
-	const char *name, *question;
-	const char *device; /* as --device gave it; may be "" */
-	size_t bytes;	    /* of memory at the target */
+/* What every benchmark takes; its own values begin with this. */
+struct pn_bench_values {
+	char device[PN_OPTION_TEXT_BYTES]; /* may be "" */
+	uint64_t min, max;		   /* sizes */
+	uint64_t budget;		   /* ns of real time for all of it */
 	bool json;
 };
 
-/* What the body gets. */
+#define PN_BENCH_FIELD(name) offsetof(struct pn_bench_values, name)
+
+/* Their rows; smallest, largest: the defaults. */
+#define PN_BENCH_OPTIONS(smallest, largest, time)          \
+	PN_COMMAND_DEVICE(struct pn_bench_values, device), \
+		{ "min",                                   \
+		  PN_OPTION_BYTES,                         \
+		  smallest,                                \
+		  "smallest size",                         \
+		  PN_BENCH_FIELD(min),                     \
+		  1,                                       \
+		  UINT64_C(1) << 40,                       \
+		  NULL },                                  \
+		{ "max",                                   \
+		  PN_OPTION_BYTES,                         \
+		  largest,                                 \
+		  "largest size",                          \
+		  PN_BENCH_FIELD(max),                     \
+		  1,                                       \
+		  UINT64_C(1) << 40,                       \
+		  NULL },                                  \
+		{ "budget",                                \
+		  PN_OPTION_TIME,                          \
+		  time,                                    \
+		  "about how long all of it may take",     \
+		  PN_BENCH_FIELD(budget),                  \
+		  PN_NS_PER_MS,                            \
+		  0,                                       \
+		  NULL },                                  \
+		PN_COMMAND_JSON(struct pn_bench_values, json)
+
+/* How many sizes there are from min to max, each twice the one before. */
+size_t pn_bench_nsizes(size_t min, size_t max);
+
+/* What the body of a benchmark gets. */
 struct pn_bench_run {
 	struct pn_report report;
 	struct pn_pair *pair;
 	struct pn_device *device; /* pair->device */
 	bool virtual_time;
-	void *arg;
+	const void *values; /* the benchmark's own, pn_bench_values first */
+	uint64_t end_ns;    /* of pn_clock_ns(): when the budget is used up */
+	size_t left;	    /* points still to come */
 };
+
+/* Says how many points there will be; then each asks for its share of the time
+ * that is left, so that what the quick ones do not need serves the slow. */
+void pn_bench_plan(struct pn_bench_run *run, size_t npoints);
+uint64_t pn_bench_share_ns(struct pn_bench_run *run);
 
 typedef int pn_bench_fn(struct pn_bench_run *run);
 
-/* Opens the ends, prints the head, runs body, closes. Returns enum pn_exit. */
-int pn_bench_go(const struct pn_bench *bench, pn_bench_fn *body, void *arg);
+/* Opens the ends on values' device with max bytes at the target, prints the
+ * head (the command's help is the question), runs body, closes. Returns enum
+ * pn_exit; command line errors in values are said. */
+int pn_bench_go(const struct pn_command *command, const void *values,
+		pn_bench_fn *body);
 
 #endif

@@ -21,33 +21,23 @@
 #include <sys/uio.h>
 
 #include "bench/bench.h"
-#include "device/measure.h"
 
 #define MAX_ROUNDS  101
-#define SINGLES	    5 /* latency samples per round */
-#define BATCH_BYTES ((size_t)1 << 20)
-#define MAX_BATCH   64u
+#define SINGLES	    5 /* latency samples per round, at most */
+#define BATCH_BYTES ((size_t)4 << 20)
+#define MAX_BATCH   256u
 #define DEPTH	    16u
 
 struct values {
-	char device[PN_OPTION_TEXT_BYTES];
+	struct pn_bench_values common;
 	char op[PN_OPTION_TEXT_BYTES];
-	uint64_t min, max, budget;
-	bool json;
 };
 
-#define FIELD(name) offsetof(struct values, name)
-
 static const struct pn_option options[] = {
-	PN_COMMAND_DEVICE(struct values, device),
+	PN_BENCH_OPTIONS("8", "64M", "20s"),
 	{ "op", PN_OPTION_TEXT, "put,get,process_vm_writev,memcpy",
-	  "operations to measure, joined by commas", FIELD(op), 0, 0, NULL },
-	{ "min", PN_OPTION_BYTES, "8", "smallest size", FIELD(min), 1, 0,
-	  NULL },
-	{ "max", PN_OPTION_BYTES, "64M", "largest size", FIELD(max), 1,
-	  UINT64_C(1) << 40, NULL },
-	PN_BENCH_BUDGET(struct values, budget, "20s"),
-	PN_COMMAND_JSON(struct values, json),
+	  "operations to measure, joined by commas",
+	  offsetof(struct values, op), 0, 0, NULL },
 };
 
 struct ends {
@@ -62,16 +52,11 @@ struct ends {
 static int move(struct ends *ends, enum pn_op_kind kind, size_t bytes,
 		unsigned times)
 {
-	struct pn_step_move m = { .kind = kind,
-				  .peer = ends->pair->peer,
-				  .local = ends->local.addr,
-				  .lkey = ends->local.lkey,
-				  .remote_addr = ends->pair->remote_addr,
-				  .rkey = ends->pair->rkey,
-				  .len = bytes,
-				  .times = times };
 	unsigned depth = ends->pair->device->limits.queue_depth;
+	struct pn_step_move m = pn_pair_move(ends->pair, kind, &ends->local);
 
+	m.len = bytes;
+	m.times = times;
 	m.depth = depth < DEPTH ? depth : DEPTH;
 	return pn_step_move(ends->pair->device, &m);
 }
@@ -154,37 +139,45 @@ static unsigned parse_ops(const char *list)
 /* --- one size ------------------------------------------------------------- */
 
 struct samples {
-	double latency[MAX_ROUNDS * SINGLES]; /* us */
+	double latency[MAX_ROUNDS * SINGLES]; /* ns */
 	double rate[MAX_ROUNDS];	      /* bytes per second */
+	double ratio;			      /* median over rounds */
 };
 
 struct state {
 	struct ends ends;
 	unsigned set; /* bit per operation */
-	uint64_t size_ns;
 	struct samples samples[NOPS];
 };
+
+/* As many as fit into a batch. */
+static unsigned fit(size_t bytes, unsigned most)
+{
+	size_t n = BATCH_BYTES / bytes;
+
+	return n < 1 ? 1 : n > most ? most : (unsigned)n;
+}
 
 static int sample(struct state *state, unsigned op, size_t bytes, size_t round)
 {
 	struct pn_device *device = state->ends.pair->device;
 	struct samples *s = &state->samples[op];
-	size_t fit = BATCH_BYTES / bytes;
-	unsigned times = fit < 1 ? 1 : fit > MAX_BATCH ? MAX_BATCH : fit;
+	unsigned singles = fit(bytes, SINGLES), times = fit(bytes, MAX_BATCH);
 	uint64_t start;
 	int ret;
 
-	for (int i = 0; i < SINGLES; i++) {
+	for (unsigned i = 0; i < singles; i++) {
 		start = pn_device_now(device);
 		ret = ops[op].fn(&state->ends, bytes, 1);
 		if (ret)
 			return ret;
-		s->latency[round * SINGLES + i] = pn_since_us(device, start);
+		s->latency[round * singles + i] =
+			pn_device_since(device, start);
 	}
 	start = pn_device_now(device);
 	ret = ops[op].fn(&state->ends, bytes, times);
 	s->rate[round] =
-		1e6 * (double)bytes * times / pn_since_us(device, start);
+		1e9 * (double)bytes * times / pn_device_since(device, start);
 	return ret;
 }
 
@@ -204,7 +197,6 @@ static int play_round(struct state *state, size_t bytes, size_t round)
 	return ret;
 }
 
-/* Before medians reorder the rates. */
 static double median_ratio(struct state *state, unsigned op, size_t rounds)
 {
 	double ratios[MAX_ROUNDS];
@@ -217,49 +209,48 @@ static double median_ratio(struct state *state, unsigned op, size_t rounds)
 	return pn_median(ratios, rounds);
 }
 
+static void print_op(struct pn_report *report, struct samples *s,
+		     const struct op *op, size_t bytes, size_t rounds)
+{
+	const size_t nlatency = rounds * fit(bytes, SINGLES);
+	const double latency_us = pn_median(s->latency, nlatency) / 1e3;
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("op", "op", -18, op->name),
+		PN_CELL_BYTES("bytes", "bytes", 7, bytes),
+		PN_CELL_NUMBER("latency_us", "latency us", 11, latency_us),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 9,
+			     pn_median(s->rate, rounds)),
+		PN_CELL_NUMBER("ratio_to_process_vm_writev", "of vm_writev", 12,
+			       s->ratio),
+		PN_CELL_COUNT("rounds", "rounds", 7, rounds),
+	};
+
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
+}
+
+/* Ratios first: medians reorder the rates. */
 static void print_size(struct state *state, size_t bytes, size_t rounds)
 {
-	static const struct pn_report_column columns[] = {
-		{ "op", "op", PN_REPORT_TEXT, -18 },
-		{ "bytes", "bytes", PN_REPORT_BYTES, 7 },
-		{ "latency_us", "latency us", PN_REPORT_NUMBER, 11 },
-		{ "bytes_per_s", "bytes/s", PN_REPORT_RATE, 9 },
-		{ "ratio_to_process_vm_writev", "of vm_writev",
-		  PN_REPORT_NUMBER, 12 },
-		{ "rounds", "rounds", PN_REPORT_COUNT, 7 },
-	};
-	double ratios[NOPS];
-
 	for (unsigned op = 0; op < NOPS; op++)
-		ratios[op] = median_ratio(state, op, rounds);
-	for (unsigned op = 0; op < NOPS; op++) {
-		struct samples *s = &state->samples[op];
-		union pn_report_value row[] = {
-			{ .text = ops[op].name },
-			{ .count = bytes },
-			{ .number = pn_median(s->latency, rounds * SINGLES) },
-			{ .number = pn_median(s->rate, rounds) },
-			{ .number = ratios[op] },
-			{ .count = rounds },
-		};
-
+		state->samples[op].ratio = median_ratio(state, op, rounds);
+	for (unsigned op = 0; op < NOPS; op++)
 		if (state->set >> op & 1)
-			pn_report_row(&state->ends.run->report, columns,
-				      PN_ARRAY_LEN(columns), row);
-	}
+			print_op(&state->ends.run->report, &state->samples[op],
+				 &ops[op], bytes, rounds);
 }
 
 static int measure_size(struct state *state, size_t bytes)
 {
 	char text[PN_REPORT_BYTES_LEN];
-	struct pn_point limit;
+	struct pn_trials trials;
 	size_t n;
 	int ret;
 
 	pn_report_progress(pn_report_bytes(bytes, text));
 	ret = play_round(state, bytes, 0); /* warms; overwritten */
-	limit = pn_point_begin(3, MAX_ROUNDS, state->size_ns);
-	for (n = 0; !ret && pn_point_go_on(&limit, n); n++)
+	trials = pn_trials_begin(3, MAX_ROUNDS,
+				 pn_bench_share_ns(state->ends.run));
+	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
 		ret = play_round(state, bytes, n);
 	if (!ret)
 		print_size(state, bytes, n);
@@ -268,18 +259,17 @@ static int measure_size(struct state *state, size_t bytes)
 
 /* --- all sizes ------------------------------------------------------------ */
 
-static int measure_sizes(struct state *state, const struct values *values)
+static int measure_sizes(struct state *state, const struct pn_bench_values *v)
 {
-	size_t max = values->max;
+	size_t max = v->max;
 	int ret = 0;
 
 	if (max > state->ends.pair->bytes)
 		max = state->ends.pair->bytes;
 	if (max > state->ends.local.len)
 		max = state->ends.local.len;
-	state->size_ns =
-		values->budget / (pn_bench_nsizes(values->min, max, 2) + 1);
-	for (size_t bytes = values->min; !ret && bytes <= max; bytes *= 2)
+	pn_bench_plan(state->ends.run, pn_bench_nsizes(v->min, max));
+	for (size_t bytes = v->min; !ret && bytes <= max; bytes *= 2)
 		ret = measure_size(state, bytes);
 	return ret;
 }
@@ -297,7 +287,7 @@ static int with_copy(struct state *state, const struct values *values)
 		return ret;
 	state->ends.copy = memory;
 	pn_pattern_fill(state->ends.local.addr, len, 1);
-	ret = measure_sizes(state, values);
+	ret = measure_sizes(state, &values->common);
 	pn_pages_unmap(memory, len, &policy);
 	return ret;
 }
@@ -321,7 +311,7 @@ static void choose_ops(struct state *state, const char *list)
 
 static int body(struct pn_bench_run *run)
 {
-	const struct values *values = run->arg;
+	const struct values *values = run->values;
 	struct state *state = calloc(1, sizeof(*state));
 	int ret;
 
@@ -329,8 +319,8 @@ static int body(struct pn_bench_run *run)
 		return -ENOMEM;
 	state->ends.run = run;
 	state->ends.pair = run->pair;
-	ret = pn_pair_map(run->device, values->max, PINION_ACCESS_LOCAL_WRITE,
-			  &state->ends.local);
+	ret = pn_pair_map(run->device, values->common.max,
+			  PINION_ACCESS_LOCAL_WRITE, &state->ends.local);
 	if (!ret) {
 		choose_ops(state, values->op);
 		ret = with_copy(state, values);
@@ -342,22 +332,13 @@ static int body(struct pn_bench_run *run)
 
 static int run_raw(const void *v, char *const *operands)
 {
-	struct values values = *(const struct values *)v;
-	struct pn_bench bench = {
-		.name = "raw",
-		.question = "how fast are put and get between two processes?",
-		.device = values.device,
-		.bytes = values.max,
-		.json = values.json,
-	};
+	const struct values *values = v;
 
 	(void)operands;
-	if (values.min > values.max)
-		return pn_usage_error("--min is above --max");
-	if (!parse_ops(values.op))
+	if (!parse_ops(values->op))
 		return pn_usage_error("--op takes put, get, process_vm_writev "
 				      "and memcpy, joined by commas");
-	return pn_bench_go(&bench, body, &values);
+	return pn_bench_go(&pn_bench_raw, values, body);
 }
 
 const struct pn_command pn_bench_raw = {

@@ -18,23 +18,20 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/fit.h"
 #include "base/range.h"
 #include "bench/bench.h"
-#include "device/measure.h"
 
 #define MAX_POINTS 48
 
 enum which { FIRST, SECOND, BOTH };
 
 struct values {
-	char device[PN_OPTION_TEXT_BYTES];
-	uint64_t min, max, trials, budget;
+	struct pn_bench_values common;
+	uint64_t trials;
 	int pages, present; /* enum which */
-	bool json;
 };
 
 static const char *const page_choices[] = { "4k", "huge", "both", NULL };
@@ -43,11 +40,7 @@ static const char *const present_choices[] = { "yes", "no", "both", NULL };
 #define FIELD(name) offsetof(struct values, name)
 
 static const struct pn_option options[] = {
-	PN_COMMAND_DEVICE(struct values, device),
-	{ "min", PN_OPTION_BYTES, "128", "smallest size", FIELD(min), 1, 0,
-	  NULL },
-	{ "max", PN_OPTION_BYTES, "256M", "largest size", FIELD(max), 1,
-	  UINT64_C(1) << 40, NULL },
+	PN_BENCH_OPTIONS("128", "256M", "20s"),
 	{ "trials", PN_OPTION_NUMBER, "1000",
 	  "registrations per size (fewer where the budget does not allow it)",
 	  FIELD(trials), 1, 100000, NULL },
@@ -56,8 +49,6 @@ static const struct pn_option options[] = {
 	{ "present", PN_OPTION_CHOICE, "both",
 	  "pages touched before, or never touched", FIELD(present), 0, 0,
 	  present_choices },
-	PN_BENCH_BUDGET(struct values, budget, "20s"),
-	PN_COMMAND_JSON(struct values, json),
 };
 
 /* One buffer and how its pages are. */
@@ -70,6 +61,7 @@ struct series {
 };
 
 struct point {
+	const struct series *series;
 	size_t bytes, pages, trials;
 	double register_us, deregister_us, put_us;
 };
@@ -77,8 +69,8 @@ struct point {
 struct state {
 	struct pn_bench_run *run;
 	const struct values *values;
-	uint64_t point_ns;
-	double *reg, *dereg; /* samples, values->trials of each */
+	uint64_t point_ns; /* for registering; half as long for putting */
+	double *samples;   /* 2 * values->trials */
 	double x[MAX_POINTS], r[MAX_POINTS], d[MAX_POINTS]; /* for the fit */
 	size_t npoints;
 };
@@ -139,145 +131,110 @@ static int map_huge(struct series *s, size_t bytes)
 	return map_series(s, bytes);
 }
 
-/* Gives the pages behind the first bytes back: they are untouched again. */
-static void untouch(const struct series *s, size_t bytes)
+/* Gives the pages behind the point's bytes back: they are untouched again. */
+static void untouch(void *arg)
 {
-	struct pn_range range =
-		pn_range_pages((uintptr_t)s->buffer, bytes, s->page_bytes);
+	const struct point *point = arg;
+	const struct series *s = point->series;
+	struct pn_range range = pn_range_pages((uintptr_t)s->buffer,
+					       point->bytes, s->page_bytes);
 
 	madvise((void *)range.addr, range.len, MADV_DONTNEED);
 }
 
 /* --- one point ------------------------------------------------------------ */
 
-static int register_trials(struct state *state, const struct series *s,
-			   struct point *point)
+static int measure_register(struct state *state, struct point *point)
 {
-	struct pn_device *device = state->run->device;
-	struct pn_mr mr = { .addr = s->buffer,
-			    .len = point->bytes,
-			    .access = PINION_ACCESS_LOCAL_WRITE };
-	struct pn_point limit =
-		pn_point_begin(3, state->values->trials, state->point_ns);
-	struct pn_mr *list = &mr;
-	size_t n;
+	struct pn_measure_register m = {
+		.addr = point->series->buffer,
+		.len = point->bytes,
+		.trials = pn_trials_begin(3, state->values->trials,
+					  state->point_ns),
+		.samples = state->samples,
+		.before = point->series->present ? NULL : untouch,
+		.arg = point,
+	};
+	int ret = pn_measure_register(state->run->device, &m);
 
-	for (n = 0; pn_point_go_on(&limit, n); n++) {
-		uint64_t start;
-		int ret;
-
-		if (!s->present)
-			untouch(s, point->bytes);
-		start = pn_device_now(device);
-		ret = pn_device_register(device, &list, 1);
-		if (ret)
-			return ret;
-		state->reg[n] = pn_since_us(device, start);
-		start = pn_device_now(device);
-		pn_device_deregister(device, &list, 1);
-		state->dereg[n] = pn_since_us(device, start);
-	}
-	point->trials = n;
-	point->register_us = pn_median(state->reg, n);
-	point->deregister_us = pn_median(state->dereg, n);
-	return 0;
-}
-
-static int put_trials(struct state *state, struct pn_mr *mr,
-		      struct point *point)
-{
-	struct pn_pair *pair = state->run->pair;
-	struct pn_step_move move = { .kind = PN_OP_WRITE,
-				     .peer = pair->peer,
-				     .local = mr->addr,
-				     .lkey = mr->lkey,
-				     .remote_addr = pair->remote_addr,
-				     .rkey = pair->rkey,
-				     .len = mr->len };
-	struct pn_point limit =
-		pn_point_begin(3, state->values->trials, state->point_ns / 2);
-	int ret = pn_step_move(pair->device, &move); /* warms both ends */
-	size_t n;
-
-	for (n = 0; !ret && pn_point_go_on(&limit, n); n++) {
-		uint64_t start = pn_device_now(pair->device);
-
-		ret = pn_step_move(pair->device, &move);
-		state->reg[n] = pn_since_us(pair->device, start);
-	}
-	if (!ret)
-		point->put_us = pn_median(state->reg, n);
+	point->trials = m.n;
+	point->register_us = m.register_ns / 1e3;
+	point->deregister_us = m.deregister_ns / 1e3;
 	return ret;
 }
 
-static int measure_put(struct state *state, const struct series *s,
-		       struct point *point)
+static int put_trials(struct state *state, struct pn_mr *mr, double *ns)
+{
+	struct pn_pair *pair = state->run->pair;
+	struct pn_step_move move = pn_pair_move(pair, PN_OP_WRITE, mr);
+	struct pn_trials trials;
+	int ret = pn_step_move(pair->device, &move); /* warms both ends */
+
+	trials = pn_trials_begin(3, state->values->trials, state->point_ns / 2);
+	return ret ? ret
+		   : pn_measure_move(pair->device, &move, &trials,
+				     state->samples, ns);
+}
+
+static int measure_put(struct state *state, struct point *point)
 {
 	struct pn_device *device = state->run->device;
-	struct pn_mr mr = { .addr = s->buffer, .len = point->bytes };
+	struct pn_mr mr = { .addr = point->series->buffer,
+			    .len = point->bytes };
 	struct pn_mr *list = &mr;
+	double ns = NAN;
 	int ret;
 
 	point->put_us = NAN;
-	if (!s->present || point->bytes > state->run->pair->bytes)
+	if (!point->series->present || point->bytes > state->run->pair->bytes)
 		return 0;
 	ret = pn_device_register(device, &list, 1);
 	if (ret)
 		return ret;
-	ret = put_trials(state, &mr, point);
+	ret = put_trials(state, &mr, &ns);
 	pn_device_deregister(device, &list, 1);
+	point->put_us = ns / 1e3;
 	return ret;
 }
 
-static void print_point(struct pn_report *report, const struct series *s,
-			const struct point *p)
+static void print_point(struct pn_report *report, const struct point *p)
 {
-	static const struct pn_report_column columns[] = {
-		{ "fit", NULL, PN_REPORT_FLAG, 0 },
-		{ "bytes", "bytes", PN_REPORT_BYTES, 8 },
-		{ "pages", "pages", PN_REPORT_COUNT, 8 },
-		{ "page_bytes", "of", PN_REPORT_BYTES, 5 },
-		{ "present", "present", PN_REPORT_FLAG, 8 },
-		{ "trials", "trials", PN_REPORT_COUNT, 7 },
-		{ "register_us", "register us", PN_REPORT_NUMBER, 12 },
-		{ "deregister_us", "dereg. us", PN_REPORT_NUMBER, 10 },
-		{ "put_us", "put us", PN_REPORT_NUMBER, 9 },
-	};
-	const union pn_report_value row[] = {
-		{ .flag = false },
-		{ .count = p->bytes },
-		{ .count = p->pages },
-		{ .count = s->page_bytes },
-		{ .flag = s->present },
-		{ .count = p->trials },
-		{ .number = p->register_us },
-		{ .number = p->deregister_us },
-		{ .number = p->put_us },
+	const struct pn_report_cell row[] = {
+		PN_CELL_FLAG("fit", NULL, 0, false),
+		PN_CELL_BYTES("bytes", "bytes", 8, p->bytes),
+		PN_CELL_COUNT("pages", "pages", 8, p->pages),
+		PN_CELL_BYTES("page_bytes", "of", 5, p->series->page_bytes),
+		PN_CELL_FLAG("present", "present", 8, p->series->present),
+		PN_CELL_COUNT("trials", "trials", 7, p->trials),
+		PN_CELL_NUMBER("register_us", "register us", 12,
+			       p->register_us),
+		PN_CELL_NUMBER("deregister_us", "dereg. us", 10,
+			       p->deregister_us),
+		PN_CELL_NUMBER("put_us", "put us", 9, p->put_us),
 	};
 
-	pn_report_row(report, columns, PN_ARRAY_LEN(columns), row);
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
 static int measure_point(struct state *state, const struct series *s,
 			 size_t bytes)
 {
-	struct point point = {
-		.bytes = bytes,
-		.pages = pn_range_pages((uintptr_t)s->buffer, bytes,
-					s->page_bytes)
-				 .len /
-			 s->page_bytes,
-	};
+	struct pn_range range =
+		pn_range_pages((uintptr_t)s->buffer, bytes, s->page_bytes);
+	struct point point = { .series = s,
+			       .bytes = bytes,
+			       .pages = range.len / s->page_bytes };
 	char text[PN_REPORT_BYTES_LEN];
 	int ret;
 
 	pn_report_progress(pn_report_bytes(bytes, text));
-	ret = register_trials(state, s, &point);
+	state->point_ns = 2 * pn_bench_share_ns(state->run) / 3;
+	ret = measure_register(state, &point);
 	if (!ret)
-		ret = measure_put(state, s, &point);
+		ret = measure_put(state, &point);
 	if (ret)
 		return ret;
-	print_point(&state->run->report, s, &point);
+	print_point(&state->run->report, &point);
 	state->x[state->npoints] = (double)point.pages;
 	state->r[state->npoints] = point.register_us;
 	state->d[state->npoints++] = point.deregister_us;
@@ -289,36 +246,25 @@ static int measure_point(struct state *state, const struct series *s,
 static void print_fit_json(struct pn_report *report, const struct series *s,
 			   const struct pn_fit *r, const struct pn_fit *d)
 {
-	static const struct pn_report_column columns[] = {
-		{ "fit", NULL, PN_REPORT_FLAG, 0 },
-		{ "page_bytes", NULL, PN_REPORT_BYTES, 0 },
-		{ "present", NULL, PN_REPORT_FLAG, 0 },
-		{ "register_us_fixed", NULL, PN_REPORT_NUMBER, 0 },
-		{ "register_us_per_page", NULL, PN_REPORT_NUMBER, 0 },
-		{ "mean_residual_percent", NULL, PN_REPORT_NUMBER, 0 },
-		{ "max_residual_percent", NULL, PN_REPORT_NUMBER, 0 },
-		{ "deregister_us_fixed", NULL, PN_REPORT_NUMBER, 0 },
-		{ "deregister_us_per_page", NULL, PN_REPORT_NUMBER, 0 },
-		{ "deregister_mean_residual_percent", NULL, PN_REPORT_NUMBER,
-		  0 },
-		{ "deregister_max_residual_percent", NULL, PN_REPORT_NUMBER,
-		  0 },
-	};
-	const union pn_report_value row[] = {
-		{ .flag = true },
-		{ .count = s->page_bytes },
-		{ .flag = s->present },
-		{ .number = r->intercept },
-		{ .number = r->slope },
-		{ .number = 100 * r->mean_residual },
-		{ .number = 100 * r->max_residual },
-		{ .number = d->intercept },
-		{ .number = d->slope },
-		{ .number = 100 * d->mean_residual },
-		{ .number = 100 * d->max_residual },
+	const struct pn_report_cell row[] = {
+		PN_CELL_FLAG("fit", NULL, 0, true),
+		PN_CELL_BYTES("page_bytes", NULL, 0, s->page_bytes),
+		PN_CELL_FLAG("present", NULL, 0, s->present),
+		PN_CELL_NUMBER("register_us_fixed", NULL, 0, r->intercept),
+		PN_CELL_NUMBER("register_us_per_page", NULL, 0, r->slope),
+		PN_CELL_NUMBER("mean_residual_percent", NULL, 0,
+			       100 * r->mean_residual),
+		PN_CELL_NUMBER("max_residual_percent", NULL, 0,
+			       100 * r->max_residual),
+		PN_CELL_NUMBER("deregister_us_fixed", NULL, 0, d->intercept),
+		PN_CELL_NUMBER("deregister_us_per_page", NULL, 0, d->slope),
+		PN_CELL_NUMBER("deregister_mean_residual_percent", NULL, 0,
+			       100 * d->mean_residual),
+		PN_CELL_NUMBER("deregister_max_residual_percent", NULL, 0,
+			       100 * d->max_residual),
 	};
 
-	pn_report_row(report, columns, PN_ARRAY_LEN(columns), row);
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
 static void note_fit(struct pn_report *report, const char *what,
@@ -355,12 +301,12 @@ static int print_fit(struct state *state, const struct series *s)
 
 static int measure_sizes(struct state *state, const struct series *s)
 {
-	const struct values *v = state->values;
+	const struct pn_bench_values *v = &state->values->common;
 	struct pn_device *device = state->run->device;
 	int ret = 0;
 
 	state->npoints = 0;
-	state->run->report.last = NULL; /* each series has its head */
+	pn_report_series(&state->run->report);
 	for (size_t bytes = v->min; !ret && bytes <= v->max; bytes *= 2)
 		if (bytes <= device->limits.max_mr_bytes)
 			ret = measure_point(state, s, bytes);
@@ -379,8 +325,8 @@ static int measure_series(struct state *state, bool huge, bool is_present)
 		.page_bytes = huge ? PN_PAGES_HUGE_BYTES : PN_PAGE_BYTES,
 		.present = is_present,
 	};
-	int ret = huge ? map_huge(&s, state->values->max)
-		       : map_series(&s, state->values->max);
+	size_t max = state->values->common.max;
+	int ret = huge ? map_huge(&s, max) : map_series(&s, max);
 
 	if (ret && huge) {
 		pn_report_note(&state->run->report,
@@ -412,17 +358,14 @@ static bool has_series(const struct state *state, bool huge, bool is_present)
 
 static int each_series(struct state *state)
 {
-	size_t nsizes =
-		pn_bench_nsizes(state->values->min, state->values->max, 2);
-	unsigned nseries = 0;
+	const struct pn_bench_values *v = &state->values->common;
+	size_t npoints = 0;
 	int ret = 0;
 
 	for (int i = 0; i < 4; i++)
-		nseries += has_series(state, i & 2, !(i & 1));
-	/* Putting takes half as long as registering. */
-	state->point_ns = nseries && nsizes ? 2 * state->values->budget /
-						      (3 * nseries * nsizes)
-					    : 0;
+		if (has_series(state, i & 2, !(i & 1)))
+			npoints += pn_bench_nsizes(v->min, v->max);
+	pn_bench_plan(state->run, npoints);
 	for (int i = 0; !ret && i < 4; i++)
 		if (has_series(state, i & 2, !(i & 1)))
 			ret = measure_series(state, i & 2, !(i & 1));
@@ -431,16 +374,15 @@ static int each_series(struct state *state)
 
 static int body(struct pn_bench_run *run)
 {
-	const struct values *values = run->arg;
+	const struct values *values = run->values;
 	struct state *state = calloc(1, sizeof(*state));
-	double *samples = calloc(2 * values->trials + 6, sizeof(*samples));
+	double *samples = calloc(2 * values->trials, sizeof(*samples));
 	int ret = -ENOMEM;
 
 	if (state && samples) {
 		state->run = run;
 		state->values = values;
-		state->reg = samples;
-		state->dereg = samples + values->trials + 3;
+		state->samples = samples;
 		ret = each_series(state);
 	}
 	free(samples);
@@ -448,30 +390,18 @@ static int body(struct pn_bench_run *run)
 	return ret;
 }
 
-static int run_register(const void *v, char *const *operands)
+static int run_register(const void *values, char *const *operands)
 {
-	struct values values = *(const struct values *)v;
-	struct pn_bench bench = {
-		.name = "register",
-		.question = "what does registering memory cost by size?",
-		.device = values.device,
-		.bytes = values.max,
-		.json = values.json,
-	};
-
 	(void)operands;
-	if (values.min > values.max)
-		return pn_usage_error("--min is above --max");
-	return pn_bench_go(&bench, body, &values);
+	return pn_bench_go(&pn_bench_register, values, body);
 }
 
 const struct pn_command pn_bench_register = {
 	.name = "register",
 	.help = "what does registering memory cost by size?",
-	.about =
-		"Registers and deregisters 128 B to 256 MiB: pages present and "
-		"never touched, 4 KiB and huge pages; fits a line over pages; "
-		"beside it one put of as many bytes between two processes.",
+	.about = "Registers and deregisters ranges of pages present and never "
+		 "touched, of 4 KiB and huge ones; fits a line over pages; "
+		 "beside it one put of as many bytes between two processes.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -76,4 +76,18 @@ int pn_pair_map(struct pn_device *device, size_t bytes, unsigned access,
 		struct pn_mr *mr);
 void pn_pair_unmap(struct pn_device *device, struct pn_mr *mr);
 
+/* All of local memory, put to or got from the beginning of the target's. */
+static inline struct pn_step_move pn_pair_move(const struct pn_pair *pair,
+					       enum pn_op_kind kind,
+					       const struct pn_mr *local)
+{
+	return (struct pn_step_move){ .kind = kind,
+				      .peer = pair->peer,
+				      .local = local->addr,
+				      .lkey = local->lkey,
+				      .remote_addr = pair->remote_addr,
+				      .rkey = pair->rkey,
+				      .len = local->len };
+}
+
 #endif

@@ -4,10 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/range.h"
-#include "device/step.h"
 
 #define MAX_PAGES   ((size_t)1024)
 #define TRIALS	    15
@@ -47,51 +44,90 @@ double pn_median(double *samples, size_t n)
 		     : (samples[n / 2 - 1] + samples[n / 2]) / 2;
 }
 
-/* Clocks have a grain: no cost is nothing. */
-static double since(uint64_t start)
+struct pn_trials pn_trials_begin(size_t fewest, size_t most, uint64_t budget_ns)
 {
-	uint64_t now = pn_clock_ns();
+	return (struct pn_trials){ .fewest = fewest < most ? fewest : most,
+				   .most = most,
+				   .deadline_ns = pn_clock_ns() + budget_ns };
+}
+
+double pn_device_since(struct pn_device *device, uint64_t start)
+{
+	uint64_t now = pn_device_now(device);
 
 	return now > start ? (double)(now - start) : 1;
 }
 
-static void add_point(struct points *points, double x, double *samples,
-		      size_t n)
+int pn_measure_register(struct pn_device *device, struct pn_measure_register *m)
 {
-	points->x[points->n] = x;
-	points->y[points->n++] = pn_median(samples, n);
+	struct pn_mr mr = { .addr = m->addr,
+			    .len = m->len,
+			    .access = PINION_ACCESS_LOCAL_WRITE };
+	struct pn_mr *list = &mr;
+	double *dereg = m->samples + m->trials.most;
+
+	for (m->n = 0; pn_trials_go_on(&m->trials, m->n); m->n++) {
+		uint64_t start;
+		int ret;
+
+		if (m->before)
+			m->before(m->arg);
+		start = pn_device_now(device);
+		ret = pn_device_register(device, &list, 1);
+		if (ret)
+			return ret;
+		m->samples[m->n] = pn_device_since(device, start);
+		start = pn_device_now(device);
+		pn_device_deregister(device, &list, 1);
+		dereg[m->n] = pn_device_since(device, start);
+	}
+	m->register_ns = pn_median(m->samples, m->n);
+	m->deregister_ns = pn_median(dereg, m->n);
+	return 0;
 }
 
-/* Whether trial number i of a point that began at `start` should run. */
-static bool go_on(unsigned i, uint64_t start)
+int pn_measure_move(struct pn_device *device, const struct pn_step_move *move,
+		    const struct pn_trials *trials, double *samples,
+		    double *median_ns)
 {
-	return i < FEWEST || (i < TRIALS && pn_clock_ns() - start < POINT_NS);
+	size_t n;
+
+	for (n = 0; pn_trials_go_on(trials, n); n++) {
+		uint64_t start = pn_device_now(device);
+		int ret = pn_step_move(device, move);
+
+		if (ret)
+			return ret;
+		samples[n] = pn_device_since(device, start);
+	}
+	*median_ns = pn_median(samples, n);
+	return 0;
+}
+
+/* --- one device ---------------------------------------------------------- */
+
+static void add_point(struct points *points, double x, double y)
+{
+	points->x[points->n] = x;
+	points->y[points->n++] = y;
 }
 
 static int measure_pages(struct run *run, size_t npages, struct points *reg,
 			 struct points *dereg)
 {
-	struct pn_mr mr = { .addr = run->buffer,
-			    .len = npages * PN_PAGE_BYTES,
-			    .access = PINION_ACCESS_LOCAL_WRITE };
-	struct pn_mr *list = &mr;
-	double r[TRIALS], d[TRIALS];
-	uint64_t begun = pn_clock_ns();
-	unsigned i;
+	double samples[2 * TRIALS];
+	struct pn_measure_register m = {
+		.addr = run->buffer,
+		.len = npages * PN_PAGE_BYTES,
+		.trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS),
+		.samples = samples,
+	};
+	int ret = pn_measure_register(run->device, &m);
 
-	for (i = 0; go_on(i, begun); i++) {
-		uint64_t start = pn_clock_ns();
-		int ret = pn_device_register(run->device, &list, 1);
-
-		if (ret)
-			return ret;
-		r[i] = since(start);
-		start = pn_clock_ns();
-		pn_device_deregister(run->device, &list, 1);
-		d[i] = since(start);
-	}
-	add_point(reg, (double)npages, r, i);
-	add_point(dereg, (double)npages, d, i);
+	if (ret)
+		return ret;
+	add_point(reg, (double)npages, m.register_ns);
+	add_point(dereg, (double)npages, m.deregister_ns);
 	return 0;
 }
 
@@ -135,20 +171,14 @@ static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 		.rkey = run->mr.rkey,
 		.len = len,
 	};
-	uint64_t begun = pn_clock_ns();
-	double samples[TRIALS];
-	unsigned i;
+	struct pn_trials trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS);
+	double samples[TRIALS], median;
+	int ret =
+		pn_measure_move(run->device, &move, &trials, samples, &median);
 
-	for (i = 0; go_on(i, begun); i++) {
-		uint64_t start = pn_clock_ns();
-		int ret = pn_step_move(run->device, &move);
-
-		if (ret)
-			return ret;
-		samples[i] = since(start);
-	}
-	add_point(points, (double)len, samples, i);
-	return 0;
+	if (!ret)
+		add_point(points, (double)len, median);
+	return ret;
 }
 
 static int measure_moves(struct run *run, enum pn_op_kind kind,
@@ -167,12 +197,12 @@ static int measure_send(struct run *run, double *out)
 {
 	struct pn_sge sge = { run->buffer, 1, run->mr.lkey };
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
-	uint64_t begun = pn_clock_ns();
+	struct pn_trials trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS);
 	double samples[TRIALS];
-	unsigned i;
+	size_t n;
 
-	for (i = 0; go_on(i, begun); i++) {
-		uint64_t start = pn_clock_ns();
+	for (n = 0; pn_trials_go_on(&trials, n); n++) {
+		uint64_t start = pn_device_now(run->device);
 		struct pn_completion c;
 		int ret = pn_step_post(run->device, run->self, &op);
 
@@ -180,27 +210,27 @@ static int measure_send(struct run *run, double *out)
 			ret = pn_step_take(run->device, PN_COMPLETION_RECV, &c);
 		if (ret)
 			return ret;
-		samples[i] = since(start);
+		samples[n] = pn_device_since(run->device, start);
 		pn_device_release(run->device, &c);
 	}
-	*out = pn_median(samples, i);
+	*out = pn_median(samples, n);
 	return 0;
 }
 
 static void measure_copy(struct run *run, double *byte_ns)
 {
+	struct pn_trials trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS);
 	size_t half = run->mr.len / 2;
-	uint64_t begun = pn_clock_ns();
 	double samples[TRIALS];
-	unsigned i;
+	size_t n;
 
-	for (i = 0; go_on(i, begun); i++) {
-		uint64_t start = pn_clock_ns();
+	for (n = 0; pn_trials_go_on(&trials, n); n++) {
+		uint64_t start = pn_device_now(run->device);
 
 		pn_copy(run->device, run->buffer, run->buffer + half, half);
-		samples[i] = since(start) / (double)half;
+		samples[n] = pn_device_since(run->device, start) / (double)half;
 	}
-	*byte_ns = pn_median(samples, i);
+	*byte_ns = pn_median(samples, n);
 }
 
 static int measure_moving(struct run *run, struct pn_costs *costs,

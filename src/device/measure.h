@@ -19,10 +19,14 @@
 #ifndef PN_DEVICE_MEASURE_H
 #define PN_DEVICE_MEASURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#include "base/clock.h"
 #include "base/fit.h"
 #include "device/device.h"
+#include "device/step.h"
 
 /* How well the lines fit; for `pinion info`. */
 struct pn_measure_fits {
@@ -37,7 +41,53 @@ struct pn_measure_fits {
  * unchanged then. */
 int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits);
 
+/* --- what it is made of, for benchmarks too ------------------------------ */
+
 /* The median of n > 0 samples, which it reorders. */
 double pn_median(double *samples, size_t n);
+
+/* When a point has enough trials: at least `fewest`, then more until there are
+ * `most` or its budget of real time is used up. */
+struct pn_trials {
+	size_t fewest, most;
+	uint64_t deadline_ns; /* of pn_clock_ns() */
+};
+
+struct pn_trials pn_trials_begin(size_t fewest, size_t most,
+				 uint64_t budget_ns);
+
+/* Whether trial number n (from 0) should run. */
+static inline bool pn_trials_go_on(const struct pn_trials *trials, size_t n)
+{
+	return n < trials->fewest ||
+	       (n < trials->most && pn_clock_ns() < trials->deadline_ns);
+}
+
+/* Nanoseconds of the device's time since start; never 0, for clocks have a
+ * grain and ratios are taken. */
+double pn_device_since(struct pn_device *device, uint64_t start);
+
+/* Registers and deregisters [addr, addr + len) again and again. */
+struct pn_measure_register {
+	void *addr;
+	size_t len;
+	struct pn_trials trials;
+	double *samples; /* room for 2 * trials.most */
+	/* Called before each, not timed; may be NULL. */
+	void (*before)(void *arg);
+	void *arg;
+	/* what was found */
+	size_t n;
+	double register_ns, deregister_ns; /* medians */
+};
+
+int pn_measure_register(struct pn_device *device,
+			struct pn_measure_register *m);
+
+/* Makes a move again and again; *median_ns is for one. samples has room for
+ * trials->most. */
+int pn_measure_move(struct pn_device *device, const struct pn_step_move *move,
+		    const struct pn_trials *trials, double *samples,
+		    double *median_ns);
 
 #endif

@@ -48,24 +48,21 @@ static void name_variable(struct setting *s)
 
 static void print_json(struct pn_report *report, const struct setting *s)
 {
-	static const struct pn_report_column columns[] = {
-		{ .key = "what" },    { .key = "kind" },   { .key = "name" },
-		{ .key = "setting" }, { .key = "type" },   { .key = "value" },
-		{ .key = "default" }, { .key = "source" }, { .key = "help" },
-	};
-	const union pn_report_value row[] = {
-		{ .text = s->device ? "parameter" : "option" },
-		{ .text = s->device },
-		{ .text = s->option->name },
-		{ .text = s->variable },
-		{ .text = pn_option_type_name(s->option->type) },
-		{ .text = s->value },
-		{ .text = s->option->def },
-		{ .text = s->source },
-		{ .text = s->option->help },
+	const char *type = pn_option_type_name(s->option->type);
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0,
+			     s->device ? "parameter" : "option"),
+		PN_CELL_TEXT("kind", NULL, 0, s->device),
+		PN_CELL_TEXT("name", NULL, 0, s->option->name),
+		PN_CELL_TEXT("setting", NULL, 0, s->variable),
+		PN_CELL_TEXT("type", NULL, 0, type),
+		PN_CELL_TEXT("value", NULL, 0, s->value),
+		PN_CELL_TEXT("default", NULL, 0, s->option->def),
+		PN_CELL_TEXT("source", NULL, 0, s->source),
+		PN_CELL_TEXT("help", NULL, 0, s->option->help),
 	};
 
-	pn_report_row(report, columns, PN_ARRAY_LEN(columns), row);
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
 static void join_choices(const struct pn_option *option, char *buf, size_t len)

@@ -11,33 +11,31 @@
  * holds.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 
+#include "base/range.h"
 #include "bench/bench.h"
-#include "device/measure.h"
 #include "tools/pinion/permitted.h"
 
 #define TRIALS	 25
 #define POINT_NS (60 * PN_NS_PER_MS) /* four points for each size */
 
-/* After the bytes of a put, one byte that must not have been written. */
+/* Bytes behind the end of a put that must not change. */
 #define GUARD 64
 
 struct values {
-	char device[PN_OPTION_TEXT_BYTES];
-	uint64_t max, seed;
-	bool json;
+	struct pn_bench_values common; /* min and budget are not asked for */
+	uint64_t seed;
 };
 
-#define FIELD(name) offsetof(struct values, name)
-
 static const struct pn_option options[] = {
-	PN_COMMAND_DEVICE(struct values, device),
-	{ "max", PN_OPTION_BYTES, "16M", "largest buffer", FIELD(max), 4096,
-	  UINT64_C(1) << 30, NULL },
-	{ "seed", PN_OPTION_NUMBER, "1", "of the patterns", FIELD(seed), 0, 0,
-	  NULL },
-	PN_COMMAND_JSON(struct values, json),
+	PN_COMMAND_DEVICE(struct values, common.device),
+	{ "max", PN_OPTION_BYTES, "16M", "largest buffer",
+	  offsetof(struct values, common.max), 8192, UINT64_C(1) << 30, NULL },
+	{ "seed", PN_OPTION_NUMBER, "1", "of the patterns",
+	  offsetof(struct values, seed), 0, 0, NULL },
+	PN_COMMAND_JSON(struct values, common.json),
 };
 
 struct state {
@@ -69,60 +67,46 @@ static int wrong(const char *what, size_t at, size_t len)
 	return -EBADMSG;
 }
 
-static int ask(struct state *state, enum pn_pair_job job, size_t len,
-	       uint64_t seed, size_t *at)
+/* A job on the target's memory; what is wrong there, if anything, is said. */
+static int ask(struct state *state, enum pn_pair_job job, struct pn_range at,
+	       uint64_t seed)
 {
-	const struct pn_pair_ask a = { .job = job, .len = len, .seed = seed };
+	const struct pn_pair_ask a = {
+		.job = job, .offset = at.addr, .len = at.len, .seed = seed
+	};
 	struct pn_pair_answer answer;
 	int ret = pn_pair_ask(state->pair, &a, &answer);
 
-	if (!ret && at)
-		*at = answer.wrong;
+	if (!ret && job == PN_PAIR_CHECK && answer.wrong < at.len)
+		ret = wrong(at.addr ? "what lies behind a put" : "a put",
+			    answer.wrong, at.len);
 	return ret;
 }
 
 static int move(struct state *state, const struct pn_mr *mr,
 		enum pn_op_kind kind)
 {
-	const struct pn_step_move m = { .kind = kind,
-					.peer = state->pair->peer,
-					.local = mr->addr,
-					.lkey = mr->lkey,
-					.remote_addr = state->pair->remote_addr,
-					.rkey = state->pair->rkey,
-					.len = mr->len };
+	struct pn_step_move m = pn_pair_move(state->pair, kind, mr);
 
 	return pn_step_move(state->pair->device, &m);
 }
 
 /* --- bytes ---------------------------------------------------------------- */
 
-/* The target's memory holds another pattern first, so that bytes a put leaves
- * out show, and bytes behind its end must still hold it afterwards. */
+/* Before it, the target's memory holds the pattern of the get before, so that
+ * bytes which a put leaves out show; the bytes behind its end must stay. */
 static int check_put(struct state *state, const struct pn_mr *mr, uint64_t seed)
 {
-	size_t around = mr->len + GUARD;
-	size_t at = 0;
-	int ret;
+	const struct pn_range all = { 0, mr->len }, behind = { mr->len, GUARD };
+	int ret = ask(state, PN_PAIR_FILL, behind, ~seed);
 
-	if (around > state->pair->bytes)
-		around = mr->len;
-	ret = ask(state, PN_PAIR_FILL, around, ~seed, NULL);
 	pn_pattern_fill(mr->addr, mr->len, seed);
 	if (!ret)
 		ret = move(state, mr, PN_OP_WRITE);
 	if (!ret)
-		ret = ask(state, PN_PAIR_CHECK, mr->len, seed, &at);
-	if (!ret && at < mr->len)
-		ret = wrong("a put", at, mr->len);
-	/* Overwriting what was put with the first pattern makes all of it the
-	 * first pattern again, unless bytes behind the end were touched. */
+		ret = ask(state, PN_PAIR_CHECK, all, seed);
 	if (!ret)
-		ret = ask(state, PN_PAIR_FILL, mr->len, ~seed, NULL);
-	if (!ret)
-		ret = ask(state, PN_PAIR_CHECK, around, ~seed, &at);
-	if (!ret && at < around && at / 8 > mr->len / 8)
-		ret = wrong("what lies behind a put", at, mr->len);
+		ret = ask(state, PN_PAIR_CHECK, behind, ~seed);
 	return ret;
 }
 
@@ -131,7 +115,8 @@ static int check_get(struct state *state, const struct pn_mr *mr, uint64_t seed)
 	char *behind = (char *)mr->addr + mr->len;
 	char guard = (char)~*behind;
 	size_t at;
-	int ret = ask(state, PN_PAIR_FILL, mr->len, seed + 1, NULL);
+	int ret = ask(state, PN_PAIR_FILL, (struct pn_range){ 0, mr->len },
+		      seed + 1);
 
 	*behind = guard;
 	if (!ret)
@@ -178,7 +163,7 @@ static int check_sizes(struct state *state)
 			size_t len = size + (size_t)i;
 			size_t offset = (seed * 37) % 4096;
 
-			if (!len || len + offset >= room)
+			if (!len || len + offset + GUARD > room)
 				continue;
 			ret = check_bytes(state, offset, len, seed);
 			seed += 2;
@@ -188,92 +173,73 @@ static int check_sizes(struct state *state)
 
 /* --- costs ---------------------------------------------------------------- */
 
-static int time_moves(struct state *state, const struct pn_mr *mr,
-		      enum pn_op_kind kind, double *us)
+static int time_move(struct state *state, const struct pn_mr *mr,
+		     enum pn_op_kind kind, double *us)
 {
-	struct pn_point limit = pn_point_begin(3, TRIALS, POINT_NS);
-	double samples[TRIALS];
-	size_t n;
+	struct pn_step_move m = pn_pair_move(state->pair, kind, mr);
+	struct pn_trials trials = pn_trials_begin(3, TRIALS, POINT_NS);
+	double samples[TRIALS], ns = NAN;
+	int ret =
+		pn_measure_move(state->pair->device, &m, &trials, samples, &ns);
 
-	for (n = 0; pn_point_go_on(&limit, n); n++) {
-		uint64_t start = pn_device_now(state->pair->device);
-		int ret = move(state, mr, kind);
-
-		if (ret)
-			return ret;
-		samples[n] = pn_since_us(state->pair->device, start);
-	}
-	*us = pn_median(samples, n);
-	return 0;
+	*us = ns / 1e3;
+	return ret;
 }
 
-static int time_registered(struct state *state, const struct pn_mr *mr,
-			   struct row *row)
+static int time_moves(struct state *state, struct row *row)
 {
-	int ret = time_moves(state, mr, PN_OP_WRITE, &row->put_us);
+	struct pn_mr mr = { .addr = state->buffer,
+			    .len = row->bytes,
+			    .access = PINION_ACCESS_LOCAL_WRITE };
+	struct pn_mr *list = &mr;
+	int ret = pn_device_register(state->pair->device, &list, 1);
 
+	if (ret)
+		return ret;
+	ret = time_move(state, &mr, PN_OP_WRITE, &row->put_us);
 	if (!ret)
-		ret = time_moves(state, mr, PN_OP_READ, &row->get_us);
+		ret = time_move(state, &mr, PN_OP_READ, &row->get_us);
 	row->vmpin = pn_proc_field("/proc/self/status", "VmPin", 0);
 	if (row->vmpin > state->most_vmpin)
 		state->most_vmpin = row->vmpin;
+	pn_device_deregister(state->pair->device, &list, 1);
 	return ret;
 }
 
 static int time_size(struct state *state, struct row *row)
 {
-	struct pn_device *device = state->pair->device;
-	struct pn_point limit = pn_point_begin(3, TRIALS, POINT_NS);
-	double reg[TRIALS], dereg[TRIALS];
-	size_t n;
-	int ret = 0;
+	double samples[2 * TRIALS];
+	struct pn_measure_register m = {
+		.addr = state->buffer,
+		.len = row->bytes,
+		.trials = pn_trials_begin(3, TRIALS, POINT_NS),
+		.samples = samples,
+	};
+	int ret = pn_measure_register(state->pair->device, &m);
 
-	for (n = 0; !ret && pn_point_go_on(&limit, n); n++) {
-		struct pn_mr mr = { .addr = state->buffer,
-				    .len = row->bytes,
-				    .access = PINION_ACCESS_LOCAL_WRITE };
-		struct pn_mr *list = &mr;
-		uint64_t start = pn_device_now(device);
-
-		ret = pn_device_register(device, &list, 1);
-		if (ret)
-			return ret;
-		reg[n] = pn_since_us(device, start);
-		if (!n)
-			ret = time_registered(state, &mr, row);
-		start = pn_device_now(device);
-		pn_device_deregister(device, &list, 1);
-		dereg[n] = pn_since_us(device, start);
-	}
-	row->register_us = pn_median(reg, n);
-	row->deregister_us = pn_median(dereg, n);
-	return ret;
+	row->register_us = m.register_ns / 1e3;
+	row->deregister_us = m.deregister_ns / 1e3;
+	return ret ? ret : time_moves(state, row);
 }
 
 static void print_size(struct pn_report *report, const struct row *r)
 {
-	static const struct pn_report_column columns[] = {
-		{ "bytes", "bytes", PN_REPORT_BYTES, 6 },
-		{ "register_us", "register us", PN_REPORT_NUMBER, 12 },
-		{ "deregister_us", "dereg. us", PN_REPORT_NUMBER, 10 },
-		{ "put_us", "put us", PN_REPORT_NUMBER, 8 },
-		{ "put_bytes_per_s", "put B/s", PN_REPORT_RATE, 8 },
-		{ "get_us", "get us", PN_REPORT_NUMBER, 8 },
-		{ "get_bytes_per_s", "get B/s", PN_REPORT_RATE, 8 },
-		{ "vmpin_bytes", "VmPin", PN_REPORT_BYTES, 8 },
-	};
-	const union pn_report_value row[] = {
-		{ .count = r->bytes },
-		{ .number = r->register_us },
-		{ .number = r->deregister_us },
-		{ .number = r->put_us },
-		{ .number = 1e6 * (double)r->bytes / r->put_us },
-		{ .number = r->get_us },
-		{ .number = 1e6 * (double)r->bytes / r->get_us },
-		{ .count = r->vmpin },
+	const double put = 1e6 * (double)r->bytes / r->put_us;
+	const double get = 1e6 * (double)r->bytes / r->get_us;
+	const struct pn_report_cell row[] = {
+		PN_CELL_BYTES("bytes", "bytes", 6, r->bytes),
+		PN_CELL_NUMBER("register_us", "register us", 12,
+			       r->register_us),
+		PN_CELL_NUMBER("deregister_us", "dereg. us", 10,
+			       r->deregister_us),
+		PN_CELL_NUMBER("put_us", "put us", 8, r->put_us),
+		PN_CELL_RATE("put_bytes_per_s", "put B/s", 8, put),
+		PN_CELL_NUMBER("get_us", "get us", 8, r->get_us),
+		PN_CELL_RATE("get_bytes_per_s", "get B/s", 8, get),
+		PN_CELL_BYTES("vmpin_bytes", "VmPin", 8, r->vmpin),
 	};
 
-	pn_report_row(report, columns, PN_ARRAY_LEN(columns), row);
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
 static int time_sizes(struct state *state)
@@ -344,7 +310,7 @@ static int body(struct pn_bench_run *run)
 	struct state state = {
 		.run = run,
 		.pair = run->pair,
-		.values = run->arg,
+		.values = run->values,
 		.policy = { .huge = PN_PAGES_NORMAL,
 			    .numa_node = -1,
 			    .populate = true },
@@ -362,20 +328,10 @@ static int body(struct pn_bench_run *run)
 	return ret;
 }
 
-static int run_demo(const void *v, char *const *operands)
+static int run_demo(const void *values, char *const *operands)
 {
-	struct values values = *(const struct values *)v;
-	struct pn_bench bench = {
-		.name = "demo",
-		.question = "two processes put and get; is every byte right, "
-			    "and what does it cost?",
-		.device = values.device,
-		.bytes = values.max,
-		.json = values.json,
-	};
-
 	(void)operands;
-	return pn_bench_go(&bench, body, &values);
+	return pn_bench_go(&pn_cmd_demo, values, body);
 }
 
 const struct pn_command pn_cmd_demo = {

@@ -54,18 +54,15 @@ struct facts {
 
 static void print_fact(void *arg, const char *name, const char *text)
 {
-	static const struct pn_report_column columns[] = {
-		{ .key = "what" },
-		{ .key = "name" },
-		{ .key = "text" },
-	};
 	struct facts *facts = arg;
-	const union pn_report_value row[] = { { .text = facts->what },
-					      { .text = name },
-					      { .text = text } };
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, facts->what),
+		PN_CELL_TEXT("name", NULL, 0, name),
+		PN_CELL_TEXT("text", NULL, 0, text),
+	};
 
 	if (facts->report->json) {
-		pn_report_row(facts->report, columns, 3, row);
+		pn_report_row(facts->report, row, PN_ARRAY_LEN(row));
 		return;
 	}
 	printf("  %-23s ", name);
@@ -143,92 +140,85 @@ static uint64_t limit_at(const struct pn_device *device, size_t i)
 						   : *(const size_t *)at;
 }
 
-static void print_limits(struct pn_report *report,
-			 const struct pn_device *device)
+static void print_limit(struct pn_report *report, const char *name,
+			bool is_bytes, uint64_t value)
 {
-	static const struct pn_report_column columns[] = {
-		{ "what", NULL, PN_REPORT_TEXT, 0 },
-		{ "name", NULL, PN_REPORT_TEXT, 0 },
-		{ "limit", NULL, PN_REPORT_COUNT, 0 },
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, "limit"),
+		PN_CELL_TEXT("name", NULL, 0, name),
+		PN_CELL_COUNT("limit", NULL, 0, value),
 	};
 	char text[PN_REPORT_BYTES_LEN];
 
-	heading(report, "Limits");
-	for (size_t i = 0; i < PN_ARRAY_LEN(limits); i++) {
-		uint64_t value = limit_at(device, i);
-		union pn_report_value row[] = { { .text = "limit" },
-						{ .text = limits[i].name },
-						{ .count = value } };
+	if (report->json)
+		pn_report_row(report, row, PN_ARRAY_LEN(row));
+	else if (value == SIZE_MAX)
+		printf("  %-23s none known\n", name);
+	else if (is_bytes)
+		printf("  %-23s %s\n", name, pn_report_bytes(value, text));
+	else
+		printf("  %-23s %llu\n", name, (unsigned long long)value);
+}
 
-		if (report->json)
-			pn_report_row(report, columns, 3, row);
-		else if (value == SIZE_MAX)
-			printf("  %-23s none known\n", limits[i].name);
-		else if (limits[i].bytes)
-			printf("  %-23s %s\n", limits[i].name,
-			       pn_report_bytes(value, text));
-		else
-			printf("  %-23s %llu\n", limits[i].name,
-			       (unsigned long long)value);
-	}
+static void print_limits(struct pn_report *report,
+			 const struct pn_device *device)
+{
+	heading(report, "Limits");
+	for (size_t i = 0; i < PN_ARRAY_LEN(limits); i++)
+		print_limit(report, limits[i].name, limits[i].bytes,
+			    limit_at(device, i));
 }
 
 /* --- costs ---------------------------------------------------------------- */
 
-static double percent(double ratio, bool measured)
+struct cost {
+	const char *name;
+	double fixed_ns, page_ns, byte_ns;
+	const struct pn_fit *fit; /* NULL: no line */
+};
+
+static void print_cost(struct pn_report *report, const struct cost *c)
 {
-	return measured ? 100 * ratio : NAN;
+	const double mib = 1 << 20;
+	const double mean = c->fit ? 100 * c->fit->mean_residual : NAN;
+	const double max = c->fit ? 100 * c->fit->max_residual : NAN;
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, "cost"),
+		PN_CELL_TEXT("name", "cost of", -12, c->name),
+		PN_CELL_NUMBER("fixed_us", "fixed us", 10, c->fixed_ns / 1e3),
+		PN_CELL_NUMBER("per_page_us", "us/page", 10, c->page_ns / 1e3),
+		PN_CELL_NUMBER("per_mib_us", "us/MiB", 10,
+			       c->byte_ns * mib / 1e3),
+		PN_CELL_NUMBER("mean_residual_percent", "residual %", 10, mean),
+		PN_CELL_NUMBER("max_residual_percent", "worst %", 10, max),
+	};
+
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
 static void print_costs(struct pn_report *report,
 			const struct pn_device *device,
 			const struct pn_measure_fits *fits)
 {
-	static const struct pn_report_column columns[] = {
-		{ "what", NULL, PN_REPORT_TEXT, 0 },
-		{ "name", "cost of", PN_REPORT_TEXT, -12 },
-		{ "fixed_us", "fixed us", PN_REPORT_NUMBER, 10 },
-		{ "per_page_us", "us/page", PN_REPORT_NUMBER, 10 },
-		{ "per_mib_us", "us/MiB", PN_REPORT_NUMBER, 10 },
-		{ "mean_residual_percent", "residual %", PN_REPORT_NUMBER, 10 },
-		{ "max_residual_percent", "worst %", PN_REPORT_NUMBER, 10 },
-	};
 	const struct pn_costs *c = &device->costs;
-	const double mib = 1 << 20;
-	const bool measured = fits->max_pages > 0;
-	const struct {
-		const char *name;
-		double fixed, page, byte;
-		const struct pn_fit *fit;
-	} rows[] = {
+	const bool m = fits->max_pages > 0; /* measured */
+	const struct cost costs[] = {
 		{ "register", c->register_ns, c->register_page_ns, NAN,
-		  &fits->reg },
+		  m ? &fits->reg : NULL },
 		{ "deregister", c->deregister_ns, c->deregister_page_ns, NAN,
-		  &fits->dereg },
-		{ "put", c->put_ns, NAN, c->put_byte_ns, &fits->put },
-		{ "get", c->get_ns, NAN, c->get_byte_ns, &fits->get },
+		  m ? &fits->dereg : NULL },
+		{ "put", c->put_ns, NAN, c->put_byte_ns,
+		  m ? &fits->put : NULL },
+		{ "get", c->get_ns, NAN, c->get_byte_ns,
+		  m ? &fits->get : NULL },
 		{ "send", c->send_ns, NAN, NAN, NULL },
 		{ "copy", NAN, NAN, c->copy_byte_ns, NULL },
 	};
 
-	heading(report, measured ? "Costs, measured here"
-				 : "Costs, as the profile declares");
-	for (size_t i = 0; i < PN_ARRAY_LEN(rows); i++) {
-		const struct pn_fit *fit = rows[i].fit;
-		union pn_report_value row[] = {
-			{ .text = "cost" },
-			{ .text = rows[i].name },
-			{ .number = rows[i].fixed / 1e3 },
-			{ .number = rows[i].page / 1e3 },
-			{ .number = rows[i].byte * mib / 1e3 },
-			{ .number = percent(fit ? fit->mean_residual : NAN,
-					    measured) },
-			{ .number = percent(fit ? fit->max_residual : NAN,
-					    measured) },
-		};
-
-		pn_report_row(report, columns, PN_ARRAY_LEN(columns), row);
-	}
+	heading(report,
+		m ? "Costs, measured here" : "Costs, as the profile declares");
+	for (size_t i = 0; i < PN_ARRAY_LEN(costs); i++)
+		print_cost(report, &costs[i]);
 }
 
 /* --- cost profiles -------------------------------------------------------- */
@@ -236,26 +226,19 @@ static void print_costs(struct pn_report *report,
 static void print_profile_json(struct pn_report *report,
 			       const struct pn_profile *profile)
 {
-	static const struct pn_report_column columns[] = {
-		{ "what", NULL, PN_REPORT_TEXT, 0 },
-		{ "name", NULL, PN_REPORT_TEXT, 0 },
-		{ "source", NULL, PN_REPORT_TEXT, 0 },
-		{ "field", NULL, PN_REPORT_TEXT, 0 },
-		{ "value", NULL, PN_REPORT_NUMBER, 0 },
-		{ "assumed", NULL, PN_REPORT_FLAG, 0 },
-	};
-
 	for (int f = 0; f < PN_PROFILE_NFIELDS; f++) {
-		union pn_report_value row[] = {
-			{ .text = "profile" },
-			{ .text = profile->name },
-			{ .text = profile->source },
-			{ .text = pn_profile_field_name(f) },
-			{ .number = profile->value[f] },
-			{ .flag = pn_profile_assumed(profile, f) },
+		const struct pn_report_cell row[] = {
+			PN_CELL_TEXT("what", NULL, 0, "profile"),
+			PN_CELL_TEXT("name", NULL, 0, profile->name),
+			PN_CELL_TEXT("source", NULL, 0, profile->source),
+			PN_CELL_TEXT("field", NULL, 0,
+				     pn_profile_field_name(f)),
+			PN_CELL_NUMBER("value", NULL, 0, profile->value[f]),
+			PN_CELL_FLAG("assumed", NULL, 0,
+				     pn_profile_assumed(profile, f)),
 		};
 
-		pn_report_row(report, columns, PN_ARRAY_LEN(columns), row);
+		pn_report_row(report, row, PN_ARRAY_LEN(row));
 	}
 }
 

@@ -113,24 +113,22 @@ static void json_head(struct pn_json *json, const struct pn_report *report)
 	pn_json_text(json, "machine", pn_report_machine());
 }
 
-static void json_value(struct pn_json *json,
-		       const struct pn_report_column *column,
-		       union pn_report_value value)
+static void json_cell(struct pn_json *json, const struct pn_report_cell *cell)
 {
-	switch (column->type) {
+	switch (cell->type) {
 	case PN_REPORT_TEXT:
-		pn_json_text(json, column->key, value.text);
+		pn_json_text(json, cell->key, cell->value.text);
 		break;
 	case PN_REPORT_COUNT:
 	case PN_REPORT_BYTES:
-		pn_json_count(json, column->key, value.count);
+		pn_json_count(json, cell->key, cell->value.count);
 		break;
 	case PN_REPORT_NUMBER:
 	case PN_REPORT_RATE:
-		pn_json_number(json, column->key, value.number);
+		pn_json_number(json, cell->key, cell->value.number);
 		break;
 	case PN_REPORT_FLAG:
-		pn_json_flag(json, column->key, value.flag);
+		pn_json_flag(json, cell->key, cell->value.flag);
 		break;
 	}
 }
@@ -162,62 +160,63 @@ static void rate_text(double rate, char *buf, size_t len)
 				 : "M");
 }
 
-static const char *value_text(const struct pn_report_column *column,
-			      union pn_report_value value, char *buf,
-			      size_t len)
+static const char *cell_text(const struct pn_report_cell *cell, char *buf,
+			     size_t len)
 {
-	switch (column->type) {
+	switch (cell->type) {
 	case PN_REPORT_TEXT:
-		return value.text ? value.text : "-";
+		return cell->value.text ? cell->value.text : "-";
 	case PN_REPORT_BYTES:
-		return pn_report_bytes(value.count, buf);
+		return pn_report_bytes(cell->value.count, buf);
 	case PN_REPORT_FLAG:
-		return value.flag ? "yes" : "no";
+		return cell->value.flag ? "yes" : "no";
 	case PN_REPORT_COUNT:
-		snprintf(buf, len, "%" PRIu64, value.count);
+		snprintf(buf, len, "%" PRIu64, cell->value.count);
 		break;
 	case PN_REPORT_NUMBER:
-		number_text(value.number, buf, len);
+		number_text(cell->value.number, buf, len);
 		break;
 	case PN_REPORT_RATE:
-		rate_text(value.number, buf, len);
+		rate_text(cell->value.number, buf, len);
 		break;
 	}
 	return buf;
 }
 
-static void table_cell(const struct pn_report_column *column, const char *text,
-		       bool first)
+static void table_line(const struct pn_report_cell *cells, size_t n, bool head)
 {
-	if (!first)
-		putchar(' ');
-	printf("%*s", column->width, text);
-}
-
-/* The heads when values is NULL. */
-static void table_line(const struct pn_report_column *columns, size_t n,
-		       const union pn_report_value *values)
-{
-	bool first = true;
+	const char *space = "";
 	char buf[64];
 
 	for (size_t i = 0; i < n; i++) {
-		const struct pn_report_column *c = &columns[i];
-
-		if (!c->head)
+		if (!cells[i].head)
 			continue;
-		table_cell(c,
-			   values ? value_text(c, values[i], buf, sizeof(buf))
-				  : c->head,
-			   first);
-		first = false;
+		printf("%s%*s", space, cells[i].width,
+		       head ? cells[i].head
+			    : cell_text(&cells[i], buf, sizeof(buf)));
+		space = " ";
 	}
 	putchar('\n');
 }
 
-void pn_report_row(struct pn_report *report,
-		   const struct pn_report_column *columns, size_t n,
-		   const union pn_report_value *values)
+void pn_report_series(struct pn_report *report)
+{
+	report->headed = false;
+}
+
+static void table_row(struct pn_report *report,
+		      const struct pn_report_cell *cells, size_t n)
+{
+	if (!report->headed) {
+		putchar('\n');
+		table_line(cells, n, true);
+	}
+	report->headed = true;
+	table_line(cells, n, false);
+}
+
+void pn_report_row(struct pn_report *report, const struct pn_report_cell *cells,
+		   size_t n)
 {
 	struct pn_json json;
 
@@ -225,15 +224,10 @@ void pn_report_row(struct pn_report *report,
 	if (report->json) {
 		json_head(&json, report);
 		for (size_t i = 0; i < n; i++)
-			json_value(&json, &columns[i], values[i]);
+			json_cell(&json, &cells[i]);
 		pn_json_end(&json);
 	} else {
-		if (report->last != columns) {
-			putchar('\n');
-			table_line(columns, n, NULL);
-		}
-		table_line(columns, n, values);
+		table_row(report, cells, n);
 	}
-	report->last = columns;
 	fflush(stdout);
 }

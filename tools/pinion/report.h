@@ -6,7 +6,7 @@
  * A report says once which device it is about, whether its costs are emulated,
  * and on which machine; in JSON every row carries these: bench, device,
  * emulated, profile, revision, machine. A series is a run of rows with the
- * same columns; the table's head is printed when the columns change. A NUMBER
+ * same columns; its first row brings the table's head. A NUMBER
  * that is NaN was not measured: "-" in the table, null in JSON.
  * Notes and progress go to people alone.
  */
@@ -29,19 +29,62 @@ enum pn_report_type {
 	PN_REPORT_FLAG, /* yes, no */
 };
 
-struct pn_report_column {
+/* One field of a row. */
+struct pn_report_cell {
 	const char *key;  /* in JSON, with its unit */
 	const char *head; /* of the table's column; NULL: only in JSON */
 	enum pn_report_type type;
 	int width; /* of the table's column; negative: left aligned */
+	union {
+		const char *text;
+		uint64_t count; /* COUNT, BYTES */
+		double number;	/* NUMBER, RATE */
+		bool flag;
+	} value;
 };
 
-union pn_report_value {
-	const char *text;
-	uint64_t count; /* COUNT, BYTES */
-	double number;	/* NUMBER, RATE */
-	bool flag;
-};
+#define PN_CELL_TEXT(key, head, width, v)         \
+	{                                         \
+		key, head, PN_REPORT_TEXT, width, \
+		{                                 \
+			.text = v                 \
+		}                                 \
+	}
+#define PN_CELL_COUNT(key, head, width, v)         \
+	{                                          \
+		key, head, PN_REPORT_COUNT, width, \
+		{                                  \
+			.count = v                 \
+		}                                  \
+	}
+#define PN_CELL_BYTES(key, head, width, v)         \
+	{                                          \
+		key, head, PN_REPORT_BYTES, width, \
+		{                                  \
+			.count = v                 \
+		}                                  \
+	}
+#define PN_CELL_NUMBER(key, head, width, v)         \
+	{                                           \
+		key, head, PN_REPORT_NUMBER, width, \
+		{                                   \
+			.number = v                 \
+		}                                   \
+	}
+#define PN_CELL_RATE(key, head, width, v)         \
+	{                                         \
+		key, head, PN_REPORT_RATE, width, \
+		{                                 \
+			.number = v               \
+		}                                 \
+	}
+#define PN_CELL_FLAG(key, head, width, v)         \
+	{                                         \
+		key, head, PN_REPORT_FLAG, width, \
+		{                                 \
+			.flag = v                 \
+		}                                 \
+	}
 
 struct pn_report {
 	bool json;
@@ -49,7 +92,7 @@ struct pn_report {
 	const char *device;  /* its spec */
 	const char *profile; /* NULL: not known, no device was opened */
 	bool emulated;
-	const struct pn_report_column *last; /* columns of the row before */
+	bool headed; /* the table's head has been printed */
 };
 
 /* Completes what the opened device knows; head() prints it for people. */
@@ -58,9 +101,11 @@ void pn_report_device(struct pn_report *report, const struct pn_device *device);
 /* "raw: question" and which device on which machine. */
 void pn_report_head(struct pn_report *report, const char *question);
 
-void pn_report_row(struct pn_report *report,
-		   const struct pn_report_column *columns, size_t n,
-		   const union pn_report_value *values);
+/* The next row begins another table. */
+void pn_report_series(struct pn_report *report);
+
+void pn_report_row(struct pn_report *report, const struct pn_report_cell *cells,
+		   size_t n);
 
 /* A line between rows, for people. */
 void pn_report_note(struct pn_report *report, const char *fmt, ...)
