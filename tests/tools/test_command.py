@@ -63,6 +63,7 @@ class BadInput(unittest.TestCase):
         ["bench", "raw", "--budget", "soon"],
         ["bench", "raw", "--device", "sim:nodes=1"],
         ["bench", "raw", "--device", "sim:nonsense=1"],
+        ["bench", "raw", "--device", "soft:nonsense=1"],
         ["demo", "--max", "1"],
     ]
 

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls: what is wrong is refused with the errno that the header
+ * names, changes nothing and leaks nothing. Runs on each device in turn. */
+#include "test.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <pinion/pinion.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define PAGE ((size_t)4096)
+
+static const char *device = "device=soft";
+
+static struct pinion_context *open_device(void)
+{
+	const char *const options[] = { device, "log=none", NULL };
+	const struct pinion_attr attr = { .size = sizeof(attr),
+					  .options = options };
+	struct pinion_context *context;
+
+	assert_ok(pinion_open(&attr, &context));
+	return context;
+}
+
+static size_t vmpin(void)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	size_t kib = 0;
+	char line[256];
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "VmPin: %zu kB", &kib) == 1)
+			break;
+	fclose(file);
+	return kib << 10;
+}
+
+/* Kernel 6.1 gives pages back about a second late. */
+static void assert_vmpin_comes_back_to(size_t bytes)
+{
+	uint64_t end = pn_clock_ns() + 5 * PN_NS_PER_S;
+
+	while (vmpin() != bytes && pn_clock_ns() < end)
+		usleep(10000);
+	assert_int_equal(vmpin(), bytes);
+}
+
+static void assert_registered(struct pinion_context *context, size_t n,
+			      size_t bytes)
+{
+	struct pinion_device_info info = { .size = sizeof(info) };
+
+	assert_ok(pinion_device_query(context, &info));
+	assert_int_equal(info.registrations, n);
+	assert_int_equal(info.pinned_bytes, bytes);
+}
+
+static char *map(size_t len, int protection)
+{
+	char *p =
+		mmap(NULL, len, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	return p;
+}
+
+static void version_is_the_project_s(void **state)
+{
+	int major, minor, patch, end = 0;
+
+	(void)state;
+	sscanf(pinion_version(), "%d.%d.%d%n", &major, &minor, &patch, &end);
+	assert_true(end > 0);
+	assert_int_equal(pinion_version()[end], 0);
+}
+
+static void open_refuses_what_does_not_parse(void **state)
+{
+	static const struct {
+		const char *option;
+		int error;
+	} cases[] = {
+		{ "device=", -ENODEV },
+		{ "device=nonsense", -ENODEV },
+		{ "device=soft2", -ENODEV },
+		{ "device=sof", -ENODEV },
+		{ "device=soft:nonsense=1", -EINVAL },
+		{ "device=soft:,", -EINVAL },
+		{ "device=soft:cost=nonsense", -EINVAL },
+		{ "device=sim:nodes=0", -EINVAL },
+		{ "device=sim:nodes=many", -EINVAL },
+		{ "log=loud", -EINVAL },
+		{ "nonsense=1", -EINVAL },
+		{ "nonsense", -EINVAL },
+		{ "", -EINVAL },
+	};
+
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	for (size_t i = 0; i < PN_ARRAY_LEN(cases); i++) {
+		const char *const options[] = { "log=none", cases[i].option,
+						NULL };
+		struct pinion_attr attr = { .size = sizeof(attr),
+					    .options = options };
+		struct pinion_context *context = (void *)&attr;
+
+		assert_int_equal(pinion_open(&attr, &context), cases[i].error);
+		assert_ptr_equal(context, &attr);
+	}
+}
+
+static void open_refuses_null_and_short_attributes(void **state)
+{
+	struct pinion_attr attr = { .size = sizeof(attr) - 1 };
+	struct pinion_context *context = NULL;
+
+	(void)state;
+	assert_int_equal(pinion_open(NULL, NULL), -EINVAL);
+	assert_int_equal(pinion_open(&attr, &context), -EINVAL);
+	attr.size = 0;
+	assert_int_equal(pinion_open(&attr, &context), -EINVAL);
+	assert_null(context);
+}
+
+static void closing_and_deregistering_nothing_is_fine(void **state)
+{
+	(void)state;
+	pinion_close(NULL);
+	pinion_device_deregister(NULL);
+}
+
+static void config_names_every_option_and_its_source(void **state)
+{
+	struct pinion_context *context = open_device();
+	struct pinion_config_option option;
+	unsigned n, seen = 0;
+
+	(void)state;
+	for (n = 0; !pinion_config_at(context, n, &option); n++) {
+		assert_non_null(option.help);
+		if (!strcmp(option.name, "device")) {
+			assert_string_equal(option.source, "attribute");
+			assert_string_equal(option.value, device + 7);
+			assert_string_equal(option.def, "soft");
+			seen++;
+		}
+	}
+	assert_int_equal(seen, 1);
+	assert_int_equal(pinion_config_at(context, n, &option), -ENOENT);
+	assert_int_equal(pinion_config_at(context, UINT32_MAX, &option),
+			 -ENOENT);
+	assert_int_equal(pinion_config_at(NULL, 0, &option), -EINVAL);
+	assert_int_equal(pinion_config_at(context, 0, NULL), -EINVAL);
+	pinion_close(context);
+}
+
+static void query_fills_what_the_caller_s_struct_holds(void **state)
+{
+	struct pinion_context *context = open_device();
+	struct pinion_device_info info = { .size = sizeof(info) };
+
+	(void)state;
+	assert_int_equal(pinion_device_query(NULL, &info), -EINVAL);
+	assert_int_equal(pinion_device_query(context, NULL), -EINVAL);
+	assert_ok(pinion_device_query(context, &info));
+	assert_int_equal(strncmp(device + 7, info.kind, strlen(info.kind)), 0);
+	assert_int_equal(info.size, sizeof(info));
+
+	memset(&info, 0xff, sizeof(info));
+	info.size = offsetof(struct pinion_device_info, profile);
+	assert_ok(pinion_device_query(context, &info));
+	assert_int_equal(info.size,
+			 offsetof(struct pinion_device_info, profile));
+	assert_int_equal(info.registrations, SIZE_MAX);
+
+	info.size = 0;
+	assert_int_equal(pinion_device_query(context, &info), -EINVAL);
+	pinion_close(context);
+}
+
+static void registering_refuses_bad_ranges(void **state)
+{
+	struct pinion_context *context = open_device();
+	struct pinion_registration *reg = (void *)context;
+	char *p = map(PAGE, PROT_READ | PROT_WRITE);
+	size_t before = vmpin();
+	const struct {
+		void *addr;
+		size_t len;
+		unsigned access;
+	} cases[] = {
+		{ NULL, PAGE, 0 },
+		{ p, 0, 0 },
+		{ p, SIZE_MAX, 0 },
+		{ p, SIZE_MAX - (uintptr_t)p, 0 },
+		{ (void *)UINTPTR_MAX, 1, 0 },
+		{ (void *)(UINTPTR_MAX - PAGE), PAGE, 0 },
+		{ p, PAGE, PINION_ACCESS_ALL + 1 },
+		{ p, PAGE, UINT32_MAX },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(cases); i++)
+		assert_int_equal(pinion_device_register(context, cases[i].addr,
+							cases[i].len,
+							cases[i].access, &reg),
+				 -EINVAL);
+	assert_int_equal(pinion_device_register(NULL, p, PAGE, 0, &reg),
+			 -EINVAL);
+	assert_int_equal(pinion_device_register(context, p, PAGE, 0, NULL),
+			 -EINVAL);
+	assert_ptr_equal(reg, context);
+	assert_registered(context, 0, 0);
+	assert_int_equal(vmpin(), before);
+	pinion_close(context);
+	munmap(p, PAGE);
+}
+
+/* Only a device that really pins looks at the pages. */
+static bool looks_at_pages(struct pinion_context *context)
+{
+	struct pinion_device_info info = { .size = sizeof(info) };
+
+	assert_ok(pinion_device_query(context, &info));
+	return info.pins;
+}
+
+static void registering_refuses_what_cannot_be_pinned(void **state)
+{
+	struct pinion_context *context = open_device();
+	struct pinion_registration *reg = NULL;
+	char *p = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	char *constant = map(PAGE, PROT_READ);
+	size_t before = vmpin();
+
+	(void)state;
+	if (!looks_at_pages(context))
+		goto close;
+	munmap(p + 2 * PAGE, PAGE);
+	assert_int_equal(pinion_device_register(context, p + 2 * PAGE, PAGE, 0,
+						&reg),
+			 -EFAULT);
+	/* A hole in the middle, and one byte too many. */
+	assert_int_equal(pinion_device_register(context, p, 4 * PAGE, 0, &reg),
+			 -EFAULT);
+	assert_int_equal(pinion_device_register(context, p, 2 * PAGE + 1, 0,
+						&reg),
+			 -EFAULT);
+	assert_int_equal(pinion_device_register(context, constant, PAGE, 0,
+						&reg),
+			 -EFAULT);
+	assert_null(reg);
+	assert_registered(context, 0, 0);
+	assert_int_equal(vmpin(), before);
+close:
+	pinion_close(context);
+	munmap(p, 4 * PAGE);
+	munmap(constant, PAGE);
+}
+
+static void key_is_for_those_who_granted_access(void **state)
+{
+	struct pinion_context *context = open_device();
+	struct pinion_registration *reg;
+	struct pinion_remote_key key = { .key = 42 };
+	char *p = map(PAGE, PROT_READ | PROT_WRITE);
+
+	(void)state;
+	assert_ok(pinion_device_register(context, p, PAGE,
+					 PINION_ACCESS_LOCAL_WRITE, &reg));
+	assert_int_equal(pinion_registration_key(reg, &key), -EACCES);
+	assert_int_equal(pinion_registration_key(NULL, &key), -EINVAL);
+	assert_int_equal(pinion_registration_key(reg, NULL), -EINVAL);
+	assert_int_equal(key.key, 42);
+	pinion_device_deregister(reg);
+
+	assert_ok(pinion_device_register(context, p + 8, 100,
+					 PINION_ACCESS_REMOTE_READ, &reg));
+	assert_ok(pinion_registration_key(reg, &key));
+	assert_int_equal(key.addr, (uintptr_t)p + 8);
+	assert_int_equal(key.len, 100);
+	assert_int_not_equal(key.key, 0);
+	pinion_device_deregister(reg);
+	pinion_close(context);
+	munmap(p, PAGE);
+}
+
+static void registered_pages_are_counted_and_given_back(void **state)
+{
+	struct pinion_context *context = open_device();
+	struct pinion_registration *regs[3];
+	char *p = map(8 * PAGE, PROT_READ | PROT_WRITE);
+	size_t before = vmpin();
+	bool pins = looks_at_pages(context);
+
+	(void)state;
+	assert_ok(pinion_device_register(context, p, 8 * PAGE, 0, &regs[0]));
+	assert_registered(context, 1, 8 * PAGE);
+	/* One byte is a page; the same page counts again. */
+	assert_ok(pinion_device_register(context, p, 1, 0, &regs[1]));
+	assert_ok(
+		pinion_device_register(context, p + PAGE - 1, 2, 0, &regs[2]));
+	assert_registered(context, 3, 11 * PAGE);
+	if (pins)
+		assert_int_equal(vmpin(), before + 11 * PAGE);
+	pinion_device_deregister(regs[1]);
+	assert_registered(context, 2, 10 * PAGE);
+	pinion_device_deregister(regs[0]);
+	pinion_device_deregister(regs[2]);
+	assert_registered(context, 0, 0);
+	assert_vmpin_comes_back_to(before);
+	pinion_close(context);
+	munmap(p, 8 * PAGE);
+}
+
+static void closing_ends_what_is_registered(void **state)
+{
+	char *p = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	size_t before = vmpin();
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct pinion_context *context = open_device();
+		struct pinion_registration *reg;
+
+		assert_ok(pinion_device_register(context, p, PAGE, 0, &reg));
+		assert_ok(
+			pinion_device_register(context, p, 4 * PAGE, 0, &reg));
+		pinion_close(context);
+	}
+	assert_vmpin_comes_back_to(before);
+	munmap(p, 4 * PAGE);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(version_is_the_project_s),
+		TEST(open_refuses_what_does_not_parse),
+		TEST(open_refuses_null_and_short_attributes),
+		TEST(closing_and_deregistering_nothing_is_fine),
+		TEST(config_names_every_option_and_its_source),
+		TEST(query_fills_what_the_caller_s_struct_holds),
+		TEST(registering_refuses_bad_ranges),
+		TEST(registering_refuses_what_cannot_be_pinned),
+		TEST(key_is_for_those_who_granted_access),
+		TEST(registered_pages_are_counted_and_given_back),
+		TEST(closing_ends_what_is_registered),
+	};
+
+	if (argc > 1)
+		device = argv[1];
+	return RUN_TESTS(tests);
+}
