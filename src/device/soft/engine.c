@@ -57,6 +57,7 @@ void pn_soft_engine_queue(struct pn_soft_engine *engine, struct pn_soft_op *op)
 
 	pn_lock(&engine->lock);
 	pn_list_append(&peer->ops, &op->link);
+	atomic_fetch_add(&engine->nqueued, 1);
 	if (pn_list_empty(&peer->turn))
 		pn_list_append(&engine->turns, &peer->turn);
 	pn_unlock(&engine->lock);
@@ -107,6 +108,7 @@ static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
 		pn_list_remove(&op->link);
 		pn_list_append(&engine->done, &op->link);
 		atomic_fetch_add(&engine->ndone, 1);
+		atomic_fetch_sub(&engine->nqueued, 1);
 	}
 	pn_list_remove(&peer->turn);
 	if (!pn_list_empty(&peer->ops))
@@ -117,9 +119,9 @@ static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
 }
 
 /* Goes on with one operation for a while. False: it waits for room. */
-static bool work(struct pn_soft_engine *engine, struct pn_soft_op *op)
+static bool go_on(struct pn_soft_engine *engine, struct pn_soft_op *op,
+		  size_t budget)
 {
-	size_t budget = QUANTUM_CHUNKS * engine->lane.chunk;
 	int ret = -ECONNRESET;
 
 	if (atomic_load(&op->peer->state) == PN_SOFT_UP)
@@ -132,6 +134,29 @@ static bool work(struct pn_soft_engine *engine, struct pn_soft_op *op)
 	op->status = ret;
 	end_turn(engine, op, ret || op->done == op->len);
 	return true;
+}
+
+enum outcome { WORKED, NOTHING, NO_ROOM, OTHERS_WORK };
+
+/* One turn of one peer, unless somebody else is at it. */
+static enum outcome work(struct pn_soft_engine *engine, size_t budget)
+{
+	enum outcome outcome = NOTHING;
+	struct pn_soft_op *op;
+
+	if (atomic_exchange_explicit(&engine->busy, 1, memory_order_acquire))
+		return OTHERS_WORK;
+	op = next_op(engine);
+	if (op)
+		outcome = go_on(engine, op, budget) ? WORKED : NO_ROOM;
+	atomic_store_explicit(&engine->busy, 0, memory_order_release);
+	return outcome;
+}
+
+bool pn_soft_engine_help(struct pn_soft_engine *engine)
+{
+	return atomic_load_explicit(&engine->nqueued, memory_order_relaxed) &&
+	       work(engine, engine->lane.chunk) == WORKED;
 }
 
 static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
@@ -156,7 +181,7 @@ static void idle(struct pn_soft_engine *engine, uint32_t seen)
 	atomic_store(&engine->sleeping, 0);
 }
 
-static void stalled(struct pn_soft_engine *engine, uint32_t seen)
+static void doze(struct pn_soft_engine *engine, uint32_t seen)
 {
 	struct timespec pause = { .tv_nsec = STALL_NS };
 
@@ -168,22 +193,29 @@ static void stalled(struct pn_soft_engine *engine, uint32_t seen)
 static void *run(void *arg)
 {
 	struct pn_soft_engine *engine = arg;
-	struct pn_soft_op *stuck = NULL;
+	size_t budget = QUANTUM_CHUNKS * engine->lane.chunk;
+	unsigned stuck = 0;
 
 	while (!atomic_load(&engine->stop)) {
 		uint32_t seen = atomic_load(&engine->bell);
-		struct pn_soft_op *op = next_op(engine);
 
-		if (!op) {
+		switch (work(engine, budget)) {
+		case WORKED:
+			stuck = 0;
+			break;
+		case NOTHING:
 			idle(engine, seen);
-		} else if (work(engine, op)) {
-			stuck = NULL;
-		} else if (!stuck) {
-			stuck = op;
-		} else if (stuck == op) {
-			/* A whole round, and nobody could go on. */
-			stalled(engine, seen);
-			stuck = NULL;
+			break;
+		case NO_ROOM:
+			/* Round once before giving up for a while. */
+			if (++stuck <= atomic_load(&engine->nqueued))
+				break;
+			stuck = 0;
+			doze(engine, seen);
+			break;
+		case OTHERS_WORK:
+			doze(engine, seen);
+			break;
 		}
 	}
 	return NULL;

@@ -8,13 +8,19 @@
  * not hold up the others. Each peer's operations are carried out and complete
  * in order. When a peer is down, its operations complete with -ECONNRESET.
  *
+ * Waking the thread takes longer than moving 100 KiB. So a caller that polls
+ * and finds nothing does a chunk of the engine's work itself (`busy` says that
+ * somebody is at it): one that waits has its bytes moved at once, one that
+ * computes leaves them to the thread.
+ *
  * The thread spins for a little while, then sleeps on a futex without using
- * the CPU. If all that is left waits for room in channels it sleeps for short
- * times instead.
+ * the CPU. While a caller is at work, or all that is left waits for room in
+ * channels, it sleeps for short times instead.
  *
  * Life of an operation: pn_soft_engine_alloc() by post(), queued, done, taken
  * by poll(), freed. Storage is kept for the next ones.
- * Threads: callers' and its own; engine->lock protects the queues.
+ * Threads: callers' and its own; engine->lock protects the queues, `busy` the
+ * lane and the operation at work.
  */
 #ifndef PN_DEVICE_SOFT_ENGINE_H
 #define PN_DEVICE_SOFT_ENGINE_H
@@ -44,6 +50,8 @@ struct pn_soft_engine {
 	struct pn_mutex lock;
 	struct pn_list turns; /* lock */ /* peers with operations */
 	struct pn_list done;		 /* lock */
+	_Atomic unsigned nqueued;	 /* not over: pollers look first */
+	_Atomic unsigned busy;		 /* somebody carries out operations */
 	_Atomic unsigned ndone;	   /* entries of `done`: poll looks first */
 	_Atomic uint32_t bell;	   /* futex: rung when there is work */
 	_Atomic uint32_t sleeping; /* the thread is, or is about to */
@@ -68,6 +76,9 @@ void pn_soft_engine_queue(struct pn_soft_engine *engine, struct pn_soft_op *op);
 
 /* Takes the oldest operation that is over, or NULL. */
 struct pn_soft_op *pn_soft_engine_take(struct pn_soft_engine *engine);
+
+/* Does a chunk of work, if there is some and nobody is at it. True: it did. */
+bool pn_soft_engine_help(struct pn_soft_engine *engine);
 
 /* Makes the thread look again: a peer went down. */
 void pn_soft_engine_kick(struct pn_soft_engine *engine);

@@ -289,15 +289,26 @@ static unsigned poll_all(struct pn_soft_device *dev, struct pn_completion *out,
 	return n;
 }
 
-int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
-		 unsigned max)
+static unsigned poll_once(struct pn_soft_device *dev, struct pn_completion *out,
+			  unsigned max)
 {
-	struct pn_soft_device *dev = pn_soft_of(device);
 	unsigned n;
 
 	pn_soft_enter(dev);
 	n = poll_all(dev, out, max);
 	pn_soft_leave(dev);
+	return n;
+}
+
+int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
+		 unsigned max)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	unsigned n = poll_once(dev, out, max);
+
+	/* Outside the lock, so that others can post meanwhile. */
+	if (!n && pn_unlikely(pn_soft_engine_help(&dev->engine)))
+		n = poll_once(dev, out, max);
 	return (int)n;
 }
 

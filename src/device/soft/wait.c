@@ -53,7 +53,8 @@ static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 		for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
 			if (has_news(dev))
 				return true;
-			pn_relax();
+			if (!pn_soft_engine_help(&dev->engine))
+				pn_relax();
 		}
 		sched_yield();
 	} while (pn_clock_ns() < until);
