@@ -46,8 +46,8 @@ static int body_of(struct pn_pair *pair, void *arg)
 	pn_report_head(&s->run.report, s->command->help);
 	if (pair->bytes < s->values->max)
 		pn_report_note(&s->run.report,
-			       "the target may not pin more than %s: larger "
-			       "sizes have less",
+			       "the target may not pin more than %s: nothing "
+			       "larger is moved",
 			       pn_report_bytes(pair->bytes, text));
 	return s->body(&s->run);
 }
@@ -71,5 +71,7 @@ int pn_bench_go(const struct pn_command *command, const void *values,
 					   .device = spec.text };
 	ret = pn_pair_run(&spec, s.values->max, body_of, &s);
 	pn_report_progress(NULL);
+	if (ret == PN_BENCH_SAID)
+		return PN_EXIT_FAILED;
 	return ret ? pn_spec_exit(command->name, ret) : PN_EXIT_OK;
 }

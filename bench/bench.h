@@ -13,6 +13,7 @@
 #ifndef PN_BENCH_BENCH_H
 #define PN_BENCH_BENCH_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -83,6 +84,9 @@ struct pn_bench_run {
  * that is left, so that what the quick ones do not need serves the slow. */
 void pn_bench_plan(struct pn_bench_run *run, size_t npoints);
 uint64_t pn_bench_share_ns(struct pn_bench_run *run);
+
+/* Returned by a body that has said on standard error what went wrong. */
+#define PN_BENCH_SAID (-ECANCELED)
 
 typedef int pn_bench_fn(struct pn_bench_run *run);
 

@@ -191,8 +191,10 @@ static int play_round(struct state *state, size_t bytes, size_t round)
 
 		if (state->set >> op & 1)
 			ret = sample(state, op, bytes, round);
-		if (ret)
+		if (ret) {
 			pn_failed(ops[op].name, ret);
+			ret = PN_BENCH_SAID;
+		}
 	}
 	return ret;
 }

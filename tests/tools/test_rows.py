@@ -155,6 +155,13 @@ class Demo(unittest.TestCase):
         self.assertIn("all bytes right", done.stdout)
         self.assertEqual(done.stderr, "")
 
+    @unittest.skipUnless(VIRTUAL, "data=none is a parameter of sim")
+    def test_wrong_bytes_are_found(self):
+        done = run("demo", "--device", "sim:data=none", "--max", "64K")
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("all bytes right", done.stdout)
+        self.assertRegex(done.stderr, r"\Apinion: WRONG BYTES: [^\n]+\n\Z")
+
     def test_rows_have_costs(self):
         found = rows("demo", "--device", DEVICE, "--max", "64K")
         self.assertEqual([r["bytes"] for r in found],

@@ -64,7 +64,7 @@ static int wrong(const char *what, size_t at, size_t len)
 	fprintf(stderr,
 		"pinion: WRONG BYTES: %s of %zu bytes differs at byte %zu\n",
 		what, len, at);
-	return -EBADMSG;
+	return PN_BENCH_SAID;
 }
 
 /* A job on the target's memory; what is wrong there, if anything, is said. */
@@ -278,7 +278,7 @@ static int check_pinned(struct state *state)
 		"pinion: PINNED MEMORY LOST: the kernel counts %zu bytes, the "
 		"device %zu\n",
 		pinned.vmpin, pinned.accounted);
-	return -EBADMSG;
+	return PN_BENCH_SAID;
 }
 
 static int demonstrate(struct state *state)
@@ -337,7 +337,7 @@ static int run_demo(const void *values, char *const *operands)
 const struct pn_command pn_cmd_demo = {
 	.name = "demo",
 	.help = "two processes put and get real buffers, every byte checked",
-	.about = "About five seconds: the bytes of many sizes at odd places, "
+	.about = "A few seconds: the bytes of many sizes at odd places, "
 		 "then a table of what registering, putting and getting cost.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
