@@ -486,6 +486,86 @@ static void single_threaded_device_knows_a_deadlock(void **state)
 	pn_device_close(device);
 }
 
+/* --- blocking ------------------------------------------------------------- */
+
+struct door {
+	struct pn_device *device;
+	_Atomic uint32_t open, other;
+	uint64_t passed_ns;
+};
+
+static void pass_door(void *arg)
+{
+	struct door *door = arg;
+
+	while (!door->open)
+		pn_device_block(door->device, &door->open, 0);
+	door->passed_ns = pn_device_now(door->device);
+}
+
+static void open_door(void *arg)
+{
+	struct door *door = arg;
+
+	pn_device_charge(door->device, 1000);
+	door->other = 1;
+	pn_device_unblock(door->device, &door->other);
+	pn_device_charge(door->device, 4000);
+	door->open = 1;
+	pn_device_unblock(door->device, &door->open);
+}
+
+static void *open_door_in_thread(void *arg)
+{
+	open_door(arg);
+	return NULL;
+}
+
+static void a_task_blocks_until_another_unblocks_it(void **state)
+{
+	struct pn_sim *sim = open_world("cores=2", NULL);
+	struct door door = { .device = pn_sim_device(sim, 0) };
+
+	(void)state;
+	assert_ok(pn_sim_spawn(sim, 0, pass_door, &door));
+	assert_ok(pn_sim_spawn(sim, 0, pass_door, &door));
+	assert_ok(pn_sim_spawn(sim, 0, open_door, &door));
+	run_world(sim);
+	assert_int_equal(door.passed_ns, 5000);
+	pn_device_block(door.device, &door.open, 0); /* returns at once */
+	pn_sim_close(sim);
+}
+
+static void a_door_that_nobody_opens_is_a_deadlock(void **state)
+{
+	struct pn_sim *sim = open_world("", NULL);
+	struct door door = { .device = pn_sim_device(sim, 0) };
+
+	(void)state;
+	assert_ok(pn_sim_spawn(sim, 0, pass_door, &door));
+	assert_int_equal(pn_sim_run(sim), -EDEADLK);
+	pn_sim_close(sim);
+}
+
+/* A program outside tasks waits for a task, and for another thread. */
+static void outsiders_block_for_tasks_and_threads(void **state)
+{
+	struct pn_sim *sim = open_world("", NULL);
+	struct door door = { .device = pn_sim_device(sim, 0) };
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(pn_sim_spawn(sim, 0, open_door, &door));
+	pass_door(&door);
+	assert_int_equal(door.passed_ns, 5000);
+	door.open = 0;
+	assert_ok(pthread_create(&thread, NULL, open_door_in_thread, &door));
+	pass_door(&door);
+	assert_ok(pthread_join(thread, NULL));
+	assert_int_equal(door.passed_ns, 10000);
+	pn_sim_close(sim);
+}
+
 /* --- a plain program ------------------------------------------------------ */
 
 static void plain_program_puts_to_itself(void **state)
@@ -587,6 +667,9 @@ int main(void)
 		TEST(deadlock_is_found_and_told_to_every_task_once),
 		TEST(another_thread_can_wake_a_wait_for_ever),
 		TEST(single_threaded_device_knows_a_deadlock),
+		TEST(a_task_blocks_until_another_unblocks_it),
+		TEST(a_door_that_nobody_opens_is_a_deadlock),
+		TEST(outsiders_block_for_tasks_and_threads),
 		TEST(plain_program_puts_to_itself),
 		TEST(threads_register_at_once_and_their_charges_add_up),
 	};

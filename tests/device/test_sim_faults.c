@@ -243,6 +243,7 @@ static void a_dead_node_has_no_registrations_and_takes_none(void **state)
 	assert_int_equal(buffer_open(device, PAGE, 0, &d), -ENODEV);
 	free(d.bytes);
 	buffer_close(device, &b);
+	assert_int_equal(pn_sim_spawn(sim, 1, doomed, NULL), -ENODEV);
 	pn_device_address(device, &address);
 	assert_int_equal(pn_device_attach(device, &address, &peer), -ENODEV);
 	assert_ok(pn_device_attach(pn_sim_device(sim, 0), &address, &peer));

@@ -7,6 +7,31 @@
 
 #include <sys/mman.h>
 
+/* Node 0 attached to node 1, with a buffer on each. */
+struct pair {
+	struct pn_sim *sim;
+	struct pn_device *a, *b;
+	struct pn_peer *peer;
+	struct buffer local, remote;
+};
+
+static void pair_open(struct pair *p, const char *params, size_t bytes)
+{
+	p->sim = open_world(params, NULL);
+	p->a = pn_sim_device(p->sim, 0);
+	p->b = pn_sim_device(p->sim, 1);
+	p->peer = connect_nodes(p->sim, 0, 1);
+	assert_ok(buffer_open(p->a, bytes, ALL_ACCESS, &p->local));
+	assert_ok(buffer_open(p->b, bytes, ALL_ACCESS, &p->remote));
+}
+
+static void pair_close(struct pair *p)
+{
+	buffer_close(p->a, &p->local);
+	buffer_close(p->b, &p->remote);
+	pn_sim_close(p->sim);
+}
+
 /* --- queues --------------------------------------------------------------- */
 
 static void a_full_queue_refuses_until_completions_are_there(void **state)
@@ -71,39 +96,33 @@ static void peers_that_attach_to_each_other_come_up_once(void **state)
 
 static void what_follows_a_stalled_send_waits_behind_it(void **state)
 {
-	struct pn_sim *sim = open_world("inbox_slots=1", NULL);
-	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
-	struct pn_peer *peer = connect_nodes(sim, 0, 1);
 	struct pn_completion first, c;
-	struct buffer from, to;
 	struct pn_sge sge;
 	struct pn_op op;
+	struct pair p;
 
 	(void)state;
-	assert_ok(buffer_open(a, 8, 0, &from));
-	assert_ok(buffer_open(b, 8, ALL_ACCESS, &to));
-	memcpy(from.bytes, "written", 8);
-	sge = whole(&from, 8);
-	op = remote_op(PN_OP_WRITE, &sge, &to);
-	assert_ok(post_send(a, peer, "1", 1, 1));
-	assert_ok(post_send(a, peer, "2", 1, 2));
-	assert_ok(pn_device_post(a, peer, &op));
-	pn_sim_sleep(sim, 1000000);
-	assert_int_equal(pn_device_poll(b, &first, 1), 1);
-	assert_int_equal(pn_device_poll(b, &c, 1), 0);
-	assert_int_equal(to.bytes[0], 0);
-	pn_device_release(b, &first);
-	assert_string_equal(to.bytes, "written");
-	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	pair_open(&p, "inbox_slots=1", 8);
+	memcpy(p.local.bytes, "written", 8);
+	sge = whole(&p.local, 8);
+	op = remote_op(PN_OP_WRITE, &sge, &p.remote);
+	assert_ok(post_send(p.a, p.peer, "1", 1, 1));
+	assert_ok(post_send(p.a, p.peer, "2", 1, 2));
+	assert_ok(pn_device_post(p.a, p.peer, &op));
+	pn_sim_sleep(p.sim, 1000000);
+	assert_int_equal(pn_device_poll(p.b, &first, 1), 1);
+	assert_int_equal(pn_device_poll(p.b, &c, 1), 0);
+	assert_int_equal(p.remote.bytes[0], 0);
+	pn_device_release(p.b, &first);
+	assert_string_equal(p.remote.bytes, "written");
+	assert_int_equal(pn_device_poll(p.b, &c, 1), 1);
 	assert_int_equal(c.imm, 2);
-	pn_device_release(b, &c);
+	pn_device_release(p.b, &c);
 	for (unsigned i = 0; i < 3; i++) {
-		assert_ok(next_completion(a, &c));
+		assert_ok(next_completion(p.a, &c));
 		assert_int_equal(c.status, 0);
 	}
-	buffer_close(a, &from);
-	buffer_close(b, &to);
-	pn_sim_close(sim);
+	pair_close(&p);
 }
 
 static void stalled_senders_take_turns_and_keep_their_order(void **state)
@@ -141,75 +160,64 @@ static void stalled_senders_take_turns_and_keep_their_order(void **state)
  * read's bytes are there, but its completion comes second. */
 static void completions_wait_for_earlier_ones(void **state)
 {
-	struct pn_sim *sim = open_world("cost=ou2009", NULL);
-	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
-	struct pn_peer *peer = connect_nodes(sim, 0, 1);
-	struct buffer local, remote, flag;
 	struct pn_completion c;
+	struct buffer flag;
 	struct pn_sge sge;
 	struct pn_op op;
+	struct pair p;
 	uint64_t posted;
 
 	(void)state;
-	assert_ok(buffer_open(a, 1 << 20, ALL_ACCESS, &local));
-	assert_ok(buffer_open(b, 1 << 20, ALL_ACCESS, &remote));
-	assert_ok(buffer_open(b, 8, ALL_ACCESS, &flag));
-	posted = pn_sim_now(sim);
-	sge = whole(&local, 1 << 20);
-	op = remote_op(PN_OP_READ, &sge, &remote);
-	op.user = &remote;
-	assert_ok(pn_device_post(a, peer, &op));
-	sge = whole(&local, 8);
-	local.bytes[0] = 'f';
+	pair_open(&p, "cost=ou2009", 1 << 20);
+	assert_ok(buffer_open(p.b, 8, ALL_ACCESS, &flag));
+	posted = pn_sim_now(p.sim);
+	sge = whole(&p.local, 1 << 20);
+	op = remote_op(PN_OP_READ, &sge, &p.remote);
+	op.user = &p;
+	assert_ok(pn_device_post(p.a, p.peer, &op));
+	sge = whole(&p.local, 8);
+	p.local.bytes[0] = 'f';
 	op = remote_op(PN_OP_WRITE, &sge, &flag);
-	assert_ok(pn_device_post(a, peer, &op));
-	pn_sim_sleep(sim, 20000);
+	assert_ok(pn_device_post(p.a, p.peer, &op));
+	pn_sim_sleep(p.sim, 20000);
 	assert_int_equal(flag.bytes[0], 'f');
-	assert_int_equal(pn_device_poll(a, &c, 1), 0);
-	assert_ok(next_completion(a, &c));
-	assert_ptr_equal(c.user, &remote);
+	assert_int_equal(pn_device_poll(p.a, &c, 1), 0);
+	assert_ok(next_completion(p.a, &c));
+	assert_ptr_equal(c.user, &p);
 	/* 500 + 12000 and 2^20 bytes at 0.9 per ns. */
-	assert_int_equal(pn_sim_now(sim) - posted, 12500 + 1165084);
-	assert_int_equal(pn_device_poll(a, &c, 1), 1);
+	assert_int_equal(pn_sim_now(p.sim) - posted, 12500 + 1165084);
+	assert_int_equal(pn_device_poll(p.a, &c, 1), 1);
 	assert_null(c.user);
-	buffer_close(a, &local);
-	buffer_close(b, &remote);
-	buffer_close(b, &flag);
-	pn_sim_close(sim);
+	buffer_close(p.b, &flag);
+	pair_close(&p);
 }
 
 static void a_fence_waits_for_reads_and_holds_what_follows(void **state)
 {
-	struct pn_sim *sim = open_world("cost=ou2009", NULL);
-	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
-	struct pn_peer *peer = connect_nodes(sim, 0, 1);
-	struct buffer local, remote;
+	struct pn_op fenced = { .kind = PN_OP_SEND,
+				.flags = PN_OP_FENCE | PN_OP_SILENT };
 	struct pn_completion c;
 	struct pn_sge sge;
 	struct pn_op op;
+	struct pair p;
 
 	(void)state;
-	assert_ok(buffer_open(a, 9000, ALL_ACCESS, &local));
-	assert_ok(buffer_open(b, 9000, ALL_ACCESS, &remote));
-	memset(remote.bytes, 'o', 9000);
-	sge = whole(&local, 9000);
-	op = remote_op(PN_OP_READ, &sge, &remote);
-	assert_ok(pn_device_post(a, peer, &op));
-	op = (struct pn_op){ .kind = PN_OP_SEND,
-			     .flags = PN_OP_FENCE | PN_OP_SILENT };
-	assert_ok(pn_device_post(a, peer, &op));
-	assert_ok(post_send(a, peer, "", 0, 5));
-	assert_ok(next_completion(a, &c));
-	assert_memory_equal(local.bytes, remote.bytes, 9000);
-	assert_int_equal(pn_device_poll(b, &c, 1), 0);
-	pn_sim_sleep(sim, 6000);
-	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	pair_open(&p, "cost=ou2009", 9000);
+	memset(p.remote.bytes, 'o', 9000);
+	sge = whole(&p.local, 9000);
+	op = remote_op(PN_OP_READ, &sge, &p.remote);
+	assert_ok(pn_device_post(p.a, p.peer, &op));
+	assert_ok(pn_device_post(p.a, p.peer, &fenced));
+	assert_ok(post_send(p.a, p.peer, "", 0, 5));
+	assert_ok(next_completion(p.a, &c));
+	assert_memory_equal(p.local.bytes, p.remote.bytes, 9000);
+	assert_int_equal(pn_device_poll(p.b, &c, 1), 0);
+	pn_sim_sleep(p.sim, 6000);
+	assert_int_equal(pn_device_poll(p.b, &c, 1), 1);
 	assert_int_equal(c.imm, 0);
-	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	assert_int_equal(pn_device_poll(p.b, &c, 1), 1);
 	assert_int_equal(c.imm, 5);
-	buffer_close(a, &local);
-	buffer_close(b, &remote);
-	pn_sim_close(sim);
+	pair_close(&p);
 }
 
 /* --- keys ----------------------------------------------------------------- */
@@ -255,27 +263,24 @@ static void keys_of_other_nodes_and_other_kinds_are_refused(void **state)
 /* The registration ends while the message is on its way. */
 static void keys_are_checked_when_the_bytes_move(void **state)
 {
-	struct pn_sim *sim = open_world("cost=ou2009", NULL);
-	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
-	struct pn_peer *peer = connect_nodes(sim, 0, 1);
-	struct buffer local, remote;
 	struct pn_completion c;
+	struct buffer brief;
 	struct pn_sge sge;
 	struct pn_op op;
+	struct pair p;
 
 	(void)state;
-	assert_ok(buffer_open(a, 8, 0, &local));
-	assert_ok(buffer_open(b, 8, ALL_ACCESS, &remote));
-	local.bytes[0] = 'x';
-	sge = whole(&local, 8);
-	op = remote_op(PN_OP_WRITE, &sge, &remote);
-	assert_ok(pn_device_post(a, peer, &op));
-	buffer_close(a, &local);
-	assert_ok(next_completion(a, &c));
+	pair_open(&p, "cost=ou2009", 8);
+	assert_ok(buffer_open(p.a, 8, 0, &brief));
+	brief.bytes[0] = 'x';
+	sge = whole(&brief, 8);
+	op = remote_op(PN_OP_WRITE, &sge, &p.remote);
+	assert_ok(pn_device_post(p.a, p.peer, &op));
+	buffer_close(p.a, &brief);
+	assert_ok(next_completion(p.a, &c));
 	assert_int_equal(c.status, -EFAULT);
-	assert_int_equal(remote.bytes[0], 0);
-	buffer_close(b, &remote);
-	pn_sim_close(sim);
+	assert_int_equal(p.remote.bytes[0], 0);
+	pair_close(&p);
 }
 
 static void read_only_memory_can_be_registered_for_reading(void **state)

@@ -27,7 +27,7 @@
 
 /* --- a place to go on from ------------------------------------------------ */
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PN_COROUTINE_UCONTEXT)
 
 /* Everything a function call must keep lies on the stack; this is its top. */
 struct place {

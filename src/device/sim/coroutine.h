@@ -10,8 +10,9 @@
  * crashes instead of corrupting, and takes memory only for pages touched.
  *
  * Switching is 20 instructions on x86-64 and swapcontext() elsewhere, which
- * costs two system calls more per round trip (it saves the signal mask: 228 ns
- * against 3 ns for each switch, measured on the machine of doc/design/sim.md).
+ * saves the signal mask by a system call: 34 ns against 680 ns for each switch
+ * in one run (doc/design/sim.md), three times the steps of a whole world.
+ * PN_COROUTINE_UCONTEXT defined makes x86-64 use swapcontext() too.
  * ASan and TSan are told of every switch.
  *
  * Threads: a coroutine belongs to one thread at a time; resume() may come from

@@ -180,10 +180,10 @@ static int scripted(struct pn_sim_node *node, unsigned n, uint64_t *delay_ns)
 /* Counts n registrations against the limits. */
 static int reserve_limits(struct pn_sim_node *node, unsigned n, size_t bytes)
 {
+	size_t limit = node->limit_bytes ? node->limit_bytes : SIZE_MAX;
+
 	if (n > node->sim->params.max_mrs - node->nmrs ||
-	    (node->limit_bytes &&
-	     (node->live_bytes > node->limit_bytes ||
-	      bytes > node->limit_bytes - node->live_bytes))) {
+	    node->live_bytes > limit || bytes > limit - node->live_bytes) {
 		pn_debug("sim: node %u: %zu bytes and %zu registrations are "
 			 "pinned, %zu more bytes are over the limit",
 			 node->index, node->live_bytes, node->nmrs, bytes);
@@ -221,18 +221,20 @@ retire:
 static int register_locked(struct pn_sim_node *node, struct pn_mr *const *mrs,
 			   unsigned n)
 {
-	uint64_t ns, delay_ns;
 	size_t bytes = 0;
-	int ret = node->dead ? -ENODEV : scripted(node, n, &delay_ns);
+	uint64_t ns;
+	int ret = node->dead ? -ENODEV : scripted(node, n, &ns);
 
 	if (ret)
 		return ret;
-	ns = delay_ns;
 	for (unsigned i = 0; i < n; i++) {
-		bytes += pinned_bytes(mrs[i]);
-		ns += pn_profile_register_ns(node->sim->profile,
-					     pinned_bytes(mrs[i]) >>
-						     PN_PAGE_SHIFT);
+		size_t more = pinned_bytes(mrs[i]);
+
+		if (__builtin_add_overflow(bytes, more, &bytes))
+			return -ENOMEM;
+		ns = pn_sim_after(
+			ns, pn_profile_register_ns(node->sim->profile,
+						   more >> PN_PAGE_SHIFT));
 	}
 	ret = reserve_limits(node, n, bytes);
 	if (ret)

@@ -259,12 +259,14 @@ static bool world_step(struct pn_sim *sim, uint64_t until_ns)
 	struct pn_list *ready = pn_list_pop(&sim->ready);
 	struct pn_event *event;
 
+	if (!ready &&
+	    (!sim->events.n || pn_events_next_ns(&sim->events) > until_ns))
+		return false;
+	sim->nsteps++;
 	if (ready) {
 		run_task(pn_container_of(ready, struct pn_sim_task, queue));
 		return true;
 	}
-	if (!sim->events.n || pn_events_next_ns(&sim->events) > until_ns)
-		return false;
 	event = pn_events_pop(&sim->events, &sim->now_ns);
 	event->fire(sim, event);
 	return true;
@@ -386,8 +388,6 @@ static bool others_helped(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 	uint64_t now_ns = pn_clock_ns() + PATIENCE_NS;
 	int ret;
 
-	if (sim->single_host)
-		return false;
 	until = (struct timespec){ .tv_sec = (time_t)(now_ns / PN_NS_PER_S),
 				   .tv_nsec = (long)(now_ns % PN_NS_PER_S) };
 	sim->sleepers++;
@@ -414,7 +414,8 @@ static int host_wait(struct pn_sim_node *node, uint64_t deadline_ns)
 			if (sim->now_ns < deadline_ns)
 				sim->now_ns = deadline_ns;
 			return -ETIMEDOUT;
-		} else if (!others_helped(sim) && nothing_under_way(node)) {
+		} else if (sim->single_host ||
+			   (!others_helped(sim) && nothing_under_way(node))) {
 			return -EDEADLK;
 		}
 	}
@@ -432,6 +433,53 @@ int pn_sim_wait(struct pn_sim_node *node, uint64_t deadline_ns)
 		node->empty_polls = 0;
 	return task ? task_wait(node, task, deadline_ns)
 		    : host_wait(node, deadline_ns);
+}
+
+/* --- blocking: threads that wait for each other --------------------------- */
+
+/* Only tasks and other threads change words: with no task left, or none that
+ * can go on, it is for other threads to do something. */
+static void host_block(struct pn_sim *sim)
+{
+	if (pn_list_empty(&sim->tasks) || !world_step(sim, UINT64_MAX))
+		others_helped(sim);
+}
+
+void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
+		  uint32_t value)
+{
+	struct pn_sim_task *task = running_task(node->sim);
+
+	if (task)
+		settle(task);
+	/* Whoever changes the word calls unblock() later, which needs the
+	 * lock, or the thread, that we have. */
+	if (atomic_load(word) != value)
+		return;
+	if (!task) {
+		host_block(node->sim);
+		return;
+	}
+	task->word = word;
+	pn_list_append(&node->blocked, &task->queue);
+	block(task, "blocked by another task");
+}
+
+void pn_sim_unblock(struct pn_sim_node *node, const _Atomic uint32_t *word)
+{
+	struct pn_list *pos, *tmp;
+
+	pn_list_for_each_safe (pos, tmp, &node->blocked) {
+		struct pn_sim_task *task =
+			pn_container_of(pos, struct pn_sim_task, queue);
+
+		if (task->word != word)
+			continue;
+		pn_list_remove(&task->queue);
+		make_ready(task);
+	}
+	if (node->sim->sleepers)
+		pthread_cond_broadcast(&node->sim->changed);
 }
 
 void pn_sim_spin(struct pn_sim_node *node)
@@ -452,34 +500,52 @@ static void task_body(void *arg)
 	settle(task);
 }
 
-int pn_sim_spawn(struct pn_sim *sim, unsigned node, void (*fn)(void *arg),
-		 void *arg)
+static struct pn_sim_task *task_alloc(struct pn_sim *sim, unsigned node,
+				      void (*fn)(void *arg), void *arg)
 {
 	struct pn_sim_task *task = calloc(1, sizeof(*task));
-	bool entered;
 
-	pn_assert(node < sim->nnodes);
 	if (!task)
-		return -ENOMEM;
+		return NULL;
 	*task = (struct pn_sim_task){ .sim = sim,
 				      .node = &sim->nodes[node],
 				      .timer.fire = timer_fire,
 				      .doing = "starting",
 				      .fn = fn,
 				      .arg = arg };
+	pn_list_init(&task->queue);
+	pn_list_init(&task->entry);
 	if (pn_coroutine_create(sim->params.stack_bytes, task_body, task,
 				&task->co)) {
 		free(task);
-		return -ENOMEM;
+		return NULL;
 	}
+	return task;
+}
+
+int pn_sim_spawn(struct pn_sim *sim, unsigned node, void (*fn)(void *arg),
+		 void *arg)
+{
+	struct pn_sim_task *task;
+	bool entered;
+	int ret = 0;
+
+	pn_assert(node < sim->nnodes);
+	task = task_alloc(sim, node, fn, arg);
+	if (!task)
+		return -ENOMEM;
 	entered = pn_sim_enter(sim);
 	task->id = sim->ntasks_born++;
 	task->since_ns = sim->now_ns;
 	pn_list_append(&sim->tasks, &task->entry);
 	make_ready(task);
 	pn_sim_record(sim, PN_SIM_SPAWNED, node, task->id, 0);
+	if (task->node->dead) {
+		end_task(task);
+		ret = -ENODEV;
+	}
 	pn_sim_leave(sim, entered);
-	return 0;
+	return ret;
 }
 
 /* Says where everybody waits and tells each task once, so that it can end. */

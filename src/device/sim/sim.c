@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "device/sim/sim_impl.h"
 
@@ -31,7 +32,7 @@ static const struct pn_option params_table[] = {
 	  FIELD(seed), 0, 0, NULL },
 	{ "slice", PN_OPTION_TIME, "1ms",
 	  "how long a task keeps a core while others want it", FIELD(slice_ns),
-	  1, 0, NULL },
+	  1, 3600 * PN_NS_PER_S, NULL },
 	{ "script", PN_OPTION_TEXT, "", "file with the faults to happen",
 	  FIELD(script), 0, 0, NULL },
 	{ "stack", PN_OPTION_BYTES, "256K", "stack of each task",
@@ -57,7 +58,7 @@ static const struct pn_option params_table[] = {
 	  FIELD(depth), 1, 1 << 20, NULL },
 	{ "detect", PN_OPTION_TIME, "1ms",
 	  "how long after its death a node is missed by its peers",
-	  FIELD(detect_ns), 0, UINT64_C(1000000000), NULL },
+	  FIELD(detect_ns), 0, PN_NS_PER_S, NULL },
 };
 
 #define NPARAMS PN_ARRAY_LEN(params_table)
@@ -173,7 +174,8 @@ static int plan_incidents(struct pn_sim *sim)
 			continue;
 		incident->fault = *fault;
 		incident->event.fire = incident_fire;
-		pn_events_add(&sim->events, &incident->event, fault->time_ns);
+		pn_events_add(&sim->events, &incident->event,
+			      pn_sim_after(0, fault->time_ns));
 	}
 	return 0;
 }
@@ -256,6 +258,7 @@ static int nodes_init(struct pn_sim *sim)
 		pn_sim_cores_init(node, &sim->cores[i * sim->params.cores]);
 		pn_list_init(&node->link_list);
 		pn_list_init(&node->waiters);
+		pn_list_init(&node->blocked);
 		pn_list_init(&node->inbox);
 		pn_list_init(&node->stalled);
 	}
@@ -387,6 +390,11 @@ uint64_t pn_sim_stale_uses(const struct pn_sim *sim)
 	return read_locked(sim, &sim->stale_uses);
 }
 
+uint64_t pn_sim_steps(const struct pn_sim *sim)
+{
+	return read_locked(sim, &sim->nsteps);
+}
+
 uint64_t pn_sim_digest(const struct pn_sim *sim)
 {
 	return read_locked(sim, &sim->digest);
@@ -490,6 +498,25 @@ static void device_wake(struct pn_device *device)
 	pn_sim_leave(node->sim, entered);
 }
 
+static void device_block(struct pn_device *device, _Atomic uint32_t *word,
+			 uint32_t value)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	bool entered = pn_sim_enter(node->sim);
+
+	pn_sim_block(node, word, value);
+	pn_sim_leave(node->sim, entered);
+}
+
+static void device_unblock(struct pn_device *device, _Atomic uint32_t *word)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+	bool entered = pn_sim_enter(node->sim);
+
+	pn_sim_unblock(node, word);
+	pn_sim_leave(node->sim, entered);
+}
+
 static int no_fd(struct pn_device *device)
 {
 	(void)device;
@@ -544,4 +571,6 @@ const struct pn_device_ops pn_sim_ops = {
 	.now = device_now,
 	.copy = device_copy,
 	.charge = device_charge,
+	.block = device_block,
+	.unblock = device_unblock,
 };

@@ -59,15 +59,16 @@ struct pn_sim_task {
 	struct pn_sim_node *node;
 	struct pn_coroutine *co;
 	struct pn_list entry; /* in sim->tasks until it ends */
-	struct pn_list queue; /* ready, waiting, or waiting for a core */
+	struct pn_list queue; /* ready, waiting, blocked or wanting a core */
 	struct pn_event timer;
 	uint64_t id;
-	uint64_t debt_ns;  /* CPU time used but not paid for yet */
-	uint64_t cpu_ns;   /* being paid for */
-	uint64_t since_ns; /* when it began what it is doing */
-	const char *doing; /* where it waits, for a person */
-	int result;	   /* of wait() */
-	bool told;	   /* that nothing can ever happen again */
+	uint64_t debt_ns;	      /* CPU time used but not paid for yet */
+	uint64_t cpu_ns;	      /* being paid for */
+	uint64_t since_ns;	      /* when it began what it is doing */
+	const char *doing;	      /* where it waits, for a person */
+	int result;		      /* of wait() */
+	const _Atomic uint32_t *word; /* that it is blocked on */
+	bool told;		      /* that nothing can ever happen again */
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -110,9 +111,10 @@ struct pn_sim_node {
 	struct pn_completion *ring;
 	size_t ring_first, ring_n, ring_room;
 	struct pn_list waiters;
-	bool woken;	      /* by wake(), with nobody waiting */
-	unsigned empty_polls; /* in a row */
-	struct pn_list inbox; /* messages not released */
+	struct pn_list blocked; /* tasks, on words of their own choice */
+	bool woken;		/* by wake(), with nobody waiting */
+	unsigned empty_polls;	/* in a row */
+	struct pn_list inbox;	/* messages not released */
 	size_t inbox_bytes, inbox_n;
 	struct pn_list stalled; /* links whose messages wait for the inbox */
 
@@ -148,6 +150,7 @@ struct pn_sim {
 	bool single_host; /* no second thread will ever call */
 
 	uint64_t now_ns;
+	uint64_t nsteps;
 	struct pn_events events;
 	struct pn_list ready; /* tasks that can go on */
 	struct pn_list tasks;
@@ -231,6 +234,9 @@ void pn_sim_notify(struct pn_sim_node *node);
 
 int pn_sim_wait(struct pn_sim_node *node, uint64_t deadline_ns);
 void pn_sim_wake(struct pn_sim_node *node);
+void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
+		  uint32_t value);
+void pn_sim_unblock(struct pn_sim_node *node, const _Atomic uint32_t *word);
 
 /* Ends the tasks of a node, or of all with NULL, where they stand. Not from
  * one of them. */
