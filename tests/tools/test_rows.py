@@ -4,10 +4,16 @@
 rows with all their keys, figures that can be true. Never how fast it is:
 machines are noisy."""
 
+import os
+import pathlib
+import resource
+import signal
+import subprocess
 import sys
+import time
 import unittest
 
-from command import rows, run
+from command import PINION, rows, run
 
 DEVICE = sys.argv.pop(1)
 VIRTUAL = DEVICE.startswith("sim")
@@ -171,6 +177,51 @@ class Demo(unittest.TestCase):
                         "put_bytes_per_s", "get_bytes_per_s"):
                 self.assertGreater(row[key], 0)
             self.assertIn("vmpin_bytes", row)
+
+
+@unittest.skipIf(VIRTUAL, "one process, no pinned pages")
+class Processes(unittest.TestCase):
+    def child_of(self, process):
+        """The one child; waits for it to be there."""
+        children = pathlib.Path(
+            f"/proc/{process.pid}/task/{process.pid}/children")
+        for _ in range(1000):
+            found = children.read_text(encoding="ascii").split()
+            if found:
+                return int(found[0])
+            time.sleep(0.01)
+        self.fail("the target was never forked")
+
+    def test_death_of_the_target_ends_the_run(self):
+        with subprocess.Popen(
+                [PINION, "bench", "raw", "--device", DEVICE, "--op", "put",
+                 "--budget", "100s", "--json"], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.readline()  # it runs
+            os.kill(self.child_of(process), signal.SIGKILL)
+            _, error = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(error, r"\Apinion: put: [^\n]+\n\Z")
+
+    def test_plain_user_gets_along_with_8_mib(self):
+        """Without privilege, RLIMIT_MEMLOCK holds: sizes shrink, bytes stay
+        right."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))
+
+        who = {}
+        if os.geteuid() == 0:
+            # The limit is per user: one that nobody else is.
+            who = {"user": 60000 + os.getpid() % 5000, "group": 65534,
+                   "extra_groups": []}
+        try:
+            done = subprocess.run(
+                [PINION, "demo", "--device", DEVICE], text=True, cwd="/",
+                capture_output=True, check=False, preexec_fn=limit, **who)
+        except PermissionError:
+            self.skipTest("the command is in a folder of root's own")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("all bytes right", done.stdout)
 
 
 if __name__ == "__main__":
