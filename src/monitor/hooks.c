@@ -335,17 +335,70 @@ static void *hook_shmat(int id, const void *addr, int flags)
 					   PN_ARGS(id, (long)addr, flags));
 }
 
+/* --- syscall() ----------------------------------------------------------- */
+
+/* libc keeps no note of a break moved this way, and neither do we. */
+static long brk_by_number(long addr)
+{
+	struct pn_release release;
+	long ret;
+
+	pn_release_init(&release);
+	add_break(&release, (uintptr_t)addr);
+	pn_release_begin(&release);
+	ret = PN_SYSCALL(SYS_brk, addr);
+	pn_release_end(&release);
+	return ret;
+}
+
+/* The stub comes here with the numbers that release memory. */
+long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
+{
+	switch (nr) {
+	case SYS_munmap:
+		return hook_munmap((void *)a, (size_t)b);
+	case SYS_mmap:
+		return (long)hook_mmap((void *)a, (size_t)b, (int)c, (int)d,
+				       (int)e, f);
+	case SYS_mremap:
+		return (long)hook_mremap((void *)a, (size_t)b, (size_t)c,
+					 (int)d, (void *)e);
+	case SYS_madvise:
+		return hook_madvise((void *)a, (size_t)b, (int)c);
+	case SYS_process_madvise:
+		return hook_process_madvise((int)a, (const struct iovec *)b,
+					    (size_t)c, (int)d, (unsigned)e);
+	case SYS_remap_file_pages:
+		return hook_remap_file_pages((void *)a, (size_t)b, (int)c,
+					     (size_t)d, (int)e);
+	case SYS_shmat:
+		return (long)hook_shmat((int)a, (const void *)b, (int)c);
+	case SYS_shmdt:
+		return hook_shmdt((const void *)a);
+	default:
+		return brk_by_number(a);
+	}
+}
+
+long pn_hook_syscall_failed(long ret)
+{
+	return with_errno(ret);
+}
+
 #define HOOK(name) #name, (void (*)(void))hook_##name
 
 const struct pn_hook pn_hooks[PN_NENTRIES] = {
-	[PN_ENTRY_MUNMAP] = { HOOK(munmap), false, false },
-	[PN_ENTRY_MREMAP] = { HOOK(mremap), false, false },
-	[PN_ENTRY_MADVISE] = { HOOK(madvise), false, false },
-	[PN_ENTRY_MMAP] = { HOOK(mmap), false, false },
-	[PN_ENTRY_BRK] = { HOOK(brk), false, false },
-	[PN_ENTRY_SHMDT] = { HOOK(shmdt), false, false },
-	[PN_ENTRY_SBRK] = { HOOK(sbrk), false, true },
-	[PN_ENTRY_PROCESS_MADVISE] = { HOOK(process_madvise), true, false },
-	[PN_ENTRY_REMAP_FILE_PAGES] = { HOOK(remap_file_pages), true, false },
-	[PN_ENTRY_SHMAT] = { HOOK(shmat), true, false },
+	[PN_ENTRY_MUNMAP] = { HOOK(munmap), 0 },
+	[PN_ENTRY_MREMAP] = { HOOK(mremap), 0 },
+	[PN_ENTRY_MADVISE] = { HOOK(madvise), 0 },
+	[PN_ENTRY_MMAP] = { HOOK(mmap), 0 },
+	[PN_ENTRY_BRK] = { HOOK(brk), 0 },
+	[PN_ENTRY_SHMDT] = { HOOK(shmdt), 0 },
+	[PN_ENTRY_SBRK] = { HOOK(sbrk), PN_HOOK_FOREIGN_ONLY },
+	[PN_ENTRY_PROCESS_MADVISE] = { HOOK(process_madvise),
+				       PN_HOOK_OPTIONAL },
+	[PN_ENTRY_REMAP_FILE_PAGES] = { HOOK(remap_file_pages),
+					PN_HOOK_OPTIONAL },
+	[PN_ENTRY_SHMAT] = { HOOK(shmat), PN_HOOK_OPTIONAL },
+	[PN_ENTRY_SYSCALL] = { "syscall", pn_syscall_stub, PN_HOOK_NO_CHAIN },
 };

@@ -5,6 +5,7 @@
  *   filter.c    which addresses anybody watches
  *   release.c   one release on its way to the subscribers
  *   hooks.c     what runs instead of libc's munmap and its kin
+ *   stub.c      the same for syscall()
  *   patch.c     makes libc jump there; jump.c writes and reads such jumps
  *   uffd.c      the userfaultfd and its reader thread
  *   maps.c      /proc/self/maps without allocating
@@ -81,16 +82,23 @@ enum pn_entry {
 	PN_ENTRY_PROCESS_MADVISE,
 	PN_ENTRY_REMAP_FILE_PAGES,
 	PN_ENTRY_SHMAT,
+	PN_ENTRY_SYSCALL,
 	PN_NENTRIES,
+};
+
+enum pn_hook_flag {
+	PN_HOOK_OPTIONAL = 1 << 0, /* libc may lack it */
+	/* libc's own is left alone, as it ends in another entry; only a
+	 * foreign patch in it is taken over. */
+	PN_HOOK_FOREIGN_ONLY = 1 << 1,
+	/* A foreign patch in it is left alone: the hook could not call it. */
+	PN_HOOK_NO_CHAIN = 1 << 2,
 };
 
 struct pn_hook {
 	const char *name;
 	void (*function)(void);
-	bool optional; /* libc may lack it */
-	/* libc's own is left alone, as it ends in another entry; only a
-	 * foreign patch in it is taken over. */
-	bool foreign_only;
+	unsigned flags; /* enum pn_hook_flag */
 };
 
 extern const struct pn_hook pn_hooks[PN_NENTRIES];
@@ -100,6 +108,18 @@ extern const struct pn_hook pn_hooks[PN_NENTRIES];
 void pn_hook_chain(enum pn_entry entry, void *next);
 /* Where libc keeps its idea of the break. */
 void pn_hook_set_curbrk(void **curbrk);
+
+/* Called by the stub in stub.c, which can reach only what is in the same
+ * library; results as those of syscall(). */
+#define PN_HIDDEN __attribute__((visibility("hidden")))
+PN_HIDDEN long pn_hook_syscall(long nr, long a, long b, long c, long d, long e,
+			       long f);
+PN_HIDDEN long pn_hook_syscall_failed(long ret);
+
+/* --- stub.c -------------------------------------------------------------- */
+
+/* Stands in for libc's syscall(). */
+void pn_syscall_stub(void);
 
 /* --- jump.c -------------------------------------------------------------- */
 

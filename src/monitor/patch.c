@@ -64,7 +64,7 @@ static int find_entry(void *libc, enum pn_entry e, struct pn_why *why)
 	void *addr = dlsym(libc, name);
 	Dl_info info;
 
-	if (!addr && pn_hooks[e].optional)
+	if (!addr && (pn_hooks[e].flags & PN_HOOK_OPTIONAL))
 		return 0;
 	if (!addr)
 		return refuse(why, "libc has no %s", name);
@@ -96,6 +96,16 @@ static void remember(struct entry *entry)
 	memcpy(entry->seen, entry->addr, SEEN_BYTES);
 }
 
+/* Whether what jumps to `target` (NULL: libc's own code) gives way to us. */
+static bool to_be_patched(enum pn_entry e, void *target)
+{
+	unsigned flags = pn_hooks[e].flags;
+
+	if (target == (void *)pn_hooks[e].function)
+		return false;
+	return !(flags & (target ? PN_HOOK_NO_CHAIN : PN_HOOK_FOREIGN_ONLY));
+}
+
 static int install_one(enum pn_entry e, struct pn_why *why)
 {
 	struct entry *entry = &entries[e];
@@ -103,8 +113,7 @@ static int install_one(enum pn_entry e, struct pn_why *why)
 	void *target = pn_jump_decode(entry->addr);
 	size_t len;
 
-	if (target != (void *)pn_hooks[e].function &&
-	    (target || !pn_hooks[e].foreign_only)) {
+	if (to_be_patched(e, target)) {
 		pn_hook_chain(e, target);
 		entry->chained = target != NULL;
 		len = pn_jump_encode(entry->addr, (void *)pn_hooks[e].function,

@@ -17,6 +17,18 @@
 #include "monitor/monitor.h"
 #include "monitor/syscalls.h"
 
+/* Whether a sanitizer brings its own allocator into this build. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RECORDER_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RECORDER_SANITIZED 1
+#endif
+#endif
+#ifndef RECORDER_SANITIZED
+#define RECORDER_SANITIZED 0
+#endif
+
 struct recorder {
 	struct pn_subscriber subscriber;
 	struct pn_range target;

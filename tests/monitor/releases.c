@@ -54,6 +54,11 @@ static bool release_whole(struct scene *s)
 	return !munmap(s->base, LEN);
 }
 
+static bool release_by_number(struct scene *s)
+{
+	return !syscall(SYS_munmap, s->base, LEN);
+}
+
 static bool prepare_middle(struct scene *s)
 {
 	bool ok = prepare_private(s);
@@ -226,6 +231,8 @@ const struct release_way release_ways[] = {
 	{ "munmap", K(MUNMAP), true, prepare_private, release_whole, NULL },
 	{ "munmap of shared memory", K(MUNMAP), true, prepare_shared,
 	  release_whole, NULL },
+	{ "munmap by syscall()", K(MUNMAP), true, prepare_private,
+	  release_by_number, NULL },
 	{ "munmap of a part", K(MUNMAP_PART), true, prepare_middle,
 	  release_middle, unmap_base },
 	{ "mmap over it", K(MMAP_FIXED), true, prepare_private,

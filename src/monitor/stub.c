@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What runs instead of libc's syscall(). Some allocators (gperftools') release
+ * memory through it. Most numbers have nothing to do with memory, and some
+ * (clone, vfork, rt_sigreturn) come back on another stack or not at all: so
+ * this is written without a stack frame, as libc's own is. Numbers that
+ * release memory go to pn_hook_syscall() with all arguments where they are.
+ */
+#include "monitor/monitor_impl.h"
+#include "monitor/syscalls.h"
+
+#define TEXT_(x) #x
+#define TEXT(x)	 TEXT_(x)
+
+#define RELEASING(CASE)                                                  \
+	CASE(SYS_munmap)                                                 \
+	CASE(SYS_mmap)                                                   \
+	CASE(SYS_mremap) CASE(SYS_madvise) CASE(SYS_brk) CASE(SYS_shmdt) \
+		CASE(SYS_shmat) CASE(SYS_remap_file_pages)               \
+			CASE(SYS_process_madvise)
+
+#if defined(__x86_64__)
+#define CASE(nr) "cmp $" TEXT(nr) ", %rdi\n\tje pn_hook_syscall\n\t"
+
+__asm__(".text\n"
+	".globl pn_syscall_stub\n"
+	".hidden pn_syscall_stub\n"
+	".type pn_syscall_stub, @function\n"
+	"pn_syscall_stub:\n\t"
+	".cfi_startproc\n\t"
+	"endbr64\n\t" RELEASING(
+		CASE) "mov %rdi, %rax\n\t"
+		      "mov %rsi, %rdi\n\t"
+		      "mov %rdx, %rsi\n\t"
+		      "mov %rcx, %rdx\n\t"
+		      "mov %r8, %r10\n\t"
+		      "mov %r9, %r8\n\t"
+		      "mov 8(%rsp), %r9\n\t"
+		      "syscall\n\t"
+		      "cmp $-4095, %rax\n\t"
+		      "jae 1f\n\t"
+		      "ret\n"
+		      "1:\tmov %rax, %rdi\n\t"
+		      "jmp pn_hook_syscall_failed\n\t"
+		      ".cfi_endproc\n"
+		      ".size pn_syscall_stub, . - pn_syscall_stub\n");
+
+#elif defined(__aarch64__)
+#define CASE(nr) "cmp x0, #" TEXT(nr) "\n\tb.eq 2f\n\t"
+
+__asm__(".text\n"
+	".globl pn_syscall_stub\n"
+	".hidden pn_syscall_stub\n"
+	".type pn_syscall_stub, %function\n"
+	"pn_syscall_stub:\n\t"
+	".cfi_startproc\n\t"
+	"hint #34\n\t" /* bti c */ RELEASING(
+		CASE) "mov x8, x0\n\t"
+		      "mov x0, x1\n\t"
+		      "mov x1, x2\n\t"
+		      "mov x2, x3\n\t"
+		      "mov x3, x4\n\t"
+		      "mov x4, x5\n\t"
+		      "mov x5, x6\n\t"
+		      "svc 0\n\t"
+		      "cmn x0, #4095\n\t"
+		      "b.cs 1f\n\t"
+		      "ret\n"
+		      "1:\tb pn_hook_syscall_failed\n"
+		      "2:\tb pn_hook_syscall\n\t"
+		      ".cfi_endproc\n"
+		      ".size pn_syscall_stub, . - pn_syscall_stub\n");
+#endif

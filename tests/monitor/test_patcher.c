@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Another library patches libc too (arguments: that library, and when). One
+ * process for each case, since code is patched for good.
+ */
+#include "test.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "late.h"
+#include "monitor/monitor_impl.h"
+#include "patcher.h"
+
+static const char *library;
+static unsigned (*count_calls)(void);
+static int (*install)(bool polite);
+
+static void load_patcher(void)
+{
+	void *handle = dlopen(library, RTLD_NOW);
+
+	assert_non_null(handle);
+	count_calls = (unsigned (*)(void))dlsym(handle, "patcher_calls");
+	install = (int (*)(bool))dlsym(handle, "patcher_install");
+	assert_non_null(count_calls);
+	assert_non_null(install);
+}
+
+/* A watched release: how often it was told; *calls: how often the other
+ * library was called. */
+static unsigned count_told(unsigned *calls)
+{
+	unsigned before = count_calls();
+	char *p = mmap(NULL, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct recorder r;
+
+	assert_ok(recorder_open(&r));
+	recorder_aim(&r, p, PN_PAGE_BYTES);
+	assert_ok(pn_monitor_watch((uintptr_t)p, PN_PAGE_BYTES));
+	assert_ok(munmap(p, PN_PAGE_BYTES));
+	recorder_settle();
+	*calls = count_calls() - before;
+	pn_monitor_unwatch((uintptr_t)p, PN_PAGE_BYTES);
+	recorder_close(&r);
+	return r.after;
+}
+
+static void assert_both_are_called(unsigned chained)
+{
+	struct pn_monitor_report report;
+	unsigned calls;
+
+	pn_monitor_report(&report);
+	assert_int_equal(report.mode, PN_MONITOR_PATCH);
+	assert_int_equal(report.chained, chained);
+	assert_int_equal(count_told(&calls), 1);
+	assert_int_equal(calls, 1);
+}
+
+static void who_was_here_before_is_called_through(void **state)
+{
+	(void)state;
+	load_patcher();
+	assert_both_are_called(1);
+	assert_true(pn_monitor_check());
+}
+
+/* Subscribes, lets the other library patch, and looks. */
+static void overwrite(bool polite, struct recorder *r)
+{
+	static char buffer[PN_PAGE_BYTES] PN_ALIGNED(4096);
+
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_PATCH);
+	assert_ok(recorder_open(r));
+	recorder_aim(r, buffer, sizeof(buffer));
+	assert_true(pn_monitor_check());
+	load_patcher();
+	assert_ok(install(polite));
+	assert_false(pn_monitor_check());
+	/* Everything counts as released, since something may have been. */
+	assert_int_equal(r->after, 1);
+	assert_true(pn_monitor_check());
+	recorder_close(r);
+}
+
+static void who_comes_later_is_patched_over_and_called(void **state)
+{
+	struct recorder r;
+
+	(void)state;
+	overwrite(false, &r);
+	assert_both_are_called(1);
+}
+
+static void who_comes_later_and_calls_us_is_left_alone(void **state)
+{
+	struct recorder r;
+
+	(void)state;
+	overwrite(true, &r);
+	assert_both_are_called(0);
+}
+
+static void with_threads_the_next_mode_is_taken(void **state)
+{
+	struct recorder r;
+	unsigned calls;
+
+	(void)state;
+	pn_log_set_level(PN_LOG_ERROR);
+	pn_monitor_faults.threaded = true;
+	overwrite(false, &r);
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_USERFAULTFD);
+	assert_true(pn_monitor_needs_probe());
+	assert_int_equal(count_told(&calls), 1);
+	assert_int_equal(calls, 1);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest early[] = {
+		TEST(who_was_here_before_is_called_through),
+	};
+	const struct CMUnitTest later[] = {
+		TEST(who_comes_later_is_patched_over_and_called),
+	};
+	const struct CMUnitTest polite[] = {
+		TEST(who_comes_later_and_calls_us_is_left_alone),
+	};
+	const struct CMUnitTest threads[] = {
+		TEST(with_threads_the_next_mode_is_taken),
+	};
+
+	if (argc != 3)
+		return 2;
+	library = argv[1];
+	if (!strcmp(argv[2], "early"))
+		return RUN_TESTS(early);
+	if (!strcmp(argv[2], "polite"))
+		return RUN_TESTS(polite);
+	if (!strcmp(argv[2], "threads"))
+		return RUN_TESTS(threads);
+	return RUN_TESTS(later);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Modes broken on purpose (struct pn_monitor_faults) must be refused, with a
+ * reason, and the next one taken.
+ */
+#include "test.h"
+
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "monitor/monitor_impl.h"
+#include "recorder.h"
+
+static struct pn_monitor_report report_of(enum pn_monitor_mode wanted)
+{
+	struct pn_monitor_report report;
+
+	pn_log_set_level(PN_LOG_NONE);
+	assert_ok(pn_monitor_setup(wanted));
+	pn_monitor_report(&report);
+	return report;
+}
+
+static int heal(void **state)
+{
+	(void)state;
+	pn_monitor_faults = (struct pn_monitor_faults){ 0 };
+	return 0;
+}
+
+static void a_patch_that_sees_nothing_is_refused(void **state)
+{
+	struct pn_monitor_report report;
+
+	(void)state;
+	pn_monitor_faults.blind = true;
+	report = report_of(PN_MONITOR_PATCH);
+	assert_int_equal(report.mode, PN_MONITOR_USERFAULTFD);
+	if (RECORDER_SANITIZED)
+		return; /* refused before it could be tried */
+	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "munmap"));
+	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "not see"));
+}
+
+static void without_userfaultfd_nothing_is_left(void **state)
+{
+	struct pn_monitor_report report;
+	struct recorder r;
+
+	(void)state;
+	pn_monitor_faults.blind = true;
+	pn_monitor_faults.no_userfaultfd = true;
+	report = report_of(PN_MONITOR_AUTO);
+	assert_int_equal(report.mode, PN_MONITOR_NONE);
+	assert_true(strlen(report.refused[PN_MONITOR_PATCH]) > 0);
+	assert_non_null(
+		strstr(report.refused[PN_MONITOR_USERFAULTFD], "userfaultfd"));
+	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
+		assert_int_equal(report.sight[k], PN_SIGHT_UNSEEN);
+	/* Explicit invalidation works all the same. */
+	assert_ok(recorder_open(&r));
+	pn_monitor_invalidate(PN_PAGE_BYTES, 1);
+	assert_int_equal(r.after, 1);
+	recorder_close(&r);
+}
+
+static void a_healthy_mode_can_be_taken_again(void **state)
+{
+	struct pn_monitor_report report = report_of(PN_MONITOR_AUTO);
+
+	(void)state;
+	assert_int_equal(report.mode, RECORDER_SANITIZED
+					      ? PN_MONITOR_USERFAULTFD
+					      : PN_MONITOR_PATCH);
+	assert_string_equal(report.refused[report.mode], "");
+}
+
+static int forty_two(void)
+{
+	return 42;
+}
+
+static int seven(void)
+{
+	return 7;
+}
+
+/* Both ways of writing code, on a function of this test's own. */
+static void code_can_be_written_either_way(void **state)
+{
+	size_t page = pn_monitor_page_bytes();
+	uint8_t code[PN_JUMP_MAX_BYTES];
+	int (*function)(void);
+	size_t len;
+
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		void *at = mmap(NULL, page, PROT_READ | PROT_EXEC,
+				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		pn_monitor_faults.no_proc_mem = way;
+		assert_null(pn_jump_decode(at));
+		len = pn_jump_encode(at, (void *)forty_two, code);
+		assert_true(len <= PN_JUMP_MAX_BYTES);
+		assert_ok(pn_jump_write(at, code, len));
+		assert_ptr_equal(pn_jump_decode(at), (void *)forty_two);
+		function = (int (*)(void))at;
+		assert_int_equal(function(), 42);
+		len = pn_jump_encode(at, (void *)seven, code);
+		assert_ok(pn_jump_write(at, code, len));
+		assert_int_equal(function(), 7);
+		munmap(at, page);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(a_patch_that_sees_nothing_is_refused,
+					  heal),
+		cmocka_unit_test_teardown(without_userfaultfd_nothing_is_left,
+					  heal),
+		TEST(a_healthy_mode_can_be_taken_again),
+		cmocka_unit_test_teardown(code_can_be_written_either_way, heal),
+	};
+
+	return RUN_TESTS(tests);
+}
