@@ -2,6 +2,9 @@
 /* One process: registering, and moving bytes to oneself. */
 #include "device/soft_util.h"
 
+#include <poll.h>
+#include <pthread.h>
+
 #include "device/soft/soft_impl.h"
 
 #define PAGES 64
@@ -136,6 +139,483 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 	close_pair(&p);
 }
 
+static void full_channel_refuses_and_loses_nothing(void **state)
+{
+	struct pn_completion c[256];
+	unsigned sent = 0, seen = 0, refused = 0;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:ring_bytes=32K,queue_depth=1000");
+	while (seen < 500) {
+		struct pn_sge sge = { p.from, 1000, p.from_mr.lkey };
+		struct pn_op op = { .kind = PN_OP_SEND,
+				    .flags = PN_OP_SILENT,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .imm = sent };
+		int ret = pn_device_post(p.device, p.peer, &op);
+		int n;
+
+		if (!ret) {
+			sent++;
+			continue;
+		}
+		assert_int_equal(ret, -EAGAIN);
+		refused++;
+		n = pn_device_poll(p.device, c, PN_ARRAY_LEN(c));
+		/* The newest first: any order will do. */
+		for (int i = 0; i < n; i++)
+			assert_int_equal(c[i].imm, seen++);
+		while (n-- > 0)
+			pn_device_release(p.device, &c[n]);
+	}
+	assert_true(refused > 0);
+	while (pn_device_poll(p.device, c, 1))
+		pn_device_release(p.device, c), seen++;
+	assert_int_equal(seen, sent);
+	close_pair(&p);
+}
+
+static void a_send_behind_a_queued_write_sees_its_bytes(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:engine=thread,chunk=16K");
+	for (int round = 0; round < 50; round++) {
+		struct pn_sge sge = { p.from, BYTES, p.from_mr.lkey };
+		struct pn_op write = { .kind = PN_OP_WRITE,
+				       .flags = PN_OP_SILENT,
+				       .sge = &sge,
+				       .nsge = 1,
+				       .remote_addr = (uintptr_t)p.to,
+				       .rkey = p.to_mr.rkey };
+		struct pn_op send = { .kind = PN_OP_SEND,
+				      .flags = PN_OP_SILENT | PN_OP_INLINE };
+		struct pn_completion c;
+
+		memset(p.from, round, BYTES);
+		assert_ok(pn_device_post(p.device, p.peer, &write));
+		assert_ok(pn_device_post(p.device, p.peer, &send));
+		c = expect(p.device, PN_COMPLETION_RECV);
+		assert_memory_equal(p.to, p.from, BYTES);
+		pn_device_release(p.device, &c);
+	}
+	close_pair(&p);
+}
+
+static void write_with_immediate_tells_after_its_bytes(void **state)
+{
+	static const size_t sizes[] = { 0, 8, 5000, BYTES };
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:inline_max=4K");
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
+		struct pn_sge sge = { p.from, sizes[i], p.from_mr.lkey };
+		struct pn_op op = { .kind = PN_OP_WRITE,
+				    .flags = PN_OP_SILENT | PN_OP_IMM,
+				    .imm = 77 + i,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .remote_addr = (uintptr_t)p.to,
+				    .rkey = p.to_mr.rkey };
+		struct pn_completion c;
+
+		memset(p.from, 'a' + (int)i, BYTES);
+		assert_ok(pn_device_post(p.device, p.peer, &op));
+		c = expect(p.device, PN_COMPLETION_IMM);
+		assert_int_equal(c.imm, 77 + i);
+		assert_int_equal(c.len, sizes[i]);
+		assert_memory_equal(p.to, p.from, sizes[i]);
+	}
+	close_pair(&p);
+}
+
+static void a_refused_write_tells_nobody(void **state)
+{
+	struct pn_completion c;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft");
+	for (size_t len = 8; len <= BYTES; len *= 512) {
+		struct pn_sge sge = { p.from, len, p.from_mr.lkey };
+		struct pn_op op = { .kind = PN_OP_WRITE,
+				    .flags = PN_OP_IMM,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .remote_addr = (uintptr_t)p.to,
+				    .rkey = p.to_mr.rkey + 1 };
+
+		assert_int_equal(run_op(p.device, p.peer, &op), -EACCES);
+		assert_int_equal(pn_device_poll(p.device, &c, 1), 0);
+		assert_int_equal(p.to[0], 2);
+	}
+	close_pair(&p);
+}
+
+static void atomics_change_what_they_should(const char *spec)
+{
+	uint64_t *word;
+	struct pn_sge sge;
+	struct pair p;
+	struct pn_op op = { .sge = &sge, .nsge = 1 };
+
+	open_pair(&p, spec);
+	word = (uint64_t *)(void *)p.to;
+	sge = (struct pn_sge){ p.from, 8, p.from_mr.lkey };
+	op.remote_addr = (uintptr_t)word;
+	op.rkey = p.to_mr.rkey;
+	*word = 40;
+	op.kind = PN_OP_FETCH_ADD;
+	op.operand = 2;
+	assert_ok(run_op(p.device, p.peer, &op));
+	assert_int_equal(*word, 42);
+	assert_int_equal(*(uint64_t *)(void *)p.from, 40);
+	op.kind = PN_OP_SWAP;
+	op.operand = 7;
+	assert_ok(run_op(p.device, p.peer, &op));
+	assert_int_equal(*word, 7);
+	assert_int_equal(*(uint64_t *)(void *)p.from, 42);
+	op.kind = PN_OP_COMPARE_SWAP;
+	op.compare = 8;
+	op.operand = 9;
+	assert_ok(run_op(p.device, p.peer, &op));
+	assert_int_equal(*word, 7);
+	op.compare = 7;
+	assert_ok(run_op(p.device, p.peer, &op));
+	assert_int_equal(*word, 9);
+	op.remote_addr += 4;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	close_pair(&p);
+}
+
+static void atomics_return_the_old_value(void **state)
+{
+	(void)state;
+	atomics_change_what_they_should("soft");
+	atomics_change_what_they_should("soft:mode=mlock");
+	atomics_change_what_they_should("soft:strict");
+}
+
+static void segments_are_gathered_and_scattered(void **state)
+{
+	struct pn_sge sge[PN_SOFT_MAX_SGE];
+	char *expected = malloc(BYTES);
+	uint64_t seed = test_seed();
+	struct pair p;
+	size_t len = 0;
+	struct pn_op op = { .kind = PN_OP_WRITE, .sge = sge };
+
+	(void)state;
+	open_pair(&p, "soft:chunk=32K");
+	fill(p.from, BYTES, &seed);
+	for (unsigned i = 0; i < PN_SOFT_MAX_SGE; i++) {
+		size_t n = test_below(&seed, BYTES / PN_SOFT_MAX_SGE);
+		size_t at = test_below(&seed, BYTES - n);
+
+		sge[i] = (struct pn_sge){ p.from + at, n, p.from_mr.lkey };
+		memcpy(expected + len, p.from + at, n);
+		len += n;
+	}
+	op.nsge = PN_SOFT_MAX_SGE;
+	op.remote_addr = (uintptr_t)p.to;
+	op.rkey = p.to_mr.rkey;
+	assert_ok(run_op(p.device, p.peer, &op));
+	assert_memory_equal(p.to, expected, len);
+	op.kind = PN_OP_READ;
+	assert_ok(run_op(p.device, p.peer, &op));
+	op.nsge++;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	close_pair(&p);
+	free(expected);
+}
+
+static void inline_bytes_are_taken_before_post_returns(void **state)
+{
+	char bytes[100], expected[100];
+	struct pn_sge big, sge = { bytes, sizeof(bytes), 0 };
+	struct pn_op write, op = { .kind = PN_OP_WRITE,
+				   .flags = PN_OP_INLINE,
+				   .sge = &sge,
+				   .nsge = 1 };
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:engine=thread");
+	big = (struct pn_sge){ p.from, BYTES, p.from_mr.lkey };
+	write = (struct pn_op){ .kind = PN_OP_WRITE,
+				.sge = &big,
+				.nsge = 1,
+				.remote_addr = (uintptr_t)p.to,
+				.rkey = p.to_mr.rkey };
+	op.remote_addr = (uintptr_t)p.to + 50;
+	op.rkey = p.to_mr.rkey;
+	memset(bytes, 'x', sizeof(bytes));
+	memset(expected, 'x', sizeof(expected));
+	assert_ok(pn_device_post(p.device, p.peer, &write));
+	assert_ok(pn_device_post(p.device, p.peer, &op));
+	memset(bytes, 'y', sizeof(bytes));
+	expect(p.device, PN_COMPLETION_OP);
+	expect(p.device, PN_COMPLETION_OP);
+	assert_memory_equal(p.to + 50, expected, sizeof(expected));
+	close_pair(&p);
+}
+
+static void operations_complete_in_the_order_of_posting(void **state)
+{
+	uint64_t seed = test_seed();
+	uintptr_t posted = 0, seen = 0;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:inline_max=2K,chunk=16K");
+	while (seen < 2000) {
+		size_t len = test_below(&seed, 8) ? 64 : 20000;
+		struct pn_sge sge = { p.from, len, p.from_mr.lkey };
+		struct pn_op op = { .kind = test_below(&seed, 2) ? PN_OP_READ
+								 : PN_OP_WRITE,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .remote_addr = (uintptr_t)p.to,
+				    .rkey = p.to_mr.rkey,
+				    .user = (void *)posted };
+
+		if (posted - seen < 100 && test_below(&seed, 3)) {
+			assert_ok(pn_device_post(p.device, p.peer, &op));
+			posted++;
+		} else if (posted > seen) {
+			struct pn_completion c =
+				expect(p.device, PN_COMPLETION_OP);
+
+			assert_int_equal((uintptr_t)c.user, seen++);
+			assert_ok(c.status);
+		}
+	}
+	close_pair(&p);
+}
+
+static void more_than_the_queue_depth_is_refused(void **state)
+{
+	struct pn_op op = { .kind = PN_OP_SEND };
+	struct pn_completion c;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:queue_depth=3");
+	for (int i = 0; i < 3; i++)
+		assert_ok(pn_device_post(p.device, p.peer, &op));
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EAGAIN);
+	expect(p.device, PN_COMPLETION_OP);
+	assert_ok(pn_device_post(p.device, p.peer, &op));
+	for (int i = 0; i < 3; i++)
+		expect(p.device, PN_COMPLETION_OP);
+	for (int i = 0; i < 4; i++) {
+		c = expect(p.device, PN_COMPLETION_RECV);
+		assert_int_equal(c.len, 0);
+		pn_device_release(p.device, &c);
+	}
+	close_pair(&p);
+}
+
+static void operations_of_no_bytes_need_no_key(void **state)
+{
+	struct pn_op op = { .kind = PN_OP_WRITE };
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft");
+	assert_ok(run_op(p.device, p.peer, &op));
+	op.kind = PN_OP_READ;
+	assert_ok(run_op(p.device, p.peer, &op));
+	close_pair(&p);
+}
+
+static void local_segments_need_a_key_that_covers_them(void **state)
+{
+	struct pn_sge sge;
+	struct pn_op op = { .kind = PN_OP_WRITE, .sge = &sge, .nsge = 1 };
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft");
+	op.remote_addr = (uintptr_t)p.to;
+	op.rkey = p.to_mr.rkey;
+	sge = (struct pn_sge){ p.from + 1, BYTES, p.from_mr.lkey };
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EFAULT);
+	sge = (struct pn_sge){ p.from, 8, p.from_mr.lkey + 1 };
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EFAULT);
+	sge = (struct pn_sge){ p.from, 8, 0 };
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EFAULT);
+	/* A get needs the right to write. */
+	deregister_one(p.device, &p.from_mr);
+	register_one(p.device, &p.from_mr, p.from, BYTES, 0);
+	sge = (struct pn_sge){ p.from, 8, p.from_mr.lkey };
+	assert_ok(run_op(p.device, p.peer, &op));
+	op.kind = PN_OP_READ;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EFAULT);
+	close_pair(&p);
+}
+
+static void malformed_operations_are_refused(void **state)
+{
+	struct pn_sge sge = { NULL, 0, 0 };
+	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft");
+	sge.len = PN_SOFT_MAX_SEND + 1;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	sge.len = 0;
+	op.flags = PN_OP_IMM;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	op.flags = 1 << 9;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	op.flags = 0;
+	op.kind = (enum pn_op_kind)99;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	op.kind = PN_OP_FETCH_ADD;
+	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EINVAL);
+	close_pair(&p);
+}
+
+static void *wake_later(void *device)
+{
+	usleep(20000);
+	pn_device_wake(device);
+	return NULL;
+}
+
+static void wait_ends_at_the_deadline_or_by_wake(void **state)
+{
+	struct pn_device *device = open_soft("soft");
+	uint64_t deadline = pn_device_now(device) + 30 * PN_NS_PER_MS;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pn_device_wait(device, deadline), -ETIMEDOUT);
+	assert_true(pn_device_now(device) >= deadline);
+	pn_device_wake(device);
+	assert_ok(pn_device_wait(device, PN_FOREVER));
+	assert_int_equal(pn_device_wait(device, pn_device_now(device)),
+			 -ETIMEDOUT);
+	pthread_create(&thread, NULL, wake_later, device);
+	assert_ok(pn_device_wait(device, PN_FOREVER));
+	pthread_join(thread, NULL);
+	pn_device_close(device);
+}
+
+static int readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0);
+}
+
+static void armed_descriptor_tells_of_news(void **state)
+{
+	struct pn_op op = { .kind = PN_OP_SEND, .flags = PN_OP_SILENT };
+	struct pn_completion c;
+	struct pair p;
+	int fd;
+
+	(void)state;
+	open_pair(&p, "soft");
+	fd = pn_device_fd(p.device);
+	assert_ok(pn_device_arm(p.device));
+	assert_int_equal(readable(fd), 0);
+	assert_ok(pn_device_post(p.device, p.peer, &op));
+	assert_int_equal(readable(fd), 1);
+	assert_int_equal(pn_device_arm(p.device), -EAGAIN);
+	c = expect(p.device, PN_COMPLETION_RECV);
+	pn_device_release(p.device, &c);
+	assert_ok(pn_device_arm(p.device));
+	assert_int_equal(readable(fd), 0);
+	close_pair(&p);
+}
+
+static void two_devices_of_one_process_talk(void **state)
+{
+	struct pn_address address;
+	struct pn_device *other = open_soft("soft");
+	struct pn_completion c;
+	struct pn_peer *peer, *again;
+	struct pn_sge sge;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft");
+	pn_device_address(p.device, &address);
+	peer = attach_to(other, &address);
+	assert_ok(pn_device_attach(other, &address, &again));
+	assert_ptr_equal(peer, again);
+	expect(p.device, PN_COMPLETION_PEER_UP);
+	sge = (struct pn_sge){ "hello", 5, 0 };
+	assert_ok(run_op(other, peer,
+			 &(struct pn_op){ .kind = PN_OP_WRITE,
+					  .flags = PN_OP_INLINE,
+					  .sge = &sge,
+					  .nsge = 1,
+					  .remote_addr = (uintptr_t)p.to,
+					  .rkey = p.to_mr.rkey }));
+	assert_memory_equal(p.to, "hello", 5);
+	pn_device_close(other);
+	c = expect(p.device, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(c.status, -ECONNRESET);
+	close_pair(&p);
+}
+
+static void fact(void *arg, const char *name, const char *text)
+{
+	unsigned *seen = arg;
+
+	assert_true(*name && *text);
+	if (!strcmp(name, "mode"))
+		*seen |= strstr(text, "mlock") ? 2 : 1;
+	if (!strcmp(name, "strict"))
+		*seen |= 4;
+}
+
+static void facts_name_the_mode(void **state)
+{
+	struct pn_device *device = open_soft("soft");
+	unsigned seen = 0;
+
+	(void)state;
+	device->ops->describe(device, fact, &seen);
+	assert_int_equal(seen, 1 | 4);
+	assert_true(device->caps & PN_CAP_PINS);
+	pn_device_close(device);
+	device = open_soft("soft:mode=mlock");
+	seen = 0;
+	device->ops->describe(device, fact, &seen);
+	assert_int_equal(seen, 2 | 4);
+	assert_false(device->caps & PN_CAP_PINS);
+	pn_device_close(device);
+}
+
+static void addresses_of_others_are_refused(void **state)
+{
+	struct pn_device *device = open_soft("soft");
+	struct pn_address address;
+	struct pn_peer *peer = NULL;
+
+	(void)state;
+	pn_device_address(device, &address);
+	address.data[0]++;
+	assert_int_equal(pn_device_attach(device, &address, &peer), -EINVAL);
+	address.data[0]--;
+	address.data[4] = 'h';
+	assert_int_equal(pn_device_attach(device, &address, &peer), -EINVAL);
+	address.len--;
+	assert_int_equal(pn_device_attach(device, &address, &peer), -EINVAL);
+	assert_null(peer);
+	pn_device_close(device);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +623,23 @@ int main(void)
 		TEST(strict_mode_moves_the_same_bytes),
 		TEST(mlock_mode_moves_the_same_bytes),
 		TEST(messages_arrive_in_order_with_their_bytes),
+		TEST(full_channel_refuses_and_loses_nothing),
+		TEST(a_send_behind_a_queued_write_sees_its_bytes),
+		TEST(write_with_immediate_tells_after_its_bytes),
+		TEST(a_refused_write_tells_nobody),
+		TEST(atomics_return_the_old_value),
+		TEST(segments_are_gathered_and_scattered),
+		TEST(inline_bytes_are_taken_before_post_returns),
+		TEST(operations_complete_in_the_order_of_posting),
+		TEST(more_than_the_queue_depth_is_refused),
+		TEST(operations_of_no_bytes_need_no_key),
+		TEST(local_segments_need_a_key_that_covers_them),
+		TEST(malformed_operations_are_refused),
+		TEST(wait_ends_at_the_deadline_or_by_wake),
+		TEST(armed_descriptor_tells_of_news),
+		TEST(two_devices_of_one_process_talk),
+		TEST(facts_name_the_mode),
+		TEST(addresses_of_others_are_refused),
 	};
 
 	return RUN_TESTS(tests);

@@ -184,36 +184,35 @@ static bool give_back(struct pn_soft_rx *rx)
 	       atomic_exchange(&rx->channel->stalled, 0);
 }
 
-static void open_record(struct pn_soft_rx *rx, char *cell, uint32_t ready)
+/* Padding goes with the record behind it, which was written at once. */
+static void open_record(struct pn_soft_rx *rx, const char *cell, size_t len,
+			bool released)
 {
-	uint32_t n = cells_for((ready & LEN_MASK) - 1);
+	uint32_t n = cells_for(len);
+	size_t index = (size_t)(cell - rx->channel->cells) / PN_SOFT_CELL;
 
-	rx->records[(cell - rx->channel->cells) / PN_SOFT_CELL] = (uint16_t)n;
+	rx->records[index] = (uint16_t)(n | (released ? RELEASED : 0));
 	rx->next += n;
 }
 
 bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out)
 {
-	for (;;) {
+	while (pn_soft_rx_ready(rx)) {
 		char *cell = cell_at(rx->channel, rx->ncells, rx->next);
 		uint32_t ready = atomic_load_explicit(ready_of(cell),
-						      memory_order_acquire);
+						      memory_order_relaxed);
 
-		if (!ready)
-			return false;
 		ordered_after_all();
-		open_record(rx, cell, ready);
 		out->kind = KIND(ready);
 		out->len = (ready & LEN_MASK) - 1;
 		out->data = cell + HEAD_BYTES;
 		out->lease = cell;
 		memcpy(&out->imm, cell + 4, sizeof(out->imm));
+		open_record(rx, cell, out->len, out->kind == PN_SOFT_PAD);
 		if (out->kind != PN_SOFT_PAD)
 			return true;
-		/* Goes with the record behind it, which was written at once. */
-		rx->records[(cell - rx->channel->cells) / PN_SOFT_CELL] |=
-			RELEASED;
 	}
+	return false;
 }
 
 bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease)

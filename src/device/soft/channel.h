@@ -87,7 +87,8 @@ bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len);
 void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 		    uint32_t imm, const struct pn_sge *sge, unsigned nsge);
 
-/* Whether the producer has written something to take. */
+/* Whether the producer has written something to take. When all cells are lent,
+ * the next one is the oldest of them and says nothing new. */
 static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 {
 	const char *cell = rx->channel->cells +
@@ -96,7 +97,8 @@ static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 	/* Pairs with the release in pn_soft_tx_put(). */
 	return atomic_load_explicit((const _Atomic uint32_t *)(const void *)
 					    cell,
-				    memory_order_acquire) != 0;
+				    memory_order_acquire) &&
+	       pn_likely(rx->next - rx->head != rx->ncells);
 }
 
 /* Takes the next record; false when there is none. */
