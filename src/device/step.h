@@ -8,6 +8,8 @@
  * are released), except that a peer going down ends the step with its status.
  * A step that takes longer than PN_STEP_NS of the device's time gives up with
  * -ETIMEDOUT.
+ * After a step that failed, earlier operations may still be in flight and their
+ * completions still to come: close the device.
  * Threads: one at a time per device.
  */
 #ifndef PN_DEVICE_STEP_H
