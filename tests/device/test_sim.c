@@ -645,6 +645,90 @@ static void threads_register_at_once_and_their_charges_add_up(void **state)
 	pn_device_close(device);
 }
 
+#define PARCELS 300
+
+struct post_office {
+	struct pn_device *device;
+	struct pn_peer *peer;
+	unsigned failures;
+};
+
+static void *post_parcels(void *arg)
+{
+	struct post_office *office = arg;
+	struct pn_completion c;
+
+	for (uint32_t i = 0; i < PARCELS; i++) {
+		while (post_send(office->device, office->peer, &i, sizeof(i),
+				 i) == -EAGAIN)
+			office->failures +=
+				next_completion(office->device, &c) != 0;
+	}
+	return NULL;
+}
+
+static void one_thread_waits_while_another_posts(void **state)
+{
+	struct pn_sim *sim = open_world("cost=cx5,depth=8", NULL);
+	struct post_office office = { .device = pn_sim_device(sim, 0) };
+	struct pn_completion c;
+	pthread_t thread;
+
+	(void)state;
+	office.peer = connect_nodes(sim, 0, 1);
+	assert_ok(pthread_create(&thread, NULL, post_parcels, &office));
+	for (uint32_t i = 0; i < PARCELS; i++) {
+		assert_ok(next_completion(pn_sim_device(sim, 1), &c));
+		assert_int_equal(c.kind, PN_COMPLETION_RECV);
+		assert_memory_equal(c.data, &i, sizeof(i));
+		pn_device_release(pn_sim_device(sim, 1), &c);
+	}
+	assert_ok(pthread_join(thread, NULL));
+	assert_int_equal(office.failures, 0);
+	pn_sim_close(sim);
+}
+
+struct crier {
+	struct pn_sim *sim;
+	_Atomic bool done;
+	unsigned naps;
+};
+
+static void *announce_releases(void *arg)
+{
+	struct crier *crier = arg;
+
+	for (unsigned i = 0; i < 100; i++)
+		pn_sim_released(crier->sim, 0, crier, 1);
+	crier->done = true;
+	return NULL;
+}
+
+static void nap_until_done(void *arg)
+{
+	struct crier *crier = arg;
+
+	while (!crier->done) {
+		pn_sim_sleep(crier->sim, 1000);
+		crier->naps++;
+	}
+}
+
+static void other_threads_get_a_word_in_while_the_world_runs(void **state)
+{
+	struct pn_sim *sim = open_world("", NULL);
+	struct crier crier = { .sim = sim };
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(pn_sim_spawn(sim, 0, nap_until_done, &crier));
+	assert_ok(pthread_create(&thread, NULL, announce_releases, &crier));
+	run_world(sim);
+	assert_ok(pthread_join(thread, NULL));
+	assert_int_equal(pn_sim_now(sim), 1000 * (uint64_t)crier.naps);
+	pn_sim_close(sim);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -672,6 +756,8 @@ int main(void)
 		TEST(outsiders_block_for_tasks_and_threads),
 		TEST(plain_program_puts_to_itself),
 		TEST(threads_register_at_once_and_their_charges_add_up),
+		TEST(one_thread_waits_while_another_posts),
+		TEST(other_threads_get_a_word_in_while_the_world_runs),
 	};
 
 	return RUN_TESTS(tests);

@@ -132,8 +132,10 @@ static void publish(struct pn_sim_node *node, struct pn_mr *mr,
 
 static void retire(struct pn_sim_node *node, uint32_t slot)
 {
-	struct pn_sim_registration *r = node->slots[slot];
+	struct pn_sim_registration *r =
+		slot < node->nslots ? node->slots[slot] : NULL;
 
+	pn_assert(r);
 	pn_sim_record(node->sim, PN_SIM_DEREGISTERED, node->index, r->lkey, 0);
 	pn_interval_remove(&node->ranges, &r->interval);
 	node->slots[slot] = NULL;

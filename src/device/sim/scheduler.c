@@ -25,7 +25,7 @@
 
 /* How long, in real time, a wait outside tasks gives other threads to do
  * something before it says that nothing can ever happen. */
-#define PATIENCE_NS PN_NS_PER_S
+#define PATIENCE_NS (10 * PN_NS_PER_S)
 
 /* --- the digest and the random sequence ----------------------------------- */
 

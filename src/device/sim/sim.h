@@ -18,7 +18,7 @@
  *   host   whoever calls a device from outside every task (a plain program
  *          that opened "sim"). It counts as a task of that node on a core of
  *          its own; waiting and being charged run the world. A wait for ever
- *          gives other threads a second of real time to change something
+ *          gives other threads ten seconds of real time to change something
  *          (none when opened single_threaded) before it is -EDEADLK; a wait
  *          with a deadline jumps there at once.
  *
