@@ -102,13 +102,6 @@ static inline struct pn_peer *loop_back(struct pn_device *device)
 	return attach_to(device, &address);
 }
 
-/* Posts, again while the queue is full. */
-static inline int post_op(struct pn_device *device, struct pn_peer *peer,
-			  const struct pn_op *op)
-{
-	return pn_device_post(device, peer, op);
-}
-
 /* Posts one operation and returns the status of its completion. */
 static inline int run_op(struct pn_device *device, struct pn_peer *peer,
 			 const struct pn_op *op)
@@ -139,22 +132,100 @@ static inline int move_op(struct pn_device *device, struct pn_peer *peer,
 	return run_op(device, peer, &op);
 }
 
-/* Waits until VmPin is what it was plus what the device says. */
+/* Waits until VmPin is what it was plus what the device (NULL: none) says. */
 static inline void assert_vmpin(size_t before, struct pn_device *device)
 {
 	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
-	struct pn_pinned pinned;
-	size_t vmpin;
+	struct pn_pinned pinned = { 0 };
 
 	do {
-		pn_device_pinned(device, &pinned);
-		vmpin = pn_soft_vmpin();
-		if (vmpin == before + pinned.live_bytes + pinned.dying_bytes)
+		if (device)
+			pn_device_pinned(device, &pinned);
+		if (pn_soft_vmpin() ==
+		    before + pinned.live_bytes + pinned.dying_bytes)
 			return;
 		usleep(1000);
 	} while (pn_clock_ns() < deadline);
-	assert_int_equal(vmpin,
+	assert_int_equal(pn_soft_vmpin(),
 			 before + pinned.live_bytes + pinned.dying_bytes);
 }
+
+/* --- processes ----------------------------------------------------------- */
+
+#define RANKS 6
+
+/* What the processes of a test share. A rank is filled in, then `here` set. */
+struct board {
+	struct {
+		_Atomic int here;
+		struct pn_address address;
+		uint64_t addr, key;
+	} rank[RANKS];
+	_Atomic int go[8]; /* steps of the test, as it likes */
+};
+
+static inline struct board *new_board(void)
+{
+	void *p = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	return p;
+}
+
+static inline void await(_Atomic int *flag, int value)
+{
+	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+
+	while (*flag < value) {
+		if (pn_clock_ns() > deadline)
+			_exit(99);
+		usleep(200);
+	}
+}
+
+static inline void appear(struct board *board, unsigned rank,
+			  struct pn_device *device, const struct pn_mr *mr)
+{
+	pn_device_address(device, &board->rank[rank].address);
+	if (mr) {
+		board->rank[rank].addr = (uintptr_t)mr->addr;
+		board->rank[rank].key = mr->rkey;
+	}
+	board->rank[rank].here = 1;
+}
+
+/* Forks; the child runs fn(board, rank) and exits with what it returns. A
+ * failed assertion in a child ends it with a status, too. */
+static inline pid_t start_rank(int (*fn)(struct board *, unsigned),
+			       struct board *board, unsigned rank)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(fn(board, rank));
+	return pid;
+}
+
+static inline void assert_exits_well(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* In children: no assertion of cmocka's, but the line as exit status. */
+#define CHECK(x)                                                           \
+	do {                                                               \
+		if (!(x)) {                                                \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, \
+				#x);                                       \
+			_exit(1);                                          \
+		}                                                          \
+	} while (0)
 
 #endif

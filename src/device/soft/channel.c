@@ -116,7 +116,8 @@ bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len)
 	/* Sequentially consistent, as is the consumer's store of head before
 	 * it looks here: one of us sees the other. */
 	atomic_store(&tx->channel->stalled, 1);
-	return fits(tx, n);
+	tx->stalled = !fits(tx, n);
+	return !tx->stalled;
 }
 
 static void put_pad(struct pn_soft_tx *tx, uint32_t n)

@@ -49,6 +49,7 @@ struct pn_soft_tx {
 	uint32_t ncells; /* a power of two */
 	uint64_t tail;	 /* cells written, ever */
 	uint64_t head;	 /* as last seen */
+	bool stalled;	 /* found no room, and has not been told of any */
 };
 
 /* The consumer's side. */
@@ -82,6 +83,16 @@ void pn_soft_rx_fini(struct pn_soft_rx *rx);
 /* Whether a record of len bytes fits now. If not, the consumer will ring when
  * it has given something back. */
 bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len);
+
+/* Whether a producer that had found no room has been given some; says so
+ * once. */
+static inline bool pn_soft_tx_relieved(struct pn_soft_tx *tx)
+{
+	if (pn_likely(!tx->stalled) || atomic_load(&tx->channel->stalled))
+		return false;
+	tx->stalled = false;
+	return true;
+}
 
 /* Appends a record gathered from the segments; there is room. */
 void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,

@@ -312,14 +312,21 @@ int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 	return (int)n;
 }
 
+/* Room in a channel is news to whoever was refused for want of it. The engine
+ * looks for itself. */
+static bool has_news_of(struct pn_soft_peer *peer)
+{
+	return pn_soft_rx_ready(&peer->rx) || is_over(peer) ||
+	       (!peer->queued && pn_soft_tx_relieved(&peer->tx));
+}
+
 bool pn_soft_has_news(struct pn_soft_device *dev)
 {
 	if (dev->nfinished || atomic_load(&dev->engine.ndone) ||
 	    atomic_load(&dev->nevents))
 		return true;
 	for (unsigned i = 0; i < dev->nactive; i++)
-		if (pn_soft_rx_ready(&dev->active[i]->rx) ||
-		    is_over(dev->active[i]))
+		if (has_news_of(dev->active[i]))
 			return true;
 	return false;
 }

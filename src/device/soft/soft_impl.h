@@ -162,7 +162,8 @@ void pn_soft_wake(struct pn_device *device);
 int pn_soft_arm(struct pn_device *device);
 void pn_soft_describe(struct pn_device *device, pn_fact_fn *fn, void *arg);
 
-/* Whether poll() would return something. The caller is inside. */
+/* Whether poll() would return something, or a channel that was full has room
+ * (told once). The caller is inside. */
 bool pn_soft_has_news(struct pn_soft_device *dev);
 
 /* Adds the completion of an operation carried out while posting. -ENOMEM. */

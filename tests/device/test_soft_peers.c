@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Soft devices of several processes: connecting, refusing, moving bytes. */
+#include "device/soft_util.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/log.h"
+#include "device/soft/soft_impl.h"
+
+#define NOBODY 65534
+#define SLICE  ((size_t)192 << 10)
+#define PUTS   150
+
+/* --- several writers, one target ----------------------------------------- */
+
+static char *spec_of_test;
+
+/* Owns a window, sleeps in wait() while the others write to it. */
+static int target(struct board *board, unsigned rank)
+{
+	struct pn_device *device = open_soft(spec_of_test);
+	char *window = map_buffer((RANKS - 1) * SLICE + PN_PAGE_BYTES, 0);
+	struct pn_mr mr;
+	unsigned gone = 0;
+
+	register_one(device, &mr, window, (RANKS - 1) * SLICE + 8, ALL);
+	appear(board, rank, device, &mr);
+	while (gone < RANKS - 1) {
+		struct pn_completion c = next_completion(device);
+
+		gone += c.kind == PN_COMPLETION_PEER_DOWN;
+	}
+	for (unsigned r = 1; r < RANKS; r++)
+		for (size_t i = 0; i < SLICE; i++)
+			CHECK(window[(r - 1) * SLICE + i] ==
+			      (char)(r * 31 + i % 251));
+	CHECK(*(uint64_t *)(void *)(window + (RANKS - 1) * SLICE) ==
+	      (RANKS - 1) * PUTS);
+	pn_device_close(device);
+	return 0;
+}
+
+static void scribble(struct pn_device *device, struct pn_peer *peer,
+		     const struct pn_mr *mr, struct remote_range to,
+		     uint64_t *seed)
+{
+	size_t len = 1 + test_below(seed, SLICE);
+	size_t at = test_below(seed, SLICE - len + 1);
+	struct pn_sge sge = { (char *)mr->addr + at, len, mr->lkey };
+
+	to.addr += at;
+	CHECK(!move_op(device, peer, PN_OP_WRITE, &sge, to));
+	memset(sge.addr, 0, len);
+	CHECK(!move_op(device, peer, PN_OP_READ, &sge, to));
+}
+
+static int writer(struct board *board, unsigned rank)
+{
+	struct pn_device *device = open_soft(spec_of_test);
+	char *memory = map_buffer(SLICE + PN_PAGE_BYTES, 0);
+	uint64_t seed = rank;
+	struct pn_peer *peer;
+	struct pn_mr mr;
+
+	register_one(device, &mr, memory, SLICE + 8, PINION_ACCESS_LOCAL_WRITE);
+	for (size_t i = 0; i < SLICE; i++)
+		memory[i] = (char)(rank * 31 + i % 251);
+	await(&board->rank[0].here, 1);
+	peer = attach_to(device, &board->rank[0].address);
+	for (unsigned n = 0; n < PUTS; n++) {
+		struct remote_range to = { board->rank[0].addr +
+						   (rank - 1) * SLICE,
+					   board->rank[0].key };
+		struct pn_sge sge = { memory + SLICE, 8, mr.lkey };
+		struct pn_op add = { .kind = PN_OP_FETCH_ADD,
+				     .sge = &sge,
+				     .nsge = 1,
+				     .remote_addr = board->rank[0].addr +
+						    (RANKS - 1) * SLICE,
+				     .rkey = to.key,
+				     .operand = 1 };
+
+		CHECK(!run_op(device, peer, &add));
+		scribble(device, peer, &mr, to, &seed);
+		for (size_t i = 0; i < SLICE; i += 97)
+			CHECK(memory[i] == (char)(rank * 31 + i % 251));
+	}
+	/* All of it, to be sure. */
+	CHECK(!move_op(device, peer, PN_OP_WRITE,
+		       &(struct pn_sge){ memory, SLICE, mr.lkey },
+		       (struct remote_range){ board->rank[0].addr +
+						      (rank - 1) * SLICE,
+					      board->rank[0].key }));
+	pn_device_close(device);
+	return 0;
+}
+
+static void write_together(char *spec)
+{
+	struct board *board = new_board();
+	pid_t pids[RANKS];
+
+	spec_of_test = spec;
+	for (unsigned r = 0; r < RANKS; r++)
+		pids[r] = start_rank(r ? writer : target, board, r);
+	for (unsigned r = 0; r < RANKS; r++)
+		assert_exits_well(pids[r]);
+	munmap(board, sizeof(*board));
+}
+
+static void several_processes_put_into_one_target(void **state)
+{
+	(void)state;
+	write_together("soft:chunk=32K,inline_max=8K");
+	write_together("soft:strict");
+	write_together("soft:mode=mlock");
+}
+
+/* --- messages ------------------------------------------------------------ */
+
+#define MESSAGES 3000
+
+static int flood(struct board *board, unsigned rank)
+{
+	struct pn_device *device = open_soft("soft:ring_bytes=32K,spin=0");
+	char *memory = map_buffer(PN_SOFT_MAX_SEND, 0);
+	struct pn_peer *peer;
+
+	(void)rank;
+	await(&board->rank[0].here, 1);
+	peer = attach_to(device, &board->rank[0].address);
+	for (uint32_t i = 0; i < MESSAGES;) {
+		struct pn_sge sge = { memory, i % 2000, 0 };
+		struct pn_op op = { .kind = PN_OP_SEND,
+				    .flags = PN_OP_INLINE | PN_OP_SILENT,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .imm = i };
+		int ret;
+
+		memset(memory, (int)i, sge.len);
+		ret = pn_device_post(device, peer, &op);
+		i += !ret;
+		/* The receiver rings when there is room again. */
+		if (ret) {
+			CHECK(ret == -EAGAIN);
+			CHECK(!pn_device_wait(device, pn_device_now(device) +
+							      PATIENCE_NS));
+		}
+	}
+	pn_device_close(device); /* with messages under way */
+	return 0;
+}
+
+static void messages_sent_before_a_close_arrive_before_the_end(void **state)
+{
+	struct board *board = new_board();
+	pid_t child = start_rank(flood, board, 1);
+	struct pn_device *device = open_soft("soft:spin=0");
+	struct pn_completion c;
+
+	(void)state;
+	appear(board, 0, device, NULL);
+	expect(device, PN_COMPLETION_PEER_UP);
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		c = expect(device, PN_COMPLETION_RECV);
+		assert_int_equal(c.imm, i);
+		assert_int_equal(c.len, i % 2000);
+		for (size_t k = 0; k < c.len; k++)
+			assert_int_equal(((const char *)c.data)[k], (char)i);
+		pn_device_release(device, &c);
+		if (i == 100)
+			usleep(20000); /* lets the sender stall */
+	}
+	c = expect(device, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(c.status, -ECONNRESET);
+	assert_exits_well(child);
+	pn_device_close(device);
+	munmap(board, sizeof(*board));
+}
+
+/* --- connecting ---------------------------------------------------------- */
+
+static int as_nobody(struct board *board, unsigned rank)
+{
+	struct pn_device *device;
+	struct pn_completion c;
+	struct pn_peer *peer;
+
+	(void)rank;
+	CHECK(!setuid(NOBODY));
+	CHECK(!pn_device_open("soft", NULL, &device));
+	CHECK(!pn_device_attach(device, &board->rank[0].address, &peer));
+	c = next_completion(device);
+	CHECK(c.kind == PN_COMPLETION_PEER_DOWN && c.peer == peer);
+	CHECK(c.status == -ECONNREFUSED);
+	CHECK(pn_device_post(device, peer, &(struct pn_op){ .kind = 0 }) ==
+	      -ECONNREFUSED);
+	pn_device_close(device);
+	return 0;
+}
+
+static void another_user_is_refused(void **state)
+{
+	struct board *board = new_board();
+	struct pn_completion c;
+	struct pn_device *device;
+
+	(void)state;
+	if (geteuid()) {
+		print_message("skipped: changing the user needs root\n");
+		skip();
+	}
+	device = open_soft("soft");
+	appear(board, 0, device, NULL);
+	assert_exits_well(start_rank(as_nobody, board, 1));
+	assert_int_equal(pn_device_poll(device, &c, 1), 0);
+	pn_device_close(device);
+	munmap(board, sizeof(*board));
+}
+
+/* Says something to a device's socket; returns the answer's status, or what
+ * recv() says. */
+static int say(const struct pn_address *to, const void *bytes, size_t len,
+	       struct pn_soft_hello *answer)
+{
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct pn_soft_address address;
+	struct sockaddr_un name;
+	unsigned namelen;
+	ssize_t n;
+
+	memcpy(&address, to->data, sizeof(address));
+	namelen = pn_soft_socket_name(&address, &name);
+	assert_ok(connect(sock, (struct sockaddr *)&name, namelen));
+	assert_int_equal(send(sock, bytes, len, MSG_NOSIGNAL), len);
+	n = recv(sock, answer, sizeof(*answer), 0);
+	close(sock);
+	return n == sizeof(*answer) ? answer->status : (int)n;
+}
+
+static void strangers_are_told_why_they_are_refused(void **state)
+{
+	struct pn_device *device = open_soft("soft");
+	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
+				       .version = PN_SOFT_VERSION + 1 };
+	struct pn_soft_hello answer;
+	struct pn_address address;
+	struct pn_completion c;
+
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	pn_device_address(device, &address);
+	assert_int_equal(say(&address, &hello, sizeof(hello), &answer),
+			 -EPROTONOSUPPORT);
+	assert_int_equal(answer.version, PN_SOFT_VERSION);
+	assert_int_equal(say(&address, &hello, 8, &answer), -EPROTONOSUPPORT);
+	assert_int_equal(say(&address, "x", 1, &answer), -EPROTO);
+	hello.version = PN_SOFT_VERSION;
+	/* Right words, but no files with them. */
+	assert_int_equal(say(&address, &hello, sizeof(hello), &answer),
+			 -EPROTO);
+	pn_log_set_level(PN_LOG_WARN);
+	assert_int_equal(pn_device_poll(device, &c, 1), 0);
+	loop_back(device);
+	pn_device_close(device);
+}
+
+/* A device of tomorrow: refuses whoever says hello. */
+static void *tomorrow(void *arg)
+{
+	int sock = accept(*(int *)arg, NULL, NULL);
+	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
+				       .version = PN_SOFT_VERSION + 1,
+				       .status = -EPROTONOSUPPORT };
+	char bytes[512];
+
+	if (recv(sock, bytes, sizeof(bytes), 0) > 0)
+		send(sock, &hello, sizeof(hello), MSG_NOSIGNAL);
+	close(sock);
+	return NULL;
+}
+
+static void a_device_of_another_version_refuses_us(void **state)
+{
+	struct pn_soft_address address = { .version = PN_SOFT_VERSION,
+					   .kind = { 's', 'o', 'f', 't' },
+					   .uid = geteuid(),
+					   .pid = getpid(),
+					   .nonce = 12345 };
+	struct pn_address blob = { .len = sizeof(address) };
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sockaddr_un name;
+	unsigned len = pn_soft_socket_name(&address, &name);
+	struct pn_device *device = open_soft("soft");
+	struct pn_completion c;
+	struct pn_peer *peer;
+	pthread_t thread;
+
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	assert_ok(bind(sock, (struct sockaddr *)&name, len));
+	assert_ok(listen(sock, 1));
+	pthread_create(&thread, NULL, tomorrow, &sock);
+	memcpy(blob.data, &address, sizeof(address));
+	assert_ok(pn_device_attach(device, &blob, &peer));
+	c = expect(device, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(c.status, -ECONNREFUSED);
+	pthread_join(thread, NULL);
+	close(sock);
+	pn_log_set_level(PN_LOG_WARN);
+	pn_device_close(device);
+}
+
+static void nobody_at_the_address_is_a_peer_that_is_gone(void **state)
+{
+	struct pn_device *device = open_soft("soft"), *gone = open_soft("soft");
+	struct pn_address address;
+	struct pn_completion c;
+	struct pn_peer *peer;
+
+	(void)state;
+	pn_device_address(gone, &address);
+	pn_device_close(gone);
+	assert_ok(pn_device_attach(device, &address, &peer));
+	assert_true(pn_device_post(device, peer, &(struct pn_op){ .kind = 0 }) <
+		    0);
+	c = expect(device, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(c.status, -ECONNRESET);
+	assert_ptr_equal(c.peer, peer);
+	pn_device_close(device);
+}
+
+static int meet(struct board *board, unsigned rank)
+{
+	struct pn_device *device = open_soft("soft");
+	unsigned other = !rank;
+	struct pn_completion c;
+	struct pn_peer *peer;
+
+	appear(board, rank, device, NULL);
+	await(&board->rank[other].here, 1);
+	board->go[0]++;
+	while (board->go[0] < 2)
+		;
+	CHECK(!pn_device_attach(device, &board->rank[other].address, &peer));
+	c = next_completion(device);
+	CHECK(c.kind == PN_COMPLETION_PEER_UP && c.peer == peer);
+	CHECK(!pn_device_post(device, peer,
+			      &(struct pn_op){ .kind = PN_OP_SEND,
+					       .flags = PN_OP_SILENT,
+					       .imm = rank }));
+	c = next_completion(device);
+	CHECK(c.kind == PN_COMPLETION_RECV && c.peer == peer);
+	CHECK(c.imm == other);
+	pn_device_release(device, &c);
+	board->go[1]++;
+	await(&board->go[1], 2);
+	/* Nobody came up a second time. */
+	CHECK(pn_device_poll(device, &c, 1) == 0 ||
+	      c.kind == PN_COMPLETION_PEER_DOWN);
+	pn_device_close(device);
+	return 0;
+}
+
+static void two_that_attach_at_once_become_one_pair(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 30; round++) {
+		struct board *board = new_board();
+		pid_t a = start_rank(meet, board, 0);
+		pid_t b = start_rank(meet, board, 1);
+
+		assert_exits_well(a);
+		assert_exits_well(b);
+		munmap(board, sizeof(*board));
+	}
+}
+
+static void many_peers_at_once(void **state)
+{
+	enum { N = 40 };
+	struct pn_device *hub = open_soft("soft"), *spokes[N];
+	struct pn_address address;
+	unsigned ups = 0, messages = 0;
+
+	(void)state;
+	pn_device_address(hub, &address);
+	for (unsigned i = 0; i < N; i++) {
+		struct pn_op op = { .kind = PN_OP_SEND, .flags = PN_OP_SILENT };
+
+		spokes[i] = open_soft("soft:ring_bytes=32K");
+		assert_ok(pn_device_post(spokes[i],
+					 attach_to(spokes[i], &address), &op));
+	}
+	while (messages < N) {
+		struct pn_completion c = next_completion(hub);
+
+		ups += c.kind == PN_COMPLETION_PEER_UP;
+		messages += c.kind == PN_COMPLETION_RECV;
+		pn_device_release(hub, &c);
+	}
+	assert_int_equal(ups, N);
+	for (unsigned i = 0; i < N; i++)
+		pn_device_close(spokes[i]);
+	for (unsigned i = 0; i < N; i++)
+		expect(hub, PN_COMPLETION_PEER_DOWN);
+	pn_device_close(hub);
+}
+
+/* --- without privileges -------------------------------------------------- */
+
+static int humble(struct board *board, unsigned rank)
+{
+	struct rlimit limit = { 8 << 20, 8 << 20 };
+	struct pn_device *device;
+	struct pn_completion c;
+	struct pn_peer *peer;
+	struct pn_sge sge;
+	struct pn_mr mr;
+	char *memory = map_buffer(SLICE, (int)rank + 1);
+
+	CHECK(!setrlimit(RLIMIT_MEMLOCK, &limit) && !setuid(NOBODY));
+	/* Changing the user took away what peers need to reach us. */
+	CHECK(!prctl(PR_SET_DUMPABLE, 1));
+	CHECK(!pn_device_open("soft:mode=uring", NULL, &device));
+	register_one(device, &mr, memory, SLICE, ALL);
+	appear(board, rank, device, &mr);
+	await(&board->rank[!rank].here, 1);
+	if (rank) {
+		peer = attach_to(device, &board->rank[0].address);
+		sge = (struct pn_sge){ memory, SLICE, mr.lkey };
+		CHECK(!move_op(device, peer, PN_OP_WRITE, &sge,
+			       (struct remote_range){ board->rank[0].addr,
+						      board->rank[0].key }));
+	} else {
+		CHECK(next_completion(device).kind == PN_COMPLETION_PEER_UP);
+		c = next_completion(device);
+		CHECK(c.kind == PN_COMPLETION_PEER_DOWN);
+		CHECK(memory[0] == 2 && memory[SLICE - 1] == 2);
+	}
+	pn_device_close(device);
+	return 0;
+}
+
+static void an_ordinary_user_needs_no_privilege(void **state)
+{
+	struct board *board = new_board();
+	pid_t a, b;
+
+	(void)state;
+	if (geteuid()) {
+		print_message("skipped: changing the user needs root\n");
+		skip();
+	}
+	a = start_rank(humble, board, 0);
+	b = start_rank(humble, board, 1);
+	assert_exits_well(a);
+	assert_exits_well(b);
+	munmap(board, sizeof(*board));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(several_processes_put_into_one_target),
+		TEST(messages_sent_before_a_close_arrive_before_the_end),
+		TEST(another_user_is_refused),
+		TEST(strangers_are_told_why_they_are_refused),
+		TEST(a_device_of_another_version_refuses_us),
+		TEST(nobody_at_the_address_is_a_peer_that_is_gone),
+		TEST(two_that_attach_at_once_become_one_pair),
+		TEST(many_peers_at_once),
+		TEST(an_ordinary_user_needs_no_privilege),
+	};
+
+	return RUN_TESTS(tests);
+}
