@@ -12,12 +12,14 @@
 #define TEXT_(x) #x
 #define TEXT(x)	 TEXT_(x)
 
-#define RELEASING(CASE)                                                  \
-	CASE(SYS_munmap)                                                 \
-	CASE(SYS_mmap)                                                   \
-	CASE(SYS_mremap) CASE(SYS_madvise) CASE(SYS_brk) CASE(SYS_shmdt) \
-		CASE(SYS_shmat) CASE(SYS_remap_file_pages)               \
-			CASE(SYS_process_madvise)
+#define RELEASING(CASE)   \
+	CASE(SYS_munmap)  \
+	CASE(SYS_mmap)    \
+	CASE(SYS_mremap)  \
+	CASE(SYS_madvise) \
+	CASE(SYS_brk)     \
+	CASE(SYS_shmdt)   \
+	CASE(SYS_shmat) CASE(SYS_remap_file_pages) CASE(SYS_process_madvise)
 
 #if defined(__x86_64__)
 #define CASE(nr) "cmp $" TEXT(nr) ", %rdi\n\tje pn_hook_syscall\n\t"
