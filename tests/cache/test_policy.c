@@ -603,6 +603,13 @@ static void a_million_regions_come_and_go(void **state)
 
 #define STEPS 100000
 
+/* How many steps apart the checkers run, which look at every node. */
+#ifdef PINION_CHECK
+#define STRIDE 1
+#else
+#define STRIDE 16
+#endif
+
 /* One policy and its model side by side. */
 struct duel {
 	struct pn_policy *policy;
@@ -705,7 +712,8 @@ static void matches_its_model(const char *name, unsigned batch)
 	model_init(&duel->model, name, &attr);
 	for (unsigned i = 0; i < STEPS; i++) {
 		duel_step(duel);
-		duel->policy->ops->check(duel->policy);
+		if (i % STRIDE == 0)
+			duel->policy->ops->check(duel->policy);
 	}
 	pn_policy_close(duel->policy);
 	free(duel);

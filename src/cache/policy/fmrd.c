@@ -4,10 +4,10 @@
  * first, several at a time, so that the fixed cost of a deregistration is paid
  * once for all of them.
  *
- * Source: the fast memory registration and deregistration that Wu, Wyckoff and
- * Panda (2003) gave PVFS over InfiniBand, which paper Region cache compares
- * with. The price: a victim beyond what was wanted leaves early, and may be
- * asked for in the meantime.
+ * Source: FMRD (Wu and others 2003), as paper Region cache tells it: a pin-down
+ * cache with the batched deregistration of Zhou and others (2002). Its other
+ * half, fast registration, is the device's matter. The price: a victim beyond
+ * what was wanted leaves early, and may be asked for in the meantime.
  */
 #include "cache/policy/stack.h"
 
