@@ -1,23 +1,41 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * context -- what stands behind the public handle: configuration and device.
+ * context -- what stands behind the public handle: configuration, device,
+ * budget, cache.
  *
  * Born in pinion_open(), dies in pinion_close(). Parts are opened bottom up
- * and closed top down.
+ * and closed top down. The files api_*.c hold the public calls, one for each
+ * public header: they validate and pass on to the layer that does the work.
+ * fork: a child's copy is foreign. Every call on it is refused but
+ * pinion_close(), which leaves the parent's device alone.
  */
 #ifndef PN_CONTEXT_H
 #define PN_CONTEXT_H
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "cache/cache.h"
 #include "config/config.h"
 #include "device/device.h"
 
 struct pinion_context {
 	struct pn_config config;
 	struct pn_device *device;
-	struct pn_mutex lock;	      /* protects registrations */
-	struct pn_list registrations; /* made by hand */
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	bool foreign;	      /* made by the process that forked this one */
+	struct pn_list link;  /* among all contexts of the process */
+	struct pn_mutex lock; /* protects registrations */
+	struct pn_list registrations PN_GUARDED_BY(&lock); /* made by hand */
 };
+
+/* Whether a caller's handle can be used. */
+static inline bool pn_context_usable(const struct pinion_context *context)
+{
+	return context && !context->foreign;
+}
+
+/* Ends the registrations made by hand that are left. */
+void pn_context_free_registrations(struct pinion_context *context);
 
 #endif

@@ -23,6 +23,7 @@
 
 #include <stddef.h>
 
+#include <pinion/cache.h>
 #include <pinion/config.h>
 #include <pinion/device.h>
 

@@ -9,6 +9,7 @@
 #define PN_BASE_LOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "base/compiler.h"
 
@@ -30,6 +31,13 @@ static inline void pn_lock(struct pn_mutex *mutex)
 	PN_ACQUIRE(mutex) PN_NO_THREAD_SAFETY
 {
 	pn_assert(!pthread_mutex_lock(&mutex->pthread));
+}
+
+/* True when it was free and is taken now. */
+static inline bool pn_try_lock(struct pn_mutex *mutex)
+	PN_TRY_ACQUIRE(true, mutex) PN_NO_THREAD_SAFETY
+{
+	return !pthread_mutex_trylock(&mutex->pthread);
 }
 
 static inline void pn_unlock(struct pn_mutex *mutex)

@@ -20,6 +20,18 @@ static struct {
 } keys[PN_THREAD_KEYS] PN_GUARDED_BY(&lock);
 static struct pn_list contexts PN_GUARDED_BY(&lock) = { &contexts, &contexts };
 
+/* fork() may come while another thread holds the lock. The child has one
+ * thread; contexts of the others stay listed, for nobody. */
+static void before_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_lock(&lock);
+}
+
+static void after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_unlock(&lock);
+}
+
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
@@ -69,6 +81,7 @@ static void thread_exits(void *arg)
 static void make_exit_key(void)
 {
 	pn_assert(!pthread_key_create(&exit_key, thread_exits));
+	pn_assert(!pthread_atfork(before_fork, after_fork, after_fork));
 }
 
 struct pn_thread *pn_thread_attach(void)

@@ -18,6 +18,9 @@ static const char *const huge_choices[] = { "never", "transparent", "reserved",
 static const char *const monitor_modes[] = { "auto", "patch", "userfaultfd",
 					     "keep", "none",  NULL };
 
+/* As cache/policy/policy.h lists them; a test compares. */
+static const char *const policies[] = { "lru", "fmrd", "mre", "cost", NULL };
+
 #define FIELD(name) offsetof(struct pn_config, name)
 
 static const struct pn_option table[] = {
@@ -38,6 +41,36 @@ static const struct pn_option table[] = {
 	  "how the release of registered memory is noticed (environment only: "
 	  "it is read when the library is loaded)",
 	  FIELD(monitor), 0, 0, monitor_modes },
+	{ "max_bytes", PN_OPTION_BYTES, "0",
+	  "the budget: how much memory may be pinned at a time (0: derived "
+	  "from RLIMIT_MEMLOCK, the cgroup, the machine and the device)",
+	  FIELD(max_bytes), 0, 0, NULL },
+	{ "max_regions", PN_OPTION_NUMBER, "0",
+	  "the budget: how many registrations there may be at a time (0: as "
+	  "many as the device allows)",
+	  FIELD(max_regions), 0, 0, NULL },
+	{ "local_processes", PN_OPTION_NUMBER, "0",
+	  "processes of this job on this machine, among which the derived "
+	  "budget is divided (0: as the MPI launcher says, else 1)",
+	  FIELD(local_processes), 0, 1 << 20, NULL },
+	{ "cache_policy", PN_OPTION_CHOICE, "lru",
+	  "which cached regions are given up when room is needed",
+	  FIELD(cache_policy), 0, 0, policies },
+	{ "cache_max_region", PN_OPTION_BYTES, "256M",
+	  "longer buffers are registered in pieces of this size",
+	  FIELD(cache_max_region), 4096, UINT64_C(1) << 40, NULL },
+	{ "cache_merge", PN_OPTION_BOOL, "yes",
+	  "join regions that are neighbours in one mapping", FIELD(cache_merge),
+	  0, 0, NULL },
+	{ "cache_batch", PN_OPTION_NUMBER, "32",
+	  "how many deregistrations are collected for one batch",
+	  FIELD(cache_batch), 1, 256, NULL },
+	{ "cache_batch_bytes", PN_OPTION_BYTES, "64M",
+	  "how many bytes may wait to be deregistered",
+	  FIELD(cache_batch_bytes), 1, 0, NULL },
+	{ "cache_batch_age", PN_OPTION_TIME, "10ms",
+	  "how long a deregistration may wait for others to join it",
+	  FIELD(cache_batch_age), 1, 0, NULL },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

@@ -12,6 +12,7 @@
 #ifndef PN_CONFIG_CONFIG_H
 #define PN_CONFIG_CONFIG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,10 +28,17 @@ enum pn_config_source {
 
 struct pn_config {
 	char device[PN_OPTION_TEXT_BYTES];
-	int log;	    /* enum pn_log_level */
-	int huge_pages;	    /* enum pn_pages_huge */
-	uint64_t numa_node; /* PN_CONFIG_ANY_NODE: no preference */
-	int monitor;	    /* enum pn_monitor_mode */
+	int log;			 /* enum pn_log_level */
+	int huge_pages;			 /* enum pn_pages_huge */
+	uint64_t numa_node;		 /* PN_CONFIG_ANY_NODE: no preference */
+	int monitor;			 /* enum pn_monitor_mode */
+	uint64_t max_bytes, max_regions; /* 0: derived */
+	uint64_t local_processes;	 /* 0: found out */
+	int cache_policy;		 /* index of pn_policy_at() */
+	uint64_t cache_max_region;
+	bool cache_merge;
+	uint64_t cache_batch, cache_batch_bytes;
+	uint64_t cache_batch_age;	       /* ns */
 	uint8_t source[PN_CONFIG_MAX_OPTIONS]; /* enum pn_config_source */
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/compiler.h"
 #include "base/range.h"
+#include "base/thread.h"
 
 #if defined(__has_feature)
 #define HAS_FEATURE(x) __has_feature(x)
@@ -150,7 +151,8 @@ struct pn_coroutine {
 	struct place outside; /* where resume() goes on; valid while it runs */
 	void (*fn)(void *arg);
 	void *arg;
-	char *mapping; /* guard page, then the stack */
+	struct pn_thread thread; /* it is a thread of its program */
+	char *mapping;		 /* guard page, then the stack */
 	size_t mapping_bytes;
 	bool finished;
 #ifdef WITH_ASAN
@@ -237,6 +239,7 @@ int pn_coroutine_create(size_t stack_bytes, void (*fn)(void *arg), void *arg,
 	}
 	co->fn = fn;
 	co->arg = arg;
+	pn_thread_init(&co->thread);
 	place_init(&co->inside, stack_of(co), stack_bytes_of(co), body, co);
 #ifdef WITH_TSAN
 	co->fiber = __tsan_create_fiber(0);
@@ -249,6 +252,7 @@ void pn_coroutine_destroy(struct pn_coroutine *co)
 {
 	if (!co)
 		return;
+	pn_thread_fini(&co->thread);
 #ifdef WITH_TSAN
 	__tsan_destroy_fiber(co->fiber);
 #endif
@@ -262,6 +266,7 @@ void pn_coroutine_destroy(struct pn_coroutine *co)
 
 void pn_coroutine_resume(struct pn_coroutine *co)
 {
+	struct pn_thread *outside = pn_thread_swap(&co->thread);
 #ifdef WITH_ASAN
 	void *fake_stack;
 
@@ -277,6 +282,7 @@ void pn_coroutine_resume(struct pn_coroutine *co)
 #ifdef WITH_ASAN
 	__sanitizer_finish_switch_fiber(fake_stack, NULL, NULL);
 #endif
+	pn_thread_swap(outside);
 }
 
 void pn_coroutine_suspend(struct pn_coroutine *co)

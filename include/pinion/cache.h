@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinion/cache.h -- pin a buffer; registering it disappears.
+ *
+ *	struct pinion_pin pin;
+ *	int ret = pinion_pin(context, buf, len, PINION_ACCESS_LOCAL_WRITE,
+ *&pin); if (ret)
+ *		...
+ *	... use buf with pin.local_key ...
+ *	pinion_unpin(context, &pin);
+ *
+ * pinion_pin() finds the buffer in the registration cache or registers it;
+ * pinion_unpin() leaves it registered for the next time, for as long as the
+ * budget allows. A buffer that is freed or unmapped is forgotten in time (see
+ * the option `monitor`), so a key never names memory that is no longer yours.
+ * Memory that another allocator manages behind the monitor's back is announced
+ * with pinion_invalidate().
+ *
+ * A buffer can come in several parts, each with keys of its own, when pieces of
+ * it were registered before. A pin whose parts are not all there yet
+ * (pinion_pin_start()) can be used part by part while the rest is registered.
+ *
+ * Threads: any. A pin may be unpinned by another thread than pinned it.
+ */
+#ifndef PINION_CACHE_H
+#define PINION_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include <pinion/config.h>
+#include <pinion/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Flags of a pin: PINION_ACCESS_ bits, and: */
+enum pinion_pin_flag {
+	/* A buffer used once: registered apart from the cache and given up
+	 * when unpinned. */
+	PINION_PIN_BYPASS = 1 << 8,
+};
+
+/* A pinned buffer. The storage is yours; fill nothing in. */
+struct pinion_pin {
+	void *addr; /* as asked for */
+	size_t len;
+	uint64_t local_key;  /* of the buffer, when it has one part; else 0 */
+	uint64_t remote_key; /* likewise; 0 without remote access */
+	unsigned nparts;
+	unsigned reserved;
+	void *internal[2];
+};
+
+/* One part of a pinned buffer. */
+struct pinion_pin_part {
+	void *addr;
+	size_t len;
+	uint64_t local_key;
+	uint64_t remote_key;
+};
+
+/* Pins [addr, addr + len). May sleep while registering; never does so when the
+ * buffer is cached.
+ * -EINVAL:  NULL, length 0, a range that wraps around, unknown flags
+ * -EFAULT:  not mapped, or mapped in a way the device cannot pin
+ * -ENOBUFS: no room in the budget even after giving up all that is not in use:
+ *           unpin something, or copy through memory that is pinned already
+ * -ENOMEM:  no memory for bookkeeping
+ * -EPERM:   the context was opened by this process's parent; open another */
+PINION_API int pinion_pin(struct pinion_context *context, void *addr,
+			  size_t len, unsigned flags, struct pinion_pin *pin);
+
+/* Pins n buffers with one batch of registrations; all or none. Errors as
+ * above. Unpin each. */
+PINION_API int pinion_pin_list(struct pinion_context *context,
+			       const struct iovec *buffers, unsigned n,
+			       unsigned flags, struct pinion_pin *pins);
+
+/* Begins to pin and does not sleep: 0 when everything was cached,
+ * -EINPROGRESS when parts are still being registered. Until
+ * pinion_pin_test() or _wait() has returned something else, *pin must stay
+ * where it is. Other errors as above. */
+PINION_API int pinion_pin_start(struct pinion_context *context, void *addr,
+				size_t len, unsigned flags,
+				struct pinion_pin *pin);
+
+/* 0: all parts are there; -EINPROGRESS; or the error of pinion_pin(), after
+ * which there is nothing to unpin. */
+PINION_API int pinion_pin_test(struct pinion_context *context,
+			       struct pinion_pin *pin);
+
+/* Sleeps until all parts are there. Errors as above. */
+PINION_API int pinion_pin_wait(struct pinion_context *context,
+			       struct pinion_pin *pin);
+
+/* The index-th part, in order of addresses. -EAGAIN: not there yet;
+ * -EINVAL: NULL, or no such part. */
+PINION_API int pinion_pin_part(const struct pinion_pin *pin, unsigned index,
+			       struct pinion_pin_part *part);
+
+/* Ends a pin. The buffer stays registered for the next time. */
+PINION_API void pinion_unpin(struct pinion_context *context,
+			     struct pinion_pin *pin);
+
+/* Says that [addr, addr + len) is being released: nothing cached there is used
+ * again, in any context of the process. Call it before the addresses can mean
+ * something else. Safe anywhere, also inside an allocator. */
+PINION_API void pinion_invalidate(const void *addr, size_t len);
+
+/* Gives up everything that is not in use, now. */
+PINION_API int pinion_flush(struct pinion_context *context);
+
+/* Makes every remote key handed out for memory in [addr, addr + len) invalid;
+ * the next pin gives new ones. -EBUSY: the device cannot revoke keys and the
+ * memory is in use. */
+PINION_API int pinion_revoke(struct pinion_context *context, const void *addr,
+			     size_t len);
+
+/* Changes the budget; 0 leaves a limit as it is. What is over it and not in
+ * use is given up at once. */
+PINION_API int pinion_cache_resize(struct pinion_context *context,
+				   size_t max_bytes, size_t max_regions);
+
+/* Counters since the context was opened, and gauges. */
+struct pinion_cache_stats {
+	size_t size; /* sizeof(struct pinion_cache_stats), by you */
+	uint64_t hits;
+	uint64_t misses;	 /* pins that had to register or to wait */
+	uint64_t misses_new;	 /* nothing was cached there */
+	uint64_t misses_partial; /* a part was */
+	uint64_t misses_access;	 /* cached with less access */
+	uint64_t misses_bypass;	 /* asked for */
+	uint64_t waits;		 /* for another thread's registration */
+	uint64_t registrations;
+	uint64_t registered_bytes;
+	uint64_t deregistrations;
+	uint64_t deregister_batches;
+	uint64_t evictions;
+	uint64_t invalidations; /* regions whose memory was released */
+	uint64_t overflows;	/* notices lost: everything was invalidated */
+	uint64_t refused;	/* pins that found no room */
+	uint64_t merges;
+	size_t regions;	    /* cached now */
+	size_t bytes;	    /* cached now, in use included */
+	size_t dying_bytes; /* waiting to be deregistered */
+	size_t peak_bytes;  /* of the budget in use */
+	size_t max_bytes, max_regions;
+};
+
+/* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */
+PINION_API int pinion_cache_query(struct pinion_context *context,
+				  struct pinion_cache_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

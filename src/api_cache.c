@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/cache.h. */
+#include <pinion/cache.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "context.h"
+#include "monitor/monitor.h"
+
+/* A foreign context (after fork) is refused by the cache itself, so that a hit
+ * need not look. */
+int pinion_pin(struct pinion_context *context, void *addr, size_t len,
+	       unsigned flags, struct pinion_pin *pin)
+{
+	if (pn_unlikely(!context || !pin))
+		return -EINVAL;
+	return pn_cache_pin(context->cache, addr, len, flags, pin);
+}
+
+int pinion_pin_list(struct pinion_context *context, const struct iovec *buffers,
+		    unsigned n, unsigned flags, struct pinion_pin *pins)
+{
+	if (!pn_context_usable(context) || (n && (!buffers || !pins)))
+		return -EINVAL;
+	return pn_cache_pin_list(context->cache, buffers, n, flags, pins);
+}
+
+int pinion_pin_start(struct pinion_context *context, void *addr, size_t len,
+		     unsigned flags, struct pinion_pin *pin)
+{
+	if (!pn_context_usable(context) || !pin)
+		return -EINVAL;
+	return pn_cache_pin_start(context->cache, addr, len, flags, pin);
+}
+
+int pinion_pin_test(struct pinion_context *context, struct pinion_pin *pin)
+{
+	if (!pn_context_usable(context) || !pin)
+		return -EINVAL;
+	return pn_cache_pin_test(context->cache, pin);
+}
+
+int pinion_pin_wait(struct pinion_context *context, struct pinion_pin *pin)
+{
+	if (!pn_context_usable(context) || !pin)
+		return -EINVAL;
+	return pn_cache_pin_wait(context->cache, pin);
+}
+
+int pinion_pin_part(const struct pinion_pin *pin, unsigned index,
+		    struct pinion_pin_part *part)
+{
+	if (!pin || !part)
+		return -EINVAL;
+	return pn_cache_pin_part(pin, index, part);
+}
+
+void pinion_unpin(struct pinion_context *context, struct pinion_pin *pin)
+{
+	if (pn_likely(context && pin))
+		pn_cache_unpin(context->cache, pin);
+}
+
+void pinion_invalidate(const void *addr, size_t len)
+{
+	pn_monitor_invalidate((uintptr_t)addr, len);
+}
+
+int pinion_flush(struct pinion_context *context)
+{
+	if (!pn_context_usable(context))
+		return -EINVAL;
+	pn_cache_flush(context->cache);
+	return 0;
+}
+
+int pinion_revoke(struct pinion_context *context, const void *addr, size_t len)
+{
+	if (!pn_context_usable(context))
+		return -EINVAL;
+	return pn_cache_revoke(context->cache, (uintptr_t)addr, len);
+}
+
+int pinion_cache_resize(struct pinion_context *context, size_t max_bytes,
+			size_t max_regions)
+{
+	if (!pn_context_usable(context))
+		return -EINVAL;
+	pn_budget_resize(&context->budget, max_bytes, max_regions);
+	pn_cache_trim(context->cache);
+	return 0;
+}
+
+int pinion_cache_query(struct pinion_context *context,
+		       struct pinion_cache_stats *stats)
+{
+	struct pinion_cache_stats full;
+
+	if (!pn_context_usable(context) || !stats || !stats->size)
+		return -EINVAL;
+	pn_cache_query(context->cache, &full);
+	/* A program built against an older header has a shorter struct. */
+	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
+	memcpy(stats, &full, full.size);
+	return 0;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/pinion.h and pinion/config.h. */
+#include <pinion/pinion.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cache/policy/policy.h"
+#include "context.h"
+#include "revision.h"
+
+static int open_device(struct pinion_context *context)
+{
+	const struct pn_config *config = &context->config;
+	struct pn_device_attr attr = {
+		.pages = { .huge = (enum pn_pages_huge)config->huge_pages,
+			   .numa_node = -1 },
+	};
+
+	if (config->numa_node != PN_CONFIG_ANY_NODE)
+		attr.pages.numa_node = (int)config->numa_node;
+	return pn_device_open(config->device, &attr, &context->device);
+}
+
+static int open_cache(struct pinion_context *context)
+{
+	const struct pn_config *config = &context->config;
+	struct pn_cache_attr attr = {
+		.device = context->device,
+		.budget = &context->budget,
+		.policy = pn_policy_at((unsigned)config->cache_policy)->name,
+		.max_region_bytes = config->cache_max_region,
+		.batch = (unsigned)config->cache_batch,
+		.batch_bytes = config->cache_batch_bytes,
+		.batch_age_ns = config->cache_batch_age,
+		.no_merge = !config->cache_merge,
+	};
+
+	pn_budget_init(&context->budget, context->device, config->max_bytes,
+		       config->max_regions, (unsigned)config->local_processes);
+	return pn_cache_open(&attr, &context->cache);
+}
+
+/* --- all contexts of the process, for fork() ------------------------------ */
+
+static struct pn_mutex contexts_lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct pn_list contexts PN_GUARDED_BY(&contexts_lock) = { &contexts,
+								 &contexts };
+
+static void before_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_lock(&contexts_lock);
+}
+
+static void after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_unlock(&contexts_lock);
+}
+
+/* The child's copies name the parent's registrations: nobody may use them. */
+static void in_child(void) PN_NO_THREAD_SAFETY
+{
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &contexts) {
+		struct pinion_context *context =
+			pn_container_of(pos, struct pinion_context, link);
+
+		context->foreign = true;
+		pn_cache_disown(context->cache);
+		pn_list_remove(pos);
+	}
+	pn_unlock(&contexts_lock);
+}
+
+static void watch_fork(void)
+{
+	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+}
+
+static void enlist(struct pinion_context *context)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_fork);
+	pn_lock(&contexts_lock);
+	pn_list_append(&contexts, &context->link);
+	pn_unlock(&contexts_lock);
+}
+
+static void delist(struct pinion_context *context)
+{
+	pn_lock(&contexts_lock);
+	pn_list_remove(&context->link);
+	pn_unlock(&contexts_lock);
+}
+
+int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
+{
+	struct pinion_context *context;
+	int ret;
+
+	if (!out || (attr && attr->size < sizeof(*attr)))
+		return -EINVAL;
+	context = calloc(1, sizeof(*context));
+	if (!context)
+		return -ENOMEM;
+	ret = pn_config_load(&context->config, attr ? attr->options : NULL);
+	if (ret)
+		goto free_context;
+	pn_log_set_level((enum pn_log_level)context->config.log);
+	ret = open_device(context);
+	if (ret)
+		goto free_context;
+	ret = open_cache(context);
+	if (ret)
+		goto close_device;
+	pn_mutex_init(&context->lock);
+	pn_list_init(&context->registrations);
+	enlist(context);
+	*out = context;
+	return 0;
+
+close_device:
+	pn_device_close(context->device);
+free_context:
+	free(context);
+	return ret;
+}
+
+void pinion_close(struct pinion_context *context)
+{
+	if (!context)
+		return;
+	if (!context->foreign) {
+		delist(context);
+		pn_context_free_registrations(context);
+		pn_cache_close(context->cache);
+		pn_device_close(context->device);
+		pn_mutex_fini(&context->lock);
+	}
+	free(context);
+}
+
+const char *pinion_version(void)
+{
+	return PN_VERSION;
+}
+
+int pinion_config_at(struct pinion_context *context, unsigned index,
+		     struct pinion_config_option *out)
+{
+	const struct pn_option *table;
+	size_t n;
+
+	if (!context || !out)
+		return -EINVAL;
+	table = pn_config_table(&n);
+	if (index >= n)
+		return -ENOENT;
+	out->name = table[index].name;
+	out->type = pn_option_type_name(table[index].type);
+	out->help = table[index].help;
+	out->def = table[index].def;
+	out->source = pn_config_source_name(context->config.source[index]);
+	pn_option_format(&table[index], &context->config, out->value,
+			 sizeof(out->value));
+	return 0;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cache/budget.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+
+static size_t smaller(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What the cgroup (version 2) of this process may use, or SIZE_MAX. */
+static size_t cgroup_bytes(void)
+{
+	char line[512], path[640];
+	unsigned long long max = 0;
+	FILE *f = fopen("/proc/self/cgroup", "re");
+	int found = 0;
+
+	if (!f)
+		return SIZE_MAX;
+	while (!found && fgets(line, sizeof(line), f))
+		found = sscanf(line, "0::%511s", line) == 1;
+	fclose(f);
+	if (!found)
+		return SIZE_MAX;
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line);
+	f = fopen(path, "re");
+	if (!f)
+		return SIZE_MAX;
+	/* "max" is no number. */
+	found = fscanf(f, "%llu", &max);
+	fclose(f);
+	return found == 1 && max ? (size_t)max : SIZE_MAX;
+}
+
+static size_t machine_bytes(void)
+{
+	struct sysinfo info;
+
+	return sysinfo(&info) ? SIZE_MAX : info.totalram * info.mem_unit;
+}
+
+/* Processes of this job on this node, as launchers tell. */
+static unsigned local_processes(void)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_SIZE",
+					     "MPI_LOCALNRANKS",
+					     "SLURM_NTASKS_PER_NODE",
+					     "MV2_COMM_WORLD_LOCAL_SIZE" };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(names); i++) {
+		const char *value = getenv(names[i]);
+		int n = value ? atoi(value) : 0;
+
+		if (n > 0)
+			return (unsigned)n;
+	}
+	return 1;
+}
+
+/* Three quarters of a limit that fails hard, leaving room for the device's
+ * own needs; half of memory, since the program wants some of it unpinned. */
+static size_t default_bytes(struct pn_device *device, unsigned nprocesses)
+{
+	size_t hard = device->limits.max_pinned_bytes;
+	size_t soft = smaller(cgroup_bytes(), machine_bytes());
+
+	if (!nprocesses)
+		nprocesses = local_processes();
+	if (hard != SIZE_MAX)
+		hard = hard / 4 * 3;
+	return smaller(hard, soft / 2) / nprocesses;
+}
+
+void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
+		    size_t max_bytes, size_t max_regions, unsigned nprocesses)
+{
+	size_t most = device->limits.max_mrs;
+
+	if (!max_bytes)
+		max_bytes = default_bytes(device, nprocesses);
+	if (!max_regions || max_regions > most)
+		max_regions = most;
+	*budget = (struct pn_budget){ .device = device };
+	atomic_init(&budget->max_bytes, max_bytes);
+	atomic_init(&budget->max_regions, max_regions);
+}
+
+/* Adds n to *used unless that exceeds max - reserve. */
+static bool take(_Atomic size_t *used, size_t n, size_t max, size_t reserve)
+{
+	size_t now = atomic_load_explicit(used, memory_order_relaxed);
+
+	do {
+		if (now > max || reserve > max - now || n > max - now - reserve)
+			return false;
+	} while (!atomic_compare_exchange_weak(used, &now, now + n));
+	return true;
+}
+
+static void note_peak(struct pn_budget *budget)
+{
+	size_t now = atomic_load(&budget->bytes);
+	size_t peak = atomic_load(&budget->peak_bytes);
+
+	while (now > peak &&
+	       !atomic_compare_exchange_weak(&budget->peak_bytes, &peak, now))
+		;
+}
+
+bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
+{
+	struct pn_pinned pinned;
+
+	pn_device_pinned(budget->device, &pinned);
+	if (!take(&budget->bytes, bytes, atomic_load(&budget->max_bytes),
+		  pinned.dying_bytes))
+		return false;
+	if (!take(&budget->regions, regions, atomic_load(&budget->max_regions),
+		  0)) {
+		atomic_fetch_sub(&budget->bytes, bytes);
+		return false;
+	}
+	note_peak(budget);
+	return true;
+}
+
+void pn_budget_give(struct pn_budget *budget, size_t bytes, size_t regions)
+{
+	atomic_fetch_sub(&budget->bytes, bytes);
+	atomic_fetch_sub(&budget->regions, regions);
+}
+
+void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
+		      size_t max_regions)
+{
+	if (max_bytes)
+		atomic_store(&budget->max_bytes, max_bytes);
+	if (max_regions)
+		atomic_store(&budget->max_regions,
+			     smaller(max_regions,
+				     budget->device->limits.max_mrs));
+}

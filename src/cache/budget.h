@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * budget -- how much memory a context may keep pinned, in bytes and regions.
+ *
+ * One budget stands for everything that is pinned (rule 5): cached regions in
+ * use or not, regions being deregistered, heap slabs, bounce buffers. Whoever
+ * wants to register takes room first and gives it back when the device has
+ * deregistered, not before. On kernels that unpin late, the device's dying
+ * bytes count too.
+ *
+ * Threads: any; taking is a compare-and-swap, so it never goes over.
+ * At rest: used <= max, except after a resize below what is in use.
+ */
+#ifndef PN_CACHE_BUDGET_H
+#define PN_CACHE_BUDGET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "device/device.h"
+
+struct pn_budget {
+	struct pn_device *device;
+	_Atomic size_t max_bytes, max_regions;
+	_Atomic size_t bytes, regions; /* taken */
+	_Atomic size_t peak_bytes;
+};
+
+/* 0 as a limit means: find out. Bytes: a share of RLIMIT_MEMLOCK where it
+ * binds, of the cgroup's and the machine's memory and of the device's limit,
+ * divided by the number of processes on this node (nprocesses; 0: from the
+ * MPI launcher's environment, else 1). Regions: the device's limit. */
+void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
+		    size_t max_bytes, size_t max_regions, unsigned nprocesses);
+
+/* Takes room; false when there is not enough, and nothing is taken. */
+bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions);
+void pn_budget_give(struct pn_budget *budget, size_t bytes, size_t regions);
+
+/* 0 leaves a limit as it is. */
+void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
+		      size_t max_regions);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cache/cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "cache/cache_impl.h"
+
+#define REGIONS_BYTES (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))
+
+static void apply_defaults(struct pn_cache_attr *attr)
+{
+	size_t most = attr->device->limits.max_mr_bytes & ~(PN_PAGE_BYTES - 1);
+
+	if (!attr->policy)
+		attr->policy = "lru";
+	/* Slices of a few hundred MiB keep clear of the slow path that some
+	 * adapters have for huge regions, and cost nothing else. */
+	if (!attr->max_region_bytes)
+		attr->max_region_bytes = (size_t)256 << 20;
+	attr->max_region_bytes &= ~(PN_PAGE_BYTES - 1);
+	if (attr->max_region_bytes > most)
+		attr->max_region_bytes = most;
+	if (attr->max_region_bytes < PN_PAGE_BYTES)
+		attr->max_region_bytes = PN_PAGE_BYTES;
+	if (!attr->batch)
+		attr->batch = 32;
+	if (!attr->batch_bytes)
+		attr->batch_bytes = (size_t)64 << 20;
+	if (!attr->batch_age_ns)
+		attr->batch_age_ns = 10 * PN_NS_PER_MS;
+	if (attr->device->caps & PN_CAP_VIRTUAL_TIME)
+		attr->no_worker = true;
+}
+
+static int open_policy(struct pn_cache *cache)
+{
+	const struct pn_costs *costs = &cache->device->costs;
+	size_t bytes = atomic_load(&cache->budget->max_bytes);
+	struct pn_policy_attr attr = {
+		.capacity_pages = bytes >> PN_PAGE_SHIFT,
+		.batch = cache->attr.batch,
+		.register_fixed = costs->register_ns / 1e3,
+		.register_page = costs->register_page_ns / 1e3,
+		.deregister_fixed = costs->deregister_ns / 1e3,
+		.deregister_page = costs->deregister_page_ns / 1e3,
+	};
+	int ret = pn_policy_open(cache->attr.policy, &attr, &cache->policy);
+
+	return ret == -ENOENT ? -EINVAL : ret;
+}
+
+static int open_memory(struct pn_cache *cache)
+{
+	int ret = pn_index_init(&cache->index);
+
+	if (ret)
+		return ret;
+	cache->regions =
+		mmap(NULL, REGIONS_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (cache->regions == MAP_FAILED) {
+		pn_index_fini(&cache->index);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void close_memory(struct pn_cache *cache)
+{
+	munmap(cache->regions, REGIONS_BYTES);
+	pn_index_fini(&cache->index);
+}
+
+static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
+{
+	pn_mutex_init(&cache->lock);
+	pn_list_init(&cache->threads);
+	pn_list_init(&cache->dying);
+	pn_list_init(&cache->queue);
+	cache->always_slow = !pn_asymmetric_init();
+	atomic_store(&cache->attention, cache->always_slow);
+}
+
+static int subscribe(struct pn_cache *cache)
+{
+	int ret;
+
+	cache->subscriber = (struct pn_subscriber){ pn_release_notice, cache };
+	if (cache->attr.no_monitor)
+		return 0;
+	ret = pn_monitor_subscribe(&cache->subscriber);
+	cache->subscribed = !ret;
+	return ret;
+}
+
+int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
+{
+	struct pn_cache *cache =
+		aligned_alloc(PN_CACHELINE, sizeof(struct pn_cache));
+	int ret;
+
+	if (!cache)
+		return -ENOMEM;
+	memset((void *)cache, 0, sizeof(*cache));
+	cache->attr = *attr;
+	cache->device = attr->device;
+	cache->budget = attr->budget;
+	apply_defaults(&cache->attr);
+	ret = open_policy(cache);
+	if (ret)
+		goto free_cache;
+	ret = open_memory(cache);
+	if (ret)
+		goto close_policy;
+	ret = cache->key = pn_thread_key_alloc(pn_pins_ended);
+	if (ret < 0)
+		goto close_memory;
+	init_lists(cache);
+	ret = subscribe(cache);
+	if (ret)
+		goto free_key;
+	*out = cache;
+	return 0;
+
+free_key:
+	pn_mutex_fini(&cache->lock);
+	pn_thread_key_free(cache->key);
+close_memory:
+	close_memory(cache);
+close_policy:
+	pn_policy_close(cache->policy);
+free_cache:
+	free(cache);
+	return ret;
+}
+
+/* Takes every region out of the index; those in use die when unpinned. */
+static void unpublish_all(struct pn_cache *cache)
+{
+	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
+	pn_room_evict_locked(cache, SIZE_MAX / 2, UINT32_MAX);
+	pn_unlock(&cache->lock);
+}
+
+void pn_cache_flush(struct pn_cache *cache)
+{
+	unpublish_all(cache);
+	while (pn_room_reap(cache))
+		;
+	PN_CACHE_CHECK(cache);
+}
+
+void pn_cache_close(struct pn_cache *cache)
+{
+	if (!cache)
+		return;
+	pn_worker_stop(cache);
+	if (cache->subscribed)
+		pn_monitor_unsubscribe(&cache->subscriber);
+	pn_cache_flush(cache);
+	pn_thread_key_free(cache->key);
+	pn_pins_free_all(cache);
+	pn_policy_close(cache->policy);
+	close_memory(cache);
+	pn_mutex_fini(&cache->lock);
+	free(cache);
+}
+
+void pn_cache_trim(struct pn_cache *cache)
+{
+	size_t max = atomic_load(&cache->budget->max_bytes);
+	struct pn_room_want nothing = { .nregions = 0 };
+
+	pn_lock(&cache->lock);
+	cache->policy->ops->resize(cache->policy, max >> PN_PAGE_SHIFT);
+	pn_unlock(&cache->lock);
+	while (atomic_load(&cache->budget->bytes) > max ||
+	       atomic_load(&cache->budget->regions) >
+		       atomic_load(&cache->budget->max_regions))
+		if (pn_room_make(cache, &nothing))
+			break;
+	PN_CACHE_CHECK(cache);
+}
+
+void pn_cache_disown(struct pn_cache *cache)
+{
+	cache->foreign = true;
+	atomic_store(&cache->attention, 1);
+}
+
+void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out)
+{
+	pn_lock(&cache->lock);
+	*out = cache->stats;
+	out->hits += pn_pins_hits_locked(cache);
+	pn_unlock(&cache->lock);
+	out->max_bytes = atomic_load(&cache->budget->max_bytes);
+	out->max_regions = atomic_load(&cache->budget->max_regions);
+	out->peak_bytes = atomic_load(&cache->budget->peak_bytes);
+}

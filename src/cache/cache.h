@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * cache -- keeps memory registered between transfers.
+ *
+ * Nouns
+ *   region  a registered range of whole pages. Regions in the index do not
+ *           overlap.
+ *   pin     a caller's hold on the regions that cover its buffer: struct
+ *           pinion_pin, in the caller's storage.
+ *   slot    where a thread says that it uses a region. Whoever wants to
+ *           deregister a region takes it out of the index, then looks into
+ *           every slot (rule 2).
+ *   plan    a pin that did not hit, on its way: the parts that are there and
+ *           those to be registered.
+ *   dying   regions out of the index, not yet deregistered: collected to be
+ *           deregistered in batches, or still held by a slot.
+ *
+ * Life of a region (region.c is the only place that changes its state)
+ *   FREE -> PENDING   a miss puts it into the index; others wait for it
+ *        -> VALID     registered; hits find it
+ *        -> DYING     evicted, released, merged into another, or never
+ *                     published because its memory was released meanwhile
+ *        -> FREE      deregistered, when no slot holds it
+ *
+ * A walk through the files: hit.c is the whole of a hit; miss.c turns a miss
+ * into a plan, makes room, registers, publishes; release.c takes the monitor's
+ * notices and invalidates; room.c evicts and deregisters; worker.c does what
+ * should not wait for the next call.
+ *
+ * What holds at rest
+ *   Every index entry names a PENDING or VALID region that covers its page, and
+ *   every such region has all its entries (private ones have none). The budget
+ *   holds exactly the bytes of PENDING, VALID and DYING regions. VALID regions
+ *   are known to the policy.
+ *
+ * Threads: any. cache->lock protects everything but slots, logs and the release
+ * ring; it is never held while registering, deregistering, waiting or taking
+ * another lock. A hit takes no lock and writes nothing that other threads read
+ * but its own slot.
+ * Caveat: regions belong to the process that made them; after fork() the child
+ * opens its own cache.
+ */
+#ifndef PN_CACHE_CACHE_H
+#define PN_CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pinion/cache.h>
+
+#include "cache/budget.h"
+#include "device/device.h"
+
+struct pn_cache;
+
+/* Zero in a field means the default. */
+struct pn_cache_attr {
+	struct pn_device *device;
+	struct pn_budget *budget;
+	const char *policy;	 /* "lru" */
+	size_t max_region_bytes; /* longer ranges take several regions */
+	unsigned batch;		 /* victims and deregistrations at a time */
+	size_t batch_bytes;	 /* dying bytes that are deregistered at once */
+	uint64_t batch_age_ns;	 /* how long a region may go on dying */
+	bool no_merge;	 /* never join a new region with its neighbours */
+	bool no_monitor; /* releases are announced, not watched */
+	bool no_worker;	 /* nobody but callers and pn_cache_step() works */
+};
+
+/* -EINVAL: no such policy; -EMFILE: too many caches; -ENOMEM. */
+int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out);
+
+/* Deregisters everything. Nothing may be pinned. NULL is fine. */
+void pn_cache_close(struct pn_cache *cache);
+
+/* As pinion_pin() and its kin (pinion/cache.h); arguments are checked here. */
+int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
+		 struct pinion_pin *pin);
+int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
+		      unsigned n, unsigned flags, struct pinion_pin *pins);
+int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
+		       unsigned flags, struct pinion_pin *pin);
+int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin);
+int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin);
+int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
+		      struct pinion_pin_part *part);
+void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
+
+/* Drops whatever is cached in the range, as a release would. */
+void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
+
+void pn_cache_flush(struct pn_cache *cache);
+int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
+
+/* After the budget was resized: gives up what is over it and not in use. */
+void pn_cache_trim(struct pn_cache *cache);
+
+void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out);
+
+/* Does one piece of deferred work (a batch of deregistrations that is due, a
+ * pin begun with pn_cache_pin_start()) if there is any, and says when to call
+ * again: PN_FOREVER when nothing is waiting. */
+uint64_t pn_cache_step(struct pn_cache *cache);
+
+/* In a forked child: the cache is the parent's, every pin is refused with
+ * -EPERM and the child must not close it. */
+void pn_cache_disown(struct pn_cache *cache);
+
+/* Checks what holds at rest; asserts. For tests, slow. */
+void pn_cache_check(struct pn_cache *cache);
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the cache share; see cache.h for the story. */
+#ifndef PN_CACHE_IMPL_H
+#define PN_CACHE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/asymmetric.h"
+#include "base/index.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/thread.h"
+#include "cache/cache.h"
+#include "cache/policy/policy.h"
+#include "monitor/monitor.h"
+
+/* --- regions ------------------------------------------------------------- */
+
+enum pn_region_state {
+	PN_REGION_FREE,
+	PN_REGION_PENDING,
+	PN_REGION_VALID,
+	PN_REGION_DYING,
+};
+
+enum pn_region_flag {
+	PN_REGION_STALE = 1 << 0,   /* PENDING and released meanwhile */
+	PN_REGION_PRIVATE = 1 << 1, /* not in the index, dies when unpinned */
+};
+
+/* What the monitor does for a region; written by its plan before it is
+ * published. */
+enum pn_region_watch {
+	PN_WATCH_NONE,	  /* nobody asked */
+	PN_WATCH_ON,	  /* to be unwatched */
+	PN_WATCH_REFUSED, /* it cannot: the region must not be kept */
+};
+
+struct pn_plan;
+
+struct pn_region {
+	/* First cache line: what a hit reads. */
+	struct pn_mr mr;
+	_Atomic uint32_t state;
+	uint32_t flags;
+	/* Second: under cache->lock. */
+	struct pn_policy_node node /* DYING: link is in cache->dying */
+		PN_ALIGNED(PN_CACHELINE);
+	uint64_t held; /* number of the last scan that found it in a slot */
+	union {
+		struct pn_plan *owner; /* PENDING: who registers it */
+		uint64_t since_ns;     /* DYING */
+	};
+	uint32_t next_free; /* FREE */
+	uint32_t watch;	    /* enum pn_region_watch */
+} PN_ALIGNED(PN_CACHELINE);
+
+_Static_assert(sizeof(struct pn_region) == 2 * PN_CACHELINE,
+	       "two lines, the first for hits");
+_Static_assert(offsetof(struct pn_region, node) == PN_CACHELINE,
+	       "two lines, the first for hits");
+
+/* Regions live in one array of reserved address space and never move, so a
+ * number names one and a stale pointer still points to a region. */
+#define PN_CACHE_MAX_REGIONS ((uint32_t)1 << 23)
+
+/* --- what a thread keeps for a cache ------------------------------------- */
+
+typedef struct pn_region *_Atomic pn_slot;
+
+#define PN_PINS_LOG 1024 /* entries; a power of two */
+
+struct pn_slot_chunk {
+	struct pn_slot_chunk *older;
+	uint32_t nslots; /* a power of two */
+	pn_slot slots[];
+};
+
+/* Born in the thread's first miss; when the thread ends it waits for another
+ * one to take it over, since its slots may still be held. Only the owner
+ * writes, except that any thread may clear a slot and, under cache->lock,
+ * chunks and drained are the lock's. */
+struct pn_pins {
+	pn_slot *slots; /* of the newest chunk */
+	uint32_t mask, cursor;
+	_Atomic uint64_t log_at; /* accesses so far: hits, too */
+	_Atomic uint32_t log[PN_PINS_LOG];
+	uint64_t drained; /* of log_at */
+	struct pn_slot_chunk *newest;
+	struct pn_cache *cache;
+	struct pn_list link; /* in cache->threads */
+	bool orphan;
+};
+
+/* --- release notices ----------------------------------------------------- */
+
+#define PN_RELEASE_RING	  1024
+#define PN_RELEASE_FLYING 256
+
+struct pn_release {
+	_Atomic uint64_t filled; /* its number + 1, once it can be read */
+	uintptr_t addr;
+	size_t len;
+};
+
+/* A release between its BEFORE and its AFTER. */
+struct pn_flying {
+	_Atomic uintptr_t thread; /* 0: free */
+	_Atomic uintptr_t addr;
+	_Atomic size_t len;
+};
+
+/* --- plans --------------------------------------------------------------- */
+
+struct pn_part {
+	struct pn_region *region;
+	pn_slot *slot;
+	uintptr_t addr; /* the buffer's share of the region */
+	size_t len;
+};
+
+enum pn_plan_status { PN_PLAN_QUEUED, PN_PLAN_RUNNING, PN_PLAN_DONE };
+
+struct pn_plan {
+	struct pn_cache *cache;
+	struct pn_pins *pins;
+	unsigned flags;
+	bool no_merge;
+	bool merged; /* at least one region swallowed a neighbour */
+	bool waited; /* for another thread's registration */
+	unsigned nparts, max_parts;
+	struct pn_part *parts;
+	unsigned nfresh, max_fresh;
+	struct pn_mr **fresh; /* PENDING regions of this plan */
+	const struct iovec *buffers;
+	unsigned nbuffers;
+	unsigned *first;     /* where each buffer's parts begin */
+	size_t need_bytes;   /* when there was no room: how much would do */
+	struct pn_part wait; /* when another plan's region is in the way */
+	/* Of a plan begun by pin_start: */
+	_Atomic uint32_t status;
+	bool planned; /* only carrying out is left */
+	int result;
+	struct iovec buffer;
+	unsigned first_of_one;
+	struct pn_list link; /* in cache->queue */
+};
+
+/* Parts of a pin that has several; pinion_pin.internal[0]. */
+struct pn_parts {
+	unsigned n;
+	struct pn_part part[];
+};
+
+/* --- the cache ----------------------------------------------------------- */
+
+struct pn_cache {
+	/* Read by every hit, written rarely. */
+	struct pn_index index;
+	struct pn_region *regions;
+	int key;		    /* of base/thread.h */
+	_Atomic uint32_t attention; /* notices wait, or hits are not possible */
+
+	struct pn_device *device;
+	struct pn_budget *budget;
+	struct pn_cache_attr attr;
+	bool always_slow; /* no membarrier: every pin takes the lock */
+	bool foreign;	  /* the parent's, in a forked child */
+	bool subscribed;
+	struct pn_subscriber subscriber;
+
+	/* Written by release notices; no lock. */
+	_Atomic uint64_t ring_head PN_ALIGNED(PN_CACHELINE);
+	_Atomic uint64_t ring_tail; /* advanced under lock */
+	_Atomic bool ring_lost;	    /* a notice found no room */
+	_Atomic bool never_publish; /* lost track of releases under way */
+	struct pn_release ring[PN_RELEASE_RING];
+	struct pn_flying flying[PN_RELEASE_FLYING];
+
+	/* Leaf lock: nothing else is taken under it. */
+	struct pn_mutex lock PN_ALIGNED(PN_CACHELINE);
+	struct pn_policy *policy; /* called under the lock */
+	struct pn_list threads PN_GUARDED_BY(&lock);
+	struct pn_list dying PN_GUARDED_BY(&lock);
+	struct pn_list queue PN_GUARDED_BY(&lock); /* plans begun */
+	uint64_t scan PN_GUARDED_BY(&lock); /* number of the last slot scan */
+	uint32_t free_region PN_GUARDED_BY(&lock); /* 0: none */
+	uint32_t nregions PN_GUARDED_BY(&lock);	   /* ever used */
+	unsigned ndying PN_GUARDED_BY(&lock);
+	unsigned nreaping PN_GUARDED_BY(&lock); /* batches under way */
+	struct pinion_cache_stats stats PN_GUARDED_BY(&lock);
+	_Atomic uint32_t reaped; /* counts batches; to wait for one */
+
+	struct {
+		pthread_t thread;
+		bool running;
+		_Atomic uint32_t bell; /* rung when there is new work */
+		_Atomic bool wanted;   /* ring it when the lock is free */
+		_Atomic bool stop;
+	} worker;
+};
+
+static inline uint32_t pn_region_id(const struct pn_cache *cache,
+				    const struct pn_region *region)
+{
+	return (uint32_t)(region - cache->regions);
+}
+
+static inline struct pn_range pn_region_range(const struct pn_region *region)
+{
+	return (struct pn_range){ (uintptr_t)region->mr.addr, region->mr.len };
+}
+
+static inline struct pn_region *pn_region_of_node(const struct pn_list *link)
+{
+	return pn_container_of(link, struct pn_region, node.link);
+}
+
+/* Whether a region made with `access` serves a pin that asks for `flags`. A
+ * pin that asks for strict order cannot take a relaxed region; the reverse is
+ * fine. PINION_PIN_BYPASS is in no region's access and so never fits. */
+static inline bool pn_access_fits(unsigned access, unsigned flags)
+{
+	return !((flags & ~access & ~(unsigned)PINION_ACCESS_RELAXED) |
+		 (access & ~flags & (unsigned)PINION_ACCESS_RELAXED));
+}
+
+/* region.c: the states. */
+struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
+	PN_REQUIRES(&cache->lock);
+void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+/* PENDING and in the index; -ENOMEM. Beyond the index's reach it becomes
+ * private. */
+int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
+			   struct pn_range range, unsigned access,
+			   struct pn_plan *owner) PN_REQUIRES(&cache->lock);
+/* PENDING -> VALID. */
+void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+/* PENDING or VALID -> DYING, out of the index and of the policy. */
+void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+
+/* pins.c: slots and logs. */
+struct pn_pins *pn_pins_self(struct pn_cache *cache); /* NULL: no memory */
+void pn_pins_ended(void *pins);
+/* A free slot of the calling thread, or NULL: no memory. */
+pn_slot *pn_pins_slot(struct pn_pins *pins) PN_EXCLUDES(&pins->cache->lock);
+/* The same when cache->lock is held: does not grow; NULL: none is free. */
+pn_slot *pn_pins_free_slot(struct pn_pins *pins);
+/* Sets region->held of everything in a slot to a new cache->scan. */
+void pn_pins_scan_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* Tells the policy what was accessed. */
+void pn_pins_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* The calling thread's log is full: drains, unless the lock is busy. */
+void pn_pins_log_full(struct pn_cache *cache);
+uint64_t pn_pins_hits_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+void pn_pins_free_all(struct pn_cache *cache);
+
+/* release.c */
+void pn_release_notice(void *cache, uintptr_t addr, size_t len,
+		       enum pn_release_phase phase);
+void pn_release_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* Whether a release that overlaps range is under way. */
+bool pn_release_flying(struct pn_cache *cache, struct pn_range range);
+
+/* mapping.c: whether one mapping holds all of range; no when in doubt. */
+bool pn_mapping_is_one(struct pn_range range);
+
+/* room.c */
+/* Moves victims to the dying until so much would be free; how many went. */
+unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
+			      size_t nregions) PN_REQUIRES(&cache->lock);
+/* Deregisters the dying that nobody holds; how many. */
+unsigned pn_room_reap(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+struct pn_room_want {
+	size_t bytes, nregions;
+	bool by_device; /* the device refused, not the budget */
+};
+/* Takes one step towards room: deregisters the dying, or evicts, or waits for
+ * another thread that does. 0: look again; -ENOBUFS: nothing can be done. */
+int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
+	PN_EXCLUDES(&cache->lock);
+/* Whether the dying are enough, or old enough, for a batch. */
+bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
+	PN_REQUIRES(&cache->lock);
+
+/* miss.c */
+int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
+		struct pinion_pin *pin);
+void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin);
+void pn_plan_run(struct pn_plan *plan); /* registers and publishes */
+
+/* worker.c */
+void pn_worker_ring(struct pn_cache *cache);
+/* Rings if something began to die since. At the end of every slow path. */
+void pn_worker_tell(struct pn_cache *cache);
+void pn_worker_stop(struct pn_cache *cache);
+
+#ifdef PINION_CHECK
+#define PN_CACHE_CHECK(cache) pn_cache_check(cache)
+#else
+#define PN_CACHE_CHECK(cache) ((void)0)
+#endif
+
+#endif

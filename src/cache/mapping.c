@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Whether neighbours in the address space belong together: regions of two
+ * mappings must not be joined, since one can go without the other. Linux 6.11
+ * answers with an ioctl in a microsecond; older kernels only by reading all of
+ * /proc/self/maps, which can take longer than the registration that joining
+ * would save: there the answer is no.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cache/cache_impl.h"
+
+/* linux/fs.h, since 6.11 */
+struct procmap_query {
+	uint64_t size;
+	uint64_t query_flags; /* 0: the mapping that covers query_addr */
+	uint64_t query_addr;
+	uint64_t vma_start;
+	uint64_t vma_end;
+	uint64_t vma_flags;
+	uint64_t vma_page_size;
+	uint64_t vma_offset;
+	uint64_t inode;
+	uint32_t dev_major;
+	uint32_t dev_minor;
+	uint32_t vma_name_size;
+	uint32_t build_id_size;
+	uint64_t vma_name_addr;
+	uint64_t build_id_addr;
+};
+
+#define QUERY _IOWR('f', 17, struct procmap_query)
+
+/* Opened for each question: a descriptor kept would show the parent's mappings
+ * in a forked child. */
+bool pn_mapping_is_one(struct pn_range range)
+{
+	struct procmap_query query = { .size = sizeof(query),
+				       .query_addr = range.addr };
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	bool one;
+
+	if (fd < 0)
+		return false;
+	one = !ioctl(fd, QUERY, &query) &&
+	      query.vma_end >= range.addr + range.len;
+	close(fd);
+	return one;
+}

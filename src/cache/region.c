@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The states of a region; nothing else changes them. */
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
+{
+	uint32_t id = cache->free_region;
+
+	if (id) {
+		cache->free_region = cache->regions[id].next_free;
+	} else {
+		if (cache->nregions + 1 >= PN_CACHE_MAX_REGIONS)
+			return NULL;
+		id = ++cache->nregions; /* 0 means nothing in the index */
+	}
+	return &cache->regions[id];
+}
+
+void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	atomic_store_explicit(&region->state, PN_REGION_FREE,
+			      memory_order_release);
+	region->next_free = cache->free_region;
+	cache->free_region = pn_region_id(cache, region);
+}
+
+int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
+			   struct pn_range range, unsigned access,
+			   struct pn_plan *owner)
+{
+	region->mr = (struct pn_mr){ .addr = (void *)range.addr,
+				     .len = range.len,
+				     .access = access };
+	region->flags = 0;
+	region->watch = PN_WATCH_NONE;
+	region->owner = owner;
+	region->node = (struct pn_policy_node){
+		.npages = (uint32_t)(range.len >> PN_PAGE_SHIFT)
+	};
+	pn_list_init(&region->node.link);
+	if (!(owner->flags & PINION_PIN_BYPASS)) {
+		int ret = pn_index_reserve(&cache->index, range);
+
+		if (ret && ret != -ERANGE)
+			return ret;
+		if (ret)
+			region->flags = PN_REGION_PRIVATE;
+	} else {
+		region->flags = PN_REGION_PRIVATE;
+	}
+	atomic_store_explicit(&region->state, PN_REGION_PENDING,
+			      memory_order_release);
+	if (!(region->flags & PN_REGION_PRIVATE))
+		pn_index_set(&cache->index, range, pn_region_id(cache, region));
+	return 0;
+}
+
+void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	pn_assert(atomic_load(&region->state) == PN_REGION_PENDING);
+	cache->policy->ops->insert(cache->policy, &region->node);
+	cache->stats.regions++;
+	cache->stats.bytes += region->mr.len;
+	/* Pairs with the acquire in pn_cache_pin(): keys are there. */
+	atomic_store_explicit(&region->state, PN_REGION_VALID,
+			      memory_order_release);
+}
+
+void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	uint32_t state = atomic_load(&region->state);
+
+	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
+		pn_index_set(&cache->index, pn_region_range(region), 0);
+	if (state == PN_REGION_VALID) {
+		/* A victim was taken out by the policy itself. */
+		if (!pn_list_empty(&region->node.link))
+			cache->policy->ops->remove(cache->policy,
+						   &region->node);
+		cache->stats.regions--;
+		cache->stats.bytes -= region->mr.len;
+	}
+	region->since_ns = pn_device_now(cache->device);
+	pn_list_append(&cache->dying, &region->node.link);
+	cache->stats.dying_bytes += region->mr.len;
+	if (!cache->ndying++ || cache->ndying >= cache->attr.batch ||
+	    cache->stats.dying_bytes >= cache->attr.batch_bytes)
+		atomic_store(&cache->worker.wanted, true);
+	atomic_store_explicit(&region->state, PN_REGION_DYING,
+			      memory_order_release);
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * From the monitor's notice to the end of a region (rule 4).
+ *
+ * A notice runs inside free(): it may do next to nothing. It looks into the
+ * index whether the range holds anything, remembers the release as under way
+ * (BEFORE to AFTER), appends the range to a ring and raises `attention`; the
+ * next pin of any thread, before it trusts the index, drains the ring under
+ * the lock. Why nothing stale is ever used:
+ *
+ * - What is cached when memory is released: BEFORE raises attention before the
+ *   pages go, so whoever is told of the new owner of the address (which takes
+ *   until the system call is through) sees it.
+ * - What is being registered meanwhile: it stands in the index as PENDING
+ *   before the device looks at the pages, so the notice sees it and its
+ *   publication is called off (STALE). Between BEFORE and AFTER nothing that
+ *   overlaps is published either: the device may have pinned the old pages
+ *   after BEFORE was drained.
+ * - The ring is full: everything is invalidated.
+ * - The table of releases under way is full: from then on nothing new is
+ *   published at all, until the cache is closed. It takes more than 256
+ *   threads inside munmap() at once.
+ */
+#include "base/clock.h"
+#include "cache/cache_impl.h"
+
+/* Unique among living threads, without allocating. */
+static uintptr_t thread_mark(void)
+{
+	return (uintptr_t)__builtin_thread_pointer();
+}
+
+static unsigned flying_start(uintptr_t thread)
+{
+	return (unsigned)(thread >> 6) % PN_RELEASE_FLYING;
+}
+
+static void take_off(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	uintptr_t thread = thread_mark();
+	unsigned start = flying_start(thread);
+
+	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
+		struct pn_flying *f =
+			&cache->flying[(start + i) % PN_RELEASE_FLYING];
+		uintptr_t nobody = 0;
+
+		if (!atomic_compare_exchange_strong(&f->thread, &nobody,
+						    thread))
+			continue;
+		atomic_store(&f->len, len);
+		atomic_store(&f->addr, addr);
+		return;
+	}
+	atomic_store(&cache->never_publish, true);
+}
+
+/* A release that was filtered out at BEFORE has no entry: fine. */
+static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	uintptr_t thread = thread_mark();
+	unsigned start = flying_start(thread);
+
+	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
+		struct pn_flying *f =
+			&cache->flying[(start + i) % PN_RELEASE_FLYING];
+
+		if (atomic_load(&f->thread) != thread ||
+		    atomic_load(&f->addr) != addr ||
+		    atomic_load(&f->len) != len)
+			continue;
+		atomic_store(&f->addr, 0);
+		atomic_store(&f->thread, 0);
+		return;
+	}
+}
+
+bool pn_release_flying(struct pn_cache *cache, struct pn_range range)
+{
+	if (atomic_load(&cache->never_publish))
+		return true;
+	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
+		struct pn_flying *f = &cache->flying[i];
+		struct pn_range r = { atomic_load(&f->addr),
+				      atomic_load(&f->len) };
+
+		if (atomic_load(&f->thread) && r.addr &&
+		    pn_range_overlaps(r, range))
+			return true;
+	}
+	return false;
+}
+
+static void append(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	uint64_t at = atomic_load(&cache->ring_head);
+	struct pn_release *entry;
+
+	do {
+		if (at - atomic_load(&cache->ring_tail) >= PN_RELEASE_RING) {
+			atomic_store(&cache->ring_lost, true);
+			return;
+		}
+	} while (!atomic_compare_exchange_weak(&cache->ring_head, &at, at + 1));
+	entry = &cache->ring[at % PN_RELEASE_RING];
+	entry->addr = addr;
+	entry->len = len;
+	/* Pairs with the acquire in next_notice(). */
+	atomic_store_explicit(&entry->filled, at + 1, memory_order_release);
+}
+
+void pn_release_notice(void *arg, uintptr_t addr, size_t len,
+		       enum pn_release_phase phase)
+{
+	struct pn_cache *cache = arg;
+
+	if (!pn_range_valid(addr, len))
+		return;
+	if (pn_index_any(&cache->index, (struct pn_range){ addr, len })) {
+		if (phase == PN_RELEASE_BEFORE)
+			take_off(cache, addr, len);
+		append(cache, addr, len);
+		/* Pairs with the acquire in pn_cache_pin(). */
+		atomic_store(&cache->attention, 1);
+	}
+	if (phase == PN_RELEASE_AFTER)
+		land(cache, addr, len);
+}
+
+/* The memory behind a region is going: no new hits. */
+static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
+{
+	cache->stats.invalidations++;
+	if (atomic_load(&region->state) == PN_REGION_VALID) {
+		pn_region_die_locked(cache, region);
+		return;
+	}
+	/* PENDING: whoever registers it finds the mark. */
+	region->flags |= PN_REGION_STALE;
+	pn_index_set(&cache->index, pn_region_range(region), 0);
+}
+
+static void invalidate_range(struct pn_cache *cache, struct pn_range range)
+	PN_REQUIRES(&cache->lock)
+{
+	uintptr_t end = range.addr + range.len;
+
+	for (;;) {
+		uintptr_t at = pn_index_next(&cache->index, range);
+		struct pn_region *region;
+		uintptr_t next;
+
+		if (at >= end)
+			return;
+		region = &cache->regions[pn_index_get(&cache->index, at)];
+		next = (uintptr_t)region->mr.addr + region->mr.len;
+		invalidate_region(cache, region);
+		if (next >= end)
+			return;
+		range = (struct pn_range){ next, end - next };
+	}
+}
+
+static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+{
+	cache->stats.overflows++;
+	for (uint32_t id = 1; id <= cache->nregions; id++) {
+		struct pn_region *region = &cache->regions[id];
+		uint32_t state = atomic_load(&region->state);
+
+		if (state == PN_REGION_VALID ||
+		    (state == PN_REGION_PENDING &&
+		     !(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE))))
+			invalidate_region(cache, region);
+	}
+}
+
+/* The oldest notice in the ring; false when there is none. A notice that has
+ * its place but is not written yet is being written right now by a thread
+ * that waits for nobody. */
+static bool next_notice(struct pn_cache *cache, struct pn_range *out)
+	PN_REQUIRES(&cache->lock)
+{
+	uint64_t at = atomic_load(&cache->ring_tail);
+	struct pn_release *entry = &cache->ring[at % PN_RELEASE_RING];
+
+	if (at == atomic_load(&cache->ring_head))
+		return false;
+	while (atomic_load_explicit(&entry->filled, memory_order_acquire) !=
+	       at + 1)
+		pn_relax();
+	*out = (struct pn_range){ entry->addr, entry->len };
+	atomic_store(&cache->ring_tail, at + 1);
+	return true;
+}
+
+void pn_release_drain_locked(struct pn_cache *cache)
+{
+	struct pn_range range;
+
+	/* First lower the flag, then look: a notice that comes in between
+	 * raises it again. */
+	atomic_store(&cache->attention, cache->always_slow);
+	while (next_notice(cache, &range))
+		invalidate_range(cache, range);
+	if (atomic_exchange(&cache->ring_lost, false))
+		invalidate_all(cache);
+}
+
+void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	pn_release_notice(cache, addr, len, PN_RELEASE_BEFORE);
+	pn_release_notice(cache, addr, len, PN_RELEASE_AFTER);
+}

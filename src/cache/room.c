@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Room: evicting, and deregistering what is dying.
+ *
+ * Bytes leave the budget only when the device has deregistered them. A region
+ * dies in two steps: out of the index (no new pins), then, when a look into
+ * every slot after a membarrier shows that nobody holds it, deregistered
+ * together with others, since a batch pays its fixed cost once (M3). While a
+ * batch is under way its bytes are neither cached nor free: whoever needs room
+ * waits for it instead of failing.
+ */
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+#define REAP_MAX 256
+
+static bool is_held(void *arg, const struct pn_policy_node *node)
+{
+	struct pn_cache *cache = arg;
+	const struct pn_region *region =
+		pn_container_of(node, struct pn_region, node);
+
+	return region->held == cache->scan;
+}
+
+unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
+			      size_t nregions)
+{
+	struct pn_policy_want want = {
+		.npages = (bytes + PN_PAGE_BYTES - 1) >> PN_PAGE_SHIFT,
+		.nregions = (unsigned)nregions,
+		.busy = is_held,
+		.busy_arg = cache,
+	};
+	struct pn_list victims, *link;
+	unsigned n;
+
+	pn_list_init(&victims);
+	pn_pins_drain_locked(cache);
+	/* Without a barrier this misses pins that begin just now; such a
+	 * region leaves the index all the same and dies when unpinned. */
+	pn_pins_scan_locked(cache);
+	n = cache->policy->ops->evict(cache->policy, &want, &victims);
+	while ((link = pn_list_pop(&victims)))
+		pn_region_die_locked(cache, pn_region_of_node(link));
+	cache->stats.evictions += n;
+	return n;
+}
+
+/* What one reaping deregisters. */
+struct batch {
+	struct pn_list regions;
+	struct pn_mr *mrs[REAP_MAX];
+	unsigned nmrs;
+	size_t bytes, n; /* of the budget */
+};
+
+/* Takes dying regions that nobody holds; needs the barrier behind it. */
+static void collect(struct pn_cache *cache, struct pn_list *candidates,
+		    struct batch *batch) PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	pn_pins_scan_locked(cache);
+	while ((link = pn_list_pop(candidates))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		if (region->held == cache->scan || batch->n == REAP_MAX) {
+			pn_list_append(&cache->dying, link);
+			cache->ndying++;
+			continue;
+		}
+		pn_list_append(&batch->regions, link);
+		batch->n++;
+		batch->bytes += region->mr.len;
+		if (region->mr.lkey)
+			batch->mrs[batch->nmrs++] = &region->mr;
+	}
+}
+
+static void deregister(struct pn_cache *cache, struct batch *batch)
+{
+	unsigned at_once = cache->policy->ops->batched ? batch->nmrs : 1;
+	struct pn_list *pos;
+
+	for (unsigned i = 0; i < batch->nmrs; i += at_once)
+		pn_device_deregister(cache->device, &batch->mrs[i], at_once);
+	pn_list_for_each (pos, &batch->regions) {
+		struct pn_region *region = pn_region_of_node(pos);
+
+		if (region->watch == PN_WATCH_ON)
+			pn_monitor_unwatch((uintptr_t)region->mr.addr,
+					   region->mr.len);
+	}
+}
+
+static void bury(struct pn_cache *cache, struct batch *batch)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	cache->stats.deregistrations += batch->nmrs;
+	cache->stats.deregister_batches +=
+		cache->policy->ops->batched ? !!batch->nmrs : batch->nmrs;
+	cache->stats.dying_bytes -= batch->bytes;
+	while ((link = pn_list_pop(&batch->regions)))
+		pn_region_free_locked(cache, pn_region_of_node(link));
+	cache->nreaping--;
+	pn_budget_give(cache->budget, batch->bytes, batch->n);
+}
+
+/* Takes the whole list of the dying away, so that a barrier outside the lock
+ * covers exactly these. */
+static bool take_dying(struct pn_cache *cache, struct pn_list *out)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	pn_list_init(out);
+	while ((link = pn_list_pop(&cache->dying)))
+		pn_list_append(out, link);
+	cache->ndying = 0;
+	if (pn_list_empty(out))
+		return false;
+	cache->nreaping++;
+	return true;
+}
+
+unsigned pn_room_reap(struct pn_cache *cache)
+{
+	struct pn_list candidates;
+	struct batch batch = { .nmrs = 0 };
+	bool any;
+
+	pn_list_init(&batch.regions);
+	pn_lock(&cache->lock);
+	any = take_dying(cache, &candidates);
+	pn_unlock(&cache->lock);
+	if (!any)
+		return 0;
+	pn_asymmetric_heavy();
+	pn_lock(&cache->lock);
+	collect(cache, &candidates, &batch);
+	pn_unlock(&cache->lock);
+	deregister(cache, &batch);
+	pn_lock(&cache->lock);
+	bury(cache, &batch);
+	pn_unlock(&cache->lock);
+	atomic_fetch_add(&cache->reaped, 1);
+	pn_device_unblock(cache->device, &cache->reaped);
+	return (unsigned)batch.n;
+}
+
+/* How much of what is in use has to go for n more to fit. */
+static size_t missing(size_t used, size_t n, size_t max)
+{
+	return used + n > max ? used + n - max : 0;
+}
+
+/* Evicts what is missing; how many went. *busy: somebody is deregistering just
+ * now. At least one goes when the device has no room although the budget has
+ * (`by_device`); none when the kernel merely is late in unpinning. */
+static unsigned evict_missing(struct pn_cache *cache,
+			      const struct pn_room_want *want, bool *busy)
+{
+	struct pn_budget *budget = cache->budget;
+	size_t bytes = missing(atomic_load(&budget->bytes), want->bytes,
+			       atomic_load(&budget->max_bytes));
+	size_t n = missing(atomic_load(&budget->regions), want->nregions,
+			   atomic_load(&budget->max_regions));
+	unsigned evicted = 0;
+
+	if (want->by_device && !n)
+		n = 1;
+	if (want->by_device && bytes < want->bytes)
+		bytes = want->bytes;
+	pn_lock(&cache->lock);
+	if (bytes || n)
+		evicted = pn_room_evict_locked(cache, bytes, n);
+	*busy = cache->nreaping;
+	pn_unlock(&cache->lock);
+	return evicted;
+}
+
+int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
+{
+	uint32_t seen = atomic_load(&cache->reaped);
+	bool busy;
+
+	if (want->bytes > atomic_load(&cache->budget->max_bytes))
+		return -ENOBUFS;
+	if (pn_room_reap(cache))
+		return 0;
+	if (evict_missing(cache, want, &busy)) {
+		pn_room_reap(cache);
+		return 0;
+	}
+	if (!busy)
+		return -ENOBUFS;
+	pn_device_block(cache->device, &cache->reaped, seen);
+	return 0;
+}
+
+bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
+{
+	const struct pn_region *oldest;
+
+	*when_ns = PN_FOREVER;
+	if (pn_list_empty(&cache->dying))
+		return false;
+	oldest = pn_region_of_node(cache->dying.next);
+	*when_ns = oldest->since_ns + cache->attr.batch_age_ns;
+	return cache->ndying >= cache->attr.batch ||
+	       cache->stats.dying_bytes >= cache->attr.batch_bytes ||
+	       pn_device_now(cache->device) >= *when_ns;
+}

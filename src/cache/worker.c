@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What should not wait for the next call: batches of deregistrations that are
+ * old enough, pins begun with pin_start. A step function does one thing and
+ * says when to call again; a thread drives it, started with the first work and
+ * asleep while there is none. In virtual time there is no thread: callers, or
+ * a task of the test, drive the step.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cache/cache_impl.h"
+
+static struct pn_plan *take_plan(struct pn_cache *cache)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link = pn_list_pop(&cache->queue);
+	struct pn_plan *plan;
+
+	if (!link)
+		return NULL;
+	plan = pn_container_of(link, struct pn_plan, link);
+	atomic_store(&plan->status, PN_PLAN_RUNNING);
+	return plan;
+}
+
+uint64_t pn_cache_step(struct pn_cache *cache)
+{
+	struct pn_plan *plan;
+	uint64_t when;
+	bool due;
+
+	pn_lock(&cache->lock);
+	plan = take_plan(cache);
+	due = pn_room_due_locked(cache, &when);
+	pn_unlock(&cache->lock);
+	if (plan)
+		pn_plan_run(plan);
+	else if (due && !pn_room_reap(cache))
+		/* All are held: unpinning rings the bell. */
+		return PN_FOREVER;
+	return plan || due ? pn_device_now(cache->device) : when;
+}
+
+/* Sleeps until the bell rings or the device's clock says `when`. */
+static void sleep_until(struct pn_cache *cache, uint32_t bell, uint64_t when)
+{
+	uint64_t now = pn_device_now(cache->device);
+	uint64_t ns = when > now ? when - now : 1;
+	struct timespec ts = { (time_t)(ns / PN_NS_PER_S),
+			       (long)(ns % PN_NS_PER_S) };
+
+	syscall(SYS_futex, &cache->worker.bell, FUTEX_WAIT_PRIVATE, bell,
+		when == PN_FOREVER ? NULL : &ts, NULL, 0);
+}
+
+static void *work(void *arg)
+{
+	struct pn_cache *cache = arg;
+
+	pthread_setname_np(pthread_self(), "pinion-cache");
+	while (!atomic_load(&cache->worker.stop)) {
+		uint32_t bell = atomic_load(&cache->worker.bell);
+		uint64_t when = pn_cache_step(cache);
+
+		if (when > pn_device_now(cache->device))
+			sleep_until(cache, bell, when);
+	}
+	return NULL;
+}
+
+/* Starts the thread once; false where there is to be none. */
+static bool has_thread(struct pn_cache *cache)
+{
+	bool running;
+
+	if (cache->attr.no_worker)
+		return false;
+	pn_lock(&cache->lock);
+	if (!cache->worker.running)
+		cache->worker.running = !pthread_create(&cache->worker.thread,
+							NULL, work, cache);
+	running = cache->worker.running;
+	pn_unlock(&cache->lock);
+	return running;
+}
+
+void pn_worker_ring(struct pn_cache *cache)
+{
+	uint64_t when;
+	bool due;
+
+	if (has_thread(cache)) {
+		atomic_fetch_add(&cache->worker.bell, 1);
+		syscall(SYS_futex, &cache->worker.bell, FUTEX_WAKE_PRIVATE, 1,
+			NULL, NULL, 0);
+		return;
+	}
+	pn_lock(&cache->lock);
+	due = pn_room_due_locked(cache, &when);
+	pn_unlock(&cache->lock);
+	if (due)
+		pn_room_reap(cache);
+}
+
+void pn_worker_tell(struct pn_cache *cache)
+{
+	if (atomic_load_explicit(&cache->worker.wanted, memory_order_relaxed) &&
+	    atomic_exchange(&cache->worker.wanted, false))
+		pn_worker_ring(cache);
+}
+
+void pn_worker_stop(struct pn_cache *cache)
+{
+	if (!cache->worker.running)
+		return;
+	atomic_store(&cache->worker.stop, true);
+	pn_worker_ring(cache);
+	pthread_join(cache->worker.thread, NULL);
+}
