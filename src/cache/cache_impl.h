@@ -187,6 +187,7 @@ struct pn_cache {
 	uint64_t scan PN_GUARDED_BY(&lock); /* number of the last slot scan */
 	uint32_t free_region PN_GUARDED_BY(&lock); /* 0: none */
 	uint32_t nregions PN_GUARDED_BY(&lock);	   /* ever used */
+	_Atomic unsigned nthreads; /* that have pinned and live */
 	unsigned ndying PN_GUARDED_BY(&lock);
 	unsigned nreaping PN_GUARDED_BY(&lock); /* batches under way */
 	struct pinion_cache_stats stats PN_GUARDED_BY(&lock);
@@ -254,7 +255,7 @@ pn_slot *pn_pins_free_slot(struct pn_pins *pins);
 void pn_pins_scan_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* Tells the policy what was accessed. */
 void pn_pins_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
-/* The calling thread's log is full: drains, unless the lock is busy. */
+/* The calling thread's log is full. */
 void pn_pins_log_full(struct pn_cache *cache);
 uint64_t pn_pins_hits_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 void pn_pins_free_all(struct pn_cache *cache);

@@ -80,6 +80,8 @@ struct pn_pins *pn_pins_self(struct pn_cache *cache)
 	pins = adopt_orphan(cache);
 	if (!pins)
 		pins = pins_alloc(cache);
+	if (pins)
+		atomic_fetch_add(&cache->nthreads, 1);
 	self->local[cache->key] = pins;
 	return pins;
 }
@@ -90,6 +92,7 @@ void pn_pins_ended(void *value)
 
 	pn_lock(&pins->cache->lock);
 	pins->orphan = true;
+	atomic_fetch_sub(&pins->cache->nthreads, 1);
 	pn_unlock(&pins->cache->lock);
 }
 
@@ -200,11 +203,13 @@ void pn_pins_drain_locked(struct pn_cache *cache)
 		drain_thread(cache, pn_container_of(pos, struct pn_pins, link));
 }
 
-/* A thread alone loses nothing this way, so its run can be replayed exactly;
- * with several, whoever finds the lock busy goes on and overwrites. */
+/* A thread alone drains, so that nothing is lost and its run can be replayed
+ * exactly. With several, the log is overwritten until a miss drains it: hits
+ * of one thread must not make the others' cores fetch the policy's lists. */
 void pn_pins_log_full(struct pn_cache *cache)
 {
-	if (!pn_try_lock(&cache->lock))
+	if (atomic_load_explicit(&cache->nthreads, memory_order_relaxed) > 1 ||
+	    !pn_try_lock(&cache->lock))
 		return;
 	pn_pins_drain_locked(cache);
 	pn_unlock(&cache->lock);
