@@ -5,15 +5,18 @@
  * processes to talk to.
  *
  * Everything that waits does so for 20 s at most, so that a test that would
- * hang fails. Children are made before the parent has threads of a device
- * wherever both use one; they report by their exit status.
+ * hang fails. Other processes are the test program itself, started again in a
+ * role (a forked child of a process with threads is nothing that sanitizers
+ * can work in); they share a board and report by their exit status.
  */
 #ifndef PN_TESTS_SOFT_UTIL_H
 #define PN_TESTS_SOFT_UTIL_H
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -162,16 +165,48 @@ struct board {
 		uint64_t addr, key;
 	} rank[RANKS];
 	_Atomic int go[8]; /* steps of the test, as it likes */
+	char spec[64];
+	int number;
+	int fd;
 };
 
-static inline struct board *new_board(void)
+static inline struct board *map_board(int fd)
 {
 	void *p = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
-		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		       MAP_SHARED, fd, 0);
 
 	assert_true(p != MAP_FAILED);
 	return p;
 }
+
+static inline struct board *new_board(void)
+{
+	int fd = memfd_create("board", 0); /* for the children, too */
+	struct board *board;
+
+	assert_ok(ftruncate(fd, sizeof(struct board)));
+	board = map_board(fd);
+	board->fd = fd;
+	return board;
+}
+
+static inline void free_board(struct board *board)
+{
+	close(board->fd);
+	munmap(board, sizeof(*board));
+}
+
+/* What a process can be started as; the table is the test program's. */
+struct role {
+	const char *name;
+	int (*fn)(struct board *, unsigned);
+};
+extern const struct role roles[];
+
+#define ROLE(fn)        \
+	{               \
+#fn, fn \
+	}
 
 static inline void await(_Atomic int *flag, int value)
 {
@@ -195,19 +230,42 @@ static inline void appear(struct board *board, unsigned rank,
 	board->rank[rank].here = 1;
 }
 
-/* Forks; the child runs fn(board, rank) and exits with what it returns. A
- * failed assertion in a child ends it with a status, too. */
+/* Starts this program again as fn(board, rank), whose result is its exit
+ * status. It goes when we do. */
 static inline pid_t start_rank(int (*fn)(struct board *, unsigned),
 			       struct board *board, unsigned rank)
 {
-	pid_t pid;
+	const struct role *role = roles;
+	char fd[16], number[16];
+	pid_t pid, parent = getpid();
 
-	fflush(NULL);
+	while (role->fn != fn)
+		role++;
+	snprintf(fd, sizeof(fd), "%d", board->fd);
+	snprintf(number, sizeof(number), "%u", rank);
 	pid = fork();
 	assert_true(pid >= 0);
-	if (!pid)
-		_exit(fn(board, rank));
-	return pid;
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() == parent)
+		execl("/proc/self/exe", role->name, "--role", role->name, fd,
+		      number, NULL);
+	_exit(98);
+}
+
+/* For main(): runs the role that the arguments name, or returns. */
+static inline void play_role(int argc, char **argv)
+{
+	if (argc != 5 || strcmp(argv[1], "--role"))
+		return;
+	/* A failed assertion ends the process. */
+	setenv("CMOCKA_TEST_ABORT", "1", 1);
+	for (const struct role *role = roles; role->name; role++)
+		if (!strcmp(role->name, argv[2]))
+			exit(role->fn(map_board(atoi(argv[3])),
+				      (unsigned)atoi(argv[4])));
+	exit(97);
 }
 
 static inline void assert_exits_well(pid_t pid)

@@ -616,6 +616,8 @@ static void addresses_of_others_are_refused(void **state)
 	pn_device_close(device);
 }
 
+const struct role roles[] = { { NULL, NULL } };
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -18,12 +18,10 @@
 
 /* --- several writers, one target ----------------------------------------- */
 
-static char *spec_of_test;
-
 /* Owns a window, sleeps in wait() while the others write to it. */
 static int target(struct board *board, unsigned rank)
 {
-	struct pn_device *device = open_soft(spec_of_test);
+	struct pn_device *device = open_soft(board->spec);
 	char *window = map_buffer((RANKS - 1) * SLICE + PN_PAGE_BYTES, 0);
 	struct pn_mr mr;
 	unsigned gone = 0;
@@ -61,7 +59,7 @@ static void scribble(struct pn_device *device, struct pn_peer *peer,
 
 static int writer(struct board *board, unsigned rank)
 {
-	struct pn_device *device = open_soft(spec_of_test);
+	struct pn_device *device = open_soft(board->spec);
 	char *memory = map_buffer(SLICE + PN_PAGE_BYTES, 0);
 	uint64_t seed = rank;
 	struct pn_peer *peer;
@@ -100,17 +98,17 @@ static int writer(struct board *board, unsigned rank)
 	return 0;
 }
 
-static void write_together(char *spec)
+static void write_together(const char *spec)
 {
 	struct board *board = new_board();
 	pid_t pids[RANKS];
 
-	spec_of_test = spec;
+	strcpy(board->spec, spec);
 	for (unsigned r = 0; r < RANKS; r++)
 		pids[r] = start_rank(r ? writer : target, board, r);
 	for (unsigned r = 0; r < RANKS; r++)
 		assert_exits_well(pids[r]);
-	munmap(board, sizeof(*board));
+	free_board(board);
 }
 
 static void several_processes_put_into_one_target(void **state)
@@ -181,7 +179,7 @@ static void messages_sent_before_a_close_arrive_before_the_end(void **state)
 	assert_int_equal(c.status, -ECONNRESET);
 	assert_exits_well(child);
 	pn_device_close(device);
-	munmap(board, sizeof(*board));
+	free_board(board);
 }
 
 /* --- connecting ---------------------------------------------------------- */
@@ -221,7 +219,7 @@ static void another_user_is_refused(void **state)
 	assert_exits_well(start_rank(as_nobody, board, 1));
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
 	pn_device_close(device);
-	munmap(board, sizeof(*board));
+	free_board(board);
 }
 
 /* Says something to a device's socket; returns the answer's status, or what
@@ -378,7 +376,7 @@ static void two_that_attach_at_once_become_one_pair(void **state)
 
 		assert_exits_well(a);
 		assert_exits_well(b);
-		munmap(board, sizeof(*board));
+		free_board(board);
 	}
 }
 
@@ -462,10 +460,15 @@ static void an_ordinary_user_needs_no_privilege(void **state)
 	b = start_rank(humble, board, 1);
 	assert_exits_well(a);
 	assert_exits_well(b);
-	munmap(board, sizeof(*board));
+	free_board(board);
 }
 
-int main(void)
+const struct role roles[] = {
+	ROLE(target), ROLE(writer), ROLE(flood),    ROLE(as_nobody),
+	ROLE(meet),   ROLE(humble), { NULL, NULL },
+};
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(several_processes_put_into_one_target),
@@ -479,5 +482,6 @@ int main(void)
 		TEST(an_ordinary_user_needs_no_privilege),
 	};
 
+	play_role(argc, argv);
 	return RUN_TESTS(tests);
 }

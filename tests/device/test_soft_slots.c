@@ -397,7 +397,7 @@ static void mlock_mode_unlocks_a_page_with_its_last_registration(void **state)
 }
 
 /* Without privileges, with 2 MiB to lock: 0 if all is as it should be. */
-static int poor_user(const char *spec)
+static int poor_user(struct board *board, unsigned rank)
 {
 	struct rlimit limit = { 2 << 20, 2 << 20 };
 	size_t len = 16 * PN_PAGE_BYTES;
@@ -407,9 +407,10 @@ static int poor_user(const char *spec)
 	unsigned n = 0;
 	int ret = 0;
 
+	(void)rank;
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setuid(NOBODY))
 		return 1;
-	if (pn_device_open(spec, NULL, &device))
+	if (pn_device_open(board->spec, NULL, &device))
 		return 2;
 	describe_ranges(mr, mrs, 64, memory, len);
 	while (n < 64 && !ret) {
@@ -432,28 +433,21 @@ static int poor_user(const char *spec)
 	return ret ? 5 : 0;
 }
 
-static int run_child(int (*fn)(const char *), const char *arg)
-{
-	pid_t child = fork();
-	int status;
-
-	assert_true(child >= 0);
-	if (!child)
-		_exit(fn(arg));
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFEXITED(status));
-	return WEXITSTATUS(status);
-}
-
 static void the_limit_on_locked_memory_holds_and_recovers(void **state)
 {
+	static const char *const specs[] = { "soft", "soft:mode=mlock" };
+	struct board *board = new_board();
+
 	(void)state;
 	if (geteuid()) {
 		print_message("skipped: changing the user needs root\n");
 		skip();
 	}
-	assert_int_equal(run_child(poor_user, "soft"), 0);
-	assert_int_equal(run_child(poor_user, "soft:mode=mlock"), 0);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(specs); i++) {
+		strcpy(board->spec, specs[i]);
+		assert_exits_well(start_rank(poor_user, board, 0));
+	}
+	free_board(board);
 }
 
 static void declared_costs_are_spent_and_named(void **state)
@@ -546,7 +540,12 @@ static void threads_register_at_the_same_time(void **state)
 	pn_device_close(device);
 }
 
-int main(void)
+const struct role roles[] = {
+	ROLE(poor_user),
+	{ NULL, NULL },
+};
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_limit_on_locked_memory_holds_and_recovers),
@@ -565,5 +564,6 @@ int main(void)
 		TEST(threads_register_at_the_same_time),
 	};
 
+	play_role(argc, argv);
 	return RUN_TESTS(tests);
 }
