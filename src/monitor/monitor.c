@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -65,6 +66,22 @@ static bool libc_allocates(void)
 	if (libc)
 		dlclose(libc);
 	return yes && !sanitizer_allocates();
+}
+
+/* The program itself has no name and cannot be unloaded. */
+int pn_monitor_hold(struct pn_why *why)
+{
+	struct link_map *map = NULL;
+	Dl_info info;
+
+	if (dladdr1((void *)&pn_monitor_hold, &info, (void **)&map,
+		    RTLD_DL_LINKMAP) &&
+	    (!map->l_name[0] ||
+	     dlopen(map->l_name, RTLD_NOLOAD | RTLD_NODELETE | RTLD_LAZY)))
+		return 0;
+	snprintf(why->text, sizeof(why->text),
+		 "cannot keep pinion's library loaded");
+	return -EOPNOTSUPP;
 }
 
 static int refuse(enum pn_monitor_mode mode, const char *why) PN_REQUIRES(&lock)
@@ -146,7 +163,7 @@ static int begin_userfaultfd(void) PN_REQUIRES(&lock)
 	struct pn_why why = { "" };
 	int ret;
 
-	if (pn_uffd_open(&why))
+	if (pn_monitor_hold(&why) || pn_uffd_open(&why))
 		return refuse(PN_MONITOR_USERFAULTFD, why.text);
 	ret = test(PN_MONITOR_USERFAULTFD, PN_SELFTEST_ALL);
 	if (ret) {
@@ -370,7 +387,7 @@ int pn_monitor_subscribe(struct pn_subscriber *subscriber)
 		return -EINVAL;
 	pn_lock(&lock);
 	start();
-	ret = pn_release_subscribe(subscriber);
+	ret = pn_release_subscribe(subscriber, false);
 	pn_unlock(&lock);
 	return ret;
 }

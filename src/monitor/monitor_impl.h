@@ -31,6 +31,10 @@ void pn_filter_reset(void);
 /* More ranges than this in one call are told as one that covers the rest. */
 #define PN_RELEASE_RANGES 16
 
+/* The first slot is the self-test's, which must not fail for want of one. */
+#define PN_RELEASE_OWN_SLOTS 1
+#define PN_RELEASE_SLOTS     (PN_RELEASE_OWN_SLOTS + PN_MONITOR_SUBSCRIBERS)
+
 /* One release, on the stack of whoever performs it: add ranges, begin, release
  * the memory, end. */
 struct pn_release {
@@ -39,7 +43,7 @@ struct pn_release {
 	unsigned side;	       /* of the gate, while open */
 	bool open;
 	struct pn_range ranges[PN_RELEASE_RANGES];
-	const struct pn_subscriber *subscribers[PN_MONITOR_SUBSCRIBERS];
+	const struct pn_subscriber *subscribers[PN_RELEASE_SLOTS];
 };
 
 static inline void pn_release_init(struct pn_release *release)
@@ -60,7 +64,7 @@ void pn_release_tell_watched(struct pn_range range);
 void pn_release_tell_everything(void);
 
 /* -ENOSPC: no slot is free. */
-int pn_release_subscribe(struct pn_subscriber *subscriber);
+int pn_release_subscribe(struct pn_subscriber *subscriber, bool selftest);
 void pn_release_unsubscribe(struct pn_subscriber *subscriber);
 bool pn_release_has_subscribers(void);
 /* In the child after fork: nobody is inside, nobody subscribes. */
@@ -68,6 +72,14 @@ void pn_release_reset(void);
 
 /* Bytes of a page of this system. */
 size_t pn_monitor_page_bytes(void);
+
+/* --- monitor.c ----------------------------------------------------------- */
+
+struct pn_why;
+
+/* Keeps the library with this code loaded for good: libc will jump into it, or
+ * a thread run in it. -EOPNOTSUPP, with `why`. */
+int pn_monitor_hold(struct pn_why *why);
 
 /* --- hooks.c ------------------------------------------------------------- */
 
@@ -135,8 +147,6 @@ void *pn_jump_decode(const void *entry);
 int pn_jump_write(void *entry, const uint8_t *code, size_t len);
 
 /* --- patch.c ------------------------------------------------------------- */
-
-struct pn_why;
 
 /* Patches libc, or patches it again where somebody else has. Only while this
  * thread is alone. -EOPNOTSUPP, with `why`. */

@@ -40,23 +40,6 @@ static int refuse(struct pn_why *why, const char *what, const char *name)
 	return -EOPNOTSUPP;
 }
 
-/* The library with the hooks may never be unloaded. The program itself has no
- * name and cannot be. */
-static int hold_ourselves(struct pn_why *why)
-{
-	struct link_map *map = NULL;
-	Dl_info info;
-
-	if (!dladdr1((void *)&pn_patch_install, &info, (void **)&map,
-		     RTLD_DL_LINKMAP))
-		return refuse(why, "%s does not know this library", "ld.so");
-	if (!map->l_name[0])
-		return 0;
-	if (!dlopen(map->l_name, RTLD_NOLOAD | RTLD_NODELETE | RTLD_LAZY))
-		return refuse(why, "cannot keep %s loaded", map->l_name);
-	return 0;
-}
-
 static int find_entry(void *libc, enum pn_entry e, struct pn_why *why)
 {
 	const char *name = pn_hooks[e].name;
@@ -128,7 +111,7 @@ static int install_one(enum pn_entry e, struct pn_why *why)
 
 int pn_patch_install(struct pn_why *why)
 {
-	int ret = hold_ourselves(why);
+	int ret = pn_monitor_hold(why);
 
 	if (!ret)
 		ret = find_entries(why);

@@ -405,7 +405,7 @@ unsigned pn_selftest_run(unsigned kinds, bool alone,
 	unsigned missed = 0;
 	int saved = errno;
 
-	if (pn_release_subscribe(&subscriber))
+	if (pn_release_subscribe(&subscriber, true))
 		return kinds;
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++) {
 		if (!(kinds >> k & 1))

@@ -18,15 +18,18 @@
 #include "monitor/syscalls.h"
 
 /* Whether a sanitizer brings its own allocator into this build. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RECORDER_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define RECORDER_SANITIZED 1
+#ifndef __has_feature
+#define __has_feature(x) 0
 #endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define RECORDER_TSAN 1
+#else
+#define RECORDER_TSAN 0
 #endif
-#ifndef RECORDER_SANITIZED
-#define RECORDER_SANITIZED 0
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define RECORDER_SANITIZED 1
+#else
+#define RECORDER_SANITIZED RECORDER_TSAN
 #endif
 
 struct recorder {
