@@ -568,6 +568,30 @@ static void two_devices_of_one_process_talk(void **state)
 	close_pair(&p);
 }
 
+static void closing_spares_what_was_mapped_since_a_peer_left(void **state)
+{
+	enum { N = 8 };
+	size_t len = 2 * pn_soft_channel_bytes(256 << 10);
+	struct pn_device *device = open_soft("soft"),
+			 *other = open_soft("soft");
+	struct pn_address address;
+	void *maps[N];
+
+	(void)state;
+	pn_device_address(other, &address);
+	attach_to(device, &address);
+	pn_device_close(other);
+	expect(device, PN_COMPLETION_PEER_DOWN);
+	/* One of these takes the place of the channels. */
+	for (unsigned i = 0; i < N; i++)
+		maps[i] = map_buffer(len, 1);
+	pn_device_close(device);
+	for (unsigned i = 0; i < N; i++) {
+		assert_ok(msync(maps[i], len, MS_ASYNC));
+		munmap(maps[i], len);
+	}
+}
+
 static void fact(void *arg, const char *name, const char *text)
 {
 	unsigned *seen = arg;
@@ -640,6 +664,7 @@ int main(void)
 		TEST(wait_ends_at_the_deadline_or_by_wake),
 		TEST(armed_descriptor_tells_of_news),
 		TEST(two_devices_of_one_process_talk),
+		TEST(closing_spares_what_was_mapped_since_a_peer_left),
 		TEST(facts_name_the_mode),
 		TEST(addresses_of_others_are_refused),
 	};

@@ -139,21 +139,25 @@ static void drop_stranger(struct pn_soft_service *service,
 
 /* --- up and down --------------------------------------------------------- */
 
+static void unmap_channels(struct pn_soft_link *wire)
+{
+	if (wire->channels)
+		munmap(wire->channels,
+		       2 * pn_soft_channel_bytes(wire->ring_bytes));
+	wire->channels = NULL;
+}
+
 void pn_soft_link_unmap(struct pn_soft_peer *peer)
 {
-	struct pn_soft_link *wire = &peer->wire;
-
 	if (!peer->mapped)
 		return;
 	peer->mapped = false;
 	pn_soft_remote_fini(&peer->remote);
 	pn_soft_rx_fini(&peer->rx);
-	if (wire->channels)
-		munmap(wire->channels,
-		       2 * pn_soft_channel_bytes(wire->ring_bytes));
+	unmap_channels(&peer->wire);
 	if (!peer->remote.loopback) {
 		munmap(peer->remote.shared, sizeof(struct pn_soft_shared));
-		close(wire->event_fd);
+		close(peer->wire.event_fd);
 	}
 }
 
@@ -343,13 +347,8 @@ static int start_connecting(struct pn_soft_service *service,
 static void drop_offer(struct pn_soft_service *service,
 		       struct pn_soft_peer *peer)
 {
-	struct pn_soft_link *wire = &peer->wire;
-
-	unwatch(service, &wire->socket);
-	if (wire->channels)
-		munmap(wire->channels,
-		       2 * pn_soft_channel_bytes(wire->ring_bytes));
-	wire->channels = NULL;
+	unwatch(service, &peer->wire.socket);
+	unmap_channels(&peer->wire);
 }
 
 static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
