@@ -7,10 +7,13 @@
  * its hook is called instead of the kernel, and both are told.
  *
  * Each hook says which ranges the call may release, tells, calls, tells. It
- * says so from the arguments alone: what the call will really do is known only
- * when it is too late. So a growing mremap that could stay in place counts as
- * a move, and a call that fails has been told all the same: a registration
- * too few is only a little time.
+ * says so from number and arguments of the system call alone: what the call
+ * will really do is known only when it is too late. So a growing mremap that
+ * could stay in place counts as a move, and a call that fails has been told all
+ * the same: a registration too few is only a little time.
+ *
+ * What comes through syscall() always goes to the kernel: other libraries'
+ * hooks end there, and calling them from there would never end.
  *
  * errno is set as libc sets it: on failure only.
  */
@@ -56,49 +59,7 @@ void pn_hook_set_curbrk(void **curbrk)
 	libc_curbrk = curbrk;
 }
 
-/* As libc's wrappers do. */
-static long with_errno(long ret)
-{
-	if (pn_likely(!pn_syscall_failed(ret)))
-		return ret;
-	errno = (int)-ret;
-	return -1;
-}
-
-/* The call itself: the kernel's, or that of who was here before us. */
-static long perform(enum pn_entry entry, long nr, struct pn_args args)
-{
-	next_fn *next =
-		atomic_load_explicit(&chain[entry], memory_order_relaxed);
-
-	if (pn_unlikely(next != NULL))
-		return next(args.v[0], args.v[1], args.v[2], args.v[3],
-			    args.v[4], args.v[5]);
-	return with_errno(pn_syscall(nr, args));
-}
-
-static long release_and_perform(struct pn_release *release, enum pn_entry entry,
-				long nr, struct pn_args args)
-{
-	long ret;
-
-	pn_release_begin(release);
-	ret = perform(entry, nr, args);
-	pn_release_end(release);
-	return ret;
-}
-
-/* --- unmapping and mapping over ------------------------------------------ */
-
-static int hook_munmap(void *addr, size_t len)
-{
-	struct pn_release release;
-
-	pn_release_init(&release);
-	pn_release_add(&release, (uintptr_t)addr, len);
-	return (int)release_and_perform(&release, PN_ENTRY_MUNMAP, SYS_munmap,
-					PN_ARGS((long)addr, (long)len));
-}
+/* --- what a system call releases ----------------------------------------- */
 
 /* On huge pages mmap and mremap round lengths up to whole ones; only an address
  * on the border of one can be on one. */
@@ -112,29 +73,20 @@ static size_t huge_span(uintptr_t addr, size_t len)
 	return len;
 }
 
-static bool maps_over(int flags)
+static void add_mmap(struct pn_release *release, uintptr_t addr, size_t len,
+		     int flags)
 {
-	return (flags & MAP_FIXED) && !(flags & MAP_FIXED_NOREPLACE);
+	if ((flags & MAP_FIXED) && !(flags & MAP_FIXED_NOREPLACE))
+		pn_release_add(release, addr, huge_span(addr, len));
 }
 
-static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
-		       off_t offset)
+/* The fifth argument counts only with flags that want it. */
+static void add_mremap(struct pn_release *release, const struct pn_args *args)
 {
-	struct pn_release release;
-
-	pn_release_init(&release);
-	if (maps_over(flags))
-		pn_release_add(&release, (uintptr_t)addr,
-			       huge_span((uintptr_t)addr, len));
-	return (void *)release_and_perform(&release, PN_ENTRY_MMAP, SYS_mmap,
-					   PN_ARGS((long)addr, (long)len, prot,
-						   flags, fd, offset));
-}
-
-static void add_mremap(struct pn_release *release, uintptr_t old,
-		       size_t old_len, uintptr_t to, size_t len, int flags)
-{
+	uintptr_t old = (uintptr_t)args->v[0], to = (uintptr_t)args->v[4];
+	size_t old_len = (size_t)args->v[1], len = (size_t)args->v[2];
 	size_t span = huge_span(old, old_len);
+	int flags = (int)args->v[3];
 
 	if (flags & MREMAP_FIXED)
 		pn_release_add(release, to, huge_span(to, len));
@@ -144,54 +96,11 @@ static void add_mremap(struct pn_release *release, uintptr_t old,
 		pn_release_add(release, old + len, span - len);
 }
 
-/* libc's is variadic; the fifth argument travels in the same register. */
-static void *hook_mremap(void *old, size_t old_len, size_t len, int flags,
-			 void *to)
-{
-	struct pn_release release;
-
-	if (!(flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)))
-		to = NULL;
-	pn_release_init(&release);
-	add_mremap(&release, (uintptr_t)old, old_len, (uintptr_t)to, len,
-		   flags);
-	return (void *)release_and_perform(&release, PN_ENTRY_MREMAP,
-					   SYS_mremap,
-					   PN_ARGS((long)old, (long)old_len,
-						   (long)len, flags, (long)to));
-}
-
-static int hook_remap_file_pages(void *addr, size_t len, int prot, size_t page,
-				 int flags)
-{
-	struct pn_release release;
-
-	pn_release_init(&release);
-	pn_release_add(&release, (uintptr_t)addr, len);
-	return (int)release_and_perform(&release, PN_ENTRY_REMAP_FILE_PAGES,
-					SYS_remap_file_pages,
-					PN_ARGS((long)addr, (long)len, prot,
-						(long)page, flags));
-}
-
-/* --- advice -------------------------------------------------------------- */
-
 static bool advice_releases(int advice)
 {
 	return advice == MADV_DONTNEED || advice == MADV_FREE ||
 	       advice == MADV_REMOVE || advice == MADV_DONTNEED_LOCKED ||
 	       advice == MADV_GUARD_INSTALL || advice == MADV_HWPOISON;
-}
-
-static int hook_madvise(void *addr, size_t len, int advice)
-{
-	struct pn_release release;
-
-	pn_release_init(&release);
-	if (advice_releases(advice))
-		pn_release_add(&release, (uintptr_t)addr, len);
-	return (int)release_and_perform(&release, PN_ENTRY_MADVISE, SYS_madvise,
-					PN_ARGS((long)addr, (long)len, advice));
 }
 
 /* Reads one element of a caller's array as the kernel would: a bad pointer is
@@ -211,24 +120,113 @@ static bool fetch_iovec(const struct iovec *from, struct iovec *out)
 }
 
 /* Ranges in another process count as ours: rare, and only a loss of time. */
-static ssize_t hook_process_madvise(int pidfd, const struct iovec *iov,
-				    size_t n, int advice, unsigned flags)
+static void add_iovecs(struct pn_release *release, const struct iovec *iov,
+		       size_t n)
 {
-	struct pn_release release;
 	struct iovec one;
 
-	pn_release_init(&release);
-	if (advice_releases(advice) && n <= MAX_IOVECS)
-		for (size_t i = 0; i < n && fetch_iovec(&iov[i], &one); i++)
-			pn_release_add(&release, (uintptr_t)one.iov_base,
-				       one.iov_len);
-	return release_and_perform(&release, PN_ENTRY_PROCESS_MADVISE,
-				   SYS_process_madvise,
-				   PN_ARGS(pidfd, (long)iov, (long)n, advice,
-					   (long)flags));
+	if (n > MAX_IOVECS)
+		return;
+	for (size_t i = 0; i < n && fetch_iovec(&iov[i], &one); i++)
+		pn_release_add(release, (uintptr_t)one.iov_base, one.iov_len);
 }
 
-/* --- the break ----------------------------------------------------------- */
+static void add_break(struct pn_release *release, uintptr_t addr)
+{
+	uintptr_t now = (uintptr_t)PN_SYSCALL(SYS_brk, 0);
+	size_t page = pn_monitor_page_bytes();
+	uintptr_t end = (addr + page - 1) & ~(page - 1);
+
+	if (addr && end >= addr && end < now)
+		pn_release_add(release, end, now - end);
+}
+
+struct attachment {
+	uintptr_t addr, end;
+};
+
+/* The kernel detaches every mapping of the segment that stands where attaching
+ * at addr would have put it. Others that look so are taken along. */
+static bool extend_attachment(void *arg, const struct pn_mapping *m)
+{
+	struct attachment *a = arg;
+
+	if (m->start >= a->addr && m->start - a->addr == m->offset)
+		a->end = m->end;
+	return true;
+}
+
+static void add_shmdt(struct pn_release *release, uintptr_t addr)
+{
+	struct attachment a = { .addr = addr };
+
+	if (pn_maps_walk(extend_attachment, &a))
+		pn_release_add(release, addr, UINTPTR_MAX / 2 - addr);
+	else if (a.end)
+		pn_release_add(release, addr, a.end - addr);
+}
+
+static void add_shmat(struct pn_release *release, int id, uintptr_t addr,
+		      int flags)
+{
+	struct shmid_ds ds;
+
+	if (!(flags & SHM_REMAP) || !addr)
+		return;
+	if (flags & SHM_RND)
+		addr &= ~(uintptr_t)(SHMLBA - 1);
+	if (PN_SYSCALL(SYS_shmctl, id, IPC_STAT, (long)&ds))
+		ds.shm_segsz = UINTPTR_MAX / 2 - addr;
+	pn_release_add(release, addr, ds.shm_segsz);
+}
+
+static inline void add_call(struct pn_release *release, long nr,
+			    const struct pn_args *args)
+{
+	const long *v = args->v;
+
+	switch (nr) {
+	case SYS_munmap:
+	case SYS_remap_file_pages:
+		pn_release_add(release, (uintptr_t)v[0], (size_t)v[1]);
+		return;
+	case SYS_mmap:
+		add_mmap(release, (uintptr_t)v[0], (size_t)v[1], (int)v[3]);
+		return;
+	case SYS_mremap:
+		add_mremap(release, args);
+		return;
+	case SYS_madvise:
+		if (advice_releases((int)v[2]))
+			pn_release_add(release, (uintptr_t)v[0], (size_t)v[1]);
+		return;
+	case SYS_process_madvise:
+		if (advice_releases((int)v[3]))
+			add_iovecs(release, (const struct iovec *)v[1],
+				   (size_t)v[2]);
+		return;
+	case SYS_brk:
+		add_break(release, (uintptr_t)v[0]);
+		return;
+	case SYS_shmdt:
+		add_shmdt(release, (uintptr_t)v[0]);
+		return;
+	case SYS_shmat:
+		add_shmat(release, (int)v[0], (uintptr_t)v[1], (int)v[2]);
+		return;
+	}
+}
+
+/* --- making the call ----------------------------------------------------- */
+
+/* As libc's wrappers do. */
+static long with_errno(long ret)
+{
+	if (pn_likely(!pn_syscall_failed(ret)))
+		return ret;
+	errno = (int)-ret;
+	return -1;
+}
 
 /* libc's malloc and sbrk() go by libc's own note of the break, so whoever
  * moves it has to write it down there. */
@@ -243,28 +241,85 @@ static long kernel_brk(void *addr)
 	return -1;
 }
 
-static void add_break(struct pn_release *release, uintptr_t addr)
+/* The call itself: the kernel's, or that of who was here before us. */
+static inline long perform(enum pn_entry entry, long nr,
+			   const struct pn_args *args)
 {
-	uintptr_t now = (uintptr_t)PN_SYSCALL(SYS_brk, 0);
-	size_t page = pn_monitor_page_bytes();
-	uintptr_t end = (addr + page - 1) & ~(page - 1);
+	next_fn *next =
+		atomic_load_explicit(&chain[entry], memory_order_relaxed);
+	const long *v = args->v;
 
-	if (addr && end >= addr && end < now)
-		pn_release_add(release, end, now - end);
+	if (pn_unlikely(next != NULL))
+		return next(v[0], v[1], v[2], v[3], v[4], v[5]);
+	if (nr == SYS_brk)
+		return kernel_brk((void *)v[0]);
+	return with_errno(pn_syscall(nr, *args));
+}
+
+static inline long call(enum pn_entry entry, long nr, struct pn_args args)
+{
+	struct pn_release release;
+	long ret;
+
+	pn_release_init(&release);
+	add_call(&release, nr, &args);
+	pn_release_begin(&release);
+	ret = perform(entry, nr, &args);
+	pn_release_end(&release);
+	return ret;
+}
+
+/* --- the hooks ----------------------------------------------------------- */
+
+static int hook_munmap(void *addr, size_t len)
+{
+	return (int)call(PN_ENTRY_MUNMAP, SYS_munmap,
+			 PN_ARGS((long)addr, (long)len));
+}
+
+static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
+		       off_t offset)
+{
+	return (void *)call(PN_ENTRY_MMAP, SYS_mmap,
+			    PN_ARGS((long)addr, (long)len, prot, flags, fd,
+				    offset));
+}
+
+/* libc's is variadic; the fifth argument travels in the same register. */
+static void *hook_mremap(void *old, size_t old_len, size_t len, int flags,
+			 void *to)
+{
+	if (!(flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)))
+		to = NULL;
+	return (void *)call(PN_ENTRY_MREMAP, SYS_mremap,
+			    PN_ARGS((long)old, (long)old_len, (long)len, flags,
+				    (long)to));
+}
+
+static int hook_madvise(void *addr, size_t len, int advice)
+{
+	return (int)call(PN_ENTRY_MADVISE, SYS_madvise,
+			 PN_ARGS((long)addr, (long)len, advice));
+}
+
+static ssize_t hook_process_madvise(int pidfd, const struct iovec *iov,
+				    size_t n, int advice, unsigned flags)
+{
+	return call(PN_ENTRY_PROCESS_MADVISE, SYS_process_madvise,
+		    PN_ARGS(pidfd, (long)iov, (long)n, advice, (long)flags));
+}
+
+static int hook_remap_file_pages(void *addr, size_t len, int prot, size_t page,
+				 int flags)
+{
+	return (int)call(PN_ENTRY_REMAP_FILE_PAGES, SYS_remap_file_pages,
+			 PN_ARGS((long)addr, (long)len, prot, (long)page,
+				 flags));
 }
 
 static int hook_brk(void *addr)
 {
-	struct pn_release release;
-	next_fn *next = atomic_load(&chain[PN_ENTRY_BRK]);
-	long ret;
-
-	pn_release_init(&release);
-	add_break(&release, (uintptr_t)addr);
-	pn_release_begin(&release);
-	ret = next ? next((long)addr, 0, 0, 0, 0, 0) : kernel_brk(addr);
-	pn_release_end(&release);
-	return (int)ret;
+	return (int)call(PN_ENTRY_BRK, SYS_brk, PN_ARGS((long)addr));
 }
 
 /* Installed only over another library's sbrk, which may go to the kernel by
@@ -285,99 +340,31 @@ static void *hook_sbrk(intptr_t increment)
 	return ret;
 }
 
-/* --- System V shared memory ---------------------------------------------- */
-
-struct attachment {
-	uintptr_t addr, end;
-};
-
-/* The kernel detaches every mapping of the segment that stands where attaching
- * at addr would have put it. Others that look so are taken along. */
-static bool extend_attachment(void *arg, const struct pn_mapping *m)
-{
-	struct attachment *a = arg;
-
-	if (m->start >= a->addr && m->start - a->addr == m->offset)
-		a->end = m->end;
-	return true;
-}
-
 static int hook_shmdt(const void *addr)
 {
-	struct attachment a = { .addr = (uintptr_t)addr };
-	struct pn_release release;
-
-	pn_release_init(&release);
-	if (pn_maps_walk(extend_attachment, &a))
-		pn_release_add(&release, a.addr, UINTPTR_MAX / 2 - a.addr);
-	else if (a.end)
-		pn_release_add(&release, a.addr, a.end - a.addr);
-	return (int)release_and_perform(&release, PN_ENTRY_SHMDT, SYS_shmdt,
-					PN_ARGS((long)addr));
+	return (int)call(PN_ENTRY_SHMDT, SYS_shmdt, PN_ARGS((long)addr));
 }
 
 static void *hook_shmat(int id, const void *addr, int flags)
 {
-	struct pn_release release;
-	struct shmid_ds ds;
-
-	pn_release_init(&release);
-	if ((flags & SHM_REMAP) && addr) {
-		uintptr_t at = (uintptr_t)addr;
-
-		if (flags & SHM_RND)
-			at &= ~(uintptr_t)(SHMLBA - 1);
-		if (PN_SYSCALL(SYS_shmctl, id, IPC_STAT, (long)&ds))
-			ds.shm_segsz = UINTPTR_MAX / 2 - at;
-		pn_release_add(&release, at, ds.shm_segsz);
-	}
-	return (void *)release_and_perform(&release, PN_ENTRY_SHMAT, SYS_shmat,
-					   PN_ARGS(id, (long)addr, flags));
+	return (void *)call(PN_ENTRY_SHMAT, SYS_shmat,
+			    PN_ARGS(id, (long)addr, flags));
 }
 
-/* --- syscall() ----------------------------------------------------------- */
-
-/* libc keeps no note of a break moved this way, and neither do we. */
-static long brk_by_number(long addr)
+/* The stub comes here with the numbers that release memory. brk: libc keeps no
+ * note of a break moved this way, and neither do we. */
+long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
 {
+	struct pn_args args = PN_ARGS(a, b, c, d, e, f);
 	struct pn_release release;
 	long ret;
 
 	pn_release_init(&release);
-	add_break(&release, (uintptr_t)addr);
+	add_call(&release, nr, &args);
 	pn_release_begin(&release);
-	ret = PN_SYSCALL(SYS_brk, addr);
+	ret = pn_syscall(nr, args);
 	pn_release_end(&release);
-	return ret;
-}
-
-/* The stub comes here with the numbers that release memory. */
-long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
-{
-	switch (nr) {
-	case SYS_munmap:
-		return hook_munmap((void *)a, (size_t)b);
-	case SYS_mmap:
-		return (long)hook_mmap((void *)a, (size_t)b, (int)c, (int)d,
-				       (int)e, f);
-	case SYS_mremap:
-		return (long)hook_mremap((void *)a, (size_t)b, (size_t)c,
-					 (int)d, (void *)e);
-	case SYS_madvise:
-		return hook_madvise((void *)a, (size_t)b, (int)c);
-	case SYS_process_madvise:
-		return hook_process_madvise((int)a, (const struct iovec *)b,
-					    (size_t)c, (int)d, (unsigned)e);
-	case SYS_remap_file_pages:
-		return hook_remap_file_pages((void *)a, (size_t)b, (int)c,
-					     (size_t)d, (int)e);
-	case SYS_shmat:
-		return (long)hook_shmat((int)a, (const void *)b, (int)c);
-	case SYS_shmdt:
-		return hook_shmdt((const void *)a);
-	default:
-		return brk_by_number(a);
-	}
+	return with_errno(ret);
 }
 
 long pn_hook_syscall_failed(long ret)

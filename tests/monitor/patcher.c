@@ -7,18 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/range.h"
 #include "monitor/syscalls.h"
 
 static atomic_uint calls;
 static int (*next)(void *, size_t);
+static enum patcher_way how;
 
 static int patched_munmap(void *addr, size_t len)
 {
 	calls++;
 	if (next)
 		return next(addr, len);
+	if (how == PATCHER_SYSCALL)
+		return (int)syscall(SYS_munmap, addr, len);
 	return PN_SYSCALL(SYS_munmap, (long)addr, (long)len) ? -1 : 0;
 }
 
@@ -78,7 +82,7 @@ static uintptr_t read_jump(const void *entry)
 
 #endif
 
-int patcher_install(bool polite)
+int patcher_install(enum patcher_way way)
 {
 	void *libc = dlopen("libc.so.6", RTLD_NOLOAD | RTLD_LAZY);
 	void *entry = libc ? dlsym(libc, "munmap") : NULL;
@@ -88,7 +92,8 @@ int patcher_install(bool polite)
 
 	if (!entry)
 		return -1;
-	if (polite)
+	how = way;
+	if (way == PATCHER_POLITE)
 		next = (int (*)(void *, size_t))read_jump(entry);
 	if (mprotect((void *)pages.addr, pages.len,
 		     PROT_READ | PROT_WRITE | PROT_EXEC))
@@ -106,6 +111,9 @@ unsigned patcher_calls(void)
 /* Preloaded, it is there before anybody else. */
 __attribute__((constructor)) static void install_early(void)
 {
-	if (getenv("PATCHER_EARLY") && patcher_install(false))
+	const char *early = getenv("PATCHER_EARLY");
+
+	if (early && patcher_install(!strcmp(early, "syscall") ? PATCHER_SYSCALL
+							       : PATCHER_RAW))
 		abort();
 }

@@ -2,17 +2,21 @@
 /*
  * patcher -- a stand-in for UCX, Open MPI or libfabric in the same process: it
  * patches libc's munmap at its entry with the jump that they write, counts
- * calls, and goes to the kernel by itself.
+ * calls.
  */
 #ifndef PN_TESTS_MONITOR_PATCHER_H
 #define PN_TESTS_MONITOR_PATCHER_H
 
-#include <stdbool.h>
-
 #define PATCHER_EXPORT __attribute__((visibility("default")))
 
-/* polite: calls what was at the entry before, if that was a jump. */
-PATCHER_EXPORT int patcher_install(bool polite);
+/* How its hook goes on. */
+enum patcher_way {
+	PATCHER_RAW,	 /* a system call of its own */
+	PATCHER_SYSCALL, /* libc's syscall(), as UCX does */
+	PATCHER_POLITE,	 /* what was at the entry before, if that was a jump */
+};
+
+PATCHER_EXPORT int patcher_install(enum patcher_way way);
 PATCHER_EXPORT unsigned patcher_calls(void);
 
 #endif

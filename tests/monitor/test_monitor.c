@@ -243,6 +243,92 @@ static void unmapped_memory_cannot_be_watched_by_the_kernel(void **state)
 	munmap(p, LEN);
 }
 
+/* What hooks do with a call, without the call. */
+static void a_range_watched_during_its_release_is_still_told(void **state)
+{
+	struct pn_release release;
+	struct recorder r;
+	char *p = map_at(NULL, 0);
+
+	(void)state;
+	assert_ok(recorder_open(&r));
+	recorder_aim(&r, p, LEN);
+	pn_release_init(&release);
+	pn_release_add(&release, (uintptr_t)p, LEN);
+	pn_release_begin(&release);
+	assert_int_equal(r.before, 0);
+	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	pn_release_end(&release);
+	assert_int_equal(r.before, 1);
+	assert_int_equal(r.after, 1);
+	pn_monitor_unwatch((uintptr_t)p, LEN);
+	munmap(p, LEN);
+	recorder_close(&r);
+}
+
+static void many_ranges_in_one_release_are_all_covered(void **state)
+{
+	const uintptr_t base = (uintptr_t)1 << 40;
+	struct pn_release release;
+	bool covered = false;
+
+	(void)state;
+	pn_release_init(&release);
+	for (int i = 64; i >= 0; i--) {
+		pn_release_add(&release, base + (uintptr_t)i * LEN, 1);
+		assert_true(release.nranges <= PN_RELEASE_RANGES);
+	}
+	for (int i = 0; i <= 64; i++, covered = false) {
+		struct pn_range one = { base + (uintptr_t)i * LEN, 1 };
+
+		for (unsigned n = 0; n < release.nranges; n++)
+			covered |= pn_range_covers(release.ranges[n], one);
+		assert_true(covered);
+	}
+}
+
+static struct recorder stack_recorder;
+static int stack_watch;
+
+/* A page deep in this thread's stack, below what it uses. */
+static void *watch_own_stack(void *arg)
+{
+	uintptr_t deep = (uintptr_t)__builtin_frame_address(0) - (512 << 10);
+	char *page = (char *)(deep & ~(PN_PAGE_BYTES - 1));
+
+	(void)arg;
+	*(volatile char *)page = 1;
+	recorder_aim(&stack_recorder, page, PN_PAGE_BYTES);
+	stack_watch = pn_monitor_watch((uintptr_t)page, PN_PAGE_BYTES);
+	return NULL;
+}
+
+static void a_thread_that_ends_releases_its_stack(void **state)
+{
+	struct pn_monitor_report report;
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	(void)state;
+	pn_monitor_report(&report);
+	assert_ok(recorder_open(&stack_recorder));
+	assert_ok(pthread_attr_init(&attr));
+	assert_ok(pthread_attr_setstacksize(&attr, 1 << 20));
+	assert_ok(pthread_create(&thread, &attr, watch_own_stack, NULL));
+	pthread_attr_destroy(&attr);
+	assert_ok(pthread_join(thread, NULL));
+	recorder_settle();
+	assert_int_equal(stack_watch, 0);
+	if (report.sight[PN_RELEASE_THREAD_STACK] == PN_SIGHT_UNSEEN)
+		assert_int_equal(stack_recorder.after, 0);
+	else if (report.sight[PN_RELEASE_THREAD_STACK] != PN_SIGHT_KEPT)
+		assert_true(stack_recorder.after >= 1);
+	if (report.sight[PN_RELEASE_THREAD_STACK] == PN_SIGHT_BEFORE)
+		assert_true(stack_recorder.present);
+	pn_monitor_unwatch(stack_recorder.target.addr, PN_PAGE_BYTES);
+	recorder_close(&stack_recorder);
+}
+
 /* The replacements must fail as libc does. */
 static void errno_is_as_libc_sets_it(void **state)
 {
@@ -571,6 +657,9 @@ int main(void)
 		TEST(invalidation_is_told_in_every_mode),
 		TEST(bad_input_is_refused),
 		TEST(unmapped_memory_cannot_be_watched_by_the_kernel),
+		TEST(a_range_watched_during_its_release_is_still_told),
+		TEST(many_ranges_in_one_release_are_all_covered),
+		TEST(a_thread_that_ends_releases_its_stack),
 		TEST(errno_is_as_libc_sets_it),
 		TEST(the_break_moves_as_libc_remembers),
 		TEST(a_forked_child_starts_afresh),

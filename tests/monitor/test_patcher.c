@@ -17,7 +17,7 @@
 
 static const char *library;
 static unsigned (*count_calls)(void);
-static int (*install)(bool polite);
+static int (*install)(enum patcher_way way);
 
 static void load_patcher(void)
 {
@@ -25,7 +25,7 @@ static void load_patcher(void)
 
 	assert_non_null(handle);
 	count_calls = (unsigned (*)(void))dlsym(handle, "patcher_calls");
-	install = (int (*)(bool))dlsym(handle, "patcher_install");
+	install = (int (*)(enum patcher_way))dlsym(handle, "patcher_install");
 	assert_non_null(count_calls);
 	assert_non_null(install);
 }
@@ -50,7 +50,7 @@ static unsigned count_told(unsigned *calls)
 	return r.after;
 }
 
-static void assert_both_are_called(unsigned chained)
+static void assert_both_are_called(unsigned chained, unsigned told)
 {
 	struct pn_monitor_report report;
 	unsigned calls;
@@ -58,7 +58,7 @@ static void assert_both_are_called(unsigned chained)
 	pn_monitor_report(&report);
 	assert_int_equal(report.mode, PN_MONITOR_PATCH);
 	assert_int_equal(report.chained, chained);
-	assert_int_equal(count_told(&calls), 1);
+	assert_int_equal(count_told(&calls), told);
 	assert_int_equal(calls, 1);
 }
 
@@ -66,12 +66,20 @@ static void who_was_here_before_is_called_through(void **state)
 {
 	(void)state;
 	load_patcher();
-	assert_both_are_called(1);
+	assert_both_are_called(1, 1);
 	assert_true(pn_monitor_check());
 }
 
+/* Its syscall() comes back to us, and no further. */
+static void who_was_here_before_may_end_in_syscall(void **state)
+{
+	(void)state;
+	load_patcher();
+	assert_both_are_called(1, 2);
+}
+
 /* Subscribes, lets the other library patch, and looks. */
-static void overwrite(bool polite, struct recorder *r)
+static void overwrite(enum patcher_way way, struct recorder *r)
 {
 	static char buffer[PN_PAGE_BYTES] PN_ALIGNED(4096);
 
@@ -80,7 +88,7 @@ static void overwrite(bool polite, struct recorder *r)
 	recorder_aim(r, buffer, sizeof(buffer));
 	assert_true(pn_monitor_check());
 	load_patcher();
-	assert_ok(install(polite));
+	assert_ok(install(way));
 	assert_false(pn_monitor_check());
 	/* Everything counts as released, since something may have been. */
 	assert_int_equal(r->after, 1);
@@ -93,8 +101,8 @@ static void who_comes_later_is_patched_over_and_called(void **state)
 	struct recorder r;
 
 	(void)state;
-	overwrite(false, &r);
-	assert_both_are_called(1);
+	overwrite(PATCHER_RAW, &r);
+	assert_both_are_called(1, 1);
 }
 
 static void who_comes_later_and_calls_us_is_left_alone(void **state)
@@ -102,8 +110,17 @@ static void who_comes_later_and_calls_us_is_left_alone(void **state)
 	struct recorder r;
 
 	(void)state;
-	overwrite(true, &r);
-	assert_both_are_called(0);
+	overwrite(PATCHER_POLITE, &r);
+	assert_both_are_called(0, 1);
+}
+
+static void who_comes_later_and_ends_in_syscall_is_left_alone(void **state)
+{
+	struct recorder r;
+
+	(void)state;
+	overwrite(PATCHER_SYSCALL, &r);
+	assert_both_are_called(0, 1);
 }
 
 static void with_threads_the_next_mode_is_taken(void **state)
@@ -114,36 +131,39 @@ static void with_threads_the_next_mode_is_taken(void **state)
 	(void)state;
 	pn_log_set_level(PN_LOG_ERROR);
 	pn_monitor_faults.threaded = true;
-	overwrite(false, &r);
+	overwrite(PATCHER_RAW, &r);
 	assert_int_equal(pn_monitor_mode(), PN_MONITOR_USERFAULTFD);
 	assert_true(pn_monitor_needs_probe());
 	assert_int_equal(count_told(&calls), 1);
 	assert_int_equal(calls, 1);
 }
 
+#define CASE(when, name)         \
+	{                        \
+		when, TEST(name) \
+	}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest early[] = {
-		TEST(who_was_here_before_is_called_through),
-	};
-	const struct CMUnitTest later[] = {
-		TEST(who_comes_later_is_patched_over_and_called),
-	};
-	const struct CMUnitTest polite[] = {
-		TEST(who_comes_later_and_calls_us_is_left_alone),
-	};
-	const struct CMUnitTest threads[] = {
-		TEST(with_threads_the_next_mode_is_taken),
+	static const struct {
+		const char *when;
+		struct CMUnitTest test;
+	} cases[] = {
+		CASE("early", who_was_here_before_is_called_through),
+		CASE("early_syscall", who_was_here_before_may_end_in_syscall),
+		CASE("later", who_comes_later_is_patched_over_and_called),
+		CASE("polite", who_comes_later_and_calls_us_is_left_alone),
+		CASE("syscall",
+		     who_comes_later_and_ends_in_syscall_is_left_alone),
+		CASE("threads", with_threads_the_next_mode_is_taken),
 	};
 
-	if (argc != 3)
-		return 2;
-	library = argv[1];
-	if (!strcmp(argv[2], "early"))
-		return RUN_TESTS(early);
-	if (!strcmp(argv[2], "polite"))
-		return RUN_TESTS(polite);
-	if (!strcmp(argv[2], "threads"))
-		return RUN_TESTS(threads);
-	return RUN_TESTS(later);
+	for (size_t i = 0; argc == 3 && i < PN_ARRAY_LEN(cases); i++) {
+		const struct CMUnitTest tests[] = { cases[i].test };
+
+		library = argv[1];
+		if (!strcmp(argv[2], cases[i].when))
+			return RUN_TESTS(tests);
+	}
+	return 2;
 }
