@@ -242,7 +242,7 @@ struct watching {
 	int ret;
 };
 
-/* shmdt() brings no event (seen with Linux 6.1 to 6.18). */
+/* shmdt() brings no event (Linux 6.18). */
 static bool watch_mapping(void *arg, const struct pn_mapping *m)
 {
 	struct watching *w = arg;

@@ -243,6 +243,22 @@ static void unmapped_memory_cannot_be_watched_by_the_kernel(void **state)
 	munmap(p, LEN);
 }
 
+static void raw_system_calls_are_seen_by_the_kernel_alone(void **state)
+{
+	char *p = map_at(NULL, 0);
+	struct recorder r;
+
+	(void)state;
+	assert_ok(recorder_open(&r));
+	recorder_aim(&r, p, LEN);
+	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	assert_int_equal(PN_SYSCALL(SYS_munmap, (long)p, LEN), 0);
+	recorder_settle();
+	assert_int_equal(r.after, pn_monitor_mode() == PN_MONITOR_USERFAULTFD);
+	pn_monitor_unwatch((uintptr_t)p, LEN);
+	recorder_close(&r);
+}
+
 /* What hooks do with a call, without the call. */
 static void a_range_watched_during_its_release_is_still_told(void **state)
 {
@@ -657,6 +673,7 @@ int main(void)
 		TEST(invalidation_is_told_in_every_mode),
 		TEST(bad_input_is_refused),
 		TEST(unmapped_memory_cannot_be_watched_by_the_kernel),
+		TEST(raw_system_calls_are_seen_by_the_kernel_alone),
 		TEST(a_range_watched_during_its_release_is_still_told),
 		TEST(many_ranges_in_one_release_are_all_covered),
 		TEST(a_thread_that_ends_releases_its_stack),
