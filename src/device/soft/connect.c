@@ -2,7 +2,6 @@
 #include "device/soft/connect.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/soft/soft_impl.h"
+#include "device/soft/thread.h"
 
 #define BACKLOG	    512
 #define CONNECT_NS  (5 * PN_NS_PER_S)
@@ -753,21 +753,6 @@ static int open_descriptors(struct pn_soft_service *service)
 	return ret ? ret : listen_on(service);
 }
 
-static int start_thread(struct pn_soft_service *service)
-{
-	sigset_t all, old;
-	int ret;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&service->thread, NULL, serve, service);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	service->running = !ret;
-	if (!ret)
-		pthread_setname_np(service->thread, "pinion-service");
-	return -ret;
-}
-
 int pn_soft_service_init(struct pn_soft_service *service,
 			 struct pn_soft_device *dev)
 {
@@ -785,7 +770,9 @@ int pn_soft_service_init(struct pn_soft_service *service,
 	};
 	ret = open_descriptors(service);
 	if (!ret)
-		ret = start_thread(service);
+		ret = pn_soft_thread_start(&service->thread, "pinion-service",
+					   serve, service);
+	service->running = !ret;
 	if (ret)
 		pn_soft_service_fini(service);
 	return ret;

@@ -91,6 +91,10 @@ static void describe_rights(pn_fact_fn *fn, void *arg)
 		  "not there: processes of one user reach each other", text,
 		  sizeof(text));
 	fn(arg, "Yama ptrace_scope", text);
+	if (!strcmp(text, "1"))
+		fn(arg, "tracing",
+		   "this process lets all of its user's trace it while a soft "
+		   "device is open (PR_SET_PTRACER)");
 	read_line("/proc/sys/kernel/io_uring_disabled", "not there: permitted",
 		  text, sizeof(text));
 	fn(arg, "kernel.io_uring_disabled", text);

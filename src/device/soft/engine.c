@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -11,6 +10,7 @@
 
 #include "base/clock.h"
 #include "device/soft/soft_impl.h"
+#include "device/soft/thread.h"
 
 #define QUANTUM_CHUNKS 4
 #define STALL_NS       50000
@@ -223,22 +223,6 @@ static void *run(void *arg)
 
 /* --- life ---------------------------------------------------------------- */
 
-static int start_thread(struct pn_soft_engine *engine)
-{
-	sigset_t all, old;
-	int ret;
-
-	/* The program's signals are not for this thread. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&engine->thread, NULL, run, engine);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!ret)
-		pthread_setname_np(engine->thread, "pinion-engine");
-	engine->running = !ret;
-	return -ret;
-}
-
 int pn_soft_engine_init(struct pn_soft_engine *engine,
 			struct pn_soft_device *dev)
 {
@@ -253,9 +237,11 @@ int pn_soft_engine_init(struct pn_soft_engine *engine,
 				dev->params.strict ? &dev->slots : NULL);
 	if (ret)
 		goto fini_lock;
-	ret = start_thread(engine);
+	ret = pn_soft_thread_start(&engine->thread, "pinion-engine", run,
+				   engine);
 	if (ret)
 		goto fini_lane;
+	engine->running = true;
 	return 0;
 
 fini_lane:

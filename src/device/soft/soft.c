@@ -303,6 +303,21 @@ static int open_shared(struct pn_soft_device *dev)
 	return 0;
 }
 
+/* Where Yama restricts tracing (ptrace_scope 1), processes fetch each other's
+ * rings only if the owner lets them. It can name one process or all of its
+ * user's, and any peer may need a new ring at any time: all, while a device is
+ * open. Elsewhere the call does nothing. */
+static _Atomic unsigned ndevices;
+
+static void let_peers_in(bool let)
+{
+	unsigned others = let ? atomic_fetch_add(&ndevices, 1)
+			      : atomic_fetch_sub(&ndevices, 1) - 1;
+
+	if (!others)
+		prctl(PR_SET_PTRACER, let ? PR_SET_PTRACER_ANY : 0, 0, 0, 0);
+}
+
 static void init_lists(struct pn_soft_device *dev)
 {
 	pn_mutex_init(&dev->lock);
@@ -384,6 +399,7 @@ static int soft_open(const char *text, const struct pn_device_attr *attr,
 		free_device(dev);
 		return ret;
 	}
+	let_peers_in(true);
 	set_facts(dev, attr);
 	*out = &dev->device;
 	return 0;
@@ -410,6 +426,7 @@ static void soft_close(struct pn_device *device)
 	close(dev->event_fd);
 	close_shared(dev);
 	free_device(dev);
+	let_peers_in(false);
 }
 
 static int soft_fd(struct pn_device *device)
