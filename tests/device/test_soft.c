@@ -99,6 +99,94 @@ static void puts_and_gets_move_exactly_the_bytes_asked_for(void **state)
 	random_moves("soft:engine=inline", 100);
 }
 
+static void a_single_threaded_device_does_the_same(void **state)
+{
+	struct pn_device_attr attr = { .single_threaded = true,
+				       .pages = { .numa_node = -1 } };
+	struct pn_device *device;
+	struct pn_peer *peer;
+	struct pn_mr mr;
+	char *memory = map_buffer(2 * BYTES, 1);
+
+	(void)state;
+	assert_ok(pn_device_open("soft:inline_max=4K", &attr, &device));
+	peer = loop_back(device);
+	register_one(device, &mr, memory, 2 * BYTES, ALL);
+	for (unsigned i = 0; i < 100; i++) {
+		size_t len = i % 2 ? BYTES : 100;
+		struct pn_sge sge = { memory, len, mr.lkey };
+
+		memset(memory, (int)i, len);
+		assert_ok(
+			move_op(device, peer, PN_OP_WRITE, &sge,
+				(struct remote_range){
+					(uintptr_t)memory + BYTES, mr.rkey }));
+		assert_memory_equal(memory, memory + BYTES, len);
+	}
+	pn_device_close(device);
+	munmap(memory, 2 * BYTES);
+}
+
+struct poster {
+	struct pair *pair;
+	unsigned failures;
+};
+
+/* Posts without ever polling. */
+static void *post_often(void *arg)
+{
+	struct poster *poster = arg;
+	struct pair *p = poster->pair;
+
+	for (unsigned i = 0; i < 500; i++) {
+		struct pn_sge sge = { p->from, i % 10 ? 64 : 30000,
+				      p->from_mr.lkey };
+		struct pn_op op = { .kind = i % 3 ? PN_OP_WRITE : PN_OP_SEND,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .remote_addr = (uintptr_t)p->to,
+				    .rkey = p->to_mr.rkey };
+		int ret;
+
+		if (op.kind == PN_OP_SEND)
+			sge.len = 100;
+		while ((ret = pn_device_post(p->device, p->peer, &op)) ==
+		       -EAGAIN)
+			usleep(100);
+		poster->failures += ret != 0;
+	}
+	return NULL;
+}
+
+static void threads_post_while_one_polls(void **state)
+{
+	enum { N = 3 };
+	struct poster posters[N];
+	pthread_t threads[N];
+	unsigned ops = 0, messages = 0;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:inline_max=8K,queue_depth=64");
+	for (unsigned i = 0; i < N; i++) {
+		posters[i] = (struct poster){ .pair = &p };
+		pthread_create(&threads[i], NULL, post_often, &posters[i]);
+	}
+	while (ops < N * 500 || messages < N * 167) {
+		struct pn_completion c = next_completion(p.device);
+
+		assert_ok(c.status);
+		ops += c.kind == PN_COMPLETION_OP;
+		messages += c.kind == PN_COMPLETION_RECV;
+		pn_device_release(p.device, &c);
+	}
+	for (unsigned i = 0; i < N; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(posters[i].failures, 0);
+	}
+	close_pair(&p);
+}
+
 static void strict_mode_moves_the_same_bytes(void **state)
 {
 	(void)state;
@@ -646,6 +734,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(puts_and_gets_move_exactly_the_bytes_asked_for),
+		TEST(a_single_threaded_device_does_the_same),
+		TEST(threads_post_while_one_polls),
 		TEST(strict_mode_moves_the_same_bytes),
 		TEST(mlock_mode_moves_the_same_bytes),
 		TEST(messages_arrive_in_order_with_their_bytes),

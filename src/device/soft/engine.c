@@ -156,6 +156,7 @@ static enum outcome work(struct pn_soft_engine *engine, size_t budget)
 bool pn_soft_engine_help(struct pn_soft_engine *engine)
 {
 	return atomic_load_explicit(&engine->nqueued, memory_order_relaxed) &&
+	       engine->dev->params.engine != PN_SOFT_THREAD &&
 	       work(engine, engine->lane.chunk) == WORKED;
 }
 

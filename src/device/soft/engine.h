@@ -77,7 +77,8 @@ void pn_soft_engine_queue(struct pn_soft_engine *engine, struct pn_soft_op *op);
 /* Takes the oldest operation that is over, or NULL. */
 struct pn_soft_op *pn_soft_engine_take(struct pn_soft_engine *engine);
 
-/* Does a chunk of work, if there is some and nobody is at it. True: it did. */
+/* Does a chunk of work, if there is some and nobody is at it. True: it did.
+ * With engine=thread, only the thread works. */
 bool pn_soft_engine_help(struct pn_soft_engine *engine);
 
 /* Makes the thread look again: a peer went down. */

@@ -41,23 +41,32 @@ static bool has_news(struct pn_soft_device *dev)
 	return news;
 }
 
-/* True: there is something. Says 0 to the time it did not need to ask for. */
+/* One busy look round. True: there is something. Work for the engine that was
+ * done meanwhile puts off the end. */
+static bool look(struct pn_soft_device *dev, uint64_t *until)
+{
+	for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
+		if (has_news(dev))
+			return true;
+		if (pn_soft_engine_help(&dev->engine))
+			*until = pn_clock_ns() + dev->params.spin;
+		else
+			pn_relax();
+	}
+	return false;
+}
+
 static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 {
-	uint64_t now = pn_clock_ns();
-	uint64_t until = now + dev->params.spin;
+	uint64_t until = pn_clock_ns() + dev->params.spin;
+	uint64_t now;
 
-	if (until > deadline_ns)
-		until = deadline_ns;
 	do {
-		for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
-			if (has_news(dev))
-				return true;
-			if (!pn_soft_engine_help(&dev->engine))
-				pn_relax();
-		}
+		if (look(dev, &until))
+			return true;
 		sched_yield();
-	} while (pn_clock_ns() < until);
+		now = pn_clock_ns();
+	} while (now < until && now < deadline_ns);
 	return false;
 }
 
@@ -96,20 +105,16 @@ static bool sleep_until(struct pn_soft_device *dev, uint64_t deadline_ns)
 int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
+	bool rung;
 
-	if (spin(dev, deadline_ns))
+	if (spin(dev, deadline_ns) || !fall_asleep(dev))
 		return 0;
-	while (fall_asleep(dev)) {
-		bool rung = sleep_until(dev, deadline_ns);
-
-		atomic_store(&dev->shared->sleeping, 0);
-		if (!rung)
-			return has_news(dev) ? 0 : -ETIMEDOUT;
-		/* The bell also rings for room in a channel: let the caller
-		 * try again. */
-		atomic_store(&dev->woken, 0);
-		return 0;
-	}
+	rung = sleep_until(dev, deadline_ns);
+	atomic_store(&dev->shared->sleeping, 0);
+	if (!rung && !has_news(dev))
+		return -ETIMEDOUT;
+	/* A wake() that ended this wait does not end the next one too. */
+	atomic_store(&dev->woken, 0);
 	return 0;
 }
 
