@@ -87,14 +87,3 @@ bool pn_filter_may_overlap(struct pn_range range)
 			return true;
 	return false;
 }
-
-void pn_filter_reset(void)
-{
-	if (atomic_load(&nwatches))
-		for (size_t i = 0; i < PN_ARRAY_LEN(buckets); i++)
-			atomic_store_explicit(&buckets[i], 0,
-					      memory_order_relaxed);
-	atomic_store(&nwatches, 0);
-	atomic_store(&low, UINTPTR_MAX);
-	atomic_store(&high, 0);
-}

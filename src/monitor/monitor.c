@@ -341,7 +341,6 @@ static void child_after_fork(void) PN_NO_THREAD_SAFETY
 {
 	pn_uffd_forget();
 	pn_release_reset();
-	pn_filter_reset();
 	set_mode(PN_MONITOR_NONE);
 	started = false;
 	pn_unlock(&lock);

@@ -24,8 +24,9 @@
  *   the mode needs (the reader thread of userfaultfd, the tests that take a
  *   thread). The monitor is never taken down: code that libc jumps to must
  *   stay, so the library holds itself in memory.
- *   After fork() the child has no subscribers and watches nothing. Patches
- *   are inherited; subscribing starts the monitor again.
+ *   After fork() the child has no subscribers, and no kernel watches for it;
+ *   patches are inherited. Subscribing starts the monitor again. Watches that
+ *   the parent made stay counted, so that whoever inherited them may unwatch.
  *
  * What a subscriber is told
  *   Each release of watched memory reaches each subscriber twice, in one

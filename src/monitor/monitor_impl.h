@@ -23,8 +23,6 @@
 void pn_filter_add(struct pn_range range);
 void pn_filter_remove(struct pn_range range);
 bool pn_filter_may_overlap(struct pn_range range);
-/* Forgets every watch. Only while nobody else uses the filter. */
-void pn_filter_reset(void);
 
 /* --- release.c ----------------------------------------------------------- */
 

@@ -406,6 +406,8 @@ static int child_main(struct recorder *of_parent)
 	recorder_settle();
 	if (!blind && r.after != 1)
 		return 3;
+	/* What the parent watched may be unwatched here. */
+	pn_monitor_unwatch(of_parent->target.addr, of_parent->target.len);
 	return of_parent->others || of_parent->after ? 4 : 0;
 }
 
