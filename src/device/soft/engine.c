@@ -167,11 +167,13 @@ static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
 		NULL, 0);
 }
 
-/* Waits until the bell rings again: busily at first, since a caller that
- * streams will be back soon. */
+/* Waits until the bell rings again. Where callers help, going to sleep at once
+ * leaves them the core and the next operation. */
 static void idle(struct pn_soft_engine *engine, uint32_t seen)
 {
-	uint64_t until = pn_clock_ns() + engine->dev->params.spin;
+	const struct pn_soft_params *params = &engine->dev->params;
+	uint64_t spin = params->engine == PN_SOFT_THREAD ? params->spin : 0;
+	uint64_t until = pn_clock_ns() + spin;
 
 	while (atomic_load(&engine->bell) == seen && pn_clock_ns() < until)
 		pn_relax();
@@ -182,13 +184,10 @@ static void idle(struct pn_soft_engine *engine, uint32_t seen)
 	atomic_store(&engine->sleeping, 0);
 }
 
-static void doze(struct pn_soft_engine *engine, uint32_t seen)
+/* Looks again in a short while, whatever rings. */
+static void doze(void)
 {
-	struct timespec pause = { .tv_nsec = STALL_NS };
-
-	atomic_store(&engine->sleeping, 1);
-	sleep_on(engine, seen, &pause);
-	atomic_store(&engine->sleeping, 0);
+	nanosleep(&(struct timespec){ .tv_nsec = STALL_NS }, NULL);
 }
 
 static void *run(void *arg)
@@ -212,10 +211,10 @@ static void *run(void *arg)
 			if (++stuck <= atomic_load(&engine->nqueued))
 				break;
 			stuck = 0;
-			doze(engine, seen);
+			doze();
 			break;
 		case OTHERS_WORK:
-			doze(engine, seen);
+			doze();
 			break;
 		}
 	}

@@ -13,9 +13,9 @@
  * somebody is at it): one that waits has its bytes moved at once, one that
  * computes leaves them to the thread.
  *
- * The thread spins for a little while, then sleeps on a futex without using
- * the CPU. While a caller is at work, or all that is left waits for room in
- * channels, it sleeps for short times instead.
+ * The thread sleeps on a futex without using the CPU (with engine=thread it
+ * spins for a little while first). While a caller is at work, or all that is
+ * left waits for room in channels, it sleeps for short times instead.
  *
  * Life of an operation: pn_soft_engine_alloc() by post(), queued, done, taken
  * by poll(), freed. Storage is kept for the next ones.

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/range.h"
+
 /* One submission at a time is all the lock allows; small rings also leave
  * more of RLIMIT_MEMLOCK to the user. */
 #define ENTRIES 1
@@ -207,10 +209,16 @@ int pn_soft_ring_update(struct pn_soft_ring *ring, unsigned first,
 	return done < 0 ? -errno : (int)done;
 }
 
+static size_t whole_pages(size_t bytes)
+{
+	return pn_range_pages(0, bytes, PN_PAGE_BYTES).len;
+}
+
 size_t pn_soft_ring_bytes(const struct pn_soft_ring *ring)
 {
 	if (!ring->uses_uring)
 		return 0;
-	return ring->uring.sq.ring_sz +
-	       ring->page->params.sq_entries * sizeof(struct io_uring_sqe);
+	return whole_pages(ring->uring.sq.ring_sz) +
+	       whole_pages(ring->page->params.sq_entries *
+			   sizeof(struct io_uring_sqe));
 }
