@@ -33,11 +33,12 @@
  *   thread: BEFORE, then AFTER, with the same range. A release may be told
  *   although it failed or touched only neighbours of what is watched (the
  *   filter is coarse), or be told once more inside itself (two libraries'
- *   hooks); it is never left out. In `patch` the thread is the
- *   releasing one and BEFORE comes while the pages are still there. In
- *   `userfaultfd` both come late, from the reader thread: see pn_monitor_
- *   settled() and pn_monitor_probe(). If a range becomes watched while its
- *   release is under way, both come after it.
+ *   hooks), or late, when the address has a new owner (userfaultfd); it is
+ *   never left out. In `patch` the thread is the releasing one and BEFORE
+ *   comes while the pages are still there. In `userfaultfd` both come late,
+ *   from the reader thread: see pn_monitor_settled() and pn_monitor_probe().
+ *   If a range becomes watched while its release is under way, both come after
+ *   it.
  *   Order: a watch that returned before the release was called is honoured.
  *
  * Threads

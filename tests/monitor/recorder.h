@@ -71,8 +71,17 @@ static inline void recorder_released(void *arg, uintptr_t addr, size_t len,
 		r->present = vec & 1;
 }
 
+/* Waits for news of releases that have returned. */
+static inline void recorder_settle(void)
+{
+	while (!pn_monitor_settled())
+		sched_yield();
+}
+
+/* Late news of what was at this address before are not wanted. */
 static inline void recorder_aim(struct recorder *r, void *addr, size_t len)
 {
+	recorder_settle();
 	r->target = (struct pn_range){ (uintptr_t)addr, len };
 	r->before = r->after = r->others = 0;
 	r->present = false;
@@ -89,13 +98,6 @@ static inline int recorder_open(struct recorder *r)
 static inline void recorder_close(struct recorder *r)
 {
 	pn_monitor_unsubscribe(&r->subscriber);
-}
-
-/* Waits for news of releases that have returned. */
-static inline void recorder_settle(void)
-{
-	while (!pn_monitor_settled())
-		sched_yield();
 }
 
 #endif
