@@ -58,6 +58,19 @@ static inline struct pn_list *pn_list_pop(struct pn_list *list)
 	return first;
 }
 
+/* Moves all of list, in its order, to right behind `after`; list is empty
+ * then. */
+static inline void pn_list_splice(struct pn_list *after, struct pn_list *list)
+{
+	if (pn_list_empty(list))
+		return;
+	list->next->prev = after;
+	list->prev->next = after->next;
+	after->next->prev = list->prev;
+	after->next = list->next;
+	pn_list_init(list);
+}
+
 #define pn_list_for_each(pos, list) \
 	for ((pos) = (list)->next; (pos) != (list); (pos) = (pos)->next)
 

@@ -23,6 +23,27 @@ static void list_pops_in_order_of_appending(void **state)
 	assert_true(pn_list_empty(&list));
 }
 
+static void splicing_moves_a_whole_list_in_order(void **state)
+{
+	struct pn_list to, from, a, b, c;
+
+	(void)state;
+	pn_list_init(&to);
+	pn_list_init(&from);
+	pn_list_append(&to, &c);
+	pn_list_splice(&to, &from); /* nothing */
+	pn_list_append(&from, &a);
+	pn_list_append(&from, &b);
+	pn_list_splice(&to, &from);
+	assert_true(pn_list_empty(&from));
+	assert_ptr_equal(to.prev, &c);
+	assert_ptr_equal(c.prev, &b);
+	assert_ptr_equal(pn_list_pop(&to), &a);
+	assert_ptr_equal(pn_list_pop(&to), &b);
+	assert_ptr_equal(pn_list_pop(&to), &c);
+	assert_null(pn_list_pop(&to));
+}
+
 static void removing_an_entry_twice_is_harmless(void **state)
 {
 	struct pn_list list, a;
@@ -136,6 +157,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(list_pops_in_order_of_appending),
+		TEST(splicing_moves_a_whole_list_in_order),
 		TEST(removing_an_entry_twice_is_harmless),
 		TEST(ranges_that_wrap_around_are_invalid),
 		TEST(range_covers_only_what_lies_inside),
