@@ -13,7 +13,8 @@
 #include "device/soft/thread.h"
 
 #define QUANTUM_CHUNKS 4
-#define STALL_NS       50000
+#define DOZE_MIN_NS    50000
+#define DOZE_MAX_NS    1000000
 
 /* --- storage ------------------------------------------------------------- */
 
@@ -184,37 +185,44 @@ static void idle(struct pn_soft_engine *engine, uint32_t seen)
 	atomic_store(&engine->sleeping, 0);
 }
 
-/* Looks again in a short while, whatever rings. */
-static void doze(void)
+/* Looks again in a while, whatever rings; each time in a row it waits longer.
+ * So a caller at work is disturbed little, and work it leaves undone lies about
+ * as long as it has been at it. */
+static void doze(unsigned *ndozes)
 {
-	nanosleep(&(struct timespec){ .tv_nsec = STALL_NS }, NULL);
+	long ns = (long)DOZE_MIN_NS << *ndozes;
+
+	if (ns < DOZE_MAX_NS)
+		(*ndozes)++;
+	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
 }
 
 static void *run(void *arg)
 {
 	struct pn_soft_engine *engine = arg;
 	size_t budget = QUANTUM_CHUNKS * engine->lane.chunk;
-	unsigned stuck = 0;
+	unsigned stuck = 0, ndozes = 0;
 
 	while (!atomic_load(&engine->stop)) {
 		uint32_t seen = atomic_load(&engine->bell);
 
 		switch (work(engine, budget)) {
 		case WORKED:
-			stuck = 0;
+			stuck = ndozes = 0;
 			break;
 		case NOTHING:
+			ndozes = 0;
 			idle(engine, seen);
 			break;
 		case NO_ROOM:
 			/* Round once before giving up for a while. */
 			if (++stuck <= atomic_load(&engine->nqueued))
 				break;
-			stuck = 0;
-			doze();
+			stuck = ndozes = 0;
+			doze(&ndozes);
 			break;
 		case OTHERS_WORK:
-			doze();
+			doze(&ndozes);
 			break;
 		}
 	}
