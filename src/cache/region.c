@@ -75,8 +75,7 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_index_set(&cache->index, pn_region_range(region), 0);
 	if (state == PN_REGION_VALID) {
-		/* A victim was taken out by the policy itself. */
-		if (!pn_list_empty(&region->node.link))
+		if (!(region->flags & PN_REGION_EVICTED))
 			cache->policy->ops->remove(cache->policy,
 						   &region->node);
 		cache->stats.regions--;

@@ -42,8 +42,12 @@ unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
 	 * region leaves the index all the same and dies when unpinned. */
 	pn_pins_scan_locked(cache);
 	n = cache->policy->ops->evict(cache->policy, &want, &victims);
-	while ((link = pn_list_pop(&victims)))
-		pn_region_die_locked(cache, pn_region_of_node(link));
+	while ((link = pn_list_pop(&victims))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		region->flags |= PN_REGION_EVICTED;
+		pn_region_die_locked(cache, region);
+	}
 	cache->stats.evictions += n;
 	return n;
 }

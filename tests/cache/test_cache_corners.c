@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Corners of the cache that the model found, or a reading of the code did: one
+ * test each, small enough to debug. On `sim`, without a worker and without a
+ * monitor, so that nothing happens that the test does not do. An argument
+ * names the one test to run.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "base/range.h"
+#include "cache/cache_impl.h"
+#include "device/sim/sim.h"
+#include "mover.h"
+
+#define PAGE	PN_PAGE_BYTES
+#define NPAGES	64
+#define WRITE	PINION_ACCESS_LOCAL_WRITE
+#define EXPOSED (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
+
+static struct {
+	struct pn_sim *sim;
+	struct pn_device *device;
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	struct mover mover;
+	char *mem;
+} f;
+
+static void open_with(struct pn_cache_attr attr, size_t budget_pages)
+{
+	assert_ok(pn_sim_open("cost=none", NULL, &f.sim));
+	f.device = pn_sim_device(f.sim, 0);
+	pn_budget_init(&f.budget, f.device, budget_pages * PAGE, 0, 1);
+	attr.device = f.device;
+	attr.budget = &f.budget;
+	attr.no_monitor = true;
+	assert_ok(pn_cache_open(&attr, &f.cache));
+	assert_ok(mover_open(&f.mover, f.device, NPAGES * PAGE));
+	f.mem = mmap(NULL, NPAGES * PAGE, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(f.mem != MAP_FAILED);
+}
+
+static void close_all(void)
+{
+	pn_cache_check(f.cache);
+	pn_cache_close(f.cache);
+	assert_int_equal(atomic_load(&f.budget.bytes), 0);
+	assert_int_equal(atomic_load(&f.budget.regions), 0);
+	mover_close(&f.mover);
+	pn_sim_close(f.sim);
+	munmap(f.mem, NPAGES * PAGE);
+}
+
+static int pin(size_t first, size_t n, unsigned flags, struct pinion_pin *out)
+{
+	return pn_cache_pin(f.cache, f.mem + first * PAGE, n * PAGE, flags,
+			    out);
+}
+
+static void touch(size_t first, size_t n)
+{
+	struct pinion_pin p;
+
+	assert_ok(pin(first, n, WRITE, &p));
+	pn_cache_unpin(f.cache, &p);
+}
+
+static uint64_t registrations(void)
+{
+	struct pinion_cache_stats stats;
+
+	pn_cache_check(f.cache);
+	pn_cache_query(f.cache, &stats);
+	return stats.registrations;
+}
+
+/* --- policies ------------------------------------------------------------ */
+
+static void every_policy_forgets_what_was_released(void **state)
+{
+	static const char *const policies[] = { "lru", "fmrd", "mre", "cost" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(policies); i++) {
+		open_with((struct pn_cache_attr){ .policy = policies[i],
+						  .no_merge = true },
+			  8);
+		for (unsigned k = 0; k < 8; k++)
+			touch(2 * k, 1);
+		pn_cache_invalidate(f.cache, (uintptr_t)f.mem, 4 * PAGE);
+		for (unsigned k = 0; k < 20; k++)
+			touch(2 * k, 1);
+		assert_true(registrations() >= 8 + 2);
+		close_all();
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(every_policy_forgets_what_was_released),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	return RUN_TESTS(tests);
+}
