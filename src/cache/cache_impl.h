@@ -136,8 +136,9 @@ struct pn_plan {
 	struct pn_mr **fresh; /* PENDING regions of this plan */
 	const struct iovec *buffers;
 	unsigned nbuffers;
-	unsigned *first;     /* where each buffer's parts begin */
-	size_t need_bytes;   /* when there was no room: how much would do */
+	unsigned *first; /* where each buffer's parts begin */
+	/* When there was no room: how much would have got it further. */
+	size_t need_bytes, need_regions;
 	struct pn_part wait; /* when another plan's region is in the way */
 	/* Of a plan begun by pin_start: */
 	_Atomic uint32_t status;
@@ -177,7 +178,6 @@ struct pn_cache {
 	_Atomic bool ring_lost;	    /* a notice found no room */
 	_Atomic bool never_publish; /* lost track of releases under way */
 	struct pn_release ring[PN_RELEASE_RING];
-	_Atomic unsigned nflying; /* at least as many as are taken below */
 	struct pn_flying flying[PN_RELEASE_FLYING];
 
 	/* Leaf lock: nothing else is taken under it. */

@@ -197,6 +197,16 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 	}
 }
 
+/* There is no room for the rest of a gap. What the plan has begun so far will
+ * be undone, so it is needed again. */
+static void note_need(struct pn_plan *plan, size_t rest)
+{
+	plan->need_bytes = rest;
+	plan->need_regions = plan->nfresh + 1;
+	for (unsigned i = 0; i < plan->nfresh; i++)
+		plan->need_bytes += plan->fresh[i]->len;
+}
+
 /* Covers a gap with regions no longer than the limit; *next is where they
  * end, which may be beyond the gap. */
 static int fill_gap(struct pn_plan *plan, struct pn_range gap,
@@ -216,7 +226,7 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 			piece.len = max;
 		ret = begin_region(plan, piece, buffer, access);
 		if (ret == -ENOBUFS)
-			plan->need_bytes = gap.len;
+			note_need(plan, gap.len);
 		if (ret)
 			return ret;
 		gap.addr += piece.len;
@@ -325,7 +335,7 @@ static void count_refused(struct pn_cache *cache)
 static int overcome(struct pn_plan *plan, int why)
 {
 	struct pn_room_want want = { .bytes = plan->need_bytes,
-				     .nregions = plan->nbuffers };
+				     .nregions = plan->need_regions };
 
 	switch (why) {
 	case -EAGAIN:

@@ -40,7 +40,6 @@ static void take_off(struct pn_cache *cache, uintptr_t addr, size_t len)
 	uintptr_t thread = thread_mark();
 	unsigned start = flying_start(thread);
 
-	atomic_fetch_add(&cache->nflying, 1);
 	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
 		struct pn_flying *f =
 			&cache->flying[(start + i) % PN_RELEASE_FLYING];
@@ -54,19 +53,14 @@ static void take_off(struct pn_cache *cache, uintptr_t addr, size_t len)
 		return;
 	}
 	atomic_store(&cache->never_publish, true);
-	atomic_fetch_sub(&cache->nflying, 1);
 }
 
-/* A release that was filtered out at BEFORE has no entry: fine. Most have
- * none, and looking through the table takes longer than the system call. */
+/* A release that was filtered out at BEFORE has no entry: fine. */
 static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	uintptr_t thread = thread_mark();
 	unsigned start = flying_start(thread);
 
-	/* What this thread has taken off it sees itself. */
-	if (!atomic_load(&cache->nflying))
-		return;
 	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
 		struct pn_flying *f =
 			&cache->flying[(start + i) % PN_RELEASE_FLYING];
@@ -77,7 +71,6 @@ static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
 			continue;
 		atomic_store(&f->addr, 0);
 		atomic_store(&f->thread, 0);
-		atomic_fetch_sub(&cache->nflying, 1);
 		return;
 	}
 }
@@ -86,10 +79,6 @@ bool pn_release_flying(struct pn_cache *cache, struct pn_range range)
 {
 	if (atomic_load(&cache->never_publish))
 		return true;
-	/* Counted before it is entered: a release that is entered when we come
-	 * here is counted, too. */
-	if (!atomic_load(&cache->nflying))
-		return false;
 	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
 		struct pn_flying *f = &cache->flying[i];
 		struct pn_range r = { atomic_load(&f->addr),

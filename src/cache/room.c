@@ -60,21 +60,19 @@ struct batch {
 	size_t bytes, n; /* of the budget */
 };
 
-/* Takes dying regions that nobody holds; needs the barrier behind it. Those
- * that a full batch leaves over go back untouched, in front: they are older
- * than what began to die meanwhile. */
+/* Takes dying regions that nobody holds; needs the barrier behind it. */
 static void collect(struct pn_cache *cache, struct pn_list *candidates,
-		    unsigned ncandidates, struct batch *batch)
-	PN_REQUIRES(&cache->lock)
+		    struct batch *batch) PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *link;
 
 	pn_pins_scan_locked(cache);
-	while (batch->n < REAP_MAX && (link = pn_list_pop(candidates))) {
+	while ((link = pn_list_pop(candidates))) {
 		struct pn_region *region = pn_region_of_node(link);
 
-		if (region->held == cache->scan) {
+		if (region->held == cache->scan || batch->n == REAP_MAX) {
 			pn_list_append(&cache->dying, link);
+			cache->ndying++;
 			continue;
 		}
 		pn_list_append(&batch->regions, link);
@@ -83,8 +81,6 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		if (region->mr.lkey)
 			batch->mrs[batch->nmrs++] = &region->mr;
 	}
-	pn_list_splice(&cache->dying, candidates);
-	cache->ndying += ncandidates - (unsigned)batch->n;
 }
 
 static void deregister(struct pn_cache *cache, struct batch *batch)
@@ -119,35 +115,37 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 }
 
 /* Takes the whole list of the dying away, so that a barrier outside the lock
- * covers exactly these; how many there are. */
-static unsigned take_dying(struct pn_cache *cache, struct pn_list *out)
+ * covers exactly these. */
+static bool take_dying(struct pn_cache *cache, struct pn_list *out)
 	PN_REQUIRES(&cache->lock)
 {
-	unsigned n = cache->ndying;
+	struct pn_list *link;
 
 	pn_list_init(out);
-	pn_list_splice(out, &cache->dying);
+	while ((link = pn_list_pop(&cache->dying)))
+		pn_list_append(out, link);
 	cache->ndying = 0;
-	if (n)
-		cache->nreaping++;
-	return n;
+	if (pn_list_empty(out))
+		return false;
+	cache->nreaping++;
+	return true;
 }
 
 unsigned pn_room_reap(struct pn_cache *cache)
 {
 	struct pn_list candidates;
 	struct batch batch = { .nmrs = 0 };
-	unsigned n;
+	bool any;
 
 	pn_list_init(&batch.regions);
 	pn_lock(&cache->lock);
-	n = take_dying(cache, &candidates);
+	any = take_dying(cache, &candidates);
 	pn_unlock(&cache->lock);
-	if (!n)
+	if (!any)
 		return 0;
 	pn_asymmetric_heavy();
 	pn_lock(&cache->lock);
-	collect(cache, &candidates, n, &batch);
+	collect(cache, &candidates, &batch);
 	pn_unlock(&cache->lock);
 	deregister(cache, &batch);
 	pn_lock(&cache->lock);
@@ -189,14 +187,28 @@ static unsigned evict_missing(struct pn_cache *cache,
 	return evicted;
 }
 
+static bool fits(const struct pn_budget *budget,
+		 const struct pn_room_want *want)
+{
+	return !missing(atomic_load(&budget->bytes), want->bytes,
+			atomic_load(&budget->max_bytes)) &&
+	       !missing(atomic_load(&budget->regions), want->nregions,
+			atomic_load(&budget->max_regions));
+}
+
+/* What was reaped may be no more than what the caller had begun and undone
+ * again: looking again is worth it only when all fits now. */
 int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 {
+	struct pn_budget *budget = cache->budget;
 	uint32_t seen = atomic_load(&cache->reaped);
-	bool busy;
+	bool busy, reaped;
 
-	if (want->bytes > atomic_load(&cache->budget->max_bytes))
+	if (want->bytes > atomic_load(&budget->max_bytes) ||
+	    want->nregions > atomic_load(&budget->max_regions))
 		return -ENOBUFS;
-	if (pn_room_reap(cache))
+	reaped = pn_room_reap(cache);
+	if (want->by_device ? reaped : fits(budget, want))
 		return 0;
 	if (evict_missing(cache, want, &busy)) {
 		pn_room_reap(cache);

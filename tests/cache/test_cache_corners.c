@@ -99,10 +99,62 @@ static void every_policy_forgets_what_was_released(void **state)
 	}
 }
 
+/* --- room ---------------------------------------------------------------- */
+
+static void a_buffer_of_many_regions_without_room_is_refused(void **state)
+{
+	struct pinion_pin held, p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 2 * PAGE }, 8);
+	assert_ok(pin(0, 4, WRITE, &held));
+	assert_int_equal(pin(10, 5, WRITE, &p), -ENOBUFS);
+	assert_int_equal(pin(10, 9, WRITE, &p), -ENOBUFS);
+	assert_ok(pin(10, 4, WRITE, &p));
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_unpin(f.cache, &held);
+	close_all();
+}
+
+static void a_list_without_room_for_all_is_refused(void **state)
+{
+	struct iovec list[3];
+	struct pinion_pin held, pins[3];
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, 4);
+	for (unsigned i = 0; i < 3; i++)
+		list[i] = (struct iovec){ f.mem + (10 + 2 * i) * PAGE, PAGE };
+	assert_ok(pin(0, 2, WRITE, &held));
+	assert_int_equal(pn_cache_pin_list(f.cache, list, 3, WRITE, pins),
+			 -ENOBUFS);
+	assert_ok(pn_cache_pin_list(f.cache, list, 2, WRITE, pins));
+	pn_cache_unpin(f.cache, &pins[0]);
+	pn_cache_unpin(f.cache, &pins[1]);
+	pn_cache_unpin(f.cache, &held);
+	close_all();
+}
+
+static void too_few_regions_are_refused_as_too_few_bytes_are(void **state)
+{
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = PAGE }, 16);
+	pn_budget_resize(&f.budget, 0, 3);
+	assert_int_equal(pin(10, 4, WRITE, &p), -ENOBUFS);
+	touch(10, 3);
+	touch(20, 3);
+	close_all();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(every_policy_forgets_what_was_released),
+		TEST(a_buffer_of_many_regions_without_room_is_refused),
+		TEST(a_list_without_room_for_all_is_refused),
+		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
 	};
 
 	if (argc > 1)
