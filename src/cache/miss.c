@@ -306,11 +306,42 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 
 /* --- waiting and room, without the lock ---------------------------------- */
 
+/* Takes a plan that was begun and that nobody carries out yet out of the queue;
+ * the caller runs it. */
+static bool take_queued_locked(struct pn_plan *plan)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	if (pn_list_empty(&plan->link))
+		return false;
+	pn_list_remove(&plan->link);
+	atomic_store(&plan->status, PN_PLAN_RUNNING);
+	return true;
+}
+
+/* The plan whose region is in our way, if it only waits to be carried out: we
+ * do it, since without a worker nobody else may come. */
+static struct pn_plan *take_over(struct pn_plan *plan)
+{
+	struct pn_cache *cache = plan->cache;
+	struct pn_region *region = plan->wait.region;
+	struct pn_plan *owner = NULL;
+
+	pn_lock(&cache->lock);
+	if (atomic_load(&region->state) == PN_REGION_PENDING &&
+	    take_queued_locked(region->owner))
+		owner = region->owner;
+	pn_unlock(&cache->lock);
+	return owner;
+}
+
 /* Another thread registers what we need: wait for that region alone. */
 static void await_region(struct pn_plan *plan)
 {
 	struct pn_part *wait = &plan->wait;
+	struct pn_plan *owner = take_over(plan);
 
+	if (owner)
+		pn_plan_run(owner);
 	while (atomic_load(&wait->region->state) == PN_REGION_PENDING)
 		pn_device_block(plan->cache->device, &wait->region->state,
 				PN_REGION_PENDING);
@@ -748,18 +779,14 @@ int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin)
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
 {
 	struct pn_plan *plan = pin->internal[0];
-	bool mine = false;
 	uint32_t status;
+	bool mine;
 
 	if (!pin->reserved)
 		return pin->nparts ? 0 : -EINVAL;
 	/* Nobody has begun it: do it here rather than wait. */
 	pn_lock(&cache->lock);
-	if (atomic_load(&plan->status) == PN_PLAN_QUEUED) {
-		pn_list_remove(&plan->link);
-		atomic_store(&plan->status, PN_PLAN_RUNNING);
-		mine = true;
-	}
+	mine = take_queued_locked(plan);
 	pn_unlock(&cache->lock);
 	if (mine)
 		pn_plan_run(plan);

@@ -148,6 +148,44 @@ static void too_few_regions_are_refused_as_too_few_bytes_are(void **state)
 	close_all();
 }
 
+/* --- pins that were begun ------------------------------------------------ */
+
+static void a_pin_behind_one_that_was_begun_carries_it_out(void **state)
+{
+	struct pinion_pin begun, p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	assert_int_equal(pn_cache_pin_start(f.cache, f.mem, 4 * PAGE, WRITE,
+					    &begun),
+			 -EINPROGRESS);
+	assert_ok(pin(2, 4, WRITE, &p));
+	assert_ok(pn_cache_pin_test(f.cache, &begun));
+	assert_int_equal(registrations(), 2);
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_unpin(f.cache, &begun);
+	close_all();
+}
+
+static void two_pins_that_were_begun_end_in_either_order(void **state)
+{
+	struct pinion_pin a, b;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	assert_int_equal(pn_cache_pin_start(f.cache, f.mem, 4 * PAGE, WRITE,
+					    &a),
+			 -EINPROGRESS);
+	assert_int_equal(pn_cache_pin_start(f.cache, f.mem + 2 * PAGE, 4 * PAGE,
+					    WRITE, &b),
+			 -EINPROGRESS);
+	assert_ok(pn_cache_pin_wait(f.cache, &b));
+	assert_ok(pn_cache_pin_wait(f.cache, &a));
+	pn_cache_unpin(f.cache, &a);
+	pn_cache_unpin(f.cache, &b);
+	close_all();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +193,8 @@ int main(int argc, char **argv)
 		TEST(a_buffer_of_many_regions_without_room_is_refused),
 		TEST(a_list_without_room_for_all_is_refused),
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
+		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
+		TEST(two_pins_that_were_begun_end_in_either_order),
 	};
 
 	if (argc > 1)
