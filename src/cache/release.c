@@ -2,9 +2,9 @@
 /*
  * From the monitor's notice to the end of a region (rule 4).
  *
- * A notice runs inside free(): it may do next to nothing. It looks into the
- * index whether the range holds anything, remembers the release as under way
- * (BEFORE to AFTER), appends the range to a ring and raises `attention`; the
+ * A notice runs inside free(): it may do next to nothing. It remembers the
+ * release as under way (BEFORE to AFTER), looks into the index whether the
+ * range holds anything, appends the range to a ring and raises `attention`; the
  * next pin of any thread, before it trusts the index, drains the ring under
  * the lock. Why nothing stale is ever used:
  *
@@ -55,7 +55,7 @@ static void take_off(struct pn_cache *cache, uintptr_t addr, size_t len)
 	atomic_store(&cache->never_publish, true);
 }
 
-/* A release that was filtered out at BEFORE has no entry: fine. */
+/* A release that found the table full has no entry: fine. */
 static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	uintptr_t thread = thread_mark();
@@ -116,9 +116,11 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 
 	if (!pn_range_valid(addr, len))
 		return;
+	/* Even when nothing is cached there: a miss of another thread that
+	 * joins neighbours has taken them out of the index for a moment. */
+	if (phase == PN_RELEASE_BEFORE)
+		take_off(cache, addr, len);
 	if (pn_index_any(&cache->index, (struct pn_range){ addr, len })) {
-		if (phase == PN_RELEASE_BEFORE)
-			take_off(cache, addr, len);
 		append(cache, addr, len);
 		/* Pairs with the acquire in pn_cache_pin(). */
 		atomic_store(&cache->attention, 1);

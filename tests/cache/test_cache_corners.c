@@ -186,6 +186,27 @@ static void two_pins_that_were_begun_end_in_either_order(void **state)
 	close_all();
 }
 
+/* --- releases ------------------------------------------------------------ */
+
+/* When the release begins nothing is cached there; while it is under way
+ * something is registered, as joining neighbours does. */
+static void nothing_is_published_while_a_release_is_under_way(void **state)
+{
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	pn_release_notice(f.cache, (uintptr_t)f.mem, 2 * PAGE,
+			  PN_RELEASE_BEFORE);
+	touch(1, 2);
+	touch(1, 2);
+	assert_int_equal(registrations(), 2);
+	pn_release_notice(f.cache, (uintptr_t)f.mem, 2 * PAGE,
+			  PN_RELEASE_AFTER);
+	touch(1, 2);
+	touch(1, 2);
+	assert_int_equal(registrations(), 3);
+	close_all();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -195,6 +216,7 @@ int main(int argc, char **argv)
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(two_pins_that_were_begun_end_in_either_order),
+		TEST(nothing_is_published_while_a_release_is_under_way),
 	};
 
 	if (argc > 1)
