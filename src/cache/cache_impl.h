@@ -178,6 +178,7 @@ struct pn_cache {
 	_Atomic bool ring_lost;	    /* a notice found no room */
 	_Atomic bool never_publish; /* lost track of releases under way */
 	struct pn_release ring[PN_RELEASE_RING];
+	_Atomic unsigned nflying; /* at least as many as are taken below */
 	struct pn_flying flying[PN_RELEASE_FLYING];
 
 	/* Leaf lock: nothing else is taken under it. */

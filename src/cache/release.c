@@ -40,6 +40,7 @@ static void take_off(struct pn_cache *cache, uintptr_t addr, size_t len)
 	uintptr_t thread = thread_mark();
 	unsigned start = flying_start(thread);
 
+	atomic_fetch_add(&cache->nflying, 1);
 	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
 		struct pn_flying *f =
 			&cache->flying[(start + i) % PN_RELEASE_FLYING];
@@ -53,14 +54,20 @@ static void take_off(struct pn_cache *cache, uintptr_t addr, size_t len)
 		return;
 	}
 	atomic_store(&cache->never_publish, true);
+	atomic_fetch_sub(&cache->nflying, 1);
 }
 
-/* A release that found the table full has no entry: fine. */
+/* A release that found the table full has no entry: fine. When nothing is under
+ * way there is none either, and looking through the table takes longer than the
+ * system call. */
 static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	uintptr_t thread = thread_mark();
 	unsigned start = flying_start(thread);
 
+	/* What this thread has taken off it sees itself. */
+	if (!atomic_load(&cache->nflying))
+		return;
 	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
 		struct pn_flying *f =
 			&cache->flying[(start + i) % PN_RELEASE_FLYING];
@@ -71,6 +78,7 @@ static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
 			continue;
 		atomic_store(&f->addr, 0);
 		atomic_store(&f->thread, 0);
+		atomic_fetch_sub(&cache->nflying, 1);
 		return;
 	}
 }
@@ -79,6 +87,10 @@ bool pn_release_flying(struct pn_cache *cache, struct pn_range range)
 {
 	if (atomic_load(&cache->never_publish))
 		return true;
+	/* Counted before it is entered: a release that is entered when we come
+	 * here is counted, too. */
+	if (!atomic_load(&cache->nflying))
+		return false;
 	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++) {
 		struct pn_flying *f = &cache->flying[i];
 		struct pn_range r = { atomic_load(&f->addr),

@@ -60,19 +60,21 @@ struct batch {
 	size_t bytes, n; /* of the budget */
 };
 
-/* Takes dying regions that nobody holds; needs the barrier behind it. */
+/* Takes dying regions that nobody holds; needs the barrier behind it. Those
+ * that a full batch leaves over go back untouched, in front: they are older
+ * than what began to die meanwhile. */
 static void collect(struct pn_cache *cache, struct pn_list *candidates,
-		    struct batch *batch) PN_REQUIRES(&cache->lock)
+		    unsigned ncandidates, struct batch *batch)
+	PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *link;
 
 	pn_pins_scan_locked(cache);
-	while ((link = pn_list_pop(candidates))) {
+	while (batch->n < REAP_MAX && (link = pn_list_pop(candidates))) {
 		struct pn_region *region = pn_region_of_node(link);
 
-		if (region->held == cache->scan || batch->n == REAP_MAX) {
+		if (region->held == cache->scan) {
 			pn_list_append(&cache->dying, link);
-			cache->ndying++;
 			continue;
 		}
 		pn_list_append(&batch->regions, link);
@@ -81,6 +83,8 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		if (region->mr.lkey)
 			batch->mrs[batch->nmrs++] = &region->mr;
 	}
+	pn_list_splice(&cache->dying, candidates);
+	cache->ndying += ncandidates - (unsigned)batch->n;
 }
 
 static void deregister(struct pn_cache *cache, struct batch *batch)
@@ -115,37 +119,35 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 }
 
 /* Takes the whole list of the dying away, so that a barrier outside the lock
- * covers exactly these. */
-static bool take_dying(struct pn_cache *cache, struct pn_list *out)
+ * covers exactly these; how many there are. */
+static unsigned take_dying(struct pn_cache *cache, struct pn_list *out)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_list *link;
+	unsigned n = cache->ndying;
 
 	pn_list_init(out);
-	while ((link = pn_list_pop(&cache->dying)))
-		pn_list_append(out, link);
+	pn_list_splice(out, &cache->dying);
 	cache->ndying = 0;
-	if (pn_list_empty(out))
-		return false;
-	cache->nreaping++;
-	return true;
+	if (n)
+		cache->nreaping++;
+	return n;
 }
 
 unsigned pn_room_reap(struct pn_cache *cache)
 {
 	struct pn_list candidates;
 	struct batch batch = { .nmrs = 0 };
-	bool any;
+	unsigned n;
 
 	pn_list_init(&batch.regions);
 	pn_lock(&cache->lock);
-	any = take_dying(cache, &candidates);
+	n = take_dying(cache, &candidates);
 	pn_unlock(&cache->lock);
-	if (!any)
+	if (!n)
 		return 0;
 	pn_asymmetric_heavy();
 	pn_lock(&cache->lock);
-	collect(cache, &candidates, &batch);
+	collect(cache, &candidates, n, &batch);
 	pn_unlock(&cache->lock);
 	deregister(cache, &batch);
 	pn_lock(&cache->lock);
