@@ -28,6 +28,7 @@ enum pn_region_flag {
 	PN_REGION_STALE = 1 << 0,   /* PENDING and released meanwhile */
 	PN_REGION_PRIVATE = 1 << 1, /* not in the index, dies when unpinned */
 	PN_REGION_EVICTED = 1 << 2, /* the policy has let go of it itself */
+	PN_REGION_REVOKED = 1 << 3, /* DYING, and its remote key is refused */
 };
 
 /* What the monitor does for a region; written by its plan before it is

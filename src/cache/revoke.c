@@ -4,6 +4,8 @@
  * index, so that the next pin registers anew and gets another key. The old key
  * dies at once: with the deregistration when nobody uses the region, else by
  * the device's rekey(), while the user's transfers go on with the local key.
+ * Regions that were dying already and private ones are in no index: they are
+ * found among the dying, where their users keep them.
  */
 #include <errno.h>
 
@@ -34,49 +36,91 @@ static struct pn_region *next_exposed(struct pn_cache *cache,
 	return NULL;
 }
 
-/* Unlinks the next region and holds it in slot; false: there is none. */
-static bool unlink_next(struct pn_cache *cache, struct pn_range *range,
-			pn_slot *slot, struct pn_region **out, bool *in_use)
+/* Takes every region of range with a remote key out of the index. */
+static void unpublish(struct pn_cache *cache, struct pn_range range)
 {
 	struct pn_region *region;
 
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
-	region = next_exposed(cache, range);
-	if (region) {
-		pn_pins_scan_locked(cache);
-		*in_use = region->held == cache->scan;
-		pn_asymmetric_store(slot, region);
+	while ((region = next_exposed(cache, &range)))
 		pn_region_die_locked(cache, region);
-	}
 	pn_unlock(&cache->lock);
-	*out = region;
+}
+
+static struct pn_region *dying_exposed(struct pn_cache *cache,
+				       struct pn_range range)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &cache->dying) {
+		struct pn_region *region = pn_region_of_node(pos);
+
+		if (region->mr.rkey && !(region->flags & PN_REGION_REVOKED) &&
+		    pn_range_overlaps(pn_region_range(region), range))
+			return region;
+	}
+	return NULL;
+}
+
+/* Holds the next region that is dying and whose key still works: somebody uses
+ * it. NULL: there is none. */
+static struct pn_region *hold_next(struct pn_cache *cache,
+				   struct pn_range range, pn_slot *slot)
+{
+	struct pn_region *region;
+
+	pn_lock(&cache->lock);
+	/* A batch under way has all the dying with it, the held ones too. */
+	while (cache->nreaping) {
+		uint32_t seen = atomic_load(&cache->reaped);
+
+		pn_unlock(&cache->lock);
+		pn_device_block(cache->device, &cache->reaped, seen);
+		pn_lock(&cache->lock);
+	}
+	region = dying_exposed(cache, range);
+	if (region && cache->device->caps & PN_CAP_REKEY)
+		region->flags |= PN_REGION_REVOKED;
+	pn_asymmetric_store(slot, region);
+	pn_unlock(&cache->lock);
 	return region;
+}
+
+static int revoke_held(struct pn_cache *cache, struct pn_range range,
+		       pn_slot *slot)
+{
+	struct pn_region *region;
+	int ret = 0;
+
+	while (!ret && (region = hold_next(cache, range, slot))) {
+		/* The region's own rkey is only ever read by its users. */
+		struct pn_mr copy = region->mr;
+
+		if (pn_device_rekey(cache->device, &copy))
+			ret = -EBUSY;
+		pn_asymmetric_store(slot, NULL);
+	}
+	return ret;
 }
 
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	struct pn_range range = { addr, len };
 	struct pn_pins *pins = pn_pins_self(cache);
-	struct pn_region *region;
 	pn_slot *slot;
-	bool in_use;
-	int ret = 0;
+	int ret;
 
 	if (!pn_range_valid(addr, len))
 		return -EINVAL;
 	slot = pins ? pn_pins_slot(pins) : NULL;
 	if (!slot)
 		return -ENOMEM;
-	while (unlink_next(cache, &range, slot, &region, &in_use)) {
-		struct pn_mr copy = region->mr;
-
-		/* The region's own rkey is only ever read by its users. */
-		if (in_use && pn_device_rekey(cache->device, &copy))
-			ret = -EBUSY;
-		pn_asymmetric_store(slot, NULL);
-	}
-	pn_room_reap(cache);
+	unpublish(cache, range);
+	while (pn_room_reap(cache))
+		;
+	ret = revoke_held(cache, range, slot);
 	pn_worker_tell(cache);
 	PN_CACHE_CHECK(cache);
 	return ret;

@@ -78,6 +78,15 @@ static uint64_t registrations(void)
 	return stats.registrations;
 }
 
+/* What a peer finds that was given the key of a pin. */
+static int put_with(const struct pinion_pin *p)
+{
+	struct pinion_pin_part part = { p->addr, p->len, p->local_key,
+					p->remote_key };
+
+	return mover_move(&f.mover, MOVER_REMOTE_IN, &part);
+}
+
 /* --- policies ------------------------------------------------------------ */
 
 static void every_policy_forgets_what_was_released(void **state)
@@ -207,6 +216,45 @@ static void nothing_is_published_while_a_release_is_under_way(void **state)
 	close_all();
 }
 
+/* --- keys ---------------------------------------------------------------- */
+
+static void keys_of_regions_that_are_dying_are_revoked(void **state)
+{
+	struct pinion_pin old, now;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	assert_ok(pin(0, 1, EXPOSED, &old));
+	/* More access: the old region lives on for its user only. */
+	assert_ok(pin(0, 1, EXPOSED | PINION_ACCESS_REMOTE_READ, &now));
+	assert_ok(put_with(&old));
+	assert_ok(put_with(&now));
+	assert_ok(pn_cache_revoke(f.cache, (uintptr_t)f.mem, PAGE));
+	assert_int_equal(put_with(&old), -EACCES);
+	assert_int_equal(put_with(&now), -EACCES);
+	/* Again: there is nothing left to revoke. */
+	assert_ok(pn_cache_revoke(f.cache, (uintptr_t)f.mem, PAGE));
+	pn_cache_unpin(f.cache, &old);
+	pn_cache_unpin(f.cache, &now);
+	close_all();
+}
+
+static void keys_of_bypassing_pins_are_revoked(void **state)
+{
+	struct pinion_pin p, far;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	assert_ok(pin(0, 2, EXPOSED | PINION_PIN_BYPASS, &p));
+	assert_ok(pin(9, 1, EXPOSED | PINION_PIN_BYPASS, &far));
+	assert_ok(pn_cache_revoke(f.cache, (uintptr_t)f.mem + PAGE, 1));
+	assert_int_equal(put_with(&p), -EACCES);
+	assert_ok(put_with(&far));
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_unpin(f.cache, &far);
+	close_all();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -217,6 +265,8 @@ int main(int argc, char **argv)
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(two_pins_that_were_begun_end_in_either_order),
 		TEST(nothing_is_published_while_a_release_is_under_way),
+		TEST(keys_of_regions_that_are_dying_are_revoked),
+		TEST(keys_of_bypassing_pins_are_revoked),
 	};
 
 	if (argc > 1)
