@@ -24,6 +24,7 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
+extern const struct pn_command pn_bench_cache;
 extern const struct pn_command pn_bench_raw;
 extern const struct pn_command pn_bench_register;
 

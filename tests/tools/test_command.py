@@ -64,6 +64,13 @@ class BadInput(unittest.TestCase):
         ["bench", "raw", "--device", "sim:nodes=1"],
         ["bench", "raw", "--device", "sim:nonsense=1"],
         ["bench", "raw", "--device", "soft:nonsense=1"],
+        ["bench", "cache", "--regions", "many"],
+        ["bench", "cache", "--regions", "1000,0"],
+        ["bench", "cache", "--regions", ""],
+        ["bench", "cache", "--policy", "lru,nonsense"],
+        ["bench", "cache", "--policy", ""],
+        ["bench", "cache", "--threads", "0"],
+        ["bench", "cache", "--device", "nonsense"],
         ["demo", "--max", "1"],
     ]
 

@@ -7,6 +7,7 @@ machines are noisy."""
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from command import PINION, rows, run
 
 DEVICE = sys.argv.pop(1)
 VIRTUAL = DEVICE.startswith("sim")
+SANITIZED = any(name in pathlib.Path(PINION).read_bytes()
+                for name in (b"__asan_init", b"__tsan_init"))
 SHORT = ["--device", DEVICE, "--budget", "300ms"]
 
 
@@ -152,6 +155,65 @@ class Raw(unittest.TestCase):
         args = ["bench", "raw", "--device", "sim:cost=cx5", "--budget", "1ms",
                 "--max", "4K"]
         self.assertEqual(rows(*args), rows(*args))
+
+
+class Cache(unittest.TestCase):
+    SMALL = [*SHORT, "--regions", "512", "--scattered", "0"]
+
+    def test_rows_by_regions_and_threads(self):
+        found = rows("bench", "cache", *SHORT, "--regions", "600,512",
+                     "--scattered", "40", "--threads", "2")
+        self.assertEqual(
+            [(r["regions"], r["spacing_bytes"], r["threads"]) for r in found],
+            [(n, spacing, threads)
+             for n, spacing in ((600, 16 << 10), (512, 16 << 10),
+                                (40, 1 << 30))
+             for threads in (1, 2)])
+        for row in found:
+            for key in ("ns_per_hit", "ns_dependent", "ns_per_miss",
+                        "ns_per_miss_bare", "bytes_per_region"):
+                self.assertGreater(row[key], 0, key)
+            self.assertEqual(row["speedup"] is None, row["threads"] == 1)
+            self.assertIn("ns_unrelated_munmap", row)
+            self.assertIsNone(row["instructions_per_hit"])
+
+    def test_hits_are_hits(self):
+        for row in rows("bench", "cache", *self.SMALL):
+            self.assertEqual(row["misses"], 0)
+            self.assertGreaterEqual(row["rounds"], 3)
+
+    def test_scattered_regions_take_a_page_of_the_index_each(self):
+        row = rows("bench", "cache", *SHORT, "--regions", "1", "--scattered",
+                   "64", "--threads", "1")[-1]
+        self.assertGreater(row["bytes_per_region"], 4000)
+
+    def test_policies_can_be_chosen(self):
+        found = rows("bench", "cache", *self.SMALL, "--threads", "1",
+                     "--policy", "mre,lru")
+        self.assertEqual([r["policy"] for r in found], ["mre", "lru"])
+
+    def test_more_than_the_device_takes_is_left_out(self):
+        found = rows("bench", "cache", "--device",
+                     "sim:data=none,max_mrs=100", "--regions", "100,101",
+                     "--scattered", "0", "--threads", "1", "--budget", "50ms")
+        self.assertEqual([r["regions"] for r in found], [100])
+
+    def test_monitor_is_the_one_in_force(self):
+        found = rows("bench", "cache", *self.SMALL, PINION_MONITOR="none")
+        self.assertEqual({r["monitor"] for r in found}, {"none"})
+
+    def test_hits_alone_print_nothing(self):
+        done = run("bench", "cache", "--device", DEVICE, "--hits", "2048")
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (0, "", ""))
+
+    @unittest.skipUnless(VIRTUAL, "valgrind knows little of io_uring")
+    @unittest.skipIf(SANITIZED, "no sanitizer runs under valgrind")
+    @unittest.skipUnless(shutil.which("valgrind"), "needs valgrind")
+    def test_instructions_are_counted(self):
+        row = rows("bench", "cache", *self.SMALL, "--callgrind")[0]
+        self.assertGreater(row["instructions_per_hit"], 40)
+        self.assertLess(row["instructions_per_hit"], 400)
 
 
 class Demo(unittest.TestCase):

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * callgrind -- how many instructions something takes, whatever the machine is
+ * busy with.
+ *
+ * This very program is run under valgrind's callgrind with other arguments,
+ * and the instructions of that whole run are counted. Whoever wants to know
+ * what one of n things takes runs two different n and divides the difference:
+ * setting up cancels out.
+ * Threads: any. May sleep for seconds.
+ */
+#ifndef PN_BENCH_CALLGRIND_H
+#define PN_BENCH_CALLGRIND_H
+
+#include <stdint.h>
+
+/* args: what follows the program's name, NULL at the end, at most 32. Its
+ * output is thrown away. -ENOENT: valgrind is not installed; -EIO: the run
+ * failed or said nothing; or what kept it from starting. */
+int pn_callgrind(const char *const *args, uint64_t *instructions);
+
+#endif
