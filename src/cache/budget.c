@@ -65,16 +65,22 @@ static unsigned local_processes(void)
 
 /* Three quarters of a limit that fails hard, leaving room for the device's
  * own needs; half of memory, since the program wants some of it unpinned. */
-static size_t default_bytes(struct pn_device *device, unsigned nprocesses)
+static size_t derive_bytes(struct pn_budget *budget)
 {
-	size_t hard = device->limits.max_pinned_bytes;
-	size_t soft = smaller(cgroup_bytes(), machine_bytes());
+	size_t hard = budget->device->limits.max_pinned_bytes;
+	size_t cgroup = cgroup_bytes(), machine = machine_bytes();
+	size_t half = smaller(cgroup, machine) / 2;
 
-	if (!nprocesses)
-		nprocesses = local_processes();
 	if (hard != SIZE_MAX)
 		hard = hard / 4 * 3;
-	return smaller(hard, soft / 2) / nprocesses;
+	if (hard <= half)
+		budget->derived_from = "three quarters of what the device may "
+				       "pin";
+	else if (cgroup <= machine)
+		budget->derived_from = "half of the cgroup's memory";
+	else
+		budget->derived_from = "half of the machine's memory";
+	return smaller(hard, half) / budget->nprocesses;
 }
 
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
@@ -82,11 +88,14 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 {
 	size_t most = device->limits.max_mrs;
 
+	*budget = (struct pn_budget){ .device = device,
+				      .nprocesses = nprocesses };
+	if (!nprocesses)
+		budget->nprocesses = local_processes();
 	if (!max_bytes)
-		max_bytes = default_bytes(device, nprocesses);
+		max_bytes = derive_bytes(budget);
 	if (!max_regions || max_regions > most)
 		max_regions = most;
-	*budget = (struct pn_budget){ .device = device };
 	atomic_init(&budget->max_bytes, max_bytes);
 	atomic_init(&budget->max_regions, max_regions);
 }

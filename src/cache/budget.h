@@ -25,6 +25,10 @@ struct pn_budget {
 	_Atomic size_t max_bytes, max_regions;
 	_Atomic size_t bytes, regions; /* taken */
 	_Atomic size_t peak_bytes;
+	/* Where the first max_bytes came from, for people: which limit, and
+	 * among how many processes it was divided. NULL: it was given. */
+	const char *derived_from;
+	unsigned nprocesses;
 };
 
 /* 0 as a limit means: find out. Bytes: a share of RLIMIT_MEMLOCK where it

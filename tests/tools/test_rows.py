@@ -28,7 +28,8 @@ class Info(unittest.TestCase):
         found = rows("info", "--device", DEVICE)
         sorts = {row["what"] for row in found}
         self.assertLessEqual({"kind", "parameter", "fact", "capability",
-                              "limit", "permitted", "cost"}, sorts)
+                              "limit", "budget", "monitor", "release",
+                              "permitted", "cost"}, sorts)
         kinds = {r["name"] for r in found if r["what"] == "kind"}
         self.assertLessEqual({"soft", "sim"}, kinds)
 
@@ -42,6 +43,41 @@ class Info(unittest.TestCase):
         self.assertGreater(costs["send"]["fixed_us"], 0)
         residual = costs["register"]["mean_residual_percent"]
         self.assertEqual(residual is None, VIRTUAL)
+
+    def budget(self, **env):
+        return {r["name"]: (r["limit"], r["from"]) for r in
+                rows("info", "--device", DEVICE, **env)
+                if r["what"] == "budget"}
+
+    def test_budget_says_where_it_came_from(self):
+        limit, source = self.budget()["max_bytes"]
+        self.assertGreater(limit, 0)
+        self.assertRegex(source, "^(half|three quarters) of ")
+        limit4, source4 = self.budget(PINION_LOCAL_PROCESSES="4")["max_bytes"]
+        self.assertEqual(limit4, limit // 4)
+        self.assertEqual(source4, source + ", divided among 4 processes")
+        self.assertEqual(self.budget()["max_regions"][1],
+                         "as many as the device allows")
+        given = self.budget(PINION_MAX_BYTES="64M", PINION_MAX_REGIONS="99")
+        self.assertEqual(given, {
+            "max_bytes": (64 << 20, "max_bytes from the environment"),
+            "max_regions": (99, "max_regions from the environment")})
+
+    def monitor(self, mode):
+        found = rows("info", "--device", DEVICE, PINION_MONITOR=mode)
+        facts = {r["name"]: r["text"] for r in found if r["what"] == "monitor"}
+        return facts, {r["name"]: r["text"] for r in found
+                       if r["what"] == "release"}
+
+    def test_monitor_says_what_is_seen_of_each_release(self):
+        facts, seen = self.monitor("none")
+        self.assertEqual(facts["mode"], "none (asked for: none)")
+        self.assertEqual(len(seen), 16)
+        self.assertNotIn("before", " ".join(seen.values()))
+        facts, seen = self.monitor("auto")
+        self.assertRegex(facts["mode"], r"^[a-z]+ \(asked for: auto\)$")
+        if facts["mode"].startswith("patch"):
+            self.assertEqual(seen["munmap"], "before")
 
     def test_text_fits_in_80_columns(self):
         for line in run("info", "--device", DEVICE).stdout.splitlines():

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pinion info: the devices there are, what the chosen one can do and costs
- * here, and what the system permits. */
+ * here, the budget, how releases are noticed, and what the system permits. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "context.h"
 #include "device/measure.h"
 #include "device/profiles.h"
+#include "monitor/monitor.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/open.h"
 #include "tools/pinion/permitted.h"
@@ -169,6 +170,108 @@ static void print_limits(struct pn_report *report,
 			    limit_at(device, i));
 }
 
+/* --- the budget ----------------------------------------------------------- */
+
+static void print_budget_row(struct pn_report *report, const char *name,
+			     uint64_t value, const char *from)
+{
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, "budget"),
+		PN_CELL_TEXT("name", NULL, 0, name),
+		PN_CELL_COUNT("limit", NULL, 0, value),
+		PN_CELL_TEXT("from", NULL, 0, from),
+	};
+	char bytes[PN_REPORT_BYTES_LEN], text[256];
+
+	if (report->json) {
+		pn_report_row(report, row, PN_ARRAY_LEN(row));
+		return;
+	}
+	if (value == SIZE_MAX)
+		snprintf(text, sizeof(text), "no limit: %s", from);
+	else if (strstr(name, "bytes"))
+		snprintf(text, sizeof(text), "%s: %s",
+			 pn_report_bytes(value, bytes), from);
+	else
+		snprintf(text, sizeof(text), "%llu: %s",
+			 (unsigned long long)value, from);
+	printf("  %-23s ", name);
+	pn_print_wrapped(stdout, 26, 26, text);
+}
+
+/* "the environment": who set the option. */
+static const char *source_of(const struct pinion_context *context,
+			     const char *name)
+{
+	const struct pn_option *table;
+	size_t n, i;
+
+	table = pn_config_table(&n);
+	i = (size_t)(pn_option_find(table, n, name, strlen(name)) - table);
+	return pn_config_source_name(context->config.source[i]);
+}
+
+static void print_budget(struct pn_report *report,
+			 struct pinion_context *context)
+{
+	const struct pn_budget *budget = &context->budget;
+	size_t regions = atomic_load(&budget->max_regions);
+	char from[128];
+
+	heading(report, "Budget of pinned memory");
+	if (!budget->derived_from)
+		snprintf(from, sizeof(from), "max_bytes from the %s",
+			 source_of(context, "max_bytes"));
+	else
+		snprintf(from, sizeof(from), "%s%s%.0u%s", budget->derived_from,
+			 budget->nprocesses > 1 ? ", divided among " : "",
+			 budget->nprocesses > 1 ? budget->nprocesses : 0,
+			 budget->nprocesses > 1 ? " processes" : "");
+	print_budget_row(report, "max_bytes", atomic_load(&budget->max_bytes),
+			 from);
+	if (regions == context->config.max_regions)
+		snprintf(from, sizeof(from), "max_regions from the %s",
+			 source_of(context, "max_regions"));
+	else
+		snprintf(from, sizeof(from), "as many as the device allows");
+	print_budget_row(report, "max_regions", regions, from);
+}
+
+/* --- the monitor ---------------------------------------------------------- */
+
+static void print_monitor(struct facts *facts)
+{
+	struct pn_monitor_report report;
+	char text[PN_MONITOR_REASON_BYTES + 64];
+
+	pn_monitor_report(&report);
+	heading(facts->report, "How the release of memory is noticed");
+	facts->what = "monitor";
+	snprintf(text, sizeof(text), "%s (asked for: %s)",
+		 pn_monitor_mode_name(report.mode),
+		 pn_monitor_mode_name(report.wanted));
+	print_fact(facts, "mode", text);
+	for (int m = 0; m < PN_MONITOR_NMODES; m++) {
+		if (!*report.refused[m])
+			continue;
+		snprintf(text, sizeof(text), "refused: %s", report.refused[m]);
+		print_fact(facts, pn_monitor_mode_name(m), text);
+	}
+	print_fact(facts, "race of unmapping",
+		   report.race_unmap ? "told in time" : "not told in time");
+	print_fact(facts, "race of madvise",
+		   report.race_madvise ? "told in time" : "not told in time");
+	if (report.chained) {
+		snprintf(text, sizeof(text), "%u entries of libc, passed on to",
+			 report.chained);
+		print_fact(facts, "patched by others", text);
+	}
+	facts->what = "release";
+	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
+		print_fact(facts, pn_release_kind_name(k),
+			   pn_sight_name(report.sight[k]));
+}
+
 /* --- costs ---------------------------------------------------------------- */
 
 struct cost {
@@ -289,8 +392,10 @@ static int print_profiles(struct pn_report *report)
 
 /* --- all of it ------------------------------------------------------------ */
 
-static int print_device(struct pn_report *report, struct pn_device *device)
+static int print_context(struct pn_report *report,
+			 struct pinion_context *context)
 {
+	struct pn_device *device = context->device;
 	struct facts facts = { .report = report };
 	struct pn_measure_fits fits;
 	int ret = pn_device_measure(device, &fits);
@@ -304,6 +409,8 @@ static int print_device(struct pn_report *report, struct pn_device *device)
 	device->ops->describe(device, print_fact, &facts);
 	print_capabilities(&facts, device);
 	print_limits(report, device);
+	print_budget(report, context);
+	print_monitor(&facts);
 	heading(report, "Permitted here");
 	facts.what = "permitted";
 	pn_permitted(print_fact, &facts);
@@ -330,7 +437,7 @@ static int run(const void *v, char *const *operands)
 	if (ret)
 		return pn_spec_exit(spec.text, ret);
 	pn_report_device(&report, context->device);
-	ret = print_device(&report, context->device);
+	ret = print_context(&report, context);
 	pinion_close(context);
 	return ret;
 }
