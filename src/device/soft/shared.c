@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/range.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -62,10 +65,42 @@ void pn_soft_robust_init(pthread_mutex_t *lock)
 	pthread_mutexattr_destroy(&attr);
 }
 
+#define SPINS	    200
+#define YIELDS	    400
+#define NAP_MIN_NS  20000
+#define NAP_DOUBLES 5
+
+/* The lock is held for one chunk: mostly it is free before a sleep is worth
+ * it. */
+static void wait_a_little(unsigned tries)
+{
+	unsigned naps = tries - YIELDS;
+
+	if (tries < SPINS)
+		pn_relax();
+	else if (tries < YIELDS)
+		sched_yield();
+	else
+		nanosleep(
+			&(struct timespec){
+				.tv_nsec =
+					(long)NAP_MIN_NS
+					<< (naps < NAP_DOUBLES ? naps
+							       : NAP_DOUBLES),
+			},
+			NULL);
+}
+
+/* Never sleeps in the mutex itself. A waiter that is woken and then killed
+ * takes the wake with it when somebody has come in between, and the kernel
+ * cannot tell: the other waiters would sleep for ever. */
 bool pn_soft_robust_lock(pthread_mutex_t *lock)
 {
-	int ret = pthread_mutex_lock(lock);
+	unsigned tries = 0;
+	int ret;
 
+	while ((ret = pthread_mutex_trylock(lock)) == EBUSY)
+		wait_a_little(tries++);
 	/* ENOTRECOVERABLE cannot be: every holder after a death repairs. */
 	pn_assert(!ret || ret == EOWNERDEAD);
 	return ret == EOWNERDEAD;
