@@ -255,6 +255,8 @@ void pn_pins_ended(void *pins);
 pn_slot *pn_pins_slot(struct pn_pins *pins) PN_EXCLUDES(&pins->cache->lock);
 /* The same when cache->lock is held: does not grow; NULL: none is free. */
 pn_slot *pn_pins_free_slot(struct pn_pins *pins);
+/* Adds more slots than there were; false: no memory. */
+bool pn_pins_grow(struct pn_pins *pins) PN_EXCLUDES(&pins->cache->lock);
 /* Sets region->held of everything in a slot to a new cache->scan. */
 void pn_pins_scan_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* Tells the policy what was accessed. */

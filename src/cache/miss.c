@@ -349,10 +349,10 @@ static void await_region(struct pn_plan *plan)
 	wait->region = NULL;
 }
 
-/* Grows this thread's slots by one chunk. */
+/* Even when some are free now: the plan wanted more than these. */
 static int more_slots(struct pn_plan *plan)
 {
-	return pn_pins_slot(plan->pins) ? 0 : -ENOMEM;
+	return pn_pins_grow(plan->pins) ? 0 : -ENOMEM;
 }
 
 static void count_refused(struct pn_cache *cache)

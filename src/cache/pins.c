@@ -113,20 +113,25 @@ pn_slot *pn_pins_free_slot(struct pn_pins *pins)
 	return NULL;
 }
 
-pn_slot *pn_pins_slot(struct pn_pins *pins)
+bool pn_pins_grow(struct pn_pins *pins)
 {
-	pn_slot *slot = pn_pins_free_slot(pins);
-	struct pn_slot_chunk *chunk;
+	struct pn_slot_chunk *chunk = chunk_alloc(2 * (pins->mask + 1));
 
-	if (slot)
-		return slot;
-	chunk = chunk_alloc(2 * (pins->mask + 1));
 	if (!chunk)
-		return NULL;
+		return false;
 	pn_lock(&pins->cache->lock);
 	use_chunk(pins, chunk);
 	pn_unlock(&pins->cache->lock);
-	return &pins->slots[0];
+	return true;
+}
+
+pn_slot *pn_pins_slot(struct pn_pins *pins)
+{
+	pn_slot *slot = pn_pins_free_slot(pins);
+
+	if (slot)
+		return slot;
+	return pn_pins_grow(pins) ? &pins->slots[0] : NULL;
 }
 
 static void scan_thread(struct pn_pins *pins, uint64_t number)

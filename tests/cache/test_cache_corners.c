@@ -195,6 +195,24 @@ static void two_pins_that_were_begun_end_in_either_order(void **state)
 	close_all();
 }
 
+/* --- slots --------------------------------------------------------------- */
+
+static void a_buffer_of_more_parts_than_free_slots_is_pinned(void **state)
+{
+	struct pinion_pin held[NPAGES - 4], p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = PAGE }, NPAGES);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(held); i++)
+		assert_ok(pin(i, 1, WRITE, &held[i]));
+	assert_ok(pin(0, 20, WRITE, &p));
+	assert_int_equal(p.nparts, 20);
+	pn_cache_unpin(f.cache, &p);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(held); i++)
+		pn_cache_unpin(f.cache, &held[i]);
+	close_all();
+}
+
 /* --- releases ------------------------------------------------------------ */
 
 /* When the release begins nothing is cached there; while it is under way
@@ -264,6 +282,7 @@ int main(int argc, char **argv)
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(two_pins_that_were_begun_end_in_either_order),
+		TEST(a_buffer_of_more_parts_than_free_slots_is_pinned),
 		TEST(nothing_is_published_while_a_release_is_under_way),
 		TEST(keys_of_regions_that_are_dying_are_revoked),
 		TEST(keys_of_bypassing_pins_are_revoked),
