@@ -26,7 +26,7 @@ struct pinion_context {
 	bool foreign;	      /* made by the process that forked this one */
 	struct pn_list link;  /* among all contexts of the process */
 	struct pn_mutex lock; /* protects registrations */
-	struct pn_list registrations PN_GUARDED_BY(&lock); /* made by hand */
+	struct pn_list registrations; /* made by hand */
 };
 
 /* Whether a caller's handle can be used. */

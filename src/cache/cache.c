@@ -85,6 +85,16 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	atomic_store(&cache->attention, cache->always_slow);
 }
 
+/* A monitor that tells late makes every pin ask, and so take the lock. */
+void pn_cache_heed_monitor(struct pn_cache *cache)
+{
+	cache->probing = pn_monitor_needs_probe();
+	if (!cache->probing)
+		return;
+	cache->always_slow = true;
+	atomic_store(&cache->attention, 1);
+}
+
 static int subscribe(struct pn_cache *cache)
 {
 	int ret;
@@ -94,6 +104,8 @@ static int subscribe(struct pn_cache *cache)
 		return 0;
 	ret = pn_monitor_subscribe(&cache->subscriber);
 	cache->subscribed = !ret;
+	if (!ret)
+		pn_cache_heed_monitor(cache);
 	return ret;
 }
 

@@ -103,6 +103,10 @@ void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out);
  * again: PN_FOREVER when nothing is waiting. */
 uint64_t pn_cache_step(struct pn_cache *cache);
 
+/* Promises to call pn_cache_step() whenever there is nothing better to do; then
+ * unpinning leaves deregistration to it. */
+void pn_cache_stepped(struct pn_cache *cache, bool stepped);
+
 /* In a forked child: the cache is the parent's, every pin is refused with
  * -EPERM and the child must not close it. */
 void pn_cache_disown(struct pn_cache *cache);

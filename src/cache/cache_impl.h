@@ -168,8 +168,10 @@ struct pn_cache {
 	struct pn_device *device;
 	struct pn_budget *budget;
 	struct pn_cache_attr attr;
-	bool always_slow; /* no membarrier: every pin takes the lock */
-	bool foreign;	  /* the parent's, in a forked child */
+	_Atomic bool always_slow; /* every pin takes the lock */
+	_Atomic bool probing;	  /* and asks the monitor about what it found */
+	bool foreign;		  /* the parent's, in a forked child */
+	_Atomic bool stepped;	  /* somebody calls pn_cache_step() when idle */
 	bool subscribed;
 	struct pn_subscriber subscriber;
 
@@ -182,19 +184,21 @@ struct pn_cache {
 	_Atomic unsigned nflying; /* at least as many as are taken below */
 	struct pn_flying flying[PN_RELEASE_FLYING];
 
-	/* Leaf lock: nothing else is taken under it. */
+	/* Leaf lock: nothing else is taken under it. Protects what follows,
+	 * down to `reaped`. */
 	struct pn_mutex lock PN_ALIGNED(PN_CACHELINE);
 	struct pn_policy *policy; /* called under the lock */
-	struct pn_list threads PN_GUARDED_BY(&lock);
-	struct pn_list dying PN_GUARDED_BY(&lock);
-	struct pn_list queue PN_GUARDED_BY(&lock); /* plans begun */
-	uint64_t scan PN_GUARDED_BY(&lock); /* number of the last slot scan */
-	uint32_t free_region PN_GUARDED_BY(&lock); /* 0: none */
-	uint32_t nregions PN_GUARDED_BY(&lock);	   /* ever used */
+	struct pn_list threads;
+	struct pn_list dying;
+	struct pn_list queue;	   /* plans begun */
+	uint64_t scan;		   /* number of the last slot scan */
+	uint32_t free_region;	   /* 0: none */
+	uint32_t nregions;	   /* ever used */
 	_Atomic unsigned nthreads; /* that have pinned and live */
-	unsigned ndying PN_GUARDED_BY(&lock);
-	unsigned nreaping PN_GUARDED_BY(&lock); /* batches under way */
-	struct pinion_cache_stats stats PN_GUARDED_BY(&lock);
+	unsigned ndying;
+	unsigned nprivate; /* of the dying: not to wait */
+	unsigned nreaping; /* batches under way */
+	struct pinion_cache_stats stats;
 	_Atomic uint32_t reaped; /* counts batches; to wait for one */
 
 	struct {
@@ -230,6 +234,9 @@ static inline bool pn_access_fits(unsigned access, unsigned flags)
 	return !((flags & ~access & ~(unsigned)PINION_ACCESS_RELAXED) |
 		 (access & ~flags & (unsigned)PINION_ACCESS_RELAXED));
 }
+
+/* cache.c: acts on what the monitor can do now. */
+void pn_cache_heed_monitor(struct pn_cache *cache);
 
 /* region.c: the states. */
 struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
@@ -290,6 +297,8 @@ struct pn_room_want {
  * another thread that does. 0: look again; -ENOBUFS: nothing can be done. */
 int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 	PN_EXCLUDES(&cache->lock);
+/* Whether the dying are as many as may be. */
+bool pn_room_full_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* Whether the dying are enough, or old enough, for a batch. */
 bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	PN_REQUIRES(&cache->lock);

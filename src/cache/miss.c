@@ -15,6 +15,7 @@
  * by piece grows together, and not n times.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,7 +117,6 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 			struct pn_range buffer, unsigned access)
 	PN_REQUIRES(&plan->cache->lock)
 {
-	struct pn_cache *cache = plan->cache;
 	uintptr_t start = range.addr > buffer.addr ? range.addr : buffer.addr;
 	uintptr_t end = range.addr + range.len;
 	struct pn_region *region;
@@ -127,16 +127,16 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 			   sizeof(*plan->fresh));
 	if (ret)
 		return ret;
-	if (!pn_budget_take(cache->budget, range.len, 1))
+	if (!pn_budget_take(plan->cache->budget, range.len, 1))
 		return -ENOBUFS;
-	region = pn_region_alloc_locked(cache);
-	ret = region ? pn_region_begin_locked(cache, region, range, access,
-					      plan)
+	region = pn_region_alloc_locked(plan->cache);
+	ret = region ? pn_region_begin_locked(plan->cache, region, range,
+					      access, plan)
 		     : -ENOMEM;
 	if (ret) {
 		if (region)
-			pn_region_free_locked(cache, region);
-		pn_budget_give(cache->budget, range.len, 1);
+			pn_region_free_locked(plan->cache, region);
+		pn_budget_give(plan->cache->budget, range.len, 1);
 		return ret;
 	}
 	plan->fresh[plan->nfresh++] = &region->mr;
@@ -173,11 +173,9 @@ static struct pn_range joined(struct pn_range a, struct pn_range b)
 static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 			       unsigned *access) PN_REQUIRES(&plan->cache->lock)
 {
-	struct pn_cache *cache = plan->cache;
-
 	if (plan->no_merge || plan->flags & PINION_PIN_BYPASS)
 		return gap;
-	pn_pins_scan_locked(cache);
+	pn_pins_scan_locked(plan->cache);
 	for (;;) {
 		struct pn_region *r = mergeable(plan, gap.addr - 1, gap);
 		struct pn_range wider;
@@ -190,8 +188,8 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 		if (!pn_mapping_is_one(wider))
 			return gap;
 		*access |= r->mr.access;
-		pn_region_die_locked(cache, r);
-		cache->stats.merges++;
+		pn_region_die_locked(plan->cache, r);
+		plan->cache->stats.merges++;
 		plan->merged = true;
 		gap = wider;
 	}
@@ -247,6 +245,11 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 	if (state == PN_REGION_PENDING && region->owner != plan) {
 		ret = hold(plan, region, &plan->wait);
 		return ret ? ret : -EAGAIN;
+	}
+	/* Its release may be known to the kernel alone yet. */
+	if (plan->cache->probing && !pn_monitor_probe(addr)) {
+		pn_region_die_locked(plan->cache, region);
+		return -ENOENT;
 	}
 	if (!pn_access_fits(region->mr.access, plan->flags)) {
 		plan->cache->stats.misses_access++;
@@ -308,9 +311,10 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 
 /* Takes a plan that was begun and that nobody carries out yet out of the queue;
  * the caller runs it. */
-static bool take_queued_locked(struct pn_plan *plan)
-	PN_REQUIRES(&plan->cache->lock)
+static bool take_queued_locked(struct pn_cache *cache, struct pn_plan *plan)
+	PN_REQUIRES(&cache->lock)
 {
+	pn_assert(plan->cache == cache);
 	if (pn_list_empty(&plan->link))
 		return false;
 	pn_list_remove(&plan->link);
@@ -328,7 +332,7 @@ static struct pn_plan *take_over(struct pn_plan *plan)
 
 	pn_lock(&cache->lock);
 	if (atomic_load(&region->state) == PN_REGION_PENDING &&
-	    take_queued_locked(region->owner))
+	    take_queued_locked(cache, region->owner))
 		owner = region->owner;
 	pn_unlock(&cache->lock);
 	return owner;
@@ -457,24 +461,25 @@ static void wake_waiters(struct pn_plan *plan, unsigned n)
 /* Registers what a plan has begun and publishes it, or undoes the plan. */
 static int carry_out(struct pn_plan *plan)
 {
-	struct pn_cache *cache = plan->cache;
 	unsigned nfresh = plan->nfresh;
 	int ret;
 
+	if (plan->cache->subscribed && !pn_monitor_check())
+		pn_cache_heed_monitor(plan->cache);
 	watch_fresh(plan);
 	ret = register_fresh(plan);
-	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
+	pn_lock(&plan->cache->lock);
+	pn_release_drain_locked(plan->cache);
 	if (ret) {
 		undo_locked(plan);
 	} else {
 		count_miss(plan);
 		for (unsigned i = 0; i < nfresh; i++)
-			settle_region(cache, fresh_region(plan, i));
+			settle_region(plan->cache, fresh_region(plan, i));
 	}
-	pn_unlock(&cache->lock);
+	pn_unlock(&plan->cache->lock);
 	wake_waiters(plan, nfresh);
-	pn_worker_tell(cache);
+	pn_worker_tell(plan->cache);
 	return ret;
 }
 
@@ -498,12 +503,13 @@ static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 /* One attempt to plan all buffers; leaves nothing behind when it fails. */
 static int try_plan(struct pn_plan *plan)
 {
-	struct pn_cache *cache = plan->cache;
 	int ret = 0;
 
-	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
-	pn_pins_drain_locked(cache);
+	while (plan->cache->probing && !pn_monitor_settled())
+		sched_yield(); /* news are being told just now */
+	pn_lock(&plan->cache->lock);
+	pn_release_drain_locked(plan->cache);
+	pn_pins_drain_locked(plan->cache);
 	for (unsigned i = 0; i < plan->nbuffers && !ret; i++) {
 		const struct iovec *b = &plan->buffers[i];
 
@@ -516,7 +522,7 @@ static int try_plan(struct pn_plan *plan)
 		undo_locked(plan);
 	else
 		count_parts(plan);
-	pn_unlock(&cache->lock);
+	pn_unlock(&plan->cache->lock);
 	plan->planned = !ret;
 	return ret;
 }
@@ -786,7 +792,7 @@ int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
 		return pin->nparts ? 0 : -EINVAL;
 	/* Nobody has begun it: do it here rather than wait. */
 	pn_lock(&cache->lock);
-	mine = take_queued_locked(plan);
+	mine = take_queued_locked(cache, plan);
 	pn_unlock(&cache->lock);
 	if (mine)
 		pn_plan_run(plan);

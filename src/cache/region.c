@@ -84,6 +84,7 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 	region->since_ns = pn_device_now(cache->device);
 	pn_list_append(&cache->dying, &region->node.link);
 	cache->stats.dying_bytes += region->mr.len;
+	cache->nprivate += !!(region->flags & PN_REGION_PRIVATE);
 	if (!cache->ndying++ || cache->ndying >= cache->attr.batch ||
 	    cache->stats.dying_bytes >= cache->attr.batch_bytes)
 		atomic_store(&cache->worker.wanted, true);

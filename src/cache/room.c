@@ -58,6 +58,7 @@ struct batch {
 	struct pn_mr *mrs[REAP_MAX];
 	unsigned nmrs;
 	size_t bytes, n; /* of the budget */
+	size_t nprivate; /* of n */
 };
 
 /* Takes dying regions that nobody holds; needs the barrier behind it. Those
@@ -80,6 +81,7 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		pn_list_append(&batch->regions, link);
 		batch->n++;
 		batch->bytes += region->mr.len;
+		batch->nprivate += !!(region->flags & PN_REGION_PRIVATE);
 		if (region->mr.lkey)
 			batch->mrs[batch->nmrs++] = &region->mr;
 	}
@@ -87,9 +89,16 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 	cache->ndying += ncandidates - (unsigned)batch->n;
 }
 
+/* A policy says whether its victims go together; buffers used once always do.
+ */
+static bool in_one_go(const struct pn_cache *cache, const struct batch *batch)
+{
+	return cache->policy->ops->batched || batch->nprivate == batch->n;
+}
+
 static void deregister(struct pn_cache *cache, struct batch *batch)
 {
-	unsigned at_once = cache->policy->ops->batched ? batch->nmrs : 1;
+	unsigned at_once = in_one_go(cache, batch) ? batch->nmrs : 1;
 	struct pn_list *pos;
 
 	for (unsigned i = 0; i < batch->nmrs; i += at_once)
@@ -110,8 +119,9 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 
 	cache->stats.deregistrations += batch->nmrs;
 	cache->stats.deregister_batches +=
-		cache->policy->ops->batched ? !!batch->nmrs : batch->nmrs;
+		in_one_go(cache, batch) ? !!batch->nmrs : batch->nmrs;
 	cache->stats.dying_bytes -= batch->bytes;
+	cache->nprivate -= (unsigned)batch->nprivate;
 	while ((link = pn_list_pop(&batch->regions)))
 		pn_region_free_locked(cache, pn_region_of_node(link));
 	cache->nreaping--;
@@ -222,6 +232,12 @@ int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 	return 0;
 }
 
+bool pn_room_full_locked(struct pn_cache *cache)
+{
+	return cache->ndying >= cache->attr.batch ||
+	       cache->stats.dying_bytes >= cache->attr.batch_bytes;
+}
+
 bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 {
 	const struct pn_region *oldest;
@@ -231,7 +247,7 @@ bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 		return false;
 	oldest = pn_region_of_node(cache->dying.next);
 	*when_ns = oldest->since_ns + cache->attr.batch_age_ns;
-	return cache->ndying >= cache->attr.batch ||
-	       cache->stats.dying_bytes >= cache->attr.batch_bytes ||
+	/* Buffers used once are released at once, as their users asked. */
+	return cache->nprivate || pn_room_full_locked(cache) ||
 	       pn_device_now(cache->device) >= *when_ns;
 }

@@ -102,10 +102,16 @@ void pn_worker_ring(struct pn_cache *cache)
 		return;
 	}
 	pn_lock(&cache->lock);
-	due = pn_room_due_locked(cache, &when);
+	due = atomic_load(&cache->stepped) ? pn_room_full_locked(cache)
+					   : pn_room_due_locked(cache, &when);
 	pn_unlock(&cache->lock);
 	if (due)
 		pn_room_reap(cache);
+}
+
+void pn_cache_stepped(struct pn_cache *cache, bool stepped)
+{
+	atomic_store(&cache->stepped, stepped);
 }
 
 void pn_worker_tell(struct pn_cache *cache)

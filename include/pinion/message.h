@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinion/message.h -- tagged messages between endpoints.
+ *
+ *	struct pinion_endpoint *ep;
+ *	struct pinion_peer *peer;
+ *	struct pinion_request *request;
+ *
+ *	pinion_endpoint_open(context, NULL, &ep);
+ *	pinion_endpoint_address(ep, &mine);      ... exchange addresses ...
+ *	pinion_peer_add(ep, &theirs, &peer);
+ *	pinion_send(ep, peer, buf, len, 42, &request);
+ *	pinion_wait(ep, request, NULL);
+ *
+ * Nouns
+ *   endpoint  where messages leave from and arrive at; one per context.
+ *   peer      another endpoint (or the same). Added by its address; connected
+ *             when first sent to. An endpoint that sends to us becomes a peer
+ *             by itself.
+ *   message   bytes and a 64-bit tag. A receive takes the first message, in
+ *             order of sending per peer, whose tag equals its own in all bits
+ *             but those of `ignore`, from its peer or from any.
+ *   request   a send or receive under way.
+ *
+ * A request ends in one of two ways, as its starter chose: with a handle (the
+ * out argument) it is asked about by pinion_test() or pinion_wait(), which
+ * free it; without one (NULL) its end is reported by pinion_poll(), with the
+ * `user` pointer that the message had.
+ *
+ * How the bytes move (eagerly, through pre-registered buffers, by RDMA with
+ * registration on demand, cached, or pipelined) is pinion's business; the
+ * option `protocol` fixes one for experiments.
+ *
+ * Progress is made inside these calls only. Threads: any, unless the endpoint
+ * was opened single_threaded: then one at a time, and no lock is paid for.
+ * Errors: a peer that dies ends its requests with -ECONNRESET within about a
+ * second; others go on.
+ */
+#ifndef PINION_MESSAGE_H
+#define PINION_MESSAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pinion/config.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pinion_endpoint;
+struct pinion_peer;
+struct pinion_request;
+
+#define PINION_ADDRESS_BYTES 136
+
+/* Names an endpoint. Plain data: send it by whatever means there are. */
+struct pinion_address {
+	uint32_t len;
+	uint8_t data[PINION_ADDRESS_BYTES - 4];
+};
+
+struct pinion_endpoint_attr {
+	size_t size; /* sizeof(struct pinion_endpoint_attr) */
+	int single_threaded;
+};
+
+/* How a request ended. */
+struct pinion_completion {
+	int status; /* 0 or a negative errno: -EMSGSIZE the message was longer
+		     * than the buffer, which is full; -ECANCELED;
+		     * -ECONNRESET the peer is gone */
+	struct pinion_peer *peer;
+	uint64_t tag;
+	size_t len; /* bytes received or sent */
+	void *user; /* the request's */
+};
+
+/* Opens the endpoint of a context; attr may be NULL. -EBUSY: it has one;
+ * -EINVAL; -ENOMEM; -ENOBUFS: no room in the budget for bounce buffers. */
+PINION_API int pinion_endpoint_open(struct pinion_context *context,
+				    const struct pinion_endpoint_attr *attr,
+				    struct pinion_endpoint **out);
+
+/* Abandons what is under way. NULL is fine. */
+PINION_API void pinion_endpoint_close(struct pinion_endpoint *ep);
+
+PINION_API int pinion_endpoint_address(struct pinion_endpoint *ep,
+				       struct pinion_address *out);
+
+/* The peer at address, the same each time. Does not connect yet. -EINVAL: no
+ * address of such an endpoint. Peers live as long as the endpoint. */
+PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
+			       const struct pinion_address *address,
+			       struct pinion_peer **out);
+
+/* Fills *out with a peer's address (of one that came by itself, say). */
+PINION_API int pinion_peer_address(const struct pinion_peer *peer,
+				   struct pinion_address *out);
+
+/* What a send or receive works on. Start from zero. */
+struct pinion_message {
+	void *buf; /* untouched by you until the request has ended */
+	size_t len;
+	uint64_t tag;
+	uint64_t ignore; /* receive: bits of the tag that do not matter */
+	struct pinion_peer *peer; /* receive: NULL means any */
+	void *user;
+};
+
+/* Begins to send. *out, if out is not NULL, is the request's handle.
+ * -EINVAL: NULL, or a range that wraps around; -ENOMEM; -ECONNRESET: the peer
+ * is gone. */
+PINION_API int pinion_send(struct pinion_endpoint *ep,
+			   const struct pinion_message *message,
+			   struct pinion_request **out);
+
+/* Begins to receive; as above. */
+PINION_API int pinion_recv(struct pinion_endpoint *ep,
+			   const struct pinion_message *message,
+			   struct pinion_request **out);
+
+/* Looks whether a message that matches (peer, tag, ignore) has arrived and is
+ * not received yet: 0 and *out tells of it; -EAGAIN: none. With `claim` not
+ * NULL it is set aside for pinion_recv_claimed() alone. */
+struct pinion_claim;
+PINION_API int pinion_probe(struct pinion_endpoint *ep,
+			    const struct pinion_message *message,
+			    struct pinion_completion *out,
+			    struct pinion_claim **claim);
+
+/* Receives a claimed message into message->buf; ends the claim. */
+PINION_API int pinion_recv_claimed(struct pinion_endpoint *ep,
+				   struct pinion_claim *claim,
+				   const struct pinion_message *message,
+				   struct pinion_request **out);
+
+/* Asks that a request end early: -ECANCELED if that was in time. It still has
+ * to be waited for or polled. */
+PINION_API int pinion_cancel(struct pinion_endpoint *ep,
+			     struct pinion_request *request);
+
+/* 0: the request has ended, *out (may be NULL) says how, the handle is gone;
+ * -EAGAIN: not yet. Makes progress. */
+PINION_API int pinion_test(struct pinion_endpoint *ep,
+			   struct pinion_request *request,
+			   struct pinion_completion *out);
+
+/* As above, but sleeps until it has ended; returns its status. */
+PINION_API int pinion_wait(struct pinion_endpoint *ep,
+			   struct pinion_request *request,
+			   struct pinion_completion *out);
+
+/* Takes up to max ends of requests without handles; how many, or a negative
+ * errno. Makes progress. */
+PINION_API int pinion_poll(struct pinion_endpoint *ep,
+			   struct pinion_completion *out, unsigned max);
+
+/* A descriptor to wait on (U4): becomes readable after pinion_endpoint_arm()
+ * returned 0 when there may be something to poll. -EOPNOTSUPP on devices in
+ * virtual time. */
+PINION_API int pinion_endpoint_fd(struct pinion_endpoint *ep);
+
+/* 0: armed; -EAGAIN: there is something to do already. */
+PINION_API int pinion_endpoint_arm(struct pinion_endpoint *ep);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

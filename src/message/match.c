@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages and receives find each other: the oldest that fits, on both sides.
+ * Plain lists: a receive that matches is nearly always near the front. */
+#include <stdlib.h>
+
+#include "message/message_impl.h"
+
+static bool fits(uint64_t tag, uint64_t wanted, uint64_t ignore)
+{
+	return !((tag ^ wanted) & ~ignore);
+}
+
+bool pn_match_message(const struct pinion_request *receive,
+		      const struct pinion_peer *peer, uint64_t tag)
+{
+	return (!receive->peer || receive->peer == peer) &&
+	       fits(tag, receive->tag, receive->ignore);
+}
+
+struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
+				       struct pinion_peer *peer, uint64_t tag)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->posted) {
+		struct pinion_request *receive =
+			pn_container_of(pos, struct pinion_request, link);
+
+		if (!pn_match_message(receive, peer, tag))
+			continue;
+		pn_list_remove(pos);
+		return receive;
+	}
+	return NULL;
+}
+
+struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
+					 const struct pinion_message *wanted)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->unexpected) {
+		struct pinion_claim *claim =
+			pn_container_of(pos, struct pinion_claim, link);
+
+		if ((!wanted->peer || wanted->peer == claim->peer) &&
+		    fits(claim->wire.tag, wanted->tag, wanted->ignore))
+			return claim;
+	}
+	return NULL;
+}
+
+/* Two sizes are kept for use again; after warm-up nothing is allocated. */
+struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len)
+{
+	bool small = len <= PN_SMALL_CLAIM;
+	size_t capacity = small ? PN_SMALL_CLAIM : ep->limits.packet_bytes;
+	struct pn_list *free_one =
+		pn_list_pop(small ? &ep->small_claims : &ep->large_claims);
+	struct pinion_claim *claim;
+
+	if (free_one)
+		return pn_container_of(free_one, struct pinion_claim, link);
+	claim = malloc(sizeof(*claim) + capacity);
+	if (!claim)
+		return NULL;
+	claim->capacity = capacity;
+	pn_list_init(&claim->link);
+	return claim;
+}
+
+void pn_claim_free(struct pinion_endpoint *ep, struct pinion_claim *claim)
+{
+	pn_list_remove(&claim->link);
+	pn_list_insert(claim->capacity == PN_SMALL_CLAIM ? &ep->small_claims
+							 : &ep->large_claims,
+		       &claim->link);
+}

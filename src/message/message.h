@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * message -- tagged messages over a device and a cache.
+ *
+ * The public story is pinion/message.h; this is how it is built.
+ *
+ * A walk through the files: endpoint.c polls the device and hands what it has
+ * to say to the others; packet.c sends packets and keeps those that found the
+ * device's queue full; match.c brings messages and receives together;
+ * transfer.c moves the bytes of long messages fragment by fragment, whatever
+ * the protocol (protocol/); request.c keeps requests and their numbers.
+ *
+ * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
+ * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->
+ * freed. It ends only when no operation of the device and no queued packet
+ * refers to its buffer any more, also when it failed.
+ *
+ * What holds at rest: a request that has not ended is in exactly one of: the
+ * list of posted receives, or its peer's list of requests. Each fragment of a
+ * request has a pin, or moves by DATA packets. moved counts bytes that need
+ * no more attention.
+ *
+ * Threads: one lock per endpoint around everything, none when single_threaded
+ * or in virtual time, where tasks do not preempt each other. One thread at a
+ * time sleeps in the device; others wait for it to make progress.
+ */
+#ifndef PN_MESSAGE_MESSAGE_H
+#define PN_MESSAGE_MESSAGE_H
+
+#include <pinion/message.h>
+
+#include "cache/cache.h"
+#include "device/device.h"
+#include "message/protocol/protocol.h"
+
+struct pn_endpoint_attr {
+	struct pn_device *device;
+	struct pn_cache *cache;
+	struct pn_budget *budget;
+	struct pn_protocol_limits limits; /* packet_bytes is found out */
+	int protocol;			  /* of messages that are not eager */
+	bool single_threaded;
+	struct pn_pages_policy pages;
+};
+
+/* As pinion_endpoint_open() and its kin; arguments are checked by the public
+ * calls. */
+int pn_endpoint_open(const struct pn_endpoint_attr *attr,
+		     struct pinion_endpoint **out);
+void pn_endpoint_close(struct pinion_endpoint *ep);
+void pn_endpoint_address(struct pinion_endpoint *ep,
+			 struct pinion_address *out);
+int pn_endpoint_peer(struct pinion_endpoint *ep,
+		     const struct pinion_address *address,
+		     struct pinion_peer **out);
+int pn_endpoint_send(struct pinion_endpoint *ep,
+		     const struct pinion_message *message,
+		     struct pinion_request **out);
+int pn_endpoint_recv(struct pinion_endpoint *ep,
+		     const struct pinion_message *message,
+		     struct pinion_request **out);
+int pn_endpoint_probe(struct pinion_endpoint *ep,
+		      const struct pinion_message *message,
+		      struct pinion_completion *out,
+		      struct pinion_claim **claim);
+int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
+			     struct pinion_claim *claim,
+			     const struct pinion_message *message,
+			     struct pinion_request **out);
+int pn_endpoint_cancel(struct pinion_endpoint *ep,
+		       struct pinion_request *request);
+int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
+		     struct pinion_completion *out);
+int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
+		     struct pinion_completion *out);
+int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
+		     unsigned max);
+int pn_endpoint_fd(struct pinion_endpoint *ep);
+int pn_endpoint_arm(struct pinion_endpoint *ep);
+
+/* How often each protocol was taken, and what else happened. */
+struct pn_endpoint_stats {
+	uint64_t sent[PN_PROTOCOL_COUNT];
+	uint64_t received;
+	uint64_t unexpected;
+	uint64_t copied_for_room; /* fragments sent by DATA for want of room */
+	uint64_t stalls;	  /* packets that found the queue full */
+	uint64_t bad_packets;
+};
+
+void pn_endpoint_query(struct pinion_endpoint *ep,
+		       struct pn_endpoint_stats *out);
+
+/* Sends the messages of one protocol from now on (benchmarks, `auto`). */
+void pn_endpoint_use(struct pinion_endpoint *ep, int protocol);
+
+/* Checks what holds at rest; asserts. */
+void pn_endpoint_check(struct pinion_endpoint *ep);
+
+#endif

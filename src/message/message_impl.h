@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the message layer share; see message.h for the story. */
+#ifndef PN_MESSAGE_IMPL_H
+#define PN_MESSAGE_IMPL_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "message/message.h"
+#include "message/wire.h"
+
+/* What a device operation's `user` points to. */
+enum pn_tracked { PN_TRACK_BOUNCE, PN_TRACK_FRAGMENT };
+
+/* A registered buffer that carries one packet too long to go inline. */
+struct pn_bounce {
+	enum pn_tracked track;
+	struct pn_list link; /* in ep->bounces while free */
+	uint8_t *data;
+};
+
+/* A packet that found the queue full. */
+struct pn_packet {
+	struct pn_list link; /* in peer->packets */
+	struct pn_wire wire;
+	/* Payload in a request's buffer, which must wait for it, or, without
+	 * a request, copied to `small`. */
+	struct pinion_request *request;
+	const uint8_t *payload;
+	size_t len;
+	uint8_t small[PN_WIRE_MAX_KEYS * sizeof(struct pn_wire_key)];
+};
+
+enum pn_fragment_kind {
+	PN_FRAGMENT_DATA,   /* sender: goes by DATA packets */
+	PN_FRAGMENT_WRITE,  /* sender: goes by RDMA writes */
+	PN_FRAGMENT_TARGET, /* receiver: waits for FIN or DATA */
+	PN_FRAGMENT_READ,   /* receiver: comes by RDMA reads */
+};
+
+/* A part of a long message on its way. */
+struct pn_fragment {
+	enum pn_tracked track;
+	enum pn_fragment_kind kind;
+	struct pinion_request *request;
+	struct pn_list link;  /* in request->fragments */
+	struct pn_list stall; /* in peer->stalled: not all is posted */
+	size_t offset, len;   /* in the message */
+	size_t posted;	      /* bytes */
+	size_t arrived;	      /* TARGET: bytes that came by DATA */
+	unsigned inflight;    /* operations of the device */
+	int status;
+	bool pinned;
+	struct pinion_pin pin;
+	unsigned nkeys;
+	struct pn_wire_key keys[PN_WIRE_MAX_KEYS]; /* of the other side */
+};
+
+struct pinion_peer {
+	struct pinion_endpoint *ep;
+	struct pn_peer *peer; /* NULL: not connected yet */
+	struct pn_address address;
+	struct pn_list link;	 /* in ep->peers */
+	struct pn_list requests; /* by peer_link */
+	struct pn_list packets;	 /* waiting for the queue, in order */
+	struct pn_list stalled;	 /* fragments likewise */
+	struct pn_list busy;	 /* in ep->busy while either is not empty */
+	bool up;
+	int down; /* 0, or why it is gone */
+};
+
+struct pinion_request {
+	struct pinion_endpoint *ep;
+	struct pn_list link; /* posted, or done */
+	struct pn_list peer_link;
+	struct pinion_peer *peer;
+	uint32_t id;
+	uint32_t other; /* the peer's number of it; 0: not known yet */
+	bool is_send;
+	bool has_handle;
+	bool ended;
+	bool canceling;
+	int status;
+	uint8_t *buf;
+	size_t len;	    /* of the buffer */
+	size_t message_len; /* as the sender says */
+	size_t total;	    /* of that, what is moved */
+	size_t moved;
+	size_t next; /* receiver: where the next fragment begins */
+	uint64_t tag, ignore;
+	void *user;
+	struct pn_shape shape;
+	struct pn_list fragments;
+	unsigned nfragments;
+	unsigned npackets;  /* queued, with payload from buf */
+	bool source_pinned; /* read: the whole source, exposed */
+	struct pinion_pin source;
+	unsigned nkeys; /* read, receiver: of the source */
+	struct pn_wire_key *keys;
+};
+
+/* A message that came before its receive. */
+struct pinion_claim {
+	struct pn_list link; /* in ep->unexpected; unlinked when claimed */
+	struct pinion_peer *peer;
+	struct pn_wire wire;
+	size_t payload_len, capacity;
+	uint8_t payload[];
+};
+
+#define PN_SMALL_CLAIM 512
+
+struct pinion_endpoint {
+	struct pn_device *device;
+	struct pn_cache *cache;
+	struct pn_budget *budget;
+	struct pn_protocol_limits limits;
+	int protocol;
+	bool locking;
+	struct pn_mutex lock;
+	struct pn_list peers;
+	struct pn_list busy;	   /* peers with something to post */
+	struct pn_list posted;	   /* receives, oldest first */
+	struct pn_list unexpected; /* claims, oldest first */
+	struct pn_list done;	   /* ended requests without handles */
+	struct pn_list small_claims, large_claims; /* free ones */
+	struct pn_list packets;			   /* free ones */
+	struct pn_list fragments;		   /* free ones */
+
+	struct pinion_request **table; /* by number */
+	uint32_t ntable, nrequests;
+	struct pn_list requests; /* free ones */
+
+	struct pn_mr bounce_mr;
+	struct pn_bounce *bounce_storage;
+	unsigned nbounces;
+	struct pn_list bounces; /* free ones */
+
+	bool sleeping;		     /* a thread is in the device's wait() */
+	_Atomic uint32_t progressed; /* counts; others wait on it */
+	struct pn_endpoint_stats stats;
+};
+
+/* endpoint.c */
+void pn_endpoint_lock(struct pinion_endpoint *ep);
+void pn_endpoint_unlock(struct pinion_endpoint *ep);
+int pn_endpoint_progress(struct pinion_endpoint *ep);
+/* Makes sure that the peer is connected or on its way. */
+int pn_peer_connect(struct pinion_peer *peer);
+/* The peer broke the rules or is gone: all its requests end. */
+void pn_peer_fail(struct pinion_peer *peer, int why);
+
+/* packet.c */
+int pn_bounces_open(struct pinion_endpoint *ep,
+		    const struct pn_pages_policy *pages);
+void pn_bounces_close(struct pinion_endpoint *ep);
+void pn_bounce_put(struct pinion_endpoint *ep, struct pn_bounce *bounce);
+/* Sends a packet now or, when the queue is full, later and in order. With a
+ * request, payload lies in its buffer and request->npackets counts it. */
+int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
+		   const void *payload, size_t len,
+		   struct pinion_request *request);
+/* The same, only now: -EAGAIN. For streams of DATA. */
+int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
+		  const void *payload, size_t len);
+/* Posts what waits; true when something moved. */
+bool pn_peer_pump(struct pinion_peer *peer);
+void pn_peer_busy(struct pinion_peer *peer);
+
+/* match.c */
+bool pn_match_message(const struct pinion_request *receive,
+		      const struct pinion_peer *peer, uint64_t tag);
+struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
+				       struct pinion_peer *peer, uint64_t tag);
+struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
+					 const struct pinion_message *wanted);
+struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len);
+void pn_claim_free(struct pinion_endpoint *ep, struct pinion_claim *claim);
+
+/* request.c */
+struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
+					const struct pinion_message *message);
+/* The request a peer means by a number, or NULL: it is lying or late. */
+struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
+				       bool is_send);
+/* Ends it if nothing refers to its buffer any more; keeps the first status. */
+void pn_request_end(struct pinion_request *request, int status);
+/* Takes what an ended request has to say and frees it. */
+void pn_request_take(struct pinion_request *request,
+		     struct pinion_completion *out);
+void pn_requests_free(struct pinion_endpoint *ep);
+
+/* transfer.c */
+int pn_transfer_send(struct pinion_request *request, int protocol);
+void pn_transfer_receive(struct pinion_request *request,
+			 struct pinion_peer *peer, const struct pn_wire *wire,
+			 const uint8_t *payload, size_t len);
+/* What a peer's packet means for a transfer; -EPROTO: it makes no sense. */
+int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
+		       const uint8_t *payload, size_t len);
+/* A peer's write with an immediate arrived. */
+int pn_transfer_written(struct pinion_peer *peer, uint32_t id);
+/* An operation of a fragment ended. */
+void pn_transfer_done(struct pn_fragment *fragment, int status);
+/* Posts more of a fragment; -EAGAIN: the queue is full. */
+int pn_fragment_pump(struct pn_fragment *fragment);
+/* Gives up fragments that the device is not working on. */
+void pn_transfer_abandon(struct pinion_request *request);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * cached -- leave pinned (P4): as demand, but registrations go through the
+ * cache and stay, so a buffer that comes again costs nothing. As in the paper
+ * the target registers when the message is matched, the source when the answer
+ * comes.
+ */
+#include "message/protocol/shapes.h"
+
+static void shape(const struct pn_protocol_limits *limits, size_t len,
+		  struct pn_shape *out)
+{
+	*out = (struct pn_shape){ .match = pn_shape_match(limits, len),
+				  .fragment = len,
+				  .depth = 1,
+				  .keep = true };
+}
+
+static double cost(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	(void)limits;
+	return pn_cost_whole(costs, len, reuse, true);
+}
+
+const struct pn_protocol pn_protocol_cached = {
+	.name = "cached",
+	.help = "registered whole and left registered",
+	.applies = pn_shape_not_empty,
+	.shape = shape,
+	.cost = cost,
+};

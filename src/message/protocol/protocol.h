@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * protocol -- ways to move a message, as rows that explain themselves.
+ *
+ * All protocols are the paper's pipeline (002, section 4) with other numbers:
+ * how much goes with the MATCH, how much by send/receive, how large the RDMA
+ * fragments are, how many at a time, and whether registrations are kept. So a
+ * protocol is a row: when it applies, its shape for a length, what it will
+ * cost. transfer.c carries out any shape. The sender chooses the protocol and
+ * names it in the MATCH; each side then takes the shape from its own row and
+ * options, which need not agree.
+ */
+#ifndef PN_MESSAGE_PROTOCOL_H
+#define PN_MESSAGE_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+/* Row P8: every limit is an option; these are their values. */
+struct pn_protocol_limits {
+	size_t packet_bytes;   /* payload of one send; from the device */
+	size_t eager_bytes;    /* largest message sent whole with its MATCH */
+	size_t match_bytes;    /* of a longer one, how much goes with it */
+	size_t rdma_offset;    /* pipeline: up to here by send/receive */
+	size_t fragment_bytes; /* pipeline; 0: by the device's costs */
+	size_t segment_bytes;  /* caching pipeline: fragments end on multiples;
+				* a power of two; 0: by costs */
+	unsigned depth;	       /* fragments registered at a time */
+};
+
+/* How one message moves. */
+struct pn_shape {
+	size_t match;	 /* bytes in the MATCH */
+	size_t offset;	 /* from `match` to here by DATA; then RDMA */
+	size_t fragment; /* bytes of one RDMA fragment; 0: no RDMA at all */
+	size_t align; /* fragments end where the address is a multiple; 0: no */
+	unsigned depth;
+	bool keep; /* registrations go through the cache and stay */
+	bool read; /* the receiver reads instead of the sender writing */
+};
+
+struct pn_protocol {
+	const char *name;
+	const char *help; /* one line */
+	/* Whether a message of len bytes can go this way. */
+	bool (*applies)(const struct pn_protocol_limits *limits, size_t len);
+	void (*shape)(const struct pn_protocol_limits *limits, size_t len,
+		      struct pn_shape *out);
+	/* Predicted time from send to arrival, in ns, of the first message
+	 * from and into buffers never used before (reuse 0) or always used
+	 * (reuse 1). */
+	double (*cost)(const struct pn_protocol_limits *limits,
+		       const struct pn_costs *costs, size_t len, double reuse);
+};
+
+/* Numbers on the wire: only ever appended to. */
+enum pn_protocol_id {
+	PN_PROTOCOL_EAGER,
+	PN_PROTOCOL_COPY,
+	PN_PROTOCOL_DEMAND,
+	PN_PROTOCOL_CACHED,
+	PN_PROTOCOL_PIPELINE,
+	PN_PROTOCOL_CACHING_PIPELINE,
+	PN_PROTOCOL_READ,
+	PN_PROTOCOL_COUNT,
+};
+
+extern const struct pn_protocol pn_protocol_eager;
+extern const struct pn_protocol pn_protocol_copy;
+extern const struct pn_protocol pn_protocol_demand;
+extern const struct pn_protocol pn_protocol_cached;
+extern const struct pn_protocol pn_protocol_pipeline;
+extern const struct pn_protocol pn_protocol_caching_pipeline;
+extern const struct pn_protocol pn_protocol_read;
+
+/* The fragment size for which the pipeline's predicted cost is least; keep: of
+ * the caching one. A power of two. */
+size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
+				 const struct pn_costs *costs, bool keep);
+
+/* NULL: no such number. */
+const struct pn_protocol *pn_protocol_at(unsigned id);
+
+/* The number of the protocol called name, or -ENOENT. */
+int pn_protocol_find(const char *name);
+
+#endif

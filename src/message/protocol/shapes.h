@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What several rows share. */
+#ifndef PN_MESSAGE_SHAPES_H
+#define PN_MESSAGE_SHAPES_H
+
+#include "base/range.h"
+#include "message/protocol/protocol.h"
+
+bool pn_shape_always(const struct pn_protocol_limits *limits, size_t len);
+
+/* At least one byte to move by RDMA. */
+bool pn_shape_not_empty(const struct pn_protocol_limits *limits, size_t len);
+
+/* How much of a long message goes with its MATCH. */
+size_t pn_shape_match(const struct pn_protocol_limits *limits, size_t len);
+
+/* Registering and deregistering len bytes in n pieces; `kept` registrations
+ * are not deregistered. */
+double pn_cost_register(const struct pn_costs *costs, size_t len, size_t n);
+double pn_cost_deregister(const struct pn_costs *costs, size_t len, size_t n);
+
+/* The whole buffer at once: both sides register, one after the other. */
+double pn_cost_whole(const struct pn_costs *costs, size_t len, double reuse,
+		     bool keep);
+
+/* Fragments: the slowest of link, sender and receiver, and the start. */
+double pn_cost_pipeline(const struct pn_protocol_limits *limits,
+			const struct pn_costs *costs, size_t len, double reuse,
+			bool keep);
+
+#endif

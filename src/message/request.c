@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Requests and their numbers. A number is an index and a generation, so that
+ * a peer that is late or lying does not hit the index's next owner. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "message/message_impl.h"
+
+#define INDEX_BITS 20
+#define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
+
+static int grow_table(struct pinion_endpoint *ep)
+{
+	uint32_t n = ep->ntable ? 2 * ep->ntable : 64;
+	struct pinion_request **table;
+
+	if (n > INDEX_MASK)
+		return -ENOMEM;
+	table = realloc(ep->table, n * sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	ep->table = table;
+	ep->ntable = n;
+	return 0;
+}
+
+static struct pinion_request *new_request(struct pinion_endpoint *ep)
+{
+	struct pinion_request *request;
+
+	if (ep->nrequests == ep->ntable && grow_table(ep))
+		return NULL;
+	request = calloc(1, sizeof(*request));
+	if (!request)
+		return NULL;
+	/* Index 0 with generation 0 would be 0, which means none. */
+	request->id = ep->nrequests | UINT32_C(1) << INDEX_BITS;
+	ep->table[ep->nrequests++] = request;
+	return request;
+}
+
+struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
+					const struct pinion_message *message)
+{
+	struct pn_list *free_one = pn_list_pop(&ep->requests);
+	struct pinion_request *request =
+		free_one
+			? pn_container_of(free_one, struct pinion_request, link)
+			: new_request(ep);
+	uint32_t id;
+
+	if (!request)
+		return NULL;
+	id = request->id;
+	*request = (struct pinion_request){ .ep = ep,
+					    .id = id,
+					    .peer = message->peer,
+					    .buf = message->buf,
+					    .len = message->len,
+					    .tag = message->tag,
+					    .ignore = message->ignore,
+					    .user = message->user };
+	pn_list_init(&request->link);
+	pn_list_init(&request->peer_link);
+	pn_list_init(&request->fragments);
+	return request;
+}
+
+struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
+				       bool is_send)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	uint32_t index = id & INDEX_MASK;
+	struct pinion_request *request;
+
+	if (index >= ep->nrequests)
+		return NULL;
+	request = ep->table[index];
+	if (request->id != id || request->ended || request->peer != peer ||
+	    request->is_send != is_send)
+		return NULL;
+	return request;
+}
+
+void pn_request_end(struct pinion_request *request, int status)
+{
+	struct pinion_endpoint *ep = request->ep;
+
+	if (status && !request->status)
+		request->status = status;
+	/* A message too long for its buffer is received to the end; every
+	 * other failure gives up what is left. */
+	if (status)
+		pn_transfer_abandon(request);
+	if (request->ended || request->nfragments || request->npackets)
+		return;
+	if (request->source_pinned)
+		pn_cache_unpin(ep->cache, &request->source);
+	request->source_pinned = false;
+	free(request->keys);
+	request->keys = NULL;
+	request->ended = true;
+	pn_list_remove(&request->peer_link);
+	pn_list_remove(&request->link);
+	if (!request->has_handle)
+		pn_list_append(&ep->done, &request->link);
+}
+
+static uint32_t next_generation(uint32_t id)
+{
+	uint32_t next = id + (UINT32_C(1) << INDEX_BITS);
+
+	return next >> INDEX_BITS ? next : next + (UINT32_C(1) << INDEX_BITS);
+}
+
+void pn_request_take(struct pinion_request *request,
+		     struct pinion_completion *out)
+{
+	struct pinion_endpoint *ep = request->ep;
+
+	if (out)
+		*out = (struct pinion_completion){ .status = request->status,
+						   .peer = request->peer,
+						   .tag = request->tag,
+						   .len = request->moved,
+						   .user = request->user };
+	pn_list_remove(&request->link);
+	request->id = next_generation(request->id);
+	/* The newest first: its memory is warm. */
+	pn_list_insert(&ep->requests, &request->link);
+}
+
+void pn_requests_free(struct pinion_endpoint *ep)
+{
+	for (uint32_t i = 0; i < ep->nrequests; i++) {
+		struct pinion_request *request = ep->table[i];
+
+		free(request->keys);
+		free(request);
+	}
+	free(ep->table);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "message/wire.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Whether a kind of packet may carry this payload. */
+static bool payload_ok(const struct pn_wire *wire, size_t len)
+{
+	bool keys_fit = wire->nkeys <= PN_WIRE_MAX_KEYS &&
+			len == wire->nkeys * sizeof(struct pn_wire_key);
+
+	switch (wire->kind) {
+	case PN_WIRE_MATCH:
+		return wire->nkeys ? keys_fit : len <= wire->len;
+	case PN_WIRE_READY:
+		return keys_fit;
+	case PN_WIRE_DATA:
+		return !wire->nkeys && len;
+	default:
+		return !wire->nkeys && !len;
+	}
+}
+
+int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
+		  const uint8_t **payload, size_t *payload_len)
+{
+	struct pn_wire wire;
+
+	/* The version stands first in every version. */
+	if (!len)
+		return -EPROTO;
+	if (*(const uint8_t *)data != PN_WIRE_VERSION)
+		return -EPROTONOSUPPORT;
+	if (len < sizeof(wire))
+		return -EPROTO;
+	memcpy(&wire, data, sizeof(wire));
+	if (!wire.kind || wire.kind >= PN_WIRE_NKINDS ||
+	    !payload_ok(&wire, len - sizeof(wire)))
+		return -EPROTO;
+	*out = wire;
+	*payload = (const uint8_t *)data + sizeof(wire);
+	*payload_len = len - sizeof(wire);
+	return 0;
+}

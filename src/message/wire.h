@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * wire -- every format that travels between endpoints.
+ *
+ * A packet is one send of the device: a head, fields that depend on its kind,
+ * then payload. Numbers are little-endian, as on every machine pinion runs on;
+ * peers are of one job, so nothing is converted. The first byte is the version
+ * of all of this: a peer that speaks another is refused with a line that says
+ * so (U7).
+ *
+ * What may be trusted: nothing. pn_wire_parse() checks that a packet is whole
+ * and of a known kind; whoever acts on it checks numbers against its own
+ * state (requests by id with generation, ranges against buffers).
+ *
+ * The conversation (paper Pipeline, figures 1 to 4)
+ *   MATCH   S -> R  tag, length, first bytes of the data; or (read) where the
+ *                   source can be read
+ *   ACK     R -> S  matched; how far to send by send/receive
+ *   DATA    S -> R  bytes at an offset
+ *   READY   R -> S  a fragment of the target is registered: its keys
+ *   FIN     S -> R  the fragment has been written
+ *   DONE    R -> S  (read) the source has been read
+ *   CANCEL  S -> R  forget the message if it is not matched yet
+ *   GONE    R -> S  forgotten, as asked
+ *   FAIL    both    the other side's request cannot go on: status
+ */
+#ifndef PN_MESSAGE_WIRE_H
+#define PN_MESSAGE_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PN_WIRE_VERSION 1
+
+enum pn_wire_kind {
+	PN_WIRE_MATCH = 1,
+	PN_WIRE_ACK,
+	PN_WIRE_DATA,
+	PN_WIRE_READY,
+	PN_WIRE_FIN,
+	PN_WIRE_DONE,
+	PN_WIRE_CANCEL,
+	PN_WIRE_GONE,
+	PN_WIRE_FAIL,
+	PN_WIRE_NKINDS,
+};
+
+/* The same for all kinds, so that there is one thing to parse: 40 bytes, which
+ * leaves room for a small message in the first cache line. */
+struct pn_wire {
+	uint8_t version;
+	uint8_t kind;
+	uint8_t protocol; /* MATCH: how the sender means to send */
+	uint8_t nkeys;	  /* MATCH, READY: how many keys follow */
+	uint32_t to;	  /* request at the receiver of this packet; 0: none */
+	uint32_t from;	  /* request at its sender */
+	int32_t status;	  /* FAIL */
+	uint64_t tag;	  /* MATCH */
+	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive */
+	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment */
+};
+
+/* Memory of the packet's sender that its receiver may write or read. */
+struct pn_wire_key {
+	uint64_t addr;
+	uint64_t len;
+	uint64_t rkey;
+};
+
+#define PN_WIRE_MAX_KEYS 32
+
+/* Checks a packet and says where its payload is. -EPROTONOSUPPORT: another
+ * version; -EPROTO: garbage. data need not be aligned; *out is a copy. */
+int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
+		  const uint8_t **payload, size_t *payload_len);
+
+#endif
