@@ -379,8 +379,12 @@ static int overcome(struct pn_plan *plan, int why)
 	case -EXFULL:
 		return more_slots(plan);
 	case -ENOBUFS:
-		/* Joining neighbours needs room for both at a time. */
-		plan->no_merge = true;
+		/* Joining neighbours needs room for both at a time: what is
+		 * needed without that is for the next plan to say. */
+		if (!plan->no_merge) {
+			plan->no_merge = true;
+			return 0;
+		}
 		why = pn_room_make(plan->cache, &want);
 		if (why)
 			count_refused(plan->cache);

@@ -157,6 +157,21 @@ static void too_few_regions_are_refused_as_too_few_bytes_are(void **state)
 	close_all();
 }
 
+/* The new buffer and its neighbour together are too much, alone it is not. */
+static void joining_neighbours_never_costs_a_pin(void **state)
+{
+	struct pinion_pin held, p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 0 }, 8);
+	touch(0, 4);
+	assert_ok(pin(20, 2, WRITE, &held));
+	assert_ok(pin(4, 4, WRITE, &p));
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_unpin(f.cache, &held);
+	close_all();
+}
+
 /* --- pins that were begun ------------------------------------------------ */
 
 static void a_pin_behind_one_that_was_begun_carries_it_out(void **state)
@@ -280,6 +295,7 @@ int main(int argc, char **argv)
 		TEST(a_buffer_of_many_regions_without_room_is_refused),
 		TEST(a_list_without_room_for_all_is_refused),
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
+		TEST(joining_neighbours_never_costs_a_pin),
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(two_pins_that_were_begun_end_in_either_order),
 		TEST(a_buffer_of_more_parts_than_free_slots_is_pinned),
