@@ -136,6 +136,7 @@ void pinion_close(struct pinion_context *context)
 		return;
 	if (!context->foreign) {
 		delist(context);
+		pn_endpoint_close(context->endpoint);
 		pn_context_free_registrations(context);
 		pn_cache_close(context->cache);
 		pn_device_close(context->device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * context -- what stands behind the public handle: configuration, device,
- * budget, cache.
+ * budget, cache, endpoint.
  *
  * Born in pinion_open(), dies in pinion_close(). Parts are opened bottom up
  * and closed top down. The files api_*.c hold the public calls, one for each
@@ -17,12 +17,14 @@
 #include "cache/cache.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "message/message.h"
 
 struct pinion_context {
 	struct pn_config config;
 	struct pn_device *device;
 	struct pn_budget budget;
 	struct pn_cache *cache;
+	struct pinion_endpoint *endpoint; /* NULL: not opened */
 	bool foreign;	      /* made by the process that forked this one */
 	struct pn_list link;  /* among all contexts of the process */
 	struct pn_mutex lock; /* protects registrations */

@@ -21,6 +21,12 @@ static const char *const monitor_modes[] = { "auto", "patch", "userfaultfd",
 /* As cache/policy/policy.h lists them; a test compares. */
 static const char *const policies[] = { "lru", "fmrd", "mre", "cost", NULL };
 
+/* As message/protocol/protocol.h numbers them; a test compares. */
+static const char *const protocols[] = { "eager",    "copy",
+					 "demand",   "cached",
+					 "pipeline", "caching-pipeline",
+					 "read",     NULL };
+
 #define FIELD(name) offsetof(struct pn_config, name)
 
 static const struct pn_option table[] = {
@@ -71,6 +77,30 @@ static const struct pn_option table[] = {
 	{ "cache_batch_age", PN_OPTION_TIME, "10ms",
 	  "how long a deregistration may wait for others to join it",
 	  FIELD(cache_batch_age), 1, 0, NULL },
+	{ "protocol", PN_OPTION_CHOICE, "caching-pipeline",
+	  "how messages longer than eager_limit move", FIELD(protocol), 0, 0,
+	  protocols },
+	{ "eager_limit", PN_OPTION_BYTES, "8K",
+	  "messages up to this size go at once, copied at both ends (at most "
+	  "what the device sends in one packet)",
+	  FIELD(eager_limit), 0, 0, NULL },
+	{ "match_bytes", PN_OPTION_BYTES, "4K",
+	  "how much of a longer message goes with its first packet",
+	  FIELD(match_bytes), 0, 0, NULL },
+	{ "rdma_offset", PN_OPTION_BYTES, "256K",
+	  "pipelines: how much of a message is copied to cover the first "
+	  "registrations",
+	  FIELD(rdma_offset), 0, 0, NULL },
+	{ "fragment", PN_OPTION_BYTES, "0",
+	  "pipeline: size of a fragment (0: by the device's costs)",
+	  FIELD(fragment), 0, UINT64_C(1) << 40, NULL },
+	{ "segment", PN_OPTION_BYTES, "0",
+	  "caching pipeline, read: size of a fragment, whose ends are its "
+	  "multiples; a power of two (0: by the device's costs)",
+	  FIELD(segment), 0, UINT64_C(1) << 40, NULL },
+	{ "depth", PN_OPTION_NUMBER, "4",
+	  "pipelines: how many fragments of a message are registered at a time",
+	  FIELD(depth), 1, 64, NULL },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

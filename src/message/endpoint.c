@@ -403,17 +403,29 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	free(ep);
 }
 
+/* The device's address behind the version of what is spoken over it. */
+static void wrap_address(const struct pn_address *inner,
+			 struct pinion_address *out)
+{
+	_Static_assert(sizeof(out->data) >= sizeof(inner->data) + 1,
+		       "room for the version");
+	memset(out, 0, sizeof(*out));
+	out->data[0] = PN_WIRE_VERSION;
+	memcpy(out->data + 1, inner->data, inner->len);
+	out->len = inner->len + 1;
+}
+
 void pn_endpoint_address(struct pinion_endpoint *ep, struct pinion_address *out)
 {
 	struct pn_address address;
 
-	_Static_assert(sizeof(out->data) >= sizeof(address.data) + 1,
-		       "room for the version");
 	pn_device_address(ep->device, &address);
-	memset(out, 0, sizeof(*out));
-	out->data[0] = PN_WIRE_VERSION;
-	memcpy(out->data + 1, address.data, address.len);
-	out->len = address.len + 1;
+	wrap_address(&address, out);
+}
+
+void pn_peer_address(const struct pinion_peer *peer, struct pinion_address *out)
+{
+	wrap_address(&peer->address, out);
 }
 
 int pn_endpoint_peer(struct pinion_endpoint *ep,

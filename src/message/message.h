@@ -53,6 +53,8 @@ void pn_endpoint_address(struct pinion_endpoint *ep,
 int pn_endpoint_peer(struct pinion_endpoint *ep,
 		     const struct pinion_address *address,
 		     struct pinion_peer **out);
+void pn_peer_address(const struct pinion_peer *peer,
+		     struct pinion_address *out);
 int pn_endpoint_send(struct pinion_endpoint *ep,
 		     const struct pinion_message *message,
 		     struct pinion_request **out);
@@ -93,8 +95,5 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 
 /* Sends the messages of one protocol from now on (benchmarks, `auto`). */
 void pn_endpoint_use(struct pinion_endpoint *ep, int protocol);
-
-/* Checks what holds at rest; asserts. */
-void pn_endpoint_check(struct pinion_endpoint *ep);
 
 #endif

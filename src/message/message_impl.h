@@ -112,6 +112,7 @@ struct pinion_claim {
 #define PN_SMALL_CLAIM 512
 
 struct pinion_endpoint {
+	struct pinion_context *context; /* set and used by the public calls */
 	struct pn_device *device;
 	struct pn_cache *cache;
 	struct pn_budget *budget;
