@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/range.h"
 #include "context.h"
 
 struct pinion_registration {
@@ -15,22 +16,43 @@ struct pinion_registration {
 	struct pn_list link; /* in context->registrations */
 };
 
-/* Registrations nobody ended die with the device; only their storage is left.
- */
+static size_t pinned_bytes(const struct pn_mr *mr)
+{
+	return pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES).len;
+}
+
+/* Registrations by hand count in the one budget like everything else. */
+static int begin(struct pinion_context *context, struct pn_mr *mr)
+{
+	int ret = pn_device_check_mr(context->device, mr);
+
+	if (ret)
+		return ret;
+	if (pn_cache_take_room(context->cache, pinned_bytes(mr), 1))
+		return -ENOMEM;
+	ret = pn_device_register(context->device, &mr, 1);
+	if (ret)
+		pn_budget_give(&context->budget, pinned_bytes(mr), 1);
+	return ret;
+}
+
+static void end(struct pinion_registration *reg)
+{
+	struct pinion_context *context = reg->context;
+	struct pn_mr *mr = &reg->mr;
+
+	pn_device_deregister(context->device, &mr, 1);
+	pn_budget_give(&context->budget, pinned_bytes(mr), 1);
+	free(reg);
+}
+
 void pn_context_free_registrations(struct pinion_context *context)
 	PN_NO_THREAD_SAFETY
 {
 	struct pn_list *entry;
 
-	while ((entry = pn_list_pop(&context->registrations))) {
-		struct pinion_registration *reg =
-			pn_container_of(entry, struct pinion_registration,
-					link);
-		struct pn_mr *mr = &reg->mr;
-
-		pn_device_deregister(context->device, &mr, 1);
-		free(reg);
-	}
+	while ((entry = pn_list_pop(&context->registrations)))
+		end(pn_container_of(entry, struct pinion_registration, link));
 }
 
 int pinion_device_query(struct pinion_context *context,
@@ -67,7 +89,6 @@ int pinion_device_register(struct pinion_context *context, void *addr,
 			   struct pinion_registration **out)
 {
 	struct pinion_registration *reg;
-	struct pn_mr *mr;
 	int ret;
 
 	if (!pn_context_usable(context) || !out)
@@ -77,8 +98,7 @@ int pinion_device_register(struct pinion_context *context, void *addr,
 		return -ENOMEM;
 	reg->context = context;
 	reg->mr = (struct pn_mr){ .addr = addr, .len = len, .access = access };
-	mr = &reg->mr;
-	ret = pn_device_register(context->device, &mr, 1);
+	ret = begin(context, &reg->mr);
 	if (ret) {
 		free(reg);
 		return ret;
@@ -92,16 +112,12 @@ int pinion_device_register(struct pinion_context *context, void *addr,
 
 void pinion_device_deregister(struct pinion_registration *reg)
 {
-	struct pn_mr *mr;
-
 	if (!reg)
 		return;
-	mr = &reg->mr;
 	pn_lock(&reg->context->lock);
 	pn_list_remove(&reg->link);
 	pn_unlock(&reg->context->lock);
-	pn_device_deregister(reg->context->device, &mr, 1);
-	free(reg);
+	end(reg);
 }
 
 int pinion_registration_key(const struct pinion_registration *reg,

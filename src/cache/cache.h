@@ -93,6 +93,11 @@ void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 void pn_cache_flush(struct pn_cache *cache);
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
 
+/* Takes room in the budget for others than the cache (registrations by hand,
+ * heap slabs), giving up cached regions for it. -ENOBUFS: not to be had. They
+ * give it back with pn_budget_give(). */
+int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions);
+
 /* After the budget was resized: gives up what is over it and not in use. */
 void pn_cache_trim(struct pn_cache *cache);
 

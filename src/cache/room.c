@@ -251,3 +251,13 @@ bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	return cache->nprivate || pn_room_full_locked(cache) ||
 	       pn_device_now(cache->device) >= *when_ns;
 }
+
+int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions)
+{
+	struct pn_room_want want = { .bytes = bytes, .nregions = nregions };
+	int ret = 0;
+
+	while (!ret && !pn_budget_take(cache->budget, bytes, nregions))
+		ret = pn_room_make(cache, &want);
+	return ret;
+}

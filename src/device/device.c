@@ -55,8 +55,7 @@ void pn_device_close(struct pn_device *device)
 		device->ops->close(device);
 }
 
-/* What callers' ranges must fulfil on every device. */
-static int check_mr(const struct pn_device *device, const struct pn_mr *mr)
+int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr)
 {
 	if (!pn_range_valid((uintptr_t)mr->addr, mr->len) ||
 	    mr->len > device->limits.max_mr_bytes ||
@@ -69,7 +68,7 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 		       unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		int ret = check_mr(device, mrs[i]);
+		int ret = pn_device_check_mr(device, mrs[i]);
 
 		if (ret)
 			return ret;

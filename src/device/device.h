@@ -48,13 +48,15 @@
  *   concurrently. All others: any thread, one at a time per device when it was
  *   opened single_threaded; then no lock is paid for. poll and wait may run in
  *   one thread while others post, unless single_threaded.
- *   Callers hold no lock across wait().
+ *   Callers hold no lock across wait, block, register, deregister, copy and
+ *   charge: in virtual time these let other tasks of the same thread run.
  *
  * Errors
  *   0 or a negative errno. A call that fails has changed nothing. Parameters
  *   that break the contract (NULL where not allowed) are bugs: the device may
  *   assert. What comes from users or peers (addresses, lengths, keys, blobs)
- *   is checked and refused. In post() and completions:
+ *   is checked and refused. What is wrong with an operation is said by post()
+ *   or by its completion, as the device finds out. In both:
  *     -EINVAL        malformed operation, too many segments, too long
  *     -EAGAIN        post: queue full or peer still connecting: poll, retry
  *     -EFAULT        a local segment is not covered by its lkey
@@ -62,7 +64,10 @@
  *                    covered, access not granted
  *     -ECONNREFUSED  the peer will not have us: another user, another version
  *     -ECONNRESET    the peer is gone; every operation still posted to it
- *                    completes so, within 1 s of its death
+ *                    completes so, within 1 s of its death. post() may know
+ *                    before PEER_DOWN was polled. Attaching to an address
+ *                    where nobody is ends in PEER_DOWN with this
+ *     -ENODEV        `sim` only: the device's own node is gone
  *     -ECANCELED     an operation posted before this one to the same peer was
  *                    refused (-EACCES) and the device had to start over
  *     -ESTALE        `sim` only: the pages behind a key are no longer the
@@ -212,7 +217,8 @@ struct pn_op {
 	void *user;	  /* comes back in the completion */
 };
 
-/* A message of 0 bytes, a write of 0 bytes and a read of 0 bytes are fine. */
+/* A message, a write or a read of 0 bytes is fine; it touches no memory, and
+ * whether its keys are looked at is the device's choice. */
 
 enum pn_completion_kind {
 	PN_COMPLETION_OP,	 /* an operation ended: user, status */
@@ -313,6 +319,10 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 /* NULL is fine. */
 void pn_device_close(struct pn_device *device);
 
+/* Whether a range could be registered as far as its numbers go: 0 or -EINVAL.
+ */
+int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr);
+
 /* Registers n ranges (addr, len, access of each set by the caller) in one
  * batch: all or none. Slow; call it under no lock that others need.
  * -EINVAL: a length of 0, over the limit or wrapping around, unknown access
@@ -384,8 +394,10 @@ static inline void pn_device_release(struct pn_device *device,
 
 #define PN_FOREVER UINT64_MAX
 
-/* Sleeps until poll() would return something, wake() is called or now() is
- * deadline_ns. Spins briefly first; then costs no CPU. 0, or -ETIMEDOUT. On
+/* Sleeps until poll() would return something, a post() refused with -EAGAIN
+ * might succeed, wake() is called or now() is deadline_ns. Spins briefly
+ * first; then costs no CPU. 0 (look again: there may be nothing), or
+ * -ETIMEDOUT. On
  * `sim`, -EDEADLK: nothing can ever happen again. */
 static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
 {
