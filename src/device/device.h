@@ -217,6 +217,19 @@ struct pn_op {
 	void *user;	  /* comes back in the completion */
 };
 
+/* What an atomic operation leaves behind where `old` was. */
+static inline uint64_t pn_op_atomic_result(const struct pn_op *op, uint64_t old)
+{
+	switch (op->kind) {
+	case PN_OP_FETCH_ADD:
+		return old + op->operand;
+	case PN_OP_COMPARE_SWAP:
+		return old == op->compare ? op->operand : old;
+	default:
+		return op->operand;
+	}
+}
+
 /* A message, a write or a read of 0 bytes is fine; it touches no memory, and
  * whether its keys are looked at is the device's choice. */
 

@@ -368,18 +368,6 @@ static void execute_read(struct operation *o)
 		answer(o);
 }
 
-static uint64_t atomic_result(const struct pn_op *op, uint64_t old)
-{
-	switch (op->kind) {
-	case PN_OP_FETCH_ADD:
-		return old + op->operand;
-	case PN_OP_COMPARE_SWAP:
-		return old == op->compare ? op->operand : old;
-	default:
-		return op->operand;
-	}
-}
-
 static void execute_atomic(struct operation *o)
 {
 	int ret = check_remote(o, PINION_ACCESS_REMOTE_ATOMIC);
@@ -392,7 +380,7 @@ static void execute_atomic(struct operation *o)
 	}
 	if (!is_reserved(sim_of(o), o->op.remote_addr, 8)) {
 		memcpy(&o->old, at, 8);
-		result = atomic_result(&o->op, o->old);
+		result = pn_op_atomic_result(&o->op, o->old);
 		memcpy(at, &result, 8);
 	}
 	answer(o);

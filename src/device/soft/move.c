@@ -505,18 +505,6 @@ int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
 
 /* --- atomics ------------------------------------------------------------- */
 
-static uint64_t new_value(const struct pn_op *op, uint64_t old)
-{
-	switch (op->kind) {
-	case PN_OP_FETCH_ADD:
-		return old + op->operand;
-	case PN_OP_COMPARE_SWAP:
-		return old == op->compare ? op->operand : old;
-	default:
-		return op->operand;
-	}
-}
-
 static int update_locked(struct pn_soft_lane *lane,
 			 struct pn_soft_remote *remote,
 			 struct pn_soft_ring *ring, const struct pn_op *op)
@@ -538,7 +526,7 @@ static int update_locked(struct pn_soft_lane *lane,
 		return ret;
 	memcpy(&value, lane->bounce, sizeof(value));
 	memcpy(op->sge[0].addr, &value, sizeof(value));
-	value = new_value(op, value);
+	value = pn_op_atomic_result(op, value);
 	memcpy(lane->bounce, &value, sizeof(value));
 	chunk.fd = lane->file;
 	return carry_locked(remote, ring, IORING_OP_READ_FIXED, &chunk);
