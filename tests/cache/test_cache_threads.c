@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Threads on one cache: each pins memory of its own and memory that all share,
+ * gives its own memory back and takes it again, hands pins to others to unpin,
+ * invalidates, flushes, resizes.
+ *
+ * Every pin is used through its keys. On `sim` a stale key is told, on `soft`
+ * the bytes get lost. One thread at a time moves bytes, since the shared
+ * buffers are everybody's. The areas of all threads lie side by side in one
+ * mapping, so that the cache joins across them.
+ *
+ * test_cache_threads [STEPS]: so many of each thread.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/range.h"
+#include "cache/cache.h"
+#include "device/sim/sim.h"
+#include "monitor/monitor.h"
+#include "mover.h"
+
+#define PAGE	 PN_PAGE_BYTES
+#define NTHREADS 4
+#define OWN	 24 /* pages of each thread; the last area is everybody's */
+#define NHELD	 12
+#define NMAIL	 8
+#define FLAGS                                                     \
+	(PINION_ACCESS_LOCAL_WRITE | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_READ)
+
+static unsigned steps = 10000;
+
+struct world {
+	struct pn_sim *sim; /* NULL: on soft */
+	struct pn_device *device;
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	bool watched;
+	char *area;
+	struct mover mover;
+	pthread_mutex_t moving;
+	pthread_barrier_t start;
+	struct pinion_pin *_Atomic mail[NMAIL]; /* for others to unpin */
+};
+
+struct held {
+	bool live;
+	bool gone; /* its memory was released: not to be used */
+	bool own;
+	struct pinion_pin pin;
+};
+
+/* What a thread has to say; the main thread judges. */
+struct record {
+	pthread_t thread;
+	struct world *w;
+	unsigned number;
+	uint64_t random;
+	struct held held[NHELD];
+	unsigned pins, uses, releases, refused, faults, mailed;
+	unsigned stale;	    /* -ESTALE, or other bytes */
+	int wrong, in_step; /* the first answer that may not be */
+};
+
+static void note(struct record *r, int ret, int allowed)
+{
+	if (ret == -ESTALE || ret == -EILSEQ) {
+		r->stale++;
+	} else if (ret == -ENOBUFS) {
+		r->refused++;
+	} else if (ret == -EFAULT && allowed == -EFAULT) {
+		r->faults++;
+	} else if (ret && !r->wrong) {
+		r->wrong = ret;
+	}
+}
+
+static uint64_t below(struct record *r, uint64_t bound)
+{
+	return test_below(&r->random, bound);
+}
+
+static struct pn_range choose(struct record *r, bool own)
+{
+	unsigned area = own ? r->number : NTHREADS;
+	size_t n = 1 + below(r, 6), first = below(r, OWN - n + 1);
+
+	return (struct pn_range){
+		(uintptr_t)r->w->area + (area * OWN + first) * PAGE, n * PAGE
+	};
+}
+
+static void use(struct record *r, const struct held *h)
+{
+	int ret;
+
+	if (h->gone)
+		return;
+	pthread_mutex_lock(&r->w->moving);
+	ret = mover_put(&r->w->mover, &h->pin);
+	pthread_mutex_unlock(&r->w->moving);
+	note(r, ret, 0);
+	r->uses++;
+}
+
+static int pin_somehow(struct record *r, struct pn_range range, unsigned flags,
+		       struct pinion_pin *pin)
+{
+	int ret;
+
+	if (below(r, 4))
+		return pn_cache_pin(r->w->cache, (void *)range.addr, range.len,
+				    flags, pin);
+	ret = pn_cache_pin_start(r->w->cache, (void *)range.addr, range.len,
+				 flags, pin);
+	return ret == -EINPROGRESS ? pn_cache_pin_wait(r->w->cache, pin) : ret;
+}
+
+static void do_pin(struct record *r)
+{
+	struct held *h = &r->held[below(r, NHELD)];
+	bool own = below(r, 2);
+	unsigned flags = FLAGS;
+	int ret;
+
+	if (h->live)
+		return;
+	if (!below(r, 10))
+		flags |= PINION_PIN_BYPASS;
+	*h = (struct held){ .own = own };
+	ret = pin_somehow(r, choose(r, own), flags, &h->pin);
+	note(r, ret, -EFAULT);
+	if (ret)
+		return;
+	h->live = true;
+	r->pins++;
+	use(r, h);
+}
+
+static void do_unpin(struct record *r)
+{
+	struct held *h = &r->held[below(r, NHELD)];
+
+	if (!h->live)
+		return;
+	use(r, h);
+	pn_cache_unpin(r->w->cache, &h->pin);
+	h->live = false;
+}
+
+/* Leaves a pin for whoever comes next, and unpins what lay there. */
+static void do_mail(struct record *r)
+{
+	struct held *h = &r->held[below(r, NHELD)];
+	struct pinion_pin *letter = NULL;
+
+	if (h->live) {
+		letter = malloc(sizeof(*letter));
+		*letter = h->pin;
+		h->live = false;
+		r->mailed++;
+	}
+	letter = atomic_exchange(&r->w->mail[below(r, NMAIL)], letter);
+	if (letter)
+		pn_cache_unpin(r->w->cache, letter);
+	free(letter);
+}
+
+static void announce(struct record *r, struct pn_range range)
+{
+	if (!r->w->watched)
+		pn_cache_invalidate(r->w->cache, range.addr, range.len);
+}
+
+/* Only memory of this thread, which nobody else uses. Mapped over rather than
+ * unmapped: another thread's mapping could land in the hole. */
+static void do_release(struct record *r)
+{
+	struct pn_range range = choose(r, true);
+	void *addr = (void *)range.addr;
+	bool failed;
+
+	for (unsigned i = 0; i < NHELD; i++)
+		r->held[i].gone |= r->held[i].own;
+	announce(r, range);
+	if (below(r, 2))
+		failed = madvise(addr, range.len, MADV_DONTNEED);
+	else
+		failed = mmap(addr, range.len, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+			      0) != addr;
+	announce(r, range);
+	if (r->w->sim)
+		pn_sim_released(r->w->sim, 0, addr, range.len);
+	if (failed)
+		note(r, -errno, 0);
+	r->releases++;
+}
+
+static void do_odd(struct record *r)
+{
+	struct pn_range range = choose(r, false);
+	struct world *w = r->w;
+
+	switch (below(r, 4)) {
+	case 0:
+		pn_cache_invalidate(w->cache, range.addr, range.len);
+		break;
+	case 1:
+		pn_cache_flush(w->cache);
+		break;
+	case 2:
+		pn_budget_resize(&w->budget, (60 + below(r, 100)) * PAGE, 0);
+		pn_cache_trim(w->cache);
+		break;
+	default:
+		pn_cache_step(w->cache);
+	}
+}
+
+static void *live(void *arg)
+{
+	struct record *r = arg;
+
+	pthread_barrier_wait(&r->w->start);
+	for (unsigned i = 0; i < steps && !r->wrong; i++) {
+		unsigned what = (unsigned)below(r, 20);
+
+		r->in_step = (int)what;
+		if (what < 8)
+			do_pin(r);
+		else if (what < 14)
+			do_unpin(r);
+		else if (what < 16)
+			do_mail(r);
+		else if (what < 19)
+			do_release(r);
+		else
+			do_odd(r);
+	}
+	for (unsigned i = 0; i < NHELD; i++)
+		if (r->held[i].live)
+			pn_cache_unpin(r->w->cache, &r->held[i].pin);
+	return NULL;
+}
+
+/* --- the main thread ----------------------------------------------------- */
+
+static void open_world(struct world *w, const char *script, const char *policy)
+{
+	struct pn_cache_attr attr = { .policy = policy, .batch = 4 };
+
+	if (script) {
+		assert_ok(pn_sim_open("cost=none", script, &w->sim));
+		w->device = pn_sim_device(w->sim, 0);
+	} else {
+		assert_ok(pn_device_open("soft", NULL, &w->device));
+	}
+	assert_ok(mover_open(&w->mover, w->device, OWN * PAGE));
+	pn_budget_init(&w->budget, w->device, 80 * PAGE, 0, 1);
+	w->watched = pn_monitor_mode() == PN_MONITOR_PATCH;
+	attr.device = w->device;
+	attr.budget = &w->budget;
+	attr.no_monitor = !w->watched;
+	assert_ok(pn_cache_open(&attr, &w->cache));
+	w->area =
+		mmap(NULL, (NTHREADS + 1) * OWN * PAGE, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(w->area != MAP_FAILED);
+	assert_ok(pthread_mutex_init(&w->moving, NULL));
+	assert_ok(pthread_barrier_init(&w->start, NULL, NTHREADS));
+}
+
+static void close_world(struct world *w)
+{
+	struct pn_pinned pinned;
+
+	for (unsigned i = 0; i < NMAIL; i++) {
+		if (w->mail[i])
+			pn_cache_unpin(w->cache, w->mail[i]);
+		free(w->mail[i]);
+	}
+	pn_cache_check(w->cache);
+	pn_cache_close(w->cache);
+	assert_int_equal(atomic_load(&w->budget.bytes), 0);
+	assert_int_equal(atomic_load(&w->budget.regions), 0);
+	pn_device_pinned(w->device, &pinned);
+	assert_int_equal(pinned.mrs, 1);
+	mover_close(&w->mover);
+	pthread_mutex_destroy(&w->moving);
+	pthread_barrier_destroy(&w->start);
+	if (w->sim)
+		pn_sim_close(w->sim);
+	else
+		pn_device_close(w->device);
+	munmap(w->area, (NTHREADS + 1) * OWN * PAGE);
+}
+
+static void judge(const struct record *r)
+{
+	print_message("thread %u: %u pins, %u uses, %u mailed, %u releases, "
+		      "%u without room, %u faults, %u stale\n",
+		      r->number, r->pins, r->uses, r->mailed, r->releases,
+		      r->refused, r->faults, r->stale);
+	if (r->wrong)
+		print_message("in step %d\n", r->in_step);
+	assert_int_equal(r->wrong, 0);
+	assert_int_equal(r->stale, 0);
+	assert_true(r->pins > steps / 20);
+	assert_true(r->releases > steps / 20);
+}
+
+/* script NULL: on soft. */
+static void live_together(const char *script, const char *policy)
+{
+	struct record records[NTHREADS] = { 0 };
+	struct world w = { 0 };
+	uint64_t seed = test_seed();
+	bool faults = script && strstr(script, "EFAULT");
+
+	open_world(&w, script, policy);
+	for (unsigned i = 0; i < NTHREADS; i++) {
+		records[i].w = &w;
+		records[i].number = i;
+		records[i].random = seed + 1000003 * i;
+		assert_ok(pthread_create(&records[i].thread, NULL, live,
+					 &records[i]));
+	}
+	for (unsigned i = 0; i < NTHREADS; i++)
+		assert_ok(pthread_join(records[i].thread, NULL));
+	close_world(&w);
+	for (unsigned i = 0; i < NTHREADS; i++) {
+		judge(&records[i]);
+		assert_true(faults || !records[i].faults);
+	}
+}
+
+static void threads_get_along_on_sim(void **state)
+{
+	(void)state;
+	live_together("", "lru");
+	live_together("", "mre");
+}
+
+static void threads_get_along_with_a_device_that_fails(void **state)
+{
+	(void)state;
+	live_together("fail registrations every 7 with ENOMEM", "fmrd");
+	live_together("fail registrations every 11 with EFAULT", "cost");
+}
+
+static void threads_get_along_on_soft(void **state)
+{
+	(void)state;
+	live_together(NULL, "lru");
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(threads_get_along_on_sim),
+		TEST(threads_get_along_with_a_device_that_fails),
+		TEST(threads_get_along_on_soft),
+	};
+
+	if (argc > 1)
+		steps = (unsigned)strtoul(argv[1], NULL, 0);
+	setvbuf(stdout, NULL, _IOLBF, 0); /* the seed, whatever comes */
+	return RUN_TESTS(tests);
+}
