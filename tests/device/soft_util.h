@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -168,6 +169,7 @@ struct board {
 	char spec[64];
 	int number;
 	int fd;
+	uid_t user; /* for ranks that are not root */
 };
 
 static inline struct board *map_board(int fd)
@@ -179,6 +181,15 @@ static inline struct board *map_board(int fd)
 	return p;
 }
 
+/* RLIMIT_MEMLOCK counts over all processes of a user, and old kernels give a
+ * charge back late: each board has a user that no other test is. */
+static inline uid_t fresh_user(void)
+{
+	static unsigned n;
+
+	return 40000 + ((unsigned)getpid() * 8 + n++) % 20000;
+}
+
 static inline struct board *new_board(void)
 {
 	int fd = memfd_create("board", 0); /* for the children, too */
@@ -187,6 +198,7 @@ static inline struct board *new_board(void)
 	assert_ok(ftruncate(fd, sizeof(struct board)));
 	board = map_board(fd);
 	board->fd = fd;
+	board->user = fresh_user();
 	return board;
 }
 
@@ -266,6 +278,17 @@ static inline void play_role(int argc, char **argv)
 			exit(role->fn(map_board(atoi(argv[3])),
 				      (unsigned)atoi(argv[4])));
 	exit(97);
+}
+
+/* For a rank started by root: goes on as the board's user, who may lock that
+ * much. Changing the user takes away what peers need to reach us, so that is
+ * given back. Returns 0 if all went well. */
+static inline int become_user(const struct board *board, size_t lockable)
+{
+	struct rlimit limit = { lockable, lockable };
+
+	return setrlimit(RLIMIT_MEMLOCK, &limit) || setuid(board->user) ||
+	       prctl(PR_SET_DUMPABLE, 1);
 }
 
 static inline void assert_exits_well(pid_t pid)

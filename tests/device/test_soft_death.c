@@ -7,13 +7,10 @@
 
 #include <dirent.h>
 #include <stdio.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "device/soft/soft_impl.h"
 
-#define NOBODY	 65534
 #define ROUNDS	 50
 #define WINDOW	 ((size_t)1 << 20)
 /* The contract says 1 s; the machine may be busy with other things. */
@@ -296,15 +293,8 @@ static void half_a_message_is_no_message(void **state)
 
 /* --- what was pinned ----------------------------------------------------- */
 
-static void become_nobody(void)
-{
-	struct rlimit limit = { 4 << 20, 4 << 20 };
-
-	CHECK(!setrlimit(RLIMIT_MEMLOCK, &limit) && !setuid(NOBODY) &&
-	      !prctl(PR_SET_DUMPABLE, 1));
-}
-
-#define HOARD ((size_t)3 << 20)
+#define HOARD	 ((size_t)3 << 20)
+#define LOCKABLE ((size_t)4 << 20)
 
 /* Pins most of what the user may, and waits for the end. */
 static int hoarder(struct board *board, unsigned rank)
@@ -312,7 +302,7 @@ static int hoarder(struct board *board, unsigned rank)
 	struct pn_device *device;
 	struct pn_mr mr;
 
-	become_nobody();
+	CHECK(!become_user(board, LOCKABLE));
 	CHECK(!pn_device_open("soft:mode=uring", NULL, &device));
 	register_one(device, &mr, map_buffer(HOARD, 1), HOARD, ALL);
 	await(&board->rank[0].here, 1);
@@ -336,7 +326,7 @@ static int heir(struct board *board, unsigned rank)
 			    .sge = &sge,
 			    .nsge = 1 };
 
-	become_nobody();
+	CHECK(!become_user(board, LOCKABLE));
 	CHECK(!pn_device_open("soft:mode=uring", NULL, &device));
 	mr.addr = map_buffer(HOARD, 1);
 	appear(board, rank, device, NULL);

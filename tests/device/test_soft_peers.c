@@ -4,17 +4,14 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include "base/log.h"
 #include "device/soft/soft_impl.h"
 
-#define NOBODY 65534
-#define SLICE  ((size_t)192 << 10)
-#define PUTS   150
+#define SLICE ((size_t)192 << 10)
+#define PUTS  150
 
 /* --- several writers, one target ----------------------------------------- */
 
@@ -184,14 +181,14 @@ static void messages_sent_before_a_close_arrive_before_the_end(void **state)
 
 /* --- connecting ---------------------------------------------------------- */
 
-static int as_nobody(struct board *board, unsigned rank)
+static int as_another(struct board *board, unsigned rank)
 {
 	struct pn_device *device;
 	struct pn_completion c;
 	struct pn_peer *peer;
 
 	(void)rank;
-	CHECK(!setuid(NOBODY));
+	CHECK(!become_user(board, 8 << 20));
 	CHECK(!pn_device_open("soft", NULL, &device));
 	CHECK(!pn_device_attach(device, &board->rank[0].address, &peer));
 	c = next_completion(device);
@@ -216,7 +213,7 @@ static void another_user_is_refused(void **state)
 	}
 	device = open_soft("soft");
 	appear(board, 0, device, NULL);
-	assert_exits_well(start_rank(as_nobody, board, 1));
+	assert_exits_well(start_rank(as_another, board, 1));
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
 	pn_device_close(device);
 	free_board(board);
@@ -415,7 +412,6 @@ static void many_peers_at_once(void **state)
 
 static int humble(struct board *board, unsigned rank)
 {
-	struct rlimit limit = { 8 << 20, 8 << 20 };
 	struct pn_device *device;
 	struct pn_completion c;
 	struct pn_peer *peer;
@@ -423,9 +419,7 @@ static int humble(struct board *board, unsigned rank)
 	struct pn_mr mr;
 	char *memory = map_buffer(SLICE, (int)rank + 1);
 
-	CHECK(!setrlimit(RLIMIT_MEMLOCK, &limit) && !setuid(NOBODY));
-	/* Changing the user took away what peers need to reach us. */
-	CHECK(!prctl(PR_SET_DUMPABLE, 1));
+	CHECK(!become_user(board, 8 << 20));
 	CHECK(!pn_device_open("soft:mode=uring", NULL, &device));
 	register_one(device, &mr, memory, SLICE, ALL);
 	appear(board, rank, device, &mr);
@@ -464,7 +458,7 @@ static void an_ordinary_user_needs_no_privilege(void **state)
 }
 
 const struct role roles[] = {
-	ROLE(target), ROLE(writer), ROLE(flood),    ROLE(as_nobody),
+	ROLE(target), ROLE(writer), ROLE(flood),    ROLE(as_another),
 	ROLE(meet),   ROLE(humble), { NULL, NULL },
 };
 

@@ -5,13 +5,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include "base/log.h"
 #include "device/soft/soft_impl.h"
-
-#define NOBODY 65534
 
 static size_t status_bytes(const char *field)
 {
@@ -399,7 +395,6 @@ static void mlock_mode_unlocks_a_page_with_its_last_registration(void **state)
 /* Without privileges, with 2 MiB to lock: 0 if all is as it should be. */
 static int poor_user(struct board *board, unsigned rank)
 {
-	struct rlimit limit = { 2 << 20, 2 << 20 };
 	size_t len = 16 * PN_PAGE_BYTES;
 	struct pn_device *device;
 	struct pn_mr mr[64], *mrs[64];
@@ -408,7 +403,7 @@ static int poor_user(struct board *board, unsigned rank)
 	int ret = 0;
 
 	(void)rank;
-	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setuid(NOBODY))
+	if (become_user(board, 2 << 20))
 		return 1;
 	if (pn_device_open(board->spec, NULL, &device))
 		return 2;
@@ -436,7 +431,6 @@ static int poor_user(struct board *board, unsigned rank)
 static void the_limit_on_locked_memory_holds_and_recovers(void **state)
 {
 	static const char *const specs[] = { "soft", "soft:mode=mlock" };
-	struct board *board = new_board();
 
 	(void)state;
 	if (geteuid()) {
@@ -444,10 +438,12 @@ static void the_limit_on_locked_memory_holds_and_recovers(void **state)
 		skip();
 	}
 	for (unsigned i = 0; i < PN_ARRAY_LEN(specs); i++) {
+		struct board *board = new_board();
+
 		strcpy(board->spec, specs[i]);
 		assert_exits_well(start_rank(poor_user, board, 0));
+		free_board(board);
 	}
-	free_board(board);
 }
 
 static void declared_costs_are_spent_and_named(void **state)
