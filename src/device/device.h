@@ -314,6 +314,9 @@ struct pn_device {
 	struct pn_costs costs; /* see measure.h; zero until measured */
 	const char *profile;   /* cost profile in force; "none" */
 	bool emulated;	       /* a declared cost is added to the real one */
+	/* Callers promise one data call (post, poll, wait, ...) at a time.
+	 * From the attribute; may be changed while there is none. */
+	bool single_threaded;
 };
 
 /* --- calling a device ---------------------------------------------------- */

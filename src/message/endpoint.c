@@ -341,6 +341,8 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	}
 	pn_mutex_init(&ep->lock);
 	pn_cache_stepped(ep->cache, true);
+	/* Nobody else posts to the device. */
+	ep->device->single_threaded = attr->single_threaded;
 	*out = ep;
 	return 0;
 }
@@ -382,6 +384,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	if (!ep)
 		return;
 	pn_cache_stepped(ep->cache, false);
+	ep->device->single_threaded = false;
 	abandon_all(ep);
 	pn_list_for_each (pos, &ep->peers) {
 		struct pinion_peer *peer =

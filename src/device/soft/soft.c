@@ -227,7 +227,7 @@ static void set_limits(struct pn_soft_device *dev)
 static void set_facts(struct pn_soft_device *dev,
 		      const struct pn_device_attr *attr)
 {
-	dev->single_threaded = attr->single_threaded;
+	dev->device.single_threaded = attr->single_threaded;
 	dev->device.ops = &pn_soft_ops;
 	dev->device.caps = PN_CAP_GATHER | PN_CAP_WRITE_IMM | PN_CAP_ATOMICS |
 			   PN_CAP_FAST_REGISTER | PN_CAP_REKEY | PN_CAP_FD;

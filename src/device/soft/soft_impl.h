@@ -88,7 +88,6 @@ struct pn_soft_device {
 	struct pn_device device;
 	struct pn_soft_params params;
 	const struct pn_profile *profile;
-	bool single_threaded;
 	const char *why_mlock; /* NULL: io_uring is used */
 
 	struct pn_soft_shared *shared;
@@ -129,13 +128,13 @@ static inline struct pn_soft_peer *pn_soft_peer_of(struct pn_peer *peer)
  * follow that. */
 static inline void pn_soft_enter(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 {
-	if (!dev->single_threaded)
+	if (!dev->device.single_threaded)
 		pn_lock(&dev->lock);
 }
 
 static inline void pn_soft_leave(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 {
-	if (!dev->single_threaded)
+	if (!dev->device.single_threaded)
 		pn_unlock(&dev->lock);
 }
 
