@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Every way to give memory back, on `soft`, where pages are really pinned: pin,
+ * release, map again at the same address, pin, and a peer's put must reach the
+ * new pages. Bytes put through a stale registration land in pages that nobody
+ * sees.
+ *
+ * Runs once per mode of the monitor (PINION_MONITOR in the environment). What
+ * the mode claims in its report it is held to; with `none` the same releases
+ * lose bytes, which shows that the test can fail.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "base/range.h"
+#include "cache/cache.h"
+#include "monitor/recorder.h"
+#include "monitor/releases.h"
+#include "mover.h"
+
+#define PAGE	PN_PAGE_BYTES
+#define LEN	(8 * PAGE)
+#define STACK	((size_t)64 << 20) /* more than libc keeps for later */
+#define RACES	1000
+#define EXPOSED (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
+
+static struct {
+	struct pn_device *device;
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	struct mover mover;
+	struct pn_monitor_report report;
+} f;
+
+static int setup(void **state)
+{
+	struct pn_cache_attr attr = { .budget = &f.budget };
+
+	(void)state;
+	assert_ok(pn_device_open("soft", NULL, &f.device));
+	assert_ok(mover_open(&f.mover, f.device, LEN));
+	pn_budget_init(&f.budget, f.device, (size_t)4 << 20, 0, 1);
+	attr.device = f.device;
+	assert_ok(pn_cache_open(&attr, &f.cache));
+	pn_monitor_report(&f.report);
+	print_message("mode %s\n", pn_monitor_mode_name(f.report.mode));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	pn_cache_check(f.cache);
+	pn_cache_close(f.cache);
+	assert_int_equal(atomic_load(&f.budget.bytes), 0);
+	mover_close(&f.mover);
+	pn_device_close(f.device);
+	return 0;
+}
+
+/* Pins, has a peer put, unpins. 0; -EILSEQ: the bytes are not there. */
+static int put_once(void *addr, size_t len)
+{
+	struct pinion_pin pin;
+	int ret = pn_cache_pin(f.cache, addr, len, EXPOSED, &pin);
+
+	if (ret)
+		return ret;
+	ret = mover_put(&f.mover, &pin);
+	pn_cache_unpin(f.cache, &pin);
+	return ret;
+}
+
+/* --- one release at a time ----------------------------------------------- */
+
+/* Makes the scene's memory usable again. False: the allocator has it. */
+static bool take_again(const struct release_way *way, const struct scene *s,
+		       bool *mapped)
+{
+	void *p =
+		mmap(s->target, s->len, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+	*mapped = p == s->target;
+	if (*mapped)
+		return true;
+	return way->exact &&
+	       !mprotect(s->target, s->len, PROT_READ | PROT_WRITE);
+}
+
+static bool claimed(enum pn_sight sight)
+{
+	return sight != PN_SIGHT_UNSEEN && sight != PN_SIGHT_UNTESTED;
+}
+
+/* The allocator kept what it was given and hands it out again. */
+static void put_into_another(const struct release_way *way)
+{
+	struct scene s = { 0 };
+
+	assert_true(way->prepare(&s));
+	assert_ok(put_once(s.target, s.len));
+	print_message("%s: kept, bytes arrived\n", way->name);
+	way->release(&s);
+	if (way->clean)
+		way->clean(&s);
+}
+
+/* Whether bytes were lost. */
+static bool loses(const struct release_way *way, enum pn_sight sight)
+{
+	bool lost = false, mapped = false, kept = false;
+	struct scene s = { 0 };
+
+	if (!way->prepare(&s)) {
+		print_message("%s: not possible here\n", way->name);
+		return false;
+	}
+	assert_ok(put_once(s.target, s.len));
+	assert_ok(put_once(s.target, s.len));
+	if (way->release(&s))
+		kept = !take_again(way, &s, &mapped);
+	else
+		print_message("%s: refused here\n", way->name);
+	if (mapped || (way->exact && !kept)) {
+		int ret = put_once(s.target, s.len);
+
+		lost = ret == -EILSEQ;
+		print_message("%s: %s, %s\n", way->name, pn_sight_name(sight),
+			      lost ? "bytes lost" : "bytes arrived");
+		assert_true(!ret || (lost && !claimed(sight)));
+	}
+	if (kept)
+		put_into_another(way);
+	if (mapped)
+		munmap(s.target, s.len);
+	if (way->clean)
+		way->clean(&s);
+	pn_cache_invalidate(f.cache, (uintptr_t)s.target, s.len);
+	return lost;
+}
+
+static void new_pages_get_the_bytes_after_each_release(void **state)
+{
+	unsigned nlost = 0;
+
+	(void)state;
+	for (size_t i = 0; i < nrelease_ways; i++) {
+		const struct release_way *way = &release_ways[i];
+
+		/* What is freed stays with a sanitizer's allocator. */
+		if (RECORDER_SANITIZED && !way->exact)
+			continue;
+		nlost += loses(way, f.report.sight[way->kind]);
+	}
+	if (f.report.mode == PN_MONITOR_NONE)
+		assert_true(nlost > 5);
+}
+
+/* --- the stack of a thread ----------------------------------------------- */
+
+struct stack {
+	pthread_t thread;
+	_Atomic uintptr_t page; /* somewhere in it */
+	_Atomic bool end;
+};
+
+static void *live_shortly(void *arg)
+{
+	struct stack *stack = arg;
+	char buffer[3 * PAGE];
+
+	stack->page = ((uintptr_t)buffer + PAGE) & ~(uintptr_t)(PAGE - 1);
+	while (!stack->end)
+		sched_yield();
+	return NULL;
+}
+
+static bool prepare_stack(struct scene *s)
+{
+	struct stack *stack = calloc(1, sizeof(*stack));
+	pthread_attr_t attr;
+
+	assert_ok(pthread_attr_init(&attr));
+	assert_ok(pthread_attr_setstacksize(&attr, STACK));
+	assert_ok(pthread_create(&stack->thread, &attr, live_shortly, stack));
+	pthread_attr_destroy(&attr);
+	while (!stack->page)
+		sched_yield();
+	s->base = (char *)stack;
+	s->target = (char *)stack->page;
+	s->len = PAGE;
+	return true;
+}
+
+static bool release_stack(struct scene *s)
+{
+	struct stack *stack = (struct stack *)s->base;
+
+	stack->end = true;
+	assert_ok(pthread_join(stack->thread, NULL));
+	free(stack);
+	return true;
+}
+
+static void new_pages_get_the_bytes_after_a_thread_ended(void **state)
+{
+	const struct release_way way = {
+		"thread's stack", PN_RELEASE_THREAD_STACK, false,
+		prepare_stack,	  release_stack,	   NULL
+	};
+	enum pn_sight sight = f.report.sight[PN_RELEASE_THREAD_STACK];
+
+	(void)state;
+	if (RECORDER_SANITIZED)
+		skip(); /* its shadow would go wrong */
+	loses(&way, sight);
+}
+
+/* --- the race of two threads --------------------------------------------- */
+
+struct race {
+	char *at;
+	pthread_barrier_t start, end;
+	bool advise; /* MADV_DONTNEED rather than munmap */
+};
+
+static void *release_again_and_again(void *arg)
+{
+	struct race *race = arg;
+
+	for (unsigned i = 0; i < RACES; i++) {
+		pthread_barrier_wait(&race->start);
+		if (race->advise)
+			madvise(race->at, LEN, MADV_DONTNEED);
+		else
+			munmap(race->at, LEN);
+		pthread_barrier_wait(&race->end);
+	}
+	return NULL;
+}
+
+/* Returns as soon as the old pages are gone, which the releasing thread's
+ * system call may be later to know. */
+static void own_again(const struct race *race)
+{
+	volatile char *last = race->at + LEN - 1;
+
+	if (race->advise) {
+		while (*last)
+			;
+		return;
+	}
+	while (mmap(race->at, LEN, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+		    0) != race->at)
+		assert_int_equal(errno, EEXIST);
+}
+
+static unsigned run_race(bool advise)
+{
+	struct race race = { .advise = advise };
+	pthread_t thread;
+	unsigned lost = 0;
+
+	race.at = mmap(NULL, LEN, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(race.at != MAP_FAILED);
+	pthread_barrier_init(&race.start, NULL, 2);
+	pthread_barrier_init(&race.end, NULL, 2);
+	assert_ok(
+		pthread_create(&thread, NULL, release_again_and_again, &race));
+	for (unsigned i = 0; i < RACES; i++) {
+		int ret = put_once(race.at, LEN);
+
+		assert_true(!ret || ret == -EILSEQ);
+		race.at[LEN - 1] = 1;
+		pthread_barrier_wait(&race.start);
+		own_again(&race);
+		ret = put_once(race.at, LEN);
+		assert_true(!ret || ret == -EILSEQ);
+		lost += !!ret;
+		pthread_barrier_wait(&race.end);
+	}
+	assert_ok(pthread_join(thread, NULL));
+	pthread_barrier_destroy(&race.start);
+	pthread_barrier_destroy(&race.end);
+	munmap(race.at, LEN);
+	print_message("%s: %u of %u lost\n", advise ? "madvise" : "munmap",
+		      lost, RACES);
+	return lost;
+}
+
+static void an_address_that_another_thread_unmaps_is_safe(void **state)
+{
+	unsigned lost = run_race(false);
+
+	(void)state;
+	if (f.report.race_unmap)
+		assert_int_equal(lost, 0);
+	if (f.report.mode == PN_MONITOR_NONE)
+		assert_true(lost > 0);
+}
+
+static void pages_that_another_thread_gives_up_are_safe(void **state)
+{
+	unsigned lost = run_race(true);
+
+	(void)state;
+	if (f.report.race_madvise)
+		assert_int_equal(lost, 0);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(new_pages_get_the_bytes_after_each_release),
+		CASE(new_pages_get_the_bytes_after_a_thread_ended),
+		CASE(an_address_that_another_thread_unmaps_is_safe),
+		CASE(pages_that_another_thread_gives_up_are_safe),
+	};
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	return RUN_TESTS(tests);
+}
