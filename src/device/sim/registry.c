@@ -25,11 +25,14 @@
 
 /* --- is it memory? -------------------------------------------------------- */
 
-/* Linux 5.14 has MADV_POPULATE_*; found out once, on a page of our own. */
+/* Linux 5.14 has MADV_POPULATE_*; found out once, on a page of our own. It must
+ * do what can be done and refuse what cannot: qemu's user mode ignores advice
+ * that it does not know, and says that all went well. */
 static bool can_populate(void)
 {
 	static atomic_int known; /* 0: not yet, 1: yes, -1: no */
 	int state = atomic_load_explicit(&known, memory_order_relaxed);
+	bool honest;
 	void *page;
 
 	if (state)
@@ -38,15 +41,17 @@ static bool can_populate(void)
 		    -1, 0);
 	if (page == MAP_FAILED)
 		return false;
-	state = madvise(page, PN_PAGE_BYTES, MADV_POPULATE_READ) ? -1 : 1;
+	honest = !madvise(page, PN_PAGE_BYTES, MADV_POPULATE_READ) &&
+		 madvise(page, PN_PAGE_BYTES, MADV_POPULATE_WRITE);
+	state = honest ? 1 : -1;
 	munmap(page, PN_PAGE_BYTES);
 	atomic_store_explicit(&known, state, memory_order_relaxed);
 	return state > 0;
 }
 
 /* Faults the pages in, for writing if the device is to write, as pinning them
- * would: the kernel's answer tells whether it may be done. Older kernels only
- * tell whether something is mapped there. */
+ * would: the kernel's answer tells whether it may be done. Without that only
+ * msync() is left, which tells whether something is mapped there. */
 static int probe(const struct pn_mr *mr)
 {
 	struct pn_range pages =
