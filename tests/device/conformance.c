@@ -36,7 +36,7 @@ static int window_open(struct conf *conf, size_t len, unsigned access,
 		return ret;
 	memset(w->mem, 0, len);
 	w->mr = (struct pn_mr){ .addr = w->mem, .len = len, .access = access };
-	ret = pn_device_register(conf->device, &mr, 1);
+	ret = pn_device_register(conf->self.device, &mr, 1);
 	if (ret)
 		pn_pages_unmap(w->mem, len, NULL);
 	return ret;
@@ -46,7 +46,7 @@ static void window_close(struct conf *conf, struct window *w)
 {
 	struct pn_mr *mr = &w->mr;
 
-	pn_device_deregister(conf->device, &mr, 1);
+	pn_device_deregister(conf->self.device, &mr, 1);
 	pn_pages_unmap(w->mem, w->len, NULL);
 }
 
@@ -55,7 +55,7 @@ static bool share(struct conf *conf, const struct window *w,
 {
 	struct remote mine = { (uintptr_t)w->mem, w->mr.rkey };
 
-	return conf_exchange(conf, &mine, sizeof(mine), theirs);
+	return rank_exchange(&conf->self, &mine, sizeof(mine), theirs);
 }
 
 static struct pn_sge segment(const struct window *w, size_t offset, size_t len)
@@ -79,7 +79,7 @@ static bool filled(const uint8_t *p, size_t len, unsigned seed)
 
 static struct pn_peer *other(struct conf *conf)
 {
-	return conf->peers[!conf->rank];
+	return conf->peers[!conf->self.rank];
 }
 
 /* One write or read of one segment against the other rank. */
@@ -114,13 +114,13 @@ static void attaching_twice_gives_the_same_peer(struct conf *conf)
 	struct pn_peer *again;
 
 	CHECK(conf_connect(conf, true));
-	for (unsigned r = 0; r < conf->nranks; r++) {
-		CHECK(conf->peers[r]->device == conf->device);
-		CHECK(!pn_device_attach(conf->device, &conf->peers[r]->address,
-					&again));
+	for (unsigned r = 0; r < conf->self.nranks; r++) {
+		CHECK(conf->peers[r]->device == conf->self.device);
+		CHECK(!pn_device_attach(conf->self.device,
+					&conf->peers[r]->address, &again));
 		CHECK(again == conf->peers[r]);
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 }
 
 static void garbage_is_no_address(struct conf *conf)
@@ -128,18 +128,18 @@ static void garbage_is_no_address(struct conf *conf)
 	struct pn_address good, bad;
 	struct pn_peer *peer;
 
-	pn_device_address(conf->device, &good);
+	pn_device_address(conf->self.device, &good);
 	CHECK(good.len && good.len <= PN_ADDRESS_BYTES);
 	memset(&bad, 0xee, sizeof(bad));
-	CHECK(pn_device_attach(conf->device, &bad, &peer) == -EINVAL);
+	CHECK(pn_device_attach(conf->self.device, &bad, &peer) == -EINVAL);
 	memset(&bad, 0, sizeof(bad));
-	CHECK(pn_device_attach(conf->device, &bad, &peer) == -EINVAL);
+	CHECK(pn_device_attach(conf->self.device, &bad, &peer) == -EINVAL);
 	bad = good;
 	bad.len--;
-	CHECK(pn_device_attach(conf->device, &bad, &peer) == -EINVAL);
+	CHECK(pn_device_attach(conf->self.device, &bad, &peer) == -EINVAL);
 	bad = good;
 	bad.data[0] ^= 0x7f; /* the version stands first */
-	CHECK(pn_device_attach(conf->device, &bad, &peer) == -EINVAL);
+	CHECK(pn_device_attach(conf->self.device, &bad, &peer) == -EINVAL);
 }
 
 /* --- registration -------------------------------------------------------- */
@@ -149,10 +149,10 @@ static int register_range(struct conf *conf, void *addr, size_t len,
 {
 	struct pn_mr mr = { .addr = addr, .len = len, .access = access };
 	struct pn_mr *p = &mr;
-	int ret = pn_device_register(conf->device, &p, 1);
+	int ret = pn_device_register(conf->self.device, &p, 1);
 
 	if (!ret)
-		pn_device_deregister(conf->device, &p, 1);
+		pn_device_deregister(conf->self.device, &p, 1);
 	return ret;
 }
 
@@ -161,7 +161,7 @@ static void bad_ranges_are_refused_and_change_nothing(struct conf *conf)
 	struct pn_pinned before, after;
 	char *hole;
 
-	pn_device_pinned(conf->device, &before);
+	pn_device_pinned(conf->self.device, &before);
 	CHECK(!pn_pages_map(3 * PN_PAGE_BYTES, NULL, (void **)&hole));
 	memset(hole, 1, 3 * PN_PAGE_BYTES);
 	CHECK(register_range(conf, hole, 0, 0) == -EINVAL);
@@ -176,7 +176,7 @@ static void bad_ranges_are_refused_and_change_nothing(struct conf *conf)
 	CHECK(register_range(conf, hole, PN_PAGE_BYTES, 0) == 0);
 	munmap(hole, PN_PAGE_BYTES);
 	munmap(hole + 2 * PN_PAGE_BYTES, PN_PAGE_BYTES);
-	pn_device_pinned(conf->device, &after);
+	pn_device_pinned(conf->self.device, &after);
 	CHECK(after.mrs == before.mrs);
 	CHECK(after.live_bytes == before.live_bytes);
 }
@@ -195,18 +195,18 @@ static void a_batch_registers_all_or_none(struct conf *conf)
 					 .len = PN_PAGE_BYTES };
 		list[i] = &mrs[i];
 	}
-	pn_device_pinned(conf->device, &before);
-	CHECK(!pn_device_register(conf->device, list, N));
-	pn_device_pinned(conf->device, &after);
+	pn_device_pinned(conf->self.device, &before);
+	CHECK(!pn_device_register(conf->self.device, list, N));
+	pn_device_pinned(conf->self.device, &after);
 	CHECK(after.mrs == before.mrs + N);
 	CHECK(after.live_bytes == before.live_bytes + N * PN_PAGE_BYTES);
-	pn_device_deregister(conf->device, list, N);
+	pn_device_deregister(conf->self.device, list, N);
 	munmap(mem + 2 * (N - 1) * PN_PAGE_BYTES, PN_PAGE_BYTES);
-	CHECK(pn_device_register(conf->device, list, N) == -EFAULT);
-	pn_device_pinned(conf->device, &after);
+	CHECK(pn_device_register(conf->self.device, list, N) == -EFAULT);
+	pn_device_pinned(conf->self.device, &after);
 	CHECK(after.mrs == before.mrs && after.live_bytes == before.live_bytes);
-	CHECK(!pn_device_register(conf->device, list, N - 1));
-	pn_device_deregister(conf->device, list, N - 1);
+	CHECK(!pn_device_register(conf->self.device, list, N - 1));
+	pn_device_deregister(conf->self.device, list, N - 1);
 	munmap(mem, 2 * (N - 1) * PN_PAGE_BYTES);
 	munmap(mem + (2 * N - 1) * PN_PAGE_BYTES, PN_PAGE_BYTES);
 }
@@ -247,26 +247,26 @@ static void thousands_of_registrations_have_keys_of_their_own(struct conf *conf)
 					 0,
 					 0,
 					 NULL };
-		CHECK(!pn_device_register(conf->device, &list[i], 1));
+		CHECK(!pn_device_register(conf->self.device, &list[i], 1));
 	}
 	for (unsigned i = 0; i < N; i += 83) {
 		struct remote here = { (uintptr_t)mrs[i].addr, mrs[i].rkey };
 
 		mine.mem[0] = (uint8_t)(i / 83 + 1);
-		CHECK(conf_exchange(conf, &here, sizeof(here), theirs));
-		here = theirs[!conf->rank];
+		CHECK(rank_exchange(&conf->self, &here, sizeof(here), theirs));
+		here = theirs[!conf->self.rank];
 		CHECK(!move(conf, PN_OP_WRITE, segment(&mine, 0, 1), here.addr,
 			    here.rkey));
-		CHECK(conf_barrier(conf));
+		CHECK(rank_barrier(&conf->self));
 		CHECK(mem[i * PN_PAGE_BYTES] == (uint8_t)(i / 83 + 1));
 	}
-	pn_device_deregister(conf->device, list, N);
+	pn_device_deregister(conf->self.device, list, N);
 	window_close(conf, &mine);
 	pn_pages_unmap(mem, N * PN_PAGE_BYTES, NULL);
 	free(mrs);
 	free(list);
 	free(theirs);
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 }
 
 /* --- put and get --------------------------------------------------------- */
@@ -287,21 +287,21 @@ static void puts_and_gets_move_every_byte(struct conf *conf)
 	CHECK(!window_open(conf, WINDOW, PINION_ACCESS_LOCAL_WRITE, &from));
 	CHECK(share(conf, &w, theirs));
 	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
-		struct remote *to = &theirs[!conf->rank];
+		struct remote *to = &theirs[!conf->self.rank];
 		size_t len = sizes[i], at = i * 13 % 61;
-		unsigned seed = i + 100 * conf->rank;
+		unsigned seed = i + 100 * conf->self.rank;
 
 		fill(from.mem + 5, len, seed);
 		CHECK(!move(conf, PN_OP_WRITE, segment(&from, 5, len),
 			    to->addr + at, to->rkey));
-		CHECK(conf_barrier(conf));
-		CHECK(filled(w.mem + at, len, i + 100 * !conf->rank));
+		CHECK(rank_barrier(&conf->self));
+		CHECK(filled(w.mem + at, len, i + 100 * !conf->self.rank));
 		memset(from.mem, 0, len + 9);
 		CHECK(!move(conf, PN_OP_READ, segment(&from, 3, len),
 			    to->addr + at, to->rkey));
 		CHECK(filled(from.mem + 3, len, seed));
 		CHECK(from.mem[2] == 0 && from.mem[len + 3] == 0);
-		CHECK(conf_barrier(conf));
+		CHECK(rank_barrier(&conf->self));
 	}
 	window_close(conf, &w);
 	window_close(conf, &from);
@@ -309,26 +309,26 @@ static void puts_and_gets_move_every_byte(struct conf *conf)
 
 static void segments_are_gathered_and_scattered(struct conf *conf)
 {
-	struct remote theirs[2], *to = &theirs[!conf->rank];
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct pn_sge sge[3];
 	struct window w, from;
 	struct pn_op op = { .sge = sge, .nsge = 3 };
 
-	CHECK(conf->device->limits.max_sge >= 3);
+	CHECK(conf->self.device->limits.max_sge >= 3);
 	CHECK(conf_connect(conf, false));
 	CHECK(!window_open(conf, 65536, ALL_REMOTE, &w));
 	CHECK(!window_open(conf, 65536, PINION_ACCESS_LOCAL_WRITE, &from));
 	CHECK(share(conf, &w, theirs));
 	op.remote_addr = to->addr + 17;
 	op.rkey = to->rkey;
-	fill(from.mem, 20000, conf->rank);
+	fill(from.mem, 20000, conf->self.rank);
 	sge[0] = segment(&from, 0, 10);
 	sge[1] = segment(&from, 10, 9990);
 	sge[2] = segment(&from, 10000, 10000);
 	op.kind = PN_OP_WRITE;
 	CHECK(!conf_do(conf, other(conf), op));
-	CHECK(conf_barrier(conf));
-	CHECK(filled(w.mem + 17, 20000, !conf->rank));
+	CHECK(rank_barrier(&conf->self));
+	CHECK(filled(w.mem + 17, 20000, !conf->self.rank));
 	memset(from.mem, 0, 65536);
 	sge[0] = segment(&from, 30000, 5000);
 	sge[1] = segment(&from, 1, 1);
@@ -337,8 +337,8 @@ static void segments_are_gathered_and_scattered(struct conf *conf)
 	CHECK(!conf_do(conf, other(conf), op));
 	memmove(from.mem + 35000, from.mem + 1, 1);
 	memmove(from.mem + 35001, from.mem + 40000, 14999);
-	CHECK(filled(from.mem + 30000, 20000, conf->rank));
-	CHECK(conf_barrier(conf));
+	CHECK(filled(from.mem + 30000, 20000, conf->self.rank));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &from);
 }
@@ -353,21 +353,21 @@ static void the_device_itself_is_a_peer(struct conf *conf)
 	CHECK(!window_open(conf, 300000, ALL_REMOTE, &w));
 	fill(w.mem, 100000, 9);
 	sge = segment(&w, 0, 100000);
-	CHECK(!conf_do(conf, conf->peers[conf->rank],
+	CHECK(!conf_do(conf, conf->peers[conf->self.rank],
 		       (struct pn_op){ .kind = PN_OP_WRITE,
 				       .sge = &sge,
 				       .nsge = 1,
 				       .remote_addr = (uintptr_t)w.mem + 150000,
 				       .rkey = w.mr.rkey }));
 	CHECK(filled(w.mem + 150000, 100000, 9));
-	CHECK(!conf_post(conf, conf->peers[conf->rank],
+	CHECK(!conf_post(conf, conf->peers[conf->self.rank],
 			 &(struct pn_op){ .kind = PN_OP_SEND,
 					  .flags = PN_OP_SILENT,
 					  .imm = 77 }));
 	CHECK(conf_next(conf, &got));
 	CHECK(got.kind == PN_COMPLETION_RECV && got.imm == 77 && !got.len);
-	CHECK(got.peer == conf->peers[conf->rank]);
-	pn_device_release(conf->device, &got);
+	CHECK(got.peer == conf->peers[conf->self.rank]);
+	pn_device_release(conf->self.device, &got);
 	window_close(conf, &w);
 }
 
@@ -375,7 +375,7 @@ static void the_device_itself_is_a_peer(struct conf *conf)
 
 static void peers_reach_only_what_was_granted(struct conf *conf)
 {
-	struct remote theirs[2], *to = &theirs[!conf->rank];
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct window w, from;
 	uint64_t end, rkey;
 
@@ -398,12 +398,12 @@ static void peers_reach_only_what_was_granted(struct conf *conf)
 		CHECK(move(conf, op, ten, to->addr, rkey ^ 1) == -EACCES);
 		CHECK(!move(conf, op, ten, end - 10, rkey));
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	for (size_t i = 0; i < 10000; i++)
 		CHECK(w.mem[i] == 0);
 	window_close(conf, &w);
 	window_close(conf, &from);
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 }
 
 static void access_not_granted_is_refused(struct conf *conf)
@@ -418,18 +418,20 @@ static void access_not_granted_is_refused(struct conf *conf)
 	CHECK(share(conf, &readable, ro));
 	CHECK(share(conf, &writable, wo));
 	CHECK(move(conf, PN_OP_WRITE, segment(&from, 0, 8),
-		   ro[!conf->rank].addr, ro[!conf->rank].rkey) == -EACCES);
-	CHECK(move(conf, PN_OP_READ, segment(&from, 0, 8), wo[!conf->rank].addr,
-		   wo[!conf->rank].rkey) == -EACCES);
-	if (conf->device->caps & PN_CAP_ATOMICS)
+		   ro[!conf->self.rank].addr,
+		   ro[!conf->self.rank].rkey) == -EACCES);
+	CHECK(move(conf, PN_OP_READ, segment(&from, 0, 8),
+		   wo[!conf->self.rank].addr,
+		   wo[!conf->self.rank].rkey) == -EACCES);
+	if (conf->self.device->caps & PN_CAP_ATOMICS)
 		CHECK(move(conf, PN_OP_FETCH_ADD, segment(&from, 0, 8),
-			   wo[!conf->rank].addr,
-			   wo[!conf->rank].rkey) == -EACCES);
+			   wo[!conf->self.rank].addr,
+			   wo[!conf->self.rank].rkey) == -EACCES);
 	CHECK(!move(conf, PN_OP_READ, segment(&from, 0, 8),
-		    ro[!conf->rank].addr, ro[!conf->rank].rkey));
+		    ro[!conf->self.rank].addr, ro[!conf->self.rank].rkey));
 	CHECK(!move(conf, PN_OP_WRITE, segment(&from, 0, 8),
-		    wo[!conf->rank].addr, wo[!conf->rank].rkey));
-	CHECK(conf_barrier(conf));
+		    wo[!conf->self.rank].addr, wo[!conf->self.rank].rkey));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &readable);
 	window_close(conf, &writable);
 	window_close(conf, &from);
@@ -437,7 +439,7 @@ static void access_not_granted_is_refused(struct conf *conf)
 
 static void local_segments_need_a_key_that_covers_them(struct conf *conf)
 {
-	struct remote theirs[2], *to = &theirs[!conf->rank];
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct window w, from, source;
 	struct pn_sge s;
 
@@ -459,14 +461,14 @@ static void local_segments_need_a_key_that_covers_them(struct conf *conf)
 	s = segment(&from, 0, 10);
 	window_close(conf, &from);
 	CHECK(move(conf, PN_OP_WRITE, s, to->addr, to->rkey) == -EFAULT);
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &source);
 }
 
 static void a_key_dies_with_its_registration(struct conf *conf)
 {
-	struct remote theirs[2], *to = &theirs[!conf->rank];
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct window from, w;
 
 	CHECK(conf_connect(conf, false));
@@ -478,16 +480,16 @@ static void a_key_dies_with_its_registration(struct conf *conf)
 		CHECK(share(conf, &w, theirs));
 		CHECK(!move(conf, PN_OP_WRITE, segment(&from, 0, 8), to->addr,
 			    to->rkey));
-		CHECK(conf_barrier(conf));
+		CHECK(rank_barrier(&conf->self));
 		/* The same memory again: the old key must stay dead. */
-		pn_device_deregister(conf->device, &mr, 1);
-		CHECK(!pn_device_register(conf->device, &mr, 1));
-		CHECK(conf_barrier(conf));
+		pn_device_deregister(conf->self.device, &mr, 1);
+		CHECK(!pn_device_register(conf->self.device, &mr, 1));
+		CHECK(rank_barrier(&conf->self));
 		CHECK(move(conf, PN_OP_WRITE, segment(&from, 0, 8), to->addr,
 			   to->rkey) == -EACCES);
 		CHECK(move(conf, PN_OP_READ, segment(&from, 0, 8), to->addr,
 			   to->rkey) == -EACCES);
-		CHECK(conf_barrier(conf));
+		CHECK(rank_barrier(&conf->self));
 		window_close(conf, &w);
 	}
 	window_close(conf, &from);
@@ -497,27 +499,27 @@ static void rekeying_revokes_the_old_key_alone(struct conf *conf)
 {
 	struct remote old[2], new[2];
 	struct window w, from;
-	unsigned o = !conf->rank;
+	unsigned o = !conf->self.rank;
 
 	CHECK(conf_connect(conf, false));
 	CHECK(!window_open(conf, 4096, ALL_REMOTE, &w));
 	CHECK(!window_open(conf, 4096, PINION_ACCESS_LOCAL_WRITE, &from));
 	CHECK(share(conf, &w, old));
-	CHECK(!pn_device_rekey(conf->device, &w.mr));
-	CHECK(w.mr.rkey != old[conf->rank].rkey);
+	CHECK(!pn_device_rekey(conf->self.device, &w.mr));
+	CHECK(w.mr.rkey != old[conf->self.rank].rkey);
 	CHECK(share(conf, &w, new));
 	CHECK(move(conf, PN_OP_READ, segment(&from, 0, 8), old[o].addr,
 		   old[o].rkey) == -EACCES);
 	CHECK(!move(conf, PN_OP_READ, segment(&from, 0, 8), new[o].addr,
 		    new[o].rkey));
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &from);
 }
 
 static void malformed_operations_are_refused_at_once(struct conf *conf)
 {
-	const struct pn_device_limits *limits = &conf->device->limits;
+	const struct pn_device_limits *limits = &conf->self.device->limits;
 	struct pn_sge sge[2];
 	struct window w;
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = sge, .nsge = 1 };
@@ -526,25 +528,25 @@ static void malformed_operations_are_refused_at_once(struct conf *conf)
 	CHECK(!window_open(conf, 1 << 20, ALL_REMOTE, &w));
 	if (limits->max_send_bytes < 1 << 20) {
 		sge[0] = segment(&w, 0, limits->max_send_bytes + 1);
-		CHECK(pn_device_post(conf->device, other(conf), &op) ==
+		CHECK(pn_device_post(conf->self.device, other(conf), &op) ==
 		      -EINVAL);
 	}
 	op.nsge = limits->max_sge + 1;
-	CHECK(pn_device_post(conf->device, other(conf), &op) == -EINVAL);
+	CHECK(pn_device_post(conf->self.device, other(conf), &op) == -EINVAL);
 	op.nsge = 1;
 	op.kind = (enum pn_op_kind)99;
-	CHECK(pn_device_post(conf->device, other(conf), &op) == -EINVAL);
-	if (conf->device->caps & PN_CAP_ATOMICS) {
+	CHECK(pn_device_post(conf->self.device, other(conf), &op) == -EINVAL);
+	if (conf->self.device->caps & PN_CAP_ATOMICS) {
 		op.kind = PN_OP_FETCH_ADD;
 		sge[0] = segment(&w, 0, 4);
-		CHECK(pn_device_post(conf->device, other(conf), &op) ==
+		CHECK(pn_device_post(conf->self.device, other(conf), &op) ==
 		      -EINVAL);
 		sge[0] = segment(&w, 0, 8);
 		op.remote_addr = (uintptr_t)w.mem + 4;
-		CHECK(pn_device_post(conf->device, other(conf), &op) ==
+		CHECK(pn_device_post(conf->self.device, other(conf), &op) ==
 		      -EINVAL);
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 }
 
@@ -561,13 +563,13 @@ static bool receive(struct conf *conf, size_t len, unsigned seed, uint32_t imm)
 	right = got.kind == PN_COMPLETION_RECV && got.len == len &&
 		got.imm == imm && filled(got.data, len, seed);
 	if (got.kind == PN_COMPLETION_RECV)
-		pn_device_release(conf->device, &got);
+		pn_device_release(conf->self.device, &got);
 	return right;
 }
 
 static void messages_arrive_whole_and_in_order(struct conf *conf)
 {
-	size_t max = conf->device->limits.max_send_bytes;
+	size_t max = conf->self.device->limits.max_send_bytes;
 	struct window w;
 
 	CHECK(conf_connect(conf, false));
@@ -577,7 +579,7 @@ static void messages_arrive_whole_and_in_order(struct conf *conf)
 		struct pn_sge sge[2] = { segment(&w, 0, len / 3),
 					 segment(&w, len / 3, len - len / 3) };
 
-		if (conf->rank == 0) {
+		if (conf->self.rank == 0) {
 			fill(w.mem, len, i);
 			CHECK(!conf_do(conf, other(conf),
 				       (struct pn_op){ .kind = PN_OP_SEND,
@@ -588,13 +590,13 @@ static void messages_arrive_whole_and_in_order(struct conf *conf)
 			CHECK(receive(conf, len, i, i * 3));
 		}
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 }
 
 static void inline_sends_need_no_key_and_no_waiting(struct conf *conf)
 {
-	size_t len = conf->device->limits.inline_bytes;
+	size_t len = conf->self.device->limits.inline_bytes;
 	uint8_t *data = malloc(len + 1);
 	struct pn_sge sge = { data, len, 0 };
 	struct pn_completion done;
@@ -606,19 +608,19 @@ static void inline_sends_need_no_key_and_no_waiting(struct conf *conf)
 
 	CHECK(len >= 8);
 	CHECK(conf_connect(conf, false));
-	if (conf->rank == 0) {
+	if (conf->self.rank == 0) {
 		fill(data, len, 5);
 		CHECK(!conf_post(conf, other(conf), &op));
 		memset(data, 0xff, len);
 		CHECK(conf_next(conf, &done) && !done.status);
 		CHECK(done.user == data);
 		sge.len = len + 1;
-		CHECK(pn_device_post(conf->device, other(conf), &op) ==
+		CHECK(pn_device_post(conf->self.device, other(conf), &op) ==
 		      -EINVAL);
 	} else {
 		CHECK(receive(conf, len, 5, 0));
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	free(data);
 }
 
@@ -638,13 +640,13 @@ static unsigned flood(struct conf *conf, unsigned max)
 		int ret;
 
 		number[0] = n;
-		ret = pn_device_post(conf->device, other(conf), &op);
+		ret = pn_device_post(conf->self.device, other(conf), &op);
 		n += !ret;
 		idle = ret ? idle + 1 : 0;
 		if (idle > 100 || (ret && ret != -EAGAIN))
 			return n;
-		if (ret && !pn_device_poll(conf->device, &none, 1))
-			pn_device_charge(conf->device, PN_NS_PER_US);
+		if (ret && !pn_device_poll(conf->self.device, &none, 1))
+			pn_device_charge(conf->self.device, PN_NS_PER_US);
 	}
 	return max;
 }
@@ -656,24 +658,24 @@ static void a_receiver_that_does_not_release_stalls_its_senders(
 	struct pn_completion got;
 
 	CHECK(conf_connect(conf, false));
-	if (conf->rank == 0)
+	if (conf->self.rank == 0)
 		mine = flood(conf, 1 << 20);
 	CHECK(mine < 1 << 20);
-	CHECK(conf_exchange(conf, &mine, sizeof(mine), sent));
+	CHECK(rank_exchange(&conf->self, &mine, sizeof(mine), sent));
 	CHECK(sent[0] > 0);
-	if (conf->rank == 1)
+	if (conf->self.rank == 1)
 		for (uint64_t i = 0; i < sent[0]; i++) {
 			CHECK(conf_next(conf, &got));
 			CHECK(got.kind == PN_COMPLETION_RECV);
 			CHECK(!memcmp(got.data, &i, sizeof(i)));
-			pn_device_release(conf->device, &got);
+			pn_device_release(conf->self.device, &got);
 		}
-	CHECK(conf_barrier(conf));
-	if (conf->rank == 0)
+	CHECK(rank_barrier(&conf->self));
+	if (conf->self.rank == 0)
 		CHECK(!send_inline(conf, other(conf), "", 0, 4));
 	else
 		CHECK(receive(conf, 0, 0, 4));
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 }
 
 static void messages_may_be_released_in_any_order(struct conf *conf)
@@ -684,21 +686,21 @@ static void messages_may_be_released_in_any_order(struct conf *conf)
 	for (unsigned round = 0; round < 200; round++) {
 		uint8_t data[100];
 
-		for (unsigned i = 0; conf->rank == 0 && i < 16; i++) {
+		for (unsigned i = 0; conf->self.rank == 0 && i < 16; i++) {
 			fill(data, sizeof(data), round + i);
 			CHECK(!send_inline(conf, other(conf), data,
 					   sizeof(data), i));
 		}
-		for (unsigned i = 0; conf->rank == 1 && i < 16; i++)
+		for (unsigned i = 0; conf->self.rank == 1 && i < 16; i++)
 			CHECK(conf_next(conf, &got[i]) && got[i].imm == i);
-		for (unsigned i = 0; conf->rank == 1 && i < 16; i++) {
+		for (unsigned i = 0; conf->self.rank == 1 && i < 16; i++) {
 			struct pn_completion *c = &got[(i * 7 + round) % 16];
 
 			CHECK(filled(c->data, c->len, round + c->imm));
-			pn_device_release(conf->device, c);
+			pn_device_release(conf->self.device, c);
 		}
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 }
 
 /* --- order and completions ----------------------------------------------- */
@@ -721,7 +723,7 @@ static void who_sees_a_send_sees_the_writes_before_it(struct conf *conf)
 				    .remote_addr = to->addr,
 				    .rkey = to->rkey };
 
-		if (conf->rank == 0) {
+		if (conf->self.rank == 0) {
 			fill(w.mem, len, i);
 			CHECK(!conf_post(conf, other(conf), &op));
 			CHECK(!send_inline(conf, other(conf), "", 0, i));
@@ -729,7 +731,7 @@ static void who_sees_a_send_sees_the_writes_before_it(struct conf *conf)
 			CHECK(receive(conf, 0, 0, i));
 			CHECK(filled(w.mem, len, i));
 		}
-		CHECK(conf_barrier(conf));
+		CHECK(rank_barrier(&conf->self));
 	}
 	window_close(conf, &w);
 }
@@ -746,7 +748,7 @@ static void a_write_with_immediate_tells_the_target(struct conf *conf)
 	for (unsigned i = 0; i < 20; i++) {
 		struct pn_sge sge = segment(&w, 0, i * 10000);
 
-		if (conf->rank == 0) {
+		if (conf->self.rank == 0) {
 			fill(w.mem, i * 10000, i);
 			CHECK(!conf_do(conf, other(conf),
 				       (struct pn_op){ .kind = PN_OP_WRITE,
@@ -762,7 +764,7 @@ static void a_write_with_immediate_tells_the_target(struct conf *conf)
 			CHECK(got.len == i * 10000);
 			CHECK(filled(w.mem, i * 10000, i));
 		}
-		CHECK(conf_barrier(conf));
+		CHECK(rank_barrier(&conf->self));
 	}
 	window_close(conf, &w);
 }
@@ -770,7 +772,7 @@ static void a_write_with_immediate_tells_the_target(struct conf *conf)
 static void operations_complete_in_the_order_of_posting(struct conf *conf)
 {
 	enum { N = 64 };
-	struct remote theirs[2], *to = &theirs[!conf->rank];
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct pn_completion done;
 	struct window w, from;
 	uintptr_t next = 0;
@@ -792,7 +794,8 @@ static void operations_complete_in_the_order_of_posting(struct conf *conf)
 				    0,
 				    0,
 				    (void *)i };
-		int ret = i < N ? pn_device_post(conf->device, other(conf), &op)
+		int ret = i < N ? pn_device_post(conf->self.device, other(conf),
+						 &op)
 				: -EAGAIN;
 
 		CHECK(!ret || ret == -EAGAIN);
@@ -803,14 +806,14 @@ static void operations_complete_in_the_order_of_posting(struct conf *conf)
 		CHECK(!done.status && done.user == (void *)next);
 		next++;
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &from);
 }
 
 static void silent_operations_speak_only_when_they_fail(struct conf *conf)
 {
-	struct remote theirs[2], *to = &theirs[!conf->rank];
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct pn_completion done;
 	struct window w, from;
 	struct pn_sge sge;
@@ -832,8 +835,8 @@ static void silent_operations_speak_only_when_they_fail(struct conf *conf)
 	CHECK(!conf_post(conf, other(conf), &op));
 	CHECK(conf_next(conf, &done));
 	CHECK(done.user == &done && done.status == -EACCES);
-	CHECK(!pn_device_poll(conf->device, &done, 1));
-	CHECK(conf_barrier(conf));
+	CHECK(!pn_device_poll(conf->self.device, &done, 1));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &from);
 }
@@ -859,7 +862,7 @@ static int atomic_op(struct conf *conf, enum pn_op_kind kind, struct remote to,
 static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 {
 	enum { N = 200 };
-	struct remote theirs[CONF_MAX_RANKS];
+	struct remote theirs[RANKS_MAX];
 	struct window w, result;
 	uint64_t value, old;
 
@@ -869,13 +872,14 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 	CHECK(share(conf, &w, theirs));
 	for (unsigned i = 0; i < N; i++)
 		CHECK(!atomic_op(conf, PN_OP_FETCH_ADD, theirs[0], &result,
-				 conf->rank + 1, 0));
-	CHECK(conf_barrier(conf));
+				 conf->self.rank + 1, 0));
+	CHECK(rank_barrier(&conf->self));
 	memcpy(&value, w.mem, 8);
-	if (conf->rank == 0)
-		CHECK(value == N * conf->nranks * (conf->nranks + 1) / 2);
-	CHECK(conf_barrier(conf));
-	if (conf->rank == 1) {
+	if (conf->self.rank == 0)
+		CHECK(value ==
+		      N * conf->self.nranks * (conf->self.nranks + 1) / 2);
+	CHECK(rank_barrier(&conf->self));
+	if (conf->self.rank == 1) {
 		CHECK(!atomic_op(conf, PN_OP_SWAP, theirs[0], &result, 5, 0));
 		CHECK(!atomic_op(conf, PN_OP_COMPARE_SWAP, theirs[0], &result,
 				 6, 4));
@@ -888,7 +892,7 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 		memcpy(&old, result.mem, 8);
 		CHECK(old == 7);
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &result);
 }
@@ -900,20 +904,20 @@ static void waiting_ends_at_the_deadline_or_with_news(struct conf *conf)
 	uint64_t start;
 
 	CHECK(conf_connect(conf, false));
-	start = pn_device_now(conf->device);
-	CHECK(pn_device_wait(conf->device, start + 2 * PN_NS_PER_MS) ==
+	start = pn_device_now(conf->self.device);
+	CHECK(pn_device_wait(conf->self.device, start + 2 * PN_NS_PER_MS) ==
 	      -ETIMEDOUT);
-	CHECK(pn_device_now(conf->device) >= start + 2 * PN_NS_PER_MS);
-	pn_device_wake(conf->device);
-	CHECK(!pn_device_wait(conf->device, PN_FOREVER));
-	CHECK(conf_barrier(conf));
-	if (conf->rank == 0) {
+	CHECK(pn_device_now(conf->self.device) >= start + 2 * PN_NS_PER_MS);
+	pn_device_wake(conf->self.device);
+	CHECK(!pn_device_wait(conf->self.device, PN_FOREVER));
+	CHECK(rank_barrier(&conf->self));
+	if (conf->self.rank == 0) {
 		CHECK(!send_inline(conf, other(conf), "", 0, 1));
 	} else {
-		CHECK(!pn_device_wait(conf->device, PN_FOREVER));
+		CHECK(!pn_device_wait(conf->self.device, PN_FOREVER));
 		CHECK(receive(conf, 0, 0, 1));
 	}
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 }
 
 /* --- many at once -------------------------------------------------------- */
@@ -924,19 +928,19 @@ static void waiting_ends_at_the_deadline_or_with_news(struct conf *conf)
  * reads them back; at the end each window is what its writers remember. */
 static void many_peers_share_a_window(struct conf *conf)
 {
-	struct remote theirs[CONF_MAX_RANKS];
-	unsigned x = 12345 + conf->rank;
+	struct remote theirs[RANKS_MAX];
+	unsigned x = 12345 + conf->self.rank;
 	struct window w, from;
 	uint8_t *model;
 
 	CHECK(conf_connect(conf, true));
-	CHECK(!window_open(conf, SLICE * conf->nranks, ALL_REMOTE, &w));
+	CHECK(!window_open(conf, SLICE * conf->self.nranks, ALL_REMOTE, &w));
 	CHECK(!window_open(conf, SLICE, PINION_ACCESS_LOCAL_WRITE, &from));
 	CHECK(share(conf, &w, theirs));
-	model = calloc(conf->nranks, SLICE);
+	model = calloc(conf->self.nranks, SLICE);
 	for (unsigned i = 0; i < 400; i++) {
-		unsigned to =
-			(x = x * 1103515245 + 12345) / 65536 % conf->nranks;
+		unsigned to = (x = x * 1103515245 + 12345) / 65536 %
+			      conf->self.nranks;
 		size_t at = (x = x * 1103515245 + 12345) / 8 % SLICE;
 		size_t len = (x = x * 1103515245 + 12345) / 8 % (SLICE - at);
 		struct pn_sge sge = segment(&from, 0, len);
@@ -944,10 +948,10 @@ static void many_peers_share_a_window(struct conf *conf)
 				    .sge = &sge,
 				    .nsge = 1,
 				    .remote_addr = theirs[to].addr +
-						   conf->rank * SLICE + at,
+						   conf->self.rank * SLICE + at,
 				    .rkey = theirs[to].rkey };
 
-		fill(from.mem, len, i + conf->rank);
+		fill(from.mem, len, i + conf->self.rank);
 		memcpy(model + to * SLICE + at, from.mem, len);
 		CHECK(!conf_do(conf, conf->peers[to], op));
 		memset(from.mem, 0, len);
@@ -955,7 +959,7 @@ static void many_peers_share_a_window(struct conf *conf)
 		CHECK(!conf_do(conf, conf->peers[to], op));
 		CHECK(!memcmp(from.mem, model + to * SLICE + at, len));
 	}
-	for (unsigned r = 0; r < conf->nranks; r++) {
+	for (unsigned r = 0; r < conf->self.nranks; r++) {
 		CHECK(!conf_do(conf, conf->peers[r],
 			       (struct pn_op){
 				       .kind = PN_OP_READ,
@@ -963,12 +967,12 @@ static void many_peers_share_a_window(struct conf *conf)
 								from.mr.lkey },
 				       .nsge = 1,
 				       .remote_addr = theirs[r].addr +
-						      conf->rank * SLICE,
+						      conf->self.rank * SLICE,
 				       .rkey = theirs[r].rkey }));
 		CHECK(!memcmp(from.mem, model + r * SLICE, SLICE));
 	}
 	free(model);
-	CHECK(conf_barrier(conf));
+	CHECK(rank_barrier(&conf->self));
 	window_close(conf, &w);
 	window_close(conf, &from);
 }
@@ -987,22 +991,23 @@ static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 	CHECK(conf_connect(conf, false));
 	CHECK(!window_open(conf, 4096, ALL_REMOTE, &w));
 	CHECK(share(conf, &w, theirs));
-	if (conf->rank == 2)
+	if (conf->self.rank == 2)
 		return; /* the frame closes the device */
 	do {
 		CHECK(conf_next(conf, &got));
 		/* The other one noticed first and goes on. */
 		greeted |= got.kind == PN_COMPLETION_RECV;
 		if (got.kind == PN_COMPLETION_RECV)
-			pn_device_release(conf->device, &got);
+			pn_device_release(conf->self.device, &got);
 	} while (got.kind != PN_COMPLETION_PEER_DOWN);
 	CHECK(got.peer == conf->peers[2] && got.status == -ECONNRESET);
 	sge = segment(&w, 0, 8);
 	op.remote_addr = theirs[2].addr;
 	op.rkey = theirs[2].rkey;
-	CHECK(pn_device_post(conf->device, conf->peers[2], &op) == -ECONNRESET);
-	CHECK(!move(conf, PN_OP_WRITE, sge, theirs[!conf->rank].addr,
-		    theirs[!conf->rank].rkey));
+	CHECK(pn_device_post(conf->self.device, conf->peers[2], &op) ==
+	      -ECONNRESET);
+	CHECK(!move(conf, PN_OP_WRITE, sge, theirs[!conf->self.rank].addr,
+		    theirs[!conf->self.rank].rkey));
 	/* Neither leaves before the other is done. */
 	CHECK(!send_inline(conf, other(conf), "", 0, 3));
 	CHECK(greeted || receive(conf, 0, 0, 3));

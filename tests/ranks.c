@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "ranks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/compiler.h"
+#include "device/sim/sim.h"
+
+#define PATIENCE_NS (100 * PN_NS_PER_S)
+#define PATIENCE_S  200
+
+struct gang {
+	const struct ranks *run;
+	struct rank ranks[RANKS_MAX];
+};
+
+/* --- what a rank may call ------------------------------------------------- */
+
+void rank_fail(struct rank *rank, const char *what, const char *file, int line)
+{
+	struct rank_board *board = rank->board;
+
+	if (atomic_exchange(&board->failed, true))
+		return;
+	snprintf(board->why, sizeof(board->why), "rank %u: %s:%d: %s",
+		 rank->rank, file, line, what);
+}
+
+void rank_pause(struct rank *rank)
+{
+	if (rank->virtual_time)
+		pn_device_charge(rank->device, PN_NS_PER_US);
+	else
+		usleep(20);
+}
+
+static bool arrived(struct rank *rank, unsigned other, uint64_t deadline)
+{
+	while (atomic_load(&rank->board->rank[other].round) < rank->round) {
+		if (atomic_load(&rank->board->failed))
+			return false;
+		if (pn_device_now(rank->device) > deadline) {
+			rank_fail(rank, "another rank does not come", __FILE__,
+				  __LINE__);
+			return false;
+		}
+		rank_pause(rank);
+	}
+	return true;
+}
+
+bool rank_exchange(struct rank *rank, const void *mine, size_t len,
+		   void *theirs)
+{
+	uint64_t deadline = pn_device_now(rank->device) + PATIENCE_NS;
+	unsigned parity = ++rank->round & 1;
+
+	if (len)
+		memcpy(rank->board->rank[rank->rank].blob[parity], mine, len);
+	atomic_store(&rank->board->rank[rank->rank].round, rank->round);
+	for (unsigned r = 0; r < rank->nranks; r++) {
+		if (!arrived(rank, r, deadline))
+			return false;
+		if (len)
+			memcpy((char *)theirs + r * len,
+			       rank->board->rank[r].blob[parity], len);
+	}
+	return true;
+}
+
+bool rank_barrier(struct rank *rank)
+{
+	return rank_exchange(rank, NULL, 0, NULL);
+}
+
+/* --- ways to run them ----------------------------------------------------- */
+
+static struct gang *gang_of(struct rank *rank)
+{
+	return pn_container_of(rank - rank->rank, struct gang, ranks[0]);
+}
+
+/* A rank in a thread or process. */
+static void *run_opened(void *arg)
+{
+	struct rank *rank = arg;
+	const struct ranks *run = gang_of(rank)->run;
+	int ret = pn_device_open(run->spec, NULL, &rank->device);
+
+	if (ret) {
+		rank_fail(rank, strerror(-ret), "open", 0);
+		return NULL;
+	}
+	run->fn(rank);
+	pn_device_close(rank->device);
+	return NULL;
+}
+
+static void run_threads(struct gang *gang)
+{
+	pthread_t threads[RANKS_MAX];
+
+	for (unsigned r = 0; r < gang->run->nranks; r++)
+		pn_assert(!pthread_create(&threads[r], NULL, run_opened,
+					  &gang->ranks[r]));
+	for (unsigned r = 0; r < gang->run->nranks; r++)
+		pthread_join(threads[r], NULL);
+}
+
+static void run_processes(struct gang *gang)
+{
+	pid_t pids[RANKS_MAX];
+
+	fflush(NULL);
+	for (unsigned r = 0; r < gang->run->nranks; r++) {
+		pids[r] = fork();
+		pn_assert(pids[r] >= 0);
+		if (!pids[r]) {
+			alarm(PATIENCE_S);
+			run_opened(&gang->ranks[r]);
+			exit(0);
+		}
+	}
+	for (unsigned r = 0; r < gang->run->nranks; r++) {
+		int status;
+
+		pn_assert(waitpid(pids[r], &status, 0) == pids[r]);
+		if (status)
+			rank_fail(&gang->ranks[r], "process ended badly",
+				  __FILE__, __LINE__);
+	}
+}
+
+static void run_task(void *arg)
+{
+	struct rank *rank = arg;
+
+	gang_of(rank)->run->fn(rank);
+	pn_device_close(rank->device);
+}
+
+static void run_sim(struct gang *gang)
+{
+	const struct ranks *run = gang->run;
+	const char *more = run->spec[3] ? run->spec + 4 : "";
+	char params[256];
+	struct pn_sim *sim;
+	int ret;
+
+	snprintf(params, sizeof(params), "nodes=%u%s%s", run->nranks,
+		 more[0] ? "," : "", more);
+	pn_assert(!pn_sim_open(params, run->script, &sim));
+	for (unsigned r = 0; r < run->nranks; r++) {
+		gang->ranks[r].device = pn_sim_device(sim, r);
+		gang->ranks[r].virtual_time = true;
+		pn_assert(!pn_sim_spawn(sim, r, run_task, &gang->ranks[r]));
+	}
+	ret = pn_sim_run(sim);
+	if (ret)
+		rank_fail(&gang->ranks[0], strerror(-ret), "pn_sim_run", 0);
+	pn_sim_close(sim);
+}
+
+bool ranks_run(const struct ranks *run)
+{
+	struct gang gang = { .run = run };
+	struct rank_board *board;
+	bool failed;
+
+	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pn_assert(board != MAP_FAILED);
+	for (unsigned r = 0; r < run->nranks; r++)
+		gang.ranks[r] = (struct rank){ .board = board,
+					       .rank = r,
+					       .nranks = run->nranks,
+					       .arg = run->arg };
+	if (!strcmp(run->how, "sim"))
+		run_sim(&gang);
+	else if (!strcmp(run->how, "threads"))
+		run_threads(&gang);
+	else
+		run_processes(&gang);
+	failed = atomic_load(&board->failed);
+	if (failed)
+		printf("%s\n", board->why);
+	munmap(board, sizeof(*board));
+	return !failed;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ranks -- runs one function several times at once, each with a device of its
+ * own: as coroutines of one simulated world, as threads, or as processes.
+ *
+ * Ranks talk out of band through a board in shared memory. A check that fails
+ * marks the board and ends the rank; the others notice at their next exchange,
+ * so that a failure never hangs. The device is opened before the function is
+ * called and closed after it.
+ */
+#ifndef PN_TESTS_RANKS_H
+#define PN_TESTS_RANKS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "device/device.h"
+
+#define RANKS_MAX	 8
+#define RANKS_BLOB_BYTES 512
+
+struct rank_board {
+	_Atomic bool failed;
+	char why[256];
+	struct {
+		_Atomic uint32_t round;
+		uint8_t blob[2][RANKS_BLOB_BYTES]; /* by the round's parity */
+	} rank[RANKS_MAX];
+};
+
+/* What one rank knows. */
+struct rank {
+	struct rank_board *board;
+	struct pn_device *device;
+	unsigned rank, nranks;
+	uint32_t round;
+	bool virtual_time;
+	void *arg; /* the same for all */
+};
+
+struct ranks {
+	const char *how;    /* "sim", "threads" or "processes" */
+	const char *spec;   /* of the device */
+	const char *script; /* sim: faults; NULL: none */
+	unsigned nranks;
+	void (*fn)(struct rank *rank);
+	void *arg;
+};
+
+/* True when no rank failed; else a line says what did. */
+bool ranks_run(const struct ranks *run);
+
+/* Marks the board; the first failure wins. */
+void rank_fail(struct rank *rank, const char *what, const char *file, int line);
+
+/* In a rank's function: a fact, or the rank has failed and returns. */
+#define RANK_CHECK(r, fact)                                      \
+	do {                                                     \
+		if (!(fact)) {                                   \
+			rank_fail(r, #fact, __FILE__, __LINE__); \
+			return;                                  \
+		}                                                \
+	} while (0)
+
+/* Lets the others run for a moment. */
+void rank_pause(struct rank *rank);
+
+/* Passes blobs around: theirs[r] is what rank r gave. All ranks call it. False
+ * when another rank failed or does not come. */
+bool rank_exchange(struct rank *rank, const void *mine, size_t len,
+		   void *theirs);
+
+/* All ranks meet. */
+bool rank_barrier(struct rank *rank);
+
+#endif
