@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "base/log.h"
+#include "base/asymmetric.h"
 #include "base/range.h"
 #include "cache/cache.h"
 #include "device/sim/sim.h"
@@ -34,7 +34,7 @@
 	(PINION_ACCESS_LOCAL_WRITE | PINION_ACCESS_REMOTE_WRITE | \
 	 PINION_ACCESS_REMOTE_READ)
 
-static unsigned steps = 10000;
+static unsigned steps = PN_ASYMMETRIC_FENCES ? 3000 : 10000;
 
 struct world {
 	struct pn_sim *sim; /* NULL: on soft */
