@@ -8,6 +8,14 @@
 #include "context.h"
 #include "monitor/monitor.h"
 
+/* Why a handle cannot be used, or 0. */
+static int unusable(const struct pinion_context *context)
+{
+	if (!context)
+		return -EINVAL;
+	return context->foreign ? -EPERM : 0;
+}
+
 /* A foreign context (after fork) is refused by the cache itself, so that a hit
  * need not look. */
 int pinion_pin(struct pinion_context *context, void *addr, size_t len,
@@ -21,7 +29,11 @@ int pinion_pin(struct pinion_context *context, void *addr, size_t len,
 int pinion_pin_list(struct pinion_context *context, const struct iovec *buffers,
 		    unsigned n, unsigned flags, struct pinion_pin *pins)
 {
-	if (!pn_context_usable(context) || (n && (!buffers || !pins)))
+	int ret = unusable(context);
+
+	if (ret)
+		return ret;
+	if (n && (!buffers || !pins))
 		return -EINVAL;
 	return pn_cache_pin_list(context->cache, buffers, n, flags, pins);
 }
@@ -29,23 +41,30 @@ int pinion_pin_list(struct pinion_context *context, const struct iovec *buffers,
 int pinion_pin_start(struct pinion_context *context, void *addr, size_t len,
 		     unsigned flags, struct pinion_pin *pin)
 {
-	if (!pn_context_usable(context) || !pin)
-		return -EINVAL;
-	return pn_cache_pin_start(context->cache, addr, len, flags, pin);
+	int ret = unusable(context);
+
+	if (ret)
+		return ret;
+	return pin ? pn_cache_pin_start(context->cache, addr, len, flags, pin)
+		   : -EINVAL;
 }
 
 int pinion_pin_test(struct pinion_context *context, struct pinion_pin *pin)
 {
-	if (!pn_context_usable(context) || !pin)
-		return -EINVAL;
-	return pn_cache_pin_test(context->cache, pin);
+	int ret = unusable(context);
+
+	if (ret)
+		return ret;
+	return pin ? pn_cache_pin_test(context->cache, pin) : -EINVAL;
 }
 
 int pinion_pin_wait(struct pinion_context *context, struct pinion_pin *pin)
 {
-	if (!pn_context_usable(context) || !pin)
-		return -EINVAL;
-	return pn_cache_pin_wait(context->cache, pin);
+	int ret = unusable(context);
+
+	if (ret)
+		return ret;
+	return pin ? pn_cache_pin_wait(context->cache, pin) : -EINVAL;
 }
 
 int pinion_pin_part(const struct pinion_pin *pin, unsigned index,
@@ -69,24 +88,28 @@ void pinion_invalidate(const void *addr, size_t len)
 
 int pinion_flush(struct pinion_context *context)
 {
-	if (!pn_context_usable(context))
-		return -EINVAL;
-	pn_cache_flush(context->cache);
-	return 0;
+	int ret = unusable(context);
+
+	if (!ret)
+		pn_cache_flush(context->cache);
+	return ret;
 }
 
 int pinion_revoke(struct pinion_context *context, const void *addr, size_t len)
 {
-	if (!pn_context_usable(context))
-		return -EINVAL;
-	return pn_cache_revoke(context->cache, (uintptr_t)addr, len);
+	int ret = unusable(context);
+
+	return ret ? ret
+		   : pn_cache_revoke(context->cache, (uintptr_t)addr, len);
 }
 
 int pinion_cache_resize(struct pinion_context *context, size_t max_bytes,
 			size_t max_regions)
 {
-	if (!pn_context_usable(context))
-		return -EINVAL;
+	int ret = unusable(context);
+
+	if (ret)
+		return ret;
 	pn_budget_resize(&context->budget, max_bytes, max_regions);
 	pn_cache_trim(context->cache);
 	return 0;
@@ -96,8 +119,11 @@ int pinion_cache_query(struct pinion_context *context,
 		       struct pinion_cache_stats *stats)
 {
 	struct pinion_cache_stats full;
+	int ret = unusable(context);
 
-	if (!pn_context_usable(context) || !stats || !stats->size)
+	if (ret)
+		return ret;
+	if (!stats || !stats->size)
 		return -EINVAL;
 	pn_cache_query(context->cache, &full);
 	/* A program built against an older header has a shorter struct. */

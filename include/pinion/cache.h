@@ -21,6 +21,8 @@
  * (pinion_pin_start()) can be used part by part while the rest is registered.
  *
  * Threads: any. A pin may be unpinned by another thread than pinned it.
+ * fork: a child cannot use the parent's context: calls that return something
+ * return -EPERM, pinion_unpin() and pinion_close() leave the parent alone.
  */
 #ifndef PINION_CACHE_H
 #define PINION_CACHE_H

@@ -95,6 +95,9 @@ void pn_worker_ring(struct pn_cache *cache)
 	uint64_t when;
 	bool due;
 
+	/* A forked child has no worker, and the lock may be taken for ever. */
+	if (cache->foreign)
+		return;
 	if (has_thread(cache)) {
 		atomic_fetch_add(&cache->worker.bell, 1);
 		syscall(SYS_futex, &cache->worker.bell, FUTEX_WAKE_PRIVATE, 1,
