@@ -112,7 +112,7 @@ static void outlive(struct pn_device *device, struct pn_peer *peer,
 
 static void a_peer_killed_at_any_point_leaves_nothing(void **state)
 {
-	size_t before = pn_soft_vmpin();
+	size_t before = vmpin_at_rest();
 	uint64_t seed = test_seed();
 	char *memory = map_buffer(WINDOW, 2);
 	struct board *board = new_board();

@@ -547,25 +547,27 @@ void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 		out->dying_bytes = charged;
 }
 
-/* Registers a page and lets it go, to see whether VmPin follows at once. */
-static bool uncharges_late(struct pn_soft_slots *slots)
+/* Registers a page and lets it go, to see whether VmPin follows at once. If
+ * not, that page is the first that dies slowly. */
+static void find_lag(struct pn_soft_slots *slots)
 {
 	void *page = mmap(NULL, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct pn_mr mr = { .addr = page, .len = PN_PAGE_BYTES };
 	struct pn_mr *mrs[] = { &mr };
-	bool late = false;
 
 	if (page == MAP_FAILED)
-		return false;
+		return;
 	if (!pn_soft_slots_register(slots, mrs, 1)) {
 		size_t pinned = pn_soft_vmpin();
 
+		slots->lag = true;
 		pn_soft_slots_deregister(slots, mrs, 1);
-		late = pinned && pn_soft_vmpin() >= pinned;
+		slots->lag = pinned && pn_soft_vmpin() >= pinned;
+		if (!slots->lag)
+			slots->ndying = 0;
 	}
 	munmap(page, PN_PAGE_BYTES);
-	return late;
 }
 
 unsigned pn_soft_slots_rings(struct pn_soft_slots *slots)
@@ -604,7 +606,7 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 	if (ret)
 		pn_soft_slots_fini(slots);
 	else if (attr->uses_uring)
-		slots->lag = uncharges_late(slots);
+		find_lag(slots);
 	return ret;
 }
 
