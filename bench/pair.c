@@ -317,40 +317,52 @@ static int run_tasks(struct world *w)
 	return ret ? ret : w->ret;
 }
 
-static int run_world(const char *params, size_t bytes, pn_pair_fn *fn,
-		     void *arg)
+int pn_pair_world(const char *params, struct pn_sim **out)
 {
-	struct world w = { .bytes = bytes, .fn = fn, .arg = arg };
 	char text[PN_OPTION_TEXT_BYTES + 16];
 	int ret;
 
 	snprintf(text, sizeof(text), "%s%s%s", params, *params ? "," : "",
 		 "nodes=2");
-	ret = pn_sim_open(strstr(params, "nodes=") ? params : text, NULL,
-			  &w.sim);
+	ret = pn_sim_open(strstr(params, "nodes=") ? params : text, NULL, out);
+	if (ret || pn_sim_nnodes(*out) >= 2)
+		return ret;
+	pn_error("sim:%s: this takes two nodes; give nodes=2", params);
+	pn_sim_close(*out);
+	return -EINVAL;
+}
+
+static int run_world(const char *params, size_t bytes, pn_pair_fn *fn,
+		     void *arg)
+{
+	struct world w = { .bytes = bytes, .fn = fn, .arg = arg };
+	int ret = pn_pair_world(params, &w.sim);
+
 	if (ret)
 		return ret;
-	if (pn_sim_nnodes(w.sim) < 2) {
-		pn_error("sim:%s: this takes two nodes; give nodes=2", params);
-		ret = -EINVAL;
-	} else {
-		ret = run_tasks(&w);
-	}
+	ret = run_tasks(&w);
 	pn_sim_close(w.sim);
 	return ret;
 }
 
 /* ------------------------------------------------------------------------- */
 
-int pn_pair_run(const struct pn_spec *spec, size_t bytes, pn_pair_fn *fn,
-		void *arg)
+const char *pn_pair_sim(const struct pn_spec *spec)
 {
 	size_t kind = strcspn(spec->text, ":");
 
-	if (kind == 3 && !strncmp(spec->text, "sim", 3))
-		return run_world(spec->text + kind + (spec->text[kind] == ':'),
-				 bytes, fn, arg);
-	return run_processes(spec, bytes, fn, arg);
+	if (kind != 3 || strncmp(spec->text, "sim", 3))
+		return NULL;
+	return spec->text + kind + (spec->text[kind] == ':');
+}
+
+int pn_pair_run(const struct pn_spec *spec, size_t bytes, pn_pair_fn *fn,
+		void *arg)
+{
+	const char *params = pn_pair_sim(spec);
+
+	return params ? run_world(params, bytes, fn, arg)
+		      : run_processes(spec, bytes, fn, arg);
 }
 
 int pn_pair_ask(struct pn_pair *pair, const struct pn_pair_ask *ask,

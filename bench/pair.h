@@ -42,6 +42,12 @@ typedef int pn_pair_fn(struct pn_pair *pair, void *arg);
 int pn_pair_run(const struct pn_spec *spec, size_t bytes, pn_pair_fn *fn,
 		void *arg);
 
+/* For those that bring two ends of their own. The parameters of a spec of
+ * `sim`, or NULL; a world of two nodes from them. */
+struct pn_sim;
+const char *pn_pair_sim(const struct pn_spec *spec);
+int pn_pair_world(const char *params, struct pn_sim **out);
+
 enum pn_pair_job {
 	PN_PAIR_FILL,  /* fill the range with the pattern of seed */
 	PN_PAIR_CHECK, /* find the first byte that differs from it */

@@ -71,6 +71,16 @@ class BadInput(unittest.TestCase):
         ["bench", "cache", "--policy", ""],
         ["bench", "cache", "--threads", "0"],
         ["bench", "cache", "--device", "nonsense"],
+        ["bench", "message", "--protocol", "eager,nonsense"],
+        ["bench", "message", "--protocol", ""],
+        ["bench", "message", "--bytes", "0"],
+        ["bench", "message", "--bytes", "1M..1K"],
+        ["bench", "message", "--bytes", ""],
+        ["bench", "message", "--reuse", "often"],
+        ["bench", "message", "--buffers", "0"],
+        ["bench", "message", "--device", "nonsense"],
+        ["bench", "message", "--device", "sim:nodes=1"],
+        ["bench", "message", "--device", "soft:nonsense=1"],
         ["demo", "--max", "1"],
     ]
 

@@ -252,7 +252,86 @@ class Cache(unittest.TestCase):
         self.assertLess(row["instructions_per_hit"], 400)
 
 
+class Message(unittest.TestCase):
+    PROTOCOLS = ["copy", "demand", "cached", "pipeline", "caching-pipeline",
+                 "read"]
+    KEYS = {"device", "emulated", "profile", "protocol", "bytes", "reuse",
+            "bytes_per_s", "latency_us", "registered_bytes_peak",
+            "ratio_to_raw", "buffers", "fresh", "rounds"}
+
+    def run_bench(self, *args, **env):
+        found = rows("bench", "message", *SHORT, *args, **env)
+        for row in found:
+            self.assertLessEqual(self.KEYS, row.keys())
+            self.assertGreater(row["latency_us"], 0)
+            self.assertAlmostEqual(
+                row["bytes_per_s"] * row["latency_us"] / 1e6 / row["bytes"],
+                1, delta=1e-3)
+        return found
+
+    def test_every_protocol_has_every_size_and_reuse(self):
+        found = self.run_bench("--bytes", "8,64K..256K", "--reuse", "1,3",
+                               "--buffers", "2")
+        small = [r["protocol"] for r in found if r["bytes"] == 8]
+        self.assertEqual(small, ["raw", "eager"])
+        for size in (64 << 10, 128 << 10, 256 << 10):
+            self.assertEqual(
+                [(r["protocol"], r["reuse"]) for r in found
+                 if r["bytes"] == size and r["protocol"] != "raw"],
+                [(p, n) for p in self.PROTOCOLS for n in (1, 3)])
+        for row in found:
+            if row["protocol"] == "raw":
+                self.assertEqual(row["ratio_to_raw"], 1)
+
+    def test_protocols_can_be_chosen(self):
+        found = self.run_bench("--bytes", "1M", "--reuse", "1", "--protocol",
+                               "cached,demand", "--fresh")
+        self.assertEqual([r["protocol"] for r in found],
+                         ["raw", "demand", "cached"])
+        self.assertEqual({r["fresh"] for r in found}, {True})
+
+    def test_cached_keeps_what_demand_gives_up(self):
+        peak = {r["protocol"]: r["registered_bytes_peak"] for r in
+                self.run_bench("--bytes", "1M", "--reuse", "1", "--buffers",
+                               "8", "--protocol", "cached,demand,copy")}
+        self.assertGreaterEqual(peak["cached"] - peak["copy"], 7 << 20)
+        self.assertGreater(peak["demand"] - peak["copy"], 1 << 19)
+        self.assertLess(peak["demand"] - peak["copy"], 4 << 20)
+
+    def test_a_tight_budget_slows_but_does_not_fail(self):
+        found = self.run_bench("--bytes", "8M", "--reuse", "1", "--buffers",
+                               "1", PINION_MAX_BYTES="6M")
+        self.assertEqual(len(found), 7)
+        for row in found:
+            self.assertLessEqual(row["registered_bytes_peak"], 6 << 20)
+
+    @unittest.skipUnless(VIRTUAL, "real time differs from run to run")
+    def test_virtual_time_repeats(self):
+        args = ["bench", "message", "--device", "sim:cost=cx5", "--bytes",
+                "8,1M", "--reuse", "1"]
+        self.assertEqual(rows(*args), rows(*args))
+
+    @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
+    def test_pipeline_hides_registration(self):
+        """The paper's claim, in virtual time: 8 MiB without reuse."""
+        for profile, gain in (("woodall2006", 1.6), ("cx5", 2)):
+            rate = {r["protocol"]: r["bytes_per_s"] for r in
+                    rows("bench", "message", "--device",
+                         f"sim:cost={profile}", "--bytes", "8M", "--reuse",
+                         "1", "--protocol", "cached,pipeline")}
+            self.assertGreater(rate["pipeline"] / rate["cached"], gain)
+
+
 class Demo(unittest.TestCase):
+    def test_every_protocol_is_shown(self):
+        found = [r for r in rows("demo", "--device", DEVICE, "--max", "64K")
+                 if "protocol" in r]
+        self.assertEqual({r["protocol"] for r in found},
+                         {"eager", *Message.PROTOCOLS})
+        for row in found:
+            self.assertGreater(row["bytes_per_s"], 0)
+            self.assertIn("registered_bytes_peak", row)
+
     def test_all_bytes_are_right(self):
         done = run("demo", "--device", DEVICE, "--max", "256K", "--seed", "7")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -267,7 +346,8 @@ class Demo(unittest.TestCase):
         self.assertRegex(done.stderr, r"\Apinion: WRONG BYTES: [^\n]+\n\Z")
 
     def test_rows_have_costs(self):
-        found = rows("demo", "--device", DEVICE, "--max", "64K")
+        found = [r for r in rows("demo", "--device", DEVICE, "--max", "64K")
+                 if "register_us" in r]
         self.assertEqual([r["bytes"] for r in found],
                          [64, 256, 1024, 4096, 16384, 65536])
         for row in found:
@@ -290,16 +370,23 @@ class Processes(unittest.TestCase):
             time.sleep(0.01)
         self.fail("the target was never forked")
 
-    def test_death_of_the_target_ends_the_run(self):
+    def kill_and_see(self, bench, said):
         with subprocess.Popen(
-                [PINION, "bench", "raw", "--device", DEVICE, "--op", "put",
-                 "--budget", "100s", "--json"], text=True,
+                [PINION, "bench", *bench, "--device", DEVICE, "--budget",
+                 "100s", "--json"], text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             process.stdout.readline()  # it runs
             os.kill(self.child_of(process), signal.SIGKILL)
             _, error = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(error, r"\Apinion: put: [^\n]+\n\Z")
+        self.assertRegex(error, rf"\Apinion: {said}: [^\n]+\n\Z")
+
+    def test_death_of_the_target_ends_the_run(self):
+        self.kill_and_see(["raw", "--op", "put"], "put")
+
+    def test_death_of_the_follower_ends_the_run(self):
+        self.kill_and_see(["message", "--bytes", "64K,4M", "--protocol",
+                           "cached"], "(cached|raw)")
 
     def test_plain_user_gets_along_with_8_mib(self):
         """Without privilege, RLIMIT_MEMLOCK holds: sizes shrink, bytes stay

@@ -7,6 +7,7 @@ static const struct pn_command *const benchmarks[] = {
 	&pn_bench_register,
 	&pn_bench_raw,
 	&pn_bench_cache,
+	&pn_bench_message,
 	NULL,
 };
 

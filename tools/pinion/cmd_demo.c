@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion demo: two processes put and get real buffers and check every byte,
- * then a table of what it cost.
+ * pinion demo: two processes put, get and send real buffers and check every
+ * byte, with tables of what it cost.
  *
  * For each size, odd ones and odd places too: this process fills a buffer with
  * a pattern, registers it, puts it into the other's memory, and the other
  * checks every byte there; then the other fills its memory with another
  * pattern, this process gets it and checks. Around all of it the kernel's
  * count of pinned bytes (VmPin) is compared with what the device says it
- * holds.
+ * holds. Then two other processes send each other messages under every
+ * protocol, of odd sizes and at odd places, every byte checked where it
+ * arrives, and once more of round sizes to see how fast that is.
  */
 #include <errno.h>
 #include <math.h>
@@ -16,6 +18,7 @@
 
 #include "base/range.h"
 #include "bench/bench.h"
+#include "bench/talk.h"
 #include "tools/pinion/permitted.h"
 
 #define TRIALS	 25
@@ -328,17 +331,151 @@ static int body(struct pn_bench_run *run)
 	return ret;
 }
 
+/* --- messages ------------------------------------------------------------- */
+
+#define REUSE 8
+
+struct messages {
+	struct pn_report report;
+	const struct values *values;
+	struct pn_talk *talk;
+	uint64_t sent, checked; /* messages, bytes */
+};
+
+static const char *protocol_name(const struct pn_talk_trial *trial)
+{
+	return pn_protocol_at((unsigned)trial->protocol)->name;
+}
+
+/* A trial with every byte checked. */
+static int send_checked(struct messages *m, struct pn_talk_trial *trial,
+			struct pn_talk_result *result)
+{
+	int ret;
+
+	trial->check = true;
+	trial->seed = m->values->seed + 1000 * m->sent;
+	ret = pn_talk_try(m->talk, trial, result);
+	if (ret)
+		return ret;
+	if (result->wrong != SIZE_MAX)
+		return wrong(protocol_name(trial), result->wrong, trial->bytes);
+	m->sent += (uint64_t)trial->buffers * trial->uses;
+	m->checked += trial->buffers * trial->bytes;
+	return 0;
+}
+
+/* Sizes around powers of two, at odd places, two buffers of each. */
+static int check_protocol(struct messages *m, int protocol)
+{
+	struct pn_talk_trial trial = { .protocol = protocol,
+				       .buffers = 2,
+				       .uses = 1 };
+	struct pn_talk_result result;
+	int ret = 0;
+
+	for (size_t size = 1; !ret && size <= m->values->common.max; size *= 4)
+		for (size_t i = 0; !ret && i <= 2; i++) {
+			trial.bytes = size - 1 + i;
+			trial.offset = (trial.bytes * 37 + i) % 4096;
+			if (pn_talk_applies(m->talk, protocol, trial.bytes))
+				ret = send_checked(m, &trial, &result);
+		}
+	return ret;
+}
+
+static void print_message(struct messages *m, const struct pn_talk_trial *trial,
+			  const struct pn_talk_result *result)
+{
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("protocol", "protocol", -16, protocol_name(trial)),
+		PN_CELL_BYTES("bytes", "bytes", 6, trial->bytes),
+		PN_CELL_COUNT("reuse", "reuse", 6, trial->uses),
+		PN_CELL_NUMBER("latency_us", "latency us", 10,
+			       result->ns / 1e3),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 8,
+			     1e9 * (double)trial->bytes / result->ns),
+		PN_CELL_BYTES("registered_bytes_peak", "registered", 10,
+			      result->peak_bytes),
+	};
+
+	pn_report_row(&m->report, row, PN_ARRAY_LEN(row));
+}
+
+/* New buffers, each used a few times, as programs do. */
+static int time_protocol(struct messages *m, int protocol)
+{
+	const bool eager = protocol == PN_PROTOCOL_EAGER;
+	struct pn_talk_trial trial = { .protocol = protocol,
+				       .buffers = 1,
+				       .uses = eager ? 1000 : REUSE };
+	struct pn_talk_result result;
+	int ret = 0;
+
+	for (trial.bytes = eager ? 8 : 64 << 10;
+	     !ret && trial.bytes <= m->values->common.max; trial.bytes *= 16) {
+		if (!pn_talk_applies(m->talk, protocol, trial.bytes))
+			continue;
+		ret = send_checked(m, &trial, &result);
+		if (!ret)
+			print_message(m, &trial, &result);
+	}
+	return ret;
+}
+
+static int messages_body(struct pn_talk *talk, void *arg)
+{
+	struct messages *m = arg;
+	int ret = 0;
+
+	m->talk = talk;
+	pn_report_device(&m->report, talk->device);
+	pn_report_progress("sending messages, checking every byte");
+	for (int id = 0; !ret && id < PN_PROTOCOL_COUNT; id++)
+		ret = check_protocol(m, id);
+	for (int id = 0; !ret && id < PN_PROTOCOL_COUNT; id++)
+		ret = time_protocol(m, id);
+	if (!ret)
+		pn_report_note(&m->report,
+			       "\nall bytes right: %llu messages under %d "
+			       "protocols, %llu bytes checked",
+			       (unsigned long long)m->sent, PN_PROTOCOL_COUNT,
+			       (unsigned long long)m->checked);
+	return ret;
+}
+
+static int send_messages(const struct values *values)
+{
+	struct messages m = { .values = values };
+	struct pn_spec spec;
+	int ret;
+
+	if (pn_spec_find(&spec, values->common.device))
+		return PN_EXIT_FAILED;
+	m.report = (struct pn_report){ .json = values->common.json,
+				       .bench = "demo",
+				       .device = spec.text };
+	ret = pn_talk_run(&spec, messages_body, &m);
+	pn_report_progress(NULL);
+	if (ret == PN_BENCH_SAID)
+		return PN_EXIT_FAILED;
+	return ret ? pn_spec_exit("messages", ret) : PN_EXIT_OK;
+}
+
 static int run_demo(const void *values, char *const *operands)
 {
+	int ret = pn_bench_go(&pn_cmd_demo, values, body);
+
 	(void)operands;
-	return pn_bench_go(&pn_cmd_demo, values, body);
+	return ret == PN_EXIT_OK ? send_messages(values) : ret;
 }
 
 const struct pn_command pn_cmd_demo = {
 	.name = "demo",
-	.help = "two processes put and get real buffers, every byte checked",
-	.about = "A few seconds: the bytes of many sizes at odd places, "
-		 "then a table of what registering, putting and getting cost.",
+	.help = "two processes put, get and send buffers, every byte checked",
+	.about = "A few seconds: the bytes of many sizes at odd places, put, "
+		 "got and sent under every protocol, and tables of what that "
+		 "costs.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How fast do messages arrive under each protocol, by size and by how often a
+ * buffer is used?
+ *
+ * Buffers are new in every trial, and each is used `reuse` times (talk.h says
+ * what is timed). For each size all protocols and numbers of uses, and beside
+ * them what the device does without messages (raw: eight bytes in polled
+ * shared memory, or one put between registered buffers), take turns within one
+ * run; figures are medians over the rounds, and the ratio to raw is the median
+ * of the ratios of the rounds. Virtual time repeats: one round is enough.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/talk.h"
+
+#define MAX_LIST    64
+#define MAX_ENTRIES 512
+#define MAX_ROUNDS  201
+/* Of messages that need no registered buffer; few, so that whatever interrupts
+ * them spoils few rounds. */
+#define PINGS	    250
+#define PUT_BYTES   ((size_t)32 << 20) /* in one trial, about */
+#define RAW	    (-1)
+#define RAW_FLAG    8 /* bytes; up to here raw is a notification */
+
+struct values {
+	struct pn_bench_values common; /* min and max are not asked for */
+	char protocol[PN_OPTION_TEXT_BYTES];
+	char bytes[PN_OPTION_TEXT_BYTES];
+	char reuse[PN_OPTION_TEXT_BYTES];
+	uint64_t buffers;
+	bool fresh;
+};
+
+#define AT(name) offsetof(struct values, name)
+
+static const struct pn_option options[] = {
+	PN_COMMAND_DEVICE(struct values, common.device),
+	{ "protocol", PN_OPTION_TEXT, "all",
+	  "protocols joined by commas: eager, copy, demand, cached, pipeline, "
+	  "caching-pipeline, read",
+	  AT(protocol), 0, 0, NULL },
+	{ "bytes", PN_OPTION_TEXT, "8,64K,1M,4M,16M",
+	  "sizes joined by commas; 1M..64M doubles from one to the other",
+	  AT(bytes), 0, 0, NULL },
+	{ "reuse", PN_OPTION_TEXT, "1,32",
+	  "how often each buffer is used, likewise", AT(reuse), 0, 0, NULL },
+	{ "buffers", PN_OPTION_NUMBER, "4",
+	  "how many buffers, one after the other, in a trial", AT(buffers), 1,
+	  1 << 16, NULL },
+	{ "fresh", PN_OPTION_BOOL, "no",
+	  "receive into pages that were never touched", AT(fresh), 0, 0, NULL },
+	{ "budget", PN_OPTION_TIME, "20s", "about how long all of it may take",
+	  AT(common.budget), PN_NS_PER_MS, 0, NULL },
+	PN_COMMAND_JSON(struct values, common.json),
+};
+
+/* --- lists ---------------------------------------------------------------- */
+
+struct list {
+	uint64_t items[MAX_LIST];
+	size_t n;
+};
+
+static bool list_add(struct list *list, uint64_t item)
+{
+	if (list->n == MAX_LIST || !item)
+		return false;
+	list->items[list->n++] = item;
+	return true;
+}
+
+static bool parse_number(const char *text, uint64_t *out)
+{
+	const struct pn_option row = { .name = "",
+				       .type = PN_OPTION_BYTES,
+				       .max = UINT64_C(1) << 40 };
+
+	return !pn_option_parse(&row, text, out, NULL);
+}
+
+/* "64K" or "1M..64M". */
+static bool parse_item(char *item, struct list *list)
+{
+	char *range = strstr(item, "..");
+	uint64_t first, last;
+
+	if (range)
+		*range = 0;
+	if (!parse_number(item, &first) || !first ||
+	    !parse_number(range ? range + 2 : item, &last) || last < first)
+		return false;
+	for (; first <= last; first *= 2)
+		if (!list_add(list, first))
+			return false;
+	return true;
+}
+
+static bool parse_list(const char *text, struct list *list)
+{
+	char copy[PN_OPTION_TEXT_BYTES], *save = NULL;
+
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (char *item = strtok_r(copy, ",", &save); item;
+	     item = strtok_r(NULL, ",", &save))
+		if (!parse_item(item, list))
+			return false;
+	return list->n;
+}
+
+/* As a set of bits; 0: one of them is not known. */
+static unsigned parse_protocols(const char *text)
+{
+	char copy[PN_OPTION_TEXT_BYTES], *save = NULL;
+	unsigned set = 0;
+
+	snprintf(copy, sizeof(copy), "%s", text);
+	for (char *name = strtok_r(copy, ",", &save); name;
+	     name = strtok_r(NULL, ",", &save)) {
+		int id = pn_protocol_find(name);
+
+		if (!strcmp(name, "all"))
+			set |= (1u << PN_PROTOCOL_COUNT) - 1;
+		else if (id >= 0)
+			set |= 1u << id;
+		else
+			return 0;
+	}
+	return set;
+}
+
+/* --- what takes turns for a size ------------------------------------------ */
+
+struct entry {
+	int protocol; /* or RAW */
+	unsigned buffers, uses;
+	size_t peak_bytes;
+	double ns[MAX_ROUNDS];
+	double ratio; /* to raw */
+};
+
+struct state {
+	struct pn_bench_run run;
+	const struct values *values;
+	struct list bytes, reuse;
+	unsigned protocols;
+	struct pn_talk *talk;
+	struct entry entries[MAX_ENTRIES];
+	unsigned nentries;
+};
+
+static void add_entry(struct state *s, int protocol, unsigned buffers,
+		      uint64_t uses)
+{
+	pn_assert(s->nentries < MAX_ENTRIES);
+	s->entries[s->nentries++] = (struct entry){ .protocol = protocol,
+						    .buffers = buffers,
+						    .uses = (unsigned)uses };
+}
+
+/* Raw comes first, so that its rates are there for the others' ratios. What
+ * goes eagerly is no matter of registering: one row, however often. */
+static void choose_entries(struct state *s, size_t bytes)
+{
+	const unsigned buffers = (unsigned)s->values->buffers;
+
+	s->nentries = 0;
+	add_entry(s, RAW, 1,
+		  bytes <= RAW_FLAG ? PINGS : 1 + PUT_BYTES / (bytes + 65536));
+	for (int id = 0; id < PN_PROTOCOL_COUNT; id++) {
+		if (!(s->protocols >> id & 1) ||
+		    !pn_talk_applies(s->talk, id, bytes))
+			continue;
+		if (id == PN_PROTOCOL_EAGER)
+			add_entry(s, id, 1, PINGS);
+		for (size_t i = 0; id != PN_PROTOCOL_EAGER && i < s->reuse.n;
+		     i++)
+			add_entry(s, id, buffers, s->reuse.items[i]);
+	}
+}
+
+static int try_raw(struct state *s, struct entry *e, size_t bytes, double *ns)
+{
+	if (bytes <= RAW_FLAG && s->talk->flags)
+		return pn_talk_notify(s->talk, e->uses, ns);
+	return pn_talk_put(s->talk, bytes, e->uses, ns);
+}
+
+static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
+{
+	const struct pn_talk_trial trial = { .protocol = e->protocol,
+					     .bytes = bytes,
+					     .buffers = e->buffers,
+					     .uses = e->uses,
+					     .fresh = s->values->fresh };
+	struct pn_talk_result result;
+	int ret;
+
+	if (e->protocol == RAW)
+		return try_raw(s, e, bytes, ns);
+	ret = pn_talk_try(s->talk, &trial, &result);
+	if (ret)
+		return ret;
+	*ns = result.ns;
+	if (result.peak_bytes > e->peak_bytes)
+		e->peak_bytes = result.peak_bytes;
+	return 0;
+}
+
+static const char *entry_name(const struct entry *e)
+{
+	return e->protocol == RAW ? "raw"
+				  : pn_protocol_at((unsigned)e->protocol)->name;
+}
+
+/* Every entry once; whoever begins changes from round to round. */
+static int play_round(struct state *s, size_t bytes, size_t round)
+{
+	char size[PN_REPORT_BYTES_LEN], text[128];
+
+	pn_report_bytes(bytes, size);
+	for (unsigned i = 0; i < s->nentries; i++) {
+		struct entry *e =
+			&s->entries[(i + (unsigned)round) % s->nentries];
+		int ret;
+
+		snprintf(text, sizeof(text), "%s, round %zu: %s, %u uses", size,
+			 round + 1, entry_name(e), e->uses);
+		pn_report_progress(text);
+		ret = try_entry(s, e, bytes, &e->ns[round]);
+		if (ret) {
+			pn_report_progress(NULL);
+			pn_failed(entry_name(e), ret);
+			return PN_BENCH_SAID;
+		}
+	}
+	return 0;
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+static double median_ratio(const struct entry *e, const struct entry *raw,
+			   size_t rounds)
+{
+	double ratios[MAX_ROUNDS];
+
+	for (size_t i = 0; i < rounds; i++)
+		ratios[i] = raw->ns[i] / e->ns[i];
+	return pn_median(ratios, rounds);
+}
+
+static void print_entry(struct state *s, struct entry *e, size_t bytes,
+			size_t rounds)
+{
+	const double ns = pn_median(e->ns, rounds);
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("protocol", "protocol", -16, entry_name(e)),
+		PN_CELL_BYTES("bytes", "bytes", 6, bytes),
+		PN_CELL_COUNT("reuse", "reuse", 6, e->uses),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 8,
+			     1e9 * (double)bytes / ns),
+		PN_CELL_NUMBER("latency_us", "latency us", 10, ns / 1e3),
+		PN_CELL_NUMBER("ratio_to_raw", "of raw", 6, e->ratio),
+		PN_CELL_BYTES("registered_bytes_peak", "registered", 10,
+			      e->peak_bytes),
+		PN_CELL_COUNT("rounds", "rounds", 6, rounds),
+		PN_CELL_COUNT("buffers", NULL, 0, e->buffers),
+		PN_CELL_FLAG("fresh", NULL, 0, s->values->fresh),
+	};
+
+	pn_report_progress(NULL);
+	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
+}
+
+/* Ratios first: medians reorder. */
+static void print_size(struct state *s, size_t bytes, size_t rounds)
+{
+	for (unsigned i = 0; i < s->nentries; i++)
+		s->entries[i].ratio =
+			median_ratio(&s->entries[i], &s->entries[0], rounds);
+	for (unsigned i = 0; i < s->nentries; i++)
+		print_entry(s, &s->entries[i], bytes, rounds);
+}
+
+static int measure_size(struct state *s, size_t bytes)
+{
+	bool once = s->run.virtual_time;
+	struct pn_trials trials;
+	size_t n;
+	int ret;
+
+	choose_entries(s, bytes);
+	ret = play_round(s, bytes, 0); /* warms; overwritten */
+	trials = pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
+				 pn_bench_share_ns(&s->run));
+	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
+		ret = play_round(s, bytes, n);
+	if (!ret)
+		print_size(s, bytes, n);
+	return ret;
+}
+
+static int body(struct pn_talk *talk, void *arg)
+{
+	struct state *s = arg;
+	int ret = 0;
+
+	s->talk = talk;
+	s->run.virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	pn_report_device(&s->run.report, talk->device);
+	pn_report_head(&s->run.report, pn_bench_message.help);
+	pn_bench_plan(&s->run, s->bytes.n);
+	for (size_t i = 0; !ret && i < s->bytes.n; i++)
+		ret = measure_size(s, s->bytes.items[i]);
+	return ret;
+}
+
+static int measure(struct state *s)
+{
+	struct pn_spec spec;
+	int ret;
+
+	if (pn_spec_find(&spec, s->values->common.device))
+		return PN_EXIT_FAILED;
+	s->run.values = s->values;
+	s->run.report = (struct pn_report){ .json = s->values->common.json,
+					    .bench = "message",
+					    .device = spec.text };
+	ret = pn_talk_run(&spec, body, s);
+	pn_report_progress(NULL);
+	if (ret == PN_BENCH_SAID)
+		return PN_EXIT_FAILED;
+	return ret ? pn_spec_exit("message", ret) : PN_EXIT_OK;
+}
+
+static int run_message(const void *v, char *const *operands)
+{
+	struct state *s = calloc(1, sizeof(*s));
+	int ret;
+
+	(void)operands;
+	if (!s)
+		return pn_failed("message", -ENOMEM);
+	s->values = v;
+	s->protocols = parse_protocols(s->values->protocol);
+	if (!s->protocols)
+		ret = pn_usage_error("--protocol takes eager, copy, demand, "
+				     "cached, pipeline, caching-pipeline, "
+				     "read, joined by commas, or all");
+	else if (!parse_list(s->values->bytes, &s->bytes) ||
+		 !parse_list(s->values->reuse, &s->reuse))
+		ret = pn_usage_error("--bytes and --reuse take numbers above "
+				     "0 such as 64K,1M..64M, at most %d",
+				     MAX_LIST);
+	else
+		ret = measure(s);
+	free(s);
+	return ret;
+}
+
+const struct pn_command pn_bench_message = {
+	.name = "message",
+	.help = "how fast do messages arrive under each protocol?",
+	.about = "Bandwidth, latency and registered bytes by size and by how "
+		 "often a buffer is used, beside the device's own notification "
+		 "and put, in turns within one run.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run_message,
+};

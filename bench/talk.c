@@ -1,0 +1,717 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "bench/talk.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/range.h"
+#include "bench/pair.h"
+#include "cache/policy/policy.h"
+#include "device/measure.h"
+#include "device/sim/sim.h"
+#include "message/message_impl.h"
+
+enum { TAG_ORDER = 1, TAG_ANSWER, TAG_DATA };
+
+enum order_kind { ORDER_TRY, ORDER_NOTIFY, ORDER_EXPOSE, ORDER_END };
+
+/* From the leader to the follower. */
+struct order {
+	enum order_kind kind;
+	struct pn_talk_trial trial;
+	size_t bytes;	/* EXPOSE */
+	unsigned times; /* NOTIFY */
+};
+
+/* And back. */
+struct answer {
+	int status;
+	uint64_t addr, rkey; /* EXPOSE */
+	struct pn_talk_result result;
+};
+
+static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
+						.numa_node = -1,
+						.populate = true };
+static const struct pn_pages_policy untouched = { .huge = PN_PAGES_NORMAL,
+						  .numa_node = -1 };
+
+/* --- one message ---------------------------------------------------------- */
+
+static struct pinion_message message_of(struct pn_talk *talk, void *buf,
+					size_t len, uint64_t tag)
+{
+	return (struct pinion_message){
+		.buf = buf, .len = len, .tag = tag, .peer = talk->peer
+	};
+}
+
+static int send_all(struct pn_talk *talk, void *buf, size_t len, uint64_t tag)
+{
+	struct pinion_message m = message_of(talk, buf, len, tag);
+	struct pinion_request *request;
+	int ret = pinion_send(talk->ep, &m, &request);
+
+	return ret ? ret : pinion_wait(talk->ep, request, NULL);
+}
+
+static int recv_start(struct pn_talk *talk, void *buf, size_t len, uint64_t tag,
+		      struct pinion_request **out)
+{
+	struct pinion_message m = message_of(talk, buf, len, tag);
+
+	return pinion_recv(talk->ep, &m, out);
+}
+
+static int recv_all(struct pn_talk *talk, void *buf, size_t len, uint64_t tag)
+{
+	struct pinion_request *request;
+	int ret = recv_start(talk, buf, len, tag, &request);
+
+	return ret ? ret : pinion_wait(talk->ep, request, NULL);
+}
+
+static int ask(struct pn_talk *talk, const struct order *order,
+	       struct answer *answer)
+{
+	int ret = send_all(talk, (void *)order, sizeof(*order), TAG_ORDER);
+
+	if (!ret)
+		ret = recv_all(talk, answer, sizeof(*answer), TAG_ANSWER);
+	return ret ? ret : answer->status;
+}
+
+/* --- the buffers of a trial ----------------------------------------------- */
+
+struct buffers {
+	const struct pn_pages_policy *policy;
+	char *memory;
+	size_t stride, len;
+};
+
+/* A page lies between neighbours, so that the cache does not join them. */
+static int buffers_map(struct buffers *b, const struct pn_talk_trial *trial,
+		       bool fresh)
+{
+	size_t pages =
+		pn_range_pages(trial->offset, trial->bytes + 1, PN_PAGE_BYTES)
+			.len;
+	void *memory;
+	int ret;
+
+	b->policy = fresh ? &untouched : &present;
+	b->stride = pages + PN_PAGE_BYTES;
+	b->len = trial->buffers * b->stride;
+	ret = pn_pages_map(b->len, b->policy, &memory);
+	b->memory = ret ? NULL : memory;
+	return ret;
+}
+
+static char *buffer_at(const struct buffers *b,
+		       const struct pn_talk_trial *trial, unsigned i)
+{
+	return b->memory + i * b->stride + trial->offset;
+}
+
+/* The monitor tells the cache; its registrations end here, untimed. */
+static void buffers_unmap(struct pn_talk *talk, struct buffers *b)
+{
+	if (b->memory)
+		pn_pages_unmap(b->memory, b->len, b->policy);
+	pn_cache_flush(talk->context->cache);
+}
+
+static void buffers_fill(const struct buffers *b,
+			 const struct pn_talk_trial *trial)
+{
+	for (unsigned i = 0; trial->check && i < trial->buffers; i++)
+		pn_pattern_fill(buffer_at(b, trial, i), trial->bytes,
+				trial->seed + i);
+}
+
+/* Bytes around the message must not have changed. */
+static bool edges_are_clean(const char *at, const struct pn_talk_trial *trial)
+{
+	return !at[trial->bytes] && (!trial->offset || !at[-1]);
+}
+
+static size_t buffers_check(const struct buffers *b,
+			    const struct pn_talk_trial *trial)
+{
+	for (unsigned i = 0; trial->check && i < trial->buffers; i++) {
+		const char *at = buffer_at(b, trial, i);
+		size_t wrong =
+			pn_pattern_check(at, trial->bytes, trial->seed + i);
+
+		if (wrong < trial->bytes || !edges_are_clean(at, trial))
+			return wrong;
+	}
+	return SIZE_MAX;
+}
+
+/* --- a trial -------------------------------------------------------------- */
+
+bool pn_talk_applies(const struct pn_talk *talk, int protocol, size_t bytes)
+{
+	const struct pn_protocol_limits *limits = &talk->ep->limits;
+
+	if (pn_protocol_eager.applies(limits, bytes))
+		return protocol == PN_PROTOCOL_EAGER;
+	return pn_protocol_at((unsigned)protocol)->applies(limits, bytes);
+}
+
+static bool goes_eagerly(const struct pn_talk *talk,
+			 const struct pn_talk_trial *trial)
+{
+	return pn_protocol_eager.applies(&talk->ep->limits, trial->bytes);
+}
+
+/* Long messages are answered with when they arrived. */
+static size_t echo_len(const struct pn_talk *talk,
+		       const struct pn_talk_trial *trial)
+{
+	return goes_eagerly(talk, trial) ? trial->bytes : sizeof(uint64_t);
+}
+
+static void trial_begins(struct pn_talk *talk,
+			 const struct pn_talk_trial *trial)
+{
+	struct pn_budget *budget = &talk->context->budget;
+
+	pn_endpoint_use(talk->ep, trial->protocol);
+	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
+}
+
+/* Sends one message and waits for what comes back. */
+static int ping(struct pn_talk *talk, char *buf, size_t len, void *echo,
+		size_t necho)
+{
+	struct pinion_request *back;
+	int ret = recv_start(talk, echo, necho, TAG_DATA, &back);
+
+	if (!ret)
+		ret = send_all(talk, buf, len, TAG_DATA);
+	return ret ? ret : pinion_wait(talk->ep, back, NULL);
+}
+
+static int lead_trial(struct pn_talk *talk, const struct pn_talk_trial *trial,
+		      const struct buffers *b, void *echo, double *ns)
+{
+	size_t necho = echo_len(talk, trial);
+	unsigned n = trial->buffers * trial->uses;
+	uint64_t start = pn_device_now(talk->device), end = 0;
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < n; i++)
+		ret = ping(talk, buffer_at(b, trial, i / trial->uses),
+			   trial->bytes, echo, necho);
+	if (goes_eagerly(talk, trial))
+		end = start + (pn_device_now(talk->device) - start) / 2;
+	else
+		memcpy(&end, echo, sizeof(end));
+	/* Never 0, for ratios are taken. */
+	*ns = (double)(end > start ? end - start : 1) / n;
+	return ret;
+}
+
+int pn_talk_try(struct pn_talk *talk, const struct pn_talk_trial *trial,
+		struct pn_talk_result *result)
+{
+	const struct order order = { .kind = ORDER_TRY, .trial = *trial };
+	struct answer answer = { 0 };
+	char *echo = malloc(echo_len(talk, trial) + 1);
+	struct buffers b;
+	double ns;
+	int ret = echo ? buffers_map(&b, trial, false) : -ENOMEM;
+
+	if (ret)
+		goto free_echo;
+	buffers_fill(&b, trial);
+	ret = ask(talk, &order, &answer); /* its buffers are ready */
+	trial_begins(talk, trial);
+	if (!ret)
+		ret = lead_trial(talk, trial, &b, echo, &ns);
+	if (!ret)
+		ret = recv_all(talk, &answer, sizeof(answer), TAG_ANSWER);
+	if (!ret) {
+		size_t peak = atomic_load(&talk->context->budget.peak_bytes);
+
+		*result = answer.result;
+		result->ns = ns;
+		if (peak > result->peak_bytes)
+			result->peak_bytes = peak;
+	}
+	buffers_unmap(talk, &b);
+free_echo:
+	free(echo);
+	return ret;
+}
+
+/* Receives one message and sends it, or when it came, back. The next receive
+ * is posted before that, so that it is expected. */
+static int pong(struct pn_talk *talk, const struct pn_talk_trial *trial,
+		char *buf, char *next, struct pinion_request **request)
+{
+	int ret = pinion_wait(talk->ep, *request, NULL);
+	uint64_t now = pn_device_now(talk->device);
+	bool eager = goes_eagerly(talk, trial);
+
+	if (!ret && next)
+		ret = recv_start(talk, next, trial->bytes, TAG_DATA, request);
+	if (ret)
+		return ret;
+	return send_all(talk, eager ? buf : (char *)&now, echo_len(talk, trial),
+			TAG_DATA);
+}
+
+static int follow_messages(struct pn_talk *talk,
+			   const struct pn_talk_trial *trial,
+			   const struct buffers *b)
+{
+	unsigned n = trial->buffers * trial->uses;
+	struct answer ready = { .status = 0 };
+	struct pinion_request *request;
+	int ret = recv_start(talk, buffer_at(b, trial, 0), trial->bytes,
+			     TAG_DATA, &request);
+
+	trial_begins(talk, trial);
+	if (!ret)
+		ret = send_all(talk, &ready, sizeof(ready), TAG_ANSWER);
+	for (unsigned i = 0; !ret && i < n; i++)
+		ret = pong(talk, trial, buffer_at(b, trial, i / trial->uses),
+			   i + 1 < n
+				   ? buffer_at(b, trial, (i + 1) / trial->uses)
+				   : NULL,
+			   &request);
+	return ret;
+}
+
+static int follow_trial(struct pn_talk *talk, const struct pn_talk_trial *trial)
+{
+	struct answer done = { 0 };
+	struct buffers b;
+	int ret = buffers_map(&b, trial, trial->fresh);
+
+	if (!ret)
+		ret = follow_messages(talk, trial, &b);
+	if (!ret)
+		done.result = (struct pn_talk_result){
+			.wrong = buffers_check(&b, trial),
+			.peak_bytes =
+				atomic_load(&talk->context->budget.peak_bytes),
+		};
+	buffers_unmap(talk, &b);
+	return ret ? ret : send_all(talk, &done, sizeof(done), TAG_ANSWER);
+}
+
+/* --- raw: notification ---------------------------------------------------- */
+
+/* Each on a cache line of its own; writers differ. */
+struct pn_talk_flags {
+	_Atomic uint64_t leader PN_ALIGNED(64);
+	_Atomic uint64_t follower PN_ALIGNED(64);
+};
+
+/* Polls until flag is value. The other process may be gone, or share the core:
+ * now and then let others run, and do not wait for ever. */
+static int flag_await(_Atomic uint64_t *flag, uint64_t value)
+{
+	uint64_t deadline = 0;
+
+	for (unsigned spins = 1;; spins++) {
+		if (atomic_load_explicit(flag, memory_order_acquire) == value)
+			return 0;
+		if (spins % (1u << 16))
+			continue;
+		if (!deadline)
+			deadline = pn_clock_ns() + 10 * PN_NS_PER_S;
+		if (pn_clock_ns() > deadline)
+			return -ETIMEDOUT;
+		sched_yield();
+	}
+}
+
+static int follow_notify(struct pn_talk *talk, unsigned times)
+{
+	struct answer ready = { .status = 0 };
+	int ret = send_all(talk, &ready, sizeof(ready), TAG_ANSWER);
+
+	for (unsigned i = 0; !ret && i < times; i++) {
+		talk->notified++;
+		ret = flag_await(&talk->flags->leader, talk->notified);
+		atomic_store_explicit(&talk->flags->follower, talk->notified,
+				      memory_order_release);
+	}
+	return ret;
+}
+
+int pn_talk_notify(struct pn_talk *talk, unsigned times, double *ns)
+{
+	const struct order order = { .kind = ORDER_NOTIFY, .times = times };
+	struct answer answer;
+	uint64_t start;
+	int ret;
+
+	if (!talk->flags)
+		return -EOPNOTSUPP;
+	ret = ask(talk, &order, &answer);
+	start = pn_device_now(talk->device);
+	for (unsigned i = 0; !ret && i < times; i++) {
+		atomic_store_explicit(&talk->flags->leader, ++talk->notified,
+				      memory_order_release);
+		ret = flag_await(&talk->flags->follower, talk->notified);
+	}
+	*ns = pn_device_since(talk->device, start) / times / 2;
+	return ret;
+}
+
+/* --- raw: put ------------------------------------------------------------- */
+
+static int follow_expose(struct pn_talk *talk, size_t bytes)
+{
+	struct answer answer = { 0 };
+	struct order done;
+	struct pn_mr mr;
+	int ret;
+
+	answer.status = pn_pair_map(talk->device, bytes,
+				    PINION_ACCESS_REMOTE_WRITE, &mr);
+	if (!answer.status && mr.len < bytes) {
+		pn_pair_unmap(talk->device, &mr);
+		answer.status = -ENOMEM;
+	}
+	if (answer.status)
+		return send_all(talk, &answer, sizeof(answer), TAG_ANSWER);
+	answer.addr = (uintptr_t)mr.addr;
+	answer.rkey = mr.rkey;
+	ret = send_all(talk, &answer, sizeof(answer), TAG_ANSWER);
+	if (!ret)
+		ret = recv_all(talk, &done, sizeof(done), TAG_ORDER);
+	pn_pair_unmap(talk->device, &mr);
+	return ret;
+}
+
+/* While the follower waits, nothing but what is posted here is said on the
+ * device: it can be used one step at a time. */
+static int put_often(struct pn_talk *talk, const struct pn_mr *mr,
+		     const struct answer *to, unsigned times, double *ns)
+{
+	struct pn_step_move move = { .kind = PN_OP_WRITE,
+				     .local = mr->addr,
+				     .lkey = mr->lkey,
+				     .remote_addr = to->addr,
+				     .rkey = to->rkey,
+				     .len = mr->len };
+	int ret = pn_device_attach(talk->device, &talk->other, &move.peer);
+	uint64_t start;
+
+	if (!ret)
+		ret = pn_step_move(talk->device, &move); /* warms */
+	start = pn_device_now(talk->device);
+	for (unsigned i = 0; !ret && i < times; i++)
+		ret = pn_step_move(talk->device, &move);
+	*ns = pn_device_since(talk->device, start) / times;
+	return ret;
+}
+
+int pn_talk_put(struct pn_talk *talk, size_t bytes, unsigned times, double *ns)
+{
+	const struct order order = { .kind = ORDER_EXPOSE, .bytes = bytes };
+	const struct order done = { .kind = ORDER_END };
+	struct answer to;
+	struct pn_mr mr;
+	int ret = pn_pair_map(talk->device, bytes, PINION_ACCESS_LOCAL_WRITE,
+			      &mr);
+
+	if (ret)
+		return ret;
+	ret = ask(talk, &order, &to);
+	if (!ret) {
+		mr.len = bytes;
+		while (pn_endpoint_progress(talk->ep) > 0)
+			;
+		ret = put_often(talk, &mr, &to, times, ns);
+		mr.len = pn_range_pages(0, bytes, PN_PAGE_BYTES).len;
+		if (!ret)
+			ret = send_all(talk, (void *)&done, sizeof(done),
+				       TAG_ORDER);
+	}
+	pn_pair_unmap(talk->device, &mr);
+	return ret;
+}
+
+/* --- the follower --------------------------------------------------------- */
+
+static int follow(struct pn_talk *talk)
+{
+	struct order order;
+	int ret = 0;
+
+	while (!ret) {
+		ret = recv_all(talk, &order, sizeof(order), TAG_ORDER);
+		if (ret || order.kind == ORDER_END)
+			break;
+		if (order.kind == ORDER_TRY)
+			ret = follow_trial(talk, &order.trial);
+		else if (order.kind == ORDER_NOTIFY)
+			ret = follow_notify(talk, order.times);
+		else
+			ret = follow_expose(talk, order.bytes);
+	}
+	return ret;
+}
+
+/* The follower goes on until it is told to end or sees the leader go. */
+static int lead(struct pn_talk *talk, pn_talk_fn *fn, void *arg)
+{
+	const struct order end = { .kind = ORDER_END };
+	int ret = fn(talk, arg);
+
+	if (!ret)
+		ret = send_all(talk, (void *)&end, sizeof(end), TAG_ORDER);
+	return ret;
+}
+
+/* --- endpoints and addresses ---------------------------------------------- */
+
+/* What the ends tell each other. */
+struct hello {
+	int status;
+	struct pinion_address address;
+	struct pn_address device;
+};
+
+static int endpoint_open(struct pn_talk *talk, struct hello *hello)
+{
+	const struct pinion_endpoint_attr attr = { .size = sizeof(attr),
+						   .single_threaded = 1 };
+	int ret;
+
+	talk->device = talk->context->device;
+	ret = pinion_endpoint_open(talk->context, &attr, &talk->ep);
+	if (ret)
+		return ret;
+	pn_device_address(talk->device, &hello->device);
+	return pinion_endpoint_address(talk->ep, &hello->address);
+}
+
+static int meet(struct pn_talk *talk, const struct hello *other)
+{
+	talk->other = other->device;
+	return pinion_peer_add(talk->ep, &other->address, &talk->peer);
+}
+
+/* --- two processes -------------------------------------------------------- */
+
+/* Opens an end and says where it is, or why there is none. */
+static int process_open(const struct pn_spec *spec, struct pn_talk *talk,
+			int control)
+{
+	struct hello mine = { 0 };
+
+	mine.status = pn_spec_open(spec, &talk->context);
+	if (!mine.status)
+		mine.status = endpoint_open(talk, &mine);
+	if (send(control, &mine, sizeof(mine), MSG_NOSIGNAL) < 0)
+		return -ECONNRESET;
+	return mine.status;
+}
+
+static int hear(int control, struct hello *other)
+{
+	if (recv(control, other, sizeof(*other), 0) != sizeof(*other))
+		return -ECONNRESET;
+	return other->status;
+}
+
+static int child(const struct pn_spec *spec, struct pn_talk *talk, int control)
+{
+	struct hello other;
+	int ret;
+
+	/* A leader that is killed before it has spoken leaves no trace on the
+	 * device. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	ret = process_open(spec, talk, control);
+	if (!ret)
+		ret = hear(control, &other);
+	if (!ret)
+		ret = meet(talk, &other);
+	if (!ret)
+		ret = follow(talk);
+	pinion_close(talk->context);
+	return ret;
+}
+
+/* The follower is first: what keeps both from beginning is logged once. */
+static int parent(const struct pn_spec *spec, struct pn_talk *talk, int control,
+		  pn_talk_fn *fn, void *arg)
+{
+	struct hello other;
+	int ret = hear(control, &other);
+
+	if (!ret)
+		ret = process_open(spec, talk, control);
+	if (!ret)
+		ret = meet(talk, &other);
+	if (!ret)
+		ret = lead(talk, fn, arg);
+	pinion_close(talk->context);
+	return ret;
+}
+
+static int fork_and_run(const struct pn_spec *spec, struct pn_talk *talk,
+			pn_talk_fn *fn, void *arg)
+{
+	int ends[2], ret;
+	pid_t pid;
+
+	/* What is buffered must not be written by both. */
+	fflush(NULL);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+		return -errno;
+	pid = fork();
+	ret = pid < 0 ? -errno : 0;
+	if (!pid) {
+		close(ends[0]);
+		_exit(child(spec, talk, ends[1]) ? 1 : 0);
+	}
+	close(ends[1]);
+	if (!ret)
+		ret = parent(spec, talk, ends[0], fn, arg);
+	close(ends[0]);
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+	return ret;
+}
+
+static int run_processes(const struct pn_spec *spec, pn_talk_fn *fn, void *arg)
+{
+	struct pn_talk talk = { 0 };
+	int ret;
+
+	talk.flags = mmap(NULL, sizeof(*talk.flags), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (talk.flags == MAP_FAILED)
+		return -errno;
+	ret = fork_and_run(spec, &talk, fn, arg);
+	munmap(talk.flags, sizeof(*talk.flags));
+	return ret;
+}
+
+/* --- two tasks ------------------------------------------------------------ */
+
+struct side {
+	struct world *world;
+	unsigned node;
+	struct pn_talk talk;
+	struct pinion_context context;
+	struct hello hello;
+	bool ready;
+	int ret;
+};
+
+struct world {
+	struct pn_sim *sim;
+	struct side sides[2]; /* leader, follower */
+	pn_talk_fn *fn;
+	void *arg;
+};
+
+/* A context on a node's device, which belongs to the world. */
+static int context_on(struct pn_device *device, struct pinion_context *context)
+{
+	struct pn_cache_attr attr = { .device = device,
+				      .budget = &context->budget };
+	int ret = pn_config_load(&context->config, NULL);
+
+	if (ret)
+		return ret;
+	context->device = device;
+	pn_budget_init(&context->budget, device, context->config.max_bytes,
+		       context->config.max_regions, 2);
+	attr.policy =
+		pn_policy_at((unsigned)context->config.cache_policy)->name;
+	attr.max_region_bytes = context->config.cache_max_region;
+	attr.batch = (unsigned)context->config.cache_batch;
+	attr.batch_bytes = context->config.cache_batch_bytes;
+	attr.batch_age_ns = context->config.cache_batch_age;
+	return pn_cache_open(&attr, &context->cache);
+}
+
+static void side_close(struct side *side)
+{
+	pinion_endpoint_close(side->talk.ep);
+	pn_cache_close(side->context.cache);
+	/* The other end sees it go and does not wait for ever. */
+	if (side->ret)
+		pn_device_close(side->context.device);
+}
+
+/* What either task does: the leader leads, the follower follows. */
+static void side_run(void *arg)
+{
+	struct side *side = arg;
+	struct world *w = side->world;
+	struct side *other = &w->sides[!side->node];
+
+	side->talk.context = &side->context;
+	side->ret =
+		context_on(pn_sim_device(w->sim, side->node), &side->context);
+	if (!side->ret)
+		side->ret = endpoint_open(&side->talk, &side->hello);
+	side->hello.status = side->ret;
+	side->ready = true;
+	while (!other->ready)
+		pn_sim_sleep(w->sim, PN_NS_PER_US);
+	if (!side->ret)
+		side->ret = other->hello.status;
+	if (!side->ret)
+		side->ret = meet(&side->talk, &other->hello);
+	if (!side->ret)
+		side->ret = side->node ? follow(&side->talk)
+				       : lead(&side->talk, w->fn, w->arg);
+	side_close(side);
+}
+
+static int run_tasks(struct world *w)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < 2; i++) {
+		w->sides[i].world = w;
+		w->sides[i].node = i;
+		ret = pn_sim_spawn(w->sim, i, side_run, &w->sides[i]);
+	}
+	if (!ret)
+		ret = pn_sim_run(w->sim);
+	return w->sides[0].ret ? w->sides[0].ret : ret;
+}
+
+int pn_talk_run(const struct pn_spec *spec, pn_talk_fn *fn, void *arg)
+{
+	const char *params = pn_pair_sim(spec);
+	struct world w = { .fn = fn, .arg = arg };
+	int ret;
+
+	if (!params)
+		return run_processes(spec, fn, arg);
+	ret = pn_pair_world(params, &w.sim);
+	if (!ret) {
+		ret = run_tasks(&w);
+		pn_sim_close(w.sim);
+	}
+	return ret;
+}

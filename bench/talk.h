@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * talk -- two ends that send each other messages, and their life.
+ *
+ * The leader runs the given function; the follower carries out its orders,
+ * which are messages themselves. On real devices the ends are two processes
+ * (the follower is forked before any device is opened, and ends when the
+ * leader does); on `sim` they are tasks on two nodes of one world.
+ *
+ * A trial moves messages of one size under one protocol, from buffers that
+ * were never used before, each of them `uses` times. Mapping, filling and
+ * checking them, and giving up their registrations afterwards, is not timed.
+ * A long message is answered by eight bytes, and time runs from the first
+ * send to the last arrival, answers between included: what one message leaves
+ * to be deregistered is paid by the next. A message that goes eagerly is
+ * answered by one like it, and half the time counts: a ping-pong.
+ *
+ * At rest the follower waits for an order, and no operation is in flight.
+ * Threads: none; the calling process must have a single thread.
+ */
+#ifndef PN_BENCH_TALK_H
+#define PN_BENCH_TALK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pinion/pinion.h>
+
+#include "context.h"
+#include "tools/pinion/open.h"
+
+/* The memory of raw notifications, shared by the processes. */
+struct pn_talk_flags;
+
+struct pn_talk {
+	struct pinion_context *context; /* on `sim` made by hand */
+	struct pn_device *device;	/* the context's */
+	struct pinion_endpoint *ep;
+	struct pinion_peer *peer;    /* the other end */
+	struct pn_talk_flags *flags; /* NULL on `sim` */
+	uint64_t notified;	     /* how often so far */
+	struct pn_address other;     /* the other end's device */
+};
+
+typedef int pn_talk_fn(struct pn_talk *talk, void *arg);
+
+/* Runs fn between two ends on devices of spec. Returns what fn returned, or
+ * the errno that kept it from running. May sleep. */
+int pn_talk_run(const struct pn_spec *spec, pn_talk_fn *fn, void *arg);
+
+struct pn_talk_trial {
+	int protocol; /* enum pn_protocol_id */
+	size_t bytes;
+	size_t offset;	  /* of the buffers in their first page */
+	unsigned buffers; /* at each end */
+	unsigned uses;	  /* of each buffer */
+	bool fresh;	  /* pages to receive into were never touched */
+	bool check;	  /* compare every byte at the end where it arrives */
+	uint64_t seed;	  /* of the patterns, when checking */
+};
+
+struct pn_talk_result {
+	double ns;	   /* for one message, one way */
+	size_t peak_bytes; /* registered at a time, at the end with more */
+	size_t wrong;	   /* where the first wrong byte was, or SIZE_MAX */
+};
+
+/* Whether messages of that size go under that protocol. */
+bool pn_talk_applies(const struct pn_talk *talk, int protocol, size_t bytes);
+
+/* Makes a trial. -ECONNRESET: the follower is gone. */
+int pn_talk_try(struct pn_talk *talk, const struct pn_talk_trial *trial,
+		struct pn_talk_result *result);
+
+/* What the same costs without any message layer: eight bytes in memory that
+ * both processes poll (-EOPNOTSUPP on `sim`), and a put from and into memory
+ * that is registered. *ns is for one, one way. */
+int pn_talk_notify(struct pn_talk *talk, unsigned times, double *ns);
+int pn_talk_put(struct pn_talk *talk, size_t bytes, unsigned times, double *ns);
+
+#endif
