@@ -12,6 +12,7 @@
 #ifndef PN_TESTS_SOFT_UTIL_H
 #define PN_TESTS_SOFT_UTIL_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -134,6 +135,33 @@ static inline int move_op(struct pn_device *device, struct pn_peer *peer,
 			    .rkey = to.key };
 
 	return run_op(device, peer, &op);
+}
+
+/* A field of /proc/self/status that counts memory. */
+static inline size_t status_bytes(const char *field)
+{
+	FILE *file = fopen("/proc/self/status", "r");
+	char line[256];
+	size_t kib = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		if (!strncmp(line, field, strlen(field)))
+			kib = strtoull(line + strlen(field), NULL, 10);
+	fclose(file);
+	return kib * 1024;
+}
+
+static inline unsigned open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
 }
 
 /* VmPin when nothing of ours is pinned. Kernel 6.1 still counts, for a second,

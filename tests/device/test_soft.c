@@ -698,8 +698,8 @@ static void facts_name_the_mode(void **state)
 
 	(void)state;
 	device->ops->describe(device, fact, &seen);
-	assert_int_equal(seen, 1 | 4);
-	assert_true(device->caps & PN_CAP_PINS);
+	/* This program also runs where io_uring is refused. */
+	assert_int_equal(seen, device->caps & PN_CAP_PINS ? 1 | 4 : 2 | 4);
 	pn_device_close(device);
 	device = open_soft("soft:mode=mlock");
 	seen = 0;

@@ -5,7 +5,6 @@
  */
 #include "device/soft_util.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 
@@ -15,18 +14,6 @@
 #define WINDOW	 ((size_t)1 << 20)
 /* The contract says 1 s; the machine may be busy with other things. */
 #define BOUND_NS (5 * PN_NS_PER_S)
-
-static unsigned open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
 
 /* --- at a random point --------------------------------------------------- */
 

@@ -11,20 +11,6 @@
 #include "base/log.h"
 #include "device/soft/soft_impl.h"
 
-static size_t status_bytes(const char *field)
-{
-	FILE *file = fopen("/proc/self/status", "r");
-	char line[256];
-	size_t kib = 0;
-
-	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
-		if (!strncmp(line, field, strlen(field)))
-			kib = strtoull(line + strlen(field), NULL, 10);
-	fclose(file);
-	return kib * 1024;
-}
-
 static void put_byte(struct pn_device *device, struct pn_peer *peer, char value,
 		     const struct pn_mr *mr, size_t at, int status)
 {
