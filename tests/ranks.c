@@ -51,6 +51,8 @@ static bool arrived(struct rank *rank, unsigned other, uint64_t deadline)
 				  __LINE__);
 			return false;
 		}
+		if (rank->idle)
+			rank->idle(rank->idle_arg);
 		rank_pause(rank);
 	}
 	return true;

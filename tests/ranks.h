@@ -38,6 +38,9 @@ struct rank {
 	uint32_t round;
 	bool virtual_time;
 	void *arg; /* the same for all */
+	/* Called again and again while it waits for the others; NULL: not. */
+	void (*idle)(void *idle_arg);
+	void *idle_arg;
 };
 
 struct ranks {

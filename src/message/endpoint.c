@@ -67,9 +67,13 @@ int pn_peer_connect(struct pinion_peer *peer)
 	if (peer->peer)
 		return 0;
 	ret = pn_device_attach(peer->ep->device, &peer->address, &peer->peer);
-	if (!ret)
-		peer->peer->user = peer;
-	return ret;
+	if (ret)
+		return ret;
+	peer->peer->user = peer;
+	/* It may have come up before this endpoint was there: the device's own
+	 * address, when its costs were measured. */
+	peer->up = peer->peer->up;
+	return 0;
 }
 
 static void drop_packets(struct pinion_peer *peer)
@@ -590,6 +594,12 @@ static void cancel(struct pinion_request *request)
 		/* Only one that has not been matched is in the list. */
 		if (!pn_list_empty(&request->link))
 			pn_request_end(request, -ECANCELED);
+		return;
+	}
+	/* An eager message ends when it is out: asked to forget it after that,
+	 * the receiver would lose what was reported as sent. */
+	if (pn_packet_withdraw(request)) {
+		pn_request_end(request, -ECANCELED);
 		return;
 	}
 	request->canceling = true;

@@ -165,6 +165,8 @@ int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
 /* The same, only now: -EAGAIN. For streams of DATA. */
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
 		  const void *payload, size_t len);
+/* Takes a MATCH back that waits for the queue; false: it is out. */
+bool pn_packet_withdraw(struct pinion_request *request);
 /* Posts what waits; true when something moved. */
 bool pn_peer_pump(struct pinion_peer *peer);
 void pn_peer_busy(struct pinion_peer *peer);

@@ -192,6 +192,26 @@ int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
 			      : ret;
 }
 
+bool pn_packet_withdraw(struct pinion_request *request)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &request->peer->packets) {
+		struct pn_packet *p =
+			pn_container_of(pos, struct pn_packet, link);
+
+		if (p->wire.kind != PN_WIRE_MATCH ||
+		    p->wire.from != request->id)
+			continue;
+		if (p->request)
+			request->npackets--;
+		pn_list_remove(pos);
+		pn_list_insert(&request->ep->packets, pos);
+		return true;
+	}
+	return false;
+}
+
 static bool pump_packets(struct pinion_peer *peer)
 {
 	struct pinion_endpoint *ep = peer->ep;

@@ -82,23 +82,31 @@ struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 	return request;
 }
 
+static bool is_truncated(const struct pinion_request *request)
+{
+	return !request->is_send && request->message_len > request->len;
+}
+
 void pn_request_end(struct pinion_request *request, int status)
 {
 	struct pinion_endpoint *ep = request->ep;
 
+	if (request->ended)
+		return;
 	if (status && !request->status)
 		request->status = status;
-	/* A message too long for its buffer is received to the end; every
-	 * other failure gives up what is left. */
 	if (status)
 		pn_transfer_abandon(request);
-	if (request->ended || request->nfragments || request->npackets)
+	if (request->nfragments || request->npackets)
 		return;
 	if (request->source_pinned)
 		pn_cache_unpin(ep->cache, &request->source);
 	request->source_pinned = false;
 	free(request->keys);
 	request->keys = NULL;
+	/* Said last: its buffer is full only when nothing else went wrong. */
+	if (!request->status && is_truncated(request))
+		request->status = -EMSGSIZE;
 	request->ended = true;
 	pn_list_remove(&request->peer_link);
 	pn_list_remove(&request->link);

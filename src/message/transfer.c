@@ -586,8 +586,6 @@ void pn_transfer_receive(struct pinion_request *request,
 	request->other = wire->from;
 	request->message_len = wire->len;
 	request->total = wire->len < request->len ? wire->len : request->len;
-	if (wire->len > request->len)
-		request->status = -EMSGSIZE;
 	request->ep->stats.received++;
 	pn_list_append(&peer->requests, &request->peer_link);
 	ret = keep_keys(request, wire, payload);
@@ -671,7 +669,7 @@ int pn_transfer_written(struct pinion_peer *peer, uint32_t id)
 	struct pinion_request *request = pn_request_find(peer, id, false);
 	struct pn_list *pos;
 
-	if (!request || (request->status && request->status != -EMSGSIZE))
+	if (!request || request->status)
 		return 0; /* it ended here meanwhile */
 	pn_list_for_each (pos, &request->fragments) {
 		struct pn_fragment *f =
@@ -697,7 +695,7 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 	if (f->inflight ||
 	    (!f->status && !request->status && f->posted < f->len))
 		return;
-	if (f->status || (request->status && request->status != -EMSGSIZE)) {
+	if (f->status || request->status) {
 		status = f->status;
 		fragment_drop(f);
 		if (status && !request->status)
@@ -760,7 +758,7 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 	}
 	request = addressee(peer, wire);
 	/* It ended here while the packet was on its way. */
-	if (!request || (request->status && request->status != -EMSGSIZE))
+	if (!request || request->status)
 		return 0;
 	switch (wire->kind) {
 	case PN_WIRE_ACK:

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * party -- a rank with an endpoint: budget, cache and endpoint over the rank's
+ * device, and all ranks (itself too) as peers.
+ *
+ * The limits are small, so that short messages, too, take every turn of a
+ * protocol. party_close() checks that nothing stays pinned.
+ */
+#ifndef PN_TESTS_PARTY_H
+#define PN_TESTS_PARTY_H
+
+#include "message/message.h"
+#include "ranks.h"
+
+struct party_attr {
+	int protocol;
+	size_t max_bytes; /* of the budget; 0: plenty */
+	bool single_threaded;
+	struct pn_protocol_limits limits; /* all zero: small ones */
+};
+
+struct party {
+	struct rank *rank;
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	struct pinion_endpoint *ep;
+	struct pinion_peer *peers[RANKS_MAX];
+	size_t bounce_bytes; /* of the budget, when nothing else is pinned */
+};
+
+/* All ranks call it. False: the rank has failed. */
+bool party_open(struct party *party, struct rank *rank,
+		const struct party_attr *attr);
+
+/* Nothing may be under way. */
+void party_close(struct party *party);
+
+/* All meet, making progress meanwhile. */
+bool party_barrier(struct party *party);
+
+/* Sends or receives and waits for the end; its status. */
+int party_send(struct party *party, unsigned to, void *buf, size_t len,
+	       uint64_t tag);
+int party_recv(struct party *party, unsigned from, void *buf, size_t len,
+	       uint64_t tag);
+
+/* Bytes that only this key makes, from offset on; whether they are there. */
+void pattern_fill(void *buf, size_t len, uint64_t key);
+bool pattern_holds(const void *buf, size_t len, uint64_t key);
+
+#endif
