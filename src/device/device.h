@@ -174,6 +174,7 @@ struct pn_peer {
 	struct pn_device *device;
 	struct pn_address address;
 	void *user; /* the engine's; NULL at birth */
+	bool up;    /* PEER_UP has been polled, by whomever, and no PEER_DOWN */
 };
 
 /* --- operations ---------------------------------------------------------- */
@@ -398,7 +399,12 @@ static inline int pn_device_post(struct pn_device *device, struct pn_peer *peer,
 static inline int pn_device_poll(struct pn_device *device,
 				 struct pn_completion *out, unsigned max)
 {
-	return device->ops->poll(device, out, max);
+	int n = device->ops->poll(device, out, max);
+
+	for (int i = 0; i < n; i++)
+		if (pn_unlikely(out[i].kind >= PN_COMPLETION_PEER_UP))
+			out[i].peer->up = out[i].kind == PN_COMPLETION_PEER_UP;
+	return n;
 }
 
 /* Gives a RECV's memory back. */
