@@ -12,8 +12,10 @@
 
 #include <stddef.h>
 
-#define pn_likely(x)   __builtin_expect(!!(x), 1)
-#define pn_unlikely(x) __builtin_expect(!!(x), 0)
+#define PN_NOINLINE	 __attribute__((noinline))
+#define PN_ALWAYS_INLINE __attribute__((always_inline))
+#define pn_likely(x)	 __builtin_expect(!!(x), 1)
+#define pn_unlikely(x)	 __builtin_expect(!!(x), 0)
 
 #define PN_CACHELINE	   64
 #define PN_ALIGNED(n)	   __attribute__((aligned(n)))

@@ -231,8 +231,11 @@ static inline struct pn_region *pn_region_of_node(const struct pn_list *link)
  * fine. PINION_PIN_BYPASS is in no region's access and so never fits. */
 static inline bool pn_access_fits(unsigned access, unsigned flags)
 {
-	return !((flags & ~access & ~(unsigned)PINION_ACCESS_RELAXED) |
-		 (access & ~flags & (unsigned)PINION_ACCESS_RELAXED));
+	const unsigned relaxed = PINION_ACCESS_RELAXED;
+
+	/* Where they differ: bits that the region lacks, and RELAXED if it has
+	 * that. */
+	return !((flags ^ access) & ~(access ^ relaxed));
 }
 
 /* cache.c: acts on what the monitor can do now. */

@@ -15,16 +15,6 @@
  */
 #include "cache/cache_impl.h"
 
-/* The first slot the thread would use, unless it is taken. */
-static inline pn_slot *next_slot(struct pn_pins *pins)
-{
-	pn_slot *slot = &pins->slots[pins->cursor];
-
-	if (pn_likely(!atomic_load_explicit(slot, memory_order_relaxed)))
-		return slot;
-	return pn_pins_free_slot(pins);
-}
-
 /* Whether [addr, addr + len) lies in the region, which covers addr. A length
  * of 0 becomes huge and does not. */
 static inline bool reaches(const struct pn_region *region, uintptr_t addr,
@@ -33,8 +23,27 @@ static inline bool reaches(const struct pn_region *region, uintptr_t addr,
 	return len - 1 < (uintptr_t)region->mr.addr + region->mr.len - addr;
 }
 
-static inline void log_access(struct pn_cache *cache, struct pn_pins *pins,
-			      uint32_t id)
+static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
+			    struct pn_region *region, pn_slot *slot)
+{
+	pin->addr = addr;
+	pin->len = len;
+	pin->local_key = region->mr.lkey;
+	pin->remote_key = region->mr.rkey;
+	pin->nparts = 1;
+	pin->reserved = 0;
+	pin->internal[0] = (void *)slot;
+	pin->internal[1] = region;
+}
+
+static PN_NOINLINE int log_full(struct pn_cache *cache)
+{
+	pn_pins_log_full(cache);
+	return 0;
+}
+
+static inline int log_access(struct pn_cache *cache, struct pn_pins *pins,
+			     uint32_t id)
 {
 	uint64_t at = atomic_load_explicit(&pins->log_at, memory_order_relaxed);
 
@@ -42,41 +51,45 @@ static inline void log_access(struct pn_cache *cache, struct pn_pins *pins,
 			      memory_order_relaxed);
 	atomic_store_explicit(&pins->log_at, at + 1, memory_order_release);
 	if (pn_unlikely(!((at + 1) & (PN_PINS_LOG - 1))))
-		pn_pins_log_full(cache);
+		return log_full(cache);
+	return 0;
 }
 
-static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
-			    struct pn_region *region, pn_slot *slot)
+/* What a pin works with; on registers. */
+struct
+try {
+	struct pn_pins *pins;
+	pn_index_entry *entry;
+};
+
+/* False: no hit is possible, as in a thread's first pin. */
+static inline bool begin(struct pn_cache *cache, uintptr_t addr,
+			 struct try *try)
 {
-	*pin = (struct pinion_pin){ .addr = addr,
-				    .len = len,
-				    .local_key = region->mr.lkey,
-				    .remote_key = region->mr.rkey,
-				    .nparts = 1,
-				    .internal = { (void *)slot, region } };
+	struct pn_thread *self = pn_thread_current;
+
+	if (pn_unlikely(!self))
+		return false;
+	try->pins = self->local[cache->key];
+	try->entry = pn_index_entry_of(&cache->index, addr);
+	return pn_likely(try->pins && try->entry) &&
+	       pn_likely(!atomic_load_explicit(&cache->attention,
+					       memory_order_acquire));
 }
 
-int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
-		 struct pinion_pin *pin)
+/* The rest of a hit, with a slot that is free. An empty entry names region 0,
+ * which is never valid. */
+static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
+					       const struct try *try,
+					       pn_slot *slot, void *addr,
+					       size_t len, unsigned flags,
+					       struct pinion_pin *pin)
 {
-	struct pn_pins *pins = pn_thread_self()->local[cache->key];
-	pn_index_entry *entry =
-		pn_index_entry_of(&cache->index, (uintptr_t)addr);
-	struct pn_region *region;
-	pn_slot *slot;
-	uint32_t id;
+	uint32_t id = atomic_load_explicit(try->entry, memory_order_acquire);
+	struct pn_region *region = &cache->regions[id];
 
-	if (pn_unlikely(!pins || !entry ||
-			atomic_load_explicit(&cache->attention,
-					     memory_order_acquire)))
-		return pn_miss_pin(cache, addr, len, flags, pin);
-	id = atomic_load_explicit(entry, memory_order_acquire);
-	slot = next_slot(pins);
-	if (pn_unlikely(!id || !slot))
-		return pn_miss_pin(cache, addr, len, flags, pin);
-	region = &cache->regions[id];
 	pn_asymmetric_store(slot, region);
-	if (pn_unlikely(pn_asymmetric_load(entry) != id ||
+	if (pn_unlikely(pn_asymmetric_load(try->entry) != id ||
 			atomic_load_explicit(&region->state,
 					     memory_order_acquire) !=
 				PN_REGION_VALID ||
@@ -85,9 +98,38 @@ int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		atomic_store_explicit(slot, NULL, memory_order_release);
 		return pn_miss_pin(cache, addr, len, flags, pin);
 	}
-	log_access(cache, pins, id);
 	fill_pin(pin, addr, len, region, slot);
-	return 0;
+	return log_access(cache, try->pins, id);
+}
+
+/* A thread that holds several pins: the next slot is taken, another is free as
+ * a rule. Apart, so that the plain hit saves no registers for this call. */
+static PN_NOINLINE int pin_searching(struct pn_cache *cache, void *addr,
+				     size_t len, unsigned flags,
+				     struct pinion_pin *pin)
+{
+	struct try try;
+	pn_slot *slot = NULL;
+
+	if (begin(cache, (uintptr_t)addr, &try))
+		slot = pn_pins_free_slot(try.pins);
+	if (pn_unlikely(!slot))
+		return pn_miss_pin(cache, addr, len, flags, pin);
+	return pin_in_slot(cache, &try, slot, addr, len, flags, pin);
+}
+
+int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
+		 struct pinion_pin *pin)
+{
+	struct try try;
+	pn_slot *slot;
+
+	if (pn_unlikely(!begin(cache, (uintptr_t)addr, &try)))
+		return pn_miss_pin(cache, addr, len, flags, pin);
+	slot = &try.pins->slots[try.pins->cursor];
+	if (pn_unlikely(atomic_load_explicit(slot, memory_order_relaxed)))
+		return pin_searching(cache, addr, len, flags, pin);
+	return pin_in_slot(cache, &try, slot, addr, len, flags, pin);
 }
 
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)

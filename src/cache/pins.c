@@ -157,47 +157,64 @@ void pn_pins_scan_locked(struct pn_cache *cache)
 			    cache->scan);
 }
 
-static struct pn_region *logged(struct pn_cache *cache, struct pn_pins *pins,
-				uint64_t at)
+static inline struct pn_region *logged(struct pn_cache *cache,
+				       struct pn_pins *pins, uint64_t at)
 {
 	return &cache->regions[atomic_load_explicit(
 		&pins->log[at & (PN_PINS_LOG - 1)], memory_order_relaxed)];
 }
 
 /* Lists of a million regions do not fit any CPU's cache: fetch the nodes some
- * steps ahead, then their neighbours, so that the misses overlap. */
-static void prefetch_ahead(struct pn_cache *cache, struct pn_pins *pins,
-			   uint64_t at, uint64_t end)
+ * steps ahead, then their neighbours, so that the misses overlap. Beyond the
+ * end stand old entries, which do no harm. */
+static inline void prefetch_ahead(struct pn_cache *cache, struct pn_pins *pins,
+				  uint64_t at)
 {
-	if (at + 16 < end)
-		__builtin_prefetch(&logged(cache, pins, at + 16)->node, 1);
-	if (at + 8 < end) {
-		struct pn_list *link = &logged(cache, pins, at + 8)->node.link;
+	struct pn_list *link = &logged(cache, pins, at + 8)->node.link;
 
-		__builtin_prefetch(link->next, 1);
-		__builtin_prefetch(link->prev, 1);
-	}
+	__builtin_prefetch(&logged(cache, pins, at + 16)->node, 1);
+	__builtin_prefetch(link->next, 1);
+	__builtin_prefetch(link->prev, 1);
 }
+
+/* Tells the policy of the accesses from pins->drained to end. */
+static inline PN_ALWAYS_INLINE void tell_policy(struct pn_cache *cache,
+						struct pn_pins *pins,
+						uint64_t end, bool ahead)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_policy *policy = cache->policy;
+	const struct pn_policy_ops *ops = policy->ops;
+
+	for (uint64_t at = pins->drained; at != end; at++) {
+		struct pn_region *region = logged(cache, pins, at);
+
+		if (ahead)
+			prefetch_ahead(cache, pins, at);
+		if (pn_likely(atomic_load_explicit(&region->state,
+						   memory_order_relaxed) ==
+			      PN_REGION_VALID))
+			ops->access(policy, &region->node);
+	}
+	pins->drained = end;
+}
+
+/* So many regions lie in a CPU's own cache. */
+#define NEAR_REGIONS 2048
 
 static void drain_thread(struct pn_cache *cache, struct pn_pins *pins)
 	PN_REQUIRES(&cache->lock)
 {
-	const struct pn_policy_ops *ops = cache->policy->ops;
 	uint64_t end =
 		atomic_load_explicit(&pins->log_at, memory_order_acquire);
 
 	/* The owner ran around: the oldest are lost. */
 	if (end - pins->drained > PN_PINS_LOG)
 		pins->drained = end - PN_PINS_LOG;
-	for (; pins->drained != end; pins->drained++) {
-		struct pn_region *region = logged(cache, pins, pins->drained);
-
-		prefetch_ahead(cache, pins, pins->drained, end);
-		if (atomic_load_explicit(&region->state,
-					 memory_order_relaxed) ==
-		    PN_REGION_VALID)
-			ops->access(cache->policy, &region->node);
-	}
+	if (cache->nregions > NEAR_REGIONS)
+		tell_policy(cache, pins, end, true);
+	else
+		tell_policy(cache, pins, end, false);
 }
 
 void pn_pins_drain_locked(struct pn_cache *cache)

@@ -46,10 +46,18 @@ static inline void pn_stack_remove(struct pn_stack *stack,
 static inline void pn_stack_raise(struct pn_stack *stack,
 				  struct pn_policy_node *node)
 {
-	if (stack->oldest_first.prev == &node->link)
+	struct pn_list *list = &stack->oldest_first, *link = &node->link;
+
+	if (list->prev == link)
 		return;
-	pn_list_remove(&node->link);
-	pn_list_append(&stack->oldest_first, &node->link);
+	/* Every hit comes here: not remove and append, which would write the
+	 * links twice. */
+	link->prev->next = link->next;
+	link->next->prev = link->prev;
+	link->next = list;
+	link->prev = list->prev;
+	list->prev->next = link;
+	list->prev = link;
 }
 
 /* Takes victims from the bottom up while `more` says so. */
