@@ -32,7 +32,8 @@
  *                    (dlmopen), where it does not. ns_munmap_over_raw: than by
  *                    system calls without any libc, which are faster by some
  *                    hundred nanoseconds for reasons that are not ours
- *   instructions_per_hit  of a pair, loop included, by callgrind (--callgrind)
+ *   instructions_per_hit  of a pair, by callgrind (--callgrind); a thread alone
+ *                    tells the policy, see above
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -353,7 +354,8 @@ struct point {
 	const char *policy;
 	size_t regions, spacing, rounds;
 	unsigned threads;
-	double bytes, miss_ns, bare_miss_ns, instructions;
+	double bytes, miss_ns, bare_miss_ns;
+	double instructions[2]; /* alone, in company */
 	double munmap_ns, munmap_raw_ns;
 	uint64_t misses; /* while hits were measured: should be none */
 	double hit_ns, dependent_ns, speedup;
@@ -481,7 +483,7 @@ static void print_point(struct pn_report *report, const struct point *p)
 		PN_CELL_NUMBER("ns_dependent", "dep.", 6, p->dependent_ns),
 		PN_CELL_NUMBER("speedup", "x", 6, p->speedup),
 		PN_CELL_NUMBER("instructions_per_hit", "instr", 6,
-			       p->instructions),
+			       p->instructions[p->threads > 1]),
 		PN_CELL_NUMBER("bytes_per_region", "B/reg", 6, p->bytes),
 		PN_CELL_NUMBER("ns_per_miss", "miss", 6, p->miss_ns),
 		PN_CELL_NUMBER("ns_per_miss_bare", NULL, 0, p->bare_miss_ns),
@@ -551,7 +553,6 @@ static void print_rounds(struct pn_report *report, struct point *point,
 		point->dependent_ns = pn_median(r->dependent[t], r->n);
 		point->speedup = t ? speedup : NAN;
 		print_point(report, point);
-		point->instructions = NAN;
 	}
 }
 
@@ -633,31 +634,41 @@ static int measure_point(struct pn_bench_run *run, struct point point)
 #define MANY_HITS UINT64_C(24576)
 
 static int count_run(const struct values *values, const char *policy,
-		     uint64_t hits, uint64_t *instructions)
+		     unsigned nthreads, uint64_t hits, uint64_t *instructions)
 {
-	char number[24];
-	const char *const args[] = { "bench",	 "cache",
-				     "--device", values->common.device,
-				     "--policy", policy,
-				     "--hits",	 number,
+	char number[24], threads[24];
+	const char *const args[] = { "--toggle-collect=pinion_pin",
+				     "--toggle-collect=pinion_unpin",
+				     "--",
+				     "bench",
+				     "cache",
+				     "--device",
+				     values->common.device,
+				     "--policy",
+				     policy,
+				     "--threads",
+				     threads,
+				     "--hits",
+				     number,
 				     NULL };
 
 	snprintf(number, sizeof(number), "%" PRIu64, hits);
+	snprintf(threads, sizeof(threads), "%u", nthreads);
 	return pn_callgrind(args, instructions);
 }
 
-static double count_instructions(struct pn_bench_run *run, const char *policy)
+static double count_instructions(const struct values *values,
+				 const char *policy, unsigned nthreads)
 {
-	const struct values *values = run->values;
 	uint64_t few = 0, many = 0;
 	int ret;
 
 	if (!values->callgrind)
 		return NAN;
 	pn_report_progress("counting instructions");
-	ret = count_run(values, policy, FEW_HITS, &few);
+	ret = count_run(values, policy, nthreads, FEW_HITS, &few);
 	if (!ret)
-		ret = count_run(values, policy, MANY_HITS, &many);
+		ret = count_run(values, policy, nthreads, MANY_HITS, &many);
 	if (!ret)
 		return (double)(many - few) / (double)(MANY_HITS - FEW_HITS);
 	fprintf(stderr, "pinion: callgrind: %s\n",
@@ -665,24 +676,38 @@ static double count_instructions(struct pn_bench_run *run, const char *policy)
 	return NAN;
 }
 
-/* What callgrind runs: so many hits by one thread. */
+/* So many hits by one thread; the others have pinned something and live. */
+static int hits_in_company(struct crew *crew, unsigned nthreads, size_t hits)
+{
+	_Atomic unsigned ready = 0;
+	_Atomic bool go = false;
+	unsigned started = line_up(crew, nthreads, &ready, &go);
+	int ret = pin_pairs(&crew->workers[0], hits, false);
+
+	atomic_store_explicit(&go, true, memory_order_release);
+	for (unsigned i = 1; i < started; i++)
+		pthread_join(crew->workers[i].thread, NULL);
+	return started < nthreads ? -EAGAIN : ret;
+}
+
+/* What callgrind runs. */
 static int make_hits(const struct values *values, const char *policy)
 {
+	unsigned nthreads = (unsigned)values->threads;
 	struct pinion_context *context;
 	struct field field;
 	struct crew crew;
 	double ns;
-	int ret = field_open(&field, 1000, DENSE_BYTES, 1);
+	int ret = field_open(&field, 1000, DENSE_BYTES, nthreads);
 
 	if (ret)
 		return pn_failed("reserving addresses", ret);
 	ret = open_context(values, policy, &field, &context);
 	if (!ret) {
+		crew_init(&crew, context, &field, nthreads);
 		ret = fill(context, &field, &ns);
-		crew_init(&crew, context, &field, 1);
-		crew.npairs = values->hits;
 		if (!ret)
-			ret = slice(&crew, 1, false, &ns);
+			ret = hits_in_company(&crew, nthreads, values->hits);
 		pinion_close(context);
 	}
 	field_close(&field);
@@ -744,7 +769,9 @@ static int measure_policy(struct pn_bench_run *run, const struct lists *lists,
 	struct point point = { .policy = policy, .spacing = DENSE_BYTES };
 	int ret = 0;
 
-	point.instructions = count_instructions(run, policy);
+	point.instructions[0] = count_instructions(values, policy, 1);
+	point.instructions[1] =
+		count_instructions(values, policy, (unsigned)values->threads);
 	for (unsigned i = 0; i < lists->nregions && !ret; i++) {
 		point.regions = lists->regions[i];
 		if (point.regions <= max_regions)

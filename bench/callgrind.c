@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,9 +67,8 @@ int pn_callgrind(const char *const *args, uint64_t *instructions)
 	if (len < 0)
 		return -errno;
 	self[len] = 0;
-	argv[n++] = self;
-	while (*args && n < PN_ARRAY_LEN(argv) - 1)
-		argv[n++] = *args++;
+	for (; *args && n < PN_ARRAY_LEN(argv) - 1; args++)
+		argv[n++] = strcmp(*args, "--") ? *args : self;
 	ret = start((char *const *)argv, &from, &pid);
 	if (ret)
 		return ret;

@@ -4,9 +4,9 @@
  * busy with.
  *
  * This very program is run under valgrind's callgrind with other arguments,
- * and the instructions of that whole run are counted. Whoever wants to know
- * what one of n things takes runs two different n and divides the difference:
- * setting up cancels out.
+ * and the instructions of that run, or of some functions in it, are counted.
+ * Whoever wants to know what one of n things takes runs two different n and
+ * divides the difference: setting up cancels out.
  * Threads: any. May sleep for seconds.
  */
 #ifndef PN_BENCH_CALLGRIND_H
@@ -14,9 +14,10 @@
 
 #include <stdint.h>
 
-/* args: what follows the program's name, NULL at the end, at most 32. Its
- * output is thrown away. -ENOENT: valgrind is not installed; -EIO: the run
- * failed or said nothing; or what kept it from starting. */
+/* args: options of callgrind, "--", then what follows the program's name; NULL
+ * at the end, at most 32. The program's output is thrown away. -ENOENT:
+ * valgrind is not installed; -EIO: the run failed or counted nothing (a
+ * stripped program has no functions to name); or what kept it from starting. */
 int pn_callgrind(const char *const *args, uint64_t *instructions);
 
 #endif
