@@ -62,7 +62,7 @@
 #define MAX_ROUNDS	201
 #define MAX_THREADS	64
 #define MAX_LIST	16
-#define SLICE_PAIRS	((size_t)1 << 17)
+#define MOST_PAIRS	((size_t)1 << 17)
 #define ACCESS		PINION_ACCESS_LOCAL_WRITE
 
 struct values {
@@ -236,7 +236,6 @@ static void crew_init(struct crew *crew, struct pinion_context *context,
 			.order = field->order + i * field->norder,
 			.mask = field->norder - 1,
 		};
-	crew->npairs = SLICE_PAIRS;
 }
 
 /* Starts threads 1 to n - 1 and waits until they stand at the line; returns
@@ -439,13 +438,15 @@ static bool second_libc(struct mapper *mapper)
 /* In a hole, so that nothing is near, and each batch at another place: the
  * monitor's filter is a hash, and some places share a bucket with something
  * that is watched. */
-static void unrelated_munmap(struct point *point)
+static void unrelated_munmap(struct point *point, uint64_t budget_ns)
 {
 	static const struct mapper raw = { raw_map, raw_unmap };
 	static const struct mapper watched = { mmap, munmap };
 	static struct mapper second;
 	static bool tried, there;
 	double over_second[MUNMAP_BATCHES], over_raw[MUNMAP_BATCHES];
+	struct pn_trials trials = pn_trials_begin(3, MUNMAP_BATCHES, budget_ns);
+	size_t n;
 	char *hole = mmap(NULL, (MUNMAP_BATCHES + 2) * HOLE_BYTES, PROT_NONE,
 			  PAGE_FLAGS | MAP_NORESERVE, -1, 0);
 
@@ -456,16 +457,16 @@ static void unrelated_munmap(struct point *point)
 	if (hole == MAP_FAILED)
 		return;
 	munmap(hole, (MUNMAP_BATCHES + 2) * HOLE_BYTES);
-	for (size_t i = 0; i < MUNMAP_BATCHES; i++) {
-		char *at = hole + (i + 1) * HOLE_BYTES;
+	for (n = 0; pn_trials_go_on(&trials, n); n++) {
+		char *at = hole + (n + 1) * HOLE_BYTES;
 		double ns = batch_ns(&watched, at);
 
-		over_raw[i] = ns - batch_ns(&raw, at);
-		over_second[i] = there ? ns - batch_ns(&second, at) : NAN;
+		over_raw[n] = ns - batch_ns(&raw, at);
+		over_second[n] = there ? ns - batch_ns(&second, at) : NAN;
 	}
-	point->munmap_raw_ns = pn_median(over_raw, MUNMAP_BATCHES);
+	point->munmap_raw_ns = pn_median(over_raw, n);
 	if (there)
-		point->munmap_ns = pn_median(over_second, MUNMAP_BATCHES);
+		point->munmap_ns = pn_median(over_second, n);
 }
 
 /* --- rows ----------------------------------------------------------------- */
@@ -526,13 +527,17 @@ static int play_rounds(struct crew *crew, unsigned nthreads, uint64_t share_ns,
 		       struct rounds *r)
 {
 	struct pn_trials trials;
-	uint64_t start = pn_clock_ns();
-	int ret = play_round(crew, nthreads, r, 0); /* warms; overwritten */
+	uint64_t start;
+	int ret = 0;
 
-	/* A budget for a few rounds at least, if shorter ones. */
-	while (crew->npairs > 1024 && pn_clock_ns() - start > share_ns / 4) {
-		crew->npairs /= 2;
-		share_ns *= 2;
+	/* Warms, too: slices long enough for the clock and for starting
+	 * threads, but so that several rounds fit. */
+	for (crew->npairs = 512; !ret && crew->npairs < MOST_PAIRS;) {
+		crew->npairs *= 2;
+		start = pn_clock_ns();
+		ret = play_round(crew, nthreads, r, 0);
+		if (pn_clock_ns() - start > share_ns / 16)
+			break;
 	}
 	trials = pn_trials_begin(3, MAX_ROUNDS, share_ns);
 	for (r->n = 0; !ret && pn_trials_go_on(&trials, r->n); r->n++)
@@ -573,16 +578,17 @@ static int measure_hits(struct pn_bench_run *run,
 	unsigned nthreads = (unsigned)values->threads;
 	struct rounds *rounds = calloc(1, sizeof(*rounds));
 	struct crew crew;
-	uint64_t before;
+	uint64_t before, share_ns;
 	int ret;
 
 	if (!rounds)
 		return -ENOMEM;
 	crew_init(&crew, context, field, nthreads);
 	before = misses_of(context);
-	ret = play_rounds(&crew, nthreads, pn_bench_share_ns(run), rounds);
+	share_ns = pn_bench_share_ns(run);
+	ret = play_rounds(&crew, nthreads, share_ns / 4 * 3, rounds);
 	point->misses = misses_of(context) - before;
-	unrelated_munmap(point);
+	unrelated_munmap(point, share_ns / 4);
 	if (!ret)
 		print_rounds(&run->report, point, nthreads, rounds);
 	free(rounds);
