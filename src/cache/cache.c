@@ -191,7 +191,10 @@ void pn_cache_trim(struct pn_cache *cache)
 	pn_lock(&cache->lock);
 	cache->policy->ops->resize(cache->policy, max >> PN_PAGE_SHIFT);
 	pn_unlock(&cache->lock);
-	while (atomic_load(&cache->budget->bytes) > max ||
+	/* Read anew each time: when another thread raises the limit meanwhile,
+	 * there is room, and waiting for less would never end. */
+	while (atomic_load(&cache->budget->bytes) >
+		       atomic_load(&cache->budget->max_bytes) ||
 	       atomic_load(&cache->budget->regions) >
 		       atomic_load(&cache->budget->max_regions))
 		if (pn_room_make(cache, &nothing))
