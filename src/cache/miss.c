@@ -246,8 +246,10 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		ret = hold(plan, region, &plan->wait);
 		return ret ? ret : -EAGAIN;
 	}
-	/* Its release may be known to the kernel alone yet. */
-	if (plan->cache->probing && !pn_monitor_probe(addr)) {
+	/* Its release may be known to the kernel alone yet. What this plan has
+	 * begun itself is not watched before it is registered. */
+	if (state == PN_REGION_VALID && plan->cache->probing &&
+	    !pn_monitor_probe(addr)) {
 		pn_region_die_locked(plan->cache, region);
 		return -ENOENT;
 	}

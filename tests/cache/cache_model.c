@@ -683,7 +683,8 @@ static bool monitor_sees_all(void)
 	struct pn_monitor_report report;
 
 	pn_monitor_report(&report);
-	return report.mode == PN_MONITOR_PATCH;
+	return report.mode == PN_MONITOR_PATCH ||
+	       report.mode == PN_MONITOR_USERFAULTFD;
 }
 
 static void count(struct model *m)

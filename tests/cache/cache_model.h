@@ -8,8 +8,8 @@
  * keys of each part, over the loopback peer of a simulated device that is told
  * of every release. A stale key ends with -ESTALE there: that is the oracle.
  * The program that the model plays releases memory as programs do, and the
- * monitor sees it where it can (`patch`); elsewhere the cache is told by
- * pn_cache_invalidate().
+ * monitor sees it where it can (`patch`, `userfaultfd`); elsewhere the cache is
+ * told by pn_cache_invalidate().
  *
  * What to do next is drawn from a seed or from given bytes (fuzzing). A wrong
  * answer prints what was wrong and aborts; stale uses are counted, since tests

@@ -315,6 +315,27 @@ static void pages_that_another_thread_gives_up_are_safe(void **state)
 		assert_int_equal(lost, 0);
 }
 
+/* --- lists --------------------------------------------------------------- */
+
+/* The second buffer meets a region that its own list has only begun. */
+static void buffers_of_a_list_may_overlap(void **state)
+{
+	char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec list[] = { { p, 4 * PAGE }, { p + 2 * PAGE, 4 * PAGE } };
+	struct pinion_pin pins[2];
+
+	(void)state;
+	assert_true(p != MAP_FAILED);
+	assert_ok(pn_cache_pin_list(f.cache, list, 2, EXPOSED, pins));
+	pn_cache_check(f.cache);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_ok(mover_put(&f.mover, &pins[i]));
+		pn_cache_unpin(f.cache, &pins[i]);
+	}
+	munmap(p, LEN);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -324,6 +345,7 @@ int main(void)
 		CASE(new_pages_get_the_bytes_after_a_thread_ended),
 		CASE(an_address_that_another_thread_unmaps_is_safe),
 		CASE(pages_that_another_thread_gives_up_are_safe),
+		CASE(buffers_of_a_list_may_overlap),
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
