@@ -264,7 +264,8 @@ static void open_world(struct world *w, const char *script, const char *policy)
 	}
 	assert_ok(mover_open(&w->mover, w->device, OWN * PAGE));
 	pn_budget_init(&w->budget, w->device, 80 * PAGE, 0, 1);
-	w->watched = pn_monitor_mode() == PN_MONITOR_PATCH;
+	w->watched = pn_monitor_mode() == PN_MONITOR_PATCH ||
+		     pn_monitor_mode() == PN_MONITOR_USERFAULTFD;
 	attr.device = w->device;
 	attr.budget = &w->budget;
 	attr.no_monitor = !w->watched;
