@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations on a cache, drawn from the input, against the naive model of the
+ * tests (tests/cache/cache_model.h), which aborts when something is wrong. No
+ * stale key may be used.
+ */
+#include "fuzz.h"
+
+#include "cache_model.h"
+
+/* As many as the longest input can ask for. */
+#define OPERATIONS 10000
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct choices choices = { .bytes = data, .left = size };
+	struct cache_model_attr attr = { .choices = &choices };
+	struct cache_model_result result = { 0 };
+
+	if (!size)
+		return 0;
+	cache_model_run(&attr, OPERATIONS, &result);
+	FUZZ_ASSERT(!result.stale);
+	return 0;
+}
