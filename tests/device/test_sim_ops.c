@@ -50,6 +50,31 @@ static void a_full_queue_refuses_until_completions_are_there(void **state)
 	pn_sim_close(sim);
 }
 
+static int post_silent(struct pn_device *device, struct pn_peer *peer)
+{
+	struct pn_op op = { .kind = PN_OP_SEND,
+			    .flags = PN_OP_INLINE | PN_OP_SILENT };
+
+	return pn_device_post(device, peer, &op);
+}
+
+static void a_wait_ends_when_silent_operations_leave_room(void **state)
+{
+	struct pn_sim *sim = open_world("cost=ou2009,depth=3", NULL);
+	struct pn_device *device = pn_sim_device(sim, 0);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct pn_completion c;
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(post_silent(device, peer));
+	assert_int_equal(post_silent(device, peer), -EAGAIN);
+	assert_ok(pn_device_wait(device, PN_FOREVER));
+	assert_int_equal(pn_device_poll(device, &c, 1), 0);
+	assert_ok(post_silent(device, peer));
+	pn_sim_close(sim);
+}
+
 static void nothing_is_posted_while_connecting(void **state)
 {
 	struct pn_sim *sim = open_world("cost=ou2009", NULL);
@@ -405,6 +430,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_full_queue_refuses_until_completions_are_there),
+		TEST(a_wait_ends_when_silent_operations_leave_room),
 		TEST(nothing_is_posted_while_connecting),
 		TEST(peers_that_attach_to_each_other_come_up_once),
 		TEST(what_follows_a_stalled_send_waits_behind_it),

@@ -56,11 +56,17 @@ static struct pn_sim *sim_of(const struct operation *o)
 
 static void free_operation(struct operation *o)
 {
+	struct pn_sim_link *link = o->link;
+
 	pn_events_cancel(&sim_of(o)->events, &o->event);
 	pn_list_remove(&o->queue);
 	pn_list_remove(&o->entry);
-	o->link->nops--;
+	link->nops--;
 	free(o);
+	/* A silent operation leaves nothing to poll, but room. */
+	if (link->refused)
+		pn_sim_wake(link->self);
+	link->refused = false;
 }
 
 /* Its next stage is at that time. */
@@ -519,14 +525,14 @@ static int check_bytes(const struct pn_device *device, const struct pn_op *op,
 	return 0;
 }
 
-static int check_link(const struct pn_sim_link *link)
+static int check_link(struct pn_sim_link *link)
 {
 	if (link->state == PN_SIM_DOWN)
 		return -ECONNRESET;
-	if (link->state == PN_SIM_CONNECTING ||
-	    link->nops >= link->self->sim->params.depth)
+	if (link->state == PN_SIM_CONNECTING)
 		return -EAGAIN;
-	return 0;
+	link->refused = link->nops >= link->self->sim->params.depth;
+	return link->refused ? -EAGAIN : 0;
 }
 
 static int check_keys(struct pn_sim_node *node, const struct pn_op *op)

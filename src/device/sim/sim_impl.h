@@ -303,6 +303,7 @@ struct pn_sim_link {
 	struct pn_list stalled;	 /* of those: at other, whose inbox is full */
 	struct pn_list stall;	 /* in other->stalled while any is */
 	unsigned nops, nreads;
+	bool refused; /* a post found the queue full: someone may wait */
 	uint64_t last_head_ns; /* nothing posted later arrives earlier */
 };
 
