@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/message.h. */
+#include <pinion/message.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/range.h"
+#include "context.h"
+#include "device/measure.h"
+#include "message/message_impl.h"
+
+static bool power_of_two(uint64_t n)
+{
+	return !(n & (n - 1));
+}
+
+static void fill_attr(struct pinion_context *context,
+		      struct pn_endpoint_attr *attr)
+{
+	const struct pn_config *config = &context->config;
+
+	*attr = (struct pn_endpoint_attr){
+		.device = context->device,
+		.cache = context->cache,
+		.budget = &context->budget,
+		.protocol = config->protocol,
+		.limits = { .eager_bytes = config->eager_limit,
+			    .match_bytes = config->match_bytes,
+			    .rdma_offset = config->rdma_offset,
+			    .fragment_bytes = config->fragment,
+			    .segment_bytes = config->segment,
+			    .depth = (unsigned)config->depth },
+		.pages = { .huge = (enum pn_pages_huge)config->huge_pages,
+			   .numa_node = -1 },
+	};
+}
+
+int pinion_endpoint_open(struct pinion_context *context,
+			 const struct pinion_endpoint_attr *attr,
+			 struct pinion_endpoint **out)
+{
+	struct pn_endpoint_attr inner;
+	int ret;
+
+	if (!pn_context_usable(context) || !out ||
+	    (attr && attr->size < sizeof(*attr)))
+		return -EINVAL;
+	if (context->endpoint)
+		return -EBUSY;
+	if (!power_of_two(context->config.segment)) {
+		pn_error("segment is %llu; give a power of two, or 0",
+			 (unsigned long long)context->config.segment);
+		return -EINVAL;
+	}
+	/* Fragments are cut by what registering costs here. */
+	ret = pn_device_measure(context->device, NULL);
+	if (ret)
+		return ret;
+	fill_attr(context, &inner);
+	inner.single_threaded = attr && attr->single_threaded;
+	ret = pn_endpoint_open(&inner, &context->endpoint);
+	if (!ret) {
+		context->endpoint->context = context;
+		*out = context->endpoint;
+	}
+	return ret;
+}
+
+void pinion_endpoint_close(struct pinion_endpoint *ep)
+{
+	if (!ep)
+		return;
+	ep->context->endpoint = NULL;
+	pn_endpoint_close(ep);
+}
+
+int pinion_endpoint_address(struct pinion_endpoint *ep,
+			    struct pinion_address *out)
+{
+	if (!ep || !out)
+		return -EINVAL;
+	pn_endpoint_address(ep, out);
+	return 0;
+}
+
+int pinion_peer_add(struct pinion_endpoint *ep,
+		    const struct pinion_address *address,
+		    struct pinion_peer **out)
+{
+	if (!ep || !address || !out)
+		return -EINVAL;
+	return pn_endpoint_peer(ep, address, out);
+}
+
+int pinion_peer_address(const struct pinion_peer *peer,
+			struct pinion_address *out)
+{
+	if (!peer || !out)
+		return -EINVAL;
+	pn_peer_address(peer, out);
+	return 0;
+}
+
+static bool message_ok(const struct pinion_message *m)
+{
+	return m && (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
+}
+
+int pinion_send(struct pinion_endpoint *ep,
+		const struct pinion_message *message,
+		struct pinion_request **out)
+{
+	if (!ep || !message_ok(message) || !message->peer)
+		return -EINVAL;
+	return pn_endpoint_send(ep, message, out);
+}
+
+int pinion_recv(struct pinion_endpoint *ep,
+		const struct pinion_message *message,
+		struct pinion_request **out)
+{
+	if (!ep || !message_ok(message))
+		return -EINVAL;
+	return pn_endpoint_recv(ep, message, out);
+}
+
+int pinion_probe(struct pinion_endpoint *ep,
+		 const struct pinion_message *message,
+		 struct pinion_completion *out, struct pinion_claim **claim)
+{
+	if (!ep || !message)
+		return -EINVAL;
+	return pn_endpoint_probe(ep, message, out, claim);
+}
+
+int pinion_recv_claimed(struct pinion_endpoint *ep, struct pinion_claim *claim,
+			const struct pinion_message *message,
+			struct pinion_request **out)
+{
+	if (!ep || !claim || !message_ok(message))
+		return -EINVAL;
+	return pn_endpoint_recv_claimed(ep, claim, message, out);
+}
+
+int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
+{
+	if (!ep || !request)
+		return -EINVAL;
+	return pn_endpoint_cancel(ep, request);
+}
+
+int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
+		struct pinion_completion *out)
+{
+	if (!ep || !request)
+		return -EINVAL;
+	return pn_endpoint_test(ep, request, out);
+}
+
+int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
+		struct pinion_completion *out)
+{
+	if (!ep || !request)
+		return -EINVAL;
+	return pn_endpoint_wait(ep, request, out);
+}
+
+int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
+		unsigned max)
+{
+	if (!ep || (max && !out))
+		return -EINVAL;
+	return pn_endpoint_poll(ep, out, max);
+}
+
+int pinion_endpoint_fd(struct pinion_endpoint *ep)
+{
+	return ep ? pn_endpoint_fd(ep) : -EINVAL;
+}
+
+int pinion_endpoint_arm(struct pinion_endpoint *ep)
+{
+	return ep ? pn_endpoint_arm(ep) : -EINVAL;
+}
