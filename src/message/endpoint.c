@@ -91,21 +91,6 @@ static void drop_packets(struct pinion_peer *peer)
 	pn_list_remove(&peer->busy);
 }
 
-/* Messages of a lost peer that nobody received: the bytes of eager ones are
- * here, the others can never come. */
-static void drop_claims(struct pinion_peer *peer)
-{
-	struct pn_list *pos, *next;
-
-	pn_list_for_each_safe (pos, next, &peer->ep->unexpected) {
-		struct pinion_claim *claim =
-			pn_container_of(pos, struct pinion_claim, link);
-
-		if (claim->peer == peer && claim->payload_len < claim->wire.len)
-			pn_claim_free(peer->ep, claim);
-	}
-}
-
 static void fail_posted(struct pinion_peer *peer, int why)
 {
 	struct pn_list *pos, *next;
@@ -119,6 +104,9 @@ static void fail_posted(struct pinion_peer *peer, int why)
 	}
 }
 
+/* Messages that nobody received yet stay: the bytes of eager ones are here,
+ * and the receives that the others would have matched are to fail, not to
+ * match what was sent after them. */
 void pn_peer_fail(struct pinion_peer *peer, int why)
 {
 	struct pn_list *pos, *next;
@@ -128,7 +116,6 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 	peer->down = why;
 	peer->up = false;
 	drop_packets(peer);
-	drop_claims(peer);
 	fail_posted(peer, why);
 	pn_list_for_each_safe (pos, next, &peer->requests)
 		pn_request_end(pn_container_of(pos, struct pinion_request,

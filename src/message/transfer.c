@@ -595,12 +595,17 @@ void pn_transfer_receive(struct pinion_request *request,
 	}
 	if (!wire->nkeys) {
 		request->moved = len < request->total ? len : request->total;
-		pn_copy(request->ep->device, request->buf, payload,
-			request->moved);
+		if (request->moved) /* else the buffer may be NULL */
+			pn_copy(request->ep->device, request->buf, payload,
+				request->moved);
 		if (len == wire->len) {
 			pn_request_end(request, 0);
 			return;
 		}
+	}
+	if (peer->down) {
+		pn_request_end(request, peer->down);
+		return;
 	}
 	row->shape(&request->ep->limits, wire->len, &request->shape);
 	accept_long(request);
