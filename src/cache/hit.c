@@ -56,23 +56,22 @@ static inline int log_access(struct pn_cache *cache, struct pn_pins *pins,
 }
 
 /* What a pin works with; on registers. */
-struct
-try {
+struct attempt {
 	struct pn_pins *pins;
 	pn_index_entry *entry;
 };
 
 /* False: no hit is possible, as in a thread's first pin. */
 static inline bool begin(struct pn_cache *cache, uintptr_t addr,
-			 struct try *try)
+			 struct attempt *attempt)
 {
 	struct pn_thread *self = pn_thread_current;
 
 	if (pn_unlikely(!self))
 		return false;
-	try->pins = self->local[cache->key];
-	try->entry = pn_index_entry_of(&cache->index, addr);
-	return pn_likely(try->pins && try->entry) &&
+	attempt->pins = self->local[cache->key];
+	attempt->entry = pn_index_entry_of(&cache->index, addr);
+	return pn_likely(attempt->pins && attempt->entry) &&
 	       pn_likely(!atomic_load_explicit(&cache->attention,
 					       memory_order_acquire));
 }
@@ -80,16 +79,17 @@ static inline bool begin(struct pn_cache *cache, uintptr_t addr,
 /* The rest of a hit, with a slot that is free. An empty entry names region 0,
  * which is never valid. */
 static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
-					       const struct try *try,
+					       const struct attempt *attempt,
 					       pn_slot *slot, void *addr,
 					       size_t len, unsigned flags,
 					       struct pinion_pin *pin)
 {
-	uint32_t id = atomic_load_explicit(try->entry, memory_order_acquire);
+	uint32_t id =
+		atomic_load_explicit(attempt->entry, memory_order_acquire);
 	struct pn_region *region = &cache->regions[id];
 
 	pn_asymmetric_store(slot, region);
-	if (pn_unlikely(pn_asymmetric_load(try->entry) != id ||
+	if (pn_unlikely(pn_asymmetric_load(attempt->entry) != id ||
 			atomic_load_explicit(&region->state,
 					     memory_order_acquire) !=
 				PN_REGION_VALID ||
@@ -99,7 +99,7 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 		return pn_miss_pin(cache, addr, len, flags, pin);
 	}
 	fill_pin(pin, addr, len, region, slot);
-	return log_access(cache, try->pins, id);
+	return log_access(cache, attempt->pins, id);
 }
 
 /* A thread that holds several pins: the next slot is taken, another is free as
@@ -108,28 +108,28 @@ static PN_NOINLINE int pin_searching(struct pn_cache *cache, void *addr,
 				     size_t len, unsigned flags,
 				     struct pinion_pin *pin)
 {
-	struct try try;
+	struct attempt attempt;
 	pn_slot *slot = NULL;
 
-	if (begin(cache, (uintptr_t)addr, &try))
-		slot = pn_pins_free_slot(try.pins);
+	if (begin(cache, (uintptr_t)addr, &attempt))
+		slot = pn_pins_free_slot(attempt.pins);
 	if (pn_unlikely(!slot))
 		return pn_miss_pin(cache, addr, len, flags, pin);
-	return pin_in_slot(cache, &try, slot, addr, len, flags, pin);
+	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);
 }
 
 int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin)
 {
-	struct try try;
+	struct attempt attempt;
 	pn_slot *slot;
 
-	if (pn_unlikely(!begin(cache, (uintptr_t)addr, &try)))
+	if (pn_unlikely(!begin(cache, (uintptr_t)addr, &attempt)))
 		return pn_miss_pin(cache, addr, len, flags, pin);
-	slot = &try.pins->slots[try.pins->cursor];
+	slot = &attempt.pins->slots[attempt.pins->cursor];
 	if (pn_unlikely(atomic_load_explicit(slot, memory_order_relaxed)))
 		return pin_searching(cache, addr, len, flags, pin);
-	return pin_in_slot(cache, &try, slot, addr, len, flags, pin);
+	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);
 }
 
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
