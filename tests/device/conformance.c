@@ -406,6 +406,33 @@ static void peers_reach_only_what_was_granted(struct conf *conf)
 	CHECK(rank_barrier(&conf->self));
 }
 
+/* Our own key at the peer, and the peer's key for our own memory. */
+static void keys_of_another_device_are_refused(struct conf *conf)
+{
+	struct remote theirs[2], *to = &theirs[!conf->self.rank];
+	struct window w, from;
+
+	CHECK(conf_connect(conf, false));
+	CHECK(!window_open(conf, 4096, ALL_REMOTE, &w));
+	CHECK(!window_open(conf, 4096, PINION_ACCESS_LOCAL_WRITE, &from));
+	memset(from.mem, 1, 4096);
+	CHECK(share(conf, &w, theirs));
+	CHECK(to->rkey != w.mr.rkey);
+	for (enum pn_op_kind op = PN_OP_WRITE; op <= PN_OP_READ; op++) {
+		struct pn_sge sge = segment(&from, 0, 10);
+
+		CHECK(move(conf, op, sge, to->addr, w.mr.rkey) == -EACCES);
+		sge.lkey = to->rkey;
+		CHECK(move(conf, op, sge, to->addr, to->rkey) == -EFAULT);
+	}
+	CHECK(rank_barrier(&conf->self));
+	for (size_t i = 0; i < 4096; i++)
+		CHECK(w.mem[i] == 0 && from.mem[i] == 1);
+	window_close(conf, &w);
+	window_close(conf, &from);
+	CHECK(rank_barrier(&conf->self));
+}
+
 static void access_not_granted_is_refused(struct conf *conf)
 {
 	struct remote ro[2], wo[2];
@@ -1030,6 +1057,7 @@ const struct conf_case conf_cases[] = {
 	CASE(segments_are_gathered_and_scattered, 2, PN_CAP_GATHER),
 	CASE(the_device_itself_is_a_peer, 1, 0),
 	CASE(peers_reach_only_what_was_granted, 2, 0),
+	CASE(keys_of_another_device_are_refused, 2, 0),
 	CASE(access_not_granted_is_refused, 2, 0),
 	CASE(local_segments_need_a_key_that_covers_them, 2, 0),
 	CASE(a_key_dies_with_its_registration, 2, 0),
