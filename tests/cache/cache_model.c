@@ -733,7 +733,7 @@ void cache_model_run(const struct cache_model_attr *attr, unsigned operations,
 	m->choices = choices;
 	m->result = result;
 	m->deaf = attr->deaf;
-	m->watched = !attr->deaf && monitor_sees_all();
+	m->watched = !attr->deaf && !attr->announced && monitor_sees_all();
 	m->doing = "open";
 	open_sim(m);
 	open_cache(m);

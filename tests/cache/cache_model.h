@@ -33,7 +33,8 @@ struct choices {
 
 struct cache_model_attr {
 	struct choices *choices;
-	bool deaf; /* the cache learns of no release: broken on purpose */
+	bool deaf;	/* the cache learns of no release: broken on purpose */
+	bool announced; /* it is told, and does not watch */
 };
 
 struct cache_model_result {

@@ -19,7 +19,7 @@ static unsigned operations = PN_ASYMMETRIC_FENCES ? 40000 : 100000;
 static struct cache_model_result play(unsigned n, bool deaf)
 {
 	struct choices choices = { .seed = test_seed() };
-	struct cache_model_attr attr = { &choices, deaf };
+	struct cache_model_attr attr = { .choices = &choices, .deaf = deaf };
 	struct cache_model_result result = { 0 };
 
 	while (result.operations < n)
