@@ -7,7 +7,9 @@
 #include "test.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <pinion/pinion.h>
@@ -214,6 +216,35 @@ static void an_unpinned_pin_has_no_parts(void **state)
 	assert_int_equal(pinion_pin_test(context, &pin), -EINVAL);
 }
 
+/* Debug builds find it out: in a child, since they abort. */
+static void unpinning_twice_does_no_harm(void **state)
+{
+	struct pinion_pin pin, other;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_ok(pinion_pin(context, mem, PAGE, WRITE, &pin));
+	pinion_unpin(context, &pin);
+	fflush(stdout);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		pinion_unpin(context, &pin);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+#ifdef PINION_CHECK
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+#else
+	assert_int_equal(status, 0);
+	pinion_unpin(context, &pin);
+#endif
+	assert_ok(pinion_pin(context, mem, PAGE, WRITE, &other));
+	assert_int_equal(stats().hits, 1);
+	pinion_unpin(context, &other);
+}
+
 /* --- the rest ------------------------------------------------------------ */
 
 static void other_calls_refuse_what_is_wrong(void **state)
@@ -282,6 +313,7 @@ int main(void)
 		CASE(memory_that_cannot_be_pinned_is_refused),
 		CASE(more_than_the_budget_is_refused),
 		CASE(an_unpinned_pin_has_no_parts),
+		CASE(unpinning_twice_does_no_harm),
 		CASE(other_calls_refuse_what_is_wrong),
 		CASE(an_older_program_gets_as_much_as_it_knows),
 		CASE(a_policy_or_mode_that_does_not_exist_is_refused),
