@@ -158,6 +158,7 @@ static int register_range(struct conf *conf, void *addr, size_t len,
 
 static void bad_ranges_are_refused_and_change_nothing(struct conf *conf)
 {
+	const size_t most = conf->self.device->limits.max_mr_bytes;
 	struct pn_pinned before, after;
 	char *hole;
 
@@ -170,6 +171,8 @@ static void bad_ranges_are_refused_and_change_nothing(struct conf *conf)
 	CHECK(register_range(conf, (void *)(UINTPTR_MAX - 99), 100, 0) ==
 	      -EINVAL);
 	CHECK(register_range(conf, hole, 1, 1u << 30) == -EINVAL);
+	CHECK(most == SIZE_MAX ||
+	      register_range(conf, hole, most + 1, 0) == -EINVAL);
 	munmap(hole + PN_PAGE_BYTES, PN_PAGE_BYTES);
 	CHECK(register_range(conf, hole + PN_PAGE_BYTES, 1, 0) == -EFAULT);
 	CHECK(register_range(conf, hole, 3 * PN_PAGE_BYTES, 0) == -EFAULT);
@@ -559,6 +562,11 @@ static void malformed_operations_are_refused_at_once(struct conf *conf)
 		      -EINVAL);
 	}
 	op.nsge = limits->max_sge + 1;
+	CHECK(pn_device_post(conf->self.device, other(conf), &op) == -EINVAL);
+	op.nsge = 2;
+	/* Their sum wraps around to 1. */
+	sge[0] = segment(&w, 0, 2);
+	sge[1] = segment(&w, 0, SIZE_MAX);
 	CHECK(pn_device_post(conf->self.device, other(conf), &op) == -EINVAL);
 	op.nsge = 1;
 	op.kind = (enum pn_op_kind)99;
