@@ -49,6 +49,11 @@ double pn_cost_whole(const struct pn_costs *costs, size_t len, double reuse,
 	       (double)len * costs->put_byte_ns;
 }
 
+/* In a pipeline that runs, the link and either side's CPU work at the same
+ * time, and the slower one sets the pace; what each fragment costs besides
+ * registering (READY, the write, its notice) is the CPU's, too. Before it runs,
+ * the first fragment is registered at the target, then at the source; so long
+ * the link has only the bytes up to the offset to carry. */
 double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 			const struct pn_costs *costs, size_t len, double reuse,
 			bool keep)
@@ -56,14 +61,16 @@ double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 	size_t fragment = limits->fragment_bytes;
 	size_t n = len / fragment + !!(len % fragment);
 	size_t first = len < fragment ? len : fragment;
-	double cpu = (1 - reuse) * pn_cost_register(costs, len, n);
-	double start = (1 - reuse) * 2 * pn_cost_register(costs, first, 1);
+	size_t copied = len < limits->rdma_offset ? len : limits->rdma_offset;
+	double cpu = (1 - reuse) * pn_cost_register(costs, len, n) +
+		     (double)n * 2 * costs->send_ns;
+	double start = (1 - reuse) * 2 * pn_cost_register(costs, first, 1) -
+		       (double)copied * costs->put_byte_ns;
 
 	if (!keep)
 		cpu += pn_cost_deregister(costs, len, n);
-	return fmax(cpu, (double)len * costs->put_byte_ns) + start +
-	       3 * costs->send_ns + costs->put_ns +
-	       (double)n * 2 * costs->send_ns;
+	return fmax(cpu, (double)len * costs->put_byte_ns) + fmax(start, 0) +
+	       3 * costs->send_ns + costs->put_ns;
 }
 
 size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
@@ -81,7 +88,8 @@ size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 		trial.fragment_bytes = f;
 		cost = pn_cost_pipeline(&trial, costs, (size_t)8 << 20, 0,
 					keep);
-		if (best && cost >= least)
+		/* Of equals the largest: fewer messages. */
+		if (best && cost > least)
 			continue;
 		best = f;
 		least = cost;
