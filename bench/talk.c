@@ -708,6 +708,12 @@ int pn_talk_run(const struct pn_spec *spec, pn_talk_fn *fn, void *arg)
 
 	if (!params)
 		return run_processes(spec, fn, arg);
+	if (strstr(params, "data=none")) {
+		pn_error("sim:%s: orders travel as messages; leave data=none "
+			 "out",
+			 params);
+		return -EINVAL;
+	}
 	ret = pn_pair_world(params, &w.sim);
 	if (!ret) {
 		ret = run_tasks(&w);

@@ -80,6 +80,7 @@ class BadInput(unittest.TestCase):
         ["bench", "message", "--buffers", "0"],
         ["bench", "message", "--device", "nonsense"],
         ["bench", "message", "--device", "sim:nodes=1"],
+        ["bench", "message", "--device", "sim:data=none"],
         ["bench", "message", "--device", "soft:nonsense=1"],
         ["demo", "--max", "1"],
     ]
