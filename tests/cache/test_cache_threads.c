@@ -188,6 +188,10 @@ static void do_release(struct record *r)
 
 	for (unsigned i = 0; i < NHELD; i++)
 		r->held[i].gone |= r->held[i].own;
+	/* The device is told before the pages go: afterwards another thread,
+	 * joining neighbours, may have registered the new ones already. */
+	if (r->w->sim)
+		pn_sim_released(r->w->sim, 0, addr, range.len);
 	announce(r, range);
 	if (below(r, 2))
 		failed = madvise(addr, range.len, MADV_DONTNEED);
@@ -196,8 +200,6 @@ static void do_release(struct record *r)
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
 			      0) != addr;
 	announce(r, range);
-	if (r->w->sim)
-		pn_sim_released(r->w->sim, 0, addr, range.len);
 	if (failed)
 		note(r, -errno, 0);
 	r->releases++;
