@@ -68,9 +68,15 @@ int pinion_endpoint_open(struct pinion_context *context,
 	return ret;
 }
 
+/* After fork() the child's copy is the parent's. */
+static bool usable(const struct pinion_endpoint *ep)
+{
+	return ep && pn_context_usable(ep->context);
+}
+
 void pinion_endpoint_close(struct pinion_endpoint *ep)
 {
-	if (!ep)
+	if (!usable(ep))
 		return;
 	ep->context->endpoint = NULL;
 	pn_endpoint_close(ep);
@@ -79,7 +85,7 @@ void pinion_endpoint_close(struct pinion_endpoint *ep)
 int pinion_endpoint_address(struct pinion_endpoint *ep,
 			    struct pinion_address *out)
 {
-	if (!ep || !out)
+	if (!usable(ep) || !out)
 		return -EINVAL;
 	pn_endpoint_address(ep, out);
 	return 0;
@@ -89,7 +95,7 @@ int pinion_peer_add(struct pinion_endpoint *ep,
 		    const struct pinion_address *address,
 		    struct pinion_peer **out)
 {
-	if (!ep || !address || !out)
+	if (!usable(ep) || !address || !out)
 		return -EINVAL;
 	return pn_endpoint_peer(ep, address, out);
 }
@@ -103,16 +109,31 @@ int pinion_peer_address(const struct pinion_peer *peer,
 	return 0;
 }
 
-static bool message_ok(const struct pinion_message *m)
+/* The buffer is one, and the peer, if any, one of this endpoint. */
+static bool peer_ok(const struct pinion_endpoint *ep,
+		    const struct pinion_message *m)
 {
-	return m && (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
+	return m && (!m->peer || m->peer->ep == ep);
+}
+
+static bool message_ok(const struct pinion_endpoint *ep,
+		       const struct pinion_message *m)
+{
+	return usable(ep) && peer_ok(ep, m) &&
+	       (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
+}
+
+static bool request_ok(const struct pinion_endpoint *ep,
+		       const struct pinion_request *request)
+{
+	return usable(ep) && request && request->ep == ep;
 }
 
 int pinion_send(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	if (!ep || !message_ok(message) || !message->peer)
+	if (!message_ok(ep, message) || !message->peer)
 		return -EINVAL;
 	return pn_endpoint_send(ep, message, out);
 }
@@ -121,7 +142,7 @@ int pinion_recv(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	if (!ep || !message_ok(message))
+	if (!message_ok(ep, message))
 		return -EINVAL;
 	return pn_endpoint_recv(ep, message, out);
 }
@@ -130,7 +151,7 @@ int pinion_probe(struct pinion_endpoint *ep,
 		 const struct pinion_message *message,
 		 struct pinion_completion *out, struct pinion_claim **claim)
 {
-	if (!ep || !message)
+	if (!usable(ep) || !peer_ok(ep, message))
 		return -EINVAL;
 	return pn_endpoint_probe(ep, message, out, claim);
 }
@@ -139,14 +160,14 @@ int pinion_recv_claimed(struct pinion_endpoint *ep, struct pinion_claim *claim,
 			const struct pinion_message *message,
 			struct pinion_request **out)
 {
-	if (!ep || !claim || !message_ok(message))
+	if (!message_ok(ep, message) || !claim || claim->peer->ep != ep)
 		return -EINVAL;
 	return pn_endpoint_recv_claimed(ep, claim, message, out);
 }
 
 int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
 {
-	if (!ep || !request)
+	if (!request_ok(ep, request))
 		return -EINVAL;
 	return pn_endpoint_cancel(ep, request);
 }
@@ -154,7 +175,7 @@ int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
 int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		struct pinion_completion *out)
 {
-	if (!ep || !request)
+	if (!request_ok(ep, request))
 		return -EINVAL;
 	return pn_endpoint_test(ep, request, out);
 }
@@ -162,7 +183,7 @@ int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
 int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 		struct pinion_completion *out)
 {
-	if (!ep || !request)
+	if (!request_ok(ep, request))
 		return -EINVAL;
 	return pn_endpoint_wait(ep, request, out);
 }
@@ -170,17 +191,17 @@ int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		unsigned max)
 {
-	if (!ep || (max && !out))
+	if (!usable(ep) || (max && !out))
 		return -EINVAL;
 	return pn_endpoint_poll(ep, out, max);
 }
 
 int pinion_endpoint_fd(struct pinion_endpoint *ep)
 {
-	return ep ? pn_endpoint_fd(ep) : -EINVAL;
+	return usable(ep) ? pn_endpoint_fd(ep) : -EINVAL;
 }
 
 int pinion_endpoint_arm(struct pinion_endpoint *ep)
 {
-	return ep ? pn_endpoint_arm(ep) : -EINVAL;
+	return usable(ep) ? pn_endpoint_arm(ep) : -EINVAL;
 }

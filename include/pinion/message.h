@@ -89,7 +89,9 @@ PINION_API int pinion_endpoint_address(struct pinion_endpoint *ep,
 				       struct pinion_address *out);
 
 /* The peer at address, the same each time. Does not connect yet. -EINVAL: no
- * address of such an endpoint. Peers live as long as the endpoint. */
+ * address of an endpoint; -EPROTONOSUPPORT: of one that speaks another version
+ * (logged). One of another kind of device is -EINVAL when first sent to. Peers
+ * live as long as the endpoint. */
 PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
 			       const struct pinion_address *address,
 			       struct pinion_peer **out);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "message/message_impl.h"
 
@@ -209,6 +210,7 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
 	enum pn_tracked track = *(enum pn_tracked *)c->user;
 
+	ep->noperations--;
 	if (track == PN_TRACK_BOUNCE)
 		pn_bounce_put(ep, c->user);
 	else
@@ -281,8 +283,9 @@ static void init_lists(struct pinion_endpoint *ep)
 	struct pn_list *lists[] = { &ep->peers,	       &ep->busy,
 				    &ep->posted,       &ep->unexpected,
 				    &ep->done,	       &ep->small_claims,
-				    &ep->large_claims, &ep->packets,
-				    &ep->fragments,    &ep->requests };
+				    &ep->large_claims, &ep->claimed,
+				    &ep->packets,      &ep->fragments,
+				    &ep->requests };
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
 		pn_list_init(lists[i]);
@@ -346,6 +349,24 @@ static void free_list(struct pn_list *list, size_t link_offset)
 		free((char *)link - link_offset);
 }
 
+/* Operations point into memory that goes with the endpoint: their ends are
+ * waited for. Those to a peer that takes nothing may never end. */
+static void drain(struct pinion_endpoint *ep)
+{
+	uint64_t deadline = pn_device_now(ep->device) + PN_NS_PER_S;
+	struct pn_completion c;
+
+	while (ep->noperations) {
+		if (pn_device_poll(ep->device, &c, 1)) {
+			if (c.kind == PN_COMPLETION_RECV)
+				pn_device_release(ep->device, &c);
+			ep->noperations -= c.kind == PN_COMPLETION_OP && c.user;
+		} else if (pn_device_wait(ep->device, deadline)) {
+			return;
+		}
+	}
+}
+
 /* Fragments of requests that never ended still hold pins. */
 static void abandon_all(struct pinion_endpoint *ep)
 {
@@ -359,15 +380,16 @@ static void abandon_all(struct pinion_endpoint *ep)
 
 			if (f->pinned)
 				pn_cache_unpin(ep->cache, &f->pin);
-			free(f);
+			if (!ep->noperations)
+				free(f);
 		}
 		if (request->source_pinned)
 			pn_cache_unpin(ep->cache, &request->source);
 	}
 }
 
-/* The device still holds operations of whatever is under way; its owner closes
- * it next, and until then their memory must stay. */
+/* Operations that did not end in time may still come up in the device: what
+ * they point to is left behind, for good. */
 void pn_endpoint_close(struct pinion_endpoint *ep)
 {
 	struct pn_list *pos;
@@ -376,6 +398,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 		return;
 	pn_cache_stepped(ep->cache, false);
 	ep->device->single_threaded = false;
+	drain(ep);
 	abandon_all(ep);
 	pn_list_for_each (pos, &ep->peers) {
 		struct pinion_peer *peer =
@@ -386,6 +409,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 			peer->peer->user = NULL;
 	}
 	free_list(&ep->unexpected, offsetof(struct pinion_claim, link));
+	free_list(&ep->claimed, offsetof(struct pinion_claim, link));
 	free_list(&ep->small_claims, offsetof(struct pinion_claim, link));
 	free_list(&ep->large_claims, offsetof(struct pinion_claim, link));
 	free_list(&ep->packets, offsetof(struct pn_packet, link));
@@ -431,8 +455,12 @@ int pn_endpoint_peer(struct pinion_endpoint *ep,
 
 	if (address->len < 2 || address->len > sizeof(inner.data) + 1)
 		return -EINVAL;
-	if (address->data[0] != PN_WIRE_VERSION)
+	if (address->data[0] != PN_WIRE_VERSION) {
+		pn_error("an address is of version %d of the wire format, not "
+			 "%d: use one version of pinion everywhere",
+			 address->data[0], PN_WIRE_VERSION);
 		return -EPROTONOSUPPORT;
+	}
 	inner.len = address->len - 1;
 	memcpy(inner.data, address->data + 1, inner.len);
 	pn_endpoint_lock(ep);
@@ -562,6 +590,7 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 			};
 		if (claim) {
 			pn_list_remove(&found->link);
+			pn_list_append(&ep->claimed, &found->link);
 			*claim = found;
 		}
 	}
@@ -674,7 +703,8 @@ int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 			looks = 0;
 			continue;
 		}
-		if (looks++ < most || tidy(ep))
+		/* Another thread may have ended it while this one tidied. */
+		if (looks++ < most || tidy(ep) || request->ended)
 			continue;
 		sleep_for_news(ep);
 	}
@@ -711,8 +741,10 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	int ret;
 
 	pn_endpoint_lock(ep);
-	pn_endpoint_progress(ep);
-	ret = pn_list_empty(&ep->done) ? pn_device_arm(ep->device) : -EAGAIN;
+	/* What moved may have ended a request that has a handle. */
+	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
+		      ? -EAGAIN
+		      : pn_device_arm(ep->device);
 	pn_endpoint_unlock(ep);
 	return ret;
 }

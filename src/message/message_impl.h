@@ -88,6 +88,7 @@ struct pinion_request {
 	size_t total;	    /* of that, what is moved */
 	size_t moved;
 	size_t next; /* receiver: where the next fragment begins */
+	size_t due;  /* receiver: bytes before it, still to come by DATA */
 	uint64_t tag, ignore;
 	void *user;
 	struct pn_shape shape;
@@ -102,7 +103,7 @@ struct pinion_request {
 
 /* A message that came before its receive. */
 struct pinion_claim {
-	struct pn_list link; /* in ep->unexpected; unlinked when claimed */
+	struct pn_list link; /* in ep->unexpected, ep->claimed, or free */
 	struct pinion_peer *peer;
 	struct pn_wire wire;
 	size_t payload_len, capacity;
@@ -124,6 +125,7 @@ struct pinion_endpoint {
 	struct pn_list busy;	   /* peers with something to post */
 	struct pn_list posted;	   /* receives, oldest first */
 	struct pn_list unexpected; /* claims, oldest first */
+	struct pn_list claimed;	   /* set aside by a probe */
 	struct pn_list done;	   /* ended requests without handles */
 	struct pn_list small_claims, large_claims; /* free ones */
 	struct pn_list packets;			   /* free ones */
@@ -134,11 +136,13 @@ struct pinion_endpoint {
 	struct pn_list requests; /* free ones */
 
 	struct pn_mr bounce_mr;
+	struct pn_pages_policy pages; /* behind it */
 	struct pn_bounce *bounce_storage;
 	unsigned nbounces;
 	struct pn_list bounces; /* free ones */
 
-	bool sleeping;		     /* a thread is in the device's wait() */
+	unsigned noperations; /* in the device, of bounces and fragments */
+	bool sleeping;	      /* a thread is in the device's wait() */
 	_Atomic uint32_t progressed; /* counts; others wait on it */
 	struct pn_endpoint_stats stats;
 };

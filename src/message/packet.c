@@ -29,6 +29,7 @@ int pn_bounces_open(struct pinion_endpoint *ep,
 	int ret;
 
 	pn_list_init(&ep->bounces);
+	ep->pages = *pages;
 	/* A device that takes every packet inline needs none. */
 	if (ep->device->limits.inline_bytes >= each)
 		return 0;
@@ -73,8 +74,9 @@ void pn_bounces_close(struct pinion_endpoint *ep)
 		return;
 	pn_device_deregister(ep->device, &mr, 1);
 	pn_budget_give(ep->budget, mr->len, 1);
-	pn_pages_unmap(mr->addr, mr->len, NULL);
-	free(ep->bounce_storage);
+	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+	if (!ep->noperations)
+		free(ep->bounce_storage);
 }
 
 void pn_bounce_put(struct pinion_endpoint *ep, struct pn_bounce *bounce)
@@ -124,6 +126,8 @@ static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
 	ret = pn_device_post(ep->device, peer->peer, &op);
 	if (ret)
 		pn_bounce_put(ep, bounce);
+	else
+		ep->noperations++;
 	return ret;
 }
 

@@ -112,6 +112,9 @@ void pn_request_end(struct pinion_request *request, int status)
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
 		pn_list_append(&ep->done, &request->link);
+	/* Its owner may sleep in the device, which has no more to say. */
+	if (ep->sleeping)
+		pn_device_wake(ep->device);
 }
 
 static uint32_t next_generation(uint32_t id)

@@ -29,6 +29,10 @@
 
 #include "message/message_impl.h"
 
+/* What a receiver may have announced at a time: the deepest pipeline, and what
+ * goes by send/receive. Who announces more is out to fill our memory. */
+#define MAX_FRAGMENTS (PN_PROTOCOL_MAX_DEPTH + 1)
+
 /* --- fragments ------------------------------------------------------------ */
 
 static struct pn_fragment *fragment_add(struct pinion_request *request,
@@ -206,6 +210,7 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 		ret = pn_device_post(device, request->peer->peer, &op);
 		if (ret)
 			return ret;
+		request->ep->noperations++;
 		f->inflight++;
 		f->posted += sge.len;
 	}
@@ -393,7 +398,8 @@ static int on_ready(struct pinion_request *request, const struct pn_wire *wire,
 	struct pn_fragment *f;
 
 	if (!wire->len || wire->offset > request->total ||
-	    wire->len > request->total - wire->offset)
+	    wire->len > request->total - wire->offset ||
+	    request->nfragments == MAX_FRAGMENTS)
 		return -EPROTO;
 	request->other = wire->from;
 	f = fragment_add(request,
@@ -533,7 +539,7 @@ static void advance(struct pinion_request *request)
 static int keep_keys(struct pinion_request *request, const struct pn_wire *wire,
 		     const uint8_t *payload)
 {
-	size_t bytes = wire->nkeys * sizeof(struct pn_wire_key), sum = 0;
+	size_t bytes = wire->nkeys * sizeof(struct pn_wire_key);
 
 	if (!wire->nkeys)
 		return 0;
@@ -541,10 +547,6 @@ static int keep_keys(struct pinion_request *request, const struct pn_wire *wire,
 	if (!request->keys)
 		return -ENOMEM;
 	memcpy(request->keys, payload, bytes);
-	for (unsigned i = 0; i < wire->nkeys; i++)
-		sum += request->keys[i].len;
-	if (sum != wire->len)
-		return -EPROTO;
 	request->nkeys = wire->nkeys;
 	return 0;
 }
@@ -561,6 +563,7 @@ static void accept_long(struct pinion_request *request)
 	if (offset < request->moved || request->nkeys)
 		offset = request->moved;
 	request->next = offset;
+	request->due = offset - request->moved;
 	packet_for(request, &wire, PN_WIRE_ACK);
 	wire.offset = offset;
 	wire.len = request->total;
@@ -628,17 +631,28 @@ static struct pn_fragment *target_at(struct pinion_request *request,
 	return NULL;
 }
 
+/* Whether these bytes were asked for and did not come yet. */
+static bool data_is_due(const struct pinion_request *request,
+			const struct pn_fragment *f, size_t offset, size_t len)
+{
+	if (f)
+		return len <= f->len - f->arrived &&
+		       len <= f->len - (offset - f->offset);
+	return offset <= request->total && len <= request->total - offset &&
+	       len <= request->due;
+}
+
 static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 		   const uint8_t *payload, size_t len)
 {
 	struct pn_fragment *f = target_at(request, wire->offset);
 
-	if (wire->offset > request->total ||
-	    len > request->total - wire->offset ||
-	    len > request->total - request->moved)
+	if (!data_is_due(request, f, wire->offset, len))
 		return -EPROTO;
 	pn_copy(request->ep->device, request->buf + wire->offset, payload, len);
-	if (f) {
+	if (!f) {
+		request->due -= len;
+	} else {
 		f->arrived += len;
 		if (f->arrived == f->len)
 			fragment_drop(f);
@@ -713,6 +727,17 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 	}
 }
 
+/* The source has been read: only one that was exposed, and nothing else of it
+ * is under way. */
+static int on_done(struct pinion_request *request)
+{
+	if (!request->source_pinned || request->nfragments)
+		return -EPROTO;
+	request->moved = request->total;
+	pn_request_end(request, 0);
+	return 0;
+}
+
 /* The sender wants a message back that nobody has received yet. */
 static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 {
@@ -775,10 +800,10 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 	case PN_WIRE_FIN:
 		return on_fin(request, wire);
 	case PN_WIRE_DONE:
-		request->moved = request->total;
-		pn_request_end(request, 0);
-		return 0;
+		return on_done(request);
 	case PN_WIRE_GONE:
+		if (!request->canceling)
+			return -EPROTO;
 		pn_request_end(request, -ECANCELED);
 		return 0;
 	case PN_WIRE_FAIL:

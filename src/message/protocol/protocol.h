@@ -19,6 +19,9 @@
 
 #include "device/device.h"
 
+/* Fragments of one message registered at a time, at most. */
+#define PN_PROTOCOL_MAX_DEPTH 64
+
 /* Row P8: every limit is an option; these are their values. */
 struct pn_protocol_limits {
 	size_t packet_bytes;   /* payload of one send; from the device */

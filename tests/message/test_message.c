@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/message.h over `soft`: what they refuse, how
+ * requests end, and what a peer that dies leaves behind. */
+#include "test.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pinion/pinion.h>
+
+#include "base/clock.h"
+#include "context.h"
+#include "message/message_impl.h"
+
+struct end {
+	struct pinion_context *context;
+	struct pinion_endpoint *ep;
+	struct pinion_address address;
+};
+
+static void end_open(struct end *end, const char *option)
+{
+	const char *const options[] = { "log=none", option, NULL };
+	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
+
+	assert_ok(pinion_open(&attr, &end->context));
+	assert_ok(pinion_endpoint_open(end->context, NULL, &end->ep));
+	assert_ok(pinion_endpoint_address(end->ep, &end->address));
+}
+
+static void end_close(struct end *end)
+{
+	pinion_endpoint_close(end->ep);
+	pinion_close(end->context);
+}
+
+/* Two endpoints of this process that know each other. */
+struct pair {
+	struct end a, b;
+	struct pinion_peer *to_a, *to_b;
+};
+
+static void pair_open(struct pair *pair, const char *option)
+{
+	end_open(&pair->a, option);
+	end_open(&pair->b, option);
+	assert_ok(pinion_peer_add(pair->a.ep, &pair->b.address, &pair->to_b));
+	assert_ok(pinion_peer_add(pair->b.ep, &pair->a.address, &pair->to_a));
+}
+
+static void pair_close(struct pair *pair)
+{
+	end_close(&pair->a);
+	end_close(&pair->b);
+}
+
+static void pair_progress(struct pair *pair)
+{
+	pinion_poll(pair->a.ep, NULL, 0);
+	pinion_poll(pair->b.ep, NULL, 0);
+}
+
+/* Tests until it has ended, while the other endpoint goes on, too. */
+static struct pinion_completion finish(struct pair *pair,
+				       struct pinion_endpoint *ep,
+				       struct pinion_request *request)
+{
+	uint64_t deadline = pn_clock_ns() + 30 * PN_NS_PER_S;
+	struct pinion_completion end;
+
+	while (pinion_test(ep, request, &end) == -EAGAIN) {
+		pair_progress(pair);
+		assert_true(pn_clock_ns() < deadline);
+	}
+	return end;
+}
+
+/* --- what is refused ------------------------------------------------------ */
+
+static void endpoints_are_opened_from_good_arguments_only(void **state)
+{
+	struct pinion_endpoint_attr attr = { .size = sizeof(attr) - 1 };
+	const char *const options[] = { "log=none", "segment=3000", NULL };
+	struct pinion_attr odd = { .size = sizeof(odd), .options = options };
+	struct pinion_endpoint *ep = NULL;
+	struct pinion_context *context;
+	struct end end;
+
+	(void)state;
+	assert_int_equal(pinion_endpoint_open(NULL, NULL, &ep), -EINVAL);
+	assert_ok(pinion_open(&odd, &context));
+	assert_int_equal(pinion_endpoint_open(context, NULL, &ep), -EINVAL);
+	pinion_close(context);
+	end_open(&end, NULL);
+	assert_int_equal(pinion_endpoint_open(end.context, NULL, &ep), -EBUSY);
+	assert_int_equal(pinion_endpoint_open(end.context, NULL, NULL),
+			 -EINVAL);
+	assert_int_equal(pinion_endpoint_open(end.context, &attr, &ep),
+			 -EINVAL);
+	assert_null(ep);
+	pinion_endpoint_close(NULL);
+	end_close(&end);
+}
+
+static void addresses_that_are_none_are_refused(void **state)
+{
+	struct pinion_peer *peer = NULL;
+	struct pinion_address address;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_int_equal(pinion_endpoint_address(NULL, &address), -EINVAL);
+	assert_int_equal(pinion_endpoint_address(end.ep, NULL), -EINVAL);
+	assert_int_equal(pinion_peer_add(NULL, &end.address, &peer), -EINVAL);
+	assert_int_equal(pinion_peer_add(end.ep, NULL, &peer), -EINVAL);
+	assert_int_equal(pinion_peer_add(end.ep, &end.address, NULL), -EINVAL);
+	address = end.address;
+	address.len = 0;
+	assert_int_equal(pinion_peer_add(end.ep, &address, &peer), -EINVAL);
+	address.len = PINION_ADDRESS_BYTES;
+	assert_int_equal(pinion_peer_add(end.ep, &address, &peer), -EINVAL);
+	address = end.address;
+	address.data[0]++; /* another version */
+	assert_int_equal(pinion_peer_add(end.ep, &address, &peer),
+			 -EPROTONOSUPPORT);
+	assert_null(peer);
+	assert_int_equal(pinion_peer_address(NULL, &address), -EINVAL);
+	end_close(&end);
+}
+
+static void the_same_address_is_the_same_peer(void **state)
+{
+	struct pinion_peer *peer, *again;
+	struct pinion_address address;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &peer));
+	assert_ok(pinion_peer_add(end.ep, &end.address, &again));
+	assert_ptr_equal(peer, again);
+	assert_ok(pinion_peer_address(peer, &address));
+	assert_int_equal(address.len, end.address.len);
+	assert_memory_equal(address.data, end.address.data, address.len);
+	assert_int_equal(pinion_peer_address(peer, NULL), -EINVAL);
+	end_close(&end);
+}
+
+static void an_address_of_another_device_is_refused_when_sent_to(void **state)
+{
+	struct pinion_address address = { 0 };
+	struct pinion_message m = { 0 };
+	struct pinion_request *request;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	address = end.address;
+	memset(address.data + 1, 0x77, address.len - 1);
+	assert_ok(pinion_peer_add(end.ep, &address, &m.peer));
+	assert_int_equal(pinion_send(end.ep, &m, &request), -EINVAL);
+	end_close(&end);
+}
+
+static void messages_that_make_no_sense_are_refused(void **state)
+{
+	struct pinion_message wraps = { .buf = (void *)(UINTPTR_MAX - 10),
+					.len = 100 };
+	struct pinion_message null = { .len = 1 }, good = { 0 };
+	struct pinion_request *request = NULL;
+	struct pinion_claim *claim = NULL;
+	struct pinion_completion end;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	wraps.peer = null.peer = pair.to_b;
+	assert_int_equal(pinion_send(pair.a.ep, &wraps, &request), -EINVAL);
+	assert_int_equal(pinion_recv(pair.a.ep, &wraps, &request), -EINVAL);
+	assert_int_equal(pinion_send(pair.a.ep, &null, &request), -EINVAL);
+	assert_int_equal(pinion_recv(pair.a.ep, &null, &request), -EINVAL);
+	assert_int_equal(pinion_send(pair.a.ep, NULL, &request), -EINVAL);
+	assert_int_equal(pinion_recv(pair.a.ep, NULL, &request), -EINVAL);
+	assert_int_equal(pinion_send(pair.a.ep, &good, &request), -EINVAL);
+	good.peer = pair.to_a; /* a peer of the other endpoint */
+	assert_int_equal(pinion_send(pair.a.ep, &good, &request), -EINVAL);
+	assert_int_equal(pinion_recv(pair.a.ep, &good, &request), -EINVAL);
+	assert_int_equal(pinion_probe(pair.a.ep, &good, &end, &claim), -EINVAL);
+	good.peer = pair.to_b;
+	assert_int_equal(pinion_send(NULL, &good, &request), -EINVAL);
+	assert_int_equal(pinion_recv(NULL, &good, &request), -EINVAL);
+	assert_int_equal(pinion_probe(NULL, &good, &end, &claim), -EINVAL);
+	assert_int_equal(pinion_probe(pair.a.ep, NULL, &end, &claim), -EINVAL);
+	assert_int_equal(pinion_recv_claimed(pair.a.ep, NULL, &good, &request),
+			 -EINVAL);
+	assert_null(request);
+	assert_null(claim);
+	pair_close(&pair);
+}
+
+static void requests_that_are_none_are_refused(void **state)
+{
+	struct pinion_message m = { 0 };
+	struct pinion_completion end;
+	struct pinion_request *request;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	assert_int_equal(pinion_cancel(pair.a.ep, NULL), -EINVAL);
+	assert_int_equal(pinion_test(pair.a.ep, NULL, &end), -EINVAL);
+	assert_int_equal(pinion_wait(pair.a.ep, NULL, &end), -EINVAL);
+	assert_int_equal(pinion_poll(NULL, &end, 1), -EINVAL);
+	assert_int_equal(pinion_poll(pair.a.ep, NULL, 1), -EINVAL);
+	assert_int_equal(pinion_endpoint_fd(NULL), -EINVAL);
+	assert_int_equal(pinion_endpoint_arm(NULL), -EINVAL);
+	assert_ok(pinion_recv(pair.a.ep, &m, &request));
+	assert_int_equal(pinion_test(pair.b.ep, request, &end), -EINVAL);
+	assert_int_equal(pinion_wait(pair.b.ep, request, &end), -EINVAL);
+	assert_int_equal(pinion_cancel(pair.b.ep, request), -EINVAL);
+	assert_int_equal(pinion_test(NULL, request, &end), -EINVAL);
+	assert_ok(pinion_cancel(pair.a.ep, request));
+	assert_int_equal(pinion_wait(pair.a.ep, request, NULL), -ECANCELED);
+	pair_close(&pair);
+}
+
+static void a_forked_child_is_refused(void **state)
+{
+	struct pinion_message m = { 0 };
+	struct end end;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &m.peer));
+	pid = fork();
+	if (!pid)
+		_exit(pinion_send(end.ep, &m, NULL) != -EINVAL ||
+		      pinion_recv(end.ep, &m, NULL) != -EINVAL ||
+		      pinion_poll(end.ep, NULL, 0) != -EINVAL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	end_close(&end);
+}
+
+/* --- how requests end ----------------------------------------------------- */
+
+static void the_queue_reports_requests_without_handles(void **state)
+{
+	char out[] = "hello", in[6] = "";
+	struct pinion_message m = { .buf = out, .len = 6, .tag = 5 };
+	struct pinion_completion ends[3];
+	unsigned n = 0;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &m.peer));
+	m.user = out;
+	assert_ok(pinion_send(end.ep, &m, NULL));
+	m.user = m.buf = in;
+	assert_ok(pinion_recv(end.ep, &m, NULL));
+	while (n < 2) {
+		int ret = pinion_poll(end.ep, ends + n, 3 - n);
+
+		assert_true(ret >= 0);
+		n += (unsigned)ret;
+	}
+	assert_ptr_equal(ends[0].user, out);
+	assert_ptr_equal(ends[1].user, in);
+	assert_int_equal(ends[1].len, 6);
+	assert_int_equal(ends[1].tag, 5);
+	assert_string_equal(in, "hello");
+	end_close(&end);
+}
+
+static void a_send_canceled_in_the_queue_never_arrives(void **state)
+{
+	struct pinion_message m = { .buf = "x", .len = 1, .tag = 1 };
+	struct pinion_request *request, *other;
+	struct pinion_completion seen;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	/* Not connected yet: both wait at the peer. */
+	assert_ok(pinion_send(pair.a.ep, &m, &request));
+	m.tag = 2;
+	assert_ok(pinion_send(pair.a.ep, &m, &other));
+	assert_ok(pinion_cancel(pair.a.ep, request));
+	assert_int_equal(pinion_wait(pair.a.ep, request, NULL), -ECANCELED);
+	assert_int_equal(finish(&pair, pair.a.ep, other).status, 0);
+	m = (struct pinion_message){ .ignore = ~UINT64_C(0) };
+	while (pinion_probe(pair.b.ep, &m, &seen, NULL))
+		pair_progress(&pair);
+	assert_int_equal(seen.tag, 2);
+	pair_close(&pair);
+}
+
+static void a_long_send_is_canceled_until_it_is_matched(void **state)
+{
+	static uint8_t bytes[1 << 20];
+	struct pinion_message m = { .buf = bytes, .len = sizeof(bytes) };
+	struct pinion_message any = { .ignore = ~UINT64_C(0) };
+	struct pinion_request *request;
+	struct pinion_completion end;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	assert_ok(pinion_send(pair.a.ep, &m, &request));
+	while (pinion_probe(pair.b.ep, &any, &end, NULL))
+		pair_progress(&pair);
+	assert_int_equal(end.len, sizeof(bytes));
+	assert_ok(pinion_cancel(pair.a.ep, request));
+	assert_int_equal(finish(&pair, pair.a.ep, request).status, -ECANCELED);
+	assert_int_equal(pinion_probe(pair.b.ep, &any, &end, NULL), -EAGAIN);
+	pair_close(&pair);
+}
+
+static void a_claim_that_is_never_received_goes_with_its_endpoint(void **state)
+{
+	struct pinion_message m = { .buf = "x", .len = 1 };
+	struct pinion_claim *claim;
+	struct pinion_completion seen;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &m.peer));
+	assert_ok(pinion_send(end.ep, &m, NULL));
+	while (pinion_probe(end.ep, &m, &seen, &claim))
+		;
+	assert_int_equal(pinion_probe(end.ep, &m, &seen, &claim), -EAGAIN);
+	end_close(&end);
+}
+
+/* A handle's request may end while arming. */
+static void arming_says_when_there_is_something(void **state)
+{
+	struct pinion_message m = { .buf = "x", .len = 1 };
+	struct pinion_request *request;
+	struct pollfd fd;
+	struct pair pair;
+	char in;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	assert_ok(pinion_send(pair.a.ep, &m, NULL));
+	m = (struct pinion_message){ .buf = &in, .len = 1 };
+	assert_ok(pinion_recv(pair.b.ep, &m, &request));
+	fd = (struct pollfd){ .fd = pinion_endpoint_fd(pair.b.ep),
+			      .events = POLLIN };
+	assert_true(fd.fd >= 0);
+	for (unsigned n = 0; pinion_test(pair.b.ep, request, NULL); n++) {
+		pinion_poll(pair.a.ep, NULL, 0);
+		while (pinion_endpoint_arm(pair.b.ep) == -EAGAIN)
+			if (!pinion_test(pair.b.ep, request, NULL))
+				goto received;
+		pinion_poll(pair.a.ep, NULL, 0);
+		assert_true(poll(&fd, 1, 1000) >= 0);
+		assert_true(n < 10);
+	}
+received:
+	assert_int_equal(in, 'x');
+	pair_close(&pair);
+}
+
+/* --- endings -------------------------------------------------------------- */
+
+static void echo(struct end *end, struct pinion_peer *peer)
+{
+	char out = 'o', in = 0;
+	struct pinion_message m = { .buf = &out, .len = 1, .peer = peer };
+	struct pinion_request *request;
+
+	assert_ok(pinion_send(end->ep, &m, NULL));
+	m.buf = &in;
+	assert_ok(pinion_recv(end->ep, &m, &request));
+	assert_ok(pinion_wait(end->ep, request, NULL));
+	assert_int_equal(in, 'o');
+}
+
+static void a_context_can_open_an_endpoint_again(void **state)
+{
+	struct pinion_peer *peer;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_ok(pinion_peer_add(end.ep, &end.address, &peer));
+		echo(&end, peer);
+		pinion_endpoint_close(end.ep);
+		assert_ok(pinion_endpoint_open(end.context, NULL, &end.ep));
+	}
+	end_close(&end);
+}
+
+static void closing_abandons_what_is_under_way(void **state)
+{
+	const size_t len = (size_t)32 << 20;
+	char *bytes = mmap(NULL, 2 * len, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pinion_message m = { .buf = bytes, .len = len };
+	struct pinion_request *request;
+	struct pinion_peer *peer;
+	struct pn_budget *budget;
+	struct pair pair;
+
+	(void)state;
+	assert_ptr_not_equal(bytes, MAP_FAILED);
+	pair_open(&pair, NULL);
+	budget = &pair.a.context->budget;
+	m.peer = pair.to_b;
+	assert_ok(pinion_send(pair.a.ep, &m, &request));
+	m.buf = bytes + len;
+	m.peer = pair.to_a;
+	assert_ok(pinion_recv(pair.b.ep, &m, &request));
+	for (unsigned i = 0; i < 20; i++)
+		pair_progress(&pair);
+	pinion_endpoint_close(pair.a.ep);
+	pn_cache_flush(pair.a.context->cache);
+	assert_int_equal(atomic_load(&budget->bytes), 0);
+	assert_ok(pinion_endpoint_open(pair.a.context, NULL, &pair.a.ep));
+	assert_ok(pinion_peer_add(pair.a.ep, &pair.a.address, &peer));
+	echo(&pair.a, peer);
+	pair_close(&pair);
+	munmap(bytes, 2 * len);
+}
+
+/* In a child: begins to send 64 MiB to the parent, whose address comes through
+ * a pipe, and waits to be killed. */
+static void doomed(int in, int out)
+{
+	const size_t len = (size_t)64 << 20;
+	struct pinion_message m = { .len = len };
+	struct pinion_address theirs;
+	struct end end;
+
+	m.buf = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	end_open(&end, "protocol=pipeline");
+	if (write(out, &end.address, sizeof(end.address)) < 0 ||
+	    read(in, &theirs, sizeof(theirs)) != sizeof(theirs) ||
+	    pinion_peer_add(end.ep, &theirs, &m.peer) ||
+	    pinion_send(end.ep, &m, NULL))
+		_exit(1);
+	for (;;)
+		pinion_poll(end.ep, NULL, 0);
+}
+
+/* Lets some of the message come, then kills the sender. */
+static void kill_amid(struct end *end, pid_t pid,
+		      struct pinion_request *request)
+{
+	const volatile size_t *moved = &request->moved;
+	uint64_t deadline = pn_clock_ns() + 30 * PN_NS_PER_S;
+	struct pinion_completion c;
+
+	while (*moved < (size_t)1 << 20) {
+		assert_int_equal(pinion_test(end->ep, request, &c), -EAGAIN);
+		assert_true(pn_clock_ns() < deadline);
+	}
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	while (pinion_test(end->ep, request, &c) == -EAGAIN)
+		assert_true(pn_clock_ns() < deadline);
+	assert_int_equal(c.status, -ECONNRESET);
+}
+
+static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
+{
+	const size_t len = (size_t)64 << 20;
+	struct pinion_message m = { .len = len };
+	struct pinion_request *request;
+	struct pinion_address theirs;
+	struct pinion_peer *self;
+	int up[2], down[2];
+	struct end end;
+	pid_t pid;
+
+	(void)state;
+	assert_ok(pipe(up));
+	assert_ok(pipe(down));
+	pid = fork();
+	if (!pid)
+		doomed(down[0], up[1]);
+	end_open(&end, "protocol=pipeline");
+	m.buf = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_int_equal(read(up[0], &theirs, sizeof(theirs)), sizeof(theirs));
+	assert_ok(pinion_peer_add(end.ep, &theirs, &m.peer));
+	assert_ok(pinion_recv(end.ep, &m, &request));
+	assert_int_equal(write(down[1], &end.address, sizeof(end.address)),
+			 sizeof(end.address));
+	kill_amid(&end, pid, request);
+	assert_int_equal(pinion_send(end.ep, &m, &request), -ECONNRESET);
+	assert_int_equal(pinion_recv(end.ep, &m, &request), -ECONNRESET);
+	pn_cache_flush(end.context->cache);
+	assert_int_equal(atomic_load(&end.context->budget.bytes), 0);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &self));
+	echo(&end, self);
+	end_close(&end);
+	munmap(m.buf, len);
+	for (unsigned i = 0; i < 2; i++)
+		assert_false(close(up[i]) || close(down[i]));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(endpoints_are_opened_from_good_arguments_only),
+		TEST(addresses_that_are_none_are_refused),
+		TEST(the_same_address_is_the_same_peer),
+		TEST(an_address_of_another_device_is_refused_when_sent_to),
+		TEST(messages_that_make_no_sense_are_refused),
+		TEST(requests_that_are_none_are_refused),
+		TEST(a_forked_child_is_refused),
+		TEST(the_queue_reports_requests_without_handles),
+		TEST(a_send_canceled_in_the_queue_never_arrives),
+		TEST(a_long_send_is_canceled_until_it_is_matched),
+		TEST(a_claim_that_is_never_received_goes_with_its_endpoint),
+		TEST(arming_says_when_there_is_something),
+		TEST(a_context_can_open_an_endpoint_again),
+		TEST(closing_abandons_what_is_under_way),
+		TEST(a_killed_peer_ends_its_requests_and_nothing_else),
+	};
+
+	return RUN_TESTS(tests);
+}
