@@ -320,7 +320,6 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 	char *memory = map_buffer(2 * PN_PAGE_BYTES, 1);
 	struct pn_mr mr, local, theirs;
 	struct pn_sge sge;
-	uint64_t old;
 
 	register_one(device, &mr, memory + 10, 100, PINION_ACCESS_REMOTE_WRITE);
 	put_byte(device, peer, 7, &mr, 99, 0);
@@ -338,7 +337,7 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 				 (struct remote_range){ (uintptr_t)mr.addr,
 							mr.rkey }),
 			 -EACCES);
-	/* Keys of private memory, of another device, guessed, and dead. */
+	/* Keys of private memory, of another device, and guessed. */
 	assert_int_equal(move_op(device, peer, PN_OP_WRITE, &sge,
 				 (struct remote_range){ (uintptr_t)local.addr,
 							local.lkey }),
@@ -349,21 +348,39 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 	put_byte(device, peer, 7, &theirs, 0, -EACCES);
 	theirs.rkey = UINT64_MAX;
 	put_byte(device, peer, 7, &theirs, 0, -EACCES);
-	theirs = mr;
-	old = mr.lkey;
-	assert_ok(pn_device_rekey(device, &mr));
-	assert_int_equal(mr.lkey, old);
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
-	put_byte(device, peer, 7, &mr, 0, 0);
-	theirs = mr;
-	deregister_one(device, &mr);
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
-	register_one(device, &mr, memory + 10, 100, ALL);
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
 	assert_int_equal(pn_device_rekey(device, &local), -EINVAL);
 	pn_device_close(other);
 	pn_device_close(device);
 	munmap(memory, 2 * PN_PAGE_BYTES);
+}
+
+static void keys_that_died_are_refused(const char *spec)
+{
+	struct pn_device *device = open_soft(spec);
+	struct pn_peer *peer = loop_back(device);
+	char *memory = map_buffer(PN_PAGE_BYTES, 1);
+	struct pn_mr mr, dead;
+	uint64_t old;
+
+	register_one(device, &mr, memory + 10, 100, ALL);
+	dead = mr;
+	old = mr.lkey;
+	assert_ok(pn_device_rekey(device, &mr));
+	assert_int_equal(mr.lkey, old);
+	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	put_byte(device, peer, 7, &mr, 0, 0);
+	dead = mr;
+	old = mr.rkey;
+	deregister_one(device, &mr);
+	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	/* The generation that empty slots have is nobody's key. */
+	dead.rkey = pn_soft_key(0, dead.device_slot);
+	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	dead.rkey = old;
+	register_one(device, &mr, memory + 10, 100, ALL);
+	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	pn_device_close(device);
+	munmap(memory, PN_PAGE_BYTES);
 }
 
 static void keys_are_checked(void **state)
@@ -371,6 +388,8 @@ static void keys_are_checked(void **state)
 	(void)state;
 	keys_grant_what_was_asked_for_and_no_more("soft");
 	keys_grant_what_was_asked_for_and_no_more("soft:mode=mlock");
+	keys_that_died_are_refused("soft");
+	keys_that_died_are_refused("soft:mode=mlock");
 }
 
 static void mlock_mode_unlocks_a_page_with_its_last_registration(void **state)
