@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Several threads on one endpoint over `soft`: each exchanges messages of its
+ * own tag, all sleep in pinion_wait(), and what one thread polls may end the
+ * request that another one sleeps for. Threads count what went wrong, the main
+ * thread asserts. A wait that never returns is found by ctest's time limit.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include <pinion/pinion.h>
+
+#include "message/party.h"
+
+#define NTHREADS  4
+#define NMESSAGES 60
+#define MAX_LEN	  ((size_t)300 << 10)
+
+struct place {
+	struct pinion_context *context;
+	struct pinion_endpoint *ep;
+	struct pinion_peer *peer;
+};
+
+static void place_open(struct place *place, const char *option)
+{
+	const char *const options[] = { option, "eager_limit=2K", NULL };
+	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
+
+	assert_ok(pinion_open(&attr, &place->context));
+	assert_ok(pinion_endpoint_open(place->context, NULL, &place->ep));
+}
+
+static void place_meet(struct place *place, struct place *other)
+{
+	struct pinion_address address;
+
+	assert_ok(pinion_endpoint_address(other->ep, &address));
+	assert_ok(pinion_peer_add(place->ep, &address, &place->peer));
+}
+
+static void place_close(struct place *place)
+{
+	pinion_endpoint_close(place->ep);
+	pinion_close(place->context);
+}
+
+struct worker {
+	struct place *place;
+	unsigned index, other; /* tags: what is sent, what is received */
+	uint64_t seed;
+	_Atomic unsigned *wrong;
+};
+
+static size_t len_of(uint64_t seed, unsigned from, unsigned n)
+{
+	uint64_t random = seed + from * 1000 + n;
+
+	test_random(&random);
+	return test_below(&random, n % 4 ? 3000 : MAX_LEN);
+}
+
+/* Sends and receives one message at a time, both under way together. */
+static bool exchange(struct worker *w, unsigned n, uint8_t *out, uint8_t *in)
+{
+	size_t len = len_of(w->seed, w->index, n);
+	size_t want = len_of(w->seed, w->other, n);
+	struct pinion_message send = {
+		.buf = out, .len = len, .tag = w->index, .peer = w->place->peer
+	};
+	struct pinion_message recv = { .buf = in,
+				       .len = MAX_LEN,
+				       .tag = w->other,
+				       .peer = w->place->peer };
+	struct pinion_request *sending, *receiving;
+	struct pinion_completion end;
+
+	pattern_fill(out, len, w->seed + w->index * 1000 + n);
+	return !pinion_recv(w->place->ep, &recv, &receiving) &&
+	       !pinion_send(w->place->ep, &send, &sending) &&
+	       !pinion_wait(w->place->ep, receiving, &end) &&
+	       !pinion_wait(w->place->ep, sending, NULL) && end.len == want &&
+	       pattern_holds(in, want, w->seed + w->other * 1000 + n);
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	uint8_t *out = malloc(MAX_LEN), *in = malloc(MAX_LEN);
+
+	for (unsigned n = 0; out && in && n < NMESSAGES; n++)
+		if (!exchange(w, n, out, in))
+			atomic_fetch_add(w->wrong, 1);
+	if (!out || !in)
+		atomic_fetch_add(w->wrong, 1);
+	free(out);
+	free(in);
+	return NULL;
+}
+
+/* Polls what others sleep for. */
+struct thief {
+	struct place *place;
+	_Atomic bool stop;
+};
+
+static void *steal(void *arg)
+{
+	struct thief *thief = arg;
+
+	while (!atomic_load(&thief->stop)) {
+		pinion_poll(thief->place->ep, NULL, 0);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void run_workers(struct worker *workers, unsigned n)
+{
+	pthread_t threads[2 * NTHREADS];
+
+	for (unsigned i = 0; i < n; i++)
+		assert_ok(pthread_create(&threads[i], NULL, work, &workers[i]));
+	for (unsigned i = 0; i < n; i++)
+		assert_ok(pthread_join(threads[i], NULL));
+}
+
+static void threads_talk_to_those_of_another_endpoint(void **state)
+{
+	uint64_t seed = test_seed();
+	struct worker workers[2 * NTHREADS];
+	struct place places[2];
+	_Atomic unsigned wrong = 0;
+
+	(void)state;
+	place_open(&places[0], "protocol=caching-pipeline");
+	place_open(&places[1], "protocol=read");
+	place_meet(&places[0], &places[1]);
+	place_meet(&places[1], &places[0]);
+	for (unsigned i = 0; i < 2 * NTHREADS; i++)
+		workers[i] = (struct worker){ .place = &places[i / NTHREADS],
+					      .index = i,
+					      .other = (i + NTHREADS) %
+						       (2 * NTHREADS),
+					      .seed = seed,
+					      .wrong = &wrong };
+	run_workers(workers, 2 * NTHREADS);
+	assert_int_equal(wrong, 0);
+	place_close(&places[0]);
+	place_close(&places[1]);
+}
+
+static void threads_talk_to_each_other_over_one_endpoint(void **state)
+{
+	uint64_t seed = test_seed();
+	struct worker workers[NTHREADS];
+	struct place place;
+	struct thief thief = { .place = &place };
+	_Atomic unsigned wrong = 0;
+	pthread_t thread;
+
+	(void)state;
+	place_open(&place, "protocol=pipeline");
+	place_meet(&place, &place);
+	for (unsigned i = 0; i < NTHREADS; i++)
+		workers[i] = (struct worker){ .place = &place,
+					      .index = i,
+					      .other = i ^ 1,
+					      .seed = seed,
+					      .wrong = &wrong };
+	assert_ok(pthread_create(&thread, NULL, steal, &thief));
+	run_workers(workers, NTHREADS);
+	atomic_store(&thief.stop, true);
+	assert_ok(pthread_join(thread, NULL));
+	assert_int_equal(wrong, 0);
+	place_close(&place);
+}
+
+/* --- waits that somebody else ends ---------------------------------------- */
+
+struct waiter {
+	struct place *place;
+	struct pinion_request *request;
+	int status;
+};
+
+static void *wait_for(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->status = pinion_wait(w->place->ep, w->request, NULL);
+	return NULL;
+}
+
+static void a_wait_ends_when_another_thread_cancels(void **state)
+{
+	struct pinion_message m = { .tag = 1 };
+	struct waiter waiters[NTHREADS];
+	pthread_t threads[NTHREADS];
+	struct place place;
+
+	(void)state;
+	place_open(&place, "protocol=copy");
+	for (unsigned i = 0; i < NTHREADS; i++) {
+		waiters[i].place = &place;
+		assert_ok(pinion_recv(place.ep, &m, &waiters[i].request));
+		assert_ok(pthread_create(&threads[i], NULL, wait_for,
+					 &waiters[i]));
+	}
+	/* Whether they sleep already is up to the scheduler: both are fine. */
+	for (unsigned i = 0; i < NTHREADS; i++) {
+		sched_yield();
+		assert_ok(pinion_cancel(place.ep, waiters[i].request));
+		assert_ok(pthread_join(threads[i], NULL));
+		assert_int_equal(waiters[i].status, -ECANCELED);
+	}
+	place_close(&place);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(threads_talk_to_those_of_another_endpoint),
+		TEST(threads_talk_to_each_other_over_one_endpoint),
+		TEST(a_wait_ends_when_another_thread_cancels),
+	};
+
+	return RUN_TESTS(tests);
+}
