@@ -58,7 +58,7 @@ double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 			const struct pn_costs *costs, size_t len, double reuse,
 			bool keep)
 {
-	size_t fragment = limits->fragment_bytes;
+	size_t fragment = keep ? limits->segment_bytes : limits->fragment_bytes;
 	size_t n = len / fragment + !!(len % fragment);
 	size_t first = len < fragment ? len : fragment;
 	size_t copied = len < limits->rdma_offset ? len : limits->rdma_offset;
@@ -85,7 +85,7 @@ size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 	for (size_t f = (size_t)64 << 10; f <= (size_t)4 << 20; f *= 2) {
 		double cost;
 
-		trial.fragment_bytes = f;
+		trial.fragment_bytes = trial.segment_bytes = f;
 		cost = pn_cost_pipeline(&trial, costs, (size_t)8 << 20, 0,
 					keep);
 		/* Of equals the largest: fewer messages. */
