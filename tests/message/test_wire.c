@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What travels between endpoints: packets are parsed with distrust, and a peer
+ * that sends nonsense ends itself and nobody else. fuzz_wire looks for more. */
+#include "test.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "message/hostile.h"
+#include "message/protocol/protocol.h"
+#include "message/wire.h"
+
+struct packet {
+	struct pn_wire wire;
+	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
+};
+
+static int parse(const void *data, size_t len)
+{
+	const uint8_t *payload;
+	struct pn_wire wire;
+	size_t n;
+
+	return pn_wire_parse(data, len, &wire, &payload, &n);
+}
+
+static struct packet packet_of(enum pn_wire_kind kind)
+{
+	return (struct packet){ .wire = { .version = PN_WIRE_VERSION,
+					  .kind = (uint8_t)kind } };
+}
+
+/* --- parsing -------------------------------------------------------------- */
+
+static void packets_are_whole_and_of_a_known_kind(void **state)
+{
+	struct packet p = packet_of(PN_WIRE_ACK);
+
+	(void)state;
+	assert_ok(parse(&p, sizeof(p.wire)));
+	assert_int_equal(parse(&p, 0), -EPROTO);
+	for (size_t len = 1; len < sizeof(p.wire); len++)
+		assert_int_equal(parse(&p, len), -EPROTO);
+	assert_int_equal(parse(&p, sizeof(p.wire) + 1), -EPROTO);
+	p.wire.kind = 0;
+	assert_int_equal(parse(&p, sizeof(p.wire)), -EPROTO);
+	p.wire.kind = PN_WIRE_NKINDS;
+	assert_int_equal(parse(&p, sizeof(p.wire)), -EPROTO);
+}
+
+static void another_version_is_told_from_garbage_by_its_first_byte(void **state)
+{
+	uint8_t bytes[100] = { PN_WIRE_VERSION + 1 };
+
+	(void)state;
+	for (size_t len = 1; len <= sizeof(bytes); len++)
+		assert_int_equal(parse(bytes, len), -EPROTONOSUPPORT);
+}
+
+static void keys_name_the_bytes_of_their_packet(void **state)
+{
+	struct packet p = packet_of(PN_WIRE_READY);
+	size_t two = sizeof(p.wire) + 2 * sizeof(p.keys[0]);
+
+	(void)state;
+	p.wire.nkeys = 2;
+	p.wire.len = 300;
+	p.keys[0].len = 100;
+	p.keys[1].len = 200;
+	assert_ok(parse(&p, two));
+	assert_int_equal(parse(&p, two - 1), -EPROTO);
+	p.keys[1].len = 201;
+	assert_int_equal(parse(&p, two), -EPROTO);
+	p.keys[0].len = UINT64_MAX;
+	p.keys[1].len = 301; /* wraps around to 300 */
+	assert_int_equal(parse(&p, two), -EPROTO);
+	p.wire.nkeys = PN_WIRE_MAX_KEYS + 1;
+	assert_int_equal(parse(&p, sizeof(p.wire) + (PN_WIRE_MAX_KEYS + 1) *
+							    sizeof(p.keys[0])),
+			 -EPROTO);
+}
+
+/* --- a live endpoint ------------------------------------------------------ */
+
+static struct hostile_result shoot(const struct packet *p, size_t len)
+{
+	struct hostile_packet packet = { (const uint8_t *)p, len };
+	struct hostile_result result;
+
+	assert_true(hostile_run(&packet, 1, &result));
+	return result;
+}
+
+static void assert_all_failed(const struct hostile_result *r, int status)
+{
+	assert_int_equal(r->bad_packets, 1);
+	for (unsigned i = 0; i < HOSTILE_NREQUESTS; i++)
+		assert_int_equal(r->status[i], status);
+}
+
+static void a_good_message_is_received_from_anyone(void **state)
+{
+	struct packet p = packet_of(PN_WIRE_MATCH);
+	struct hostile_result r;
+
+	(void)state;
+	p.wire.len = 24;
+	p.keys[0].addr = 0x1122334455667788; /* 24 bytes of payload */
+	r = shoot(&p, sizeof(p.wire) + 24);
+	assert_int_equal(r.bad_packets, 0);
+	assert_int_equal(r.status[HOSTILE_RECV], 0);
+	assert_int_equal(r.len[HOSTILE_RECV], 24);
+	assert_memory_equal(r.received, p.keys, 24);
+	assert_int_equal(r.status[HOSTILE_SHORT], -ECONNRESET);
+	assert_int_equal(r.status[HOSTILE_CACHED], -ECONNRESET);
+}
+
+/* Everything that a peer must not say. */
+static void nonsense_fails_its_peer_and_nobody_else(void **state)
+{
+	struct packet done = packet_of(PN_WIRE_DONE);
+	struct packet gone = packet_of(PN_WIRE_GONE);
+	struct packet data = packet_of(PN_WIRE_DATA);
+	struct packet ready = packet_of(PN_WIRE_READY);
+	struct packet ack = packet_of(PN_WIRE_ACK);
+	struct packet match = packet_of(PN_WIRE_MATCH);
+	struct hostile_result r;
+
+	(void)state;
+	done.wire.to = HOSTILE_FIRST + HOSTILE_CACHED; /* was not exposed */
+	gone.wire.to = HOSTILE_FIRST + HOSTILE_COPY;   /* was not canceled */
+	data.wire.to = HOSTILE_FIRST + HOSTILE_RECV;   /* was not matched */
+	ready.wire.to = HOSTILE_FIRST + HOSTILE_PIPELINE;
+	ready.wire.offset = UINT64_MAX; /* wraps around */
+	ready.wire.len = 2;
+	ack.wire.to = HOSTILE_FIRST + HOSTILE_COPY;
+	ack.wire.len = UINT64_MAX; /* more than there is */
+	match.wire.protocol = PN_PROTOCOL_COUNT;
+	r = shoot(&done, sizeof(done.wire));
+	assert_all_failed(&r, -EPROTO);
+	r = shoot(&gone, sizeof(gone.wire));
+	assert_all_failed(&r, -EPROTO);
+	r = shoot(&data, sizeof(data.wire) + 10);
+	assert_all_failed(&r, -EPROTO);
+	r = shoot(&ready, sizeof(ready.wire));
+	assert_all_failed(&r, -EPROTO);
+	r = shoot(&ack, sizeof(ack.wire));
+	assert_all_failed(&r, -EPROTO);
+	r = shoot(&match, sizeof(match.wire));
+	assert_all_failed(&r, -EPROTO);
+}
+
+/* Keys that are none: the operation is refused, the request fails. */
+static void keys_that_are_none_fail_one_request(void **state)
+{
+	struct packet ready = packet_of(PN_WIRE_READY);
+	struct hostile_result r;
+
+	(void)state;
+	ready.wire.to = HOSTILE_FIRST + HOSTILE_CACHED;
+	ready.wire.nkeys = 1;
+	ready.wire.offset = 1000;
+	ready.wire.len = ready.keys[0].len = 5000;
+	ready.keys[0].rkey = 4711;
+	r = shoot(&ready, sizeof(ready.wire) + sizeof(ready.keys[0]));
+	assert_int_equal(r.bad_packets, 0);
+	assert_int_equal(r.status[HOSTILE_CACHED], -EACCES);
+	assert_int_equal(r.status[HOSTILE_PIPELINE], -ECONNRESET);
+}
+
+static unsigned count_lines(FILE *file, const char *with)
+{
+	char line[512];
+	unsigned n = 0;
+
+	rewind(file);
+	while (fgets(line, sizeof(line), file))
+		n += !!strstr(line, with);
+	return n;
+}
+
+static void another_version_is_refused_with_one_line(void **state)
+{
+	struct packet p = packet_of(PN_WIRE_MATCH);
+	struct hostile_packet twice[2] = {
+		{ (const uint8_t *)&p, sizeof(p.wire) },
+		{ (const uint8_t *)&p, sizeof(p.wire) },
+	};
+	struct hostile_result result;
+	FILE *file = tmpfile();
+	int saved = dup(STDERR_FILENO);
+	bool passed;
+
+	(void)state;
+	assert_non_null(file);
+	p.wire.version = PN_WIRE_VERSION + 1;
+	fflush(stderr);
+	dup2(fileno(file), STDERR_FILENO);
+	pn_log_set_level(PN_LOG_WARN);
+	passed = hostile_run(twice, 2, &result);
+	pn_log_set_level(PN_LOG_NONE);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	assert_true(passed);
+	assert_all_failed(&result, -EPROTONOSUPPORT);
+	assert_int_equal(count_lines(file, "another version"), 1);
+	assert_int_equal(count_lines(file, ""), 1);
+	fclose(file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(packets_are_whole_and_of_a_known_kind),
+		TEST(another_version_is_told_from_garbage_by_its_first_byte),
+		TEST(keys_name_the_bytes_of_their_packet),
+		TEST(a_good_message_is_received_from_anyone),
+		TEST(nonsense_fails_its_peer_and_nobody_else),
+		TEST(keys_that_are_none_fail_one_request),
+		TEST(another_version_is_refused_with_one_line),
+	};
+
+	pn_log_set_level(PN_LOG_NONE);
+	return RUN_TESTS(tests);
+}
