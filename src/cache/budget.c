@@ -122,13 +122,18 @@ static void note_peak(struct pn_budget *budget)
 		;
 }
 
-bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
+void pn_budget_look(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
 
 	pn_device_pinned(budget->device, &pinned);
+	atomic_store(&budget->late_bytes, pinned.dying_bytes);
+}
+
+bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
+{
 	if (!take(&budget->bytes, bytes, atomic_load(&budget->max_bytes),
-		  pinned.dying_bytes))
+		  atomic_load(&budget->late_bytes)))
 		return false;
 	if (!take(&budget->regions, regions, atomic_load(&budget->max_regions),
 		  0)) {

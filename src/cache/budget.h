@@ -25,6 +25,7 @@ struct pn_budget {
 	_Atomic size_t max_bytes, max_regions;
 	_Atomic size_t bytes, regions; /* taken */
 	_Atomic size_t peak_bytes;
+	_Atomic size_t late_bytes; /* at the last pn_budget_look() */
 	/* Where the first max_bytes came from, for people: which limit, and
 	 * among how many processes it was divided. NULL: it was given. */
 	const char *derived_from;
@@ -37,6 +38,10 @@ struct pn_budget {
  * MPI launcher's environment, else 1). Regions: the device's limit. */
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 		    size_t max_bytes, size_t max_regions, unsigned nprocesses);
+
+/* Asks the device what the kernel still charges although it was deregistered;
+ * for pn_budget_take(), which does not ask, since its callers hold locks. */
+void pn_budget_look(struct pn_budget *budget);
 
 /* Takes room; false when there is not enough, and nothing is taken. */
 bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions);

@@ -85,6 +85,12 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	atomic_store(&cache->attention, cache->always_slow);
 }
 
+void pn_cache_look(struct pn_cache *cache)
+{
+	pn_budget_look(cache->budget);
+	atomic_store(&cache->now_ns, pn_device_now(cache->device));
+}
+
 /* A monitor that tells late makes every pin ask, and so take the lock. */
 void pn_cache_heed_monitor(struct pn_cache *cache)
 {

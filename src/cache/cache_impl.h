@@ -124,11 +124,18 @@ struct pn_part {
 
 enum pn_plan_status { PN_PLAN_QUEUED, PN_PLAN_RUNNING, PN_PLAN_DONE };
 
+#define PN_PLAN_INHERITED 32 /* merges of one plan: more than log2 of any */
+
+#define PN_PLAN_FEW 4
+
 struct pn_plan {
 	struct pn_cache *cache;
 	struct pn_pins *pins;
 	unsigned flags;
 	bool no_merge;
+	/* Watches of swallowed regions, kept until the new one stands. */
+	struct pn_range inherited[PN_PLAN_INHERITED];
+	unsigned ninherited;
 	bool merged; /* at least one region swallowed a neighbour */
 	bool waited; /* for another thread's registration */
 	unsigned nparts, max_parts;
@@ -148,6 +155,9 @@ struct pn_plan {
 	struct iovec buffer;
 	unsigned first_of_one;
 	struct pn_list link; /* in cache->queue */
+	/* Where parts and fresh begin: most plans need no more. */
+	struct pn_part few_parts[PN_PLAN_FEW];
+	struct pn_mr *few_fresh[PN_PLAN_FEW];
 };
 
 /* Parts of a pin that has several; pinion_pin.internal[0]. */
@@ -199,6 +209,7 @@ struct pn_cache {
 	unsigned nprivate; /* of the dying: not to wait */
 	unsigned nreaping; /* batches under way */
 	struct pinion_cache_stats stats;
+	_Atomic uint64_t now_ns; /* at the last pn_cache_look() */
 	_Atomic uint32_t reaped; /* counts batches; to wait for one */
 
 	struct {
@@ -238,7 +249,10 @@ static inline bool pn_access_fits(unsigned access, unsigned flags)
 	return !((flags ^ access) & ~(access ^ relaxed));
 }
 
-/* cache.c: acts on what the monitor can do now. */
+/* cache.c: asks the device what must be known under the lock, where it may not
+ * be asked: the time, and what the kernel is late with. */
+void pn_cache_look(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+/* Acts on what the monitor can do now. */
 void pn_cache_heed_monitor(struct pn_cache *cache);
 
 /* region.c: the states. */

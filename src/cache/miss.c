@@ -23,15 +23,18 @@
 
 /* --- storage of a plan --------------------------------------------------- */
 
-static int grow(void *array, unsigned *max, size_t size)
+/* Twice as much as before; `few` is the plan's own and not to be freed. */
+static int grow(void *array, unsigned *max, size_t size, const void *few)
 {
-	unsigned more = *max ? 2 * *max : 4;
-	void *p = realloc(*(void **)array, more * size);
+	void *old = *(void **)array;
+	void *p = realloc(old == few ? NULL : old, 2 * *max * size);
 
 	if (!p)
 		return -ENOMEM;
+	if (old == few)
+		memcpy(p, few, *max * size);
 	*(void **)array = p;
-	*max = more;
+	*max *= 2;
 	return 0;
 }
 
@@ -45,13 +48,28 @@ static void plan_init(struct pn_plan *plan, struct pn_cache *cache,
 				  .buffers = buffers,
 				  .nbuffers = n,
 				  .first = first };
+	plan->parts = plan->few_parts;
+	plan->fresh = plan->few_fresh;
+	plan->max_parts = plan->max_fresh = PN_PLAN_FEW;
 	pn_list_init(&plan->link);
+}
+
+static void end_inherited(struct pn_plan *plan)
+{
+	while (plan->ninherited) {
+		struct pn_range r = plan->inherited[--plan->ninherited];
+
+		pn_monitor_unwatch(r.addr, r.len);
+	}
 }
 
 static void plan_fini(struct pn_plan *plan)
 {
-	free(plan->parts);
-	free(plan->fresh);
+	end_inherited(plan);
+	if (plan->parts != plan->few_parts)
+		free(plan->parts);
+	if (plan->fresh != plan->few_fresh)
+		free(plan->fresh);
 }
 
 static struct pn_region *fresh_region(const struct pn_plan *plan, unsigned i)
@@ -83,8 +101,8 @@ static int add_part(struct pn_plan *plan, struct pn_region *region,
 	int ret;
 
 	if (plan->nparts == plan->max_parts) {
-		ret = grow(&plan->parts, &plan->max_parts,
-			   sizeof(*plan->parts));
+		ret = grow(&plan->parts, &plan->max_parts, sizeof(*plan->parts),
+			   plan->few_parts);
 		if (ret)
 			return ret;
 	}
@@ -123,8 +141,8 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 	int ret = 0;
 
 	if (plan->nfresh == plan->max_fresh)
-		ret = grow(&plan->fresh, &plan->max_fresh,
-			   sizeof(*plan->fresh));
+		ret = grow(&plan->fresh, &plan->max_fresh, sizeof(*plan->fresh),
+			   plan->few_fresh);
 	if (ret)
 		return ret;
 	if (!pn_budget_take(plan->cache->budget, range.len, 1))
@@ -169,6 +187,16 @@ static struct pn_range joined(struct pn_range a, struct pn_range b)
 	return (struct pn_range){ start, a.len + b.len };
 }
 
+/* A neighbour's pages become the new region's: between the two they must not
+ * go unwatched, so its watch ends only when the new one stands. */
+static void inherit_watch(struct pn_plan *plan, struct pn_region *neighbour)
+{
+	if (neighbour->watch != PN_WATCH_ON)
+		return;
+	neighbour->watch = PN_WATCH_NONE;
+	plan->inherited[plan->ninherited++] = pn_region_range(neighbour);
+}
+
 /* The gap grown over its neighbours, which die. */
 static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 			       unsigned *access) PN_REQUIRES(&plan->cache->lock)
@@ -182,12 +210,13 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 
 		if (!r)
 			r = mergeable(plan, gap.addr + gap.len, gap);
-		if (!r)
+		if (!r || plan->ninherited == PN_PLAN_INHERITED)
 			return gap;
 		wider = joined(gap, pn_region_range(r));
 		if (!pn_mapping_is_one(wider))
 			return gap;
 		*access |= r->mr.access;
+		inherit_watch(plan, r);
 		pn_region_die_locked(plan->cache, r);
 		plan->cache->stats.merges++;
 		plan->merged = true;
@@ -473,6 +502,7 @@ static int carry_out(struct pn_plan *plan)
 	if (plan->cache->subscribed && !pn_monitor_check())
 		pn_cache_heed_monitor(plan->cache);
 	watch_fresh(plan);
+	end_inherited(plan);
 	ret = register_fresh(plan);
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);
@@ -513,6 +543,7 @@ static int try_plan(struct pn_plan *plan)
 
 	while (plan->cache->probing && !pn_monitor_settled())
 		sched_yield(); /* news are being told just now */
+	pn_cache_look(plan->cache);
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);
 	pn_pins_drain_locked(plan->cache);

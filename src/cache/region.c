@@ -81,7 +81,7 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 		cache->stats.regions--;
 		cache->stats.bytes -= region->mr.len;
 	}
-	region->since_ns = pn_device_now(cache->device);
+	region->since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying, &region->node.link);
 	cache->stats.dying_bytes += region->mr.len;
 	cache->nprivate += !!(region->flags & PN_REGION_PRIVATE);

@@ -249,7 +249,7 @@ bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	*when_ns = oldest->since_ns + cache->attr.batch_age_ns;
 	/* Buffers used once are released at once, as their users asked. */
 	return cache->nprivate || pn_room_full_locked(cache) ||
-	       pn_device_now(cache->device) >= *when_ns;
+	       atomic_load(&cache->now_ns) >= *when_ns;
 }
 
 int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions)
@@ -257,7 +257,10 @@ int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions)
 	struct pn_room_want want = { .bytes = bytes, .nregions = nregions };
 	int ret = 0;
 
-	while (!ret && !pn_budget_take(cache->budget, bytes, nregions))
+	pn_cache_look(cache);
+	while (!ret && !pn_budget_take(cache->budget, bytes, nregions)) {
 		ret = pn_room_make(cache, &want);
+		pn_cache_look(cache);
+	}
 	return ret;
 }

@@ -35,6 +35,7 @@ uint64_t pn_cache_step(struct pn_cache *cache)
 	uint64_t when;
 	bool due;
 
+	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 	pn_lock(&cache->lock);
 	plan = take_plan(cache);
 	due = pn_room_due_locked(cache, &when);
@@ -104,6 +105,7 @@ void pn_worker_ring(struct pn_cache *cache)
 			NULL, NULL, 0);
 		return;
 	}
+	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 	pn_lock(&cache->lock);
 	due = atomic_load(&cache->stepped) ? pn_room_full_locked(cache)
 					   : pn_room_due_locked(cache, &when);
