@@ -47,13 +47,12 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 		free_one
 			? pn_container_of(free_one, struct pinion_request, link)
 			: new_request(ep);
-	uint32_t id;
 
 	if (!request)
 		return NULL;
-	id = request->id;
 	*request = (struct pinion_request){ .ep = ep,
-					    .id = id,
+					    .id = request->id,
+					    .keys = request->keys,
 					    .peer = message->peer,
 					    .buf = message->buf,
 					    .len = message->len,
@@ -102,8 +101,6 @@ void pn_request_end(struct pinion_request *request, int status)
 	if (request->source_pinned)
 		pn_cache_unpin(ep->cache, &request->source);
 	request->source_pinned = false;
-	free(request->keys);
-	request->keys = NULL;
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;

@@ -536,17 +536,18 @@ static void advance(struct pinion_request *request)
 	}
 }
 
+/* Room for them, once got, stays with the request when it is used again. */
 static int keep_keys(struct pinion_request *request, const struct pn_wire *wire,
 		     const uint8_t *payload)
 {
-	size_t bytes = wire->nkeys * sizeof(struct pn_wire_key);
-
 	if (!wire->nkeys)
 		return 0;
-	request->keys = malloc(bytes);
+	if (!request->keys)
+		request->keys =
+			malloc(PN_WIRE_MAX_KEYS * sizeof(*request->keys));
 	if (!request->keys)
 		return -ENOMEM;
-	memcpy(request->keys, payload, bytes);
+	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
 	request->nkeys = wire->nkeys;
 	return 0;
 }
