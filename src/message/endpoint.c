@@ -162,7 +162,7 @@ static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	claim->peer = peer;
 	claim->wire = *wire;
 	claim->payload_len = len;
-	memcpy(claim->payload, payload, len);
+	pn_copy(ep->device, claim->payload, payload, len);
 	pn_list_append(&ep->unexpected, &claim->link);
 	ep->stats.unexpected++;
 	return 0;
