@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/clock.h"
+
 static const struct pn_protocol_limits small_limits = {
 	.eager_bytes = 2000,
 	.match_bytes = 1000,
@@ -75,13 +77,27 @@ bool party_barrier(struct party *party)
 	return rank_barrier(party->rank);
 }
 
+/* The cache's worker may be at the last ones still. */
+static bool settles(struct party *party)
+{
+	struct pn_device *device = party->rank->device;
+	uint64_t deadline = pn_device_now(device) + 10 * PN_NS_PER_S;
+
+	pn_cache_flush(party->cache);
+	while (atomic_load(&party->budget.bytes) != party->bounce_bytes) {
+		if (pn_device_now(device) > deadline)
+			return false;
+		rank_pause(party->rank);
+	}
+	return true;
+}
+
 void party_close(struct party *party)
 {
 	struct pn_pinned pinned;
 
 	party->rank->idle = NULL;
-	pn_cache_flush(party->cache);
-	if (atomic_load(&party->budget.bytes) != party->bounce_bytes)
+	if (!settles(party))
 		rank_fail(party->rank, "more than bounce buffers is pinned",
 			  __FILE__, __LINE__);
 	pn_endpoint_close(party->ep);
