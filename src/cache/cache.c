@@ -83,6 +83,7 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	pn_list_init(&cache->queue);
 	cache->always_slow = !pn_asymmetric_init();
 	atomic_store(&cache->attention, cache->always_slow);
+	atomic_store(&cache->joins, !cache->attr.no_merge);
 }
 
 void pn_cache_look(struct pn_cache *cache)
@@ -206,6 +207,11 @@ void pn_cache_trim(struct pn_cache *cache)
 		if (pn_room_make(cache, &nothing))
 			break;
 	PN_CACHE_CHECK(cache);
+}
+
+void pn_cache_joins(struct pn_cache *cache, bool joins)
+{
+	atomic_store(&cache->joins, joins && !cache->attr.no_merge);
 }
 
 void pn_cache_disown(struct pn_cache *cache)

@@ -112,6 +112,11 @@ uint64_t pn_cache_step(struct pn_cache *cache);
  * unpinning leaves deregistration to it. */
 void pn_cache_stepped(struct pn_cache *cache, bool stepped);
 
+/* Whether new regions swallow their neighbours, from now on. Who pins large
+ * buffers piece by piece, always the same pieces, wants no joining: each piece
+ * would have the ones before it registered again. */
+void pn_cache_joins(struct pn_cache *cache, bool joins);
+
 /* In a forked child: the cache is the parent's, every pin is refused with
  * -EPERM and the child must not close it. */
 void pn_cache_disown(struct pn_cache *cache);

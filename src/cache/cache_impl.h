@@ -181,6 +181,7 @@ struct pn_cache {
 	_Atomic bool always_slow; /* every pin takes the lock */
 	_Atomic bool probing;	  /* and asks the monitor about what it found */
 	bool foreign;		  /* the parent's, in a forked child */
+	_Atomic bool joins;	  /* new regions swallow their neighbours */
 	_Atomic bool stepped;	  /* somebody calls pn_cache_step() when idle */
 	bool subscribed;
 	struct pn_subscriber subscriber;

@@ -44,7 +44,7 @@ static void plan_init(struct pn_plan *plan, struct pn_cache *cache,
 {
 	*plan = (struct pn_plan){ .cache = cache,
 				  .flags = flags,
-				  .no_merge = cache->attr.no_merge,
+				  .no_merge = !atomic_load(&cache->joins),
 				  .buffers = buffers,
 				  .nbuffers = n,
 				  .first = first };

@@ -335,6 +335,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	}
 	pn_mutex_init(&ep->lock);
 	pn_cache_stepped(ep->cache, true);
+	pn_cache_joins(ep->cache, false);
 	/* Nobody else posts to the device. */
 	ep->device->single_threaded = attr->single_threaded;
 	*out = ep;
@@ -397,6 +398,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	if (!ep)
 		return;
 	pn_cache_stepped(ep->cache, false);
+	pn_cache_joins(ep->cache, true);
 	ep->device->single_threaded = false;
 	drain(ep);
 	abandon_all(ep);

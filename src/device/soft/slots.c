@@ -380,6 +380,39 @@ static void publish(struct pn_soft_slots *slots, struct pn_mr *mr)
 	mr->rkey = pn_soft_key(generation, mr->device_slot);
 }
 
+/* Pages that were never touched are faulted in before the kernel pins them: it
+ * does that, too, but with the ring locked, and peers that put into other
+ * memory of the ring would wait all the while. A look at a few pages in the
+ * middle decides, since faulting in what is there costs twice what pinning it
+ * does. Failing is harmless: pinning says what is wrong. */
+static void fault_in(const struct pn_mr *mr)
+{
+	enum { LOOK = 8, WORTH = 64 << 10 };
+	struct pn_range pages =
+		pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
+	uintptr_t middle = pages.addr + (pages.len / 2 & ~(PN_PAGE_BYTES - 1));
+	unsigned char there[LOOK];
+
+	if (pages.len < WORTH ||
+	    mincore((void *)middle, sizeof(there) * PN_PAGE_BYTES, there))
+		return;
+	for (unsigned i = 0; i < sizeof(there); i++) {
+		if (there[i] & 1)
+			continue;
+		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
+		return;
+	}
+}
+
+static void fault_in_exposed(const struct pn_soft_slots *slots,
+			     struct pn_mr *const *mrs, unsigned n)
+{
+	for (unsigned i = 0; slots->uses_uring && i < n; i++)
+		if (pn_soft_place_family(mrs[i]->device_slot) ==
+		    PN_SOFT_EXPOSED)
+			fault_in(mrs[i]);
+}
+
 int pn_soft_slots_register(struct pn_soft_slots *slots,
 			   struct pn_mr *const *mrs, unsigned n)
 {
@@ -388,6 +421,7 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 
 	if (ret)
 		return ret;
+	fault_in_exposed(slots, mrs, n);
 	ret = pin_all(slots, mrs, n);
 	if (ret) {
 		pn_lock(&slots->lock);
