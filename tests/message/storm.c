@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "test.h"
 
-#define ARENA_BYTES ((size_t)1 << 30)
+#define ARENA_BYTES ((size_t)8 << 30)
 #define GUARD	    24
 #define GUARD_BYTE  0x5a
 #define PATIENCE_NS (60 * PN_NS_PER_S)
