@@ -52,7 +52,7 @@ static const struct pn_option params[] = {
 	  AT(ring_bytes), 32 << 10, 2 << 20, NULL },
 	{ "queue_depth", PN_OPTION_NUMBER, "256",
 	  "operations in flight per peer", AT(queue_depth), 1, 1 << 20, NULL },
-	{ "spin", PN_OPTION_TIME, "20us", "busy waiting before sleeping",
+	{ "spin", PN_OPTION_TIME, "100us", "busy waiting before sleeping",
 	  AT(spin), 0, PN_NS_PER_S, NULL },
 };
 
