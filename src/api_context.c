@@ -13,15 +13,9 @@
 
 static int open_device(struct pinion_context *context)
 {
-	const struct pn_config *config = &context->config;
-	struct pn_device_attr attr = {
-		.pages = { .huge = (enum pn_pages_huge)config->huge_pages,
-			   .numa_node = -1 },
-	};
+	struct pn_device_attr attr = { .pages = pn_context_pages(context) };
 
-	if (config->numa_node != PN_CONFIG_ANY_NODE)
-		attr.pages.numa_node = (int)config->numa_node;
-	return pn_device_open(config->device, &attr, &context->device);
+	return pn_device_open(context->config.device, &attr, &context->device);
 }
 
 static int open_cache(struct pinion_context *context)

@@ -32,8 +32,7 @@ static void fill_attr(struct pinion_context *context,
 			    .fragment_bytes = config->fragment,
 			    .segment_bytes = config->segment,
 			    .depth = (unsigned)config->depth },
-		.pages = { .huge = (enum pn_pages_huge)config->huge_pages,
-			   .numa_node = -1 },
+		.pages = pn_context_pages(context),
 	};
 }
 

@@ -37,6 +37,20 @@ static inline bool pn_context_usable(const struct pinion_context *context)
 	return context && !context->foreign;
 }
 
+/* The pages behind memory that the parts of a context map for themselves. */
+static inline struct pn_pages_policy pn_context_pages(
+	const struct pinion_context *context)
+{
+	const struct pn_config *config = &context->config;
+
+	return (struct pn_pages_policy){
+		.huge = (enum pn_pages_huge)config->huge_pages,
+		.numa_node = config->numa_node == PN_CONFIG_ANY_NODE
+				     ? -1
+				     : (int)config->numa_node,
+	};
+}
+
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
 

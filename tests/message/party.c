@@ -32,8 +32,8 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 				       .budget = &party->budget,
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
-				       .single_threaded =
-					       attr->single_threaded };
+				       .single_threaded = attr->single_threaded,
+				       .pages = { .numa_node = -1 } };
 
 	if (!ep.limits.depth)
 		ep.limits = small_limits;
