@@ -98,8 +98,8 @@ void pn_cache_heed_monitor(struct pn_cache *cache)
 	cache->probing = pn_monitor_needs_probe();
 	if (!cache->probing)
 		return;
-	cache->always_slow = true;
-	atomic_store(&cache->attention, 1);
+	if (!atomic_exchange(&cache->always_slow, true))
+		atomic_fetch_add(&cache->attention, 1);
 }
 
 static int subscribe(struct pn_cache *cache)
@@ -217,7 +217,7 @@ void pn_cache_joins(struct pn_cache *cache, bool joins)
 void pn_cache_disown(struct pn_cache *cache)
 {
 	cache->foreign = true;
-	atomic_store(&cache->attention, 1);
+	atomic_fetch_add(&cache->attention, 1);
 }
 
 void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out)

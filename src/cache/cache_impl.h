@@ -173,7 +173,8 @@ struct pn_cache {
 	struct pn_index index;
 	struct pn_region *regions;
 	int key;		    /* of base/thread.h */
-	_Atomic uint32_t attention; /* notices wait, or hits are not possible */
+	_Atomic uint32_t attention; /* notices not acted upon; one more when
+				     * hits are not possible at all */
 
 	struct pn_device *device;
 	struct pn_budget *budget;
@@ -189,7 +190,7 @@ struct pn_cache {
 	/* Written by release notices; no lock. */
 	_Atomic uint64_t ring_head PN_ALIGNED(PN_CACHELINE);
 	_Atomic uint64_t ring_tail; /* advanced under lock */
-	_Atomic bool ring_lost;	    /* a notice found no room */
+	_Atomic unsigned ring_lost; /* notices that found no room */
 	_Atomic bool never_publish; /* lost track of releases under way */
 	struct pn_release ring[PN_RELEASE_RING];
 	_Atomic unsigned nflying; /* at least as many as are taken below */

@@ -110,7 +110,7 @@ static void append(struct pn_cache *cache, uintptr_t addr, size_t len)
 
 	do {
 		if (at - atomic_load(&cache->ring_tail) >= PN_RELEASE_RING) {
-			atomic_store(&cache->ring_lost, true);
+			atomic_fetch_add(&cache->ring_lost, 1);
 			return;
 		}
 	} while (!atomic_compare_exchange_weak(&cache->ring_head, &at, at + 1));
@@ -133,9 +133,11 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 	if (phase == PN_RELEASE_BEFORE)
 		take_off(cache, addr, len);
 	if (pn_index_any(&cache->index, (struct pn_range){ addr, len })) {
+		/* Pairs with the acquire in pn_cache_pin(). Counted first, and
+		 * counted off only when it has been acted upon: as long as a
+		 * notice waits, no thread trusts the index. */
+		atomic_fetch_add(&cache->attention, 1);
 		append(cache, addr, len);
-		/* Pairs with the acquire in pn_cache_pin(). */
-		atomic_store(&cache->attention, 1);
 	}
 	if (phase == PN_RELEASE_AFTER)
 		land(cache, addr, len);
@@ -214,14 +216,17 @@ static bool next_notice(struct pn_cache *cache, struct pn_range *out)
 void pn_release_drain_locked(struct pn_cache *cache)
 {
 	struct pn_range range;
+	unsigned lost;
 
-	/* First lower the flag, then look: a notice that comes in between
-	 * raises it again. */
-	atomic_store(&cache->attention, cache->always_slow);
-	while (next_notice(cache, &range))
+	while (next_notice(cache, &range)) {
 		invalidate_range(cache, range);
-	if (atomic_exchange(&cache->ring_lost, false))
-		invalidate_all(cache);
+		atomic_fetch_sub(&cache->attention, 1);
+	}
+	lost = atomic_exchange(&cache->ring_lost, 0);
+	if (!lost)
+		return;
+	invalidate_all(cache);
+	atomic_fetch_sub(&cache->attention, lost);
 }
 
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len)
