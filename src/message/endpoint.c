@@ -545,18 +545,6 @@ static int receive(struct pinion_endpoint *ep,
 	return 0;
 }
 
-int pn_endpoint_recv(struct pinion_endpoint *ep,
-		     const struct pinion_message *message,
-		     struct pinion_request **out)
-{
-	int ret;
-
-	pn_endpoint_lock(ep);
-	ret = receive(ep, message, NULL, out);
-	pn_endpoint_unlock(ep);
-	return ret;
-}
-
 int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
 			     struct pinion_claim *claim,
 			     const struct pinion_message *message,

@@ -58,17 +58,21 @@ void pn_peer_address(const struct pinion_peer *peer,
 int pn_endpoint_send(struct pinion_endpoint *ep,
 		     const struct pinion_message *message,
 		     struct pinion_request **out);
-int pn_endpoint_recv(struct pinion_endpoint *ep,
-		     const struct pinion_message *message,
-		     struct pinion_request **out);
 int pn_endpoint_probe(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_completion *out,
 		      struct pinion_claim **claim);
+/* claim may be NULL: whatever matches. */
 int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
 			     struct pinion_claim *claim,
 			     const struct pinion_message *message,
 			     struct pinion_request **out);
+static inline int pn_endpoint_recv(struct pinion_endpoint *ep,
+				   const struct pinion_message *message,
+				   struct pinion_request **out)
+{
+	return pn_endpoint_recv_claimed(ep, NULL, message, out);
+}
 int pn_endpoint_cancel(struct pinion_endpoint *ep,
 		       struct pinion_request *request);
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
