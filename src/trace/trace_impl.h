@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the readers of the formats share; see trace.h for the story.
+ *
+ * source  bytes of a file, plain or gzip'd, through one bounded buffer
+ * tables  sites and names of operations, each with a limit
+ * reader  a format: fills events from the source
+ */
+#ifndef PN_TRACE_IMPL_H
+#define PN_TRACE_IMPL_H
+
+#include <zlib.h>
+
+#include "base/compiler.h"
+#include "trace/trace.h"
+
+/* --- bytes --------------------------------------------------------------- */
+
+#define PN_SOURCE_BYTES (256 << 10)
+
+struct pn_source {
+	gzFile file;
+	uint8_t *buffer; /* PN_SOURCE_BYTES */
+	size_t at, end;	 /* what of it is not read yet */
+	uint64_t offset; /* of buffer[0] in the unpacked file */
+	bool ended;
+	int error; /* what comes after the last byte; 0: the end */
+};
+
+/* Makes at least `want` bytes readable at buffer[at], fewer at the end of the
+ * file; how many there are. With none: 0, -EIO or -EBADMSG (damaged gzip). */
+long pn_source_need(struct pn_source *source, size_t want);
+
+static inline uint64_t pn_source_offset(const struct pn_source *source)
+{
+	return source->offset + source->at;
+}
+
+/* --- tables -------------------------------------------------------------- */
+
+#define PN_SITES_MAX	   (1u << 18)
+#define PN_SITE_FRAMES_MAX (4u << 20)
+#define PN_OPS_MAX	   255
+#define PN_OP_BYTES	   32
+
+struct pn_site {
+	uint64_t id; /* 0: free */
+	uint32_t first, n;
+};
+
+/* Open addressing; at most half full. */
+struct pn_sites {
+	struct pn_site *table;
+	uint32_t mask, n;
+	uint64_t *frames;
+	uint32_t nframes, max_frames;
+};
+
+/* The site, or NULL. */
+const struct pn_site *pn_sites_find(const struct pn_sites *sites, uint64_t id);
+/* Adds one that is not there; beyond the limits it is forgotten. -ENOMEM. */
+int pn_sites_add(struct pn_sites *sites, uint64_t id, const uint64_t *frames,
+		 unsigned n);
+void pn_sites_fini(struct pn_sites *sites);
+
+struct pn_ops {
+	char (*names)[PN_OP_BYTES];
+	unsigned n;
+	unsigned last; /* most lines name the same as one before */
+};
+
+/* The number of a name, from 1, newly given if need be. -EBADMSG: too long;
+ * -ENOMEM. */
+int pn_ops_number(struct pn_ops *ops, const char *name, size_t len);
+
+/* --- readers ------------------------------------------------------------- */
+
+struct pn_trace;
+
+struct pn_reader {
+	int (*fill)(struct pn_trace *trace, struct pn_event *events, int max);
+	void (*close)(struct pn_trace *trace); /* may be NULL */
+};
+
+extern const struct pn_reader pn_reader_plain;
+
+#define PN_TRACE_AHEAD 256
+
+struct pn_trace {
+	char *path;
+	struct pn_source source;
+	const struct pn_reader *reader;
+	struct pn_trace_info info;
+	struct pn_sites sites;
+	struct pn_ops ops;
+	bool has_op;   /* plain text: a fourth column */
+	uint64_t line; /* text formats: being read, from 1 */
+	int failed;    /* what every read says from now on */
+	char what[PN_WHY_BYTES];
+	char where[PN_WHY_BYTES * 2];
+	/* For pn_trace_next(). */
+	int next, n;
+	struct pn_event ahead[PN_TRACE_AHEAD];
+};
+
+/* Says what is wrong; returns -EBADMSG. */
+int pn_trace_damaged(struct pn_trace *trace, const char *fmt, ...)
+	PN_PRINTF(2, 3);
+
+/* csv.c: looks at the first line. The reader that can read what follows it, or
+ * NULL; the line has been read then. */
+const struct pn_reader *pn_csv_recognise(struct pn_trace *trace);
+
+#endif
