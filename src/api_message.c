@@ -22,8 +22,8 @@ static void fill_attr(struct pinion_context *context,
 	const struct pn_config *config = &context->config;
 
 	*attr = (struct pn_endpoint_attr){
-		.device = context->device,
-		.cache = context->cache,
+		.rails = { { context->device, context->cache } },
+		.nrails = 1,
 		.budget = &context->budget,
 		.protocol = config->protocol,
 		.limits = { .eager_bytes = config->eager_limit,

@@ -19,7 +19,7 @@
 #include "device/device.h"
 
 #define RANKS_MAX	 8
-#define RANKS_BLOB_BYTES 512
+#define RANKS_BLOB_BYTES 768
 
 struct rank_board {
 	_Atomic bool failed;

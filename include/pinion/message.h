@@ -52,7 +52,7 @@ struct pinion_endpoint;
 struct pinion_peer;
 struct pinion_request;
 
-#define PINION_ADDRESS_BYTES 136
+#define PINION_ADDRESS_BYTES 528
 
 /* Names an endpoint. Plain data: send it by whatever means there are. */
 struct pinion_address {

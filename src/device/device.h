@@ -163,6 +163,9 @@ struct pn_pinned {
 
 #define PN_ADDRESS_BYTES 128
 
+/* Devices (rails) that one endpoint uses together, at most. */
+#define PN_RAILS_MAX 4
+
 /* Names a device for attach(); programs carry it to each other as they like.
  * Starts with a version and the kind of device; the rest is the device's. */
 struct pn_address {

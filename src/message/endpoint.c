@@ -21,126 +21,7 @@ void pn_endpoint_unlock(struct pinion_endpoint *ep) PN_NO_THREAD_SAFETY
 		pn_unlock(&ep->lock);
 }
 
-/* --- peers ---------------------------------------------------------------- */
-
-static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
-				     const struct pn_address *address)
-{
-	struct pn_list *pos;
-
-	pn_list_for_each (pos, &ep->peers) {
-		struct pinion_peer *peer =
-			pn_container_of(pos, struct pinion_peer, link);
-
-		if (peer->address.len == address->len &&
-		    !memcmp(peer->address.data, address->data, address->len))
-			return peer;
-	}
-	return NULL;
-}
-
-static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
-				   const struct pn_address *address)
-{
-	struct pinion_peer *peer = find_peer(ep, address);
-
-	if (peer)
-		return peer;
-	peer = calloc(1, sizeof(*peer));
-	if (!peer)
-		return NULL;
-	peer->ep = ep;
-	peer->address = *address;
-	pn_list_init(&peer->requests);
-	pn_list_init(&peer->packets);
-	pn_list_init(&peer->stalled);
-	pn_list_init(&peer->busy);
-	pn_list_append(&ep->peers, &peer->link);
-	return peer;
-}
-
-int pn_peer_connect(struct pinion_peer *peer)
-{
-	int ret;
-
-	if (peer->down)
-		return peer->down;
-	if (peer->peer)
-		return 0;
-	ret = pn_device_attach(peer->ep->device, &peer->address, &peer->peer);
-	if (ret)
-		return ret;
-	peer->peer->user = peer;
-	/* It may have come up before this endpoint was there: the device's own
-	 * address, when its costs were measured. */
-	peer->up = peer->peer->up;
-	return 0;
-}
-
-static void drop_packets(struct pinion_peer *peer)
-{
-	struct pn_list *link;
-
-	while ((link = pn_list_pop(&peer->packets))) {
-		struct pn_packet *p =
-			pn_container_of(link, struct pn_packet, link);
-
-		if (p->request)
-			p->request->npackets--;
-		pn_list_insert(&peer->ep->packets, link);
-	}
-	pn_list_remove(&peer->busy);
-}
-
-static void fail_posted(struct pinion_peer *peer, int why)
-{
-	struct pn_list *pos, *next;
-
-	pn_list_for_each_safe (pos, next, &peer->ep->posted) {
-		struct pinion_request *request =
-			pn_container_of(pos, struct pinion_request, link);
-
-		if (request->peer == peer)
-			pn_request_end(request, why);
-	}
-}
-
-/* Messages that nobody received yet stay: the bytes of eager ones are here,
- * and the receives that the others would have matched are to fail, not to
- * match what was sent after them. */
-void pn_peer_fail(struct pinion_peer *peer, int why)
-{
-	struct pn_list *pos, *next;
-
-	if (peer->down)
-		return;
-	peer->down = why;
-	peer->up = false;
-	drop_packets(peer);
-	fail_posted(peer, why);
-	pn_list_for_each_safe (pos, next, &peer->requests)
-		pn_request_end(pn_container_of(pos, struct pinion_request,
-					       peer_link),
-			       why);
-}
-
 /* --- what the device says ------------------------------------------------- */
-
-static struct pinion_peer *peer_of_device(struct pinion_endpoint *ep,
-					  struct pn_peer *device_peer)
-{
-	struct pinion_peer *peer = device_peer->user;
-
-	if (pn_likely(peer))
-		return peer;
-	/* It came by itself. */
-	peer = peer_of(ep, &device_peer->address);
-	if (!peer)
-		return NULL;
-	peer->peer = device_peer;
-	device_peer->user = peer;
-	return peer;
-}
 
 static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 		    const uint8_t *payload, size_t len)
@@ -185,14 +66,16 @@ static void bad_packet(struct pinion_peer *peer, int why)
 
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
-	struct pinion_peer *peer = peer_of_device(ep, c->peer);
+	struct pn_device *device = c->peer->device;
+	struct pn_way *way = pn_way_of(ep, c->peer);
+	struct pinion_peer *peer = way ? way->owner : NULL;
 	const uint8_t *payload;
 	struct pn_wire wire;
 	size_t len;
 	int ret = -ENOMEM;
 
 	if (peer && peer->down) {
-		pn_device_release(ep->device, c);
+		pn_device_release(device, c);
 		return;
 	}
 	if (peer)
@@ -201,7 +84,7 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 		ret = wire.kind == PN_WIRE_MATCH
 			      ? on_match(peer, &wire, payload, len)
 			      : pn_transfer_packet(peer, &wire, payload, len);
-	pn_device_release(ep->device, c);
+	pn_device_release(device, c);
 	if (ret && peer)
 		bad_packet(peer, ret);
 }
@@ -219,7 +102,7 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 
 static void dispatch(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
-	struct pinion_peer *peer;
+	struct pn_way *way;
 
 	switch (c->kind) {
 	case PN_COMPLETION_RECV:
@@ -231,21 +114,19 @@ static void dispatch(struct pinion_endpoint *ep, const struct pn_completion *c)
 			on_op(ep, c);
 		return;
 	case PN_COMPLETION_PEER_UP:
-		peer = peer_of_device(ep, c->peer);
-		if (peer) {
-			peer->up = true;
-			pn_peer_busy(peer);
-		}
+		way = pn_way_of(ep, c->peer);
+		if (way)
+			pn_way_up(way);
 		return;
 	case PN_COMPLETION_PEER_DOWN:
-		peer = peer_of_device(ep, c->peer);
-		if (peer)
-			pn_peer_fail(peer, c->status ? c->status : -ECONNRESET);
+		way = pn_way_of(ep, c->peer);
+		if (way)
+			pn_way_down(way, c->status ? c->status : -ECONNRESET);
 		return;
 	case PN_COMPLETION_IMM:
-		peer = peer_of_device(ep, c->peer);
-		if (peer && !peer->down && pn_transfer_written(peer, c->imm))
-			bad_packet(peer, -EPROTO);
+		way = pn_way_of(ep, c->peer);
+		if (way && !way->owner->down)
+			pn_transfer_written(way->owner, c->imm);
 		return;
 	}
 }
@@ -264,13 +145,22 @@ static bool pump_all(struct pinion_endpoint *ep)
 	return moved;
 }
 
-int pn_endpoint_progress(struct pinion_endpoint *ep)
+static int poll_rail(struct pinion_endpoint *ep, struct pn_device *device)
 {
 	struct pn_completion completions[POLL_BATCH];
-	int n = pn_device_poll(ep->device, completions, POLL_BATCH);
+	int n = pn_device_poll(device, completions, POLL_BATCH);
 
 	for (int i = 0; i < n; i++)
 		dispatch(ep, &completions[i]);
+	return n;
+}
+
+int pn_endpoint_progress(struct pinion_endpoint *ep)
+{
+	int n = poll_rail(ep, ep->device);
+
+	for (unsigned r = 1; r < ep->nrails; r++)
+		n += poll_rail(ep, ep->rails[r].device);
 	if (!pn_list_empty(&ep->busy))
 		n += pump_all(ep);
 	return n;
@@ -297,8 +187,14 @@ static void set_limits(struct pinion_endpoint *ep)
 	struct pn_protocol_limits *limits = &ep->limits;
 	const struct pn_costs *costs = &ep->device->costs;
 
-	limits->packet_bytes =
-		ep->device->limits.max_send_bytes - sizeof(struct pn_wire);
+	limits->packet_bytes = SIZE_MAX;
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		size_t most = ep->rails[r].device->limits.max_send_bytes -
+			      sizeof(struct pn_wire);
+
+		if (limits->packet_bytes > most)
+			limits->packet_bytes = most;
+	}
 	if (limits->eager_bytes > limits->packet_bytes)
 		limits->eager_bytes = limits->packet_bytes;
 	if (limits->match_bytes > limits->packet_bytes)
@@ -311,6 +207,17 @@ static void set_limits(struct pinion_endpoint *ep)
 			pn_protocol_best_fragment(limits, costs, true);
 }
 
+/* Nobody else posts to the devices of an endpoint. */
+static void claim_rails(struct pinion_endpoint *ep, bool ours,
+			bool single_threaded)
+{
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		pn_cache_stepped(ep->rails[r].cache, ours);
+		pn_cache_joins(ep->rails[r].cache, !ours);
+		ep->rails[r].device->single_threaded = single_threaded;
+	}
+}
+
 int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		     struct pinion_endpoint **out)
 {
@@ -319,14 +226,19 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 
 	if (!ep)
 		return -ENOMEM;
-	ep->device = attr->device;
-	ep->cache = attr->cache;
+	ep->nrails = attr->nrails;
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		ep->rails[r].device = attr->rails[r].device;
+		ep->rails[r].cache = attr->rails[r].cache;
+	}
+	ep->device = ep->rails[0].device;
+	ep->cache = ep->rails[0].cache;
 	ep->budget = attr->budget;
 	ep->limits = attr->limits;
 	set_limits(ep);
 	ep->protocol = attr->protocol;
 	ep->locking = !attr->single_threaded &&
-		      !(attr->device->caps & PN_CAP_VIRTUAL_TIME);
+		      !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 	init_lists(ep);
 	ret = pn_bounces_open(ep, &attr->pages);
 	if (ret) {
@@ -334,10 +246,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		return ret;
 	}
 	pn_mutex_init(&ep->lock);
-	pn_cache_stepped(ep->cache, true);
-	pn_cache_joins(ep->cache, false);
-	/* Nobody else posts to the device. */
-	ep->device->single_threaded = attr->single_threaded;
+	claim_rails(ep, true, attr->single_threaded);
 	*out = ep;
 	return 0;
 }
@@ -352,19 +261,29 @@ static void free_list(struct pn_list *list, size_t link_offset)
 
 /* Operations point into memory that goes with the endpoint: their ends are
  * waited for. Those to a peer that takes nothing may never end. */
+static bool drain_one(struct pinion_endpoint *ep, struct pn_device *device)
+{
+	struct pn_completion c;
+
+	if (!pn_device_poll(device, &c, 1))
+		return false;
+	if (c.kind == PN_COMPLETION_RECV)
+		pn_device_release(device, &c);
+	ep->noperations -= c.kind == PN_COMPLETION_OP && c.user;
+	return true;
+}
+
 static void drain(struct pinion_endpoint *ep)
 {
 	uint64_t deadline = pn_device_now(ep->device) + PN_NS_PER_S;
-	struct pn_completion c;
 
 	while (ep->noperations) {
-		if (pn_device_poll(ep->device, &c, 1)) {
-			if (c.kind == PN_COMPLETION_RECV)
-				pn_device_release(ep->device, &c);
-			ep->noperations -= c.kind == PN_COMPLETION_OP && c.user;
-		} else if (pn_device_wait(ep->device, deadline)) {
+		bool moved = false;
+
+		for (unsigned r = 0; r < ep->nrails; r++)
+			moved |= drain_one(ep, ep->rails[r].device);
+		if (!moved && pn_device_wait(ep->device, deadline))
 			return;
-		}
 	}
 }
 
@@ -380,7 +299,7 @@ static void abandon_all(struct pinion_endpoint *ep)
 				pn_container_of(link, struct pn_fragment, link);
 
 			if (f->pinned)
-				pn_cache_unpin(ep->cache, &f->pin);
+				pn_cache_unpin(f->way->rail->cache, &f->pin);
 			if (!ep->noperations)
 				free(f);
 		}
@@ -397,19 +316,14 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 
 	if (!ep)
 		return;
-	pn_cache_stepped(ep->cache, false);
-	pn_cache_joins(ep->cache, true);
-	ep->device->single_threaded = false;
+	claim_rails(ep, false, false);
 	drain(ep);
 	abandon_all(ep);
-	pn_list_for_each (pos, &ep->peers) {
-		struct pinion_peer *peer =
-			pn_container_of(pos, struct pinion_peer, link);
-
-		free_list(&peer->packets, offsetof(struct pn_packet, link));
-		if (peer->peer)
-			peer->peer->user = NULL;
-	}
+	pn_peers_forget(ep);
+	pn_list_for_each (pos, &ep->peers)
+		free_list(&pn_container_of(pos, struct pinion_peer, link)
+				   ->packets,
+			  offsetof(struct pn_packet, link));
 	free_list(&ep->unexpected, offsetof(struct pinion_claim, link));
 	free_list(&ep->claimed, offsetof(struct pinion_claim, link));
 	free_list(&ep->small_claims, offsetof(struct pinion_claim, link));
@@ -421,57 +335,6 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	pn_bounces_close(ep);
 	pn_mutex_fini(&ep->lock);
 	free(ep);
-}
-
-/* The device's address behind the version of what is spoken over it. */
-static void wrap_address(const struct pn_address *inner,
-			 struct pinion_address *out)
-{
-	_Static_assert(sizeof(out->data) >= sizeof(inner->data) + 1,
-		       "room for the version");
-	memset(out, 0, sizeof(*out));
-	out->data[0] = PN_WIRE_VERSION;
-	memcpy(out->data + 1, inner->data, inner->len);
-	out->len = inner->len + 1;
-}
-
-void pn_endpoint_address(struct pinion_endpoint *ep, struct pinion_address *out)
-{
-	struct pn_address address;
-
-	pn_device_address(ep->device, &address);
-	wrap_address(&address, out);
-}
-
-void pn_peer_address(const struct pinion_peer *peer, struct pinion_address *out)
-{
-	wrap_address(&peer->address, out);
-}
-
-int pn_endpoint_peer(struct pinion_endpoint *ep,
-		     const struct pinion_address *address,
-		     struct pinion_peer **out)
-{
-	struct pn_address inner = { 0 };
-	struct pinion_peer *peer;
-
-	if (address->len < 2 || address->len > sizeof(inner.data) + 1)
-		return -EINVAL;
-	if (address->data[0] != PN_WIRE_VERSION) {
-		pn_error("an address is of version %d of the wire format, not "
-			 "%d: use one version of pinion everywhere",
-			 address->data[0], PN_WIRE_VERSION);
-		return -EPROTONOSUPPORT;
-	}
-	inner.len = address->len - 1;
-	memcpy(inner.data, address->data + 1, inner.len);
-	pn_endpoint_lock(ep);
-	peer = peer_of(ep, &inner);
-	pn_endpoint_unlock(ep);
-	if (!peer)
-		return -ENOMEM;
-	*out = peer;
-	return 0;
 }
 
 /* --- sending and receiving ------------------------------------------------ */
@@ -648,10 +511,12 @@ int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
  * nobody needs any more. False: not even that. */
 static bool tidy(struct pinion_endpoint *ep)
 {
-	bool more;
+	bool more = false;
 
 	pn_endpoint_unlock(ep);
-	more = pn_cache_step(ep->cache) <= pn_device_now(ep->device);
+	for (unsigned r = 0; r < ep->nrails; r++)
+		more |= pn_cache_step(ep->rails[r].cache) <=
+			pn_device_now(ep->device);
 	pn_endpoint_lock(ep);
 	return more;
 }

@@ -34,8 +34,11 @@
 #include "message/protocol/protocol.h"
 
 struct pn_endpoint_attr {
-	struct pn_device *device;
-	struct pn_cache *cache;
+	struct {
+		struct pn_device *device;
+		struct pn_cache *cache; /* of that device */
+	} rails[PN_RAILS_MAX];
+	unsigned nrails;
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits; /* packet_bytes is found out */
 	int protocol;			  /* of messages that are not eager */

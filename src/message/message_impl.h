@@ -45,11 +45,13 @@ struct pn_fragment {
 	enum pn_fragment_kind kind;
 	struct pinion_request *request;
 	struct pn_list link;  /* in request->fragments */
-	struct pn_list stall; /* in peer->stalled: not all is posted */
+	struct pn_way *way;   /* that it takes */
+	struct pn_list stall; /* in way->stalled: not all is posted */
 	size_t offset, len;   /* in the message */
 	size_t posted;	      /* bytes */
 	size_t arrived;	      /* TARGET: bytes that came by DATA */
 	unsigned inflight;    /* operations of the device */
+	uint32_t number;      /* the immediate of its write */
 	int status;
 	bool pinned;
 	struct pinion_pin pin;
@@ -57,17 +59,34 @@ struct pn_fragment {
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS]; /* of the other side */
 };
 
+/* One device of an endpoint. */
+struct pn_rail {
+	struct pn_device *device;
+	struct pn_cache *cache;
+	struct pn_mr bounce_mr; /* all bounce buffers, registered there */
+};
+
+/* The way to a peer over one rail; the device's pn_peer.user points to it. */
+struct pn_way {
+	struct pinion_peer *owner;
+	struct pn_rail *rail;
+	struct pn_peer *peer;	/* NULL: not attached yet */
+	bool up;		/* operations can be posted */
+	struct pn_list stalled; /* fragments that found its queue full */
+};
+
 struct pinion_peer {
 	struct pinion_endpoint *ep;
-	struct pn_peer *peer; /* NULL: not connected yet */
-	struct pn_address address;
+	struct pn_way *way;		       /* that packets take */
+	struct pn_way ways[PN_RAILS_MAX];      /* by number of the rail */
+	struct pn_address rails[PN_RAILS_MAX]; /* the peer's own */
+	unsigned nrails;
 	struct pn_list link;	 /* in ep->peers */
 	struct pn_list requests; /* by peer_link */
 	struct pn_list packets;	 /* waiting for the queue, in order */
-	struct pn_list stalled;	 /* fragments likewise */
-	struct pn_list busy;	 /* in ep->busy while either is not empty */
-	bool up;
-	int down; /* 0, or why it is gone */
+	struct pn_list busy;	 /* in ep->busy while these or a way's fragments
+				  * wait */
+	int down;		 /* 0, or why it is gone */
 };
 
 struct pinion_request {
@@ -76,7 +95,8 @@ struct pinion_request {
 	struct pn_list peer_link;
 	struct pinion_peer *peer;
 	uint32_t id;
-	uint32_t other; /* the peer's number of it; 0: not known yet */
+	uint32_t other;	    /* the peer's number of it; 0: not known yet */
+	uint32_t announced; /* fragments so far, of all that had this index */
 	bool is_send;
 	bool has_handle;
 	bool ended;
@@ -114,8 +134,10 @@ struct pinion_claim {
 
 struct pinion_endpoint {
 	struct pinion_context *context; /* set and used by the public calls */
-	struct pn_device *device;
-	struct pn_cache *cache;
+	struct pn_rail rails[PN_RAILS_MAX];
+	unsigned nrails;
+	struct pn_device *device; /* the first rail's: clock, copies, waits */
+	struct pn_cache *cache;	  /* the first rail's */
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
 	int protocol;
@@ -135,8 +157,7 @@ struct pinion_endpoint {
 	uint32_t ntable, nrequests;
 	struct pn_list requests; /* free ones */
 
-	struct pn_mr bounce_mr;
-	struct pn_pages_policy pages; /* behind it */
+	struct pn_pages_policy pages; /* behind bounce buffers */
 	struct pn_bounce *bounce_storage;
 	unsigned nbounces;
 	struct pn_list bounces; /* free ones */
@@ -151,6 +172,19 @@ struct pinion_endpoint {
 void pn_endpoint_lock(struct pinion_endpoint *ep);
 void pn_endpoint_unlock(struct pinion_endpoint *ep);
 int pn_endpoint_progress(struct pinion_endpoint *ep);
+
+/* peer.c */
+/* The peer with one of these devices; made when there is none. NULL: no
+ * memory. */
+struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
+			       const struct pn_address *rails, unsigned nrails);
+/* The way that a device's peer is; NULL: no memory. */
+struct pn_way *pn_way_of(struct pinion_endpoint *ep,
+			 struct pn_peer *device_peer);
+void pn_way_up(struct pn_way *way);
+void pn_way_down(struct pn_way *way, int why);
+/* The devices' peers outlive the endpoint's. */
+void pn_peers_forget(struct pinion_endpoint *ep);
 /* Makes sure that the peer is connected or on its way. */
 int pn_peer_connect(struct pinion_peer *peer);
 /* The peer broke the rules or is gone: all its requests end. */
@@ -191,6 +225,11 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 /* The request a peer means by a number, or NULL: it is lying or late. */
 struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 				       bool is_send);
+/* A number for the next fragment that a receive announces, and the receive
+ * that a number is of, or NULL as above. */
+uint32_t pn_request_announce(struct pinion_request *request);
+struct pinion_request *pn_request_announced(struct pinion_peer *peer,
+					    uint32_t number);
 /* Ends it if nothing refers to its buffer any more; keeps the first status. */
 void pn_request_end(struct pinion_request *request, int status);
 /* Takes what an ended request has to say and frees it. */
@@ -207,7 +246,7 @@ void pn_transfer_receive(struct pinion_request *request,
 int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const uint8_t *payload, size_t len);
 /* A peer's write with an immediate arrived. */
-int pn_transfer_written(struct pinion_peer *peer, uint32_t id);
+void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
 /* An operation of a fragment ended. */
 void pn_transfer_done(struct pn_fragment *fragment, int status);
 /* Posts more of a fragment; -EAGAIN: the queue is full. */

@@ -21,45 +21,80 @@ static size_t bounce_bytes(const struct pinion_endpoint *ep)
 	return sizeof(struct pn_wire) + ep->limits.packet_bytes;
 }
 
+/* A device that takes every packet inline needs none. */
+static bool need_bounces(const struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < ep->nrails; r++)
+		if (ep->rails[r].device->limits.inline_bytes < bounce_bytes(ep))
+			return true;
+	return false;
+}
+
+/* Those of the first n rails. */
+static void deregister_bounces(struct pinion_endpoint *ep, unsigned n)
+{
+	while (n) {
+		struct pn_rail *rail = &ep->rails[--n];
+		struct pn_mr *mr = &rail->bounce_mr;
+
+		pn_device_deregister(rail->device, &mr, 1);
+		pn_budget_give(ep->budget, mr->len, 1);
+	}
+}
+
+/* On every rail: a packet that one has lost goes over another. */
+static int register_bounces(struct pinion_endpoint *ep, void *memory,
+			    size_t len)
+{
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		struct pn_mr *mr = &ep->rails[r].bounce_mr;
+		int ret = -ENOBUFS;
+
+		*mr = (struct pn_mr){ .addr = memory, .len = len };
+		if (pn_budget_take(ep->budget, len, 1)) {
+			ret = pn_device_register(ep->rails[r].device, &mr, 1);
+			if (ret)
+				pn_budget_give(ep->budget, len, 1);
+		}
+		if (ret) {
+			deregister_bounces(ep, r);
+			return ret;
+		}
+	}
+	return 0;
+}
+
 int pn_bounces_open(struct pinion_endpoint *ep,
 		    const struct pn_pages_policy *pages)
 {
 	size_t each = bounce_bytes(ep), len = NBOUNCES * each;
-	struct pn_mr *mr = &ep->bounce_mr;
+	void *memory;
 	int ret;
 
 	pn_list_init(&ep->bounces);
 	ep->pages = *pages;
-	/* A device that takes every packet inline needs none. */
-	if (ep->device->limits.inline_bytes >= each)
+	if (!need_bounces(ep))
 		return 0;
 	ep->bounce_storage = calloc(NBOUNCES, sizeof(*ep->bounce_storage));
 	if (!ep->bounce_storage)
 		return -ENOMEM;
-	if (!pn_budget_take(ep->budget, len, 1)) {
-		ret = -ENOBUFS;
-		goto free_storage;
-	}
-	ret = pn_pages_map(len, pages, &mr->addr);
+	ret = pn_pages_map(len, pages, &memory);
 	if (ret)
-		goto give_room;
-	mr->len = len;
-	ret = pn_device_register(ep->device, &mr, 1);
+		goto free_storage;
+	ret = register_bounces(ep, memory, len);
 	if (ret)
 		goto unmap;
 	for (ep->nbounces = 0; ep->nbounces < NBOUNCES; ep->nbounces++) {
 		struct pn_bounce *b = &ep->bounce_storage[ep->nbounces];
 
 		b->track = PN_TRACK_BOUNCE;
-		b->data = (uint8_t *)mr->addr + ep->nbounces * each;
+		b->data = (uint8_t *)memory + ep->nbounces * each;
 		pn_list_append(&ep->bounces, &b->link);
 	}
 	return 0;
 
 unmap:
-	pn_pages_unmap(mr->addr, len, pages);
-give_room:
-	pn_budget_give(ep->budget, len, 1);
+	pn_pages_unmap(memory, len, pages);
 free_storage:
 	free(ep->bounce_storage);
 	ep->bounce_storage = NULL;
@@ -68,12 +103,11 @@ free_storage:
 
 void pn_bounces_close(struct pinion_endpoint *ep)
 {
-	struct pn_mr *mr = &ep->bounce_mr;
+	const struct pn_mr *mr = &ep->rails[0].bounce_mr;
 
 	if (!ep->nbounces)
 		return;
-	pn_device_deregister(ep->device, &mr, 1);
-	pn_budget_give(ep->budget, mr->len, 1);
+	deregister_bounces(ep, ep->nrails);
 	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
 	if (!ep->noperations)
 		free(ep->bounce_storage);
@@ -89,14 +123,14 @@ void pn_bounce_put(struct pinion_endpoint *ep, struct pn_bounce *bounce)
 static int post_inline(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const void *payload, size_t len)
 {
-	struct pn_device *device = peer->ep->device;
+	struct pn_device *device = peer->way->rail->device;
 	struct pn_sge sge[2] = { { (void *)wire, sizeof(*wire), 0 },
 				 { (void *)payload, len, 0 } };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = PN_OP_INLINE | PN_OP_SILENT,
 			    .sge = sge,
 			    .nsge = len ? 2 : 1 };
-	int ret = pn_device_post(device, peer->peer, &op);
+	int ret = pn_device_post(device, peer->way->peer, &op);
 
 	if (!ret)
 		pn_device_charge(device,
@@ -109,6 +143,7 @@ static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
 			const void *payload, size_t len)
 {
 	struct pinion_endpoint *ep = peer->ep;
+	struct pn_rail *rail = peer->way->rail;
 	struct pn_list *link = pn_list_pop(&ep->bounces);
 	struct pn_bounce *bounce;
 	struct pn_sge sge;
@@ -121,9 +156,9 @@ static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
 	memcpy(bounce->data, wire, sizeof(*wire));
 	pn_copy(ep->device, bounce->data + sizeof(*wire), payload, len);
 	sge = (struct pn_sge){ bounce->data, sizeof(*wire) + len,
-			       ep->bounce_mr.lkey };
+			       rail->bounce_mr.lkey };
 	op.user = bounce;
-	ret = pn_device_post(ep->device, peer->peer, &op);
+	ret = pn_device_post(rail->device, peer->way->peer, &op);
 	if (ret)
 		pn_bounce_put(ep, bounce);
 	else
@@ -134,9 +169,10 @@ static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
 		  const void *payload, size_t len)
 {
-	size_t most = peer->ep->device->limits.inline_bytes;
+	const struct pn_way *way = peer->way;
+	size_t most = way->rail->device->limits.inline_bytes;
 
-	if (!peer->up)
+	if (!way->up)
 		return -EAGAIN;
 	return sizeof(*wire) + len <= most
 		       ? post_inline(peer, wire, payload, len)
@@ -242,25 +278,36 @@ static bool pump_packets(struct pinion_peer *peer)
 	return moved;
 }
 
-bool pn_peer_pump(struct pinion_peer *peer)
+/* Pumping one may end others' requests, so take them one by one. */
+static bool pump_fragments(struct pn_way *way)
 {
-	bool moved = pump_packets(peer);
 	struct pn_list *link;
+	bool moved = false;
 
-	/* Pumping one may end others' requests, so take them one by one. */
-	while ((link = pn_list_pop(&peer->stalled))) {
+	while ((link = pn_list_pop(&way->stalled))) {
 		struct pn_fragment *f =
 			pn_container_of(link, struct pn_fragment, stall);
 		size_t before = f->posted;
 
 		if (pn_fragment_pump(f) == -EAGAIN) {
-			pn_list_insert(&peer->stalled, link);
-			moved |= f->posted != before;
-			break;
+			pn_list_insert(&way->stalled, link);
+			return moved || f->posted != before;
 		}
 		moved = true;
 	}
-	if (pn_list_empty(&peer->packets) && pn_list_empty(&peer->stalled))
+	return moved;
+}
+
+bool pn_peer_pump(struct pinion_peer *peer)
+{
+	bool moved = pump_packets(peer);
+	bool idle = pn_list_empty(&peer->packets);
+
+	for (unsigned r = 0; r < peer->ep->nrails; r++) {
+		moved |= pump_fragments(&peer->ways[r]);
+		idle &= pn_list_empty(&peer->ways[r].stalled);
+	}
+	if (idle)
 		pn_list_remove(&peer->busy);
 	return moved;
 }

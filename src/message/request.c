@@ -52,6 +52,7 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 		return NULL;
 	*request = (struct pinion_request){ .ep = ep,
 					    .id = request->id,
+					    .announced = request->announced,
 					    .keys = request->keys,
 					    .peer = message->peer,
 					    .buf = message->buf,
@@ -79,6 +80,23 @@ struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 	    request->is_send != is_send)
 		return NULL;
 	return request;
+}
+
+/* Index and count: no two fragments that could be confused have the same. */
+uint32_t pn_request_announce(struct pinion_request *request)
+{
+	return request->announced++ << INDEX_BITS | (request->id & INDEX_MASK);
+}
+
+struct pinion_request *pn_request_announced(struct pinion_peer *peer,
+					    uint32_t number)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	uint32_t index = number & INDEX_MASK;
+
+	return index < ep->nrequests
+		       ? pn_request_find(peer, ep->table[index]->id, false)
+		       : NULL;
 }
 
 static bool is_truncated(const struct pinion_request *request)

@@ -20,8 +20,7 @@
  * on the link it stands behind the fragments posted meanwhile, and the
  * receiver learns of a fragment one whole pipeline later. Where the device can
  * notify with the write itself (PN_CAP_WRITE_IMM) the last write of a fragment
- * does: its immediate is the receiver's request. Fragments of a peer are
- * posted in the order of their READYs, so it means the oldest.
+ * does: its immediate is a number that the READY gave.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,6 +48,7 @@ static struct pn_fragment *fragment_add(struct pinion_request *request,
 	f->track = PN_TRACK_FRAGMENT;
 	f->kind = kind;
 	f->request = request;
+	f->way = request->peer->way;
 	f->offset = offset;
 	f->len = len;
 	f->posted = f->arrived = 0;
@@ -73,7 +73,7 @@ static void fragment_detach(struct pn_fragment *f)
 static void fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f)
 {
 	if (f->pinned)
-		pn_cache_unpin(ep->cache, &f->pin);
+		pn_cache_unpin(f->way->rail->cache, &f->pin);
 	pn_list_insert(&ep->fragments, &f->link);
 }
 
@@ -89,7 +89,7 @@ static int fragment_pin(struct pn_fragment *f, unsigned access)
 {
 	struct pinion_request *request = f->request;
 	unsigned bypass = request->shape.keep ? 0 : PINION_PIN_BYPASS;
-	int ret = pn_cache_pin(request->ep->cache, request->buf + f->offset,
+	int ret = pn_cache_pin(f->way->rail->cache, request->buf + f->offset,
 			       f->len, access | bypass, &f->pin);
 
 	f->pinned = !ret;
@@ -180,8 +180,10 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 		     size_t keys_at)
 {
 	struct pinion_request *request = f->request;
-	struct pn_device *device = request->ep->device;
+	struct pn_device *device = f->way->rail->device;
 
+	if (!f->way->up)
+		return -EAGAIN;
 	while (f->posted < f->len) {
 		struct pn_sge sge = local_part(&f->pin, f->posted);
 		struct pn_wire_key to =
@@ -205,9 +207,9 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 		if (kind == PN_OP_WRITE && notifies(device) &&
 		    f->posted + sge.len == f->len) {
 			op.flags = PN_OP_IMM;
-			op.imm = request->other;
+			op.imm = f->number;
 		}
-		ret = pn_device_post(device, request->peer->peer, &op);
+		ret = pn_device_post(device, f->way->peer, &op);
 		if (ret)
 			return ret;
 		request->ep->noperations++;
@@ -242,10 +244,8 @@ static int pump_data(struct pn_fragment *f)
 /* Stays behind when the queue is full, at its peer. */
 static void stall(struct pn_fragment *f)
 {
-	struct pinion_peer *peer = f->request->peer;
-
-	pn_list_append(&peer->stalled, &f->stall);
-	pn_peer_busy(peer);
+	pn_list_append(&f->way->stalled, &f->stall);
+	pn_peer_busy(f->request->peer);
 }
 
 static void sender_moved(struct pinion_request *request, size_t len)
@@ -293,8 +293,7 @@ int pn_fragment_pump(struct pn_fragment *f)
  * is waiting already. */
 static void start(struct pn_fragment *f)
 {
-	if (!pn_list_empty(&f->request->peer->stalled) ||
-	    pn_fragment_pump(f) == -EAGAIN)
+	if (!pn_list_empty(&f->way->stalled) || pn_fragment_pump(f) == -EAGAIN)
 		stall(f);
 }
 
@@ -409,6 +408,7 @@ static int on_ready(struct pinion_request *request, const struct pn_wire *wire,
 		fail(request, -ENOMEM);
 		return 0;
 	}
+	f->number = (uint32_t)wire->tag;
 	f->nkeys = wire->nkeys;
 	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
 	if (f->kind == PN_FRAGMENT_WRITE && fragment_pin(f, 0)) {
@@ -430,7 +430,7 @@ static void written(struct pn_fragment *f)
 	packet_for(request, &wire, PN_WIRE_FIN);
 	wire.offset = f->offset;
 	wire.len = f->len;
-	if (!notifies(request->ep->device))
+	if (!notifies(f->way->rail->device))
 		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 	fragment_drop(f);
 	if (ret)
@@ -480,10 +480,12 @@ static int announce(struct pn_fragment *f)
 	struct pn_wire wire;
 
 	packet_for(request, &wire, PN_WIRE_READY);
+	f->number = pn_request_announce(request);
+	wire.tag = f->number;
 	wire.offset = f->offset;
 	wire.len = f->len;
 	if (f->pinned && !export_keys(&f->pin, &wire, keys)) {
-		pn_cache_unpin(request->ep->cache, &f->pin);
+		pn_cache_unpin(f->way->rail->cache, &f->pin);
 		f->pinned = false;
 	}
 	return pn_packet_send(request->peer, &wire, keys,
@@ -684,23 +686,24 @@ static int on_fin(struct pinion_request *request, const struct pn_wire *wire)
 	return 0;
 }
 
-int pn_transfer_written(struct pinion_peer *peer, uint32_t id)
+/* One that is not found has ended here meanwhile. */
+void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
 {
-	struct pinion_request *request = pn_request_find(peer, id, false);
+	struct pinion_request *request = pn_request_announced(peer, number);
 	struct pn_list *pos;
 
 	if (!request || request->status)
-		return 0; /* it ended here meanwhile */
+		return;
 	pn_list_for_each (pos, &request->fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
-		if (f->kind != PN_FRAGMENT_TARGET || !f->pinned || f->arrived)
-			continue;
-		landed(f);
-		return 0;
+		if (f->kind == PN_FRAGMENT_TARGET && f->number == number &&
+		    f->pinned && !f->arrived) {
+			landed(f);
+			return;
+		}
 	}
-	return -EPROTO;
 }
 
 /* --- both ----------------------------------------------------------------- */

@@ -40,6 +40,49 @@ static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 	}
 }
 
+void pn_wire_put_address(const struct pn_address *rails, unsigned nrails,
+			 struct pinion_address *out)
+{
+	uint8_t *to = out->data;
+
+	_Static_assert(sizeof(out->data) >=
+			       2 + PN_RAILS_MAX * (1 + PN_ADDRESS_BYTES),
+		       "room for all rails");
+	memset(out, 0, sizeof(*out));
+	*to++ = PN_WIRE_VERSION;
+	*to++ = (uint8_t)nrails;
+	for (unsigned i = 0; i < nrails; i++) {
+		*to++ = (uint8_t)rails[i].len;
+		memcpy(to, rails[i].data, rails[i].len);
+		to += rails[i].len;
+	}
+	out->len = (uint32_t)(to - out->data);
+}
+
+int pn_wire_get_address(const uint8_t *data, size_t len,
+			struct pn_address *rails, unsigned *nrails)
+{
+	const uint8_t *end = data + len, *at = data + 2;
+
+	if (len < 2)
+		return -EINVAL;
+	if (data[0] != PN_WIRE_VERSION)
+		return -EPROTONOSUPPORT;
+	if (!data[1] || data[1] > PN_RAILS_MAX)
+		return -EINVAL;
+	for (unsigned i = 0; i < data[1]; i++) {
+		size_t n = at < end ? *at++ : 0;
+
+		if (!n || n > PN_ADDRESS_BYTES || n > (size_t)(end - at))
+			return -EINVAL;
+		rails[i] = (struct pn_address){ .len = (uint32_t)n };
+		memcpy(rails[i].data, at, n);
+		at += n;
+	}
+	*nrails = data[1];
+	return at == end ? 0 : -EINVAL;
+}
+
 int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
 		  const uint8_t **payload, size_t *payload_len)
 {

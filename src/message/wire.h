@@ -30,7 +30,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PN_WIRE_VERSION 1
+#include <pinion/message.h>
+
+#include "device/device.h"
+
+#define PN_WIRE_VERSION 2
 
 enum pn_wire_kind {
 	PN_WIRE_MATCH = 1,
@@ -50,12 +54,13 @@ enum pn_wire_kind {
 struct pn_wire {
 	uint8_t version;
 	uint8_t kind;
-	uint8_t protocol; /* MATCH: how the sender means to send */
+	uint8_t protocol; /* MATCH: how the sender means to send; READY: which
+			   * rail of the receiver is to be written over */
 	uint8_t nkeys;	  /* MATCH, READY: how many keys follow */
 	uint32_t to;	  /* request at the receiver of this packet; 0: none */
 	uint32_t from;	  /* request at its sender */
 	int32_t status;	  /* FAIL */
-	uint64_t tag;	  /* MATCH */
+	uint64_t tag;	  /* MATCH; READY: the immediate of the last write */
 	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive */
 	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment */
 };
@@ -68,6 +73,15 @@ struct pn_wire_key {
 };
 
 #define PN_WIRE_MAX_KEYS 32
+
+/* An endpoint's address: the version, the number of its rails, then length and
+ * bytes of the address of each one's device. */
+void pn_wire_put_address(const struct pn_address *rails, unsigned nrails,
+			 struct pinion_address *out);
+
+/* -EPROTONOSUPPORT: of another version; -EINVAL: no such address. */
+int pn_wire_get_address(const uint8_t *data, size_t len,
+			struct pn_address *rails, unsigned *nrails);
 
 /* Checks a packet and says where its payload is. -EPROTONOSUPPORT: another
  * version; -EPROTO: garbage. data need not be aligned; *out is a copy. */

@@ -141,17 +141,16 @@ static void be_honest(struct rank *rank)
 static bool meet(struct rank *rank, struct pn_peer **victim)
 {
 	struct pinion_address mine = { 0 }, all[NRANKS];
-	struct pn_address inner = { 0 };
+	struct pn_address inner = { 0 }, rails[PN_RAILS_MAX];
+	unsigned nrails;
 
 	pn_device_address(rank->device, &inner);
-	mine.data[0] = PN_WIRE_VERSION;
-	memcpy(mine.data + 1, inner.data, inner.len);
-	mine.len = inner.len + 1;
+	pn_wire_put_address(&inner, 1, &mine);
 	if (!rank_exchange(rank, &mine, sizeof(mine), all))
 		return false;
-	inner.len = all[VICTIM].len - 1;
-	memcpy(inner.data, all[VICTIM].data + 1, inner.len);
-	return !pn_device_attach(rank->device, &inner, victim);
+	return !pn_wire_get_address(all[VICTIM].data, all[VICTIM].len, rails,
+				    &nrails) &&
+	       !pn_device_attach(rank->device, &rails[0], victim);
 }
 
 /* Polls, gives everything back, lets time pass. */

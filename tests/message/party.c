@@ -28,7 +28,8 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 				       .budget = &party->budget,
 				       .no_monitor = party->rank->virtual_time,
 				       .no_worker = party->rank->virtual_time };
-	struct pn_endpoint_attr ep = { .device = device,
+	struct pn_endpoint_attr ep = { .rails = { { device, NULL } },
+				       .nrails = 1,
 				       .budget = &party->budget,
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
@@ -42,7 +43,7 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 		       1);
 	if (pn_cache_open(&cache, &party->cache))
 		return false;
-	ep.cache = party->cache;
+	ep.rails[0].cache = party->cache;
 	if (pn_endpoint_open(&ep, &party->ep))
 		return false;
 	party->bounce_bytes = atomic_load(&party->budget.bytes);
