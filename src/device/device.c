@@ -5,8 +5,10 @@
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/range.h"
 #include "device/sim/sim.h"
@@ -84,14 +86,25 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 	return device->ops->reg(device, mrs, n);
 }
 
-void pn_device_block(struct pn_device *device, _Atomic uint32_t *word,
-		     uint32_t value)
+void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
+			   uint32_t value, uint64_t deadline_ns)
 {
-	if (device->ops->block)
-		device->ops->block(device, word, value);
-	else
-		syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL,
-			0);
+	struct timespec ts;
+	uint64_t now;
+
+	if (device->ops->block) {
+		device->ops->block(device, word, value, deadline_ns);
+		return;
+	}
+	now = deadline_ns == PN_FOREVER ? 0 : pn_device_now(device);
+	if (deadline_ns <= now)
+		return;
+	ts = (struct timespec){
+		.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S),
+		.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S),
+	};
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value,
+		deadline_ns == PN_FOREVER ? NULL : &ts, NULL, 0);
 }
 
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word)

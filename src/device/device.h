@@ -306,7 +306,7 @@ struct pn_device_ops {
 	void (*charge)(struct pn_device *device, uint64_t ns);
 	/* NULL: the kernel's futex. */
 	void (*block)(struct pn_device *device, _Atomic uint32_t *word,
-		      uint32_t value);
+		      uint32_t value, uint64_t deadline_ns);
 	void (*unblock)(struct pn_device *device, _Atomic uint32_t *word);
 };
 
@@ -466,11 +466,18 @@ static inline void pn_copy(struct pn_device *device, void *dst, const void *src,
 		memcpy(dst, src, len);
 }
 
-/* Sleeps while *word is value; may return early, so look again. This is how
- * one thread waits for another (not for the device): in virtual time both are
- * tasks. Holds no lock, like wait(). */
-void pn_device_block(struct pn_device *device, _Atomic uint32_t *word,
-		     uint32_t value);
+/* Sleeps while *word is value and now() is before deadline_ns; may return
+ * early, so look again. This is how one thread waits for another (not for the
+ * device): in virtual time both are tasks. Holds no lock, like wait(). */
+void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
+			   uint32_t value, uint64_t deadline_ns);
+
+/* The same, for as long as it takes. */
+static inline void pn_device_block(struct pn_device *device,
+				   _Atomic uint32_t *word, uint32_t value)
+{
+	pn_device_block_until(device, word, value, PN_FOREVER);
+}
 
 /* Wakes all that sleep on word, after it was changed. */
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word);

@@ -536,6 +536,50 @@ static void a_task_blocks_until_another_unblocks_it(void **state)
 	pn_sim_close(sim);
 }
 
+static void pass_door_or_give_up(void *arg)
+{
+	struct door *door = arg;
+
+	pn_device_block_until(door->device, &door->open, 0, 3000);
+	door->passed_ns = pn_device_now(door->device);
+}
+
+static void a_block_with_a_deadline_ends_there(void **state)
+{
+	struct pn_sim *sim = open_world("cores=2", NULL);
+	struct door late = { .device = pn_sim_device(sim, 0) };
+	struct door soon = late;
+
+	(void)state;
+	assert_ok(pn_sim_spawn(sim, 0, pass_door_or_give_up, &late));
+	run_world(sim);
+	assert_int_equal(late.passed_ns, 3000);
+	/* Behind its deadline it does not block at all. */
+	assert_ok(pn_sim_spawn(sim, 0, pass_door_or_give_up, &soon));
+	run_world(sim);
+	assert_int_equal(soon.passed_ns, 3000);
+	/* Outside tasks, too. */
+	pn_device_block_until(late.device, &late.other, 0, 9000);
+	assert_int_equal(pn_sim_now(sim), 9000);
+	pn_sim_close(sim);
+}
+
+/* The timer is gone with the block: the task's next sleep is its own. */
+static void a_door_opened_in_time_leaves_no_timer(void **state)
+{
+	struct pn_sim *sim = open_world("cores=2", NULL);
+	struct door door = { .device = pn_sim_device(sim, 0) };
+
+	(void)state;
+	assert_ok(pn_sim_spawn(sim, 0, open_door, &door));
+	pn_device_block_until(door.device, &door.open, 0, 4000);
+	assert_ok(pn_sim_spawn(sim, 0, pass_door, &door));
+	run_world(sim);
+	assert_int_equal(door.passed_ns, 5000);
+	assert_int_equal(pn_sim_now(sim), 5000);
+	pn_sim_close(sim);
+}
+
 static void a_door_that_nobody_opens_is_a_deadlock(void **state)
 {
 	struct pn_sim *sim = open_world("", NULL);
@@ -752,6 +796,8 @@ int main(void)
 		TEST(another_thread_can_wake_a_wait_for_ever),
 		TEST(single_threaded_device_knows_a_deadlock),
 		TEST(a_task_blocks_until_another_unblocks_it),
+		TEST(a_block_with_a_deadline_ends_there),
+		TEST(a_door_opened_in_time_leaves_no_timer),
 		TEST(a_door_that_nobody_opens_is_a_deadlock),
 		TEST(outsiders_block_for_tasks_and_threads),
 		TEST(plain_program_puts_to_itself),

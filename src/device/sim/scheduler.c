@@ -439,14 +439,18 @@ int pn_sim_wait(struct pn_sim_node *node, uint64_t deadline_ns)
 
 /* Only tasks and other threads change words: with no task left, or none that
  * can go on, it is for other threads to do something. */
-static void host_block(struct pn_sim *sim)
+static void host_block(struct pn_sim *sim, uint64_t deadline_ns)
 {
-	if (pn_list_empty(&sim->tasks) || !world_step(sim, UINT64_MAX))
+	if (!pn_list_empty(&sim->tasks) && world_step(sim, deadline_ns))
+		return;
+	if (deadline_ns == PN_FOREVER)
 		others_helped(sim);
+	else if (sim->now_ns < deadline_ns)
+		sim->now_ns = deadline_ns;
 }
 
 void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
-		  uint32_t value)
+		  uint32_t value, uint64_t deadline_ns)
 {
 	struct pn_sim_task *task = running_task(node->sim);
 
@@ -457,9 +461,13 @@ void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
 	if (atomic_load(word) != value)
 		return;
 	if (!task) {
-		host_block(node->sim);
+		host_block(node->sim, deadline_ns);
 		return;
 	}
+	if (deadline_ns <= node->sim->now_ns)
+		return;
+	if (deadline_ns != PN_FOREVER)
+		pn_events_add(&node->sim->events, &task->timer, deadline_ns);
 	task->word = word;
 	pn_list_append(&node->blocked, &task->queue);
 	block(task, "blocked by another task");
@@ -476,6 +484,7 @@ void pn_sim_unblock(struct pn_sim_node *node, const _Atomic uint32_t *word)
 		if (task->word != word)
 			continue;
 		pn_list_remove(&task->queue);
+		pn_events_cancel(&node->sim->events, &task->timer);
 		make_ready(task);
 	}
 	if (node->sim->sleepers)

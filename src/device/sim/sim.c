@@ -499,12 +499,12 @@ static void device_wake(struct pn_device *device)
 }
 
 static void device_block(struct pn_device *device, _Atomic uint32_t *word,
-			 uint32_t value)
+			 uint32_t value, uint64_t deadline_ns)
 {
 	struct pn_sim_node *node = pn_sim_node_of(device);
 	bool entered = pn_sim_enter(node->sim);
 
-	pn_sim_block(node, word, value);
+	pn_sim_block(node, word, value, deadline_ns);
 	pn_sim_leave(node->sim, entered);
 }
 

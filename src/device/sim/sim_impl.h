@@ -235,7 +235,7 @@ void pn_sim_notify(struct pn_sim_node *node);
 int pn_sim_wait(struct pn_sim_node *node, uint64_t deadline_ns);
 void pn_sim_wake(struct pn_sim_node *node);
 void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
-		  uint32_t value);
+		  uint32_t value, uint64_t deadline_ns);
 void pn_sim_unblock(struct pn_sim_node *node, const _Atomic uint32_t *word);
 
 /* Ends the tasks of a node, or of all with NULL, where they stand. Not from
