@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "helper/gaps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+#define FIRST_CAPACITY 4
+
+void pn_gaps_fini(struct pn_gaps *gaps)
+{
+	free(gaps->recent);
+}
+
+/* Where `gap` stands, or would stand, in the sorted array. */
+static unsigned place_of(const struct pn_gaps *gaps, uint64_t gap)
+{
+	unsigned low = 0, high = gaps->n;
+
+	while (low < high) {
+		unsigned middle = (low + high) / 2;
+
+		if (gaps->sorted[middle] < gap)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Called when it is full; next is 0 then unless memory was short before, and
+ * the oldest stands first. */
+static void grow(struct pn_gaps *gaps)
+{
+	unsigned capacity =
+		gaps->capacity ? 2u * gaps->capacity : FIRST_CAPACITY;
+	uint64_t *recent;
+
+	if (capacity > PN_GAPS_MAX || gaps->next)
+		return;
+	recent = malloc(2 * capacity * sizeof(*recent));
+	if (!recent)
+		return;
+	if (gaps->n) {
+		memcpy(recent, gaps->recent, gaps->n * sizeof(*recent));
+		memcpy(recent + capacity, gaps->sorted,
+		       gaps->n * sizeof(*recent));
+	}
+	free(gaps->recent);
+	gaps->recent = recent;
+	gaps->sorted = recent + capacity;
+	gaps->capacity = (uint16_t)capacity;
+	gaps->next = gaps->n;
+}
+
+static void forget_oldest(struct pn_gaps *gaps)
+{
+	unsigned at = place_of(gaps, gaps->recent[gaps->next]);
+
+	gaps->n--;
+	memmove(&gaps->sorted[at], &gaps->sorted[at + 1],
+		(gaps->n - at) * sizeof(*gaps->sorted));
+}
+
+void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns)
+{
+	unsigned at;
+
+	if (gaps->n == gaps->capacity)
+		grow(gaps);
+	if (!gaps->capacity)
+		return;
+	if (gaps->n == gaps->capacity)
+		forget_oldest(gaps);
+	at = place_of(gaps, gap_ns);
+	memmove(&gaps->sorted[at + 1], &gaps->sorted[at],
+		(gaps->n - at) * sizeof(*gaps->sorted));
+	gaps->sorted[at] = gap_ns;
+	gaps->recent[gaps->next] = gap_ns;
+	gaps->n++;
+	gaps->next = (uint16_t)((gaps->next + 1) % gaps->capacity);
+}
+
+/* The share of a gap by which to be early. An eighth, not the shortest: one
+ * odd gap says nothing about the others. */
+static double margin(const struct pn_gaps *gaps)
+{
+	double low = (double)gaps->sorted[gaps->n / 8];
+	double median = (double)gaps->sorted[gaps->n / 2];
+	double spread = low > 0 ? median / low - 1 : 0;
+
+	if (spread < 0.01)
+		return 0;
+	return spread < 0.11 ? spread - 0.01 : 0.1;
+}
+
+/* Walks from the longest gap to the shortest: those not shorter than the
+ * candidate are what is behind. */
+uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
+			  double hold)
+{
+	double earlier, n = gaps->n, best = 0, best_cost, sum = 0;
+	unsigned behind =
+		gaps->n; /* first gap not shorter than the candidate */
+
+	if (gaps->n < PN_GAPS_FEW)
+		return gaps->sorted[0];
+	earlier = 1 - margin(gaps);
+	best_cost = 0;
+	for (unsigned i = 0; i < gaps->n; i++)
+		best_cost += hold * (double)gaps->sorted[i] / n;
+	for (unsigned i = gaps->n; i--;) {
+		double d = (double)gaps->sorted[i] * earlier, cost;
+
+		while (behind && (double)gaps->sorted[behind - 1] >= d)
+			sum += (double)gaps->sorted[--behind];
+		cost = late_ns * (behind + 1) / (n + 1) +
+		       hold * (sum - d * (n - behind)) / n;
+		if (cost < best_cost) {
+			best_cost = cost;
+			best = d;
+		}
+	}
+	return (uint64_t)best;
+}

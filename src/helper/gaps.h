@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * gaps -- the last times between two events, and the deadline they suggest.
+ *
+ * A pn_gaps remembers the last PN_GAPS_MAX gaps, in the order they came (to
+ * forget the oldest) and sorted (to read quantiles). Storage grows with use:
+ * most sites are seen a few times.
+ *
+ * The deadline. Something must be ready when the gap ends. Ready at d, it
+ * costs what being late costs if the gap was shorter than d, and what holding
+ * costs for the time from d to the end if it was longer:
+ *
+ *	cost(d) = late * P(gap < d) + hold * E[(gap - d)+]
+ *
+ * pn_gaps_deadline() takes the d that costs least, among: at once (never
+ * late), and a little before each gap remembered. P counts one more gap than
+ * there were, shorter than all of them: what has not happened yet may. "A
+ * little before" is what the gaps differ from each other, at most a tenth;
+ * gaps that agree to a per cent need none, so that a regular program loses
+ * nothing. With fewer than PN_GAPS_FEW gaps there is no distribution to speak
+ * of, and the shortest is taken, as in the paper (Helper, 4.2).
+ *
+ * Threads: the caller's.
+ */
+#ifndef PN_HELPER_GAPS_H
+#define PN_HELPER_GAPS_H
+
+#include <stdint.h>
+
+#define PN_GAPS_MAX 128
+#define PN_GAPS_FEW 8
+
+struct pn_gaps {
+	uint64_t *recent; /* a ring of `capacity`; NULL: none yet */
+	uint64_t *sorted; /* behind it in the same storage */
+	uint16_t n, capacity, next;
+};
+
+/* All zero is an empty pn_gaps. */
+void pn_gaps_fini(struct pn_gaps *gaps);
+
+/* Remembers a gap; forgets the oldest when there is no room or memory. */
+void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns);
+
+/* How long after the last event to be ready. late_ns: the cost of being late;
+ * hold: the cost of a nanosecond ready in vain. n must not be 0. */
+uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
+			  double hold);
+
+static inline uint64_t pn_gaps_longest(const struct pn_gaps *gaps)
+{
+	return gaps->sorted[gaps->n - 1];
+}
+
+#endif

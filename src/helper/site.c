@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "helper/site.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "helper/site_impl.h"
+
+#define DEFAULT_PLACES	 16384
+#define DEFAULT_PATIENCE 2000
+
+/* A miss weighs two predictions that came true: a site with more than a third
+ * of them missed ends up irregular. */
+#define MISS_WEIGHT    2
+#define MISSES_MOST    16
+#define MISSES_TOO_BAD 12
+#define MISSES_GOOD    4
+
+/* --- life ----------------------------------------------------------------- */
+
+int pn_sites_open(const struct pn_sites_attr *attr, struct pn_sites **out)
+{
+	struct pn_sites *sites;
+
+	if (attr->window > PN_WINDOW_MAX || attr->periodic > PN_PERIODIC_MAX ||
+	    attr->periodic == 1 || attr->predictor >= PN_PREDICTOR_COUNT)
+		return -EINVAL;
+	sites = calloc(1, sizeof(*sites));
+	if (!sites)
+		return -ENOMEM;
+	sites->attr = *attr;
+	if (!attr->periodic)
+		sites->attr.periodic = PN_PERIODIC_DEFAULT;
+	if (!attr->max_places)
+		sites->attr.max_places = DEFAULT_PLACES;
+	if (!(attr->patience > 0))
+		sites->attr.patience = DEFAULT_PATIENCE;
+	pn_list_init(&sites->places);
+	if (pn_names_init(&sites->by_signature))
+		goto free_sites;
+	if (pn_names_init(&sites->by_range))
+		goto fini_signatures;
+	*out = sites;
+	return 0;
+
+fini_signatures:
+	pn_names_fini(&sites->by_signature);
+free_sites:
+	free(sites);
+	return -ENOMEM;
+}
+
+static void forget_site(struct pn_sites *sites, struct pn_site *site)
+{
+	pn_names_remove(&sites->by_signature, &site->named);
+	pn_list_remove(&site->link);
+	pn_gaps_fini(&site->gaps);
+	free(site);
+}
+
+static void forget_place(struct pn_sites *sites, struct pn_place *place)
+{
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &place->sites)
+		forget_site(sites, pn_container_of(pos, struct pn_site, link));
+	pn_names_remove(&sites->by_range, &place->named);
+	pn_list_remove(&place->link);
+	pn_gaps_fini(&place->gaps);
+	free(place);
+}
+
+static struct pn_place *place_of_link(struct pn_list *link)
+{
+	return pn_container_of(link, struct pn_place, link);
+}
+
+void pn_sites_close(struct pn_sites *sites)
+{
+	if (!sites)
+		return;
+	while (!pn_list_empty(&sites->places))
+		forget_place(sites, place_of_link(sites->places.next));
+	pn_names_fini(&sites->by_range);
+	pn_names_fini(&sites->by_signature);
+	free(sites);
+}
+
+struct pn_stream *pn_stream_alloc(struct pn_sites *sites)
+{
+	struct pn_stream *stream = calloc(1, sizeof(*stream));
+
+	if (!stream)
+		return NULL;
+	stream->sites = sites;
+	if (sites->attr.predictor != PN_PREDICT_PERIODIC)
+		return stream;
+	stream->heard = calloc(sites->attr.periodic, sizeof(*stream->heard));
+	if (stream->heard)
+		return stream;
+	free(stream);
+	return NULL;
+}
+
+void pn_stream_free(struct pn_stream *stream)
+{
+	if (!stream)
+		return;
+	free(stream->heard);
+	free(stream);
+}
+
+/* --- signatures ----------------------------------------------------------- */
+
+static uint64_t name_of_range(struct pn_range range)
+{
+	return pn_name_mix(pn_name_mix(0, range.addr), range.len);
+}
+
+/* This call alone: where it was made, what it does, on which memory. */
+static uint64_t name_of_call(const struct pn_call *call)
+{
+	uint64_t name = pn_name_mix(name_of_range(call->range), call->kind);
+
+	for (unsigned i = 0; i < call->nframes; i++)
+		name = pn_name_mix(name, call->frames[i]);
+	return name;
+}
+
+/* The same with what went before. */
+static uint64_t signature(const struct pn_stream *stream, uint64_t name)
+{
+	unsigned n = stream->sites->attr.window;
+
+	if (n > stream->nrecent)
+		n = stream->nrecent;
+	for (unsigned i = 1; i <= n; i++)
+		name = pn_name_mix(
+			name,
+			stream->recent[(stream->nrecent - i) % PN_WINDOW_MAX]);
+	return name;
+}
+
+static void slide_window(struct pn_stream *stream, const struct pn_call *call)
+{
+	stream->recent[stream->nrecent++ % PN_WINDOW_MAX] =
+		pn_name_mix(call->range.addr, call->kind);
+	/* Far from wrapping around, at the same place in the ring. */
+	if (stream->nrecent == 1u << 31)
+		stream->nrecent = PN_WINDOW_MAX;
+}
+
+/* --- the table ------------------------------------------------------------ */
+
+/* Makes room for one more, if it can: the places held stay. */
+static void forget_oldest(struct pn_sites *sites)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &sites->places) {
+		if (place_of_link(pos)->held)
+			continue;
+		forget_place(sites, place_of_link(pos));
+		return;
+	}
+}
+
+static struct pn_place *place_for(struct pn_sites *sites,
+				  const struct pn_call *call)
+{
+	uint64_t name = name_of_range(call->range);
+	struct pn_named *named = pn_names_find(&sites->by_range, name);
+	struct pn_place *place;
+
+	if (named)
+		return pn_container_of(named, struct pn_place, named);
+	place = calloc(1, sizeof(*place));
+	if (!place)
+		return NULL;
+	if (sites->by_range.n >= sites->attr.max_places)
+		forget_oldest(sites);
+	place->named.name = name;
+	place->range = call->range;
+	pn_list_init(&place->sites);
+	pn_errand_init(&place->errand);
+	pn_list_append(&sites->places, &place->link);
+	pn_names_add(&sites->by_range, &place->named);
+	return place;
+}
+
+static struct pn_site *site_for(struct pn_sites *sites, struct pn_place *place,
+				uint64_t name)
+{
+	struct pn_named *named = pn_names_find(&sites->by_signature, name);
+	struct pn_site *site;
+
+	if (named)
+		return pn_container_of(named, struct pn_site, named);
+	site = calloc(1, sizeof(*site));
+	if (!site)
+		return NULL;
+	site->named.name = name;
+	site->place = place;
+	pn_list_append(&place->sites, &site->link);
+	pn_names_add(&sites->by_signature, &site->named);
+	return site;
+}
+
+/* Whether what was predicted after the place's last call came true: not before
+ * the deadline, not long after. */
+static void keep_score(struct pn_place *place, uint64_t now_ns)
+{
+	struct pn_site *site = place->last_site;
+
+	if (!site || !place->deadline_ns)
+		return;
+	if (now_ns < place->deadline_ns || now_ns > place->expiry_ns)
+		site->misses += MISS_WEIGHT;
+	else if (site->misses)
+		site->misses--;
+	if (site->misses > MISSES_MOST)
+		site->misses = MISSES_MOST;
+	if (site->misses >= MISSES_TOO_BAD)
+		site->irregular = true;
+	else if (site->misses <= MISSES_GOOD)
+		site->irregular = false;
+}
+
+int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
+		  struct pn_verdict *verdict)
+{
+	struct pn_sites *sites = stream->sites;
+	uint64_t what = name_of_call(call);
+	struct pn_place *place = place_for(sites, call);
+	struct pn_site *site;
+
+	site = place ? site_for(sites, place, signature(stream, what)) : NULL;
+	if (!site)
+		return -ENOMEM; /* a place without sites is forgotten in time */
+	*verdict = (struct pn_verdict){ .place = place,
+					.site = site,
+					.first = !place->last_site };
+	pn_predict_check(sites, site, call->time_ns, verdict);
+	keep_score(place, call->time_ns);
+	pn_predict_call(stream, site, call->time_ns, what);
+	verdict->irregular = site->irregular;
+	pn_list_remove(&place->link);
+	pn_list_append(&sites->places, &place->link);
+	slide_window(stream, call);
+	return 0;
+}
+
+size_t pn_sites_nplaces(const struct pn_sites *sites)
+{
+	return sites->by_range.n;
+}
+
+size_t pn_sites_nsites(const struct pn_sites *sites)
+{
+	return sites->by_signature.n;
+}

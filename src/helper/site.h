@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * site -- which call uses which memory, and when it will do so again.
+ *
+ * Nouns
+ *   call       one transfer: when it was posted, what kind, which memory, from
+ *              where in the program (return addresses, or a name's address).
+ *   place      a range of memory that calls use: exactly that range.
+ *   stream     the calls of one thread, in order. Its last calls are the
+ *              context window.
+ *   signature  a hash of a call's frames, kind and place, and of kind and place
+ *              of the calls before it, as many as the window is long (H3).
+ *              The same line of a program has one signature inside a loop and
+ *              another in its first iteration.
+ *   site       what is known of one signature. It belongs to one place; a place
+ *              has several when different code uses it (H4).
+ *   period     the time from a site's call to its next.
+ *   gap        the time from a call to the next call on the same place.
+ *   deadline   when a place must be registered again.
+ *   expiry     when to stop expecting it.
+ *
+ * Three predictors
+ *   shortest  (paper, H4) period = the shortest seen; deadline = last call +
+ *             period; the earliest among a place's sites counts, also when it
+ *             has passed: that call is still to come.
+ *   periodic  (the paper's other one, H5) looks for the smallest m such that
+ *             the last calls of the stream repeat those m calls before, all
+ *             over a window that has to be full; the place's next call will
+ *             come after the time it took in the last repetition.
+ *   learned   (ours) remembers for each site the gaps that followed it and sets
+ *             the deadline by cost (gaps.h). A site that is new asks the gaps
+ *             of its place. Four times the longest gap later nobody is expected
+ *             any more.
+ *
+ * A site whose predictions keep missing is irregular: whoever acts on
+ * predictions should leave its place alone. It goes on being predicted, and
+ * is taken back when that comes true again.
+ *
+ * Life: a table holds up to max_places; then the place that was not called for
+ * the longest time goes, with its sites, unless it is held.
+ * Threads: the caller's. Nothing here knows the time or a device.
+ */
+#ifndef PN_HELPER_SITE_H
+#define PN_HELPER_SITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/range.h"
+#include "device/device.h"
+#include "helper/errand.h"
+#include "helper/gaps.h"
+#include "helper/names.h"
+
+#define PN_CALL_FRAMES 8
+
+struct pn_call {
+	uint64_t time_ns;
+	struct pn_range range;
+	uint32_t kind;	  /* any number; equal for calls of a kind */
+	uint32_t nframes; /* used below */
+	uintptr_t frames[PN_CALL_FRAMES];
+};
+
+enum pn_predictor {
+	PN_PREDICT_LEARNED,
+	PN_PREDICT_SHORTEST,
+	PN_PREDICT_PERIODIC,
+	PN_PREDICTOR_COUNT,
+};
+
+/* "learned", ...; NULL at the end. */
+const char *pn_predictor_name(unsigned predictor);
+
+#define PN_WINDOW_MAX	    8	 /* calls of context */
+#define PN_PERIODIC_MAX	    1024 /* calls that `periodic` looks at */
+#define PN_PERIODIC_DEFAULT 64
+
+struct pn_site {
+	struct pn_named named; /* by signature */
+	struct pn_list link;   /* in place->sites */
+	struct pn_place *place;
+	uint64_t ncalls;
+	uint64_t last_ns;
+	uint64_t period_ns; /* the shortest; 0: called once so far */
+	struct pn_gaps gaps;
+	uint16_t misses; /* rises with each, falls with each that came true */
+	bool irregular;
+};
+
+struct pn_place {
+	struct pn_named named; /* by range */
+	struct pn_range range;
+	struct pn_list link; /* in the table's list, by last call */
+	struct pn_list sites;
+	struct pn_site *last_site; /* whose call was the last */
+	uint64_t last_ns;
+	uint64_t predicted_ns; /* its last prediction, and from then on */
+	struct pn_gaps gaps;   /* whatever the site */
+	uint64_t deadline_ns;  /* 0: not known */
+	uint64_t expiry_ns;
+	bool held;		 /* not to be forgotten */
+	struct pn_errand errand; /* the helper's (helper.h) */
+};
+
+struct pn_sites_attr {
+	enum pn_predictor predictor;
+	unsigned window;       /* calls of context before this one */
+	unsigned periodic;     /* calls that `periodic` looks at; 0: default */
+	size_t max_places;     /* 0: 16384 */
+	struct pn_costs costs; /* what being late costs: registering */
+	double patience;       /* holding a place idle for so many times what
+				* registering it costs is as bad as being late
+				* once; 0: 2000 */
+};
+
+struct pn_sites;
+struct pn_stream;
+
+/* -EINVAL: a window that is too long; -ENOMEM. */
+int pn_sites_open(const struct pn_sites_attr *attr, struct pn_sites **out);
+void pn_sites_close(struct pn_sites *sites); /* NULL is fine */
+
+/* NULL: no memory. Streams are freed before their table is closed. */
+struct pn_stream *pn_stream_alloc(struct pn_sites *sites);
+void pn_stream_free(struct pn_stream *stream); /* NULL is fine */
+
+/* What a call brought. */
+struct pn_verdict {
+	struct pn_place *place; /* its deadline_ns and expiry_ns are new */
+	struct pn_site *site;
+	bool first;	/* the place is new */
+	bool irregular; /* leave the place alone */
+	/* What had been predicted for this call, and how it was: times since
+	 * the call from which it was predicted. 0: there was no prediction. */
+	uint64_t predicted_ns, observed_ns;
+};
+
+/* Takes the next call of a stream. -ENOMEM: as if it had not been. */
+int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
+		  struct pn_verdict *verdict);
+
+/* The place is not to be forgotten (the caller has it in a queue). */
+static inline void pn_place_hold(struct pn_place *place, bool held)
+{
+	place->held = held;
+}
+
+size_t pn_sites_nplaces(const struct pn_sites *sites);
+size_t pn_sites_nsites(const struct pn_sites *sites);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the call-site table and its predictors share; see site.h. */
+#ifndef PN_HELPER_SITE_IMPL_H
+#define PN_HELPER_SITE_IMPL_H
+
+#include "helper/site.h"
+
+struct pn_sites {
+	struct pn_sites_attr attr;
+	struct pn_names by_signature, by_range;
+	struct pn_list places; /* oldest last call first */
+};
+
+/* A call that `periodic` remembers. */
+struct pn_heard {
+	uint64_t what;	/* signature without context */
+	uint64_t where; /* the place's name */
+	uint64_t time_ns;
+};
+
+struct pn_stream {
+	struct pn_sites *sites;
+	uint64_t recent[PN_WINDOW_MAX]; /* kind and place of the last calls */
+	unsigned nrecent;		/* so far; a ring */
+	/* Of `periodic`: a ring of attr.periodic; NULL with the others. */
+	struct pn_heard *heard;
+	uint64_t nheard;
+	unsigned period; /* calls; 0: none found */
+};
+
+/* predict.c */
+/* What was predicted for this call: call it before anything is updated. */
+void pn_predict_check(const struct pn_sites *sites, const struct pn_site *site,
+		      uint64_t now_ns, struct pn_verdict *verdict);
+/* Learns from a call and sets the place's deadline and expiry. */
+void pn_predict_call(struct pn_stream *stream, struct pn_site *site,
+		     uint64_t now_ns, uint64_t what);
+
+#endif

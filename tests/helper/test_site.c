@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "test.h"
+
+#include <errno.h>
+
+#include "helper/site.h"
+
+#define KIB 1024
+
+static const struct pn_costs costs = { .register_ns = 16000,
+				       .register_page_ns = 250 };
+
+struct table {
+	struct pn_sites *sites;
+	struct pn_stream *stream;
+};
+
+static struct table open_table(enum pn_predictor predictor, unsigned window)
+{
+	struct pn_sites_attr attr = { .predictor = predictor,
+				      .window = window,
+				      .periodic = 16,
+				      .costs = costs };
+	struct table table;
+
+	assert_ok(pn_sites_open(&attr, &table.sites));
+	table.stream = pn_stream_alloc(table.sites);
+	assert_non_null(table.stream);
+	return table;
+}
+
+static void close_table(struct table *table)
+{
+	pn_stream_free(table->stream);
+	pn_sites_close(table->sites);
+}
+
+static struct pn_verdict call_at(struct table *table, uint64_t time_us,
+				 uintptr_t from, unsigned buffer)
+{
+	struct pn_call call = {
+		.time_ns = time_us * 1000,
+		.range = { 0x100000 * (buffer + UINT64_C(1)), 64 * KIB },
+		.kind = 1,
+		.nframes = 2,
+		.frames = { from, 0x4000 },
+	};
+	struct pn_verdict verdict;
+
+	assert_ok(pn_sites_call(table->stream, &call, &verdict));
+	return verdict;
+}
+
+static void the_shortest_period_is_predicted(void **state)
+{
+	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
+	struct pn_verdict v;
+
+	(void)state;
+	v = call_at(&table, 1000, 1, 0);
+	assert_true(v.first);
+	assert_int_equal(v.place->deadline_ns, 0);
+	v = call_at(&table, 1300, 1, 0);
+	assert_false(v.first);
+	assert_int_equal(v.predicted_ns, 0);
+	assert_int_equal(v.place->deadline_ns, 1600 * 1000);
+	v = call_at(&table, 1500, 1, 0);
+	assert_int_equal(v.predicted_ns, 300 * 1000);
+	assert_int_equal(v.observed_ns, 200 * 1000);
+	v = call_at(&table, 1900, 1, 0);
+	assert_int_equal(v.place->deadline_ns, 2100 * 1000);
+	close_table(&table);
+}
+
+static void the_earliest_of_a_places_sites_counts(void **state)
+{
+	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
+	struct pn_verdict v;
+
+	(void)state;
+	call_at(&table, 1000, 1, 0);
+	call_at(&table, 1900, 2, 0);
+	call_at(&table, 2000, 1, 0);
+	v = call_at(&table, 2300, 2, 0);
+	/* Site 1 is due at 3000, site 2 at 2700. */
+	assert_int_equal(v.place->deadline_ns, 2700 * 1000);
+	assert_int_equal(pn_sites_nsites(table.sites), 2);
+	assert_int_equal(pn_sites_nplaces(table.sites), 1);
+	close_table(&table);
+}
+
+/* One line of the program uses buffer 0 in turns after 1 and after 2: 30 us
+ * and 70 us lie between, and what was before tells which. */
+static unsigned predictions_missed(unsigned window)
+{
+	struct table table = open_table(PN_PREDICT_SHORTEST, window);
+	uint64_t time_us = 1000;
+	unsigned missed = 0;
+
+	for (unsigned i = 0; i < 40; i++) {
+		static const unsigned buffers[] = { 1, 0, 2, 0 };
+		static const unsigned pause_us[] = { 20, 10, 20, 50 };
+		struct pn_verdict v =
+			call_at(&table, time_us, 1, buffers[i % 4]);
+
+		missed += v.predicted_ns && v.predicted_ns != v.observed_ns;
+		time_us += pause_us[i % 4];
+	}
+	close_table(&table);
+	return missed;
+}
+
+static void context_tells_periods_of_one_line_apart(void **state)
+{
+	(void)state;
+	/* Of 20 calls one is the first, one has no period yet, and then every
+	 * other is not the shortest. */
+	assert_int_equal(predictions_missed(0), 9);
+	assert_int_equal(predictions_missed(1), 0);
+	assert_int_equal(predictions_missed(2), 0);
+	assert_int_equal(predictions_missed(PN_WINDOW_MAX), 0);
+}
+
+static void a_pattern_is_found_when_the_window_is_full(void **state)
+{
+	struct table table = open_table(PN_PREDICT_PERIODIC, 0);
+	uint64_t time_us = 1000;
+	struct pn_verdict v = { .first = false };
+
+	(void)state;
+	/* a b a c, 10 us after a, 20 after b, 30 after c. */
+	for (unsigned i = 0; i < 20; i++) {
+		static const unsigned buffers[] = { 0, 1, 0, 2 };
+		static const unsigned pause[] = { 10, 20, 10, 30 };
+
+		v = call_at(&table, time_us, 1, buffers[i % 4]);
+		assert_int_equal(!!v.place->deadline_ns, i >= 15);
+		if (i == 16) /* a: again behind b */
+			assert_int_equal(v.place->deadline_ns,
+					 (time_us + 30) * 1000);
+		time_us += pause[i % 4];
+	}
+	v = call_at(&table, time_us, 1, 3);
+	assert_int_equal(v.place->deadline_ns, 0);
+	close_table(&table);
+}
+
+static void few_gaps_predict_the_shortest(void **state)
+{
+	struct table table = open_table(PN_PREDICT_LEARNED, 0);
+	struct pn_verdict v;
+
+	(void)state;
+	call_at(&table, 1000, 1, 0);
+	call_at(&table, 51000, 1, 0);
+	v = call_at(&table, 91000, 1, 0);
+	assert_int_equal(v.place->deadline_ns, 131000 * 1000);
+	assert_int_equal(v.place->expiry_ns, 291000 * 1000);
+	close_table(&table);
+}
+
+/* 20 us to register, 40 ms held at most: one short gap in a hundred is not
+ * worth holding the memory for it when the rest is ten times as long. */
+static void a_rare_short_gap_does_not_rule_what_is_learned(void **state)
+{
+	struct table table = open_table(PN_PREDICT_LEARNED, 0);
+	uint64_t time_us = 1000;
+	struct pn_verdict v = { .first = false };
+
+	(void)state;
+	for (unsigned i = 0; i < 101; i++) {
+		v = call_at(&table, time_us, 1, 0);
+		time_us += i == 50 ? 10000 : 100000;
+	}
+	/* A gap that is late cost 20 us; the others would be held 90 ms. */
+	assert_int_equal(v.place->predicted_ns, 100000 * 1000);
+	close_table(&table);
+}
+
+/* A new site of a place that is known asks the place. */
+static void a_new_site_knows_what_its_place_knows(void **state)
+{
+	struct table table = open_table(PN_PREDICT_LEARNED, 0);
+	struct pn_verdict v;
+
+	(void)state;
+	for (unsigned i = 0; i <= PN_GAPS_FEW; i++)
+		call_at(&table, 1000 + 5000 * i, 1, 0);
+	v = call_at(&table, 1000 + 5000 * (PN_GAPS_FEW + 1), 2, 0);
+	assert_int_equal(v.place->predicted_ns, 5000 * 1000);
+	close_table(&table);
+}
+
+static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
+{
+	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
+	uint64_t time_us = 1 << 30, pause_us = 1 << 28;
+	struct pn_verdict v = { .first = false };
+	unsigned n = 0;
+
+	(void)state;
+	/* Always sooner than ever before. */
+	for (; !v.irregular && n < 20; n++, pause_us /= 2) {
+		v = call_at(&table, time_us, 1, 0);
+		time_us += pause_us;
+	}
+	assert_in_range(n, 7, 9);
+	for (n = 0; v.irregular && n < 40; n++, time_us += 1 << 28)
+		v = call_at(&table, time_us, 1, 0);
+	assert_in_range(n, 8, 12);
+	close_table(&table);
+}
+
+static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
+{
+	struct pn_sites_attr attr = { .predictor = PN_PREDICT_SHORTEST,
+				      .max_places = 3 };
+	struct table table;
+	struct pn_verdict v;
+
+	(void)state;
+	assert_ok(pn_sites_open(&attr, &table.sites));
+	table.stream = pn_stream_alloc(table.sites);
+	v = call_at(&table, 1, 1, 0);
+	v.place->held = true;
+	for (unsigned i = 1; i < 5; i++)
+		call_at(&table, 1 + i, 1, i);
+	assert_int_equal(pn_sites_nplaces(table.sites), 3);
+	assert_int_equal(pn_sites_nsites(table.sites), 3);
+	assert_false(call_at(&table, 7, 1, 0).first);
+	assert_true(call_at(&table, 8, 1, 1).first);
+	close_table(&table);
+}
+
+static void windows_beyond_the_limit_are_refused(void **state)
+{
+	struct pn_sites_attr attr = { .window = PN_WINDOW_MAX + 1 };
+	struct pn_sites *sites;
+
+	(void)state;
+	assert_int_equal(pn_sites_open(&attr, &sites), -EINVAL);
+	attr = (struct pn_sites_attr){ .periodic = PN_PERIODIC_MAX + 1 };
+	assert_int_equal(pn_sites_open(&attr, &sites), -EINVAL);
+}
+
+/* --- gaps against a naive model ------------------------------------------- */
+
+#define NMODEL 400
+
+static int by_length(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Straight from the formula in gaps.h. */
+static double model_cost(const uint64_t *gaps, unsigned n, double d,
+			 double late, double hold)
+{
+	double shorter = 0, held = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		shorter += (double)gaps[i] < d;
+		held += (double)gaps[i] > d ? (double)gaps[i] - d : 0;
+	}
+	return (d > 0 ? late * (shorter + 1) / (n + 1) : 0) + hold * held / n;
+}
+
+static double model_best(const uint64_t *sorted, unsigned n, double late,
+			 double hold)
+{
+	double spread = (double)sorted[n / 2] / (double)sorted[n / 8] - 1;
+	double early = spread < 0.01 ? 0 : spread > 0.11 ? 0.1 : spread - 0.01;
+	double best = model_cost(sorted, n, 0, late, hold);
+
+	for (unsigned i = 0; i < n; i++) {
+		double cost =
+			model_cost(sorted, n, (double)sorted[i] * (1 - early),
+				   late, hold);
+
+		best = cost < best ? cost : best;
+	}
+	return best;
+}
+
+static void the_deadline_costs_least_of_all(void **state)
+{
+	uint64_t seed = test_seed(), all[NMODEL], sorted[PN_GAPS_MAX];
+	struct pn_gaps gaps = { .n = 0 };
+
+	(void)state;
+	for (unsigned n = 1; n <= NMODEL; n++) {
+		unsigned kept = n < PN_GAPS_MAX ? n : PN_GAPS_MAX;
+		double late = (double)(1 + test_below(&seed, 100000));
+		double hold = 1 / (double)(1 + test_below(&seed, 5000));
+		double best;
+		uint64_t d;
+
+		all[n - 1] = 1000 + test_below(&seed, n < 200 ? 1000 : 200000);
+		pn_gaps_add(&gaps, all[n - 1]);
+		memcpy(sorted, &all[n - kept], kept * sizeof(*sorted));
+		qsort(sorted, kept, sizeof(*sorted), by_length);
+		assert_int_equal(gaps.n, kept);
+		assert_memory_equal(gaps.sorted, sorted,
+				    kept * sizeof(*sorted));
+		assert_int_equal(pn_gaps_longest(&gaps), sorted[kept - 1]);
+		d = pn_gaps_deadline(&gaps, late, hold);
+		if (kept < PN_GAPS_FEW) {
+			assert_int_equal(d, sorted[0]);
+			continue;
+		}
+		/* Rounding to a nanosecond may save a little. */
+		best = model_best(sorted, kept, late, hold);
+		assert_true(model_cost(sorted, kept, (double)d, late, hold) <=
+			    best * 1.000001 + hold);
+	}
+	pn_gaps_fini(&gaps);
+}
+
+/* --- names ---------------------------------------------------------------- */
+
+#define NNAMES 5000
+
+static void names_are_found_while_they_are_there(void **state)
+{
+	static struct pn_named all[NNAMES];
+	static bool there[NNAMES];
+	uint64_t seed = test_seed();
+	struct pn_names names;
+	size_t n = 0;
+
+	(void)state;
+	assert_ok(pn_names_init(&names));
+	for (unsigned i = 0; i < NNAMES; i++)
+		all[i].name = pn_name_mix(0, i);
+	for (unsigned step = 0; step < 100000; step++) {
+		unsigned i = (unsigned)test_below(&seed, NNAMES);
+
+		assert_ptr_equal(pn_names_find(&names, all[i].name),
+				 there[i] ? &all[i] : NULL);
+		if (there[i])
+			pn_names_remove(&names, &all[i]);
+		else
+			pn_names_add(&names, &all[i]);
+		there[i] = !there[i];
+		n += there[i] ? 1 : (size_t)-1;
+		assert_int_equal(names.n, n);
+	}
+	pn_names_fini(&names);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(the_shortest_period_is_predicted),
+		TEST(the_earliest_of_a_places_sites_counts),
+		TEST(context_tells_periods_of_one_line_apart),
+		TEST(a_pattern_is_found_when_the_window_is_full),
+		TEST(few_gaps_predict_the_shortest),
+		TEST(a_rare_short_gap_does_not_rule_what_is_learned),
+		TEST(a_new_site_knows_what_its_place_knows),
+		TEST(a_site_that_keeps_missing_is_irregular_until_it_mends),
+		TEST(the_oldest_place_is_forgotten_unless_it_is_held),
+		TEST(windows_beyond_the_limit_are_refused),
+		TEST(the_deadline_costs_least_of_all),
+		TEST(names_are_found_while_they_are_there),
+	};
+
+	return RUN_TESTS(tests);
+}
