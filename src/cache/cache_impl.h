@@ -45,7 +45,10 @@ struct pn_region {
 	/* First cache line: what a hit reads. */
 	struct pn_mr mr;
 	_Atomic uint32_t state;
-	uint32_t flags;
+	uint16_t flags;
+	uint16_t watch;	      /* enum pn_region_watch */
+	unsigned not_allowed; /* see pn_access_fits() */
+	uint32_t id;	      /* its number, once it was used */
 	/* Second: under cache->lock. */
 	struct pn_policy_node node /* DYING: link is in cache->dying */
 		PN_ALIGNED(PN_CACHELINE);
@@ -53,9 +56,8 @@ struct pn_region {
 	union {
 		struct pn_plan *owner; /* PENDING: who registers it */
 		uint64_t since_ns;     /* DYING */
+		uint32_t next_free;    /* FREE */
 	};
-	uint32_t next_free; /* FREE */
-	uint32_t watch;	    /* enum pn_region_watch */
 } PN_ALIGNED(PN_CACHELINE);
 
 _Static_assert(sizeof(struct pn_region) == 2 * PN_CACHELINE,
@@ -84,10 +86,11 @@ struct pn_slot_chunk {
  * writes, except that any thread may clear a slot and, under cache->lock,
  * chunks and drained are the lock's. */
 struct pn_pins {
+	pn_slot *next;	/* slot to try first; one of those below */
 	pn_slot *slots; /* of the newest chunk */
-	uint32_t mask, cursor;
+	uint32_t mask;
 	_Atomic uint64_t log_at; /* accesses so far: hits, too */
-	_Atomic uint32_t log[PN_PINS_LOG];
+	struct pn_region *_Atomic log[PN_PINS_LOG];
 	uint64_t drained; /* of log_at */
 	struct pn_slot_chunk *newest;
 	struct pn_cache *cache;
@@ -239,16 +242,20 @@ static inline struct pn_region *pn_region_of_node(const struct pn_list *link)
 	return pn_container_of(link, struct pn_region, node.link);
 }
 
-/* Whether a region made with `access` serves a pin that asks for `flags`. A
- * pin that asks for strict order cannot take a relaxed region; the reverse is
- * fine. PINION_PIN_BYPASS is in no region's access and so never fits. */
-static inline bool pn_access_fits(unsigned access, unsigned flags)
+/* Whether a region serves a pin that asks for `flags`. A pin that asks for
+ * strict order cannot take a relaxed region; the reverse is fine.
+ * PINION_PIN_BYPASS is in no region's access and so never fits. */
+static inline bool pn_access_fits(const struct pn_region *region,
+				  unsigned flags)
 {
-	const unsigned relaxed = PINION_ACCESS_RELAXED;
+	return !((flags ^ region->mr.access) & region->not_allowed);
+}
 
-	/* Where they differ: bits that the region lacks, and RELAXED if it has
-	 * that. */
-	return !((flags ^ access) & ~(access ^ relaxed));
+/* Where a difference matters: bits that the region lacks, and RELAXED if it
+ * has that. */
+static inline unsigned pn_access_not_allowed(unsigned access)
+{
+	return ~(access ^ (unsigned)PINION_ACCESS_RELAXED);
 }
 
 /* cache.c: asks the device what must be known under the lock, where it may not

@@ -15,12 +15,11 @@
  */
 #include "cache/cache_impl.h"
 
-/* Whether [addr, addr + len) lies in the region, which covers addr. A length
- * of 0 becomes huge and does not. */
+/* Whether [addr, addr + len) lies in the region, which covers addr. */
 static inline bool reaches(const struct pn_region *region, uintptr_t addr,
 			   size_t len)
 {
-	return len - 1 < (uintptr_t)region->mr.addr + region->mr.len - addr;
+	return len && len <= (uintptr_t)region->mr.addr + region->mr.len - addr;
 }
 
 static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
@@ -42,16 +41,15 @@ static PN_NOINLINE int log_full(struct pn_cache *cache)
 	return 0;
 }
 
-static inline int log_access(struct pn_cache *cache, struct pn_pins *pins,
-			     uint32_t id)
+static inline int log_access(struct pn_pins *pins, struct pn_region *region)
 {
 	uint64_t at = atomic_load_explicit(&pins->log_at, memory_order_relaxed);
 
-	atomic_store_explicit(&pins->log[at & (PN_PINS_LOG - 1)], id,
+	atomic_store_explicit(&pins->log[at & (PN_PINS_LOG - 1)], region,
 			      memory_order_relaxed);
 	atomic_store_explicit(&pins->log_at, at + 1, memory_order_release);
 	if (pn_unlikely(!((at + 1) & (PN_PINS_LOG - 1))))
-		return log_full(cache);
+		return log_full(pins->cache);
 	return 0;
 }
 
@@ -84,22 +82,24 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 					       size_t len, unsigned flags,
 					       struct pinion_pin *pin)
 {
-	uint32_t id =
-		atomic_load_explicit(attempt->entry, memory_order_acquire);
-	struct pn_region *region = &cache->regions[id];
+	struct pn_region *region =
+		&cache->regions[atomic_load_explicit(attempt->entry,
+						     memory_order_acquire)];
 
+	/* The number is read from the region, the cache from the pins: two
+	 * values less to keep, and all of this saves no registers. */
 	pn_asymmetric_store(slot, region);
-	if (pn_unlikely(pn_asymmetric_load(attempt->entry) != id ||
+	if (pn_unlikely(pn_asymmetric_load(attempt->entry) != region->id ||
 			atomic_load_explicit(&region->state,
 					     memory_order_acquire) !=
 				PN_REGION_VALID ||
 			!reaches(region, (uintptr_t)addr, len) ||
-			!pn_access_fits(region->mr.access, flags))) {
+			!pn_access_fits(region, flags))) {
 		atomic_store_explicit(slot, NULL, memory_order_release);
-		return pn_miss_pin(cache, addr, len, flags, pin);
+		return pn_miss_pin(attempt->pins->cache, addr, len, flags, pin);
 	}
 	fill_pin(pin, addr, len, region, slot);
-	return log_access(cache, attempt->pins, id);
+	return log_access(attempt->pins, region);
 }
 
 /* A thread that holds several pins: the next slot is taken, another is free as
@@ -126,7 +126,7 @@ int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 
 	if (pn_unlikely(!begin(cache, (uintptr_t)addr, &attempt)))
 		return pn_miss_pin(cache, addr, len, flags, pin);
-	slot = &attempt.pins->slots[attempt.pins->cursor];
+	slot = attempt.pins->next;
 	if (pn_unlikely(atomic_load_explicit(slot, memory_order_relaxed)))
 		return pin_searching(cache, addr, len, flags, pin);
 	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);

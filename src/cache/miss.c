@@ -174,7 +174,7 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 
 	if (!id || atomic_load(&region->state) != PN_REGION_VALID ||
 	    region->mr.len > gap.len || region->held == cache->scan ||
-	    !pn_access_fits(region->mr.access, plan->flags) ||
+	    !pn_access_fits(region, plan->flags) ||
 	    region->mr.len + gap.len > cache->attr.max_region_bytes)
 		return NULL;
 	return region;
@@ -282,7 +282,7 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		pn_region_die_locked(plan->cache, region);
 		return -ENOENT;
 	}
-	if (!pn_access_fits(region->mr.access, plan->flags)) {
+	if (!pn_access_fits(region, plan->flags)) {
 		plan->cache->stats.misses_access++;
 		pn_region_die_locked(plan->cache, region);
 		return -ENOENT;
@@ -528,8 +528,7 @@ static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 		struct pn_region *region = plan->parts[i].region;
 
 		if (atomic_load(&region->state) == PN_REGION_VALID)
-			cache->policy->ops->access(cache->policy,
-						   &region->node);
+			pn_policy_use(cache->policy, &region->node);
 	}
 	cache->stats.waits += plan->waited;
 	if (!plan->nfresh)

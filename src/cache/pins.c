@@ -29,7 +29,7 @@ static void use_chunk(struct pn_pins *pins, struct pn_slot_chunk *chunk)
 	pins->newest = chunk;
 	pins->slots = chunk->slots;
 	pins->mask = chunk->nslots - 1;
-	pins->cursor = 0;
+	pins->next = chunk->slots;
 }
 
 static struct pn_pins *adopt_orphan(struct pn_cache *cache)
@@ -100,10 +100,11 @@ pn_slot *pn_pins_free_slot(struct pn_pins *pins)
 {
 	/* Next fit: pins mostly end in the order they began. */
 	for (uint32_t n = 0; n <= pins->mask; n++) {
-		pins->cursor = (pins->cursor + 1) & pins->mask;
-		if (!atomic_load_explicit(&pins->slots[pins->cursor],
-					  memory_order_acquire))
-			return &pins->slots[pins->cursor];
+		ptrdiff_t at = (pins->next - pins->slots + 1) & pins->mask;
+
+		pins->next = &pins->slots[at];
+		if (!atomic_load_explicit(pins->next, memory_order_acquire))
+			return pins->next;
 	}
 	for (struct pn_slot_chunk *c = pins->newest->older; c; c = c->older)
 		for (uint32_t i = 0; i < c->nslots; i++)
@@ -157,24 +158,50 @@ void pn_pins_scan_locked(struct pn_cache *cache)
 			    cache->scan);
 }
 
-static inline struct pn_region *logged(struct pn_cache *cache,
-				       struct pn_pins *pins, uint64_t at)
+/* The policy wants to know of this one; if it is not dead by now. */
+static PN_NOINLINE void tell_access(struct pn_policy *policy,
+				    struct pn_region *region)
 {
-	return &cache->regions[atomic_load_explicit(
-		&pins->log[at & (PN_PINS_LOG - 1)], memory_order_relaxed)];
+	if (atomic_load_explicit(&region->state, memory_order_relaxed) ==
+	    PN_REGION_VALID)
+		policy->ops->access(policy, &region->node);
 }
 
-/* Lists of a million regions do not fit any CPU's cache: fetch the nodes some
- * steps ahead, then their neighbours, so that the misses overlap. Beyond the
- * end stand old entries, which do no harm. */
-static inline void prefetch_ahead(struct pn_cache *cache, struct pn_pins *pins,
-				  uint64_t at)
-{
-	struct pn_list *link = &logged(cache, pins, at + 8)->node.link;
+typedef struct pn_region *_Atomic pn_log_entry;
 
-	__builtin_prefetch(&logged(cache, pins, at + 16)->node, 1);
-	__builtin_prefetch(link->next, 1);
-	__builtin_prefetch(link->prev, 1);
+/* A million nodes do not fit any CPU's cache: fetch them some steps ahead, so
+ * that the misses overlap. */
+#define AHEAD 16
+
+/* Tells the policy of `n` accesses, as pn_policy_use() does. A region that is
+ * no longer valid is stamped for nothing: whoever inserts it again forgets.
+ * Every hit of a thread alone comes through here, so instructions count. */
+static inline PN_ALWAYS_INLINE void tell_run(struct pn_policy *policy,
+					     const pn_log_entry *entry,
+					     size_t n, bool ahead)
+{
+	const pn_log_entry *end = entry + n;
+	uint64_t clock = policy->clock;
+	uint32_t epoch = policy->epoch;
+
+	for (; entry != end; entry++) {
+		struct pn_region *region =
+			atomic_load_explicit(entry, memory_order_relaxed);
+
+		if (ahead && entry + AHEAD < end)
+			__builtin_prefetch(
+				&atomic_load_explicit(entry + AHEAD,
+						      memory_order_relaxed)
+					 ->node,
+				1);
+		region->node.used = ++clock;
+		if (pn_likely(region->node.heard == epoch))
+			continue;
+		policy->clock = clock;
+		tell_access(policy, region);
+		epoch = policy->epoch;
+	}
+	policy->clock = clock;
 }
 
 /* Tells the policy of the accesses from pins->drained to end. */
@@ -183,20 +210,15 @@ static inline PN_ALWAYS_INLINE void tell_policy(struct pn_cache *cache,
 						uint64_t end, bool ahead)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_policy *policy = cache->policy;
-	const struct pn_policy_ops *ops = policy->ops;
+	while (pins->drained != end) {
+		size_t at = pins->drained & (PN_PINS_LOG - 1);
+		size_t n = PN_PINS_LOG - at;
 
-	for (uint64_t at = pins->drained; at != end; at++) {
-		struct pn_region *region = logged(cache, pins, at);
-
-		if (ahead)
-			prefetch_ahead(cache, pins, at);
-		if (pn_likely(atomic_load_explicit(&region->state,
-						   memory_order_relaxed) ==
-			      PN_REGION_VALID))
-			ops->access(policy, &region->node);
+		if (n > end - pins->drained)
+			n = end - pins->drained;
+		tell_run(cache->policy, &pins->log[at], n, ahead);
+		pins->drained += n;
 	}
-	pins->drained = end;
 }
 
 /* So many regions lie in a CPU's own cache. */

@@ -14,6 +14,8 @@ struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
 		if (cache->nregions + 1 >= PN_CACHE_MAX_REGIONS)
 			return NULL;
 		id = ++cache->nregions; /* 0 means nothing in the index */
+		/* Once and for all: hits that were overtaken read it. */
+		cache->regions[id].id = id;
 	}
 	return &cache->regions[id];
 }
@@ -26,6 +28,17 @@ void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
 	cache->free_region = pn_region_id(cache, region);
 }
 
+/* Multiplicative hash; only the policy's ghosts rely on it. */
+static uint32_t name_of(struct pn_range range)
+{
+	uint64_t page = (uint64_t)range.addr >> PN_PAGE_SHIFT;
+	uint64_t npages = range.len >> PN_PAGE_SHIFT;
+
+	page = (page ^ npages << 40) * UINT64_C(0x9e3779b97f4a7c15);
+	return (uint32_t)((page ^ page >> 29) * UINT64_C(0xbf58476d1ce4e5b9) >>
+			  32);
+}
+
 int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 			   struct pn_range range, unsigned access,
 			   struct pn_plan *owner)
@@ -35,9 +48,11 @@ int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 				     .access = access };
 	region->flags = 0;
 	region->watch = PN_WATCH_NONE;
+	region->not_allowed = pn_access_not_allowed(access);
 	region->owner = owner;
 	region->node = (struct pn_policy_node){
-		.npages = (uint32_t)(range.len >> PN_PAGE_SHIFT)
+		.npages = (uint32_t)(range.len >> PN_PAGE_SHIFT),
+		.name = name_of(range),
 	};
 	pn_list_init(&region->node.link);
 	if (!(owner->flags & PINION_PIN_BYPASS)) {
@@ -60,7 +75,9 @@ int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 {
 	pn_assert(atomic_load(&region->state) == PN_REGION_PENDING);
-	cache->policy->ops->insert(cache->policy, &region->node);
+	/* The device may have granted more than it was asked for. */
+	region->not_allowed = pn_access_not_allowed(region->mr.access);
+	pn_policy_insert(cache->policy, &region->node);
 	cache->stats.regions++;
 	cache->stats.bytes += region->mr.len;
 	/* Pairs with the acquire in pn_cache_pin(): keys are there. */

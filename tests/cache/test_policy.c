@@ -49,13 +49,13 @@ static void bed_close(struct bed *bed)
 static void insert(struct bed *bed, unsigned id, uint32_t npages)
 {
 	bed->nodes[id].npages = npages;
-	bed->ops->insert(bed->policy, &bed->nodes[id]);
+	pn_policy_insert(bed->policy, &bed->nodes[id]);
 	bed->ops->check(bed->policy);
 }
 
 static void use(struct bed *bed, unsigned id)
 {
-	bed->ops->access(bed->policy, &bed->nodes[id]);
+	pn_policy_use(bed->policy, &bed->nodes[id]);
 	bed->ops->check(bed->policy);
 }
 
@@ -586,11 +586,11 @@ static void a_million_regions_come_and_go(void **state)
 			pn_policy_open(pn_policy_at(i)->name, &attr, &policy));
 		for (unsigned id = 0; id < MILLION; id++) {
 			nodes[id].npages = 1 + id % 32;
-			policy->ops->insert(policy, &nodes[id]);
+			pn_policy_insert(policy, &nodes[id]);
 		}
 		for (unsigned n = 0; n < MILLION; n++)
-			policy->ops->access(
-				policy, &nodes[test_below(&random, MILLION)]);
+			pn_policy_use(policy,
+				      &nodes[test_below(&random, MILLION)]);
 		policy->ops->check(policy);
 		assert_int_equal(take_all(policy), MILLION);
 		policy->ops->check(policy);
@@ -669,12 +669,12 @@ static void duel_use(struct duel *duel, unsigned id)
 	struct pn_policy_node *node = &duel->nodes[id];
 
 	if (duel->known[id]) {
-		duel->policy->ops->access(duel->policy, node);
+		pn_policy_use(duel->policy, node);
 		model_access(&duel->model, id);
 		return;
 	}
 	node->npages = 1u << test_below(&duel->random, 6);
-	duel->policy->ops->insert(duel->policy, node);
+	pn_policy_insert(duel->policy, node);
 	model_insert(&duel->model, id, node->npages);
 	duel->known[id] = true;
 }
@@ -833,7 +833,7 @@ static struct score web_run(struct web *web, const char *name,
 		struct pn_policy_node *file = &web->files[id];
 
 		if (web->cached[id]) {
-			policy->ops->access(policy, file);
+			pn_policy_use(policy, file);
 			score.hits++;
 			continue;
 		}
@@ -843,7 +843,7 @@ static struct score web_run(struct web *web, const char *name,
 					  used - attr->capacity_pages,
 					  &score.total_us);
 		assert_true(used <= attr->capacity_pages);
-		policy->ops->insert(policy, file);
+		pn_policy_insert(policy, file);
 		web->cached[id] = true;
 		score.total_us += attr->register_fixed +
 				  attr->register_page * file->npages;

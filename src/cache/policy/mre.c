@@ -51,7 +51,6 @@ struct mre {
 	struct pn_rank resorting; /* and lagging entries of frequent nodes */
 	size_t resorting_pages;
 	double recency; /* the paper's r */
-	uint64_t nsunk; /* numbers nodes as they sink, for equal factors */
 	unsigned batch;
 };
 
@@ -94,20 +93,19 @@ static void mre_insert(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	pn_assert(node->npages);
 	node->factor = 0;
-	node->stamp = 0;
 	node->section = FREQUENT;
 	node->heap_at = PN_RANK_NONE;
 	pn_stack_push(&of(policy)->frequent, node);
 }
 
+/* Among the frequent, the stamp says it all. */
 static void mre_access(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct mre *mre = of(policy);
 
-	if (node->section == FREQUENT) {
-		pn_stack_raise(&mre->frequent, node);
+	pn_policy_heard(policy, node);
+	if (node->section == FREQUENT)
 		return;
-	}
 	mre->resorting_pages -= node->npages;
 	node->section = FREQUENT;
 	node->factor = 0;
@@ -140,15 +138,15 @@ static struct pn_policy_node *bottom(struct mre *mre)
 	return node;
 }
 
-/* The oldest frequent node joins the resorting section. -ENOMEM: it stays. */
+/* The oldest frequent node joins the resorting section. Nodes sink in the order
+ * of their last use, so that orders those of equal factor. -ENOMEM: it stays.
+ */
 static int sink(struct mre *mre)
 {
-	struct pn_policy_node *node =
-		pn_stack_node(mre->frequent.oldest_first.next);
+	struct pn_policy_node *node = pn_stack_oldest(&mre->frequent);
 	int ret;
 
 	node->factor = mre->recency + 1.0 / node->npages;
-	node->stamp = mre->nsunk++;
 	ret = pn_rank_place(&mre->resorting, node);
 	if (ret) {
 		node->factor = 0;
@@ -156,6 +154,7 @@ static int sink(struct mre *mre)
 	}
 	pn_stack_remove(&mre->frequent, node);
 	node->section = RESORTING;
+	pn_policy_listen(&mre->base, node);
 	mre->resorting_pages += node->npages;
 	return 0;
 }
@@ -215,25 +214,32 @@ static unsigned mre_evict(struct pn_policy *policy,
 	return take.nregions;
 }
 
+static void check_frequent(struct pn_list *list)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, list) {
+		pn_assert(pn_stack_node(pos)->section == FREQUENT);
+		pn_assert(pn_stack_node(pos)->factor == 0);
+	}
+}
+
 static void mre_check(struct pn_policy *policy)
 {
 	struct mre *mre = of(policy);
 	size_t npages = 0;
-	struct pn_list *pos;
 
 	pn_stack_check(&mre->frequent);
 	pn_rank_check(&mre->resorting);
-	pn_list_for_each (pos, &mre->frequent.oldest_first) {
-		pn_assert(pn_stack_node(pos)->section == FREQUENT);
-		pn_assert(pn_stack_node(pos)->factor == 0);
-	}
+	check_frequent(&mre->frequent.sorted);
+	check_frequent(&mre->frequent.pile);
 	for (uint32_t i = 0; i < mre->resorting.n; i++) {
 		const struct pn_rank_entry *entry = &mre->resorting.at[i];
 
 		if (entry->node->section == FREQUENT)
 			continue;
 		pn_assert(entry->factor == entry->node->factor);
-		pn_assert(entry->stamp == entry->node->stamp);
+		pn_assert(entry->used == entry->node->used);
 		npages += entry->node->npages;
 	}
 	pn_assert(npages == mre->resorting_pages);

@@ -9,13 +9,13 @@
 #include "base/log.h"
 
 /* The cache embeds a node in each region, and there may be a million. */
-_Static_assert(sizeof(struct pn_policy_node) <= 40, "keep the node small");
+_Static_assert(sizeof(struct pn_policy_node) <= 48, "keep the node small");
 
 static const struct pn_policy_ops *const policies[] = {
 	&pn_policy_lru,
 	&pn_policy_fmrd,
 	&pn_policy_mre,
-	&pn_policy_cost,
+	&pn_policy_greedy,
 };
 
 const struct pn_policy_ops *pn_policy_at(unsigned index)

@@ -13,12 +13,12 @@
 static bool before(const struct pn_rank_entry *a, const struct pn_rank_entry *b)
 {
 	return a->factor < b->factor ||
-	       (a->factor == b->factor && a->stamp < b->stamp);
+	       (a->factor == b->factor && a->used < b->used);
 }
 
 static struct pn_rank_entry entry_of(struct pn_policy_node *node)
 {
-	return (struct pn_rank_entry){ node->factor, node->stamp, node };
+	return (struct pn_rank_entry){ node->factor, node->used, node };
 }
 
 static void put(struct pn_rank *rank, uint32_t i, struct pn_rank_entry entry)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rank -- nodes ordered by (factor, stamp), the smallest at hand: a heap with
+ * rank -- nodes ordered by (factor, used), the smallest at hand: a heap with
  * four children per entry, in one array.
  *
  * An entry is a copy of its node's factor and stamp from when it was placed,
@@ -27,7 +27,7 @@
 
 struct pn_rank_entry {
 	double factor;
-	uint64_t stamp;
+	uint64_t used;
 	struct pn_policy_node *node;
 };
 

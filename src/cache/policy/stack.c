@@ -7,38 +7,151 @@
 void pn_stack_init(struct pn_stack *stack)
 {
 	*stack = (struct pn_stack){ .npages = 0 };
-	pn_list_init(&stack->oldest_first);
+	pn_list_init(&stack->sorted);
+	pn_list_init(&stack->pile);
+}
+
+/* --- sorting: chains that end with NULL, linked by next alone ------------- */
+
+static bool older(struct pn_list *a, struct pn_list *b)
+{
+	return pn_stack_node(a)->used < pn_stack_node(b)->used;
+}
+
+static struct pn_list *merge(struct pn_list *a, struct pn_list *b)
+{
+	struct pn_list *chain, **end = &chain;
+
+	while (a && b) {
+		struct pn_list **least = older(b, a) ? &b : &a;
+
+		*end = *least;
+		end = &(*least)->next;
+		*least = *end;
+	}
+	*end = a ? a : b;
+	return chain;
+}
+
+/* Merge sort from the bottom up, like a binary counter: bins[i] is empty or
+ * holds a sorted chain of 2^i nodes. */
+static struct pn_list *sort(struct pn_list *chain)
+{
+	struct pn_list *bins[64] = { NULL }, *rest;
+	unsigned i, nbins = 0;
+
+	for (; chain; chain = rest) {
+		rest = chain->next;
+		chain->next = NULL;
+		for (i = 0; i < nbins && bins[i]; i++) {
+			chain = merge(bins[i], chain);
+			bins[i] = NULL;
+		}
+		bins[i] = chain;
+		nbins = i == nbins ? nbins + 1 : nbins;
+	}
+	for (i = 0; i < nbins; i++)
+		chain = merge(bins[i], chain);
+	return chain;
+}
+
+/* Sorts the pile and puts it on top of what is sorted. */
+static void sort_pile(struct pn_stack *stack)
+{
+	struct pn_list *chain = stack->pile.next, *rest;
+
+	stack->pile.prev->next = NULL;
+	pn_list_init(&stack->pile);
+	for (chain = sort(chain); chain; chain = rest) {
+		rest = chain->next;
+		pn_list_append(&stack->sorted, chain);
+	}
+	stack->sorted_at = pn_stack_node(stack->sorted.prev)->used;
+}
+
+/* --- taking --------------------------------------------------------------- */
+
+static bool used_since(const struct pn_stack *stack, struct pn_list *link)
+{
+	return pn_stack_node(link)->used > stack->sorted_at;
+}
+
+/* The oldest node above `below`, which is a node of `sorted` or its head; NULL:
+ * none. */
+static struct pn_list *next_oldest(struct pn_stack *stack,
+				   struct pn_list *below)
+{
+	struct pn_list *link;
+
+	while ((link = below->next) != &stack->sorted) {
+		if (!used_since(stack, link))
+			return link;
+		pn_list_remove(link);
+		pn_list_append(&stack->pile, link);
+	}
+	if (pn_list_empty(&stack->pile))
+		return NULL;
+	sort_pile(stack);
+	return below->next;
+}
+
+struct pn_policy_node *pn_stack_oldest(struct pn_stack *stack)
+{
+	struct pn_list *link = next_oldest(stack, &stack->sorted);
+
+	return link ? pn_stack_node(link) : NULL;
 }
 
 void pn_stack_take(struct pn_stack *stack, struct pn_take *take,
 		   bool (*more)(const struct pn_take *take))
 {
-	struct pn_list *pos, *tmp;
+	struct pn_list *below = &stack->sorted, *link;
 
-	pn_list_for_each_safe (pos, tmp, &stack->oldest_first) {
-		struct pn_policy_node *node = pn_stack_node(pos);
+	while (more(take) && (link = next_oldest(stack, below))) {
+		struct pn_policy_node *node = pn_stack_node(link);
 
-		if (!more(take))
-			return;
-		if (pn_take_busy(take, node))
+		if (pn_take_busy(take, node)) {
+			below = link;
 			continue;
+		}
 		pn_stack_remove(stack, node);
 		pn_take(take, node);
 	}
 }
 
-void pn_stack_check(struct pn_stack *stack)
+struct sums {
+	size_t npages, nnodes;
+};
+
+static void count_list(struct pn_list *list, struct sums *sums)
 {
-	size_t npages = 0, nnodes = 0;
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &stack->oldest_first) {
+	pn_list_for_each (pos, list) {
 		pn_assert(pos->next->prev == pos);
-		npages += pn_stack_node(pos)->npages;
-		nnodes++;
+		sums->npages += pn_stack_node(pos)->npages;
+		sums->nnodes++;
 	}
-	pn_assert(npages == stack->npages);
-	pn_assert(nnodes == stack->nnodes);
+}
+
+void pn_stack_check(struct pn_stack *stack)
+{
+	struct sums sums = { 0, 0 };
+	struct pn_list *pos;
+	uint64_t last = 0;
+
+	count_list(&stack->sorted, &sums);
+	count_list(&stack->pile, &sums);
+	pn_assert(sums.npages == stack->npages);
+	pn_assert(sums.nnodes == stack->nnodes);
+	pn_list_for_each (pos, &stack->sorted) {
+		if (used_since(stack, pos))
+			continue;
+		pn_assert(pn_stack_node(pos)->used > last);
+		last = pn_stack_node(pos)->used;
+	}
+	pn_list_for_each (pos, &stack->pile)
+		pn_assert(used_since(stack, pos));
 }
 
 /* --- as a policy ---------------------------------------------------------- */
@@ -89,7 +202,7 @@ void pn_stack_policy_insert(struct pn_policy *policy,
 void pn_stack_policy_access(struct pn_policy *policy,
 			    struct pn_policy_node *node)
 {
-	pn_stack_raise(&of(policy)->stack, node);
+	pn_policy_heard(policy, node);
 }
 
 void pn_stack_policy_remove(struct pn_policy *policy,
