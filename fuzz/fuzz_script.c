@@ -34,7 +34,12 @@ static void check_fault(const struct pn_fault *fault)
 	case PN_FAULT_DELAY_MESSAGE:
 		FUZZ_ASSERT(fault->number > 0);
 		return;
+	case PN_FAULT_CUT_AFTER:
+		FUZZ_ASSERT(fault->number > 0);
+		FUZZ_ASSERT(fault->node != PN_FAULT_ANY_NODE);
+		return;
 	case PN_FAULT_DROP:
+	case PN_FAULT_CUT:
 	case PN_FAULT_LIMIT:
 		FUZZ_ASSERT(fault->node != PN_FAULT_ANY_NODE);
 		return;
@@ -54,6 +59,7 @@ static void ask(const struct pn_script *script)
 
 		FUZZ_ASSERT(ret <= 0);
 		(void)pn_script_message_ns(script, n % 3, n, n / 2 + 1);
+		(void)pn_script_cuts(script, n % 3, n % 2, n);
 	}
 }
 

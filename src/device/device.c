@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -51,6 +52,95 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 			 attr ? attr : &defaults, out);
 }
 
+/* Where the next device of a joined spec begins: behind a '+' that the name of
+ * a kind follows. NULL: there is none. */
+static const char *next_spec(const char *spec)
+{
+	const char *plus = spec;
+
+	while ((plus = strchr(plus, '+'))) {
+		plus++;
+		if (find_kind(plus, strcspn(plus, ":+")))
+			return plus;
+	}
+	return NULL;
+}
+
+static int add_rail(struct pn_device **out, unsigned *n,
+		    struct pn_device *device)
+{
+	if (*n == PN_RAILS_MAX) {
+		pn_error("device: more than %d rails; name fewer",
+			 PN_RAILS_MAX);
+		return -EINVAL;
+	}
+	out[(*n)++] = device;
+	return 0;
+}
+
+/* Opens one of the joined specs, with all its ports. */
+static int open_spec(const char *spec, size_t len,
+		     const struct pn_device_attr *attr, struct pn_device **out,
+		     unsigned *n)
+{
+	char *text = strndup(spec, len);
+	struct pn_device *device, *more;
+	int ret = text ? pn_device_open(text, attr, &device) : -ENOMEM;
+
+	free(text);
+	if (ret)
+		return ret;
+	ret = add_rail(out, n, device);
+	if (ret)
+		pn_device_close(device);
+	for (unsigned i = 1; !ret && device->ops->port; i++) {
+		more = device->ops->port(device, i);
+		if (!more)
+			break;
+		ret = add_rail(out, n, more);
+	}
+	return ret;
+}
+
+/* Whether one sleep can be for all of them. */
+static int check_rails(struct pn_device *const *rails, unsigned n)
+{
+	for (unsigned i = 1; i < n; i++) {
+		bool both = rails[i]->ops == rails[0]->ops &&
+			    rails[0]->ops->wait_any;
+
+		if (both || (rails[i]->caps & rails[0]->caps & PN_CAP_FD))
+			continue;
+		pn_error("device: '%s' and '%s' cannot be rails of one "
+			 "context: one of them cannot be waited for by a file "
+			 "descriptor",
+			 rails[0]->ops->kind, rails[i]->ops->kind);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
+			 struct pn_device **out, unsigned *n)
+{
+	const char *next;
+	int ret;
+
+	*n = 0;
+	do {
+		next = next_spec(spec);
+		ret = open_spec(spec,
+				next ? (size_t)(next - spec) - 1 : strlen(spec),
+				attr, out, n);
+		spec = next;
+	} while (!ret && next);
+	if (!ret)
+		ret = check_rails(out, *n);
+	while (ret && *n)
+		pn_device_close(out[--*n]);
+	return ret;
+}
+
 void pn_device_close(struct pn_device *device)
 {
 	if (device)
@@ -84,6 +174,42 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 		mrs[i]->device_data = NULL;
 	}
 	return device->ops->reg(device, mrs, n);
+}
+
+/* Sleeps until one of the descriptors is readable; 0 or -ETIMEDOUT. */
+static int sleep_on(struct pollfd *fds, unsigned n, uint64_t now_ns,
+		    uint64_t deadline_ns)
+{
+	uint64_t left = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+	struct timespec ts = { (time_t)(left / PN_NS_PER_S),
+			       (long)(left % PN_NS_PER_S) };
+
+	return ppoll(fds, n, deadline_ns == PN_FOREVER ? NULL : &ts, NULL)
+		       ? 0
+		       : -ETIMEDOUT;
+}
+
+/* One that has something already ends it before it begins. */
+int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
+		       uint64_t deadline_ns)
+{
+	const struct pn_device_ops *ops = devices[0]->ops;
+	struct pollfd fds[PN_RAILS_MAX];
+	bool alike = true;
+
+	if (n == 1)
+		return pn_device_wait(devices[0], deadline_ns);
+	for (unsigned i = 1; i < n; i++)
+		alike &= devices[i]->ops == ops;
+	if (alike && ops->wait_any)
+		return ops->wait_any(devices, n, deadline_ns);
+	for (unsigned i = 0; i < n; i++) {
+		if (pn_device_arm(devices[i]))
+			return 0;
+		fds[i] = (struct pollfd){ .fd = pn_device_fd(devices[i]),
+					  .events = POLLIN };
+	}
+	return sleep_on(fds, n, pn_device_now(devices[0]), deadline_ns);
 }
 
 void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,

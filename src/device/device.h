@@ -34,6 +34,12 @@
  *   all earlier reads and atomics to that peer have completed. Operations on
  *   one peer complete in the order of posting. Different peers: no order.
  *
+ * Ends
+ *   A send, or a write with PN_OP_IMM, that completed with 0 will be polled at
+ *   its target, even if the peer goes down there before: PEER_DOWN comes last,
+ *   behind everything that arrived and behind the completions of everything
+ *   that was posted. One that completed with -ECONNRESET may have arrived, too.
+ *
  * Buffers
  *   A segment must stay registered and its bytes must stay untouched (for a
  *   read: unlooked at) until the completion, except with PN_OP_INLINE, where
@@ -83,6 +89,7 @@
 #ifndef PN_DEVICE_DEVICE_H
 #define PN_DEVICE_DEVICE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -178,6 +185,7 @@ struct pn_peer {
 	struct pn_address address;
 	void *user; /* the engine's; NULL at birth */
 	bool up;    /* PEER_UP has been polled, by whomever, and no PEER_DOWN */
+	int down;   /* why, once PEER_DOWN has been polled; else 0 */
 };
 
 /* --- operations ---------------------------------------------------------- */
@@ -289,6 +297,12 @@ struct pn_device_ops {
 	int (*attach)(struct pn_device *device,
 		      const struct pn_address *address, struct pn_peer **out);
 
+	/* NULL: not offered. */
+	void (*detach)(struct pn_device *device, struct pn_peer *peer);
+	/* Further ports that came with the one opened, from 1 on; NULL: the
+	 * device has one. */
+	struct pn_device *(*port)(struct pn_device *device, unsigned index);
+
 	int (*post)(struct pn_device *device, struct pn_peer *peer,
 		    const struct pn_op *op);
 	int (*poll)(struct pn_device *device, struct pn_completion *out,
@@ -296,6 +310,9 @@ struct pn_device_ops {
 	void (*release)(struct pn_device *device,
 			const struct pn_completion *completion);
 	int (*wait)(struct pn_device *device, uint64_t deadline_ns);
+	/* For several devices of this kind; NULL: by fd() and arm(). */
+	int (*wait_any)(struct pn_device *const *devices, unsigned n,
+			uint64_t deadline_ns);
 	void (*wake)(struct pn_device *device);
 	int (*fd)(struct pn_device *device);
 	int (*arm)(struct pn_device *device);
@@ -335,6 +352,13 @@ const struct pn_device_ops *pn_device_kind(unsigned index);
  */
 int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 		   struct pn_device **out);
+
+/* Opens all the devices (rails) that spec names, at most PN_RAILS_MAX: specs
+ * joined by '+', each with all of its ports (`sim:rails=2`). Errors as above;
+ * -EINVAL also for too many, and for devices that cannot be waited for
+ * together (virtual and real time). Close the last first. */
+int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
+			 struct pn_device **out, unsigned *n);
 
 /* NULL is fine. */
 void pn_device_close(struct pn_device *device);
@@ -391,11 +415,30 @@ static inline int pn_device_attach(struct pn_device *device,
 	return device->ops->attach(device, address, out);
 }
 
+/* Ends a way for good, as if the peer had died: what is in flight completes
+ * with -ECONNRESET, and PEER_DOWN follows, here and soon there. -EOPNOTSUPP:
+ * not offered. */
+static inline int pn_device_detach(struct pn_device *device,
+				   struct pn_peer *peer)
+{
+	if (!device->ops->detach)
+		return -EOPNOTSUPP;
+	device->ops->detach(device, peer);
+	return 0;
+}
+
 /* Posts one operation. Never sleeps; may carry it out at once. */
 static inline int pn_device_post(struct pn_device *device, struct pn_peer *peer,
 				 const struct pn_op *op)
 {
 	return device->ops->post(device, peer, op);
+}
+
+static inline void pn_peer_note(const struct pn_completion *c)
+{
+	c->peer->up = c->kind == PN_COMPLETION_PEER_UP;
+	if (!c->peer->up)
+		c->peer->down = c->status ? c->status : -ECONNRESET;
 }
 
 /* Takes up to max completions; returns how many. Also makes progress. */
@@ -406,7 +449,7 @@ static inline int pn_device_poll(struct pn_device *device,
 
 	for (int i = 0; i < n; i++)
 		if (pn_unlikely(out[i].kind >= PN_COMPLETION_PEER_UP))
-			out[i].peer->up = out[i].kind == PN_COMPLETION_PEER_UP;
+			pn_peer_note(&out[i]);
 	return n;
 }
 
@@ -428,6 +471,11 @@ static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
 {
 	return device->ops->wait(device, deadline_ns);
 }
+
+/* The same for several devices at once, which all run in virtual time or all
+ * have PN_CAP_FD. wake() of the first ends it. */
+int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
+		       uint64_t deadline_ns);
 
 /* Makes a wait() in another thread, now or the next one, return 0. */
 static inline void pn_device_wake(struct pn_device *device)

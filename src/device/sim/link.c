@@ -51,7 +51,7 @@ static int parse_address(struct pn_sim *sim, const struct pn_address *address,
 
 	if (address->len == sizeof(blob))
 		memcpy(&blob, address->data, sizeof(blob));
-	if (blob.node < sim->nnodes) {
+	if (blob.node < sim->nnodes * sim->nrails) {
 		expected = blob_of(&sim->nodes[blob.node]);
 		if (!memcmp(&blob, &expected, sizeof(blob))) {
 			*out = &sim->nodes[blob.node];
@@ -194,7 +194,7 @@ static void connect_fire(struct pn_sim *sim, struct pn_event *event)
 		pn_container_of(event, struct pn_sim_link, connect);
 	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
 
-	if (link->other->dead) {
+	if (link->other->dead || link->other->cut || link->self->cut) {
 		link->refusal = -ECONNRESET;
 	} else if (back != link) {
 		if (!back)
@@ -262,19 +262,86 @@ static void cut(struct pn_sim *sim, struct pn_sim_link *link)
 	pn_events_cancel(&sim->events, &link->connect);
 	pn_events_cancel(&sim->events, &link->down);
 	pn_sim_flush(link, 0);
-	if (back && back != link && !back->self->dead)
+	if (back && back != link && !back->self->dead &&
+	    !pn_event_queued(&back->down))
 		pn_events_add(&sim->events, &back->down,
 			      pn_sim_after(sim->now_ns, sim->params.detect_ns));
 }
 
-void pn_sim_die(struct pn_sim_node *node)
+bool pn_sim_link_is_cut(const struct pn_sim_link *link)
+{
+	const struct pn_sim_link *back =
+		pn_sim_link_find(link->other, link->self);
+
+	return link->other->dead || back->state == PN_SIM_DOWN;
+}
+
+/* This end goes down now, the other learns of it after delay_ns. */
+static void give_up(struct pn_sim_link *link, uint64_t delay_ns)
+{
+	struct pn_sim *sim = link->self->sim;
+	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
+
+	link_down(link, -ECONNRESET);
+	if (back && back->state != PN_SIM_DOWN && !back->self->dead &&
+	    !pn_event_queued(&back->down))
+		pn_events_add(&sim->events, &back->down,
+			      pn_sim_after(sim->now_ns, delay_ns));
+}
+
+void pn_sim_detach(struct pn_device *device, struct pn_peer *peer)
+{
+	struct pn_sim_node *self = pn_sim_node_of(device);
+	struct pn_sim_link *link =
+		pn_container_of(peer, struct pn_sim_link, peer);
+	bool entered = pn_sim_enter(self->sim);
+
+	if (!self->dead)
+		give_up(link, self->sim->latency_ns);
+	pn_sim_leave(self->sim, entered);
+}
+
+void pn_sim_port_cut(struct pn_sim_node *port)
+{
+	struct pn_list *pos;
+
+	if (port->dead || port->cut)
+		return;
+	port->cut = true;
+	pn_sim_record(port->sim, PN_SIM_CUT, port->index, 0, 0);
+	while (pn_list_pop(&port->stalled))
+		;
+	pn_list_for_each (pos, &port->link_list)
+		give_up(pn_container_of(pos, struct pn_sim_link, entry),
+			port->sim->params.detect_ns);
+}
+
+void pn_sim_port_cut_fire(struct pn_sim *sim, struct pn_event *event)
+{
+	(void)sim;
+	pn_sim_port_cut(pn_container_of(event, struct pn_sim_node, cut_event));
+}
+
+/* Not at once: whoever counts is in the middle of the operation. */
+void pn_sim_port_used(struct pn_sim_node *port)
+{
+	struct pn_sim *sim = port->sim;
+
+	port->noperations++;
+	if (pn_unlikely(sim->script.n) &&
+	    pn_script_cuts(&sim->script, port->number,
+			   port->index / sim->nnodes, port->noperations) &&
+	    !port->cut)
+		pn_events_add(&sim->events, &port->cut_event, sim->now_ns);
+}
+
+static void port_die(struct pn_sim_node *node)
 {
 	struct pn_sim *sim = node->sim;
 	struct pn_list *pos;
 
-	if (node->dead)
-		return;
 	node->dead = true;
+	pn_events_cancel(&sim->events, &node->cut_event);
 	pn_sim_record(sim, PN_SIM_DIED, node->index, 0, 0);
 	pn_list_for_each (pos, &node->link_list) {
 		cut(sim, pn_container_of(pos, struct pn_sim_link, entry));
@@ -283,4 +350,12 @@ void pn_sim_die(struct pn_sim_node *node)
 		;
 	pn_sim_port_clear(node);
 	pn_sim_registry_fini(node);
+}
+
+void pn_sim_die(struct pn_sim_node *node)
+{
+	if (node->dead)
+		return;
+	for (unsigned r = 0; r < node->sim->nrails; r++)
+		port_die(pn_sim_port(node, r));
 }

@@ -216,6 +216,10 @@ static void acknowledge_fire(struct pn_sim *sim, struct pn_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
+	/* What a node said before it died still comes; of a port that failed
+	 * nothing does. The link says so. */
+	if (!o->link->other->dead && pn_sim_link_is_cut(o->link))
+		return;
 	pn_sim_record(sim, PN_SIM_ANSWERED, o->link->self->index, o->op.rkey,
 		      o->status);
 	finish(o, o->status);
@@ -290,8 +294,7 @@ static void answer_tail_fire(struct pn_sim *sim, struct pn_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
-	/* Of a node that died on the way nothing comes; the link says so. */
-	if (o->link->other->dead)
+	if (pn_sim_link_is_cut(o->link))
 		return;
 	o->status = deliver_answer(o);
 	pn_sim_record(sim, PN_SIM_ANSWERED, o->link->self->index, o->op.rkey,
@@ -303,14 +306,17 @@ static void answer_head_fire(struct pn_sim *sim, struct pn_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
-	take_turn(o, o->link->self, pn_profile_link_ns(sim->profile, o->bytes),
+	(void)sim;
+	take_turn(o, o->link->self,
+		  pn_sim_wire_ns(o->link->self, o->link->other, o->bytes),
 		  answer_tail_fire);
 }
 
 static void answer(struct operation *o)
 {
 	struct pn_sim *sim = sim_of(o);
-	uint64_t wire_ns = pn_profile_link_ns(sim->profile, o->bytes);
+	uint64_t wire_ns =
+		pn_sim_wire_ns(o->link->self, o->link->other, o->bytes);
 
 	then(o, head_ns(o->link->other, sim->now_ns, wire_ns),
 	     answer_head_fire);
@@ -393,7 +399,7 @@ static void execute_atomic(struct operation *o)
 }
 
 /* false: it has to wait for room. */
-static bool execute(struct operation *o)
+static bool carry_out(struct operation *o)
 {
 	if (o->op.kind == PN_OP_SEND)
 		return execute_send(o);
@@ -406,13 +412,23 @@ static bool execute(struct operation *o)
 	return true;
 }
 
+static bool execute(struct operation *o)
+{
+	struct pn_sim_node *at = o->link->other;
+
+	if (!carry_out(o))
+		return false;
+	pn_sim_port_used(at);
+	return true;
+}
+
 static void tail_fire(struct pn_sim *sim, struct pn_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 	struct pn_sim_link *link = o->link;
 
 	/* What reaches a dead node is lost; its end comes with the link's. */
-	if (link->other->dead)
+	if (pn_sim_link_is_cut(link))
 		return;
 	pn_sim_record(sim, PN_SIM_DELIVERED, link->other->index, o->op.rkey,
 		      (int64_t)o->bytes);
@@ -452,7 +468,8 @@ static uint64_t request_ns(const struct operation *o)
 {
 	return o->op.kind == PN_OP_READ
 		       ? 0
-		       : pn_profile_link_ns(sim_of(o)->profile, o->bytes);
+		       : pn_sim_wire_ns(o->link->self, o->link->other,
+					o->bytes);
 }
 
 static void head_fire(struct pn_sim *sim, struct pn_event *event)
@@ -576,9 +593,9 @@ static void launch(struct operation *o)
 	struct pn_sim_link *link = o->link;
 	struct pn_sim *sim = sim_of(o);
 
-	o->delay_ns =
-		pn_script_message_ns(&sim->script, link->self->index,
-				     ++sim->nmessages, ++link->self->nmessages);
+	o->delay_ns = pn_script_message_ns(&sim->script, link->self->number,
+					   ++sim->nmessages,
+					   ++link->self->home->nmessages);
 	pn_sim_record(sim, PN_SIM_POSTED, link->self->index, o->op.rkey,
 		      (int64_t)o->bytes);
 	if (!pn_list_empty(&link->held) ||
@@ -586,6 +603,7 @@ static void launch(struct operation *o)
 		pn_list_append(&link->held, &o->queue);
 	else
 		depart(o, pn_sim_after(pn_sim_time(sim), sim->message_ns));
+	pn_sim_port_used(link->self);
 }
 
 int pn_sim_post(struct pn_device *device, struct pn_peer *peer,

@@ -49,7 +49,7 @@ void pn_sim_complete(struct pn_sim_node *node,
 		grow_ring(node);
 	last = (node->ring_first + node->ring_n++) & (node->ring_room - 1);
 	node->ring[last] = *completion;
-	pn_sim_notify(node);
+	pn_sim_notify(node->home);
 }
 
 static bool costs_cpu(const struct pn_completion *completion)
@@ -74,9 +74,9 @@ int pn_sim_poll(struct pn_device *device, struct pn_completion *out,
 		nmessages += costs_cpu(&out[n++]);
 	}
 	if (n)
-		node->empty_polls = 0;
+		node->home->empty_polls = 0;
 	else
-		pn_sim_spin(node);
+		pn_sim_spin(node->home);
 	pn_sim_owe(node->sim, nmessages * node->sim->message_ns);
 	pn_sim_leave(node->sim, entered);
 	return (int)n;

@@ -173,9 +173,10 @@ static int scripted(struct pn_sim_node *node, unsigned n, uint64_t *delay_ns)
 	*delay_ns = 0;
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t ns;
-		int ret = pn_script_registration(&sim->script, node->index,
+		int ret = pn_script_registration(&sim->script, node->number,
 						 ++sim->nregistrations,
-						 ++node->nregistrations, &ns);
+						 ++node->home->nregistrations,
+						 &ns);
 
 		*delay_ns = pn_sim_after(*delay_ns, ns);
 		if (!error)
@@ -187,13 +188,18 @@ static int scripted(struct pn_sim_node *node, unsigned n, uint64_t *delay_ns)
 /* Counts n registrations against the limits. */
 static int reserve_limits(struct pn_sim_node *node, unsigned n, size_t bytes)
 {
-	size_t limit = node->limit_bytes ? node->limit_bytes : SIZE_MAX;
+	size_t limit =
+		node->home->limit_bytes ? node->home->limit_bytes : SIZE_MAX;
+	size_t live = 0;
 
-	if (n > node->sim->params.max_mrs - node->nmrs ||
-	    node->live_bytes > limit || bytes > limit - node->live_bytes) {
+	/* Bytes are the node's, registrations the adapter's. */
+	for (unsigned r = 0; r < node->sim->nrails; r++)
+		live += pn_sim_port(node, r)->live_bytes;
+	if (n > node->sim->params.max_mrs - node->nmrs || live > limit ||
+	    bytes > limit - live) {
 		pn_debug("sim: node %u: %zu bytes and %zu registrations are "
 			 "pinned, %zu more bytes are over the limit",
-			 node->index, node->live_bytes, node->nmrs, bytes);
+			 node->number, live, node->nmrs, bytes);
 		return -ENOMEM;
 	}
 	node->nmrs += n;
@@ -358,7 +364,7 @@ static int check_stale(struct pn_sim_node *node,
 				 "key %#" PRIx64 " of %" PRIu64 " ns, %zu "
 				 "bytes at %#" PRIxPTR ": the program released "
 				 "them after registering",
-				 node->sim->now_ns, node->index, key,
+				 node->sim->now_ns, node->number, key,
 				 r->born_ns, range.len, range.addr);
 		return -ESTALE;
 	}
@@ -434,7 +440,9 @@ void pn_sim_released(struct pn_sim *sim, unsigned node, const void *addr,
 	entered = pn_sim_enter(sim);
 	pn_sim_record(sim, PN_SIM_RELEASED, node, 0, (int64_t)len);
 	for (unsigned i = first; i < last; i++)
-		pn_interval_visit(sim->nodes[i].ranges, range, mark_stale,
-				  &range);
+		for (unsigned r = 0; r < sim->nrails; r++)
+			pn_interval_visit(
+				pn_sim_port(&sim->nodes[i], r)->ranges, range,
+				mark_stale, &range);
 	pn_sim_leave(sim, entered);
 }

@@ -333,8 +333,10 @@ void pn_sim_notify(struct pn_sim_node *node)
 		pthread_cond_broadcast(&node->sim->changed);
 }
 
-void pn_sim_wake(struct pn_sim_node *node)
+void pn_sim_wake(struct pn_sim_node *port)
 {
+	struct pn_sim_node *node = port->home;
+
 	if (pn_list_empty(&node->waiters))
 		node->woken = true;
 	else
@@ -352,15 +354,24 @@ static void timer_fire(struct pn_sim *sim, struct pn_event *event)
 	make_ready(task);
 }
 
+/* Whether any of a node's ports has something to say. */
+static bool has_completions(const struct pn_sim_node *node)
+{
+	for (unsigned r = 0; r < node->sim->nrails; r++)
+		if (pn_sim_port(node, r)->ring_n)
+			return true;
+	return false;
+}
+
 /* Whether a wait would end at once; takes the wake() that it answers. */
 static bool something_there(struct pn_sim_node *node)
 {
-	bool woken = node->woken;
+	bool there = node->woken || has_completions(node);
 
 	node->woken = false;
-	if (node->ring_n || woken)
+	if (there)
 		node->empty_polls = 0;
-	return node->ring_n || woken;
+	return there;
 }
 
 static int task_wait(struct pn_sim_node *node, struct pn_sim_task *task,
@@ -398,7 +409,7 @@ static bool others_helped(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 
 static bool nothing_under_way(const struct pn_sim_node *node)
 {
-	return !node->ring_n && !node->woken && !node->sim->events.n &&
+	return !has_completions(node) && !node->woken && !node->sim->events.n &&
 	       pn_list_empty(&node->sim->ready);
 }
 
@@ -422,8 +433,9 @@ static int host_wait(struct pn_sim_node *node, uint64_t deadline_ns)
 	return 0;
 }
 
-int pn_sim_wait(struct pn_sim_node *node, uint64_t deadline_ns)
+int pn_sim_wait(struct pn_sim_node *port, uint64_t deadline_ns)
 {
+	struct pn_sim_node *node = port->home;
 	struct pn_sim_task *task = running_task(node->sim);
 
 	/* Waiting for a moment gone by is another way to spin. */
@@ -449,9 +461,10 @@ static void host_block(struct pn_sim *sim, uint64_t deadline_ns)
 		sim->now_ns = deadline_ns;
 }
 
-void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
+void pn_sim_block(struct pn_sim_node *port, const _Atomic uint32_t *word,
 		  uint32_t value, uint64_t deadline_ns)
 {
+	struct pn_sim_node *node = port->home;
 	struct pn_sim_task *task = running_task(node->sim);
 
 	if (task)
@@ -473,8 +486,9 @@ void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
 	block(task, "blocked by another task");
 }
 
-void pn_sim_unblock(struct pn_sim_node *node, const _Atomic uint32_t *word)
+void pn_sim_unblock(struct pn_sim_node *port, const _Atomic uint32_t *word)
 {
+	struct pn_sim_node *node = port->home;
 	struct pn_list *pos, *tmp;
 
 	pn_list_for_each_safe (pos, tmp, &node->blocked) {

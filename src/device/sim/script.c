@@ -253,11 +253,40 @@ static int at_time(struct cursor *c, struct pn_fault *fault)
 	return ret ? ret : value(c, PN_OPTION_TIME, 0, &fault->time_ns);
 }
 
-/* peer NODE at TIME */
+/* RAIL of node NODE, then: at TIME | after N operations */
+static int parse_cut(struct cursor *c, struct pn_fault *fault)
+{
+	int ret = expect(c, "rail");
+
+	if (!ret)
+		ret = value(c, PN_OPTION_NUMBER, 0, &fault->rail);
+	if (!ret)
+		ret = expect(c, "of");
+	if (!ret)
+		ret = expect(c, "node");
+	if (!ret)
+		ret = node_number(c, &fault->node);
+	if (ret)
+		return ret;
+	if (!is(c, "after")) {
+		fault->kind = PN_FAULT_CUT;
+		return at_time(c, fault);
+	}
+	fault->kind = PN_FAULT_CUT_AFTER;
+	ret = next(c);
+	if (!ret)
+		ret = value(c, PN_OPTION_NUMBER, 1, &fault->number);
+	return ret ? ret : expect(c, "operations");
+}
+
+/* peer NODE at TIME; or a rail */
 static int parse_drop(struct cursor *c, struct pn_fault *fault)
 {
-	int ret = expect(c, "peer");
+	int ret;
 
+	if (is(c, "rail"))
+		return parse_cut(c, fault);
+	ret = expect(c, "peer");
 	fault->kind = PN_FAULT_DROP;
 	if (!ret)
 		ret = node_number(c, &fault->node);
@@ -383,6 +412,19 @@ int pn_script_registration(const struct pn_script *script, uint64_t node,
 			error = fault->error;
 	}
 	return error;
+}
+
+bool pn_script_cuts(const struct pn_script *script, uint64_t node,
+		    uint64_t rail, uint64_t noperations)
+{
+	for (size_t i = 0; i < script->n; i++) {
+		const struct pn_fault *fault = &script->faults[i];
+
+		if (fault->kind == PN_FAULT_CUT_AFTER && fault->node == node &&
+		    fault->rail == rail && fault->number == noperations)
+			return true;
+	}
+	return false;
 }
 
 uint64_t pn_script_message_ns(const struct pn_script *script, uint64_t node,

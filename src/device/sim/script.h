@@ -11,19 +11,25 @@
  *   delay TIME [on node NODE]               every message leaves that later
  *   delay message N by TIME [on node NODE]
  *   drop peer NODE at TIME                  the node dies
+ *   drop rail RAIL of node NODE at TIME     that port of the node fails
+ *   drop rail RAIL of node NODE after N operations
+ *                                           the same, after so many
  *   limit node NODE to BYTES at TIME        what it can pin from then on
  *
  * ERROR is an errno's name (ENOMEM). TIME and BYTES are written as in options,
  * with or without a blank before the unit (5 us, 4M). Registrations are counted
  * as they are asked for, each range of a batch for itself; messages are
  * operations of any kind, counted as they are posted. `on node` counts those of
- * that node alone; without it those of all nodes are counted together.
+ * that node alone; without it those of all nodes are counted together. The
+ * operations of a port are those posted there and those carried out there by
+ * its peers.
  *
  * Threads: a script is constant once parsed.
  */
 #ifndef PN_DEVICE_SIM_SCRIPT_H
 #define PN_DEVICE_SIM_SCRIPT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +42,8 @@ enum pn_fault_kind {
 	PN_FAULT_DELAY_ALL,
 	PN_FAULT_DELAY_MESSAGE,
 	PN_FAULT_DROP,
+	PN_FAULT_CUT,
+	PN_FAULT_CUT_AFTER,
 	PN_FAULT_LIMIT,
 };
 
@@ -46,7 +54,8 @@ struct pn_fault {
 	int error;	  /* negative errno: FAIL_* */
 	uint64_t number;  /* which one; FAIL_EVERY: each of these */
 	uint64_t node;	  /* or PN_FAULT_ANY_NODE */
-	uint64_t time_ns; /* DELAY_*: how long; DROP, LIMIT: when */
+	uint64_t rail;	  /* CUT, CUT_AFTER */
+	uint64_t time_ns; /* DELAY_*: how long; DROP, CUT, LIMIT: when */
 	uint64_t bytes;	  /* LIMIT */
 };
 
@@ -68,6 +77,10 @@ void pn_script_free(struct pn_script *script);
  * takes. */
 int pn_script_registration(const struct pn_script *script, uint64_t node,
 			   uint64_t all, uint64_t own, uint64_t *delay_ns);
+
+/* Whether a port fails after that operation. */
+bool pn_script_cuts(const struct pn_script *script, uint64_t node,
+		    uint64_t rail, uint64_t noperations);
 
 /* How much later that message leaves. */
 uint64_t pn_script_message_ns(const struct pn_script *script, uint64_t node,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -59,6 +60,12 @@ static const struct pn_option params_table[] = {
 	{ "detect", PN_OPTION_TIME, "1ms",
 	  "how long after its death a node is missed by its peers",
 	  FIELD(detect_ns), 0, PN_NS_PER_S, NULL },
+	{ "rails", PN_OPTION_NUMBER, "1", "ports of each node", FIELD(rails), 1,
+	  PN_RAILS_MAX, NULL },
+	{ "rail_bandwidth", PN_OPTION_TEXT, "",
+	  "bandwidths in proportion, 3:1 for example; the first rail has the "
+	  "profile's",
+	  FIELD(rail_bandwidth), 0, 0, NULL },
 };
 
 #define NPARAMS PN_ARRAY_LEN(params_table)
@@ -67,6 +74,28 @@ static int refuse(const char *what, const struct pn_why *why)
 {
 	pn_error("sim: %s%s", what, why->text);
 	return -EINVAL;
+}
+
+/* The numbers of rail_bandwidth, all the same when there are none. */
+static bool parse_bandwidths(const struct pn_sim_params *params, double *out)
+{
+	const char *at = params->rail_bandwidth;
+	char *end;
+
+	for (uint64_t r = 0; r < params->rails; r++) {
+		double value = 1;
+
+		if (params->rail_bandwidth[0]) {
+			value = strtod(at, &end);
+			if (end == at || !(value > 0) || !isfinite(value) ||
+			    *end != (r + 1 < params->rails ? ':' : 0))
+				return false;
+			at = end + 1;
+		}
+		if (out)
+			out[r] = value;
+	}
+	return true;
 }
 
 static int check_params(struct pn_sim *sim, struct pn_why *why)
@@ -78,6 +107,13 @@ static int check_params(struct pn_sim *sim, struct pn_why *why)
 		snprintf(why->text, sizeof(why->text),
 			 "no cost profile '%.64s'; `pinion info` lists them",
 			 params->cost);
+		return -EINVAL;
+	}
+	if (!parse_bandwidths(params, NULL)) {
+		snprintf(why->text, sizeof(why->text),
+			 "rail_bandwidth=%.64s: give one positive number for "
+			 "each of %" PRIu64 " rails, with colons between",
+			 params->rail_bandwidth, params->rails);
 		return -EINVAL;
 	}
 	if (params->send_bytes > params->inbox_bytes) {
@@ -141,6 +177,10 @@ static void incident_fire(struct pn_sim *sim, struct pn_event *event)
 		&pn_container_of(event, struct pn_sim_incident, event)->fault;
 	struct pn_sim_node *node = &sim->nodes[fault->node];
 
+	if (fault->kind == PN_FAULT_CUT) {
+		pn_sim_port_cut(pn_sim_port(node, (unsigned)fault->rail));
+		return;
+	}
 	if (fault->kind == PN_FAULT_LIMIT) {
 		pn_sim_record(sim, PN_SIM_LIMITED, node->index, 0,
 			      (int64_t)fault->bytes);
@@ -169,7 +209,14 @@ static int plan_incidents(struct pn_sim *sim)
 				 fault->node, sim->nnodes);
 			return -EINVAL;
 		}
+		if (fault->rail >= sim->nrails) {
+			pn_error("sim: the script names rail %" PRIu64
+				 "; there are %u, counted from 0",
+				 fault->rail, sim->nrails);
+			return -EINVAL;
+		}
 		if (fault->kind != PN_FAULT_DROP &&
+		    fault->kind != PN_FAULT_CUT &&
 		    fault->kind != PN_FAULT_LIMIT)
 			continue;
 		incident->fault = *fault;
@@ -195,11 +242,11 @@ static double byte_ns(const struct pn_sim *sim, enum pn_profile_field field)
 }
 
 /* As this device charges, so that engine and simulator agree. */
-static struct pn_costs costs_of(const struct pn_sim *sim)
+static struct pn_costs costs_of(const struct pn_sim *sim, double slowness)
 {
 	double latency = field_ns(sim, PN_PROFILE_LATENCY_US);
 	double message = field_ns(sim, PN_PROFILE_MESSAGE_US);
-	double byte = byte_ns(sim, PN_PROFILE_LINK_GBPS);
+	double byte = slowness * byte_ns(sim, PN_PROFILE_LINK_GBPS);
 
 	return (struct pn_costs){
 		.register_ns = field_ns(sim, PN_PROFILE_REGISTER_US),
@@ -217,7 +264,8 @@ static struct pn_costs costs_of(const struct pn_sim *sim)
 	};
 }
 
-static void device_init(struct pn_sim *sim, struct pn_device *device)
+static void device_init(struct pn_sim *sim, struct pn_device *device,
+			double slowness)
 {
 	const struct pn_sim_params *params = &sim->params;
 
@@ -235,39 +283,56 @@ static void device_init(struct pn_sim *sim, struct pn_device *device)
 		.max_sge = PN_SIM_MAX_SGE,
 		.queue_depth = (unsigned)params->depth,
 	};
-	device->costs = costs_of(sim);
+	device->costs = costs_of(sim, slowness);
 	device->profile = sim->profile->name;
 	device->emulated = true;
 }
 
+static void port_init(struct pn_sim *sim, struct pn_sim_node *node,
+		      double slowness)
+{
+	node->sim = sim;
+	node->home = &sim->nodes[node->number];
+	node->slowness = slowness;
+	node->limit_bytes = sim->params.limit_bytes;
+	node->cut_event.fire = pn_sim_port_cut_fire;
+	device_init(sim, &node->device, slowness);
+	pn_list_init(&node->link_list);
+	pn_list_init(&node->waiters);
+	pn_list_init(&node->blocked);
+	pn_list_init(&node->inbox);
+	pn_list_init(&node->stalled);
+}
+
 static int nodes_init(struct pn_sim *sim)
 {
+	double bandwidth[PN_RAILS_MAX];
+	unsigned nports;
+
 	sim->nnodes = (unsigned)sim->params.nodes;
-	sim->nodes = calloc(sim->nnodes, sizeof(*sim->nodes));
+	sim->nrails = (unsigned)sim->params.rails;
+	nports = sim->nnodes * sim->nrails;
+	parse_bandwidths(&sim->params, bandwidth);
+	sim->nodes = calloc(nports, sizeof(*sim->nodes));
 	sim->cores =
 		calloc(sim->nnodes * sim->params.cores, sizeof(*sim->cores));
 	if (!sim->nodes || !sim->cores)
 		return -ENOMEM;
-	for (unsigned i = 0; i < sim->nnodes; i++) {
-		struct pn_sim_node *node = &sim->nodes[i];
-
-		node->sim = sim;
-		node->index = i;
-		node->limit_bytes = sim->params.limit_bytes;
-		device_init(sim, &node->device);
-		pn_sim_cores_init(node, &sim->cores[i * sim->params.cores]);
-		pn_list_init(&node->link_list);
-		pn_list_init(&node->waiters);
-		pn_list_init(&node->blocked);
-		pn_list_init(&node->inbox);
-		pn_list_init(&node->stalled);
+	for (unsigned i = 0; i < nports; i++) {
+		sim->nodes[i].index = i;
+		sim->nodes[i].number = i % sim->nnodes;
+		port_init(sim, &sim->nodes[i],
+			  bandwidth[0] / bandwidth[i / sim->nnodes]);
 	}
+	for (unsigned i = 0; i < sim->nnodes; i++)
+		pn_sim_cores_init(&sim->nodes[i],
+				  &sim->cores[i * sim->params.cores]);
 	return 0;
 }
 
 static void nodes_fini(struct pn_sim *sim)
 {
-	for (unsigned i = 0; sim->nodes && i < sim->nnodes; i++) {
+	for (unsigned i = 0; sim->nodes && i < sim->nnodes * sim->nrails; i++) {
 		pn_sim_links_fini(&sim->nodes[i]);
 		pn_sim_port_fini(&sim->nodes[i]);
 		pn_sim_registry_fini(&sim->nodes[i]);
@@ -374,6 +439,17 @@ struct pn_device *pn_sim_device(struct pn_sim *sim, unsigned node)
 	return &sim->nodes[node].device;
 }
 
+struct pn_device *pn_sim_rail(struct pn_sim *sim, unsigned node, unsigned rail)
+{
+	pn_assert(node < sim->nnodes && rail < sim->nrails);
+	return &pn_sim_port(&sim->nodes[node], rail)->device;
+}
+
+unsigned pn_sim_nrails(const struct pn_sim *sim)
+{
+	return sim->nrails;
+}
+
 /* Reading a word that the lock guards. */
 static uint64_t read_locked(const struct pn_sim *sim, const uint64_t *word)
 {
@@ -454,7 +530,9 @@ static void device_close(struct pn_device *device)
 	bool entered;
 
 	if (node->sim->private) {
-		pn_sim_close(node->sim);
+		/* The other ports go with the first. */
+		if (node == node->home)
+			pn_sim_close(node->sim);
 		return;
 	}
 	entered = pn_sim_enter(node->sim);
@@ -467,9 +545,14 @@ static void describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
 	struct pn_sim_node *node = pn_sim_node_of(device);
 	char text[PN_OPTION_TEXT_BYTES];
 
-	snprintf(text, sizeof(text), "%u of %u", node->index,
+	snprintf(text, sizeof(text), "%u of %u", node->number,
 		 node->sim->nnodes);
 	fn(arg, "node", text);
+	if (node->sim->nrails > 1) {
+		snprintf(text, sizeof(text), "%u of %u",
+			 node->index / node->sim->nnodes, node->sim->nrails);
+		fn(arg, "port", text);
+	}
 	for (size_t i = 0; i < NPARAMS; i++) {
 		pn_option_format(&params_table[i], &node->sim->params, text,
 				 sizeof(text));
@@ -487,6 +570,22 @@ static int device_wait(struct pn_device *device, uint64_t deadline_ns)
 
 	pn_sim_leave(node->sim, entered);
 	return ret;
+}
+
+static struct pn_device *device_port(struct pn_device *device, unsigned index)
+{
+	struct pn_sim_node *node = pn_sim_node_of(device);
+
+	return index < node->sim->nrails ? &pn_sim_port(node, index)->device
+					 : NULL;
+}
+
+/* The ports of a node sleep together. */
+static int device_wait_any(struct pn_device *const *devices, unsigned n,
+			   uint64_t deadline_ns)
+{
+	(void)n;
+	return device_wait(devices[0], deadline_ns);
 }
 
 static void device_wake(struct pn_device *device)
@@ -561,10 +660,13 @@ const struct pn_device_ops pn_sim_ops = {
 	.pinned = pn_sim_pinned,
 	.address = pn_sim_address,
 	.attach = pn_sim_attach,
+	.detach = pn_sim_detach,
+	.port = device_port,
 	.post = pn_sim_post,
 	.poll = pn_sim_poll,
 	.release = pn_sim_release,
 	.wait = device_wait,
+	.wait_any = device_wait_any,
 	.wake = device_wake,
 	.fd = no_fd,
 	.arm = no_fd,

@@ -5,7 +5,10 @@
  * Nouns
  *   world  N nodes, one virtual clock, a queue of events. Deterministic: the
  *          same seed, spec and program give the same run, byte for byte.
- *   node   one device (pn_sim_device()) and `cores` virtual CPUs.
+ *   node   `cores` virtual CPUs, and one device (pn_sim_device()), or several
+ *          with `rails`: ports with wires of their own (pn_sim_rail()), whose
+ *          bandwidths `rail_bandwidth` sets in proportion. A wait for one is
+ *          a wait for all of the node's.
  *   task   a coroutine on a node: a thread of the simulated program. It runs
  *          until it waits or is charged time; nothing preempts it in between,
  *          so tasks need no locks towards each other. Charged time occupies
@@ -62,6 +65,10 @@
  * running; either way its peers miss it `detect` later. Calls on a dead node
  * do nothing or return -ENODEV.
  *
+ * A port can fail alone, by the script: its links go down at both ends, at its
+ * own at once; what arrived there before can still be polled; of what it did
+ * last the other end may not hear. The node's other ports and its tasks go on.
+ *
  * Threads: one thread runs a world with tasks. Outside tasks the thread-safe
  * part of the device contract holds for any threads; their charges add to one
  * clock.
@@ -92,6 +99,10 @@ unsigned pn_sim_nnodes(const struct pn_sim *sim);
  * task, too) takes that node down as the end of its process would: its peers
  * see it go, its registrations die; its storage lives on with the world. */
 struct pn_device *pn_sim_device(struct pn_sim *sim, unsigned node);
+
+/* The device of a node's port on another rail; rail 0 is the above. */
+struct pn_device *pn_sim_rail(struct pn_sim *sim, unsigned node, unsigned rail);
+unsigned pn_sim_nrails(const struct pn_sim *sim);
 
 /* Starts a task on a node, at the current virtual time. -ENOMEM; -ENODEV: the
  * node is dead. */

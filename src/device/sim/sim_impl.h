@@ -52,6 +52,8 @@ struct pn_sim_params {
 	uint64_t stack_bytes, jitter;
 	uint64_t inbox_bytes, inbox_slots, send_bytes;
 	uint64_t limit_bytes, max_mrs, depth, detect_ns;
+	uint64_t rails;
+	char rail_bandwidth[PN_OPTION_TEXT_BYTES];
 };
 
 struct pn_sim_task {
@@ -89,11 +91,19 @@ struct pn_sim_registration {
 	unsigned nstale;
 };
 
+/* A port of a node: a device with a wire of its own. The first one is the
+ * node's home: its CPUs, its sleepers and what is counted of it are there. */
 struct pn_sim_node {
 	struct pn_device device; /* first: what callers hold */
 	struct pn_sim *sim;
-	unsigned index;
+	struct pn_sim_node *home;
+	unsigned index;	 /* of the port: number + rail * nnodes */
+	unsigned number; /* of the node */
 	bool dead;
+	bool cut; /* the port is; the node lives */
+	struct pn_event cut_event;
+	uint64_t noperations; /* posted here or carried out here */
+	double slowness;      /* of the wire, against the profile's */
 
 	/* CPU */
 	struct pn_sim_core *cores;
@@ -156,9 +166,9 @@ struct pn_sim {
 	struct pn_list tasks;
 	uint64_t ntasks_born;
 
-	struct pn_sim_node *nodes;
+	struct pn_sim_node *nodes; /* all ports: of rail 0, of rail 1, ... */
 	struct pn_sim_core *cores; /* of all nodes */
-	unsigned nnodes;
+	unsigned nnodes, nrails;
 
 	struct pn_script script;
 	struct pn_sim_incident *incidents;
@@ -174,6 +184,23 @@ struct pn_sim {
 static inline struct pn_sim_node *pn_sim_node_of(struct pn_device *device)
 {
 	return pn_container_of(device, struct pn_sim_node, device);
+}
+
+/* The port of the same node on a rail. */
+static inline struct pn_sim_node *pn_sim_port(const struct pn_sim_node *node,
+					      unsigned rail)
+{
+	return &node->sim->nodes[node->number + rail * node->sim->nnodes];
+}
+
+/* How long a message is on the wire between two ports: the slower's time. */
+static inline uint64_t pn_sim_wire_ns(const struct pn_sim_node *a,
+				      const struct pn_sim_node *b, size_t bytes)
+{
+	double slowness = a->slowness > b->slowness ? a->slowness : b->slowness;
+	uint64_t ns = pn_profile_link_ns(a->sim->profile, bytes);
+
+	return slowness == 1 ? ns : (uint64_t)((double)ns * slowness);
 }
 
 /* a + b, but never past the end of time. */
@@ -202,6 +229,7 @@ enum pn_sim_happening {
 	PN_SIM_COMPLETED,
 	PN_SIM_DIED,
 	PN_SIM_LIMITED,
+	PN_SIM_CUT,
 };
 
 void pn_sim_record(struct pn_sim *sim, enum pn_sim_happening what,
@@ -315,9 +343,22 @@ int pn_sim_attach(struct pn_device *device, const struct pn_address *address,
 struct pn_sim_link *pn_sim_link_find(struct pn_sim_node *self,
 				     const struct pn_sim_node *other);
 
+void pn_sim_detach(struct pn_device *device, struct pn_peer *peer);
+
+/* Whether the other side of a link has gone, or given the link up: nothing
+ * that was sent over it is carried out there any more, no answer comes. */
+bool pn_sim_link_is_cut(const struct pn_sim_link *link);
+
 /* The node is gone: its peers will learn it, its registrations end. Its tasks
  * are left alone. */
 void pn_sim_die(struct pn_sim_node *node);
+
+/* Counts an operation of a port; the script may have it fail after that. */
+void pn_sim_port_used(struct pn_sim_node *port);
+/* The port fails: all its links go down at both ends. What it said before can
+ * still be polled, and registrations stay. */
+void pn_sim_port_cut(struct pn_sim_node *port);
+void pn_sim_port_cut_fire(struct pn_sim *sim, struct pn_event *event);
 
 void pn_sim_links_fini(struct pn_sim_node *node);
 
