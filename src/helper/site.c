@@ -165,21 +165,28 @@ static void forget_oldest(struct pn_sites *sites)
 	}
 }
 
+struct pn_place *pn_sites_find(const struct pn_sites *sites,
+			       struct pn_range range)
+{
+	struct pn_named *named =
+		pn_names_find(&sites->by_range, name_of_range(range));
+
+	return named ? pn_container_of(named, struct pn_place, named) : NULL;
+}
+
 static struct pn_place *place_for(struct pn_sites *sites,
 				  const struct pn_call *call)
 {
-	uint64_t name = name_of_range(call->range);
-	struct pn_named *named = pn_names_find(&sites->by_range, name);
-	struct pn_place *place;
+	struct pn_place *place = pn_sites_find(sites, call->range);
 
-	if (named)
-		return pn_container_of(named, struct pn_place, named);
+	if (place)
+		return place;
 	place = calloc(1, sizeof(*place));
 	if (!place)
 		return NULL;
 	if (sites->by_range.n >= sites->attr.max_places)
 		forget_oldest(sites);
-	place->named.name = name;
+	place->named.name = name_of_range(call->range);
 	place->range = call->range;
 	pn_list_init(&place->sites);
 	pn_errand_init(&place->errand);
@@ -226,6 +233,22 @@ static void keep_score(struct pn_place *place, uint64_t now_ns)
 		site->irregular = false;
 }
 
+/* The program's own time of a call. It never goes back: threads that were held
+ * up together are so once. */
+static uint64_t own_time(struct pn_sites *sites, const struct pn_call *call)
+{
+	uint64_t passed = call->time_ns > sites->last_ns
+				  ? call->time_ns - sites->last_ns
+				  : 0;
+
+	sites->lag_ns +=
+		sites->pending_ns < passed ? sites->pending_ns : passed;
+	sites->pending_ns = call->delay_ns;
+	sites->last_ns += passed;
+	return call->time_ns > sites->lag_ns ? call->time_ns - sites->lag_ns
+					     : 0;
+}
+
 int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 		  struct pn_verdict *verdict)
 {
@@ -233,6 +256,7 @@ int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 	uint64_t what = name_of_call(call);
 	struct pn_place *place = place_for(sites, call);
 	struct pn_site *site;
+	uint64_t now_ns;
 
 	site = place ? site_for(sites, place, signature(stream, what)) : NULL;
 	if (!site)
@@ -240,9 +264,10 @@ int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 	*verdict = (struct pn_verdict){ .place = place,
 					.site = site,
 					.first = !place->last_site };
-	pn_predict_check(sites, site, call->time_ns, verdict);
+	now_ns = own_time(sites, call);
+	pn_predict_check(sites, site, now_ns, verdict);
 	keep_score(place, call->time_ns);
-	pn_predict_call(stream, site, call->time_ns, what);
+	pn_predict_call(stream, site, now_ns, what);
 	verdict->irregular = site->irregular;
 	pn_list_remove(&place->link);
 	pn_list_append(&sites->places, &place->link);

@@ -32,6 +32,12 @@
  *             of its place. Four times the longest gap later nobody is expected
  *             any more.
  *
+ * Time. A call that finds its memory not registered is held up, and with it
+ * everything behind it: the next round, when it is not, all the others come
+ * sooner than ever. So periods and gaps are measured in the program's own time,
+ * which stands still while a call registers (pn_call.delay_ns). Deadlines and
+ * expiries are in real time, as if nothing were held up until then.
+ *
  * A site whose predictions keep missing is irregular: whoever acts on
  * predictions should leave its place alone. It goes on being predicted, and
  * is taken back when that comes true again.
@@ -58,6 +64,7 @@
 
 struct pn_call {
 	uint64_t time_ns;
+	uint64_t delay_ns; /* that it lost because its memory was not there */
 	struct pn_range range;
 	uint32_t kind;	  /* any number; equal for calls of a kind */
 	uint32_t nframes; /* used below */
@@ -83,7 +90,7 @@ struct pn_site {
 	struct pn_list link;   /* in place->sites */
 	struct pn_place *place;
 	uint64_t ncalls;
-	uint64_t last_ns;
+	uint64_t last_ns;   /* in the program's own time, as all that follows */
 	uint64_t period_ns; /* the shortest; 0: called once so far */
 	struct pn_gaps gaps;
 	uint16_t misses; /* rises with each, falls with each that came true */
@@ -96,13 +103,17 @@ struct pn_place {
 	struct pn_list link; /* in the table's list, by last call */
 	struct pn_list sites;
 	struct pn_site *last_site; /* whose call was the last */
-	uint64_t last_ns;
-	uint64_t predicted_ns; /* its last prediction, and from then on */
-	struct pn_gaps gaps;   /* whatever the site */
-	uint64_t deadline_ns;  /* 0: not known */
-	uint64_t expiry_ns;
-	bool held;		 /* not to be forgotten */
-	struct pn_errand errand; /* the helper's (helper.h) */
+	uint64_t last_ns;	   /* in the program's own time */
+	uint64_t predicted_ns;	   /* the gap that is expected after it; or 0 */
+	struct pn_gaps gaps;	   /* whatever the site */
+	uint64_t deadline_ns;	   /* in real time; 0: not known */
+	uint64_t expiry_ns;	   /* in real time */
+	bool held;		   /* not to be forgotten */
+	/* What the helper keeps for it (helper.c). */
+	struct pn_errand errand; /* in one of its queues while held */
+	bool leased;		 /* in the second one */
+	unsigned access;	 /* that it had when it was dropped */
+	uint64_t ready_ns;	 /* registered since; PN_FOREVER: dropped */
 };
 
 struct pn_sites_attr {
@@ -142,11 +153,9 @@ struct pn_verdict {
 int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 		  struct pn_verdict *verdict);
 
-/* The place is not to be forgotten (the caller has it in a queue). */
-static inline void pn_place_hold(struct pn_place *place, bool held)
-{
-	place->held = held;
-}
+/* The place of a range; NULL: not known. */
+struct pn_place *pn_sites_find(const struct pn_sites *sites,
+			       struct pn_range range);
 
 size_t pn_sites_nplaces(const struct pn_sites *sites);
 size_t pn_sites_nsites(const struct pn_sites *sites);

@@ -9,6 +9,11 @@ struct pn_sites {
 	struct pn_sites_attr attr;
 	struct pn_names by_signature, by_range;
 	struct pn_list places; /* oldest last call first */
+	/* The program's own time is real time less the lag. What the last call
+	 * was held up counts from the next call on, which shows how much of it
+	 * the program noticed. */
+	uint64_t lag_ns, pending_ns;
+	uint64_t last_ns; /* real time of the last call */
 };
 
 /* A call that `periodic` remembers. */
@@ -29,7 +34,8 @@ struct pn_stream {
 };
 
 /* predict.c */
-/* What was predicted for this call: call it before anything is updated. */
+/* What was predicted for this call: call it before anything is updated. now_ns
+ * is the program's own time, here and below. */
 void pn_predict_check(const struct pn_sites *sites, const struct pn_site *site,
 		      uint64_t now_ns, struct pn_verdict *verdict);
 /* Learns from a call and sets the place's deadline and expiry. */

@@ -254,30 +254,41 @@ static int by_length(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static double model_early(const uint64_t *sorted, unsigned n)
+{
+	double spread = (double)sorted[n / 2] / (double)sorted[n / 8] - 1;
+
+	return spread > 0.1 ? 0.1 : spread;
+}
+
+struct model {
+	const uint64_t *gaps;
+	unsigned n;
+	double late, hold, unseen;
+};
+
 /* Straight from the formula in gaps.h. */
-static double model_cost(const uint64_t *gaps, unsigned n, double d,
-			 double late, double hold)
+static double model_cost(const struct model *m, double d)
 {
 	double shorter = 0, held = 0;
 
-	for (unsigned i = 0; i < n; i++) {
-		shorter += (double)gaps[i] < d;
-		held += (double)gaps[i] > d ? (double)gaps[i] - d : 0;
+	for (unsigned i = 0; i < m->n; i++) {
+		double gap = (double)m->gaps[i];
+
+		shorter += gap < d;
+		held += gap > d ? gap - d : 0;
 	}
-	return (d > 0 ? late * (shorter + 1) / (n + 1) : 0) + hold * held / n;
+	return (d > 0 ? m->late * (shorter + m->unseen) / (m->n + 1) : 0) +
+	       m->hold * held / m->n;
 }
 
-static double model_best(const uint64_t *sorted, unsigned n, double late,
-			 double hold)
+static double model_best(const struct model *m)
 {
-	double spread = (double)sorted[n / 2] / (double)sorted[n / 8] - 1;
-	double early = spread < 0.01 ? 0 : spread > 0.11 ? 0.1 : spread - 0.01;
-	double best = model_cost(sorted, n, 0, late, hold);
+	double early = model_early(m->gaps, m->n);
+	double best = model_cost(m, 0);
 
-	for (unsigned i = 0; i < n; i++) {
-		double cost =
-			model_cost(sorted, n, (double)sorted[i] * (1 - early),
-				   late, hold);
+	for (unsigned i = 0; i < m->n; i++) {
+		double cost = model_cost(m, (double)m->gaps[i] * (1 - early));
 
 		best = cost < best ? cost : best;
 	}
@@ -292,12 +303,15 @@ static void the_deadline_costs_least_of_all(void **state)
 	(void)state;
 	for (unsigned n = 1; n <= NMODEL; n++) {
 		unsigned kept = n < PN_GAPS_MAX ? n : PN_GAPS_MAX;
-		double late = (double)(1 + test_below(&seed, 100000));
-		double hold = 1 / (double)(1 + test_below(&seed, 5000));
-		double best;
+		struct model model = {
+			.gaps = sorted,
+			.n = kept,
+			.late = (double)(1 + test_below(&seed, 100000)),
+			.hold = 1 / (double)(1 + test_below(&seed, 5000)),
+		};
 		uint64_t d;
 
-		all[n - 1] = 1000 + test_below(&seed, n < 200 ? 1000 : 200000);
+		all[n - 1] = 1000 + test_below(&seed, n < 50 ? 5 : 50 * n);
 		pn_gaps_add(&gaps, all[n - 1]);
 		memcpy(sorted, &all[n - kept], kept * sizeof(*sorted));
 		qsort(sorted, kept, sizeof(*sorted), by_length);
@@ -305,15 +319,15 @@ static void the_deadline_costs_least_of_all(void **state)
 		assert_memory_equal(gaps.sorted, sorted,
 				    kept * sizeof(*sorted));
 		assert_int_equal(pn_gaps_longest(&gaps), sorted[kept - 1]);
-		d = pn_gaps_deadline(&gaps, late, hold);
+		d = pn_gaps_deadline(&gaps, model.late, model.hold);
 		if (kept < PN_GAPS_FEW) {
 			assert_int_equal(d, sorted[0]);
 			continue;
 		}
-		/* Rounding to a nanosecond may save a little. */
-		best = model_best(sorted, kept, late, hold);
-		assert_true(model_cost(sorted, kept, (double)d, late, hold) <=
-			    best * 1.000001 + hold);
+		model.unseen = model_early(sorted, kept) < 0.01 ? 0.1 : 1;
+		/* The deadline is a whole nanosecond. */
+		assert_true(model_cost(&model, (double)d) <=
+			    model_best(&model) * 1.000001 + model.hold);
 	}
 	pn_gaps_fini(&gaps);
 }
