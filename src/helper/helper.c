@@ -20,10 +20,10 @@
 
 int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 {
-	struct pn_sites_attr sites = { .predictor = attr->predictor,
-				       .window = attr->window,
-				       .patience = attr->patience,
-				       .costs = attr->device->costs };
+	struct pn_callsites_attr sites = { .predictor = attr->predictor,
+					   .window = attr->window,
+					   .patience = attr->patience,
+					   .costs = attr->device->costs };
 	struct pn_helper *helper = calloc(1, sizeof(*helper));
 	int ret = -ENOMEM;
 
@@ -38,7 +38,7 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 	pn_list_init(&helper->callers);
 	pn_errands_init(&helper->errands);
 	pn_errands_init(&helper->leases);
-	ret = pn_sites_open(&sites, &helper->sites);
+	ret = pn_callsites_open(&sites, &helper->sites);
 	if (ret)
 		goto free_helper;
 	helper->key = ret = pn_thread_key_alloc(pn_caller_ended);
@@ -49,7 +49,7 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 	return 0;
 
 close_sites:
-	pn_sites_close(helper->sites);
+	pn_callsites_close(helper->sites);
 free_helper:
 	free(helper);
 	return ret;
@@ -65,7 +65,7 @@ void pn_helper_close(struct pn_helper *helper)
 	}
 	pn_thread_key_free(helper->key);
 	pn_callers_free(helper);
-	pn_sites_close(helper->sites);
+	pn_callsites_close(helper->sites);
 	pn_mutex_fini(&helper->lock);
 	free(helper);
 }
@@ -226,8 +226,9 @@ static void count_call(struct pn_helper *helper, const struct pn_call *call,
 		pn_count(&helper->tally.in_time, 1);
 	if (verdict->irregular)
 		pn_count(&helper->tally.irregular, 1);
-	atomic_store(&helper->tally.places, pn_sites_nplaces(helper->sites));
-	atomic_store(&helper->tally.sites, pn_sites_nsites(helper->sites));
+	atomic_store(&helper->tally.places,
+		     pn_callsites_nplaces(helper->sites));
+	atomic_store(&helper->tally.sites, pn_callsites_nsites(helper->sites));
 }
 
 /* A transfer is over: what becomes of its place? */
@@ -260,7 +261,7 @@ static uint64_t delay_of(const struct pn_helper *helper,
 			 const struct pn_call *call)
 {
 	const struct pn_place *place =
-		pn_sites_find(helper->sites, call->range);
+		pn_callsites_find(helper->sites, call->range);
 
 	if (place && place->ready_ns <= call->time_ns)
 		return 0;
@@ -278,7 +279,8 @@ static bool take_record(struct pn_helper *helper)
 	if (!caller->stream)
 		caller->stream = pn_stream_alloc(helper->sites);
 	call.delay_ns = delay_of(helper, &call);
-	if (caller->stream && !pn_sites_call(caller->stream, &call, &verdict)) {
+	if (caller->stream &&
+	    !pn_callsites_call(caller->stream, &call, &verdict)) {
 		count_call(helper, &call, &verdict);
 		decide(helper, &verdict);
 	}
@@ -326,12 +328,12 @@ uint64_t pn_helper_step(struct pn_helper *helper)
 	return next_time(helper);
 }
 
-void pn_helper_query(struct pn_helper *helper, struct pn_helper_stats *out)
+void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 {
 #define READ(field)                                         \
 	.field = atomic_load_explicit(&helper->tally.field, \
 				      memory_order_relaxed)
-	*out = (struct pn_helper_stats){
+	*out = (struct pinion_helper_stats){
 		READ(calls),	  READ(lost),	      READ(first),
 		READ(registered), READ(deregistered), READ(expired),
 		READ(kept),	  READ(in_use),	      READ(in_time),

@@ -58,6 +58,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <pinion/helper.h>
+
 #include "cache/cache.h"
 #include "device/device.h"
 #include "helper/site.h"
@@ -136,22 +138,7 @@ void pn_helper_rest(struct pn_helper *helper, bool resting);
 
 /* --- what happened -------------------------------------------------------- */
 
-struct pn_helper_stats {
-	uint64_t calls;	       /* records taken */
-	uint64_t lost;	       /* records overwritten before that */
-	uint64_t first;	       /* calls on places never seen before */
-	uint64_t registered;   /* places, ahead of their use */
-	uint64_t deregistered; /* places, after a call */
-	uint64_t expired;      /* registered or kept in vain: deregistered */
-	uint64_t kept;	       /* the deadline was too near to deregister */
-	uint64_t in_use;       /* another transfer was using the place */
-	uint64_t in_time;      /* calls that found their place registered */
-	uint64_t late;	    /* calls that came before it was, or after expiry */
-	uint64_t irregular; /* calls of sites left to the cache */
-	uint64_t refused;   /* registrations that failed */
-	uint64_t places, sites; /* known now */
-};
-
-void pn_helper_query(struct pn_helper *helper, struct pn_helper_stats *out);
+/* Sets all but `size`. */
+void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out);
 
 #endif

@@ -35,7 +35,7 @@ struct pn_helper {
 	struct pn_list callers;
 
 	/* The helper's own. */
-	struct pn_sites *sites;
+	struct pn_callsites *sites;
 	struct pn_errands errands; /* places to register */
 	struct pn_errands leases;  /* places to deregister, unless used */
 	size_t largest;	    /* bytes of the largest place that was dropped */

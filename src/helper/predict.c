@@ -20,8 +20,9 @@ static uint64_t since(uint64_t last_ns, uint64_t now_ns)
 	return now_ns > last_ns ? now_ns - last_ns : 0;
 }
 
-void pn_predict_check(const struct pn_sites *sites, const struct pn_site *site,
-		      uint64_t now_ns, struct pn_verdict *verdict)
+void pn_predict_check(const struct pn_callsites *sites,
+		      const struct pn_callsite *site, uint64_t now_ns,
+		      struct pn_verdict *verdict)
 {
 	const struct pn_place *place = site->place;
 
@@ -37,7 +38,7 @@ void pn_predict_check(const struct pn_sites *sites, const struct pn_site *site,
 }
 
 /* The real time of ns after a moment of the program's own. */
-static uint64_t real_time(const struct pn_sites *sites, uint64_t own_ns,
+static uint64_t real_time(const struct pn_callsites *sites, uint64_t own_ns,
 			  uint64_t ns)
 {
 	uint64_t real_ns = own_ns + sites->lag_ns + sites->pending_ns;
@@ -47,7 +48,8 @@ static uint64_t real_time(const struct pn_sites *sites, uint64_t own_ns,
 
 /* --- shortest ------------------------------------------------------------- */
 
-static void predict_shortest(const struct pn_sites *sites, struct pn_site *site)
+static void predict_shortest(const struct pn_callsites *sites,
+			     struct pn_callsite *site)
 {
 	struct pn_place *place = site->place;
 	struct pn_list *pos;
@@ -55,8 +57,8 @@ static void predict_shortest(const struct pn_sites *sites, struct pn_site *site)
 	place->deadline_ns = 0;
 	place->expiry_ns = UINT64_MAX;
 	pn_list_for_each (pos, &place->sites) {
-		const struct pn_site *s =
-			pn_container_of(pos, struct pn_site, link);
+		const struct pn_callsite *s =
+			pn_container_of(pos, struct pn_callsite, link);
 		uint64_t deadline = real_time(sites, s->last_ns, s->period_ns);
 
 		if (s->period_ns &&
@@ -67,8 +69,8 @@ static void predict_shortest(const struct pn_sites *sites, struct pn_site *site)
 
 /* --- learned -------------------------------------------------------------- */
 
-static void predict_learned(const struct pn_sites *sites, struct pn_site *site,
-			    uint64_t now_ns)
+static void predict_learned(const struct pn_callsites *sites,
+			    struct pn_callsite *site, uint64_t now_ns)
 {
 	const struct pn_costs *costs = &sites->attr.costs;
 	struct pn_place *place = site->place;
@@ -130,7 +132,7 @@ static unsigned find_period(const struct pn_stream *stream)
 static void predict_periodic(struct pn_stream *stream, struct pn_place *place,
 			     uint64_t now_ns)
 {
-	const struct pn_sites *sites = stream->sites;
+	const struct pn_callsites *sites = stream->sites;
 	uint64_t from, next;
 
 	stream->period = find_period(stream);
@@ -149,7 +151,7 @@ static void predict_periodic(struct pn_stream *stream, struct pn_place *place,
 
 /* --- all ------------------------------------------------------------------ */
 
-static void learn(struct pn_site *site, uint64_t now_ns)
+static void learn(struct pn_callsite *site, uint64_t now_ns)
 {
 	struct pn_place *place = site->place;
 	uint64_t period = since(site->last_ns, now_ns);
@@ -165,10 +167,10 @@ static void learn(struct pn_site *site, uint64_t now_ns)
 	place->last_site = site;
 }
 
-void pn_predict_call(struct pn_stream *stream, struct pn_site *site,
+void pn_predict_call(struct pn_stream *stream, struct pn_callsite *site,
 		     uint64_t now_ns, uint64_t what)
 {
-	const struct pn_sites *sites = stream->sites;
+	const struct pn_callsites *sites = stream->sites;
 
 	learn(site, now_ns);
 	switch (sites->attr.predictor) {

@@ -18,9 +18,10 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-int pn_sites_open(const struct pn_sites_attr *attr, struct pn_sites **out)
+int pn_callsites_open(const struct pn_callsites_attr *attr,
+		      struct pn_callsites **out)
 {
-	struct pn_sites *sites;
+	struct pn_callsites *sites;
 
 	if (attr->window > PN_WINDOW_MAX || attr->periodic > PN_PERIODIC_MAX ||
 	    attr->periodic == 1 || attr->predictor >= PN_PREDICTOR_COUNT)
@@ -50,7 +51,7 @@ free_sites:
 	return -ENOMEM;
 }
 
-static void forget_site(struct pn_sites *sites, struct pn_site *site)
+static void forget_site(struct pn_callsites *sites, struct pn_callsite *site)
 {
 	pn_names_remove(&sites->by_signature, &site->named);
 	pn_list_remove(&site->link);
@@ -58,12 +59,13 @@ static void forget_site(struct pn_sites *sites, struct pn_site *site)
 	free(site);
 }
 
-static void forget_place(struct pn_sites *sites, struct pn_place *place)
+static void forget_place(struct pn_callsites *sites, struct pn_place *place)
 {
 	struct pn_list *pos, *next;
 
 	pn_list_for_each_safe (pos, next, &place->sites)
-		forget_site(sites, pn_container_of(pos, struct pn_site, link));
+		forget_site(sites,
+			    pn_container_of(pos, struct pn_callsite, link));
 	pn_names_remove(&sites->by_range, &place->named);
 	pn_list_remove(&place->link);
 	pn_gaps_fini(&place->gaps);
@@ -75,7 +77,7 @@ static struct pn_place *place_of_link(struct pn_list *link)
 	return pn_container_of(link, struct pn_place, link);
 }
 
-void pn_sites_close(struct pn_sites *sites)
+void pn_callsites_close(struct pn_callsites *sites)
 {
 	if (!sites)
 		return;
@@ -86,7 +88,7 @@ void pn_sites_close(struct pn_sites *sites)
 	free(sites);
 }
 
-struct pn_stream *pn_stream_alloc(struct pn_sites *sites)
+struct pn_stream *pn_stream_alloc(struct pn_callsites *sites)
 {
 	struct pn_stream *stream = calloc(1, sizeof(*stream));
 
@@ -153,7 +155,7 @@ static void slide_window(struct pn_stream *stream, const struct pn_call *call)
 /* --- the table ------------------------------------------------------------ */
 
 /* Makes room for one more, if it can: the places held stay. */
-static void forget_oldest(struct pn_sites *sites)
+static void forget_oldest(struct pn_callsites *sites)
 {
 	struct pn_list *pos;
 
@@ -165,8 +167,8 @@ static void forget_oldest(struct pn_sites *sites)
 	}
 }
 
-struct pn_place *pn_sites_find(const struct pn_sites *sites,
-			       struct pn_range range)
+struct pn_place *pn_callsites_find(const struct pn_callsites *sites,
+				   struct pn_range range)
 {
 	struct pn_named *named =
 		pn_names_find(&sites->by_range, name_of_range(range));
@@ -174,10 +176,10 @@ struct pn_place *pn_sites_find(const struct pn_sites *sites,
 	return named ? pn_container_of(named, struct pn_place, named) : NULL;
 }
 
-static struct pn_place *place_for(struct pn_sites *sites,
+static struct pn_place *place_for(struct pn_callsites *sites,
 				  const struct pn_call *call)
 {
-	struct pn_place *place = pn_sites_find(sites, call->range);
+	struct pn_place *place = pn_callsites_find(sites, call->range);
 
 	if (place)
 		return place;
@@ -195,14 +197,14 @@ static struct pn_place *place_for(struct pn_sites *sites,
 	return place;
 }
 
-static struct pn_site *site_for(struct pn_sites *sites, struct pn_place *place,
-				uint64_t name)
+static struct pn_callsite *site_for(struct pn_callsites *sites,
+				    struct pn_place *place, uint64_t name)
 {
 	struct pn_named *named = pn_names_find(&sites->by_signature, name);
-	struct pn_site *site;
+	struct pn_callsite *site;
 
 	if (named)
-		return pn_container_of(named, struct pn_site, named);
+		return pn_container_of(named, struct pn_callsite, named);
 	site = calloc(1, sizeof(*site));
 	if (!site)
 		return NULL;
@@ -217,7 +219,7 @@ static struct pn_site *site_for(struct pn_sites *sites, struct pn_place *place,
  * the deadline, not long after. */
 static void keep_score(struct pn_place *place, uint64_t now_ns)
 {
-	struct pn_site *site = place->last_site;
+	struct pn_callsite *site = place->last_site;
 
 	if (!site || !place->deadline_ns)
 		return;
@@ -235,7 +237,7 @@ static void keep_score(struct pn_place *place, uint64_t now_ns)
 
 /* The program's own time of a call. It never goes back: threads that were held
  * up together are so once. */
-static uint64_t own_time(struct pn_sites *sites, const struct pn_call *call)
+static uint64_t own_time(struct pn_callsites *sites, const struct pn_call *call)
 {
 	uint64_t passed = call->time_ns > sites->last_ns
 				  ? call->time_ns - sites->last_ns
@@ -249,13 +251,13 @@ static uint64_t own_time(struct pn_sites *sites, const struct pn_call *call)
 					     : 0;
 }
 
-int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
-		  struct pn_verdict *verdict)
+int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
+		      struct pn_verdict *verdict)
 {
-	struct pn_sites *sites = stream->sites;
+	struct pn_callsites *sites = stream->sites;
 	uint64_t what = name_of_call(call);
 	struct pn_place *place = place_for(sites, call);
-	struct pn_site *site;
+	struct pn_callsite *site;
 	uint64_t now_ns;
 
 	site = place ? site_for(sites, place, signature(stream, what)) : NULL;
@@ -275,12 +277,12 @@ int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 	return 0;
 }
 
-size_t pn_sites_nplaces(const struct pn_sites *sites)
+size_t pn_callsites_nplaces(const struct pn_callsites *sites)
 {
 	return sites->by_range.n;
 }
 
-size_t pn_sites_nsites(const struct pn_sites *sites)
+size_t pn_callsites_nsites(const struct pn_callsites *sites)
 {
 	return sites->by_signature.n;
 }

@@ -25,7 +25,7 @@ struct program {
 	char *buffer;
 	uint64_t waited_ns; /* what pinning took, in all */
 	unsigned misses;    /* transfers that had to register */
-	struct pn_helper_stats stats;
+	struct pinion_helper_stats stats;
 };
 
 static size_t registered(struct program *p)

@@ -161,7 +161,7 @@ static void start_threads(struct world *w, struct record *records,
 static void whatever_the_helper_does_bytes_arrive(void **state)
 {
 	struct record records[NTHREADS];
-	struct pn_helper_stats stats;
+	struct pinion_helper_stats stats;
 	struct world w = { 0 };
 	uint64_t seed = test_seed();
 	unsigned moved = 0, refused = 0;

@@ -11,19 +11,19 @@ static const struct pn_costs costs = { .register_ns = 16000,
 				       .register_page_ns = 250 };
 
 struct table {
-	struct pn_sites *sites;
+	struct pn_callsites *sites;
 	struct pn_stream *stream;
 };
 
 static struct table open_table(enum pn_predictor predictor, unsigned window)
 {
-	struct pn_sites_attr attr = { .predictor = predictor,
-				      .window = window,
-				      .periodic = 16,
-				      .costs = costs };
+	struct pn_callsites_attr attr = { .predictor = predictor,
+					  .window = window,
+					  .periodic = 16,
+					  .costs = costs };
 	struct table table;
 
-	assert_ok(pn_sites_open(&attr, &table.sites));
+	assert_ok(pn_callsites_open(&attr, &table.sites));
 	table.stream = pn_stream_alloc(table.sites);
 	assert_non_null(table.stream);
 	return table;
@@ -32,7 +32,7 @@ static struct table open_table(enum pn_predictor predictor, unsigned window)
 static void close_table(struct table *table)
 {
 	pn_stream_free(table->stream);
-	pn_sites_close(table->sites);
+	pn_callsites_close(table->sites);
 }
 
 static struct pn_verdict call_at(struct table *table, uint64_t time_us,
@@ -47,7 +47,7 @@ static struct pn_verdict call_at(struct table *table, uint64_t time_us,
 	};
 	struct pn_verdict verdict;
 
-	assert_ok(pn_sites_call(table->stream, &call, &verdict));
+	assert_ok(pn_callsites_call(table->stream, &call, &verdict));
 	return verdict;
 }
 
@@ -84,8 +84,8 @@ static void the_earliest_of_a_places_sites_counts(void **state)
 	v = call_at(&table, 2300, 2, 0);
 	/* Site 1 is due at 3000, site 2 at 2700. */
 	assert_int_equal(v.place->deadline_ns, 2700 * 1000);
-	assert_int_equal(pn_sites_nsites(table.sites), 2);
-	assert_int_equal(pn_sites_nplaces(table.sites), 1);
+	assert_int_equal(pn_callsites_nsites(table.sites), 2);
+	assert_int_equal(pn_callsites_nplaces(table.sites), 1);
 	close_table(&table);
 }
 
@@ -213,20 +213,20 @@ static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
 
 static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
 {
-	struct pn_sites_attr attr = { .predictor = PN_PREDICT_SHORTEST,
-				      .max_places = 3 };
+	struct pn_callsites_attr attr = { .predictor = PN_PREDICT_SHORTEST,
+					  .max_places = 3 };
 	struct table table;
 	struct pn_verdict v;
 
 	(void)state;
-	assert_ok(pn_sites_open(&attr, &table.sites));
+	assert_ok(pn_callsites_open(&attr, &table.sites));
 	table.stream = pn_stream_alloc(table.sites);
 	v = call_at(&table, 1, 1, 0);
 	v.place->held = true;
 	for (unsigned i = 1; i < 5; i++)
 		call_at(&table, 1 + i, 1, i);
-	assert_int_equal(pn_sites_nplaces(table.sites), 3);
-	assert_int_equal(pn_sites_nsites(table.sites), 3);
+	assert_int_equal(pn_callsites_nplaces(table.sites), 3);
+	assert_int_equal(pn_callsites_nsites(table.sites), 3);
 	assert_false(call_at(&table, 7, 1, 0).first);
 	assert_true(call_at(&table, 8, 1, 1).first);
 	close_table(&table);
@@ -234,13 +234,13 @@ static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
 
 static void windows_beyond_the_limit_are_refused(void **state)
 {
-	struct pn_sites_attr attr = { .window = PN_WINDOW_MAX + 1 };
-	struct pn_sites *sites;
+	struct pn_callsites_attr attr = { .window = PN_WINDOW_MAX + 1 };
+	struct pn_callsites *sites;
 
 	(void)state;
-	assert_int_equal(pn_sites_open(&attr, &sites), -EINVAL);
-	attr = (struct pn_sites_attr){ .periodic = PN_PERIODIC_MAX + 1 };
-	assert_int_equal(pn_sites_open(&attr, &sites), -EINVAL);
+	assert_int_equal(pn_callsites_open(&attr, &sites), -EINVAL);
+	attr = (struct pn_callsites_attr){ .periodic = PN_PERIODIC_MAX + 1 };
+	assert_int_equal(pn_callsites_open(&attr, &sites), -EINVAL);
 }
 
 /* --- gaps against a naive model ------------------------------------------- */
