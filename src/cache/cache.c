@@ -59,19 +59,25 @@ static int open_memory(struct pn_cache *cache)
 
 	if (ret)
 		return ret;
+	ret = pn_index_init(&cache->exposed);
+	if (ret)
+		goto fini_index;
 	cache->regions =
 		mmap(NULL, REGIONS_BYTES, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (cache->regions == MAP_FAILED) {
-		pn_index_fini(&cache->index);
-		return -ENOMEM;
-	}
-	return 0;
+	if (cache->regions != MAP_FAILED)
+		return 0;
+	ret = -ENOMEM;
+	pn_index_fini(&cache->exposed);
+fini_index:
+	pn_index_fini(&cache->index);
+	return ret;
 }
 
 static void close_memory(struct pn_cache *cache)
 {
 	munmap(cache->regions, REGIONS_BYTES);
+	pn_index_fini(&cache->exposed);
 	pn_index_fini(&cache->index);
 }
 
@@ -81,6 +87,7 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	pn_list_init(&cache->threads);
 	pn_list_init(&cache->dying);
 	pn_list_init(&cache->queue);
+	pn_list_init(&cache->exposures);
 	cache->always_slow = !pn_asymmetric_init();
 	atomic_store(&cache->attention, cache->always_slow);
 	atomic_store(&cache->joins, !cache->attr.no_merge);

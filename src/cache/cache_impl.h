@@ -192,9 +192,11 @@ struct pn_cache {
 
 	/* Written by release notices; no lock. */
 	_Atomic uint64_t ring_head PN_ALIGNED(PN_CACHELINE);
-	_Atomic uint64_t ring_tail; /* advanced under lock */
-	_Atomic unsigned ring_lost; /* notices that found no room */
-	_Atomic bool never_publish; /* lost track of releases under way */
+	_Atomic unsigned exposed_notices; /* that pn_cache_heed() has not seen
+					   */
+	_Atomic uint64_t ring_tail;	  /* advanced under lock */
+	_Atomic unsigned ring_lost;	  /* notices that found no room */
+	_Atomic bool never_publish;	  /* lost track of releases under way */
 	struct pn_release ring[PN_RELEASE_RING];
 	_Atomic unsigned nflying; /* at least as many as are taken below */
 	struct pn_flying flying[PN_RELEASE_FLYING];
@@ -206,6 +208,8 @@ struct pn_cache {
 	struct pn_list threads;
 	struct pn_list dying;
 	struct pn_list queue;	   /* plans begun */
+	struct pn_list exposures;  /* exposed.h */
+	struct pn_index exposed;   /* how many cover a page; read by notices */
 	uint64_t scan;		   /* number of the last slot scan */
 	uint32_t free_region;	   /* 0: none */
 	uint32_t nregions;	   /* ever used */
@@ -305,6 +309,10 @@ void pn_release_notice(void *cache, uintptr_t addr, size_t len,
 void pn_release_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* Whether a release that overlaps range is under way. */
 bool pn_release_flying(struct pn_cache *cache, struct pn_range range);
+
+/* exposed.c: memory is going that may be exposed. */
+void pn_exposed_released_locked(struct pn_cache *cache, struct pn_range range)
+	PN_REQUIRES(&cache->lock);
 
 /* mapping.c: whether one mapping holds all of range; no when in doubt. */
 bool pn_mapping_is_one(struct pn_range range);

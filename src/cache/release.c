@@ -121,9 +121,20 @@ static void append(struct pn_cache *cache, uintptr_t addr, size_t len)
 	atomic_store_explicit(&entry->filled, at + 1, memory_order_release);
 }
 
+/* Something of ours may be there. Counted first, and counted off only when it
+ * has been acted upon: as long as a notice waits, no thread trusts the index.
+ */
+static void call_attention(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	/* Pairs with the acquire in pn_cache_pin(). */
+	atomic_fetch_add(&cache->attention, 1);
+	append(cache, addr, len);
+}
+
 void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 		       enum pn_release_phase phase)
 {
+	struct pn_range range = { addr, len };
 	struct pn_cache *cache = arg;
 
 	if (!pn_range_valid(addr, len))
@@ -132,12 +143,13 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 	 * joins neighbours has taken them out of the index for a moment. */
 	if (phase == PN_RELEASE_BEFORE)
 		take_off(cache, addr, len);
-	if (pn_index_any(&cache->index, (struct pn_range){ addr, len })) {
-		/* Pairs with the acquire in pn_cache_pin(). Counted first, and
-		 * counted off only when it has been acted upon: as long as a
-		 * notice waits, no thread trusts the index. */
-		atomic_fetch_add(&cache->attention, 1);
-		append(cache, addr, len);
+	if (pn_index_any(&cache->exposed, range)) {
+		call_attention(cache, addr, len);
+		/* After it: who sees the count finds the notice, or what
+		 * became of it. */
+		atomic_fetch_add(&cache->exposed_notices, 1);
+	} else if (pn_index_any(&cache->index, range)) {
+		call_attention(cache, addr, len);
 	}
 	if (phase == PN_RELEASE_AFTER)
 		land(cache, addr, len);
@@ -220,12 +232,14 @@ void pn_release_drain_locked(struct pn_cache *cache)
 
 	while (next_notice(cache, &range)) {
 		invalidate_range(cache, range);
+		pn_exposed_released_locked(cache, range);
 		atomic_fetch_sub(&cache->attention, 1);
 	}
 	lost = atomic_exchange(&cache->ring_lost, 0);
 	if (!lost)
 		return;
 	invalidate_all(cache);
+	pn_exposed_released_locked(cache, (struct pn_range){ 0, UINTPTR_MAX });
 	atomic_fetch_sub(&cache->attention, lost);
 }
 

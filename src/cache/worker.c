@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache_impl.h"
+#include "cache/exposed.h"
 
 static struct pn_plan *take_plan(struct pn_cache *cache)
 	PN_REQUIRES(&cache->lock)
@@ -35,6 +36,7 @@ uint64_t pn_cache_step(struct pn_cache *cache)
 	uint64_t when;
 	bool due;
 
+	pn_cache_heed(cache);
 	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 	pn_lock(&cache->lock);
 	plan = take_plan(cache);

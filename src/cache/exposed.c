@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cache/exposed.h"
+
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+static struct pn_range pages_of(const struct pn_exposed *e)
+{
+	return pn_range_pages(e->addr, e->len, PN_PAGE_BYTES);
+}
+
+/* Exposures may overlap: an entry counts those that cover its page. */
+static void count_pages(struct pn_cache *cache, const struct pn_exposed *e,
+			uint32_t by) PN_REQUIRES(&cache->lock)
+{
+	struct pn_range pages = pages_of(e);
+
+	for (size_t at = 0; at < pages.len; at += PN_PAGE_BYTES)
+		atomic_fetch_add(pn_index_entry_of(&cache->exposed,
+						   pages.addr + at),
+				 by);
+}
+
+/* Stands in the lists before the device looks at the pages, so that a release
+ * meanwhile is noticed. */
+static int enter(struct pn_cache *cache, struct pn_exposed *e)
+{
+	int ret;
+
+	pn_lock(&cache->lock);
+	ret = pn_index_reserve(&cache->exposed, pages_of(e));
+	if (!ret) {
+		count_pages(cache, e, 1);
+		pn_list_append(&cache->exposures, &e->link);
+	}
+	pn_unlock(&cache->lock);
+	return ret == -ERANGE ? -EINVAL : ret;
+}
+
+static void leave(struct pn_cache *cache, struct pn_exposed *e)
+{
+	pn_lock(&cache->lock);
+	count_pages(cache, e, (uint32_t)-1);
+	pn_list_remove(&e->link);
+	pn_unlock(&cache->lock);
+}
+
+/* The longest part; whole pages, since each part but the last ends on one. */
+static size_t part_bytes(const struct pn_cache *cache)
+{
+	return cache->device->limits.max_mr_bytes & ~(PN_PAGE_BYTES - 1);
+}
+
+static void cut(const struct pn_cache *cache, unsigned access,
+		struct pn_exposed *e)
+{
+	size_t most = part_bytes(cache);
+
+	for (size_t at = 0; at < e->len; e->nparts++) {
+		uintptr_t start = e->addr + at;
+		size_t len = e->len - at;
+
+		if (len > most)
+			len = most - (start & (PN_PAGE_BYTES - 1));
+		e->parts[e->nparts] = (struct pn_mr){ .addr = (void *)start,
+						      .len = len,
+						      .access = access };
+		at += len;
+	}
+}
+
+static bool too_long(const struct pn_cache *cache, size_t len)
+{
+	return len / (PN_EXPOSED_PARTS - 1) >= part_bytes(cache);
+}
+
+static void deregister(struct pn_cache *cache, struct pn_exposed *e)
+{
+	struct pn_mr *mrs[PN_EXPOSED_PARTS];
+
+	for (unsigned i = 0; i < e->nparts; i++)
+		mrs[i] = &e->parts[i];
+	pn_device_deregister(cache->device, mrs, e->nparts);
+	pn_budget_give(cache->budget, pages_of(e).len, e->nparts);
+}
+
+/* As pn_cache_pin() does: what the device has no room for is made. */
+static int register_parts(struct pn_cache *cache, struct pn_exposed *e)
+{
+	struct pn_room_want want = { .bytes = pages_of(e).len,
+				     .nregions = e->nparts,
+				     .by_device = true };
+	struct pn_mr *mrs[PN_EXPOSED_PARTS];
+	int ret;
+
+	for (unsigned i = 0; i < e->nparts; i++)
+		mrs[i] = &e->parts[i];
+	ret = pn_cache_take_room(cache, want.bytes, want.nregions);
+	if (ret)
+		return ret;
+	do {
+		ret = pn_device_register(cache->device, mrs, e->nparts);
+	} while (ret == -ENOMEM && !pn_room_make(cache, &want));
+	if (ret)
+		pn_budget_give(cache->budget, want.bytes, want.nregions);
+	return ret == -ENOMEM ? -ENOBUFS : ret;
+}
+
+/* Whether its memory is still what was registered. */
+static bool still_there(struct pn_cache *cache, struct pn_exposed *e)
+{
+	bool there;
+
+	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
+	there = atomic_load(&e->state) == PN_EXPOSED_LIVE &&
+		!pn_release_flying(cache, pages_of(e));
+	/* Nobody else is to deregister it now. */
+	if (!there)
+		atomic_store(&e->state, PN_EXPOSED_REFUSED);
+	pn_unlock(&cache->lock);
+	return there;
+}
+
+static void unwatch(struct pn_exposed *e)
+{
+	struct pn_range pages = pages_of(e);
+
+	if (e->watched)
+		pn_monitor_unwatch(pages.addr, pages.len);
+}
+
+int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
+		    unsigned access, struct pn_exposed *out)
+{
+	struct pn_range pages;
+	int ret;
+
+	*out = (struct pn_exposed){ .addr = (uintptr_t)addr, .len = len };
+	atomic_init(&out->state, PN_EXPOSED_CLOSING);
+	if (!pn_range_valid(out->addr, len) || too_long(cache, len) ||
+	    access & ~(unsigned)PINION_ACCESS_ALL)
+		return -EINVAL;
+	cut(cache, access, out);
+	pages = pages_of(out);
+	ret = enter(cache, out);
+	if (ret)
+		return ret;
+	/* What cannot be watched is exposed all the same: it is for the
+	 * program to unexpose what it releases. */
+	if (cache->subscribed)
+		out->watched = !pn_monitor_watch(pages.addr, pages.len);
+	atomic_store(&out->state, PN_EXPOSED_LIVE);
+	ret = register_parts(cache, out);
+	if (!ret && still_there(cache, out))
+		return 0;
+	if (!ret)
+		deregister(cache, out);
+	unwatch(out);
+	leave(cache, out);
+	return ret ? ret : -EFAULT;
+}
+
+/* Takes it for deregistering; false: it is no longer registered. Waits for
+ * another thread that is at it. */
+static bool take(struct pn_cache *cache, struct pn_exposed *e)
+{
+	for (;;) {
+		uint32_t state;
+
+		pn_lock(&cache->lock);
+		state = atomic_load(&e->state);
+		if (state <= PN_EXPOSED_GONE)
+			atomic_store(&e->state, PN_EXPOSED_CLOSING);
+		pn_unlock(&cache->lock);
+		if (state != PN_EXPOSED_CLOSING)
+			return state <= PN_EXPOSED_GONE;
+		pn_device_block(cache->device, &e->state, PN_EXPOSED_CLOSING);
+	}
+}
+
+void pn_cache_unexpose(struct pn_cache *cache, struct pn_exposed *exposed)
+{
+	if (take(cache, exposed))
+		deregister(cache, exposed);
+	unwatch(exposed);
+	leave(cache, exposed);
+}
+
+void pn_exposed_released_locked(struct pn_cache *cache, struct pn_range range)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &cache->exposures) {
+		struct pn_exposed *e =
+			pn_container_of(pos, struct pn_exposed, link);
+
+		if (atomic_load(&e->state) == PN_EXPOSED_LIVE &&
+		    pn_range_overlaps(pages_of(e), range))
+			atomic_store(&e->state, PN_EXPOSED_GONE);
+	}
+}
+
+/* The next one whose keys are to be refused, taken for that; NULL: none. */
+static struct pn_exposed *next_gone(struct pn_cache *cache)
+{
+	struct pn_exposed *found = NULL;
+	struct pn_list *pos;
+
+	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
+	pn_list_for_each (pos, &cache->exposures) {
+		struct pn_exposed *e =
+			pn_container_of(pos, struct pn_exposed, link);
+
+		if (atomic_load(&e->state) != PN_EXPOSED_GONE)
+			continue;
+		atomic_store(&e->state, PN_EXPOSED_CLOSING);
+		found = e;
+		break;
+	}
+	pn_unlock(&cache->lock);
+	return found;
+}
+
+void pn_cache_heed(struct pn_cache *cache)
+{
+	struct pn_exposed *e;
+
+	if (pn_likely(!atomic_load(&cache->exposed_notices)))
+		return;
+	atomic_store(&cache->exposed_notices, 0);
+	while ((e = next_gone(cache))) {
+		deregister(cache, e);
+		/* Its owner may free it from here on; the address is all that
+		 * waking needs. */
+		atomic_store(&e->state, PN_EXPOSED_REFUSED);
+		pn_device_unblock(cache->device, &e->state);
+	}
+}
