@@ -17,7 +17,6 @@
 #include "cache/cache.h"
 #include "config/config.h"
 #include "device/device.h"
-#include "helper/helper.h"
 #include "message/message.h"
 
 struct pinion_context {
@@ -26,10 +25,9 @@ struct pinion_context {
 	struct pn_budget budget;
 	struct pn_cache *cache;
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
-	struct pn_helper *helper; /* NULL: none; as long as the endpoint */
-	bool foreign;		  /* made by the process that forked this one */
-	struct pn_list link;	  /* among all contexts of the process */
-	struct pn_mutex lock;	  /* protects registrations */
+	bool foreign;	      /* made by the process that forked this one */
+	struct pn_list link;  /* among all contexts of the process */
+	struct pn_mutex lock; /* protects registrations */
 	struct pn_list registrations; /* made by hand */
 };
 
@@ -52,11 +50,6 @@ static inline struct pn_pages_policy pn_context_pages(
 				     : (int)config->numa_node,
 	};
 }
-
-/* Opens the helper if the options want one, and closes it. Its cache must be
- * there, its endpoint not yet and not any more. */
-int pn_context_open_helper(struct pinion_context *context);
-void pn_context_close_helper(struct pinion_context *context);
 
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);

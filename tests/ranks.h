@@ -37,7 +37,8 @@ struct rank {
 	unsigned rank, nranks;
 	uint32_t round;
 	bool virtual_time;
-	void *arg; /* the same for all */
+	struct pn_sim *sim; /* the world; NULL outside virtual time */
+	void *arg;	    /* the same for all */
 	/* Called again and again while it waits for the others; NULL: not. */
 	void (*idle)(void *idle_arg);
 	void *idle_arg;
@@ -54,6 +55,10 @@ struct ranks {
 
 /* True when no rank failed; else a line says what did. */
 bool ranks_run(const struct ranks *run);
+
+/* The same in a process of its own: the dead end where they stand and cannot
+ * clean up, and it takes what they leave along. */
+bool ranks_run_apart(const struct ranks *run);
 
 /* Marks the board; the first failure wins. */
 void rank_fail(struct rank *rank, const char *what, const char *file, int line);

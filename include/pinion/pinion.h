@@ -26,8 +26,8 @@
 #include <pinion/cache.h>
 #include <pinion/config.h>
 #include <pinion/device.h>
-#include <pinion/helper.h>
 #include <pinion/message.h>
+#include <pinion/onesided.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -64,6 +64,26 @@ static void bad_packet(struct pinion_peer *peer, int why)
 	pn_peer_fail(peer, why);
 }
 
+static int on_packet(struct pinion_peer *peer, const struct pn_wire *wire,
+		     const uint8_t *payload, size_t len)
+{
+	if (wire->kind == PN_WIRE_MATCH)
+		return on_match(peer, wire, payload, len);
+	if (pn_onesided_concerns(peer, wire))
+		return pn_onesided_packet(peer, wire, payload, len);
+	return pn_transfer_packet(peer, wire, payload, len);
+}
+
+static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
+{
+	struct pinion_request *request = pn_request_announced(peer, c->imm);
+
+	if (request && request->kind)
+		pn_onesided_written(request, c->imm, c->len);
+	else
+		pn_transfer_written(peer, c->imm);
+}
+
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
 	struct pn_device *device = c->peer->device;
@@ -81,9 +101,7 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 	if (peer)
 		ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
 	if (!ret)
-		ret = wire.kind == PN_WIRE_MATCH
-			      ? on_match(peer, &wire, payload, len)
-			      : pn_transfer_packet(peer, &wire, payload, len);
+		ret = on_packet(peer, &wire, payload, len);
 	pn_device_release(device, c);
 	if (ret && peer)
 		bad_packet(peer, ret);
@@ -96,6 +114,8 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 	ep->noperations--;
 	if (track == PN_TRACK_BOUNCE)
 		pn_bounce_put(ep, c->user);
+	else if (track == PN_TRACK_PIECE)
+		pn_onesided_done(c->user, c->status);
 	else
 		pn_transfer_done(c->user, c->status);
 }
@@ -126,7 +146,7 @@ static void dispatch(struct pinion_endpoint *ep, const struct pn_completion *c)
 	case PN_COMPLETION_IMM:
 		way = pn_way_of(ep, c->peer);
 		if (way && !way->owner->down)
-			pn_transfer_written(way->owner, c->imm);
+			on_imm(way->owner, c);
 		return;
 	}
 }
@@ -157,8 +177,10 @@ static int poll_rail(struct pinion_endpoint *ep, struct pn_device *device)
 
 int pn_endpoint_progress(struct pinion_endpoint *ep)
 {
-	int n = poll_rail(ep, ep->device);
+	int n;
 
+	pn_cache_heed(ep->cache);
+	n = poll_rail(ep, ep->device);
 	for (unsigned r = 1; r < ep->nrails; r++)
 		n += poll_rail(ep, ep->rails[r].device);
 	if (!pn_list_empty(&ep->busy))
@@ -234,13 +256,13 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->device = ep->rails[0].device;
 	ep->cache = ep->rails[0].cache;
 	ep->budget = attr->budget;
-	ep->helper = attr->helper;
 	ep->limits = attr->limits;
 	set_limits(ep);
 	ep->protocol = attr->protocol;
 	ep->locking = !attr->single_threaded &&
 		      !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 	init_lists(ep);
+	pn_onesided_init(ep);
 	ret = pn_bounces_open(ep, &attr->pages);
 	if (ret) {
 		free(ep);
@@ -320,6 +342,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	claim_rails(ep, false, false);
 	drain(ep);
 	abandon_all(ep);
+	pn_onesided_fini(ep);
 	pn_peers_forget(ep);
 	pn_list_for_each (pos, &ep->peers)
 		free_list(&pn_container_of(pos, struct pinion_peer, link)
@@ -365,8 +388,6 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 		ep->stats.sent[protocol]++;
 		request->is_send = true;
 		request->has_handle = out;
-		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
-			       message->buf, message->len);
 		ret = pn_transfer_send(request, protocol);
 		if (out)
 			*out = request;
@@ -400,8 +421,6 @@ static int receive(struct pinion_endpoint *ep,
 	if (!request)
 		return -ENOMEM;
 	request->has_handle = out;
-	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
-		       message->buf, message->len);
 	if (!claim)
 		claim = pn_match_unexpected(ep, message);
 	if (claim)
@@ -464,6 +483,10 @@ static void cancel(struct pinion_request *request)
 
 	if (request->ended || request->canceling)
 		return;
+	if (request->kind) {
+		pn_onesided_cancel(request);
+		return;
+	}
 	if (!request->is_send) {
 		/* Only one that has not been matched is in the list. */
 		if (!pn_list_empty(&request->link))

@@ -31,7 +31,6 @@
 
 #include "cache/cache.h"
 #include "device/device.h"
-#include "helper/helper.h"
 #include "message/protocol/protocol.h"
 
 struct pn_endpoint_attr {
@@ -41,7 +40,6 @@ struct pn_endpoint_attr {
 	} rails[PN_RAILS_MAX];
 	unsigned nrails;
 	struct pn_budget *budget;
-	struct pn_helper *helper; /* of the first rail's cache; or NULL */
 	struct pn_protocol_limits limits; /* packet_bytes is found out */
 	int protocol;			  /* of messages that are not eager */
 	bool single_threaded;
@@ -95,6 +93,8 @@ struct pn_endpoint_stats {
 	uint64_t received;
 	uint64_t unexpected;
 	uint64_t copied_for_room; /* fragments sent by DATA for want of room */
+	uint64_t accesses[4];	  /* puts and gets by enum pn_path */
+	uint64_t bounced;	  /* pieces of one-sided operations */
 	uint64_t stalls;	  /* packets that found the queue full */
 	uint64_t bad_packets;
 };

@@ -8,10 +8,11 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "message/message.h"
+#include "message/onesided.h"
 #include "message/wire.h"
 
 /* What a device operation's `user` points to. */
-enum pn_tracked { PN_TRACK_BOUNCE, PN_TRACK_FRAGMENT };
+enum pn_tracked { PN_TRACK_BOUNCE, PN_TRACK_FRAGMENT, PN_TRACK_PIECE };
 
 /* A registered buffer that carries one packet too long to go inline. */
 struct pn_bounce {
@@ -86,7 +87,8 @@ struct pinion_peer {
 	struct pn_list packets;	 /* waiting for the queue, in order */
 	struct pn_list busy;	 /* in ep->busy while these or a way's fragments
 				  * wait */
-	int down;		 /* 0, or why it is gone */
+	struct pn_peer_onesided onesided;
+	int down; /* 0, or why it is gone */
 };
 
 struct pinion_request {
@@ -97,6 +99,7 @@ struct pinion_request {
 	uint32_t id;
 	uint32_t other;	    /* the peer's number of it; 0: not known yet */
 	uint32_t announced; /* fragments so far, of all that had this index */
+	enum pn_request_kind kind;
 	bool is_send;
 	bool has_handle;
 	bool ended;
@@ -111,7 +114,6 @@ struct pinion_request {
 	size_t due;  /* receiver: bytes before it, still to come by DATA */
 	uint64_t tag, ignore;
 	void *user;
-	struct pn_call call; /* for the helper */
 	struct pn_shape shape;
 	struct pn_list fragments;
 	unsigned nfragments;
@@ -120,6 +122,7 @@ struct pinion_request {
 	struct pinion_pin source;
 	unsigned nkeys; /* read, receiver: of the source */
 	struct pn_wire_key *keys;
+	struct pn_onesided onesided; /* of kinds other than messages */
 };
 
 /* A message that came before its receive. */
@@ -139,7 +142,6 @@ struct pinion_endpoint {
 	unsigned nrails;
 	struct pn_device *device; /* the first rail's: clock, copies, waits */
 	struct pn_cache *cache;	  /* the first rail's */
-	struct pn_helper *helper; /* told of every request; or NULL */
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
 	int protocol;
@@ -164,6 +166,7 @@ struct pinion_endpoint {
 	unsigned nbounces;
 	struct pn_list bounces; /* free ones */
 
+	struct pn_endpoint_onesided onesided;
 	unsigned noperations; /* in the device, of bounces and fragments */
 	bool sleeping;	      /* a thread is in the device's wait() */
 	_Atomic uint32_t progressed; /* counts; others wait on it */
@@ -205,7 +208,7 @@ int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
 /* The same, only now: -EAGAIN. For streams of DATA. */
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
 		  const void *payload, size_t len);
-/* Takes a MATCH back that waits for the queue; false: it is out. */
+/* Takes a MATCH or GRANT back that waits for the queue; false: it is out. */
 bool pn_packet_withdraw(struct pinion_request *request);
 /* Posts what waits; true when something moved. */
 bool pn_peer_pump(struct pinion_peer *peer);
@@ -227,11 +230,18 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 /* The request a peer means by a number, or NULL: it is lying or late. */
 struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 				       bool is_send);
-/* A number for the next fragment that a receive announces, and the receive
- * that a number is of, or NULL as above. */
+/* A number for the next fragment that a receive or grant announces, and the
+ * request, of any kind, that a number is of, or NULL as above. */
 uint32_t pn_request_announce(struct pinion_request *request);
 struct pinion_request *pn_request_announced(struct pinion_peer *peer,
 					    uint32_t number);
+/* The same, of any kind. */
+struct pinion_request *pn_request_at(struct pinion_peer *peer, uint32_t id);
+/* Keeps the keys that came with a packet. -ENOMEM. */
+int pn_request_keep_keys(struct pinion_request *request,
+			 const struct pn_wire *wire, const uint8_t *payload);
+/* Ends the pin `source`, if there is one. */
+void pn_request_unpin(struct pinion_request *request);
 /* Ends it if nothing refers to its buffer any more; keeps the first status. */
 void pn_request_end(struct pinion_request *request, int status);
 /* Takes what an ended request has to say and frees it. */
@@ -253,6 +263,14 @@ void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
 void pn_transfer_done(struct pn_fragment *fragment, int status);
 /* Posts more of a fragment; -EAGAIN: the queue is full. */
 int pn_fragment_pump(struct pn_fragment *fragment);
+/* The n-th byte of a pinned buffer: its key, and how far that reaches. */
+struct pn_sge pn_pin_at(const struct pinion_pin *pin, size_t n);
+/* The same of the other side's memory; len 0: beyond its end. */
+struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
+			      size_t n);
+/* The keys of a pinned buffer for the other side; false: too many parts. */
+bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
+		    struct pn_wire_key *keys);
 /* Gives up fragments that the device is not working on. */
 void pn_transfer_abandon(struct pinion_request *request);
 

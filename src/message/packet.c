@@ -240,7 +240,8 @@ bool pn_packet_withdraw(struct pinion_request *request)
 		struct pn_packet *p =
 			pn_container_of(pos, struct pn_packet, link);
 
-		if (p->wire.kind != PN_WIRE_MATCH ||
+		if ((p->wire.kind != PN_WIRE_MATCH &&
+		     p->wire.kind != PN_WIRE_GRANT) ||
 		    p->wire.from != request->id)
 			continue;
 		if (p->request)
@@ -301,13 +302,16 @@ static bool pump_fragments(struct pn_way *way)
 bool pn_peer_pump(struct pinion_peer *peer)
 {
 	bool moved = pump_packets(peer);
-	bool idle = pn_list_empty(&peer->packets);
+	bool idle = true;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
 		moved |= pump_fragments(&peer->ways[r]);
 		idle &= pn_list_empty(&peer->ways[r].stalled);
 	}
-	if (idle)
+	moved |= pn_onesided_pump(peer);
+	/* Looked at last: what was pumped may have said something. */
+	if (idle && pn_list_empty(&peer->packets) &&
+	    pn_list_empty(&peer->onesided.stalled))
 		pn_list_remove(&peer->busy);
 	return moved;
 }

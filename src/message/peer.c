@@ -72,6 +72,7 @@ struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
 	pn_list_init(&peer->requests);
 	pn_list_init(&peer->packets);
 	pn_list_init(&peer->busy);
+	pn_onesided_init_peer(peer);
 	pn_list_append(&ep->peers, &peer->link);
 	return peer;
 }

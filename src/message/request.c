@@ -3,6 +3,7 @@
  * a peer that is late or lying does not hit the index's next owner. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "message/message_impl.h"
 
@@ -63,11 +64,11 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 	pn_list_init(&request->link);
 	pn_list_init(&request->peer_link);
 	pn_list_init(&request->fragments);
+	pn_onesided_init_request(request);
 	return request;
 }
 
-struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
-				       bool is_send)
+struct pinion_request *pn_request_at(struct pinion_peer *peer, uint32_t id)
 {
 	struct pinion_endpoint *ep = peer->ep;
 	uint32_t index = id & INDEX_MASK;
@@ -76,8 +77,7 @@ struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 	if (index >= ep->nrequests)
 		return NULL;
 	request = ep->table[index];
-	if (request->id != id || request->ended || request->peer != peer ||
-	    request->is_send != is_send)
+	if (request->id != id || request->ended || request->peer != peer)
 		return NULL;
 	return request;
 }
@@ -94,9 +94,41 @@ struct pinion_request *pn_request_announced(struct pinion_peer *peer,
 	struct pinion_endpoint *ep = peer->ep;
 	uint32_t index = number & INDEX_MASK;
 
-	return index < ep->nrequests
-		       ? pn_request_find(peer, ep->table[index]->id, false)
+	return index < ep->nrequests ? pn_request_at(peer, ep->table[index]->id)
+				     : NULL;
+}
+
+struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
+				       bool is_send)
+{
+	struct pinion_request *request = pn_request_at(peer, id);
+
+	return request && !request->kind && request->is_send == is_send
+		       ? request
 		       : NULL;
+}
+
+/* Room for them, once got, stays with the request when it is used again. */
+int pn_request_keep_keys(struct pinion_request *request,
+			 const struct pn_wire *wire, const uint8_t *payload)
+{
+	if (!wire->nkeys)
+		return 0;
+	if (!request->keys)
+		request->keys =
+			malloc(PN_WIRE_MAX_KEYS * sizeof(*request->keys));
+	if (!request->keys)
+		return -ENOMEM;
+	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
+	request->nkeys = wire->nkeys;
+	return 0;
+}
+
+void pn_request_unpin(struct pinion_request *request)
+{
+	if (request->source_pinned)
+		pn_cache_unpin(request->ep->cache, &request->source);
+	request->source_pinned = false;
 }
 
 static bool is_truncated(const struct pinion_request *request)
@@ -112,18 +144,18 @@ void pn_request_end(struct pinion_request *request, int status)
 		return;
 	if (status && !request->status)
 		request->status = status;
-	if (status)
+	if (status && request->kind)
+		pn_onesided_abandon(request);
+	else if (status)
 		pn_transfer_abandon(request);
-	if (request->nfragments || request->npackets)
+	if (request->nfragments || request->npackets ||
+	    request->onesided.npieces)
 		return;
-	if (request->source_pinned)
-		pn_cache_unpin(ep->cache, &request->source);
-	request->source_pinned = false;
+	pn_request_unpin(request);
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
 	request->ended = true;
-	pn_helper_done(ep->helper, &request->call);
 	pn_list_remove(&request->peer_link);
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
@@ -131,6 +163,8 @@ void pn_request_end(struct pinion_request *request, int status)
 	/* Its owner may sleep in the device, which has no more to say. */
 	if (ep->sleeping)
 		pn_device_wake(ep->device);
+	if (request->kind)
+		pn_onesided_ended(request);
 }
 
 static uint32_t next_generation(uint32_t id)

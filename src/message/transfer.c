@@ -142,8 +142,7 @@ static void packet_for(struct pinion_request *request, struct pn_wire *wire,
 
 /* --- operations of the device --------------------------------------------- */
 
-/* The n-th byte of a pinned buffer: its key, and how far that reaches. */
-static struct pn_sge local_part(const struct pinion_pin *pin, size_t n)
+struct pn_sge pn_pin_at(const struct pinion_pin *pin, size_t n)
 {
 	struct pinion_pin_part part;
 
@@ -156,8 +155,8 @@ static struct pn_sge local_part(const struct pinion_pin *pin, size_t n)
 	return (struct pn_sge){ 0 };
 }
 
-static struct pn_wire_key remote_part(const struct pn_wire_key *keys,
-				      unsigned nkeys, size_t n)
+struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
+			      size_t n)
 {
 	for (unsigned i = 0; i < nkeys; i++) {
 		if (n < keys[i].len)
@@ -185,9 +184,9 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 	if (!f->way->up)
 		return -EAGAIN;
 	while (f->posted < f->len) {
-		struct pn_sge sge = local_part(&f->pin, f->posted);
+		struct pn_sge sge = pn_pin_at(&f->pin, f->posted);
 		struct pn_wire_key to =
-			remote_part(keys, nkeys, keys_at + f->posted);
+			pn_keys_at(keys, nkeys, keys_at + f->posted);
 		struct pn_op op = { .kind = kind,
 				    .sge = &sge,
 				    .nsge = 1,
@@ -299,9 +298,8 @@ static void start(struct pn_fragment *f)
 
 /* --- sender --------------------------------------------------------------- */
 
-/* The keys of a pinned buffer for the other side; false: too many parts. */
-static bool export_keys(const struct pinion_pin *pin, struct pn_wire *wire,
-			struct pn_wire_key *keys)
+bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
+		    struct pn_wire_key *keys)
 {
 	struct pinion_pin_part part;
 
@@ -326,7 +324,7 @@ static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 	if (pn_cache_pin(request->ep->cache, request->buf, request->len,
 			 PINION_ACCESS_REMOTE_READ | bypass, &request->source))
 		return;
-	if (export_keys(&request->source, wire, keys))
+	if (pn_keys_export(&request->source, wire, keys))
 		request->source_pinned = true;
 	else
 		pn_cache_unpin(request->ep->cache, &request->source);
@@ -484,7 +482,7 @@ static int announce(struct pn_fragment *f)
 	wire.tag = f->number;
 	wire.offset = f->offset;
 	wire.len = f->len;
-	if (f->pinned && !export_keys(&f->pin, &wire, keys)) {
+	if (f->pinned && !pn_keys_export(&f->pin, &wire, keys)) {
 		pn_cache_unpin(f->way->rail->cache, &f->pin);
 		f->pinned = false;
 	}
@@ -538,22 +536,6 @@ static void advance(struct pinion_request *request)
 	}
 }
 
-/* Room for them, once got, stays with the request when it is used again. */
-static int keep_keys(struct pinion_request *request, const struct pn_wire *wire,
-		     const uint8_t *payload)
-{
-	if (!wire->nkeys)
-		return 0;
-	if (!request->keys)
-		request->keys =
-			malloc(PN_WIRE_MAX_KEYS * sizeof(*request->keys));
-	if (!request->keys)
-		return -ENOMEM;
-	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
-	request->nkeys = wire->nkeys;
-	return 0;
-}
-
 /* A long message was matched: say so and begin. */
 static void accept_long(struct pinion_request *request)
 {
@@ -594,7 +576,7 @@ void pn_transfer_receive(struct pinion_request *request,
 	request->total = wire->len < request->len ? wire->len : request->len;
 	request->ep->stats.received++;
 	pn_list_append(&peer->requests, &request->peer_link);
-	ret = keep_keys(request, wire, payload);
+	ret = pn_request_keep_keys(request, wire, payload);
 	if (ret) {
 		fail(request, ret);
 		return;

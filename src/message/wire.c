@@ -32,6 +32,7 @@ static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 		return wire->nkeys ? keys_ok(wire, payload, len)
 				   : len <= wire->len;
 	case PN_WIRE_READY:
+	case PN_WIRE_GRANT:
 		return keys_ok(wire, payload, len);
 	case PN_WIRE_DATA:
 		return !wire->nkeys && len;
@@ -103,5 +104,69 @@ int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
 	*out = wire;
 	*payload = (const uint8_t *)data + sizeof(wire);
 	*payload_len = len - sizeof(wire);
+	return 0;
+}
+
+/* --- key blobs ------------------------------------------------------------ */
+
+/* FNV-1a, over what stands around the field itself. */
+static uint32_t check_of(const struct pn_key_head *head,
+			 const struct pn_wire_key *keys)
+{
+	struct pn_key_head zeroed = *head;
+	const uint8_t *parts[] = { (const uint8_t *)&zeroed,
+				   (const uint8_t *)keys };
+	size_t lens[] = { sizeof(zeroed), head->nkeys * sizeof(*keys) };
+	uint32_t x = UINT32_C(2166136261);
+
+	zeroed.check = 0;
+	for (unsigned p = 0; p < 2; p++)
+		for (size_t i = 0; i < lens[p]; i++)
+			x = (x ^ parts[p][i]) * UINT32_C(16777619);
+	return x;
+}
+
+size_t pn_key_pack(struct pn_key_head *head, const struct pn_wire_key *keys,
+		   void *data)
+{
+	head->version = PN_KEY_VERSION;
+	head->magic = PN_KEY_MAGIC;
+	head->check = check_of(head, keys);
+	memcpy(data, head, sizeof(*head));
+	memcpy((uint8_t *)data + sizeof(*head), keys,
+	       head->nkeys * sizeof(*keys));
+	return PN_KEY_BYTES(head->nkeys);
+}
+
+static bool covers(const struct pn_key_head *head,
+		   const struct pn_wire_key *keys)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < head->nkeys; i++)
+		if (!keys[i].len || keys[i].addr + keys[i].len < keys[i].addr ||
+		    __builtin_add_overflow(sum, keys[i].len, &sum))
+			return false;
+	return sum == head->len;
+}
+
+int pn_key_parse(const void *data, size_t len, struct pn_key_head *head,
+		 struct pn_wire_key keys[PN_KEY_MAX])
+{
+	/* The version stands first in every version. */
+	if (!len)
+		return -EINVAL;
+	if (*(const uint8_t *)data != PN_KEY_VERSION)
+		return -EPROTONOSUPPORT;
+	if (len < sizeof(*head))
+		return -EINVAL;
+	memcpy(head, data, sizeof(*head));
+	if (head->magic != PN_KEY_MAGIC || !head->nkeys ||
+	    head->nkeys > PN_KEY_MAX || len != PN_KEY_BYTES(head->nkeys))
+		return -EINVAL;
+	memcpy(keys, (const uint8_t *)data + sizeof(*head),
+	       head->nkeys * sizeof(*keys));
+	if (head->check != check_of(head, keys) || !covers(head, keys))
+		return -EINVAL;
 	return 0;
 }

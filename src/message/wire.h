@@ -23,6 +23,12 @@
  *   CANCEL  S -> R  forget the message if it is not matched yet
  *   GONE    R -> S  forgotten, as asked
  *   FAIL    both    the other side's request cannot go on: status
+ * Conditional writes (grant.c)
+ *   GRANT      G -> W  a buffer may be written under a tag: its keys
+ *   UNGRANT    G -> W  forget the grant if nothing has used it yet
+ *   UNGRANTED  W -> G  forgotten, as asked
+ *
+ * A key blob is what names exposed memory: it travels as the program likes.
  */
 #ifndef PN_MESSAGE_WIRE_H
 #define PN_MESSAGE_WIRE_H
@@ -46,6 +52,9 @@ enum pn_wire_kind {
 	PN_WIRE_CANCEL,
 	PN_WIRE_GONE,
 	PN_WIRE_FAIL,
+	PN_WIRE_GRANT,
+	PN_WIRE_UNGRANT,
+	PN_WIRE_UNGRANTED,
 	PN_WIRE_NKINDS,
 };
 
@@ -56,13 +65,16 @@ struct pn_wire {
 	uint8_t kind;
 	uint8_t protocol; /* MATCH: how the sender means to send; READY: which
 			   * rail of the receiver is to be written over */
-	uint8_t nkeys;	  /* MATCH, READY: how many keys follow */
+	uint8_t nkeys;	  /* MATCH, READY, GRANT: how many keys follow */
 	uint32_t to;	  /* request at the receiver of this packet; 0: none */
 	uint32_t from;	  /* request at its sender */
 	int32_t status;	  /* FAIL */
-	uint64_t tag;	  /* MATCH; READY: the immediate of the last write */
-	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive */
-	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment */
+	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; READY: the immediate of the
+			   * last write */
+	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive; GRANT:
+			   * the immediate of the write */
+	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment;
+			   * GRANT: of the buffer */
 };
 
 /* Memory of the packet's sender that its receiver may write or read. */
@@ -82,6 +94,33 @@ void pn_wire_put_address(const struct pn_address *rails, unsigned nrails,
 /* -EPROTONOSUPPORT: of another version; -EINVAL: no such address. */
 int pn_wire_get_address(const uint8_t *data, size_t len,
 			struct pn_address *rails, unsigned *nrails);
+
+#define PN_KEY_VERSION 1
+#define PN_KEY_MAGIC   0x4b
+#define PN_KEY_MAX     16 /* keys in a blob */
+
+/* What a key blob begins with; `nkeys` struct pn_wire_key follow. */
+struct pn_key_head {
+	uint8_t version;
+	uint8_t magic;
+	uint8_t nkeys;
+	uint8_t access; /* PINION_ACCESS_ bits */
+	uint32_t check; /* of everything else: a blob cut short or mixed up */
+	uint64_t len;	/* of the exposed memory */
+};
+
+#define PN_KEY_BYTES(nkeys) \
+	(sizeof(struct pn_key_head) + (nkeys) * sizeof(struct pn_wire_key))
+
+/* Writes a blob of PN_KEY_BYTES(head->nkeys), which it returns; fills in what
+ * is the same in all. */
+size_t pn_key_pack(struct pn_key_head *head, const struct pn_wire_key *keys,
+		   void *data);
+
+/* Checks a blob and takes it apart. -EPROTONOSUPPORT: another version;
+ * -EINVAL: garbage. data need not be aligned. */
+int pn_key_parse(const void *data, size_t len, struct pn_key_head *head,
+		 struct pn_wire_key keys[PN_KEY_MAX]);
 
 /* Checks a packet and says where its payload is. -EPROTONOSUPPORT: another
  * version; -EPROTO: garbage. data need not be aligned; *out is a copy. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "message/onesided.h"
 #include "message/party.h"
 #include "message/wire.h"
 
@@ -26,6 +27,7 @@ struct victim {
 	struct party party;
 	struct pinion_request *requests[HOSTILE_NREQUESTS];
 	uint8_t recv[64 << 10], small[100], send[SEND_BYTES];
+	uint8_t granted[64 << 10];
 };
 
 static void begin(struct victim *v, unsigned which)
@@ -43,7 +45,14 @@ static void begin(struct victim *v, unsigned which)
 				    .len = sizeof(v->send) };
 	int ret;
 
-	if (which > HOSTILE_SHORT) {
+	if (which == HOSTILE_PUT_WHEN) {
+		ret = pn_endpoint_put_when(v->party.ep, &m,
+					   &v->requests[which]);
+	} else if (which > HOSTILE_PUT_WHEN) {
+		m.buf = v->granted;
+		m.len = sizeof(v->granted);
+		ret = pn_endpoint_grant(v->party.ep, &m, &v->requests[which]);
+	} else if (which > HOSTILE_SHORT) {
 		pn_endpoint_use(v->party.ep, protocols[which]);
 		ret = pn_endpoint_send(v->party.ep, &m, &v->requests[which]);
 	} else {
@@ -104,9 +113,10 @@ static void be_victim(struct rank *rank)
 		return;
 	for (unsigned i = 0; i < HOSTILE_NREQUESTS; i++)
 		begin(v, i);
-	/* Let the MATCHes out, then take the last one back. */
+	/* Let the MATCHes and GRANTs out, then take the last ones back. */
 	rank_barrier(rank);
 	pn_endpoint_cancel(v->party.ep, v->requests[HOSTILE_CANCELED]);
+	pn_endpoint_cancel(v->party.ep, v->requests[HOSTILE_UNGRANT]);
 	pn_endpoint_use(v->party.ep, PN_PROTOCOL_CACHING_PIPELINE);
 	rank_barrier(rank);
 	talk(&v->party, HONEST);

@@ -31,6 +31,9 @@ enum {
 	HOSTILE_READ,
 	HOSTILE_COPY,
 	HOSTILE_CANCELED, /* canceled when it was out */
+	HOSTILE_PUT_WHEN, /* 100,000 bytes */
+	HOSTILE_GRANT,	  /* 64 KiB */
+	HOSTILE_UNGRANT,  /* another, canceled when it was out */
 	HOSTILE_NREQUESTS
 };
 #define HOSTILE_FIRST (UINT32_C(1) << 20)

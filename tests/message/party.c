@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "message/message_impl.h"
 
 static const struct pn_protocol_limits small_limits = {
 	.eager_bytes = 2000,
@@ -83,9 +84,11 @@ static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
 	uint64_t deadline = pn_device_now(device) + 10 * PN_NS_PER_S;
+	size_t bounces =
+		party->bounce_bytes + party->ep->onesided.landings.mr.len;
 
 	pn_cache_flush(party->cache);
-	while (atomic_load(&party->budget.bytes) != party->bounce_bytes) {
+	while (atomic_load(&party->budget.bytes) != bounces) {
 		if (pn_device_now(device) > deadline)
 			return false;
 		rank_pause(party->rank);

@@ -12,34 +12,12 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "test.h"
 
 static uint64_t nmessages = 20000;
 static uint64_t seed;
-
-/* The dead end where they stand and cannot clean up: a process of its own takes
- * what they leave along. */
-static bool run_apart(const struct ranks *run)
-{
-	pid_t pid;
-	int status;
-
-	fflush(NULL);
-	pid = fork();
-	pn_assert(pid >= 0);
-	if (!pid) {
-		bool passed = ranks_run(run);
-
-		fflush(NULL);
-		_exit(!passed);
-	}
-	pn_assert(waitpid(pid, &status, 0) == pid);
-	return !status;
-}
 
 /* Shared with such a process. */
 static uint64_t *counter(void)
@@ -68,7 +46,7 @@ static bool storm(const char *name, struct ranks run, struct storm_attr attr,
 	while (passed && *received < nmessages / 4) {
 		attr.seed = test_random(&random);
 		script(&random, text, sizeof(text));
-		passed = attr.mortal ? run_apart(&run) : ranks_run(&run);
+		passed = attr.mortal ? ranks_run_apart(&run) : ranks_run(&run);
 		if (!passed)
 			printf("script: %s\n", text);
 	}

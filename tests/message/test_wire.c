@@ -99,6 +99,14 @@ static void assert_all_failed(const struct hostile_result *r, int status)
 		assert_int_equal(r->status[i], status);
 }
 
+/* What no peer may say. */
+static void assert_nonsense(const struct packet *p, size_t len)
+{
+	struct hostile_result r = shoot(p, len);
+
+	assert_all_failed(&r, -EPROTO);
+}
+
 static void a_good_message_is_received_from_anyone(void **state)
 {
 	struct packet p = packet_of(PN_WIRE_MATCH);
@@ -125,7 +133,6 @@ static void nonsense_fails_its_peer_and_nobody_else(void **state)
 	struct packet ready = packet_of(PN_WIRE_READY);
 	struct packet ack = packet_of(PN_WIRE_ACK);
 	struct packet match = packet_of(PN_WIRE_MATCH);
-	struct hostile_result r;
 
 	(void)state;
 	done.wire.to = HOSTILE_FIRST + HOSTILE_CACHED; /* was not exposed */
@@ -137,18 +144,55 @@ static void nonsense_fails_its_peer_and_nobody_else(void **state)
 	ack.wire.to = HOSTILE_FIRST + HOSTILE_COPY;
 	ack.wire.len = UINT64_MAX; /* more than there is */
 	match.wire.protocol = PN_PROTOCOL_COUNT;
-	r = shoot(&done, sizeof(done.wire));
-	assert_all_failed(&r, -EPROTO);
-	r = shoot(&gone, sizeof(gone.wire));
-	assert_all_failed(&r, -EPROTO);
-	r = shoot(&data, sizeof(data.wire) + 10);
-	assert_all_failed(&r, -EPROTO);
-	r = shoot(&ready, sizeof(ready.wire));
-	assert_all_failed(&r, -EPROTO);
-	r = shoot(&ack, sizeof(ack.wire));
-	assert_all_failed(&r, -EPROTO);
-	r = shoot(&match, sizeof(match.wire));
-	assert_all_failed(&r, -EPROTO);
+	assert_nonsense(&done, sizeof(done.wire));
+	assert_nonsense(&gone, sizeof(gone.wire));
+	assert_nonsense(&data, sizeof(data.wire) + 10);
+	assert_nonsense(&ready, sizeof(ready.wire));
+	assert_nonsense(&ack, sizeof(ack.wire));
+	assert_nonsense(&match, sizeof(match.wire));
+}
+
+/* The same about conditional writes. */
+static void nonsense_about_grants_fails_its_peer_and_nobody_else(void **state)
+{
+	struct packet fin = packet_of(PN_WIRE_FIN);
+	struct packet data = packet_of(PN_WIRE_DATA);
+	struct packet ungranted = packet_of(PN_WIRE_UNGRANTED);
+	struct packet grant = packet_of(PN_WIRE_GRANT);
+
+	(void)state;
+	fin.wire.to = HOSTILE_FIRST + HOSTILE_GRANT;
+	fin.wire.len = (64 << 10) + 1; /* more than was granted */
+	data.wire.to = HOSTILE_FIRST + HOSTILE_GRANT;	   /* keys were given */
+	ungranted.wire.to = HOSTILE_FIRST + HOSTILE_GRANT; /* not asked for */
+	grant.wire.nkeys = 1;
+	grant.wire.len = 5; /* of which the key is none */
+	assert_nonsense(&fin, sizeof(fin.wire));
+	assert_nonsense(&data, sizeof(data.wire) + 10);
+	assert_nonsense(&ungranted, sizeof(ungranted.wire));
+	assert_nonsense(&grant, sizeof(grant.wire) + sizeof(grant.keys[0]));
+}
+
+/* A grant of memory that is not there fails the write that took it; one that
+ * is too short likewise. */
+static void false_grants_fail_one_write(void **state)
+{
+	struct packet grant = packet_of(PN_WIRE_GRANT);
+	struct hostile_result r;
+
+	(void)state;
+	grant.wire.nkeys = 1;
+	grant.wire.tag = HOSTILE_PUT_WHEN;
+	grant.wire.len = grant.keys[0].len = 100000;
+	grant.keys[0].rkey = 4711;
+	r = shoot(&grant, sizeof(grant.wire) + sizeof(grant.keys[0]));
+	assert_int_equal(r.bad_packets, 0);
+	assert_int_equal(r.status[HOSTILE_PUT_WHEN], -EACCES);
+	assert_int_equal(r.status[HOSTILE_GRANT], -ECONNRESET);
+	grant.wire.len = grant.keys[0].len = 99999;
+	r = shoot(&grant, sizeof(grant.wire) + sizeof(grant.keys[0]));
+	assert_int_equal(r.bad_packets, 0);
+	assert_int_equal(r.status[HOSTILE_PUT_WHEN], -EMSGSIZE);
 }
 
 /* Keys that are none: the operation is refused, the request fails. */
@@ -217,6 +261,8 @@ int main(void)
 		TEST(keys_name_the_bytes_of_their_packet),
 		TEST(a_good_message_is_received_from_anyone),
 		TEST(nonsense_fails_its_peer_and_nobody_else),
+		TEST(nonsense_about_grants_fails_its_peer_and_nobody_else),
+		TEST(false_grants_fail_one_write),
 		TEST(keys_that_are_none_fail_one_request),
 		TEST(another_version_is_refused_with_one_line),
 	};

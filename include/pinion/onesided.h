@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinion/onesided.h -- put, get and atomics on a peer's memory, and writes that
+ * wait for a grant.
+ *
+ *	owner:  pinion_expose(ep, memory, len, access, &exposure);
+ *	        pinion_exposure_key(exposure, &key);   ... send key->len ...
+ *	peer:   pinion_remote_open(ep, owner, &key, &remote);
+ *	        struct pinion_move put = { .remote = remote, .buf = buf,
+ *	                                     .len = n };
+ *	        pinion_put(ep, &put, &request);
+ *	        pinion_wait(ep, request, NULL);
+ *
+ * Nouns
+ *   exposure  memory of this endpoint that peers may touch without its CPU.
+ *   key       what they need for it: plain data, to be sent by whatever means.
+ *   remote    a peer's key, checked: an exposure as its peers see it.
+ *   grant     leave to write one buffer once, named by a tag.
+ *
+ * Requests are those of pinion/message.h: with a handle, or reported by
+ * pinion_poll(). One that ended with status 0 has taken effect at the target;
+ * its buffer is free. Operations on one peer are in no order towards each
+ * other, unless pinion_fence() stands between them; none is atomic towards
+ * others or the target's CPU but the atomics, towards each other.
+ *
+ * A buffer needs no registering. Small ones travel inline or through a buffer
+ * that is registered already; others are found in the cache or registered,
+ * piece by piece while earlier pieces move; when there is no room for that, or
+ * copying is cheaper, they go through bounce buffers. The first operation
+ * reserves those (260 KiB of the budget).
+ *
+ * Conditional writes: pinion_put_when() may be started before the peer is ready
+ * to receive. It registers its source at once, and waits for the peer's
+ * pinion_grant() with the same tag, which registers the target at the same
+ * time; then the bytes move, and both requests end. Whoever comes first waits;
+ * of several with one tag the oldest goes first.
+ *
+ * Errors: -EACCES the key was revoked or does not allow it, which leaves the
+ * peer usable; -ECONNRESET the peer is gone; -ECANCELED: canceled, or flushed
+ * by the device behind an operation that was refused.
+ */
+#ifndef PINION_ONESIDED_H
+#define PINION_ONESIDED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <pinion/config.h>
+#include <pinion/device.h>
+#include <pinion/message.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pinion_exposure;
+struct pinion_remote;
+
+#define PINION_KEY_BYTES 512
+
+/* Names an exposure. Plain data; its first 4 + len bytes are what counts. */
+struct pinion_key {
+	uint32_t len;
+	uint8_t data[PINION_KEY_BYTES - 4];
+};
+
+/* Lets peers that have the key touch [addr, addr + len); access is a set of
+ * PINION_ACCESS_REMOTE_ bits. Registers exactly these bytes, apart from what
+ * is cached. May sleep. If the memory is released while it is exposed, its keys
+ * are refused from this endpoint's next call on.
+ * -EINVAL: NULL, a range that wraps around, no or unknown access; -EFAULT: not
+ * mapped, or in a way the device cannot pin; -ENOBUFS: no room in the budget;
+ * -ENOMEM. */
+PINION_API int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
+			     unsigned access, struct pinion_exposure **out);
+
+/* Fills *key for peers. */
+PINION_API int pinion_exposure_key(const struct pinion_exposure *exposure,
+				   struct pinion_key *key);
+
+/* Revokes the key and frees the handle: from the return on whoever uses the
+ * key gets -EACCES. NULL is fine. */
+PINION_API void pinion_unexpose(struct pinion_exposure *exposure);
+
+/* A peer's exposure. -EINVAL: no key, or of another kind; -EPROTONOSUPPORT: of
+ * another version (logged); -ENOMEM. */
+PINION_API int pinion_remote_open(struct pinion_endpoint *ep,
+				  struct pinion_peer *peer,
+				  const struct pinion_key *key,
+				  struct pinion_remote **out);
+
+/* Operations under way go on. NULL is fine. */
+PINION_API void pinion_remote_close(struct pinion_remote *remote);
+
+/* What a put or get works on. Start from zero. */
+struct pinion_move {
+	struct pinion_remote *remote;
+	uint64_t offset; /* in the exposed memory */
+	void *buf;	 /* untouched by you until the request has ended */
+	size_t len;
+	void *user;
+};
+
+/* Begins to copy buf to the remote memory. *out, if out is not NULL, is the
+ * request's handle. -EINVAL; -EACCES: beyond the end, or not allowed by the
+ * key; -ENOBUFS: no room for the bounce buffers; -ENOMEM; -ECONNRESET. */
+PINION_API int pinion_put(struct pinion_endpoint *ep,
+			  const struct pinion_move *move,
+			  struct pinion_request **out);
+
+/* Begins to copy the remote memory to buf; as above. */
+PINION_API int pinion_get(struct pinion_endpoint *ep,
+			  const struct pinion_move *move,
+			  struct pinion_request **out);
+
+/* What an atomic operation works on: 8 aligned bytes. Start from zero. */
+struct pinion_atomic {
+	struct pinion_remote *remote;
+	uint64_t offset;
+	uint64_t operand; /* what is added, or put there */
+	uint64_t compare; /* compare_swap: what must be there */
+	uint64_t *result; /* gets what was there before; may be NULL */
+	void *user;
+};
+
+/* Begins to add operand. Errors as above; -EINVAL, too: not aligned to 8
+ * bytes; -EOPNOTSUPP: the device has no atomics. */
+PINION_API int pinion_fetch_add(struct pinion_endpoint *ep,
+				const struct pinion_atomic *atomic,
+				struct pinion_request **out);
+
+/* Begins to put operand there. */
+PINION_API int pinion_swap(struct pinion_endpoint *ep,
+			   const struct pinion_atomic *atomic,
+			   struct pinion_request **out);
+
+/* Begins to put operand there if compare is. */
+PINION_API int pinion_compare_swap(struct pinion_endpoint *ep,
+				   const struct pinion_atomic *atomic,
+				   struct pinion_request **out);
+
+/* A request that ends when all operations on that peer started before it have
+ * (puts, gets, atomics), whatever their status. */
+PINION_API int pinion_flush_peer(struct pinion_endpoint *ep,
+				 struct pinion_peer *peer, void *user,
+				 struct pinion_request **out);
+
+/* Operations on that peer started from now on take effect after those started
+ * before. Does not wait. */
+PINION_API int pinion_fence(struct pinion_endpoint *ep,
+			    struct pinion_peer *peer);
+
+/* Begins to write message->buf to wherever message->peer grants it under
+ * message->tag; `ignore` must be 0. The request ends with -EMSGSIZE, and
+ * nothing is written, when the grant is shorter. pinion_cancel() is in time
+ * until the grant is here. */
+PINION_API int pinion_put_when(struct pinion_endpoint *ep,
+			       const struct pinion_message *message,
+			       struct pinion_request **out);
+
+/* Grants message->buf to a pinion_put_when() of message->peer with the same
+ * tag. The request ends when the bytes are there; its completion says how many
+ * (fewer than granted, if the write was shorter), or with -EMSGSIZE when the
+ * write was longer. pinion_cancel() is in time until the grant is used. */
+PINION_API int pinion_grant(struct pinion_endpoint *ep,
+			    const struct pinion_message *message,
+			    struct pinion_request **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

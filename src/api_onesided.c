@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/onesided.h. */
+#include <pinion/onesided.h>
+
+#include <errno.h>
+
+#include "base/range.h"
+#include "context.h"
+#include "message/message_impl.h"
+
+#define REMOTE                                                    \
+	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_ATOMIC)
+
+static bool usable(const struct pinion_endpoint *ep)
+{
+	return ep && pn_context_usable(ep->context);
+}
+
+static bool peer_ok(const struct pinion_endpoint *ep,
+		    const struct pinion_peer *peer)
+{
+	return usable(ep) && peer && peer->ep == ep;
+}
+
+int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
+		  unsigned access, struct pinion_exposure **out)
+{
+	if (!usable(ep) || !out || !(access & REMOTE))
+		return -EINVAL;
+	return pn_endpoint_expose(ep, addr, len, access, out);
+}
+
+int pinion_exposure_key(const struct pinion_exposure *exposure,
+			struct pinion_key *key)
+{
+	if (!exposure || !key)
+		return -EINVAL;
+	pn_exposure_key(exposure, key);
+	return 0;
+}
+
+/* In a forked child the registration is the parent's. */
+void pinion_unexpose(struct pinion_exposure *exposure)
+{
+	if (exposure && usable(pn_exposure_endpoint(exposure)))
+		pn_endpoint_unexpose(exposure);
+}
+
+int pinion_remote_open(struct pinion_endpoint *ep, struct pinion_peer *peer,
+		       const struct pinion_key *key, struct pinion_remote **out)
+{
+	if (!peer_ok(ep, peer) || !key || !out)
+		return -EINVAL;
+	return pn_endpoint_remote(ep, peer, key, out);
+}
+
+void pinion_remote_close(struct pinion_remote *remote)
+{
+	if (remote && usable(remote->peer->ep))
+		pn_endpoint_remote_close(remote);
+}
+
+/* Whether a key allows it. */
+static int reach(const struct pinion_remote *remote, uint64_t offset,
+		 size_t len, unsigned access)
+{
+	if (offset > remote->len || len > remote->len - offset ||
+	    !(remote->access & access))
+		return -EACCES;
+	return 0;
+}
+
+static int start_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
+			unsigned needs, const struct pinion_move *move,
+			struct pinion_request **out)
+{
+	int ret;
+
+	if (!move || !move->remote || !peer_ok(ep, move->remote->peer) ||
+	    (move->len && !pn_range_valid((uintptr_t)move->buf, move->len)))
+		return -EINVAL;
+	ret = reach(move->remote, move->offset, move->len, needs);
+	return ret ? ret : pn_endpoint_access(ep, kind, move, out);
+}
+
+int pinion_put(struct pinion_endpoint *ep, const struct pinion_move *move,
+	       struct pinion_request **out)
+{
+	return start_access(ep, PN_REQUEST_PUT, PINION_ACCESS_REMOTE_WRITE,
+			    move, out);
+}
+
+int pinion_get(struct pinion_endpoint *ep, const struct pinion_move *move,
+	       struct pinion_request **out)
+{
+	return start_access(ep, PN_REQUEST_GET, PINION_ACCESS_REMOTE_READ, move,
+			    out);
+}
+
+static int start_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
+			const struct pinion_atomic *atomic,
+			struct pinion_request **out)
+{
+	const struct pinion_remote *remote = atomic ? atomic->remote : NULL;
+	int ret;
+
+	if (!remote || !peer_ok(ep, remote->peer))
+		return -EINVAL;
+	ret = reach(remote, atomic->offset, sizeof(uint64_t),
+		    PINION_ACCESS_REMOTE_ATOMIC);
+	if (ret)
+		return ret;
+	if (pn_keys_at(remote->keys, remote->nkeys, atomic->offset).addr % 8)
+		return -EINVAL;
+	if (!(ep->device->caps & PN_CAP_ATOMICS))
+		return -EOPNOTSUPP;
+	return pn_endpoint_atomic(ep, op, atomic, out);
+}
+
+int pinion_fetch_add(struct pinion_endpoint *ep,
+		     const struct pinion_atomic *atomic,
+		     struct pinion_request **out)
+{
+	return start_atomic(ep, PN_OP_FETCH_ADD, atomic, out);
+}
+
+int pinion_swap(struct pinion_endpoint *ep, const struct pinion_atomic *atomic,
+		struct pinion_request **out)
+{
+	return start_atomic(ep, PN_OP_SWAP, atomic, out);
+}
+
+int pinion_compare_swap(struct pinion_endpoint *ep,
+			const struct pinion_atomic *atomic,
+			struct pinion_request **out)
+{
+	return start_atomic(ep, PN_OP_COMPARE_SWAP, atomic, out);
+}
+
+int pinion_flush_peer(struct pinion_endpoint *ep, struct pinion_peer *peer,
+		      void *user, struct pinion_request **out)
+{
+	if (!peer_ok(ep, peer))
+		return -EINVAL;
+	return pn_endpoint_flush(ep, peer, user, out);
+}
+
+int pinion_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
+{
+	return peer_ok(ep, peer) ? pn_endpoint_fence(ep, peer) : -EINVAL;
+}
+
+static bool conditional_ok(const struct pinion_endpoint *ep,
+			   const struct pinion_message *m)
+{
+	return m && peer_ok(ep, m->peer) && !m->ignore &&
+	       (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
+}
+
+int pinion_put_when(struct pinion_endpoint *ep,
+		    const struct pinion_message *message,
+		    struct pinion_request **out)
+{
+	if (!conditional_ok(ep, message))
+		return -EINVAL;
+	return pn_endpoint_put_when(ep, message, out);
+}
+
+int pinion_grant(struct pinion_endpoint *ep,
+		 const struct pinion_message *message,
+		 struct pinion_request **out)
+{
+	if (!conditional_ok(ep, message))
+		return -EINVAL;
+	return pn_endpoint_grant(ep, message, out);
+}

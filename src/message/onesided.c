@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Requests of one-sided operations: their start, their order, their end (see
+ * onesided.h). */
+#include <errno.h>
+
+#include "message/message_impl.h"
+
+/* --- life ----------------------------------------------------------------- */
+
+static struct pn_tag tag_of_request(const struct pn_list *link)
+{
+	const struct pinion_request *request =
+		pn_container_of(link, const struct pinion_request, link);
+
+	return (struct pn_tag){ request->peer, request->tag };
+}
+
+static struct pn_tag tag_of_claim(const struct pn_list *link)
+{
+	const struct pinion_claim *claim =
+		pn_container_of(link, const struct pinion_claim, link);
+
+	return (struct pn_tag){ claim->peer, claim->wire.tag };
+}
+
+void pn_onesided_init(struct pinion_endpoint *ep)
+{
+	struct pn_endpoint_onesided *o = &ep->onesided;
+
+	pn_list_init(&o->landings.free);
+	pn_list_init(&o->landings.free_cells);
+	pn_list_init(&o->pieces);
+	pn_list_init(&o->exposures);
+	pn_list_init(&o->remotes);
+	o->held.tag_of = tag_of_request;
+	o->granted.tag_of = tag_of_claim;
+}
+
+/* Pieces of requests that never ended still hold pins. */
+static void abandon_all(struct pinion_endpoint *ep)
+{
+	for (uint32_t i = 0; i < ep->nrequests; i++) {
+		struct pinion_request *request = ep->table[i];
+		struct pn_list *link;
+
+		while ((link = pn_list_pop(&request->onesided.pieces))) {
+			struct pn_piece *p =
+				pn_container_of(link, struct pn_piece, link);
+
+			if (p->pin.nparts)
+				pn_cache_unpin(ep->cache, &p->pin);
+			/* With operations left, pieces are left behind. */
+			if (!ep->noperations)
+				pn_list_append(&ep->onesided.pieces, link);
+		}
+	}
+}
+
+void pn_onesided_fini(struct pinion_endpoint *ep)
+{
+	struct pn_list *link;
+
+	abandon_all(ep);
+	while ((link = pn_tags_any(&ep->onesided.granted))) {
+		pn_claim_free(ep,
+			      pn_container_of(link, struct pinion_claim, link));
+		pn_tags_forget(&ep->onesided.granted);
+	}
+	/* Links of requests lie in the chains; they are not looked at again. */
+	pn_tags_fini(&ep->onesided.held);
+	pn_tags_fini(&ep->onesided.granted);
+	pn_exposures_close(ep);
+	pn_pieces_free(ep);
+	pn_landings_close(ep);
+}
+
+void pn_onesided_init_peer(struct pinion_peer *peer)
+{
+	pn_list_init(&peer->onesided.order);
+	pn_list_init(&peer->onesided.fenced);
+	pn_list_init(&peer->onesided.stalled);
+}
+
+void pn_onesided_init_request(struct pinion_request *request)
+{
+	pn_list_init(&request->onesided.order);
+	pn_list_init(&request->onesided.pieces);
+}
+
+/* --- order ---------------------------------------------------------------- */
+
+static void begin(struct pinion_request *request)
+{
+	request->onesided.unposted = true;
+	request->peer->onesided.nunposted++;
+	pn_pieces_advance(request);
+}
+
+/* Begins what a fence has held, up to the next one that has to wait. */
+static void release_fenced(struct pinion_peer *peer)
+{
+	struct pn_peer_onesided *o = &peer->onesided;
+
+	if (o->releasing)
+		return;
+	o->releasing = true;
+	while (!pn_list_empty(&o->fenced)) {
+		struct pinion_request *request =
+			pn_container_of(o->fenced.next, struct pinion_request,
+					link);
+
+		if (request->onesided.fence && o->nunposted)
+			break;
+		pn_list_remove(&request->link);
+		begin(request);
+	}
+	o->releasing = false;
+}
+
+void pn_onesided_posted(struct pinion_request *request)
+{
+	struct pinion_peer *peer = request->peer;
+
+	if (!request->onesided.unposted)
+		return;
+	request->onesided.unposted = false;
+	if (!--peer->onesided.nunposted)
+		release_fenced(peer);
+}
+
+static void end_flushes(struct pinion_peer *peer)
+{
+	struct pn_peer_onesided *o = &peer->onesided;
+
+	if (o->ending)
+		return;
+	o->ending = true;
+	while (!pn_list_empty(&o->order)) {
+		struct pinion_request *first =
+			pn_container_of(o->order.next, struct pinion_request,
+					onesided.order);
+
+		if (first->kind != PN_REQUEST_FLUSH)
+			break;
+		pn_request_end(first, 0);
+	}
+	o->ending = false;
+}
+
+/* A fence that stood before it, and was not passed on to the device, stands
+ * before the next. */
+static void pass_fence_on(struct pinion_request *request)
+{
+	struct pn_peer_onesided *o = &request->peer->onesided;
+	struct pinion_request *next;
+
+	if (!request->onesided.fence)
+		return;
+	if (pn_list_empty(&o->fenced)) {
+		o->fence = true;
+		return;
+	}
+	next = pn_container_of(o->fenced.next, struct pinion_request, link);
+	next->onesided.fence = true;
+}
+
+void pn_onesided_ended(struct pinion_request *request)
+{
+	struct pn_onesided *o = &request->onesided;
+
+	pn_list_remove(&o->order);
+	pn_grant_unhold(request);
+	if (o->remote)
+		pn_remote_put(o->remote);
+	o->remote = NULL;
+	pass_fence_on(request);
+	pn_onesided_posted(request);
+	end_flushes(request->peer);
+}
+
+/* --- starting ------------------------------------------------------------- */
+
+struct pinion_request *pn_onesided_request(struct pinion_endpoint *ep,
+					   enum pn_request_kind kind,
+					   const struct pinion_message *what)
+{
+	struct pinion_request *request = pn_request_alloc(ep, what);
+
+	if (!request)
+		return NULL;
+	request->kind = kind;
+	request->total = what->len;
+	return request;
+}
+
+/* Takes its place behind those started before, and begins if it may. */
+static void enter(struct pinion_request *request)
+{
+	struct pinion_peer *peer = request->peer;
+	struct pn_peer_onesided *o = &peer->onesided;
+
+	pn_list_append(&peer->requests, &request->peer_link);
+	pn_list_append(&o->order, &request->onesided.order);
+	if (request->kind == PN_REQUEST_FLUSH) {
+		end_flushes(peer);
+		return;
+	}
+	request->onesided.fence = o->fence;
+	o->fence = false;
+	if (!pn_list_empty(&o->fenced) ||
+	    (request->onesided.fence && o->nunposted))
+		pn_list_append(&o->fenced, &request->link);
+	else
+		begin(request);
+}
+
+static void aim(struct pinion_request *request, struct pinion_remote *remote,
+		uint64_t offset)
+{
+	struct pn_onesided *o = &request->onesided;
+
+	pn_remote_get(remote);
+	o->remote = remote;
+	o->keys = remote->keys;
+	o->nkeys = remote->nkeys;
+	o->at = offset;
+}
+
+/* What every start needs; with the lock. */
+static int ready(struct pinion_endpoint *ep, enum pn_request_kind kind,
+		 const struct pinion_message *what, struct pinion_request **out)
+{
+	int ret = pn_peer_connect(what->peer);
+
+	if (!ret && kind != PN_REQUEST_FLUSH)
+		ret = pn_landings_open(ep);
+	if (ret)
+		return ret;
+	*out = pn_onesided_request(ep, kind, what);
+	return *out ? 0 : -ENOMEM;
+}
+
+int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
+		       const struct pinion_move *move,
+		       struct pinion_request **out)
+{
+	struct pinion_message what = { .buf = move->buf,
+				       .len = move->len,
+				       .peer = move->remote->peer,
+				       .user = move->user };
+	bool write = kind == PN_REQUEST_PUT;
+	struct pinion_request *request;
+	int ret;
+
+	pn_endpoint_lock(ep);
+	ret = ready(ep, kind, &what, &request);
+	if (!ret) {
+		struct pn_onesided *o = &request->onesided;
+
+		request->has_handle = out;
+		aim(request, move->remote, move->offset);
+		o->op = write ? PN_OP_WRITE : PN_OP_READ;
+		o->path = pn_path_choose(&ep->onesided.paths, ep->device,
+					 request->buf, request->len, write);
+		ep->stats.accesses[o->path]++;
+		if (out)
+			*out = request;
+		enter(request);
+	}
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+int pn_endpoint_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
+		       const struct pinion_atomic *atomic,
+		       struct pinion_request **out)
+{
+	struct pinion_message what = { .buf = atomic->result,
+				       .len = sizeof(uint64_t),
+				       .peer = atomic->remote->peer,
+				       .user = atomic->user };
+	struct pinion_request *request;
+	int ret;
+
+	pn_endpoint_lock(ep);
+	ret = ready(ep, PN_REQUEST_ATOMIC, &what, &request);
+	if (!ret) {
+		struct pn_onesided *o = &request->onesided;
+
+		request->has_handle = out;
+		aim(request, atomic->remote, atomic->offset);
+		o->op = op;
+		o->path = PN_PATH_LANDED;
+		o->operand = atomic->operand;
+		o->compare = atomic->compare;
+		if (out)
+			*out = request;
+		enter(request);
+	}
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+int pn_endpoint_flush(struct pinion_endpoint *ep, struct pinion_peer *peer,
+		      void *user, struct pinion_request **out)
+{
+	struct pinion_message what = { .peer = peer, .user = user };
+	struct pinion_request *request;
+	int ret;
+
+	pn_endpoint_lock(ep);
+	ret = ready(ep, PN_REQUEST_FLUSH, &what, &request);
+	if (!ret) {
+		request->has_handle = out;
+		if (out)
+			*out = request;
+		enter(request);
+	}
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+int pn_endpoint_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
+{
+	int ret;
+
+	pn_endpoint_lock(ep);
+	ret = peer->down;
+	if (!ret)
+		peer->onesided.fence = true;
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+/* Of the others only what a fence holds has touched nothing yet. */
+void pn_onesided_cancel(struct pinion_request *request)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_UNGRANT,
+				.from = request->id,
+				.tag = request->tag };
+
+	if (request->kind == PN_REQUEST_GRANT) {
+		if (pn_packet_withdraw(request)) {
+			pn_request_end(request, -ECANCELED);
+			return;
+		}
+		request->canceling = true;
+		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+	} else if (!pn_list_empty(&request->link)) {
+		/* Held by a fence, or for a grant. */
+		pn_request_end(request, -ECANCELED);
+	}
+}

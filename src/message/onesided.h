@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * onesided -- put, get, atomics and conditional writes over a device and a
+ * cache.
+ *
+ * The public story is pinion/onesided.h; this is how it is built.
+ *
+ * A walk through the files: exposure.c keeps what is exposed here and the keys
+ * of what peers expose; path.c decides how a local buffer reaches the device;
+ * landing.c keeps bounce buffers; piece.c moves a request's bytes piece by
+ * piece; onesided.c starts and ends requests and keeps their order; grant.c
+ * brings conditional writes and grants together (tags.c finds them).
+ *
+ * A request (kinds below) moves in pieces: a piece is cut, gets its path (and
+ * its pin), is posted as far as the device's queue and the bounce buffers go,
+ * stalls at its peer when they do not, and is dropped when the device has
+ * completed all its operations. As many pieces as the pipeline is deep are
+ * under way at a time.
+ *
+ * What holds at rest: `next` bytes of a request are cut into pieces, `moved` of
+ * them have arrived. A put, get, atomic or flush that has not ended is in its
+ * peer's list `order`, oldest first; a flush ends when it is the first there.
+ * nunposted counts the begun ones of which not everything is in the device's
+ * queue; those behind a fence are begun when it is 0, so that the device's own
+ * order and PN_OP_FENCE do the rest.
+ *
+ * Rails: one-sided operations take the first. A peer's order is the device's,
+ * and keys are of one device.
+ *
+ * Threads: under the endpoint's lock, like all of the message layer. In virtual
+ * time other tasks may run in pins and copies: a request counts a piece too
+ * many (npieces, inflight) meanwhile, so that it is not ended under the feet of
+ * whoever works on it.
+ */
+#ifndef PN_MESSAGE_ONESIDED_H
+#define PN_MESSAGE_ONESIDED_H
+
+#include <pinion/onesided.h>
+
+#include "base/list.h"
+#include "cache/exposed.h"
+#include "device/device.h"
+#include "message/path.h"
+#include "message/tags.h"
+#include "message/wire.h"
+
+enum pn_request_kind {
+	PN_REQUEST_MESSAGE, /* not of this file */
+	PN_REQUEST_PUT,
+	PN_REQUEST_GET,
+	PN_REQUEST_ATOMIC,
+	PN_REQUEST_FLUSH,
+	PN_REQUEST_PUT_WHEN,
+	PN_REQUEST_GRANT,
+};
+
+/* A registered buffer for bytes on their way. */
+struct pn_landing {
+	struct pn_list link; /* in the pool while free */
+	uint8_t *data;
+};
+
+#define PN_LANDING_BYTES ((size_t)16 << 10)
+#define PN_LANDING_CELL	 ((size_t)64) /* for atomics and the like */
+#define PN_NLANDINGS	 16
+#define PN_NCELLS	 64
+
+struct pn_landings {
+	struct pn_mr mr; /* addr NULL: not opened */
+	struct pn_list free, free_cells;
+	struct pn_landing storage[PN_NLANDINGS + PN_NCELLS];
+};
+
+/* A part of a request's bytes on its way. */
+struct pn_piece {
+	unsigned track; /* enum pn_tracked, first */
+	enum pn_path path;
+	struct pinion_request *request;
+	struct pn_list link;  /* in the request's pieces; or free */
+	struct pn_list stall; /* in the peer's stalled */
+	size_t offset, len;   /* in the request */
+	size_t posted;	      /* bytes */
+	unsigned inflight;    /* operations of the device; and whoever posts */
+	int status;
+	bool counted; /* in the request's npending */
+	struct pn_landing *landing;
+	struct pinion_pin pin; /* nparts 0: none */
+};
+
+/* What a request has besides a message's fields. */
+struct pn_onesided {
+	struct pn_list order; /* in the peer's order */
+	struct pn_list pieces;
+	unsigned npieces;  /* in that list; and whoever adds to it */
+	unsigned npending; /* of these: not all posted */
+	enum pn_path path;
+	enum pn_op_kind op;
+	bool advancing; /* somebody cuts pieces just now */
+	bool unposted;	/* counted in the peer's nunposted */
+	bool fence;	/* its first operation carries PN_OP_FENCE */
+	bool held;	/* PUT_WHEN: in the endpoint's `held` */
+	bool granted;	/* PUT_WHEN: the grant is here */
+	bool notified;	/* PUT_WHEN: the write itself tells the target */
+	struct pinion_remote *remote;	/* PUT, GET, ATOMIC: a reference */
+	const struct pn_wire_key *keys; /* of the target */
+	unsigned nkeys;
+	uint64_t at; /* where in them */
+	uint64_t operand, compare;
+	uint32_t number; /* PUT_WHEN, GRANT: the immediate of the write */
+};
+
+struct pn_peer_onesided {
+	struct pn_list order;	/* requests */
+	struct pn_list fenced;	/* requests behind a fence, by their link */
+	struct pn_list stalled; /* pieces */
+	unsigned nunposted;
+	bool fence;		/* stands before the next request */
+	bool ending, releasing; /* somebody is at it, further up the stack */
+};
+
+struct pn_endpoint_onesided {
+	struct pn_landings landings;
+	struct pn_list pieces;	  /* free ones */
+	struct pn_list exposures; /* here */
+	struct pn_list remotes;
+	struct pn_tags held;	/* PUT_WHENs without a grant, by link */
+	struct pn_tags granted; /* claims: grants without a PUT_WHEN */
+	struct pn_paths paths;
+};
+
+struct pinion_remote {
+	struct pinion_peer *peer;
+	struct pn_list link; /* in the endpoint's remotes */
+	unsigned refs;	     /* the handle + requests */
+	unsigned access;
+	uint64_t len;
+	unsigned nkeys;
+	struct pn_wire_key keys[];
+};
+
+struct pinion_endpoint;
+struct pinion_peer;
+struct pinion_request;
+
+/* Arguments of these are checked by the public calls. */
+int pn_endpoint_expose(struct pinion_endpoint *ep, void *addr, size_t len,
+		       unsigned access, struct pinion_exposure **out);
+void pn_exposure_key(const struct pinion_exposure *exposure,
+		     struct pinion_key *out);
+struct pinion_endpoint *pn_exposure_endpoint(
+	const struct pinion_exposure *exposure);
+void pn_endpoint_unexpose(struct pinion_exposure *exposure);
+int pn_endpoint_remote(struct pinion_endpoint *ep, struct pinion_peer *peer,
+		       const struct pinion_key *key,
+		       struct pinion_remote **out);
+void pn_endpoint_remote_close(struct pinion_remote *remote);
+int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
+		       const struct pinion_move *move,
+		       struct pinion_request **out);
+int pn_endpoint_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
+		       const struct pinion_atomic *atomic,
+		       struct pinion_request **out);
+int pn_endpoint_flush(struct pinion_endpoint *ep, struct pinion_peer *peer,
+		      void *user, struct pinion_request **out);
+int pn_endpoint_fence(struct pinion_endpoint *ep, struct pinion_peer *peer);
+int pn_endpoint_put_when(struct pinion_endpoint *ep,
+			 const struct pinion_message *message,
+			 struct pinion_request **out);
+int pn_endpoint_grant(struct pinion_endpoint *ep,
+		      const struct pinion_message *message,
+		      struct pinion_request **out);
+
+/* Hooks of the message layer. */
+void pn_onesided_init(struct pinion_endpoint *ep);
+/* After operations have ended or were given up. */
+void pn_onesided_fini(struct pinion_endpoint *ep);
+void pn_onesided_init_peer(struct pinion_peer *peer);
+void pn_onesided_init_request(struct pinion_request *request);
+/* Posts what stalled; true when something moved. */
+bool pn_onesided_pump(struct pinion_peer *peer);
+/* An operation of a piece ended. */
+void pn_onesided_done(struct pn_piece *piece, int status);
+/* Gives up pieces that the device is not working on. */
+void pn_onesided_abandon(struct pinion_request *request);
+/* A request of this file has ended. */
+void pn_onesided_ended(struct pinion_request *request);
+void pn_onesided_cancel(struct pinion_request *request);
+/* Whether a packet is about a request of this file; if so, what it means:
+ * -EPROTO: it makes no sense. */
+bool pn_onesided_concerns(struct pinion_peer *peer, const struct pn_wire *wire);
+int pn_onesided_packet(struct pinion_peer *peer, const struct pn_wire *wire,
+		       const uint8_t *payload, size_t len);
+/* A peer's write with an immediate arrived. */
+void pn_onesided_written(struct pinion_request *request, uint32_t number,
+			 size_t len);
+
+/* --- between its files ---------------------------------------------------- */
+
+/* landing.c: opens the pool when it is not; -ENOBUFS, -ENOMEM. */
+int pn_landings_open(struct pinion_endpoint *ep);
+void pn_landings_close(struct pinion_endpoint *ep);
+struct pn_landing *pn_landing_take(struct pinion_endpoint *ep, size_t len);
+void pn_landing_give(struct pinion_endpoint *ep, struct pn_landing *landing);
+
+/* exposure.c */
+void pn_remote_get(struct pinion_remote *remote);
+void pn_remote_put(struct pinion_remote *remote);
+void pn_exposures_close(struct pinion_endpoint *ep);
+
+/* piece.c */
+/* Cuts and posts pieces as far as the pipeline goes; ends the request when
+ * everything has arrived or it has failed. */
+void pn_pieces_advance(struct pinion_request *request);
+/* PUT_WHEN: cuts and pins pieces ahead of the grant; posts nothing. */
+void pn_pieces_prepare(struct pinion_request *request);
+/* PUT_WHEN: the grant is here; posts what was prepared and goes on. */
+void pn_pieces_release(struct pinion_request *request);
+void pn_pieces_free(struct pinion_endpoint *ep);
+
+/* onesided.c */
+struct pinion_request *pn_onesided_request(struct pinion_endpoint *ep,
+					   enum pn_request_kind kind,
+					   const struct pinion_message *what);
+/* All of it is in the device's queue, or never will be. */
+void pn_onesided_posted(struct pinion_request *request);
+
+/* grant.c: all bytes of a PUT_WHEN are there: 0, or why it fails. */
+int pn_grant_tell(struct pinion_request *request);
+/* A held one is taken out. */
+void pn_grant_unhold(struct pinion_request *request);
+/* A PUT_WHEN cannot go on: the granter is told. */
+void pn_grant_fail(struct pinion_request *request, int status);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * path -- how the local buffer of a put or get reaches the device: the one
+ * place that decides it.
+ *
+ *   INLINE   the device takes the bytes while it posts (puts)
+ *   LANDED   through a bounce buffer that is registered already
+ *   PINNED   straight from the buffer, registered through the cache
+ *   PACKETS  not by RDMA at all: conditional writes whose target has no room
+ *
+ * The first two copy, the third may register. Up to PN_PATH_SMALL bytes a copy
+ * is always cheaper than looking for a registration. Beyond, whether a buffer
+ * will come again is not known when it is first seen: it is copied until the
+ * copies have cost as much as registering it would have, then registered (the
+ * ski-rental rule: never more than twice what one who knew the future would
+ * pay). What copies have cost is kept by page in a table that forgets a buffer
+ * when another takes its place.
+ *
+ * Threads: under the endpoint's lock.
+ */
+#ifndef PN_MESSAGE_PATH_H
+#define PN_MESSAGE_PATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+enum pn_path {
+	PN_PATH_INLINE,
+	PN_PATH_LANDED,
+	PN_PATH_PINNED,
+	PN_PATH_PACKETS,
+};
+
+#define PN_PATH_SMALL	   128
+#define PN_PATH_INLINE_MAX 4096 /* beyond, devices do more than copy */
+#define PN_PATH_BUFFERS	   1024 /* in the table; a power of two */
+
+/* Zero is fine at birth. */
+struct pn_paths {
+	struct {
+		uintptr_t page;
+		double copied_ns;
+	} buffers[PN_PATH_BUFFERS];
+};
+
+/* How [buf, buf + len) goes; write: the buffer is read by the device. */
+enum pn_path pn_path_choose(struct pn_paths *paths,
+			    const struct pn_device *device, const void *buf,
+			    size_t len, bool write);
+
+/* Whether the device takes so much inline. */
+static inline bool pn_path_inlines(const struct pn_device *device, size_t len)
+{
+	return len <= device->limits.inline_bytes && len <= PN_PATH_INLINE_MAX;
+}
+
+#endif
