@@ -89,13 +89,28 @@ static struct gang *gang_of(struct rank *rank)
 	return pn_container_of(rank - rank->rank, struct gang, ranks[0]);
 }
 
+/* The spec of a rank: one of those that '|' parts, in turn. */
+static void spec_of(const char *specs, unsigned rank, char *out, size_t size)
+{
+	const char *from = specs;
+
+	while (rank--) {
+		from += strcspn(from, "|");
+		from = *from ? from + 1 : specs;
+	}
+	snprintf(out, size, "%.*s", (int)strcspn(from, "|"), from);
+}
+
 /* A rank in a thread or process. */
 static void *run_opened(void *arg)
 {
 	struct rank *rank = arg;
 	const struct ranks *run = gang_of(rank)->run;
-	int ret = pn_device_open(run->spec, NULL, &rank->device);
+	char spec[256];
+	int ret;
 
+	spec_of(run->spec, rank->rank, spec, sizeof(spec));
+	ret = pn_device_open(spec, NULL, &rank->device);
 	if (ret) {
 		rank_fail(rank, strerror(-ret), "open", 0);
 		return NULL;

@@ -45,8 +45,10 @@ struct rank {
 };
 
 struct ranks {
-	const char *how;    /* "sim", "threads" or "processes" */
-	const char *spec;   /* of the device */
+	const char *how; /* "sim", "threads" or "processes" */
+	/* Of the device; of each rank's in turn when several stand in it, as
+	 * in "verbs:rxe0|verbs:rxe1". */
+	const char *spec;
 	const char *script; /* sim: faults; NULL: none */
 	unsigned nranks;
 	void (*fn)(struct rank *rank);

@@ -14,10 +14,14 @@
 #include "base/range.h"
 #include "device/sim/sim.h"
 #include "device/soft/soft.h"
+#include "device/verbs/verbs.h"
 
 static const struct pn_device_ops *const kinds[] = {
 	&pn_soft_ops,
 	&pn_sim_ops,
+#ifdef PINION_VERBS
+	&pn_verbs_ops,
+#endif
 };
 
 const struct pn_device_ops *pn_device_kind(unsigned index)

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/verbs/keys.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "base/range.h"
+
+#define REMOTE                                                    \
+	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_ATOMIC)
+#define MAX_THREADS 8
+
+void pn_verbs_keys_init(struct pn_verbs_keys *keys)
+{
+	pn_mutex_init(&keys->lock);
+}
+
+/* --- slots --------------------------------------------------------------- */
+
+static struct pn_verbs_slot *slot_at(const struct pn_verbs_keys *keys,
+				     unsigned index)
+{
+	struct pn_verbs_slot *chunk = NULL;
+
+	/* Pairs with the release in add_chunk(). */
+	if (index < PN_VERBS_CHUNKS * PN_VERBS_CHUNK_SLOTS)
+		chunk = atomic_load_explicit(
+			&keys->chunks[index / PN_VERBS_CHUNK_SLOTS],
+			memory_order_acquire);
+	return chunk ? &chunk[index % PN_VERBS_CHUNK_SLOTS] : NULL;
+}
+
+static int add_chunk(struct pn_verbs_keys *keys) PN_REQUIRES(&keys->lock)
+{
+	unsigned which = keys->nslots / PN_VERBS_CHUNK_SLOTS;
+	struct pn_verbs_slot *chunk;
+
+	if (which == PN_VERBS_CHUNKS)
+		return -ENOMEM;
+	chunk = calloc(PN_VERBS_CHUNK_SLOTS, sizeof(*chunk));
+	if (!chunk)
+		return -ENOMEM;
+	for (unsigned i = 0; i < PN_VERBS_CHUNK_SLOTS; i++)
+		chunk[i].next_free =
+			i + 1 < PN_VERBS_CHUNK_SLOTS ? keys->nslots + i + 2 : 0;
+	atomic_store_explicit(&keys->chunks[which], chunk,
+			      memory_order_release);
+	keys->free = keys->nslots + 1;
+	keys->nslots += PN_VERBS_CHUNK_SLOTS;
+	return 0;
+}
+
+static int take_slot(struct pn_verbs_keys *keys, unsigned *out)
+{
+	int ret = 0;
+
+	pn_lock(&keys->lock);
+	if (!keys->free)
+		ret = add_chunk(keys);
+	if (!ret) {
+		*out = keys->free - 1;
+		keys->free = slot_at(keys, *out)->next_free;
+	}
+	pn_unlock(&keys->lock);
+	return ret;
+}
+
+static void give_slot(struct pn_verbs_keys *keys, unsigned index)
+{
+	pn_lock(&keys->lock);
+	slot_at(keys, index)->next_free = keys->free;
+	keys->free = index + 1;
+	pn_unlock(&keys->lock);
+}
+
+/* --- one of the adapter's registrations ---------------------------------- */
+
+static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
+{
+	int flags = 0;
+
+	if (access & PINION_ACCESS_LOCAL_WRITE)
+		flags |= IBV_ACCESS_LOCAL_WRITE;
+	if (access & PINION_ACCESS_REMOTE_READ)
+		flags |= IBV_ACCESS_REMOTE_READ;
+	if (access & PINION_ACCESS_REMOTE_WRITE)
+		flags |= IBV_ACCESS_REMOTE_WRITE;
+	if (access & PINION_ACCESS_REMOTE_ATOMIC && !keys->is_iwarp)
+		flags |= IBV_ACCESS_REMOTE_ATOMIC;
+	if (access & PINION_ACCESS_RELAXED)
+		flags |= IBV_ACCESS_RELAXED_ORDERING;
+	if (keys->is_iwarp && access & PINION_ACCESS_LOCAL_WRITE)
+		flags |= IBV_ACCESS_REMOTE_WRITE;
+	if (keys->on_demand)
+		flags |= IBV_ACCESS_ON_DEMAND;
+	return flags;
+}
+
+/* Whether all of a range is mapped. */
+static bool is_mapped(const void *addr, size_t len)
+{
+	struct pn_range left =
+		pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
+	unsigned char present[256];
+
+	while (left.len) {
+		size_t most = sizeof(present) * PN_PAGE_BYTES;
+		size_t now = left.len < most ? left.len : most;
+
+		if (mincore((void *)left.addr, now, present))
+			return false;
+		left.addr += now;
+		left.len -= now;
+	}
+	return true;
+}
+
+/* The errors of the kernel as device.h names them. Where libibverbs keeps
+ * pages from children, its madvise() fails first, with ENOMEM. */
+static int reg_error(int error, const void *addr, size_t len)
+{
+	if (!is_mapped(addr, len))
+		return -EFAULT;
+	switch (error) {
+	case EFAULT:
+	case EINVAL: /* a mapping that cannot be pinned */
+	case EPERM:
+	case EOPNOTSUPP:
+		return -EFAULT;
+	default:
+		return -ENOMEM;
+	}
+}
+
+/* --- work shared among threads ------------------------------------------- */
+
+/* Parts of one range, taken one by one by whoever is free. */
+struct parts {
+	const struct pn_verbs_keys *keys;
+	char *addr;
+	size_t len, chunk;
+	unsigned nparts;
+	int access;
+	struct ibv_mr **mrs; /* NULL: only fault the pages in */
+	_Atomic unsigned next;
+	_Atomic int error;
+};
+
+static void do_part(struct parts *work, unsigned i)
+{
+	char *addr = work->addr + i * work->chunk;
+	size_t len = i + 1 < work->nparts ? work->chunk
+					  : work->len - i * work->chunk;
+
+	if (!work->mrs) {
+		/* Best effort: registering faults in what this could not. */
+		struct pn_range pages =
+			pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
+
+		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
+		return;
+	}
+	work->mrs[i] = ibv_reg_mr(work->keys->pd, addr, len, work->access);
+	if (!work->mrs[i])
+		atomic_store(&work->error, reg_error(errno, addr, len));
+}
+
+static void *do_parts(void *arg)
+{
+	struct parts *work = arg;
+	unsigned i;
+
+	while (!atomic_load(&work->error) &&
+	       (i = atomic_fetch_add(&work->next, 1)) < work->nparts)
+		do_part(work, i);
+	return NULL;
+}
+
+static void do_parts_in_threads(struct parts *work)
+{
+	pthread_t threads[MAX_THREADS];
+	unsigned n = 0, most = work->keys->nthreads;
+
+	while (n + 1 < most && n + 1 < work->nparts &&
+	       !pthread_create(&threads[n], NULL, do_parts, work))
+		n++;
+	do_parts(work);
+	while (n)
+		pthread_join(threads[--n], NULL);
+}
+
+static void end_parts(struct ibv_mr **mrs, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (mrs[i] && ibv_dereg_mr(mrs[i]))
+			pn_error("verbs: ibv_dereg_mr: %s", strerror(errno));
+}
+
+/* --- registering --------------------------------------------------------- */
+
+static int make_parts(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
+{
+	unsigned n = (unsigned)((slot->len + keys->chunk - 1) / keys->chunk);
+	struct parts work = { .keys = keys,
+			      .addr = (char *)slot->addr,
+			      .len = slot->len,
+			      .chunk = keys->chunk,
+			      .nparts = n,
+			      .access = adapter_access(keys, slot->access) };
+
+	if (n > 1 && slot->access & REMOTE) {
+		if (slot->access & PINION_ACCESS_LOCAL_WRITE &&
+		    !keys->on_demand)
+			do_parts_in_threads(&work);
+		work.nparts = n = 1;
+		atomic_store(&work.next, 0);
+	}
+	work.mrs = n > 1 ? calloc(n, sizeof(*work.mrs)) : &slot->first;
+	if (!work.mrs)
+		return -ENOMEM;
+	slot->first = NULL;
+	do_parts_in_threads(&work);
+	if (work.error) {
+		end_parts(work.mrs, n);
+		if (n > 1)
+			free(work.mrs);
+		return work.error;
+	}
+	slot->nparts = n;
+	slot->parts = work.mrs;
+	return 0;
+}
+
+static uint64_t rkey_of(const struct pn_verbs_keys *keys,
+			const struct pn_verbs_slot *slot)
+{
+	return slot->access & REMOTE
+		       ? (uint64_t)keys->tag << 32 | slot->first->rkey
+		       : 0;
+}
+
+static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
+{
+	struct pn_verbs_slot *slot;
+	unsigned index;
+	int ret = take_slot(keys, &index);
+
+	if (ret)
+		return ret;
+	slot = slot_at(keys, index);
+	slot->addr = (uintptr_t)mr->addr;
+	slot->len = mr->len;
+	slot->access = mr->access;
+	ret = make_parts(keys, slot);
+	if (ret) {
+		give_slot(keys, index);
+		return ret;
+	}
+	mr->device_slot = index;
+	mr->lkey = (uint64_t)(index + 1) << 32 | slot->parts[0]->lkey;
+	mr->rkey = rkey_of(keys, slot);
+	atomic_fetch_add(&keys->live_bytes,
+			 pn_range_npages(slot->addr, slot->len)
+				 << PN_PAGE_SHIFT);
+	atomic_fetch_add(&keys->nmrs, 1);
+	/* Pairs with the acquire in slot_of(). */
+	atomic_store_explicit(&slot->lkey, mr->lkey, memory_order_release);
+	return 0;
+}
+
+static void end_slot(struct pn_verbs_keys *keys, unsigned index)
+{
+	struct pn_verbs_slot *slot = slot_at(keys, index);
+
+	atomic_store(&slot->lkey, 0);
+	end_parts(slot->parts, slot->nparts);
+	if (slot->nparts > 1)
+		free(slot->parts);
+	atomic_fetch_sub(&keys->live_bytes,
+			 pn_range_npages(slot->addr, slot->len)
+				 << PN_PAGE_SHIFT);
+	atomic_fetch_sub(&keys->nmrs, 1);
+	give_slot(keys, index);
+}
+
+int pn_verbs_keys_register(struct pn_verbs_keys *keys, struct pn_mr *const *mrs,
+			   unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		int ret = register_one(keys, mrs[i]);
+
+		if (ret) {
+			pn_verbs_keys_deregister(keys, mrs, i);
+			return ret;
+		}
+	}
+	return 0;
+}
+
+void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
+			      struct pn_mr *const *mrs, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		end_slot(keys, mrs[i]->device_slot);
+}
+
+/* The new registration is there before the old one ends, so the pages stay
+ * pinned. What callers see as the lkey stays; the adapter's changes. */
+int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
+{
+	struct pn_verbs_slot *slot = slot_at(keys, mr->device_slot);
+	struct ibv_mr *old = slot->first, *new;
+
+	if (!(slot->access & REMOTE))
+		return 0;
+	new = ibv_reg_mr(keys->pd, mr->addr, mr->len,
+			 adapter_access(keys, slot->access));
+	if (!new)
+		return reg_error(errno, mr->addr, mr->len);
+	__atomic_store_n(&slot->first, new, __ATOMIC_RELEASE);
+	mr->rkey = rkey_of(keys, slot);
+	end_parts(&old, 1);
+	return 0;
+}
+
+void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
+{
+	for (unsigned i = 0; i < keys->nslots; i++)
+		if (slot_at(keys, i)->lkey)
+			end_slot(keys, i);
+	for (unsigned i = 0; i < PN_VERBS_CHUNKS; i++)
+		free(keys->chunks[i]);
+	pn_mutex_fini(&keys->lock);
+}
+
+/* --- looking up ---------------------------------------------------------- */
+
+static struct pn_verbs_slot *slot_of(const struct pn_verbs_keys *keys,
+				     uint64_t lkey)
+{
+	unsigned index = (unsigned)(lkey >> 32);
+	struct pn_verbs_slot *slot = index ? slot_at(keys, index - 1) : NULL;
+
+	return slot && atomic_load_explicit(&slot->lkey,
+					    memory_order_acquire) == lkey
+		       ? slot
+		       : NULL;
+}
+
+static unsigned cut(const struct pn_verbs_keys *keys,
+		    const struct pn_verbs_slot *slot, const struct pn_sge *sge,
+		    struct ibv_sge *out)
+{
+	size_t at = (uintptr_t)sge->addr - slot->addr;
+	size_t left = sge->len;
+	unsigned n = 0;
+
+	while (left) {
+		size_t room = keys->chunk - at % keys->chunk;
+		size_t len = left < room ? left : room;
+
+		out[n++] = (struct ibv_sge){
+			.addr = slot->addr + at,
+			.length = (uint32_t)len,
+			.lkey = slot->parts[at / keys->chunk]->lkey
+		};
+		at += len;
+		left -= len;
+	}
+	return n;
+}
+
+int pn_verbs_keys_resolve(const struct pn_verbs_keys *keys,
+			  const struct pn_sge *sge, unsigned access,
+			  struct ibv_sge *out, unsigned max)
+{
+	struct pn_verbs_slot *slot = slot_of(keys, sge->lkey);
+	struct pn_range want = { (uintptr_t)sge->addr, sge->len };
+
+	if (!slot || (slot->access & access) != access ||
+	    !pn_range_covers((struct pn_range){ slot->addr, slot->len }, want))
+		return -EFAULT;
+	if (pn_likely(slot->nparts == 1)) {
+		struct ibv_mr *mr =
+			__atomic_load_n(&slot->first, __ATOMIC_ACQUIRE);
+
+		if (!max)
+			return -EINVAL;
+		*out = (struct ibv_sge){ want.addr, (uint32_t)want.len,
+					 mr->lkey };
+		return 1;
+	}
+	if ((want.addr - slot->addr + want.len - 1) / keys->chunk -
+		    (want.addr - slot->addr) / keys->chunk + 1 >
+	    max)
+		return -EINVAL;
+	return (int)cut(keys, slot, sge, out);
+}

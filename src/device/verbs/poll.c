@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "device/verbs/connect.h"
+
+/* In wr_id: a receive buffer, not an operation. */
+#define RECEIVE	  ((uint64_t)1 << 63)
+#define POINTER	  (((uint64_t)1 << 48) - 1)
+#define KEEP_FREE 4 /* of dev->done: an event and a handful more */
+
+/* --- what poll() will say ------------------------------------------------ */
+
+void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done)
+{
+	dev->done[(dev->done_head + dev->ndone++) & (dev->max_done - 1)] = done;
+}
+
+static void tell_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		      enum pn_completion_kind kind, int status)
+{
+	pn_verbs_tell(dev, (struct pn_completion){ .kind = kind,
+						   .status = status,
+						   .peer = &peer->peer });
+}
+
+/* A message is lent, and its buffer comes back by release(); an immediate has
+ * said all. */
+static void tell_received(struct pn_verbs_device *dev,
+			  struct pn_verbs_peer *peer,
+			  struct pn_verbs_receive *receive)
+{
+	struct pn_completion done = { .kind = PN_COMPLETION_IMM,
+				      .peer = &peer->peer,
+				      .len = receive->len,
+				      .imm = receive->imm };
+
+	if (pn_likely(!receive->is_imm)) {
+		done.kind = PN_COMPLETION_RECV;
+		done.data = receive->data;
+		done.lease = receive;
+	}
+	pn_verbs_tell(dev, done);
+	if (receive->is_imm)
+		pn_verbs_receive_post(dev, receive);
+}
+
+/* --- operations ---------------------------------------------------------- */
+
+/* The oldest operation is over. */
+static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
+		   int status)
+{
+	struct pn_verbs_record *record = &lane->records[lane->head];
+
+	if (++lane->head == dev->device.limits.queue_depth)
+		lane->head = 0;
+	lane->count--;
+	if (pn_unlikely(lane->refused)) {
+		lane->refused = false;
+		dev->relieved = true;
+	}
+	if (record->silent && !status) {
+		dev->nsends--;
+		return;
+	}
+	pn_verbs_tell(dev, (struct pn_completion){ .kind = PN_COMPLETION_OP,
+						   .status = status,
+						   .peer = &record->peer->peer,
+						   .user = record->user });
+}
+
+static void start_failing(struct pn_verbs_device *dev,
+			  struct pn_verbs_peer *peer, int broken)
+{
+	if (!peer->out.broken)
+		peer->out.broken = broken;
+	if (pn_list_empty(&peer->failing))
+		pn_list_append(&dev->failing, &peer->failing);
+}
+
+/* How an operation ended, and what that means for those after it. */
+static int status_of(enum ibv_wc_status status, int broken)
+{
+	switch (status) {
+	case IBV_WC_SUCCESS:
+		return 0;
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+		return -EACCES;
+	case IBV_WC_LOC_PROT_ERR:
+	case IBV_WC_LOC_ACCESS_ERR:
+	case IBV_WC_MW_BIND_ERR:
+		return -EFAULT;
+	case IBV_WC_LOC_LEN_ERR:
+	case IBV_WC_LOC_QP_OP_ERR:
+		return -EINVAL;
+	case IBV_WC_WR_FLUSH_ERR:
+		return broken ? broken : -ECONNRESET;
+	default:
+		return -ECONNRESET;
+	}
+}
+
+static bool swap_goes_on(struct pn_verbs_device *dev,
+			 struct pn_verbs_record *record)
+{
+	struct pn_verbs_lane *lane = &record->peer->out;
+
+	if (*record->result != record->guess) {
+		int ret = pn_verbs_swap_again(dev, record);
+
+		if (!ret)
+			return true;
+		record->status = ret;
+	}
+	lane->swapping = false;
+	return false;
+}
+
+static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
+{
+	struct pn_verbs_record *record =
+		(struct pn_verbs_record *)(uintptr_t)(wc->wr_id & POINTER);
+	struct pn_verbs_peer *peer = record->peer;
+	struct pn_verbs_lane *lane = &peer->out;
+	int status = status_of(wc->status, lane->broken);
+
+	if (pn_unlikely(lane->epoch != wc->wr_id >> 48))
+		return;
+	if (pn_unlikely(record->swap && !status && swap_goes_on(dev, record)))
+		return;
+	/* Those before it that were not to tell went well. */
+	while (&lane->records[lane->head] != record)
+		retire(dev, lane, 0);
+	retire(dev, lane, status ? status : record->status);
+	if (pn_likely(!status))
+		return;
+	if (status == -ECONNRESET && !peer->down)
+		peer->down = status;
+	start_failing(dev, peer, status == -ECONNRESET ? status : -ECANCELED);
+}
+
+/* --- messages ------------------------------------------------------------ */
+
+void pn_verbs_receive_post(struct pn_verbs_device *dev,
+			   struct pn_verbs_receive *receive)
+{
+	struct ibv_sge sge = { (uintptr_t)receive->data, PN_VERBS_MAX_SEND,
+			       dev->receive_mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = RECEIVE | (uintptr_t)receive,
+				  .sg_list = &sge,
+				  .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+	int ret = ibv_post_srq_recv(dev->srq, &wr, &bad);
+
+	if (ret)
+		pn_error("verbs: a receive buffer is lost: %s", strerror(ret));
+}
+
+static struct pn_verbs_in **bucket_of(struct pn_verbs_device *dev,
+				      uint32_t number)
+{
+	return &dev->in[number % PN_VERBS_IN_BUCKETS];
+}
+
+static struct pn_verbs_peer *find_sender(struct pn_verbs_device *dev,
+					 uint32_t number)
+{
+	for (struct pn_verbs_in *in = *bucket_of(dev, number); in;
+	     in = in->next)
+		if (in->qp->qp_num == number)
+			return in->peer;
+	for (struct pn_verbs_in *in = dev->retired; in; in = in->next)
+		if (in->qp->qp_num == number)
+			return in->peer;
+	return NULL;
+}
+
+static void take_events(struct pn_verbs_device *dev);
+
+static void end_receive(struct pn_verbs_device *dev, const struct ibv_wc *wc)
+{
+	struct pn_verbs_receive *receive =
+		(struct pn_verbs_receive *)(uintptr_t)(wc->wr_id & POINTER);
+	struct pn_verbs_peer *peer = find_sender(dev, wc->qp_num);
+
+	if (pn_unlikely(!peer)) {
+		/* The service told of its lane before it could receive. */
+		take_events(dev);
+		peer = find_sender(dev, wc->qp_num);
+	}
+	if (pn_unlikely(wc->status || !peer || peer->down_told)) {
+		pn_verbs_receive_post(dev, receive);
+		return;
+	}
+	receive->len = wc->byte_len;
+	receive->imm = ntohl(wc->imm_data);
+	receive->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+	if (pn_likely(peer->up_told))
+		tell_received(dev, peer, receive);
+	else
+		pn_list_append(&peer->early, &receive->link);
+}
+
+/* --- peers coming and going ---------------------------------------------- */
+
+static void come_up(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	struct pn_list *pos;
+
+	if (peer->up_told || peer->down || !peer->out.qp || !peer->in)
+		return;
+	peer->up_told = true;
+	tell_peer(dev, peer, PN_COMPLETION_PEER_UP, 0);
+	while ((pos = pn_list_pop(&peer->early)))
+		tell_received(dev, peer,
+			      pn_container_of(pos, struct pn_verbs_receive,
+					      link));
+}
+
+static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		     struct ibv_qp *qp)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+
+	if (peer->down) {
+		ibv_destroy_qp(qp);
+		return;
+	}
+	pn_assert(!lane->qp && !lane->count);
+	lane->qp = qp;
+	lane->broken = 0;
+	lane->unsignalled = 0;
+	lane->swapping = false;
+	dev->relieved |= lane->refused;
+	lane->refused = false;
+	come_up(dev, peer);
+}
+
+static void unlink_in(struct pn_verbs_device *dev, struct pn_verbs_in *in)
+{
+	struct pn_verbs_in **pos = bucket_of(dev, in->qp->qp_num);
+
+	while (*pos != in)
+		pos = &(*pos)->next;
+	*pos = in->next;
+}
+
+/* Messages of a lane that goes may still be in the queue: it is destroyed when
+ * that was seen empty. */
+static void retire_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	struct pn_verbs_in *in = peer->in;
+
+	if (!in)
+		return;
+	peer->in = NULL;
+	unlink_in(dev, in);
+	in->next = dev->retired;
+	dev->retired = in;
+}
+
+static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		    struct ibv_qp *qp)
+{
+	struct pn_verbs_in *in = malloc(sizeof(*in));
+	struct pn_verbs_in **bucket = bucket_of(dev, qp->qp_num);
+
+	if (peer->down || !in) {
+		/* Without it the peer's sends fail, and it goes down. */
+		ibv_destroy_qp(qp);
+		free(in);
+		return;
+	}
+	retire_in(dev, peer);
+	*in = (struct pn_verbs_in){ .qp = qp, .peer = peer, .next = *bucket };
+	*bucket = in;
+	peer->in = in;
+	come_up(dev, peer);
+}
+
+static void take_event(struct pn_verbs_device *dev,
+		       struct pn_verbs_event *event)
+{
+	struct pn_verbs_peer *peer = event->peer;
+
+	switch (event->kind) {
+	case PN_VERBS_OUT:
+		take_out(dev, peer, event->qp);
+		break;
+	case PN_VERBS_IN:
+		take_in(dev, peer, event->qp);
+		break;
+	case PN_VERBS_DOWN:
+		if (!peer->down)
+			peer->down = event->status;
+		start_failing(dev, peer, peer->down);
+	}
+}
+
+static void take_events(struct pn_verbs_device *dev)
+{
+	struct pn_list *pos;
+
+	while (atomic_load(&dev->nevents) &&
+	       dev->ndone + KEEP_FREE < dev->max_done) {
+		pn_lock(&dev->events_lock);
+		pos = pn_list_pop(&dev->events);
+		atomic_fetch_sub(&dev->nevents, 1);
+		pn_unlock(&dev->events_lock);
+		take_event(dev,
+			   pn_container_of(pos, struct pn_verbs_event, link));
+		free(pn_container_of(pos, struct pn_verbs_event, link));
+	}
+}
+
+/* --- the end of lanes, the completion queue being empty ------------------- */
+
+static void destroy_retired(struct pn_verbs_device *dev)
+{
+	while (dev->retired) {
+		struct pn_verbs_in *in = dev->retired;
+
+		dev->retired = in->next;
+		ibv_destroy_qp(in->qp);
+		free(in);
+	}
+}
+
+static void finish_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_list *pos;
+
+	if (lane->qp)
+		ibv_destroy_qp(lane->qp);
+	lane->qp = NULL;
+	lane->epoch = (lane->epoch + 1) & 0x7fff;
+	while (lane->count)
+		retire(dev, lane, lane->broken);
+	if (!peer->down) {
+		atomic_store(&peer->wants_lane, true);
+		pn_verbs_kick(dev);
+		return;
+	}
+	dev->relieved |= lane->refused;
+	retire_in(dev, peer);
+	while ((pos = pn_list_pop(&peer->early)))
+		pn_verbs_receive_post(dev,
+				      pn_container_of(pos,
+						      struct pn_verbs_receive,
+						      link));
+	peer->down_told = true;
+	tell_peer(dev, peer, PN_COMPLETION_PEER_DOWN, peer->down);
+	atomic_store(&peer->wants_end, true);
+	pn_verbs_kick(dev);
+}
+
+static void finish_failing(struct pn_verbs_device *dev)
+{
+	struct pn_list *pos, *tmp;
+
+	pn_list_for_each_safe (pos, tmp, &dev->failing) {
+		struct pn_verbs_peer *peer =
+			pn_container_of(pos, struct pn_verbs_peer, failing);
+
+		if (dev->ndone + peer->out.count + KEEP_FREE > dev->max_done)
+			return;
+		pn_list_remove(pos);
+		finish_peer(dev, peer);
+	}
+	destroy_retired(dev);
+}
+
+/* --- poll ---------------------------------------------------------------- */
+
+void pn_verbs_progress(struct pn_verbs_device *dev)
+{
+	struct ibv_wc wc[PN_VERBS_POLL];
+	int n;
+
+	if (pn_unlikely(
+		    atomic_load_explicit(&dev->nevents, memory_order_acquire)))
+		take_events(dev);
+	/* One completion may retire a whole queue of silent operations, but
+	 * says something about one only. */
+	if (dev->ndone + PN_VERBS_POLL + KEEP_FREE > dev->max_done)
+		return;
+	n = ibv_poll_cq(dev->cq, PN_VERBS_POLL, wc);
+	for (int i = 0; i < n; i++)
+		if (wc[i].wr_id & RECEIVE)
+			end_receive(dev, &wc[i]);
+		else
+			end_operation(dev, &wc[i]);
+	if (pn_unlikely(n == 0 &&
+			(!pn_list_empty(&dev->failing) || dev->retired)))
+		finish_failing(dev);
+}
+
+int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
+		  unsigned max)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+	unsigned n = 0;
+
+	pn_verbs_enter(dev);
+	if (!dev->ndone)
+		pn_verbs_progress(dev);
+	while (n < max && dev->ndone) {
+		out[n] = dev->done[dev->done_head];
+		dev->done_head = (dev->done_head + 1) & (dev->max_done - 1);
+		dev->ndone--;
+		dev->nsends -= out[n++].kind == PN_COMPLETION_OP;
+	}
+	pn_verbs_leave(dev);
+	return (int)n;
+}
+
+void pn_verbs_release(struct pn_device *device,
+		      const struct pn_completion *completion)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+
+	if (completion->kind != PN_COMPLETION_RECV)
+		return;
+	pn_verbs_enter(dev);
+	pn_verbs_receive_post(dev, completion->lease);
+	pn_verbs_leave(dev);
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/verbs/verbs.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/verbs/connect.h"
+
+/* --- parameters ---------------------------------------------------------- */
+
+#define AT(field) offsetof(struct pn_verbs_params, field)
+
+static const struct pn_option params[] = {
+	{ "queue_depth", PN_OPTION_NUMBER, "128",
+	  "operations in flight per peer", AT(queue_depth), 4, 1 << 14, NULL },
+	{ "receives", PN_OPTION_NUMBER, "256",
+	  "receive buffers of 8 KiB, shared by all peers", AT(receives), 16,
+	  1 << 14, NULL },
+	{ "chunk", PN_OPTION_BYTES, "1G",
+	  "longer ranges are registered in parts of this, by several threads",
+	  AT(chunk), 1 << 20, (uint64_t)1 << 31, NULL },
+	{ "ack_timeout", PN_OPTION_NUMBER, "14",
+	  "send again when 4.096 us times 2 to this power have passed",
+	  AT(ack_timeout), 1, 31, NULL },
+	{ "retries", PN_OPTION_NUMBER, "7",
+	  "times to send again before the peer counts as gone", AT(retries), 0,
+	  7, NULL },
+	{ "odp", PN_OPTION_BOOL, "no",
+	  "register on demand: the adapter faults pages in instead of pinning",
+	  AT(odp), 0, 0, NULL },
+	{ "address", PN_OPTION_TEXT, "",
+	  "IP address of the port to connect by, if it has several",
+	  AT(address), 0, 0, NULL },
+	{ "spin", PN_OPTION_TIME, "100us", "busy waiting before sleeping",
+	  AT(spin), 0, PN_NS_PER_S, NULL },
+};
+
+/* DEVICE/PORT comes first, then parameters: "rxe0/1,queue_depth=64". */
+static int parse(struct pn_verbs_device *dev, const char *text, char *name,
+		 size_t size)
+{
+	size_t len = strcspn(text, ",");
+	struct pn_why why = { "" };
+
+	name[0] = 0;
+	if (!memchr(text, '=', len) && len < size) {
+		memcpy(name, text, len);
+		name[len] = 0;
+		text += text[len] ? len + 1 : len;
+	}
+	pn_options_defaults(params, PN_ARRAY_LEN(params), &dev->params);
+	if (!pn_options_parse_list(params, PN_ARRAY_LEN(params), text,
+				   &dev->params, &why))
+		return 0;
+	pn_error("verbs: %s", why.text);
+	return -EINVAL;
+}
+
+/* --- what the adapter can do --------------------------------------------- */
+
+static size_t least(uint64_t a, uint64_t b)
+{
+	return (size_t)(a < b ? a : b);
+}
+
+static bool may_lock_all(void)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[2];
+
+	return !syscall(SYS_capget, &head, data) &&
+	       (data[0].effective >> CAP_IPC_LOCK & 1);
+}
+
+static size_t max_pinned(void)
+{
+	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+
+	if (!may_lock_all())
+		getrlimit(RLIMIT_MEMLOCK, &limit);
+	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
+}
+
+/* Half of the adapter's segments are kept for those that cross the border of
+ * two parts (keys.h). */
+static void set_limits(struct pn_verbs_device *dev)
+{
+	const struct ibv_device_attr *attr = &dev->attr;
+	unsigned sge =
+		(unsigned)least((unsigned)attr->max_sge, PN_VERBS_MAX_SGE);
+
+	dev->max_sge = sge;
+	dev->device.limits = (struct pn_device_limits){
+		.max_mr_bytes = least(attr->max_mr_size, SIZE_MAX / 2),
+		.max_mrs = least((unsigned)attr->max_mr,
+				 PN_VERBS_CHUNKS * PN_VERBS_CHUNK_SLOTS) -
+			   1,
+		.max_pinned_bytes = max_pinned(),
+		.max_send_bytes = PN_VERBS_MAX_SEND,
+		.max_op_bytes =
+			least(dev->port_attr.max_msg_sz, (uint64_t)1 << 30),
+		.max_sge = sge >= 6 ? sge / 2 : sge,
+		.queue_depth = (unsigned)least(dev->params.queue_depth,
+					       (unsigned)attr->max_qp_wr),
+	};
+	dev->params.receives =
+		least(dev->params.receives, (unsigned)attr->max_srq_wr);
+}
+
+static void set_facts(struct pn_verbs_device *dev,
+		      const struct pn_device_attr *attr)
+{
+	struct pn_device *device = &dev->device;
+
+	device->single_threaded = attr->single_threaded;
+	device->ops = &pn_verbs_ops;
+	device->profile = "none";
+	device->caps = PN_CAP_READ_ONLY | PN_CAP_REKEY | PN_CAP_FD;
+	if (device->limits.max_sge > 1)
+		device->caps |= PN_CAP_GATHER;
+	if (!dev->is_iwarp)
+		device->caps |= PN_CAP_WRITE_IMM;
+	if (!dev->is_iwarp && dev->attr.atomic_cap != IBV_ATOMIC_NONE)
+		device->caps |= PN_CAP_ATOMICS;
+	if (!dev->is_software)
+		device->caps |= PN_CAP_RELAXED;
+	if (!dev->params.odp)
+		device->caps |= PN_CAP_PINS;
+}
+
+/* --- opening ------------------------------------------------------------- */
+
+static int open_queues(struct pn_verbs_device *dev)
+{
+	unsigned nreceives = (unsigned)dev->params.receives;
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = nreceives,
+						   .max_sge = 1 } };
+	unsigned most = (unsigned)dev->attr.max_cqe;
+
+	/* The queue holds a completion of everything that can be under way. */
+	dev->max_sends = (unsigned)least(most - nreceives, 8192);
+	dev->channel = ibv_create_comp_channel(dev->context);
+	if (!dev->channel)
+		return -errno;
+	fcntl(dev->channel->fd, F_SETFL,
+	      fcntl(dev->channel->fd, F_GETFL) | O_NONBLOCK);
+	dev->cq = ibv_create_cq(dev->context, (int)(nreceives + dev->max_sends),
+				NULL, dev->channel, 0);
+	if (!dev->cq)
+		return -errno;
+	dev->srq = ibv_create_srq(dev->pd, &srq);
+	return dev->srq ? 0 : -errno;
+}
+
+static int open_receives(struct pn_verbs_device *dev,
+			 const struct pn_pages_policy *pages)
+{
+	unsigned n = (unsigned)dev->params.receives;
+	size_t bytes = n * PN_VERBS_MAX_SEND;
+	void *memory;
+	int ret;
+
+	dev->receives = calloc(n, sizeof(*dev->receives));
+	if (!dev->receives)
+		return -ENOMEM;
+	ret = pn_pages_map(bytes, pages, &memory);
+	if (ret)
+		return ret;
+	dev->receive_memory = memory;
+	dev->receive_bytes = bytes;
+	dev->receive_mr =
+		ibv_reg_mr(dev->pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+	if (!dev->receive_mr) {
+		ret = -errno;
+		pn_error(
+			"verbs: cannot register %zu KiB of receive buffers: "
+			"%s; raise `ulimit -l` (RLIMIT_MEMLOCK, in a container "
+			"--ulimit memlock=-1) or ask for fewer (receives=)",
+			bytes / 1024, strerror(errno));
+		return ret;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		dev->receives[i].data =
+			dev->receive_memory + i * PN_VERBS_MAX_SEND;
+		pn_verbs_receive_post(dev, &dev->receives[i]);
+	}
+	return 0;
+}
+
+static int open_done(struct pn_verbs_device *dev)
+{
+	dev->max_done = 64;
+	while (dev->max_done <
+	       dev->max_sends + dev->params.receives + 2 * PN_VERBS_POLL)
+		dev->max_done *= 2;
+	dev->done = calloc(dev->max_done, sizeof(*dev->done));
+	return dev->done ? 0 : -ENOMEM;
+}
+
+static int watch(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static int open_sleeping(struct pn_verbs_device *dev)
+{
+	int ret;
+
+	dev->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	dev->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (dev->event_fd < 0 || dev->epoll < 0)
+		return -errno;
+	ret = watch(dev->epoll, dev->event_fd);
+	return ret ? ret : watch(dev->epoll, dev->channel->fd);
+}
+
+static void open_keys(struct pn_verbs_device *dev)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	dev->keys.pd = dev->pd;
+	dev->keys.tag = pn_verbs_tag(dev->address.nonce);
+	dev->keys.chunk = dev->params.chunk;
+	dev->keys.is_iwarp = dev->is_iwarp;
+	dev->keys.on_demand = dev->params.odp;
+	dev->keys.nthreads = cores < 1 ? 1 : cores > 8 ? 8 : (unsigned)cores;
+}
+
+static int check_odp(const struct pn_verbs_device *dev)
+{
+	const unsigned needs = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE |
+			       IBV_ODP_SUPPORT_READ;
+
+	if (!dev->params.odp || (dev->odp_caps & needs) == needs)
+		return 0;
+	pn_error("verbs: %s has no on-demand paging; leave odp=yes out",
+		 dev->name);
+	return -EOPNOTSUPP;
+}
+
+static int open_parts(struct pn_verbs_device *dev, const char *name,
+		      const struct pn_device_attr *attr)
+{
+	int ret = pn_verbs_find(dev, name);
+
+	if (!ret)
+		ret = check_odp(dev);
+	if (ret)
+		return ret;
+	dev->pd = ibv_alloc_pd(dev->context);
+	if (!dev->pd)
+		return -errno;
+	set_limits(dev);
+	open_keys(dev);
+	ret = open_queues(dev);
+	if (!ret)
+		ret = pn_verbs_qp_probe(dev);
+	if (!ret)
+		ret = open_receives(dev, &attr->pages);
+	if (!ret)
+		ret = open_done(dev);
+	if (!ret)
+		ret = open_sleeping(dev);
+	if (!ret)
+		ret = pn_verbs_listen(dev);
+	return ret ? ret : pn_verbs_service_start(dev);
+}
+
+/* --- closing ------------------------------------------------------------- */
+
+static void close_peer(struct pn_verbs_peer *peer)
+{
+	if (peer->out.qp)
+		ibv_destroy_qp(peer->out.qp);
+	if (peer->in)
+		ibv_destroy_qp(peer->in->qp);
+	free(peer->in);
+	free(peer->out.records);
+	free(peer);
+}
+
+static void close_peers(struct pn_verbs_device *dev)
+{
+	struct pn_list *pos;
+
+	while ((pos = pn_list_pop(&dev->events))) {
+		struct pn_verbs_event *event =
+			pn_container_of(pos, struct pn_verbs_event, link);
+
+		if (event->qp)
+			ibv_destroy_qp(event->qp);
+		free(event);
+	}
+	while ((pos = pn_list_pop(&dev->peers)))
+		close_peer(pn_container_of(pos, struct pn_verbs_peer, link));
+	while (dev->retired) {
+		struct pn_verbs_in *in = dev->retired;
+
+		dev->retired = in->next;
+		ibv_destroy_qp(in->qp);
+		free(in);
+	}
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Whatever of it is there. */
+static void close_parts(struct pn_verbs_device *dev)
+{
+	if (dev->running)
+		pn_verbs_service_stop(dev);
+	close_peers(dev);
+	pn_verbs_listen_end(dev);
+	close_fd(dev->epoll);
+	close_fd(dev->event_fd);
+	pn_verbs_keys_fini(&dev->keys);
+	if (dev->srq)
+		ibv_destroy_srq(dev->srq);
+	if (dev->cq)
+		ibv_destroy_cq(dev->cq);
+	if (dev->channel)
+		ibv_destroy_comp_channel(dev->channel);
+	if (dev->receive_mr)
+		ibv_dereg_mr(dev->receive_mr);
+	pn_pages_unmap(dev->receive_memory, dev->receive_bytes, NULL);
+	if (dev->pd)
+		ibv_dealloc_pd(dev->pd);
+	if (dev->context)
+		ibv_close_device(dev->context);
+}
+
+static void free_device(struct pn_verbs_device *dev)
+{
+	pn_mutex_fini(&dev->lock);
+	pn_mutex_fini(&dev->peers_lock);
+	pn_mutex_fini(&dev->events_lock);
+	free(dev->receives);
+	free(dev->done);
+	free(dev);
+}
+
+static void verbs_close(struct pn_device *device)
+{
+	close_parts(pn_verbs_of(device));
+	free_device(pn_verbs_of(device));
+}
+
+static struct pn_verbs_device *make_device(void)
+{
+	struct pn_verbs_device *dev = calloc(1, sizeof(*dev));
+
+	if (!dev)
+		return NULL;
+	pn_mutex_init(&dev->lock);
+	pn_mutex_init(&dev->peers_lock);
+	pn_mutex_init(&dev->events_lock);
+	pn_list_init(&dev->peers);
+	pn_list_init(&dev->failing);
+	pn_list_init(&dev->events);
+	pn_verbs_keys_init(&dev->keys);
+	dev->epoll = dev->event_fd = -1;
+	dev->address.version = PN_VERBS_VERSION;
+	memcpy(dev->address.kind, "verb", 4);
+	if (getrandom(&dev->address.nonce, sizeof(dev->address.nonce), 0) < 0)
+		dev->address.nonce = pn_clock_ns();
+	return dev;
+}
+
+static int verbs_open(const char *text, const struct pn_device_attr *attr,
+		      struct pn_device **out)
+{
+	struct pn_verbs_device *dev = make_device();
+	char name[2 * PN_VERBS_DEVICE_NAME];
+	int ret;
+
+	if (!dev)
+		return -ENOMEM;
+	/* Before the first registration of the process, or it is of no use.
+	 * Kernels from 5.12 need none and say so. */
+	ibv_fork_init();
+	ret = parse(dev, text, name, sizeof(name));
+	if (!ret)
+		ret = open_parts(dev, name, attr);
+	if (ret) {
+		close_parts(dev);
+		free_device(dev);
+		return ret;
+	}
+	set_facts(dev, attr);
+	*out = &dev->device;
+	return 0;
+}
+
+/* --- the rest of the table ----------------------------------------------- */
+
+static int verbs_reg(struct pn_device *device, struct pn_mr *const *mrs,
+		     unsigned n)
+{
+	return pn_verbs_keys_register(&pn_verbs_of(device)->keys, mrs, n);
+}
+
+static void verbs_dereg(struct pn_device *device, struct pn_mr *const *mrs,
+			unsigned n)
+{
+	pn_verbs_keys_deregister(&pn_verbs_of(device)->keys, mrs, n);
+}
+
+static int verbs_rekey(struct pn_device *device, struct pn_mr *mr)
+{
+	return pn_verbs_keys_rekey(&pn_verbs_of(device)->keys, mr);
+}
+
+static void verbs_pinned(struct pn_device *device, struct pn_pinned *out)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+
+	*out = (struct pn_pinned){
+		.live_bytes = atomic_load(&dev->keys.live_bytes),
+		.mrs = atomic_load(&dev->keys.nmrs),
+		.device_bytes = dev->receive_bytes,
+	};
+}
+
+static void verbs_address(struct pn_device *device, struct pn_address *out)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+
+	memset(out, 0, sizeof(*out));
+	out->len = sizeof(dev->address);
+	memcpy(out->data, &dev->address, out->len);
+}
+
+static int verbs_fd(struct pn_device *device)
+{
+	return pn_verbs_of(device)->epoll;
+}
+
+static uint64_t verbs_now(struct pn_device *device)
+{
+	(void)device;
+	return pn_clock_ns();
+}
+
+static void describe_port(struct pn_verbs_device *dev, pn_fact_fn *fn,
+			  void *arg)
+{
+	static const char *const transports[] = { "InfiniBand", "RoCE",
+						  "iWARP" };
+	char text[160], ip[INET6_ADDRSTRLEN] = "";
+	bool is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+
+	snprintf(text, sizeof(text), "%s, port %u", dev->name, dev->port);
+	fn(arg, "adapter", text);
+	fn(arg, "transport",
+	   transports[dev->is_iwarp ? 2
+		      : is_ethernet ? 1
+				    : 0]);
+	inet_ntop(dev->address.family, dev->address.ip, ip, sizeof(ip));
+	snprintf(text, sizeof(text), "%s (rdma_cm)", ip);
+	fn(arg, "connects by", text);
+	fn(arg, "firmware", dev->attr.fw_ver[0] ? dev->attr.fw_ver : "none");
+}
+
+void pn_verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+	char text[160];
+
+	describe_port(dev, fn, arg);
+	fn(arg, "on-demand paging",
+	   !dev->odp_caps    ? "not offered"
+	   : dev->params.odp ? "used (odp=yes; untested)"
+			     : "offered, not used (odp=yes uses it; untested)");
+	snprintf(text, sizeof(text),
+		 "%llu us before sending again, at most %llu times",
+		 (unsigned long long)(4096u << dev->params.ack_timeout) / 1000,
+		 (unsigned long long)dev->params.retries);
+	fn(arg, "patience", text);
+	fn(arg, "fork",
+	   ibv_is_fork_initialized() == IBV_FORK_UNNEEDED
+		   ? "the kernel keeps registered pages with the parent"
+		   : "registered pages are kept from children (madvise)");
+}
+
+const struct pn_device_ops pn_verbs_ops = {
+	.kind = "verbs",
+	.help = "RDMA adapter: InfiniBand, RoCE, iWARP, rxe, siw",
+	.params = params,
+	.nparams = PN_ARRAY_LEN(params),
+	.open = verbs_open,
+	.close = verbs_close,
+	.describe = pn_verbs_describe,
+	.reg = verbs_reg,
+	.dereg = verbs_dereg,
+	.rekey = verbs_rekey,
+	.pinned = verbs_pinned,
+	.address = verbs_address,
+	.attach = pn_verbs_attach,
+	.post = pn_verbs_post,
+	.poll = pn_verbs_poll,
+	.release = pn_verbs_release,
+	.wait = pn_verbs_wait,
+	.wake = pn_verbs_wake,
+	.fd = verbs_fd,
+	.arm = pn_verbs_arm,
+	.now = verbs_now,
+};

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * verbs_impl -- the verbs device and its peers, as its own files see them.
+ *
+ * Two kinds of threads touch a device:
+ *   callers   post, poll, release: one at a time (dev->lock, which a
+ *             single_threaded device leaves out). They alone post to queue
+ *             pairs, read the completion queue and destroy queue pairs.
+ *   service   one thread: speaks rdma_cm and hears the adapter's asynchronous
+ *             events (connect.h). It alone makes queue pairs and connections.
+ * What crosses between them: the service tells callers by events (a lane is
+ * there, a peer is gone), callers tell the service by flags in the peer and a
+ * kick. Nobody waits for the other.
+ *
+ * Everything the device has to say goes through dev->done, a ring that poll()
+ * empties; progress() fills it from the completion queue. A post that finds
+ * its lane broken makes progress too, so that a caller that only posts gets
+ * on.
+ *
+ * A lane ends in two steps: it is marked (broken, or the peer is down); then,
+ * when the completion queue was seen empty, its queue pair is destroyed,
+ * after which the adapter touches none of its memory, and what is still
+ * recorded ends with the reason. Completions that come later belong to an
+ * older epoch and are dropped.
+ */
+#ifndef PN_DEVICE_VERBS_IMPL_H
+#define PN_DEVICE_VERBS_IMPL_H
+
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "device/verbs/keys.h"
+#include "device/verbs/verbs.h"
+
+#define PN_VERBS_VERSION     1
+#define PN_VERBS_MAX_SEND    ((size_t)8 << 10)
+#define PN_VERBS_MAX_SGE     16
+#define PN_VERBS_IN_BUCKETS  256
+#define PN_VERBS_POLL	     32
+#define PN_VERBS_DEVICE_NAME 64
+
+struct pn_verbs_params {
+	uint64_t queue_depth, receives, chunk, spin;
+	uint64_t ack_timeout, retries;
+	bool odp;
+	char address[PN_OPTION_TEXT_BYTES];
+};
+
+/* What a verbs device's address holds. */
+struct pn_verbs_address {
+	uint32_t version;
+	char kind[4]; /* "verb" */
+	uint64_t nonce;
+	uint16_t family;
+	uint16_t port; /* network order, as ip */
+	uint32_t scope;
+	uint8_t ip[16];
+};
+
+/* A receive buffer: posted, or lent to whoever polled its message. */
+struct pn_verbs_receive {
+	struct pn_list link; /* peer->early */
+	char *data;
+	uint32_t imm, len;
+	bool is_imm; /* a write's immediate: no message */
+};
+
+/* An operation in flight. */
+struct pn_verbs_record {
+	struct pn_verbs_peer *peer;
+	void *user;
+	uint64_t operand; /* SWAP: the new value */
+	uint64_t guess;	  /* SWAP: what the last compare-swap expected */
+	uint64_t *result; /* SWAP: where the old value lands */
+	uint64_t remote_addr;
+	uint32_t rkey, lkey;
+	int status; /* if the adapter says it went well */
+	bool silent, swap;
+};
+
+/* What we post on; the callers'. */
+struct pn_verbs_lane {
+	struct ibv_qp *qp;		 /* NULL: not there (any more) */
+	struct pn_verbs_record *records; /* queue_depth of them, a ring */
+	unsigned head, count;		 /* oldest; in flight */
+	unsigned unsignalled;		 /* posted since the last signal */
+	uint16_t epoch;
+	bool swapping; /* a SWAP is under way: nothing goes after it */
+	bool refused;  /* a post was told -EAGAIN */
+	int broken;    /* how what is left will end; 0: it works */
+};
+
+/* What the peer posts on; the callers'. */
+struct pn_verbs_in {
+	struct ibv_qp *qp;
+	struct pn_verbs_peer *peer;
+	struct pn_verbs_in *next; /* bucket, or dev->retired */
+};
+
+struct pn_verbs_peer {
+	struct pn_peer peer;
+	struct pn_list link; /* dev->peers */
+	struct pn_verbs_address at;
+	uint32_t tag; /* in its rkeys */
+
+	/* The callers'. */
+	struct pn_verbs_lane out;
+	struct pn_verbs_in *in;
+	struct pn_list early;	/* received before PEER_UP was told */
+	struct pn_list failing; /* dev->failing: lane broken or peer down */
+	bool up_told, down_told;
+	int down; /* 0 or why */
+
+	/* From the callers to the service. */
+	_Atomic bool wants_lane, wants_end;
+
+	/* The service's. */
+	struct rdma_cm_id *out_id, *in_id;
+	struct ibv_qp *out_qp; /* until it is handed over */
+	uint64_t deadline_ns;  /* for the out lane to be there; 0: it is */
+	uint64_t in_lost_ns;   /* the in lane went away then; 0: it is there */
+	bool gone;	       /* DOWN was told */
+};
+
+/* From the service to the callers. */
+struct pn_verbs_event {
+	struct pn_list link;
+	enum {
+		PN_VERBS_OUT,
+		PN_VERBS_IN,
+		PN_VERBS_DOWN,
+	} kind;
+	struct pn_verbs_peer *peer;
+	struct ibv_qp *qp;
+	int status;
+};
+
+struct pn_verbs_device {
+	struct pn_device device;
+	struct pn_verbs_params params;
+	char name[PN_VERBS_DEVICE_NAME];
+	uint8_t port;
+	bool is_iwarp, is_software;
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port_attr;
+	unsigned odp_caps;
+	struct pn_verbs_address address;
+
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct pn_verbs_keys keys;
+	char *receive_memory;
+	size_t receive_bytes;
+	struct ibv_mr *receive_mr;
+	struct pn_verbs_receive *receives;
+	unsigned max_sge; /* of the adapter's, per operation */
+	unsigned max_sends;
+	int event_fd, epoll; /* sleepers */
+
+	struct pn_mutex lock;	    /* see above; before the others */
+	struct pn_completion *done; /* a ring of max_done, a power of two */
+	unsigned done_head, ndone, max_done;
+	unsigned nsends; /* in flight, or done and not polled */
+	struct pn_verbs_in *in[PN_VERBS_IN_BUCKETS];
+	struct pn_verbs_in *retired; /* replaced; CQ not seen empty since */
+	struct pn_list failing;
+	bool relieved; /* a lane that had refused a post has room */
+
+	struct pn_mutex peers_lock; /* the list; any thread */
+	struct pn_list peers;
+
+	struct pn_mutex events_lock; /* the service's news */
+	struct pn_list events;
+	_Atomic unsigned nevents;
+	_Atomic unsigned woken; /* wake() */
+
+	/* The service. */
+	pthread_t thread;
+	bool running;
+	_Atomic bool stop;
+	struct rdma_event_channel *cm;
+	struct rdma_cm_id *listener;
+	int service_epoll, kick_fd;
+	uint64_t port_lost_ns;
+};
+
+static inline struct pn_verbs_device *pn_verbs_of(struct pn_device *device)
+{
+	return pn_container_of(device, struct pn_verbs_device, device);
+}
+
+static inline struct pn_verbs_peer *pn_verbs_peer_of(struct pn_peer *peer)
+{
+	return pn_container_of(peer, struct pn_verbs_peer, peer);
+}
+
+/* A single-threaded device pays for no lock; the analysis of clang cannot
+ * follow that. */
+static inline void pn_verbs_enter(struct pn_verbs_device *dev)
+	PN_NO_THREAD_SAFETY
+{
+	if (!dev->device.single_threaded)
+		pn_lock(&dev->lock);
+}
+
+static inline void pn_verbs_leave(struct pn_verbs_device *dev)
+	PN_NO_THREAD_SAFETY
+{
+	if (!dev->device.single_threaded)
+		pn_unlock(&dev->lock);
+}
+
+/* The tag of a device's rkeys; never 0. */
+static inline uint32_t pn_verbs_tag(uint64_t nonce)
+{
+	return (uint32_t)(nonce ^ nonce >> 32) | 1;
+}
+
+/* find.c: the adapter that a spec names ("rxe0/1", "rxe0", "": the first that
+ * works), opened, and an IP address of its port. Says in one line what is
+ * missing and what to do. */
+int pn_verbs_find(struct pn_verbs_device *dev, const char *name);
+
+/* lane.c: queue pairs. */
+/* send_wrs 0: for an in lane. NULL with errno. */
+struct ibv_qp *pn_verbs_qp_make(struct pn_verbs_device *dev, unsigned send_wrs);
+/* Moves a queue pair along as its connection says. */
+int pn_verbs_qp_move(struct pn_verbs_device *dev, struct ibv_qp *qp,
+		     struct rdma_cm_id *id, enum ibv_qp_state state);
+/* Measures what a queue pair of this adapter can do: inline, segments. */
+int pn_verbs_qp_probe(struct pn_verbs_device *dev);
+
+/* poll.c, the caller being inside. */
+/* Turns what the adapter and the service say into completions. */
+void pn_verbs_progress(struct pn_verbs_device *dev);
+void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done);
+/* Posts a receive buffer again. */
+void pn_verbs_receive_post(struct pn_verbs_device *dev,
+			   struct pn_verbs_receive *receive);
+
+/* post.c: the next compare-swap of a SWAP. */
+int pn_verbs_swap_again(struct pn_verbs_device *dev,
+			struct pn_verbs_record *record);
+
+/* wait.c: makes whoever sleeps look again. Any thread. */
+void pn_verbs_ring_bell(struct pn_verbs_device *dev);
+
+/* Rows of the table of operations. */
+int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
+		    struct pn_peer **out);
+int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,
+		  const struct pn_op *op);
+int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
+		  unsigned max);
+void pn_verbs_release(struct pn_device *device,
+		      const struct pn_completion *completion);
+int pn_verbs_wait(struct pn_device *device, uint64_t deadline_ns);
+void pn_verbs_wake(struct pn_device *device);
+int pn_verbs_arm(struct pn_device *device);
+void pn_verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg);
+
+#endif
