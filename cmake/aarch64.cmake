@@ -18,8 +18,15 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${PINION_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR}
 	${PINION_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
 
+# Where the libraries of libraries are.
+set(beside ${PINION_SYSROOT}/usr/lib/aarch64-linux-gnu:${PINION_SYSROOT}/lib/aarch64-linux-gnu)
+foreach(kind EXE SHARED MODULE)
+	set(CMAKE_${kind}_LINKER_FLAGS_INIT -Wl,-rpath-link,${beside})
+endforeach()
+
 find_program(PINION_QEMU qemu-aarch64-static)
 if(PINION_QEMU)
 	set(CMAKE_CROSSCOMPILING_EMULATOR
-		${PINION_QEMU} -L /usr/aarch64-linux-gnu)
+		${PINION_QEMU} -L /usr/aarch64-linux-gnu -E
+		LD_LIBRARY_PATH=${beside})
 endif()

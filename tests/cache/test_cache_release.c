@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Every way to give memory back, on `soft`, where pages are really pinned: pin,
+ * Every way to give memory back, on `soft` or the device named as argument,
+ * where pages are really pinned: pin,
  * release, map again at the same address, pin, and a peer's put must reach the
  * new pages. Bytes put through a stale registration land in pages that nobody
  * sees.
@@ -28,6 +29,8 @@
 #define RACES	1000
 #define EXPOSED (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
 
+static const char *spec = "soft";
+
 static struct {
 	struct pn_device *device;
 	struct pn_budget budget;
@@ -41,7 +44,7 @@ static int setup(void **state)
 	struct pn_cache_attr attr = { .budget = &f.budget };
 
 	(void)state;
-	assert_ok(pn_device_open("soft", NULL, &f.device));
+	assert_ok(pn_device_open(spec, NULL, &f.device));
 	assert_ok(mover_open(&f.mover, f.device, LEN));
 	pn_budget_init(&f.budget, f.device, (size_t)4 << 20, 0, 1);
 	attr.device = f.device;
@@ -338,7 +341,7 @@ static void buffers_of_a_list_may_overlap(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(new_pages_get_the_bytes_after_each_release),
@@ -348,6 +351,8 @@ int main(void)
 		CASE(buffers_of_a_list_may_overlap),
 	};
 
+	if (argc > 1)
+		spec = argv[1];
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	return RUN_TESTS(tests);
 }
