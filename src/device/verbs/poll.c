@@ -72,13 +72,33 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 						   .user = record->user });
 }
 
+/* A lane broke, or the peer is down: then nothing more may arrive either, so
+ * that what was acknowledged is in the queue before PEER_DOWN is told. */
 static void start_failing(struct pn_verbs_device *dev,
 			  struct pn_verbs_peer *peer, int broken)
 {
+	struct ibv_qp_attr stop = { .qp_state = IBV_QPS_ERR };
+
 	if (!peer->out.broken)
 		peer->out.broken = broken;
-	if (pn_list_empty(&peer->failing))
+	if (peer->down && peer->in)
+		ibv_modify_qp(peer->in->qp, &stop, IBV_QP_STATE);
+	if (pn_list_empty(&peer->failing) && !peer->down_told)
 		pn_list_append(&dev->failing, &peer->failing);
+}
+
+void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+	struct pn_verbs_peer *p = pn_verbs_peer_of(peer);
+
+	pn_verbs_enter(dev);
+	if (!p->down)
+		p->down = -ECONNRESET;
+	start_failing(dev, p, p->down);
+	pn_verbs_leave(dev);
+	/* Whoever sleeps tells of it. */
+	pn_verbs_wake(device);
 }
 
 /* How an operation ended, and what that means for those after it. */

@@ -516,6 +516,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.pinned = verbs_pinned,
 	.address = verbs_address,
 	.attach = pn_verbs_attach,
+	.detach = pn_verbs_detach,
 	.post = pn_verbs_post,
 	.poll = pn_verbs_poll,
 	.release = pn_verbs_release,

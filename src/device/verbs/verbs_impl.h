@@ -256,6 +256,7 @@ void pn_verbs_ring_bell(struct pn_verbs_device *dev);
 /* Rows of the table of operations. */
 int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
 		    struct pn_peer **out);
+void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer);
 int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,
 		  const struct pn_op *op);
 int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
