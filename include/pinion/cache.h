@@ -117,7 +117,7 @@ PINION_API int pinion_flush(struct pinion_context *context);
 
 /* Makes every remote key handed out for memory in [addr, addr + len) invalid;
  * the next pin gives new ones. -EBUSY: the device cannot revoke keys and the
- * memory is in use. */
+ * memory is in use, or it is memory of a heap. */
 PINION_API int pinion_revoke(struct pinion_context *context, const void *addr,
 			     size_t len);
 

@@ -29,11 +29,11 @@ static size_t mapped_bytes(size_t len, const struct pn_pages_policy *policy)
 }
 
 /* Transparent huge pages need an aligned range: map more, trim both ends. */
-static void *map_aligned(size_t bytes, size_t align)
+static void *map_aligned(size_t bytes, size_t align, int prot, int flags)
 {
 	uintptr_t start, aligned;
-	char *p = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(NULL, bytes + align, prot,
+		       MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 
 	if (p == MAP_FAILED)
 		return MAP_FAILED;
@@ -47,20 +47,11 @@ static void *map_aligned(size_t bytes, size_t align)
 
 static void *map_raw(size_t bytes, const struct pn_pages_policy *policy)
 {
-	void *p;
-
 	if (policy->huge == PN_PAGES_HUGETLB)
 		return mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-	p = map_aligned(bytes, page_bytes(policy));
-	if (p == MAP_FAILED)
-		return p;
-	/* Advice only: a kernel without transparent huge pages refuses it,
-	 * and then there is nothing to refuse or to ask for. */
-	madvise(p, bytes,
-		policy->huge == PN_PAGES_TRANSPARENT ? MADV_HUGEPAGE
-						     : MADV_NOHUGEPAGE);
-	return p;
+	return map_aligned(bytes, page_bytes(policy), PROT_READ | PROT_WRITE,
+			   0);
 }
 
 static int bind_node(void *p, size_t bytes, int node)
@@ -77,11 +68,30 @@ static int bind_node(void *p, size_t bytes, int node)
 	return 0;
 }
 
+/* What the policy wants of pages that are mapped. The first is advice only: a
+ * kernel without transparent huge pages refuses it, and then there is nothing
+ * to refuse or to ask for. */
+static int apply(void *p, size_t bytes, const struct pn_pages_policy *policy)
+{
+	int ret = 0;
+
+	if (policy->huge != PN_PAGES_HUGETLB)
+		madvise(p, bytes,
+			policy->huge == PN_PAGES_TRANSPARENT ? MADV_HUGEPAGE
+							     : MADV_NOHUGEPAGE);
+	if (policy->numa_node >= 0)
+		ret = bind_node(p, bytes, policy->numa_node);
+	if (!ret && policy->populate)
+		for (size_t i = 0; i < bytes; i += PN_PAGE_BYTES)
+			((volatile char *)p)[i] = 0;
+	return ret;
+}
+
 int pn_pages_map(size_t len, const struct pn_pages_policy *policy, void **out)
 {
 	size_t bytes;
 	void *p;
-	int ret = 0;
+	int ret;
 
 	if (!policy)
 		policy = &default_policy;
@@ -91,11 +101,7 @@ int pn_pages_map(size_t len, const struct pn_pages_policy *policy, void **out)
 	p = map_raw(bytes, policy);
 	if (p == MAP_FAILED)
 		return -errno;
-	if (policy->numa_node >= 0)
-		ret = bind_node(p, bytes, policy->numa_node);
-	if (!ret && policy->populate)
-		for (size_t i = 0; i < bytes; i += PN_PAGE_BYTES)
-			((volatile char *)p)[i] = 0;
+	ret = apply(p, bytes, policy);
 	if (ret) {
 		munmap(p, bytes);
 		return ret;
@@ -110,4 +116,50 @@ void pn_pages_unmap(void *addr, size_t len,
 	if (addr)
 		munmap(addr,
 		       mapped_bytes(len, policy ? policy : &default_policy));
+}
+
+int pn_pages_reserve(size_t len, size_t align, void **out)
+{
+	size_t bytes = mapped_bytes(len, &default_policy);
+	void *p;
+
+	if (!bytes)
+		return -EINVAL;
+	p = map_aligned(bytes, align, PROT_NONE, MAP_NORESERVE);
+	if (p == MAP_FAILED)
+		return -errno;
+	*out = p;
+	return 0;
+}
+
+void pn_pages_unreserve(void *addr, size_t len)
+{
+	munmap(addr, mapped_bytes(len, &default_policy));
+}
+
+int pn_pages_commit(void *addr, size_t len,
+		    const struct pn_pages_policy *policy)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, ret;
+
+	if (policy->huge == PN_PAGES_HUGETLB)
+		flags |= MAP_HUGETLB;
+	if (mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+		return -errno;
+	ret = apply(addr, len, policy);
+	if (ret)
+		pn_pages_decommit(addr, len);
+	return ret;
+}
+
+/* Mapping over what is there gives the pages back without leaving a hole that
+ * another mapping could take. Where that would be one mapping too many for the
+ * system, the pages go all the same. */
+void pn_pages_decommit(void *addr, size_t len)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+
+	if (mmap(addr, len, PROT_NONE, flags | MAP_NORESERVE, -1, 0) ==
+	    MAP_FAILED)
+		madvise(addr, len, MADV_DONTNEED);
 }

@@ -5,6 +5,8 @@
  * Bounce buffers, heap slabs and benchmark buffers come from here, so that the
  * huge-page and NUMA options (row U5) hold everywhere. A mapping is born in
  * pn_pages_map() and dies in pn_pages_unmap() with the length it was given.
+ * Who wants its mappings side by side reserves address space first and commits
+ * pages to parts of it (the heap, whose look-up by address is an array).
  * Threads: any; there is no state.
  */
 #ifndef PN_BASE_PAGES_H
@@ -37,5 +39,18 @@ int pn_pages_map(size_t len, const struct pn_pages_policy *policy, void **out);
  * NULL is fine. */
 void pn_pages_unmap(void *addr, size_t len,
 		    const struct pn_pages_policy *policy);
+
+/* Reserves address space, with nothing behind it, aligned to `align` (a power
+ * of two, at least a page). -ENOMEM; -EINVAL as above. */
+int pn_pages_reserve(size_t len, size_t align, void **out);
+void pn_pages_unreserve(void *addr, size_t len);
+
+/* Puts zeroed pages behind a part of reserved address space: whole pages of
+ * the policy's size. Errors as for pn_pages_map(); then it is as before. */
+int pn_pages_commit(void *addr, size_t len,
+		    const struct pn_pages_policy *policy);
+
+/* Takes them away; the part is reserved again. */
+void pn_pages_decommit(void *addr, size_t len);
 
 #endif

@@ -23,7 +23,7 @@
 #include "base/compiler.h"
 #include "base/list.h"
 
-#define PN_THREAD_KEYS 64
+#define PN_THREAD_KEYS 256 /* every cache and every heap takes one */
 
 struct pn_thread {
 	void *local[PN_THREAD_KEYS];

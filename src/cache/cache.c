@@ -88,6 +88,7 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	pn_list_init(&cache->dying);
 	pn_list_init(&cache->queue);
 	pn_list_init(&cache->exposures);
+	pn_list_init(&cache->chores);
 	cache->always_slow = !pn_asymmetric_init();
 	atomic_store(&cache->attention, cache->always_slow);
 	atomic_store(&cache->joins, !cache->attr.no_merge);

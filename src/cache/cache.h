@@ -14,6 +14,9 @@
  *           those to be registered.
  *   dying   regions out of the index, not yet deregistered: collected to be
  *           deregistered in batches, or still held by a slot.
+ *   resident a region that belongs to somebody else, the heap: pins hit it like
+ *           any other, but the policy does not know it, no release concerns
+ *           it, and it stays until its owner takes it away (resident.c).
  *
  * Life of a region (region.c is the only place that changes its state)
  *   FREE -> PENDING   a miss puts it into the index; others wait for it
@@ -31,7 +34,7 @@
  *   Every index entry names a PENDING or VALID region that covers its page, and
  *   every such region has all its entries (private ones have none). The budget
  *   holds exactly the bytes of PENDING, VALID and DYING regions. VALID regions
- *   are known to the policy.
+ *   are known to the policy, residents excepted.
  *
  * Threads: any. cache->lock protects everything but slots, logs and the release
  * ring; it is never held while registering, deregistering, waiting or taking
@@ -49,6 +52,8 @@
 
 #include <pinion/cache.h>
 
+#include "base/list.h"
+#include "base/range.h"
 #include "cache/budget.h"
 #include "device/device.h"
 
@@ -98,14 +103,44 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
  * give it back with pn_budget_give(). */
 int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions);
 
+/* Registers whole pages that the caller alone maps and unmaps, and keeps them
+ * for pins of any thread until pn_cache_resident_remove(). A pin that asks for
+ * more than `access` gets a registration of its own. Takes room in the budget,
+ * giving up cached regions for it. *mr, with the keys, lives until then. May
+ * sleep. -ENOBUFS: no room; -ENOMEM; or why the device refuses. */
+int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
+			  unsigned access, const struct pn_mr **mr);
+
+/* From the return on no pin finds it, and it is deregistered: at once, or when
+ * whoever still has it pinned unpins. May sleep. */
+void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr);
+
 /* After the budget was resized: gives up what is over it and not in use. */
 void pn_cache_trim(struct pn_cache *cache);
 
 void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out);
 
+/* Deferred work of somebody else that is done along with the cache's own, by
+ * whoever calls pn_cache_step(). Storage is the owner's. */
+struct pn_chore {
+	/* Does one piece of it and says when to be called again. */
+	uint64_t (*step)(void *arg);
+	void *arg;
+	uint64_t when_ns; /* the rest is the cache's */
+	bool running;
+	struct pn_list link;
+};
+
+void pn_cache_chore_add(struct pn_cache *cache, struct pn_chore *chore);
+/* Not later than when_ns. */
+void pn_cache_chore_at(struct pn_cache *cache, struct pn_chore *chore,
+		       uint64_t when_ns);
+/* Waits for a step under way. */
+void pn_cache_chore_remove(struct pn_cache *cache, struct pn_chore *chore);
+
 /* Does one piece of deferred work (a batch of deregistrations that is due, a
- * pin begun with pn_cache_pin_start()) if there is any, and says when to call
- * again: PN_FOREVER when nothing is waiting. */
+ * pin begun with pn_cache_pin_start(), a chore) if there is any, and says when
+ * to call again: PN_FOREVER when nothing is waiting. */
 uint64_t pn_cache_step(struct pn_cache *cache);
 
 /* Promises to call pn_cache_step() whenever there is nothing better to do; then

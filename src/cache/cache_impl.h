@@ -46,9 +46,10 @@ struct pn_region {
 	struct pn_mr mr;
 	_Atomic uint32_t state;
 	uint16_t flags;
-	uint16_t watch;	      /* enum pn_region_watch */
-	unsigned not_allowed; /* see pn_access_fits() */
-	uint32_t id;	      /* its number, once it was used */
+	uint8_t watch;	       /* enum pn_region_watch */
+	_Atomic bool resident; /* somebody else's (resident.c) */
+	unsigned not_allowed;  /* see pn_access_fits() */
+	uint32_t id;	       /* its number, once it was used */
 	/* Second: under cache->lock. */
 	struct pn_policy_node node /* DYING: link is in cache->dying */
 		PN_ALIGNED(PN_CACHELINE);
@@ -210,6 +211,7 @@ struct pn_cache {
 	struct pn_list queue;	   /* plans begun */
 	struct pn_list exposures;  /* exposed.h */
 	struct pn_index exposed;   /* how many cover a page; read by notices */
+	struct pn_list chores;
 	uint64_t scan;		   /* number of the last slot scan */
 	uint32_t free_region;	   /* 0: none */
 	uint32_t nregions;	   /* ever used */
@@ -220,6 +222,7 @@ struct pn_cache {
 	struct pinion_cache_stats stats;
 	_Atomic uint64_t now_ns; /* at the last pn_cache_look() */
 	_Atomic uint32_t reaped; /* counts batches; to wait for one */
+	_Atomic uint32_t chored; /* likewise chores */
 
 	struct {
 		pthread_t thread;
@@ -239,6 +242,13 @@ static inline uint32_t pn_region_id(const struct pn_cache *cache,
 static inline struct pn_range pn_region_range(const struct pn_region *region)
 {
 	return (struct pn_range){ (uintptr_t)region->mr.addr, region->mr.len };
+}
+
+/* Whether it is deregistered as soon as nobody holds it: it was for one use, or
+ * its owner has taken it away. */
+static inline bool pn_region_hurries(const struct pn_region *region)
+{
+	return region->flags & PN_REGION_PRIVATE || region->resident;
 }
 
 static inline struct pn_region *pn_region_of_node(const struct pn_list *link)
@@ -278,6 +288,9 @@ void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
 int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 			   struct pn_range range, unsigned access,
 			   struct pn_plan *owner) PN_REQUIRES(&cache->lock);
+/* What every region begins with, for a range of whole pages. */
+void pn_region_init(struct pn_region *region, struct pn_range range,
+		    unsigned access);
 /* PENDING -> VALID. */
 void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
@@ -307,6 +320,9 @@ void pn_pins_free_all(struct pn_cache *cache);
 void pn_release_notice(void *cache, uintptr_t addr, size_t len,
 		       enum pn_release_phase phase);
 void pn_release_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* Takes what is cached in range out of the index, residents excepted. */
+void pn_release_drop_locked(struct pn_cache *cache, struct pn_range range)
+	PN_REQUIRES(&cache->lock);
 /* Whether a release that overlaps range is under way. */
 bool pn_release_flying(struct pn_cache *cache, struct pn_range range);
 
@@ -342,6 +358,15 @@ int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		struct pinion_pin *pin);
 void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 void pn_plan_run(struct pn_plan *plan); /* registers and publishes */
+/* Registers all at once, giving up what it can when the device has no room.
+ * -ENOBUFS: it has none even so. */
+int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
+		     unsigned n);
+
+/* resident.c: pins a buffer that lies in a resident region, whatever else the
+ * cache is waiting for. False: it does not, or the region grants too little. */
+bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
+		     unsigned flags, struct pinion_pin *pin);
 
 /* worker.c */
 void pn_worker_ring(struct pn_cache *cache);

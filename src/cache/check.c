@@ -26,13 +26,16 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 		return;
 	pn_assert(!((uintptr_t)region->mr.addr % PN_PAGE_BYTES));
 	pn_assert(region->mr.len && !(region->mr.len % PN_PAGE_BYTES));
-	pn_assert(region->mr.len <= cache->attr.max_region_bytes);
+	pn_assert(region->mr.len <= cache->attr.max_region_bytes ||
+		  region->resident);
 	sums->n++;
 	sums->bytes += region->mr.len;
 	if (state == PN_REGION_VALID) {
 		pn_assert(region->mr.lkey && !(region->flags & hidden));
-		sums->nvalid++;
-		sums->valid_bytes += region->mr.len;
+		if (!region->resident) {
+			sums->nvalid++;
+			sums->valid_bytes += region->mr.len;
+		}
 	}
 	if (state == PN_REGION_DYING) {
 		sums->ndying++;

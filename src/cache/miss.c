@@ -173,7 +173,8 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 	struct pn_region *region = &cache->regions[id];
 
 	if (!id || atomic_load(&region->state) != PN_REGION_VALID ||
-	    region->mr.len > gap.len || region->held == cache->scan ||
+	    region->resident || region->mr.len > gap.len ||
+	    region->held == cache->scan ||
 	    !pn_access_fits(region, plan->flags) ||
 	    region->mr.len + gap.len > cache->attr.max_region_bytes)
 		return NULL;
@@ -263,7 +264,8 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 }
 
 /* What the region at addr means for the plan: a part (0 and *next set), a wait
- * (-EAGAIN), or nothing any more (-ENOENT: it had too little access). */
+ * (-EAGAIN), or nothing any more (-ENOENT: it had too little access; -EACCES:
+ * so has this one, and it is not ours to give up). */
 static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		       uintptr_t addr, uintptr_t end, uintptr_t *next)
 	PN_REQUIRES(&plan->cache->lock)
@@ -278,12 +280,14 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 	/* Its release may be known to the kernel alone yet. What this plan has
 	 * begun itself is not watched before it is registered. */
 	if (state == PN_REGION_VALID && plan->cache->probing &&
-	    !pn_monitor_probe(addr)) {
+	    !region->resident && !pn_monitor_probe(addr)) {
 		pn_region_die_locked(plan->cache, region);
 		return -ENOENT;
 	}
 	if (!pn_access_fits(region, plan->flags)) {
 		plan->cache->stats.misses_access++;
+		if (region->resident)
+			return -EACCES;
 		pn_region_die_locked(plan->cache, region);
 		return -ENOENT;
 	}
@@ -306,7 +310,8 @@ static unsigned wanted_access(const struct pn_plan *plan)
 }
 
 /* Walks one buffer through the index. 0: planned; -EAGAIN: wait for
- * plan->wait; -EXFULL: more slots; -ENOBUFS: room for plan->need_bytes. */
+ * plan->wait; -EXFULL: more slots; -ENOBUFS: room for plan->need_bytes;
+ * -EACCES: register it apart from what is there. */
 static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
@@ -409,6 +414,9 @@ static int overcome(struct pn_plan *plan, int why)
 		return 0;
 	case -EXFULL:
 		return more_slots(plan);
+	case -EACCES:
+		plan->flags |= PINION_PIN_BYPASS;
+		return 0;
 	case -ENOBUFS:
 		/* Joining neighbours needs room for both at a time: what is
 		 * needed without that is for the next plan to say. */
@@ -455,19 +463,16 @@ static void watch_fresh(struct pn_plan *plan)
 	}
 }
 
-/* Registers all at once; on -ENOMEM gives up what it can and tries again. */
-static int register_fresh(struct pn_plan *plan)
+int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
+		     unsigned n)
 {
-	struct pn_cache *cache = plan->cache;
-	struct pn_room_want want = { .by_device = true,
-				     .nregions = plan->nfresh };
+	struct pn_room_want want = { .by_device = true, .nregions = n };
 	int ret;
 
-	for (unsigned i = 0; i < plan->nfresh; i++)
-		want.bytes += plan->fresh[i]->len;
+	for (unsigned i = 0; i < n; i++)
+		want.bytes += mrs[i]->len;
 	do {
-		ret = pn_device_register(cache->device, plan->fresh,
-					 plan->nfresh);
+		ret = pn_device_register(cache->device, mrs, n);
 	} while (ret == -ENOMEM && !pn_room_make(cache, &want));
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
@@ -503,7 +508,7 @@ static int carry_out(struct pn_plan *plan)
 		pn_cache_heed_monitor(plan->cache);
 	watch_fresh(plan);
 	end_inherited(plan);
-	ret = register_fresh(plan);
+	ret = pn_miss_register(plan->cache, plan->fresh, plan->nfresh);
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);
 	if (ret) {
@@ -527,7 +532,8 @@ static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 	for (unsigned i = 0; i < plan->nparts; i++) {
 		struct pn_region *region = plan->parts[i].region;
 
-		if (atomic_load(&region->state) == PN_REGION_VALID)
+		if (atomic_load(&region->state) == PN_REGION_VALID &&
+		    !region->resident)
 			pn_policy_use(cache->policy, &region->node);
 	}
 	cache->stats.waits += plan->waited;
@@ -710,6 +716,8 @@ int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 	struct iovec buffer = { addr, len };
 	unsigned first;
 
+	if (pn_resident_pin(cache, addr, len, flags, pin))
+		return 0;
 	return pin_buffers(cache, &buffer, 1, flags, &first, pin);
 }
 
@@ -761,7 +769,8 @@ static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
 
 static bool only_takes_time(int ret)
 {
-	return ret == -EAGAIN || ret == -EXFULL || ret == -ENOBUFS;
+	return ret == -EAGAIN || ret == -EXFULL || ret == -ENOBUFS ||
+	       ret == -EACCES;
 }
 
 int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
@@ -773,6 +782,8 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 
 	if (!arguments_ok(&buffer, 1, flags))
 		return -EINVAL;
+	if (pn_resident_pin(cache, addr, len, flags, pin))
+		return 0;
 	plan = malloc(sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;

@@ -163,7 +163,8 @@ static PN_NOINLINE void tell_access(struct pn_policy *policy,
 				    struct pn_region *region)
 {
 	if (atomic_load_explicit(&region->state, memory_order_relaxed) ==
-	    PN_REGION_VALID)
+		    PN_REGION_VALID &&
+	    !region->resident)
 		policy->ops->access(policy, &region->node);
 }
 

@@ -39,22 +39,29 @@ static uint32_t name_of(struct pn_range range)
 			  32);
 }
 
-int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
-			   struct pn_range range, unsigned access,
-			   struct pn_plan *owner)
+void pn_region_init(struct pn_region *region, struct pn_range range,
+		    unsigned access)
 {
 	region->mr = (struct pn_mr){ .addr = (void *)range.addr,
 				     .len = range.len,
 				     .access = access };
 	region->flags = 0;
+	region->resident = false;
 	region->watch = PN_WATCH_NONE;
 	region->not_allowed = pn_access_not_allowed(access);
-	region->owner = owner;
 	region->node = (struct pn_policy_node){
 		.npages = (uint32_t)(range.len >> PN_PAGE_SHIFT),
 		.name = name_of(range),
 	};
 	pn_list_init(&region->node.link);
+}
+
+int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
+			   struct pn_range range, unsigned access,
+			   struct pn_plan *owner)
+{
+	pn_region_init(region, range, access);
+	region->owner = owner;
 	if (!(owner->flags & PINION_PIN_BYPASS)) {
 		int ret = pn_index_reserve(&cache->index, range);
 
@@ -91,7 +98,7 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_index_set(&cache->index, pn_region_range(region), 0);
-	if (state == PN_REGION_VALID) {
+	if (state == PN_REGION_VALID && !region->resident) {
 		if (!(region->flags & PN_REGION_EVICTED))
 			cache->policy->ops->remove(cache->policy,
 						   &region->node);
@@ -101,7 +108,7 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 	region->since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying, &region->node.link);
 	cache->stats.dying_bytes += region->mr.len;
-	cache->nprivate += !!(region->flags & PN_REGION_PRIVATE);
+	cache->nprivate += pn_region_hurries(region);
 	if (!cache->ndying++ || cache->ndying >= cache->attr.batch ||
 	    cache->stats.dying_bytes >= cache->attr.batch_bytes)
 		atomic_store(&cache->worker.wanted, true);

@@ -159,6 +159,9 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
+	/* Its owner maps and unmaps it, and nobody else. */
+	if (region->resident)
+		return;
 	cache->stats.invalidations++;
 	if (atomic_load(&region->state) == PN_REGION_VALID) {
 		pn_region_die_locked(cache, region);
@@ -171,8 +174,7 @@ static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 #endif
 }
 
-static void invalidate_range(struct pn_cache *cache, struct pn_range range)
-	PN_REQUIRES(&cache->lock)
+void pn_release_drop_locked(struct pn_cache *cache, struct pn_range range)
 {
 	uintptr_t end = range.addr + range.len;
 
@@ -231,7 +233,7 @@ void pn_release_drain_locked(struct pn_cache *cache)
 	unsigned lost;
 
 	while (next_notice(cache, &range)) {
-		invalidate_range(cache, range);
+		pn_release_drop_locked(cache, range);
 		pn_exposed_released_locked(cache, range);
 		atomic_fetch_sub(&cache->attention, 1);
 	}

@@ -11,7 +11,8 @@
 
 #include "cache/cache_impl.h"
 
-/* The first cached region with a remote key in range; NULL: none. */
+/* The first region with a remote key in range, which goes on behind it; NULL:
+ * none. */
 static struct pn_region *next_exposed(struct pn_cache *cache,
 				      struct pn_range *range)
 	PN_REQUIRES(&cache->lock)
@@ -36,16 +37,22 @@ static struct pn_region *next_exposed(struct pn_cache *cache,
 	return NULL;
 }
 
-/* Takes every region of range with a remote key out of the index. */
-static void unpublish(struct pn_cache *cache, struct pn_range range)
+/* Takes every region of range with a remote key out of the index. -EBUSY: one
+ * is not the cache's to give up. */
+static int unpublish(struct pn_cache *cache, struct pn_range range)
 {
 	struct pn_region *region;
+	int ret = 0;
 
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
 	while ((region = next_exposed(cache, &range)))
-		pn_region_die_locked(cache, region);
+		if (region->resident)
+			ret = -EBUSY;
+		else
+			pn_region_die_locked(cache, region);
 	pn_unlock(&cache->lock);
+	return ret;
 }
 
 static struct pn_region *dying_exposed(struct pn_cache *cache,
@@ -117,10 +124,11 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len)
 	slot = pins ? pn_pins_slot(pins) : NULL;
 	if (!slot)
 		return -ENOMEM;
-	unpublish(cache, range);
+	ret = unpublish(cache, range);
 	while (pn_room_reap(cache))
 		;
-	ret = revoke_held(cache, range, slot);
+	if (!ret)
+		ret = revoke_held(cache, range, slot);
 	pn_worker_tell(cache);
 	PN_CACHE_CHECK(cache);
 	return ret;

@@ -81,7 +81,7 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		pn_list_append(&batch->regions, link);
 		batch->n++;
 		batch->bytes += region->mr.len;
-		batch->nprivate += !!(region->flags & PN_REGION_PRIVATE);
+		batch->nprivate += pn_region_hurries(region);
 		if (region->mr.lkey)
 			batch->mrs[batch->nmrs++] = &region->mr;
 	}

@@ -30,11 +30,96 @@ static struct pn_plan *take_plan(struct pn_cache *cache)
 	return plan;
 }
 
+/* The chore that is due, marked as running; *when_ns is when the next will be.
+ */
+static struct pn_chore *take_chore(struct pn_cache *cache, uint64_t *when_ns)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_chore *due = NULL;
+	struct pn_list *pos;
+
+	*when_ns = PN_FOREVER;
+	pn_list_for_each (pos, &cache->chores) {
+		struct pn_chore *chore =
+			pn_container_of(pos, struct pn_chore, link);
+
+		if (!due && !chore->running &&
+		    chore->when_ns <= atomic_load(&cache->now_ns))
+			due = chore;
+		else if (chore->when_ns < *when_ns)
+			*when_ns = chore->when_ns;
+	}
+	if (due) {
+		due->running = true;
+		due->when_ns = PN_FOREVER;
+	}
+	return due;
+}
+
+/* Does one step of a chore that is due; false: none is. */
+static bool step_chore(struct pn_cache *cache, uint64_t *when_ns)
+{
+	struct pn_chore *chore;
+	uint64_t next;
+
+	pn_lock(&cache->lock);
+	chore = take_chore(cache, when_ns);
+	pn_unlock(&cache->lock);
+	if (!chore)
+		return false;
+	next = chore->step(chore->arg);
+	pn_lock(&cache->lock);
+	if (next < chore->when_ns)
+		chore->when_ns = next;
+	chore->running = false;
+	atomic_fetch_add(&cache->chored, 1);
+	pn_unlock(&cache->lock);
+	pn_device_unblock(cache->device, &cache->chored);
+	return true;
+}
+
+void pn_cache_chore_add(struct pn_cache *cache, struct pn_chore *chore)
+{
+	chore->when_ns = PN_FOREVER;
+	chore->running = false;
+	pn_lock(&cache->lock);
+	pn_list_append(&cache->chores, &chore->link);
+	pn_unlock(&cache->lock);
+}
+
+void pn_cache_chore_at(struct pn_cache *cache, struct pn_chore *chore,
+		       uint64_t when_ns)
+{
+	bool sooner;
+
+	pn_lock(&cache->lock);
+	sooner = when_ns < chore->when_ns;
+	if (sooner)
+		chore->when_ns = when_ns;
+	pn_unlock(&cache->lock);
+	if (sooner)
+		pn_worker_ring(cache);
+}
+
+void pn_cache_chore_remove(struct pn_cache *cache, struct pn_chore *chore)
+{
+	pn_lock(&cache->lock);
+	pn_list_remove(&chore->link);
+	while (chore->running) {
+		uint32_t seen = atomic_load(&cache->chored);
+
+		pn_unlock(&cache->lock);
+		pn_device_block(cache->device, &cache->chored, seen);
+		pn_lock(&cache->lock);
+	}
+	pn_unlock(&cache->lock);
+}
+
 uint64_t pn_cache_step(struct pn_cache *cache)
 {
+	uint64_t when, chore_when = PN_FOREVER;
 	struct pn_plan *plan;
-	uint64_t when;
-	bool due;
+	bool due, done = true;
 
 	pn_cache_heed(cache);
 	atomic_store(&cache->now_ns, pn_device_now(cache->device));
@@ -44,10 +129,13 @@ uint64_t pn_cache_step(struct pn_cache *cache)
 	pn_unlock(&cache->lock);
 	if (plan)
 		pn_plan_run(plan);
-	else if (due && !pn_room_reap(cache))
-		/* All are held: unpinning rings the bell. */
-		return PN_FOREVER;
-	return plan || due ? pn_device_now(cache->device) : when;
+	else if (!due || !pn_room_reap(cache))
+		done = step_chore(cache, &chore_when);
+	if (done)
+		return pn_device_now(cache->device);
+	if (due)
+		when = PN_FOREVER; /* all are held: unpinning rings the bell */
+	return when < chore_when ? when : chore_when;
 }
 
 /* Sleeps until the bell rings or the device's clock says `when`. */

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Regions that belong to somebody else: slabs of the heap.
+ *
+ * They stand in the index like all others, so a pin of heap memory is a plain
+ * hit and costs other pins nothing. What differs: the owner alone maps and
+ * unmaps the pages, so that releases do not concern them and neither does
+ * whatever else makes the cache distrust its index; hence a pin that could not
+ * hit for such a reason, or that would have bypassed the cache, still finds
+ * them (pn_resident_pin()). The policy does not know them, and neighbours do
+ * not swallow them.
+ *
+ * One goes as every region does (rule 2): out of the index, barrier, look into
+ * the slots, deregister. Who still has it pinned keeps it registered.
+ */
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+static struct pn_region *region_of(const struct pn_mr *mr)
+{
+	return pn_container_of(mr, struct pn_region, mr);
+}
+
+/* Registered pages enter the index. What the cache may still have there was of
+ * other pages. */
+static int enter(struct pn_cache *cache, const struct pn_mr *mr,
+		 struct pn_region **out)
+{
+	struct pn_range range = { (uintptr_t)mr->addr, mr->len };
+	struct pn_region *region = NULL;
+	int ret;
+
+	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
+	pn_release_drop_locked(cache, range);
+	ret = pn_index_reserve(&cache->index, range);
+	if (!ret) {
+		region = pn_region_alloc_locked(cache);
+		ret = region ? 0 : -ENOMEM;
+	}
+	if (!ret) {
+		pn_region_init(region, range, mr->access);
+		region->mr = *mr;
+		region->resident = true;
+		/* Pairs with the acquire in pn_cache_pin(), as does the
+		 * entry. */
+		atomic_store_explicit(&region->state, PN_REGION_VALID,
+				      memory_order_release);
+		pn_index_set(&cache->index, range, pn_region_id(cache, region));
+	}
+	pn_unlock(&cache->lock);
+	*out = region;
+	return ret;
+}
+
+int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
+			  unsigned access, const struct pn_mr **out)
+{
+	struct pn_mr mr = { .addr = (void *)range.addr,
+			    .len = range.len,
+			    .access = access };
+	struct pn_mr *one = &mr;
+	struct pn_region *region;
+	int ret = pn_cache_take_room(cache, range.len, 1);
+
+	if (ret)
+		return ret;
+	ret = pn_miss_register(cache, &one, 1);
+	if (ret)
+		goto give_room;
+	ret = enter(cache, &mr, &region);
+	if (ret)
+		goto deregister;
+	*out = &region->mr;
+	PN_CACHE_CHECK(cache);
+	return 0;
+
+deregister:
+	pn_device_deregister(cache->device, &one, 1);
+give_room:
+	pn_budget_give(cache->budget, range.len, 1);
+	return ret;
+}
+
+void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
+{
+	pn_lock(&cache->lock);
+	pn_region_die_locked(cache, region_of(mr));
+	pn_unlock(&cache->lock);
+	while (pn_room_reap(cache))
+		;
+	pn_worker_tell(cache);
+	PN_CACHE_CHECK(cache);
+}
+
+/* The order is that of a hit (hit.c). What is not resident may not be used
+ * without the rest of a hit's or a miss's questions. */
+bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
+		     unsigned flags, struct pinion_pin *pin)
+{
+	unsigned access = flags & ~(unsigned)PINION_PIN_BYPASS;
+	uint32_t id = pn_index_get(&cache->index, (uintptr_t)addr);
+	struct pn_region *region = &cache->regions[id];
+	struct pn_pins *pins;
+	pn_slot *slot;
+
+	/* A slot that names another region only for a moment would keep that
+	 * from being deregistered. */
+	if (pn_likely(!id) ||
+	    !atomic_load_explicit(&region->resident, memory_order_relaxed) ||
+	    cache->foreign)
+		return false;
+	pins = pn_pins_self(cache);
+	slot = pins ? pn_pins_slot(pins) : NULL;
+	if (!slot)
+		return false;
+	pn_asymmetric_store(slot, region);
+	if (pn_index_get(&cache->index, (uintptr_t)addr) == id &&
+	    atomic_load_explicit(&region->state, memory_order_acquire) ==
+		    PN_REGION_VALID &&
+	    region->resident &&
+	    len - 1 < (uintptr_t)region->mr.addr + region->mr.len -
+			      (uintptr_t)addr &&
+	    pn_access_fits(region, access)) {
+		*pin = (struct pinion_pin){ .addr = addr,
+					    .len = len,
+					    .local_key = region->mr.lkey,
+					    .remote_key = region->mr.rkey,
+					    .nparts = 1,
+					    .internal = { (void *)slot,
+							  region } };
+		return true;
+	}
+	pn_asymmetric_store(slot, NULL);
+	return false;
+}
