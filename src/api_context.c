@@ -64,6 +64,7 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 
 		context->foreign = true;
 		pn_cache_disown(context->cache);
+		pn_context_disown_heaps(context);
 		pn_list_remove(pos);
 	}
 	pn_unlock(&contexts_lock);
@@ -113,6 +114,7 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 		goto close_device;
 	pn_mutex_init(&context->lock);
 	pn_list_init(&context->registrations);
+	pn_list_init(&context->heaps);
 	enlist(context);
 	*out = context;
 	return 0;
@@ -131,6 +133,7 @@ void pinion_close(struct pinion_context *context)
 	if (!context->foreign) {
 		delist(context);
 		pn_endpoint_close(context->endpoint);
+		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_cache_close(context->cache);
 		pn_device_close(context->device);

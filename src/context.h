@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * context -- what stands behind the public handle: configuration, device,
- * budget, cache, endpoint.
+ * budget, cache, heaps, endpoint.
  *
  * Born in pinion_open(), dies in pinion_close(). Parts are opened bottom up
  * and closed top down. The files api_*.c hold the public calls, one for each
@@ -27,8 +27,9 @@ struct pinion_context {
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
 	bool foreign;	      /* made by the process that forked this one */
 	struct pn_list link;  /* among all contexts of the process */
-	struct pn_mutex lock; /* protects registrations */
+	struct pn_mutex lock; /* protects registrations and heaps */
 	struct pn_list registrations; /* made by hand */
+	struct pn_list heaps;
 };
 
 /* Whether a caller's handle can be used. */
@@ -53,5 +54,9 @@ static inline struct pn_pages_policy pn_context_pages(
 
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
+
+/* Closes the heaps that are left; in a forked child, makes them foreign. */
+void pn_context_close_heaps(struct pinion_context *context);
+void pn_context_disown_heaps(struct pinion_context *context);
 
 #endif

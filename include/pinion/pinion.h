@@ -26,6 +26,7 @@
 #include <pinion/cache.h>
 #include <pinion/config.h>
 #include <pinion/device.h>
+#include <pinion/heap.h>
 #include <pinion/message.h>
 #include <pinion/onesided.h>
 

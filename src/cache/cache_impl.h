@@ -208,9 +208,9 @@ struct pn_cache {
 	struct pn_policy *policy; /* called under the lock */
 	struct pn_list threads;
 	struct pn_list dying;
-	struct pn_list queue;	   /* plans begun */
-	struct pn_list exposures;  /* exposed.h */
-	struct pn_index exposed;   /* how many cover a page; read by notices */
+	struct pn_list queue;	  /* plans begun */
+	struct pn_list exposures; /* exposed.h */
+	struct pn_index exposed;  /* how many cover a page; read by notices */
 	struct pn_list chores;
 	uint64_t scan;		   /* number of the last slot scan */
 	uint32_t free_region;	   /* 0: none */
@@ -294,8 +294,11 @@ void pn_region_init(struct pn_region *region, struct pn_range range,
 /* PENDING -> VALID. */
 void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
-/* PENDING or VALID -> DYING, out of the index and of the policy. */
+/* PENDING or VALID -> DYING, out of the index and of the policy. A resident
+ * stays: it goes when its owner says so. */
 void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
 
 /* pins.c: slots and logs. */

@@ -92,19 +92,12 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 			      memory_order_release);
 }
 
-void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
+/* Out of the index and among the dying. */
+static void begin_to_die(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
 {
-	uint32_t state = atomic_load(&region->state);
-
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_index_set(&cache->index, pn_region_range(region), 0);
-	if (state == PN_REGION_VALID && !region->resident) {
-		if (!(region->flags & PN_REGION_EVICTED))
-			cache->policy->ops->remove(cache->policy,
-						   &region->node);
-		cache->stats.regions--;
-		cache->stats.bytes -= region->mr.len;
-	}
 	region->since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying, &region->node.link);
 	cache->stats.dying_bytes += region->mr.len;
@@ -114,4 +107,25 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 		atomic_store(&cache->worker.wanted, true);
 	atomic_store_explicit(&region->state, PN_REGION_DYING,
 			      memory_order_release);
+}
+
+void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	if (region->resident)
+		return;
+	if (atomic_load(&region->state) == PN_REGION_VALID) {
+		if (!(region->flags & PN_REGION_EVICTED))
+			cache->policy->ops->remove(cache->policy,
+						   &region->node);
+		cache->stats.regions--;
+		cache->stats.bytes -= region->mr.len;
+	}
+	begin_to_die(cache, region);
+}
+
+void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	pn_assert(region->resident &&
+		  atomic_load(&region->state) == PN_REGION_VALID);
+	begin_to_die(cache, region);
 }

@@ -86,7 +86,7 @@ give_room:
 void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
 {
 	pn_lock(&cache->lock);
-	pn_region_die_locked(cache, region_of(mr));
+	pn_region_leave_locked(cache, region_of(mr));
 	pn_unlock(&cache->lock);
 	while (pn_room_reap(cache))
 		;

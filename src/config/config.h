@@ -38,8 +38,9 @@ struct pn_config {
 	uint64_t cache_max_region;
 	bool cache_merge;
 	uint64_t cache_batch, cache_batch_bytes;
-	uint64_t cache_batch_age; /* ns */
-	int protocol;		  /* enum pn_protocol_id */
+	uint64_t cache_batch_age;	 /* ns */
+	uint64_t heap_slab, heap_return; /* bytes, ns */
+	int protocol;			 /* enum pn_protocol_id */
 	uint64_t eager_limit, match_bytes, rdma_offset;
 	uint64_t fragment, segment; /* 0: by costs */
 	uint64_t depth;

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/heap.h. */
+#include <pinion/heap.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "context.h"
+#include "heap/heap_impl.h"
+
+#define ALL_FLAGS 31u
+
+static bool attr_ok(const struct pinion_heap_attr *attr)
+{
+	unsigned pages = attr->flags & (PINION_HEAP_NORMAL_PAGES |
+					PINION_HEAP_HUGE_PREFERRED |
+					PINION_HEAP_HUGE_RESERVED);
+
+	return attr->size >= sizeof(*attr) && !(attr->flags & ~ALL_FLAGS) &&
+	       !(attr->access & ~(unsigned)PINION_ACCESS_ALL) &&
+	       !(pages & (pages - 1)) && attr->numa_node < 1024 &&
+	       (!attr->slab_bytes || attr->slab_bytes >= PN_HEAP_SLAB_BYTES) &&
+	       attr->slab_bytes <= SIZE_MAX / 4 &&
+	       attr->max_bytes <= SIZE_MAX / 4;
+}
+
+static void choose_pages(const struct pinion_heap_attr *attr,
+			 struct pn_pages_policy *pages)
+{
+	if (attr->flags & PINION_HEAP_NORMAL_PAGES)
+		pages->huge = PN_PAGES_NORMAL;
+	if (attr->flags & PINION_HEAP_HUGE_PREFERRED)
+		pages->huge = PN_PAGES_TRANSPARENT;
+	if (attr->flags & PINION_HEAP_HUGE_RESERVED)
+		pages->huge = PN_PAGES_HUGETLB;
+	if (attr->flags & PINION_HEAP_ON_NODE)
+		pages->numa_node = (int)attr->numa_node;
+}
+
+/* Who prefers huge pages by attribute gets slabs that they fit into. */
+static size_t choose_slab(const struct pinion_context *context,
+			  const struct pinion_heap_attr *attr)
+{
+	if (attr->slab_bytes)
+		return attr->slab_bytes;
+	if (attr->flags & PINION_HEAP_HUGE_PREFERRED &&
+	    context->config.heap_slab < PN_PAGES_HUGE_BYTES)
+		return PN_PAGES_HUGE_BYTES;
+	return context->config.heap_slab;
+}
+
+static uint64_t choose_return_ns(const struct pinion_context *context,
+				 const struct pinion_heap_attr *attr)
+{
+	if (!attr->return_us)
+		return context->config.heap_return;
+	return attr->return_us < UINT64_MAX / PN_NS_PER_US
+		       ? attr->return_us * PN_NS_PER_US
+		       : UINT64_MAX;
+}
+
+int pinion_heap_open(struct pinion_context *context,
+		     const struct pinion_heap_attr *given,
+		     struct pinion_heap **out)
+{
+	const struct pinion_heap_attr none = { .size = sizeof(none) };
+	const struct pinion_heap_attr *attr = given ? given : &none;
+	struct pn_heap_attr inner;
+	int ret;
+
+	if (!context || !out || !attr_ok(attr))
+		return -EINVAL;
+	if (context->foreign)
+		return -EPERM;
+	inner = (struct pn_heap_attr){
+		.device = context->device,
+		.cache = context->cache,
+		.slab_bytes = choose_slab(context, attr),
+		.max_bytes = attr->max_bytes,
+		.access = attr->access,
+		.return_ns = choose_return_ns(context, attr),
+		.pages = pn_context_pages(context),
+		.no_fork = attr->flags & PINION_HEAP_NOT_IN_CHILDREN,
+	};
+	choose_pages(attr, &inner.pages);
+	ret = pn_heap_open(&inner, out);
+	if (ret)
+		return ret;
+	(*out)->context = context;
+	pn_lock(&context->lock);
+	pn_list_append(&context->heaps, &(*out)->context_link);
+	pn_unlock(&context->lock);
+	return 0;
+}
+
+void pinion_heap_close(struct pinion_heap *heap)
+{
+	if (!heap || heap->foreign)
+		return;
+	pn_lock(&heap->context->lock);
+	pn_list_remove(&heap->context_link);
+	pn_unlock(&heap->context->lock);
+	pn_heap_close(heap);
+}
+
+void pn_context_close_heaps(struct pinion_context *context) PN_NO_THREAD_SAFETY
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(&context->heaps)))
+		pn_heap_close(pn_container_of(link, struct pinion_heap,
+					      context_link));
+}
+
+void pn_context_disown_heaps(struct pinion_context *context) PN_NO_THREAD_SAFETY
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &context->heaps)
+		pn_heap_disown(
+			pn_container_of(pos, struct pinion_heap, context_link));
+}
+
+static void *no_heap(void)
+{
+	errno = EINVAL;
+	return NULL;
+}
+
+void *pinion_heap_malloc(struct pinion_heap *heap, size_t size)
+{
+	return pn_likely(heap) ? pn_heap_alloc(heap, size) : no_heap();
+}
+
+void *pinion_heap_calloc(struct pinion_heap *heap, size_t n, size_t size)
+{
+	size_t bytes;
+	void *block;
+
+	if (__builtin_mul_overflow(n, size, &bytes)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	block = pinion_heap_malloc(heap, bytes);
+	if (block)
+		memset(block, 0, bytes);
+	return block;
+}
+
+void *pinion_heap_realloc(struct pinion_heap *heap, void *block, size_t size)
+{
+	if (!heap || !block)
+		return pinion_heap_malloc(heap, size);
+	return pn_heap_realloc(heap, block, size);
+}
+
+void *pinion_heap_aligned(struct pinion_heap *heap, size_t alignment,
+			  size_t size)
+{
+	return heap ? pn_heap_alloc_aligned(heap, alignment, size) : no_heap();
+}
+
+void pinion_heap_free(struct pinion_heap *heap, void *block)
+{
+	if (pn_likely(heap))
+		pn_heap_free(heap, block);
+}
+
+size_t pinion_heap_usable_size(struct pinion_heap *heap, const void *block)
+{
+	return heap ? pn_heap_usable(heap, block) : 0;
+}
+
+int pinion_heap_contains(struct pinion_heap *heap, const void *addr)
+{
+	return heap && pn_heap_class_at(heap, addr);
+}
+
+int pinion_heap_find(struct pinion_heap *heap, const void *addr,
+		     struct pinion_heap_region *region)
+{
+	const struct pn_mr *mr;
+
+	if (!heap || !region)
+		return -EINVAL;
+	mr = heap->foreign ? NULL : pn_heap_mr(heap, addr);
+	if (!mr)
+		return -ENOENT;
+	*region = (struct pinion_heap_region){ mr->addr, mr->len, mr->lkey,
+					       mr->rkey, mr->access };
+	return 0;
+}
+
+static int unusable(const struct pinion_heap *heap)
+{
+	if (!heap)
+		return -EINVAL;
+	return heap->foreign ? -EPERM : 0;
+}
+
+int pinion_heap_trim(struct pinion_heap *heap)
+{
+	int ret = unusable(heap);
+
+	if (!ret)
+		pn_heap_trim(heap);
+	return ret;
+}
+
+int pinion_heap_query(struct pinion_heap *heap, struct pinion_heap_stats *stats)
+{
+	struct pinion_heap_stats full;
+	int ret = unusable(heap);
+
+	if (ret)
+		return ret;
+	if (!stats || !stats->size)
+		return -EINVAL;
+	pn_heap_query(heap, &full);
+	/* A program built against an older header has a shorter struct. */
+	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
+	memcpy(stats, &full, full.size);
+	return 0;
+}

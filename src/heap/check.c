@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The checker: what heap.h says holds at rest; and, where PINION_CHECK is on,
+ * whether what is freed was allocated. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "heap/heap_impl.h"
+
+static uint32_t count_bits(const uint64_t *words, size_t nwords)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < nwords; i++)
+		n += (uint32_t)__builtin_popcountll(words[i]);
+	return n;
+}
+
+/* The span at a page that begins a run; how many pages it has. */
+static uint32_t check_span(struct pinion_heap *heap, size_t page)
+	PN_REQUIRES(&heap->lock)
+{
+	const struct pn_span *span = pn_span_at(heap, page);
+
+	pn_assert(span != heap->spans && span->first == page);
+	for (size_t i = page; i < page + span->npages; i++) {
+		pn_assert(pn_span_at(heap, i) == span);
+		pn_assert(atomic_load(&heap->classes[i]) == span->class);
+	}
+	pn_assert(span->nfree < span->nblocks);
+	pn_assert(span->nfree == count_bits(span->free, PN_SPAN_WORDS));
+	pn_assert(!span->nfree == pn_list_empty(&span->link));
+	return span->npages;
+}
+
+static bool is_used(const struct pn_slab *slab, uint32_t i)
+{
+	return slab->used[i / 64] >> (i % 64) & 1;
+}
+
+/* Its runs, one after the other; how many pages they have. */
+static uint32_t check_slab(struct pinion_heap *heap, const struct pn_slab *slab)
+	PN_REQUIRES(&heap->lock)
+{
+	uint32_t nused = 0, stretch = 0, largest = 0;
+
+	for (uint32_t i = 0; i < slab->npages;) {
+		uint32_t n = 1;
+
+		if (is_used(slab, i)) {
+			n = check_span(heap, slab->first + i);
+			nused += n;
+			stretch = 0;
+		} else {
+			pn_assert(
+				!atomic_load(&heap->classes[slab->first + i]));
+			largest = ++stretch > largest ? stretch : largest;
+		}
+		i += n;
+	}
+	pn_assert(nused == slab->nused && largest == slab->largest);
+	pn_assert(nused == count_bits(slab->used, (slab->npages + 63) / 64));
+	return nused;
+}
+
+void pn_heap_check(struct pinion_heap *heap)
+{
+	size_t nslabs = 0, bytes = 0, run_bytes = 0;
+	const struct pn_slab *slab, *before = NULL;
+
+	pn_lock(&heap->lock);
+	for (size_t i = 0; i < heap->npages / PN_HEAP_UNIT_PAGES; i++) {
+		slab = atomic_load(&heap->slabs_at[i]);
+		/* One that is on its way from or to the system is in no list,
+		 * or not registered yet. */
+		if (slab && slab != before && slab->mr &&
+		    (slab->nused || !pn_list_empty(&slab->link))) {
+			nslabs++;
+			bytes += slab->mr->len;
+			run_bytes += (size_t)check_slab(heap, slab)
+				     << PN_PAGE_SHIFT;
+		}
+		before = slab;
+	}
+	pn_assert(run_bytes == heap->run_bytes);
+	pn_assert(nslabs == heap->nslabs && bytes == heap->slab_bytes);
+	pn_unlock(&heap->lock);
+}
+
+#ifdef PINION_CHECK
+
+static _Noreturn void wrong_free(const void *block, const char *why)
+{
+	pn_error("pinion_heap_free(%p): %s", block, why);
+	abort();
+}
+
+/* The program's bit of a block. */
+static _Atomic uint64_t *bit_of(struct pinion_heap *heap, void *block,
+				uint64_t *bit)
+{
+	struct pn_span *span;
+	uint32_t index;
+
+	if (!pn_heap_class_at(heap, block))
+		wrong_free(block, "not a block of this heap, or freed already");
+	span = pn_span_at(heap, pn_heap_page(heap, block));
+	if (!pn_span_block(heap, span, block, &index))
+		wrong_free(block, "not where a block begins");
+	*bit = UINT64_C(1) << (index % 64);
+	return &span->live[index / 64];
+}
+
+void pn_heap_note_alloc(struct pinion_heap *heap, void *block)
+{
+	uint64_t bit;
+	_Atomic uint64_t *word = bit_of(heap, block, &bit);
+
+	pn_assert(!(atomic_fetch_or(word, bit) & bit));
+}
+
+void pn_heap_note_free(struct pinion_heap *heap, void *block)
+{
+	_Atomic uint64_t *word;
+	uint64_t bit;
+
+	if (!block || heap->foreign)
+		return;
+	word = bit_of(heap, block, &bit);
+	if (!(atomic_fetch_and(word, ~bit) & bit))
+		wrong_free(block, "freed already");
+}
+
+#endif

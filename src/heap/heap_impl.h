@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the heap share; see heap.h for the story. */
+#ifndef PN_HEAP_IMPL_H
+#define PN_HEAP_IMPL_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/range.h"
+#include "base/thread.h"
+#include "heap/heap.h"
+
+/* --- classes --------------------------------------------------------------
+ *
+ * Multiples of 16 up to 128, then eight steps for each doubling: 144, 160, ...
+ * 65536. A block is at most an eighth longer than asked for (above 128 bytes);
+ * four steps would halve the number of classes and cost another 6 % of memory.
+ * Class 0 stands for "no block here", the last for large blocks: their stacks
+ * have no room, so that the fast path needs no case for them.
+ */
+#define PN_HEAP_SMALL_BYTES ((size_t)65536)
+#define PN_HEAP_NCLASSES    80
+#define PN_HEAP_LARGE	    (PN_HEAP_NCLASSES + 1)
+
+/* Of a size from 1 to PN_HEAP_SMALL_BYTES. */
+static inline unsigned pn_heap_class(size_t size)
+{
+	size_t x = size - 1;
+	unsigned bit;
+
+	if (x < 128)
+		return 1 + (unsigned)(x >> 4);
+	bit = 63 - (unsigned)__builtin_clzl(x);
+	return 9 + (bit - 7) * 8 + (x >> (bit - 3) & 7);
+}
+
+static inline size_t pn_heap_class_bytes(unsigned class)
+{
+	unsigned step = class - 9;
+
+	if (class <= 8)
+		return 16 * (size_t) class;
+	return (size_t)(step % 8 + 9) << (step / 8 + 4);
+}
+
+/* --- spans ---------------------------------------------------------------- */
+
+#define PN_SPAN_MAX_BLOCKS 1024
+#define PN_SPAN_WORDS	   (PN_SPAN_MAX_BLOCKS / 64)
+
+/* In an array of reserved memory: a number names one, 0 none. */
+struct pn_span {
+	struct pn_list link; /* in heap->spans_of while some blocks are free */
+	uint32_t first, npages;
+	uint32_t nblocks, nfree;
+	uint32_t next_unused;
+	uint8_t class;
+	uint64_t free[PN_SPAN_WORDS]; /* a bit for each free block */
+#ifdef PINION_CHECK
+	_Atomic uint64_t live[PN_SPAN_WORDS]; /* the program's */
+#endif
+};
+
+/* --- slabs ---------------------------------------------------------------- */
+
+/* The fewer blocks a slab has, the sooner it is empty. So slabs are kept apart
+ * by the size of what is in them as long as there is a choice: kind 0 for spans
+ * of small blocks, then one for each doubling, the last for all above. */
+#define PN_SLAB_KINDS 5
+
+#define PN_HEAP_UNIT_SHIFT 20 /* of the arena: slabs begin at multiples */
+#define PN_HEAP_UNIT_PAGES (1u << (PN_HEAP_UNIT_SHIFT - PN_PAGE_SHIFT))
+#define PN_HEAP_NROOMS	   32
+
+struct pn_slab {
+	struct pn_list link; /* in heap->rooms or heap->empty */
+	const struct pn_mr *mr;
+	uint32_t first, npages; /* of the arena */
+	uint32_t nused;		/* pages in runs */
+	uint32_t largest;	/* longest stretch of free pages */
+	unsigned kind;
+	uint64_t empty_ns; /* since when */
+	uint64_t used[];   /* a bit for each page in a run */
+};
+
+/* --- what a thread keeps for a heap --------------------------------------- */
+
+struct pn_stack {
+	uint32_t n, max;
+	void **blocks;
+};
+
+struct pn_local {
+	struct pn_stack stacks[PN_HEAP_LARGE + 1];
+	struct pinion_heap *heap;
+	struct pn_list link; /* in heap->locals */
+	void *storage[];     /* of all stacks */
+};
+
+/* --- the heap ------------------------------------------------------------- */
+
+struct pinion_heap {
+	/* Read by the fast path, written in open only. */
+	uintptr_t base;
+	size_t npages;		  /* of the arena */
+	int key;		  /* of base/thread.h */
+	_Atomic uint8_t *classes; /* by page */
+
+	_Atomic uint32_t *spans_at;	   /* by page: which span */
+	struct pn_slab *_Atomic *slabs_at; /* by unit: which slab */
+	struct pn_span *spans;
+	struct pn_heap_attr attr;
+	struct pinion_context *context; /* set and used by the public calls */
+	struct pn_list context_link;
+	struct pn_chore chore;
+	bool foreign;	   /* the parent's, in a forked child */
+	_Atomic bool news; /* a slab has become empty */
+	_Atomic uint64_t nregistrations, nreturned;
+
+	/* Protects what follows; nothing is taken under it. */
+	struct pn_mutex lock PN_ALIGNED(PN_CACHELINE);
+	struct pn_list spans_of[PN_HEAP_NCLASSES + 1]; /* with free blocks */
+	struct pn_list rooms[PN_SLAB_KINDS][PN_HEAP_NROOMS]; /* by log2 of
+							      * `largest` */
+	struct pn_list empty; /* slabs, the longest empty first */
+	struct pn_list locals;
+	uint32_t unused_span, nspans;
+	size_t nslabs, slab_bytes, run_bytes;
+	size_t low_unit; /* below, no unit of the arena is free */
+};
+
+static inline size_t pn_heap_page(const struct pinion_heap *heap,
+				  const void *addr)
+{
+	return ((uintptr_t)addr - heap->base) >> PN_PAGE_SHIFT;
+}
+
+static inline void *pn_heap_address(const struct pinion_heap *heap, size_t page)
+{
+	return (void *)(heap->base + (page << PN_PAGE_SHIFT));
+}
+
+/* The class of the block at addr, or 0. */
+static inline unsigned pn_heap_class_at(const struct pinion_heap *heap,
+					const void *addr)
+{
+	size_t page = pn_heap_page(heap, addr);
+
+	return page < heap->npages ? atomic_load_explicit(&heap->classes[page],
+							  memory_order_relaxed)
+				   : 0;
+}
+
+/* local.c */
+/* The calling thread's, made at its first call; NULL: no memory. */
+struct pn_local *pn_local_self(struct pinion_heap *heap);
+void pn_local_ended(void *local);
+/* A block of a class whose stack is empty. */
+int pn_local_refill(struct pn_local *local, unsigned class, void **out);
+/* Takes a block although its stack is full. */
+void pn_local_spill(struct pn_local *local, unsigned class, void *block);
+/* Gives up everything that is at hand. */
+void pn_local_flush(struct pn_local *local);
+void pn_locals_free(struct pinion_heap *heap);
+
+/* span.c */
+/* Up to n free blocks of a class; how many, at least one, or a negative errno.
+ * May sleep. */
+int pn_span_take(struct pinion_heap *heap, unsigned class, void **blocks,
+		 unsigned n);
+void pn_span_give(struct pinion_heap *heap, void *const *blocks, unsigned n);
+/* One large block, aligned to so many pages. May sleep. */
+int pn_span_take_large(struct pinion_heap *heap, size_t npages,
+		       size_t align_pages, void **out);
+void pn_span_give_large(struct pinion_heap *heap, void *block);
+/* The span that a page of a run belongs to. */
+struct pn_span *pn_span_at(struct pinion_heap *heap, size_t page);
+/* Whether addr is where a block of the span begins; *index which. */
+bool pn_span_block(struct pinion_heap *heap, const struct pn_span *span,
+		   const void *addr, uint32_t *index);
+
+/* slab.c */
+struct pn_run_want {
+	size_t npages, align_pages;
+	unsigned kind;
+};
+/* The kind of slab for a large block. */
+unsigned pn_run_kind(size_t npages);
+/* A run from the slabs there are; false: none has one. */
+bool pn_run_take_locked(struct pinion_heap *heap,
+			const struct pn_run_want *want, size_t *first)
+	PN_REQUIRES(&heap->lock);
+/* The same from slabs of any kind. */
+bool pn_run_take_any_locked(struct pinion_heap *heap, struct pn_run_want want,
+			    size_t *first) PN_REQUIRES(&heap->lock);
+void pn_run_give_locked(struct pinion_heap *heap, size_t first, size_t npages)
+	PN_REQUIRES(&heap->lock);
+/* A new slab that has the run; 0: look again. May sleep. */
+int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
+	PN_EXCLUDES(&heap->lock);
+/* Returns slabs that have been empty for so long; when the next one will have
+ * been, or PN_FOREVER. May sleep. */
+uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
+	PN_EXCLUDES(&heap->lock);
+/* After runs were given back: sees to it that slabs return in time. */
+void pn_slab_tell(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
+void pn_slabs_close(struct pinion_heap *heap);
+
+/* check.c: double frees and pointers of others, in builds that look for them.
+ */
+#ifdef PINION_CHECK
+void pn_heap_note_alloc(struct pinion_heap *heap, void *block);
+void pn_heap_note_free(struct pinion_heap *heap, void *block);
+#else
+static inline void pn_heap_note_alloc(struct pinion_heap *heap, void *block)
+{
+	(void)heap, (void)block;
+}
+
+static inline void pn_heap_note_free(struct pinion_heap *heap, void *block)
+{
+	(void)heap, (void)block;
+}
+#endif
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a thread has at hand: stacks of free blocks, one for each class.
+ *
+ * Stacks are arrays beside the heap's memory, not lists through it: a peer
+ * that writes into a free block harms nothing. Full and empty ones exchange
+ * half of what they hold with the spans, so that a thread that alternates
+ * around either end takes the lock once for many blocks.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "heap/heap_impl.h"
+
+#define STACK_BYTES	 ((size_t)32 << 10)
+#define STACK_MIN_BLOCKS 2
+#define STACK_MAX_BLOCKS 64
+
+static uint32_t stack_max(unsigned class)
+{
+	size_t n = STACK_BYTES / pn_heap_class_bytes(class);
+
+	if (n < STACK_MIN_BLOCKS)
+		return STACK_MIN_BLOCKS;
+	return n < STACK_MAX_BLOCKS ? (uint32_t)n : STACK_MAX_BLOCKS;
+}
+
+static struct pn_local *local_alloc(struct pinion_heap *heap)
+{
+	struct pn_local *local;
+	size_t nblocks = 0, at = 0;
+
+	for (unsigned class = 1; class <= PN_HEAP_NCLASSES; class ++)
+		nblocks += stack_max(class);
+	local = calloc(1, sizeof(*local) + nblocks * sizeof(void *));
+	if (!local)
+		return NULL;
+	local->heap = heap;
+	for (unsigned class = 1; class <= PN_HEAP_NCLASSES; class ++) {
+		local->stacks[class].max = stack_max(class);
+		local->stacks[class].blocks = &local->storage[at];
+		at += stack_max(class);
+	}
+	return local;
+}
+
+struct pn_local *pn_local_self(struct pinion_heap *heap)
+{
+	struct pn_thread *self = pn_thread_self();
+	struct pn_local *local = self->local[heap->key];
+
+	if (pn_likely(local))
+		return local;
+	local = local_alloc(heap);
+	if (!local)
+		return NULL;
+	pn_lock(&heap->lock);
+	pn_list_append(&heap->locals, &local->link);
+	pn_unlock(&heap->lock);
+	self->local[heap->key] = local;
+	return local;
+}
+
+int pn_local_refill(struct pn_local *local, unsigned class, void **out)
+{
+	struct pn_stack *stack = &local->stacks[class];
+	int n = pn_span_take(local->heap, class, stack->blocks, stack->max / 2);
+
+	if (n == -ENOBUFS || n == -ENOMEM) {
+		/* What is at hand in other classes may make a span whole. */
+		pn_local_flush(local);
+		n = pn_span_take(local->heap, class, stack->blocks, 1);
+	}
+	if (n < 0)
+		return n;
+	stack->n = (uint32_t)n - 1;
+	*out = stack->blocks[n - 1];
+	return 0;
+}
+
+/* Gives the oldest n of a stack back. */
+static void give(struct pn_local *local, struct pn_stack *stack, uint32_t n)
+{
+	if (!n)
+		return;
+	pn_span_give(local->heap, stack->blocks, n);
+	stack->n -= n;
+	memmove(stack->blocks, stack->blocks + n, stack->n * sizeof(void *));
+}
+
+void pn_local_spill(struct pn_local *local, unsigned class, void *block)
+{
+	struct pn_stack *stack = &local->stacks[class];
+
+	if (stack->n == stack->max)
+		give(local, stack, stack->max / 2);
+	stack->blocks[stack->n++] = block;
+}
+
+void pn_local_flush(struct pn_local *local)
+{
+	for (unsigned class = 1; class <= PN_HEAP_NCLASSES; class ++)
+		give(local, &local->stacks[class], local->stacks[class].n);
+}
+
+void pn_local_ended(void *value)
+{
+	struct pn_local *local = value;
+	struct pinion_heap *heap = local->heap;
+
+	if (heap->foreign)
+		return;
+	pn_local_flush(local);
+	pn_lock(&heap->lock);
+	pn_list_remove(&local->link);
+	pn_unlock(&heap->lock);
+	free(local);
+}
+
+void pn_locals_free(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(&heap->locals)))
+		free(pn_container_of(link, struct pn_local, link));
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Slabs and the runs of pages in them.
+ *
+ * A run is taken from the slab of its kind that has room for it and least to
+ * spare, and there from the shortest stretch that fits: so long stretches stay
+ * for long runs. Slabs are listed by the logarithm of their longest stretch,
+ * so that finding one looks at few. An empty slab is touched only when no
+ * other has room: it may be about to return to the system.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "heap/heap_impl.h"
+
+#define NWORDS(nbits) (((nbits) + 63) / 64)
+
+/* --- stretches of free pages ---------------------------------------------- */
+
+/* The first bit from `at` on that is `set`, or n. */
+static uint32_t next_bit(const uint64_t *words, uint32_t n, uint32_t at,
+			 bool set)
+{
+	const uint64_t flip = set ? 0 : ~UINT64_C(0);
+
+	while (at < n) {
+		uint64_t word = (words[at / 64] ^ flip) >> (at % 64);
+
+		if (word) {
+			at += (uint32_t)__builtin_ctzll(word);
+			return at < n ? at : n;
+		}
+		at = (at | 63) + 1;
+	}
+	return n;
+}
+
+struct stretch {
+	uint32_t start, end;
+};
+
+/* The next one from stretch->end on; false: there is none. */
+static bool next_stretch(const struct pn_slab *slab, struct stretch *s)
+{
+	s->start = next_bit(slab->used, slab->npages, s->end, false);
+	s->end = next_bit(slab->used, slab->npages, s->start, true);
+	return s->start < slab->npages;
+}
+
+static void measure(struct pn_slab *slab)
+{
+	struct stretch s = { 0, 0 };
+
+	slab->largest = 0;
+	while (next_stretch(slab, &s))
+		if (s.end - s.start > slab->largest)
+			slab->largest = s.end - s.start;
+}
+
+static void mark(struct pn_slab *slab, uint32_t start, uint32_t npages,
+		 bool used)
+{
+	for (uint32_t i = start; i < start + npages; i++) {
+		uint64_t bit = UINT64_C(1) << (i % 64);
+
+		if (used)
+			slab->used[i / 64] |= bit;
+		else
+			slab->used[i / 64] &= ~bit;
+	}
+	if (used)
+		slab->nused += npages;
+	else
+		slab->nused -= npages;
+	measure(slab);
+}
+
+/* The shortest stretch that the run fits into; false: none. */
+static bool best_fit(const struct pn_slab *slab, const struct pn_run_want *want,
+		     uint32_t *start)
+{
+	struct stretch s = { 0, 0 };
+	uint32_t best = UINT32_MAX;
+
+	while (next_stretch(slab, &s)) {
+		size_t mask = want->align_pages - 1;
+		uint32_t at =
+			(uint32_t)((slab->first + s.start + mask) & ~mask) -
+			slab->first;
+
+		if (at + want->npages > s.end || s.end - s.start >= best)
+			continue;
+		best = s.end - s.start;
+		*start = at;
+	}
+	return best < UINT32_MAX;
+}
+
+unsigned pn_run_kind(size_t npages)
+{
+	size_t bytes = npages << PN_PAGE_SHIFT;
+	unsigned kind = 1;
+
+	while (kind < PN_SLAB_KINDS - 1 && bytes > PN_HEAP_SMALL_BYTES << kind)
+		kind++;
+	return kind;
+}
+
+/* --- which slab has room -------------------------------------------------- */
+
+static unsigned room_of(uint32_t npages)
+{
+	return 31 - (unsigned)__builtin_clz(npages);
+}
+
+/* Puts the slab where its room says. */
+static void relink(struct pinion_heap *heap, struct pn_slab *slab)
+	PN_REQUIRES(&heap->lock)
+{
+	pn_list_remove(&slab->link);
+	if (!slab->nused) {
+		slab->empty_ns = 0;
+		pn_list_append(&heap->empty, &slab->link);
+		atomic_store(&heap->news, true);
+	} else if (slab->largest) {
+		pn_list_insert(&heap->rooms[slab->kind][room_of(slab->largest)],
+			       &slab->link);
+	}
+}
+
+static bool take_from(struct pinion_heap *heap, struct pn_slab *slab,
+		      const struct pn_run_want *want, size_t *first)
+	PN_REQUIRES(&heap->lock)
+{
+	uint32_t start;
+
+	if (slab->largest < want->npages || !best_fit(slab, want, &start))
+		return false;
+	if (!slab->nused)
+		slab->kind = want->kind;
+	mark(slab, start, (uint32_t)want->npages, true);
+	relink(heap, slab);
+	*first = slab->first + start;
+	return true;
+}
+
+/* The shortest empty slab that is long enough. */
+static struct pn_slab *find_empty(struct pinion_heap *heap,
+				  const struct pn_run_want *want)
+	PN_REQUIRES(&heap->lock)
+{
+	struct pn_slab *best = NULL;
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &heap->empty) {
+		struct pn_slab *slab =
+			pn_container_of(pos, struct pn_slab, link);
+
+		if (slab->npages >= want->npages &&
+		    !(slab->first & (want->align_pages - 1)) &&
+		    (!best || slab->npages < best->npages))
+			best = slab;
+	}
+	return best;
+}
+
+/* A slab of one list with room for the run. In the first list the longest
+ * stretch may be too short, in all the others only alignment can stand in the
+ * way: looking at a few is enough. */
+static bool take_room(struct pinion_heap *heap, struct pn_list *list,
+		      const struct pn_run_want *want, size_t *first)
+	PN_REQUIRES(&heap->lock)
+{
+	unsigned left = 64;
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, list) {
+		struct pn_slab *slab =
+			pn_container_of(pos, struct pn_slab, link);
+
+		if (take_from(heap, slab, want, first))
+			return true;
+		if (!--left)
+			break;
+	}
+	return false;
+}
+
+bool pn_run_take_locked(struct pinion_heap *heap,
+			const struct pn_run_want *want, size_t *first)
+{
+	struct pn_slab *empty;
+
+	if (want->npages > heap->npages)
+		return false;
+	for (unsigned room = room_of((uint32_t)want->npages);
+	     room < PN_HEAP_NROOMS; room++)
+		if (take_room(heap, &heap->rooms[want->kind][room], want,
+			      first))
+			return true;
+	empty = find_empty(heap, want);
+	return empty && take_from(heap, empty, want, first);
+}
+
+bool pn_run_take_any_locked(struct pinion_heap *heap, struct pn_run_want want,
+			    size_t *first)
+{
+	for (want.kind = 0; want.kind < PN_SLAB_KINDS; want.kind++)
+		if (pn_run_take_locked(heap, &want, first))
+			return true;
+	return false;
+}
+
+void pn_run_give_locked(struct pinion_heap *heap, size_t first, size_t npages)
+{
+	struct pn_slab *slab = atomic_load_explicit(
+		&heap->slabs_at[first / PN_HEAP_UNIT_PAGES],
+		memory_order_relaxed);
+
+	mark(slab, (uint32_t)first - slab->first, (uint32_t)npages, false);
+	relink(heap, slab);
+}
+
+/* --- from the system ------------------------------------------------------ */
+
+static size_t nunits(const struct pn_slab *slab)
+{
+	return (slab->npages + PN_HEAP_UNIT_PAGES - 1) / PN_HEAP_UNIT_PAGES;
+}
+
+static void set_units(struct pinion_heap *heap, const struct pn_slab *at,
+		      struct pn_slab *value)
+{
+	size_t unit = at->first / PN_HEAP_UNIT_PAGES;
+
+	for (size_t i = 0; i < nunits(at); i++)
+		atomic_store_explicit(&heap->slabs_at[unit + i], value,
+				      memory_order_release);
+}
+
+/* How many units from `unit` on are free, up to n. */
+static size_t free_units(struct pinion_heap *heap, size_t unit, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && !atomic_load_explicit(&heap->slabs_at[unit + i],
+					      memory_order_relaxed))
+		i++;
+	return i;
+}
+
+/* Finds the slab a place in the arena: the lowest, so that the arena stays
+ * dense. */
+static int take_units(struct pinion_heap *heap, struct pn_slab *slab,
+		      size_t align) PN_REQUIRES(&heap->lock)
+{
+	size_t end = heap->npages / PN_HEAP_UNIT_PAGES, n = nunits(slab);
+	size_t at = (heap->low_unit + align - 1) & ~(align - 1);
+
+	while (n <= end && at <= end - n) {
+		size_t run = free_units(heap, at, n);
+
+		if (run == n) {
+			slab->first = (uint32_t)(at * PN_HEAP_UNIT_PAGES);
+			set_units(heap, slab, slab);
+			if (at == heap->low_unit)
+				heap->low_unit = at + n;
+			return 0;
+		}
+		at = (at + run + align) & ~(align - 1);
+	}
+	return -ENOMEM;
+}
+
+static void give_units(struct pinion_heap *heap, struct pn_slab *slab)
+{
+	size_t unit = slab->first / PN_HEAP_UNIT_PAGES;
+
+	pn_lock(&heap->lock);
+	set_units(heap, slab, NULL);
+	if (unit < heap->low_unit)
+		heap->low_unit = unit;
+	pn_unlock(&heap->lock);
+}
+
+static size_t slab_bytes(const struct pn_slab *slab)
+{
+	return (size_t)slab->npages << PN_PAGE_SHIFT;
+}
+
+static void *slab_address(struct pinion_heap *heap, const struct pn_slab *slab)
+{
+	return pn_heap_address(heap, slab->first);
+}
+
+/* Pages behind it, and their registration. Where huge pages are only asked
+ * for, shorter slabs do without. */
+static int furnish(struct pinion_heap *heap, struct pn_slab *slab)
+{
+	struct pn_pages_policy pages = heap->attr.pages;
+	void *addr = slab_address(heap, slab);
+	int ret;
+
+	if (slab_bytes(slab) < PN_PAGES_HUGE_BYTES &&
+	    pages.huge == PN_PAGES_TRANSPARENT)
+		pages.huge = PN_PAGES_NORMAL;
+	ret = pn_pages_commit(addr, slab_bytes(slab), &pages);
+	if (ret)
+		return ret;
+	if (heap->attr.no_fork)
+		madvise(addr, slab_bytes(slab), MADV_DONTFORK);
+	ret = pn_cache_resident_add(heap->attr.cache,
+				    (struct pn_range){ (uintptr_t)addr,
+						       slab_bytes(slab) },
+				    heap->attr.access, &slab->mr);
+	if (ret)
+		pn_pages_decommit(addr, slab_bytes(slab));
+	return ret;
+}
+
+/* Room that the heap itself can do without comes before an error. */
+static int furnish_somehow(struct pinion_heap *heap, struct pn_slab *slab)
+{
+	uint64_t before = atomic_load(&heap->nreturned);
+	int ret = furnish(heap, slab);
+
+	if (ret != -ENOBUFS)
+		return ret;
+	pn_slab_return(heap, 0);
+	return atomic_load(&heap->nreturned) > before ? furnish(heap, slab)
+						      : ret;
+}
+
+static size_t slab_pages(const struct pinion_heap *heap, size_t npages)
+{
+	size_t least = heap->attr.slab_bytes >> PN_PAGE_SHIFT;
+	size_t huge = PN_PAGES_HUGE_BYTES >> PN_PAGE_SHIFT;
+
+	if (npages < least)
+		npages = least;
+	if (heap->attr.pages.huge == PN_PAGES_HUGETLB)
+		npages = (npages + huge - 1) / huge * huge;
+	return npages;
+}
+
+static struct pn_slab *slab_alloc(size_t npages)
+{
+	struct pn_slab *slab =
+		calloc(1,
+		       sizeof(*slab) + NWORDS(npages) * sizeof(slab->used[0]));
+
+	if (!slab)
+		return NULL;
+	pn_list_init(&slab->link);
+	slab->npages = slab->largest = (uint32_t)npages;
+	return slab;
+}
+
+static void admit(struct pinion_heap *heap, struct pn_slab *slab)
+{
+	pn_lock(&heap->lock);
+	heap->nslabs++;
+	heap->slab_bytes += slab_bytes(slab);
+	relink(heap, slab);
+	pn_unlock(&heap->lock);
+	atomic_fetch_add(&heap->nregistrations, 1);
+}
+
+int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
+{
+	size_t npages = slab_pages(heap, want->npages);
+	size_t align = want->align_pages / PN_HEAP_UNIT_PAGES;
+	struct pn_slab *slab;
+	int ret;
+
+	if (want->npages > heap->npages || npages > heap->npages)
+		return -ENOMEM;
+	/* Huge pages begin where they should. */
+	if (npages << PN_PAGE_SHIFT >= PN_PAGES_HUGE_BYTES)
+		align = PN_PAGES_HUGE_BYTES >> PN_HEAP_UNIT_SHIFT;
+	slab = slab_alloc(npages);
+	if (!slab)
+		return -ENOMEM;
+	pn_lock(&heap->lock);
+	ret = take_units(heap, slab, align ? align : 1);
+	pn_unlock(&heap->lock);
+	if (ret)
+		goto free_slab;
+	ret = furnish_somehow(heap, slab);
+	if (ret)
+		goto give_units;
+	admit(heap, slab);
+	return 0;
+
+give_units:
+	give_units(heap, slab);
+free_slab:
+	free(slab);
+	return ret;
+}
+
+/* --- and back ------------------------------------------------------------- */
+
+static void give_back(struct pinion_heap *heap, struct pn_slab *slab)
+{
+	pn_cache_resident_remove(heap->attr.cache, slab->mr);
+	pn_pages_decommit(slab_address(heap, slab), slab_bytes(slab));
+	give_units(heap, slab);
+	free(slab);
+	atomic_fetch_add(&heap->nreturned, 1);
+}
+
+/* Takes the slab that has been empty longest if it is old enough; else *next
+ * is when it will be. Stamps those that became empty since. */
+static struct pn_slab *take_old(struct pinion_heap *heap, uint64_t now_ns,
+				uint64_t age_ns, uint64_t *next)
+{
+	struct pn_slab *found = NULL;
+	struct pn_list *pos;
+
+	*next = PN_FOREVER;
+	pn_lock(&heap->lock);
+	pn_list_for_each (pos, &heap->empty) {
+		struct pn_slab *slab =
+			pn_container_of(pos, struct pn_slab, link);
+
+		if (!slab->empty_ns)
+			slab->empty_ns = now_ns;
+	}
+	if (!pn_list_empty(&heap->empty)) {
+		found = pn_container_of(heap->empty.next, struct pn_slab, link);
+		if (now_ns - found->empty_ns < age_ns) {
+			*next = age_ns < PN_FOREVER - found->empty_ns
+					? found->empty_ns + age_ns
+					: PN_FOREVER;
+			found = NULL;
+		}
+	}
+	if (found) {
+		pn_list_remove(&found->link);
+		heap->nslabs--;
+		heap->slab_bytes -= slab_bytes(found);
+	}
+	pn_unlock(&heap->lock);
+	return found;
+}
+
+uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
+{
+	struct pn_slab *slab;
+	uint64_t next;
+
+	while ((slab = take_old(heap, pn_device_now(heap->attr.device), age_ns,
+				&next)))
+		give_back(heap, slab);
+	return next;
+}
+
+void pn_slab_tell(struct pinion_heap *heap)
+{
+	uint64_t next;
+
+	if (!atomic_load_explicit(&heap->news, memory_order_relaxed) ||
+	    !atomic_exchange(&heap->news, false))
+		return;
+	next = pn_slab_return(heap, heap->attr.return_ns);
+	if (next != PN_FOREVER)
+		pn_cache_chore_at(heap->attr.cache, &heap->chore, next);
+}
+
+uint64_t pn_heap_step(struct pinion_heap *heap)
+{
+	return pn_slab_return(heap, heap->attr.return_ns);
+}
+
+/* Whatever is in them: the heap is being closed. */
+void pn_slabs_close(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
+{
+	for (size_t i = 0; i < heap->npages / PN_HEAP_UNIT_PAGES;) {
+		struct pn_slab *slab =
+			atomic_load_explicit(&heap->slabs_at[i],
+					     memory_order_relaxed);
+
+		i += slab ? nunits(slab) : 1;
+		if (slab)
+			give_back(heap, slab);
+	}
+}
