@@ -86,7 +86,7 @@ static const struct pn_option options[] = {
 	  0, 65536, NULL },
 	{ "threads", PN_OPTION_NUMBER, "2", "threads to compare with one",
 	  FIELD(threads), 1, MAX_THREADS, NULL },
-	{ "policy", PN_OPTION_TEXT, "lru", "policies, joined by commas",
+	{ "policy", PN_OPTION_TEXT, "cost", "policies, joined by commas",
 	  FIELD(policy), 0, 0, NULL },
 	{ "callgrind", PN_OPTION_BOOL, "no",
 	  "count instructions, too (needs valgrind)", FIELD(callgrind), 0, 0,
@@ -824,7 +824,8 @@ static int run_cache(const void *v, char *const *operands)
 	(void)operands;
 	if (!parse_lists(values, &lists))
 		return pn_usage_error("--regions takes numbers, --policy takes "
-				      "lru, fmrd, mre and cost, joined by "
+				      "lru, fmrd, mre, greedy, keep and cost, "
+				      "joined by "
 				      "commas");
 	if (pn_spec_find(&spec, values->common.device))
 		return PN_EXIT_FAILED;

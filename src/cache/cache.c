@@ -48,8 +48,13 @@ static int open_policy(struct pn_cache *cache)
 		.deregister_fixed = costs->deregister_ns / 1e3,
 		.deregister_page = costs->deregister_page_ns / 1e3,
 	};
-	int ret = pn_policy_open(cache->attr.policy, &attr, &cache->policy);
+	int ret;
 
+	if (cache->attr.own_policy) {
+		cache->policy = cache->attr.own_policy;
+		return 0;
+	}
+	ret = pn_policy_open(cache->attr.policy, &attr, &cache->policy);
 	return ret == -ENOENT ? -EINVAL : ret;
 }
 
@@ -215,6 +220,13 @@ void pn_cache_trim(struct pn_cache *cache)
 		if (pn_room_make(cache, &nothing))
 			break;
 	PN_CACHE_CHECK(cache);
+}
+
+void pn_cache_tell_policy(struct pn_cache *cache)
+{
+	pn_lock(&cache->lock);
+	pn_pins_drain_locked(cache);
+	pn_unlock(&cache->lock);
 }
 
 void pn_cache_joins(struct pn_cache *cache, bool joins)

@@ -58,6 +58,7 @@
 #include "device/device.h"
 
 struct pn_cache;
+struct pn_policy;
 
 /* Zero in a field means the default. */
 struct pn_cache_attr {
@@ -71,6 +72,12 @@ struct pn_cache_attr {
 	bool no_merge;	 /* never join a new region with its neighbours */
 	bool no_monitor; /* releases are announced, not watched */
 	bool no_worker;	 /* nobody but callers and pn_cache_step() works */
+	bool alone;	 /* one thread alone ever uses it: no barriers */
+	/* Instead of `policy`; closed with the cache. */
+	struct pn_policy *own_policy;
+	/* Instead of asking the kernel whether one mapping holds the range. */
+	bool (*is_one_mapping)(void *arg, struct pn_range range);
+	void *mapping_arg;
 };
 
 /* -EINVAL: no such policy; -EMFILE: too many caches; -ENOMEM. */
@@ -137,6 +144,9 @@ void pn_cache_chore_at(struct pn_cache *cache, struct pn_chore *chore,
 		       uint64_t when_ns);
 /* Waits for a step under way. */
 void pn_cache_chore_remove(struct pn_cache *cache, struct pn_chore *chore);
+
+/* Tells the policy of the hits so far; misses do that by themselves. */
+void pn_cache_tell_policy(struct pn_cache *cache);
 
 /* Does one piece of deferred work (a batch of deregistrations that is due, a
  * pin begun with pn_cache_pin_start(), a chore) if there is any, and says when

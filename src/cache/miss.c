@@ -198,6 +198,15 @@ static void inherit_watch(struct pn_plan *plan, struct pn_region *neighbour)
 	plan->inherited[plan->ninherited++] = pn_region_range(neighbour);
 }
 
+static bool is_one_mapping(struct pn_cache *cache, struct pn_range range)
+{
+	const struct pn_cache_attr *attr = &cache->attr;
+
+	return attr->is_one_mapping
+		       ? attr->is_one_mapping(attr->mapping_arg, range)
+		       : pn_mapping_is_one(range);
+}
+
 /* The gap grown over its neighbours, which die. */
 static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 			       unsigned *access) PN_REQUIRES(&plan->cache->lock)
@@ -214,7 +223,7 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 		if (!r || plan->ninherited == PN_PLAN_INHERITED)
 			return gap;
 		wider = joined(gap, pn_region_range(r));
-		if (!pn_mapping_is_one(wider))
+		if (!is_one_mapping(plan->cache, wider))
 			return gap;
 		*access |= r->mr.access;
 		inherit_watch(plan, r);

@@ -155,7 +155,8 @@ unsigned pn_room_reap(struct pn_cache *cache)
 	pn_unlock(&cache->lock);
 	if (!n)
 		return 0;
-	pn_asymmetric_heavy();
+	if (!cache->attr.alone)
+		pn_asymmetric_heavy();
 	pn_lock(&cache->lock);
 	collect(cache, &candidates, n, &batch);
 	pn_unlock(&cache->lock);

@@ -19,7 +19,8 @@ static const char *const monitor_modes[] = { "auto", "patch", "userfaultfd",
 					     "keep", "none",  NULL };
 
 /* As cache/policy/policy.h lists them; a test compares. */
-static const char *const policies[] = { "lru", "fmrd", "mre", "cost", NULL };
+static const char *const policies[] = { "lru",	"fmrd", "mre", "greedy",
+					"keep", "cost", NULL };
 
 /* As message/protocol/protocol.h numbers them; a test compares. */
 static const char *const protocols[] = { "eager",    "copy",
@@ -59,7 +60,7 @@ static const struct pn_option table[] = {
 	  "processes of this job on this machine, among which the derived "
 	  "budget is divided (0: as the MPI launcher says, else 1)",
 	  FIELD(local_processes), 0, 1 << 20, NULL },
-	{ "cache_policy", PN_OPTION_CHOICE, "lru",
+	{ "cache_policy", PN_OPTION_CHOICE, "cost",
 	  "which cached regions are given up when room is needed",
 	  FIELD(cache_policy), 0, 0, policies },
 	{ "cache_max_region", PN_OPTION_BYTES, "256M",

@@ -651,7 +651,8 @@ static void open_sim(struct model *m)
 
 static void open_cache(struct model *m)
 {
-	static const char *const policies[] = { "lru", "fmrd", "mre", "cost" };
+	static const char *const policies[] = { "lru",	  "fmrd", "mre",
+						"greedy", "keep", "cost" };
 	static const size_t region_pages[] = { 0, 2, 5, 16 };
 	static const unsigned batches[] = { 1, 4, 32 };
 	struct pn_cache_attr attr = {

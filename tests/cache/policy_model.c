@@ -141,7 +141,7 @@ static void mre_evict(struct model *m)
 	}
 }
 
-/* --- cost ----------------------------------------------------------------- */
+/* --- greedy --------------------------------------------------------------- */
 
 static double loss(const struct model *m, double npages)
 {
@@ -151,7 +151,7 @@ static double loss(const struct model *m, double npages)
 	       (a->register_page + a->deregister_page) * npages;
 }
 
-static void cost_use(struct model *m, struct model_item *item, bool fresh)
+static void greedy_use(struct model *m, struct model_item *item, bool fresh)
 {
 	double earning = loss(m, item->npages);
 	double credit = fresh ? 0 : fmax(item->factor - m->level, 0);
@@ -179,7 +179,7 @@ static double best_batch(const struct model *m)
 		     ((double)m->nhits * mean)));
 }
 
-static void cost_evict(struct model *m)
+static void greedy_evict(struct model *m)
 {
 	size_t before = m->n;
 	struct model_item *item;
@@ -205,7 +205,7 @@ static const struct model_kind kinds[] = {
 	{ "lru", stack_use, lru_evict },
 	{ "fmrd", stack_use, fmrd_evict },
 	{ "mre", mre_use, mre_evict },
-	{ "cost", cost_use, cost_evict },
+	{ "greedy", greedy_use, greedy_evict },
 };
 
 void model_init(struct model *m, const char *name,

@@ -40,7 +40,7 @@ struct model {
 	struct model_item items[MODEL_ITEMS];
 	size_t n;
 	uint64_t time;
-	double level; /* mre: r; cost: the level */
+	double level; /* mre: r; greedy: the level */
 	uint64_t nhits, nmisses;
 	/* One evict(). */
 	size_t want_pages;

@@ -91,7 +91,8 @@ static int put_with(const struct pinion_pin *p)
 
 static void every_policy_forgets_what_was_released(void **state)
 {
-	static const char *const policies[] = { "lru", "fmrd", "mre", "cost" };
+	static const char *const policies[] = { "lru",	  "fmrd", "mre",
+						"greedy", "keep", "cost" };
 
 	(void)state;
 	for (unsigned i = 0; i < PN_ARRAY_LEN(policies); i++) {

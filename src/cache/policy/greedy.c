@@ -268,6 +268,18 @@ static unsigned greedy_evict(struct pn_policy *policy,
 	return take.nregions;
 }
 
+static void greedy_each(struct pn_policy *policy, pn_policy_node_fn *fn,
+			void *arg)
+{
+	struct greedy *greedy = of(policy);
+	struct pn_list *pos;
+
+	for (uint32_t i = 0; i < greedy->rank.n; i++)
+		fn(arg, greedy->rank.at[i].node);
+	pn_list_for_each (pos, &greedy->unranked)
+		fn(arg, pn_container_of(pos, struct pn_policy_node, link));
+}
+
 static void greedy_check(struct pn_policy *policy)
 {
 	struct greedy *greedy = of(policy);
@@ -288,7 +300,7 @@ static void greedy_check(struct pn_policy *policy)
 }
 
 const struct pn_policy_ops pn_policy_greedy = {
-	.name = "cost",
+	.name = "greedy",
 	.help = "what costs least to lose per page goes first, in batches",
 	.batched = true,
 	.open = greedy_open,
@@ -298,5 +310,6 @@ const struct pn_policy_ops pn_policy_greedy = {
 	.access = greedy_access,
 	.remove = greedy_remove,
 	.evict = greedy_evict,
+	.each = greedy_each,
 	.check = greedy_check,
 };

@@ -214,6 +214,16 @@ static unsigned mre_evict(struct pn_policy *policy,
 	return take.nregions;
 }
 
+static void mre_each(struct pn_policy *policy, pn_policy_node_fn *fn, void *arg)
+{
+	struct mre *mre = of(policy);
+
+	pn_stack_each(&mre->frequent, fn, arg);
+	for (uint32_t i = 0; i < mre->resorting.n; i++)
+		if (mre->resorting.at[i].node->section == RESORTING)
+			fn(arg, mre->resorting.at[i].node);
+}
+
 static void check_frequent(struct pn_list *list)
 {
 	struct pn_list *pos;
@@ -256,5 +266,6 @@ const struct pn_policy_ops pn_policy_mre = {
 	.access = mre_access,
 	.remove = mre_remove,
 	.evict = mre_evict,
+	.each = mre_each,
 	.check = mre_check,
 };

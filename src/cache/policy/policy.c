@@ -12,10 +12,8 @@
 _Static_assert(sizeof(struct pn_policy_node) <= 48, "keep the node small");
 
 static const struct pn_policy_ops *const policies[] = {
-	&pn_policy_lru,
-	&pn_policy_fmrd,
-	&pn_policy_mre,
-	&pn_policy_greedy,
+	&pn_policy_lru,	   &pn_policy_fmrd, &pn_policy_mre,
+	&pn_policy_greedy, &pn_policy_keep, &pn_policy_cost,
 };
 
 const struct pn_policy_ops *pn_policy_at(unsigned index)

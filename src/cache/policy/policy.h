@@ -71,6 +71,8 @@ struct pn_policy_want {
 	void *busy_arg;
 };
 
+typedef void pn_policy_node_fn(void *arg, struct pn_policy_node *node);
+
 struct pn_policy_ops {
 	const char *name; /* "lru" */
 	const char *help; /* one line */
@@ -91,6 +93,9 @@ struct pn_policy_ops {
 	unsigned (*evict)(struct pn_policy *policy,
 			  const struct pn_policy_want *want,
 			  struct pn_list *victims);
+	/* Calls fn with every node there is, in any order. */
+	void (*each)(struct pn_policy *policy, pn_policy_node_fn *fn,
+		     void *arg);
 	/* Checks the policy's own structures; asserts. For tests. */
 	void (*check)(struct pn_policy *policy);
 };
@@ -106,6 +111,8 @@ extern const struct pn_policy_ops pn_policy_lru;
 extern const struct pn_policy_ops pn_policy_fmrd;
 extern const struct pn_policy_ops pn_policy_mre;
 extern const struct pn_policy_ops pn_policy_greedy;
+extern const struct pn_policy_ops pn_policy_keep;
+extern const struct pn_policy_ops pn_policy_cost;
 
 /* The policies there are, one by one; NULL at the end. */
 const struct pn_policy_ops *pn_policy_at(unsigned index);

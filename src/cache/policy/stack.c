@@ -227,6 +227,22 @@ unsigned pn_stack_policy_evict(struct pn_policy *policy,
 	return take.nregions;
 }
 
+void pn_stack_each(struct pn_stack *stack, pn_policy_node_fn *fn, void *arg)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &stack->sorted)
+		fn(arg, pn_stack_node(pos));
+	pn_list_for_each (pos, &stack->pile)
+		fn(arg, pn_stack_node(pos));
+}
+
+void pn_stack_policy_each(struct pn_policy *policy, pn_policy_node_fn *fn,
+			  void *arg)
+{
+	pn_stack_each(&of(policy)->stack, fn, arg);
+}
+
 void pn_stack_policy_check(struct pn_policy *policy)
 {
 	pn_stack_check(&of(policy)->stack);

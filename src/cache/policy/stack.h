@@ -60,6 +60,8 @@ struct pn_policy_node *pn_stack_oldest(struct pn_stack *stack);
 void pn_stack_take(struct pn_stack *stack, struct pn_take *take,
 		   bool (*more)(const struct pn_take *take));
 
+void pn_stack_each(struct pn_stack *stack, pn_policy_node_fn *fn, void *arg);
+
 /* Asserts what holds at rest. */
 void pn_stack_check(struct pn_stack *stack);
 
@@ -80,6 +82,8 @@ void pn_stack_policy_remove(struct pn_policy *policy,
 unsigned pn_stack_policy_evict(struct pn_policy *policy,
 			       const struct pn_policy_want *want,
 			       struct pn_list *victims);
+void pn_stack_policy_each(struct pn_policy *policy, pn_policy_node_fn *fn,
+			  void *arg);
 void pn_stack_policy_check(struct pn_policy *policy);
 
 /* The rows of its table of operations besides name, help, batched and open. */
@@ -87,6 +91,6 @@ void pn_stack_policy_check(struct pn_policy *policy);
 	.close = pn_stack_policy_close, .resize = pn_stack_policy_resize,   \
 	.insert = pn_stack_policy_insert, .access = pn_stack_policy_access, \
 	.remove = pn_stack_policy_remove, .evict = pn_stack_policy_evict,   \
-	.check = pn_stack_policy_check
+	.each = pn_stack_policy_each, .check = pn_stack_policy_check
 
 #endif
