@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "trace/mappings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void pn_mappings_fini(struct pn_mappings *mappings)
+{
+	free(mappings->at);
+}
+
+void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+{
+	struct pn_range range = { addr, len };
+	size_t kept = 0;
+
+	for (size_t i = 0; i < mappings->n; i++)
+		if (!pn_range_overlaps(mappings->at[i], range))
+			mappings->at[kept++] = mappings->at[i];
+	mappings->n = kept;
+}
+
+int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+{
+	pn_mappings_cut(mappings, addr, len);
+	if (mappings->n == mappings->room) {
+		size_t room = mappings->room ? 2 * mappings->room : 16;
+		struct pn_range *at =
+			reallocarray(mappings->at, room, sizeof(*at));
+
+		if (!at)
+			return -ENOMEM;
+		mappings->at = at;
+		mappings->room = room;
+	}
+	mappings->at[mappings->n++] = (struct pn_range){ addr, len };
+	return 0;
+}
+
+bool pn_mappings_hold(const struct pn_mappings *mappings, uintptr_t addr,
+		      size_t len)
+{
+	struct pn_range range = { addr, len };
+
+	for (size_t i = mappings->n; i--;)
+		if (pn_range_covers(mappings->at[i], range))
+			return true;
+	return false;
+}

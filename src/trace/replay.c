@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "trace/replay.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "cache/cache.h"
+#include "trace/mappings.h"
+#include "trace/offline.h"
+
+/* Traces may begin at address 0, which is no buffer's: all of them move up to
+ * where no program's addresses are. */
+#define SHIFT ((uint64_t)1 << 47)
+
+/* --- a device that counts --------------------------------------------------
+ */
+
+struct counter {
+	struct pn_device base;
+	uint64_t last_key;
+	uint64_t nregistered, registered_pages;
+	uint64_t nbatches, deregistered_pages;
+};
+
+static int count_register(struct pn_device *device, struct pn_mr *const *mrs,
+			  unsigned n)
+{
+	struct counter *counter = pn_container_of(device, struct counter, base);
+
+	for (unsigned i = 0; i < n; i++) {
+		mrs[i]->lkey = mrs[i]->rkey = ++counter->last_key;
+		counter->registered_pages += mrs[i]->len >> PN_PAGE_SHIFT;
+	}
+	counter->nregistered += n;
+	return 0;
+}
+
+static void count_deregister(struct pn_device *device, struct pn_mr *const *mrs,
+			     unsigned n)
+{
+	struct counter *counter = pn_container_of(device, struct counter, base);
+
+	for (unsigned i = 0; i < n; i++) {
+		mrs[i]->lkey = 0;
+		counter->deregistered_pages += mrs[i]->len >> PN_PAGE_SHIFT;
+	}
+	counter->nbatches++;
+}
+
+static void nothing_pinned(struct pn_device *device, struct pn_pinned *out)
+{
+	(void)device;
+	*out = (struct pn_pinned){ 0 };
+}
+
+static uint64_t no_time(struct pn_device *device)
+{
+	(void)device;
+	return 0;
+}
+
+static void block(struct pn_device *device, _Atomic uint32_t *word,
+		  uint32_t value, uint64_t deadline_ns)
+{
+	(void)device;
+	(void)value;
+	(void)deadline_ns;
+	pn_assert(!word); /* nobody else could wake us */
+}
+
+static void unblock(struct pn_device *device, _Atomic uint32_t *word)
+{
+	(void)device;
+	(void)word;
+}
+
+static const struct pn_device_ops counter_ops = {
+	.kind = "replay",
+	.reg = count_register,
+	.dereg = count_deregister,
+	.pinned = nothing_pinned,
+	.now = no_time,
+	.block = block,
+	.unblock = unblock,
+};
+
+static double ns_of(const struct pn_profile *profile,
+		    enum pn_profile_field field)
+{
+	return profile->value[field] * 1e3;
+}
+
+static void counter_init(struct counter *counter,
+			 const struct pn_profile *profile, bool read_only)
+{
+	*counter = (struct counter){
+		.base = {
+			.ops = &counter_ops,
+			.caps = PN_CAP_VIRTUAL_TIME |
+				(read_only ? PN_CAP_READ_ONLY : 0),
+			.limits = { .max_mr_bytes = SIZE_MAX,
+				    .max_mrs = SIZE_MAX,
+				    .max_pinned_bytes = SIZE_MAX },
+			.profile = profile->name,
+			.single_threaded = true,
+		},
+	};
+	counter->base.costs = (struct pn_costs){
+		.register_ns = ns_of(profile, PN_PROFILE_REGISTER_US),
+		.register_page_ns = ns_of(profile, PN_PROFILE_REGISTER_PAGE_US),
+		.deregister_ns = ns_of(profile, PN_PROFILE_DEREGISTER_US),
+		.deregister_page_ns =
+			ns_of(profile, PN_PROFILE_DEREGISTER_PAGE_US),
+		.emulated = true,
+	};
+}
+
+/* The paper's formula 1. */
+static double total_us(const struct counter *counter,
+		       const struct pn_profile *profile)
+{
+	const double *cost = profile->value;
+
+	return cost[PN_PROFILE_REGISTER_US] * (double)counter->nregistered +
+	       cost[PN_PROFILE_REGISTER_PAGE_US] *
+		       (double)counter->registered_pages +
+	       cost[PN_PROFILE_DEREGISTER_US] * (double)counter->nbatches +
+	       cost[PN_PROFILE_DEREGISTER_PAGE_US] *
+		       (double)counter->deregistered_pages;
+}
+
+/* --- one run ----------------------------------------------------------------
+ */
+
+struct run {
+	const struct pn_script *script;
+	const struct pn_replay_attr *attr;
+	struct pn_replay_result *result;
+	struct counter counter;
+	struct pn_budget budget;
+	struct pn_mappings mappings;
+	struct pn_cache *cache;
+	struct pinion_pin *held; /* by number - 1; nparts 0: not held */
+	size_t now;		 /* number of the step */
+	/* Taken by others in the program, but refused here: not to be given. */
+	size_t owed_bytes, owed_regions;
+	struct pn_policy *policy; /* offline; NULL: the cache's own */
+	bool bypass;
+};
+
+static struct pn_range pages_of(const struct pn_step *step)
+{
+	return pn_range_pages(step->addr + SHIFT, step->len, PN_PAGE_BYTES);
+}
+
+/* No room for it in this budget: registered for this request alone. */
+static void pin_oversize(struct run *run, const struct pn_step *step)
+{
+	struct pn_range pages = pages_of(step);
+	struct counter *counter = &run->counter;
+
+	run->result->oversize++;
+	counter->nregistered++;
+	counter->nbatches++;
+	counter->registered_pages += pages.len >> PN_PAGE_SHIFT;
+	counter->deregistered_pages += pages.len >> PN_PAGE_SHIFT;
+}
+
+static int play_pin(struct run *run, const struct pn_step *step)
+{
+	unsigned flags = step->flags | (run->bypass ? PINION_PIN_BYPASS : 0);
+	void *addr = (void *)(uintptr_t)(step->addr + SHIFT);
+	struct pinion_pin pin;
+	int ret = 0;
+
+	if (run->policy)
+		ret = pn_offline_request(run->policy, run->now, pages_of(step));
+	if (!ret)
+		ret = pn_cache_pin(run->cache, addr, step->len, flags, &pin);
+	run->result->requests++;
+	if (ret == -ENOBUFS) {
+		pin_oversize(run, step);
+		return 0;
+	}
+	if (ret)
+		return ret;
+	if (run->policy)
+		pn_cache_tell_policy(run->cache);
+	if (step->hold)
+		run->held[step->hold - 1] = pin;
+	else
+		pn_cache_unpin(run->cache, &pin);
+	return 0;
+}
+
+static void play_unpin(struct run *run, const struct pn_step *step)
+{
+	struct pinion_pin *pin = &run->held[step->hold - 1];
+
+	/* 0: it was oversize. */
+	if (pin->nparts)
+		pn_cache_unpin(run->cache, pin);
+}
+
+/* In a smaller budget than the program's there may be none. */
+static int play_take(struct run *run, const struct pn_step *step)
+{
+	int ret = pn_cache_take_room(run->cache, step->len, step->addr);
+
+	if (ret != -ENOBUFS)
+		return ret;
+	run->owed_bytes += step->len;
+	run->owed_regions += step->addr;
+	return 0;
+}
+
+/* Reduces n by what is owed. */
+static size_t after_debt(size_t *owed, size_t n)
+{
+	size_t pay = n < *owed ? n : *owed;
+
+	*owed -= pay;
+	return n - pay;
+}
+
+static void play_give(struct run *run, const struct pn_step *step)
+{
+	pn_budget_give(&run->budget, after_debt(&run->owed_bytes, step->len),
+		       after_debt(&run->owed_regions, step->addr));
+}
+
+static void play_release(struct run *run, const struct pn_step *step)
+{
+	pn_cache_invalidate(run->cache, step->addr + SHIFT, step->len);
+	pn_mappings_cut(&run->mappings, step->addr + SHIFT, step->len);
+}
+
+static int play_step(struct run *run, const struct pn_step *step)
+{
+	switch ((enum pn_step_kind)step->kind) {
+	case PN_STEP_PIN:
+		return play_pin(run, step);
+	case PN_STEP_UNPIN:
+		play_unpin(run, step);
+		return 0;
+	case PN_STEP_RELEASE:
+		play_release(run, step);
+		return 0;
+	case PN_STEP_FLUSH:
+		pn_cache_flush(run->cache);
+		return 0;
+	case PN_STEP_TAKE:
+		return play_take(run, step);
+	case PN_STEP_GIVE:
+		play_give(run, step);
+		return 0;
+	case PN_STEP_JOINS:
+		pn_cache_joins(run->cache, step->hold);
+		return 0;
+	case PN_STEP_MAPPING:
+		return pn_mappings_add(&run->mappings, step->addr + SHIFT,
+				       step->len);
+	}
+	return -EINVAL;
+}
+
+#define PROGRESS_STEPS 65536
+
+static int play(struct run *run)
+{
+	const struct pn_script *script = run->script;
+	_Atomic uint64_t *progress = run->attr->progress;
+	int ret = 0;
+
+	for (run->now = 0; run->now < script->nsteps && !ret; run->now++) {
+		ret = play_step(run, &script->steps[run->now]);
+		if (progress && !((run->now + 1) % PROGRESS_STEPS))
+			atomic_fetch_add(progress, PROGRESS_STEPS);
+	}
+	if (progress)
+		atomic_fetch_add(progress, script->nsteps % PROGRESS_STEPS);
+	for (uint32_t i = 0; i < script->nholds; i++)
+		if (run->held[i].nparts)
+			pn_cache_unpin(run->cache, &run->held[i]);
+	return ret;
+}
+
+static bool is_one_mapping(void *arg, struct pn_range range)
+{
+	return pn_mappings_hold(arg, range.addr, range.len);
+}
+
+static int open_offline(struct run *run)
+{
+	const struct pn_costs *costs = &run->counter.base.costs;
+	struct pn_policy_attr attr = {
+		.capacity_pages = run->attr->max_bytes >> PN_PAGE_SHIFT,
+		.batch = run->attr->batch ? run->attr->batch : 32,
+		.register_fixed = costs->register_ns / 1e3,
+		.register_page = costs->register_page_ns / 1e3,
+		.deregister_fixed = costs->deregister_ns / 1e3,
+		.deregister_page = costs->deregister_page_ns / 1e3,
+	};
+
+	pn_assert(run->attr->next_use);
+	return pn_offline_open(&attr, run->attr->next_use, &run->policy);
+}
+
+static int open_cache(struct run *run)
+{
+	const struct pn_replay_attr *attr = run->attr;
+	struct pn_cache_attr cache = {
+		.device = &run->counter.base,
+		.budget = &run->budget,
+		.policy = run->bypass ? "lru" : attr->policy,
+		.max_region_bytes = attr->max_region_bytes,
+		.batch = attr->batch,
+		.no_merge = !run->script->mappings || !run->script->joins,
+		.no_monitor = true,
+		.no_worker = true,
+		.alone = true,
+		.is_one_mapping = is_one_mapping,
+		.mapping_arg = &run->mappings,
+	};
+	int ret = 0;
+
+	if (!strcmp(attr->policy, "offline"))
+		ret = open_offline(run);
+	cache.own_policy = run->policy;
+	return ret ? ret : pn_cache_open(&cache, &run->cache);
+}
+
+static double cpu_seconds(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static void collect(struct run *run)
+{
+	struct pinion_cache_stats stats;
+	struct pn_replay_result *out = run->result;
+
+	pn_cache_query(run->cache, &stats);
+	out->hits = stats.hits;
+	out->misses = stats.misses + out->oversize;
+	out->registrations = run->counter.nregistered;
+	out->registered_bytes = run->counter.registered_pages << PN_PAGE_SHIFT;
+	out->deregistrations = stats.deregistrations + out->oversize;
+	out->deregister_batches = run->counter.nbatches;
+	out->evictions = stats.evictions;
+	out->merges = stats.merges;
+	out->peak_bytes = stats.peak_bytes;
+	out->total_us = total_us(&run->counter, run->attr->profile);
+}
+
+int pn_replay(const struct pn_script *script, const struct pn_replay_attr *attr,
+	      struct pn_replay_result *out)
+{
+	struct run run = {
+		.script = script,
+		.attr = attr,
+		.result = out,
+		.bypass = !strcmp(attr->policy, "none"),
+	};
+	double start = cpu_seconds();
+	int ret;
+
+	*out = (struct pn_replay_result){ 0 };
+	counter_init(&run.counter, attr->profile, script->read_only);
+	pn_budget_init(&run.budget, &run.counter.base, attr->max_bytes,
+		       attr->max_regions ? attr->max_regions : SIZE_MAX, 1);
+	run.held = calloc(script->nholds + 1, sizeof(*run.held));
+	if (!run.held)
+		return -ENOMEM;
+	ret = open_cache(&run);
+	if (ret)
+		goto free_held;
+	ret = play(&run);
+	if (!ret)
+		collect(&run);
+	out->cpu_s = cpu_seconds() - start;
+	pn_cache_close(run.cache);
+	pn_mappings_fini(&run.mappings);
+free_held:
+	free(run.held);
+	return ret;
+}

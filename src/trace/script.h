@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * script -- what happened to a cache, in the order in which it happened.
+ *
+ * Nouns
+ *   step    one thing that happens: a request for a buffer, its end, a release
+ *           of memory, ...
+ *   script  the steps of one program. Made by reading a trace (pn_script_read)
+ *           or by a generator (generate.h); read-only afterwards, so that any
+ *           number of replays share it
+ *   hold    the number of a pin that does not end at once, among those held
+ *
+ * Steps live in an unlinked file that is mapped: a script of any length costs
+ * no memory that the kernel cannot take back (24 bytes of disk per step).
+ * Errors: negative errno.
+ */
+#ifndef PN_TRACE_SCRIPT_H
+#define PN_TRACE_SCRIPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pn_step_kind {
+	PN_STEP_PIN,	 /* ends at once if `hold` is 0 */
+	PN_STEP_UNPIN,	 /* hold: of its PIN */
+	PN_STEP_RELEASE, /* the memory went away */
+	PN_STEP_FLUSH,
+	PN_STEP_TAKE, /* others took room: len bytes, addr regions */
+	PN_STEP_GIVE,
+	PN_STEP_JOINS,	 /* hold: whether neighbours are joined from now on */
+	PN_STEP_MAPPING, /* the range is one mapping */
+};
+
+struct pn_step {
+	uint64_t addr, len;
+	uint32_t hold;	/* which of the pins that are held, from 1 */
+	uint16_t flags; /* of a PIN */
+	uint16_t kind;
+};
+
+struct pn_script {
+	struct pn_step *steps;
+	size_t nsteps, room;
+	int fd;
+	size_t npins;	 /* of the steps */
+	uint32_t nholds; /* pins held at a time */
+	bool mappings;	 /* it knows them: joining can be replayed */
+	/* Of the cache that was recorded; 0, NULL: not known. */
+	size_t max_bytes, max_regions, max_region_bytes;
+	unsigned batch;
+	bool joins, read_only;
+	char policy[16];
+};
+
+/* An empty one; -ENOSPC and so on: as of open(2) in TMPDIR. */
+int pn_script_init(struct pn_script *script);
+void pn_script_fini(struct pn_script *script);
+
+/* Appends a step. -ENOSPC, -ENOMEM; -ERANGE: not in the 47 bits of address that
+ * programs have; -EINVAL: a request for nothing. */
+int pn_script_add(struct pn_script *script, const struct pn_step *step);
+
+/* Bytes of all pages that are ever asked for. -ENOMEM, -ERANGE: addresses
+ * beyond 2^47. */
+int pn_script_footprint(const struct pn_script *script, size_t *bytes);
+
+/* When the pages of each request are asked for again: the number of that step,
+ * or PN_NEXT_NEVER. */
+#define PN_NEXT_NEVER (UINT32_MAX - 1)
+#define PN_NEXT_MIXED UINT32_MAX /* not the same for all of its pages */
+
+struct pn_next_use {
+	uint32_t *of_step;
+	/* Of the pages of mixed ones, from the last page of the last step to
+	 * the first page of the first. */
+	uint32_t *each;
+	size_t neach, room;
+};
+
+/* -ENOMEM; -E2BIG: too long. */
+int pn_next_use_init(struct pn_next_use *next, const struct pn_script *script);
+void pn_next_use_fini(struct pn_next_use *next);
+
+#endif
