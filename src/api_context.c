@@ -133,6 +133,7 @@ void pinion_close(struct pinion_context *context)
 	if (!context->foreign) {
 		delist(context);
 		pn_endpoint_close(context->endpoint);
+		pn_context_close_helper(context);
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_cache_close(context->cache);

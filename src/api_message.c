@@ -25,6 +25,7 @@ static void fill_attr(struct pinion_context *context,
 		.rails = { { context->device, context->cache } },
 		.nrails = 1,
 		.budget = &context->budget,
+		.helper = context->helper,
 		.protocol = config->protocol,
 		.limits = { .eager_bytes = config->eager_limit,
 			    .match_bytes = config->match_bytes,
@@ -57,14 +58,19 @@ int pinion_endpoint_open(struct pinion_context *context,
 	ret = pn_device_measure(context->device, NULL);
 	if (ret)
 		return ret;
+	ret = pn_context_open_helper(context);
+	if (ret)
+		return ret;
 	fill_attr(context, &inner);
 	inner.single_threaded = attr && attr->single_threaded;
 	ret = pn_endpoint_open(&inner, &context->endpoint);
-	if (!ret) {
-		context->endpoint->context = context;
-		*out = context->endpoint;
+	if (ret) {
+		pn_context_close_helper(context);
+		return ret;
 	}
-	return ret;
+	context->endpoint->context = context;
+	*out = context->endpoint;
+	return 0;
 }
 
 /* After fork() the child's copy is the parent's. */
@@ -75,10 +81,14 @@ static bool usable(const struct pinion_endpoint *ep)
 
 void pinion_endpoint_close(struct pinion_endpoint *ep)
 {
+	struct pinion_context *context;
+
 	if (!usable(ep))
 		return;
-	ep->context->endpoint = NULL;
+	context = ep->context;
+	context->endpoint = NULL;
 	pn_endpoint_close(ep);
+	pn_context_close_helper(context);
 }
 
 int pinion_endpoint_address(struct pinion_endpoint *ep,

@@ -17,6 +17,7 @@
 #include "cache/cache.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "helper/helper.h"
 #include "message/message.h"
 
 struct pinion_context {
@@ -25,9 +26,10 @@ struct pinion_context {
 	struct pn_budget budget;
 	struct pn_cache *cache;
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
-	bool foreign;	      /* made by the process that forked this one */
-	struct pn_list link;  /* among all contexts of the process */
-	struct pn_mutex lock; /* protects registrations and heaps */
+	struct pn_helper *helper; /* NULL: none; as long as the endpoint */
+	bool foreign;		  /* made by the process that forked this one */
+	struct pn_list link;	  /* among all contexts of the process */
+	struct pn_mutex lock;	  /* protects registrations and heaps */
 	struct pn_list registrations; /* made by hand */
 	struct pn_list heaps;
 };
@@ -51,6 +53,11 @@ static inline struct pn_pages_policy pn_context_pages(
 				     : (int)config->numa_node,
 	};
 }
+
+/* Opens the helper if the options want one, and closes it. Its cache must be
+ * there, its endpoint not yet and not any more. */
+int pn_context_open_helper(struct pinion_context *context);
+void pn_context_close_helper(struct pinion_context *context);
 
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);

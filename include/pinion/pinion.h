@@ -27,6 +27,7 @@
 #include <pinion/config.h>
 #include <pinion/device.h>
 #include <pinion/heap.h>
+#include <pinion/helper.h>
 #include <pinion/message.h>
 #include <pinion/onesided.h>
 

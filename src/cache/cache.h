@@ -102,6 +102,17 @@ void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 /* Drops whatever is cached in the range, as a release would. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 
+/* Deregisters the cached regions that lie wholly in the pages of a range, now.
+ * How many, and what they allowed together; 0: none was there; -EBUSY: one of
+ * them is in use, and all stay. */
+int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
+		  unsigned *access);
+
+/* Registers a range for the next pin to find, which may come meanwhile and
+ * waits then. Errors as pn_cache_pin(). */
+int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
+		     unsigned access);
+
 void pn_cache_flush(struct pn_cache *cache);
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
 

@@ -28,6 +28,12 @@ static const char *const protocols[] = { "eager",    "copy",
 					 "pipeline", "caching-pipeline",
 					 "read",     NULL };
 
+static const char *const helper_choices[] = { "off", "own", NULL };
+
+/* As helper/site.h numbers them; a test compares. */
+static const char *const predictors[] = { "learned", "shortest", "periodic",
+					  NULL };
+
 #define FIELD(name) offsetof(struct pn_config, name)
 
 static const struct pn_option table[] = {
@@ -108,6 +114,24 @@ static const struct pn_option table[] = {
 	{ "depth", PN_OPTION_NUMBER, "4",
 	  "pipelines: how many fragments of a message are registered at a time",
 	  FIELD(depth), 1, 64, NULL },
+	{ "helper", PN_OPTION_CHOICE, "off",
+	  "whether a thread beside the program deregisters the buffers of long "
+	  "messages after each use and registers them again before the next",
+	  FIELD(helper), 0, 0, helper_choices },
+	{ "helper_threshold", PN_OPTION_BYTES, "16K",
+	  "shorter messages are not the helper's business",
+	  FIELD(helper_threshold), 1, 0, NULL },
+	{ "helper_window", PN_OPTION_NUMBER, "2",
+	  "how many messages before a message tell the helper where in its "
+	  "rhythm the program is",
+	  FIELD(helper_window), 0, 8, NULL },
+	{ "helper_predictor", PN_OPTION_CHOICE, "learned",
+	  "how the helper foretells the next use of a buffer",
+	  FIELD(helper_predictor), 0, 0, predictors },
+	{ "helper_patience", PN_OPTION_NUMBER, "2000",
+	  "learned: holding a buffer for so many times what registering it "
+	  "takes is as bad as registering it late once",
+	  FIELD(helper_patience), 1, 1000000000, NULL },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

@@ -90,9 +90,7 @@ static double margin(const struct pn_gaps *gaps)
 	double median = (double)gaps->sorted[gaps->n / 2];
 	double spread = low > 0 ? median / low - 1 : 0;
 
-	if (spread < 0.01)
-		return 0;
-	return spread < 0.11 ? spread - 0.01 : 0.1;
+	return spread < 0.1 ? spread : 0.1;
 }
 
 /* Walks from the longest gap to the shortest: those not shorter than the
@@ -100,22 +98,23 @@ static double margin(const struct pn_gaps *gaps)
 uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 			  double hold)
 {
-	double earlier, n = gaps->n, best = 0, best_cost, sum = 0;
+	double early, unseen, n = gaps->n, best = 0, best_cost, sum = 0;
 	unsigned behind =
 		gaps->n; /* first gap not shorter than the candidate */
 
 	if (gaps->n < PN_GAPS_FEW)
 		return gaps->sorted[0];
-	earlier = 1 - margin(gaps);
+	early = margin(gaps);
+	unseen = early < 0.01 ? 0.1 : 1;
 	best_cost = 0;
 	for (unsigned i = 0; i < gaps->n; i++)
 		best_cost += hold * (double)gaps->sorted[i] / n;
 	for (unsigned i = gaps->n; i--;) {
-		double d = (double)gaps->sorted[i] * earlier, cost;
+		double d = (double)gaps->sorted[i] * (1 - early), cost;
 
 		while (behind && (double)gaps->sorted[behind - 1] >= d)
 			sum += (double)gaps->sorted[--behind];
-		cost = late_ns * (behind + 1) / (n + 1) +
+		cost = late_ns * (behind + unseen) / (n + 1) +
 		       hold * (sum - d * (n - behind)) / n;
 		if (cost < best_cost) {
 			best_cost = cost;

@@ -13,12 +13,13 @@
  *	cost(d) = late * P(gap < d) + hold * E[(gap - d)+]
  *
  * pn_gaps_deadline() takes the d that costs least, among: at once (never
- * late), and a little before each gap remembered. P counts one more gap than
- * there were, shorter than all of them: what has not happened yet may. "A
- * little before" is what the gaps differ from each other, at most a tenth;
- * gaps that agree to a per cent need none, so that a regular program loses
- * nothing. With fewer than PN_GAPS_FEW gaps there is no distribution to speak
- * of, and the shortest is taken, as in the paper (Helper, 4.2).
+ * late), and a little before each gap remembered. "A little before" is what
+ * the gaps differ from each other, at most a tenth. P counts one more gap than
+ * there were, shorter than all of them: of n gaps the next is the shortest once
+ * in n + 1 times. Where the gaps agree to a per cent, being a little early
+ * catches that as a rule, and it counts a tenth. With fewer than PN_GAPS_FEW
+ *gaps there is no distribution to speak of, and the shortest is taken, as in
+ *the paper (Helper, 4.2).
  *
  * Threads: the caller's.
  */

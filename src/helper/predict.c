@@ -15,30 +15,41 @@ const char *pn_predictor_name(unsigned predictor)
 	return predictor < PN_PREDICTOR_COUNT ? names[predictor] : NULL;
 }
 
-void pn_predict_check(const struct pn_sites *sites, const struct pn_site *site,
-		      uint64_t now_ns, struct pn_verdict *verdict)
+static uint64_t since(uint64_t last_ns, uint64_t now_ns)
+{
+	return now_ns > last_ns ? now_ns - last_ns : 0;
+}
+
+void pn_predict_check(const struct pn_callsites *sites,
+		      const struct pn_callsite *site, uint64_t now_ns,
+		      struct pn_verdict *verdict)
 {
 	const struct pn_place *place = site->place;
 
 	if (sites->attr.predictor == PN_PREDICT_SHORTEST) {
 		verdict->predicted_ns = site->period_ns;
-		verdict->observed_ns = now_ns - site->last_ns;
+		verdict->observed_ns = since(site->last_ns, now_ns);
 	} else {
 		verdict->predicted_ns = place->predicted_ns;
-		verdict->observed_ns = now_ns - place->last_ns;
+		verdict->observed_ns = since(place->last_ns, now_ns);
 	}
 	if (!verdict->predicted_ns)
 		verdict->observed_ns = 0;
 }
 
-static uint64_t after(uint64_t time_ns, uint64_t ns)
+/* The real time of ns after a moment of the program's own. */
+static uint64_t real_time(const struct pn_callsites *sites, uint64_t own_ns,
+			  uint64_t ns)
 {
-	return ns > UINT64_MAX - time_ns ? UINT64_MAX : time_ns + ns;
+	uint64_t real_ns = own_ns + sites->lag_ns + sites->pending_ns;
+
+	return ns > UINT64_MAX - real_ns ? UINT64_MAX : real_ns + ns;
 }
 
 /* --- shortest ------------------------------------------------------------- */
 
-static void predict_shortest(struct pn_site *site)
+static void predict_shortest(const struct pn_callsites *sites,
+			     struct pn_callsite *site)
 {
 	struct pn_place *place = site->place;
 	struct pn_list *pos;
@@ -46,9 +57,9 @@ static void predict_shortest(struct pn_site *site)
 	place->deadline_ns = 0;
 	place->expiry_ns = UINT64_MAX;
 	pn_list_for_each (pos, &place->sites) {
-		const struct pn_site *s =
-			pn_container_of(pos, struct pn_site, link);
-		uint64_t deadline = s->last_ns + s->period_ns;
+		const struct pn_callsite *s =
+			pn_container_of(pos, struct pn_callsite, link);
+		uint64_t deadline = real_time(sites, s->last_ns, s->period_ns);
 
 		if (s->period_ns &&
 		    (!place->deadline_ns || deadline < place->deadline_ns))
@@ -58,8 +69,8 @@ static void predict_shortest(struct pn_site *site)
 
 /* --- learned -------------------------------------------------------------- */
 
-static void predict_learned(const struct pn_sites *sites, struct pn_site *site,
-			    uint64_t now_ns)
+static void predict_learned(const struct pn_callsites *sites,
+			    struct pn_callsite *site, uint64_t now_ns)
 {
 	const struct pn_costs *costs = &sites->attr.costs;
 	struct pn_place *place = site->place;
@@ -77,8 +88,9 @@ static void predict_learned(const struct pn_sites *sites, struct pn_site *site,
 		return;
 	place->predicted_ns =
 		pn_gaps_deadline(gaps, late, 1 / sites->attr.patience);
-	place->deadline_ns = after(now_ns, place->predicted_ns);
-	place->expiry_ns = after(now_ns, GIVE_UP * pn_gaps_longest(gaps));
+	place->deadline_ns = real_time(sites, now_ns, place->predicted_ns);
+	place->expiry_ns =
+		real_time(sites, now_ns, GIVE_UP * pn_gaps_longest(gaps));
 }
 
 /* --- periodic ------------------------------------------------------------- */
@@ -120,6 +132,7 @@ static unsigned find_period(const struct pn_stream *stream)
 static void predict_periodic(struct pn_stream *stream, struct pn_place *place,
 			     uint64_t now_ns)
 {
+	const struct pn_callsites *sites = stream->sites;
 	uint64_t from, next;
 
 	stream->period = find_period(stream);
@@ -133,19 +146,20 @@ static void predict_periodic(struct pn_stream *stream, struct pn_place *place,
 		next++;
 	place->predicted_ns =
 		heard(stream, next)->time_ns - heard(stream, from)->time_ns;
-	place->deadline_ns = after(now_ns, place->predicted_ns);
+	place->deadline_ns = real_time(sites, now_ns, place->predicted_ns);
 }
 
 /* --- all ------------------------------------------------------------------ */
 
-static void learn(struct pn_site *site, uint64_t now_ns)
+static void learn(struct pn_callsite *site, uint64_t now_ns)
 {
 	struct pn_place *place = site->place;
-	uint64_t period = now_ns - site->last_ns;
+	uint64_t period = since(site->last_ns, now_ns);
+	uint64_t gap = since(place->last_ns, now_ns);
 
 	if (place->last_site) {
-		pn_gaps_add(&place->last_site->gaps, now_ns - place->last_ns);
-		pn_gaps_add(&place->gaps, now_ns - place->last_ns);
+		pn_gaps_add(&place->last_site->gaps, gap);
+		pn_gaps_add(&place->gaps, gap);
 	}
 	if (site->ncalls++ && (!site->period_ns || period < site->period_ns))
 		site->period_ns = period ? period : 1;
@@ -153,15 +167,15 @@ static void learn(struct pn_site *site, uint64_t now_ns)
 	place->last_site = site;
 }
 
-void pn_predict_call(struct pn_stream *stream, struct pn_site *site,
+void pn_predict_call(struct pn_stream *stream, struct pn_callsite *site,
 		     uint64_t now_ns, uint64_t what)
 {
-	const struct pn_sites *sites = stream->sites;
+	const struct pn_callsites *sites = stream->sites;
 
 	learn(site, now_ns);
 	switch (sites->attr.predictor) {
 	case PN_PREDICT_SHORTEST:
-		predict_shortest(site);
+		predict_shortest(sites, site);
 		return;
 	case PN_PREDICT_PERIODIC:
 		*heard(stream, stream->nheard++) =

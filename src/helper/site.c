@@ -18,9 +18,10 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-int pn_sites_open(const struct pn_sites_attr *attr, struct pn_sites **out)
+int pn_callsites_open(const struct pn_callsites_attr *attr,
+		      struct pn_callsites **out)
 {
-	struct pn_sites *sites;
+	struct pn_callsites *sites;
 
 	if (attr->window > PN_WINDOW_MAX || attr->periodic > PN_PERIODIC_MAX ||
 	    attr->periodic == 1 || attr->predictor >= PN_PREDICTOR_COUNT)
@@ -50,7 +51,7 @@ free_sites:
 	return -ENOMEM;
 }
 
-static void forget_site(struct pn_sites *sites, struct pn_site *site)
+static void forget_site(struct pn_callsites *sites, struct pn_callsite *site)
 {
 	pn_names_remove(&sites->by_signature, &site->named);
 	pn_list_remove(&site->link);
@@ -58,12 +59,13 @@ static void forget_site(struct pn_sites *sites, struct pn_site *site)
 	free(site);
 }
 
-static void forget_place(struct pn_sites *sites, struct pn_place *place)
+static void forget_place(struct pn_callsites *sites, struct pn_place *place)
 {
 	struct pn_list *pos, *next;
 
 	pn_list_for_each_safe (pos, next, &place->sites)
-		forget_site(sites, pn_container_of(pos, struct pn_site, link));
+		forget_site(sites,
+			    pn_container_of(pos, struct pn_callsite, link));
 	pn_names_remove(&sites->by_range, &place->named);
 	pn_list_remove(&place->link);
 	pn_gaps_fini(&place->gaps);
@@ -75,7 +77,7 @@ static struct pn_place *place_of_link(struct pn_list *link)
 	return pn_container_of(link, struct pn_place, link);
 }
 
-void pn_sites_close(struct pn_sites *sites)
+void pn_callsites_close(struct pn_callsites *sites)
 {
 	if (!sites)
 		return;
@@ -86,7 +88,7 @@ void pn_sites_close(struct pn_sites *sites)
 	free(sites);
 }
 
-struct pn_stream *pn_stream_alloc(struct pn_sites *sites)
+struct pn_stream *pn_stream_alloc(struct pn_callsites *sites)
 {
 	struct pn_stream *stream = calloc(1, sizeof(*stream));
 
@@ -153,7 +155,7 @@ static void slide_window(struct pn_stream *stream, const struct pn_call *call)
 /* --- the table ------------------------------------------------------------ */
 
 /* Makes room for one more, if it can: the places held stay. */
-static void forget_oldest(struct pn_sites *sites)
+static void forget_oldest(struct pn_callsites *sites)
 {
 	struct pn_list *pos;
 
@@ -165,21 +167,28 @@ static void forget_oldest(struct pn_sites *sites)
 	}
 }
 
-static struct pn_place *place_for(struct pn_sites *sites,
+struct pn_place *pn_callsites_find(const struct pn_callsites *sites,
+				   struct pn_range range)
+{
+	struct pn_named *named =
+		pn_names_find(&sites->by_range, name_of_range(range));
+
+	return named ? pn_container_of(named, struct pn_place, named) : NULL;
+}
+
+static struct pn_place *place_for(struct pn_callsites *sites,
 				  const struct pn_call *call)
 {
-	uint64_t name = name_of_range(call->range);
-	struct pn_named *named = pn_names_find(&sites->by_range, name);
-	struct pn_place *place;
+	struct pn_place *place = pn_callsites_find(sites, call->range);
 
-	if (named)
-		return pn_container_of(named, struct pn_place, named);
+	if (place)
+		return place;
 	place = calloc(1, sizeof(*place));
 	if (!place)
 		return NULL;
 	if (sites->by_range.n >= sites->attr.max_places)
 		forget_oldest(sites);
-	place->named.name = name;
+	place->named.name = name_of_range(call->range);
 	place->range = call->range;
 	pn_list_init(&place->sites);
 	pn_errand_init(&place->errand);
@@ -188,14 +197,14 @@ static struct pn_place *place_for(struct pn_sites *sites,
 	return place;
 }
 
-static struct pn_site *site_for(struct pn_sites *sites, struct pn_place *place,
-				uint64_t name)
+static struct pn_callsite *site_for(struct pn_callsites *sites,
+				    struct pn_place *place, uint64_t name)
 {
 	struct pn_named *named = pn_names_find(&sites->by_signature, name);
-	struct pn_site *site;
+	struct pn_callsite *site;
 
 	if (named)
-		return pn_container_of(named, struct pn_site, named);
+		return pn_container_of(named, struct pn_callsite, named);
 	site = calloc(1, sizeof(*site));
 	if (!site)
 		return NULL;
@@ -210,7 +219,7 @@ static struct pn_site *site_for(struct pn_sites *sites, struct pn_place *place,
  * the deadline, not long after. */
 static void keep_score(struct pn_place *place, uint64_t now_ns)
 {
-	struct pn_site *site = place->last_site;
+	struct pn_callsite *site = place->last_site;
 
 	if (!site || !place->deadline_ns)
 		return;
@@ -226,13 +235,30 @@ static void keep_score(struct pn_place *place, uint64_t now_ns)
 		site->irregular = false;
 }
 
-int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
-		  struct pn_verdict *verdict)
+/* The program's own time of a call. It never goes back: threads that were held
+ * up together are so once. */
+static uint64_t own_time(struct pn_callsites *sites, const struct pn_call *call)
 {
-	struct pn_sites *sites = stream->sites;
+	uint64_t passed = call->time_ns > sites->last_ns
+				  ? call->time_ns - sites->last_ns
+				  : 0;
+
+	sites->lag_ns +=
+		sites->pending_ns < passed ? sites->pending_ns : passed;
+	sites->pending_ns = call->delay_ns;
+	sites->last_ns += passed;
+	return call->time_ns > sites->lag_ns ? call->time_ns - sites->lag_ns
+					     : 0;
+}
+
+int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
+		      struct pn_verdict *verdict)
+{
+	struct pn_callsites *sites = stream->sites;
 	uint64_t what = name_of_call(call);
 	struct pn_place *place = place_for(sites, call);
-	struct pn_site *site;
+	struct pn_callsite *site;
+	uint64_t now_ns;
 
 	site = place ? site_for(sites, place, signature(stream, what)) : NULL;
 	if (!site)
@@ -240,9 +266,10 @@ int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 	*verdict = (struct pn_verdict){ .place = place,
 					.site = site,
 					.first = !place->last_site };
-	pn_predict_check(sites, site, call->time_ns, verdict);
+	now_ns = own_time(sites, call);
+	pn_predict_check(sites, site, now_ns, verdict);
 	keep_score(place, call->time_ns);
-	pn_predict_call(stream, site, call->time_ns, what);
+	pn_predict_call(stream, site, now_ns, what);
 	verdict->irregular = site->irregular;
 	pn_list_remove(&place->link);
 	pn_list_append(&sites->places, &place->link);
@@ -250,12 +277,12 @@ int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
 	return 0;
 }
 
-size_t pn_sites_nplaces(const struct pn_sites *sites)
+size_t pn_callsites_nplaces(const struct pn_callsites *sites)
 {
 	return sites->by_range.n;
 }
 
-size_t pn_sites_nsites(const struct pn_sites *sites)
+size_t pn_callsites_nsites(const struct pn_callsites *sites)
 {
 	return sites->by_signature.n;
 }

@@ -32,6 +32,12 @@
  *             of its place. Four times the longest gap later nobody is expected
  *             any more.
  *
+ * Time. A call that finds its memory not registered is held up, and with it
+ * everything behind it: the next round, when it is not, all the others come
+ * sooner than ever. So periods and gaps are measured in the program's own time,
+ * which stands still while a call registers (pn_call.delay_ns). Deadlines and
+ * expiries are in real time, as if nothing were held up until then.
+ *
  * A site whose predictions keep missing is irregular: whoever acts on
  * predictions should leave its place alone. It goes on being predicted, and
  * is taken back when that comes true again.
@@ -56,10 +62,13 @@
 
 #define PN_CALL_FRAMES 8
 
+enum pn_call_kind { PN_CALL_SEND, PN_CALL_RECEIVE };
+
 struct pn_call {
 	uint64_t time_ns;
+	uint64_t delay_ns; /* that it lost because its memory was not there */
 	struct pn_range range;
-	uint32_t kind;	  /* any number; equal for calls of a kind */
+	uint32_t kind;	  /* enum pn_call_kind, or any other number */
 	uint32_t nframes; /* used below */
 	uintptr_t frames[PN_CALL_FRAMES];
 };
@@ -78,12 +87,12 @@ const char *pn_predictor_name(unsigned predictor);
 #define PN_PERIODIC_MAX	    1024 /* calls that `periodic` looks at */
 #define PN_PERIODIC_DEFAULT 64
 
-struct pn_site {
+struct pn_callsite {
 	struct pn_named named; /* by signature */
 	struct pn_list link;   /* in place->sites */
 	struct pn_place *place;
 	uint64_t ncalls;
-	uint64_t last_ns;
+	uint64_t last_ns;   /* in the program's own time, as all that follows */
 	uint64_t period_ns; /* the shortest; 0: called once so far */
 	struct pn_gaps gaps;
 	uint16_t misses; /* rises with each, falls with each that came true */
@@ -95,17 +104,21 @@ struct pn_place {
 	struct pn_range range;
 	struct pn_list link; /* in the table's list, by last call */
 	struct pn_list sites;
-	struct pn_site *last_site; /* whose call was the last */
-	uint64_t last_ns;
-	uint64_t predicted_ns; /* its last prediction, and from then on */
+	struct pn_callsite *last_site; /* whose call was the last */
+	uint64_t last_ns;	       /* in the program's own time */
+	uint64_t predicted_ns; /* the gap that is expected after it; or 0 */
 	struct pn_gaps gaps;   /* whatever the site */
-	uint64_t deadline_ns;  /* 0: not known */
-	uint64_t expiry_ns;
-	bool held;		 /* not to be forgotten */
-	struct pn_errand errand; /* the helper's (helper.h) */
+	uint64_t deadline_ns;  /* in real time; 0: not known */
+	uint64_t expiry_ns;    /* in real time */
+	bool held;	       /* not to be forgotten */
+	/* What the helper keeps for it (helper.c). */
+	struct pn_errand errand; /* in one of its queues while held */
+	bool leased;		 /* in the second one */
+	unsigned access;	 /* that it had when it was dropped */
+	uint64_t ready_ns;	 /* registered since; PN_FOREVER: dropped */
 };
 
-struct pn_sites_attr {
+struct pn_callsites_attr {
 	enum pn_predictor predictor;
 	unsigned window;       /* calls of context before this one */
 	unsigned periodic;     /* calls that `periodic` looks at; 0: default */
@@ -116,21 +129,22 @@ struct pn_sites_attr {
 				* once; 0: 2000 */
 };
 
-struct pn_sites;
+struct pn_callsites;
 struct pn_stream;
 
 /* -EINVAL: a window that is too long; -ENOMEM. */
-int pn_sites_open(const struct pn_sites_attr *attr, struct pn_sites **out);
-void pn_sites_close(struct pn_sites *sites); /* NULL is fine */
+int pn_callsites_open(const struct pn_callsites_attr *attr,
+		      struct pn_callsites **out);
+void pn_callsites_close(struct pn_callsites *sites); /* NULL is fine */
 
 /* NULL: no memory. Streams are freed before their table is closed. */
-struct pn_stream *pn_stream_alloc(struct pn_sites *sites);
+struct pn_stream *pn_stream_alloc(struct pn_callsites *sites);
 void pn_stream_free(struct pn_stream *stream); /* NULL is fine */
 
 /* What a call brought. */
 struct pn_verdict {
 	struct pn_place *place; /* its deadline_ns and expiry_ns are new */
-	struct pn_site *site;
+	struct pn_callsite *site;
 	bool first;	/* the place is new */
 	bool irregular; /* leave the place alone */
 	/* What had been predicted for this call, and how it was: times since
@@ -139,16 +153,14 @@ struct pn_verdict {
 };
 
 /* Takes the next call of a stream. -ENOMEM: as if it had not been. */
-int pn_sites_call(struct pn_stream *stream, const struct pn_call *call,
-		  struct pn_verdict *verdict);
+int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
+		      struct pn_verdict *verdict);
 
-/* The place is not to be forgotten (the caller has it in a queue). */
-static inline void pn_place_hold(struct pn_place *place, bool held)
-{
-	place->held = held;
-}
+/* The place of a range; NULL: not known. */
+struct pn_place *pn_callsites_find(const struct pn_callsites *sites,
+				   struct pn_range range);
 
-size_t pn_sites_nplaces(const struct pn_sites *sites);
-size_t pn_sites_nsites(const struct pn_sites *sites);
+size_t pn_callsites_nplaces(const struct pn_callsites *sites);
+size_t pn_callsites_nsites(const struct pn_callsites *sites);
 
 #endif

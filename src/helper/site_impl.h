@@ -5,10 +5,15 @@
 
 #include "helper/site.h"
 
-struct pn_sites {
-	struct pn_sites_attr attr;
+struct pn_callsites {
+	struct pn_callsites_attr attr;
 	struct pn_names by_signature, by_range;
 	struct pn_list places; /* oldest last call first */
+	/* The program's own time is real time less the lag. What the last call
+	 * was held up counts from the next call on, which shows how much of it
+	 * the program noticed. */
+	uint64_t lag_ns, pending_ns;
+	uint64_t last_ns; /* real time of the last call */
 };
 
 /* A call that `periodic` remembers. */
@@ -19,7 +24,7 @@ struct pn_heard {
 };
 
 struct pn_stream {
-	struct pn_sites *sites;
+	struct pn_callsites *sites;
 	uint64_t recent[PN_WINDOW_MAX]; /* kind and place of the last calls */
 	unsigned nrecent;		/* so far; a ring */
 	/* Of `periodic`: a ring of attr.periodic; NULL with the others. */
@@ -29,11 +34,13 @@ struct pn_stream {
 };
 
 /* predict.c */
-/* What was predicted for this call: call it before anything is updated. */
-void pn_predict_check(const struct pn_sites *sites, const struct pn_site *site,
-		      uint64_t now_ns, struct pn_verdict *verdict);
+/* What was predicted for this call: call it before anything is updated. now_ns
+ * is the program's own time, here and below. */
+void pn_predict_check(const struct pn_callsites *sites,
+		      const struct pn_callsite *site, uint64_t now_ns,
+		      struct pn_verdict *verdict);
 /* Learns from a call and sets the place's deadline and expiry. */
-void pn_predict_call(struct pn_stream *stream, struct pn_site *site,
+void pn_predict_call(struct pn_stream *stream, struct pn_callsite *site,
 		     uint64_t now_ns, uint64_t what);
 
 #endif

@@ -256,6 +256,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->device = ep->rails[0].device;
 	ep->cache = ep->rails[0].cache;
 	ep->budget = attr->budget;
+	ep->helper = attr->helper;
 	ep->limits = attr->limits;
 	set_limits(ep);
 	ep->protocol = attr->protocol;
@@ -388,6 +389,8 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 		ep->stats.sent[protocol]++;
 		request->is_send = true;
 		request->has_handle = out;
+		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
+			       message->buf, message->len);
 		ret = pn_transfer_send(request, protocol);
 		if (out)
 			*out = request;
@@ -421,6 +424,8 @@ static int receive(struct pinion_endpoint *ep,
 	if (!request)
 		return -ENOMEM;
 	request->has_handle = out;
+	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
+		       message->buf, message->len);
 	if (!claim)
 		claim = pn_match_unexpected(ep, message);
 	if (claim)

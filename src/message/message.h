@@ -31,6 +31,7 @@
 
 #include "cache/cache.h"
 #include "device/device.h"
+#include "helper/helper.h"
 #include "message/protocol/protocol.h"
 
 struct pn_endpoint_attr {
@@ -40,6 +41,7 @@ struct pn_endpoint_attr {
 	} rails[PN_RAILS_MAX];
 	unsigned nrails;
 	struct pn_budget *budget;
+	struct pn_helper *helper; /* of the first rail's cache; or NULL */
 	struct pn_protocol_limits limits; /* packet_bytes is found out */
 	int protocol;			  /* of messages that are not eager */
 	bool single_threaded;

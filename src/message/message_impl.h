@@ -114,6 +114,7 @@ struct pinion_request {
 	size_t due;  /* receiver: bytes before it, still to come by DATA */
 	uint64_t tag, ignore;
 	void *user;
+	struct pn_call call; /* for the helper */
 	struct pn_shape shape;
 	struct pn_list fragments;
 	unsigned nfragments;
@@ -142,6 +143,7 @@ struct pinion_endpoint {
 	unsigned nrails;
 	struct pn_device *device; /* the first rail's: clock, copies, waits */
 	struct pn_cache *cache;	  /* the first rail's */
+	struct pn_helper *helper; /* told of every request; or NULL */
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
 	int protocol;

@@ -156,6 +156,7 @@ void pn_request_end(struct pinion_request *request, int status)
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
 	request->ended = true;
+	pn_helper_done(ep->helper, &request->call);
 	pn_list_remove(&request->peer_link);
 	pn_list_remove(&request->link);
 	if (!request->has_handle)

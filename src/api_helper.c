@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/helper.h. */
+#include <pinion/helper.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "context.h"
+#include "helper/frames.h"
+
+int pinion_site(const char *name)
+{
+	return pn_frames_name(name);
+}
+
+int pinion_helper_query(struct pinion_context *context,
+			struct pinion_helper_stats *stats)
+{
+	struct pinion_helper_stats full = { 0 };
+
+	if (!context || !stats || !stats->size)
+		return -EINVAL;
+	if (!pn_context_usable(context))
+		return -EPERM;
+	if (context->helper)
+		pn_helper_query(context->helper, &full);
+	/* A program built against an older header has a shorter struct. */
+	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
+	memcpy(stats, &full, full.size);
+	return 0;
+}
+
+int pn_context_open_helper(struct pinion_context *context)
+{
+	const struct pn_config *config = &context->config;
+	struct pn_helper_attr attr = {
+		.device = context->device,
+		.cache = context->cache,
+		.threshold = config->helper_threshold,
+		.predictor = (enum pn_predictor)config->helper_predictor,
+		.window = (unsigned)config->helper_window,
+		.patience = (double)config->helper_patience,
+		.frames = true,
+	};
+	int ret;
+
+	/* In virtual time whoever runs the world drives a helper. */
+	if (!config->helper || context->device->caps & PN_CAP_VIRTUAL_TIME)
+		return 0;
+	ret = pn_helper_open(&attr, &context->helper);
+	if (ret)
+		return ret;
+	ret = pn_helper_start(context->helper);
+	if (ret)
+		pn_context_close_helper(context);
+	return ret;
+}
+
+void pn_context_close_helper(struct pinion_context *context)
+{
+	pn_helper_close(context->helper);
+	context->helper = NULL;
+}

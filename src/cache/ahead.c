@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ahead of use and after it: what the helper asks for. Both are what a pin and
+ * an eviction do anyway, for a given range and without a user: everything that
+ * holds for them holds here, too.
+ */
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+/* The next cached region that lies inside range as a whole; NULL: none. *range
+ * becomes what is behind it. */
+static struct pn_region *next_inside(struct pn_cache *cache,
+				     struct pn_range *range)
+	PN_REQUIRES(&cache->lock)
+{
+	uintptr_t end = range->addr + range->len;
+
+	while (range->len) {
+		uintptr_t at = pn_index_next(&cache->index, *range);
+		struct pn_region *region;
+		uintptr_t first, next;
+
+		if (at >= end)
+			return NULL;
+		region = &cache->regions[pn_index_get(&cache->index, at)];
+		first = (uintptr_t)region->mr.addr;
+		next = first + region->mr.len;
+		*range = (struct pn_range){ next, next < end ? end - next : 0 };
+		if (first >= at && next <= end &&
+		    atomic_load(&region->state) == PN_REGION_VALID)
+			return region;
+	}
+	return NULL;
+}
+
+static bool any_held(struct pn_cache *cache, struct pn_range range)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_region *region;
+
+	/* Without a barrier this misses pins that begin just now: they keep
+	 * their region, which dies when they end. */
+	pn_pins_scan_locked(cache);
+	while ((region = next_inside(cache, &range)))
+		if (region->held == cache->scan)
+			return true;
+	return false;
+}
+
+int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
+		  unsigned *access)
+{
+	struct pn_range range = pn_range_pages(addr, len, PN_PAGE_BYTES);
+	struct pn_region *region;
+	int n = 0;
+
+	pn_cache_look(cache);
+	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
+	pn_pins_drain_locked(cache);
+	if (any_held(cache, range)) {
+		pn_unlock(&cache->lock);
+		return -EBUSY;
+	}
+	*access = 0;
+	for (; (region = next_inside(cache, &range)); n++) {
+		*access |= region->mr.access;
+		pn_region_die_locked(cache, region);
+	}
+	pn_unlock(&cache->lock);
+	if (n)
+		pn_room_reap(cache);
+	PN_CACHE_CHECK(cache);
+	return n;
+}
+
+int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
+		     unsigned access)
+{
+	struct pinion_pin pin;
+	int ret = pn_cache_pin(cache, (void *)addr, len, access, &pin);
+
+	if (!ret)
+		pn_cache_unpin(cache, &pin);
+	return ret;
+}

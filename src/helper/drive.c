@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Driving the step. Waking a thread costs the waker a system call, microseconds
+ * on the critical path, so the helper naps while the program communicates and
+ * sleeps, to be woken, only when there was nothing for a while: an idle program
+ * has an idle helper. In virtual time waking costs nothing, and it always
+ * sleeps.
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "helper/helper_impl.h"
+
+#define NAP_NS	  (100 * PN_NS_PER_US)
+#define ACTIVE_NS (5 * PN_NS_PER_MS)
+
+void pn_helper_ring(struct pn_helper *helper)
+{
+	atomic_fetch_add(&helper->bell, 1);
+	pn_device_unblock(helper->device, &helper->bell);
+}
+
+void pn_helper_stop(struct pn_helper *helper)
+{
+	atomic_store(&helper->stop, true);
+	pn_helper_ring(helper);
+}
+
+static bool lively(const struct pn_helper *helper, uint64_t now)
+{
+	return !helper->virtual_time && now < helper->active_ns + ACTIVE_NS;
+}
+
+/* The flag goes up before the rings are looked at, and a caller looks at it
+ * after it has written: one of them sees the other. */
+static void sleep_until(struct pn_helper *helper, uint32_t bell, uint64_t when)
+{
+	atomic_store(&helper->sleeping, true);
+	if (!pn_callers_any(helper) && !atomic_load(&helper->stop))
+		pn_device_block_until(helper->device, &helper->bell, bell,
+				      when);
+	atomic_store(&helper->sleeping, false);
+}
+
+void pn_helper_run(struct pn_helper *helper)
+{
+	while (!atomic_load(&helper->stop)) {
+		uint32_t bell = atomic_load(&helper->bell);
+		uint64_t when = pn_helper_step(helper);
+		uint64_t now = pn_device_now(helper->device);
+
+		if (when <= now)
+			continue;
+		if (!lively(helper, now))
+			sleep_until(helper, bell, when);
+		else
+			pn_device_block_until(helper->device, &helper->bell,
+					      bell,
+					      when < now + NAP_NS
+						      ? when
+						      : now + NAP_NS);
+	}
+}
+
+static void *work(void *arg)
+{
+	pthread_setname_np(pthread_self(), "pinion-helper");
+	pn_helper_run(arg);
+	return NULL;
+}
+
+int pn_helper_start(struct pn_helper *helper)
+{
+	int ret = pthread_create(&helper->thread, NULL, work, helper);
+
+	helper->running = !ret;
+	return -ret;
+}

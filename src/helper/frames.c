@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Walking the stack must work in programs built without frame pointers, must
+ * not crash whatever they are built with, and must be quick: it is on the
+ * critical path. libunwind's unw_backtrace() does so, remembering for each
+ * return address how to find the next; it is looked for when first needed.
+ * Without it glibc's backtrace() does the same and takes ten times as long.
+ */
+#include "helper/frames.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "helper/names.h"
+
+/* What lies between the program and the walk: our own functions, the same for
+ * all calls of a kind. */
+#define OWN_FRAMES 3
+#define MOST	   32
+
+typedef int walk_fn(void **frames, int max);
+
+static walk_fn *walk_stack;
+static int name_key = -1;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void name_ended(void *name)
+{
+	(void)name; /* a number, not storage */
+}
+
+static void find_walk(void)
+{
+	void *libunwind = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+	void *walk = libunwind ? dlsym(libunwind, "unw_backtrace") : NULL;
+	void *first;
+
+	walk_stack = walk ? (walk_fn *)walk : backtrace;
+	/* The first walk loads and allocates things; later ones do not. */
+	walk_stack(&first, 1);
+	name_key = pn_thread_key_alloc(name_ended);
+}
+
+static uintptr_t current_name(void)
+{
+	return name_key < 0 ? 0 : (uintptr_t)pn_thread_self()->local[name_key];
+}
+
+unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
+{
+	void *found[MOST];
+	int n;
+
+	pthread_once(&once, find_walk);
+	frames[0] = current_name();
+	if (frames[0] || !walk)
+		return !!frames[0];
+	if (max > MOST - OWN_FRAMES)
+		max = MOST - OWN_FRAMES;
+	n = walk_stack(found, (int)max + OWN_FRAMES) - OWN_FRAMES;
+	if (n <= 0)
+		return 0;
+	memcpy(frames, found + OWN_FRAMES, (size_t)n * sizeof(*frames));
+	return (unsigned)n;
+}
+
+int pn_frames_name(const char *name)
+{
+	uint64_t hash = 0;
+
+	pthread_once(&once, find_walk);
+	if (name_key < 0)
+		return name_key;
+	if (name) {
+		for (; *name; name++)
+			hash = pn_name_mix(hash, (unsigned char)*name);
+		hash |= 1; /* never 0, which means none */
+	}
+	pn_thread_self()->local[name_key] = (void *)(uintptr_t)hash;
+	return 0;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * frames -- from where in the program a call comes.
+ *
+ * A thread may name its call site (pn_frames_name()); then that is its one
+ * frame. Else the return addresses of the calling functions are noted,
+ * innermost first, as far as asked for.
+ * Threads: any; a name belongs to the calling thread's context.
+ */
+#ifndef PN_HELPER_FRAMES_H
+#define PN_HELPER_FRAMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Up to max frames; how many. walk: look at the stack if there is no name. */
+unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk);
+
+/* Names the calling thread's next calls; NULL: no name any more. The text is
+ * not kept. -EMFILE: no thread context has room for names. */
+int pn_frames_name(const char *name);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the helper share; see helper.h for the story. */
+#ifndef PN_HELPER_IMPL_H
+#define PN_HELPER_IMPL_H
+
+#include <pthread.h>
+
+#include "base/lock.h"
+#include "base/thread.h"
+#include "helper/helper.h"
+#include "helper/ring.h"
+
+/* A thread that makes transfers. Born at its first record; when the thread has
+ * ended the helper takes what is left in the ring and frees it. */
+struct pn_caller {
+	struct pn_ring ring;
+	struct pn_helper *helper;
+	struct pn_list link; /* in helper->callers */
+	_Atomic bool ended;
+	struct pn_stream *stream; /* the helper's */
+};
+
+/* Of a counter that one thread writes and others read. */
+typedef _Atomic uint64_t pn_tally;
+
+struct pn_helper {
+	struct pn_helper_attr attr;
+	struct pn_device *device;
+	struct pn_cache *cache;
+	int key; /* of base/thread.h */
+	bool virtual_time;
+
+	/* Leaf lock: protects the list, not what is in it. */
+	struct pn_mutex lock;
+	struct pn_list callers;
+
+	/* The helper's own. */
+	struct pn_callsites *sites;
+	struct pn_errands errands; /* places to register */
+	struct pn_errands leases;  /* places to deregister, unless used */
+	size_t largest;	    /* bytes of the largest place that was dropped */
+	uint64_t active_ns; /* when it last had something to do */
+
+	_Atomic uint64_t turn_ns; /* until its turn on a shared core */
+	_Atomic bool resting;
+
+	_Atomic uint32_t bell;
+	_Atomic bool sleeping; /* ring the bell for a record */
+	_Atomic bool stop;
+	bool running;
+	pthread_t thread;
+
+	struct {
+		pn_tally calls, lost, first, registered, deregistered, expired,
+			kept, in_use, in_time, late, irregular, refused, places,
+			sites;
+	} tally;
+};
+
+static inline void pn_count(pn_tally *tally, uint64_t n)
+{
+	atomic_store_explicit(
+		tally, atomic_load_explicit(tally, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+/* caller.c */
+void pn_caller_ended(void *caller);
+/* The next record of any thread, and whose it is; false: none. */
+bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
+		     struct pn_caller **from);
+bool pn_callers_any(struct pn_helper *helper);
+void pn_callers_free(struct pn_helper *helper);
+
+/* drive.c */
+void pn_helper_ring(struct pn_helper *helper);
+
+#endif

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The helper in virtual time: a task that transfers, one that helps. */
+#include "device/sim_world.h"
+
+#include "base/clock.h"
+#include "cache/cache.h"
+#include "device/measure.h"
+#include "helper/frames.h"
+#include "helper/helper.h"
+
+#define MIB	 ((size_t)1 << 20)
+#define BYTES	 (4 * MIB)
+#define MS(n)	 ((uint64_t)(n)*PN_NS_PER_MS)
+#define NBUFFERS 64
+
+/* Registering 4 MiB costs 0.27 ms, deregistering 0.07 ms (cx5). */
+struct program {
+	struct pn_sim *sim;
+	struct pn_device *device;
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	struct pn_helper *helper;
+	struct pn_helper_attr attr;
+	void (*main)(struct program *program);
+	char *buffer;
+	uint64_t waited_ns; /* what pinning took, in all */
+	unsigned misses;    /* transfers that had to register */
+	struct pinion_helper_stats stats;
+};
+
+static size_t registered(struct program *p)
+{
+	struct pn_pinned pinned;
+
+	pn_device_pinned(p->device, &pinned);
+	return pinned.live_bytes;
+}
+
+/* A transfer of 1 ms. */
+static void transfer(struct program *p, unsigned buffer)
+{
+	char *addr = p->buffer + buffer * BYTES;
+	uint64_t start = pn_device_now(p->device);
+	struct pinion_pin pin;
+	struct pn_call call;
+
+	pn_helper_post(p->helper, &call, 1, addr, BYTES);
+	CHECK(!pn_cache_pin(p->cache, addr, BYTES, PINION_ACCESS_REMOTE_WRITE,
+			    &pin));
+	p->misses += pn_device_now(p->device) != start;
+	p->waited_ns += pn_device_now(p->device) - start;
+	pn_device_charge(p->device, MS(1));
+	pn_cache_unpin(p->cache, &pin);
+	pn_helper_done(p->helper, &call);
+}
+
+static void compute(struct program *p, uint64_t ns)
+{
+	pn_device_charge(p->device, ns);
+}
+
+static void help(void *arg)
+{
+	struct program *p = arg;
+
+	pn_helper_run(p->helper);
+}
+
+static void run_main(void *arg)
+{
+	struct program *p = arg;
+	struct pn_cache_attr cache = { .device = p->device,
+				       .budget = &p->budget,
+				       .no_merge = true,
+				       .no_monitor = true,
+				       .no_worker = true };
+
+	CHECK(!pn_device_measure(p->device, NULL));
+	pn_budget_init(&p->budget, p->device, (size_t)4 << 30, 0, 1);
+	CHECK(!pn_cache_open(&cache, &p->cache));
+	p->attr.device = p->device;
+	p->attr.cache = p->cache;
+	CHECK(!pn_helper_open(&p->attr, &p->helper));
+	CHECK(!pn_sim_spawn(p->sim, 0, help, p));
+	p->buffer = pn_sim_reserve(p->sim, NBUFFERS * BYTES);
+	p->main(p);
+	pn_helper_query(p->helper, &p->stats);
+	pn_cache_check(p->cache);
+	pn_helper_stop(p->helper);
+	pn_sim_sleep(p->sim, MS(1)); /* it sees that, wherever it is */
+	pn_helper_close(p->helper);
+	pn_cache_close(p->cache);
+	CHECK(!registered(p));
+}
+
+static struct program run(void (*main)(struct program *program),
+			  const struct pn_helper_attr *attr)
+{
+	struct program p = {
+		.sim = open_world("cores=2,cost=cx5,data=none", NULL),
+		.main = main,
+	};
+
+	if (attr)
+		p.attr = *attr;
+	p.device = pn_sim_device(p.sim, 0);
+	assert_ok(pn_sim_spawn(p.sim, 0, run_main, &p));
+	run_world(p.sim);
+	pn_sim_close(p.sim);
+	return p;
+}
+
+/* --- the rhythm ----------------------------------------------------------- */
+
+static void use_once(struct program *p)
+{
+	transfer(p, 0);
+	CHECK(registered(p) == BYTES);
+	compute(p, MS(1));
+	CHECK(!registered(p));
+	compute(p, MS(1000));
+	CHECK(!registered(p));
+}
+
+static void what_is_used_once_is_given_up(void **state)
+{
+	struct program p = run(use_once, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.calls, 1);
+	assert_int_equal(p.stats.first, 1);
+	assert_int_equal(p.stats.deregistered, 1);
+	assert_int_equal(p.stats.registered, 0);
+}
+
+static void use_regularly(struct program *p)
+{
+	for (unsigned i = 0; i < 20; i++) {
+		transfer(p, 0);
+		compute(p, MS(1));
+		CHECK(!registered(p));
+		compute(p, MS(97));
+		CHECK(!registered(p));
+		compute(p, MS(2));
+		CHECK(registered(p) == (i ? BYTES : 0));
+	}
+}
+
+static void check_regular(const struct pn_helper_attr *attr)
+{
+	struct program p = run(use_regularly, attr);
+
+	/* The first registers, the second too, since one use is no rhythm. */
+	assert_int_equal(p.misses, 2);
+	assert_int_equal(p.stats.calls, 20);
+	assert_int_equal(p.stats.late, 1);
+	assert_int_equal(p.stats.in_time, 18);
+	assert_int_equal(p.stats.deregistered, 20);
+	assert_int_equal(p.stats.registered, 19);
+	assert_int_equal(p.stats.places, 1);
+}
+
+static void a_rhythm_is_followed_just_in_time(void **state)
+{
+	(void)state;
+	check_regular(NULL);
+	check_regular(&(struct pn_helper_attr){
+		.predictor = PN_PREDICT_SHORTEST, .window = 0 });
+}
+
+static void use_quickly(struct program *p)
+{
+	for (unsigned i = 0; i < 20; i++) {
+		transfer(p, 0);
+		compute(p, 100 * PN_NS_PER_US);
+		CHECK(i < 2 || registered(p) == BYTES);
+	}
+}
+
+static void what_comes_again_soon_stays_registered(void **state)
+{
+	struct program p = run(use_quickly, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.deregistered, 1);
+	assert_int_equal(p.stats.kept, 19);
+	assert_int_equal(p.misses, 2);
+}
+
+static void use_and_end(struct program *p)
+{
+	for (unsigned i = 0; i < 20; i++) {
+		transfer(p, 0);
+		compute(p, MS(99));
+	}
+	compute(p, MS(100));
+	CHECK(registered(p) == BYTES);
+	compute(p, MS(400));
+	CHECK(!registered(p));
+}
+
+static void a_rhythm_that_ends_is_not_waited_for_for_ever(void **state)
+{
+	struct program p = run(use_and_end, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.expired, 1);
+}
+
+/* Sixteen buffers in one phase, each a millisecond after the other. */
+static void use_many(struct program *p)
+{
+	for (unsigned i = 0; i < 10; i++) {
+		for (unsigned b = 0; b < 16; b++)
+			transfer(p, b);
+		compute(p, MS(10));
+		CHECK(!registered(p));
+		compute(p, MS(500));
+	}
+}
+
+static void a_phase_of_many_buffers_is_ready_in_time(void **state)
+{
+	struct program p = run(use_many, NULL);
+
+	(void)state;
+	assert_int_equal(p.misses, 2 * 16);
+	assert_int_equal(p.stats.late, 16);
+	/* The last round ends before most of the next are due. */
+	assert_int_equal(p.stats.registered, 8 * 16 + 1);
+}
+
+static void all_at_once(struct program *p)
+{
+	for (unsigned i = 0; i < 10; i++) {
+		struct pinion_pin pins[16];
+		struct pn_call calls[16];
+
+		for (unsigned b = 0; b < 16; b++) {
+			char *addr = p->buffer + b * BYTES;
+			uint64_t start = pn_device_now(p->device);
+
+			pn_helper_post(p->helper, &calls[b], 1, addr, BYTES);
+			CHECK(!pn_cache_pin(p->cache, addr, BYTES, 0,
+					    &pins[b]));
+			p->misses += pn_device_now(p->device) != start;
+		}
+		compute(p, MS(5));
+		for (unsigned b = 0; b < 16; b++) {
+			pn_cache_unpin(p->cache, &pins[b]);
+			pn_helper_done(p->helper, &calls[b]);
+		}
+		compute(p, MS(500));
+	}
+}
+
+/* Their deadlines are one; each registration takes 0.27 ms. When the first of
+ * them stops being late the others come sooner than ever, once. */
+static void deadlines_that_coincide_are_all_met(void **state)
+{
+	struct program p = run(all_at_once, NULL);
+
+	(void)state;
+	assert_in_range(p.misses, 2 * 16, 3 * 16);
+	assert_int_equal(p.stats.late, p.misses - 16);
+}
+
+/* --- what it must not touch ----------------------------------------------- */
+
+static void hold_while_another_ends(struct program *p)
+{
+	struct pinion_pin pin;
+
+	CHECK(!pn_cache_pin(p->cache, p->buffer, BYTES,
+			    PINION_ACCESS_REMOTE_WRITE, &pin));
+	transfer(p, 0);
+	compute(p, MS(10));
+	CHECK(registered(p) >= BYTES);
+	pn_cache_unpin(p->cache, &pin);
+}
+
+static void a_region_in_use_is_not_touched(void **state)
+{
+	struct program p = run(hold_while_another_ends, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.in_use, 1);
+	assert_int_equal(p.stats.deregistered, 0);
+}
+
+static void use_a_little(struct program *p)
+{
+	struct pn_call call;
+
+	pn_helper_post(p->helper, &call, 1, p->buffer, 16 * 1024 - 1);
+	pn_helper_done(p->helper, &call);
+	pn_helper_post(p->helper, &call, 1, p->buffer, 16 * 1024);
+	pn_helper_done(p->helper, &call);
+	pn_helper_post(NULL, &call, 1, p->buffer, 16 * 1024);
+	pn_helper_done(NULL, &call);
+	compute(p, MS(1));
+}
+
+static void small_transfers_are_not_looked_at(void **state)
+{
+	struct program p = run(use_a_little, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.calls, 1);
+	assert_int_equal(p.stats.deregistered, 0); /* nothing was there */
+}
+
+/* Each gap is much shorter than any before: whatever is predicted is late. */
+static void use_ever_sooner(struct program *p)
+{
+	for (uint64_t gap = MS(1 << 20); gap > MS(2); gap /= 2) {
+		transfer(p, 0);
+		compute(p, gap);
+	}
+}
+
+static void irregular_sites_are_left_to_the_cache(void **state)
+{
+	struct program p = run(use_ever_sooner, NULL);
+
+	(void)state;
+	assert_true(p.stats.irregular > 5);
+	assert_int_equal(p.stats.late + p.stats.in_time + 1, p.stats.calls);
+	/* From then on nothing is late: the region stays. */
+	assert_int_equal(p.misses, p.stats.late + 1);
+	assert_in_range(p.misses, 7, 10);
+}
+
+static void rest_after_a_while(struct program *p)
+{
+	use_regularly(p);
+	pn_helper_rest(p->helper, true);
+	p->misses = 0;
+	transfer(p, 0);
+	compute(p, MS(99));
+	CHECK(registered(p) == BYTES);
+}
+
+static void a_helper_at_rest_leaves_things_as_they_are(void **state)
+{
+	(void)state;
+	assert_int_equal(run(rest_after_a_while, NULL).misses, 0);
+}
+
+/* --- sharing a core ------------------------------------------------------- */
+
+static void use_with_neighbours(struct program *p)
+{
+	/* A turn comes within 3 * (4 ms + a switch). */
+	pn_helper_share_core(p->helper, 3, MS(4));
+	for (unsigned i = 0; i < 10; i++) {
+		transfer(p, 0);
+		compute(p, MS(10));
+	}
+	for (unsigned i = 0; i < 10; i++) {
+		transfer(p, 1);
+		compute(p, MS(20));
+	}
+}
+
+static void whoever_shares_a_core_keeps_what_comes_before_its_turn(void **state)
+{
+	struct program p = run(use_with_neighbours, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.kept, 9);
+	assert_int_equal(p.stats.deregistered, 1 + 10 + 0);
+}
+
+/* --- sleeping and names --------------------------------------------------- */
+
+static uint64_t steps_of_idling;
+
+static void idle(struct program *p)
+{
+	uint64_t before;
+
+	transfer(p, 0);
+	compute(p, MS(10));
+	before = pn_sim_steps(p->sim);
+	compute(p, MS(1000000));
+	steps_of_idling = pn_sim_steps(p->sim) - before;
+}
+
+static void an_idle_helper_sleeps(void **state)
+{
+	(void)state;
+	run(idle, NULL);
+	assert_in_range(steps_of_idling, 1, 4);
+}
+
+/* The same buffer from two named sites, in turns of 20 and 80 ms. */
+static void use_by_name(struct program *p)
+{
+	for (unsigned i = 0; i < 30; i++) {
+		CHECK(!pn_frames_name(i % 2 ? "halo x" : "halo y"));
+		transfer(p, 0);
+		compute(p, i % 2 ? MS(80) : MS(20));
+		CHECK(i < 4 || registered(p) == BYTES);
+	}
+	CHECK(!pn_frames_name(NULL));
+}
+
+static void named_sites_have_rhythms_of_their_own(void **state)
+{
+	struct program p = run(use_by_name, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.sites, 2);
+	assert_in_range(p.misses, 2, 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(what_is_used_once_is_given_up),
+		TEST(a_rhythm_is_followed_just_in_time),
+		TEST(what_comes_again_soon_stays_registered),
+		TEST(a_rhythm_that_ends_is_not_waited_for_for_ever),
+		TEST(a_phase_of_many_buffers_is_ready_in_time),
+		TEST(deadlines_that_coincide_are_all_met),
+		TEST(a_region_in_use_is_not_touched),
+		TEST(small_transfers_are_not_looked_at),
+		TEST(irregular_sites_are_left_to_the_cache),
+		TEST(a_helper_at_rest_leaves_things_as_they_are),
+		TEST(whoever_shares_a_core_keeps_what_comes_before_its_turn),
+		TEST(an_idle_helper_sleeps),
+		TEST(named_sites_have_rhythms_of_their_own),
+	};
+
+	return RUN_TESTS(tests);
+}

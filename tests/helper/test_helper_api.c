@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The helper behind the public calls: messages of an endpoint to itself. */
+#include "test.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include <pinion/pinion.h>
+
+#include "base/clock.h"
+
+#define BYTES  ((size_t)128 << 10)
+#define ROUNDS 12
+
+struct program {
+	struct pinion_context *context;
+	struct pinion_endpoint *ep;
+	struct pinion_peer *self;
+	char *out, *in;
+};
+
+static void open_program(struct program *p, const char *helper)
+{
+	const char *const options[] = { "device=soft", "protocol=cached",
+					helper, NULL };
+	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
+	struct pinion_address address;
+
+	assert_ok(pinion_open(&attr, &p->context));
+	assert_ok(pinion_endpoint_open(p->context, NULL, &p->ep));
+	assert_ok(pinion_endpoint_address(p->ep, &address));
+	assert_ok(pinion_peer_add(p->ep, &address, &p->self));
+	p->out = aligned_alloc(4096, BYTES);
+	p->in = aligned_alloc(4096, BYTES);
+	assert_true(p->out && p->in);
+}
+
+static void close_program(struct program *p)
+{
+	pinion_close(p->context);
+	free(p->out);
+	free(p->in);
+}
+
+static void exchange(struct program *p, int round)
+{
+	struct pinion_message m = { .buf = p->in,
+				    .len = BYTES,
+				    .peer = p->self };
+	struct pinion_request *in, *out;
+
+	memset(p->out, round, BYTES);
+	memset(p->in, ~round, BYTES);
+	assert_ok(pinion_recv(p->ep, &m, &in));
+	m.buf = p->out;
+	assert_ok(pinion_send(p->ep, &m, &out));
+	assert_ok(pinion_wait(p->ep, out, NULL));
+	assert_ok(pinion_wait(p->ep, in, NULL));
+	assert_memory_equal(p->in, p->out, BYTES);
+}
+
+static struct pinion_helper_stats query(struct program *p)
+{
+	struct pinion_helper_stats stats = { .size = sizeof(stats) };
+
+	assert_ok(pinion_helper_query(p->context, &stats));
+	return stats;
+}
+
+/* The helper sees a message when it gets to it. */
+static struct pinion_helper_stats seen(struct program *p, uint64_t ncalls)
+{
+	struct timespec moment = { .tv_nsec = PN_NS_PER_MS };
+	struct pinion_helper_stats stats = query(p);
+
+	for (int i = 0; i < 20000 && stats.calls < ncalls; i++) {
+		nanosleep(&moment, NULL);
+		stats = query(p);
+	}
+	assert_int_equal(stats.calls, ncalls);
+	return stats;
+}
+
+static void every_long_message_is_seen_and_arrives(void **state)
+{
+	struct pinion_helper_stats stats;
+	struct program p;
+
+	(void)state;
+	open_program(&p, "helper=own");
+	for (int round = 0; round < ROUNDS; round++) {
+		exchange(&p, round);
+		seen(&p, 2 * (uint64_t)(round + 1));
+	}
+	stats = query(&p);
+	assert_int_equal(stats.first, 2);
+	assert_int_equal(stats.places, 2);
+	assert_int_equal(stats.first + stats.in_time + stats.late, 2 * ROUNDS);
+	assert_true(stats.deregistered + stats.in_use >= 2);
+	close_program(&p);
+}
+
+static void named_sites_are_told_apart(void **state)
+{
+	struct program p;
+
+	(void)state;
+	open_program(&p, "helper=own");
+	assert_ok(pinion_site("one"));
+	exchange(&p, 1);
+	exchange(&p, 2);
+	seen(&p, 4);
+	/* What was before is in a signature, too. */
+	assert_in_range(query(&p).sites, 2, 4);
+	assert_ok(pinion_site("two"));
+	exchange(&p, 3);
+	seen(&p, 6);
+	assert_in_range(query(&p).sites, 4, 6);
+	assert_ok(pinion_site(NULL));
+	close_program(&p);
+}
+
+static void without_a_helper_nothing_is_counted(void **state)
+{
+	struct pinion_helper_stats wrong = { .size = 0 };
+	struct program p;
+
+	(void)state;
+	open_program(&p, "helper=off");
+	exchange(&p, 1);
+	assert_int_equal(query(&p).calls, 0);
+	assert_int_equal(pinion_helper_query(p.context, &wrong), -EINVAL);
+	assert_int_equal(pinion_helper_query(p.context, NULL), -EINVAL);
+	assert_int_equal(pinion_helper_query(NULL, &wrong), -EINVAL);
+	close_program(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(every_long_message_is_seen_and_arrives),
+		TEST(named_sites_are_told_apart),
+		TEST(without_a_helper_nothing_is_counted),
+	};
+
+	return RUN_TESTS(tests);
+}
