@@ -22,6 +22,7 @@
 #include "device/measure.h"
 #include "device/sim/sim.h"
 #include "message/message_impl.h"
+#include "trace/record.h"
 
 enum { TAG_ORDER = 1, TAG_ANSWER, TAG_DATA };
 
@@ -639,6 +640,8 @@ static int context_on(struct pn_device *device, struct pinion_context *context)
 
 	if (ret)
 		return ret;
+	(void)pn_record_start(context->config.trace,
+			      context->config.trace_max_bytes);
 	context->device = device;
 	pn_budget_init(&context->budget, device, context->config.max_bytes,
 		       context->config.max_regions, 2);

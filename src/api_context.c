@@ -10,6 +10,7 @@
 #include "cache/policy/policy.h"
 #include "context.h"
 #include "revision.h"
+#include "trace/record.h"
 
 static int open_device(struct pinion_context *context)
 {
@@ -106,6 +107,9 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	if (ret)
 		goto free_context;
 	pn_log_set_level((enum pn_log_level)context->config.log);
+	/* Without a trace the program still does its work. */
+	(void)pn_record_start(context->config.trace,
+			      context->config.trace_max_bytes);
 	ret = open_device(context);
 	if (ret)
 		goto free_context;

@@ -27,7 +27,8 @@
 #define PN_EVENT_NO_PEER UINT32_MAX
 
 struct pn_event {
-	uint64_t time_ns; /* of the clock of the device concerned */
+	uint64_t time_ns; /* of the clock of the device concerned; a quiet
+			   * event gets that of the next loud one */
 	uint64_t addr, len;
 	uint64_t site;	 /* call site; 0: not known */
 	uint64_t handle; /* pairs what begins with what ends it */
@@ -45,9 +46,11 @@ struct pn_event_sink {
 	void (*record)(struct pn_event_sink *sink, const struct pn_event *e);
 	void (*record_quietly)(struct pn_event_sink *sink,
 			       const struct pn_event *e);
-	/* A number for somebody who will record, and what `bytes` bytes say
-	 * about it; 0: none is left. */
-	uint16_t (*introduce)(struct pn_event_sink *sink, const void *about,
+	/* A number for somebody who will record (its events' `source`), with
+	 * the event that says so and `bytes` bytes about it; 0: none is left.
+	 */
+	uint16_t (*introduce)(struct pn_event_sink *sink,
+			      const struct pn_event *e, const void *about,
 			      uint16_t bytes);
 };
 

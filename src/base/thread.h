@@ -20,6 +20,8 @@
 #ifndef PN_BASE_THREAD_H
 #define PN_BASE_THREAD_H
 
+#include <stdint.h>
+
 #include "base/compiler.h"
 #include "base/list.h"
 
@@ -28,6 +30,9 @@
 struct pn_thread {
 	void *local[PN_THREAD_KEYS];
 	struct pn_list link; /* among all contexts */
+	/* From where in the program its requests come, for events (event.h);
+	 * 0: not known. */
+	uint64_t site;
 };
 
 /* initial-exec: one load without a call, also in a dlopened library; eight

@@ -66,7 +66,7 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 	*access = 0;
 	for (; (region = next_inside(cache, &range)); n++) {
 		*access |= region->mr.access;
-		pn_region_die_locked(cache, region);
+		pn_region_die_locked(cache, region, PN_BECAUSE_HELPER);
 	}
 	pn_unlock(&cache->lock);
 	if (n)

@@ -155,6 +155,9 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	ret = subscribe(cache);
 	if (ret)
 		goto free_key;
+	cache->sink = pn_event_sink();
+	if (cache->sink)
+		pn_tell_open(cache);
 	*out = cache;
 	return 0;
 
@@ -175,12 +178,15 @@ static void unpublish_all(struct pn_cache *cache)
 {
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
-	pn_room_evict_locked(cache, SIZE_MAX / 2, UINT32_MAX);
+	pn_room_evict_locked(cache, SIZE_MAX / 2, UINT32_MAX,
+			     PN_BECAUSE_FLUSHED);
 	pn_unlock(&cache->lock);
 }
 
 void pn_cache_flush(struct pn_cache *cache)
 {
+	if (cache->sink)
+		pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_FLUSH });
 	unpublish_all(cache);
 	while (pn_room_reap(cache))
 		;
@@ -194,6 +200,8 @@ void pn_cache_close(struct pn_cache *cache)
 	pn_worker_stop(cache);
 	if (cache->subscribed)
 		pn_monitor_unsubscribe(&cache->subscriber);
+	if (cache->sink)
+		pn_tell_close(cache);
 	pn_cache_flush(cache);
 	pn_thread_key_free(cache->key);
 	pn_pins_free_all(cache);
@@ -208,6 +216,12 @@ void pn_cache_trim(struct pn_cache *cache)
 	size_t max = atomic_load(&cache->budget->max_bytes);
 	struct pn_room_want nothing = { .nregions = 0 };
 
+	if (cache->sink)
+		pn_tell(cache,
+			(struct pn_event){ .kind = PN_EVENT_RESIZE,
+					   .addr = atomic_load(
+						   &cache->budget->max_regions),
+					   .len = max });
 	pn_lock(&cache->lock);
 	cache->policy->ops->resize(cache->policy, max >> PN_PAGE_SHIFT);
 	pn_unlock(&cache->lock);
@@ -232,6 +246,10 @@ void pn_cache_tell_policy(struct pn_cache *cache)
 void pn_cache_joins(struct pn_cache *cache, bool joins)
 {
 	atomic_store(&cache->joins, joins && !cache->attr.no_merge);
+	if (cache->sink)
+		pn_tell(cache,
+			(struct pn_event){ .kind = PN_EVENT_JOINS,
+					   .len = atomic_load(&cache->joins) });
 }
 
 void pn_cache_disown(struct pn_cache *cache)

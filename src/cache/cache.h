@@ -52,6 +52,7 @@
 
 #include <pinion/cache.h>
 
+#include "base/event.h"
 #include "base/list.h"
 #include "base/range.h"
 #include "cache/budget.h"
@@ -176,6 +177,10 @@ void pn_cache_joins(struct pn_cache *cache, bool joins);
 /* In a forked child: the cache is the parent's, every pin is refused with
  * -EPERM and the child must not close it. */
 void pn_cache_disown(struct pn_cache *cache);
+
+/* Tells the process's event sink something in the name of this cache, if there
+ * is a sink; source and time are filled in. For the layers above. */
+void pn_cache_tell(struct pn_cache *cache, const struct pn_event *event);
 
 /* Checks what holds at rest; asserts. For tests, slow. */
 void pn_cache_check(struct pn_cache *cache);

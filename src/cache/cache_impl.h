@@ -7,11 +7,13 @@
 #include <stdatomic.h>
 
 #include "base/asymmetric.h"
+#include "base/event.h"
 #include "base/index.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include "cache/cache.h"
+#include "cache/event.h"
 #include "cache/policy/policy.h"
 #include "monitor/monitor.h"
 
@@ -29,6 +31,7 @@ enum pn_region_flag {
 	PN_REGION_PRIVATE = 1 << 1, /* not in the index, dies when unpinned */
 	PN_REGION_EVICTED = 1 << 2, /* the policy has let go of it itself */
 	PN_REGION_REVOKED = 1 << 3, /* DYING, and its remote key is refused */
+	PN_REGION_WHY = 8,	    /* DYING: from this bit on, why */
 };
 
 /* What the monitor does for a region; written by its plan before it is
@@ -142,6 +145,8 @@ struct pn_plan {
 	unsigned ninherited;
 	bool merged; /* at least one region swallowed a neighbour */
 	bool waited; /* for another thread's registration */
+	bool lacked; /* a cached region had too little access */
+	uint8_t decision, reason; /* cache/event.h */
 	unsigned nparts, max_parts;
 	struct pn_part *parts;
 	unsigned nfresh, max_fresh;
@@ -177,6 +182,7 @@ struct pn_cache {
 	struct pn_index index;
 	struct pn_region *regions;
 	int key;		    /* of base/thread.h */
+	struct pn_event_sink *sink; /* NULL: nobody records */
 	_Atomic uint32_t attention; /* notices not acted upon; one more when
 				     * hits are not possible at all */
 
@@ -189,6 +195,7 @@ struct pn_cache {
 	_Atomic bool joins;	  /* new regions swallow their neighbours */
 	_Atomic bool stepped;	  /* somebody calls pn_cache_step() when idle */
 	bool subscribed;
+	uint16_t source; /* our number among those who record */
 	struct pn_subscriber subscriber;
 
 	/* Written by release notices; no lock. */
@@ -217,8 +224,10 @@ struct pn_cache {
 	uint32_t nregions;	   /* ever used */
 	_Atomic unsigned nthreads; /* that have pinned and live */
 	unsigned ndying;
-	unsigned nprivate; /* of the dying: not to wait */
-	unsigned nreaping; /* batches under way */
+	unsigned nprivate;		     /* of the dying: not to wait */
+	unsigned nreaping;		     /* batches under way */
+	size_t own_bytes, own_regions;	     /* of the budget, by the cache */
+	size_t others_bytes, others_regions; /* as last told to the sink */
 	struct pinion_cache_stats stats;
 	_Atomic uint64_t now_ns; /* at the last pn_cache_look() */
 	_Atomic uint32_t reaped; /* counts batches; to wait for one */
@@ -296,8 +305,8 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
 /* PENDING or VALID -> DYING, out of the index and of the policy. A resident
  * stays: it goes when its owner says so. */
-void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
-	PN_REQUIRES(&cache->lock);
+void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
+			  enum pn_event_reason why) PN_REQUIRES(&cache->lock);
 void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
 
@@ -339,7 +348,8 @@ bool pn_mapping_is_one(struct pn_range range);
 /* room.c */
 /* Moves victims to the dying until so much would be free; how many went. */
 unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
-			      size_t nregions) PN_REQUIRES(&cache->lock);
+			      size_t nregions, enum pn_event_reason why)
+	PN_REQUIRES(&cache->lock);
 /* Deregisters the dying that nobody holds; how many. */
 unsigned pn_room_reap(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 struct pn_room_want {
@@ -370,6 +380,32 @@ int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
  * cache is waiting for. False: it does not, or the region grants too little. */
 bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 		     unsigned flags, struct pinion_pin *pin);
+
+/* tell.c: what the process's event sink is told. Only while there is one. */
+void pn_tell_open(struct pn_cache *cache);
+void pn_tell_close(struct pn_cache *cache);
+/* Outcome of pinning n buffers; ret as the call returns it. */
+struct pn_outcome {
+	unsigned flags;
+	uint8_t decision, reason;
+	int ret;
+};
+void pn_tell_pins(struct pn_cache *cache, const struct iovec *buffers,
+		  unsigned n, const struct pinion_pin *pins,
+		  const struct pn_outcome *outcome);
+void pn_tell_ready(struct pn_cache *cache, const struct pinion_pin *pin,
+		   int ret);
+void pn_tell_unpin(struct pn_cache *cache, const struct pinion_pin *pin);
+void pn_tell_registered(struct pn_cache *cache, const struct pn_region *region,
+			enum pn_event_decision decision,
+			enum pn_event_reason why);
+/* Any event but the time, which is that of the last pn_cache_look(): the
+ * device is not asked. */
+void pn_tell(struct pn_cache *cache, struct pn_event event);
+/* Inside a release notice. */
+void pn_tell_release(struct pn_cache *cache, struct pn_range range);
+/* What others have of the budget, if that has changed. */
+void pn_tell_others_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 
 /* worker.c */
 void pn_worker_ring(struct pn_cache *cache);

@@ -16,20 +16,20 @@
 enum pn_event_kind {
 	PN_EVENT_NONE,
 	PN_EVENT_OPEN,	     /* a cache was opened: struct pn_event_cache */
-	PN_EVENT_CLOSE,	     /* and closed */
+	PN_EVENT_CLOSE,	     /* and closed: addr hits, len misses in all */
 	PN_EVENT_PIN,	     /* flags: as asked; more: rest of a list */
-	PN_EVENT_UNPIN,	     /* handle: of its PIN */
+	PN_EVENT_READY,	     /* a PIN that was decided LATER is there */
+	PN_EVENT_UNPIN,	     /* handle: of its PIN or READY */
 	PN_EVENT_RELEASE,    /* memory at addr is being released */
 	PN_EVENT_FLUSH,	     /* everything not in use was given up */
 	PN_EVENT_REVOKE,     /* remote keys in the range were revoked */
 	PN_EVENT_RESIZE,     /* budget: len bytes, addr regions */
-	PN_EVENT_TAKE,	     /* by others: len bytes, addr regions */
-	PN_EVENT_GIVE,	     /* and given back */
-	PN_EVENT_JOINS,	     /* joining neighbours: decision 1 on, 0 off */
-	PN_EVENT_MAPPING,    /* the mapping that was asked about */
-	PN_EVENT_REGISTER,   /* a region */
+	PN_EVENT_OTHERS,     /* take up len bytes, addr regions of it now */
+	PN_EVENT_JOINS,	     /* joining neighbours: len 1 on, 0 off */
+	PN_EVENT_MAPPING,    /* is the range in one? YES, NO */
+	PN_EVENT_REGISTER,   /* a region: KEPT or DROPPED */
 	PN_EVENT_DEREGISTER, /* a region; more: rest of the batch */
-	PN_EVENT_EVICT,	     /* a region left the cache to make room */
+	PN_EVENT_EVICT,	     /* a region left the cache: reason */
 	PN_EVENT_SEND,	     /* messages, as posted; handle: the request */
 	PN_EVENT_RECV,
 	PN_EVENT_PUT,
@@ -49,11 +49,16 @@ enum pn_event_decision {
 	PN_DECIDED_MISS,
 	PN_DECIDED_REFUSED, /* reason: errno, positive, 255 at most */
 	PN_DECIDED_LATER,   /* a miss that the worker carries out */
+	PN_DECIDED_KEPT,    /* a region: in the cache */
+	PN_DECIDED_DROPPED, /* a region: only as long as it is pinned */
+	PN_DECIDED_NO,
+	PN_DECIDED_YES,
 	PN_NDECISIONS,
 };
 
 /* Why: hits and misses of a PIN, the end of a region for EVICT and
- * DEREGISTER. */
+ * DEREGISTER. The rest of a list that missed has decision NOTHING, so that
+ * HITs and MISSes add up to the cache's counters. */
 enum pn_event_reason {
 	PN_BECAUSE_NOTHING,
 	PN_BECAUSE_CACHED,   /* hit: one region covers it */
@@ -72,6 +77,13 @@ enum pn_event_reason {
 	PN_BECAUSE_JOINED,   /* swallowed by a larger region */
 	PN_BECAUSE_REVOKED,  /* its remote key was handed out */
 	PN_BECAUSE_FAILED,   /* was never registered or never kept */
+	PN_BECAUSE_ASKED,    /* protocol: the options say so */
+	PN_BECAUSE_SHORT,    /* protocol: the message is that short */
+	PN_BECAUSE_NO_ROOM,  /* protocol: nothing more may be pinned */
+	PN_BECAUSE_PEER,     /* protocol: the other side cannot do better */
+	PN_BECAUSE_HELPER,   /* the helper expects no use soon */
+	PN_BECAUSE_OWNED,    /* a slab of the heap, which comes and goes as
+			      * that says */
 	PN_NREASONS,
 };
 
@@ -80,7 +92,6 @@ enum pn_event_reason {
  * end. */
 struct pn_event_cache {
 	uint64_t max_bytes, max_regions; /* the budget */
-	uint64_t used_bytes, used_regions;
 	uint64_t max_region_bytes;
 	uint64_t batch_bytes, batch_age_ns;
 	uint32_t batch;

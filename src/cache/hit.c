@@ -118,8 +118,10 @@ static PN_NOINLINE int pin_searching(struct pn_cache *cache, void *addr,
 	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);
 }
 
-int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
-		 struct pinion_pin *pin)
+static inline PN_ALWAYS_INLINE int pin_buffer(struct pn_cache *cache,
+					      void *addr, size_t len,
+					      unsigned flags,
+					      struct pinion_pin *pin)
 {
 	struct attempt attempt;
 	pn_slot *slot;
@@ -132,7 +134,8 @@ int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);
 }
 
-void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
+static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
+					  struct pinion_pin *pin)
 {
 	pn_slot *slot = pin->internal[0];
 	struct pn_region *region = pin->internal[1];
@@ -146,4 +149,48 @@ void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 	pn_asymmetric_store(slot, NULL);
 	if (pn_unlikely(pn_asymmetric_load(&region->state) == PN_REGION_DYING))
 		pn_worker_ring(cache);
+}
+
+/* --- when somebody records ------------------------------------------------ */
+
+/* What is not a plain hit is told where it is decided, in miss.c. */
+static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
+				unsigned flags, struct pinion_pin *pin)
+{
+	const struct pn_outcome hit = { .flags = flags,
+					.decision = PN_DECIDED_HIT,
+					.reason = PN_BECAUSE_CACHED };
+	const struct iovec buffer = { addr, len };
+	struct pn_pins *pins = pn_pins_self(cache);
+	uint64_t hits = pins ? atomic_load(&pins->log_at) : 0;
+	int ret = pin_buffer(cache, addr, len, flags, pin);
+
+	if (pins && atomic_load(&pins->log_at) != hits)
+		pn_tell_pins(cache, &buffer, 1, pin, &hit);
+	return ret;
+}
+
+static PN_NOINLINE void unpin_told(struct pn_cache *cache,
+				   struct pinion_pin *pin)
+{
+	pn_tell_unpin(cache, pin);
+	unpin(cache, pin);
+}
+
+/* --- the calls ------------------------------------------------------------ */
+
+int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
+		 struct pinion_pin *pin)
+{
+	if (pn_unlikely(cache->sink))
+		return pin_told(cache, addr, len, flags, pin);
+	return pin_buffer(cache, addr, len, flags, pin);
+}
+
+void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	if (pn_unlikely(cache->sink))
+		unpin_told(cache, pin);
+	else
+		unpin(cache, pin);
 }

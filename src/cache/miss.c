@@ -124,7 +124,8 @@ static void undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 				      memory_order_release);
 	for (unsigned i = 0; i < plan->nfresh; i++) {
 		plan->fresh[i]->lkey = 0;
-		pn_region_die_locked(plan->cache, fresh_region(plan, i));
+		pn_region_die_locked(plan->cache, fresh_region(plan, i),
+				     PN_BECAUSE_FAILED);
 	}
 	plan->nparts = plan->nfresh = 0;
 	plan->merged = false;
@@ -158,6 +159,8 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 		return ret;
 	}
 	plan->fresh[plan->nfresh++] = &region->mr;
+	plan->cache->own_bytes += range.len;
+	plan->cache->own_regions++;
 	if (end > buffer.addr + buffer.len)
 		end = buffer.addr + buffer.len;
 	return add_part(plan, region, start, end - start);
@@ -198,13 +201,22 @@ static void inherit_watch(struct pn_plan *plan, struct pn_region *neighbour)
 	plan->inherited[plan->ninherited++] = pn_region_range(neighbour);
 }
 
+/* Whether one mapping holds all of it; the sink is told. */
 static bool is_one_mapping(struct pn_cache *cache, struct pn_range range)
 {
 	const struct pn_cache_attr *attr = &cache->attr;
+	bool one = attr->is_one_mapping
+			   ? attr->is_one_mapping(attr->mapping_arg, range)
+			   : pn_mapping_is_one(range);
 
-	return attr->is_one_mapping
-		       ? attr->is_one_mapping(attr->mapping_arg, range)
-		       : pn_mapping_is_one(range);
+	if (cache->sink)
+		pn_tell(cache,
+			(struct pn_event){ .kind = PN_EVENT_MAPPING,
+					   .addr = range.addr,
+					   .len = range.len,
+					   .decision = one ? PN_DECIDED_YES
+							   : PN_DECIDED_NO });
+	return one;
 }
 
 /* The gap grown over its neighbours, which die. */
@@ -227,7 +239,7 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 			return gap;
 		*access |= r->mr.access;
 		inherit_watch(plan, r);
-		pn_region_die_locked(plan->cache, r);
+		pn_region_die_locked(plan->cache, r, PN_BECAUSE_JOINED);
 		plan->cache->stats.merges++;
 		plan->merged = true;
 		gap = wider;
@@ -290,14 +302,15 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 	 * begun itself is not watched before it is registered. */
 	if (state == PN_REGION_VALID && plan->cache->probing &&
 	    !region->resident && !pn_monitor_probe(addr)) {
-		pn_region_die_locked(plan->cache, region);
+		pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
 		return -ENOENT;
 	}
 	if (!pn_access_fits(region, plan->flags)) {
 		plan->cache->stats.misses_access++;
 		if (region->resident)
 			return -EACCES;
-		pn_region_die_locked(plan->cache, region);
+		plan->lacked = true;
+		pn_region_die_locked(plan->cache, region, PN_BECAUSE_ACCESS);
 		return -ENOENT;
 	}
 	*next = (uintptr_t)region->mr.addr + region->mr.len;
@@ -449,12 +462,19 @@ static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 	struct pinion_cache_stats *stats = &plan->cache->stats;
 
 	stats->misses++;
-	if (plan->flags & PINION_PIN_BYPASS)
+	plan->decision = PN_DECIDED_MISS;
+	if (plan->flags & PINION_PIN_BYPASS) {
 		stats->misses_bypass++;
-	else if (plan->nparts > plan->nfresh)
+		plan->reason = PN_BECAUSE_BYPASS;
+	} else if (plan->nparts > plan->nfresh) {
 		stats->misses_partial++;
-	else
+		plan->reason = PN_BECAUSE_PARTIAL;
+	} else {
 		stats->misses_new++;
+		plan->reason = PN_BECAUSE_NEW;
+	}
+	if (plan->lacked)
+		plan->reason = PN_BECAUSE_ACCESS;
 }
 
 /* Has the monitor watch; what it cannot watch is not kept. */
@@ -490,12 +510,21 @@ int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 static void settle_region(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
+	bool stale = region->flags & PN_REGION_STALE ||
+		     pn_release_flying(cache, pn_region_range(region));
+	bool kept = !stale && !(region->flags & PN_REGION_PRIVATE) &&
+		    region->watch != PN_WATCH_REFUSED;
+
 	cache->stats.registrations++;
 	cache->stats.registered_bytes += region->mr.len;
-	if (region->flags & (PN_REGION_STALE | PN_REGION_PRIVATE) ||
-	    region->watch == PN_WATCH_REFUSED ||
-	    pn_release_flying(cache, pn_region_range(region)))
-		pn_region_die_locked(cache, region);
+	if (cache->sink)
+		pn_tell_registered(cache, region,
+				   kept ? PN_DECIDED_KEPT : PN_DECIDED_DROPPED,
+				   PN_BECAUSE_NOTHING);
+	if (!kept)
+		pn_region_die_locked(cache, region,
+				     stale ? PN_BECAUSE_RELEASED
+					   : PN_BECAUSE_BYPASS);
 	else
 		pn_region_publish_locked(cache, region);
 }
@@ -546,8 +575,15 @@ static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 			pn_policy_use(cache->policy, &region->node);
 	}
 	cache->stats.waits += plan->waited;
-	if (!plan->nfresh)
-		cache->stats.hits += plan->nbuffers;
+	if (plan->nfresh)
+		return;
+	cache->stats.hits += plan->nbuffers;
+	plan->decision = PN_DECIDED_HIT;
+	plan->reason = PN_BECAUSE_LOOKED;
+	if (plan->nparts > plan->nbuffers)
+		plan->reason = PN_BECAUSE_PARTS;
+	if (plan->waited)
+		plan->reason = PN_BECAUSE_WAITED;
 }
 
 /* One attempt to plan all buffers; leaves nothing behind when it fails. */
@@ -561,6 +597,8 @@ static int try_plan(struct pn_plan *plan)
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);
 	pn_pins_drain_locked(plan->cache);
+	if (plan->cache->sink)
+		pn_tell_others_locked(plan->cache);
 	for (unsigned i = 0; i < plan->nbuffers && !ret; i++) {
 		const struct iovec *b = &plan->buffers[i];
 
@@ -697,6 +735,19 @@ static bool arguments_ok(const struct iovec *buffers, unsigned n,
 	return true;
 }
 
+/* What became of a plan, for the sink. */
+static void tell_plan(const struct pn_plan *plan, const struct pinion_pin *pins,
+		      unsigned flags, int ret)
+{
+	struct pn_outcome outcome = { .flags = plan->flags | flags,
+				      .decision = plan->decision,
+				      .reason = plan->reason,
+				      .ret = ret };
+
+	pn_tell_pins(plan->cache, plan->buffers, plan->nbuffers, pins,
+		     &outcome);
+}
+
 static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
 		       unsigned n, unsigned flags, unsigned *first,
 		       struct pinion_pin *pins)
@@ -712,6 +763,8 @@ static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
 	ret = complete(&plan);
 	if (!ret)
 		ret = finish(&plan, pins);
+	if (cache->sink)
+		tell_plan(&plan, pins, 0, ret);
 	plan_fini(&plan);
 	PN_CACHE_CHECK(cache);
 	return ret;
@@ -769,6 +822,9 @@ static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
 				    .nparts = plan->nparts,
 				    .reserved = 1,
 				    .internal = { plan } };
+	plan->decision = PN_DECIDED_LATER;
+	if (cache->sink)
+		tell_plan(plan, pin, PN_EVENT_STARTED, -EINPROGRESS);
 	pn_lock(&cache->lock);
 	pn_list_append(&cache->queue, &plan->link);
 	pn_unlock(&cache->lock);
@@ -807,6 +863,8 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 		return enqueue(plan, pin);
 	if (!ret)
 		ret = finish(plan, pin);
+	if (cache->sink)
+		tell_plan(plan, pin, PN_EVENT_STARTED, ret);
 	plan_fini(plan);
 	free(plan);
 	return ret;
@@ -821,6 +879,8 @@ static int collect_pin(struct pinion_pin *pin)
 	pin->nparts = pin->reserved = 0;
 	if (!ret)
 		ret = finish(plan, pin);
+	if (plan->cache->sink)
+		pn_tell_ready(plan->cache, pin, ret);
 	plan_fini(plan);
 	free(plan);
 	return ret;

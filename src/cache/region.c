@@ -93,9 +93,16 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 }
 
 /* Out of the index and among the dying. */
-static void begin_to_die(struct pn_cache *cache, struct pn_region *region)
-	PN_REQUIRES(&cache->lock)
+static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
+			 enum pn_event_reason why) PN_REQUIRES(&cache->lock)
 {
+	region->flags |= (uint32_t)why << PN_REGION_WHY;
+	if (cache->sink && atomic_load(&region->state) == PN_REGION_VALID)
+		pn_tell(cache,
+			(struct pn_event){ .kind = PN_EVENT_EVICT,
+					   .addr = (uintptr_t)region->mr.addr,
+					   .len = region->mr.len,
+					   .reason = (uint8_t)why });
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_index_set(&cache->index, pn_region_range(region), 0);
 	region->since_ns = atomic_load(&cache->now_ns);
@@ -109,7 +116,8 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region)
 			      memory_order_release);
 }
 
-void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
+void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
+			  enum pn_event_reason why)
 {
 	if (region->resident)
 		return;
@@ -120,12 +128,12 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region)
 		cache->stats.regions--;
 		cache->stats.bytes -= region->mr.len;
 	}
-	begin_to_die(cache, region);
+	begin_to_die(cache, region, why);
 }
 
 void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
 {
 	pn_assert(region->resident &&
 		  atomic_load(&region->state) == PN_REGION_VALID);
-	begin_to_die(cache, region);
+	begin_to_die(cache, region, PN_BECAUSE_OWNED);
 }

@@ -143,6 +143,9 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 	 * joins neighbours has taken them out of the index for a moment. */
 	if (phase == PN_RELEASE_BEFORE)
 		take_off(cache, addr, len);
+	/* Whatever is cached: with another budget it might be. */
+	if (phase == PN_RELEASE_BEFORE && cache->sink)
+		pn_tell_release(cache, range);
 	if (pn_index_any(&cache->exposed, range)) {
 		call_attention(cache, addr, len);
 		/* After it: who sees the count finds the notice, or what
@@ -164,7 +167,7 @@ static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 		return;
 	cache->stats.invalidations++;
 	if (atomic_load(&region->state) == PN_REGION_VALID) {
-		pn_region_die_locked(cache, region);
+		pn_region_die_locked(cache, region, PN_BECAUSE_RELEASED);
 		return;
 	}
 	/* PENDING: whoever registers it finds the mark. */

@@ -48,6 +48,12 @@ static int enter(struct pn_cache *cache, const struct pn_mr *mr,
 		atomic_store_explicit(&region->state, PN_REGION_VALID,
 				      memory_order_release);
 		pn_index_set(&cache->index, range, pn_region_id(cache, region));
+		/* What the region gives back when it is buried. */
+		cache->own_bytes += range.len;
+		cache->own_regions++;
+		if (cache->sink)
+			pn_tell_registered(cache, region, PN_DECIDED_KEPT,
+					   PN_BECAUSE_OWNED);
 	}
 	pn_unlock(&cache->lock);
 	*out = region;
@@ -94,6 +100,17 @@ void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
 	PN_CACHE_CHECK(cache);
 }
 
+/* No hit and no miss: it is not counted. */
+static void tell_pin(struct pn_cache *cache, const struct pinion_pin *pin,
+		     unsigned flags)
+{
+	const struct iovec buffer = { pin->addr, pin->len };
+	const struct pn_outcome owned = { .flags = flags,
+					  .reason = PN_BECAUSE_OWNED };
+
+	pn_tell_pins(cache, &buffer, 1, pin, &owned);
+}
+
 /* The order is that of a hit (hit.c). What is not resident may not be used
  * without the rest of a hit's or a miss's questions. */
 bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
@@ -130,6 +147,8 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 					    .nparts = 1,
 					    .internal = { (void *)slot,
 							  region } };
+		if (cache->sink)
+			tell_pin(cache, pin, flags);
 		return true;
 	}
 	pn_asymmetric_store(slot, NULL);

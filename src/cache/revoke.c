@@ -50,7 +50,7 @@ static int unpublish(struct pn_cache *cache, struct pn_range range)
 		if (region->resident)
 			ret = -EBUSY;
 		else
-			pn_region_die_locked(cache, region);
+			pn_region_die_locked(cache, region, PN_BECAUSE_REVOKED);
 	pn_unlock(&cache->lock);
 	return ret;
 }
@@ -124,6 +124,10 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len)
 	slot = pins ? pn_pins_slot(pins) : NULL;
 	if (!slot)
 		return -ENOMEM;
+	if (cache->sink)
+		pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_REVOKE,
+						  .addr = addr,
+						  .len = len });
 	ret = unpublish(cache, range);
 	while (pn_room_reap(cache))
 		;

@@ -25,7 +25,7 @@ static bool is_held(void *arg, const struct pn_policy_node *node)
 }
 
 unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
-			      size_t nregions)
+			      size_t nregions, enum pn_event_reason why)
 {
 	struct pn_policy_want want = {
 		.npages = (bytes + PN_PAGE_BYTES - 1) >> PN_PAGE_SHIFT,
@@ -46,7 +46,7 @@ unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
 		struct pn_region *region = pn_region_of_node(link);
 
 		region->flags |= PN_REGION_EVICTED;
-		pn_region_die_locked(cache, region);
+		pn_region_die_locked(cache, region, why);
 	}
 	cache->stats.evictions += n;
 	return n;
@@ -106,9 +106,29 @@ static void deregister(struct pn_cache *cache, struct batch *batch)
 	pn_list_for_each (pos, &batch->regions) {
 		struct pn_region *region = pn_region_of_node(pos);
 
-		if (region->watch == PN_WATCH_ON)
+		/* A trace wants to know of releases after it, too. */
+		if (region->watch == PN_WATCH_ON && !cache->sink)
 			pn_monitor_unwatch((uintptr_t)region->mr.addr,
 					   region->mr.len);
+	}
+}
+
+static void tell_deregistered(struct pn_cache *cache, const struct batch *batch)
+{
+	unsigned at_once = in_one_go(cache, batch) ? batch->nmrs : 1;
+
+	for (unsigned i = 0; i < batch->nmrs; i++) {
+		const struct pn_region *region =
+			pn_container_of(batch->mrs[i], struct pn_region, mr);
+
+		pn_tell(cache,
+			(struct pn_event){
+				.kind = PN_EVENT_DEREGISTER,
+				.addr = (uintptr_t)region->mr.addr,
+				.len = region->mr.len,
+				.more = (uint16_t)(at_once - 1 - i % at_once),
+				.reason = (uint8_t)(region->flags >>
+						    PN_REGION_WHY) });
 	}
 }
 
@@ -116,6 +136,9 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 	PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *link;
+
+	if (cache->sink)
+		tell_deregistered(cache, batch);
 
 	cache->stats.deregistrations += batch->nmrs;
 	cache->stats.deregister_batches +=
@@ -125,6 +148,8 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 	while ((link = pn_list_pop(&batch->regions)))
 		pn_region_free_locked(cache, pn_region_of_node(link));
 	cache->nreaping--;
+	cache->own_bytes -= batch->bytes;
+	cache->own_regions -= batch->n;
 	pn_budget_give(cache->budget, batch->bytes, batch->n);
 }
 
@@ -186,15 +211,19 @@ static unsigned evict_missing(struct pn_cache *cache,
 			       atomic_load(&budget->max_bytes));
 	size_t n = missing(atomic_load(&budget->regions), want->nregions,
 			   atomic_load(&budget->max_regions));
+	enum pn_event_reason why =
+		bytes ? PN_BECAUSE_BYTES : PN_BECAUSE_REGIONS;
 	unsigned evicted = 0;
 
+	if (want->by_device)
+		why = PN_BECAUSE_DEVICE;
 	if (want->by_device && !n)
 		n = 1;
 	if (want->by_device && bytes < want->bytes)
 		bytes = want->bytes;
 	pn_lock(&cache->lock);
 	if (bytes || n)
-		evicted = pn_room_evict_locked(cache, bytes, n);
+		evicted = pn_room_evict_locked(cache, bytes, n, why);
 	*busy = cache->nreaping;
 	pn_unlock(&cache->lock);
 	return evicted;

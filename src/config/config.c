@@ -54,6 +54,13 @@ static const struct pn_option table[] = {
 	  "how the release of registered memory is noticed (environment only: "
 	  "it is read when the library is loaded)",
 	  FIELD(monitor), 0, 0, monitor_modes },
+	{ "trace", PN_OPTION_TEXT, "",
+	  "record every request into this file, for `pinion trace` (%p stands "
+	  "for the process id; empty: no recording)",
+	  FIELD(trace), 0, 0, NULL },
+	{ "trace_max_bytes", PN_OPTION_BYTES, "1G",
+	  "how long that file may become; what comes then is only counted",
+	  FIELD(trace_max_bytes), 128 << 10, 0, NULL },
 	{ "max_bytes", PN_OPTION_BYTES, "0",
 	  "the budget: how much memory may be pinned at a time (0: derived "
 	  "from RLIMIT_MEMLOCK, the cgroup, the machine and the device)",

@@ -28,10 +28,12 @@ enum pn_config_source {
 
 struct pn_config {
 	char device[PN_OPTION_TEXT_BYTES];
-	int log;			 /* enum pn_log_level */
-	int huge_pages;			 /* enum pn_pages_huge */
-	uint64_t numa_node;		 /* PN_CONFIG_ANY_NODE: no preference */
-	int monitor;			 /* enum pn_monitor_mode */
+	int log;	    /* enum pn_log_level */
+	int huge_pages;	    /* enum pn_pages_huge */
+	uint64_t numa_node; /* PN_CONFIG_ANY_NODE: no preference */
+	int monitor;	    /* enum pn_monitor_mode */
+	char trace[PN_OPTION_TEXT_BYTES];
+	uint64_t trace_max_bytes;
 	uint64_t max_bytes, max_regions; /* 0: derived */
 	uint64_t local_processes;	 /* 0: found out */
 	int cache_policy;		 /* index of pn_policy_at() */

@@ -391,6 +391,10 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 		request->has_handle = out;
 		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
 			       message->buf, message->len);
+		pn_tell_request(request);
+		pn_tell_protocol(request, protocol,
+				 protocol == ep->protocol ? PN_BECAUSE_ASKED
+							  : PN_BECAUSE_SHORT);
 		ret = pn_transfer_send(request, protocol);
 		if (out)
 			*out = request;
@@ -426,6 +430,7 @@ static int receive(struct pinion_endpoint *ep,
 	request->has_handle = out;
 	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
 		       message->buf, message->len);
+	pn_tell_request(request);
 	if (!claim)
 		claim = pn_match_unexpected(ep, message);
 	if (claim)

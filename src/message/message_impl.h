@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "cache/event.h"
 #include "message/message.h"
 #include "message/onesided.h"
 #include "message/wire.h"
@@ -88,7 +89,8 @@ struct pinion_peer {
 	struct pn_list busy;	 /* in ep->busy while these or a way's fragments
 				  * wait */
 	struct pn_peer_onesided onesided;
-	int down; /* 0, or why it is gone */
+	int down;	 /* 0, or why it is gone */
+	uint32_t number; /* in events; 0: none yet */
 };
 
 struct pinion_request {
@@ -138,6 +140,7 @@ struct pinion_claim {
 #define PN_SMALL_CLAIM 512
 
 struct pinion_endpoint {
+	uint32_t ntold;			/* peers that have a number */
 	struct pinion_context *context; /* set and used by the public calls */
 	struct pn_rail rails[PN_RAILS_MAX];
 	unsigned nrails;
@@ -275,5 +278,11 @@ bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 		    struct pn_wire_key *keys);
 /* Gives up fragments that the device is not working on. */
 void pn_transfer_abandon(struct pinion_request *request);
+
+/* tell.c: what the process's event sink is told, if there is one: a request as
+ * posted, and how a message goes. */
+void pn_tell_request(struct pinion_request *request);
+void pn_tell_protocol(struct pinion_request *request, int protocol,
+		      enum pn_event_reason why);
 
 #endif

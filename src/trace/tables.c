@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sites and names of operations: small tables with limits. */
+/* Sites, names of operations, caches: small tables with limits. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,4 +120,54 @@ int pn_ops_number(struct pn_ops *ops, const char *name, size_t len)
 		return PN_OPS_MAX;
 	memcpy(ops->names[ops->n++], name, len);
 	return (int)(ops->last = ops->n);
+}
+
+int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len)
+{
+	if (!op || op > PN_OPS_MAX || !len)
+		return 0;
+	if (!ops->names)
+		ops->names = calloc(PN_OPS_MAX, PN_OP_BYTES);
+	if (!ops->names)
+		return -ENOMEM;
+	if (len >= PN_OP_BYTES)
+		len = PN_OP_BYTES - 1;
+	memset(ops->names[op - 1], 0, PN_OP_BYTES);
+	for (size_t i = 0; i < len && name[i]; i++)
+		ops->names[op - 1][i] =
+			name[i] > ' ' && name[i] < 127 && name[i] != ','
+				? name[i]
+				: '?';
+	if (op > ops->n)
+		ops->n = op;
+	return 0;
+}
+
+static int grow_caches(struct pn_caches *caches, unsigned n)
+{
+	struct pn_event_cache *table =
+		reallocarray(caches->table, n, sizeof(*table));
+
+	if (!table)
+		return -ENOMEM;
+	memset(table + caches->n, 0, (n - caches->n) * sizeof(*table));
+	caches->table = table;
+	caches->n = n;
+	return 0;
+}
+
+int pn_caches_set(struct pn_caches *caches, unsigned source, const void *about,
+		  size_t bytes)
+{
+	struct pn_event_cache *cache;
+
+	if (!source || source > PN_CACHES_MAX)
+		return 0;
+	if (source > caches->n && grow_caches(caches, source))
+		return -ENOMEM;
+	cache = &caches->table[source - 1];
+	memcpy(cache, about, bytes < sizeof(*cache) ? bytes : sizeof(*cache));
+	cache->policy[sizeof(cache->policy) - 1] = 0;
+	cache->device[sizeof(cache->device) - 1] = 0;
+	return 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/range.h"
 #include "trace/trace_impl.h"
 
 int pn_trace_damaged(struct pn_trace *trace, const char *fmt, ...)
@@ -20,7 +21,21 @@ int pn_trace_damaged(struct pn_trace *trace, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(trace->what, sizeof(trace->what), fmt, ap);
 	va_end(ap);
+	trace->position = pn_source_offset(&trace->source);
 	return -EBADMSG;
+}
+
+bool pn_trace_sane(const struct pn_event *event)
+{
+	switch (event->kind) {
+	case PN_EVENT_CLOSE:
+	case PN_EVENT_RESIZE:
+	case PN_EVENT_OTHERS:
+		return true; /* counts, no memory */
+	default:
+		return event->len <= UINT64_MAX - PN_PAGE_BYTES &&
+		       event->addr <= UINT64_MAX - PN_PAGE_BYTES - event->len;
+	}
 }
 
 /* --- opening ------------------------------------------------------------- */
@@ -76,9 +91,11 @@ static int recognise(struct pn_trace *trace)
 	if (n < 0)
 		return (int)n;
 	trace->info.gzip = !gzdirect(trace->source.file);
-	trace->reader = pn_csv_recognise(trace);
-	if (trace->reader)
-		return 0;
+	n = pn_binary_recognise(trace);
+	if (!n && !trace->reader)
+		trace->reader = pn_csv_recognise(trace);
+	if (n || trace->reader)
+		return (int)n;
 	return pn_trace_damaged(trace,
 				"no trace: it begins neither as a recording "
 				"nor with a line `t_us,addr,len[,op[,site]]`");
@@ -116,6 +133,7 @@ void pn_trace_close(struct pn_trace *trace)
 		gzclose(trace->source.file);
 	pn_sites_fini(&trace->sites);
 	free(trace->ops.names);
+	free(trace->caches.table);
 	free(trace->source.buffer);
 	free(trace->path);
 	free(trace);
@@ -167,7 +185,9 @@ const char *pn_trace_where(struct pn_trace *trace)
 	if (trace->info.format == PN_TRACE_BINARY)
 		snprintf(trace->where, sizeof(trace->where),
 			 "%.200s: byte %" PRIu64 "%s%s", trace->path,
-			 pn_source_offset(&trace->source), colon, what);
+			 what[0] ? trace->position
+				 : pn_source_offset(&trace->source),
+			 colon, what);
 	else
 		snprintf(trace->where, sizeof(trace->where),
 			 "%.200s:%" PRIu64 "%s%s", trace->path, trace->line,
@@ -198,4 +218,14 @@ unsigned pn_trace_site(struct pn_trace *trace, uint64_t id,
 const char *pn_trace_op(struct pn_trace *trace, uint8_t op)
 {
 	return op && op <= trace->ops.n ? trace->ops.names[op - 1] : "";
+}
+
+int pn_trace_cache(struct pn_trace *trace, uint16_t source,
+		   struct pn_event_cache *out)
+{
+	if (!source || source > trace->caches.n ||
+	    !trace->caches.table[source - 1].max_bytes)
+		return -ENOENT;
+	*out = trace->caches.table[source - 1];
+	return 0;
 }

@@ -46,11 +46,13 @@ struct pn_trace_info {
 	bool gzip;
 	bool unpins;	   /* the file says when pins end */
 	bool sites;	   /* and where they came from */
+	bool ops;	   /* and for what */
 	bool complete;	   /* recording ended in good order, or plain text */
 	uint32_t pid;	   /* 0: not known */
 	uint64_t start_ns; /* the time that time_ns 0 stands for */
 	uint64_t lost;	   /* events that found no room, known so far */
 	uint64_t file_bytes, read_bytes; /* for progress; as on disk */
+	char program[64];		 /* "": not known */
 };
 
 #define PN_TRACE_MAX_FRAMES 64
@@ -72,11 +74,28 @@ const char *pn_trace_where(struct pn_trace *trace);
 
 const struct pn_trace_info *pn_trace_info(struct pn_trace *trace);
 
+/* What was said about a source (pn_event.source); known when its OPEN event
+ * has been read. -ENOENT: nothing. */
+int pn_trace_cache(struct pn_trace *trace, uint16_t source,
+		   struct pn_event_cache *out);
+
 /* The frames of a site, innermost first; how many there are, 0: not known. */
 unsigned pn_trace_site(struct pn_trace *trace, uint64_t site,
 		       uint64_t frames[PN_TRACE_MAX_FRAMES]);
 
 /* What pn_event.op stands for; "" for 0. */
 const char *pn_trace_op(struct pn_trace *trace, uint8_t op);
+
+/* words.c: what the numbers of an event are called; NULL: they have no name.
+ * decision and reason depend on the event's kind and decision. */
+const char *pn_kind_name(uint8_t kind);
+const char *pn_decision_name(const struct pn_event *event);
+const char *pn_reason_name(const struct pn_event *event);
+
+/* The number of a word of length len; -1: there is no such word. kind is that
+ * of the event, and decision. */
+int pn_kind_number(const char *word, size_t len);
+int pn_decision_number(uint8_t kind, const char *word, size_t len);
+int pn_reason_number(const char *word, size_t len);
 
 #endif

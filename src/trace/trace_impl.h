@@ -73,16 +73,29 @@ struct pn_ops {
  * -ENOMEM. */
 int pn_ops_number(struct pn_ops *ops, const char *name, size_t len);
 
+/* Gives op a name; what cannot stand in a column becomes '?'. -ENOMEM. */
+int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len);
+
+#define PN_CACHES_MAX 4096
+
+struct pn_caches {
+	struct pn_event_cache *table; /* by source - 1 */
+	unsigned n;
+};
+
+/* `about` may be shorter or longer than this version's struct. -ENOMEM. */
+int pn_caches_set(struct pn_caches *caches, unsigned source, const void *about,
+		  size_t bytes);
+
 /* --- readers ------------------------------------------------------------- */
 
 struct pn_trace;
+struct pn_binary;
 
 struct pn_reader {
 	int (*fill)(struct pn_trace *trace, struct pn_event *events, int max);
 	void (*close)(struct pn_trace *trace); /* may be NULL */
 };
-
-extern const struct pn_reader pn_reader_plain;
 
 #define PN_TRACE_AHEAD 256
 
@@ -93,9 +106,11 @@ struct pn_trace {
 	struct pn_trace_info info;
 	struct pn_sites sites;
 	struct pn_ops ops;
-	bool has_op;   /* plain text: a fourth column */
-	uint64_t line; /* text formats: being read, from 1 */
-	int failed;    /* what every read says from now on */
+	struct pn_caches caches;
+	struct pn_binary *binary; /* of that format */
+	uint64_t line;		  /* text formats: being read, from 1 */
+	uint64_t position;	  /* binary: of the damage */
+	int failed;		  /* what every read says from now on */
 	char what[PN_WHY_BYTES];
 	char where[PN_WHY_BYTES * 2];
 	/* For pn_trace_next(). */
@@ -103,12 +118,40 @@ struct pn_trace {
 	struct pn_event ahead[PN_TRACE_AHEAD];
 };
 
+/* Whether what the event says of memory can be: readers refuse what cannot, so
+ * that nobody has to fear an overflow. */
+bool pn_trace_sane(const struct pn_event *event);
+
 /* Says what is wrong; returns -EBADMSG. */
 int pn_trace_damaged(struct pn_trace *trace, const char *fmt, ...)
 	PN_PRINTF(2, 3);
 
+/* binary.c: sets the reader if the file is one of its; the head has been read
+ * then. An error if it is but cannot be read. */
+int pn_binary_recognise(struct pn_trace *trace);
+
 /* csv.c: looks at the first line. The reader that can read what follows it, or
  * NULL; the line has been read then. */
 const struct pn_reader *pn_csv_recognise(struct pn_trace *trace);
+
+/* full.c: its first line, its columns, its reader. */
+#define PN_FULL_FIRST "#pinion trace 1"
+#define PN_FULL_COLUMNS                                                 \
+	"time_ns,kind,decision,reason,addr,len,flags,handle,site,peer," \
+	"thread,source,more,op"
+extern const struct pn_reader pn_full_reader;
+
+/* One number of struct pn_event_cache, as text. */
+enum pn_field_type {
+	PN_FIELD_NUMBER,
+	PN_FIELD_DOUBLE,
+	PN_FIELD_TEXT,
+};
+struct pn_cache_field {
+	const char *name;
+	enum pn_field_type type;
+	uint16_t offset, bytes;
+};
+extern const struct pn_cache_field pn_cache_fields[]; /* name NULL: the end */
 
 #endif

@@ -83,6 +83,16 @@ class BadInput(unittest.TestCase):
         ["bench", "message", "--device", "sim:data=none"],
         ["bench", "message", "--device", "soft:nonsense=1"],
         ["demo", "--max", "1"],
+        ["trace"],
+        ["trace", "record"],
+        ["trace", "record", "--max", "1", "--", "true"],
+        ["trace", "show"],
+        ["trace", "show", "one", "another"],
+        ["trace", "show", "--kind", "pin,nonsense", "file"],
+        ["trace", "show", "--decision", "nonsense", "file"],
+        ["trace", "show", "--at", "there", "file"],
+        ["trace", "stat", "--profile", "nonsense", "file"],
+        ["trace", "convert", "--format", "nonsense", "file"],
     ]
 
     def test_bad_input_is_one_line_and_status_2(self):

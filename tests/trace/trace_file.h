@@ -14,7 +14,8 @@ static char trace_folder[64];
 
 static inline void trace_remove_folder(void)
 {
-	rmdir(trace_folder);
+	if (trace_folder[0])
+		rmdir(trace_folder);
 }
 
 /* A name in a folder of the test's own, which goes when the test ends. */
@@ -46,6 +47,47 @@ static inline void trace_write(const char *path, const void *bytes, size_t len,
 	if (len)
 		assert_int_equal(gzwrite(file, bytes, (unsigned)len), len);
 	assert_int_equal(gzclose(file), Z_OK);
+}
+
+/* Two events that say the same, but for the time, which readers count from the
+ * first. */
+static inline bool trace_same(const struct pn_event *a,
+			      const struct pn_event *b)
+{
+	struct pn_event x = *a, y = *b;
+
+	x.time_ns = y.time_ns = 0;
+	return !memcmp(&x, &y, sizeof(x));
+}
+
+/* An event of numbers that are small, large or as before. */
+static inline void trace_random(uint64_t *seed, struct pn_event *e)
+{
+	static const uint8_t shifts[] = { 0, 8, 30, 52, 60, 63 };
+	uint8_t shift = shifts[test_below(seed, sizeof(shifts))];
+
+	e->time_ns += test_below(seed, 1000000) >> test_below(seed, 20);
+	e->kind = (uint8_t)(PN_EVENT_PIN +
+			    test_below(seed, PN_EVENT_NKINDS - PN_EVENT_PIN));
+	e->peer = test_below(seed, 4) ? PN_EVENT_NO_PEER
+				      : (uint32_t)test_random(seed);
+	if (test_below(seed, 2))
+		e->addr = test_random(seed) >> shift;
+	if (test_below(seed, 2))
+		e->len = test_random(seed) >> shift;
+	e->addr >>= e->addr > UINT64_MAX / 2;
+	e->len >>= 2 * (e->len > UINT64_MAX / 4);
+	if (test_below(seed, 3))
+		e->handle = test_random(seed) >> shift;
+	if (!test_below(seed, 3))
+		e->site = test_random(seed) >> shift;
+	if (!test_below(seed, 3)) {
+		e->flags = (uint16_t)test_random(seed);
+		e->source = (uint16_t)test_random(seed);
+		e->more = (uint16_t)test_random(seed);
+		e->decision = (uint8_t)test_random(seed);
+		e->reason = (uint8_t)test_random(seed);
+	}
 }
 
 #endif

@@ -88,6 +88,7 @@ extern const struct pn_command pn_cmd_config;
 extern const struct pn_command pn_cmd_demo;
 extern const struct pn_command pn_cmd_help;
 extern const struct pn_command pn_cmd_info;
+extern const struct pn_command pn_cmd_trace;
 
 /* The top: `pinion` itself. */
 extern const struct pn_command pn_cmd_pinion;

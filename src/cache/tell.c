@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the cache tells the process's event sink (rule 6): each request with its
+ * outcome and the reason, and all that decides the outcome of later ones, so
+ * that a run can be replayed (doc/design/trace.md says what that takes). The
+ * callers look whether there is a sink.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "cache/cache_impl.h"
+
+static void tell_at(struct pn_cache *cache, uint64_t time_ns,
+		    struct pn_event *event)
+{
+	event->time_ns = time_ns;
+	event->source = cache->source;
+	event->peer = PN_EVENT_NO_PEER;
+	cache->sink->record(cache->sink, event);
+}
+
+void pn_tell(struct pn_cache *cache, struct pn_event event)
+{
+	tell_at(cache, atomic_load(&cache->now_ns), &event);
+}
+
+void pn_tell_registered(struct pn_cache *cache, const struct pn_region *region,
+			enum pn_event_decision decision,
+			enum pn_event_reason why)
+{
+	pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_REGISTER,
+					  .addr = (uintptr_t)region->mr.addr,
+					  .len = region->mr.len,
+					  .flags = (uint16_t)region->mr.access,
+					  .decision = (uint8_t)decision,
+					  .reason = (uint8_t)why });
+}
+
+void pn_tell_release(struct pn_cache *cache, struct pn_range range)
+{
+	/* No time: nobody may be asked for it here. The sink takes that of the
+	 * next event. */
+	struct pn_event event = { .kind = PN_EVENT_RELEASE,
+				  .addr = range.addr,
+				  .len = range.len,
+				  .source = cache->source,
+				  .peer = PN_EVENT_NO_PEER };
+
+	cache->sink->record_quietly(cache->sink, &event);
+}
+
+void pn_cache_tell(struct pn_cache *cache, const struct pn_event *event)
+{
+	struct pn_event e = *event;
+
+	if (!cache->sink)
+		return;
+	e.time_ns = pn_device_now(cache->device);
+	e.source = cache->source;
+	cache->sink->record(cache->sink, &e);
+}
+
+/* --- requests ------------------------------------------------------------- */
+
+/* A slot is in use by one pin at a time. */
+static uint64_t handle_of(const struct pinion_pin *pin)
+{
+	const struct pn_parts *several = pin->internal[0];
+
+	if (pin->reserved)
+		return 0;
+	return (uintptr_t)(pin->nparts > 1 ? (void *)several->part[0].slot
+					   : pin->internal[0]);
+}
+
+static void tell_pin(struct pn_cache *cache, const struct iovec *buffer,
+		     const struct pinion_pin *pin,
+		     const struct pn_outcome *outcome, unsigned more)
+{
+	bool refused = outcome->ret && outcome->ret != -EINPROGRESS;
+	struct pn_event event = {
+		.kind = PN_EVENT_PIN,
+		.addr = (uintptr_t)buffer->iov_base,
+		.len = buffer->iov_len,
+		.handle = refused ? 0 : handle_of(pin),
+		.flags = (uint16_t)outcome->flags,
+		.more = more > UINT16_MAX ? UINT16_MAX : (uint16_t)more,
+		.decision = refused ? PN_DECIDED_REFUSED : outcome->decision,
+		.reason = refused ? (uint8_t)-outcome->ret : outcome->reason,
+	};
+
+	tell_at(cache, pn_device_now(cache->device), &event);
+}
+
+void pn_tell_pins(struct pn_cache *cache, const struct iovec *buffers,
+		  unsigned n, const struct pinion_pin *pins,
+		  const struct pn_outcome *outcome)
+{
+	struct pn_outcome o = *outcome;
+
+	for (unsigned i = 0; i < n; i++) {
+		tell_pin(cache, &buffers[i], &pins[i], &o, n - i - 1);
+		if (o.decision == PN_DECIDED_MISS)
+			o.decision = PN_DECIDED_NOTHING;
+	}
+}
+
+void pn_tell_ready(struct pn_cache *cache, const struct pinion_pin *pin,
+		   int ret)
+{
+	struct pn_event event = {
+		.kind = PN_EVENT_READY,
+		.addr = (uintptr_t)pin->addr,
+		.len = pin->len,
+		.handle = ret ? 0 : handle_of(pin),
+		.decision = ret ? PN_DECIDED_REFUSED : PN_DECIDED_NOTHING,
+		.reason = (uint8_t)-ret,
+	};
+
+	tell_at(cache, pn_device_now(cache->device), &event);
+}
+
+void pn_tell_unpin(struct pn_cache *cache, const struct pinion_pin *pin)
+{
+	struct pn_event event = { .kind = PN_EVENT_UNPIN,
+				  .addr = (uintptr_t)pin->addr,
+				  .len = pin->len,
+				  .handle = handle_of(pin) };
+
+	if (pin->nparts)
+		tell_at(cache, pn_device_now(cache->device), &event);
+}
+
+/* --- the cache ------------------------------------------------------------ */
+
+static void describe(const struct pn_cache *cache, struct pn_event_cache *out)
+{
+	const struct pn_cache_attr *attr = &cache->attr;
+	const struct pn_costs *costs = &cache->device->costs;
+
+	*out = (struct pn_event_cache){
+		.max_bytes = atomic_load(&cache->budget->max_bytes),
+		.max_regions = atomic_load(&cache->budget->max_regions),
+		.max_region_bytes = attr->max_region_bytes,
+		.batch_bytes = attr->batch_bytes,
+		.batch_age_ns = attr->batch_age_ns,
+		.batch = attr->batch,
+		.merge = !attr->no_merge,
+		.watched = cache->subscribed,
+		.read_only = !!(cache->device->caps & PN_CAP_READ_ONLY),
+		.register_ns = costs->register_ns,
+		.register_page_ns = costs->register_page_ns,
+		.deregister_ns = costs->deregister_ns,
+		.deregister_page_ns = costs->deregister_page_ns,
+	};
+	snprintf(out->policy, sizeof(out->policy), "%s", attr->policy);
+	snprintf(out->device, sizeof(out->device), "%s",
+		 cache->device->ops->kind);
+}
+
+void pn_tell_open(struct pn_cache *cache)
+{
+	struct pn_event event = { .kind = PN_EVENT_OPEN,
+				  .time_ns = pn_device_now(cache->device),
+				  .peer = PN_EVENT_NO_PEER };
+	struct pn_event_cache about;
+
+	describe(cache, &about);
+	cache->source = cache->sink->introduce(cache->sink, &event, &about,
+					       sizeof(about));
+	if (!cache->source)
+		cache->sink = NULL;
+}
+
+void pn_tell_close(struct pn_cache *cache)
+{
+	struct pinion_cache_stats stats;
+	struct pn_event event = { .kind = PN_EVENT_CLOSE };
+
+	pn_cache_query(cache, &stats);
+	event.addr = stats.hits;
+	event.len = stats.misses;
+	tell_at(cache, pn_device_now(cache->device), &event);
+}
+
+void pn_tell_others_locked(struct pn_cache *cache)
+{
+	struct pn_budget *budget = cache->budget;
+	size_t bytes = atomic_load(&budget->bytes) +
+		       atomic_load(&budget->late_bytes) - cache->own_bytes;
+	size_t regions = atomic_load(&budget->regions) - cache->own_regions;
+
+	if (bytes == cache->others_bytes && regions == cache->others_regions)
+		return;
+	cache->others_bytes = bytes;
+	cache->others_regions = regions;
+	pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_OTHERS,
+					  .addr = regions,
+					  .len = bytes });
+}

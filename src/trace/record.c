@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "trace/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/event.h"
+#include "monitor/syscalls.h"
+#include "trace/format.h"
+
+#define RING 512 /* quiet events; a power of two */
+
+struct waiting {
+	_Atomic uint64_t filled; /* its number + 1, once it can be read */
+	struct pn_event event;
+};
+
+struct recorder;
+
+struct lane {
+	struct recorder *recorder;
+	struct pn_trace_block *block; /* NULL: none yet, or no room */
+	uint32_t used;
+	uint32_t number;
+	bool busy; /* recording just now: a signal handler came in between */
+	struct pn_event before;
+	struct pn_list link; /* among the lanes that nobody uses */
+	struct lane *older;  /* among all */
+};
+
+struct recorder {
+	struct pn_event_sink sink; /* first */
+	_Atomic uint32_t *state;   /* enum state; FOREIGN in children */
+	struct pn_trace_head *head;
+	int fd;
+	uint64_t max_blocks;
+	_Atomic uint64_t nblocks;
+	_Atomic bool full; /* no more blocks */
+	_Atomic uint32_t nsources;
+	_Atomic uint64_t latest_ns; /* when the last block was begun */
+	char path[4096];
+	/* The ring. */
+	_Atomic uint64_t ring_head, ring_tail;
+	_Atomic bool draining;
+	struct waiting ring[RING];
+	/* Protects what follows. */
+	struct pn_mutex lock;
+	struct pn_list idle;	/* lanes of threads that ended */
+	struct lane *newest;	/* of all lanes */
+	struct recorder *older; /* the parent's, or one that was stopped */
+};
+
+enum state { FOREIGN, RECORDING, STOPPED };
+
+static struct recorder *_Atomic current;
+static struct pn_mutex start_lock = { PTHREAD_MUTEX_INITIALIZER };
+
+/* Numbers of threads go on in a child, whose first thread has one. */
+static int thread_key; /* of base/thread.h; negative: none was left */
+static _Atomic uint32_t nthreads;
+
+static _Thread_local struct lane *my_lane
+	__attribute__((tls_model("initial-exec")));
+
+static inline bool alive(const struct recorder *r)
+{
+	return atomic_load_explicit(r->state, memory_order_relaxed) ==
+	       RECORDING;
+}
+
+static void lose(struct recorder *r)
+{
+	atomic_fetch_add_explicit(&r->head->lost, 1, memory_order_relaxed);
+}
+
+/* --- blocks --------------------------------------------------------------- */
+
+/* Not through libc: its munmap() would tell the monitor. */
+static void unmap(void *at, size_t bytes)
+{
+	PN_SYSCALL(SYS_munmap, (long)at, (long)bytes);
+}
+
+static void *map(int fd, off_t offset, size_t bytes)
+{
+	long at = PN_SYSCALL(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE,
+			     MAP_SHARED, fd, offset);
+
+	return pn_syscall_failed(at) ? NULL : (void *)at;
+}
+
+/* Disk space first: writing to a mapped hole of a full disk is a signal. */
+static void *map_new(struct recorder *r, off_t offset, size_t bytes)
+{
+	void *at;
+	int ret = posix_fallocate(r->fd, offset, (off_t)bytes);
+
+	errno = ret;
+	if (ret)
+		return NULL;
+	at = map(r->fd, offset, bytes);
+	if (at)
+		PN_SYSCALL(SYS_madvise, (long)at, (long)bytes,
+			   MADV_POPULATE_WRITE);
+	return at;
+}
+
+static void no_more_room(struct recorder *r, const char *why)
+{
+	if (!atomic_exchange(&r->full, true))
+		pn_warn("recording to %s ends: %s; further events are counted "
+			"as lost",
+			r->path, why);
+}
+
+static struct pn_trace_block *new_block(struct recorder *r, bool *first)
+{
+	struct pn_trace_block *block;
+	uint64_t number;
+
+	if (atomic_load_explicit(&r->full, memory_order_relaxed))
+		return NULL;
+	number = atomic_fetch_add(&r->nblocks, 1);
+	if (number >= r->max_blocks) {
+		no_more_room(r, "the file has reached trace_max_bytes");
+		return NULL;
+	}
+	block = map_new(r,
+			(off_t)(PN_TRACE_HEAD_BYTES +
+				number * PN_TRACE_BLOCK_BYTES),
+			PN_TRACE_BLOCK_BYTES);
+	if (!block)
+		no_more_room(r, strerror(errno));
+	*first = !number;
+	return block;
+}
+
+/* The lane goes on in a block of its own. */
+static bool next_block(struct lane *lane, uint64_t start_ns)
+{
+	bool first = false;
+	struct pn_trace_block *block = new_block(lane->recorder, &first);
+
+	if (lane->block)
+		unmap(lane->block, PN_TRACE_BLOCK_BYTES);
+	lane->block = block;
+	lane->used = 0;
+	lane->before = (struct pn_event){ .time_ns = start_ns };
+	if (!block)
+		return false;
+	if (first)
+		lane->recorder->head->start_ns = start_ns;
+	atomic_store(&lane->recorder->latest_ns, start_ns);
+	block->lane = lane->number;
+	block->start_ns = start_ns;
+	block->magic = PN_TRACE_BLOCK_MAGIC;
+	return true;
+}
+
+/* --- lanes ---------------------------------------------------------------- */
+
+static pthread_key_t lane_key;
+static pthread_once_t lane_once = PTHREAD_ONCE_INIT;
+
+/* The thread ends: its lane is for the next one. */
+static void leave_lane(void *arg)
+{
+	struct lane *lane = arg;
+	struct recorder *r = lane->recorder;
+
+	my_lane = NULL;
+	/* A child has no thread that would unlock. */
+	if (atomic_load(r->state) == FOREIGN)
+		return;
+	pn_lock(&r->lock);
+	pn_list_append(&r->idle, &lane->link);
+	pn_unlock(&r->lock);
+}
+
+static void make_lane_key(void)
+{
+	pn_assert(!pthread_key_create(&lane_key, leave_lane));
+}
+
+static struct lane *take_lane(struct recorder *r)
+{
+	struct pn_list *link;
+	struct lane *lane;
+
+	pn_lock(&r->lock);
+	link = pn_list_pop(&r->idle);
+	pn_unlock(&r->lock);
+	if (link)
+		return pn_container_of(link, struct lane, link);
+	lane = calloc(1, sizeof(*lane));
+	if (!lane)
+		return NULL;
+	lane->recorder = r;
+	pn_list_init(&lane->link);
+	pn_lock(&r->lock);
+	lane->number = r->newest ? r->newest->number + 1 : 0;
+	lane->older = r->newest;
+	r->newest = lane;
+	pn_unlock(&r->lock);
+	return lane;
+}
+
+static PN_NOINLINE struct lane *attach_lane(struct recorder *r)
+{
+	struct lane *lane = take_lane(r);
+
+	if (!lane)
+		return NULL;
+	pthread_once(&lane_once, make_lane_key);
+	if (pthread_setspecific(lane_key, lane))
+		pn_debug("a thread's lane is lost when it ends");
+	return my_lane = lane;
+}
+
+static inline struct lane *lane_of(struct recorder *r)
+{
+	struct lane *lane = my_lane;
+
+	/* A child's first thread has the lane of its parent. */
+	return pn_likely(lane && lane->recorder == r) ? lane : attach_lane(r);
+}
+
+/* --- recording ------------------------------------------------------------ */
+
+static inline void commit(struct lane *lane, const uint8_t *end)
+{
+	lane->used = (uint32_t)(end - lane->block->records);
+	/* Readers of a live file, and of what a kill leaves, see no more. */
+	atomic_store_explicit(&lane->block->used, lane->used,
+			      memory_order_release);
+}
+
+static inline bool room_for(struct lane *lane, size_t bytes, uint64_t time_ns)
+{
+	if (pn_likely(lane->block && PN_TRACE_BLOCK_ROOM - lane->used >= bytes))
+		return true;
+	return next_block(lane, time_ns);
+}
+
+static inline void write_event(struct lane *lane, const struct pn_event *event)
+{
+	if (pn_unlikely(!room_for(lane, PN_RECORD_PLAIN_MAX, event->time_ns))) {
+		lose(lane->recorder);
+		return;
+	}
+	commit(lane, pn_event_encode(lane->block->records + lane->used, event,
+				     &lane->before));
+}
+
+/* Which thread of execution it is, and where in the program it says it is. */
+static inline void name_thread(struct pn_event *event)
+{
+	struct pn_thread *self = pn_thread_self();
+	void **number;
+
+	if (!event->site)
+		event->site = self->site;
+	if (pn_unlikely(thread_key < 0))
+		return;
+	number = &self->local[thread_key];
+	if (pn_unlikely(!*number))
+		*number =
+			(void *)(uintptr_t)(atomic_fetch_add(&nthreads, 1) + 1);
+	event->thread = (uint32_t)(uintptr_t)*number;
+}
+
+/* Moves what waits in the ring into the caller's lane. */
+static PN_NOINLINE void drain_ring(struct recorder *r, struct lane *lane,
+				   uint64_t now_ns)
+{
+	uint64_t at;
+
+	if (atomic_exchange_explicit(&r->draining, true, memory_order_acquire))
+		return; /* another thread does it */
+	at = atomic_load_explicit(&r->ring_tail, memory_order_relaxed);
+	for (;; at++) {
+		struct waiting *w = &r->ring[at % RING];
+
+		/* Pairs with the release in record_quietly(). */
+		if (atomic_load_explicit(&w->filled, memory_order_acquire) !=
+		    at + 1)
+			break;
+		w->event.time_ns = now_ns;
+		write_event(lane, &w->event);
+		atomic_store_explicit(&r->ring_tail, at + 1,
+				      memory_order_release);
+	}
+	atomic_store_explicit(&r->draining, false, memory_order_release);
+}
+
+static void record(struct pn_event_sink *sink, const struct pn_event *event)
+{
+	struct recorder *r = pn_container_of(sink, struct recorder, sink);
+	struct pn_event copy = *event;
+	struct lane *lane;
+
+	if (pn_unlikely(!alive(r)))
+		return;
+	lane = lane_of(r);
+	if (pn_unlikely(!lane || lane->busy)) {
+		lose(r);
+		return;
+	}
+	lane->busy = true;
+	name_thread(&copy);
+	if (pn_unlikely(
+		    atomic_load_explicit(&r->ring_head, memory_order_relaxed) !=
+		    atomic_load_explicit(&r->ring_tail, memory_order_relaxed)))
+		drain_ring(r, lane, event->time_ns);
+	write_event(lane, &copy);
+	lane->busy = false;
+}
+
+static void record_quietly(struct pn_event_sink *sink,
+			   const struct pn_event *event)
+{
+	struct recorder *r = pn_container_of(sink, struct recorder, sink);
+	struct waiting *w;
+	uint64_t at;
+
+	if (!alive(r))
+		return;
+	at = atomic_load(&r->ring_head);
+	do {
+		/* Acquire: the entry has been read, it may be overwritten. */
+		if (at - atomic_load_explicit(&r->ring_tail,
+					      memory_order_acquire) >=
+		    RING) {
+			lose(r);
+			return;
+		}
+	} while (!atomic_compare_exchange_weak(&r->ring_head, &at, at + 1));
+	w = &r->ring[at % RING];
+	w->event = *event;
+	atomic_store_explicit(&w->filled, at + 1, memory_order_release);
+}
+
+static uint16_t introduce(struct pn_event_sink *sink,
+			  const struct pn_event *event, const void *about,
+			  uint16_t bytes)
+{
+	struct recorder *r = pn_container_of(sink, struct recorder, sink);
+	struct pn_record introduction = { *event, about, bytes };
+	struct lane *lane = alive(r) ? lane_of(r) : NULL;
+	uint32_t number;
+
+	if (!lane || bytes > PN_RECORD_BLOB_MAX)
+		return 0;
+	number = atomic_fetch_add(&r->nsources, 1) + 1;
+	if (number > UINT16_MAX)
+		return 0;
+	introduction.event.source = (uint16_t)number;
+	name_thread(&introduction.event);
+	lane->busy = true;
+	if (room_for(lane, PN_RECORD_MAX, event->time_ns))
+		commit(lane, pn_record_encode(lane->block->records + lane->used,
+					      &introduction, &lane->before));
+	else
+		lose(r);
+	lane->busy = false;
+	return (uint16_t)number;
+}
+
+/* --- the file ------------------------------------------------------------- */
+
+/* -ENAMETOOLONG. */
+static int expand(const char *pattern, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (const char *c = pattern; *c; c++) {
+		char piece[16] = { *c };
+
+		if (*c == '%' && c[1] == 'p')
+			snprintf(piece, sizeof(piece), "%d", getpid());
+		if (*c == '%' && (c[1] == 'p' || c[1] == '%'))
+			c++;
+		if (n + strlen(piece) >= size)
+			return -ENAMETOOLONG;
+		n += (size_t)sprintf(out + n, "%s", piece);
+	}
+	return 0;
+}
+
+/* Nothing that somebody may still want is overwritten. */
+static int check_ours(int fd)
+{
+	uint64_t magic;
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EEXIST;
+	if (!st.st_size)
+		return 0;
+	if (pread(fd, &magic, sizeof(magic), 0) == sizeof(magic) &&
+	    magic == PN_TRACE_MAGIC)
+		return 0;
+	return -EEXIST;
+}
+
+/* A descriptor of the file, empty and locked; -EWOULDBLOCK: somebody else
+ * records into it. */
+static int open_locked(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+	int ret;
+
+	if (fd < 0)
+		return -errno;
+	ret = flock(fd, LOCK_EX | LOCK_NB) ? -errno : check_ours(fd);
+	if (!ret && ftruncate(fd, 0))
+		ret = -errno;
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
+}
+
+static int open_path(struct recorder *r, const char *pattern)
+{
+	int ret = expand(pattern, r->path, sizeof(r->path) - 16);
+
+	if (ret)
+		return ret;
+	r->fd = open_locked(r->path);
+	if (r->fd == -EWOULDBLOCK) {
+		sprintf(r->path + strlen(r->path), ".%d", getpid());
+		r->fd = open_locked(r->path);
+	}
+	return r->fd < 0 ? r->fd : 0;
+}
+
+static void name_program(char *out, size_t size)
+{
+	snprintf(out, size, "%s", program_invocation_short_name);
+}
+
+static int write_head(struct recorder *r)
+{
+	r->head = map_new(r, 0, PN_TRACE_HEAD_BYTES);
+	if (!r->head)
+		return -errno;
+	r->head->order = PN_TRACE_ORDER;
+	r->head->version = PN_TRACE_VERSION;
+	r->head->block_bytes = PN_TRACE_BLOCK_BYTES;
+	r->head->pid = (uint32_t)getpid();
+	name_program(r->head->program, sizeof(r->head->program));
+	r->head->magic = PN_TRACE_MAGIC;
+	return 0;
+}
+
+/* --- beginning and end ---------------------------------------------------- */
+
+/* A word that is FOREIGN in every child. */
+static int make_state(struct recorder *r)
+{
+	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		return -ENOMEM;
+	if (madvise(page, 4096, MADV_WIPEONFORK)) {
+		munmap(page, 4096);
+		return -ENOSYS;
+	}
+	r->state = page;
+	atomic_store(r->state, RECORDING);
+	return 0;
+}
+
+static int recorder_open(struct recorder *r, const char *pattern,
+			 uint64_t max_bytes)
+{
+	int ret = open_path(r, pattern);
+
+	if (ret)
+		return ret;
+	ret = write_head(r);
+	if (!ret)
+		ret = make_state(r);
+	if (ret) {
+		close(r->fd);
+		return ret;
+	}
+	r->sink = (struct pn_event_sink){ record, record_quietly, introduce };
+	r->max_blocks = max_bytes / PN_TRACE_BLOCK_BYTES;
+	pn_mutex_init(&r->lock);
+	pn_list_init(&r->idle);
+	return 0;
+}
+
+static int start_anew(const char *pattern, uint64_t max_bytes)
+{
+	struct recorder *r = calloc(1, sizeof(*r));
+	int ret = r ? recorder_open(r, pattern, max_bytes) : -ENOMEM;
+
+	if (ret) {
+		pn_error("cannot record to %s: %s; going on without",
+			 r && r->path[0] ? r->path : pattern,
+			 ret == -EEXIST ? "there is such a file and it is no "
+					  "trace; name another or remove it"
+					: strerror(-ret));
+		free(r);
+		return ret;
+	}
+	r->older = atomic_load(&current);
+	atomic_store(&current, r);
+	pn_event_install(&r->sink);
+	return 0;
+}
+
+/* fork() may come while another thread starts. */
+static void before_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_lock(&start_lock);
+}
+
+static void after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_unlock(&start_lock);
+}
+
+static void prepare(void)
+{
+	pn_assert(!pthread_atfork(before_fork, after_fork, after_fork));
+	thread_key = pn_thread_key_alloc(NULL);
+}
+
+int pn_record_start(const char *pattern, uint64_t max_bytes)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct recorder *r;
+	int ret = 0;
+
+	if (!pattern[0])
+		return 0;
+	pthread_once(&once, prepare);
+	pn_lock(&start_lock);
+	r = atomic_load(&current);
+	if (!r || !alive(r))
+		ret = start_anew(pattern, max_bytes);
+	pn_unlock(&start_lock);
+	return ret;
+}
+
+const char *pn_record_path(void)
+{
+	struct recorder *r = atomic_load(&current);
+
+	return r && alive(r) ? r->path : NULL;
+}
+
+/* The recorder itself stays: threads may be about to look at it. */
+void __attribute__((destructor)) pn_record_stop(void)
+{
+	struct recorder *r = atomic_load(&current);
+
+	if (!r || !alive(r))
+		return;
+	pn_event_install(NULL);
+	if (atomic_load(&r->ring_head) != atomic_load(&r->ring_tail) &&
+	    lane_of(r))
+		drain_ring(r, my_lane,
+			   my_lane->block ? my_lane->before.time_ns
+					  : atomic_load(&r->latest_ns));
+	atomic_store(r->state, STOPPED);
+	atomic_store(&r->head->complete, 1);
+	flock(r->fd, LOCK_UN); /* a thread may be about to use the descriptor */
+}

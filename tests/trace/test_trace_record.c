@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Recording into a file: threads, crash, fork, bounds; and reading it back. */
+#include "trace_file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "trace/format.h"
+#include "trace/record.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static void record(const struct pn_event *event)
+{
+	struct pn_event_sink *sink = pn_event_sink();
+
+	if (sink)
+		sink->record(sink, event);
+}
+
+static struct pn_trace *reopen(const char *path)
+{
+	struct pn_trace *trace;
+	struct pn_why why = { "" };
+
+	if (pn_trace_open(path, &trace, &why))
+		fail_msg("%s", why.text);
+	return trace;
+}
+
+static uint64_t count(struct pn_trace *trace)
+{
+	struct pn_event events[64];
+	uint64_t n = 0;
+	int ret;
+
+	while ((ret = pn_trace_read(trace, events, 64)) > 0)
+		n += (unsigned)ret;
+	if (ret)
+		fail_msg("%s", pn_trace_where(trace));
+	return n;
+}
+
+/* --- one thread ----------------------------------------------------------- */
+
+static void what_was_recorded_is_read_in_order(void **state)
+{
+	enum { EVENTS = 30000 };
+	uint64_t seed = test_seed(), again = seed;
+	struct pn_event e = { .time_ns = 1000 }, got;
+	struct pn_trace *trace;
+	uint64_t start = 0;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("one"), 100 * MIB));
+	assert_string_equal(pn_record_path(), trace_path("one"));
+	for (int i = 0; i < EVENTS; i++) {
+		trace_random(&seed, &e);
+		record(&e);
+	}
+	pn_record_stop();
+	assert_null(pn_record_path());
+	assert_null(pn_event_sink());
+	trace = reopen(trace_path("one"));
+	e = (struct pn_event){ .time_ns = 1000 };
+	for (int i = 0; i < EVENTS; i++) {
+		trace_random(&again, &e);
+		assert_int_equal(pn_trace_next(trace, &got), 1);
+		start = i ? start : e.time_ns;
+		e.thread = got.thread;
+		assert_true(trace_same(&got, &e));
+		assert_int_equal(got.time_ns, e.time_ns - start);
+		assert_int_equal(got.thread, 1);
+	}
+	assert_int_equal(pn_trace_next(trace, &got), 0);
+	assert_true(pn_trace_info(trace)->complete);
+	assert_int_equal(pn_trace_info(trace)->pid, getpid());
+	assert_int_equal(pn_trace_info(trace)->lost, 0);
+	assert_string_equal(pn_trace_info(trace)->program,
+			    program_invocation_short_name);
+	pn_trace_close(trace);
+	trace_remove("one");
+}
+
+static void quiet_events_stand_before_the_next_loud_one(void **state)
+{
+	struct pn_event_sink *sink;
+	struct pn_event e = { .kind = PN_EVENT_PIN, .time_ns = 5 }, got;
+	struct pn_trace *trace;
+	const int quiet = 700, kept = 512;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("quiet"), MIB));
+	sink = pn_event_sink();
+	record(&e);
+	for (int i = 0; i < quiet; i++) {
+		struct pn_event release = { .kind = PN_EVENT_RELEASE,
+					    .addr = (uint64_t)i };
+
+		sink->record_quietly(sink, &release);
+	}
+	e.time_ns = 9;
+	record(&e);
+	pn_record_stop();
+	trace = reopen(trace_path("quiet"));
+	assert_int_equal(pn_trace_next(trace, &got), 1);
+	for (int i = 0; i < kept; i++) {
+		assert_int_equal(pn_trace_next(trace, &got), 1);
+		assert_int_equal(got.kind, PN_EVENT_RELEASE);
+		assert_int_equal(got.addr, i);
+		assert_int_equal(got.time_ns, 4);
+	}
+	assert_int_equal(pn_trace_next(trace, &got), 1);
+	assert_int_equal(got.kind, PN_EVENT_PIN);
+	assert_int_equal(pn_trace_next(trace, &got), 0);
+	assert_int_equal(pn_trace_info(trace)->lost, quiet - kept);
+	pn_trace_close(trace);
+	trace_remove("quiet");
+}
+
+static void a_full_file_counts_what_it_loses(void **state)
+{
+	const uint64_t events = 60000, max = 256 << 10;
+	struct pn_event e = { .kind = PN_EVENT_PIN };
+	struct pn_trace *trace;
+	struct stat st;
+	uint64_t n;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("full"), max));
+	for (uint64_t i = 0; i < events; i++) {
+		e.time_ns += 1000;
+		e.addr = i << 20;
+		record(&e);
+	}
+	pn_record_stop();
+	assert_ok(stat(trace_path("full"), &st));
+	assert_true((uint64_t)st.st_size <= max + PN_TRACE_HEAD_BYTES);
+	trace = reopen(trace_path("full"));
+	n = count(trace);
+	assert_true(n > 1000 && n < events);
+	assert_int_equal(n + pn_trace_info(trace)->lost, events);
+	pn_trace_close(trace);
+	trace_remove("full");
+}
+
+static void the_site_of_a_thread_goes_with_its_events(void **state)
+{
+	struct pn_event e = { .kind = PN_EVENT_PIN }, got;
+	struct pn_trace *trace;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("site"), MIB));
+	pn_thread_self()->site = 4711;
+	record(&e);
+	e.site = 42; /* of the caller's own */
+	record(&e);
+	pn_thread_self()->site = 0;
+	pn_record_stop();
+	trace = reopen(trace_path("site"));
+	assert_int_equal(pn_trace_next(trace, &got), 1);
+	assert_int_equal(got.site, 4711);
+	assert_int_equal(pn_trace_next(trace, &got), 1);
+	assert_int_equal(got.site, 42);
+	pn_trace_close(trace);
+	trace_remove("site");
+}
+
+/* --- files ---------------------------------------------------------------- */
+
+static void a_file_that_is_no_trace_is_left_alone(void **state)
+{
+	const char *path = trace_path("thesis");
+	struct stat st;
+
+	(void)state;
+	trace_write(path, "three years of work", 19, false);
+	assert_int_equal(pn_record_start(path, MIB), -EEXIST);
+	assert_null(pn_record_path());
+	assert_ok(stat(path, &st));
+	assert_int_equal(st.st_size, 19);
+	trace_remove("thesis");
+	assert_int_equal(pn_record_start("/nowhere/at/all", MIB), -ENOENT);
+	assert_ok(pn_record_start("", MIB));
+	assert_null(pn_event_sink());
+}
+
+static void a_name_may_have_the_process_in_it(void **state)
+{
+	char name[64];
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("a%%b.%p.c"), MIB));
+	snprintf(name, sizeof(name), "a%%b.%d.c", getpid());
+	assert_string_equal(pn_record_path(), trace_path(name));
+	pn_record_stop();
+	trace_remove(name);
+}
+
+/* --- threads -------------------------------------------------------------- */
+
+#define THREADS	   4
+#define PER_THREAD 20000
+
+static void *record_in_turns(void *arg)
+{
+	uint64_t me = (uintptr_t)arg;
+
+	for (uint64_t i = 0; i < PER_THREAD; i++) {
+		struct pn_event e = { .kind = PN_EVENT_PIN,
+				      .time_ns = pn_clock_ns(),
+				      .addr = me,
+				      .len = i };
+
+		record(&e);
+		if (i % 1000 == 500) {
+			struct pn_event_sink *sink = pn_event_sink();
+
+			e.kind = PN_EVENT_RELEASE;
+			sink->record_quietly(sink, &e);
+		}
+	}
+	return NULL;
+}
+
+/* Each thread's events in their order, and all in about that of time: a thread
+ * that was kept from running between taking the time and asking for a block
+ * comes late. */
+static void check_threads(struct pn_trace *trace, unsigned nthreads)
+{
+	uint64_t next[2 * THREADS] = { 0 }, before = 0, releases = 0, late = 0;
+	uint32_t number[2 * THREADS] = { 0 };
+	struct pn_event e;
+	int ret;
+
+	while ((ret = pn_trace_next(trace, &e)) > 0) {
+		assert_true(e.addr < nthreads);
+		if (e.kind == PN_EVENT_RELEASE) {
+			releases++;
+			continue;
+		}
+		assert_int_equal(e.len, next[e.addr]++);
+		if (!number[e.addr])
+			number[e.addr] = e.thread;
+		assert_int_equal(e.thread, number[e.addr]);
+		late += e.time_ns < before;
+		before = e.time_ns;
+	}
+	assert_int_equal(ret, 0);
+	for (unsigned i = 0; i < nthreads; i++)
+		assert_int_equal(next[i], PER_THREAD);
+	assert_int_equal(releases, nthreads * (PER_THREAD / 1000));
+	assert_true(late < (uint64_t)nthreads * PER_THREAD / 100);
+}
+
+static void run_threads(unsigned first)
+{
+	pthread_t threads[THREADS];
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		assert_ok(pthread_create(&threads[i], NULL, record_in_turns,
+					 (void *)(first + i)));
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void threads_record_without_losing_anything(void **state)
+{
+	struct pn_trace *trace;
+	struct stat st;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("threads"), 64 * MIB));
+	run_threads(0);
+	run_threads(THREADS); /* in the lanes of the first ones */
+	pn_record_stop();     /* and what still waits in the ring */
+	assert_ok(stat(trace_path("threads"), &st));
+	assert_true(st.st_size < 32 * 2 * THREADS * PER_THREAD);
+	trace = reopen(trace_path("threads"));
+	assert_int_equal(pn_trace_info(trace)->lost, 0);
+	check_threads(trace, 2 * THREADS);
+	pn_trace_close(trace);
+	trace_remove("threads");
+}
+
+/* --- crash and fork ------------------------------------------------------- */
+
+static void a_killed_program_leaves_what_it_recorded(void **state)
+{
+	_Atomic uint64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct pn_trace *trace;
+	uint64_t n;
+	pid_t child;
+
+	(void)state;
+	assert_ptr_not_equal(done, MAP_FAILED);
+	child = fork();
+	if (!child) {
+		struct pn_event e = { .kind = PN_EVENT_PIN };
+
+		if (pn_record_start(trace_path("killed"), 100 * MIB))
+			_exit(1);
+		for (;; atomic_fetch_add(done, 1)) {
+			e.len = atomic_load(done);
+			record(&e);
+		}
+	}
+	while (atomic_load(done) < 20000)
+		sched_yield();
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	trace = reopen(trace_path("killed"));
+	n = count(trace);
+	assert_false(pn_trace_info(trace)->complete);
+	assert_int_equal(pn_trace_info(trace)->pid, child);
+	n += pn_trace_info(trace)->lost;
+	/* The last one may have been recorded and not counted. */
+	assert_in_range(n, atomic_load(done), atomic_load(done) + 1);
+	pn_trace_close(trace);
+	munmap((void *)done, 4096);
+	trace_remove("killed");
+}
+
+/* The child records, starts a trace of its own, records again. */
+static void act_as_child(const char *pattern)
+{
+	struct pn_event e = { .kind = PN_EVENT_UNPIN };
+
+	record(&e); /* into nothing */
+	if (pn_record_path() || pn_record_start(pattern, MIB))
+		_exit(1);
+	record(&e);
+	record(&e);
+	if (!strcmp(pn_record_path(), pattern))
+		_exit(2);
+	trace_folder[0] = 0; /* the parent's to remove */
+	exit(0);	     /* as programs end */
+}
+
+static void a_child_records_into_a_file_of_its_own(void **state)
+{
+	struct pn_event e = { .kind = PN_EVENT_PIN };
+	struct pn_trace *trace;
+	char pattern[128], name[64];
+	int status;
+	pid_t child;
+
+	(void)state;
+	strcpy(pattern, trace_path("parent"));
+	assert_ok(pn_record_start(pattern, MIB));
+	record(&e);
+	child = fork();
+	if (!child)
+		act_as_child(pattern);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	record(&e);
+	pn_record_stop();
+	trace = reopen(pattern);
+	assert_int_equal(count(trace), 2);
+	pn_trace_close(trace);
+	snprintf(name, sizeof(name), "parent.%d", child);
+	trace = reopen(trace_path(name));
+	assert_int_equal(pn_trace_info(trace)->pid, child);
+	assert_int_equal(count(trace), 2);
+	assert_true(pn_trace_info(trace)->complete);
+	pn_trace_close(trace);
+	trace_remove(name);
+	trace_remove("parent");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(what_was_recorded_is_read_in_order),
+		TEST(quiet_events_stand_before_the_next_loud_one),
+		TEST(a_full_file_counts_what_it_loses),
+		TEST(the_site_of_a_thread_goes_with_its_events),
+		TEST(a_file_that_is_no_trace_is_left_alone),
+		TEST(a_name_may_have_the_process_in_it),
+		TEST(threads_record_without_losing_anything),
+		TEST(a_killed_program_leaves_what_it_recorded),
+		TEST(a_child_records_into_a_file_of_its_own),
+	};
+
+	return RUN_TESTS(tests);
+}
