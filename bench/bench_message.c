@@ -26,7 +26,8 @@
 #define PINGS	    250
 #define PUT_BYTES   ((size_t)32 << 20) /* in one trial, about */
 #define RAW	    (-1)
-#define RAW_FLAG    8 /* bytes; up to here raw is a notification */
+#define RAW_FLAG    8	/* bytes; up to here raw is a notification */
+#define SEEN	    200 /* buffers, before `auto` counts as having learned */
 
 struct values {
 	struct pn_bench_values common; /* min and max are not asked for */
@@ -34,7 +35,7 @@ struct values {
 	char bytes[PN_OPTION_TEXT_BYTES];
 	char reuse[PN_OPTION_TEXT_BYTES];
 	uint64_t buffers;
-	bool fresh;
+	bool fresh, cold;
 };
 
 #define AT(name) offsetof(struct values, name)
@@ -43,7 +44,7 @@ static const struct pn_option options[] = {
 	PN_COMMAND_DEVICE(struct values, common.device),
 	{ "protocol", PN_OPTION_TEXT, "all",
 	  "protocols joined by commas: eager, copy, demand, cached, pipeline, "
-	  "caching-pipeline, read",
+	  "caching-pipeline, read, overlapped, auto",
 	  AT(protocol), 0, 0, NULL },
 	{ "bytes", PN_OPTION_TEXT, "8,64K,1M,4M,16M",
 	  "sizes joined by commas; 1M..64M doubles from one to the other",
@@ -55,6 +56,9 @@ static const struct pn_option options[] = {
 	  1 << 16, NULL },
 	{ "fresh", PN_OPTION_BOOL, "no",
 	  "receive into pages that were never touched", AT(fresh), 0, 0, NULL },
+	{ "cold", PN_OPTION_BOOL, "no",
+	  "auto: what it does at first sight, not when it has learned",
+	  AT(cold), 0, 0, NULL },
 	{ "budget", PN_OPTION_TIME, "20s", "about how long all of it may take",
 	  AT(common.budget), PN_NS_PER_MS, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
@@ -125,7 +129,7 @@ static unsigned parse_protocols(const char *text)
 		int id = pn_protocol_find(name);
 
 		if (!strcmp(name, "all"))
-			set |= (1u << PN_PROTOCOL_COUNT) - 1;
+			set |= (2u << PN_PROTOCOL_AUTO) - 1;
 		else if (id >= 0)
 			set |= 1u << id;
 		else
@@ -139,6 +143,8 @@ static unsigned parse_protocols(const char *text)
 struct entry {
 	int protocol; /* or RAW */
 	unsigned buffers, uses;
+	uint64_t cell; /* auto */
+	int taken;     /* the protocol of most messages */
 	size_t peak_bytes;
 	double ns[MAX_ROUNDS];
 	double ratio; /* to raw */
@@ -152,6 +158,8 @@ struct state {
 	struct pn_talk *talk;
 	struct entry entries[MAX_ENTRIES];
 	unsigned nentries;
+	uint64_t ncells;
+	uint64_t share_ns; /* of real time, for the size */
 };
 
 static void add_entry(struct state *s, int protocol, unsigned buffers,
@@ -160,7 +168,8 @@ static void add_entry(struct state *s, int protocol, unsigned buffers,
 	pn_assert(s->nentries < MAX_ENTRIES);
 	s->entries[s->nentries++] = (struct entry){ .protocol = protocol,
 						    .buffers = buffers,
-						    .uses = (unsigned)uses };
+						    .uses = (unsigned)uses,
+						    .taken = protocol };
 }
 
 /* Raw comes first, so that its rates are there for the others' ratios. What
@@ -172,7 +181,7 @@ static void choose_entries(struct state *s, size_t bytes)
 	s->nentries = 0;
 	add_entry(s, RAW, 1,
 		  bytes <= RAW_FLAG ? PINGS : 1 + PUT_BYTES / (bytes + 65536));
-	for (int id = 0; id < PN_PROTOCOL_COUNT; id++) {
+	for (int id = 0; id <= PN_PROTOCOL_AUTO; id++) {
 		if (!(s->protocols >> id & 1) ||
 		    !pn_talk_applies(s->talk, id, bytes))
 			continue;
@@ -191,22 +200,48 @@ static int try_raw(struct state *s, struct entry *e, size_t bytes, double *ns)
 	return pn_talk_put(s->talk, bytes, e->uses, ns);
 }
 
+/* `auto` has seen many buffers of this cell before it is measured, or, when
+ * that takes too long, half of what the size may take; or none. */
+static int teach(struct state *s, struct entry *e, struct pn_talk_trial *trial)
+{
+	uint64_t end = pn_clock_ns() + s->share_ns / (2 * s->nentries);
+	bool known = e->cell && !s->values->cold;
+	struct pn_talk_result result;
+	int ret = 0;
+
+	if (!known)
+		e->cell = ++s->ncells;
+	trial->cell = e->cell;
+	if (known || s->values->cold)
+		return 0;
+	for (unsigned seen = 0; !ret && seen < SEEN; seen += e->buffers) {
+		if (!s->run.virtual_time && pn_clock_ns() > end)
+			break;
+		ret = pn_talk_try(s->talk, trial, &result);
+	}
+	return ret;
+}
+
 static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 {
-	const struct pn_talk_trial trial = { .protocol = e->protocol,
-					     .bytes = bytes,
-					     .buffers = e->buffers,
-					     .uses = e->uses,
-					     .fresh = s->values->fresh };
+	struct pn_talk_trial trial = { .protocol = e->protocol,
+				       .bytes = bytes,
+				       .buffers = e->buffers,
+				       .uses = e->uses,
+				       .fresh = s->values->fresh };
 	struct pn_talk_result result;
-	int ret;
+	int ret = 0;
 
 	if (e->protocol == RAW)
 		return try_raw(s, e, bytes, ns);
-	ret = pn_talk_try(s->talk, &trial, &result);
+	if (e->protocol == PN_PROTOCOL_AUTO)
+		ret = teach(s, e, &trial);
+	if (!ret)
+		ret = pn_talk_try(s->talk, &trial, &result);
 	if (ret)
 		return ret;
 	*ns = result.ns;
+	e->taken = result.taken;
 	if (result.peak_bytes > e->peak_bytes)
 		e->peak_bytes = result.peak_bytes;
 	return 0;
@@ -215,7 +250,7 @@ static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 static const char *entry_name(const struct entry *e)
 {
 	return e->protocol == RAW ? "raw"
-				  : pn_protocol_at((unsigned)e->protocol)->name;
+				  : pn_protocol_name((unsigned)e->protocol);
 }
 
 /* Every entry once; whoever begins changes from round to round. */
@@ -269,6 +304,10 @@ static void print_entry(struct state *s, struct entry *e, size_t bytes,
 		PN_CELL_BYTES("registered_bytes_peak", "registered", 10,
 			      e->peak_bytes),
 		PN_CELL_COUNT("rounds", "rounds", 6, rounds),
+		PN_CELL_TEXT("took", "took", 0,
+			     e->protocol == PN_PROTOCOL_AUTO
+				     ? pn_protocol_name((unsigned)e->taken)
+				     : ""),
 		PN_CELL_COUNT("buffers", NULL, 0, e->buffers),
 		PN_CELL_FLAG("fresh", NULL, 0, s->values->fresh),
 	};
@@ -295,9 +334,10 @@ static int measure_size(struct state *s, size_t bytes)
 	int ret;
 
 	choose_entries(s, bytes);
+	s->share_ns = pn_bench_share_ns(&s->run);
 	ret = play_round(s, bytes, 0); /* warms; overwritten */
 	trials = pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
-				 pn_bench_share_ns(&s->run));
+				 s->share_ns);
 	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
 		ret = play_round(s, bytes, n);
 	if (!ret)
@@ -351,7 +391,8 @@ static int run_message(const void *v, char *const *operands)
 	if (!s->protocols)
 		ret = pn_usage_error("--protocol takes eager, copy, demand, "
 				     "cached, pipeline, caching-pipeline, "
-				     "read, joined by commas, or all");
+				     "read, overlapped, auto, joined by "
+				     "commas, or all");
 	else if (!parse_list(s->values->bytes, &s->bytes) ||
 		 !parse_list(s->values->reuse, &s->reuse))
 		ret = pn_usage_error("--bytes and --reuse take numbers above "

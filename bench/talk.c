@@ -170,6 +170,8 @@ bool pn_talk_applies(const struct pn_talk *talk, int protocol, size_t bytes)
 
 	if (pn_protocol_eager.applies(limits, bytes))
 		return protocol == PN_PROTOCOL_EAGER;
+	if (protocol == PN_PROTOCOL_AUTO)
+		return true;
 	return pn_protocol_at((unsigned)protocol)->applies(limits, bytes);
 }
 
@@ -186,13 +188,61 @@ static size_t echo_len(const struct pn_talk *talk,
 	return goes_eagerly(talk, trial) ? trial->bytes : sizeof(uint64_t);
 }
 
-static void trial_begins(struct pn_talk *talk,
-			 const struct pn_talk_trial *trial)
+/* What `auto` is to know in a cell; without memory for it, what it knows now.
+ */
+static struct pn_auto *mind_of(struct pn_talk *talk, uint64_t cell)
+{
+	struct pn_talk_mind *mind = &talk->minds[cell % PN_TALK_MINDS];
+	struct pn_auto *fresh;
+
+	if (mind->knows && mind->cell == cell)
+		return mind->knows;
+	fresh = pn_auto_open(&talk->ep->limits, &talk->device->costs);
+	if (!fresh)
+		return talk->ep->chooser;
+	pn_auto_close(mind->knows);
+	*mind = (struct pn_talk_mind){ cell, fresh };
+	return fresh;
+}
+
+static void forget(struct pn_talk *talk)
+{
+	for (unsigned i = 0; i < PN_TALK_MINDS; i++)
+		pn_auto_close(talk->minds[i].knows);
+}
+
+/* Returns what `auto` knew, for trial_ends(). */
+static struct pn_auto *trial_begins(struct pn_talk *talk,
+				    const struct pn_talk_trial *trial)
 {
 	struct pn_budget *budget = &talk->context->budget;
+	struct pn_auto *own = talk->ep->chooser;
 
+	talk->ep->chooser = mind_of(talk, trial->cell);
 	pn_endpoint_use(talk->ep, trial->protocol);
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
+	return own;
+}
+
+static void trial_ends(struct pn_talk *talk, struct pn_auto *own)
+{
+	talk->ep->chooser = own;
+}
+
+/* The protocol that was taken most since `before`. */
+static int taken_most(struct pn_talk *talk,
+		      const struct pn_endpoint_stats *before)
+{
+	struct pn_endpoint_stats now;
+	int most = PN_PROTOCOL_EAGER;
+
+	pn_endpoint_query(talk->ep, &now);
+	for (int id = 0; id < PN_PROTOCOL_COUNT; id++) {
+		now.sent[id] -= before->sent[id];
+		if (now.sent[id] > now.sent[most])
+			most = id;
+	}
+	return most;
 }
 
 /* Sends one message and waits for what comes back. */
@@ -233,6 +283,8 @@ int pn_talk_try(struct pn_talk *talk, const struct pn_talk_trial *trial,
 	const struct order order = { .kind = ORDER_TRY, .trial = *trial };
 	struct answer answer = { 0 };
 	char *echo = malloc(echo_len(talk, trial) + 1);
+	struct pn_endpoint_stats before;
+	struct pn_auto *own;
 	struct buffers b;
 	double ns;
 	int ret = echo ? buffers_map(&b, trial, false) : -ENOMEM;
@@ -241,9 +293,11 @@ int pn_talk_try(struct pn_talk *talk, const struct pn_talk_trial *trial,
 		goto free_echo;
 	buffers_fill(&b, trial);
 	ret = ask(talk, &order, &answer); /* its buffers are ready */
-	trial_begins(talk, trial);
+	own = trial_begins(talk, trial);
+	pn_endpoint_query(talk->ep, &before);
 	if (!ret)
 		ret = lead_trial(talk, trial, &b, echo, &ns);
+	trial_ends(talk, own);
 	if (!ret)
 		ret = recv_all(talk, &answer, sizeof(answer), TAG_ANSWER);
 	if (!ret) {
@@ -251,6 +305,7 @@ int pn_talk_try(struct pn_talk *talk, const struct pn_talk_trial *trial,
 
 		*result = answer.result;
 		result->ns = ns;
+		result->taken = taken_most(talk, &before);
 		if (peak > result->peak_bytes)
 			result->peak_bytes = peak;
 	}
@@ -286,8 +341,8 @@ static int follow_messages(struct pn_talk *talk,
 	struct pinion_request *request;
 	int ret = recv_start(talk, buffer_at(b, trial, 0), trial->bytes,
 			     TAG_DATA, &request);
+	struct pn_auto *own = trial_begins(talk, trial);
 
-	trial_begins(talk, trial);
 	if (!ret)
 		ret = send_all(talk, &ready, sizeof(ready), TAG_ANSWER);
 	for (unsigned i = 0; !ret && i < n; i++)
@@ -296,6 +351,7 @@ static int follow_messages(struct pn_talk *talk,
 				   ? buffer_at(b, trial, (i + 1) / trial->uses)
 				   : NULL,
 			   &request);
+	trial_ends(talk, own);
 	return ret;
 }
 
@@ -552,6 +608,7 @@ static int child(const struct pn_spec *spec, struct pn_talk *talk, int control)
 		ret = meet(talk, &other);
 	if (!ret)
 		ret = follow(talk);
+	forget(talk);
 	pinion_close(talk->context);
 	return ret;
 }
@@ -569,6 +626,7 @@ static int parent(const struct pn_spec *spec, struct pn_talk *talk, int control,
 		ret = meet(talk, &other);
 	if (!ret)
 		ret = lead(talk, fn, arg);
+	forget(talk);
 	pinion_close(talk->context);
 	return ret;
 }
@@ -656,6 +714,7 @@ static int context_on(struct pn_device *device, struct pinion_context *context)
 
 static void side_close(struct side *side)
 {
+	forget(&side->talk);
 	pinion_endpoint_close(side->talk.ep);
 	pn_cache_close(side->context.cache);
 	/* The other end sees it go and does not wait for ever. */

@@ -14,6 +14,7 @@
  * send to the last arrival, answers between included: what one message leaves
  * to be deregistered is paid by the next. A message that goes eagerly is
  * answered by one like it, and half the time counts: a ping-pong.
+ * Trials with `auto` belong to cells: it begins a cell knowing nothing.
  *
  * At rest the follower waits for an order, and no operation is in flight.
  * Threads: none; the calling process must have a single thread.
@@ -33,6 +34,8 @@
 /* The memory of raw notifications, shared by the processes. */
 struct pn_talk_flags;
 
+#define PN_TALK_MINDS 64
+
 struct pn_talk {
 	struct pinion_context *context; /* on `sim` made by hand */
 	struct pn_device *device;	/* the context's */
@@ -40,7 +43,12 @@ struct pn_talk {
 	struct pinion_peer *peer;    /* the other end */
 	struct pn_talk_flags *flags; /* NULL on `sim` */
 	uint64_t notified;	     /* how often so far */
-	struct pn_address other;     /* the other end's device */
+	/* What `auto` knows of the latest cells, by their numbers. */
+	struct pn_talk_mind {
+		uint64_t cell;
+		struct pn_auto *knows;
+	} minds[PN_TALK_MINDS];
+	struct pn_address other; /* the other end's device */
 };
 
 typedef int pn_talk_fn(struct pn_talk *talk, void *arg);
@@ -51,6 +59,9 @@ int pn_talk_run(const struct pn_spec *spec, pn_talk_fn *fn, void *arg);
 
 struct pn_talk_trial {
 	int protocol; /* enum pn_protocol_id */
+	/* `auto` knows what it saw in trials with the same number, of the last
+	 * PN_TALK_MINDS numbers, and nothing else. 0: of all with 0. */
+	uint64_t cell;
 	size_t bytes;
 	size_t offset;	  /* of the buffers in their first page */
 	unsigned buffers; /* at each end */
@@ -64,6 +75,7 @@ struct pn_talk_result {
 	double ns;	   /* for one message, one way */
 	size_t peak_bytes; /* registered at a time, at the end with more */
 	size_t wrong;	   /* where the first wrong byte was, or SIZE_MAX */
+	int taken;	   /* the protocol that most of the messages took */
 };
 
 /* Whether messages of that size go under that protocol. */

@@ -258,6 +258,37 @@ void pn_cache_disown(struct pn_cache *cache)
 	atomic_fetch_add(&cache->attention, 1);
 }
 
+/* How far from addr on a region reaches that fits the flags; 0: none does. */
+static size_t reach_locked(struct pn_cache *cache, uintptr_t addr,
+			   unsigned flags) PN_REQUIRES(&cache->lock)
+{
+	pn_index_entry *entry = pn_index_entry_of(&cache->index, addr);
+	const struct pn_region *region;
+
+	if (!entry)
+		return 0;
+	region = &cache->regions[atomic_load(entry)];
+	if (atomic_load(&region->state) != PN_REGION_VALID ||
+	    !pn_access_fits(region, flags))
+		return 0;
+	return (uintptr_t)region->mr.addr + region->mr.len - addr;
+}
+
+bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
+		     unsigned flags)
+{
+	uintptr_t at = (uintptr_t)addr, end = at + len;
+	size_t reach = 1;
+
+	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
+	for (; at < end && reach; at += reach)
+		reach = reach_locked(cache, at, flags);
+	pn_unlock(&cache->lock);
+	pn_worker_tell(cache);
+	return len && reach;
+}
+
 void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out)
 {
 	pn_lock(&cache->lock);

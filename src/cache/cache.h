@@ -100,6 +100,12 @@ int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
 		      struct pinion_pin_part *part);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
+/* Whether a pin of the range would find all of it registered just now: a hint,
+ * for choosing, since it may be gone the next moment. Takes the lock. Not an
+ * access: the policy does not learn of it. */
+bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
+		     unsigned flags);
+
 /* Drops whatever is cached in the range, as a release would. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 

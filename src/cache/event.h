@@ -84,6 +84,9 @@ enum pn_event_reason {
 	PN_BECAUSE_HELPER,   /* the helper expects no use soon */
 	PN_BECAUSE_OWNED,    /* a slab of the heap, which comes and goes as
 			      * that says */
+	PN_BECAUSE_CHEAPEST, /* protocol: for this use alone, even */
+	PN_BECAUSE_REUSE,    /* protocol: further uses pay for registering */
+	PN_BECAUSE_TRIAL,    /* protocol: to know better */
 	PN_NREASONS,
 };
 

@@ -26,7 +26,8 @@ static const char *const policies[] = { "lru",	"fmrd", "mre", "greedy",
 static const char *const protocols[] = { "eager",    "copy",
 					 "demand",   "cached",
 					 "pipeline", "caching-pipeline",
-					 "read",     NULL };
+					 "read",     "overlapped",
+					 "auto",     NULL };
 
 static const char *const helper_choices[] = { "off", "own", NULL };
 
@@ -97,9 +98,10 @@ static const struct pn_option table[] = {
 	{ "heap_return", PN_OPTION_TIME, "1s",
 	  "how long a heap keeps a slab whose blocks are all freed",
 	  FIELD(heap_return), 1, 0, NULL },
-	{ "protocol", PN_OPTION_CHOICE, "caching-pipeline",
-	  "how messages longer than eager_limit move", FIELD(protocol), 0, 0,
-	  protocols },
+	{ "protocol", PN_OPTION_CHOICE, "auto",
+	  "how messages longer than eager_limit move; auto: each by what costs "
+	  "least",
+	  FIELD(protocol), 0, 0, protocols },
 	{ "eager_limit", PN_OPTION_BYTES, "8K",
 	  "messages up to this size go at once, copied at both ends (at most "
 	  "what the device sends in one packet)",

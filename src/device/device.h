@@ -140,6 +140,12 @@ struct pn_costs {
 	double put_ns, put_byte_ns; /* one write, post to completion */
 	double get_ns, get_byte_ns;
 	double send_ns; /* the smallest send, post to arrival */
+	double ack_ns;	/* of put_ns, what passes after the bytes are there */
+	/* Writes and reads longer than handoff_bytes go from thread to thread
+	 * inside the device, and take so much besides. */
+	double handoff_ns;
+	size_t handoff_bytes;
+	bool cpu_moves; /* who posts moves the bytes, or copies meanwhile */
 	bool emulated;	/* declared by a profile, not all measured */
 };
 

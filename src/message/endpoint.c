@@ -264,8 +264,10 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		      !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 	init_lists(ep);
 	pn_onesided_init(ep);
-	ret = pn_bounces_open(ep, &attr->pages);
+	ep->chooser = pn_auto_open(&ep->limits, &ep->device->costs);
+	ret = ep->chooser ? pn_bounces_open(ep, &attr->pages) : -ENOMEM;
 	if (ret) {
+		pn_auto_close(ep->chooser);
 		free(ep);
 		return ret;
 	}
@@ -358,20 +360,83 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
 	pn_requests_free(ep);
 	pn_bounces_close(ep);
+	pn_auto_close(ep->chooser);
 	pn_mutex_fini(&ep->lock);
 	free(ep);
 }
 
 /* --- sending and receiving ------------------------------------------------ */
 
-/* A message goes eagerly when it may, else as configured, else by copying. */
-static int choose(const struct pinion_endpoint *ep, size_t len)
+bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len)
 {
-	if (pn_protocol_eager.applies(&ep->limits, len))
-		return PN_PROTOCOL_EAGER;
-	if (pn_protocol_at((unsigned)ep->protocol)->applies(&ep->limits, len))
-		return ep->protocol;
-	return PN_PROTOCOL_COPY;
+	const struct pn_budget *budget = ep->budget;
+
+	return atomic_load_explicit(&budget->bytes, memory_order_relaxed) +
+		       len <
+	       atomic_load_explicit(&budget->max_bytes, memory_order_relaxed) /
+		       2;
+}
+
+bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
+			size_t len, unsigned access)
+{
+	const struct pn_protocol_limits *limits = &ep->limits;
+	size_t from = len > limits->rdma_offset ? limits->rdma_offset
+						: limits->match_bytes;
+
+	return len > from &&
+	       pn_cache_covers(ep->cache, buf + from, len - from, access);
+}
+
+/* A message goes eagerly when it may, else as configured, else by copying. */
+static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
+		   struct pn_choice *out)
+{
+	const struct pn_protocol *row;
+
+	*out = (struct pn_choice){ .protocol = PN_PROTOCOL_EAGER,
+				   .reason = PN_BECAUSE_SHORT };
+	if (pn_protocol_eager.applies(&ep->limits, m->len))
+		return;
+	if (ep->protocol == PN_PROTOCOL_AUTO) {
+		const struct pn_use source = {
+			.addr = (uintptr_t)m->buf,
+			.len = m->len,
+			.end = PN_END_SOURCE,
+			.cached = pn_endpoint_covers(ep, m->buf, m->len,
+						     PN_SOURCE_ACCESS),
+		};
+
+		pn_auto_choose(ep->chooser, &source,
+			       pn_endpoint_roomy(ep, m->len), out);
+		return;
+	}
+	row = pn_protocol_at((unsigned)ep->protocol);
+	out->protocol = row->applies(&ep->limits, m->len) ? ep->protocol
+							  : PN_PROTOCOL_COPY;
+	out->reason = out->protocol == ep->protocol ? PN_BECAUSE_ASKED
+						    : PN_BECAUSE_SHORT;
+	out->keep = pn_auto_leaves(out->protocol);
+}
+
+/* Sends as chosen; how long it took until the MATCH was out is part of the bet.
+ */
+static int send_chosen(struct pinion_request *request,
+		       const struct pn_choice *choice)
+{
+	struct pinion_endpoint *ep = request->ep;
+	uint32_t id = request->id;
+	uint64_t start;
+	int ret;
+
+	ep->stats.sent[choice->protocol]++;
+	if (!choice->predicted_ns)
+		return pn_transfer_send(request, choice);
+	start = pn_device_now(ep->device);
+	ret = pn_transfer_send(request, choice);
+	pn_auto_sent(ep->chooser, choice, id,
+		     (double)(pn_device_now(ep->device) - start));
+	return ret;
 }
 
 int pn_endpoint_send(struct pinion_endpoint *ep,
@@ -379,23 +444,21 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 		     struct pinion_request **out)
 {
 	struct pinion_request *request;
-	int protocol, ret;
+	struct pn_choice choice;
+	int ret;
 
 	pn_endpoint_lock(ep);
 	ret = pn_peer_connect(message->peer);
 	request = ret ? NULL : pn_request_alloc(ep, message);
 	if (request) {
-		protocol = choose(ep, message->len);
-		ep->stats.sent[protocol]++;
+		choose(ep, message, &choice);
 		request->is_send = true;
 		request->has_handle = out;
 		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
 			       message->buf, message->len);
 		pn_tell_request(request);
-		pn_tell_protocol(request, protocol,
-				 protocol == ep->protocol ? PN_BECAUSE_ASKED
-							  : PN_BECAUSE_SHORT);
-		ret = pn_transfer_send(request, protocol);
+		pn_tell_protocol(request, choice.protocol, choice.reason);
+		ret = send_chosen(request, &choice);
 		if (out)
 			*out = request;
 	} else if (!ret) {
@@ -410,6 +473,7 @@ static void receive_claim(struct pinion_endpoint *ep,
 			  struct pinion_claim *claim)
 {
 	pn_list_remove(&claim->link);
+	request->late = true;
 	pn_transfer_receive(request, claim->peer, &claim->wire, claim->payload,
 			    claim->payload_len);
 	pn_claim_free(ep, claim);
@@ -647,6 +711,7 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 {
 	pn_endpoint_lock(ep);
 	*out = ep->stats;
+	pn_auto_query(ep->chooser, &out->choices);
 	pn_endpoint_unlock(ep);
 }
 

@@ -8,7 +8,8 @@
  * to say to the others; packet.c sends packets and keeps those that found the
  * device's queue full; match.c brings messages and receives together;
  * transfer.c moves the bytes of long messages fragment by fragment, whatever
- * the protocol (protocol/); request.c keeps requests and their numbers.
+ * the protocol (protocol/); auto.c chooses one, by history.c; request.c keeps
+ * requests and their numbers.
  *
  * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
  * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->
@@ -32,6 +33,7 @@
 #include "cache/cache.h"
 #include "device/device.h"
 #include "helper/helper.h"
+#include "message/auto.h"
 #include "message/protocol/protocol.h"
 
 struct pn_endpoint_attr {
@@ -43,7 +45,7 @@ struct pn_endpoint_attr {
 	struct pn_budget *budget;
 	struct pn_helper *helper; /* of the first rail's cache; or NULL */
 	struct pn_protocol_limits limits; /* packet_bytes is found out */
-	int protocol;			  /* of messages that are not eager */
+	int protocol; /* of messages that are not eager; PN_PROTOCOL_AUTO */
 	bool single_threaded;
 	struct pn_pages_policy pages;
 };
@@ -99,12 +101,13 @@ struct pn_endpoint_stats {
 	uint64_t bounced;	  /* pieces of one-sided operations */
 	uint64_t stalls;	  /* packets that found the queue full */
 	uint64_t bad_packets;
+	struct pn_auto_stats choices; /* of `auto` */
 };
 
 void pn_endpoint_query(struct pinion_endpoint *ep,
 		       struct pn_endpoint_stats *out);
 
-/* Sends the messages of one protocol from now on (benchmarks, `auto`). */
+/* Sends messages by this protocol, or `auto`, from now on (benchmarks). */
 void pn_endpoint_use(struct pinion_endpoint *ep, int protocol);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "cache/event.h"
+#include "message/auto.h"
 #include "message/message.h"
 #include "message/onesided.h"
 #include "message/wire.h"
@@ -77,6 +78,8 @@ struct pn_way {
 	struct pn_list stalled; /* fragments that found its queue full */
 };
 
+#define PN_REPORTS 4 /* a power of two */
+
 struct pinion_peer {
 	struct pinion_endpoint *ep;
 	struct pn_way *way;		       /* that packets take */
@@ -91,6 +94,9 @@ struct pinion_peer {
 	struct pn_peer_onesided onesided;
 	int down;	 /* 0, or why it is gone */
 	uint32_t number; /* in events; 0: none yet */
+	/* What its messages took, still to be told; the newest. */
+	uint64_t reports[PN_REPORTS];
+	unsigned nreports;
 };
 
 struct pinion_request {
@@ -106,6 +112,7 @@ struct pinion_request {
 	bool has_handle;
 	bool ended;
 	bool canceling;
+	bool late; /* receiver: the message came first */
 	int status;
 	uint8_t *buf;
 	size_t len;	    /* of the buffer */
@@ -121,7 +128,8 @@ struct pinion_request {
 	struct pn_list fragments;
 	unsigned nfragments;
 	unsigned npackets;  /* queued, with payload from buf */
-	bool source_pinned; /* read: the whole source, exposed */
+	uint64_t began_ns;  /* receiver: expected, and matched then; else 0 */
+	bool source_pinned; /* read, early: the whole source */
 	struct pinion_pin source;
 	unsigned nkeys; /* read, receiver: of the source */
 	struct pn_wire_key *keys;
@@ -150,6 +158,7 @@ struct pinion_endpoint {
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
 	int protocol;
+	struct pn_auto *chooser;
 	bool locking;
 	struct pn_mutex lock;
 	struct pn_list peers;
@@ -178,7 +187,19 @@ struct pinion_endpoint {
 	struct pn_endpoint_stats stats;
 };
 
+/* Kept registrations serve every protocol: a source may be read, a target be
+ * written and read into. */
+#define PN_SOURCE_ACCESS PINION_ACCESS_REMOTE_READ
+#define PN_TARGET_ACCESS \
+	(PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
+
 /* endpoint.c */
+/* Whether so much more can be left registered without pushing others out
+ * soon. */
+bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len);
+/* Whether what of a buffer goes by RDMA, under any protocol, is registered. */
+bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
+			size_t len, unsigned access);
 void pn_endpoint_lock(struct pinion_endpoint *ep);
 void pn_endpoint_unlock(struct pinion_endpoint *ep);
 int pn_endpoint_progress(struct pinion_endpoint *ep);
@@ -255,7 +276,8 @@ void pn_request_take(struct pinion_request *request,
 void pn_requests_free(struct pinion_endpoint *ep);
 
 /* transfer.c */
-int pn_transfer_send(struct pinion_request *request, int protocol);
+int pn_transfer_send(struct pinion_request *request,
+		     const struct pn_choice *choice);
 void pn_transfer_receive(struct pinion_request *request,
 			 struct pinion_peer *peer, const struct pn_wire *wire,
 			 const uint8_t *payload, size_t len);

@@ -85,12 +85,44 @@ static void fragment_drop(struct pn_fragment *f)
 	fragment_free(ep, f);
 }
 
+/* What a registration must allow. One that `auto` keeps serves all protocols,
+ * since the next message may go by another. */
+static unsigned access_for(const struct pinion_request *request,
+			   unsigned access)
+{
+	if (!request->shape.keep)
+		return access | PINION_PIN_BYPASS;
+	if (request->ep->protocol != PN_PROTOCOL_AUTO)
+		return access;
+	return access |
+	       (request->is_send ? PN_SOURCE_ACCESS : PN_TARGET_ACCESS);
+}
+
+/* What `auto` keeps of a buffer that goes whole is all of it: the next message
+ * may go by a protocol that wants the first bytes, too. */
+static void keep_all(struct pn_fragment *f, unsigned access)
+{
+	struct pinion_request *request = f->request;
+	struct pn_cache *cache = f->way->rail->cache;
+	struct pinion_pin pin;
+
+	if (!pn_cache_pin(cache, request->buf, request->total,
+			  access_for(request, access), &pin))
+		pn_cache_unpin(cache, &pin);
+}
+
 static int fragment_pin(struct pn_fragment *f, unsigned access)
 {
 	struct pinion_request *request = f->request;
-	unsigned bypass = request->shape.keep ? 0 : PINION_PIN_BYPASS;
-	int ret = pn_cache_pin(f->way->rail->cache, request->buf + f->offset,
-			       f->len, access | bypass, &f->pin);
+	bool whole = f->offset && f->offset + f->len == request->total;
+	int ret;
+
+	if (whole && request->shape.keep &&
+	    f->offset <= request->ep->limits.match_bytes &&
+	    request->ep->protocol == PN_PROTOCOL_AUTO)
+		keep_all(f, access);
+	ret = pn_cache_pin(f->way->rail->cache, request->buf + f->offset,
+			   f->len, access_for(request, access), &f->pin);
 
 	f->pinned = !ret;
 	return ret;
@@ -155,6 +187,14 @@ struct pn_sge pn_pin_at(const struct pinion_pin *pin, size_t n)
 	return (struct pn_sge){ 0 };
 }
 
+/* Where a fragment goes on: in its own pin or in the one of all the source. */
+static struct pn_sge local_part_of(const struct pn_fragment *f)
+{
+	if (f->pinned)
+		return pn_pin_at(&f->pin, f->posted);
+	return pn_pin_at(&f->request->source, f->offset + f->posted);
+}
+
 struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
 			      size_t n)
 {
@@ -184,7 +224,7 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 	if (!f->way->up)
 		return -EAGAIN;
 	while (f->posted < f->len) {
-		struct pn_sge sge = pn_pin_at(&f->pin, f->posted);
+		struct pn_sge sge = local_part_of(f);
 		struct pn_wire_key to =
 			pn_keys_at(keys, nkeys, keys_at + f->posted);
 		struct pn_op op = { .kind = kind,
@@ -296,6 +336,46 @@ static void start(struct pn_fragment *f)
 		stall(f);
 }
 
+/* --- what a message took, for the sender's choices (auto.h) --------------- */
+
+#define REPORT_NS 16 /* a unit */
+
+/* The request at the sender and the time in 16 ns, in one word. */
+static void report(struct pinion_request *request)
+{
+	struct pinion_peer *peer = request->peer;
+	uint64_t units;
+
+	if (!request->began_ns)
+		return;
+	units = (pn_device_now(request->ep->device) - request->began_ns) /
+		REPORT_NS;
+	if (units > UINT32_MAX)
+		units = UINT32_MAX;
+	peer->reports[peer->nreports++ & (PN_REPORTS - 1)] =
+		(uint64_t)request->other << 32 | units;
+}
+
+/* The newest report that was not told yet, or 0. */
+static uint64_t take_report(struct pinion_peer *peer)
+{
+	uint64_t *newest =
+		&peer->reports[(peer->nreports - 1) & (PN_REPORTS - 1)];
+	uint64_t found = *newest;
+
+	*newest = 0;
+	if (found)
+		peer->nreports--;
+	return found;
+}
+
+static void hear_report(struct pinion_endpoint *ep, uint64_t word)
+{
+	if (word)
+		pn_auto_told(ep->chooser, (uint32_t)(word >> 32),
+			     (double)(word & UINT32_MAX) * REPORT_NS);
+}
+
 /* --- sender --------------------------------------------------------------- */
 
 bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
@@ -319,10 +399,9 @@ bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 			  struct pn_wire_key *keys)
 {
-	unsigned bypass = request->shape.keep ? 0 : PINION_PIN_BYPASS;
-
 	if (pn_cache_pin(request->ep->cache, request->buf, request->len,
-			 PINION_ACCESS_REMOTE_READ | bypass, &request->source))
+			 access_for(request, PINION_ACCESS_REMOTE_READ),
+			 &request->source))
 		return;
 	if (pn_keys_export(&request->source, wire, keys))
 		request->source_pinned = true;
@@ -330,9 +409,25 @@ static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 		pn_cache_unpin(request->ep->cache, &request->source);
 }
 
-int pn_transfer_send(struct pinion_request *request, int protocol)
+/* early: registers the whole source while the receiver does its part. What
+ * cannot be had is tried again fragment by fragment. */
+static void pin_early(struct pinion_request *request)
 {
-	const struct pn_protocol *row = pn_protocol_at((unsigned)protocol);
+	/* In virtual time it may end meanwhile: it waits for us. */
+	request->npackets++;
+	request->source_pinned =
+		!pn_cache_pin(request->ep->cache, request->buf, request->len,
+			      access_for(request, 0), &request->source);
+	request->npackets--;
+	if (request->status || request->moved == request->total)
+		pn_request_end(request, 0);
+}
+
+int pn_transfer_send(struct pinion_request *request,
+		     const struct pn_choice *choice)
+{
+	const struct pn_protocol *row =
+		pn_protocol_at((unsigned)choice->protocol);
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
 	struct pn_wire wire;
 	const void *payload = request->buf;
@@ -341,9 +436,10 @@ int pn_transfer_send(struct pinion_request *request, int protocol)
 	int ret;
 
 	row->shape(&request->ep->limits, request->len, &request->shape);
+	request->shape.keep = choice->keep;
 	len = request->shape.match;
 	packet_for(request, &wire, PN_WIRE_MATCH);
-	wire.protocol = (uint8_t)protocol;
+	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
 	wire.len = request->len;
 	request->total = request->len;
@@ -361,6 +457,8 @@ int pn_transfer_send(struct pinion_request *request, int protocol)
 			     wire.nkeys ? NULL : request);
 	if (ret || whole)
 		pn_request_end(request, ret);
+	else if (request->shape.early)
+		pin_early(request);
 	return 0;
 }
 
@@ -371,6 +469,7 @@ static int on_ack(struct pinion_request *request, const struct pn_wire *wire)
 	if (wire->len > request->len || wire->offset > wire->len ||
 	    request->other)
 		return -EPROTO;
+	hear_report(request->ep, wire->tag);
 	request->other = wire->from;
 	request->total = wire->len;
 	if (request->moved > wire->len)
@@ -387,6 +486,15 @@ static int on_ack(struct pinion_request *request, const struct pn_wire *wire)
 	if (request->moved == request->total)
 		pn_request_end(request, 0);
 	return 0;
+}
+
+/* Whether all of the source is registered, with the fragment's device. */
+static bool source_serves(const struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+
+	return request->source_pinned &&
+	       f->way->rail->cache == request->ep->cache;
 }
 
 static int on_ready(struct pinion_request *request, const struct pn_wire *wire,
@@ -409,7 +517,8 @@ static int on_ready(struct pinion_request *request, const struct pn_wire *wire,
 	f->number = (uint32_t)wire->tag;
 	f->nkeys = wire->nkeys;
 	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
-	if (f->kind == PN_FRAGMENT_WRITE && fragment_pin(f, 0)) {
+	if (f->kind == PN_FRAGMENT_WRITE && !source_serves(f) &&
+	    fragment_pin(f, 0)) {
 		f->kind = PN_FRAGMENT_DATA;
 		request->ep->stats.copied_for_room++;
 	}
@@ -450,8 +559,10 @@ static void receiver_moved(struct pinion_request *request, size_t len)
 		advance(request);
 		return;
 	}
+	report(request);
 	if (request->nkeys) {
 		packet_for(request, &wire, PN_WIRE_DONE);
+		wire.tag = take_report(request->peer);
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 	}
 	pn_request_end(request, 0);
@@ -552,8 +663,10 @@ static void accept_long(struct pinion_request *request)
 	packet_for(request, &wire, PN_WIRE_ACK);
 	wire.offset = offset;
 	wire.len = request->total;
-	if (!request->nkeys)
+	if (!request->nkeys) {
+		wire.tag = take_report(request->peer);
 		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+	}
 	if (ret)
 		fail(request, ret);
 	else if (request->moved == request->total)
@@ -562,11 +675,38 @@ static void accept_long(struct pinion_request *request)
 		advance(request);
 }
 
+/* With `auto` the receiver leaves its target registered or not as its own
+ * history says; fragments are cut accordingly. */
+static void receiver_shape(struct pinion_request *request,
+			   const struct pn_wire *wire)
+{
+	struct pinion_endpoint *ep = request->ep;
+	unsigned id = wire->protocol;
+	struct pn_use target = { .addr = (uintptr_t)request->buf,
+				 .len = request->total,
+				 .end = PN_END_TARGET };
+	bool keep;
+
+	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
+	if (ep->protocol != PN_PROTOCOL_AUTO || !request->shape.fragment ||
+	    !request->total)
+		return;
+	target.cached = pn_endpoint_covers(ep, request->buf, request->total,
+					   PN_TARGET_ACCESS);
+	keep = pn_auto_keep(ep->chooser, &target,
+			    pn_endpoint_roomy(ep, request->total));
+	if (id == PN_PROTOCOL_PIPELINE && keep)
+		id = PN_PROTOCOL_CACHING_PIPELINE;
+	else if (id == PN_PROTOCOL_CACHING_PIPELINE && !keep)
+		id = PN_PROTOCOL_PIPELINE;
+	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
+	request->shape.keep = keep;
+}
+
 void pn_transfer_receive(struct pinion_request *request,
 			 struct pinion_peer *peer, const struct pn_wire *wire,
 			 const uint8_t *payload, size_t len)
 {
-	const struct pn_protocol *row = pn_protocol_at(wire->protocol);
 	int ret;
 
 	request->peer = peer;
@@ -595,7 +735,9 @@ void pn_transfer_receive(struct pinion_request *request,
 		pn_request_end(request, peer->down);
 		return;
 	}
-	row->shape(&request->ep->limits, wire->len, &request->shape);
+	if (!request->late)
+		request->began_ns = pn_device_now(request->ep->device);
+	receiver_shape(request, wire);
 	accept_long(request);
 }
 
@@ -715,10 +857,12 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 
 /* The source has been read: only one that was exposed, and nothing else of it
  * is under way. */
-static int on_done(struct pinion_request *request)
+static int on_done(struct pinion_request *request, const struct pn_wire *wire)
 {
-	if (!request->source_pinned || request->nfragments)
+	if (!request->source_pinned || !request->shape.read ||
+	    request->nfragments)
 		return -EPROTO;
+	hear_report(request->ep, wire->tag);
 	request->moved = request->total;
 	pn_request_end(request, 0);
 	return 0;
@@ -786,7 +930,7 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 	case PN_WIRE_FIN:
 		return on_fin(request, wire);
 	case PN_WIRE_DONE:
-		return on_done(request);
+		return on_done(request, wire);
 	case PN_WIRE_GONE:
 		if (!request->canceling)
 			return -EPROTO;

@@ -70,7 +70,9 @@ struct pn_wire {
 	uint32_t from;	  /* request at its sender */
 	int32_t status;	  /* FAIL */
 	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; READY: the immediate of the
-			   * last write */
+			   * last write; ACK, DONE: 0, or what an earlier
+			   * message (its request << 32) took to arrive, in
+			   * 16 ns: a hint */
 	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive; GRANT:
 			   * the immediate of the write */
 	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment;

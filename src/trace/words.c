@@ -39,7 +39,8 @@ static const char *const reasons[PN_NREASONS] = {
 	[PN_BECAUSE_FAILED] = "failed",	  [PN_BECAUSE_ASKED] = "asked",
 	[PN_BECAUSE_SHORT] = "short",	  [PN_BECAUSE_NO_ROOM] = "no-room",
 	[PN_BECAUSE_PEER] = "peer",	  [PN_BECAUSE_HELPER] = "helper",
-	[PN_BECAUSE_OWNED] = "owned",
+	[PN_BECAUSE_OWNED] = "owned",	  [PN_BECAUSE_CHEAPEST] = "cheapest",
+	[PN_BECAUSE_REUSE] = "reuse",	  [PN_BECAUSE_TRIAL] = "trial",
 };
 
 static const char *name_in(const char *const *names, unsigned n,

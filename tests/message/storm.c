@@ -424,9 +424,9 @@ static void post(struct storm *s, struct item *item)
 		m.ignore = ANY_NUMBER;
 		m.peer = NULL;
 	}
-	if (s->attr->protocol == PN_PROTOCOL_COUNT)
+	if (s->attr->protocol == STORM_ANY)
 		pn_endpoint_use(s->party.ep,
-				(int)test_below(&s->random, PN_PROTOCOL_COUNT));
+				(int)test_below(&s->random, STORM_ANY));
 	ret = item->is_send ? pn_endpoint_send(s->party.ep, &m, out)
 			    : pn_endpoint_recv(s->party.ep, &m, out);
 	if (ret)
@@ -730,7 +730,7 @@ static void run_round(struct storm *s)
 static bool open_storm(struct storm *s, struct rank *rank)
 {
 	struct party_attr attr = {
-		.protocol = s->attr->protocol % PN_PROTOCOL_COUNT,
+		.protocol = s->attr->protocol % STORM_ANY,
 		.max_bytes = s->attr->max_bytes,
 		.single_threaded = true,
 	};

@@ -23,12 +23,15 @@
 
 #include "message/party.h"
 
+/* All rows, and `auto`. */
+#define STORM_ANY (PN_PROTOCOL_AUTO + 1)
+
 struct storm_attr {
 	uint64_t seed;
 	unsigned nrounds;
 	unsigned per_pair; /* messages at most, in a round */
 	size_t max_len;
-	int protocol;	   /* PN_PROTOCOL_COUNT: another for each message */
+	int protocol;	   /* STORM_ANY: another for each message */
 	size_t max_bytes;  /* of the budget; 0: plenty */
 	unsigned mortal;   /* ranks that may die, as bits */
 	uint64_t *counter; /* of messages received; shared by the ranks */

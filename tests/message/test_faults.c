@@ -58,7 +58,7 @@ static bool storm(const char *name, struct ranks run, struct storm_attr attr,
 static const struct storm_attr usual = { .nrounds = 8,
 					 .per_pair = 24,
 					 .max_len = (size_t)1 << 20,
-					 .protocol = PN_PROTOCOL_COUNT };
+					 .protocol = STORM_ANY };
 
 static void fail_and_delay(uint64_t *random, char *text, size_t len)
 {

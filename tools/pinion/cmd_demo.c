@@ -349,7 +349,7 @@ struct messages {
 
 static const char *protocol_name(const struct pn_talk_trial *trial)
 {
-	return pn_protocol_at((unsigned)trial->protocol)->name;
+	return pn_protocol_name((unsigned)trial->protocol);
 }
 
 /* A trial with every byte checked. */
@@ -402,6 +402,10 @@ static void print_message(struct messages *m, const struct pn_talk_trial *trial,
 			     1e9 * (double)trial->bytes / result->ns),
 		PN_CELL_BYTES("registered_bytes_peak", "registered", 10,
 			      result->peak_bytes),
+		PN_CELL_TEXT("took", "took", 0,
+			     trial->protocol == PN_PROTOCOL_AUTO
+				     ? pn_protocol_name((unsigned)result->taken)
+				     : ""),
 	};
 
 	pn_report_row(&m->report, row, PN_ARRAY_LEN(row));
@@ -457,14 +461,14 @@ static int messages_body(struct pn_talk *talk, void *arg)
 	m->talk = talk;
 	pn_report_device(&m->report, talk->device);
 	pn_report_progress("sending messages, checking every byte");
-	for (int id = 0; !ret && id < PN_PROTOCOL_COUNT; id++)
+	for (int id = 0; !ret && id <= PN_PROTOCOL_AUTO; id++)
 		ret = check_protocol(m, id);
-	for (int id = 0; !ret && id < PN_PROTOCOL_COUNT; id++)
+	for (int id = 0; !ret && id <= PN_PROTOCOL_AUTO; id++)
 		ret = time_protocol(m, id);
 	if (!ret)
 		pn_report_note(&m->report,
 			       "\nall bytes right: %llu messages under %d "
-			       "protocols, %llu bytes checked",
+			       "protocols and auto, %llu bytes checked",
 			       (unsigned long long)m->sent, PN_PROTOCOL_COUNT,
 			       (unsigned long long)m->checked);
 	return ret;

@@ -260,6 +260,8 @@ static struct pn_costs costs_of(const struct pn_sim *sim, double slowness)
 		.get_ns = message + 2 * latency,
 		.get_byte_ns = byte,
 		.send_ns = 2 * message + latency,
+		.ack_ns = latency,
+		.handoff_bytes = SIZE_MAX,
 		.emulated = true,
 	};
 }

@@ -19,8 +19,7 @@ static void shape(const struct pn_protocol_limits *limits, size_t len,
 static double cost(const struct pn_protocol_limits *limits,
 		   const struct pn_costs *costs, size_t len, double reuse)
 {
-	(void)limits;
-	return pn_cost_whole(costs, len, reuse, true);
+	return pn_cost_whole(limits, costs, len, reuse, true);
 }
 
 const struct pn_protocol pn_protocol_cached = {

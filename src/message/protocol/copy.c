@@ -13,16 +13,11 @@ static void shape(const struct pn_protocol_limits *limits, size_t len,
 				  .depth = 1 };
 }
 
-/* Copying in, the link and copying out overlap packet by packet. */
 static double cost(const struct pn_protocol_limits *limits,
 		   const struct pn_costs *costs, size_t len, double reuse)
 {
-	double slowest = costs->copy_byte_ns > costs->put_byte_ns
-				 ? costs->copy_byte_ns
-				 : costs->put_byte_ns;
-
-	(void)limits, (void)reuse;
-	return 3 * costs->send_ns + (double)len * slowest;
+	(void)reuse;
+	return pn_cost_copy(limits, costs, len);
 }
 
 const struct pn_protocol pn_protocol_copy = {

@@ -17,8 +17,8 @@ static void shape(const struct pn_protocol_limits *limits, size_t len,
 static double cost(const struct pn_protocol_limits *limits,
 		   const struct pn_costs *costs, size_t len, double reuse)
 {
-	(void)limits, (void)reuse;
-	return pn_cost_whole(costs, len, 0, false);
+	(void)reuse;
+	return pn_cost_whole(limits, costs, len, 0, false);
 }
 
 const struct pn_protocol pn_protocol_demand = {

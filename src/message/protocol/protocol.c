@@ -12,6 +12,7 @@ static const struct pn_protocol *const rows[PN_PROTOCOL_COUNT] = {
 	[PN_PROTOCOL_PIPELINE] = &pn_protocol_pipeline,
 	[PN_PROTOCOL_CACHING_PIPELINE] = &pn_protocol_caching_pipeline,
 	[PN_PROTOCOL_READ] = &pn_protocol_read,
+	[PN_PROTOCOL_OVERLAPPED] = &pn_protocol_overlapped,
 };
 
 const struct pn_protocol *pn_protocol_at(unsigned id)
@@ -19,10 +20,15 @@ const struct pn_protocol *pn_protocol_at(unsigned id)
 	return id < PN_PROTOCOL_COUNT ? rows[id] : NULL;
 }
 
+const char *pn_protocol_name(unsigned id)
+{
+	return id < PN_PROTOCOL_COUNT ? rows[id]->name : "auto";
+}
+
 int pn_protocol_find(const char *name)
 {
-	for (int i = 0; i < PN_PROTOCOL_COUNT; i++)
-		if (!strcmp(rows[i]->name, name))
+	for (int i = 0; i <= PN_PROTOCOL_AUTO; i++)
+		if (!strcmp(pn_protocol_name((unsigned)i), name))
 			return i;
 	return -ENOENT;
 }

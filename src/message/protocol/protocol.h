@@ -41,8 +41,9 @@ struct pn_shape {
 	size_t fragment; /* bytes of one RDMA fragment; 0: no RDMA at all */
 	size_t align; /* fragments end where the address is a multiple; 0: no */
 	unsigned depth;
-	bool keep; /* registrations go through the cache and stay */
-	bool read; /* the receiver reads instead of the sender writing */
+	bool keep;  /* registrations go through the cache and stay */
+	bool early; /* the sender registers before the receiver answers */
+	bool read;  /* the receiver reads instead of the sender writing */
 };
 
 struct pn_protocol {
@@ -68,7 +69,10 @@ enum pn_protocol_id {
 	PN_PROTOCOL_PIPELINE,
 	PN_PROTOCOL_CACHING_PIPELINE,
 	PN_PROTOCOL_READ,
+	PN_PROTOCOL_OVERLAPPED,
 	PN_PROTOCOL_COUNT,
+	/* No row and never on the wire: message/auto.h chooses one. */
+	PN_PROTOCOL_AUTO = PN_PROTOCOL_COUNT,
 };
 
 extern const struct pn_protocol pn_protocol_eager;
@@ -78,6 +82,7 @@ extern const struct pn_protocol pn_protocol_cached;
 extern const struct pn_protocol pn_protocol_pipeline;
 extern const struct pn_protocol pn_protocol_caching_pipeline;
 extern const struct pn_protocol pn_protocol_read;
+extern const struct pn_protocol pn_protocol_overlapped;
 
 /* The fragment size for which the pipeline's predicted cost is least; keep: of
  * the caching one. A power of two. */
@@ -87,7 +92,10 @@ size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 /* NULL: no such number. */
 const struct pn_protocol *pn_protocol_at(unsigned id);
 
-/* The number of the protocol called name, or -ENOENT. */
+/* A row's name, or "auto". */
+const char *pn_protocol_name(unsigned id);
+
+/* The number of the protocol called name, "auto" among them, or -ENOENT. */
 int pn_protocol_find(const char *name);
 
 #endif

@@ -6,6 +6,8 @@
  */
 #include "message/protocol/shapes.h"
 
+#include <math.h>
+
 static void shape(const struct pn_protocol_limits *limits, size_t len,
 		  struct pn_shape *out)
 {
@@ -17,11 +19,23 @@ static void shape(const struct pn_protocol_limits *limits, size_t len,
 				  .read = true };
 }
 
+/* Registering all of the source, then the target's fragments, of which all but
+ * the first are registered while others move. */
 static double cost(const struct pn_protocol_limits *limits,
 		   const struct pn_costs *costs, size_t len, double reuse)
 {
-	return (1 - reuse) * pn_cost_register(costs, len, 1) +
-	       pn_cost_pipeline(limits, costs, len, reuse, true);
+	size_t fragment = limits->segment_bytes;
+	size_t first = len < fragment ? len : fragment;
+	size_t n = len / fragment + !!(len % fragment);
+	double link = (double)len * costs->get_byte_ns;
+	double cpu =
+		(1 - reuse) * pn_cost_register(costs, len - first, n - 1) +
+		(costs->cpu_moves ? link : (double)first * costs->get_byte_ns);
+
+	return (1 - reuse) * (pn_cost_register(costs, len, 1) +
+			      pn_cost_register(costs, first, 1)) +
+	       costs->send_ns + costs->get_ns + fmax(cpu, link) +
+	       (len > costs->handoff_bytes ? (double)n * costs->handoff_ns : 0);
 }
 
 const struct pn_protocol pn_protocol_read = {

@@ -37,40 +37,87 @@ double pn_cost_deregister(const struct pn_costs *costs, size_t len, size_t n)
 	       npages(len) * costs->deregister_page_ns;
 }
 
-double pn_cost_whole(const struct pn_costs *costs, size_t len, double reuse,
-		     bool keep)
+double pn_cost_match(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len)
 {
-	double fresh = 1 - reuse;
-	double each = fresh * pn_cost_register(costs, len, 1);
+	return costs->send_ns +
+	       (double)pn_shape_match(limits, len) *
+		       (costs->put_byte_ns + 2 * costs->copy_byte_ns);
+}
 
-	if (!keep)
-		each += pn_cost_deregister(costs, len, 1);
-	return 2 * each + 4 * costs->send_ns + costs->put_ns +
+static double handoff(const struct pn_costs *costs, size_t len)
+{
+	return len > costs->handoff_bytes ? costs->handoff_ns : 0;
+}
+
+double pn_cost_write(const struct pn_costs *costs, size_t len)
+{
+	return costs->put_ns - costs->ack_ns + handoff(costs, len) +
 	       (double)len * costs->put_byte_ns;
 }
 
+/* Copying in, the link and copying out overlap packet by packet: the first
+ * takes all three, the others the slowest. */
+double pn_cost_copy(const struct pn_protocol_limits *limits,
+		    const struct pn_costs *costs, size_t len)
+{
+	size_t rest = len - pn_shape_match(limits, len);
+	size_t first =
+		rest < limits->packet_bytes ? rest : limits->packet_bytes;
+	double slowest = fmax(costs->copy_byte_ns, costs->put_byte_ns);
+
+	if (!rest)
+		return pn_cost_match(limits, costs, len);
+	return pn_cost_match(limits, costs, len) + 2 * costs->send_ns +
+	       (double)first * (costs->put_byte_ns + 2 * costs->copy_byte_ns) +
+	       (double)(rest - first) * slowest;
+}
+
+double pn_cost_whole(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len, double reuse,
+		     bool keep)
+{
+	size_t rest = len - pn_shape_match(limits, len);
+	double each = (1 - reuse) * pn_cost_register(costs, rest, 1);
+
+	/* Released while the next message is on its way, by half. */
+	if (!keep)
+		each += pn_cost_deregister(costs, rest, 1) / 2;
+	return pn_cost_match(limits, costs, len) + 2 * each + costs->send_ns +
+	       pn_cost_write(costs, rest);
+}
+
 /* In a pipeline that runs, the link and either side's CPU work at the same
- * time, and the slower one sets the pace; what each fragment costs besides
- * registering (READY, the write, its notice) is the CPU's, too. Before it runs,
- * the first fragment is registered at the target, then at the source; so long
- * the link has only the bytes up to the offset to carry. */
+ * time, and the slowest sets the pace. Before it runs, the first fragment is
+ * registered at the target, while the sender copies what goes up to the
+ * offset, then at the source. A CPU's last fragment is still to be moved. */
 double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 			const struct pn_costs *costs, size_t len, double reuse,
 			bool keep)
 {
 	size_t fragment = keep ? limits->segment_bytes : limits->fragment_bytes;
-	size_t n = len / fragment + !!(len % fragment);
-	size_t first = len < fragment ? len : fragment;
 	size_t copied = len < limits->rdma_offset ? len : limits->rdma_offset;
-	double cpu = (1 - reuse) * pn_cost_register(costs, len, n) +
-		     (double)n * 2 * costs->send_ns;
-	double start = (1 - reuse) * 2 * pn_cost_register(costs, first, 1) -
-		       (double)copied * costs->put_byte_ns;
+	size_t rest = len - copied;
+	size_t first = rest < fragment ? rest : fragment;
+	size_t n = rest / fragment + !!(rest % fragment);
+	double link = (double)rest * costs->put_byte_ns, cpu, start, copy;
 
+	if (!rest)
+		return pn_cost_copy(limits, costs, len);
+	copy = (double)(copied - pn_shape_match(limits, copied)) *
+	       costs->copy_byte_ns;
+	start = (1 - reuse) * pn_cost_register(costs, first, 1);
+	cpu = (1 - reuse) * pn_cost_register(costs, rest - first, n - 1) +
+	      (double)n * handoff(costs, first);
 	if (!keep)
-		cpu += pn_cost_deregister(costs, len, n);
-	return fmax(cpu, (double)len * costs->put_byte_ns) + fmax(start, 0) +
-	       3 * costs->send_ns + costs->put_ns;
+		cpu += pn_cost_deregister(costs, rest, n);
+	if (costs->cpu_moves)
+		cpu += link;
+	else
+		cpu += copy + (double)first * costs->put_byte_ns;
+	return pn_cost_match(limits, costs, len) + costs->send_ns +
+	       fmax(start + costs->send_ns, copy) + start + fmax(cpu, link) +
+	       costs->put_ns - costs->ack_ns;
 }
 
 size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
@@ -88,11 +135,13 @@ size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 		trial.fragment_bytes = trial.segment_bytes = f;
 		cost = pn_cost_pipeline(&trial, costs, (size_t)8 << 20, 0,
 					keep);
-		/* Of equals the largest: fewer messages. */
-		if (best && cost > least)
+		/* Of those about as good the largest: fewer messages and
+		 * regions. */
+		if (best && cost > 1.01 * least)
 			continue;
 		best = f;
-		least = cost;
+		if (least == 0 || cost < least)
+			least = cost;
 	}
 	return best;
 }

@@ -14,13 +14,24 @@ bool pn_shape_not_empty(const struct pn_protocol_limits *limits, size_t len);
 /* How much of a long message goes with its MATCH. */
 size_t pn_shape_match(const struct pn_protocol_limits *limits, size_t len);
 
-/* Registering and deregistering len bytes in n pieces; `kept` registrations
- * are not deregistered. */
+/* Registering and deregistering len bytes in n pieces. */
 double pn_cost_register(const struct pn_costs *costs, size_t len, size_t n);
 double pn_cost_deregister(const struct pn_costs *costs, size_t len, size_t n);
 
+/* What precedes the first byte by RDMA or DATA: the MATCH with its bytes. */
+double pn_cost_match(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len);
+
+/* One write of len bytes until they have arrived. */
+double pn_cost_write(const struct pn_costs *costs, size_t len);
+
+/* The rest by DATA packets, copied at both ends. */
+double pn_cost_copy(const struct pn_protocol_limits *limits,
+		    const struct pn_costs *costs, size_t len);
+
 /* The whole buffer at once: both sides register, one after the other. */
-double pn_cost_whole(const struct pn_costs *costs, size_t len, double reuse,
+double pn_cost_whole(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len, double reuse,
 		     bool keep);
 
 /* Fragments: the slowest of link, sender and receiver, and the start. */
