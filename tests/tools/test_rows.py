@@ -257,10 +257,10 @@ class Cache(unittest.TestCase):
 
 class Message(unittest.TestCase):
     PROTOCOLS = ["copy", "demand", "cached", "pipeline", "caching-pipeline",
-                 "read"]
+                 "read", "overlapped", "auto"]
     KEYS = {"device", "emulated", "profile", "protocol", "bytes", "reuse",
             "bytes_per_s", "latency_us", "registered_bytes_peak",
-            "ratio_to_raw", "buffers", "fresh", "rounds"}
+            "ratio_to_raw", "buffers", "fresh", "rounds", "took"}
 
     def run_bench(self, *args, **env):
         found = rows("bench", "message", *SHORT, *args, **env)
@@ -304,7 +304,7 @@ class Message(unittest.TestCase):
     def test_a_tight_budget_slows_but_does_not_fail(self):
         found = self.run_bench("--bytes", "8M", "--reuse", "1", "--buffers",
                                "1", PINION_MAX_BYTES="6M")
-        self.assertEqual(len(found), 7)
+        self.assertEqual(len(found), 1 + len(self.PROTOCOLS))
         for row in found:
             self.assertLessEqual(row["registered_bytes_peak"], 6 << 20)
 
@@ -315,6 +315,28 @@ class Message(unittest.TestCase):
         self.assertEqual(rows(*args), rows(*args))
 
     @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
+    def test_auto_takes_what_is_best_when_it_has_learned(self):
+        found = rows("bench", "message", "--device", "sim:cost=cx5",
+                     "--bytes", "64K", "--reuse", "1,16")
+        best = {n: max(r["bytes_per_s"] for r in found if r["reuse"] == n and
+                       r["protocol"] not in ("raw", "auto"))
+                for n in (1, 16)}
+        for row in found:
+            if row["protocol"] == "auto":
+                self.assertGreater(row["bytes_per_s"],
+                                   0.95 * best[row["reuse"]])
+                self.assertIn(row["took"],
+                              {1: ["copy"], 16: ["read", "overlapped"]}
+                              [row["reuse"]])
+
+    @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
+    def test_auto_knows_less_when_cold(self):
+        args = ["bench", "message", "--device", "sim:cost=cx5", "--bytes",
+                "64K", "--reuse", "1", "--protocol", "auto"]
+        self.assertGreater(rows(*args)[-1]["bytes_per_s"],
+                           rows(*args, "--cold")[-1]["bytes_per_s"])
+
+    @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
     def test_pipeline_hides_registration(self):
         """The paper's claim, in virtual time: 8 MiB without reuse."""
         for profile, gain in (("woodall2006", 1.6), ("cx5", 2)):
@@ -323,6 +345,40 @@ class Message(unittest.TestCase):
                          f"sim:cost={profile}", "--bytes", "8M", "--reuse",
                          "1", "--protocol", "cached,pipeline")}
             self.assertGreater(rate["pipeline"] / rate["cached"], gain)
+
+
+class Explain(unittest.TestCase):
+    def explain(self, *args):
+        found = rows("explain", "--device", DEVICE, *args)
+        for row in found:
+            self.assertGreater(row["first_us"], 0)
+            self.assertLessEqual(row["later_us"], row["first_us"])
+        chosen = [r for r in found if r["chosen"]]
+        self.assertEqual(len(chosen), 1)
+        self.assertTrue(chosen[0]["reason"])
+        self.assertEqual(chosen[0]["mean_us"],
+                         min(r["mean_us"] for r in found))
+        return found, chosen[0]["protocol"]
+
+    def test_the_cheapest_is_chosen(self):
+        for size in ("16K", "1M", "64M"):
+            for reuse in ("1", "8", "1000"):
+                found, _ = self.explain("--bytes", size, "--reuse", reuse)
+                self.assertGreaterEqual(len(found), 4)
+
+    def test_what_is_short_goes_eagerly(self):
+        found, chosen = self.explain("--bytes", "0")
+        self.assertEqual((len(found), chosen), (1, "eager"))
+
+    @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
+    def test_registering_pays_when_a_buffer_comes_again(self):
+        def chosen(*args):
+            return [r["protocol"] for r in rows("explain", "--device",
+                    "sim:cost=cx5", "--bytes", "64K", *args) if r["chosen"]]
+        self.assertEqual(chosen("--reuse", "1"), ["copy"])
+        self.assertEqual(chosen("--reuse", "8"), ["overlapped"])
+        self.assertEqual(chosen("--reuse", "2"), ["overlapped"])
+        self.assertEqual(chosen("--reuse", "2", "--full"), ["copy"])
 
 
 class Demo(unittest.TestCase):

@@ -86,6 +86,7 @@ int pn_failed(const char *what, int negative_errno);
 extern const struct pn_command pn_cmd_bench;
 extern const struct pn_command pn_cmd_config;
 extern const struct pn_command pn_cmd_demo;
+extern const struct pn_command pn_cmd_explain;
 extern const struct pn_command pn_cmd_help;
 extern const struct pn_command pn_cmd_info;
 extern const struct pn_command pn_cmd_trace;
