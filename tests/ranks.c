@@ -41,6 +41,11 @@ void rank_pause(struct rank *rank)
 		usleep(20);
 }
 
+void rank_wait(struct rank *rank, uint64_t deadline_ns)
+{
+	pn_device_wait_any(rank->rails, rank->nrails, deadline_ns);
+}
+
 static bool arrived(struct rank *rank, unsigned other, uint64_t deadline)
 {
 	while (atomic_load(&rank->board->rank[other].round) < rank->round) {
@@ -110,13 +115,15 @@ static void *run_opened(void *arg)
 	int ret;
 
 	spec_of(run->spec, rank->rank, spec, sizeof(spec));
-	ret = pn_device_open(spec, NULL, &rank->device);
+	ret = pn_device_open_rails(spec, NULL, rank->rails, &rank->nrails);
 	if (ret) {
 		rank_fail(rank, strerror(-ret), "open", 0);
 		return NULL;
 	}
+	rank->device = rank->rails[0];
 	run->fn(rank);
-	pn_device_close(rank->device);
+	while (rank->nrails)
+		pn_device_close(rank->rails[--rank->nrails]);
 	return NULL;
 }
 
@@ -176,6 +183,9 @@ static void run_sim(struct gang *gang)
 	pn_assert(!pn_sim_open(params, run->script, &sim));
 	for (unsigned r = 0; r < run->nranks; r++) {
 		gang->ranks[r].device = pn_sim_device(sim, r);
+		gang->ranks[r].nrails = pn_sim_nrails(sim);
+		for (unsigned i = 0; i < pn_sim_nrails(sim); i++)
+			gang->ranks[r].rails[i] = pn_sim_rail(sim, r, i);
 		gang->ranks[r].virtual_time = true;
 		gang->ranks[r].sim = sim;
 		pn_assert(!pn_sim_spawn(sim, r, run_task, &gang->ranks[r]));

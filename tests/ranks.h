@@ -33,7 +33,9 @@ struct rank_board {
 /* What one rank knows. */
 struct rank {
 	struct rank_board *board;
-	struct pn_device *device;
+	struct pn_device *device; /* the first of: */
+	struct pn_device *rails[PN_RAILS_MAX];
+	unsigned nrails;
 	unsigned rank, nranks;
 	uint32_t round;
 	bool virtual_time;
@@ -73,6 +75,9 @@ void rank_fail(struct rank *rank, const char *what, const char *file, int line);
 			return;                                  \
 		}                                                \
 	} while (0)
+
+/* Waits for news of any rail, until the device's clock says deadline_ns. */
+void rank_wait(struct rank *rank, uint64_t deadline_ns);
 
 /* Lets the others run for a moment. */
 void rank_pause(struct rank *rank);

@@ -67,7 +67,7 @@ static unsigned local_processes(void)
  * own needs; half of memory, since the program wants some of it unpinned. */
 static size_t derive_bytes(struct pn_budget *budget)
 {
-	size_t hard = budget->device->limits.max_pinned_bytes;
+	size_t hard = budget->devices[0]->limits.max_pinned_bytes;
 	size_t cgroup = cgroup_bytes(), machine = machine_bytes();
 	size_t half = smaller(cgroup, machine) / 2;
 
@@ -88,8 +88,10 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 {
 	size_t most = device->limits.max_mrs;
 
-	*budget = (struct pn_budget){ .device = device,
+	*budget = (struct pn_budget){ .devices = { device },
+				      .ndevices = 1,
 				      .nprocesses = nprocesses };
+	pn_list_init(&budget->caches);
 	if (!nprocesses)
 		budget->nprocesses = local_processes();
 	if (!max_bytes)
@@ -122,12 +124,39 @@ static void note_peak(struct pn_budget *budget)
 		;
 }
 
+static size_t most_regions(const struct pn_budget *budget)
+{
+	size_t most = 0;
+
+	for (unsigned i = 0; i < budget->ndevices; i++)
+		if (__builtin_add_overflow(most,
+					   budget->devices[i]->limits.max_mrs,
+					   &most))
+			return SIZE_MAX;
+	return most;
+}
+
+/* A limit that was the devices' own grows with them. */
+void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
+{
+	size_t before = most_regions(budget);
+
+	pn_assert(budget->ndevices < PN_RAILS_MAX);
+	budget->devices[budget->ndevices++] = device;
+	if (atomic_load(&budget->max_regions) == before)
+		atomic_store(&budget->max_regions, most_regions(budget));
+}
+
 void pn_budget_look(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
+	size_t late = 0;
 
-	pn_device_pinned(budget->device, &pinned);
-	atomic_store(&budget->late_bytes, pinned.dying_bytes);
+	for (unsigned i = 0; i < budget->ndevices; i++) {
+		pn_device_pinned(budget->devices[i], &pinned);
+		late += pinned.dying_bytes;
+	}
+	atomic_store(&budget->late_bytes, late);
 }
 
 bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
@@ -157,6 +186,5 @@ void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 		atomic_store(&budget->max_bytes, max_bytes);
 	if (max_regions)
 		atomic_store(&budget->max_regions,
-			     smaller(max_regions,
-				     budget->device->limits.max_mrs));
+			     smaller(max_regions, most_regions(budget)));
 }

@@ -6,9 +6,11 @@
  * use or not, regions being deregistered, heap slabs, bounce buffers. Whoever
  * wants to register takes room first and gives it back when the device has
  * deregistered, not before. On kernels that unpin late, the device's dying
- * bytes count too.
+ * bytes count too. Several rails share one budget: each has a cache, and one
+ * that finds no room has the others give up what they do not use.
  *
- * Threads: any; taking is a compare-and-swap, so it never goes over.
+ * Threads: any; taking is a compare-and-swap, so it never goes over. Devices
+ * and caches are added before the first one pins, and leave after the last.
  * At rest: used <= max, except after a resize below what is in use.
  */
 #ifndef PN_CACHE_BUDGET_H
@@ -18,10 +20,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/list.h"
 #include "device/device.h"
 
 struct pn_budget {
-	struct pn_device *device;
+	struct pn_device *devices[PN_RAILS_MAX];
+	unsigned ndevices;
+	struct pn_list caches; /* that take from it (room.c) */
 	_Atomic size_t max_bytes, max_regions;
 	_Atomic size_t bytes, regions; /* taken */
 	_Atomic size_t peak_bytes;
@@ -39,7 +44,10 @@ struct pn_budget {
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 		    size_t max_bytes, size_t max_regions, unsigned nprocesses);
 
-/* Asks the device what the kernel still charges although it was deregistered;
+/* Another device whose registrations count; before it has any. */
+void pn_budget_add(struct pn_budget *budget, struct pn_device *device);
+
+/* Asks the devices what the kernel still charges although it was deregistered;
  * for pn_budget_take(), which does not ask, since its callers hold locks. */
 void pn_budget_look(struct pn_budget *budget);
 

@@ -155,6 +155,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	ret = subscribe(cache);
 	if (ret)
 		goto free_key;
+	pn_list_append(&cache->budget->caches, &cache->sharer);
 	cache->sink = pn_event_sink();
 	if (cache->sink)
 		pn_tell_open(cache);
@@ -198,6 +199,7 @@ void pn_cache_close(struct pn_cache *cache)
 	if (!cache)
 		return;
 	pn_worker_stop(cache);
+	pn_list_remove(&cache->sharer);
 	if (cache->subscribed)
 		pn_monitor_unsubscribe(&cache->subscriber);
 	if (cache->sink)

@@ -188,6 +188,7 @@ struct pn_cache {
 
 	struct pn_device *device;
 	struct pn_budget *budget;
+	struct pn_list sharer; /* in budget->caches */
 	struct pn_cache_attr attr;
 	_Atomic bool always_slow; /* every pin takes the lock */
 	_Atomic bool probing;	  /* and asks the monitor about what it found */

@@ -240,7 +240,7 @@ static bool fits(const struct pn_budget *budget,
 
 /* What was reaped may be no more than what the caller had begun and undone
  * again: looking again is worth it only when all fits now. */
-int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
+static int make_here(struct pn_cache *cache, const struct pn_room_want *want)
 {
 	struct pn_budget *budget = cache->budget;
 	uint32_t seen = atomic_load(&cache->reaped);
@@ -260,6 +260,22 @@ int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 		return -ENOBUFS;
 	pn_device_block(cache->device, &cache->reaped, seen);
 	return 0;
+}
+
+/* Its own regions first; then those of the other rails' caches, one at a time,
+ * so that no two locks are held. */
+int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
+{
+	int ret = make_here(cache, want);
+	struct pn_list *pos;
+
+	for (pos = cache->sharer.next; ret == -ENOBUFS && pos != &cache->sharer;
+	     pos = pos->next)
+		if (pos != &cache->budget->caches)
+			ret = make_here(pn_container_of(pos, struct pn_cache,
+							sharer),
+					want);
+	return ret;
 }
 
 bool pn_room_full_locked(struct pn_cache *cache)

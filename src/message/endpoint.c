@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -71,7 +73,11 @@ static int on_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		return on_match(peer, wire, payload, len);
 	if (pn_onesided_concerns(peer, wire))
 		return pn_onesided_packet(peer, wire, payload, len);
-	return pn_transfer_packet(peer, wire, payload, len);
+	if (pn_likely(wire->kind < PN_WIRE_HELLO))
+		return pn_transfer_packet(peer, wire, payload, len);
+	if (wire->kind == PN_WIRE_DOWN)
+		pn_way_told_down(peer, wire->protocol);
+	return 0;
 }
 
 static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
@@ -84,27 +90,62 @@ static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
 		pn_transfer_written(peer, c->imm);
 }
 
+/* Those that came too early follow when their turn has come. */
+static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
+			const struct pn_wire *wire, const uint8_t *payload,
+			size_t len)
+{
+	int ret = pn_kept_arrived(peer, sequence, wire, payload, len);
+	struct pinion_claim *claim;
+
+	if (ret)
+		return ret == -EALREADY ? 0 : ret;
+	ret = on_packet(peer, wire, payload, len);
+	while (!ret && !peer->down && (claim = pn_kept_next(peer))) {
+		ret = on_packet(peer, &claim->wire, claim->payload,
+				claim->payload_len);
+		pn_claim_free(peer->ep, claim);
+	}
+	return ret;
+}
+
+/* Of a stranger whose first packet says nothing nothing is known but its
+ * device. */
+static struct pn_way *way_of_packet(struct pinion_endpoint *ep,
+				    const struct pn_completion *c,
+				    const struct pn_wire *wire, int parsed,
+				    const uint8_t *payload, size_t len)
+{
+	static const struct pn_wire nothing;
+	struct pn_way *way = pn_way_of(ep, c->peer);
+
+	return pn_likely(way)
+		       ? way
+		       : pn_way_introduce(ep, c->peer, parsed ? &nothing : wire,
+					  payload, len);
+}
+
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
 	struct pn_device *device = c->peer->device;
-	struct pn_way *way = pn_way_of(ep, c->peer);
-	struct pinion_peer *peer = way ? way->owner : NULL;
-	const uint8_t *payload;
+	const uint8_t *payload = NULL;
 	struct pn_wire wire;
-	size_t len;
-	int ret = -ENOMEM;
+	size_t len = 0;
+	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
+	struct pn_way *way = way_of_packet(ep, c, &wire, ret, payload, len);
 
-	if (peer && peer->down) {
-		pn_device_release(device, c);
-		return;
+	if (way && !way->owner->down) {
+		if (!ret && pn_unlikely(wire.kind == PN_WIRE_HELLO))
+			ret = pn_way_hello(way, payload, len);
+		else if (!ret && pn_unlikely(c->imm))
+			ret = on_sequenced(way->owner, c->imm, &wire, payload,
+					   len);
+		else if (!ret)
+			ret = on_packet(way->owner, &wire, payload, len);
+		if (ret)
+			bad_packet(way->owner, ret);
 	}
-	if (peer)
-		ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
-	if (!ret)
-		ret = on_packet(peer, &wire, payload, len);
 	pn_device_release(device, c);
-	if (ret && peer)
-		bad_packet(peer, ret);
 }
 
 static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
@@ -112,12 +153,18 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 	enum pn_tracked track = *(enum pn_tracked *)c->user;
 
 	ep->noperations--;
-	if (track == PN_TRACK_BOUNCE)
-		pn_bounce_put(ep, c->user);
-	else if (track == PN_TRACK_PIECE)
+	if (track == PN_TRACK_BOUNCE) {
+		struct pn_bounce *bounce = c->user;
+
+		if (pn_unlikely(bounce->peer))
+			pn_kept_done(bounce, c->status);
+		else
+			pn_bounce_put(ep, bounce);
+	} else if (track == PN_TRACK_PIECE) {
 		pn_onesided_done(c->user, c->status);
-	else
+	} else {
 		pn_transfer_done(c->user, c->status);
+	}
 }
 
 static void dispatch(struct pinion_endpoint *ep, const struct pn_completion *c)
@@ -192,12 +239,12 @@ int pn_endpoint_progress(struct pinion_endpoint *ep)
 
 static void init_lists(struct pinion_endpoint *ep)
 {
-	struct pn_list *lists[] = { &ep->peers,	       &ep->busy,
-				    &ep->posted,       &ep->unexpected,
-				    &ep->done,	       &ep->small_claims,
-				    &ep->large_claims, &ep->claimed,
-				    &ep->packets,      &ep->fragments,
-				    &ep->requests };
+	struct pn_list *lists[] = { &ep->smalls,       &ep->peers,
+				    &ep->busy,	       &ep->posted,
+				    &ep->unexpected,   &ep->done,
+				    &ep->small_claims, &ep->large_claims,
+				    &ep->claimed,      &ep->packets,
+				    &ep->fragments,    &ep->requests };
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
 		pn_list_init(lists[i]);
@@ -207,26 +254,34 @@ static void init_lists(struct pinion_endpoint *ep)
 static void set_limits(struct pinion_endpoint *ep)
 {
 	struct pn_protocol_limits *limits = &ep->limits;
-	const struct pn_costs *costs = &ep->device->costs;
+	struct pn_costs costs = ep->device->costs;
+	double bandwidth = 0;
 
-	limits->packet_bytes = SIZE_MAX;
+	limits->packet_bytes = ep->small_bytes = SIZE_MAX;
 	for (unsigned r = 0; r < ep->nrails; r++) {
-		size_t most = ep->rails[r].device->limits.max_send_bytes -
-			      sizeof(struct pn_wire);
+		const struct pn_device_limits *of = &ep->devices[r]->limits;
+		size_t most = of->max_send_bytes - sizeof(struct pn_wire);
 
 		if (limits->packet_bytes > most)
 			limits->packet_bytes = most;
+		if (ep->small_bytes > of->inline_bytes)
+			ep->small_bytes = of->inline_bytes;
+		bandwidth += 1 / ep->rails[r].byte_ns;
 	}
+	if (ep->nrails > 1)
+		costs.put_byte_ns = 1 / bandwidth;
+	if (ep->small_bytes > sizeof(struct pn_wire) + limits->packet_bytes)
+		ep->small_bytes = sizeof(struct pn_wire) + limits->packet_bytes;
 	if (limits->eager_bytes > limits->packet_bytes)
 		limits->eager_bytes = limits->packet_bytes;
 	if (limits->match_bytes > limits->packet_bytes)
 		limits->match_bytes = limits->packet_bytes;
 	if (!limits->fragment_bytes)
 		limits->fragment_bytes =
-			pn_protocol_best_fragment(limits, costs, false);
+			pn_protocol_best_fragment(limits, &costs, false);
 	if (!limits->segment_bytes)
 		limits->segment_bytes =
-			pn_protocol_best_fragment(limits, costs, true);
+			pn_protocol_best_fragment(limits, &costs, true);
 }
 
 /* Nobody else posts to the devices of an endpoint. */
@@ -249,15 +304,18 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	if (!ep)
 		return -ENOMEM;
 	ep->nrails = attr->nrails;
+	ep->epoll = -1;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		ep->rails[r].device = attr->rails[r].device;
 		ep->rails[r].cache = attr->rails[r].cache;
+		ep->devices[r] = attr->rails[r].device;
 	}
 	ep->device = ep->rails[0].device;
 	ep->cache = ep->rails[0].cache;
 	ep->budget = attr->budget;
 	ep->helper = attr->helper;
 	ep->limits = attr->limits;
+	pn_rails_init(ep);
 	set_limits(ep);
 	ep->protocol = attr->protocol;
 	ep->locking = !attr->single_threaded &&
@@ -308,7 +366,8 @@ static void drain(struct pinion_endpoint *ep)
 
 		for (unsigned r = 0; r < ep->nrails; r++)
 			moved |= drain_one(ep, ep->rails[r].device);
-		if (!moved && pn_device_wait(ep->device, deadline))
+		if (!moved &&
+		    pn_device_wait_any(ep->devices, ep->nrails, deadline))
 			return;
 	}
 }
@@ -329,8 +388,7 @@ static void abandon_all(struct pinion_endpoint *ep)
 			if (!ep->noperations)
 				free(f);
 		}
-		if (request->source_pinned)
-			pn_cache_unpin(ep->cache, &request->source);
+		pn_request_unpin(request);
 	}
 }
 
@@ -347,17 +405,23 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	abandon_all(ep);
 	pn_onesided_fini(ep);
 	pn_peers_forget(ep);
-	pn_list_for_each (pos, &ep->peers)
-		free_list(&pn_container_of(pos, struct pinion_peer, link)
-				   ->packets,
-			  offsetof(struct pn_packet, link));
+	pn_list_for_each (pos, &ep->peers) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		free_list(&peer->packets, offsetof(struct pn_packet, link));
+		pn_kept_drop(peer);
+	}
 	free_list(&ep->unexpected, offsetof(struct pinion_claim, link));
 	free_list(&ep->claimed, offsetof(struct pinion_claim, link));
 	free_list(&ep->small_claims, offsetof(struct pinion_claim, link));
 	free_list(&ep->large_claims, offsetof(struct pinion_claim, link));
 	free_list(&ep->packets, offsetof(struct pn_packet, link));
 	free_list(&ep->fragments, offsetof(struct pn_fragment, link));
+	free_list(&ep->smalls, offsetof(struct pn_bounce, link));
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
+	if (ep->epoll >= 0)
+		close(ep->epoll);
 	pn_requests_free(ep);
 	pn_bounces_close(ep);
 	pn_auto_close(ep->chooser);
@@ -637,7 +701,7 @@ static void sleep_for_news(struct pinion_endpoint *ep)
 	}
 	ep->sleeping = true;
 	pn_endpoint_unlock(ep);
-	pn_device_wait(ep->device, PN_FOREVER);
+	pn_device_wait_any(ep->devices, ep->nrails, PN_FOREVER);
 	pn_endpoint_lock(ep);
 	ep->sleeping = false;
 	atomic_fetch_add(&ep->progressed, 1);
@@ -688,9 +752,49 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 	return (int)n;
 }
 
+/* One descriptor for all rails: readable when one of theirs is. */
+static int open_epoll(struct pinion_endpoint *ep)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	if (epoll < 0)
+		return -errno;
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		struct epoll_event event = { .events = EPOLLIN };
+		int fd = pn_device_fd(ep->devices[r]);
+		int ret = fd < 0 ? fd : 0;
+
+		if (!ret && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+			ret = -errno;
+		if (ret) {
+			close(epoll);
+			return ret;
+		}
+	}
+	ep->epoll = epoll;
+	return epoll;
+}
+
 int pn_endpoint_fd(struct pinion_endpoint *ep)
 {
-	return pn_device_fd(ep->device);
+	int fd;
+
+	if (ep->nrails == 1)
+		return pn_device_fd(ep->device);
+	pn_endpoint_lock(ep);
+	fd = ep->epoll < 0 ? open_epoll(ep) : ep->epoll;
+	pn_endpoint_unlock(ep);
+	return fd;
+}
+
+/* Those armed before one that has something may tell of it in vain. */
+static int arm_all(struct pinion_endpoint *ep)
+{
+	int ret = 0;
+
+	for (unsigned r = 0; r < ep->nrails && !ret; r++)
+		ret = pn_device_arm(ep->devices[r]);
+	return ret;
 }
 
 int pn_endpoint_arm(struct pinion_endpoint *ep)
@@ -701,7 +805,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	/* What moved may have ended a request that has a handle. */
 	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
 		      ? -EAGAIN
-		      : pn_device_arm(ep->device);
+		      : arm_all(ep);
 	pn_endpoint_unlock(ep);
 	return ret;
 }

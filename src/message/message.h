@@ -102,6 +102,9 @@ struct pn_endpoint_stats {
 	uint64_t stalls;	  /* packets that found the queue full */
 	uint64_t bad_packets;
 	struct pn_auto_stats choices; /* of `auto` */
+	uint64_t rails_lost; /* ways that went down while others lived */
+	uint64_t fragments[PN_RAILS_MAX]; /* received by RDMA over each rail */
+	uint64_t resent; /* packets and fragments, over another */
 };
 
 void pn_endpoint_query(struct pinion_endpoint *ep,

@@ -16,11 +16,18 @@
 /* What a device operation's `user` points to. */
 enum pn_tracked { PN_TRACK_BOUNCE, PN_TRACK_FRAGMENT, PN_TRACK_PIECE };
 
-/* A registered buffer that carries one packet too long to go inline. */
+/* A buffer that carries one packet: a registered one when it is too long to go
+ * inline, a plain one when it only has to be kept (kept.c). */
 struct pn_bounce {
 	enum pn_tracked track;
-	struct pn_list link; /* in ep->bounces while free */
+	struct pn_list link; /* in ep->bounces or ep->smalls while free, in
+			      * peer->sent while kept */
 	uint8_t *data;
+	struct pinion_peer *peer; /* that it is kept for; NULL: it is not */
+	size_t len;
+	uint32_t sequence;
+	bool small;  /* not registered */
+	bool posted; /* its operation has not ended */
 };
 
 /* A packet that found the queue full. */
@@ -38,6 +45,7 @@ struct pn_packet {
 enum pn_fragment_kind {
 	PN_FRAGMENT_DATA,   /* sender: goes by DATA packets */
 	PN_FRAGMENT_WRITE,  /* sender: goes by RDMA writes */
+	PN_FRAGMENT_LOST,   /* sender: written over a way that went down */
 	PN_FRAGMENT_TARGET, /* receiver: waits for FIN or DATA */
 	PN_FRAGMENT_READ,   /* receiver: comes by RDMA reads */
 };
@@ -57,6 +65,10 @@ struct pn_fragment {
 	uint32_t number;      /* the immediate of its write */
 	int status;
 	bool pinned;
+	bool expected; /* counted in rail->expected */
+	bool again;    /* TARGET: announced before; WRITE: announced anew, to
+			* begin when the operations in flight have failed */
+	struct pn_way *next_way; /* with `again`, WRITE: that it is to take */
 	struct pinion_pin pin;
 	unsigned nkeys;
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS]; /* of the other side */
@@ -67,6 +79,12 @@ struct pn_rail {
 	struct pn_device *device;
 	struct pn_cache *cache;
 	struct pn_mr bounce_mr; /* all bounce buffers, registered there */
+	/* What is on its way to this side (rail.c). */
+	double byte_ns;	    /* believed */
+	size_t expected;    /* bytes announced, not there yet */
+	uint64_t free_ns;   /* when they will be there */
+	uint64_t landed_ns; /* when the last one was, if more were expected */
+	uint64_t watched_bytes, watched_ns; /* that landed so, and took */
 };
 
 /* The way to a peer over one rail; the device's pn_peer.user points to it. */
@@ -74,7 +92,11 @@ struct pn_way {
 	struct pinion_peer *owner;
 	struct pn_rail *rail;
 	struct pn_peer *peer;	/* NULL: not attached yet */
+	unsigned number;	/* of the peer's rail at its other end */
 	bool up;		/* operations can be posted */
+	bool greet;		/* after a HELLO */
+	bool swept;		/* the peer has said DOWN */
+	int down;		/* 0, or why it is */
 	struct pn_list stalled; /* fragments that found its queue full */
 };
 
@@ -86,6 +108,13 @@ struct pinion_peer {
 	struct pn_way ways[PN_RAILS_MAX];      /* by number of the rail */
 	struct pn_address rails[PN_RAILS_MAX]; /* the peer's own */
 	unsigned nrails;
+	bool connected; /* all ways that there can be are attached */
+	bool sequenced; /* both sides have several rails */
+	bool resend;	/* some of `sent` are to be posted again */
+	uint32_t next_sequence, expected_sequence;
+	struct pn_list sent;   /* packets not known to have arrived */
+	struct pn_list parked; /* claims: packets that came too early */
+	unsigned nparked;
 	struct pn_list link;	 /* in ep->peers */
 	struct pn_list requests; /* by peer_link */
 	struct pn_list packets;	 /* waiting for the queue, in order */
@@ -121,6 +150,8 @@ struct pinion_request {
 	size_t moved;
 	size_t next; /* receiver: where the next fragment begins */
 	size_t due;  /* receiver: bytes before it, still to come by DATA */
+	struct pn_rail *due_rail;     /* over which; NULL: there is one */
+	double plan_ns[PN_RAILS_MAX]; /* what each rail has of the message */
 	uint64_t tag, ignore;
 	void *user;
 	struct pn_call call; /* for the helper */
@@ -129,9 +160,12 @@ struct pinion_request {
 	unsigned nfragments;
 	unsigned npackets;  /* queued, with payload from buf */
 	uint64_t began_ns;  /* receiver: expected, and matched then; else 0 */
-	bool source_pinned; /* read, early: the whole source */
+	bool source_pinned; /* early: the whole source; a granted buffer */
 	struct pinion_pin source;
-	unsigned nkeys; /* read, receiver: of the source */
+	unsigned exposed; /* read: rails on which the source is, as bits */
+	struct pinion_pin *sources; /* and its pins there */
+	unsigned nkeys;		    /* read, receiver: of the source */
+	uint64_t key_rails;	    /* as in the MATCH */
 	struct pn_wire_key *keys;
 	struct pn_onesided onesided; /* of kinds other than messages */
 };
@@ -142,6 +176,7 @@ struct pinion_claim {
 	struct pinion_peer *peer;
 	struct pn_wire wire;
 	size_t payload_len, capacity;
+	uint32_t sequence; /* of a parked packet */
 	uint8_t payload[];
 };
 
@@ -151,7 +186,9 @@ struct pinion_endpoint {
 	uint32_t ntold;			/* peers that have a number */
 	struct pinion_context *context; /* set and used by the public calls */
 	struct pn_rail rails[PN_RAILS_MAX];
+	struct pn_device *devices[PN_RAILS_MAX]; /* the same, to wait for */
 	unsigned nrails;
+	int epoll;		  /* over all devices; -1: not open */
 	struct pn_device *device; /* the first rail's: clock, copies, waits */
 	struct pn_cache *cache;	  /* the first rail's */
 	struct pn_helper *helper; /* told of every request; or NULL */
@@ -179,6 +216,8 @@ struct pinion_endpoint {
 	struct pn_bounce *bounce_storage;
 	unsigned nbounces;
 	struct pn_list bounces; /* free ones */
+	struct pn_list smalls;	/* likewise, not registered */
+	size_t small_bytes;	/* of each */
 
 	struct pn_endpoint_onesided onesided;
 	unsigned noperations; /* in the device, of bounces and fragments */
@@ -209,11 +248,29 @@ int pn_endpoint_progress(struct pinion_endpoint *ep);
  * memory. */
 struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
 			       const struct pn_address *rails, unsigned nrails);
-/* The way that a device's peer is; NULL: no memory. */
+/* The way that a device's peer is; NULL: not known yet, or no memory. */
 struct pn_way *pn_way_of(struct pinion_endpoint *ep,
 			 struct pn_peer *device_peer);
+/* The way of a device's peer that speaks for the first time; NULL: it is none,
+ * or no memory. */
+struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
+				struct pn_peer *device_peer,
+				const struct pn_wire *wire,
+				const uint8_t *payload, size_t len);
+/* A HELLO; -EPROTO: of somebody else. */
+int pn_way_hello(struct pn_way *way, const uint8_t *payload, size_t len);
 void pn_way_up(struct pn_way *way);
 void pn_way_down(struct pn_way *way, int why);
+/* Says HELLO where it is due; true when something moved. */
+bool pn_way_greet(struct pn_way *way);
+/* The peer has other ways that may live. */
+bool pn_way_has_others(const struct pn_way *way);
+/* The way to a peer's rail, or NULL. */
+struct pn_way *pn_way_to(struct pinion_peer *peer, unsigned number);
+/* The way does not do what it should: has it go down. */
+void pn_way_break(struct pn_way *way);
+/* A DOWN. */
+void pn_way_told_down(struct pinion_peer *peer, unsigned number);
 /* The devices' peers outlive the endpoint's. */
 void pn_peers_forget(struct pinion_endpoint *ep);
 /* Makes sure that the peer is connected or on its way. */
@@ -234,11 +291,52 @@ int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
 /* The same, only now: -EAGAIN. For streams of DATA. */
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
 		  const void *payload, size_t len);
+/* Posts a packet on a way, behind nothing. */
+int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
+		   const void *payload, size_t len);
+/* Puts head and payload into a buffer. */
+void pn_packet_fill(struct pn_bounce *bounce, const struct pn_wire *wire,
+		    const void *payload, size_t len, struct pn_device *device);
 /* Takes a MATCH or GRANT back that waits for the queue; false: it is out. */
 bool pn_packet_withdraw(struct pinion_request *request);
 /* Posts what waits; true when something moved. */
 bool pn_peer_pump(struct pinion_peer *peer);
 void pn_peer_busy(struct pinion_peer *peer);
+
+/* kept.c */
+/* As pn_packet_try(), and keeps the packet until it has arrived. */
+int pn_kept_send(struct pinion_peer *peer, const struct pn_wire *wire,
+		 const void *payload, size_t len);
+void pn_kept_done(struct pn_bounce *kept, int status);
+/* Posts again what has to be; true when something moved. */
+bool pn_kept_pump(struct pinion_peer *peer);
+void pn_kept_drop(struct pinion_peer *peer);
+/* What to do with a packet that has a sequence number: 0: act on it; -EALREADY:
+ * it was here before, or is parked; other errors: its peer is at fault. */
+int pn_kept_arrived(struct pinion_peer *peer, uint32_t sequence,
+		    const struct pn_wire *wire, const uint8_t *payload,
+		    size_t len);
+/* The parked packet whose turn it is, or NULL. */
+struct pinion_claim *pn_kept_next(struct pinion_peer *peer);
+
+/* rail.c */
+void pn_rails_init(struct pinion_endpoint *ep);
+/* Where the fragment that begins at request->next is to go, and how long it
+ * is. -EAGAIN: nowhere now. */
+int pn_rail_choose(struct pinion_request *request, size_t *len,
+		   struct pn_way **out);
+/* The same for len bytes that another way has lost. */
+struct pn_way *pn_rail_instead(const struct pinion_request *request,
+			       size_t len);
+/* A fragment's bytes are to come over its way; they came, or will not. */
+void pn_rail_expect(struct pn_fragment *f);
+void pn_rail_forget(struct pn_fragment *f, bool landed);
+/* The same for what comes by DATA before the fragments. */
+void pn_rail_expect_data(struct pinion_request *request);
+void pn_rail_data(struct pinion_request *request, size_t len);
+/* Whether the source can be read over a way. */
+bool pn_rail_readable(const struct pinion_request *request,
+		      const struct pn_way *way);
 
 /* match.c */
 bool pn_match_message(const struct pinion_request *receive,
@@ -288,6 +386,10 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
 /* An operation of a fragment ended. */
 void pn_transfer_done(struct pn_fragment *fragment, int status);
+/* Both after a way went down: the fragments that were on it; and when the peer
+ * has said what it lacks of them. */
+void pn_transfer_way_down(struct pn_way *way);
+void pn_transfer_swept(struct pn_way *way);
 /* Posts more of a fragment; -EAGAIN: the queue is full. */
 int pn_fragment_pump(struct pn_fragment *fragment);
 /* The n-th byte of a pinned buffer: its key, and how far that reaches. */
@@ -298,6 +400,8 @@ struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
 /* The keys of a pinned buffer for the other side; false: too many parts. */
 bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 		    struct pn_wire_key *keys);
+/* read: unpins the source. */
+void pn_transfer_conceal(struct pinion_request *request);
 /* Gives up fragments that the device is not working on. */
 void pn_transfer_abandon(struct pinion_request *request);
 

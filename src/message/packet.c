@@ -115,22 +115,24 @@ void pn_bounces_close(struct pinion_endpoint *ep)
 
 void pn_bounce_put(struct pinion_endpoint *ep, struct pn_bounce *bounce)
 {
-	pn_list_insert(&ep->bounces, &bounce->link);
+	bounce->peer = NULL;
+	pn_list_insert(bounce->small ? &ep->smalls : &ep->bounces,
+		       &bounce->link);
 }
 
 /* The device takes the bytes while it posts; in virtual time that copy is
  * charged here. */
-static int post_inline(struct pinion_peer *peer, const struct pn_wire *wire,
+static int post_inline(const struct pn_way *way, const struct pn_wire *wire,
 		       const void *payload, size_t len)
 {
-	struct pn_device *device = peer->way->rail->device;
+	struct pn_device *device = way->rail->device;
 	struct pn_sge sge[2] = { { (void *)wire, sizeof(*wire), 0 },
 				 { (void *)payload, len, 0 } };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = PN_OP_INLINE | PN_OP_SILENT,
 			    .sge = sge,
 			    .nsge = len ? 2 : 1 };
-	int ret = pn_device_post(device, peer->way->peer, &op);
+	int ret = pn_device_post(device, way->peer, &op);
 
 	if (!ret)
 		pn_device_charge(device,
@@ -139,11 +141,25 @@ static int post_inline(struct pinion_peer *peer, const struct pn_wire *wire,
 	return ret;
 }
 
-static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
+/* Keys are no payload: they are there also where none is moved. */
+void pn_packet_fill(struct pn_bounce *bounce, const struct pn_wire *wire,
+		    const void *payload, size_t len, struct pn_device *device)
+{
+	uint8_t *to = bounce->data + sizeof(*wire);
+
+	memcpy(bounce->data, wire, sizeof(*wire));
+	bounce->len = sizeof(*wire) + len;
+	if (wire->nkeys)
+		memcpy(to, payload, len);
+	else if (len)
+		pn_copy(device, to, payload, len);
+}
+
+static int post_bounced(const struct pn_way *way, const struct pn_wire *wire,
 			const void *payload, size_t len)
 {
-	struct pinion_endpoint *ep = peer->ep;
-	struct pn_rail *rail = peer->way->rail;
+	struct pinion_endpoint *ep = way->owner->ep;
+	const struct pn_rail *rail = way->rail;
 	struct pn_list *link = pn_list_pop(&ep->bounces);
 	struct pn_bounce *bounce;
 	struct pn_sge sge;
@@ -153,16 +169,11 @@ static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
 	if (!link)
 		return -EAGAIN;
 	bounce = pn_container_of(link, struct pn_bounce, link);
-	memcpy(bounce->data, wire, sizeof(*wire));
-	/* A simulation without data leaves payload out, but not keys. */
-	if (wire->nkeys)
-		memcpy(bounce->data + sizeof(*wire), payload, len);
-	else
-		pn_copy(ep->device, bounce->data + sizeof(*wire), payload, len);
+	pn_packet_fill(bounce, wire, payload, len, ep->device);
 	sge = (struct pn_sge){ bounce->data, sizeof(*wire) + len,
 			       rail->bounce_mr.lkey };
 	op.user = bounce;
-	ret = pn_device_post(rail->device, peer->way->peer, &op);
+	ret = pn_device_post(rail->device, way->peer, &op);
 	if (ret)
 		pn_bounce_put(ep, bounce);
 	else
@@ -170,17 +181,26 @@ static int post_bounced(struct pinion_peer *peer, const struct pn_wire *wire,
 	return ret;
 }
 
+int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
+		   const void *payload, size_t len)
+{
+	size_t most = way->rail->device->limits.inline_bytes;
+
+	return sizeof(*wire) + len <= most
+		       ? post_inline(way, wire, payload, len)
+		       : post_bounced(way, wire, payload, len);
+}
+
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
 		  const void *payload, size_t len)
 {
 	const struct pn_way *way = peer->way;
-	size_t most = way->rail->device->limits.inline_bytes;
 
 	if (!way->up)
 		return -EAGAIN;
-	return sizeof(*wire) + len <= most
-		       ? post_inline(peer, wire, payload, len)
-		       : post_bounced(peer, wire, payload, len);
+	if (pn_unlikely(peer->sequenced))
+		return pn_kept_send(peer, wire, payload, len);
+	return pn_packet_post(way, wire, payload, len);
 }
 
 static struct pn_packet *packet_alloc(struct pinion_endpoint *ep)
@@ -305,16 +325,20 @@ static bool pump_fragments(struct pn_way *way)
 
 bool pn_peer_pump(struct pinion_peer *peer)
 {
-	bool moved = pump_packets(peer);
-	bool idle = true;
+	bool moved = false, idle = true;
 
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		moved |= pn_way_greet(&peer->ways[r]);
+	moved |= pn_kept_pump(peer);
+	moved |= pump_packets(peer);
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
 		moved |= pump_fragments(&peer->ways[r]);
-		idle &= pn_list_empty(&peer->ways[r].stalled);
+		idle &= pn_list_empty(&peer->ways[r].stalled) &&
+			!peer->ways[r].greet;
 	}
 	moved |= pn_onesided_pump(peer);
 	/* Looked at last: what was pumped may have said something. */
-	if (idle && pn_list_empty(&peer->packets) &&
+	if (idle && pn_list_empty(&peer->packets) && !peer->resend &&
 	    pn_list_empty(&peer->onesided.stalled))
 		pn_list_remove(&peer->busy);
 	return moved;

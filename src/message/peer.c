@@ -3,9 +3,17 @@
  * Peers, and the ways to them: one for each rail that both sides have.
  *
  * A peer is the endpoint that an address names. An address lists the devices of
- * all its rails; the i-th way is over this endpoint's i-th rail, to that rail
- * of the peer which attaching pairs with it. Ways are attached when the peer is
- * first sent to, or are found attached when the peer did so.
+ * all its rails; the i-th way is over this endpoint's i-th rail, to the first
+ * of the peer's devices that it can be attached to and that no other way goes
+ * to. Both sides so find the same pairs. Ways are attached when the peer is
+ * first sent to. One that the peer attached first comes with a HELLO, which
+ * says whose it is: a device's address alone does not, when there are several.
+ * Endpoints with one rail need none and send none.
+ *
+ * Packets take the first way that lives. When a way goes down and there are
+ * others, packets are sent again (kept.c), fragments are announced again
+ * (transfer.c), and the peer is told, since its device may not have noticed.
+ * Only with its last way does a peer go.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,11 +27,11 @@ static bool same_address(const struct pn_address *a, const struct pn_address *b)
 	return a->len == b->len && !memcmp(a->data, b->data, a->len);
 }
 
-static bool has_rail(const struct pinion_peer *peer,
-		     const struct pn_address *rail)
+static bool is_among(const struct pn_address *rail,
+		     const struct pn_address *rails, unsigned nrails)
 {
-	for (unsigned i = 0; i < peer->nrails; i++)
-		if (same_address(&peer->rails[i], rail))
+	for (unsigned i = 0; i < nrails; i++)
+		if (same_address(&rails[i], rail))
 			return true;
 	return false;
 }
@@ -39,7 +47,7 @@ static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
 			pn_container_of(pos, struct pinion_peer, link);
 
 		for (unsigned i = 0; i < nrails; i++)
-			if (has_rail(peer, &rails[i]))
+			if (is_among(&rails[i], peer->rails, peer->nrails))
 				return peer;
 	}
 	return NULL;
@@ -55,82 +63,313 @@ static void init_ways(struct pinion_peer *peer)
 	peer->way = &peer->ways[0];
 }
 
+/* What is known of a peer's devices; before it was perhaps one of several. */
+static void set_rails(struct pinion_peer *peer, const struct pn_address *rails,
+		      unsigned nrails)
+{
+	if (nrails <= peer->nrails)
+		return;
+	memcpy(peer->rails, rails, nrails * sizeof(*rails));
+	peer->nrails = nrails;
+	peer->sequenced = nrails > 1 && peer->ep->nrails > 1;
+}
+
 struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
 			       const struct pn_address *rails, unsigned nrails)
 {
 	struct pinion_peer *peer = find_peer(ep, rails, nrails);
 
-	if (peer)
+	if (peer) {
+		set_rails(peer, rails, nrails);
 		return peer;
+	}
 	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	peer->ep = ep;
-	memcpy(peer->rails, rails, nrails * sizeof(*rails));
-	peer->nrails = nrails;
+	set_rails(peer, rails, nrails);
 	init_ways(peer);
+	peer->next_sequence = peer->expected_sequence = 1;
 	pn_list_init(&peer->requests);
 	pn_list_init(&peer->packets);
+	pn_list_init(&peer->sent);
+	pn_list_init(&peer->parked);
 	pn_list_init(&peer->busy);
 	pn_onesided_init_peer(peer);
 	pn_list_append(&ep->peers, &peer->link);
 	return peer;
 }
 
+/* --- ways ----------------------------------------------------------------- */
+
+static bool is_alive(const struct pn_way *way)
+{
+	return way->peer && !way->down;
+}
+
+/* The first way that lives, or NULL. */
+static struct pn_way *living_way(struct pinion_peer *peer)
+{
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (is_alive(&peer->ways[r]))
+			return &peer->ways[r];
+	return NULL;
+}
+
+bool pn_way_has_others(const struct pn_way *way)
+{
+	const struct pinion_peer *peer = way->owner;
+
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (&peer->ways[r] != way && is_alive(&peer->ways[r]))
+			return true;
+	/* More can be attached. */
+	return peer->sequenced && !peer->connected;
+}
+
+struct pn_way *pn_way_to(struct pinion_peer *peer, unsigned number)
+{
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (peer->ways[r].peer && peer->ways[r].number == number)
+			return &peer->ways[r];
+	return NULL;
+}
+
 /* The way is over this peer of its device. It may have come up before this
  * endpoint was there: the device's own address, when its costs were measured.
  */
-static void bind_way(struct pn_way *way, struct pn_peer *device_peer)
+static void bind_way(struct pn_way *way, struct pn_peer *device_peer,
+		     unsigned number)
 {
+	struct pinion_peer *peer = way->owner;
+
 	way->peer = device_peer;
-	way->up = device_peer->up;
+	way->number = number;
+	way->down = device_peer->down;
+	way->up = device_peer->up && !way->greet;
 	device_peer->user = way;
+	if (!is_alive(peer->way))
+		peer->way = way;
+	if (way->greet)
+		pn_peer_busy(peer);
+}
+
+/* Attaches a way to one of the peer's devices that no other way goes to. */
+static int attach(struct pn_way *way)
+{
+	struct pinion_peer *peer = way->owner;
+	struct pn_peer *device_peer;
+	int ret = -EINVAL;
+
+	for (unsigned i = 0; i < peer->nrails; i++) {
+		if (pn_way_to(peer, i))
+			continue;
+		ret = pn_device_attach(way->rail->device, &peer->rails[i],
+				       &device_peer);
+		if (ret || device_peer->user)
+			continue;
+		way->greet = peer->sequenced;
+		bind_way(way, device_peer, i);
+		return 0;
+	}
+	return ret;
+}
+
+/* The first error counts when no way can be attached. */
+static int attach_all(struct pinion_peer *peer)
+{
+	struct pn_way *way;
+	int first = 0;
+
+	for (unsigned r = 0; r < peer->ep->nrails; r++) {
+		int ret = peer->ways[r].peer ? 0 : attach(&peer->ways[r]);
+
+		if (!first)
+			first = ret;
+	}
+	way = living_way(peer);
+	if (way) {
+		peer->connected = true;
+		return 0;
+	}
+	if (first)
+		return first;
+	pn_peer_fail(peer, peer->ways[0].down);
+	return peer->down;
 }
 
 int pn_peer_connect(struct pinion_peer *peer)
 {
-	struct pn_way *way = peer->way;
-	struct pn_peer *device_peer;
-	int ret;
-
 	if (peer->down)
 		return peer->down;
-	if (way->peer)
-		return 0;
-	ret = pn_device_attach(way->rail->device, &peer->rails[0],
-			       &device_peer);
-	if (!ret)
-		bind_way(way, device_peer);
-	return ret;
+	return pn_likely(peer->connected) ? 0 : attach_all(peer);
 }
 
+bool pn_way_greet(struct pn_way *way)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_HELLO };
+	struct pinion_address mine;
+
+	if (pn_likely(!way->greet) || !way->peer->up)
+		return false;
+	pn_endpoint_address(way->owner->ep, &mine);
+	if (pn_packet_post(way, &wire, mine.data, mine.len))
+		return false;
+	way->greet = false;
+	way->up = true;
+	return true;
+}
+
+/* --- what a device says of a peer ----------------------------------------- */
+
+static struct pn_rail *rail_of(struct pinion_endpoint *ep,
+			       const struct pn_device *device)
+{
+	struct pn_rail *rail = ep->rails;
+
+	while (rail->device != device)
+		rail++;
+	return rail;
+}
+
+/* The number of a device's address among a peer's, or -1. */
+static int number_of(const struct pinion_peer *peer,
+		     const struct pn_address *address)
+{
+	for (unsigned i = 0; i < peer->nrails; i++)
+		if (same_address(&peer->rails[i], address))
+			return (int)i;
+	return -1;
+}
+
+/* It came by itself: the way of a known peer that it is. */
+static struct pn_way *adopt(struct pinion_peer *peer,
+			    struct pn_peer *device_peer)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pn_way *way =
+		&peer->ways[rail_of(ep, device_peer->device) - ep->rails];
+	int number = number_of(peer, &device_peer->address);
+
+	if (way->peer || number < 0 || pn_way_to(peer, (unsigned)number))
+		return NULL;
+	bind_way(way, device_peer, (unsigned)number);
+	return way;
+}
+
+/* With one rail a device's peer is the whole peer, known from the start. */
 struct pn_way *pn_way_of(struct pinion_endpoint *ep,
 			 struct pn_peer *device_peer)
 {
-	struct pn_way *way = device_peer->user;
+	const struct pn_address *address = &device_peer->address;
 	struct pinion_peer *peer;
 
-	if (pn_likely(way))
-		return way;
-	/* It came by itself. */
-	peer = pn_peer_of(ep, &device_peer->address, 1);
-	if (!peer)
+	if (pn_likely(device_peer->user))
+		return device_peer->user;
+	peer = ep->nrails == 1 ? pn_peer_of(ep, address, 1)
+			       : find_peer(ep, address, 1);
+	return peer ? adopt(peer, device_peer) : NULL;
+}
+
+struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
+				struct pn_peer *device_peer,
+				const struct pn_wire *wire,
+				const uint8_t *payload, size_t len)
+{
+	struct pn_address rails[PN_RAILS_MAX] = { device_peer->address };
+	struct pinion_peer *peer;
+	unsigned nrails = 1;
+
+	if (wire->kind == PN_WIRE_HELLO &&
+	    pn_wire_get_address(payload, len, rails, &nrails))
 		return NULL;
-	bind_way(&peer->ways[0], device_peer);
-	return &peer->ways[0];
+	/* It may be known by its device; but not call itself what another
+	 * peer is called. */
+	peer = find_peer(ep, &device_peer->address, 1);
+	if (!peer && !find_peer(ep, rails, nrails) &&
+	    is_among(&device_peer->address, rails, nrails))
+		peer = pn_peer_of(ep, rails, nrails);
+	return peer ? adopt(peer, device_peer) : NULL;
+}
+
+/* From one that was known before it spoke. */
+int pn_way_hello(struct pn_way *way, const uint8_t *payload, size_t len)
+{
+	struct pinion_peer *peer = way->owner;
+	struct pn_address rails[PN_RAILS_MAX];
+	unsigned nrails;
+
+	if (pn_wire_get_address(payload, len, rails, &nrails) ||
+	    !is_among(&way->peer->address, rails, nrails))
+		return -EPROTO;
+	set_rails(peer, rails, nrails);
+	return 0;
 }
 
 void pn_way_up(struct pn_way *way)
 {
-	way->up = true;
+	way->up = !way->greet;
 	pn_peer_busy(way->owner);
+}
+
+static void tell_down(struct pn_way *way)
+{
+	struct pinion_peer *peer = way->owner;
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_DOWN,
+				.protocol = (uint8_t)(way->rail -
+						      peer->ep->rails) };
+
+	pn_packet_send(peer, &wire, NULL, 0, NULL);
 }
 
 void pn_way_down(struct pn_way *way, int why)
 {
-	way->up = false;
-	pn_peer_fail(way->owner, why);
+	struct pinion_peer *peer = way->owner;
+
+	if (way->down || peer->down)
+		return;
+	way->up = way->greet = false;
+	way->down = why;
+	/* The peer may have more ways than it has spoken on. */
+	if (!living_way(peer))
+		attach_all(peer);
+	if (!living_way(peer)) {
+		pn_peer_fail(peer, why);
+		return;
+	}
+	pn_info("rail %u to a peer is down (%s); messages go on over others",
+		(unsigned)(way->rail - peer->ep->rails), strerror(-why));
+	peer->ep->stats.rails_lost++;
+	if (peer->way == way) {
+		peer->way = living_way(peer);
+		peer->resend = !pn_list_empty(&peer->sent);
+	}
+	pn_transfer_way_down(way);
+	tell_down(way);
+	pn_peer_busy(peer);
 }
+
+void pn_way_break(struct pn_way *way)
+{
+	if (!way->down &&
+	    pn_device_detach(way->rail->device, way->peer) == -EOPNOTSUPP)
+		pn_way_down(way, -ECONNRESET);
+}
+
+void pn_way_told_down(struct pinion_peer *peer, unsigned number)
+{
+	struct pn_way *way = pn_way_to(peer, number);
+
+	if (!way)
+		return;
+	way->swept = true;
+	pn_way_break(way);
+	pn_transfer_swept(way);
+}
+
+/* --- the end -------------------------------------------------------------- */
 
 static void drop_packets(struct pinion_peer *peer)
 {
@@ -171,8 +410,9 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 		return;
 	peer->down = why;
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
-		peer->ways[r].up = false;
+		peer->ways[r].up = peer->ways[r].greet = false;
 	drop_packets(peer);
+	pn_kept_drop(peer);
 	fail_posted(peer, why);
 	pn_list_for_each_safe (pos, next, &peer->requests)
 		pn_request_end(pn_container_of(pos, struct pinion_request,

@@ -201,13 +201,15 @@ static int land(struct pn_piece *p)
 	return 0;
 }
 
-/* Posts as much as goes now. */
+/* Posts as much as goes now. Memory is exposed on the first rail alone: when
+ * that is down it cannot be reached, though the peer lives. */
 static int post(struct pn_piece *p)
 {
+	const struct pn_way *way = &p->request->peer->ways[0];
 	int ret = 0;
 
-	if (!p->request->peer->ways[0].up)
-		return -EAGAIN;
+	if (!way->up)
+		return way->down ? way->down : -EAGAIN;
 	if (p->path == PN_PATH_LANDED && !p->landing)
 		ret = land(p);
 	while (!ret && p->posted < p->len && !p->status && !p->request->status)

@@ -55,6 +55,7 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 					    .id = request->id,
 					    .announced = request->announced,
 					    .keys = request->keys,
+					    .sources = request->sources,
 					    .peer = message->peer,
 					    .buf = message->buf,
 					    .len = message->len,
@@ -121,6 +122,7 @@ int pn_request_keep_keys(struct pinion_request *request,
 		return -ENOMEM;
 	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
 	request->nkeys = wire->nkeys;
+	request->key_rails = wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
 	return 0;
 }
 
@@ -129,6 +131,8 @@ void pn_request_unpin(struct pinion_request *request)
 	if (request->source_pinned)
 		pn_cache_unpin(request->ep->cache, &request->source);
 	request->source_pinned = false;
+	if (request->exposed)
+		pn_transfer_conceal(request);
 }
 
 static bool is_truncated(const struct pinion_request *request)
@@ -152,6 +156,7 @@ void pn_request_end(struct pinion_request *request, int status)
 	    request->onesided.npieces)
 		return;
 	pn_request_unpin(request);
+	pn_rail_data(request, request->due);
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
@@ -198,6 +203,7 @@ void pn_requests_free(struct pinion_endpoint *ep)
 		struct pinion_request *request = ep->table[i];
 
 		free(request->keys);
+		free(request->sources);
 		free(request);
 	}
 	free(ep->table);

@@ -21,6 +21,15 @@
  * receiver learns of a fragment one whole pipeline later. Where the device can
  * notify with the write itself (PN_CAP_WRITE_IMM) the last write of a fragment
  * does: its immediate is a number that the READY gave.
+ *
+ * Several rails. The receiver chooses a rail for each fragment (rail.c), pins
+ * the target there alone and names it in the READY. When a way goes down, it
+ * announces again, over another, what it expected over it; then it says DOWN.
+ * The sender loses what it was writing there: such a fragment is LOST until it
+ * is announced again or the peer's DOWN comes without that, since then it had
+ * arrived. A device says PEER_DOWN only when nothing of that way can touch
+ * memory any more, so a write of the old announcement never lands behind one of
+ * the new. doc/design/rails.md goes through the cases.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +39,7 @@
 
 /* What a receiver may have announced at a time: the deepest pipeline, and what
  * goes by send/receive. Who announces more is out to fill our memory. */
-#define MAX_FRAGMENTS (PN_PROTOCOL_MAX_DEPTH + 1)
+#define MAX_FRAGMENTS (PN_RAILS_MAX * PN_PROTOCOL_MAX_DEPTH + 1)
 
 /* --- fragments ------------------------------------------------------------ */
 
@@ -54,7 +63,7 @@ static struct pn_fragment *fragment_add(struct pinion_request *request,
 	f->posted = f->arrived = 0;
 	f->inflight = f->nkeys = 0;
 	f->status = 0;
-	f->pinned = false;
+	f->pinned = f->expected = f->again = false;
 	pn_list_init(&f->stall);
 	pn_list_append(&request->fragments, &f->link);
 	request->nfragments++;
@@ -64,16 +73,23 @@ static struct pn_fragment *fragment_add(struct pinion_request *request,
 /* Takes it off its request; its pin is still held. */
 static void fragment_detach(struct pn_fragment *f)
 {
+	pn_rail_forget(f, false);
 	pn_list_remove(&f->stall);
 	pn_list_remove(&f->link);
 	f->request->nfragments--;
 }
 
 /* The end of a detached fragment, whose request may be gone. */
-static void fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f)
+static void fragment_unpin(struct pn_fragment *f)
 {
 	if (f->pinned)
 		pn_cache_unpin(f->way->rail->cache, &f->pin);
+	f->pinned = false;
+}
+
+static void fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f)
+{
+	fragment_unpin(f);
 	pn_list_insert(&ep->fragments, &f->link);
 }
 
@@ -195,10 +211,14 @@ static struct pn_sge local_part_of(const struct pn_fragment *f)
 	return pn_pin_at(&f->request->source, f->offset + f->posted);
 }
 
-struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
-			      size_t n)
+/* Of the keys for one rail of the other side; rails as in a MATCH. */
+static struct pn_wire_key remote_part(const struct pn_wire_key *keys,
+				      unsigned nkeys, uint64_t rails,
+				      unsigned rail, size_t n)
 {
 	for (unsigned i = 0; i < nkeys; i++) {
+		if (pn_wire_key_rail(rails, i) != rail)
+			continue;
 		if (n < keys[i].len)
 			return (struct pn_wire_key){ keys[i].addr + n,
 						     keys[i].len - n,
@@ -213,10 +233,24 @@ static bool notifies(const struct pn_device *device)
 	return device->caps & PN_CAP_WRITE_IMM;
 }
 
+struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
+			      size_t n)
+{
+	return remote_part(keys, nkeys, 0, 0, n);
+}
+
+static struct pn_wire_key remote_of(const struct pn_fragment *f)
+{
+	const struct pinion_request *request = f->request;
+
+	if (f->kind == PN_FRAGMENT_WRITE)
+		return pn_keys_at(f->keys, f->nkeys, f->posted);
+	return remote_part(request->keys, request->nkeys, request->key_rails,
+			   f->way->number, f->offset + f->posted);
+}
+
 /* Posts RDMA operations until all of the fragment is out. */
-static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
-		     const struct pn_wire_key *keys, unsigned nkeys,
-		     size_t keys_at)
+static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind)
 {
 	struct pinion_request *request = f->request;
 	struct pn_device *device = f->way->rail->device;
@@ -225,8 +259,7 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 		return -EAGAIN;
 	while (f->posted < f->len) {
 		struct pn_sge sge = local_part_of(f);
-		struct pn_wire_key to =
-			pn_keys_at(keys, nkeys, keys_at + f->posted);
+		struct pn_wire_key to = remote_of(f);
 		struct pn_op op = { .kind = kind,
 				    .sge = &sge,
 				    .nsge = 1,
@@ -258,15 +291,20 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind,
 	return 0;
 }
 
+/* With several rails a packet at a time: while this one copies, others wait for
+ * their fragments to be begun. */
 static int pump_data(struct pn_fragment *f)
 {
 	struct pinion_request *request = f->request;
+	size_t before = f->posted;
 
 	while (f->posted < f->len) {
 		size_t at = f->offset + f->posted, len = f->len - f->posted;
 		struct pn_wire wire;
 		int ret;
 
+		if (f->posted != before && request->ep->nrails > 1)
+			return -EAGAIN;
 		if (len > request->ep->limits.packet_bytes)
 			len = request->ep->limits.packet_bytes;
 		packet_for(request, &wire, PN_WIRE_DATA);
@@ -287,11 +325,14 @@ static void stall(struct pn_fragment *f)
 	pn_peer_busy(f->request->peer);
 }
 
+/* What was read meanwhile may have been written, too. */
 static void sender_moved(struct pinion_request *request, size_t len)
 {
 	request->moved += len;
-	if (request->moved == request->total)
-		pn_request_end(request, 0);
+	if (request->moved < request->total)
+		return;
+	request->moved = request->total;
+	pn_request_end(request, 0);
 }
 
 int pn_fragment_pump(struct pn_fragment *f)
@@ -310,15 +351,18 @@ int pn_fragment_pump(struct pn_fragment *f)
 		}
 		break;
 	case PN_FRAGMENT_WRITE:
-		ret = pump_rdma(f, PN_OP_WRITE, f->keys, f->nkeys, 0);
+		ret = pump_rdma(f, PN_OP_WRITE);
 		break;
 	case PN_FRAGMENT_READ:
-		ret = pump_rdma(f, PN_OP_READ, request->keys, request->nkeys,
-				f->offset);
+		ret = pump_rdma(f, PN_OP_READ);
 		break;
+	case PN_FRAGMENT_LOST:
 	case PN_FRAGMENT_TARGET:
 		break;
 	}
+	/* The way is going down; PEER_DOWN will say so. */
+	if (ret == -ECONNRESET && pn_way_has_others(f->way))
+		ret = -EAGAIN;
 	if (ret && ret != -EAGAIN) {
 		f->status = ret;
 		if (!f->inflight)
@@ -383,34 +427,67 @@ bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 {
 	struct pinion_pin_part part;
 
-	if (pin->nparts > PN_WIRE_MAX_KEYS)
+	if (wire->nkeys + pin->nparts > PN_WIRE_MAX_KEYS)
 		return false;
 	for (unsigned i = 0; i < pin->nparts; i++) {
 		pn_cache_pin_part(pin, i, &part);
-		keys[i] = (struct pn_wire_key){ (uintptr_t)part.addr, part.len,
-						part.remote_key };
+		keys[wire->nkeys++] =
+			(struct pn_wire_key){ (uintptr_t)part.addr, part.len,
+					      part.remote_key };
 	}
-	wire->nkeys = (uint8_t)pin->nparts;
 	return true;
 }
 
-/* read: exposes the whole source. Without room for it, the receiver finds no
- * keys and asks for the bytes. */
+/* Exposes the whole source on one rail. */
+static void expose_on(struct pinion_request *request, unsigned rail,
+		      struct pn_wire *wire, struct pn_wire_key *keys)
+{
+	struct pn_cache *cache = request->ep->rails[rail].cache;
+	struct pinion_pin *pin = &request->sources[rail];
+	unsigned before = wire->nkeys;
+
+	if (pn_cache_pin(cache, request->buf, request->len,
+			 access_for(request, PINION_ACCESS_REMOTE_READ), pin))
+		return;
+	if (!pn_keys_export(pin, wire, keys)) {
+		pn_cache_unpin(cache, pin);
+		return;
+	}
+	request->exposed |= 1U << rail;
+	for (unsigned i = before; i < wire->nkeys; i++)
+		wire->offset |= (uint64_t)rail << 2 * i;
+}
+
+/* read: exposes the whole source, on each rail, so that the receiver can take
+ * what is fast. Where there is no room, the receiver finds no keys; when it
+ * finds none at all it asks for the bytes. */
 static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 			  struct pn_wire_key *keys)
 {
-	if (pn_cache_pin(request->ep->cache, request->buf, request->len,
-			 access_for(request, PINION_ACCESS_REMOTE_READ),
-			 &request->source))
+	struct pinion_peer *peer = request->peer;
+
+	if (!request->sources)
+		request->sources =
+			calloc(PN_RAILS_MAX, sizeof(*request->sources));
+	if (!request->sources)
 		return;
-	if (pn_keys_export(&request->source, wire, keys))
-		request->source_pinned = true;
-	else
-		pn_cache_unpin(request->ep->cache, &request->source);
+	for (unsigned r = 0; r < request->ep->nrails; r++)
+		if (peer->ways[r].up || &peer->ways[r] == peer->way)
+			expose_on(request, r, wire, keys);
+}
+
+void pn_transfer_conceal(struct pinion_request *request)
+{
+	for (unsigned r = 0; request->exposed >> r; r++)
+		if (request->exposed >> r & 1)
+			pn_cache_unpin(request->ep->rails[r].cache,
+				       &request->sources[r]);
+	request->exposed = 0;
 }
 
 /* early: registers the whole source while the receiver does its part. What
- * cannot be had is tried again fragment by fragment. */
+ * cannot be had is tried again fragment by fragment. With several rails nobody
+ * knows yet which part goes over which. */
 static void pin_early(struct pinion_request *request)
 {
 	/* In virtual time it may end meanwhile: it waits for us. */
@@ -457,7 +534,7 @@ int pn_transfer_send(struct pinion_request *request,
 			     wire.nkeys ? NULL : request);
 	if (ret || whole)
 		pn_request_end(request, ret);
-	else if (request->shape.early)
+	else if (request->shape.early && request->ep->nrails == 1)
 		pin_early(request);
 	return 0;
 }
@@ -497,32 +574,90 @@ static bool source_serves(const struct pn_fragment *f)
 	       f->way->rail->cache == request->ep->cache;
 }
 
+/* Goes by writes over a way if it has keys and can be pinned there, else by
+ * DATA. */
+static void begin_sending(struct pn_fragment *f, struct pn_way *way)
+{
+	f->kind = f->nkeys ? PN_FRAGMENT_WRITE : PN_FRAGMENT_DATA;
+	f->way = f->nkeys ? way : f->request->peer->way;
+	f->posted = 0;
+	f->status = 0;
+	f->again = false;
+	if (f->kind == PN_FRAGMENT_WRITE && way->down) {
+		/* The peer does not know yet; it will announce it again. */
+		f->kind = PN_FRAGMENT_LOST;
+		return;
+	}
+	if (f->kind == PN_FRAGMENT_WRITE && !source_serves(f) &&
+	    fragment_pin(f, 0)) {
+		f->kind = PN_FRAGMENT_DATA;
+		f->way = f->request->peer->way;
+		f->request->ep->stats.copied_for_room++;
+	}
+	start(f);
+}
+
+static void keep_ready(struct pn_fragment *f, const struct pn_wire *wire,
+		       const uint8_t *payload)
+{
+	f->number = (uint32_t)wire->tag;
+	f->nkeys = wire->nkeys;
+	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
+}
+
+/* A fragment that the peer has announced before, over a way that went down.
+ * One that is not here any more has been written, and one that goes by DATA is
+ * on its way. */
+static void ready_again(struct pinion_request *request,
+			const struct pn_wire *wire, const uint8_t *payload,
+			struct pn_way *way)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->offset != wire->offset || f->len != wire->len ||
+		    (f->kind != PN_FRAGMENT_WRITE &&
+		     f->kind != PN_FRAGMENT_LOST))
+			continue;
+		keep_ready(f, wire, payload);
+		request->ep->stats.resent++;
+		if (f->kind == PN_FRAGMENT_LOST) {
+			begin_sending(f, way);
+		} else {
+			f->again = true;
+			f->next_way = way;
+		}
+		return;
+	}
+}
+
 static int on_ready(struct pinion_request *request, const struct pn_wire *wire,
 		    const uint8_t *payload)
 {
+	struct pn_way *way = pn_way_to(request->peer, wire->protocol);
 	struct pn_fragment *f;
 
+	if (wire->nkeys && !way)
+		return -EPROTO;
+	if (wire->status) {
+		ready_again(request, wire, payload, way);
+		return 0;
+	}
 	if (!wire->len || wire->offset > request->total ||
 	    wire->len > request->total - wire->offset ||
 	    request->nfragments == MAX_FRAGMENTS)
 		return -EPROTO;
 	request->other = wire->from;
-	f = fragment_add(request,
-			 wire->nkeys ? PN_FRAGMENT_WRITE : PN_FRAGMENT_DATA,
-			 wire->offset, wire->len);
+	f = fragment_add(request, PN_FRAGMENT_DATA, wire->offset, wire->len);
 	if (!f) {
 		fail(request, -ENOMEM);
 		return 0;
 	}
-	f->number = (uint32_t)wire->tag;
-	f->nkeys = wire->nkeys;
-	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
-	if (f->kind == PN_FRAGMENT_WRITE && !source_serves(f) &&
-	    fragment_pin(f, 0)) {
-		f->kind = PN_FRAGMENT_DATA;
-		request->ep->stats.copied_for_room++;
-	}
-	start(f);
+	keep_ready(f, wire, payload);
+	begin_sending(f, way);
 	return 0;
 }
 
@@ -568,19 +703,6 @@ static void receiver_moved(struct pinion_request *request, size_t len)
 	pn_request_end(request, 0);
 }
 
-/* How long the fragment that begins at request->next is. */
-static size_t fragment_len(const struct pinion_request *request)
-{
-	size_t len = request->shape.fragment;
-	size_t left = request->total - request->next;
-	uintptr_t at = (uintptr_t)request->buf + request->next;
-
-	if (request->shape.align)
-		len -= at & (request->shape.align - 1) &
-		       (request->shape.fragment - 1);
-	return len && len < left ? len : left;
-}
-
 /* Announces a fragment of the target; without keys it asks for DATA. */
 static int announce(struct pn_fragment *f)
 {
@@ -591,12 +713,14 @@ static int announce(struct pn_fragment *f)
 	packet_for(request, &wire, PN_WIRE_READY);
 	f->number = pn_request_announce(request);
 	wire.tag = f->number;
+	wire.protocol = (uint8_t)(f->way->rail - request->ep->rails);
+	wire.status = f->again;
 	wire.offset = f->offset;
 	wire.len = f->len;
-	if (f->pinned && !pn_keys_export(&f->pin, &wire, keys)) {
-		pn_cache_unpin(f->way->rail->cache, &f->pin);
-		f->pinned = false;
-	}
+	if (f->pinned && !pn_keys_export(&f->pin, &wire, keys))
+		fragment_unpin(f);
+	if (f->pinned)
+		pn_rail_expect(f);
 	return pn_packet_send(request->peer, &wire, keys,
 			      wire.nkeys * sizeof(keys[0]), NULL);
 }
@@ -604,15 +728,20 @@ static int announce(struct pn_fragment *f)
 /* Begins the next fragment. -EAGAIN: wait for those in flight. */
 static int begin_fragment(struct pinion_request *request)
 {
-	bool read = request->nkeys;
-	struct pn_fragment *f =
-		fragment_add(request,
-			     read ? PN_FRAGMENT_READ : PN_FRAGMENT_TARGET,
-			     request->next, fragment_len(request));
-	int ret;
+	struct pn_fragment *f;
+	struct pn_way *way;
+	size_t len;
+	bool read;
+	int ret = pn_rail_choose(request, &len, &way);
 
+	if (ret)
+		return ret;
+	read = request->nkeys && pn_rail_readable(request, way);
+	f = fragment_add(request, read ? PN_FRAGMENT_READ : PN_FRAGMENT_TARGET,
+			 request->next, len);
 	if (!f)
 		return -ENOMEM;
+	f->way = way;
 	ret = request->shape.fragment
 		      ? fragment_pin(f, read ? PINION_ACCESS_LOCAL_WRITE
 					     : PINION_ACCESS_REMOTE_WRITE)
@@ -628,14 +757,14 @@ static int begin_fragment(struct pinion_request *request)
 	request->next += f->len;
 	if (f->kind == PN_FRAGMENT_TARGET)
 		return announce(f);
+	pn_rail_expect(f);
 	start(f);
 	return 0;
 }
 
 static void advance(struct pinion_request *request)
 {
-	while (request->nfragments < request->shape.depth &&
-	       request->next < request->total && !request->status) {
+	while (request->next < request->total && !request->status) {
 		int ret = begin_fragment(request);
 
 		if (ret == -EAGAIN)
@@ -660,6 +789,7 @@ static void accept_long(struct pinion_request *request)
 		offset = request->moved;
 	request->next = offset;
 	request->due = offset - request->moved;
+	pn_rail_expect_data(request);
 	packet_for(request, &wire, PN_WIRE_ACK);
 	wire.offset = offset;
 	wire.len = request->total;
@@ -779,6 +909,7 @@ static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 	pn_copy(request->ep->device, request->buf + wire->offset, payload, len);
 	if (!f) {
 		request->due -= len;
+		pn_rail_data(request, len);
 	} else {
 		f->arrived += len;
 		if (f->arrived == f->len)
@@ -794,6 +925,7 @@ static void landed(struct pn_fragment *f)
 {
 	struct pinion_endpoint *ep = f->request->ep;
 
+	pn_rail_forget(f, true);
 	fragment_detach(f);
 	receiver_moved(f->request, f->len);
 	fragment_free(ep, f);
@@ -803,7 +935,7 @@ static int on_fin(struct pinion_request *request, const struct pn_wire *wire)
 {
 	struct pn_fragment *f = target_at(request, wire->offset);
 
-	if (!f || !f->pinned || f->offset != wire->offset ||
+	if (!f || !(f->pinned || f->again) || f->offset != wire->offset ||
 	    f->len != wire->len || f->arrived)
 		return -EPROTO;
 	landed(f);
@@ -830,6 +962,159 @@ void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
 	}
 }
 
+/* --- ways that go down ---------------------------------------------------- */
+
+/* Receiver: what was to come over another way is asked for again. Of a read
+ * the sender has not heard before. */
+static void announce_again(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	int ret;
+
+	pn_rail_forget(f, false);
+	pn_list_remove(&f->stall);
+	fragment_unpin(f);
+	f->again |= f->kind == PN_FRAGMENT_TARGET;
+	f->kind = PN_FRAGMENT_TARGET;
+	f->status = 0;
+	f->way = pn_rail_instead(request, f->len);
+	if (fragment_pin(f, PINION_ACCESS_REMOTE_WRITE))
+		request->ep->stats.copied_for_room++;
+	request->ep->stats.resent++;
+	ret = announce(f);
+	if (ret)
+		fail(request, ret);
+}
+
+/* Sender: all operations of a write have ended, not all well. */
+static void lost(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	size_t len = f->len;
+
+	pn_list_remove(&f->stall);
+	fragment_unpin(f);
+	if (f->again) {
+		begin_sending(f, f->next_way);
+	} else if (f->way->swept) {
+		fragment_drop(f);
+		sender_moved(request, len);
+	} else {
+		f->kind = PN_FRAGMENT_LOST;
+	}
+}
+
+/* A fragment whose way has gone; afterwards it is on another one, or LOST. */
+static void take_off(struct pn_fragment *f, struct pn_way *instead)
+{
+	switch (f->kind) {
+	case PN_FRAGMENT_WRITE:
+		lost(f);
+		return;
+	case PN_FRAGMENT_READ:
+		announce_again(f);
+		return;
+	case PN_FRAGMENT_TARGET:
+		/* What comes by DATA is not concerned. */
+		if (f->pinned && !f->arrived) {
+			announce_again(f);
+			return;
+		}
+		pn_rail_forget(f, false);
+		fragment_unpin(f);
+		f->way = instead;
+		return;
+	default:
+		f->way = instead;
+		if (pn_list_empty(&f->stall))
+			return;
+		pn_list_remove(&f->stall);
+		stall(f);
+	}
+}
+
+/* One that is on a way and not LOST; the device has none of them any more. */
+static struct pn_fragment *next_on(struct pinion_request *request,
+				   const struct pn_way *way)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->way == way && f->kind != PN_FRAGMENT_LOST &&
+		    !f->inflight)
+			return f;
+	}
+	return NULL;
+}
+
+void pn_transfer_way_down(struct pn_way *way)
+{
+	struct pinion_peer *peer = way->owner;
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &peer->requests) {
+		struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, peer_link);
+		struct pn_fragment *f;
+
+		while (!request->ended && (f = next_on(request, way)))
+			take_off(f, peer->way);
+	}
+}
+
+static struct pn_fragment *next_lost(struct pinion_request *request,
+				     const struct pn_way *way)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->way == way && f->kind == PN_FRAGMENT_LOST)
+			return f;
+	}
+	return NULL;
+}
+
+void pn_transfer_swept(struct pn_way *way)
+{
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &way->owner->requests) {
+		struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, peer_link);
+		struct pn_fragment *f;
+
+		while (!request->ended && (f = next_lost(request, way)))
+			lost(f);
+	}
+}
+
+/* An operation ended so because its way does not work, not because of what it
+ * was to do; refusals are taken for that as long as there are others. */
+static bool is_ways_fault(const struct pn_fragment *f)
+{
+	return (f->status == -ECONNRESET || f->status == -EACCES ||
+		f->status == -ECANCELED) &&
+	       !f->request->status && pn_way_has_others(f->way);
+}
+
+/* PEER_DOWN comes behind the last of them and asks for what was to be read. */
+static void way_failed(struct pn_fragment *f)
+{
+	struct pn_way *way = f->way;
+
+	if (f->kind == PN_FRAGMENT_WRITE)
+		lost(f);
+	else if (way->down)
+		announce_again(f);
+	pn_way_break(way);
+}
+
 /* --- both ----------------------------------------------------------------- */
 
 void pn_transfer_done(struct pn_fragment *f, int status)
@@ -842,7 +1127,9 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 	if (f->inflight ||
 	    (!f->status && !request->status && f->posted < f->len))
 		return;
-	if (f->status || request->status) {
+	if (pn_unlikely(f->status) && is_ways_fault(f)) {
+		way_failed(f);
+	} else if (f->status || request->status) {
 		status = f->status;
 		fragment_drop(f);
 		if (status && !request->status)
@@ -855,13 +1142,23 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 	}
 }
 
-/* The source has been read: only one that was exposed, and nothing else of it
- * is under way. */
+/* The source has been read: only one that was exposed. Writes that stood in for
+ * reads have arrived; of some the device may not have told yet. */
 static int on_done(struct pinion_request *request, const struct pn_wire *wire)
 {
-	if (!request->source_pinned || !request->shape.read ||
-	    request->nfragments)
+	struct pn_list *pos, *next;
+
+	if (!request->exposed || !request->shape.read)
 		return -EPROTO;
+	pn_list_for_each_safe (pos, next, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->kind == PN_FRAGMENT_DATA)
+			return -EPROTO;
+		if (f->kind == PN_FRAGMENT_LOST)
+			fragment_drop(f);
+	}
 	hear_report(request->ep, wire->tag);
 	request->moved = request->total;
 	pn_request_end(request, 0);

@@ -5,22 +5,30 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Keys name exactly the bytes that the packet is about. */
+/* Keys name exactly the bytes that the packet is about; those of each rail do,
+ * when a MATCH has several. */
 static bool keys_ok(const struct pn_wire *wire, const uint8_t *keys, size_t len)
 {
-	uint64_t sum = 0;
+	uint64_t rails = wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
+	uint64_t sum[PN_RAILS_MAX] = { 0 };
+	unsigned n[PN_RAILS_MAX] = { 0 };
 
 	if (wire->nkeys > PN_WIRE_MAX_KEYS ||
 	    len != wire->nkeys * sizeof(struct pn_wire_key))
 		return false;
 	for (unsigned i = 0; i < wire->nkeys; i++) {
+		unsigned r = pn_wire_key_rail(rails, i);
 		struct pn_wire_key key;
 
 		memcpy(&key, keys + i * sizeof(key), sizeof(key));
-		if (__builtin_add_overflow(sum, key.len, &sum))
+		if (__builtin_add_overflow(sum[r], key.len, &sum[r]))
 			return false;
+		n[r]++;
 	}
-	return !wire->nkeys || sum == wire->len;
+	for (unsigned r = 0; r < PN_RAILS_MAX; r++)
+		if (n[r] && sum[r] != wire->len)
+			return false;
+	return true;
 }
 
 /* Whether a kind of packet may carry this payload. */
@@ -35,6 +43,7 @@ static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 	case PN_WIRE_GRANT:
 		return keys_ok(wire, payload, len);
 	case PN_WIRE_DATA:
+	case PN_WIRE_HELLO:
 		return !wire->nkeys && len;
 	default:
 		return !wire->nkeys && !len;

@@ -23,10 +23,19 @@
  *   CANCEL  S -> R  forget the message if it is not matched yet
  *   GONE    R -> S  forgotten, as asked
  *   FAIL    both    the other side's request cannot go on: status
+ *   HELLO   both    first on every way of an endpoint with several rails: its
+ *                   address, which says whose way this is
+ *   DOWN    both    a rail is down for me, and what I lack of what was to come
+ *                   over it I have announced again (transfer.c)
  * Conditional writes (grant.c)
  *   GRANT      G -> W  a buffer may be written under a tag: its keys
  *   UNGRANT    G -> W  forget the grant if nothing has used it yet
  *   UNGRANTED  W -> G  forgotten, as asked
+ *
+ * Rails are numbered as the packet's sender numbers its own. Between endpoints
+ * that both have several, every packet but HELLO has a sequence number, from 1
+ * on, in the immediate of its send: one that was sent over a rail that failed
+ * may come twice, or too early.
  *
  * A key blob is what names exposed memory: it travels as the program likes.
  */
@@ -55,6 +64,8 @@ enum pn_wire_kind {
 	PN_WIRE_GRANT,
 	PN_WIRE_UNGRANT,
 	PN_WIRE_UNGRANTED,
+	PN_WIRE_HELLO,
+	PN_WIRE_DOWN,
 	PN_WIRE_NKINDS,
 };
 
@@ -63,17 +74,18 @@ enum pn_wire_kind {
 struct pn_wire {
 	uint8_t version;
 	uint8_t kind;
-	uint8_t protocol; /* MATCH: how the sender means to send; READY: which
-			   * rail of the receiver is to be written over */
+	uint8_t protocol; /* MATCH: how the sender means to send; READY, DOWN:
+			   * which rail */
 	uint8_t nkeys;	  /* MATCH, READY, GRANT: how many keys follow */
 	uint32_t to;	  /* request at the receiver of this packet; 0: none */
 	uint32_t from;	  /* request at its sender */
-	int32_t status;	  /* FAIL */
+	int32_t status;	  /* FAIL; READY: 1 when announced before */
 	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; READY: the immediate of the
 			   * last write; ACK, DONE: 0, or what an earlier
 			   * message (its request << 32) took to arrive, in
 			   * 16 ns: a hint */
-	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive; GRANT:
+	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive; MATCH:
+			   * two bits for each key: of which rail it is; GRANT:
 			   * the immediate of the write */
 	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment;
 			   * GRANT: of the buffer */
@@ -87,6 +99,12 @@ struct pn_wire_key {
 };
 
 #define PN_WIRE_MAX_KEYS 32
+
+/* The rail of a MATCH's i-th key. */
+static inline unsigned pn_wire_key_rail(uint64_t rails, unsigned i)
+{
+	return rails >> 2 * i & 3;
+}
 
 /* An endpoint's address: the version, the number of its rails, then length and
  * bytes of the address of each one's device. */

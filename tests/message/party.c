@@ -22,15 +22,29 @@ static void idle(void *arg)
 	pn_endpoint_poll(party->ep, NULL, 0);
 }
 
+static bool open_caches(struct party *party)
+{
+	const struct rank *rank = party->rank;
+
+	for (unsigned r = 0; r < rank->nrails; r++) {
+		struct pn_cache_attr attr = { .device = rank->rails[r],
+					      .budget = &party->budget,
+					      .no_monitor = rank->virtual_time,
+					      .no_worker = rank->virtual_time };
+
+		if (r)
+			pn_budget_add(&party->budget, rank->rails[r]);
+		if (pn_cache_open(&attr, &party->caches[r]))
+			return false;
+	}
+	party->cache = party->caches[0];
+	return true;
+}
+
 static bool open_layers(struct party *party, const struct party_attr *attr)
 {
-	struct pn_device *device = party->rank->device;
-	struct pn_cache_attr cache = { .device = device,
-				       .budget = &party->budget,
-				       .no_monitor = party->rank->virtual_time,
-				       .no_worker = party->rank->virtual_time };
-	struct pn_endpoint_attr ep = { .rails = { { device, NULL } },
-				       .nrails = 1,
+	const struct rank *rank = party->rank;
+	struct pn_endpoint_attr ep = { .nrails = rank->nrails,
 				       .budget = &party->budget,
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
@@ -39,12 +53,15 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 
 	if (!ep.limits.depth)
 		ep.limits = small_limits;
-	pn_budget_init(&party->budget, device,
+	pn_budget_init(&party->budget, rank->device,
 		       attr->max_bytes ? attr->max_bytes : (size_t)4 << 30, 0,
 		       1);
-	if (pn_cache_open(&cache, &party->cache))
+	if (!open_caches(party))
 		return false;
-	ep.rails[0].cache = party->cache;
+	for (unsigned r = 0; r < rank->nrails; r++) {
+		ep.rails[r].device = rank->rails[r];
+		ep.rails[r].cache = party->caches[r];
+	}
 	if (pn_endpoint_open(&ep, &party->ep))
 		return false;
 	party->bounce_bytes = atomic_load(&party->budget.bytes);
@@ -87,7 +104,8 @@ static bool settles(struct party *party)
 	size_t bounces =
 		party->bounce_bytes + party->ep->onesided.landings.mr.len;
 
-	pn_cache_flush(party->cache);
+	for (unsigned r = 0; r < party->rank->nrails; r++)
+		pn_cache_flush(party->caches[r]);
 	while (atomic_load(&party->budget.bytes) != bounces) {
 		if (pn_device_now(device) > deadline)
 			return false;
@@ -99,16 +117,20 @@ static bool settles(struct party *party)
 void party_close(struct party *party)
 {
 	struct pn_pinned pinned;
+	size_t mrs = 0;
 
 	party->rank->idle = NULL;
 	if (!settles(party))
 		rank_fail(party->rank, "more than bounce buffers is pinned",
 			  __FILE__, __LINE__);
 	pn_endpoint_close(party->ep);
-	pn_cache_close(party->cache);
-	pn_device_pinned(party->rank->device, &pinned);
+	for (unsigned r = 0; r < party->rank->nrails; r++) {
+		pn_cache_close(party->caches[r]);
+		pn_device_pinned(party->rank->rails[r], &pinned);
+		mrs += pinned.mrs;
+	}
 	if (atomic_load(&party->budget.bytes) ||
-	    atomic_load(&party->budget.regions) || pinned.mrs)
+	    atomic_load(&party->budget.regions) || mrs)
 		rank_fail(party->rank, "something stays pinned", __FILE__,
 			  __LINE__);
 }

@@ -22,7 +22,8 @@ struct party_attr {
 struct party {
 	struct rank *rank;
 	struct pn_budget budget;
-	struct pn_cache *cache;
+	struct pn_cache *cache; /* the first of: */
+	struct pn_cache *caches[PN_RAILS_MAX];
 	struct pinion_endpoint *ep;
 	struct pinion_peer *peers[RANKS_MAX];
 	size_t bounce_bytes; /* of the budget, when nothing else is pinned */

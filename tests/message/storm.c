@@ -567,8 +567,7 @@ static void rest(struct storm *s)
 	struct pn_device *device = s->rank->device;
 
 	if (s->rank->virtual_time || test_below(&s->random, 2))
-		pn_device_wait(device,
-			       pn_device_now(device) + 20 * PN_NS_PER_MS);
+		rank_wait(s->rank, pn_device_now(device) + 20 * PN_NS_PER_MS);
 	else
 		sleep_on_fd(s);
 }
@@ -756,7 +755,7 @@ static void meet(struct storm *s)
 	}
 	while (pn_device_now(device) < end) {
 		pn_endpoint_poll(s->party.ep, NULL, 0);
-		pn_device_wait(device, end);
+		rank_wait(s->rank, end);
 	}
 }
 

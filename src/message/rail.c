@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which rail a fragment takes.
+ *
+ * The receiver decides, as it is the one that announces (or reads) fragments:
+ * each goes to the rail that would have it through first. For each rail it
+ * keeps what is still to come over it and how fast that has been lately, so
+ * that rails of different bandwidth, or that others use too, carry their share
+ * without anybody computing shares. A rail that would be first but has as many
+ * fragments of the message as the depth allows is waited for: the slower one
+ * would end later still.
+ *
+ * Registrations that are kept would be made on every rail in the course of
+ * time, since the moment decides. So a message has a plan: the same choice,
+ * made as if nothing else were on the rails, which is the same each time the
+ * message comes. Another rail than the planned one must win more than what
+ * registering takes.
+ *
+ * Protocols that take a message whole cut it into one piece for each rail, in
+ * proportion to the speeds that plans go by, so again the same each time.
+ */
+#include <errno.h>
+
+#include "message/message_impl.h"
+#include "message/protocol/shapes.h"
+
+/* Less than this is not worth a second rail. */
+#define PIECE_BYTES ((size_t)64 << 10)
+
+/* So many bytes are watched before a rail's speed is believed to be another,
+ * and by how much it must be slower, or faster: what is polled late looks as if
+ * it had come fast, and plans should change rarely. */
+#define WATCHED_BYTES ((size_t)32 << 20)
+#define SLOWER	      1.1
+#define FASTER	      1.5
+
+static double promised_ns(const struct pn_rail *rail)
+{
+	double ns = rail->device->costs.put_byte_ns;
+
+	/* A device that costs nothing is fast, not infinitely so. */
+	return ns > 1e-3 ? ns : 1e-3;
+}
+
+void pn_rails_init(struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < ep->nrails; r++)
+		ep->rails[r].byte_ns = promised_ns(&ep->rails[r]);
+}
+
+/* --- what is on its way --------------------------------------------------- */
+
+static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
+{
+	uint64_t now = pn_device_now(ep->device);
+
+	if (rail->free_ns < now)
+		rail->free_ns = now;
+	rail->free_ns += (uint64_t)((double)len * rail->byte_ns);
+	rail->expected += len;
+}
+
+static void plan(struct pinion_request *request, const struct pn_rail *rail,
+		 size_t len)
+{
+	request->plan_ns[rail - request->ep->rails] +=
+		(double)len * rail->byte_ns;
+}
+
+void pn_rail_expect(struct pn_fragment *f)
+{
+	struct pinion_endpoint *ep = f->request->ep;
+
+	if (pn_likely(ep->nrails == 1))
+		return;
+	expect(ep, f->way->rail, f->len);
+	plan(f->request, f->way->rail, f->len);
+	f->expected = true;
+}
+
+/* The bytes up to the offset come by DATA, over the way of packets. */
+void pn_rail_expect_data(struct pinion_request *request)
+{
+	if (pn_likely(request->ep->nrails == 1))
+		return;
+	request->due_rail = request->peer->way->rail;
+	expect(request->ep, request->due_rail, request->due);
+	plan(request, request->due_rail, request->due);
+}
+
+void pn_rail_data(struct pinion_request *request, size_t len)
+{
+	struct pn_rail *rail = request->due_rail;
+
+	if (pn_likely(!rail))
+		return;
+	rail->expected -= len;
+	rail->landed_ns =
+		rail->expected ? pn_device_now(request->ep->device) : 0;
+}
+
+/* Between two fragments that landed while more were expected the rail was
+ * never idle: that is what it can do. Of short ones the latency would show. */
+static void observe(struct pn_rail *rail, size_t len, uint64_t now)
+{
+	double promised = promised_ns(rail), ns;
+
+	if (!rail->landed_ns || len < PIECE_BYTES)
+		return;
+	rail->watched_bytes += len;
+	rail->watched_ns += now - rail->landed_ns;
+	if (rail->watched_bytes < WATCHED_BYTES)
+		return;
+	ns = (double)rail->watched_ns / (double)rail->watched_bytes;
+	rail->watched_bytes = rail->watched_ns = 0;
+	if (ns > promised / FASTER && ns < promised * SLOWER)
+		rail->byte_ns = promised;
+	else if (ns > rail->byte_ns * SLOWER || ns * SLOWER < rail->byte_ns)
+		rail->byte_ns = ns;
+}
+
+void pn_rail_forget(struct pn_fragment *f, bool landed)
+{
+	struct pinion_endpoint *ep = f->request->ep;
+	struct pn_rail *rail = f->way->rail;
+	uint64_t now;
+
+	if (pn_likely(!f->expected))
+		return;
+	f->expected = false;
+	now = pn_device_now(ep->device);
+	rail->expected -= f->len;
+	if (landed) {
+		observe(rail, f->len, now);
+		ep->stats.fragments[rail - ep->rails]++;
+	}
+	rail->landed_ns = landed && rail->expected ? now : 0;
+	rail->free_ns =
+		now + (uint64_t)((double)rail->expected * rail->byte_ns);
+}
+
+/* --- ways that can be taken ----------------------------------------------- */
+
+bool pn_rail_readable(const struct pinion_request *request,
+		      const struct pn_way *way)
+{
+	for (unsigned i = 0; i < request->nkeys; i++)
+		if (pn_wire_key_rail(request->key_rails, i) == way->number)
+			return true;
+	return false;
+}
+
+static bool is_usable(const struct pinion_request *request,
+		      const struct pn_way *way)
+{
+	return way->up && (!request->nkeys || pn_rail_readable(request, way));
+}
+
+static unsigned count_usable(const struct pinion_request *request)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < request->ep->nrails; r++)
+		n += is_usable(request, &request->peer->ways[r]);
+	return n;
+}
+
+static unsigned count_on(const struct pinion_request *request,
+			 const struct pn_way *way)
+{
+	struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_list_for_each (pos, &request->fragments)
+		n += pn_container_of(pos, struct pn_fragment, link)->way == way;
+	return n;
+}
+
+/* --- the best one --------------------------------------------------------- */
+
+/* The way that a fragment would take if there were nothing but its message. */
+static const struct pn_way *planned_way(const struct pinion_request *request,
+					size_t len)
+{
+	const struct pn_way *best = NULL;
+	double least = 0;
+
+	for (unsigned r = 0; r < request->ep->nrails; r++) {
+		const struct pn_way *way = &request->peer->ways[r];
+		double ns =
+			request->plan_ns[r] + (double)len * way->rail->byte_ns;
+
+		if (is_usable(request, way) && (!best || ns < least)) {
+			least = ns;
+			best = way;
+		}
+	}
+	return best;
+}
+
+/* When a fragment of len bytes would be through, from now on. */
+static double end_ns(const struct pn_rail *rail, size_t len, uint64_t now)
+{
+	uint64_t wait = rail->free_ns > now ? rail->free_ns - now : 0;
+
+	return (double)wait + (double)len * rail->byte_ns;
+}
+
+/* The best way now; another than `planned`, if that is not NULL, must win
+ * more than registering takes. */
+static struct pn_way *best_way(const struct pinion_request *request, size_t len,
+			       const struct pn_way *planned)
+{
+	struct pinion_endpoint *ep = request->ep;
+	uint64_t now = pn_device_now(ep->device);
+	struct pn_way *best = request->peer->way;
+	double least = -1;
+
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		struct pn_way *way = &request->peer->ways[r];
+		double ns = end_ns(way->rail, len, now);
+
+		if (!is_usable(request, way))
+			continue;
+		if (planned && planned != way)
+			ns += pn_cost_register(&way->rail->device->costs, len,
+					       1);
+		if (least < 0 || ns < least) {
+			least = ns;
+			best = way;
+		}
+	}
+	return best;
+}
+
+struct pn_way *pn_rail_instead(const struct pinion_request *request, size_t len)
+{
+	return best_way(request, len, NULL);
+}
+
+/* --- how long it is ------------------------------------------------------- */
+
+static size_t fragment_len(const struct pinion_request *request)
+{
+	size_t len = request->shape.fragment;
+	size_t left = request->total - request->next;
+	uintptr_t at = (uintptr_t)request->buf + request->next;
+
+	if (request->shape.align)
+		len -= at & (request->shape.align - 1) &
+		       (request->shape.fragment - 1);
+	return len && len < left ? len : left;
+}
+
+/* Near its end a message's fragments are cut so that by the plan all rails
+ * have the last byte at the same time. */
+static size_t last_len(const struct pinion_request *request,
+		       const struct pn_way *way, size_t len)
+{
+	size_t left = request->total - request->next, share;
+	double bytes = (double)left, rate = 0, own;
+
+	if (left > count_usable(request) * request->shape.fragment)
+		return len;
+	for (unsigned r = 0; r < request->ep->nrails; r++) {
+		const struct pn_way *w = &request->peer->ways[r];
+
+		if (!is_usable(request, w))
+			continue;
+		rate += 1 / w->rail->byte_ns;
+		bytes += request->plan_ns[r] / w->rail->byte_ns;
+	}
+	own = request->plan_ns[way->rail - request->ep->rails];
+	own = (bytes / rate - own) / way->rail->byte_ns;
+	share = own > 0 ? (size_t)own : 0;
+	share = (share + PIECE_BYTES - 1) & ~(PIECE_BYTES - 1);
+	if (share < PIECE_BYTES)
+		share = PIECE_BYTES;
+	if (share + PIECE_BYTES > left)
+		share = left;
+	return share < len ? share : len;
+}
+
+/* A message that is taken whole. */
+static bool is_whole(const struct pinion_request *request)
+{
+	return request->shape.fragment >= request->message_len;
+}
+
+/* The share of what is left that a way has among itself and those behind it;
+ * the last takes all. */
+static size_t piece_len(const struct pinion_request *request,
+			const struct pn_way *way)
+{
+	const struct pn_way *last = &request->peer->ways[request->ep->nrails];
+	size_t left = request->total - request->next, len;
+	double all = 0;
+
+	for (const struct pn_way *w = way; w < last; w++)
+		if (is_usable(request, w))
+			all += way->rail->byte_ns / w->rail->byte_ns;
+	len = (size_t)((double)left / all);
+	len = (len + PIECE_BYTES - 1) & ~(PIECE_BYTES - 1);
+	return len < left ? len : left;
+}
+
+/* One piece for each way that has none yet. */
+static int choose_piece(struct pinion_request *request, size_t *len,
+			struct pn_way **out)
+{
+	size_t left = request->total - request->next;
+
+	if (left < 2 * PIECE_BYTES) {
+		*len = left;
+		*out = pn_rail_instead(request, left);
+		return count_on(request, *out) ? -EAGAIN : 0;
+	}
+	for (unsigned r = 0; r < request->ep->nrails; r++) {
+		struct pn_way *way = &request->peer->ways[r];
+
+		if (!is_usable(request, way) || count_on(request, way))
+			continue;
+		*out = way;
+		*len = piece_len(request, way);
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+int pn_rail_choose(struct pinion_request *request, size_t *len,
+		   struct pn_way **out)
+{
+	*out = request->peer->way;
+	if (pn_likely(request->ep->nrails == 1) || !count_usable(request)) {
+		*len = fragment_len(request);
+		return request->nfragments < request->shape.depth ? 0 : -EAGAIN;
+	}
+	if (is_whole(request))
+		return choose_piece(request, len, out);
+	*len = fragment_len(request);
+	*out = best_way(request, *len,
+			request->shape.keep ? planned_way(request, *len)
+					    : NULL);
+	*len = last_len(request, *out, *len);
+	return count_on(request, *out) < request->shape.depth ? 0 : -EAGAIN;
+}
