@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 export PREFIX DESTDIR JOBS
 
-.PHONY: all help deps run check check-long fuzz format install uninstall clean
+.PHONY: all help deps run check check-long check-verbs fuzz format install uninstall clean
 .NOTPARALLEL:
 
 all: ## build everything into build/; the command is build/pinion
@@ -25,6 +25,9 @@ check: ## install what is missing and run the quick suite
 
 check-long: ## the quick suite, the long tests and some fuzzing
 	@tools/check long
+
+check-verbs: ## the verbs device on this machine's adapters, or in a guest
+	@tools/check verbs
 
 fuzz: ## look for new inputs that break parsers; SECONDS=60 for each
 	@tools/job fuzz $(SECONDS)

@@ -75,7 +75,7 @@ int pn_verbs_hello_check(const void *data, size_t len, uint64_t nonce,
 	if (len < sizeof(*out))
 		return -EPROTO;
 	memcpy(out, data, sizeof(*out));
-	if (out->magic != MAGIC)
+	if (out->magic != PN_VERBS_MAGIC)
 		return -EPROTO;
 	if (out->version != PN_VERBS_VERSION)
 		return -ECONNREFUSED;
@@ -246,7 +246,7 @@ static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
 
 static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_hello hello = { .magic = MAGIC,
+	struct pn_verbs_hello hello = { .magic = PN_VERBS_MAGIC,
 					.version = PN_VERBS_VERSION,
 					.to = peer->at.nonce,
 					.from = dev->address };

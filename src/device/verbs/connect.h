@@ -28,6 +28,8 @@
 
 #include "device/verbs/verbs_impl.h"
 
+#define PN_VERBS_MAGIC UINT32_C(0x70696e76) /* "pinv" */
+
 /* Hello, in the private data of a connection; at most 56 bytes fit. The first
  * two words are the same in every version. */
 struct pn_verbs_hello {

@@ -116,11 +116,10 @@ static int status_of(enum ibv_wc_status status, int broken)
 	case IBV_WC_MW_BIND_ERR:
 		return -EFAULT;
 	case IBV_WC_LOC_LEN_ERR:
-	case IBV_WC_LOC_QP_OP_ERR:
 		return -EINVAL;
 	case IBV_WC_WR_FLUSH_ERR:
 		return broken ? broken : -ECONNRESET;
-	default:
+	default: /* LOC_QP_OP_ERR too: rxe says so when its port is down */
 		return -ECONNRESET;
 	}
 }

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fuzz_verbs -- what a stranger can send to a verbs device: the hello in a
+ * connection's private data, and address blobs. Both are refused or whole.
+ */
+#include "fuzz.h"
+
+#include <errno.h>
+
+#include "device/verbs/connect.h"
+
+static void check_hello(const uint8_t *data, size_t size)
+{
+	struct pn_verbs_hello hello = { 0 };
+	int ret = pn_verbs_hello_check(data, size, 42, &hello);
+
+	FUZZ_ASSERT(ret <= 0);
+	FUZZ_ASSERT(ret || (hello.magic == PN_VERBS_MAGIC && hello.to == 42 &&
+			    hello.from.version == PN_VERBS_VERSION &&
+			    hello.from.port));
+}
+
+static void check_address(const uint8_t *data, size_t size)
+{
+	struct pn_address blob = { .len = (uint32_t)size };
+	struct pn_verbs_address address;
+
+	if (size > sizeof(blob.data))
+		return;
+	memcpy(blob.data, data, size);
+	FUZZ_ASSERT(pn_verbs_address_check(&blob, &address) == -EINVAL ||
+		    size == sizeof(address));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	check_hello(data, size);
+	check_address(data, size);
+	return 0;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What only a real RDMA stack can show, between two adapters:
+ *
+ *   test_verbs SPEC SPEC [INTERFACE busy|idle]
+ *
+ * The first is this process's, the second that of a child, which dies; or the
+ * cable does: INTERFACE is taken down, and up again. That is one test for each
+ * run, for after it the rxe of Linux 6.1 connects no more: the kernel's own
+ * management packets broke their queue pair. Make the adapters anew.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pages.h"
+#include "device/device.h"
+
+#define BYTES	    ((size_t)64 << 10)
+#define POSTS	    64
+/* Twenty times what the device promises: emulated machines are slow. */
+#define PATIENCE_NS (20 * PN_NS_PER_S)
+#define EXPOSED	    (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_REMOTE_READ)
+
+static const char *specs[2];
+static const char *interface;
+
+struct hello {
+	struct pn_address address;
+	uint64_t addr, rkey;
+};
+
+/* One end: a device and memory that the other may reach. */
+struct end {
+	struct pn_device *device;
+	struct pn_mr mr;
+	struct hello hello;
+};
+
+static void end_open(struct end *end, const char *spec)
+{
+	struct pn_mr *mr = &end->mr;
+	void *memory;
+
+	assert_ok(pn_device_open(spec, NULL, &end->device));
+	assert_ok(pn_pages_map(BYTES, NULL, &memory));
+	memset(memory, 0, BYTES);
+	*mr = (struct pn_mr){ .addr = memory, .len = BYTES, .access = EXPOSED };
+	assert_ok(pn_device_register(end->device, &mr, 1));
+	pn_device_address(end->device, &end->hello.address);
+	end->hello.addr = (uintptr_t)memory;
+	end->hello.rkey = mr->rkey;
+}
+
+static void end_close(struct end *end)
+{
+	struct pn_mr *mr = &end->mr;
+
+	pn_device_deregister(end->device, &mr, 1);
+	pn_pages_unmap(end->mr.addr, BYTES, NULL);
+	pn_device_close(end->device);
+}
+
+static bool next(struct end *end, struct pn_completion *out)
+{
+	uint64_t until = pn_device_now(end->device) + PATIENCE_NS;
+
+	while (!pn_device_poll(end->device, out, 1))
+		if (pn_device_wait(end->device, until))
+			return false;
+	return true;
+}
+
+/* A child with an end of its own, which does nothing until it is killed. */
+struct child {
+	pid_t pid;
+	struct hello hello;
+};
+
+static void live(int to)
+{
+	struct end end;
+	struct pn_completion c;
+
+	end_open(&end, specs[1]);
+	if (write(to, &end.hello, sizeof(end.hello)) < 0)
+		_exit(1);
+	for (;;) {
+		pn_device_wait(end.device, PN_FOREVER);
+		pn_device_poll(end.device, &c, 1);
+	}
+}
+
+/* Before the parent opens its device: nothing of it is in the child. */
+static void child_start(struct child *child)
+{
+	int pipes[2];
+
+	assert_ok(pipe(pipes));
+	child->pid = fork();
+	assert_true(child->pid >= 0);
+	if (!child->pid)
+		live(pipes[1]);
+	assert_int_equal(read(pipes[0], &child->hello, sizeof(child->hello)),
+			 sizeof(child->hello));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+static void child_end(struct child *child)
+{
+	kill(child->pid, SIGKILL);
+	assert_int_equal(waitpid(child->pid, NULL, 0), child->pid);
+}
+
+static struct pn_peer *attach(struct end *end, const struct child *child)
+{
+	struct pn_completion c;
+	struct pn_peer *peer;
+
+	assert_ok(pn_device_attach(end->device, &child->hello.address, &peer));
+	assert_true(next(end, &c));
+	assert_int_equal(c.kind, PN_COMPLETION_PEER_UP);
+	assert_ptr_equal(c.peer, peer);
+	return peer;
+}
+
+static unsigned post_writes(struct end *end, struct pn_peer *peer,
+			    const struct child *child)
+{
+	struct pn_sge sge = { end->mr.addr, BYTES, end->mr.lkey };
+	struct pn_op op = { .kind = PN_OP_WRITE,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = child->hello.addr,
+			    .rkey = child->hello.rkey };
+	unsigned n = 0;
+
+	while (n < POSTS && !pn_device_post(end->device, peer, &op))
+		n++;
+	return n;
+}
+
+/* All that was posted ends, then the peer is down, then nothing. */
+static void expect_the_end(struct end *end, struct pn_peer *peer,
+			   unsigned posted)
+{
+	struct pn_sge sge = { end->mr.addr, 8, end->mr.lkey };
+	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
+	uint64_t start = pn_device_now(end->device);
+	struct pn_completion c;
+	unsigned failed = 0;
+
+	for (unsigned i = 0; i < posted; i++) {
+		assert_true(next(end, &c));
+		assert_int_equal(c.kind, PN_COMPLETION_OP);
+		assert_true(!c.status || c.status == -ECONNRESET);
+		failed += !!c.status;
+	}
+	assert_true(next(end, &c));
+	assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(c.status, -ECONNRESET);
+	assert_ptr_equal(c.peer, peer);
+	assert_int_equal(pn_device_post(end->device, peer, &op), -ECONNRESET);
+	assert_int_equal(pn_device_poll(end->device, &c, 1), 0);
+	print_message("%u of %u writes failed; down after %llu ms\n", failed,
+		      posted,
+		      (unsigned long long)(pn_device_now(end->device) - start) /
+			      PN_NS_PER_MS);
+}
+
+static void what_was_posted_to_a_killed_peer_ends(void **state)
+{
+	struct child child;
+	struct end end;
+	struct pn_peer *peer;
+	unsigned posted;
+
+	(void)state;
+	child_start(&child);
+	end_open(&end, specs[0]);
+	peer = attach(&end, &child);
+	posted = post_writes(&end, peer, &child);
+	child_end(&child);
+	expect_the_end(&end, peer, posted);
+	end_close(&end);
+}
+
+static void an_idle_peer_that_is_killed_goes_down(void **state)
+{
+	struct child child;
+	struct end end;
+	struct pn_peer *peer;
+
+	(void)state;
+	child_start(&child);
+	end_open(&end, specs[0]);
+	peer = attach(&end, &child);
+	child_end(&child);
+	expect_the_end(&end, peer, 0);
+	end_close(&end);
+}
+
+static void nobody_at_an_address_is_a_peer_that_is_down(void **state)
+{
+	struct child child;
+	struct pn_completion c;
+	struct pn_peer *peer;
+	struct end end;
+
+	(void)state;
+	child_start(&child);
+	child_end(&child);
+	end_open(&end, specs[0]);
+	assert_ok(pn_device_attach(end.device, &child.hello.address, &peer));
+	assert_true(next(&end, &c));
+	assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(c.status, -ECONNRESET);
+	end_close(&end);
+}
+
+static void set_link(const char *how)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "ip link set %s %s", interface, how);
+	assert_ok(system(command));
+}
+
+static void what_was_posted_over_a_dead_cable_ends(void **state)
+{
+	struct child child;
+	struct end end;
+	struct pn_peer *peer;
+	unsigned posted;
+
+	(void)state;
+	child_start(&child);
+	end_open(&end, specs[0]);
+	peer = attach(&end, &child);
+	set_link("down");
+	posted = post_writes(&end, peer, &child);
+	expect_the_end(&end, peer, posted);
+	child_end(&child);
+	set_link("up");
+	end_close(&end);
+}
+
+static void idle_peers_go_down_with_their_port(void **state)
+{
+	struct child child;
+	struct end end;
+	struct pn_peer *peer;
+
+	(void)state;
+	child_start(&child);
+	end_open(&end, specs[0]);
+	peer = attach(&end, &child);
+	set_link("down");
+	expect_the_end(&end, peer, 0);
+	set_link("up");
+	end_close(&end);
+	child_end(&child);
+}
+
+/* Copy on write must not move the parent's page away from the adapter. */
+static void registered_memory_stays_the_parent_s_after_fork(void **state)
+{
+	struct pn_sge sge;
+	struct child child, sleeper;
+	struct pn_completion c;
+	struct pn_peer *peer;
+	struct end end;
+	uint8_t *memory;
+
+	(void)state;
+	child_start(&child);
+	end_open(&end, specs[0]);
+	memory = end.mr.addr;
+	peer = attach(&end, &child);
+	sleeper.pid = fork();
+	if (!sleeper.pid)
+		for (;;)
+			pause();
+	memset(memory, 7, BYTES); /* would be copied now */
+	sge = (struct pn_sge){ memory, BYTES, end.mr.lkey };
+	assert_ok(
+		pn_device_post(end.device, peer,
+			       &(struct pn_op){ .kind = PN_OP_READ,
+						.sge = &sge,
+						.nsge = 1,
+						.remote_addr = child.hello.addr,
+						.rkey = child.hello.rkey }));
+	assert_true(next(&end, &c));
+	assert_ok(c.status);
+	for (size_t i = 0; i < BYTES; i++)
+		assert_int_equal(memory[i], 0); /* the child's zeros */
+	child_end(&sleeper);
+	end_close(&end);
+	child_end(&child);
+}
+
+static void detaching_ends_a_peer_on_both_sides(void **state)
+{
+	struct pn_completion c;
+	struct pn_peer *peer;
+	struct end a, b;
+
+	(void)state;
+	end_open(&a, specs[0]);
+	end_open(&b, specs[1]);
+	assert_ok(pn_device_attach(a.device, &b.hello.address, &peer));
+	assert_true(next(&a, &c) && c.kind == PN_COMPLETION_PEER_UP);
+	assert_true(next(&b, &c) && c.kind == PN_COMPLETION_PEER_UP);
+	assert_ok(pn_device_detach(a.device, peer));
+	assert_true(next(&a, &c) && c.kind == PN_COMPLETION_PEER_DOWN);
+	assert_true(next(&b, &c) && c.kind == PN_COMPLETION_PEER_DOWN);
+	end_close(&a);
+	end_close(&b);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest peers[] = {
+		TEST(what_was_posted_to_a_killed_peer_ends),
+		TEST(an_idle_peer_that_is_killed_goes_down),
+		TEST(nobody_at_an_address_is_a_peer_that_is_down),
+		TEST(registered_memory_stays_the_parent_s_after_fork),
+		TEST(detaching_ends_a_peer_on_both_sides),
+	};
+	const struct CMUnitTest busy[] = {
+		TEST(what_was_posted_over_a_dead_cable_ends),
+	};
+	const struct CMUnitTest idle[] = {
+		TEST(idle_peers_go_down_with_their_port),
+	};
+
+	if (argc != 3 && argc != 5) {
+		fprintf(stderr, "usage: %s SPEC SPEC [INTERFACE busy|idle]\n",
+			argv[0]);
+		return 2;
+	}
+	specs[0] = argv[1];
+	specs[1] = argv[2];
+	if (getenv("PINION_LOG"))
+		pn_log_set_level(PN_LOG_DEBUG);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 3)
+		return RUN_TESTS(peers);
+	interface = argv[3];
+	return strcmp(argv[4], "busy") ? RUN_TESTS(idle) : RUN_TESTS(busy);
+}
