@@ -80,5 +80,6 @@ int pn_frames_name(const char *name)
 		hash |= 1; /* never 0, which means none */
 	}
 	pn_thread_self()->local[name_key] = (void *)(uintptr_t)hash;
+	pn_thread_self()->site = hash; /* for traces */
 	return 0;
 }

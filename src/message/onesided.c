@@ -199,6 +199,7 @@ static void enter(struct pinion_request *request)
 	struct pinion_peer *peer = request->peer;
 	struct pn_peer_onesided *o = &peer->onesided;
 
+	pn_tell_request(request);
 	pn_list_append(&peer->requests, &request->peer_link);
 	pn_list_append(&o->order, &request->onesided.order);
 	if (request->kind == PN_REQUEST_FLUSH) {

@@ -20,13 +20,27 @@ static void tell(struct pinion_request *request, struct pn_event event)
 	pn_cache_tell(request->ep->cache, &event);
 }
 
+static uint8_t kind_of(const struct pinion_request *request)
+{
+	switch (request->kind) {
+	case PN_REQUEST_MESSAGE:
+		return request->is_send ? PN_EVENT_SEND : PN_EVENT_RECV;
+	case PN_REQUEST_PUT:
+	case PN_REQUEST_PUT_WHEN:
+		return PN_EVENT_PUT;
+	case PN_REQUEST_GET:
+		return PN_EVENT_GET;
+	default: /* moves nothing that is the program's to register */
+		return PN_EVENT_NONE;
+	}
+}
+
 void pn_tell_request(struct pinion_request *request)
 {
-	if (pn_event_sink())
-		tell(request,
-		     (struct pn_event){ .kind = request->is_send
-							? PN_EVENT_SEND
-							: PN_EVENT_RECV });
+	struct pn_event event = { .kind = kind_of(request) };
+
+	if (pn_event_sink() && event.kind)
+		tell(request, event);
 }
 
 void pn_tell_protocol(struct pinion_request *request, int protocol,
