@@ -255,6 +255,65 @@ class Cache(unittest.TestCase):
         self.assertLess(row["instructions_per_hit"], 400)
 
 
+class Heap(unittest.TestCase):
+    KEYS = {"device", "emulated", "profile", "what", "bytes", "threads",
+            "speedup", "trials"}
+    TIMES = {"ns_heap", "ns_malloc_register", "ns_malloc"}
+    VIEWS = ["pinned", "host", "serialise"]
+
+    def run_bench(self, *args):
+        found = rows("bench", "heap", *SHORT, *args)
+        for row in found:
+            self.assertLessEqual(self.KEYS, row.keys())
+            if row["what"] == "view":
+                for name in self.VIEWS:
+                    self.assertGreater(row["ns_" + name], 0)
+            else:
+                self.assertLessEqual(self.TIMES, row.keys())
+                self.assertGreater(row["ns_malloc_register"], 0)
+        return found
+
+    def test_every_experiment_has_every_size(self):
+        found = self.run_bench("--max", "4K", "--trials", "5")
+        sizes = [128 << i for i in range(6)]
+        for what in ("register", "new", "put", "view"):
+            self.assertEqual([r["bytes"] for r in found if r["what"] == what],
+                             sizes)
+        threads = [1] if VIRTUAL else [1, 2]
+        self.assertEqual([(r["bytes"], r["threads"]) for r in found
+                          if r["what"] == "reuse"],
+                         [(size, n) for size in sizes for n in threads])
+
+    def test_new_blocks_share_what_a_slab_costs(self):
+        row, = self.run_bench("--what", "new", "--max", "128")
+        self.assertEqual(row["trials"], 1000)
+        if VIRTUAL:  # ou2009: 7.42 us and 0.77 us a page; one page or two
+            self.assertAlmostEqual(row["ns_heap"], 7.42 + 0.77 * 256, delta=1)
+            self.assertGreaterEqual(row["ns_malloc_register"], 8190)
+
+    @unittest.skipUnless(VIRTUAL, "machines are noisy")
+    def test_views_cost_what_is_predicted(self):
+        for cost in ("stria", "mutrino"):
+            found = rows("bench", "heap", "--device", "sim:cost=" + cost,
+                         "--what", "view", "--trials", "3")
+            self.assertEqual(len(found), 15)
+            for row in found:
+                for name in self.VIEWS:
+                    expected = row["predicted_%s_ns" % name]
+                    self.assertAlmostEqual(row["ns_" + name] / expected, 1,
+                                           delta=0.1, msg=str(row))
+
+    @unittest.skipUnless(VIRTUAL, "machines are noisy")
+    def test_the_papers_ratios_are_reached_in_virtual_time(self):
+        for cost, new, put in (("stria", 134, 1.6), ("mutrino", 3.4, 4.5)):
+            args = ["bench", "heap", "--device", "sim:cost=" + cost, "--what"]
+            row, = rows(*args, "new", "--max", "128", "--budget", "2s")
+            self.assertGreaterEqual(row["speedup"], new)
+            best = max(r["speedup"] for r in rows(*args, "put", "--trials",
+                                                  "3"))
+            self.assertGreaterEqual(best, put)
+
+
 class Message(unittest.TestCase):
     PROTOCOLS = ["copy", "demand", "cached", "pipeline", "caching-pipeline",
                  "read", "overlapped", "auto"]
