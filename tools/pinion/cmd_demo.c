@@ -6,7 +6,8 @@
  * For each size, odd ones and odd places too: this process fills a buffer with
  * a pattern, registers it, puts it into the other's memory, and the other
  * checks every byte there; then the other fills its memory with another
- * pattern, this process gets it and checks. Around all of it the kernel's
+ * pattern, this process gets it and checks. Then many small buffers from a heap
+ * are put, for which one registration is enough. Around all of it the kernel's
  * count of pinned bytes (VmPin) is compared with what the device says it
  * holds. Then two other processes send each other messages under every
  * protocol, of odd sizes and at odd places, every byte checked where it
@@ -15,12 +16,14 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/range.h"
 #include "bench/bench.h"
 #include "bench/talk.h"
+#include "heap/heap.h"
 #include "tools/pinion/permitted.h"
 
 #define TRIALS 25
@@ -288,6 +291,93 @@ static int check_pinned(struct state *state)
 	return PN_BENCH_SAID;
 }
 
+/* --- the heap ------------------------------------------------------------- */
+
+#define BLOCK 512 /* bytes of a buffer from the heap */
+
+/* Puts the buffer's contents block by block, each from a new block of a heap.
+ */
+static int put_blocks(struct state *state, struct pinion_heap *heap,
+		      size_t nblocks)
+{
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < nblocks; i++) {
+		char *block = pn_heap_alloc(heap, BLOCK);
+		struct pn_step_move move = { .kind = PN_OP_WRITE,
+					     .peer = state->pair->peer,
+					     .rkey = state->pair->rkey,
+					     .len = BLOCK };
+
+		if (!block)
+			return -errno;
+		memcpy(block, state->buffer + i * BLOCK, BLOCK);
+		move.local = block;
+		move.lkey = pn_heap_mr(heap, block)->lkey;
+		move.remote_addr = state->pair->remote_addr + i * BLOCK;
+		ret = pn_step_move(state->pair->device, &move);
+	}
+	return ret;
+}
+
+/* The bytes are checked where they arrived. */
+static int put_from_heap(struct state *state, struct pinion_heap *heap)
+{
+	size_t n = state->bytes / BLOCK < 1000 ? state->bytes / BLOCK : 1000;
+	struct pn_pair_ask ask = { .job = PN_PAIR_CHECK,
+				   .len = n * BLOCK,
+				   .seed = state->values->seed + 77 };
+	struct pn_pair_answer answer = { 0 };
+	struct pinion_heap_stats stats;
+	int ret;
+
+	pn_pattern_fill(state->buffer, ask.len, ask.seed);
+	ret = put_blocks(state, heap, n);
+	if (!ret)
+		ret = pn_pair_ask(state->pair, &ask, &answer);
+	if (ret)
+		return ret;
+	if (answer.wrong != ask.len)
+		return wrong("put from the heap", answer.wrong, ask.len);
+	state->checked += ask.len;
+	pn_heap_query(heap, &stats);
+	pn_report_note(&state->run->report,
+		       "\n%zu buffers of %d bytes from a heap, put with %llu "
+		       "registration%s",
+		       n, BLOCK, (unsigned long long)stats.registrations,
+		       stats.registrations == 1 ? "" : "s");
+	return 0;
+}
+
+static int show_heap(struct state *state)
+{
+	struct pn_budget budget;
+	struct pn_cache_attr attr = { .device = state->pair->device,
+				      .budget = &budget,
+				      .no_monitor = true,
+				      .no_worker = true };
+	struct pn_heap_attr heap_attr = { .device = state->pair->device,
+					  .pages = { .numa_node = -1 } };
+	struct pinion_heap *heap;
+	int ret;
+
+	pn_budget_init(&budget, attr.device, 0, 0, 0);
+	ret = pn_cache_open(&attr, &heap_attr.cache);
+	if (ret)
+		return ret;
+	ret = pn_heap_open(&heap_attr, &heap);
+	if (!ret) {
+		ret = put_from_heap(state, heap);
+		pn_heap_close(heap);
+	}
+	pn_cache_close(heap_attr.cache);
+	if (ret != -ENOBUFS)
+		return ret;
+	pn_report_note(&state->run->report,
+		       "\nno heap: not even one slab of it may be pinned here");
+	return 0;
+}
+
 static int demonstrate(struct state *state)
 {
 	struct pn_report *report = &state->run->report;
@@ -298,6 +388,8 @@ static int demonstrate(struct state *state)
 	ret = check_sizes(state);
 	if (!ret)
 		ret = time_sizes(state);
+	if (!ret)
+		ret = show_heap(state);
 	if (!ret)
 		ret = check_pinned(state);
 	if (ret)
