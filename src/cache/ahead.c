@@ -27,7 +27,7 @@ static struct pn_region *next_inside(struct pn_cache *cache,
 		first = (uintptr_t)region->mr.addr;
 		next = first + region->mr.len;
 		*range = (struct pn_range){ next, next < end ? end - next : 0 };
-		if (first >= at && next <= end &&
+		if (first >= at && next <= end && !region->resident &&
 		    atomic_load(&region->state) == PN_REGION_VALID)
 			return region;
 	}

@@ -327,6 +327,26 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 	close_heap(&f);
 }
 
+static void the_helper_cannot_drop_heap_memory(void **state)
+{
+	struct fixture f = open_heap(NULL, NULL);
+	char *block = pinion_heap_malloc(f.heap, 2 * MIB);
+	struct pinion_heap_region region;
+	struct pinion_pin pin;
+	unsigned access;
+
+	(void)state;
+	assert_ok(pinion_heap_find(f.heap, block, &region));
+	assert_int_equal(region.len, 2 * MIB);
+	assert_int_equal(pn_cache_drop(f.context->cache, (uintptr_t)block,
+				       2 * MIB, &access),
+			 0);
+	assert_ok(pinion_pin(f.context, block, 2 * MIB, 0, &pin));
+	assert_int_equal(pin.local_key, region.local_key);
+	pinion_unpin(f.context, &pin);
+	close_heap(&f);
+}
+
 static void pins_that_ask_for_more_are_registered_apart(void **state)
 {
 	const struct pinion_heap_attr attr = {
@@ -708,6 +728,7 @@ int main(int argc, char **argv)
 		TEST(the_heap_knows_its_memory),
 		TEST(heaps_are_apart),
 		TEST(pins_of_heap_memory_use_its_keys),
+		TEST(the_helper_cannot_drop_heap_memory),
 		TEST(pins_that_ask_for_more_are_registered_apart),
 		TEST(a_slab_in_use_is_deregistered_when_unpinned),
 		TEST(trimming_returns_what_is_empty),
