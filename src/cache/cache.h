@@ -106,6 +106,10 @@ void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 		     unsigned flags);
 
+/* Whether addr's page is cached just now: a rougher guess, for every operation,
+ * at what pinning will cost. Takes no lock. */
+bool pn_cache_holds(struct pn_cache *cache, const void *addr);
+
 /* Drops whatever is cached in the range, as a release would. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 

@@ -321,18 +321,24 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->locking = !attr->single_threaded &&
 		      !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 	init_lists(ep);
-	pn_onesided_init(ep);
+	ret = pn_onesided_init(ep);
+	if (ret)
+		goto free_ep;
 	ep->chooser = pn_auto_open(&ep->limits, &ep->device->costs);
 	ret = ep->chooser ? pn_bounces_open(ep, &attr->pages) : -ENOMEM;
-	if (ret) {
-		pn_auto_close(ep->chooser);
-		free(ep);
-		return ret;
-	}
+	if (ret)
+		goto close_auto;
 	pn_mutex_init(&ep->lock);
 	claim_rails(ep, true, attr->single_threaded);
 	*out = ep;
 	return 0;
+
+close_auto:
+	pn_auto_close(ep->chooser);
+	pn_onesided_fini(ep);
+free_ep:
+	free(ep);
+	return ret;
 }
 
 static void free_list(struct pn_list *list, size_t link_offset)

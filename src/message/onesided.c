@@ -23,17 +23,22 @@ static struct pn_tag tag_of_claim(const struct pn_list *link)
 	return (struct pn_tag){ claim->peer, claim->wire.tag };
 }
 
-void pn_onesided_init(struct pinion_endpoint *ep)
+int pn_onesided_init(struct pinion_endpoint *ep)
 {
 	struct pn_endpoint_onesided *o = &ep->onesided;
+	int ret;
 
 	pn_list_init(&o->landings.free);
 	pn_list_init(&o->landings.free_cells);
 	pn_list_init(&o->pieces);
 	pn_list_init(&o->exposures);
 	pn_list_init(&o->remotes);
-	o->held.tag_of = tag_of_request;
-	o->granted.tag_of = tag_of_claim;
+	ret = pn_tags_init(&o->held, tag_of_request);
+	if (!ret)
+		ret = pn_tags_init(&o->granted, tag_of_claim);
+	if (ret)
+		pn_tags_fini(&o->held);
+	return ret;
 }
 
 /* Pieces of requests that never ended still hold pins. */
@@ -261,8 +266,9 @@ int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		request->has_handle = out;
 		aim(request, move->remote, move->offset);
 		o->op = write ? PN_OP_WRITE : PN_OP_READ;
-		o->path = pn_path_choose(&ep->onesided.paths, ep->device,
-					 request->buf, request->len, write);
+		o->path = pn_path_choose(&ep->onesided.paths, ep->cache,
+					 ep->device, request->buf, request->len,
+					 write);
 		ep->stats.accesses[o->path]++;
 		if (out)
 			*out = request;

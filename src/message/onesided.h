@@ -171,7 +171,7 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 		      struct pinion_request **out);
 
 /* Hooks of the message layer. */
-void pn_onesided_init(struct pinion_endpoint *ep);
+int pn_onesided_init(struct pinion_endpoint *ep); /* -ENOMEM */
 /* After operations have ended or were given up. */
 void pn_onesided_fini(struct pinion_endpoint *ep);
 void pn_onesided_init_peer(struct pinion_peer *peer);

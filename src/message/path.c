@@ -34,17 +34,21 @@ static bool has_paid(struct pn_paths *paths, const struct pn_costs *costs,
 		paths->buffers[i].page = page;
 		paths->buffers[i].copied_ns = 0;
 	}
-	if (paths->buffers[i].copied_ns + copy > price)
+	if (paths->buffers[i].copied_ns + copy > price) {
+		/* When the registration is lost, it begins anew. */
+		paths->buffers[i].copied_ns = 0;
 		return true;
+	}
 	paths->buffers[i].copied_ns += copy;
 	return false;
 }
 
-enum pn_path pn_path_choose(struct pn_paths *paths,
+enum pn_path pn_path_choose(struct pn_paths *paths, struct pn_cache *cache,
 			    const struct pn_device *device, const void *buf,
 			    size_t len, bool write)
 {
-	if (len > PN_PATH_SMALL && has_paid(paths, &device->costs, buf, len))
+	if (len > PN_PATH_SMALL && (pn_cache_holds(cache, buf) ||
+				    has_paid(paths, &device->costs, buf, len)))
 		return PN_PATH_PINNED;
 	return write && pn_path_inlines(device, len) ? PN_PATH_INLINE
 						     : PN_PATH_LANDED;

@@ -9,12 +9,12 @@
  *   PACKETS  not by RDMA at all: conditional writes whose target has no room
  *
  * The first two copy, the third may register. Up to PN_PATH_SMALL bytes a copy
- * is always cheaper than looking for a registration. Beyond, whether a buffer
- * will come again is not known when it is first seen: it is copied until the
- * copies have cost as much as registering it would have, then registered (the
- * ski-rental rule: never more than twice what one who knew the future would
- * pay). What copies have cost is kept by page in a table that forgets a buffer
- * when another takes its place.
+ * is always cheaper than looking for a registration. Beyond, a buffer that is
+ * cached is used as it is. Whether another will come again is not known when it
+ * is first seen: it is copied until the copies have cost as much as registering
+ * it would have, then registered (the ski-rental rule: never more than twice
+ * what one who knew the future would pay). What copies have cost is kept by
+ * page in a table that forgets a buffer when another takes its place.
  *
  * Threads: under the endpoint's lock.
  */
@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache/cache.h"
 #include "device/device.h"
 
 enum pn_path {
@@ -46,8 +47,9 @@ struct pn_paths {
 	} buffers[PN_PATH_BUFFERS];
 };
 
-/* How [buf, buf + len) goes; write: the buffer is read by the device. */
-enum pn_path pn_path_choose(struct pn_paths *paths,
+/* How [buf, buf + len) goes to the device, with its cache; write: the buffer is
+ * read by it. */
+enum pn_path pn_path_choose(struct pn_paths *paths, struct pn_cache *cache,
 			    const struct pn_device *device, const void *buf,
 			    size_t len, bool write);
 

@@ -12,18 +12,32 @@ static struct pn_list *chain_of(const struct pn_tags *tags, struct pn_tag tag)
 	return &tags->chains[x >> 32 & (tags->nchains - 1)];
 }
 
+static int open_chains(struct pn_tags *tags, uint32_t n)
+{
+	tags->chains = malloc(n * sizeof(*tags->chains));
+	if (!tags->chains)
+		return -ENOMEM;
+	tags->nchains = n;
+	for (uint32_t i = 0; i < n; i++)
+		pn_list_init(&tags->chains[i]);
+	return 0;
+}
+
+int pn_tags_init(struct pn_tags *tags, pn_tag_fn *tag_of)
+{
+	*tags = (struct pn_tags){ .tag_of = tag_of };
+	return open_chains(tags, 64);
+}
+
 /* Things of one tag stay in order: they lie in one chain before and after. */
 static int grow(struct pn_tags *tags)
 {
-	uint32_t n = tags->nchains ? 2 * tags->nchains : 64;
-	struct pn_tags wider = { tags->tag_of, NULL, n, tags->n };
+	struct pn_tags wider = { .tag_of = tags->tag_of, .n = tags->n };
 	struct pn_list *link;
+	int ret = open_chains(&wider, 2 * tags->nchains);
 
-	wider.chains = malloc(n * sizeof(*wider.chains));
-	if (!wider.chains)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < n; i++)
-		pn_list_init(&wider.chains[i]);
+	if (ret)
+		return ret;
 	for (uint32_t i = 0; i < tags->nchains; i++)
 		while ((link = pn_list_pop(&tags->chains[i])))
 			pn_list_append(chain_of(&wider, tags->tag_of(link)),
@@ -81,5 +95,5 @@ struct pn_list *pn_tags_any(const struct pn_tags *tags)
 void pn_tags_fini(struct pn_tags *tags)
 {
 	free(tags->chains);
-	*tags = (struct pn_tags){ tags->tag_of, NULL, 0, 0 };
+	*tags = (struct pn_tags){ 0 };
 }

@@ -26,9 +26,12 @@ typedef struct pn_tag pn_tag_fn(const struct pn_list *link);
 struct pn_tags {
 	pn_tag_fn *tag_of;
 	struct pn_list *chains;
-	uint32_t nchains; /* a power of two; 0 before the first */
+	uint32_t nchains; /* a power of two */
 	uint32_t n;
 };
+
+/* -ENOMEM. */
+int pn_tags_init(struct pn_tags *tags, pn_tag_fn *tag_of);
 
 /* -ENOMEM. */
 int pn_tags_add(struct pn_tags *tags, struct pn_list *link);
@@ -49,7 +52,7 @@ static inline void pn_tags_forget(struct pn_tags *tags)
 /* Any one, for taking all out; NULL: empty. */
 struct pn_list *pn_tags_any(const struct pn_tags *tags);
 
-/* What is inside is forgotten. */
+/* What is inside is forgotten. Fine before init, when all is zero. */
 void pn_tags_fini(struct pn_tags *tags);
 
 #endif
