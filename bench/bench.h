@@ -25,8 +25,10 @@
 #include "tools/pinion/report.h"
 
 extern const struct pn_command pn_bench_cache;
+extern const struct pn_command pn_bench_frrwp;
 extern const struct pn_command pn_bench_heap;
 extern const struct pn_command pn_bench_message;
+extern const struct pn_command pn_bench_put;
 extern const struct pn_command pn_bench_raw;
 extern const struct pn_command pn_bench_register;
 

@@ -367,24 +367,6 @@ static int body(struct pn_talk *talk, void *arg)
 	return ret;
 }
 
-static int measure(struct state *s)
-{
-	struct pn_spec spec;
-	int ret;
-
-	if (pn_spec_find(&spec, s->values->common.device))
-		return PN_EXIT_FAILED;
-	s->run.values = s->values;
-	s->run.report = (struct pn_report){ .json = s->values->common.json,
-					    .bench = "message",
-					    .device = spec.text };
-	ret = pn_talk_run(&spec, body, s);
-	pn_report_progress(NULL);
-	if (ret == PN_BENCH_SAID)
-		return PN_EXIT_FAILED;
-	return ret ? pn_spec_exit("message", ret) : PN_EXIT_OK;
-}
-
 static int run_message(const void *v, char *const *operands)
 {
 	struct state *s = calloc(1, sizeof(*s));
@@ -406,7 +388,7 @@ static int run_message(const void *v, char *const *operands)
 				     "0 such as 64K,1M..64M, at most %d",
 				     MAX_LIST);
 	else
-		ret = measure(s);
+		ret = pn_talk_bench(&s->run, v, &pn_bench_message, body, s);
 	free(s);
 	return ret;
 }

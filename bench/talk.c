@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/range.h"
+#include "bench/bench.h"
 #include "bench/pair.h"
 #include "cache/policy/policy.h"
 #include "device/measure.h"
@@ -24,9 +25,9 @@
 #include "message/message_impl.h"
 #include "trace/record.h"
 
-enum { TAG_ORDER = 1, TAG_ANSWER, TAG_DATA };
+enum { TAG_ORDER = 1, TAG_ANSWER, TAG_DATA, TAG_JOB };
 
-enum order_kind { ORDER_TRY, ORDER_NOTIFY, ORDER_EXPOSE, ORDER_END };
+enum order_kind { ORDER_TRY, ORDER_NOTIFY, ORDER_EXPOSE, ORDER_JOB, ORDER_END };
 
 /* From the leader to the follower. */
 struct order {
@@ -34,6 +35,9 @@ struct order {
 	struct pn_talk_trial trial;
 	size_t bytes;	/* EXPOSE */
 	unsigned times; /* NOTIFY */
+	/* JOB: the follower is of the same program. */
+	pn_talk_job *job;
+	uint64_t arg;
 };
 
 /* And back. */
@@ -509,6 +513,37 @@ int pn_talk_put(struct pn_talk *talk, size_t bytes, unsigned times, double *ns)
 	return ret;
 }
 
+/* --- jobs ----------------------------------------------------------------- */
+
+int pn_talk_have(struct pn_talk *talk, pn_talk_job *job, uint64_t arg)
+{
+	const struct order order = { .kind = ORDER_JOB,
+				     .job = job,
+				     .arg = arg };
+
+	return send_all(talk, (void *)&order, sizeof(order), TAG_ORDER);
+}
+
+int pn_talk_send(struct pn_talk *talk, const void *buf, size_t len)
+{
+	return send_all(talk, (void *)buf, len, TAG_JOB);
+}
+
+int pn_talk_recv(struct pn_talk *talk, void *buf, size_t len)
+{
+	return recv_all(talk, buf, len, TAG_JOB);
+}
+
+int pn_talk_quiet(struct pn_talk *talk, struct pn_peer **peer)
+{
+	uint64_t deadline = pn_device_now(talk->device) + PN_NS_PER_S;
+
+	while (pn_endpoint_progress(talk->ep) > 0 || talk->ep->noperations)
+		if (pn_device_now(talk->device) > deadline)
+			return -ETIMEDOUT;
+	return pn_device_attach(talk->device, &talk->other, peer);
+}
+
 /* --- the follower --------------------------------------------------------- */
 
 static int follow(struct pn_talk *talk)
@@ -524,6 +559,8 @@ static int follow(struct pn_talk *talk)
 			ret = follow_trial(talk, &order.trial);
 		else if (order.kind == ORDER_NOTIFY)
 			ret = follow_notify(talk, order.times);
+		else if (order.kind == ORDER_JOB)
+			ret = order.job(talk, order.arg);
 		else
 			ret = follow_expose(talk, order.bytes);
 	}
@@ -782,4 +819,24 @@ int pn_talk_run(const struct pn_spec *spec, pn_talk_fn *fn, void *arg)
 		pn_sim_close(w.sim);
 	}
 	return ret;
+}
+
+int pn_talk_bench(struct pn_bench_run *run, const void *values,
+		  const struct pn_command *command, pn_talk_fn *body, void *arg)
+{
+	const struct pn_bench_values *common = values;
+	struct pn_spec spec;
+	int ret;
+
+	if (pn_spec_find(&spec, common->device))
+		return PN_EXIT_FAILED;
+	run->values = values;
+	run->report = (struct pn_report){ .json = common->json,
+					  .bench = command->name,
+					  .device = spec.text };
+	ret = pn_talk_run(&spec, body, arg);
+	pn_report_progress(NULL);
+	if (ret == PN_BENCH_SAID)
+		return PN_EXIT_FAILED;
+	return ret ? pn_spec_exit(command->name, ret) : PN_EXIT_OK;
 }

@@ -78,6 +78,27 @@ struct pn_talk_result {
 	int taken;	   /* the protocol that most of the messages took */
 };
 
+/* Runs a benchmark's body so, on the device of `values` (which begin with
+ * struct pn_bench_values), with the report of `run` begun. Returns enum
+ * pn_exit. */
+struct pn_bench_run;
+struct pn_command;
+int pn_talk_bench(struct pn_bench_run *run, const void *values,
+		  const struct pn_command *command, pn_talk_fn *body,
+		  void *arg);
+
+/* What the follower does at the leader's order, with one number to tell what.
+ */
+typedef int pn_talk_job(struct pn_talk *talk, uint64_t arg);
+
+/* Has the follower begin a job. The two then talk as the job likes: by messages
+ * of their own (send and recv wait for the end), or by the device alone, when
+ * the endpoint has nothing more to say. */
+int pn_talk_have(struct pn_talk *talk, pn_talk_job *job, uint64_t arg);
+int pn_talk_send(struct pn_talk *talk, const void *buf, size_t len);
+int pn_talk_recv(struct pn_talk *talk, void *buf, size_t len);
+int pn_talk_quiet(struct pn_talk *talk, struct pn_peer **peer);
+
 /* Whether messages of that size go under that protocol. */
 bool pn_talk_applies(const struct pn_talk *talk, int protocol, size_t bytes);
 

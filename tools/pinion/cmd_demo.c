@@ -11,7 +11,8 @@
  * count of pinned bytes (VmPin) is compared with what the device says it
  * holds. Then two other processes send each other messages under every
  * protocol, of odd sizes and at odd places, every byte checked where it
- * arrives, and once more of round sizes to see how fast that is.
+ * arrives, and once more of round sizes to see how fast that is; and put, get,
+ * add and write conditionally through the library (demo_onesided.h).
  */
 #include <errno.h>
 #include <math.h>
@@ -24,6 +25,7 @@
 #include "bench/bench.h"
 #include "bench/talk.h"
 #include "heap/heap.h"
+#include "tools/pinion/demo_onesided.h"
 #include "tools/pinion/permitted.h"
 
 #define TRIALS 25
@@ -545,6 +547,25 @@ static int time_protocol(struct messages *m, int protocol)
 	return ret;
 }
 
+/* Exposed memory cannot be copied instead: as much as surely fits. */
+static int use_remote_memory(struct messages *m)
+{
+	const size_t most = (size_t)1 << 20;
+	struct pn_demo_onesided demo = { .report = &m->report,
+					 .seed = m->values->seed };
+	int ret;
+
+	demo.max = m->values->common.max < most ? m->values->common.max : most;
+	ret = pn_demo_onesided(m->talk, &demo);
+	if (!ret)
+		pn_report_note(&m->report,
+			       "all bytes right: %llu puts, gets, atomics and "
+			       "conditional writes,\n%llu bytes checked",
+			       (unsigned long long)demo.operations,
+			       (unsigned long long)demo.checked);
+	return ret == -EBADMSG ? PN_BENCH_SAID : ret;
+}
+
 static int messages_body(struct pn_talk *talk, void *arg)
 {
 	struct messages *m = arg;
@@ -563,7 +584,7 @@ static int messages_body(struct pn_talk *talk, void *arg)
 			       "protocols and auto, %llu bytes checked",
 			       (unsigned long long)m->sent, PN_PROTOCOL_COUNT,
 			       (unsigned long long)m->checked);
-	return ret;
+	return ret ? ret : use_remote_memory(m);
 }
 
 static int send_messages(const struct values *values)

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What do FRRWP and conditional writes save (paper Region cache, sections 6 and
+ * 8; row M10)?
+ *
+ * A client wants bytes that a server has; neither buffer is registered yet.
+ *
+ *   sequential         the client registers, asks with its key; the server
+ *                      registers, writes
+ *   frrwp              the client asks at once, registers, sends its key; the
+ *                      server registers when asked, writes when it has the key
+ *   conditional-write  the same by pinion_grant() and pinion_put_when(): the
+ *                      write begins inside pinion when the grant arrives
+ *   posted-ahead       the same, but the server has its conditional write
+ *                      posted before the client asks
+ *
+ * Time runs at the client, from its first step to the arrival of the bytes. The
+ * first two use the device alone, as the paper draws them. Where a program
+ * takes part in handling a message the profile's completion entry (T1) and the
+ * kernel crossings to poll it (T2) and to post what follows (T3) are charged;
+ * pinion itself needs none. `bare` is the sequential exchange without
+ * registrations and without these: what the wire takes, which the paper's
+ * figures leave out. In virtual time every trial is alike; elsewhere the median
+ * of all counts.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/range.h"
+#include "bench/bench.h"
+#include "bench/talk.h"
+#include "device/profiles.h"
+#include "message/message_impl.h"
+
+#define MAX_TRIALS 101
+#define TAG	   7
+
+struct values {
+	struct pn_bench_values common; /* min and max are not asked for */
+	uint64_t min, max;	       /* pages */
+};
+
+#define AT(name) offsetof(struct values, name)
+
+static const struct pn_option options[] = {
+	{ "device", PN_OPTION_TEXT, "sim:cost=ou2009",
+	  "device spec; its profile says what T1, T2 and T3 are",
+	  AT(common.device), 0, 0, NULL },
+	{ "min", PN_OPTION_NUMBER, "1", "fewest pages", AT(min), 1, 1 << 14,
+	  NULL },
+	{ "max", PN_OPTION_NUMBER, "32", "most pages, doubling", AT(max), 1,
+	  1 << 14, NULL },
+	{ "budget", PN_OPTION_TIME, "5s", "about how long all of it may take",
+	  AT(common.budget), PN_NS_PER_MS, 0, NULL },
+	PN_COMMAND_JSON(struct values, common.json),
+};
+
+enum flow { BARE, SEQUENTIAL, FRRWP, CONDITIONAL, POSTED_AHEAD, NFLOWS };
+
+static const char *const names[NFLOWS] = { "bare", "sequential", "frrwp",
+					   "conditional-write",
+					   "posted-ahead" };
+
+/* --- what both ends do ---------------------------------------------------- */
+
+/* One end of a trial. */
+struct end {
+	struct pn_talk *talk;
+	struct pn_peer *peer; /* of the device */
+	enum flow flow;
+	size_t bytes;
+	void *memory; /* pages are present */
+	struct pn_mr mr;
+};
+
+/* What the client tells the server over the device. */
+struct word {
+	uint64_t addr, rkey; /* rkey 0: only that it wants something */
+};
+
+static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
+						.numa_node = -1,
+						.populate = true };
+
+static int enroll(struct end *e, unsigned access)
+{
+	struct pn_mr *mr = &e->mr;
+
+	e->mr = (struct pn_mr){ .addr = e->memory,
+				.len = e->bytes,
+				.access = access };
+	return pn_device_register(e->talk->device, &mr, 1);
+}
+
+static void withdraw(struct end *e)
+{
+	struct pn_mr *mr = &e->mr;
+
+	if (mr->lkey)
+		pn_device_deregister(e->talk->device, &mr, 1);
+	mr->lkey = 0;
+}
+
+static void charge(const struct end *e, enum pn_profile_field field)
+{
+	const struct pn_profile *profile =
+		pn_profile_find(e->talk->device->profile);
+
+	if (profile && e->flow != BARE)
+		pn_device_charge(e->talk->device,
+				 pn_profile_field_ns(profile, field));
+}
+
+/* A program hears of a message: an entry is made (T1), and polled (T2). */
+static void program_hears(const struct end *e)
+{
+	charge(e, PN_PROFILE_COMPLETION_US);
+	charge(e, PN_PROFILE_CROSSING_US);
+}
+
+/* A program posts what follows from it (T3). */
+static void program_posts(const struct end *e)
+{
+	charge(e, PN_PROFILE_CROSSING_US);
+}
+
+static int say(struct end *e, bool with_key)
+{
+	struct word word = { (uintptr_t)e->memory, with_key ? e->mr.rkey : 0 };
+	struct pn_sge sge = { &word, sizeof(word), 0 };
+	struct pn_op op = { .kind = PN_OP_SEND,
+			    .flags = PN_OP_INLINE | PN_OP_SILENT,
+			    .sge = &sge,
+			    .nsge = 1 };
+
+	return pn_step_post(e->talk->device, e->peer, &op);
+}
+
+static int hear(struct end *e, struct word *word)
+{
+	struct pn_completion c;
+	int ret = pn_step_take(e->talk->device, PN_COMPLETION_RECV, &c);
+
+	if (ret)
+		return ret;
+	memcpy(word, c.data, sizeof(*word));
+	pn_device_release(e->talk->device, &c);
+	program_hears(e);
+	return 0;
+}
+
+/* --- over the device alone ------------------------------------------------ */
+
+static int client_raw(struct end *e)
+{
+	struct pn_completion c;
+	int ret = 0;
+
+	if (e->flow == FRRWP)
+		ret = say(e, false);
+	if (!ret && e->flow != BARE)
+		ret = enroll(e, PINION_ACCESS_REMOTE_WRITE);
+	if (!ret)
+		ret = say(e, true);
+	return ret ? ret : pn_step_take(e->talk->device, PN_COMPLETION_IMM, &c);
+}
+
+static int write_back(struct end *e, const struct word *to)
+{
+	struct pn_sge sge = { e->memory, e->bytes, e->mr.lkey };
+	struct pn_op op = { .kind = PN_OP_WRITE,
+			    .flags = PN_OP_IMM,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = to->addr,
+			    .rkey = to->rkey };
+	struct pn_completion c;
+	int ret;
+
+	program_posts(e);
+	ret = pn_step_post(e->talk->device, e->peer, &op);
+	return ret ? ret : pn_step_take(e->talk->device, PN_COMPLETION_OP, &c);
+}
+
+static int server_raw(struct end *e)
+{
+	struct word word;
+	int ret = hear(e, &word);
+
+	if (!ret && e->flow != BARE)
+		ret = enroll(e, 0);
+	if (!ret && e->flow == FRRWP)
+		ret = hear(e, &word);
+	return ret ? ret : write_back(e, &word);
+}
+
+/* --- by conditional writes ------------------------------------------------ */
+
+static struct pinion_message message_of(const struct end *e)
+{
+	return (struct pinion_message){ .buf = e->memory,
+					.len = e->bytes,
+					.tag = TAG,
+					.peer = e->talk->peer };
+}
+
+static int client_grants(struct end *e)
+{
+	struct pinion_message m = message_of(e);
+	struct pinion_request *request;
+	uint64_t start = 0;
+	int ret = e->flow == CONDITIONAL
+			  ? pn_talk_send(e->talk, &start, sizeof(start))
+			  : 0;
+
+	if (!ret)
+		ret = pinion_grant(e->talk->ep, &m, &request);
+	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+}
+
+static int server_puts(struct end *e)
+{
+	struct pinion_message m = message_of(e);
+	struct pinion_request *request;
+	uint64_t start;
+	int ret = 0;
+
+	if (e->flow == CONDITIONAL) {
+		ret = pn_talk_recv(e->talk, &start, sizeof(start));
+		program_hears(e);
+		program_posts(e);
+	}
+	if (!ret)
+		ret = pinion_put_when(e->talk->ep, &m, &request);
+	/* Only now may the client ask. */
+	if (!ret && e->flow == POSTED_AHEAD)
+		ret = pn_talk_send(e->talk, &m.tag, sizeof(m.tag));
+	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+}
+
+/* --- one trial ------------------------------------------------------------ */
+
+static int end_open(struct end *e, unsigned access)
+{
+	int ret = pn_pages_map(e->bytes, &present, &e->memory);
+
+	if (!ret && e->flow <= FRRWP)
+		ret = pn_talk_quiet(e->talk, &e->peer);
+	if (!ret && e->flow == BARE)
+		ret = enroll(e, access);
+	return ret;
+}
+
+/* What was registered goes with the buffer, untimed. */
+static void end_close(struct end *e)
+{
+	withdraw(e);
+	if (e->memory)
+		pn_pages_unmap(e->memory, e->bytes, &present);
+	pn_cache_flush(e->talk->context->cache);
+}
+
+static uint64_t pack(enum flow flow, size_t pages)
+{
+	return (uint64_t)pages << 8 | (unsigned)flow;
+}
+
+static int serve(struct pn_talk *talk, uint64_t arg)
+{
+	struct end e = { .talk = talk,
+			 .flow = (enum flow)(arg & 0xff),
+			 .bytes = (arg >> 8) * PN_PAGE_BYTES };
+	uint64_t ready = 0;
+	int ret = end_open(&e, 0);
+
+	/* The client hears this before it begins. */
+	if (!ret && e.flow != POSTED_AHEAD)
+		ret = pn_talk_send(talk, &ready, sizeof(ready));
+	if (!ret && e.flow <= FRRWP)
+		ret = pn_talk_quiet(talk, &e.peer);
+	if (!ret)
+		ret = e.flow <= FRRWP ? server_raw(&e) : server_puts(&e);
+	end_close(&e);
+	return ret;
+}
+
+static int try_flow(struct pn_talk *talk, enum flow flow, size_t pages,
+		    double *ns)
+{
+	struct end e = { .talk = talk,
+			 .flow = flow,
+			 .bytes = pages * PN_PAGE_BYTES };
+	uint64_t ready, start;
+	int ret = end_open(&e, PINION_ACCESS_REMOTE_WRITE);
+
+	if (!ret)
+		ret = pn_talk_have(talk, serve, pack(flow, pages));
+	if (!ret)
+		ret = pn_talk_recv(talk, &ready, sizeof(ready));
+	if (!ret && flow <= FRRWP)
+		ret = pn_talk_quiet(talk, &e.peer);
+	start = pn_device_now(talk->device);
+	if (!ret)
+		ret = flow <= FRRWP ? client_raw(&e) : client_grants(&e);
+	*ns = pn_device_since(talk->device, start);
+	end_close(&e);
+	return ret;
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+struct state {
+	struct pn_bench_run run;
+	const struct values *values;
+	struct pn_talk *talk;
+	double ns[NFLOWS][MAX_TRIALS];
+	double median[NFLOWS];
+};
+
+/* The paper's figures are of one profile. */
+static double paper_us(const struct state *s, size_t pages)
+{
+	return strcmp(s->talk->device->profile, "ou2009")
+		       ? NAN
+		       : 15.42 + 0.77 * (double)pages;
+}
+
+static void print_flow(struct state *s, enum flow flow, size_t pages,
+		       size_t trials)
+{
+	const double ns = s->median[flow], all = s->median[SEQUENTIAL];
+	const double saved = all - ns, wire = s->median[BARE];
+	const size_t bytes = pages * PN_PAGE_BYTES;
+	const bool saves = flow > SEQUENTIAL;
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("protocol", "protocol", -17, names[flow]),
+		PN_CELL_COUNT("pages", "pages", 5, pages),
+		PN_CELL_BYTES("bytes", NULL, 0, bytes),
+		PN_CELL_COUNT("reuse", NULL, 0, 1),
+		PN_CELL_RATE("bytes_per_s", NULL, 0, 1e9 * (double)bytes / ns),
+		PN_CELL_NUMBER("latency_us", "latency us", 10, ns / 1e3),
+		PN_CELL_NUMBER("ratio_to_raw", NULL, 0, wire / ns),
+		PN_CELL_NUMBER("saved_us", "saved us", 8,
+			       saves ? saved / 1e3 : NAN),
+		PN_CELL_NUMBER("paper_us", "paper us", 8,
+			       saves ? paper_us(s, pages) : NAN),
+		PN_CELL_NUMBER("share_percent", "share %", 7,
+			       saves ? 100 * saved / all : NAN),
+		PN_CELL_NUMBER("share_without_wire_percent", "no wire %", 9,
+			       saves ? 100 * saved / (all - wire) : NAN),
+		PN_CELL_COUNT("rounds", "rounds", 6, trials),
+	};
+
+	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
+}
+
+static int play_round(struct state *s, size_t pages, size_t round)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < NFLOWS; i++) {
+		enum flow flow = (enum flow)((i + round) % NFLOWS);
+
+		ret = try_flow(s->talk, flow, pages, &s->ns[flow][round]);
+		if (ret) {
+			pn_failed(names[flow], ret);
+			ret = PN_BENCH_SAID;
+		}
+	}
+	return ret;
+}
+
+static int measure_pages(struct state *s, size_t pages)
+{
+	bool once = s->run.virtual_time;
+	struct pn_trials trials;
+	size_t n;
+	int ret = play_round(s, pages, 0); /* warms; overwritten */
+
+	trials = pn_trials_begin(once ? 1 : 5, once ? 1 : MAX_TRIALS,
+				 pn_bench_share_ns(&s->run));
+	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
+		ret = play_round(s, pages, n);
+	for (unsigned f = 0; !ret && f < NFLOWS; f++)
+		s->median[f] = pn_median(s->ns[f], n);
+	for (unsigned f = 0; !ret && f < NFLOWS; f++)
+		print_flow(s, (enum flow)f, pages, n);
+	return ret;
+}
+
+static int body(struct pn_talk *talk, void *arg)
+{
+	struct state *s = arg;
+	int ret = 0;
+
+	s->talk = talk;
+	s->run.virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	pn_report_device(&s->run.report, talk->device);
+	pn_report_head(&s->run.report, pn_bench_frrwp.help);
+	pn_bench_plan(&s->run, pn_bench_nsizes(s->values->min, s->values->max));
+	for (size_t p = s->values->min; !ret && p <= s->values->max; p *= 2)
+		ret = measure_pages(s, p);
+	return ret;
+}
+
+static int run_frrwp(const void *v, char *const *operands)
+{
+	struct state *s = calloc(1, sizeof(*s));
+	int ret;
+
+	(void)operands;
+	if (!s)
+		return pn_failed("frrwp", -ENOMEM);
+	s->values = v;
+	if (s->values->min > s->values->max)
+		ret = pn_usage_error("--min is above --max");
+	else
+		ret = pn_talk_bench(&s->run, v, &pn_bench_frrwp, body, s);
+	free(s);
+	return ret;
+}
+
+const struct pn_command pn_bench_frrwp = {
+	.name = "frrwp",
+	.help = "what do FRRWP and conditional writes save?",
+	.about = "Time from asking a server for bytes to their arrival, in "
+		 "buffers that are not registered: one thing after the other, "
+		 "overlapped, and by conditional writes, beside the figures "
+		 "of Ou, He and Han (2009).",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run_frrwp,
+};

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How fast are put, get and atomics through pinion, by size and by how often a
+ * buffer is used, beside the device's own?
+ *
+ * The follower exposes memory; the leader puts to it and gets from it, one
+ * operation after the other, from buffers that are new in every trial and each
+ * used `reuse` times. `raw` is the same operation posted to the device, from
+ * memory that is registered already. All of a size take turns within one run;
+ * figures are medians over the rounds, and the ratio to raw is the median of
+ * the ratios of the rounds. Mapping and filling buffers, and giving up their
+ * registrations, is not timed. Virtual time repeats: one round is enough.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/range.h"
+#include "bench/bench.h"
+#include "bench/talk.h"
+#include "message/message_impl.h"
+
+#define MAX_ROUNDS  201
+#define TRIAL_BYTES ((size_t)16 << 20) /* moved in one trial, about */
+#define MAX_TIMES   200
+
+struct values {
+	struct pn_bench_values common;
+	uint64_t reuse;
+	uint64_t buffers;
+};
+
+#define AT(name) offsetof(struct values, name)
+
+static const struct pn_option options[] = {
+	PN_BENCH_OPTIONS("8", "4M", "20s"),
+	{ "reuse", PN_OPTION_NUMBER, "32",
+	  "how often each buffer is used, besides once", AT(reuse), 1, 1 << 16,
+	  NULL },
+	{ "buffers", PN_OPTION_NUMBER, "4",
+	  "how many buffers, one after the other, in a trial", AT(buffers), 1,
+	  1 << 10, NULL },
+};
+
+/* --- what takes turns for a size ------------------------------------------ */
+
+enum what { PUT, GET, FETCH_ADD, NWHATS };
+
+static const char *const names[NWHATS] = { "put", "get", "fetch-add" };
+
+struct entry {
+	enum what what;
+	bool raw;
+	unsigned uses;
+	unsigned buffers;
+	size_t peak_bytes;
+	double ns[MAX_ROUNDS];
+	double ratio;
+};
+
+struct state {
+	struct pn_bench_run run;
+	const struct values *values;
+	struct pn_talk *talk;
+	struct pinion_remote *remote;
+	struct pn_wire_key target; /* the same for the device */
+	struct entry entries[3 * NWHATS];
+	unsigned nentries;
+};
+
+static unsigned times_of(size_t bytes)
+{
+	size_t n = TRIAL_BYTES / (bytes + 1);
+
+	return n < 1 ? 1 : n > MAX_TIMES ? MAX_TIMES : (unsigned)n;
+}
+
+static void add_entry(struct state *s, enum what what, bool raw,
+		      unsigned buffers, unsigned uses)
+{
+	s->entries[s->nentries++] = (struct entry){
+		.what = what, .raw = raw, .buffers = buffers, .uses = uses
+	};
+}
+
+/* Raw comes first of its kind, so that its rates are there for the ratios. An
+ * atomic has no buffer to register: one row, however often. */
+static void choose_entries(struct state *s, size_t bytes)
+{
+	unsigned buffers = (unsigned)s->values->buffers;
+
+	s->nentries = 0;
+	for (enum what w = PUT; w <= GET; w++) {
+		add_entry(s, w, true, 1, times_of(bytes));
+		add_entry(s, w, false, buffers, 1);
+		if (s->values->reuse > 1)
+			add_entry(s, w, false, buffers,
+				  (unsigned)s->values->reuse);
+	}
+	if (bytes == 8 && s->talk->device->caps & PN_CAP_ATOMICS) {
+		add_entry(s, FETCH_ADD, true, 1, times_of(bytes));
+		add_entry(s, FETCH_ADD, false, 1, times_of(bytes));
+	}
+}
+
+/* --- the device's own ----------------------------------------------------- */
+
+static int raw_once(struct state *s, const struct entry *e,
+		    struct pn_peer *peer, const struct pn_mr *mr)
+{
+	static const enum pn_op_kind kinds[NWHATS] = { PN_OP_WRITE, PN_OP_READ,
+						       PN_OP_FETCH_ADD };
+	struct pn_sge sge = { mr->addr, mr->len, mr->lkey };
+	struct pn_op op = { .kind = kinds[e->what],
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = s->target.addr,
+			    .rkey = s->target.rkey,
+			    .operand = 1 };
+	struct pn_step_move move = { .kind = op.kind,
+				     .peer = peer,
+				     .local = mr->addr,
+				     .lkey = mr->lkey,
+				     .remote_addr = s->target.addr,
+				     .rkey = s->target.rkey,
+				     .len = mr->len };
+	struct pn_completion c;
+	int ret;
+
+	if (e->what != FETCH_ADD)
+		return pn_step_move(s->talk->device, &move);
+	ret = pn_step_post(s->talk->device, peer, &op);
+	return ret ? ret : pn_step_take(s->talk->device, PN_COMPLETION_OP, &c);
+}
+
+static int try_raw(struct state *s, const struct entry *e, size_t bytes,
+		   double *ns)
+{
+	struct pn_device *device = s->talk->device;
+	struct pn_peer *peer;
+	struct pn_mr mr;
+	uint64_t start;
+	int ret = pn_pair_map(device, bytes, PINION_ACCESS_LOCAL_WRITE, &mr);
+
+	if (ret)
+		return ret;
+	ret = mr.len < bytes ? -ENOMEM : pn_talk_quiet(s->talk, &peer);
+	mr.len = bytes;
+	if (!ret)
+		ret = raw_once(s, e, peer, &mr); /* warms */
+	start = pn_device_now(device);
+	for (unsigned i = 0; !ret && i < e->uses; i++)
+		ret = raw_once(s, e, peer, &mr);
+	*ns = pn_device_since(device, start) / e->uses;
+	mr.len = pn_range_pages(0, bytes, PN_PAGE_BYTES).len;
+	pn_pair_unmap(device, &mr);
+	return ret;
+}
+
+/* --- through pinion ------------------------------------------------------- */
+
+static int ours_once(struct state *s, const struct entry *e, void *buf,
+		     size_t bytes)
+{
+	struct pinion_endpoint *ep = s->talk->ep;
+	struct pinion_move move = { .remote = s->remote,
+				    .buf = buf,
+				    .len = bytes };
+	struct pinion_atomic atomic = { .remote = s->remote,
+					.operand = 1,
+					.result = buf };
+	struct pinion_request *request;
+	int ret = e->what == PUT   ? pinion_put(ep, &move, &request)
+		  : e->what == GET ? pinion_get(ep, &move, &request)
+				   : pinion_fetch_add(ep, &atomic, &request);
+
+	return ret ? ret : pinion_wait(ep, request, NULL);
+}
+
+static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
+						.numa_node = -1,
+						.populate = true };
+
+/* A page lies between the buffers, so that the cache does not join them. */
+static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
+{
+	size_t stride =
+		pn_range_pages(0, bytes, PN_PAGE_BYTES).len + PN_PAGE_BYTES;
+	struct pn_budget *budget = &s->talk->context->budget;
+	unsigned n = e->buffers * e->uses;
+	uint64_t start;
+	void *memory;
+	int ret = pn_pages_map(e->buffers * stride, &present, &memory);
+
+	if (ret)
+		return ret;
+	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
+	start = pn_device_now(s->talk->device);
+	for (unsigned i = 0; !ret && i < n; i++)
+		ret = ours_once(s, e, (char *)memory + i / e->uses * stride,
+				bytes);
+	*ns = pn_device_since(s->talk->device, start) / n;
+	if (atomic_load(&budget->peak_bytes) > e->peak_bytes)
+		e->peak_bytes = atomic_load(&budget->peak_bytes);
+	pn_pages_unmap(memory, e->buffers * stride, &present);
+	pn_cache_flush(s->talk->context->cache);
+	return ret;
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+static const struct entry *raw_of(const struct state *s, const struct entry *e)
+{
+	while (!e->raw)
+		e--;
+	pn_assert(e >= s->entries);
+	return e;
+}
+
+static double median_ratio(const struct state *s, const struct entry *e,
+			   size_t rounds)
+{
+	double ratios[MAX_ROUNDS];
+
+	for (size_t i = 0; i < rounds; i++)
+		ratios[i] = raw_of(s, e)->ns[i] / e->ns[i];
+	return pn_median(ratios, rounds);
+}
+
+static void print_entry(struct state *s, struct entry *e, size_t bytes,
+			size_t rounds)
+{
+	const double ns = pn_median(e->ns, rounds);
+	char name[32];
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("protocol", "protocol", -14, name),
+		PN_CELL_BYTES("bytes", "bytes", 6, bytes),
+		PN_CELL_COUNT("reuse", "reuse", 6, e->uses),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 8,
+			     1e9 * (double)bytes / ns),
+		PN_CELL_NUMBER("latency_us", "latency us", 10, ns / 1e3),
+		PN_CELL_NUMBER("ratio_to_raw", "of raw", 6, e->ratio),
+		PN_CELL_BYTES("registered_bytes_peak", "registered", 10,
+			      e->peak_bytes),
+		PN_CELL_COUNT("rounds", "rounds", 6, rounds),
+		PN_CELL_COUNT("buffers", NULL, 0, e->buffers),
+	};
+
+	snprintf(name, sizeof(name), "%s%s", e->raw ? "raw-" : "",
+		 names[e->what]);
+	pn_report_progress(NULL);
+	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
+}
+
+/* Every entry once; whoever begins changes from round to round. */
+static int play_round(struct state *s, size_t bytes, size_t round)
+{
+	char text[PN_REPORT_BYTES_LEN];
+
+	pn_report_progress(pn_report_bytes(bytes, text));
+	for (unsigned i = 0; i < s->nentries; i++) {
+		struct entry *e =
+			&s->entries[(i + (unsigned)round) % s->nentries];
+		int ret = e->raw ? try_raw(s, e, bytes, &e->ns[round])
+				 : try_ours(s, e, bytes, &e->ns[round]);
+
+		if (ret) {
+			pn_report_progress(NULL);
+			pn_failed(names[e->what], ret);
+			return PN_BENCH_SAID;
+		}
+	}
+	return 0;
+}
+
+/* Ratios first: medians reorder. */
+static void print_size(struct state *s, size_t bytes, size_t rounds)
+{
+	for (unsigned i = 0; i < s->nentries; i++)
+		s->entries[i].ratio = median_ratio(s, &s->entries[i], rounds);
+	for (unsigned i = 0; i < s->nentries; i++)
+		print_entry(s, &s->entries[i], bytes, rounds);
+}
+
+static int measure_size(struct state *s, size_t bytes)
+{
+	bool once = s->run.virtual_time;
+	struct pn_trials trials;
+	size_t n;
+	int ret;
+
+	choose_entries(s, bytes);
+	ret = play_round(s, bytes, 0); /* warms; overwritten */
+	trials = pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
+				 pn_bench_share_ns(&s->run));
+	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
+		ret = play_round(s, bytes, n);
+	if (!ret)
+		print_size(s, bytes, n);
+	return ret;
+}
+
+/* --- both ends ------------------------------------------------------------ */
+
+/* What the follower says when its memory is exposed. */
+struct exposed {
+	int status;
+	struct pinion_key key;
+};
+
+static int expose(struct pn_talk *talk, uint64_t bytes)
+{
+	const unsigned access = PINION_ACCESS_REMOTE_READ |
+				PINION_ACCESS_REMOTE_WRITE |
+				PINION_ACCESS_REMOTE_ATOMIC;
+	struct pinion_exposure *exposure = NULL;
+	struct exposed answer = { 0 };
+	void *memory;
+	int ret;
+
+	answer.status = pn_pages_map(bytes, &present, &memory);
+	if (answer.status)
+		return pn_talk_send(talk, &answer, sizeof(answer));
+	answer.status =
+		pinion_expose(talk->ep, memory, bytes, access, &exposure);
+	if (!answer.status)
+		answer.status = pinion_exposure_key(exposure, &answer.key);
+	ret = pn_talk_send(talk, &answer, sizeof(answer));
+	if (!ret)
+		ret = pn_talk_recv(talk, &answer, sizeof(answer)); /* done */
+	pinion_unexpose(exposure);
+	pn_pages_unmap(memory, bytes, &present);
+	return ret;
+}
+
+static int measure_all(struct state *s)
+{
+	const struct pn_bench_values *v = &s->values->common;
+	int ret = 0;
+
+	pn_bench_plan(&s->run, pn_bench_nsizes(v->min, v->max));
+	for (size_t bytes = v->min; !ret && bytes <= v->max; bytes *= 2)
+		ret = measure_size(s, bytes);
+	return ret;
+}
+
+/* Of a key with several parts raw reaches the first only. */
+static int aim(struct state *s, const struct pinion_key *key)
+{
+	struct pn_wire_key keys[PN_KEY_MAX];
+	struct pn_key_head head;
+	int ret = pn_key_parse(key->data, key->len, &head, keys);
+
+	if (!ret && head.nkeys > 1)
+		ret = -EMSGSIZE;
+	s->target = keys[0];
+	return ret ? ret
+		   : pinion_remote_open(s->talk->ep, s->talk->peer, key,
+					&s->remote);
+}
+
+static int body(struct pn_talk *talk, void *arg)
+{
+	struct state *s = arg;
+	struct exposed answer;
+	int ret;
+
+	s->talk = talk;
+	s->run.virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	pn_report_device(&s->run.report, talk->device);
+	pn_report_head(&s->run.report, pn_bench_put.help);
+	ret = pn_talk_have(talk, expose, s->values->common.max);
+	if (!ret)
+		ret = pn_talk_recv(talk, &answer, sizeof(answer));
+	if (!ret)
+		ret = answer.status;
+	if (!ret)
+		ret = aim(s, &answer.key);
+	if (!ret)
+		ret = measure_all(s);
+	pinion_remote_close(s->remote);
+	return ret ? ret : pn_talk_send(talk, &answer, sizeof(answer));
+}
+
+static int run_put(const void *v, char *const *operands)
+{
+	struct state *s = calloc(1, sizeof(*s));
+	int ret;
+
+	(void)operands;
+	if (!s)
+		return pn_failed("put", -ENOMEM);
+	s->values = v;
+	if (s->values->common.min > s->values->common.max)
+		ret = pn_usage_error("--min is above --max");
+	else
+		ret = pn_talk_bench(&s->run, v, &pn_bench_put, body, s);
+	free(s);
+	return ret;
+}
+
+const struct pn_command pn_bench_put = {
+	.name = "put",
+	.help = "how fast are put, get and atomics?",
+	.about = "Bandwidth, latency and registered bytes of put, get and "
+		 "fetch-add by size and by how often a buffer is used, beside "
+		 "the same posted to the device, in turns within one run.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run_put,
+};
