@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Nothing is allocated on the data path: after a warm-up, ping-pongs under
- * every protocol call malloc and its kin not once (the linker wraps them). Not
- * so a pin of more than one region, whose list of parts the cache allocates: so
- * what is sent and what is received are far apart and share no page.
+ * every protocol and one-sided operations call malloc and its kin not once (the
+ * linker wraps them). Not so a pin of more than one region, whose list of parts
+ * the cache allocates: so what is sent and what is received are far apart and
+ * share no page.
  *
  *   test_alloc HOW SPEC [NPINGPONGS]
  */
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "message/onesided.h"
 #include "test.h"
 
 #define WARM 300
@@ -73,7 +75,12 @@ void *__wrap_aligned_alloc(size_t align, size_t len)
 
 int main(int argc, char **argv);
 
+struct game;
+typedef void game_fn(struct party *party, const struct game *game, uint8_t *out,
+		     uint8_t *in, unsigned n);
+
 struct game {
+	game_fn *fn;
 	int protocol;
 	size_t len;
 	unsigned n;
@@ -117,6 +124,104 @@ static void ping_pong(struct party *party, const struct game *game,
 	}
 }
 
+/* --- one-sided operations ------------------------------------------------- */
+
+static int wait_for(struct party *party, int ret,
+		    struct pinion_request **request)
+{
+	return ret ? ret : pn_endpoint_wait(party->ep, *request, NULL);
+}
+
+/* Inline and landed, pinned in one piece and in several, and atomics. */
+static void use_remote(struct party *party, struct pinion_remote *target,
+		       uint8_t *out, unsigned n)
+{
+	static const size_t lens[] = { 8, 128, 1000, 40000 };
+	struct pinion_atomic atomic = { .remote = target, .operand = 1 };
+	struct pinion_request *r;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct pinion_move move = { .remote = target,
+					    .buf = out,
+					    .len = lens[i % 4] };
+
+		RANK_CHECK(party->rank,
+			   !wait_for(party,
+				     pn_endpoint_access(party->ep,
+							i & 4 ? PN_REQUEST_PUT
+							      : PN_REQUEST_GET,
+							&move, &r),
+				     &r));
+		RANK_CHECK(party->rank,
+			   !wait_for(party,
+				     pn_endpoint_atomic(party->ep,
+							PN_OP_FETCH_ADD,
+							&atomic, &r),
+				     &r));
+	}
+}
+
+/* Each way in turn; what came first is found first by either side, in turn. */
+static void write_when(struct party *party, uint8_t *out, uint8_t *in,
+		       size_t len, unsigned n)
+{
+	unsigned me = party->rank->rank;
+	struct pinion_message m = { .peer = party->peers[!me] };
+	struct pinion_request *r;
+
+	for (unsigned i = 0; i < n; i++) {
+		bool writes = (i & 1) == me;
+
+		m.tag = i;
+		m.len = i & 2 ? len : 8;
+		m.buf = writes ? out : in;
+		RANK_CHECK(party->rank,
+			   !wait_for(party,
+				     writes ? pn_endpoint_put_when(party->ep,
+								   &m, &r)
+					    : pn_endpoint_grant(party->ep, &m,
+								&r),
+				     &r));
+	}
+}
+
+/* Of this process: each rank is one. */
+static struct pinion_exposure *exposure;
+static struct pinion_remote *remote;
+
+static void end_onesided(void)
+{
+	if (exposure)
+		pn_endpoint_unexpose(exposure);
+	if (remote)
+		pn_endpoint_remote_close(remote);
+}
+
+static void play_onesided(struct party *party, const struct game *game,
+			  uint8_t *out, uint8_t *in, unsigned n)
+{
+	struct pinion_key mine, keys[2];
+	struct rank *rank = party->rank;
+
+	if (!exposure) {
+		RANK_CHECK(rank, !pn_endpoint_expose(
+					 party->ep, in, game->len,
+					 PINION_ACCESS_REMOTE_READ |
+						 PINION_ACCESS_REMOTE_WRITE |
+						 PINION_ACCESS_REMOTE_ATOMIC,
+					 &exposure));
+		pn_exposure_key(exposure, &mine);
+		if (!rank_exchange(rank, &mine, sizeof(mine), keys))
+			return;
+		RANK_CHECK(rank,
+			   !pn_endpoint_remote(party->ep,
+					       party->peers[!rank->rank],
+					       &keys[!rank->rank], &remote));
+	}
+	use_remote(party, remote, out, n);
+	write_when(party, out, in, game->len, n);
+}
+
 #define APART ((size_t)1 << 20)
 
 static uint8_t *far_apart(size_t len)
@@ -149,25 +254,32 @@ static void play(struct rank *rank)
 	if (!party_open(&party, rank, &attr))
 		return;
 	surprise(&party, game, out, in);
-	ping_pong(&party, game, out, in, WARM);
+	game->fn(&party, game, out, in, WARM);
 	party_barrier(&party);
 	atomic_store(&counting, true);
-	ping_pong(&party, game, out, in, game->n);
+	game->fn(&party, game, out, in, game->n);
 	atomic_store(&counting, false);
 	snprintf(why, sizeof(why), "%u allocations, the first at main%+td",
 		 nallocations, (char *)whence - (char *)main);
 	if (nallocations)
 		rank_fail(rank, why, __FILE__, __LINE__);
 	party_barrier(&party);
+	end_onesided();
 	party_close(&party);
 	munmap(out - APART, game->len + 2 * APART);
 	munmap(in - APART, game->len + 2 * APART);
 }
 
+#define ONESIDED (PN_PROTOCOL_AUTO + 1) /* in place of a protocol */
+
 static bool allocates_nothing(struct ranks *run, int protocol, unsigned n)
 {
-	const char *name = pn_protocol_name((unsigned)protocol);
-	struct game game = { .protocol = protocol,
+	const bool onesided = protocol == ONESIDED;
+	const char *name =
+		onesided ? "onesided" : pn_protocol_name((unsigned)protocol);
+	struct game game = { .fn = onesided ? play_onesided : ping_pong,
+			     .protocol =
+				     onesided ? PN_PROTOCOL_CACHED : protocol,
 			     .len = protocol ? 40000 : 1000,
 			     .n = n };
 	bool passed;
@@ -192,7 +304,7 @@ int main(int argc, char **argv)
 	}
 	run.how = argv[1];
 	run.spec = argv[2];
-	for (int p = 0; p <= PN_PROTOCOL_AUTO; p++)
+	for (int p = 0; p <= ONESIDED; p++)
 		passed &= allocates_nothing(&run, p, n);
 	return !passed;
 }
