@@ -275,11 +275,10 @@ static int serve(struct pn_talk *talk, uint64_t arg)
 	uint64_t ready = 0;
 	int ret = end_open(&e, 0);
 
-	/* The client hears this before it begins. */
+	/* The client begins when it hears this: from here on the endpoint
+	 * must not poll, for what comes is not for it. */
 	if (!ret && e.flow != POSTED_AHEAD)
 		ret = pn_talk_send(talk, &ready, sizeof(ready));
-	if (!ret && e.flow <= FRRWP)
-		ret = pn_talk_quiet(talk, &e.peer);
 	if (!ret)
 		ret = e.flow <= FRRWP ? server_raw(&e) : server_puts(&e);
 	end_close(&e);

@@ -328,13 +328,15 @@ bool pn_onesided_pump(struct pinion_peer *peer)
 /* --- cutting -------------------------------------------------------------- */
 
 /* Pinned pieces end where the caching pipeline's fragments do, so that both
- * find each other's registrations. */
+ * find each other's registrations. What is no longer than one is not cut: two
+ * registrations cost more than one. */
 static size_t piece_len(const struct pinion_request *request)
 {
 	size_t left = request->total - request->next, most = left;
 	size_t segment = request->ep->limits.segment_bytes;
 
-	if (request->onesided.path == PN_PATH_PINNED)
+	if (request->onesided.path == PN_PATH_PINNED &&
+	    request->total > segment)
 		most = segment - (((uintptr_t)request->buf + request->next) &
 				  (segment - 1));
 	else if (request->onesided.path == PN_PATH_LANDED)

@@ -441,7 +441,7 @@ class Explain(unittest.TestCase):
 
 
 class Put(unittest.TestCase):
-    KEYS = Message.KEYS - {"fresh"}
+    KEYS = Message.KEYS - {"fresh", "took"}
 
     def test_every_operation_has_every_size(self):
         found = rows("bench", "put", *SHORT, "--min", "8", "--max", "64K",
