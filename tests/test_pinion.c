@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "vmpin.h"
 
 #define PAGE ((size_t)4096)
 
@@ -26,30 +27,6 @@ static struct pinion_context *open_device(void)
 
 	assert_ok(pinion_open(&attr, &context));
 	return context;
-}
-
-static size_t vmpin(void)
-{
-	FILE *file = fopen("/proc/self/status", "re");
-	size_t kib = 0;
-	char line[256];
-
-	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "VmPin: %zu kB", &kib) == 1)
-			break;
-	fclose(file);
-	return kib << 10;
-}
-
-/* Kernel 6.1 gives pages back about a second late. */
-static void assert_vmpin_comes_back_to(size_t bytes)
-{
-	uint64_t end = pn_clock_ns() + 5 * PN_NS_PER_S;
-
-	while (vmpin() != bytes && pn_clock_ns() < end)
-		usleep(10000);
-	assert_int_equal(vmpin(), bytes);
 }
 
 static void assert_registered(struct pinion_context *context, size_t n,

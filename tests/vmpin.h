@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* vmpin -- what the kernel says that this process has pinned. */
+#ifndef PN_TESTS_VMPIN_H
+#define PN_TESTS_VMPIN_H
+
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* 0 where the device only locks pages. */
+static inline size_t vmpin(void)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	size_t kib = 0;
+	char line[256];
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "VmPin: %zu kB", &kib) == 1)
+			break;
+	fclose(file);
+	return kib << 10;
+}
+
+/* Kernel 6.1 gives pages back about a second late. */
+static inline void assert_vmpin_comes_back_to(size_t bytes)
+{
+	uint64_t end = pn_clock_ns() + 20 * PN_NS_PER_S;
+
+	while (vmpin() != bytes && pn_clock_ns() < end)
+		usleep(10000);
+	assert_int_equal(vmpin(), bytes);
+}
+
+#endif
