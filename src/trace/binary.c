@@ -334,7 +334,8 @@ int pn_binary_recognise(struct pn_trace *trace)
 	trace->info.pid = head.pid;
 	trace->info.lost = head.lost;
 	trace->info.start_ns = head.start_ns;
-	memcpy(trace->info.program, head.program, sizeof(head.program) - 1);
+	memcpy(trace->info.program, head.program, sizeof(head.program));
+	pn_text_clean(trace->info.program, sizeof(trace->info.program));
 	trace->reader = &binary_reader;
 	return 0;
 }

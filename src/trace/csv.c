@@ -66,8 +66,8 @@ int pn_text_op(struct pn_trace *trace, struct line text, struct pn_event *event)
 			       (size_t)(text.end - text.at));
 
 	if (op == -EBADMSG)
-		return pn_trace_damaged(trace,
-					"the operation's name is too long");
+		return pn_trace_damaged(
+			trace, "the operation's name is too long or odd");
 	if (op < 0)
 		return op;
 	event->op = (uint8_t)op;

@@ -47,6 +47,11 @@ const struct pn_cache_field pn_cache_fields[] = {
 	{ NULL, PN_FIELD_NUMBER, 0, 0 },
 };
 
+static size_t length(struct line text)
+{
+	return (size_t)(text.end - text.at);
+}
+
 /* x86-64 and aarch64 are little-endian: the low bytes come first. */
 static bool set_number(struct line value, void *to, size_t bytes)
 {
@@ -135,14 +140,15 @@ static int take_site(struct pn_trace *trace, struct line line)
 	return pn_text_site(trace, id, line);
 }
 
-/* Printable, whatever the file says: it is shown to people. */
-static void take_program(struct line line, char *to, size_t bytes)
+static void take_program(struct line line, struct pn_trace_info *info)
 {
-	size_t n = 0;
+	size_t n = length(line);
 
-	for (; line.at < line.end && n < bytes - 1; line.at++)
-		to[n++] = *line.at >= ' ' && *line.at < 127 ? *line.at : '?';
-	to[n] = 0;
+	if (n >= sizeof(info->program))
+		n = sizeof(info->program) - 1;
+	memcpy(info->program, line.at, n);
+	info->program[n] = 0;
+	pn_text_clean(info->program, sizeof(info->program));
 }
 
 static int take_about(struct pn_trace *trace, struct line line)
@@ -158,7 +164,7 @@ static int take_about(struct pn_trace *trace, struct line line)
 	if (line_is(name, "#site"))
 		return take_site(trace, line);
 	if (line_is(name, "#program"))
-		take_program(line, info->program, sizeof(info->program));
+		take_program(line, info);
 	take_number(&line, &n);
 	if (line_is(name, "#pid"))
 		info->pid = (uint32_t)n;
@@ -191,11 +197,6 @@ static bool word_or_number(struct line text, int word, uint8_t *out)
 		return false;
 	*out = (uint8_t)value;
 	return value <= UINT8_MAX;
-}
-
-static size_t length(struct line text)
-{
-	return (size_t)(text.end - text.at);
 }
 
 /* The first columns; what is wrong, or NULL. */

@@ -93,6 +93,19 @@ void pn_sites_fini(struct pn_sites *sites)
 	free(sites->frames);
 }
 
+static bool fits_column(char c)
+{
+	return c > ' ' && c < 127 && c != ',';
+}
+
+void pn_text_clean(char *text, size_t bytes)
+{
+	text[bytes - 1] = 0;
+	for (; *text; text++)
+		if (!fits_column(*text))
+			*text = '?';
+}
+
 static bool same_name(const char *name, const char *text, size_t len)
 {
 	return !strncmp(name, text, len) && !name[len];
@@ -114,6 +127,9 @@ int pn_ops_number(struct pn_ops *ops, const char *name, size_t len)
 	for (unsigned i = 0; i < ops->n; i++)
 		if (same_name(ops->names[i], name, len))
 			return (int)(ops->last = i + 1);
+	for (size_t i = 0; i < len; i++)
+		if (!fits_column(name[i]))
+			return -EBADMSG;
 	if (ops->n == PN_OPS_MAX - 1)
 		strcpy(ops->names[ops->n++], "others");
 	if (ops->n == PN_OPS_MAX)
@@ -133,11 +149,8 @@ int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len)
 	if (len >= PN_OP_BYTES)
 		len = PN_OP_BYTES - 1;
 	memset(ops->names[op - 1], 0, PN_OP_BYTES);
-	for (size_t i = 0; i < len && name[i]; i++)
-		ops->names[op - 1][i] =
-			name[i] > ' ' && name[i] < 127 && name[i] != ','
-				? name[i]
-				: '?';
+	memcpy(ops->names[op - 1], name, len);
+	pn_text_clean(ops->names[op - 1], PN_OP_BYTES);
 	if (op > ops->n)
 		ops->n = op;
 	return 0;
@@ -167,7 +180,7 @@ int pn_caches_set(struct pn_caches *caches, unsigned source, const void *about,
 		return -ENOMEM;
 	cache = &caches->table[source - 1];
 	memcpy(cache, about, bytes < sizeof(*cache) ? bytes : sizeof(*cache));
-	cache->policy[sizeof(cache->policy) - 1] = 0;
-	cache->device[sizeof(cache->device) - 1] = 0;
+	pn_text_clean(cache->policy, sizeof(cache->policy));
+	pn_text_clean(cache->device, sizeof(cache->device));
 	return 0;
 }

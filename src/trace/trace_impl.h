@@ -36,6 +36,10 @@ static inline uint64_t pn_source_offset(const struct pn_source *source)
 	return source->offset + source->at;
 }
 
+/* Ends a text that a file brought, and makes '?' of what cannot stand in a
+ * column or must not reach a terminal. */
+void pn_text_clean(char *text, size_t bytes);
+
 /* --- tables -------------------------------------------------------------- */
 
 #define PN_SITES_MAX	   (1u << 18)
@@ -69,8 +73,8 @@ struct pn_ops {
 	unsigned last; /* most lines name the same as one before */
 };
 
-/* The number of a name, from 1, newly given if need be. -EBADMSG: too long;
- * -ENOMEM. */
+/* The number of a name, from 1, newly given if need be. -EBADMSG: too long or
+ * odd; -ENOMEM. */
 int pn_ops_number(struct pn_ops *ops, const char *name, size_t len);
 
 /* Gives op a name; what cannot stand in a column becomes '?'. -ENOMEM. */

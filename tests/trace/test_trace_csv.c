@@ -121,6 +121,8 @@ static void damage_is_told_with_its_line(void **state)
 	check_damage("t_us,addr,len,op,site\n1,2,3\n", ":2: the op", 0);
 	check_damage("t_us,addr,len,op,site\n1,2,3,a\n", ":2: the site", 0);
 	check_damage("t_us,addr,len,op,site\n1,2,3,a,1;;2\n", ":2: a site", 0);
+	check_damage("t_us,addr,len,op\n1,2,3,a\x1b[2J\n",
+		     ":2: the operation's name", 0);
 	check_damage("t_us,addr,len,op\n1,2,3,"
 		     "a_name_that_has_more_letters_than_any_operation\n",
 		     ":2: the operation's name", 0);
