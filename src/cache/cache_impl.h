@@ -395,7 +395,7 @@ void pn_tell_pins(struct pn_cache *cache, const struct iovec *buffers,
 		  unsigned n, const struct pinion_pin *pins,
 		  const struct pn_outcome *outcome);
 void pn_tell_ready(struct pn_cache *cache, const struct pinion_pin *pin,
-		   int ret);
+		   const struct pn_outcome *outcome);
 void pn_tell_unpin(struct pn_cache *cache, const struct pinion_pin *pin);
 void pn_tell_registered(struct pn_cache *cache, const struct pn_region *region,
 			enum pn_event_decision decision,

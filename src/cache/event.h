@@ -18,7 +18,7 @@ enum pn_event_kind {
 	PN_EVENT_OPEN,	     /* a cache was opened: struct pn_event_cache */
 	PN_EVENT_CLOSE,	     /* and closed: addr hits, len misses in all */
 	PN_EVENT_PIN,	     /* flags: as asked; more: rest of a list */
-	PN_EVENT_READY,	     /* a PIN that was decided LATER is there */
+	PN_EVENT_READY,	     /* what became of a PIN decided LATER */
 	PN_EVENT_UNPIN,	     /* handle: of its PIN or READY */
 	PN_EVENT_RELEASE,    /* memory at addr is being released */
 	PN_EVENT_FLUSH,	     /* everything not in use was given up */

@@ -870,6 +870,17 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	return ret;
 }
 
+static void tell_ready(const struct pn_plan *plan, const struct pinion_pin *pin,
+		       int ret)
+{
+	const struct pn_outcome outcome = { .flags = plan->flags,
+					    .decision = plan->decision,
+					    .reason = plan->reason,
+					    .ret = ret };
+
+	pn_tell_ready(plan->cache, pin, &outcome);
+}
+
 /* The plan is done: its outcome becomes the pin's. */
 static int collect_pin(struct pinion_pin *pin)
 {
@@ -880,7 +891,7 @@ static int collect_pin(struct pinion_pin *pin)
 	if (!ret)
 		ret = finish(plan, pin);
 	if (plan->cache->sink)
-		pn_tell_ready(plan->cache, pin, ret);
+		tell_ready(plan, pin, ret);
 	plan_fini(plan);
 	free(plan);
 	return ret;

@@ -106,15 +106,17 @@ void pn_tell_pins(struct pn_cache *cache, const struct iovec *buffers,
 }
 
 void pn_tell_ready(struct pn_cache *cache, const struct pinion_pin *pin,
-		   int ret)
+		   const struct pn_outcome *outcome)
 {
+	int ret = outcome->ret;
 	struct pn_event event = {
 		.kind = PN_EVENT_READY,
 		.addr = (uintptr_t)pin->addr,
 		.len = pin->len,
 		.handle = ret ? 0 : handle_of(pin),
-		.decision = ret ? PN_DECIDED_REFUSED : PN_DECIDED_NOTHING,
-		.reason = (uint8_t)-ret,
+		.flags = (uint16_t)outcome->flags,
+		.decision = ret ? PN_DECIDED_REFUSED : outcome->decision,
+		.reason = ret ? (uint8_t)-ret : outcome->reason,
 	};
 
 	tell_at(cache, pn_device_now(cache->device), &event);

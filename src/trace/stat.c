@@ -246,11 +246,13 @@ static int count_request(struct pn_stat *stat, const struct pn_event *e)
 
 static void count_event(struct pn_stat *stat, const struct pn_event *e)
 {
+	bool outcome = e->kind == PN_EVENT_PIN || e->kind == PN_EVENT_READY;
+
 	if (e->kind < PN_EVENT_NKINDS)
 		stat->events[e->kind]++;
-	if (e->kind == PN_EVENT_PIN && e->decision < PN_NDECISIONS)
+	if (outcome && e->decision < PN_NDECISIONS)
 		stat->decided[e->decision]++;
-	if (e->kind == PN_EVENT_PIN && e->reason < PN_NREASONS &&
+	if (outcome && e->reason < PN_NREASONS &&
 	    (e->decision == PN_DECIDED_HIT || e->decision == PN_DECIDED_MISS))
 		stat->why[e->reason]++;
 	if (e->kind == PN_EVENT_EVICT && e->reason < PN_NREASONS)

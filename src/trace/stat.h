@@ -61,7 +61,7 @@ struct pn_stat {
 	uint64_t requests, bytes, pages;
 	uint64_t first_ns, last_ns;
 	uint64_t events[PN_EVENT_NKINDS];
-	uint64_t decided[PN_NDECISIONS]; /* of PIN events */
+	uint64_t decided[PN_NDECISIONS]; /* of PIN and READY */
 	uint64_t why[PN_NREASONS];	 /* of those: hits and misses */
 	uint64_t ended[PN_NREASONS];	 /* of EVICT events */
 	struct pn_stat_class sizes[PN_STAT_CLASSES];
