@@ -69,7 +69,8 @@ struct storm {
 	struct pinion_remote *remotes[NRANKS];
 	uint8_t *model[NRANKS]; /* this rank's share of each target */
 	uint64_t added[NRANKS]; /* by this rank, to each target's cells */
-	struct pending pending[NRANKS * (NOPS + 2 * NWHENS)];
+	/* Each operation may come with an atomic. */
+	struct pending pending[NRANKS * (2 * NOPS + 2 * NWHENS)];
 	unsigned npending, nended;
 };
 
@@ -200,6 +201,7 @@ static void finish(struct storm *s)
 
 static struct pending *new_pending(struct storm *s, struct pending p)
 {
+	pn_assert(s->npending < PN_ARRAY_LEN(s->pending));
 	s->pending[s->npending] = p;
 	return &s->pending[s->npending++];
 }
