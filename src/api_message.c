@@ -214,3 +214,41 @@ int pinion_endpoint_arm(struct pinion_endpoint *ep)
 {
 	return usable(ep) ? pn_endpoint_arm(ep) : -EINVAL;
 }
+
+static void fill_stats(const struct pn_endpoint_stats *in,
+		       struct pinion_endpoint_stats *out)
+{
+	*out = (struct pinion_endpoint_stats){
+		.sent_eager = in->sent[PN_PROTOCOL_EAGER],
+		.sent_copy = in->sent[PN_PROTOCOL_COPY],
+		.sent_demand = in->sent[PN_PROTOCOL_DEMAND],
+		.sent_cached = in->sent[PN_PROTOCOL_CACHED],
+		.sent_pipeline = in->sent[PN_PROTOCOL_PIPELINE],
+		.sent_caching_pipeline = in->sent[PN_PROTOCOL_CACHING_PIPELINE],
+		.sent_read = in->sent[PN_PROTOCOL_READ],
+		.sent_overlapped = in->sent[PN_PROTOCOL_OVERLAPPED],
+		.received = in->received,
+		.unexpected = in->unexpected,
+		.copied_for_room = in->copied_for_room,
+		.stalls = in->stalls,
+		.tried = in->choices.trials,
+		.compared = in->choices.told,
+		.off = in->choices.off,
+	};
+}
+
+int pinion_endpoint_query(struct pinion_endpoint *ep,
+			  struct pinion_endpoint_stats *stats)
+{
+	struct pn_endpoint_stats inner;
+	struct pinion_endpoint_stats full;
+
+	if (!usable(ep) || !stats || !stats->size)
+		return -EINVAL;
+	pn_endpoint_query(ep, &inner);
+	fill_stats(&inner, &full);
+	/* A program built against an older header has a shorter struct. */
+	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
+	memcpy(stats, &full, full.size);
+	return 0;
+}

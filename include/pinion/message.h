@@ -28,7 +28,8 @@
  * `user` pointer that the message had.
  *
  * How the bytes move (eagerly, through pre-registered buffers, by RDMA with
- * registration on demand, cached, or pipelined) is pinion's business; the
+ * registration on demand, cached, or pipelined) is pinion's business: it takes
+ * what is predicted to cost least and learns from what messages took. The
  * option `protocol` fixes one for experiments.
  *
  * Progress is made inside these calls only. Threads: any, unless the endpoint
@@ -165,6 +166,34 @@ PINION_API int pinion_endpoint_fd(struct pinion_endpoint *ep);
 
 /* 0: armed; -EAGAIN: there is something to do already. */
 PINION_API int pinion_endpoint_arm(struct pinion_endpoint *ep);
+
+/* Counters since the endpoint was opened. */
+struct pinion_endpoint_stats {
+	size_t size; /* sizeof(struct pinion_endpoint_stats), by you */
+	/* Messages sent, by protocol: what `auto` took, or was asked for. */
+	uint64_t sent_eager;
+	uint64_t sent_copy;
+	uint64_t sent_demand;
+	uint64_t sent_cached;
+	uint64_t sent_pipeline;
+	uint64_t sent_caching_pipeline;
+	uint64_t sent_read;
+	uint64_t sent_overlapped;
+	uint64_t received;
+	uint64_t unexpected;	  /* came before their receive */
+	uint64_t copied_for_room; /* parts copied since nothing more may be
+				   * pinned */
+	uint64_t stalls;	  /* packets that found the queue full */
+	uint64_t tried;		  /* by `auto`, to know what it takes */
+	uint64_t compared; /* predictions of `auto` that were compared with what
+			    * the message took */
+	double off; /* how far they were off: mean of |took/predicted - 1|
+		     */
+};
+
+/* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */
+PINION_API int pinion_endpoint_query(struct pinion_endpoint *ep,
+				     struct pinion_endpoint_stats *stats);
 
 #ifdef __cplusplus
 }

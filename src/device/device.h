@@ -142,10 +142,11 @@ struct pn_costs {
 	double send_ns; /* the smallest send, post to arrival */
 	double ack_ns;	/* of put_ns, what passes after the bytes are there */
 	/* Writes and reads longer than handoff_bytes go from thread to thread
-	 * inside the device, and take so much besides. */
-	double handoff_ns;
+	 * inside the device, and take so much besides. The first and the last
+	 * of these three are set by the device, not measured. */
 	size_t handoff_bytes;
-	bool cpu_moves; /* who posts moves the bytes, or copies meanwhile */
+	double handoff_ns;
+	bool cpu_moves; /* a CPU of the host moves the bytes, none else */
 	bool emulated;	/* declared by a profile, not all measured */
 };
 

@@ -2,6 +2,9 @@
 #include "device/measure.h"
 
 #include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/range.h"
@@ -181,16 +184,74 @@ static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 	return ret;
 }
 
-static int measure_moves(struct run *run, enum pn_op_kind kind,
+/* A line through the sizes that take one way through the device. */
+static int measure_moves(struct run *run, enum pn_op_kind kind, size_t most,
 			 struct pn_fit *fit)
 {
-	size_t most = run->mr.len / 2;
 	struct points points = { 0 };
 	int ret = 0;
 
-	for (size_t len = 8; !ret && len <= most; len *= 16)
+	for (size_t len = 8; !ret && len <= most; len *= 8)
 		ret = measure_move(run, kind, len, &points);
 	return ret ? ret : pn_fit_line(points.x, points.y, points.n, fit);
+}
+
+/* Rung by the measuring thread, answered by another that slept meanwhile. */
+struct bell {
+	struct pn_device *device;
+	_Atomic uint32_t rung, answered;
+	_Atomic uint64_t answered_ns;
+};
+
+#define RINGS 10
+
+static void *answer(void *arg)
+{
+	struct bell *bell = arg;
+
+	for (uint32_t n = 0; n < RINGS; n++) {
+		while (atomic_load(&bell->rung) == n)
+			pn_device_block(bell->device, &bell->rung, n);
+		atomic_store(&bell->answered_ns, pn_device_now(bell->device));
+		atomic_store(&bell->answered, n + 1);
+		pn_device_unblock(bell->device, &bell->answered);
+	}
+	return NULL;
+}
+
+static double ring(struct bell *bell, uint32_t n)
+{
+	uint64_t start = pn_device_now(bell->device);
+
+	/* It has had the time to fall asleep. */
+	while (pn_device_now(bell->device) < start + 20 * PN_NS_PER_US)
+		;
+	start = pn_device_now(bell->device);
+	atomic_store(&bell->rung, n + 1);
+	pn_device_unblock(bell->device, &bell->rung);
+	while (atomic_load(&bell->answered) == n)
+		pn_device_block(bell->device, &bell->answered, n);
+	return (double)(atomic_load(&bell->answered_ns) - start);
+}
+
+/* Waking another thread, at best: on a busy machine the rest is waiting for a
+ * core, which says nothing about the device. */
+static int measure_handoff(struct run *run, struct pn_costs *costs)
+{
+	struct bell bell = { .device = run->device };
+	pthread_t thread;
+	int ret;
+
+	if (costs->handoff_bytes == SIZE_MAX || !costs->cpu_moves)
+		return 0;
+	ret = pthread_create(&thread, NULL, answer, &bell);
+	if (ret)
+		return -ret;
+	costs->handoff_ns = ring(&bell, 0);
+	for (uint32_t n = 1; n < RINGS; n++)
+		costs->handoff_ns = fmin(costs->handoff_ns, ring(&bell, n));
+	pthread_join(thread, NULL);
+	return 0;
 }
 
 static int measure_send(struct run *run, double *out)
@@ -236,10 +297,14 @@ static void measure_copy(struct run *run, double *byte_ns)
 static int measure_moving(struct run *run, struct pn_costs *costs,
 			  struct pn_measure_fits *fits)
 {
-	int ret = measure_moves(run, PN_OP_WRITE, &fits->put);
+	size_t half = run->mr.len / 2;
+	size_t most = costs->handoff_bytes && costs->handoff_bytes < half
+			      ? costs->handoff_bytes
+			      : half;
+	int ret = measure_moves(run, PN_OP_WRITE, most, &fits->put);
 
 	if (!ret)
-		ret = measure_moves(run, PN_OP_READ, &fits->get);
+		ret = measure_moves(run, PN_OP_READ, most, &fits->get);
 	if (!ret)
 		ret = measure_send(run, &costs->send_ns);
 	if (ret)
@@ -249,7 +314,7 @@ static int measure_moving(struct run *run, struct pn_costs *costs,
 	costs->put_byte_ns = fits->put.slope;
 	costs->get_ns = fits->get.intercept;
 	costs->get_byte_ns = fits->get.slope;
-	return 0;
+	return measure_handoff(run, costs);
 }
 
 /* The peer that is the device itself, and memory it may put to and get from.
@@ -295,7 +360,10 @@ int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits)
 	const struct pn_pages_policy pages = { .huge = PN_PAGES_NORMAL,
 					       .numa_node = -1,
 					       .populate = true };
-	struct pn_costs costs = { .emulated = device->emulated };
+	struct pn_costs costs = { .emulated = device->emulated,
+				  .cpu_moves = device->costs.cpu_moves,
+				  .handoff_bytes =
+					  device->costs.handoff_bytes };
 	struct pn_measure_fits found = { .max_pages = 0 };
 	struct run run = { .device = device };
 	void *buffer;

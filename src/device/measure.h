@@ -4,8 +4,9 @@
  *
  * pn_device_measure() fills device->costs, on which protocols and policies
  * choose: registering and deregistering as a line over pages (1 to 1,024
- * pages that are present), copying per byte, and one put, get and send over a
- * peer that is the device itself. Each point is the median of a few trials, so
+ * pages that are present), copying per byte, one put, get and send over a peer
+ * that is the device itself, and, where the device has threads of its own,
+ * waking a thread. Each point is the median of a few trials, so
  * that one interruption does not count; the lines are fitted by base/fit.h.
  * A device in virtual time knows its costs from its profile and sets them when
  * it is opened: measuring leaves them alone.

@@ -19,13 +19,12 @@
 
 #include "message/party.h"
 
-#define KIB	((size_t)1 << 10)
-#define MIB	((size_t)1 << 20)
-#define BUFFERS 4   /* in a trial */
-#define SEEN	200 /* buffers, before `auto` counts as having learned */
-#define MESSAGES                                                    \
-	1000 /* enough to have learned from, but for the whole grid \
-	      */
+#define KIB	 ((size_t)1 << 10)
+#define MIB	 ((size_t)1 << 20)
+#define BUFFERS	 4     /* in a trial */
+#define SEEN	 200   /* buffers, before `auto` counts as having learned */
+#define MESSAGES 1000  /* enough to have learned from, in a part of the grid */
+#define WHOLE	 20000 /* and in all of it */
 
 static const char *grid_kind = "part";
 
@@ -196,13 +195,19 @@ static void run_fixed(struct cell *cell)
 	}
 }
 
+/* So many, or what moves enough messages. */
+static unsigned trials_for(unsigned reuse, unsigned most, unsigned messages)
+{
+	unsigned enough = 1 + messages / (BUFFERS * reuse);
+
+	return most < enough ? most : enough;
+}
+
 static unsigned learning_trials(unsigned reuse)
 {
-	unsigned trials = SEEN / BUFFERS;
+	bool all = !strcmp(grid_kind, "whole");
 
-	if (strcmp(grid_kind, "whole") && trials * BUFFERS * reuse > MESSAGES)
-		return 1 + MESSAGES / (BUFFERS * reuse);
-	return trials;
+	return trials_for(reuse, SEEN / BUFFERS, all ? WHOLE : MESSAGES);
 }
 
 static void run_auto(struct cell *cell)
@@ -212,7 +217,9 @@ static void run_auto(struct cell *cell)
 		{ .len = cell->len,
 		  .reuse = cell->reuse,
 		  .trials = learning_trials(cell->reuse) },
-		{ .len = cell->len, .reuse = cell->reuse, .trials = 12 },
+		{ .len = cell->len,
+		  .reuse = cell->reuse,
+		  .trials = trials_for(cell->reuse, 12, 2000) },
 	};
 	struct course course = { .protocol = PN_PROTOCOL_AUTO,
 				 .phases = phases,

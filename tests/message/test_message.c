@@ -446,6 +446,55 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 		assert_false(close(up[i]) || close(down[i]));
 }
 
+/* To itself; both buffers are its own. */
+static void send_along(struct end *end, struct pinion_peer *peer, char *from,
+		       char *to, size_t len)
+{
+	struct pinion_message m = { .buf = to, .len = len, .peer = peer };
+	struct pinion_request *in, *out;
+
+	assert_ok(pinion_recv(end->ep, &m, &in));
+	m.buf = from;
+	assert_ok(pinion_send(end->ep, &m, &out));
+	assert_ok(pinion_wait(end->ep, in, NULL));
+	assert_ok(pinion_wait(end->ep, out, NULL));
+}
+
+static void an_endpoint_tells_how_messages_moved(void **state)
+{
+	static char from[256 << 10], to[256 << 10];
+	struct pinion_endpoint_stats stats = { .size = sizeof(stats) };
+	struct pinion_peer *peer;
+	struct end end;
+	uint64_t longer;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &peer));
+	send_along(&end, peer, from, to, 100);
+	for (unsigned i = 0; i < 5; i++)
+		send_along(&end, peer, from, to, sizeof(from));
+	assert_ok(pinion_endpoint_query(end.ep, &stats));
+	assert_int_equal(stats.size, sizeof(stats));
+	longer = stats.sent_copy + stats.sent_demand + stats.sent_cached +
+		 stats.sent_pipeline + stats.sent_caching_pipeline +
+		 stats.sent_read + stats.sent_overlapped;
+	assert_int_equal(stats.sent_eager, 1);
+	assert_int_equal(longer, 5);
+	assert_int_equal(stats.received, 6);
+	/* The last one is still to be told of, unless it was read. */
+	assert_true(stats.compared >= 4 && stats.off >= 0);
+	stats.size = offsetof(struct pinion_endpoint_stats, sent_copy);
+	stats.sent_copy = 77;
+	assert_ok(pinion_endpoint_query(end.ep, &stats));
+	assert_int_equal(stats.sent_copy, 77);
+	stats.size = 0;
+	assert_int_equal(pinion_endpoint_query(end.ep, &stats), -EINVAL);
+	assert_int_equal(pinion_endpoint_query(end.ep, NULL), -EINVAL);
+	assert_int_equal(pinion_endpoint_query(NULL, &stats), -EINVAL);
+	end_close(&end);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -460,6 +509,7 @@ int main(void)
 		TEST(a_send_canceled_in_the_queue_never_arrives),
 		TEST(a_long_send_is_canceled_until_it_is_matched),
 		TEST(a_claim_that_is_never_received_goes_with_its_endpoint),
+		TEST(an_endpoint_tells_how_messages_moved),
 		TEST(arming_says_when_there_is_something),
 		TEST(a_context_can_open_an_endpoint_again),
 		TEST(closing_abandons_what_is_under_way),

@@ -37,10 +37,12 @@ class Info(unittest.TestCase):
         costs = {r["name"]: r for r in rows("info", "--device", DEVICE)
                  if r["what"] == "cost"}
         self.assertEqual(list(costs), ["register", "deregister", "put", "get",
-                                       "send", "copy"])
+                                       "send", "copy",
+                                       "handing over"])
         self.assertGreater(costs["register"]["per_page_us"], 0)
         self.assertGreater(costs["put"]["per_mib_us"], 0)
         self.assertGreater(costs["send"]["fixed_us"], 0)
+        self.assertEqual(costs["handing over"]["fixed_us"] > 0, not VIRTUAL)
         residual = costs["register"]["mean_residual_percent"]
         self.assertEqual(residual is None, VIRTUAL)
 

@@ -316,6 +316,7 @@ static void print_costs(struct pn_report *report,
 		  m ? &fits->get : NULL },
 		{ "send", c->send_ns, NAN, NAN, NULL },
 		{ "copy", NAN, NAN, c->copy_byte_ns, NULL },
+		{ "handing over", c->handoff_ns, NAN, NAN, NULL },
 	};
 
 	heading(report,

@@ -235,6 +235,11 @@ static void set_facts(struct pn_soft_device *dev,
 		dev->device.caps |= PN_CAP_PINS;
 	dev->device.profile = dev->profile->name;
 	dev->device.emulated = dev->profile != pn_profile_at(0);
+	dev->device.costs.cpu_moves = true;
+	dev->device.costs.handoff_bytes =
+		dev->params.engine == PN_SOFT_INLINE   ? SIZE_MAX
+		: dev->params.engine == PN_SOFT_THREAD ? 0
+						       : dev->params.inline_max;
 	set_limits(dev);
 }
 
