@@ -726,34 +726,29 @@ struct world {
 	void *arg;
 };
 
-/* A context on a node's device, which belongs to the world. */
-static int context_on(struct pn_device *device, struct pinion_context *context)
+/* A context on a node's devices, which belong to the world. */
+static int context_on(struct pn_sim *sim, unsigned node,
+		      struct pinion_context *context)
 {
-	struct pn_cache_attr attr = { .device = device,
-				      .budget = &context->budget };
 	int ret = pn_config_load(&context->config, NULL);
 
 	if (ret)
 		return ret;
 	(void)pn_record_start(context->config.trace,
 			      context->config.trace_max_bytes);
-	context->device = device;
-	pn_budget_init(&context->budget, device, context->config.max_bytes,
-		       context->config.max_regions, 2);
-	attr.policy =
-		pn_policy_at((unsigned)context->config.cache_policy)->name;
-	attr.max_region_bytes = context->config.cache_max_region;
-	attr.batch = (unsigned)context->config.cache_batch;
-	attr.batch_bytes = context->config.cache_batch_bytes;
-	attr.batch_age_ns = context->config.cache_batch_age;
-	return pn_cache_open(&attr, &context->cache);
+	context->config.local_processes = 2;
+	context->nrails = pn_sim_nrails(sim);
+	for (unsigned r = 0; r < context->nrails; r++)
+		context->devices[r] = pn_sim_rail(sim, node, r);
+	context->device = context->devices[0];
+	return pn_context_open_caches(context);
 }
 
 static void side_close(struct side *side)
 {
 	forget(&side->talk);
 	pinion_endpoint_close(side->talk.ep);
-	pn_cache_close(side->context.cache);
+	pn_context_close_caches(&side->context);
 	/* The other end sees it go and does not wait for ever. */
 	if (side->ret)
 		pn_device_close(side->context.device);
@@ -767,8 +762,7 @@ static void side_run(void *arg)
 	struct side *other = &w->sides[!side->node];
 
 	side->talk.context = &side->context;
-	side->ret =
-		context_on(pn_sim_device(w->sim, side->node), &side->context);
+	side->ret = context_on(w->sim, side->node, &side->context);
 	if (!side->ret)
 		side->ret = endpoint_open(&side->talk, &side->hello);
 	side->hello.status = side->ret;

@@ -90,8 +90,8 @@ int pinion_flush(struct pinion_context *context)
 {
 	int ret = unusable(context);
 
-	if (!ret)
-		pn_cache_flush(context->cache);
+	for (unsigned r = 0; !ret && r < context->nrails; r++)
+		pn_cache_flush(context->caches[r]);
 	return ret;
 }
 
@@ -99,8 +99,9 @@ int pinion_revoke(struct pinion_context *context, const void *addr, size_t len)
 {
 	int ret = unusable(context);
 
-	return ret ? ret
-		   : pn_cache_revoke(context->cache, (uintptr_t)addr, len);
+	for (unsigned r = 0; !ret && r < context->nrails; r++)
+		ret = pn_cache_revoke(context->caches[r], (uintptr_t)addr, len);
+	return ret;
 }
 
 int pinion_cache_resize(struct pinion_context *context, size_t max_bytes,
@@ -111,8 +112,32 @@ int pinion_cache_resize(struct pinion_context *context, size_t max_bytes,
 	if (ret)
 		return ret;
 	pn_budget_resize(&context->budget, max_bytes, max_regions);
-	pn_cache_trim(context->cache);
+	for (unsigned r = 0; r < context->nrails; r++)
+		pn_cache_trim(context->caches[r]);
 	return 0;
+}
+
+/* What the caches of all rails have counted; the budget is one. */
+static void query_rails(struct pinion_context *context,
+			struct pinion_cache_stats *out)
+{
+	const size_t first = offsetof(struct pinion_cache_stats, hits);
+	const size_t last = offsetof(struct pinion_cache_stats, peak_bytes);
+
+	pn_cache_query(context->cache, out);
+	for (unsigned r = 1; r < context->nrails; r++) {
+		struct pinion_cache_stats more;
+
+		pn_cache_query(context->caches[r], &more);
+		for (size_t at = first; at < last; at += sizeof(uint64_t)) {
+			uint64_t a, b;
+
+			memcpy(&a, (char *)out + at, sizeof(a));
+			memcpy(&b, (char *)&more + at, sizeof(b));
+			a += b;
+			memcpy((char *)out + at, &a, sizeof(a));
+		}
+	}
 }
 
 int pinion_cache_query(struct pinion_context *context,
@@ -125,7 +150,7 @@ int pinion_cache_query(struct pinion_context *context,
 		return ret;
 	if (!stats || !stats->size)
 		return -EINVAL;
-	pn_cache_query(context->cache, &full);
+	query_rails(context, &full);
 	/* A program built against an older header has a shorter struct. */
 	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
 	memcpy(stats, &full, full.size);

@@ -12,18 +12,32 @@
 #include "revision.h"
 #include "trace/record.h"
 
-static int open_device(struct pinion_context *context)
+static int open_devices(struct pinion_context *context)
 {
 	struct pn_device_attr attr = { .pages = pn_context_pages(context) };
+	int ret = pn_device_open_rails(context->config.device, &attr,
+				       context->devices, &context->nrails);
 
-	return pn_device_open(context->config.device, &attr, &context->device);
+	context->device = context->devices[0];
+	return ret;
 }
 
-static int open_cache(struct pinion_context *context)
+static void close_devices(struct pinion_context *context)
+{
+	for (unsigned r = context->nrails; r--;)
+		pn_device_close(context->devices[r]);
+}
+
+void pn_context_close_caches(struct pinion_context *context)
+{
+	for (unsigned r = context->nrails; r--;)
+		pn_cache_close(context->caches[r]);
+}
+
+int pn_context_open_caches(struct pinion_context *context)
 {
 	const struct pn_config *config = &context->config;
 	struct pn_cache_attr attr = {
-		.device = context->device,
 		.budget = &context->budget,
 		.policy = pn_policy_at((unsigned)config->cache_policy)->name,
 		.max_region_bytes = config->cache_max_region,
@@ -32,10 +46,20 @@ static int open_cache(struct pinion_context *context)
 		.batch_age_ns = config->cache_batch_age,
 		.no_merge = !config->cache_merge,
 	};
+	int ret = 0;
 
 	pn_budget_init(&context->budget, context->device, config->max_bytes,
 		       config->max_regions, (unsigned)config->local_processes);
-	return pn_cache_open(&attr, &context->cache);
+	for (unsigned r = 1; r < context->nrails; r++)
+		pn_budget_add(&context->budget, context->devices[r]);
+	for (unsigned r = 0; !ret && r < context->nrails; r++) {
+		attr.device = context->devices[r];
+		ret = pn_cache_open(&attr, &context->caches[r]);
+	}
+	if (ret)
+		pn_context_close_caches(context);
+	context->cache = context->caches[0];
+	return ret;
 }
 
 /* --- all contexts of the process, for fork() ------------------------------ */
@@ -64,7 +88,8 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 			pn_container_of(pos, struct pinion_context, link);
 
 		context->foreign = true;
-		pn_cache_disown(context->cache);
+		for (unsigned r = 0; r < context->nrails; r++)
+			pn_cache_disown(context->caches[r]);
 		pn_context_disown_heaps(context);
 		pn_list_remove(pos);
 	}
@@ -110,12 +135,12 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	/* Without a trace the program still does its work. */
 	(void)pn_record_start(context->config.trace,
 			      context->config.trace_max_bytes);
-	ret = open_device(context);
+	ret = open_devices(context);
 	if (ret)
 		goto free_context;
-	ret = open_cache(context);
+	ret = pn_context_open_caches(context);
 	if (ret)
-		goto close_device;
+		goto close_devices;
 	pn_mutex_init(&context->lock);
 	pn_list_init(&context->registrations);
 	pn_list_init(&context->heaps);
@@ -123,8 +148,8 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	*out = context;
 	return 0;
 
-close_device:
-	pn_device_close(context->device);
+close_devices:
+	close_devices(context);
 free_context:
 	free(context);
 	return ret;
@@ -140,8 +165,8 @@ void pinion_close(struct pinion_context *context)
 		pn_context_close_helper(context);
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
-		pn_cache_close(context->cache);
-		pn_device_close(context->device);
+		pn_context_close_caches(context);
+		close_devices(context);
 		pn_mutex_fini(&context->lock);
 	}
 	free(context);

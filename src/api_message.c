@@ -22,8 +22,7 @@ static void fill_attr(struct pinion_context *context,
 	const struct pn_config *config = &context->config;
 
 	*attr = (struct pn_endpoint_attr){
-		.rails = { { context->device, context->cache } },
-		.nrails = 1,
+		.nrails = context->nrails,
 		.budget = &context->budget,
 		.helper = context->helper,
 		.protocol = config->protocol,
@@ -35,6 +34,19 @@ static void fill_attr(struct pinion_context *context,
 			    .depth = (unsigned)config->depth },
 		.pages = pn_context_pages(context),
 	};
+	for (unsigned r = 0; r < context->nrails; r++) {
+		attr->rails[r].device = context->devices[r];
+		attr->rails[r].cache = context->caches[r];
+	}
+}
+
+static int measure_rails(struct pinion_context *context)
+{
+	int ret = 0;
+
+	for (unsigned r = 0; !ret && r < context->nrails; r++)
+		ret = pn_device_measure(context->devices[r], NULL);
+	return ret;
 }
 
 int pinion_endpoint_open(struct pinion_context *context,
@@ -55,7 +67,7 @@ int pinion_endpoint_open(struct pinion_context *context,
 		return -EINVAL;
 	}
 	/* Fragments are cut by what registering costs here. */
-	ret = pn_device_measure(context->device, NULL);
+	ret = measure_rails(context);
 	if (ret)
 		return ret;
 	ret = pn_context_open_helper(context);

@@ -22,9 +22,14 @@
 
 struct pinion_context {
 	struct pn_config config;
-	struct pn_device *device;
+	/* The rails: each a device with its cache, the budget one for all.
+	 * The first is what all calls but messages mean. */
+	struct pn_device *devices[PN_RAILS_MAX];
+	struct pn_cache *caches[PN_RAILS_MAX];
+	unsigned nrails;
+	struct pn_device *device; /* devices[0] */
+	struct pn_cache *cache;	  /* caches[0] */
 	struct pn_budget budget;
-	struct pn_cache *cache;
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
 	struct pn_helper *helper; /* NULL: none; as long as the endpoint */
 	bool foreign;		  /* made by the process that forked this one */
@@ -53,6 +58,11 @@ static inline struct pn_pages_policy pn_context_pages(
 				     : (int)config->numa_node,
 	};
 }
+
+/* Opens the budget and the caches of all devices as the options want them; and
+ * closes the caches. */
+int pn_context_open_caches(struct pinion_context *context);
+void pn_context_close_caches(struct pinion_context *context);
 
 /* Opens the helper if the options want one, and closes it. Its cache must be
  * there, its endpoint not yet and not any more. */

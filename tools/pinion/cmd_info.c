@@ -393,29 +393,45 @@ static int print_profiles(struct pn_report *report)
 
 /* --- all of it ------------------------------------------------------------ */
 
+static void print_device(struct facts *facts, struct pinion_context *context,
+			 unsigned rail)
+{
+	struct pn_device *device = context->devices[rail];
+
+	if (context->nrails == 1)
+		pn_report_note(facts->report,
+			       "\nThe device %s:", facts->report->device);
+	else
+		pn_report_note(facts->report, "\nRail %u of %u of %s:", rail,
+			       context->nrails, facts->report->device);
+	facts->what = "fact";
+	device->ops->describe(device, print_fact, facts);
+	print_capabilities(facts, device);
+	print_limits(facts->report, device);
+}
+
 static int print_context(struct pn_report *report,
 			 struct pinion_context *context)
 {
-	struct pn_device *device = context->device;
 	struct facts facts = { .report = report };
-	struct pn_measure_fits fits;
-	int ret = pn_device_measure(device, &fits);
+	struct pn_measure_fits fits[PN_RAILS_MAX];
+	int ret = 0;
 
+	for (unsigned r = 0; !ret && r < context->nrails; r++)
+		ret = pn_device_measure(context->devices[r], &fits[r]);
 	if (ret)
 		return pn_failed("measuring the device", ret);
 	pn_report_head(report, "what there is, and what it costs here");
 	print_kinds(&facts);
-	pn_report_note(report, "\nThe device %s:", report->device);
-	facts.what = "fact";
-	device->ops->describe(device, print_fact, &facts);
-	print_capabilities(&facts, device);
-	print_limits(report, device);
+	for (unsigned r = 0; r < context->nrails; r++)
+		print_device(&facts, context, r);
 	print_budget(report, context);
 	print_monitor(&facts);
 	heading(report, "Permitted here");
 	facts.what = "permitted";
 	pn_permitted(print_fact, &facts);
-	print_costs(report, device, &fits);
+	for (unsigned r = 0; r < context->nrails; r++)
+		print_costs(report, context->devices[r], &fits[r]);
 	return PN_EXIT_OK;
 }
 
