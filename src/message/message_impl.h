@@ -150,7 +150,8 @@ struct pinion_request {
 	size_t moved;
 	size_t next; /* receiver: where the next fragment begins */
 	size_t due;  /* receiver: bytes before it, still to come by DATA */
-	struct pn_rail *due_rail;     /* over which; NULL: there is one */
+	struct pn_rail *due_rail; /* over which; NULL: there is one */
+	uint64_t ready_ns; /* when what was announced will be registered */
 	double plan_ns[PN_RAILS_MAX]; /* what each rail has of the message */
 	uint64_t tag, ignore;
 	void *user;

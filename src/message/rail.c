@@ -10,6 +10,10 @@
  * fragments of the message as the depth allows is waited for: the slower one
  * would end later still.
  *
+ * When nothing is kept, the CPU that registers a fragment is often slower than
+ * a rail: until it is ready all rails are as good as idle, and the fastest is
+ * taken.
+ *
  * Registrations that are kept would be made on every rail in the course of
  * time, since the moment decides. So a message has a plan: the same choice,
  * made as if nothing else were on the rails, which is the same each time the
@@ -60,11 +64,33 @@ static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
 	rail->expected += len;
 }
 
+/* What registering a fragment of a message that keeps nothing takes, at the
+ * end with more to do. Until that is done its rail may as well be busy. */
+static uint64_t register_ns(const struct pinion_request *request, size_t len)
+{
+	const struct pn_costs *costs = &request->ep->device->costs;
+
+	return request->shape.keep
+		       ? 0
+		       : (uint64_t)(pn_cost_register(costs, len, 1) +
+				    pn_cost_deregister(costs, len, 1));
+}
+
 static void plan(struct pinion_request *request, const struct pn_rail *rail,
 		 size_t len)
 {
 	request->plan_ns[rail - request->ep->rails] +=
 		(double)len * rail->byte_ns;
+}
+
+/* When a fragment can begin, as far as registering goes: one CPU does it for
+ * one after the other. */
+static uint64_t ready_ns(const struct pinion_request *request, size_t len)
+{
+	uint64_t now = pn_device_now(request->ep->device);
+
+	return (request->ready_ns > now ? request->ready_ns : now) +
+	       register_ns(request, len);
 }
 
 void pn_rail_expect(struct pn_fragment *f)
@@ -73,6 +99,9 @@ void pn_rail_expect(struct pn_fragment *f)
 
 	if (pn_likely(ep->nrails == 1))
 		return;
+	f->request->ready_ns = ready_ns(f->request, f->len);
+	if (f->way->rail->free_ns < f->request->ready_ns)
+		f->way->rail->free_ns = f->request->ready_ns;
 	expect(ep, f->way->rail, f->len);
 	plan(f->request, f->way->rail, f->len);
 	f->expected = true;
@@ -198,12 +227,12 @@ static const struct pn_way *planned_way(const struct pinion_request *request,
 	return best;
 }
 
-/* When a fragment of len bytes would be through, from now on. */
-static double end_ns(const struct pn_rail *rail, size_t len, uint64_t now)
+/* When a fragment of len bytes that is ready then would be through. */
+static double end_ns(const struct pn_rail *rail, size_t len, uint64_t ready)
 {
-	uint64_t wait = rail->free_ns > now ? rail->free_ns - now : 0;
+	uint64_t begin = rail->free_ns > ready ? rail->free_ns : ready;
 
-	return (double)wait + (double)len * rail->byte_ns;
+	return (double)begin + (double)len * rail->byte_ns;
 }
 
 /* The best way now; another than `planned`, if that is not NULL, must win
@@ -212,13 +241,13 @@ static struct pn_way *best_way(const struct pinion_request *request, size_t len,
 			       const struct pn_way *planned)
 {
 	struct pinion_endpoint *ep = request->ep;
-	uint64_t now = pn_device_now(ep->device);
+	uint64_t ready = ready_ns(request, len);
 	struct pn_way *best = request->peer->way;
 	double least = -1;
 
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		struct pn_way *way = &request->peer->ways[r];
-		double ns = end_ns(way->rail, len, now);
+		double ns = end_ns(way->rail, len, ready);
 
 		if (!is_usable(request, way))
 			continue;
@@ -341,6 +370,7 @@ int pn_rail_choose(struct pinion_request *request, size_t *len,
 	*out = best_way(request, *len,
 			request->shape.keep ? planned_way(request, *len)
 					    : NULL);
-	*len = last_len(request, *out, *len);
+	if (request->shape.keep)
+		*len = last_len(request, *out, *len);
 	return count_on(request, *out) < request->shape.depth ? 0 : -EAGAIN;
 }

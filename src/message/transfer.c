@@ -458,13 +458,20 @@ static void expose_on(struct pinion_request *request, unsigned rail,
 		wire->offset |= (uint64_t)rail << 2 * i;
 }
 
-/* read: exposes the whole source, on each rail, so that the receiver can take
- * what is fast. Where there is no room, the receiver finds no keys; when it
- * finds none at all it asks for the bytes. */
+/* read: exposes the whole source; when it comes again on each rail, so that
+ * the receiver can take what is fast: registering it on all at first sight
+ * would take longer than one rail does. Where there is no room, the receiver
+ * finds no keys; when it finds none at all it asks for the bytes. */
 static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 			  struct pn_wire_key *keys)
 {
 	struct pinion_peer *peer = request->peer;
+	unsigned first = (unsigned)(peer->way->rail - request->ep->rails);
+	bool known =
+		request->ep->nrails > 1 &&
+		pn_cache_covers(peer->way->rail->cache, request->buf,
+				request->len,
+				access_for(request, PINION_ACCESS_REMOTE_READ));
 
 	if (!request->sources)
 		request->sources =
@@ -472,7 +479,7 @@ static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 	if (!request->sources)
 		return;
 	for (unsigned r = 0; r < request->ep->nrails; r++)
-		if (peer->ways[r].up || &peer->ways[r] == peer->way)
+		if (r == first || (known && peer->ways[r].up))
 			expose_on(request, r, wire, keys);
 }
 

@@ -35,7 +35,7 @@ static bool storm(const char *name, struct ranks run, struct storm_attr attr,
 {
 	uint64_t *received = counter(), random = seed;
 	bool passed = true;
-	char text[256];
+	char text[512];
 
 	printf("[ RUN      ] %s\n", name);
 	attr.counter = received;
@@ -142,6 +142,53 @@ static bool everything_ends_when_all_others_die(void)
 	return storm(__func__, run, attr, drop_all);
 }
 
+/* Any port of any rank but the last one of its rank, up to three of them. */
+static void cut_rails(uint64_t *random, char *text, size_t len)
+{
+	unsigned n = 1 + (unsigned)test_below(random, 3);
+	size_t at = 0;
+
+	text[0] = 0;
+	for (unsigned i = 0; i < n; i++)
+		at += (size_t)snprintf(text + at, len - at,
+				       "drop rail %u of node %u after %u "
+				       "operations\n",
+				       (unsigned)test_below(random, 2), i,
+				       1 + (unsigned)test_below(random, 400));
+}
+
+static bool rails_fail_and_messages_arrive(void)
+{
+	struct ranks run = { .spec = "sim:cost=cx5,rails=3,detect=50us",
+			     .nranks = 3 };
+
+	return storm(__func__, run, usual, cut_rails);
+}
+
+/* The first three registrations are the bounce buffers. */
+static void cut_and_fail(uint64_t *random, char *text, size_t len)
+{
+	size_t at;
+
+	cut_rails(random, text, len);
+	at = strlen(text);
+	snprintf(text + at, len - at,
+		 "fail registrations every %u with ENOMEM on node 1\n",
+		 4 + (unsigned)test_below(random, 5));
+}
+
+static bool rails_fail_and_so_do_registrations(void)
+{
+	struct ranks run = {
+		.spec = "sim:cost=cx5,rails=3,rail_bandwidth=3:2:1,jitter=200",
+		.nranks = 3
+	};
+	struct storm_attr attr = usual;
+
+	attr.max_bytes = 3 * 64 * ((size_t)64 << 10) + (600 << 10);
+	return storm(__func__, run, attr, cut_and_fail);
+}
+
 int main(int argc, char **argv)
 {
 	bool passed;
@@ -153,5 +200,7 @@ int main(int argc, char **argv)
 	passed &= a_budget_too_small_slows_but_does_not_fail();
 	passed &= the_living_go_on_when_others_die();
 	passed &= everything_ends_when_all_others_die();
+	passed &= rails_fail_and_messages_arrive();
+	passed &= rails_fail_and_so_do_registrations();
 	return !passed;
 }
