@@ -81,6 +81,67 @@ static void keys_name_the_bytes_of_their_packet(void **state)
 			 -EPROTO);
 }
 
+/* --- addresses ------------------------------------------------------------ */
+
+static struct pinion_address two_rails(struct pn_address *rails)
+{
+	struct pinion_address address;
+
+	for (unsigned i = 0; i < 2; i++) {
+		rails[i] = (struct pn_address){ .len = 10 + i };
+		memset(rails[i].data, 'a' + (int)i, rails[i].len);
+	}
+	pn_wire_put_address(rails, 2, &address);
+	return address;
+}
+
+static void an_address_names_every_rail(void **state)
+{
+	struct pn_address rails[2], got[PN_RAILS_MAX];
+	struct pinion_address address = two_rails(rails);
+	unsigned n;
+
+	(void)state;
+	assert_ok(pn_wire_get_address(address.data, address.len, got, &n));
+	assert_int_equal(n, 2);
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(got[i].len, rails[i].len);
+		assert_memory_equal(got[i].data, rails[i].data, got[i].len);
+	}
+}
+
+static void addresses_that_are_none_are_refused(void **state)
+{
+	struct pn_address rails[2], got[PN_RAILS_MAX];
+	struct pinion_address good = two_rails(rails), bad;
+	unsigned n;
+
+	(void)state;
+	for (size_t len = 0; len < good.len; len++)
+		assert_int_equal(pn_wire_get_address(good.data, len, got, &n),
+				 -EINVAL);
+	assert_int_equal(pn_wire_get_address(good.data, good.len + 1, got, &n),
+			 -EINVAL);
+	for (int nrails = 0; nrails < 256; nrails++) {
+		bad = good;
+		bad.data[1] = (uint8_t)nrails;
+		assert_int_equal(pn_wire_get_address(bad.data, bad.len, got,
+						     &n),
+				 nrails == 2 ? 0 : -EINVAL);
+	}
+	for (int len = 0; len < 256; len++) {
+		bad = good;
+		bad.data[2] = (uint8_t)len;
+		assert_int_equal(pn_wire_get_address(bad.data, bad.len, got,
+						     &n),
+				 len == 10 ? 0 : -EINVAL);
+	}
+	bad = good;
+	bad.data[0]++;
+	assert_int_equal(pn_wire_get_address(bad.data, bad.len, got, &n),
+			 -EPROTONOSUPPORT);
+}
+
 /* --- a live endpoint ------------------------------------------------------ */
 
 static struct hostile_result shoot(const struct packet *p, size_t len)
@@ -259,6 +320,8 @@ int main(void)
 		TEST(packets_are_whole_and_of_a_known_kind),
 		TEST(another_version_is_told_from_garbage_by_its_first_byte),
 		TEST(keys_name_the_bytes_of_their_packet),
+		TEST(an_address_names_every_rail),
+		TEST(addresses_that_are_none_are_refused),
 		TEST(a_good_message_is_received_from_anyone),
 		TEST(nonsense_fails_its_peer_and_nobody_else),
 		TEST(nonsense_about_grants_fails_its_peer_and_nobody_else),
