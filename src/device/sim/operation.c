@@ -509,13 +509,13 @@ void pn_sim_flush(struct pn_sim_link *link, int status)
 
 /* --- post ----------------------------------------------------------------- */
 
-static int check_flags(const struct pn_op *op)
+static int check_flags(const struct pn_device *device, const struct pn_op *op)
 {
 	unsigned allowed = PN_OP_SILENT | PN_OP_FENCE;
 
 	if (op->kind == PN_OP_SEND || op->kind == PN_OP_WRITE)
 		allowed |= PN_OP_INLINE;
-	if (op->kind == PN_OP_WRITE)
+	if (op->kind == PN_OP_WRITE && device->caps & PN_CAP_WRITE_IMM)
 		allowed |= PN_OP_IMM;
 	if ((unsigned)op->kind > PN_OP_COMPARE_SWAP || (op->flags & ~allowed))
 		return -EINVAL;
@@ -615,7 +615,7 @@ int pn_sim_post(struct pn_device *device, struct pn_peer *peer,
 	bool entered = pn_sim_enter(node->sim);
 	struct operation *o;
 	size_t bytes;
-	int ret = check_flags(op);
+	int ret = check_flags(device, op);
 
 	pn_assert(peer->device == device);
 	if (!ret)

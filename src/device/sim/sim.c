@@ -60,6 +60,9 @@ static const struct pn_option params_table[] = {
 	{ "detect", PN_OPTION_TIME, "1ms",
 	  "how long after its death a node is missed by its peers",
 	  FIELD(detect_ns), 0, PN_NS_PER_S, NULL },
+	{ "imm", PN_OPTION_BOOL, "yes",
+	  "whether a write can notify its target (iWARP adapters cannot)",
+	  FIELD(imm), 0, 0, NULL },
 	{ "rails", PN_OPTION_NUMBER, "1", "ports of each node", FIELD(rails), 1,
 	  PN_RAILS_MAX, NULL },
 	{ "rail_bandwidth", PN_OPTION_TEXT, "",
@@ -272,8 +275,10 @@ static void device_init(struct pn_sim *sim, struct pn_device *device,
 	const struct pn_sim_params *params = &sim->params;
 
 	device->ops = &pn_sim_ops;
-	device->caps = PN_CAP_GATHER | PN_CAP_WRITE_IMM | PN_CAP_ATOMICS |
-		       PN_CAP_READ_ONLY | PN_CAP_REKEY | PN_CAP_VIRTUAL_TIME;
+	device->caps = PN_CAP_GATHER | PN_CAP_ATOMICS | PN_CAP_READ_ONLY |
+		       PN_CAP_REKEY | PN_CAP_VIRTUAL_TIME;
+	if (params->imm)
+		device->caps |= PN_CAP_WRITE_IMM;
 	device->limits = (struct pn_device_limits){
 		.max_mr_bytes = SIZE_MAX,
 		.max_mrs = params->max_mrs,

@@ -52,6 +52,7 @@ struct pn_sim_params {
 	uint64_t stack_bytes, jitter;
 	uint64_t inbox_bytes, inbox_slots, send_bytes;
 	uint64_t limit_bytes, max_mrs, depth, detect_ns;
+	bool imm;
 	uint64_t rails;
 	char rail_bandwidth[PN_OPTION_TEXT_BYTES];
 };
