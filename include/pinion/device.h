@@ -7,6 +7,7 @@
  *   soft                      software adapter between processes of one host
  *   soft:strict=yes,cost=cx5  its parameters, joined by commas
  *   sim:nodes=8,cost=ou2009   simulated adapters in virtual time
+ *   verbs:mlx5_0/1            a port of an RDMA adapter
  *
  * Most programs never need this header: they let pinion decide what to
  * register. Those that know better register memory themselves here.

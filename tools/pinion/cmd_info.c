@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pinion info: the devices there are, what the chosen one can do and costs
  * here, the budget, how releases are noticed, and what the system permits. */
+#include <dirent.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -94,6 +95,26 @@ static void print_kinds(struct facts *facts)
 			print_fact(facts, name, kind->params[p].help);
 		}
 	}
+}
+
+/* RDMA adapters that the kernel knows, for `verbs`. */
+static void print_adapters(struct facts *facts)
+{
+	DIR *folder = opendir("/sys/class/infiniband");
+	struct dirent *entry;
+	char name[300];
+
+	facts->what = "adapter";
+	while (folder && (entry = readdir(folder))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(name, sizeof(name), "verbs:%s", entry->d_name);
+		print_fact(facts, name, "an RDMA adapter");
+	}
+	if (folder)
+		closedir(folder);
+	else
+		print_fact(facts, "RDMA adapters", "none");
 }
 
 static void print_capabilities(struct facts *facts,
@@ -423,6 +444,7 @@ static int print_context(struct pn_report *report,
 		return pn_failed("measuring the device", ret);
 	pn_report_head(report, "what there is, and what it costs here");
 	print_kinds(&facts);
+	print_adapters(&facts);
 	for (unsigned r = 0; r < context->nrails; r++)
 		print_device(&facts, context, r);
 	print_budget(report, context);

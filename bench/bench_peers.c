@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Question: how does pinion's way to an RDMA adapter compare with the
+ * adapter's own tools, on the same adapter in the same run?
+ *
+ * Latency: two processes write 8 bytes into each other's memory in turns and
+ * look at it until they change, as ib_write_lat does; half a round trip, the
+ * median. Bandwidth: a stream of puts of one size from registered memory, as
+ * ib_write_bw does. The others run as programs of their own on the same
+ * adapter: perftest, and where installed UCX's ucx_perftest and libfabric's
+ * fi_pingpong. All take turns, round by round; rows give medians over the
+ * rounds, and ratio is the median of the rounds' own ratios of pinion to the
+ * tool (latency: below 1 pinion is faster; bandwidth: above 1).
+ *
+ * Only for `verbs`. On emulated machines only the ratios mean something.
+ */
+#include <arpa/inet.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench/bench.h"
+
+#define MAX_ROUNDS 31
+#define PINGS	   500
+#define WARM	   50
+#define SMALL	   8
+#define FIRST_PORT 18600
+
+struct values {
+	char device[PN_OPTION_TEXT_BYTES];
+	uint64_t rounds, bytes, times;
+	bool json;
+};
+
+static const struct pn_option options[] = {
+	PN_COMMAND_DEVICE(struct values, device),
+	{ "rounds", PN_OPTION_NUMBER, "5", "how often all take a turn",
+	  offsetof(struct values, rounds), 1, MAX_ROUNDS, NULL },
+	{ "bytes", PN_OPTION_BYTES, "64K", "size of the puts of a stream",
+	  offsetof(struct values, bytes), 1, 1 << 23, NULL },
+	{ "times", PN_OPTION_NUMBER, "500", "puts of a stream",
+	  offsetof(struct values, times), 1, 1 << 20, NULL },
+	PN_COMMAND_JSON(struct values, json),
+};
+
+/* --- pinion: two ends ----------------------------------------------------- */
+
+/* What one end tells the other. */
+struct card {
+	struct pn_address address;
+	uint64_t addr, rkey;
+};
+
+struct end {
+	struct pn_device *device;
+	struct pn_peer *peer;
+	struct pn_mr mr;
+	struct card other;
+	int sock;
+	uint8_t turn;
+};
+
+static int say(int sock, const void *what, size_t len)
+{
+	return write(sock, what, len) == (ssize_t)len ? 0 : -EPIPE;
+}
+
+static int hear(int sock, void *what, size_t len)
+{
+	return recv(sock, what, len, MSG_WAITALL) == (ssize_t)len ? 0 : -EPIPE;
+}
+
+static int wait_up(struct end *end)
+{
+	struct pn_completion c;
+
+	return pn_step_take(end->device, PN_COMPLETION_PEER_UP, &c);
+}
+
+static int end_open(struct end *end, const char *spec, size_t bytes)
+{
+	struct card mine = { .addr = 0 };
+	int ret = pn_device_open(spec, NULL, &end->device);
+
+	if (ret)
+		return ret;
+	ret = pn_pair_map(end->device, bytes,
+			  PINION_ACCESS_LOCAL_WRITE |
+				  PINION_ACCESS_REMOTE_WRITE,
+			  &end->mr);
+	if (ret)
+		return ret;
+	memset(end->mr.addr, 0, end->mr.len);
+	pn_device_address(end->device, &mine.address);
+	mine.addr = (uintptr_t)end->mr.addr;
+	mine.rkey = end->mr.rkey;
+	ret = say(end->sock, &mine, sizeof(mine));
+	if (!ret)
+		ret = hear(end->sock, &end->other, sizeof(end->other));
+	if (!ret)
+		ret = pn_device_attach(end->device, &end->other.address,
+				       &end->peer);
+	return ret ? ret : wait_up(end);
+}
+
+static void end_close(struct end *end)
+{
+	if (end->mr.lkey)
+		pn_pair_unmap(end->device, &end->mr);
+	pn_device_close(end->device);
+}
+
+/* Writes 8 bytes of this turn into the other's memory. */
+static int ping(struct end *end)
+{
+	uint8_t data[SMALL];
+	struct pn_sge sge = { data, sizeof(data), 0 };
+	struct pn_op op = { .kind = PN_OP_WRITE,
+			    .flags = PN_OP_INLINE | PN_OP_SILENT,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = end->other.addr,
+			    .rkey = end->other.rkey };
+
+	memset(data, ++end->turn, sizeof(data));
+	return pn_step_post(end->device, end->peer, &op);
+}
+
+/* Until the other has written this turn. Gives up after seconds. */
+static int await(struct end *end)
+{
+	const volatile uint8_t *last =
+		(const volatile uint8_t *)end->mr.addr + SMALL - 1;
+	uint8_t turn = end->turn;
+	uint64_t looks = 0, deadline = pn_clock_ns() + PN_STEP_NS;
+
+	while (*last != turn)
+		if (++looks % 4096 == 0 && pn_clock_ns() > deadline)
+			return -ETIMEDOUT;
+	return 0;
+}
+
+/* The follower answers as many pings as it is told, until told 0. */
+static int follow(struct end *end)
+{
+	uint32_t n;
+	int ret;
+
+	while (!(ret = hear(end->sock, &n, sizeof(n))) && n)
+		while (!ret && n--) {
+			end->turn++;
+			ret = await(end);
+			end->turn--;
+			if (!ret)
+				ret = ping(end);
+		}
+	return ret;
+}
+
+static int measure_latency(struct end *end, double *us)
+{
+	double samples[PINGS];
+	uint32_t n = PINGS + WARM;
+	int ret = say(end->sock, &n, sizeof(n));
+
+	for (unsigned i = 0; !ret && i < n; i++) {
+		uint64_t start = pn_clock_ns();
+
+		ret = ping(end);
+		if (!ret)
+			ret = await(end);
+		if (i >= WARM)
+			samples[i - WARM] =
+				(double)(pn_clock_ns() - start) / 2e3;
+	}
+	if (!ret)
+		*us = pn_median(samples, PINGS);
+	return ret;
+}
+
+static int measure_rate(struct end *end, const struct values *v, double *rate)
+{
+	struct pn_step_move move = { .kind = PN_OP_WRITE,
+				     .peer = end->peer,
+				     .local = end->mr.addr,
+				     .lkey = end->mr.lkey,
+				     .remote_addr = end->other.addr,
+				     .rkey = end->other.rkey,
+				     .len = v->bytes,
+				     .times = (unsigned)v->times };
+	uint64_t start = pn_clock_ns();
+	int ret = pn_step_move(end->device, &move);
+
+	*rate = 1e9 * (double)(v->bytes * v->times) /
+		pn_device_since(end->device, start);
+	/* The stream went over what pings look at. */
+	return ret;
+}
+
+/* --- the others: programs ------------------------------------------------- */
+
+/* Where the adapter is, for their command lines. */
+struct place {
+	char adapter[64], ip[64];
+	unsigned port, gid;
+};
+
+struct tool {
+	const char *name, *op, *program;
+	bool is_rate;
+	/* %s adapter, port, gid, bytes, times, TCP port: see command_of(). */
+	const char *arguments;
+	const char *line; /* what the line of the result begins with */
+	unsigned column;  /* of the figure in it, from 1 */
+	double scale;	  /* to us or bytes/s */
+};
+
+static const struct tool tools[] = {
+	{ "perftest", "write_lat", "ib_write_lat", false,
+	  "ib_write_lat -F -d @a -i @p -x @g -s @b -n 500 -p @t", " 8 ", 5, 1 },
+	{ "perftest", "write_bw", "ib_write_bw", true,
+	  "ib_write_bw -F -d @a -i @p -x @g -s @b -n @n -p @t", " @b ", 4,
+	  1 << 20 },
+	{ "ucx", "put_lat", "ucx_perftest", false,
+	  "UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=@g UCX_TLS=rc_v,self "
+	  "ucx_perftest -t ucp_put_lat -s @b -n 500 -w 50 -p @t",
+	  "Final:", 3, 1 },
+	{ "ucx", "put_bw", "ucx_perftest", true,
+	  "UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=@g UCX_TLS=rc_v,self "
+	  "ucx_perftest -t ucp_put_bw -s @b -n @n -w 20 -p @t",
+	  "Final:", 6, 1 << 20 },
+	{ "libfabric", "pingpong", "fi_pingpong", false,
+	  "fi_pingpong -p verbs -e msg -S @b -I 500 -B @t -P @t", "8 ", 7, 1 },
+};
+
+#define NTOOLS PN_ARRAY_LEN(tools)
+
+static void expand(const char *from, const struct place *place, size_t bytes,
+		   const struct values *v, unsigned tcp, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (; *from && n + 64 < size; from++) {
+		if (*from != '@') {
+			out[n++] = *from;
+			continue;
+		}
+		switch (*++from) {
+		case 'a':
+			n += (size_t)sprintf(out + n, "%s", place->adapter);
+			break;
+		case 'p':
+			n += (size_t)sprintf(out + n, "%u", place->port);
+			break;
+		case 'g':
+			n += (size_t)sprintf(out + n, "%u", place->gid);
+			break;
+		case 'b':
+			n += (size_t)sprintf(out + n, "%zu", bytes);
+			break;
+		case 'n':
+			n += (size_t)sprintf(out + n, "%llu",
+					     (unsigned long long)v->times);
+			break;
+		default:
+			n += (size_t)sprintf(out + n, "%u", tcp);
+		}
+	}
+	out[n] = 0;
+}
+
+static double figure_in(const char *line, unsigned column)
+{
+	char copy[512], *save = NULL, *word;
+
+	snprintf(copy, sizeof(copy), "%s", line);
+	word = strtok_r(copy, " \t\n", &save);
+	while (word && --column)
+		word = strtok_r(NULL, " \t\n", &save);
+	return word ? strtod(word, NULL) : NAN;
+}
+
+/* Runs server and client, takes the figure from the client's output. */
+static double run_tool(const struct tool *tool, const struct place *place,
+		       const struct values *v)
+{
+	static unsigned tcp = FIRST_PORT;
+	size_t bytes = tool->is_rate ? v->bytes : SMALL;
+	char arguments[512], start[128], command[1400], line[512];
+	double found = NAN;
+	FILE *file;
+
+	expand(tool->arguments, place, bytes, v, ++tcp, arguments,
+	       sizeof(arguments));
+	expand(tool->line, place, bytes, v, tcp, start, sizeof(start));
+	/* A server may take its time to start: the client tries again. */
+	snprintf(command, sizeof(command),
+		 "cd /tmp; export LC_ALL=C; timeout 60 env %s >/dev/null 2>&1 "
+		 "& for i in 1 2 3 4 5 6; do sleep 1; timeout 50 env %s %s "
+		 "2>/dev/null && break; done; kill $! 2>/dev/null; wait",
+		 arguments, arguments, place->ip);
+	file = popen(command, "re");
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, start, strlen(start)))
+			found = figure_in(line, tool->column) * tool->scale;
+	if (file)
+		pclose(file);
+	/* perftest says 0 when it could not calibrate its clock. */
+	return found > 0 ? found : NAN;
+}
+
+static bool is_installed(const char *program)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "command -v %s >/dev/null 2>&1",
+		 program);
+	return !system(command);
+}
+
+/* --- rounds --------------------------------------------------------------- */
+
+struct series {
+	double own[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS];
+	size_t n;
+};
+
+struct state {
+	struct pn_report report;
+	const struct values *values;
+	struct end end;
+	struct place place;
+	struct series series[NTOOLS];
+	double latency[MAX_ROUNDS], rate[MAX_ROUNDS];
+};
+
+static int play_round(struct state *s, size_t round)
+{
+	int ret = measure_latency(&s->end, &s->latency[round]);
+
+	if (!ret)
+		ret = measure_rate(&s->end, s->values, &s->rate[round]);
+	for (size_t i = 0; !ret && i < NTOOLS; i++) {
+		struct series *series = &s->series[i];
+		double own =
+			tools[i].is_rate ? s->rate[round] : s->latency[round];
+		double theirs;
+
+		if (!is_installed(tools[i].program))
+			continue;
+		theirs = run_tool(&tools[i], &s->place, s->values);
+		if (isnan(theirs))
+			continue;
+		series->theirs[series->n] = theirs;
+		series->ratio[series->n++] = own / theirs;
+	}
+	return ret;
+}
+
+static void print_row(struct state *s, const char *tool, const char *op,
+		      bool is_rate, double figure, double ratio)
+{
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("tool", "tool", -10, tool),
+		PN_CELL_TEXT("op", "op", -10, op),
+		PN_CELL_BYTES("bytes", "bytes", 7,
+			      is_rate ? s->values->bytes : SMALL),
+		PN_CELL_NUMBER("latency_us", "latency us", 11,
+			       is_rate ? NAN : figure),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 9,
+			     is_rate ? figure : NAN),
+		PN_CELL_NUMBER("ratio", "pinion/tool", 12, ratio),
+	};
+
+	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
+}
+
+static void print_all(struct state *s)
+{
+	size_t n = s->values->rounds;
+
+	print_row(s, "pinion", "write_lat", false, pn_median(s->latency, n), 1);
+	print_row(s, "pinion", "put_bw", true, pn_median(s->rate, n), 1);
+	for (size_t i = 0; i < NTOOLS; i++) {
+		struct series *series = &s->series[i];
+
+		if (series->n)
+			print_row(s, tools[i].name, tools[i].op,
+				  tools[i].is_rate,
+				  pn_median(series->theirs, series->n),
+				  pn_median(series->ratio, series->n));
+		else
+			pn_report_note(&s->report, "%s: %s", tools[i].program,
+				       is_installed(tools[i].program)
+					       ? "gave no figure"
+					       : "not installed");
+	}
+}
+
+/* --- where the adapter is ------------------------------------------------- */
+
+static void note_fact(void *arg, const char *name, const char *text)
+{
+	struct place *place = arg;
+
+	if (!strcmp(name, "adapter"))
+		sscanf(text, "%63[^,], port %u", place->adapter, &place->port);
+	else if (!strcmp(name, "connects by"))
+		sscanf(text, "%63s", place->ip);
+}
+
+/* The index of the GID that is the IP address: RoCE. */
+static void find_gid(struct place *place)
+{
+	struct in_addr ip;
+	char path[160], want[16], gid[64];
+
+	if (inet_pton(AF_INET, place->ip, &ip) != 1)
+		return;
+	snprintf(want, sizeof(want), "ffff:%04x:%04x", ntohl(ip.s_addr) >> 16,
+		 ntohl(ip.s_addr) & 0xffff);
+	for (unsigned i = 0; i < 16; i++) {
+		FILE *file;
+
+		snprintf(path, sizeof(path),
+			 "/sys/class/infiniband/%s/ports/%u/gids/%u",
+			 place->adapter, place->port, i);
+		file = fopen(path, "re");
+		if (file && fgets(gid, sizeof(gid), file) && strstr(gid, want))
+			place->gid = i;
+		if (file)
+			fclose(file);
+	}
+}
+
+/* --- all of it ------------------------------------------------------------ */
+
+static int lead(struct state *s, const struct pn_spec *spec)
+{
+	uint32_t end = 0;
+	int ret = end_open(&s->end, spec->text, s->values->bytes);
+
+	if (ret)
+		return ret;
+	s->end.device->ops->describe(s->end.device, note_fact, &s->place);
+	find_gid(&s->place);
+	pn_report_device(&s->report, s->end.device);
+	pn_report_head(&s->report, pn_bench_peers.help);
+	for (size_t i = 0; !ret && i < s->values->rounds; i++)
+		ret = play_round(s, i);
+	say(s->end.sock, &end, sizeof(end));
+	if (!ret)
+		print_all(s);
+	return ret;
+}
+
+static _Noreturn void be_follower(const struct pn_spec *spec, int sock,
+				  size_t bytes)
+{
+	struct end end = { .sock = sock };
+	int ret = end_open(&end, spec->text, bytes);
+
+	if (!ret)
+		ret = follow(&end);
+	if (end.device)
+		end_close(&end);
+	_exit(!!ret);
+}
+
+static int run_both(struct state *s, const struct pn_spec *spec)
+{
+	int socks[2], ret;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks))
+		return -errno;
+	pid = fork(); /* before any device is opened */
+	if (pid < 0)
+		return -errno;
+	if (!pid) {
+		close(socks[0]);
+		be_follower(spec, socks[1], s->values->bytes);
+	}
+	close(socks[1]);
+	s->end.sock = socks[0];
+	ret = lead(s, spec);
+	if (s->end.device)
+		end_close(&s->end);
+	close(socks[0]);
+	waitpid(pid, NULL, 0);
+	return ret;
+}
+
+static int run(const void *values, char *const *operands)
+{
+	const struct values *v = values;
+	struct state *s = calloc(1, sizeof(*s));
+	struct pn_spec spec;
+	int ret;
+
+	(void)operands;
+	if (!s)
+		return pn_failed("peers", -ENOMEM);
+	ret = pn_spec_find(&spec, v->device);
+	if (ret) {
+		free(s);
+		return PN_EXIT_USAGE;
+	}
+	if (strncmp(spec.text, "verbs", 5)) {
+		free(s);
+		return pn_usage_error("bench peers: compares adapters: "
+				      "--device verbs:NAME");
+	}
+	s->values = v;
+	s->report = (struct pn_report){ .json = v->json,
+					.bench = "peers",
+					.device = spec.text };
+	signal(SIGPIPE, SIG_IGN);
+	ret = run_both(s, &spec);
+	free(s);
+	return ret ? pn_spec_exit("bench peers", ret) : PN_EXIT_OK;
+}
+
+const struct pn_command pn_bench_peers = {
+	.name = "peers",
+	.help = "how does an RDMA adapter's use compare with its own tools?",
+	.about = "Compares latency and bandwidth of pinion on a verbs device "
+		 "with perftest, ucx_perftest and fi_pingpong, those of them "
+		 "that are installed, in turns on the same adapter.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run,
+};
