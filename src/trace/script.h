@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "config/option.h"
+
 enum pn_step_kind {
 	PN_STEP_PIN,	 /* ends at once if `hold` is 0 */
 	PN_STEP_UNPIN,	 /* hold: of its PIN */
@@ -60,6 +62,12 @@ void pn_script_fini(struct pn_script *script);
 /* Appends a step. -ENOSPC, -ENOMEM; -ERANGE: not in the 47 bits of address that
  * programs have; -EINVAL: a request for nothing. */
 int pn_script_add(struct pn_script *script, const struct pn_step *step);
+
+/* Appends what a trace says of one cache (0: of the first one in it). Text
+ * `why` has the place when the file is damaged (-EBADMSG) or a request cannot
+ * be replayed; others as pn_trace_open(). */
+int pn_script_read(struct pn_script *script, const char *path, unsigned source,
+		   struct pn_why *why);
 
 /* Bytes of all pages that are ever asked for. -ENOMEM, -ERANGE: addresses
  * beyond 2^47. */

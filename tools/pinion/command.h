@@ -89,6 +89,7 @@ extern const struct pn_command pn_cmd_demo;
 extern const struct pn_command pn_cmd_explain;
 extern const struct pn_command pn_cmd_help;
 extern const struct pn_command pn_cmd_info;
+extern const struct pn_command pn_cmd_sim;
 extern const struct pn_command pn_cmd_trace;
 
 /* The top: `pinion` itself. */

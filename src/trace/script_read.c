@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * From a trace to a script: what happened to one of the caches of the program
+ * that was recorded.
+ *
+ * Pins of the trace are named by handles, those of a script by small numbers
+ * that are used again; a table of the pins that are held translates. It is as
+ * large as the most pins held at a time.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "trace/script.h"
+#include "trace/trace.h"
+
+#define EVENTS 256
+
+/* Open addressing, at most half full. */
+struct held {
+	uint64_t handle; /* 0: free */
+	uint32_t hold;
+};
+
+struct reader {
+	struct pn_script *script;
+	unsigned source; /* which cache; 0: the first one that comes */
+	bool unpins;
+	struct held *table;
+	uint32_t mask, nheld;
+	uint32_t *unused; /* hold numbers, to be used again */
+	uint32_t nunused;
+};
+
+static struct held *slot_of(const struct reader *reader, uint64_t handle)
+{
+	uint64_t at = handle * UINT64_C(0x9e3779b97f4a7c15) >> 20;
+
+	while (reader->table[at & reader->mask].handle &&
+	       reader->table[at & reader->mask].handle != handle)
+		at++;
+	return &reader->table[at & reader->mask];
+}
+
+static int grow(struct reader *reader)
+{
+	struct reader larger = *reader;
+	uint32_t room = reader->table ? 2 * (reader->mask + 1) : 64;
+	uint32_t *unused;
+
+	larger.table = calloc(room, sizeof(*larger.table));
+	unused = reallocarray(reader->unused, room, sizeof(*unused));
+	if (unused)
+		reader->unused = unused;
+	if (!larger.table || !unused) {
+		free(larger.table);
+		return -ENOMEM;
+	}
+	larger.mask = room - 1;
+	for (uint32_t i = 0; reader->table && i <= reader->mask; i++)
+		if (reader->table[i].handle)
+			*slot_of(&larger, reader->table[i].handle) =
+				reader->table[i];
+	free(reader->table);
+	reader->table = larger.table;
+	reader->mask = larger.mask;
+	return 0;
+}
+
+static int hold(struct reader *reader, uint64_t handle, uint32_t *out)
+{
+	struct held *slot;
+
+	if (!reader->table || 2 * (reader->nheld + 1) > reader->mask + 1) {
+		int ret = grow(reader);
+
+		if (ret)
+			return ret;
+	}
+	slot = slot_of(reader, handle);
+	if (slot->handle) {
+		*out = 0; /* named twice: a pin that ends at once */
+		return 0;
+	}
+	*slot = (struct held){ handle,
+			       reader->nunused
+				       ? reader->unused[--reader->nunused]
+				       : reader->nheld + 1 };
+	reader->nheld++;
+	*out = slot->hold;
+	return 0;
+}
+
+/* Takes the handle out, and closes the gap that it leaves. 0: not held. */
+static uint32_t unhold(struct reader *reader, uint64_t handle)
+{
+	struct held *slot = reader->table ? slot_of(reader, handle) : NULL;
+	uint32_t number = slot ? slot->hold : 0;
+	uint32_t at;
+
+	if (!slot || !slot->handle)
+		return 0;
+	*slot = (struct held){ 0, 0 };
+	reader->nheld--;
+	reader->unused[reader->nunused++] = number;
+	for (at = (uint32_t)(slot - reader->table) + 1;
+	     reader->table[at & reader->mask].handle; at++) {
+		struct held moved = reader->table[at & reader->mask];
+
+		reader->table[at & reader->mask] = (struct held){ 0, 0 };
+		*slot_of(reader, moved.handle) = moved;
+	}
+	return number;
+}
+
+static int read_pin(struct reader *reader, const struct pn_event *event,
+		    struct pn_step *step)
+{
+	const unsigned known = PN_EVENT_STARTED - 1;
+
+	step->kind = PN_STEP_PIN;
+	step->flags = event->flags & known;
+	/* A refused pin holds nothing. */
+	if (!reader->unpins || !event->handle ||
+	    event->decision == PN_DECIDED_REFUSED)
+		return 0;
+	return hold(reader, event->handle, &step->hold);
+}
+
+/* 1: a step; 0: nothing that a cache sees. */
+static int step_of(struct reader *reader, const struct pn_event *event,
+		   struct pn_step *step)
+{
+	int ret;
+
+	*step = (struct pn_step){ .addr = event->addr, .len = event->len };
+	switch ((enum pn_event_kind)event->kind) {
+	case PN_EVENT_PIN:
+		if (!event->len)
+			return 0; /* refused then as now */
+		ret = read_pin(reader, event, step);
+		return ret ? ret : 1;
+	case PN_EVENT_UNPIN:
+		step->kind = PN_STEP_UNPIN;
+		step->hold = unhold(reader, event->handle);
+		return step->hold ? 1 : 0;
+	case PN_EVENT_RELEASE:
+		step->kind = PN_STEP_RELEASE;
+		return event->len ? 1 : 0;
+	case PN_EVENT_FLUSH:
+		step->kind = PN_STEP_FLUSH;
+		return 1;
+	case PN_EVENT_TAKE:
+		step->kind = PN_STEP_TAKE;
+		return 1;
+	case PN_EVENT_GIVE:
+		step->kind = PN_STEP_GIVE;
+		return 1;
+	case PN_EVENT_JOINS:
+		step->kind = PN_STEP_JOINS;
+		step->hold = event->decision;
+		return 1;
+	case PN_EVENT_MAPPING:
+		step->kind = PN_STEP_MAPPING;
+		reader->script->mappings = true;
+		return event->len ? 1 : 0;
+	default:
+		return 0;
+	}
+}
+
+static int add_event(struct reader *reader, const struct pn_event *event)
+{
+	struct pn_step step;
+	int ret;
+
+	if (event->source && !reader->source)
+		reader->source = event->source;
+	if (event->source && event->source != reader->source)
+		return 0;
+	ret = step_of(reader, event, &step);
+	return ret > 0 ? pn_script_add(reader->script, &step) : ret;
+}
+
+static int read_all(struct reader *reader, struct pn_trace *trace,
+		    struct pn_why *why)
+{
+	struct pn_event events[EVENTS];
+	int n, ret = 0;
+
+	while (!ret && (n = pn_trace_read(trace, events, EVENTS)) > 0) {
+		for (int i = 0; i < n && !ret; i++) {
+			ret = add_event(reader, &events[i]);
+			if (ret)
+				snprintf(why->text, sizeof(why->text),
+					 "%s: a request for %#llx bytes at "
+					 "%#llx cannot be replayed: %s",
+					 pn_trace_where(trace),
+					 (unsigned long long)events[i].len,
+					 (unsigned long long)events[i].addr,
+					 strerror(-ret));
+		}
+	}
+	if (!ret && n < 0) {
+		snprintf(why->text, sizeof(why->text), "%s",
+			 pn_trace_where(trace));
+		ret = n;
+	}
+	return ret;
+}
+
+int pn_script_read(struct pn_script *script, const char *path, unsigned source,
+		   struct pn_why *why)
+{
+	struct reader reader = { .script = script, .source = source };
+	struct pn_trace *trace;
+	int ret = pn_trace_open(path, &trace, why);
+
+	if (ret)
+		return ret;
+	reader.unpins = pn_trace_info(trace)->unpins;
+	script->joins = true;
+	ret = read_all(&reader, trace, why);
+	pn_trace_close(trace);
+	free(reader.table);
+	free(reader.unused);
+	return ret;
+}
