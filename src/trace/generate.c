@@ -39,8 +39,12 @@ const struct pn_option pn_generate_options[] = {
 };
 const size_t pn_generate_noptions = PN_ARRAY_LEN(pn_generate_options);
 
+#define CLIENT_SLOTS ((30u << 20) / (2 * PN_PAGE_BYTES))
+
 struct generator {
 	struct shape shape;
+	uint64_t at;		       /* cello92: where the disk's head is */
+	uint64_t client[CLIENT_SLOTS]; /* and what the client cache holds */
 	struct pn_script *script;
 	uint64_t random;
 	double *chance;	     /* of an object or one of those before it */
@@ -155,27 +159,27 @@ static int phases(struct generator *g, uint64_t number)
 	return request_at(g, number / each * g->shape.objects + object, object);
 }
 
-#define EXTENT	     (2 * PN_PAGE_BYTES) /* of the disk */
-#define CLIENT_BYTES ((uint64_t)30 << 20)
-#define RUN	     8 /* extents read on, on average */
+#define EXTENT	   (2 * PN_PAGE_BYTES) /* of the disk */
+#define RUN	   8		       /* extents read on, on average */
+#define MOST_TRIES 10000
 
-/* What the client cache lets through, one extent after the other. */
+/* What the client cache lets through, one extent after the other. On a disk
+ * that is hardly larger than the client cache, that has a quarter of it. */
 static int cello92(struct generator *g, uint64_t number)
 {
-	static const uint64_t nslots = CLIENT_BYTES / EXTENT;
-	static _Thread_local uint64_t client[CLIENT_BYTES / EXTENT];
-	static _Thread_local uint64_t at;
+	uint64_t n = g->shape.objects;
+	uint64_t nslots = n / 4 < CLIENT_SLOTS ? n / 4 + 1 : CLIENT_SLOTS;
 	uint64_t npages = below(g, 5) ? 2 : 1;
 
-	if (!number)
-		memset(client, 0, sizeof(client));
-	do {
+	(void)number;
+	for (unsigned tries = 0; tries < MOST_TRIES; tries++) {
 		/* The popular ones lie scattered over the disk. */
-		at = below(g, RUN) ? (at + 1) % g->shape.objects
-				   : popular(g) * 7919 % g->shape.objects;
-	} while (client[at % nslots] == at + 1);
-	client[at % nslots] = at + 1;
-	return request(g, BASE + at * EXTENT, npages);
+		g->at = below(g, RUN) ? (g->at + 1) % n : popular(g) * 7919 % n;
+		if (g->client[g->at % nslots] != g->at + 1)
+			break;
+	}
+	g->client[g->at % nslots] = g->at + 1;
+	return request(g, BASE + g->at * EXTENT, npages);
 }
 
 struct kind {
@@ -274,21 +278,27 @@ static int parse(const char *spec, const struct kind **kind,
 
 int pn_generate(const char *spec, struct pn_script *script, struct pn_why *why)
 {
-	struct generator g = { .script = script };
+	struct generator *g = calloc(1, sizeof(*g));
 	const struct kind *kind;
-	int ret = parse(spec, &kind, &g.shape, why);
+	int ret;
 
+	if (!g)
+		return -ENOMEM;
+	g->script = script;
+	ret = parse(spec, &kind, &g->shape, why);
 	if (ret)
-		return ret;
-	g.random = g.shape.seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-	ret = make_objects(&g);
-	for (uint64_t i = 0; i < g.shape.requests && !ret; i++)
-		ret = kind->next(&g, i);
+		goto free_generator;
+	g->random = g->shape.seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	ret = make_objects(g);
+	for (uint64_t i = 0; i < g->shape.requests && !ret; i++)
+		ret = kind->next(g, i);
 	if (ret)
 		snprintf(why->text, sizeof(why->text), "%s",
 			 ret == -ERANGE ? "its addresses are beyond 2^47"
 					: strerror(-ret));
-	free(g.chance);
-	free(g.log2_pages);
+	free(g->chance);
+	free(g->log2_pages);
+free_generator:
+	free(g);
 	return ret;
 }

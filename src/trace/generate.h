@@ -9,9 +9,9 @@
  *   cello92  like paper Region cache's trace of a timesharing system's disks:
  *            4 of 5 requests of two pages, the rest of one (its figure 9), over
  *            10.4 GB, 0.5 million a day, behind a client cache of 30 MB (table
- *            2). Assumed: half of the requests go on where the one before
- *            ended, in runs of 8 on average; the others have popularity
- *            1/rank^0.9; the client cache is direct mapped
+ *            2). Assumed: requests go on where the one before ended, in runs
+ *            of 8 on average, which begin with popularity 1/rank^0.9; the
+ *            client cache is direct mapped
  *   httpd    like its trace of a web server: whole files of 1 to 32 pages, each
  *            power of two as likely (figure 9 shows a wide spread), 524 MB of
  *            them, 1.1 million requests (table 2). Assumed: popularity

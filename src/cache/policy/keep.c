@@ -8,7 +8,8 @@
  * bimodal insertion (Qureshi and others 2007): what is cached stays, and new
  * regions are on *trial*; they go first, together, unless they are used again
  * meanwhile. One time in sixteen the trial is passed without a use, so that a
- * program that has moved on is followed, slowly.
+ * program that has moved on is followed, slowly; and so it is while more is on
+ * trial than is not.
  *
  * Main part: the greedy policy (greedy.c), with regions that were there before
  * the cache was full for the first time, or have passed.
@@ -28,6 +29,7 @@ struct keep {
 	struct pn_policy *main;
 	struct pn_list trial; /* oldest first */
 	size_t ntrial;
+	size_t main_pages, trial_pages;
 	unsigned turn, batch;
 	bool full; /* has been, once */
 };
@@ -75,6 +77,7 @@ static void main_insert(struct keep *keep, struct pn_policy_node *node)
 	struct pn_policy *main = main_of(keep);
 
 	main->ops->insert(main, node);
+	keep->main_pages += node->npages;
 }
 
 static void keep_resize(struct pn_policy *policy, size_t capacity_pages)
@@ -97,12 +100,14 @@ static void keep_insert(struct pn_policy *policy, struct pn_policy_node *node)
 	pn_policy_listen(policy, node);
 	pn_list_append(&keep->trial, &node->link);
 	keep->ntrial++;
+	keep->trial_pages += node->npages;
 }
 
 static void end_trial(struct keep *keep, struct pn_policy_node *node)
 {
 	pn_list_remove(&node->link);
 	keep->ntrial--;
+	keep->trial_pages -= node->npages;
 }
 
 static void keep_access(struct pn_policy *policy, struct pn_policy_node *node)
@@ -112,9 +117,15 @@ static void keep_access(struct pn_policy *policy, struct pn_policy_node *node)
 
 	if (node->section == ON_TRIAL) {
 		end_trial(keep, node);
-		main->ops->insert(main, node);
+		main_insert(keep, node);
 	}
 	main->ops->access(main, node);
+}
+
+static void main_remove(struct keep *keep, struct pn_policy_node *node)
+{
+	keep->main->ops->remove(keep->main, node);
+	keep->main_pages -= node->npages;
 }
 
 static void keep_remove(struct pn_policy *policy, struct pn_policy_node *node)
@@ -124,7 +135,7 @@ static void keep_remove(struct pn_policy *policy, struct pn_policy_node *node)
 	if (node->section == ON_TRIAL)
 		end_trial(keep, node);
 	else
-		keep->main->ops->remove(keep->main, node);
+		main_remove(keep, node);
 }
 
 static void take_trial(struct keep *keep, struct pn_take *take)
@@ -147,24 +158,34 @@ static void take_trial(struct keep *keep, struct pn_take *take)
 /* The oldest on trial passes. */
 static void pass_one(struct keep *keep)
 {
-	struct pn_list *link = pn_list_pop(&keep->trial);
+	struct pn_policy_node *node;
 
-	if (!link)
+	if (pn_list_empty(&keep->trial))
 		return;
-	keep->ntrial--;
-	main_insert(keep, pn_container_of(link, struct pn_policy_node, link));
+	node = pn_container_of(keep->trial.next, struct pn_policy_node, link);
+	end_trial(keep, node);
+	main_insert(keep, node);
 }
 
 static void take_main(struct keep *keep, struct pn_take *take)
 {
 	struct pn_policy *main = main_of(keep);
 	struct pn_policy_want rest = *take->want;
+	struct pn_list *last = take->victims->prev;
 
 	rest.npages -= take->npages < rest.npages ? take->npages : rest.npages;
 	rest.nregions -=
 		take->nregions < rest.nregions ? take->nregions : rest.nregions;
 	take->nregions += main->ops->evict(main, &rest, take->victims);
 	keep->base.epoch = main->epoch;
+	while ((last = last->next) != take->victims) {
+		size_t npages =
+			pn_container_of(last, struct pn_policy_node, link)
+				->npages;
+
+		keep->main_pages -= npages;
+		take->npages += npages;
+	}
 }
 
 static unsigned keep_evict(struct pn_policy *policy,
@@ -182,6 +203,10 @@ static unsigned keep_evict(struct pn_policy *policy,
 	if (!pn_take_must(&take))
 		return 0;
 	keep->full = true;
+	/* Regions of several sizes: a large one took more than the trials
+	 * had, and what came in its place is as good as what went. */
+	while (keep->main_pages < keep->trial_pages)
+		pass_one(keep);
 	if (!(++keep->turn % PASS_EVERY))
 		pass_one(keep);
 	else
