@@ -20,6 +20,17 @@ void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 	mappings->n = kept;
 }
 
+void pn_mappings_deny(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+{
+	struct pn_range range = { addr, len };
+	size_t kept = 0;
+
+	for (size_t i = 0; i < mappings->n; i++)
+		if (!pn_range_covers(mappings->at[i], range))
+			mappings->at[kept++] = mappings->at[i];
+	mappings->n = kept;
+}
+
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 {
 	pn_mappings_cut(mappings, addr, len);

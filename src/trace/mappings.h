@@ -3,9 +3,9 @@
  * mappings -- which ranges of a program's addresses were one mapping, as far as
  * its trace tells: what joining neighbours depends on.
  *
- * The trace has one for each time that the cache asked. The newest is right;
- * what it overlaps is forgotten. Few are ever known, so they stand in an array
- * that is searched from its end.
+ * The trace has an answer for each time that the cache asked. The newest is
+ * right; what it contradicts is forgotten. Few are ever known, so they stand in
+ * an array that is searched from its end.
  */
 #ifndef PN_TRACE_MAPPINGS_H
 #define PN_TRACE_MAPPINGS_H
@@ -24,6 +24,8 @@ struct pn_mappings {
 void pn_mappings_fini(struct pn_mappings *mappings);
 /* -ENOMEM. */
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len);
+/* The range is in no single one. */
+void pn_mappings_deny(struct pn_mappings *mappings, uintptr_t addr, size_t len);
 /* The memory went away: what overlaps is known no longer. */
 void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len);
 /* Whether the range is known to lie in one. */

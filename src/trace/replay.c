@@ -145,8 +145,7 @@ struct run {
 	struct pn_cache *cache;
 	struct pinion_pin *held; /* by number - 1; nparts 0: not held */
 	size_t now;		 /* number of the step */
-	/* Taken by others in the program, but refused here: not to be given. */
-	size_t owed_bytes, owed_regions;
+	size_t others_bytes, others_regions; /* of the budget, as of OTHERS */
 	struct pn_policy *policy; /* offline; NULL: the cache's own */
 	bool bypass;
 };
@@ -205,37 +204,58 @@ static void play_unpin(struct run *run, const struct pn_step *step)
 		pn_cache_unpin(run->cache, pin);
 }
 
-/* In a smaller budget than the program's there may be none. */
-static int play_take(struct run *run, const struct pn_step *step)
+/* From what others have to what they should have. */
+static int take_more(struct run *run, size_t bytes, size_t regions)
 {
-	int ret = pn_cache_take_room(run->cache, step->len, step->addr);
+	int ret;
 
-	if (ret != -ENOBUFS)
-		return ret;
-	run->owed_bytes += step->len;
-	run->owed_regions += step->addr;
+	if (bytes <= run->others_bytes && regions <= run->others_regions)
+		return 0;
+	ret = pn_cache_take_room(run->cache,
+				 bytes > run->others_bytes
+					 ? bytes - run->others_bytes
+					 : 0,
+				 regions > run->others_regions
+					 ? regions - run->others_regions
+					 : 0);
+	/* In a smaller budget than the program's there may be none. */
+	if (ret)
+		return ret == -ENOBUFS ? 0 : ret;
+	run->others_bytes =
+		bytes > run->others_bytes ? bytes : run->others_bytes;
+	run->others_regions =
+		regions > run->others_regions ? regions : run->others_regions;
 	return 0;
 }
 
-/* Reduces n by what is owed. */
-static size_t after_debt(size_t *owed, size_t n)
+static int play_others(struct run *run, size_t bytes, size_t regions)
 {
-	size_t pay = n < *owed ? n : *owed;
+	size_t less_bytes =
+		run->others_bytes > bytes ? run->others_bytes - bytes : 0;
+	size_t less_regions = run->others_regions > regions
+				      ? run->others_regions - regions
+				      : 0;
 
-	*owed -= pay;
-	return n - pay;
-}
-
-static void play_give(struct run *run, const struct pn_step *step)
-{
-	pn_budget_give(&run->budget, after_debt(&run->owed_bytes, step->len),
-		       after_debt(&run->owed_regions, step->addr));
+	pn_budget_give(&run->budget, less_bytes, less_regions);
+	run->others_bytes -= less_bytes;
+	run->others_regions -= less_regions;
+	return take_more(run, bytes, regions);
 }
 
 static void play_release(struct run *run, const struct pn_step *step)
 {
 	pn_cache_invalidate(run->cache, step->addr + SHIFT, step->len);
 	pn_mappings_cut(&run->mappings, step->addr + SHIFT, step->len);
+}
+
+static int play_mapping(struct run *run, const struct pn_step *step)
+{
+	uintptr_t addr = step->addr + SHIFT;
+
+	if (step->hold)
+		return pn_mappings_add(&run->mappings, addr, step->len);
+	pn_mappings_deny(&run->mappings, addr, step->len);
+	return 0;
 }
 
 static int play_step(struct run *run, const struct pn_step *step)
@@ -252,17 +272,13 @@ static int play_step(struct run *run, const struct pn_step *step)
 	case PN_STEP_FLUSH:
 		pn_cache_flush(run->cache);
 		return 0;
-	case PN_STEP_TAKE:
-		return play_take(run, step);
-	case PN_STEP_GIVE:
-		play_give(run, step);
-		return 0;
+	case PN_STEP_OTHERS:
+		return play_others(run, step->len, step->addr);
 	case PN_STEP_JOINS:
 		pn_cache_joins(run->cache, step->hold);
 		return 0;
 	case PN_STEP_MAPPING:
-		return pn_mappings_add(&run->mappings, step->addr + SHIFT,
-				       step->len);
+		return play_mapping(run, step);
 	}
 	return -EINVAL;
 }
@@ -385,6 +401,7 @@ int pn_replay(const struct pn_script *script, const struct pn_replay_attr *attr,
 	if (!ret)
 		collect(&run);
 	out->cpu_s = cpu_seconds() - start;
+	pn_budget_give(&run.budget, run.others_bytes, run.others_regions);
 	pn_cache_close(run.cache);
 	pn_mappings_fini(&run.mappings);
 free_held:

@@ -28,10 +28,9 @@ enum pn_step_kind {
 	PN_STEP_UNPIN,	 /* hold: of its PIN */
 	PN_STEP_RELEASE, /* the memory went away */
 	PN_STEP_FLUSH,
-	PN_STEP_TAKE, /* others took room: len bytes, addr regions */
-	PN_STEP_GIVE,
+	PN_STEP_OTHERS,	 /* take up len bytes, addr regions of the budget now */
 	PN_STEP_JOINS,	 /* hold: whether neighbours are joined from now on */
-	PN_STEP_MAPPING, /* the range is one mapping */
+	PN_STEP_MAPPING, /* hold: whether one mapping holds the range */
 };
 
 struct pn_step {
@@ -45,14 +44,16 @@ struct pn_script {
 	struct pn_step *steps;
 	size_t nsteps, room;
 	int fd;
-	size_t npins;	 /* of the steps */
-	uint32_t nholds; /* pins held at a time */
-	bool mappings;	 /* it knows them: joining can be replayed */
-	/* Of the cache that was recorded; 0, NULL: not known. */
+	size_t npins;	       /* of the steps */
+	uint32_t nholds;       /* pins held at a time */
+	bool mappings;	       /* it knows them: joining can be replayed */
+	bool joins, read_only; /* of the cache and its device */
+	/* What else is known of the cache that was recorded; 0: nothing. */
 	size_t max_bytes, max_regions, max_region_bytes;
 	unsigned batch;
-	bool joins, read_only;
 	char policy[16];
+	double register_us, register_page_us;
+	double deregister_us, deregister_page_us;
 };
 
 /* An empty one; -ENOSPC and so on: as of open(2) in TMPDIR. */

@@ -122,9 +122,11 @@ static int read_pin(struct reader *reader, const struct pn_event *event,
 
 	step->kind = PN_STEP_PIN;
 	step->flags = event->flags & known;
-	/* A refused pin holds nothing. */
+	/* A refused pin holds nothing; one that was only begun is taken to end
+	 * at once, since its end names another event. */
 	if (!reader->unpins || !event->handle ||
-	    event->decision == PN_DECIDED_REFUSED)
+	    event->decision == PN_DECIDED_REFUSED ||
+	    event->decision == PN_DECIDED_LATER)
 		return 0;
 	return hold(reader, event->handle, &step->hold);
 }
@@ -152,18 +154,16 @@ static int step_of(struct reader *reader, const struct pn_event *event,
 	case PN_EVENT_FLUSH:
 		step->kind = PN_STEP_FLUSH;
 		return 1;
-	case PN_EVENT_TAKE:
-		step->kind = PN_STEP_TAKE;
-		return 1;
-	case PN_EVENT_GIVE:
-		step->kind = PN_STEP_GIVE;
+	case PN_EVENT_OTHERS:
+		step->kind = PN_STEP_OTHERS;
 		return 1;
 	case PN_EVENT_JOINS:
 		step->kind = PN_STEP_JOINS;
-		step->hold = event->decision;
+		step->hold = !!event->len;
 		return 1;
 	case PN_EVENT_MAPPING:
 		step->kind = PN_STEP_MAPPING;
+		step->hold = event->decision == PN_DECIDED_YES;
 		reader->script->mappings = true;
 		return event->len ? 1 : 0;
 	default:
@@ -211,6 +211,30 @@ static int read_all(struct reader *reader, struct pn_trace *trace,
 	return ret;
 }
 
+/* What the trace says about the cache itself. */
+static void know_cache(struct reader *reader, struct pn_trace *trace)
+{
+	struct pn_script *script = reader->script;
+	struct pn_event_cache about;
+
+	script->joins = true;
+	if (!reader->source ||
+	    pn_trace_cache(trace, (uint16_t)reader->source, &about))
+		return;
+	script->joins = about.merge;
+	script->read_only = about.read_only;
+	script->max_bytes = about.max_bytes;
+	script->max_regions = about.max_regions;
+	script->max_region_bytes = about.max_region_bytes;
+	script->batch = about.batch;
+	memcpy(script->policy, about.policy, sizeof(script->policy));
+	script->policy[sizeof(script->policy) - 1] = '\0';
+	script->register_us = about.register_ns / 1e3;
+	script->register_page_us = about.register_page_ns / 1e3;
+	script->deregister_us = about.deregister_ns / 1e3;
+	script->deregister_page_us = about.deregister_page_ns / 1e3;
+}
+
 int pn_script_read(struct pn_script *script, const char *path, unsigned source,
 		   struct pn_why *why)
 {
@@ -221,8 +245,8 @@ int pn_script_read(struct pn_script *script, const char *path, unsigned source,
 	if (ret)
 		return ret;
 	reader.unpins = pn_trace_info(trace)->unpins;
-	script->joins = true;
 	ret = read_all(&reader, trace, why);
+	know_cache(&reader, trace);
 	pn_trace_close(trace);
 	free(reader.table);
 	free(reader.unused);

@@ -15,6 +15,7 @@
 #include "trace/generate.h"
 
 #define MAX_LIST  64
+#define RECORDED  "recorded" /* as it was when the trace was made */
 #define GENERATED "gen:"
 #define SMALLEST  ((size_t)64 << 10)
 #define ACCESS	  PINION_ACCESS_LOCAL_WRITE
@@ -30,7 +31,8 @@ struct lists {
 
 static bool is_policy(const char *name)
 {
-	if (!strcmp(name, "offline") || !strcmp(name, "none"))
+	if (!strcmp(name, "offline") || !strcmp(name, "none") ||
+	    !strcmp(name, RECORDED))
 		return true;
 	for (unsigned i = 0; pn_policy_at(i); i++)
 		if (!strcmp(pn_policy_at(i)->name, name))
@@ -76,8 +78,12 @@ static int add_budget(const char *word, void *arg)
 		PN_PAGE_BYTES, UINT64_C(1) << 46, NULL
 	};
 	struct lists *lists = arg;
-	uint64_t value;
+	uint64_t value = 0; /* recorded */
 
+	if (!strcmp(word, RECORDED) && lists->nbudgets < MAX_LIST) {
+		lists->budgets[lists->nbudgets++] = value;
+		return 0;
+	}
 	if (lists->nbudgets == MAX_LIST ||
 	    pn_option_parse(&bytes, word, &value, NULL))
 		return -EINVAL;
@@ -110,8 +116,9 @@ static const struct pn_option cache_options[] = {
 	  "how much may be pinned, sizes joined by commas (default: from 64K, "
 	  "doubling, to all that is asked for)",
 	  FIELD(budget), 0, 0, NULL },
-	{ "profile", PN_OPTION_TEXT, "ou2009", "cost profile", FIELD(profile),
-	  0, 0, NULL },
+	{ "profile", PN_OPTION_TEXT, "ou2009",
+	  "cost profile; recorded, here and above: as in the recorded run",
+	  FIELD(profile), 0, 0, NULL },
 	{ "batch", PN_OPTION_NUMBER, "0",
 	  "regions deregistered at a time (0: the cache's default)",
 	  FIELD(batch), 0, 65536, NULL },
@@ -135,6 +142,7 @@ struct study {
 	struct lists lists;
 	const char *trace;
 	const struct pn_profile *profile;
+	struct pn_profile recorded;
 	uint64_t batch, max_region;
 	unsigned threads;
 	size_t footprint;
@@ -177,6 +185,40 @@ static void doubling_budgets(struct study *study)
 	}
 }
 
+/* Puts what was recorded in the place of that word. */
+static int fill_recorded(struct study *study)
+{
+	const struct pn_script *script = &study->script;
+	struct lists *lists = &study->lists;
+	bool asked = study->profile == &study->recorded;
+
+	for (unsigned i = 0; i < lists->nbudgets; i++) {
+		asked |= !lists->budgets[i];
+		if (!lists->budgets[i])
+			lists->budgets[i] = script->max_bytes;
+	}
+	for (unsigned i = 0; i < lists->npolicies; i++) {
+		if (strcmp(lists->policies[i], RECORDED))
+			continue;
+		asked = true;
+		strcpy(lists->policies[i], script->policy);
+	}
+	study->recorded = (struct pn_profile){
+		.name = RECORDED,
+		.value = { [PN_PROFILE_REGISTER_US] = script->register_us,
+			   [PN_PROFILE_REGISTER_PAGE_US] =
+				   script->register_page_us,
+			   [PN_PROFILE_DEREGISTER_US] = script->deregister_us,
+			   [PN_PROFILE_DEREGISTER_PAGE_US] =
+				   script->deregister_page_us },
+	};
+	if (!asked || (script->max_bytes && is_policy(script->policy)))
+		return PN_EXIT_OK;
+	return pn_usage_error("sim cache: %s does not say how its cache was "
+			      "set up, so nothing can be as recorded",
+			      study->trace);
+}
+
 static bool wants(const struct study *study, const char *policy)
 {
 	for (unsigned i = 0; i < study->lists.npolicies; i++)
@@ -194,6 +236,7 @@ static struct pn_replay_job *job_of(const struct study *study, unsigned budget,
 static int run_jobs(struct study *study)
 {
 	const struct lists *lists = &study->lists;
+	const struct pn_script *script = &study->script;
 	size_t n = (size_t)lists->nbudgets * lists->npolicies;
 	int ret = 0;
 
@@ -207,8 +250,12 @@ static int run_jobs(struct study *study)
 			job_of(study, b, p)->attr = (struct pn_replay_attr){
 				.policy = lists->policies[p],
 				.max_bytes = lists->budgets[b],
-				.max_region_bytes = study->max_region,
-				.batch = (unsigned)study->batch,
+				.max_region_bytes =
+					study->max_region
+						? study->max_region
+						: script->max_region_bytes,
+				.batch = study->batch ? (unsigned)study->batch
+						      : script->batch,
 				.profile = study->profile,
 				.next_use = &study->next_use,
 			};
@@ -270,6 +317,9 @@ static int study_cache(struct study *study, const struct values *values)
 		return ret;
 	if (!study->lists.nbudgets)
 		doubling_budgets(study);
+	ret = fill_recorded(study);
+	if (ret)
+		return ret;
 	pn_report_head(&study->report, "what would other policies and budgets "
 				       "have done?");
 	pn_report_note(&study->report,
@@ -314,16 +364,18 @@ static int run_cache(const void *v, char *const *operands)
 				      "--trace gen:httpd");
 	if (each_word(values->policy, add_policy, &study.lists))
 		return pn_usage_error("sim cache: --policy takes lru, fmrd, "
-				      "mre, greedy, keep, cost, offline and "
-				      "none, joined by commas");
+				      "mre, greedy, keep, cost, offline, "
+				      "none and recorded, joined by commas");
 	if (values->budget[0] &&
 	    each_word(values->budget, add_budget, &study.lists))
 		return pn_usage_error("sim cache: --budget takes sizes from 4K "
 				      "on, such as 1M,4M, joined by commas");
-	study.profile = profile_called(values->profile);
+	study.profile = strcmp(values->profile, RECORDED)
+				? profile_called(values->profile)
+				: &study.recorded;
 	if (!study.profile)
 		return PN_EXIT_USAGE;
-	study.report.profile = study.profile->name;
+	study.report.profile = values->profile;
 	ret = study_cache(&study, values);
 	study_fini(&study);
 	return ret;
