@@ -18,6 +18,7 @@ static struct {
 	bool taken;
 	void (*ended)(void *value);
 } keys[PN_THREAD_KEYS] PN_GUARDED_BY(&lock);
+static int nkeys PN_GUARDED_BY(&lock); /* the highest ever taken, and 1 */
 static struct pn_list contexts PN_GUARDED_BY(&lock) = { &contexts, &contexts };
 
 /* fork() may come while another thread holds the lock. The child has one
@@ -37,35 +38,41 @@ static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
 void pn_thread_init(struct pn_thread *thread)
 {
-	memset(thread, 0, sizeof(*thread));
 	pn_lock(&lock);
+	memset(thread->local, 0, (size_t)nkeys * sizeof(*thread->local));
+	pn_list_init(&thread->link);
 	pn_list_append(&contexts, &thread->link);
 	pn_unlock(&lock);
 }
 
-/* Takes the context's pointer under key; *ended is whom to tell, or NULL. */
-static void *take_local(struct pn_thread *thread, int key,
+/* Takes the context's first pointer from *key on, which goes behind it; *ended
+ * is whom to tell, or NULL. NULL: there is none. */
+static void *take_local(struct pn_thread *thread, int *key,
 			void (**ended)(void *value))
 {
-	void *value;
+	void *value = NULL;
 
 	pn_lock(&lock);
-	value = thread->local[key];
-	thread->local[key] = NULL;
-	*ended = value && keys[key].taken ? keys[key].ended : NULL;
+	while (*key < nkeys && !value)
+		value = thread->local[(*key)++];
+	*ended = NULL;
+	if (value) {
+		thread->local[*key - 1] = NULL;
+		*ended = keys[*key - 1].taken ? keys[*key - 1].ended : NULL;
+	}
 	pn_unlock(&lock);
 	return value;
 }
 
 void pn_thread_fini(struct pn_thread *thread)
 {
-	for (int key = 0; key < PN_THREAD_KEYS; key++) {
-		void (*ended)(void *value);
-		void *value = take_local(thread, key, &ended);
+	void (*ended)(void *value);
+	void *value;
+	int key = 0;
 
+	while ((value = take_local(thread, &key, &ended)))
 		if (ended)
 			ended(value);
-	}
 	pn_lock(&lock);
 	pn_list_remove(&thread->link);
 	pn_unlock(&lock);
@@ -96,6 +103,14 @@ struct pn_thread *pn_thread_attach(void)
 	return thread;
 }
 
+static void clear_key(int key) PN_REQUIRES(&lock)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &contexts)
+		pn_container_of(pos, struct pn_thread, link)->local[key] = NULL;
+}
+
 int pn_thread_key_alloc(void (*ended)(void *value))
 {
 	int found = -EMFILE;
@@ -108,17 +123,18 @@ int pn_thread_key_alloc(void (*ended)(void *value))
 		keys[key].ended = ended;
 		found = key;
 	}
+	if (found >= nkeys) {
+		clear_key(found);
+		nkeys = found + 1;
+	}
 	pn_unlock(&lock);
 	return found;
 }
 
 void pn_thread_key_free(int key)
 {
-	struct pn_list *pos;
-
 	pn_lock(&lock);
-	pn_list_for_each (pos, &contexts)
-		pn_container_of(pos, struct pn_thread, link)->local[key] = NULL;
+	clear_key(key);
 	keys[key].taken = false;
 	pn_unlock(&lock);
 }

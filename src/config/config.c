@@ -138,7 +138,7 @@ static const struct pn_option table[] = {
 	{ "helper_predictor", PN_OPTION_CHOICE, "learned",
 	  "how the helper foretells the next use of a buffer",
 	  FIELD(helper_predictor), 0, 0, predictors },
-	{ "helper_patience", PN_OPTION_NUMBER, "2000",
+	{ "helper_patience", PN_OPTION_NUMBER, "2500",
 	  "learned: holding a buffer for so many times what registering it "
 	  "takes is as bad as registering it late once",
 	  FIELD(helper_patience), 1, 1000000000, NULL },

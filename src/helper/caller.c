@@ -38,13 +38,19 @@ void pn_caller_ended(void *value)
 void pn_helper_note(struct pn_helper *helper, struct pn_call *call,
 		    unsigned kind, const void *addr, size_t len)
 {
+	struct pn_caller *caller;
+
 	if (len < helper->attr.threshold)
+		return;
+	caller = caller_self(helper);
+	if (pn_unlikely(!caller))
 		return;
 	call->time_ns = pn_device_now(helper->device);
 	call->range = (struct pn_range){ (uintptr_t)addr, len };
 	call->kind = kind;
 	call->nframes = pn_frames_note(call->frames, PN_CALL_FRAMES,
 				       helper->attr.frames);
+	pn_window_note(&caller->window, helper->attr.window, call);
 }
 
 void pn_helper_hand_over(struct pn_helper *helper, const struct pn_call *call)

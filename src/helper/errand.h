@@ -52,6 +52,11 @@ static inline struct pn_errand *pn_errands_first(
 	return pn_container_of(errands->list.next, struct pn_errand, link);
 }
 
+/* When the first errand that would have to move for it, or itself, would have
+ * to be begun if one were added that is due at due_ns and takes work_ns. */
+uint64_t pn_errands_start(const struct pn_errands *errands, uint64_t due_ns,
+			  uint64_t work_ns);
+
 /* Adds an errand that stands in no queue; its due_ns may become earlier. */
 void pn_errands_add(struct pn_errands *errands, struct pn_errand *errand);
 

@@ -103,9 +103,9 @@ uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 		gaps->n; /* first gap not shorter than the candidate */
 
 	if (gaps->n < PN_GAPS_FEW)
-		return gaps->sorted[0];
+		return gaps->sorted[0] - gaps->sorted[0] * 3 / 2000;
 	early = margin(gaps);
-	unseen = early < 0.01 ? 0.1 : 1;
+	unseen = early < 0.05 ? 0.1 : 1;
 	best_cost = 0;
 	for (unsigned i = 0; i < gaps->n; i++)
 		best_cost += hold * (double)gaps->sorted[i] / n;

@@ -16,16 +16,18 @@
  * late), and a little before each gap remembered. "A little before" is what
  * the gaps differ from each other, at most a tenth. P counts one more gap than
  * there were, shorter than all of them: of n gaps the next is the shortest once
- * in n + 1 times. Where the gaps agree to a per cent, being a little early
- * catches that as a rule, and it counts a tenth. With fewer than PN_GAPS_FEW
- *gaps there is no distribution to speak of, and the shortest is taken, as in
- *the paper (Helper, 4.2).
+ * in n + 1 times. Where the gaps agree to a twentieth, being a little
+ * early catches that as a rule, and it counts a tenth. With fewer
+ * than PN_GAPS_FEW gaps there is no distribution to speak of, and the shortest
+ * is taken, as in the paper (Helper, 4.2), less 0.15 %: the next is shorter so
+ * often that a little noise is worth allowing for.
  *
  * Threads: the caller's.
  */
 #ifndef PN_HELPER_GAPS_H
 #define PN_HELPER_GAPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PN_GAPS_MAX 128
@@ -47,6 +49,13 @@ void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns);
  * hold: the cost of a nanosecond ready in vain. n must not be 0. */
 uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 			  double hold);
+
+/* Whether they agree to a tenth; n must not be 0. */
+static inline bool pn_gaps_agree(const struct pn_gaps *gaps)
+{
+	return (double)gaps->sorted[gaps->n - 1] <=
+	       1.1 * (double)gaps->sorted[0];
+}
 
 static inline uint64_t pn_gaps_longest(const struct pn_gaps *gaps)
 {

@@ -21,14 +21,16 @@
 int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 {
 	struct pn_callsites_attr sites = { .predictor = attr->predictor,
-					   .window = attr->window,
 					   .patience = attr->patience,
 					   .costs = attr->device->costs };
-	struct pn_helper *helper = calloc(1, sizeof(*helper));
-	int ret = -ENOMEM;
+	struct pn_helper *helper;
+	int ret;
 
+	if (attr->window > PN_WINDOW_MAX)
+		return -EINVAL;
+	helper = calloc(1, sizeof(*helper));
 	if (!helper)
-		return ret;
+		return -ENOMEM;
 	helper->attr = *attr;
 	if (!attr->threshold)
 		helper->attr.threshold = DEFAULT_THRESHOLD;
@@ -231,6 +233,19 @@ static void count_call(struct pn_helper *helper, const struct pn_call *call,
 	atomic_store(&helper->tally.sites, pn_callsites_nsites(helper->sites));
 }
 
+/* Whether a place can be deregistered and registered again in time: for
+ * itself, and with all that is queued already. */
+static bool is_worth_it(const struct pn_helper *helper,
+			const struct pn_place *place, uint64_t now)
+{
+	size_t bytes = place->range.len;
+
+	return now + round_trip_ns(helper, bytes) <= place->deadline_ns &&
+	       now + deregister_ns(helper, bytes) <=
+		       pn_errands_start(&helper->errands, place->deadline_ns,
+					errand_ns(helper, bytes));
+}
+
 /* A transfer is over: what becomes of its place? */
 static void decide(struct pn_helper *helper, const struct pn_verdict *verdict)
 {
@@ -242,9 +257,7 @@ static void decide(struct pn_helper *helper, const struct pn_verdict *verdict)
 	if (verdict->irregular ||
 	    atomic_load_explicit(&helper->resting, memory_order_relaxed))
 		return;
-	if (place->deadline_ns &&
-	    now + round_trip_ns(helper, place->range.len) >
-		    place->deadline_ns) {
+	if (place->deadline_ns && !is_worth_it(helper, place, now)) {
 		pn_count(&helper->tally.kept, 1);
 		lease(helper, place);
 		return;

@@ -14,6 +14,7 @@
  * ended the helper takes what is left in the ring and frees it. */
 struct pn_caller {
 	struct pn_ring ring;
+	struct pn_window window; /* the thread's own */
 	struct pn_helper *helper;
 	struct pn_list link; /* in helper->callers */
 	_Atomic bool ended;

@@ -3,8 +3,10 @@
 #include "base/compiler.h"
 #include "helper/site_impl.h"
 
-/* After so many times the longest gap nobody is expected any more. */
-#define GIVE_UP 4
+/* After so many times the longest gap nobody is expected any more; with few
+ * gaps the longest is yet to come. */
+#define GIVE_UP	    4
+#define GIVE_UP_FEW 8
 
 static const char *const names[] = { "learned", "shortest", "periodic" };
 
@@ -79,8 +81,10 @@ static void predict_learned(const struct pn_callsites *sites,
 		      costs->register_page_ns *
 			      (double)(place->range.len >> PN_PAGE_SHIFT);
 
-	/* Too new to have a distribution: that of the place, if it has. */
-	if (gaps->n < PN_GAPS_FEW && place->gaps.n >= PN_GAPS_FEW)
+	/* Too new to have a distribution, or a rhythm that can be seen at once:
+	 * that of the place, if it has one. */
+	if (gaps->n < PN_GAPS_FEW && place->gaps.n >= PN_GAPS_FEW &&
+	    !(gaps->n && pn_gaps_agree(gaps)))
 		gaps = &place->gaps;
 	place->deadline_ns = place->predicted_ns = 0;
 	place->expiry_ns = UINT64_MAX;
@@ -90,7 +94,9 @@ static void predict_learned(const struct pn_callsites *sites,
 		pn_gaps_deadline(gaps, late, 1 / sites->attr.patience);
 	place->deadline_ns = real_time(sites, now_ns, place->predicted_ns);
 	place->expiry_ns =
-		real_time(sites, now_ns, GIVE_UP * pn_gaps_longest(gaps));
+		real_time(sites, now_ns,
+			  (gaps->n < PN_GAPS_FEW ? GIVE_UP_FEW : GIVE_UP) *
+				  pn_gaps_longest(gaps));
 }
 
 /* --- periodic ------------------------------------------------------------- */

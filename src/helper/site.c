@@ -7,7 +7,7 @@
 #include "helper/site_impl.h"
 
 #define DEFAULT_PLACES	 16384
-#define DEFAULT_PATIENCE 2000
+#define DEFAULT_PATIENCE 2500
 
 /* A miss weighs two predictions that came true: a site with more than a third
  * of them missed ends up irregular. */
@@ -23,8 +23,8 @@ int pn_callsites_open(const struct pn_callsites_attr *attr,
 {
 	struct pn_callsites *sites;
 
-	if (attr->window > PN_WINDOW_MAX || attr->periodic > PN_PERIODIC_MAX ||
-	    attr->periodic == 1 || attr->predictor >= PN_PREDICTOR_COUNT)
+	if (attr->periodic > PN_PERIODIC_MAX || attr->periodic == 1 ||
+	    attr->predictor >= PN_PREDICTOR_COUNT)
 		return -EINVAL;
 	sites = calloc(1, sizeof(*sites));
 	if (!sites)
@@ -129,29 +129,6 @@ static uint64_t name_of_call(const struct pn_call *call)
 	return name;
 }
 
-/* The same with what went before. */
-static uint64_t signature(const struct pn_stream *stream, uint64_t name)
-{
-	unsigned n = stream->sites->attr.window;
-
-	if (n > stream->nrecent)
-		n = stream->nrecent;
-	for (unsigned i = 1; i <= n; i++)
-		name = pn_name_mix(
-			name,
-			stream->recent[(stream->nrecent - i) % PN_WINDOW_MAX]);
-	return name;
-}
-
-static void slide_window(struct pn_stream *stream, const struct pn_call *call)
-{
-	stream->recent[stream->nrecent++ % PN_WINDOW_MAX] =
-		pn_name_mix(call->range.addr, call->kind);
-	/* Far from wrapping around, at the same place in the ring. */
-	if (stream->nrecent == 1u << 31)
-		stream->nrecent = PN_WINDOW_MAX;
-}
-
 /* --- the table ------------------------------------------------------------ */
 
 /* Makes room for one more, if it can: the places held stay. */
@@ -235,17 +212,19 @@ static void keep_score(struct pn_place *place, uint64_t now_ns)
 		site->irregular = false;
 }
 
-/* The program's own time of a call. It never goes back: threads that were held
- * up together are so once. */
+/* The program's own time of a call. It never goes back: what calls were held
+ * up counts only as far as time has passed since, which bounds what threads
+ * that were held up at the same time add. */
 static uint64_t own_time(struct pn_callsites *sites, const struct pn_call *call)
 {
 	uint64_t passed = call->time_ns > sites->last_ns
 				  ? call->time_ns - sites->last_ns
 				  : 0;
-
-	sites->lag_ns +=
+	uint64_t held_up =
 		sites->pending_ns < passed ? sites->pending_ns : passed;
-	sites->pending_ns = call->delay_ns;
+
+	sites->lag_ns += held_up;
+	sites->pending_ns += call->delay_ns - held_up;
 	sites->last_ns += passed;
 	return call->time_ns > sites->lag_ns ? call->time_ns - sites->lag_ns
 					     : 0;
@@ -260,7 +239,8 @@ int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
 	struct pn_callsite *site;
 	uint64_t now_ns;
 
-	site = place ? site_for(sites, place, signature(stream, what)) : NULL;
+	site = place ? site_for(sites, place, pn_name_mix(what, call->context))
+		     : NULL;
 	if (!site)
 		return -ENOMEM; /* a place without sites is forgotten in time */
 	*verdict = (struct pn_verdict){ .place = place,
@@ -273,7 +253,6 @@ int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
 	verdict->irregular = site->irregular;
 	pn_list_remove(&place->link);
 	pn_list_append(&sites->places, &place->link);
-	slide_window(stream, call);
 	return 0;
 }
 

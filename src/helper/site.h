@@ -6,8 +6,10 @@
  *   call       one transfer: when it was posted, what kind, which memory, from
  *              where in the program (return addresses, or a name's address).
  *   place      a range of memory that calls use: exactly that range.
- *   stream     the calls of one thread, in order. Its last calls are the
- *              context window.
+ *   window     the last calls of a thread, in the order of posting: what went
+ *              before a call is its context.
+ *   stream     the calls of one thread as they come to the table: in the order
+ *              in which they ended, as a rule.
  *   signature  a hash of a call's frames, kind and place, and of kind and place
  *              of the calls before it, as many as the window is long (H3).
  *              The same line of a program has one signature inside a loop and
@@ -29,8 +31,8 @@
  *             come after the time it took in the last repetition.
  *   learned   (ours) remembers for each site the gaps that followed it and sets
  *             the deadline by cost (gaps.h). A site that is new asks the gaps
- *             of its place. Four times the longest gap later nobody is expected
- *             any more.
+ *             of its place. Four times the longest gap later (eight times while
+ *             there are few) nobody is expected any more.
  *
  * Time. A call that finds its memory not registered is held up, and with it
  * everything behind it: the next round, when it is not, all the others come
@@ -68,10 +70,38 @@ struct pn_call {
 	uint64_t time_ns;
 	uint64_t delay_ns; /* that it lost because its memory was not there */
 	struct pn_range range;
+	uint64_t context; /* a hash of the calls before it (pn_window_note()) */
 	uint32_t kind;	  /* enum pn_call_kind, or any other number */
 	uint32_t nframes; /* used below */
 	uintptr_t frames[PN_CALL_FRAMES];
 };
+
+#define PN_WINDOW_MAX 8 /* calls of context */
+
+/* All zero is an empty window. */
+struct pn_window {
+	uint64_t recent[PN_WINDOW_MAX]; /* kind and place of the last calls */
+	unsigned n;			/* so far; a ring */
+};
+
+/* Sets call->context from the last `length` calls and adds this one. On the
+ * critical path: some nanoseconds. */
+static inline void pn_window_note(struct pn_window *window, unsigned length,
+				  struct pn_call *call)
+{
+	uint64_t context = 0;
+
+	for (unsigned i = 1; i <= length && i <= window->n; i++)
+		context = pn_name_mix(
+			context,
+			window->recent[(window->n - i) % PN_WINDOW_MAX]);
+	call->context = context;
+	window->recent[window->n % PN_WINDOW_MAX] =
+		pn_name_mix(call->range.addr, call->kind);
+	/* Far from wrapping around, at the same place in the ring. */
+	if (++window->n == 1u << 31)
+		window->n = PN_WINDOW_MAX;
+}
 
 enum pn_predictor {
 	PN_PREDICT_LEARNED,
@@ -83,7 +113,6 @@ enum pn_predictor {
 /* "learned", ...; NULL at the end. */
 const char *pn_predictor_name(unsigned predictor);
 
-#define PN_WINDOW_MAX	    8	 /* calls of context */
 #define PN_PERIODIC_MAX	    1024 /* calls that `periodic` looks at */
 #define PN_PERIODIC_DEFAULT 64
 
@@ -120,19 +149,18 @@ struct pn_place {
 
 struct pn_callsites_attr {
 	enum pn_predictor predictor;
-	unsigned window;       /* calls of context before this one */
 	unsigned periodic;     /* calls that `periodic` looks at; 0: default */
 	size_t max_places;     /* 0: 16384 */
 	struct pn_costs costs; /* what being late costs: registering */
 	double patience;       /* holding a place idle for so many times what
 				* registering it costs is as bad as being late
-				* once; 0: 2000 */
+				* once; 0: 2500 */
 };
 
 struct pn_callsites;
 struct pn_stream;
 
-/* -EINVAL: a window that is too long; -ENOMEM. */
+/* -EINVAL: no such predictor, or too much for `periodic`; -ENOMEM. */
 int pn_callsites_open(const struct pn_callsites_attr *attr,
 		      struct pn_callsites **out);
 void pn_callsites_close(struct pn_callsites *sites); /* NULL is fine */

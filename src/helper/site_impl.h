@@ -9,9 +9,8 @@ struct pn_callsites {
 	struct pn_callsites_attr attr;
 	struct pn_names by_signature, by_range;
 	struct pn_list places; /* oldest last call first */
-	/* The program's own time is real time less the lag. What the last call
-	 * was held up counts from the next call on, which shows how much of it
-	 * the program noticed. */
+	/* The program's own time is real time less the lag. What calls were
+	 * held up is pending until that much time has passed. */
 	uint64_t lag_ns, pending_ns;
 	uint64_t last_ns; /* real time of the last call */
 };
@@ -25,8 +24,6 @@ struct pn_heard {
 
 struct pn_stream {
 	struct pn_callsites *sites;
-	uint64_t recent[PN_WINDOW_MAX]; /* kind and place of the last calls */
-	unsigned nrecent;		/* so far; a ring */
 	/* Of `periodic`: a ring of attr.periodic; NULL with the others. */
 	struct pn_heard *heard;
 	uint64_t nheard;

@@ -60,6 +60,25 @@ static void a_newcomer_makes_those_before_it_earlier(void **state)
 	assert_int_equal(e[1].due_ns, 890);
 }
 
+static void a_start_is_what_adding_would_bring_about(void **state)
+{
+	struct pn_errand e[3] = { { .due_ns = 1000, .work_ns = 100 },
+				  { .due_ns = 950, .work_ns = 100 },
+				  { .due_ns = 980, .work_ns = 10 } };
+	struct pn_errands errands;
+
+	(void)state;
+	pn_errands_init(&errands);
+	assert_int_equal(pn_errands_start(&errands, 1000, 100), 900);
+	pn_errands_add(&errands, &e[0]);
+	assert_int_equal(pn_errands_start(&errands, 950, 100), 800);
+	pn_errands_add(&errands, &e[1]);
+	assert_int_equal(e[1].due_ns, 900);
+	assert_int_equal(pn_errands_start(&errands, 980, 10), 790);
+	assert_int_equal(pn_errands_start(&errands, 5000, 10), 4990);
+	assert_int_equal(pn_errands_start(&errands, 700, 10), 690);
+}
+
 #define NERRANDS 64
 
 /* A naive model: any errand can be done in time, one after the other, and
@@ -89,7 +108,7 @@ static void check(const struct pn_errands *errands, const uint64_t *asked,
 
 static void any_order_of_adding_leaves_time_for_each(void **state)
 {
-	uint64_t seed = test_seed(), asked[NERRANDS] = { 0 };
+	uint64_t seed = test_seed(), start, asked[NERRANDS] = { 0 };
 	struct pn_errand all[NERRANDS];
 	struct pn_errands errands;
 
@@ -104,7 +123,10 @@ static void any_order_of_adding_leaves_time_for_each(void **state)
 			e->due_ns = 1000000 + test_below(&seed, 20000);
 			e->work_ns = test_below(&seed, 500);
 			asked[e - all] = e->due_ns;
+			start = pn_errands_start(&errands, e->due_ns,
+						 e->work_ns);
 			pn_errands_add(&errands, e);
+			assert_true(start <= e->due_ns - e->work_ns);
 		} else {
 			pn_errands_remove(&errands, e);
 		}
@@ -118,6 +140,7 @@ int main(void)
 		TEST(errands_come_by_deadline),
 		TEST(deadlines_that_crowd_are_pulled_apart),
 		TEST(a_newcomer_makes_those_before_it_earlier),
+		TEST(a_start_is_what_adding_would_bring_about),
 		TEST(any_order_of_adding_leaves_time_for_each),
 	};
 

@@ -13,15 +13,16 @@ static const struct pn_costs costs = { .register_ns = 16000,
 struct table {
 	struct pn_callsites *sites;
 	struct pn_stream *stream;
+	struct pn_window window;
+	unsigned length;
 };
 
 static struct table open_table(enum pn_predictor predictor, unsigned window)
 {
 	struct pn_callsites_attr attr = { .predictor = predictor,
-					  .window = window,
 					  .periodic = 16,
 					  .costs = costs };
-	struct table table;
+	struct table table = { .length = window };
 
 	assert_ok(pn_callsites_open(&attr, &table.sites));
 	table.stream = pn_stream_alloc(table.sites);
@@ -47,6 +48,7 @@ static struct pn_verdict call_at(struct table *table, uint64_t time_us,
 	};
 	struct pn_verdict verdict;
 
+	pn_window_note(&table->window, table->length, &call);
 	assert_ok(pn_callsites_call(table->stream, &call, &verdict));
 	return verdict;
 }
@@ -154,8 +156,9 @@ static void few_gaps_predict_the_shortest(void **state)
 	call_at(&table, 1000, 1, 0);
 	call_at(&table, 51000, 1, 0);
 	v = call_at(&table, 91000, 1, 0);
-	assert_int_equal(v.place->deadline_ns, 131000 * 1000);
-	assert_int_equal(v.place->expiry_ns, 291000 * 1000);
+	/* 40 ms, less 0.15 %. */
+	assert_int_equal(v.place->deadline_ns, 130940 * 1000);
+	assert_int_equal(v.place->expiry_ns, 491000 * 1000);
 	close_table(&table);
 }
 
@@ -215,7 +218,7 @@ static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
 {
 	struct pn_callsites_attr attr = { .predictor = PN_PREDICT_SHORTEST,
 					  .max_places = 3 };
-	struct table table;
+	struct table table = { .length = 0 };
 	struct pn_verdict v;
 
 	(void)state;
@@ -234,12 +237,10 @@ static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
 
 static void windows_beyond_the_limit_are_refused(void **state)
 {
-	struct pn_callsites_attr attr = { .window = PN_WINDOW_MAX + 1 };
+	struct pn_callsites_attr attr = { .periodic = PN_PERIODIC_MAX + 1 };
 	struct pn_callsites *sites;
 
 	(void)state;
-	assert_int_equal(pn_callsites_open(&attr, &sites), -EINVAL);
-	attr = (struct pn_callsites_attr){ .periodic = PN_PERIODIC_MAX + 1 };
 	assert_int_equal(pn_callsites_open(&attr, &sites), -EINVAL);
 }
 
@@ -321,10 +322,10 @@ static void the_deadline_costs_least_of_all(void **state)
 		assert_int_equal(pn_gaps_longest(&gaps), sorted[kept - 1]);
 		d = pn_gaps_deadline(&gaps, model.late, model.hold);
 		if (kept < PN_GAPS_FEW) {
-			assert_int_equal(d, sorted[0]);
+			assert_int_equal(d, sorted[0] - sorted[0] * 3 / 2000);
 			continue;
 		}
-		model.unseen = model_early(sorted, kept) < 0.01 ? 0.1 : 1;
+		model.unseen = model_early(sorted, kept) < 0.05 ? 0.1 : 1;
 		/* The deadline is a whole nanosecond. */
 		assert_true(model_cost(&model, (double)d) <=
 			    model_best(&model) * 1.000001 + model.hold);

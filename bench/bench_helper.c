@@ -1,0 +1,669 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Question: how much less memory is registered when it follows the program's
+ * rhythm, and what does that cost?
+ *
+ * Programs shaped like those of the paper Helper (program.h) run on simulated
+ * nodes (cluster.h), once under each scheme, with the same noise:
+ *   leave_pinned           registered when first used, kept (the paper's
+ *                          "default", Open MPI's too)
+ *   on_demand              registered for each message, given up at once
+ *   pipeline               in fragments, given up at once (paper Pipeline)
+ *   pipeline_leave_pinned  in fragments, kept
+ *   helper                 as leave_pinned, with the helper
+ *
+ * Experiments
+ *   predictor    how far predictions are from what happens: the share within
+ *                5 % and 0.5 %, for each predictor, window and jitter; `window`
+ *                is of context for learned and shortest, and the number of
+ *                calls compared for periodic
+ *   figure1      the paper's microbenchmark, with buffers reused and not
+ *   nas          BT, LU, SP, CG, FT on four nodes
+ *   limit        FT with 3.58 GB to register for each rank, and a budget of
+ *                3 GB: `scheme` helper without and with it
+ *   recorded     streams of real programs (--traces), replayed at their times
+ *                over one node: registered memory and late registrations with
+ *                the predictors shortest and learned
+ *   cores        SP and CG, six ranks on a machine with two idle cores: own
+ *                core for each helper, aggressive, conservative
+ *   aggregation  FT on 16 ranks, four on a machine, two random groupings
+ *   scaling      FT, strong and weak, 16, 32, 64 nodes, and 1,024
+ * registered_bytes_* are of one machine (the first); communication_s is the
+ * mean of all ranks, time_s until the last has ended, in virtual time.
+ * late_percent: transfers that had to register what had been registered before.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/cluster.h"
+#include "bench/recorded.h"
+#include "device/profiles.h"
+
+#define GB 1000000000
+
+struct values {
+	struct pn_bench_values common; /* only json is asked for */
+	char experiment[PN_OPTION_TEXT_BYTES];
+	char cost[PN_OPTION_TEXT_BYTES];
+	char traces[PN_OPTION_TEXT_BYTES];
+	uint64_t nodes;
+};
+
+#define FIELD(name) offsetof(struct values, name)
+
+static const struct pn_option options[] = {
+	{ "experiment", PN_OPTION_TEXT, "",
+	  "only this one (predictor, figure1, nas, limit, recorded, cores, "
+	  "aggregation, scaling)",
+	  FIELD(experiment), 0, 0, NULL },
+	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
+	  FIELD(cost), 0, 0, NULL },
+	{ "traces", PN_OPTION_TEXT, "",
+	  "folder of recorded streams (*.csv, *.csv.gz)", FIELD(traces), 0, 0,
+	  NULL },
+	{ "nodes", PN_OPTION_NUMBER, "1024", "the most nodes of scaling",
+	  FIELD(nodes), 16, 1024, NULL },
+	PN_COMMAND_JSON(struct values, common.json),
+};
+
+struct bench {
+	const struct values *values;
+	struct pn_report report;
+};
+
+/* --- rows ----------------------------------------------------------------- */
+
+struct row {
+	const char *experiment, *shape, *scheme, *predictor, *policy;
+	double jitter;
+	unsigned nodes;
+	size_t limit;
+	struct pn_cluster_result result;
+};
+
+static double late_percent(const struct pn_cluster_result *r)
+{
+	return r->transfers ? 100.0 * (double)r->late / (double)r->transfers
+			    : NAN;
+}
+
+static void print_row(struct bench *b, const struct row *row)
+{
+	const struct pn_cluster_result *r = &row->result;
+	struct pn_report_cell cells[] = {
+		PN_CELL_TEXT("experiment", "experiment", -11, row->experiment),
+		PN_CELL_TEXT("shape", "shape", -16, row->shape),
+		PN_CELL_NUMBER("jitter", "jitter", 6, row->jitter),
+		PN_CELL_TEXT("scheme", "scheme", -21, row->scheme),
+		PN_CELL_TEXT("predictor", "predictor", -9, row->predictor),
+		PN_CELL_TEXT("policy", "policy", -12, row->policy),
+		PN_CELL_COUNT("nodes", "nodes", 5, row->nodes),
+		PN_CELL_BYTES("limit_bytes", NULL, 0, row->limit),
+		PN_CELL_BYTES("registered_bytes_peak", "peak", 7,
+			      r->registered.peak_bytes),
+		PN_CELL_RATE("registered_bytes_mean", "mean", 7,
+			     r->registered.mean_bytes),
+		PN_CELL_NUMBER("communication_s", "comm s", 8,
+			       r->communication_s),
+		PN_CELL_NUMBER("time_s", "time s", 8, r->time_s),
+		PN_CELL_NUMBER("late_percent", "late %", 7, late_percent(r)),
+		PN_CELL_COUNT("copied_for_room", NULL, 0, r->copied),
+	};
+
+	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
+}
+
+static const char *predictor_of(const struct pn_cluster_attr *attr)
+{
+	return attr->scheme == PN_SCHEME_HELPER
+		       ? pn_predictor_name(attr->predictor)
+		       : "";
+}
+
+/* Runs one and prints it; *out may be NULL. */
+static int run_one(struct bench *b, const char *experiment, const char *shape,
+		   const struct pn_cluster_attr *attr,
+		   struct pn_cluster_result *out)
+{
+	struct row row = { .experiment = experiment,
+			   .shape = shape,
+			   .scheme = pn_scheme_name(attr->scheme),
+			   .predictor = predictor_of(attr),
+			   .policy = "",
+			   .jitter = attr->jitter,
+			   .nodes = attr->program.nranks *
+				    (attr->copies ? attr->copies : 1),
+			   .limit = attr->max_bytes };
+	static const char *const crews[] = { "own", "aggressive",
+					     "conservative" };
+	int ret;
+
+	pn_report_progress(shape);
+	ret = pn_cluster_run(attr, &row.result);
+	if (ret)
+		return ret;
+	if (attr->scheme == PN_SCHEME_HELPER)
+		row.policy = crews[attr->crew];
+	print_row(b, &row);
+	if (out)
+		*out = row.result;
+	return 0;
+}
+
+static double percent_less(double a, double b)
+{
+	return 100 * (1 - a / b);
+}
+
+/* Leave-pinned and helper side by side, and in words. */
+static int compare(struct bench *b, const char *experiment, const char *shape,
+		   struct pn_cluster_attr attr, double *saved)
+{
+	struct pn_cluster_result left, helped;
+	int ret;
+
+	attr.scheme = PN_SCHEME_LEAVE_PINNED;
+	ret = run_one(b, experiment, shape, &attr, &left);
+	attr.scheme = PN_SCHEME_HELPER;
+	if (!ret)
+		ret = run_one(b, experiment, shape, &attr, &helped);
+	if (ret)
+		return ret;
+	*saved = percent_less((double)helped.registered.peak_bytes,
+			      (double)left.registered.peak_bytes);
+	pn_report_note(&b->report,
+		       "%s: %.2f %% less at the peak, %.2f %% less on average, "
+		       "communication %+.2f %%",
+		       shape, *saved,
+		       percent_less(helped.registered.mean_bytes,
+				    left.registered.mean_bytes),
+		       -percent_less(helped.communication_s,
+				     left.communication_s));
+	return 0;
+}
+
+static struct pn_cluster_attr attr_of(const struct bench *b, const char *shape,
+				      unsigned nranks, double jitter)
+{
+	return (struct pn_cluster_attr){
+		.program = { .shape = shape, .nranks = nranks },
+		.cost = b->values->cost,
+		.window = 2,
+		.jitter = jitter,
+		.seed = 1,
+	};
+}
+
+/* --- predictors ----------------------------------------------------------- */
+
+static const char *const nas[] = { "bt", "lu", "sp", "cg", "ft" };
+static const double jitters[] = { 0.001, 0.01, 0.1 };
+
+struct guess {
+	struct pn_callsites_attr attr;
+	unsigned window;
+};
+
+struct hits {
+	uint64_t n, within_5, within_0_5;
+};
+
+static void count(struct hits *hits, const struct pn_verdict *v)
+{
+	double error;
+
+	if (!v->predicted_ns || !v->observed_ns)
+		return;
+	error = fabs((double)v->predicted_ns - (double)v->observed_ns) /
+		(double)v->observed_ns;
+	hits->n++;
+	hits->within_5 += error <= 0.05;
+	hits->within_0_5 += error <= 0.005;
+}
+
+/* Rank 0 of a shape, alone: messages take their time on the link. */
+static int predict_shape(const char *shape, const struct guess *guess,
+			 double jitter, struct hits *hits)
+{
+	struct pn_window window = { .n = 0 };
+	struct pn_program_attr program_attr = { .shape = shape, .nranks = 4 };
+	const struct pn_deeds_step *step;
+	struct pn_callsites *sites;
+	struct pn_stream *stream;
+	struct pn_program program;
+	uint64_t noise = 1;
+	double now = 1e9;
+	int ret = pn_program_make(&program_attr, &program);
+
+	if (ret)
+		return ret;
+	ret = pn_callsites_open(&guess->attr, &sites);
+	if (ret)
+		goto free_program;
+	stream = pn_stream_alloc(sites);
+	if (!stream)
+		ret = -ENOMEM;
+	for (size_t n = 0; !ret && (step = pn_program_step(&program, n)); n++) {
+		struct pn_verdict verdict;
+		struct pn_call call = {
+			.time_ns = (uint64_t)now,
+			.range = { ((uintptr_t)step->buffer << 36) +
+					   step->offset,
+				   step->bytes },
+			.kind = step->deed,
+			.nframes = 1,
+			.frames = { (uintptr_t)step->site },
+		};
+
+		if (step->deed == PN_COMPUTE)
+			now += step->ns * pn_program_noise(&noise, jitter);
+		if (step->deed == PN_COMPUTE || step->deed == PN_WAIT_ALL)
+			continue;
+		now += 1000;
+		if (step->deed == PN_POST_SEND)
+			now += (double)step->bytes / 0.9;
+		pn_window_note(&window, guess->window, &call);
+		ret = pn_callsites_call(stream, &call, &verdict);
+		if (!ret)
+			count(hits, &verdict);
+	}
+	pn_stream_free(stream);
+	pn_callsites_close(sites);
+free_program:
+	pn_program_free(&program);
+	return ret;
+}
+
+static void print_prediction(struct bench *b, const char *shape,
+			     const struct guess *guess, double jitter,
+			     const struct hits *h)
+{
+	double n = (double)h->n;
+	unsigned window = guess->attr.predictor == PN_PREDICT_PERIODIC
+				  ? guess->attr.periodic
+				  : guess->window;
+	struct pn_report_cell cells[] = {
+		PN_CELL_TEXT("experiment", "experiment", -11, "predictor"),
+		PN_CELL_TEXT("shape", "shape", -6, shape),
+		PN_CELL_TEXT("predictor", "predictor", -9,
+			     pn_predictor_name(guess->attr.predictor)),
+		PN_CELL_COUNT("window", "window", 6, window),
+		PN_CELL_NUMBER("jitter", "jitter", 6, jitter),
+		PN_CELL_COUNT("predictions", "predictions", 11, h->n),
+		PN_CELL_NUMBER("within_5_percent", "within 5 %", 10,
+			       n ? 100 * (double)h->within_5 / n : NAN),
+		PN_CELL_NUMBER("within_0_5_percent", "within 0.5 %", 12,
+			       n ? 100 * (double)h->within_0_5 / n : NAN),
+	};
+
+	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
+}
+
+/* Each shape, and all of them with equal weight: the mean of percentages. */
+static int predict(struct bench *b, const struct guess *guess, double jitter)
+{
+	struct hits all = { 0 };
+	double within_5 = 0, within_0_5 = 0;
+	unsigned shapes = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(nas); i++) {
+		struct hits h = { 0 };
+		int ret = predict_shape(nas[i], guess, jitter, &h);
+
+		if (ret)
+			return ret;
+		print_prediction(b, nas[i], guess, jitter, &h);
+		all.n += h.n;
+		if (!h.n)
+			continue;
+		shapes++;
+		within_5 += (double)h.within_5 / (double)h.n;
+		within_0_5 += (double)h.within_0_5 / (double)h.n;
+	}
+	if (shapes) {
+		all.within_5 = (uint64_t)((double)all.n * within_5 / shapes);
+		all.within_0_5 =
+			(uint64_t)((double)all.n * within_0_5 / shapes);
+	}
+	print_prediction(b, "all", guess, jitter, &all);
+	return 0;
+}
+
+static int predictor(struct bench *b)
+{
+	static const unsigned windows[] = { 8, 32, 128, 512 };
+	struct guess guess = {
+		.attr = { .costs = { .register_ns = 7420,
+				     .register_page_ns = 770 } },
+	};
+	int ret = 0;
+
+	for (size_t j = 0; j < PN_ARRAY_LEN(jitters) && !ret; j++) {
+		for (unsigned w = 0; w <= 4 && !ret; w++) {
+			guess.window = w;
+			guess.attr.predictor = PN_PREDICT_SHORTEST;
+			ret = predict(b, &guess, jitters[j]);
+			guess.attr.predictor = PN_PREDICT_LEARNED;
+			if (!ret)
+				ret = predict(b, &guess, jitters[j]);
+		}
+		guess.attr.predictor = PN_PREDICT_PERIODIC;
+		for (size_t w = 0; w < PN_ARRAY_LEN(windows) && !ret; w++) {
+			guess.attr.periodic = windows[w];
+			ret = predict(b, &guess, jitters[j]);
+		}
+		guess.attr.periodic = 0;
+	}
+	return ret;
+}
+
+/* --- programs ------------------------------------------------------------- */
+
+static int figure1(struct bench *b)
+{
+	for (int fresh = 0; fresh < 2; fresh++) {
+		for (unsigned s = 0; s < PN_SCHEME_COUNT; s++) {
+			struct pn_cluster_attr attr =
+				attr_of(b, "figure1", 2, 0.001);
+			int ret;
+
+			attr.program.fresh = fresh;
+			attr.scheme = (enum pn_scheme)s;
+			ret = run_one(b, "figure1",
+				      fresh ? "no_reuse" : "reuse", &attr,
+				      NULL);
+			if (ret)
+				return ret;
+		}
+	}
+	return 0;
+}
+
+static int nas_of(struct bench *b, double jitter)
+{
+	double saved, sum = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(nas); i++) {
+		struct pn_cluster_attr attr = attr_of(b, nas[i], 4, jitter);
+		int ret = compare(b, "nas", nas[i], attr, &saved);
+
+		for (unsigned s = PN_SCHEME_ON_DEMAND;
+		     s < PN_SCHEME_HELPER && !ret; s++) {
+			attr.scheme = (enum pn_scheme)s;
+			ret = run_one(b, "nas", nas[i], &attr, NULL);
+		}
+		attr.scheme = PN_SCHEME_HELPER;
+		attr.predictor = PN_PREDICT_SHORTEST;
+		if (!ret)
+			ret = run_one(b, "nas", nas[i], &attr, NULL);
+		if (ret)
+			return ret;
+		sum += saved;
+	}
+	pn_report_note(&b->report,
+		       "all: %.2f %% less at the peak on average, jitter %g",
+		       sum / (double)PN_ARRAY_LEN(nas), jitter);
+	return 0;
+}
+
+static int nas_all(struct bench *b)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(jitters) && !ret; i++)
+		ret = nas_of(b, jitters[i]);
+	return ret;
+}
+
+/* Three quarters of three arrays are sent: 3.58 GB. */
+static int limit(struct bench *b)
+{
+	struct pn_cluster_attr attr = attr_of(b, "ft", 4, 0.001);
+	struct pn_cluster_result free_of_it, under;
+	int ret;
+
+	attr.program.bytes = (size_t)(4 * 3.58 * GB / 3 * 4 / 3);
+	attr.program.scale = 12;
+	attr.scheme = PN_SCHEME_LEAVE_PINNED;
+	ret = run_one(b, "limit", "ft", &attr, NULL);
+	attr.scheme = PN_SCHEME_HELPER;
+	if (!ret)
+		ret = run_one(b, "limit", "ft", &attr, &free_of_it);
+	attr.max_bytes = (size_t)3 * GB;
+	if (!ret)
+		ret = run_one(b, "limit", "ft", &attr, &under);
+	if (!ret)
+		pn_report_note(&b->report,
+			       "under the limit: time %+.3f %%, %llu fragments "
+			       "copied for want of room",
+			       -percent_less(under.time_s, free_of_it.time_s),
+			       (unsigned long long)under.copied);
+	return ret;
+}
+
+/* --- machines with several ranks ------------------------------------------ */
+
+/* Nine jobs of four ranks on six machines of eight cores: six ranks each, and
+ * two cores are idle. No two ranks of a job are on one machine. */
+static int cores(struct bench *b)
+{
+	static const char *const shapes[] = { "sp", "cg" };
+	unsigned machines[36];
+	int ret = 0;
+
+	for (unsigned i = 0; i < 36; i++)
+		machines[i] = i % 6;
+	for (size_t i = 0; i < 2 * 4 && !ret; i++) {
+		struct pn_cluster_attr attr =
+			attr_of(b, shapes[i / 4], 4, 0.001);
+
+		attr.copies = 9;
+		attr.machines = machines;
+		attr.idle_cores = 2;
+		if (i % 4)
+			attr.scheme = PN_SCHEME_HELPER;
+		if (i % 4)
+			attr.crew = (enum pn_crew)(i % 4 - 1);
+		ret = run_one(b, "cores", shapes[i / 4], &attr, NULL);
+	}
+	return ret;
+}
+
+/* Puts ranks on machines of `each`, in random order. */
+static void group(unsigned *machines, unsigned n, unsigned each, uint64_t seed)
+{
+	for (unsigned i = 0; i < n; i++)
+		machines[i] = i / each;
+	for (unsigned i = n - 1; i; i--) {
+		unsigned j, swap = machines[i];
+
+		seed ^= seed << 13;
+		seed ^= seed >> 7;
+		seed ^= seed << 17;
+		j = (unsigned)(seed % (i + 1));
+		machines[i] = machines[j];
+		machines[j] = swap;
+	}
+}
+
+static int aggregation(struct bench *b)
+{
+	static const char *const names[] = { "ft2d test 1", "ft2d test 2" };
+
+	for (unsigned test = 0; test < 2; test++) {
+		struct pn_cluster_attr attr = attr_of(b, "ft2d", 16, 0.001);
+		unsigned machines[16];
+		double saved;
+		int ret;
+
+		group(machines, 16, 4, test + 1);
+		attr.machines = machines;
+		ret = compare(b, "aggregation", names[test], attr, &saved);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static int scaling(struct bench *b)
+{
+	double saved;
+	int ret = 0;
+
+	for (unsigned n = 16; n <= 64 && !ret; n *= 2) {
+		struct pn_cluster_attr attr = attr_of(b, "ft", n, 0.001);
+
+		if (n > b->values->nodes)
+			break;
+		attr.program.bytes = (size_t)8 << 30;
+		attr.program.scale = 16.0 / n;
+		ret = compare(b, "scaling", "ft strong", attr, &saved);
+		attr.program.bytes = ((size_t)8 << 30) / 16 * n;
+		attr.program.scale = 1;
+		if (!ret)
+			ret = compare(b, "scaling", "ft weak", attr, &saved);
+	}
+	if (!ret && b->values->nodes > 64) {
+		struct pn_cluster_attr attr =
+			attr_of(b, "ft", (unsigned)b->values->nodes, 0.001);
+
+		attr.program.bytes =
+			((size_t)8 << 30) / 16 * (size_t)b->values->nodes;
+		attr.program.iterations = 6;
+		ret = compare(b, "scaling", "ft weak", attr, &saved);
+	}
+	return ret;
+}
+
+/* --- recorded ------------------------------------------------------------- */
+
+static void print_replay(struct bench *b, const char *stream,
+			 enum pn_scheme scheme, enum pn_predictor predictor,
+			 const struct pn_cluster_result *result)
+{
+	print_row(b, &(struct row){
+			     .experiment = "recorded",
+			     .shape = stream,
+			     .scheme = pn_scheme_name(scheme),
+			     .predictor = scheme == PN_SCHEME_HELPER
+						  ? pn_predictor_name(predictor)
+						  : "",
+			     .policy = "",
+			     .jitter = NAN,
+			     .nodes = 1,
+			     .result = *result });
+}
+
+static int replay_file(void *arg, const char *path, const char *name)
+{
+	static const enum pn_predictor predictors[] = { PN_PREDICT_SHORTEST,
+							PN_PREDICT_LEARNED };
+	struct bench *b = arg;
+	struct pn_cluster_result result;
+	struct pn_replay_attr attr = { .path = path,
+				       .cost = b->values->cost,
+				       .window = 2 };
+	int ret;
+
+	pn_report_progress(name);
+	attr.scheme = PN_SCHEME_LEAVE_PINNED;
+	ret = pn_replay(&attr, &result);
+	if (ret == -ENODATA)
+		return 0; /* nothing long enough */
+	if (!ret)
+		print_replay(b, name, attr.scheme, 0, &result);
+	attr.scheme = PN_SCHEME_HELPER;
+	for (size_t i = 0; i < PN_ARRAY_LEN(predictors) && !ret; i++) {
+		attr.predictor = predictors[i];
+		ret = pn_replay(&attr, &result);
+		if (!ret)
+			print_replay(b, name, attr.scheme, attr.predictor,
+				     &result);
+	}
+	return ret;
+}
+
+static int recorded(struct bench *b)
+{
+	if (!*b->values->traces) {
+		pn_report_note(&b->report,
+			       "recorded: give a folder with --traces");
+		return 0;
+	}
+	return pn_replay_folder(b->values->traces, replay_file, b);
+}
+
+/* --- all of it ------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	int (*run)(struct bench *b);
+} experiments[] = {
+	{ "predictor", predictor },
+	{ "figure1", figure1 },
+	{ "nas", nas_all },
+	{ "limit", limit },
+	{ "recorded", recorded },
+	{ "cores", cores },
+	{ "aggregation", aggregation },
+	{ "scaling", scaling },
+};
+
+static bool wanted(const struct values *values, const char *name)
+{
+	return !*values->experiment || !strcmp(values->experiment, name);
+}
+
+static bool known(const struct values *values)
+{
+	for (size_t i = 0; i < PN_ARRAY_LEN(experiments); i++)
+		if (wanted(values, experiments[i].name))
+			return true;
+	return false;
+}
+
+static int run_helper(const void *v, char *const *operands)
+{
+	const struct values *values = v;
+	struct bench b = { .values = values };
+	int ret = 0;
+
+	(void)operands;
+	if (!known(values))
+		return pn_usage_error("no experiment '%s'; see --help",
+				      values->experiment);
+	if (!pn_profile_find(values->cost))
+		return pn_usage_error("no cost profile '%s'", values->cost);
+	b.report = (struct pn_report){ .json = values->common.json,
+				       .bench = "helper",
+				       .device = "sim",
+				       .profile = values->cost,
+				       .emulated = true };
+	pn_report_head(&b.report, pn_bench_helper.help);
+	for (size_t i = 0; i < PN_ARRAY_LEN(experiments) && !ret; i++) {
+		if (!wanted(values, experiments[i].name))
+			continue;
+		pn_report_series(&b.report);
+		ret = experiments[i].run(&b);
+	}
+	pn_report_progress(NULL);
+	return ret ? pn_failed("helper", ret) : PN_EXIT_OK;
+}
+
+const struct pn_command pn_bench_helper = {
+	.name = "helper",
+	.help = "how much less memory is registered when it follows the "
+		"program's rhythm?",
+	.about = "Runs programs shaped like the NAS benchmarks on simulated "
+		 "nodes, with memory left registered, registered on demand, in "
+		 "pipelines and by the helper, and compares registered memory "
+		 "and communication time; all of it in virtual time.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run_helper,
+};
