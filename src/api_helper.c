@@ -10,7 +10,8 @@
 
 int pinion_site(const char *name)
 {
-	return pn_frames_name(name);
+	pn_frames_name(name);
+	return 0;
 }
 
 int pinion_helper_query(struct pinion_context *context,

@@ -32,8 +32,8 @@ extern "C" {
 
 /* Names the place in the program from which the calling thread's next messages
  * come, until it names another; NULL: let the stack tell again. Names are equal
- * when their texts are; the text is not kept. Costs some nanoseconds.
- * -EMFILE: no room for names. */
+ * when their texts are; the text is not kept. Costs some nanoseconds for each
+ * character. Returns 0. */
 PINION_API int pinion_site(const char *name);
 
 /* Counters since the endpoint was opened, and gauges; all 0 without helper. */

@@ -38,6 +38,7 @@ static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
 void pn_thread_init(struct pn_thread *thread)
 {
+	thread->site = 0;
 	pn_lock(&lock);
 	memset(thread->local, 0, (size_t)nkeys * sizeof(*thread->local));
 	pn_list_init(&thread->link);

@@ -25,14 +25,17 @@
 #include "base/compiler.h"
 #include "base/list.h"
 
-#define PN_THREAD_KEYS 256 /* every cache and every heap takes one */
+/* Every cache, heap and helper takes one; a world of `sim` has a cache and a
+ * helper for each of its nodes. Beyond the highest key that was ever taken
+ * nothing is touched, so that a context costs what there are keys. */
+#define PN_THREAD_KEYS 4096
 
 struct pn_thread {
-	void *local[PN_THREAD_KEYS];
 	struct pn_list link; /* among all contexts */
 	/* From where in the program its requests come, for events (event.h);
 	 * 0: not known. */
 	uint64_t site;
+	void *local[PN_THREAD_KEYS];
 };
 
 /* initial-exec: one load without a call, also in a dlopened library; eight

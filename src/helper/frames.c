@@ -24,13 +24,7 @@
 typedef int walk_fn(void **frames, int max);
 
 static walk_fn *walk_stack;
-static int name_key = -1;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void name_ended(void *name)
-{
-	(void)name; /* a number, not storage */
-}
 
 static void find_walk(void)
 {
@@ -41,12 +35,6 @@ static void find_walk(void)
 	walk_stack = walk ? (walk_fn *)walk : backtrace;
 	/* The first walk loads and allocates things; later ones do not. */
 	walk_stack(&first, 1);
-	name_key = pn_thread_key_alloc(name_ended);
-}
-
-static uintptr_t current_name(void)
-{
-	return name_key < 0 ? 0 : (uintptr_t)pn_thread_self()->local[name_key];
 }
 
 unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
@@ -54,10 +42,10 @@ unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
 	void *found[MOST];
 	int n;
 
-	pthread_once(&once, find_walk);
-	frames[0] = current_name();
+	frames[0] = (uintptr_t)pn_thread_self()->site;
 	if (frames[0] || !walk)
 		return !!frames[0];
+	pthread_once(&once, find_walk);
 	if (max > MOST - OWN_FRAMES)
 		max = MOST - OWN_FRAMES;
 	n = walk_stack(found, (int)max + OWN_FRAMES) - OWN_FRAMES;
@@ -67,19 +55,12 @@ unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
 	return (unsigned)n;
 }
 
-int pn_frames_name(const char *name)
+void pn_frames_name(const char *name)
 {
 	uint64_t hash = 0;
 
-	pthread_once(&once, find_walk);
-	if (name_key < 0)
-		return name_key;
-	if (name) {
-		for (; *name; name++)
-			hash = pn_name_mix(hash, (unsigned char)*name);
-		hash |= 1; /* never 0, which means none */
-	}
-	pn_thread_self()->local[name_key] = (void *)(uintptr_t)hash;
-	pn_thread_self()->site = hash; /* for traces */
-	return 0;
+	for (; name && *name; name++)
+		hash = pn_name_mix(hash, (unsigned char)*name) | 1;
+	/* Never 0 for a name: that means none. */
+	pn_thread_self()->site = hash;
 }

@@ -16,8 +16,8 @@
 /* Up to max frames; how many. walk: look at the stack if there is no name. */
 unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk);
 
-/* Names the calling thread's next calls; NULL: no name any more. The text is
- * not kept. -EMFILE: no thread context has room for names. */
-int pn_frames_name(const char *name);
+/* Names the calling thread's next calls, for events, too (base/thread.h); NULL
+ * or an empty text: no name any more. The text is not kept. */
+void pn_frames_name(const char *name);
 
 #endif

@@ -398,12 +398,12 @@ static void an_idle_helper_sleeps(void **state)
 static void use_by_name(struct program *p)
 {
 	for (unsigned i = 0; i < 30; i++) {
-		CHECK(!pn_frames_name(i % 2 ? "halo x" : "halo y"));
+		pn_frames_name(i % 2 ? "halo x" : "halo y");
 		transfer(p, 0);
 		compute(p, i % 2 ? MS(80) : MS(20));
 		CHECK(i < 4 || registered(p) == BYTES);
 	}
-	CHECK(!pn_frames_name(NULL));
+	pn_frames_name(NULL);
 }
 
 static void named_sites_have_rhythms_of_their_own(void **state)
