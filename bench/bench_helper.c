@@ -28,6 +28,8 @@
  *                core for each helper, aggressive, conservative
  *   aggregation  FT on 16 ranks, four on a machine, two random groupings
  *   scaling      FT, strong and weak, 16, 32, 64 nodes, and 1,024
+ *   recording    what noting messages costs on the critical path, between two
+ *                processes over --device, in real time (recording.h)
  * registered_bytes_* are of one machine (the first); communication_s is the
  * mean of all ranks, time_s until the last has ended, in virtual time.
  * late_percent: transfers that had to register what had been registered before.
@@ -41,12 +43,13 @@
 #include "bench/bench.h"
 #include "bench/cluster.h"
 #include "bench/recorded.h"
+#include "bench/recording.h"
 #include "device/profiles.h"
 
 #define GB 1000000000
 
 struct values {
-	struct pn_bench_values common; /* only json is asked for */
+	struct pn_bench_values common; /* device and json are asked for */
 	char experiment[PN_OPTION_TEXT_BYTES];
 	char cost[PN_OPTION_TEXT_BYTES];
 	char traces[PN_OPTION_TEXT_BYTES];
@@ -58,7 +61,7 @@ struct values {
 static const struct pn_option options[] = {
 	{ "experiment", PN_OPTION_TEXT, "",
 	  "only this one (predictor, figure1, nas, limit, recorded, cores, "
-	  "aggregation, scaling)",
+	  "aggregation, scaling, recording)",
 	  FIELD(experiment), 0, 0, NULL },
 	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
 	  FIELD(cost), 0, 0, NULL },
@@ -67,6 +70,8 @@ static const struct pn_option options[] = {
 	  NULL },
 	{ "nodes", PN_OPTION_NUMBER, "1024", "the most nodes of scaling",
 	  FIELD(nodes), 16, 1024, NULL },
+	{ "device", PN_OPTION_TEXT, "soft", "the device of recording",
+	  FIELD(common.device), 0, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
 
@@ -597,6 +602,43 @@ static int recorded(struct bench *b)
 	return pn_replay_folder(b->values->traces, replay_file, b);
 }
 
+/* --- the critical path ---------------------------------------------------- */
+
+static int recording(struct bench *b)
+{
+	struct pn_recording rows[] = { { .bytes = 17 << 10 },
+				       { .bytes = 1 << 20 },
+				       { .bytes = 4 << 20 } };
+	struct pn_report report = { .json = b->values->common.json,
+				    .bench = "helper" };
+	struct pn_spec spec;
+	int ret;
+
+	if (pn_spec_find(&spec, b->values->common.device))
+		return PN_BENCH_SAID;
+	pn_report_progress("recording");
+	ret = pn_recording_measure(&spec, rows, PN_ARRAY_LEN(rows));
+	report.device = spec.text;
+	for (size_t i = 0; i < PN_ARRAY_LEN(rows) && !ret; i++) {
+		struct pn_report_cell cells[] = {
+			PN_CELL_TEXT("experiment", "experiment", -11,
+				     "recording"),
+			PN_CELL_BYTES("bytes", "bytes", 6, rows[i].bytes),
+			PN_CELL_NUMBER("without_us", "without us", 10,
+				       rows[i].without_us),
+			PN_CELL_NUMBER("with_us", "with us", 10,
+				       rows[i].with_us),
+			PN_CELL_NUMBER("overhead_percent", "more %", 8,
+				       rows[i].percent),
+			PN_CELL_NUMBER("note_ns", "note ns", 8,
+				       rows[i].note_ns),
+		};
+
+		pn_report_row(&report, cells, PN_ARRAY_LEN(cells));
+	}
+	return ret;
+}
+
 /* --- all of it ------------------------------------------------------------ */
 
 static const struct {
@@ -611,6 +653,7 @@ static const struct {
 	{ "cores", cores },
 	{ "aggregation", aggregation },
 	{ "scaling", scaling },
+	{ "recording", recording },
 };
 
 static bool wanted(const struct values *values, const char *name)
@@ -651,6 +694,8 @@ static int run_helper(const void *v, char *const *operands)
 		ret = experiments[i].run(&b);
 	}
 	pn_report_progress(NULL);
+	if (ret == PN_BENCH_SAID)
+		return PN_EXIT_FAILED;
 	return ret ? pn_failed("helper", ret) : PN_EXIT_OK;
 }
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -506,6 +507,68 @@ class Frrwp(unittest.TestCase):
                                    delta=0.7)
         self.assertAlmostEqual(saved["posted-ahead", 1]
                                ["share_without_wire_percent"], 66.4, delta=0.5)
+
+
+@unittest.skipUnless(VIRTUAL, "in virtual time on every device")
+class Helper(unittest.TestCase):
+    """Virtual time: the same figures on every machine."""
+
+    def experiment(self, name, *options):
+        return rows("bench", "helper", "--experiment", name, *options)
+
+    def test_predictions_are_as_good_as_the_papers(self):
+        found = {(r["predictor"], r["window"]): r
+                 for r in self.experiment("predictor")
+                 if r["shape"] == "all" and r["jitter"] == 0.001}
+        for predictor in "shortest", "learned":
+            for window in range(5):
+                row = found[predictor, window]
+                self.assertGreaterEqual(row["within_5_percent"], 94.68)
+                self.assertGreaterEqual(row["within_0_5_percent"], 74.89)
+        self.assertIn(("periodic", 32), found)
+
+    def test_without_reuse_the_helper_stays_bounded(self):
+        found = {(r["shape"], r["scheme"]): r
+                 for r in self.experiment("figure1")}
+        self.assertEqual(len(found), 10)
+        peak = "registered_bytes_peak"
+        for shape in "reuse", "no_reuse":
+            left = found[shape, "leave_pinned"]
+            helped = found[shape, "helper"]
+            self.assertLess(helped[peak], left[peak] / 2.9)
+        self.assertGreater(found["no_reuse", "leave_pinned"][peak],
+                           4.62 * found["no_reuse", "helper"][peak])
+
+    def test_a_limit_below_leave_pinned_costs_nothing(self):
+        left, free, under = self.experiment("limit")
+        self.assertGreater(left["registered_bytes_peak"], 3.5e9)
+        self.assertEqual(under["limit_bytes"], 3e9)
+        self.assertLessEqual(under["registered_bytes_peak"], 3e9)
+        self.assertEqual(under["copied_for_room"], 0)
+        self.assertLessEqual(under["time_s"], 1.01 * free["time_s"])
+
+    def test_machines_with_several_ranks_save_most(self):
+        found = self.experiment("aggregation")
+        for left, helped, bound in zip(found[0::2], found[1::2],
+                                       (49.39, 41.7)):
+            saved = 1 - (helped["registered_bytes_peak"] /
+                         left["registered_bytes_peak"])
+            self.assertGreaterEqual(100 * saved, bound)
+
+    def test_streams_of_other_programs_are_replayed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(folder + "/loop.csv", "w", encoding="ascii") as file:
+                print("t_us,addr,len,op,site", file=file)
+                for i in range(50):
+                    print(f"{i * 50000},0x100000,1048576,send,1;2", file=file)
+            found = self.experiment("recorded", "--traces", folder)
+        self.assertEqual([r["predictor"] for r in found],
+                         ["", "shortest", "learned"])
+        for row in found[1:]:
+            self.assertEqual(row["shape"], "loop")
+            self.assertLess(row["late_percent"], 10)
+            self.assertLess(row["registered_bytes_mean"],
+                            found[0]["registered_bytes_mean"] / 3)
 
 
 class Demo(unittest.TestCase):

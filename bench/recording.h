@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * recording -- what noting a transfer for the helper costs on the critical
+ * path, as the paper Helper measured it (4.3, row H7): messages between two
+ * processes with the notes and without, in turns within one run, and no helper
+ * that would act on them.
+ */
+#ifndef PN_BENCH_RECORDING_H
+#define PN_BENCH_RECORDING_H
+
+#include <stddef.h>
+
+#include "tools/pinion/open.h"
+
+struct pn_recording {
+	size_t bytes;
+	double without_us, with_us; /* one message; medians */
+	double percent;		    /* the median of the rounds' differences */
+	double note_ns; /* CPU time of noting one message and handing it over,
+			 * measured by themselves: no noise of others */
+};
+
+/* Measures messages of recordings[i].bytes. May take seconds. */
+int pn_recording_measure(const struct pn_spec *spec,
+			 struct pn_recording *recordings, size_t n);
+
+#endif
