@@ -569,14 +569,14 @@ static int replay_file(void *arg, const char *path, const char *name)
 							PN_PREDICT_LEARNED };
 	struct bench *b = arg;
 	struct pn_cluster_result result;
-	struct pn_replay_attr attr = { .path = path,
-				       .cost = b->values->cost,
-				       .window = 2 };
+	struct pn_recorded_attr attr = { .path = path,
+					 .cost = b->values->cost,
+					 .window = 2 };
 	int ret;
 
 	pn_report_progress(name);
 	attr.scheme = PN_SCHEME_LEAVE_PINNED;
-	ret = pn_replay(&attr, &result);
+	ret = pn_recorded_run(&attr, &result);
 	if (ret == -ENODATA)
 		return 0; /* nothing long enough */
 	if (!ret)
@@ -584,7 +584,7 @@ static int replay_file(void *arg, const char *path, const char *name)
 	attr.scheme = PN_SCHEME_HELPER;
 	for (size_t i = 0; i < PN_ARRAY_LEN(predictors) && !ret; i++) {
 		attr.predictor = predictors[i];
-		ret = pn_replay(&attr, &result);
+		ret = pn_recorded_run(&attr, &result);
 		if (!ret)
 			print_replay(b, name, attr.scheme, attr.predictor,
 				     &result);
@@ -599,7 +599,7 @@ static int recorded(struct bench *b)
 			       "recorded: give a folder with --traces");
 		return 0;
 	}
-	return pn_replay_folder(b->values->traces, replay_file, b);
+	return pn_recorded_each(b->values->traces, replay_file, b);
 }
 
 /* --- the critical path ---------------------------------------------------- */

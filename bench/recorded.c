@@ -19,7 +19,7 @@
 #define PLENTY	  ((size_t)1 << 46)
 
 struct replay {
-	const struct pn_replay_attr *attr;
+	const struct pn_recorded_attr *attr;
 	const struct pn_profile *profile;
 	struct pn_trace *trace;
 	struct pn_sim *sim;
@@ -161,7 +161,8 @@ static void sum_up(struct replay *r, struct pn_cluster_result *out)
 	};
 }
 
-int pn_replay(const struct pn_replay_attr *attr, struct pn_cluster_result *out)
+int pn_recorded_run(const struct pn_recorded_attr *attr,
+		    struct pn_cluster_result *out)
 {
 	struct replay r = { .attr = attr,
 			    .profile = pn_profile_find(attr->cost) };
@@ -192,7 +193,7 @@ static int is_trace(const struct dirent *entry)
 	       !fnmatch("*.csv.gz", entry->d_name, 0);
 }
 
-int pn_replay_folder(const char *folder, pn_replay_fn *fn, void *arg)
+int pn_recorded_each(const char *folder, pn_recorded_fn *fn, void *arg)
 {
 	struct dirent **entries;
 	int n = scandir(folder, &entries, is_trace, alphasort), ret = 0;

@@ -13,7 +13,7 @@
 
 #include "bench/cluster.h"
 
-struct pn_replay_attr {
+struct pn_recorded_attr {
 	const char *path;
 	const char *cost;      /* profile */
 	enum pn_scheme scheme; /* LEAVE_PINNED or HELPER */
@@ -22,11 +22,12 @@ struct pn_replay_attr {
 };
 
 /* -ENODATA: no request is long enough; errors of pn_trace_open(), said. */
-int pn_replay(const struct pn_replay_attr *attr, struct pn_cluster_result *out);
+int pn_recorded_run(const struct pn_recorded_attr *attr,
+		    struct pn_cluster_result *out);
 
-typedef int pn_replay_fn(void *arg, const char *path, const char *name);
+typedef int pn_recorded_fn(void *arg, const char *path, const char *name);
 
 /* Calls fn for each trace of a folder, by name, until it returns an error. */
-int pn_replay_folder(const char *folder, pn_replay_fn *fn, void *arg);
+int pn_recorded_each(const char *folder, pn_recorded_fn *fn, void *arg);
 
 #endif
