@@ -180,17 +180,16 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 	return device->ops->reg(device, mrs, n);
 }
 
-/* Sleeps until one of the descriptors is readable; 0 or -ETIMEDOUT. */
-static int sleep_on(struct pollfd *fds, unsigned n, uint64_t now_ns,
-		    uint64_t deadline_ns)
+/* Sleeps until one of the descriptors is readable, or for a signal; false: the
+ * deadline, of the machine's clock, as devices with descriptors have it. */
+static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 {
-	uint64_t left = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_clock_ns();
+	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
 	struct timespec ts = { (time_t)(left / PN_NS_PER_S),
 			       (long)(left % PN_NS_PER_S) };
 
-	return ppoll(fds, n, deadline_ns == PN_FOREVER ? NULL : &ts, NULL)
-		       ? 0
-		       : -ETIMEDOUT;
+	return ppoll(fds, n, deadline_ns == PN_FOREVER ? NULL : &ts, NULL) != 0;
 }
 
 /* One that has something already ends it before it begins. */
@@ -213,7 +212,14 @@ int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
 		fds[i] = (struct pollfd){ .fd = pn_device_fd(devices[i]),
 					  .events = POLLIN };
 	}
-	return sleep_on(fds, n, pn_device_now(devices[0]), deadline_ns);
+	return sleep_on(fds, n, deadline_ns) ? 0 : -ETIMEDOUT;
+}
+
+bool pn_device_sleep_on(int fd, uint64_t deadline_ns)
+{
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+
+	return sleep_on(&one, 1, deadline_ns);
 }
 
 void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,

@@ -484,6 +484,10 @@ static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
 int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
 		       uint64_t deadline_ns);
 
+/* For devices' own wait(): sleeps until fd is readable, or for a signal. False:
+ * the deadline has come. */
+bool pn_device_sleep_on(int fd, uint64_t deadline_ns);
+
 /* Makes a wait() in another thread, now or the next one, return 0. */
 static inline void pn_device_wake(struct pn_device *device)
 {

@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/form.h"
 #include "device/sim/sim_impl.h"
 
 struct operation {
@@ -39,14 +40,9 @@ struct operation {
 	struct pn_sge segments[]; /* or, with INLINE, the bytes themselves */
 };
 
-static bool is_atomic(const struct pn_op *op)
-{
-	return op->kind >= PN_OP_FETCH_ADD;
-}
-
 static bool is_answered(const struct pn_op *op)
 {
-	return op->kind == PN_OP_READ || is_atomic(op);
+	return op->kind == PN_OP_READ || pn_op_is_atomic(op);
 }
 
 static struct pn_sim *sim_of(const struct operation *o)
@@ -278,7 +274,7 @@ static int deliver_answer(struct operation *o)
 
 	if (ret)
 		return ret;
-	if (is_atomic(&o->op)) {
+	if (pn_op_is_atomic(&o->op)) {
 		if (!is_reserved(sim_of(o), (uintptr_t)o->op.sge->addr, 8))
 			memcpy(o->op.sge->addr, &o->old, 8);
 		return 0;
@@ -509,39 +505,6 @@ void pn_sim_flush(struct pn_sim_link *link, int status)
 
 /* --- post ----------------------------------------------------------------- */
 
-static int check_flags(const struct pn_device *device, const struct pn_op *op)
-{
-	unsigned allowed = PN_OP_SILENT | PN_OP_FENCE;
-
-	if (op->kind == PN_OP_SEND || op->kind == PN_OP_WRITE)
-		allowed |= PN_OP_INLINE;
-	if (op->kind == PN_OP_WRITE && device->caps & PN_CAP_WRITE_IMM)
-		allowed |= PN_OP_IMM;
-	if ((unsigned)op->kind > PN_OP_COMPARE_SWAP || (op->flags & ~allowed))
-		return -EINVAL;
-	return 0;
-}
-
-static int check_bytes(const struct pn_device *device, const struct pn_op *op,
-		       size_t *bytes)
-{
-	size_t max = op->kind == PN_OP_SEND ? device->limits.max_send_bytes
-					    : device->limits.max_op_bytes;
-
-	*bytes = 0;
-	if (op->nsge > device->limits.max_sge || (op->nsge && !op->sge))
-		return -EINVAL;
-	for (unsigned i = 0; i < op->nsge; i++)
-		if (__builtin_add_overflow(*bytes, op->sge[i].len, bytes))
-			return -EINVAL;
-	if (op->flags & PN_OP_INLINE)
-		max = device->limits.inline_bytes;
-	if (*bytes > max || (is_atomic(op) && (op->nsge != 1 || *bytes != 8 ||
-					       op->remote_addr % 8)))
-		return -EINVAL;
-	return 0;
-}
-
 static int check_link(struct pn_sim_link *link)
 {
 	if (link->state == PN_SIM_DOWN)
@@ -615,11 +578,9 @@ int pn_sim_post(struct pn_device *device, struct pn_peer *peer,
 	bool entered = pn_sim_enter(node->sim);
 	struct operation *o;
 	size_t bytes;
-	int ret = check_flags(device, op);
+	int ret = pn_op_check(device, op, &bytes);
 
 	pn_assert(peer->device == device);
-	if (!ret)
-		ret = check_bytes(device, op, &bytes);
 	if (!ret)
 		ret = check_link(link);
 	if (!ret)

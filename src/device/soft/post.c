@@ -3,59 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/form.h"
 #include "device/soft/soft_impl.h"
 
-#define FLAGS (PN_OP_INLINE | PN_OP_IMM | PN_OP_SILENT | PN_OP_FENCE)
-
 /* --- what is wrong with an operation ------------------------------------- */
-
-static bool is_atomic(const struct pn_op *op)
-{
-	return op->kind >= PN_OP_FETCH_ADD;
-}
-
-/* Flags that mean something for this kind. */
-static unsigned flags_for(enum pn_op_kind kind)
-{
-	switch (kind) {
-	case PN_OP_WRITE:
-		return FLAGS;
-	case PN_OP_SEND:
-		return FLAGS & ~(unsigned)PN_OP_IMM;
-	default:
-		return PN_OP_SILENT | PN_OP_FENCE;
-	}
-}
-
-static int length_of(const struct pn_op *op, size_t *out)
-{
-	size_t len = 0;
-
-	for (unsigned i = 0; i < op->nsge; i++)
-		if (__builtin_add_overflow(len, op->sge[i].len, &len))
-			return -EINVAL;
-	*out = len;
-	return 0;
-}
-
-static int check_form(const struct pn_soft_device *dev, const struct pn_op *op,
-		      size_t *len)
-{
-	const struct pn_device_limits *limits = &dev->device.limits;
-
-	if ((unsigned)op->kind > PN_OP_COMPARE_SWAP ||
-	    (op->flags & ~flags_for(op->kind)) || op->nsge > limits->max_sge ||
-	    length_of(op, len))
-		return -EINVAL;
-	if (*len > (op->kind == PN_OP_SEND ? limits->max_send_bytes
-					   : limits->max_op_bytes) ||
-	    ((op->flags & PN_OP_INLINE) && *len > limits->inline_bytes))
-		return -EINVAL;
-	if (is_atomic(op) &&
-	    (op->nsge != 1 || *len != 8 || op->remote_addr % 8))
-		return -EINVAL;
-	return 0;
-}
 
 /* Whether each local segment is covered by its key. */
 static int check_keys(struct pn_soft_device *dev, const struct pn_op *op)
@@ -130,7 +81,7 @@ int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 	/* Before the first byte: after the last there must be room. */
 	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;
-	if (is_atomic(op)) {
+	if (pn_op_is_atomic(op)) {
 		*done = len;
 		return pn_soft_move_atomic(lane, &peer->remote, op);
 	}
@@ -225,7 +176,7 @@ static int post(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		const struct pn_op *op)
 {
 	size_t len;
-	int ret = check_form(dev, op, &len);
+	int ret = pn_op_check(&dev->device, op, &len);
 
 	if (!ret)
 		ret = check_peer(peer);

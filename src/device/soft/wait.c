@@ -6,7 +6,6 @@
  * the other. Who clears the flag writes the eventfd: one write for one sleep.
  */
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -86,22 +85,6 @@ static bool fall_asleep(struct pn_soft_device *dev)
 	return false;
 }
 
-/* Sleeps until the bell or the deadline. False: the deadline. */
-static bool sleep_until(struct pn_soft_device *dev, uint64_t deadline_ns)
-{
-	struct pollfd fd = { .fd = dev->event_fd, .events = POLLIN };
-	uint64_t now = pn_clock_ns();
-	struct timespec left;
-
-	if (deadline_ns == PN_FOREVER)
-		return ppoll(&fd, 1, NULL, NULL) != 0;
-	if (now >= deadline_ns)
-		return false;
-	left.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S);
-	left.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S);
-	return ppoll(&fd, 1, &left, NULL) != 0;
-}
-
 int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
@@ -109,7 +92,7 @@ int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 
 	if (spin(dev, deadline_ns) || !fall_asleep(dev))
 		return 0;
-	rung = sleep_until(dev, deadline_ns);
+	rung = pn_device_sleep_on(dev->event_fd, deadline_ns);
 	atomic_store(&dev->shared->sleeping, 0);
 	if (!rung && !has_news(dev))
 		return -ETIMEDOUT;

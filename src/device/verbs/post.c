@@ -2,61 +2,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 
+#include "device/form.h"
 #include "device/verbs/verbs_impl.h"
-
-#define FLAGS (PN_OP_INLINE | PN_OP_IMM | PN_OP_SILENT | PN_OP_FENCE)
-
-/* --- what can be wrong with an operation --------------------------------- */
-
-static bool is_atomic(const struct pn_op *op)
-{
-	return op->kind >= PN_OP_FETCH_ADD;
-}
-
-static unsigned flags_for(const struct pn_verbs_device *dev,
-			  enum pn_op_kind kind)
-{
-	switch (kind) {
-	case PN_OP_WRITE:
-		return dev->device.caps & PN_CAP_WRITE_IMM
-			       ? FLAGS
-			       : FLAGS & ~(unsigned)PN_OP_IMM;
-	case PN_OP_SEND:
-		return FLAGS & ~(unsigned)PN_OP_IMM;
-	default:
-		return PN_OP_SILENT | PN_OP_FENCE;
-	}
-}
-
-static int length_of(const struct pn_op *op, size_t *out)
-{
-	size_t len = 0;
-
-	for (unsigned i = 0; i < op->nsge; i++)
-		if (__builtin_add_overflow(len, op->sge[i].len, &len))
-			return -EINVAL;
-	*out = len;
-	return 0;
-}
-
-static int check_form(const struct pn_verbs_device *dev, const struct pn_op *op)
-{
-	const struct pn_device_limits *limits = &dev->device.limits;
-	size_t len;
-
-	if ((unsigned)op->kind > PN_OP_COMPARE_SWAP ||
-	    (op->flags & ~flags_for(dev, op->kind)) ||
-	    op->nsge > limits->max_sge || length_of(op, &len))
-		return -EINVAL;
-	if (len > (op->kind == PN_OP_SEND ? limits->max_send_bytes
-					  : limits->max_op_bytes) ||
-	    ((op->flags & PN_OP_INLINE) && len > limits->inline_bytes))
-		return -EINVAL;
-	if (is_atomic(op) && (op->nsge != 1 || len != 8 || op->remote_addr % 8))
-		return -EINVAL;
-	return is_atomic(op) && !(dev->device.caps & PN_CAP_ATOMICS) ? -EINVAL
-								     : 0;
-}
 
 /* --- as the adapter wants it --------------------------------------------- */
 
@@ -248,7 +195,8 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	struct pn_verbs_record *record;
 	struct wire w;
 	bool tells;
-	int ret = check_form(dev, op);
+	size_t len;
+	int ret = pn_op_check(&dev->device, op, &len);
 
 	if (!ret)
 		ret = check_lane(dev, peer);

@@ -6,7 +6,6 @@
  * write.
  */
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -80,22 +79,6 @@ static bool fall_asleep(struct pn_verbs_device *dev)
 	return !has_news(dev);
 }
 
-/* False: the deadline. */
-static bool sleep_until(struct pn_verbs_device *dev, uint64_t deadline_ns)
-{
-	struct pollfd fd = { .fd = dev->epoll, .events = POLLIN };
-	uint64_t now = pn_clock_ns();
-	struct timespec left;
-
-	if (deadline_ns == PN_FOREVER)
-		return ppoll(&fd, 1, NULL, NULL) != 0;
-	if (now >= deadline_ns)
-		return false;
-	left.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S);
-	left.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S);
-	return ppoll(&fd, 1, &left, NULL) != 0;
-}
-
 int pn_verbs_wait(struct pn_device *device, uint64_t deadline_ns)
 {
 	struct pn_verbs_device *dev = pn_verbs_of(device);
@@ -104,7 +87,7 @@ int pn_verbs_wait(struct pn_device *device, uint64_t deadline_ns)
 		return 0;
 	/* The adapter also tells of what is no news to the caller. */
 	while (fall_asleep(dev))
-		if (!sleep_until(dev, deadline_ns))
+		if (!pn_device_sleep_on(dev->epoll, deadline_ns))
 			return has_news(dev) ? 0 : -ETIMEDOUT;
 	return 0;
 }
