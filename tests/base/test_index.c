@@ -109,6 +109,21 @@ static void random_ranges_agree_with_an_array(void **state)
 	pn_index_fini(&index);
 }
 
+/* Of 2^64 bytes, as in "everything was released"; it would take days. */
+static void a_search_through_everything_ends(void **state)
+{
+	struct pn_range everything = { PAGE(1), (size_t)0 - 4 * PAGE(1) };
+	struct pn_index index;
+
+	(void)state;
+	assert_ok(pn_index_init(&index));
+	assert_false(pn_index_any(&index, everything));
+	assert_ok(pn_index_reserve(&index, pages(77, 1)));
+	pn_index_set(&index, pages(77, 1), 1);
+	assert_int_equal(pn_index_next(&index, everything), PAGE(77));
+	pn_index_fini(&index);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -116,6 +131,7 @@ int main(void)
 		TEST(ranges_cross_granules),
 		TEST(next_skips_what_is_empty),
 		TEST(addresses_beyond_the_space_are_refused),
+		TEST(a_search_through_everything_ends),
 		TEST(random_ranges_agree_with_an_array),
 	};
 
