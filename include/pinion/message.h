@@ -9,7 +9,9 @@
  *	pinion_endpoint_open(context, NULL, &ep);
  *	pinion_endpoint_address(ep, &mine);      ... exchange addresses ...
  *	pinion_peer_add(ep, &theirs, &peer);
- *	pinion_send(ep, peer, buf, len, 42, &request);
+ *	struct pinion_message message = { .buf = buf, .len = len, .tag = 42,
+ *					  .peer = peer };
+ *	pinion_send(ep, &message, &request);
  *	pinion_wait(ep, request, NULL);
  *
  * Nouns

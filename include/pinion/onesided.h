@@ -38,6 +38,9 @@
  * Errors: -EACCES the key was revoked or does not allow it, which leaves the
  * peer usable; -ECONNRESET the peer is gone; -ECANCELED: canceled, or flushed
  * by the device behind an operation that was refused.
+ * Exposures and remotes die with their endpoint: close them before it. On
+ * several rails these operations take the first one, and end with -ECONNRESET
+ * when that is down.
  */
 #ifndef PINION_ONESIDED_H
 #define PINION_ONESIDED_H

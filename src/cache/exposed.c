@@ -23,12 +23,13 @@ static void count_pages(struct pn_cache *cache, const struct pn_exposed *e,
 }
 
 /* Stands in the lists before the device looks at the pages, so that a release
- * meanwhile is noticed. */
+ * meanwhile is noticed; older ones, of what was there before, are not meant. */
 static int enter(struct pn_cache *cache, struct pn_exposed *e)
 {
 	int ret;
 
 	pn_lock(&cache->lock);
+	pn_release_drain_locked(cache);
 	ret = pn_index_reserve(&cache->exposed, pages_of(e));
 	if (!ret) {
 		count_pages(cache, e, 1);
@@ -107,18 +108,16 @@ static int register_parts(struct pn_cache *cache, struct pn_exposed *e)
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
 
-/* Whether its memory is still what was registered. */
-static bool still_there(struct pn_cache *cache, struct pn_exposed *e)
+/* Makes it live if its memory is still what was registered. */
+static bool make_live(struct pn_cache *cache, struct pn_exposed *e)
 {
 	bool there;
 
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
-	there = atomic_load(&e->state) == PN_EXPOSED_LIVE &&
+	there = atomic_load(&e->state) == PN_EXPOSED_PENDING &&
 		!pn_release_flying(cache, pages_of(e));
-	/* Nobody else is to deregister it now. */
-	if (!there)
-		atomic_store(&e->state, PN_EXPOSED_REFUSED);
+	atomic_store(&e->state, there ? PN_EXPOSED_LIVE : PN_EXPOSED_REFUSED);
 	pn_unlock(&cache->lock);
 	return there;
 }
@@ -138,7 +137,7 @@ int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
 	int ret;
 
 	*out = (struct pn_exposed){ .addr = (uintptr_t)addr, .len = len };
-	atomic_init(&out->state, PN_EXPOSED_CLOSING);
+	atomic_init(&out->state, PN_EXPOSED_PENDING);
 	if (!pn_range_valid(out->addr, len) || too_long(cache, len) ||
 	    access & ~(unsigned)PINION_ACCESS_ALL)
 		return -EINVAL;
@@ -151,9 +150,8 @@ int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
 	 * program to unexpose what it releases. */
 	if (cache->subscribed)
 		out->watched = !pn_monitor_watch(pages.addr, pages.len);
-	atomic_store(&out->state, PN_EXPOSED_LIVE);
 	ret = register_parts(cache, out);
-	if (!ret && still_there(cache, out))
+	if (!ret && make_live(cache, out))
 		return 0;
 	if (!ret)
 		deregister(cache, out);
@@ -188,6 +186,17 @@ void pn_cache_unexpose(struct pn_cache *cache, struct pn_exposed *exposed)
 	leave(cache, exposed);
 }
 
+/* One that is being registered is its owner's to deregister. */
+static void release(struct pn_exposed *e)
+{
+	uint32_t state = atomic_load(&e->state);
+
+	if (state == PN_EXPOSED_LIVE)
+		atomic_store(&e->state, PN_EXPOSED_GONE);
+	else if (state == PN_EXPOSED_PENDING)
+		atomic_store(&e->state, PN_EXPOSED_REFUSED);
+}
+
 void pn_exposed_released_locked(struct pn_cache *cache, struct pn_range range)
 {
 	struct pn_list *pos;
@@ -196,9 +205,8 @@ void pn_exposed_released_locked(struct pn_cache *cache, struct pn_range range)
 		struct pn_exposed *e =
 			pn_container_of(pos, struct pn_exposed, link);
 
-		if (atomic_load(&e->state) == PN_EXPOSED_LIVE &&
-		    pn_range_overlaps(pages_of(e), range))
-			atomic_store(&e->state, PN_EXPOSED_GONE);
+		if (pn_range_overlaps(pages_of(e), range))
+			release(e);
 	}
 }
 

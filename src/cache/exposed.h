@@ -8,6 +8,8 @@
  * bytes exposed, in the same budget; cached regions are given up to make room.
  *
  * Life
+ *   PENDING  being registered by its owner; a release meanwhile makes it
+ *            REFUSED, and the owner finds that out
  *   LIVE     registered, keys good. In cache->exposures, and its pages counted
  *            in cache->exposed, which release notices look into.
  *   GONE     a notice said that some of its memory is released
@@ -33,6 +35,7 @@
 #define PN_EXPOSED_PARTS 8
 
 enum pn_exposed_state {
+	PN_EXPOSED_PENDING,
 	PN_EXPOSED_LIVE,
 	PN_EXPOSED_GONE,
 	PN_EXPOSED_CLOSING,

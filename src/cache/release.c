@@ -103,7 +103,8 @@ bool pn_release_flying(struct pn_cache *cache, struct pn_range range)
 	return false;
 }
 
-static void append(struct pn_cache *cache, uintptr_t addr, size_t len)
+/* False: no room for it, which is counted. */
+static bool append(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	uint64_t at = atomic_load(&cache->ring_head);
 	struct pn_release *entry;
@@ -111,7 +112,7 @@ static void append(struct pn_cache *cache, uintptr_t addr, size_t len)
 	do {
 		if (at - atomic_load(&cache->ring_tail) >= PN_RELEASE_RING) {
 			atomic_fetch_add(&cache->ring_lost, 1);
-			return;
+			return false;
 		}
 	} while (!atomic_compare_exchange_weak(&cache->ring_head, &at, at + 1));
 	entry = &cache->ring[at % PN_RELEASE_RING];
@@ -119,16 +120,17 @@ static void append(struct pn_cache *cache, uintptr_t addr, size_t len)
 	entry->len = len;
 	/* Pairs with the acquire in next_notice(). */
 	atomic_store_explicit(&entry->filled, at + 1, memory_order_release);
+	return true;
 }
 
 /* Something of ours may be there. Counted first, and counted off only when it
  * has been acted upon: as long as a notice waits, no thread trusts the index.
  */
-static void call_attention(struct pn_cache *cache, uintptr_t addr, size_t len)
+static bool call_attention(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	/* Pairs with the acquire in pn_cache_pin(). */
 	atomic_fetch_add(&cache->attention, 1);
-	append(cache, addr, len);
+	return append(cache, addr, len);
 }
 
 void pn_release_notice(void *arg, uintptr_t addr, size_t len,
@@ -147,7 +149,8 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 	if (phase == PN_RELEASE_BEFORE && cache->sink)
 		pn_tell_release(cache, range);
 	if (pn_index_any(&cache->exposed, range)) {
-		call_attention(cache, addr, len);
+		if (!call_attention(cache, addr, len))
+			atomic_store(&cache->exposed_lost, true);
 		/* After it: who sees the count finds the notice, or what
 		 * became of it. */
 		atomic_fetch_add(&cache->exposed_notices, 1);
@@ -240,11 +243,16 @@ void pn_release_drain_locked(struct pn_cache *cache)
 		pn_exposed_released_locked(cache, range);
 		atomic_fetch_sub(&cache->attention, 1);
 	}
+	/* Which exposure is not known, so every one goes; but not for a flood
+	 * of notices that concern none. */
+	if (pn_unlikely(atomic_load(&cache->exposed_lost)) &&
+	    atomic_exchange(&cache->exposed_lost, false))
+		pn_exposed_released_locked(cache,
+					   (struct pn_range){ 0, UINTPTR_MAX });
 	lost = atomic_exchange(&cache->ring_lost, 0);
 	if (!lost)
 		return;
 	invalidate_all(cache);
-	pn_exposed_released_locked(cache, (struct pn_range){ 0, UINTPTR_MAX });
 	atomic_fetch_sub(&cache->attention, lost);
 }
 

@@ -48,10 +48,11 @@ static int register_bounces(struct pinion_endpoint *ep, void *memory,
 {
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		struct pn_mr *mr = &ep->rails[r].bounce_mr;
-		int ret = -ENOBUFS;
+		int ret;
 
 		*mr = (struct pn_mr){ .addr = memory, .len = len };
-		if (pn_budget_take(ep->budget, len, 1)) {
+		ret = pn_cache_take_room(ep->rails[r].cache, len, 1);
+		if (!ret) {
 			ret = pn_device_register(ep->rails[r].device, &mr, 1);
 			if (ret)
 				pn_budget_give(ep->budget, len, 1);

@@ -404,7 +404,7 @@ static void fail_posted(struct pinion_peer *peer, int why)
  * match what was sent after them. */
 void pn_peer_fail(struct pinion_peer *peer, int why)
 {
-	struct pn_list *pos, *next;
+	struct pn_list ending, *link;
 
 	if (peer->down)
 		return;
@@ -414,10 +414,16 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 	drop_packets(peer);
 	pn_kept_drop(peer);
 	fail_posted(peer, why);
-	pn_list_for_each_safe (pos, next, &peer->requests)
-		pn_request_end(pn_container_of(pos, struct pinion_request,
+	/* The end of one may end others (a flush) or begin them (a fence), so
+	 * they are taken one by one. */
+	pn_list_init(&ending);
+	pn_list_splice(&ending, &peer->requests);
+	while ((link = pn_list_pop(&ending))) {
+		pn_list_append(&peer->requests, link);
+		pn_request_end(pn_container_of(link, struct pinion_request,
 					       peer_link),
 			       why);
+	}
 }
 
 void pn_peers_forget(struct pinion_endpoint *ep)

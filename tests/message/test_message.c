@@ -340,6 +340,34 @@ static void a_context_can_open_an_endpoint_again(void **state)
 	end_close(&end);
 }
 
+/* On `sim`, which needs bounce buffers. */
+static void an_endpoint_opens_where_the_cache_has_filled_the_budget(
+	void **state)
+{
+	static const char *const options[] = { "log=none", "device=sim",
+					       "max_bytes=8M", NULL };
+	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
+	const size_t len = 32 << 10, n = 400;
+	struct pinion_context *context;
+	struct pinion_endpoint *ep;
+	struct pinion_pin pin;
+	char *bytes = mmap(NULL, 2 * n * len, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	assert_ptr_not_equal(bytes, MAP_FAILED);
+	assert_ok(pinion_open(&attr, &context));
+	for (size_t i = 0; i < n; i++) {
+		assert_ok(
+			pinion_pin(context, bytes + 2 * i * len, len, 0, &pin));
+		pinion_unpin(context, &pin);
+	}
+	assert_ok(pinion_endpoint_open(context, NULL, &ep));
+	pinion_endpoint_close(ep);
+	pinion_close(context);
+	munmap(bytes, 2 * n * len);
+}
+
 static void closing_abandons_what_is_under_way(void **state)
 {
 	const size_t len = (size_t)32 << 20;
@@ -528,6 +556,7 @@ int main(void)
 		TEST(an_endpoint_tells_how_messages_moved),
 		TEST(arming_says_when_there_is_something),
 		TEST(a_context_can_open_an_endpoint_again),
+		TEST(an_endpoint_opens_where_the_cache_has_filled_the_budget),
 		TEST(closing_abandons_what_is_under_way),
 		TEST(a_killed_peer_ends_its_requests_and_nothing_else),
 	};

@@ -3,7 +3,9 @@
  * revoked key is good for, and what a peer that dies leaves behind. */
 #include "test.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -554,6 +556,140 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 	assert_false(close(up[0]) || close(up[1]));
 }
 
+/* Nobody is at that address any more: what waits for a connection fails, and
+ * the flush and the put behind the fence with it. */
+static void a_flush_and_a_fence_end_with_a_peer_that_never_came(void **state)
+{
+	struct pinion_request *requests[3];
+	struct pinion_move move = { .len = 64 };
+	struct pinion_peer *peer;
+	struct hello theirs;
+	struct end end;
+	int up[2];
+	pid_t pid;
+
+	(void)state;
+	assert_ok(pipe(up));
+	pid = fork();
+	if (!pid)
+		doomed(up[1]);
+	assert_int_equal(read(up[0], &theirs, sizeof(theirs)), sizeof(theirs));
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	end_open(&end, NULL);
+	move.buf = map(BYTES);
+	assert_ok(pinion_peer_add(end.ep, &theirs.address, &peer));
+	assert_ok(pinion_remote_open(end.ep, peer, &theirs.key, &move.remote));
+	assert_ok(pinion_put(end.ep, &move, &requests[0]));
+	assert_ok(pinion_flush_peer(end.ep, peer, NULL, &requests[1]));
+	assert_ok(pinion_fence(end.ep, peer));
+	assert_ok(pinion_put(end.ep, &move, &requests[2]));
+	assert_int_equal(pinion_wait(end.ep, requests[0], NULL), -ECONNRESET);
+	pinion_wait(end.ep, requests[1], NULL);
+	assert_int_equal(pinion_wait(end.ep, requests[2], NULL), -ECONNRESET);
+	pinion_remote_close(move.remote);
+	end_close(&end);
+	munmap(move.buf, BYTES);
+	assert_false(close(up[0]) || close(up[1]));
+}
+
+/* --- exposures and releases of other memory --------------------------------
+ */
+
+static void memory_mapped_where_other_was_cached_can_be_exposed(void **state)
+{
+	struct pinion_exposure *exposure;
+	uint8_t *memory = map(BYTES);
+	struct pinion_pin pin;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_pin(end.context, memory, BYTES, 0, &pin));
+	pinion_unpin(end.context, &pin);
+	munmap(memory, BYTES);
+	assert_ptr_equal(mmap(memory, BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 memory);
+	assert_ok(pinion_expose(end.ep, memory, BYTES, ALL, &exposure));
+	pinion_unexpose(exposure);
+	end_close(&end);
+	munmap(memory, BYTES);
+}
+
+/* More notices than there is room for, none of exposed memory; then one that
+ * is. */
+static void a_flood_of_releases_leaves_exposures_alone(void **state)
+{
+	uint8_t *cached = map(4096), *other = map(BYTES);
+	struct pinion_exposure *second;
+	struct pinion_pin pin;
+	struct scene s;
+
+	(void)state;
+	scene_open(&s, NULL, ALL);
+	assert_ok(pinion_expose(s.pair.b.ep, other, BYTES, ALL, &second));
+	assert_ok(pinion_pin(s.pair.b.context, cached, 4096, 0, &pin));
+	pinion_unpin(s.pair.b.context, &pin);
+	for (unsigned i = 0; i < 3000; i++)
+		assert_ok(madvise(cached, 4096, MADV_DONTNEED));
+	/* A miss looks at the notices. */
+	assert_ok(pinion_pin(s.pair.b.context, cached, 4096, 0, &pin));
+	pinion_unpin(s.pair.b.context, &pin);
+	munmap(other, BYTES);
+	pinion_poll(s.pair.b.ep, NULL, 0);
+	assert_ok(get(&s, 0, 64));
+	pinion_unexpose(second);
+	scene_close(&s);
+	munmap(cached, 4096);
+}
+
+struct releaser {
+	uint8_t *memory;
+	_Atomic bool stop;
+	struct pinion_endpoint *ep;
+};
+
+static void *release_and_progress(void *arg)
+{
+	struct releaser *r = arg;
+
+	while (!atomic_load(&r->stop)) {
+		madvise(r->memory, BYTES, MADV_DONTNEED);
+		pinion_poll(r->ep, NULL, 0);
+	}
+	return NULL;
+}
+
+static void a_release_while_exposing_leaves_the_budget_right(void **state)
+{
+	struct releaser r = { .memory = map(BYTES) };
+	struct pinion_exposure *exposure;
+	unsigned exposed = 0, refused = 0;
+	pthread_t thread;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	r.ep = end.ep;
+	assert_ok(pthread_create(&thread, NULL, release_and_progress, &r));
+	for (unsigned i = 0; i < 500; i++) {
+		int ret =
+			pinion_expose(end.ep, r.memory, BYTES, ALL, &exposure);
+
+		assert_true(!ret || ret == -EFAULT);
+		if (!ret)
+			pinion_unexpose(exposure);
+		exposed += !ret;
+		refused += !!ret;
+	}
+	atomic_store(&r.stop, true);
+	assert_ok(pthread_join(thread, NULL));
+	printf("%u exposed, %u released meanwhile\n", exposed, refused);
+	end_close(&end);
+	munmap(r.memory, BYTES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -573,6 +709,10 @@ int main(void)
 		TEST(what_a_fence_holds_can_be_canceled),
 		TEST(closing_abandons_what_is_under_way),
 		TEST(a_killed_peer_ends_its_requests_and_nothing_else),
+		TEST(a_flush_and_a_fence_end_with_a_peer_that_never_came),
+		TEST(memory_mapped_where_other_was_cached_can_be_exposed),
+		TEST(a_flood_of_releases_leaves_exposures_alone),
+		TEST(a_release_while_exposing_leaves_the_budget_right),
 	};
 
 	return RUN_TESTS(tests);
