@@ -13,7 +13,7 @@
 #include "message/ends.h"
 #include "message/message_impl.h"
 
-/* ThreadSanitizer makes its system calls past the patched libc. */
+/* Under ThreadSanitizer these releases were not noticed; why is not known. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define UNSEEN_RELEASES
