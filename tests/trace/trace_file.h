@@ -5,6 +5,7 @@
 
 #include "test.h"
 
+#include <ftw.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -12,10 +13,17 @@
 
 static char trace_folder[64];
 
+static inline int trace_remove_entry(const char *path, const struct stat *st,
+				     int kind, struct FTW *where)
+{
+	(void)st, (void)kind, (void)where;
+	return remove(path);
+}
+
+/* With what a test that failed left in it. */
 static inline void trace_remove_folder(void)
 {
-	if (trace_folder[0])
-		rmdir(trace_folder);
+	nftw(trace_folder, trace_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 /* A name in a folder of the test's own, which goes when the test ends. */
