@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "helper/share.h"
+
+#include <stdlib.h>
+
+#include "base/compiler.h"
+
+static const char *const names[] = { "off", "own", "auto", "aggressive",
+				     "conservative" };
+
+_Static_assert(PN_ARRAY_LEN(names) == PN_SHARE_NPOLICIES, "name every policy");
+
+const char *pn_share_policy_name(unsigned policy)
+{
+	return policy < PN_SHARE_NPOLICIES ? names[policy] : NULL;
+}
+
+unsigned pn_cores_count(const struct pn_cores *cores)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < PN_CORES_WORDS; i++)
+		n += (unsigned)__builtin_popcountll(cores->word[i]);
+	return n;
+}
+
+/* --- seats ---------------------------------------------------------------- */
+
+/* Guests 0 to n-1 are the members' programs, n to 2n-1 their helpers. */
+struct seating {
+	const struct pn_member *members;
+	unsigned n;
+	struct pn_cores taken;
+	struct pn_cores asked;	      /* in this search */
+	uint16_t guest[PN_CORES_MAX]; /* of a core that is taken */
+};
+
+static const struct pn_cores *cores_of(const struct seating *s, unsigned guest)
+{
+	return &s->members[guest % s->n].cores;
+}
+
+/* The first core of `in` that is not in `but`; PN_CORES_MAX: none. */
+static unsigned first_core(const struct pn_cores *in,
+			   const struct pn_cores *but)
+{
+	for (unsigned i = 0; i < PN_CORES_WORDS; i++) {
+		uint64_t left = in->word[i] & ~but->word[i];
+
+		if (left)
+			return 64 * i + (unsigned)__builtin_ctzll(left);
+	}
+	return PN_CORES_MAX;
+}
+
+/* Seats a guest on a free core, or where another makes room by moving. Each
+ * core is asked once in a search, which bounds it and its depth. */
+static bool find_seat(struct seating *s, unsigned guest)
+{
+	const struct pn_cores *cores = cores_of(s, guest);
+	unsigned core = first_core(cores, &s->taken);
+
+	if (core == PN_CORES_MAX) {
+		while ((core = first_core(cores, &s->asked)) != PN_CORES_MAX) {
+			pn_cores_add(&s->asked, core);
+			if (find_seat(s, s->guest[core]))
+				break;
+		}
+		if (core == PN_CORES_MAX)
+			return false;
+	}
+	pn_cores_add(&s->taken, core);
+	s->guest[core] = (uint16_t)guest;
+	return true;
+}
+
+static bool seat(struct seating *s, unsigned guest)
+{
+	s->asked = (struct pn_cores){ 0 };
+	return find_seat(s, guest);
+}
+
+/* A process with two helpers is one program. */
+static void seat_programs(struct seating *s)
+{
+	for (unsigned i = 0; i < s->n; i++) {
+		unsigned j = 0;
+
+		while (s->members[j].process != s->members[i].process)
+			j++;
+		if (j == i)
+			seat(s, i);
+	}
+}
+
+/* --- policies ------------------------------------------------------------- */
+
+/* The more memory the sooner; ties by process, which is as good as any but the
+ * same for all who decide, then by place, which keeps the order total. */
+static int by_bytes(const void *a, const void *b)
+{
+	const struct pn_member *l = *(const struct pn_member *const *)a;
+	const struct pn_member *r = *(const struct pn_member *const *)b;
+
+	if (l->bytes != r->bytes)
+		return l->bytes > r->bytes ? -1 : 1;
+	if (l->process != r->process)
+		return l->process < r->process ? -1 : 1;
+	return l < r ? -1 : l > r;
+}
+
+static bool is_seated(struct seating *s, unsigned me)
+{
+	const struct pn_member *order[PN_SHARE_MAX];
+
+	for (unsigned i = 0; i < s->n; i++)
+		order[i] = &s->members[i];
+	qsort(order, s->n, sizeof(order[0]), by_bytes);
+	for (unsigned i = 0; i < s->n; i++) {
+		unsigned member = (unsigned)(order[i] - s->members);
+		bool seated = seat(s, s->n + member);
+
+		if (member == me)
+			return seated;
+	}
+	return false;
+}
+
+static bool overlap(const struct pn_cores *a, const struct pn_cores *b)
+{
+	uint64_t both = 0;
+
+	for (unsigned i = 0; i < PN_CORES_WORDS; i++)
+		both |= a->word[i] & b->word[i];
+	return both;
+}
+
+/* The helpers that can come to the cores left to this one, spread evenly. */
+static struct pn_share take_turns(const struct seating *s, unsigned me)
+{
+	struct pn_cores idle = s->members[me].cores;
+	unsigned nidle, nhelpers = 0;
+
+	for (unsigned i = 0; i < PN_CORES_WORDS; i++)
+		idle.word[i] &= ~s->taken.word[i];
+	nidle = pn_cores_count(&idle);
+	if (!nidle)
+		return (struct pn_share){ .rest = true, .nhelpers = 1 };
+	for (unsigned i = 0; i < s->n; i++)
+		nhelpers += overlap(&s->members[i].cores, &idle);
+	return (struct pn_share){ .nhelpers = (nhelpers + nidle - 1) / nidle };
+}
+
+struct pn_share pn_share_decide(enum pn_share_policy policy,
+				const struct pn_member *members, unsigned n,
+				unsigned me)
+{
+	struct seating s = { .members = members, .n = n };
+	struct pn_share share = { .nhelpers = 1 };
+
+	pn_assert(me < n && n <= PN_SHARE_MAX);
+	if (policy == PN_SHARE_OFF)
+		share.rest = true;
+	if (policy == PN_SHARE_OFF || policy == PN_SHARE_OWN)
+		return share;
+	seat_programs(&s);
+	if (policy == PN_SHARE_AGGRESSIVE)
+		return take_turns(&s, me);
+	share.rest = !is_seated(&s, me);
+	return share;
+}
