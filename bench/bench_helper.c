@@ -143,8 +143,7 @@ static int run_one(struct bench *b, const char *experiment, const char *shape,
 			   .nodes = attr->program.nranks *
 				    (attr->copies ? attr->copies : 1),
 			   .limit = attr->max_bytes };
-	static const char *const crews[] = { "own", "aggressive",
-					     "conservative" };
+	enum pn_share_policy policy = attr->policy;
 	int ret;
 
 	pn_report_progress(shape);
@@ -152,7 +151,8 @@ static int run_one(struct bench *b, const char *experiment, const char *shape,
 	if (ret)
 		return ret;
 	if (attr->scheme == PN_SCHEME_HELPER)
-		row.policy = crews[attr->crew];
+		row.policy =
+			pn_share_policy_name(policy ? policy : PN_SHARE_OWN);
 	print_row(b, &row);
 	if (out)
 		*out = row.result;
@@ -457,6 +457,10 @@ static int limit(struct bench *b)
 static int cores(struct bench *b)
 {
 	static const char *const shapes[] = { "sp", "cg" };
+	static const enum pn_share_policy policies[] = {
+		PN_SHARE_OFF, PN_SHARE_OWN, PN_SHARE_AGGRESSIVE,
+		PN_SHARE_CONSERVATIVE
+	};
 	unsigned machines[36];
 	int ret = 0;
 
@@ -469,10 +473,9 @@ static int cores(struct bench *b)
 		attr.copies = 9;
 		attr.machines = machines;
 		attr.idle_cores = 2;
-		if (i % 4)
+		attr.policy = policies[i % 4];
+		if (attr.policy)
 			attr.scheme = PN_SCHEME_HELPER;
-		if (i % 4)
-			attr.crew = (enum pn_crew)(i % 4 - 1);
 		ret = run_one(b, "cores", shapes[i / 4], &attr, NULL);
 	}
 	return ret;

@@ -264,31 +264,38 @@ static void close_rank(struct rank *r)
 	free(r->peers);
 }
 
-/* Who has a helper when cores are short: aggressively all, in turns;
- * conservatively as many as there are cores. All ranks register the same, so
- * it does not matter which. */
+/* Who has a helper when cores are short: as processes agree that have not
+ * communicated yet. All ranks register the same, so that it stays so. */
+static void share_cores_of(struct cluster *c, unsigned machine)
+{
+	struct pn_member members[PN_SHARE_MAX] = { 0 };
+	struct pn_cores cores = { 0 };
+	unsigned n = 0, me = 0;
+
+	for (unsigned i = 0; i < c->nranks; i++)
+		n += machine_of(c, i) == machine;
+	pn_assert(n <= PN_SHARE_MAX);
+	for (unsigned i = 0; i < n + c->attr->idle_cores; i++)
+		pn_cores_add(&cores, i);
+	for (unsigned i = 0; i < n; i++)
+		members[i] = (struct pn_member){ i + 1, 0, cores };
+	for (unsigned i = 0; i < c->nranks; i++) {
+		struct pn_share share;
+
+		if (machine_of(c, i) != machine)
+			continue;
+		share = pn_share_decide(c->attr->policy, members, n, me++);
+		pn_helper_share_core(c->ranks[i].helper, share.nhelpers,
+				     SLICE_NS);
+		pn_helper_rest(c->ranks[i].helper, share.rest);
+	}
+}
+
+/* Machines are numbered from 0; one that has no ranks is none. */
 static void share_cores(struct cluster *c)
 {
-	const struct pn_cluster_attr *attr = c->attr;
-
-	for (unsigned i = 0; i < c->nranks; i++) {
-		unsigned before = 0, all = 0;
-
-		for (unsigned j = 0; j < c->nranks; j++) {
-			bool same = machine_of(c, j) == machine_of(c, i);
-
-			all += same;
-			before += same && j < i;
-		}
-		if (attr->crew == PN_CREW_AGGRESSIVE)
-			pn_helper_share_core(c->ranks[i].helper,
-					     (all + attr->idle_cores - 1) /
-						     attr->idle_cores,
-					     SLICE_NS);
-		else
-			pn_helper_rest(c->ranks[i].helper,
-				       before >= attr->idle_cores);
-	}
+	for (unsigned i = 0; i < c->nranks; i++)
+		share_cores_of(c, i);
 }
 
 static int spawn_all(struct cluster *c)
@@ -340,7 +347,7 @@ static int open_cluster(struct cluster *c)
 	for (unsigned i = 0; i < c->nranks && !ret; i++)
 		ret = open_rank(c, i);
 	if (!ret && c->attr->scheme == PN_SCHEME_HELPER &&
-	    c->attr->crew != PN_CREW_OWN)
+	    c->attr->policy > PN_SHARE_OWN)
 		share_cores(c);
 	/* What it took to open them is not the program's. */
 	pn_meter_start(&c->meter, pn_sim_now(c->sim));

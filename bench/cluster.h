@@ -19,6 +19,7 @@
 
 #include "bench/meter.h"
 #include "bench/program.h"
+#include "helper/share.h"
 #include "helper/site.h"
 
 enum pn_scheme {
@@ -31,9 +32,6 @@ enum pn_scheme {
 };
 
 const char *pn_scheme_name(enum pn_scheme scheme);
-
-/* How helpers get cores (H8). */
-enum pn_crew { PN_CREW_OWN, PN_CREW_AGGRESSIVE, PN_CREW_CONSERVATIVE };
 
 struct pn_cluster_attr {
 	struct pn_program_attr program; /* rank is set here */
@@ -48,8 +46,9 @@ struct pn_cluster_attr {
 	/* Ranks on one machine: machine of rank r is machines[r]; NULL: one
 	 * each. The meter is of machine 0. */
 	const unsigned *machines;
-	enum pn_crew crew;
-	unsigned idle_cores; /* of a machine, for helpers; with crew */
+	/* How helpers get cores (H8); PN_SHARE_OFF, the first: as OWN. */
+	enum pn_share_policy policy;
+	unsigned idle_cores; /* of a machine, beside one for each rank */
 };
 
 struct pn_cluster_result {
