@@ -189,25 +189,40 @@ static int sp(struct pn_program *p, const struct pn_program_attr *attr)
 						10 * CELLS_D * POINT, 500 });
 }
 
-static int lu(struct pn_program *p, const struct pn_program_attr *attr)
+/* With so many pairs of buffers, one of which each direction takes. */
+static int lu_with(struct pn_program *p, const struct pn_program_attr *attr,
+		   unsigned npairs)
 {
+	unsigned second = 2 * (npairs - 1); /* the other direction's pair */
 	size_t bytes = (size_t)5 * 2 * 204 * 408 * POINT;
 	unsigned peer;
 
 	if (attr->nranks != 4)
 		return -EINVAL;
-	for (unsigned i = 0; i < 4; i++)
+	for (unsigned i = 0; i < 2 * npairs; i++)
 		new_buffer(p, bytes);
 	if (!p->iterations)
 		p->iterations = 300;
 	compute(p, 0.62 * S); /* both sweeps */
 	peer = neighbour(attr, ALONG_X);
-	exchange(p, (struct swap){ peer, peer, 0, 1, 0, bytes, "exchange_3" });
+	exchange(p,
+		 (struct swap){ peer, peer, 0, 1, 0, bytes, "exchange_3 x" });
 	compute(p, 8 * MS); /* packing the other direction */
 	peer = neighbour(attr, ALONG_Y);
-	exchange(p, (struct swap){ peer, peer, 2, 3, 0, bytes, "exchange_3" });
+	exchange(p, (struct swap){ peer, peer, second, second + 1, 0, bytes,
+				   "exchange_3 y" });
 	compute(p, 0.1 * S); /* the right-hand side */
 	return 0;
+}
+
+static int lu(struct pn_program *p, const struct pn_program_attr *attr)
+{
+	return lu_with(p, attr, 2);
+}
+
+static int lu_npb(struct pn_program *p, const struct pn_program_attr *attr)
+{
+	return lu_with(p, attr, 1);
 }
 
 static void cg_exchanges(struct pn_program *p,
@@ -335,9 +350,9 @@ static int ft2d(struct pn_program *p, const struct pn_program_attr *attr)
 static const struct {
 	const char *name;
 	int (*make)(struct pn_program *p, const struct pn_program_attr *attr);
-} shapes[] = { { "figure1", figure1 }, { "bt", bt }, { "lu", lu },
-	       { "sp", sp },	       { "cg", cg }, { "ft", ft },
-	       { "ft2d", ft2d } };
+} shapes[] = { { "figure1", figure1 }, { "bt", bt },	{ "lu", lu },
+	       { "lu_npb", lu_npb },   { "sp", sp },	{ "cg", cg },
+	       { "ft", ft },	       { "ft2d", ft2d } };
 
 static void scale(struct pn_program *p, double factor)
 {

@@ -20,7 +20,10 @@
  *            whose messages are below any threshold; then exchange_3 with the
  *            neighbour in one direction, then in the other, 2 layers of 5
  *            doubles on 204 x 408 points, 6.66 MB, each direction with a
- *            buffer out and one in of its own. 0.73 s a step.
+ *            buffer out and one in of its own. 0.73 s a step. The two
+ *            directions are two lines of the program, and two sites.
+ *   lu_npb   the same with one buffer out and one in for both directions, as
+ *            in NPB, where exchange_3 uses buf and buf1 for all.
  *   cg       (D, 2 x 2) 25 inner iterations of 81 ms: after the product w is
  *            summed with the neighbour's, then exchanged with the transposed
  *            rank, 6 MB each, both from w into q; after the 25 the same once
