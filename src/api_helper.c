@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "helper/cores.h"
 #include "helper/frames.h"
 
 int pinion_site(const char *name)
@@ -31,9 +32,28 @@ int pinion_helper_query(struct pinion_context *context,
 	return 0;
 }
 
+/* `own` asks nobody. For the others cores and crew are looked at; where they
+ * cannot be, `auto` means no helper, and whoever asked for more hears it. */
+static int join_crew(struct pn_helper *helper, enum pn_share_policy policy)
+{
+	struct pn_cores cores;
+	struct pn_crew *crew;
+	int ret;
+
+	if (policy == PN_SHARE_OWN)
+		return 0;
+	ret = pn_cores_mine(&cores);
+	if (!ret)
+		ret = pn_crew_join(NULL, &cores, &crew);
+	if (!ret)
+		pn_helper_join(helper, crew, policy);
+	return ret;
+}
+
 int pn_context_open_helper(struct pinion_context *context)
 {
 	const struct pn_config *config = &context->config;
+	enum pn_share_policy policy = (enum pn_share_policy)config->helper;
 	struct pn_helper_attr attr = {
 		.device = context->device,
 		.cache = context->cache,
@@ -46,15 +66,18 @@ int pn_context_open_helper(struct pinion_context *context)
 	int ret;
 
 	/* In virtual time whoever runs the world drives a helper. */
-	if (!config->helper || context->device->caps & PN_CAP_VIRTUAL_TIME)
+	if (policy == PN_SHARE_OFF ||
+	    context->device->caps & PN_CAP_VIRTUAL_TIME)
 		return 0;
 	ret = pn_helper_open(&attr, &context->helper);
 	if (ret)
 		return ret;
-	ret = pn_helper_start(context->helper);
+	ret = join_crew(context->helper, policy);
+	if (!ret)
+		ret = pn_helper_start(context->helper);
 	if (ret)
 		pn_context_close_helper(context);
-	return ret;
+	return policy == PN_SHARE_AUTO ? 0 : ret;
 }
 
 void pn_context_close_helper(struct pinion_context *context)

@@ -5,6 +5,7 @@
 
 #include "cache/policy/policy.h"
 #include "config/config.h"
+#include "helper/share.h"
 #include "helper/site.h"
 #include "message/protocol/protocol.h"
 #include "monitor/monitor.h"
@@ -57,6 +58,17 @@ static void monitor_modes_are_named_as_they_are_chosen(void **state)
 	assert_int_equal(i, PN_MONITOR_NMODES);
 }
 
+static void core_policies_are_named_as_they_are_chosen(void **state)
+{
+	const char *const *choices = choices_of("helper");
+	unsigned i = 0;
+
+	(void)state;
+	for (; choices[i]; i++)
+		assert_string_equal(pn_share_policy_name(i), choices[i]);
+	assert_null(pn_share_policy_name(i));
+}
+
 static void predictors_are_named_as_they_are_chosen(void **state)
 {
 	const char *const *choices = choices_of("helper_predictor");
@@ -73,6 +85,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(policies_are_named_as_they_are_chosen),
 		TEST(protocols_are_named_as_they_are_chosen),
+		TEST(core_policies_are_named_as_they_are_chosen),
 		TEST(predictors_are_named_as_they_are_chosen),
 		TEST(monitor_modes_are_named_as_they_are_chosen),
 	};

@@ -53,6 +53,9 @@ struct pinion_helper_stats {
 				 * buffers are left to the cache */
 	uint64_t refused;	/* registrations that failed */
 	uint64_t places, sites; /* buffers and call sites known now */
+	uint64_t resting;	/* 1: there is no idle core for it now */
+	uint64_t members;	/* helpers of this machine it agrees with, with
+				 * itself; 0: it does as it likes */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0; -EPERM: the

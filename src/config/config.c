@@ -29,7 +29,10 @@ static const char *const protocols[] = { "eager",    "copy",
 					 "read",     "overlapped",
 					 "auto",     NULL };
 
-static const char *const helper_choices[] = { "off", "own", NULL };
+/* As helper/share.h numbers them; a test compares. */
+static const char *const helper_choices[] = { "off",	      "own",
+					      "auto",	      "aggressive",
+					      "conservative", NULL };
 
 /* As helper/site.h numbers them; a test compares. */
 static const char *const predictors[] = { "learned", "shortest", "periodic",
@@ -126,7 +129,11 @@ static const struct pn_option table[] = {
 	  FIELD(depth), 1, 64, NULL },
 	{ "helper", PN_OPTION_CHOICE, "off",
 	  "whether a thread beside the program deregisters the buffers of long "
-	  "messages after each use and registers them again before the next",
+	  "messages after each use and registers them again before the next: "
+	  "off, own (always); by agreement with the other processes of this "
+	  "user on the machine: conservative (if there is an idle core for it, "
+	  "the largest registrants first), aggressive (if there is one at all, "
+	  "taking turns), auto (chooses)",
 	  FIELD(helper), 0, 0, helper_choices },
 	{ "helper_threshold", PN_OPTION_BYTES, "16K",
 	  "shorter messages are not the helper's business",

@@ -46,7 +46,7 @@ struct pn_config {
 	uint64_t eager_limit, match_bytes, rdma_offset;
 	uint64_t fragment, segment; /* 0: by costs */
 	uint64_t depth;
-	int helper;	      /* 0: off */
+	int helper;	      /* enum pn_share_policy */
 	int helper_predictor; /* enum pn_predictor */
 	uint64_t helper_threshold, helper_window, helper_patience;
 	uint8_t source[PN_CONFIG_MAX_OPTIONS]; /* enum pn_config_source */

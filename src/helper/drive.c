@@ -4,7 +4,8 @@
  * on the critical path, so the helper naps while the program communicates and
  * sleeps, to be woken, only when there was nothing for a while: an idle program
  * has an idle helper. In virtual time waking costs nothing, and it always
- * sleeps.
+ * sleeps. One at rest has nothing to be in time for, and no core of its own:
+ * its naps are long.
  */
 #include <errno.h>
 
@@ -12,6 +13,7 @@
 #include "helper/helper_impl.h"
 
 #define NAP_NS	  (100 * PN_NS_PER_US)
+#define REST_NS	  PN_NS_PER_MS
 #define ACTIVE_NS (5 * PN_NS_PER_MS)
 
 void pn_helper_ring(struct pn_helper *helper)
@@ -31,6 +33,15 @@ static bool lively(const struct pn_helper *helper, uint64_t now)
 	return !helper->virtual_time && now < helper->active_ns + ACTIVE_NS;
 }
 
+static void nap(struct pn_helper *helper, uint32_t bell, uint64_t now,
+		uint64_t when)
+{
+	uint64_t end = now + (atomic_load(&helper->resting) ? REST_NS : NAP_NS);
+
+	pn_device_block_until(helper->device, &helper->bell, bell,
+			      when < end ? when : end);
+}
+
 /* The flag goes up before the rings are looked at, and a caller looks at it
  * after it has written: one of them sees the other. */
 static void sleep_until(struct pn_helper *helper, uint32_t bell, uint64_t when)
@@ -46,19 +57,19 @@ void pn_helper_run(struct pn_helper *helper)
 {
 	while (!atomic_load(&helper->stop)) {
 		uint32_t bell = atomic_load(&helper->bell);
-		uint64_t when = pn_helper_step(helper);
-		uint64_t now = pn_device_now(helper->device);
+		uint64_t when, now;
 
+		/* Before the step: what was agreed long ago, before it slept,
+		 * does not hold for what woke it. */
+		pn_helper_agree(helper, pn_device_now(helper->device));
+		when = pn_helper_step(helper);
+		now = pn_device_now(helper->device);
 		if (when <= now)
 			continue;
-		if (!lively(helper, now))
-			sleep_until(helper, bell, when);
+		if (lively(helper, now))
+			nap(helper, bell, now, when);
 		else
-			pn_device_block_until(helper->device, &helper->bell,
-					      bell,
-					      when < now + NAP_NS
-						      ? when
-						      : now + NAP_NS);
+			sleep_until(helper, bell, when);
 	}
 }
 

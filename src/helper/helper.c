@@ -68,6 +68,7 @@ void pn_helper_close(struct pn_helper *helper)
 	pn_thread_key_free(helper->key);
 	pn_callers_free(helper);
 	pn_callsites_close(helper->sites);
+	pn_crew_leave(helper->crew);
 	pn_mutex_fini(&helper->lock);
 	free(helper);
 }
@@ -347,11 +348,22 @@ void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 	.field = atomic_load_explicit(&helper->tally.field, \
 				      memory_order_relaxed)
 	*out = (struct pinion_helper_stats){
-		READ(calls),	  READ(lost),	      READ(first),
-		READ(registered), READ(deregistered), READ(expired),
-		READ(kept),	  READ(in_use),	      READ(in_time),
-		READ(late),	  READ(irregular),    READ(refused),
-		READ(places),	  READ(sites),
+		READ(calls),
+		READ(lost),
+		READ(first),
+		READ(registered),
+		READ(deregistered),
+		READ(expired),
+		READ(kept),
+		READ(in_use),
+		READ(in_time),
+		READ(late),
+		READ(irregular),
+		READ(refused),
+		READ(places),
+		READ(sites),
+		.resting = atomic_load(&helper->resting),
+		.members = atomic_load(&helper->members),
 	};
 #undef READ
 }

@@ -38,7 +38,8 @@
  *		       of the largest place known: the one record that may come
  *		       first
  * With n helpers on one core each side also waits for its turn: n * (slice +
- * switch) is added (H8).
+ * switch) is added (H8). Which helpers of a machine act, and how many on one
+ * core, they agree among themselves: share.h, crew.h, cores.h.
  *
  * The step: pn_helper_step() does one thing (register what is due, else take a
  * record, else end a lease) and says when to call again. pn_helper_run()
@@ -62,6 +63,7 @@
 
 #include "cache/cache.h"
 #include "device/device.h"
+#include "helper/crew.h"
 #include "helper/site.h"
 
 struct pn_helper;
@@ -131,6 +133,12 @@ int pn_helper_start(struct pn_helper *helper);
  * it has the core for itself. */
 void pn_helper_share_core(struct pn_helper *helper, unsigned nhelpers,
 			  uint64_t slice_ns);
+
+/* Lets it agree with the other helpers of the machine about cores, every 250 ms
+ * in which the program communicates, under a policy that needs that. Call it
+ * before the thread starts. The crew is the helper's from now on. */
+void pn_helper_join(struct pn_helper *helper, struct pn_crew *crew,
+		    enum pn_share_policy policy);
 
 /* Whether it acts: when not, records are learned from and places are left to
  * the cache. */

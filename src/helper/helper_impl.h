@@ -7,6 +7,7 @@
 
 #include "base/lock.h"
 #include "base/thread.h"
+#include "helper/crew.h"
 #include "helper/helper.h"
 #include "helper/ring.h"
 
@@ -44,6 +45,10 @@ struct pn_helper {
 
 	_Atomic uint64_t turn_ns; /* until its turn on a shared core */
 	_Atomic bool resting;
+	struct pn_crew *crew; /* NULL: it knows no others */
+	enum pn_share_policy policy;
+	uint64_t agree_ns;	  /* when to agree with them again */
+	_Atomic unsigned members; /* of the crew, when it last did */
 
 	_Atomic uint32_t bell;
 	_Atomic bool sleeping; /* ring the bell for a record */
@@ -72,6 +77,10 @@ bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
 		     struct pn_caller **from);
 bool pn_callers_any(struct pn_helper *helper);
 void pn_callers_free(struct pn_helper *helper);
+
+/* agree.c */
+/* Asks the crew, if there is one and it is time, what this helper may do. */
+void pn_helper_agree(struct pn_helper *helper, uint64_t now);
 
 /* drive.c */
 void pn_helper_ring(struct pn_helper *helper);

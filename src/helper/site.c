@@ -67,6 +67,7 @@ static void forget_place(struct pn_callsites *sites, struct pn_place *place)
 		forget_site(sites,
 			    pn_container_of(pos, struct pn_callsite, link));
 	pn_names_remove(&sites->by_range, &place->named);
+	sites->bytes -= place->range.len;
 	pn_list_remove(&place->link);
 	pn_gaps_fini(&place->gaps);
 	free(place);
@@ -167,6 +168,7 @@ static struct pn_place *place_for(struct pn_callsites *sites,
 		forget_oldest(sites);
 	place->named.name = name_of_range(call->range);
 	place->range = call->range;
+	sites->bytes += call->range.len;
 	pn_list_init(&place->sites);
 	pn_errand_init(&place->errand);
 	pn_list_append(&sites->places, &place->link);
@@ -259,6 +261,11 @@ int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
 size_t pn_callsites_nplaces(const struct pn_callsites *sites)
 {
 	return sites->by_range.n;
+}
+
+uint64_t pn_callsites_bytes(const struct pn_callsites *sites)
+{
+	return sites->bytes;
 }
 
 size_t pn_callsites_nsites(const struct pn_callsites *sites)

@@ -189,6 +189,7 @@ struct pn_place *pn_callsites_find(const struct pn_callsites *sites,
 				   struct pn_range range);
 
 size_t pn_callsites_nplaces(const struct pn_callsites *sites);
+uint64_t pn_callsites_bytes(const struct pn_callsites *sites); /* of places */
 size_t pn_callsites_nsites(const struct pn_callsites *sites);
 
 #endif

@@ -9,6 +9,7 @@ struct pn_callsites {
 	struct pn_callsites_attr attr;
 	struct pn_names by_signature, by_range;
 	struct pn_list places; /* oldest last call first */
+	uint64_t bytes;	       /* of all places */
 	/* The program's own time is real time less the lag. What calls were
 	 * held up is pending until that much time has passed. */
 	uint64_t lag_ns, pending_ns;

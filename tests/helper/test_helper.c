@@ -2,6 +2,11 @@
 /* The helper in virtual time: a task that transfers, one that helps. */
 #include "device/sim_world.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "cache/cache.h"
 #include "device/measure.h"
@@ -372,6 +377,137 @@ static void whoever_shares_a_core_keeps_what_comes_before_its_turn(void **state)
 	assert_int_equal(p.stats.deregistered, 1 + 10 + 0);
 }
 
+/* --- agreeing with others ------------------------------------------------- */
+
+static char segment[64]; /* where members meet, children too */
+
+/* With so many cores. */
+static struct pn_crew *join_crew(unsigned ncores)
+{
+	struct pn_crew *crew = NULL;
+	struct pn_cores cores = { 0 };
+
+	for (unsigned i = 0; i < ncores; i++)
+		pn_cores_add(&cores, i);
+	CHECK(!pn_crew_join(segment, &cores, &crew));
+	return crew;
+}
+
+/* How many of 10 regular transfers, 100 ms apart, were followed by dropping. */
+static uint64_t drops_of_ten(struct program *p)
+{
+	struct pinion_helper_stats before, after;
+
+	pn_helper_query(p->helper, &before);
+	for (unsigned i = 0; i < 10; i++) {
+		transfer(p, 0);
+		compute(p, MS(100));
+	}
+	pn_helper_query(p->helper, &after);
+	return after.deregistered - before.deregistered;
+}
+
+/* Two cores: one for the program, one for a helper. The other member, of the
+ * same process, tells of more memory, then of less, then leaves. */
+static void agree_about_one_core(struct program *p)
+{
+	struct pn_crew *other = join_crew(2);
+
+	pn_crew_tell(other, BYTES + 1);
+	pn_helper_join(p->helper, join_crew(2), PN_SHARE_AUTO);
+	CHECK(drops_of_ten(p) == 0);
+	pn_helper_query(p->helper, &p->stats);
+	CHECK(p->stats.resting && p->stats.members == 2);
+	pn_crew_tell(other, BYTES - 1);
+	compute(p, MS(300)); /* it asks again at the next transfer */
+	CHECK(drops_of_ten(p) == 10);
+	pn_crew_tell(other, BYTES + 1);
+	compute(p, MS(300));
+	CHECK(drops_of_ten(p) == 0);
+	pn_crew_leave(other);
+	compute(p, MS(300));
+	CHECK(drops_of_ten(p) == 10);
+}
+
+static int name_segment(void **state)
+{
+	(void)state;
+	snprintf(segment, sizeof(segment), "/pinion-test-%d", (int)getpid());
+	return 0;
+}
+
+static int forget_segment(void **state)
+{
+	(void)state;
+	return shm_unlink(segment);
+}
+
+static void the_one_with_more_memory_has_the_core(void **state)
+{
+	struct program p = run(agree_about_one_core, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.resting, 0);
+	assert_int_equal(p.stats.members, 1);
+}
+
+/* A process that has more memory is killed: the core is ours. */
+static void outlive_another(struct program *p)
+{
+	int ends[2], status;
+	char byte;
+	pid_t pid;
+
+	CHECK(!pipe(ends));
+	pid = fork();
+	if (!pid) {
+		pn_crew_tell(join_crew(3), 2 * BYTES);
+		if (write(ends[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	CHECK(read(ends[0], &byte, 1) == 1);
+	pn_helper_join(p->helper, join_crew(3), PN_SHARE_CONSERVATIVE);
+	CHECK(drops_of_ten(p) == 0);
+	CHECK(!kill(pid, SIGKILL));
+	CHECK(waitpid(pid, &status, 0) == pid);
+	close(ends[0]);
+	close(ends[1]);
+	compute(p, MS(300));
+	CHECK(drops_of_ten(p) == 10);
+}
+
+static void the_core_of_a_killed_process_is_taken(void **state)
+{
+	assert_int_equal(run(outlive_another, NULL).stats.members, 1);
+	(void)state;
+}
+
+static void agree_to_take_turns(struct program *p)
+{
+	struct pn_crew *others[2] = { join_crew(2), join_crew(2) };
+
+	pn_helper_join(p->helper, join_crew(2), PN_SHARE_AGGRESSIVE);
+	/* Three on one core: a turn comes within 12 ms and switches. */
+	for (unsigned i = 0; i < 10; i++) {
+		transfer(p, 0);
+		compute(p, MS(10));
+	}
+	pn_crew_leave(others[0]);
+	pn_crew_leave(others[1]);
+}
+
+static void those_who_share_a_core_know_how_many_they_are(void **state)
+{
+	struct program p = run(agree_to_take_turns, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.resting, 0);
+	assert_int_equal(p.stats.members, 3);
+	assert_int_equal(p.stats.kept, 9);
+}
+
 /* --- sleeping and names --------------------------------------------------- */
 
 static uint64_t steps_of_idling;
@@ -415,9 +551,15 @@ static void named_sites_have_rhythms_of_their_own(void **state)
 	assert_in_range(p.misses, 2, 4);
 }
 
+#define TEST_MET(name) \
+	cmocka_unit_test_setup_teardown(name, name_segment, forget_segment)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST_MET(the_one_with_more_memory_has_the_core),
+		TEST_MET(the_core_of_a_killed_process_is_taken),
+		TEST_MET(those_who_share_a_core_know_how_many_they_are),
 		TEST(what_is_used_once_is_given_up),
 		TEST(a_rhythm_is_followed_just_in_time),
 		TEST(what_comes_again_soon_stays_registered),

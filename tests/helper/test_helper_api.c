@@ -3,11 +3,19 @@
 #include "test.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <pinion/pinion.h>
 
 #include "base/clock.h"
+#include "helper/crew.h"
 
 #define BYTES  ((size_t)128 << 10)
 #define ROUNDS 12
@@ -19,14 +27,20 @@ struct program {
 	char *out, *in;
 };
 
-static void open_program(struct program *p, const char *helper)
+static void open_context(struct program *p, const char *helper)
 {
 	const char *const options[] = { "device=soft", "protocol=cached",
 					helper, NULL };
 	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
-	struct pinion_address address;
 
 	assert_ok(pinion_open(&attr, &p->context));
+}
+
+static void open_program(struct program *p, const char *helper)
+{
+	struct pinion_address address;
+
+	open_context(p, helper);
 	assert_ok(pinion_endpoint_open(p->context, NULL, &p->ep));
 	assert_ok(pinion_endpoint_address(p->ep, &address));
 	assert_ok(pinion_peer_add(p->ep, &address, &p->self));
@@ -135,12 +149,115 @@ static void without_a_helper_nothing_is_counted(void **state)
 	close_program(&p);
 }
 
+/* --- with other processes of the machine ---------------------------------- */
+
+/* Other programs may run here, so there is no telling whether it acts. */
+static void every_policy_lets_messages_arrive(void **state)
+{
+	static const char *const policies[] = { "helper=auto",
+						"helper=aggressive",
+						"helper=conservative" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(policies); i++) {
+		struct program p;
+
+		open_program(&p, policies[i]);
+		for (int round = 0; round < ROUNDS; round++)
+			exchange(&p, round);
+		assert_true(seen(&p, 2 * ROUNDS).members >= 1);
+		close_program(&p);
+	}
+}
+
+static void a_program_bound_to_one_core_has_no_helper(void **state)
+{
+	struct pinion_helper_stats stats;
+	cpu_set_t before, only;
+	struct program p;
+	unsigned cpu = 0;
+
+	(void)state;
+	assert_ok(sched_getaffinity(0, sizeof(before), &before));
+	while (!CPU_ISSET(cpu, &before))
+		cpu++;
+	CPU_ZERO(&only);
+	CPU_SET(cpu, &only);
+	assert_ok(sched_setaffinity(0, sizeof(only), &only));
+	open_program(&p, "helper=auto");
+	assert_ok(sched_setaffinity(0, sizeof(before), &before));
+	for (int round = 0; round < ROUNDS; round++)
+		exchange(&p, round);
+	stats = seen(&p, 2 * ROUNDS);
+	assert_int_equal(stats.resting, 1);
+	assert_int_equal(stats.deregistered, 0);
+	close_program(&p);
+}
+
+/* A /dev/shm of this process's own, in which the segment is open to all. Exits
+ * as a test that is skipped does where that is not permitted. */
+static void spoil_segment(void)
+{
+	char name[PN_CREW_NAME_BYTES];
+	int fd;
+
+	if (unshare(CLONE_NEWNS) ||
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/dev/shm", "tmpfs", 0, NULL))
+		_exit(TEST_SKIP);
+	pn_crew_name(name);
+	fd = shm_open(name, O_RDWR | O_CREAT, 0600);
+	if (fd < 0 || fchmod(fd, 0666))
+		_exit(2);
+}
+
+/* 0: as it should be; else which step was not. */
+static int meet_where_one_cannot(void)
+{
+	struct program p;
+
+	open_context(&p, "helper=conservative");
+	if (pinion_endpoint_open(p.context, NULL, &p.ep) != -EPERM)
+		return 3;
+	pinion_close(p.context);
+	open_program(&p, "helper=auto");
+	exchange(&p, 1);
+	if (query(&p).calls)
+		return 4;
+	close_program(&p);
+	open_program(&p, "helper=own");
+	exchange(&p, 1);
+	seen(&p, 2);
+	close_program(&p);
+	return 0;
+}
+
+static void where_helpers_cannot_meet_auto_does_without(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)state;
+	if (!pid) {
+		spoil_segment();
+		_exit(meet_where_one_cannot());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == TEST_SKIP)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(every_long_message_is_seen_and_arrives),
 		TEST(named_sites_are_told_apart),
 		TEST(without_a_helper_nothing_is_counted),
+		TEST(every_policy_lets_messages_arrive),
+		TEST(a_program_bound_to_one_core_has_no_helper),
+		TEST(where_helpers_cannot_meet_auto_does_without),
 	};
 
 	return RUN_TESTS(tests);
