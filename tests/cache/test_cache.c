@@ -557,6 +557,162 @@ static void no_such_policy_is_refused(void **state)
 	assert_int_equal(pn_cache_open(&attr, &cache), -EINVAL);
 }
 
+/* --- ahead of use and after it -------------------------------------------- */
+
+static int drop(size_t first, size_t n, unsigned *access)
+{
+	return pn_cache_drop(f.cache, (uintptr_t)f.mem + first * PAGE, n * PAGE,
+			     access);
+}
+
+static int prepare(size_t first, size_t n, unsigned access)
+{
+	return pn_cache_prepare(f.cache, (uintptr_t)f.mem + first * PAGE,
+				n * PAGE, access);
+}
+
+static size_t registered(void)
+{
+	struct pn_pinned pinned;
+
+	pn_device_pinned(f.device, &pinned);
+	return pinned.live_bytes;
+}
+
+static void dropping_deregisters_at_once_and_tells_what_was_allowed(
+	void **state)
+{
+	struct pinion_pin p;
+	unsigned access = 0;
+
+	(void)state;
+	touch(0, 4);
+	assert_ok(
+		pn_cache_pin(f.cache, f.mem + 4 * PAGE, 4 * PAGE, EXPOSED, &p));
+	pn_cache_unpin(f.cache, &p);
+	touch(20, 1);
+	assert_int_equal(drop(0, 8, &access), 2);
+	assert_int_equal(access & WRITE, WRITE);
+	assert_int_equal(access & EXPOSED, EXPOSED);
+	/* Not put off until there are enough for a batch. */
+	assert_int_equal(registered(), PAGE);
+	assert_int_equal(stats().bytes, PAGE);
+	assert_int_equal(drop(0, 8, &access), 0);
+	assert_int_equal(access, 0);
+	touch(20, 1);
+	assert_int_equal(stats().registrations, 3);
+}
+
+static void what_sticks_out_of_the_range_is_not_dropped(void **state)
+{
+	unsigned access;
+
+	(void)state;
+	touch(0, 4);
+	touch(4, 2);
+	touch(6, 4);
+	assert_int_equal(drop(1, 8, &access), 1);
+	assert_int_equal(registered(), 8 * PAGE);
+	/* The pages that bytes are on belong to their range. */
+	assert_int_equal(pn_cache_drop(f.cache, (uintptr_t)f.mem + 7,
+				       3 * PAGE + 1, &access),
+			 1);
+	assert_int_equal(registered(), 4 * PAGE);
+}
+
+static void a_range_in_use_is_dropped_as_a_whole_or_not_at_all(void **state)
+{
+	struct pinion_pin p;
+	unsigned access;
+
+	(void)state;
+	touch(0, 2);
+	assert_ok(pin(2, 2, &p));
+	assert_int_equal(drop(0, 4, &access), -EBUSY);
+	assert_int_equal(registered(), 4 * PAGE);
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(drop(0, 4, &access), 2);
+	assert_int_equal(registered(), 0);
+}
+
+static void a_resident_is_not_dropped(void **state)
+{
+	struct pn_range range = { (uintptr_t)f.mem, 4 * PAGE };
+	const struct pn_mr *mr;
+	unsigned access;
+
+	(void)state;
+	assert_ok(pn_cache_resident_add(f.cache, range, WRITE, &mr));
+	assert_int_equal(drop(0, 8, &access), 0);
+	assert_int_equal(registered(), 4 * PAGE);
+	pn_cache_resident_remove(f.cache, mr);
+}
+
+static void what_was_prepared_is_found(void **state)
+{
+	(void)state;
+	assert_ok(prepare(3, 5, WRITE));
+	assert_int_equal(registered(), 5 * PAGE);
+	touch(3, 5);
+	touch(4, 1);
+	assert_int_equal(stats().registrations, 1);
+	assert_int_equal(stats().hits, 2);
+}
+
+static void preparing_again_registers_nothing(void **state)
+{
+	(void)state;
+	touch(3, 5);
+	assert_ok(prepare(3, 5, WRITE));
+	assert_ok(prepare(4, 2, WRITE));
+	assert_int_equal(stats().registrations, 1);
+	/* What is cached in part is completed. */
+	assert_ok(prepare(3, 8, WRITE));
+	assert_int_equal(registered(), 8 * PAGE);
+}
+
+static void what_was_dropped_can_be_prepared_as_it_was(void **state)
+{
+	struct pinion_pin p;
+	unsigned access;
+
+	(void)state;
+	assert_ok(pn_cache_pin(f.cache, f.mem, 4 * PAGE, EXPOSED, &p));
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(drop(0, 4, &access), 1);
+	assert_ok(prepare(0, 4, access));
+	assert_ok(pn_cache_pin(f.cache, f.mem, 4 * PAGE, EXPOSED, &p));
+	assert_int_not_equal(p.remote_key, 0);
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(stats().registrations, 2);
+	assert_int_equal(stats().hits, 1);
+}
+
+static void preparing_takes_no_more_than_the_budget(void **state)
+{
+	struct pinion_pin p;
+
+	(void)state;
+	pn_budget_resize(&f.budget, 8 * PAGE, 0);
+	assert_ok(pin(0, 4, &p));
+	touch(10, 4);
+	assert_ok(prepare(20, 4, WRITE)); /* in place of what is idle */
+	assert_int_equal(registered(), 8 * PAGE);
+	assert_int_equal(prepare(30, 5, WRITE), -ENOBUFS);
+	pn_cache_unpin(f.cache, &p);
+}
+
+static void preparing_can_fail_and_leaves_nothing_behind(void **state)
+{
+	(void)state;
+	close_all();
+	open_with("", "fail registration 1 with EFAULT",
+		  (struct pn_cache_attr){ 0 });
+	assert_int_equal(prepare(0, 4, WRITE), -EFAULT);
+	assert_int_equal(registered(), 0);
+	assert_ok(prepare(0, 4, WRITE));
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -592,6 +748,15 @@ int main(void)
 		CASE(revoked_keys_are_refused),
 		CASE(hundreds_of_pins_can_be_held),
 		CASE(no_such_policy_is_refused),
+		CASE(dropping_deregisters_at_once_and_tells_what_was_allowed),
+		CASE(what_sticks_out_of_the_range_is_not_dropped),
+		CASE(a_range_in_use_is_dropped_as_a_whole_or_not_at_all),
+		CASE(a_resident_is_not_dropped),
+		CASE(what_was_prepared_is_found),
+		CASE(preparing_again_registers_nothing),
+		CASE(what_was_dropped_can_be_prepared_as_it_was),
+		CASE(preparing_takes_no_more_than_the_budget),
+		CASE(preparing_can_fail_and_leaves_nothing_behind),
 	};
 
 	return RUN_TESTS(tests);
