@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,6 +17,7 @@
 #include <pinion/pinion.h>
 
 #include "base/clock.h"
+#include "helper/cores.h"
 #include "helper/crew.h"
 
 #define BYTES  ((size_t)128 << 10)
@@ -194,17 +197,22 @@ static void a_program_bound_to_one_core_has_no_helper(void **state)
 	close_program(&p);
 }
 
-/* A /dev/shm of this process's own, in which the segment is open to all. Exits
- * as a test that is skipped does where that is not permitted. */
+/* A /dev/shm of this process's own, where nobody else meets. Exits as a test
+ * that is skipped does where that is not permitted. */
+static void go_apart(void)
+{
+	if (unshare(CLONE_NEWNS) ||
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/dev/shm", "tmpfs", 0, NULL))
+		_exit(TEST_SKIP);
+}
+
+/* Opens the segment to all. */
 static void spoil_segment(void)
 {
 	char name[PN_CREW_NAME_BYTES];
 	int fd;
 
-	if (unshare(CLONE_NEWNS) ||
-	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("none", "/dev/shm", "tmpfs", 0, NULL))
-		_exit(TEST_SKIP);
 	pn_crew_name(name);
 	fd = shm_open(name, O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || fchmod(fd, 0666))
@@ -216,6 +224,7 @@ static int meet_where_one_cannot(void)
 {
 	struct program p;
 
+	spoil_segment();
 	open_context(&p, "helper=conservative");
 	if (pinion_endpoint_open(p.context, NULL, &p.ep) != -EPERM)
 		return 3;
@@ -232,15 +241,14 @@ static int meet_where_one_cannot(void)
 	return 0;
 }
 
-static void where_helpers_cannot_meet_auto_does_without(void **state)
+static void run_apart(int (*what)(void))
 {
 	pid_t pid = fork();
 	int status;
 
-	(void)state;
 	if (!pid) {
-		spoil_segment();
-		_exit(meet_where_one_cannot());
+		go_apart();
+		_exit(what());
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
@@ -249,11 +257,87 @@ static void where_helpers_cannot_meet_auto_does_without(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static void where_helpers_cannot_meet_auto_does_without(void **state)
+{
+	(void)state;
+	run_apart(meet_where_one_cannot);
+}
+
+/* Binds this process to two cores, of which two programs leave none. */
+static void take_two_cores(void)
+{
+	cpu_set_t all, few;
+	struct pn_cores cores;
+
+	CPU_ZERO(&few);
+	if (sched_getaffinity(0, sizeof(all), &all))
+		_exit(2);
+	for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &all))
+			continue;
+		CPU_SET(cpu, &few);
+		if (sched_setaffinity(0, sizeof(few), &few) ||
+		    pn_cores_mine(&cores))
+			_exit(2);
+		if (pn_cores_count(&cores) == 2)
+			return;
+	}
+	_exit(TEST_SKIP);
+}
+
+/* Exchanges until as many helpers are there and this one rests or not. */
+static bool comes_true(struct program *p, uint64_t members, uint64_t resting)
+{
+	struct timespec moment = { .tv_nsec = PN_NS_PER_MS };
+
+	for (int i = 0; i < 20000; i++) {
+		struct pinion_helper_stats stats = query(p);
+
+		if (stats.members == members && stats.resting == resting)
+			return true;
+		exchange(p, i & 127);
+		nanosleep(&moment, NULL);
+	}
+	return false;
+}
+
+/* Two programs with a core each have no helper. One is killed. */
+static int outlive_the_other(void)
+{
+	struct program p;
+	pid_t pid;
+
+	take_two_cores();
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		open_program(&p, "helper=auto");
+		comes_true(&p, UINT64_MAX, 1); /* never: it goes on */
+		_exit(0);
+	}
+	open_program(&p, "helper=auto");
+	if (!comes_true(&p, 2, 1))
+		return 3;
+	if (kill(pid, SIGKILL) || waitpid(pid, NULL, 0) != pid)
+		return 4;
+	if (!comes_true(&p, 1, 0))
+		return 5;
+	close_program(&p);
+	return 0;
+}
+
+static void the_core_of_a_killed_program_goes_to_a_helper(void **state)
+{
+	(void)state;
+	run_apart(outlive_the_other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		/* First: the thread sanitizer lets a child start threads only
 		 * if its parent has had none. */
+		TEST(the_core_of_a_killed_program_goes_to_a_helper),
 		TEST(where_helpers_cannot_meet_auto_does_without),
 		TEST(every_long_message_is_seen_and_arrives),
 		TEST(named_sites_are_told_apart),
