@@ -205,6 +205,7 @@ struct pn_cache {
 					   */
 	_Atomic uint64_t ring_tail;	  /* advanced under lock */
 	_Atomic unsigned ring_lost;	  /* notices that found no room */
+	_Atomic uint32_t heeding;	  /* a thread refuses keys */
 	_Atomic bool exposed_lost;	  /* one of them of exposed memory */
 	_Atomic bool never_publish;	  /* lost track of releases under way */
 	struct pn_release ring[PN_RELEASE_RING];

@@ -232,18 +232,37 @@ static struct pn_exposed *next_gone(struct pn_cache *cache)
 	return found;
 }
 
-void pn_cache_heed(struct pn_cache *cache)
+static void refuse_gone(struct pn_cache *cache)
 {
 	struct pn_exposed *e;
 
-	if (pn_likely(!atomic_load(&cache->exposed_notices)))
-		return;
-	atomic_store(&cache->exposed_notices, 0);
 	while ((e = next_gone(cache))) {
 		deregister(cache, e);
 		/* Its owner may free it from here on; the address is all that
 		 * waking needs. */
 		atomic_store(&e->state, PN_EXPOSED_REFUSED);
 		pn_device_unblock(cache->device, &e->state);
+	}
+}
+
+/* One thread at a time; notices are counted off when their keys are refused,
+ * so that another thread's call does not return before. */
+void pn_cache_heed(struct pn_cache *cache)
+{
+	unsigned seen;
+
+	while (pn_unlikely(atomic_load(&cache->exposed_notices))) {
+		uint32_t idle = 0;
+
+		if (!atomic_compare_exchange_strong(&cache->heeding, &idle,
+						    1)) {
+			pn_device_block(cache->device, &cache->heeding, 1);
+			continue;
+		}
+		seen = atomic_load(&cache->exposed_notices);
+		refuse_gone(cache);
+		atomic_fetch_sub(&cache->exposed_notices, seen);
+		atomic_store(&cache->heeding, 0);
+		pn_device_unblock(cache->device, &cache->heeding);
 	}
 }
