@@ -334,6 +334,9 @@ void pn_pins_free_all(struct pn_cache *cache);
 /* release.c */
 void pn_release_notice(void *cache, uintptr_t addr, size_t len,
 		       enum pn_release_phase phase);
+/* Waits for notices that are being told just now by another thread than the one
+ * that released: with userfaultfd, munmap() returns before them. */
+void pn_release_settle(struct pn_cache *cache);
 void pn_release_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* Takes what is cached in range out of the index, residents excepted. */
 void pn_release_drop_locked(struct pn_cache *cache, struct pn_range range)

@@ -28,6 +28,7 @@ static int enter(struct pn_cache *cache, struct pn_exposed *e)
 {
 	int ret;
 
+	pn_release_settle(cache);
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
 	ret = pn_index_reserve(&cache->exposed, pages_of(e));
@@ -251,6 +252,7 @@ void pn_cache_heed(struct pn_cache *cache)
 {
 	unsigned seen;
 
+	pn_release_settle(cache);
 	while (pn_unlikely(atomic_load(&cache->exposed_notices))) {
 		uint32_t idle = 0;
 

@@ -15,7 +15,6 @@
  * by piece grows together, and not n times.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -591,8 +590,7 @@ static int try_plan(struct pn_plan *plan)
 {
 	int ret = 0;
 
-	while (plan->cache->probing && !pn_monitor_settled())
-		sched_yield(); /* news are being told just now */
+	pn_release_settle(plan->cache);
 	pn_cache_look(plan->cache);
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);

@@ -21,6 +21,8 @@
  *   published at all, until the cache is closed. It takes more than 256
  *   threads inside munmap() at once.
  */
+#include <sched.h>
+
 #include "base/clock.h"
 #include "cache/cache_impl.h"
 
@@ -231,6 +233,12 @@ static bool next_notice(struct pn_cache *cache, struct pn_range *out)
 	*out = (struct pn_range){ entry->addr, entry->len };
 	atomic_store(&cache->ring_tail, at + 1);
 	return true;
+}
+
+void pn_release_settle(struct pn_cache *cache)
+{
+	while (cache->probing && !pn_monitor_settled())
+		sched_yield();
 }
 
 void pn_release_drain_locked(struct pn_cache *cache)

@@ -13,13 +13,6 @@
 #include "message/ends.h"
 #include "message/message_impl.h"
 
-/* Under ThreadSanitizer these releases were not noticed; why is not known. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNSEEN_RELEASES
-#endif
-#endif
-
 #define BYTES	   ((size_t)256 << 10)
 #define READ_WRITE (PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE)
 #define ALL	   (READ_WRITE | PINION_ACCESS_REMOTE_ATOMIC)
@@ -319,8 +312,7 @@ static void exactly_the_bytes_exposed_can_be_reached(void **state)
 }
 
 /* Released while it is exposed: refused from the owner's next call on. */
-__attribute__((unused)) static void released_memory_is_no_longer_exposed(
-	void **state)
+static void released_memory_is_no_longer_exposed(void **state)
 {
 	struct scene s;
 
@@ -601,11 +593,9 @@ static void a_flush_and_a_fence_end_with_a_peer_that_never_came(void **state)
 	assert_false(close(up[0]) || close(up[1]));
 }
 
-/* --- exposures and releases of other memory --------------------------------
- */
+/* --- exposures and releases of other memory ------------------------------- */
 
-__attribute__((unused)) static void
-memory_mapped_where_other_was_cached_can_be_exposed(void **state)
+static void memory_mapped_where_other_was_cached_can_be_exposed(void **state)
 {
 	struct pinion_exposure *exposure;
 	uint8_t *memory = map(BYTES);
@@ -628,8 +618,7 @@ memory_mapped_where_other_was_cached_can_be_exposed(void **state)
 
 /* More notices than there is room for, none of exposed memory; then one that
  * is. */
-__attribute__((unused)) static void a_flood_of_releases_leaves_exposures_alone(
-	void **state)
+static void a_flood_of_releases_leaves_exposures_alone(void **state)
 {
 	uint8_t *cached = map(4096), *other = map(BYTES);
 	struct pinion_exposure *second;
@@ -671,8 +660,7 @@ static void *release_and_progress(void *arg)
 	return NULL;
 }
 
-__attribute__((unused)) static void
-a_release_while_exposing_leaves_the_budget_right(void **state)
+static void a_release_while_exposing_leaves_the_budget_right(void **state)
 {
 	struct releaser r = { .memory = map(BYTES) };
 	struct pinion_exposure *exposure;
@@ -712,9 +700,7 @@ int main(void)
 		TEST(a_revoked_key_is_refused_and_the_peer_stays_usable),
 		TEST(revoking_one_key_leaves_others_to_the_same_memory),
 		TEST(exactly_the_bytes_exposed_can_be_reached),
-#ifndef UNSEEN_RELEASES
 		TEST(released_memory_is_no_longer_exposed),
-#endif
 		TEST(atomics_tell_what_was_there),
 		TEST(a_flush_ends_after_what_was_started_before),
 		TEST(a_remote_may_be_closed_under_its_operations),
@@ -723,15 +709,9 @@ int main(void)
 		TEST(closing_abandons_what_is_under_way),
 		TEST(a_killed_peer_ends_its_requests_and_nothing_else),
 		TEST(a_flush_and_a_fence_end_with_a_peer_that_never_came),
-#ifndef UNSEEN_RELEASES
 		TEST(memory_mapped_where_other_was_cached_can_be_exposed),
-#endif
-#ifndef UNSEEN_RELEASES
 		TEST(a_flood_of_releases_leaves_exposures_alone),
-#endif
-#ifndef UNSEEN_RELEASES
 		TEST(a_release_while_exposing_leaves_the_budget_right),
-#endif
 	};
 
 	return RUN_TESTS(tests);
