@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/verbs/iwarp.h"
 
 #define MAGIC		  UINT32_C(0x70696e76) /* "pinv" */
 #define BACKLOG		  512
@@ -110,9 +111,12 @@ static struct pn_verbs_peer *make_peer(struct pn_verbs_device *dev,
 
 	if (!peer)
 		return NULL;
-	peer->out.records = calloc(dev->device.limits.queue_depth,
+	/* The last one is no operation's, but the device's own. */
+	peer->out.records = calloc(dev->device.limits.queue_depth + 1,
 				   sizeof(*peer->out.records));
-	if (!peer->out.records) {
+	if (!peer->out.records ||
+	    (dev->is_iwarp && pn_verbs_stage_make(dev, &peer->out))) {
+		free(peer->out.records);
 		free(peer);
 		return NULL;
 	}
@@ -123,6 +127,7 @@ static struct pn_verbs_peer *make_peer(struct pn_verbs_device *dev,
 	peer->tag = pn_verbs_tag(at->nonce);
 	pn_list_init(&peer->early);
 	pn_list_init(&peer->failing);
+	pn_list_init(&peer->owed);
 	atomic_store(&peer->wants_lane, true);
 	pn_list_append(&dev->peers, &peer->link);
 	return peer;
@@ -200,6 +205,8 @@ static void end_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	end_out(peer);
 	end_id(&peer->in_id);
 	peer->deadline_ns = peer->in_lost_ns = 0;
+	dev->nwindows -= peer->has_window;
+	peer->has_window = false;
 	if (!peer->gone)
 		peer->gone =
 			tell(dev,
@@ -246,10 +253,15 @@ static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
 
 static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_hello hello = { .magic = PN_VERBS_MAGIC,
-					.version = PN_VERBS_VERSION,
-					.to = peer->at.nonce,
-					.from = dev->address };
+	uint32_t grant = atomic_load(&peer->last_grant);
+	struct pn_verbs_iwarp_hello hello = {
+		.hello = { .magic = PN_VERBS_MAGIC,
+			   .version = PN_VERBS_VERSION,
+			   .to = peer->at.nonce,
+			   .from = dev->address },
+		.lane = ++peer->out_number,
+		.grant = { (uint16_t)(grant >> 16), (uint16_t)grant },
+	};
 	struct rdma_conn_param param;
 	int ret;
 
@@ -261,7 +273,9 @@ static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 		return ret;
 	param = parameters(dev, peer->out_qp);
 	param.private_data = &hello;
-	param.private_data_len = sizeof(hello);
+	param.private_data_len =
+		dev->is_iwarp ? sizeof(hello) : sizeof(hello.hello);
+	peer->told_grant = grant;
 	return rdma_connect(peer->out_id, &param) ? -errno : 0;
 }
 
@@ -272,8 +286,11 @@ static int hand_over_out(struct pn_verbs_device *dev,
 {
 	struct pn_verbs_event event = { .kind = PN_VERBS_OUT,
 					.peer = peer,
-					.qp = peer->out_qp };
+					.qp = peer->out_qp,
+					.number = peer->out_number };
 
+	event.grant.lane = (uint16_t)(peer->told_grant >> 16);
+	event.grant.messages = (uint16_t)peer->told_grant;
 	if (!tell(dev, event))
 		return -ENOMEM;
 	peer->out_qp = NULL;
@@ -318,16 +335,39 @@ static int make_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 	return ret;
 }
 
-static int accept_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
-		     const struct pn_verbs_hello *hello)
+/* On iWARP every peer is promised receive buffers. */
+static int promise(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_peer *peer = get_peer(dev, &hello->from);
+	unsigned each = PN_VERBS_WINDOW + PN_VERBS_SPARE;
+
+	if (!dev->is_iwarp || peer->has_window)
+		return 0;
+	if ((dev->nwindows + 1) * each > dev->params.receives) {
+		pn_error("verbs: %s has receive buffers for %u peers; "
+			 "receives=%u allows one more",
+			 dev->name, dev->nwindows, (dev->nwindows + 1) * each);
+		return -ENOMEM;
+	}
+	dev->nwindows++;
+	peer->has_window = true;
+	return 0;
+}
+
+static int accept_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
+		     const struct pn_verbs_iwarp_hello *hello)
+{
+	struct pn_verbs_peer *peer = get_peer(dev, &hello->hello.from);
 	struct rdma_conn_param param;
-	struct pn_verbs_event event = { .kind = PN_VERBS_IN };
+	struct pn_verbs_event event = { .kind = PN_VERBS_IN,
+					.number = hello->lane,
+					.grant = hello->grant };
 	int ret;
 
 	if (!peer || peer->gone)
 		return peer ? -ECONNRESET : -ENOMEM;
+	ret = promise(dev, peer);
+	if (ret)
+		return ret;
 	ret = make_in(dev, id, &event.qp);
 	if (ret)
 		return ret;
@@ -350,17 +390,21 @@ static int accept_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 static void answer(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 		   const void *data, size_t len)
 {
-	struct pn_verbs_hello hello;
-	int32_t status =
-		pn_verbs_hello_check(data, len, dev->address.nonce, &hello);
+	struct pn_verbs_iwarp_hello hello = { .lane = 0 };
+	int32_t status = pn_verbs_hello_check(data, len, dev->address.nonce,
+					      &hello.hello);
 
+	if (!status && dev->is_iwarp)
+		status = len < sizeof(hello) ? -EPROTO : 0;
+	if (!status && dev->is_iwarp)
+		memcpy(&hello, data, sizeof(hello));
 	if (!status)
 		status = accept_in(dev, id, &hello);
 	if (!status)
 		return;
 	if (status == -ECONNREFUSED)
 		pn_warn("verbs: refused a peer that speaks version %u, not %u",
-			hello.version, PN_VERBS_VERSION);
+			hello.hello.version, PN_VERBS_VERSION);
 	rdma_reject(id, &status, sizeof(status));
 	rdma_destroy_id(id);
 }
@@ -388,9 +432,14 @@ static int why_rejected(const struct news *news)
 static void out_failed(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		       const struct news *news)
 {
-	/* The kernel still remembers an older lane of this number. */
-	if (news->what == RDMA_CM_EVENT_REJECTED &&
-	    news->status == STALE_REFUSAL)
+	bool is_stale = news->what == RDMA_CM_EVENT_REJECTED &&
+			news->status == STALE_REFUSAL;
+	bool was_there = !peer->deadline_ns;
+
+	/* The kernel still remembers an older lane of this number; or an iWARP
+	 * target refused something. */
+	if (is_stale || (dev->is_iwarp && was_there &&
+			 news->what == RDMA_CM_EVENT_DISCONNECTED))
 		start_out(dev, peer);
 	else
 		end_peer(dev, peer,

@@ -19,6 +19,8 @@
  * dies. Out lane gone: the peer is down. In lane gone and not replaced within
  * a second: as well, for goodbyes may get lost. Port or adapter gone: every
  * peer is down. Otherwise operations find out (retries exceeded).
+ * On iWARP a lane is dropped, too, when the target refuses something. So the
+ * service connects again at once, and the peer is down if that fails.
  *
  * Threads: all of this is the service thread's, except attach() and
  * pn_verbs_kick().
@@ -37,6 +39,15 @@ struct pn_verbs_hello {
 	uint32_t version;
 	uint64_t to; /* the nonce of whom we look for */
 	struct pn_verbs_address from;
+};
+
+/* On iWARP, which has room for more: which lane of its owner's this is, and
+ * what its owner has granted (iwarp.h). */
+struct pn_verbs_iwarp_hello {
+	struct pn_verbs_hello hello;
+	uint16_t lane;
+	struct pn_verbs_grant grant;
+	uint16_t unused;
 };
 
 /* Listens at dev->address (and sets its port). Starts nothing yet. */

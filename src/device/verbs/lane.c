@@ -2,11 +2,30 @@
 #include <errno.h>
 
 #include "base/log.h"
-#include "device/verbs/verbs_impl.h"
+#include "device/verbs/iwarp.h"
 
 #define INLINE_BYTES 256
 /* How long a sender waits that found no receive buffer: 0.16 ms. */
 #define RNR_TIMER    8
+
+/* Reads in parts, reads of nothing, grants: what a record of iWARP may need on
+ * the average besides its own. */
+#define IWARP_REQUESTS 8
+
+static unsigned send_requests(const struct pn_verbs_device *dev,
+			      unsigned send_wrs)
+{
+	unsigned most = (unsigned)dev->attr.max_qp_wr;
+	unsigned want = dev->is_iwarp ? IWARP_REQUESTS * send_wrs : send_wrs;
+
+	return want < most ? want : most;
+}
+
+static uint32_t inline_bytes(const struct pn_verbs_device *dev)
+{
+	return (uint32_t)(dev->is_iwarp ? sizeof(struct pn_verbs_head)
+					: dev->device.limits.inline_bytes);
+}
 
 struct ibv_qp *pn_verbs_qp_make(struct pn_verbs_device *dev, unsigned send_wrs)
 {
@@ -14,12 +33,10 @@ struct ibv_qp *pn_verbs_qp_make(struct pn_verbs_device *dev, unsigned send_wrs)
 		.send_cq = dev->cq,
 		.recv_cq = dev->cq,
 		.srq = dev->srq,
-		.cap = { .max_send_wr = send_wrs ? send_wrs : 1,
+		.cap = { .max_send_wr = send_wrs ? send_requests(dev, send_wrs)
+						 : 1,
 			 .max_send_sge = send_wrs ? dev->max_sge : 1,
-			 .max_inline_data =
-				 send_wrs ? (uint32_t)dev->device.limits
-						    .inline_bytes
-					  : 0 },
+			 .max_inline_data = send_wrs ? inline_bytes(dev) : 0 },
 		.qp_type = IBV_QPT_RC,
 	};
 
@@ -49,6 +66,9 @@ int pn_verbs_qp_probe(struct pn_verbs_device *dev)
 		return -errno;
 	}
 	ibv_destroy_qp(qp);
+	/* Of iWARP, only heads are inlined; the callers' bytes are staged. */
+	if (dev->is_iwarp)
+		limits->inline_bytes = PN_VERBS_STAGE_INLINE;
 	return 0;
 }
 

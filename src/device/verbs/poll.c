@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "device/verbs/connect.h"
+#include "device/verbs/iwarp.h"
 
 /* In wr_id: a receive buffer, not an operation. */
 #define RECEIVE	  ((uint64_t)1 << 63)
@@ -74,13 +75,16 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 
 /* A lane broke, or the peer is down: then nothing more may arrive either, so
  * that what was acknowledged is in the queue before PEER_DOWN is told. */
-static void start_failing(struct pn_verbs_device *dev,
-			  struct pn_verbs_peer *peer, int broken)
+void pn_verbs_start_failing(struct pn_verbs_device *dev,
+			    struct pn_verbs_peer *peer, int broken)
 {
 	struct ibv_qp_attr stop = { .qp_state = IBV_QPS_ERR };
 
 	if (!peer->out.broken)
 		peer->out.broken = broken;
+	/* On iWARP, that is how the service comes to hear of it. */
+	if (dev->is_iwarp && peer->out.qp)
+		ibv_modify_qp(peer->out.qp, &stop, IBV_QP_STATE);
 	if (peer->down && peer->in)
 		ibv_modify_qp(peer->in->qp, &stop, IBV_QP_STATE);
 	if (pn_list_empty(&peer->failing) && !peer->down_told)
@@ -95,7 +99,7 @@ void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer)
 	pn_verbs_enter(dev);
 	if (!p->down)
 		p->down = -ECONNRESET;
-	start_failing(dev, p, p->down);
+	pn_verbs_start_failing(dev, p, p->down);
 	pn_verbs_leave(dev);
 	/* Whoever sleeps tells of it. */
 	pn_verbs_wake(device);
@@ -143,24 +147,34 @@ static bool swap_goes_on(struct pn_verbs_device *dev,
 static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 {
 	struct pn_verbs_record *record =
-		(struct pn_verbs_record *)(uintptr_t)(wc->wr_id & POINTER);
+		(struct pn_verbs_record *)(uintptr_t)(wc->wr_id & POINTER &
+						      ~PN_VERBS_CONFIRM);
 	struct pn_verbs_peer *peer = record->peer;
 	struct pn_verbs_lane *lane = &peer->out;
 	int status = status_of(wc->status, lane->broken);
 
 	if (pn_unlikely(lane->epoch != wc->wr_id >> 48))
 		return;
+	if (pn_unlikely(dev->is_iwarp && status)) {
+		/* Why, the service finds out. */
+		pn_verbs_start_failing(dev, peer, -ECANCELED);
+		return;
+	}
 	if (pn_unlikely(record->swap && !status && swap_goes_on(dev, record)))
 		return;
 	/* Those before it that were not to tell went well. */
 	while (&lane->records[lane->head] != record)
-		retire(dev, lane, 0);
+		retire(dev, lane, lane->records[lane->head].status);
 	retire(dev, lane, status ? status : record->status);
+	if (pn_unlikely(wc->wr_id & PN_VERBS_CONFIRM)) {
+		lane->confirming = false;
+		pn_verbs_confirm(dev, peer);
+	}
 	if (pn_likely(!status))
 		return;
 	if (status == -ECONNRESET && !peer->down)
 		peer->down = status;
-	start_failing(dev, peer, status == -ECONNRESET ? status : -ECANCELED);
+	pn_verbs_start_failing(dev, peer, status == -ECONNRESET ? status : -ECANCELED);
 }
 
 /* --- messages ------------------------------------------------------------ */
@@ -168,7 +182,8 @@ static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive)
 {
-	struct ibv_sge sge = { (uintptr_t)receive->data, PN_VERBS_MAX_SEND,
+	struct ibv_sge sge = { (uintptr_t)receive->buffer,
+			       (uint32_t)(PN_VERBS_MAX_SEND + dev->head_bytes),
 			       dev->receive_mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = RECEIVE | (uintptr_t)receive,
 				  .sg_list = &sge,
@@ -186,17 +201,37 @@ static struct pn_verbs_in **bucket_of(struct pn_verbs_device *dev,
 	return &dev->in[number % PN_VERBS_IN_BUCKETS];
 }
 
-static struct pn_verbs_peer *find_sender(struct pn_verbs_device *dev,
-					 uint32_t number)
+static struct pn_verbs_in *find_sender(struct pn_verbs_device *dev,
+				       uint32_t number)
 {
 	for (struct pn_verbs_in *in = *bucket_of(dev, number); in;
 	     in = in->next)
 		if (in->qp->qp_num == number)
-			return in->peer;
+			return in;
 	for (struct pn_verbs_in *in = dev->retired; in; in = in->next)
 		if (in->qp->qp_num == number)
-			return in->peer;
+			return in;
 	return NULL;
+}
+
+/* False: it was no message. */
+static bool fill_receive(struct pn_verbs_device *dev, struct pn_verbs_in *in,
+			 const struct ibv_wc *wc,
+			 struct pn_verbs_receive *receive)
+{
+	const struct pn_verbs_head *head;
+
+	receive->peer = in->peer;
+	receive->len = wc->byte_len - (uint32_t)dev->head_bytes;
+	if (pn_likely(!dev->is_iwarp)) {
+		receive->imm = ntohl(wc->imm_data);
+		receive->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+		return true;
+	}
+	head = pn_verbs_open_message(dev, in, receive->buffer, wc->byte_len);
+	if (head)
+		receive->imm = head->imm;
+	return head;
 }
 
 static void take_events(struct pn_verbs_device *dev);
@@ -205,24 +240,20 @@ static void end_receive(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 {
 	struct pn_verbs_receive *receive =
 		(struct pn_verbs_receive *)(uintptr_t)(wc->wr_id & POINTER);
-	struct pn_verbs_peer *peer = find_sender(dev, wc->qp_num);
+	struct pn_verbs_in *in = find_sender(dev, wc->qp_num);
 
-	if (pn_unlikely(!peer)) {
+	if (pn_unlikely(!in)) {
 		/* The service told of its lane before it could receive. */
 		take_events(dev);
-		peer = find_sender(dev, wc->qp_num);
+		in = find_sender(dev, wc->qp_num);
 	}
-	if (pn_unlikely(wc->status || !peer || peer->down_told)) {
+	if (pn_unlikely(wc->status || !in || in->peer->down_told) ||
+	    pn_unlikely(!fill_receive(dev, in, wc, receive)))
 		pn_verbs_receive_post(dev, receive);
-		return;
-	}
-	receive->len = wc->byte_len;
-	receive->imm = ntohl(wc->imm_data);
-	receive->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-	if (pn_likely(peer->up_told))
-		tell_received(dev, peer, receive);
+	else if (pn_likely(in->peer->up_told))
+		tell_received(dev, in->peer, receive);
 	else
-		pn_list_append(&peer->early, &receive->link);
+		pn_list_append(&in->peer->early, &receive->link);
 }
 
 /* --- peers coming and going ---------------------------------------------- */
@@ -241,23 +272,68 @@ static void come_up(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 					      link));
 }
 
-static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+/* iWARP: the target refused one of what is left, and does not say which. */
+static void end_refused(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
+{
+	bool found = false;
+
+	while (lane->count) {
+		struct pn_verbs_record *record = &lane->records[lane->head];
+		bool blamed = !found && record->reaches;
+		int status = blamed ? -EACCES : found ? -ECANCELED : 0;
+
+		found |= blamed;
+		retire(dev, lane, status ? status : record->status);
+	}
+}
+
+static void use_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		     struct ibv_qp *qp)
 {
 	struct pn_verbs_lane *lane = &peer->out;
 
-	if (peer->down) {
-		ibv_destroy_qp(qp);
-		return;
-	}
-	pn_assert(!lane->qp && !lane->count);
+	end_refused(dev, lane);
 	lane->qp = qp;
+	lane->next = NULL;
+	lane->number = lane->next_number;
 	lane->broken = 0;
 	lane->unsignalled = 0;
-	lane->swapping = false;
+	lane->sent = 0;
+	lane->swapping = lane->confirming = false;
+	lane->uncovered = NULL;
 	dev->relieved |= lane->refused;
 	lane->refused = false;
 	come_up(dev, peer);
+}
+
+/* On iWARP the service may be faster than the completions of the lane that is
+ * gone. */
+static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		     const struct pn_verbs_event *event)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+	uint32_t told = (uint32_t)event->grant.lane << 16 |
+			event->grant.messages;
+
+	if (peer->down) {
+		ibv_destroy_qp(event->qp);
+		return;
+	}
+	lane->next_number = event->number;
+	/* What was granted since the hello may have been lost. */
+	peer->must_grant |= told != atomic_load(&peer->last_grant);
+	if (!lane->qp) {
+		pn_assert(dev->is_iwarp || !lane->count);
+		use_lane(dev, peer, event->qp);
+	} else {
+		pn_assert(dev->is_iwarp);
+		if (lane->next)
+			ibv_destroy_qp(lane->next);
+		lane->next = event->qp;
+		pn_verbs_start_failing(dev, peer, -ECANCELED);
+	}
+	if (dev->is_iwarp)
+		pn_verbs_grant_due(dev, peer);
 }
 
 static void unlink_in(struct pn_verbs_device *dev, struct pn_verbs_in *in)
@@ -284,8 +360,9 @@ static void retire_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 }
 
 static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		    struct ibv_qp *qp)
+		    const struct pn_verbs_event *event)
 {
+	struct ibv_qp *qp = event->qp;
 	struct pn_verbs_in *in = malloc(sizeof(*in));
 	struct pn_verbs_in **bucket = bucket_of(dev, qp->qp_num);
 
@@ -296,10 +373,18 @@ static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		return;
 	}
 	retire_in(dev, peer);
-	*in = (struct pn_verbs_in){ .qp = qp, .peer = peer, .next = *bucket };
+	*in = (struct pn_verbs_in){ .qp = qp,
+				    .peer = peer,
+				    .next = *bucket,
+				    .number = event->number };
 	*bucket = in;
 	peer->in = in;
+	peer->granted = peer->arrived = 0;
 	come_up(dev, peer);
+	if (dev->is_iwarp) {
+		pn_verbs_take_grant(dev, peer, event->grant);
+		pn_verbs_grant_due(dev, peer);
+	}
 }
 
 static void take_event(struct pn_verbs_device *dev,
@@ -309,15 +394,15 @@ static void take_event(struct pn_verbs_device *dev,
 
 	switch (event->kind) {
 	case PN_VERBS_OUT:
-		take_out(dev, peer, event->qp);
+		take_out(dev, peer, event);
 		break;
 	case PN_VERBS_IN:
-		take_in(dev, peer, event->qp);
+		take_in(dev, peer, event);
 		break;
 	case PN_VERBS_DOWN:
 		if (!peer->down)
 			peer->down = event->status;
-		start_failing(dev, peer, peer->down);
+		pn_verbs_start_failing(dev, peer, peer->down);
 	}
 }
 
@@ -359,13 +444,23 @@ static void finish_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 		ibv_destroy_qp(lane->qp);
 	lane->qp = NULL;
 	lane->epoch = (lane->epoch + 1) & 0x7fff;
+	if (dev->is_iwarp && !peer->down) {
+		/* What is left ends when it is known why: take_out(), or the
+		 * end of the peer. */
+		if (lane->next)
+			use_lane(dev, peer, lane->next);
+		return;
+	}
 	while (lane->count)
-		retire(dev, lane, lane->broken);
+		retire(dev, lane, dev->is_iwarp ? peer->down : lane->broken);
 	if (!peer->down) {
 		atomic_store(&peer->wants_lane, true);
 		pn_verbs_kick(dev);
 		return;
 	}
+	if (lane->next)
+		ibv_destroy_qp(lane->next);
+	lane->next = NULL;
 	dev->relieved |= lane->refused;
 	retire_in(dev, peer);
 	while ((pos = pn_list_pop(&peer->early)))
@@ -418,6 +513,8 @@ void pn_verbs_progress(struct pn_verbs_device *dev)
 	if (pn_unlikely(n == 0 &&
 			(!pn_list_empty(&dev->failing) || dev->retired)))
 		finish_failing(dev);
+	if (pn_unlikely(!pn_list_empty(&dev->owed)))
+		pn_verbs_grant_owed(dev);
 }
 
 int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
@@ -443,10 +540,16 @@ void pn_verbs_release(struct pn_device *device,
 		      const struct pn_completion *completion)
 {
 	struct pn_verbs_device *dev = pn_verbs_of(device);
+	struct pn_verbs_receive *receive;
 
 	if (completion->kind != PN_COMPLETION_RECV)
 		return;
+	receive = completion->lease;
 	pn_verbs_enter(dev);
-	pn_verbs_receive_post(dev, completion->lease);
+	pn_verbs_receive_post(dev, receive);
+	if (pn_unlikely(dev->is_iwarp)) {
+		receive->peer->held--;
+		pn_verbs_grant_due(dev, receive->peer);
+	}
 	pn_verbs_leave(dev);
 }

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "device/form.h"
-#include "device/verbs/verbs_impl.h"
+#include "device/verbs/iwarp.h"
 
 /* --- as the adapter wants it --------------------------------------------- */
 
@@ -13,6 +13,26 @@ struct wire {
 	struct ibv_sge sge[PN_VERBS_MAX_SGE];
 	int preset; /* refuse it although the adapter carries it out */
 };
+
+/* Whatever the adapter can inline, the stage can. */
+static void add_staged(struct wire *w, const struct pn_op *op,
+		       const struct pn_verbs_lane *lane,
+		       struct pn_verbs_stage *stage)
+{
+	bool is_send = op->kind == PN_OP_SEND;
+	size_t len = 0;
+
+	for (unsigned i = 0; i < op->nsge; i++) {
+		memcpy(stage->data + len, op->sge[i].addr, op->sge[i].len);
+		len += op->sge[i].len;
+	}
+	w->sge[0] = (struct ibv_sge){
+		.addr = is_send ? (uintptr_t)stage : (uintptr_t)stage->data,
+		.length = (uint32_t)(len + (is_send ? sizeof(stage->head) : 0)),
+		.lkey = lane->stage_mr->lkey,
+	};
+	w->wr.num_sge = w->sge[0].length ? 1 : 0;
+}
 
 static void add_inline(struct wire *w, const struct pn_op *op)
 {
@@ -95,9 +115,37 @@ static void refuse(struct wire *w)
 	w->wr.num_sge = 0;
 }
 
+static void add_head(struct wire *w, const struct pn_verbs_lane *lane,
+		     struct pn_verbs_stage *stage)
+{
+	w->sge[w->wr.num_sge++] = (struct ibv_sge){
+		.addr = (uintptr_t)&stage->head,
+		.length = sizeof(stage->head),
+		.lkey = lane->stage_mr->lkey,
+	};
+}
+
+/* The stage is filled, but for the head, which only a message that goes has. */
+static int add_for_iwarp(const struct pn_verbs_device *dev, struct wire *w,
+			 const struct pn_op *op,
+			 const struct pn_verbs_lane *lane,
+			 struct pn_verbs_stage *stage)
+{
+	/* A read cannot wait, but its answer comes behind earlier ones'. */
+	if (op->kind == PN_OP_READ)
+		w->wr.send_flags = 0;
+	if (op->flags & PN_OP_INLINE) {
+		add_staged(w, op, lane, stage);
+		return 0;
+	}
+	if (op->kind == PN_OP_SEND)
+		add_head(w, lane, stage);
+	return add_segments(dev, w, op);
+}
+
 static int translate(const struct pn_verbs_device *dev,
 		     const struct pn_verbs_peer *peer, const struct pn_op *op,
-		     struct wire *w)
+		     unsigned slot, struct wire *w)
 {
 	int ret = 0;
 
@@ -106,13 +154,18 @@ static int translate(const struct pn_verbs_device *dev,
 	w->wr.sg_list = w->sge;
 	w->wr.send_flags = op->flags & PN_OP_FENCE ? IBV_SEND_FENCE : 0;
 	w->preset = 0;
-	if (op->flags & PN_OP_INLINE) {
+	if (pn_unlikely(dev->is_iwarp)) {
+		ret = add_for_iwarp(dev, w, op, &peer->out,
+				    &peer->out.stage[slot]);
+	} else if (op->flags & PN_OP_INLINE) {
 		add_inline(w, op);
 		w->wr.send_flags |= IBV_SEND_INLINE;
 	} else {
 		ret = add_segments(dev, w, op);
 	}
 	set_kind(w, op);
+	if (dev->is_iwarp && op->kind == PN_OP_SEND)
+		w->wr.opcode = IBV_WR_SEND;
 	if (op->kind != PN_OP_SEND && w->wr.num_sge &&
 	    pn_unlikely(op->rkey >> 32 != peer->tag))
 		refuse(w);
@@ -122,31 +175,28 @@ static int translate(const struct pn_verbs_device *dev,
 /* --- posting ------------------------------------------------------------- */
 
 static bool can_take(const struct pn_verbs_device *dev,
-		     const struct pn_verbs_peer *peer)
+		     const struct pn_verbs_peer *peer, const struct pn_op *op)
 {
 	const struct pn_verbs_lane *lane = &peer->out;
 
 	return lane->qp && !lane->broken && peer->up_told && !lane->swapping &&
 	       lane->count < dev->device.limits.queue_depth &&
-	       dev->nsends < dev->max_sends && !peer->down;
+	       dev->nsends < dev->max_sends && !peer->down &&
+	       (!dev->is_iwarp || op->kind != PN_OP_SEND ||
+		pn_verbs_has_credit(peer));
 }
 
-static int check_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+static int check_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		      const struct pn_op *op)
 {
-	if (pn_likely(can_take(dev, peer)))
+	if (pn_likely(can_take(dev, peer, op)))
 		return 0;
 	/* Callers may try again and again without polling. */
 	pn_verbs_progress(dev);
 	if (peer->down)
 		return peer->down;
-	peer->out.refused = !can_take(dev, peer);
+	peer->out.refused = !can_take(dev, peer, op);
 	return peer->out.refused ? -EAGAIN : 0;
-}
-
-static uint64_t id_of(const struct pn_verbs_lane *lane,
-		      const struct pn_verbs_record *record)
-{
-	return (uint64_t)lane->epoch << 48 | (uintptr_t)record;
 }
 
 /* The slots of operations that nobody asked about come back with the next one
@@ -169,6 +219,7 @@ static void fill_record(struct pn_verbs_record *record,
 	record->status = w->preset;
 	record->silent = op->flags & PN_OP_SILENT;
 	record->swap = op->kind == PN_OP_SWAP && !w->preset;
+	record->reaches = op->kind != PN_OP_SEND && !w->preset;
 	if (pn_likely(!record->swap))
 		return;
 	record->operand = op->operand;
@@ -179,7 +230,7 @@ static void fill_record(struct pn_verbs_record *record,
 	record->lkey = w->sge[0].lkey;
 }
 
-static int hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr)
+int pn_verbs_hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 	int ret = ibv_post_send(lane->qp, wr, &bad);
@@ -188,30 +239,94 @@ static int hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr)
 	return ret == ENOMEM ? -EAGAIN : -ret;
 }
 
+/* A read of iWARP lands in one place: one for each segment, of which the last
+ * tells. They are all taken or none. */
+static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
+{
+	struct ibv_send_wr reads[PN_VERBS_MAX_SGE];
+	uint64_t at = w->wr.wr.rdma.remote_addr;
+	int n = w->wr.num_sge;
+
+	if (!n) {
+		w->sge[0] = (struct ibv_sge){ (uintptr_t)lane->stage, 0,
+					      lane->stage_mr->lkey };
+		n = 1;
+	}
+	for (int i = 0; i < n; i++) {
+		reads[i] = w->wr;
+		reads[i].next = i + 1 < n ? &reads[i + 1] : NULL;
+		reads[i].sg_list = &w->sge[i];
+		reads[i].num_sge = 1;
+		reads[i].send_flags = i + 1 < n ? 0 : IBV_SEND_SIGNALED;
+		reads[i].wr.rdma.remote_addr = at;
+		at += w->sge[i].length;
+	}
+	return pn_verbs_hand_over(lane, reads);
+}
+
+static int hand_over_iwarp(struct pn_verbs_device *dev,
+			   struct pn_verbs_peer *peer, const struct pn_op *op,
+			   unsigned slot, struct wire *w)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+	int ret;
+
+	w->wr.send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+	if (w->wr.opcode == IBV_WR_RDMA_READ)
+		return hand_over_reads(lane, w);
+	if (op->kind != PN_OP_SEND)
+		return pn_verbs_hand_over(lane, &w->wr);
+	lane->stage[slot].head = (struct pn_verbs_head){
+		.imm = op->imm, .grant = pn_verbs_grant_most(dev, peer)
+	};
+	ret = pn_verbs_hand_over(lane, &w->wr);
+	if (!ret) {
+		lane->sent++;
+		peer->must_grant = false;
+	}
+	return ret;
+}
+
+static int hand_over(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		     const struct pn_op *op, unsigned slot, struct wire *w)
+{
+	int ret;
+
+	if (pn_likely(!dev->is_iwarp))
+		return pn_verbs_hand_over(&peer->out, &w->wr);
+	ret = hand_over_iwarp(dev, peer, op, slot, w);
+	if (!ret || ret == -EAGAIN)
+		return ret;
+	/* The connection was dropped, and the completion is yet to come. */
+	pn_verbs_start_failing(dev, peer, -ECANCELED);
+	return -EAGAIN;
+}
+
 static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		const struct pn_op *op)
 {
 	struct pn_verbs_lane *lane = &peer->out;
 	struct pn_verbs_record *record;
+	unsigned slot;
 	struct wire w;
 	bool tells;
 	size_t len;
 	int ret = pn_op_check(&dev->device, op, &len);
 
 	if (!ret)
-		ret = check_lane(dev, peer);
+		ret = check_lane(dev, peer, op);
+	slot = (lane->head + lane->count) % dev->device.limits.queue_depth;
 	if (!ret)
-		ret = translate(dev, peer, op, &w);
+		ret = translate(dev, peer, op, slot, &w);
 	if (ret)
 		return ret;
-	record = &lane->records[(lane->head + lane->count) %
-				dev->device.limits.queue_depth];
+	record = &lane->records[slot];
 	tells = must_tell(dev, lane, op, &w);
-	w.wr.wr_id = id_of(lane, record);
+	w.wr.wr_id = pn_verbs_id_of(lane, record);
 	if (tells)
 		w.wr.send_flags |= IBV_SEND_SIGNALED;
 	fill_record(record, peer, op, &w);
-	ret = hand_over(lane, &w.wr);
+	ret = hand_over(dev, peer, op, slot, &w);
 	if (ret) {
 		lane->refused = true;
 		return ret;
@@ -220,6 +335,11 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	lane->swapping = record->swap;
 	lane->count++;
 	dev->nsends++;
+	if (pn_unlikely(dev->is_iwarp && tells)) {
+		lane->uncovered = w.wr.opcode == IBV_WR_RDMA_READ ? NULL
+								  : record;
+		pn_verbs_confirm(dev, peer);
+	}
 	return 0;
 }
 
@@ -228,7 +348,7 @@ int pn_verbs_swap_again(struct pn_verbs_device *dev,
 {
 	struct pn_verbs_lane *lane = &record->peer->out;
 	struct ibv_sge sge = { (uintptr_t)record->result, 8, record->lkey };
-	struct ibv_send_wr wr = { .wr_id = id_of(lane, record),
+	struct ibv_send_wr wr = { .wr_id = pn_verbs_id_of(lane, record),
 				  .sg_list = &sge,
 				  .num_sge = 1,
 				  .opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -240,7 +360,7 @@ int pn_verbs_swap_again(struct pn_verbs_device *dev,
 	wr.wr.atomic.rkey = record->rkey;
 	wr.wr.atomic.compare_add = record->guess;
 	wr.wr.atomic.swap = record->operand;
-	return hand_over(lane, &wr);
+	return pn_verbs_hand_over(lane, &wr);
 }
 
 int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,

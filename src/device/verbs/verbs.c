@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/verbs/connect.h"
+#include "device/verbs/iwarp.h"
 
 /* --- parameters ---------------------------------------------------------- */
 
@@ -103,6 +104,7 @@ static void set_limits(struct pn_verbs_device *dev)
 	unsigned sge =
 		(unsigned)least((unsigned)attr->max_sge, PN_VERBS_MAX_SGE);
 
+	dev->head_bytes = dev->is_iwarp ? sizeof(struct pn_verbs_head) : 0;
 	dev->max_sge = sge;
 	dev->device.limits = (struct pn_device_limits){
 		.max_mr_bytes = least(attr->max_mr_size, SIZE_MAX / 2),
@@ -158,8 +160,10 @@ static int open_queues(struct pn_verbs_device *dev)
 		return -errno;
 	fcntl(dev->channel->fd, F_SETFL,
 	      fcntl(dev->channel->fd, F_GETFL) | O_NONBLOCK);
-	dev->cq = ibv_create_cq(dev->context, (int)(nreceives + dev->max_sends),
-				NULL, dev->channel, 0);
+	/* When a lane of iWARP ends, all its work requests say so. */
+	most = (unsigned)least(most, nreceives + (dev->is_iwarp ? 4 : 1) *
+							 dev->max_sends);
+	dev->cq = ibv_create_cq(dev->context, (int)most, NULL, dev->channel, 0);
 	if (!dev->cq)
 		return -errno;
 	dev->srq = ibv_create_srq(dev->pd, &srq);
@@ -170,7 +174,8 @@ static int open_receives(struct pn_verbs_device *dev,
 			 const struct pn_pages_policy *pages)
 {
 	unsigned n = (unsigned)dev->params.receives;
-	size_t bytes = n * PN_VERBS_MAX_SEND;
+	size_t each = PN_VERBS_MAX_SEND + dev->head_bytes;
+	size_t bytes = n * each;
 	void *memory;
 	int ret;
 
@@ -194,8 +199,9 @@ static int open_receives(struct pn_verbs_device *dev,
 		return ret;
 	}
 	for (unsigned i = 0; i < n; i++) {
+		dev->receives[i].buffer = dev->receive_memory + i * each;
 		dev->receives[i].data =
-			dev->receive_memory + i * PN_VERBS_MAX_SEND;
+			dev->receives[i].buffer + dev->head_bytes;
 		pn_verbs_receive_post(dev, &dev->receives[i]);
 	}
 	return 0;
@@ -290,6 +296,9 @@ static void close_peer(struct pn_verbs_peer *peer)
 		ibv_destroy_qp(peer->out.qp);
 	if (peer->in)
 		ibv_destroy_qp(peer->in->qp);
+	if (peer->out.next)
+		ibv_destroy_qp(peer->out.next);
+	pn_verbs_stage_free(&peer->out);
 	free(peer->in);
 	free(peer->out.records);
 	free(peer);
@@ -376,6 +385,7 @@ static struct pn_verbs_device *make_device(void)
 	pn_mutex_init(&dev->events_lock);
 	pn_list_init(&dev->peers);
 	pn_list_init(&dev->failing);
+	pn_list_init(&dev->owed);
 	pn_list_init(&dev->events);
 	pn_verbs_keys_init(&dev->keys);
 	dev->epoll = dev->event_fd = -1;

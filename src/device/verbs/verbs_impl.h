@@ -62,10 +62,17 @@ struct pn_verbs_address {
 	uint8_t ip[16];
 };
 
+/* On iWARP: messages of lane `lane` that its owner may have sent in all, modulo
+ * 2^16 (iwarp.h). */
+struct pn_verbs_grant {
+	uint16_t lane, messages;
+};
+
 /* A receive buffer: posted, or lent to whoever polled its message. */
 struct pn_verbs_receive {
 	struct pn_list link; /* peer->early */
-	char *data;
+	struct pn_verbs_peer *peer; /* iWARP: whose message it holds */
+	char *buffer, *data;
 	uint32_t imm, len;
 	bool is_imm; /* a write's immediate: no message */
 };
@@ -81,7 +88,10 @@ struct pn_verbs_record {
 	uint32_t rkey, lkey;
 	int status; /* if the adapter says it went well */
 	bool silent, swap;
+	bool reaches; /* into the peer's memory: may be refused */
 };
+
+struct pn_verbs_stage;
 
 /* What we post on; the callers'. */
 struct pn_verbs_lane {
@@ -93,6 +103,15 @@ struct pn_verbs_lane {
 	bool swapping; /* a SWAP is under way: nothing goes after it */
 	bool refused;  /* a post was told -EAGAIN */
 	int broken;    /* how what is left will end; 0: it works */
+
+	/* iWARP only (iwarp.h). */
+	struct pn_verbs_stage *stage; /* one for each record */
+	struct ibv_mr *stage_mr;
+	struct ibv_qp *next;   /* to take the broken one's place */
+	uint16_t next_number;  /* its number */
+	uint16_t number, sent; /* messages on this lane */
+	bool confirming;       /* a read of nothing is under way */
+	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
 };
 
 /* What the peer posts on; the callers'. */
@@ -100,6 +119,7 @@ struct pn_verbs_in {
 	struct ibv_qp *qp;
 	struct pn_verbs_peer *peer;
 	struct pn_verbs_in *next; /* bucket, or dev->retired */
+	uint16_t number;	  /* iWARP: as the peer counts its lanes */
 };
 
 struct pn_verbs_peer {
@@ -115,15 +135,24 @@ struct pn_verbs_peer {
 	struct pn_list failing; /* dev->failing: lane broken or peer down */
 	bool up_told, down_told;
 	int down; /* 0 or why */
+	struct pn_verbs_grant may_send; /* what it granted us */
+	uint16_t granted, arrived;	/* what we granted it; what came */
+	unsigned held;			/* of its messages, not released */
+	bool must_grant;		/* what it does not know yet */
+	struct pn_list owed;		/* dev->owed: to be granted something */
 
 	/* From the callers to the service. */
 	_Atomic bool wants_lane, wants_end;
+	_Atomic uint32_t last_grant; /* lane << 16 | messages */
 
 	/* The service's. */
 	struct rdma_cm_id *out_id, *in_id;
 	struct ibv_qp *out_qp; /* until it is handed over */
 	uint64_t deadline_ns;  /* for the out lane to be there; 0: it is */
 	uint64_t in_lost_ns;   /* the in lane went away then; 0: it is there */
+	uint16_t out_number;   /* of lanes connected */
+	uint32_t told_grant;   /* last_grant as the out lane's hello had it */
+	bool has_window;       /* dev->nwindows counts it */
 	bool gone;	       /* DOWN was told */
 };
 
@@ -138,6 +167,10 @@ struct pn_verbs_event {
 	struct pn_verbs_peer *peer;
 	struct ibv_qp *qp;
 	int status;
+	/* iWARP. OUT: its number, the grant its hello told. IN: its number,
+	 * the grant in its hello. */
+	uint16_t number;
+	struct pn_verbs_grant grant;
 };
 
 struct pn_verbs_device {
@@ -161,7 +194,8 @@ struct pn_verbs_device {
 	size_t receive_bytes;
 	struct ibv_mr *receive_mr;
 	struct pn_verbs_receive *receives;
-	unsigned max_sge; /* of the adapter's, per operation */
+	size_t head_bytes; /* before the payload of each message */
+	unsigned max_sge;  /* of the adapter's, per operation */
 	unsigned max_sends;
 	int event_fd, epoll; /* sleepers */
 
@@ -172,6 +206,7 @@ struct pn_verbs_device {
 	struct pn_verbs_in *in[PN_VERBS_IN_BUCKETS];
 	struct pn_verbs_in *retired; /* replaced; CQ not seen empty since */
 	struct pn_list failing;
+	struct pn_list owed; /* iWARP: peers that wait for a grant */
 	bool relieved; /* a lane that had refused a post has room */
 
 	struct pn_mutex peers_lock; /* the list; any thread */
@@ -190,6 +225,7 @@ struct pn_verbs_device {
 	struct rdma_cm_id *listener;
 	int service_epoll, kick_fd;
 	uint64_t port_lost_ns;
+	unsigned nwindows; /* iWARP: peers that have been promised buffers */
 };
 
 static inline struct pn_verbs_device *pn_verbs_of(struct pn_device *device)
@@ -239,6 +275,9 @@ int pn_verbs_qp_move(struct pn_verbs_device *dev, struct ibv_qp *qp,
 int pn_verbs_qp_probe(struct pn_verbs_device *dev);
 
 /* poll.c, the caller being inside. */
+/* A lane does not work any more: what is left on it will end with `broken`. */
+void pn_verbs_start_failing(struct pn_verbs_device *dev,
+			    struct pn_verbs_peer *peer, int broken);
 /* Turns what the adapter and the service say into completions. */
 void pn_verbs_progress(struct pn_verbs_device *dev);
 void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done);
@@ -246,7 +285,17 @@ void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done);
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive);
 
-/* post.c: the next compare-swap of a SWAP. */
+/* post.c: gives work to the adapter: 0, -EAGAIN or what it says. */
+int pn_verbs_hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr);
+/* The number of a record in completions. */
+static inline uint64_t pn_verbs_id_of(const struct pn_verbs_lane *lane,
+				      const struct pn_verbs_record *record)
+{
+	return (uint64_t)lane->epoch << 48 | (uintptr_t)record;
+}
+/* In it: the read of nothing behind the record. */
+#define PN_VERBS_CONFIRM UINT64_C(1)
+/* The next compare-swap of a SWAP. */
 int pn_verbs_swap_again(struct pn_verbs_device *dev,
 			struct pn_verbs_record *record);
 

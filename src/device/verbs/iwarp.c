@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/verbs/iwarp.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+
+/* --- stages -------------------------------------------------------------- */
+
+static size_t stage_bytes(const struct pn_verbs_device *dev)
+{
+	return dev->device.limits.queue_depth * sizeof(struct pn_verbs_stage);
+}
+
+int pn_verbs_stage_make(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
+{
+	void *memory;
+	int ret = pn_pages_map(stage_bytes(dev), NULL, &memory);
+
+	if (ret)
+		return ret;
+	/* Where a read lands, even one of nothing, the peer must have access.
+	 */
+	lane->stage_mr =
+		ibv_reg_mr(dev->pd, memory, stage_bytes(dev),
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!lane->stage_mr) {
+		ret = -errno;
+		pn_pages_unmap(memory, stage_bytes(dev), NULL);
+		pn_error("verbs: cannot register %zu KiB for a peer: %s; raise "
+			 "`ulimit -l` (RLIMIT_MEMLOCK)",
+			 stage_bytes(dev) / 1024, strerror(-ret));
+		return ret;
+	}
+	lane->stage = memory;
+	return 0;
+}
+
+void pn_verbs_stage_free(struct pn_verbs_lane *lane)
+{
+	size_t len;
+
+	if (!lane->stage_mr)
+		return;
+	len = lane->stage_mr->length;
+	ibv_dereg_mr(lane->stage_mr);
+	pn_pages_unmap(lane->stage, len, NULL);
+}
+
+/* --- credits of ours ----------------------------------------------------- */
+
+bool pn_verbs_has_credit(const struct pn_verbs_peer *peer)
+{
+	return peer->may_send.lane == peer->out.number &&
+	       peer->may_send.messages != peer->out.sent;
+}
+
+/* Later than what is known: of a newer lane, or more. */
+static bool is_news(struct pn_verbs_grant known, struct pn_verbs_grant grant)
+{
+	int16_t lanes = (int16_t)(grant.lane - known.lane);
+
+	return lanes > 0 ||
+	       (!lanes && (int16_t)(grant.messages - known.messages) > 0);
+}
+
+void pn_verbs_take_grant(struct pn_verbs_device *dev,
+			 struct pn_verbs_peer *peer,
+			 struct pn_verbs_grant grant)
+{
+	if (!is_news(peer->may_send, grant))
+		return;
+	peer->may_send = grant;
+	dev->relieved |= peer->out.refused;
+}
+
+/* --- credits of the peer's ----------------------------------------------- */
+
+/* Of its current lane, it may have sent so many that have not come. */
+static unsigned outstanding(const struct pn_verbs_peer *peer)
+{
+	return (uint16_t)(peer->granted - peer->arrived);
+}
+
+/* What came on a lane that is gone may not have been seen while it waits to
+ * be destroyed. */
+static unsigned room(const struct pn_verbs_device *dev,
+		     const struct pn_verbs_peer *peer)
+{
+	unsigned used = outstanding(peer) + peer->held;
+
+	if (!peer->in || dev->retired || used >= PN_VERBS_WINDOW)
+		return 0;
+	return PN_VERBS_WINDOW - used;
+}
+
+struct pn_verbs_grant pn_verbs_grant_most(struct pn_verbs_device *dev,
+					  struct pn_verbs_peer *peer)
+{
+	struct pn_verbs_grant grant;
+
+	peer->granted += (uint16_t)room(dev, peer);
+	grant.lane = peer->in ? peer->in->number : 0;
+	grant.messages = peer->granted;
+	atomic_store(&peer->last_grant,
+		     (uint32_t)grant.lane << 16 | grant.messages);
+	return grant;
+}
+
+/* A message of a head alone; the adapter takes it at once. */
+static int send_grant(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+	unsigned depth = dev->device.limits.queue_depth;
+	struct pn_verbs_head head = {
+		.is_credit = 1,
+		.grant = pn_verbs_grant_most(dev, peer),
+	};
+	struct ibv_sge sge = { (uintptr_t)&head, sizeof(head), 0 };
+	struct ibv_send_wr wr = {
+		.wr_id = pn_verbs_id_of(lane, &lane->records[depth]),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_INLINE,
+	};
+
+	lane->records[depth].peer = peer;
+	return pn_verbs_hand_over(lane, &wr);
+}
+
+static bool is_due(const struct pn_verbs_device *dev,
+		   const struct pn_verbs_peer *peer)
+{
+	unsigned more = room(dev, peer);
+
+	return peer->must_grant || more >= PN_VERBS_WINDOW / 2 ||
+	       (more && !outstanding(peer));
+}
+
+void pn_verbs_grant_due(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+
+	if (peer->down || !peer->in)
+		return;
+	if (!dev->retired && !is_due(dev, peer))
+		return;
+	if (!dev->retired && lane->qp && !lane->broken &&
+	    !send_grant(dev, peer))
+		peer->must_grant = false;
+	else if (pn_list_empty(&peer->owed))
+		pn_list_append(&dev->owed, &peer->owed);
+}
+
+void pn_verbs_grant_owed(struct pn_verbs_device *dev)
+{
+	struct pn_list *pos, *tmp;
+
+	if (dev->retired)
+		return;
+	pn_list_for_each_safe (pos, tmp, &dev->owed) {
+		struct pn_verbs_peer *peer =
+			pn_container_of(pos, struct pn_verbs_peer, owed);
+
+		if (!peer->down && (!peer->out.qp || peer->out.broken))
+			continue;
+		pn_list_remove(pos);
+		pn_verbs_grant_due(dev, peer);
+	}
+}
+
+const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
+						  struct pn_verbs_in *in,
+						  const void *data, size_t len)
+{
+	const struct pn_verbs_head *head = data;
+
+	if (len < sizeof(*head))
+		return NULL;
+	pn_verbs_take_grant(dev, in->peer, head->grant);
+	if (head->is_credit)
+		return NULL;
+	in->peer->held++;
+	if (in == in->peer->in)
+		in->peer->arrived++;
+	return head;
+}
+
+/* --- confirming ---------------------------------------------------------- */
+
+void pn_verbs_confirm(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	struct pn_verbs_lane *lane = &peer->out;
+	struct ibv_sge sge = { (uintptr_t)lane->stage, 0,
+			       lane->stage_mr->lkey };
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_READ,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+
+	if (lane->confirming || !lane->uncovered || lane->broken)
+		return;
+	wr.wr_id = pn_verbs_id_of(lane, lane->uncovered) | PN_VERBS_CONFIRM;
+	if (pn_verbs_hand_over(lane, &wr)) {
+		pn_verbs_start_failing(dev, peer, -ECANCELED);
+		return;
+	}
+	lane->uncovered = NULL;
+	lane->confirming = true;
+}

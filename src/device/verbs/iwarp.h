@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * iwarp -- what iWARP lacks, made up for: immediates of sends, waiting for
+ * receive buffers, and completions that mean something.
+ *
+ * Head       Sends have no immediate: each begins with a head that holds it.
+ *            The head, and the bytes of an operation that is to take them at
+ *            once (PN_OP_INLINE), lie in the stage of its record, registered
+ *            memory of the lane.
+ *
+ * Confirming A write or a send of iWARP is complete when it is on its way, and
+ *            may complete before a read posted earlier. So only reads are
+ *            asked to tell. The target works through a lane in order: when a
+ *            read is answered, all that was posted before it has been carried
+ *            out. Where no read of the caller's follows, the device posts one
+ *            of nothing; at most one of these is under way on a lane, and the
+ *            next one covers all that was posted meanwhile.
+ *
+ * Refusal    A target that refuses drops the connection and does not say what
+ *            it refused. The service connects again at once (connect.h). If it
+ *            can, something was refused: the oldest write or read that is not
+ *            confirmed is blamed (-EACCES), what is behind it is -ECANCELED,
+ *            what is before it has arrived. If it cannot, the peer is gone.
+ *
+ * Credits    A send that finds no receive buffer ends its connection. So each
+ *            peer may send what it was granted; grants count the messages of
+ *            one lane from its beginning, travel in every head, in messages of
+ *            a head alone when there is nothing else to say (which need no
+ *            credit: SPARE buffers per peer are kept for them), and in the
+ *            hello of a new lane, for messages on the old one may be lost.
+ *            At rest: granted - arrived + held <= WINDOW for every peer, where
+ *            `held` are its messages that nobody has released yet, of lanes
+ *            that are gone too; so a new lane is granted something only when
+ *            all that came on the old one has been seen.
+ *            Unread messages of a head alone are few: each grants at least
+ *            half a window, or comes to a peer that has used all it knew of.
+ *
+ * Threads: the callers', inside, but for stage_make and stage_free.
+ */
+#ifndef PN_DEVICE_VERBS_IWARP_H
+#define PN_DEVICE_VERBS_IWARP_H
+
+#include "device/verbs/verbs_impl.h"
+
+#define PN_VERBS_WINDOW	      16
+#define PN_VERBS_SPARE	      4
+#define PN_VERBS_STAGE_INLINE 256
+
+/* What every message begins with. */
+struct pn_verbs_head {
+	uint32_t imm;
+	uint32_t is_credit; /* nothing but a grant */
+	struct pn_verbs_grant grant;
+	uint32_t unused;
+};
+
+/* A record's registered memory. */
+struct pn_verbs_stage {
+	struct pn_verbs_head head;
+	char data[PN_VERBS_STAGE_INLINE];
+};
+
+int pn_verbs_stage_make(struct pn_verbs_device *dev,
+			struct pn_verbs_lane *lane);
+void pn_verbs_stage_free(struct pn_verbs_lane *lane);
+
+/* Whether the peer will have a buffer for one more message. */
+bool pn_verbs_has_credit(const struct pn_verbs_peer *peer);
+
+/* The peer granted something, in a head or in a hello. */
+void pn_verbs_take_grant(struct pn_verbs_device *dev,
+			 struct pn_verbs_peer *peer,
+			 struct pn_verbs_grant grant);
+
+/* What can be granted now, as the next head will say it. */
+struct pn_verbs_grant pn_verbs_grant_most(struct pn_verbs_device *dev,
+					  struct pn_verbs_peer *peer);
+
+/* Grants if that is due, by a message of its own; again in progress() if it
+ * cannot be sent now. */
+void pn_verbs_grant_due(struct pn_verbs_device *dev,
+			struct pn_verbs_peer *peer);
+void pn_verbs_grant_owed(struct pn_verbs_device *dev);
+
+/* A message came; its head. NULL: only credits, or none of ours: its buffer is
+ * free again. */
+const struct pn_verbs_head *pn_verbs_open_message(
+	struct pn_verbs_device *dev, struct pn_verbs_in *in, const void *data,
+	size_t len);
+
+/* Makes sure that a read follows all that is under way. */
+void pn_verbs_confirm(struct pn_verbs_device *dev, struct pn_verbs_peer *peer);
+
+#endif
