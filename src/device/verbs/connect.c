@@ -265,6 +265,11 @@ static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	struct rdma_conn_param param;
 	int ret;
 
+	if (dev->is_iwarp)
+		hello.byte = (struct pn_verbs_byte){
+			(uintptr_t)dev->byte_mr->addr, dev->byte_mr->rkey, 0
+		};
+
 	peer->out_qp = pn_verbs_qp_make(dev, dev->device.limits.queue_depth);
 	if (!peer->out_qp)
 		return -errno;
@@ -360,7 +365,8 @@ static int accept_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 	struct rdma_conn_param param;
 	struct pn_verbs_event event = { .kind = PN_VERBS_IN,
 					.number = hello->lane,
-					.grant = hello->grant };
+					.grant = hello->grant,
+					.byte = hello->byte };
 	int ret;
 
 	if (!peer || peer->gone)

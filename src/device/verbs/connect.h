@@ -41,13 +41,14 @@ struct pn_verbs_hello {
 	struct pn_verbs_address from;
 };
 
-/* On iWARP, which has room for more: which lane of its owner's this is, and
- * what its owner has granted (iwarp.h). */
+/* On iWARP, which has room for more: which lane of its owner's this is, what
+ * its owner has granted and what may be read to confirm (iwarp.h). */
 struct pn_verbs_iwarp_hello {
 	struct pn_verbs_hello hello;
 	uint16_t lane;
 	struct pn_verbs_grant grant;
 	uint16_t unused;
+	struct pn_verbs_byte byte;
 };
 
 /* Listens at dev->address (and sets its port). Starts nothing yet. */

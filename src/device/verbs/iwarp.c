@@ -4,12 +4,41 @@
 #include <errno.h>
 
 #include "base/log.h"
+#include "base/range.h"
 
-/* --- stages -------------------------------------------------------------- */
+/* --- registered memory of the device's own ------------------------------- */
+
+int pn_verbs_byte_make(struct pn_verbs_device *dev)
+{
+	void *memory;
+	int ret = pn_pages_map(PN_PAGE_BYTES, NULL, &memory);
+
+	if (ret)
+		return ret;
+	dev->byte_mr = ibv_reg_mr(dev->pd, memory, 1, IBV_ACCESS_REMOTE_READ);
+	if (dev->byte_mr)
+		return 0;
+	ret = -errno;
+	pn_pages_unmap(memory, PN_PAGE_BYTES, NULL);
+	return ret;
+}
+
+void pn_verbs_byte_free(struct pn_verbs_device *dev)
+{
+	void *memory;
+
+	if (!dev->byte_mr)
+		return;
+	memory = dev->byte_mr->addr;
+	ibv_dereg_mr(dev->byte_mr);
+	pn_pages_unmap(memory, PN_PAGE_BYTES, NULL);
+}
 
 static size_t stage_bytes(const struct pn_verbs_device *dev)
 {
-	return dev->device.limits.queue_depth * sizeof(struct pn_verbs_stage);
+	/* The last one is where confirming reads land. */
+	return (dev->device.limits.queue_depth + 1) *
+	       sizeof(struct pn_verbs_stage);
 }
 
 int pn_verbs_stage_make(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
@@ -19,8 +48,7 @@ int pn_verbs_stage_make(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
 
 	if (ret)
 		return ret;
-	/* Where a read lands, even one of nothing, the peer must have access.
-	 */
+	/* Where a read lands, the peer must have access. */
 	lane->stage_mr =
 		ibv_reg_mr(dev->pd, memory, stage_bytes(dev),
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -184,25 +212,40 @@ const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
 	in->peer->held++;
 	if (in == in->peer->in)
 		in->peer->arrived++;
+	/* It may have been the last that its sender had credit for. */
+	pn_verbs_grant_due(dev, in->peer);
 	return head;
 }
 
 /* --- confirming ---------------------------------------------------------- */
 
+void pn_verbs_read_byte(const struct pn_verbs_device *dev,
+			const struct pn_verbs_peer *peer,
+			struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	const struct pn_verbs_lane *lane = &peer->out;
+
+	sge->addr = (uintptr_t)&lane->stage[dev->device.limits.queue_depth];
+	sge->length = 1;
+	sge->lkey = lane->stage_mr->lkey;
+	wr->next = NULL;
+	wr->sg_list = sge;
+	wr->num_sge = 1;
+	wr->opcode = IBV_WR_RDMA_READ;
+	wr->send_flags = IBV_SEND_SIGNALED;
+	wr->wr.rdma.remote_addr = peer->byte.addr;
+	wr->wr.rdma.rkey = peer->byte.rkey;
+}
+
 void pn_verbs_confirm(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
 	struct pn_verbs_lane *lane = &peer->out;
-	struct ibv_sge sge = { (uintptr_t)lane->stage, 0,
-			       lane->stage_mr->lkey };
-	struct ibv_send_wr wr = {
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_READ,
-		.send_flags = IBV_SEND_SIGNALED,
-	};
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
 
 	if (lane->confirming || !lane->uncovered || lane->broken)
 		return;
+	pn_verbs_read_byte(dev, peer, &wr, &sge);
 	wr.wr_id = pn_verbs_id_of(lane, lane->uncovered) | PN_VERBS_CONFIRM;
 	if (pn_verbs_hand_over(lane, &wr)) {
 		pn_verbs_start_failing(dev, peer, -ECANCELED);

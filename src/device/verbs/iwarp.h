@@ -13,7 +13,8 @@
  *            asked to tell. The target works through a lane in order: when a
  *            read is answered, all that was posted before it has been carried
  *            out. Where no read of the caller's follows, the device posts one
- *            of nothing; at most one of these is under way on a lane, and the
+ *            of a byte that the peer's hello named (siw mixes up answers of
+ *            no bytes); at most one of these is under way on a lane, and the
  *            next one covers all that was posted meanwhile.
  *
  * Refusal    A target that refuses drops the connection and does not say what
@@ -60,6 +61,10 @@ struct pn_verbs_stage {
 	char data[PN_VERBS_STAGE_INLINE];
 };
 
+/* The byte that all peers may read. */
+int pn_verbs_byte_make(struct pn_verbs_device *dev);
+void pn_verbs_byte_free(struct pn_verbs_device *dev);
+
 int pn_verbs_stage_make(struct pn_verbs_device *dev,
 			struct pn_verbs_lane *lane);
 void pn_verbs_stage_free(struct pn_verbs_lane *lane);
@@ -87,6 +92,11 @@ void pn_verbs_grant_owed(struct pn_verbs_device *dev);
 const struct pn_verbs_head *pn_verbs_open_message(
 	struct pn_verbs_device *dev, struct pn_verbs_in *in, const void *data,
 	size_t len);
+
+/* A read of the peer's byte, into the last stage. */
+void pn_verbs_read_byte(const struct pn_verbs_device *dev,
+			const struct pn_verbs_peer *peer,
+			struct ibv_send_wr *wr, struct ibv_sge *sge);
 
 /* Makes sure that a read follows all that is under way. */
 void pn_verbs_confirm(struct pn_verbs_device *dev, struct pn_verbs_peer *peer);

@@ -239,9 +239,12 @@ static int make_parts(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 static uint64_t rkey_of(const struct pn_verbs_keys *keys,
 			const struct pn_verbs_slot *slot)
 {
-	return slot->access & REMOTE
-		       ? (uint64_t)keys->tag << 32 | slot->first->rkey
-		       : 0;
+	uint32_t tag = keys->tag;
+
+	if (!(slot->access & PINION_ACCESS_REMOTE_READ))
+		tag |= PN_VERBS_NO_READ;
+	return slot->access & REMOTE ? (uint64_t)tag << 32 | slot->first->rkey
+				     : 0;
 }
 
 static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)

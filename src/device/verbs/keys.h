@@ -31,6 +31,10 @@
 #define PN_VERBS_CHUNK_SLOTS 1024
 #define PN_VERBS_CHUNKS	     1024
 
+/* In the tag of an rkey: peers may not read. siw serves such reads all the
+ * same, so who posts them looks. */
+#define PN_VERBS_NO_READ UINT32_C(0x80000000)
+
 struct pn_verbs_slot {
 	_Atomic uint64_t lkey; /* 0: free */
 	struct ibv_mr **parts;

@@ -380,6 +380,7 @@ static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	*bucket = in;
 	peer->in = in;
 	peer->granted = peer->arrived = 0;
+	peer->byte = event->byte;
 	come_up(dev, peer);
 	if (dev->is_iwarp) {
 		pn_verbs_take_grant(dev, peer, event->grant);

@@ -167,7 +167,7 @@ static int translate(const struct pn_verbs_device *dev,
 	if (dev->is_iwarp && op->kind == PN_OP_SEND)
 		w->wr.opcode = IBV_WR_SEND;
 	if (op->kind != PN_OP_SEND && w->wr.num_sge &&
-	    pn_unlikely(op->rkey >> 32 != peer->tag))
+	    pn_unlikely(!pn_verbs_key_fits(peer, op)))
 		refuse(w);
 	return ret;
 }
@@ -247,11 +247,6 @@ static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
 	uint64_t at = w->wr.wr.rdma.remote_addr;
 	int n = w->wr.num_sge;
 
-	if (!n) {
-		w->sge[0] = (struct ibv_sge){ (uintptr_t)lane->stage, 0,
-					      lane->stage_mr->lkey };
-		n = 1;
-	}
 	for (int i = 0; i < n; i++) {
 		reads[i] = w->wr;
 		reads[i].next = i + 1 < n ? &reads[i + 1] : NULL;
@@ -272,8 +267,11 @@ static int hand_over_iwarp(struct pn_verbs_device *dev,
 	int ret;
 
 	w->wr.send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
-	if (w->wr.opcode == IBV_WR_RDMA_READ)
+	if (w->wr.opcode == IBV_WR_RDMA_READ) {
+		if (!w->wr.num_sge)
+			pn_verbs_read_byte(dev, peer, &w->wr, w->sge);
 		return hand_over_reads(lane, w);
+	}
 	if (op->kind != PN_OP_SEND)
 		return pn_verbs_hand_over(lane, &w->wr);
 	lane->stage[slot].head = (struct pn_verbs_head){

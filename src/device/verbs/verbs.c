@@ -277,6 +277,8 @@ static int open_parts(struct pn_verbs_device *dev, const char *name,
 	ret = open_queues(dev);
 	if (!ret)
 		ret = pn_verbs_qp_probe(dev);
+	if (!ret && dev->is_iwarp)
+		ret = pn_verbs_byte_make(dev);
 	if (!ret)
 		ret = open_receives(dev, &attr->pages);
 	if (!ret)
@@ -343,6 +345,7 @@ static void close_parts(struct pn_verbs_device *dev)
 	close_fd(dev->epoll);
 	close_fd(dev->event_fd);
 	pn_verbs_keys_fini(&dev->keys);
+	pn_verbs_byte_free(dev);
 	if (dev->srq)
 		ibv_destroy_srq(dev->srq);
 	if (dev->cq)

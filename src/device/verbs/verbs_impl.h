@@ -68,6 +68,12 @@ struct pn_verbs_grant {
 	uint16_t lane, messages;
 };
 
+/* On iWARP: a byte that the peer may read to see what was done (iwarp.h). */
+struct pn_verbs_byte {
+	uint64_t addr;
+	uint32_t rkey, unused;
+};
+
 /* A receive buffer: posted, or lent to whoever polled its message. */
 struct pn_verbs_receive {
 	struct pn_list link; /* peer->early */
@@ -110,7 +116,7 @@ struct pn_verbs_lane {
 	struct ibv_qp *next;   /* to take the broken one's place */
 	uint16_t next_number;  /* its number */
 	uint16_t number, sent; /* messages on this lane */
-	bool confirming;       /* a read of nothing is under way */
+	bool confirming;       /* a read of a byte is under way */
 	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
 };
 
@@ -135,6 +141,7 @@ struct pn_verbs_peer {
 	struct pn_list failing; /* dev->failing: lane broken or peer down */
 	bool up_told, down_told;
 	int down; /* 0 or why */
+	struct pn_verbs_byte byte;	/* of its, to read */
 	struct pn_verbs_grant may_send; /* what it granted us */
 	uint16_t granted, arrived;	/* what we granted it; what came */
 	unsigned held;			/* of its messages, not released */
@@ -168,9 +175,10 @@ struct pn_verbs_event {
 	struct ibv_qp *qp;
 	int status;
 	/* iWARP. OUT: its number, the grant its hello told. IN: its number,
-	 * the grant in its hello. */
+	 * the grant and the byte in its hello. */
 	uint16_t number;
 	struct pn_verbs_grant grant;
+	struct pn_verbs_byte byte;
 };
 
 struct pn_verbs_device {
@@ -194,6 +202,7 @@ struct pn_verbs_device {
 	size_t receive_bytes;
 	struct ibv_mr *receive_mr;
 	struct pn_verbs_receive *receives;
+	struct ibv_mr *byte_mr; /* iWARP: what peers read to confirm */
 	size_t head_bytes; /* before the payload of each message */
 	unsigned max_sge;  /* of the adapter's, per operation */
 	unsigned max_sends;
@@ -257,7 +266,17 @@ static inline void pn_verbs_leave(struct pn_verbs_device *dev)
 /* The tag of a device's rkeys; never 0. */
 static inline uint32_t pn_verbs_tag(uint64_t nonce)
 {
-	return (uint32_t)(nonce ^ nonce >> 32) | 1;
+	return ((uint32_t)(nonce ^ nonce >> 32) | 1) & ~PN_VERBS_NO_READ;
+}
+
+/* Whether an rkey can be of this peer and good for an operation. */
+static inline bool pn_verbs_key_fits(const struct pn_verbs_peer *peer,
+				     const struct pn_op *op)
+{
+	uint32_t tag = (uint32_t)(op->rkey >> 32);
+
+	return (tag & ~PN_VERBS_NO_READ) == peer->tag &&
+	       (op->kind != PN_OP_READ || !(tag & PN_VERBS_NO_READ));
 }
 
 /* find.c: the adapter that a spec names ("rxe0/1", "rxe0", "": the first that
@@ -293,7 +312,7 @@ static inline uint64_t pn_verbs_id_of(const struct pn_verbs_lane *lane,
 {
 	return (uint64_t)lane->epoch << 48 | (uintptr_t)record;
 }
-/* In it: the read of nothing behind the record. */
+/* In it: the read of a byte behind the record. */
 #define PN_VERBS_CONFIRM UINT64_C(1)
 /* The next compare-swap of a SWAP. */
 int pn_verbs_swap_again(struct pn_verbs_device *dev,
