@@ -20,6 +20,7 @@
 #define RESOLVE_MS	  2000
 #define LOST_NS		  PN_NS_PER_S
 #define TICK_MS		  50
+#define AGAIN_NS	  (50 * PN_NS_PER_MS)
 #define READS		  16 /* reads and atomics at a time per lane */
 #define STALE_REFUSAL	  10 /* IB_CM_REJ_STALE_CONN */
 /* The status of a refusal that its private data explains. */
@@ -204,7 +205,7 @@ static void end_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 {
 	end_out(peer);
 	end_id(&peer->in_id);
-	peer->deadline_ns = peer->in_lost_ns = 0;
+	peer->deadline_ns = peer->in_lost_ns = peer->out_lost_ns = 0;
 	dev->nwindows -= peer->has_window;
 	peer->has_window = false;
 	if (!peer->gone)
@@ -316,6 +317,29 @@ static int answered(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	if (ret)
 		return ret;
 	return rdma_establish(peer->out_id) ? -errno : 0;
+}
+
+/* On iWARP. A port that goes down drops its connections before it says so, and
+ * siw's connecting keeps this thread until TCP gives up: there, so short a
+ * while is worth waiting. */
+static void lose_out(struct pn_verbs_peer *peer)
+{
+	end_out(peer);
+	peer->out_lost_ns = pn_clock_ns();
+}
+
+static bool port_is_up(struct pn_verbs_device *dev)
+{
+	struct ibv_port_attr attr;
+
+	return !ibv_query_port(dev->context, dev->port, &attr) &&
+	       attr.state == IBV_PORT_ACTIVE;
+}
+
+/* What was under way on a lane that a dead port dropped was not refused. */
+static int established(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	return port_is_up(dev) ? hand_over_out(dev, peer) : -ENETDOWN;
 }
 
 /* --- the in lane --------------------------------------------------------- */
@@ -444,9 +468,11 @@ static void out_failed(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 
 	/* The kernel still remembers an older lane of this number; or an iWARP
 	 * target refused something. */
-	if (is_stale || (dev->is_iwarp && was_there &&
-			 news->what == RDMA_CM_EVENT_DISCONNECTED))
+	if (is_stale)
 		start_out(dev, peer);
+	else if (dev->is_iwarp && was_there && port_is_up(dev) &&
+		 news->what == RDMA_CM_EVENT_DISCONNECTED)
+		lose_out(peer);
 	else
 		end_peer(dev, peer,
 			 news->what == RDMA_CM_EVENT_REJECTED
@@ -471,7 +497,7 @@ static void on_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		if (peer->out_qp) /* iWARP: the kernel did it all */
-			ret = hand_over_out(dev, peer);
+			ret = established(dev, peer);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
@@ -622,9 +648,16 @@ static bool look_after(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 		return false;
 	if (atomic_exchange(&peer->wants_lane, false))
 		start_out(dev, peer);
+	if (is_late(peer->out_lost_ns, AGAIN_NS)) {
+		peer->out_lost_ns = 0;
+		if (port_is_up(dev))
+			start_out(dev, peer);
+		else
+			end_peer(dev, peer, -ECONNRESET);
+	}
 	if (is_late(peer->deadline_ns, 0) || is_late(peer->in_lost_ns, LOST_NS))
 		end_peer(dev, peer, -ECONNRESET);
-	return peer->deadline_ns || peer->in_lost_ns;
+	return peer->deadline_ns || peer->in_lost_ns || peer->out_lost_ns;
 }
 
 static bool look_after_all(struct pn_verbs_device *dev)

@@ -299,7 +299,7 @@ static void use_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	lane->broken = 0;
 	lane->unsignalled = 0;
 	lane->sent = 0;
-	lane->swapping = lane->confirming = false;
+	lane->swapping = lane->confirming = lane->fences = false;
 	lane->uncovered = NULL;
 	dev->relieved |= lane->refused;
 	lane->refused = false;

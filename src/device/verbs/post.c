@@ -131,9 +131,6 @@ static int add_for_iwarp(const struct pn_verbs_device *dev, struct wire *w,
 			 const struct pn_verbs_lane *lane,
 			 struct pn_verbs_stage *stage)
 {
-	/* A read cannot wait, but its answer comes behind earlier ones'. */
-	if (op->kind == PN_OP_READ)
-		w->wr.send_flags = 0;
 	if (op->flags & PN_OP_INLINE) {
 		add_staged(w, op, lane, stage);
 		return 0;
@@ -259,6 +256,18 @@ static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
 	return pn_verbs_hand_over(lane, reads);
 }
 
+/* A read cannot wait for others, nor need it: they are answered in order. But
+ * what comes behind it must then wait in its place. */
+static unsigned fence(struct pn_verbs_lane *lane, const struct pn_op *op,
+		      const struct wire *w)
+{
+	lane->fences |= !!(op->flags & PN_OP_FENCE);
+	if (w->wr.opcode == IBV_WR_RDMA_READ || !lane->fences)
+		return 0;
+	lane->fences = false;
+	return IBV_SEND_FENCE;
+}
+
 static int hand_over_iwarp(struct pn_verbs_device *dev,
 			   struct pn_verbs_peer *peer, const struct pn_op *op,
 			   unsigned slot, struct wire *w)
@@ -266,7 +275,7 @@ static int hand_over_iwarp(struct pn_verbs_device *dev,
 	struct pn_verbs_lane *lane = &peer->out;
 	int ret;
 
-	w->wr.send_flags &= ~(unsigned)IBV_SEND_SIGNALED;
+	w->wr.send_flags = fence(lane, op, w);
 	if (w->wr.opcode == IBV_WR_RDMA_READ) {
 		if (!w->wr.num_sge)
 			pn_verbs_read_byte(dev, peer, &w->wr, w->sge);

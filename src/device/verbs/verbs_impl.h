@@ -116,6 +116,7 @@ struct pn_verbs_lane {
 	struct ibv_qp *next;   /* to take the broken one's place */
 	uint16_t next_number;  /* its number */
 	uint16_t number, sent; /* messages on this lane */
+	bool fences;	       /* the next that is no read waits for reads */
 	bool confirming;       /* a read of a byte is under way */
 	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
 };
@@ -156,6 +157,7 @@ struct pn_verbs_peer {
 	struct rdma_cm_id *out_id, *in_id;
 	struct ibv_qp *out_qp; /* until it is handed over */
 	uint64_t deadline_ns;  /* for the out lane to be there; 0: it is */
+	uint64_t out_lost_ns;  /* iWARP: dropped then; to be connected again */
 	uint64_t in_lost_ns;   /* the in lane went away then; 0: it is there */
 	uint16_t out_number;   /* of lanes connected */
 	uint32_t told_grant;   /* last_grant as the out lane's hello had it */
