@@ -21,7 +21,6 @@
 #define LOST_NS		  PN_NS_PER_S
 #define TICK_MS		  50
 #define AGAIN_NS	  (50 * PN_NS_PER_MS)
-#define READS		  16 /* reads and atomics at a time per lane */
 #define STALE_REFUSAL	  10 /* IB_CM_REJ_STALE_CONN */
 /* The status of a refusal that its private data explains. */
 #define EXPLAINED_REFUSAL 28 /* IB_CM_REJ_CONSUMER_DEFINED */
@@ -236,6 +235,11 @@ static void start_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	}
 }
 
+static int least_of(int a, int b)
+{
+	return a < b ? a : b;
+}
+
 static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
 					 const struct ibv_qp *qp)
 {
@@ -243,8 +247,8 @@ static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
 	int asks = dev->attr.max_qp_init_rd_atom;
 
 	return (struct rdma_conn_param){
-		.responder_resources = (uint8_t)(reads < READS ? reads : READS),
-		.initiator_depth = (uint8_t)(asks < READS ? asks : READS),
+		.responder_resources = (uint8_t)least_of(reads, PN_VERBS_READS),
+		.initiator_depth = (uint8_t)least_of(asks, PN_VERBS_READS),
 		.retry_count = (uint8_t)dev->params.retries,
 		.rnr_retry_count = 7,
 		.srq = 1,
@@ -267,9 +271,9 @@ static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	int ret;
 
 	if (dev->is_iwarp)
-		hello.byte = (struct pn_verbs_byte){
-			(uintptr_t)dev->byte_mr->addr, dev->byte_mr->rkey, 0
-		};
+		hello.byte =
+			(struct pn_verbs_byte){ (uintptr_t)dev->byte_mr->addr,
+						dev->byte_mr->rkey, 0 };
 
 	peer->out_qp = pn_verbs_qp_make(dev, dev->device.limits.queue_depth);
 	if (!peer->out_qp)

@@ -77,10 +77,24 @@ void pn_verbs_stage_free(struct pn_verbs_lane *lane)
 
 /* --- credits of ours ----------------------------------------------------- */
 
-bool pn_verbs_has_credit(const struct pn_verbs_peer *peer)
+static bool has_credit(const struct pn_verbs_peer *peer)
 {
 	return peer->may_send.lane == peer->out.number &&
 	       peer->may_send.messages != peer->out.sent;
+}
+
+bool pn_verbs_may_post(const struct pn_verbs_device *dev,
+		       const struct pn_verbs_peer *peer, const struct pn_op *op)
+{
+	unsigned reads = peer->out.reads;
+
+	if (reads && op->flags & PN_OP_FENCE)
+		return false;
+	if (op->kind == PN_OP_SEND)
+		return has_credit(peer);
+	/* One more is kept for confirming. */
+	return op->kind != PN_OP_READ || !reads ||
+	       reads + dev->max_sge < PN_VERBS_READS;
 }
 
 /* Later than what is known: of a newer lane, or more. */

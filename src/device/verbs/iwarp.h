@@ -17,6 +17,10 @@
  *            no bytes); at most one of these is under way on a lane, and the
  *            next one covers all that was posted meanwhile.
  *
+ * Fences     siw forgets that it holds a fenced operation back, or a read
+ * beyond those that were agreed on, when the next one is posted. So these are
+ * not given to it before they may begin: post() says -EAGAIN.
+ *
  * Refusal    A target that refuses drops the connection and does not say what
  *            it refused. The service connects again at once (connect.h). If it
  *            can, something was refused: the oldest write or read that is not
@@ -69,8 +73,12 @@ int pn_verbs_stage_make(struct pn_verbs_device *dev,
 			struct pn_verbs_lane *lane);
 void pn_verbs_stage_free(struct pn_verbs_lane *lane);
 
-/* Whether the peer will have a buffer for one more message. */
-bool pn_verbs_has_credit(const struct pn_verbs_peer *peer);
+/* Whether an operation can be posted now: a message if the peer will have a
+ * buffer for it, a read if the adapter need not hold it back, a fenced one when
+ * no read is under way. */
+bool pn_verbs_may_post(const struct pn_verbs_device *dev,
+		       const struct pn_verbs_peer *peer,
+		       const struct pn_op *op);
 
 /* The peer granted something, in a head or in a hello. */
 void pn_verbs_take_grant(struct pn_verbs_device *dev,
@@ -89,9 +97,9 @@ void pn_verbs_grant_owed(struct pn_verbs_device *dev);
 
 /* A message came; its head. NULL: only credits, or none of ours: its buffer is
  * free again. */
-const struct pn_verbs_head *pn_verbs_open_message(
-	struct pn_verbs_device *dev, struct pn_verbs_in *in, const void *data,
-	size_t len);
+const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
+						  struct pn_verbs_in *in,
+						  const void *data, size_t len);
 
 /* A read of the peer's byte, into the last stage. */
 void pn_verbs_read_byte(const struct pn_verbs_device *dev,

@@ -33,8 +33,8 @@ struct ibv_qp *pn_verbs_qp_make(struct pn_verbs_device *dev, unsigned send_wrs)
 		.send_cq = dev->cq,
 		.recv_cq = dev->cq,
 		.srq = dev->srq,
-		.cap = { .max_send_wr = send_wrs ? send_requests(dev, send_wrs)
-						 : 1,
+		.cap = { .max_send_wr =
+				 send_wrs ? send_requests(dev, send_wrs) : 1,
 			 .max_send_sge = send_wrs ? dev->max_sge : 1,
 			 .max_inline_data = send_wrs ? inline_bytes(dev) : 0 },
 		.qp_type = IBV_QPT_RC,

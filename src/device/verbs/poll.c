@@ -59,6 +59,7 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 	if (++lane->head == dev->device.limits.queue_depth)
 		lane->head = 0;
 	lane->count--;
+	lane->reads -= record->reads;
 	if (pn_unlikely(lane->refused)) {
 		lane->refused = false;
 		dev->relieved = true;
@@ -174,7 +175,8 @@ static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 		return;
 	if (status == -ECONNRESET && !peer->down)
 		peer->down = status;
-	pn_verbs_start_failing(dev, peer, status == -ECONNRESET ? status : -ECANCELED);
+	pn_verbs_start_failing(dev, peer,
+			       status == -ECONNRESET ? status : -ECANCELED);
 }
 
 /* --- messages ------------------------------------------------------------ */
@@ -299,7 +301,7 @@ static void use_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	lane->broken = 0;
 	lane->unsignalled = 0;
 	lane->sent = 0;
-	lane->swapping = lane->confirming = lane->fences = false;
+	lane->swapping = lane->confirming = false;
 	lane->uncovered = NULL;
 	dev->relieved |= lane->refused;
 	lane->refused = false;
@@ -312,8 +314,8 @@ static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		     const struct pn_verbs_event *event)
 {
 	struct pn_verbs_lane *lane = &peer->out;
-	uint32_t told = (uint32_t)event->grant.lane << 16 |
-			event->grant.messages;
+	uint32_t told =
+		(uint32_t)event->grant.lane << 16 | event->grant.messages;
 
 	if (peer->down) {
 		ibv_destroy_qp(event->qp);
@@ -373,10 +375,9 @@ static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		return;
 	}
 	retire_in(dev, peer);
-	*in = (struct pn_verbs_in){ .qp = qp,
-				    .peer = peer,
-				    .next = *bucket,
-				    .number = event->number };
+	*in = (struct pn_verbs_in){
+		.qp = qp, .peer = peer, .next = *bucket, .number = event->number
+	};
 	*bucket = in;
 	peer->in = in;
 	peer->granted = peer->arrived = 0;

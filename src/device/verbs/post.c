@@ -179,8 +179,7 @@ static bool can_take(const struct pn_verbs_device *dev,
 	return lane->qp && !lane->broken && peer->up_told && !lane->swapping &&
 	       lane->count < dev->device.limits.queue_depth &&
 	       dev->nsends < dev->max_sends && !peer->down &&
-	       (!dev->is_iwarp || op->kind != PN_OP_SEND ||
-		pn_verbs_has_credit(peer));
+	       (!dev->is_iwarp || pn_verbs_may_post(dev, peer, op));
 }
 
 static int check_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
@@ -217,6 +216,7 @@ static void fill_record(struct pn_verbs_record *record,
 	record->silent = op->flags & PN_OP_SILENT;
 	record->swap = op->kind == PN_OP_SWAP && !w->preset;
 	record->reaches = op->kind != PN_OP_SEND && !w->preset;
+	record->reads = 0;
 	if (pn_likely(!record->swap))
 		return;
 	record->operand = op->operand;
@@ -256,18 +256,6 @@ static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
 	return pn_verbs_hand_over(lane, reads);
 }
 
-/* A read cannot wait for others, nor need it: they are answered in order. But
- * what comes behind it must then wait in its place. */
-static unsigned fence(struct pn_verbs_lane *lane, const struct pn_op *op,
-		      const struct wire *w)
-{
-	lane->fences |= !!(op->flags & PN_OP_FENCE);
-	if (w->wr.opcode == IBV_WR_RDMA_READ || !lane->fences)
-		return 0;
-	lane->fences = false;
-	return IBV_SEND_FENCE;
-}
-
 static int hand_over_iwarp(struct pn_verbs_device *dev,
 			   struct pn_verbs_peer *peer, const struct pn_op *op,
 			   unsigned slot, struct wire *w)
@@ -275,11 +263,14 @@ static int hand_over_iwarp(struct pn_verbs_device *dev,
 	struct pn_verbs_lane *lane = &peer->out;
 	int ret;
 
-	w->wr.send_flags = fence(lane, op, w);
+	w->wr.send_flags = 0;
 	if (w->wr.opcode == IBV_WR_RDMA_READ) {
 		if (!w->wr.num_sge)
 			pn_verbs_read_byte(dev, peer, &w->wr, w->sge);
-		return hand_over_reads(lane, w);
+		ret = hand_over_reads(lane, w);
+		lane->records[slot].reads = ret ? 0 : (unsigned)w->wr.num_sge;
+		lane->reads += lane->records[slot].reads;
+		return ret;
 	}
 	if (op->kind != PN_OP_SEND)
 		return pn_verbs_hand_over(lane, &w->wr);
@@ -343,8 +334,8 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	lane->count++;
 	dev->nsends++;
 	if (pn_unlikely(dev->is_iwarp && tells)) {
-		lane->uncovered = w.wr.opcode == IBV_WR_RDMA_READ ? NULL
-								  : record;
+		lane->uncovered =
+			w.wr.opcode == IBV_WR_RDMA_READ ? NULL : record;
 		pn_verbs_confirm(dev, peer);
 	}
 	return 0;

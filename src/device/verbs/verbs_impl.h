@@ -42,6 +42,7 @@
 #define PN_VERBS_MAX_SGE     16
 #define PN_VERBS_IN_BUCKETS  256
 #define PN_VERBS_POLL	     32
+#define PN_VERBS_READS	     16 /* reads and atomics at a time per lane */
 #define PN_VERBS_DEVICE_NAME 64
 
 struct pn_verbs_params {
@@ -76,7 +77,7 @@ struct pn_verbs_byte {
 
 /* A receive buffer: posted, or lent to whoever polled its message. */
 struct pn_verbs_receive {
-	struct pn_list link; /* peer->early */
+	struct pn_list link;	    /* peer->early */
 	struct pn_verbs_peer *peer; /* iWARP: whose message it holds */
 	char *buffer, *data;
 	uint32_t imm, len;
@@ -94,7 +95,8 @@ struct pn_verbs_record {
 	uint32_t rkey, lkey;
 	int status; /* if the adapter says it went well */
 	bool silent, swap;
-	bool reaches; /* into the peer's memory: may be refused */
+	bool reaches;	/* into the peer's memory: may be refused */
+	unsigned reads; /* iWARP: in so many parts; else 0 */
 };
 
 struct pn_verbs_stage;
@@ -116,7 +118,7 @@ struct pn_verbs_lane {
 	struct ibv_qp *next;   /* to take the broken one's place */
 	uint16_t next_number;  /* its number */
 	uint16_t number, sent; /* messages on this lane */
-	bool fences;	       /* the next that is no read waits for reads */
+	unsigned reads;	       /* of the callers', under way, in parts */
 	bool confirming;       /* a read of a byte is under way */
 	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
 };
@@ -141,7 +143,7 @@ struct pn_verbs_peer {
 	struct pn_list early;	/* received before PEER_UP was told */
 	struct pn_list failing; /* dev->failing: lane broken or peer down */
 	bool up_told, down_told;
-	int down; /* 0 or why */
+	int down;			/* 0 or why */
 	struct pn_verbs_byte byte;	/* of its, to read */
 	struct pn_verbs_grant may_send; /* what it granted us */
 	uint16_t granted, arrived;	/* what we granted it; what came */
@@ -205,8 +207,8 @@ struct pn_verbs_device {
 	struct ibv_mr *receive_mr;
 	struct pn_verbs_receive *receives;
 	struct ibv_mr *byte_mr; /* iWARP: what peers read to confirm */
-	size_t head_bytes; /* before the payload of each message */
-	unsigned max_sge;  /* of the adapter's, per operation */
+	size_t head_bytes;	/* before the payload of each message */
+	unsigned max_sge;	/* of the adapter's, per operation */
 	unsigned max_sends;
 	int event_fd, epoll; /* sleepers */
 
@@ -218,7 +220,7 @@ struct pn_verbs_device {
 	struct pn_verbs_in *retired; /* replaced; CQ not seen empty since */
 	struct pn_list failing;
 	struct pn_list owed; /* iWARP: peers that wait for a grant */
-	bool relieved; /* a lane that had refused a post has room */
+	bool relieved;	     /* a lane that had refused a post has room */
 
 	struct pn_mutex peers_lock; /* the list; any thread */
 	struct pn_list peers;
