@@ -75,7 +75,9 @@
  *                    where nobody is ends in PEER_DOWN with this
  *     -ENODEV        `sim` only: the device's own node is gone
  *     -ECANCELED     an operation posted before this one to the same peer was
- *                    refused (-EACCES) and the device had to start over
+ *                    refused (-EACCES) and the device had to start over.
+ *                    iWARP does not say which one was: of several under way,
+ *                    the oldest write or read is blamed
  *     -ESTALE        `sim` only: the pages behind a key are no longer the
  *                    program's; on real devices these bytes are lost silently
  *   A refused operation leaves its peer usable.

@@ -88,7 +88,7 @@ bool pn_verbs_may_post(const struct pn_verbs_device *dev,
 {
 	unsigned reads = peer->out.reads;
 
-	if (reads && op->flags & PN_OP_FENCE)
+	if (reads && (op->flags & PN_OP_FENCE || peer->out.fenced))
 		return false;
 	if (op->kind == PN_OP_SEND)
 		return has_credit(peer);

@@ -60,6 +60,7 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 		lane->head = 0;
 	lane->count--;
 	lane->reads -= record->reads;
+	lane->fenced &= lane->reads > 0;
 	if (pn_unlikely(lane->refused)) {
 		lane->refused = false;
 		dev->relieved = true;

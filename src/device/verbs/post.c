@@ -192,6 +192,9 @@ static int check_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	if (peer->down)
 		return peer->down;
 	peer->out.refused = !can_take(dev, peer, op);
+	/* Nothing may overtake it. */
+	if (peer->out.refused && op->flags & PN_OP_FENCE)
+		peer->out.fenced = peer->out.reads;
 	return peer->out.refused ? -EAGAIN : 0;
 }
 

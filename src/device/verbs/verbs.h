@@ -17,7 +17,8 @@
  *
  * Sends arrive in buffers of the device through one shared receive queue; a
  * sender that is too fast is told to wait by the receiver's adapter (RNR) for
- * as long as it takes, and its own queue fills up.
+ * as long as it takes, and its own queue fills up. iWARP has no such waiting,
+ * nor immediates, nor completions that say something was done: iwarp.h.
  *
  * Keys: an lkey of ours is a slot of a table (keys.h) besides the adapter's
  * own number, checked before posting; an rkey is the adapter's number and a

@@ -119,6 +119,7 @@ struct pn_verbs_lane {
 	uint16_t next_number;  /* its number */
 	uint16_t number, sent; /* messages on this lane */
 	unsigned reads;	       /* of the callers', under way, in parts */
+	bool fenced;	       /* one was told to wait for reads: all wait */
 	bool confirming;       /* a read of a byte is under way */
 	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
 };
