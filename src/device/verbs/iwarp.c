@@ -83,8 +83,7 @@ static bool has_credit(const struct pn_verbs_peer *peer)
 	       peer->may_send.messages != peer->out.sent;
 }
 
-bool pn_verbs_may_post(const struct pn_verbs_device *dev,
-		       const struct pn_verbs_peer *peer, const struct pn_op *op)
+bool pn_verbs_may_post(const struct pn_verbs_peer *peer, const struct pn_op *op)
 {
 	unsigned reads = peer->out.reads;
 
@@ -94,7 +93,7 @@ bool pn_verbs_may_post(const struct pn_verbs_device *dev,
 		return has_credit(peer);
 	/* One more is kept for confirming. */
 	return op->kind != PN_OP_READ || !reads ||
-	       reads + dev->max_sge < PN_VERBS_READS;
+	       reads + 2 * op->nsge < PN_VERBS_READS;
 }
 
 /* Later than what is known: of a newer lane, or more. */
@@ -229,6 +228,13 @@ const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
 	/* It may have been the last that its sender had credit for. */
 	pn_verbs_grant_due(dev, in->peer);
 	return head;
+}
+
+size_t pn_verbs_whole(uint64_t addr, size_t len)
+{
+	size_t room = PN_PAGE_BYTES - addr % PN_PAGE_BYTES;
+
+	return len <= PN_VERBS_SMALL && len > room ? room : len;
 }
 
 /* --- confirming ---------------------------------------------------------- */

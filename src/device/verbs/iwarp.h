@@ -59,9 +59,13 @@ struct pn_verbs_head {
 	uint32_t unused;
 };
 
-/* A record's registered memory. */
+/* siw sends up to so many bytes as one piece, and wrongly if they lie in two
+ * pages; so they go in two. */
+#define PN_VERBS_SMALL 64
+
+/* A record's registered memory; within a page. */
 struct pn_verbs_stage {
-	struct pn_verbs_head head;
+	_Alignas(512) struct pn_verbs_head head;
 	char data[PN_VERBS_STAGE_INLINE];
 };
 
@@ -76,8 +80,7 @@ void pn_verbs_stage_free(struct pn_verbs_lane *lane);
 /* Whether an operation can be posted now: a message if the peer will have a
  * buffer for it, a read if the adapter need not hold it back, a fenced one when
  * no read is under way. */
-bool pn_verbs_may_post(const struct pn_verbs_device *dev,
-		       const struct pn_verbs_peer *peer,
+bool pn_verbs_may_post(const struct pn_verbs_peer *peer,
 		       const struct pn_op *op);
 
 /* The peer granted something, in a head or in a hello. */
@@ -100,6 +103,9 @@ void pn_verbs_grant_owed(struct pn_verbs_device *dev);
 const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
 						  struct pn_verbs_in *in,
 						  const void *data, size_t len);
+
+/* How much of a range siw sends rightly in one piece. */
+size_t pn_verbs_whole(uint64_t addr, size_t len);
 
 /* A read of the peer's byte, into the last stage. */
 void pn_verbs_read_byte(const struct pn_verbs_device *dev,

@@ -179,7 +179,7 @@ static bool can_take(const struct pn_verbs_device *dev,
 	return lane->qp && !lane->broken && peer->up_told && !lane->swapping &&
 	       lane->count < dev->device.limits.queue_depth &&
 	       dev->nsends < dev->max_sends && !peer->down &&
-	       (!dev->is_iwarp || pn_verbs_may_post(dev, peer, op));
+	       (!dev->is_iwarp || pn_verbs_may_post(peer, op));
 }
 
 static int check_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
@@ -243,20 +243,48 @@ int pn_verbs_hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr)
  * tells. They are all taken or none. */
 static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
 {
-	struct ibv_send_wr reads[PN_VERBS_MAX_SGE];
+	struct ibv_send_wr reads[2 * PN_VERBS_MAX_SGE];
+	struct ibv_sge parts[2 * PN_VERBS_MAX_SGE];
 	uint64_t at = w->wr.wr.rdma.remote_addr;
-	int n = w->wr.num_sge;
+	int n = 0;
 
-	for (int i = 0; i < n; i++) {
-		reads[i] = w->wr;
-		reads[i].next = i + 1 < n ? &reads[i + 1] : NULL;
-		reads[i].sg_list = &w->sge[i];
-		reads[i].num_sge = 1;
-		reads[i].send_flags = i + 1 < n ? 0 : IBV_SEND_SIGNALED;
-		reads[i].wr.rdma.remote_addr = at;
-		at += w->sge[i].length;
+	for (int i = 0; i < w->wr.num_sge; n++) {
+		struct ibv_sge *left = &w->sge[i];
+
+		parts[n] = *left;
+		parts[n].length = (uint32_t)pn_verbs_whole(at, left->length);
+		reads[n] = w->wr;
+		reads[n].next = &reads[n + 1];
+		reads[n].sg_list = &parts[n];
+		reads[n].num_sge = 1;
+		reads[n].send_flags = 0;
+		reads[n].wr.rdma.remote_addr = at;
+		at += parts[n].length;
+		left->addr += parts[n].length;
+		left->length -= parts[n].length;
+		i += !left->length;
 	}
+	reads[n - 1].next = NULL;
+	reads[n - 1].send_flags = IBV_SEND_SIGNALED;
+	w->wr.num_sge = n;
 	return pn_verbs_hand_over(lane, reads);
+}
+
+/* One small segment in two pages is two. */
+static void cut_small(struct wire *w)
+{
+	size_t whole;
+
+	if (w->wr.num_sge != 1)
+		return;
+	whole = pn_verbs_whole(w->sge[0].addr, w->sge[0].length);
+	if (whole == w->sge[0].length)
+		return;
+	w->sge[1] = w->sge[0];
+	w->sge[1].addr += whole;
+	w->sge[1].length -= (uint32_t)whole;
+	w->sge[0].length = (uint32_t)whole;
+	w->wr.num_sge = 2;
 }
 
 static int hand_over_iwarp(struct pn_verbs_device *dev,
@@ -275,6 +303,7 @@ static int hand_over_iwarp(struct pn_verbs_device *dev,
 		lane->reads += lane->records[slot].reads;
 		return ret;
 	}
+	cut_small(w);
 	if (op->kind != PN_OP_SEND)
 		return pn_verbs_hand_over(lane, &w->wr);
 	lane->stage[slot].head = (struct pn_verbs_head){
