@@ -17,9 +17,10 @@
  *            no bytes); at most one of these is under way on a lane, and the
  *            next one covers all that was posted meanwhile.
  *
- * Fences     siw forgets that it holds a fenced operation back, or a read
- * beyond those that were agreed on, when the next one is posted. So these are
- * not given to it before they may begin: post() says -EAGAIN.
+ * Fences     siw refuses a fenced read, and what it holds back itself (behind a
+ *            fence, or a read beyond those that were agreed on) it sends when
+ *            TCP has room again, whether its time has come or not. So these
+ *            are not given to it before they may begin: post() says -EAGAIN.
  *
  * Refusal    A target that refuses drops the connection and does not say what
  *            it refused. The service connects again at once (connect.h). If it
