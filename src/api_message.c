@@ -193,6 +193,11 @@ int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
 	return pn_endpoint_cancel(ep, request);
 }
 
+int pinion_cancel_user(struct pinion_endpoint *ep, const void *user)
+{
+	return usable(ep) ? pn_endpoint_cancel_user(ep, user) : -EINVAL;
+}
+
 int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		struct pinion_completion *out)
 {

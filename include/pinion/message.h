@@ -75,8 +75,11 @@ struct pinion_completion {
 		     * -ECONNRESET the peer is gone */
 	struct pinion_peer *peer;
 	uint64_t tag;
-	size_t len; /* bytes received or sent */
-	void *user; /* the request's */
+	size_t len;	    /* bytes received or sent */
+	void *user;	    /* the request's */
+	size_t message_len; /* of the message, also when the buffer was short */
+	uint32_t data;	    /* that came along, when has_data */
+	int has_data;
 };
 
 /* Opens the endpoint of a context; attr may be NULL. -EBUSY: it has one;
@@ -111,6 +114,9 @@ struct pinion_message {
 	uint64_t ignore; /* receive: bits of the tag that do not matter */
 	struct pinion_peer *peer; /* receive: NULL means any */
 	void *user;
+	uint32_t data; /* send: travels along, when has_data is not 0 */
+	uint8_t has_data;
+	uint8_t space; /* messages meet receives of the same space only */
 };
 
 /* Begins to send. *out, if out is not NULL, is the request's handle.
@@ -144,6 +150,10 @@ PINION_API int pinion_recv_claimed(struct pinion_endpoint *ep,
  * to be waited for or polled. */
 PINION_API int pinion_cancel(struct pinion_endpoint *ep,
 			     struct pinion_request *request);
+
+/* The same for the oldest receive without a handle whose `user` this is and
+ * that no message has matched; its end is polled. -ENOENT: none. */
+PINION_API int pinion_cancel_user(struct pinion_endpoint *ep, const void *user);
 
 /* 0: the request has ended, *out (may be NULL) says how, the handle is gone;
  * -EAGAIN: not yet. Makes progress. */

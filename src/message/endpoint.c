@@ -34,7 +34,7 @@ static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 
 	if (!pn_protocol_at(wire->protocol))
 		return -EPROTO;
-	receive = pn_match_posted(ep, peer, wire->tag);
+	receive = pn_match_posted(ep, peer, wire);
 	if (receive) {
 		pn_transfer_receive(receive, peer, wire, payload, len);
 		return 0;
@@ -608,6 +608,10 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 				.peer = found->peer,
 				.tag = found->wire.tag,
 				.len = found->wire.len,
+				.message_len = found->wire.len,
+				.data = found->wire.to,
+				.has_data =
+					found->wire.status & PN_WIRE_HAS_DATA,
 			};
 		if (claim) {
 			pn_list_remove(&found->link);
@@ -655,6 +659,27 @@ int pn_endpoint_cancel(struct pinion_endpoint *ep,
 	cancel(request);
 	pn_endpoint_unlock(ep);
 	return 0;
+}
+
+int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user)
+{
+	struct pinion_request *found = NULL;
+	struct pn_list *pos;
+
+	pn_endpoint_lock(ep);
+	pn_list_for_each (pos, &ep->posted) {
+		struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, link);
+
+		if (request->user != user || request->has_handle)
+			continue;
+		found = request;
+		break;
+	}
+	if (found)
+		pn_request_end(found, -ECANCELED);
+	pn_endpoint_unlock(ep);
+	return found ? 0 : -ENOENT;
 }
 
 static bool is_virtual(const struct pinion_endpoint *ep)

@@ -10,15 +10,23 @@ static bool fits(uint64_t tag, uint64_t wanted, uint64_t ignore)
 	return !((tag ^ wanted) & ~ignore);
 }
 
+static uint8_t space_of(const struct pn_wire *match)
+{
+	return match->status & PN_WIRE_SPACE;
+}
+
 bool pn_match_message(const struct pinion_request *receive,
-		      const struct pinion_peer *peer, uint64_t tag)
+		      const struct pinion_peer *peer,
+		      const struct pn_wire *wire)
 {
 	return (!receive->peer || receive->peer == peer) &&
-	       fits(tag, receive->tag, receive->ignore);
+	       receive->space == space_of(wire) &&
+	       fits(wire->tag, receive->tag, receive->ignore);
 }
 
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
-				       struct pinion_peer *peer, uint64_t tag)
+				       struct pinion_peer *peer,
+				       const struct pn_wire *wire)
 {
 	struct pn_list *pos;
 
@@ -26,7 +34,7 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 		struct pinion_request *receive =
 			pn_container_of(pos, struct pinion_request, link);
 
-		if (!pn_match_message(receive, peer, tag))
+		if (!pn_match_message(receive, peer, wire))
 			continue;
 		pn_list_remove(pos);
 		return receive;
@@ -44,6 +52,7 @@ struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
 			pn_container_of(pos, struct pinion_claim, link);
 
 		if ((!wanted->peer || wanted->peer == claim->peer) &&
+		    wanted->space == space_of(&claim->wire) &&
 		    fits(claim->wire.tag, wanted->tag, wanted->ignore))
 			return claim;
 	}

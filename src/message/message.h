@@ -82,6 +82,7 @@ static inline int pn_endpoint_recv(struct pinion_endpoint *ep,
 }
 int pn_endpoint_cancel(struct pinion_endpoint *ep,
 		       struct pinion_request *request);
+int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user);
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out);
 int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,

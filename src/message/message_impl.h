@@ -154,6 +154,9 @@ struct pinion_request {
 	uint64_t ready_ns; /* when what was announced will be registered */
 	double plan_ns[PN_RAILS_MAX]; /* what each rail has of the message */
 	uint64_t tag, ignore;
+	uint32_t data;
+	uint8_t space;
+	bool has_data;
 	void *user;
 	struct pn_call call; /* for the helper */
 	struct pn_shape shape;
@@ -340,10 +343,13 @@ bool pn_rail_readable(const struct pinion_request *request,
 		      const struct pn_way *way);
 
 /* match.c */
+/* The third argument is a MATCH. */
 bool pn_match_message(const struct pinion_request *receive,
-		      const struct pinion_peer *peer, uint64_t tag);
+		      const struct pinion_peer *peer,
+		      const struct pn_wire *wire);
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
-				       struct pinion_peer *peer, uint64_t tag);
+				       struct pinion_peer *peer,
+				       const struct pn_wire *wire);
 struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
 					 const struct pinion_message *wanted);
 struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len);

@@ -61,6 +61,9 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 					    .len = message->len,
 					    .tag = message->tag,
 					    .ignore = message->ignore,
+					    .data = message->data,
+					    .has_data = message->has_data,
+					    .space = message->space,
 					    .user = message->user };
 	pn_list_init(&request->link);
 	pn_list_init(&request->peer_link);
@@ -186,11 +189,16 @@ void pn_request_take(struct pinion_request *request,
 	struct pinion_endpoint *ep = request->ep;
 
 	if (out)
-		*out = (struct pinion_completion){ .status = request->status,
-						   .peer = request->peer,
-						   .tag = request->tag,
-						   .len = request->moved,
-						   .user = request->user };
+		*out = (struct pinion_completion){
+			.status = request->status,
+			.peer = request->peer,
+			.tag = request->tag,
+			.len = request->moved,
+			.user = request->user,
+			.data = request->data,
+			.has_data = request->has_data,
+			.message_len = request->message_len
+		};
 	pn_list_remove(&request->link);
 	request->id = next_generation(request->id);
 	/* The newest first: its memory is warm. */

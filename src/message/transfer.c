@@ -525,8 +525,11 @@ int pn_transfer_send(struct pinion_request *request,
 	packet_for(request, &wire, PN_WIRE_MATCH);
 	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
+	wire.to = request->data;
+	wire.status =
+		request->space | (request->has_data ? PN_WIRE_HAS_DATA : 0);
 	wire.len = request->len;
-	request->total = request->len;
+	request->total = request->message_len = request->len;
 	if (request->shape.read)
 		expose_source(request, &wire, keys);
 	if (wire.nkeys) {
@@ -848,6 +851,8 @@ void pn_transfer_receive(struct pinion_request *request,
 
 	request->peer = peer;
 	request->tag = wire->tag;
+	request->data = wire->to;
+	request->has_data = wire->status & PN_WIRE_HAS_DATA;
 	request->other = wire->from;
 	request->message_len = wire->len;
 	request->total = wire->len < request->len ? wire->len : request->len;

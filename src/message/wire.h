@@ -49,7 +49,7 @@
 
 #include "device/device.h"
 
-#define PN_WIRE_VERSION 2
+#define PN_WIRE_VERSION 3
 
 enum pn_wire_kind {
 	PN_WIRE_MATCH = 1,
@@ -77,9 +77,11 @@ struct pn_wire {
 	uint8_t protocol; /* MATCH: how the sender means to send; READY, DOWN:
 			   * which rail */
 	uint8_t nkeys;	  /* MATCH, READY, GRANT: how many keys follow */
-	uint32_t to;	  /* request at the receiver of this packet; 0: none */
+	uint32_t to;	  /* request at the receiver of this packet; 0: none;
+			   * MATCH: the data that travels along */
 	uint32_t from;	  /* request at its sender */
-	int32_t status;	  /* FAIL; READY: 1 when announced before */
+	int32_t status;	  /* FAIL; READY: 1 when announced before; MATCH: the
+			   * space, and PN_WIRE_HAS_DATA */
 	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; READY: the immediate of the
 			   * last write; ACK, DONE: 0, or what an earlier
 			   * message (its request << 32) took to arrive, in
@@ -90,6 +92,9 @@ struct pn_wire {
 	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment;
 			   * GRANT: of the buffer */
 };
+
+#define PN_WIRE_SPACE	 0xff
+#define PN_WIRE_HAS_DATA 0x100
 
 /* Memory of the packet's sender that its receiver may write or read. */
 struct pn_wire_key {

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues. Reading makes progress when nothing is there yet. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fabric/fabric.h"
+
+static struct pn_fi_cq *cq_of(struct fid_cq *fid)
+{
+	return pn_container_of(fid, struct pn_fi_cq, fid);
+}
+
+/* --- the ring ------------------------------------------------------------- */
+
+static struct pn_fi_entry *entry_at(struct pn_fi_cq *cq, size_t n)
+{
+	return &cq->ring[n & (cq->capacity - 1)];
+}
+
+static int grow(struct pn_fi_cq *cq)
+{
+	size_t capacity = 2 * cq->capacity, n = cq->tail - cq->head;
+	struct pn_fi_entry *ring = malloc(capacity * sizeof(*ring));
+
+	if (!ring)
+		return -FI_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		ring[i] = *entry_at(cq, cq->head + i);
+	free(cq->ring);
+	cq->ring = ring;
+	cq->capacity = capacity;
+	cq->head = 0;
+	cq->tail = n;
+	return 0;
+}
+
+int pn_fi_cq_reserve(struct pn_fi_cq *cq)
+{
+	int ret = 0;
+
+	if (pn_unlikely(cq->tail - cq->head + cq->reserved >= cq->capacity))
+		ret = grow(cq);
+	if (!ret)
+		cq->reserved++;
+	return ret;
+}
+
+void pn_fi_cq_unreserve(struct pn_fi_cq *cq)
+{
+	cq->reserved--;
+}
+
+static void wake(struct pn_fi_cq *cq)
+{
+	uint64_t one = 1;
+
+	cq->armed = false;
+	(void)!write(cq->wake, &one, sizeof(one)); /* full is awake, too */
+}
+
+void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
+{
+	cq->reserved--;
+	*entry_at(cq, cq->tail++) = *entry;
+	if (pn_unlikely(cq->armed))
+		wake(cq);
+}
+
+static struct pn_fi_ep *ep_at(struct pn_list *link)
+{
+	return pn_container_of(link, struct pn_fi_member, link)->ep;
+}
+
+static int progress(struct pn_fi_cq *cq)
+{
+	struct pn_list *pos;
+	int n = 0;
+
+	pn_list_for_each (pos, &cq->eps) {
+		n += pn_fi_ep_progress(ep_at(pos));
+	}
+	return n;
+}
+
+/* --- reading -------------------------------------------------------------- */
+
+static ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
+		    fi_addr_t *src_addr)
+{
+	size_t n = 0;
+
+	for (; n < count && cq->head != cq->tail; n++, cq->head++) {
+		struct pn_fi_entry *entry = entry_at(cq, cq->head);
+
+		if (entry->err)
+			break;
+		memcpy((char *)buf + n * cq->entry_bytes, &entry->end,
+		       cq->entry_bytes);
+		if (src_addr)
+			src_addr[n] = entry->ep ? pn_fi_addr_of(entry->ep,
+								entry->peer)
+						: FI_ADDR_NOTAVAIL;
+	}
+	if (n)
+		return (ssize_t)n;
+	return cq->head != cq->tail && count ? -FI_EAVAIL : -FI_EAGAIN;
+}
+
+static ssize_t read_from(struct fid_cq *fid, void *buf, size_t count,
+			 fi_addr_t *src_addr)
+{
+	struct pn_fi_cq *cq = cq_of(fid);
+	ssize_t ret;
+
+	pn_fi_lock(cq->domain);
+	if (cq->head == cq->tail)
+		progress(cq);
+	ret = take(cq, buf, count, src_addr);
+	pn_fi_unlock(cq->domain);
+	return ret;
+}
+
+static ssize_t read_plain(struct fid_cq *fid, void *buf, size_t count)
+{
+	return read_from(fid, buf, count, NULL);
+}
+
+/* err_data has nothing to say; what older programs did not know of is left
+ * alone by libfabric's versions of this struct all beginning alike. */
+static ssize_t read_error(struct fid_cq *fid, struct fi_cq_err_entry *buf,
+			  uint64_t flags)
+{
+	struct pn_fi_cq *cq = cq_of(fid);
+	struct pn_fi_entry *entry;
+	ssize_t ret = -FI_EAGAIN;
+
+	(void)flags;
+	pn_fi_lock(cq->domain);
+	entry = entry_at(cq, cq->head);
+	if (cq->head != cq->tail && entry->err) {
+		buf->op_context = entry->end.op_context;
+		buf->flags = entry->end.flags;
+		buf->len = entry->end.len;
+		buf->buf = entry->end.buf;
+		buf->data = entry->end.data;
+		buf->tag = entry->end.tag;
+		buf->olen = entry->olen;
+		buf->err = entry->err;
+		buf->prov_errno = entry->err;
+		cq->head++;
+		ret = 1;
+	}
+	pn_fi_unlock(cq->domain);
+	return ret;
+}
+
+static const char *error_text(struct fid_cq *fid, int prov_errno,
+			      const void *err_data, char *buf, size_t len)
+{
+	(void)fid, (void)err_data;
+	if (buf && len)
+		snprintf(buf, len, "%s", fi_strerror(prov_errno));
+	return buf && len ? buf : fi_strerror(prov_errno);
+}
+
+/* --- waiting -------------------------------------------------------------- */
+
+int pn_fi_cq_watch(struct pn_fi_cq *cq, struct pn_fi_ep *ep)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd;
+
+	if (cq->epoll < 0)
+		return 0;
+	fd = pinion_endpoint_fd(ep->endpoint);
+	if (fd < 0)
+		return fd;
+	return epoll_ctl(cq->epoll, EPOLL_CTL_ADD, fd, &event) &&
+			       errno != EEXIST
+		       ? -errno
+		       : 0;
+}
+
+void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep)
+{
+	if (cq->epoll >= 0)
+		epoll_ctl(cq->epoll, EPOLL_CTL_DEL,
+			  pinion_endpoint_fd(ep->endpoint), NULL);
+}
+
+/* Arming an endpoint makes progress, which may fill another's CQ. */
+static int arm(struct pn_fi_cq *cq)
+{
+	struct pn_list *pos;
+	uint64_t n;
+
+	(void)!read(cq->wake, &n, sizeof(n)); /* older news are known */
+	pn_list_for_each (pos, &cq->eps) {
+		if (pinion_endpoint_arm(ep_at(pos)->endpoint))
+			return -FI_EAGAIN;
+	}
+	cq->armed = true;
+	return 0;
+}
+
+int pn_fi_cq_trywait(struct pn_fi_cq *cq)
+{
+	int ret;
+
+	if (cq->epoll < 0)
+		return -FI_EINVAL;
+	pn_fi_lock(cq->domain);
+	if (cq->head == cq->tail)
+		progress(cq);
+	ret = cq->head != cq->tail ? -FI_EAGAIN : arm(cq);
+	pn_fi_unlock(cq->domain);
+	return ret;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
+}
+
+/* Sleeps until the descriptor tells; false: the time is up. */
+static bool sleep_until(struct pn_fi_cq *cq, int64_t deadline)
+{
+	struct pollfd ready = { .fd = cq->epoll, .events = POLLIN };
+	int64_t left = deadline < 0 ? -1 : deadline - now_ms();
+
+	if (deadline >= 0 && left <= 0)
+		return false;
+	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
+}
+
+static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
+			  fi_addr_t *src_addr, const void *cond, int timeout)
+{
+	struct pn_fi_cq *cq = cq_of(fid);
+	int64_t deadline = timeout < 0 ? -1 : now_ms() + timeout;
+	ssize_t ret;
+
+	(void)cond; /* a hint at most: FI_CQ_COND_NONE is what there is */
+	if (cq->epoll < 0)
+		return -FI_ENOSYS;
+	for (;;) {
+		ret = read_from(fid, buf, count, src_addr);
+		if (ret != -FI_EAGAIN || cq->signaled)
+			break;
+		if (!pn_fi_cq_trywait(cq) && !sleep_until(cq, deadline))
+			break;
+	}
+	cq->signaled = false;
+	return ret;
+}
+
+static ssize_t sread(struct fid_cq *fid, void *buf, size_t count,
+		     const void *cond, int timeout)
+{
+	return sread_from(fid, buf, count, NULL, cond, timeout);
+}
+
+static int signal_cq(struct fid_cq *fid)
+{
+	struct pn_fi_cq *cq = cq_of(fid);
+
+	if (cq->epoll < 0)
+		return -FI_ENOSYS;
+	pn_fi_lock(cq->domain);
+	cq->signaled = true;
+	wake(cq);
+	pn_fi_unlock(cq->domain);
+	return 0;
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static void free_cq(struct pn_fi_cq *cq)
+{
+	if (cq->epoll >= 0) {
+		close(cq->epoll);
+		close(cq->wake);
+	}
+	free(cq->ring);
+	free(cq);
+}
+
+static int close_cq(struct fid *fid)
+{
+	struct pn_fi_cq *cq = pn_container_of(fid, struct pn_fi_cq, fid.fid);
+
+	if (cq->refs)
+		return -FI_EBUSY;
+	atomic_fetch_sub(&cq->domain->refs, 1);
+	free_cq(cq);
+	return 0;
+}
+
+static int control(struct fid *fid, int command, void *arg)
+{
+	struct pn_fi_cq *cq = pn_container_of(fid, struct pn_fi_cq, fid.fid);
+
+	if (command == FI_GETWAITOBJ) {
+		*(enum fi_wait_obj *)arg =
+			cq->epoll < 0 ? FI_WAIT_NONE : FI_WAIT_FD;
+		return 0;
+	}
+	if (command != FI_GETWAIT || cq->epoll < 0)
+		return -FI_ENOSYS;
+	*(int *)arg = cq->epoll;
+	return 0;
+}
+
+static struct fi_ops cq_fid_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = close_cq,
+	.control = control,
+};
+
+static struct fi_ops_cq cq_ops = {
+	.size = sizeof(struct fi_ops_cq),
+	.read = read_plain,
+	.readfrom = read_from,
+	.readerr = read_error,
+	.sread = sread,
+	.sreadfrom = sread_from,
+	.signal = signal_cq,
+	.strerror = error_text,
+};
+
+/* All formats are beginnings of the longest. 0: no such. */
+static size_t entry_bytes(enum fi_cq_format format)
+{
+	switch (format) {
+	case FI_CQ_FORMAT_CONTEXT:
+		return sizeof(struct fi_cq_entry);
+	case FI_CQ_FORMAT_MSG:
+		return sizeof(struct fi_cq_msg_entry);
+	case FI_CQ_FORMAT_DATA:
+		return sizeof(struct fi_cq_data_entry);
+	case FI_CQ_FORMAT_UNSPEC:
+	case FI_CQ_FORMAT_TAGGED:
+		return sizeof(struct fi_cq_tagged_entry);
+	default:
+		return 0;
+	}
+}
+
+static int open_wait(struct pn_fi_cq *cq, enum fi_wait_obj kind)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	cq->epoll = -1;
+	if (kind == FI_WAIT_NONE)
+		return 0;
+	if (kind != FI_WAIT_UNSPEC && kind != FI_WAIT_FD)
+		return -FI_ENOSYS;
+	cq->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (cq->wake < 0)
+		return -errno;
+	cq->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (cq->epoll < 0 ||
+	    epoll_ctl(cq->epoll, EPOLL_CTL_ADD, cq->wake, &event)) {
+		int ret = -errno;
+
+		if (cq->epoll < 0)
+			close(cq->wake);
+		return ret;
+	}
+	return 0;
+}
+
+int pn_fi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
+		  struct fid_cq **out, void *context)
+{
+	struct pn_fi_cq *cq;
+	int ret;
+
+	if (!entry_bytes(attr->format) || attr->wait_cond != FI_CQ_COND_NONE)
+		return -FI_ENOSYS;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -FI_ENOMEM;
+	cq->entry_bytes = entry_bytes(attr->format);
+	cq->capacity = 64;
+	pn_list_init(&cq->eps);
+	ret = open_wait(cq, attr->wait_obj);
+	cq->ring = malloc(cq->capacity * sizeof(*cq->ring));
+	if (!ret && !cq->ring)
+		ret = -FI_ENOMEM;
+	if (ret) {
+		free_cq(cq);
+		return ret;
+	}
+	cq->domain = pn_container_of(domain, struct pn_fi_domain, fid);
+	atomic_fetch_add(&cq->domain->refs, 1);
+	cq->fid.fid.fclass = FI_CLASS_CQ;
+	cq->fid.fid.context = context;
+	cq->fid.fid.ops = &cq_fid_ops;
+	cq->fid.ops = &cq_ops;
+	*out = &cq->fid;
+	return 0;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Endpoints: opened with their pinion context, bound to an AV and one or two
+ * CQs, then enabled. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabric/fabric.h"
+
+static struct pn_fi_ep *ep_of(struct fid *fid)
+{
+	return pn_container_of(fid, struct pn_fi_ep, fid.fid);
+}
+
+/* --- binding -------------------------------------------------------------- */
+
+/* Both directions may end in one CQ, which polls the endpoint once. */
+static int bind_way(struct pn_fi_ep *ep, enum pn_fi_way way,
+		    struct pn_fi_cq *cq, uint64_t flags)
+{
+	enum pn_fi_way other = way == PN_FI_TX ? PN_FI_RX : PN_FI_TX;
+	int ret;
+
+	if (ep->ways[way].cq)
+		return -FI_EINVAL;
+	ret = pn_fi_cq_watch(cq, ep);
+	if (ret)
+		return ret;
+	if (ep->ways[other].cq != cq)
+		pn_list_append(&cq->eps, &ep->ways[way].member.link);
+	ep->ways[way].cq = cq;
+	ep->ways[way].selective = flags & FI_SELECTIVE_COMPLETION;
+	cq->refs++;
+	return 0;
+}
+
+static int bind_cq(struct pn_fi_ep *ep, struct pn_fi_cq *cq, uint64_t flags)
+{
+	int ret = 0;
+
+	if (cq->domain != ep->domain || !(flags & (FI_TRANSMIT | FI_RECV)))
+		return -FI_EINVAL;
+	pn_fi_lock(ep->domain);
+	if (flags & FI_TRANSMIT)
+		ret = bind_way(ep, PN_FI_TX, cq, flags);
+	if (!ret && flags & FI_RECV)
+		ret = bind_way(ep, PN_FI_RX, cq, flags);
+	pn_fi_unlock(ep->domain);
+	return ret;
+}
+
+static int bind_av(struct pn_fi_ep *ep, struct pn_fi_av *av)
+{
+	if (av->domain != ep->domain || ep->av)
+		return -FI_EINVAL;
+	pn_fi_lock(ep->domain);
+	ep->av = av;
+	av->refs++;
+	pn_fi_unlock(ep->domain);
+	return 0;
+}
+
+static int bind_any(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct pn_fi_ep *ep = ep_of(fid);
+
+	if (ep->enabled)
+		return -FI_EOPBADSTATE;
+	switch (other->fclass) {
+	case FI_CLASS_CQ:
+		return bind_cq(ep,
+			       pn_container_of(other, struct pn_fi_cq, fid.fid),
+			       flags);
+	case FI_CLASS_AV:
+		return bind_av(ep, pn_container_of(other, struct pn_fi_av,
+						   fid.fid));
+	case FI_CLASS_EQ: /* nothing here has events */
+		return 0;
+	default:
+		return -FI_EINVAL;
+	}
+}
+
+static int control(struct fid *fid, int command, void *arg)
+{
+	struct pn_fi_ep *ep = ep_of(fid);
+
+	(void)arg;
+	if (command != FI_ENABLE)
+		return -FI_ENOSYS;
+	if (!ep->av)
+		return -FI_ENOAV;
+	if (!ep->ways[PN_FI_TX].cq && !ep->ways[PN_FI_RX].cq)
+		return -FI_ENOCQ;
+	ep->enabled = true;
+	return 0;
+}
+
+/* --- options and names ---------------------------------------------------- */
+
+static int getopt_ep(fid_t fid, int level, int name, void *value, size_t *len)
+{
+	struct pn_fi_ep *ep = ep_of(fid);
+
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (*len < sizeof(size_t))
+		return -FI_ETOOSMALL;
+	memcpy(value, &ep->min_multi_recv, sizeof(size_t));
+	*len = sizeof(size_t);
+	return 0;
+}
+
+static int setopt_ep(fid_t fid, int level, int name, const void *value,
+		     size_t len)
+{
+	struct pn_fi_ep *ep = ep_of(fid);
+
+	if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV)
+		return -FI_ENOPROTOOPT;
+	if (len != sizeof(size_t))
+		return -FI_EINVAL;
+	pn_fi_lock(ep->domain);
+	memcpy(&ep->min_multi_recv, value, sizeof(size_t));
+	pn_fi_unlock(ep->domain);
+	return 0;
+}
+
+static int getname(fid_t fid, void *addr, size_t *addrlen)
+{
+	struct pn_fi_ep *ep = ep_of(fid);
+	struct pn_fi_name name = { 0 };
+	struct pinion_address address;
+	size_t room = *addrlen;
+	int ret = pinion_endpoint_address(ep->endpoint, &address);
+
+	if (ret)
+		return ret;
+	if (address.len > sizeof(name.data))
+		return -FI_EINVAL;
+	name.len = (uint8_t)address.len;
+	memcpy(name.data, address.data, address.len);
+	*addrlen = sizeof(name);
+	if (room)
+		memcpy(addr, &name, room < sizeof(name) ? room : sizeof(name));
+	return room < sizeof(name) ? -FI_ETOOSMALL : 0;
+}
+
+static int no_name(fid_t fid, void *addr, size_t len)
+{
+	(void)fid, (void)addr, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int no_getpeer(struct fid_ep *ep, void *addr, size_t *len)
+{
+	(void)ep, (void)addr, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int no_connect(struct fid_ep *ep, const void *addr, const void *param,
+		      size_t len)
+{
+	(void)ep, (void)addr, (void)param, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int no_listen(struct fid_pep *pep)
+{
+	(void)pep;
+	return -FI_ENOSYS;
+}
+
+static int no_accept(struct fid_ep *ep, const void *param, size_t len)
+{
+	(void)ep, (void)param, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int no_reject(struct fid_pep *pep, fid_t handle, const void *param,
+		     size_t len)
+{
+	(void)pep, (void)handle, (void)param, (void)len;
+	return -FI_ENOSYS;
+}
+
+static int no_shutdown(struct fid_ep *ep, uint64_t flags)
+{
+	(void)ep, (void)flags;
+	return -FI_ENOSYS;
+}
+
+static int no_context_tx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
+			 struct fid_ep **ep, void *context)
+{
+	(void)sep, (void)index, (void)attr, (void)ep, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_context_rx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
+			 struct fid_ep **ep, void *context)
+{
+	(void)sep, (void)index, (void)attr, (void)ep, (void)context;
+	return -FI_ENOSYS;
+}
+
+static ssize_t no_size_left(struct fid_ep *ep)
+{
+	(void)ep;
+	return -FI_ENOSYS;
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static void unbind_way(struct pn_fi_ep *ep, enum pn_fi_way way)
+{
+	struct pn_fi_cq *cq = ep->ways[way].cq;
+
+	if (!cq)
+		return;
+	pn_list_remove(&ep->ways[way].member.link);
+	pn_fi_cq_unwatch(cq, ep);
+	/* Entries that are left can no longer say from whom. */
+	for (size_t n = cq->head; n != cq->tail; n++) {
+		struct pn_fi_entry *entry = &cq->ring[n & (cq->capacity - 1)];
+
+		if (entry->ep == ep)
+			entry->ep = NULL;
+	}
+	cq->refs--;
+}
+
+static int close_ep(struct fid *fid)
+{
+	struct pn_fi_ep *ep = ep_of(fid);
+
+	pn_fi_lock(ep->domain);
+	pn_fi_ops_free(ep);
+	unbind_way(ep, PN_FI_TX);
+	unbind_way(ep, PN_FI_RX);
+	if (ep->av)
+		ep->av->refs--;
+	pn_fi_unlock(ep->domain);
+	/* What is under way is abandoned: ops live no longer than this. */
+	pinion_close(ep->context);
+	atomic_fetch_sub(&ep->domain->refs, 1);
+	free(ep->peers);
+	free(ep);
+	return 0;
+}
+
+static struct fi_ops ep_fid_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = close_ep,
+	.bind = bind_any,
+	.control = control,
+};
+
+static struct fi_ops_ep ep_ops = {
+	.size = sizeof(struct fi_ops_ep),
+	.cancel = pn_fi_cancel,
+	.getopt = getopt_ep,
+	.setopt = setopt_ep,
+	.tx_ctx = no_context_tx,
+	.rx_ctx = no_context_rx,
+	.rx_size_left = no_size_left,
+	.tx_size_left = no_size_left,
+};
+
+static struct fi_ops_cm cm_ops = {
+	.size = sizeof(struct fi_ops_cm),
+	.setname = no_name,
+	.getname = getname,
+	.getpeer = no_getpeer,
+	.connect = no_connect,
+	.listen = no_listen,
+	.accept = no_accept,
+	.reject = no_reject,
+	.shutdown = no_shutdown,
+};
+
+/* What info asks for; the rest is pinion's business. */
+static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
+		    void *context)
+{
+	uint64_t caps = info->caps;
+
+	pn_list_init(&ep->active);
+	pn_list_init(&ep->free_ops);
+	for (int way = 0; way < PN_FI_WAYS; way++) {
+		pn_list_init(&ep->ways[way].member.link);
+		ep->ways[way].member.ep = ep;
+	}
+	ep->ways[PN_FI_TX].op_flags =
+		info->tx_attr ? info->tx_attr->op_flags : 0;
+	ep->ways[PN_FI_RX].op_flags =
+		info->rx_attr ? info->rx_attr->op_flags : 0;
+	ep->directed = caps & FI_DIRECTED_RECV;
+	ep->min_multi_recv = 64;
+	ep->fid.fid.fclass = FI_CLASS_EP;
+	ep->fid.fid.context = context;
+	ep->fid.fid.ops = &ep_fid_ops;
+	ep->fid.ops = &ep_ops;
+	ep->fid.cm = &cm_ops;
+	ep->fid.msg = &pn_fi_msg_ops;
+	ep->fid.tagged = &pn_fi_tagged_ops;
+}
+
+int pn_fi_endpoint_open(struct fid_domain *domain, struct fi_info *info,
+			struct fid_ep **out, void *context)
+{
+	struct pinion_endpoint_attr attr = { .size = sizeof(attr),
+					     .single_threaded = 1 };
+	struct pn_fi_ep *ep;
+	int ret = pn_fi_info_check(info);
+
+	if (ret)
+		return ret;
+	ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return -FI_ENOMEM;
+	ret = pinion_open(NULL, &ep->context);
+	if (ret)
+		goto free_ep;
+	ret = pinion_endpoint_open(ep->context, &attr, &ep->endpoint);
+	if (ret)
+		goto close_context;
+	ep->domain = pn_container_of(domain, struct pn_fi_domain, fid);
+	atomic_fetch_add(&ep->domain->refs, 1);
+	init_ep(ep, info, context);
+	*out = &ep->fid;
+	return 0;
+
+close_context:
+	pinion_close(ep->context);
+free_ep:
+	free(ep);
+	return ret;
+}

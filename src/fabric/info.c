@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What is offered: one kind of endpoint, asked for in many ways. Opens nothing:
+ * every program that lists providers comes here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabric/fabric.h"
+
+#define CAPS_MAIN      (FI_MSG | FI_TAGGED)
+#define CAPS_DIRECTION (FI_SEND | FI_RECV)
+#define CAPS_EXTRA     (FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE)
+#define CAPS_REACH     (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define CAPS_ALL       (CAPS_MAIN | CAPS_DIRECTION | CAPS_EXTRA | CAPS_REACH)
+#define CAPS_TX	       (CAPS_MAIN | FI_SEND)
+#define CAPS_RX	       (CAPS_MAIN | FI_RECV | CAPS_EXTRA)
+#define TX_FLAGS       (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE)
+#define RX_FLAGS       (FI_COMPLETION | FI_MULTI_RECV)
+#define QUEUE_SIZE     65536
+/* All 64 bits may be used, as libfabric writes it. */
+#define TAG_FORMAT     UINT64_C(0xaaaaaaaaaaaaaaaa)
+
+/* Refuses with a line for those who ask libfabric why (FI_LOG_LEVEL=info). */
+#define REFUSE(...)                                                 \
+	do {                                                        \
+		FI_INFO(&pn_fi_provider, FI_LOG_CORE, __VA_ARGS__); \
+		return false;                                       \
+	} while (0)
+
+static bool tx_ok(const struct fi_tx_attr *tx)
+{
+	if (!tx)
+		return true;
+	if (tx->caps & ~CAPS_ALL)
+		REFUSE("tx_attr->caps\n");
+	if (tx->op_flags & ~TX_FLAGS)
+		REFUSE("tx_attr->op_flags\n");
+	if (tx->msg_order & ~FI_ORDER_SAS || tx->comp_order)
+		REFUSE("order of sending beyond FI_ORDER_SAS\n");
+	if (tx->inject_size > PN_FI_INJECT_BYTES || tx->iov_limit > 1 ||
+	    tx->rma_iov_limit || tx->size > QUEUE_SIZE)
+		REFUSE("limits of tx_attr\n");
+	return true;
+}
+
+static bool rx_ok(const struct fi_rx_attr *rx)
+{
+	if (!rx)
+		return true;
+	if (rx->caps & ~CAPS_ALL)
+		REFUSE("rx_attr->caps\n");
+	if (rx->op_flags & ~RX_FLAGS)
+		REFUSE("rx_attr->op_flags\n");
+	if (rx->msg_order & ~FI_ORDER_SAS || rx->comp_order)
+		REFUSE("order of receiving beyond FI_ORDER_SAS\n");
+	if (rx->iov_limit > 1 || rx->size > QUEUE_SIZE)
+		REFUSE("limits of rx_attr\n");
+	return true;
+}
+
+static bool ep_ok(const struct fi_ep_attr *ep)
+{
+	if (!ep)
+		return true;
+	if (ep->type != FI_EP_UNSPEC && ep->type != FI_EP_RDM)
+		REFUSE("endpoints other than FI_EP_RDM\n");
+	if (ep->protocol != FI_PROTO_UNSPEC || ep->msg_prefix_size)
+		REFUSE("protocol\n");
+	if (ep->tx_ctx_cnt > 1 || ep->rx_ctx_cnt > 1)
+		REFUSE("scalable endpoints\n");
+	return true;
+}
+
+static const char *device_name(void)
+{
+	const char *spec = getenv("PINION_DEVICE");
+
+	return spec && *spec ? spec : "soft";
+}
+
+static bool domain_ok(const struct fi_domain_attr *domain)
+{
+	if (!domain)
+		return true;
+	if (domain->name && strcmp(domain->name, device_name()))
+		REFUSE("no domain %s\n", domain->name);
+	if (domain->control_progress == FI_PROGRESS_AUTO ||
+	    domain->data_progress == FI_PROGRESS_AUTO)
+		REFUSE("progress is manual\n");
+	if (domain->cq_data_size > PN_FI_DATA_BYTES)
+		REFUSE("CQ data has 4 bytes\n");
+	if (domain->caps & ~CAPS_REACH)
+		REFUSE("domain_attr->caps\n");
+	return true;
+}
+
+static bool hints_ok(const struct fi_info *hints)
+{
+	if (!hints)
+		return true;
+	if (hints->caps & ~CAPS_ALL)
+		REFUSE("capabilities\n");
+	if (hints->addr_format != FI_FORMAT_UNSPEC)
+		REFUSE("addresses have a format of their own\n");
+	if (hints->fabric_attr && hints->fabric_attr->name &&
+	    strcmp(hints->fabric_attr->name, pn_fi_provider.name))
+		REFUSE("no fabric %s\n", hints->fabric_attr->name);
+	return ep_ok(hints->ep_attr) && tx_ok(hints->tx_attr) &&
+	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr);
+}
+
+/* Capabilities are what was asked for, and those that cost nothing. */
+static uint64_t caps_for(const struct fi_info *hints)
+{
+	uint64_t caps = hints ? hints->caps : 0;
+
+	if (!caps)
+		return CAPS_ALL;
+	if (!(caps & CAPS_MAIN))
+		caps |= CAPS_MAIN;
+	if (!(caps & CAPS_DIRECTION))
+		caps |= CAPS_DIRECTION;
+	return caps | CAPS_REACH;
+}
+
+static void fill_ways(struct fi_info *info, const struct fi_info *hints)
+{
+	*info->tx_attr = (struct fi_tx_attr){
+		.caps = info->caps & CAPS_TX,
+		.msg_order = FI_ORDER_SAS,
+		.inject_size = PN_FI_INJECT_BYTES,
+		.size = QUEUE_SIZE,
+		.iov_limit = 1,
+	};
+	*info->rx_attr = (struct fi_rx_attr){
+		.caps = info->caps & CAPS_RX,
+		.msg_order = FI_ORDER_SAS,
+		.size = QUEUE_SIZE,
+		.iov_limit = 1,
+	};
+	if (hints && hints->tx_attr)
+		info->tx_attr->op_flags = hints->tx_attr->op_flags;
+	if (hints && hints->rx_attr)
+		info->rx_attr->op_flags = hints->rx_attr->op_flags;
+}
+
+static void fill_domain(struct fi_domain_attr *domain,
+			const struct fi_domain_attr *wanted)
+{
+	domain->threading = FI_THREAD_SAFE;
+	domain->control_progress = FI_PROGRESS_MANUAL;
+	domain->data_progress = FI_PROGRESS_MANUAL;
+	domain->resource_mgmt = FI_RM_ENABLED;
+	domain->cq_data_size = PN_FI_DATA_BYTES;
+	domain->cq_cnt = domain->ep_cnt = 1024;
+	domain->tx_ctx_cnt = domain->rx_ctx_cnt = 1024;
+	domain->max_ep_tx_ctx = domain->max_ep_rx_ctx = 1;
+	domain->caps = CAPS_REACH;
+	if (!wanted)
+		return;
+	if (wanted->threading != FI_THREAD_UNSPEC)
+		domain->threading = wanted->threading;
+	domain->av_type = wanted->av_type;
+}
+
+static int fill_names(struct fi_info *info)
+{
+	info->domain_attr->name = strdup(device_name());
+	info->fabric_attr->name = strdup(pn_fi_provider.name);
+	return info->domain_attr->name && info->fabric_attr->name ? 0
+								  : -FI_ENOMEM;
+}
+
+int pn_fi_getinfo(uint32_t version, const char *node, const char *service,
+		  uint64_t flags, const struct fi_info *hints,
+		  struct fi_info **out)
+{
+	struct fi_info *info;
+
+	(void)version;
+	(void)flags;
+	/* An endpoint's name is not to be had from a host's. */
+	if (node || service || !hints_ok(hints))
+		return -FI_ENODATA;
+	info = fi_allocinfo();
+	if (!info || fill_names(info)) {
+		fi_freeinfo(info);
+		return -FI_ENOMEM;
+	}
+	info->caps = caps_for(hints);
+	info->addr_format = FI_FORMAT_UNSPEC;
+	fill_ways(info, hints);
+	fill_domain(info->domain_attr, hints ? hints->domain_attr : NULL);
+	info->ep_attr->type = FI_EP_RDM;
+	info->ep_attr->protocol_version = 1;
+	info->ep_attr->max_msg_size = SIZE_MAX >> 1;
+	info->ep_attr->mem_tag_format = TAG_FORMAT;
+	info->ep_attr->tx_ctx_cnt = info->ep_attr->rx_ctx_cnt = 1;
+	*out = info;
+	return 0;
+}
+
+int pn_fi_info_check(const struct fi_info *info)
+{
+	return info && info->ep_attr && hints_ok(info) ? 0 : -FI_EINVAL;
+}

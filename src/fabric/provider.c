@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The plug-in's entry, and the fabric. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabric/fabric.h"
+
+static int close_fabric(struct fid *fid)
+{
+	struct pn_fi_fabric *fabric =
+		pn_container_of(fid, struct pn_fi_fabric, fid.fid);
+
+	if (atomic_load(&fabric->refs))
+		return -FI_EBUSY;
+	free(fabric);
+	return 0;
+}
+
+/* Says that all descriptors will tell, or that something is there to read. */
+static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
+{
+	int ret = 0;
+
+	(void)fabric;
+	for (int i = 0; i < count && !ret; i++) {
+		if (fids[i]->fclass == FI_CLASS_CQ)
+			ret = pn_fi_cq_trywait(pn_container_of(fids[i],
+							       struct pn_fi_cq,
+							       fid.fid));
+		else if (fids[i]->fclass == FI_CLASS_EQ)
+			ret = pn_fi_eq_trywait(
+				pn_container_of(fids[i], struct fid_eq, fid));
+		else
+			ret = -FI_EINVAL;
+	}
+	return ret;
+}
+
+static int no_passive(struct fid_fabric *fabric, struct fi_info *info,
+		      struct fid_pep **pep, void *context)
+{
+	(void)fabric, (void)info, (void)pep, (void)context;
+	return -FI_ENOSYS;
+}
+
+static int no_wait_set(struct fid_fabric *fabric, struct fi_wait_attr *attr,
+		       struct fid_wait **set)
+{
+	(void)fabric, (void)attr, (void)set;
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops fabric_fid_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = close_fabric,
+};
+
+static struct fi_ops_fabric fabric_ops = {
+	.size = sizeof(struct fi_ops_fabric),
+	.domain = pn_fi_domain_open,
+	.passive_ep = no_passive,
+	.eq_open = pn_fi_eq_open,
+	.wait_open = no_wait_set,
+	.trywait = trywait,
+};
+
+static int open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out,
+		       void *context)
+{
+	struct pn_fi_fabric *fabric;
+
+	if (attr->name && strcmp(attr->name, pn_fi_provider.name))
+		return -FI_ENODATA;
+	fabric = calloc(1, sizeof(*fabric));
+	if (!fabric)
+		return -FI_ENOMEM;
+	fabric->fid.fid.fclass = FI_CLASS_FABRIC;
+	fabric->fid.fid.context = context;
+	fabric->fid.fid.ops = &fabric_fid_ops;
+	fabric->fid.ops = &fabric_ops;
+	fabric->fid.api_version = attr->api_version;
+	*out = &fabric->fid;
+	return 0;
+}
+
+static void cleanup(void)
+{
+}
+
+struct fi_provider pn_fi_provider = {
+	.version = FI_VERSION(0, 1),
+	.fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+	.name = "pinion",
+	.getinfo = pn_fi_getinfo,
+	.fabric = open_fabric,
+	.cleanup = cleanup,
+};
+
+#define EXTERNALLY_VISIBLE externally_visible
+#ifdef __clang__
+#undef EXTERNALLY_VISIBLE
+#define EXTERNALLY_VISIBLE used
+#endif
+
+struct fi_provider *fi_prov_ini(void);
+
+FI_EXT_INI
+{
+	return &pn_fi_provider;
+}
