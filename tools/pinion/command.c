@@ -308,6 +308,29 @@ static int set_value(const struct walk *walk, const struct pn_option *option,
 	return pn_usage_error("%s%s", where(walk, at, sizeof(at)), why.text);
 }
 
+/* How many of the first words are a command's own options. */
+static int own_words(const struct pn_command *command, int argc, char **argv)
+{
+	const struct pn_option *option;
+	char flag[NAME_BYTES + 2];
+	int n = 1;
+
+	while (n < argc) {
+		size_t len = strcspn(argv[n], "=");
+
+		if (!strcmp(argv[n], "--help")) {
+			n++;
+			continue;
+		}
+		snprintf(flag, sizeof(flag), "%.*s", (int)len, argv[n]);
+		option = len < sizeof(flag) ? find_flag(command, flag) : NULL;
+		if (!option)
+			break;
+		n += argv[n][len] || option->type == PN_OPTION_BOOL ? 1 : 2;
+	}
+	return n < argc ? n : argc;
+}
+
 /* Fills values; optind is then at the first operand. PN_EXIT_OK to go on; -1
  * when help was asked for. */
 static int parse(const struct walk *walk, int argc, char **argv, void *values)
@@ -321,6 +344,8 @@ static int parse(const struct walk *walk, int argc, char **argv, void *values)
 	where(walk, at, sizeof(at));
 	flags_init(&flags, command);
 	pn_options_defaults(command->options, command->noptions, values);
+	if (command->passes)
+		argc = own_words(command, argc, argv);
 	optind = 0; /* glibc: forget the former argv */
 	opterr = 0;
 	while (!ret && (found = getopt_long(argc, argv, "+:", flags.options,

@@ -14,6 +14,7 @@
 #ifndef PN_TOOLS_COMMAND_H
 #define PN_TOOLS_COMMAND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -35,6 +36,8 @@ struct pn_command {
 	size_t values_bytes;		      /* of the struct options fill */
 	const struct pn_command *const *subs; /* NULL at the end, or NULL */
 	const char *operands; /* how help shows them; NULL: none are taken */
+	bool passes; /* the first word that is no option of its own begins the
+		      * operands, even if it looks like one */
 	/* values as filled from the options; operands end with NULL. NULL when
 	 * one of subs must be named. Returns enum pn_exit. */
 	int (*run)(const void *values, char *const *operands);
@@ -89,6 +92,7 @@ extern const struct pn_command pn_cmd_demo;
 extern const struct pn_command pn_cmd_explain;
 extern const struct pn_command pn_cmd_help;
 extern const struct pn_command pn_cmd_info;
+extern const struct pn_command pn_cmd_mpirun;
 extern const struct pn_command pn_cmd_sim;
 extern const struct pn_command pn_cmd_trace;
 

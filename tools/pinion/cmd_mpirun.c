@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pinion mpirun: Open MPI's mpirun, set up so that messages go over pinion. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/pinion/command.h"
+
+#define PATH_BYTES 4096
+#define PROVIDER   "libpinion-fi.so"
+#define LIBRARY	   "libpinion.so.0"
+
+struct values {
+	char trace[PN_OPTION_TEXT_BYTES];
+	char launcher[PN_OPTION_TEXT_BYTES];
+	bool print;
+};
+
+static const struct pn_option options[] = {
+	{ "trace", PN_OPTION_TEXT, "",
+	  "record each rank's requests into this folder, one file a rank, for "
+	  "`pinion trace`",
+	  offsetof(struct values, trace), 0, 0, NULL },
+	{ "launcher", PN_OPTION_TEXT, "",
+	  "the mpirun to start (default: mpirun.openmpi, else mpirun)",
+	  offsetof(struct values, launcher), 0, 0, NULL },
+	{ "print", PN_OPTION_BOOL, "no",
+	  "print what would be run instead of running it",
+	  offsetof(struct values, print), 0, 0, NULL },
+};
+
+/* Where the parts are. */
+struct place {
+	char provider_dir[PATH_BYTES];
+	char library[PATH_BYTES];
+};
+
+/* --- finding -------------------------------------------------------------- */
+
+static bool is_file(const char *path)
+{
+	struct stat s;
+
+	return !stat(path, &s) && S_ISREG(s.st_mode);
+}
+
+__attribute__((format(printf, 2, 3))) static bool put_path(char *out,
+							   const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(out, PATH_BYTES, fmt, args);
+	va_end(args);
+	return n >= 0 && n < PATH_BYTES;
+}
+
+/* Both parts, below the folder that libraries are in. */
+static bool look_in(const char *bin, const char *lib, struct place *out)
+{
+	char provider[PATH_BYTES];
+
+	return put_path(out->provider_dir, "%s/%s/libfabric", bin, lib) &&
+	       put_path(provider, "%s/" PROVIDER, out->provider_dir) &&
+	       put_path(out->library, "%s/%s/" LIBRARY, bin, lib) &&
+	       is_file(provider) && is_file(out->library);
+}
+
+/* Beside the command in the build tree, or as installed with it. */
+static int find_parts(struct place *out)
+{
+	char bin[PATH_BYTES];
+	ssize_t n = readlink("/proc/self/exe", bin, sizeof(bin) - 1);
+	char *slash;
+
+	if (n < 0)
+		return -errno;
+	bin[n] = '\0';
+	slash = strrchr(bin, '/');
+	if (!slash)
+		return -ENOENT;
+	*slash = '\0';
+	return look_in(bin, ".", out) || look_in(bin, "../" PN_LIBDIR, out)
+		       ? 0
+		       : -ENOENT;
+}
+
+/* --- setting up ----------------------------------------------------------- */
+
+/* What Open MPI is told, unless the user tells it otherwise: Debian's own
+ * configuration file switches most of this off. Windows work over messages.
+ * Open MPI's memory hooks would overwrite ours, and serve nothing here. */
+static const char *const settings[][2] = {
+	{ "FI_PROVIDER", "pinion" }, { "OMPI_MCA_pml", "cm" },
+	{ "OMPI_MCA_mtl", "ofi" },   { "OMPI_MCA_btl", "self" },
+	{ "OMPI_MCA_osc", "^ucx" },  { "OMPI_MCA_memory", "^patcher" },
+};
+
+/* Puts one more in front of a variable's list. */
+static int prepend(const char *name, const char *value)
+{
+	const char *old = getenv(name);
+	char *text;
+	int ret;
+
+	if (asprintf(&text, "%s%s%s", value, old && *old ? ":" : "",
+		     old ? old : "") < 0)
+		return -ENOMEM;
+	ret = setenv(name, text, 1) ? -errno : 0;
+	free(text);
+	return ret;
+}
+
+static int set_trace(const char *folder)
+{
+	char full[PATH_BYTES], pattern[PATH_BYTES];
+
+	if (!*folder)
+		return 0;
+	if (mkdir(folder, 0777) && errno != EEXIST)
+		return -errno;
+	/* Ranks may be started in another folder. */
+	if (!realpath(folder, full))
+		return -errno;
+	if (!put_path(pattern, "%s/%%p.trace", full))
+		return -ENAMETOOLONG;
+	return setenv("PINION_TRACE", pattern, 1) ? -errno : 0;
+}
+
+static int set_up(const struct place *place, const char *trace)
+{
+	int ret = prepend("FI_PROVIDER_PATH", place->provider_dir);
+
+	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(settings); i++)
+		if (setenv(settings[i][0], settings[i][1], 0))
+			ret = -errno;
+	return ret ? ret : set_trace(trace);
+}
+
+/* --- running -------------------------------------------------------------- */
+
+/* A command line in the making; run() has made room. */
+struct line {
+	const char **words;
+	size_t n;
+};
+
+static void add(struct line *line, const char *word)
+{
+	line->words[line->n++] = word;
+}
+
+/* What ranks on other hosts must be given by name. */
+static void add_exports(struct line *line)
+{
+	extern char **environ;
+
+	add(line, "-x");
+	add(line, "FI_PROVIDER_PATH");
+	add(line, "-x");
+	add(line, "FI_PROVIDER");
+	for (char **e = environ; *e; e++) {
+		char *name;
+
+		if (strncmp(*e, "PINION_", 7) || !strchr(*e, '='))
+			continue;
+		name = strndup(*e, strcspn(*e, "="));
+		if (!name)
+			continue;
+		add(line, "-x");
+		add(line, name); /* lives as long as this process: it execs */
+	}
+}
+
+static size_t count(char *const *words)
+{
+	size_t n = 0;
+
+	while (words[n])
+		n++;
+	return n;
+}
+
+static int print_line(const struct line *line)
+{
+	printf("FI_PROVIDER_PATH=%s", getenv("FI_PROVIDER_PATH"));
+	for (size_t i = 0; i < PN_ARRAY_LEN(settings); i++)
+		printf(" %s=%s", settings[i][0], getenv(settings[i][0]));
+	for (size_t i = 0; i < line->n; i++)
+		printf(" %s", line->words[i]);
+	printf("\n");
+	return PN_EXIT_OK;
+}
+
+/* Returns only when that failed. */
+static int start(const struct line *line, bool named)
+{
+	char **argv = (char **)(uintptr_t)line->words;
+
+	fflush(NULL);
+	execvp(argv[0], argv);
+	if (errno == ENOENT && !named) {
+		argv[0] = (char *)(uintptr_t) "mpirun";
+		execvp(argv[0], argv);
+	}
+	return pn_failed(argv[0], -errno);
+}
+
+/* Only the ranks are to have the library preloaded, not mpirun. */
+static const char *preload(const char *library)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *text;
+
+	return asprintf(&text, "LD_PRELOAD=%s%s%s", library,
+			old && *old ? ":" : "", old ? old : "") < 0
+		       ? NULL
+		       : text;
+}
+
+static int run(const void *v, char *const *operands)
+{
+	extern char **environ;
+	const struct values *values = v;
+	struct place place;
+	struct line line = { 0 };
+	int ret;
+
+	if (!*operands)
+		return pn_usage_error("mpirun: what is to be run? For example "
+				      "`pinion mpirun -n 2 ./a.out`");
+	if (find_parts(&place))
+		return pn_usage_error("mpirun: no " PROVIDER " beside this "
+				      "command; install libfabric-dev and "
+				      "build pinion again");
+	ret = set_up(&place, values->trace);
+	if (ret)
+		return pn_failed(*values->trace ? values->trace : "mpirun",
+				 ret);
+	line.words = calloc(count(operands) + 2 * count(environ) + 16,
+			    sizeof(*line.words));
+	if (!line.words)
+		return pn_failed("mpirun", -ENOMEM);
+	add(&line, *values->launcher ? values->launcher : "mpirun.openmpi");
+	add_exports(&line);
+	add(&line, "-x");
+	add(&line, preload(place.library));
+	while (*operands)
+		add(&line, *operands++);
+	ret = values->print ? print_line(&line)
+			    : start(&line, *values->launcher);
+	free(line.words);
+	return ret;
+}
+
+const struct pn_command pn_cmd_mpirun = {
+	.name = "mpirun",
+	.help = "run an MPI program over pinion, with Open MPI's mpirun",
+	.about = "Everything behind these options goes to mpirun. It finds the "
+		 "libfabric provider, tells Open MPI to use it, and preloads "
+		 "the library, so that the release of memory is noticed from "
+		 "the start. What the environment or mpirun's own options say "
+		 "about Open MPI wins.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.operands = "MPIRUN-OPTION... PROGRAM [ARGUMENT...]",
+	.passes = true,
+	.run = run,
+};
