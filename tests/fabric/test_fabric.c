@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The provider through libfabric's own calls: this process and a forked one,
+ * each with an endpoint. The child plays its part of a test and exits with 0
+ * when all was well; the parent asserts. FI_PROVIDER_PATH is set by ctest. */
+#include "test.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAME_BYTES 64
+#define LONG_BYTES (3 << 20)
+
+/* Everything that one process has open. */
+struct side {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+	struct fid_cq *tx, *rx;
+	struct fid_ep *ep;
+	fi_addr_t peer, self;
+	uint64_t bind_flags;
+	int pipe; /* to the other */
+};
+
+/* Both sides check by this: the child cannot use cmocka's. */
+#define NEED(fact)                                                        \
+	do {                                                              \
+		if (!(fact)) {                                            \
+			printf("%s:%d: %s\n", __FILE__, __LINE__, #fact); \
+			fflush(stdout);                                   \
+			return false;                                     \
+		}                                                         \
+	} while (0)
+
+typedef bool part_fn(struct side *s);
+
+/* --- opening -------------------------------------------------------------- */
+
+static struct fi_info *hints_for(uint64_t caps)
+{
+	struct fi_info *hints = fi_allocinfo();
+
+	hints->caps = caps;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->fabric_attr->prov_name = strdup("pinion");
+	hints->domain_attr->mr_mode = 0;
+	return hints;
+}
+
+static bool open_side(struct side *s, enum fi_av_type type)
+{
+	struct fi_info *hints =
+		hints_for(FI_MSG | FI_TAGGED | FI_DIRECTED_RECV |
+			  FI_MULTI_RECV | FI_SOURCE);
+	struct fi_av_attr av = { .type = type };
+	struct fi_cq_attr cq = { .format = FI_CQ_FORMAT_TAGGED,
+				 .wait_obj = FI_WAIT_FD };
+
+	NEED(!fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &s->info));
+	fi_freeinfo(hints);
+	NEED(!fi_fabric(s->info->fabric_attr, &s->fabric, NULL));
+	NEED(!fi_domain(s->fabric, s->info, &s->domain, NULL));
+	NEED(!fi_av_open(s->domain, &av, &s->av, NULL));
+	NEED(!fi_cq_open(s->domain, &cq, &s->tx, NULL));
+	NEED(!fi_cq_open(s->domain, &cq, &s->rx, NULL));
+	NEED(!fi_endpoint(s->domain, s->info, &s->ep, NULL));
+	NEED(!fi_ep_bind(s->ep, &s->av->fid, 0));
+	NEED(!fi_ep_bind(s->ep, &s->tx->fid, FI_TRANSMIT | s->bind_flags));
+	NEED(!fi_ep_bind(s->ep, &s->rx->fid, FI_RECV));
+	NEED(!fi_enable(s->ep));
+	return true;
+}
+
+static bool meet(struct side *s)
+{
+	char names[2][NAME_BYTES];
+	fi_addr_t addrs[2];
+	size_t len = NAME_BYTES;
+
+	NEED(!fi_getname(&s->ep->fid, names[0], &len) && len == NAME_BYTES);
+	NEED(write(s->pipe, names[0], len) == NAME_BYTES);
+	NEED(read(s->pipe, names[1], len) == NAME_BYTES);
+	NEED(fi_av_insert(s->av, names, 2, addrs, 0, NULL) == 2);
+	s->self = addrs[0];
+	s->peer = addrs[1];
+	return true;
+}
+
+static bool close_side(struct side *s)
+{
+	/* What others refer to is not closed under them. */
+	NEED(fi_close(&s->domain->fid) == -FI_EBUSY);
+	NEED(fi_close(&s->rx->fid) == -FI_EBUSY);
+	NEED(!fi_close(&s->ep->fid));
+	NEED(!fi_close(&s->tx->fid));
+	NEED(!fi_close(&s->rx->fid));
+	NEED(!fi_close(&s->av->fid));
+	NEED(!fi_close(&s->domain->fid));
+	NEED(!fi_close(&s->fabric->fid));
+	fi_freeinfo(s->info);
+	return true;
+}
+
+/* The other is told, and has told, that it got here. */
+static bool sync_up(struct side *s)
+{
+	struct pollfd ready = { .fd = s->pipe, .events = POLLIN };
+	struct fi_cq_tagged_entry none;
+	char c = 1;
+
+	NEED(write(s->pipe, &c, 1) == 1);
+	/* Progress is manual: the other may need us. */
+	while (!poll(&ready, 1, 0))
+		NEED(fi_cq_read(s->rx, &none, 0) <= 0);
+	NEED(read(s->pipe, &c, 1) == 1);
+	return true;
+}
+
+static bool play(part_fn *part, int pipe, enum fi_av_type type,
+		 uint64_t bind_flags)
+{
+	struct side s = { .pipe = pipe, .bind_flags = bind_flags };
+
+	return open_side(&s, type) && meet(&s) && part(&s) && sync_up(&s) &&
+	       close_side(&s);
+}
+
+/* Runs both parts at once, each in a process. */
+static void run(part_fn *parent, part_fn *child, enum fi_av_type type,
+		uint64_t bind_flags)
+{
+	int pipes[2], status;
+	bool passed;
+	pid_t pid;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pipes), 0);
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		close(pipes[0]);
+		_exit(!play(child, pipes[1], type, bind_flags));
+	}
+	close(pipes[1]);
+	passed = play(parent, pipes[0], type, bind_flags);
+	close(pipes[0]); /* a child that waits is let go */
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(passed);
+	assert_int_equal(status, 0);
+}
+
+/* --- words for the parts -------------------------------------------------- */
+
+static bool next_end(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
+{
+	ssize_t n;
+
+	while ((n = fi_cq_read(cq, out, 1)) == -FI_EAGAIN)
+		;
+	NEED(n == 1);
+	return true;
+}
+
+static bool next_error(struct fid_cq *cq, struct fi_cq_err_entry *out)
+{
+	struct fi_cq_tagged_entry end;
+	ssize_t n;
+
+	while ((n = fi_cq_read(cq, &end, 1)) == -FI_EAGAIN)
+		;
+	NEED(n == -FI_EAVAIL);
+	NEED(fi_cq_readerr(cq, out, 0) == 1);
+	return true;
+}
+
+static void fill(uint8_t *buf, size_t len, unsigned seed)
+{
+	for (size_t i = 0; i < len; i++)
+		buf[i] = (uint8_t)(i * 7 + seed + i / 251);
+}
+
+static bool is_filled(const uint8_t *buf, size_t len, unsigned seed)
+{
+	for (size_t i = 0; i < len; i++)
+		if (buf[i] != (uint8_t)(i * 7 + seed + i / 251))
+			return false;
+	return true;
+}
+
+/* --- tagged messages of all sizes ----------------------------------------- */
+
+static const size_t sizes[] = { 0,    1,     64,     128,	129,
+				4096, 65536, 300000, LONG_BYTES };
+
+static bool send_sizes(struct side *s)
+{
+	uint8_t *buf = malloc(LONG_BYTES);
+	struct fi_cq_tagged_entry end;
+
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
+		fill(buf, sizes[i], i);
+		NEED(!fi_tsenddata(s->ep, buf, sizes[i], NULL, 1000 + i,
+				   s->peer, i, buf + i));
+		NEED(next_end(s->tx, &end));
+		NEED(end.op_context == buf + i);
+		NEED((end.flags & (FI_SEND | FI_TAGGED)) ==
+		     (FI_SEND | FI_TAGGED));
+	}
+	free(buf);
+	return true;
+}
+
+static bool receive_sizes(struct side *s)
+{
+	uint8_t *buf = malloc(LONG_BYTES);
+	struct fi_cq_tagged_entry end;
+	fi_addr_t from;
+	ssize_t n;
+
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
+		NEED(!fi_trecv(s->ep, buf, LONG_BYTES, NULL,
+			       i % 2 ? s->peer : FI_ADDR_UNSPEC, i, 0, &end));
+		while ((n = fi_cq_readfrom(s->rx, &end, 1, &from)) ==
+		       -FI_EAGAIN)
+			;
+		NEED(n == 1 && from == s->peer);
+		NEED(end.len == sizes[i] && end.tag == i && end.buf == buf);
+		NEED(end.flags & FI_REMOTE_CQ_DATA && end.data == 1000 + i);
+		NEED(is_filled(buf, sizes[i], i));
+	}
+	free(buf);
+	return true;
+}
+
+static void tagged_messages_of_all_sizes_arrive(void **state)
+{
+	(void)state;
+	run(receive_sizes, send_sizes, FI_AV_MAP, 0);
+	run(receive_sizes, send_sizes, FI_AV_TABLE, 0);
+}
+
+/* --- the two kinds, and senders, are kept apart --------------------------- */
+
+static bool send_kinds(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+
+	NEED(!fi_send(s->ep, "msg", 4, NULL, s->peer, NULL));
+	NEED(!fi_tsend(s->ep, "tag", 4, NULL, s->peer, 0, NULL));
+	NEED(next_end(s->tx, &end) && next_end(s->tx, &end));
+	return true;
+}
+
+static bool receive_kinds(struct side *s)
+{
+	char tagged[8] = "", msg[8] = "", own[8] = "";
+	struct fi_cq_tagged_entry end;
+
+	/* From itself: the peer's messages are not for this one. */
+	NEED(!fi_trecv(s->ep, own, 8, NULL, s->self, 0, ~UINT64_C(0), own));
+	NEED(!fi_trecv(s->ep, tagged, 8, NULL, FI_ADDR_UNSPEC, 0, ~UINT64_C(0),
+		       tagged));
+	NEED(!fi_recv(s->ep, msg, 8, NULL, FI_ADDR_UNSPEC, msg));
+	for (int i = 0; i < 2; i++) {
+		NEED(next_end(s->rx, &end));
+		NEED(end.flags & (end.op_context == msg ? FI_MSG : FI_TAGGED));
+		NEED(end.op_context != own);
+		NEED(!(end.flags & FI_REMOTE_CQ_DATA));
+	}
+	NEED(!strcmp(tagged, "tag") && !strcmp(msg, "msg"));
+	NEED(!fi_tinject(s->ep, "own", 4, s->self, 5));
+	NEED(next_end(s->rx, &end) && end.op_context == own);
+	NEED(!strcmp(own, "own") && end.tag == 5);
+	return true;
+}
+
+static void kinds_and_senders_are_kept_apart(void **state)
+{
+	(void)state;
+	run(receive_kinds, send_kinds, FI_AV_MAP, 0);
+}
+
+/* --- inject and selective completion -------------------------------------- */
+
+static bool send_quietly(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+	uint8_t buf[129];
+	struct iovec iov = { buf, 64 };
+	struct fi_msg_tagged m = { .msg_iov = &iov,
+				   .iov_count = 1,
+				   .addr = s->peer,
+				   .tag = 1001,
+				   .context = &iov };
+
+	for (unsigned i = 0; i < 1000; i++) {
+		fill(buf, 128, i);
+		NEED(!fi_tinjectdata(s->ep, buf, 128, i, s->peer, i));
+		memset(buf, 0, sizeof(buf)); /* is ours again */
+	}
+	NEED(fi_tinject(s->ep, buf, 129, s->peer, 0) == -FI_EINVAL);
+	fill(buf, 64, 9);
+	NEED(!fi_tsend(s->ep, buf, 64, NULL, s->peer, 1000, NULL));
+	NEED(!fi_tsendmsg(s->ep, &m, FI_COMPLETION));
+	NEED(next_end(s->tx, &end) && end.op_context == &iov);
+	NEED(fi_cq_read(s->tx, &end, 1) == -FI_EAGAIN);
+	return sync_up(s);
+}
+
+static bool receive_quietly(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+	uint8_t buf[128];
+
+	for (unsigned i = 0; i < 1002; i++) {
+		NEED(!fi_trecv(s->ep, buf, 128, NULL, s->peer, i, 0, NULL));
+		NEED(next_end(s->rx, &end) && end.tag == i);
+		if (i < 1000)
+			NEED(end.data == i && is_filled(buf, 128, i));
+		else
+			NEED(end.len == 64 && is_filled(buf, 64, 9));
+	}
+	return sync_up(s);
+}
+
+static void what_is_injected_or_not_selected_is_not_told(void **state)
+{
+	(void)state;
+	run(receive_quietly, send_quietly, FI_AV_TABLE,
+	    FI_SELECTIVE_COMPLETION);
+}
+
+/* --- peek, claim, discard ------------------------------------------------- */
+
+static bool send_for_peek(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+	uint8_t *buf = malloc(300000);
+
+	fill(buf, 300000, 1);
+	NEED(!fi_tsenddata(s->ep, buf, 300000, NULL, 77, s->peer, 7, NULL));
+	NEED(!fi_tsend(s->ep, buf, 100, NULL, s->peer, 7, NULL));
+	NEED(!fi_tsend(s->ep, buf, 50, NULL, s->peer, 8, NULL));
+	for (int i = 0; i < 3; i++)
+		NEED(next_end(s->tx, &end));
+	free(buf);
+	return sync_up(s);
+}
+
+static ssize_t look(struct side *s, uint64_t tag, uint64_t flags,
+		    struct fi_context *context)
+{
+	struct fi_msg_tagged m = { .addr = FI_ADDR_UNSPEC,
+				   .tag = tag,
+				   .context = context };
+
+	return fi_trecvmsg(s->ep, &m, flags | FI_COMPLETION);
+}
+
+/* Until it has come. */
+static bool look_for(struct side *s, uint64_t tag, uint64_t flags,
+		     struct fi_context *context, struct fi_cq_tagged_entry *out)
+{
+	struct fi_cq_err_entry error;
+	ssize_t n;
+
+	for (;;) {
+		NEED(!look(s, tag, flags, context));
+		while ((n = fi_cq_read(s->rx, out, 1)) == -FI_EAGAIN)
+			;
+		if (n == 1)
+			return true;
+		NEED(n == -FI_EAVAIL && fi_cq_readerr(s->rx, &error, 0) == 1);
+		NEED(error.err == FI_ENOMSG && error.op_context == context);
+	}
+}
+
+static bool receive_by_peek(struct side *s)
+{
+	uint8_t *buf = calloc(1, 300000);
+	struct iovec iov = { buf, 300000 };
+	struct fi_context context;
+	struct fi_msg_tagged m = { .msg_iov = &iov,
+				   .iov_count = 1,
+				   .context = &context };
+	struct fi_cq_tagged_entry end;
+	struct fi_cq_err_entry error;
+
+	NEED(!look(s, 99, FI_PEEK, &context));
+	NEED(next_error(s->rx, &error) && error.err == FI_ENOMSG);
+	NEED(look_for(s, 7, FI_PEEK, &context, &end) && end.len == 300000);
+	NEED(look_for(s, 7, FI_PEEK | FI_CLAIM, &context, &end));
+	NEED(end.len == 300000 && end.data == 77);
+	/* The second with the tag is the first that others find. */
+	NEED(!fi_trecv(s->ep, buf, 300000, NULL, s->peer, 7, 0, NULL));
+	NEED(next_end(s->rx, &end) && end.len == 100);
+	NEED(!fi_trecvmsg(s->ep, &m, FI_CLAIM | FI_COMPLETION));
+	NEED(next_end(s->rx, &end) && end.len == 300000 && end.data == 77);
+	NEED(is_filled(buf, 300000, 1));
+	NEED(look_for(s, 8, FI_PEEK | FI_DISCARD, &context, &end));
+	NEED(end.len == 50);
+	NEED(!look(s, 8, FI_PEEK, &context));
+	NEED(next_error(s->rx, &error) && error.err == FI_ENOMSG);
+	free(buf);
+	return sync_up(s);
+}
+
+static void a_claimed_message_is_the_claimers(void **state)
+{
+	(void)state;
+	run(receive_by_peek, send_for_peek, FI_AV_MAP, 0);
+}
+
+/* --- multi-receive, truncation, cancel ------------------------------------ */
+
+static bool send_many(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+	uint8_t buf[100];
+
+	NEED(sync_up(s));
+	for (unsigned i = 0; i < 20; i++) {
+		fill(buf, 100, i);
+		NEED(!fi_send(s->ep, buf, 100, NULL, s->peer, NULL));
+		NEED(next_end(s->tx, &end));
+	}
+	return true;
+}
+
+static bool receive_many(struct side *s)
+{
+	static uint8_t buf[1050], rest[1100];
+	struct iovec iov[2] = { { buf, 1050 }, { rest, 1100 } };
+	struct fi_cq_tagged_entry end;
+	size_t min = 100;
+	unsigned done = 0;
+
+	NEED(!fi_setopt(&s->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV,
+			&min, sizeof(min)));
+	for (int i = 0; i < 2; i++) {
+		struct fi_msg m = { .msg_iov = &iov[i],
+				    .iov_count = 1,
+				    .addr = FI_ADDR_UNSPEC,
+				    .context = &iov[i] };
+
+		NEED(!fi_recvmsg(s->ep, &m, FI_MULTI_RECV | FI_COMPLETION));
+	}
+	NEED(sync_up(s));
+	for (unsigned i = 0; i < 20; i++) {
+		NEED(next_end(s->rx, &end));
+		NEED(end.len == 100 && is_filled(end.buf, 100, i));
+		done += !!(end.flags & FI_MULTI_RECV);
+	}
+	NEED(done == 1); /* the second has room for one more */
+	return true;
+}
+
+static void a_buffer_takes_several_messages(void **state)
+{
+	(void)state;
+	run(receive_many, send_many, FI_AV_TABLE, 0);
+}
+
+static bool send_too_much(struct side *s)
+{
+	uint8_t *buf = calloc(1, 100000);
+	struct fi_cq_tagged_entry end;
+
+	NEED(!fi_tsend(s->ep, buf, 200, NULL, s->peer, 1, NULL));
+	NEED(!fi_tsend(s->ep, buf, 100000, NULL, s->peer, 2, NULL));
+	NEED(next_end(s->tx, &end) && next_end(s->tx, &end));
+	free(buf);
+	return true;
+}
+
+static bool receive_too_little(struct side *s)
+{
+	struct fi_cq_err_entry error;
+	uint8_t buf[150];
+	int context;
+
+	NEED(!fi_trecv(s->ep, buf, 150, NULL, s->peer, 3, 0, &context));
+	NEED(fi_cancel(&s->ep->fid, buf) == -FI_ENOENT);
+	NEED(!fi_cancel(&s->ep->fid, &context));
+	NEED(next_error(s->rx, &error));
+	NEED(error.err == FI_ECANCELED && error.op_context == &context);
+	for (unsigned tag = 1; tag <= 2; tag++) {
+		NEED(!fi_trecv(s->ep, buf, 150, NULL, s->peer, tag, 0, buf));
+		NEED(next_error(s->rx, &error) && error.err == FI_ETRUNC);
+		NEED(error.len == 150 && error.op_context == buf);
+		NEED(error.olen == (tag == 1 ? 50 : 100000 - 150));
+	}
+	return true;
+}
+
+static void what_is_too_long_or_cancelled_ends_with_an_error(void **state)
+{
+	(void)state;
+	run(receive_too_little, send_too_much, FI_AV_MAP, 0);
+}
+
+/* --- waiting -------------------------------------------------------------- */
+
+static bool send_late(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+
+	for (int i = 0; i < 2; i++) {
+		NEED(sync_up(s));
+		usleep(20000);
+		NEED(!fi_tsend(s->ep, "late", 5, NULL, s->peer, 1, NULL));
+		NEED(next_end(s->tx, &end));
+	}
+	return true;
+}
+
+static bool receive_asleep(struct side *s)
+{
+	struct fid *fids[] = { &s->rx->fid };
+	struct pollfd ready = { .events = POLLIN };
+	struct fi_cq_tagged_entry end;
+	char buf[8];
+	ssize_t n;
+	int ret;
+
+	NEED(fi_cq_sread(s->rx, &end, 1, NULL, 1) == -FI_EAGAIN);
+	NEED(!fi_trecv(s->ep, buf, 8, NULL, s->peer, 1, 0, NULL));
+	NEED(sync_up(s));
+	NEED(fi_cq_sread(s->rx, &end, 1, NULL, -1) == 1 && end.len == 5);
+	NEED(!fi_control(&s->rx->fid, FI_GETWAIT, &ready.fd));
+	NEED(!fi_trecv(s->ep, buf, 8, NULL, s->peer, 1, 0, NULL));
+	NEED(sync_up(s));
+	while ((n = fi_cq_read(s->rx, &end, 1)) == -FI_EAGAIN) {
+		ret = fi_trywait(s->fabric, fids, 1);
+		NEED(!ret || ret == -FI_EAGAIN);
+		if (!ret)
+			NEED(poll(&ready, 1, 60000) == 1);
+	}
+	NEED(n == 1 && end.len == 5);
+	NEED(!fi_cq_signal(s->rx));
+	NEED(fi_cq_sread(s->rx, &end, 1, NULL, -1) == -FI_EAGAIN);
+	return true;
+}
+
+static void a_reader_sleeps_until_something_comes(void **state)
+{
+	(void)state;
+	run(receive_asleep, send_late, FI_AV_MAP, 0);
+}
+
+/* --- alone ---------------------------------------------------------------- */
+
+static void what_is_not_offered_is_not_found(void **state)
+{
+	static const uint64_t caps[] = { FI_RMA, FI_ATOMIC, FI_COLLECTIVE,
+					 FI_TAGGED | FI_HMEM };
+	struct fi_info *hints, *info;
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(caps); i++) {
+		hints = hints_for(caps[i]);
+		assert_int_equal(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0,
+					    hints, &info),
+				 -FI_ENODATA);
+		fi_freeinfo(hints);
+	}
+	hints = hints_for(FI_TAGGED);
+	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+	assert_int_equal(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints,
+				    &info),
+			 -FI_ENODATA);
+	hints->tx_attr->op_flags = FI_COMPLETION;
+	hints->domain_attr->cq_data_size = 4;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	assert_ok(fi_getinfo(FI_VERSION(1, 5), NULL, NULL, 0, hints, &info));
+	assert_int_equal(info->caps & FI_TAGGED, FI_TAGGED);
+	assert_int_equal(info->domain_attr->mr_mode, 0);
+	assert_int_equal(info->domain_attr->threading, FI_THREAD_DOMAIN);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+static void an_event_queue_keeps_what_is_written(void **state)
+{
+	struct fi_eq_attr attr = { .flags = FI_WRITE, .wait_obj = FI_WAIT_FD };
+	struct fi_info *hints = hints_for(FI_TAGGED), *info;
+	struct fi_eq_entry entry = { .data = 42 };
+	struct fid_fabric *fabric;
+	struct fid_eq *eq;
+	uint32_t event;
+
+	(void)state;
+	assert_ok(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+	assert_ok(fi_fabric(info->fabric_attr, &fabric, NULL));
+	assert_ok(fi_eq_open(fabric, &attr, &eq, NULL));
+	assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof(entry), 0),
+			 -FI_EAGAIN);
+	assert_int_equal(fi_eq_write(eq, FI_NOTIFY, &entry, sizeof(entry), 0),
+			 sizeof(entry));
+	assert_int_equal(fi_eq_sread(eq, &event, &entry, sizeof(entry), -1,
+				     FI_PEEK),
+			 sizeof(entry));
+	assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof(entry), 0),
+			 sizeof(entry));
+	assert_int_equal(event, FI_NOTIFY);
+	assert_int_equal(entry.data, 42);
+	assert_int_equal(fi_eq_sread(eq, &event, &entry, sizeof(entry), 0, 0),
+			 -FI_EAGAIN);
+	assert_int_equal(fi_close(&fabric->fid), -FI_EBUSY);
+	assert_ok(fi_close(&eq->fid));
+	assert_ok(fi_close(&fabric->fid));
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(tagged_messages_of_all_sizes_arrive),
+		TEST(kinds_and_senders_are_kept_apart),
+		TEST(what_is_injected_or_not_selected_is_not_told),
+		TEST(a_claimed_message_is_the_claimers),
+		TEST(a_buffer_takes_several_messages),
+		TEST(what_is_too_long_or_cancelled_ends_with_an_error),
+		TEST(a_reader_sleeps_until_something_comes),
+		TEST(what_is_not_offered_is_not_found),
+		TEST(an_event_queue_keeps_what_is_written),
+	};
+
+	return RUN_TESTS(tests);
+}
