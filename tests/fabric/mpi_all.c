@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* An MPI program that does a little of everything and prints a digest of what
+ * it received, section by section: the same over every transport. A fact that
+ * does not hold ends the job. */
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST	 (1 << 20)
+#define NTHREADS 4
+
+static int rank, nranks, next, prev;
+static uint64_t digest;
+
+#define NEED(fact)                                                    \
+	do {                                                          \
+		if (!(fact)) {                                        \
+			fprintf(stderr, "rank %d: %s:%d: %s\n", rank, \
+				__FILE__, __LINE__, #fact);           \
+			MPI_Abort(MPI_COMM_WORLD, 1);                 \
+		}                                                     \
+	} while (0)
+
+/* FNV-1a, going on from h. */
+static uint64_t hash(uint64_t h, const void *data, size_t len)
+{
+	const uint8_t *bytes = data;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ bytes[i]) * UINT64_C(1099511628211);
+	return h;
+}
+
+static void take(const void *data, size_t len)
+{
+	digest = hash(digest, data, len);
+}
+
+static void fill(uint8_t *buf, size_t len, unsigned seed)
+{
+	for (size_t i = 0; i < len; i++)
+		buf[i] = (uint8_t)(i * 13 + seed * 101 + i / 509);
+}
+
+/* Rank 0 prints what all have received since the last time. */
+static void section(const char *name)
+{
+	uint64_t all[64];
+
+	MPI_Gather(&digest, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, 0,
+		   MPI_COMM_WORLD);
+	if (!rank)
+		printf("%s %016llx\n", name,
+		       (unsigned long long)hash(0, all, nranks * sizeof(*all)));
+	fflush(stdout);
+	digest = 0;
+}
+
+/* --- point to point ------------------------------------------------------- */
+
+typedef int send_fn(const void *buf, int n, MPI_Datatype type, int to, int tag,
+		    MPI_Comm comm);
+
+/* Round the ring; the receive is there before a ready send begins. */
+static void ring(send_fn *send, uint8_t *out, uint8_t *in, int len)
+{
+	MPI_Request request;
+	MPI_Status status;
+	int n;
+
+	fill(out, (size_t)len, (unsigned)rank);
+	MPI_Irecv(in, MOST, MPI_BYTE, prev, 3, MPI_COMM_WORLD, &request);
+	MPI_Barrier(MPI_COMM_WORLD);
+	send(out, len, MPI_BYTE, next, 3, MPI_COMM_WORLD);
+	MPI_Wait(&request, &status);
+	MPI_Get_count(&status, MPI_BYTE, &n);
+	NEED(n == len && status.MPI_SOURCE == prev && status.MPI_TAG == 3);
+	take(in, (size_t)len);
+}
+
+static void modes(uint8_t *out, uint8_t *in)
+{
+	static send_fn *const sends[] = { MPI_Send, MPI_Ssend, MPI_Bsend,
+					  MPI_Rsend };
+	static const int sizes[] = { 0,	   1,	  127,	 128,	 4096,
+				     9000, 65536, 70001, 262144, MOST };
+	int room = MOST + MPI_BSEND_OVERHEAD;
+	void *buffer = malloc((size_t)room);
+
+	MPI_Buffer_attach(buffer, room);
+	for (size_t m = 0; m < 4; m++)
+		for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
+			ring(sends[m], out, in, sizes[s]);
+	MPI_Buffer_detach(&buffer, &room);
+	free(buffer);
+}
+
+/* Hundreds under way, waited for in any order; some receives come late. */
+static void many(uint8_t *out, uint8_t *in)
+{
+	enum { N = 200, LEN = 3000 };
+	MPI_Request requests[2 * N];
+
+	fill(out, N * LEN, (unsigned)rank);
+	for (int i = 0; i < N; i++)
+		MPI_Isend(out + i * LEN, LEN, MPI_BYTE, next, i, MPI_COMM_WORLD,
+			  &requests[i]);
+	for (int i = N - 1; i >= 0; i--)
+		MPI_Irecv(in + i * LEN, LEN, MPI_BYTE, prev, i, MPI_COMM_WORLD,
+			  &requests[N + i]);
+	MPI_Waitall(2 * N, requests, MPI_STATUSES_IGNORE);
+	take(in, N * LEN);
+}
+
+static void persistent(uint8_t *out, uint8_t *in)
+{
+	MPI_Request requests[2];
+
+	MPI_Send_init(out, 100000, MPI_BYTE, next, 1, MPI_COMM_WORLD,
+		      &requests[0]);
+	MPI_Recv_init(in, 100000, MPI_BYTE, prev, 1, MPI_COMM_WORLD,
+		      &requests[1]);
+	for (unsigned i = 0; i < 50; i++) {
+		fill(out, 100000, i);
+		MPI_Startall(2, requests);
+		MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+		take(in, 100000);
+	}
+	MPI_Request_free(&requests[0]);
+	MPI_Request_free(&requests[1]);
+}
+
+static void probes(uint8_t *out, uint8_t *in)
+{
+	MPI_Request request;
+	MPI_Message message;
+	MPI_Status status;
+	int n, found = 0;
+
+	for (int i = 0; i < 20; i++) {
+		int len = i % 2 ? 100 : 200000;
+
+		fill(out, (size_t)len, (unsigned)i);
+		MPI_Isend(out, len, MPI_BYTE, next, i, MPI_COMM_WORLD,
+			  &request);
+		if (i % 4 < 2) {
+			MPI_Probe(MPI_ANY_SOURCE, i, MPI_COMM_WORLD, &status);
+			MPI_Recv(in, MOST, MPI_BYTE, status.MPI_SOURCE, i,
+				 MPI_COMM_WORLD, &status);
+		} else {
+			for (found = 0; !found;)
+				MPI_Improbe(prev, MPI_ANY_TAG, MPI_COMM_WORLD,
+					    &found, &message, &status);
+			MPI_Mrecv(in, MOST, MPI_BYTE, &message, &status);
+		}
+		MPI_Get_count(&status, MPI_BYTE, &n);
+		NEED(n == len && status.MPI_TAG == i);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		take(in, (size_t)len);
+	}
+	MPI_Iprobe(MPI_ANY_SOURCE, 999, MPI_COMM_WORLD, &found, &status);
+	NEED(!found);
+}
+
+static void cancels(uint8_t *in)
+{
+	MPI_Request request;
+	MPI_Status status;
+	int cancelled;
+
+	for (int i = 0; i < 20; i++) {
+		MPI_Irecv(in, 100, MPI_BYTE, i % 2 ? prev : MPI_ANY_SOURCE,
+			  5000, MPI_COMM_WORLD, &request);
+		MPI_Cancel(&request);
+		MPI_Wait(&request, &status);
+		MPI_Test_cancelled(&status, &cancelled);
+		NEED(cancelled);
+	}
+	take("cancelled", 9);
+}
+
+static void truncation(uint8_t *out, uint8_t *in)
+{
+	MPI_Request request;
+	int class, error;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Isend(out, 1000, MPI_BYTE, next, 6, MPI_COMM_WORLD, &request);
+	error = MPI_Recv(in, 500, MPI_BYTE, prev, 6, MPI_COMM_WORLD,
+			 MPI_STATUS_IGNORE);
+	MPI_Error_class(error, &class);
+	NEED(class == MPI_ERR_TRUNCATE);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+	take("truncated", 9);
+}
+
+static void types(uint8_t *out, uint8_t *in)
+{
+	int lens[] = { 3, 1, 100 }, at[] = { 0, 50, 1000 };
+	MPI_Datatype vector, indexed;
+
+	MPI_Type_vector(500, 3, 7, MPI_DOUBLE, &vector);
+	MPI_Type_indexed(3, lens, at, MPI_INT, &indexed);
+	MPI_Type_commit(&vector);
+	MPI_Type_commit(&indexed);
+	fill(out, MOST, (unsigned)rank);
+	memset(in, 0, MOST);
+	MPI_Sendrecv(out, 5, vector, next, 1, in, 5, vector, prev, 1,
+		     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	take(in, MOST);
+	MPI_Sendrecv(out, 4, indexed, next, 1, in, 4, indexed, prev, 1,
+		     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	take(in, MOST);
+	MPI_Type_free(&vector);
+	MPI_Type_free(&indexed);
+}
+
+/* --- all together --------------------------------------------------------- */
+
+static void collectives(uint8_t *out, uint8_t *in)
+{
+	static const int counts[] = { 1, 100, 20000 };
+
+	for (size_t c = 0; c < 3; c++) {
+		int n = counts[c];
+		size_t bytes = (size_t)n * sizeof(int);
+
+		for (int root = 0; root < nranks; root++) {
+			fill(out, bytes * (size_t)nranks, (unsigned)rank);
+			MPI_Bcast(out, n, MPI_INT, root, MPI_COMM_WORLD);
+			take(out, bytes);
+			MPI_Scatter(out, n, MPI_INT, in, n, MPI_INT, root,
+				    MPI_COMM_WORLD);
+			take(in, bytes);
+		}
+		fill(out, bytes * (size_t)nranks, (unsigned)rank);
+		MPI_Allreduce(out, in, n, MPI_UNSIGNED, MPI_SUM,
+			      MPI_COMM_WORLD);
+		take(in, bytes);
+		MPI_Scan(out, in, n, MPI_UNSIGNED, MPI_BXOR, MPI_COMM_WORLD);
+		take(in, bytes);
+		MPI_Allgather(out, n, MPI_INT, in, n, MPI_INT, MPI_COMM_WORLD);
+		take(in, bytes * (size_t)nranks);
+		MPI_Alltoall(out, n, MPI_INT, in, n, MPI_INT, MPI_COMM_WORLD);
+		take(in, bytes * (size_t)nranks);
+	}
+}
+
+static void churn(void)
+{
+	for (int i = 0; i < 50; i++) {
+		MPI_Comm copy, half;
+		int sum, mine = rank * 100 + i;
+
+		MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+		MPI_Comm_split(copy, rank % 2, -rank, &half);
+		MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, half);
+		take(&sum, sizeof(sum));
+		MPI_Sendrecv(&sum, 1, MPI_INT, next, 0, &mine, 1, MPI_INT, prev,
+			     0, copy, MPI_STATUS_IGNORE);
+		take(&mine, sizeof(mine));
+		MPI_Comm_free(&half);
+		MPI_Comm_free(&copy);
+	}
+}
+
+/* --- threads -------------------------------------------------------------- */
+
+struct thread {
+	pthread_t thread;
+	int number;
+	uint64_t digest;
+};
+
+static void *exchange(void *arg)
+{
+	struct thread *t = arg;
+	uint8_t *out = malloc(100000), *in = malloc(100000);
+
+	for (int i = 0; i < 100; i++) {
+		int len = i % 10 ? 64 * i : 100000;
+
+		fill(out, (size_t)len, (unsigned)(t->number + i));
+		MPI_Sendrecv(out, len, MPI_BYTE, next, t->number, in, len,
+			     MPI_BYTE, prev, t->number, MPI_COMM_WORLD,
+			     MPI_STATUS_IGNORE);
+		t->digest = hash(t->digest, in, (size_t)len);
+	}
+	free(out);
+	free(in);
+	return NULL;
+}
+
+static void threads(void)
+{
+	struct thread all[NTHREADS] = { 0 };
+
+	for (int i = 0; i < NTHREADS; i++) {
+		all[i].number = 100 + i;
+		NEED(!pthread_create(&all[i].thread, NULL, exchange, &all[i]));
+	}
+	for (int i = 0; i < NTHREADS; i++) {
+		pthread_join(all[i].thread, NULL);
+		take(&all[i].digest, sizeof(all[i].digest));
+	}
+}
+
+/* --- and one that dies ---------------------------------------------------- */
+
+static void die(void)
+{
+	char c = 0;
+
+	if (rank == nranks - 1)
+		raise(SIGKILL);
+	/* Of nobody who lives. */
+	MPI_Recv(&c, 1, MPI_CHAR, nranks - 1, 9, MPI_COMM_WORLD,
+		 MPI_STATUS_IGNORE);
+}
+
+int main(int argc, char **argv)
+{
+	uint8_t *out, *in;
+	int provided;
+
+	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &nranks);
+	NEED(provided == MPI_THREAD_MULTIPLE && nranks <= 64);
+	next = (rank + 1) % nranks;
+	prev = (rank + nranks - 1) % nranks;
+	out = malloc(MOST);
+	in = malloc(MOST);
+	modes(out, in), section("modes");
+	many(out, in), section("many");
+	persistent(out, in), section("persistent");
+	probes(out, in), section("probes");
+	cancels(in), section("cancels");
+	truncation(out, in), section("truncation");
+	types(out, in), section("types");
+	collectives(out, in), section("collectives");
+	churn(), section("churn");
+	threads(), section("threads");
+	if (argc > 1 && !strcmp(argv[1], "die"))
+		die();
+	free(out);
+	free(in);
+	MPI_Finalize();
+	return 0;
+}
