@@ -96,12 +96,6 @@ struct fi_provider pn_fi_provider = {
 	.cleanup = cleanup,
 };
 
-#define EXTERNALLY_VISIBLE externally_visible
-#ifdef __clang__
-#undef EXTERNALLY_VISIBLE
-#define EXTERNALLY_VISIBLE used
-#endif
-
 struct fi_provider *fi_prov_ini(void);
 
 FI_EXT_INI
