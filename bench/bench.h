@@ -29,6 +29,7 @@ extern const struct pn_command pn_bench_frrwp;
 extern const struct pn_command pn_bench_heap;
 extern const struct pn_command pn_bench_helper;
 extern const struct pn_command pn_bench_message;
+extern const struct pn_command pn_bench_mpi;
 extern const struct pn_command pn_bench_peers;
 extern const struct pn_command pn_bench_put;
 extern const struct pn_command pn_bench_rails;

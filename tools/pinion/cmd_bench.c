@@ -13,6 +13,7 @@ static const struct pn_command *const benchmarks[] = {
 	&pn_bench_frrwp,
 	&pn_bench_rails,
 	&pn_bench_peers,
+	&pn_bench_mpi,
 	&pn_bench_helper,
 	NULL,
 };
