@@ -219,7 +219,7 @@ int pn_fi_cq_trywait(struct pn_fi_cq *cq)
 	pn_fi_lock(cq->domain);
 	if (cq->head == cq->tail)
 		progress(cq);
-	ret = cq->head != cq->tail ? -FI_EAGAIN : arm(cq);
+	ret = cq->head != cq->tail || cq->signaled ? -FI_EAGAIN : arm(cq);
 	pn_fi_unlock(cq->domain);
 	return ret;
 }
@@ -243,6 +243,17 @@ static bool sleep_until(struct pn_fi_cq *cq, int64_t deadline)
 	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
 }
 
+static bool take_signal(struct pn_fi_cq *cq)
+{
+	bool signaled;
+
+	pn_fi_lock(cq->domain);
+	signaled = cq->signaled;
+	cq->signaled = false;
+	pn_fi_unlock(cq->domain);
+	return signaled;
+}
+
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 			  fi_addr_t *src_addr, const void *cond, int timeout)
 {
@@ -255,12 +266,11 @@ static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 		return -FI_ENOSYS;
 	for (;;) {
 		ret = read_from(fid, buf, count, src_addr);
-		if (ret != -FI_EAGAIN || cq->signaled)
+		if (ret != -FI_EAGAIN || take_signal(cq))
 			break;
 		if (!pn_fi_cq_trywait(cq) && !sleep_until(cq, deadline))
 			break;
 	}
-	cq->signaled = false;
 	return ret;
 }
 
