@@ -113,10 +113,9 @@ static ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
 	return cq->head != cq->tail && count ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
-static ssize_t read_from(struct fid_cq *fid, void *buf, size_t count,
+static ssize_t read_some(struct pn_fi_cq *cq, void *buf, size_t count,
 			 fi_addr_t *src_addr)
 {
-	struct pn_fi_cq *cq = cq_of(fid);
 	ssize_t ret;
 
 	pn_fi_lock(cq->domain);
@@ -124,6 +123,28 @@ static ssize_t read_from(struct fid_cq *fid, void *buf, size_t count,
 		progress(cq);
 	ret = take(cq, buf, count, src_addr);
 	pn_fi_unlock(cq->domain);
+	return ret;
+}
+
+static bool take_signal(struct pn_fi_cq *cq)
+{
+	bool signaled;
+
+	pn_fi_lock(cq->domain);
+	signaled = cq->signaled;
+	cq->signaled = false;
+	pn_fi_unlock(cq->domain);
+	return signaled;
+}
+
+/* Who waits for the descriptor himself reads after a signal, too. */
+static ssize_t read_from(struct fid_cq *fid, void *buf, size_t count,
+			 fi_addr_t *src_addr)
+{
+	ssize_t ret = read_some(cq_of(fid), buf, count, src_addr);
+
+	if (pn_unlikely(ret == -FI_EAGAIN && cq_of(fid)->epoll >= 0))
+		take_signal(cq_of(fid));
 	return ret;
 }
 
@@ -201,7 +222,8 @@ static int arm(struct pn_fi_cq *cq)
 	struct pn_list *pos;
 	uint64_t n;
 
-	(void)!read(cq->wake, &n, sizeof(n)); /* older news are known */
+	if (!cq->signaled)
+		(void)!read(cq->wake, &n, sizeof(n)); /* old news */
 	pn_list_for_each (pos, &cq->eps) {
 		if (pinion_endpoint_arm(ep_at(pos)->endpoint))
 			return -FI_EAGAIN;
@@ -219,7 +241,7 @@ int pn_fi_cq_trywait(struct pn_fi_cq *cq)
 	pn_fi_lock(cq->domain);
 	if (cq->head == cq->tail)
 		progress(cq);
-	ret = cq->head != cq->tail || cq->signaled ? -FI_EAGAIN : arm(cq);
+	ret = cq->head != cq->tail ? -FI_EAGAIN : arm(cq);
 	pn_fi_unlock(cq->domain);
 	return ret;
 }
@@ -243,17 +265,6 @@ static bool sleep_until(struct pn_fi_cq *cq, int64_t deadline)
 	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
 }
 
-static bool take_signal(struct pn_fi_cq *cq)
-{
-	bool signaled;
-
-	pn_fi_lock(cq->domain);
-	signaled = cq->signaled;
-	cq->signaled = false;
-	pn_fi_unlock(cq->domain);
-	return signaled;
-}
-
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 			  fi_addr_t *src_addr, const void *cond, int timeout)
 {
@@ -265,7 +276,7 @@ static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 	if (cq->epoll < 0)
 		return -FI_ENOSYS;
 	for (;;) {
-		ret = read_from(fid, buf, count, src_addr);
+		ret = read_some(cq, buf, count, src_addr);
 		if (ret != -FI_EAGAIN || take_signal(cq))
 			break;
 		if (!pn_fi_cq_trywait(cq) && !sleep_until(cq, deadline))
