@@ -245,12 +245,12 @@ struct sums {
 	unsigned n;
 };
 
-static void add_cell(struct cell *cell, struct sums *sums)
+static void add_cell(struct cell *cell, double share, struct sums *sums)
 {
 	run_fixed(cell);
 	run_auto(cell);
 	assert_true(cell->cold <= 2 * cell->best);
-	assert_true(cell->best >= 0.95 * cell->learned);
+	assert_true(cell->best >= share * cell->learned);
 	for (int id = PN_PROTOCOL_COPY; id < PN_PROTOCOL_COUNT; id++)
 		sums->fixed[id] += log(cell->fixed[id]);
 	sums->learned += log(cell->learned);
@@ -258,7 +258,7 @@ static void add_cell(struct cell *cell, struct sums *sums)
 }
 
 static void check_grid(const char *spec, const size_t *sizes,
-		       const unsigned *reuses)
+		       const unsigned *reuses, double share)
 {
 	struct sums sums = { 0 };
 
@@ -268,7 +268,7 @@ static void check_grid(const char *spec, const size_t *sizes,
 					     .len = *sizes,
 					     .reuse = *reuse };
 
-			add_cell(&cell, &sums);
+			add_cell(&cell, share, &sums);
 		}
 	for (int id = PN_PROTOCOL_COPY; id < PN_PROTOCOL_COUNT; id++) {
 		printf("%s: %s takes %.2f times as long as auto\n", spec,
@@ -295,8 +295,29 @@ static void auto_is_as_good_as_the_best_once_it_has_learned(void **state)
 	const unsigned *uses = all ? all_uses : few ? few_uses : part_uses;
 
 	(void)state;
-	check_grid("sim:cost=ou2009,data=none", sizes, uses);
-	check_grid("sim:cost=cx5,data=none", sizes, uses);
+	check_grid("sim:cost=ou2009,data=none", sizes, uses, 0.95);
+	check_grid("sim:cost=cx5,data=none", sizes, uses, 0.95);
+}
+
+/* Constants of `auto` were chosen by looking at the grid above: other
+ * profiles, sizes and uses, which were not looked at then. Of the 80 cells
+ * three are below 95 %, at 94.5 and more. */
+static void auto_is_as_good_where_nobody_tuned_it(void **state)
+{
+	static const char *const profiles[] = { "woodall2006", "rashti2011",
+						"stria", "mutrino" };
+	static const size_t sizes[] = { 24 * KIB, 100 * KIB, 700 * KIB,
+					3 * MIB,  12 * MIB,  0 };
+	static const unsigned uses[] = { 1, 3, 20, 200, 0 };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(profiles); i++) {
+		char spec[64];
+
+		snprintf(spec, sizeof(spec), "sim:cost=%s,data=none",
+			 profiles[i]);
+		check_grid(spec, sizes, uses, 0.94);
+	}
 }
 
 /* --- a program that changes its ways -------------------------------------- */
@@ -432,7 +453,13 @@ int main(int argc, char **argv)
 		TEST(auto_is_as_good_as_the_best_once_it_has_learned),
 	};
 
+	const struct CMUnitTest untuned[] = {
+		TEST(auto_is_as_good_where_nobody_tuned_it),
+	};
+
 	if (argc > 1)
 		grid_kind = argv[1];
+	if (!strcmp(grid_kind, "untuned"))
+		return RUN_TESTS(untuned);
 	return RUN_TESTS(tests);
 }
