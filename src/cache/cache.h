@@ -107,7 +107,8 @@ bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 		     unsigned flags);
 
 /* Whether addr's page is cached just now: a rougher guess, for every operation,
- * at what pinning will cost. Takes no lock. */
+ * at what pinning will cost. Takes no lock, unless releases are still to be
+ * acted upon. */
 bool pn_cache_holds(struct pn_cache *cache, const void *addr);
 
 /* Drops whatever is cached in the range, as a release would. */

@@ -119,6 +119,10 @@ enum pn_capability {
 	PN_CAP_REKEY = 1 << 7, /* rekey() works */
 	PN_CAP_FD = 1 << 8,    /* fd() and arm() work */
 	PN_CAP_VIRTUAL_TIME = 1 << 9,
+	/* Sends are writes into a ring in the receiver's memory, which it
+	 * polls (the papers' fast path); else they meet receives that the
+	 * device has posted. */
+	PN_CAP_RING = 1 << 10,
 };
 
 /* No limit known: SIZE_MAX. */
@@ -141,8 +145,10 @@ struct pn_costs {
 	double copy_byte_ns;	    /* pn_copy() of warm memory */
 	double put_ns, put_byte_ns; /* one write, post to completion */
 	double get_ns, get_byte_ns;
-	double send_ns; /* the smallest send, post to arrival */
-	double ack_ns;	/* of put_ns, what passes after the bytes are there */
+	double send_ns;	  /* the smallest send, post to arrival */
+	double lookup_ns; /* one look for a buffer (message/reuse.h); only in
+			   * virtual time */
+	double ack_ns;	  /* of put_ns, what passes after the bytes are there */
 	/* Writes and reads longer than handoff_bytes go from thread to thread
 	 * inside the device, and take so much besides. The first and the last
 	 * of these three are set by the device, not measured. */

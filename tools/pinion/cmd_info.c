@@ -45,6 +45,7 @@ static const struct {
 	{ PN_CAP_REKEY, "rekey", "a key can be revoked, pages stay pinned" },
 	{ PN_CAP_FD, "fd", "completions wake a pollable descriptor" },
 	{ PN_CAP_VIRTUAL_TIME, "virtual_time", "time is simulated" },
+	{ PN_CAP_RING, "ring", "sends are writes into a ring that is polled" },
 };
 
 /* --- facts: a name and a text, under a heading ---------------------------- */

@@ -263,6 +263,7 @@ static struct pn_costs costs_of(const struct pn_sim *sim, double slowness)
 		.get_ns = message + 2 * latency,
 		.get_byte_ns = byte,
 		.send_ns = 2 * message + latency,
+		.lookup_ns = field_ns(sim, PN_PROFILE_LOOKUP_US),
 		.ack_ns = latency,
 		.handoff_bytes = SIZE_MAX,
 		.emulated = true,
@@ -276,7 +277,7 @@ static void device_init(struct pn_sim *sim, struct pn_device *device,
 
 	device->ops = &pn_sim_ops;
 	device->caps = PN_CAP_GATHER | PN_CAP_ATOMICS | PN_CAP_READ_ONLY |
-		       PN_CAP_REKEY | PN_CAP_VIRTUAL_TIME;
+		       PN_CAP_REKEY | PN_CAP_VIRTUAL_TIME | PN_CAP_RING;
 	if (params->imm)
 		device->caps |= PN_CAP_WRITE_IMM;
 	device->limits = (struct pn_device_limits){

@@ -230,7 +230,8 @@ static void set_facts(struct pn_soft_device *dev,
 	dev->device.single_threaded = attr->single_threaded;
 	dev->device.ops = &pn_soft_ops;
 	dev->device.caps = PN_CAP_GATHER | PN_CAP_WRITE_IMM | PN_CAP_ATOMICS |
-			   PN_CAP_FAST_REGISTER | PN_CAP_REKEY | PN_CAP_FD;
+			   PN_CAP_FAST_REGISTER | PN_CAP_REKEY | PN_CAP_FD |
+			   PN_CAP_RING;
 	if (!dev->why_mlock)
 		dev->device.caps |= PN_CAP_PINS;
 	dev->device.profile = dev->profile->name;
