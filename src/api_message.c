@@ -32,6 +32,9 @@ static void fill_attr(struct pinion_context *context,
 			    .fragment_bytes = config->fragment,
 			    .segment_bytes = config->segment,
 			    .depth = (unsigned)config->depth },
+		.reuse = { .mode = (enum pn_reuse_mode)config->reuse,
+			   .share = (unsigned)config->reuse_share,
+			   .min_bytes = config->reuse_min },
 		.pages = pn_context_pages(context),
 	};
 	for (unsigned r = 0; r < context->nrails; r++) {
@@ -251,6 +254,7 @@ static void fill_stats(const struct pn_endpoint_stats *in,
 		.tried = in->choices.trials,
 		.compared = in->choices.told,
 		.off = in->choices.off,
+		.sent_direct = in->direct,
 	};
 }
 

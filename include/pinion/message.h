@@ -201,6 +201,8 @@ struct pinion_endpoint_stats {
 			    * the message took */
 	double off; /* how far they were off: mean of |took/predicted - 1|
 		     */
+	uint64_t sent_direct; /* of sent_eager: straight from the buffer, not
+			       * copied */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */

@@ -29,6 +29,9 @@ static const char *const protocols[] = { "eager",    "copy",
 					 "read",     "overlapped",
 					 "auto",     NULL };
 
+/* As message/reuse.h numbers them. */
+static const char *const reuse_modes[] = { "auto", "off", "on", NULL };
+
 /* As helper/share.h numbers them; a test compares. */
 static const char *const helper_choices[] = { "off",	      "own",
 					      "auto",	      "aggressive",
@@ -110,6 +113,17 @@ static const struct pn_option table[] = {
 	  "messages up to this size go at once, copied at both ends (at most "
 	  "what the device sends in one packet)",
 	  FIELD(eager_limit), 0, 0, NULL },
+	{ "reuse", PN_OPTION_CHOICE, "auto",
+	  "whether messages up to eager_limit, and puts and gets of that size, "
+	  "go straight from buffers that are used often; auto: where the "
+	  "device's costs say that it pays; on: everywhere",
+	  FIELD(reuse), 0, 0, reuse_modes },
+	{ "reuse_share", PN_OPTION_NUMBER, "25",
+	  "at how much of the number of uses that pay for it, in percent, a "
+	  "small buffer is registered",
+	  FIELD(reuse_share), 1, 100, NULL },
+	{ "reuse_min", PN_OPTION_BYTES, "128",
+	  "what is shorter is always copied", FIELD(reuse_min), 1, 0, NULL },
 	{ "match_bytes", PN_OPTION_BYTES, "4K",
 	  "how much of a longer message goes with its first packet",
 	  FIELD(match_bytes), 0, 0, NULL },

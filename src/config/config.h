@@ -44,6 +44,8 @@ struct pn_config {
 	uint64_t heap_slab, heap_return; /* bytes, ns */
 	int protocol;			 /* enum pn_protocol_id */
 	uint64_t eager_limit, match_bytes, rdma_offset;
+	int reuse; /* enum pn_reuse_mode */
+	uint64_t reuse_share, reuse_min;
 	uint64_t fragment, segment; /* 0: by costs */
 	uint64_t depth;
 	int helper;	      /* enum pn_share_policy */

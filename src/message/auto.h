@@ -57,7 +57,8 @@ const char *pn_choice_text(enum pn_event_reason reason);
 
 struct pn_choice {
 	int protocol;
-	bool keep; /* leave the source registered */
+	bool keep;   /* leave the source registered */
+	bool direct; /* eager: straight from the buffer */
 	enum pn_event_reason reason;
 	double predicted_ns; /* send to arrival; 0: nobody chose */
 	/* for pn_auto_sent() */

@@ -160,6 +160,8 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 			pn_kept_done(bounce, c->status);
 		else
 			pn_bounce_put(ep, bounce);
+	} else if (track == PN_TRACK_DIRECT) {
+		pn_direct_done(ep, c->user, c->status);
 	} else if (track == PN_TRACK_PIECE) {
 		pn_onesided_done(c->user, c->status);
 	} else {
@@ -295,6 +297,18 @@ static void claim_rails(struct pinion_endpoint *ep, bool ours,
 	}
 }
 
+static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
+{
+	const struct pn_device *device = ep->device;
+
+	attr.small_bytes = ep->limits.eager_bytes;
+	pn_reuse_init(&ep->reuse, ep->device, ep->cache, &attr);
+	ep->eager_way =
+		device->caps & PN_CAP_RING ? PN_REUSE_RING : PN_REUSE_SEND;
+	if (!(device->caps & PN_CAP_GATHER) || ep->nrails > 1)
+		pn_reuse_exclude(&ep->reuse, ep->eager_way);
+}
+
 int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		     struct pinion_endpoint **out)
 {
@@ -317,6 +331,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->limits = attr->limits;
 	pn_rails_init(ep);
 	set_limits(ep);
+	init_reuse(ep, attr->reuse);
 	ep->protocol = attr->protocol;
 	ep->locking = !attr->single_threaded &&
 		      !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
@@ -429,6 +444,8 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	if (ep->epoll >= 0)
 		close(ep->epoll);
 	pn_requests_free(ep);
+	pn_directs_close(ep);
+	pn_reuse_fini(&ep->reuse);
 	pn_bounces_close(ep);
 	pn_auto_close(ep->chooser);
 	pn_mutex_fini(&ep->lock);
@@ -458,6 +475,20 @@ bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
 	       pn_cache_covers(ep->cache, buf + from, len - from, access);
 }
 
+/* An eager message is copied, or goes straight from its buffer. */
+static void choose_eager(struct pinion_endpoint *ep,
+			 const struct pinion_message *m, struct pn_choice *out)
+{
+	enum pn_reuse_verdict verdict =
+		pn_reuse_wants(&ep->reuse, ep->eager_way, m->buf, m->len);
+
+	if (pn_likely(!verdict))
+		return;
+	out->direct = true;
+	out->reason =
+		verdict == PN_REUSE_HELD ? PN_BECAUSE_CACHED : PN_BECAUSE_REUSE;
+}
+
 /* A message goes eagerly when it may, else as configured, else by copying. */
 static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 		   struct pn_choice *out)
@@ -466,8 +497,10 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 
 	*out = (struct pn_choice){ .protocol = PN_PROTOCOL_EAGER,
 				   .reason = PN_BECAUSE_SHORT };
-	if (pn_protocol_eager.applies(&ep->limits, m->len))
+	if (pn_protocol_eager.applies(&ep->limits, m->len)) {
+		choose_eager(ep, m, out);
 		return;
+	}
 	if (ep->protocol == PN_PROTOCOL_AUTO) {
 		const struct pn_use source = {
 			.addr = (uintptr_t)m->buf,
@@ -518,6 +551,7 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	int ret;
 
 	pn_endpoint_lock(ep);
+	pn_reuse_sends(&ep->reuse);
 	ret = pn_peer_connect(message->peer);
 	request = ret ? NULL : pn_request_alloc(ep, message);
 	if (request) {
@@ -647,6 +681,9 @@ static void cancel(struct pinion_request *request)
 		pn_request_end(request, -ECANCELED);
 		return;
 	}
+	/* The same holds for one that is out, straight from its buffer. */
+	if (request->moved == request->total)
+		return;
 	request->canceling = true;
 	if (!request->other)
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
@@ -689,6 +726,12 @@ static bool is_virtual(const struct pinion_endpoint *ep)
 
 /* --- ends of requests ----------------------------------------------------- */
 
+/* Eager, and not out yet or not read yet. */
+static bool is_direct(const struct pinion_request *request)
+{
+	return request->is_send && request->moved == request->total;
+}
+
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out)
 {
@@ -700,6 +743,8 @@ int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 	ended = request->ended;
 	if (ended)
 		pn_request_take(request, out);
+	else
+		pn_reuse_idle(&ep->reuse, is_direct(request));
 	pn_endpoint_unlock(ep);
 	return ended ? 0 : -EAGAIN;
 }
@@ -755,6 +800,7 @@ int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 			looks = 0;
 			continue;
 		}
+		pn_reuse_idle(&ep->reuse, is_direct(request));
 		/* Another thread may have ended it while this one tidied. */
 		if (looks++ < most || tidy(ep) || request->ended)
 			continue;
@@ -779,6 +825,8 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		pn_request_take(pn_container_of(ep->done.next,
 						struct pinion_request, link),
 				&out[n]);
+	if (!n)
+		pn_reuse_idle(&ep->reuse, true);
 	pn_endpoint_unlock(ep);
 	return (int)n;
 }

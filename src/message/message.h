@@ -9,7 +9,8 @@
  * device's queue full; match.c brings messages and receives together;
  * transfer.c moves the bytes of long messages fragment by fragment, whatever
  * the protocol (protocol/); auto.c chooses one, by history.c; request.c keeps
- * requests and their numbers.
+ * requests and their numbers. reuse.c decides which small transfers go straight
+ * from the program's buffer (usage.c counts them), direct.c sends those.
  *
  * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
  * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->
@@ -35,6 +36,7 @@
 #include "helper/helper.h"
 #include "message/auto.h"
 #include "message/protocol/protocol.h"
+#include "message/reuse.h"
 
 struct pn_endpoint_attr {
 	struct {
@@ -46,6 +48,7 @@ struct pn_endpoint_attr {
 	struct pn_helper *helper; /* of the first rail's cache; or NULL */
 	struct pn_protocol_limits limits; /* packet_bytes is found out */
 	int protocol; /* of messages that are not eager; PN_PROTOCOL_AUTO */
+	struct pn_reuse_attr reuse; /* small_bytes is eager_bytes */
 	bool single_threaded;
 	struct pn_pages_policy pages;
 };
@@ -95,6 +98,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep);
 /* How often each protocol was taken, and what else happened. */
 struct pn_endpoint_stats {
 	uint64_t sent[PN_PROTOCOL_COUNT];
+	uint64_t direct; /* of the eager ones: straight from their buffers */
 	uint64_t received;
 	uint64_t unexpected;
 	uint64_t copied_for_room; /* fragments sent by DATA for want of room */

@@ -9,12 +9,18 @@
 #include "base/lock.h"
 #include "cache/event.h"
 #include "message/auto.h"
+#include "message/direct.h"
 #include "message/message.h"
 #include "message/onesided.h"
 #include "message/wire.h"
 
 /* What a device operation's `user` points to. */
-enum pn_tracked { PN_TRACK_BOUNCE, PN_TRACK_FRAGMENT, PN_TRACK_PIECE };
+enum pn_tracked {
+	PN_TRACK_BOUNCE,
+	PN_TRACK_FRAGMENT,
+	PN_TRACK_PIECE,
+	PN_TRACK_DIRECT,
+};
 
 /* A buffer that carries one packet: a registered one when it is too long to go
  * inline, a plain one when it only has to be kept (kept.c). */
@@ -162,7 +168,7 @@ struct pinion_request {
 	struct pn_shape shape;
 	struct pn_list fragments;
 	unsigned nfragments;
-	unsigned npackets;  /* queued, with payload from buf */
+	unsigned npackets;  /* queued, with payload from buf; direct ones */
 	uint64_t began_ns;  /* receiver: expected, and matched then; else 0 */
 	bool source_pinned; /* early: the whole source; a granted buffer */
 	struct pinion_pin source;
@@ -200,6 +206,9 @@ struct pinion_endpoint {
 	struct pn_protocol_limits limits;
 	int protocol;
 	struct pn_auto *chooser;
+	struct pn_reuse reuse;
+	enum pn_reuse_way eager_way; /* that its sends take */
+	struct pn_directs *directs;  /* NULL: none went so yet */
 	bool locking;
 	struct pn_mutex lock;
 	struct pn_list peers;

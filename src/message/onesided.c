@@ -256,9 +256,13 @@ int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 				       .user = move->user };
 	bool write = kind == PN_REQUEST_PUT;
 	struct pinion_request *request;
+	enum pn_path path;
 	int ret;
 
 	pn_endpoint_lock(ep);
+	pn_reuse_sends(&ep->reuse);
+	path = pn_path_choose(&ep->reuse, ep->device, move->buf, move->len,
+			      write);
 	ret = ready(ep, kind, &what, &request);
 	if (!ret) {
 		struct pn_onesided *o = &request->onesided;
@@ -266,9 +270,7 @@ int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		request->has_handle = out;
 		aim(request, move->remote, move->offset);
 		o->op = write ? PN_OP_WRITE : PN_OP_READ;
-		o->path = pn_path_choose(&ep->onesided.paths, ep->cache,
-					 ep->device, request->buf, request->len,
-					 write);
+		o->path = path;
 		ep->stats.accesses[o->path]++;
 		if (out)
 			*out = request;

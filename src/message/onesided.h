@@ -125,7 +125,6 @@ struct pn_endpoint_onesided {
 	struct pn_list remotes;
 	struct pn_tags held;	/* PUT_WHENs without a grant, by link */
 	struct pn_tags granted; /* claims: grants without a PUT_WHEN */
-	struct pn_paths paths;
 };
 
 struct pinion_remote {

@@ -10,11 +10,12 @@
  *
  * The first two copy, the third may register. Up to PN_PATH_SMALL bytes a copy
  * is always cheaper than looking for a registration. Beyond, a buffer that is
- * cached is used as it is. Whether another will come again is not known when it
- * is first seen: it is copied until the copies have cost as much as registering
- * it would have, then registered (the ski-rental rule: never more than twice
- * what one who knew the future would pay). What copies have cost is kept by
- * page in a table that forgets a buffer when another takes its place.
+ * cached is used as it is, unless the device takes it inline. Whether another
+ * will come again is not known when it is first seen: it is copied until it has
+ * been used so often that a registration is worth it (reuse.h). For what is not
+ * small that is when the copies have cost as much as registering would have
+ * (the ski-rental rule: never more than twice what one who knew the future
+ * would pay).
  *
  * Threads: under the endpoint's lock.
  */
@@ -25,8 +26,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/cache.h"
 #include "device/device.h"
+
+struct pn_reuse;
 
 enum pn_path {
 	PN_PATH_INLINE,
@@ -37,19 +39,10 @@ enum pn_path {
 
 #define PN_PATH_SMALL	   128
 #define PN_PATH_INLINE_MAX 4096 /* beyond, devices do more than copy */
-#define PN_PATH_BUFFERS	   1024 /* in the table; a power of two */
 
-/* Zero is fine at birth. */
-struct pn_paths {
-	struct {
-		uintptr_t page;
-		double copied_ns;
-	} buffers[PN_PATH_BUFFERS];
-};
-
-/* How [buf, buf + len) goes to the device, with its cache; write: the buffer is
- * read by it. */
-enum pn_path pn_path_choose(struct pn_paths *paths, struct pn_cache *cache,
+/* How [buf, buf + len) goes to the device; write: the buffer is read by it. May
+ * let others run. */
+enum pn_path pn_path_choose(struct pn_reuse *reuse,
 			    const struct pn_device *device, const void *buf,
 			    size_t len, bool write);
 

@@ -9,7 +9,7 @@
 #include "message/wire.h"
 
 #define LIMIT	   4096	 /* entries, until the first review */
-#define UNCHAINED  16384 /* as many as may be few without any chain */
+#define UNCHAINED  8192	 /* as many as may be few without any chain */
 #define GAMBLE	   32768 /* as many as mere uses make room for */
 #define FEW	   5	 /* one in so many is enough */
 #define WINDOW	   256	 /* looks that are judged together */

@@ -163,11 +163,11 @@ static inline enum pn_reuse_verdict pn_reuse_wants(struct pn_reuse *reuse,
 		       : pn_reuse_look(reuse, way, buf, len);
 }
 
-/* Whether any transfer of that way may ever go straight. */
-static inline bool pn_reuse_applies(const struct pn_reuse *reuse,
+/* No transfer of that way ever goes straight. */
+static inline void pn_reuse_exclude(struct pn_reuse *reuse,
 				    enum pn_reuse_way way)
 {
-	return reuse->from[way] != SIZE_MAX;
+	reuse->from[way] = SIZE_MAX;
 }
 
 /* --- waiting -------------------------------------------------------------- */

@@ -540,6 +540,8 @@ int pn_transfer_send(struct pinion_request *request,
 	}
 	whole = request->moved == request->total;
 	pn_list_append(&request->peer->requests, &request->peer_link);
+	if (choice->direct && !pn_direct_send(request, &wire))
+		return 0;
 	ret = pn_packet_send(request->peer, &wire, payload, len,
 			     wire.nkeys ? NULL : request);
 	if (ret || whole)

@@ -48,6 +48,7 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 				       .budget = &party->budget,
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
+				       .reuse = attr->reuse,
 				       .single_threaded = attr->single_threaded,
 				       .pages = { .numa_node = -1 } };
 
@@ -101,8 +102,9 @@ static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
 	uint64_t deadline = pn_device_now(device) + 10 * PN_NS_PER_S;
-	size_t bounces =
-		party->bounce_bytes + party->ep->onesided.landings.mr.len;
+	size_t bounces = party->bounce_bytes +
+			 party->ep->onesided.landings.mr.len +
+			 pn_direct_bytes(party->ep);
 
 	for (unsigned r = 0; r < party->rank->nrails; r++)
 		pn_cache_flush(party->caches[r]);

@@ -16,6 +16,7 @@ struct party_attr {
 	int protocol;
 	size_t max_bytes; /* of the budget; 0: plenty */
 	bool single_threaded;
+	struct pn_reuse_attr reuse;
 	struct pn_protocol_limits limits; /* all zero: small ones */
 };
 
