@@ -95,14 +95,16 @@ static double measure_lookup(struct pn_cache *cache)
 	return found ? TIMES * (double)least / LOOKS : 0;
 }
 
-/* How many uses it takes until a buffer is registered. With `on` also where
- * that never pays: at the second use. */
+/* How many uses it takes until a buffer is registered. Where a look costs more
+ * than a use gains, buffers that do not come again would cost more than others
+ * bring. With `on` there, too: at the second use. */
 static double uses_needed(const struct pn_reuse *reuse, size_t len)
 {
 	const struct pn_reuse_attr *attr = &reuse->attr;
 	double n = uses_that_pay(reuse, len);
 
-	if (!(n <= MOST_USES))
+	if (!(n <= MOST_USES) ||
+	    copy_ns(&reuse->device->costs, len) < 2 * reuse->lookup_ns)
 		return attr->mode == PN_REUSE_ON ? 2 : INFINITY;
 	return len <= attr->small_bytes ? n * attr->share / 100 : n;
 }

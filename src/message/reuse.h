@@ -13,7 +13,8 @@
  *   threshold  n > R / (C - V) uses pay for a registration: one for each way
  *              and class of size (history.h's classes; for the shortest of
  *              each). What a device takes inline is copied by nobody else:
- *              it never goes straight, and is not looked up.
+ *              it never goes straight, and is not looked up; nor is what gains
+ *              less than a look costs (C - V < V).
  *   share      a buffer is registered at this part of the threshold, in the
  *              hope that it comes as often again as would pay (the paper's
  *              25 %). Puts and gets that are not small wait for all of it, and
