@@ -107,6 +107,13 @@ static inline void pn_helper_post(struct pn_helper *helper,
 		pn_helper_note(helper, call, kind, addr, len);
 }
 
+/* Its memory is wanted only now: a receive whose message came later than it.
+ * What it holds until then it would hold in vain. */
+static inline void pn_helper_need(struct pn_call *call, uint64_t now_ns)
+{
+	call->time_ns = now_ns;
+}
+
 static inline void pn_helper_done(struct pn_helper *helper,
 				  const struct pn_call *call)
 {

@@ -3,8 +3,10 @@
  * site -- which call uses which memory, and when it will do so again.
  *
  * Nouns
- *   call       one transfer: when it was posted, what kind, which memory, from
- *              where in the program (return addresses, or a name's address).
+ *   call       one transfer: when it wanted its memory (a send when it was
+ *              posted, a receive when its message was there), what kind, which
+ *              memory, from where in the program (return addresses, or a
+ *              name's address).
  *   place      a range of memory that calls use: exactly that range.
  *   window     the last calls of a thread, in the order of posting: what went
  *              before a call is its context.

@@ -879,8 +879,10 @@ void pn_transfer_receive(struct pinion_request *request,
 		pn_request_end(request, peer->down);
 		return;
 	}
-	if (!request->late)
+	if (!request->late) {
 		request->began_ns = pn_device_now(request->ep->device);
+		pn_helper_need(&request->call, request->began_ns);
+	}
 	receiver_shape(request, wire);
 	accept_long(request);
 }
