@@ -28,6 +28,9 @@
  *                core for each helper, aggressive, conservative
  *   aggregation  FT on 16 ranks, four on a machine, two random groupings
  *   scaling      FT, strong and weak, 16, 32, 64 nodes, and 1,024
+ *   memory       registered memory over time, of each process and of its
+ *                machine: figure1, the NAS shapes, aggregation. One row for
+ *                each point of a series (series.h); drawn for people
  *   recording    what noting messages costs on the critical path, between two
  *                processes over --device, in real time (recording.h)
  * registered_bytes_* are of one machine (the first); communication_s is the
@@ -53,6 +56,7 @@ struct values {
 	char experiment[PN_OPTION_TEXT_BYTES];
 	char cost[PN_OPTION_TEXT_BYTES];
 	char traces[PN_OPTION_TEXT_BYTES];
+	char shape[PN_OPTION_TEXT_BYTES];
 	uint64_t nodes;
 };
 
@@ -61,10 +65,13 @@ struct values {
 static const struct pn_option options[] = {
 	{ "experiment", PN_OPTION_TEXT, "",
 	  "only this one (predictor, figure1, nas, limit, recorded, cores, "
-	  "aggregation, scaling, recording)",
+	  "aggregation, scaling, memory, recording)",
 	  FIELD(experiment), 0, 0, NULL },
 	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
 	  FIELD(cost), 0, 0, NULL },
+	{ "shape", PN_OPTION_TEXT, "",
+	  "only this program of nas and memory (bt, lu, sp, cg, ft)",
+	  FIELD(shape), 0, 0, NULL },
 	{ "traces", PN_OPTION_TEXT, "",
 	  "folder of recorded streams (*.csv, *.csv.gz)", FIELD(traces), 0, 0,
 	  NULL },
@@ -388,14 +395,22 @@ static int figure1(struct bench *b)
 	return 0;
 }
 
+static bool shape_wanted(const struct bench *b, const char *shape)
+{
+	return !*b->values->shape || !strcmp(b->values->shape, shape);
+}
+
 static int nas_of(struct bench *b, double jitter)
 {
 	double saved, sum = 0;
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(nas); i++) {
 		struct pn_cluster_attr attr = attr_of(b, nas[i], 4, jitter);
-		int ret = compare(b, "nas", nas[i], attr, &saved);
+		int ret;
 
+		if (!shape_wanted(b, nas[i]))
+			continue;
+		ret = compare(b, "nas", nas[i], attr, &saved);
 		for (unsigned s = PN_SCHEME_ON_DEMAND;
 		     s < PN_SCHEME_HELPER && !ret; s++) {
 			attr.scheme = (enum pn_scheme)s;
@@ -409,9 +424,11 @@ static int nas_of(struct bench *b, double jitter)
 			return ret;
 		sum += saved;
 	}
-	pn_report_note(&b->report,
-		       "all: %.2f %% less at the peak on average, jitter %g",
-		       sum / PN_ARRAY_LEN(nas), jitter);
+	if (!*b->values->shape)
+		pn_report_note(&b->report,
+			       "all: %.2f %% less at the peak on average, "
+			       "jitter %g",
+			       sum / PN_ARRAY_LEN(nas), jitter);
 	return 0;
 }
 
@@ -498,19 +515,27 @@ static void group(unsigned *machines, unsigned n, unsigned each, uint64_t seed)
 	}
 }
 
+static const char *const groupings[] = { "ft2d test 1", "ft2d test 2" };
+
+static struct pn_cluster_attr grouped(const struct bench *b,
+				      unsigned machines[16], unsigned test)
+{
+	struct pn_cluster_attr attr = attr_of(b, "ft2d", 16, 0.001);
+
+	group(machines, 16, 4, test + 1);
+	attr.machines = machines;
+	return attr;
+}
+
 static int aggregation(struct bench *b)
 {
-	static const char *const names[] = { "ft2d test 1", "ft2d test 2" };
-
 	for (unsigned test = 0; test < 2; test++) {
-		struct pn_cluster_attr attr = attr_of(b, "ft2d", 16, 0.001);
 		unsigned machines[16];
+		struct pn_cluster_attr attr = grouped(b, machines, test);
 		double saved;
-		int ret;
+		int ret = compare(b, "aggregation", groupings[test], attr,
+				  &saved);
 
-		group(machines, 16, 4, test + 1);
-		attr.machines = machines;
-		ret = compare(b, "aggregation", names[test], attr, &saved);
 		if (ret)
 			return ret;
 	}
@@ -543,6 +568,154 @@ static int scaling(struct bench *b)
 			((size_t)8 << 30) / 16 * (size_t)b->values->nodes;
 		attr.program.iterations = 6;
 		ret = compare(b, "scaling", "ft weak", attr, &saved);
+	}
+	return ret;
+}
+
+/* --- registered memory over time -------------------------------------------
+ */
+
+/* One run; with --json a row for each point. */
+struct drawn {
+	const char *shape, *scheme;
+	double jitter;
+	double process; /* NAN: the whole machine */
+	double scale;	/* of the drawing: the highest of all */
+};
+
+static void print_points(struct bench *b, const struct drawn *d,
+			 const struct pn_series *series)
+{
+	for (unsigned i = 0; i < pn_series_n(series); i++) {
+		struct pn_point point = pn_series_at(series, i);
+		struct pn_report_cell cells[] = {
+			PN_CELL_TEXT("experiment", NULL, 0, "memory"),
+			PN_CELL_TEXT("shape", NULL, 0, d->shape),
+			PN_CELL_NUMBER("jitter", NULL, 0, d->jitter),
+			PN_CELL_TEXT("scheme", NULL, 0, d->scheme),
+			PN_CELL_NUMBER("process", NULL, 0, d->process),
+			PN_CELL_NUMBER("at_s", NULL, 0, point.at_s),
+			PN_CELL_RATE("registered_bytes_peak", NULL, 0,
+				     point.highest),
+			PN_CELL_RATE("registered_bytes_mean", NULL, 0,
+				     point.mean),
+		};
+
+		pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
+	}
+}
+
+/* A character for two points, from nothing to the highest of all. */
+static void draw(struct bench *b, const struct drawn *d,
+		 const struct pn_series *series)
+{
+	static const char levels[] = " .:-=+*#%@";
+	size_t level = 0, top = sizeof(levels) - 2;
+	char line[PN_SERIES_POINTS / 2 + 1] = "", who[16] = "machine";
+
+	for (unsigned i = 0; i < pn_series_n(series); i++) {
+		double high = pn_series_at(series, i).highest / d->scale;
+		size_t now = (size_t)ceil(fmin(high, 1) * (double)top);
+
+		level = i % 2 && level > now ? level : now;
+		line[i / 2] = levels[level];
+	}
+	if (!isnan(d->process))
+		snprintf(who, sizeof(who), "rank %.0f", d->process);
+	pn_report_note(&b->report, "%-11s %-21s %-7s |%s|", d->shape, d->scheme,
+		       who, line);
+}
+
+static void show_series(struct bench *b, const struct drawn *d,
+			const struct pn_series *series)
+{
+	if (b->values->common.json)
+		print_points(b, d, series);
+	else
+		draw(b, d, series);
+}
+
+/* Runs a program and shows what was registered when. *scale: the highest of
+ * the run, unless it was set by one before. */
+static int watch(struct bench *b, const char *shape,
+		 struct pn_cluster_attr attr, double *scale)
+{
+	struct pn_cluster_series *series = malloc(sizeof(*series));
+	struct pn_cluster_result result;
+	struct drawn d = { shape, pn_scheme_name(attr.scheme), attr.jitter, NAN,
+			   0 };
+	int ret;
+
+	if (!series)
+		return -ENOMEM;
+	pn_report_progress(shape);
+	attr.series = series;
+	ret = pn_cluster_run(&attr, &result);
+	if (!ret && !*scale)
+		*scale = (double)result.registered.peak_bytes;
+	d.scale = *scale;
+	if (!ret)
+		show_series(b, &d, &series->machine);
+	/* One alone is drawn once. */
+	for (unsigned i = 0; !ret && i < series->nprocesses &&
+			     (series->nprocesses > 1 || b->report.json);
+	     i++) {
+		d.process = series->ranks[i];
+		show_series(b, &d, &series->processes[i]);
+	}
+	free(series);
+	return ret;
+}
+
+/* Leave-pinned first: it registers the most. */
+static int watch_schemes(struct bench *b, const char *shape,
+			 struct pn_cluster_attr attr, bool all)
+{
+	double scale = 0;
+	int ret = 0;
+
+	for (unsigned s = 0; s < PN_SCHEME_COUNT && !ret; s++) {
+		attr.scheme = (enum pn_scheme)s;
+		if (all || s == PN_SCHEME_LEAVE_PINNED || s == PN_SCHEME_HELPER)
+			ret = watch(b, shape, attr, &scale);
+	}
+	return ret;
+}
+
+/* The paper shows two steps of each program, and all of FT. */
+static int watch_nas(struct bench *b)
+{
+	static const unsigned iterations[] = { 8, 8, 8, 1, 20 };
+	int ret = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(nas) && !ret; i++) {
+		struct pn_cluster_attr attr = attr_of(b, nas[i], 4, 0.001);
+
+		attr.program.iterations = iterations[i];
+		if (shape_wanted(b, nas[i]))
+			ret = watch_schemes(b, nas[i], attr, false);
+	}
+	return ret;
+}
+
+static int memory(struct bench *b)
+{
+	int ret = watch_nas(b);
+
+	if (*b->values->shape)
+		return ret;
+	for (int fresh = 0; fresh < 2 && !ret; fresh++) {
+		struct pn_cluster_attr attr = attr_of(b, "figure1", 2, 0.001);
+
+		attr.program.fresh = fresh;
+		ret = watch_schemes(b, fresh ? "no_reuse" : "reuse", attr,
+				    true);
+	}
+	for (unsigned test = 0; test < 2 && !ret; test++) {
+		unsigned machines[16];
+		struct pn_cluster_attr attr = grouped(b, machines, test);
+
+		ret = watch_schemes(b, groupings[test], attr, false);
 	}
 	return ret;
 }
@@ -656,6 +829,7 @@ static const struct {
 	{ "cores", cores },
 	{ "aggregation", aggregation },
 	{ "scaling", scaling },
+	{ "memory", memory },
 	{ "recording", recording },
 };
 

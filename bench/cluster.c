@@ -44,6 +44,7 @@ struct rank {
 	char *memory[PN_PROGRAM_BUFFERS];
 	struct pinion_request *requests[MAX_REQUESTS];
 	unsigned nrequests;
+	struct pn_meter meter; /* counts into the machine's */
 	bool metered;
 	uint64_t noise;
 	uint64_t communication_ns, ended_ns;
@@ -133,6 +134,20 @@ static void stop_helpers(struct cluster *c)
 			pn_helper_stop(c->ranks[i].helper);
 }
 
+static void start_meters(struct cluster *c, uint64_t now_ns)
+{
+	pn_meter_start(&c->meter, now_ns);
+	for (unsigned i = 0; i < c->nranks; i++)
+		pn_meter_start(&c->ranks[i].meter, now_ns);
+}
+
+static void stop_meters(struct cluster *c, uint64_t now_ns)
+{
+	pn_meter_stop(&c->meter, now_ns);
+	for (unsigned i = 0; i < c->nranks; i++)
+		pn_meter_stop(&c->ranks[i].meter, now_ns);
+}
+
 static void run_rank(void *arg)
 {
 	struct rank *r = arg;
@@ -156,7 +171,7 @@ static void run_rank(void *arg)
 	if (ret && !c->error)
 		c->error = ret;
 	if (!--c->nrunning) {
-		pn_meter_stop(&c->meter, r->ended_ns);
+		stop_meters(c, r->ended_ns);
 		stop_helpers(c);
 	}
 }
@@ -248,7 +263,8 @@ static int open_rank(struct cluster *c, unsigned number)
 		ret = open_endpoint(r);
 	if (ret || machine_of(c, number) != machine_of(c, 0))
 		return ret;
-	ret = pn_meter_attach(&c->meter, r->device);
+	r->meter.into = &c->meter;
+	ret = pn_meter_attach(&r->meter, r->device);
 	r->metered = !ret;
 	return ret;
 }
@@ -333,6 +349,18 @@ static void sum_up(struct cluster *c, struct pn_cluster_result *out)
 	}
 }
 
+static void copy_series(struct cluster *c, struct pn_cluster_series *out)
+{
+	*out = (struct pn_cluster_series){ .machine = c->meter.series };
+	for (unsigned i = 0;
+	     i < c->nranks && out->nprocesses < PN_CLUSTER_PROCESSES; i++) {
+		if (!c->ranks[i].metered)
+			continue;
+		out->ranks[out->nprocesses] = i;
+		out->processes[out->nprocesses++] = c->ranks[i].meter.series;
+	}
+}
+
 static int open_cluster(struct cluster *c)
 {
 	char params[128];
@@ -343,14 +371,13 @@ static int open_cluster(struct cluster *c)
 	ret = pn_sim_open(params, NULL, &c->sim);
 	if (ret)
 		return ret;
-	pn_meter_start(&c->meter, 0);
 	for (unsigned i = 0; i < c->nranks && !ret; i++)
 		ret = open_rank(c, i);
 	if (!ret && c->attr->scheme == PN_SCHEME_HELPER &&
 	    c->attr->policy > PN_SHARE_OWN)
 		share_cores(c);
 	/* What it took to open them is not the program's. */
-	pn_meter_start(&c->meter, pn_sim_now(c->sim));
+	start_meters(c, pn_sim_now(c->sim));
 	return ret;
 }
 
@@ -375,6 +402,8 @@ int pn_cluster_run(const struct pn_cluster_attr *attr,
 		ret = c.error;
 	if (!ret)
 		sum_up(&c, out);
+	if (!ret && attr->series)
+		copy_series(&c, attr->series);
 	for (unsigned i = 0; i < c.nranks; i++)
 		close_rank(&c.ranks[i]);
 	free(c.ranks);

@@ -33,6 +33,17 @@ enum pn_scheme {
 
 const char *pn_scheme_name(enum pn_scheme scheme);
 
+#define PN_CLUSTER_PROCESSES 8
+
+/* Registered memory over time on machine 0: of all its ranks, and of the first
+ * of them one by one. */
+struct pn_cluster_series {
+	struct pn_series machine;
+	struct pn_series processes[PN_CLUSTER_PROCESSES];
+	unsigned ranks[PN_CLUSTER_PROCESSES]; /* whose they are */
+	unsigned nprocesses;
+};
+
 struct pn_cluster_attr {
 	struct pn_program_attr program; /* rank is set here */
 	unsigned copies;  /* of the whole job, side by side; 0: 1 */
@@ -49,6 +60,7 @@ struct pn_cluster_attr {
 	/* How helpers get cores (H8); PN_SHARE_OFF, the first: as OWN. */
 	enum pn_share_policy policy;
 	unsigned idle_cores; /* of a machine, beside one for each rank */
+	struct pn_cluster_series *series; /* set; NULL: not asked for */
 };
 
 struct pn_cluster_result {

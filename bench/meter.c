@@ -35,26 +35,38 @@ static void settle(struct pn_meter *meter, uint64_t now_ns)
 	meter->byte_ns +=
 		(double)meter->bytes * (double)(now_ns - meter->since_ns);
 	meter->since_ns = now_ns;
+	pn_series_add(&meter->series, (double)meter->bytes, now_ns);
+}
+
+static void more(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
+{
+	for (; meter; meter = meter->into) {
+		settle(meter, now_ns);
+		meter->bytes += bytes;
+		if (meter->bytes > meter->metered.peak_bytes)
+			meter->metered.peak_bytes = meter->bytes;
+	}
+}
+
+static void less(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
+{
+	for (; meter; meter = meter->into) {
+		settle(meter, now_ns);
+		meter->bytes -= bytes;
+	}
 }
 
 static int metered_register(struct pn_device *device, struct pn_mr *const *mrs,
 			    unsigned n)
 {
 	struct metered_ops *m = metered_of(device);
-	struct pn_meter *meter = m->meter;
 	size_t bytes = bytes_of(mrs, n);
 	int ret;
 
-	settle(meter, pn_device_now(device));
-	meter->bytes += bytes;
-	if (meter->bytes > meter->metered.peak_bytes)
-		meter->metered.peak_bytes = meter->bytes;
-	meter->metered.registrations += n;
+	more(m->meter, pn_device_now(device), bytes);
 	ret = m->inner->reg(device, mrs, n);
-	if (!ret)
-		return 0;
-	settle(meter, pn_device_now(device));
-	meter->bytes -= bytes;
+	if (ret)
+		less(m->meter, pn_device_now(device), bytes);
 	return ret;
 }
 
@@ -65,8 +77,7 @@ static void metered_deregister(struct pn_device *device,
 	size_t bytes = bytes_of(mrs, n);
 
 	m->inner->dereg(device, mrs, n);
-	settle(m->meter, pn_device_now(device));
-	m->meter->bytes -= bytes;
+	less(m->meter, pn_device_now(device), bytes);
 }
 
 int pn_meter_attach(struct pn_meter *meter, struct pn_device *device)
@@ -94,7 +105,10 @@ void pn_meter_detach(struct pn_device *device)
 
 void pn_meter_start(struct pn_meter *meter, uint64_t now_ns)
 {
-	*meter = (struct pn_meter){ .start_ns = now_ns, .since_ns = now_ns };
+	*meter = (struct pn_meter){ .start_ns = now_ns,
+				    .since_ns = now_ns,
+				    .into = meter->into };
+	pn_series_start(&meter->series, now_ns);
 }
 
 void pn_meter_stop(struct pn_meter *meter, uint64_t now_ns)

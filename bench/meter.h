@@ -4,7 +4,8 @@
  * of one world.
  *
  * It stands between the devices and those who register: bytes count from the
- * beginning of a registration to the end of its deregistration.
+ * beginning of a registration to the end of its deregistration. A meter may
+ * count into another: that of a process into that of its machine.
  * Threads: one; the devices are of one world.
  */
 #ifndef PN_BENCH_METER_H
@@ -13,12 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bench/series.h"
 #include "device/device.h"
 
 struct pn_metered {
 	size_t peak_bytes;
 	double mean_bytes; /* over the time between start and stop */
-	uint64_t registrations;
 };
 
 struct pn_meter {
@@ -26,9 +27,12 @@ struct pn_meter {
 	uint64_t start_ns, since_ns;
 	double byte_ns;
 	struct pn_metered metered;
+	struct pn_series series; /* bytes over time */
+	struct pn_meter *into;	 /* NULL: no other */
 };
 
-/* Measures what is registered from now on, on top of what is. */
+/* Measures what is registered from now on, on top of what is. Leaves `into` as
+ * it is. */
 void pn_meter_start(struct pn_meter *meter, uint64_t now_ns);
 
 /* A device counts for the meter until it is closed. -ENOMEM. */

@@ -555,6 +555,52 @@ class Helper(unittest.TestCase):
                          left["registered_bytes_peak"])
             self.assertGreaterEqual(100 * saved, bound)
 
+    def test_lu_never_needs_both_of_its_buffers(self):
+        """Nor are they registered from posting a receive to its message."""
+        found = {(r["jitter"], r["scheme"], r["predictor"]): r
+                 for r in self.experiment("nas", "--shape", "lu")}
+        self.assertEqual(len(found), 3 * 6)
+        left = found[0.001, "leave_pinned", ""]
+        helped = found[0.001, "helper", "learned"]
+        self.assertLess(helped["registered_bytes_peak"],
+                        (1 - 0.1843) * left["registered_bytes_peak"])
+        self.assertLess(helped["communication_s"],
+                        1.01 * left["communication_s"])
+
+    def test_registered_memory_is_shown_over_time(self):
+        found = self.experiment("memory")
+        series = {}
+        for row in found:
+            key = row["shape"], row["scheme"], row["process"]
+            series.setdefault(key, []).append(row)
+        for shape in "bt", "lu", "sp", "cg", "ft":
+            for scheme in "leave_pinned", "helper":
+                for process in None, 0:
+                    self.assertIn((shape, scheme, process), series)
+        for rows_of in series.values():
+            times = [r["at_s"] for r in rows_of]
+            self.assertEqual(times, sorted(set(times)))
+            self.assertGreaterEqual(len(times), 64)
+            for row in rows_of:
+                self.assertLessEqual(row["registered_bytes_mean"],
+                                     1.001 * row["registered_bytes_peak"])
+        # Left pinned it never falls, without reuse it grows to the end.
+        grows = [r["registered_bytes_peak"]
+                 for r in series["no_reuse", "leave_pinned", None]]
+        self.assertEqual(grows, sorted(grows))
+        self.assertGreater(grows[-1], 1.9 * grows[len(grows) // 2 - 3])
+        # The machine's memory is that of its processes.
+        for scheme in "leave_pinned", "helper":
+            whole = series["ft2d test 1", scheme, None]
+            parts = [s for (shape, name, process), s in series.items()
+                     if (shape, name) == ("ft2d test 1", scheme)
+                     and process is not None]
+            self.assertEqual(len(parts), 4)
+            for row, *of in zip(whole, *parts):
+                self.assertAlmostEqual(
+                    row["registered_bytes_mean"],
+                    sum(r["registered_bytes_mean"] for r in of), delta=1e5)
+
     def test_streams_of_other_programs_are_replayed(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(folder + "/loop.csv", "w", encoding="ascii") as file:
