@@ -1,63 +1,186 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench/recording.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
+#include "base/pages.h"
 #include "bench/talk.h"
 #include "device/measure.h"
 #include "helper/helper.h"
 #include "message/message_impl.h"
 
-#define ROUNDS 41
-#define NOTES  20000
+#define NOTES	  20000
+#define WARMING	  20
+#define TAG_TIMED 77
 
 struct job {
 	struct pn_recording *recordings;
 	size_t n;
 };
 
-/* One trial: so many messages from one buffer that is registered after the
- * first. */
-static int try_once(struct pn_talk *talk, struct pn_helper *helper,
-		    size_t bytes, double *us)
-{
-	struct pn_talk_trial trial = { .protocol = PN_PROTOCOL_CACHED,
-				       .bytes = bytes,
-				       .buffers = 1,
-				       .uses = bytes < 1 << 20 ? 200 : 20 };
-	struct pn_talk_result result;
-	int ret;
+/* --- a message, with notes or without ------------------------------------- */
 
-	talk->ep->helper = helper;
-	ret = pn_talk_try(talk, &trial, &result);
-	talk->ep->helper = NULL;
-	*us = ret ? 0 : result.ns / 1e3;
+/* One end: its helper takes notes and is never run. */
+struct end {
+	struct pn_talk *talk;
+	struct pn_helper *helper;
+	size_t bytes;
+	char *buffer;
+};
+
+static const struct pn_pages_policy present = { .numa_node = -1,
+						.populate = true };
+
+static int end_open(struct end *end, struct pn_talk *talk, size_t bytes)
+{
+	struct pn_helper_attr attr = { .device = talk->device,
+				       .cache = talk->context->cache,
+				       .window = 2,
+				       .frames = true };
+	void *buffer;
+	int ret = pn_pages_map(bytes, &present, &buffer);
+
+	if (ret)
+		return ret;
+	*end = (struct end){ .talk = talk, .bytes = bytes, .buffer = buffer };
+	pn_endpoint_use(talk->ep, PN_PROTOCOL_CACHED);
+	ret = pn_helper_open(&attr, &end->helper);
+	if (ret)
+		pn_pages_unmap(buffer, bytes, &present);
 	return ret;
 }
 
-static int measure(struct pn_talk *talk, struct pn_helper *helper,
-		   struct pn_recording *out)
+static void end_close(struct end *end)
 {
-	double without[ROUNDS], with[ROUNDS], percent[ROUNDS];
-	int ret = 0;
+	end->talk->ep->helper = NULL;
+	pn_helper_close(end->helper);
+	pn_pages_unmap(end->buffer, end->bytes, &present);
+	pn_cache_flush(end->talk->context->cache);
+}
 
-	for (int i = 0; i < ROUNDS && !ret; i++) {
-		/* Whoever goes second finds the machine warmer. */
-		if (i % 2)
-			ret = try_once(talk, helper, out->bytes, &with[i]);
+static unsigned messages_of(size_t bytes)
+{
+	return WARMING + (bytes < 1 << 20 ? 8000 : 3200);
+}
+
+/* Without, with, with, without: whoever goes second in a pair finds the
+ * machine warmer. Both ends do the same. */
+static bool has_notes(unsigned i)
+{
+	return (i ^ i >> 1) & 1;
+}
+
+static void take_turn(struct end *end, unsigned i)
+{
+	end->talk->ep->helper = has_notes(i) ? end->helper : NULL;
+}
+
+static int post(struct end *end, bool is_send, void *buf, size_t len,
+		struct pinion_request **request)
+{
+	struct pinion_message m = { .buf = buf,
+				    .len = len,
+				    .tag = TAG_TIMED,
+				    .peer = end->talk->peer };
+
+	return is_send ? pinion_send(end->talk->ep, &m, request)
+		       : pinion_recv(end->talk->ep, &m, request);
+}
+
+/* Answers each message. The next receive is posted before that, so that it is
+ * expected. */
+static int answer_all(struct end *end)
+{
+	struct pinion_endpoint *ep = end->talk->ep;
+	unsigned n = messages_of(end->bytes);
+	struct pinion_request *message, *answer;
+	uint64_t word = 0;
+	int ret;
+
+	take_turn(end, 0);
+	ret = post(end, false, end->buffer, end->bytes, &message);
+	if (!ret) /* it begins */
+		ret = pn_talk_send(end->talk, &word, sizeof(word));
+	for (unsigned i = 0; i < n && !ret; i++) {
+		ret = pinion_wait(ep, message, NULL);
+		take_turn(end, i + 1);
+		if (!ret && i + 1 < n)
+			ret = post(end, false, end->buffer, end->bytes,
+				   &message);
 		if (!ret)
-			ret = try_once(talk, NULL, out->bytes, &without[i]);
-		if (!ret && !(i % 2))
-			ret = try_once(talk, helper, out->bytes, &with[i]);
-		percent[i] = ret ? 0 : 100 * (with[i] / without[i] - 1);
+			ret = post(end, true, &word, sizeof(word), &answer);
+		if (!ret)
+			ret = pinion_wait(ep, answer, NULL);
 	}
+	return ret;
+}
+
+static int follow(struct pn_talk *talk, uint64_t bytes)
+{
+	struct end end;
+	int ret = end_open(&end, talk, bytes);
+
 	if (ret)
 		return ret;
-	out->without_us = pn_median(without, ROUNDS);
-	out->with_us = pn_median(with, ROUNDS);
-	out->percent = pn_median(percent, ROUNDS);
-	return 0;
+	ret = answer_all(&end);
+	end_close(&end);
+	return ret;
 }
+
+static int time_one(struct end *end, unsigned i, double *us)
+{
+	struct pinion_endpoint *ep = end->talk->ep;
+	struct pinion_request *message, *answer;
+	uint64_t word, start;
+	int ret = post(end, false, &word, sizeof(word), &answer);
+
+	take_turn(end, i);
+	start = pn_device_now(end->talk->device);
+	if (!ret)
+		ret = post(end, true, end->buffer, end->bytes, &message);
+	if (!ret)
+		ret = pinion_wait(ep, message, NULL);
+	if (!ret)
+		ret = pinion_wait(ep, answer, NULL);
+	*us = pn_device_since(end->talk->device, start) / 1e3;
+	return ret;
+}
+
+static void sum_up(const double *us, unsigned n, double *samples,
+		   struct pn_recording *out)
+{
+	for (unsigned i = 0; i < n / 2; i++)
+		samples[i] = us[2 * i + has_notes(2 * i)];
+	out->without_us = pn_median(samples, n / 2);
+	for (unsigned i = 0; i < n / 2; i++)
+		samples[i] = us[2 * i + !has_notes(2 * i)];
+	out->with_us = pn_median(samples, n / 2);
+	for (unsigned i = 0; i < n / 2; i++)
+		samples[i] = us[2 * i + !has_notes(2 * i)] -
+			     us[2 * i + has_notes(2 * i)];
+	out->percent = 100 * pn_median(samples, n / 2) / out->without_us;
+}
+
+static int time_all(struct end *end, struct pn_recording *out)
+{
+	unsigned n = messages_of(out->bytes);
+	double *us = calloc(n + n / 2, sizeof(*us));
+	uint64_t ready;
+	int ret = us ? pn_talk_have(end->talk, follow, out->bytes) : -ENOMEM;
+
+	if (!ret)
+		ret = pn_talk_recv(end->talk, &ready, sizeof(ready));
+	for (unsigned i = 0; i < n && !ret; i++)
+		ret = time_one(end, i, &us[i]);
+	if (!ret)
+		sum_up(us + WARMING, n - WARMING, us + n, out);
+	free(us);
+	return ret;
+}
+
+/* --- the notes by themselves ---------------------------------------------- */
 
 /* At the depth of the stack of a real message, more or less. */
 static PN_NOINLINE void note_one(struct pn_helper *helper, const char *buffer)
@@ -81,21 +204,26 @@ static double note_ns(struct pn_helper *helper)
 	       NOTES;
 }
 
+static int measure(struct pn_talk *talk, struct pn_recording *out)
+{
+	struct end end;
+	int ret = end_open(&end, talk, out->bytes);
+
+	if (ret)
+		return ret;
+	out->note_ns = note_ns(end.helper);
+	ret = time_all(&end, out);
+	end_close(&end);
+	return ret;
+}
+
 static int lead(struct pn_talk *talk, void *arg)
 {
 	struct job *job = arg;
-	struct pn_helper_attr attr = { .device = talk->device,
-				       .cache = talk->context->cache,
-				       .window = 2,
-				       .frames = true };
-	struct pn_helper *helper = NULL;
-	int ret = pn_helper_open(&attr, &helper);
+	int ret = 0;
 
-	for (size_t i = 0; i < job->n && !ret; i++) {
-		job->recordings[i].note_ns = note_ns(helper);
-		ret = measure(talk, helper, &job->recordings[i]);
-	}
-	pn_helper_close(helper);
+	for (size_t i = 0; i < job->n && !ret; i++)
+		ret = measure(talk, &job->recordings[i]);
 	return ret;
 }
 

@@ -2,8 +2,12 @@
 /*
  * recording -- what noting a transfer for the helper costs on the critical
  * path, as the paper Helper measured it (4.3, row H7): messages between two
- * processes with the notes and without, in turns within one run, and no helper
- * that would act on them.
+ * processes with notes at both ends and without, and no helper that would act
+ * on them.
+ *
+ * Messages with and without take turns one by one, so that what else the
+ * machine does meets both alike: neighbours make a pair, and the median of the
+ * pairs' differences is the cost. A message is timed until eight bytes answer.
  */
 #ifndef PN_BENCH_RECORDING_H
 #define PN_BENCH_RECORDING_H
@@ -15,7 +19,8 @@
 struct pn_recording {
 	size_t bytes;
 	double without_us, with_us; /* one message; medians */
-	double percent;		    /* the median of the rounds' differences */
+	double percent;		    /* the median of the pairs' differences, of
+				     * without_us */
 	double note_ns; /* CPU time of noting one message and handing it over,
 			 * measured by themselves: no noise of others */
 };
