@@ -57,7 +57,7 @@ struct values {
 	char cost[PN_OPTION_TEXT_BYTES];
 	char traces[PN_OPTION_TEXT_BYTES];
 	char shape[PN_OPTION_TEXT_BYTES];
-	uint64_t nodes;
+	uint64_t nodes, patience;
 };
 
 #define FIELD(name) offsetof(struct values, name)
@@ -75,6 +75,9 @@ static const struct pn_option options[] = {
 	{ "traces", PN_OPTION_TEXT, "",
 	  "folder of recorded streams (*.csv, *.csv.gz)", FIELD(traces), 0, 0,
 	  NULL },
+	{ "patience", PN_OPTION_NUMBER, "2500",
+	  "helper_patience (see pinion(7)) of recorded", FIELD(patience), 1,
+	  1000000000, NULL },
 	{ "nodes", PN_OPTION_NUMBER, "1024", "the most nodes of scaling",
 	  FIELD(nodes), 16, 1024, NULL },
 	{ "device", PN_OPTION_TEXT, "soft", "the device of recording",
@@ -108,7 +111,7 @@ static void print_row(struct bench *b, const struct row *row)
 	const struct pn_cluster_result *r = &row->result;
 	struct pn_report_cell cells[] = {
 		PN_CELL_TEXT("experiment", "experiment", -11, row->experiment),
-		PN_CELL_TEXT("shape", "shape", -16, row->shape),
+		PN_CELL_TEXT("shape", "shape", -20, row->shape),
 		PN_CELL_NUMBER("jitter", "jitter", 6, row->jitter),
 		PN_CELL_TEXT("scheme", "scheme", -21, row->scheme),
 		PN_CELL_TEXT("predictor", "predictor", -9, row->predictor),
@@ -124,6 +127,7 @@ static void print_row(struct bench *b, const struct row *row)
 		PN_CELL_NUMBER("time_s", "time s", 8, r->time_s),
 		PN_CELL_NUMBER("late_percent", "late %", 7, late_percent(r)),
 		PN_CELL_COUNT("copied_for_room", NULL, 0, r->copied),
+		PN_CELL_COUNT("left_to_cache", NULL, 0, r->irregular),
 	};
 
 	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
@@ -747,7 +751,9 @@ static int replay_file(void *arg, const char *path, const char *name)
 	struct pn_cluster_result result;
 	struct pn_recorded_attr attr = { .path = path,
 					 .cost = b->values->cost,
-					 .window = 2 };
+					 .window = 2,
+					 .patience =
+						 (double)b->values->patience };
 	int ret;
 
 	pn_report_progress(name);

@@ -345,6 +345,7 @@ static void sum_up(struct cluster *c, struct pn_cluster_result *out)
 		out->time_s = took > out->time_s ? took : out->time_s;
 		out->transfers += helper.calls;
 		out->late += helper.late;
+		out->irregular += helper.irregular;
 		out->copied += ep.copied_for_room;
 	}
 }

@@ -71,6 +71,7 @@ struct pn_cluster_result {
 				   * on the critical path again although the
 				   * buffer had been used before */
 	uint64_t copied;	  /* fragments copied for want of room */
+	uint64_t irregular; /* transfers whose site was left to the cache */
 };
 
 int pn_cluster_run(const struct pn_cluster_attr *attr,

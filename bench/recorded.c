@@ -113,6 +113,7 @@ static int open_node(struct replay *r)
 				       .no_monitor = true,
 				       .no_worker = true };
 	struct pn_helper_attr helper = { .predictor = r->attr->predictor,
+					 .patience = r->attr->patience,
 					 .window = r->attr->window };
 	char params[128];
 	int ret;
@@ -158,6 +159,7 @@ static void sum_up(struct replay *r, struct pn_cluster_result *out)
 		.time_s = (double)(r->ended_ns - r->start_ns) / 1e9,
 		.transfers = stats.calls,
 		.late = stats.late,
+		.irregular = stats.irregular,
 	};
 }
 
@@ -206,7 +208,7 @@ int pn_recorded_each(const char *folder, pn_recorded_fn *fn, void *arg)
 		snprintf(path, sizeof(path), "%s/%s", folder,
 			 entries[i]->d_name);
 		snprintf(name, sizeof(name), "%s", entries[i]->d_name);
-		name[strcspn(name, ".")] = 0;
+		*strstr(name, ".csv") = 0;
 		if (!ret)
 			ret = fn(arg, path, name);
 		free(entries[i]);

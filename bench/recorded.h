@@ -19,6 +19,7 @@ struct pn_recorded_attr {
 	enum pn_scheme scheme; /* LEAVE_PINNED or HELPER */
 	enum pn_predictor predictor;
 	unsigned window;
+	double patience; /* of `learned`; 0: the default */
 };
 
 /* -ENODATA: no request is long enough; errors of pn_trace_open(), said. */

@@ -2,8 +2,10 @@
 /* The helper behind the public calls: messages of an endpoint to itself. */
 #include "test.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -149,6 +151,79 @@ static void without_a_helper_nothing_is_counted(void **state)
 	assert_int_equal(pinion_helper_query(p.context, &wrong), -EINVAL);
 	assert_int_equal(pinion_helper_query(p.context, NULL), -EINVAL);
 	assert_int_equal(pinion_helper_query(NULL, &wrong), -EINVAL);
+	close_program(&p);
+}
+
+/* --- an idle program ------------------------------------------------------ */
+
+/* A number in a file of /proc, behind a name. */
+static unsigned long number_in(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	unsigned long number = ULONG_MAX;
+	char line[256];
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			number = strtoul(line + strlen(name), NULL, 10);
+	fclose(file);
+	assert_true(number != ULONG_MAX);
+	return number;
+}
+
+/* The status file of the helper's thread. */
+static void find_helper(char *path, size_t bytes)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	bool found = false;
+	struct dirent *task;
+
+	assert_non_null(tasks);
+	while (!found && (task = readdir(tasks))) {
+		char name[64] = "";
+		FILE *file;
+
+		snprintf(path, bytes, "/proc/self/task/%.16s/comm",
+			 task->d_name);
+		file = fopen(path, "r");
+		if (!file)
+			continue;
+		found = fgets(name, sizeof(name), file) &&
+			!strcmp(name, "pinion-helper\n");
+		fclose(file);
+		snprintf(path, bytes, "/proc/self/task/%.16s/status",
+			 task->d_name);
+	}
+	closedir(tasks);
+	assert_true(found);
+}
+
+/* Every time it wakes up it goes to sleep again, and that is counted. What it
+ * has planned comes first: it may take a while to end. */
+static void in_an_idle_program_the_helper_never_wakes_up(void **state)
+{
+	struct timespec moment = { .tv_nsec = 100 * PN_NS_PER_MS };
+	unsigned long before = 0, quiet = 0;
+	struct program p;
+	char path[64];
+
+	(void)state;
+	open_program(&p, "helper=own");
+	for (int round = 0; round < ROUNDS; round++)
+		exchange(&p, round);
+	seen(&p, 2 * ROUNDS);
+	find_helper(path, sizeof(path));
+	for (int i = 0; i < 600 && quiet < 10; i++) {
+		unsigned long now = number_in(path, "voluntary_ctxt_switches:");
+
+		quiet = now == before ? quiet + 1 : 0;
+		before = now;
+		nanosleep(&moment, NULL);
+	}
+	assert_int_equal(quiet, 10);
+	exchange(&p, 1); /* and it does wake up when there is something */
+	seen(&p, 2 * ROUNDS + 2);
 	close_program(&p);
 }
 
@@ -342,6 +417,7 @@ int main(void)
 		TEST(every_long_message_is_seen_and_arrives),
 		TEST(named_sites_are_told_apart),
 		TEST(without_a_helper_nothing_is_counted),
+		TEST(in_an_idle_program_the_helper_never_wakes_up),
 		TEST(every_policy_lets_messages_arrive),
 		TEST(a_program_bound_to_one_core_has_no_helper),
 	};

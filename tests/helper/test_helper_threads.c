@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A helper thread, threads that transfer, release their memory and take it
- * again, and a budget that changes, on `soft`, where a stale registration
- * loses bytes. Whatever the helper does and however late it is, every transfer
- * moves its bytes, or is refused for want of room.
+ * again, a budget that changes and a device that now and then fails to
+ * register, on `soft`, where a stale registration loses bytes. Whatever the
+ * helper does and however late it is, every transfer moves its bytes, or is
+ * refused for want of room, or is told that the device failed.
  *
  * test_helper_threads [STEPS]: so many of each thread.
  */
@@ -36,12 +37,43 @@ struct world {
 	_Atomic unsigned running;
 };
 
+/* --- a device that fails now and then ------------------------------------- */
+
+#define FAILS_EVERY 61
+
+static struct {
+	struct pn_device_ops ops; /* the device's own but for one */
+	const struct pn_device_ops *inner;
+	_Atomic unsigned asked, failed;
+} failing;
+
+static int register_or_fail(struct pn_device *device, struct pn_mr *const *mrs,
+			    unsigned n)
+{
+	if (atomic_fetch_add(&failing.asked, 1) % FAILS_EVERY)
+		return failing.inner->reg(device, mrs, n);
+	atomic_fetch_add(&failing.failed, 1);
+	return -EIO;
+}
+
+static void make_fail(struct pn_device *device)
+{
+	failing.inner = device->ops;
+	failing.ops = *device->ops;
+	failing.ops.reg = register_or_fail;
+	atomic_store(&failing.asked, 1);
+	device->ops = &failing.ops;
+}
+
+/* --- threads that transfer -------------------------------------------------
+ */
+
 struct record {
 	struct world *w;
 	pthread_t thread;
 	uint64_t random;
 	char *area;
-	unsigned moved, refused, releases;
+	unsigned moved, refused, failed, releases;
 	int wrong;
 };
 
@@ -57,6 +89,8 @@ static void transfer(struct record *r, unsigned buffer)
 	ret = pn_cache_pin(r->w->cache, addr, BYTES, FLAGS, &pin);
 	if (ret == -ENOBUFS)
 		r->refused++;
+	else if (ret == -EIO)
+		r->failed++;
 	else if (ret)
 		r->wrong = ret;
 	if (ret)
@@ -123,13 +157,14 @@ static void open_threads_world(struct world *w)
 					      .register_page_ns = 60,
 					      .deregister_ns = 400,
 					      .deregister_page_ns = 20 };
+	assert_ok(mover_open(&w->mover, w->device, BYTES));
+	make_fail(w->device);
 	cache.device = helper.device = w->device;
 	pn_budget_init(&w->budget, w->device, 4 << 20, 0, 1);
 	assert_ok(pn_cache_open(&cache, &w->cache));
 	helper.cache = w->cache;
 	assert_ok(pn_helper_open(&helper, &w->helper));
 	assert_ok(pn_helper_start(w->helper));
-	assert_ok(mover_open(&w->mover, w->device, BYTES));
 	assert_ok(pthread_mutex_init(&w->moving, NULL));
 }
 
@@ -164,7 +199,7 @@ static void whatever_the_helper_does_bytes_arrive(void **state)
 	struct pinion_helper_stats stats;
 	struct world w = { 0 };
 	uint64_t seed = test_seed();
-	unsigned moved = 0, refused = 0;
+	unsigned moved = 0, refused = 0, failed = 0;
 
 	(void)state;
 	open_threads_world(&w);
@@ -182,17 +217,21 @@ static void whatever_the_helper_does_bytes_arrive(void **state)
 		assert_int_equal(records[i].wrong, 0);
 		moved += records[i].moved;
 		refused += records[i].refused;
+		failed += records[i].failed;
 		munmap(records[i].area, NBUFFERS * BYTES);
 	}
 	pn_helper_query(w.helper, &stats);
-	printf("moved %u, refused %u, calls %llu, lost %llu, deregistered "
-	       "%llu, registered %llu, late %llu\n",
-	       moved, refused, (unsigned long long)stats.calls,
+	printf("moved %u, refused %u, failed %u, calls %llu, lost %llu, "
+	       "deregistered %llu, registered %llu, late %llu\n",
+	       moved, refused, failed, (unsigned long long)stats.calls,
 	       (unsigned long long)stats.lost,
 	       (unsigned long long)stats.deregistered,
 	       (unsigned long long)stats.registered,
 	       (unsigned long long)stats.late);
-	assert_int_equal(moved + refused, NTHREADS * steps);
+	assert_int_equal(moved + refused + failed, NTHREADS * steps);
+	/* Some of the failures were the helper's, and cost time alone. */
+	assert_true(atomic_load(&failing.failed) > 0);
+	assert_true(failed <= atomic_load(&failing.failed));
 	assert_true(stats.calls + stats.lost <= moved);
 	assert_true(stats.deregistered > 0);
 	close_threads_world(&w);

@@ -601,6 +601,16 @@ class Helper(unittest.TestCase):
                     row["registered_bytes_mean"],
                     sum(r["registered_bytes_mean"] for r in of), delta=1e5)
 
+    def test_notes_cost_nothing_in_virtual_time(self):
+        found = self.experiment("recording", "--device", "sim:cost=ou2009")
+        self.assertEqual([r["bytes"] for r in found],
+                         [17 << 10, 1 << 20, 4 << 20])
+        for row in found:
+            self.assertGreater(row["without_us"], row["bytes"] / 900)
+            self.assertEqual(row["with_us"], row["without_us"])
+            self.assertEqual(row["overhead_percent"], 0)
+            self.assertGreater(row["note_ns"], 0)
+
     def test_streams_of_other_programs_are_replayed(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(folder + "/loop.csv", "w", encoding="ascii") as file:
