@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "context.h"
 #include "helper/cores.h"
 #include "helper/frames.h"
@@ -72,6 +73,10 @@ int pn_context_open_helper(struct pinion_context *context)
 	ret = pn_helper_open(&attr, &context->helper);
 	if (ret)
 		return ret;
+	if (pn_cache_told_early(context->cache))
+		pn_warn("the helper holds back: releases are learnt by "
+			"userfaultfd, which tells of madvise() too early; load "
+			"pinion at program start (LD_PRELOAD)");
 	ret = join_crew(context->helper, policy);
 	if (!ret)
 		ret = pn_helper_start(context->helper);

@@ -56,6 +56,8 @@ struct pinion_helper_stats {
 	uint64_t resting;	/* 1: there is no idle core for it now */
 	uint64_t members;	/* helpers of this machine it agrees with, with
 				 * itself; 0: it does as it likes */
+	uint64_t held_back;	/* 1: releases are learnt by userfaultfd, too
+				 * early for it to register anything */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0; -EPERM: the

@@ -75,6 +75,11 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 	return n;
 }
 
+bool pn_cache_told_early(const struct pn_cache *cache)
+{
+	return atomic_load_explicit(&cache->probing, memory_order_relaxed);
+}
+
 int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
 		     unsigned access)
 {

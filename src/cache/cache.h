@@ -120,6 +120,12 @@ void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		  unsigned *access);
 
+/* Whether releases by madvise() are told before their pages go: under
+ * userfaultfd. A program that uses memory and releases it in one thread need
+ * not care; whoever registers it unasked, at a moment of its own, may get the
+ * old pages between the news and the end, and nobody would ever say so. */
+bool pn_cache_told_early(const struct pn_cache *cache);
+
 /* Registers a range for the next pin to find, which may come meanwhile and
  * waits then. Errors as pn_cache_pin(). */
 int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,

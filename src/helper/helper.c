@@ -137,6 +137,13 @@ static uint64_t errand_ns(const struct pn_helper *helper, size_t bytes)
 	       queue_ns(helper) + turn_ns(helper);
 }
 
+/* --- whether to act ------------------------------------------------------- */
+
+static bool held_back(const struct pn_helper *helper)
+{
+	return !helper->attr.no_madvise && pn_cache_told_early(helper->cache);
+}
+
 /* --- places --------------------------------------------------------------- */
 
 static struct pn_place *place_of(struct pn_errand *errand)
@@ -206,7 +213,9 @@ static bool do_errand(struct pn_helper *helper, uint64_t now)
 		return false;
 	place = place_of(errand);
 	forget_plan(helper, place);
-	if (pn_cache_prepare(helper->cache, place->range.addr, place->range.len,
+	/* The monitor may have changed since it was planned. */
+	if (held_back(helper) ||
+	    pn_cache_prepare(helper->cache, place->range.addr, place->range.len,
 			     place->access)) {
 		pn_count(&helper->tally.refused, 1);
 		return true;
@@ -255,7 +264,7 @@ static void decide(struct pn_helper *helper, const struct pn_verdict *verdict)
 
 	forget_plan(helper, place);
 	place->ready_ns = 0;
-	if (verdict->irregular ||
+	if (verdict->irregular || held_back(helper) ||
 	    atomic_load_explicit(&helper->resting, memory_order_relaxed))
 		return;
 	if (place->deadline_ns && !is_worth_it(helper, place, now)) {
@@ -364,6 +373,7 @@ void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 		READ(sites),
 		.resting = atomic_load(&helper->resting),
 		.members = atomic_load(&helper->members),
+		.held_back = held_back(helper),
 	};
 #undef READ
 }

@@ -49,6 +49,10 @@
  * Threads: pn_helper_post() and _done() any, writing only what belongs to the
  * calling thread; step and run one thread; query any. helper->lock protects
  * the list of rings alone and is never held while calling cache or device.
+ * Caveat: registering unasked needs a monitor that tells of a release while its
+ * pages are there and again when they are gone. userfaultfd tells of madvise()
+ * once, before (pn_cache_told_early()): there the helper holds back, learns,
+ * and leaves places to the cache.
  * Errors: none reach the program. What cannot be registered is counted.
  */
 #ifndef PN_HELPER_HELPER_H
@@ -77,6 +81,8 @@ struct pn_helper_attr {
 	unsigned window; /* as it is: 0 means none */
 	double patience; /* see site.h */
 	bool frames;	 /* tell call sites apart by the stack */
+	bool no_madvise; /* buffers are never released by madvise(): act though
+			  * news of it come early */
 };
 
 /* The device's costs must be measured. -EINVAL: a window that is too long;

@@ -115,7 +115,7 @@ static void every_long_message_is_seen_and_arrives(void **state)
 	assert_int_equal(stats.first, 2);
 	assert_int_equal(stats.places, 2);
 	assert_int_equal(stats.first + stats.in_time + stats.late, 2 * ROUNDS);
-	assert_true(stats.deregistered + stats.in_use >= 2);
+	assert_true(stats.deregistered + stats.in_use >= 2 || stats.held_back);
 	close_program(&p);
 }
 
