@@ -2,10 +2,11 @@
 /*
  * What only a real RDMA stack can show, between two adapters:
  *
- *   test_verbs SPEC SPEC [INTERFACE busy|idle]
+ *   test_verbs SPEC SPEC [INTERFACE busy|idle|silent]
  *
  * The first is this process's, the second that of a child, which dies; or the
- * cable does: INTERFACE is taken down, and up again. That is one test for each
+ * cable does: INTERFACE is taken down, and up again, or loses all it is to
+ * send. That is one test for each
  * run, for after it the rxe of Linux 6.1 connects no more: the kernel's own
  * management packets broke their queue pair. Make the adapters anew.
  */
@@ -252,6 +253,35 @@ static void what_was_posted_over_a_dead_cable_ends(void **state)
 	end_close(&end);
 }
 
+static void lose_all(const char *how)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command),
+		 "tc qdisc %s dev %s root netem loss 100%%", how, interface);
+	assert_ok(system(command));
+}
+
+/* As if the peer's machine had lost its power. */
+static void what_was_posted_to_a_peer_that_is_silent_ends(void **state)
+{
+	struct child child;
+	struct end end;
+	struct pn_peer *peer;
+	unsigned posted;
+
+	(void)state;
+	child_start(&child);
+	end_open(&end, specs[0]);
+	peer = attach(&end, &child);
+	lose_all("add");
+	posted = post_writes(&end, peer, &child);
+	expect_the_end(&end, peer, posted);
+	lose_all("del");
+	child_end(&child);
+	end_close(&end);
+}
+
 static void idle_peers_go_down_with_their_port(void **state)
 {
 	struct child child;
@@ -341,8 +371,13 @@ int main(int argc, char **argv)
 		TEST(idle_peers_go_down_with_their_port),
 	};
 
+	const struct CMUnitTest silent[] = {
+		TEST(what_was_posted_to_a_peer_that_is_silent_ends),
+	};
+
 	if (argc != 3 && argc != 5) {
-		fprintf(stderr, "usage: %s SPEC SPEC [INTERFACE busy|idle]\n",
+		fprintf(stderr,
+			"usage: %s SPEC SPEC [INTERFACE busy|idle|silent]\n",
 			argv[0]);
 		return 2;
 	}
@@ -354,5 +389,7 @@ int main(int argc, char **argv)
 	if (argc == 3)
 		return RUN_TESTS(peers);
 	interface = argv[3];
-	return strcmp(argv[4], "busy") ? RUN_TESTS(idle) : RUN_TESTS(busy);
+	return !strcmp(argv[4], "busy")	  ? RUN_TESTS(busy)
+	       : !strcmp(argv[4], "idle") ? RUN_TESTS(idle)
+					  : RUN_TESTS(silent);
 }

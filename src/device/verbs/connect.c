@@ -16,10 +16,12 @@
 
 #define MAGIC		  UINT32_C(0x70696e76) /* "pinv" */
 #define BACKLOG		  512
-#define CONNECT_NS	  (5 * PN_NS_PER_S)
+/* The kernel sends a lost packet of its own again after 4.3 s. */
+#define CONNECT_NS	  (20 * PN_NS_PER_S)
 #define RESOLVE_MS	  2000
 #define LOST_NS		  PN_NS_PER_S
 #define TICK_MS		  50
+#define SLOW_TICK_MS	  1000 /* iWARP: to see whether peers are stuck */
 #define AGAIN_NS	  (50 * PN_NS_PER_MS)
 #define STALE_REFUSAL	  10 /* IB_CM_REJ_STALE_CONN */
 /* The status of a refusal that its private data explains. */
@@ -641,6 +643,20 @@ static bool is_late(uint64_t since_ns, uint64_t patience_ns)
 	return since_ns && pn_clock_ns() > since_ns + patience_ns;
 }
 
+/* iWARP: whether nothing of what is under way has ended for too long. */
+static bool is_stuck(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+{
+	uint32_t pulse =
+		atomic_load_explicit(&peer->pulse, memory_order_relaxed);
+
+	if (pulse != peer->seen_pulse || !(pulse & 1)) {
+		peer->seen_pulse = pulse;
+		peer->pulse_ns = pn_clock_ns();
+		return false;
+	}
+	return is_late(peer->pulse_ns, dev->params.patience);
+}
+
 /* What callers want of one peer, and its deadlines. True: look again soon. */
 static bool look_after(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
@@ -659,8 +675,13 @@ static bool look_after(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 		else
 			end_peer(dev, peer, -ECONNRESET);
 	}
-	if (is_late(peer->deadline_ns, 0) || is_late(peer->in_lost_ns, LOST_NS))
+	if (is_late(peer->deadline_ns, 0) || is_stuck(dev, peer) ||
+	    is_late(peer->in_lost_ns, LOST_NS)) {
+		pn_info("verbs: %s: a peer %s: it is gone", dev->name,
+			peer->in_lost_ns ? "closed its lane"
+					 : "does not answer");
 		end_peer(dev, peer, -ECONNRESET);
+	}
 	return peer->deadline_ns || peer->in_lost_ns || peer->out_lost_ns;
 }
 
@@ -689,7 +710,10 @@ static void *serve(void *arg)
 	while (!atomic_load(&dev->stop)) {
 		bool soon = look_after_all(dev);
 
-		epoll_wait(dev->service_epoll, events, 3, soon ? TICK_MS : -1);
+		epoll_wait(dev->service_epoll, events, 3,
+			   soon		   ? TICK_MS
+			   : dev->is_iwarp ? SLOW_TICK_MS
+					   : -1);
 		if (read(dev->kick_fd, &count, sizeof(count)) < 0)
 			count = 0;
 		take_news(dev);

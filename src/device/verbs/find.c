@@ -192,6 +192,7 @@ static void query(struct pn_verbs_device *dev)
 	dev->is_iwarp =
 		dev->context->device->transport_type == IBV_TRANSPORT_IWARP;
 	dev->is_software = !is_in_sysfs(dev->name, "/device/vendor");
+	dev->own_fences = dev->is_iwarp || dev->is_software;
 	if (!ibv_query_device_ex(dev->context, NULL, &more))
 		dev->odp_caps =
 			more.odp_caps.general_caps & IBV_ODP_SUPPORT

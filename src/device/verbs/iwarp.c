@@ -87,13 +87,22 @@ bool pn_verbs_may_post(const struct pn_verbs_peer *peer, const struct pn_op *op)
 {
 	unsigned reads = peer->out.reads;
 
-	if (reads && (op->flags & PN_OP_FENCE || peer->out.fenced))
-		return false;
 	if (op->kind == PN_OP_SEND)
 		return has_credit(peer);
 	/* One more is kept for confirming. */
 	return op->kind != PN_OP_READ || !reads ||
 	       reads + 2 * op->nsge < PN_VERBS_READS;
+}
+
+void pn_verbs_beat(struct pn_verbs_peer *peer)
+{
+	uint32_t pulse =
+		atomic_load_explicit(&peer->pulse, memory_order_relaxed);
+
+	/* Only the callers write; the service looks now and then. */
+	atomic_store_explicit(&peer->pulse,
+			      ((pulse | 1) + 1) | !!peer->out.count,
+			      memory_order_relaxed);
 }
 
 /* Later than what is known: of a newer lane, or more. */

@@ -17,16 +17,19 @@
  *            no bytes); at most one of these is under way on a lane, and the
  *            next one covers all that was posted meanwhile.
  *
- * Fences     siw refuses a fenced read, and what it holds back itself (behind a
- *            fence, or a read beyond those that were agreed on) it sends when
- *            TCP has room again, whether its time has come or not. So these
- *            are not given to it before they may begin: post() says -EAGAIN.
+ * Reads      One beyond those that were agreed on siw would hold back, and
+ *            send when TCP has room again, whether its time has come or not.
+ *            So it is not given to it before: post() says -EAGAIN.
  *
  * Refusal    A target that refuses drops the connection and does not say what
  *            it refused. The service connects again at once (connect.h). If it
  *            can, something was refused: the oldest write or read that is not
  *            confirmed is blamed (-EACCES), what is behind it is -ECANCELED,
  *            what is before it has arrived. If it cannot, the peer is gone.
+ *
+ * Death      TCP waits for a machine that is gone for a quarter of an hour. So
+ *            the service looks whether anything of what is under way ends
+ *            (pulse), and after `patience` the peer is gone.
  *
  * Credits    A send that finds no receive buffer ends its connection. So each
  *            peer may send what it was granted; grants count the messages of
@@ -79,10 +82,12 @@ int pn_verbs_stage_make(struct pn_verbs_device *dev,
 void pn_verbs_stage_free(struct pn_verbs_lane *lane);
 
 /* Whether an operation can be posted now: a message if the peer will have a
- * buffer for it, a read if the adapter need not hold it back, a fenced one when
- * no read is under way. */
+ * buffer for it, a read if the adapter need not hold it back. */
 bool pn_verbs_may_post(const struct pn_verbs_peer *peer,
 		       const struct pn_op *op);
+
+/* Something ended, or began where nothing was under way. */
+void pn_verbs_beat(struct pn_verbs_peer *peer);
 
 /* The peer granted something, in a head or in a hello. */
 void pn_verbs_take_grant(struct pn_verbs_device *dev,

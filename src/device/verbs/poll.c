@@ -61,6 +61,8 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 	lane->count--;
 	lane->reads -= record->reads;
 	lane->fenced &= lane->reads > 0;
+	if (pn_unlikely(dev->is_iwarp))
+		pn_verbs_beat(record->peer);
 	if (pn_unlikely(lane->refused)) {
 		lane->refused = false;
 		dev->relieved = true;
@@ -174,8 +176,12 @@ static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 	}
 	if (pn_likely(!status))
 		return;
-	if (status == -ECONNRESET && !peer->down)
+	if (status == -ECONNRESET && !peer->down) {
+		pn_info("verbs: %s: an operation ended with \"%s\": its peer "
+			"is gone",
+			dev->name, ibv_wc_status_str(wc->status));
 		peer->down = status;
+	}
 	pn_verbs_start_failing(dev, peer,
 			       status == -ECONNRESET ? status : -ECANCELED);
 }
@@ -495,26 +501,41 @@ static void finish_failing(struct pn_verbs_device *dev)
 
 /* --- poll ---------------------------------------------------------------- */
 
-void pn_verbs_progress(struct pn_verbs_device *dev)
+static int take_completions(struct pn_verbs_device *dev)
 {
 	struct ibv_wc wc[PN_VERBS_POLL];
-	int n;
+	int n = ibv_poll_cq(dev->cq, PN_VERBS_POLL, wc);
 
-	if (pn_unlikely(
-		    atomic_load_explicit(&dev->nevents, memory_order_acquire)))
-		take_events(dev);
-	/* One completion may retire a whole queue of silent operations, but
-	 * says something about one only. */
-	if (dev->ndone + PN_VERBS_POLL + KEEP_FREE > dev->max_done)
-		return;
-	n = ibv_poll_cq(dev->cq, PN_VERBS_POLL, wc);
 	for (int i = 0; i < n; i++)
 		if (wc[i].wr_id & RECEIVE)
 			end_receive(dev, &wc[i]);
 		else
 			end_operation(dev, &wc[i]);
-	if (pn_unlikely(n == 0 &&
-			(!pn_list_empty(&dev->failing) || dev->retired)))
+	return n;
+}
+
+static bool is_ending(const struct pn_verbs_device *dev)
+{
+	return !pn_list_empty(&dev->failing) || dev->retired;
+}
+
+void pn_verbs_progress(struct pn_verbs_device *dev)
+{
+	int n;
+
+	if (pn_unlikely(
+		    atomic_load_explicit(&dev->nevents, memory_order_acquire)))
+		take_events(dev);
+	/* What ends waits for the queue to be empty, of which nobody tells: a
+	 * sleeper would sleep on. */
+	do {
+		/* One completion may retire a whole queue of silent operations,
+		 * but says something about one only. */
+		if (dev->ndone + PN_VERBS_POLL + KEEP_FREE > dev->max_done)
+			return;
+		n = take_completions(dev);
+	} while (pn_unlikely(n > 0 && is_ending(dev)));
+	if (pn_unlikely(n == 0 && is_ending(dev)))
 		finish_failing(dev);
 	if (pn_unlikely(!pn_list_empty(&dev->owed)))
 		pn_verbs_grant_owed(dev);

@@ -149,7 +149,9 @@ static int translate(const struct pn_verbs_device *dev,
 	w->wr.num_sge = 0;
 	w->wr.next = NULL;
 	w->wr.sg_list = w->sge;
-	w->wr.send_flags = op->flags & PN_OP_FENCE ? IBV_SEND_FENCE : 0;
+	w->wr.send_flags = op->flags & PN_OP_FENCE && !dev->own_fences
+				   ? IBV_SEND_FENCE
+				   : 0;
 	w->preset = 0;
 	if (pn_unlikely(dev->is_iwarp)) {
 		ret = add_for_iwarp(dev, w, op, &peer->out,
@@ -171,6 +173,18 @@ static int translate(const struct pn_verbs_device *dev,
 
 /* --- posting ------------------------------------------------------------- */
 
+static bool is_read(const struct pn_op *op)
+{
+	return op->kind != PN_OP_SEND && op->kind != PN_OP_WRITE;
+}
+
+/* By a fence of ours: that of the operation, or one that it would overtake. */
+static bool is_held_back(const struct pn_verbs_lane *lane,
+			 const struct pn_op *op)
+{
+	return lane->reads && (op->flags & PN_OP_FENCE || lane->fenced);
+}
+
 static bool can_take(const struct pn_verbs_device *dev,
 		     const struct pn_verbs_peer *peer, const struct pn_op *op)
 {
@@ -179,6 +193,7 @@ static bool can_take(const struct pn_verbs_device *dev,
 	return lane->qp && !lane->broken && peer->up_told && !lane->swapping &&
 	       lane->count < dev->device.limits.queue_depth &&
 	       dev->nsends < dev->max_sends && !peer->down &&
+	       !is_held_back(lane, op) &&
 	       (!dev->is_iwarp || pn_verbs_may_post(peer, op));
 }
 
@@ -205,11 +220,12 @@ static bool must_tell(const struct pn_verbs_device *dev,
 		      const struct wire *w)
 {
 	return !(op->flags & PN_OP_SILENT) || w->preset ||
-	       op->kind == PN_OP_SWAP ||
+	       op->kind == PN_OP_SWAP || (dev->own_fences && is_read(op)) ||
 	       lane->unsignalled + 1 >= dev->device.limits.queue_depth / 2;
 }
 
-static void fill_record(struct pn_verbs_record *record,
+static void fill_record(const struct pn_verbs_device *dev,
+			struct pn_verbs_record *record,
 			struct pn_verbs_peer *peer, const struct pn_op *op,
 			const struct wire *w)
 {
@@ -219,7 +235,7 @@ static void fill_record(struct pn_verbs_record *record,
 	record->silent = op->flags & PN_OP_SILENT;
 	record->swap = op->kind == PN_OP_SWAP && !w->preset;
 	record->reaches = op->kind != PN_OP_SEND && !w->preset;
-	record->reads = 0;
+	record->reads = dev->own_fences && is_read(op);
 	if (pn_likely(!record->swap))
 		return;
 	record->operand = op->operand;
@@ -299,8 +315,7 @@ static int hand_over_iwarp(struct pn_verbs_device *dev,
 		if (!w->wr.num_sge)
 			pn_verbs_read_byte(dev, peer, &w->wr, w->sge);
 		ret = hand_over_reads(lane, w);
-		lane->records[slot].reads = ret ? 0 : (unsigned)w->wr.num_sge;
-		lane->reads += lane->records[slot].reads;
+		lane->records[slot].reads = (unsigned)w->wr.num_sge;
 		return ret;
 	}
 	cut_small(w);
@@ -355,7 +370,7 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	w.wr.wr_id = pn_verbs_id_of(lane, record);
 	if (tells)
 		w.wr.send_flags |= IBV_SEND_SIGNALED;
-	fill_record(record, peer, op, &w);
+	fill_record(dev, record, peer, op, &w);
 	ret = hand_over(dev, peer, op, slot, &w);
 	if (ret) {
 		lane->refused = true;
@@ -363,8 +378,11 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	}
 	lane->unsignalled = tells ? 0 : lane->unsignalled + 1;
 	lane->swapping = record->swap;
+	lane->reads += record->reads;
 	lane->count++;
 	dev->nsends++;
+	if (pn_unlikely(dev->is_iwarp) && lane->count == 1)
+		pn_verbs_beat(peer);
 	if (pn_unlikely(dev->is_iwarp && tells)) {
 		lane->uncovered =
 			w.wr.opcode == IBV_WR_RDMA_READ ? NULL : record;

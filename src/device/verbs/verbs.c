@@ -38,6 +38,9 @@ static const struct pn_option params[] = {
 	{ "retries", PN_OPTION_NUMBER, "7",
 	  "times to send again before the peer counts as gone", AT(retries), 0,
 	  7, NULL },
+	{ "patience", PN_OPTION_TIME, "60s",
+	  "iWARP: a peer that carries out nothing for so long is gone",
+	  AT(patience), PN_NS_PER_S / 10, UINT64_MAX, NULL },
 	{ "odp", PN_OPTION_BOOL, "no",
 	  "register on demand: the adapter faults pages in instead of pinning",
 	  AT(odp), 0, 0, NULL },
@@ -119,6 +122,9 @@ static void set_limits(struct pn_verbs_device *dev)
 		.queue_depth = (unsigned)least(dev->params.queue_depth,
 					       (unsigned)attr->max_qp_wr),
 	};
+	/* rxe takes 7 to mean for ever. */
+	if (dev->is_software && dev->params.retries > 6)
+		dev->params.retries = 6;
 	dev->params.receives =
 		least(dev->params.receives, (unsigned)attr->max_srq_wr);
 }

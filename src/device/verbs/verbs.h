@@ -20,6 +20,10 @@
  * as long as it takes, and its own queue fills up. iWARP has no such waiting,
  * nor immediates, nor completions that say something was done: iwarp.h.
  *
+ * Fences: rxe and siw cannot be relied on (rxe sends a fenced operation again
+ * only when reads have ended that wait for it), so on software adapters and on
+ * iWARP post() says -EAGAIN until the reads that a fence waits for have ended.
+ *
  * Keys: an lkey of ours is a slot of a table (keys.h) besides the adapter's
  * own number, checked before posting; an rkey is the adapter's number and a
  * tag of its device, checked by whoever uses it: a key of one device that is

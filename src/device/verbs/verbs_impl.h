@@ -47,7 +47,7 @@
 
 struct pn_verbs_params {
 	uint64_t queue_depth, receives, chunk, spin;
-	uint64_t ack_timeout, retries;
+	uint64_t ack_timeout, retries, patience;
 	bool odp;
 	char address[PN_OPTION_TEXT_BYTES];
 };
@@ -96,7 +96,7 @@ struct pn_verbs_record {
 	int status; /* if the adapter says it went well */
 	bool silent, swap;
 	bool reaches;	/* into the peer's memory: may be refused */
-	unsigned reads; /* iWARP: in so many parts; else 0 */
+	unsigned reads; /* what it adds to its lane's */
 };
 
 struct pn_verbs_stage;
@@ -112,15 +112,17 @@ struct pn_verbs_lane {
 	bool refused;  /* a post was told -EAGAIN */
 	int broken;    /* how what is left will end; 0: it works */
 
+	/* Fences of our own. */
+	unsigned reads; /* and atomics under way; on iWARP, parts of reads */
+	bool fenced;	/* one was told to wait for them: all wait */
+
 	/* iWARP only (iwarp.h). */
 	struct pn_verbs_stage *stage; /* one for each record */
 	struct ibv_mr *stage_mr;
-	struct ibv_qp *next;   /* to take the broken one's place */
-	uint16_t next_number;  /* its number */
-	uint16_t number, sent; /* messages on this lane */
-	unsigned reads;	       /* of the callers', under way, in parts */
-	bool fenced;	       /* one was told to wait for reads: all wait */
-	bool confirming;       /* a read of a byte is under way */
+	struct ibv_qp *next;		   /* to take the broken one's place */
+	uint16_t next_number;		   /* its number */
+	uint16_t number, sent;		   /* messages on this lane */
+	bool confirming;		   /* a read of a byte is under way */
 	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
 };
 
@@ -154,6 +156,8 @@ struct pn_verbs_peer {
 
 	/* From the callers to the service. */
 	_Atomic bool wants_lane, wants_end;
+	_Atomic uint32_t pulse; /* iWARP: changes when an operation ends; odd:
+				 * some are under way */
 	_Atomic uint32_t last_grant; /* lane << 16 | messages */
 
 	/* The service's. */
@@ -162,10 +166,12 @@ struct pn_verbs_peer {
 	uint64_t deadline_ns;  /* for the out lane to be there; 0: it is */
 	uint64_t out_lost_ns;  /* iWARP: dropped then; to be connected again */
 	uint64_t in_lost_ns;   /* the in lane went away then; 0: it is there */
-	uint16_t out_number;   /* of lanes connected */
-	uint32_t told_grant;   /* last_grant as the out lane's hello had it */
-	bool has_window;       /* dev->nwindows counts it */
-	bool gone;	       /* DOWN was told */
+	uint64_t pulse_ns;     /* when it was seen to change */
+	uint32_t seen_pulse;
+	uint16_t out_number; /* of lanes connected */
+	uint32_t told_grant; /* last_grant as the out lane's hello had it */
+	bool has_window;     /* dev->nwindows counts it */
+	bool gone;	     /* DOWN was told */
 };
 
 /* From the service to the callers. */
@@ -192,6 +198,7 @@ struct pn_verbs_device {
 	char name[PN_VERBS_DEVICE_NAME];
 	uint8_t port;
 	bool is_iwarp, is_software;
+	bool own_fences; /* those of the adapter fail (verbs.h) */
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
 	unsigned odp_caps;
