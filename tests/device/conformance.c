@@ -547,6 +547,21 @@ static void rekeying_revokes_the_old_key_alone(struct conf *conf)
 	window_close(conf, &from);
 }
 
+static void a_revoked_key_does_not_come_again(struct conf *conf)
+{
+	uint64_t seen[300];
+	struct window w;
+
+	CHECK(!window_open(conf, 4096, ALL_REMOTE, &w));
+	for (unsigned i = 0; i < PN_ARRAY_LEN(seen); i++) {
+		seen[i] = w.mr.rkey;
+		for (unsigned j = 0; j < i; j++)
+			CHECK(seen[i] != seen[j]);
+		CHECK(!pn_device_rekey(conf->self.device, &w.mr));
+	}
+	window_close(conf, &w);
+}
+
 static void malformed_operations_are_refused_at_once(struct conf *conf)
 {
 	const struct pn_device_limits *limits = &conf->self.device->limits;
@@ -1070,6 +1085,7 @@ const struct conf_case conf_cases[] = {
 	CASE(local_segments_need_a_key_that_covers_them, 2, 0),
 	CASE(a_key_dies_with_its_registration, 2, 0),
 	CASE(rekeying_revokes_the_old_key_alone, 2, PN_CAP_REKEY),
+	CASE(a_revoked_key_does_not_come_again, 2, PN_CAP_REKEY),
 	CASE(malformed_operations_are_refused_at_once, 2, 0),
 	CASE(messages_arrive_whole_and_in_order, 2, 0),
 	CASE(inline_sends_need_no_key_and_no_waiting, 2, 0),

@@ -80,18 +80,27 @@ static void give_slot(struct pn_verbs_keys *keys, unsigned index)
 
 /* --- one of the adapter's registrations ---------------------------------- */
 
-static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
+static int peers_access(const struct pn_verbs_keys *keys, unsigned access)
 {
 	int flags = 0;
 
-	if (access & PINION_ACCESS_LOCAL_WRITE)
-		flags |= IBV_ACCESS_LOCAL_WRITE;
 	if (access & PINION_ACCESS_REMOTE_READ)
 		flags |= IBV_ACCESS_REMOTE_READ;
 	if (access & PINION_ACCESS_REMOTE_WRITE)
 		flags |= IBV_ACCESS_REMOTE_WRITE;
 	if (access & PINION_ACCESS_REMOTE_ATOMIC && !keys->is_iwarp)
 		flags |= IBV_ACCESS_REMOTE_ATOMIC;
+	return flags;
+}
+
+static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
+{
+	int flags = peers_access(keys, access);
+
+	if (keys->binder.qp && flags)
+		flags = IBV_ACCESS_MW_BIND;
+	if (access & PINION_ACCESS_LOCAL_WRITE)
+		flags |= IBV_ACCESS_LOCAL_WRITE;
 	if (access & PINION_ACCESS_RELAXED)
 		flags |= IBV_ACCESS_RELAXED_ORDERING;
 	if (keys->is_iwarp && access & PINION_ACCESS_LOCAL_WRITE)
@@ -236,6 +245,22 @@ static int make_parts(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 	return 0;
 }
 
+static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
+{
+	if (!keys->binder.qp || !(slot->access & REMOTE))
+		return 0;
+	return pn_verbs_window_bind(&keys->binder, &slot->window, slot->first,
+				    (unsigned)peers_access(keys, slot->access));
+}
+
+static void end_registration(struct pn_verbs_slot *slot)
+{
+	pn_verbs_window_free(&slot->window);
+	end_parts(slot->parts, slot->nparts);
+	if (slot->nparts > 1)
+		free(slot->parts);
+}
+
 static uint64_t rkey_of(const struct pn_verbs_keys *keys,
 			const struct pn_verbs_slot *slot)
 {
@@ -243,8 +268,10 @@ static uint64_t rkey_of(const struct pn_verbs_keys *keys,
 
 	if (!(slot->access & PINION_ACCESS_REMOTE_READ))
 		tag |= PN_VERBS_NO_READ;
-	return slot->access & REMOTE ? (uint64_t)tag << 32 | slot->first->rkey
-				     : 0;
+	if (!(slot->access & REMOTE))
+		return 0;
+	return (uint64_t)tag << 32 |
+	       (slot->window.mw ? slot->window.mw->rkey : slot->first->rkey);
 }
 
 static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
@@ -260,10 +287,11 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	slot->len = mr->len;
 	slot->access = mr->access;
 	ret = make_parts(keys, slot);
-	if (ret) {
-		give_slot(keys, index);
-		return ret;
-	}
+	if (ret)
+		goto give_slot;
+	ret = bind_window(keys, slot);
+	if (ret)
+		goto end_registration;
 	mr->device_slot = index;
 	mr->lkey = (uint64_t)(index + 1) << 32 | slot->parts[0]->lkey;
 	mr->rkey = rkey_of(keys, slot);
@@ -274,6 +302,12 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	/* Pairs with the acquire in slot_of(). */
 	atomic_store_explicit(&slot->lkey, mr->lkey, memory_order_release);
 	return 0;
+
+end_registration:
+	end_registration(slot);
+give_slot:
+	give_slot(keys, index);
+	return ret;
 }
 
 static void end_slot(struct pn_verbs_keys *keys, unsigned index)
@@ -281,9 +315,7 @@ static void end_slot(struct pn_verbs_keys *keys, unsigned index)
 	struct pn_verbs_slot *slot = slot_at(keys, index);
 
 	atomic_store(&slot->lkey, 0);
-	end_parts(slot->parts, slot->nparts);
-	if (slot->nparts > 1)
-		free(slot->parts);
+	end_registration(slot);
 	atomic_fetch_sub(&keys->live_bytes,
 			 pn_range_npages(slot->addr, slot->len)
 				 << PN_PAGE_SHIFT);
@@ -314,21 +346,32 @@ void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
 
 /* The new registration is there before the old one ends, so the pages stay
  * pinned. What callers see as the lkey stays; the adapter's changes. */
-int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
+static int register_again(struct pn_verbs_keys *keys,
+			  struct pn_verbs_slot *slot, const struct pn_mr *mr)
 {
-	struct pn_verbs_slot *slot = slot_at(keys, mr->device_slot);
 	struct ibv_mr *old = slot->first, *new;
 
-	if (!(slot->access & REMOTE))
-		return 0;
 	new = ibv_reg_mr(keys->pd, mr->addr, mr->len,
 			 adapter_access(keys, slot->access));
 	if (!new)
 		return reg_error(errno, mr->addr, mr->len);
 	__atomic_store_n(&slot->first, new, __ATOMIC_RELEASE);
-	mr->rkey = rkey_of(keys, slot);
 	end_parts(&old, 1);
 	return 0;
+}
+
+int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
+{
+	struct pn_verbs_slot *slot = slot_at(keys, mr->device_slot);
+	int ret;
+
+	if (!(slot->access & REMOTE))
+		return 0;
+	ret = slot->window.mw ? bind_window(keys, slot)
+			      : register_again(keys, slot, mr);
+	if (!ret)
+		mr->rkey = rkey_of(keys, slot);
+	return ret;
 }
 
 void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
@@ -338,6 +381,7 @@ void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
 			end_slot(keys, i);
 	for (unsigned i = 0; i < PN_VERBS_CHUNKS; i++)
 		free(keys->chunks[i]);
+	pn_verbs_binder_close(&keys->binder);
 	pn_mutex_fini(&keys->lock);
 }
 

@@ -13,6 +13,9 @@
  * that is open to them is never cut: its pages are faulted in by several
  * threads instead, which is most of the work.
  *
+ * A new key (rekey) is a new registration, or with windows=yes another key of
+ * the window that peers see it through (window.h).
+ *
  * At rest: a slot with lkey 0 is free and in the free list; all others hold at
  * least one of the adapter's registrations.
  * Threads: any. Slots are looked at without a lock; a look-up that races with
@@ -27,6 +30,7 @@
 
 #include "base/lock.h"
 #include "device/device.h"
+#include "device/verbs/window.h"
 
 #define PN_VERBS_CHUNK_SLOTS 1024
 #define PN_VERBS_CHUNKS	     1024
@@ -43,6 +47,7 @@ struct pn_verbs_slot {
 	unsigned access;
 	unsigned nparts;
 	struct ibv_mr *first; /* where parts points when there is one */
+	struct pn_verbs_window window; /* whose key peers use */
 	unsigned next_free;
 };
 
@@ -52,6 +57,8 @@ struct pn_verbs_keys {
 	size_t chunk;	/* bytes of a part */
 	bool is_iwarp;	/* reads land only where peers may write */
 	bool on_demand; /* IBV_ACCESS_ON_DEMAND */
+	/* Open: what peers reach, they reach through windows. */
+	struct pn_verbs_binder binder;
 	unsigned nthreads;
 
 	struct pn_mutex lock; /* the chunks and the free list */

@@ -44,6 +44,10 @@ static const struct pn_option params[] = {
 	{ "odp", PN_OPTION_BOOL, "no",
 	  "register on demand: the adapter faults pages in instead of pinning",
 	  AT(odp), 0, 0, NULL },
+	{ "windows", PN_OPTION_BOOL, "no",
+	  "peers reach memory through windows: revoking a key registers "
+	  "nothing",
+	  AT(windows), 0, 0, NULL },
 	{ "address", PN_OPTION_TEXT, "",
 	  "IP address of the port to connect by, if it has several",
 	  AT(address), 0, 0, NULL },
@@ -266,6 +270,28 @@ static int check_odp(const struct pn_verbs_device *dev)
 	return -EOPNOTSUPP;
 }
 
+static bool has_windows(const struct pn_verbs_device *dev)
+{
+	return dev->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW &&
+	       !dev->is_iwarp;
+}
+
+static int open_windows(struct pn_verbs_device *dev)
+{
+	int ret = -EOPNOTSUPP;
+
+	if (!dev->params.windows)
+		return 0;
+	if (has_windows(dev))
+		ret = pn_verbs_binder_open(&dev->keys.binder, dev->pd,
+					   dev->port, &dev->port_attr);
+	if (ret)
+		pn_error("verbs: %s offers no memory windows (%s); leave "
+			 "windows=yes out",
+			 dev->name, strerror(-ret));
+	return ret;
+}
+
 static int open_parts(struct pn_verbs_device *dev, const char *name,
 		      const struct pn_device_attr *attr)
 {
@@ -280,7 +306,9 @@ static int open_parts(struct pn_verbs_device *dev, const char *name,
 		return -errno;
 	set_limits(dev);
 	open_keys(dev);
-	ret = open_queues(dev);
+	ret = open_windows(dev);
+	if (!ret)
+		ret = open_queues(dev);
 	if (!ret)
 		ret = pn_verbs_qp_probe(dev);
 	if (!ret && dev->is_iwarp)
@@ -510,6 +538,10 @@ void pn_verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
 	   !dev->odp_caps    ? "not offered"
 	   : dev->params.odp ? "used (odp=yes; untested)"
 			     : "offered, not used (odp=yes uses it; untested)");
+	fn(arg, "memory windows",
+	   !has_windows(dev)	 ? "not offered"
+	   : dev->params.windows ? "used (windows=yes)"
+				 : "offered, not used (windows=yes)");
 	snprintf(text, sizeof(text),
 		 "%llu us before sending again, at most %llu times",
 		 (unsigned long long)(4096u << dev->params.ack_timeout) / 1000,

@@ -48,7 +48,7 @@
 struct pn_verbs_params {
 	uint64_t queue_depth, receives, chunk, spin;
 	uint64_t ack_timeout, retries, patience;
-	bool odp;
+	bool odp, windows;
 	char address[PN_OPTION_TEXT_BYTES];
 };
 
