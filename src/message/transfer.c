@@ -257,7 +257,8 @@ static int pump_rdma(struct pn_fragment *f, enum pn_op_kind kind)
 
 	if (!f->way->up)
 		return -EAGAIN;
-	while (f->posted < f->len) {
+	/* Its last operation tells the receiver that all were well. */
+	while (f->posted < f->len && !f->status) {
 		struct pn_sge sge = local_part_of(f);
 		struct pn_wire_key to = remote_of(f);
 		struct pn_op op = { .kind = kind,
@@ -936,14 +937,21 @@ static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 }
 
 /* A fragment of the target has its bytes. The next one is registered and
- * announced before this one is released: the sender waits for the former. */
+ * announced before this one is released: the sender waits for the former. The
+ * last is released first: at its request's end nothing is in use any more. */
 static void landed(struct pn_fragment *f)
 {
-	struct pinion_endpoint *ep = f->request->ep;
+	struct pinion_request *request = f->request;
+	struct pinion_endpoint *ep = request->ep;
 
 	pn_rail_forget(f, true);
+	if (request->nfragments == 1 && request->next == request->total) {
+		f->inflight++; /* in virtual time others may run */
+		fragment_unpin(f);
+		f->inflight--;
+	}
 	fragment_detach(f);
-	receiver_moved(f->request, f->len);
+	receiver_moved(request, f->len);
 	fragment_free(ep, f);
 }
 
@@ -1111,12 +1119,26 @@ void pn_transfer_swept(struct pn_way *way)
 }
 
 /* An operation ended so because its way does not work, not because of what it
- * was to do; refusals are taken for that as long as there are others. */
+ * was to do: a refusal says nothing of the way. */
 static bool is_ways_fault(const struct pn_fragment *f)
 {
-	return (f->status == -ECONNRESET || f->status == -EACCES ||
-		f->status == -ECANCELED) &&
-	       !f->request->status && pn_way_has_others(f->way);
+	return f->status == -ECONNRESET && !f->request->status &&
+	       pn_way_has_others(f->way);
+}
+
+/* Nothing was wrong with it: an operation before it was refused, and the device
+ * had to start over. Of its own none was; what arrived is written once more. */
+static bool is_innocent(const struct pn_fragment *f)
+{
+	return f->status == -ECANCELED && !f->request->status;
+}
+
+static void do_again(struct pn_fragment *f)
+{
+	pn_list_remove(&f->stall);
+	f->status = 0;
+	f->posted = 0;
+	start(f);
 }
 
 /* PEER_DOWN comes behind the last of them and asks for what was to be read. */
@@ -1145,6 +1167,8 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 		return;
 	if (pn_unlikely(f->status) && is_ways_fault(f)) {
 		way_failed(f);
+	} else if (pn_unlikely(f->status) && is_innocent(f)) {
+		do_again(f);
 	} else if (f->status || request->status) {
 		status = f->status;
 		fragment_drop(f);

@@ -41,6 +41,14 @@ static bool open_caches(struct party *party)
 	return true;
 }
 
+static bool open_helper(struct party *party)
+{
+	struct pn_helper_attr attr = { .device = party->rank->device,
+				       .cache = party->cache };
+
+	return !pn_helper_open(&attr, &party->helper);
+}
+
 static bool open_layers(struct party *party, const struct party_attr *attr)
 {
 	const struct rank *rank = party->rank;
@@ -57,8 +65,9 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 	pn_budget_init(&party->budget, rank->device,
 		       attr->max_bytes ? attr->max_bytes : (size_t)4 << 30, 0,
 		       1);
-	if (!open_caches(party))
+	if (!open_caches(party) || (attr->helped && !open_helper(party)))
 		return false;
+	ep.helper = party->helper;
 	for (unsigned r = 0; r < rank->nrails; r++) {
 		ep.rails[r].device = rank->rails[r];
 		ep.rails[r].cache = party->caches[r];
@@ -126,6 +135,7 @@ void party_close(struct party *party)
 		rank_fail(party->rank, "more than bounce buffers is pinned",
 			  __FILE__, __LINE__);
 	pn_endpoint_close(party->ep);
+	pn_helper_close(party->helper);
 	for (unsigned r = 0; r < party->rank->nrails; r++) {
 		pn_cache_close(party->caches[r]);
 		pn_device_pinned(party->rank->rails[r], &pinned);

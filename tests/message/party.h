@@ -17,6 +17,7 @@ struct party_attr {
 	size_t max_bytes; /* of the budget; 0: plenty */
 	bool single_threaded;
 	struct pn_reuse_attr reuse;
+	bool helped; /* a helper hears of requests; nobody drives it */
 	struct pn_protocol_limits limits; /* all zero: small ones */
 };
 
@@ -25,6 +26,7 @@ struct party {
 	struct pn_budget budget;
 	struct pn_cache *cache; /* the first of: */
 	struct pn_cache *caches[PN_RAILS_MAX];
+	struct pn_helper *helper; /* or NULL */
 	struct pinion_endpoint *ep;
 	struct pinion_peer *peers[RANKS_MAX];
 	size_t bounce_bytes; /* of the budget, when nothing else is pinned */
