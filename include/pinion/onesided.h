@@ -39,8 +39,8 @@
  * peer usable; -ECONNRESET the peer is gone; -ECANCELED: canceled, or flushed
  * by the device behind an operation that was refused.
  * Exposures and remotes die with their endpoint: close them before it. On
- * several rails these operations take the first one, and end with -ECONNRESET
- * when that is down.
+ * several rails these operations go from the first one to the peer's first:
+ * -EHOSTUNREACH when no way joins these, -ECONNRESET when it is down.
  */
 #ifndef PINION_ONESIDED_H
 #define PINION_ONESIDED_H

@@ -163,23 +163,14 @@ int pn_endpoint_put_when(struct pinion_endpoint *ep,
 			 const struct pinion_message *message,
 			 struct pinion_request **out)
 {
-	struct pinion_request *request = NULL;
+	struct pinion_request *request;
 	int ret;
 
 	pn_endpoint_lock(ep);
-	ret = pn_peer_connect(message->peer);
+	ret = pn_onesided_start(ep, PN_REQUEST_PUT_WHEN, message, out,
+				&request);
 	if (!ret)
-		ret = pn_landings_open(ep);
-	if (!ret) {
-		request = pn_onesided_request(ep, PN_REQUEST_PUT_WHEN, message);
-		ret = request ? 0 : -ENOMEM;
-	}
-	if (!ret) {
-		request->has_handle = out;
-		if (out)
-			*out = request;
 		put_when(request);
-	}
 	pn_endpoint_unlock(ep);
 	return ret;
 }
@@ -240,21 +231,13 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_request **out)
 {
-	struct pinion_request *request = NULL;
+	struct pinion_request *request;
 	int ret;
 
 	pn_endpoint_lock(ep);
-	ret = pn_peer_connect(message->peer);
-	if (!ret) {
-		request = pn_onesided_request(ep, PN_REQUEST_GRANT, message);
-		ret = request ? 0 : -ENOMEM;
-	}
-	if (!ret) {
-		request->has_handle = out;
-		if (out)
-			*out = request;
+	ret = pn_onesided_start(ep, PN_REQUEST_GRANT, message, out, &request);
+	if (!ret)
 		grant(request);
-	}
 	pn_endpoint_unlock(ep);
 	return ret;
 }

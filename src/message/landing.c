@@ -24,50 +24,63 @@ static void fill_pool(struct pn_landings *pool)
 	}
 }
 
-int pn_landings_open(struct pinion_endpoint *ep)
+static int get_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
-	struct pn_landings *pool = &ep->onesided.landings;
-	struct pn_mr mr = { .len = ALL_BYTES,
-			    .access = PINION_ACCESS_LOCAL_WRITE };
-	struct pn_mr *one = &mr;
-	int ret;
+	int ret = pn_cache_take_room(ep->cache, ALL_BYTES, 1);
 
-	if (pn_likely(pool->mr.addr))
-		return 0;
-	ret = pn_cache_take_room(ep->cache, ALL_BYTES, 1);
 	if (ret)
 		return ret;
-	ret = pn_pages_map(ALL_BYTES, &ep->pages, &mr.addr);
+	ret = pn_pages_map(ALL_BYTES, &ep->pages, &mr->addr);
 	if (ret)
 		goto give_room;
-	ret = pn_device_register(ep->device, &one, 1);
+	ret = pn_device_register(ep->device, &mr, 1);
 	if (ret)
 		goto unmap;
-	/* In virtual time another task may have been faster. */
-	if (pool->mr.addr) {
-		pn_device_deregister(ep->device, &one, 1);
-		goto unmap;
-	}
-	pool->mr = mr;
-	fill_pool(pool);
 	return 0;
 
 unmap:
-	pn_pages_unmap(mr.addr, ALL_BYTES, &ep->pages);
+	pn_pages_unmap(mr->addr, ALL_BYTES, &ep->pages);
 give_room:
 	pn_budget_give(ep->budget, ALL_BYTES, 1);
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
 
-void pn_landings_close(struct pinion_endpoint *ep)
+static void give_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
-	struct pn_mr *mr = &ep->onesided.landings.mr;
-
-	if (!mr->addr)
-		return;
 	pn_device_deregister(ep->device, &mr, 1);
 	pn_budget_give(ep->budget, mr->len, 1);
 	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+}
+
+int pn_landings_open(struct pinion_endpoint *ep)
+{
+	struct pn_landings *pool = &ep->onesided.landings;
+	struct pn_mr mr = { .len = ALL_BYTES,
+			    .access = PINION_ACCESS_LOCAL_WRITE };
+	bool late;
+	int ret;
+
+	if (pn_likely(pool->mr.addr))
+		return 0;
+	pn_endpoint_unlock(ep);
+	ret = get_memory(ep, &mr);
+	pn_endpoint_lock(ep);
+	late = pool->mr.addr; /* another was faster */
+	if (!ret && !late) {
+		pool->mr = mr;
+		fill_pool(pool);
+	} else if (!ret) {
+		pn_endpoint_unlock(ep);
+		give_memory(ep, &mr);
+		pn_endpoint_lock(ep);
+	}
+	return late ? 0 : ret;
+}
+
+void pn_landings_close(struct pinion_endpoint *ep)
+{
+	if (ep->onesided.landings.mr.addr)
+		give_memory(ep, &ep->onesided.landings.mr);
 }
 
 struct pn_landing *pn_landing_take(struct pinion_endpoint *ep, size_t len)

@@ -3,6 +3,7 @@
  * onesided.h). */
 #include <errno.h>
 
+#include "base/log.h"
 #include "message/message_impl.h"
 
 /* --- life ----------------------------------------------------------------- */
@@ -185,17 +186,55 @@ void pn_onesided_ended(struct pinion_request *request)
 
 /* --- starting ------------------------------------------------------------- */
 
-struct pinion_request *pn_onesided_request(struct pinion_endpoint *ep,
-					   enum pn_request_kind kind,
-					   const struct pinion_message *what)
+/* Keys are of the peer's first rail, and the local memory is registered with
+ * this endpoint's first: both must be ends of one way. Others live when the
+ * peer has fewer rails and attached to another one, or when rails are listed in
+ * another order and are of different kinds. */
+static int check_reach(const struct pinion_peer *peer)
 {
-	struct pinion_request *request = pn_request_alloc(ep, what);
+	const struct pn_way *way = &peer->ways[0];
 
+	if (way->peer && !way->number)
+		return 0;
+	pn_error("one-sided operations go from first rail to first rail, and "
+		 "there is no way between those of this endpoint and its peer: "
+		 "name the same rails in the same order on both sides");
+	return -EHOSTUNREACH;
+}
+
+static int prepare(struct pinion_endpoint *ep, enum pn_request_kind kind,
+		   struct pinion_peer *peer)
+{
+	/* A flush has no bytes, a grant's go to its own buffer. First, as it
+	 * gives up the lock. */
+	bool lands = kind != PN_REQUEST_FLUSH && kind != PN_REQUEST_GRANT;
+	int ret = lands ? pn_landings_open(ep) : 0;
+
+	if (!ret)
+		ret = pn_peer_connect(peer);
+	return ret || kind == PN_REQUEST_FLUSH ? ret : check_reach(peer);
+}
+
+int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
+		      const struct pinion_message *what,
+		      struct pinion_request **handle,
+		      struct pinion_request **out)
+{
+	int ret = prepare(ep, kind, what->peer);
+	struct pinion_request *request;
+
+	if (ret)
+		return ret;
+	request = pn_request_alloc(ep, what);
 	if (!request)
-		return NULL;
+		return -ENOMEM;
 	request->kind = kind;
 	request->total = what->len;
-	return request;
+	request->has_handle = handle;
+	if (handle)
+		*handle = request;
+	*out = request;
+	return 0;
 }
 
 /* Takes its place behind those started before, and begins if it may. */
@@ -232,20 +271,6 @@ static void aim(struct pinion_request *request, struct pinion_remote *remote,
 	o->at = offset;
 }
 
-/* What every start needs; with the lock. */
-static int ready(struct pinion_endpoint *ep, enum pn_request_kind kind,
-		 const struct pinion_message *what, struct pinion_request **out)
-{
-	int ret = pn_peer_connect(what->peer);
-
-	if (!ret && kind != PN_REQUEST_FLUSH)
-		ret = pn_landings_open(ep);
-	if (ret)
-		return ret;
-	*out = pn_onesided_request(ep, kind, what);
-	return *out ? 0 : -ENOMEM;
-}
-
 int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		       const struct pinion_move *move,
 		       struct pinion_request **out)
@@ -263,17 +288,14 @@ int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 	pn_reuse_sends(&ep->reuse);
 	path = pn_path_choose(&ep->reuse, ep->device, move->buf, move->len,
 			      write);
-	ret = ready(ep, kind, &what, &request);
+	ret = pn_onesided_start(ep, kind, &what, out, &request);
 	if (!ret) {
 		struct pn_onesided *o = &request->onesided;
 
-		request->has_handle = out;
 		aim(request, move->remote, move->offset);
 		o->op = write ? PN_OP_WRITE : PN_OP_READ;
 		o->path = path;
 		ep->stats.accesses[o->path]++;
-		if (out)
-			*out = request;
 		enter(request);
 	}
 	pn_endpoint_unlock(ep);
@@ -292,18 +314,15 @@ int pn_endpoint_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
 	int ret;
 
 	pn_endpoint_lock(ep);
-	ret = ready(ep, PN_REQUEST_ATOMIC, &what, &request);
+	ret = pn_onesided_start(ep, PN_REQUEST_ATOMIC, &what, out, &request);
 	if (!ret) {
 		struct pn_onesided *o = &request->onesided;
 
-		request->has_handle = out;
 		aim(request, atomic->remote, atomic->offset);
 		o->op = op;
 		o->path = PN_PATH_LANDED;
 		o->operand = atomic->operand;
 		o->compare = atomic->compare;
-		if (out)
-			*out = request;
 		enter(request);
 	}
 	pn_endpoint_unlock(ep);
@@ -318,13 +337,9 @@ int pn_endpoint_flush(struct pinion_endpoint *ep, struct pinion_peer *peer,
 	int ret;
 
 	pn_endpoint_lock(ep);
-	ret = ready(ep, PN_REQUEST_FLUSH, &what, &request);
-	if (!ret) {
-		request->has_handle = out;
-		if (out)
-			*out = request;
+	ret = pn_onesided_start(ep, PN_REQUEST_FLUSH, &what, out, &request);
+	if (!ret)
 		enter(request);
-	}
 	pn_endpoint_unlock(ep);
 	return ret;
 }

@@ -24,8 +24,9 @@
  * queue; those behind a fence are begun when it is 0, so that the device's own
  * order and PN_OP_FENCE do the rest.
  *
- * Rails: one-sided operations take the first. A peer's order is the device's,
- * and keys are of one device.
+ * Rails: one-sided operations go from the first rail to the peer's first. A
+ * peer's order is the device's, and keys are of one device. Where no way joins
+ * these two, they are refused.
  *
  * Threads: under the endpoint's lock, like all of the message layer. In virtual
  * time other tasks may run in pins and copies: a request counts a piece too
@@ -195,7 +196,8 @@ void pn_onesided_written(struct pinion_request *request, uint32_t number,
 
 /* --- between its files ---------------------------------------------------- */
 
-/* landing.c: opens the pool when it is not; -ENOBUFS, -ENOMEM. */
+/* landing.c: opens the pool when it is not, with the lock, which is given up
+ * meanwhile; -ENOBUFS, -ENOMEM. */
 int pn_landings_open(struct pinion_endpoint *ep);
 void pn_landings_close(struct pinion_endpoint *ep);
 struct pn_landing *pn_landing_take(struct pinion_endpoint *ep, size_t len);
@@ -217,9 +219,14 @@ void pn_pieces_release(struct pinion_request *request);
 void pn_pieces_free(struct pinion_endpoint *ep);
 
 /* onesided.c */
-struct pinion_request *pn_onesided_request(struct pinion_endpoint *ep,
-					   enum pn_request_kind kind,
-					   const struct pinion_message *what);
+/* Begins a request of any of these kinds, with the lock: sees to it that the
+ * peer can be reached and that there are bounce buffers, and tells *handle, if
+ * there is one. -EHOSTUNREACH: no way joins the first rails (logged); or why
+ * the peer is gone, -ENOBUFS, -ENOMEM. */
+int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
+		      const struct pinion_message *what,
+		      struct pinion_request **handle,
+		      struct pinion_request **out);
 /* All of it is in the device's queue, or never will be. */
 void pn_onesided_posted(struct pinion_request *request);
 

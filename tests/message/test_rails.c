@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "message/message_impl.h"
 #include "message/party.h"
 
 #define MIB ((size_t)1 << 20)
@@ -333,6 +334,131 @@ static void a_peer_goes_with_its_last_rail(void **state)
 			      3, run_cut_off, NULL));
 }
 
+/* --- refusals ------------------------------------------------------------- */
+
+/* Rank 1 revokes its keys when it has announced them; then a message that is
+ * not disturbed. */
+#define NFAILS 3
+
+static void revoke_all(struct party *party, const uint8_t *buf)
+{
+	for (unsigned r = 0; r < party->rank->nrails; r++)
+		pn_cache_revoke(party->caches[r], (uintptr_t)buf, LEN);
+}
+
+static bool is_announced(struct party *party, const uint8_t *buf)
+{
+	for (unsigned r = 0; r < party->rank->nrails; r++)
+		if (pn_cache_holds(party->caches[r], buf + LEN / 4) ||
+		    pn_cache_holds(party->caches[r], buf + 3 * LEN / 4))
+			return true;
+	return false;
+}
+
+static int receive_revoked(struct party *party, uint8_t *buf)
+{
+	struct pinion_message m = {
+		.buf = buf, .len = LEN, .tag = 1, .peer = party->peers[0]
+	};
+	struct pinion_request *request;
+	int ret;
+
+	for (unsigned r = 0; r < party->rank->nrails; r++)
+		pn_cache_flush(party->caches[r]);
+	ret = pn_endpoint_recv(party->ep, &m, &request);
+	while (!ret) {
+		pn_endpoint_poll(party->ep, NULL, 0);
+		if (is_announced(party, buf))
+			break;
+		rank_pause(party->rank);
+	}
+	revoke_all(party, buf);
+	return ret ? ret : pn_endpoint_wait(party->ep, request, NULL);
+}
+
+static void run_refused(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	uint8_t *buf = aligned_alloc(4096, (LEN + 4095) & ~4095);
+	struct pn_endpoint_stats stats;
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	for (unsigned i = 0; i < NFAILS; i++) {
+		int ret = rank->rank ? receive_revoked(&party, buf)
+				     : party_send(&party, 1, buf, LEN, 1);
+
+		RANK_CHECK(rank, ret == -EACCES);
+		talk(&party, !rank->rank, 2, 0);
+	}
+	pn_endpoint_query(party.ep, &stats);
+	RANK_CHECK(rank, !stats.rails_lost);
+	party_barrier(&party);
+	party_close(&party);
+	free(buf);
+}
+
+static void a_refused_key_fails_its_message_and_no_rail(void **state)
+{
+	(void)state;
+	assert_true(
+		run_ranks("sim:cost=cx5,rails=2", NULL, 2, run_refused, NULL));
+}
+
+/* Rank 1 has one rail and knows rank 0 by its second alone: of the ways between
+ * them none joins the first rails. */
+static void know_by_second_rail(struct pinion_peer *peer)
+{
+	peer->rails[0] = peer->rails[1];
+	peer->nrails = 1;
+}
+
+static void run_out_of_reach(struct rank *rank)
+{
+	struct pinion_message m = { .len = 8 };
+	struct pinion_completion end;
+	struct pinion_request *request;
+	uint64_t word = 0;
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	struct party party;
+
+	if (rank->rank)
+		rank->nrails = 1;
+	if (!party_open(&party, rank, &attr))
+		return;
+	m.buf = &word;
+	if (rank->rank) {
+		know_by_second_rail(party.peers[0]);
+		RANK_CHECK(rank, !party_send(&party, 0, &word, 8, 1));
+	} else {
+		m.tag = 1;
+		RANK_CHECK(rank, !pn_endpoint_recv(party.ep, &m, &request));
+		RANK_CHECK(rank, !pn_endpoint_wait(party.ep, request, &end));
+		m.peer = end.peer;
+		RANK_CHECK(rank, pn_endpoint_put_when(party.ep, &m, &request) ==
+					 -EHOSTUNREACH);
+		RANK_CHECK(rank, pn_endpoint_grant(party.ep, &m, &request) ==
+					 -EHOSTUNREACH);
+		/* Messages have a way. */
+		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &request));
+		RANK_CHECK(rank, !pn_endpoint_wait(party.ep, request, NULL));
+	}
+	if (rank->rank)
+		RANK_CHECK(rank, !party_recv(&party, 0, &word, 8, 1));
+	party_barrier(&party);
+	party_close(&party);
+}
+
+static void one_sided_operations_need_a_way_between_first_rails(void **state)
+{
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	assert_true(run_ranks("sim:cost=cx5,rails=2", NULL, 2, run_out_of_reach,
+			      NULL));
+	pn_log_set_level(PN_LOG_ERROR);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -342,6 +468,8 @@ int main(int argc, char **argv)
 		TEST(shares_follow_what_is_observed),
 		TEST(a_rail_may_fail_at_any_moment),
 		TEST(a_peer_goes_with_its_last_rail),
+		TEST(a_refused_key_fails_its_message_and_no_rail),
+		TEST(one_sided_operations_need_a_way_between_first_rails),
 	};
 
 	pn_log_set_level(PN_LOG_ERROR);
