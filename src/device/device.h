@@ -24,7 +24,8 @@
  *   abandoned, registrations die, peers see the device go down.
  *   A peer is born in attach() or when it attaches to us (a completion PEER_UP
  *   brings it), and lives until close(), also when it is down: pointers to it
- *   stay good.
+ *   stay good. One that is down never comes up again; with PN_CAP_ATTACH_AGAIN
+ *   the device at its address can be attached anew, which makes another peer.
  *
  * Order
  *   Sends and writes posted to one peer take effect there in the order of
@@ -123,6 +124,7 @@ enum pn_capability {
 	 * polls (the papers' fast path); else they meet receives that the
 	 * device has posted. */
 	PN_CAP_RING = 1 << 10,
+	PN_CAP_ATTACH_AGAIN = 1 << 11, /* after a peer went down */
 };
 
 /* No limit known: SIZE_MAX. */
@@ -419,9 +421,10 @@ static inline void pn_device_address(struct pn_device *device,
 	device->ops->address(device, out);
 }
 
-/* The peer at address, the same pointer each time; the device's own address
- * gives a loopback peer. Returns at once: PEER_UP or PEER_DOWN follows (only
- * once, whoever attached first). -EINVAL: the blob is no address of this kind
+/* The peer at address, the same pointer each time until it is down; then, with
+ * PN_CAP_ATTACH_AGAIN, a new one. The device's own address gives a loopback
+ * peer. Returns at once: PEER_UP or PEER_DOWN follows (only once for each peer,
+ * whoever attached first). -EINVAL: the blob is no address of this kind
  * and version of device; -ENOMEM. */
 static inline int pn_device_attach(struct pn_device *device,
 				   const struct pn_address *address,
@@ -431,8 +434,9 @@ static inline int pn_device_attach(struct pn_device *device,
 }
 
 /* Ends a way for good, as if the peer had died: what is in flight completes
- * with -ECONNRESET, and PEER_DOWN follows, here and soon there. -EOPNOTSUPP:
- * not offered. */
+ * with -ECONNRESET, and PEER_DOWN follows, here and soon there. Behind it none
+ * of the peer's operations touches memory any more. -EOPNOTSUPP: not offered.
+ */
 static inline int pn_device_detach(struct pn_device *device,
 				   struct pn_peer *peer)
 {

@@ -1064,6 +1064,62 @@ static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 	window_close(conf, &w);
 }
 
+/* One PEER_DOWN, of `old`, and one message, of another peer of the same device,
+ * which is returned; in any order. What `old` had sent comes before its end. */
+static struct pn_peer *hear_end_and_beginning(struct conf *conf,
+					      struct pn_peer *old, bool *heard)
+{
+	struct pn_peer *again = NULL;
+	struct pn_completion got;
+	bool down = false;
+
+	while (!again || !down) {
+		if (!conf_next(conf, &got))
+			return NULL;
+		if (got.kind == PN_COMPLETION_PEER_DOWN) {
+			down = got.peer == old && got.status == -ECONNRESET;
+			if (!down)
+				return NULL;
+		} else if (got.kind == PN_COMPLETION_RECV) {
+			if (got.peer != old)
+				again = got.peer;
+			else
+				*heard = !down;
+			pn_device_release(conf->self.device, &got);
+		}
+	}
+	return again;
+}
+
+static void a_detached_peer_can_be_attached_again(struct conf *conf)
+{
+	struct pn_peer *old, *again;
+	bool heard;
+
+	CHECK(conf_connect(conf, false));
+	for (unsigned i = 0; i < 20; i++) {
+		old = other(conf);
+		heard = conf->self.rank == 0;
+		if (conf->self.rank == 0) {
+			CHECK(!send_inline(conf, old, "", 0, 1));
+			CHECK(!pn_device_detach(conf->self.device, old));
+			CHECK(!pn_device_attach(conf->self.device,
+						&old->address, &again));
+			CHECK(again != old);
+			CHECK(!send_inline(conf, again, "", 0, 2));
+		}
+		again = hear_end_and_beginning(conf, old, &heard);
+		CHECK(again && heard);
+		conf->peers[!conf->self.rank] = again;
+		CHECK(pn_device_post(conf->self.device, old,
+				     &(struct pn_op){ .kind = PN_OP_SEND }) ==
+		      -ECONNRESET);
+		if (conf->self.rank == 1)
+			CHECK(!send_inline(conf, again, "", 0, 3));
+	}
+	CHECK(rank_barrier(&conf->self));
+}
+
 #define CASE(fn, nranks, needs)        \
 	{                              \
 #fn, fn, nranks, needs \
@@ -1099,5 +1155,6 @@ const struct conf_case conf_cases[] = {
 	CASE(waiting_ends_at_the_deadline_or_with_news, 2, 0),
 	CASE(many_peers_share_a_window, 4, 0),
 	CASE(a_peer_that_closes_goes_down_alone, 3, 0),
+	CASE(a_detached_peer_can_be_attached_again, 2, PN_CAP_ATTACH_AGAIN),
 	{ NULL, NULL, 0, 0 },
 };

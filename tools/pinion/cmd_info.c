@@ -46,6 +46,8 @@ static const struct {
 	{ PN_CAP_FD, "fd", "completions wake a pollable descriptor" },
 	{ PN_CAP_VIRTUAL_TIME, "virtual_time", "time is simulated" },
 	{ PN_CAP_RING, "ring", "sends are writes into a ring that is polled" },
+	{ PN_CAP_ATTACH_AGAIN, "attach_again",
+	  "peers that went down can be connected again" },
 };
 
 /* --- facts: a name and a text, under a heading ---------------------------- */

@@ -6,7 +6,8 @@
  * link too (PEER_UP there, once), and the answer brings PEER_UP here after
  * another latency. A node that dies is noticed by each of its peers `detect`
  * later: what is posted to it by then ends with -ECONNRESET, in order, and
- * PEER_DOWN follows.
+ * PEER_DOWN follows. A link that is down stays so; attaching again makes
+ * another, which finds the other side's end in whatever state that is.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -187,22 +188,35 @@ static void answer_fire(struct pn_sim *sim, struct pn_event *event)
 		link_up(link);
 }
 
+/* The other side's end of a new link. One that belonged to an older link is
+ * over, though the other side may not have heard of it yet. NULL: no memory. */
+static struct pn_sim_link *end_for(struct pn_sim_link *link)
+{
+	struct pn_sim_link *end = pn_sim_link_find(link->other, link->self);
+
+	if (end && end->back && end->back != link)
+		link_down(end, -ECONNRESET);
+	if (!end || end->state == PN_SIM_DOWN)
+		end = link_alloc(link->other, link->self);
+	return end;
+}
+
 /* The request has reached the other side. */
 static void connect_fire(struct pn_sim *sim, struct pn_event *event)
 {
 	struct pn_sim_link *link =
 		pn_container_of(event, struct pn_sim_link, connect);
-	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
 
 	if (link->other->dead || link->other->cut || link->self->cut) {
 		link->refusal = -ECONNRESET;
-	} else if (back != link) {
-		if (!back)
-			back = link_alloc(link->other, link->self);
-		if (back)
-			link_up(back);
-		else
+	} else {
+		link->back = end_for(link);
+		if (!link->back)
 			link->refusal = -ENOMEM;
+		else
+			link->back->back = link;
+		if (link->back && link->back != link)
+			link_up(link->back);
 	}
 	event->fire = answer_fire;
 	pn_events_add(&sim->events, event,
@@ -215,7 +229,7 @@ static int attach_locked(struct pn_sim_node *self, struct pn_sim_node *other,
 	struct pn_sim *sim = self->sim;
 	struct pn_sim_link *link = pn_sim_link_find(self, other);
 
-	if (!link) {
+	if (!link || link->state == PN_SIM_DOWN) {
 		link = link_alloc(self, other);
 		if (!link)
 			return -ENOMEM;
@@ -256,7 +270,7 @@ static void down_fire(struct pn_sim *sim, struct pn_event *event)
 /* One of a dying node's links: its own end falls silent, the other's learns. */
 static void cut(struct pn_sim *sim, struct pn_sim_link *link)
 {
-	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
+	struct pn_sim_link *back = link->back;
 
 	link->state = PN_SIM_DOWN;
 	pn_events_cancel(&sim->events, &link->connect);
@@ -270,17 +284,14 @@ static void cut(struct pn_sim *sim, struct pn_sim_link *link)
 
 bool pn_sim_link_is_cut(const struct pn_sim_link *link)
 {
-	const struct pn_sim_link *back =
-		pn_sim_link_find(link->other, link->self);
-
-	return link->other->dead || back->state == PN_SIM_DOWN;
+	return link->other->dead || link->back->state == PN_SIM_DOWN;
 }
 
 /* This end goes down now, the other learns of it after delay_ns. */
 static void give_up(struct pn_sim_link *link, uint64_t delay_ns)
 {
 	struct pn_sim *sim = link->self->sim;
-	struct pn_sim_link *back = pn_sim_link_find(link->other, link->self);
+	struct pn_sim_link *back = link->back;
 
 	link_down(link, -ECONNRESET);
 	if (back && back->state != PN_SIM_DOWN && !back->self->dead &&

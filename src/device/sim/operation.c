@@ -322,7 +322,7 @@ static void answer(struct operation *o)
 
 static struct pn_peer *peer_at_target(const struct operation *o)
 {
-	return &pn_sim_link_find(o->link->other, o->link->self)->peer;
+	return &o->link->back->peer;
 }
 
 /* false: the inbox is full. */

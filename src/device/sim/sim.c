@@ -277,7 +277,8 @@ static void device_init(struct pn_sim *sim, struct pn_device *device,
 
 	device->ops = &pn_sim_ops;
 	device->caps = PN_CAP_GATHER | PN_CAP_ATOMICS | PN_CAP_READ_ONLY |
-		       PN_CAP_REKEY | PN_CAP_VIRTUAL_TIME | PN_CAP_RING;
+		       PN_CAP_REKEY | PN_CAP_VIRTUAL_TIME | PN_CAP_RING |
+		       PN_CAP_ATTACH_AGAIN;
 	if (params->imm)
 		device->caps |= PN_CAP_WRITE_IMM;
 	device->limits = (struct pn_device_limits){

@@ -318,10 +318,12 @@ void pn_sim_port_fini(struct pn_sim_node *node);
 enum pn_sim_link_state { PN_SIM_CONNECTING, PN_SIM_UP, PN_SIM_DOWN };
 
 /* One node's way to another. Born in attach() or when the other attaches; dies
- * with the world. */
+ * with the world. The next one to the same node takes the place of one that is
+ * down in the table. */
 struct pn_sim_link {
 	struct pn_peer peer; /* first: what callers hold */
 	struct pn_sim_node *self, *other;
+	struct pn_sim_link *back; /* the other's end; NULL: not connected yet */
 	enum pn_sim_link_state state;
 	int refusal;		 /* why connecting will fail */
 	struct pn_list entry;	 /* in self->link_list */
@@ -340,7 +342,7 @@ void pn_sim_address(struct pn_device *device, struct pn_address *out);
 int pn_sim_attach(struct pn_device *device, const struct pn_address *address,
 		  struct pn_peer **out);
 
-/* The link of self to other, or NULL. */
+/* The newest link of self to other, or NULL. */
 struct pn_sim_link *pn_sim_link_find(struct pn_sim_node *self,
 				     const struct pn_sim_node *other);
 

@@ -161,20 +161,31 @@ void pn_soft_link_unmap(struct pn_soft_peer *peer)
 	}
 }
 
-static void peer_down(struct pn_soft_service *service,
-		      struct pn_soft_peer *peer, int status)
+/* Nothing of ours touches the peer's memory from here on. */
+static void peer_leave(struct pn_soft_service *service,
+		       struct pn_soft_peer *peer, int status)
 {
 	if (atomic_load(&peer->state) == PN_SOFT_DOWN)
 		return;
 	peer->status = status;
 	atomic_store(&peer->state, PN_SOFT_DOWN);
-	unwatch(service, &peer->wire.socket);
 	if (peer->mapped)
 		pn_soft_remote_leave(&peer->remote);
-	/* The pidfd last: the remote uses it. */
+	pn_soft_engine_kick(&service->dev->engine);
+}
+
+/* The socket behind leaving: the other side takes its end for that. The pidfd
+ * last: the remote uses it. */
+static void peer_down(struct pn_soft_service *service,
+		      struct pn_soft_peer *peer, int status)
+{
+	if (peer->wire.over)
+		return;
+	peer->wire.over = true;
+	peer_leave(service, peer, status);
+	unwatch(service, &peer->wire.socket);
 	unwatch(service, &peer->wire.death);
 	pn_soft_tell_down(service->dev, peer);
-	pn_soft_engine_kick(&service->dev->engine);
 }
 
 static int map_channels(struct pn_soft_peer *peer, int fd, bool ours,
@@ -414,7 +425,9 @@ static struct pn_soft_peer *find_peer(struct pn_soft_device *dev,
 		struct pn_soft_peer *peer =
 			pn_container_of(pos, struct pn_soft_peer, link);
 
-		if (peer->nonce == address->nonce)
+		if (peer->nonce == address->nonce &&
+		    !atomic_load(&peer->unwanted) &&
+		    atomic_load(&peer->state) != PN_SOFT_DOWN)
 			return peer;
 	}
 	return NULL;
@@ -505,6 +518,42 @@ static bool yields(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	return true;
 }
 
+/* A hello from one that we are connected to. If its socket has ended, it is
+ * the one that had to yield; else its maker has ended the connection that we
+ * know, which is all that this needs. */
+static bool is_anew(struct pn_soft_watch *stranger)
+{
+	char byte;
+
+	return recv(stranger->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+	       errno == EAGAIN;
+}
+
+/* The peer that a hello is of; NULL, and why it cannot be. */
+static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
+					  struct pn_soft_watch *stranger,
+					  const struct pn_soft_hello *hello,
+					  int *why)
+{
+	struct pn_soft_device *dev = service->dev;
+	bool is_new, own = hello->from.nonce == service->address.nonce;
+	struct pn_soft_peer *peer =
+		own ? NULL : pn_soft_peer_get(dev, &hello->from, &is_new);
+
+	if (peer && atomic_load(&peer->state) == PN_SOFT_UP &&
+	    is_anew(stranger)) {
+		peer_down(service, peer, -ECONNRESET);
+		peer = pn_soft_peer_get(dev, &hello->from, &is_new);
+	}
+	*why = own ? -EISCONN : -ENOMEM;
+	if (!peer)
+		return NULL;
+	*why = atomic_load(&peer->state) == PN_SOFT_UP ? -EISCONN
+	       : yields(service, peer)		       ? 0
+						       : -EALREADY;
+	return *why ? NULL : peer;
+}
+
 /* The connection becomes the peer's; the stranger's watch goes. */
 static int take_socket(struct pn_soft_service *service,
 		       struct pn_soft_watch *stranger,
@@ -554,24 +603,15 @@ static void stranger_spoke(struct pn_soft_service *service,
 	struct pn_soft_peer *peer = NULL;
 	int fds[HELLO_FDS];
 	unsigned nfds;
-	bool is_new;
 	int n = recv_hello(stranger->fd, &hello, fds, &nfds);
 	int why;
 
 	if (n == -EAGAIN)
 		return;
 	why = n > 0 ? judge(stranger->fd, &hello, n, nfds) : -EPROTO;
-	if (!why) {
-		peer = pn_soft_peer_get(service->dev, &hello.from, &is_new);
-		if (!peer)
-			why = -ENOMEM;
-		else if (atomic_load(&peer->state) >= PN_SOFT_UP ||
-			 peer->nonce == service->address.nonce)
-			why = -EISCONN;
-		else if (!yields(service, peer))
-			why = -EALREADY;
-	}
-	if (!why) {
+	if (!why)
+		peer = peer_of_hello(service, stranger, &hello, &why);
+	if (peer) {
 		welcome(service, stranger, peer, &hello, fds);
 		return;
 	}
@@ -598,6 +638,20 @@ static void accept_one(struct pn_soft_service *service)
 
 /* --- the thread ---------------------------------------------------------- */
 
+/* As detach() asked for. A peer that is up closes its end, too, and only then
+ * is it over; a loopback peer has none. */
+static void part(struct pn_soft_service *service, struct pn_soft_peer *peer)
+{
+	bool up = atomic_load(&peer->state) == PN_SOFT_UP;
+
+	peer_leave(service, peer, -ECONNRESET);
+	if (!peer->mapped)
+		drop_offer(service, peer);
+	if (!up || peer->wire.socket.fd < 0 ||
+	    shutdown(peer->wire.socket.fd, SHUT_WR))
+		peer_down(service, peer, -ECONNRESET);
+}
+
 /* Connects a peer that waits for it, or gives up. True: come back soon. */
 static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
@@ -605,6 +659,11 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	bool late = pn_clock_ns() >= peer->wire.deadline_ns;
 	int ret = 0;
 
+	if (atomic_load(&peer->unwanted)) {
+		if (state != PN_SOFT_DOWN)
+			part(service, peer);
+		return false;
+	}
 	/* The own device's peer needs no connection. */
 	if (state >= PN_SOFT_UP || peer->nonce == service->address.nonce)
 		return false;

@@ -16,6 +16,12 @@
  * socket), closing from the socket. Either way the peer goes down: its rings
  * are let go at once, so that its pages are free, its operations fail, and
  * PEER_DOWN comes when the messages it had sent are polled.
+ * A device that detaches a peer lets go of its rings, says so by shutting its
+ * half of the socket, and tells PEER_DOWN when the other has closed: that one
+ * lets go of its rings first, so nothing of it can touch memory here any more.
+ * Either may attach anew then, which makes another peer of the same nonce; the
+ * service that has not heard the end of the old connection when the hello of
+ * the new one comes ends it there and then.
  *
  * The first words of hello are the same in every version, so that strangers
  * can be told why they are refused.
@@ -73,6 +79,7 @@ struct pn_soft_link {
 	struct pn_soft_watch socket, death; /* fd -1: none */
 	uint64_t deadline_ns;		    /* to be up */
 	bool awaited; /* told that the other's hello is on its way */
+	bool over;    /* PEER_DOWN is told, or will be by poll() */
 	int event_fd;
 	void *channels;
 	uint64_t ring_bytes;
@@ -98,8 +105,8 @@ void pn_soft_service_fini(struct pn_soft_service *service);
 /* Makes the thread look for peers to connect to. */
 void pn_soft_service_kick(struct pn_soft_service *service);
 
-/* The peer at an address, made when there is none (then state NEW). NULL: no
- * memory. Any thread. */
+/* The peer at an address that is not down, made when there is none (then state
+ * NEW). NULL: no memory. Any thread. */
 struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
 				      const struct pn_soft_address *address,
 				      bool *is_new);

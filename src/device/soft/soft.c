@@ -199,6 +199,12 @@ static int soft_attach(struct pn_device *device,
 	return ret;
 }
 
+static void soft_detach(struct pn_device *device, struct pn_peer *peer)
+{
+	atomic_store(&pn_soft_peer_of(peer)->unwanted, true);
+	pn_soft_service_kick(&pn_soft_of(device)->service);
+}
+
 /* --- opening ------------------------------------------------------------- */
 
 static void set_limits(struct pn_soft_device *dev)
@@ -231,7 +237,7 @@ static void set_facts(struct pn_soft_device *dev,
 	dev->device.ops = &pn_soft_ops;
 	dev->device.caps = PN_CAP_GATHER | PN_CAP_WRITE_IMM | PN_CAP_ATOMICS |
 			   PN_CAP_FAST_REGISTER | PN_CAP_REKEY | PN_CAP_FD |
-			   PN_CAP_RING;
+			   PN_CAP_RING | PN_CAP_ATTACH_AGAIN;
 	if (!dev->why_mlock)
 		dev->device.caps |= PN_CAP_PINS;
 	dev->device.profile = dev->profile->name;
@@ -460,6 +466,7 @@ const struct pn_device_ops pn_soft_ops = {
 	.pinned = soft_pinned,
 	.address = soft_address,
 	.attach = soft_attach,
+	.detach = soft_detach,
 	.post = pn_soft_post,
 	.poll = pn_soft_poll,
 	.release = pn_soft_release,

@@ -55,8 +55,9 @@ struct pn_soft_peer {
 	struct pn_list link;	 /* dev->peers */
 	struct pn_list up, down; /* dev->ups, dev->downs */
 	uint64_t nonce;
-	_Atomic int state; /* enum pn_soft_state */
-	int status;	   /* why it is down; before state says so */
+	_Atomic int state;     /* enum pn_soft_state */
+	int status;	       /* why it is down; before state says so */
+	_Atomic bool unwanted; /* detach() asks the service to end it */
 
 	/* The callers'. */
 	struct pn_soft_tx tx; /* the engine's while it has operations */
