@@ -88,16 +88,21 @@ PINION_API int pinion_endpoint_open(struct pinion_context *context,
 				    const struct pinion_endpoint_attr *attr,
 				    struct pinion_endpoint **out);
 
-/* Abandons what is under way. NULL is fine. */
+/* Abandons what is under way: its handles are gone, and nothing is read from or
+ * written to its buffers any more. What was reported as sent arrives. Peers see
+ * the endpoint go; the next one opened in this context is another peer to them,
+ * at the same address. May sleep, for a second at most, if a peer takes
+ * nothing. NULL is fine. */
 PINION_API void pinion_endpoint_close(struct pinion_endpoint *ep);
 
 PINION_API int pinion_endpoint_address(struct pinion_endpoint *ep,
 				       struct pinion_address *out);
 
-/* The peer at address, the same each time. Does not connect yet. -EINVAL: no
- * address of an endpoint; -EPROTONOSUPPORT: of one that speaks another version
- * (logged). One of another kind of device is -EINVAL when first sent to. Peers
- * live as long as the endpoint. */
+/* The peer at address, the same each time until it is gone; then a new one, for
+ * the endpoint that may have been opened in its place. Does not connect yet.
+ * -EINVAL: no address of an endpoint; -EPROTONOSUPPORT: of one that speaks
+ * another version (logged). One of another kind of device is -EINVAL when first
+ * sent to. Handles of peers live as long as the endpoint. */
 PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
 			       const struct pinion_address *address,
 			       struct pinion_peer **out);

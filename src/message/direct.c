@@ -27,13 +27,13 @@ static int register_heads(struct pinion_endpoint *ep, struct pn_directs *d)
 	return ret;
 }
 
-static void init_slots(struct pn_directs *d)
+static void init_slots(struct pinion_endpoint *ep, struct pn_directs *d)
 {
 	pn_list_init(&d->free);
 	for (unsigned i = 0; i < PN_NDIRECTS; i++) {
 		struct pn_direct *direct = &d->storage[i];
 
-		direct->track = PN_TRACK_DIRECT;
+		direct->track = (struct pn_track){ PN_TRACK_DIRECT, ep };
 		direct->head = (uint8_t *)d->mr.addr + i * PN_DIRECT_HEAD;
 		pn_list_append(&d->free, &direct->link);
 	}
@@ -53,7 +53,7 @@ static int open_slots(struct pinion_endpoint *ep)
 	ret = register_heads(ep, d);
 	if (ret)
 		goto unmap;
-	init_slots(d);
+	init_slots(ep, d);
 	/* Another task may have been faster, while this one registered. */
 	if (ep->directs) {
 		struct pn_mr *mr = &d->mr;
@@ -93,7 +93,6 @@ size_t pn_direct_bytes(const struct pinion_endpoint *ep)
 	return ep->directs ? ep->directs->mr.len : 0;
 }
 
-/* With operations left, what they point to is left behind. */
 void pn_directs_close(struct pinion_endpoint *ep)
 {
 	struct pn_directs *d = ep->directs;
@@ -108,8 +107,6 @@ void pn_directs_close(struct pinion_endpoint *ep)
 	pn_device_deregister(ep->device, &mr, 1);
 	pn_budget_give(ep->budget, mr->len, 1);
 	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
-	if (!ep->noperations)
-		free(d);
 }
 
 /* --- sending -------------------------------------------------------------- */

@@ -32,6 +32,7 @@
 
 #include "base/list.h"
 #include "device/device.h"
+#include "message/track.h"
 
 struct pinion_endpoint;
 struct pinion_request;
@@ -41,7 +42,7 @@ struct pn_wire;
 #define PN_NDIRECTS    64
 
 struct pn_direct {
-	unsigned track;	     /* enum pn_tracked, first */
+	struct pn_track track;
 	struct pn_list link; /* among the free ones */
 	uint8_t *head;
 	struct pinion_request *request; /* NULL: free */
@@ -65,7 +66,8 @@ void pn_direct_done(struct pinion_endpoint *ep, struct pn_direct *direct,
 /* How much of the budget is taken. */
 size_t pn_direct_bytes(const struct pinion_endpoint *ep);
 
-/* When operations have ended or were given up. */
+/* When operations have ended or were given up. Leaves the slots, to be freed.
+ */
 void pn_directs_close(struct pinion_endpoint *ep);
 
 #endif

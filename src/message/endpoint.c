@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "message/message_impl.h"
 
@@ -136,7 +135,7 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 
 	if (way && !way->owner->down) {
 		if (!ret && pn_unlikely(wire.kind == PN_WIRE_HELLO))
-			ret = pn_way_hello(way, payload, len);
+			ret = pn_way_hello(way, &wire, payload, len);
 		else if (!ret && pn_unlikely(c->imm))
 			ret = on_sequenced(way->owner, c->imm, &wire, payload,
 					   len);
@@ -150,19 +149,23 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 
 static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
-	enum pn_tracked track = *(enum pn_tracked *)c->user;
+	struct pn_track *track = c->user;
 
+	if (pn_unlikely(track->ep != ep)) {
+		pn_endpoint_left(track->ep);
+		return;
+	}
 	ep->noperations--;
-	if (track == PN_TRACK_BOUNCE) {
+	if (track->kind == PN_TRACK_BOUNCE) {
 		struct pn_bounce *bounce = c->user;
 
 		if (pn_unlikely(bounce->peer))
 			pn_kept_done(bounce, c->status);
 		else
 			pn_bounce_put(ep, bounce);
-	} else if (track == PN_TRACK_DIRECT) {
+	} else if (track->kind == PN_TRACK_DIRECT) {
 		pn_direct_done(ep, c->user, c->status);
-	} else if (track == PN_TRACK_PIECE) {
+	} else if (track->kind == PN_TRACK_PIECE) {
 		pn_onesided_done(c->user, c->status);
 	} else {
 		pn_transfer_done(c->user, c->status);
@@ -175,7 +178,11 @@ static void dispatch(struct pinion_endpoint *ep, const struct pn_completion *c)
 
 	switch (c->kind) {
 	case PN_COMPLETION_RECV:
-		on_recv(ep, c);
+		/* An empty one is a BYE: PEER_DOWN will say the same. */
+		if (pn_likely(c->len))
+			on_recv(ep, c);
+		else
+			pn_device_release(c->peer->device, c);
 		return;
 	case PN_COMPLETION_OP:
 		/* A silent packet that failed has no user; its peer will. */
@@ -286,17 +293,6 @@ static void set_limits(struct pinion_endpoint *ep)
 			pn_protocol_best_fragment(limits, &costs, true);
 }
 
-/* Nobody else posts to the devices of an endpoint. */
-static void claim_rails(struct pinion_endpoint *ep, bool ours,
-			bool single_threaded)
-{
-	for (unsigned r = 0; r < ep->nrails; r++) {
-		pn_cache_stepped(ep->rails[r].cache, ours);
-		pn_cache_joins(ep->rails[r].cache, !ours);
-		ep->rails[r].device->single_threaded = single_threaded;
-	}
-}
-
 static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 {
 	const struct pn_device *device = ep->device;
@@ -344,7 +340,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	if (ret)
 		goto close_auto;
 	pn_mutex_init(&ep->lock);
-	claim_rails(ep, true, attr->single_threaded);
+	pn_rails_claim(ep, true, attr->single_threaded);
 	*out = ep;
 	return 0;
 
@@ -354,102 +350,6 @@ close_auto:
 free_ep:
 	free(ep);
 	return ret;
-}
-
-static void free_list(struct pn_list *list, size_t link_offset)
-{
-	struct pn_list *link;
-
-	while ((link = pn_list_pop(list)))
-		free((char *)link - link_offset);
-}
-
-/* Operations point into memory that goes with the endpoint: their ends are
- * waited for. Those to a peer that takes nothing may never end. */
-static bool drain_one(struct pinion_endpoint *ep, struct pn_device *device)
-{
-	struct pn_completion c;
-
-	if (!pn_device_poll(device, &c, 1))
-		return false;
-	if (c.kind == PN_COMPLETION_RECV)
-		pn_device_release(device, &c);
-	ep->noperations -= c.kind == PN_COMPLETION_OP && c.user;
-	return true;
-}
-
-static void drain(struct pinion_endpoint *ep)
-{
-	uint64_t deadline = pn_device_now(ep->device) + PN_NS_PER_S;
-
-	while (ep->noperations) {
-		bool moved = false;
-
-		for (unsigned r = 0; r < ep->nrails; r++)
-			moved |= drain_one(ep, ep->rails[r].device);
-		if (!moved &&
-		    pn_device_wait_any(ep->devices, ep->nrails, deadline))
-			return;
-	}
-}
-
-/* Fragments of requests that never ended still hold pins. */
-static void abandon_all(struct pinion_endpoint *ep)
-{
-	for (uint32_t i = 0; i < ep->nrequests; i++) {
-		struct pinion_request *request = ep->table[i];
-		struct pn_list *link;
-
-		while ((link = pn_list_pop(&request->fragments))) {
-			struct pn_fragment *f =
-				pn_container_of(link, struct pn_fragment, link);
-
-			if (f->pinned)
-				pn_cache_unpin(f->way->rail->cache, &f->pin);
-			if (!ep->noperations)
-				free(f);
-		}
-		pn_request_unpin(request);
-	}
-}
-
-/* Operations that did not end in time may still come up in the device: what
- * they point to is left behind, for good. */
-void pn_endpoint_close(struct pinion_endpoint *ep)
-{
-	struct pn_list *pos;
-
-	if (!ep)
-		return;
-	claim_rails(ep, false, false);
-	drain(ep);
-	abandon_all(ep);
-	pn_onesided_fini(ep);
-	pn_peers_forget(ep);
-	pn_list_for_each (pos, &ep->peers) {
-		struct pinion_peer *peer =
-			pn_container_of(pos, struct pinion_peer, link);
-
-		free_list(&peer->packets, offsetof(struct pn_packet, link));
-		pn_kept_drop(peer);
-	}
-	free_list(&ep->unexpected, offsetof(struct pinion_claim, link));
-	free_list(&ep->claimed, offsetof(struct pinion_claim, link));
-	free_list(&ep->small_claims, offsetof(struct pinion_claim, link));
-	free_list(&ep->large_claims, offsetof(struct pinion_claim, link));
-	free_list(&ep->packets, offsetof(struct pn_packet, link));
-	free_list(&ep->fragments, offsetof(struct pn_fragment, link));
-	free_list(&ep->smalls, offsetof(struct pn_bounce, link));
-	free_list(&ep->peers, offsetof(struct pinion_peer, link));
-	if (ep->epoll >= 0)
-		close(ep->epoll);
-	pn_requests_free(ep);
-	pn_directs_close(ep);
-	pn_reuse_fini(&ep->reuse);
-	pn_bounces_close(ep);
-	pn_auto_close(ep->chooser);
-	pn_mutex_fini(&ep->lock);
-	free(ep);
 }
 
 /* --- sending and receiving ------------------------------------------------ */

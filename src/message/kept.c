@@ -38,7 +38,7 @@ static struct pn_bounce *small_alloc(struct pinion_endpoint *ep)
 	small = malloc(sizeof(*small) + ep->small_bytes);
 	if (!small)
 		return NULL;
-	*small = (struct pn_bounce){ .track = PN_TRACK_BOUNCE,
+	*small = (struct pn_bounce){ .track = { PN_TRACK_BOUNCE, ep },
 				     .data = (uint8_t *)(small + 1),
 				     .small = true };
 	return small;

@@ -10,7 +10,8 @@
  * transfer.c moves the bytes of long messages fragment by fragment, whatever
  * the protocol (protocol/); auto.c chooses one, by history.c; request.c keeps
  * requests and their numbers. reuse.c decides which small transfers go straight
- * from the program's buffer (usage.c counts them), direct.c sends those.
+ * from the program's buffer (usage.c counts them), direct.c sends those. peer.c
+ * knows peers and the ways to them; close.c ends it all.
  *
  * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
  * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->

@@ -12,20 +12,13 @@
 #include "message/direct.h"
 #include "message/message.h"
 #include "message/onesided.h"
+#include "message/track.h"
 #include "message/wire.h"
-
-/* What a device operation's `user` points to. */
-enum pn_tracked {
-	PN_TRACK_BOUNCE,
-	PN_TRACK_FRAGMENT,
-	PN_TRACK_PIECE,
-	PN_TRACK_DIRECT,
-};
 
 /* A buffer that carries one packet: a registered one when it is too long to go
  * inline, a plain one when it only has to be kept (kept.c). */
 struct pn_bounce {
-	enum pn_tracked track;
+	struct pn_track track;
 	struct pn_list link; /* in ep->bounces or ep->smalls while free, in
 			      * peer->sent while kept */
 	uint8_t *data;
@@ -58,7 +51,7 @@ enum pn_fragment_kind {
 
 /* A part of a long message on its way. */
 struct pn_fragment {
-	enum pn_tracked track;
+	struct pn_track track;
 	enum pn_fragment_kind kind;
 	struct pinion_request *request;
 	struct pn_list link;  /* in request->fragments */
@@ -93,16 +86,27 @@ struct pn_rail {
 	uint64_t watched_bytes, watched_ns; /* that landed so, and took */
 };
 
+/* How far a way is on its way out (close.c). */
+enum pn_parting {
+	PN_PARTING_NOT,
+	PN_PARTING_WISHES, /* to say BYE */
+	PN_PARTING_SAID,
+	PN_PARTING_ENDS, /* detached; PEER_DOWN will tell */
+};
+
 /* The way to a peer over one rail; the device's pn_peer.user points to it. */
 struct pn_way {
 	struct pinion_peer *owner;
 	struct pn_rail *rail;
-	struct pn_peer *peer;	/* NULL: not attached yet */
-	unsigned number;	/* of the peer's rail at its other end */
-	bool up;		/* operations can be posted */
-	bool greet;		/* after a HELLO */
-	bool swept;		/* the peer has said DOWN */
-	int down;		/* 0, or why it is */
+	struct pn_peer *peer; /* NULL: not attached yet */
+	unsigned number;      /* of the peer's rail at its other end */
+	bool up;	      /* operations can be posted */
+	bool greet;	      /* after a HELLO */
+	bool greeted;	      /* that was said */
+	bool swept;	      /* the peer has said DOWN */
+	int down;	      /* 0, or why it is */
+	enum pn_parting parting;
+	struct pn_track bye;
 	struct pn_list stalled; /* fragments that found its queue full */
 };
 
@@ -114,9 +118,11 @@ struct pinion_peer {
 	struct pn_way ways[PN_RAILS_MAX];      /* by number of the rail */
 	struct pn_address rails[PN_RAILS_MAX]; /* the peer's own */
 	unsigned nrails;
-	bool connected; /* all ways that there can be are attached */
-	bool sequenced; /* both sides have several rails */
-	bool resend;	/* some of `sent` are to be posted again */
+	/* Which conversation this is: what each side calls it. */
+	uint64_t name, other_name; /* the latter by HELLO; 0: not known */
+	bool connected;		   /* all ways that there can be are attached */
+	bool sequenced;		   /* both sides have several rails */
+	bool resend;		   /* some of `sent` are to be posted again */
 	uint32_t next_sequence, expected_sequence;
 	struct pn_list sent;   /* packets not known to have arrived */
 	struct pn_list parked; /* claims: packets that came too early */
@@ -233,8 +239,9 @@ struct pinion_endpoint {
 	size_t small_bytes;	/* of each */
 
 	struct pn_endpoint_onesided onesided;
-	unsigned noperations; /* in the device, of bounces and fragments */
-	bool sleeping;	      /* a thread is in the device's wait() */
+	unsigned noperations;	     /* in the device: what is tracked */
+	unsigned nparting;	     /* ways that are */
+	bool sleeping;		     /* a thread is in the device's wait() */
 	_Atomic uint32_t progressed; /* counts; others wait on it */
 	struct pn_endpoint_stats stats;
 };
@@ -256,9 +263,12 @@ void pn_endpoint_lock(struct pinion_endpoint *ep);
 void pn_endpoint_unlock(struct pinion_endpoint *ep);
 int pn_endpoint_progress(struct pinion_endpoint *ep);
 
+/* close.c: an operation has ended that an endpoint has left behind. */
+void pn_endpoint_left(struct pinion_endpoint *ep);
+
 /* peer.c */
-/* The peer with one of these devices; made when there is none. NULL: no
- * memory. */
+/* The peer with one of these devices that is not gone; made when there is none.
+ * NULL: no memory. */
 struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
 			       const struct pn_address *rails, unsigned nrails);
 /* The way that a device's peer is; NULL: not known yet, or no memory. */
@@ -271,7 +281,8 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 				const struct pn_wire *wire,
 				const uint8_t *payload, size_t len);
 /* A HELLO; -EPROTO: of somebody else. */
-int pn_way_hello(struct pn_way *way, const uint8_t *payload, size_t len);
+int pn_way_hello(struct pn_way *way, const struct pn_wire *wire,
+		 const uint8_t *payload, size_t len);
 void pn_way_up(struct pn_way *way);
 void pn_way_down(struct pn_way *way, int why);
 /* Says HELLO where it is due; true when something moved. */
@@ -284,11 +295,11 @@ struct pn_way *pn_way_to(struct pinion_peer *peer, unsigned number);
 void pn_way_break(struct pn_way *way);
 /* A DOWN. */
 void pn_way_told_down(struct pinion_peer *peer, unsigned number);
-/* The devices' peers outlive the endpoint's. */
-void pn_peers_forget(struct pinion_endpoint *ep);
+/* It leads back to its own device. */
+bool pn_way_is_loopback(const struct pn_way *way);
 /* Makes sure that the peer is connected or on its way. */
 int pn_peer_connect(struct pinion_peer *peer);
-/* The peer broke the rules or is gone: all its requests end. */
+/* The peer broke the rules or is gone: all its requests end, and its ways. */
 void pn_peer_fail(struct pinion_peer *peer, int why);
 
 /* packet.c */
@@ -334,6 +345,9 @@ struct pinion_claim *pn_kept_next(struct pinion_peer *peer);
 
 /* rail.c */
 void pn_rails_init(struct pinion_endpoint *ep);
+/* Nobody else posts to the devices of an endpoint. */
+void pn_rails_claim(struct pinion_endpoint *ep, bool ours,
+		    bool single_threaded);
 /* Where the fragment that begins at request->next is to go, and how long it
  * is. -EAGAIN: nowhere now. */
 int pn_rail_choose(struct pinion_request *request, size_t *len,

@@ -55,9 +55,7 @@ static void abandon_all(struct pinion_endpoint *ep)
 
 			if (p->pin.nparts)
 				pn_cache_unpin(ep->cache, &p->pin);
-			/* With operations left, pieces are left behind. */
-			if (!ep->noperations)
-				pn_list_append(&ep->onesided.pieces, link);
+			pn_list_append(&ep->onesided.pieces, link);
 		}
 	}
 }
@@ -76,7 +74,6 @@ void pn_onesided_fini(struct pinion_endpoint *ep)
 	pn_tags_fini(&ep->onesided.held);
 	pn_tags_fini(&ep->onesided.granted);
 	pn_exposures_close(ep);
-	pn_pieces_free(ep);
 	pn_landings_close(ep);
 }
 

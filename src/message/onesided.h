@@ -43,6 +43,7 @@
 #include "device/device.h"
 #include "message/path.h"
 #include "message/tags.h"
+#include "message/track.h"
 #include "message/wire.h"
 
 enum pn_request_kind {
@@ -74,7 +75,7 @@ struct pn_landings {
 
 /* A part of a request's bytes on its way. */
 struct pn_piece {
-	unsigned track; /* enum pn_tracked, first */
+	struct pn_track track;
 	enum pn_path path;
 	struct pinion_request *request;
 	struct pn_list link;  /* in the request's pieces; or free */
@@ -172,7 +173,8 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 
 /* Hooks of the message layer. */
 int pn_onesided_init(struct pinion_endpoint *ep); /* -ENOMEM */
-/* After operations have ended or were given up. */
+/* After operations have ended or were given up. Leaves pieces, for
+ * pn_pieces_free(). */
 void pn_onesided_fini(struct pinion_endpoint *ep);
 void pn_onesided_init_peer(struct pinion_peer *peer);
 void pn_onesided_init_request(struct pinion_request *request);

@@ -88,7 +88,7 @@ int pn_bounces_open(struct pinion_endpoint *ep,
 	for (ep->nbounces = 0; ep->nbounces < NBOUNCES; ep->nbounces++) {
 		struct pn_bounce *b = &ep->bounce_storage[ep->nbounces];
 
-		b->track = PN_TRACK_BOUNCE;
+		b->track = (struct pn_track){ PN_TRACK_BOUNCE, ep };
 		b->data = (uint8_t *)memory + ep->nbounces * each;
 		pn_list_append(&ep->bounces, &b->link);
 	}
@@ -110,8 +110,6 @@ void pn_bounces_close(struct pinion_endpoint *ep)
 		return;
 	deregister_bounces(ep, ep->nrails);
 	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
-	if (!ep->noperations)
-		free(ep->bounce_storage);
 }
 
 void pn_bounce_put(struct pinion_endpoint *ep, struct pn_bounce *bounce)

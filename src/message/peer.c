@@ -8,7 +8,17 @@
  * to. Both sides so find the same pairs. Ways are attached when the peer is
  * first sent to. One that the peer attached first comes with a HELLO, which
  * says whose it is: a device's address alone does not, when there are several.
+ * It is answered by another.
  * Endpoints with one rail need none and send none.
+ *
+ * A peer that is gone stays so; its address then names a new one. That may have
+ * come already: an endpoint that is closed and opened again has the same
+ * address, and with it begin new requests, new sequence numbers, and new peers
+ * of the devices, one for each way. The end of the old ways may be heard after
+ * the beginning of the new ones. So a device's peer that comes to a way that is
+ * taken belongs to a new conversation, and a HELLO says to which: each side
+ * names its own end, and the other's if it knows it. A way that leads to
+ * another conversation than its other end believes is detached.
  *
  * Packets take the first way that lives. When a way goes down and there are
  * others, packets are sent again (kept.c), fragments are announced again
@@ -36,17 +46,18 @@ static bool is_among(const struct pn_address *rail,
 	return false;
 }
 
+/* The newest one that is not gone; they stand at the end of the list. */
 static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
 				     const struct pn_address *rails,
 				     unsigned nrails)
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->peers) {
+	for (pos = ep->peers.prev; pos != &ep->peers; pos = pos->prev) {
 		struct pinion_peer *peer =
 			pn_container_of(pos, struct pinion_peer, link);
 
-		for (unsigned i = 0; i < nrails; i++)
+		for (unsigned i = 0; i < nrails && !peer->down; i++)
 			if (is_among(&rails[i], peer->rails, peer->nrails))
 				return peer;
 	}
@@ -74,19 +85,17 @@ static void set_rails(struct pinion_peer *peer, const struct pn_address *rails,
 	peer->sequenced = nrails > 1 && peer->ep->nrails > 1;
 }
 
-struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
-			       const struct pn_address *rails, unsigned nrails)
+static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
+				     const struct pn_address *rails,
+				     unsigned nrails)
 {
-	struct pinion_peer *peer = find_peer(ep, rails, nrails);
+	static _Atomic uint64_t nnames;
+	struct pinion_peer *peer = calloc(1, sizeof(*peer));
 
-	if (peer) {
-		set_rails(peer, rails, nrails);
-		return peer;
-	}
-	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	peer->ep = ep;
+	peer->name = atomic_fetch_add(&nnames, 1) + 1;
 	set_rails(peer, rails, nrails);
 	init_ways(peer);
 	peer->next_sequence = peer->expected_sequence = 1;
@@ -97,6 +106,17 @@ struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
 	pn_list_init(&peer->busy);
 	pn_onesided_init_peer(peer);
 	pn_list_append(&ep->peers, &peer->link);
+	return peer;
+}
+
+struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
+			       const struct pn_address *rails, unsigned nrails)
+{
+	struct pinion_peer *peer = find_peer(ep, rails, nrails);
+
+	if (!peer)
+		return make_peer(ep, rails, nrails);
+	set_rails(peer, rails, nrails);
 	return peer;
 }
 
@@ -125,6 +145,14 @@ bool pn_way_has_others(const struct pn_way *way)
 			return true;
 	/* More can be attached. */
 	return peer->sequenced && !peer->connected;
+}
+
+bool pn_way_is_loopback(const struct pn_way *way)
+{
+	struct pn_address own;
+
+	pn_device_address(way->rail->device, &own);
+	return same_address(&way->peer->address, &own);
 }
 
 struct pn_way *pn_way_to(struct pinion_peer *peer, unsigned number)
@@ -166,8 +194,12 @@ static int attach(struct pn_way *way)
 			continue;
 		ret = pn_device_attach(way->rail->device, &peer->rails[i],
 				       &device_peer);
-		if (ret || device_peer->user)
+		if (ret)
 			continue;
+		if (device_peer->user) { /* of another life, or another's */
+			ret = device_peer->down ? device_peer->down : -EBUSY;
+			continue;
+		}
 		way->greet = peer->sequenced;
 		bind_way(way, device_peer, i);
 		return 0;
@@ -208,7 +240,9 @@ int pn_peer_connect(struct pinion_peer *peer)
 bool pn_way_greet(struct pn_way *way)
 {
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
-				.kind = PN_WIRE_HELLO };
+				.kind = PN_WIRE_HELLO,
+				.tag = way->owner->name,
+				.offset = way->owner->other_name };
 	struct pinion_address mine;
 
 	if (pn_likely(!way->greet) || !way->peer->up)
@@ -217,7 +251,7 @@ bool pn_way_greet(struct pn_way *way)
 	if (pn_packet_post(way, &wire, mine.data, mine.len))
 		return false;
 	way->greet = false;
-	way->up = true;
+	way->greeted = way->up = true;
 	return true;
 }
 
@@ -243,22 +277,34 @@ static int number_of(const struct pinion_peer *peer,
 	return -1;
 }
 
-/* It came by itself: the way of a known peer that it is. */
-static struct pn_way *adopt(struct pinion_peer *peer,
-			    struct pn_peer *device_peer)
+/* The way of a peer that a device's peer can be; NULL: none, or it is taken. */
+static struct pn_way *place_for(struct pinion_peer *peer,
+				const struct pn_peer *device_peer)
 {
 	struct pinion_endpoint *ep = peer->ep;
 	struct pn_way *way =
 		&peer->ways[rail_of(ep, device_peer->device) - ep->rails];
 	int number = number_of(peer, &device_peer->address);
 
-	if (way->peer || number < 0 || pn_way_to(peer, (unsigned)number))
-		return NULL;
-	bind_way(way, device_peer, (unsigned)number);
+	return way->peer || number < 0 || pn_way_to(peer, (unsigned)number)
+		       ? NULL
+		       : way;
+}
+
+/* It came by itself. */
+static struct pn_way *adopt(struct pinion_peer *peer,
+			    struct pn_peer *device_peer)
+{
+	struct pn_way *way = peer ? place_for(peer, device_peer) : NULL;
+
+	if (way)
+		bind_way(way, device_peer,
+			 (unsigned)number_of(peer, &device_peer->address));
 	return way;
 }
 
-/* With one rail a device's peer is the whole peer, known from the start. */
+/* With one rail a device's peer is the whole peer, known from the start. With
+ * several, one that has several as well says HELLO first. */
 struct pn_way *pn_way_of(struct pinion_endpoint *ep,
 			 struct pn_peer *device_peer)
 {
@@ -267,9 +313,49 @@ struct pn_way *pn_way_of(struct pinion_endpoint *ep,
 
 	if (pn_likely(device_peer->user))
 		return device_peer->user;
-	peer = ep->nrails == 1 ? pn_peer_of(ep, address, 1)
-			       : find_peer(ep, address, 1);
-	return peer ? adopt(peer, device_peer) : NULL;
+	peer = find_peer(ep, address, 1);
+	if (peer && peer->sequenced)
+		return NULL;
+	if (ep->nrails == 1 && (!peer || !place_for(peer, device_peer)))
+		peer = make_peer(ep, address, 1);
+	return adopt(peer, device_peer);
+}
+
+/* Whether a HELLO can be of this peer's conversation. */
+static bool fits(const struct pinion_peer *peer, const struct pn_wire *hello)
+{
+	return (!hello->offset || hello->offset == peer->name) &&
+	       (!peer->other_name || peer->other_name == hello->tag);
+}
+
+/* The peer to whose conversation a device's peer comes, or NULL. */
+static struct pinion_peer *find_conversation(struct pinion_endpoint *ep,
+					     const struct pn_peer *device_peer,
+					     const struct pn_wire *hello)
+{
+	struct pn_list *pos;
+
+	for (pos = ep->peers.prev; pos != &ep->peers; pos = pos->prev) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		if (!peer->down && fits(peer, hello) &&
+		    place_for(peer, device_peer))
+			return peer;
+	}
+	return NULL;
+}
+
+/* Whether it may call itself so: by its own name, and not by another peer's,
+ * unless that is an older life of its own. */
+static bool may_be_called(struct pinion_endpoint *ep,
+			  const struct pn_address *own,
+			  const struct pn_address *rails, unsigned nrails)
+{
+	const struct pinion_peer *other = find_peer(ep, rails, nrails);
+
+	return is_among(own, rails, nrails) &&
+	       (!other || is_among(own, other->rails, other->nrails));
 }
 
 struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
@@ -277,24 +363,35 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 				const struct pn_wire *wire,
 				const uint8_t *payload, size_t len)
 {
-	struct pn_address rails[PN_RAILS_MAX] = { device_peer->address };
+	static const struct pn_wire silent;
+	const struct pn_address *own = &device_peer->address;
+	struct pn_address rails[PN_RAILS_MAX] = { *own };
+	bool hello = wire->kind == PN_WIRE_HELLO;
 	struct pinion_peer *peer;
 	unsigned nrails = 1;
 
-	if (wire->kind == PN_WIRE_HELLO &&
-	    pn_wire_get_address(payload, len, rails, &nrails))
+	if (hello && pn_wire_get_address(payload, len, rails, &nrails))
 		return NULL;
-	/* It may be known by its device; but not call itself what another
-	 * peer is called. */
-	peer = find_peer(ep, &device_peer->address, 1);
-	if (!peer && !find_peer(ep, rails, nrails) &&
-	    is_among(&device_peer->address, rails, nrails))
-		peer = pn_peer_of(ep, rails, nrails);
-	return peer ? adopt(peer, device_peer) : NULL;
+	peer = find_conversation(ep, device_peer, hello ? wire : &silent);
+	if (!peer && hello && wire->offset)
+		pn_device_detach(device_peer->device, device_peer);
+	else if (!peer && may_be_called(ep, own, rails, nrails))
+		peer = make_peer(ep, rails, nrails);
+	return adopt(peer, device_peer);
 }
 
-/* From one that was known before it spoke. */
-int pn_way_hello(struct pn_way *way, const uint8_t *payload, size_t len)
+/* It is to know our name, too. */
+static void greet_back(struct pn_way *way)
+{
+	if (way->greeted || way->greet || !way->owner->sequenced)
+		return;
+	way->greet = true;
+	way->up = false;
+	pn_peer_busy(way->owner);
+}
+
+int pn_way_hello(struct pn_way *way, const struct pn_wire *wire,
+		 const uint8_t *payload, size_t len)
 {
 	struct pinion_peer *peer = way->owner;
 	struct pn_address rails[PN_RAILS_MAX];
@@ -303,12 +400,20 @@ int pn_way_hello(struct pn_way *way, const uint8_t *payload, size_t len)
 	if (pn_wire_get_address(payload, len, rails, &nrails) ||
 	    !is_among(&way->peer->address, rails, nrails))
 		return -EPROTO;
+	if (!fits(peer, wire)) {
+		pn_way_break(way);
+		return 0;
+	}
+	peer->other_name = wire->tag;
 	set_rails(peer, rails, nrails);
+	greet_back(way);
 	return 0;
 }
 
 void pn_way_up(struct pn_way *way)
 {
+	if (way->owner->down)
+		return;
 	way->up = !way->greet;
 	pn_peer_busy(way->owner);
 }
@@ -328,10 +433,12 @@ void pn_way_down(struct pn_way *way, int why)
 {
 	struct pinion_peer *peer = way->owner;
 
-	if (way->down || peer->down)
+	if (way->down)
 		return;
 	way->up = way->greet = false;
 	way->down = why;
+	if (peer->down)
+		return;
 	/* The peer may have more ways than it has spoken on. */
 	if (!living_way(peer))
 		attach_all(peer);
@@ -399,6 +506,14 @@ static void fail_posted(struct pinion_peer *peer, int why)
 	}
 }
 
+/* The other side is to know, and nothing of it is to come any more. */
+static void end_way(struct pn_way *way)
+{
+	way->up = way->greet = false;
+	if (is_alive(way))
+		pn_device_detach(way->rail->device, way->peer);
+}
+
 /* Messages that nobody received yet stay: the bytes of eager ones are here,
  * and the receives that the others would have matched are to fail, not to
  * match what was sent after them. */
@@ -410,7 +525,7 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 		return;
 	peer->down = why;
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
-		peer->ways[r].up = peer->ways[r].greet = false;
+		end_way(&peer->ways[r]);
 	drop_packets(peer);
 	pn_kept_drop(peer);
 	fail_posted(peer, why);
@@ -423,20 +538,6 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 		pn_request_end(pn_container_of(link, struct pinion_request,
 					       peer_link),
 			       why);
-	}
-}
-
-void pn_peers_forget(struct pinion_endpoint *ep)
-{
-	struct pn_list *pos;
-
-	pn_list_for_each (pos, &ep->peers) {
-		struct pinion_peer *peer =
-			pn_container_of(pos, struct pinion_peer, link);
-
-		for (unsigned r = 0; r < ep->nrails; r++)
-			if (peer->ways[r].peer)
-				peer->ways[r].peer->user = NULL;
 	}
 }
 

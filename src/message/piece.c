@@ -21,7 +21,7 @@ static struct pn_piece *piece_alloc(struct pinion_request *request, size_t len)
 
 	if (!p)
 		return NULL;
-	*p = (struct pn_piece){ .track = PN_TRACK_PIECE,
+	*p = (struct pn_piece){ .track = { PN_TRACK_PIECE, request->ep },
 				.path = request->onesided.path,
 				.request = request,
 				.offset = request->next,

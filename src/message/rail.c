@@ -52,6 +52,15 @@ void pn_rails_init(struct pinion_endpoint *ep)
 		ep->rails[r].byte_ns = promised_ns(&ep->rails[r]);
 }
 
+void pn_rails_claim(struct pinion_endpoint *ep, bool ours, bool single_threaded)
+{
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		pn_cache_stepped(ep->rails[r].cache, ours);
+		pn_cache_joins(ep->rails[r].cache, !ours);
+		ep->rails[r].device->single_threaded = single_threaded;
+	}
+}
+
 /* --- what is on its way --------------------------------------------------- */
 
 static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)

@@ -54,7 +54,7 @@ static struct pn_fragment *fragment_add(struct pinion_request *request,
 
 	if (!f)
 		return NULL;
-	f->track = PN_TRACK_FRAGMENT;
+	f->track = (struct pn_track){ PN_TRACK_FRAGMENT, request->ep };
 	f->kind = kind;
 	f->request = request;
 	f->way = request->peer->way;

@@ -24,7 +24,9 @@
  *   GONE    R -> S  forgotten, as asked
  *   FAIL    both    the other side's request cannot go on: status
  *   HELLO   both    first on every way of an endpoint with several rails: its
- *                   address, which says whose way this is
+ *                   address, which says whose way this is, and names of the
+ *                   conversation (peer.c)
+ *   (empty) both    BYE, the last on a way: its sender closes (close.c)
  *   DOWN    both    a rail is down for me, and what I lack of what was to come
  *                   over it I have announced again (transfer.c)
  * Conditional writes (grant.c)
@@ -33,9 +35,9 @@
  *   UNGRANTED  W -> G  forgotten, as asked
  *
  * Rails are numbered as the packet's sender numbers its own. Between endpoints
- * that both have several, every packet but HELLO has a sequence number, from 1
- * on, in the immediate of its send: one that was sent over a rail that failed
- * may come twice, or too early.
+ * that both have several, every packet but HELLO and BYE has a sequence number,
+ * from 1 on, in the immediate of its send: one that was sent over a rail that
+ * failed may come twice, or too early.
  *
  * A key blob is what names exposed memory: it travels as the program likes.
  */
@@ -82,13 +84,14 @@ struct pn_wire {
 	uint32_t from;	  /* request at its sender */
 	int32_t status;	  /* FAIL; READY: 1 when announced before; MATCH: the
 			   * space, and PN_WIRE_HAS_DATA */
-	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; READY: the immediate of the
-			   * last write; ACK, DONE: 0, or what an earlier
-			   * message (its request << 32) took to arrive, in
-			   * 16 ns: a hint */
-	uint64_t offset;  /* DATA, READY, FIN; ACK: end of send/receive; MATCH:
-			   * two bits for each key: of which rail it is; GRANT:
-			   * the immediate of the write */
+	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; HELLO: its sender's name;
+			   * READY: the immediate of the last write; ACK, DONE:
+			   * 0, or what an earlier message (its request << 32)
+			   * took to arrive, in 16 ns: a hint */
+	uint64_t offset;  /* DATA, READY, FIN; HELLO: its receiver's name, or 0;
+			   * ACK: end of send/receive; MATCH: two bits for each
+			   * key: of which rail it is; GRANT: the immediate of
+			   * the write */
 	uint64_t len;	  /* MATCH, ACK: of the message; READY, FIN: fragment;
 			   * GRANT: of the buffer */
 };

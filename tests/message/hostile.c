@@ -206,6 +206,7 @@ static void be_hostile(struct rank *rank)
 		shoot(rank, victim, &scene->packets[i], &mr);
 	for (unsigned i = 0; i < 200; i++)
 		idle(rank);
+	scene->result->detached = victim->down;
 	pn_device_deregister(rank->device, &one, 1);
 	free(mr.addr);
 }

@@ -42,6 +42,7 @@ struct hostile_result {
 	int status[HOSTILE_NREQUESTS];
 	size_t len[HOSTILE_NREQUESTS];
 	uint64_t bad_packets;
+	bool detached;	      /* the hostile peer saw the victim go */
 	uint8_t received[64]; /* the first bytes of HOSTILE_RECV */
 };
 

@@ -156,6 +156,7 @@ static struct hostile_result shoot(const struct packet *p, size_t len)
 static void assert_all_failed(const struct hostile_result *r, int status)
 {
 	assert_int_equal(r->bad_packets, 1);
+	assert_true(r->detached);
 	for (unsigned i = 0; i < HOSTILE_NREQUESTS; i++)
 		assert_int_equal(r->status[i], status);
 }
@@ -178,6 +179,7 @@ static void a_good_message_is_received_from_anyone(void **state)
 	p.keys[0].addr = 0x1122334455667788; /* 24 bytes of payload */
 	r = shoot(&p, sizeof(p.wire) + 24);
 	assert_int_equal(r.bad_packets, 0);
+	assert_false(r.detached);
 	assert_int_equal(r.status[HOSTILE_RECV], 0);
 	assert_int_equal(r.len[HOSTILE_RECV], 24);
 	assert_memory_equal(r.received, p.keys, 24);
