@@ -45,14 +45,14 @@ int pn_grant_tell(struct pinion_request *request)
 	return pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
-void pn_grant_fail(struct pinion_request *request, int status)
+void pn_grant_fail(struct pinion_request *request)
 {
 	struct pn_wire wire;
 
 	if (!request->onesided.granted)
 		return;
 	packet_for(request, &wire, PN_WIRE_FAIL);
-	wire.status = status;
+	wire.status = request->status;
 	pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
@@ -78,7 +78,7 @@ static void marry(struct pinion_request *request, const struct pn_wire *wire,
 	else
 		ret = pn_request_keep_keys(request, wire, payload);
 	if (ret) {
-		pn_grant_fail(request, ret);
+		request->tells = true;
 		pn_request_end(request, ret);
 		return;
 	}

@@ -153,7 +153,8 @@ struct pinion_request {
 	bool has_handle;
 	bool ended;
 	bool canceling;
-	bool late; /* receiver: the message came first */
+	bool late;  /* receiver: the message came first */
+	bool tells; /* at its end: the other side is to know that it failed */
 	int status;
 	uint8_t *buf;
 	size_t len;	    /* of the buffer */
@@ -430,6 +431,8 @@ struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
 /* The keys of a pinned buffer for the other side; false: too many parts. */
 bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 		    struct pn_wire_key *keys);
+/* Tells the other side of a message that this one has failed. */
+void pn_transfer_tell(struct pinion_request *request);
 /* read: unpins the source. */
 void pn_transfer_conceal(struct pinion_request *request);
 /* Gives up fragments that the device is not working on. */

@@ -85,6 +85,7 @@ struct pn_piece {
 	unsigned inflight;    /* operations of the device; and whoever posts */
 	int status;
 	bool counted; /* in the request's npending */
+	bool lost;    /* may land though its way is down (see settle()) */
 	struct pn_landing *landing;
 	struct pinion_pin pin; /* nparts 0: none */
 };
@@ -184,6 +185,8 @@ bool pn_onesided_pump(struct pinion_peer *peer);
 void pn_onesided_done(struct pn_piece *piece, int status);
 /* Gives up pieces that the device is not working on. */
 void pn_onesided_abandon(struct pinion_request *request);
+/* The peer has said DOWN of the first way. */
+void pn_onesided_swept(struct pinion_peer *peer);
 /* A request of this file has ended. */
 void pn_onesided_ended(struct pinion_request *request);
 void pn_onesided_cancel(struct pinion_request *request);
@@ -236,7 +239,7 @@ void pn_onesided_posted(struct pinion_request *request);
 int pn_grant_tell(struct pinion_request *request);
 /* A held one is taken out. */
 void pn_grant_unhold(struct pinion_request *request);
-/* A PUT_WHEN cannot go on: the granter is told. */
-void pn_grant_fail(struct pinion_request *request, int status);
+/* A PUT_WHEN has failed: the granter is told. */
+void pn_grant_fail(struct pinion_request *request);
 
 #endif

@@ -474,6 +474,8 @@ void pn_way_told_down(struct pinion_peer *peer, unsigned number)
 	way->swept = true;
 	pn_way_break(way);
 	pn_transfer_swept(way);
+	if (way == &peer->ways[0])
+		pn_onesided_swept(peer);
 }
 
 /* --- the end -------------------------------------------------------------- */

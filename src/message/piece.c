@@ -56,6 +56,15 @@ static void piece_drop(struct pn_piece *p)
 	piece_free(p->request->ep, p);
 }
 
+/* Of a conditional write that a way has lost nothing lands any more when the
+ * peer has said DOWN: then it is told that the write has failed. */
+static bool may_land(const struct pn_piece *p)
+{
+	const struct pinion_peer *peer = p->request->peer;
+
+	return p->lost && !peer->ways[0].swept && !peer->down;
+}
+
 void pn_onesided_abandon(struct pinion_request *request)
 {
 	struct pn_list *pos, *next;
@@ -65,8 +74,21 @@ void pn_onesided_abandon(struct pinion_request *request)
 			pn_container_of(pos, struct pn_piece, link);
 
 		pn_list_remove(&p->stall);
-		if (!p->inflight)
+		if (!p->inflight && !may_land(p))
 			piece_drop(p);
+	}
+}
+
+void pn_onesided_swept(struct pinion_peer *peer)
+{
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &peer->requests) {
+		struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, peer_link);
+
+		if (request->kind == PN_REQUEST_PUT_WHEN && request->status)
+			pn_request_end(request, request->status);
 	}
 }
 
@@ -231,8 +253,8 @@ static void take_off(struct pn_piece *p)
 
 static void fail(struct pinion_request *request, int status)
 {
-	if (request->kind == PN_REQUEST_PUT_WHEN && status && !request->status)
-		pn_grant_fail(request, status);
+	request->tells |= request->kind == PN_REQUEST_PUT_WHEN && status &&
+			  !request->status;
 	pn_request_end(request, status);
 }
 
@@ -245,7 +267,10 @@ static void settle(struct pn_piece *p)
 	if (p->inflight)
 		return;
 	if (status || request->status) {
-		piece_drop(p);
+		p->lost = status == -ECONNRESET &&
+			  request->kind == PN_REQUEST_PUT_WHEN;
+		if (!may_land(p))
+			piece_drop(p);
 		fail(request, status);
 		return;
 	}

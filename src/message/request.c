@@ -143,6 +143,17 @@ static bool is_truncated(const struct pinion_request *request)
 	return !request->is_send && request->message_len > request->len;
 }
 
+static void tell(struct pinion_request *request)
+{
+	bool tells = request->tells;
+
+	request->tells = false;
+	if (tells && request->kind)
+		pn_grant_fail(request);
+	else if (tells)
+		pn_transfer_tell(request);
+}
+
 void pn_request_end(struct pinion_request *request, int status)
 {
 	struct pinion_endpoint *ep = request->ep;
@@ -160,6 +171,7 @@ void pn_request_end(struct pinion_request *request, int status)
 		return;
 	pn_request_unpin(request);
 	pn_rail_data(request, request->due);
+	tell(request);
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;

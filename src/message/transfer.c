@@ -144,6 +144,36 @@ static int fragment_pin(struct pn_fragment *f, unsigned access)
 	return ret;
 }
 
+/* --- giving up ------------------------------------------------------------ */
+
+void pn_transfer_tell(struct pinion_request *request)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_FAIL,
+				.to = request->other,
+				.from = request->id,
+				.status = request->status };
+
+	if (request->peer && request->other)
+		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+}
+
+/* This side cannot go on: the other is told at its end. Not before: on another
+ * rail than the packet takes, writes may be under way to a buffer that the
+ * receiver would then take for free. */
+static void fail(struct pinion_request *request, int status)
+{
+	request->tells |= !request->status;
+	pn_request_end(request, status);
+}
+
+/* A write that a way has lost may land until the peer has said DOWN. */
+static bool may_land(const struct pn_fragment *f)
+{
+	return f->kind == PN_FRAGMENT_LOST && !f->way->swept &&
+	       !f->request->peer->down;
+}
+
 void pn_transfer_abandon(struct pinion_request *request)
 {
 	struct pn_list *pos, *next;
@@ -153,30 +183,9 @@ void pn_transfer_abandon(struct pinion_request *request)
 			pn_container_of(pos, struct pn_fragment, link);
 
 		pn_list_remove(&f->stall);
-		if (!f->inflight)
+		if (!f->inflight && !may_land(f))
 			fragment_drop(f);
 	}
-}
-
-/* --- giving up ------------------------------------------------------------ */
-
-static void tell_failure(struct pinion_request *request, int status)
-{
-	struct pn_wire wire = { .version = PN_WIRE_VERSION,
-				.kind = PN_WIRE_FAIL,
-				.to = request->other,
-				.from = request->id,
-				.status = status };
-
-	if (request->peer && request->other)
-		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
-}
-
-/* This side cannot go on: the other is told. */
-static void fail(struct pinion_request *request, int status)
-{
-	tell_failure(request, status);
-	pn_request_end(request, status);
 }
 
 static void packet_for(struct pinion_request *request, struct pn_wire *wire,
@@ -1113,8 +1122,14 @@ void pn_transfer_swept(struct pn_way *way)
 			pn_container_of(pos, struct pinion_request, peer_link);
 		struct pn_fragment *f;
 
-		while (!request->ended && (f = next_lost(request, way)))
-			lost(f);
+		while (!request->ended && (f = next_lost(request, way))) {
+			if (!request->status) {
+				lost(f);
+				continue;
+			}
+			fragment_drop(f);
+			pn_request_end(request, request->status);
+		}
 	}
 }
 
@@ -1139,6 +1154,21 @@ static void do_again(struct pn_fragment *f)
 	f->status = 0;
 	f->posted = 0;
 	start(f);
+}
+
+/* The same of a request that has failed: it waits for the peer's DOWN. */
+static bool is_lost_late(const struct pn_fragment *f)
+{
+	return f->status == -ECONNRESET && f->request->status &&
+	       f->kind == PN_FRAGMENT_WRITE && !f->way->swept &&
+	       !f->request->peer->down && pn_way_has_others(f->way);
+}
+
+static void lose_late(struct pn_fragment *f)
+{
+	fragment_unpin(f);
+	f->kind = PN_FRAGMENT_LOST;
+	pn_way_break(f->way);
 }
 
 /* PEER_DOWN comes behind the last of them and asks for what was to be read. */
@@ -1169,12 +1199,12 @@ void pn_transfer_done(struct pn_fragment *f, int status)
 		way_failed(f);
 	} else if (pn_unlikely(f->status) && is_innocent(f)) {
 		do_again(f);
+	} else if (pn_unlikely(f->status) && is_lost_late(f)) {
+		lose_late(f);
 	} else if (f->status || request->status) {
 		status = f->status;
 		fragment_drop(f);
-		if (status && !request->status)
-			tell_failure(request, status);
-		pn_request_end(request, status);
+		fail(request, status);
 	} else if (f->kind == PN_FRAGMENT_WRITE) {
 		written(f);
 	} else {

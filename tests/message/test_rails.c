@@ -340,9 +340,9 @@ static void a_peer_goes_with_its_last_rail(void **state)
  * not disturbed. */
 #define NFAILS 3
 
-static void revoke_all(struct party *party, const uint8_t *buf)
+static void revoke(struct party *party, const uint8_t *buf, unsigned nrails)
 {
-	for (unsigned r = 0; r < party->rank->nrails; r++)
+	for (unsigned r = 0; r < nrails; r++)
 		pn_cache_revoke(party->caches[r], (uintptr_t)buf, LEN);
 }
 
@@ -355,7 +355,7 @@ static bool is_announced(struct party *party, const uint8_t *buf)
 	return false;
 }
 
-static int receive_revoked(struct party *party, uint8_t *buf)
+static int receive_revoked(struct party *party, uint8_t *buf, unsigned nrails)
 {
 	struct pinion_message m = {
 		.buf = buf, .len = LEN, .tag = 1, .peer = party->peers[0]
@@ -372,7 +372,7 @@ static int receive_revoked(struct party *party, uint8_t *buf)
 			break;
 		rank_pause(party->rank);
 	}
-	revoke_all(party, buf);
+	revoke(party, buf, nrails);
 	return ret ? ret : pn_endpoint_wait(party->ep, request, NULL);
 }
 
@@ -386,7 +386,7 @@ static void run_refused(struct rank *rank)
 	if (!party_open(&party, rank, &attr))
 		return;
 	for (unsigned i = 0; i < NFAILS; i++) {
-		int ret = rank->rank ? receive_revoked(&party, buf)
+		int ret = rank->rank ? receive_revoked(&party, buf, 2)
 				     : party_send(&party, 1, buf, LEN, 1);
 
 		RANK_CHECK(rank, ret == -EACCES);
@@ -397,6 +397,44 @@ static void run_refused(struct rank *rank)
 	party_barrier(&party);
 	party_close(&party);
 	free(buf);
+}
+
+/* The second rail is a hundred times slower than it promises. When the first
+ * one's write was refused the message has failed, but the receiver must not
+ * take its buffer back while the other write is under way. */
+static void run_overtaken(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	uint8_t *buf = aligned_alloc(4096, (LEN + 4095) & ~4095);
+	struct party party;
+	size_t kept = 0;
+
+	rank->rails[1]->costs.put_byte_ns = rank->rails[0]->costs.put_byte_ns;
+	if (!party_open(&party, rank, &attr))
+		return;
+	talk(&party, !rank->rank, 2, 0);
+	memset(buf, 0, LEN);
+	RANK_CHECK(rank, (rank->rank ? receive_revoked(&party, buf, 1)
+				     : party_send(&party, 1, buf, LEN, 1)) ==
+				 -EACCES);
+	memset(buf, 'x', LEN);
+	for (unsigned i = 0; i < 5000; i++) {
+		pn_endpoint_poll(party.ep, NULL, 0);
+		rank_pause(rank);
+	}
+	while (kept < LEN && buf[kept] == 'x')
+		kept++;
+	RANK_CHECK(rank, kept == LEN);
+	party_barrier(&party);
+	party_close(&party);
+	free(buf);
+}
+
+static void a_failure_does_not_overtake_writes_on_other_rails(void **state)
+{
+	(void)state;
+	assert_true(run_ranks("sim:cost=cx5,rails=2,rail_bandwidth=100:1", NULL,
+			      2, run_overtaken, NULL));
 }
 
 static void a_refused_key_fails_its_message_and_no_rail(void **state)
@@ -468,6 +506,7 @@ int main(int argc, char **argv)
 		TEST(shares_follow_what_is_observed),
 		TEST(a_rail_may_fail_at_any_moment),
 		TEST(a_peer_goes_with_its_last_rail),
+		TEST(a_failure_does_not_overtake_writes_on_other_rails),
 		TEST(a_refused_key_fails_its_message_and_no_rail),
 		TEST(one_sided_operations_need_a_way_between_first_rails),
 	};
