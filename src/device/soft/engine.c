@@ -24,13 +24,11 @@ struct pn_soft_op *pn_soft_engine_alloc(struct pn_soft_engine *engine)
 
 	if (spare)
 		return pn_container_of(spare, struct pn_soft_op, link);
-	return malloc(sizeof(struct pn_soft_op));
+	return calloc(1, sizeof(struct pn_soft_op));
 }
 
 void pn_soft_engine_free(struct pn_soft_engine *engine, struct pn_soft_op *op)
 {
-	free(op->taken);
-	op->taken = NULL;
 	pn_list_insert(&engine->spare, &op->link);
 }
 
@@ -38,8 +36,13 @@ static void free_list(struct pn_list *list)
 {
 	struct pn_list *pos;
 
-	while ((pos = pn_list_pop(list)))
-		free(pn_container_of(pos, struct pn_soft_op, link));
+	while ((pos = pn_list_pop(list))) {
+		struct pn_soft_op *op =
+			pn_container_of(pos, struct pn_soft_op, link);
+
+		free(op->taken);
+		free(op);
+	}
 }
 
 /* --- queues -------------------------------------------------------------- */

@@ -42,7 +42,8 @@ struct pn_soft_op {
 	struct pn_sge sge[PN_SOFT_MAX_SGE];
 	size_t len, done;
 	int status;
-	void *taken; /* the bytes, with PN_OP_INLINE */
+	void *taken; /* the bytes, with PN_OP_INLINE; kept for the next use */
+	size_t taken_room;
 };
 
 struct pn_soft_engine {

@@ -131,11 +131,15 @@ static int run_now(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 /* Takes the bytes of an operation that its poster may touch right after. */
 static int take_bytes(struct pn_soft_op *queued, const struct pn_op *op)
 {
-	char *to = malloc(queued->len ? queued->len : 1);
+	char *to = queued->taken;
 
-	if (!to)
-		return -EAGAIN;
-	queued->taken = to;
+	if (!to || queued->taken_room < queued->len) {
+		to = realloc(to, queued->len ? queued->len : 1);
+		if (!to)
+			return -EAGAIN;
+		queued->taken = to;
+		queued->taken_room = queued->len;
+	}
 	for (unsigned i = 0; i < op->nsge; to += op->sge[i++].len)
 		if (op->sge[i].len)
 			memcpy(to, op->sge[i].addr, op->sge[i].len);
@@ -157,7 +161,6 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	queued->op.sge = queued->sge;
 	queued->len = len;
 	queued->done = 0;
-	queued->taken = NULL;
 	if (op->flags & PN_OP_INLINE) {
 		if (take_bytes(queued, op)) {
 			pn_soft_engine_free(&dev->engine, queued);
