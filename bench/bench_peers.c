@@ -3,14 +3,18 @@
  * Question: how does pinion's way to an RDMA adapter compare with the
  * adapter's own tools, on the same adapter in the same run?
  *
- * Latency: two processes write 8 bytes into each other's memory in turns and
- * look at it until they change, as ib_write_lat does; half a round trip, the
- * median. Bandwidth: a stream of puts of one size from registered memory, as
- * ib_write_bw does. The others run as programs of their own on the same
- * adapter: perftest, and where installed UCX's ucx_perftest and libfabric's
- * fi_pingpong. All take turns, round by round; rows give medians over the
- * rounds, and ratio is the median of the rounds' own ratios of pinion to the
- * tool (latency: below 1 pinion is faster; bandwidth: above 1).
+ * pinion is measured on two levels. The device: two processes write 8 bytes
+ * into each other's memory in turns and look at it until they change, as
+ * ib_write_lat does (write_lat; half a round trip, the median), and a stream of
+ * writes of one size from registered memory, as ib_write_bw does (write_bw).
+ * The public API: messages of 8 bytes by pinion_send() (message_lat), and a
+ * stream of pinion_put() from a buffer that the cache knows (put_bw).
+ * The others run as programs of their own on the same adapter: perftest, and
+ * where installed UCX's ucx_perftest and libfabric's fi_pingpong, whose figure
+ * is an average. All take turns, round by round; rows give medians over the
+ * rounds, and ratio is the median of the rounds' own ratios: of a tool's row,
+ * pinion's nearest kin to it; of pinion's rows, to perftest (latency: below 1
+ * pinion is faster; bandwidth: above 1).
  *
  * Only for `verbs`. On emulated machines only the ratios mean something.
  */
@@ -25,12 +29,14 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
+#include "bench/ends.h"
 
 #define MAX_ROUNDS 31
 #define PINGS	   500
 #define WARM	   50
 #define SMALL	   8
 #define FIRST_PORT 18600
+#define MESSAGES   (UINT32_C(1) << 31) /* in an order: not pings */
 
 struct values {
 	char device[PN_OPTION_TEXT_BYTES];
@@ -66,16 +72,6 @@ struct end {
 	uint8_t turn;
 };
 
-static int say(int sock, const void *what, size_t len)
-{
-	return write(sock, what, len) == (ssize_t)len ? 0 : -EPIPE;
-}
-
-static int hear(int sock, void *what, size_t len)
-{
-	return recv(sock, what, len, MSG_WAITALL) == (ssize_t)len ? 0 : -EPIPE;
-}
-
 static int wait_up(struct end *end)
 {
 	struct pn_completion c;
@@ -100,9 +96,9 @@ static int end_open(struct end *end, const char *spec, size_t bytes)
 	pn_device_address(end->device, &mine.address);
 	mine.addr = (uintptr_t)end->mr.addr;
 	mine.rkey = end->mr.rkey;
-	ret = say(end->sock, &mine, sizeof(mine));
+	ret = pn_end_say(end->sock, &mine, sizeof(mine));
 	if (!ret)
-		ret = hear(end->sock, &end->other, sizeof(end->other));
+		ret = pn_end_hear(end->sock, &end->other, sizeof(end->other));
 	if (!ret)
 		ret = pn_device_attach(end->device, &end->other.address,
 				       &end->peer);
@@ -146,20 +142,30 @@ static int await(struct end *end)
 	return 0;
 }
 
-/* The follower answers as many pings as it is told, until told 0. */
-static int follow(struct end *end)
+static int answer_pings(struct end *end, uint32_t n)
+{
+	int ret = 0;
+
+	while (!ret && n--) {
+		end->turn++;
+		ret = await(end);
+		end->turn--;
+		if (!ret)
+			ret = ping(end);
+	}
+	return ret;
+}
+
+/* The follower answers as many pings or messages as it is told, until told
+ * 0. */
+static int follow(struct end *end, struct pn_end *api)
 {
 	uint32_t n;
-	int ret;
+	int ret = 0;
 
-	while (!(ret = hear(end->sock, &n, sizeof(n))) && n)
-		while (!ret && n--) {
-			end->turn++;
-			ret = await(end);
-			end->turn--;
-			if (!ret)
-				ret = ping(end);
-		}
+	while (!ret && !(ret = pn_end_hear(end->sock, &n, sizeof(n))) && n)
+		ret = n & MESSAGES ? pn_end_answer(api, n & ~MESSAGES)
+				   : answer_pings(end, n);
 	return ret;
 }
 
@@ -167,7 +173,7 @@ static int measure_latency(struct end *end, double *us)
 {
 	double samples[PINGS];
 	uint32_t n = PINGS + WARM;
-	int ret = say(end->sock, &n, sizeof(n));
+	int ret = pn_end_say(end->sock, &n, sizeof(n));
 
 	for (unsigned i = 0; !ret && i < n; i++) {
 		uint64_t start = pn_clock_ns();
@@ -181,6 +187,19 @@ static int measure_latency(struct end *end, double *us)
 	}
 	if (!ret)
 		*us = pn_median(samples, PINGS);
+	return ret;
+}
+
+static int measure_messages(struct end *end, struct pn_end *api, double *us)
+{
+	double samples[WARM + PINGS];
+	uint32_t n = (WARM + PINGS) | MESSAGES;
+	int ret = pn_end_say(end->sock, &n, sizeof(n));
+
+	if (!ret)
+		ret = pn_end_ask(api, WARM + PINGS, samples);
+	if (!ret)
+		*us = pn_median(samples + WARM, PINGS);
 	return ret;
 }
 
@@ -211,9 +230,20 @@ struct place {
 	unsigned port, gid;
 };
 
+/* What is measured of pinion. */
+enum own { WRITE_LAT, WRITE_BW, MESSAGE_LAT, PUT_BW, NOWN };
+
+static const char *const own_ops[NOWN] = { "write_lat", "write_bw",
+					   "message_lat", "put_bw" };
+
+static bool is_rate(enum own own)
+{
+	return own == WRITE_BW || own == PUT_BW;
+}
+
 struct tool {
 	const char *name, *op, *program;
-	bool is_rate;
+	enum own kin; /* what of pinion's it is compared with */
 	/* %s adapter, port, gid, bytes, times, TCP port: see command_of(). */
 	const char *arguments;
 	const char *line; /* what the line of the result begins with */
@@ -221,22 +251,26 @@ struct tool {
 	double scale;	  /* to us or bytes/s */
 };
 
+/* With another of rxe's addresses than the first, UCX 1.13 aborts. */
+#define UCX                                         \
+	"UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=0 " \
+	"UCX_TLS=rc_v,ud_v,self ucx_perftest "
+
+/* The first two are perftest's, latency and bandwidth. */
 static const struct tool tools[] = {
-	{ "perftest", "write_lat", "ib_write_lat", false,
+	{ "perftest", "write_lat", "ib_write_lat", WRITE_LAT,
 	  "ib_write_lat -F -d @a -i @p -x @g -s @b -n 500 -p @t", " 8 ", 5, 1 },
-	{ "perftest", "write_bw", "ib_write_bw", true,
+	{ "perftest", "write_bw", "ib_write_bw", WRITE_BW,
 	  "ib_write_bw -F -d @a -i @p -x @g -s @b -n @n -p @t", " @b ", 4,
 	  1 << 20 },
-	{ "ucx", "put_lat", "ucx_perftest", false,
-	  "UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=@g UCX_TLS=rc_v,self "
-	  "ucx_perftest -t ucp_put_lat -s @b -n 500 -w 50 -p @t",
-	  "Final:", 3, 1 },
-	{ "ucx", "put_bw", "ucx_perftest", true,
-	  "UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=@g UCX_TLS=rc_v,self "
-	  "ucx_perftest -t ucp_put_bw -s @b -n @n -w 20 -p @t",
-	  "Final:", 6, 1 << 20 },
-	{ "libfabric", "pingpong", "fi_pingpong", false,
-	  "fi_pingpong -p verbs -e msg -S @b -I 500 -B @t -P @t", "8 ", 7, 1 },
+	{ "ucx", "put_lat", "ucx_perftest", WRITE_LAT,
+	  UCX "-t ucp_put_lat -s @b -n 500 -w 50 -p @t", "Final:", 3, 1 },
+	{ "ucx", "tag_lat", "ucx_perftest", MESSAGE_LAT,
+	  UCX "-t tag_lat -s @b -n 500 -w 50 -p @t", "Final:", 3, 1 },
+	{ "ucx", "put_bw", "ucx_perftest", PUT_BW,
+	  UCX "-t ucp_put_bw -s @b -n @n -w 20 -p @t", "Final:", 6, 1 << 20 },
+	{ "libfabric", "pingpong", "fi_pingpong", MESSAGE_LAT,
+	  "fi_pingpong -p verbs -e msg -d @a -S @b -I 500", "8 ", 7, 1 },
 };
 
 #define NTOOLS PN_ARRAY_LEN(tools)
@@ -291,7 +325,7 @@ static double run_tool(const struct tool *tool, const struct place *place,
 		       const struct values *v)
 {
 	static unsigned tcp = FIRST_PORT;
-	size_t bytes = tool->is_rate ? v->bytes : SMALL;
+	size_t bytes = is_rate(tool->kin) ? v->bytes : SMALL;
 	char arguments[512], start[128], command[1400], line[512];
 	double found = NAN;
 	FILE *file;
@@ -327,7 +361,8 @@ static bool is_installed(const char *program)
 /* --- rounds --------------------------------------------------------------- */
 
 struct series {
-	double own[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS];
+	double theirs[MAX_ROUNDS];
+	double ratio[NOWN][MAX_ROUNDS]; /* of pinion's to it */
 	size_t n;
 };
 
@@ -335,21 +370,34 @@ struct state {
 	struct pn_report report;
 	const struct values *values;
 	struct end end;
+	struct pn_end api;
 	struct place place;
 	struct series series[NTOOLS];
-	double latency[MAX_ROUNDS], rate[MAX_ROUNDS];
+	double own[NOWN][MAX_ROUNDS];
 };
+
+static int measure_own(struct state *s, size_t round)
+{
+	int ret = measure_latency(&s->end, &s->own[WRITE_LAT][round]);
+
+	if (!ret)
+		ret = measure_messages(&s->end, &s->api,
+				       &s->own[MESSAGE_LAT][round]);
+	if (!ret)
+		ret = measure_rate(&s->end, s->values,
+				   &s->own[WRITE_BW][round]);
+	if (!ret)
+		ret = pn_end_put(&s->api, (unsigned)s->values->times,
+				 &s->own[PUT_BW][round]);
+	return ret;
+}
 
 static int play_round(struct state *s, size_t round)
 {
-	int ret = measure_latency(&s->end, &s->latency[round]);
+	int ret = measure_own(s, round);
 
-	if (!ret)
-		ret = measure_rate(&s->end, s->values, &s->rate[round]);
 	for (size_t i = 0; !ret && i < NTOOLS; i++) {
 		struct series *series = &s->series[i];
-		double own =
-			tools[i].is_rate ? s->rate[round] : s->latency[round];
 		double theirs;
 
 		if (!is_installed(tools[i].program))
@@ -358,43 +406,49 @@ static int play_round(struct state *s, size_t round)
 		if (isnan(theirs))
 			continue;
 		series->theirs[series->n] = theirs;
-		series->ratio[series->n++] = own / theirs;
+		for (unsigned o = 0; o < NOWN; o++)
+			series->ratio[o][series->n] = s->own[o][round] / theirs;
+		series->n++;
 	}
 	return ret;
 }
 
 static void print_row(struct state *s, const char *tool, const char *op,
-		      bool is_rate, double figure, double ratio)
+		      enum own kin, double figure, double ratio)
 {
+	bool rate = is_rate(kin);
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("tool", "tool", -10, tool),
-		PN_CELL_TEXT("op", "op", -10, op),
+		PN_CELL_TEXT("op", "op", -12, op),
 		PN_CELL_BYTES("bytes", "bytes", 7,
-			      is_rate ? s->values->bytes : SMALL),
+			      rate ? s->values->bytes : SMALL),
 		PN_CELL_NUMBER("latency_us", "latency us", 11,
-			       is_rate ? NAN : figure),
-		PN_CELL_RATE("bytes_per_s", "bytes/s", 9,
-			     is_rate ? figure : NAN),
+			       rate ? NAN : figure),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 9, rate ? figure : NAN),
 		PN_CELL_NUMBER("ratio", "pinion/tool", 12, ratio),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
 }
 
+static double ratio_to(struct series *series, enum own own)
+{
+	return series->n ? pn_median(series->ratio[own], series->n) : NAN;
+}
+
 static void print_all(struct state *s)
 {
-	size_t n = s->values->rounds;
-
-	print_row(s, "pinion", "write_lat", false, pn_median(s->latency, n), 1);
-	print_row(s, "pinion", "put_bw", true, pn_median(s->rate, n), 1);
+	for (unsigned o = 0; o < NOWN; o++)
+		print_row(s, "pinion", own_ops[o], o,
+			  pn_median(s->own[o], s->values->rounds),
+			  ratio_to(&s->series[is_rate(o)], o));
 	for (size_t i = 0; i < NTOOLS; i++) {
 		struct series *series = &s->series[i];
 
 		if (series->n)
-			print_row(s, tools[i].name, tools[i].op,
-				  tools[i].is_rate,
+			print_row(s, tools[i].name, tools[i].op, tools[i].kin,
 				  pn_median(series->theirs, series->n),
-				  pn_median(series->ratio, series->n));
+				  ratio_to(series, tools[i].kin));
 		else
 			pn_report_note(&s->report, "%s: %s", tools[i].program,
 				       is_installed(tools[i].program)
@@ -446,6 +500,9 @@ static int lead(struct state *s, const struct pn_spec *spec)
 	uint32_t end = 0;
 	int ret = end_open(&s->end, spec->text, s->values->bytes);
 
+	if (!ret)
+		ret = pn_end_open(&s->api, spec->text, s->values->bytes,
+				  s->end.sock);
 	if (ret)
 		return ret;
 	s->end.device->ops->describe(s->end.device, note_fact, &s->place);
@@ -454,7 +511,7 @@ static int lead(struct state *s, const struct pn_spec *spec)
 	pn_report_head(&s->report, pn_bench_peers.help);
 	for (size_t i = 0; !ret && i < s->values->rounds; i++)
 		ret = play_round(s, i);
-	say(s->end.sock, &end, sizeof(end));
+	pn_end_say(s->end.sock, &end, sizeof(end));
 	if (!ret)
 		print_all(s);
 	return ret;
@@ -464,10 +521,14 @@ static _Noreturn void be_follower(const struct pn_spec *spec, int sock,
 				  size_t bytes)
 {
 	struct end end = { .sock = sock };
+	struct pn_end api = { .context = NULL };
 	int ret = end_open(&end, spec->text, bytes);
 
 	if (!ret)
-		ret = follow(&end);
+		ret = pn_end_open(&api, spec->text, bytes, sock);
+	if (!ret)
+		ret = follow(&end, &api);
+	pn_end_close(&api);
 	if (end.device)
 		end_close(&end);
 	_exit(!!ret);
@@ -490,6 +551,7 @@ static int run_both(struct state *s, const struct pn_spec *spec)
 	close(socks[1]);
 	s->end.sock = socks[0];
 	ret = lead(s, spec);
+	pn_end_close(&s->api);
 	if (s->end.device)
 		end_close(&s->end);
 	close(socks[0]);
@@ -530,9 +592,11 @@ static int run(const void *values, char *const *operands)
 const struct pn_command pn_bench_peers = {
 	.name = "peers",
 	.help = "how does an RDMA adapter's use compare with its own tools?",
-	.about = "Compares latency and bandwidth of pinion on a verbs device "
-		 "with perftest, ucx_perftest and fi_pingpong, those of them "
-		 "that are installed, in turns on the same adapter.",
+	.about = "Compares latency and bandwidth of pinion on a verbs device, "
+		 "the device alone and the public calls, with perftest, "
+		 "ucx_perftest and fi_pingpong, those of them that are "
+		 "installed, in turns on the same adapter. These never sleep: "
+		 "spin= of the device says how long pinion does not.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),
