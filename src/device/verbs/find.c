@@ -130,15 +130,27 @@ static int no_device(const char *name)
 	return -ENODEV;
 }
 
-static int cannot_open(const char *name, int error)
+/* libibverbs does not pass on that its file may not be opened. */
+static bool may_not_open(const struct ibv_device *device)
 {
-	if (error == EACCES || error == EPERM)
+	char path[160];
+
+	snprintf(path, sizeof(path), "/dev/infiniband/%s", device->dev_name);
+	return !access(path, F_OK) && access(path, R_OK | W_OK);
+}
+
+static int cannot_open(const struct ibv_device *device, int error)
+{
+	if (error == EACCES || error == EPERM || may_not_open(device)) {
 		pn_error("verbs: no permission to open %s: the files in "
 			 "/dev/infiniband must be readable and writable",
-			 name);
-	else
-		pn_error("verbs: cannot open %s: %s", name, strerror(error));
-	return error == EACCES || error == EPERM ? -EACCES : -ENODEV;
+			 device->name);
+		return -EACCES;
+	}
+	pn_error("verbs: cannot open %s: %s; are the files in /dev/infiniband "
+		 "there (`modprobe ib_uverbs`, in a container --device)?",
+		 device->name, strerror(error));
+	return -ENODEV;
 }
 
 static int open_cm(struct pn_verbs_device *dev)
@@ -209,7 +221,7 @@ static int try_device(struct pn_verbs_device *dev, struct ibv_device *device,
 		 ibv_get_device_name(device));
 	dev->context = ibv_open_device(device);
 	if (!dev->context)
-		return asked ? cannot_open(dev->name, errno) : -ENODEV;
+		return asked ? cannot_open(device, errno) : -ENODEV;
 	if (ibv_query_device(dev->context, &dev->attr))
 		ret = -EIO;
 	else if (port)
