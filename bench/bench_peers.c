@@ -20,6 +20,7 @@
  */
 #include <arpa/inet.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "bench/bench.h"
 #include "bench/ends.h"
 
@@ -228,6 +230,7 @@ static int measure_rate(struct end *end, const struct values *v, double *rate)
 struct place {
 	char adapter[64], ip[64];
 	unsigned port, gid;
+	unsigned cpus[2]; /* of leaders and clients, followers and servers */
 };
 
 /* What is measured of pinion. */
@@ -335,10 +338,13 @@ static double run_tool(const struct tool *tool, const struct place *place,
 	expand(tool->line, place, bytes, v, tcp, start, sizeof(start));
 	/* A server may take its time to start: the client tries again. */
 	snprintf(command, sizeof(command),
-		 "cd /tmp; export LC_ALL=C; timeout 60 env %s >/dev/null 2>&1 "
-		 "& for i in 1 2 3 4 5 6; do sleep 1; timeout 50 env %s %s "
-		 "2>/dev/null && break; done; kill $! 2>/dev/null; wait",
-		 arguments, arguments, place->ip);
+		 "cd /tmp; export LC_ALL=C; "
+		 "timeout 60 taskset -c %u env %s >/dev/null 2>&1 & "
+		 "for i in 1 2 3 4 5 6; do sleep 1; "
+		 "timeout 50 taskset -c %u env %s %s 2>/dev/null && break; "
+		 "done; kill $! 2>/dev/null; wait",
+		 place->cpus[1], arguments, place->cpus[0], arguments,
+		 place->ip);
 	file = popen(command, "re");
 	while (file && fgets(line, sizeof(line), file))
 		if (!strncmp(line, start, strlen(start)))
@@ -347,6 +353,33 @@ static double run_tool(const struct tool *tool, const struct place *place,
 		pclose(file);
 	/* perftest says 0 when it could not calibrate its clock. */
 	return found > 0 ? found : NAN;
+}
+
+/* Two that spin on one core take turns of some milliseconds: all get the same
+ * two. */
+static void choose_cpus(struct place *place)
+{
+	unsigned n = 0;
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return;
+	for (unsigned cpu = 0; n < 2 && cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			place->cpus[n++] = cpu;
+	if (n == 1)
+		place->cpus[1] = place->cpus[0];
+}
+
+static void stay_on(unsigned cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		pn_warn("bench peers: cannot stay on core %u: latencies jump",
+			cpu);
 }
 
 static bool is_installed(const char *program)
@@ -544,6 +577,7 @@ static int run_both(struct state *s, const struct pn_spec *spec)
 	pid = fork(); /* before any device is opened */
 	if (pid < 0)
 		return -errno;
+	stay_on(s->place.cpus[!pid]);
 	if (!pid) {
 		close(socks[0]);
 		be_follower(spec, socks[1], s->values->bytes);
@@ -584,6 +618,7 @@ static int run(const void *values, char *const *operands)
 					.bench = "peers",
 					.device = spec.text };
 	signal(SIGPIPE, SIG_IGN);
+	choose_cpus(&s->place);
 	ret = run_both(s, &spec);
 	free(s);
 	return ret ? pn_spec_exit("bench peers", ret) : PN_EXIT_OK;
