@@ -442,16 +442,49 @@ static int send_chosen(struct pinion_request *request,
 	return ret;
 }
 
-int pn_endpoint_send(struct pinion_endpoint *ep,
-		     const struct pinion_message *message,
-		     struct pinion_request **out)
+/* Whether a message could be out before the call returns, with nobody to be
+ * told of it. */
+static bool may_end_at_once(const struct pinion_endpoint *ep,
+			    const struct pinion_message *m)
+{
+	const struct pinion_peer *peer = m->peer;
+
+	return m->at_once && !peer->down && peer->way && peer->way->up &&
+	       !peer->sequenced && pn_list_empty(&peer->packets) &&
+	       !ep->helper && !pn_event_sink() &&
+	       pn_protocol_eager.applies(&ep->limits, m->len) &&
+	       pn_reuse_ignores(&ep->reuse, ep->eager_way, m->len) &&
+	       pn_packet_is_inline(peer->way, m->len);
+}
+
+/* An eager message whose bytes the device takes while it posts needs no
+ * request: what the receiver would say to it, nobody here would hear. */
+static int send_at_once(struct pinion_endpoint *ep,
+			const struct pinion_message *m)
+{
+	const struct pn_wire wire = {
+		.version = PN_WIRE_VERSION,
+		.kind = PN_WIRE_MATCH,
+		.protocol = PN_PROTOCOL_EAGER,
+		.to = m->data,
+		.status = pn_wire_match_status(m->space, m->has_data),
+		.tag = m->tag,
+		.len = m->len,
+	};
+	int ret = pn_packet_post(m->peer->way, &wire, m->buf, m->len);
+
+	ep->stats.sent[PN_PROTOCOL_EAGER] += !ret;
+	return ret ? ret : PINION_SENT;
+}
+
+static int send_request(struct pinion_endpoint *ep,
+			const struct pinion_message *message,
+			struct pinion_request **out)
 {
 	struct pinion_request *request;
 	struct pn_choice choice;
 	int ret;
 
-	pn_endpoint_lock(ep);
-	pn_reuse_sends(&ep->reuse);
 	ret = pn_peer_connect(message->peer);
 	request = ret ? NULL : pn_request_alloc(ep, message);
 	if (request) {
@@ -468,6 +501,21 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	} else if (!ret) {
 		ret = -ENOMEM;
 	}
+	return ret;
+}
+
+int pn_endpoint_send(struct pinion_endpoint *ep,
+		     const struct pinion_message *message,
+		     struct pinion_request **out)
+{
+	int ret = -EAGAIN;
+
+	pn_endpoint_lock(ep);
+	pn_reuse_sends(&ep->reuse);
+	if (may_end_at_once(ep, message))
+		ret = send_at_once(ep, message);
+	if (ret < 0)
+		ret = send_request(ep, message, out);
 	pn_endpoint_unlock(ep);
 	return ret;
 }

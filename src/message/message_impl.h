@@ -316,6 +316,12 @@ int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
 /* The same, only now: -EAGAIN. For streams of DATA. */
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,
 		  const void *payload, size_t len);
+/* Whether the device takes the bytes of such a packet while it posts. */
+static inline bool pn_packet_is_inline(const struct pn_way *way, size_t len)
+{
+	return sizeof(struct pn_wire) + len <=
+	       way->rail->device->limits.inline_bytes;
+}
 /* Posts a packet on a way, behind nothing. */
 int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
 		   const void *payload, size_t len);

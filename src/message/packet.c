@@ -183,9 +183,7 @@ static int post_bounced(const struct pn_way *way, const struct pn_wire *wire,
 int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
 		   const void *payload, size_t len)
 {
-	size_t most = way->rail->device->limits.inline_bytes;
-
-	return sizeof(*wire) + len <= most
+	return pn_packet_is_inline(way, len)
 		       ? post_inline(way, wire, payload, len)
 		       : post_bounced(way, wire, payload, len);
 }

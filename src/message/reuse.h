@@ -154,12 +154,19 @@ enum pn_reuse_verdict pn_reuse_look(struct pn_reuse *reuse,
 				    enum pn_reuse_way way, const void *buf,
 				    size_t len);
 
+/* Whether buffers of that length are copied anyway, and not counted. */
+static inline bool pn_reuse_ignores(const struct pn_reuse *reuse,
+				    enum pn_reuse_way way, size_t len)
+{
+	return len < reuse->from[way];
+}
+
 /* Counts a use of a buffer and says how it is to go. */
 static inline enum pn_reuse_verdict pn_reuse_wants(struct pn_reuse *reuse,
 						   enum pn_reuse_way way,
 						   const void *buf, size_t len)
 {
-	return pn_likely(len < reuse->from[way])
+	return pn_likely(pn_reuse_ignores(reuse, way, len))
 		       ? PN_REUSE_COPY
 		       : pn_reuse_look(reuse, way, buf, len);
 }

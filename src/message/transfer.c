@@ -536,8 +536,7 @@ int pn_transfer_send(struct pinion_request *request,
 	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
 	wire.to = request->data;
-	wire.status =
-		request->space | (request->has_data ? PN_WIRE_HAS_DATA : 0);
+	wire.status = pn_wire_match_status(request->space, request->has_data);
 	wire.len = request->len;
 	request->total = request->message_len = request->len;
 	if (request->shape.read)

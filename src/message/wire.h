@@ -44,6 +44,7 @@
 #ifndef PN_MESSAGE_WIRE_H
 #define PN_MESSAGE_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -98,6 +99,11 @@ struct pn_wire {
 
 #define PN_WIRE_SPACE	 0xff
 #define PN_WIRE_HAS_DATA 0x100
+
+static inline int32_t pn_wire_match_status(uint8_t space, bool has_data)
+{
+	return space | (has_data ? PN_WIRE_HAS_DATA : 0);
+}
 
 /* Memory of the packet's sender that its receiver may write or read. */
 struct pn_wire_key {

@@ -405,6 +405,13 @@ static void refused(struct storm *s, struct item *item, int ret)
 	end_item(s, item);
 }
 
+/* It was gone before the call returned. */
+static void sent_at_once(struct storm *s, struct item *item)
+{
+	item->end = (struct pinion_completion){ .len = item->letter.len };
+	end_item(s, item);
+}
+
 static void post(struct storm *s, struct item *item)
 {
 	const struct letter *l = &item->letter;
@@ -427,9 +434,12 @@ static void post(struct storm *s, struct item *item)
 	if (s->attr->protocol == STORM_ANY)
 		pn_endpoint_use(s->party.ep,
 				(int)test_below(&s->random, STORM_ANY));
+	m.at_once = test_below(&s->random, 2);
 	ret = item->is_send ? pn_endpoint_send(s->party.ep, &m, out)
 			    : pn_endpoint_recv(s->party.ep, &m, out);
-	if (ret)
+	if (ret == PINION_SENT)
+		sent_at_once(s, item);
+	else if (ret)
 		refused(s, item, ret);
 }
 

@@ -214,6 +214,76 @@ static void the_queue_reports_requests_without_handles(void **state)
 	end_close(&end);
 }
 
+static int poll_for(struct end *end, struct pinion_completion *out)
+{
+	int n = 0;
+
+	while (!n)
+		n = pinion_poll(end->ep, out, 1);
+	return n;
+}
+
+/* Before the peer is there it cannot, and makes a request as ever. */
+static void a_short_message_can_end_at_once(void **state)
+{
+	char out[] = "hello", in[6] = "";
+	struct pinion_message m = { .buf = out, .len = 6, .tag = 5 };
+	struct pinion_request *request = NULL;
+	struct pinion_completion end;
+	struct end self;
+
+	(void)state;
+	end_open(&self, NULL);
+	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
+	m.at_once = 1;
+	m.user = out;
+	assert_ok(pinion_send(self.ep, &m, NULL));
+	assert_int_equal(poll_for(&self, &end), 1);
+	assert_ptr_equal(end.user, out);
+	m.data = 77;
+	m.has_data = 1;
+	assert_int_equal(pinion_send(self.ep, &m, &request), PINION_SENT);
+	assert_null(request);
+	memset(out, 0, sizeof(out)); /* ours again */
+	m.at_once = 0;
+	assert_ok(pinion_send(self.ep, &m, &request));
+	assert_ok(pinion_wait(self.ep, request, NULL));
+	m.user = m.buf = in;
+	for (int i = 0; i < 2; i++) { /* in the order of sending */
+		assert_ok(pinion_recv(self.ep, &m, NULL));
+		assert_int_equal(poll_for(&self, &end), 1);
+		assert_ptr_equal(end.user, in);
+		assert_int_equal(end.has_data, i);
+		assert_int_equal(end.data, i ? 77 : 0);
+		assert_string_equal(in, "hello");
+	}
+	end_close(&self);
+}
+
+static void a_long_message_never_ends_at_once(void **state)
+{
+	size_t len = 1 << 20;
+	char *out = calloc(2, len);
+	struct pinion_message m = { .buf = out, .len = len, .at_once = 1 };
+	struct pinion_request *request, *receive;
+	struct end self;
+
+	(void)state;
+	assert_non_null(out);
+	end_open(&self, NULL);
+	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
+	for (int i = 0; i < 3; i++) {
+		m.buf = out;
+		assert_ok(pinion_send(self.ep, &m, &request));
+		m.buf = out + len;
+		assert_ok(pinion_recv(self.ep, &m, &receive));
+		assert_ok(pinion_wait(self.ep, receive, NULL));
+		assert_ok(pinion_wait(self.ep, request, NULL));
+	}
+	end_close(&self);
+	free(out);
+}
+
 static void a_send_canceled_in_the_queue_never_arrives(void **state)
 {
 	struct pinion_message m = { .buf = "x", .len = 1, .tag = 1 };
@@ -550,6 +620,8 @@ int main(void)
 		TEST(requests_that_are_none_are_refused),
 		TEST(a_forked_child_is_refused),
 		TEST(the_queue_reports_requests_without_handles),
+		TEST(a_short_message_can_end_at_once),
+		TEST(a_long_message_never_ends_at_once),
 		TEST(a_send_canceled_in_the_queue_never_arrives),
 		TEST(a_long_send_is_canceled_until_it_is_matched),
 		TEST(a_claim_that_is_never_received_goes_with_its_endpoint),
