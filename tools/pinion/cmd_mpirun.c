@@ -13,6 +13,7 @@
 #define PATH_BYTES 4096
 #define PROVIDER   "libpinion-fi.so"
 #define LIBRARY	   "libpinion.so.0"
+#define SITES	   "libpinion-pmpi.so"
 
 struct values {
 	char trace[PN_OPTION_TEXT_BYTES];
@@ -37,6 +38,7 @@ static const struct pn_option options[] = {
 struct place {
 	char provider_dir[PATH_BYTES];
 	char library[PATH_BYTES];
+	char sites[PATH_BYTES]; /* "": built without Open MPI */
 };
 
 /* --- finding -------------------------------------------------------------- */
@@ -71,6 +73,17 @@ static bool look_in(const char *bin, const char *lib, struct place *out)
 	       is_file(provider) && is_file(out->library);
 }
 
+/* Names call sites for the helper; not needed to run. */
+static void find_sites(const char *bin, struct place *out)
+{
+	if (put_path(out->sites, "%s/" SITES, bin) && is_file(out->sites))
+		return;
+	if (put_path(out->sites, "%s/../" PN_LIBDIR "/pinion/" SITES, bin) &&
+	    is_file(out->sites))
+		return;
+	*out->sites = '\0';
+}
+
 /* Beside the command in the build tree, or as installed with it. */
 static int find_parts(struct place *out)
 {
@@ -85,6 +98,7 @@ static int find_parts(struct place *out)
 	if (!slash)
 		return -ENOENT;
 	*slash = '\0';
+	find_sites(bin, out);
 	return look_in(bin, ".", out) || look_in(bin, "../" PN_LIBDIR, out)
 		       ? 0
 		       : -ENOENT;
@@ -211,14 +225,24 @@ static int start(const struct line *line, bool named)
 	return pn_failed(argv[0], -errno);
 }
 
-/* Only the ranks are to have the library preloaded, not mpirun. */
-static const char *preload(const char *library)
+static bool helper_is_on(void)
+{
+	const char *helper = getenv("PINION_HELPER");
+
+	return helper && *helper && strcmp(helper, "off");
+}
+
+/* Only the ranks are to have the library preloaded, not mpirun; and call sites
+ * named only where somebody asks for them. */
+static const char *preload(const struct place *place)
 {
 	const char *old = getenv("LD_PRELOAD");
+	const char *sites = helper_is_on() ? place->sites : "";
 	char *text;
 
-	return asprintf(&text, "LD_PRELOAD=%s%s%s", library,
-			old && *old ? ":" : "", old ? old : "") < 0
+	return asprintf(&text, "LD_PRELOAD=%s%s%s%s%s", place->library,
+			*sites ? ":" : "", sites, old && *old ? ":" : "",
+			old ? old : "") < 0
 		       ? NULL
 		       : text;
 }
@@ -249,7 +273,7 @@ static int run(const void *v, char *const *operands)
 	add(&line, *values->launcher ? values->launcher : "mpirun.openmpi");
 	add_exports(&line);
 	add(&line, "-x");
-	add(&line, preload(place.library));
+	add(&line, preload(&place));
 	while (*operands)
 		add(&line, *operands++);
 	ret = values->print ? print_line(&line)
@@ -264,7 +288,9 @@ const struct pn_command pn_cmd_mpirun = {
 	.about = "Everything behind these options goes to mpirun. It finds the "
 		 "libfabric provider, tells Open MPI to use it, and preloads "
 		 "the library, so that the release of memory is noticed from "
-		 "the start. What the environment or mpirun's own options say "
+		 "the start; with PINION_HELPER also one that tells the helper "
+		 "where in the program a message comes from. What the "
+		 "environment or mpirun's own options say "
 		 "about Open MPI wins.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),

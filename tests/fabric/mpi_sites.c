@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* An MPI program that prints the call sites that the helper is told of, as they
+ * are told. Sends of 64 KiB from two places of C and one of Fortran, in turns;
+ * a broadcast from one more. */
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pinion/helper.h>
+
+#define N     65536
+#define TURNS 5
+
+static int rank;
+static int telling;
+
+typedef int site_fn(const char *name);
+
+/* Passes everything on to the library's. */
+__attribute__((visibility("default"))) int pinion_site(const char *name)
+{
+	site_fn *next;
+
+	*(void **)&next = dlsym(RTLD_NEXT, "pinion_site");
+	if (telling && !rank)
+		printf("%s\n", name ? name : "none");
+	return next ? next(name) : 0;
+}
+
+/* As a Fortran program calls it; found when it runs, where Fortran's library
+ * is. */
+typedef void fortran_send(void *buf, int *n, MPI_Fint *type, int *to, int *tag,
+			  MPI_Fint *comm, int *error);
+
+static void send_as_fortran(fortran_send *send, char *buf)
+{
+	MPI_Fint type = MPI_Type_c2f(MPI_BYTE);
+	MPI_Fint comm = MPI_Comm_c2f(MPI_COMM_WORLD);
+	int n = N, to = 1, tag = 0, error = 1;
+
+	send(buf, &n, &type, &to, &tag, &comm, &error);
+	if (error)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static fortran_send *find_fortran(void)
+{
+	fortran_send *send;
+
+	/* libpinion-pmpi.so has one, which calls MPI's. */
+	if (!dlopen("libmpi_mpifh.so.40", RTLD_NOW | RTLD_GLOBAL))
+		return NULL;
+	*(void **)&send = dlsym(RTLD_DEFAULT, "mpi_send_");
+	return send;
+}
+
+static void receive(char *buf)
+{
+	MPI_Recv(buf, N, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+int main(int argc, char **argv)
+{
+	char *buf = calloc(1, N);
+	fortran_send *send = find_fortran();
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	telling = 1;
+	for (int i = 0; i < TURNS; i++) {
+		if (rank) {
+			for (int k = 0; k < 3; k++)
+				receive(buf);
+		} else {
+			MPI_Send(buf, N, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+			MPI_Send(buf, N, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+			send_as_fortran(send, buf);
+		}
+		MPI_Bcast(buf, N, MPI_BYTE, 0, MPI_COMM_WORLD);
+	}
+	telling = 0;
+	MPI_Finalize();
+	free(buf);
+	return 0;
+}
