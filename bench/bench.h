@@ -35,6 +35,7 @@ extern const struct pn_command pn_bench_put;
 extern const struct pn_command pn_bench_rails;
 extern const struct pn_command pn_bench_raw;
 extern const struct pn_command pn_bench_register;
+extern const struct pn_command pn_bench_reuse;
 
 /* What every benchmark takes; its own values begin with this. */
 struct pn_bench_values {

@@ -111,14 +111,15 @@ struct pn_reuse {
 	struct pn_device *device;
 	struct pn_cache *cache;
 	struct pn_reuse_attr attr;
-	double lookup_ns;	     /* V */
-	size_t from[PN_REUSE_NWAYS]; /* shorter ones never go straight */
+	double lookup_ns;	       /* V */
+	size_t from[PN_REUSE_NWAYS];   /* shorter ones never go straight */
+	uint32_t skip[PN_REUSE_NWAYS]; /* small ones that are not looked at */
 	struct pn_reuse_class classes[PN_REUSE_NWAYS][PN_HISTORY_SIZES];
 	struct pn_usage usage;
 	/* adaptation */
 	uint32_t limit;
 	bool stopped;
-	uint32_t every, skipped; /* one in `every` transfers is looked at */
+	uint32_t every; /* one in so many small transfers is looked at */
 	uint32_t missed;
 	struct {
 		uint32_t looks, hits;
@@ -126,12 +127,12 @@ struct pn_reuse {
 	} window;
 	uint64_t poor; /* looks in a row that did not pay */
 	/* waiting */
-	uint32_t flying;	/* direct sends */
-	uint64_t idle_ns;	/* since when they are waited for; 0: not */
-	double waited_ns;	/* and for how long they were */
-	double balance_ns;	/* saved, less what was lost */
-	double gain_ns;		/* of the last one */
-	uint32_t resting, rest; /* sends still to be copied; the next time */
+	uint32_t flying;   /* direct sends */
+	uint64_t idle_ns;  /* since when they are waited for; 0: not */
+	double waited_ns;  /* and for how long they were */
+	double balance_ns; /* saved, less what was lost */
+	double gain_ns;	   /* of the last one */
+	uint32_t rest;	   /* sends that were copied for it, last time */
 	struct pn_reuse_stats stats;
 };
 
@@ -166,9 +167,13 @@ static inline enum pn_reuse_verdict pn_reuse_wants(struct pn_reuse *reuse,
 						   enum pn_reuse_way way,
 						   const void *buf, size_t len)
 {
-	return pn_likely(pn_reuse_ignores(reuse, way, len))
-		       ? PN_REUSE_COPY
-		       : pn_reuse_look(reuse, way, buf, len);
+	if (pn_likely(pn_reuse_ignores(reuse, way, len)))
+		return PN_REUSE_COPY;
+	if (reuse->skip[way] && len <= reuse->attr.small_bytes) {
+		reuse->skip[way]--;
+		return PN_REUSE_COPY;
+	}
+	return pn_reuse_look(reuse, way, buf, len);
 }
 
 /* No transfer of that way ever goes straight. */

@@ -22,8 +22,8 @@
  * those beyond the first of a bucket, nfrequent the frequent ones.
  *
  * Memory is taken as the table fills: address space for all of it when the
- * first entry is added, pages when they are touched. 4 MiB of buckets and 6 MiB
- * of entries are the most.
+ * first entry is added, pages when they are touched. 4 MiB of buckets and
+ * 24 MiB of entries are the most.
  *
  * Threads: the caller's lock. Nothing here calls anybody.
  */
@@ -37,7 +37,7 @@
 #include "base/compiler.h"
 
 #define PN_USAGE_BITS 20 /* of the hash */
-#define PN_USAGE_MAX  ((uint32_t)1 << 18)
+#define PN_USAGE_MAX  ((uint32_t)1 << 20)
 #define PN_USAGE_ONE  ((uint32_t)1 << 31)
 
 struct pn_usage_entry {

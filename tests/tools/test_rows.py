@@ -317,6 +317,47 @@ class Heap(unittest.TestCase):
             self.assertGreaterEqual(best, put)
 
 
+class Reuse(unittest.TestCase):
+    KEYS = {"what", "path", "device", "bytes", "gain_percent",
+            "predicted_percent"}
+
+    def run_bench(self, *args):
+        found = rows("bench", "reuse", *SHORT, *args)
+        for row in found:
+            self.assertLessEqual(self.KEYS, row.keys())
+        return found
+
+    def test_rows_of_every_sort_are_there(self):
+        found = self.run_bench("--min", "1K", "--max", "8K", "--times", "50",
+                               "--buffers", "10", "--messages", "128",
+                               "--structure", "hash")
+        self.assertEqual({row["what"] for row in found},
+                         {"threshold", "pingpong", "spectrum", "put", "get",
+                          "no_reuse", "search"})
+        sizes = [row["bytes"] for row in found if row["what"] == "put"]
+        self.assertEqual(sizes, [1024, 2048, 4096, 8192])
+        layouts = {row.get("layout") for row in found
+                   if row["what"] == "spectrum"}
+        self.assertEqual(layouts, {"back to back", "own pages"})
+
+    def test_bytes_may_go_straight_where_they_need_not(self):
+        found = self.run_bench("--mode", "on", "--what", "pingpong", "--max",
+                               "512", "--times", "50")
+        self.assertEqual(len(found), 3)
+
+    @unittest.skipUnless(VIRTUAL, "machines are noisy")
+    def test_the_paper_is_reached_in_virtual_time(self):
+        for what, least in (("pingpong", 13), ("put", 15), ("get", 13)):
+            row, = rows("bench", "reuse", "--device", "sim:cost=rashti2011",
+                        "--what", what, "--min", "8K", "--times", "4000")
+            self.assertGreaterEqual(row["gain_percent"], least)
+            self.assertLess(row["gain_percent"], row["predicted_percent"])
+
+    def test_what_is_unknown_is_refused(self):
+        done = run("bench", "reuse", "--what", "nothing")
+        self.assertEqual(done.returncode, 2)
+
+
 class Message(unittest.TestCase):
     PROTOCOLS = ["copy", "demand", "cached", "pipeline", "caching-pipeline",
                  "read", "overlapped", "auto"]

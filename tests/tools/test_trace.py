@@ -77,6 +77,23 @@ class Convert(Folder):
                         "first_uses"):
                 self.assertEqual(other[key], first[key], (form, key))
 
+    def test_stat_tells_how_small_buffers_come_again(self):
+        text = "t_us,addr,len,op,site\n"
+        for i in range(400):        # 4 KiB, four times each but for one
+            text += f"{i},{0x1000000 + 4096 * (i // 4):#x},4096,send,1\n"
+        for i in range(100):
+            text += f"{400 + i},0x7000040,2048,isend,1\n"
+            text += f"{400 + i},0x9000000,64,recv,1\n"
+            text += f"{400 + i},0x9000000,16384,send,1\n"
+        path = self.write("a.csv", text)
+        small, = [row for row in self.stat(path) if row["what"] == "small"]
+        self.assertEqual(small["requests"], 500)
+        self.assertEqual(small["buffers"], 101)
+        self.assertEqual(small["most_uses"], 100)
+        self.assertEqual(small["most_uses_bytes"], 2048)
+        self.assertAlmostEqual(small["reuse_percent"], 79.8)
+        self.assertAlmostEqual(small["frequent_percent"], 100 / 101)
+
     def test_a_file_is_not_overwritten_while_it_is_read(self):
         path = self.write("a.csv", PLAIN)
         done = run("trace", "convert", "--output", path, path)

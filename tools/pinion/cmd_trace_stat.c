@@ -10,6 +10,7 @@
 #include "tools/pinion/cmd_trace.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +20,19 @@
 #include "revision.h"
 #include "tools/pinion/json.h"
 #include "tools/pinion/report.h"
+#include "trace/small.h"
 #include "trace/stat.h"
 
 struct values {
 	char profile[PN_OPTION_TEXT_BYTES];
 	uint64_t sites;
+	uint64_t small;
 	bool json;
 };
+
+/* As the options reuse_min and reuse_share have it. */
+#define SMALLEST 128
+#define SHARE	 0.25
 
 static const struct pn_option options[] = {
 	{ "profile", PN_OPTION_TEXT, "cx5",
@@ -33,6 +40,9 @@ static const struct pn_option options[] = {
 	  offsetof(struct values, profile), 0, 0, NULL },
 	{ "sites", PN_OPTION_NUMBER, "10", "how many call sites to list",
 	  offsetof(struct values, sites), 0, 0, NULL },
+	{ "small", PN_OPTION_BYTES, "8K",
+	  "the largest messages that are copied: see small buffers",
+	  offsetof(struct values, small), 1, UINT32_MAX, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
 
@@ -44,6 +54,7 @@ struct account {
 	const struct pn_trace_info *info;
 	const struct pn_profile *profile;
 	struct pn_stat stat;
+	struct pn_small small;
 };
 
 /* --- estimates --------------------------------------------------------------
@@ -117,6 +128,29 @@ static uint64_t requests_up_to(const struct account *a, uint64_t bytes)
 static double duration_ns(const struct account *a)
 {
 	return (double)(a->stat.last_ns - a->stat.first_ns);
+}
+
+/* Uses at which a small buffer is registered: a share of R / (C - V). */
+static double uses_needed(void *arg, uint64_t len)
+{
+	const struct pn_profile *profile = arg;
+	double gain =
+		(double)pn_profile_copy_ns(profile, len) -
+		(double)pn_profile_field_ns(profile, PN_PROFILE_LOOKUP_US);
+	double price =
+		(double)pn_profile_register_ns(profile, (len + PN_PAGE_BYTES -
+							 1) / PN_PAGE_BYTES);
+
+	return gain > 0 ? SHARE * price / gain : INFINITY;
+}
+
+static struct pn_small_sums small_sums(const struct account *a)
+{
+	struct pn_small_sums sums;
+
+	pn_small_sum(&a->small, SMALLEST, uses_needed, (void *)a->profile,
+		     &sums);
+	return sums;
 }
 
 /* --- for people -------------------------------------------------------------
@@ -284,6 +318,30 @@ static void print_uses(const struct account *a)
 	}
 }
 
+/* The paper Reuse, tables 1 and 3. */
+static void print_small(const struct account *a)
+{
+	const struct pn_small *s = &a->small;
+	struct pn_small_sums sums = small_sums(a);
+	char b[32];
+
+	if (!s->requests)
+		return;
+	printf("\nSmall buffers, by address: %s of up to %s\n",
+	       s->transfers ? "sends, puts and gets" : "requests",
+	       pn_report_bytes(s->max_bytes, b));
+	printf("%12" PRIu64 "  requests for %" PRIu64 " buffers\n", s->requests,
+	       sums.buffers);
+	printf("%12" PRIu64 "  uses of the one used most, of %s\n",
+	       sums.most_uses, pn_report_bytes(sums.most_bytes, b));
+	printf("%12.2f  %% of requests are for a buffer used before\n",
+	       percent(s->again, s->requests));
+	printf("%12.2f  %% of buffers of %d bytes or more come often enough to "
+	       "be\n              sent from without a copy (profile %s)\n",
+	       percent(sums.frequent, sums.counted), SMALLEST,
+	       a->profile->name);
+}
+
 /* Budgets from the first that finds anything to the first that finds all. */
 static void print_budgets(const struct account *a)
 {
@@ -416,6 +474,7 @@ static void print_all(const struct account *a)
 	print_recorded(a);
 	print_sizes(a);
 	print_uses(a);
+	print_small(a);
 	print_budgets(a);
 	print_sites(a);
 	print_verdict(a);
@@ -489,6 +548,24 @@ static void json_sizes(const struct account *a)
 	}
 }
 
+static void json_small(const struct account *a)
+{
+	struct pn_small_sums sums = small_sums(a);
+	struct pn_json json;
+
+	json_begin(&json, a, "small");
+	pn_json_count(&json, "max_bytes", a->small.max_bytes);
+	pn_json_count(&json, "requests", a->small.requests);
+	pn_json_count(&json, "buffers", sums.buffers);
+	pn_json_count(&json, "most_uses", sums.most_uses);
+	pn_json_count(&json, "most_uses_bytes", sums.most_bytes);
+	pn_json_number(&json, "reuse_percent",
+		       percent(a->small.again, a->small.requests));
+	pn_json_number(&json, "frequent_percent",
+		       percent(sums.frequent, sums.counted));
+	pn_json_end(&json);
+}
+
 static void json_budgets(const struct account *a)
 {
 	double all = hit_ratio(a, UINT64_MAX);
@@ -528,6 +605,7 @@ static void print_json(const struct account *a)
 {
 	json_total(a);
 	json_sizes(a);
+	json_small(a);
 	json_budgets(a);
 	json_sites(a);
 }
@@ -537,8 +615,10 @@ static void print_json(const struct account *a)
 
 static int add_events(void *arg, const struct pn_event *events, int n)
 {
-	int ret = pn_stat_add(arg, events, n);
+	struct account *a = arg;
+	int ret = pn_stat_add(&a->stat, events, n);
 
+	pn_small_add(&a->small, a->trace, events, n);
 	return ret ? pn_failed("trace stat", ret) : PN_EXIT_OK;
 }
 
@@ -549,7 +629,8 @@ static int tell(struct account *a)
 
 	if (ret)
 		return pn_failed("trace stat", ret);
-	ret = pn_trace_walk(a->trace, add_events, &a->stat);
+	a->small.max_bytes = a->values->small;
+	ret = pn_trace_walk(a->trace, add_events, a);
 	a->info = pn_trace_info(a->trace);
 	pn_stat_finish(&a->stat);
 	if (a->values->json)
@@ -557,6 +638,7 @@ static int tell(struct account *a)
 	else
 		print_all(a);
 	pn_stat_fini(&a->stat);
+	pn_small_fini(&a->small);
 	return ret;
 }
 

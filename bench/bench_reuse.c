@@ -1,0 +1,894 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What does it gain to send small messages straight from frequently used
+ * buffers (paper Reuse, rows R1 to R6), and what does it cost where buffers do
+ * not come again?
+ *
+ *   threshold  how many uses pay for a registration, by way and size: the
+ *              paper's table 2
+ *   pingpong   one-way latency; each end sends from one buffer, always the same
+ *   spectrum   the same with a thousand buffers, the i-th used i times; back to
+ *              back, and on pages of their own
+ *   put, get   a put and a flag behind it, answered by the same (the paper's
+ *              put and fence); a get until its bytes are here
+ *   no_reuse   one way, never from the same buffer twice
+ *   search     looking for a buffer in the hash table and in a balanced tree
+ *
+ * Each is done with the mechanism (--mode) and without (option reuse=off), in
+ * turns within one run; figures are medians over the rounds. In virtual time
+ * one round is enough. gain_percent is what is saved of the time without;
+ * predicted_percent is the paper's (C - V) / time without, where C is what the
+ * engine copies (nothing of what the device takes inline) and V one look-up.
+ * With --callgrind no_reuse also counts instructions, which other load does not
+ * disturb: of a process that sends to itself, without reuse, everything looked
+ * up as with reuse=on, and with reuse=off.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <search.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/range.h"
+#include "bench/bench.h"
+#include "bench/callgrind.h"
+#include "bench/talk.h"
+#include "device/profiles.h"
+#include "message/message_impl.h"
+
+#define MAX_ROUNDS 101
+#define KIB	   ((size_t)1 << 10)
+#define BATCH	   64 /* messages one way, before an answer */
+#define STEP	   64 /* bytes from one buffer that is never used again on */
+
+static const char *const modes[] = { "auto", "on", NULL };
+static const char *const structures[] = { "both", "hash", "tree", NULL };
+
+struct values {
+	struct pn_bench_values common;
+	char what[PN_OPTION_TEXT_BYTES];
+	int mode, structure;
+	uint64_t times, buffers, messages;
+	bool callgrind;
+};
+
+#define AT(name) offsetof(struct values, name)
+
+static const struct pn_option options[] = {
+	PN_BENCH_OPTIONS("128", "8K", "30s"),
+	{ "what", PN_OPTION_TEXT, "all",
+	  "threshold, pingpong, spectrum, put, get, no_reuse or search",
+	  AT(what), 0, 0, NULL },
+	{ "mode", PN_OPTION_CHOICE, "auto",
+	  "option reuse of what is compared with reuse=off", AT(mode), 0, 0,
+	  modes },
+	{ "structure", PN_OPTION_CHOICE, "both",
+	  "search: in the hash table, in a balanced tree", AT(structure), 0, 0,
+	  structures },
+	{ "times", PN_OPTION_NUMBER, "0",
+	  "pingpong, put, get: how often (0: 10000 in virtual time, else 1000)",
+	  AT(times), 0, 1 << 24, NULL },
+	{ "buffers", PN_OPTION_NUMBER, "0",
+	  "spectrum: how many (0: 1000 in virtual time, else 100)", AT(buffers),
+	  0, 1 << 12, NULL },
+	{ "messages", PN_OPTION_NUMBER, "0",
+	  "no_reuse: how many (0: 1000000 in virtual time, else 100000)",
+	  AT(messages), 0, 1 << 24, NULL },
+	{ "callgrind", PN_OPTION_BOOL, "no",
+	  "no_reuse: count instructions, too (needs valgrind)", AT(callgrind),
+	  0, 0, NULL },
+};
+
+enum what { PINGPONG, SPECTRUM, PUT, GET, NO_REUSE, NWHATS };
+
+static const char *const names[NWHATS] = { "pingpong", "spectrum", "put", "get",
+					   "no_reuse" };
+
+/* What both ends do; as a number it is the follower's order. */
+struct game {
+	enum what what;
+	enum pn_reuse_mode mode;
+	bool apart; /* buffers on pages of their own */
+	size_t bytes;
+	uint64_t n; /* times, buffers or messages */
+};
+
+static uint64_t packed(const struct game *g)
+{
+	return (uint64_t)g->what | (uint64_t)g->mode << 4 |
+	       (uint64_t)g->apart << 6 | g->bytes << 8 | g->n << 32;
+}
+
+static struct game unpacked(uint64_t number)
+{
+	return (struct game){ .what = number & 15,
+			      .mode = number >> 4 & 3,
+			      .apart = number >> 6 & 1,
+			      .bytes = number >> 8 & 0xffffff,
+			      .n = number >> 32 };
+}
+
+struct state {
+	struct pn_bench_run run;
+	const struct values *values;
+	struct pn_talk *talk;
+	double with[MAX_ROUNDS], without[MAX_ROUNDS];
+};
+
+/* --- one game ------------------------------------------------------------- */
+
+/* An end of a game while it is played. */
+struct end {
+	struct pn_talk *talk;
+	struct game game;
+	bool leads;
+	char *arena, *inbox;
+	size_t stride;
+	struct pinion_exposure *exposure; /* of the inbox */
+	struct pinion_remote *remote;
+};
+
+static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
+						.numa_node = -1,
+						.populate = true };
+static const struct pn_pages_policy untouched = { .huge = PN_PAGES_NORMAL,
+						  .numa_node = -1 };
+
+static bool is_virtual(const struct pn_talk *talk)
+{
+	return talk->device->caps & PN_CAP_VIRTUAL_TIME;
+}
+
+static const struct pn_pages_policy *policy_of(const struct end *e)
+{
+	return is_virtual(e->talk) ? &untouched : &present;
+}
+
+/* The endpoint knows nothing of any buffer. */
+static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
+{
+	struct pn_reuse_attr attr = ep->reuse.attr;
+
+	attr.mode = mode;
+	pn_reuse_fini(&ep->reuse);
+	pn_reuse_init(&ep->reuse, ep->device, ep->cache, &attr);
+	if (ep->nrails > 1)
+		pn_reuse_exclude(&ep->reuse, ep->eager_way);
+}
+
+static size_t arena_bytes(const struct end *e)
+{
+	const struct game *g = &e->game;
+
+	switch (g->what) {
+	case SPECTRUM:
+		return g->n * e->stride + g->bytes;
+	case NO_REUSE:
+		return (e->leads ? g->n * STEP : 0) + g->bytes;
+	default:
+		return g->bytes;
+	}
+}
+
+static int map(struct end *e)
+{
+	void *arena, *inbox;
+	int ret;
+
+	e->stride =
+		e->game.apart
+			? pn_range_pages(0, e->game.bytes, PN_PAGE_BYTES).len +
+				  PN_PAGE_BYTES
+			: e->game.bytes;
+	ret = pn_pages_map(arena_bytes(e), policy_of(e), &arena);
+	if (ret)
+		return ret;
+	ret = pn_pages_map(e->game.bytes, &present, &inbox);
+	if (ret) {
+		pn_pages_unmap(arena, arena_bytes(e), policy_of(e));
+		return ret;
+	}
+	e->arena = arena;
+	e->inbox = inbox;
+	return 0;
+}
+
+static void unmap(struct end *e)
+{
+	pn_pages_unmap(e->arena, arena_bytes(e), policy_of(e));
+	pn_pages_unmap(e->inbox, e->game.bytes, &present);
+	pn_cache_flush(e->talk->context->cache);
+}
+
+static int exchange(struct end *e, void *mine, void *theirs, size_t len)
+{
+	int ret = e->leads ? pn_talk_send(e->talk, mine, len)
+			   : pn_talk_recv(e->talk, theirs, len);
+
+	if (ret)
+		return ret;
+	return e->leads ? pn_talk_recv(e->talk, theirs, len)
+			: pn_talk_send(e->talk, mine, len);
+}
+
+static int expose(struct end *e)
+{
+	struct pinion_key mine, theirs;
+	int ret = pinion_expose(e->talk->ep, e->inbox, e->game.bytes,
+				PINION_ACCESS_REMOTE_READ |
+					PINION_ACCESS_REMOTE_WRITE,
+				&e->exposure);
+
+	if (!ret)
+		ret = pinion_exposure_key(e->exposure, &mine);
+	if (!ret)
+		ret = exchange(e, &mine, &theirs, sizeof(mine));
+	if (!ret)
+		ret = pinion_remote_open(e->talk->ep, e->talk->peer, &theirs,
+					 &e->remote);
+	return ret;
+}
+
+static int ping(struct end *e, const char *buf)
+{
+	size_t bytes = e->game.bytes;
+	int ret;
+
+	if (e->leads) {
+		ret = pn_talk_send(e->talk, buf, bytes);
+		return ret ? ret : pn_talk_recv(e->talk, e->inbox, bytes);
+	}
+	ret = pn_talk_recv(e->talk, e->inbox, bytes);
+	return ret ? ret : pn_talk_send(e->talk, buf, bytes);
+}
+
+static int put(struct end *e)
+{
+	struct pinion_move move = { .remote = e->remote,
+				    .buf = e->arena,
+				    .len = e->game.bytes };
+	struct pinion_request *request;
+	char flag = 0;
+	int ret = 0;
+
+	if (!e->leads)
+		ret = pn_talk_recv(e->talk, &flag, 1);
+	if (!ret)
+		ret = pinion_put(e->talk->ep, &move, &request);
+	if (!ret)
+		ret = pn_talk_send(e->talk, &flag, 1);
+	if (!ret && e->leads)
+		ret = pn_talk_recv(e->talk, &flag, 1);
+	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+}
+
+static int get(struct end *e)
+{
+	struct pinion_move move = { .remote = e->remote,
+				    .buf = e->arena,
+				    .len = e->game.bytes };
+	struct pinion_request *request;
+	int ret;
+
+	if (!e->leads)
+		return 0;
+	ret = pinion_get(e->talk->ep, &move, &request);
+	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+}
+
+/* One of many messages that nobody answers. */
+static int pass(struct end *e, uint64_t i)
+{
+	char flag = 0;
+	int ret = e->leads ? pn_talk_send(e->talk, e->arena + i * STEP,
+					  e->game.bytes)
+			   : pn_talk_recv(e->talk, e->inbox, e->game.bytes);
+
+	if (ret || (i + 1) % BATCH)
+		return ret;
+	return e->leads ? pn_talk_recv(e->talk, &flag, 1)
+			: pn_talk_send(e->talk, &flag, 1);
+}
+
+static int act(struct end *e, uint64_t i)
+{
+	uint64_t times = e->game.what == SPECTRUM ? i + 1 : 1;
+	int ret = 0;
+
+	switch (e->game.what) {
+	case PUT:
+		return put(e);
+	case GET:
+		return get(e);
+	case NO_REUSE:
+		return pass(e, i);
+	case SPECTRUM:
+		for (; !ret && times; times--)
+			ret = ping(e, e->arena + i * e->stride);
+		return ret;
+	default:
+		return ping(e, e->arena);
+	}
+}
+
+/* How many times as long as one way everything took. */
+static double ways(const struct game *g)
+{
+	double n = (double)g->n;
+
+	if (g->what == SPECTRUM)
+		n = n * (n + 1) / 2;
+	return g->what == GET || g->what == NO_REUSE ? n : 2 * n;
+}
+
+/* Plays an end of it; *ns is for one, one way. */
+static int play(struct end *e, double *ns)
+{
+	char flag = 0;
+	uint64_t start;
+	int ret;
+
+	forget(e->talk->ep, e->game.mode);
+	ret = map(e);
+	if (ret)
+		return ret;
+	if (e->game.what == PUT || e->game.what == GET)
+		ret = expose(e);
+	if (!ret)
+		ret = exchange(e, &flag, &flag, 1);
+	start = pn_device_now(e->talk->device);
+	for (uint64_t i = 0; !ret && i < e->game.n; i++)
+		ret = act(e, i);
+	*ns = pn_device_since(e->talk->device, start) / ways(&e->game);
+	if (!ret)
+		ret = exchange(e, &flag, &flag, 1);
+	pinion_remote_close(e->remote);
+	pinion_unexpose(e->exposure);
+	unmap(e);
+	forget(e->talk->ep, PN_REUSE_OFF);
+	return ret;
+}
+
+static int follow(struct pn_talk *talk, uint64_t number)
+{
+	struct end e = { .talk = talk, .game = unpacked(number) };
+	double ns;
+
+	return play(&e, &ns);
+}
+
+static int lead(struct state *s, const struct game *game, double *ns)
+{
+	struct end e = { .talk = s->talk, .game = *game, .leads = true };
+	int ret = pn_talk_have(s->talk, follow, packed(game));
+
+	return ret ? ret : play(&e, ns);
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+static enum pn_reuse_way way_of(const struct state *s, enum what what)
+{
+	if (what == PUT)
+		return PN_REUSE_PUT;
+	return what == GET ? PN_REUSE_GET : s->talk->ep->eager_way;
+}
+
+static double copy_ns(const struct state *s, size_t bytes)
+{
+	return (double)bytes * s->talk->device->costs.copy_byte_ns;
+}
+
+/* Where nothing can be gained nothing is looked up. */
+static double predicted(struct state *s, const struct game *g, double ns)
+{
+	struct pn_reuse *reuse = &s->talk->ep->reuse;
+	double gain = copy_ns(s, g->bytes) - reuse->lookup_ns;
+
+	if (g->what == NO_REUSE ||
+	    (way_of(s, g->what) <= PN_REUSE_SEND &&
+	     g->bytes > reuse->attr.small_bytes) ||
+	    isinf(pn_reuse_threshold(reuse, way_of(s, g->what), g->bytes)))
+		return 0;
+	return 100 * gain / ns;
+}
+
+static const char *path_of(const struct state *s, enum what what)
+{
+	return what == PUT || what == GET
+		       ? "one-sided"
+		       : pn_reuse_way_name(s->talk->ep->eager_way);
+}
+
+struct result {
+	double with_ns, without_ns, gain;
+	double instructions; /* of a send, with; NAN: not counted */
+	size_t rounds;
+};
+
+static void print(struct state *s, const struct game *g, const struct result *r)
+{
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", "what", -8, names[g->what]),
+		PN_CELL_TEXT("path", "path", -12, path_of(s, g->what)),
+		PN_CELL_TEXT("layout", "layout", -12,
+			     g->what != SPECTRUM ? "-"
+			     : g->apart		 ? "own pages"
+						 : "back to back"),
+		PN_CELL_BYTES("bytes", "bytes", 5, g->bytes),
+		PN_CELL_NUMBER("with_us", "with us", 7, r->with_ns / 1e3),
+		PN_CELL_NUMBER("without_us", "without us", 10,
+			       r->without_ns / 1e3),
+		PN_CELL_NUMBER("gain_percent", "gain %", 7, r->gain),
+		PN_CELL_NUMBER("predicted_percent", "predicted", 9,
+			       predicted(s, g, r->without_ns)),
+		PN_CELL_NUMBER("copy_us", NULL, 0, copy_ns(s, g->bytes) / 1e3),
+		PN_CELL_NUMBER("instructions_gain_percent", NULL, 0,
+			       r->instructions),
+		PN_CELL_TEXT("mode", NULL, 0, modes[s->values->mode]),
+		PN_CELL_COUNT("n", NULL, 0, g->n),
+		PN_CELL_COUNT("rounds", NULL, 0, r->rounds),
+	};
+
+	pn_report_progress(NULL);
+	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
+	if (!isnan(r->instructions))
+		pn_report_note(
+			&s->run.report,
+			"         %.2f %% fewer instructions (callgrind)",
+			r->instructions);
+}
+
+/* --- instructions --------------------------------------------------------- */
+
+/* Messages alone, not what opens and closes. */
+static int count_run(const struct state *s, const char *reuse, size_t bytes,
+		     uint64_t n, uint64_t *instructions)
+{
+	char messages[24], size[24];
+	const char *args[] = { "--toggle-collect=send_to_self",
+			       "--",
+			       "bench",
+			       "reuse",
+			       "--what",
+			       "count",
+			       "--mode",
+			       reuse,
+			       "--device",
+			       s->values->common.device,
+			       "--max",
+			       size,
+			       "--messages",
+			       messages,
+			       NULL };
+
+	snprintf(messages, sizeof(messages), "%" PRIu64, n);
+	snprintf(size, sizeof(size), "%zu", bytes);
+	return pn_callgrind(args, instructions);
+}
+
+/* Sends to itself, from another place each time: one process is enough. */
+static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
+				    uint64_t n)
+{
+	char *arena = calloc(1, n * STEP + bytes), *inbox = calloc(1, bytes);
+	struct pinion_message out = { .len = bytes }, in = out;
+	struct pinion_request *requests[2];
+	struct pinion_address address;
+	int ret = arena && inbox ? pinion_endpoint_address(ep, &address)
+				 : -ENOMEM;
+
+	if (!ret)
+		ret = pinion_peer_add(ep, &address, &out.peer);
+	for (uint64_t i = 0; !ret && i < n; i++) {
+		out.buf = arena + i * STEP;
+		in.buf = inbox;
+		ret = pinion_recv(ep, &in, &requests[0]);
+		if (!ret)
+			ret = pinion_send(ep, &out, &requests[1]);
+		for (unsigned k = 0; !ret && k < 2; k++)
+			ret = pinion_wait(ep, requests[k], NULL);
+	}
+	free(arena);
+	free(inbox);
+	return ret;
+}
+
+/* What is measured inside of valgrind means nothing: costs are the paper's. */
+static void assume_costs(struct pinion_endpoint *ep)
+{
+	const struct pn_profile *profile = pn_profile_find("rashti2011");
+	struct pn_costs *costs = &ep->device->costs;
+
+	costs->register_ns = (double)pn_profile_register_ns(profile, 0);
+	costs->copy_byte_ns = 1 / profile->value[PN_PROFILE_COPY_GBPS];
+}
+
+/* What callgrind runs: --mode on, or nothing but copying. */
+static int count(const struct values *v)
+{
+	char device[PN_OPTION_TEXT_BYTES + 8];
+	const char *const list[] = { device, NULL };
+	const struct pinion_attr attr = { .size = sizeof(attr),
+					  .options = list };
+	struct pinion_context *context;
+	struct pinion_endpoint *ep;
+	int ret;
+
+	snprintf(device, sizeof(device), "device=%s",
+		 v->common.device[0] ? v->common.device : "soft");
+	ret = pinion_open(&attr, &context);
+	if (ret)
+		return pn_failed("reuse", ret);
+	ret = pinion_endpoint_open(context, NULL, &ep);
+	if (!ret) {
+		assume_costs(ep);
+		forget(ep, v->mode ? PN_REUSE_ON : PN_REUSE_OFF);
+		ret = send_to_self(ep, v->common.max, v->messages);
+	}
+	pinion_close(context);
+	return ret ? pn_failed("reuse", ret) : PN_EXIT_OK;
+}
+
+/* Of n messages, how many fewer instructions with the mechanism than without,
+ * in percent. With `on`: where the costs forbid it there is nothing to count.
+ */
+static double count_instructions(struct state *s, const struct game *g)
+{
+	uint64_t with, without;
+	int ret;
+
+	if (!s->values->callgrind)
+		return NAN;
+	pn_report_progress("counting instructions");
+	ret = count_run(s, "on", g->bytes, g->n, &with);
+	if (!ret)
+		ret = count_run(s, "auto", g->bytes, g->n, &without);
+	pn_report_progress(NULL);
+	if (!ret)
+		return 100 * (1 - (double)with / (double)without);
+	fprintf(stderr, "pinion: callgrind: %s\n",
+		ret == -ENOENT ? "valgrind is not installed" : strerror(-ret));
+	return NAN;
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+/* What is opened once (a pool of landing buffers, say) is not timed. */
+static int warm(struct state *s, struct game game)
+{
+	double ns;
+
+	game.n = 1;
+	game.mode = PN_REUSE_OFF;
+	return lead(s, &game, &ns);
+}
+
+static int play_round(struct state *s, struct game game, size_t round)
+{
+	static const enum pn_reuse_mode by_option[] = { PN_REUSE_AUTO,
+							PN_REUSE_ON };
+	char text[PN_REPORT_BYTES_LEN];
+	int ret;
+
+	pn_report_progress(pn_report_bytes(game.bytes, text));
+	game.mode = by_option[s->values->mode];
+	ret = lead(s, &game, &s->with[round]);
+	game.mode = PN_REUSE_OFF;
+	return ret ? ret : lead(s, &game, &s->without[round]);
+}
+
+/* The median of the rounds' own gains. */
+static double gain_of(const struct state *s, size_t rounds)
+{
+	double gains[MAX_ROUNDS];
+
+	for (size_t i = 0; i < rounds; i++)
+		gains[i] = 100 * (1 - s->with[i] / s->without[i]);
+	return pn_median(gains, rounds);
+}
+
+static int measure(struct state *s, const struct game *game)
+{
+	bool once = s->run.virtual_time;
+	struct pn_trials trials =
+		pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
+				pn_bench_share_ns(&s->run));
+	struct result r = { .instructions = NAN };
+	int ret = warm(s, *game);
+
+	for (; !ret && pn_trials_go_on(&trials, r.rounds); r.rounds++)
+		ret = play_round(s, *game, r.rounds);
+	if (ret) {
+		pn_report_progress(NULL);
+		pn_failed(names[game->what], ret);
+		return PN_BENCH_SAID;
+	}
+	r.gain = gain_of(s, r.rounds);
+	r.with_ns = pn_median(s->with, r.rounds);
+	r.without_ns = pn_median(s->without, r.rounds);
+	if (game->what == NO_REUSE)
+		r.instructions = count_instructions(s, game);
+	print(s, game, &r);
+	return 0;
+}
+
+static uint64_t count_of(const struct state *s, enum what what)
+{
+	const struct values *v = s->values;
+	bool virtual_time = s->run.virtual_time;
+
+	if (what == SPECTRUM)
+		return v->buffers ? v->buffers : virtual_time ? 1000 : 100;
+	if (what == NO_REUSE)
+		return v->messages    ? v->messages
+		       : virtual_time ? 1000000
+				      : 100000;
+	return v->times ? v->times : virtual_time ? 10000 : 1000;
+}
+
+static bool is_wanted(const struct state *s, const char *what)
+{
+	return !strcmp(s->values->what, "all") ||
+	       !strcmp(s->values->what, what);
+}
+
+/* Those that take long are done for a quarter as many sizes. */
+static int measure_sizes(struct state *s, enum what what, bool apart)
+{
+	const struct pn_bench_values *v = &s->values->common;
+	bool is_long = what == SPECTRUM || what == NO_REUSE;
+	int ret = 0;
+
+	for (size_t bytes = v->min; !ret && bytes <= v->max;
+	     bytes *= is_long ? 4 : 2) {
+		struct game game = { .what = what,
+				     .apart = apart,
+				     .bytes = bytes,
+				     .n = count_of(s, what) };
+
+		ret = measure(s, &game);
+	}
+	return ret;
+}
+
+static int measure_all(struct state *s)
+{
+	const struct pn_bench_values *v = &s->values->common;
+	int ret = 0;
+
+	pn_bench_plan(&s->run, 5 * pn_bench_nsizes(v->min, v->max));
+	pn_report_series(&s->run.report);
+	for (enum what w = 0; !ret && w < NWHATS; w++) {
+		if (!is_wanted(s, names[w]))
+			continue;
+		ret = measure_sizes(s, w, w == SPECTRUM);
+		if (!ret && w == SPECTRUM)
+			ret = measure_sizes(s, w, false);
+	}
+	return ret;
+}
+
+/* --- thresholds ----------------------------------------------------------- */
+
+/* The paper's table 2, by way; put and get are one column there. */
+static const struct {
+	size_t bytes;
+	unsigned uses[PN_REUSE_NWAYS];
+} paper[] = {
+	{ 512, { 432, 1568, 196, 196 } },
+	{ 1 * KIB, { 200, 448, 128, 128 } },
+	{ 2 * KIB, { 110, 224, 128, 128 } },
+	{ 3 * KIB, { 76, 131, 125, 125 } },
+	{ 4 * KIB, { 60, 95, 56, 56 } },
+	{ 5 * KIB, { 48, 75, 33, 33 } },
+	{ 6 * KIB, { 40, 65, 29, 29 } },
+	{ 7 * KIB, { 36, 55, 26, 26 } },
+	{ 8 * KIB, { 32, 49, 25, 25 } },
+};
+
+static void print_threshold(struct state *s, enum pn_reuse_way way, unsigned i)
+{
+	const struct pn_reuse *reuse = &s->talk->ep->reuse;
+	double n = pn_reuse_threshold(reuse, way, paper[i].bytes);
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, "threshold"),
+		PN_CELL_TEXT("path", "path", -12, pn_reuse_way_name(way)),
+		PN_CELL_BYTES("bytes", "bytes", 5, paper[i].bytes),
+		PN_CELL_NUMBER("minimum_uses", "uses that pay", 13,
+			       isinf(n) ? NAN : n),
+		PN_CELL_NUMBER("registered_at", "registered at", 13,
+			       isinf(n) ? NAN
+					: ceil(n * reuse->attr.share / 100)),
+		PN_CELL_COUNT("paper_uses", "in the paper", 12,
+			      paper[i].uses[way]),
+		PN_CELL_NUMBER("copy_us", "copy us", 7,
+			       copy_ns(s, paper[i].bytes) / 1e3),
+		PN_CELL_NUMBER("lookup_us", "look-up us", 10,
+			       reuse->lookup_ns / 1e3),
+		PN_CELL_NUMBER("gain_percent", NULL, 0, NAN),
+		PN_CELL_NUMBER("predicted_percent", NULL, 0, NAN),
+	};
+
+	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
+}
+
+static void print_thresholds(struct state *s)
+{
+	forget(s->talk->ep, PN_REUSE_AUTO);
+	pn_report_series(&s->run.report);
+	for (unsigned w = 0; w < PN_REUSE_NWAYS; w++)
+		if (w >= PN_REUSE_PUT || w == s->talk->ep->eager_way)
+			for (unsigned i = 0; i < PN_ARRAY_LEN(paper); i++)
+				print_threshold(s, w, i);
+}
+
+/* --- searching ------------------------------------------------------------ */
+
+struct searched {
+	struct pn_usage usage;
+	void *tree; /* glibc's: red and black */
+	uintptr_t *addrs;
+	size_t n;
+};
+
+static int by_address(const void *a, const void *b)
+{
+	uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Multiples of 64 in a GiB, all different: an odd factor permutes them. */
+static uintptr_t address(size_t i)
+{
+	return (uintptr_t)(i * 7368787 % (1 << 24)) * 64 + ((uintptr_t)1 << 40);
+}
+
+static bool fill(struct searched *s, bool tree)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		s->addrs[i] = address(i);
+		if (tree ? !tsearch(&s->addrs[i], &s->tree, by_address)
+			 : !pn_usage_add(&s->usage, s->addrs[i]))
+			return false;
+	}
+	return true;
+}
+
+/* ns for one search; the least of some rounds, each of one in another order. */
+static double search_ns(struct searched *s, bool tree)
+{
+	enum { ROUNDS = 9, SEARCHES = 20000 };
+	double least = INFINITY;
+	size_t found = 0, at = 1;
+
+	for (unsigned r = 0; r < ROUNDS; r++) {
+		uint64_t start = pn_clock_ns();
+		double ns;
+
+		for (unsigned i = 0; i < SEARCHES; i++) {
+			at = (at * 2654435761 + 12345) % s->n;
+			found +=
+				tree ? !!tfind(&s->addrs[at], &s->tree,
+					       by_address)
+				     : !!pn_usage_find(&s->usage, s->addrs[at]);
+		}
+		ns = (double)(pn_clock_ns() - start) / SEARCHES;
+		least = fmin(least, ns);
+	}
+	return found == ROUNDS * SEARCHES ? least : NAN;
+}
+
+static void leave(void *node)
+{
+	(void)node;
+}
+
+static int search_in(struct state *state, size_t n, bool tree)
+{
+	struct searched s = { .n = n };
+	double ns = NAN;
+
+	s.addrs = calloc(n, sizeof(*s.addrs));
+	if (s.addrs && fill(&s, tree))
+		ns = search_ns(&s, tree);
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, "search"),
+		PN_CELL_TEXT("path", NULL, 0, "-"),
+		PN_CELL_TEXT("structure", "structure", -9,
+			     tree ? "tree" : "hash"),
+		PN_CELL_COUNT("buffers", "buffers", 8, n),
+		PN_CELL_NUMBER("search_ns", "search ns", 9, ns),
+		PN_CELL_COUNT("bytes", NULL, 0, 0),
+		PN_CELL_NUMBER("gain_percent", NULL, 0, NAN),
+		PN_CELL_NUMBER("predicted_percent", NULL, 0, NAN),
+	};
+
+	pn_report_row(&state->run.report, row, PN_ARRAY_LEN(row));
+	tdestroy(s.tree, leave);
+	pn_usage_fini(&s.usage);
+	free(s.addrs);
+	return isnan(ns) ? -ENOMEM : 0;
+}
+
+static int search_all(struct state *s)
+{
+	int ret = 0;
+
+	pn_report_series(&s->run.report);
+	for (size_t n = 10; !ret && n <= 1000000; n *= 10) {
+		if (s->values->structure != 2)
+			ret = search_in(s, n, false);
+		if (!ret && s->values->structure != 1)
+			ret = search_in(s, n, true);
+	}
+	return ret;
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+static int body(struct pn_talk *talk, void *arg)
+{
+	struct state *s = arg;
+	int ret;
+
+	s->talk = talk;
+	s->run.virtual_time = is_virtual(talk);
+	pn_report_device(&s->run.report, talk->device);
+	pn_report_head(&s->run.report, pn_bench_reuse.help);
+	if (is_wanted(s, "threshold"))
+		print_thresholds(s);
+	ret = measure_all(s);
+	if (!ret && is_wanted(s, "search"))
+		ret = search_all(s);
+	return ret;
+}
+
+static bool is_known(const char *what)
+{
+	for (unsigned i = 0; i < NWHATS; i++)
+		if (!strcmp(what, names[i]))
+			return true;
+	return !strcmp(what, "all") || !strcmp(what, "threshold") ||
+	       !strcmp(what, "search") || !strcmp(what, "count");
+}
+
+static int run_reuse(const void *v, char *const *operands)
+{
+	struct state *s = calloc(1, sizeof(*s));
+	int ret;
+
+	(void)operands;
+	if (!s)
+		return pn_failed("reuse", -ENOMEM);
+	s->values = v;
+	if (s->values->common.min > s->values->common.max ||
+	    s->values->common.max >= 16 << 20)
+		ret = pn_usage_error("--min is above --max, or that too large");
+	else if (!is_known(s->values->what))
+		ret = pn_usage_error("--what: nothing is called '%s'",
+				     s->values->what);
+	else if (!strcmp(s->values->what, "count"))
+		ret = count(v);
+	else
+		ret = pn_talk_bench(&s->run, v, &pn_bench_reuse, body, s);
+	free(s);
+	return ret;
+}
+
+const struct pn_command pn_bench_reuse = {
+	.name = "reuse",
+	.help = "What does sending straight from used buffers gain, and cost?",
+	.about =
+		"Ping-pong, a spectrum of reuse, put, get and a stream without "
+		"reuse, each with the mechanism of option reuse and without; "
+		"how many uses pay for a registration; searching in the table "
+		"of buffers.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run_reuse,
+};

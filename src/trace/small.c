@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "trace/small.h"
+
+#include <string.h>
+
+static void use(struct pn_small *small, const struct pn_event *e)
+{
+	struct pn_usage_entry *entry;
+
+	if (!e->len || e->len > small->max_bytes)
+		return;
+	small->requests++;
+	entry = pn_usage_find(&small->usage, e->addr);
+	small->again += entry != NULL;
+	if (!entry)
+		entry = pn_usage_add(&small->usage, e->addr);
+	if (!entry)
+		return;
+	if (entry->served < UINT32_MAX)
+		entry->served++;
+	if (entry->credit < e->len)
+		entry->credit = (uint32_t)e->len;
+}
+
+static bool is_transfer(const struct pn_event *e)
+{
+	return e->kind == PN_EVENT_SEND || e->kind == PN_EVENT_PUT ||
+	       e->kind == PN_EVENT_GET;
+}
+
+/* A trace that knows of transfers has pins that serve them. */
+static void begin_transfers(struct pn_small *small)
+{
+	if (small->transfers)
+		return;
+	small->transfers = true;
+	small->requests = small->again = 0;
+	pn_usage_fini(&small->usage);
+}
+
+void pn_small_add(struct pn_small *small, struct pn_trace *trace,
+		  const struct pn_event *events, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const struct pn_event *e = &events[i];
+
+		if (is_transfer(e)) {
+			begin_transfers(small);
+			use(small, e);
+		} else if (e->kind == PN_EVENT_PIN && !small->transfers &&
+			   !strstr(pn_trace_op(trace, e->op), "recv")) {
+			use(small, e);
+		}
+	}
+}
+
+void pn_small_sum(const struct pn_small *small, uint64_t min_bytes,
+		  pn_small_fn *needed, void *arg, struct pn_small_sums *out)
+{
+	*out = (struct pn_small_sums){ .buffers =
+					       small->requests - small->again };
+	for (uint32_t i = 1; i <= small->usage.nentries; i++) {
+		const struct pn_usage_entry *e = &small->usage.entries[i];
+
+		if (e->served > out->most_uses) {
+			out->most_uses = e->served;
+			out->most_bytes = e->credit;
+		}
+		if (e->credit < min_bytes)
+			continue;
+		out->counted++;
+		out->frequent += e->served >= needed(arg, e->credit);
+	}
+}
+
+void pn_small_fini(struct pn_small *small)
+{
+	pn_usage_fini(&small->usage);
+}
