@@ -57,7 +57,7 @@ struct values {
 	char cost[PN_OPTION_TEXT_BYTES];
 	char traces[PN_OPTION_TEXT_BYTES];
 	char shape[PN_OPTION_TEXT_BYTES];
-	uint64_t nodes, patience;
+	uint64_t nodes, patience, seed;
 };
 
 #define FIELD(name) offsetof(struct values, name)
@@ -78,6 +78,8 @@ static const struct pn_option options[] = {
 	{ "patience", PN_OPTION_NUMBER, "2500",
 	  "helper_patience (see pinion(7)) of recorded", FIELD(patience), 1,
 	  1000000000, NULL },
+	{ "seed", PN_OPTION_NUMBER, "1", "of the noise in computing times",
+	  FIELD(seed), 1, 1000000000, NULL },
 	{ "nodes", PN_OPTION_NUMBER, "1024", "the most nodes of scaling",
 	  FIELD(nodes), 16, 1024, NULL },
 	{ "device", PN_OPTION_TEXT, "soft", "the device of recording",
@@ -210,7 +212,7 @@ static struct pn_cluster_attr attr_of(const struct bench *b, const char *shape,
 		.cost = b->values->cost,
 		.window = 2,
 		.jitter = jitter,
-		.seed = 1,
+		.seed = b->values->seed,
 	};
 }
 

@@ -51,6 +51,9 @@ void pn_helper_note(struct pn_helper *helper, struct pn_call *call,
 	call->nframes = pn_frames_note(call->frames, PN_CALL_FRAMES,
 				       helper->attr.frames);
 	pn_window_note(&caller->window, helper->attr.window, call);
+	pn_ring_put(&caller->begun, call);
+	if (pn_unlikely(atomic_load(&helper->sleeping)))
+		pn_helper_ring(helper);
 }
 
 void pn_helper_hand_over(struct pn_helper *helper, const struct pn_call *call)
@@ -101,15 +104,37 @@ bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
 	return found;
 }
 
+bool pn_callers_begun(struct pn_helper *helper, struct pn_call *call)
+{
+	struct pn_list *pos;
+	uint64_t lost = 0; /* nobody waits for them */
+	bool found = false;
+
+	pn_lock(&helper->lock);
+	pn_list_for_each (pos, &helper->callers) {
+		found = pn_ring_take(
+			&pn_container_of(pos, struct pn_caller, link)->begun,
+			call, &lost);
+		if (found)
+			break;
+	}
+	pn_unlock(&helper->lock);
+	return found;
+}
+
 bool pn_callers_any(struct pn_helper *helper)
 {
 	struct pn_list *pos;
 	bool any = false;
 
 	pn_lock(&helper->lock);
-	pn_list_for_each (pos, &helper->callers)
-		any |= pn_ring_any(
-			&pn_container_of(pos, struct pn_caller, link)->ring);
+	pn_list_for_each (pos, &helper->callers) {
+		struct pn_caller *caller =
+			pn_container_of(pos, struct pn_caller, link);
+
+		any |= pn_ring_any(&caller->ring) ||
+		       pn_ring_any(&caller->begun);
+	}
 	pn_unlock(&helper->lock);
 	return any;
 }

@@ -103,7 +103,7 @@ uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 		gaps->n; /* first gap not shorter than the candidate */
 
 	if (gaps->n < PN_GAPS_FEW)
-		return gaps->sorted[0] - gaps->sorted[0] * 3 / 2000;
+		return gaps->sorted[0] - gaps->sorted[0] * 3 / 500;
 	early = margin(gaps);
 	unseen = early < 0.05 ? 0.1 : 1;
 	best_cost = 0;

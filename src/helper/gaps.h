@@ -19,8 +19,9 @@
  * in n + 1 times. Where the gaps agree to a twentieth, being a little
  * early catches that as a rule, and it counts a tenth. With fewer
  * than PN_GAPS_FEW gaps there is no distribution to speak of, and the shortest
- * is taken, as in the paper (Helper, 4.2), less 0.15 %: the next is shorter so
- * often that a little noise is worth allowing for.
+ * is taken, as in the paper (Helper, 4.2), less 0.6 %: the next is shorter so
+ * often that a little noise is worth allowing for. More would hold memory
+ * through what comes just before it.
  *
  * Threads: the caller's.
  */

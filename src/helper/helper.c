@@ -201,6 +201,21 @@ static bool drop(struct pn_helper *helper, struct pn_place *place)
 
 /* --- the three things a step can do --------------------------------------- */
 
+/* Whether the place is registered now. */
+static bool prepare(struct pn_helper *helper, struct pn_place *place)
+{
+	forget_plan(helper, place);
+	/* The monitor may have changed since it was planned. */
+	if (held_back(helper) ||
+	    pn_cache_prepare(helper->cache, place->range.addr, place->range.len,
+			     place->access)) {
+		pn_count(&helper->tally.refused, 1);
+		return false;
+	}
+	place->ready_ns = pn_device_now(helper->device);
+	return true;
+}
+
 /* Registers the first place of the queue unless one record can be served
  * before. */
 static bool do_errand(struct pn_helper *helper, uint64_t now)
@@ -212,17 +227,44 @@ static bool do_errand(struct pn_helper *helper, uint64_t now)
 			       errand->due_ns)
 		return false;
 	place = place_of(errand);
-	forget_plan(helper, place);
-	/* The monitor may have changed since it was planned. */
-	if (held_back(helper) ||
-	    pn_cache_prepare(helper->cache, place->range.addr, place->range.len,
-			     place->access)) {
-		pn_count(&helper->tally.refused, 1);
-		return true;
+	if (prepare(helper, place)) {
+		pn_count(&helper->tally.registered, 1);
+		lease(helper, place);
 	}
-	place->ready_ns = pn_device_now(helper->device);
-	pn_count(&helper->tally.registered, 1);
-	lease(helper, place);
+	return true;
+}
+
+/* Whether a transfer that was posted has no memory to come: its place was
+ * dropped, and it is not over yet. A receive that has an errand is as early as
+ * ever: its message comes later. */
+static bool lacks_memory(const struct pn_call *call,
+			 const struct pn_place *place)
+{
+	return place && place->ready_ns == PN_FOREVER &&
+	       place->seen_ns < call->time_ns &&
+	       !(place->held && call->kind == PN_CALL_RECEIVE);
+}
+
+/* A transfer was posted whose place is not registered: until it wants its
+ * memory there may be time, or the program has others to register, too. It
+ * begins with the first of them, so this one with the last. */
+static bool help_out(struct pn_helper *helper)
+{
+	struct pn_place *place;
+	struct pn_call call;
+
+	while (helper->nposted < PN_RING_SLOTS &&
+	       pn_callers_begun(helper, &call)) {
+		place = pn_callsites_find(helper->sites, call.range);
+		if (lacks_memory(&call, place))
+			helper->posted[helper->nposted++] = call;
+	}
+	if (!helper->nposted)
+		return false;
+	call = helper->posted[--helper->nposted];
+	place = pn_callsites_find(helper->sites, call.range);
+	if (lacks_memory(&call, place))
+		prepare(helper, place);
 	return true;
 }
 
@@ -304,6 +346,7 @@ static bool take_record(struct pn_helper *helper)
 	call.delay_ns = delay_of(helper, &call);
 	if (caller->stream &&
 	    !pn_callsites_call(caller->stream, &call, &verdict)) {
+		verdict.place->seen_ns = call.time_ns;
 		count_call(helper, &call, &verdict);
 		decide(helper, &verdict);
 	}
@@ -343,7 +386,7 @@ uint64_t pn_helper_step(struct pn_helper *helper)
 {
 	uint64_t now = pn_device_now(helper->device);
 
-	if (do_errand(helper, now) || take_record(helper) ||
+	if (do_errand(helper, now) || take_record(helper) || help_out(helper) ||
 	    end_lease(helper, now)) {
 		helper->active_ns = pn_device_now(helper->device);
 		return helper->active_ns;

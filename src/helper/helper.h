@@ -11,8 +11,9 @@
  * Nouns
  *   call, place, site, signature, context window, period, gap, deadline
  *             see site.h: what the program did, and when it will do so again
- *   record    a call on its way to the helper, in the ring of the thread that
- *             made it (ring.h; the paper's deregistration queue)
+ *   record    a call, when it is posted and when it is over, on its way to
+ *             the helper, in rings of the thread that made it (ring.h; the
+ *             paper's deregistration queue)
  *   errand    a place to be registered by its deadline (errand.h; the paper's
  *             registration queue)
  *   lease     a place that is registered and expected to be used: deregistered
@@ -25,6 +26,8 @@
  *                                 -> used (a hit), or expired: deregistered
  *   deadline near                 -> stays registered, leased
  *   site irregular                -> left to the cache
+ * and when a transfer is posted whose place is not registered: it is, at once,
+ * while the program has not got that far or registers others.
  * Places are registered in and dropped from the cache: a transfer that comes
  * before its errand is a miss of the cache like any other, a region that is in
  * use is never touched, budget and release notices are the cache's. So what
@@ -42,9 +45,9 @@
  * core, they agree among themselves: share.h, crew.h, cores.h.
  *
  * The step: pn_helper_step() does one thing (register what is due, else take a
- * record, else end a lease) and says when to call again. pn_helper_run()
- * drives it: in a thread of its own on real devices, in a task in virtual
- * time. It sleeps when there is nothing to do.
+ * record, first of what is over, else end a lease) and says when to call again.
+ *pn_helper_run() drives it: in a thread of its own on real devices, in a task
+ *in virtual time. It sleeps when there is nothing to do.
  *
  * Threads: pn_helper_post() and _done() any, writing only what belongs to the
  * calling thread; step and run one thread; query any. helper->lock protects

@@ -14,7 +14,8 @@
 /* A thread that makes transfers. Born at its first record; when the thread has
  * ended the helper takes what is left in the ring and frees it. */
 struct pn_caller {
-	struct pn_ring ring;
+	struct pn_ring ring;	 /* transfers that are over */
+	struct pn_ring begun;	 /* transfers that were posted */
 	struct pn_window window; /* the thread's own */
 	struct pn_helper *helper;
 	struct pn_list link; /* in helper->callers */
@@ -40,6 +41,8 @@ struct pn_helper {
 	struct pn_callsites *sites;
 	struct pn_errands errands; /* places to register */
 	struct pn_errands leases;  /* places to deregister, unless used */
+	struct pn_call posted[PN_RING_SLOTS]; /* that lack their memory */
+	unsigned nposted;
 	size_t largest;	    /* bytes of the largest place that was dropped */
 	uint64_t active_ns; /* when it last had something to do */
 
@@ -75,6 +78,8 @@ void pn_caller_ended(void *caller);
 /* The next record of any thread, and whose it is; false: none. */
 bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
 		     struct pn_caller **from);
+/* The next that was posted. */
+bool pn_callers_begun(struct pn_helper *helper, struct pn_call *call);
 bool pn_callers_any(struct pn_helper *helper);
 void pn_callers_free(struct pn_helper *helper);
 

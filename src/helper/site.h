@@ -147,6 +147,7 @@ struct pn_place {
 	bool leased;		 /* in the second one */
 	unsigned access;	 /* that it had when it was dropped */
 	uint64_t ready_ns;	 /* registered since; PN_FOREVER: dropped */
+	uint64_t seen_ns;	 /* when its last call that is over was */
 };
 
 struct pn_callsites_attr {

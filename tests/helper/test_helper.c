@@ -29,6 +29,7 @@ struct program {
 	void (*main)(struct program *program);
 	char *buffer;
 	uint64_t waited_ns; /* what pinning took, in all */
+	uint64_t first_ns;  /* ... at first, where that matters */
 	unsigned misses;    /* transfers that had to register */
 	struct pinion_helper_stats stats;
 };
@@ -257,6 +258,44 @@ static void all_at_once(struct program *p)
 		}
 		compute(p, MS(500));
 	}
+}
+
+/* Eight buffers, posted before the first of them is wanted: twice, so that the
+ * second time they are known and nobody expects them. */
+static void post_then_pin(struct program *p)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		struct pinion_pin pins[8];
+		struct pn_call calls[8];
+		uint64_t start = pn_device_now(p->device);
+
+		for (unsigned b = 0; b < 8; b++)
+			pn_helper_post(p->helper, &calls[b], PN_CALL_SEND,
+				       p->buffer + b * BYTES, BYTES);
+		for (unsigned b = 0; b < 8; b++)
+			CHECK(!pn_cache_pin(p->cache, p->buffer + b * BYTES,
+					    BYTES, 0, &pins[b]));
+		p->waited_ns = pn_device_now(p->device) - start;
+		if (!i)
+			p->first_ns = p->waited_ns;
+		for (unsigned b = 0; b < 8; b++) {
+			pn_cache_unpin(p->cache, &pins[b]);
+			pn_helper_done(p->helper, &calls[b]);
+		}
+		compute(p, MS(100 - 50 * i));
+		CHECK(!registered(p));
+	}
+}
+
+static void what_is_posted_unexpectedly_both_register(void **state)
+{
+	struct program p = run(post_then_pin, NULL);
+
+	(void)state;
+	assert_in_range(p.first_ns, 8 * 260 * 1000, 8 * 290 * 1000);
+	assert_in_range(p.waited_ns, p.first_ns * 4 / 10, p.first_ns * 7 / 10);
+	assert_int_equal(p.stats.late, 8);
+	assert_int_equal(p.stats.registered, 0);
 }
 
 /* Their deadlines are one; each registration takes 0.27 ms. When the first of
@@ -566,6 +605,7 @@ int main(void)
 		TEST(a_rhythm_that_ends_is_not_waited_for_for_ever),
 		TEST(a_phase_of_many_buffers_is_ready_in_time),
 		TEST(deadlines_that_coincide_are_all_met),
+		TEST(what_is_posted_unexpectedly_both_register),
 		TEST(a_region_in_use_is_not_touched),
 		TEST(small_transfers_are_not_looked_at),
 		TEST(irregular_sites_are_left_to_the_cache),
