@@ -99,6 +99,31 @@ static void a_batch_that_fails_changes_nothing(void **state)
 	}
 }
 
+/* So many side by side that they go to the kernel in several calls, of which
+ * the first fails. */
+static void a_long_run_that_fails_changes_nothing(void **state)
+{
+	enum { N = 150 };
+	size_t before = vmpin_at_rest(), len = PN_PAGE_BYTES;
+	struct pn_device *device = open_soft("soft");
+	char *memory = map_buffer(N * len, 1);
+	struct pn_mr mr[N], *mrs[N];
+
+	(void)state;
+	munmap(memory + 10 * len, len);
+	describe_ranges(mr, mrs, N, memory, len);
+	for (unsigned i = 0; i < N; i++)
+		mr[i].access = 0;
+	assert_int_equal(pn_device_register(device, mrs, N), -EFAULT);
+	assert_vmpin(before, device);
+	assert_ok(pn_device_register(device, mrs + 11, N - 11));
+	assert_vmpin(before, device);
+	pn_device_deregister(device, mrs + 11, N - 11);
+	pn_device_close(device);
+	assert_vmpin(before, NULL);
+	munmap(memory, N * len);
+}
+
 static int try_register(struct pn_device *device, void *addr, size_t len)
 {
 	struct pn_mr mr = { .addr = addr, .len = len, .access = ALL };
@@ -569,6 +594,7 @@ int main(int argc, char **argv)
 		TEST(the_limit_on_locked_memory_holds_and_recovers),
 		TEST(vmpin_follows_what_the_device_says),
 		TEST(a_batch_that_fails_changes_nothing),
+		TEST(a_long_run_that_fails_changes_nothing),
 		TEST(a_shared_mapping_of_a_disk_file_is_refused),
 		TEST(memory_that_cannot_be_pinned_is_refused),
 		TEST(a_stale_registration_loses_the_bytes),

@@ -235,24 +235,27 @@ struct run {
 	struct iovec iov[BATCH];
 };
 
+/* Leaves the run empty, also when the kernel refuses: what follows is another
+ * run. */
 static int flush(struct run *run)
 {
-	unsigned done = 0;
+	unsigned done = 0, n = run->n;
 
-	while (done < run->n) {
+	run->n = 0;
+	while (done < n) {
 		/* After a short count the next call says why. */
 		int ret = pn_soft_ring_update(&run->table->ring,
 					      run->first + done,
-					      run->iov + done, run->n - done);
+					      run->iov + done, n - done);
 
 		if (ret <= 0)
 			return ret ? ret : -EIO;
 		done += (unsigned)ret;
 	}
-	run->n = 0;
 	return 0;
 }
 
+/* The part is in the run in any case; an error is that of the parts before. */
 static int add_part(struct run *run, struct pn_soft_table *table, unsigned slot,
 		    struct iovec iov)
 {
@@ -265,6 +268,7 @@ static int add_part(struct run *run, struct pn_soft_table *table, unsigned slot,
 		run->table = table;
 		run->first = slot;
 	}
+	pn_assert(run->n < BATCH);
 	run->iov[run->n++] = iov;
 	return ret;
 }
@@ -290,19 +294,25 @@ static int update_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		      unsigned n, bool fill)
 {
 	struct run run = { .n = 0 };
-	int ret = 0;
+	int ret = 0, last;
 
 	for (unsigned i = 0; i < n && !(ret && fill); i++) {
 		struct pn_soft_table *table =
 			pn_soft_slots_table(slots, mrs[i]->device_slot);
 		unsigned slot = pn_soft_place_slot(mrs[i]->device_slot);
 
-		for (unsigned k = 0; k < nparts(mrs[i]) && !(ret && fill); k++)
-			ret = add_part(&run, table, slot + k,
-				       fill ? part_of(mrs[i], k)
-					    : (struct iovec){ NULL, 0 });
+		for (unsigned k = 0; k < nparts(mrs[i]) && !(ret && fill);
+		     k++) {
+			last = add_part(&run, table, slot + k,
+					fill ? part_of(mrs[i], k)
+					     : (struct iovec){ NULL, 0 });
+			ret = ret ? ret : last;
+		}
 	}
-	return ret || !run.n ? ret : flush(&run);
+	if (ret && fill)
+		return ret;
+	last = flush(&run);
+	return ret ? ret : last;
 }
 
 static struct pn_soft_locked **locked_at(struct pn_soft_slots *slots,
@@ -658,8 +668,7 @@ static void empty_table(struct pn_soft_slots *slots,
 	for (unsigned i = 0; i < slots->nslots && slots->uses_uring; i++)
 		if (is_used(table, i))
 			add_part(&run, table, i, (struct iovec){ NULL, 0 });
-	if (run.n)
-		flush(&run);
+	flush(&run);
 	for (unsigned i = 0; i < slots->nslots; i++)
 		if (table->locked[i])
 			pn_soft_locked_put(table->locked[i]);
