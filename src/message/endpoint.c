@@ -833,6 +833,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
 		      ? -EAGAIN
 		      : arm_all(ep);
+	ep->armed = !ret;
 	pn_endpoint_unlock(ep);
 	return ret;
 }

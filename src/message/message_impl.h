@@ -240,9 +240,10 @@ struct pinion_endpoint {
 	size_t small_bytes;	/* of each */
 
 	struct pn_endpoint_onesided onesided;
-	unsigned noperations;	     /* in the device: what is tracked */
-	unsigned nparting;	     /* ways that are */
-	bool sleeping;		     /* a thread is in the device's wait() */
+	unsigned noperations; /* in the device: what is tracked */
+	unsigned nparting;    /* ways that are */
+	bool sleeping;	      /* a thread is in the device's wait() */
+	bool armed; /* the descriptor is, and has not told of an end yet */
 	_Atomic uint32_t progressed; /* counts; others wait on it */
 	struct pn_endpoint_stats stats;
 };

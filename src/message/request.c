@@ -181,9 +181,11 @@ void pn_request_end(struct pinion_request *request, int status)
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
 		pn_list_append(&ep->done, &request->link);
-	/* Its owner may sleep in the device, which has no more to say. */
-	if (ep->sleeping)
+	/* Its owner may sleep in the device, which has no more to say, or on
+	 * the descriptor. */
+	if (ep->sleeping || ep->armed)
 		pn_device_wake(ep->device);
+	ep->armed = false;
 	if (request->kind)
 		pn_onesided_ended(request);
 }

@@ -625,6 +625,73 @@ static void armed_descriptor_tells_of_news(void **state)
 	close_pair(&p);
 }
 
+/* Eight bytes, put by the one who posts. */
+static void post_small(struct pair *p)
+{
+	struct pn_sge sge = { p->from, 8, p->from_mr.lkey };
+	struct pn_op op = { .kind = PN_OP_WRITE,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = (uintptr_t)p->to,
+			    .rkey = p->to_mr.rkey };
+
+	assert_ok(pn_device_post(p->device, p->peer, &op));
+}
+
+static void armed_descriptor_tells_of_what_was_done_while_posting(void **state)
+{
+	struct pair p;
+	int fd;
+
+	(void)state;
+	open_pair(&p, "soft");
+	fd = pn_device_fd(p.device);
+	assert_ok(pn_device_arm(p.device));
+	assert_int_equal(readable(fd), 0);
+	post_small(&p);
+	assert_int_equal(readable(fd), 1);
+	assert_int_equal(pn_device_arm(p.device), -EAGAIN);
+	expect(p.device, PN_COMPLETION_OP);
+	assert_ok(pn_device_arm(p.device));
+	assert_int_equal(readable(fd), 0);
+	close_pair(&p);
+}
+
+struct sleeper {
+	struct pn_device *device;
+	int ret;
+};
+
+static void *sleep_for_news(void *arg)
+{
+	struct sleeper *sleeper = arg;
+	uint64_t deadline = pn_device_now(sleeper->device) + PATIENCE_NS;
+
+	sleeper->ret = pn_device_wait(sleeper->device, deadline);
+	/* It looks once more at the deadline, which is too late here. */
+	if (pn_device_now(sleeper->device) >= deadline)
+		sleeper->ret = -ETIMEDOUT;
+	return NULL;
+}
+
+static void wait_ends_when_another_thread_posts(void **state)
+{
+	struct sleeper sleeper;
+	pthread_t thread;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:spin=0");
+	sleeper.device = p.device;
+	pthread_create(&thread, NULL, sleep_for_news, &sleeper);
+	usleep(20000); /* in all likelihood it sleeps now */
+	post_small(&p);
+	pthread_join(thread, NULL);
+	assert_ok(sleeper.ret);
+	expect(p.device, PN_COMPLETION_OP);
+	close_pair(&p);
+}
+
 static void two_devices_of_one_process_talk(void **state)
 {
 	struct pn_address address;
@@ -753,6 +820,8 @@ int main(void)
 		TEST(malformed_operations_are_refused),
 		TEST(wait_ends_at_the_deadline_or_by_wake),
 		TEST(armed_descriptor_tells_of_news),
+		TEST(armed_descriptor_tells_of_what_was_done_while_posting),
+		TEST(wait_ends_when_another_thread_posts),
 		TEST(two_devices_of_one_process_talk),
 		TEST(closing_spares_what_was_mapped_since_a_peer_left),
 		TEST(facts_name_the_mode),

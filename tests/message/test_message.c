@@ -347,6 +347,50 @@ static void a_claim_that_is_never_received_goes_with_its_endpoint(void **state)
 	end_close(&end);
 }
 
+/* From a to b, so that both are connected. */
+static void pass_one_byte(struct pair *pair)
+{
+	char out = 'o', in = 0;
+	struct pinion_message m = { .buf = &out, .len = 1, .peer = pair->to_b };
+	struct pinion_request *sending, *receiving;
+
+	assert_ok(pinion_send(pair->a.ep, &m, &sending));
+	m = (struct pinion_message){ .buf = &in, .len = 1 };
+	assert_ok(pinion_recv(pair->b.ep, &m, &receiving));
+	assert_ok(finish(pair, pair->b.ep, receiving).status);
+	assert_ok(finish(pair, pair->a.ep, sending).status);
+	assert_int_equal(in, 'o');
+}
+
+/* A message so small ends while it is sent: no device has news of it. */
+static void an_armed_descriptor_tells_of_what_ends_at_once(void **state)
+{
+	static const char *const devices[] = { "device=soft",
+					       "device=soft+soft" };
+	uint8_t byte = 1;
+	struct pair pair;
+	struct pollfd fd;
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(devices); i++) {
+		struct pinion_message m = { .buf = &byte, .len = 1 };
+		struct pinion_completion end = { .len = 0 };
+
+		pair_open(&pair, devices[i]);
+		pass_one_byte(&pair);
+		m.peer = pair.to_b;
+		fd = (struct pollfd){ .fd = pinion_endpoint_fd(pair.a.ep),
+				      .events = POLLIN };
+		while (pinion_endpoint_arm(pair.a.ep) == -EAGAIN)
+			assert_int_equal(pinion_poll(pair.a.ep, &end, 1), 0);
+		assert_ok(pinion_send(pair.a.ep, &m, NULL));
+		assert_int_equal(poll(&fd, 1, 10000), 1);
+		assert_int_equal(pinion_poll(pair.a.ep, &end, 1), 1);
+		assert_int_equal(end.len, 1);
+		pair_close(&pair);
+	}
+}
+
 /* A handle's request may end while arming. */
 static void arming_says_when_there_is_something(void **state)
 {
@@ -626,6 +670,7 @@ int main(void)
 		TEST(a_long_send_is_canceled_until_it_is_matched),
 		TEST(a_claim_that_is_never_received_goes_with_its_endpoint),
 		TEST(an_endpoint_tells_how_messages_moved),
+		TEST(an_armed_descriptor_tells_of_what_ends_at_once),
 		TEST(arming_says_when_there_is_something),
 		TEST(a_context_can_open_an_endpoint_again),
 		TEST(an_endpoint_opens_where_the_cache_has_filled_the_budget),

@@ -125,6 +125,10 @@ static int run_now(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	peer->inflight++;
 	pn_soft_finished_add(dev,
 			     (struct pn_soft_finished){ peer, op->user, ret });
+	/* Another thread may sleep for it, or have armed the descriptor. No
+	 * fence: it looked under the lock that we hold, before or after us,
+	 * and set `sleeping` before it looked. */
+	pn_soft_ring_bell(dev->shared, dev->event_fd);
 	return 0;
 }
 
