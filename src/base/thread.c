@@ -16,10 +16,12 @@ _Thread_local struct pn_thread *pn_thread_current;
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct {
 	bool taken;
+	unsigned telling; /* threads inside `ended` */
 	void (*ended)(void *value);
 } keys[PN_THREAD_KEYS] PN_GUARDED_BY(&lock);
 static int nkeys PN_GUARDED_BY(&lock); /* the highest ever taken, and 1 */
 static struct pn_list contexts PN_GUARDED_BY(&lock) = { &contexts, &contexts };
+static pthread_cond_t told = PTHREAD_COND_INITIALIZER; /* `telling` is 0 */
 
 /* fork() may come while another thread holds the lock. The child has one
  * thread; contexts of the others stay listed, for nobody. */
@@ -30,6 +32,15 @@ static void before_fork(void) PN_NO_THREAD_SAFETY
 
 static void after_fork(void) PN_NO_THREAD_SAFETY
 {
+	pn_unlock(&lock);
+}
+
+/* Those who were telling are not here to end it. */
+static void in_child(void) PN_NO_THREAD_SAFETY
+{
+	for (int key = 0; key < nkeys; key++)
+		keys[key].telling = 0;
+	pn_assert(!pthread_cond_init(&told, NULL));
 	pn_unlock(&lock);
 }
 
@@ -47,7 +58,8 @@ void pn_thread_init(struct pn_thread *thread)
 }
 
 /* Takes the context's first pointer from *key on, which goes behind it; *ended
- * is whom to tell, or NULL. NULL: there is none. */
+ * is whom to tell, or NULL. NULL: there is none. From here until told_of() the
+ * key's owner stays, since giving the key back waits. */
 static void *take_local(struct pn_thread *thread, int *key,
 			void (**ended)(void *value))
 {
@@ -60,9 +72,18 @@ static void *take_local(struct pn_thread *thread, int *key,
 	if (value) {
 		thread->local[*key - 1] = NULL;
 		*ended = keys[*key - 1].taken ? keys[*key - 1].ended : NULL;
+		keys[*key - 1].telling++;
 	}
 	pn_unlock(&lock);
 	return value;
+}
+
+static void told_of(int key)
+{
+	pn_lock(&lock);
+	if (!--keys[key].telling)
+		pthread_cond_broadcast(&told);
+	pn_unlock(&lock);
 }
 
 void pn_thread_fini(struct pn_thread *thread)
@@ -71,9 +92,11 @@ void pn_thread_fini(struct pn_thread *thread)
 	void *value;
 	int key = 0;
 
-	while ((value = take_local(thread, &key, &ended)))
+	while ((value = take_local(thread, &key, &ended))) {
 		if (ended)
 			ended(value);
+		told_of(key - 1);
+	}
 	pn_lock(&lock);
 	pn_list_remove(&thread->link);
 	pn_unlock(&lock);
@@ -89,7 +112,7 @@ static void thread_exits(void *arg)
 static void make_exit_key(void)
 {
 	pn_assert(!pthread_key_create(&exit_key, thread_exits));
-	pn_assert(!pthread_atfork(before_fork, after_fork, after_fork));
+	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
 }
 
 struct pn_thread *pn_thread_attach(void)
@@ -136,6 +159,8 @@ void pn_thread_key_free(int key)
 {
 	pn_lock(&lock);
 	clear_key(key);
+	while (keys[key].telling)
+		pthread_cond_wait(&told, &lock.pthread);
 	keys[key].taken = false;
 	pn_unlock(&lock);
 }

@@ -73,7 +73,9 @@ void pn_thread_fini(struct pn_thread *thread);
 int pn_thread_key_alloc(void (*ended)(void *value));
 
 /* Gives a key back. No thread may use it any longer; pointers still under it
- * are forgotten, `ended` is not called. */
+ * are forgotten, `ended` is not called. Waits for threads that are in `ended`
+ * just now: after the return what their pointers lead to can be freed. So
+ * `ended` gives no key back, and the caller holds no lock that it takes. */
 void pn_thread_key_free(int key);
 
 #endif

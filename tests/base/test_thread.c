@@ -3,7 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/thread.h"
 
@@ -55,6 +59,66 @@ static void a_key_given_back_leaves_no_pointer(void **state)
 	pn_thread_fini(&coroutine);
 }
 
+/* A module that takes its time with the end of a thread. */
+static struct {
+	_Atomic bool began, may_end, over;
+} slow;
+
+static void end_slowly(void *value)
+{
+	(void)value;
+	atomic_store(&slow.began, true);
+	while (!atomic_load(&slow.may_end))
+		sched_yield();
+	usleep(20000);
+	atomic_store(&slow.over, true);
+}
+
+static pthread_t start_slow(int *key)
+{
+	pthread_t thread;
+
+	atomic_store(&slow.began, false);
+	atomic_store(&slow.may_end, false);
+	atomic_store(&slow.over, false);
+	*key = pn_thread_key_alloc(end_slowly);
+	pthread_create(&thread, NULL, set_local, key);
+	while (!atomic_load(&slow.began))
+		sched_yield();
+	return thread;
+}
+
+static void a_key_is_not_given_back_while_its_module_is_told(void **state)
+{
+	int key;
+	pthread_t thread = start_slow(&key);
+
+	(void)state;
+	atomic_store(&slow.may_end, true);
+	pn_thread_key_free(key);
+	assert_true(atomic_load(&slow.over));
+	pthread_join(thread, NULL);
+}
+
+static void a_forked_child_waits_for_no_thread_of_its_parent(void **state)
+{
+	int key, status = -1;
+	pthread_t thread = start_slow(&key);
+	pid_t pid = fork();
+
+	(void)state;
+	if (!pid) {
+		alarm(20);
+		pn_thread_key_free(key);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	atomic_store(&slow.may_end, true);
+	pthread_join(thread, NULL);
+	pn_thread_key_free(key);
+}
+
 static void keys_run_out_with_an_error(void **state)
 {
 	int keys[PN_THREAD_KEYS], n = 0;
@@ -88,6 +152,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_thread_that_ends_tells_the_module),
 		TEST(a_key_given_back_leaves_no_pointer),
+		TEST(a_key_is_not_given_back_while_its_module_is_told),
+		TEST(a_forked_child_waits_for_no_thread_of_its_parent),
 		TEST(keys_run_out_with_an_error),
 		TEST(coroutines_have_contexts_of_their_own),
 	};
