@@ -114,6 +114,11 @@ void pinion_device_deregister(struct pinion_registration *reg)
 {
 	if (!reg)
 		return;
+	/* The registration is the parent's, and so may the lock be. */
+	if (reg->context->foreign) {
+		free(reg);
+		return;
+	}
 	pn_lock(&reg->context->lock);
 	pn_list_remove(&reg->link);
 	pn_unlock(&reg->context->lock);

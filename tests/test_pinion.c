@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <pinion/pinion.h>
@@ -315,6 +316,35 @@ static void closing_ends_what_is_registered(void **state)
 	munmap(p, 4 * PAGE);
 }
 
+static void a_forked_child_ends_no_registration_of_its_parent(void **state)
+{
+	struct pinion_context *context = open_device();
+	char *memory = map(PAGE, PROT_READ | PROT_WRITE);
+	struct pinion_registration *reg;
+	size_t pinned;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_ok(pinion_device_register(context, memory, PAGE,
+					 PINION_ACCESS_REMOTE_WRITE, &reg));
+	pinned = vmpin();
+	pid = fork();
+	if (!pid) {
+		pinion_device_deregister(reg);
+		pinion_close(context);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_registered(context, 1, PAGE);
+	assert_int_equal(vmpin(), pinned);
+	pinion_device_deregister(reg);
+	assert_registered(context, 0, 0);
+	pinion_close(context);
+	munmap(memory, PAGE);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +359,7 @@ int main(int argc, char **argv)
 		TEST(key_is_for_those_who_granted_access),
 		TEST(registered_pages_are_counted_and_given_back),
 		TEST(closing_ends_what_is_registered),
+		TEST(a_forked_child_ends_no_registration_of_its_parent),
 	};
 
 	if (argc > 1)
