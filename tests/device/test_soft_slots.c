@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <sys/statfs.h>
 
+#include "base/asymmetric.h"
 #include "base/log.h"
+#include "device/soft/fallback.h"
 #include "device/soft/soft_impl.h"
 
 static void put_byte(struct pn_device *device, struct pn_peer *peer, char value,
@@ -439,6 +441,69 @@ static void mlock_mode_unlocks_a_page_with_its_last_registration(void **state)
 	munmap(memory, 8 * PN_PAGE_BYTES);
 }
 
+/* Registers in mlock mode all the time, and so holds the lock for it. */
+struct busy {
+	char *memory;
+	_Atomic bool stop;
+};
+
+static void *lock_often(void *arg)
+{
+	struct busy *busy = arg;
+	struct pn_soft_locked *locked;
+
+	while (!atomic_load(&busy->stop))
+		if (!pn_soft_locked_get(busy->memory, 1 << 20, &locked))
+			pn_soft_locked_put(locked);
+	return NULL;
+}
+
+/* In a child: its pages are locked and unlocked, whatever its parent has. */
+static void lock_for_myself(char *memory)
+{
+	struct pn_soft_locked *locked;
+
+	alarm(20);
+	CHECK(!pn_soft_locked_get(memory, PN_PAGE_BYTES, &locked));
+	CHECK(status_bytes("VmLck:") == PN_PAGE_BYTES);
+	pn_soft_locked_put(locked);
+	CHECK(!status_bytes("VmLck:"));
+	_exit(0);
+}
+
+static void fork_and_lock(char *memory)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		lock_for_myself(memory);
+	assert_exits_well(pid);
+}
+
+static void mlock_mode_begins_anew_in_a_forked_child(void **state)
+{
+	struct busy busy = { .memory = map_buffer(1 << 20, 1) };
+	char *memory = map_buffer(PN_PAGE_BYTES, 1);
+	struct pn_soft_locked *locked;
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(pn_soft_locked_get(memory, PN_PAGE_BYTES, &locked));
+	fork_and_lock(memory);
+	/* Not with sanitizers (which have fences): their allocators are not
+	 * made for forking among threads. */
+	if (!PN_ASYMMETRIC_FENCES) {
+		pthread_create(&thread, NULL, lock_often, &busy);
+		for (unsigned i = 0; i < 30; i++)
+			fork_and_lock(memory);
+		atomic_store(&busy.stop, true);
+		pthread_join(thread, NULL);
+	}
+	pn_soft_locked_put(locked);
+	munmap(memory, PN_PAGE_BYTES);
+	munmap(busy.memory, 1 << 20);
+}
+
 /* Without privileges, with 2 MiB to lock: 0 if all is as it should be. */
 static int poor_user(struct board *board, unsigned rank)
 {
@@ -604,6 +669,7 @@ int main(int argc, char **argv)
 		TEST(a_range_above_1_gib_takes_several_slots),
 		TEST(keys_are_checked),
 		TEST(mlock_mode_unlocks_a_page_with_its_last_registration),
+		TEST(mlock_mode_begins_anew_in_a_forked_child),
 		TEST(declared_costs_are_spent_and_named),
 		TEST(bad_parameters_are_refused),
 		TEST(threads_register_at_the_same_time),

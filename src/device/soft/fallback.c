@@ -2,6 +2,7 @@
 #include "device/soft/fallback.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -23,6 +24,31 @@ struct pn_soft_locked {
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct pn_list all PN_GUARDED_BY(&lock) = { &all, &all };
 
+/* fork() may come while another thread holds the lock. */
+static void before_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_lock(&lock);
+}
+
+static void after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_unlock(&lock);
+}
+
+/* A child inherits no locked pages. One by one: whoever gives one of them up
+ * there must not find the list through it. */
+static void in_child(void) PN_NO_THREAD_SAFETY
+{
+	while (pn_list_pop(&all))
+		;
+	pn_unlock(&lock);
+}
+
+static void watch_fork(void)
+{
+	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+}
+
 /* mlock() says ENOMEM both for holes and for the limit; asking for the pages
  * first tells them apart, and refuses memory that cannot be written. */
 static int lock_pages(struct pn_range pages)
@@ -36,11 +62,13 @@ static int lock_pages(struct pn_range pages)
 
 int pn_soft_locked_get(void *addr, size_t len, struct pn_soft_locked **out)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct pn_soft_locked *locked = malloc(sizeof(*locked));
 	int ret;
 
 	if (!locked)
 		return -ENOMEM;
+	pthread_once(&once, watch_fork);
 	locked->pages = pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
 	pn_lock(&lock);
 	ret = lock_pages(locked->pages);

@@ -8,7 +8,8 @@
  * stale registration goes unnoticed. The caller checks keys and bounds.
  *
  * mlock() does not nest, so all devices of the process share one list of
- * locked ranges: a page is unlocked when the last range over it goes.
+ * locked ranges: a page is unlocked when the last range over it goes. A forked
+ * child has nothing locked and begins with an empty list.
  * Threads: any.
  */
 #ifndef PN_DEVICE_SOFT_FALLBACK_H
