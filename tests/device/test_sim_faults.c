@@ -413,6 +413,63 @@ static void a_new_registration_is_not_stale(void **state)
 
 /* The device sees what it is told: an unannounced release goes unnoticed, as
  * on an adapter (where the bytes would be lost). */
+/* One task registers, which takes 80 us with `cx5`, another one releases. */
+struct overlap {
+	struct pn_sim *sim;
+	struct buffer buffer;
+	uint64_t release_at_ns;
+	int status; /* of a write through the key */
+};
+
+static void register_and_use(void *arg)
+{
+	struct overlap *o = arg;
+	struct pn_device *device = pn_sim_device(o->sim, 0);
+	struct pn_peer *self = task_connect(o->sim, 0, 0);
+	struct pn_sge sge = { "x", 1, 0 };
+	struct pn_completion c = { .status = 0 };
+	struct pn_op op;
+
+	pn_sim_sleep(o->sim, 1000000 - pn_sim_now(o->sim));
+	CHECK(!buffer_open(device, 256 * PAGE, ALL_ACCESS, &o->buffer));
+	op = remote_op(PN_OP_WRITE, &sge, &o->buffer);
+	op.flags = PN_OP_INLINE;
+	CHECK(!pn_device_post(device, self, &op));
+	CHECK(!next_completion(device, &c));
+	o->status = c.status;
+}
+
+static void release_meanwhile(void *arg)
+{
+	struct overlap *o = arg;
+
+	pn_sim_sleep(o->sim, o->release_at_ns);
+	pn_sim_released(o->sim, 0, o->buffer.bytes, 256 * PAGE);
+}
+
+static int status_when_released_at(uint64_t ns)
+{
+	struct overlap o = { .release_at_ns = ns };
+	int ret;
+
+	o.sim = open_world("nodes=1,cores=2,cost=cx5", NULL);
+	pn_sim_spawn(o.sim, 0, register_and_use, &o);
+	pn_sim_spawn(o.sim, 0, release_meanwhile, &o);
+	ret = pn_sim_run(o.sim);
+	assert_int_equal(ret, o.status);
+	assert_int_equal(failed_line, 0);
+	buffer_close(pn_sim_device(o.sim, 0), &o.buffer);
+	pn_sim_close(o.sim);
+	return o.status;
+}
+
+static void a_release_while_registering_makes_the_key_stale(void **state)
+{
+	(void)state;
+	assert_int_equal(status_when_released_at(1030000), -ESTALE);
+	assert_int_equal(status_when_released_at(2000000), 0);
+}
+
 static void a_release_that_nobody_announces_is_not_seen(void **state)
 {
 	struct stale_world w;
@@ -547,6 +604,7 @@ int main(void)
 		TEST(an_announced_release_makes_the_key_stale_there_alone),
 		TEST(memory_that_is_gone_is_not_touched),
 		TEST(a_new_registration_is_not_stale),
+		TEST(a_release_while_registering_makes_the_key_stale),
 		TEST(a_release_that_nobody_announces_is_not_seen),
 		TEST(release_concerns_its_node_alone),
 		TEST(a_stale_use_fails_the_run),

@@ -9,7 +9,9 @@
  *
  * Staleness is announced (pn_sim_released()), not observed: the registrations
  * that overlap the released range are found in a tree and remember the part of
- * them whose pages are gone. Later registrations know nothing of it. So the
+ * them whose pages are gone, those that are under way too: they are in the tree
+ * before the time that registering takes. Later registrations know nothing of
+ * it. So the
  * cost of remembering is bounded by what is registered.
  */
 #include <errno.h>
@@ -113,24 +115,33 @@ static bool grants_peers(unsigned access)
 		PINION_ACCESS_REMOTE_ATOMIC);
 }
 
-static void publish(struct pn_sim_node *node, struct pn_mr *mr,
-		    struct pn_sim_registration *r)
+/* Begins a registration: releases find it, but it has no keys yet. */
+static void enter(struct pn_sim_node *node, struct pn_mr *mr,
+		  struct pn_sim_registration *r)
 {
 	struct pn_sim *sim = node->sim;
 	uint32_t slot = node->nfree ? node->free_slots[--node->nfree]
 				    : (uint32_t)node->nslots++;
 
 	r->interval.range = (struct pn_range){ (uintptr_t)mr->addr, mr->len };
+	r->interval.id = new_key(sim, slot);
 	r->access = mr->access;
 	r->born_ns = sim->now_ns;
-	r->lkey = r->interval.id = new_key(sim, slot);
-	r->rkey = grants_peers(mr->access) ? new_key(sim, slot) : 0;
 	node->slots[slot] = r;
 	pn_interval_add(&node->ranges, &r->interval);
-	mr->lkey = r->lkey;
-	mr->rkey = r->rkey;
 	mr->device_slot = slot;
 	mr->device_data = r;
+}
+
+static void publish(struct pn_sim_node *node, struct pn_mr *mr)
+{
+	struct pn_sim *sim = node->sim;
+	struct pn_sim_registration *r = mr->device_data;
+
+	r->lkey = r->interval.id;
+	r->rkey = grants_peers(mr->access) ? new_key(sim, mr->device_slot) : 0;
+	mr->lkey = r->lkey;
+	mr->rkey = r->rkey;
 	pn_sim_record(sim, PN_SIM_REGISTERED, node->index, r->lkey,
 		      (int64_t)mr->len);
 }
@@ -141,7 +152,9 @@ static void retire(struct pn_sim_node *node, uint32_t slot)
 		slot < node->nslots ? node->slots[slot] : NULL;
 
 	pn_assert(r);
-	pn_sim_record(node->sim, PN_SIM_DEREGISTERED, node->index, r->lkey, 0);
+	if (r->lkey)
+		pn_sim_record(node->sim, PN_SIM_DEREGISTERED, node->index,
+			      r->lkey, 0);
 	pn_interval_remove(&node->ranges, &r->interval);
 	node->slots[slot] = NULL;
 	node->free_slots[node->nfree++] = slot;
@@ -207,21 +220,19 @@ static int reserve_limits(struct pn_sim_node *node, unsigned n, size_t bytes)
 	return 0;
 }
 
-static int publish_all(struct pn_sim_node *node, struct pn_mr *const *mrs,
-		       unsigned n)
+static int enter_all(struct pn_sim_node *node, struct pn_mr *const *mrs,
+		     unsigned n)
 {
 	struct pn_sim_registration *r;
 	unsigned i;
 
-	if (node->dead)
-		return -ENODEV;
 	if (reserve_slots(node, n))
 		return -ENOMEM;
 	for (i = 0; i < n; i++) {
 		r = calloc(1, sizeof(*r));
 		if (!r)
 			goto retire;
-		publish(node, mrs[i], r);
+		enter(node, mrs[i], r);
 	}
 	return 0;
 
@@ -252,14 +263,21 @@ static int register_locked(struct pn_sim_node *node, struct pn_mr *const *mrs,
 	ret = reserve_limits(node, n, bytes);
 	if (ret)
 		return ret;
-	/* The pages count from now on, the keys exist when it is done. */
-	pn_sim_charge(node->sim, ns);
-	ret = publish_all(node, mrs, n);
-	if (ret && !node->dead) {
+	ret = enter_all(node, mrs, n);
+	if (ret) {
 		node->nmrs -= n;
 		node->live_bytes -= bytes;
+		return ret;
 	}
-	return ret;
+	/* The pages count and can be released from now on, the keys exist when
+	 * it is done. */
+	pn_sim_charge(node->sim, ns);
+	/* It took them along. */
+	if (node->dead)
+		return -ENODEV;
+	for (unsigned i = 0; i < n; i++)
+		publish(node, mrs[i]);
+	return 0;
 }
 
 int pn_sim_register(struct pn_device *device, struct pn_mr *const *mrs,
