@@ -260,6 +260,36 @@ static void nothing_lands_behind_peer_down(void **state)
 	pn_sim_close(sim);
 }
 
+static void what_waits_for_room_does_not_land_behind_peer_down(void **state)
+{
+	struct pn_sim *sim = open_world("cost=cx5,inbox_slots=2", NULL);
+	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
+	struct pn_peer *peer = connect_nodes(sim, 0, 1);
+	struct pn_completion c, first;
+
+	(void)state;
+	for (uint32_t i = 0; i < 6; i++)
+		assert_ok(post_send(a, peer, "x", 1, i));
+	pn_sim_sleep(sim, 1000000);
+	assert_int_equal(pn_device_poll(b, &first, 1), 1);
+	assert_int_equal(pn_device_poll(b, &c, 1), 1);
+	assert_int_equal(c.kind, PN_COMPLETION_RECV);
+	assert_ok(pn_device_detach(b, c.peer));
+	expect_down(b, c.peer);
+	/* Room, for messages that came in time and may not be told any more. */
+	pn_device_release(b, &first);
+	pn_device_release(b, &c);
+	assert_int_equal(pn_device_poll(b, &c, 1), 0);
+	for (unsigned i = 0; i < 6; i++) {
+		assert_ok(next_completion(a, &c));
+		assert_int_equal(c.kind, PN_COMPLETION_OP);
+		assert_int_equal(c.status, i < 2 ? 0 : -ECONNRESET);
+	}
+	expect_down(a, peer);
+	assert_int_equal(pn_device_poll(b, &c, 1), 0);
+	pn_sim_close(sim);
+}
+
 static void a_port_that_failed_connects_to_nobody(void **state)
 {
 	struct pn_sim *sim =
@@ -330,6 +360,7 @@ int main(void)
 		TEST(a_port_fails_at_both_ends_and_alone),
 		TEST(what_arrived_before_can_be_polled),
 		TEST(nothing_lands_behind_peer_down),
+		TEST(what_waits_for_room_does_not_land_behind_peer_down),
 		TEST(a_port_that_failed_connects_to_nobody),
 		TEST(scripts_name_ports_that_exist),
 		TEST(a_spec_opens_all_its_rails),

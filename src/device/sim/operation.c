@@ -436,7 +436,7 @@ static void tail_fire(struct pn_sim *sim, struct pn_event *event)
 }
 
 /* Each stalled link in turn hands over one operation, until one has no room
- * or none is left. */
+ * or none is left. What waits on a link that was cut meanwhile ends with it. */
 void pn_sim_unstall(struct pn_sim_node *node)
 {
 	while (!pn_list_empty(&node->stalled)) {
@@ -444,15 +444,17 @@ void pn_sim_unstall(struct pn_sim_node *node)
 			pn_container_of(node->stalled.next, struct pn_sim_link,
 					stall);
 		struct operation *o =
-			first_of(&link->stalled,
-				 offsetof(struct operation, queue));
+			pn_sim_link_is_cut(link)
+				? NULL
+				: first_of(&link->stalled,
+					   offsetof(struct operation, queue));
 
 		if (o && !execute(o))
 			return;
 		if (o)
 			pn_list_remove(&o->queue);
 		pn_list_remove(&link->stall);
-		if (!pn_list_empty(&link->stalled))
+		if (o && !pn_list_empty(&link->stalled))
 			pn_list_append(&node->stalled, &link->stall);
 	}
 }
