@@ -106,15 +106,33 @@ static int open_spec(const char *spec, size_t len,
 	return ret;
 }
 
+/* Whether one of them came as a port of the other. */
+static bool is_port_of(struct pn_device *first, const struct pn_device *other)
+{
+	struct pn_device *port = first;
+
+	for (unsigned i = 1; port && port != other; i++)
+		port = first->ops->port ? first->ops->port(first, i) : NULL;
+	return port;
+}
+
 /* Whether one sleep can be for all of them. */
 static int check_rails(struct pn_device *const *rails, unsigned n)
 {
 	for (unsigned i = 1; i < n; i++) {
-		bool both = rails[i]->ops == rails[0]->ops &&
-			    rails[0]->ops->wait_any;
+		bool alike = rails[i]->ops == rails[0]->ops &&
+			     rails[0]->ops->wait_any;
 
-		if (both || (rails[i]->caps & rails[0]->caps & PN_CAP_FD))
+		if ((alike && is_port_of(rails[0], rails[i])) ||
+		    (rails[i]->caps & rails[0]->caps & PN_CAP_FD))
 			continue;
+		if (alike) {
+			pn_error("device: every '%s' is a world of its own, "
+				 "and worlds are no rails of one context; ask "
+				 "for one with several ports: %s:rails=%u",
+				 rails[0]->ops->kind, rails[0]->ops->kind, n);
+			return -EINVAL;
+		}
 		pn_error("device: '%s' and '%s' cannot be rails of one "
 			 "context: one of them cannot be waited for by a file "
 			 "descriptor",

@@ -342,6 +342,12 @@ static void a_spec_opens_all_its_rails(void **state)
 		pn_device_close(rails[--n]);
 	assert_int_equal(pn_device_open_rails("soft+sim", NULL, rails, &n),
 			 -EINVAL);
+	/* Two worlds: nothing of the one ever ends a wait in the other. */
+	assert_int_equal(pn_device_open_rails("sim+sim", NULL, rails, &n),
+			 -EINVAL);
+	assert_int_equal(pn_device_open_rails("sim:rails=2+sim", NULL, rails,
+					      &n),
+			 -EINVAL);
 	assert_int_equal(pn_device_open_rails("soft+", NULL, rails, &n),
 			 -ENODEV);
 	assert_int_equal(pn_device_open_rails("sim:rails=4+sim", NULL, rails,
