@@ -312,6 +312,50 @@ static void a_device_of_another_version_refuses_us(void **state)
 	pn_device_close(device);
 }
 
+/* How often anybody was let in to trace this process. */
+static _Atomic unsigned nlet_in;
+
+int __real_prctl(int option, ...);
+int __wrap_prctl(int option, ...);
+
+int __wrap_prctl(int option, ...)
+{
+	unsigned long arg[4];
+	va_list list;
+
+	va_start(list, option);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(arg); i++)
+		arg[i] = va_arg(list, unsigned long);
+	va_end(list);
+	nlet_in += option == PR_SET_PTRACER && arg[0] == PR_SET_PTRACER_ANY;
+	return __real_prctl(option, arg[0], arg[1], arg[2], arg[3]);
+}
+
+/* What Yama was told counts for the process alone that told it. */
+static void a_forked_child_lets_its_own_peers_in(void **state)
+{
+	struct pn_device *device = open_soft("soft"), *second;
+	unsigned before = nlet_in;
+	pid_t pid;
+
+	(void)state;
+	second = open_soft("soft");
+	assert_int_equal(nlet_in, before);
+	pid = fork();
+	if (!pid) {
+		CHECK(!pn_device_open("soft", NULL, &device));
+		CHECK(nlet_in == before + 1);
+		pn_device_close(device);
+		_exit(0);
+	}
+	assert_exits_well(pid);
+	pn_device_close(second);
+	pn_device_close(device);
+	device = open_soft("soft");
+	assert_int_equal(nlet_in, before + 1);
+	pn_device_close(device);
+}
+
 static void nobody_at_the_address_is_a_peer_that_is_gone(void **state)
 {
 	struct pn_device *device = open_soft("soft"), *gone = open_soft("soft");
@@ -470,6 +514,7 @@ int main(int argc, char **argv)
 		TEST(another_user_is_refused),
 		TEST(strangers_are_told_why_they_are_refused),
 		TEST(a_device_of_another_version_refuses_us),
+		TEST(a_forked_child_lets_its_own_peers_in),
 		TEST(nobody_at_the_address_is_a_peer_that_is_gone),
 		TEST(two_that_attach_at_once_become_one_pair),
 		TEST(many_peers_at_once),

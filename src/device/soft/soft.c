@@ -319,15 +319,41 @@ static int open_shared(struct pn_soft_device *dev)
  * rings only if the owner lets them. It can name one process or all of its
  * user's, and any peer may need a new ring at any time: all, while a device is
  * open. Elsewhere the call does nothing. */
-static _Atomic unsigned ndevices;
+static struct pn_mutex peers_in_lock = { PTHREAD_MUTEX_INITIALIZER };
+static unsigned ndevices PN_GUARDED_BY(&peers_in_lock);
 
+static void before_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_lock(&peers_in_lock);
+}
+
+static void after_fork(void) PN_NO_THREAD_SAFETY
+{
+	pn_unlock(&peers_in_lock);
+}
+
+/* A child inherits neither the devices nor who may trace. */
+static void in_child(void) PN_NO_THREAD_SAFETY
+{
+	ndevices = 0;
+	pn_unlock(&peers_in_lock);
+}
+
+static void watch_fork(void)
+{
+	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+}
+
+/* Under one lock with the count: the last call is that of the last word. */
 static void let_peers_in(bool let)
 {
-	unsigned others = let ? atomic_fetch_add(&ndevices, 1)
-			      : atomic_fetch_sub(&ndevices, 1) - 1;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (!others)
+	pthread_once(&once, watch_fork);
+	pn_lock(&peers_in_lock);
+	if (let ? !ndevices++ : !--ndevices)
 		prctl(PR_SET_PTRACER, let ? PR_SET_PTRACER_ANY : 0, 0, 0, 0);
+	pn_unlock(&peers_in_lock);
 }
 
 static void init_lists(struct pn_soft_device *dev)
