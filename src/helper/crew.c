@@ -14,9 +14,11 @@
 #include "base/compiler.h"
 #include "base/log.h"
 
-/* "pinion" and the version: of the layout, and of what members agree on, which
- * is how share.h decides. */
-#define VERSION (UINT64_C(0x70696e696f6e0000) | 1)
+/* Of the layout, and of what members agree on, which is how share.h decides.
+ * In the name, so that different ones do not meet; and in the file, behind
+ * "pinion", since anybody can write anything there. */
+#define LAYOUT	1
+#define VERSION (UINT64_C(0x70696e696f6e0000) | LAYOUT)
 
 struct slot {
 	_Atomic uint64_t owner;	    /* 0: free */
@@ -107,7 +109,7 @@ void pn_crew_name(char name[PN_CREW_NAME_BYTES])
 	/* Without /proc everyone is in one namespace, as far as one can tell.
 	 */
 	stat("/proc/self/ns/pid", &namespace);
-	snprintf(name, PN_CREW_NAME_BYTES, "/pinion-helpers-%u-%llu",
+	snprintf(name, PN_CREW_NAME_BYTES, "/pinion-helpers-%u-%u-%llu", LAYOUT,
 		 (unsigned)geteuid(), (unsigned long long)namespace.st_ino);
 }
 

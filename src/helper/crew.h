@@ -2,11 +2,11 @@
 /*
  * crew -- the helpers of a user's processes on this machine know each other.
  *
- * They meet in a segment of shared memory, named by user and PID namespace
- * (where a PID means something), for the user alone. Each member has a slot in
- * it: who it is, on which cores it may run, how much memory it looks after.
- * Nobody asks anybody: everyone reads all slots and decides for itself, and
- * share.h gives equal answers.
+ * They meet in a segment of shared memory, named by the version of its layout,
+ * by user and PID namespace (where a PID means something), for the user alone.
+ * Each member has a slot in it: who it is, on which cores it may run, how much
+ * memory it looks after. Nobody asks anybody: everyone reads all slots and
+ * decides for itself, and share.h gives equal answers.
  *
  * Life of the segment: whoever comes first makes it; all zero is a good and
  * empty one, so that making it needs no lock. It stays when the last has left

@@ -229,49 +229,6 @@ static void in_an_idle_program_the_helper_never_wakes_up(void **state)
 
 /* --- with other processes of the machine ---------------------------------- */
 
-/* Other programs may run here, so there is no telling whether it acts. */
-static void every_policy_lets_messages_arrive(void **state)
-{
-	static const char *const policies[] = { "helper=auto",
-						"helper=aggressive",
-						"helper=conservative" };
-
-	(void)state;
-	for (unsigned i = 0; i < PN_ARRAY_LEN(policies); i++) {
-		struct program p;
-
-		open_program(&p, policies[i]);
-		for (int round = 0; round < ROUNDS; round++)
-			exchange(&p, round);
-		assert_true(seen(&p, 2 * ROUNDS).members >= 1);
-		close_program(&p);
-	}
-}
-
-static void a_program_bound_to_one_core_has_no_helper(void **state)
-{
-	struct pinion_helper_stats stats;
-	cpu_set_t before, only;
-	struct program p;
-	unsigned cpu = 0;
-
-	(void)state;
-	assert_ok(sched_getaffinity(0, sizeof(before), &before));
-	while (!CPU_ISSET(cpu, &before))
-		cpu++;
-	CPU_ZERO(&only);
-	CPU_SET(cpu, &only);
-	assert_ok(sched_setaffinity(0, sizeof(only), &only));
-	open_program(&p, "helper=auto");
-	assert_ok(sched_setaffinity(0, sizeof(before), &before));
-	for (int round = 0; round < ROUNDS; round++)
-		exchange(&p, round);
-	stats = seen(&p, 2 * ROUNDS);
-	assert_int_equal(stats.resting, 1);
-	assert_int_equal(stats.deregistered, 0);
-	close_program(&p);
-}
-
 /* A /dev/shm of this process's own, where nobody else meets. Exits as a test
  * that is skipped does where that is not permitted. */
 static void go_apart(void)
@@ -322,6 +279,8 @@ static void run_apart(int (*what)(void))
 	int status;
 
 	if (!pid) {
+		/* What fails there ends the child, not the test in it. */
+		setenv("CMOCKA_TEST_ABORT", "1", 1);
 		go_apart();
 		_exit(what());
 	}
@@ -336,6 +295,60 @@ static void where_helpers_cannot_meet_auto_does_without(void **state)
 {
 	(void)state;
 	run_apart(meet_where_one_cannot);
+}
+
+static int try_every_policy(void)
+{
+	static const char *const policies[] = { "helper=auto",
+						"helper=aggressive",
+						"helper=conservative" };
+
+	for (unsigned i = 0; i < PN_ARRAY_LEN(policies); i++) {
+		struct program p;
+
+		open_program(&p, policies[i]);
+		for (int round = 0; round < ROUNDS; round++)
+			exchange(&p, round);
+		assert_int_equal(seen(&p, 2 * ROUNDS).members, 1);
+		close_program(&p);
+	}
+	return 0;
+}
+
+static void every_policy_lets_messages_arrive(void **state)
+{
+	(void)state;
+	run_apart(try_every_policy);
+}
+
+static int open_on_one_core(void)
+{
+	struct pinion_helper_stats stats;
+	cpu_set_t before, only;
+	struct program p;
+	unsigned cpu = 0;
+
+	assert_ok(sched_getaffinity(0, sizeof(before), &before));
+	while (!CPU_ISSET(cpu, &before))
+		cpu++;
+	CPU_ZERO(&only);
+	CPU_SET(cpu, &only);
+	assert_ok(sched_setaffinity(0, sizeof(only), &only));
+	open_program(&p, "helper=auto");
+	assert_ok(sched_setaffinity(0, sizeof(before), &before));
+	for (int round = 0; round < ROUNDS; round++)
+		exchange(&p, round);
+	stats = seen(&p, 2 * ROUNDS);
+	assert_int_equal(stats.resting, 1);
+	assert_int_equal(stats.deregistered, 0);
+	close_program(&p);
+	return 0;
+}
+
+static void a_program_bound_to_one_core_has_no_helper(void **state)
+{
+	(void)state;
+	run_apart(open_on_one_core);
 }
 
 /* Binds this process to two cores, of which two programs leave none. */
@@ -414,12 +427,12 @@ int main(void)
 		 * if its parent has had none. */
 		TEST(the_core_of_a_killed_program_goes_to_a_helper),
 		TEST(where_helpers_cannot_meet_auto_does_without),
+		TEST(every_policy_lets_messages_arrive),
+		TEST(a_program_bound_to_one_core_has_no_helper),
 		TEST(every_long_message_is_seen_and_arrives),
 		TEST(named_sites_are_told_apart),
 		TEST(without_a_helper_nothing_is_counted),
 		TEST(in_an_idle_program_the_helper_never_wakes_up),
-		TEST(every_policy_lets_messages_arrive),
-		TEST(a_program_bound_to_one_core_has_no_helper),
 	};
 
 	return RUN_TESTS(tests);
