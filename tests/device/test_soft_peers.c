@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -200,6 +201,20 @@ static int as_another(struct board *board, unsigned rank)
 	return 0;
 }
 
+/* A device that another user's process is to find. */
+static struct pn_device *open_for_others(struct board *board)
+{
+	struct pn_device *device;
+
+	if (geteuid()) {
+		print_message("skipped: changing the user needs root\n");
+		skip();
+	}
+	device = open_soft("soft");
+	appear(board, 0, device, NULL);
+	return device;
+}
+
 static void another_user_is_refused(void **state)
 {
 	struct board *board = new_board();
@@ -207,36 +222,45 @@ static void another_user_is_refused(void **state)
 	struct pn_device *device;
 
 	(void)state;
-	if (geteuid()) {
-		print_message("skipped: changing the user needs root\n");
-		skip();
-	}
-	device = open_soft("soft");
-	appear(board, 0, device, NULL);
+	device = open_for_others(board);
 	assert_exits_well(start_rank(as_another, board, 1));
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
 	pn_device_close(device);
 	free_board(board);
 }
 
-/* Says something to a device's socket; returns the answer's status, or what
- * recv() says. */
-static int say(const struct pn_address *to, const void *bytes, size_t len,
-	       struct pn_soft_hello *answer)
+/* Connects to a device's socket, as anybody can. */
+static int knock(int sock, const struct pn_address *to)
 {
-	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct pn_soft_address address;
 	struct sockaddr_un name;
-	unsigned namelen;
-	ssize_t n;
+	unsigned len;
 
 	memcpy(&address, to->data, sizeof(address));
-	namelen = pn_soft_socket_name(&address, &name);
-	assert_ok(connect(sock, (struct sockaddr *)&name, namelen));
+	len = pn_soft_socket_name(&address, &name);
+	return connect(sock, (struct sockaddr *)&name, len);
+}
+
+/* Says something on a connection; returns the answer's status, or what recv()
+ * says. */
+static int converse(int sock, const void *bytes, size_t len,
+		    struct pn_soft_hello *answer)
+{
+	ssize_t n;
+
 	assert_int_equal(send(sock, bytes, len, MSG_NOSIGNAL), len);
 	n = recv(sock, answer, sizeof(*answer), 0);
 	close(sock);
 	return n == sizeof(*answer) ? answer->status : (int)n;
+}
+
+static int say(const struct pn_address *to, const void *bytes, size_t len,
+	       struct pn_soft_hello *answer)
+{
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_ok(knock(sock, to));
+	return converse(sock, bytes, len, answer);
 }
 
 static void strangers_are_told_why_they_are_refused(void **state)
@@ -264,6 +288,143 @@ static void strangers_are_told_why_they_are_refused(void **state)
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
 	loop_back(device);
 	pn_device_close(device);
+}
+
+/* Another user's, who connects and says nothing. */
+static int lurker(struct board *board, unsigned rank)
+{
+	(void)rank;
+	alarm(20);
+	CHECK(!become_user(board, 8 << 20));
+	for (unsigned i = 0; i < 100; i++) {
+		int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		char byte;
+
+		CHECK(!knock(sock, &board->rank[0].address));
+		CHECK(recv(sock, &byte, 1, 0) <= 0); /* it hung up */
+	}
+	return 0;
+}
+
+static void another_user_takes_no_descriptors(void **state)
+{
+	struct board *board = new_board();
+	struct pn_device *device;
+	unsigned before;
+
+	(void)state;
+	device = open_for_others(board);
+	before = open_files();
+	assert_exits_well(start_rank(lurker, board, 1));
+	assert_int_equal(open_files(), before);
+	pn_device_close(device);
+	free_board(board);
+}
+
+static void a_silent_stranger_is_hung_up_on(void **state)
+{
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct timeval patience = { .tv_sec = PATIENCE_NS / PN_NS_PER_S };
+	struct pn_device *device = open_soft("soft");
+	struct pn_address address;
+	ssize_t n;
+	char byte;
+
+	(void)state;
+	pn_device_address(device, &address);
+	assert_ok(setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &patience,
+			     sizeof(patience)));
+	assert_ok(knock(sock, &address));
+	do
+		n = recv(sock, &byte, 1, 0);
+	while (n < 0 && errno == EINTR); /* io_uring does that */
+	assert_int_equal(n, 0);
+	close(sock);
+	pn_device_close(device);
+}
+
+static _Atomic unsigned naccepted;
+
+int __real_accept4(int sock, struct sockaddr *addr, socklen_t *len, int flags);
+int __wrap_accept4(int sock, struct sockaddr *addr, socklen_t *len, int flags);
+
+int __wrap_accept4(int sock, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	naccepted++;
+	return __real_accept4(sock, addr, len, flags);
+}
+
+/* Meanwhile it asks now and then, not all the time: that would take a core. */
+static void without_descriptors_strangers_wait(void **state)
+{
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct pn_device *device = open_soft("soft");
+	struct pn_soft_hello answer;
+	struct pn_address address;
+	struct rlimit limit, none;
+	unsigned before = naccepted;
+
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	pn_device_address(device, &address);
+	assert_ok(getrlimit(RLIMIT_NOFILE, &limit));
+	none = (struct rlimit){ 0, limit.rlim_max };
+	assert_ok(setrlimit(RLIMIT_NOFILE, &none));
+	assert_ok(knock(sock, &address));
+	for (unsigned i = 0; i < 200 && naccepted < before + 2; i++)
+		usleep(100000);
+	assert_ok(setrlimit(RLIMIT_NOFILE, &limit));
+	assert_in_range(naccepted, before + 2, before + 20);
+	assert_int_equal(converse(sock, "x", 1, &answer), -EPROTO);
+	pn_log_set_level(PN_LOG_WARN);
+	pn_device_close(device);
+}
+
+/* The device whose service cannot watch for the death of a peer. */
+static struct pn_device *_Atomic blind;
+
+int __real_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+
+int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+	struct pn_soft_watch *w = event ? event->data.ptr : NULL;
+
+	if (op == EPOLL_CTL_ADD && w->what == PN_SOFT_DEATH &&
+	    w->peer->peer.device == blind) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return __real_epoll_ctl(epoll, op, fd, event);
+}
+
+static void a_peer_that_cannot_be_watched_is_down(void **state)
+{
+	unsigned before = open_files();
+
+	(void)state;
+	for (unsigned side = 0; side < 2; side++) {
+		struct pn_device *devices[] = { open_soft("soft"),
+						open_soft("soft") };
+		struct pn_address address;
+		struct pn_completion c;
+		struct pn_peer *peer;
+
+		blind = devices[side];
+		pn_device_address(devices[1], &address);
+		assert_ok(pn_device_attach(devices[0], &address, &peer));
+		c = expect(devices[side], PN_COMPLETION_PEER_DOWN);
+		assert_true(c.status < 0);
+		/* The other one, who may have been up, learns of it. */
+		do
+			c = next_completion(devices[!side]);
+		while (c.kind == PN_COMPLETION_PEER_UP);
+		assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
+		blind = NULL;
+		pn_device_close(devices[0]);
+		pn_device_close(devices[1]);
+	}
+	assert_int_equal(open_files(), before);
 }
 
 /* A device of tomorrow: refuses whoever says hello. */
@@ -502,8 +663,8 @@ static void an_ordinary_user_needs_no_privilege(void **state)
 }
 
 const struct role roles[] = {
-	ROLE(target), ROLE(writer), ROLE(flood),    ROLE(as_another),
-	ROLE(meet),   ROLE(humble), { NULL, NULL },
+	ROLE(target), ROLE(writer), ROLE(flood),  ROLE(as_another),
+	ROLE(meet),   ROLE(humble), ROLE(lurker), { NULL, NULL },
 };
 
 int main(int argc, char **argv)
@@ -512,7 +673,11 @@ int main(int argc, char **argv)
 		TEST(several_processes_put_into_one_target),
 		TEST(messages_sent_before_a_close_arrive_before_the_end),
 		TEST(another_user_is_refused),
+		TEST(another_user_takes_no_descriptors),
 		TEST(strangers_are_told_why_they_are_refused),
+		TEST(a_silent_stranger_is_hung_up_on),
+		TEST(without_descriptors_strangers_wait),
+		TEST(a_peer_that_cannot_be_watched_is_down),
 		TEST(a_device_of_another_version_refuses_us),
 		TEST(a_forked_child_lets_its_own_peers_in),
 		TEST(nobody_at_the_address_is_a_peer_that_is_gone),

@@ -22,6 +22,7 @@
 #define BACKLOG	    512
 #define CONNECT_NS  (5 * PN_NS_PER_S)
 #define RETRY_MS    20
+#define DEAF_NS	    (200 * PN_NS_PER_MS)
 #define HELLO_FDS   3
 #define WELCOME_FDS 2
 #define RING_MIN    ((uint64_t)32 << 10)
@@ -243,8 +244,11 @@ static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer,
 	peer->wire.event_fd = fds[1];
 	peer->mapped = true;
 	ret = watch(service, &peer->wire.death, PN_SOFT_DEATH, pidfd, peer);
-	if (ret)
+	if (ret) {
+		/* poll() waits for the end of what is mapped. */
+		pn_soft_link_unmap(peer);
 		return ret;
+	}
 	check_reach(peer);
 	atomic_store(&peer->state, PN_SOFT_UP);
 	pn_soft_tell_up(service->dev, peer);
@@ -478,20 +482,33 @@ static bool sane(const struct pn_soft_hello *hello, int n, unsigned nfds)
 	       ring <= RING_MAX && !(ring & (ring - 1));
 }
 
-/* Why a stranger's hello is not accepted, or 0. */
-static int judge(int sock, struct pn_soft_hello *hello, int n, unsigned nfds)
+/* Whether a stranger may say anything at all. Others are warned of once, since
+ * they can come as often as they like. */
+static bool is_ours(struct pn_soft_service *service, int sock)
 {
 	uid_t uid = (uid_t)-1;
 	pid_t pid = 0;
 
 	if (uid_of(sock, &uid, &pid))
-		return -ECONNREFUSED;
-	if (uid != geteuid()) {
+		return false;
+	if (uid == geteuid())
+		return true;
+	if (!service->warned_user)
 		pn_warn("soft: refused process %d of user %u: devices connect "
 			"within one user only (this is user %u)",
 			(int)pid, uid, geteuid());
+	service->warned_user = true;
+	return false;
+}
+
+/* Why a stranger's hello is not accepted, or 0. */
+static int judge(int sock, struct pn_soft_hello *hello, int n, unsigned nfds)
+{
+	uid_t uid;
+	pid_t pid = 0;
+
+	if (uid_of(sock, &uid, &pid))
 		return -ECONNREFUSED;
-	}
 	if (n < 8 || hello->magic != PN_SOFT_MAGIC)
 		return -EPROTO;
 	if (hello->version != PN_SOFT_VERSION) {
@@ -619,21 +636,72 @@ static void stranger_spoke(struct pn_soft_service *service,
 	refuse(service, stranger, why);
 }
 
+static void listen_for(struct pn_soft_service *service, uint32_t events)
+{
+	struct epoll_event event = { .events = events,
+				     .data.ptr = &service->listener };
+
+	epoll_ctl(service->epoll, EPOLL_CTL_MOD, service->listener.fd, &event);
+}
+
+/* Whoever waits at the door would be announced again and again. */
+static void go_deaf(struct pn_soft_service *service, int error)
+{
+	if (!service->warned_deaf)
+		pn_warn("soft: cannot let a peer in: %s; raise `ulimit -n` or "
+			"close some descriptors",
+			strerror(error));
+	service->warned_deaf = true;
+	service->deaf_until_ns = pn_clock_ns() + DEAF_NS;
+	listen_for(service, 0);
+}
+
 static void accept_one(struct pn_soft_service *service)
 {
 	int sock = accept4(service->listener.fd, NULL, NULL,
 			   SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct pn_soft_watch *w;
 
-	if (sock < 0)
+	if (sock < 0) {
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+		    errno == ENOMEM)
+			go_deaf(service, errno);
 		return;
-	w = malloc(sizeof(*w));
+	}
+	w = is_ours(service, sock) ? malloc(sizeof(*w)) : NULL;
 	if (!w || watch(service, w, PN_SOFT_SOCKET, sock, NULL)) {
 		free(w);
 		close(sock);
 		return;
 	}
+	w->deadline_ns = pn_clock_ns() + CONNECT_NS;
 	pn_list_append(&service->strangers, &w->link);
+}
+
+/* Hangs up on strangers that stay silent. True: some may still speak. */
+static bool drop_silent(struct pn_soft_service *service, uint64_t now)
+{
+	while (!pn_list_empty(&service->strangers)) {
+		struct pn_soft_watch *oldest =
+			pn_container_of(service->strangers.next,
+					struct pn_soft_watch, link);
+
+		if (now < oldest->deadline_ns)
+			return true;
+		drop_stranger(service, oldest);
+	}
+	return false;
+}
+
+/* True: not yet. */
+static bool listen_again(struct pn_soft_service *service, uint64_t now)
+{
+	if (now < service->deaf_until_ns)
+		return true;
+	if (service->deaf_until_ns)
+		listen_for(service, EPOLLIN);
+	service->deaf_until_ns = 0;
+	return false;
 }
 
 /* --- the thread ---------------------------------------------------------- */
@@ -748,21 +816,36 @@ static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
 	}
 }
 
-/* One event at a time: handling one may end the watch of another. */
+/* What is due without an event. Returns when to look again. */
+static uint64_t look_after(struct pn_soft_service *service)
+{
+	uint64_t now = pn_clock_ns();
+	bool soon = advance_all(service);
+
+	soon |= drop_silent(service, now);
+	soon |= listen_again(service, now);
+	return soon ? now + RETRY_MS * PN_NS_PER_MS : PN_FOREVER;
+}
+
+/* One event at a time: handling one may end the watch of another. By the clock,
+ * since strangers could keep events coming for ever. */
 static void *serve(void *arg)
 {
 	struct pn_soft_service *service = arg;
-	bool soon = false;
+	uint64_t next = PN_FOREVER;
 
 	while (!atomic_load(&service->stop)) {
-		struct epoll_event event;
+		struct epoll_event event = { .events = 0 };
 		int n = epoll_wait(service->epoll, &event, 1,
-				   soon ? RETRY_MS : -1);
+				   next == PN_FOREVER ? -1 : RETRY_MS);
 
 		if (n == 1)
 			handle(service, event.data.ptr);
-		if (n == 0 || (n == 1 && event.data.ptr == &service->waker))
-			soon = advance_all(service);
+		if (event.data.ptr == &service->waker || pn_clock_ns() >= next)
+			next = look_after(service);
+		else if (event.data.ptr == &service->listener &&
+			 next == PN_FOREVER)
+			next = pn_clock_ns() + RETRY_MS * PN_NS_PER_MS;
 	}
 	return NULL;
 }

@@ -24,7 +24,10 @@
  * the new one comes ends it there and then.
  *
  * The first words of hello are the same in every version, so that strangers
- * can be told why they are refused.
+ * can be told why they are refused. Whoever connects is a stranger until its
+ * hello; one of another user is hung up on at once, one that is silent after
+ * a while, and when descriptors run out nobody is let in for a moment: nobody
+ * can take all of the process's descriptors, or its time.
  * Threads: one service thread per device does all this; attach() only leaves a
  * peer in the list and wakes it.
  */
@@ -72,6 +75,7 @@ struct pn_soft_watch {
 	} what;
 	int fd;
 	struct pn_soft_peer *peer; /* NULL: a stranger */
+	uint64_t deadline_ns;	   /* a stranger's, to say hello */
 };
 
 /* What a connection to a peer consists of. */
@@ -90,7 +94,9 @@ struct pn_soft_service {
 	struct pn_soft_address address;
 	int epoll;
 	struct pn_soft_watch listener, waker;
-	struct pn_list strangers;
+	struct pn_list strangers; /* the oldest first */
+	uint64_t deaf_until_ns;	  /* no descriptors to accept with; 0: not */
+	bool warned_user, warned_deaf;
 	_Atomic bool stop;
 	pthread_t thread;
 	bool running;
