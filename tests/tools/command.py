@@ -19,7 +19,7 @@ def run(*args, **env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PINION_")}
     return subprocess.run(
         [PINION, *args], env={**clean, **env}, text=True,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=240,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=800,
         check=False)
 
 

@@ -17,7 +17,7 @@ REFUSE = sys.argv.pop(1)
 def run(*args):
     """Runs `pinion args` without io_uring."""
     done = subprocess.run([REFUSE, "EPERM", PINION, *args], text=True,
-                          capture_output=True, timeout=240, check=False)
+                          capture_output=True, timeout=800, check=False)
     if done.returncode == 77:
         print(done.stderr)
         sys.exit(77)

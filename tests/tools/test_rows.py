@@ -724,7 +724,7 @@ class Processes(unittest.TestCase):
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             process.stdout.readline()  # it runs
             os.kill(self.child_of(process), signal.SIGKILL)
-            _, error = process.communicate(timeout=30)
+            _, error = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 1)
         self.assertRegex(error, rf"\Apinion: {said}: [^\n]+\n\Z")
 
