@@ -18,6 +18,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -108,11 +109,32 @@ static void on_op(struct pinion_endpoint *ep, struct pn_track *track)
 		detach(way);
 }
 
+static bool leads_back(const struct pn_peer *device_peer)
+{
+	struct pn_address own;
+
+	pn_device_address(device_peer->device, &own);
+	return own.len == device_peer->address.len &&
+	       !memcmp(own.data, device_peer->address.data, own.len);
+}
+
+/* One that has just come, and of whose first words nothing is kept: the next
+ * endpoint would not know what the rest is about. */
+static void turn_away(struct pn_peer *device_peer)
+{
+	if (leads_back(device_peer))
+		return;
+	device_peer->user = &nobodys;
+	pn_device_detach(device_peer->device, device_peer);
+}
+
 static void hear(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
 	struct pn_way *way = c->peer->user;
 	bool ours = way && way->owner->ep == ep;
 
+	if (!way && c->kind != PN_COMPLETION_PEER_DOWN)
+		turn_away(c->peer);
 	if (c->kind == PN_COMPLETION_OP && c->user) {
 		on_op(ep, c->user);
 	} else if (c->kind == PN_COMPLETION_RECV) {
