@@ -5,7 +5,7 @@
  *
  * Children report by their exit status: the line of what went wrong, below 256.
  */
-#include "test.h"
+#include "child.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -99,19 +99,7 @@ static void assert_unharmed(void)
 
 static void run_child(void (*fn)(void))
 {
-	int status;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		alarm(20); /* whoever hangs is ended */
-		fn();
-		_exit(0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_run(fn);
 	assert_unharmed();
 }
 

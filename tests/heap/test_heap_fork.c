@@ -3,7 +3,7 @@
  * fork(): the child may read what its parent had allocated, cannot allocate
  * from it, can have a heap of its own, and does the parent no harm.
  */
-#include "test.h"
+#include "child.h"
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -90,19 +90,7 @@ static void assert_unharmed(void)
 
 static void run_child(void (*fn)(void))
 {
-	int status;
-	pid_t pid;
-
-	fflush(stdout);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		alarm(20); /* whoever hangs is ended */
-		fn();
-		_exit(0);
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	child_run(fn);
 	assert_unharmed();
 }
 

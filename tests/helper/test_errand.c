@@ -8,6 +8,13 @@ static uint64_t due_of(const struct pn_list *link)
 	return pn_container_of(link, struct pn_errand, link)->due_ns;
 }
 
+static void add_three(struct pn_errands *errands, struct pn_errand e[3])
+{
+	pn_errands_init(errands);
+	for (unsigned i = 0; i < 3; i++)
+		pn_errands_add(errands, &e[i]);
+}
+
 static void errands_come_by_deadline(void **state)
 {
 	struct pn_errand e[3] = { { .due_ns = 300 },
@@ -18,8 +25,7 @@ static void errands_come_by_deadline(void **state)
 	(void)state;
 	pn_errands_init(&errands);
 	assert_null(pn_errands_first(&errands));
-	for (unsigned i = 0; i < 3; i++)
-		pn_errands_add(&errands, &e[i]);
+	add_three(&errands, e);
 	assert_ptr_equal(pn_errands_first(&errands), &e[1]);
 	pn_errands_remove(&errands, &e[1]);
 	assert_ptr_equal(pn_errands_first(&errands), &e[2]);
@@ -35,9 +41,7 @@ static void deadlines_that_crowd_are_pulled_apart(void **state)
 	struct pn_errands errands;
 
 	(void)state;
-	pn_errands_init(&errands);
-	for (unsigned i = 0; i < 3; i++)
-		pn_errands_add(&errands, &e[i]);
+	add_three(&errands, e);
 	assert_int_equal(e[2].due_ns, 2000);
 	assert_int_equal(e[1].due_ns, 1000);
 	assert_int_equal(e[0].due_ns, 970);
@@ -52,9 +56,7 @@ static void a_newcomer_makes_those_before_it_earlier(void **state)
 	struct pn_errands errands;
 
 	(void)state;
-	pn_errands_init(&errands);
-	for (unsigned i = 0; i < 3; i++)
-		pn_errands_add(&errands, &e[i]);
+	add_three(&errands, e);
 	assert_int_equal(e[0].due_ns, 1000);
 	assert_int_equal(e[2].due_ns, 900);
 	assert_int_equal(e[1].due_ns, 890);
