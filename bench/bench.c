@@ -26,6 +26,21 @@ uint64_t pn_bench_share_ns(struct pn_bench_run *run)
 	return now < run->end_ns ? (run->end_ns - now) / left : 0;
 }
 
+int pn_bench_play(struct pn_bench_run *run,
+		  const struct pn_bench_rounds *rounds, size_t size,
+		  uint64_t share_ns, size_t *n)
+{
+	bool once = run->virtual_time;
+	struct pn_trials trials;
+	int ret = rounds->round(rounds->arg, size, 0); /* overwritten */
+
+	trials = pn_trials_begin(once ? 1 : rounds->fewest,
+				 once ? 1 : rounds->most, share_ns);
+	for (*n = 0; !ret && pn_trials_go_on(&trials, *n); ++*n)
+		ret = rounds->round(rounds->arg, size, *n);
+	return ret;
+}
+
 /* A benchmark on its way to the pair. */
 struct started {
 	const struct pn_command *command;

@@ -95,6 +95,21 @@ struct pn_bench_run {
 void pn_bench_plan(struct pn_bench_run *run, size_t npoints);
 uint64_t pn_bench_share_ns(struct pn_bench_run *run);
 
+/* One round of what is compared, of one size; the n-th. */
+typedef int pn_bench_round_fn(void *arg, size_t size, size_t n);
+
+/* Plays a round to warm up, then at least `fewest` and at most `most` of them,
+ * as many as the point's share of the time allows; in virtual time one, which
+ * is as good as any. *n says how many. */
+struct pn_bench_rounds {
+	pn_bench_round_fn *round;
+	void *arg;
+	size_t fewest, most;
+};
+int pn_bench_play(struct pn_bench_run *run,
+		  const struct pn_bench_rounds *rounds, size_t size,
+		  uint64_t share_ns, size_t *n);
+
 /* Returned by a body that has said on standard error what went wrong. */
 #define PN_BENCH_SAID (-ECANCELED)
 

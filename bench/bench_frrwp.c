@@ -355,8 +355,9 @@ static void print_flow(struct state *s, enum flow flow, size_t pages,
 	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
 }
 
-static int play_round(struct state *s, size_t pages, size_t round)
+static int play_round(void *arg, size_t pages, size_t round)
 {
+	struct state *s = arg;
 	int ret = 0;
 
 	for (unsigned i = 0; !ret && i < NFLOWS; i++) {
@@ -373,15 +374,11 @@ static int play_round(struct state *s, size_t pages, size_t round)
 
 static int measure_pages(struct state *s, size_t pages)
 {
-	bool once = s->run.virtual_time;
-	struct pn_trials trials;
+	const struct pn_bench_rounds rounds = { play_round, s, 5, MAX_TRIALS };
 	size_t n;
-	int ret = play_round(s, pages, 0); /* warms; overwritten */
+	int ret = pn_bench_play(&s->run, &rounds, pages,
+				pn_bench_share_ns(&s->run), &n);
 
-	trials = pn_trials_begin(once ? 1 : 5, once ? 1 : MAX_TRIALS,
-				 pn_bench_share_ns(&s->run));
-	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
-		ret = play_round(s, pages, n);
 	for (unsigned f = 0; !ret && f < NFLOWS; f++)
 		s->median[f] = pn_median(s->ns[f], n);
 	for (unsigned f = 0; !ret && f < NFLOWS; f++)
@@ -395,9 +392,7 @@ static int body(struct pn_talk *talk, void *arg)
 	int ret = 0;
 
 	s->talk = talk;
-	s->run.virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
-	pn_report_device(&s->run.report, talk->device);
-	pn_report_head(&s->run.report, pn_bench_frrwp.help);
+	pn_talk_begin(talk, &s->run, &pn_bench_frrwp);
 	pn_bench_plan(&s->run, pn_bench_nsizes(s->values->min, s->values->max));
 	for (size_t p = s->values->min; !ret && p <= s->values->max; p *= 2)
 		ret = measure_pages(s, p);

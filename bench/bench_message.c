@@ -261,8 +261,9 @@ static const char *entry_name(const struct entry *e)
 }
 
 /* Every entry once; whoever begins changes from round to round. */
-static int play_round(struct state *s, size_t bytes, size_t round)
+static int play_round(void *arg, size_t bytes, size_t round)
 {
+	struct state *s = arg;
 	char size[PN_REPORT_BYTES_LEN], text[128];
 
 	pn_report_bytes(bytes, size);
@@ -335,18 +336,13 @@ static void print_size(struct state *s, size_t bytes, size_t rounds)
 
 static int measure_size(struct state *s, size_t bytes)
 {
-	bool once = s->run.virtual_time;
-	struct pn_trials trials;
+	const struct pn_bench_rounds rounds = { play_round, s, 3, MAX_ROUNDS };
 	size_t n;
 	int ret;
 
 	choose_entries(s, bytes);
 	s->share_ns = pn_bench_share_ns(&s->run);
-	ret = play_round(s, bytes, 0); /* warms; overwritten */
-	trials = pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
-				 s->share_ns);
-	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
-		ret = play_round(s, bytes, n);
+	ret = pn_bench_play(&s->run, &rounds, bytes, s->share_ns, &n);
 	if (!ret)
 		print_size(s, bytes, n);
 	return ret;
@@ -358,9 +354,7 @@ static int body(struct pn_talk *talk, void *arg)
 	int ret = 0;
 
 	s->talk = talk;
-	s->run.virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
-	pn_report_device(&s->run.report, talk->device);
-	pn_report_head(&s->run.report, pn_bench_message.help);
+	pn_talk_begin(talk, &s->run, &pn_bench_message);
 	pn_bench_plan(&s->run, s->bytes.n);
 	for (size_t i = 0; !ret && i < s->bytes.n; i++)
 		ret = measure_size(s, s->bytes.items[i]);

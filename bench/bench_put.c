@@ -253,8 +253,9 @@ static void print_entry(struct state *s, struct entry *e, size_t bytes,
 }
 
 /* Every entry once; whoever begins changes from round to round. */
-static int play_round(struct state *s, size_t bytes, size_t round)
+static int play_round(void *arg, size_t bytes, size_t round)
 {
+	struct state *s = arg;
 	char text[PN_REPORT_BYTES_LEN];
 
 	pn_report_progress(pn_report_bytes(bytes, text));
@@ -284,17 +285,13 @@ static void print_size(struct state *s, size_t bytes, size_t rounds)
 
 static int measure_size(struct state *s, size_t bytes)
 {
-	bool once = s->run.virtual_time;
-	struct pn_trials trials;
+	const struct pn_bench_rounds rounds = { play_round, s, 3, MAX_ROUNDS };
 	size_t n;
 	int ret;
 
 	choose_entries(s, bytes);
-	ret = play_round(s, bytes, 0); /* warms; overwritten */
-	trials = pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
-				 pn_bench_share_ns(&s->run));
-	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
-		ret = play_round(s, bytes, n);
+	ret = pn_bench_play(&s->run, &rounds, bytes, pn_bench_share_ns(&s->run),
+			    &n);
 	if (!ret)
 		print_size(s, bytes, n);
 	return ret;
@@ -366,9 +363,7 @@ static int body(struct pn_talk *talk, void *arg)
 	int ret;
 
 	s->talk = talk;
-	s->run.virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
-	pn_report_device(&s->run.report, talk->device);
-	pn_report_head(&s->run.report, pn_bench_put.help);
+	pn_talk_begin(talk, &s->run, &pn_bench_put);
 	ret = pn_talk_have(talk, expose, s->values->common.max);
 	if (!ret)
 		ret = pn_talk_recv(talk, &answer, sizeof(answer));

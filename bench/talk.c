@@ -815,6 +815,14 @@ int pn_talk_run(const struct pn_spec *spec, pn_talk_fn *fn, void *arg)
 	return ret;
 }
 
+void pn_talk_begin(struct pn_talk *talk, struct pn_bench_run *run,
+		   const struct pn_command *command)
+{
+	run->virtual_time = talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	pn_report_device(&run->report, talk->device);
+	pn_report_head(&run->report, command->help);
+}
+
 int pn_talk_bench(struct pn_bench_run *run, const void *values,
 		  const struct pn_command *command, pn_talk_fn *body, void *arg)
 {

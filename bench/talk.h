@@ -87,6 +87,11 @@ int pn_talk_bench(struct pn_bench_run *run, const void *values,
 		  const struct pn_command *command, pn_talk_fn *body,
 		  void *arg);
 
+/* What a body begins with: the kind of time its device has, the head of its
+ * report. */
+void pn_talk_begin(struct pn_talk *talk, struct pn_bench_run *run,
+		   const struct pn_command *command);
+
 /* What the follower does at the leader's order, with one number to tell what.
  */
 typedef int pn_talk_job(struct pn_talk *talk, uint64_t arg);
