@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "base/servant.h"
 #include "helper/helper_impl.h"
 
 #define NAP_NS	  (100 * PN_NS_PER_US)
@@ -75,15 +76,15 @@ void pn_helper_run(struct pn_helper *helper)
 
 static void *work(void *arg)
 {
-	pthread_setname_np(pthread_self(), "pinion-helper");
 	pn_helper_run(arg);
 	return NULL;
 }
 
 int pn_helper_start(struct pn_helper *helper)
 {
-	int ret = pthread_create(&helper->thread, NULL, work, helper);
+	int ret = pn_servant_start(&helper->thread, "pinion-helper", work,
+				   helper);
 
 	helper->running = !ret;
-	return -ret;
+	return ret;
 }

@@ -25,7 +25,6 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +34,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "base/servant.h"
 #include "config/option.h"
 #include "monitor/monitor_impl.h"
 
@@ -101,19 +101,9 @@ static void *reader_main(void *arg)
 	}
 }
 
-/* Signals are the program's business, not this thread's. */
 static int start_reader(void)
 {
-	sigset_t all, old;
-	int ret;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&reader, NULL, reader_main, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!ret)
-		pthread_setname_np(reader, "pinion-monitor");
-	return -ret;
+	return pn_servant_start(&reader, "pinion-monitor", reader_main, NULL);
 }
 
 /* --- life ---------------------------------------------------------------- */

@@ -16,8 +16,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/servant.h"
 #include "device/soft/soft_impl.h"
-#include "device/soft/thread.h"
 
 #define BACKLOG	    512
 #define CONNECT_NS  (5 * PN_NS_PER_S)
@@ -912,8 +912,8 @@ int pn_soft_service_init(struct pn_soft_service *service,
 	};
 	ret = open_descriptors(service);
 	if (!ret)
-		ret = pn_soft_thread_start(&service->thread, "pinion-service",
-					   serve, service);
+		ret = pn_servant_start(&service->thread, "pinion-service",
+				       serve, service);
 	service->running = !ret;
 	if (ret)
 		pn_soft_service_fini(service);

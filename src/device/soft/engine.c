@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/servant.h"
 #include "device/soft/soft_impl.h"
-#include "device/soft/thread.h"
 
 #define QUANTUM_CHUNKS 4
 #define DOZE_MIN_NS    50000
@@ -248,8 +248,7 @@ int pn_soft_engine_init(struct pn_soft_engine *engine,
 				dev->params.strict ? &dev->slots : NULL);
 	if (ret)
 		goto fini_lock;
-	ret = pn_soft_thread_start(&engine->thread, "pinion-engine", run,
-				   engine);
+	ret = pn_servant_start(&engine->thread, "pinion-engine", run, engine);
 	if (ret)
 		goto fini_lane;
 	engine->running = true;

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/servant.h"
 #include "device/verbs/iwarp.h"
 
 #define MAGIC		  UINT32_C(0x70696e76) /* "pinv" */
@@ -731,19 +731,10 @@ static int watch(int epoll, int fd)
 
 static int start_thread(struct pn_verbs_device *dev)
 {
-	sigset_t all, old;
-	int ret;
+	int ret = pn_servant_start(&dev->thread, "pinion-verbs", serve, dev);
 
-	/* A new thread inherits the mask: it is deaf to signals. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&dev->thread, NULL, serve, dev);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (ret)
-		return -ret;
-	pthread_setname_np(dev->thread, "pinion-verbs");
-	dev->running = true;
-	return 0;
+	dev->running = !ret;
+	return ret;
 }
 
 static void make_nonblocking(int fd)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "device/soft/thread.h"
+#include "base/servant.h"
 
 #include <signal.h>
 
-int pn_soft_thread_start(pthread_t *thread, const char *name,
-			 void *(*fn)(void *), void *arg)
+int pn_servant_start(pthread_t *thread, const char *name, void *(*fn)(void *),
+		     void *arg)
 {
 	sigset_t all, old;
 	int ret;
