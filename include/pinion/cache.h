@@ -130,7 +130,7 @@ PINION_API int pinion_cache_resize(struct pinion_context *context,
 struct pinion_cache_stats {
 	size_t size; /* sizeof(struct pinion_cache_stats), by you */
 	uint64_t hits;
-	uint64_t misses;	 /* pins that had to register or to wait */
+	uint64_t misses;	 /* pins that had something to register */
 	uint64_t misses_new;	 /* nothing was cached there */
 	uint64_t misses_partial; /* a part was */
 	uint64_t misses_access;	 /* cached with less access */
@@ -140,7 +140,7 @@ struct pinion_cache_stats {
 	uint64_t registered_bytes;
 	uint64_t deregistrations;
 	uint64_t deregister_batches;
-	uint64_t evictions;
+	uint64_t evictions;	/* to make room, or flushed */
 	uint64_t invalidations; /* regions whose memory was released */
 	uint64_t overflows;	/* notices lost: everything was invalidated */
 	uint64_t refused;	/* pins that found no room */

@@ -75,7 +75,8 @@ struct pinion_heap_attr {
 	size_t slab_bytes; /* at least 1 MiB; 0: the option heap_slab */
 	size_t max_bytes;  /* all slabs together; 0: what the budget allows */
 	/* How long a slab stays when it is empty, in microseconds; 0: the
-	 * option heap_return; PINION_HEAP_KEEP: for ever. */
+	 * option heap_return; PINION_HEAP_KEEP: for ever. When others find no
+	 * room in the budget, it goes all the same. */
 	uint64_t return_us;
 	unsigned access;    /* PINION_ACCESS_ bits */
 	unsigned flags;	    /* PINION_HEAP_ bits */
@@ -84,8 +85,8 @@ struct pinion_heap_attr {
 
 /* Opens a heap; it takes no memory yet. attr may be NULL.
  * -EINVAL: NULL, or an attribute that makes no sense; -EPERM: the context is
- * the parent's; -ENOMEM: no address space; -EMFILE: too many heaps (about 250
- * in a process). */
+ * the parent's; -ENOMEM: no address space; -EMFILE: too many heaps (about
+ * 4,000 in a process). */
 PINION_API int pinion_heap_open(struct pinion_context *context,
 				const struct pinion_heap_attr *attr,
 				struct pinion_heap **out);

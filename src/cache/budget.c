@@ -2,9 +2,11 @@
 #include "cache/budget.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 
@@ -13,30 +15,75 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* What the cgroup (version 2) of this process may use, or SIZE_MAX. */
-static size_t cgroup_bytes(void)
-{
-	char line[512], path[640];
-	unsigned long long max = 0;
-	FILE *f = fopen("/proc/self/cgroup", "re");
-	int found = 0;
+/* --- control groups ------------------------------------------------------- */
 
-	if (!f)
-		return SIZE_MAX;
-	while (!found && fgets(line, sizeof(line), f))
-		found = sscanf(line, "0::%511s", line) == 1;
-	fclose(f);
-	if (!found)
-		return SIZE_MAX;
-	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line);
+/* The number in a group's file, or SIZE_MAX: "max" is no number. */
+static size_t limit_in(const char *root, const char *group, const char *file)
+{
+	unsigned long long max = 0;
+	char path[PATH_MAX];
+	int found = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s%s/%s", root, group, file);
 	f = fopen(path, "re");
-	if (!f)
-		return SIZE_MAX;
-	/* "max" is no number. */
-	found = fscanf(f, "%llu", &max);
-	fclose(f);
-	return found == 1 && max ? (size_t)max : SIZE_MAX;
+	if (f) {
+		found = fscanf(f, "%llu", &max);
+		fclose(f);
+	}
+	return found == 1 && max && max < SIZE_MAX ? (size_t)max : SIZE_MAX;
 }
+
+/* The smallest limit from a group up to the root: a job's limit mostly stands
+ * above the step or service that the process is in. */
+static size_t least_limit(const char *root, char *group, const char *file)
+{
+	size_t least = limit_in(root, "", file);
+
+	while (*group) {
+		least = smaller(least, limit_in(root, group, file));
+		*strrchr(group, '/') = '\0';
+	}
+	return least;
+}
+
+/* One line of /proc/self/cgroup: "0::/group" of version 2, or of version 1
+ * "7:memory:/group" with other names beside memory. Unlike "/a", "/" names the
+ * root; what does not begin with a slash is none of ours. */
+static size_t limit_of_line(char *line, const char *mount)
+{
+	char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
+	bool v2 = !strncmp(line, "0::", 3);
+
+	group = controllers ? strchr(controllers + 1, ':') : NULL;
+	if (!group || group[1] != '/')
+		return SIZE_MAX;
+	*group++ = '\0';
+	group[strcspn(group, "\n")] = '\0';
+	if (!group[1])
+		*group = '\0';
+	if (v2)
+		return least_limit(mount, group, "memory.max");
+	if (strcmp(controllers + 1, "memory"))
+		return SIZE_MAX;
+	snprintf(root, sizeof(root), "%s/memory", mount);
+	return least_limit(root, group, "memory.limit_in_bytes");
+}
+
+size_t pn_budget_cgroup_bytes(const char *groups, const char *mount)
+{
+	size_t least = SIZE_MAX;
+	char line[PATH_MAX];
+	FILE *f = fopen(groups, "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		least = smaller(least, limit_of_line(line, mount));
+	if (f)
+		fclose(f);
+	return least;
+}
+
+/* --- what there may be ---------------------------------------------------- */
 
 static size_t machine_bytes(void)
 {
@@ -68,7 +115,9 @@ static unsigned local_processes(void)
 static size_t derive_bytes(struct pn_budget *budget)
 {
 	size_t hard = budget->devices[0]->limits.max_pinned_bytes;
-	size_t cgroup = cgroup_bytes(), machine = machine_bytes();
+	size_t cgroup =
+		pn_budget_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+	size_t machine = machine_bytes();
 	size_t half = smaller(cgroup, machine) / 2;
 
 	if (hard != SIZE_MAX)

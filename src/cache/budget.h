@@ -44,6 +44,11 @@ struct pn_budget {
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 		    size_t max_bytes, size_t max_regions, unsigned nprocesses);
 
+/* The least limit on memory of this process's control groups (versions 1 and
+ * 2) and of those above them, from /proc/self/cgroup and where groups are
+ * mounted; SIZE_MAX: there is none. */
+size_t pn_budget_cgroup_bytes(const char *groups, const char *mount);
+
 /* Another device whose registrations count; before it has any. */
 void pn_budget_add(struct pn_budget *budget, struct pn_device *device);
 

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "cache/cache_impl.h"
 
 #define REGIONS_BYTES (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))
@@ -123,6 +124,12 @@ static int subscribe(struct pn_cache *cache)
 	if (cache->attr.no_monitor)
 		return 0;
 	ret = pn_monitor_subscribe(&cache->subscriber);
+	if (ret == -ENOSPC) {
+		pn_error("releases can be told to %u caches of a process, one "
+			 "for each rail of a context: close some contexts",
+			 PN_MONITOR_SUBSCRIBERS);
+		ret = -EMFILE;
+	}
 	cache->subscribed = !ret;
 	if (!ret)
 		pn_cache_heed_monitor(cache);

@@ -161,9 +161,13 @@ void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out);
 struct pn_chore {
 	/* Does one piece of it and says when to be called again. */
 	uint64_t (*step)(void *arg);
+	/* Somebody wants room in the budget: gives up what is not in use;
+	 * how many pieces. NULL: there is never anything. */
+	size_t (*give)(void *arg);
 	void *arg;
 	uint64_t when_ns; /* the rest is the cache's */
 	bool running;
+	uint32_t asked; /* in which round for room */
 	struct pn_list link;
 };
 

@@ -161,6 +161,10 @@ struct pn_plan {
 	_Atomic uint32_t status;
 	bool planned; /* only carrying out is left */
 	int result;
+	/* What the user was told to be there: held apart, since the plan may
+	 * have to be made again. No region: not there then. */
+	struct pn_part *promised;
+	unsigned npromised;
 	struct iovec buffer;
 	unsigned first_of_one;
 	struct pn_list link; /* in cache->queue */
@@ -227,19 +231,22 @@ struct pn_cache {
 	uint32_t nregions;	   /* ever used */
 	_Atomic unsigned nthreads; /* that have pinned and live */
 	unsigned ndying;
-	unsigned nprivate;		     /* of the dying: not to wait */
-	unsigned nreaping;		     /* batches under way */
+	_Atomic unsigned nstuck; /* of them, found held by the last reap */
+	unsigned nprivate;	 /* of the dying: not to wait */
+	unsigned nreaping;	 /* batches under way */
 	size_t own_bytes, own_regions;	     /* of the budget, by the cache */
 	size_t others_bytes, others_regions; /* as last told to the sink */
 	struct pinion_cache_stats stats;
 	_Atomic uint64_t now_ns; /* at the last pn_cache_look() */
 	_Atomic uint32_t reaped; /* counts batches; to wait for one */
 	_Atomic uint32_t chored; /* likewise chores */
+	_Atomic uint32_t asking; /* rounds of asking chores for room */
 
 	struct {
 		pthread_t thread;
-		bool running;
+		_Atomic bool running;
 		_Atomic uint32_t bell; /* rung when there is new work */
+		_Atomic bool resting;  /* notices ring it, too */
 		_Atomic bool wanted;   /* ring it when the lock is free */
 		_Atomic bool stop;
 	} worker;
@@ -334,6 +341,8 @@ void pn_pins_free_all(struct pn_cache *cache);
 /* release.c */
 void pn_release_notice(void *cache, uintptr_t addr, size_t len,
 		       enum pn_release_phase phase);
+/* Whether there are notices to be drained. */
+bool pn_release_waiting(struct pn_cache *cache);
 /* Waits for notices that are being told just now by another thread than the one
  * that released: with userfaultfd, munmap() returns before them. */
 void pn_release_settle(struct pn_cache *cache);
@@ -414,9 +423,17 @@ void pn_tell_release(struct pn_cache *cache, struct pn_range range);
 void pn_tell_others_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 
 /* worker.c */
+/* Has everybody with chores give up what is not in use; how many
+ * pieces. */
+size_t pn_chores_give(struct pn_cache *cache);
 void pn_worker_ring(struct pn_cache *cache);
 /* Rings if something began to die since. At the end of every slow path. */
 void pn_worker_tell(struct pn_cache *cache);
+/* Something is registered that a release may concern: there is to be a worker
+ * to see to it when no call comes. */
+void pn_worker_ensure(struct pn_cache *cache);
+/* From a notice: wakes a worker that would not look soon. */
+void pn_worker_wake(struct pn_cache *cache);
 void pn_worker_stop(struct pn_cache *cache);
 
 #ifdef PINION_CHECK

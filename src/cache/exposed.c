@@ -152,6 +152,8 @@ int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
 	if (cache->subscribed)
 		out->watched = !pn_monitor_watch(pages.addr, pages.len);
 	ret = register_parts(cache, out);
+	pn_worker_ensure(cache);
+	pn_worker_tell(cache);
 	if (!ret && make_live(cache, out))
 		return 0;
 	if (!ret)
@@ -266,5 +268,6 @@ void pn_cache_heed(struct pn_cache *cache)
 		atomic_fetch_sub(&cache->exposed_notices, seen);
 		atomic_store(&cache->heeding, 0);
 		pn_device_unblock(cache->device, &cache->heeding);
+		pn_worker_tell(cache);
 	}
 }

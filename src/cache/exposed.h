@@ -17,9 +17,10 @@
  *   REFUSED  deregistered; the storage waits for its owner to unexpose
  *
  * A notice may not call the device (rule 4), so between a release and the
- * owner's next call (pn_cache_heed(), pn_cache_step()) a peer's bytes still go
- * to the old pages: they are lost, as the program asked for, but reach nobody
- * else, since the pages stay pinned until the keys are refused.
+ * owner's next call (pn_cache_heed()), or the worker's next step, which comes
+ * by itself, a peer's bytes still go to the old pages: they are lost, as the
+ * program asked for, but reach nobody else, since the pages stay pinned until
+ * the keys are refused.
  *
  * Threads: any; storage is the caller's. cache->lock protects state and lists.
  */

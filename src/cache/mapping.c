@@ -10,9 +10,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
+#include <sys/syscall.h>
 
 #include "cache/cache_impl.h"
+#include "monitor/syscalls.h"
 
 /* linux/fs.h, since 6.11 */
 struct procmap_query {
@@ -36,18 +37,20 @@ struct procmap_query {
 #define QUERY _IOWR('f', 17, struct procmap_query)
 
 /* Opened for each question: a descriptor kept would show the parent's mappings
- * in a forked child. */
+ * in a forked child. Not by open() and close(), where a thread may be canceled:
+ * this runs under the cache's lock. */
 bool pn_mapping_is_one(struct pn_range range)
 {
 	struct procmap_query query = { .size = sizeof(query),
 				       .query_addr = range.addr };
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	long fd = PN_SYSCALL(SYS_openat, AT_FDCWD, (long)"/proc/self/maps",
+			     O_RDONLY | O_CLOEXEC);
 	bool one;
 
 	if (fd < 0)
 		return false;
-	one = !ioctl(fd, QUERY, &query) &&
+	one = !PN_SYSCALL(SYS_ioctl, fd, (long)QUERY, (long)&query) &&
 	      query.vma_end >= range.addr + range.len;
-	close(fd);
+	PN_SYSCALL(SYS_close, fd);
 	return one;
 }

@@ -557,6 +557,7 @@ static int carry_out(struct pn_plan *plan)
 	}
 	pn_unlock(&plan->cache->lock);
 	wake_waiters(plan, nfresh);
+	pn_worker_ensure(plan->cache);
 	pn_worker_tell(plan->cache);
 	return ret;
 }
@@ -590,6 +591,10 @@ static int try_plan(struct pn_plan *plan)
 {
 	int ret = 0;
 
+	/* Another cache may have found out. */
+	if (plan->cache->subscribed && !plan->cache->probing &&
+	    pn_monitor_needs_probe())
+		pn_cache_heed_monitor(plan->cache);
 	pn_release_settle(plan->cache);
 	pn_cache_look(plan->cache);
 	pn_lock(&plan->cache->lock);
@@ -764,6 +769,7 @@ static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
 	if (cache->sink)
 		tell_plan(&plan, pins, 0, ret);
 	plan_fini(&plan);
+	pn_worker_tell(cache);
 	PN_CACHE_CHECK(cache);
 	return ret;
 }
@@ -809,6 +815,44 @@ void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 }
 
 /* --- pins that are begun now and finished later -------------------------- */
+
+/* Holds the parts that are there for the user, whatever becomes of the plan.
+ * Those for which there is no slot are there when all are. */
+static int promise(struct pn_plan *plan)
+{
+	plan->promised = calloc(plan->nparts, sizeof(*plan->promised));
+	if (plan->nparts && !plan->promised)
+		return -ENOMEM;
+	for (unsigned i = 0; i < plan->nparts; i++) {
+		struct pn_part *part = &plan->parts[i];
+
+		if (atomic_load(&part->region->state) == PN_REGION_PENDING)
+			continue;
+		plan->promised[i] = *part;
+		if (hold(plan, part->region, &plan->promised[i]))
+			plan->promised[i].region = NULL;
+	}
+	plan->npromised = plan->nparts;
+	return 0;
+}
+
+static void abandon(struct pn_plan *plan)
+{
+	unsigned nfresh = plan->nfresh;
+
+	pn_lock(&plan->cache->lock);
+	undo_locked(plan);
+	pn_unlock(&plan->cache->lock);
+	wake_waiters(plan, nfresh);
+}
+
+static void end_promise(struct pn_plan *plan)
+{
+	for (unsigned i = 0; i < plan->npromised; i++)
+		if (plan->promised[i].region)
+			release_parts(plan->cache, &plan->promised[i], 1);
+	free(plan->promised);
+}
 
 /* Hands a plan to the worker; the pin stands for it meanwhile. */
 static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
@@ -857,10 +901,14 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	ret = plan->pins ? try_plan(plan) : -ENOMEM;
 	if (ret == -EAGAIN)
 		pn_asymmetric_store(plan->wait.slot, NULL);
-	if (only_takes_time(ret) || (!ret && plan->nfresh))
-		return enqueue(plan, pin);
-	if (!ret)
+	if (only_takes_time(ret) || (!ret && plan->nfresh)) {
+		ret = promise(plan);
+		if (!ret)
+			return enqueue(plan, pin);
+		abandon(plan);
+	} else if (!ret) {
 		ret = finish(plan, pin);
+	}
 	if (cache->sink)
 		tell_plan(plan, pin, PN_EVENT_STARTED, ret);
 	plan_fini(plan);
@@ -890,6 +938,7 @@ static int collect_pin(struct pinion_pin *pin)
 		ret = finish(plan, pin);
 	if (plan->cache->sink)
 		tell_ready(plan, pin, ret);
+	end_promise(plan);
 	plan_fini(plan);
 	free(plan);
 	return ret;
@@ -933,6 +982,21 @@ static void part_of(const struct pn_part *part, struct pinion_pin_part *out)
 					 part->region->mr.rkey };
 }
 
+/* What was there from the beginning stays there; the rest is, when all is. */
+static int part_of_plan(const struct pn_plan *plan, unsigned index,
+			struct pinion_pin_part *out)
+{
+	const struct pn_part *part = &plan->promised[index];
+
+	if (atomic_load(&plan->status) == PN_PLAN_DONE && !plan->result &&
+	    index < plan->nparts)
+		part = &plan->parts[index];
+	if (!part->region)
+		return -EAGAIN;
+	part_of(part, out);
+	return 0;
+}
+
 int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
 		      struct pinion_pin_part *out)
 {
@@ -944,17 +1008,8 @@ int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
 		return -EAGAIN; /* not even planned yet */
 	if (index >= pin->nparts)
 		return -EINVAL;
-	if (pin->reserved) {
-		const struct pn_part *part = &plan->parts[index];
-
-		/* Pairs with the release that ends PENDING. */
-		if (atomic_load_explicit(&part->region->state,
-					 memory_order_acquire) ==
-		    PN_REGION_PENDING)
-			return -EAGAIN;
-		part_of(part, out);
-		return 0;
-	}
+	if (pin->reserved)
+		return part_of_plan(plan, index, out);
 	if (pin->nparts > 1)
 		part_of(&several->part[index], out);
 	else

@@ -90,6 +90,9 @@ void pn_pins_ended(void *value)
 {
 	struct pn_pins *pins = value;
 
+	/* A forked child's: the lock may be taken for ever. */
+	if (pins->cache->foreign)
+		return;
 	pn_lock(&pins->cache->lock);
 	pins->orphan = true;
 	atomic_fetch_sub(&pins->cache->nthreads, 1);

@@ -109,7 +109,9 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 	pn_list_append(&cache->dying, &region->node.link);
 	cache->stats.dying_bytes += region->mr.len;
 	cache->nprivate += pn_region_hurries(region);
-	if (!cache->ndying++ || cache->ndying >= cache->attr.batch ||
+	/* The worker is not waiting for those that it found held. */
+	if (cache->ndying++ <= atomic_load(&cache->nstuck) ||
+	    cache->ndying >= cache->attr.batch ||
 	    cache->stats.dying_bytes >= cache->attr.batch_bytes)
 		atomic_store(&cache->worker.wanted, true);
 	atomic_store_explicit(&region->state, PN_REGION_DYING,

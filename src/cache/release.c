@@ -156,8 +156,10 @@ void pn_release_notice(void *arg, uintptr_t addr, size_t len,
 		/* After it: who sees the count finds the notice, or what
 		 * became of it. */
 		atomic_fetch_add(&cache->exposed_notices, 1);
+		pn_worker_wake(cache);
 	} else if (pn_index_any(&cache->index, range)) {
 		call_attention(cache, addr, len);
+		pn_worker_wake(cache);
 	}
 	if (phase == PN_RELEASE_AFTER)
 		land(cache, addr, len);
@@ -233,6 +235,13 @@ static bool next_notice(struct pn_cache *cache, struct pn_range *out)
 	*out = (struct pn_range){ entry->addr, entry->len };
 	atomic_store(&cache->ring_tail, at + 1);
 	return true;
+}
+
+bool pn_release_waiting(struct pn_cache *cache)
+{
+	return atomic_load(&cache->ring_head) !=
+		       atomic_load(&cache->ring_tail) ||
+	       atomic_load(&cache->ring_lost);
 }
 
 void pn_release_settle(struct pn_cache *cache)

@@ -70,12 +70,15 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 {
 	struct pn_list *link;
 
+	unsigned nstuck = 0;
+
 	pn_pins_scan_locked(cache);
 	while (batch->n < REAP_MAX && (link = pn_list_pop(candidates))) {
 		struct pn_region *region = pn_region_of_node(link);
 
 		if (region->held == cache->scan) {
 			pn_list_append(&cache->dying, link);
+			nstuck++;
 			continue;
 		}
 		pn_list_append(&batch->regions, link);
@@ -87,6 +90,7 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 	}
 	pn_list_splice(&cache->dying, candidates);
 	cache->ndying += ncandidates - (unsigned)batch->n;
+	atomic_store(&cache->nstuck, nstuck);
 }
 
 /* A policy says whether its victims go together; buffers used once always do.
@@ -238,6 +242,13 @@ static bool fits(const struct pn_budget *budget,
 			atomic_load(&budget->max_regions));
 }
 
+static bool could_fit(const struct pn_budget *budget,
+		      const struct pn_room_want *want)
+{
+	return want->bytes <= atomic_load(&budget->max_bytes) &&
+	       want->nregions <= atomic_load(&budget->max_regions);
+}
+
 /* What was reaped may be no more than what the caller had begun and undone
  * again: looking again is worth it only when all fits now. */
 static int make_here(struct pn_cache *cache, const struct pn_room_want *want)
@@ -246,8 +257,7 @@ static int make_here(struct pn_cache *cache, const struct pn_room_want *want)
 	uint32_t seen = atomic_load(&cache->reaped);
 	bool busy, reaped;
 
-	if (want->bytes > atomic_load(&budget->max_bytes) ||
-	    want->nregions > atomic_load(&budget->max_regions))
+	if (!could_fit(budget, want))
 		return -ENOBUFS;
 	reaped = pn_room_reap(cache);
 	if (want->by_device ? reaped : fits(budget, want))
@@ -262,19 +272,33 @@ static int make_here(struct pn_cache *cache, const struct pn_room_want *want)
 	return 0;
 }
 
+/* Cached regions first, then what others keep there (heaps' empty slabs), which
+ * costs more to have again. */
+static int make_in(struct pn_cache *cache, const struct pn_room_want *want)
+{
+	int ret = make_here(cache, want);
+
+	if (ret == -ENOBUFS && could_fit(cache->budget, want) &&
+	    pn_chores_give(cache)) {
+		pn_room_reap(cache);
+		ret = 0;
+	}
+	return ret;
+}
+
 /* Its own regions first; then those of the other rails' caches, one at a time,
  * so that no two locks are held. */
 int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 {
-	int ret = make_here(cache, want);
+	int ret = make_in(cache, want);
 	struct pn_list *pos;
 
 	for (pos = cache->sharer.next; ret == -ENOBUFS && pos != &cache->sharer;
 	     pos = pos->next)
 		if (pos != &cache->budget->caches)
-			ret = make_here(pn_container_of(pos, struct pn_cache,
-							sharer),
-					want);
+			ret = make_in(pn_container_of(pos, struct pn_cache,
+						      sharer),
+				      want);
 	return ret;
 }
 

@@ -339,6 +339,11 @@ static uint64_t chore_step(void *arg)
 	return pn_heap_step(arg);
 }
 
+static size_t chore_give(void *arg)
+{
+	return pn_slab_give_up(arg);
+}
+
 int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out)
 {
 	struct pinion_heap *heap =
@@ -359,6 +364,7 @@ int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out)
 		goto close_memory;
 	init_lists(heap);
 	heap->chore.step = chore_step;
+	heap->chore.give = chore_give;
 	heap->chore.arg = heap;
 	pn_cache_chore_add(heap->attr.cache, &heap->chore);
 	*out = heap;

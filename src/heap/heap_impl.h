@@ -203,6 +203,8 @@ int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
  * been, or PN_FOREVER. May sleep. */
 uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
 	PN_EXCLUDES(&heap->lock);
+/* Returns all that are empty; how many. May sleep. */
+size_t pn_slab_give_up(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
 /* After runs were given back: sees to it that slabs return in time. */
 void pn_slab_tell(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
 void pn_slabs_close(struct pinion_heap *heap);

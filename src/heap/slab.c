@@ -328,7 +328,7 @@ static int furnish_somehow(struct pinion_heap *heap, struct pn_slab *slab)
 
 	if (ret != -ENOBUFS)
 		return ret;
-	pn_slab_return(heap, 0);
+	pn_slab_give_up(heap);
 	return atomic_load(&heap->nreturned) > before ? furnish(heap, slab)
 						      : ret;
 }
@@ -456,6 +456,14 @@ uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
 				&next)))
 		give_back(heap, slab);
 	return next;
+}
+
+size_t pn_slab_give_up(struct pinion_heap *heap)
+{
+	uint64_t before = atomic_load(&heap->nreturned);
+
+	pn_slab_return(heap, 0);
+	return atomic_load(&heap->nreturned) - before;
 }
 
 void pn_slab_tell(struct pinion_heap *heap)

@@ -67,7 +67,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PN_MONITOR_SUBSCRIBERS 16
+#define PN_MONITOR_SUBSCRIBERS 64
 
 /* In the order of the choices of the option `monitor`. */
 enum pn_monitor_mode {

@@ -8,6 +8,7 @@
 #include "child.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -189,30 +190,49 @@ static void unpin_dying(void)
 
 /* Some thread of the parent may be in the middle of something: its lock stays
  * taken in the child for ever. */
-static void unpinning_in_a_child_waits_for_nobody(void **state)
+/* As if another thread had been in the cache at fork(). */
+static void run_child_locked(void (*fn)(void))
 {
 	struct pn_cache *cache = f.context->cache;
-	char *mem = map();
 	int status;
 	pid_t pid;
 
-	(void)state;
-	assert_ok(pinion_pin(f.context, mem, LEN, EXPOSED, &dying));
-	pinion_invalidate(mem, LEN);
-	assert_unharmed(); /* the notice has been heard */
 	pn_lock(&cache->lock);
 	pid = fork();
 	if (!pid) {
 		alarm(10);
-		unpin_dying();
+		fn();
 		_exit(0);
 	}
 	pn_unlock(&cache->lock);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+}
+
+static void unpinning_in_a_child_waits_for_nobody(void **state)
+{
+	char *mem = map();
+
+	(void)state;
+	assert_ok(pinion_pin(f.context, mem, LEN, EXPOSED, &dying));
+	pinion_invalidate(mem, LEN);
+	assert_unharmed(); /* the notice has been heard */
+	run_child_locked(unpin_dying);
 	assert_ok(mover_put(&f.mover, &dying));
 	pinion_unpin(f.context, &dying);
 	munmap(mem, LEN);
+}
+
+static void end_thread(void)
+{
+	pthread_exit(NULL);
+}
+
+static void a_thread_that_ends_in_a_child_waits_for_nobody(void **state)
+{
+	(void)state;
+	run_child_locked(end_thread);
+	assert_unharmed();
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -224,6 +244,7 @@ int main(void)
 		CASE(a_child_can_have_a_context_of_its_own),
 		CASE(what_a_child_does_to_its_memory_is_its_own),
 		CASE(unpinning_in_a_child_waits_for_nobody),
+		CASE(a_thread_that_ends_in_a_child_waits_for_nobody),
 	};
 
 	return RUN_TESTS(tests);

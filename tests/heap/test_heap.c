@@ -38,6 +38,10 @@ static struct pinion_context *open_context(const char *budget)
 	return context;
 }
 
+/* For tests that count: however slow the machine, no slab goes by itself. */
+static const struct pinion_heap_attr keep = { .size = sizeof(keep),
+					      .return_us = PINION_HEAP_KEEP };
+
 static struct fixture open_heap(const char *budget,
 				const struct pinion_heap_attr *attr)
 {
@@ -95,7 +99,7 @@ static void a_class_is_the_smallest_that_is_long_enough(void **state)
 
 static void blocks_of_every_size_hold_what_was_asked_for(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	char *blocks[64];
 	size_t size = 1;
 
@@ -122,7 +126,7 @@ static void blocks_of_every_size_hold_what_was_asked_for(void **state)
 
 static void calloc_clears_memory_that_was_used_before(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	char *block = pinion_heap_malloc(f.heap, 1000);
 	char *again;
 
@@ -138,7 +142,7 @@ static void calloc_clears_memory_that_was_used_before(void **state)
 
 static void realloc_keeps_contents_and_moves_only_when_it_must(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	char *block = pinion_heap_realloc(f.heap, NULL, 1000), *longer;
 
 	(void)state;
@@ -158,7 +162,7 @@ static void realloc_keeps_contents_and_moves_only_when_it_must(void **state)
 
 static void aligned_blocks_are_aligned(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 
 	(void)state;
 	for (size_t align = 1; align <= 2 * MIB; align *= 2) {
@@ -180,7 +184,7 @@ static void aligned_blocks_are_aligned(void **state)
 
 static void a_thousand_blocks_take_one_registration(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	size_t before = registrations(f.context);
 
 	(void)state;
@@ -194,7 +198,7 @@ static void a_thousand_blocks_take_one_registration(void **state)
 
 static void reusing_never_registers(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	uint64_t before = 0;
 
 	(void)state;
@@ -211,7 +215,7 @@ static void reusing_never_registers(void **state)
 
 static void every_block_has_keys_that_work(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap_region region;
 	struct mover mover;
 
@@ -240,7 +244,7 @@ static void every_block_has_keys_that_work(void **state)
 
 static void the_heap_knows_its_memory(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap_region region;
 	char *small = pinion_heap_malloc(f.heap, 100);
 	char *large = pinion_heap_malloc(f.heap, 5 * MIB);
@@ -261,7 +265,7 @@ static void the_heap_knows_its_memory(void **state)
 
 static void heaps_are_apart(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap *heaps[100];
 
 	(void)state;
@@ -288,7 +292,7 @@ static void heaps_are_apart(void **state)
 
 static void pins_of_heap_memory_use_its_keys(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	const unsigned access = PINION_ACCESS_REMOTE_WRITE;
 	struct pinion_heap_region region;
 	struct pinion_cache_stats before = { .size = sizeof(before) };
@@ -329,7 +333,7 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 
 static void the_helper_cannot_drop_heap_memory(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	char *block = pinion_heap_malloc(f.heap, 2 * MIB);
 	struct pinion_heap_region region;
 	struct pinion_pin pin;
@@ -376,7 +380,7 @@ static void pins_that_ask_for_more_are_registered_apart(void **state)
 
 static void a_slab_in_use_is_deregistered_when_unpinned(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	size_t before = registrations(f.context);
 	char *block = pinion_heap_malloc(f.heap, 2 * MIB);
 	uint64_t end = pn_clock_ns() + 20 * PN_NS_PER_S;
@@ -399,7 +403,7 @@ static void a_slab_in_use_is_deregistered_when_unpinned(void **state)
 
 static void trimming_returns_what_is_empty(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	size_t before = registrations(f.context);
 	void *blocks[300], *kept;
 
@@ -471,7 +475,7 @@ static void *leave_blocks_behind(void *arg)
 
 static void a_thread_that_ends_gives_its_blocks_back(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	pthread_t thread;
 	void *block;
 
@@ -497,7 +501,7 @@ static void a_thread_that_ends_gives_its_blocks_back(void **state)
 
 static void without_room_allocation_fails_and_the_heap_goes_on(void **state)
 {
-	struct fixture f = open_heap("max_bytes=4M", NULL);
+	struct fixture f = open_heap("max_bytes=4M", &keep);
 	void *blocks[100], *small;
 	unsigned n = 0;
 
@@ -523,7 +527,7 @@ static void without_room_allocation_fails_and_the_heap_goes_on(void **state)
 
 static void cached_regions_make_room_for_slabs(void **state)
 {
-	struct fixture f = open_heap("max_bytes=2M", NULL);
+	struct fixture f = open_heap("max_bytes=2M", &keep);
 	char *memory = aligned_alloc(4096, 2 * MIB);
 	struct pinion_pin pin;
 
@@ -536,6 +540,31 @@ static void cached_regions_make_room_for_slabs(void **state)
 	assert_non_null(pinion_heap_malloc(f.heap, 100));
 	assert_ok(pinion_pin(f.context, memory, MIB / 2, 0, &pin));
 	pinion_unpin(f.context, &pin);
+	close_heap(&f);
+	free(memory);
+}
+
+static void empty_slabs_make_room_for_pins_and_other_heaps(void **state)
+{
+	struct fixture f = open_heap("max_bytes=4M", &keep);
+	char *memory = aligned_alloc(4096, 3 * MIB);
+	struct pinion_heap *other;
+	struct pinion_pin pin;
+
+	(void)state;
+	memset(memory, 0, 3 * MIB);
+	assert_ok(pinion_heap_open(f.context, &keep, &other));
+	pinion_heap_free(f.heap, pinion_heap_malloc(f.heap, 3 * MIB));
+	assert_ok(pinion_pin(f.context, memory, 2 * MIB, 0, &pin));
+	assert_int_equal(query(f.heap).slabs, 0);
+	pinion_unpin(f.context, &pin);
+	pinion_heap_free(f.heap, pinion_heap_malloc(f.heap, 3 * MIB));
+	assert_non_null(pinion_heap_malloc(other, 2 * MIB));
+	assert_int_equal(query(f.heap).slabs, 0);
+	/* But none that is in use. */
+	assert_int_equal(pinion_pin(f.context, memory, 3 * MIB, 0, &pin),
+			 -ENOBUFS);
+	pinion_heap_close(other);
 	close_heap(&f);
 	free(memory);
 }
@@ -567,7 +596,7 @@ static void assert_refused(const void *block, int why)
 
 static void bad_input_is_refused_and_changes_nothing(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	char *block = pinion_heap_malloc(f.heap, 100);
 	struct pinion_heap_stats before = query(f.heap), after;
 
@@ -681,7 +710,7 @@ static int end_of(struct pinion_heap *heap, void *first, void *second)
 
 static void wrong_frees_are_detected(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	char *a = pinion_heap_malloc(f.heap, 100);
 	char *large = pinion_heap_malloc(f.heap, MIB);
 
@@ -699,7 +728,7 @@ static void wrong_frees_are_detected(void **state)
 
 static void a_foreign_pointer_is_said_and_not_freed(void **state)
 {
-	struct fixture f = open_heap(NULL, NULL);
+	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap_stats before, after;
 	int here;
 
@@ -738,6 +767,7 @@ int main(int argc, char **argv)
 		TEST(a_thread_that_ends_gives_its_blocks_back),
 		TEST(without_room_allocation_fails_and_the_heap_goes_on),
 		TEST(cached_regions_make_room_for_slabs),
+		TEST(empty_slabs_make_room_for_pins_and_other_heaps),
 		TEST(a_heap_keeps_to_its_own_limit),
 		TEST(bad_input_is_refused_and_changes_nothing),
 		TEST(senseless_attributes_are_refused),

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Another library patches libc over our hooks while there are threads and two
+ * caches (argument: that library). The next mode tells late, so every cache has
+ * to ask, also the one that did not find out itself.
+ */
+#include "test.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <pinion/pinion.h>
+
+#include "cache/cache_impl.h"
+#include "context.h"
+#include "monitor/monitor.h"
+#include "patcher.h"
+
+static const char *library;
+
+static void *sleep_on(void *arg)
+{
+	pause();
+	return arg;
+}
+
+static struct pinion_context *open_soft(void)
+{
+	const char *const options[] = { "device=soft", "log=none", NULL };
+	const struct pinion_attr attr = { .size = sizeof(attr),
+					  .options = options };
+	struct pinion_context *context;
+
+	assert_ok(pinion_open(&attr, &context));
+	return context;
+}
+
+static void use(struct pinion_context *context, void *page)
+{
+	struct pinion_pin pin;
+
+	assert_ok(pinion_pin(context, page, PN_PAGE_BYTES, 0, &pin));
+	pinion_unpin(context, &pin);
+}
+
+static void patch_libc(void)
+{
+	void *handle = dlopen(library, RTLD_NOW);
+	int (*install)(enum patcher_way way);
+
+	assert_non_null(handle);
+	install = (int (*)(enum patcher_way))dlsym(handle, "patcher_install");
+	assert_non_null(install);
+	assert_ok(install(PATCHER_RAW));
+}
+
+static void every_cache_learns_that_the_mode_has_changed(void **state)
+{
+	struct pinion_context *first = open_soft(), *second = open_soft();
+	char *pages = mmap(NULL, 2 * PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pthread_t thread;
+
+	(void)state;
+	if (pn_monitor_mode() != PN_MONITOR_PATCH)
+		skip();
+	assert_ok(pthread_create(&thread, NULL, sleep_on, NULL));
+	use(second, pages);
+	patch_libc();
+	use(first, pages + PN_PAGE_BYTES);
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_USERFAULTFD);
+	assert_true(first->cache->probing);
+	use(second, pages);
+	assert_true(second->cache->probing);
+	pinion_close(first);
+	pinion_close(second);
+	munmap(pages, 2 * PN_PAGE_BYTES);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(every_cache_learns_that_the_mode_has_changed),
+	};
+
+	if (argc != 2)
+		return 2;
+	library = argv[1];
+	return RUN_TESTS(tests);
+}
