@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/board.h"
 #include "base/log.h"
 #include "cache/policy/policy.h"
 #include "context.h"
@@ -45,6 +46,7 @@ int pn_context_open_caches(struct pinion_context *context)
 		.batch_bytes = config->cache_batch_bytes,
 		.batch_age_ns = config->cache_batch_age,
 		.no_merge = !config->cache_merge,
+		.shown_by = pn_context_board(context),
 	};
 	int ret = 0;
 
@@ -83,6 +85,7 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 {
 	struct pn_list *pos, *next;
 
+	pn_board_in_child();
 	pn_list_for_each_safe (pos, next, &contexts) {
 		struct pinion_context *context =
 			pn_container_of(pos, struct pinion_context, link);
@@ -103,9 +106,6 @@ static void watch_fork(void)
 
 static void enlist(struct pinion_context *context)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, watch_fork);
 	pn_lock(&contexts_lock);
 	pn_list_append(&contexts, &context->link);
 	pn_unlock(&contexts_lock);
@@ -118,16 +118,36 @@ static void delist(struct pinion_context *context)
 	pn_unlock(&contexts_lock);
 }
 
+#define CONTEXT struct pinion_context
+
+static const struct pn_shown context_fields[] = {
+	PN_SHOW(TEXT, CONTEXT, config.device, "device"),
+	PN_SHOW(BYTES, CONTEXT, budget.bytes, "pinned_bytes"),
+	PN_SHOW(BYTES, CONTEXT, budget.max_bytes, "max_bytes"),
+	PN_SHOW(BYTES, CONTEXT, budget.peak_bytes, "peak_bytes"),
+	PN_SHOW(BYTES, CONTEXT, budget.late_bytes, "late_bytes"),
+	PN_SHOW(GAUGE, CONTEXT, budget.regions, "pinned_regions"),
+	PN_SHOW(GAUGE, CONTEXT, budget.max_regions, "max_regions"),
+};
+
+static const struct pn_shown_kind shown_context = {
+	"context", sizeof(CONTEXT), 0, context_fields,
+	PN_ARRAY_LEN(context_fields)
+};
+
 int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct pinion_context *context;
 	int ret;
 
 	if (!out || (attr && attr->size < sizeof(*attr)))
 		return -EINVAL;
-	context = calloc(1, sizeof(*context));
+	pthread_once(&once, watch_fork);
+	context = pn_board_alloc(&shown_context, NULL, true);
 	if (!context)
 		return -ENOMEM;
+	context->shown = true;
 	ret = pn_config_load(&context->config, attr ? attr->options : NULL);
 	if (ret)
 		goto free_context;
@@ -151,7 +171,7 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 close_devices:
 	close_devices(context);
 free_context:
-	free(context);
+	pn_board_free(context);
 	return ret;
 }
 
@@ -169,7 +189,7 @@ void pinion_close(struct pinion_context *context)
 		close_devices(context);
 		pn_mutex_fini(&context->lock);
 	}
-	free(context);
+	pn_board_free(context);
 }
 
 const char *pinion_version(void)

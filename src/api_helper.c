@@ -63,6 +63,7 @@ int pn_context_open_helper(struct pinion_context *context)
 		.window = (unsigned)config->helper_window,
 		.patience = (double)config->helper_patience,
 		.frames = true,
+		.shown_by = pn_context_board(context),
 	};
 	int ret;
 

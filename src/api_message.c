@@ -36,6 +36,7 @@ static void fill_attr(struct pinion_context *context,
 			   .share = (unsigned)config->reuse_share,
 			   .min_bytes = config->reuse_min },
 		.pages = pn_context_pages(context),
+		.shown_by = pn_context_board(context),
 	};
 	for (unsigned r = 0; r < context->nrails; r++) {
 		attr->rails[r].device = context->devices[r];

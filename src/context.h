@@ -33,11 +33,19 @@ struct pinion_context {
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
 	struct pn_helper *helper; /* NULL: none; as long as the endpoint */
 	bool foreign;		  /* made by the process that forked this one */
+	bool shown;		  /* lives on the board (base/board.h) */
 	struct pn_list link;	  /* among all contexts of the process */
 	struct pn_mutex lock;	  /* protects registrations and heaps */
 	struct pn_list registrations; /* made by hand */
 	struct pn_list heaps;
 };
+
+/* What the counters of its parts belong to on the board; NULL: none is there.
+ */
+static inline const void *pn_context_board(const struct pinion_context *context)
+{
+	return context->shown ? context : NULL;
+}
 
 /* Whether a caller's handle can be used. */
 static inline bool pn_context_usable(const struct pinion_context *context)

@@ -30,11 +30,14 @@
  * nothing is touched, so that a context costs what there are keys. */
 #define PN_THREAD_KEYS 4096
 
+#define PN_THREAD_SITE_BYTES 32
+
 struct pn_thread {
 	struct pn_list link; /* among all contexts */
 	/* From where in the program its requests come, for events (event.h);
 	 * 0: not known. */
 	uint64_t site;
+	char site_name[PN_THREAD_SITE_BYTES]; /* its beginning, for people */
 	void *local[PN_THREAD_KEYS];
 };
 

@@ -80,6 +80,23 @@ fini_index:
 	return ret;
 }
 
+static int open_counters(struct pn_cache *cache)
+{
+	const void *by = cache->attr.shown_by;
+
+	cache->stats = pn_board_alloc(&pn_shown_cache, by, by);
+	if (cache->stats && by)
+		cache->largest =
+			pn_board_alloc(&pn_shown_largest, cache->stats, true);
+	return cache->stats ? 0 : -ENOMEM;
+}
+
+static void close_counters(struct pn_cache *cache)
+{
+	pn_board_free(cache->largest);
+	pn_board_free(cache->stats);
+}
+
 static void close_memory(struct pn_cache *cache)
 {
 	munmap(cache->regions, REGIONS_BYTES);
@@ -149,9 +166,12 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	cache->device = attr->device;
 	cache->budget = attr->budget;
 	apply_defaults(&cache->attr);
-	ret = open_policy(cache);
+	ret = open_counters(cache);
 	if (ret)
 		goto free_cache;
+	ret = open_policy(cache);
+	if (ret)
+		goto close_counters;
 	ret = open_memory(cache);
 	if (ret)
 		goto close_policy;
@@ -176,6 +196,8 @@ close_memory:
 	close_memory(cache);
 close_policy:
 	pn_policy_close(cache->policy);
+close_counters:
+	close_counters(cache);
 free_cache:
 	free(cache);
 	return ret;
@@ -216,6 +238,7 @@ void pn_cache_close(struct pn_cache *cache)
 	pn_pins_free_all(cache);
 	pn_policy_close(cache->policy);
 	close_memory(cache);
+	close_counters(cache);
 	pn_mutex_fini(&cache->lock);
 	free(cache);
 }
@@ -301,7 +324,7 @@ bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out)
 {
 	pn_lock(&cache->lock);
-	*out = cache->stats;
+	*out = *cache->stats;
 	out->hits += pn_pins_hits_locked(cache);
 	pn_unlock(&cache->lock);
 	out->max_bytes = atomic_load(&cache->budget->max_bytes);

@@ -74,6 +74,9 @@ struct pn_cache_attr {
 	bool no_monitor; /* releases are announced, not watched */
 	bool no_worker;	 /* nobody but callers and pn_cache_step() works */
 	bool alone;	 /* one thread alone ever uses it: no barriers */
+	/* Its counters are on the process's board (base/board.h) and belong to
+	 * this object there; NULL: they are not. */
+	const void *shown_by;
 	/* Instead of `policy`; closed with the cache. */
 	struct pn_policy *own_policy;
 	/* Instead of asking the kernel whether one mapping holds the range. */

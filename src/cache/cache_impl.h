@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/asymmetric.h"
+#include "base/board.h"
 #include "base/event.h"
 #include "base/index.h"
 #include "base/list.h"
@@ -31,6 +32,7 @@ enum pn_region_flag {
 	PN_REGION_PRIVATE = 1 << 1, /* not in the index, dies when unpinned */
 	PN_REGION_EVICTED = 1 << 2, /* the policy has let go of it itself */
 	PN_REGION_REVOKED = 1 << 3, /* DYING, and its remote key is refused */
+	PN_REGION_LISTED = 1 << 4,  /* among the largest (shown.c) */
 	PN_REGION_WHY = 8,	    /* DYING: from this bit on, why */
 };
 
@@ -101,6 +103,22 @@ struct pn_pins {
 	struct pn_list link; /* in cache->threads */
 	bool orphan;
 };
+
+/* --- what the board shows (shown.c) --------------------------------------- */
+
+#define PN_LARGEST 32
+
+struct pn_largest_row {
+	uint64_t addr;
+	uint64_t bytes; /* 0: nothing here */
+	uint64_t site;
+	uint32_t access;
+	uint32_t id; /* the region's */
+	char site_name[PN_THREAD_SITE_BYTES];
+};
+
+extern const struct pn_shown_kind pn_shown_cache, pn_shown_pins,
+	pn_shown_largest;
 
 /* --- release notices ----------------------------------------------------- */
 
@@ -236,8 +254,10 @@ struct pn_cache {
 	unsigned nreaping;	 /* batches under way */
 	size_t own_bytes, own_regions;	     /* of the budget, by the cache */
 	size_t others_bytes, others_regions; /* as last told to the sink */
-	struct pinion_cache_stats stats;
-	_Atomic uint64_t now_ns; /* at the last pn_cache_look() */
+	struct pinion_cache_stats *stats;    /* on the board */
+	struct pn_largest_row *largest;	     /* likewise; NULL: not shown */
+	size_t smallest_bytes;		     /* of those */
+	_Atomic uint64_t now_ns;	     /* at the last pn_cache_look() */
 	_Atomic uint32_t reaped; /* counts batches; to wait for one */
 	_Atomic uint32_t chored; /* likewise chores */
 	_Atomic uint32_t asking; /* rounds of asking chores for room */
@@ -318,6 +338,12 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
 			  enum pn_event_reason why) PN_REQUIRES(&cache->lock);
 void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+
+/* shown.c: a region becomes VALID, and is no longer. */
+void pn_largest_add_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+void pn_largest_remove_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
 
 /* pins.c: slots and logs. */

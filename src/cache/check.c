@@ -54,9 +54,9 @@ void pn_cache_check(struct pn_cache *cache)
 	pn_lock(&cache->lock);
 	for (uint32_t id = 1; id <= cache->nregions; id++)
 		check_region(cache, &cache->regions[id], &sums);
-	pn_assert(sums.nvalid == cache->stats.regions);
-	pn_assert(sums.valid_bytes == cache->stats.bytes);
-	pn_assert(sums.dying_bytes == cache->stats.dying_bytes);
+	pn_assert(sums.nvalid == cache->stats->regions);
+	pn_assert(sums.valid_bytes == cache->stats->bytes);
+	pn_assert(sums.dying_bytes == cache->stats->dying_bytes);
 	/* Others may share the budget. */
 	pn_assert(sums.bytes <= atomic_load(&cache->budget->bytes));
 	pn_assert(sums.n <= atomic_load(&cache->budget->regions));

@@ -239,7 +239,7 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 		*access |= r->mr.access;
 		inherit_watch(plan, r);
 		pn_region_die_locked(plan->cache, r, PN_BECAUSE_JOINED);
-		plan->cache->stats.merges++;
+		plan->cache->stats->merges++;
 		plan->merged = true;
 		gap = wider;
 	}
@@ -305,7 +305,7 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		return -ENOENT;
 	}
 	if (!pn_access_fits(region, plan->flags)) {
-		plan->cache->stats.misses_access++;
+		plan->cache->stats->misses_access++;
 		if (region->resident)
 			return -EACCES;
 		plan->lacked = true;
@@ -419,7 +419,7 @@ static int more_slots(struct pn_plan *plan)
 static void count_refused(struct pn_cache *cache)
 {
 	pn_lock(&cache->lock);
-	cache->stats.refused++;
+	cache->stats->refused++;
 	pn_unlock(&cache->lock);
 }
 
@@ -458,7 +458,7 @@ static int overcome(struct pn_plan *plan, int why)
 
 static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 {
-	struct pinion_cache_stats *stats = &plan->cache->stats;
+	struct pinion_cache_stats *stats = plan->cache->stats;
 
 	stats->misses++;
 	plan->decision = PN_DECIDED_MISS;
@@ -514,8 +514,8 @@ static void settle_region(struct pn_cache *cache, struct pn_region *region)
 	bool kept = !stale && !(region->flags & PN_REGION_PRIVATE) &&
 		    region->watch != PN_WATCH_REFUSED;
 
-	cache->stats.registrations++;
-	cache->stats.registered_bytes += region->mr.len;
+	cache->stats->registrations++;
+	cache->stats->registered_bytes += region->mr.len;
 	if (cache->sink)
 		pn_tell_registered(cache, region,
 				   kept ? PN_DECIDED_KEPT : PN_DECIDED_DROPPED,
@@ -574,10 +574,10 @@ static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 		    !region->resident)
 			pn_policy_use(cache->policy, &region->node);
 	}
-	cache->stats.waits += plan->waited;
+	cache->stats->waits += plan->waited;
 	if (plan->nfresh)
 		return;
-	cache->stats.hits += plan->nbuffers;
+	cache->stats->hits += plan->nbuffers;
 	plan->decision = PN_DECIDED_HIT;
 	plan->reason = PN_BECAUSE_LOOKED;
 	if (plan->nparts > plan->nbuffers)

@@ -54,11 +54,12 @@ static struct pn_pins *adopt_orphan(struct pn_cache *cache)
 
 static struct pn_pins *pins_alloc(struct pn_cache *cache)
 {
-	struct pn_pins *pins = calloc(1, sizeof(*pins));
+	struct pn_pins *pins = pn_board_alloc(&pn_shown_pins, cache->stats,
+					      cache->attr.shown_by);
 	struct pn_slot_chunk *chunk = chunk_alloc(FIRST_SLOTS);
 
 	if (!pins || !chunk) {
-		free(pins);
+		pn_board_free(pins);
 		free(chunk);
 		return NULL;
 	}
@@ -289,6 +290,6 @@ void pn_pins_free_all(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 			free(pins->newest);
 			pins->newest = older;
 		}
-		free(pins);
+		pn_board_free(pins);
 	}
 }

@@ -85,8 +85,9 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 	/* The device may have granted more than it was asked for. */
 	region->not_allowed = pn_access_not_allowed(region->mr.access);
 	pn_policy_insert(cache->policy, &region->node);
-	cache->stats.regions++;
-	cache->stats.bytes += region->mr.len;
+	cache->stats->regions++;
+	cache->stats->bytes += region->mr.len;
+	pn_largest_add_locked(cache, region);
 	/* Pairs with the acquire in pn_cache_pin(): keys are there. */
 	atomic_store_explicit(&region->state, PN_REGION_VALID,
 			      memory_order_release);
@@ -107,12 +108,12 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 		pn_index_set(&cache->index, pn_region_range(region), 0);
 	region->since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying, &region->node.link);
-	cache->stats.dying_bytes += region->mr.len;
+	cache->stats->dying_bytes += region->mr.len;
 	cache->nprivate += pn_region_hurries(region);
 	/* The worker is not waiting for those that it found held. */
 	if (cache->ndying++ <= atomic_load(&cache->nstuck) ||
 	    cache->ndying >= cache->attr.batch ||
-	    cache->stats.dying_bytes >= cache->attr.batch_bytes)
+	    cache->stats->dying_bytes >= cache->attr.batch_bytes)
 		atomic_store(&cache->worker.wanted, true);
 	atomic_store_explicit(&region->state, PN_REGION_DYING,
 			      memory_order_release);
@@ -127,8 +128,9 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
 		if (!(region->flags & PN_REGION_EVICTED))
 			cache->policy->ops->remove(cache->policy,
 						   &region->node);
-		cache->stats.regions--;
-		cache->stats.bytes -= region->mr.len;
+		cache->stats->regions--;
+		cache->stats->bytes -= region->mr.len;
+		pn_largest_remove_locked(cache, region);
 	}
 	begin_to_die(cache, region, why);
 }

@@ -172,7 +172,7 @@ static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 	/* Its owner maps and unmaps it, and nobody else. */
 	if (region->resident)
 		return;
-	cache->stats.invalidations++;
+	cache->stats->invalidations++;
 	if (atomic_load(&region->state) == PN_REGION_VALID) {
 		pn_region_die_locked(cache, region, PN_BECAUSE_RELEASED);
 		return;
@@ -206,7 +206,7 @@ void pn_release_drop_locked(struct pn_cache *cache, struct pn_range range)
 
 static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
-	cache->stats.overflows++;
+	cache->stats->overflows++;
 	for (uint32_t id = 1; id <= cache->nregions; id++) {
 		struct pn_region *region = &cache->regions[id];
 		uint32_t state = atomic_load(&region->state);

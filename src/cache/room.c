@@ -48,7 +48,7 @@ unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
 		region->flags |= PN_REGION_EVICTED;
 		pn_region_die_locked(cache, region, why);
 	}
-	cache->stats.evictions += n;
+	cache->stats->evictions += n;
 	return n;
 }
 
@@ -144,10 +144,10 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 	if (cache->sink)
 		tell_deregistered(cache, batch);
 
-	cache->stats.deregistrations += batch->nmrs;
-	cache->stats.deregister_batches +=
+	cache->stats->deregistrations += batch->nmrs;
+	cache->stats->deregister_batches +=
 		in_one_go(cache, batch) ? !!batch->nmrs : batch->nmrs;
-	cache->stats.dying_bytes -= batch->bytes;
+	cache->stats->dying_bytes -= batch->bytes;
 	cache->nprivate -= (unsigned)batch->nprivate;
 	while ((link = pn_list_pop(&batch->regions)))
 		pn_region_free_locked(cache, pn_region_of_node(link));
@@ -305,7 +305,7 @@ int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 bool pn_room_full_locked(struct pn_cache *cache)
 {
 	return cache->ndying >= cache->attr.batch ||
-	       cache->stats.dying_bytes >= cache->attr.batch_bytes;
+	       cache->stats->dying_bytes >= cache->attr.batch_bytes;
 }
 
 bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)

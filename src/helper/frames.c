@@ -57,10 +57,16 @@ unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
 
 void pn_frames_name(const char *name)
 {
+	struct pn_thread *self = pn_thread_self();
 	uint64_t hash = 0;
+	size_t n = 0;
 
-	for (; name && *name; name++)
+	for (; name && *name; name++) {
 		hash = pn_name_mix(hash, (unsigned char)*name) | 1;
+		if (n < sizeof(self->site_name) - 1)
+			self->site_name[n++] = *name;
+	}
+	self->site_name[n] = '\0';
 	/* Never 0 for a name: that means none. */
-	pn_thread_self()->site = hash;
+	self->site = hash;
 }

@@ -17,7 +17,8 @@
 unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk);
 
 /* Names the calling thread's next calls, for events, too (base/thread.h); NULL
- * or an empty text: no name any more. The text is not kept. */
+ * or an empty text: no name any more. Only the beginning of the text is kept.
+ */
 void pn_frames_name(const char *name);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/board.h"
 #include "base/log.h"
 #include "helper/helper_impl.h"
 
@@ -18,6 +19,32 @@
 
 /* --- life ----------------------------------------------------------------- */
 
+#define COUNTER(name) PN_SHOW(COUNTER, struct pn_helper, tally.name, #name)
+#define GAUGE(name)   PN_SHOW(GAUGE, struct pn_helper, tally.name, #name)
+
+static const struct pn_shown helper_fields[] = {
+	COUNTER(calls),
+	COUNTER(lost),
+	COUNTER(first),
+	COUNTER(registered),
+	COUNTER(deregistered),
+	COUNTER(expired),
+	COUNTER(kept),
+	COUNTER(in_use),
+	COUNTER(in_time),
+	COUNTER(late),
+	COUNTER(irregular),
+	COUNTER(refused),
+	GAUGE(places),
+	GAUGE(sites),
+	PN_SHOW(GAUGE, struct pn_helper, resting, "resting"),
+};
+
+static const struct pn_shown_kind shown_helper = {
+	"helper", sizeof(struct pn_helper), 0, helper_fields,
+	PN_ARRAY_LEN(helper_fields)
+};
+
 int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 {
 	struct pn_callsites_attr sites = { .predictor = attr->predictor,
@@ -28,7 +55,7 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 
 	if (attr->window > PN_WINDOW_MAX)
 		return -EINVAL;
-	helper = calloc(1, sizeof(*helper));
+	helper = pn_board_alloc(&shown_helper, attr->shown_by, attr->shown_by);
 	if (!helper)
 		return -ENOMEM;
 	helper->attr = *attr;
@@ -53,7 +80,7 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 close_sites:
 	pn_callsites_close(helper->sites);
 free_helper:
-	free(helper);
+	pn_board_free(helper);
 	return ret;
 }
 
@@ -70,7 +97,7 @@ void pn_helper_close(struct pn_helper *helper)
 	pn_callsites_close(helper->sites);
 	pn_crew_leave(helper->crew);
 	pn_mutex_fini(&helper->lock);
-	free(helper);
+	pn_board_free(helper);
 }
 
 void pn_helper_share_core(struct pn_helper *helper, unsigned nhelpers,

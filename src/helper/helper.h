@@ -86,6 +86,7 @@ struct pn_helper_attr {
 	bool frames;	 /* tell call sites apart by the stack */
 	bool no_madvise; /* buffers are never released by madvise(): act though
 			  * news of it come early */
+	const void *shown_by; /* as in struct pn_cache_attr */
 };
 
 /* The device's costs must be measured. -EINVAL: a window that is too long;

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "message/message_impl.h"
@@ -237,7 +238,7 @@ static void free_all(struct pinion_endpoint *ep)
 	pn_requests_free(ep);
 	free(ep->bounce_storage);
 	free(ep->directs);
-	free(ep);
+	pn_board_free(ep);
 }
 
 void pn_endpoint_left(struct pinion_endpoint *ep)

@@ -308,7 +308,9 @@ static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		     struct pinion_endpoint **out)
 {
-	struct pinion_endpoint *ep = calloc(1, sizeof(*ep));
+	struct pinion_endpoint *ep =
+		pn_board_alloc(&pn_shown_endpoint, attr->shown_by,
+			       attr->shown_by);
 	int ret;
 
 	if (!ep)
@@ -348,7 +350,7 @@ close_auto:
 	pn_auto_close(ep->chooser);
 	pn_onesided_fini(ep);
 free_ep:
-	free(ep);
+	pn_board_free(ep);
 	return ret;
 }
 

@@ -67,6 +67,7 @@ struct pn_endpoint_attr {
 	struct pn_reuse_attr reuse; /* small_bytes is eager_bytes */
 	bool single_threaded;
 	struct pn_pages_policy pages;
+	const void *shown_by; /* as in struct pn_cache_attr */
 };
 
 /* As pinion_endpoint_open() and its kin; arguments are checked by the public

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "base/board.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "cache/event.h"
@@ -450,5 +451,8 @@ void pn_transfer_abandon(struct pinion_request *request);
 void pn_tell_request(struct pinion_request *request);
 void pn_tell_protocol(struct pinion_request *request, int protocol,
 		      enum pn_event_reason why);
+
+/* shown.c */
+extern const struct pn_shown_kind pn_shown_endpoint;
 
 #endif

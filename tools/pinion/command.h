@@ -94,6 +94,8 @@ extern const struct pn_command pn_cmd_help;
 extern const struct pn_command pn_cmd_info;
 extern const struct pn_command pn_cmd_mpirun;
 extern const struct pn_command pn_cmd_sim;
+extern const struct pn_command pn_cmd_stat;
+extern const struct pn_command pn_cmd_top;
 extern const struct pn_command pn_cmd_trace;
 
 /* The top: `pinion` itself. */

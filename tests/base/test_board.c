@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The board as its owner writes it and as others read it (tools/pinion/view.h).
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "base/board.h"
+#include "test.h"
+#include "tools/pinion/view.h"
+
+struct thing {
+	uint64_t count;
+	uint32_t small;
+	double real;
+	char text[8];
+};
+
+static const struct pn_shown fields[] = {
+	PN_SHOW(COUNTER, struct thing, count, "count"),
+	PN_SHOW(GAUGE, struct thing, small, "small"),
+	PN_SHOW(REAL, struct thing, real, "real"),
+	PN_SHOW(TEXT, struct thing, text, "text"),
+};
+
+static const struct pn_shown_kind thing_kind = { "thing", sizeof(struct thing),
+						 0, fields,
+						 PN_ARRAY_LEN(fields) };
+static const struct pn_shown_kind table_kind = { "table", sizeof(struct thing),
+						 5, fields,
+						 PN_ARRAY_LEN(fields) };
+
+static void open_view(struct pn_view *view)
+{
+	int ret = pn_view_open(getpid(), view);
+
+	if (ret == -ESRCH)
+		skip(); /* there is no /dev/shm */
+	assert_int_equal(ret, 0);
+}
+
+static void objects_are_zero_and_aligned(void **state)
+{
+	struct thing *shown = pn_board_alloc(&thing_kind, NULL, true);
+	struct thing *hidden = pn_board_alloc(&thing_kind, NULL, false);
+	static const struct thing zero;
+
+	(void)state;
+	assert_memory_equal(shown, &zero, sizeof(zero));
+	assert_memory_equal(hidden, &zero, sizeof(zero));
+	assert_int_equal((uintptr_t)shown % 64, 0);
+	assert_int_equal((uintptr_t)hidden % 64, 0);
+	pn_board_free(hidden);
+	pn_board_free(shown);
+	pn_board_free(NULL);
+}
+
+static void a_reader_sees_what_was_last_written(void **state)
+{
+	struct thing *thing = pn_board_alloc(&thing_kind, NULL, true);
+	const struct pn_board_block *block;
+	struct pn_view view;
+	char text[16];
+
+	(void)state;
+	*thing = (struct thing){ 1, 2, 2.5, "seven\nx" };
+	thing->count = UINT64_C(1) << 40;
+	open_view(&view);
+	block = pn_view_next(&view, NULL);
+	assert_string_equal(block->kind, "thing");
+	assert_int_equal(pn_view_word(block, 0, pn_view_find(block, "count")),
+			 UINT64_C(1) << 40);
+	assert_int_equal(pn_view_word(block, 0, pn_view_find(block, "small")),
+			 2);
+	assert_true(pn_view_total(&view, "thing", "real") == 2.5);
+	assert_string_equal(pn_view_text(block, 0, pn_view_find(block, "text"),
+					 text, sizeof(text)),
+			    "seven?x");
+	assert_null(pn_view_find(block, "nothing"));
+	assert_null(pn_view_next(&view, block));
+	pn_view_close(&view);
+	pn_board_free(thing);
+}
+
+static void what_belongs_together_adds_up(void **state)
+{
+	struct thing *owner = pn_board_alloc(&thing_kind, NULL, true);
+	struct thing *part = pn_board_alloc(&thing_kind, owner, true);
+	struct thing *table = pn_board_alloc(&table_kind, owner, true);
+	const struct pn_board_block *block;
+	struct pn_view view;
+
+	(void)state;
+	owner->count = 3;
+	part->count = 4;
+	table[4].count = 100;
+	open_view(&view);
+	block = pn_view_next(&view, NULL);
+	assert_true(pn_view_sum(&view, block, pn_view_find(block, "count")) ==
+		    7);
+	block = pn_view_next(&view, pn_view_next(&view, block));
+	assert_int_equal(block->nrows, 5);
+	assert_int_equal(pn_view_word(block, 4, pn_view_find(block, "count")),
+			 100);
+	pn_view_close(&view);
+	pn_board_free(table);
+	pn_board_free(part);
+	pn_board_free(owner);
+}
+
+static void a_board_without_blocks_is_gone(void **state)
+{
+	struct pn_view view;
+
+	(void)state;
+	pn_board_free(pn_board_alloc(&thing_kind, NULL, true));
+	assert_int_equal(pn_view_open(getpid(), &view), -ESRCH);
+}
+
+/* The reader's blocks are the model's objects, after each of many steps. */
+static void blocks_come_and_go_as_a_model_says(void **state)
+{
+	struct thing *model[40] = { NULL };
+	uint64_t seed = test_seed();
+	struct pn_view view;
+
+	(void)state;
+	model[0] = pn_board_alloc(&thing_kind, NULL, true);
+	for (unsigned step = 1; step < 400; step++) {
+		unsigned i = 1 + (unsigned)test_below(&seed, 39);
+		double sum = 0, shown;
+
+		if (model[i]) {
+			pn_board_free(model[i]);
+			model[i] = NULL;
+		} else {
+			model[i] = pn_board_alloc(i % 3 ? &thing_kind
+							: &table_kind,
+						  NULL, true);
+			model[i]->count = step;
+		}
+		for (i = 1; i < 40; i++)
+			sum += model[i] ? (double)model[i]->count : 0;
+		open_view(&view);
+		shown = pn_view_total(&view, "thing", "count") +
+			pn_view_total(&view, "table", "count");
+		pn_view_close(&view);
+		assert_true(shown == sum);
+	}
+	for (unsigned i = 0; i < 40; i++)
+		pn_board_free(model[i]);
+}
+
+static void a_damaged_board_is_refused(void **state)
+{
+	struct thing *thing = pn_board_alloc(&thing_kind, NULL, true);
+	struct pn_view good, bad;
+	unsigned char *copy;
+
+	(void)state;
+	open_view(&good);
+	copy = aligned_alloc(64, good.used);
+	memcpy(copy, good.copy, good.used);
+	((struct pn_board_head *)copy)->version++;
+	assert_int_equal(pn_view_parse(copy, good.used, &bad), -EPROTO);
+	memcpy(copy, good.copy, good.used);
+	/* A field that reaches beyond its object. */
+	((struct pn_shown *)((struct pn_board_block *)(copy +
+						       good.head->head_bytes) +
+			     1))
+		->at = sizeof(struct thing);
+	assert_int_equal(pn_view_parse(copy, good.used, &bad), -EPROTO);
+	/* The file ends in the middle of a block. */
+	memcpy(copy, good.copy, good.used);
+	assert_int_equal(pn_view_parse(copy, good.used - 64, &bad), -EPROTO);
+	free(copy);
+	pn_view_close(&good);
+	pn_board_free(thing);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(objects_are_zero_and_aligned),
+		TEST(a_reader_sees_what_was_last_written),
+		TEST(what_belongs_together_adds_up),
+		TEST(a_board_without_blocks_is_gone),
+		TEST(blocks_come_and_go_as_a_model_says),
+		TEST(a_damaged_board_is_refused),
+	};
+
+	return RUN_TESTS(tests);
+}

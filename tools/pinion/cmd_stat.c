@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pinion stat: the counters of running processes, as they are now. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/pinion/command.h"
+#include "tools/pinion/json.h"
+#include "tools/pinion/view.h"
+
+#define MOST 1024 /* processes */
+
+struct values {
+	int format;
+};
+
+enum { JSON, PROMETHEUS };
+
+static const char *const formats[] = { "json", "prometheus", NULL };
+
+static const struct pn_option options[] = {
+	{ "format", PN_OPTION_CHOICE, "json",
+	  "json, one object a line, or prometheus, its text format",
+	  offsetof(struct values, format), 0, 0, formats },
+};
+
+/* How many blocks of its kind come before: its name among them. */
+static unsigned ordinal(const struct pn_view *view,
+			const struct pn_board_block *block)
+{
+	const struct pn_board_block *other = NULL;
+	unsigned n = 0;
+
+	while ((other = pn_view_next(view, other)) && other != block)
+		n += pn_view_is(other, block->kind);
+	return n;
+}
+
+/* A row of a table is there when its first field is not 0. */
+static bool row_is_empty(const struct pn_board_block *block, unsigned row)
+{
+	return block->nrows > 1 && block->nfields &&
+	       !pn_view_word(block, row, pn_view_field(block, 0));
+}
+
+/* --- JSON ----------------------------------------------------------------- */
+
+static void print_field(struct pn_json *json, const struct pn_view *view,
+			const struct pn_board_block *block, unsigned row,
+			const struct pn_shown *field)
+{
+	char text[600];
+
+	if (field->type == PN_SHOWN_TEXT)
+		pn_json_text(json, field->name,
+			     pn_view_text(block, row, field, text,
+					  sizeof(text)));
+	else if (field->type == PN_SHOWN_REAL)
+		pn_json_number(json, field->name,
+			       pn_view_number(block, row, field));
+	else if (field->type == PN_SHOWN_ADDRESS || block->nrows > 1)
+		pn_json_count(json, field->name,
+			      pn_view_word(block, row, field));
+	else
+		pn_json_count(json, field->name,
+			      (uint64_t)pn_view_sum(view, block, field));
+}
+
+static void print_row(const struct pn_view *view,
+		      const struct pn_board_block *block, unsigned row)
+{
+	char state[2] = { view->state, '\0' };
+	struct pn_json json;
+
+	pn_json_begin(&json, stdout);
+	pn_json_count(&json, "pid", view->head->pid);
+	pn_json_text(&json, "command", view->head->command);
+	pn_json_text(&json, "state", state);
+	pn_json_text(&json, "kind", block->kind);
+	pn_json_count(&json, "number", ordinal(view, block));
+	for (unsigned i = 0; i < block->nfields; i++)
+		print_field(&json, view, block, row, pn_view_field(block, i));
+	pn_json_end(&json);
+}
+
+static void print_json(const struct pn_view *view)
+{
+	const struct pn_board_block *block = NULL;
+
+	while ((block = pn_view_next(view, block)))
+		for (unsigned row = 0; row < block->nrows; row++)
+			if (!row_is_empty(block, row))
+				print_row(view, block, row);
+}
+
+/* --- Prometheus ----------------------------------------------------------- */
+
+/* Label values: backslash, quote and end of line are escaped. */
+static void print_label(const char *name, const char *text)
+{
+	printf("%s=\"", name);
+	for (; *text; text++)
+		if (*text == '\\' || *text == '"')
+			printf("\\%c", *text);
+		else if (*text == '\n')
+			printf("\\n");
+		else
+			putchar(*text);
+	putchar('"');
+}
+
+static bool is_metric(const struct pn_board_block *block,
+		      const struct pn_shown *field)
+{
+	return block->nrows == 1 && strcmp(block->kind, "thread") &&
+	       field->type != PN_SHOWN_TEXT && field->type != PN_SHOWN_ADDRESS;
+}
+
+static void print_sample(const struct pn_view *view,
+			 const struct pn_board_block *block,
+			 const struct pn_shown *field)
+{
+	printf("pinion_%s_%s%s{pid=\"%u\",", block->kind, field->name,
+	       field->type == PN_SHOWN_COUNTER ? "_total" : "",
+	       view->head->pid);
+	print_label("command", view->head->command);
+	printf(",number=\"%u\"} %.17g\n", ordinal(view, block),
+	       pn_view_sum(view, block, field));
+}
+
+/* A metric's samples must stand together, whatever process they are of. */
+static void print_metric(const struct pn_view *views, unsigned n,
+			 const struct pn_board_block *first,
+			 const struct pn_shown *field)
+{
+	bool counter = field->type == PN_SHOWN_COUNTER;
+
+	printf("# TYPE pinion_%s_%s%s %s\n", first->kind, field->name,
+	       counter ? "_total" : "", counter ? "counter" : "gauge");
+	for (unsigned i = 0; i < n; i++) {
+		const struct pn_board_block *block = NULL;
+
+		while ((block = pn_view_next(&views[i], block))) {
+			const struct pn_shown *same =
+				pn_view_is(block, first->kind)
+					? pn_view_find(block, field->name)
+					: NULL;
+
+			if (same)
+				print_sample(&views[i], block, same);
+		}
+	}
+}
+
+/* Whether a field of the same name has been met before, in this process or in
+ * one before it. */
+static bool met_before(const struct pn_view *views, unsigned i,
+		       const struct pn_board_block *block,
+		       const struct pn_shown *field)
+{
+	for (unsigned v = 0; v <= i; v++) {
+		const struct pn_board_block *other = NULL;
+
+		while ((other = pn_view_next(&views[v], other)) &&
+		       other != block)
+			if (pn_view_is(other, block->kind) &&
+			    pn_view_find(other, field->name))
+				return true;
+	}
+	return false;
+}
+
+static void print_prometheus(const struct pn_view *views, unsigned n)
+{
+	for (unsigned v = 0; v < n; v++) {
+		const struct pn_board_block *block = NULL;
+
+		while ((block = pn_view_next(&views[v], block)))
+			for (unsigned i = 0; i < block->nfields; i++) {
+				const struct pn_shown *field =
+					pn_view_field(block, i);
+
+				if (is_metric(block, field) &&
+				    !met_before(views, v, block, field))
+					print_metric(views, n, block, field);
+			}
+	}
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+static int say_why(int pid, int ret)
+{
+	if (ret == -ESRCH)
+		fprintf(stderr,
+			"pinion: %d is no process of this user that has a "
+			"pinion context open\n",
+			pid);
+	else
+		fprintf(stderr, "pinion: what process %d shows: %s\n", pid,
+			ret == -EPROTO ? "damaged, or of another version of "
+					 "pinion"
+				       : strerror(-ret));
+	return PN_EXIT_FAILED;
+}
+
+static int parse_pid(const char *text, int *pid)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	if (*end || value <= 0 || value > 1 << 22)
+		return pn_usage_error("stat: '%s' is no process number", text);
+	*pid = (int)value;
+	return PN_EXIT_OK;
+}
+
+static int choose(char *const *operands, int *pids, unsigned *n)
+{
+	int ret = PN_EXIT_OK;
+
+	for (*n = 0; operands[*n] && ret == PN_EXIT_OK && *n < MOST; ++*n)
+		ret = parse_pid(operands[*n], &pids[*n]);
+	if (*n || ret)
+		return ret;
+	ret = pn_view_list(pids, MOST);
+	if (ret < 0)
+		return pn_failed("the processes that show something", ret);
+	*n = (unsigned)ret;
+	return PN_EXIT_OK;
+}
+
+/* Of those named, each must be there; of all, those that still are. */
+static int open_views(const int *pids, unsigned n, bool named,
+		      struct pn_view *views, unsigned *nviews)
+{
+	for (unsigned i = 0; i < n; i++) {
+		int ret = pn_view_open(pids[i], &views[*nviews]);
+
+		if (ret && (named || ret != -ESRCH))
+			return say_why(pids[i], ret);
+		*nviews += !ret;
+	}
+	return PN_EXIT_OK;
+}
+
+static int run(const void *v, char *const *operands)
+{
+	const struct values *values = v;
+	static struct pn_view views[MOST];
+	static int pids[MOST];
+	unsigned n, nviews = 0;
+	int ret = choose(operands, pids, &n);
+
+	if (!ret)
+		ret = open_views(pids, n, operands[0], views, &nviews);
+	if (!ret && values->format == PROMETHEUS)
+		print_prometheus(views, nviews);
+	for (unsigned i = 0; !ret && i < nviews; i++)
+		if (values->format == JSON)
+			print_json(&views[i]);
+	for (unsigned i = 0; i < nviews; i++)
+		pn_view_close(&views[i]);
+	return ret;
+}
+
+const struct pn_command pn_cmd_stat = {
+	.name = "stat",
+	.help = "print the counters of running processes",
+	.about = "Of all this user's processes that have a pinion context "
+		 "open, or of those named. Works as well when a process is "
+		 "stuck or stopped: it takes no part.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.operands = "[PID...]",
+	.run = run,
+};
