@@ -45,7 +45,7 @@ struct rank {
 	struct pinion_request *requests[MAX_REQUESTS];
 	unsigned nrequests;
 	struct pn_meter meter; /* counts into the machine's */
-	bool metered;
+	bool metered, ended;
 	uint64_t noise;
 	uint64_t communication_ns, ended_ns;
 };
@@ -134,6 +134,25 @@ static void stop_helpers(struct cluster *c)
 			pn_helper_stop(c->ranks[i].helper);
 }
 
+static void tell_progress(const struct rank *r, size_t n)
+{
+	const struct pn_cluster_attr *attr = r->cluster->attr;
+	const struct pn_program *p = &r->program;
+	double all = (double)p->nsetup +
+		     (double)(p->nsteps - p->nsetup) * p->iterations;
+
+	if (attr->progress && !r->number)
+		attr->progress(attr->arg, (double)n / all);
+}
+
+static void tell_bytes(void *arg, uint64_t t_ns, size_t bytes)
+{
+	const struct rank *r = arg;
+	const struct pn_cluster_attr *attr = r->cluster->attr;
+
+	attr->observe(attr->arg, r->number, t_ns, bytes);
+}
+
 static void start_meters(struct cluster *c, uint64_t now_ns)
 {
 	pn_meter_start(&c->meter, now_ns);
@@ -158,6 +177,7 @@ static void run_rank(void *arg)
 	for (size_t n = 0;
 	     !ret && !c->error && (step = pn_program_step(&r->program, n));
 	     n++) {
+		tell_progress(r, n);
 		if (step->deed != PN_COMPUTE)
 			ret = communicate(r, step);
 		else
@@ -168,8 +188,12 @@ static void run_rank(void *arg)
 							    c->attr->jitter)));
 	}
 	r->ended_ns = pn_device_now(r->device);
-	if (ret && !c->error)
+	r->ended = !ret && !c->error;
+	if (ret && !c->error) {
 		c->error = ret;
+		/* Who has died will not be the last to end. */
+		stop_helpers(c);
+	}
 	if (!--c->nrunning) {
 		stop_meters(c, r->ended_ns);
 		stop_helpers(c);
@@ -261,9 +285,14 @@ static int open_rank(struct cluster *c, unsigned number)
 	ret = r->peers ? make_program(r) : -ENOMEM;
 	if (!ret)
 		ret = open_endpoint(r);
-	if (ret || machine_of(c, number) != machine_of(c, 0))
+	if (ret ||
+	    (machine_of(c, number) != machine_of(c, 0) && !c->attr->observe))
 		return ret;
-	r->meter.into = &c->meter;
+	if (machine_of(c, number) == machine_of(c, 0))
+		r->meter.into = &c->meter;
+	if (c->attr->observe)
+		r->meter.changed = tell_bytes;
+	r->meter.arg = r;
 	ret = pn_meter_attach(&r->meter, r->device);
 	r->metered = !ret;
 	return ret;
@@ -342,12 +371,16 @@ static void sum_up(struct cluster *c, struct pn_cluster_result *out)
 			pn_helper_query(r->helper, &helper);
 		out->communication_s +=
 			(double)r->communication_ns / 1e9 / c->nranks;
-		out->time_s = took > out->time_s ? took : out->time_s;
+		if (r->ended_ns && took > out->time_s)
+			out->time_s = took;
 		out->transfers += helper.calls;
 		out->late += helper.late;
 		out->irregular += helper.irregular;
 		out->copied += ep.copied_for_room;
+		out->failed += !r->ended;
 	}
+	if (out->failed)
+		out->error = c->error ? c->error : -ENODEV;
 }
 
 static void copy_series(struct cluster *c, struct pn_cluster_series *out)
@@ -369,7 +402,7 @@ static int open_cluster(struct cluster *c)
 
 	snprintf(params, sizeof(params), "nodes=%u,cores=2,cost=%s,data=none",
 		 c->nranks, c->attr->cost);
-	ret = pn_sim_open(params, NULL, &c->sim);
+	ret = pn_sim_open(params, c->attr->script, &c->sim);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < c->nranks && !ret; i++)
@@ -380,6 +413,19 @@ static int open_cluster(struct cluster *c)
 	/* What it took to open them is not the program's. */
 	start_meters(c, pn_sim_now(c->sim));
 	return ret;
+}
+
+/* Faults that a script asked for are no error of the run: a rank whose peer
+ * has died ends, and those that wait for it. */
+static int run_world(struct cluster *c)
+{
+	int ret = pn_sim_run(c->sim);
+
+	if (c->nrunning)
+		stop_meters(c, pn_sim_now(c->sim));
+	if (c->attr->script && (!ret || ret == -EDEADLK))
+		return 0;
+	return ret ? ret : c->error;
 }
 
 int pn_cluster_run(const struct pn_cluster_attr *attr,
@@ -398,9 +444,7 @@ int pn_cluster_run(const struct pn_cluster_attr *attr,
 	if (!ret)
 		ret = spawn_all(&c);
 	if (!ret)
-		ret = pn_sim_run(c.sim);
-	if (!ret)
-		ret = c.error;
+		ret = run_world(&c);
 	if (!ret)
 		sum_up(&c, out);
 	if (!ret && attr->series)

@@ -61,6 +61,13 @@ struct pn_cluster_attr {
 	enum pn_share_policy policy;
 	unsigned idle_cores; /* of a machine, beside one for each rank */
 	struct pn_cluster_series *series; /* set; NULL: not asked for */
+	const char *script; /* faults (device/sim/script.h); NULL: none. With
+			     * one, ranks may fail: the result says so */
+	/* Told how much each rank has registered, whenever that changes, and
+	 * how far rank 0 has come, 0 to 1; NULL: nobody. */
+	void (*observe)(void *arg, unsigned rank, uint64_t t_ns, size_t bytes);
+	void (*progress)(void *arg, double done);
+	void *arg;
 };
 
 struct pn_cluster_result {
@@ -72,6 +79,8 @@ struct pn_cluster_result {
 				   * buffer had been used before */
 	uint64_t copied;	  /* fragments copied for want of room */
 	uint64_t irregular; /* transfers whose site was left to the cache */
+	unsigned failed;    /* ranks that did not come to their end */
+	int error;	    /* of the first of them */
 };
 
 int pn_cluster_run(const struct pn_cluster_attr *attr,

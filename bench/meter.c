@@ -38,6 +38,13 @@ static void settle(struct pn_meter *meter, uint64_t now_ns)
 	pn_series_add(&meter->series, (double)meter->bytes, now_ns);
 }
 
+static void tell(const struct pn_meter *meter)
+{
+	if (meter->changed)
+		meter->changed(meter->arg, meter->since_ns - meter->start_ns,
+			       meter->bytes);
+}
+
 static void more(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 {
 	for (; meter; meter = meter->into) {
@@ -45,6 +52,7 @@ static void more(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 		meter->bytes += bytes;
 		if (meter->bytes > meter->metered.peak_bytes)
 			meter->metered.peak_bytes = meter->bytes;
+		tell(meter);
 	}
 }
 
@@ -53,6 +61,7 @@ static void less(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 	for (; meter; meter = meter->into) {
 		settle(meter, now_ns);
 		meter->bytes -= bytes;
+		tell(meter);
 	}
 }
 
@@ -107,7 +116,9 @@ void pn_meter_start(struct pn_meter *meter, uint64_t now_ns)
 {
 	*meter = (struct pn_meter){ .start_ns = now_ns,
 				    .since_ns = now_ns,
-				    .into = meter->into };
+				    .into = meter->into,
+				    .changed = meter->changed,
+				    .arg = meter->arg };
 	pn_series_start(&meter->series, now_ns);
 }
 

@@ -29,10 +29,13 @@ struct pn_meter {
 	struct pn_metered metered;
 	struct pn_series series; /* bytes over time */
 	struct pn_meter *into;	 /* NULL: no other */
+	/* Told whenever the bytes have changed; NULL: nobody. */
+	void (*changed)(void *arg, uint64_t since_start_ns, size_t bytes);
+	void *arg;
 };
 
-/* Measures what is registered from now on, on top of what is. Leaves `into` as
- * it is. */
+/* Measures what is registered from now on, on top of what is. Leaves `into`
+ * and who is told as they are. */
 void pn_meter_start(struct pn_meter *meter, uint64_t now_ns);
 
 /* A device counts for the meter until it is closed. -ENOMEM. */

@@ -597,10 +597,7 @@ static const struct pn_command sim_paper = {
  * ------------------------------------------------------------------ */
 
 static const struct pn_command *const sims[] = {
-	&sim_cache,
-	&sim_generate,
-	&sim_paper,
-	NULL,
+	&sim_cache, &pn_sim_cluster, &sim_generate, &sim_paper, NULL,
 };
 
 const struct pn_command pn_cmd_sim = {

@@ -93,7 +93,10 @@ extern const struct pn_command pn_cmd_explain;
 extern const struct pn_command pn_cmd_help;
 extern const struct pn_command pn_cmd_info;
 extern const struct pn_command pn_cmd_mpirun;
+extern const struct pn_command pn_cmd_report;
+extern const struct pn_command pn_cmd_reproduce;
 extern const struct pn_command pn_cmd_sim;
+extern const struct pn_command pn_sim_cluster; /* below it */
 extern const struct pn_command pn_cmd_stat;
 extern const struct pn_command pn_cmd_top;
 extern const struct pn_command pn_cmd_trace;

@@ -48,6 +48,25 @@ const char *pn_report_machine(void)
 	return machine;
 }
 
+const char *pn_report_command(void)
+{
+	static char command[1024];
+	char words[sizeof(command) - 16] = "";
+	FILE *file = *command ? NULL : fopen("/proc/self/cmdline", "re");
+	size_t n = file ? fread(words, 1, sizeof(words) - 1, file) : 0;
+	size_t program = strnlen(words, n);
+
+	if (!file)
+		return command;
+	fclose(file);
+	for (size_t i = program; i + 1 < n; i++)
+		if (!words[i])
+			words[i] = ' ';
+	/* By its name alone, wherever it lies. */
+	snprintf(command, sizeof(command), "pinion%s", words + program);
+	return command;
+}
+
 const char *pn_report_bytes(uint64_t bytes, char buf[PN_REPORT_BYTES_LEN])
 {
 	static const struct pn_option row = { .name = "",
@@ -111,6 +130,7 @@ static void json_head(struct pn_json *json, const struct pn_report *report)
 	pn_json_text(json, "profile", report->profile);
 	pn_json_text(json, "revision", PN_REVISION);
 	pn_json_text(json, "machine", pn_report_machine());
+	pn_json_text(json, "command", pn_report_command());
 }
 
 static void json_cell(struct pn_json *json, const struct pn_report_cell *cell)

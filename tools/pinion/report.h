@@ -5,10 +5,10 @@
  *
  * A report says once which device it is about, whether its costs are emulated,
  * and on which machine; in JSON every row carries these: bench, device,
- * emulated, profile, revision, machine. A series is a run of rows with the
- * same columns; its first row brings the table's head. A NUMBER
- * that is NaN was not measured: "-" in the table, null in JSON.
- * Notes and progress go to people alone.
+ * emulated, profile, revision, machine, and the command that printed it. A
+ * series is a run of rows with the same columns; its first row brings the
+ * table's head. A NUMBER that is NaN was not measured: "-" in the table, null
+ * in JSON. Notes and progress go to people alone.
  */
 #ifndef PN_TOOLS_REPORT_H
 #define PN_TOOLS_REPORT_H
@@ -113,6 +113,9 @@ void pn_report_note(struct pn_report *report, const char *fmt, ...)
 
 /* Shows on a terminal (standard error) what is being done; NULL wipes it. */
 void pn_report_progress(const char *what);
+
+/* "pinion bench raw --json": what this process was asked for. */
+const char *pn_report_command(void);
 
 /* "AMD EPYC, 2 cores, Linux 6.1.0". */
 const char *pn_report_machine(void);

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""test_cluster.py PINION -- `pinion sim cluster`: the engine on many nodes, in
+virtual time, so that every figure is exact."""
+
+import tempfile
+import unittest
+
+from command import rows, run
+
+
+def totals(*args, **env):
+    found = rows("sim", "cluster", *args, **env)
+    return ({row["scheme"]: row for row in found if row["what"] == "total"},
+            [row for row in found if row["what"] == "memory"])
+
+
+class Cluster(unittest.TestCase):
+    def test_the_helper_holds_less_than_leaving_all_pinned(self):
+        total, memory = totals("--nodes", "2", "--workload", "figure1")
+        self.assertLess(total["helper"]["registered_bytes_mean"],
+                        total["leave_pinned"]["registered_bytes_mean"] / 2)
+        self.assertEqual({row["failed_ranks"] for row in total.values()}, {0})
+        for scheme in total:
+            peak = max(row["registered_bytes"] for row in memory
+                       if row["scheme"] == scheme and row["node"] == 0)
+            self.assertEqual(peak, total[scheme]["registered_bytes_peak"])
+
+    def test_memory_over_time_is_told_of_every_node_watched(self):
+        _, memory = totals("--nodes", "4", "--workload", "cg", "--iterations",
+                           "2", "--watch", "3", "--helper", "off",
+                           "--protocol", "leave_pinned")
+        self.assertEqual({row["node"] for row in memory}, {0, 1, 2})
+        times = [row["t_s"] for row in memory if row["node"] == 1]
+        self.assertEqual(times, sorted(times))
+        self.assertLessEqual(len(times), 256)
+
+    def test_equal_seeds_give_equal_runs(self):
+        args = ("--nodes", "8", "--workload", "sp", "--iterations", "2")
+        self.assertEqual(totals(*args), totals(*args))
+        self.assertNotEqual(totals(*args), totals(*args, "--seed", "2"))
+
+    def test_a_budget_is_kept(self):
+        total, _ = totals("--nodes", "2", "--workload", "figure1", "--budget",
+                          "8M", "--protocol", "leave_pinned", "--helper",
+                          "off")
+        self.assertLessEqual(total["leave_pinned"]["registered_bytes_peak"],
+                             8 << 20)
+
+    def test_a_node_that_dies_fails_ranks_and_ends_the_run(self):
+        with tempfile.NamedTemporaryFile("w") as script:
+            script.write("drop peer 1 at 2s\n")
+            script.flush()
+            # A node that is killed takes along what it had not freed yet.
+            total, _ = totals("--nodes", "4", "--workload", "cg",
+                              "--iterations", "3", "--script", script.name,
+                              ASAN_OPTIONS="detect_leaks=0")
+        for row in total.values():
+            self.assertEqual(row["failed_ranks"], 4)
+            self.assertIsNotNone(row["error"])
+            self.assertLess(row["time_s"], 60)
+
+    def test_a_script_that_does_not_parse_is_refused(self):
+        with tempfile.NamedTemporaryFile("w") as script:
+            script.write("drop everything\n")
+            script.flush()
+            done = run("sim", "cluster", "--nodes", "4", "--workload", "cg",
+                       "--script", script.name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("line 1, column 6", done.stderr)
+
+    def test_recorded_requests_are_a_workload(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+            trace.write("t_us,addr,len\n")
+            for i in range(50):
+                trace.write(f"{i * 100000},{(i % 2 + 1) << 24},1048576\n")
+            trace.flush()
+            total, _ = totals("--workload", trace.name)
+        self.assertEqual(set(total), {"leave_pinned", "helper"})
+        self.assertEqual(total["leave_pinned"]["registered_bytes_peak"],
+                         2 << 20)
+
+    def test_what_cannot_be_run_is_said(self):
+        for args in (["--nodes", "5", "--workload", "cg"],
+                     ["--nodes", "6", "--workload", "ft"],
+                     ["--workload", "nonsense"],
+                     ["--protocol", "nonsense"],
+                     ["--cost", "nonsense"], ["--nodes", "1"]):
+            done = run("sim", "cluster", *args)
+            self.assertEqual(done.returncode, 2, args)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pinion sim cluster: a parallel program on simulated nodes, with the real
+ * engine in virtual time. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "bench/cluster.h"
+#include "bench/recorded.h"
+#include "device/profiles.h"
+#include "tools/pinion/command.h"
+#include "tools/pinion/report.h"
+#include "tools/pinion/timeline.h"
+
+#define MOST_WATCHED 16
+
+struct values {
+	char workload[PN_OPTION_TEXT_BYTES], protocol[PN_OPTION_TEXT_BYTES];
+	char cost[PN_OPTION_TEXT_BYTES], script[PN_OPTION_TEXT_BYTES];
+	uint64_t nodes, budget, iterations, watch, seed, jitter;
+	int helper;
+	bool json;
+};
+
+#define FIELD(name) offsetof(struct values, name)
+
+enum { HELPER_OFF, HELPER_SHORTEST, HELPER_LEARNED, HELPER_PERIODIC };
+
+static const char *const helpers[] = { "off", "shortest", "learned", "periodic",
+				       NULL };
+
+static const struct pn_option options[] = {
+	{ "nodes", PN_OPTION_NUMBER, "16", "how many nodes, one rank each",
+	  FIELD(nodes), 2, 4096, NULL },
+	{ "workload", PN_OPTION_TEXT, "ft",
+	  "ft, ft2d, bt, sp, lu, cg or figure1; or a file with recorded "
+	  "requests of one rank",
+	  FIELD(workload), 0, 0, NULL },
+	{ "protocol", PN_OPTION_TEXT, "leave_pinned,pipeline",
+	  "ways to register, joined by commas: leave_pinned, on_demand, "
+	  "pipeline, pipeline_leave_pinned",
+	  FIELD(protocol), 0, 0, NULL },
+	{ "helper", PN_OPTION_CHOICE, "learned",
+	  "also leave pinned with a helper that predicts so", FIELD(helper), 0,
+	  0, helpers },
+	{ "budget", PN_OPTION_BYTES, "0",
+	  "how much each rank may pin (0: no limit)", FIELD(budget), 0,
+	  UINT64_C(1) << 46, NULL },
+	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
+	  FIELD(cost), 0, 0, NULL },
+	{ "iterations", PN_OPTION_NUMBER, "0",
+	  "of the program (0: as many as are telling)", FIELD(iterations), 0,
+	  1000000, NULL },
+	{ "jitter", PN_OPTION_NUMBER, "1",
+	  "noise of computing times, in thousandths", FIELD(jitter), 0, 1000,
+	  NULL },
+	{ "seed", PN_OPTION_NUMBER, "1", "of the noise", FIELD(seed), 0, 0,
+	  NULL },
+	{ "script", PN_OPTION_TEXT, "",
+	  "a file of faults, such as: drop peer 3 at 2s", FIELD(script), 0, 0,
+	  NULL },
+	{ "watch", PN_OPTION_NUMBER, "4",
+	  "of so many nodes print memory over time, with --json", FIELD(watch),
+	  0, MOST_WATCHED, NULL },
+	PN_COMMAND_JSON(struct values, json),
+};
+
+/* How many ranks a job of a shape has; larger clusters run several jobs. */
+static unsigned ranks_of(const char *shape, unsigned nodes)
+{
+	static const struct {
+		const char *shape;
+		unsigned nranks;
+	} fixed[] = { { "figure1", 2 }, { "bt", 4 }, { "sp", 4 },
+		      { "lu", 4 },	{ "cg", 4 }, { "ft2d", 16 } };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(fixed); i++)
+		if (!strcmp(shape, fixed[i].shape))
+			return fixed[i].nranks;
+	return strcmp(shape, "ft") ? 0 : nodes;
+}
+
+/* --- one run -------------------------------------------------------------- */
+
+struct study {
+	struct pn_report report;
+	const struct values *values;
+	enum pn_scheme scheme;
+	unsigned nranks; /* of a job */
+	char *script;
+	bool recorded;
+	struct pn_timeline lines[MOST_WATCHED];
+	uint64_t began_ns, told_ns; /* real time */
+};
+
+static void observe(void *arg, unsigned rank, uint64_t t_ns, size_t bytes)
+{
+	struct study *study = arg;
+
+	if (rank < study->values->watch)
+		pn_timeline_set(&study->lines[rank], t_ns, (double)bytes);
+}
+
+/* Percent and, once it can be guessed, what is left, ten times a second. */
+static void progress(void *arg, double done)
+{
+	struct study *study = arg;
+	uint64_t now = pn_clock_ns();
+	double took = (double)(now - study->began_ns) / PN_NS_PER_S;
+	char text[160];
+
+	if (now - study->told_ns < PN_NS_PER_S / 10)
+		return;
+	study->told_ns = now;
+	snprintf(text, sizeof(text), "%s on %llu nodes: %.0f %%",
+		 pn_scheme_name(study->scheme),
+		 (unsigned long long)study->values->nodes, 100 * done);
+	if (done > 0.02)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text),
+			 ", about %.0f s left", took / done - took);
+	pn_report_progress(text);
+}
+
+static enum pn_predictor predictor_of(int helper)
+{
+	switch (helper) {
+	case HELPER_SHORTEST:
+		return PN_PREDICT_SHORTEST;
+	case HELPER_PERIODIC:
+		return PN_PREDICT_PERIODIC;
+	default:
+		return PN_PREDICT_LEARNED;
+	}
+}
+
+static void print_total(struct study *study, const struct pn_cluster_result *r)
+{
+	const struct values *values = study->values;
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", NULL, 0, "total"),
+		PN_CELL_TEXT("workload", "workload", -10, values->workload),
+		PN_CELL_TEXT("scheme", "scheme", -21,
+			     pn_scheme_name(study->scheme)),
+		PN_CELL_COUNT("nodes", "nodes", 5,
+			      study->recorded ? 1 : values->nodes),
+		PN_CELL_BYTES("budget_bytes", NULL, 0, values->budget),
+		PN_CELL_COUNT("registered_bytes_peak", "peak bytes", 12,
+			      r->registered.peak_bytes),
+		PN_CELL_NUMBER("registered_bytes_mean", "mean bytes", 12,
+			       r->registered.mean_bytes),
+		PN_CELL_NUMBER("communication_s", "comm. s", 8,
+			       r->communication_s),
+		PN_CELL_NUMBER("time_s", "time s", 8, r->time_s),
+		PN_CELL_COUNT("late", "late", 5, r->late),
+		PN_CELL_COUNT("copied_for_room", "copied", 6, r->copied),
+		PN_CELL_COUNT("failed_ranks", "failed", 6, r->failed),
+		PN_CELL_TEXT("error", NULL, 0,
+			     r->error ? strerror(-r->error) : NULL),
+	};
+
+	pn_report_row(&study->report, row, PN_ARRAY_LEN(row));
+}
+
+static void print_memory(struct study *study)
+{
+	const struct values *values = study->values;
+
+	for (unsigned node = 0; node < values->watch; node++)
+		for (size_t i = 0; i < study->lines[node].n; i++) {
+			const struct pn_timeline *line = &study->lines[node];
+			const struct pn_report_cell row[] = {
+				PN_CELL_TEXT("what", NULL, 0, "memory"),
+				PN_CELL_TEXT("workload", NULL, 0,
+					     values->workload),
+				PN_CELL_TEXT("scheme", NULL, 0,
+					     pn_scheme_name(study->scheme)),
+				PN_CELL_COUNT("node", NULL, 0, node),
+				PN_CELL_NUMBER("t_s", NULL, 0,
+					       pn_timeline_s(line, i)),
+				PN_CELL_NUMBER("registered_bytes", NULL, 0,
+					       line->most[i]),
+			};
+
+			pn_report_row(&study->report, row, PN_ARRAY_LEN(row));
+		}
+}
+
+static int run_recorded(struct study *study, struct pn_cluster_result *out)
+{
+	const struct values *values = study->values;
+	const struct pn_recorded_attr attr = {
+		.path = values->workload,
+		.cost = values->cost,
+		.scheme = study->scheme,
+		.predictor = predictor_of(values->helper),
+		.window = 2,
+	};
+
+	*out = (struct pn_cluster_result){ 0 };
+	return pn_recorded_run(&attr, out);
+}
+
+static int run_nodes(struct study *study, struct pn_cluster_result *out)
+{
+	const struct values *values = study->values;
+	const struct pn_cluster_attr attr = {
+		.program = { .shape = values->workload,
+			     .nranks = study->nranks,
+			     .iterations = (unsigned)values->iterations },
+		.copies = (unsigned)values->nodes / study->nranks,
+		.cost = values->cost,
+		.scheme = study->scheme,
+		.predictor = predictor_of(values->helper),
+		.window = 2,
+		.jitter = (double)values->jitter / 1000,
+		.seed = values->seed,
+		.max_bytes = values->budget,
+		.script = study->script,
+		.observe = values->json ? observe : NULL,
+		.progress = progress,
+		.arg = study,
+	};
+
+	return pn_cluster_run(&attr, out);
+}
+
+static int run_scheme(struct study *study, enum pn_scheme scheme)
+{
+	struct pn_cluster_result result;
+	int ret;
+
+	study->scheme = scheme;
+	study->began_ns = pn_clock_ns();
+	for (unsigned i = 0; i < MOST_WATCHED; i++)
+		pn_timeline_init(&study->lines[i]);
+	ret = study->recorded ? run_recorded(study, &result)
+			      : run_nodes(study, &result);
+	if (ret)
+		return pn_failed(pn_scheme_name(scheme), ret);
+	for (unsigned i = 0; i < MOST_WATCHED; i++)
+		if (study->lines[i].n)
+			pn_timeline_set(&study->lines[i],
+					(uint64_t)(result.time_s * 1e9),
+					study->lines[i].now);
+	if (study->report.json)
+		print_memory(study);
+	print_total(study, &result);
+	if (result.error)
+		pn_report_note(&study->report,
+			       "%u of %llu ranks did not end well: %s",
+			       result.failed,
+			       (unsigned long long)study->values->nodes,
+			       strerror(-result.error));
+	return PN_EXIT_OK;
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+/* The schemes that --protocol names, a bit each; 0: one is unknown. */
+static unsigned schemes_of(const char *list)
+{
+	unsigned found = 0;
+
+	while (*list) {
+		size_t len = strcspn(list, ",");
+		unsigned s = 0;
+
+		while (s < PN_SCHEME_HELPER &&
+		       (strlen(pn_scheme_name(s)) != len ||
+			strncmp(list, pn_scheme_name(s), len)))
+			s++;
+		if (s == PN_SCHEME_HELPER)
+			return 0;
+		found |= 1u << s;
+		list += len + (list[len] == ',');
+	}
+	return found;
+}
+
+static char *read_script(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char *text = NULL;
+	size_t room = 0;
+
+	if (file && getdelim(&text, &room, '\0', file) < 0 && ferror(file)) {
+		free(text);
+		text = NULL;
+	}
+	if (file)
+		fclose(file);
+	return text;
+}
+
+static int run_all(struct study *study, unsigned schemes)
+{
+	int ret = PN_EXIT_OK;
+
+	if (study->values->helper != HELPER_OFF)
+		schemes |= 1u << PN_SCHEME_HELPER;
+	pn_report_head(&study->report,
+		       "what does a parallel program register, and when?");
+	for (unsigned s = 0; s < PN_SCHEME_COUNT && !ret; s++) {
+		/* A recorded stream has no messages, so no protocols. */
+		if (study->recorded && s != PN_SCHEME_LEAVE_PINNED &&
+		    s != PN_SCHEME_HELPER)
+			continue;
+		if (schemes >> s & 1)
+			ret = run_scheme(study, s);
+	}
+	return ret;
+}
+
+static int check(struct study *study)
+{
+	const struct values *values = study->values;
+
+	study->nranks = ranks_of(values->workload, (unsigned)values->nodes);
+	study->recorded = !study->nranks && !access(values->workload, R_OK);
+	if (!study->nranks && !study->recorded)
+		return pn_usage_error(
+			"sim cluster: no workload is called '%s', "
+			"and no file",
+			values->workload);
+	if (study->nranks && values->nodes % study->nranks)
+		return pn_usage_error("sim cluster: a job of %s has %u ranks: "
+				      "give a multiple of that as --nodes",
+				      values->workload, study->nranks);
+	if (!strcmp(values->workload, "ft") &&
+	    values->nodes & (values->nodes - 1))
+		return pn_usage_error("sim cluster: ft runs on a power of two "
+				      "of nodes");
+	if (!pn_profile_find(values->cost))
+		return pn_usage_error("sim cluster: no cost profile is called "
+				      "'%s'; `pinion info --profiles` lists "
+				      "them",
+				      values->cost);
+	return PN_EXIT_OK;
+}
+
+static int run(const void *v, char *const *operands)
+{
+	const struct values *values = v;
+	unsigned schemes = schemes_of(values->protocol);
+	struct study study = { .report = { .json = values->json,
+					   .bench = "sim cluster",
+					   .device = "sim",
+					   .profile = values->cost,
+					   .emulated = true },
+			       .values = values };
+	int ret = check(&study);
+
+	(void)operands;
+	if (ret)
+		return ret;
+	if (!schemes)
+		return pn_usage_error(
+			"sim cluster: --protocol takes "
+			"leave_pinned, on_demand, pipeline and "
+			"pipeline_leave_pinned, joined by commas");
+	if (values->script[0]) {
+		study.script = read_script(values->script);
+		if (!study.script)
+			return pn_failed(values->script, -errno);
+	}
+	ret = run_all(&study, schemes);
+	free(study.script);
+	return ret;
+}
+
+const struct pn_command pn_sim_cluster = {
+	.name = "cluster",
+	.help = "run a parallel program on simulated nodes",
+	.about = "Caches, protocols and helpers are the library's own, in "
+		 "virtual time. With --json, rows of registered memory over "
+		 "time come too, for `pinion report`.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run,
+};

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinion reproduce: the experiments of the five papers, one after the other,
+ * and one report with the papers' figures beside ours.
+ *
+ * An experiment is a row of the table below: a command of pinion, its arguments
+ * in the quick and in the full variant, and about how long they take. Each runs
+ * as a process of its own, so that none disturbs the next, and leaves its rows
+ * in a file. Experiments that fail are said and left out: their claims are
+ * missing in the report.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tools/pinion/cmd_report.h"
+#include "tools/pinion/command.h"
+#include "tools/pinion/report.h"
+
+extern char **environ;
+
+struct values {
+	bool quick, list;
+	char output[PN_OPTION_TEXT_BYTES], folder[PN_OPTION_TEXT_BYTES];
+	char only[PN_OPTION_TEXT_BYTES], traces[PN_OPTION_TEXT_BYTES];
+};
+
+#define FIELD(name) offsetof(struct values, name)
+
+static const struct pn_option options[] = {
+	{ "quick", PN_OPTION_BOOL, "no",
+	  "smaller variants: minutes instead of most of an hour", FIELD(quick),
+	  0, 0, NULL },
+	{ "output", PN_OPTION_TEXT, "reproduced.html", "the report",
+	  FIELD(output), 0, 0, NULL },
+	{ "folder", PN_OPTION_TEXT, "reproduced",
+	  "where the rows of each experiment are left", FIELD(folder), 0, 0,
+	  NULL },
+	{ "only", PN_OPTION_TEXT, "",
+	  "one experiment alone; the report has the others' rows that are in "
+	  "the folder",
+	  FIELD(only), 0, 0, NULL },
+	{ "traces", PN_OPTION_TEXT, "",
+	  "folder of recorded streams, for the experiment `recorded`",
+	  FIELD(traces), 0, 0, NULL },
+	{ "list", PN_OPTION_BOOL, "no", "say which experiments there are",
+	  FIELD(list), 0, 0, NULL },
+};
+
+#define NAS_SIZES  "--device sim:cost=woodall2006 --buffers 1 --bytes "
+#define PROTOCOLS  "--protocol cached,pipeline,caching-pipeline "
+#define HEAP_QUICK " --trials 100 --budget 20s --what register,new,reuse,put"
+
+static const struct experiment {
+	const char *name;
+	const char *rows; /* of the design */
+	const char *command;
+	const char *quick, *full; /* arguments; NULL: as quick */
+	unsigned quick_s, full_s; /* about so long */
+} experiments[] = {
+	/* Helper */
+	{ "predictor", "H3 H5", "bench helper --experiment predictor", "", NULL,
+	  4, 4 },
+	{ "figure1", "H1", "bench helper --experiment figure1", "", NULL, 1,
+	  1 },
+	{ "nas", "H1 H6", "bench helper --experiment nas", "", NULL, 60, 60 },
+	{ "limit", "H9", "bench helper --experiment limit", "", NULL, 2, 2 },
+	{ "cores", "H8", "bench helper --experiment cores", "", NULL, 10, 10 },
+	{ "aggregation", "H10", "bench helper --experiment aggregation", "",
+	  NULL, 2, 2 },
+	{ "scaling", "H10", "bench helper --experiment scaling", "--nodes 64",
+	  "--nodes 1024", 15, 120 },
+	{ "recording", "H7", "bench helper --experiment recording", "", NULL, 8,
+	  8 },
+	{ "cluster", "H10 X4", "sim cluster --workload ft", "--nodes 16",
+	  "--nodes 256", 5, 120 },
+	/* Heap */
+	{ "heap-stria", "A4", "bench heap --device soft:cost=stria", HEAP_QUICK,
+	  "", 15, 60 },
+	{ "heap-mutrino", "A4", "bench heap --device soft:cost=mutrino",
+	  HEAP_QUICK, "", 15, 60 },
+	{ "heap-view", "A5", "bench heap --device sim:cost=stria --what view",
+	  "--trials 10", "", 2, 10 },
+	{ "register", "A4 M9", "bench register --pages 4k --present yes",
+	  "--max 2M --trials 200 --budget 5s", "--max 64M", 5, 20 },
+	/* Pipeline */
+	{ "message-size", "P1 P2 P3 P4 P5 P6 P9",
+	  "bench message --device sim:cost=woodall2006 --buffers 1 --reuse 1",
+	  "--bytes 1M,8M", "--bytes 64K..64M", 25, 600 },
+	{ "message-reuse", "P5 P6 P9",
+	  "bench message " NAS_SIZES "8M " PROTOCOLS,
+	  "--reuse "
+	  "1,5,20,40,50,56,60",
+	  "--reuse 1,2,3,5,10,20,30,40,50,54,56,60,70,80,90,100", 40, 200 },
+	{ "rails", "P7", "bench rails", "--min 8M --max 16M", "", 60, 200 },
+	/* Region cache */
+	{ "paper-003", "M1 M2 M3 M4 M8", "sim paper", "", NULL, 90, 90 },
+	{ "policies", "M2 M4 X6", "sim cache",
+	  "--trace gen:httpd,requests=20000", "--trace gen:httpd", 10, 60 },
+	{ "frrwp", "M6 M7 M10", "bench frrwp", "", NULL, 1, 1 },
+	{ "fast-register", "M5 M9",
+	  "bench register --device sim:cost=ou2009 --pages 4k --present yes",
+	  "--max 2M --trials 10", NULL, 1, 1 },
+	/* Reuse: one-sided operations; its own experiments are added here. */
+	{ "put", "R2 R6", "bench put --device sim:cost=rashti2011", "--max 64K",
+	  "", 3, 20 },
+};
+
+#define N PN_ARRAY_LEN(experiments)
+
+static const char *arguments(const struct experiment *e, bool quick)
+{
+	return quick || !e->full ? e->quick : e->full;
+}
+
+static unsigned expected_s(const struct experiment *e, bool quick)
+{
+	return quick ? e->quick_s : e->full_s;
+}
+
+/* --- one experiment ------------------------------------------------------- */
+
+static void path_of(const struct values *values, const struct experiment *e,
+		    char *path, size_t bytes)
+{
+	snprintf(path, bytes, "%.480s/%s.json", values->folder, e->name);
+}
+
+/* Splits a line into words, which point into it; how many. */
+static int split(char *line, char **words, int max)
+{
+	int n = 0;
+
+	for (char *word = strtok(line, " "); word && n < max;
+	     word = strtok(NULL, " "))
+		words[n++] = word;
+	return n;
+}
+
+static int spawn(char **argv, const char *path, pid_t *child)
+{
+	posix_spawn_file_actions_t actions;
+	int ret = posix_spawn_file_actions_init(&actions);
+
+	if (ret)
+		return -ret;
+	ret = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, path,
+					       O_WRONLY | O_CREAT | O_TRUNC,
+					       0666);
+	/* Progress on the terminal is ours alone. */
+	if (!ret)
+		ret = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO,
+						       "/dev/null", O_RDONLY,
+						       0);
+	if (!ret)
+		ret = posix_spawn(child, "/proc/self/exe", &actions, NULL, argv,
+				  environ);
+	posix_spawn_file_actions_destroy(&actions);
+	return -ret;
+}
+
+/* What is being done, which of how many, and about how long all still takes:
+ * the rest of what was expected, times how far off that was so far. */
+struct clock {
+	uint64_t began_ns;
+	unsigned done_s, all_s; /* as expected */
+};
+
+static double left_s(const struct clock *clock)
+{
+	double took = (double)(pn_clock_ns() - clock->began_ns) / PN_NS_PER_S;
+	double factor = clock->done_s > 5 ? took / clock->done_s : 1;
+
+	return (clock->all_s - clock->done_s) * factor;
+}
+
+static int wait_for(pid_t child, const struct clock *clock, const char *what)
+{
+	struct timespec nap = { 0, 200 * 1000 * 1000 };
+	char text[200];
+	int status;
+	pid_t got;
+
+	while (!(got = waitpid(child, &status, WNOHANG))) {
+		snprintf(text, sizeof(text), "%.120s, about %.0f s left", what,
+			 left_s(clock));
+		pn_report_progress(text);
+		nanosleep(&nap, NULL);
+	}
+	pn_report_progress(NULL);
+	if (got < 0)
+		return -errno;
+	return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -ECHILD;
+}
+
+static int run_one(const struct values *values, const struct experiment *e,
+		   const struct clock *clock, unsigned number)
+{
+	char line[1024], path[PN_OPTION_TEXT_BYTES], what[160];
+	char *argv[64] = { "pinion" };
+	uint64_t began = pn_clock_ns();
+	pid_t child;
+	int ret, n;
+
+	snprintf(line, sizeof(line), "%s %s --json", e->command,
+		 arguments(e, values->quick));
+	snprintf(what, sizeof(what), "%2u of %zu  %s (%s)", number, N, e->name,
+		 e->rows);
+	n = 1 + split(line, argv + 1, 60);
+	argv[n] = NULL;
+	path_of(values, e, path, sizeof(path));
+	ret = spawn(argv, path, &child);
+	if (!ret)
+		ret = wait_for(child, clock, what);
+	printf("%-60s %s %5.1f s\n", what, ret ? "FAILED" : "ok    ",
+	       (double)(pn_clock_ns() - began) / PN_NS_PER_S);
+	fflush(stdout);
+	if (ret)
+		unlink(path);
+	return ret;
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+static bool wanted(const struct values *values, const struct experiment *e)
+{
+	return !values->only[0] || !strcmp(values->only, e->name);
+}
+
+static unsigned run_all(const struct values *values)
+{
+	struct clock clock = { .began_ns = pn_clock_ns() };
+	unsigned failed = 0;
+
+	for (size_t i = 0; i < N; i++)
+		if (wanted(values, &experiments[i]))
+			clock.all_s +=
+				expected_s(&experiments[i], values->quick);
+	for (size_t i = 0; i < N; i++) {
+		if (!wanted(values, &experiments[i]))
+			continue;
+		failed += !!run_one(values, &experiments[i], &clock,
+				    (unsigned)i + 1);
+		clock.done_s += expected_s(&experiments[i], values->quick);
+	}
+	return failed;
+}
+
+/* Recorded streams are an experiment of their own where there are some. */
+static int run_recorded(const struct values *values)
+{
+	char line[2 * PN_OPTION_TEXT_BYTES];
+	const struct experiment recorded = { "recorded", "H1 X8", line, "",
+					     NULL,	 30,	  30 };
+	struct clock clock = { pn_clock_ns(), 0, 30 };
+
+	if (!values->traces[0] || !wanted(values, &recorded))
+		return 0;
+	if (strchr(values->traces, ' '))
+		return pn_usage_error("reproduce: the folder of traces may not "
+				      "have blanks in its name");
+	snprintf(line, sizeof(line),
+		 "bench helper --experiment recorded --traces %s",
+		 values->traces);
+	return run_one(values, &recorded, &clock, (unsigned)N + 1);
+}
+
+static int write_report(const struct values *values)
+{
+	static char paths[N + 1][PN_OPTION_TEXT_BYTES];
+	char *files[N + 2] = { NULL };
+	const struct experiment recorded = { .name = "recorded" };
+	const struct pn_report_attr attr = {
+		.title = values->quick
+				 ? "pinion: the five papers, quick variants"
+				 : "pinion: the five papers",
+		.files = files,
+		.output = values->output,
+		.agreement = true,
+	};
+	size_t n = 0;
+
+	for (size_t i = 0; i <= N; i++) {
+		path_of(values, i < N ? &experiments[i] : &recorded, paths[i],
+			sizeof(paths[i]));
+		if (!access(paths[i], R_OK))
+			files[n++] = paths[i];
+	}
+	return pn_report_write(&attr);
+}
+
+static int list(bool quick)
+{
+	for (size_t i = 0; i < N; i++)
+		printf("%-14s %-22s about %4u s  pinion %s %s\n",
+		       experiments[i].name, experiments[i].rows,
+		       expected_s(&experiments[i], quick),
+		       experiments[i].command,
+		       arguments(&experiments[i], quick));
+	return PN_EXIT_OK;
+}
+
+static bool is_known(const char *name)
+{
+	for (size_t i = 0; i < N; i++)
+		if (!strcmp(experiments[i].name, name))
+			return true;
+	return !*name || !strcmp(name, "recorded");
+}
+
+static int run(const void *v, char *const *operands)
+{
+	const struct values *values = v;
+	unsigned failed;
+	int ret;
+
+	(void)operands;
+	if (values->list)
+		return list(values->quick);
+	if (!is_known(values->only))
+		return pn_usage_error(
+			"reproduce: no experiment is called '%s'; "
+			"--list has them all",
+			values->only);
+	if (mkdir(values->folder, 0777) && errno != EEXIST)
+		return pn_failed(values->folder, -errno);
+	failed = run_all(values);
+	failed += !!run_recorded(values);
+	ret = write_report(values);
+	if (failed)
+		fprintf(stderr, "pinion: %u experiments failed\n", failed);
+	return failed ? PN_EXIT_FAILED : ret;
+}
+
+const struct pn_command pn_cmd_reproduce = {
+	.name = "reproduce",
+	.help = "run the experiments of the five papers and write a report",
+	.about = "The report begins with a table of the papers' figures beside "
+		 "ours and says why they differ where they do. Experiments in "
+		 "virtual time give the same figures everywhere; the others "
+		 "depend on the machine and its load.",
+	.options = options,
+	.noptions = PN_ARRAY_LEN(options),
+	.values_bytes = sizeof(struct values),
+	.run = run,
+};

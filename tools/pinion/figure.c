@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tools/pinion/figure.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME 256
+
+/* --- which rows ----------------------------------------------------------- */
+
+static bool concerns(const struct pn_figure_plan *plan,
+		     const struct pn_row *row)
+{
+	const char *bench = pn_row_text(row, "bench");
+
+	if (!bench || strcmp(bench, plan->bench) ||
+	    !isfinite(pn_row_number(row, plan->y)))
+		return false;
+	for (size_t i = 0; i < 3; i++)
+		if (!pn_row_meets(row, plan->where[i]))
+			return false;
+	return plan->style & PN_FIGURE_BARS ||
+	       isfinite(pn_row_number(row, plan->x));
+}
+
+static bool same(const struct pn_row *a, const struct pn_row *b,
+		 const char *key)
+{
+	char x[NAME], y[NAME];
+
+	return !key || !strcmp(pn_row_word(a, key, x, sizeof(x)),
+			       pn_row_word(b, key, y, sizeof(y)));
+}
+
+/* Whether two rows of a plan belong into one picture. */
+static bool together(const struct pn_figure_plan *plan, const struct pn_row *a,
+		     const struct pn_row *b)
+{
+	return same(a, b, plan->each) && same(a, b, "device") &&
+	       same(a, b, "profile") && same(a, b, "machine");
+}
+
+/* --- the grid ------------------------------------------------------------- */
+
+static void curve_name(const struct pn_figure_plan *plan,
+		       const struct pn_row *row, char *buf, size_t bytes)
+{
+	char first[NAME] = "", second[NAME] = "";
+
+	if (plan->curve[0])
+		pn_row_word(row, plan->curve[0], first, sizeof(first));
+	if (plan->curve[1])
+		pn_row_word(row, plan->curve[1], second, sizeof(second));
+	snprintf(buf, bytes, "%.120s%s%.120s", first,
+		 *first && *second ? ", " : "", second);
+	if (!*buf)
+		snprintf(buf, bytes, "%s", plan->y_label);
+}
+
+/* Where a word stands in a list; it is added when it is not there. -1: no
+ * memory. */
+static long place_of(char ***list, size_t *n, const char *word)
+{
+	char **more;
+
+	for (size_t i = 0; i < *n; i++)
+		if (!strcmp((*list)[i], word))
+			return (long)i;
+	more = realloc(*list, (*n + 1) * sizeof(*more));
+	if (!more)
+		return -1;
+	*list = more;
+	more[*n] = strdup(word);
+	return more[*n] ? (long)(*n)++ : -1;
+}
+
+/* One row on its way into the grid. */
+struct point {
+	double x, y;
+	size_t at; /* of x */
+	long curve;
+	char word[NAME];
+};
+
+static int by_x(const void *a, const void *b)
+{
+	const struct point *p = a, *q = b;
+
+	return (p->x > q->x) - (p->x < q->x);
+}
+
+static int read_point(struct pn_figure *figure, const struct pn_row *row,
+		      struct point *point)
+{
+	const struct pn_figure_plan *plan = figure->plan;
+	char name[NAME];
+
+	curve_name(plan, row, name, sizeof(name));
+	point->curve = place_of(&figure->curves, &figure->ncurves, name);
+	if (point->curve < 0)
+		return -ENOMEM;
+	point->y = pn_row_number(row, plan->y) /
+		   (plan->y_scale > 0 ? plan->y_scale : 1);
+	pn_row_word(row, plan->x, point->word, sizeof(point->word));
+	point->x = pn_row_number(row, plan->x);
+	if (plan->style & PN_FIGURE_BARS) {
+		long at = place_of(&figure->x_words, &figure->nx, point->word);
+
+		if (at < 0)
+			return -ENOMEM;
+		point->x = (double)at;
+	}
+	return 0;
+}
+
+/* Numbers: x values that differ, in order, each with its word. */
+static int number_places(struct pn_figure *figure, struct point *points,
+			 size_t n)
+{
+	figure->x_words = calloc(n, sizeof(*figure->x_words));
+	if (!figure->x_words)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (!i || points[i].x != points[i - 1].x) {
+			figure->x_words[figure->nx] = strdup(points[i].word);
+			if (!figure->x_words[figure->nx])
+				return -ENOMEM;
+			figure->nx++;
+		}
+		points[i].at = figure->nx - 1;
+	}
+	return 0;
+}
+
+/* Rows of equal x and curve: the last counts. */
+static int fill_grid(struct pn_figure *figure, struct point *points, size_t n)
+{
+	bool bars = figure->plan->style & PN_FIGURE_BARS;
+	int ret = 0;
+
+	if (bars)
+		for (size_t i = 0; i < n; i++)
+			points[i].at = (size_t)points[i].x;
+	else
+		qsort(points, n, sizeof(*points), by_x);
+	if (!bars)
+		ret = number_places(figure, points, n);
+	if (ret)
+		return ret;
+	figure->xs = calloc(figure->nx, sizeof(double));
+	figure->ys = calloc(figure->nx * figure->ncurves, sizeof(double));
+	if (!figure->xs || !figure->ys)
+		return -ENOMEM;
+	for (size_t i = 0; i < figure->nx * figure->ncurves; i++)
+		figure->ys[i] = NAN;
+	for (size_t i = 0; i < n; i++) {
+		figure->xs[points[i].at] = points[i].x;
+		figure->ys[points[i].at * figure->ncurves +
+			   (size_t)points[i].curve] = points[i].y;
+	}
+	return 0;
+}
+
+static int make_figure(const struct pn_rows *rows, struct pn_figure *figure,
+		       bool *taken)
+{
+	const struct pn_figure_plan *plan = figure->plan;
+	struct point *points = calloc(rows->n, sizeof(*points));
+	char word[64];
+	size_t n = 0;
+	int ret = points ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < rows->n && !ret; i++) {
+		if (taken[i] || !concerns(plan, rows->rows[i]) ||
+		    !together(plan, figure->about, rows->rows[i]))
+			continue;
+		taken[i] = true;
+		ret = read_point(figure, rows->rows[i], &points[n++]);
+	}
+	if (!ret)
+		ret = fill_grid(figure, points, n);
+	if (plan->each)
+		snprintf(figure->each, sizeof(figure->each), "%s %s",
+			 plan->each,
+			 pn_row_word(figure->about, plan->each, word,
+				     sizeof(word)));
+	free(points);
+	return ret;
+}
+
+static void words_free(char **words, size_t n)
+{
+	for (size_t i = 0; words && i < n; i++)
+		free(words[i]);
+	free(words);
+}
+
+static void figure_fini(struct pn_figure *figure)
+{
+	words_free(figure->x_words, figure->nx);
+	words_free(figure->curves, figure->ncurves);
+	free(figure->xs);
+	free(figure->ys);
+	free(figure->svg);
+}
+
+static struct pn_figure *figure_add(struct pn_figures *figures)
+{
+	struct pn_figure *more =
+		realloc(figures->list, (figures->n + 1) * sizeof(*more));
+
+	if (!more)
+		return NULL;
+	figures->list = more;
+	memset(&more[figures->n], 0, sizeof(*more));
+	return &more[figures->n++];
+}
+
+/* All figures of one plan. */
+static int follow_plan(const struct pn_figure_plan *plan,
+		       const struct pn_rows *rows, struct pn_figures *out)
+{
+	bool *taken = calloc(rows->n + 1, sizeof(*taken));
+	int ret = taken ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < rows->n && !ret; i++) {
+		struct pn_figure *figure;
+
+		if (taken[i] || !concerns(plan, rows->rows[i]))
+			continue;
+		figure = figure_add(out);
+		if (!figure) {
+			ret = -ENOMEM;
+			break;
+		}
+		figure->plan = plan;
+		figure->about = rows->rows[i];
+		ret = make_figure(rows, figure, taken);
+		/* One point is no curve. */
+		if (!ret && figure->nx < 2 && !(plan->style & PN_FIGURE_BARS)) {
+			figure_fini(figure);
+			out->n--;
+		}
+	}
+	free(taken);
+	return ret;
+}
+
+int pn_figures_make(const struct pn_rows *rows, struct pn_figures *out)
+{
+	int ret = 0;
+
+	*out = (struct pn_figures){ 0 };
+	for (size_t i = 0; i < pn_figure_nplans && !ret; i++)
+		ret = follow_plan(&pn_figure_plans[i], rows, out);
+	if (ret)
+		pn_figures_fini(out);
+	return ret;
+}
+
+void pn_figures_fini(struct pn_figures *figures)
+{
+	for (size_t i = 0; i < figures->n; i++)
+		figure_fini(&figures->list[i]);
+	free(figures->list);
+	*figures = (struct pn_figures){ 0 };
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tools/pinion/plot.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+
+extern char **environ;
+
+#define PATH 512
+
+/* Readable on white and on black, and told apart by those who do not see
+ * colours: points and dashes differ, too (Okabe and Ito 2008, toned down). */
+static const char *const colours[] = {
+	"#2b7bba", "#d1661b", "#17936c", "#b8579a",
+	"#8f7a00", "#7065c7", "#c43d3d", "#5f7d8c",
+};
+
+/* --- the script ----------------------------------------------------------- */
+
+/* Anything that could mean something to gnuplot becomes a blank. */
+static void put_text(FILE *script, const char *text)
+{
+	for (; *text; text++)
+		putc(strchr("'\"`\\{}$|@", *text) ||
+				     iscntrl((unsigned char)*text)
+			     ? ' '
+			     : *text,
+		     script);
+}
+
+/* Every power of two where there are few, every second where not. */
+static void put_bytes_tics(FILE *script, const struct pn_figure *figure)
+{
+	static const char *const units[] = { "", "K", "M", "G", "T" };
+	bool few = figure->xs[figure->nx - 1] <= 100 * figure->xs[0];
+
+	fprintf(script, "set xtics (");
+	for (int power = 0; power < 44; power += few ? 1 : 2)
+		fprintf(script, "%s'%d%s' %.0f", power ? ", " : "",
+			1 << power % 10, units[power / 10], exp2(power));
+	fprintf(script, ")\n");
+}
+
+static double largest(const struct pn_figure *figure)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < figure->nx * figure->ncurves; i++)
+		if (figure->ys[i] > most)
+			most = figure->ys[i];
+	return most;
+}
+
+/* Some five tics at round numbers of bytes. */
+static void put_bytes_scale(FILE *script, double most)
+{
+	static const char *const units[] = { "B", "K", "M", "G", "T" };
+	double step = 1;
+	int unit = 0;
+
+	while (step * 6 < most)
+		step *= 2;
+	for (double s = step; s >= 1024 && unit < 4; s /= 1024)
+		unit++;
+	fprintf(script, "set ytics (");
+	for (int i = 0; i <= 7; i++)
+		fprintf(script, "%s'%.4g%s' %.0f", i ? ", " : "",
+			i * step / pow(1024, unit), units[unit], i * step);
+	fprintf(script, ")\n");
+}
+
+static void put_axes(FILE *script, const struct pn_figure *figure)
+{
+	const struct pn_figure_plan *plan = figure->plan;
+
+	fprintf(script,
+		"reset\nset encoding utf8\nset grid ytics lc rgb "
+		"'#909090' lw 0.5 dt 3\nset border 3\nset tics nomirror "
+		"out\nset key above center horizontal\n"
+		"set datafile missing 'NaN'\n");
+	fprintf(script, "set xlabel '");
+	put_text(script, plan->x_label);
+	fprintf(script, "'\nset ylabel '");
+	put_text(script, plan->y_label);
+	fprintf(script, "'\n");
+	if (plan->style & PN_FIGURE_LOG_X)
+		fprintf(script, "set logscale x 2\n");
+	if (plan->style & PN_FIGURE_LOG_Y)
+		fprintf(script, "set logscale y\n");
+	else
+		fprintf(script, "set yrange [0:%.9g]\n",
+			largest(figure) > 0 ? 1.06 * largest(figure) : 1);
+	if (plan->style & PN_FIGURE_BYTES_X)
+		put_bytes_tics(script, figure);
+	if (plan->style & PN_FIGURE_BYTES_Y)
+		put_bytes_scale(script, largest(figure));
+}
+
+static void put_data(FILE *script, const struct pn_figure *figure)
+{
+	fprintf(script, "$data << END_OF_DATA\n");
+	for (size_t x = 0; x < figure->nx; x++) {
+		fprintf(script, "%.9g \"", figure->xs[x]);
+		put_text(script, figure->x_words[x]);
+		putc('"', script);
+		for (size_t c = 0; c < figure->ncurves; c++) {
+			double y = figure->ys[x * figure->ncurves + c];
+
+			if (isfinite(y))
+				fprintf(script, " %.9g", y);
+			else
+				fprintf(script, " NaN");
+		}
+		putc('\n', script);
+	}
+	fprintf(script, "END_OF_DATA\n");
+}
+
+/* A curve that has gaps where others have points is still one line, so each
+ * is drawn without its missing points. */
+static void put_curve(FILE *script, const struct pn_figure *figure, size_t c)
+{
+	unsigned style = figure->plan->style;
+	const char *colour = colours[c % PN_ARRAY_LEN(colours)];
+
+	fprintf(script, "%s$data using ", c ? ", " : "plot ");
+	if (style & PN_FIGURE_BARS)
+		fprintf(script,
+			"%zu:xtic(2) with histograms fs solid 0.85 noborder lc "
+			"rgb '%s'",
+			c + 3, colour);
+	else if (style & PN_FIGURE_STEPS)
+		fprintf(script, "1:%zu with steps lw 1.6 lc rgb '%s'", c + 3,
+			colour);
+	else
+		fprintf(script,
+			"1:%zu with linespoints lw 1.8 pt %zu ps 0.6 dt %zu lc "
+			"rgb '%s'",
+			c + 3, 5 + c % 8, 1 + c / PN_ARRAY_LEN(colours),
+			colour);
+	fprintf(script, " title '");
+	put_text(script, figure->curves[c]);
+	fprintf(script, "'");
+}
+
+static void put_figure(FILE *script, const struct pn_figure *figure,
+		       const char *folder, size_t number)
+{
+	int lines = (int)(figure->ncurves + 3) / 4;
+
+	fprintf(script,
+		"set terminal svg size 720,%d dynamic font 'sans-serif,13' "
+		"noenhanced\n"
+		"set output '%s/%zu.svg'\n",
+		380 + 18 * lines, folder, number);
+	put_axes(script, figure);
+	put_data(script, figure);
+	if (figure->plan->style & PN_FIGURE_BARS)
+		fprintf(script,
+			"set style data histograms\nset style histogram "
+			"clustered gap 1\nset xtics rotate by -30\n");
+	for (size_t c = 0; c < figure->ncurves; c++)
+		put_curve(script, figure, c);
+	fprintf(script, "\nunset output\n");
+}
+
+static int write_script(const struct pn_figures *figures, const char *folder)
+{
+	char path[PATH];
+	FILE *script;
+
+	snprintf(path, sizeof(path), "%s/script", folder);
+	script = fopen(path, "we");
+	if (!script)
+		return -errno;
+	for (size_t i = 0; i < figures->n; i++)
+		put_figure(script, &figures->list[i], folder, i);
+	return fclose(script) ? -errno : 0;
+}
+
+static int run_gnuplot(const char *folder)
+{
+	char path[PATH];
+	char *argv[] = { "gnuplot", path, NULL };
+	int status, ret;
+	pid_t child;
+
+	snprintf(path, sizeof(path), "%s/script", folder);
+	ret = posix_spawnp(&child, argv[0], NULL, NULL, argv, environ);
+	if (ret)
+		return -ret;
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return -errno;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+		return -ENOENT;
+	return status ? -EIO : 0;
+}
+
+/* --- the pictures --------------------------------------------------------- */
+
+static char *read_all(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	size_t room = 1 << 16, n = 0, got;
+	char *text = file ? malloc(room) : NULL;
+
+	while (text && (got = fread(text + n, 1, room - n - 1, file)) > 0) {
+		n += got;
+		if (room - n < 2) {
+			char *more = realloc(text, room *= 2);
+
+			if (!more)
+				free(text);
+			text = more;
+		}
+	}
+	if (text)
+		text[n] = '\0';
+	if (file)
+		fclose(file);
+	return text;
+}
+
+/* What is written in place of what. Ids must be the page's only ones. */
+struct change {
+	const char *from, *to;
+};
+
+static void write_changed(FILE *out, const char *at,
+			  const struct change *changes, size_t n)
+{
+	while (*at) {
+		size_t i = 0;
+
+		while (i < n &&
+		       strncmp(at, changes[i].from, strlen(changes[i].from)))
+			i++;
+		if (i < n) {
+			fputs(changes[i].to, out);
+			at += strlen(changes[i].from);
+		} else {
+			putc(*at++, out);
+		}
+	}
+}
+
+/* From <svg on, black as the page's text, ids with the figure's number. */
+static char *fit_into_page(const char *text, size_t number)
+{
+	char id[32], id_single[32], href[32], url[32];
+	const struct change changes[] = {
+		{ "rgb(  0,   0,   0)", "currentColor" },
+		{ "'black'", "'currentColor'" },
+		{ "\"black\"", "\"currentColor\"" },
+		{ "id=\"", id },
+		{ "id='", id_single },
+		{ "href='#", href },
+		{ "url(#", url },
+	};
+	char *svg = NULL;
+	size_t bytes;
+	FILE *out;
+
+	snprintf(id, sizeof(id), "id=\"f%zu-", number);
+	snprintf(id_single, sizeof(id_single), "id='f%zu-", number);
+	snprintf(href, sizeof(href), "href='#f%zu-", number);
+	snprintf(url, sizeof(url), "url(#f%zu-", number);
+	text = strstr(text, "<svg");
+	out = text ? open_memstream(&svg, &bytes) : NULL;
+	if (!out)
+		return NULL;
+	write_changed(out, text, changes, PN_ARRAY_LEN(changes));
+	if (!fclose(out))
+		return svg;
+	free(svg);
+	return NULL;
+}
+
+static int read_pictures(struct pn_figures *figures, const char *folder)
+{
+	char path[PATH];
+	int ret = 0;
+
+	for (size_t i = 0; i < figures->n && !ret; i++) {
+		char *text;
+
+		snprintf(path, sizeof(path), "%s/%zu.svg", folder, i);
+		text = read_all(path);
+		figures->list[i].svg = text ? fit_into_page(text, i) : NULL;
+		if (!figures->list[i].svg)
+			ret = -EIO;
+		free(text);
+	}
+	return ret;
+}
+
+static void remove_files(const struct pn_figures *figures, const char *folder)
+{
+	char path[PATH];
+
+	for (size_t i = 0; i < figures->n; i++) {
+		snprintf(path, sizeof(path), "%s/%zu.svg", folder, i);
+		unlink(path);
+	}
+	snprintf(path, sizeof(path), "%s/script", folder);
+	unlink(path);
+	rmdir(folder);
+}
+
+int pn_plot(struct pn_figures *figures)
+{
+	const char *where = getenv("TMPDIR");
+	char folder[PATH - 64];
+	int ret;
+
+	if (!figures->n)
+		return 0;
+	/* The script names the folder, in quotes. */
+	if (!where || strchr(where, '\''))
+		where = "/tmp";
+	if (snprintf(folder, sizeof(folder), "%s/pinion-report-XXXXXX",
+		     where) >= (int)sizeof(folder) ||
+	    !mkdtemp(folder))
+		return -EIO;
+	ret = write_script(figures, folder);
+	if (!ret)
+		ret = run_gnuplot(folder);
+	if (!ret)
+		ret = read_pictures(figures, folder);
+	remove_files(figures, folder);
+	return ret;
+}
