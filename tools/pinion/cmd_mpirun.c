@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pinion mpirun: Open MPI's mpirun, set up so that messages go over pinion. */
 #include <errno.h>
+#include <glob.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
 
 #define PATH_BYTES 4096
@@ -18,6 +22,7 @@
 struct values {
 	char trace[PN_OPTION_TEXT_BYTES];
 	char launcher[PN_OPTION_TEXT_BYTES];
+	char report[PN_OPTION_TEXT_BYTES];
 	bool print;
 };
 
@@ -26,6 +31,10 @@ static const struct pn_option options[] = {
 	  "record each rank's requests into this folder, one file a rank, for "
 	  "`pinion trace`",
 	  offsetof(struct values, trace), 0, 0, NULL },
+	{ "report", PN_OPTION_TEXT, "",
+	  "when it has ended, write a page of what each rank registered and "
+	  "asked for, as `pinion report`",
+	  offsetof(struct values, report), 0, 0, NULL },
 	{ "launcher", PN_OPTION_TEXT, "",
 	  "the mpirun to start (default: mpirun.openmpi, else mpirun)",
 	  offsetof(struct values, launcher), 0, 0, NULL },
@@ -232,6 +241,73 @@ static bool helper_is_on(void)
 	return helper && *helper && strcmp(helper, "off");
 }
 
+/* --- a report afterwards -------------------------------------------------- */
+
+/* The traces of a folder; NULL at the end, and NULL: no memory. */
+static char **list_traces(const char *folder, size_t *n)
+{
+	char pattern[PATH_BYTES];
+	glob_t found = { 0 };
+	char **files = NULL;
+
+	*n = 0;
+	if (put_path(pattern, "%s/*.trace", folder) &&
+	    !glob(pattern, 0, NULL, &found))
+		*n = found.gl_pathc;
+	files = calloc(*n + 1, sizeof(*files));
+	for (size_t i = 0; files && i < *n; i++)
+		files[i] = strdup(found.gl_pathv[i]);
+	globfree(&found);
+	return files;
+}
+
+static int report_on(const struct values *values, const char *folder,
+		     bool remove)
+{
+	size_t n;
+	char **files = list_traces(folder, &n);
+	const struct pn_report_attr attr = { .title = "pinion mpirun",
+					     .files = files,
+					     .output = values->report };
+	int ret = PN_EXIT_FAILED;
+
+	if (files && n)
+		ret = pn_report_write(&attr);
+	else
+		fprintf(stderr, "pinion: no rank has recorded anything\n");
+	for (size_t i = 0; files && i < n; i++) {
+		if (remove)
+			unlink(files[i]);
+		free(files[i]);
+	}
+	free(files);
+	if (remove)
+		rmdir(folder);
+	return ret;
+}
+
+/* Runs it as a child, then reports. The launcher's status counts. */
+static int start_and_report(const struct line *line,
+			    const struct values *values, const char *folder)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child)
+		_exit(start(line, *values->launcher));
+	if (child < 0)
+		return pn_failed("mpirun", -errno);
+	signal(SIGINT, SIG_IGN); /* the launcher has it, too, and ends */
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			return pn_failed("mpirun", -errno);
+	status = WIFEXITED(status) ? WEXITSTATUS(status)
+				   : 128 + WTERMSIG(status);
+	if (report_on(values, folder, !*values->trace) && !status)
+		return PN_EXIT_FAILED;
+	return status;
+}
+
 /* Only the ranks are to have the library preloaded, not mpirun; and call sites
  * named only where somebody asks for them. */
 static const char *preload(const struct place *place)
@@ -251,6 +327,8 @@ static int run(const void *v, char *const *operands)
 {
 	extern char **environ;
 	const struct values *values = v;
+	char made[] = "/tmp/pinion-mpirun-XXXXXX";
+	const char *folder = values->trace;
 	struct place place;
 	struct line line = { 0 };
 	int ret;
@@ -262,10 +340,13 @@ static int run(const void *v, char *const *operands)
 		return pn_usage_error("mpirun: no " PROVIDER " beside this "
 				      "command; install libfabric-dev and "
 				      "build pinion again");
-	ret = set_up(&place, values->trace);
+	if (*values->report && !*folder && !values->print)
+		folder = mkdtemp(made);
+	if (!folder)
+		return pn_failed(made, -errno);
+	ret = set_up(&place, folder);
 	if (ret)
-		return pn_failed(*values->trace ? values->trace : "mpirun",
-				 ret);
+		return pn_failed(*folder ? folder : "mpirun", ret);
 	line.words = calloc(count(operands) + 2 * count(environ) + 16,
 			    sizeof(*line.words));
 	if (!line.words)
@@ -276,8 +357,12 @@ static int run(const void *v, char *const *operands)
 	add(&line, preload(&place));
 	while (*operands)
 		add(&line, *operands++);
-	ret = values->print ? print_line(&line)
-			    : start(&line, *values->launcher);
+	if (values->print)
+		ret = print_line(&line);
+	else if (*values->report)
+		ret = start_and_report(&line, values, folder);
+	else
+		ret = start(&line, *values->launcher);
 	free(line.words);
 	return ret;
 }
