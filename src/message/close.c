@@ -257,8 +257,10 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 		abandon(ep, ep->table[i]);
 	pn_onesided_fini(ep);
 	for_ways(ep, forget);
-	if (ep->epoll >= 0)
+	if (ep->epoll >= 0) {
 		close(ep->epoll);
+		close(ep->told);
+	}
 	pn_directs_close(ep);
 	pn_reuse_fini(&ep->reuse);
 	pn_bounces_close(ep);

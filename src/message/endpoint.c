@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "message/message_impl.h"
 
 #define POLL_BATCH 16
@@ -316,7 +318,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	if (!ep)
 		return -ENOMEM;
 	ep->nrails = attr->nrails;
-	ep->epoll = -1;
+	ep->epoll = ep->told = -1;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		ep->rails[r].device = attr->rails[r].device;
 		ep->rails[r].cache = attr->rails[r].cache;
@@ -682,12 +684,32 @@ static bool is_direct(const struct pinion_request *request)
 	return request->is_send && request->moved == request->total;
 }
 
+void pn_endpoint_tell(struct pinion_endpoint *ep)
+{
+	uint64_t one = 1;
+
+	if (pn_likely(!ep->armed))
+		return;
+	ep->armed = NULL;
+	/* Fails only when it is readable as it can be. */
+	if (ep->told >= 0 && write(ep->told, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* Whoever armed the descriptor looks by itself: it need not be told. */
+static void disarm(struct pinion_endpoint *ep)
+{
+	if (pn_unlikely(ep->armed) && ep->armed == pn_thread_self())
+		ep->armed = NULL;
+}
+
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out)
 {
 	bool ended;
 
 	pn_endpoint_lock(ep);
+	disarm(ep);
 	if (!request->ended)
 		pn_endpoint_progress(ep);
 	ended = request->ended;
@@ -730,6 +752,7 @@ static void sleep_for_news(struct pinion_endpoint *ep)
 	pn_device_wait_any(ep->devices, ep->nrails, PN_FOREVER);
 	pn_endpoint_lock(ep);
 	ep->sleeping = false;
+	pn_endpoint_tell(ep);
 	atomic_fetch_add(&ep->progressed, 1);
 	if (ep->locking)
 		pn_device_unblock(ep->device, &ep->progressed);
@@ -769,6 +792,7 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 	unsigned n = 0;
 
 	pn_endpoint_lock(ep);
+	disarm(ep);
 	if (pn_list_empty(&ep->done))
 		pn_endpoint_progress(ep);
 	for (; n < max && !pn_list_empty(&ep->done); n++)
@@ -781,46 +805,58 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 	return (int)n;
 }
 
-/* One descriptor for all rails: readable when one of theirs is. */
+static int watch(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	if (fd < 0)
+		return fd;
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+/* One descriptor for all: readable when that of a rail or `told` is. */
 static int open_epoll(struct pinion_endpoint *ep)
 {
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	int told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int ret = epoll < 0 || told < 0 ? -errno : watch(epoll, told);
 
-	if (epoll < 0)
-		return -errno;
-	for (unsigned r = 0; r < ep->nrails; r++) {
-		struct epoll_event event = { .events = EPOLLIN };
-		int fd = pn_device_fd(ep->devices[r]);
-		int ret = fd < 0 ? fd : 0;
-
-		if (!ret && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
-			ret = -errno;
-		if (ret) {
-			close(epoll);
-			return ret;
-		}
+	for (unsigned r = 0; r < ep->nrails && !ret; r++)
+		ret = watch(epoll, pn_device_fd(ep->devices[r]));
+	if (!ret) {
+		ep->told = told;
+		ep->epoll = epoll;
+		return epoll;
 	}
-	ep->epoll = epoll;
-	return epoll;
+	if (epoll >= 0)
+		close(epoll);
+	if (told >= 0)
+		close(told);
+	return ret;
 }
 
 int pn_endpoint_fd(struct pinion_endpoint *ep)
 {
 	int fd;
 
-	if (ep->nrails == 1)
-		return pn_device_fd(ep->device);
 	pn_endpoint_lock(ep);
 	fd = ep->epoll < 0 ? open_epoll(ep) : ep->epoll;
 	pn_endpoint_unlock(ep);
 	return fd;
 }
 
-/* Those armed before one that has something may tell of it in vain. */
+/* Those armed before one that has something may tell of it in vain. Arming
+ * would take away the bell that is rung for a thread that sleeps there. */
 static int arm_all(struct pinion_endpoint *ep)
 {
+	uint64_t count;
 	int ret = 0;
 
+	/* What an earlier tell left. */
+	if (ep->told >= 0 && read(ep->told, &count, sizeof(count)) < 0)
+		count = 0;
+	if (ep->sleeping && ep->told >= 0)
+		return 0;
 	for (unsigned r = 0; r < ep->nrails && !ret; r++)
 		ret = pn_device_arm(ep->devices[r]);
 	return ret;
@@ -835,7 +871,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
 		      ? -EAGAIN
 		      : arm_all(ep);
-	ep->armed = !ret;
+	ep->armed = ret ? NULL : pn_thread_self();
 	pn_endpoint_unlock(ep);
 	return ret;
 }

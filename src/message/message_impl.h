@@ -206,7 +206,8 @@ struct pinion_endpoint {
 	struct pn_rail rails[PN_RAILS_MAX];
 	struct pn_device *devices[PN_RAILS_MAX]; /* the same, to wait for */
 	unsigned nrails;
-	int epoll;		  /* over all devices; -1: not open */
+	int epoll; /* over all devices and `told`; -1: not open */
+	int told;  /* an eventfd for what no device tells; with epoll */
 	struct pn_device *device; /* the first rail's: clock, copies, waits */
 	struct pn_cache *cache;	  /* the first rail's */
 	struct pn_helper *helper; /* told of every request; or NULL */
@@ -244,7 +245,10 @@ struct pinion_endpoint {
 	unsigned noperations; /* in the device: what is tracked */
 	unsigned nparting;    /* ways that are */
 	bool sleeping;	      /* a thread is in the device's wait() */
-	bool armed; /* the descriptor is, and has not told of an end yet */
+	/* Who armed the descriptor, which has told of nothing since; NULL:
+	 * nobody. While a thread sleeps in the devices they are its alone, and
+	 * it tells when it is back. */
+	const struct pn_thread *armed;
 	_Atomic uint32_t progressed; /* counts; others wait on it */
 	struct pn_endpoint_stats stats;
 };
@@ -256,6 +260,8 @@ struct pinion_endpoint {
 	(PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
 
 /* endpoint.c */
+/* Makes the descriptor readable if it is armed. With the lock. */
+void pn_endpoint_tell(struct pinion_endpoint *ep);
 /* Whether so much more can be left registered without pushing others out
  * soon. */
 bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len);

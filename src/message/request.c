@@ -183,9 +183,9 @@ void pn_request_end(struct pinion_request *request, int status)
 		pn_list_append(&ep->done, &request->link);
 	/* Its owner may sleep in the device, which has no more to say, or on
 	 * the descriptor. */
-	if (ep->sleeping || ep->armed)
+	if (ep->sleeping)
 		pn_device_wake(ep->device);
-	ep->armed = false;
+	pn_endpoint_tell(ep);
 	if (request->kind)
 		pn_onesided_ended(request);
 }

@@ -8,9 +8,11 @@
 #include "test.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include <pinion/pinion.h>
 
@@ -180,6 +182,107 @@ static void threads_talk_to_each_other_over_one_endpoint(void **state)
 	place_close(&place);
 }
 
+/* --- a loop and waits on one endpoint --------------------------------------
+ */
+
+#define ROUNDS	   300
+#define TAG_ASK	   1
+#define TAG_ANSWER 2
+#define TAG_LOOP   3
+
+static bool pass(struct worker *w, bool send, unsigned tag)
+{
+	char byte = 'x';
+	struct pinion_message m = { .buf = &byte, .len = 1, .tag = tag };
+	struct pinion_request *request;
+
+	m.peer = w->place->peer;
+	return !(send ? pinion_send : pinion_recv)(w->place->ep, &m,
+						   &request) &&
+	       !pinion_wait(w->place->ep, request, NULL);
+}
+
+/* Nothing else goes on: news that get lost are missed for ever. */
+static void *ask(void *arg)
+{
+	struct worker *w = arg;
+
+	for (unsigned n = 0; n < ROUNDS; n++)
+		if (!pass(w, true, TAG_ASK) || !pass(w, false, TAG_ANSWER))
+			atomic_fetch_add(w->wrong, 1);
+	return NULL;
+}
+
+static void *answer(void *arg)
+{
+	struct worker *w = arg;
+
+	for (unsigned n = 0; n < ROUNDS; n++)
+		if (!pass(w, false, TAG_ASK) || !pass(w, true, TAG_ANSWER) ||
+		    !pass(w, true, TAG_LOOP))
+			atomic_fetch_add(w->wrong, 1);
+	return NULL;
+}
+
+/* Sleeps on the descriptor, on the endpoint where another thread waits. */
+static void *loop(void *arg)
+{
+	struct worker *w = arg;
+	char in;
+	struct pinion_message m = { .buf = &in, .len = 1, .tag = TAG_LOOP };
+	struct pollfd fd = { .fd = pinion_endpoint_fd(w->place->ep),
+			     .events = POLLIN };
+	struct pinion_completion end;
+	unsigned n = 0;
+
+	if (pinion_recv(w->place->ep, &m, NULL))
+		atomic_fetch_add(w->wrong, 1);
+	while (n < ROUNDS) {
+		if (pinion_poll(w->place->ep, &end, 1) == 1) {
+			if (++n < ROUNDS)
+				pinion_recv(w->place->ep, &m, NULL);
+		} else if (!pinion_endpoint_arm(w->place->ep) &&
+			   !poll(&fd, 1, 60000)) {
+			atomic_fetch_add(w->wrong, 1);
+			break;
+		}
+	}
+	return NULL;
+}
+
+static void waits_and_a_loop_share_an_endpoint(const char *device)
+{
+	static void *(*const fns[])(void *) = { loop, ask, answer };
+	struct timespec patience;
+	struct place places[2];
+	_Atomic unsigned wrong = 0;
+	struct worker near = { .place = &places[0], .wrong = &wrong };
+	struct worker far = { .place = &places[1], .wrong = &wrong };
+	pthread_t threads[3];
+
+	place_open(&places[0], device);
+	place_open(&places[1], device);
+	place_meet(&places[0], &places[1]);
+	place_meet(&places[1], &places[0]);
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(pthread_create(&threads[i], NULL, fns[i],
+					 i < 2 ? &near : &far));
+	clock_gettime(CLOCK_REALTIME, &patience);
+	patience.tv_sec += 120;
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(pthread_timedjoin_np(threads[i], NULL, &patience));
+	assert_int_equal(wrong, 0);
+	place_close(&places[0]);
+	place_close(&places[1]);
+}
+
+static void waits_do_not_take_the_news_of_a_loop(void **state)
+{
+	(void)state;
+	waits_and_a_loop_share_an_endpoint("device=soft:spin=0");
+	waits_and_a_loop_share_an_endpoint("device=soft:spin=0+soft:spin=0");
+}
+
 /* --- waits that somebody else ends ---------------------------------------- */
 
 struct waiter {
@@ -226,6 +329,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(threads_talk_to_those_of_another_endpoint),
 		TEST(threads_talk_to_each_other_over_one_endpoint),
+		TEST(waits_do_not_take_the_news_of_a_loop),
 		TEST(a_wait_ends_when_another_thread_cancels),
 	};
 
