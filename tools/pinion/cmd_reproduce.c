@@ -107,8 +107,10 @@ static const struct experiment {
 	{ "fast-register", "M5 M9",
 	  "bench register --device sim:cost=ou2009 --pages 4k --present yes",
 	  "--max 2M --trials 10", NULL, 1, 1 },
-	/* Reuse: one-sided operations; its own experiments are added here. */
-	{ "put", "R2 R6", "bench put --device sim:cost=rashti2011", "--max 64K",
+	/* Reuse */
+	{ "reuse", "R1 R2 R3 R4 R6", "bench reuse --device sim:cost=rashti2011",
+	  "", NULL, 20, 20 },
+	{ "put", "R2", "bench put --device sim:cost=rashti2011", "--max 64K",
 	  "", 3, 20 },
 };
 
