@@ -151,7 +151,7 @@ static double median(struct state *s, unsigned stack, size_t size)
 
 static void print_size(struct state *s, size_t size)
 {
-	double us[NSTACKS], best = 0;
+	double us[NSTACKS] = { 0 }, best = 0;
 
 	for (unsigned k = 0; k < NSTACKS; k++) {
 		if (!s->programs[k][0])
