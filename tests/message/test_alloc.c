@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "message/message_impl.h"
 #include "message/onesided.h"
 #include "test.h"
 
@@ -201,6 +202,16 @@ static void end_onesided(void)
  * for their writes, and writes that wait for their grants. */
 #define AHEAD 8
 
+/* The other's grants have been sent; until the last of them has come in, and is
+ * kept for a write to come. */
+static void await_grants(struct party *party)
+{
+	struct pn_tag last = { party->peers[!party->rank->rank], AHEAD - 1 };
+
+	while (!pn_tags_find(&party->ep->onesided.granted, last))
+		pn_endpoint_poll(party->ep, NULL, 0);
+}
+
 static void run_ahead(struct party *party, uint8_t *out, uint8_t *in,
 		      size_t len, bool grants_first)
 {
@@ -210,9 +221,11 @@ static void run_ahead(struct party *party, uint8_t *out, uint8_t *in,
 	for (unsigned i = 0; i < 2 * AHEAD; i++) {
 		bool grants = (i < AHEAD) == grants_first;
 
-		/* By now the others' are all here. */
-		if (i == AHEAD)
+		if (i == AHEAD) {
 			party_barrier(party);
+			if (grants_first)
+				await_grants(party);
+		}
 		m.tag = i % AHEAD;
 		m.len = i & 1 ? len : 8;
 		m.buf = grants ? in : out;
