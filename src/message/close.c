@@ -119,12 +119,8 @@ static bool leads_back(const struct pn_peer *device_peer)
 	       !memcmp(own.data, device_peer->address.data, own.len);
 }
 
-/* One that has just come, and of whose first words nothing is kept: the next
- * endpoint would not know what the rest is about. */
-static void turn_away(struct pn_peer *device_peer)
+void pn_way_refuse(struct pn_peer *device_peer)
 {
-	if (leads_back(device_peer))
-		return;
 	device_peer->user = &nobodys;
 	pn_device_detach(device_peer->device, device_peer);
 }
@@ -134,8 +130,10 @@ static void hear(struct pinion_endpoint *ep, const struct pn_completion *c)
 	struct pn_way *way = c->peer->user;
 	bool ours = way && way->owner->ep == ep;
 
-	if (!way && c->kind != PN_COMPLETION_PEER_DOWN)
-		turn_away(c->peer);
+	/* One that has just come, and of whose first words nothing is kept: the
+	 * next endpoint would not know what the rest is about. */
+	if (!way && c->kind != PN_COMPLETION_PEER_DOWN && !leads_back(c->peer))
+		pn_way_refuse(c->peer);
 	if (c->kind == PN_COMPLETION_OP && c->user) {
 		on_op(ep, c->user);
 	} else if (c->kind == PN_COMPLETION_RECV) {

@@ -274,6 +274,9 @@ int pn_endpoint_progress(struct pinion_endpoint *ep);
 
 /* close.c: an operation has ended that an endpoint has left behind. */
 void pn_endpoint_left(struct pinion_endpoint *ep);
+/* Ends a device's peer that belongs to no way: nothing that it still says is
+ * heard. */
+void pn_way_refuse(struct pn_peer *device_peer);
 
 /* peer.c */
 /* The peer with one of these devices that is not gone; made when there is none.

@@ -374,7 +374,7 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 		return NULL;
 	peer = find_conversation(ep, device_peer, hello ? wire : &silent);
 	if (!peer && hello && wire->offset)
-		pn_device_detach(device_peer->device, device_peer);
+		pn_way_refuse(device_peer);
 	else if (!peer && may_be_called(ep, own, rails, nrails))
 		peer = make_peer(ep, rails, nrails);
 	return adopt(peer, device_peer);
