@@ -346,6 +346,40 @@ static struct pinion_peer *find_conversation(struct pinion_endpoint *ep,
 	return NULL;
 }
 
+/* The conversation that the other end calls so, also one that is over here; or
+ * NULL. */
+static struct pinion_peer *find_name(const struct pinion_endpoint *ep,
+				     uint64_t other_name)
+{
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->peers) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		if (peer->other_name == other_name)
+			return peer;
+	}
+	return NULL;
+}
+
+/* We had attached it ourselves and it never came up: what the other side
+ * attached takes its place. */
+static void make_place(struct pinion_peer *peer,
+		       const struct pn_peer *device_peer)
+{
+	struct pn_way *way =
+		&peer->ways[rail_of(peer->ep, device_peer->device) -
+			    peer->ep->rails];
+	int number = number_of(peer, &device_peer->address);
+
+	if (peer->down || number < 0 || !way->peer || way->up || way->down ||
+	    way->number != (unsigned)number)
+		return;
+	pn_way_refuse(way->peer);
+	way->peer = NULL;
+}
+
 /* Whether it may call itself so: by its own name, and not by another peer's,
  * unless that is an older life of its own. */
 static bool may_be_called(struct pinion_endpoint *ep,
@@ -367,13 +401,17 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 	const struct pn_address *own = &device_peer->address;
 	struct pn_address rails[PN_RAILS_MAX] = { *own };
 	bool hello = wire->kind == PN_WIRE_HELLO;
-	struct pinion_peer *peer;
+	struct pinion_peer *peer, *known;
 	unsigned nrails = 1;
 
 	if (hello && pn_wire_get_address(payload, len, rails, &nrails))
 		return NULL;
+	known = hello ? find_name(ep, wire->tag) : NULL;
+	if (known)
+		make_place(known, device_peer);
 	peer = find_conversation(ep, device_peer, hello ? wire : &silent);
-	if (!peer && hello && wire->offset)
+	/* What is known and has no place for it is late, and no beginning. */
+	if (!peer && hello && (wire->offset || known))
 		pn_way_refuse(device_peer);
 	else if (!peer && may_be_called(ep, own, rails, nrails))
 		peer = make_peer(ep, rails, nrails);
