@@ -25,7 +25,9 @@ static size_t limit_in(const char *root, const char *group, const char *file)
 	int found = 0;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s%s/%s", root, group, file);
+	if (snprintf(path, sizeof(path), "%s%s/%s", root, group, file) >=
+	    (int)sizeof(path))
+		return SIZE_MAX;
 	f = fopen(path, "re");
 	if (f) {
 		found = fscanf(f, "%llu", &max);
@@ -66,7 +68,9 @@ static size_t limit_of_line(char *line, const char *mount)
 		return least_limit(mount, group, "memory.max");
 	if (strcmp(controllers + 1, "memory"))
 		return SIZE_MAX;
-	snprintf(root, sizeof(root), "%s/memory", mount);
+	if (snprintf(root, sizeof(root), "%s/memory", mount) >=
+	    (int)sizeof(root))
+		return SIZE_MAX;
 	return least_limit(root, group, "memory.limit_in_bytes");
 }
 
