@@ -18,10 +18,16 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${PINION_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR}
 	${PINION_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
 
+# Headers that differ between architectures lie apart, as hwloc's do.
+foreach(language C CXX)
+	set(CMAKE_${language}_FLAGS_INIT "-idirafter ${PINION_SYSROOT}/usr/include/aarch64-linux-gnu")
+endforeach()
+
 # Where the libraries of libraries are.
 set(beside ${PINION_SYSROOT}/usr/lib/aarch64-linux-gnu:${PINION_SYSROOT}/lib/aarch64-linux-gnu)
 foreach(kind EXE SHARED MODULE)
-	set(CMAKE_${kind}_LINKER_FLAGS_INIT -Wl,-rpath-link,${beside})
+	# -L: libncursesw.so is a script that names others.
+	set(CMAKE_${kind}_LINKER_FLAGS_INIT "-Wl,-rpath-link,${beside} -L${PINION_SYSROOT}/lib/aarch64-linux-gnu -L${PINION_SYSROOT}/usr/lib/aarch64-linux-gnu")
 endforeach()
 
 find_program(PINION_QEMU qemu-aarch64-static)
