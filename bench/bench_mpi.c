@@ -227,7 +227,7 @@ static int run(const void *v, char *const *operands)
 const struct pn_command pn_bench_mpi = {
 	.name = "mpi",
 	.help = "how fast is an MPI ping-pong over pinion, beside other ways "
-		"of Open MPI",
+		"of Open MPI?",
 	.about = "Runs Open MPI's mpirun, two ranks on this machine, over each "
 		 "stack in turn. As root, set OMPI_ALLOW_RUN_AS_ROOT=1 and "
 		 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.",

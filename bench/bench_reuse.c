@@ -881,7 +881,7 @@ static int run_reuse(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_reuse = {
 	.name = "reuse",
-	.help = "What does sending straight from used buffers gain, and cost?",
+	.help = "what does sending straight from used buffers gain, and cost?",
 	.about =
 		"Ping-pong, a spectrum of reuse, put, get and a stream without "
 		"reuse, each with the mechanism of option reuse and without; "
