@@ -393,7 +393,7 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	if (n >= 12 && answer.magic == PN_SOFT_MAGIC) {
 		if (answer.status == -EALREADY) {
 			drop_offer(service, peer);
-			peer->wire.awaited = true;
+			atomic_store(&peer->state, PN_SOFT_NEW);
 			return;
 		}
 		if (answer.status || answer.version != PN_SOFT_VERSION) {
@@ -523,32 +523,27 @@ static int judge(int sock, struct pn_soft_hello *hello, int n, unsigned nfds)
 	return sane(hello, n, nfds) ? 0 : -EPROTO;
 }
 
-/* Both attached: the smaller nonce's connection counts. */
+/* Whether the socket has ended on which a hello came. */
+static bool is_taken_back(struct pn_soft_watch *stranger)
+{
+	char byte;
+
+	return recv(stranger->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+	       errno != EAGAIN;
+}
+
+/* Both attached: the smaller nonce's connection counts, also one that is not
+ * under way yet. */
 static bool yields(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
-	if (atomic_load(&peer->state) != PN_SOFT_CONNECTING ||
-	    peer->wire.awaited)
-		return true;
 	if (service->address.nonce < peer->nonce)
 		return false;
 	drop_offer(service, peer);
 	return true;
 }
 
-/* A hello from one that we are connected to. If its socket has ended, it is
- * the one that had to yield; else its maker has ended the connection that we
- * know, which is all that this needs. */
-static bool is_anew(struct pn_soft_watch *stranger)
-{
-	char byte;
-
-	return recv(stranger->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-	       errno == EAGAIN;
-}
-
 /* The peer that a hello is of; NULL, and why it cannot be. */
 static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
-					  struct pn_soft_watch *stranger,
 					  const struct pn_soft_hello *hello,
 					  int *why)
 {
@@ -557,17 +552,16 @@ static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
 	struct pn_soft_peer *peer =
 		own ? NULL : pn_soft_peer_get(dev, &hello->from, &is_new);
 
-	if (peer && atomic_load(&peer->state) == PN_SOFT_UP &&
-	    is_anew(stranger)) {
+	/* Its maker has ended the connection that we know. */
+	if (peer && atomic_load(&peer->state) == PN_SOFT_UP) {
 		peer_down(service, peer, -ECONNRESET);
 		peer = pn_soft_peer_get(dev, &hello->from, &is_new);
 	}
 	*why = own ? -EISCONN : -ENOMEM;
 	if (!peer)
 		return NULL;
-	*why = atomic_load(&peer->state) == PN_SOFT_UP ? -EISCONN
-	       : yields(service, peer)		       ? 0
-						       : -EALREADY;
+	/* One that is not new is one that attach() was called for. */
+	*why = is_new || yields(service, peer) ? 0 : -EALREADY;
 	return *why ? NULL : peer;
 }
 
@@ -626,8 +620,10 @@ static void stranger_spoke(struct pn_soft_service *service,
 	if (n == -EAGAIN)
 		return;
 	why = n > 0 ? judge(stranger->fd, &hello, n, nfds) : -EPROTO;
+	if (!why && is_taken_back(stranger))
+		why = -ECANCELED;
 	if (!why)
-		peer = peer_of_hello(service, stranger, &hello, &why);
+		peer = peer_of_hello(service, &hello, &why);
 	if (peer) {
 		welcome(service, stranger, peer, &hello, fds);
 		return;

@@ -9,8 +9,27 @@
  * shared file and eventfd, or with why not. Then both are up; the socket stays
  * open and only serves to notice that the other closed.
  * If both attach at the same moment, the connection of the smaller nonce
- * counts: its maker answers the other's hello with -EALREADY, and the other
- * waits for the hello that is on its way.
+ * counts. What a device does, by what it has of the other:
+ *
+ *                    when a hello comes         when its own is answered
+ *   nothing          welcomes it: up
+ *   NEW              as CONNECTING
+ *   CONNECTING
+ *     smaller nonce  answers -EALREADY: its     0: up; else, or when the
+ *                    own is there, or will be   socket ends: down
+ *     greater nonce  takes its own back,        the same, but -EALREADY:
+ *                    welcomes this one: up      takes it back, NEW; says
+ *                                               it again in a moment
+ *   UP               down; then as with nothing, or NEW if attach() asked
+ *                    for another meanwhile
+ *   detached, DOWN   as with nothing
+ *
+ * A hello is taken back by ending its socket, before anything else is said to
+ * the other. It may be read long after, when the pair is up, or is detached
+ * and connecting anew: one whose socket has ended counts for nothing anywhere.
+ * So a hello that counts, of one that we are up with, is of one that has ended
+ * that connection. Whoever is told -EALREADY does not rely on the other's
+ * hello, which may have been taken back meanwhile, too.
  *
  * Death is learnt from a pidfd (also when forked children hold copies of the
  * socket), closing from the socket. Either way the peer goes down: its rings
@@ -19,9 +38,7 @@
  * A device that detaches a peer lets go of its rings, says so by shutting its
  * half of the socket, and tells PEER_DOWN when the other has closed: that one
  * lets go of its rings first, so nothing of it can touch memory here any more.
- * Either may attach anew then, which makes another peer of the same nonce; the
- * service that has not heard the end of the old connection when the hello of
- * the new one comes ends it there and then.
+ * Either may attach anew then, which makes another peer of the same nonce.
  *
  * The first words of hello are the same in every version, so that strangers
  * can be told why they are refused. Whoever connects is a stranger until its
@@ -82,8 +99,7 @@ struct pn_soft_watch {
 struct pn_soft_link {
 	struct pn_soft_watch socket, death; /* fd -1: none */
 	uint64_t deadline_ns;		    /* to be up */
-	bool awaited; /* told that the other's hello is on its way */
-	bool over;    /* PEER_DOWN is told, or will be by poll() */
+	bool over; /* PEER_DOWN is told, or will be by poll() */
 	int event_fd;
 	void *channels;
 	uint64_t ring_bytes;

@@ -45,7 +45,7 @@ struct pn_soft_params {
 
 enum pn_soft_state {
 	PN_SOFT_NEW,	    /* attach() asked for it */
-	PN_SOFT_CONNECTING, /* hello sent, or the other side's is awaited */
+	PN_SOFT_CONNECTING, /* hello sent */
 	PN_SOFT_UP,
 	PN_SOFT_DOWN,
 };
