@@ -218,8 +218,7 @@ void pn_cache_flush(struct pn_cache *cache)
 	if (cache->sink)
 		pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_FLUSH });
 	unpublish_all(cache);
-	while (pn_room_reap(cache))
-		;
+	pn_room_reap_all(cache);
 	PN_CACHE_CHECK(cache);
 }
 

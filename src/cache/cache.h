@@ -134,6 +134,8 @@ bool pn_cache_told_early(const struct pn_cache *cache);
 int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
 		     unsigned access);
 
+/* Deregisters all that is not in use. When it returns, that is out of the
+ * budget, whoever was at it. */
 void pn_cache_flush(struct pn_cache *cache);
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
 

@@ -393,6 +393,11 @@ unsigned pn_room_evict_locked(struct pn_cache *cache, size_t bytes,
 	PN_REQUIRES(&cache->lock);
 /* Deregisters the dying that nobody holds; how many. */
 unsigned pn_room_reap(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+/* All of them, also what others have begun to deregister. */
+void pn_room_reap_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+/* Waits, without the lock, until no batch is under way: one has all the dying
+ * with it, the held ones too. */
+void pn_room_await_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 struct pn_room_want {
 	size_t bytes, nregions;
 	bool by_device; /* the device refused, not the budget */

@@ -79,14 +79,7 @@ static struct pn_region *hold_next(struct pn_cache *cache,
 	struct pn_region *region;
 
 	pn_lock(&cache->lock);
-	/* A batch under way has all the dying with it, the held ones too. */
-	while (cache->nreaping) {
-		uint32_t seen = atomic_load(&cache->reaped);
-
-		pn_unlock(&cache->lock);
-		pn_device_block(cache->device, &cache->reaped, seen);
-		pn_lock(&cache->lock);
-	}
+	pn_room_await_locked(cache);
 	region = dying_exposed(cache, range);
 	if (region && cache->device->caps & PN_CAP_REKEY)
 		region->flags |= PN_REGION_REVOKED;

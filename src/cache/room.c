@@ -172,22 +172,17 @@ static unsigned take_dying(struct pn_cache *cache, struct pn_list *out)
 	return n;
 }
 
-unsigned pn_room_reap(struct pn_cache *cache)
+/* Deregisters of those taken what nobody holds, a batch at most; how many. */
+static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
+		     unsigned n)
 {
-	struct pn_list candidates;
 	struct batch batch = { .nmrs = 0 };
-	unsigned n;
 
 	pn_list_init(&batch.regions);
-	pn_lock(&cache->lock);
-	n = take_dying(cache, &candidates);
-	pn_unlock(&cache->lock);
-	if (!n)
-		return 0;
 	if (!cache->attr.alone)
 		pn_asymmetric_heavy();
 	pn_lock(&cache->lock);
-	collect(cache, &candidates, n, &batch);
+	collect(cache, candidates, n, &batch);
 	pn_unlock(&cache->lock);
 	deregister(cache, &batch);
 	pn_lock(&cache->lock);
@@ -196,6 +191,41 @@ unsigned pn_room_reap(struct pn_cache *cache)
 	atomic_fetch_add(&cache->reaped, 1);
 	pn_device_unblock(cache->device, &cache->reaped);
 	return (unsigned)batch.n;
+}
+
+unsigned pn_room_reap(struct pn_cache *cache)
+{
+	struct pn_list candidates;
+	unsigned n;
+
+	pn_lock(&cache->lock);
+	n = take_dying(cache, &candidates);
+	pn_unlock(&cache->lock);
+	return n ? reap(cache, &candidates, n) : 0;
+}
+
+void pn_room_await_locked(struct pn_cache *cache)
+{
+	while (cache->nreaping) {
+		uint32_t seen = atomic_load(&cache->reaped);
+
+		pn_unlock(&cache->lock);
+		pn_device_block(cache->device, &cache->reaped, seen);
+		pn_lock(&cache->lock);
+	}
+}
+
+void pn_room_reap_all(struct pn_cache *cache)
+{
+	struct pn_list candidates;
+	unsigned n;
+
+	do {
+		pn_lock(&cache->lock);
+		pn_room_await_locked(cache);
+		n = take_dying(cache, &candidates);
+		pn_unlock(&cache->lock);
+	} while (n && reap(cache, &candidates, n));
 }
 
 /* How much of what is in use has to go for n more to fit. */

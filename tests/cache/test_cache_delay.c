@@ -3,6 +3,7 @@
  * A registration that takes long delays nobody who does not want that very
  * memory. On `sim` to the nanosecond of virtual time; on `soft` by a device
  * whose registration of one buffer does not end before the others are done.
+ * And whoever flushes waits for what another is deregistering.
  */
 #include "test.h"
 
@@ -144,6 +145,45 @@ static void a_slow_registration_delays_no_hit_in_virtual_time(void **state)
 	pn_sim_close(f.sim);
 }
 
+struct flush {
+	uint64_t after_ns, ended_ns;
+	size_t left_bytes;
+};
+
+static void flush_in_time(void *arg)
+{
+	struct flush *flush = arg;
+
+	pn_sim_sleep(f.sim, flush->after_ns);
+	pn_cache_flush(f.cache);
+	flush->left_bytes = atomic_load(&f.budget.bytes);
+	flush->ended_ns = pn_sim_now(f.sim);
+}
+
+static void a_flush_ends_when_all_is_deregistered(void **state)
+{
+	struct task hot = { .page = HOT, .times = 1 };
+	struct flush first = { 0 }, second = { .after_ns = 1000 };
+	uint64_t start;
+
+	(void)state;
+	assert_ok(pn_sim_open("cores=2,cost=cx5", NULL, &f.sim));
+	f.device = pn_sim_device(f.sim, 0);
+	open_cache();
+	run(pin_in_time, &hot);
+	start = pn_sim_now(f.sim);
+	assert_ok(pn_sim_spawn(f.sim, 0, flush_in_time, &first));
+	assert_ok(pn_sim_spawn(f.sim, 0, flush_in_time, &second));
+	assert_ok(pn_sim_run(f.sim));
+	/* Four pages take 8.24 us there. */
+	assert_int_equal(first.ended_ns, start + 8240);
+	assert_int_equal(first.left_bytes, 0);
+	assert_int_equal(second.ended_ns, first.ended_ns);
+	assert_int_equal(second.left_bytes, 0);
+	run(close_in_time, NULL);
+	pn_sim_close(f.sim);
+}
+
 /* --- with threads -------------------------------------------------------- */
 
 static const struct pn_device_ops *real_ops;
@@ -230,6 +270,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_slow_registration_delays_no_hit_in_virtual_time),
+		TEST(a_flush_ends_when_all_is_deregistered),
 		TEST(a_slow_registration_delays_no_hit_of_another_thread),
 	};
 
