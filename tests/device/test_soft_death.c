@@ -325,7 +325,7 @@ static int heir(struct board *board, unsigned rank)
 	CHECK(pn_device_register(device, mrs, 1) == -ENOMEM);
 	board->go[0] = 1;
 	/* Without polling: the service lets go by itself. */
-	for (unsigned i = 0; i < 500; i++) {
+	for (unsigned i = 0; i < 2000; i++) {
 		if (!pn_device_register(device, mrs, 1))
 			return 0;
 		usleep(10000);
