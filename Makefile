@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 export PREFIX DESTDIR JOBS
 
-.PHONY: all help deps run check check-long check-verbs fuzz format install uninstall clean
+.PHONY: all help deps run check check-long check-verbs fuzz format metrics install uninstall clean
 .NOTPARALLEL:
 
 all: ## build everything into build/; the command is build/pinion
@@ -34,6 +34,9 @@ fuzz: ## look for new inputs that break parsers; SECONDS=60 for each
 
 format: ## put the sources into the project's format
 	@tools/job format
+
+metrics: ## how long the functions are
+	@tools/metrics
 
 install: ## build a release and install it into PREFIX
 	@tools/job install
