@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/compiler.h"
@@ -215,6 +216,10 @@ static const struct pn_option *find_variable(const char *variable)
 
 static int load_environment(struct pn_config *config)
 {
+	/* Whoever starts a program that has more rights than they (set-user-ID,
+	 * file capabilities) may not tell it, say, what file to write. */
+	if (getauxval(AT_SECURE))
+		return 0;
 	for (char **e = environ; e && *e; e++) {
 		const struct pn_option *option;
 		const char *value = strchr(*e, '=');
