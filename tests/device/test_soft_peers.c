@@ -291,6 +291,54 @@ static void strangers_are_told_why_they_are_refused(void **state)
 	pn_device_close(device);
 }
 
+/* A hello with so many files; returns the answer's status. */
+static int say_with_files(const struct pn_address *to, unsigned nfiles)
+{
+	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
+				       .version = PN_SOFT_VERSION };
+	struct iovec iov = { &hello, sizeof(hello) };
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+	struct msghdr msg = { .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
+			      .msg_controllen =
+				      CMSG_SPACE(nfiles * sizeof(int)) };
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	ssize_t n;
+
+	memset(control, 0, sizeof(control));
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(nfiles * sizeof(int));
+	for (unsigned i = 0; i < nfiles; i++)
+		memcpy(CMSG_DATA(cmsg) + i * sizeof(int), &sock, sizeof(sock));
+	assert_ok(knock(sock, to));
+	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), sizeof(hello));
+	n = recv(sock, &hello, sizeof(hello), 0);
+	close(sock);
+	return n == sizeof(hello) ? hello.status : (int)n;
+}
+
+static void a_hello_with_any_number_of_files_is_refused(void **state)
+{
+	struct pn_device *device = open_soft("soft");
+	struct pn_address address;
+	unsigned before = open_files();
+
+	(void)state;
+	pn_device_address(device, &address);
+	for (unsigned n = 1; n <= 8; n++)
+		if (n != 3) /* as many as it should have */
+			assert_int_equal(say_with_files(&address, n), -EPROTO);
+	/* The answer comes a little before it hangs up. */
+	for (unsigned i = 0; i < 200 && open_files() != before; i++)
+		usleep(100000);
+	assert_int_equal(open_files(), before);
+	loop_back(device);
+	pn_device_close(device);
+}
+
 /* Another user's, who connects and says nothing. */
 static int lurker(struct board *board, unsigned rank)
 {
@@ -682,6 +730,7 @@ int main(int argc, char **argv)
 		TEST(another_user_is_refused),
 		TEST(another_user_takes_no_descriptors),
 		TEST(strangers_are_told_why_they_are_refused),
+		TEST(a_hello_with_any_number_of_files_is_refused),
 		TEST(a_silent_stranger_is_hung_up_on),
 		TEST(without_descriptors_strangers_wait),
 		TEST(a_peer_that_cannot_be_watched_is_down),

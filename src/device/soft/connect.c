@@ -48,6 +48,9 @@ union control {
 	struct cmsghdr align;
 };
 
+/* What may come is what there is room for, which is rounded up. */
+#define ROOM_FDS ((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
+
 static int send_hello(int sock, const struct pn_soft_hello *hello,
 		      const int *fds, unsigned nfds)
 {
@@ -75,8 +78,8 @@ static void close_all(const int *fds, unsigned n)
 		close(fds[i]);
 }
 
-/* Receives a hello and its files, which are the caller's. Returns the bytes of
- * the message, 0 at the end, or a negative errno. */
+/* Receives a hello and its files, up to ROOM_FDS, which are the caller's.
+ * Returns the bytes of the message, 0 at the end, or a negative errno. */
 static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
 		      unsigned *nfds)
 {
@@ -382,7 +385,7 @@ static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
 static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
 	struct pn_soft_hello answer = { .magic = 0 };
-	int fds[HELLO_FDS];
+	int fds[ROOM_FDS];
 	unsigned nfds;
 	uid_t uid;
 	int n = recv_hello(peer->wire.socket.fd, &answer, fds, &nfds);
@@ -612,7 +615,7 @@ static void stranger_spoke(struct pn_soft_service *service,
 {
 	struct pn_soft_hello hello = { .magic = 0 };
 	struct pn_soft_peer *peer = NULL;
-	int fds[HELLO_FDS];
+	int fds[ROOM_FDS];
 	unsigned nfds;
 	int n = recv_hello(stranger->fd, &hello, fds, &nfds);
 	int why;
@@ -777,7 +780,7 @@ static void socket_spoke(struct pn_soft_service *service,
 			 struct pn_soft_watch *w)
 {
 	struct pn_soft_hello nothing;
-	int fds[HELLO_FDS];
+	int fds[ROOM_FDS];
 	unsigned nfds;
 
 	if (!w->peer) {
