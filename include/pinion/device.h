@@ -26,14 +26,15 @@ extern "C" {
 
 /* What a registration allows. Reading by the own adapter always is. */
 enum pinion_access {
-	PINION_ACCESS_LOCAL_WRITE = 1
-				    << 0, /* own adapter writes: receive, get */
-	PINION_ACCESS_REMOTE_READ = 1 << 1, /* peers get */
-	PINION_ACCESS_REMOTE_WRITE = 1
-				     << 2, /* peers put; implies LOCAL_WRITE */
-	PINION_ACCESS_REMOTE_ATOMIC = 1 << 3, /* implies LOCAL_WRITE */
-	PINION_ACCESS_RELAXED =
-		1 << 4, /* writes may become visible out of order */
+	/* The own adapter writes: receive, get. */
+	PINION_ACCESS_LOCAL_WRITE = 1 << 0,
+	/* Peers get. */
+	PINION_ACCESS_REMOTE_READ = 1 << 1,
+	/* Peers put; implies LOCAL_WRITE, as the next does. */
+	PINION_ACCESS_REMOTE_WRITE = 1 << 2,
+	PINION_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	/* Writes may become visible out of order. */
+	PINION_ACCESS_RELAXED = 1 << 4,
 };
 
 #define PINION_ACCESS_ALL 31
@@ -43,10 +44,10 @@ enum pinion_access {
 struct pinion_device_info {
 	size_t size;	  /* sizeof(struct pinion_device_info), by you */
 	const char *kind; /* "soft" */
-	const char
-		*profile; /* cost profile in force, "none" if there is none */
-	int emulated;	  /* 1: a declared cost is added to the real one */
-	int pins;	  /* 1: registered pages are really pinned */
+	/* The cost profile in force, "none" if there is none. */
+	const char *profile;
+	int emulated; /* 1: a declared cost is added to the real one */
+	int pins;     /* 1: registered pages are really pinned */
 	size_t max_registration_bytes;
 	size_t max_registrations;
 	size_t max_pinned_bytes; /* SIZE_MAX: no limit known */

@@ -207,12 +207,12 @@ struct pinion_endpoint_stats {
 				   * pinned */
 	uint64_t stalls;	  /* packets that found the queue full */
 	uint64_t tried;		  /* by `auto`, to know what it takes */
-	uint64_t compared; /* predictions of `auto` that were compared with what
-			    * the message took */
-	double off; /* how far they were off: mean of |took/predicted - 1|
-		     */
-	uint64_t sent_direct; /* of sent_eager: straight from the buffer, not
-			       * copied */
+	/* Predictions of `auto` that were compared with what the message took,
+	 * and how far they were off: mean of |took/predicted - 1|. */
+	uint64_t compared;
+	double off;
+	/* Of sent_eager: straight from the buffer, not copied. */
+	uint64_t sent_direct;
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */
