@@ -14,20 +14,14 @@ static struct pn_region *next_inside(struct pn_cache *cache,
 				     struct pn_range *range)
 	PN_REQUIRES(&cache->lock)
 {
-	uintptr_t end = range->addr + range->len;
+	uintptr_t start = range->addr, end = start + range->len;
+	struct pn_region *region;
 
-	while (range->len) {
-		uintptr_t at = pn_index_next(&cache->index, *range);
-		struct pn_region *region;
-		uintptr_t first, next;
+	while ((region = pn_region_next_locked(cache, range))) {
+		uintptr_t first = (uintptr_t)region->mr.addr;
 
-		if (at >= end)
-			return NULL;
-		region = &cache->regions[pn_index_get(&cache->index, at)];
-		first = (uintptr_t)region->mr.addr;
-		next = first + region->mr.len;
-		*range = (struct pn_range){ next, next < end ? end - next : 0 };
-		if (first >= at && next <= end && !region->resident &&
+		if (first >= start && first + region->mr.len <= end &&
+		    !region->resident &&
 		    atomic_load(&region->state) == PN_REGION_VALID)
 			return region;
 	}

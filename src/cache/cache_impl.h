@@ -318,6 +318,11 @@ void pn_cache_look(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 void pn_cache_heed_monitor(struct pn_cache *cache);
 
 /* region.c: the states. */
+/* The first region in the index that reaches into *range, which becomes what
+ * is behind it; NULL: none. */
+struct pn_region *pn_region_next_locked(struct pn_cache *cache,
+					struct pn_range *range)
+	PN_REQUIRES(&cache->lock);
 struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
 	PN_REQUIRES(&cache->lock);
 void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)

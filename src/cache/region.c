@@ -1,8 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The states of a region; nothing else changes them. */
+/* Regions in the index, and their states; nothing else changes them. */
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+
+struct pn_region *pn_region_next_locked(struct pn_cache *cache,
+					struct pn_range *range)
+{
+	uintptr_t end = range->addr + range->len, at, next;
+	struct pn_region *region;
+
+	at = range->len ? pn_index_next(&cache->index, *range) : end;
+	if (at >= end)
+		return NULL;
+	region = &cache->regions[pn_index_get(&cache->index, at)];
+	next = (uintptr_t)region->mr.addr + region->mr.len;
+	*range = (struct pn_range){ next, next < end ? end - next : 0 };
+	return region;
+}
 
 struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
 {

@@ -186,22 +186,10 @@ static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 
 void pn_release_drop_locked(struct pn_cache *cache, struct pn_range range)
 {
-	uintptr_t end = range.addr + range.len;
+	struct pn_region *region;
 
-	for (;;) {
-		uintptr_t at = pn_index_next(&cache->index, range);
-		struct pn_region *region;
-		uintptr_t next;
-
-		if (at >= end)
-			return;
-		region = &cache->regions[pn_index_get(&cache->index, at)];
-		next = (uintptr_t)region->mr.addr + region->mr.len;
+	while ((region = pn_region_next_locked(cache, &range)))
 		invalidate_region(cache, region);
-		if (next >= end)
-			return;
-		range = (struct pn_range){ next, end - next };
-	}
 }
 
 static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)

@@ -17,23 +17,13 @@ static struct pn_region *next_exposed(struct pn_cache *cache,
 				      struct pn_range *range)
 	PN_REQUIRES(&cache->lock)
 {
-	uintptr_t end = range->addr + range->len;
+	struct pn_region *region;
 
-	while (range->len) {
-		uintptr_t at = pn_index_next(&cache->index, *range);
-		struct pn_region *region;
-		uintptr_t next;
-
-		if (at >= end)
-			return NULL;
-		region = &cache->regions[pn_index_get(&cache->index, at)];
-		next = (uintptr_t)region->mr.addr + region->mr.len;
-		*range = (struct pn_range){ next, next < end ? end - next : 0 };
-		/* A PENDING one's key has reached nobody yet. */
+	/* A PENDING one's key has reached nobody yet. */
+	while ((region = pn_region_next_locked(cache, range)))
 		if (region->mr.rkey &&
 		    atomic_load(&region->state) == PN_REGION_VALID)
 			return region;
-	}
 	return NULL;
 }
 
