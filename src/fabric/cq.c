@@ -57,10 +57,12 @@ void pn_fi_cq_unreserve(struct pn_fi_cq *cq)
 	cq->reserved--;
 }
 
-static void wake(struct pn_fi_cq *cq)
+void pn_fi_cq_wake(struct pn_fi_cq *cq)
 {
 	uint64_t one = 1;
 
+	if (cq->epoll < 0)
+		return;
 	cq->armed = false;
 	(void)!write(cq->wake, &one, sizeof(one)); /* full is awake, too */
 }
@@ -68,9 +70,11 @@ static void wake(struct pn_fi_cq *cq)
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 {
 	cq->reserved--;
+	if (pn_unlikely(cq->bin))
+		return;
 	*entry_at(cq, cq->tail++) = *entry;
 	if (pn_unlikely(cq->armed))
-		wake(cq);
+		pn_fi_cq_wake(cq);
 }
 
 static struct pn_fi_ep *ep_at(struct pn_list *link)
@@ -87,6 +91,13 @@ static int progress(struct pn_fi_cq *cq)
 		n += pn_fi_ep_progress(ep_at(pos));
 	}
 	return n;
+}
+
+bool pn_fi_cq_look(struct pn_fi_cq *cq)
+{
+	if (cq->head == cq->tail)
+		progress(cq);
+	return cq->head != cq->tail;
 }
 
 /* --- reading -------------------------------------------------------------- */
@@ -119,8 +130,7 @@ static ssize_t read_some(struct pn_fi_cq *cq, void *buf, size_t count,
 	ssize_t ret;
 
 	pn_fi_lock(cq->domain);
-	if (cq->head == cq->tail)
-		progress(cq);
+	pn_fi_cq_look(cq);
 	ret = take(cq, buf, count, src_addr);
 	pn_fi_unlock(cq->domain);
 	return ret;
@@ -239,9 +249,7 @@ int pn_fi_cq_trywait(struct pn_fi_cq *cq)
 	if (cq->epoll < 0)
 		return -FI_EINVAL;
 	pn_fi_lock(cq->domain);
-	if (cq->head == cq->tail)
-		progress(cq);
-	ret = cq->head != cq->tail ? -FI_EAGAIN : arm(cq);
+	ret = pn_fi_cq_look(cq) ? -FI_EAGAIN : arm(cq);
 	pn_fi_unlock(cq->domain);
 	return ret;
 }
@@ -254,13 +262,17 @@ static int64_t now_ms(void)
 	return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
 }
 
-/* Sleeps until the descriptor tells; false: the time is up. */
-static bool sleep_until(struct pn_fi_cq *cq, int64_t deadline)
+int64_t pn_fi_deadline(int timeout_ms)
+{
+	return timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
+}
+
+bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	struct pollfd ready = { .fd = cq->epoll, .events = POLLIN };
-	int64_t left = deadline < 0 ? -1 : deadline - now_ms();
+	int64_t left = deadline_ms < 0 ? -1 : deadline_ms - now_ms();
 
-	if (deadline >= 0 && left <= 0)
+	if (deadline_ms >= 0 && left <= 0)
 		return false;
 	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
 }
@@ -269,7 +281,7 @@ static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 			  fi_addr_t *src_addr, const void *cond, int timeout)
 {
 	struct pn_fi_cq *cq = cq_of(fid);
-	int64_t deadline = timeout < 0 ? -1 : now_ms() + timeout;
+	int64_t deadline = pn_fi_deadline(timeout);
 	ssize_t ret;
 
 	(void)cond; /* a hint at most: FI_CQ_COND_NONE is what there is */
@@ -279,7 +291,7 @@ static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 		ret = read_some(cq, buf, count, src_addr);
 		if (ret != -FI_EAGAIN || take_signal(cq))
 			break;
-		if (!pn_fi_cq_trywait(cq) && !sleep_until(cq, deadline))
+		if (!pn_fi_cq_trywait(cq) && !pn_fi_cq_sleep(cq, deadline))
 			break;
 	}
 	return ret;
@@ -299,7 +311,7 @@ static int signal_cq(struct fid_cq *fid)
 		return -FI_ENOSYS;
 	pn_fi_lock(cq->domain);
 	cq->signaled = true;
-	wake(cq);
+	pn_fi_cq_wake(cq);
 	pn_fi_unlock(cq->domain);
 	return 0;
 }
@@ -345,7 +357,9 @@ static int control(struct fid *fid, int command, void *arg)
 static struct fi_ops cq_fid_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = close_cq,
+	.bind = pn_fi_no_bind,
 	.control = control,
+	.ops_open = pn_fi_no_ops,
 };
 
 static struct fi_ops_cq cq_ops = {

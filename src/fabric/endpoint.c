@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fabric/fabric.h"
+#include "fabric/onesided.h"
 
 static struct pn_fi_ep *ep_of(struct fid *fid)
 {
@@ -39,6 +39,8 @@ static int bind_cq(struct pn_fi_ep *ep, struct pn_fi_cq *cq, uint64_t flags)
 
 	if (cq->domain != ep->domain || !(flags & (FI_TRANSMIT | FI_RECV)))
 		return -FI_EINVAL;
+	if (flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION))
+		return -FI_EBADFLAGS;
 	pn_fi_lock(ep->domain);
 	if (flags & FI_TRANSMIT)
 		ret = bind_way(ep, PN_FI_TX, cq, flags);
@@ -73,6 +75,12 @@ static int bind_any(struct fid *fid, struct fid *other, uint64_t flags)
 	case FI_CLASS_AV:
 		return bind_av(ep, pn_container_of(other, struct pn_fi_av,
 						   fid.fid));
+	case FI_CLASS_CNTR:
+		return pn_fi_counter_bind(ep,
+					  pn_container_of(other,
+							  struct pn_fi_counter,
+							  fid.fid),
+					  flags);
 	case FI_CLASS_EQ: /* nothing here has events */
 		return 0;
 	default:
@@ -80,19 +88,88 @@ static int bind_any(struct fid *fid, struct fid *other, uint64_t flags)
 	}
 }
 
-static int control(struct fid *fid, int command, void *arg)
+/* A way that is only counted ends in its counter's CQ, where nothing stays. */
+static int bind_counted(struct pn_fi_ep *ep, enum pn_fi_way way,
+			enum pn_fi_event event)
 {
-	struct pn_fi_ep *ep = ep_of(fid);
+	struct pn_fi_counter *counter = ep->events[event].counter;
 
-	(void)arg;
-	if (command != FI_ENABLE)
-		return -FI_ENOSYS;
+	return counter && !ep->ways[way].cq
+		       ? bind_way(ep, way, counter->cq, FI_SELECTIVE_COMPLETION)
+		       : 0;
+}
+
+static int bind_all_counted(struct pn_fi_ep *ep)
+{
+	static const struct {
+		enum pn_fi_way way;
+		enum pn_fi_event event;
+	} counted[] = { { PN_FI_TX, PN_FI_EVENT_SEND },
+			{ PN_FI_TX, PN_FI_EVENT_WRITE },
+			{ PN_FI_TX, PN_FI_EVENT_READ },
+			{ PN_FI_RX, PN_FI_EVENT_RECV } };
+	int ret = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(counted) && !ret; i++)
+		ret = bind_counted(ep, counted[i].way, counted[i].event);
+	return ret;
+}
+
+static int enable_locked(struct pn_fi_ep *ep)
+{
+	int ret = bind_all_counted(ep);
+
+	if (!ret && !ep->ways[PN_FI_TX].cq && !ep->ways[PN_FI_RX].cq)
+		ret = -FI_ENOCQ;
+	if (!ret && ep->caps & (FI_RMA | FI_ATOMIC))
+		ret = pn_fi_serve(ep);
+	if (!ret)
+		ep->enabled = true;
+	return ret;
+}
+
+static int enable(struct pn_fi_ep *ep)
+{
+	int ret;
+
+	if (ep->enabled)
+		return -FI_EOPBADSTATE;
 	if (!ep->av)
 		return -FI_ENOAV;
-	if (!ep->ways[PN_FI_TX].cq && !ep->ways[PN_FI_RX].cq)
-		return -FI_ENOCQ;
-	ep->enabled = true;
+	pn_fi_lock(ep->domain);
+	ret = enable_locked(ep);
+	pn_fi_unlock(ep->domain);
+	return ret;
+}
+
+/* What ops without flags of their own get: fi_endpoint(3), FI_SETOPSFLAG. */
+static int flags_of(struct pn_fi_ep *ep, bool change, uint64_t *flags)
+{
+	uint64_t ways = *flags & (FI_TRANSMIT | FI_RECV);
+	uint64_t *kept;
+
+	if (ways != FI_TRANSMIT && ways != FI_RECV)
+		return -FI_EINVAL;
+	kept = &ep->ways[ways == FI_TRANSMIT ? PN_FI_TX : PN_FI_RX].op_flags;
+	if (change)
+		*kept = *flags & ~ways;
+	else
+		*flags = *kept;
 	return 0;
+}
+
+static int control(struct fid *fid, int command, void *arg)
+{
+	switch (command) {
+	case FI_ENABLE:
+		return enable(ep_of(fid));
+	case FI_GETOPSFLAG:
+	case FI_SETOPSFLAG:
+		return arg ? flags_of(ep_of(fid), command == FI_SETOPSFLAG, arg)
+			   : -FI_EINVAL;
+	default:
+		return -FI_ENOSYS;
+	}
 }
 
 /* --- options and names ---------------------------------------------------- */
@@ -234,14 +311,21 @@ static int close_ep(struct fid *fid)
 	struct pn_fi_ep *ep = ep_of(fid);
 
 	pn_fi_lock(ep->domain);
-	pn_fi_ops_free(ep);
+	pn_fi_ops_abandon(ep);
+	pn_fi_desks_abandon(ep);
 	unbind_way(ep, PN_FI_TX);
 	unbind_way(ep, PN_FI_RX);
+	pn_fi_counters_unbind(ep);
 	if (ep->av)
 		ep->av->refs--;
 	pn_fi_unlock(ep->domain);
-	/* What is under way is abandoned: ops live no longer than this. */
+	/* What is under way is abandoned: its buffers are needed until then. */
 	pinion_close(ep->context);
+	pn_fi_ops_free(ep);
+	pn_fi_notes_free(ep);
+	pn_fi_lock(ep->domain);
+	pn_fi_desks_free(ep);
+	pn_fi_unlock(ep->domain);
 	atomic_fetch_sub(&ep->domain->refs, 1);
 	free(ep->peers);
 	free(ep);
@@ -253,6 +337,7 @@ static struct fi_ops ep_fid_ops = {
 	.close = close_ep,
 	.bind = bind_any,
 	.control = control,
+	.ops_open = pn_fi_no_ops,
 };
 
 static struct fi_ops_ep ep_ops = {
@@ -286,6 +371,12 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 
 	pn_list_init(&ep->active);
 	pn_list_init(&ep->free_ops);
+	pn_list_init(&ep->notes);
+	pn_list_init(&ep->free_notes);
+	for (int e = 0; e < PN_FI_EVENTS; e++) {
+		pn_list_init(&ep->events[e].member.link);
+		ep->events[e].member.ep = ep;
+	}
 	for (int way = 0; way < PN_FI_WAYS; way++) {
 		pn_list_init(&ep->ways[way].member.link);
 		ep->ways[way].member.ep = ep;
@@ -294,6 +385,7 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 		info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->ways[PN_FI_RX].op_flags =
 		info->rx_attr ? info->rx_attr->op_flags : 0;
+	ep->caps = caps;
 	ep->directed = caps & FI_DIRECTED_RECV;
 	ep->min_multi_recv = 64;
 	ep->fid.fid.fclass = FI_CLASS_EP;
@@ -303,6 +395,8 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 	ep->fid.cm = &cm_ops;
 	ep->fid.msg = &pn_fi_msg_ops;
 	ep->fid.tagged = &pn_fi_tagged_ops;
+	ep->fid.rma = &pn_fi_rma_ops;
+	ep->fid.atomic = &pn_fi_atomic_ops;
 }
 
 int pn_fi_endpoint_open(struct fid_domain *domain, struct fi_info *info,

@@ -12,10 +12,12 @@
  *   AV         names of endpoints by number, for map and table alike. Names
  *              are PN_FI_NAME_BYTES long, whatever the device. Endpoints turn
  *              a number into a peer when it is first used.
- *   op         a send or receive under way: the `user` of pinion's request.
+ *   op         something under way: the `user` of pinion's request.
  *   CQ         a ring of entries, errors among them. An op reserves its entry
  *              when it begins, so that no end is ever lost.
+ *   counter    how many ops of an endpoint ended well, and how many not.
  *   EQ         events that the program itself writes: nothing here has any.
+ *   poll set   CQs and counters to be asked together.
  *
  * What libfabric's words become
  *   tagged and untagged messages  two spaces of pinion's messages
@@ -25,7 +27,8 @@
  *   peek and claim    pinion_probe(); the claim waits in the fi_context
  *   inject            a copy inside the op; at most 128 bytes, since buffers
  *                     from there on are worth remembering (paper Reuse)
- *   mr_mode 0         pinion registers
+ *   mr_mode           pinion registers; keys and addresses are as asked for
+ *   RMA and atomics   messages that the target's progress acts upon: onesided.h
  *
  * Threads: as the domain's threading model says. One lock per domain around
  * everything, none for FI_THREAD_DOMAIN; endpoints are single_threaded below
@@ -71,7 +74,11 @@ struct pn_fi_domain {
 	struct pn_fi_fabric *fabric;
 	atomic_uint refs; /* AVs, CQs, endpoints */
 	bool locking;
-	struct pn_mutex lock; /* around everything below */
+	struct pn_mutex lock;	/* around everything below */
+	bool virtual_addresses; /* of regions; else they begin at 0 */
+	bool own_keys;		/* the program does not choose them */
+	uint64_t next_key;
+	struct pn_list *mrs; /* by hash of their key */
 };
 
 /* How an endpoint is called: what travels in libfabric's address buffers. */
@@ -102,7 +109,8 @@ struct pn_fi_entry {
 struct pn_fi_cq {
 	struct fid_cq fid;
 	struct pn_fi_domain *domain;
-	unsigned refs; /* of endpoints, one for each direction */
+	unsigned refs; /* endpoints, one for each direction, and poll sets */
+	bool bin;      /* a counter's: what is pushed is gone */
 	size_t entry_bytes;
 	struct pn_fi_entry *ring;
 	size_t capacity; /* a power of two */
@@ -129,12 +137,49 @@ struct pn_fi_member {
 	struct pn_fi_ep *ep;
 };
 
+/* What pinion's requests have as `user`: who hears of their end. */
+struct pn_fi_end {
+	/* NULL: a send or receive, as most are. */
+	void (*ended)(struct pn_fi_end *end, const struct pinion_completion *c);
+};
+
+/* The spaces of pinion's messages. */
+enum pn_fi_space {
+	PN_FI_SPACE_TAGGED,
+	PN_FI_SPACE_MSG,
+	PN_FI_SPACE_ERRAND, /* these: see onesided.h */
+	PN_FI_SPACE_WRITTEN,
+	PN_FI_SPACE_ANSWER,
+};
+
+/* What a counter counts: fi_ep_bind()'s flags, in this order. */
+enum pn_fi_event {
+	PN_FI_EVENT_SEND,
+	PN_FI_EVENT_RECV,
+	PN_FI_EVENT_READ,
+	PN_FI_EVENT_WRITE,
+	PN_FI_EVENT_REMOTE_READ,
+	PN_FI_EVENT_REMOTE_WRITE,
+	PN_FI_EVENTS,
+};
+
+struct pn_fi_counter {
+	struct fid_cntr fid;
+	struct pn_fi_cq *cq; /* its own, always empty: endpoints and waiting */
+	atomic_uint_fast64_t value, errors;
+	unsigned
+		refs; /* of endpoints, one for each event; regions; poll sets */
+};
+
 struct pn_fi_op {
-	struct pn_list link; /* in ep->active or ep->free_ops */
+	struct pn_fi_end end; /* first: pinion's `user` */
+	struct pn_list link;  /* in ep->active or ep->free_ops */
 	struct pn_fi_ep *ep;
 	enum pn_fi_way way;
-	bool quiet; /* a good end is not told */
-	bool multi;
+	enum pn_fi_event event;
+	bool quiet;	  /* a good end is not told */
+	unsigned pending; /* one-sided: requests of pinion */
+	int status;	  /* one-sided: of those that ended */
 	void *context;
 	uint64_t flags; /* of the entry */
 	uint8_t *buf;
@@ -153,6 +198,11 @@ struct pn_fi_ep {
 		uint64_t op_flags;
 		struct pn_fi_member member;
 	} ways[PN_FI_WAYS];
+	struct {
+		struct pn_fi_counter *counter; /* or NULL */
+		struct pn_fi_member member;
+	} events[PN_FI_EVENTS];
+	uint64_t caps;
 	bool enabled;
 	bool directed; /* src_addr of receives counts */
 	size_t min_multi_recv;
@@ -161,6 +211,9 @@ struct pn_fi_ep {
 	struct pinion_peer **peers; /* by fi_addr; NULL: not used yet */
 	size_t npeers;
 	struct pn_list active, free_ops;
+	struct pn_list notes, free_notes; /* errands on their way, and others */
+	uint64_t next_number;		  /* of errands */
+	struct pn_fi_desk *desks;
 };
 
 static inline void pn_fi_lock(struct pn_fi_domain *domain) PN_NO_THREAD_SAFETY
@@ -210,6 +263,40 @@ void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep);
 /* fi_trywait() of one: 0: its descriptor will tell; -FI_EAGAIN: read first. */
 int pn_fi_cq_trywait(struct pn_fi_cq *cq);
 
+/* Looks for ends when there are none; whether there are. */
+bool pn_fi_cq_look(struct pn_fi_cq *cq);
+/* Whoever waits for it looks again. */
+void pn_fi_cq_wake(struct pn_fi_cq *cq);
+/* Sleeps until the descriptor tells; false: the time is up. Without the lock.
+ */
+bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms);
+int64_t pn_fi_deadline(int timeout_ms);
+
+/* counter.c */
+int pn_fi_counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
+		       struct fid_cntr **out, void *context);
+int pn_fi_counter_bind(struct pn_fi_ep *ep, struct pn_fi_counter *counter,
+		       uint64_t flags);
+/* When an endpoint closes, under the lock. */
+void pn_fi_counters_unbind(struct pn_fi_ep *ep);
+void pn_fi_counter_add(struct pn_fi_counter *counter, int status);
+static inline void pn_fi_count(const struct pn_fi_ep *ep,
+			       enum pn_fi_event event, int status)
+{
+	if (pn_unlikely(ep->events[event].counter))
+		pn_fi_counter_add(ep->events[event].counter, status);
+}
+
+/* poll.c */
+int pn_fi_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
+		    struct fid_poll **out);
+
+/* refuse.c: calls of every object that have nothing to do here. */
+int pn_fi_no_bind(struct fid *fid, struct fid *other, uint64_t flags);
+int pn_fi_no_control(struct fid *fid, int command, void *arg);
+int pn_fi_no_ops(struct fid *fid, const char *name, uint64_t flags, void **ops,
+		 void *context);
+
 /* eq.c */
 int pn_fi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		  struct fid_eq **out, void *context);
@@ -222,7 +309,17 @@ int pn_fi_endpoint_open(struct fid_domain *domain, struct fi_info *info,
 /* op.c */
 /* Takes what pinion has to say; how many ends. Under the lock. */
 int pn_fi_ep_progress(struct pn_fi_ep *ep);
+/* The end: under the lock, their places in CQs are given back; then, after
+ * pinion's, they go. */
+void pn_fi_ops_abandon(struct pn_fi_ep *ep);
 void pn_fi_ops_free(struct pn_fi_ep *ep);
+/* For ops of other kinds, under the lock. NULL: no memory. Its place in the CQ
+ * is taken. */
+struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way);
+/* It has not begun. */
+void pn_fi_op_drop(struct pn_fi_op *op);
+/* It has ended: counts it, tells it, frees it. */
+void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c);
 ssize_t pn_fi_cancel(fid_t fid, void *context);
 extern struct fi_ops_msg pn_fi_msg_ops;
 extern struct fi_ops_tagged pn_fi_tagged_ops;

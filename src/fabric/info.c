@@ -6,18 +6,28 @@
 
 #include "fabric/fabric.h"
 
-#define CAPS_MAIN      (FI_MSG | FI_TAGGED)
-#define CAPS_DIRECTION (FI_SEND | FI_RECV)
+#define CAPS_MESSAGES  (FI_MSG | FI_TAGGED)
+#define CAPS_ONESIDED  (FI_RMA | FI_ATOMIC)
+#define CAPS_MAIN      (CAPS_MESSAGES | CAPS_ONESIDED)
+#define CAPS_SIDES     (FI_SEND | FI_RECV)
+#define CAPS_INITIATOR (FI_READ | FI_WRITE)
+#define CAPS_TARGET    (FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define CAPS_ACCESS    (CAPS_INITIATOR | CAPS_TARGET)
 #define CAPS_EXTRA     (FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE)
 #define CAPS_REACH     (FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define CAPS_ALL       (CAPS_MAIN | CAPS_DIRECTION | CAPS_EXTRA | CAPS_REACH)
-#define CAPS_TX	       (CAPS_MAIN | FI_SEND)
-#define CAPS_RX	       (CAPS_MAIN | FI_RECV | CAPS_EXTRA)
-#define TX_FLAGS       (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE)
-#define RX_FLAGS       (FI_COMPLETION | FI_MULTI_RECV)
-#define QUEUE_SIZE     65536
+#define CAPS_ALL                                                          \
+	(CAPS_MAIN | CAPS_SIDES | CAPS_ACCESS | CAPS_EXTRA | CAPS_REACH | \
+	 FI_RMA_EVENT)
+#define CAPS_TX (CAPS_MAIN | FI_SEND | CAPS_INITIATOR)
+#define CAPS_RX (CAPS_MAIN | FI_RECV | CAPS_TARGET | CAPS_EXTRA | FI_RMA_EVENT)
+#define TX_FLAGS                                          \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
+	 FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define MR_MODES   (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define RX_FLAGS   (FI_COMPLETION | FI_MULTI_RECV)
+#define QUEUE_SIZE 65536
 /* All 64 bits may be used, as libfabric writes it. */
-#define TAG_FORMAT     UINT64_C(0xaaaaaaaaaaaaaaaa)
+#define TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
 /* Refuses with a line for those who ask libfabric why (FI_LOG_LEVEL=info). */
 #define REFUSE(...)                                                 \
@@ -37,7 +47,7 @@ static bool tx_ok(const struct fi_tx_attr *tx)
 	if (tx->msg_order & ~FI_ORDER_SAS || tx->comp_order)
 		REFUSE("order of sending beyond FI_ORDER_SAS\n");
 	if (tx->inject_size > PN_FI_INJECT_BYTES || tx->iov_limit > 1 ||
-	    tx->rma_iov_limit || tx->size > QUEUE_SIZE)
+	    tx->rma_iov_limit > 1 || tx->size > QUEUE_SIZE)
 		REFUSE("limits of tx_attr\n");
 	return true;
 }
@@ -93,6 +103,15 @@ static bool domain_ok(const struct fi_domain_attr *domain)
 	return true;
 }
 
+/* A message is told when it has left, not when it was received. */
+static bool delivery_ok(const struct fi_info *hints)
+{
+	if (hints->tx_attr && hints->tx_attr->op_flags & FI_DELIVERY_COMPLETE &&
+	    (!hints->caps || hints->caps & CAPS_MESSAGES))
+		REFUSE("FI_DELIVERY_COMPLETE of messages\n");
+	return true;
+}
+
 static bool hints_ok(const struct fi_info *hints)
 {
 	if (!hints)
@@ -105,7 +124,8 @@ static bool hints_ok(const struct fi_info *hints)
 	    strcmp(hints->fabric_attr->name, pn_fi_provider.name))
 		REFUSE("no fabric %s\n", hints->fabric_attr->name);
 	return ep_ok(hints->ep_attr) && tx_ok(hints->tx_attr) &&
-	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr);
+	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr) &&
+	       delivery_ok(hints);
 }
 
 /* Capabilities are what was asked for, and those that cost nothing. */
@@ -116,9 +136,11 @@ static uint64_t caps_for(const struct fi_info *hints)
 	if (!caps)
 		return CAPS_ALL;
 	if (!(caps & CAPS_MAIN))
-		caps |= CAPS_MAIN;
-	if (!(caps & CAPS_DIRECTION))
-		caps |= CAPS_DIRECTION;
+		caps |= CAPS_MESSAGES;
+	if (caps & CAPS_MESSAGES && !(caps & CAPS_SIDES))
+		caps |= CAPS_SIDES;
+	if (caps & CAPS_ONESIDED && !(caps & CAPS_ACCESS))
+		caps |= CAPS_ACCESS;
 	return caps | CAPS_REACH;
 }
 
@@ -130,6 +152,7 @@ static void fill_ways(struct fi_info *info, const struct fi_info *hints)
 		.inject_size = PN_FI_INJECT_BYTES,
 		.size = QUEUE_SIZE,
 		.iov_limit = 1,
+		.rma_iov_limit = info->caps & CAPS_ONESIDED ? 1 : 0,
 	};
 	*info->rx_attr = (struct fi_rx_attr){
 		.caps = info->caps & CAPS_RX,
@@ -141,6 +164,14 @@ static void fill_ways(struct fi_info *info, const struct fi_info *hints)
 		info->tx_attr->op_flags = hints->tx_attr->op_flags;
 	if (hints && hints->rx_attr)
 		info->rx_attr->op_flags = hints->rx_attr->op_flags;
+}
+
+/* Any will do: what a program is used to, it gets. */
+static int mr_mode_for(int wanted)
+{
+	if (wanted == FI_MR_BASIC || wanted == FI_MR_SCALABLE)
+		return wanted;
+	return wanted & MR_MODES;
 }
 
 static void fill_domain(struct fi_domain_attr *domain,
@@ -155,8 +186,12 @@ static void fill_domain(struct fi_domain_attr *domain,
 	domain->tx_ctx_cnt = domain->rx_ctx_cnt = 1024;
 	domain->max_ep_tx_ctx = domain->max_ep_rx_ctx = 1;
 	domain->caps = CAPS_REACH;
+	domain->mr_iov_limit = 1;
+	domain->mr_key_size = sizeof(uint64_t);
+	domain->mr_cnt = domain->cntr_cnt = 65536;
 	if (!wanted)
 		return;
+	domain->mr_mode = mr_mode_for(wanted->mr_mode);
 	if (wanted->threading != FI_THREAD_UNSPEC)
 		domain->threading = wanted->threading;
 	domain->av_type = wanted->av_type;

@@ -8,12 +8,6 @@
 
 #define POLL_BATCH 16
 
-/* The two spaces. */
-enum {
-	SPACE_TAGGED,
-	SPACE_MSG,
-};
-
 /* What any of the calls below asks for. */
 struct work {
 	const struct iovec *iov; /* or buf and len */
@@ -34,7 +28,7 @@ static struct pn_fi_ep *ep_of(struct fid_ep *fid)
 
 /* --- ops ------------------------------------------------------------------ */
 
-static struct pn_fi_op *alloc_op(struct pn_fi_ep *ep, enum pn_fi_way way)
+struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way)
 {
 	struct pn_list *free_one = pn_list_pop(&ep->free_ops);
 	struct pn_fi_op *op =
@@ -50,7 +44,9 @@ static struct pn_fi_op *alloc_op(struct pn_fi_ep *ep, enum pn_fi_way way)
 	}
 	op->ep = ep;
 	op->way = way;
-	op->quiet = op->multi = false;
+	op->event = way == PN_FI_TX ? PN_FI_EVENT_SEND : PN_FI_EVENT_RECV;
+	op->end.ended = NULL;
+	op->quiet = false;
 	pn_list_append(&ep->active, &op->link);
 	return op;
 }
@@ -62,7 +58,7 @@ static void free_op(struct pn_fi_op *op)
 	pn_list_insert(&op->ep->free_ops, &op->link);
 }
 
-static void drop_op(struct pn_fi_op *op)
+void pn_fi_op_drop(struct pn_fi_op *op)
 {
 	pn_fi_cq_unreserve(op->ep->ways[op->way].cq);
 	free_op(op);
@@ -76,7 +72,7 @@ static void free_list(struct pn_list *list)
 		free(pn_container_of(link, struct pn_fi_op, link));
 }
 
-void pn_fi_ops_free(struct pn_fi_ep *ep)
+void pn_fi_ops_abandon(struct pn_fi_ep *ep)
 {
 	struct pn_list *pos;
 
@@ -86,6 +82,10 @@ void pn_fi_ops_free(struct pn_fi_ep *ep)
 
 		pn_fi_cq_unreserve(ep->ways[op->way].cq);
 	}
+}
+
+void pn_fi_ops_free(struct pn_fi_ep *ep)
+{
 	free_list(&ep->active);
 	free_list(&ep->free_ops);
 }
@@ -140,12 +140,14 @@ static bool receive_again(struct pn_fi_op *op, size_t used)
 	return true;
 }
 
-static void end_multi(struct pn_fi_op *op, const struct pinion_completion *c)
+static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
 {
+	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
 	struct pn_fi_entry entry = entry_for(op, c);
 	bool more = (!c->status || c->status == -EMSGSIZE) &&
 		    receive_again(op, c->len);
 
+	pn_fi_count(op->ep, PN_FI_EVENT_RECV, c->status);
 	if (!more)
 		entry.end.flags |= FI_MULTI_RECV;
 	pn_fi_cq_push(op->ep->ways[PN_FI_RX].cq, &entry);
@@ -153,16 +155,13 @@ static void end_multi(struct pn_fi_op *op, const struct pinion_completion *c)
 		free_op(op);
 }
 
-static void end_op(struct pn_fi_op *op, const struct pinion_completion *c)
+void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c)
 {
 	struct pn_fi_entry entry;
 
-	if (pn_unlikely(op->multi)) {
-		end_multi(op, c);
-		return;
-	}
+	pn_fi_count(op->ep, op->event, c->status);
 	if (op->quiet && !c->status) {
-		drop_op(op);
+		pn_fi_op_drop(op);
 		return;
 	}
 	entry = entry_for(op, c);
@@ -175,8 +174,15 @@ int pn_fi_ep_progress(struct pn_fi_ep *ep)
 	struct pinion_completion ends[POLL_BATCH];
 	int n = pinion_poll(ep->endpoint, ends, POLL_BATCH);
 
-	for (int i = 0; i < n; i++)
-		end_op(ends[i].user, &ends[i]);
+	for (int i = 0; i < n; i++) {
+		struct pn_fi_end *end = ends[i].user;
+
+		if (pn_unlikely(end->ended))
+			end->ended(end, &ends[i]);
+		else
+			pn_fi_op_end(pn_container_of(end, struct pn_fi_op, end),
+				     &ends[i]);
+	}
 	return n < 0 ? 0 : n;
 }
 
@@ -201,7 +207,7 @@ static void describe(struct pn_fi_op *op, const struct work *work,
 		     struct pinion_peer *peer)
 {
 	op->context = work->context;
-	op->flags = work->space == SPACE_MSG ? FI_MSG : FI_TAGGED;
+	op->flags = work->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED;
 	op->flags |= op->way == PN_FI_TX ? FI_SEND : FI_RECV;
 	op->quiet = op->ep->ways[op->way].selective &&
 		    !(work->flags & FI_COMPLETION);
@@ -211,7 +217,7 @@ static void describe(struct pn_fi_op *op, const struct work *work,
 		.tag = work->tag,
 		.ignore = work->ignore,
 		.peer = peer,
-		.user = op,
+		.user = &op->end,
 		.space = work->space,
 		.data = (uint32_t)work->data,
 		.has_data = !!(work->flags & FI_REMOTE_CQ_DATA),
@@ -231,7 +237,7 @@ static int sent(struct pn_fi_op *op)
 {
 	static const struct pinion_completion good;
 
-	end_op(op, &good);
+	pn_fi_op_end(op, &good);
 	return 0;
 }
 
@@ -244,7 +250,7 @@ static ssize_t send_locked(struct pn_fi_ep *ep, const struct work *work,
 
 	if (ret)
 		return ret;
-	op = alloc_op(ep, PN_FI_TX);
+	op = pn_fi_op_alloc(ep, PN_FI_TX);
 	if (!op)
 		return -FI_EAGAIN;
 	describe(op, work, peer);
@@ -255,7 +261,7 @@ static ssize_t send_locked(struct pn_fi_ep *ep, const struct work *work,
 	if (pn_likely(ret == PINION_SENT))
 		return sent(op);
 	if (ret)
-		drop_op(op);
+		pn_fi_op_drop(op);
 	return ret;
 }
 
@@ -290,25 +296,32 @@ static ssize_t tell_peek(struct pn_fi_op *op, int found,
 	return 0;
 }
 
+/* That it was longer than nothing is no error. */
+static void forget(struct pn_fi_end *end, const struct pinion_completion *c)
+{
+	(void)c;
+	pn_fi_op_drop(pn_container_of(end, struct pn_fi_op, end));
+}
+
 /* Nobody wants the message: it is received into nothing and not told. */
 static int discard(struct pn_fi_ep *ep, struct pinion_claim *claim,
 		   const struct pinion_message *like)
 {
-	struct pn_fi_op *op = alloc_op(ep, PN_FI_RX);
+	struct pn_fi_op *op = pn_fi_op_alloc(ep, PN_FI_RX);
 	struct pinion_message message = *like;
 	int ret;
 
 	if (!op)
 		return -FI_EAGAIN;
-	op->quiet = true;
+	op->end.ended = forget;
 	op->context = NULL;
 	op->message = message;
 	message.buf = NULL;
 	message.len = 0;
-	message.user = op;
+	message.user = &op->end;
 	ret = pinion_recv_claimed(ep->endpoint, claim, &message, NULL);
 	if (ret)
-		drop_op(op);
+		pn_fi_op_drop(op);
 	return ret;
 }
 
@@ -338,11 +351,11 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 	if (work->flags & FI_DISCARD) {
 		op->message.buf = NULL;
 		op->message.len = 0;
-		op->quiet = true;
+		op->end.ended = forget;
 	}
 	ret = pinion_recv_claimed(ep->endpoint, claim, &op->message, NULL);
 	if (ret)
-		drop_op(op);
+		pn_fi_op_drop(op);
 	else
 		context->internal[0] = NULL;
 	return ret;
@@ -358,7 +371,7 @@ static ssize_t receive_locked(struct pn_fi_ep *ep, const struct work *work)
 		ret = pn_fi_peer_at(ep, work->addr, &peer);
 	if (ret)
 		return ret;
-	op = alloc_op(ep, PN_FI_RX);
+	op = pn_fi_op_alloc(ep, PN_FI_RX);
 	if (!op)
 		return -FI_EAGAIN;
 	describe(op, work, peer);
@@ -367,10 +380,11 @@ static ssize_t receive_locked(struct pn_fi_ep *ep, const struct work *work)
 		return peek(ep, op, work);
 	if (pn_unlikely(work->flags & FI_CLAIM))
 		return receive_claimed(ep, op, work);
-	op->multi = work->flags & FI_MULTI_RECV;
+	if (work->flags & FI_MULTI_RECV)
+		op->end.ended = end_multi;
 	ret = pinion_recv(ep->endpoint, &op->message, NULL);
 	if (ret)
-		drop_op(op);
+		pn_fi_op_drop(op);
 	return ret;
 }
 
@@ -404,7 +418,7 @@ ssize_t pn_fi_cancel(fid_t fid, void *context)
 		if (op->context != context || op->way != PN_FI_RX)
 			continue;
 		/* One that was matched meanwhile ends as if not asked. */
-		pinion_cancel_user(ep->endpoint, op);
+		pinion_cancel_user(ep->endpoint, &op->end);
 		ret = 0;
 		break;
 	}
@@ -566,7 +580,7 @@ static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 	struct work work = { .buf = buf,
 			     .len = len,
 			     .addr = src,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .context = context,
 			     .flags = RX_FLAGS(ep) };
 
@@ -580,7 +594,7 @@ static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 	struct work work = { .iov = iov,
 			     .count = count,
 			     .addr = src,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .context = context,
 			     .flags = RX_FLAGS(ep) };
 
@@ -594,7 +608,7 @@ static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 	struct work work = { .iov = msg->msg_iov,
 			     .count = msg->iov_count,
 			     .addr = msg->addr,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .context = msg->context,
 			     .flags = flags };
 
@@ -607,7 +621,7 @@ static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
 	struct work work = { .buf = buf,
 			     .len = len,
 			     .addr = dest,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .context = context,
 			     .flags = TX_FLAGS(ep) };
 
@@ -621,7 +635,7 @@ static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 	struct work work = { .iov = iov,
 			     .count = count,
 			     .addr = dest,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .context = context,
 			     .flags = TX_FLAGS(ep) };
 
@@ -635,7 +649,7 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 	struct work work = { .iov = msg->msg_iov,
 			     .count = msg->iov_count,
 			     .addr = msg->addr,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .data = msg->data,
 			     .context = msg->context,
 			     .flags = flags };
@@ -649,7 +663,7 @@ static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
 	struct work work = { .buf = buf,
 			     .len = len,
 			     .addr = dest,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .flags = FI_INJECT };
 
 	return begin_send(ep, &work, true);
@@ -662,7 +676,7 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 	struct work work = { .buf = buf,
 			     .len = len,
 			     .addr = dest,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .data = data,
 			     .context = context,
 			     .flags = TX_FLAGS(ep) | FI_REMOTE_CQ_DATA };
@@ -677,7 +691,7 @@ static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 	struct work work = { .buf = buf,
 			     .len = len,
 			     .addr = dest,
-			     .space = SPACE_MSG,
+			     .space = PN_FI_SPACE_MSG,
 			     .data = data,
 			     .flags = FI_INJECT | FI_REMOTE_CQ_DATA };
 

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counters. Each has a CQ of its own that stays empty: what a CQ knows of
+ * endpoints, progress and waiting serves a counter, too; and an endpoint that
+ * has a counter and no CQ drops its entries there. */
+#include <stdlib.h>
+
+#include "fabric/fabric.h"
+
+/* fi_ep_bind()'s flags, as enum pn_fi_event has them. */
+static const uint64_t event_flags[PN_FI_EVENTS] = {
+	FI_SEND, FI_RECV, FI_READ, FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE,
+};
+
+static struct pn_fi_counter *counter_of(struct fid_cntr *fid)
+{
+	return pn_container_of(fid, struct pn_fi_counter, fid);
+}
+
+/* --- counting ------------------------------------------------------------- */
+
+/* Under the lock, but for add and set of programs. */
+static void changed(struct pn_fi_counter *counter)
+{
+	if (counter->cq->armed)
+		pn_fi_cq_wake(counter->cq);
+}
+
+void pn_fi_counter_add(struct pn_fi_counter *counter, int status)
+{
+	atomic_fetch_add(status ? &counter->errors : &counter->value, 1);
+	changed(counter);
+}
+
+static void look(struct pn_fi_counter *counter)
+{
+	pn_fi_lock(counter->cq->domain);
+	pn_fi_cq_look(counter->cq);
+	pn_fi_unlock(counter->cq->domain);
+}
+
+static uint64_t read_value(struct fid_cntr *fid)
+{
+	look(counter_of(fid));
+	return atomic_load(&counter_of(fid)->value);
+}
+
+static uint64_t read_errors(struct fid_cntr *fid)
+{
+	look(counter_of(fid));
+	return atomic_load(&counter_of(fid)->errors);
+}
+
+static int change(struct fid_cntr *fid, atomic_uint_fast64_t *what,
+		  uint64_t value, bool add)
+{
+	struct pn_fi_counter *counter = counter_of(fid);
+
+	pn_fi_lock(counter->cq->domain);
+	atomic_store(what, value + (add ? atomic_load(what) : 0));
+	changed(counter);
+	pn_fi_unlock(counter->cq->domain);
+	return 0;
+}
+
+static int add(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, &counter_of(fid)->value, value, true);
+}
+
+static int add_error(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, &counter_of(fid)->errors, value, true);
+}
+
+static int set(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, &counter_of(fid)->value, value, false);
+}
+
+static int set_error(struct fid_cntr *fid, uint64_t value)
+{
+	return change(fid, &counter_of(fid)->errors, value, false);
+}
+
+/* --- waiting -------------------------------------------------------------- */
+
+/* The condition is looked at after arming: what changes it after that wakes. */
+static int wait_for(struct fid_cntr *fid, uint64_t threshold, int timeout)
+{
+	struct pn_fi_counter *counter = counter_of(fid);
+	uint64_t errors = atomic_load(&counter->errors);
+	int64_t deadline = pn_fi_deadline(timeout);
+	int armed;
+
+	if (counter->cq->epoll < 0)
+		return -FI_EINVAL;
+	for (;;) {
+		armed = pn_fi_cq_trywait(counter->cq);
+		if (atomic_load(&counter->value) >= threshold)
+			return 0;
+		if (atomic_load(&counter->errors) != errors)
+			return -FI_EAVAIL;
+		if (!armed && !pn_fi_cq_sleep(counter->cq, deadline))
+			return -FI_ETIMEDOUT;
+	}
+}
+
+/* --- binding -------------------------------------------------------------- */
+
+/* An endpoint stands once in the list, however many of its events count. */
+static bool is_member(const struct pn_fi_counter *counter,
+		      const struct pn_fi_ep *ep)
+{
+	for (int e = 0; e < PN_FI_EVENTS; e++)
+		if (ep->events[e].counter == counter)
+			return true;
+	return false;
+}
+
+int pn_fi_counter_bind(struct pn_fi_ep *ep, struct pn_fi_counter *counter,
+		       uint64_t flags)
+{
+	uint64_t known = 0;
+	int ret = 0;
+
+	if (counter->cq->domain != ep->domain || !flags)
+		return -FI_EINVAL;
+	for (int e = 0; e < PN_FI_EVENTS; e++) {
+		known |= event_flags[e];
+		if (flags & event_flags[e] && ep->events[e].counter)
+			return -FI_EINVAL;
+	}
+	if (flags & ~known)
+		return -FI_EBADFLAGS;
+	pn_fi_lock(ep->domain);
+	for (int e = 0; e < PN_FI_EVENTS && !ret; e++) {
+		if (!(flags & event_flags[e]))
+			continue;
+		if (!is_member(counter, ep)) {
+			pn_list_append(&counter->cq->eps,
+				       &ep->events[e].member.link);
+			ret = pn_fi_cq_watch(counter->cq, ep);
+		}
+		ep->events[e].counter = counter;
+		counter->refs++;
+	}
+	pn_fi_unlock(ep->domain);
+	return ret;
+}
+
+void pn_fi_counters_unbind(struct pn_fi_ep *ep)
+{
+	for (int e = 0; e < PN_FI_EVENTS; e++) {
+		struct pn_fi_counter *counter = ep->events[e].counter;
+
+		if (!counter)
+			continue;
+		pn_list_remove(&ep->events[e].member.link);
+		pn_fi_cq_unwatch(counter->cq, ep);
+		counter->refs--;
+	}
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static int close_counter(struct fid *fid)
+{
+	struct pn_fi_counter *counter =
+		pn_container_of(fid, struct pn_fi_counter, fid.fid);
+	int ret = counter->refs ? -FI_EBUSY : fi_close(&counter->cq->fid.fid);
+
+	if (!ret)
+		free(counter);
+	return ret;
+}
+
+static int control(struct fid *fid, int command, void *arg)
+{
+	struct pn_fi_counter *counter =
+		pn_container_of(fid, struct pn_fi_counter, fid.fid);
+
+	return fi_control(&counter->cq->fid.fid, command, arg);
+}
+
+static struct fi_ops counter_fid_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = close_counter,
+	.bind = pn_fi_no_bind,
+	.control = control,
+	.ops_open = pn_fi_no_ops,
+};
+
+static struct fi_ops_cntr counter_ops = {
+	.size = sizeof(struct fi_ops_cntr),
+	.read = read_value,
+	.readerr = read_errors,
+	.add = add,
+	.set = set,
+	.wait = wait_for,
+	.adderr = add_error,
+	.seterr = set_error,
+};
+
+int pn_fi_counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
+		       struct fid_cntr **out, void *context)
+{
+	struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct pn_fi_counter *counter;
+	struct fid_cq *cq;
+	int ret;
+
+	if (attr && attr->flags)
+		return -FI_EBADFLAGS;
+	if (attr && attr->events != FI_CNTR_EVENTS_COMP)
+		return -FI_ENOSYS;
+	if (attr && attr->wait_obj != FI_WAIT_YIELD)
+		cq_attr.wait_obj = attr->wait_obj;
+	counter = calloc(1, sizeof(*counter));
+	if (!counter)
+		return -FI_ENOMEM;
+	ret = pn_fi_cq_open(domain, &cq_attr, &cq, NULL);
+	if (ret) {
+		free(counter);
+		return ret;
+	}
+	counter->cq = pn_container_of(cq, struct pn_fi_cq, fid);
+	counter->cq->bin = true;
+	counter->fid.fid.fclass = FI_CLASS_CNTR;
+	counter->fid.fid.context = context;
+	counter->fid.fid.ops = &counter_fid_ops;
+	counter->fid.ops = &counter_ops;
+	*out = &counter->fid;
+	return 0;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Regions: memory that has a key. Nothing is registered with the device here:
+ * what moves long messages does that, through the cache, when it is needed. */
+#include <stdlib.h>
+
+#include "fabric/onesided.h"
+
+#define NHASHES 1024 /* a power of two */
+#define ACCESS_FLAGS                                               \
+	(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | \
+	 FI_REMOTE_WRITE)
+
+/* --- by key --------------------------------------------------------------- */
+
+static struct pn_list *chain_of(struct pn_fi_domain *domain, uint64_t key)
+{
+	return &domain->mrs[key * UINT64_C(0x9e3779b97f4a7c15) >> 54 &
+			    (NHASHES - 1)];
+}
+
+int pn_fi_mrs_init(struct pn_fi_domain *domain)
+{
+	domain->mrs = malloc(NHASHES * sizeof(*domain->mrs));
+	if (!domain->mrs)
+		return -FI_ENOMEM;
+	for (unsigned i = 0; i < NHASHES; i++)
+		pn_list_init(&domain->mrs[i]);
+	return 0;
+}
+
+void pn_fi_mrs_fini(struct pn_fi_domain *domain)
+{
+	free(domain->mrs);
+}
+
+struct pn_fi_mr *pn_fi_mr_find(struct pn_fi_domain *domain, uint64_t key)
+{
+	struct pn_list *pos, *chain = chain_of(domain, key);
+
+	pn_list_for_each (pos, chain) {
+		struct pn_fi_mr *mr =
+			pn_container_of(pos, struct pn_fi_mr, link);
+
+		if (mr->fid.key == key)
+			return mr;
+	}
+	return NULL;
+}
+
+uint8_t *pn_fi_mr_at(const struct pn_fi_mr *mr, uint64_t addr, uint64_t len,
+		     uint64_t access)
+{
+	uint64_t base = mr->domain->virtual_addresses ? (uintptr_t)mr->base : 0;
+
+	/* In this order nothing wraps around. */
+	if (addr < base || addr - base > mr->len ||
+	    len > mr->len - (addr - base) || (mr->access & access) != access)
+		return NULL;
+	return mr->base + (addr - base);
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static int close_mr(struct fid *fid)
+{
+	struct pn_fi_mr *mr = pn_container_of(fid, struct pn_fi_mr, fid.fid);
+	struct pn_fi_domain *domain = mr->domain;
+	bool busy;
+
+	pn_fi_lock(domain);
+	busy = mr->users;
+	if (!busy) {
+		pn_list_remove(&mr->link);
+		if (mr->counter)
+			mr->counter->refs--;
+	}
+	pn_fi_unlock(domain);
+	if (busy)
+		return -FI_EBUSY;
+	atomic_fetch_sub(&domain->refs, 1);
+	free(mr);
+	return 0;
+}
+
+/* Endpoints need not be told of regions: all of a domain's are theirs. */
+static int bind_mr(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct pn_fi_mr *mr = pn_container_of(fid, struct pn_fi_mr, fid.fid);
+	struct pn_fi_counter *counter =
+		pn_container_of(other, struct pn_fi_counter, fid.fid);
+
+	if (other->fclass == FI_CLASS_EP)
+		return flags ? -FI_EBADFLAGS : 0;
+	if (other->fclass != FI_CLASS_CNTR ||
+	    counter->cq->domain != mr->domain || mr->counter)
+		return -FI_EINVAL;
+	if (flags != FI_REMOTE_WRITE)
+		return -FI_EBADFLAGS;
+	pn_fi_lock(mr->domain);
+	mr->counter = counter;
+	counter->refs++;
+	pn_fi_unlock(mr->domain);
+	return 0;
+}
+
+/* It is usable from the start. */
+static int control(struct fid *fid, int command, void *arg)
+{
+	(void)fid, (void)arg;
+	return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+}
+
+static struct fi_ops mr_fid_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = close_mr,
+	.bind = bind_mr,
+	.control = control,
+	.ops_open = pn_fi_no_ops,
+};
+
+/* Gives it its key and enters it. Under the lock. */
+static int enter(struct pn_fi_mr *mr, uint64_t wanted)
+{
+	struct pn_fi_domain *domain = mr->domain;
+
+	mr->fid.key = domain->own_keys ? domain->next_key++ : wanted;
+	if (pn_fi_mr_find(domain, mr->fid.key))
+		return -FI_ENOKEY;
+	pn_list_append(chain_of(domain, mr->fid.key), &mr->link);
+	return 0;
+}
+
+static int check(const struct fi_mr_attr *attr, uint64_t flags)
+{
+	const struct iovec *iov = attr->mr_iov;
+
+	if (flags & ~FI_RMA_EVENT || attr->access & ~ACCESS_FLAGS)
+		return -FI_EBADFLAGS;
+	if (attr->iface != FI_HMEM_SYSTEM)
+		return -FI_EOPNOTSUPP;
+	if (!iov || attr->iov_count != 1 || attr->offset ||
+	    (uintptr_t)iov->iov_base + iov->iov_len < (uintptr_t)iov->iov_base)
+		return -FI_EINVAL;
+	return 0;
+}
+
+static int reg_attr(struct fid *fid, const struct fi_mr_attr *attr,
+		    uint64_t flags, struct fid_mr **out)
+{
+	struct pn_fi_mr *mr;
+	int ret;
+
+	if (fid->fclass != FI_CLASS_DOMAIN || !attr)
+		return -FI_EINVAL;
+	ret = check(attr, flags);
+	if (ret)
+		return ret;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return -FI_ENOMEM;
+	mr->domain = pn_container_of(fid, struct pn_fi_domain, fid.fid);
+	mr->base = attr->mr_iov->iov_base;
+	mr->len = attr->mr_iov->iov_len;
+	mr->access = attr->access;
+	mr->fid.fid.fclass = FI_CLASS_MR;
+	mr->fid.fid.context = attr->context;
+	mr->fid.fid.ops = &mr_fid_ops;
+	mr->fid.mem_desc = mr;
+	pn_fi_lock(mr->domain);
+	ret = enter(mr, attr->requested_key);
+	pn_fi_unlock(mr->domain);
+	if (ret) {
+		free(mr);
+		return ret;
+	}
+	atomic_fetch_add(&mr->domain->refs, 1);
+	*out = &mr->fid;
+	return 0;
+}
+
+static int reg_vector(struct fid *fid, const struct iovec *iov, size_t count,
+		      uint64_t access, uint64_t offset, uint64_t key,
+		      uint64_t flags, struct fid_mr **out, void *context)
+{
+	struct fi_mr_attr attr = { .mr_iov = iov,
+				   .iov_count = count,
+				   .access = access,
+				   .offset = offset,
+				   .requested_key = key,
+				   .context = context };
+
+	return reg_attr(fid, &attr, flags, out);
+}
+
+static int reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
+	       uint64_t offset, uint64_t key, uint64_t flags,
+	       struct fid_mr **out, void *context)
+{
+	struct iovec iov = { (void *)(uintptr_t)buf, len };
+
+	return reg_vector(fid, &iov, 1, access, offset, key, flags, out,
+			  context);
+}
+
+struct fi_ops_mr pn_fi_mr_ops = {
+	.size = sizeof(struct fi_ops_mr),
+	.reg = reg,
+	.regv = reg_vector,
+	.regattr = reg_attr,
+};

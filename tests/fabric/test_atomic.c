@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Atomics. The child works on the parent's memory and keeps a model of it,
+ * which computes in the widest type there is: integers in 128 bits, the rest in
+ * long double complex, with values that are exact there and here. */
+#include "test.h"
+
+#include <complex.h>
+
+#include "side.h"
+
+#define CAPS   (FI_ATOMIC | FI_RMA | FI_MSG)
+#define MODE   (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define ACCESS (FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define VALUES 4
+#define CELL   32 /* bytes: the longest type */
+
+typedef unsigned __int128 wide;
+typedef long double complex number;
+
+enum kind {
+	BASE,
+	FETCH,
+	COMPARE,
+	NKINDS,
+};
+
+static const struct {
+	size_t bytes;
+	char family; /* integer, unsigned, real, complex */
+} types[] = {
+	[FI_INT8] = { 1, 'i' },
+	[FI_UINT8] = { 1, 'u' },
+	[FI_INT16] = { 2, 'i' },
+	[FI_UINT16] = { 2, 'u' },
+	[FI_INT32] = { 4, 'i' },
+	[FI_UINT32] = { 4, 'u' },
+	[FI_INT64] = { 8, 'i' },
+	[FI_UINT64] = { 8, 'u' },
+	[FI_FLOAT] = { 4, 'r' },
+	[FI_DOUBLE] = { 8, 'r' },
+	[FI_FLOAT_COMPLEX] = { 8, 'c' },
+	[FI_DOUBLE_COMPLEX] = { 16, 'c' },
+	[FI_LONG_DOUBLE] = { sizeof(long double), 'r' },
+	[FI_LONG_DOUBLE_COMPLEX] = { sizeof(number), 'c' },
+	[FI_INT128] = { 16, 'i' },
+	[FI_UINT128] = { 16, 'u' },
+};
+
+#define NTYPES PN_ARRAY_LEN(types)
+
+/* --- the model ------------------------------------------------------------ */
+
+static wide load_integer(const uint8_t *at, unsigned type)
+{
+	size_t bits = 8 * types[type].bytes;
+	wide v = 0;
+
+	memcpy(&v, at, types[type].bytes);
+	if (types[type].family == 'i' && bits < 128 && v >> (bits - 1))
+		v |= ~(wide)0 << bits;
+	return v;
+}
+
+/* Of integers: the sign bit turned over makes signed ones compare like
+ * unsigned ones. */
+static wide rank(wide v, unsigned type)
+{
+	return types[type].family == 'i' ? v ^ (wide)1 << 127 : v;
+}
+
+static wide model_integer(enum fi_op op, unsigned type, wide o, wide x, wide c)
+{
+	wide ro = rank(o, type), rx = rank(x, type), rc = rank(c, type);
+
+	switch (op) {
+	case FI_MIN:
+		return rx < ro ? x : o;
+	case FI_MAX:
+		return rx > ro ? x : o;
+	case FI_SUM:
+		return o + x;
+	case FI_PROD:
+		return o * x;
+	case FI_LOR:
+		return o || x;
+	case FI_LAND:
+		return o && x;
+	case FI_LXOR:
+		return (o && !x) || (!o && x);
+	case FI_BOR:
+		return o | x;
+	case FI_BAND:
+		return o & x;
+	case FI_BXOR:
+		return o ^ x;
+	case FI_ATOMIC_READ:
+		return o;
+	case FI_ATOMIC_WRITE:
+		return x;
+	case FI_CSWAP:
+		return c == o ? x : o;
+	case FI_CSWAP_NE:
+		return c != o ? x : o;
+	case FI_CSWAP_LE:
+		return rc <= ro ? x : o;
+	case FI_CSWAP_LT:
+		return rc < ro ? x : o;
+	case FI_CSWAP_GE:
+		return rc >= ro ? x : o;
+	case FI_CSWAP_GT:
+		return rc > ro ? x : o;
+	default: /* FI_MSWAP */
+		return (x & c) | (o & ~c);
+	}
+}
+
+/* Order is that of the real part: complex ones have none. */
+static number model_number(enum fi_op op, number o, number x, number c)
+{
+	long double ro = creall(o), rx = creall(x), rc = creall(c);
+
+	switch (op) {
+	case FI_MIN:
+		return rx < ro ? x : o;
+	case FI_MAX:
+		return rx > ro ? x : o;
+	case FI_SUM:
+		return o + x;
+	case FI_PROD:
+		return o * x;
+	case FI_LOR:
+		return o != 0 || x != 0;
+	case FI_LAND:
+		return o != 0 && x != 0;
+	case FI_LXOR:
+		return (o != 0) != (x != 0);
+	case FI_ATOMIC_WRITE:
+		return x;
+	case FI_CSWAP:
+		return c == o ? x : o;
+	case FI_CSWAP_NE:
+		return c != o ? x : o;
+	case FI_CSWAP_LE:
+		return rc <= ro ? x : o;
+	case FI_CSWAP_LT:
+		return rc < ro ? x : o;
+	case FI_CSWAP_GE:
+		return rc >= ro ? x : o;
+	case FI_CSWAP_GT:
+		return rc > ro ? x : o;
+	default: /* FI_ATOMIC_READ */
+		return o;
+	}
+}
+
+static number load_number(const uint8_t *at, unsigned type)
+{
+	union {
+		float f;
+		double d;
+		long double l;
+		float complex fc;
+		double complex dc;
+		number lc;
+	} v;
+
+	memcpy(&v, at, types[type].bytes);
+	switch (type) {
+	case FI_FLOAT:
+		return v.f;
+	case FI_DOUBLE:
+		return v.d;
+	case FI_LONG_DOUBLE:
+		return v.l;
+	case FI_FLOAT_COMPLEX:
+		return v.fc;
+	case FI_DOUBLE_COMPLEX:
+		return v.dc;
+	default:
+		return v.lc;
+	}
+}
+
+static void store_number(uint8_t *at, unsigned type, number n)
+{
+	float f = (float)creall(n);
+	double d = (double)creall(n);
+	long double l = creall(n);
+	float complex fc = (float complex)n;
+	double complex dc = (double complex)n;
+	const void *from = type == FI_FLOAT	       ? (void *)&f
+			   : type == FI_DOUBLE	       ? (void *)&d
+			   : type == FI_LONG_DOUBLE    ? (void *)&l
+			   : type == FI_FLOAT_COMPLEX  ? (void *)&fc
+			   : type == FI_DOUBLE_COMPLEX ? (void *)&dc
+						       : (void *)&n;
+
+	memcpy(at, from, types[type].bytes);
+}
+
+static bool is_integer(unsigned type)
+{
+	return types[type].family == 'i' || types[type].family == 'u';
+}
+
+/* What a value at `at` becomes. */
+static void model(enum fi_op op, unsigned type, uint8_t *at,
+		  const uint8_t *operand, const uint8_t *compare)
+{
+	if (is_integer(type)) {
+		wide v = model_integer(op, type, load_integer(at, type),
+				       load_integer(operand, type),
+				       load_integer(compare, type));
+
+		memcpy(at, &v, types[type].bytes);
+	} else {
+		store_number(at, type,
+			     model_number(op, load_number(at, type),
+					  load_number(operand, type),
+					  load_number(compare, type)));
+	}
+}
+
+/* Whether two values are equal: a long double has bytes that mean nothing. */
+static bool same(unsigned type, const uint8_t *a, const uint8_t *b)
+{
+	return is_integer(type) ? !memcmp(a, b, types[type].bytes)
+				: load_number(a, type) == load_number(b, type);
+}
+
+/* fi_atomic(3). */
+static bool is_defined(enum kind kind, unsigned type, unsigned op)
+{
+	bool bits = op == FI_BOR || op == FI_BAND || op == FI_BXOR ||
+		    op == FI_MSWAP;
+	bool ordered = op == FI_MIN || op == FI_MAX ||
+		       (op >= FI_CSWAP_LE && op <= FI_CSWAP_GT);
+
+	if ((bits && !is_integer(type)) ||
+	    (ordered && types[type].family == 'c'))
+		return false;
+	if (op >= FI_CSWAP)
+		return kind == COMPARE;
+	return kind == FETCH || (kind == BASE && op != FI_ATOMIC_READ);
+}
+
+/* --- one operation -------------------------------------------------------- */
+
+struct window {
+	uint64_t addr, key;
+};
+
+/* What the child keeps of the parent's memory. */
+struct state {
+	struct window w;
+	uint8_t model[VALUES * CELL];
+	uint64_t rng;
+};
+
+/* Small numbers, so that equal ones meet and products stay exact. */
+static void draw(uint8_t *at, unsigned type, uint64_t *rng)
+{
+	long double re = ((long double)test_below(rng, 9) - 4) / 2;
+	long double im = ((long double)test_below(rng, 9) - 4) / 2;
+	wide v = test_below(rng, 2)
+			 ? (wide)test_below(rng, 5) - 2
+			 : (wide)test_random(rng) << 64 | test_random(rng);
+
+	if (is_integer(type))
+		memcpy(at, &v, types[type].bytes);
+	else
+		store_number(at, type,
+			     types[type].family == 'c' ? CMPLXL(re, im) : re);
+}
+
+struct values {
+	uint8_t operand[VALUES * CELL];
+	uint8_t compare[VALUES * CELL];
+	uint8_t result[VALUES * CELL];
+};
+
+static ssize_t begin(struct side *s, const struct window *w, enum kind kind,
+		     unsigned type, unsigned op, size_t n, struct values *v)
+{
+	if (kind == BASE)
+		return fi_atomic(s->ep, v->operand, n, NULL, s->peer, w->addr,
+				 w->key, type, op, v);
+	if (kind == FETCH)
+		return fi_fetch_atomic(s->ep,
+				       op == FI_ATOMIC_READ ? NULL : v->operand,
+				       n, NULL, v->result, NULL, s->peer,
+				       w->addr, w->key, type, op, v);
+	return fi_compare_atomic(s->ep, v->operand, n, NULL, v->compare, NULL,
+				 v->result, NULL, s->peer, w->addr, w->key,
+				 type, op, v);
+}
+
+static bool operate(struct side *s, struct state *t, enum kind kind,
+		    unsigned type, unsigned op)
+{
+	size_t n = 1 + test_below(&t->rng, VALUES), size = types[type].bytes;
+	struct fi_cq_tagged_entry end;
+	struct values v = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		draw(v.operand + i * size, type, &t->rng);
+		draw(v.compare + i * size, type, &t->rng);
+	}
+	NEED(!begin(s, &t->w, kind, type, op, n, &v));
+	NEED(next_end(s->tx, &end) && end.op_context == &v);
+	NEED(end.flags == (FI_ATOMIC | (kind == BASE ? FI_WRITE : FI_READ)));
+	for (size_t i = 0; i < n; i++) {
+		if (kind != BASE)
+			NEED(same(type, v.result + i * size,
+				  t->model + i * size));
+		model(op, type, t->model + i * size, v.operand + i * size,
+		      v.compare + i * size);
+	}
+	return true;
+}
+
+/* Puts values of the type there. */
+static bool begin_with(struct side *s, struct state *t, unsigned type)
+{
+	struct fi_cq_tagged_entry end;
+
+	memset(t->model, 0, sizeof(t->model));
+	for (size_t i = 0; i < VALUES; i++)
+		draw(t->model + i * types[type].bytes, type, &t->rng);
+	NEED(!fi_write(s->ep, t->model, sizeof(t->model), NULL, s->peer,
+		       t->w.addr, t->w.key, NULL));
+	return next_end(s->tx, &end);
+}
+
+/* Looks at all of them. */
+static bool agrees(struct side *s, struct state *t, unsigned type)
+{
+	struct fi_cq_tagged_entry end;
+	uint8_t seen[sizeof(t->model)];
+
+	NEED(!fi_read(s->ep, seen, sizeof(seen), NULL, s->peer, t->w.addr,
+		      t->w.key, NULL));
+	NEED(next_end(s->tx, &end));
+	for (size_t i = 0; i < VALUES; i++)
+		NEED(same(type, seen + i * types[type].bytes,
+			  t->model + i * types[type].bytes));
+	return true;
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+static int ask(struct side *s, enum kind kind, unsigned type, unsigned op,
+	       size_t *count)
+{
+	static const uint64_t flags[] = { 0, FI_FETCH_ATOMIC,
+					  FI_COMPARE_ATOMIC };
+	struct fi_atomic_attr attr = { 0 };
+	int ret = kind == BASE ? fi_atomicvalid(s->ep, type, op, count)
+		  : kind == FETCH
+			  ? fi_fetch_atomicvalid(s->ep, type, op, count)
+			  : fi_compare_atomicvalid(s->ep, type, op, count);
+
+	/* Both ways to ask say the same. */
+	if (fi_query_atomic(s->domain, type, op, &attr, flags[kind]) != ret ||
+	    (!ret && (attr.count != *count || attr.size != types[type].bytes)))
+		return -1;
+	return ret;
+}
+
+static bool try_one(struct side *s, struct state *t, enum kind kind,
+		    unsigned type, unsigned op)
+{
+	struct values v = { 0 };
+	size_t count = 0;
+
+	if (is_defined(kind, type, op)) {
+		NEED(!ask(s, kind, type, op, &count) && count >= VALUES);
+		for (int i = 0; i < 3; i++)
+			NEED(operate(s, t, kind, type, op));
+		NEED(begin(s, &t->w, kind, type, op, count + 1, &v) ==
+		     -FI_EMSGSIZE);
+	} else {
+		NEED(ask(s, kind, type, op, &count) == -FI_EOPNOTSUPP);
+		NEED(begin(s, &t->w, kind, type, op, 1, &v) == -FI_EOPNOTSUPP);
+	}
+	return true;
+}
+
+static bool try_type(struct side *s, struct state *t, unsigned type)
+{
+	for (unsigned op = 0; op < FI_ATOMIC_OP_LAST; op++) {
+		NEED(begin_with(s, t, type));
+		for (enum kind kind = BASE; kind < NKINDS; kind++)
+			NEED(try_one(s, t, kind, type, op));
+		NEED(agrees(s, t, type));
+	}
+	return true;
+}
+
+static bool try_all(struct side *s)
+{
+	struct state t = { .rng = s->setup->seed };
+	struct window none = { 0 };
+
+	NEED(swap_bytes(s, &none, &t.w, sizeof(none)));
+	for (unsigned type = 0; type < NTYPES; type++)
+		NEED(try_type(s, &t, type));
+	return sync_up(s);
+}
+
+static bool show(struct side *s)
+{
+	uint8_t *memory = aligned_alloc(64, VALUES * CELL);
+	struct window mine = { (uintptr_t)memory, 0 }, none;
+	struct fid_mr *mr;
+
+	NEED(!fi_mr_reg(s->domain, memory, VALUES * CELL, ACCESS, 0, 0, 0, &mr,
+			NULL));
+	mine.key = fi_mr_key(mr);
+	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
+	NEED(sync_up(s));
+	NEED(!fi_close(&mr->fid));
+	free(memory);
+	return true;
+}
+
+static void every_operation_on_every_type_agrees_with_a_model(void **state)
+{
+	struct setup setup = { .caps = CAPS,
+			       .mr_mode = MODE,
+			       .seed = test_seed() };
+
+	(void)state;
+	run_with(show, try_all, &setup);
+}
+
+/* --- random programs, of one type at a time ------------------------------- */
+
+static bool try_random(struct side *s)
+{
+	struct state t = { .rng = s->setup->seed };
+	struct window none = { 0 };
+
+	NEED(swap_bytes(s, &none, &t.w, sizeof(none)));
+	for (int round = 0; round < 30; round++) {
+		unsigned type = (unsigned)test_below(&t.rng, NTYPES);
+
+		NEED(begin_with(s, &t, type));
+		for (int i = 0; i < 20; i++) {
+			enum kind kind = test_below(&t.rng, NKINDS);
+			unsigned op =
+				(unsigned)test_below(&t.rng, FI_ATOMIC_OP_LAST);
+
+			/* Products would leave what is exact. */
+			if (op != FI_PROD && is_defined(kind, type, op))
+				NEED(operate(s, &t, kind, type, op));
+		}
+		NEED(agrees(s, &t, type));
+	}
+	return sync_up(s);
+}
+
+static void random_atomics_agree_with_a_model(void **state)
+{
+	struct setup setup = { .caps = CAPS,
+			       .mr_mode = MODE,
+			       .seed = test_seed() };
+
+	(void)state;
+	run_with(show, try_random, &setup);
+}
+
+/* --- several at once ------------------------------------------------------ */
+
+#define ADDS  1000
+#define AHEAD 10 /* under way at a time */
+
+/* Both sides add to one cell of the parent's, the parent by itself and by its
+ * CPU, too: nobody sees a value that another saw. */
+static bool add(struct side *s)
+{
+	uint64_t cell = 0, one = 1, got[AHEAD], sum = 0, theirs;
+	struct window mine = { (uintptr_t)&cell, 0 }, w;
+	fi_addr_t target = s->is_child ? s->peer : s->self;
+	struct fi_cq_tagged_entry end;
+	struct fid_mr *mr;
+
+	NEED(!fi_mr_reg(s->domain, &cell, sizeof(cell), ACCESS, 0, 0, 0, &mr,
+			NULL));
+	mine.key = fi_mr_key(mr);
+	NEED(swap_bytes(s, &mine, &w, sizeof(mine)));
+	if (!s->is_child)
+		w = mine;
+	for (int i = 0; i < ADDS; i += AHEAD) {
+		for (int j = 0; j < AHEAD; j++)
+			NEED(!fi_fetch_atomic(s->ep, &one, 1, NULL, &got[j],
+					      NULL, target, w.addr, w.key,
+					      FI_UINT64, FI_SUM, NULL));
+		for (int j = 0; j < AHEAD; j++)
+			NEED(next_end(s->tx, &end));
+		for (int j = 0; j < AHEAD; j++)
+			sum += got[j];
+		if (!s->is_child)
+			sum += __atomic_fetch_add(&cell, 1, __ATOMIC_RELAXED);
+	}
+	NEED(sync_up(s));
+	NEED(swap_bytes(s, &sum, &theirs, sizeof(sum)));
+	NEED(!fi_close(&mr->fid));
+	if (!s->is_child) {
+		uint64_t n = 2 * ADDS + ADDS / AHEAD;
+
+		NEED(cell == n && sum + theirs == n * (n - 1) / 2);
+	}
+	return true;
+}
+
+static void atomics_of_several_are_atomic(void **state)
+{
+	struct setup setup = { .caps = CAPS, .mr_mode = MODE };
+
+	(void)state;
+	run_with(add, add, &setup);
+}
+
+/* --- calls with lists, and inject ----------------------------------------- */
+
+static bool use_messages(struct side *s)
+{
+	uint64_t operand = 5, compare = 7, result = 0;
+	struct fi_ioc x = { &operand, 1 }, c = { &compare, 1 };
+	struct fi_ioc r = { &result, 1 };
+	struct window w, none = { 0 };
+	struct fi_rma_ioc at = { .count = 1 };
+	struct fi_msg_atomic m = { .msg_iov = &x,
+				   .iov_count = 1,
+				   .addr = s->peer,
+				   .rma_iov = &at,
+				   .rma_iov_count = 1,
+				   .datatype = FI_UINT64,
+				   .op = FI_ATOMIC_WRITE };
+	struct fi_cq_tagged_entry end;
+
+	NEED(swap_bytes(s, &none, &w, sizeof(w)));
+	at.addr = w.addr;
+	at.key = w.key;
+	NEED(!fi_atomicmsg(s->ep, &m, FI_INJECT | FI_COMPLETION));
+	NEED(next_end(s->tx, &end));
+	NEED(!fi_inject_atomic(s->ep, &operand, 1, s->peer, w.addr, w.key,
+			       FI_UINT64, FI_SUM));
+	m.op = FI_MAX;
+	NEED(!fi_fetch_atomicmsg(s->ep, &m, &r, NULL, 1, FI_COMPLETION));
+	NEED(next_end(s->tx, &end) && result == 10);
+	NEED(!fi_fetch_atomicv(s->ep, &x, NULL, 1, &r, NULL, 1, s->peer, w.addr,
+			       w.key, FI_UINT64, FI_SUM, NULL));
+	NEED(next_end(s->tx, &end) && result == 10);
+	NEED(!fi_atomicv(s->ep, &x, NULL, 1, s->peer, w.addr, w.key, FI_UINT64,
+			 FI_SUM, NULL));
+	NEED(next_end(s->tx, &end));
+	compare = 20;
+	m.op = FI_CSWAP;
+	NEED(!fi_compare_atomicmsg(s->ep, &m, &c, NULL, 1, &r, NULL, 1,
+				   FI_COMPLETION));
+	NEED(next_end(s->tx, &end) && result == 20);
+	NEED(!fi_compare_atomicv(s->ep, &x, NULL, 1, &c, NULL, 1, &r, NULL, 1,
+				 s->peer, w.addr, w.key, FI_UINT64, FI_CSWAP_NE,
+				 NULL));
+	NEED(next_end(s->tx, &end) && result == 5);
+	return sync_up(s);
+}
+
+static void calls_with_lists_do_the_same(void **state)
+{
+	struct setup setup = { .caps = CAPS, .mr_mode = MODE };
+
+	(void)state;
+	run_with(show, use_messages, &setup);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(every_operation_on_every_type_agrees_with_a_model),
+		TEST(random_atomics_agree_with_a_model),
+		TEST(atomics_of_several_are_atomic),
+		TEST(calls_with_lists_do_the_same),
+	};
+
+	return RUN_TESTS(tests);
+}

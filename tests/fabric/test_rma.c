@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* RMA and counters. The parent is the target: its memory is read and written
+ * by the child, which checks what it gets, as the parent checks what came. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "side.h"
+
+#define MODE_VIRTUAL (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define ACCESS	     (FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define CAPS	     (FI_RMA | FI_MSG | FI_SOURCE | FI_RMA_EVENT)
+
+/* How a region is named to the other side. */
+struct window {
+	uint64_t addr, key;
+};
+
+static bool register_at(struct side *s, void *buf, size_t len, uint64_t access,
+			uint64_t key, struct fid_mr **mr)
+{
+	NEED(!fi_mr_reg(s->domain, buf, len, access, 0, key, 0, mr, NULL));
+	return true;
+}
+
+static struct window window_of(const struct side *s, void *buf,
+			       struct fid_mr *mr)
+{
+	bool virtual = s->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
+
+	return (struct window){ virtual ? (uintptr_t)buf : 0, fi_mr_key(mr) };
+}
+
+/* The target's part of most tests: shows memory until the other is done. */
+static bool show(struct side *s, uint8_t *buf, size_t len)
+{
+	struct window mine, none;
+	struct fid_mr *mr;
+
+	NEED(register_at(s, buf, len, ACCESS, 77, &mr));
+	mine = window_of(s, buf, mr);
+	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
+	NEED(sync_up(s));
+	NEED(fi_close(&s->domain->fid) == -FI_EBUSY);
+	NEED(!fi_close(&mr->fid));
+	return true;
+}
+
+static bool see(struct side *s, struct window *theirs)
+{
+	struct window none = { 0 };
+
+	NEED(swap_bytes(s, &none, theirs, sizeof(none)));
+	return true;
+}
+
+/* --- all sizes ------------------------------------------------------------ */
+
+static const size_t sizes[] = { 0,    1,    8,	   128,	   129,	      2048,
+				2049, 8192, 65536, 300000, LONG_BYTES };
+
+static bool show_long(struct side *s)
+{
+	uint8_t *buf = calloc(1, LONG_BYTES);
+
+	NEED(show(s, buf, LONG_BYTES));
+	NEED(is_filled(buf, LONG_BYTES, PN_ARRAY_LEN(sizes) - 1));
+	free(buf);
+	return true;
+}
+
+static bool use_size(struct side *s, const struct window *w, size_t len,
+		     unsigned seed)
+{
+	uint8_t *out = malloc(LONG_BYTES), *in = calloc(1, LONG_BYTES);
+	struct fi_cq_tagged_entry end;
+
+	fill(out, len, seed);
+	NEED(!fi_write(s->ep, out, len, NULL, s->peer, w->addr, w->key, out));
+	NEED(next_end(s->tx, &end) && end.op_context == out);
+	NEED(end.flags == (FI_RMA | FI_WRITE));
+	NEED(!fi_read(s->ep, in, len, NULL, s->peer, w->addr, w->key, in));
+	NEED(next_end(s->tx, &end) && end.op_context == in);
+	NEED(end.flags == (FI_RMA | FI_READ));
+	NEED(is_filled(in, len, seed));
+	free(out);
+	free(in);
+	return true;
+}
+
+static bool use_sizes(struct side *s)
+{
+	struct window w;
+
+	NEED(see(s, &w));
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++)
+		NEED(use_size(s, &w, sizes[i], i));
+	return sync_up(s);
+}
+
+static void reads_and_writes_of_all_sizes_arrive(void **state)
+{
+	const struct setup setups[] = {
+		{ .caps = CAPS, .mr_mode = MODE_VIRTUAL },
+		{ .caps = CAPS, .mr_mode = FI_MR_PROV_KEY },
+		{ .caps = CAPS, .mr_mode = 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(setups); i++)
+		run_with(show_long, use_sizes, &setups[i]);
+}
+
+/* --- data and counters ---------------------------------------------------- */
+
+static bool wait_for(struct fid_cntr *counter, uint64_t n)
+{
+	NEED(!fi_cntr_wait(counter, n, -1));
+	NEED(fi_cntr_read(counter) == n && !fi_cntr_readerr(counter));
+	return true;
+}
+
+static bool be_told(struct side *s)
+{
+	uint8_t *buf = calloc(1, LONG_BYTES);
+	struct fi_cq_tagged_entry end;
+	struct window mine, none;
+	struct fid_mr *mr;
+	struct fid_cntr *counter;
+	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
+	fi_addr_t from;
+	ssize_t n;
+
+	NEED(!fi_cntr_open(s->domain, &attr, &counter, NULL));
+	NEED(register_at(s, buf, LONG_BYTES, ACCESS, 0, &mr));
+	NEED(!fi_mr_bind(mr, &counter->fid, FI_REMOTE_WRITE));
+	NEED(fi_close(&counter->fid) == -FI_EBUSY);
+	mine = window_of(s, buf, mr);
+	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
+	for (unsigned i = 0; i < 3; i++) {
+		while ((n = fi_cq_readfrom(s->rx, &end, 1, &from)) ==
+		       -FI_EAGAIN)
+			;
+		NEED(n == 1 && from == s->peer && end.data == 100 + i);
+		NEED(end.flags ==
+		     (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+		NEED(end.len == (i == 2 ? 500000 : 100));
+		NEED(is_filled(buf, end.len, i));
+		NEED(sync_up(s));
+	}
+	NEED(wait_for(s->counters[COUNT_REMOTE_WRITE], 4));
+	NEED(wait_for(counter, 4));
+	NEED(wait_for(s->counters[COUNT_REMOTE_READ], 1));
+	NEED(!fi_cntr_read(s->counters[COUNT_RECV]));
+	NEED(sync_up(s));
+	NEED(!fi_close(&mr->fid) && !fi_close(&counter->fid));
+	free(buf);
+	return true;
+}
+
+static bool tell(struct side *s)
+{
+	uint8_t *buf = malloc(500000);
+	struct iovec iov = { buf, 100 };
+	struct fi_rma_iov at = { .len = 100 };
+	struct fi_msg_rma m = { .msg_iov = &iov,
+				.iov_count = 1,
+				.addr = s->peer,
+				.rma_iov = &at,
+				.rma_iov_count = 1,
+				.data = 100 };
+	struct fi_cq_tagged_entry end;
+	struct window w;
+
+	NEED(see(s, &w));
+	at.addr = w.addr;
+	at.key = w.key;
+	fill(buf, 100, 0);
+	NEED(!fi_writemsg(s->ep, &m, FI_REMOTE_CQ_DATA | FI_INJECT));
+	fill(buf, 100, 99); /* it is ours again */
+	NEED(sync_up(s));
+	fill(buf, 100, 1);
+	NEED(!fi_inject_writedata(s->ep, buf, 100, 101, s->peer, w.addr,
+				  w.key));
+	fill(buf, 100, 99);
+	NEED(sync_up(s));
+	fill(buf, 500000, 2);
+	NEED(!fi_writedata(s->ep, buf, 500000, NULL, 102, s->peer, w.addr,
+			   w.key, buf));
+	NEED(wait_for(s->counters[COUNT_WRITE], 3));
+	NEED(sync_up(s));
+	NEED(!fi_inject_write(s->ep, buf, 8, s->peer, w.addr, w.key));
+	m.context = &m;
+	NEED(!fi_readmsg(s->ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	NEED(next_end(s->tx, &end) && end.op_context == &m);
+	NEED(fi_cq_read(s->tx, &end, 1) == -FI_EAGAIN); /* not asked for */
+	NEED(wait_for(s->counters[COUNT_WRITE], 4));
+	NEED(wait_for(s->counters[COUNT_READ], 1));
+	NEED(!fi_cntr_read(s->counters[COUNT_SEND]));
+	free(buf);
+	return sync_up(s);
+}
+
+static void writes_with_data_tell_the_target_and_all_is_counted(void **state)
+{
+	struct setup setup = { .caps = CAPS,
+			       .mr_mode = MODE_VIRTUAL,
+			       .bind_flags = FI_SELECTIVE_COMPLETION };
+
+	(void)state;
+	run_with(be_told, tell, &setup);
+}
+
+/* --- what is not allowed -------------------------------------------------- */
+
+static bool show_little(struct side *s)
+{
+	static uint8_t buf[8192];
+	struct window mine[3], none[3];
+	struct fid_mr *mr[3];
+
+	NEED(register_at(s, buf, 4096, FI_REMOTE_READ, 1, &mr[0]));
+	NEED(register_at(s, buf, 4096, FI_REMOTE_WRITE, 2, &mr[1]));
+	NEED(register_at(s, buf, 4096, ACCESS, 3, &mr[2]));
+	for (int i = 0; i < 3; i++)
+		mine[i] = window_of(s, buf, mr[i]);
+	NEED(!fi_close(&mr[2]->fid));
+	NEED(swap_bytes(s, mine, none, sizeof(mine)));
+	NEED(sync_up(s));
+	NEED(!fi_close(&mr[0]->fid) && !fi_close(&mr[1]->fid));
+	for (int i = 0; i < 8192; i++)
+		NEED(!buf[i]);
+	return true;
+}
+
+/* It is refused, the buffer is as it was, and others go on. */
+static bool refused(struct side *s, bool write, size_t len,
+		    const struct window *w)
+{
+	uint8_t *buf = malloc(len + 1);
+	struct fi_cq_err_entry error;
+
+	memset(buf, 9, len);
+	if (write)
+		NEED(!fi_write(s->ep, buf, len, NULL, s->peer, w->addr, w->key,
+			       buf));
+	else
+		NEED(!fi_read(s->ep, buf, len, NULL, s->peer, w->addr, w->key,
+			      buf));
+	NEED(next_error(s->tx, &error));
+	NEED(error.err == FI_EACCES && error.op_context == buf);
+	NEED(error.flags == (FI_RMA | (write ? FI_WRITE : FI_READ)));
+	for (size_t i = 0; i < len; i++)
+		NEED(buf[i] == 9);
+	free(buf);
+	return true;
+}
+
+static bool try_much(struct side *s)
+{
+	struct window w[3], beyond, wrapped, unknown;
+	struct fi_cq_tagged_entry end;
+	uint8_t byte = 1;
+
+	NEED(swap_bytes(s, memset(w, 0, sizeof(w)), w, sizeof(w)));
+	beyond = (struct window){ w[1].addr + 4095, w[1].key };
+	wrapped = (struct window){ ~UINT64_C(0), w[1].key };
+	unknown = (struct window){ w[1].addr, 12345 };
+	NEED(refused(s, true, 8, &w[0]) && refused(s, false, 8, &w[1]));
+	NEED(refused(s, true, 8, &w[2]) && refused(s, false, 8, &w[2]));
+	NEED(refused(s, true, 2, &beyond) && refused(s, true, 5000, &w[1]));
+	NEED(refused(s, true, 1, &wrapped) && refused(s, true, 0, &unknown));
+	NEED(refused(s, true, 1 << 20, &unknown)); /* bytes on their way */
+	NEED(refused(s, false, 1 << 20, &w[0]));
+	NEED(fi_cntr_readerr(s->counters[COUNT_WRITE]) == 7);
+	NEED(fi_cntr_readerr(s->counters[COUNT_READ]) == 3);
+	NEED(fi_cntr_wait(s->counters[COUNT_READ], 1, 1) == -FI_ETIMEDOUT);
+	NEED(!fi_read(s->ep, &byte, 1, NULL, s->peer, w[0].addr, w[0].key,
+		      NULL));
+	NEED(next_end(s->tx, &end) && !byte);
+	return sync_up(s);
+}
+
+static void what_a_key_does_not_allow_is_refused(void **state)
+{
+	const struct setup setups[] = {
+		{ .caps = CAPS, .mr_mode = MODE_VIRTUAL },
+		{ .caps = CAPS, .mr_mode = 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(setups); i++)
+		run_with(show_little, try_much, &setups[i]);
+}
+
+/* --- an endpoint that goes ------------------------------------------------ */
+
+static bool open_another(struct side *s, struct fid_cq **cq, struct fid_ep **ep)
+{
+	struct fi_cq_attr attr = { 0 };
+
+	NEED(!fi_cq_open(s->domain, &attr, cq, NULL));
+	NEED(!fi_endpoint(s->domain, s->info, ep, NULL));
+	NEED(!fi_ep_bind(*ep, &s->av->fid, 0));
+	NEED(!fi_ep_bind(*ep, &(*cq)->fid, FI_TRANSMIT | FI_RECV));
+	NEED(!fi_enable(*ep));
+	return true;
+}
+
+/* Opens one that never makes progress, and closes it under the other. */
+static bool go_away(struct side *s)
+{
+	uint8_t name[NAME_BYTES], none[NAME_BYTES], answer;
+	size_t len = sizeof(name);
+	struct fid_cq *cq;
+	struct fid_ep *ep;
+
+	NEED(open_another(s, &cq, &ep));
+	NEED(!fi_getname(&ep->fid, name, &len));
+	NEED(swap_bytes(s, name, none, sizeof(name)));
+	NEED(read(s->pipe, &answer, 1) == 1);
+	NEED(!fi_close(&ep->fid) && !fi_close(&cq->fid));
+	return true;
+}
+
+static bool be_left(struct side *s)
+{
+	uint8_t name[NAME_BYTES], *buf = calloc(1, 300000), byte = 1;
+	struct fi_cq_err_entry error;
+	fi_addr_t other;
+
+	NEED(swap_bytes(s, buf, name, sizeof(name)));
+	NEED(fi_av_insert(s->av, name, 1, &other, 0, NULL) == 1);
+	NEED(!fi_read(s->ep, buf, 8, NULL, other, 0, 1, buf));
+	NEED(!fi_write(s->ep, buf, 300000, NULL, other, 0, 1, buf));
+	NEED(write(s->pipe, &byte, 1) == 1);
+	for (int i = 0; i < 2; i++)
+		NEED(next_error(s->tx, &error) && error.err == FI_ECONNRESET);
+	free(buf);
+	return true;
+}
+
+static void operations_on_an_endpoint_that_closes_end_with_an_error(
+	void **state)
+{
+	struct setup setup = { .caps = CAPS };
+
+	(void)state;
+	run_with(be_left, go_away, &setup);
+}
+
+/* --- random programs ------------------------------------------------------ */
+
+#define SLOTS	   8
+#define SLOT_BYTES 20000
+#define STEPS	   600
+
+/* One operation at a time works on a slot: they have no order. */
+struct slot {
+	uint8_t model[SLOT_BYTES];
+	uint8_t buf[SLOT_BYTES];
+	size_t at, len;
+	bool busy, reads;
+};
+
+static bool start(struct side *s, const struct window *w, struct slot *slot,
+		  size_t number, uint64_t *rng)
+{
+	uint64_t addr = w->addr + number * SLOT_BYTES;
+	size_t max = test_below(rng, 3) ? 300 : SLOT_BYTES;
+
+	slot->reads = test_below(rng, 2);
+	slot->busy = true;
+	slot->len = test_below(rng, max + 1);
+	slot->at = test_below(rng, SLOT_BYTES - slot->len + 1);
+	if (slot->reads)
+		return !fi_read(s->ep, slot->buf, slot->len, NULL, s->peer,
+				addr + slot->at, w->key, slot);
+	for (size_t i = 0; i < slot->len; i++)
+		slot->buf[i] = slot->model[slot->at + i] =
+			(uint8_t)test_random(rng);
+	return !fi_write(s->ep, slot->buf, slot->len, NULL, s->peer,
+			 addr + slot->at, w->key, slot);
+}
+
+static bool finish(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+	struct slot *slot;
+
+	NEED(next_end(s->tx, &end));
+	slot = end.op_context;
+	slot->busy = false;
+	if (slot->reads)
+		NEED(!memcmp(slot->buf, slot->model + slot->at, slot->len));
+	return true;
+}
+
+/* Works on the other's memory while the other works on this one's. */
+static bool play_random(struct side *s)
+{
+	struct slot *slots = calloc(SLOTS, sizeof(*slots));
+	uint8_t *shown = calloc(SLOTS, SLOT_BYTES);
+	uint64_t rng = s->setup->seed + s->is_child;
+	struct window mine, w;
+	struct fid_mr *mr;
+
+	NEED(register_at(s, shown, SLOTS * SLOT_BYTES, ACCESS, 5, &mr));
+	mine = window_of(s, shown, mr);
+	NEED(swap_bytes(s, &mine, &w, sizeof(w)));
+	for (int i = 0; i < STEPS; i++) {
+		size_t number = test_below(&rng, SLOTS);
+
+		while (slots[number].busy)
+			NEED(finish(s));
+		NEED(start(s, &w, &slots[number], number, &rng));
+	}
+	for (int i = 0; i < SLOTS; i++)
+		while (slots[i].busy)
+			NEED(finish(s));
+	for (int i = 0; i < SLOTS; i++) {
+		struct slot *slot = &slots[i];
+
+		slot->reads = true;
+		slot->at = 0;
+		slot->len = SLOT_BYTES;
+		NEED(!fi_read(s->ep, slot->buf, SLOT_BYTES, NULL, s->peer,
+			      w.addr + (size_t)i * SLOT_BYTES, w.key, slot));
+		NEED(finish(s));
+	}
+	NEED(sync_up(s));
+	NEED(!fi_close(&mr->fid));
+	free(shown);
+	free(slots);
+	return true;
+}
+
+static void random_reads_and_writes_agree_with_a_model(void **state)
+{
+	uint64_t seed = test_seed();
+	const struct setup setups[] = {
+		{ .caps = CAPS, .mr_mode = MODE_VIRTUAL, .seed = seed },
+		{ .caps = FI_RMA, .mr_mode = 0, .seed = seed + 2 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(setups); i++)
+		run_with(play_random, play_random, &setups[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(reads_and_writes_of_all_sizes_arrive),
+		TEST(writes_with_data_tell_the_target_and_all_is_counted),
+		TEST(what_a_key_does_not_allow_is_refused),
+		TEST(operations_on_an_endpoint_that_closes_end_with_an_error),
+		TEST(random_reads_and_writes_agree_with_a_model),
+	};
+
+	return RUN_TESTS(tests);
+}
