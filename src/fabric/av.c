@@ -31,7 +31,8 @@ static int grow(struct pn_fi_av *av, size_t n)
 
 static bool name_ok(const struct pn_fi_name *name)
 {
-	return name->len && name->len <= sizeof(name->data);
+	return (name->len && name->len <= sizeof(name->data)) ||
+	       pn_fi_is_service(name);
 }
 
 /* Under the lock. */
@@ -72,12 +73,16 @@ static int insert(struct fid_av *fid, const void *addr, size_t count,
 	return done;
 }
 
-static int no_service(struct fid_av *av, const char *node, const char *service,
-		      fi_addr_t *fi_addr, uint64_t flags, void *context)
+static int insert_service(struct fid_av *fid, const char *node,
+			  const char *service, fi_addr_t *fi_addr,
+			  uint64_t flags, void *context)
 {
-	(void)av, (void)node, (void)service, (void)fi_addr;
-	(void)flags, (void)context;
-	return -FI_ENOSYS;
+	struct pn_fi_name name;
+	int ret = service ? pn_fi_service_name(service, &name) : -FI_EINVAL;
+
+	if (!ret && node && !pn_fi_is_this_host(node, flags))
+		ret = -FI_EHOSTUNREACH;
+	return ret ? ret : insert(fid, &name, 1, fi_addr, flags, context);
 }
 
 static int no_symmetric(struct fid_av *av, const char *node, size_t nodecnt,
@@ -130,7 +135,16 @@ static int lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr,
 	return ret;
 }
 
-/* "pinion:" and the name's bytes in hexadecimal. */
+static size_t write_hex(const struct pn_fi_name *name, char *out, size_t room)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; name_ok(name) && i < name->len; i++)
+		n += (size_t)snprintf(out + n, room - n, "%02x", name->data[i]);
+	return n;
+}
+
+/* "pinion:" and the name's bytes in hexadecimal, or "service:" and its text. */
 static const char *to_text(struct fid_av *fid, const void *addr, char *buf,
 			   size_t *len)
 {
@@ -140,9 +154,11 @@ static const char *to_text(struct fid_av *fid, const void *addr, char *buf,
 
 	(void)fid;
 	memcpy(&name, addr, sizeof(name));
-	for (size_t i = 0; name_ok(&name) && i < name.len; i++)
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "%02x",
-				      name.data[i]);
+	if (pn_fi_is_service(&name))
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "service:%s",
+				      pn_fi_service_text(&name));
+	else
+		n += write_hex(&name, text + n, sizeof(text) - n);
 	*len = n + 1;
 	if (room)
 		snprintf(buf, room, "%s", text);
@@ -161,22 +177,18 @@ static int close_av(struct fid *fid)
 	return 0;
 }
 
-static int no_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid, (void)other, (void)flags;
-	return -FI_ENOSYS;
-}
-
 static struct fi_ops av_fid_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = close_av,
-	.bind = no_bind,
+	.bind = pn_fi_no_bind,
+	.control = pn_fi_no_control,
+	.ops_open = pn_fi_no_ops,
 };
 
 static struct fi_ops_av av_ops = {
 	.size = sizeof(struct fi_ops_av),
 	.insert = insert,
-	.insertsvc = no_service,
+	.insertsvc = insert_service,
 	.insertsym = no_symmetric,
 	.remove = remove_all,
 	.lookup = lookup,
@@ -225,13 +237,16 @@ static int grow_peers(struct pn_fi_ep *ep)
 
 static int add_peer(struct pn_fi_ep *ep, fi_addr_t addr)
 {
-	const struct pn_fi_name *name = &ep->av->names[addr];
-	struct pinion_address address = { .len = name->len };
+	struct pn_fi_name name = ep->av->names[addr];
+	struct pinion_address address = { 0 };
 	int ret = addr < ep->npeers ? 0 : grow_peers(ep);
 
+	if (!ret && pn_fi_is_service(&name))
+		ret = pn_fi_resolve(&ep->av->names[addr], &name);
 	if (ret)
 		return ret;
-	memcpy(address.data, name->data, name->len);
+	address.len = name.len;
+	memcpy(address.data, name.data, name.len);
 	return pinion_peer_add(ep->endpoint, &address, &ep->peers[addr]);
 }
 
@@ -250,13 +265,20 @@ int pn_fi_peer_at(struct pn_fi_ep *ep, fi_addr_t addr, struct pinion_peer **out)
 	return 0;
 }
 
-/* Those not used yet have no peer so far, but may have written to us. Only
- * fi_cq_readfrom() comes here. */
+static bool was_used(const struct pn_fi_ep *ep, fi_addr_t addr)
+{
+	return addr < ep->npeers && ep->peers[addr];
+}
+
+/* Those not used yet have no peer so far, but may have written to us; whom a
+ * service means is not looked up for this. Only fi_cq_readfrom() comes here. */
 fi_addr_t pn_fi_addr_of(struct pn_fi_ep *ep, const struct pinion_peer *peer)
 {
 	for (fi_addr_t i = 0; peer && i < ep->av->n; i++) {
 		struct pinion_peer *one;
 
+		if (!was_used(ep, i) && pn_fi_is_service(&ep->av->names[i]))
+			continue;
 		if (!pn_fi_peer_at(ep, i, &one) && one == peer)
 			return i;
 	}

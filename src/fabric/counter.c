@@ -2,6 +2,7 @@
 /* Counters. Each has a CQ of its own that stays empty: what a CQ knows of
  * endpoints, progress and waiting serves a counter, too; and an endpoint that
  * has a counter and no CQ drops its entries there. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "fabric/fabric.h"
@@ -31,10 +32,23 @@ void pn_fi_counter_add(struct pn_fi_counter *counter, int status)
 	changed(counter);
 }
 
+void pn_fi_counter_look(struct pn_fi_counter *counter)
+{
+	struct pn_list *pos, *serving = &counter->cq->domain->serving;
+
+	pn_fi_cq_look(counter->cq);
+	if (!counter->regions)
+		return;
+	pn_list_for_each (pos, serving) {
+		pn_fi_ep_progress(
+			pn_container_of(pos, struct pn_fi_ep, serving));
+	}
+}
+
 static void look(struct pn_fi_counter *counter)
 {
 	pn_fi_lock(counter->cq->domain);
-	pn_fi_cq_look(counter->cq);
+	pn_fi_counter_look(counter);
 	pn_fi_unlock(counter->cq->domain);
 }
 
@@ -84,23 +98,41 @@ static int set_error(struct fid_cntr *fid, uint64_t value)
 
 /* --- waiting -------------------------------------------------------------- */
 
-/* The condition is looked at after arming: what changes it after that wakes. */
+/* What regions count comes by endpoints that the descriptor knows nothing of.
+ */
+static bool may_sleep(const struct pn_fi_counter *counter)
+{
+	return counter->cq->epoll >= 0 && !counter->regions;
+}
+
+/* Sleeps until something changes; or others may run. False: the time is up. */
+static bool rest(struct pn_fi_counter *counter, int64_t deadline)
+{
+	if (may_sleep(counter))
+		return pn_fi_cq_sleep(counter->cq, deadline);
+	sched_yield();
+	return deadline < 0 || pn_fi_deadline(0) < deadline;
+}
+
+/* The condition is looked at after arming: what changes it after that wakes.
+ * FI_WAIT_NONE is a promise not to come here, which programs break. */
 static int wait_for(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct pn_fi_counter *counter = counter_of(fid);
 	uint64_t errors = atomic_load(&counter->errors);
 	int64_t deadline = pn_fi_deadline(timeout);
-	int armed;
+	int ready = 0;
 
-	if (counter->cq->epoll < 0)
-		return -FI_EINVAL;
 	for (;;) {
-		armed = pn_fi_cq_trywait(counter->cq);
+		if (may_sleep(counter))
+			ready = pn_fi_cq_trywait(counter->cq);
+		else
+			look(counter);
 		if (atomic_load(&counter->value) >= threshold)
 			return 0;
 		if (atomic_load(&counter->errors) != errors)
 			return -FI_EAVAIL;
-		if (!armed && !pn_fi_cq_sleep(counter->cq, deadline))
+		if (!ready && !rest(counter, deadline))
 			return -FI_ETIMEDOUT;
 	}
 }
@@ -167,7 +199,9 @@ static int close_counter(struct fid *fid)
 {
 	struct pn_fi_counter *counter =
 		pn_container_of(fid, struct pn_fi_counter, fid.fid);
-	int ret = counter->refs ? -FI_EBUSY : fi_close(&counter->cq->fid.fid);
+	int ret = counter->refs || counter->regions
+			  ? -FI_EBUSY
+			  : fi_close(&counter->cq->fid.fid);
 
 	if (!ret)
 		free(counter);

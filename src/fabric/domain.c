@@ -84,6 +84,7 @@ int pn_fi_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 	domain->virtual_addresses = mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR);
 	domain->own_keys = mode & (FI_MR_BASIC | FI_MR_PROV_KEY);
 	domain->next_key = 1;
+	pn_list_init(&domain->serving);
 	domain->fabric = pn_container_of(fabric, struct pn_fi_fabric, fid);
 	atomic_fetch_add(&domain->fabric->refs, 1);
 	domain->locking = info->domain_attr->threading != FI_THREAD_DOMAIN;

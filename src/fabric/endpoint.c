@@ -202,24 +202,51 @@ static int setopt_ep(fid_t fid, int level, int name, const void *value,
 	return 0;
 }
 
-static int getname(fid_t fid, void *addr, size_t *addrlen)
+static int own_name(const struct pn_fi_ep *ep, struct pn_fi_name *out)
 {
-	struct pn_fi_ep *ep = ep_of(fid);
-	struct pn_fi_name name = { 0 };
 	struct pinion_address address;
-	size_t room = *addrlen;
 	int ret = pinion_endpoint_address(ep->endpoint, &address);
 
 	if (ret)
 		return ret;
-	if (address.len > sizeof(name.data))
+	if (address.len > sizeof(out->data))
 		return -FI_EINVAL;
-	name.len = (uint8_t)address.len;
-	memcpy(name.data, address.data, address.len);
+	*out = (struct pn_fi_name){ .len = (uint8_t)address.len };
+	memcpy(out->data, address.data, address.len);
+	return 0;
+}
+
+static int getname(fid_t fid, void *addr, size_t *addrlen)
+{
+	size_t room = *addrlen;
+	struct pn_fi_name name;
+	int ret = own_name(ep_of(fid), &name);
+
+	if (ret)
+		return ret;
 	*addrlen = sizeof(name);
 	if (room)
 		memcpy(addr, &name, room < sizeof(name) ? room : sizeof(name));
 	return room < sizeof(name) ? -FI_ETOOSMALL : 0;
+}
+
+/* Whoever was given a source by service is known by it. */
+static int publish(struct pn_fi_ep *ep, const struct fi_info *info)
+{
+	struct pn_fi_name service, name;
+	int ret;
+
+	ep->held[0] = ep->held[1] = -1;
+	if (!info->src_addr)
+		return 0;
+	if (info->src_addrlen != sizeof(service))
+		return -FI_EINVAL;
+	memcpy(&service, info->src_addr, sizeof(service));
+	if (!pn_fi_is_service(&service) ||
+	    !strcmp(pn_fi_service_text(&service), PN_FI_NO_SERVICE))
+		return 0;
+	ret = own_name(ep, &name);
+	return ret ? ret : pn_fi_publish(&service, &name, ep->held);
 }
 
 static int no_name(fid_t fid, void *addr, size_t len)
@@ -319,6 +346,7 @@ static int close_ep(struct fid *fid)
 	if (ep->av)
 		ep->av->refs--;
 	pn_fi_unlock(ep->domain);
+	pn_fi_unpublish(ep->held);
 	/* What is under way is abandoned: its buffers are needed until then. */
 	pinion_close(ep->context);
 	pn_fi_ops_free(ep);
@@ -373,6 +401,7 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 	pn_list_init(&ep->free_ops);
 	pn_list_init(&ep->notes);
 	pn_list_init(&ep->free_notes);
+	pn_list_init(&ep->serving);
 	for (int e = 0; e < PN_FI_EVENTS; e++) {
 		pn_list_init(&ep->events[e].member.link);
 		ep->events[e].member.ep = ep;
@@ -416,6 +445,8 @@ int pn_fi_endpoint_open(struct fid_domain *domain, struct fi_info *info,
 	if (ret)
 		goto free_ep;
 	ret = pinion_endpoint_open(ep->context, &attr, &ep->endpoint);
+	if (!ret)
+		ret = publish(ep, info);
 	if (ret)
 		goto close_context;
 	ep->domain = pn_container_of(domain, struct pn_fi_domain, fid);

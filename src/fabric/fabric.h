@@ -10,8 +10,9 @@
  *   fabric, domain  hold nothing but their children; the domain has the lock.
  *   endpoint   a pinion context and its endpoint: FI_EP_RDM.
  *   AV         names of endpoints by number, for map and table alike. Names
- *              are PN_FI_NAME_BYTES long, whatever the device. Endpoints turn
- *              a number into a peer when it is first used.
+ *              are PN_FI_NAME_BYTES long, whatever the device; some are of
+ *              a service. Endpoints turn a number into a peer when it is
+ *              first used.
  *   op         something under way: the `user` of pinion's request.
  *   CQ         a ring of entries, errors among them. An op reserves its entry
  *              when it begins, so that no end is ever lost.
@@ -78,14 +79,18 @@ struct pn_fi_domain {
 	bool virtual_addresses; /* of regions; else they begin at 0 */
 	bool own_keys;		/* the program does not choose them */
 	uint64_t next_key;
-	struct pn_list *mrs; /* by hash of their key */
+	struct pn_list *mrs;	/* by hash of their key */
+	struct pn_list serving; /* endpoints that take errands */
 };
 
 /* How an endpoint is called: what travels in libfabric's address buffers. */
 struct pn_fi_name {
-	uint8_t len; /* 0: removed */
+	uint8_t len; /* 0: removed; PN_FI_BY_SERVICE: data is a service, text */
 	uint8_t data[PN_FI_NAME_BYTES - 1];
 };
+
+#define PN_FI_BY_SERVICE 0xff
+#define PN_FI_NO_SERVICE "0" /* as a port: whichever is free */
 
 struct pn_fi_av {
 	struct fid_av fid;
@@ -167,8 +172,8 @@ struct pn_fi_counter {
 	struct fid_cntr fid;
 	struct pn_fi_cq *cq; /* its own, always empty: endpoints and waiting */
 	atomic_uint_fast64_t value, errors;
-	unsigned
-		refs; /* of endpoints, one for each event; regions; poll sets */
+	unsigned refs;	  /* endpoints, one for each event; poll sets */
+	unsigned regions; /* whose writes it counts, by any endpoint */
 };
 
 struct pn_fi_op {
@@ -214,6 +219,8 @@ struct pn_fi_ep {
 	struct pn_list notes, free_notes; /* errands on their way, and others */
 	uint64_t next_number;		  /* of errands */
 	struct pn_fi_desk *desks;
+	struct pn_list serving; /* in the domain's, with desks */
+	int held[2]; /* what makes it known by a service; -1: it is not */
 };
 
 static inline void pn_fi_lock(struct pn_fi_domain *domain) PN_NO_THREAD_SAFETY
@@ -280,12 +287,29 @@ int pn_fi_counter_bind(struct pn_fi_ep *ep, struct pn_fi_counter *counter,
 /* When an endpoint closes, under the lock. */
 void pn_fi_counters_unbind(struct pn_fi_ep *ep);
 void pn_fi_counter_add(struct pn_fi_counter *counter, int status);
+/* Makes progress, under the lock. */
+void pn_fi_counter_look(struct pn_fi_counter *counter);
 static inline void pn_fi_count(const struct pn_fi_ep *ep,
 			       enum pn_fi_event event, int status)
 {
 	if (pn_unlikely(ep->events[event].counter))
 		pn_fi_counter_add(ep->events[event].counter, status);
 }
+
+/* service.c */
+bool pn_fi_is_service(const struct pn_fi_name *name);
+const char *pn_fi_service_text(const struct pn_fi_name *name);
+/* -FI_EINVAL: too long, or with a slash or blank. */
+int pn_fi_service_name(const char *service, struct pn_fi_name *out);
+/* Makes an endpoint's name known by a service for as long as `held` are open.
+ * -FI_EADDRINUSE: another has it; -FI_EADDRNOTAVAIL: its name is too long. */
+int pn_fi_publish(const struct pn_fi_name *service,
+		  const struct pn_fi_name *name, int held[2]);
+void pn_fi_unpublish(const int held[2]);
+/* -FI_EHOSTUNREACH: nobody has it now. */
+int pn_fi_resolve(const struct pn_fi_name *service, struct pn_fi_name *out);
+/* May ask name servers, unless FI_NUMERICHOST is among the flags. */
+bool pn_fi_is_this_host(const char *node, uint64_t flags);
 
 /* poll.c */
 int pn_fi_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,

@@ -166,16 +166,19 @@ static void fill_ways(struct fi_info *info, const struct fi_info *hints)
 		info->rx_attr->op_flags = hints->rx_attr->op_flags;
 }
 
-/* Any will do: what a program is used to, it gets. */
-static int mr_mode_for(int wanted)
+/* Any will do: what a program is used to, it gets. Before 1.5 there were two,
+ * and a word for either. */
+static int mr_mode_for(uint32_t version, int wanted)
 {
 	if (wanted == FI_MR_BASIC || wanted == FI_MR_SCALABLE)
 		return wanted;
+	if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
+		return FI_MR_SCALABLE;
 	return wanted & MR_MODES;
 }
 
 static void fill_domain(struct fi_domain_attr *domain,
-			const struct fi_domain_attr *wanted)
+			const struct fi_domain_attr *wanted, uint32_t version)
 {
 	domain->threading = FI_THREAD_SAFE;
 	domain->control_progress = FI_PROGRESS_MANUAL;
@@ -191,7 +194,7 @@ static void fill_domain(struct fi_domain_attr *domain,
 	domain->mr_cnt = domain->cntr_cnt = 65536;
 	if (!wanted)
 		return;
-	domain->mr_mode = mr_mode_for(wanted->mr_mode);
+	domain->mr_mode = mr_mode_for(version, wanted->mr_mode);
 	if (wanted->threading != FI_THREAD_UNSPEC)
 		domain->threading = wanted->threading;
 	domain->av_type = wanted->av_type;
@@ -205,26 +208,85 @@ static int fill_names(struct fi_info *info)
 								  : -FI_ENOMEM;
 }
 
+static int copy_address(const void *from, size_t len, void **to, size_t *to_len)
+{
+	if (!from)
+		return 0;
+	if (len != PN_FI_NAME_BYTES)
+		return -FI_ENODATA;
+	*to = malloc(len);
+	if (!*to)
+		return -FI_ENOMEM;
+	memcpy(*to, from, len);
+	*to_len = len;
+	return 0;
+}
+
+/* A service names an endpoint of this host: with FI_SOURCE the one to be
+ * opened, else the one to be talked to. */
+static int name_service(struct fi_info *info, const char *node,
+			const char *service, uint64_t flags)
+{
+	struct pn_fi_name name;
+
+	if (strncmp(device_name(), "soft", 4) ||
+	    (node && !pn_fi_is_this_host(node, flags)))
+		return -FI_ENODATA;
+	if (pn_fi_service_name(service ? service : PN_FI_NO_SERVICE, &name))
+		return -FI_ENODATA;
+	return flags & FI_SOURCE
+		       ? copy_address(&name, sizeof(name), &info->src_addr,
+				      &info->src_addrlen)
+		       : copy_address(&name, sizeof(name), &info->dest_addr,
+				      &info->dest_addrlen);
+}
+
+/* What is not said by node and service is as in the hints; a source there is
+ * always. */
+static int fill_addresses(struct fi_info *info, const struct fi_info *hints,
+			  const char *node, const char *service, uint64_t flags)
+{
+	int ret =
+		node || service ? name_service(info, node, service, flags) : 0;
+	struct pn_fi_name any;
+
+	if (!ret && hints && !info->src_addr)
+		ret = copy_address(hints->src_addr, hints->src_addrlen,
+				   &info->src_addr, &info->src_addrlen);
+	if (!ret && hints && !info->dest_addr)
+		ret = copy_address(hints->dest_addr, hints->dest_addrlen,
+				   &info->dest_addr, &info->dest_addrlen);
+	pn_fi_service_name(PN_FI_NO_SERVICE, &any);
+	if (!ret && !info->src_addr)
+		ret = copy_address(&any, sizeof(any), &info->src_addr,
+				   &info->src_addrlen);
+	return ret;
+}
+
 int pn_fi_getinfo(uint32_t version, const char *node, const char *service,
 		  uint64_t flags, const struct fi_info *hints,
 		  struct fi_info **out)
 {
 	struct fi_info *info;
+	int ret;
 
-	(void)version;
-	(void)flags;
-	/* An endpoint's name is not to be had from a host's. */
-	if (node || service || !hints_ok(hints))
+	if (!hints_ok(hints))
 		return -FI_ENODATA;
 	info = fi_allocinfo();
 	if (!info || fill_names(info)) {
 		fi_freeinfo(info);
 		return -FI_ENOMEM;
 	}
+	ret = fill_addresses(info, hints, node, service, flags);
+	if (ret) {
+		fi_freeinfo(info);
+		return ret;
+	}
 	info->caps = caps_for(hints);
 	info->addr_format = FI_FORMAT_UNSPEC;
 	fill_ways(info, hints);
-	fill_domain(info->domain_attr, hints ? hints->domain_attr : NULL);
+	fill_domain(info->domain_attr, hints ? hints->domain_attr : NULL,
+		    version);
 	info->ep_attr->type = FI_EP_RDM;
 	info->ep_attr->protocol_version = 1;
 	info->ep_attr->max_msg_size = SIZE_MAX >> 1;

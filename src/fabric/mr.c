@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Regions: memory that has a key. Nothing is registered with the device here:
  * what moves long messages does that, through the cache, when it is needed. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "fabric/onesided.h"
 
-#define NHASHES 1024 /* a power of two */
+#define NHASHES	 1024 /* a power of two */
+#define CLOSE_MS 1000
 #define ACCESS_FLAGS                                               \
 	(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | \
 	 FI_REMOTE_WRITE)
@@ -61,22 +63,57 @@ uint8_t *pn_fi_mr_at(const struct pn_fi_mr *mr, uint64_t addr, uint64_t len,
 
 /* --- life ----------------------------------------------------------------- */
 
+/* Under the lock. */
+static bool is_used(const struct pn_fi_mr *mr)
+{
+	struct pn_list *pos;
+
+	if (!mr->users)
+		return false;
+	pn_list_for_each (pos, &mr->domain->serving) {
+		pn_fi_ep_progress(
+			pn_container_of(pos, struct pn_fi_ep, serving));
+	}
+	return mr->users;
+}
+
+/* Whoever asked for an operation may know of its end before this side has
+ * heard of it; what is under way still is not to be left alone with memory
+ * that the program will free. */
+static bool wait_unused(struct pn_fi_mr *mr)
+{
+	int64_t deadline = pn_fi_deadline(CLOSE_MS);
+	bool used;
+
+	do {
+		pn_fi_lock(mr->domain);
+		used = is_used(mr);
+		pn_fi_unlock(mr->domain);
+		if (used)
+			sched_yield();
+	} while (used && pn_fi_deadline(0) < deadline);
+	return !used;
+}
+
 static int close_mr(struct fid *fid)
 {
 	struct pn_fi_mr *mr = pn_container_of(fid, struct pn_fi_mr, fid.fid);
 	struct pn_fi_domain *domain = mr->domain;
-	bool busy;
 
 	pn_fi_lock(domain);
-	busy = mr->users;
-	if (!busy) {
-		pn_list_remove(&mr->link);
-		if (mr->counter)
-			mr->counter->refs--;
-	}
+	pn_list_remove(&mr->link); /* nobody finds it any more */
 	pn_fi_unlock(domain);
-	if (busy)
+	if (!wait_unused(mr)) {
+		pn_fi_lock(domain);
+		pn_list_append(chain_of(domain, mr->fid.key), &mr->link);
+		pn_fi_unlock(domain);
 		return -FI_EBUSY;
+	}
+	if (mr->counter) {
+		pn_fi_lock(domain);
+		mr->counter->regions--;
+		pn_fi_unlock(domain);
+	}
 	atomic_fetch_sub(&domain->refs, 1);
 	free(mr);
 	return 0;
@@ -98,7 +135,7 @@ static int bind_mr(struct fid *fid, struct fid *other, uint64_t flags)
 		return -FI_EBADFLAGS;
 	pn_fi_lock(mr->domain);
 	mr->counter = counter;
-	counter->refs++;
+	counter->regions++;
 	pn_fi_unlock(mr->domain);
 	return 0;
 }

@@ -296,14 +296,19 @@ static ssize_t tell_peek(struct pn_fi_op *op, int found,
 	return 0;
 }
 
-/* That it was longer than nothing is no error. */
-static void forget(struct pn_fi_end *end, const struct pinion_completion *c)
+/* Nobody wants the message. That it was longer than nothing is no error. */
+static void end_unwanted(struct pn_fi_end *end,
+			 const struct pinion_completion *c)
 {
-	(void)c;
-	pn_fi_op_drop(pn_container_of(end, struct pn_fi_op, end));
+	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
+	struct pinion_completion good = *c;
+
+	good.status = c->status == -EMSGSIZE ? 0 : c->status;
+	good.message_len = 0;
+	pn_fi_op_end(op, &good);
 }
 
-/* Nobody wants the message: it is received into nothing and not told. */
+/* It is received into nothing; the peek has told of it. */
 static int discard(struct pn_fi_ep *ep, struct pinion_claim *claim,
 		   const struct pinion_message *like)
 {
@@ -313,7 +318,8 @@ static int discard(struct pn_fi_ep *ep, struct pinion_claim *claim,
 
 	if (!op)
 		return -FI_EAGAIN;
-	op->end.ended = forget;
+	op->end.ended = end_unwanted;
+	op->quiet = true;
 	op->context = NULL;
 	op->message = message;
 	message.buf = NULL;
@@ -351,7 +357,7 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 	if (work->flags & FI_DISCARD) {
 		op->message.buf = NULL;
 		op->message.len = 0;
-		op->end.ended = forget;
+		op->end.ended = end_unwanted;
 	}
 	ret = pinion_recv_claimed(ep->endpoint, claim, &op->message, NULL);
 	if (ret)

@@ -36,7 +36,7 @@ static bool has_something(struct member *m)
 
 	if (!m->counter)
 		return pn_fi_cq_look(m->cq);
-	pn_fi_cq_look(m->cq);
+	pn_fi_counter_look(m->counter);
 	now = changes(m->counter);
 	if (now == m->seen)
 		return false;

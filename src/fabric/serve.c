@@ -25,6 +25,14 @@ static struct pn_fi_desk *desk_of(struct pn_fi_end *end)
 static void errand_came(struct pn_fi_end *end,
 			const struct pinion_completion *c);
 
+/* The region's memory is not touched any more. */
+static void release(struct pn_fi_desk *desk)
+{
+	if (desk->mr)
+		desk->mr->users--;
+	desk->mr = NULL;
+}
+
 /* Without memory a desk stays out of use; the next one that is posted again
  * has better luck. */
 static void post(struct pn_fi_desk *desk)
@@ -36,9 +44,7 @@ static void post(struct pn_fi_desk *desk)
 				      .space = PN_FI_SPACE_ERRAND };
 	int ret;
 
-	if (desk->mr)
-		desk->mr->users--;
-	desk->mr = NULL;
+	release(desk);
 	desk->end.ended = errand_came;
 	ret = pinion_recv(desk->ep->endpoint, &any, NULL);
 	if (ret)
@@ -112,6 +118,7 @@ static void written(struct pn_fi_end *end, const struct pinion_completion *c)
 	pn_fi_count(desk->ep, PN_FI_EVENT_REMOTE_WRITE, status);
 	if (desk->mr->counter)
 		pn_fi_counter_add(desk->mr->counter, status);
+	release(desk);
 	answer(desk, status, NULL, 0);
 }
 
@@ -188,6 +195,7 @@ static void serve_atomic(struct pn_fi_desk *desk, const uint8_t *payload,
 	};
 
 	pn_fi_reduce(&r);
+	release(desk);
 	pn_fi_count(desk->ep,
 		    r.before ? PN_FI_EVENT_REMOTE_READ
 			     : PN_FI_EVENT_REMOTE_WRITE,
@@ -273,11 +281,13 @@ int pn_fi_serve(struct pn_fi_ep *ep)
 		ep->desks[i].ep = ep;
 		post(&ep->desks[i]);
 	}
+	pn_list_append(&ep->domain->serving, &ep->serving);
 	return 0;
 }
 
 void pn_fi_desks_abandon(struct pn_fi_ep *ep)
 {
+	pn_list_remove(&ep->serving);
 	for (int i = 0; ep->desks && i < PN_FI_DESKS; i++) {
 		const struct pn_fi_desk *desk = &ep->desks[i];
 
@@ -290,7 +300,6 @@ void pn_fi_desks_abandon(struct pn_fi_ep *ep)
 void pn_fi_desks_free(struct pn_fi_ep *ep)
 {
 	for (int i = 0; ep->desks && i < PN_FI_DESKS; i++)
-		if (ep->desks[i].mr)
-			ep->desks[i].mr->users--;
+		release(&ep->desks[i]);
 	free(ep->desks);
 }

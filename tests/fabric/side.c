@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -121,8 +122,10 @@ bool sync_up(struct side *s)
 
 	NEED(write(s->pipe, &c, 1) == 1);
 	/* Progress is manual: the other may need us. */
-	while (!poll(&ready, 1, 0))
+	while (!poll(&ready, 1, 0)) {
 		NEED(fi_cq_read(s->rx, &none, 0) <= 0);
+		sched_yield();
+	}
 	NEED(read(s->pipe, &c, 1) == 1);
 	return true;
 }
@@ -175,7 +178,7 @@ bool next_end(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
 	ssize_t n;
 
 	while ((n = fi_cq_read(cq, out, 1)) == -FI_EAGAIN)
-		;
+		sched_yield(); /* the other's core may be this one */
 	NEED(n == 1);
 	return true;
 }
@@ -186,7 +189,7 @@ bool next_error(struct fid_cq *cq, struct fi_cq_err_entry *out)
 	ssize_t n;
 
 	while ((n = fi_cq_read(cq, &end, 1)) == -FI_EAGAIN)
-		;
+		sched_yield(); /* the other's core may be this one */
 	NEED(n == -FI_EAVAIL);
 	NEED(fi_cq_readerr(cq, out, 0) == 1);
 	return true;

@@ -270,7 +270,7 @@ static void draw(uint8_t *at, unsigned type, uint64_t *rng)
 		memcpy(at, &v, types[type].bytes);
 	else
 		store_number(at, type,
-			     types[type].family == 'c' ? CMPLXL(re, im) : re);
+			     types[type].family == 'c' ? re + im * I : re);
 }
 
 struct values {
