@@ -43,12 +43,13 @@ class Reproduce(unittest.TestCase):
 
     def test_rows_that_are_there_stay_in_the_report(self):
         self.reproduce("--only", "frrwp")
-        done = self.reproduce("--only", "aggregation")
+        done = self.reproduce("--only", "fast-register")
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.page) as file:
             text = file.read()
         self.assertIn("Reading from a server", text)
-        self.assertIn("class=agrees><td class=t>H10", text)
+        self.assertIn("class=agrees><td class=t>M10", text)
+        self.assertIn("Cost of registering by size", text)
 
     def test_an_experiment_that_fails_is_said(self):
         done = self.reproduce("--only", "recorded", "--traces", "/nonexistent")
