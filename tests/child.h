@@ -21,7 +21,7 @@ static inline void child_run(void (*fn)(void))
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(20); /* whoever hangs is ended */
+		alarm(60); /* whoever hangs is ended */
 		fn();
 		_exit(0);
 	}

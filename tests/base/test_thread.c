@@ -108,7 +108,7 @@ static void a_forked_child_waits_for_no_thread_of_its_parent(void **state)
 
 	(void)state;
 	if (!pid) {
-		alarm(20);
+		alarm(60);
 		pn_thread_key_free(key);
 		_exit(0);
 	}

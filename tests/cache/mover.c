@@ -8,7 +8,7 @@
 #include "base/pages.h"
 
 /* Real devices answer in time or not at all. */
-#define PATIENCE_NS (20 * PN_NS_PER_S)
+#define PATIENCE_NS (60 * PN_NS_PER_S)
 
 static int next_completion(struct pn_device *device, struct pn_completion *out)
 {

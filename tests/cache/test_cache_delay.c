@@ -23,7 +23,7 @@
 #define HITS	 1000
 #define WRITE	 PINION_ACCESS_LOCAL_WRITE
 #define SLOW_NS	 (10 * PN_NS_PER_MS)
-#define PATIENCE (20 * PN_NS_PER_S)
+#define PATIENCE (60 * PN_NS_PER_S)
 
 /* Where the buffers lie, in pages; each of 4. */
 enum { HOT = 0, SLOW = 16, COLD = 32 };

@@ -200,7 +200,7 @@ static void run_child_locked(void (*fn)(void))
 	pn_lock(&cache->lock);
 	pid = fork();
 	if (!pid) {
-		alarm(10);
+		alarm(60);
 		fn();
 		_exit(0);
 	}

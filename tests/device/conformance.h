@@ -39,7 +39,7 @@ extern const struct conf_case conf_cases[];
 /* Attaches to every rank (itself too when `self`), waits until all are up. */
 bool conf_connect(struct conf *conf, bool self);
 
-/* The next completion that is not PEER_UP, within 10 s. */
+/* The next completion that is not PEER_UP, within a minute. */
 bool conf_next(struct conf *conf, struct pn_completion *out);
 
 /* Posts, again while -EAGAIN with nothing else to receive. */

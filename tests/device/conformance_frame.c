@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-#define PATIENCE_NS (10 * PN_NS_PER_S)
+#define PATIENCE_NS (60 * PN_NS_PER_S)
 
 /* One completion within the patience; false and a mark otherwise. */
 static bool next_any(struct conf *conf, struct pn_completion *out)
@@ -19,7 +19,7 @@ static bool next_any(struct conf *conf, struct pn_completion *out)
 		if (atomic_load(&conf->self.board->failed))
 			return false;
 		if (now >= deadline) {
-			rank_fail(&conf->self, "no completion in 10 s",
+			rank_fail(&conf->self, "no completion in a minute",
 				  __FILE__, __LINE__);
 			return false;
 		}

@@ -343,7 +343,7 @@ static void a_hello_with_any_number_of_files_is_refused(void **state)
 static int lurker(struct board *board, unsigned rank)
 {
 	(void)rank;
-	alarm(20);
+	alarm(60);
 	CHECK(!become_user(board, 8 << 20));
 	for (unsigned i = 0; i < 100; i++) {
 		int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -423,7 +423,7 @@ static void without_descriptors_strangers_wait(void **state)
 	for (unsigned i = 0; i < 200 && naccepted < before + 2; i++)
 		usleep(100000);
 	assert_ok(setrlimit(RLIMIT_NOFILE, &limit));
-	assert_in_range(naccepted, before + 2, before + 20);
+	assert_in_range(naccepted, before + 2, before + 500);
 	assert_int_equal(converse(sock, "x", 1, &answer), -EPROTO);
 	pn_log_set_level(PN_LOG_WARN);
 	pn_device_close(device);

@@ -464,7 +464,7 @@ static void lock_for_myself(char *memory)
 {
 	struct pn_soft_locked *locked;
 
-	alarm(20);
+	alarm(60);
 	CHECK(!pn_soft_locked_get(memory, PN_PAGE_BYTES, &locked));
 	CHECK(status_bytes("VmLck:") == PN_PAGE_BYTES);
 	pn_soft_locked_put(locked);

@@ -41,7 +41,7 @@ static inline void end_close(struct end *end)
 /* Soon: the cache's worker may be at the last ones still. */
 static inline void assert_nothing_pinned(struct end *end)
 {
-	uint64_t deadline = pn_clock_ns() + 10 * PN_NS_PER_S;
+	uint64_t deadline = pn_clock_ns() + 60 * PN_NS_PER_S;
 
 	pn_cache_flush(end->context->cache);
 	while (atomic_load(&end->context->budget.bytes))
@@ -79,7 +79,7 @@ static inline struct pinion_completion finish(struct pair *pair,
 					      struct pinion_endpoint *ep,
 					      struct pinion_request *request)
 {
-	uint64_t deadline = pn_clock_ns() + 30 * PN_NS_PER_S;
+	uint64_t deadline = pn_clock_ns() + 60 * PN_NS_PER_S;
 	struct pinion_completion end;
 
 	while (pinion_test(ep, request, &end) == -EAGAIN) {

@@ -110,7 +110,7 @@ bool party_barrier(struct party *party)
 static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
-	uint64_t deadline = pn_device_now(device) + 10 * PN_NS_PER_S;
+	uint64_t deadline = pn_device_now(device) + 60 * PN_NS_PER_S;
 	size_t bounces = party->bounce_bytes +
 			 party->ep->onesided.landings.mr.len +
 			 pn_direct_bytes(party->ep);

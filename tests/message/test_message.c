@@ -537,7 +537,7 @@ static void kill_amid(struct end *end, pid_t pid,
 		      struct pinion_request *request)
 {
 	const volatile size_t *moved = &request->moved;
-	uint64_t deadline = pn_clock_ns() + 30 * PN_NS_PER_S;
+	uint64_t deadline = pn_clock_ns() + 60 * PN_NS_PER_S;
 	struct pinion_completion c;
 
 	while (*moved < (size_t)1 << 20) {
