@@ -106,6 +106,9 @@ static int register_parts(struct pn_cache *cache, struct pn_exposed *e)
 	} while (ret == -ENOMEM && !pn_room_make(cache, &want));
 	if (ret)
 		pn_budget_give(cache->budget, want.bytes, want.nregions);
+	/* Nobody deregisters before it is live. */
+	for (unsigned i = 0; !ret && i < e->nparts; i++)
+		e->rkeys[i] = e->parts[i].rkey;
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
 

@@ -51,6 +51,9 @@ struct pn_exposed {
 	bool watched; /* by the monitor */
 	unsigned nparts;
 	struct pn_mr parts[PN_EXPOSED_PARTS]; /* in order of addresses */
+	/* Their keys, for the owner to read at any time: in `parts` the device
+	 * wipes them out when the worker deregisters what was released. */
+	uint64_t rkeys[PN_EXPOSED_PARTS];
 };
 
 /* Registers [addr, addr + len) for peers. May sleep. -EINVAL: a range that

@@ -51,8 +51,7 @@ void pn_exposure_key(const struct pinion_exposure *exposure,
 
 	for (unsigned i = 0; i < e->nparts; i++)
 		keys[i] = (struct pn_wire_key){ (uintptr_t)e->parts[i].addr,
-						e->parts[i].len,
-						e->parts[i].rkey };
+						e->parts[i].len, e->rkeys[i] };
 	memset(out, 0, sizeof(*out));
 	out->len = (uint32_t)pn_key_pack(&head, keys, out->data);
 }

@@ -328,6 +328,22 @@ static void released_memory_is_no_longer_exposed(void **state)
 	scene_close(&s);
 }
 
+/* Who asks for it late is told the key that the peers know, refused or not. */
+static void an_exposure_keeps_its_key_when_its_memory_goes(void **state)
+{
+	struct pinion_key key;
+	struct scene s;
+
+	(void)state;
+	scene_open(&s, NULL, ALL);
+	munmap(s.memory, BYTES);
+	s.memory = NULL;
+	pinion_poll(s.pair.b.ep, NULL, 0);
+	assert_ok(pinion_exposure_key(s.exposure, &key));
+	assert_memory_equal(&key, &s.key, sizeof(key));
+	scene_close(&s);
+}
+
 /* --- how requests end ----------------------------------------------------- */
 
 static void atomics_tell_what_was_there(void **state)
@@ -703,6 +719,7 @@ int main(void)
 		TEST(revoking_one_key_leaves_others_to_the_same_memory),
 		TEST(exactly_the_bytes_exposed_can_be_reached),
 		TEST(released_memory_is_no_longer_exposed),
+		TEST(an_exposure_keeps_its_key_when_its_memory_goes),
 		TEST(atomics_tell_what_was_there),
 		TEST(a_flush_ends_after_what_was_started_before),
 		TEST(a_remote_may_be_closed_under_its_operations),
