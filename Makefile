@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 export PREFIX DESTDIR JOBS
 
-.PHONY: all help deps run check check-long check-verbs fuzz format metrics install uninstall clean
+.PHONY: all help deps run check check-long check-verbs fuzz coverage mutants format metrics install uninstall clean
 .NOTPARALLEL:
 
 all: ## build everything into build/; the command is build/pinion
@@ -32,6 +32,12 @@ check-verbs: ## the verbs device on this machine's adapters, or in a guest
 fuzz: ## look for new inputs that break parsers; SECONDS=60 for each
 	@tools/job fuzz $(SECONDS)
 
+coverage: ## which lines and branches the tests run
+	@tools/job coverage
+
+mutants: ## break the code in small ways: do the tests notice?
+	@tools/job mutants
+
 format: ## put the sources into the project's format
 	@tools/job format
 
@@ -45,4 +51,5 @@ uninstall: ## remove what `make install` installed
 	@tools/job uninstall
 
 clean: ## remove the build folders
-	rm -rf build build-asan build-tsan build-verify build-release build-aarch64
+	rm -rf build build-asan build-tsan build-verify build-release build-aarch64 \
+		build-coverage build-mutants build-debian

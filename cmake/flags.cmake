@@ -22,6 +22,13 @@ if(PINION_SANITIZE)
 	target_link_options(pinion_flags INTERFACE
 		-fsanitize=${PINION_SANITIZE})
 endif()
+if(PINION_COVERAGE)
+	# Atomic: threads count in the same places.
+	target_compile_options(pinion_flags INTERFACE
+		--coverage -fprofile-update=atomic -g -O1)
+	target_compile_definitions(pinion_flags INTERFACE PINION_COVERAGE=1)
+	target_link_options(pinion_flags INTERFACE --coverage)
+endif()
 if(PINION_FUZZ)
 	if(NOT CMAKE_C_COMPILER_ID STREQUAL Clang)
 		message(FATAL_ERROR "PINION_FUZZ needs clang: cmake --preset asan")
