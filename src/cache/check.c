@@ -45,6 +45,21 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 	}
 }
 
+/* Nobody is called to attention for nothing: hits would stay slow, and no test
+ * of what they return would see it. The order of loads is that of the stores in
+ * release.c, backwards: whoever has called and not yet appended is counted
+ * among those under way. */
+static void check_attention(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+{
+	uint32_t called = atomic_load(&cache->attention);
+
+	if (pn_release_waiting(cache) || atomic_load(&cache->nflying) ||
+	    atomic_load(&cache->never_publish))
+		return;
+	pn_assert(called <=
+		  (uint32_t)atomic_load(&cache->always_slow) + cache->foreign);
+}
+
 void pn_cache_check(struct pn_cache *cache)
 {
 	struct sums sums = { 0 };
@@ -64,5 +79,6 @@ void pn_cache_check(struct pn_cache *cache)
 		waiting++;
 	pn_assert(waiting == cache->ndying && waiting <= sums.ndying);
 	cache->policy->ops->check(cache->policy);
+	check_attention(cache);
 	pn_unlock(&cache->lock);
 }

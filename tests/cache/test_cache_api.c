@@ -108,6 +108,20 @@ static void pins_of_nothing_sensible_are_refused(void **state)
 	assert_int_equal(stats().registrations, 0);
 }
 
+/* `soft` cannot pin memory for reading alone, so the rights are there. */
+static void a_buffer_sent_from_is_received_into_as_it_is(void **state)
+{
+	struct pinion_pin pin;
+
+	(void)state;
+	assert_ok(pinion_pin(context, mem, PAGE, 0, &pin));
+	pinion_unpin(context, &pin);
+	assert_ok(pinion_pin(context, mem, PAGE, WRITE, &pin));
+	pinion_unpin(context, &pin);
+	assert_int_equal(stats().registrations, 1);
+	assert_int_equal(stats().misses_access, 0);
+}
+
 static void missing_arguments_are_refused(void **state)
 {
 	struct pinion_pin_part part;
@@ -311,6 +325,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(pins_of_nothing_sensible_are_refused),
+		CASE(a_buffer_sent_from_is_received_into_as_it_is),
 		CASE(missing_arguments_are_refused),
 		CASE(memory_that_cannot_be_pinned_is_refused),
 		CASE(more_than_the_budget_is_refused),
