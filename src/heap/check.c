@@ -71,8 +71,8 @@ void pn_heap_check(struct pinion_heap *heap)
 	for (size_t i = 0; i < heap->npages / PN_HEAP_UNIT_PAGES; i++) {
 		slab = atomic_load(&heap->slabs_at[i]);
 		/* One that is on its way from or to the system is in no list,
-		 * or not registered yet. */
-		if (slab && slab != before && slab->mr &&
+		 * and its registration is another thread's. */
+		if (slab && slab != before &&
 		    (slab->nused || !pn_list_empty(&slab->link))) {
 			nslabs++;
 			bytes += slab->mr->len;
