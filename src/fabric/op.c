@@ -434,6 +434,13 @@ ssize_t pn_fi_cancel(fid_t fid, void *context)
 
 /* --- libfabric's calls ---------------------------------------------------- */
 
+/* What calls with flags of their own may ask for. */
+#define SEND_FLAGS                                        \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
+	 FI_TRANSMIT_COMPLETE | FI_REMOTE_CQ_DATA | FI_MORE)
+#define RECV_FLAGS (FI_COMPLETION | FI_MORE)
+#define PEEK_FLAGS (FI_PEEK | FI_CLAIM | FI_DISCARD)
+
 #define TX_FLAGS(fid) (ep_of(fid)->ways[PN_FI_TX].op_flags)
 #define RX_FLAGS(fid) (ep_of(fid)->ways[PN_FI_RX].op_flags)
 
@@ -478,8 +485,10 @@ static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			     .tag = msg->tag,
 			     .ignore = msg->ignore,
 			     .context = msg->context,
-			     .flags = flags & ~FI_MULTI_RECV };
+			     .flags = flags };
 
+	if (flags & ~(RECV_FLAGS | PEEK_FLAGS))
+		return -FI_EBADFLAGS;
 	return begin_receive(ep, &work);
 }
 
@@ -523,6 +532,8 @@ static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			     .context = msg->context,
 			     .flags = flags };
 
+	if (flags & ~SEND_FLAGS)
+		return -FI_EBADFLAGS;
 	return begin_send(ep, &work, false);
 }
 
@@ -618,6 +629,8 @@ static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			     .context = msg->context,
 			     .flags = flags };
 
+	if (flags & ~(RECV_FLAGS | FI_MULTI_RECV))
+		return -FI_EBADFLAGS;
 	return begin_receive(ep, &work);
 }
 
@@ -660,6 +673,8 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			     .context = msg->context,
 			     .flags = flags };
 
+	if (flags & ~SEND_FLAGS)
+		return -FI_EBADFLAGS;
 	return begin_send(ep, &work, false);
 }
 

@@ -353,7 +353,7 @@ static void operations_on_an_endpoint_that_closes_end_with_an_error(
 
 #define SLOTS	   8
 #define SLOT_BYTES 20000
-#define STEPS	   600
+#define STEPS	   400
 
 /* One operation at a time works on a slot: they have no order. */
 struct slot {

@@ -23,6 +23,7 @@ struct values {
 	char trace[PN_OPTION_TEXT_BYTES];
 	char launcher[PN_OPTION_TEXT_BYTES];
 	char report[PN_OPTION_TEXT_BYTES];
+	bool windows;
 	bool print;
 };
 
@@ -35,6 +36,10 @@ static const struct pn_option options[] = {
 	  "when it has ended, write a page of what each rank registered and "
 	  "asked for, as `pinion report`",
 	  offsetof(struct values, report), 0, 0, NULL },
+	{ "windows", PN_OPTION_BOOL, "no",
+	  "windows by RMA and atomics of the provider instead of messages, "
+	  "over a second endpoint in each rank",
+	  offsetof(struct values, windows), 0, 0, NULL },
 	{ "launcher", PN_OPTION_TEXT, "",
 	  "the mpirun to start (default: mpirun.openmpi, else mpirun)",
 	  offsetof(struct values, launcher), 0, 0, NULL },
@@ -116,12 +121,24 @@ static int find_parts(struct place *out)
 /* --- setting up ----------------------------------------------------------- */
 
 /* What Open MPI is told, unless the user tells it otherwise: Debian's own
- * configuration file switches most of this off. Windows work over messages.
- * Open MPI's memory hooks would overwrite ours, and serve nothing here. */
-static const char *const settings[][2] = {
-	{ "FI_PROVIDER", "pinion" }, { "OMPI_MCA_pml", "cm" },
-	{ "OMPI_MCA_mtl", "ofi" },   { "OMPI_MCA_btl", "self" },
-	{ "OMPI_MCA_osc", "^ucx" },  { "OMPI_MCA_memory", "^patcher" },
+ * configuration file switches most of this off. Open MPI's memory hooks would
+ * overwrite ours, and serve nothing here. Windows work over messages (pt2pt),
+ * or by RMA (rdma over btl/ofi), which every rank opens an endpoint for,
+ * whether it has windows or not. */
+static const struct {
+	const char *name;
+	const char *by_messages;
+	const char *by_rma; /* NULL: the same */
+} settings[] = {
+	{ "FI_PROVIDER", "pinion", NULL },
+	{ "OMPI_MCA_pml", "cm", NULL },
+	{ "OMPI_MCA_mtl", "ofi", NULL },
+	{ "OMPI_MCA_btl", "self", "self,ofi" },
+	{ "OMPI_MCA_osc", "^ucx,rdma", "rdma" },
+	{ "OMPI_MCA_osc_rdma_btls", "ofi", NULL },
+	/* btl/ofi of 4.1 aborts on minima, which osc/rdma would give it. */
+	{ "OMPI_MCA_osc_rdma_acc_use_amo", "0", NULL },
+	{ "OMPI_MCA_memory", "^patcher", NULL },
 };
 
 /* Puts one more in front of a variable's list. */
@@ -155,13 +172,18 @@ static int set_trace(const char *folder)
 	return setenv("PINION_TRACE", pattern, 1) ? -errno : 0;
 }
 
-static int set_up(const struct place *place, const char *trace)
+static int set_up(const struct place *place, const char *trace, bool windows)
 {
 	int ret = prepend("FI_PROVIDER_PATH", place->provider_dir);
 
-	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(settings); i++)
-		if (setenv(settings[i][0], settings[i][1], 0))
+	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(settings); i++) {
+		const char *value = windows && settings[i].by_rma
+					    ? settings[i].by_rma
+					    : settings[i].by_messages;
+
+		if (setenv(settings[i].name, value, 0))
 			ret = -errno;
+	}
 	return ret ? ret : set_trace(trace);
 }
 
@@ -213,7 +235,7 @@ static int print_line(const struct line *line)
 {
 	printf("FI_PROVIDER_PATH=%s", getenv("FI_PROVIDER_PATH"));
 	for (size_t i = 0; i < PN_ARRAY_LEN(settings); i++)
-		printf(" %s=%s", settings[i][0], getenv(settings[i][0]));
+		printf(" %s=%s", settings[i].name, getenv(settings[i].name));
 	for (size_t i = 0; i < line->n; i++)
 		printf(" %s", line->words[i]);
 	printf("\n");
@@ -344,7 +366,7 @@ static int run(const void *v, char *const *operands)
 		folder = mkdtemp(made);
 	if (!folder)
 		return pn_failed(made, -errno);
-	ret = set_up(&place, folder);
+	ret = set_up(&place, folder, values->windows);
 	if (ret)
 		return pn_failed(*folder ? folder : "mpirun", ret);
 	line.words = calloc(count(operands) + 2 * count(environ) + 16,
