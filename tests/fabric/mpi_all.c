@@ -2,7 +2,6 @@
 /* An MPI program that does a little of everything and prints a digest of what
  * it received, section by section: the same over every transport. A fact that
  * does not hold ends the job. */
-#include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -10,30 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpi_need.h"
+
 #define MOST	 (1 << 20)
 #define NTHREADS 4
 
-static int rank, nranks, next, prev;
+static int nranks, next, prev;
 static uint64_t digest;
-
-#define NEED(fact)                                                    \
-	do {                                                          \
-		if (!(fact)) {                                        \
-			fprintf(stderr, "rank %d: %s:%d: %s\n", rank, \
-				__FILE__, __LINE__, #fact);           \
-			MPI_Abort(MPI_COMM_WORLD, 1);                 \
-		}                                                     \
-	} while (0)
-
-/* FNV-1a, going on from h. */
-static uint64_t hash(uint64_t h, const void *data, size_t len)
-{
-	const uint8_t *bytes = data;
-
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ bytes[i]) * UINT64_C(1099511628211);
-	return h;
-}
 
 static void take(const void *data, size_t len)
 {

@@ -2,42 +2,23 @@
 /* An MPI program that does all that can be done to a window, and prints what
  * windows held after each section: the same over every transport. A fact that
  * does not hold ends the job. */
-#include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpi_need.h"
+
 #define WORDS  4096 /* of 8 bytes, of each rank's window */
 #define ROUNDS 10
 
-static int rank, nranks, next, prev;
+static int nranks, next, prev;
 static int64_t *memory;
 static MPI_Win win;
-
-#define NEED(fact)                                                    \
-	do {                                                          \
-		if (!(fact)) {                                        \
-			fprintf(stderr, "rank %d: %s:%d: %s\n", rank, \
-				__FILE__, __LINE__, #fact);           \
-			MPI_Abort(MPI_COMM_WORLD, 1);                 \
-		}                                                     \
-	} while (0)
 
 static int64_t value(int from, int to, int i)
 {
 	return from * INT64_C(1000003) + to * 1009 + i;
-}
-
-/* FNV-1a. */
-static uint64_t hash(const void *data, size_t len)
-{
-	const uint8_t *bytes = data;
-	uint64_t h = 0;
-
-	for (size_t i = 0; i < len; i++)
-		h = (h ^ bytes[i]) * UINT64_C(1099511628211);
-	return h;
 }
 
 static void clear(void)
@@ -55,13 +36,13 @@ static void section(const char *name)
 
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
-	mine = hash(memory, WORDS * sizeof(*memory));
+	mine = hash(0, memory, WORDS * sizeof(*memory));
 	MPI_Win_unlock(rank, win);
 	MPI_Gather(&mine, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, 0,
 		   MPI_COMM_WORLD);
 	if (!rank)
 		printf("%s %016llx\n", name,
-		       (unsigned long long)hash(all, nranks * sizeof(*all)));
+		       (unsigned long long)hash(0, all, nranks * sizeof(*all)));
 	fflush(stdout);
 	clear();
 }
