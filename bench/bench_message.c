@@ -28,8 +28,11 @@
 #define RAW	    (-1)
 #define RAW_FLAG    8	/* bytes; up to here raw is a notification */
 #define SEEN	    200 /* buffers, before `auto` counts as having learned */
-/* Messages of `auto` in a trial, at least: it tries things now and then. */
-#define LEARNER	    96
+/* In real time a turn has so many messages, at least: `auto` tries things now
+ * and then, and what interrupts one trial must not be seen with one and
+ * overlooked with another. Unless they are long: so many bytes. */
+#define TURN	    96
+#define TURN_BYTES  ((size_t)256 << 20)
 
 struct values {
 	struct pn_bench_values common; /* min and max are not asked for */
@@ -224,6 +227,22 @@ static int teach(struct state *s, struct entry *e, struct pn_talk_trial *trial)
 	return ret;
 }
 
+/* Trials in a turn. */
+static unsigned trials_of(const struct state *s, const struct entry *e,
+			  size_t bytes)
+{
+	size_t messages = (size_t)e->buffers * e->uses;
+	size_t most = TURN_BYTES / (messages * bytes);
+	size_t n = 1 + TURN / messages;
+
+	if (s->values->cold ||
+	    (s->run.virtual_time && e->protocol != PN_PROTOCOL_AUTO))
+		return 1;
+	if (s->run.virtual_time || n <= most)
+		return (unsigned)n;
+	return most > 1 ? (unsigned)most : 1;
+}
+
 static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 {
 	struct pn_talk_trial trial = { .protocol = e->protocol,
@@ -231,16 +250,13 @@ static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 				       .buffers = e->buffers,
 				       .uses = e->uses,
 				       .fresh = s->values->fresh };
-	unsigned times = 1;
+	unsigned times = trials_of(s, e, bytes);
 	int ret = 0;
 
 	if (e->protocol == RAW)
 		return try_raw(s, e, bytes, ns);
-	if (e->protocol == PN_PROTOCOL_AUTO) {
+	if (e->protocol == PN_PROTOCOL_AUTO)
 		ret = teach(s, e, &trial);
-		if (!s->values->cold)
-			times += LEARNER / (e->buffers * e->uses);
-	}
 	*ns = 0;
 	for (unsigned i = 0; !ret && i < times; i++) {
 		struct pn_talk_result result = { 0 };

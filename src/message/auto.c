@@ -7,25 +7,39 @@
 #include "message/protocol/shapes.h"
 
 #define BETS	  64	     /* a power of two; older ones are forgotten */
-#define ENOUGH	  2	     /* measurements, not to be tried any more */
-#define STALE	  1024	     /* messages of a size until it is tried again */
-#define TRIALS	  (1.0 / 48) /* of the time, for trying */
-#define COSTLIEST 3.0	     /* times the best; never tried above */
+#define ENOUGH	  3	     /* measurements, not to be tried any more */
+#define PATIENCE  32	     /* messages of a size until it is tried again, */
+#define STALE	  1024	     /* four times as many then, up to this */
+#define TRIALS	  (1.0 / 64) /* of the time, for trying */
+#define COSTLIEST 3.0	     /* times the best; not tried if predicted above */
 #define MEMORY	  8	     /* measurements that a correction remembers */
+#define SURPRISE  1.25	     /* times the correction; more is a disturbance */
 #define WILDEST	  16.0	     /* corrections lie within this and its inverse */
 #define HARDLY	  0.5	     /* fewer further uses do not pay for pushing out */
 
 /* What was learned about a candidate, for a size and a state of the source. */
 struct lesson {
-	double correction; /* 0 stands for 1: nothing measured */
-	unsigned n;
-	uint64_t taken; /* number of the message that it was taken for */
+	double correction; /* 0 stands for 1: nothing was ever measured */
+	unsigned n;	   /* measurements, since it is believed again */
+	uint64_t taken;	   /* number of the message that it was taken for */
+	uint64_t patience; /* messages after that until it is tried again */
+};
+
+/* Some messages in a row: caches are still full of what others need. */
+struct trial {
+	int id;
+	bool registered;
+	unsigned left;
 };
 
 struct size {
 	struct lesson lessons[PN_PROTOCOL_COUNT][2]; /* by registered */
 	uint64_t messages;
 	double spent_ns, tried_ns; /* all of it; of that, on trials */
+	struct trial trial;
+	/* Predictions for the length that was asked for last. */
+	size_t len;
+	struct pn_prices predicted;
 };
 
 struct bet {
@@ -92,7 +106,7 @@ void pn_auto_close(struct pn_auto *chooser)
 
 static double correction(const struct lesson *lesson)
 {
-	return lesson->n ? lesson->correction : 1;
+	return lesson->correction > 0 ? lesson->correction : 1;
 }
 
 bool pn_auto_leaves(int protocol)
@@ -117,39 +131,53 @@ static bool is_candidate(const struct pn_protocol_limits *limits, unsigned id,
 	return id == PN_PROTOCOL_COPY || shape.offset < len;
 }
 
-void pn_auto_price(const struct pn_auto *chooser,
-		   const struct pn_protocol_limits *limits,
-		   const struct pn_costs *costs, size_t len,
-		   struct pn_prices *out)
+void pn_auto_predict(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len,
+		     struct pn_prices *out)
 {
-	const struct size *size =
-		chooser ? &chooser->sizes[pn_history_size(len)] : NULL;
-
 	for (unsigned id = 0; id < PN_PROTOCOL_COUNT; id++) {
 		const struct pn_protocol *row = pn_protocol_at(id);
 
+		out->leaves[id] = pn_auto_leaves((int)id);
 		out->first[id] = out->later[id] = out->plan[id] = NAN;
 		if (!is_candidate(limits, id, len))
 			continue;
 		out->first[id] = row->cost(limits, costs, len, 0);
 		out->later[id] = row->cost(limits, costs, len, 1);
-		if (!size)
-			continue;
-		out->first[id] *= correction(&size->lessons[id][false]);
-		out->later[id] *= correction(&size->lessons[id][true]);
 	}
 	/* Copying does not care. */
 	out->later[PN_PROTOCOL_COPY] = out->first[PN_PROTOCOL_COPY];
 }
 
+static void correct(const struct size *size, struct pn_prices *prices)
+{
+	for (unsigned id = 0; id < PN_PROTOCOL_COUNT; id++) {
+		prices->first[id] *= correction(&size->lessons[id][false]);
+		prices->later[id] *= correction(&size->lessons[id][true]);
+	}
+	prices->later[PN_PROTOCOL_COPY] = prices->first[PN_PROTOCOL_COPY];
+}
+
+/* Programs ask for the same length again and again. */
+static void price(struct pn_auto *chooser, struct size *size, size_t len,
+		  struct pn_prices *out)
+{
+	if (size->len != len)
+		pn_auto_predict(chooser->limits, chooser->costs, len,
+				&size->predicted);
+	size->len = len;
+	*out = size->predicted;
+	correct(size, out);
+}
+
 /* The least of those that leave their registration, or of those that do not.
  */
-static double least(const double *prices, bool leaves)
+static double least(const double *prices, const bool *leaves, bool leaving)
 {
 	double best = INFINITY;
 
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
-		if (pn_auto_leaves(id) == leaves && prices[id] < best)
+		if (leaves[id] == leaving && prices[id] < best)
 			best = prices[id];
 	return best;
 }
@@ -158,21 +186,21 @@ static double least(const double *prices, bool leaves)
 static void weigh_registered(struct pn_prices *prices)
 {
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
-		if (pn_auto_leaves(id) || id == PN_PROTOCOL_COPY)
+		if (prices->leaves[id] || id == PN_PROTOCOL_COPY)
 			prices->plan[id] = prices->later[id];
 }
 
 static void weigh_fresh(const struct pn_question *q,
 			const struct pn_costs *costs, struct pn_prices *prices)
 {
-	double rent = least(prices->first, false);
-	double after = fmin(least(prices->later, true), rent);
+	double rent = least(prices->first, prices->leaves, false);
+	double after = fmin(least(prices->later, prices->leaves, true), rent);
 	double push = q->roomy ? 0 : pn_cost_deregister(costs, q->len, 1);
 
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
 		prices->plan[id] =
 			prices->first[id] +
-			(pn_auto_leaves(id) ? push + q->outlook.further * after
+			(prices->leaves[id] ? push + q->outlook.further * after
 					    : q->outlook.further * rent);
 }
 
@@ -208,32 +236,105 @@ int pn_auto_weigh(const struct pn_question *question,
 
 /* --- trying --------------------------------------------------------------- */
 
-/* A candidate that little is known of and that can be afforded; the best if
- * there is none. */
-static int try_another(struct size *size, const struct pn_prices *prices,
-		       int best, bool registered)
+/* Whether a candidate is worth a trial if it can be afforded. One that looks
+ * bad by measurement is: had it been disturbed then, nobody would find out
+ * otherwise, while one that looks good in error is taken and found out. */
+static bool is_unknown(const struct size *size, const struct lesson *lesson,
+		       double plan, double best)
+{
+	bool far = plan > best * COSTLIEST;
+
+	if (lesson->n >= ENOUGH)
+		return size->messages - lesson->taken >=
+		       (far ? STALE : lesson->patience);
+	return lesson->correction > 0 || !far;
+}
+
+static void begin_trial(struct size *size, int id, bool registered)
+{
+	bool state = registered && id != PN_PROTOCOL_COPY;
+	struct lesson *lesson = &size->lessons[id][state];
+
+	lesson->n = 0;
+	lesson->patience *= 4;
+	if (lesson->patience > STALE)
+		lesson->patience = STALE;
+	size->trial = (struct trial){ .id = id,
+				      .registered = registered,
+				      .left = ENOUGH };
+}
+
+/* What a candidate is hoped to take now: measurements that looked bad are not
+ * believed for ever. */
+static double hoped(const struct size *size, const struct pn_prices *prices,
+		    int id, bool registered)
+{
+	double price = registered ? prices->later[id] : prices->first[id];
+	double plain = registered ? size->predicted.later[id]
+				  : size->predicted.first[id];
+
+	return fmin(price, plain);
+}
+
+/* What trying a candidate takes above the best, if it is as hoped: what it is
+ * going to save is less certain than what it takes now. */
+static double extra(const struct size *size, const struct pn_prices *prices,
+		    int id, int best, bool registered)
+{
+	const double *now = registered ? prices->later : prices->first;
+	double hope = hoped(size, prices, id, registered);
+	double plan = prices->plan[id] - prices->plan[best];
+
+	return fmax(hope - now[best], plan - (now[id] - hope));
+}
+
+/* Begins with a candidate that little is known of and that can be afforded. */
+static void look_for_trial(struct size *size, const struct pn_prices *prices,
+			   int best, bool registered)
 {
 	double spare = TRIALS * size->spent_ns - size->tried_ns;
-	double most = prices->plan[best] * COSTLIEST;
+	double least = prices->plan[best];
 
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++) {
 		bool state = registered && id != PN_PROTOCOL_COPY;
-		struct lesson *lesson = &size->lessons[id][state];
-		double extra = prices->plan[id] - prices->plan[best];
 
-		if (id == best || !(prices->plan[id] < most))
+		if (id == best || isnan(prices->plan[id]) ||
+		    ENOUGH * extra(size, prices, id, best, registered) > spare)
 			continue;
-		if (lesson->n >= ENOUGH &&
-		    size->messages - lesson->taken < STALE)
-			continue;
-		if (extra > spare)
-			continue;
-		if (lesson->n > ENOUGH)
-			lesson->n = ENOUGH;
-		size->tried_ns += extra;
-		return id;
+		if (is_unknown(size, &size->lessons[id][state],
+			       prices->plan[id], least)) {
+			begin_trial(size, id, registered);
+			return;
+		}
 	}
-	return best;
+}
+
+/* What is on trial, or the best. */
+static int try_another(struct size *size, const struct pn_prices *prices,
+		       int best, bool registered)
+{
+	struct trial *trial = &size->trial;
+
+	if (!trial->left)
+		look_for_trial(size, prices, best, registered);
+	if (!trial->left || trial->registered != registered ||
+	    isnan(prices->plan[trial->id]))
+		return best;
+	trial->left--;
+	size->tried_ns += extra(size, prices, trial->id, best, registered);
+	return trial->id;
+}
+
+static void count(struct size *size, const struct pn_choice *choice)
+{
+	struct lesson *lesson =
+		&size->lessons[choice->protocol][choice->registered];
+
+	lesson->taken = ++size->messages;
+	/* If it ceases to be the best, that may be an error. */
+	if (choice->reason != PN_BECAUSE_TRIAL || !lesson->patience)
+		lesson->patience = PATIENCE;
+	size->spent_ns += choice->predicted_ns;
 }
 
 void pn_auto_choose(struct pn_auto *chooser, const struct pn_use *source,
@@ -248,8 +349,7 @@ void pn_auto_choose(struct pn_auto *chooser, const struct pn_use *source,
 	int best, id;
 
 	pn_history_use(chooser->history, source, &question.outlook);
-	pn_auto_price(chooser, chooser->limits, chooser->costs, source->len,
-		      &prices);
+	price(chooser, size, source->len, &prices);
 	best = pn_auto_weigh(&question, chooser->costs, &prices, &out->reason);
 	id = try_another(size, &prices, best, source->cached);
 	if (id != best) {
@@ -258,14 +358,15 @@ void pn_auto_choose(struct pn_auto *chooser, const struct pn_use *source,
 	}
 	out->protocol = id;
 	out->len = source->len;
-	out->keep = pn_auto_leaves(id);
+	out->keep = prices.leaves[id];
 	out->size = (uint8_t)index;
 	out->registered = source->cached && id != PN_PROTOCOL_COPY;
 	out->predicted_ns =
 		source->cached ? prices.later[id] : prices.first[id];
-	size->messages++;
-	size->spent_ns += out->predicted_ns;
-	size->lessons[id][out->registered].taken = size->messages;
+	out->plain_ns = source->cached ? size->predicted.later[id]
+				       : size->predicted.first[id];
+	out->hoped_ns = hoped(size, &prices, id, source->cached);
+	count(size, out);
 	pn_history_kept(chooser->history, source, out->keep || source->cached);
 }
 
@@ -298,17 +399,23 @@ static struct bet *bet_on(struct pn_auto *chooser, uint32_t id)
 	return NULL;
 }
 
-/* The first few count alike, then the last MEMORY. One that took very long was
- * interrupted by something else, and counts as twice as long as usual. */
-static void learn(struct lesson *lesson, double ratio)
+/* The first of a kind is often slow (caches, pages, whoever sleeps), so the
+ * best of the first ENOUGH counts, then the mean of the last MEMORY. What
+ * took much longer was disturbed by something else; if it was not, the next
+ * ones are alike, and are believed bit by bit. */
+static void learn(struct lesson *lesson, double found)
 {
-	double known = correction(lesson), to = known * ratio;
+	double known = correction(lesson);
 
-	if (lesson->n >= ENOUGH && to > 2 * known)
-		to = 2 * known;
-	if (lesson->n < MEMORY)
+	if (!lesson->n)
+		known = found;
+	else if (lesson->n < ENOUGH)
+		known = fmin(known, found);
+	else
+		known += (fmin(found, SURPRISE * known) - known) /
+			 (lesson->n + 1);
+	if (lesson->n < MEMORY - 1)
 		lesson->n++;
-	known += (to - known) / lesson->n;
 	lesson->correction = fmin(fmax(known, 1 / WILDEST), WILDEST);
 }
 
@@ -316,19 +423,22 @@ void pn_auto_told(struct pn_auto *chooser, uint32_t id, double took_ns)
 {
 	struct bet *bet = id ? bet_on(chooser, id) : NULL;
 	const struct pn_choice *c;
-	double ratio;
+	struct size *size;
 
 	if (!bet)
 		return;
 	c = &bet->choice;
-	ratio = (took_ns + bet->before_ns) / c->predicted_ns;
+	size = &chooser->sizes[c->size];
+	took_ns += bet->before_ns;
 	bet->id = 0;
-	if (!(ratio > 0))
+	if (!(took_ns > 0))
 		return;
-	learn(&chooser->sizes[c->size].lessons[c->protocol][c->registered],
-	      ratio);
+	learn(&size->lessons[c->protocol][c->registered],
+	      took_ns / c->plain_ns);
+	if (c->reason == PN_BECAUSE_TRIAL && took_ns > c->hoped_ns)
+		size->tried_ns += took_ns - c->hoped_ns;
 	chooser->stats.told++;
-	chooser->off_sum += fabs(ratio - 1);
+	chooser->off_sum += fabs(took_ns / c->predicted_ns - 1);
 }
 
 /* --- the receiver --------------------------------------------------------- */

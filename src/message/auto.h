@@ -34,10 +34,13 @@
  * is said is a hint: a lie makes pinion slow at worst, by COSTLIEST times for
  * what is learned from it.
  *
- * Trying: predictions can be wrong, so candidates that were never taken, or
- * not for long, are taken now and then, when what they cost above the best
- * fits into 2 % of the time spent on that size so far. At first sight
- * nothing is tried, so the bound above holds.
+ * Trying: predictions can be wrong and measurements disturbed, so candidates
+ * that were never taken, or not for long, are taken now and then, when what
+ * they cost above the best fits into 2 % of the time spent on that size so far
+ * (what they turn out to cost is what counts). At first sight nothing is
+ * tried, so the bound above holds. What looks better than it is will be taken
+ * and found out; what looks worse would not, so it is learned anew soon after
+ * it ceased to be taken, then after twice as many messages each time.
  *
  * At rest: corrections are positive. Memory: fixed, some 100 KiB.
  * Threads: the endpoint's lock. Nothing here waits or calls the device.
@@ -62,6 +65,8 @@ struct pn_choice {
 	enum pn_event_reason reason;
 	double predicted_ns; /* send to arrival; 0: nobody chose */
 	/* for pn_auto_sent() */
+	double plain_ns; /* as predicted_ns, before the correction */
+	double hoped_ns; /* if it is tried: what that was to take at best */
 	size_t len;
 	uint8_t size;
 	bool registered;
@@ -79,6 +84,7 @@ struct pn_question {
 struct pn_prices {
 	double first[PN_PROTOCOL_COUNT], later[PN_PROTOCOL_COUNT];
 	double plan[PN_PROTOCOL_COUNT]; /* set by pn_auto_weigh() */
+	bool leaves[PN_PROTOCOL_COUNT]; /* its registration */
 };
 
 /* Limits and costs stay where they are. NULL: no memory. */
@@ -114,12 +120,10 @@ void pn_auto_query(const struct pn_auto *chooser, struct pn_auto_stats *out);
 
 /* --- what it is made of, for `pinion explain` too ------------------------- */
 
-/* As the device's costs say; corrected by what chooser (may be NULL) learned.
- */
-void pn_auto_price(const struct pn_auto *chooser,
-		   const struct pn_protocol_limits *limits,
-		   const struct pn_costs *costs, size_t len,
-		   struct pn_prices *out);
+/* As the device's costs say, before any correction. */
+void pn_auto_predict(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len,
+		     struct pn_prices *out);
 
 /* Fills prices->plan; the cheapest. */
 int pn_auto_weigh(const struct pn_question *question,

@@ -109,7 +109,7 @@ static void explain(struct explanation *e, const struct pinion_endpoint *ep)
 		explain_eager(e, ep);
 		return;
 	}
-	pn_auto_price(NULL, &ep->limits, costs, e->values->bytes, &e->prices);
+	pn_auto_predict(&ep->limits, costs, e->values->bytes, &e->prices);
 	e->chosen = pn_auto_weigh(&question, costs, &e->prices, &e->reason);
 }
 
