@@ -227,6 +227,107 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 	close_pair(&p);
 }
 
+/* --- the channel by itself, against a list of what was put ---------------- */
+
+#define CHANNEL_RING (32u << 10)
+#define MOST_RECORDS 4096
+
+struct channel {
+	struct pn_soft_tx tx;
+	struct pn_soft_rx rx;
+	uint64_t random;
+	size_t lens[MOST_RECORDS]; /* by number, modulo */
+	unsigned put, taken, refused, switches;
+	void *leases[MOST_RECORDS]; /* taken, not released */
+	unsigned nleases;
+};
+
+/* Mostly small ones; at times long ones that the short ring cannot hold. */
+static size_t some_length(struct channel *c)
+{
+	return test_below(&c->random,
+			  c->put / 500 % 2 ? 100 : PN_SOFT_MAX_SEND);
+}
+
+static void put_one(struct channel *c)
+{
+	static char bytes[PN_SOFT_MAX_SEND];
+	size_t len = some_length(c);
+	struct pn_sge sge = { bytes, len, 0 };
+	struct pn_soft_cells *before = c->tx.ring;
+
+	if (c->put - c->taken == MOST_RECORDS ||
+	    !pn_soft_tx_room(&c->tx, len)) {
+		c->refused++;
+		return;
+	}
+	memset(bytes, (int)c->put, len);
+	c->lens[c->put % MOST_RECORDS] = len;
+	pn_soft_tx_put(&c->tx, PN_SOFT_SEND, c->put++, &sge, 1, len);
+	c->switches += c->tx.ring != before;
+}
+
+static void take_one(struct channel *c)
+{
+	struct pn_soft_message m;
+
+	if (c->nleases == MOST_RECORDS || !pn_soft_rx_take(&c->rx, &m)) {
+		pn_soft_rx_tidy(&c->rx);
+		return;
+	}
+	assert_int_equal(m.imm, c->taken);
+	assert_int_equal(m.len, c->lens[c->taken % MOST_RECORDS]);
+	for (size_t i = 0; i < m.len; i++)
+		assert_int_equal(((const char *)m.data)[i], (char)c->taken);
+	c->taken++;
+	c->leases[c->nleases++] = m.lease;
+}
+
+static void release_one(struct channel *c)
+{
+	size_t i;
+
+	if (!c->nleases)
+		return;
+	i = test_below(&c->random, c->nleases);
+	pn_soft_rx_release(&c->rx, c->leases[i]);
+	c->leases[i] = c->leases[--c->nleases];
+}
+
+static void records_come_in_order_from_both_rings(void **state)
+{
+	size_t bytes = pn_soft_channel_bytes(CHANNEL_RING);
+	struct channel *c = calloc(1, sizeof(*c));
+	void *memory = aligned_alloc(PN_CACHELINE, bytes);
+
+	(void)state;
+	assert_true(c && memory);
+	memset(memory, 0, bytes);
+	c->random = test_seed();
+	pn_soft_tx_init(&c->tx, memory, CHANNEL_RING);
+	assert_ok(pn_soft_rx_init(&c->rx, memory, CHANNEL_RING));
+	for (unsigned i = 0; i < 200000; i++) {
+		/* In turns one side is the faster one. */
+		if (test_below(&c->random, 10) < (i / 3000 % 2 ? 3 : 5)) {
+			put_one(c);
+		} else {
+			take_one(c);
+			release_one(c);
+		}
+	}
+	while (c->taken != c->put)
+		take_one(c);
+	while (c->nleases)
+		release_one(c);
+	pn_soft_rx_tidy(&c->rx);
+	assert_true(c->refused && c->switches > 20);
+	for (unsigned r = 0; r < PN_SOFT_NRINGS; r++)
+		assert_int_equal(c->rx.rings[r].head, c->tx.rings[r].at);
+	pn_soft_rx_fini(&c->rx);
+	free(memory);
+	free(c);
+}
+
 static void full_channel_refuses_and_loses_nothing(void **state)
 {
 	struct pn_completion c[256];
@@ -806,6 +907,7 @@ int main(void)
 		TEST(strict_mode_moves_the_same_bytes),
 		TEST(mlock_mode_moves_the_same_bytes),
 		TEST(messages_arrive_in_order_with_their_bytes),
+		TEST(records_come_in_order_from_both_rings),
 		TEST(full_channel_refuses_and_loses_nothing),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),
 		TEST(write_with_immediate_tells_after_its_bytes),

@@ -250,7 +250,7 @@ static int dies_writing(struct board *board, unsigned rank)
 	tx = &peer->tx;
 	CHECK(!pn_device_post(device, &peer->peer, &op));
 	/* All of a record of 10 cells but its ready word. */
-	memset(tx->channel->cells + tx->tail * PN_SOFT_CELL + 4, 0x55,
+	memset(tx->ring->cells + tx->ring->at * PN_SOFT_CELL + 4, 0x55,
 	       10 * PN_SOFT_CELL - 4);
 	raise(SIGKILL);
 	return 1;

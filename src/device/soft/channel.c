@@ -48,10 +48,9 @@ static uint32_t cells_for(size_t len)
 	return (uint32_t)((HEAD_BYTES + len + PN_SOFT_CELL - 1) / PN_SOFT_CELL);
 }
 
-static char *cell_at(struct pn_soft_channel *channel, uint32_t ncells,
-		     uint64_t index)
+static char *cell_at(const struct pn_soft_cells *ring, uint64_t index)
 {
-	return channel->cells + (index & (ncells - 1)) * PN_SOFT_CELL;
+	return ring->cells + (index & (ring->ncells - 1)) * PN_SOFT_CELL;
 }
 
 static _Atomic uint32_t *ready_of(char *cell)
@@ -59,24 +58,37 @@ static _Atomic uint32_t *ready_of(char *cell)
 	return (_Atomic uint32_t *)(void *)cell;
 }
 
-void pn_soft_tx_init(struct pn_soft_tx *tx, void *memory, size_t ring_bytes)
+static void init_rings(struct pn_soft_cells *rings,
+		       struct pn_soft_channel *channel, size_t ring_bytes)
 {
-	*tx = (struct pn_soft_tx){
-		.channel = memory,
+	rings[PN_SOFT_SHORT] = (struct pn_soft_cells){
+		.cells = channel->cells,
+		.ncells = PN_SOFT_SHORT_CELLS,
+	};
+	rings[PN_SOFT_LONG] = (struct pn_soft_cells){
+		.cells = channel->cells + PN_SOFT_SHORT_CELLS * PN_SOFT_CELL,
 		.ncells = (uint32_t)(ring_bytes / PN_SOFT_CELL),
 	};
 }
 
+void pn_soft_tx_init(struct pn_soft_tx *tx, void *memory, size_t ring_bytes)
+{
+	*tx = (struct pn_soft_tx){ .channel = memory,
+				   .ring = &tx->rings[PN_SOFT_SHORT] };
+	init_rings(tx->rings, memory, ring_bytes);
+}
+
 int pn_soft_rx_init(struct pn_soft_rx *rx, void *memory, size_t ring_bytes)
 {
-	uint32_t ncells = (uint32_t)(ring_bytes / PN_SOFT_CELL);
+	size_t ncells = PN_SOFT_SHORT_CELLS + ring_bytes / PN_SOFT_CELL;
 	uint16_t *records = calloc(ncells, sizeof(*records));
 
 	if (!records)
 		return -ENOMEM;
 	*rx = (struct pn_soft_rx){ .channel = memory,
-				   .ncells = ncells,
+				   .ring = &rx->rings[PN_SOFT_SHORT],
 				   .records = records };
+	init_rings(rx->rings, memory, ring_bytes);
 	return 0;
 }
 
@@ -88,63 +100,108 @@ void pn_soft_rx_fini(struct pn_soft_rx *rx)
 
 /* --- producer ------------------------------------------------------------ */
 
+/* Small records in a row before it goes back to the short ring. */
+#define PATIENCE 16
+
 /* Cells to skip so that n cells lie in a row. */
-static uint32_t pad_before(const struct pn_soft_tx *tx, uint32_t n)
+static uint32_t pad_before(const struct pn_soft_cells *ring, uint32_t n)
 {
-	uint32_t left = tx->ncells - (uint32_t)(tx->tail & (tx->ncells - 1));
+	uint32_t left =
+		ring->ncells - (uint32_t)(ring->at & (ring->ncells - 1));
 
 	return left < n ? left : 0;
 }
 
-static bool fits(struct pn_soft_tx *tx, uint32_t n)
+/* Pairs with pn_soft_rx_give_back(): the cells are zeroed before head moves. */
+static void look_at_head(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
 {
-	uint64_t want = tx->tail + n + pad_before(tx, n);
+	ring->head = atomic_load(&tx->channel->heads[ring - tx->rings]);
+}
 
-	if (want - tx->head <= tx->ncells)
+static bool fits(struct pn_soft_tx *tx, struct pn_soft_cells *ring, uint32_t n)
+{
+	/* In the short ring one is kept for a SWITCH. */
+	uint64_t most = ring->ncells - (ring == &tx->rings[PN_SOFT_SHORT]);
+	uint64_t want = ring->at + n + pad_before(ring, n);
+
+	if (pn_likely(want - ring->head <= most))
 		return true;
-	/* Pairs with give_back(): the cells are zeroed before head moves. */
-	tx->head = atomic_load(&tx->channel->head);
-	return want - tx->head <= tx->ncells;
+	look_at_head(tx, ring);
+	return want - ring->head <= most;
+}
+
+/* A record without payload, of n cells of which it writes one. */
+static void put_mark(struct pn_soft_cells *ring, enum pn_soft_record kind,
+		     uint32_t n)
+{
+	atomic_store_explicit(ready_of(cell_at(ring, ring->at)),
+			      ready_word(kind, n * PN_SOFT_CELL - HEAD_BYTES),
+			      memory_order_release);
+	ring->at += n;
+}
+
+static void go_to(struct pn_soft_tx *tx, enum pn_soft_ring_kind kind)
+{
+	put_mark(tx->ring, PN_SOFT_SWITCH, 1);
+	tx->ring = &tx->rings[kind];
+	tx->nsmall = 0;
+}
+
+static bool is_all_back(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
+{
+	if (ring->head != ring->at)
+		look_at_head(tx, ring);
+	return ring->head == ring->at;
+}
+
+/* Whether there is room for n cells, in the ring that is then the one to write
+ * to. */
+static bool find_room(struct pn_soft_tx *tx, uint32_t n)
+{
+	struct pn_soft_cells *brief = &tx->rings[PN_SOFT_SHORT];
+	struct pn_soft_cells *large = &tx->rings[PN_SOFT_LONG];
+
+	if (pn_likely(tx->ring == brief)) {
+		if (pn_likely(fits(tx, brief, n)))
+			return true;
+		if (!fits(tx, large, n))
+			return false;
+		go_to(tx, PN_SOFT_LONG);
+		return true;
+	}
+	if (tx->nsmall >= PATIENCE && n < brief->ncells / 4 &&
+	    is_all_back(tx, large) && is_all_back(tx, brief)) {
+		go_to(tx, PN_SOFT_SHORT);
+		return true;
+	}
+	return fits(tx, large, n);
 }
 
 bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len)
 {
 	uint32_t n = cells_for(len);
 
-	if (pn_likely(fits(tx, n)))
+	if (pn_likely(find_room(tx, n)))
 		return true;
 	/* Sequentially consistent, as is the consumer's store of head before
 	 * it looks here: one of us sees the other. */
 	atomic_store(&tx->channel->stalled, 1);
-	tx->stalled = !fits(tx, n);
+	tx->stalled = !find_room(tx, n);
 	return !tx->stalled;
 }
 
-static void put_pad(struct pn_soft_tx *tx, uint32_t n)
-{
-	char *cell = cell_at(tx->channel, tx->ncells, tx->tail);
-
-	atomic_store_explicit(ready_of(cell),
-			      ready_word(PN_SOFT_PAD,
-					 n * PN_SOFT_CELL - HEAD_BYTES),
-			      memory_order_release);
-	tx->tail += n;
-}
-
 void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
-		    uint32_t imm, const struct pn_sge *sge, unsigned nsge)
+		    uint32_t imm, const struct pn_sge *sge, unsigned nsge,
+		    size_t len)
 {
-	size_t len = 0;
-	uint32_t n, pad;
+	struct pn_soft_cells *ring = tx->ring;
+	uint32_t n = cells_for(len), pad = pad_before(ring, n);
 	char *cell, *to;
 
-	for (unsigned i = 0; i < nsge; i++)
-		len += sge[i].len;
-	n = cells_for(len);
-	pad = pad_before(tx, n);
 	if (pn_unlikely(pad))
-		put_pad(tx, pad);
-	cell = cell_at(tx->channel, tx->ncells, tx->tail);
+		put_mark(ring, PN_SOFT_PAD, pad);
+	tx->nsmall = n < PN_SOFT_SHORT_CELLS / 4 ? tx->nsmall + 1 : 0;
+	cell = cell_at(ring, ring->at);
 	memcpy(cell + 4, &imm, sizeof(imm));
 	to = cell + HEAD_BYTES;
 	for (unsigned i = 0; i < nsge; to += sge[i].len, i++)
@@ -153,53 +210,78 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 	ordered_before_all();
 	atomic_store_explicit(ready_of(cell), ready_word(kind, len),
 			      memory_order_release);
-	tx->tail += n;
+	ring->at += n;
 }
 
 /* --- consumer ------------------------------------------------------------ */
 
-/* Gives the released records at the head back to the producer. */
-static bool give_back(struct pn_soft_rx *rx)
+/* What kept a record's place; a mark has written one cell alone. */
+static void clear_cells(const struct pn_soft_cells *ring, uint64_t at,
+			unsigned n)
 {
-	uint64_t head = rx->head;
-	uint16_t *record = &rx->records[head & (rx->ncells - 1)];
+	uint32_t ready = atomic_load_explicit(ready_of(cell_at(ring, at)),
+					      memory_order_relaxed);
+
+	if (KIND(ready) >= PN_SOFT_PAD)
+		n = 1;
+	for (unsigned i = 0; i < n; i++)
+		atomic_store_explicit(ready_of(cell_at(ring, at + i)), 0,
+				      memory_order_relaxed);
+}
+
+static uint16_t *record_at(const struct pn_soft_rx *rx, const char *cell)
+{
+	return &rx->records[(size_t)(cell - rx->channel->cells) / PN_SOFT_CELL];
+}
+
+/* Clears the released records at a ring's head; true when there were any. */
+static bool clear_head(struct pn_soft_rx *rx, struct pn_soft_cells *ring)
+{
+	uint64_t before = ring->head;
+	uint16_t *record = record_at(rx, cell_at(ring, ring->head));
 
 	while (*record & RELEASED) {
 		unsigned n = *record & COUNT_MASK;
 
-		for (unsigned i = 0; i < n; i++)
-			atomic_store_explicit(ready_of(cell_at(rx->channel,
-							       rx->ncells,
-							       head + i)),
-					      0, memory_order_relaxed);
+		clear_cells(ring, ring->head, n);
 		*record = 0;
-		head += n;
-		record = &rx->records[head & (rx->ncells - 1)];
+		ring->head += n;
+		rx->nreleased--;
+		record = record_at(rx, cell_at(ring, ring->head));
 	}
-	if (head == rx->head)
-		return false;
-	rx->head = head;
-	atomic_store(&rx->channel->head, head);
-	return atomic_load_explicit(&rx->channel->stalled,
+	return ring->head != before;
+}
+
+bool pn_soft_rx_give_back(struct pn_soft_rx *rx)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < PN_SOFT_NRINGS; i++) {
+		if (!clear_head(rx, &rx->rings[i]))
+			continue;
+		any = true;
+		atomic_store(&rx->channel->heads[i], rx->rings[i].head);
+	}
+	return any &&
+	       atomic_load_explicit(&rx->channel->stalled,
 				    memory_order_seq_cst) &&
 	       atomic_exchange(&rx->channel->stalled, 0);
 }
 
-/* Padding goes with the record behind it, which was written at once. */
 static void open_record(struct pn_soft_rx *rx, const char *cell, size_t len,
 			bool released)
 {
 	uint32_t n = cells_for(len);
-	size_t index = (size_t)(cell - rx->channel->cells) / PN_SOFT_CELL;
 
-	rx->records[index] = (uint16_t)(n | (released ? RELEASED : 0));
-	rx->next += n;
+	*record_at(rx, cell) = (uint16_t)(n | (released ? RELEASED : 0));
+	rx->nreleased += released;
+	rx->ring->at += n;
 }
 
 bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out)
 {
 	while (pn_soft_rx_ready(rx)) {
-		char *cell = cell_at(rx->channel, rx->ncells, rx->next);
+		char *cell = cell_at(rx->ring, rx->ring->at);
 		uint32_t ready = atomic_load_explicit(ready_of(cell),
 						      memory_order_relaxed);
 
@@ -209,18 +291,23 @@ bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out)
 		out->data = cell + HEAD_BYTES;
 		out->lease = cell;
 		memcpy(&out->imm, cell + 4, sizeof(out->imm));
-		open_record(rx, cell, out->len, out->kind == PN_SOFT_PAD);
-		if (out->kind != PN_SOFT_PAD)
+		open_record(rx, cell, out->len, out->kind >= PN_SOFT_PAD);
+		if (pn_likely(out->kind < PN_SOFT_PAD))
 			return true;
+		if (out->kind == PN_SOFT_SWITCH)
+			rx->ring = rx->ring == rx->rings ? &rx->rings[1]
+							 : &rx->rings[0];
 	}
 	return false;
 }
 
 bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease)
 {
-	size_t index =
-		(size_t)((char *)lease - rx->channel->cells) / PN_SOFT_CELL;
+	struct pn_soft_cells *ring =
+		&rx->rings[(char *)lease >= rx->rings[PN_SOFT_LONG].cells];
 
-	rx->records[index] |= RELEASED;
-	return give_back(rx);
+	*record_at(rx, lease) |= RELEASED;
+	rx->nreleased++;
+	return pn_unlikely(ring->at - ring->head >= ring->ncells / 4) &&
+	       pn_soft_rx_give_back(rx);
 }

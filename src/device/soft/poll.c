@@ -289,13 +289,30 @@ static unsigned poll_all(struct pn_soft_device *dev, struct pn_completion *out,
 	return n;
 }
 
+/* Whether there is nothing to tell, which is what most polls find. Then there
+ * is time to give cells back. */
+static bool is_quiet(struct pn_soft_device *dev)
+{
+	if (dev->nfinished || dev->nclosing ||
+	    atomic_load_explicit(&dev->engine.ndone, memory_order_relaxed) ||
+	    atomic_load_explicit(&dev->nevents, memory_order_relaxed))
+		return false;
+	for (unsigned i = 0; i < dev->nactive; i++)
+		if (pn_soft_rx_ready(&dev->active[i]->rx))
+			return false;
+	for (unsigned i = 0; i < dev->nactive; i++)
+		ring_if_stalled(dev->active[i],
+				pn_soft_rx_tidy(&dev->active[i]->rx));
+	return true;
+}
+
 static unsigned poll_once(struct pn_soft_device *dev, struct pn_completion *out,
 			  unsigned max)
 {
 	unsigned n;
 
 	pn_soft_enter(dev);
-	n = poll_all(dev, out, max);
+	n = is_quiet(dev) ? 0 : poll_all(dev, out, max);
 	pn_soft_leave(dev);
 	return n;
 }
@@ -313,9 +330,10 @@ int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 }
 
 /* Room in a channel is news to whoever was refused for want of it. The engine
- * looks for itself. */
+ * looks for itself. Whoever sleeps has given back what the peer may want. */
 static bool has_news_of(struct pn_soft_peer *peer)
 {
+	ring_if_stalled(peer, pn_soft_rx_tidy(&peer->rx));
 	return pn_soft_rx_ready(&peer->rx) || is_over(peer) ||
 	       (!peer->queued && pn_soft_tx_relieved(&peer->tx));
 }

@@ -54,7 +54,7 @@ static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
 {
 	struct pn_sge sge = { .addr = &len, .len = sizeof(len) };
 
-	pn_soft_tx_put(&peer->tx, PN_SOFT_IMM, imm, &sge, 1);
+	pn_soft_tx_put(&peer->tx, PN_SOFT_IMM, imm, &sge, 1, sizeof(len));
 	tell_peer(peer);
 }
 
@@ -63,7 +63,8 @@ static int carry_out_send(struct pn_soft_peer *peer, const struct pn_op *op,
 {
 	if (!pn_soft_tx_room(&peer->tx, len))
 		return -EAGAIN;
-	pn_soft_tx_put(&peer->tx, PN_SOFT_SEND, op->imm, op->sge, op->nsge);
+	pn_soft_tx_put(&peer->tx, PN_SOFT_SEND, op->imm, op->sge, op->nsge,
+		       len);
 	tell_peer(peer);
 	*done = len;
 	return 0;
@@ -193,6 +194,10 @@ static int post(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		return ret;
 	if (peer->inflight >= dev->device.limits.queue_depth)
 		return -EAGAIN;
+	/* Nobody hears of a small message that has left. */
+	if (pn_likely(op->flags == (PN_OP_INLINE | PN_OP_SILENT) &&
+		      op->kind == PN_OP_SEND && at_once(dev, peer, op, len)))
+		return carry_out_send(peer, op, len, &len);
 	return at_once(dev, peer, op, len) ? run_now(dev, peer, op, len)
 					   : enqueue(dev, peer, op, len);
 }
