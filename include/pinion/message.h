@@ -122,8 +122,12 @@ struct pinion_message {
 	uint32_t data; /* send: travels along, when has_data is not 0 */
 	uint8_t has_data;
 	uint8_t space;	 /* messages meet receives of the same space only */
-	uint8_t at_once; /* send: the return value may say that it has ended */
+	uint8_t at_once; /* send: the return value may say that it has ended; or
+			  * PINION_AT_ONCE_ONLY */
 };
+
+/* For at_once: what cannot end so is not begun, -EAGAIN says. */
+#define PINION_AT_ONCE_ONLY 2
 
 /* What pinion_send() returns when message->at_once is not 0 and all is done:
  * the buffer is yours again, *out is not set and no completion follows. */
@@ -131,7 +135,7 @@ struct pinion_message {
 
 /* Begins to send. *out, if out is not NULL, is the request's handle.
  * PINION_SENT only when asked for. -EINVAL: NULL, or a range that wraps around;
- * -ENOMEM; -ECONNRESET: the peer is gone. */
+ * -ENOMEM; -ECONNRESET: the peer is gone; -EAGAIN: see above. */
 PINION_API int pinion_send(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);

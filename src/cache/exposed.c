@@ -257,7 +257,8 @@ void pn_cache_heed(struct pn_cache *cache)
 {
 	unsigned seen;
 
-	pn_release_settle(cache);
+	if (pn_unlikely(cache->probing))
+		pn_release_settle(cache);
 	while (pn_unlikely(atomic_load(&cache->exposed_notices))) {
 		uint32_t idle = 0;
 

@@ -518,7 +518,7 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	pn_reuse_sends(&ep->reuse);
 	if (may_end_at_once(ep, message))
 		ret = send_at_once(ep, message);
-	if (ret < 0)
+	if (ret < 0 && message->at_once != PINION_AT_ONCE_ONLY)
 		ret = send_request(ep, message, out);
 	pn_endpoint_unlock(ep);
 	return ret;

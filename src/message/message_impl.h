@@ -141,6 +141,7 @@ struct pinion_peer {
 	unsigned nreports;
 };
 
+/* Short messages are to touch few lines: what they need stands first. */
 struct pinion_request {
 	struct pinion_endpoint *ep;
 	struct pn_list link; /* posted, or done */
@@ -150,29 +151,33 @@ struct pinion_request {
 	uint32_t other;	    /* the peer's number of it; 0: not known yet */
 	uint32_t announced; /* fragments so far, of all that had this index */
 	enum pn_request_kind kind;
+	int status;
 	bool is_send;
 	bool has_handle;
 	bool ended;
 	bool canceling;
 	bool late;  /* receiver: the message came first */
 	bool tells; /* at its end: the other side is to know that it failed */
-	int status;
+	bool has_data;
+	uint8_t space;
+	uint32_t data;
+	bool was_short; /* from `keys` on it is as pn_request_alloc() made it */
+	void *user;
 	uint8_t *buf;
 	size_t len;	    /* of the buffer */
 	size_t message_len; /* as the sender says */
 	size_t total;	    /* of that, what is moved */
 	size_t moved;
+	uint64_t tag, ignore;
+
+	struct pn_wire_key *keys;   /* read, receiver: of the source */
+	struct pinion_pin *sources; /* read: pins of the source, by rail */
 	size_t next; /* receiver: where the next fragment begins */
 	size_t due;  /* receiver: bytes before it, still to come by DATA */
 	struct pn_rail *due_rail; /* over which; NULL: there is one */
 	uint64_t ready_ns; /* when what was announced will be registered */
 	double plan_ns[PN_RAILS_MAX]; /* what each rail has of the message */
-	uint64_t tag, ignore;
-	uint32_t data;
-	uint8_t space;
-	bool has_data;
-	void *user;
-	struct pn_call call; /* for the helper */
+	struct pn_call call;	      /* for the helper */
 	struct pn_shape shape;
 	struct pn_list fragments;
 	unsigned nfragments;
@@ -180,11 +185,9 @@ struct pinion_request {
 	uint64_t began_ns;  /* receiver: expected, and matched then; else 0 */
 	bool source_pinned; /* early: the whole source; a granted buffer */
 	struct pinion_pin source;
-	unsigned exposed; /* read: rails on which the source is, as bits */
-	struct pinion_pin *sources; /* and its pins there */
-	unsigned nkeys;		    /* read, receiver: of the source */
-	uint64_t key_rails;	    /* as in the MATCH */
-	struct pn_wire_key *keys;
+	unsigned exposed;   /* read: rails on which the source is, as bits */
+	unsigned nkeys;	    /* and how many keys came */
+	uint64_t key_rails; /* as in the MATCH */
 	struct pn_onesided onesided; /* of kinds other than messages */
 };
 
@@ -416,6 +419,8 @@ int pn_request_keep_keys(struct pinion_request *request,
 void pn_request_unpin(struct pinion_request *request);
 /* Ends it if nothing refers to its buffer any more; keeps the first status. */
 void pn_request_end(struct pinion_request *request, int status);
+/* Ends a receive whose message came in one packet. */
+void pn_request_end_short(struct pinion_request *request);
 /* Takes what an ended request has to say and frees it. */
 void pn_request_take(struct pinion_request *request,
 		     struct pinion_completion *out);

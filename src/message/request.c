@@ -40,6 +40,43 @@ static struct pinion_request *new_request(struct pinion_endpoint *ep)
 	return request;
 }
 
+/* What a short message does not touch. */
+static void init_rest(struct pinion_request *request)
+{
+	struct pn_wire_key *keys = request->keys;
+	struct pinion_pin *sources = request->sources;
+
+	memset((char *)request + offsetof(struct pinion_request, keys), 0,
+	       sizeof(*request) - offsetof(struct pinion_request, keys));
+	request->keys = keys;
+	request->sources = sources;
+	pn_list_init(&request->fragments);
+	pn_onesided_init_request(request);
+}
+
+static void init_request(struct pinion_request *request,
+			 struct pinion_endpoint *ep,
+			 const struct pinion_message *message)
+{
+	uint32_t id = request->id, announced = request->announced;
+
+	memset(request, 0, offsetof(struct pinion_request, keys));
+	request->ep = ep;
+	request->id = id;
+	request->announced = announced;
+	request->peer = message->peer;
+	request->buf = message->buf;
+	request->len = message->len;
+	request->tag = message->tag;
+	request->ignore = message->ignore;
+	request->data = message->data;
+	request->has_data = message->has_data;
+	request->space = message->space;
+	request->user = message->user;
+	pn_list_init(&request->link);
+	pn_list_init(&request->peer_link);
+}
+
 struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 					const struct pinion_message *message)
 {
@@ -51,24 +88,9 @@ struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 
 	if (!request)
 		return NULL;
-	*request = (struct pinion_request){ .ep = ep,
-					    .id = request->id,
-					    .announced = request->announced,
-					    .keys = request->keys,
-					    .sources = request->sources,
-					    .peer = message->peer,
-					    .buf = message->buf,
-					    .len = message->len,
-					    .tag = message->tag,
-					    .ignore = message->ignore,
-					    .data = message->data,
-					    .has_data = message->has_data,
-					    .space = message->space,
-					    .user = message->user };
-	pn_list_init(&request->link);
-	pn_list_init(&request->peer_link);
-	pn_list_init(&request->fragments);
-	pn_onesided_init_request(request);
+	if (!request->was_short)
+		init_rest(request);
+	init_request(request, ep, message);
 	return request;
 }
 
@@ -154,10 +176,26 @@ static void tell(struct pinion_request *request)
 		pn_transfer_tell(request);
 }
 
-void pn_request_end(struct pinion_request *request, int status)
+/* From here on its owner may take it. */
+static void finish(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
 
+	request->ended = true;
+	pn_helper_done(ep->helper, &request->call);
+	pn_list_remove(&request->peer_link);
+	pn_list_remove(&request->link);
+	if (!request->has_handle)
+		pn_list_append(&ep->done, &request->link);
+	/* Its owner may sleep in the device, which has no more to say, or on
+	 * the descriptor. */
+	if (ep->sleeping)
+		pn_device_wake(ep->device);
+	pn_endpoint_tell(ep);
+}
+
+void pn_request_end(struct pinion_request *request, int status)
+{
 	if (request->ended)
 		return;
 	if (status && !request->status)
@@ -175,19 +213,17 @@ void pn_request_end(struct pinion_request *request, int status)
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
-	request->ended = true;
-	pn_helper_done(ep->helper, &request->call);
-	pn_list_remove(&request->peer_link);
-	pn_list_remove(&request->link);
-	if (!request->has_handle)
-		pn_list_append(&ep->done, &request->link);
-	/* Its owner may sleep in the device, which has no more to say, or on
-	 * the descriptor. */
-	if (ep->sleeping)
-		pn_device_wake(ep->device);
-	pn_endpoint_tell(ep);
+	finish(request);
 	if (request->kind)
 		pn_onesided_ended(request);
+}
+
+void pn_request_end_short(struct pinion_request *request)
+{
+	if (pn_unlikely(is_truncated(request)))
+		request->status = -EMSGSIZE;
+	request->was_short = !request->ep->helper;
+	finish(request);
 }
 
 static uint32_t next_generation(uint32_t id)

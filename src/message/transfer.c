@@ -854,6 +854,16 @@ static void receiver_shape(struct pinion_request *request,
 	request->shape.keep = keep;
 }
 
+/* The bytes that came with the MATCH. */
+static void take_first(struct pinion_request *request, const uint8_t *payload,
+		       size_t len)
+{
+	request->moved = len < request->total ? len : request->total;
+	if (request->moved) /* else the buffer may be NULL */
+		pn_copy(request->ep->device, request->buf, payload,
+			request->moved);
+}
+
 void pn_transfer_receive(struct pinion_request *request,
 			 struct pinion_peer *peer, const struct pn_wire *wire,
 			 const uint8_t *payload, size_t len)
@@ -868,21 +878,17 @@ void pn_transfer_receive(struct pinion_request *request,
 	request->message_len = wire->len;
 	request->total = wire->len < request->len ? wire->len : request->len;
 	request->ep->stats.received++;
+	if (!wire->nkeys)
+		take_first(request, payload, len);
+	if (pn_likely(len == wire->len && !wire->nkeys)) {
+		pn_request_end_short(request);
+		return;
+	}
 	pn_list_append(&peer->requests, &request->peer_link);
 	ret = pn_request_keep_keys(request, wire, payload);
 	if (ret) {
 		fail(request, ret);
 		return;
-	}
-	if (!wire->nkeys) {
-		request->moved = len < request->total ? len : request->total;
-		if (request->moved) /* else the buffer may be NULL */
-			pn_copy(request->ep->device, request->buf, payload,
-				request->moved);
-		if (len == wire->len) {
-			pn_request_end(request, 0);
-			return;
-		}
 	}
 	if (peer->down) {
 		pn_request_end(request, peer->down);

@@ -235,6 +235,8 @@ static void a_short_message_can_end_at_once(void **state)
 	(void)state;
 	end_open(&self, NULL);
 	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
+	m.at_once = PINION_AT_ONCE_ONLY;
+	assert_int_equal(pinion_send(self.ep, &m, NULL), -EAGAIN);
 	m.at_once = 1;
 	m.user = out;
 	assert_ok(pinion_send(self.ep, &m, NULL));
@@ -274,6 +276,9 @@ static void a_long_message_never_ends_at_once(void **state)
 	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
 	for (int i = 0; i < 3; i++) {
 		m.buf = out;
+		m.at_once = PINION_AT_ONCE_ONLY;
+		assert_int_equal(pinion_send(self.ep, &m, NULL), -EAGAIN);
+		m.at_once = 1;
 		assert_ok(pinion_send(self.ep, &m, &request));
 		m.buf = out + len;
 		assert_ok(pinion_recv(self.ep, &m, &receive));
