@@ -67,10 +67,39 @@ void pn_fi_cq_wake(struct pn_fi_cq *cq)
 	(void)!write(cq->wake, &one, sizeof(one)); /* full is awake, too */
 }
 
+static void copy_entry(const struct pn_fi_cq *cq, void *to,
+		       const struct fi_cq_tagged_entry *end)
+{
+	if (pn_likely(cq->entry_bytes == sizeof(*end)))
+		memcpy(to, end, sizeof(*end));
+	else
+		memcpy(to, end, cq->entry_bytes);
+}
+
+static void tell_from(const struct pn_fi_entry *entry, fi_addr_t *from)
+{
+	*from = entry->ep ? pn_fi_addr_of(entry->ep, entry->peer)
+			  : FI_ADDR_NOTAVAIL;
+}
+
+/* To whoever reads; false: it has no room, or must see others first. */
+static bool hand_over(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
+{
+	size_t n = cq->reader.n;
+
+	if (n == cq->reader.room || cq->head != cq->tail || entry->err)
+		return false;
+	copy_entry(cq, cq->reader.buf + n * cq->entry_bytes, &entry->end);
+	if (pn_unlikely(cq->reader.from))
+		tell_from(entry, &cq->reader.from[n]);
+	cq->reader.n++;
+	return true;
+}
+
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 {
 	cq->reserved--;
-	if (pn_unlikely(cq->bin))
+	if (pn_unlikely(cq->bin) || hand_over(cq, entry))
 		return;
 	*entry_at(cq, cq->tail++) = *entry;
 	if (pn_unlikely(cq->armed))
@@ -112,26 +141,38 @@ static ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
 
 		if (entry->err)
 			break;
-		memcpy((char *)buf + n * cq->entry_bytes, &entry->end,
-		       cq->entry_bytes);
+		copy_entry(cq, (char *)buf + n * cq->entry_bytes, &entry->end);
 		if (src_addr)
-			src_addr[n] = entry->ep ? pn_fi_addr_of(entry->ep,
-								entry->peer)
-						: FI_ADDR_NOTAVAIL;
+			tell_from(entry, &src_addr[n]);
 	}
 	if (n)
 		return (ssize_t)n;
 	return cq->head != cq->tail && count ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
+/* Makes progress with the reader's memory at hand; how many came into it. */
+static ssize_t progress_into(struct pn_fi_cq *cq, void *buf, size_t count,
+			     fi_addr_t *src_addr)
+{
+	cq->reader.buf = buf;
+	cq->reader.from = src_addr;
+	cq->reader.n = 0;
+	cq->reader.room = count;
+	progress(cq);
+	cq->reader.room = cq->reader.n;
+	return (ssize_t)cq->reader.n;
+}
+
 static ssize_t read_some(struct pn_fi_cq *cq, void *buf, size_t count,
 			 fi_addr_t *src_addr)
 {
-	ssize_t ret;
+	ssize_t ret = 0;
 
 	pn_fi_lock(cq->domain);
-	pn_fi_cq_look(cq);
-	ret = take(cq, buf, count, src_addr);
+	if (cq->head == cq->tail)
+		ret = progress_into(cq, buf, count, src_addr);
+	if (!ret)
+		ret = take(cq, buf, count, src_addr);
 	pn_fi_unlock(cq->domain);
 	return ret;
 }

@@ -15,7 +15,8 @@
  *              first used.
  *   op         something under way: the `user` of pinion's request.
  *   CQ         a ring of entries, errors among them. An op reserves its entry
- *              when it begins, so that no end is ever lost.
+ *              when it begins, so that no end is ever lost. Past the ring to
+ *              whoever reads while it is empty.
  *   counter    how many ops of an endpoint ended well, and how many not.
  *   EQ         events that the program itself writes: nothing here has any.
  *   poll set   CQs and counters to be asked together.
@@ -26,8 +27,10 @@
  *   FI_MULTI_RECV     one receive at a time into what is left of the buffer,
  *                     posted again after each message
  *   peek and claim    pinion_probe(); the claim waits in the fi_context
- *   inject            a copy inside the op; at most 128 bytes, since buffers
- *                     from there on are worth remembering (paper Reuse)
+ *   inject            a copy, unless the message leaves before the call
+ *                     returns. At most 128 bytes, since buffers from there on
+ *                     are worth remembering (paper Reuse); on `soft`, which
+ *                     carries them itself, 4 KiB
  *   mr_mode           pinion registers; keys and addresses are as asked for
  *   RMA and atomics   messages that the target's progress acts upon: onesided.h
  *
@@ -61,6 +64,7 @@
 
 #define PN_FI_NAME_BYTES   64
 #define PN_FI_INJECT_BYTES 128
+#define PN_FI_INJECT_MOST  4096
 #define PN_FI_DATA_BYTES   4
 
 extern struct fi_provider pn_fi_provider;
@@ -125,7 +129,14 @@ struct pn_fi_cq {
 	int epoll;	    /* what to wait for; -1: no wait object */
 	int wake;	    /* an eventfd inside it */
 	bool armed;	    /* somebody may wait: an entry wakes */
-	bool signaled;	    /* fi_cq_signal() */
+	/* While fi_cq_read() makes progress: what ends meanwhile, and well,
+	 * goes straight to it. */
+	struct {
+		char *buf;
+		fi_addr_t *from; /* or NULL */
+		size_t n, room;
+	} reader;
+	bool signaled; /* fi_cq_signal() */
 };
 
 /* The direction of an op; also an index. */
@@ -190,6 +201,7 @@ struct pn_fi_op {
 	uint8_t *buf;
 	size_t len;
 	struct pinion_message message; /* multi: to receive again */
+	void *copy; /* of what was injected and is longer than: */
 	uint8_t inject[PN_FI_INJECT_BYTES];
 };
 
@@ -211,6 +223,7 @@ struct pn_fi_ep {
 	bool enabled;
 	bool directed; /* src_addr of receives counts */
 	size_t min_multi_recv;
+	size_t inject_bytes;
 	struct pinion_context *context;
 	struct pinion_endpoint *endpoint;
 	struct pinion_peer **peers; /* by fi_addr; NULL: not used yet */
@@ -239,6 +252,8 @@ static inline void pn_fi_unlock(struct pn_fi_domain *domain) PN_NO_THREAD_SAFETY
 int pn_fi_getinfo(uint32_t version, const char *node, const char *service,
 		  uint64_t flags, const struct fi_info *hints,
 		  struct fi_info **out);
+/* The most that can be injected. */
+size_t pn_fi_inject_bytes(void);
 /* Whether a caller's info is one of ours: 0 or -FI_EINVAL. */
 int pn_fi_info_check(const struct fi_info *info);
 

@@ -36,6 +36,26 @@
 		return false;                                       \
 	} while (0)
 
+static const char *device_name(void)
+{
+	const char *spec = getenv("PINION_DEVICE");
+
+	return spec && *spec ? spec : "soft";
+}
+
+/* `soft` takes all of a small message while it posts: it has no use for a
+ * buffer that stays, unless an experiment asks to look for such. */
+size_t pn_fi_inject_bytes(void)
+{
+	const char *reuse = getenv("PINION_REUSE"), *spec = device_name();
+	size_t kind = strcspn(spec, ":");
+
+	if (kind == 4 && !strncmp(spec, "soft", 4) && !strchr(spec, '+') &&
+	    !(reuse && !strcmp(reuse, "on")))
+		return PN_FI_INJECT_MOST;
+	return PN_FI_INJECT_BYTES;
+}
+
 static bool tx_ok(const struct fi_tx_attr *tx)
 {
 	if (!tx)
@@ -46,7 +66,7 @@ static bool tx_ok(const struct fi_tx_attr *tx)
 		REFUSE("tx_attr->op_flags\n");
 	if (tx->msg_order & ~FI_ORDER_SAS || tx->comp_order)
 		REFUSE("order of sending beyond FI_ORDER_SAS\n");
-	if (tx->inject_size > PN_FI_INJECT_BYTES || tx->iov_limit > 1 ||
+	if (tx->inject_size > pn_fi_inject_bytes() || tx->iov_limit > 1 ||
 	    tx->rma_iov_limit > 1 || tx->size > QUEUE_SIZE)
 		REFUSE("limits of tx_attr\n");
 	return true;
@@ -78,13 +98,6 @@ static bool ep_ok(const struct fi_ep_attr *ep)
 	if (ep->tx_ctx_cnt > 1 || ep->rx_ctx_cnt > 1)
 		REFUSE("scalable endpoints\n");
 	return true;
-}
-
-static const char *device_name(void)
-{
-	const char *spec = getenv("PINION_DEVICE");
-
-	return spec && *spec ? spec : "soft";
 }
 
 static bool domain_ok(const struct fi_domain_attr *domain)
@@ -149,7 +162,7 @@ static void fill_ways(struct fi_info *info, const struct fi_info *hints)
 	*info->tx_attr = (struct fi_tx_attr){
 		.caps = info->caps & CAPS_TX,
 		.msg_order = FI_ORDER_SAS,
-		.inject_size = PN_FI_INJECT_BYTES,
+		.inject_size = pn_fi_inject_bytes(),
 		.size = QUEUE_SIZE,
 		.iov_limit = 1,
 		.rma_iov_limit = info->caps & CAPS_ONESIDED ? 1 : 0,

@@ -47,6 +47,7 @@ struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way)
 	op->event = way == PN_FI_TX ? PN_FI_EVENT_SEND : PN_FI_EVENT_RECV;
 	op->end.ended = NULL;
 	op->quiet = false;
+	op->copy = NULL;
 	pn_list_append(&ep->active, &op->link);
 	return op;
 }
@@ -54,6 +55,8 @@ struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way)
 /* Its reservation was used or is given back by the caller. */
 static void free_op(struct pn_fi_op *op)
 {
+	free(op->copy);
+	op->copy = NULL;
 	pn_list_remove(&op->link);
 	pn_list_insert(&op->ep->free_ops, &op->link);
 }
@@ -68,8 +71,13 @@ static void free_list(struct pn_list *list)
 {
 	struct pn_list *link;
 
-	while ((link = pn_list_pop(list)))
-		free(pn_container_of(link, struct pn_fi_op, link));
+	while ((link = pn_list_pop(list))) {
+		struct pn_fi_op *op =
+			pn_container_of(link, struct pn_fi_op, link);
+
+		free(op->copy);
+		free(op);
+	}
 }
 
 void pn_fi_ops_abandon(struct pn_fi_ep *ep)
@@ -203,66 +211,121 @@ static int prepare(const struct pn_fi_ep *ep, enum pn_fi_way way,
 	return 0;
 }
 
-static void describe(struct pn_fi_op *op, const struct work *work,
-		     struct pinion_peer *peer)
+/* Of the entry that an op ends with. */
+static uint64_t entry_flags(const struct work *work, enum pn_fi_way way)
 {
-	op->context = work->context;
-	op->flags = work->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED;
-	op->flags |= op->way == PN_FI_TX ? FI_SEND : FI_RECV;
-	op->quiet = op->ep->ways[op->way].selective &&
-		    !(work->flags & FI_COMPLETION);
-	op->message = (struct pinion_message){
+	return (work->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED) |
+	       (way == PN_FI_TX ? FI_SEND : FI_RECV);
+}
+
+static bool is_quiet(const struct pn_fi_ep *ep, const struct work *work,
+		     enum pn_fi_way way)
+{
+	return ep->ways[way].selective && !(work->flags & FI_COMPLETION);
+}
+
+static struct pinion_message message_of(const struct work *work,
+					struct pinion_peer *peer)
+{
+	return (struct pinion_message){
 		.buf = (void *)(uintptr_t)work->buf,
 		.len = work->len,
 		.tag = work->tag,
 		.ignore = work->ignore,
 		.peer = peer,
-		.user = &op->end,
 		.space = work->space,
 		.data = (uint32_t)work->data,
 		.has_data = !!(work->flags & FI_REMOTE_CQ_DATA),
-		.at_once = op->way == PN_FI_TX,
 	};
 }
 
-static void keep_copy(struct pn_fi_op *op)
+static void describe(struct pn_fi_op *op, const struct work *work,
+		     struct pinion_peer *peer)
 {
-	if (op->message.len)
-		memcpy(op->inject, op->message.buf, op->message.len);
-	op->message.buf = op->inject;
+	op->context = work->context;
+	op->flags = entry_flags(work, op->way);
+	op->quiet = is_quiet(op->ep, work, op->way);
+	op->message = message_of(work, peer);
+	op->message.user = &op->end;
 }
 
-/* What has left already ends here. */
-static int sent(struct pn_fi_op *op)
+/* Longer ones than 128 bytes get here only when they could not leave at once.
+ */
+static int keep_copy(struct pn_fi_op *op)
 {
-	static const struct pinion_completion good;
+	size_t len = op->message.len;
+	void *copy = op->inject;
 
-	pn_fi_op_end(op, &good);
+	if (len > sizeof(op->inject))
+		copy = op->copy = malloc(len);
+	if (!copy)
+		return -FI_ENOMEM;
+	if (len)
+		memcpy(copy, op->message.buf, len);
+	op->message.buf = copy;
 	return 0;
+}
+
+/* What leaves before the call returns needs no op. -EAGAIN: it could not. */
+static int send_now(struct pn_fi_ep *ep, const struct work *work,
+		    struct pinion_peer *peer, bool quiet)
+{
+	struct pn_fi_cq *cq = ep->ways[PN_FI_TX].cq;
+	struct pinion_message message = message_of(work, peer);
+	struct pn_fi_entry entry;
+	int ret;
+
+	if (!quiet && pn_fi_cq_reserve(cq))
+		return -FI_EAGAIN;
+	message.at_once = PINION_AT_ONCE_ONLY;
+	ret = pinion_send(ep->endpoint, &message, NULL);
+	if (ret != PINION_SENT) {
+		if (!quiet)
+			pn_fi_cq_unreserve(cq);
+		return ret;
+	}
+	pn_fi_count(ep, PN_FI_EVENT_SEND, 0);
+	if (quiet)
+		return 0;
+	entry = (struct pn_fi_entry){
+		.end = { .op_context = work->context,
+			 .flags = entry_flags(work, PN_FI_TX) },
+	};
+	pn_fi_cq_push(cq, &entry);
+	return 0;
+}
+
+static int send_later(struct pn_fi_ep *ep, const struct work *work,
+		      struct pinion_peer *peer, bool quiet)
+{
+	struct pn_fi_op *op = pn_fi_op_alloc(ep, PN_FI_TX);
+	int ret = 0;
+
+	if (!op)
+		return -FI_EAGAIN;
+	describe(op, work, peer);
+	op->quiet = quiet;
+	if (work->flags & FI_INJECT)
+		ret = keep_copy(op);
+	if (!ret)
+		ret = pinion_send(ep->endpoint, &op->message, NULL);
+	if (ret)
+		pn_fi_op_drop(op);
+	return ret;
 }
 
 static ssize_t send_locked(struct pn_fi_ep *ep, const struct work *work,
 			   bool silent)
 {
+	bool quiet = silent || is_quiet(ep, work, PN_FI_TX);
 	struct pinion_peer *peer;
-	struct pn_fi_op *op;
 	int ret = pn_fi_peer_at(ep, work->addr, &peer);
 
 	if (ret)
 		return ret;
-	op = pn_fi_op_alloc(ep, PN_FI_TX);
-	if (!op)
-		return -FI_EAGAIN;
-	describe(op, work, peer);
-	op->quiet |= silent;
-	if (work->flags & FI_INJECT)
-		keep_copy(op);
-	ret = pinion_send(ep->endpoint, &op->message, NULL);
-	if (pn_likely(ret == PINION_SENT))
-		return sent(op);
-	if (ret)
-		pn_fi_op_drop(op);
-	return ret;
+	ret = send_now(ep, work, peer, quiet);
+	return pn_likely(ret != -FI_EAGAIN) ? ret
+					    : send_later(ep, work, peer, quiet);
 }
 
 static ssize_t begin_send(struct fid_ep *fid, struct work *work, bool silent)
@@ -272,7 +335,7 @@ static ssize_t begin_send(struct fid_ep *fid, struct work *work, bool silent)
 
 	if (ret)
 		return ret;
-	if (work->flags & FI_INJECT && work->len > PN_FI_INJECT_BYTES)
+	if (work->flags & FI_INJECT && work->len > ep->inject_bytes)
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
 	ret = send_locked(ep, work, silent);
