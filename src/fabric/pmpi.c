@@ -9,10 +9,11 @@
  * called from, by pinion_site(), for as long as it lasts. `pinion mpirun`
  * preloads it when the helper is on; without the helper nobody asks.
  *
- * C programs, and Fortran ones by `use mpi` and mpif.h: Open MPI's Fortran
- * calls do not come by those of C, so both are here. Not those of `use
- * mpi_f08`, where the stack tells as before, and not collective calls that do
- * not block, whose messages are sent later.
+ * C programs and Fortran ones: Open MPI's Fortran calls do not come by those of
+ * C, and those of `use mpi_f08` not by those of `use mpi` and mpif.h, so all
+ * three are here. A collective call that does not block names what it posts by
+ * itself; what MPI posts for it later, while the program waits, is told by the
+ * stack as before.
  *
  * It is not linked with MPI, so that ranks that are scripts load none.
  * Threads: any; what is kept is each thread's own.
@@ -87,43 +88,51 @@ CALL(Sendrecv_replace,
 CALL(Start, (REQUEST), (request))
 CALL(Startall, (int n, MPI_Request requests[]), (n, requests))
 
-CALL(Bcast, (INTO, int root, COMM), (buf, n, type, root, comm))
-CALL(Scatter, (WHAT, RESULT, int root, COMM),
+/* A collective call, and the same that does not block. */
+#define LIST(...) __VA_ARGS__
+#define BOTH(name, iname, params, args) \
+	CALL(name, params, args)        \
+	CALL(iname, (LIST params, REQUEST), (LIST args, request))
+
+BOTH(Bcast, Ibcast, (INTO, int root, COMM), (buf, n, type, root, comm))
+BOTH(Scatter, Iscatter, (WHAT, RESULT, int root, COMM),
      (buf, n, type, out, nout, tout, root, comm))
-CALL(Scatterv,
+BOTH(Scatterv, Iscatterv,
      (const void *buf, const int ns[], const int at[], MPI_Datatype type,
       RESULT, int root, COMM),
      (buf, ns, at, type, out, nout, tout, root, comm))
-CALL(Gather, (WHAT, RESULT, int root, COMM),
+BOTH(Gather, Igather, (WHAT, RESULT, int root, COMM),
      (buf, n, type, out, nout, tout, root, comm))
-CALL(Gatherv,
+BOTH(Gatherv, Igatherv,
      (WHAT, void *out, const int ns[], const int at[], MPI_Datatype tout,
       int root, COMM),
      (buf, n, type, out, ns, at, tout, root, comm))
-CALL(Allgather, (WHAT, RESULT, COMM), (buf, n, type, out, nout, tout, comm))
-CALL(Allgatherv,
+BOTH(Allgather, Iallgather, (WHAT, RESULT, COMM),
+     (buf, n, type, out, nout, tout, comm))
+BOTH(Allgatherv, Iallgatherv,
      (WHAT, void *out, const int ns[], const int at[], MPI_Datatype tout, COMM),
      (buf, n, type, out, ns, at, tout, comm))
-CALL(Alltoall, (WHAT, RESULT, COMM), (buf, n, type, out, nout, tout, comm))
-CALL(Alltoallv,
+BOTH(Alltoall, Ialltoall, (WHAT, RESULT, COMM),
+     (buf, n, type, out, nout, tout, comm))
+BOTH(Alltoallv, Ialltoallv,
      (const void *buf, const int ns[], const int at[], MPI_Datatype type,
       void *out, const int nout[], const int outat[], MPI_Datatype tout, COMM),
      (buf, ns, at, type, out, nout, outat, tout, comm))
-CALL(Reduce,
+BOTH(Reduce, Ireduce,
      (const void *buf, void *out, int n, MPI_Datatype type, MPI_Op op, int root,
       COMM),
      (buf, out, n, type, op, root, comm))
-CALL(Allreduce,
+BOTH(Allreduce, Iallreduce,
      (const void *buf, void *out, int n, MPI_Datatype type, MPI_Op op, COMM),
      (buf, out, n, type, op, comm))
-CALL(Reduce_scatter,
+BOTH(Reduce_scatter, Ireduce_scatter,
      (const void *buf, void *out, const int ns[], MPI_Datatype type, MPI_Op op,
       COMM),
      (buf, out, ns, type, op, comm))
-CALL(Reduce_scatter_block,
+BOTH(Reduce_scatter_block, Ireduce_scatter_block,
      (const void *buf, void *out, int n, MPI_Datatype type, MPI_Op op, COMM),
      (buf, out, n, type, op, comm))
-CALL(Scan,
+BOTH(Scan, Iscan,
      (const void *buf, void *out, int n, MPI_Datatype type, MPI_Op op, COMM),
      (buf, out, n, type, op, comm))
 
@@ -131,15 +140,21 @@ CALL(Scan,
  */
 
 #define SHOWN __attribute__((visibility("default")))
-#define FORTRAN(name, n)                            \
-	void pmpi_##name##_(PARAMS_##n);            \
-	SHOWN void mpi_##name##_(PARAMS_##n);       \
-	void mpi_##name##_(PARAMS_##n)              \
+#define FORTRAN_AS(name, n)                         \
+	void p##name(PARAMS_##n);                   \
+	SHOWN void name(PARAMS_##n);                \
+	void name(PARAMS_##n)                       \
 	{                                           \
 		enter(__builtin_return_address(0)); \
-		pmpi_##name##_(ARGS_##n);           \
+		p##name(ARGS_##n);                  \
 		leave();                            \
 	}
+#define FORTRAN(name, n)             \
+	FORTRAN_AS(mpi_##name##_, n) \
+	FORTRAN_AS(mpi_##name##_f08_, n)
+#define FORTRAN_BOTH(name, n, n1) \
+	FORTRAN(name, n)          \
+	FORTRAN(i##name, n1)
 
 #define PARAMS_2  void *a, void *b
 #define PARAMS_3  PARAMS_2, void *c
@@ -148,7 +163,8 @@ CALL(Scan,
 #define PARAMS_8  PARAMS_7, void *h
 #define PARAMS_9  PARAMS_8, void *i
 #define PARAMS_10 PARAMS_9, void *j
-#define PARAMS_13 PARAMS_10, void *k, void *l, void *m
+#define PARAMS_11 PARAMS_10, void *k
+#define PARAMS_13 PARAMS_11, void *l, void *m
 #define ARGS_2	  a, b
 #define ARGS_3	  ARGS_2, c
 #define ARGS_6	  ARGS_3, d, e, f
@@ -156,7 +172,8 @@ CALL(Scan,
 #define ARGS_8	  ARGS_7, h
 #define ARGS_9	  ARGS_8, i
 #define ARGS_10	  ARGS_9, j
-#define ARGS_13	  ARGS_10, k, l, m
+#define ARGS_11	  ARGS_10, k
+#define ARGS_13	  ARGS_11, l, m
 
 FORTRAN(send, 7)
 FORTRAN(bsend, 7)
@@ -174,17 +191,17 @@ FORTRAN(sendrecv, 13)
 FORTRAN(sendrecv_replace, 10)
 FORTRAN(start, 2)
 FORTRAN(startall, 3)
-FORTRAN(bcast, 6)
-FORTRAN(scatter, 9)
-FORTRAN(scatterv, 10)
-FORTRAN(gather, 9)
-FORTRAN(gatherv, 10)
-FORTRAN(allgather, 8)
-FORTRAN(allgatherv, 9)
-FORTRAN(alltoall, 8)
-FORTRAN(alltoallv, 10)
-FORTRAN(reduce, 8)
-FORTRAN(allreduce, 7)
-FORTRAN(reduce_scatter, 7)
-FORTRAN(reduce_scatter_block, 7)
-FORTRAN(scan, 7)
+FORTRAN_BOTH(bcast, 6, 7)
+FORTRAN_BOTH(scatter, 9, 10)
+FORTRAN_BOTH(scatterv, 10, 11)
+FORTRAN_BOTH(gather, 9, 10)
+FORTRAN_BOTH(gatherv, 10, 11)
+FORTRAN_BOTH(allgather, 8, 9)
+FORTRAN_BOTH(allgatherv, 9, 10)
+FORTRAN_BOTH(alltoall, 8, 9)
+FORTRAN_BOTH(alltoallv, 10, 11)
+FORTRAN_BOTH(reduce, 8, 9)
+FORTRAN_BOTH(allreduce, 7, 8)
+FORTRAN_BOTH(reduce_scatter, 7, 8)
+FORTRAN_BOTH(reduce_scatter_block, 7, 8)
+FORTRAN_BOTH(scan, 7, 8)

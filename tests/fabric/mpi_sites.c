@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* An MPI program that prints the call sites that the helper is told of, as they
- * are told. Sends of 64 KiB from two places of C and one of Fortran, in turns;
- * a broadcast from one more. */
+ * are told. Sends of 64 KiB from two places of C and one of each kind of
+ * Fortran, in turns; two broadcasts, one of which does not block. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -34,7 +34,8 @@ __attribute__((visibility("default"))) int pinion_site(const char *name)
 typedef void fortran_send(void *buf, int *n, MPI_Fint *type, int *to, int *tag,
 			  MPI_Fint *comm, int *error);
 
-static void send_as_fortran(fortran_send *send, char *buf)
+static inline __attribute__((always_inline)) void send_as_fortran(
+	fortran_send *send, char *buf)
 {
 	MPI_Fint type = MPI_Type_c2f(MPI_BYTE);
 	MPI_Fint comm = MPI_Comm_c2f(MPI_COMM_WORLD);
@@ -45,15 +46,23 @@ static void send_as_fortran(fortran_send *send, char *buf)
 		MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static fortran_send *find_fortran(void)
+static fortran_send *find_fortran(const char *library, const char *name)
 {
 	fortran_send *send;
 
 	/* libpinion-pmpi.so has one, which calls MPI's. */
-	if (!dlopen("libmpi_mpifh.so.40", RTLD_NOW | RTLD_GLOBAL))
-		return NULL;
-	*(void **)&send = dlsym(RTLD_DEFAULT, "mpi_send_");
+	if (!dlopen(library, RTLD_NOW | RTLD_GLOBAL))
+		exit(1);
+	*(void **)&send = dlsym(RTLD_DEFAULT, name);
 	return send;
+}
+
+static void send_all(char *buf, fortran_send *send, fortran_send *send_f08)
+{
+	MPI_Send(buf, N, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+	MPI_Send(buf, N, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+	send_as_fortran(send, buf);
+	send_as_fortran(send_f08, buf);
 }
 
 static void receive(char *buf)
@@ -64,21 +73,22 @@ static void receive(char *buf)
 int main(int argc, char **argv)
 {
 	char *buf = calloc(1, N);
-	fortran_send *send = find_fortran();
+	fortran_send *send = find_fortran("libmpi_mpifh.so.40", "mpi_send_");
+	fortran_send *send_f08 =
+		find_fortran("libmpi_usempif08.so.40", "mpi_send_f08_");
+	MPI_Request request;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	telling = 1;
 	for (int i = 0; i < TURNS; i++) {
-		if (rank) {
-			for (int k = 0; k < 3; k++)
-				receive(buf);
-		} else {
-			MPI_Send(buf, N, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
-			MPI_Send(buf, N, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
-			send_as_fortran(send, buf);
-		}
+		for (int k = 0; rank && k < 4; k++)
+			receive(buf);
+		if (!rank)
+			send_all(buf, send, send_f08);
 		MPI_Bcast(buf, N, MPI_BYTE, 0, MPI_COMM_WORLD);
+		MPI_Ibcast(buf, N, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	}
 	telling = 0;
 	MPI_Finalize();
