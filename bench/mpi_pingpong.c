@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* mpi_pingpong MIN MAX -- MPI ping-pong between two ranks, for `pinion bench
- * mpi`: a line "bytes microseconds" a size, each four times the one before;
- * half a round trip, the median. */
+/* mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: a line "bytes
+ * microseconds" a size, each four times the one before; the median.
+ *   pingpong  half a round trip between two ranks
+ *   bcast     a broadcast and the answer, an empty message of the last rank to
+ *             the root; half of that
+ *   scatter   the same, of so many bytes for each rank */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +19,54 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double round_trip(int rank, char *buf, int n)
-{
-	double start = MPI_Wtime();
+static int rank, nranks;
 
+static void ping_pong(char *buf, int n)
+{
 	if (!rank)
 		MPI_Send(buf, n, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
 	MPI_Recv(buf, n, MPI_BYTE, !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	if (rank)
 		MPI_Send(buf, n, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+}
+
+static void answer(void)
+{
+	if (rank == nranks - 1)
+		MPI_Send(NULL, 0, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+	if (!rank)
+		MPI_Recv(NULL, 0, MPI_BYTE, nranks - 1, 1, MPI_COMM_WORLD,
+			 MPI_STATUS_IGNORE);
+}
+
+static void broadcast(char *buf, int n)
+{
+	MPI_Bcast(buf, n, MPI_BYTE, 0, MPI_COMM_WORLD);
+	answer();
+}
+
+static void scatter(char *buf, int n)
+{
+	char *mine = buf + (size_t)n * (size_t)nranks;
+
+	MPI_Scatter(buf, n, MPI_BYTE, mine, n, MPI_BYTE, 0, MPI_COMM_WORLD);
+	answer();
+}
+
+typedef void trip_fn(char *buf, int n);
+
+static trip_fn *trip_for(const char *what)
+{
+	if (!strcmp(what, "bcast"))
+		return broadcast;
+	return strcmp(what, "scatter") ? ping_pong : scatter;
+}
+
+static double time_of(trip_fn *trip, char *buf, int n)
+{
+	double start = MPI_Wtime();
+
+	trip(buf, n);
 	return MPI_Wtime() - start;
 }
 
@@ -33,21 +75,24 @@ int main(int argc, char **argv)
 	static double trips[MOST];
 	long min = argc > 2 ? atol(argv[1]) : 1;
 	long max = argc > 2 ? atol(argv[2]) : 1 << 20;
-	int rank;
+	trip_fn *trip = trip_for(argc > 3 ? argv[3] : "pingpong");
+	size_t room;
 	char *buf;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	buf = malloc((size_t)max);
-	memset(buf, rank, (size_t)max);
+	MPI_Comm_size(MPI_COMM_WORLD, &nranks);
+	room = (size_t)max * (size_t)(nranks + 1);
+	buf = malloc(room);
+	memset(buf, rank, room);
 	for (long n = min; n <= max; n *= 4) {
 		int times = n < 1 << 16 ? MOST : 200;
 
 		for (int i = -20; i < times; i++) {
-			double trip = round_trip(rank, buf, (int)n);
+			double took = time_of(trip, buf, (int)n);
 
 			if (i >= 0)
-				trips[i] = trip;
+				trips[i] = took;
 		}
 		qsort(trips, (size_t)times, sizeof(*trips), compare);
 		if (!rank)

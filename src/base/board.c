@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,14 +71,14 @@ uint64_t pn_board_namespace(void)
 
 /* The folder's descriptor. Anyone may make a folder of that name: one that is
  * not ours alone is not used. */
-static int open_folder(void)
+static int open_folder(bool make)
 {
 	char path[PN_BOARD_PATH_BYTES];
 	struct stat st;
 	int fd;
 
 	pn_board_folder(path);
-	if (mkdir(path, 0700) && errno != EEXIST)
+	if (make && mkdir(path, 0700) && errno != EEXIST)
 		return -errno;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
@@ -91,25 +92,51 @@ static int open_folder(void)
 	return -EPERM;
 }
 
-/* Removes what processes left that are no more. */
-static void sweep(int folder, uint64_t namespace)
+static bool is_child(pid_t pid)
+{
+	siginfo_t info;
+
+	return !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT);
+}
+
+/* Removes what processes left that are no more; how many are children. */
+static unsigned sweep(int folder, uint64_t namespace)
 {
 	int fd = dup(folder);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct dirent *entry;
 	unsigned long long theirs;
+	unsigned nchildren = 0;
 	int pid;
 
 	if (!dir) {
 		if (fd >= 0)
 			close(fd);
-		return;
+		return 0;
 	}
-	while ((entry = readdir(dir)))
-		if (sscanf(entry->d_name, "%d-%llu", &pid, &theirs) == 2 &&
-		    theirs == namespace && kill(pid, 0) && errno == ESRCH)
+	while ((entry = readdir(dir))) {
+		if (sscanf(entry->d_name, "%d-%llu", &pid, &theirs) != 2 ||
+		    theirs != namespace)
+			continue;
+		if (kill(pid, 0) && errno == ESRCH)
 			unlinkat(folder, entry->d_name, 0);
+		else
+			nchildren += is_child(pid);
+	}
 	closedir(dir);
+	return nchildren;
+}
+
+unsigned pn_board_sweep(void)
+{
+	int folder = open_folder(false);
+	unsigned nchildren;
+
+	if (folder < 0)
+		return 0;
+	nchildren = sweep(folder, pn_board_namespace());
+	close(folder);
+	return nchildren;
 }
 
 /* --- the file ------------------------------------------------------------- */
@@ -181,7 +208,7 @@ static int open_locked(void) PN_REQUIRES(&lock)
 {
 	uint64_t namespace = pn_board_namespace();
 	unsigned char *map = NULL;
-	int ret, folder = open_folder();
+	int ret, folder = open_folder(true);
 
 	if (folder < 0)
 		return folder;

@@ -22,7 +22,8 @@
  *
  * Life: the first pn_board_alloc() makes the file, freeing the last block
  * removes it, and so does exit(). What a crash leaves behind is removed by the
- * next process of the same user, or by whoever reads.
+ * next process of the same user, by whoever reads, and at the end of a `pinion
+ * mpirun`.
  * Where there can be no board (no /dev/shm, no room in it, too old a kernel),
  * objects live on the heap and nobody sees them: pn_board_alloc() fails only
  * without memory.
@@ -86,6 +87,11 @@ void pn_board_free(void *object);
 
 /* In a forked child, before it uses anything that is on the board. */
 void pn_board_in_child(void);
+
+/* Removes the boards of processes of this user that are no more, as far as
+ * their numbers mean something here. How many there still are of children of
+ * the process that calls, zombies included. */
+unsigned pn_board_sweep(void);
 
 /* --- the format ----------------------------------------------------------- */
 

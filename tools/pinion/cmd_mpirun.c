@@ -7,10 +7,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/board.h"
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
 
@@ -218,7 +221,7 @@ static void add_exports(struct line *line)
 		if (!name)
 			continue;
 		add(line, "-x");
-		add(line, name); /* lives as long as this process: it execs */
+		add(line, name); /* lives as long as this process */
 	}
 }
 
@@ -247,7 +250,6 @@ static int start(const struct line *line, bool named)
 {
 	char **argv = (char **)(uintptr_t)line->words;
 
-	fflush(NULL);
 	execvp(argv[0], argv);
 	if (errno == ENOENT && !named) {
 		argv[0] = (char *)(uintptr_t) "mpirun";
@@ -308,24 +310,99 @@ static int report_on(const struct values *values, const char *folder,
 	return ret;
 }
 
-/* Runs it as a child, then reports. The launcher's status counts. */
-static int start_and_report(const struct line *line,
-			    const struct values *values, const char *folder)
+/* --- as a child ----------------------------------------------------------- */
+
+#define PATIENCE_MS 500
+#define ORPHANS_MS  60000
+
+/* Signals are taken one by one, by await(). Those that nohup(1) has taken away
+ * stay so. */
+static void hold_signals(sigset_t *held, sigset_t *before)
 {
-	pid_t child = fork();
+	static const int numbers[] = { SIGINT,	SIGTERM, SIGHUP, SIGQUIT,
+				       SIGUSR1, SIGUSR2, SIGCHLD };
+
+	signal(SIGCHLD, SIG_DFL); /* else nobody tells of its end */
+	sigemptyset(held);
+	for (size_t i = 0; i < PN_ARRAY_LEN(numbers); i++)
+		sigaddset(held, numbers[i]);
+	sigprocmask(SIG_BLOCK, held, before);
+}
+
+/* Whoever told the whole group told the launcher, which ends by itself then;
+ * being told twice it would not tidy up. */
+static void pass_on(pid_t child, int number)
+{
+	const struct timespec moment = { .tv_nsec = 10000000 };
+	siginfo_t ended = { 0 };
+
+	for (int ms = 0; ms < PATIENCE_MS && !ended.si_pid; ms += 10) {
+		nanosleep(&moment, NULL);
+		waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT);
+	}
+	if (!ended.si_pid)
+		kill(child, number);
+}
+
+/* The launcher's status as a shell would give it. A terminal's signals (those
+ * that no process sent) it gets, too. */
+static int await(pid_t child, const sigset_t *held)
+{
 	int status;
 
-	if (!child)
+	for (;;) {
+		siginfo_t info;
+		int number = sigwaitinfo(held, &info);
+
+		if (number == SIGCHLD &&
+		    waitpid(child, &status, WNOHANG) == child)
+			break;
+		if (number > 0 && number != SIGCHLD && info.si_code <= 0)
+			pass_on(child, number);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The launcher does not wait for ranks that it has killed: they come to us, and
+ * leave nothing when they are gone. Other processes are none of our business,
+ * and neither is a rank that does not die. */
+static void reap_ranks(void)
+{
+	const struct timespec moment = { .tv_nsec = 10000000 };
+
+	for (int ms = 0; ms < ORPHANS_MS; ms += 10) {
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (!pn_board_sweep())
+			return;
+		nanosleep(&moment, NULL);
+	}
+}
+
+/* Runs the launcher, then removes what ranks that were killed have left, and
+ * reports when asked to. The launcher's status counts. */
+static int run_and_tidy(const struct line *line, const struct values *values,
+			const char *folder)
+{
+	sigset_t held, before;
+	pid_t child;
+	int status;
+
+	fflush(NULL);
+	hold_signals(&held, &before);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	child = fork();
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		sigprocmask(SIG_SETMASK, &before, NULL);
 		_exit(start(line, *values->launcher));
+	}
 	if (child < 0)
 		return pn_failed("mpirun", -errno);
-	signal(SIGINT, SIG_IGN); /* the launcher has it, too, and ends */
-	while (waitpid(child, &status, 0) < 0)
-		if (errno != EINTR)
-			return pn_failed("mpirun", -errno);
-	status = WIFEXITED(status) ? WEXITSTATUS(status)
-				   : 128 + WTERMSIG(status);
-	if (report_on(values, folder, !*values->trace) && !status)
+	status = await(child, &held);
+	reap_ranks();
+	if (*values->report && report_on(values, folder, !*values->trace) &&
+	    !status)
 		return PN_EXIT_FAILED;
 	return status;
 }
@@ -381,10 +458,8 @@ static int run(const void *v, char *const *operands)
 		add(&line, *operands++);
 	if (values->print)
 		ret = print_line(&line);
-	else if (*values->report)
-		ret = start_and_report(&line, values, folder);
 	else
-		ret = start(&line, *values->launcher);
+		ret = run_and_tidy(&line, values, folder);
 	free(line.words);
 	return ret;
 }
@@ -398,7 +473,8 @@ const struct pn_command pn_cmd_mpirun = {
 		 "the start; with PINION_HELPER also one that tells the helper "
 		 "where in the program a message comes from. What the "
 		 "environment or mpirun's own options say "
-		 "about Open MPI wins.",
+		 "about Open MPI wins. At the end, what ranks that were "
+		 "killed have left in /dev/shm is removed.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),
