@@ -417,7 +417,7 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 	ep->caps = caps;
 	ep->directed = caps & FI_DIRECTED_RECV;
 	ep->min_multi_recv = 64;
-	ep->inject_bytes = pn_fi_inject_bytes();
+	ep->inject_bytes = pn_fi_inject_bytes(info->caps);
 	ep->fid.fid.fclass = FI_CLASS_EP;
 	ep->fid.fid.context = context;
 	ep->fid.fid.ops = &ep_fid_ops;

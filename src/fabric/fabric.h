@@ -30,7 +30,7 @@
  *   inject            a copy, unless the message leaves before the call
  *                     returns. At most 128 bytes, since buffers from there on
  *                     are worth remembering (paper Reuse); on `soft`, which
- *                     carries them itself, 4 KiB
+ *                     carries them itself, 4 KiB, for messages alone
  *   mr_mode           pinion registers; keys and addresses are as asked for
  *   RMA and atomics   messages that the target's progress acts upon: onesided.h
  *
@@ -252,8 +252,8 @@ static inline void pn_fi_unlock(struct pn_fi_domain *domain) PN_NO_THREAD_SAFETY
 int pn_fi_getinfo(uint32_t version, const char *node, const char *service,
 		  uint64_t flags, const struct fi_info *hints,
 		  struct fi_info **out);
-/* The most that can be injected. */
-size_t pn_fi_inject_bytes(void);
+/* The most that can be injected with such capabilities. */
+size_t pn_fi_inject_bytes(uint64_t caps);
 /* Whether a caller's info is one of ours: 0 or -FI_EINVAL. */
 int pn_fi_info_check(const struct fi_info *info);
 

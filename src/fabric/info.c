@@ -43,20 +43,37 @@ static const char *device_name(void)
 	return spec && *spec ? spec : "soft";
 }
 
+/* Capabilities are what was asked for, and those that cost nothing. */
+static uint64_t caps_for(const struct fi_info *hints)
+{
+	uint64_t caps = hints ? hints->caps : 0;
+
+	if (!caps)
+		return CAPS_ALL;
+	if (!(caps & CAPS_MAIN))
+		caps |= CAPS_MESSAGES;
+	if (caps & CAPS_MESSAGES && !(caps & CAPS_SIDES))
+		caps |= CAPS_SIDES;
+	if (caps & CAPS_ONESIDED && !(caps & CAPS_ACCESS))
+		caps |= CAPS_ACCESS;
+	return caps | CAPS_REACH;
+}
+
 /* `soft` takes all of a small message while it posts: it has no use for a
- * buffer that stays, unless an experiment asks to look for such. */
-size_t pn_fi_inject_bytes(void)
+ * buffer that stays, unless an experiment asks to look for such. What is
+ * one-sided takes another way, which has no room for more. */
+size_t pn_fi_inject_bytes(uint64_t caps)
 {
 	const char *reuse = getenv("PINION_REUSE"), *spec = device_name();
 	size_t kind = strcspn(spec, ":");
 
-	if (kind == 4 && !strncmp(spec, "soft", 4) && !strchr(spec, '+') &&
-	    !(reuse && !strcmp(reuse, "on")))
+	if (!(caps & CAPS_ONESIDED) && kind == 4 && !strncmp(spec, "soft", 4) &&
+	    !strchr(spec, '+') && !(reuse && !strcmp(reuse, "on")))
 		return PN_FI_INJECT_MOST;
 	return PN_FI_INJECT_BYTES;
 }
 
-static bool tx_ok(const struct fi_tx_attr *tx)
+static bool tx_ok(const struct fi_tx_attr *tx, uint64_t caps)
 {
 	if (!tx)
 		return true;
@@ -66,7 +83,7 @@ static bool tx_ok(const struct fi_tx_attr *tx)
 		REFUSE("tx_attr->op_flags\n");
 	if (tx->msg_order & ~FI_ORDER_SAS || tx->comp_order)
 		REFUSE("order of sending beyond FI_ORDER_SAS\n");
-	if (tx->inject_size > pn_fi_inject_bytes() || tx->iov_limit > 1 ||
+	if (tx->inject_size > pn_fi_inject_bytes(caps) || tx->iov_limit > 1 ||
 	    tx->rma_iov_limit > 1 || tx->size > QUEUE_SIZE)
 		REFUSE("limits of tx_attr\n");
 	return true;
@@ -136,25 +153,10 @@ static bool hints_ok(const struct fi_info *hints)
 	if (hints->fabric_attr && hints->fabric_attr->name &&
 	    strcmp(hints->fabric_attr->name, pn_fi_provider.name))
 		REFUSE("no fabric %s\n", hints->fabric_attr->name);
-	return ep_ok(hints->ep_attr) && tx_ok(hints->tx_attr) &&
+	return ep_ok(hints->ep_attr) &&
+	       tx_ok(hints->tx_attr, caps_for(hints)) &&
 	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr) &&
 	       delivery_ok(hints);
-}
-
-/* Capabilities are what was asked for, and those that cost nothing. */
-static uint64_t caps_for(const struct fi_info *hints)
-{
-	uint64_t caps = hints ? hints->caps : 0;
-
-	if (!caps)
-		return CAPS_ALL;
-	if (!(caps & CAPS_MAIN))
-		caps |= CAPS_MESSAGES;
-	if (caps & CAPS_MESSAGES && !(caps & CAPS_SIDES))
-		caps |= CAPS_SIDES;
-	if (caps & CAPS_ONESIDED && !(caps & CAPS_ACCESS))
-		caps |= CAPS_ACCESS;
-	return caps | CAPS_REACH;
 }
 
 static void fill_ways(struct fi_info *info, const struct fi_info *hints)
@@ -162,7 +164,7 @@ static void fill_ways(struct fi_info *info, const struct fi_info *hints)
 	*info->tx_attr = (struct fi_tx_attr){
 		.caps = info->caps & CAPS_TX,
 		.msg_order = FI_ORDER_SAS,
-		.inject_size = pn_fi_inject_bytes(),
+		.inject_size = pn_fi_inject_bytes(info->caps),
 		.size = QUEUE_SIZE,
 		.iov_limit = 1,
 		.rma_iov_limit = info->caps & CAPS_ONESIDED ? 1 : 0,
