@@ -50,7 +50,8 @@ struct puppet {
 
 static const size_t map_bytes[] = {
 	sizeof(struct pn_soft_shared),
-	2 * (sizeof(struct pn_soft_channel) + RING_BYTES),
+	2 * (sizeof(struct pn_soft_channel) +
+	     PN_SOFT_SHORT_CELLS * PN_SOFT_CELL + RING_BYTES),
 };
 
 static int new_socket(void)
