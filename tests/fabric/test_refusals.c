@@ -65,7 +65,7 @@ static void want_lists(struct fi_info *h)
 
 static void want_much_inject(struct fi_info *h)
 {
-	h->tx_attr->inject_size = 129;
+	h->tx_attr->inject_size = 4097;
 }
 
 static void want_sockets(struct fi_info *h)
