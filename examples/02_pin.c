@@ -97,9 +97,9 @@ int main(void)
 	       (unsigned long long)stats.invalidations);
 
 	/* Pinned memory is scarce: give up what is not in use. */
-	ret = pinion_cache_flush(context);
+	ret = pinion_flush(context);
 	if (ret)
-		stop("pinion_cache_flush", ret);
+		stop("pinion_flush", ret);
 	printf("flushed: %zu bytes cached\n", query(context).bytes);
 
 	munmap(buffer, LEN);

@@ -86,7 +86,7 @@ void pinion_invalidate(const void *addr, size_t len)
 	pn_monitor_invalidate((uintptr_t)addr, len);
 }
 
-int pinion_cache_flush(struct pinion_context *context)
+int pinion_flush(struct pinion_context *context)
 {
 	int ret = unusable(context);
 

@@ -114,7 +114,7 @@ PINION_API void pinion_unpin(struct pinion_context *context,
 PINION_API void pinion_invalidate(const void *addr, size_t len);
 
 /* Gives up everything that is not in use, now. */
-PINION_API int pinion_cache_flush(struct pinion_context *context);
+PINION_API int pinion_flush(struct pinion_context *context);
 
 /* Makes every remote key handed out for memory in [addr, addr + len) invalid;
  * the next pin gives new ones. -EBUSY: the device cannot revoke keys and the

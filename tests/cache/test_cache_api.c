@@ -57,7 +57,7 @@ static int teardown(void **state)
 	uint64_t end = pn_clock_ns() + 60 * PN_NS_PER_S;
 
 	(void)state;
-	assert_ok(pinion_cache_flush(context));
+	assert_ok(pinion_flush(context));
 	assert_int_equal(stats().regions, 0);
 	assert_int_equal(stats().dying_bytes, 0);
 	while (pn_soft_vmpin() != pinned_before && pn_clock_ns() < end)
@@ -268,7 +268,7 @@ static void other_calls_refuse_what_is_wrong(void **state)
 	struct pinion_cache_stats s = { .size = 0 };
 
 	(void)state;
-	assert_int_equal(pinion_cache_flush(NULL), -EINVAL);
+	assert_int_equal(pinion_flush(NULL), -EINVAL);
 	assert_int_equal(pinion_revoke(NULL, mem, PAGE), -EINVAL);
 	assert_int_equal(pinion_revoke(context, NULL, PAGE), -EINVAL);
 	assert_int_equal(pinion_revoke(context, mem, 0), -EINVAL);

@@ -147,12 +147,12 @@ static void a_part_that_was_promised_stays_though_the_rest_fails(void **state)
 	while (atomic_load(&((struct pn_plan *)pin.internal[0])->status) !=
 	       PN_PLAN_DONE)
 		usleep(1000);
-	assert_ok(pinion_cache_flush(context));
+	assert_ok(pinion_flush(context));
 	assert_true(pn_soft_vmpin() - pinned_before >= PAGE);
 	assert_ok(pinion_pin_part(&pin, 0, &after));
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_int_equal(pinion_pin_wait(context, &pin), -EFAULT);
-	assert_ok(pinion_cache_flush(context));
+	assert_ok(pinion_flush(context));
 	assert_true(falls_to(0));
 	munmap(p, PAGE);
 }

@@ -55,7 +55,7 @@ static void close_heap(struct fixture *f)
 {
 	pn_heap_check(f->heap);
 	pinion_heap_close(f->heap);
-	pinion_cache_flush(f->context);
+	pinion_flush(f->context);
 	assert_int_equal(atomic_load(&f->context->budget.bytes), 0);
 	pinion_close(f->context);
 }
@@ -322,7 +322,7 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 	assert_ok(pinion_pin(f.context, block, 100, access, &pin));
 	assert_int_equal(pin.local_key, region.local_key);
 	pinion_unpin(f.context, &pin);
-	pinion_cache_flush(f.context);
+	pinion_flush(f.context);
 	assert_ok(pinion_cache_query(f.context, &after));
 	assert_int_equal(after.registrations, before.registrations);
 	assert_int_equal(after.misses, before.misses);
