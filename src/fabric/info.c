@@ -38,7 +38,7 @@
 
 static const char *device_name(void)
 {
-	const char *spec = getenv("PINION_DEVICE");
+	const char *spec = secure_getenv("PINION_DEVICE");
 
 	return spec && *spec ? spec : "soft";
 }
@@ -64,7 +64,8 @@ static uint64_t caps_for(const struct fi_info *hints)
  * one-sided takes another way, which has no room for more. */
 size_t pn_fi_inject_bytes(uint64_t caps)
 {
-	const char *reuse = getenv("PINION_REUSE"), *spec = device_name();
+	const char *reuse = secure_getenv("PINION_REUSE"),
+		   *spec = device_name();
 	size_t kind = strcspn(spec, ":");
 
 	if (!(caps & CAPS_ONESIDED) && kind == 4 && !strncmp(spec, "soft", 4) &&
