@@ -17,6 +17,8 @@ static int grow(struct pn_fi_av *av, size_t n)
 	size_t capacity = av->capacity ? av->capacity : 16;
 	struct pn_fi_name *names;
 
+	if (n > SIZE_MAX / 2 / sizeof(*names))
+		return -FI_ENOMEM;
 	while (capacity < n)
 		capacity *= 2;
 	if (capacity == av->capacity)

@@ -243,8 +243,11 @@ static void exchange_wide(const struct pn_fi_reduction *r, uint8_t *at,
 
 	pthread_mutex_lock(&wide_lock);
 	memcpy(old, at, bytes);
-	types[r->type].compute(r->op, old, v->operand, v->compare, new);
-	memcpy(at, new, bytes);
+	/* A read writes nothing: its memory may not even be writable. */
+	if (r->op != FI_ATOMIC_READ) {
+		types[r->type].compute(r->op, old, v->operand, v->compare, new);
+		memcpy(at, new, bytes);
+	}
 	pthread_mutex_unlock(&wide_lock);
 	if (v->before)
 		memcpy(v->before, old, bytes);
@@ -255,14 +258,17 @@ static void exchange_wide(const struct pn_fi_reduction *r, uint8_t *at,
 					 uint8_t *at, const struct value *v)  \
 	{                                                                     \
 		type_name *cell = (type_name *)(void *)at;                    \
-		type_name old = __atomic_load_n(cell, __ATOMIC_RELAXED), new; \
+		type_name old = __atomic_load_n(cell, __ATOMIC_SEQ_CST), new; \
+		bool done = r->op == FI_ATOMIC_READ;                          \
                                                                               \
-		do {                                                          \
+		while (!done) {                                               \
 			types[r->type].compute(r->op, &old, v->operand,       \
 					       v->compare, &new);             \
-		} while (!__atomic_compare_exchange_n(cell, &old, new, false, \
-						      __ATOMIC_SEQ_CST,       \
-						      __ATOMIC_RELAXED));     \
+			done = __atomic_compare_exchange_n(cell, &old, new,   \
+							   false,             \
+							   __ATOMIC_SEQ_CST,  \
+							   __ATOMIC_RELAXED); \
+		}                                                             \
 		if (v->before)                                                \
 			memcpy(v->before, &old, sizeof(old));                 \
 	}

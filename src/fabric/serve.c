@@ -195,6 +195,8 @@ static void serve_atomic(struct pn_fi_desk *desk, const uint8_t *payload,
 	};
 
 	pn_fi_reduce(&r);
+	if (desk->mr->counter && e->op != FI_ATOMIC_READ)
+		pn_fi_counter_add(desk->mr->counter, 0);
 	release(desk);
 	pn_fi_count(desk->ep,
 		    r.before ? PN_FI_EVENT_REMOTE_READ

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include <complex.h>
+#include <sys/mman.h>
 
 #include "side.h"
 
@@ -576,6 +577,73 @@ static void calls_with_lists_do_the_same(void **state)
 	run_with(show, use_messages, &setup);
 }
 
+/* --- reading -------------------------------------------------------------- */
+
+/* Memory that nobody may write, and what a counter of a region counts. */
+static bool show_sealed(struct side *s)
+{
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *counter;
+	uint8_t *memory =
+		mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t cell = 3;
+	struct fid_mr *mr[2];
+	struct window w[2], none[2];
+
+	NEED(memory != MAP_FAILED);
+	NEED(!fi_cntr_open(s->domain, &attr, &counter, NULL));
+	NEED(!fi_mr_reg(s->domain, memory, 4096, FI_REMOTE_READ, 0, 0, 0,
+			&mr[0], NULL));
+	NEED(!fi_mr_reg(s->domain, &cell, sizeof(cell), ACCESS, 0, 1, 0, &mr[1],
+			NULL));
+	NEED(!fi_mr_bind(mr[1], &counter->fid, FI_REMOTE_WRITE));
+	NEED(!fi_mr_enable(mr[1]));
+	w[0] = (struct window){ (uintptr_t)memory, fi_mr_key(mr[0]) };
+	w[1] = (struct window){ (uintptr_t)&cell, fi_mr_key(mr[1]) };
+	NEED(swap_bytes(s, w, none, sizeof(w)));
+	NEED(sync_up(s));
+	NEED(cell == 4 && fi_cntr_read(counter) == 1);
+	NEED(!fi_close(&mr[0]->fid) && !fi_close(&mr[1]->fid));
+	NEED(!fi_close(&counter->fid) && !munmap(memory, 4096));
+	return true;
+}
+
+static bool read_sealed(struct side *s)
+{
+	static const enum fi_datatype kinds[] = { FI_UINT8, FI_UINT64,
+						  FI_UINT128 };
+	struct window w[2], none[2] = { 0 };
+	uint8_t result[16], zero[16] = { 0 };
+	struct fi_cq_tagged_entry end;
+	uint64_t one = 1;
+
+	NEED(swap_bytes(s, none, w, sizeof(w)));
+	for (size_t i = 0; i < PN_ARRAY_LEN(kinds); i++) {
+		memset(result, 1, sizeof(result));
+		NEED(!fi_fetch_atomic(s->ep, NULL, 1, NULL, result, NULL,
+				      s->peer, w[0].addr, w[0].key, kinds[i],
+				      FI_ATOMIC_READ, NULL));
+		NEED(next_end(s->tx, &end));
+		NEED(!memcmp(result, zero, types[kinds[i]].bytes));
+	}
+	NEED(!fi_fetch_atomic(s->ep, NULL, 1, NULL, result, NULL, s->peer,
+			      w[1].addr, w[1].key, FI_UINT64, FI_ATOMIC_READ,
+			      NULL));
+	NEED(next_end(s->tx, &end) && result[0] == 3);
+	NEED(!fi_atomic(s->ep, &one, 1, NULL, s->peer, w[1].addr, w[1].key,
+			FI_UINT64, FI_SUM, NULL));
+	NEED(next_end(s->tx, &end));
+	return sync_up(s);
+}
+
+static void reading_writes_nothing_and_is_not_counted(void **state)
+{
+	struct setup setup = { .caps = CAPS, .mr_mode = MODE };
+
+	(void)state;
+	run_with(show_sealed, read_sealed, &setup);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -583,6 +651,7 @@ int main(void)
 		TEST(random_atomics_agree_with_a_model),
 		TEST(atomics_of_several_are_atomic),
 		TEST(calls_with_lists_do_the_same),
+		TEST(reading_writes_nothing_and_is_not_counted),
 	};
 
 	return RUN_TESTS(tests);

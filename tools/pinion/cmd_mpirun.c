@@ -365,17 +365,19 @@ static int await(pid_t child, const sigset_t *held)
 
 /* The launcher does not wait for ranks that it has killed: they come to us, and
  * leave nothing when they are gone. Other processes are none of our business,
- * and neither is a rank that does not die. */
-static void reap_ranks(void)
+ * and neither is a rank that does not die. Who does not want to wait for that
+ * sends another signal. */
+static void reap_ranks(const sigset_t *held)
 {
 	const struct timespec moment = { .tv_nsec = 10000000 };
+	int number = 0;
 
 	for (int ms = 0; ms < ORPHANS_MS; ms += 10) {
 		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;
-		if (!pn_board_sweep())
+		if (!pn_board_sweep() || (number > 0 && number != SIGCHLD))
 			return;
-		nanosleep(&moment, NULL);
+		number = sigtimedwait(held, NULL, &moment);
 	}
 }
 
@@ -400,7 +402,7 @@ static int run_and_tidy(const struct line *line, const struct values *values,
 	if (child < 0)
 		return pn_failed("mpirun", -errno);
 	status = await(child, &held);
-	reap_ranks();
+	reap_ranks(&held);
 	if (*values->report && report_on(values, folder, !*values->trace) &&
 	    !status)
 		return PN_EXIT_FAILED;
