@@ -28,7 +28,6 @@ struct lesson {
 /* Some messages in a row: caches are still full of what others need. */
 struct trial {
 	int id;
-	bool registered;
 	unsigned left;
 };
 
@@ -36,7 +35,7 @@ struct size {
 	struct lesson lessons[PN_PROTOCOL_COUNT][2]; /* by registered */
 	uint64_t messages;
 	double spent_ns, tried_ns; /* all of it; of that, on trials */
-	struct trial trial;
+	struct trial trials[2];	   /* by registered */
 	/* Predictions for the length that was asked for last. */
 	size_t len;
 	struct pn_prices predicted;
@@ -259,9 +258,7 @@ static void begin_trial(struct size *size, int id, bool registered)
 	lesson->patience *= 4;
 	if (lesson->patience > STALE)
 		lesson->patience = STALE;
-	size->trial = (struct trial){ .id = id,
-				      .registered = registered,
-				      .left = ENOUGH };
+	size->trials[registered] = (struct trial){ id, ENOUGH };
 }
 
 /* What a candidate is hoped to take now: measurements that looked bad are not
@@ -313,12 +310,14 @@ static void look_for_trial(struct size *size, const struct pn_prices *prices,
 static int try_another(struct size *size, const struct pn_prices *prices,
 		       int best, bool registered)
 {
-	struct trial *trial = &size->trial;
+	struct trial *trial = &size->trials[registered];
 
 	if (!trial->left)
 		look_for_trial(size, prices, best, registered);
-	if (!trial->left || trial->registered != registered ||
-	    isnan(prices->plan[trial->id]))
+	/* Another length of this size may be none for it. */
+	if (trial->left && isnan(prices->plan[trial->id]))
+		trial->left = 0;
+	if (!trial->left)
 		return best;
 	trial->left--;
 	size->tried_ns += extra(size, prices, trial->id, best, registered);
@@ -435,8 +434,10 @@ void pn_auto_told(struct pn_auto *chooser, uint32_t id, double took_ns)
 		return;
 	learn(&size->lessons[c->protocol][c->registered],
 	      took_ns / c->plain_ns);
+	/* A stop of a second is nobody's cost. */
 	if (c->reason == PN_BECAUSE_TRIAL && took_ns > c->hoped_ns)
-		size->tried_ns += took_ns - c->hoped_ns;
+		size->tried_ns +=
+			fmin(took_ns, WILDEST * c->plain_ns) - c->hoped_ns;
 	chooser->stats.told++;
 	chooser->off_sum += fabs(took_ns / c->predicted_ns - 1);
 }

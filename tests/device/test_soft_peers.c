@@ -242,6 +242,16 @@ static int knock(int sock, const struct pn_address *to)
 	return connect(sock, (struct sockaddr *)&name, len);
 }
 
+static ssize_t hear(int sock, struct pn_soft_hello *answer)
+{
+	ssize_t n;
+
+	do
+		n = recv(sock, answer, sizeof(*answer), 0);
+	while (n < 0 && errno == EINTR); /* io_uring does that */
+	return n;
+}
+
 /* Says something on a connection; returns the answer's status, or what recv()
  * says. */
 static int converse(int sock, const void *bytes, size_t len,
@@ -250,7 +260,7 @@ static int converse(int sock, const void *bytes, size_t len,
 	ssize_t n;
 
 	assert_int_equal(send(sock, bytes, len, MSG_NOSIGNAL), len);
-	n = recv(sock, answer, sizeof(*answer), 0);
+	n = hear(sock, answer);
 	close(sock);
 	return n == sizeof(*answer) ? answer->status : (int)n;
 }
@@ -315,7 +325,7 @@ static int say_with_files(const struct pn_address *to, unsigned nfiles)
 		memcpy(CMSG_DATA(cmsg) + i * sizeof(int), &sock, sizeof(sock));
 	assert_ok(knock(sock, to));
 	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), sizeof(hello));
-	n = recv(sock, &hello, sizeof(hello), 0);
+	n = hear(sock, &hello);
 	close(sock);
 	return n == sizeof(hello) ? hello.status : (int)n;
 }

@@ -395,6 +395,7 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 		return;
 	if (n >= 12 && answer.magic == PN_SOFT_MAGIC) {
 		if (answer.status == -EALREADY) {
+			close_all(fds, nfds);
 			drop_offer(service, peer);
 			atomic_store(&peer->state, PN_SOFT_NEW);
 			return;
