@@ -19,20 +19,27 @@ static ssize_t rma_read(struct fid_ep *ep, void *buf, size_t len, void *desc,
 	return pn_fi_run(ep, &task);
 }
 
+/* What all calls that write have in common. */
+static struct pn_fi_task write_of(const void *buf, size_t len, fi_addr_t dest,
+				  uint64_t addr, uint64_t key)
+{
+	return (struct pn_fi_task){ .kind = PN_FI_WRITE,
+				    .buf = buf,
+				    .len = len,
+				    .peer = dest,
+				    .addr = addr,
+				    .key = key };
+}
+
 static ssize_t rma_write(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, fi_addr_t dest, uint64_t addr,
 			 uint64_t key, void *context)
 {
-	struct pn_fi_task task = { .kind = PN_FI_WRITE,
-				   .buf = buf,
-				   .len = len,
-				   .peer = dest,
-				   .addr = addr,
-				   .key = key,
-				   .context = context,
-				   .flags = pn_fi_task_flags(ep) };
+	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
 
 	(void)desc;
+	task.context = context;
+	task.flags = pn_fi_task_flags(ep);
 	return pn_fi_run(ep, &task);
 }
 
@@ -101,31 +108,21 @@ static ssize_t rma_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			      uint64_t data, fi_addr_t dest, uint64_t addr,
 			      uint64_t key)
 {
-	struct pn_fi_task task = { .kind = PN_FI_WRITE,
-				   .buf = buf,
-				   .len = len,
-				   .peer = dest,
-				   .addr = addr,
-				   .key = key,
-				   .data = data,
-				   .flags = FI_INJECT | FI_REMOTE_CQ_DATA,
-				   .silent = true };
+	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
 
+	task.data = data;
+	task.flags = FI_INJECT | FI_REMOTE_CQ_DATA;
+	task.silent = true;
 	return pn_fi_run(ep, &task);
 }
 
 static ssize_t rma_inject(struct fid_ep *ep, const void *buf, size_t len,
 			  fi_addr_t dest, uint64_t addr, uint64_t key)
 {
-	struct pn_fi_task task = { .kind = PN_FI_WRITE,
-				   .buf = buf,
-				   .len = len,
-				   .peer = dest,
-				   .addr = addr,
-				   .key = key,
-				   .flags = FI_INJECT,
-				   .silent = true };
+	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
 
+	task.flags = FI_INJECT;
+	task.silent = true;
 	return pn_fi_run(ep, &task);
 }
 
@@ -133,18 +130,12 @@ static ssize_t rma_writedata(struct fid_ep *ep, const void *buf, size_t len,
 			     void *desc, uint64_t data, fi_addr_t dest,
 			     uint64_t addr, uint64_t key, void *context)
 {
-	struct pn_fi_task task = { .kind = PN_FI_WRITE,
-				   .buf = buf,
-				   .len = len,
-				   .peer = dest,
-				   .addr = addr,
-				   .key = key,
-				   .data = data,
-				   .context = context,
-				   .flags = pn_fi_task_flags(ep) |
-					    FI_REMOTE_CQ_DATA };
+	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
 
 	(void)desc;
+	task.data = data;
+	task.context = context;
+	task.flags = pn_fi_task_flags(ep) | FI_REMOTE_CQ_DATA;
 	return pn_fi_run(ep, &task);
 }
 

@@ -235,6 +235,11 @@ int pn_auto_weigh(const struct pn_question *question,
 
 /* --- trying --------------------------------------------------------------- */
 
+static struct lesson *lesson_of(struct size *size, int id, bool registered)
+{
+	return &size->lessons[id][registered && id != PN_PROTOCOL_COPY];
+}
+
 /* Whether a candidate is worth a trial if it can be afforded. One that looks
  * bad by measurement is: had it been disturbed then, nobody would find out
  * otherwise, while one that looks good in error is taken and found out. */
@@ -249,10 +254,21 @@ static bool is_unknown(const struct size *size, const struct lesson *lesson,
 	return lesson->correction > 0 || !far;
 }
 
+static const double *prices_now(const struct pn_prices *prices, bool registered)
+{
+	return registered ? prices->later : prices->first;
+}
+
+/* What a candidate is hoped to take: measurements that looked bad are not
+ * believed for ever. */
+static double hoped(double corrected_ns, double plain_ns)
+{
+	return fmin(corrected_ns, plain_ns);
+}
+
 static void begin_trial(struct size *size, int id, bool registered)
 {
-	bool state = registered && id != PN_PROTOCOL_COPY;
-	struct lesson *lesson = &size->lessons[id][state];
+	struct lesson *lesson = lesson_of(size, id, registered);
 
 	lesson->n = 0;
 	lesson->patience *= 4;
@@ -261,25 +277,14 @@ static void begin_trial(struct size *size, int id, bool registered)
 	size->trials[registered] = (struct trial){ id, ENOUGH };
 }
 
-/* What a candidate is hoped to take now: measurements that looked bad are not
- * believed for ever. */
-static double hoped(const struct size *size, const struct pn_prices *prices,
-		    int id, bool registered)
-{
-	double price = registered ? prices->later[id] : prices->first[id];
-	double plain = registered ? size->predicted.later[id]
-				  : size->predicted.first[id];
-
-	return fmin(price, plain);
-}
-
 /* What trying a candidate takes above the best, if it is as hoped: what it is
  * going to save is less certain than what it takes now. */
 static double extra(const struct size *size, const struct pn_prices *prices,
 		    int id, int best, bool registered)
 {
-	const double *now = registered ? prices->later : prices->first;
-	double hope = hoped(size, prices, id, registered);
+	const double *now = prices_now(prices, registered);
+	double hope =
+		hoped(now[id], prices_now(&size->predicted, registered)[id]);
 	double plan = prices->plan[id] - prices->plan[best];
 
 	return fmax(hope - now[best], plan - (now[id] - hope));
@@ -293,12 +298,10 @@ static void look_for_trial(struct size *size, const struct pn_prices *prices,
 	double least = prices->plan[best];
 
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++) {
-		bool state = registered && id != PN_PROTOCOL_COPY;
-
 		if (id == best || isnan(prices->plan[id]) ||
 		    ENOUGH * extra(size, prices, id, best, registered) > spare)
 			continue;
-		if (is_unknown(size, &size->lessons[id][state],
+		if (is_unknown(size, lesson_of(size, id, registered),
 			       prices->plan[id], least)) {
 			begin_trial(size, id, registered);
 			return;
@@ -360,11 +363,8 @@ void pn_auto_choose(struct pn_auto *chooser, const struct pn_use *source,
 	out->keep = prices.leaves[id];
 	out->size = (uint8_t)index;
 	out->registered = source->cached && id != PN_PROTOCOL_COPY;
-	out->predicted_ns =
-		source->cached ? prices.later[id] : prices.first[id];
-	out->plain_ns = source->cached ? size->predicted.later[id]
-				       : size->predicted.first[id];
-	out->hoped_ns = hoped(size, &prices, id, source->cached);
+	out->predicted_ns = prices_now(&prices, source->cached)[id];
+	out->plain_ns = prices_now(&size->predicted, source->cached)[id];
 	count(size, out);
 	pn_history_kept(chooser->history, source, out->keep || source->cached);
 }
@@ -418,6 +418,17 @@ static void learn(struct lesson *lesson, double found)
 	lesson->correction = fmin(fmax(known, 1 / WILDEST), WILDEST);
 }
 
+/* Above what was counted when it began. A stop of a second is nobody's cost. */
+static void pay_for_trial(struct size *size, const struct pn_choice *c,
+			  double took_ns)
+{
+	double most = fmin(took_ns, WILDEST * c->plain_ns);
+	double hope = hoped(c->predicted_ns, c->plain_ns);
+
+	if (most > hope)
+		size->tried_ns += most - hope;
+}
+
 void pn_auto_told(struct pn_auto *chooser, uint32_t id, double took_ns)
 {
 	struct bet *bet = id ? bet_on(chooser, id) : NULL;
@@ -434,10 +445,8 @@ void pn_auto_told(struct pn_auto *chooser, uint32_t id, double took_ns)
 		return;
 	learn(&size->lessons[c->protocol][c->registered],
 	      took_ns / c->plain_ns);
-	/* A stop of a second is nobody's cost. */
-	if (c->reason == PN_BECAUSE_TRIAL && took_ns > c->hoped_ns)
-		size->tried_ns +=
-			fmin(took_ns, WILDEST * c->plain_ns) - c->hoped_ns;
+	if (c->reason == PN_BECAUSE_TRIAL)
+		pay_for_trial(size, c, took_ns);
 	chooser->stats.told++;
 	chooser->off_sum += fabs(took_ns / c->predicted_ns - 1);
 }

@@ -66,7 +66,6 @@ struct pn_choice {
 	double predicted_ns; /* send to arrival; 0: nobody chose */
 	/* for pn_auto_sent() */
 	double plain_ns; /* as predicted_ns, before the correction */
-	double hoped_ns; /* if it is tried: what that was to take at best */
 	size_t len;
 	uint8_t size;
 	bool registered;

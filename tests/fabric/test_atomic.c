@@ -69,10 +69,37 @@ static wide rank(wide v, unsigned type)
 	return types[type].family == 'i' ? v ^ (wide)1 << 127 : v;
 }
 
+/* Whether a conditional swap takes place, by how what is compared with stands
+ * to what is there: equal, and below (-1), beside (0) or above it. */
+static bool is_swapped(enum fi_op op, bool equal, int order)
+{
+	switch (op) {
+	case FI_CSWAP:
+		return equal;
+	case FI_CSWAP_NE:
+		return !equal;
+	case FI_CSWAP_LE:
+		return order <= 0;
+	case FI_CSWAP_LT:
+		return order < 0;
+	case FI_CSWAP_GE:
+		return order >= 0;
+	default: /* FI_CSWAP_GT */
+		return order > 0;
+	}
+}
+
+static bool is_conditional(enum fi_op op)
+{
+	return op >= FI_CSWAP && op <= FI_CSWAP_GT;
+}
+
 static wide model_integer(enum fi_op op, unsigned type, wide o, wide x, wide c)
 {
 	wide ro = rank(o, type), rx = rank(x, type), rc = rank(c, type);
 
+	if (is_conditional(op))
+		return is_swapped(op, c == o, (rc > ro) - (rc < ro)) ? x : o;
 	switch (op) {
 	case FI_MIN:
 		return rx < ro ? x : o;
@@ -98,18 +125,6 @@ static wide model_integer(enum fi_op op, unsigned type, wide o, wide x, wide c)
 		return o;
 	case FI_ATOMIC_WRITE:
 		return x;
-	case FI_CSWAP:
-		return c == o ? x : o;
-	case FI_CSWAP_NE:
-		return c != o ? x : o;
-	case FI_CSWAP_LE:
-		return rc <= ro ? x : o;
-	case FI_CSWAP_LT:
-		return rc < ro ? x : o;
-	case FI_CSWAP_GE:
-		return rc >= ro ? x : o;
-	case FI_CSWAP_GT:
-		return rc > ro ? x : o;
 	default: /* FI_MSWAP */
 		return (x & c) | (o & ~c);
 	}
@@ -120,6 +135,8 @@ static number model_number(enum fi_op op, number o, number x, number c)
 {
 	long double ro = creall(o), rx = creall(x), rc = creall(c);
 
+	if (is_conditional(op))
+		return is_swapped(op, c == o, (rc > ro) - (rc < ro)) ? x : o;
 	switch (op) {
 	case FI_MIN:
 		return rx < ro ? x : o;
@@ -137,18 +154,6 @@ static number model_number(enum fi_op op, number o, number x, number c)
 		return (o != 0) != (x != 0);
 	case FI_ATOMIC_WRITE:
 		return x;
-	case FI_CSWAP:
-		return c == o ? x : o;
-	case FI_CSWAP_NE:
-		return c != o ? x : o;
-	case FI_CSWAP_LE:
-		return rc <= ro ? x : o;
-	case FI_CSWAP_LT:
-		return rc < ro ? x : o;
-	case FI_CSWAP_GE:
-		return rc >= ro ? x : o;
-	case FI_CSWAP_GT:
-		return rc > ro ? x : o;
 	default: /* FI_ATOMIC_READ */
 		return o;
 	}
