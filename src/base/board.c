@@ -18,6 +18,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/range.h"
 #include "revision.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -166,12 +167,12 @@ static void write_head(struct pn_board_head *head, uint64_t namespace)
  * the process otherwise. */
 static int populate(unsigned char *map, size_t begin, size_t end)
 {
-	const size_t page = 4095;
+	struct pn_range pages =
+		pn_range_pages(begin, end - begin, PN_PAGE_BYTES);
 
-	begin &= ~page;
-	end = (end + page) & ~page;
-	return madvise(map + begin, end - begin, MADV_POPULATE_WRITE) ? -errno
-								      : 0;
+	return madvise(map + pages.addr, pages.len, MADV_POPULATE_WRITE)
+		       ? -errno
+		       : 0;
 }
 
 /* No descriptor is kept: programs that close all theirs do no harm. */
