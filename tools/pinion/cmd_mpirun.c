@@ -2,20 +2,16 @@
 /* pinion mpirun: Open MPI's mpirun, set up so that messages go over pinion. */
 #include <errno.h>
 #include <glob.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/board.h"
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
+#include "tools/pinion/launch.h"
 
 #define PATH_BYTES 4096
 #define PROVIDER   "libpinion-fi.so"
@@ -245,19 +241,6 @@ static int print_line(const struct line *line)
 	return PN_EXIT_OK;
 }
 
-/* Returns only when that failed. */
-static int start(const struct line *line, bool named)
-{
-	char **argv = (char **)(uintptr_t)line->words;
-
-	execvp(argv[0], argv);
-	if (errno == ENOENT && !named) {
-		argv[0] = (char *)(uintptr_t) "mpirun";
-		execvp(argv[0], argv);
-	}
-	return pn_failed(argv[0], -errno);
-}
-
 static bool helper_is_on(void)
 {
 	const char *helper = getenv("PINION_HELPER");
@@ -312,97 +295,35 @@ static int report_on(const struct values *values, const char *folder,
 
 /* --- as a child ----------------------------------------------------------- */
 
-#define PATIENCE_MS 500
-#define ORPHANS_MS  60000
+/* How the launcher is started. */
+struct call {
+	const struct line *line;
+	bool named;
+};
 
-/* Signals are taken one by one, by await(). Those that nohup(1) has taken away
- * stay so. */
-static void hold_signals(sigset_t *held, sigset_t *before)
+/* Returns only when that failed. */
+static int start(const void *arg)
 {
-	static const int numbers[] = { SIGINT,	SIGTERM, SIGHUP, SIGQUIT,
-				       SIGUSR1, SIGUSR2, SIGCHLD };
+	const struct call *call = arg;
+	char **argv = (char **)(uintptr_t)call->line->words;
 
-	signal(SIGCHLD, SIG_DFL); /* else nobody tells of its end */
-	sigemptyset(held);
-	for (size_t i = 0; i < PN_ARRAY_LEN(numbers); i++)
-		sigaddset(held, numbers[i]);
-	sigprocmask(SIG_BLOCK, held, before);
+	execvp(argv[0], argv);
+	if (errno == ENOENT && !call->named) {
+		argv[0] = (char *)(uintptr_t) "mpirun";
+		execvp(argv[0], argv);
+	}
+	return pn_failed(argv[0], -errno);
 }
 
-/* Whoever told the whole group told the launcher, which ends by itself then;
- * being told twice it would not tidy up. */
-static void pass_on(pid_t child, int number)
+/* Runs it, and reports when asked to. The launcher's status counts. */
+static int run_and_report(const struct line *line, const struct values *values,
+			  const char *folder)
 {
-	const struct timespec moment = { .tv_nsec = 10000000 };
-	siginfo_t ended = { 0 };
+	const struct call call = { line, *values->launcher };
+	int status = pn_launch(start, &call);
 
-	for (int ms = 0; ms < PATIENCE_MS && !ended.si_pid; ms += 10) {
-		nanosleep(&moment, NULL);
-		waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT);
-	}
-	if (!ended.si_pid)
-		kill(child, number);
-}
-
-/* The launcher's status as a shell would give it. A terminal's signals (those
- * that no process sent) it gets, too. */
-static int await(pid_t child, const sigset_t *held)
-{
-	int status;
-
-	for (;;) {
-		siginfo_t info;
-		int number = sigwaitinfo(held, &info);
-
-		if (number == SIGCHLD &&
-		    waitpid(child, &status, WNOHANG) == child)
-			break;
-		if (number > 0 && number != SIGCHLD && info.si_code <= 0)
-			pass_on(child, number);
-	}
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* The launcher does not wait for ranks that it has killed: they come to us, and
- * leave nothing when they are gone. Other processes are none of our business,
- * and neither is a rank that does not die. Who does not want to wait for that
- * sends another signal. */
-static void reap_ranks(const sigset_t *held)
-{
-	const struct timespec moment = { .tv_nsec = 10000000 };
-	int number = 0;
-
-	for (int ms = 0; ms < ORPHANS_MS; ms += 10) {
-		while (waitpid(-1, NULL, WNOHANG) > 0)
-			;
-		if (!pn_board_sweep() || (number > 0 && number != SIGCHLD))
-			return;
-		number = sigtimedwait(held, NULL, &moment);
-	}
-}
-
-/* Runs the launcher, then removes what ranks that were killed have left, and
- * reports when asked to. The launcher's status counts. */
-static int run_and_tidy(const struct line *line, const struct values *values,
-			const char *folder)
-{
-	sigset_t held, before;
-	pid_t child;
-	int status;
-
-	fflush(NULL);
-	hold_signals(&held, &before);
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	child = fork();
-	if (!child) {
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		sigprocmask(SIG_SETMASK, &before, NULL);
-		_exit(start(line, *values->launcher));
-	}
-	if (child < 0)
-		return pn_failed("mpirun", -errno);
-	status = await(child, &held);
-	reap_ranks(&held);
+	if (status < 0)
+		return pn_failed("mpirun", status);
 	if (*values->report && report_on(values, folder, !*values->trace) &&
 	    !status)
 		return PN_EXIT_FAILED;
@@ -461,7 +382,7 @@ static int run(const void *v, char *const *operands)
 	if (values->print)
 		ret = print_line(&line);
 	else
-		ret = run_and_tidy(&line, values, folder);
+		ret = run_and_report(&line, values, folder);
 	free(line.words);
 	return ret;
 }
@@ -476,7 +397,8 @@ const struct pn_command pn_cmd_mpirun = {
 		 "where in the program a message comes from. What the "
 		 "environment or mpirun's own options say "
 		 "about Open MPI wins. At the end, what ranks that were "
-		 "killed have left in /dev/shm is removed.",
+		 "killed have left in /dev/shm is removed, and of a job that "
+		 "was told to end no process stays.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

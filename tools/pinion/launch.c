@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tools/pinion/launch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/board.h"
+#include "base/clock.h"
+#include "base/compiler.h"
+
+#define MOMENT_MS   10
+#define PATIENCE_MS 500	  /* of one in a terminal that may know already */
+#define AGAIN_MS    1000  /* within that, the same signal is one */
+#define TELL_MS	    1000  /* orphans are told then, */
+#define KILL_MS	    3000  /* and killed then */
+#define ORPHANS_MS  60000 /* what is not gone then does not go */
+
+struct job {
+	pid_t launcher;
+	bool apart; /* in a group of its own */
+	bool over;  /* told to end, or the launcher was killed */
+	bool ended; /* the launcher; its status: */
+	int status;
+	int number;	  /* the last signal that was to end it, */
+	uint64_t told_ns; /* and when */
+	sigset_t held;
+};
+
+/* --- beginning ------------------------------------------------------------ */
+
+/* Signals are taken one by one. Those that nohup(1) has taken away stay so. */
+static void hold_signals(sigset_t *held, sigset_t *before)
+{
+	static const int numbers[] = { SIGINT,	SIGTERM, SIGHUP, SIGQUIT,
+				       SIGUSR1, SIGUSR2, SIGCHLD };
+
+	signal(SIGCHLD, SIG_DFL); /* else nobody tells of its end */
+	sigemptyset(held);
+	for (size_t i = 0; i < PN_ARRAY_LEN(numbers); i++)
+		sigaddset(held, numbers[i]);
+	sigprocmask(SIG_BLOCK, held, before);
+}
+
+static bool in_foreground(void)
+{
+	int tty = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+	bool is = tty >= 0 && tcgetpgrp(tty) == getpgrp();
+
+	if (tty >= 0)
+		close(tty);
+	return is;
+}
+
+/* Both sides set the group: whoever is first. */
+static int begin(struct job *job, int (*start)(const void *), const void *arg)
+{
+	sigset_t before;
+
+	fflush(NULL);
+	hold_signals(&job->held, &before);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	job->apart = !in_foreground();
+	job->launcher = fork();
+	if (job->launcher < 0)
+		return -errno;
+	if (job->apart)
+		setpgid(job->launcher, 0);
+	if (job->launcher)
+		return 0;
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	_exit(start(arg));
+}
+
+/* --- while it runs -------------------------------------------------------- */
+
+/* Children that have ended are let go; whether there are others. */
+static bool reap(struct job *job)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid != job->launcher)
+			continue;
+		job->ended = true;
+		job->status = status;
+	}
+	return !pid;
+}
+
+static bool is_end(int number)
+{
+	return number == SIGINT || number == SIGTERM || number == SIGHUP ||
+	       number == SIGQUIT;
+}
+
+static bool is_again(struct job *job, int number)
+{
+	uint64_t now = pn_clock_ns();
+	bool again = number == job->number &&
+		     now - job->told_ns < AGAIN_MS * PN_NS_PER_MS;
+
+	job->number = number;
+	job->told_ns = now;
+	return again;
+}
+
+/* Whoever told the whole group told the launcher. */
+static void give_it_time(struct job *job)
+{
+	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
+
+	for (int ms = 0; ms < PATIENCE_MS && !job->ended; ms += MOMENT_MS) {
+		nanosleep(&moment, NULL);
+		reap(job);
+	}
+}
+
+static void pass_on(struct job *job, const siginfo_t *info)
+{
+	int number = info->si_signo;
+
+	if (is_end(number)) {
+		job->over = true;
+		if (is_again(job, number))
+			return;
+	}
+	/* A terminal's own (those that no process sent) it gets, too. */
+	if (!job->apart && info->si_code > 0)
+		return;
+	if (!job->apart)
+		give_it_time(job);
+	if (!job->ended)
+		kill(job->launcher, number);
+}
+
+static void await(struct job *job)
+{
+	siginfo_t info;
+
+	while (!job->ended) {
+		int number = sigwaitinfo(&job->held, &info);
+
+		if (number == SIGCHLD)
+			reap(job);
+		else if (number > 0)
+			pass_on(job, &info);
+	}
+}
+
+/* --- afterwards ----------------------------------------------------------- */
+
+/* Whose child a process is; 0: it is gone. */
+static pid_t parent_of(const char *pid)
+{
+	char path[64], text[512];
+	const char *rest;
+	int fd, parent = 0;
+	ssize_t n = -1;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	text[n > 0 ? n : 0] = '\0';
+	/* The command before it can hold anything, parentheses too. */
+	rest = strrchr(text, ')');
+	return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* To every child. Nobody else gets a pid of theirs: they are reaped here. */
+static void tell_all(int number)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		int pid = atoi(entry->d_name);
+
+		if (pid > 0 && parent_of(entry->d_name) == getpid())
+			kill(pid, number);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* What a job that is over is told after so long, having been told `before`; 0:
+ * nothing. Those whose parents are killed come to us meanwhile: again and
+ * again. */
+static int press(unsigned ms, int before)
+{
+	int number = ms >= KILL_MS ? SIGKILL : ms >= TELL_MS ? SIGTERM : 0;
+
+	if (number == SIGKILL || number != before)
+		tell_all(number);
+	return number;
+}
+
+/* What is left of the job; see launch.h. Time is what was waited here: a
+ * machine that was suspended meanwhile has given nobody any. */
+static void end_orphans(struct job *job)
+{
+	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
+	unsigned ms = 0;
+	int said = 0;
+
+	while (ms < ORPHANS_MS) {
+		bool left = reap(job);
+		unsigned nboards = pn_board_sweep();
+		int number;
+
+		if (job->over ? !left : !nboards)
+			return;
+		if (job->over)
+			said = press(ms, said);
+		number = sigtimedwait(&job->held, NULL, &moment);
+		if (number < 0)
+			ms += MOMENT_MS;
+		if (!is_end(number))
+			continue;
+		job->over = true;
+		if (ms < KILL_MS)
+			ms = KILL_MS;
+	}
+	fprintf(stderr, "pinion: processes of the job do not end\n");
+}
+
+int pn_launch(int (*start)(const void *arg), const void *arg)
+{
+	struct job job = { 0 };
+	int ret = begin(&job, start, arg);
+
+	if (ret)
+		return ret;
+	await(&job);
+	if (WIFSIGNALED(job.status))
+		job.over = true;
+	end_orphans(&job);
+	return WIFEXITED(job.status) ? WEXITSTATUS(job.status)
+				     : 128 + WTERMSIG(job.status);
+}
