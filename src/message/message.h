@@ -4,14 +4,16 @@
  *
  * The public story is pinion/message.h; this is how it is built.
  *
- * A walk through the files: endpoint.c polls the device and hands what it has
- * to say to the others; packet.c sends packets and keeps those that found the
- * device's queue full; match.c brings messages and receives together;
- * transfer.c moves the bytes of long messages fragment by fragment, whatever
- * the protocol (protocol/); auto.c chooses one, by history.c; request.c keeps
- * requests and their numbers. reuse.c decides which small transfers go straight
- * from the program's buffer (usage.c counts them), direct.c sends those. peer.c
- * knows peers and the ways to them; close.c ends it all.
+ * A walk through the files: post.c takes what the program sends and receives,
+ * progress.c polls the devices and hands what they have to say to the others,
+ * wait.c tells the program what has ended. packet.c sends packets and keeps
+ * those that found the device's queue full; match.c brings messages and
+ * receives together; transfers move the bytes of long messages fragment by
+ * fragment, whatever the protocol (transfer_impl.h, protocol/); auto.c chooses
+ * one, by history.c; request.c keeps requests and their numbers. reuse.c
+ * decides which small transfers go straight from the program's buffer (usage.c
+ * counts them), direct.c sends those. peer.c knows peers and the ways to them.
+ * endpoint.c opens an endpoint, close.c ends it all.
  *
  * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
  * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->

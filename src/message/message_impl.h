@@ -262,18 +262,35 @@ struct pinion_endpoint {
 #define PN_TARGET_ACCESS \
 	(PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
 
-/* endpoint.c */
-/* Makes the descriptor readable if it is armed. With the lock. */
-void pn_endpoint_tell(struct pinion_endpoint *ep);
+static inline void pn_endpoint_lock(struct pinion_endpoint *ep)
+	PN_NO_THREAD_SAFETY
+{
+	if (ep->locking)
+		pn_lock(&ep->lock);
+}
+
+static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
+	PN_NO_THREAD_SAFETY
+{
+	if (ep->locking)
+		pn_unlock(&ep->lock);
+}
+
+/* All that follows is called with the lock, or where nobody else can come. */
+
+/* progress.c: acts on what the devices say; how much that was. */
+int pn_endpoint_progress(struct pinion_endpoint *ep);
+
+/* post.c */
 /* Whether so much more can be left registered without pushing others out
  * soon. */
 bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len);
 /* Whether what of a buffer goes by RDMA, under any protocol, is registered. */
 bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
 			size_t len, unsigned access);
-void pn_endpoint_lock(struct pinion_endpoint *ep);
-void pn_endpoint_unlock(struct pinion_endpoint *ep);
-int pn_endpoint_progress(struct pinion_endpoint *ep);
+
+/* wait.c: makes the descriptor readable if it is armed. */
+void pn_endpoint_tell(struct pinion_endpoint *ep);
 
 /* close.c: an operation has ended that an endpoint has left behind. */
 void pn_endpoint_left(struct pinion_endpoint *ep);
@@ -426,25 +443,41 @@ void pn_request_take(struct pinion_request *request,
 		     struct pinion_completion *out);
 void pn_requests_free(struct pinion_endpoint *ep);
 
-/* transfer.c */
+/* Transfers: transfer_impl.h says how they go. */
+/* sender.c */
 int pn_transfer_send(struct pinion_request *request,
 		     const struct pn_choice *choice);
+/* read: unpins the source. */
+void pn_transfer_conceal(struct pinion_request *request);
+
+/* receiver.c */
+/* A receive and the message that it was matched with. */
 void pn_transfer_receive(struct pinion_request *request,
 			 struct pinion_peer *peer, const struct pn_wire *wire,
 			 const uint8_t *payload, size_t len);
+/* A peer's write with an immediate arrived. */
+void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
+
+/* transfer.c */
 /* What a peer's packet means for a transfer; -EPROTO: it makes no sense. */
 int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const uint8_t *payload, size_t len);
-/* A peer's write with an immediate arrived. */
-void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
 /* An operation of a fragment ended. */
 void pn_transfer_done(struct pn_fragment *fragment, int status);
-/* Both after a way went down: the fragments that were on it; and when the peer
- * has said what it lacks of them. */
+/* Tells the other side of a message that this one has failed. */
+void pn_transfer_tell(struct pinion_request *request);
+/* Gives up fragments that the device is not working on. */
+void pn_transfer_abandon(struct pinion_request *request);
+
+/* failover.c: both after a way went down: the fragments that were on it; and
+ * when the peer has said what it lacks of them. */
 void pn_transfer_way_down(struct pn_way *way);
 void pn_transfer_swept(struct pn_way *way);
-/* Posts more of a fragment; -EAGAIN: the queue is full. */
+
+/* fragment.c: posts more of a fragment; -EAGAIN: the queue is full. */
 int pn_fragment_pump(struct pn_fragment *fragment);
+
+/* keys.c */
 /* The n-th byte of a pinned buffer: its key, and how far that reaches. */
 struct pn_sge pn_pin_at(const struct pinion_pin *pin, size_t n);
 /* The same of the other side's memory; len 0: beyond its end. */
@@ -453,12 +486,6 @@ struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
 /* The keys of a pinned buffer for the other side; false: too many parts. */
 bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 		    struct pn_wire_key *keys);
-/* Tells the other side of a message that this one has failed. */
-void pn_transfer_tell(struct pinion_request *request);
-/* read: unpins the source. */
-void pn_transfer_conceal(struct pinion_request *request);
-/* Gives up fragments that the device is not working on. */
-void pn_transfer_abandon(struct pinion_request *request);
 
 /* tell.c: what the process's event sink is told, if there is one: a request as
  * posted, and how a message goes. */

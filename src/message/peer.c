@@ -22,7 +22,7 @@
  *
  * Packets take the first way that lives. When a way goes down and there are
  * others, packets are sent again (kept.c), fragments are announced again
- * (transfer.c), and the peer is told, since its device may not have noticed.
+ * (failover.c), and the peer is told, since its device may not have noticed.
  * Only with its last way does a peer go.
  */
 #include <errno.h>

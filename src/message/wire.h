@@ -28,7 +28,7 @@
  *                   conversation (peer.c)
  *   (empty) both    BYE, the last on a way: its sender closes (close.c)
  *   DOWN    both    a rail is down for me, and what I lack of what was to come
- *                   over it I have announced again (transfer.c)
+ *                   over it I have announced again (failover.c)
  * Conditional writes (grant.c)
  *   GRANT      G -> W  a buffer may be written under a tag: its keys
  *   UNGRANT    G -> W  forget the grant if nothing has used it yet

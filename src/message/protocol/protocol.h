@@ -6,9 +6,9 @@
  * how much goes with the MATCH, how much by send/receive, how large the RDMA
  * fragments are, how many at a time, and whether registrations are kept. So a
  * protocol is a row: when it applies, its shape for a length, what it will
- * cost. transfer.c carries out any shape. The sender chooses the protocol and
- * names it in the MATCH; each side then takes the shape from its own row and
- * options, which need not agree.
+ * cost. sender.c and receiver.c carry out any shape. The sender chooses the
+ * protocol and names it in the MATCH; each side then takes the shape from its
+ * own row and options, which need not agree.
  */
 #ifndef PN_MESSAGE_PROTOCOL_H
 #define PN_MESSAGE_PROTOCOL_H

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages as the program posts them: sent, received, looked for, taken back.
+ */
+#include <errno.h>
+
+#include "message/message_impl.h"
+
+/* --- how a message goes --------------------------------------------------- */
+
+bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len)
+{
+	const struct pn_budget *budget = ep->budget;
+
+	return atomic_load_explicit(&budget->bytes, memory_order_relaxed) +
+		       len <
+	       atomic_load_explicit(&budget->max_bytes, memory_order_relaxed) /
+		       2;
+}
+
+bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
+			size_t len, unsigned access)
+{
+	const struct pn_protocol_limits *limits = &ep->limits;
+	size_t from = len > limits->rdma_offset ? limits->rdma_offset
+						: limits->match_bytes;
+
+	return len > from &&
+	       pn_cache_covers(ep->cache, buf + from, len - from, access);
+}
+
+/* An eager message is copied, or goes straight from its buffer. */
+static void choose_eager(struct pinion_endpoint *ep,
+			 const struct pinion_message *m, struct pn_choice *out)
+{
+	enum pn_reuse_verdict verdict =
+		pn_reuse_wants(&ep->reuse, ep->eager_way, m->buf, m->len);
+
+	if (pn_likely(!verdict))
+		return;
+	out->direct = true;
+	out->reason =
+		verdict == PN_REUSE_HELD ? PN_BECAUSE_CACHED : PN_BECAUSE_REUSE;
+}
+
+/* A message goes eagerly when it may, else as configured, else by copying. */
+static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
+		   struct pn_choice *out)
+{
+	const struct pn_protocol *row;
+
+	*out = (struct pn_choice){ .protocol = PN_PROTOCOL_EAGER,
+				   .reason = PN_BECAUSE_SHORT };
+	if (pn_protocol_eager.applies(&ep->limits, m->len)) {
+		choose_eager(ep, m, out);
+		return;
+	}
+	if (ep->protocol == PN_PROTOCOL_AUTO) {
+		const struct pn_use source = {
+			.addr = (uintptr_t)m->buf,
+			.len = m->len,
+			.end = PN_END_SOURCE,
+			.cached = pn_endpoint_covers(ep, m->buf, m->len,
+						     PN_SOURCE_ACCESS),
+		};
+
+		pn_auto_choose(ep->chooser, &source,
+			       pn_endpoint_roomy(ep, m->len), out);
+		return;
+	}
+	row = pn_protocol_at((unsigned)ep->protocol);
+	out->protocol = row->applies(&ep->limits, m->len) ? ep->protocol
+							  : PN_PROTOCOL_COPY;
+	out->reason = out->protocol == ep->protocol ? PN_BECAUSE_ASKED
+						    : PN_BECAUSE_SHORT;
+	out->keep = pn_auto_leaves(out->protocol);
+}
+
+/* --- sending -------------------------------------------------------------- */
+
+/* Sends as chosen; how long it took until the MATCH was out is part of the bet.
+ */
+static int send_chosen(struct pinion_request *request,
+		       const struct pn_choice *choice)
+{
+	struct pinion_endpoint *ep = request->ep;
+	uint32_t id = request->id;
+	uint64_t start;
+	int ret;
+
+	ep->stats.sent[choice->protocol]++;
+	if (!choice->predicted_ns)
+		return pn_transfer_send(request, choice);
+	start = pn_device_now(ep->device);
+	ret = pn_transfer_send(request, choice);
+	pn_auto_sent(ep->chooser, choice, id,
+		     (double)(pn_device_now(ep->device) - start));
+	return ret;
+}
+
+/* Whether a message could be out before the call returns, with nobody to be
+ * told of it. */
+static bool may_end_at_once(const struct pinion_endpoint *ep,
+			    const struct pinion_message *m)
+{
+	const struct pinion_peer *peer = m->peer;
+
+	return m->at_once && !peer->down && peer->way && peer->way->up &&
+	       !peer->sequenced && pn_list_empty(&peer->packets) &&
+	       !ep->helper && !pn_event_sink() &&
+	       pn_protocol_eager.applies(&ep->limits, m->len) &&
+	       pn_reuse_ignores(&ep->reuse, ep->eager_way, m->len) &&
+	       pn_packet_is_inline(peer->way, m->len);
+}
+
+/* An eager message whose bytes the device takes while it posts needs no
+ * request: what the receiver would say to it, nobody here would hear. */
+static int send_at_once(struct pinion_endpoint *ep,
+			const struct pinion_message *m)
+{
+	const struct pn_wire wire = {
+		.version = PN_WIRE_VERSION,
+		.kind = PN_WIRE_MATCH,
+		.protocol = PN_PROTOCOL_EAGER,
+		.to = m->data,
+		.status = pn_wire_match_status(m->space, m->has_data),
+		.tag = m->tag,
+		.len = m->len,
+	};
+	int ret = pn_packet_post(m->peer->way, &wire, m->buf, m->len);
+
+	ep->stats.sent[PN_PROTOCOL_EAGER] += !ret;
+	return ret ? ret : PINION_SENT;
+}
+
+static int send_request(struct pinion_endpoint *ep,
+			const struct pinion_message *message,
+			struct pinion_request **out)
+{
+	struct pinion_request *request;
+	struct pn_choice choice;
+	int ret;
+
+	ret = pn_peer_connect(message->peer);
+	request = ret ? NULL : pn_request_alloc(ep, message);
+	if (request) {
+		choose(ep, message, &choice);
+		request->is_send = true;
+		request->has_handle = out;
+		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
+			       message->buf, message->len);
+		pn_tell_request(request);
+		pn_tell_protocol(request, choice.protocol, choice.reason);
+		ret = send_chosen(request, &choice);
+		if (out)
+			*out = request;
+	} else if (!ret) {
+		ret = -ENOMEM;
+	}
+	return ret;
+}
+
+int pn_endpoint_send(struct pinion_endpoint *ep,
+		     const struct pinion_message *message,
+		     struct pinion_request **out)
+{
+	int ret = -EAGAIN;
+
+	pn_endpoint_lock(ep);
+	pn_reuse_sends(&ep->reuse);
+	if (may_end_at_once(ep, message))
+		ret = send_at_once(ep, message);
+	if (ret < 0 && message->at_once != PINION_AT_ONCE_ONLY)
+		ret = send_request(ep, message, out);
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+/* --- receiving ------------------------------------------------------------ */
+
+static void receive_claim(struct pinion_endpoint *ep,
+			  struct pinion_request *request,
+			  struct pinion_claim *claim)
+{
+	pn_list_remove(&claim->link);
+	request->late = true;
+	pn_transfer_receive(request, claim->peer, &claim->wire, claim->payload,
+			    claim->payload_len);
+	pn_claim_free(ep, claim);
+}
+
+static int receive(struct pinion_endpoint *ep,
+		   const struct pinion_message *message,
+		   struct pinion_claim *claim, struct pinion_request **out)
+{
+	struct pinion_request *request;
+
+	if (!claim && message->peer && message->peer->down &&
+	    !pn_match_unexpected(ep, message))
+		return message->peer->down;
+	request = pn_request_alloc(ep, message);
+	if (!request)
+		return -ENOMEM;
+	request->has_handle = out;
+	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
+		       message->buf, message->len);
+	pn_tell_request(request);
+	if (!claim)
+		claim = pn_match_unexpected(ep, message);
+	if (claim)
+		receive_claim(ep, request, claim);
+	else
+		pn_list_append(&ep->posted, &request->link);
+	if (out)
+		*out = request;
+	return 0;
+}
+
+int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
+			     struct pinion_claim *claim,
+			     const struct pinion_message *message,
+			     struct pinion_request **out)
+{
+	int ret;
+
+	pn_endpoint_lock(ep);
+	ret = receive(ep, message, claim, out);
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+int pn_endpoint_probe(struct pinion_endpoint *ep,
+		      const struct pinion_message *message,
+		      struct pinion_completion *out,
+		      struct pinion_claim **claim)
+{
+	struct pinion_claim *found;
+
+	pn_endpoint_lock(ep);
+	found = pn_match_unexpected(ep, message);
+	if (!found) {
+		pn_endpoint_progress(ep);
+		found = pn_match_unexpected(ep, message);
+	}
+	if (found) {
+		if (out)
+			*out = (struct pinion_completion){
+				.peer = found->peer,
+				.tag = found->wire.tag,
+				.len = found->wire.len,
+				.message_len = found->wire.len,
+				.data = found->wire.to,
+				.has_data =
+					found->wire.status & PN_WIRE_HAS_DATA,
+			};
+		if (claim) {
+			pn_list_remove(&found->link);
+			pn_list_append(&ep->claimed, &found->link);
+			*claim = found;
+		}
+	}
+	pn_endpoint_unlock(ep);
+	return found ? 0 : -EAGAIN;
+}
+
+/* --- taking back ---------------------------------------------------------- */
+
+static void cancel(struct pinion_request *request)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_CANCEL,
+				.from = request->id };
+
+	if (request->ended || request->canceling)
+		return;
+	if (request->kind) {
+		pn_onesided_cancel(request);
+		return;
+	}
+	if (!request->is_send) {
+		/* Only one that has not been matched is in the list. */
+		if (!pn_list_empty(&request->link))
+			pn_request_end(request, -ECANCELED);
+		return;
+	}
+	/* An eager message ends when it is out: asked to forget it after that,
+	 * the receiver would lose what was reported as sent. */
+	if (pn_packet_withdraw(request)) {
+		pn_request_end(request, -ECANCELED);
+		return;
+	}
+	/* The same holds for one that is out, straight from its buffer. */
+	if (request->moved == request->total)
+		return;
+	request->canceling = true;
+	if (!request->other)
+		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+}
+
+int pn_endpoint_cancel(struct pinion_endpoint *ep,
+		       struct pinion_request *request)
+{
+	pn_endpoint_lock(ep);
+	cancel(request);
+	pn_endpoint_unlock(ep);
+	return 0;
+}
+
+int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user)
+{
+	struct pinion_request *found = NULL;
+	struct pn_list *pos;
+
+	pn_endpoint_lock(ep);
+	pn_list_for_each (pos, &ep->posted) {
+		struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, link);
+
+		if (request->user != user || request->has_handle)
+			continue;
+		found = request;
+		break;
+	}
+	if (found)
+		pn_request_end(found, -ECANCELED);
+	pn_endpoint_unlock(ep);
+	return found ? 0 : -ENOENT;
+}

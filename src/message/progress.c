@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Progress of an endpoint: what its devices say goes to whom it concerns, and
+ * what waited for room in their queues is posted. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "message/message_impl.h"
+
+#define POLL_BATCH 16
+
+/* --- packets -------------------------------------------------------------- */
+
+static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
+		    const uint8_t *payload, size_t len)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pinion_request *receive;
+	struct pinion_claim *claim;
+
+	if (!pn_protocol_at(wire->protocol))
+		return -EPROTO;
+	receive = pn_match_posted(ep, peer, wire);
+	if (receive) {
+		pn_transfer_receive(receive, peer, wire, payload, len);
+		return 0;
+	}
+	claim = pn_claim_alloc(ep, len);
+	if (!claim)
+		return -ENOMEM;
+	claim->peer = peer;
+	claim->wire = *wire;
+	claim->payload_len = len;
+	pn_copy(ep->device, claim->payload, payload, len);
+	pn_list_append(&ep->unexpected, &claim->link);
+	ep->stats.unexpected++;
+	return 0;
+}
+
+/* One peer's garbage ends that peer and nothing else. */
+static void bad_packet(struct pinion_peer *peer, int why)
+{
+	peer->ep->stats.bad_packets++;
+	if (why == -EPROTONOSUPPORT)
+		pn_error("a peer speaks another version of the wire format "
+			 "than %d: use one version of pinion everywhere",
+			 PN_WIRE_VERSION);
+	else
+		pn_error("a peer sent what makes no sense (%s); its messages "
+			 "are given up",
+			 strerror(-why));
+	pn_peer_fail(peer, why);
+}
+
+static int on_packet(struct pinion_peer *peer, const struct pn_wire *wire,
+		     const uint8_t *payload, size_t len)
+{
+	if (wire->kind == PN_WIRE_MATCH)
+		return on_match(peer, wire, payload, len);
+	if (pn_onesided_concerns(peer, wire))
+		return pn_onesided_packet(peer, wire, payload, len);
+	if (pn_likely(wire->kind < PN_WIRE_HELLO))
+		return pn_transfer_packet(peer, wire, payload, len);
+	if (wire->kind == PN_WIRE_DOWN)
+		pn_way_told_down(peer, wire->protocol);
+	return 0;
+}
+
+static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
+{
+	struct pinion_request *request = pn_request_announced(peer, c->imm);
+
+	if (request && request->kind)
+		pn_onesided_written(request, c->imm, c->len);
+	else
+		pn_transfer_written(peer, c->imm);
+}
+
+/* Those that came too early follow when their turn has come. */
+static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
+			const struct pn_wire *wire, const uint8_t *payload,
+			size_t len)
+{
+	int ret = pn_kept_arrived(peer, sequence, wire, payload, len);
+	struct pinion_claim *claim;
+
+	if (ret)
+		return ret == -EALREADY ? 0 : ret;
+	ret = on_packet(peer, wire, payload, len);
+	while (!ret && !peer->down && (claim = pn_kept_next(peer))) {
+		ret = on_packet(peer, &claim->wire, claim->payload,
+				claim->payload_len);
+		pn_claim_free(peer->ep, claim);
+	}
+	return ret;
+}
+
+/* Of a stranger whose first packet says nothing nothing is known but its
+ * device. */
+static struct pn_way *way_of_packet(struct pinion_endpoint *ep,
+				    const struct pn_completion *c,
+				    const struct pn_wire *wire, int parsed,
+				    const uint8_t *payload, size_t len)
+{
+	static const struct pn_wire nothing;
+	struct pn_way *way = pn_way_of(ep, c->peer);
+
+	return pn_likely(way)
+		       ? way
+		       : pn_way_introduce(ep, c->peer, parsed ? &nothing : wire,
+					  payload, len);
+}
+
+static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	struct pn_device *device = c->peer->device;
+	const uint8_t *payload = NULL;
+	struct pn_wire wire;
+	size_t len = 0;
+	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
+	struct pn_way *way = way_of_packet(ep, c, &wire, ret, payload, len);
+
+	if (way && !way->owner->down) {
+		if (!ret && pn_unlikely(wire.kind == PN_WIRE_HELLO))
+			ret = pn_way_hello(way, &wire, payload, len);
+		else if (!ret && pn_unlikely(c->imm))
+			ret = on_sequenced(way->owner, c->imm, &wire, payload,
+					   len);
+		else if (!ret)
+			ret = on_packet(way->owner, &wire, payload, len);
+		if (ret)
+			bad_packet(way->owner, ret);
+	}
+	pn_device_release(device, c);
+}
+
+/* --- all that a device tells ---------------------------------------------- */
+
+static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	struct pn_track *track = c->user;
+
+	if (pn_unlikely(track->ep != ep)) {
+		pn_endpoint_left(track->ep);
+		return;
+	}
+	ep->noperations--;
+	if (track->kind == PN_TRACK_BOUNCE) {
+		struct pn_bounce *bounce = c->user;
+
+		if (pn_unlikely(bounce->peer))
+			pn_kept_done(bounce, c->status);
+		else
+			pn_bounce_put(ep, bounce);
+	} else if (track->kind == PN_TRACK_DIRECT) {
+		pn_direct_done(ep, c->user, c->status);
+	} else if (track->kind == PN_TRACK_PIECE) {
+		pn_onesided_done(c->user, c->status);
+	} else {
+		pn_transfer_done(c->user, c->status);
+	}
+}
+
+static void dispatch(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	struct pn_way *way;
+
+	switch (c->kind) {
+	case PN_COMPLETION_RECV:
+		/* An empty one is a BYE: PEER_DOWN will say the same. */
+		if (pn_likely(c->len))
+			on_recv(ep, c);
+		else
+			pn_device_release(c->peer->device, c);
+		return;
+	case PN_COMPLETION_OP:
+		/* A silent packet that failed has no user; its peer will. */
+		if (c->user)
+			on_op(ep, c);
+		return;
+	case PN_COMPLETION_PEER_UP:
+		way = pn_way_of(ep, c->peer);
+		if (way)
+			pn_way_up(way);
+		return;
+	case PN_COMPLETION_PEER_DOWN:
+		way = pn_way_of(ep, c->peer);
+		if (way)
+			pn_way_down(way, c->status ? c->status : -ECONNRESET);
+		return;
+	case PN_COMPLETION_IMM:
+		way = pn_way_of(ep, c->peer);
+		if (way && !way->owner->down)
+			on_imm(way->owner, c);
+		return;
+	}
+}
+
+static bool pump_all(struct pinion_endpoint *ep)
+{
+	struct pn_list *pos, *next;
+	bool moved = false;
+
+	pn_list_for_each_safe (pos, next, &ep->busy) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, busy);
+
+		moved |= pn_peer_pump(peer);
+	}
+	return moved;
+}
+
+static int poll_rail(struct pinion_endpoint *ep, struct pn_device *device)
+{
+	struct pn_completion completions[POLL_BATCH];
+	int n = pn_device_poll(device, completions, POLL_BATCH);
+
+	for (int i = 0; i < n; i++)
+		dispatch(ep, &completions[i]);
+	return n;
+}
+
+int pn_endpoint_progress(struct pinion_endpoint *ep)
+{
+	int n;
+
+	pn_cache_heed(ep->cache);
+	n = poll_rail(ep, ep->device);
+	for (unsigned r = 1; r < ep->nrails; r++)
+		n += poll_rail(ep, ep->rails[r].device);
+	if (!pn_list_empty(&ep->busy))
+		n += pump_all(ep);
+	return n;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Ends of requests, as the program learns of them: asked for, waited for, or
+ * told by a descriptor. One thread at a time sleeps in the devices; while it
+ * does the others wait for it. */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "message/message_impl.h"
+
+/* --- asking and waiting --------------------------------------------------- */
+
+/* Eager, and not out yet or not read yet. */
+static bool is_direct(const struct pinion_request *request)
+{
+	return request->is_send && request->moved == request->total;
+}
+
+/* Whoever armed the descriptor looks by itself: it need not be told. */
+static void disarm(struct pinion_endpoint *ep)
+{
+	if (pn_unlikely(ep->armed) && ep->armed == pn_thread_self())
+		ep->armed = NULL;
+}
+
+int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
+		     struct pinion_completion *out)
+{
+	bool ended;
+
+	pn_endpoint_lock(ep);
+	disarm(ep);
+	if (!request->ended)
+		pn_endpoint_progress(ep);
+	ended = request->ended;
+	if (ended)
+		pn_request_take(request, out);
+	else
+		pn_reuse_idle(&ep->reuse, is_direct(request));
+	pn_endpoint_unlock(ep);
+	return ended ? 0 : -EAGAIN;
+}
+
+/* What can be done while there is nothing to do: releasing registrations that
+ * nobody needs any more. False: not even that. */
+static bool tidy(struct pinion_endpoint *ep)
+{
+	bool more = false;
+
+	pn_endpoint_unlock(ep);
+	for (unsigned r = 0; r < ep->nrails; r++)
+		more |= pn_cache_step(ep->rails[r].cache) <=
+			pn_device_now(ep->device);
+	pn_endpoint_lock(ep);
+	return more;
+}
+
+/* Sleeps until something happened. One thread sleeps in the device; others
+ * wait for that one. Called with the lock, which is given up meanwhile. */
+static void sleep_for_news(struct pinion_endpoint *ep)
+{
+	uint32_t seen = atomic_load(&ep->progressed);
+
+	if (ep->sleeping) {
+		pn_endpoint_unlock(ep);
+		pn_device_block(ep->device, &ep->progressed, seen);
+		pn_endpoint_lock(ep);
+		return;
+	}
+	ep->sleeping = true;
+	pn_endpoint_unlock(ep);
+	pn_device_wait_any(ep->devices, ep->nrails, PN_FOREVER);
+	pn_endpoint_lock(ep);
+	ep->sleeping = false;
+	pn_endpoint_tell(ep);
+	atomic_fetch_add(&ep->progressed, 1);
+	if (ep->locking)
+		pn_device_unblock(ep->device, &ep->progressed);
+}
+
+static bool is_virtual(const struct pinion_endpoint *ep)
+{
+	return ep->device->caps & PN_CAP_VIRTUAL_TIME;
+}
+
+int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
+		     struct pinion_completion *out)
+{
+	/* An answer is often a fraction of a microsecond away. Others who
+	 * wait for the lock, and virtual time, are not kept waiting. */
+	unsigned most = ep->locking || is_virtual(ep) ? 0 : 100;
+	struct pinion_completion end;
+	unsigned looks = 0;
+
+	pn_endpoint_lock(ep);
+	while (!request->ended) {
+		if (pn_endpoint_progress(ep) || request->ended) {
+			looks = 0;
+			continue;
+		}
+		pn_reuse_idle(&ep->reuse, is_direct(request));
+		/* Another thread may have ended it while this one tidied. */
+		if (looks++ < most || tidy(ep) || request->ended)
+			continue;
+		sleep_for_news(ep);
+	}
+	pn_request_take(request, &end);
+	pn_endpoint_unlock(ep);
+	if (out)
+		*out = end;
+	return end.status;
+}
+
+int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
+		     unsigned max)
+{
+	unsigned n = 0;
+
+	pn_endpoint_lock(ep);
+	disarm(ep);
+	if (pn_list_empty(&ep->done))
+		pn_endpoint_progress(ep);
+	for (; n < max && !pn_list_empty(&ep->done); n++)
+		pn_request_take(pn_container_of(ep->done.next,
+						struct pinion_request, link),
+				&out[n]);
+	if (!n)
+		pn_reuse_idle(&ep->reuse, true);
+	pn_endpoint_unlock(ep);
+	return (int)n;
+}
+
+/* --- the descriptor ------------------------------------------------------- */
+
+void pn_endpoint_tell(struct pinion_endpoint *ep)
+{
+	uint64_t one = 1;
+
+	if (pn_likely(!ep->armed))
+		return;
+	ep->armed = NULL;
+	/* Fails only when it is readable as it can be. */
+	if (ep->told >= 0 && write(ep->told, &one, sizeof(one)) < 0)
+		return;
+}
+
+static int watch(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	if (fd < 0)
+		return fd;
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+/* One descriptor for all: readable when that of a rail or `told` is. */
+static int open_epoll(struct pinion_endpoint *ep)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	int told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int ret = epoll < 0 || told < 0 ? -errno : watch(epoll, told);
+
+	for (unsigned r = 0; r < ep->nrails && !ret; r++)
+		ret = watch(epoll, pn_device_fd(ep->devices[r]));
+	if (!ret) {
+		ep->told = told;
+		ep->epoll = epoll;
+		return epoll;
+	}
+	if (epoll >= 0)
+		close(epoll);
+	if (told >= 0)
+		close(told);
+	return ret;
+}
+
+int pn_endpoint_fd(struct pinion_endpoint *ep)
+{
+	int fd;
+
+	pn_endpoint_lock(ep);
+	fd = ep->epoll < 0 ? open_epoll(ep) : ep->epoll;
+	pn_endpoint_unlock(ep);
+	return fd;
+}
+
+/* Those armed before one that has something may tell of it in vain. Arming
+ * would take away the bell that is rung for a thread that sleeps there. */
+static int arm_all(struct pinion_endpoint *ep)
+{
+	uint64_t count;
+	int ret = 0;
+
+	/* What an earlier tell left. */
+	if (ep->told >= 0 && read(ep->told, &count, sizeof(count)) < 0)
+		count = 0;
+	if (ep->sleeping && ep->told >= 0)
+		return 0;
+	for (unsigned r = 0; r < ep->nrails && !ret; r++)
+		ret = pn_device_arm(ep->devices[r]);
+	return ret;
+}
+
+int pn_endpoint_arm(struct pinion_endpoint *ep)
+{
+	int ret;
+
+	pn_endpoint_lock(ep);
+	/* What moved may have ended a request that has a handle. */
+	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
+		      ? -EAGAIN
+		      : arm_all(ep);
+	ep->armed = ret ? NULL : pn_thread_self();
+	pn_endpoint_unlock(ep);
+	return ret;
+}
