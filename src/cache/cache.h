@@ -26,9 +26,10 @@
  *        -> FREE      deregistered, when no slot holds it
  *
  * A walk through the files: hit.c is the whole of a hit; miss.c turns a miss
- * into a plan, makes room, registers, publishes; release.c takes the monitor's
- * notices and invalidates; room.c evicts and deregisters; worker.c does what
- * should not wait for the next call.
+ * into a plan (plan.c), makes room, registers, publishes; parts.c makes a pin
+ * of it; later.c does the same for pins that are begun now and finished later;
+ * release.c takes the monitor's notices and invalidates; room.c evicts and
+ * deregisters; worker.c does what should not wait for the next call.
  *
  * What holds at rest
  *   Every index entry names a PENDING or VALID region that covers its page, and

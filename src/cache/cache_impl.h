@@ -417,11 +417,60 @@ bool pn_room_full_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	PN_REQUIRES(&cache->lock);
 
+/* plan.c: a plan is made, tried until nothing stands in the way (miss.c),
+ * carried out, finished into pins (parts.c), and let go of. */
+/* Where each buffer's parts begin is written to first. */
+void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
+		  const struct iovec *buffers, unsigned n, unsigned *first);
+void pn_plan_fini(struct pn_plan *plan);
+static inline struct pn_region *pn_plan_region(const struct pn_plan *plan,
+					       unsigned i)
+{
+	return pn_container_of(plan->fresh[i], struct pn_region, mr);
+}
+/* One attempt to plan all buffers; leaves nothing behind when it fails.
+ * -EAGAIN: wait for plan->wait; -EXFULL: more slots; -ENOBUFS: room for
+ * plan->need_bytes; -EACCES: register it apart from what is there. */
+int pn_plan_try(struct pn_plan *plan) PN_EXCLUDES(&plan->cache->lock);
+/* Gives up every hold; regions that were begun die, unregistered. */
+void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock);
+/* Holds a region for this thread. -EXFULL: no slot is free; the caller grows
+ * them without the lock and starts over. */
+int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
+		 struct pn_part *part);
+/* The plan's own regions are watched: the watches of those that they have
+ * swallowed end. */
+void pn_plan_watched(struct pn_plan *plan);
+
+/* parts.c */
+/* Turns a plan that was carried out into pins; -ENOMEM: into nothing. */
+int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins);
+/* What became of a plan, for the sink. */
+void pn_plan_tell(const struct pn_plan *plan, const struct pinion_pin *pins,
+		  unsigned flags, int ret);
+/* Lets go of them; what is dying and nobody else holds, the worker reaps. */
+void pn_parts_release(struct pn_cache *cache, const struct pn_part *parts,
+		      unsigned n);
+/* The end of a pin of several parts. */
+void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin);
+
+/* later.c: takes a plan that was begun and that nobody carries out yet out of
+ * the queue; the caller runs it. */
+bool pn_plan_take_locked(struct pn_cache *cache, struct pn_plan *plan)
+	PN_REQUIRES(&cache->lock);
+
 /* miss.c */
+/* Whatever is not a plain hit: also hits that need several parts or that wait
+ * behind notices. */
 int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		struct pinion_pin *pin);
-void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin);
-void pn_plan_run(struct pn_plan *plan); /* registers and publishes */
+bool pn_miss_arguments_ok(const struct iovec *buffers, unsigned n,
+			  unsigned flags);
+/* Does all that is left of a plan; whoever waits for its status is woken, and
+ * may free it. */
+void pn_plan_run(struct pn_plan *plan);
+/* The plan's regions have a new state: of those it had begun, n. */
+void pn_plan_wake(struct pn_plan *plan, unsigned n);
 /* Registers all at once, giving up what it can when the device has no room.
  * -ENOBUFS: it has none even so. */
 int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,

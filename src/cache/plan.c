@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Planning a miss: a walk of the buffers through the index, under the lock.
+ *
+ * What is cached is held in a slot and becomes a part; what another thread is
+ * registering makes us wait for that region alone; each gap becomes a PENDING
+ * region of ours, put into the index at once so that others wait for it and
+ * release notices see it. A plan that meets an obstacle leaves nothing behind.
+ *
+ * Gaps swallow their neighbours in the same mapping when these are not larger
+ * than what the gap has grown to already: like a binary counter, so that a
+ * page is registered again at most log2(n) times while a buffer touched piece
+ * by piece grows together, and not n times.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache_impl.h"
+
+/* --- storage -------------------------------------------------------------- */
+
+/* Twice as much as before; `few` is the plan's own and not to be freed. */
+static int grow(void *array, unsigned *max, size_t size, const void *few)
+{
+	void *old = *(void **)array;
+	void *p = realloc(old == few ? NULL : old, 2 * *max * size);
+
+	if (!p)
+		return -ENOMEM;
+	if (old == few)
+		memcpy(p, few, *max * size);
+	*(void **)array = p;
+	*max *= 2;
+	return 0;
+}
+
+void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
+		  const struct iovec *buffers, unsigned n, unsigned *first)
+{
+	*plan = (struct pn_plan){ .cache = cache,
+				  .flags = flags,
+				  .no_merge = !atomic_load(&cache->joins),
+				  .buffers = buffers,
+				  .nbuffers = n,
+				  .first = first };
+	plan->parts = plan->few_parts;
+	plan->fresh = plan->few_fresh;
+	plan->max_parts = plan->max_fresh = PN_PLAN_FEW;
+	pn_list_init(&plan->link);
+}
+
+void pn_plan_watched(struct pn_plan *plan)
+{
+	while (plan->ninherited) {
+		struct pn_range r = plan->inherited[--plan->ninherited];
+
+		pn_monitor_unwatch(r.addr, r.len);
+	}
+}
+
+void pn_plan_fini(struct pn_plan *plan)
+{
+	pn_plan_watched(plan);
+	if (plan->parts != plan->few_parts)
+		free(plan->parts);
+	if (plan->fresh != plan->few_fresh)
+		free(plan->fresh);
+}
+
+/* --- parts and regions ---------------------------------------------------- */
+
+int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
+		 struct pn_part *part)
+{
+	pn_slot *slot = pn_pins_free_slot(plan->pins);
+
+	if (!slot)
+		return -EXFULL;
+	pn_asymmetric_store(slot, region);
+	part->region = region;
+	part->slot = slot;
+	return 0;
+}
+
+static int add_part(struct pn_plan *plan, struct pn_region *region,
+		    uintptr_t addr, size_t len)
+{
+	struct pn_part *part;
+	int ret;
+
+	if (plan->nparts == plan->max_parts) {
+		ret = grow(&plan->parts, &plan->max_parts, sizeof(*plan->parts),
+			   plan->few_parts);
+		if (ret)
+			return ret;
+	}
+	part = &plan->parts[plan->nparts];
+	ret = pn_plan_hold(plan, region, part);
+	if (ret)
+		return ret;
+	part->addr = addr;
+	part->len = len;
+	plan->nparts++;
+	return 0;
+}
+
+void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
+{
+	for (unsigned i = 0; i < plan->nparts; i++)
+		atomic_store_explicit(plan->parts[i].slot, NULL,
+				      memory_order_release);
+	for (unsigned i = 0; i < plan->nfresh; i++) {
+		plan->fresh[i]->lkey = 0;
+		pn_region_die_locked(plan->cache, pn_plan_region(plan, i),
+				     PN_BECAUSE_FAILED);
+	}
+	plan->nparts = plan->nfresh = 0;
+	plan->merged = false;
+}
+
+/* Begins one region and makes it a part for the buffer's share of it. */
+static int begin_region(struct pn_plan *plan, struct pn_range range,
+			struct pn_range buffer, unsigned access)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	uintptr_t start = range.addr > buffer.addr ? range.addr : buffer.addr;
+	uintptr_t end = range.addr + range.len;
+	struct pn_region *region;
+	int ret = 0;
+
+	if (plan->nfresh == plan->max_fresh)
+		ret = grow(&plan->fresh, &plan->max_fresh, sizeof(*plan->fresh),
+			   plan->few_fresh);
+	if (ret)
+		return ret;
+	if (!pn_budget_take(plan->cache->budget, range.len, 1))
+		return -ENOBUFS;
+	region = pn_region_alloc_locked(plan->cache);
+	ret = region ? pn_region_begin_locked(plan->cache, region, range,
+					      access, plan)
+		     : -ENOMEM;
+	if (ret) {
+		if (region)
+			pn_region_free_locked(plan->cache, region);
+		pn_budget_give(plan->cache->budget, range.len, 1);
+		return ret;
+	}
+	plan->fresh[plan->nfresh++] = &region->mr;
+	plan->cache->own_bytes += range.len;
+	plan->cache->own_regions++;
+	if (end > buffer.addr + buffer.len)
+		end = buffer.addr + buffer.len;
+	return add_part(plan, region, start, end - start);
+}
+
+/* --- gaps ----------------------------------------------------------------- */
+
+/* The neighbour at addr if gap may swallow it. */
+static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
+				   struct pn_range gap)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_cache *cache = plan->cache;
+	uint32_t id = pn_index_get(&cache->index, addr);
+	struct pn_region *region = &cache->regions[id];
+
+	if (!id || atomic_load(&region->state) != PN_REGION_VALID ||
+	    region->resident || region->mr.len > gap.len ||
+	    region->held == cache->scan ||
+	    !pn_access_fits(region, plan->flags) ||
+	    region->mr.len + gap.len > cache->attr.max_region_bytes)
+		return NULL;
+	return region;
+}
+
+static struct pn_range joined(struct pn_range a, struct pn_range b)
+{
+	uintptr_t start = a.addr < b.addr ? a.addr : b.addr;
+
+	return (struct pn_range){ start, a.len + b.len };
+}
+
+/* A neighbour's pages become the new region's: between the two they must not
+ * go unwatched, so its watch ends only when the new one stands. */
+static void inherit_watch(struct pn_plan *plan, struct pn_region *neighbour)
+{
+	if (neighbour->watch != PN_WATCH_ON)
+		return;
+	neighbour->watch = PN_WATCH_NONE;
+	plan->inherited[plan->ninherited++] = pn_region_range(neighbour);
+}
+
+/* Whether one mapping holds all of it; the sink is told. */
+static bool is_one_mapping(struct pn_cache *cache, struct pn_range range)
+{
+	const struct pn_cache_attr *attr = &cache->attr;
+	bool one = attr->is_one_mapping
+			   ? attr->is_one_mapping(attr->mapping_arg, range)
+			   : pn_mapping_is_one(range);
+
+	if (cache->sink)
+		pn_tell(cache,
+			(struct pn_event){ .kind = PN_EVENT_MAPPING,
+					   .addr = range.addr,
+					   .len = range.len,
+					   .decision = one ? PN_DECIDED_YES
+							   : PN_DECIDED_NO });
+	return one;
+}
+
+/* The gap grown over its neighbours, which die. */
+static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
+			       unsigned *access) PN_REQUIRES(&plan->cache->lock)
+{
+	if (plan->no_merge || plan->flags & PINION_PIN_BYPASS)
+		return gap;
+	pn_pins_scan_locked(plan->cache);
+	for (;;) {
+		struct pn_region *r = mergeable(plan, gap.addr - 1, gap);
+		struct pn_range wider;
+
+		if (!r)
+			r = mergeable(plan, gap.addr + gap.len, gap);
+		if (!r || plan->ninherited == PN_PLAN_INHERITED)
+			return gap;
+		wider = joined(gap, pn_region_range(r));
+		if (!is_one_mapping(plan->cache, wider))
+			return gap;
+		*access |= r->mr.access;
+		inherit_watch(plan, r);
+		pn_region_die_locked(plan->cache, r, PN_BECAUSE_JOINED);
+		plan->cache->stats->merges++;
+		plan->merged = true;
+		gap = wider;
+	}
+}
+
+/* There is no room for the rest of a gap. What the plan has begun so far will
+ * be undone, so it is needed again. */
+static void note_need(struct pn_plan *plan, size_t rest)
+{
+	plan->need_bytes = rest;
+	plan->need_regions = plan->nfresh + 1;
+	for (unsigned i = 0; i < plan->nfresh; i++)
+		plan->need_bytes += plan->fresh[i]->len;
+}
+
+/* Covers a gap with regions no longer than the limit; *next is where they
+ * end, which may be beyond the gap. */
+static int fill_gap(struct pn_plan *plan, struct pn_range gap,
+		    struct pn_range buffer, unsigned access, uintptr_t *next)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_cache *cache = plan->cache;
+	size_t max = cache->attr.max_region_bytes;
+
+	gap = swallow(plan, gap, &access);
+	*next = gap.addr + gap.len;
+	while (gap.len) {
+		struct pn_range piece = gap;
+		int ret;
+
+		if (piece.len > max)
+			piece.len = max;
+		ret = begin_region(plan, piece, buffer, access);
+		if (ret == -ENOBUFS)
+			note_need(plan, gap.len);
+		if (ret)
+			return ret;
+		gap.addr += piece.len;
+		gap.len -= piece.len;
+	}
+	return 0;
+}
+
+/* --- buffers -------------------------------------------------------------- */
+
+/* What the region at addr means for the plan: a part (0 and *next set), a wait
+ * (-EAGAIN), or nothing any more (-ENOENT: it had too little access; -EACCES:
+ * so has this one, and it is not ours to give up). */
+static int meet_region(struct pn_plan *plan, struct pn_region *region,
+		       uintptr_t addr, uintptr_t end, uintptr_t *next)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	uint32_t state = atomic_load(&region->state);
+	int ret;
+
+	if (state == PN_REGION_PENDING && region->owner != plan) {
+		ret = pn_plan_hold(plan, region, &plan->wait);
+		return ret ? ret : -EAGAIN;
+	}
+	/* Its release may be known to the kernel alone yet. What this plan has
+	 * begun itself is not watched before it is registered. */
+	if (state == PN_REGION_VALID && plan->cache->probing &&
+	    !region->resident && !pn_monitor_probe(addr)) {
+		pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
+		return -ENOENT;
+	}
+	if (!pn_access_fits(region, plan->flags)) {
+		plan->cache->stats->misses_access++;
+		if (region->resident)
+			return -EACCES;
+		plan->lacked = true;
+		pn_region_die_locked(plan->cache, region, PN_BECAUSE_ACCESS);
+		return -ENOENT;
+	}
+	*next = (uintptr_t)region->mr.addr + region->mr.len;
+	if (*next > end)
+		*next = end;
+	return add_part(plan, region, addr, *next - addr);
+}
+
+/* What a new region should allow. A device that cannot pin read-only memory
+ * pins for writing anyway: then a buffer that is sent now and received into
+ * later needs no second registration. */
+static unsigned wanted_access(const struct pn_plan *plan)
+{
+	unsigned access = plan->flags & PINION_ACCESS_ALL;
+
+	if (!(plan->cache->device->caps & PN_CAP_READ_ONLY))
+		access |= PINION_ACCESS_LOCAL_WRITE;
+	return access;
+}
+
+/* Walks one buffer through the index. 0: planned; -EAGAIN: wait for
+ * plan->wait; -EXFULL: more slots; -ENOBUFS: room for plan->need_bytes;
+ * -EACCES: register it apart from what is there. */
+static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_index *index = &plan->cache->index;
+	unsigned access = wanted_access(plan);
+	uintptr_t at = buffer.addr, end = buffer.addr + buffer.len;
+	bool bypass = plan->flags & PINION_PIN_BYPASS;
+	int ret = 0;
+
+	while (at < end && !ret) {
+		uint32_t id = bypass ? 0 : pn_index_get(index, at);
+		struct pn_region *region = &plan->cache->regions[id];
+		struct pn_range gap =
+			pn_range_pages(at, end - at, PN_PAGE_BYTES);
+
+		if (id) {
+			ret = meet_region(plan, region, at, end, &at);
+			if (ret != -ENOENT)
+				continue;
+			/* It is dead; its fields are as they were. */
+			access |= region->mr.access & ~PINION_ACCESS_RELAXED;
+			ret = 0;
+			continue;
+		}
+		if (!bypass)
+			gap.len = pn_index_next(index, gap) - gap.addr;
+		ret = fill_gap(plan, gap, buffer, access, &at);
+	}
+	return ret;
+}
+
+/* The cached parts of a plan were used: so many hits when that is all of it. */
+static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_cache *cache = plan->cache;
+
+	for (unsigned i = 0; i < plan->nparts; i++) {
+		struct pn_region *region = plan->parts[i].region;
+
+		if (atomic_load(&region->state) == PN_REGION_VALID &&
+		    !region->resident)
+			pn_policy_use(cache->policy, &region->node);
+	}
+	cache->stats->waits += plan->waited;
+	if (plan->nfresh)
+		return;
+	cache->stats->hits += plan->nbuffers;
+	plan->decision = PN_DECIDED_HIT;
+	plan->reason = PN_BECAUSE_LOOKED;
+	if (plan->nparts > plan->nbuffers)
+		plan->reason = PN_BECAUSE_PARTS;
+	if (plan->waited)
+		plan->reason = PN_BECAUSE_WAITED;
+}
+
+int pn_plan_try(struct pn_plan *plan)
+{
+	int ret = 0;
+
+	/* Another cache may have found out. */
+	if (plan->cache->subscribed && !plan->cache->probing &&
+	    pn_monitor_needs_probe())
+		pn_cache_heed_monitor(plan->cache);
+	pn_release_settle(plan->cache);
+	pn_cache_look(plan->cache);
+	pn_lock(&plan->cache->lock);
+	pn_release_drain_locked(plan->cache);
+	pn_pins_drain_locked(plan->cache);
+	if (plan->cache->sink)
+		pn_tell_others_locked(plan->cache);
+	for (unsigned i = 0; i < plan->nbuffers && !ret; i++) {
+		const struct iovec *b = &plan->buffers[i];
+
+		plan->first[i] = plan->nparts;
+		ret = plan_buffer(plan,
+				  (struct pn_range){ (uintptr_t)b->iov_base,
+						     b->iov_len });
+	}
+	if (ret)
+		pn_plan_undo_locked(plan);
+	else
+		count_parts(plan);
+	pn_unlock(&plan->cache->lock);
+	plan->planned = !ret;
+	return ret;
+}
