@@ -359,7 +359,18 @@ struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way);
 void pn_fi_op_drop(struct pn_fi_op *op);
 /* It has ended: counts it, tells it, frees it. */
 void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c);
+/* The same for FI_MULTI_RECV: what is left of the buffer is received into. */
+void pn_fi_op_end_multi(struct pn_fi_end *end,
+			const struct pinion_completion *c);
+/* The entry that it ends with. */
+struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
+				  const struct pinion_completion *c);
+/* Its reservation was used. */
+void pn_fi_op_free(struct pn_fi_op *op);
+/* Receives alone: a send is on its way already. The oldest with the context. */
 ssize_t pn_fi_cancel(fid_t fid, void *context);
+
+/* msg.c, tagged.c */
 extern struct fi_ops_msg pn_fi_msg_ops;
 extern struct fi_ops_tagged pn_fi_tagged_ops;
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* libfabric's calls for messages without tags (fi_msg(3)). */
+#include "fabric/work.h"
+
+static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
+		      fi_addr_t src, void *context)
+{
+	struct pn_fi_work work = { .buf = buf,
+				   .len = len,
+				   .addr = src,
+				   .space = PN_FI_SPACE_MSG,
+				   .context = context,
+				   .flags = pn_fi_flags(ep, PN_FI_RX) };
+
+	(void)desc;
+	return pn_fi_receive(ep, &work);
+}
+
+static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
+		       size_t count, fi_addr_t src, void *context)
+{
+	struct pn_fi_work work = { .iov = iov,
+				   .count = count,
+				   .addr = src,
+				   .space = PN_FI_SPACE_MSG,
+				   .context = context,
+				   .flags = pn_fi_flags(ep, PN_FI_RX) };
+
+	(void)desc;
+	return pn_fi_receive(ep, &work);
+}
+
+static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
+			 uint64_t flags)
+{
+	struct pn_fi_work work = { .iov = msg->msg_iov,
+				   .count = msg->iov_count,
+				   .addr = msg->addr,
+				   .space = PN_FI_SPACE_MSG,
+				   .context = msg->context,
+				   .flags = flags };
+
+	if (flags & ~(PN_FI_RECV_FLAGS | FI_MULTI_RECV))
+		return -FI_EBADFLAGS;
+	return pn_fi_receive(ep, &work);
+}
+
+static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
+		      void *desc, fi_addr_t dest, void *context)
+{
+	struct pn_fi_work work = { .buf = buf,
+				   .len = len,
+				   .addr = dest,
+				   .space = PN_FI_SPACE_MSG,
+				   .context = context,
+				   .flags = pn_fi_flags(ep, PN_FI_TX) };
+
+	(void)desc;
+	return pn_fi_send(ep, &work, false);
+}
+
+static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
+		       size_t count, fi_addr_t dest, void *context)
+{
+	struct pn_fi_work work = { .iov = iov,
+				   .count = count,
+				   .addr = dest,
+				   .space = PN_FI_SPACE_MSG,
+				   .context = context,
+				   .flags = pn_fi_flags(ep, PN_FI_TX) };
+
+	(void)desc;
+	return pn_fi_send(ep, &work, false);
+}
+
+static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
+			 uint64_t flags)
+{
+	struct pn_fi_work work = { .iov = msg->msg_iov,
+				   .count = msg->iov_count,
+				   .addr = msg->addr,
+				   .space = PN_FI_SPACE_MSG,
+				   .data = msg->data,
+				   .context = msg->context,
+				   .flags = flags };
+
+	if (flags & ~PN_FI_SEND_FLAGS)
+		return -FI_EBADFLAGS;
+	return pn_fi_send(ep, &work, false);
+}
+
+static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
+			fi_addr_t dest)
+{
+	struct pn_fi_work work = { .buf = buf,
+				   .len = len,
+				   .addr = dest,
+				   .space = PN_FI_SPACE_MSG,
+				   .flags = FI_INJECT };
+
+	return pn_fi_send(ep, &work, true);
+}
+
+static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
+			  void *desc, uint64_t data, fi_addr_t dest,
+			  void *context)
+{
+	struct pn_fi_work work = { .buf = buf,
+				   .len = len,
+				   .addr = dest,
+				   .space = PN_FI_SPACE_MSG,
+				   .data = data,
+				   .context = context,
+				   .flags = pn_fi_flags(ep, PN_FI_TX) |
+					    FI_REMOTE_CQ_DATA };
+
+	(void)desc;
+	return pn_fi_send(ep, &work, false);
+}
+
+static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
+			    uint64_t data, fi_addr_t dest)
+{
+	struct pn_fi_work work = { .buf = buf,
+				   .len = len,
+				   .addr = dest,
+				   .space = PN_FI_SPACE_MSG,
+				   .data = data,
+				   .flags = FI_INJECT | FI_REMOTE_CQ_DATA };
+
+	return pn_fi_send(ep, &work, true);
+}
+
+struct fi_ops_msg pn_fi_msg_ops = {
+	.size = sizeof(struct fi_ops_msg),
+	.recv = m_recv,
+	.recvv = m_recvv,
+	.recvmsg = m_recvmsg,
+	.send = m_send,
+	.sendv = m_sendv,
+	.sendmsg = m_sendmsg,
+	.inject = m_inject,
+	.senddata = m_senddata,
+	.injectdata = m_injectdata,
+};
