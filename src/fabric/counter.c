@@ -45,23 +45,30 @@ void pn_fi_counter_look(struct pn_fi_counter *counter)
 	}
 }
 
-static void look(struct pn_fi_counter *counter)
+static uint64_t read_one(struct pn_fi_counter *counter,
+			 const atomic_uint_fast64_t *what, uint64_t *seen)
 {
+	uint64_t now;
+
 	pn_fi_lock(counter->cq->domain);
 	pn_fi_counter_look(counter);
+	now = *seen = atomic_load(what);
 	pn_fi_unlock(counter->cq->domain);
+	return now;
 }
 
 static uint64_t read_value(struct fid_cntr *fid)
 {
-	look(counter_of(fid));
-	return atomic_load(&counter_of(fid)->value);
+	struct pn_fi_counter *counter = counter_of(fid);
+
+	return read_one(counter, &counter->value, &counter->seen_value);
 }
 
 static uint64_t read_errors(struct fid_cntr *fid)
 {
-	look(counter_of(fid));
-	return atomic_load(&counter_of(fid)->errors);
+	struct pn_fi_counter *counter = counter_of(fid);
+
+	return read_one(counter, &counter->errors, &counter->seen_errors);
 }
 
 static int change(struct fid_cntr *fid, atomic_uint_fast64_t *what,
@@ -105,36 +112,68 @@ static bool may_sleep(const struct pn_fi_counter *counter)
 	return counter->cq->epoll >= 0 && !counter->regions;
 }
 
-/* Sleeps until something changes; or others may run. False: the time is up. */
-static bool rest(struct pn_fi_counter *counter, int64_t deadline)
+int pn_fi_counter_trywait(struct pn_fi_counter *counter)
 {
-	if (may_sleep(counter))
+	uint64_t value, errors;
+	bool changed_since;
+	int ret;
+
+	ret = pn_fi_cq_trywait(counter->cq);
+	if (ret == -FI_EINVAL)
+		return ret;
+	pn_fi_lock(counter->cq->domain);
+	value = atomic_load(&counter->value);
+	errors = atomic_load(&counter->errors);
+	changed_since =
+		value != counter->seen_value || errors != counter->seen_errors;
+	counter->seen_value = value;
+	counter->seen_errors = errors;
+	pn_fi_unlock(counter->cq->domain);
+	return changed_since || !may_sleep(counter) ? -FI_EAGAIN : ret;
+}
+
+/* Of a wait that began with so many errors; -FI_EAGAIN: it goes on. */
+static int judge(const struct pn_fi_counter *counter, uint64_t threshold,
+		 uint64_t errors)
+{
+	if (atomic_load(&counter->value) >= threshold)
+		return 0;
+	return atomic_load(&counter->errors) != errors ? -FI_EAVAIL
+						       : -FI_EAGAIN;
+}
+
+/* Sleeps when it may; or others run. False: the time is up. */
+static bool rest(struct pn_fi_counter *counter, bool dozes, int64_t deadline)
+{
+	if (dozes)
 		return pn_fi_cq_sleep(counter->cq, deadline);
 	sched_yield();
 	return deadline < 0 || pn_fi_deadline(0) < deadline;
 }
 
-/* The condition is looked at after arming: what changes it after that wakes.
- * FI_WAIT_NONE is a promise not to come here, which programs break. */
+/* The condition is looked at with the lock that arming has: what changes it
+ * after that wakes. FI_WAIT_NONE is a promise not to come here, which programs
+ * break. */
 static int wait_for(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct pn_fi_counter *counter = counter_of(fid);
 	uint64_t errors = atomic_load(&counter->errors);
 	int64_t deadline = pn_fi_deadline(timeout);
-	int ready = 0;
+	bool dozes = false;
+	int ret;
 
-	for (;;) {
-		if (may_sleep(counter))
-			ready = pn_fi_cq_trywait(counter->cq);
-		else
-			look(counter);
-		if (atomic_load(&counter->value) >= threshold)
-			return 0;
-		if (atomic_load(&counter->errors) != errors)
-			return -FI_EAVAIL;
-		if (!ready && !rest(counter, deadline))
-			return -FI_ETIMEDOUT;
-	}
+	do {
+		pn_fi_lock(counter->cq->domain);
+		pn_fi_counter_look(counter);
+		ret = judge(counter, threshold, errors);
+		if (ret == -FI_EAGAIN)
+			dozes = may_sleep(counter) &&
+				pn_fi_cq_doze(counter->cq);
+		pn_fi_unlock(counter->cq->domain);
+		if (ret != -FI_EAGAIN)
+			return ret;
+	} while (rest(counter, dozes, deadline));
+	return -FI_ETIMEDOUT;
 }
 
 /* --- binding -------------------------------------------------------------- */

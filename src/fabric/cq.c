@@ -2,6 +2,7 @@
 /* Completion queues. Reading makes progress when nothing is there yet. */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,7 @@ void pn_fi_cq_wake(struct pn_fi_cq *cq)
 	if (cq->epoll < 0)
 		return;
 	cq->armed = false;
+	cq->told = true;
 	(void)!write(cq->wake, &one, sizeof(one)); /* full is awake, too */
 }
 
@@ -267,12 +269,17 @@ void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep)
 			  pinion_endpoint_fd(ep->endpoint), NULL);
 }
 
-/* Arming an endpoint makes progress, which may fill another's CQ. */
+/* Arming an endpoint makes progress, which may fill another's CQ. News that
+ * sleepers were told, and have not seen, stay: a thread that poll() has woken
+ * looks again, and would sleep on if another had taken them meanwhile. */
 static int arm(struct pn_fi_cq *cq)
 {
 	struct pn_list *pos;
 	uint64_t n;
 
+	if (cq->told && cq->sleepers)
+		return -FI_EAGAIN;
+	cq->told = false;
 	if (!cq->signaled)
 		(void)!read(cq->wake, &n, sizeof(n)); /* old news */
 	pn_list_for_each (pos, &cq->eps) {
@@ -295,6 +302,14 @@ int pn_fi_cq_trywait(struct pn_fi_cq *cq)
 	return ret;
 }
 
+bool pn_fi_cq_doze(struct pn_fi_cq *cq)
+{
+	if (cq->epoll < 0 || arm(cq))
+		return false;
+	cq->sleepers++;
+	return true;
+}
+
 static int64_t now_ms(void)
 {
 	struct timespec t;
@@ -312,10 +327,28 @@ bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	struct pollfd ready = { .fd = cq->epoll, .events = POLLIN };
 	int64_t left = deadline_ms < 0 ? -1 : deadline_ms - now_ms();
+	bool in_time = deadline_ms < 0 || left > 0;
 
-	if (deadline_ms >= 0 && left <= 0)
-		return false;
-	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
+	if (in_time)
+		in_time = poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
+	pn_fi_lock(cq->domain);
+	cq->sleepers--;
+	pn_fi_unlock(cq->domain);
+	return in_time;
+}
+
+/* False: the time is up. Somebody else is to see what he was told first. */
+static bool wait_for_entry(struct pn_fi_cq *cq, int64_t deadline_ms)
+{
+	bool dozes;
+
+	pn_fi_lock(cq->domain);
+	dozes = !pn_fi_cq_look(cq) && pn_fi_cq_doze(cq);
+	pn_fi_unlock(cq->domain);
+	if (dozes)
+		return pn_fi_cq_sleep(cq, deadline_ms);
+	sched_yield();
+	return true;
 }
 
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
@@ -332,7 +365,7 @@ static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 		ret = read_some(cq, buf, count, src_addr);
 		if (ret != -FI_EAGAIN || take_signal(cq))
 			break;
-		if (!pn_fi_cq_trywait(cq) && !pn_fi_cq_sleep(cq, deadline))
+		if (!wait_for_entry(cq, deadline))
 			break;
 	}
 	return ret;

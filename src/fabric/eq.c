@@ -104,15 +104,25 @@ static ssize_t sread_event(struct fid_eq *fid, uint32_t *event, void *buf,
 {
 	struct queue *q = queue_of(fid);
 	struct pollfd ready = { .fd = q->fd, .events = POLLIN };
-	ssize_t ret = read_event(fid, event, buf, len, flags);
+	int64_t deadline = pn_fi_deadline(timeout);
+	ssize_t ret;
 
-	if (ret != -FI_EAGAIN)
-		return ret;
-	if (!q->may_wait)
-		return -FI_ENOSYS;
-	if (poll(&ready, 1, timeout) < 0)
-		return -errno;
-	return read_event(fid, event, buf, len, flags);
+	/* Another thread may have taken what woke this one. */
+	for (;;) {
+		int left = timeout;
+
+		ret = read_event(fid, event, buf, len, flags);
+		if (ret != -FI_EAGAIN)
+			return ret;
+		if (!q->may_wait)
+			return -FI_ENOSYS;
+		if (deadline >= 0)
+			left = (int)(deadline - pn_fi_deadline(0));
+		if (left <= 0 && deadline >= 0)
+			return ret;
+		if (poll(&ready, 1, left) < 0)
+			return -errno;
+	}
 }
 
 static const char *error_text(struct fid_eq *fid, int prov_errno,

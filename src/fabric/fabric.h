@@ -129,6 +129,8 @@ struct pn_fi_cq {
 	int epoll;	    /* what to wait for; -1: no wait object */
 	int wake;	    /* an eventfd inside it */
 	bool armed;	    /* somebody may wait: an entry wakes */
+	unsigned sleepers;  /* threads in pn_fi_cq_sleep() */
+	bool told;	    /* these were woken, and some are still there */
 	/* While fi_cq_read() makes progress: what ends meanwhile, and well,
 	 * goes straight to it. */
 	struct {
@@ -183,6 +185,7 @@ struct pn_fi_counter {
 	struct fid_cntr fid;
 	struct pn_fi_cq *cq; /* its own, always empty: endpoints and waiting */
 	atomic_uint_fast64_t value, errors;
+	uint64_t seen_value, seen_errors; /* by who asks fi_trywait() */
 	unsigned refs;	  /* endpoints, one for each event; poll sets */
 	unsigned regions; /* whose writes it counts, by any endpoint */
 };
@@ -289,8 +292,10 @@ int pn_fi_cq_trywait(struct pn_fi_cq *cq);
 bool pn_fi_cq_look(struct pn_fi_cq *cq);
 /* Whoever waits for it looks again. */
 void pn_fi_cq_wake(struct pn_fi_cq *cq);
-/* Sleeps until the descriptor tells; false: the time is up. Without the lock.
- */
+/* Under the lock, and when there is nothing: whether the descriptor will tell.
+ * Then pn_fi_cq_sleep() has to follow, without the lock, which sleeps until it
+ * does; false: the time is up. Any number of threads may. */
+bool pn_fi_cq_doze(struct pn_fi_cq *cq);
 bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms);
 int64_t pn_fi_deadline(int timeout_ms);
 
@@ -302,6 +307,10 @@ int pn_fi_counter_bind(struct pn_fi_ep *ep, struct pn_fi_counter *counter,
 /* When an endpoint closes, under the lock. */
 void pn_fi_counters_unbind(struct pn_fi_ep *ep);
 void pn_fi_counter_add(struct pn_fi_counter *counter, int status);
+/* fi_trywait() of one; -FI_EAGAIN: it has changed since it was read, or by its
+ * nature nothing will tell. For one thread; fi_cntr_wait() is for any number.
+ */
+int pn_fi_counter_trywait(struct pn_fi_counter *counter);
 /* Makes progress, under the lock. */
 void pn_fi_counter_look(struct pn_fi_counter *counter);
 static inline void pn_fi_count(const struct pn_fi_ep *ep,

@@ -27,6 +27,10 @@ static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 			ret = pn_fi_cq_trywait(pn_container_of(fids[i],
 							       struct pn_fi_cq,
 							       fid.fid));
+		else if (fids[i]->fclass == FI_CLASS_CNTR)
+			ret = pn_fi_counter_trywait(
+				pn_container_of(fids[i], struct pn_fi_counter,
+						fid.fid));
 		else if (fids[i]->fclass == FI_CLASS_EQ)
 			ret = pn_fi_eq_trywait(
 				pn_container_of(fids[i], struct fid_eq, fid));

@@ -250,8 +250,10 @@ struct pinion_endpoint {
 	bool sleeping;	      /* a thread is in the device's wait() */
 	/* Who armed the descriptor, which has told of nothing since; NULL:
 	 * nobody. While a thread sleeps in the devices they are its alone, and
-	 * it tells when it is back. */
+	 * it tells when it is back. `others_armed`: and more threads, which
+	 * are told whoever looks by himself. */
 	const struct pn_thread *armed;
+	bool others_armed;
 	_Atomic uint32_t progressed; /* counts; others wait on it */
 	struct pn_endpoint_stats stats;
 };

@@ -21,7 +21,8 @@ static bool is_direct(const struct pinion_request *request)
 /* Whoever armed the descriptor looks by itself: it need not be told. */
 static void disarm(struct pinion_endpoint *ep)
 {
-	if (pn_unlikely(ep->armed) && ep->armed == pn_thread_self())
+	if (pn_unlikely(ep->armed) && ep->armed == pn_thread_self() &&
+	    !ep->others_armed)
 		ep->armed = NULL;
 }
 
@@ -141,6 +142,7 @@ void pn_endpoint_tell(struct pinion_endpoint *ep)
 	if (pn_likely(!ep->armed))
 		return;
 	ep->armed = NULL;
+	ep->others_armed = false;
 	/* Fails only when it is readable as it can be. */
 	if (ep->told >= 0 && write(ep->told, &one, sizeof(one)) < 0)
 		return;
@@ -208,11 +210,15 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	int ret;
 
 	pn_endpoint_lock(ep);
+	disarm(ep);
 	/* What moved may have ended a request that has a handle. */
 	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
 		      ? -EAGAIN
 		      : arm_all(ep);
-	ep->armed = ret ? NULL : pn_thread_self();
+	if (!ret) {
+		ep->others_armed = ep->armed;
+		ep->armed = pn_thread_self();
+	}
 	pn_endpoint_unlock(ep);
 	return ret;
 }

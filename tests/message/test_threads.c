@@ -324,6 +324,56 @@ static void a_wait_ends_when_another_thread_cancels(void **state)
 	place_close(&place);
 }
 
+/* --- several threads arm one descriptor ----------------------------------- */
+
+static int arm(struct pinion_endpoint *ep)
+{
+	int ret;
+
+	while ((ret = pinion_endpoint_arm(ep)) == -EAGAIN)
+		sched_yield();
+	return ret;
+}
+
+/* Arms, looks by itself, and ends a receive that another waits for. */
+static void *arm_look_and_cancel(void *arg)
+{
+	struct pinion_completion end;
+	struct waiter *w = arg;
+
+	w->status = arm(w->place->ep);
+	if (!w->status)
+		w->status = pinion_poll(w->place->ep, &end, 1);
+	if (!w->status)
+		w->status = pinion_cancel_user(w->place->ep, w);
+	return NULL;
+}
+
+static void who_arms_does_not_disarm_others(void **state)
+{
+	struct pinion_message m = { .tag = 1 };
+	struct waiter other;
+	struct pollfd fd = { .events = POLLIN };
+	struct pinion_completion end;
+	struct place place;
+	pthread_t thread;
+
+	(void)state;
+	place_open(&place, "device=soft");
+	fd.fd = pinion_endpoint_fd(place.ep);
+	other.place = &place;
+	m.user = &other;
+	assert_ok(pinion_recv(place.ep, &m, NULL));
+	assert_ok(arm(place.ep));
+	assert_ok(pthread_create(&thread, NULL, arm_look_and_cancel, &other));
+	assert_ok(pthread_join(thread, NULL));
+	assert_ok(other.status);
+	assert_int_equal(poll(&fd, 1, 0), 1);
+	assert_int_equal(pinion_poll(place.ep, &end, 1), 1);
+	assert_int_equal(end.status, -ECANCELED);
+	place_close(&place);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -331,6 +381,7 @@ int main(void)
 		TEST(threads_talk_to_each_other_over_one_endpoint),
 		TEST(waits_do_not_take_the_news_of_a_loop),
 		TEST(a_wait_ends_when_another_thread_cancels),
+		TEST(who_arms_does_not_disarm_others),
 	};
 
 	return RUN_TESTS(tests);
