@@ -170,7 +170,7 @@ int pinion_recv(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	if (!message_ok(ep, message))
+	if (!message_ok(ep, message) || (message->many && out))
 		return -EINVAL;
 	return pn_endpoint_recv(ep, message, out);
 }
@@ -188,7 +188,8 @@ int pinion_recv_claimed(struct pinion_endpoint *ep, struct pinion_claim *claim,
 			const struct pinion_message *message,
 			struct pinion_request **out)
 {
-	if (!message_ok(ep, message) || !claim || claim->peer->ep != ep)
+	if (!message_ok(ep, message) || message->many || !claim ||
+	    claim->peer->ep != ep)
 		return -EINVAL;
 	return pn_endpoint_recv_claimed(ep, claim, message, out);
 }

@@ -80,6 +80,8 @@ struct pinion_completion {
 	size_t message_len; /* of the message, also when the buffer was short */
 	uint32_t data;	    /* that came along, when has_data */
 	int has_data;
+	void *buf; /* where the bytes are; tells apart those of one `many` */
+	int more;  /* of a receive of many messages: this is not its last end */
 };
 
 /* Opens the endpoint of a context; attr may be NULL. -EBUSY: it has one;
@@ -111,6 +113,14 @@ PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
 PINION_API int pinion_peer_address(const struct pinion_peer *peer,
 				   struct pinion_address *out);
 
+/* For a receive that takes many messages, each right behind the one before, and
+ * keeps its place among the receives posted until its buffer is used up. Yours,
+ * until an end says that there are no more. */
+struct pinion_many {
+	size_t least;	  /* fewer bytes take no further message; 0: 1 */
+	unsigned pending; /* pinion's own; 0 */
+};
+
 /* What a send or receive works on. Start from zero. */
 struct pinion_message {
 	void *buf; /* untouched by you until the request has ended */
@@ -124,6 +134,7 @@ struct pinion_message {
 	uint8_t space;	 /* messages meet receives of the same space only */
 	uint8_t at_once; /* send: the return value may say that it has ended; or
 			  * PINION_AT_ONCE_ONLY */
+	struct pinion_many *many; /* receive, without a handle: see above */
 };
 
 /* For at_once: what cannot end so is not begun, -EAGAIN says. */
@@ -140,7 +151,7 @@ PINION_API int pinion_send(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);
 
-/* Begins to receive; as above. */
+/* Begins to receive; as above. -EINVAL: also `many` with a handle. */
 PINION_API int pinion_recv(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);

@@ -24,8 +24,7 @@
  * What libfabric's words become
  *   tagged and untagged messages  two spaces of pinion's messages
  *   remote CQ data    the 32 bits that travel along with a message
- *   FI_MULTI_RECV     one receive at a time into what is left of the buffer,
- *                     posted again after each message
+ *   FI_MULTI_RECV     a receive of many messages
  *   peek and claim    pinion_probe(); the claim waits in the fi_context
  *   inject            a copy, unless the message leaves before the call
  *                     returns. At most 128 bytes, since buffers from there on
@@ -203,7 +202,8 @@ struct pn_fi_op {
 	uint64_t flags; /* of the entry */
 	uint8_t *buf;
 	size_t len;
-	struct pinion_message message; /* multi: to receive again */
+	struct pinion_message message;
+	struct pinion_many many; /* FI_MULTI_RECV */
 	void *copy; /* of what was injected and is longer than: */
 	uint8_t inject[PN_FI_INJECT_BYTES];
 };
@@ -368,9 +368,8 @@ struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way);
 void pn_fi_op_drop(struct pn_fi_op *op);
 /* It has ended: counts it, tells it, frees it. */
 void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c);
-/* The same for FI_MULTI_RECV: what is left of the buffer is received into. */
-void pn_fi_op_end_multi(struct pn_fi_end *end,
-			const struct pinion_completion *c);
+/* Makes a receive one for FI_MULTI_RECV. */
+void pn_fi_op_make_multi(struct pn_fi_op *op);
 /* The entry that it ends with. */
 struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 				  const struct pinion_completion *c);

@@ -2,6 +2,7 @@
 /* Ops: what is under way, from its place in a CQ to the entry it ends with. */
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "fabric/fabric.h"
 
 #define POLL_BATCH 16
@@ -138,39 +139,49 @@ struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 	return entry_for(op, c);
 }
 
-/* What is left of a buffer takes the next message. False: it is used up. */
-static bool receive_again(struct pn_fi_op *op, size_t used)
+/* No memory to tell of what is still to come into a buffer: none of it is, and
+ * the buffer stays pinion's until it has come. */
+static void end_untold(struct pn_fi_end *end, const struct pinion_completion *c)
 {
-	struct pn_fi_ep *ep = op->ep;
-	struct pinion_message next = op->message;
-	struct pn_fi_cq *cq = ep->ways[PN_FI_RX].cq;
-
-	next.buf = (char *)next.buf + used;
-	next.len -= used;
-	if (next.len < ep->min_multi_recv || !next.len || pn_fi_cq_reserve(cq))
-		return false;
-	if (pinion_recv(ep->endpoint, &next, NULL)) {
-		pn_fi_cq_unreserve(cq);
-		return false;
-	}
-	op->message = next;
-	return true;
+	if (!c->more)
+		pn_fi_op_free(pn_container_of(end, struct pn_fi_op, end));
 }
 
-void pn_fi_op_end_multi(struct pn_fi_end *end,
-			const struct pinion_completion *c)
+static void stop_multi(struct pn_fi_op *op)
+{
+	pn_error("no memory for a completion queue: a buffer of several "
+		 "messages ends, and those under way into it are not told");
+	op->end.ended = end_untold;
+	pn_list_remove(&op->link); /* it has no place in the queue any more */
+	pinion_cancel_user(op->ep->endpoint, &op->end);
+}
+
+/* One entry is reserved for the next end, as long as there is one. */
+static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
 {
 	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
+	struct pn_fi_cq *cq = op->ep->ways[PN_FI_RX].cq;
 	struct pn_fi_entry entry = entry_for(op, c);
-	bool more = (!c->status || c->status == -EMSGSIZE) &&
-		    receive_again(op, c->len);
+	bool told = c->more && !pn_fi_cq_reserve(cq);
 
+	entry.end.buf = c->buf;
 	pn_fi_count(op->ep, PN_FI_EVENT_RECV, c->status);
-	if (!more)
+	if (!c->more)
 		entry.end.flags |= FI_MULTI_RECV;
-	pn_fi_cq_push(op->ep->ways[PN_FI_RX].cq, &entry);
-	if (!more)
+	pn_fi_cq_push(cq, &entry);
+	if (!c->more)
 		pn_fi_op_free(op);
+	else if (!told)
+		stop_multi(op);
+}
+
+/* Each message takes its part of the buffer when it is matched, so that the
+ * rest keeps its place among the receives. */
+void pn_fi_op_make_multi(struct pn_fi_op *op)
+{
+	op->many = (struct pinion_many){ .least = op->ep->min_multi_recv };
+	op->message.many = &op->many;
+	op->end.ended = end_multi;
 }
 
 void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c)

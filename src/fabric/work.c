@@ -260,8 +260,8 @@ static ssize_t receive_locked(struct pn_fi_ep *ep,
 		return peek(ep, op, work);
 	if (pn_unlikely(work->flags & FI_CLAIM))
 		return receive_claimed(ep, op, work);
-	if (work->flags & FI_MULTI_RECV)
-		op->end.ended = pn_fi_op_end_multi;
+	if (pn_unlikely(work->flags & FI_MULTI_RECV))
+		pn_fi_op_make_multi(op);
 	ret = pinion_recv(ep->endpoint, &op->message, NULL);
 	if (ret)
 		pn_fi_op_drop(op);

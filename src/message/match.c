@@ -36,6 +36,8 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 
 		if (!pn_match_message(receive, peer, wire))
 			continue;
+		if (pn_unlikely(receive->many))
+			pn_receive_rest(receive, wire->len);
 		pn_list_remove(pos);
 		return receive;
 	}

@@ -169,6 +169,7 @@ struct pinion_request {
 	size_t total;	    /* of that, what is moved */
 	size_t moved;
 	uint64_t tag, ignore;
+	struct pinion_many *many; /* receiver: takes more than one; or NULL */
 
 	struct pn_wire_key *keys;   /* read, receiver: of the source */
 	struct pinion_pin *sources; /* read: pins of the source, by rail */
@@ -290,6 +291,9 @@ bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len);
 /* Whether what of a buffer goes by RDMA, under any protocol, is registered. */
 bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
 			size_t len, unsigned access);
+/* A posted receive of many is about to take a message: what that leaves of its
+ * buffer is posted right behind it. */
+void pn_receive_rest(struct pinion_request *receive, size_t message_len);
 
 /* wait.c: makes the descriptor readable if it is armed. */
 void pn_endpoint_tell(struct pinion_endpoint *ep);

@@ -188,6 +188,21 @@ static void receive_claim(struct pinion_endpoint *ep,
 	pn_claim_free(ep, claim);
 }
 
+static struct pinion_request *begin_receive(
+	struct pinion_endpoint *ep, const struct pinion_message *message)
+{
+	struct pinion_request *request = pn_request_alloc(ep, message);
+
+	if (!request)
+		return NULL;
+	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
+		       message->buf, message->len);
+	pn_tell_request(request);
+	if (pn_unlikely(message->many))
+		message->many->pending++;
+	return request;
+}
+
 static int receive(struct pinion_endpoint *ep,
 		   const struct pinion_message *message,
 		   struct pinion_claim *claim, struct pinion_request **out)
@@ -197,13 +212,10 @@ static int receive(struct pinion_endpoint *ep,
 	if (!claim && message->peer && message->peer->down &&
 	    !pn_match_unexpected(ep, message))
 		return message->peer->down;
-	request = pn_request_alloc(ep, message);
+	request = begin_receive(ep, message);
 	if (!request)
 		return -ENOMEM;
 	request->has_handle = out;
-	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
-		       message->buf, message->len);
-	pn_tell_request(request);
 	if (!claim)
 		claim = pn_match_unexpected(ep, message);
 	if (claim)
@@ -215,6 +227,56 @@ static int receive(struct pinion_endpoint *ep,
 	return 0;
 }
 
+/* What a message leaves of a buffer of many; false: it is used up. */
+static bool cut_off(struct pinion_message *message, size_t used)
+{
+	size_t least = message->many->least;
+
+	if (used >= message->len || message->len - used < least)
+		return false;
+	message->buf = (char *)message->buf + used;
+	message->len -= used;
+	return true;
+}
+
+void pn_receive_rest(struct pinion_request *receive, size_t message_len)
+{
+	struct pinion_message rest = { .buf = receive->buf,
+				       .len = receive->len,
+				       .tag = receive->tag,
+				       .ignore = receive->ignore,
+				       .peer = receive->peer,
+				       .user = receive->user,
+				       .space = receive->space,
+				       .many = receive->many };
+	struct pinion_request *request = NULL;
+
+	if (cut_off(&rest, message_len))
+		request = begin_receive(receive->ep, &rest);
+	if (request)
+		pn_list_insert(&receive->link, &request->link);
+}
+
+/* First what has come already; what is left then is posted. The buffer is used
+ * up, too, when there is no memory to go on, or nobody to hear from. */
+static int receive_many(struct pinion_endpoint *ep,
+			const struct pinion_message *message)
+{
+	struct pinion_message rest = *message;
+	struct pinion_claim *claim;
+	bool began = false;
+	size_t used;
+	int ret;
+
+	do {
+		claim = pn_match_unexpected(ep, &rest);
+		used = claim ? claim->wire.len : rest.len;
+		ret = receive(ep, &rest, claim, NULL);
+		began |= !ret;
+	} while (!ret && cut_off(&rest, used));
+	return began ? 0 : ret;
+}
+
 int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
 			     struct pinion_claim *claim,
 			     const struct pinion_message *message,
@@ -223,7 +285,8 @@ int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
 	int ret;
 
 	pn_endpoint_lock(ep);
-	ret = receive(ep, message, claim, out);
+	ret = pn_unlikely(message->many) ? receive_many(ep, message)
+					 : receive(ep, message, claim, out);
 	pn_endpoint_unlock(ep);
 	return ret;
 }

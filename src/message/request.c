@@ -73,6 +73,7 @@ static void init_request(struct pinion_request *request,
 	request->has_data = message->has_data;
 	request->space = message->space;
 	request->user = message->user;
+	request->many = message->many;
 	pn_list_init(&request->link);
 	pn_list_init(&request->peer_link);
 }
@@ -247,8 +248,11 @@ void pn_request_take(struct pinion_request *request,
 			.user = request->user,
 			.data = request->data,
 			.has_data = request->has_data,
-			.message_len = request->message_len
+			.message_len = request->message_len,
+			.buf = request->buf,
 		};
+	if (pn_unlikely(request->many) && --request->many->pending)
+		out->more = 1;
 	pn_list_remove(&request->link);
 	request->id = next_generation(request->id);
 	/* The newest first: its memory is warm. */

@@ -292,6 +292,62 @@ static void a_buffer_takes_several_messages(void **state)
 	run(receive_many, send_many, FI_AV_TABLE, 0);
 }
 
+/* --- and keeps its place -------------------------------------------------- */
+
+#define PLACE_LONG 200000
+
+static bool send_in_order(struct side *s)
+{
+	uint8_t *buf = calloc(1, PLACE_LONG), brief[3][100];
+	struct fi_cq_tagged_entry end;
+
+	NEED(sync_up(s));
+	NEED(!fi_send(s->ep, buf, PLACE_LONG, NULL, s->peer, NULL));
+	for (unsigned i = 0; i < 3; i++) {
+		fill(brief[i], 100, i);
+		NEED(!fi_send(s->ep, brief[i], 100, NULL, s->peer, NULL));
+	}
+	for (int i = 0; i < 4; i++)
+		NEED(next_end(s->tx, &end));
+	free(buf);
+	return true;
+}
+
+/* What is posted behind the buffer gets what it has no room for, alone. */
+static bool receive_in_order(struct side *s)
+{
+	uint8_t *buf = malloc(PLACE_LONG + 200), last[100];
+	struct iovec iov = { buf, PLACE_LONG + 200 };
+	struct fi_msg m = { .msg_iov = &iov,
+			    .iov_count = 1,
+			    .addr = FI_ADDR_UNSPEC,
+			    .context = buf };
+	struct fi_cq_tagged_entry end;
+	unsigned lasts = 0;
+
+	NEED(!fi_recvmsg(s->ep, &m, FI_MULTI_RECV | FI_COMPLETION));
+	NEED(!fi_recv(s->ep, last, sizeof(last), NULL, FI_ADDR_UNSPEC, last));
+	NEED(sync_up(s));
+	for (int i = 0; i < 4; i++) {
+		NEED(next_end(s->rx, &end));
+		NEED(end.len == (end.buf == buf ? PLACE_LONG : 100));
+		NEED((end.op_context == last) == (end.buf == last));
+		lasts += !!(end.flags & FI_MULTI_RECV);
+	}
+	NEED(lasts == 1);
+	NEED(is_filled(buf + PLACE_LONG, 100, 0));
+	NEED(is_filled(buf + PLACE_LONG + 100, 100, 1));
+	NEED(is_filled(last, 100, 2));
+	free(buf);
+	return true;
+}
+
+static void a_buffer_for_several_messages_keeps_its_place(void **state)
+{
+	(void)state;
+	run(receive_in_order, send_in_order, FI_AV_TABLE, 0);
+}
+
 static bool send_too_much(struct side *s)
 {
 	uint8_t *buf = calloc(1, 100000);
@@ -452,6 +508,7 @@ int main(void)
 		TEST(what_is_injected_or_not_selected_is_not_told),
 		TEST(a_claimed_message_is_the_claimers),
 		TEST(a_buffer_takes_several_messages),
+		TEST(a_buffer_for_several_messages_keeps_its_place),
 		TEST(what_is_too_long_or_cancelled_ends_with_an_error),
 		TEST(a_reader_sleeps_until_something_comes),
 		TEST(what_is_not_offered_is_not_found),

@@ -223,6 +223,136 @@ static int poll_for(struct end *end, struct pinion_completion *out)
 	return n;
 }
 
+#define MANY_LONG  100000
+#define MANY_BYTES (MANY_LONG + 350)
+
+static void pattern(char *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = (char)(i * 7 + i / 100);
+}
+
+static void send_bytes(struct end *end, struct pinion_peer *peer, void *buf,
+		       size_t len)
+{
+	struct pinion_message m = { .buf = buf, .len = len, .peer = peer };
+
+	assert_ok(pinion_send(end->ep, &m, NULL));
+}
+
+/* Takes ends until `n` receives have ended, those of `many` by their place. */
+static void take_receives(struct end *end, unsigned n, const char *many,
+			  struct pinion_completion *out)
+{
+	while (n) {
+		struct pinion_completion c;
+
+		poll_for(end, &c);
+		assert_ok(c.status);
+		if (!c.user)
+			continue;
+		n--;
+		if (c.user != many)
+			out[4] = c;
+		else if (c.buf == many)
+			out[0] = c;
+		else
+			out[1 + ((char *)c.buf - many - MANY_LONG) / 100] = c;
+	}
+}
+
+/* A long message, three short ones and one for which there is no room; the
+ * receive behind gets that one alone. */
+static void many_come(bool early)
+{
+	char *out = malloc(MANY_LONG), *in = malloc(MANY_BYTES), last[100];
+	struct pinion_many many = { .least = 100 };
+	struct pinion_message m = { .buf = in,
+				    .len = MANY_BYTES,
+				    .ignore = ~UINT64_C(0),
+				    .user = in,
+				    .many = &many };
+	struct pinion_message plain = { .buf = last,
+					.len = sizeof(last),
+					.user = last };
+	struct pinion_completion ends[5] = { 0 };
+	struct pinion_peer *peer;
+	struct end end;
+
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &peer));
+	pattern(out, MANY_LONG);
+	if (!early) {
+		assert_ok(pinion_recv(end.ep, &m, NULL));
+		assert_ok(pinion_recv(end.ep, &plain, NULL));
+	}
+	send_bytes(&end, peer, out, MANY_LONG);
+	for (unsigned i = 0; i < 4; i++)
+		send_bytes(&end, peer, out + 100 * i, 100);
+	if (early) {
+		while (pinion_probe(end.ep, &plain, NULL, NULL))
+			;
+		assert_ok(pinion_recv(end.ep, &m, NULL));
+		assert_ok(pinion_recv(end.ep, &plain, NULL));
+	}
+	take_receives(&end, 5, in, ends);
+	assert_int_equal(ends[0].len, MANY_LONG);
+	for (unsigned i = 1; i < 5; i++)
+		assert_int_equal(ends[i].len, 100);
+	assert_ptr_equal(ends[4].buf, last);
+	assert_int_equal(ends[0].more + ends[1].more + ends[2].more +
+				 ends[3].more,
+			 3);
+	assert_int_equal(many.pending, 0);
+	assert_memory_equal(in, out, MANY_LONG);
+	assert_memory_equal(in + MANY_LONG, out, 300);
+	assert_memory_equal(last, out + 300, 100);
+	end_close(&end);
+	free(out);
+	free(in);
+}
+
+static void a_receive_of_many_keeps_its_place(void **state)
+{
+	(void)state;
+	many_come(false);
+}
+
+static void a_receive_of_many_takes_what_came_before(void **state)
+{
+	(void)state;
+	many_come(true);
+}
+
+static void a_receive_of_many_is_canceled_but_for_what_came(void **state)
+{
+	char out[10] = "0123456789", in[100];
+	struct pinion_many many = { 0 };
+	struct pinion_message m = {
+		.buf = in, .len = sizeof(in), .user = in, .many = &many
+	};
+	struct pinion_completion ends[5] = { 0 };
+	struct pinion_request *handle;
+	struct pinion_peer *peer;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	assert_ok(pinion_peer_add(end.ep, &end.address, &peer));
+	assert_int_equal(pinion_recv(end.ep, &m, &handle), -EINVAL);
+	assert_int_equal(many.pending, 0);
+	assert_ok(pinion_recv(end.ep, &m, NULL));
+	send_bytes(&end, peer, out, sizeof(out));
+	take_receives(&end, 1, in, ends);
+	assert_true(ends[0].more);
+	assert_ok(pinion_cancel_user(end.ep, in));
+	poll_for(&end, &ends[1]);
+	assert_int_equal(ends[1].status, -ECANCELED);
+	assert_false(ends[1].more);
+	assert_memory_equal(in, out, sizeof(out));
+	end_close(&end);
+}
+
 /* Before the peer is there it cannot, and makes a request as ever. */
 static void a_short_message_can_end_at_once(void **state)
 {
@@ -669,6 +799,9 @@ int main(void)
 		TEST(requests_that_are_none_are_refused),
 		TEST(a_forked_child_is_refused),
 		TEST(the_queue_reports_requests_without_handles),
+		TEST(a_receive_of_many_keeps_its_place),
+		TEST(a_receive_of_many_takes_what_came_before),
+		TEST(a_receive_of_many_is_canceled_but_for_what_came),
 		TEST(a_short_message_can_end_at_once),
 		TEST(a_long_message_never_ends_at_once),
 		TEST(a_send_canceled_in_the_queue_never_arrives),
