@@ -410,6 +410,30 @@ static void told_to_wait_it_asks_again(void **state)
 	welcome_and_close(&p, hear_hello(&p), peer);
 }
 
+/* The service is held with the answer in its hands while years go by. */
+static void told_to_wait_for_ever_it_gives_up(void **state)
+{
+	struct pn_soft_peer *mine;
+	struct pn_completion c;
+	struct puppet p;
+	int sock;
+
+	(void)state;
+	puppet_open(&p, false);
+	mine = pn_container_of(attach(&p), struct pn_soft_peer, peer);
+	gate = CLOSED;
+	sock = hear_hello(&p);
+	tell(&p, sock, -EALREADY, 0);
+	await(&gate, HELD);
+	mine->wire.told_to_wait = 100000;
+	gate = OPEN;
+	assert_int_equal(hear_and_close(sock), 1);
+	c = expect(p.device, PN_COMPLETION_PEER_DOWN);
+	assert_ptr_equal(c.peer, &mine->peer);
+	assert_int_equal(c.status, -ECONNREFUSED);
+	puppet_close(&p);
+}
+
 static void told_to_wait_it_takes_the_hello_that_comes(void **state)
 {
 	struct pn_peer *peer;
@@ -461,6 +485,7 @@ int main(void)
 		TEST(the_smaller_nonce_connects_itself),
 		TEST(the_greater_nonce_takes_its_hello_back),
 		TEST(told_to_wait_it_asks_again),
+		TEST(told_to_wait_for_ever_it_gives_up),
 		TEST(told_to_wait_it_takes_the_hello_that_comes),
 		TEST(a_hello_of_one_that_is_up_begins_anew),
 	};

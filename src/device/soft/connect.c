@@ -22,6 +22,7 @@
 #define BACKLOG	    512
 #define CONNECT_NS  (5 * PN_NS_PER_S)
 #define RETRY_MS    20
+#define MOST_TOLD   (CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* -EALREADY */
 #define DEAF_NS	    (200 * PN_NS_PER_MS)
 #define HELLO_FDS   3
 #define WELCOME_FDS 2
@@ -382,6 +383,17 @@ static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
 	peer_down(service, peer, -ECONNREFUSED);
 }
 
+/* The other has answered, so there is time again. */
+static void wait_as_told(struct pn_soft_peer *peer)
+{
+	uint64_t now = pn_clock_ns();
+
+	peer->wire.told_to_wait++;
+	peer->wire.not_before_ns = now + RETRY_MS * PN_NS_PER_MS;
+	peer->wire.deadline_ns = now + CONNECT_NS;
+	atomic_store(&peer->state, PN_SOFT_NEW);
+}
+
 static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
 	struct pn_soft_hello answer = { .magic = 0 };
@@ -397,7 +409,7 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 		if (answer.status == -EALREADY) {
 			close_all(fds, nfds);
 			drop_offer(service, peer);
-			atomic_store(&peer->state, PN_SOFT_NEW);
+			wait_as_told(peer);
 			return;
 		}
 		if (answer.status || answer.version != PN_SOFT_VERSION) {
@@ -724,7 +736,8 @@ static void part(struct pn_soft_service *service, struct pn_soft_peer *peer)
 static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
 	int state = atomic_load(&peer->state);
-	bool late = pn_clock_ns() >= peer->wire.deadline_ns;
+	uint64_t now = pn_clock_ns();
+	bool late = now >= peer->wire.deadline_ns;
 	int ret = 0;
 
 	if (atomic_load(&peer->unwanted)) {
@@ -736,7 +749,11 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	if (state >= PN_SOFT_UP || peer->nonce == service->address.nonce)
 		return false;
 	if (state == PN_SOFT_NEW) {
-		ret = start_connecting(service, peer);
+		if (now < peer->wire.not_before_ns)
+			return true;
+		ret = peer->wire.told_to_wait < MOST_TOLD
+			      ? start_connecting(service, peer)
+			      : -ECONNREFUSED;
 		if (ret == -EAGAIN && !late)
 			return true;
 	} else if (late) {

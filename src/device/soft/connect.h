@@ -29,7 +29,9 @@
  * and connecting anew: one whose socket has ended counts for nothing anywhere.
  * So a hello that counts, of one that we are up with, is of one that has ended
  * that connection. Whoever is told -EALREADY does not rely on the other's
- * hello, which may have been taken back meanwhile, too.
+ * hello, which may have been taken back meanwhile, too; but nor does he ask for
+ * ever: as often as fits into the time that a connection may take. (By count: a
+ * process that was stopped meanwhile has not asked often.)
  *
  * Death is learnt from a pidfd (also when forked children hold copies of the
  * socket), closing from the socket. Either way the peer goes down: its rings
@@ -99,6 +101,8 @@ struct pn_soft_watch {
 struct pn_soft_link {
 	struct pn_soft_watch socket, death; /* fd -1: none */
 	uint64_t deadline_ns;		    /* to be up */
+	uint64_t not_before_ns;		    /* it says hello again */
+	unsigned told_to_wait;		    /* so often, by -EALREADY */
 	bool over; /* PEER_DOWN is told, or will be by poll() */
 	int event_fd;
 	void *channels;
