@@ -66,10 +66,12 @@ struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len)
 {
 	bool small = len <= PN_SMALL_CLAIM;
 	size_t capacity = small ? PN_SMALL_CLAIM : ep->limits.packet_bytes;
-	struct pn_list *free_one =
-		pn_list_pop(small ? &ep->small_claims : &ep->large_claims);
+	struct pn_list *free_one;
 	struct pinion_claim *claim;
 
+	if (pn_unlikely(len > capacity))
+		return NULL; /* more than any of us sends */
+	free_one = pn_list_pop(small ? &ep->small_claims : &ep->large_claims);
 	if (free_one)
 		return pn_container_of(free_one, struct pinion_claim, link);
 	claim = malloc(sizeof(*claim) + capacity);

@@ -75,15 +75,18 @@ int pn_wire_get_address(const uint8_t *data, size_t len,
 			struct pn_address *rails, unsigned *nrails)
 {
 	const uint8_t *end = data + len, *at = data + 2;
+	unsigned count;
 
 	if (len < 2)
 		return -EINVAL;
 	if (data[0] != PN_WIRE_VERSION)
 		return -EPROTONOSUPPORT;
-	if (!data[1] || data[1] > PN_RAILS_MAX)
+	/* Once: a hostile peer may change what it has sent. */
+	count = *(const volatile uint8_t *)&data[1];
+	if (!count || count > PN_RAILS_MAX)
 		return -EINVAL;
-	for (unsigned i = 0; i < data[1]; i++) {
-		size_t n = at < end ? *at++ : 0;
+	for (unsigned i = 0; i < count; i++) {
+		size_t n = at < end ? *(const volatile uint8_t *)at++ : 0;
 
 		if (!n || n > PN_ADDRESS_BYTES || n > (size_t)(end - at))
 			return -EINVAL;
@@ -91,7 +94,7 @@ int pn_wire_get_address(const uint8_t *data, size_t len,
 		memcpy(rails[i].data, at, n);
 		at += n;
 	}
-	*nrails = data[1];
+	*nrails = count;
 	return at == end ? 0 : -EINVAL;
 }
 

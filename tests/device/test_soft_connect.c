@@ -472,6 +472,43 @@ static void a_hello_of_one_that_is_up_begins_anew(void **state)
 	}
 }
 
+/* --- what is no record ---------------------------------------------------- */
+
+/* The first cell of the ring that the puppet, who connected, writes. */
+static _Atomic uint32_t *first_ready_word(const struct puppet *p)
+{
+	struct pn_soft_channel *channel = p->maps[1];
+
+	return (_Atomic uint32_t *)(void *)channel->cells;
+}
+
+static void who_writes_no_records_is_turned_away(void **state)
+{
+	static const uint32_t words[] = {
+		UINT32_C(0xf0000001), /* of no kind */
+		UINT32_C(0x10000000), /* shorter than nothing */
+		UINT32_C(0x00002002), /* longer than there are */
+		UINT32_C(0x20002002), /* the same, of a pad */
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(words); i++) {
+		struct pn_completion c;
+		struct puppet p;
+		int sock;
+
+		puppet_open(&p, i % 2);
+		sock = say_hello(&p);
+		assert_int_equal(hear(sock), 0);
+		assert_up(&p, NULL);
+		atomic_store(first_ready_word(&p), words[i]);
+		c = expect(p.device, PN_COMPLETION_PEER_DOWN);
+		assert_int_equal(c.status, -EPROTO);
+		assert_int_equal(hear_and_close(sock), 1);
+		puppet_close(&p);
+	}
+}
+
 const struct role roles[] = { { NULL, NULL } };
 
 int main(void)
@@ -488,6 +525,7 @@ int main(void)
 		TEST(told_to_wait_for_ever_it_gives_up),
 		TEST(told_to_wait_it_takes_the_hello_that_comes),
 		TEST(a_hello_of_one_that_is_up_begins_anew),
+		TEST(who_writes_no_records_is_turned_away),
 	};
 
 	return RUN_TESTS(tests);

@@ -268,11 +268,30 @@ bool pn_soft_rx_give_back(struct pn_soft_rx *rx)
 	       atomic_exchange(&rx->channel->stalled, 0);
 }
 
-static void open_record(struct pn_soft_rx *rx, const char *cell, size_t len,
+/* A record begins in the cells that are the producer's, and ends there. */
+static bool is_sound(const struct pn_soft_cells *ring,
+		     const struct pn_soft_message *m, uint32_t n)
+{
+	uint32_t index = (uint32_t)(ring->at & (ring->ncells - 1));
+
+	return m->len <= PN_SOFT_MAX_SEND && index + n <= ring->ncells &&
+	       ring->at - ring->head + n <= ring->ncells &&
+	       m->kind <= PN_SOFT_SWITCH;
+}
+
+static void give_up(struct pn_soft_rx *rx)
+{
+	static char never_ready[PN_SOFT_CELL] PN_ALIGNED(8);
+
+	rx->nothing =
+		(struct pn_soft_cells){ .cells = never_ready, .ncells = 1 };
+	rx->ring = &rx->nothing;
+	rx->broken = true;
+}
+
+static void open_record(struct pn_soft_rx *rx, const char *cell, uint32_t n,
 			bool released)
 {
-	uint32_t n = cells_for(len);
-
 	*record_at(rx, cell) = (uint16_t)(n | (released ? RELEASED : 0));
 	rx->nreleased += released;
 	rx->ring->at += n;
@@ -284,6 +303,7 @@ bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out)
 		char *cell = cell_at(rx->ring, rx->ring->at);
 		uint32_t ready = atomic_load_explicit(ready_of(cell),
 						      memory_order_relaxed);
+		uint32_t n;
 
 		ordered_after_all();
 		out->kind = KIND(ready);
@@ -291,7 +311,12 @@ bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out)
 		out->data = cell + HEAD_BYTES;
 		out->lease = cell;
 		memcpy(&out->imm, cell + 4, sizeof(out->imm));
-		open_record(rx, cell, out->len, out->kind >= PN_SOFT_PAD);
+		n = cells_for(out->len);
+		if (pn_unlikely(!is_sound(rx->ring, out, n))) {
+			give_up(rx);
+			break;
+		}
+		open_record(rx, cell, n, out->kind >= PN_SOFT_PAD);
 		if (pn_likely(out->kind < PN_SOFT_PAD))
 			return true;
 		if (out->kind == PN_SOFT_SWITCH)

@@ -31,6 +31,10 @@
  * words 0, and in the short one a cell is free for a SWITCH.
  * A producer that found no room sets `stalled`; the consumer then tells it
  * when it has given cells back.
+ * Trust: none. A producer may write what it likes, at any time. A record that
+ * does not lie within the cells that are its own, or is longer or of another
+ * kind than there are, is not taken: the ring is `broken`, and nothing comes
+ * from it any more. What is lent can change under its reader, who reads once.
  * Threads: one at a time on each side.
  */
 #ifndef PN_DEVICE_SOFT_CHANNEL_H
@@ -46,6 +50,7 @@
 
 #define PN_SOFT_CELL	    64
 #define PN_SOFT_SHORT_CELLS 128u
+#define PN_SOFT_MAX_SEND    ((size_t)8 << 10) /* bytes of a record */
 
 enum pn_soft_ring_kind { PN_SOFT_SHORT, PN_SOFT_LONG, PN_SOFT_NRINGS };
 
@@ -87,6 +92,8 @@ struct pn_soft_rx {
 	struct pn_soft_channel *channel;
 	struct pn_soft_cells rings[PN_SOFT_NRINGS];
 	struct pn_soft_cells *ring;
+	struct pn_soft_cells nothing; /* where it is when it is: */
+	bool broken;
 	unsigned nreleased; /* records, not given back */
 	uint16_t *records;  /* by cell: cells of the record that starts there;
 			       RELEASED set when it may go */
@@ -145,7 +152,7 @@ static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 	       pn_likely(ring->at - ring->head != ring->ncells);
 }
 
-/* Takes the next record; false when there is none. */
+/* Takes the next record; false when there is none, or it is broken. */
 bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out);
 
 /* Both true: the producer was stalled and is to be told. */

@@ -740,6 +740,11 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	bool late = now >= peer->wire.deadline_ns;
 	int ret = 0;
 
+	/* It would not close its end. */
+	if (atomic_load(&peer->hostile)) {
+		peer_down(service, peer, -EPROTO);
+		return false;
+	}
 	if (atomic_load(&peer->unwanted)) {
 		if (state != PN_SOFT_DOWN)
 			part(service, peer);

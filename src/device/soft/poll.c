@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "device/soft/soft_impl.h"
 
 #define FIRST_FINISHED 64
@@ -201,6 +202,17 @@ static void tell_message(struct pn_completion *out, struct pn_soft_peer *peer,
 	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, message->lease));
 }
 
+/* What it wrote before has been taken. */
+static void turn_away(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+{
+	if (atomic_exchange(&peer->hostile, true))
+		return;
+	pn_error("soft: process %d wrote what makes no sense into the ring of "
+		 "its messages; the connection is ended",
+		 (int)peer->remote.pid);
+	pn_soft_service_kick(&dev->service);
+}
+
 /* Goes round the peers, so that none is forgotten when max is small. */
 static unsigned take_messages(struct pn_soft_device *dev,
 			      struct pn_completion *out, unsigned max)
@@ -218,6 +230,8 @@ static unsigned take_messages(struct pn_soft_device *dev,
 			tell_message(&out[n++], peer, &message);
 			quiet = 0;
 		} else {
+			if (pn_unlikely(peer->rx.broken))
+				turn_away(dev, peer);
 			dev->next_rx++;
 			quiet++;
 		}

@@ -29,7 +29,6 @@
 #include "device/soft/move.h"
 #include "device/soft/soft.h"
 
-#define PN_SOFT_MAX_SEND ((size_t)8 << 10)
 
 enum pn_soft_mode { PN_SOFT_AUTO, PN_SOFT_URING, PN_SOFT_MLOCK };
 enum pn_soft_engine_use { PN_SOFT_BY_SIZE, PN_SOFT_THREAD, PN_SOFT_INLINE };
@@ -58,6 +57,7 @@ struct pn_soft_peer {
 	_Atomic int state;     /* enum pn_soft_state */
 	int status;	       /* why it is down; before state says so */
 	_Atomic bool unwanted; /* detach() asks the service to end it */
+	_Atomic bool hostile;  /* poll() does: its ring makes no sense */
 
 	/* The callers'. */
 	struct pn_soft_tx tx; /* the engine's while it has operations */

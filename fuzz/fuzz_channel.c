@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fuzz_channel -- the ring of a soft device's messages (device/soft/channel.h),
+ * whose producer writes what it likes.
+ *
+ * The input is a list of steps, each of four bytes: what to do, a place and a
+ * number. Words are written anywhere in the shared memory, as records would be
+ * or not at all like them; between these the consumer takes, releases and gives
+ * back. It never leaves the memory, which has exactly its size; what it takes
+ * lies within one ring; and it comes to an end.
+ */
+#include "fuzz.h"
+
+#include "device/soft/channel.h"
+
+#define RING_BYTES ((size_t)32 << 10)
+#define NCELLS	   (PN_SOFT_SHORT_CELLS + RING_BYTES / PN_SOFT_CELL)
+#define MOST_LENT  64
+
+struct play {
+	struct pn_soft_channel *channel;
+	struct pn_soft_rx rx;
+	void *leases[MOST_LENT];
+	unsigned nlent;
+	uint64_t sum; /* of all bytes taken, so that they are read */
+};
+
+static void check_taken(struct play *p, const struct pn_soft_message *m)
+{
+	const char *from = m->data, *cells = p->channel->cells;
+	size_t at = (size_t)(from - cells);
+	size_t end = at < PN_SOFT_SHORT_CELLS * PN_SOFT_CELL
+			     ? PN_SOFT_SHORT_CELLS * PN_SOFT_CELL
+			     : NCELLS * PN_SOFT_CELL;
+
+	FUZZ_ASSERT(from > cells && m->kind < PN_SOFT_PAD);
+	FUZZ_ASSERT(m->len <= PN_SOFT_MAX_SEND && at + m->len <= end);
+	for (size_t i = 0; i < m->len; i++)
+		p->sum += (uint8_t)from[i];
+}
+
+static void take(struct play *p)
+{
+	struct pn_soft_message m;
+
+	if (p->nlent == MOST_LENT || !pn_soft_rx_take(&p->rx, &m))
+		return;
+	check_taken(p, &m);
+	p->leases[p->nlent++] = m.lease;
+}
+
+static void release(struct play *p, unsigned which)
+{
+	if (!p->nlent)
+		return;
+	which %= p->nlent;
+	pn_soft_rx_release(&p->rx, p->leases[which]);
+	p->leases[which] = p->leases[--p->nlent];
+}
+
+/* Where the consumer looks next, or anywhere. */
+static void write_word(struct play *p, unsigned place, uint32_t word)
+{
+	size_t cell =
+		place ? place % NCELLS
+		      : (size_t)(p->rx.ring->cells - p->channel->cells) /
+					PN_SOFT_CELL +
+				(p->rx.ring->at & (p->rx.ring->ncells - 1));
+
+	if (cell < NCELLS)
+		memcpy(p->channel->cells + cell * PN_SOFT_CELL, &word,
+		       sizeof(word));
+}
+
+static void step(struct play *p, const uint8_t *s)
+{
+	unsigned n = (unsigned)s[2] << 8 | s[3];
+
+	switch (s[0] % 8) {
+	case 0:
+		take(p);
+		break;
+	case 1:
+		release(p, n);
+		break;
+	case 2:
+		pn_soft_rx_tidy(&p->rx);
+		break;
+	case 3: /* any kind, any length */
+		write_word(p, s[1], (uint32_t)s[2] << 28 | s[3] * 33u);
+		break;
+	default: /* one that looks well */
+		write_word(p, s[1] / 16 * n,
+			   (uint32_t)(s[1] & 3) << 28 | (1 + n % 9000));
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct play play = { .nlent = 0 };
+	size_t bytes = pn_soft_channel_bytes(RING_BYTES);
+	void *memory = aligned_alloc(PN_SOFT_CELL, bytes);
+
+	FUZZ_ASSERT(memory);
+	memset(memory, 0, bytes);
+	play.channel = memory;
+	FUZZ_ASSERT(!pn_soft_rx_init(&play.rx, memory, RING_BYTES));
+	for (size_t i = 0; i + 4 <= size; i += 4)
+		step(&play, data + i);
+	while (play.nlent)
+		release(&play, 0);
+	pn_soft_rx_tidy(&play.rx);
+	pn_soft_rx_fini(&play.rx);
+	free(memory);
+	return 0;
+}
