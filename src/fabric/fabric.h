@@ -204,7 +204,7 @@ struct pn_fi_op {
 	size_t len;
 	struct pinion_message message;
 	struct pinion_many many; /* FI_MULTI_RECV */
-	void *copy; /* of what was injected and is longer than: */
+	void *copy;		 /* of what was injected and is longer than: */
 	uint8_t inject[PN_FI_INJECT_BYTES];
 };
 

@@ -29,7 +29,6 @@
 #include "device/soft/move.h"
 #include "device/soft/soft.h"
 
-
 enum pn_soft_mode { PN_SOFT_AUTO, PN_SOFT_URING, PN_SOFT_MLOCK };
 enum pn_soft_engine_use { PN_SOFT_BY_SIZE, PN_SOFT_THREAD, PN_SOFT_INLINE };
 
