@@ -56,11 +56,11 @@ int main(void)
 		stop("pinion_device_register", ret);
 	print_pinned(context);
 
-	/* Plain data: send it to a peer as you like. */
+	/* Plain data: send it to whoever's adapter is to reach the buffer. */
 	ret = pinion_registration_key(registration, &key);
 	if (ret)
 		stop("pinion_registration_key", ret);
-	printf("peers may put and get %llu bytes with key %#llx\n",
+	printf("others may reach %llu bytes with key %#llx\n",
 	       (unsigned long long)key.len, (unsigned long long)key.key);
 
 	pinion_device_deregister(registration);

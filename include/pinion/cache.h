@@ -113,17 +113,19 @@ PINION_API void pinion_unpin(struct pinion_context *context,
  * something else. Safe anywhere, also inside an allocator. */
 PINION_API void pinion_invalidate(const void *addr, size_t len);
 
-/* Gives up everything that is not in use, now. */
+/* Gives up everything that is not in use, now, and returns when it is
+ * deregistered. May sleep. -EINVAL: NULL; -EPERM. */
 PINION_API int pinion_flush(struct pinion_context *context);
 
 /* Makes every remote key handed out for memory in [addr, addr + len) invalid;
- * the next pin gives new ones. -EBUSY: the device cannot revoke keys and the
- * memory is in use, or it is memory of a heap. */
+ * the next pin gives new ones. May sleep. -EINVAL: NULL, length 0, a range that
+ * wraps around; -EPERM; -EBUSY: the device cannot revoke keys and the memory is
+ * in use, or it is memory of a heap. */
 PINION_API int pinion_revoke(struct pinion_context *context, const void *addr,
 			     size_t len);
 
 /* Changes the budget; 0 leaves a limit as it is. What is over it and not in
- * use is given up at once. */
+ * use is given up at once. -EINVAL: NULL; -EPERM. */
 PINION_API int pinion_cache_resize(struct pinion_context *context,
 				   size_t max_bytes, size_t max_regions);
 

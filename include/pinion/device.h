@@ -63,8 +63,9 @@ PINION_API int pinion_device_query(struct pinion_context *context,
 /* Memory registered by hand (row A3). */
 struct pinion_registration;
 
-/* What a peer needs to put to or get from a registration. Plain data: copy it
- * into a message. */
+/* What a peer's adapter needs to reach a registration, for programs that post
+ * operations themselves. Plain data: copy it into a message. pinion_put() and
+ * its kin take the key of an exposure instead (pinion/onesided.h). */
 struct pinion_remote_key {
 	uint64_t addr;
 	uint64_t len;
@@ -88,7 +89,8 @@ PINION_API int pinion_device_register(struct pinion_context *context,
  * fine. Any thread. */
 PINION_API void pinion_device_deregister(struct pinion_registration *reg);
 
-/* Fills *key for peers. -EACCES: registered without remote access. */
+/* Fills *key for peers. -EINVAL: NULL; -EACCES: registered without remote
+ * access. */
 PINION_API int pinion_registration_key(const struct pinion_registration *reg,
 				       struct pinion_remote_key *key);
 

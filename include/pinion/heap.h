@@ -148,6 +148,7 @@ PINION_API int pinion_heap_find(struct pinion_heap *heap, const void *addr,
  * hand goes back, then every slab without blocks. -EINVAL, -EPERM. */
 PINION_API int pinion_heap_trim(struct pinion_heap *heap);
 
+/* Gauges, and counters since the heap was opened. */
 struct pinion_heap_stats {
 	size_t size;		/* sizeof(struct pinion_heap_stats), by you */
 	size_t slabs;		/* registered now */

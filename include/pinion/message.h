@@ -97,6 +97,7 @@ PINION_API int pinion_endpoint_open(struct pinion_context *context,
  * nothing. NULL is fine. */
 PINION_API void pinion_endpoint_close(struct pinion_endpoint *ep);
 
+/* Fills *out with the endpoint's address, for others to add. -EINVAL: NULL. */
 PINION_API int pinion_endpoint_address(struct pinion_endpoint *ep,
 				       struct pinion_address *out);
 
@@ -109,7 +110,8 @@ PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
 			       const struct pinion_address *address,
 			       struct pinion_peer **out);
 
-/* Fills *out with a peer's address (of one that came by itself, say). */
+/* Fills *out with a peer's address (of one that came by itself, say). -EINVAL:
+ * NULL. */
 PINION_API int pinion_peer_address(const struct pinion_peer *peer,
 				   struct pinion_address *out);
 
@@ -137,12 +139,14 @@ struct pinion_message {
 	struct pinion_many *many; /* receive, without a handle: see above */
 };
 
-/* For at_once: what cannot end so is not begun, -EAGAIN says. */
-#define PINION_AT_ONCE_ONLY 2
-
 /* What pinion_send() returns when message->at_once is not 0 and all is done:
  * the buffer is yours again, *out is not set and no completion follows. */
 #define PINION_SENT 1
+
+/* For at_once: pinion_send() may return PINION_SENT; or it does, or else
+ * returns -EAGAIN and has not begun. */
+#define PINION_AT_ONCE	    1
+#define PINION_AT_ONCE_ONLY 2
 
 /* Begins to send. *out, if out is not NULL, is the request's handle.
  * PINION_SENT only when asked for. -EINVAL: NULL, or a range that wraps around;

@@ -77,7 +77,7 @@ struct pinion_key {
 PINION_API int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
 			     unsigned access, struct pinion_exposure **out);
 
-/* Fills *key for peers. */
+/* Fills *key for peers. -EINVAL: NULL. */
 PINION_API int pinion_exposure_key(const struct pinion_exposure *exposure,
 				   struct pinion_key *key);
 
@@ -132,31 +132,32 @@ PINION_API int pinion_fetch_add(struct pinion_endpoint *ep,
 				const struct pinion_atomic *atomic,
 				struct pinion_request **out);
 
-/* Begins to put operand there. */
+/* Begins to put operand there. Errors as above. */
 PINION_API int pinion_swap(struct pinion_endpoint *ep,
 			   const struct pinion_atomic *atomic,
 			   struct pinion_request **out);
 
-/* Begins to put operand there if compare is. */
+/* Begins to put operand there if compare is. Errors as above. */
 PINION_API int pinion_compare_swap(struct pinion_endpoint *ep,
 				   const struct pinion_atomic *atomic,
 				   struct pinion_request **out);
 
 /* A request that ends when all operations on that peer started before it have
- * (puts, gets, atomics), whatever their status. */
+ * (puts, gets, atomics), whatever their status. Errors as above. */
 PINION_API int pinion_flush_peer(struct pinion_endpoint *ep,
 				 struct pinion_peer *peer, void *user,
 				 struct pinion_request **out);
 
 /* Operations on that peer started from now on take effect after those started
- * before. Does not wait. */
+ * before. Does not wait. Errors as above. */
 PINION_API int pinion_fence(struct pinion_endpoint *ep,
 			    struct pinion_peer *peer);
 
 /* Begins to write message->buf to wherever message->peer grants it under
  * message->tag; `ignore` must be 0. The request ends with -EMSGSIZE, and
  * nothing is written, when the grant is shorter. pinion_cancel() is in time
- * until the grant is here. */
+ * until the grant is here. Errors as above; -EINVAL, too: no peer, or ignore is
+ * not 0. */
 PINION_API int pinion_put_when(struct pinion_endpoint *ep,
 			       const struct pinion_message *message,
 			       struct pinion_request **out);
@@ -164,7 +165,8 @@ PINION_API int pinion_put_when(struct pinion_endpoint *ep,
 /* Grants message->buf to a pinion_put_when() of message->peer with the same
  * tag. The request ends when the bytes are there; its completion says how many
  * (fewer than granted, if the write was shorter), or with -EMSGSIZE when the
- * write was longer. pinion_cancel() is in time until the grant is used. */
+ * write was longer. pinion_cancel() is in time until the grant is used. Errors
+ * as above. */
 PINION_API int pinion_grant(struct pinion_endpoint *ep,
 			    const struct pinion_message *message,
 			    struct pinion_request **out);

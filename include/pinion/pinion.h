@@ -16,7 +16,8 @@
  * alone. Where an error needs explaining, a line on standard error does
  * (PINION_LOG=none silences it). Any thread may call anything, except that
  * nothing may run concurrently with pinion_close() of its context. After
- * fork() the child must not use its parent's contexts.
+ * fork() the child opens a context of its own: on its parent's, calls return
+ * -EPERM or -EINVAL and change nothing.
  */
 #ifndef PINION_PINION_H
 #define PINION_PINION_H

@@ -76,7 +76,7 @@ static void answer(struct pn_fi_desk *desk, int status, void *bytes, size_t len)
 				    .space = PN_FI_SPACE_ANSWER,
 				    .data = (uint32_t)-status,
 				    .has_data = 1,
-				    .at_once = 1 };
+				    .at_once = PINION_AT_ONCE };
 	int ret;
 
 	desk->end.ended = answered;

@@ -105,7 +105,7 @@ static int send_note(struct note *note, struct pinion_peer *peer)
 				    .peer = peer,
 				    .user = &note->end,
 				    .space = PN_FI_SPACE_ERRAND,
-				    .at_once = 1 };
+				    .at_once = PINION_AT_ONCE };
 	int ret = pinion_send(note->ep->endpoint, &m, NULL);
 
 	if (ret) /* it has left, or never will */
