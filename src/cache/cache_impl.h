@@ -438,9 +438,6 @@ void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock);
  * them without the lock and starts over. */
 int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 		 struct pn_part *part);
-/* The plan's own regions are watched: the watches of those that they have
- * swallowed end. */
-void pn_plan_watched(struct pn_plan *plan);
 
 /* parts.c */
 /* Turns a plan that was carried out into pins; -ENOMEM: into nothing. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The checker: what cache.h says holds at rest. */
 #include "cache/cache_impl.h"
+#include "cache/exposed.h"
 
 struct sums {
 	size_t valid_bytes, dying_bytes, bytes;
-	size_t nvalid, ndying, n;
+	size_t nvalid, ndying, nprivate, nlisted, n;
 };
 
 static void check_entries(struct pn_cache *cache, struct pn_region *region)
@@ -14,6 +15,8 @@ static void check_entries(struct pn_cache *cache, struct pn_region *region)
 
 	for (size_t off = 0; off < range.len; off += PN_PAGE_BYTES)
 		pn_assert(pn_index_get(&cache->index, range.addr + off) == id);
+	pn_assert(pn_index_get(&cache->index, range.addr - 1) != id);
+	pn_assert(pn_index_get(&cache->index, range.addr + range.len) != id);
 }
 
 static void check_region(struct pn_cache *cache, struct pn_region *region,
@@ -37,9 +40,11 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 			sums->valid_bytes += region->mr.len;
 		}
 	}
+	sums->nlisted += !!(region->flags & PN_REGION_LISTED);
 	if (state == PN_REGION_DYING) {
 		sums->ndying++;
 		sums->dying_bytes += region->mr.len;
+		sums->nprivate += pn_region_hurries(region);
 	} else if (!(region->flags & hidden)) {
 		check_entries(cache, region);
 	}
@@ -60,24 +65,109 @@ static void check_attention(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 		  (uint32_t)atomic_load(&cache->always_slow) + cache->foreign);
 }
 
+static void check_free(struct pn_cache *cache, size_t n)
+	PN_REQUIRES(&cache->lock)
+{
+	for (uint32_t id = cache->free_region; id;
+	     id = cache->regions[id].next_free, n--)
+		pn_assert(n && atomic_load(&cache->regions[id].state) ==
+				       PN_REGION_FREE);
+	pn_assert(!n);
+}
+
+/* Between taking them for a batch and burying them, the dying are in no list.
+ */
+static void check_dying(struct pn_cache *cache, const struct sums *sums)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *pos;
+	unsigned waiting = 0;
+
+	pn_list_for_each (pos, &cache->dying)
+		waiting++;
+	pn_assert(waiting == cache->ndying);
+	pn_assert(cache->nreaping ? waiting <= sums->ndying
+				  : waiting == sums->ndying);
+	pn_assert(sums->nprivate == cache->nprivate);
+	pn_assert(sums->dying_bytes == cache->stats->dying_bytes);
+}
+
+/* The largest regions, as the board shows them, are valid ones. */
+static void check_largest(struct pn_cache *cache, size_t nlisted)
+	PN_REQUIRES(&cache->lock)
+{
+	size_t smallest = SIZE_MAX, n = 0;
+
+	for (unsigned i = 0; cache->largest && i < PN_LARGEST; i++) {
+		const struct pn_largest_row *row = &cache->largest[i];
+		const struct pn_region *region = &cache->regions[row->id];
+
+		if (row->bytes < smallest)
+			smallest = row->bytes;
+		if (!row->bytes)
+			continue;
+		n++;
+		pn_assert(atomic_load(&region->state) == PN_REGION_VALID &&
+			  region->flags & PN_REGION_LISTED);
+		pn_assert(row->addr == (uintptr_t)region->mr.addr &&
+			  row->bytes == region->mr.len);
+	}
+	pn_assert(n == nlisted);
+	pn_assert(!cache->largest || smallest == cache->smallest_bytes);
+}
+
+static unsigned exposures_of(struct pn_cache *cache, uintptr_t addr)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_range page = { addr, PN_PAGE_BYTES };
+	struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_list_for_each (pos, &cache->exposures) {
+		const struct pn_exposed *e =
+			pn_container_of(pos, struct pn_exposed, link);
+
+		n += pn_range_overlaps(pn_exposed_pages(e), page);
+	}
+	return n;
+}
+
+/* Each exposed page, and the one on either side, is counted as often as it is
+ * exposed. */
+static void check_exposed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &cache->exposures) {
+		const struct pn_exposed *e =
+			pn_container_of(pos, struct pn_exposed, link);
+		struct pn_range pages = pn_exposed_pages(e);
+
+		for (uintptr_t at = pages.addr - PN_PAGE_BYTES;
+		     at <= pages.addr + pages.len; at += PN_PAGE_BYTES)
+			pn_assert(pn_index_get(&cache->exposed, at) ==
+				  exposures_of(cache, at));
+	}
+}
+
 void pn_cache_check(struct pn_cache *cache)
 {
 	struct sums sums = { 0 };
-	struct pn_list *pos;
-	unsigned waiting = 0;
 
 	pn_lock(&cache->lock);
 	for (uint32_t id = 1; id <= cache->nregions; id++)
 		check_region(cache, &cache->regions[id], &sums);
+	check_free(cache, cache->nregions - sums.n);
+	check_dying(cache, &sums);
+	check_largest(cache, sums.nlisted);
+	check_exposed(cache);
 	pn_assert(sums.nvalid == cache->stats->regions);
 	pn_assert(sums.valid_bytes == cache->stats->bytes);
-	pn_assert(sums.dying_bytes == cache->stats->dying_bytes);
+	pn_assert(sums.bytes == cache->own_bytes);
+	pn_assert(sums.n == cache->own_regions);
 	/* Others may share the budget. */
 	pn_assert(sums.bytes <= atomic_load(&cache->budget->bytes));
 	pn_assert(sums.n <= atomic_load(&cache->budget->regions));
-	pn_list_for_each (pos, &cache->dying)
-		waiting++;
-	pn_assert(waiting == cache->ndying && waiting <= sums.ndying);
 	cache->policy->ops->check(cache->policy);
 	check_attention(cache);
 	pn_unlock(&cache->lock);

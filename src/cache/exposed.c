@@ -5,16 +5,11 @@
 
 #include "cache/cache_impl.h"
 
-static struct pn_range pages_of(const struct pn_exposed *e)
-{
-	return pn_range_pages(e->addr, e->len, PN_PAGE_BYTES);
-}
-
 /* Exposures may overlap: an entry counts those that cover its page. */
 static void count_pages(struct pn_cache *cache, const struct pn_exposed *e,
 			uint32_t by) PN_REQUIRES(&cache->lock)
 {
-	struct pn_range pages = pages_of(e);
+	struct pn_range pages = pn_exposed_pages(e);
 
 	for (size_t at = 0; at < pages.len; at += PN_PAGE_BYTES)
 		atomic_fetch_add(pn_index_entry_of(&cache->exposed,
@@ -31,7 +26,7 @@ static int enter(struct pn_cache *cache, struct pn_exposed *e)
 	pn_release_settle(cache);
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
-	ret = pn_index_reserve(&cache->exposed, pages_of(e));
+	ret = pn_index_reserve(&cache->exposed, pn_exposed_pages(e));
 	if (!ret) {
 		count_pages(cache, e, 1);
 		pn_list_append(&cache->exposures, &e->link);
@@ -84,13 +79,13 @@ static void deregister(struct pn_cache *cache, struct pn_exposed *e)
 	for (unsigned i = 0; i < e->nparts; i++)
 		mrs[i] = &e->parts[i];
 	pn_device_deregister(cache->device, mrs, e->nparts);
-	pn_budget_give(cache->budget, pages_of(e).len, e->nparts);
+	pn_budget_give(cache->budget, pn_exposed_pages(e).len, e->nparts);
 }
 
 /* As pn_cache_pin() does: what the device has no room for is made. */
 static int register_parts(struct pn_cache *cache, struct pn_exposed *e)
 {
-	struct pn_room_want want = { .bytes = pages_of(e).len,
+	struct pn_room_want want = { .bytes = pn_exposed_pages(e).len,
 				     .nregions = e->nparts,
 				     .by_device = true };
 	struct pn_mr *mrs[PN_EXPOSED_PARTS];
@@ -120,7 +115,7 @@ static bool make_live(struct pn_cache *cache, struct pn_exposed *e)
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
 	there = atomic_load(&e->state) == PN_EXPOSED_PENDING &&
-		!pn_release_flying(cache, pages_of(e));
+		!pn_release_flying(cache, pn_exposed_pages(e));
 	atomic_store(&e->state, there ? PN_EXPOSED_LIVE : PN_EXPOSED_REFUSED);
 	pn_unlock(&cache->lock);
 	return there;
@@ -128,7 +123,7 @@ static bool make_live(struct pn_cache *cache, struct pn_exposed *e)
 
 static void unwatch(struct pn_exposed *e)
 {
-	struct pn_range pages = pages_of(e);
+	struct pn_range pages = pn_exposed_pages(e);
 
 	if (e->watched)
 		pn_monitor_unwatch(pages.addr, pages.len);
@@ -146,7 +141,7 @@ int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
 	    access & ~(unsigned)PINION_ACCESS_ALL)
 		return -EINVAL;
 	cut(cache, access, out);
-	pages = pages_of(out);
+	pages = pn_exposed_pages(out);
 	ret = enter(cache, out);
 	if (ret)
 		return ret;
@@ -211,7 +206,7 @@ void pn_exposed_released_locked(struct pn_cache *cache, struct pn_range range)
 		struct pn_exposed *e =
 			pn_container_of(pos, struct pn_exposed, link);
 
-		if (pn_range_overlaps(pages_of(e), range))
+		if (pn_range_overlaps(pn_exposed_pages(e), range))
 			release(e);
 	}
 }

@@ -56,6 +56,11 @@ struct pn_exposed {
 	uint64_t rkeys[PN_EXPOSED_PARTS];
 };
 
+static inline struct pn_range pn_exposed_pages(const struct pn_exposed *e)
+{
+	return pn_range_pages(e->addr, e->len, PN_PAGE_BYTES);
+}
+
 /* Registers [addr, addr + len) for peers. May sleep. -EINVAL: a range that
  * wraps around or takes too many registrations, or unknown access; -EFAULT: not
  * mapped, or in a way the device cannot pin, or released meanwhile; -ENOBUFS:

@@ -197,7 +197,6 @@ static int carry_out(struct pn_plan *plan)
 	if (plan->cache->subscribed && !pn_monitor_check())
 		pn_cache_heed_monitor(plan->cache);
 	watch_fresh(plan);
-	pn_plan_watched(plan);
 	ret = pn_miss_register(plan->cache, plan->fresh, plan->nfresh);
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);

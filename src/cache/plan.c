@@ -50,7 +50,9 @@ void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
 	pn_list_init(&plan->link);
 }
 
-void pn_plan_watched(struct pn_plan *plan)
+/* The plan's own regions are watched, or there are none: the watches of those
+ * that they have swallowed end. */
+static void end_inherited(struct pn_plan *plan)
 {
 	while (plan->ninherited) {
 		struct pn_range r = plan->inherited[--plan->ninherited];
@@ -61,7 +63,7 @@ void pn_plan_watched(struct pn_plan *plan)
 
 void pn_plan_fini(struct pn_plan *plan)
 {
-	pn_plan_watched(plan);
+	end_inherited(plan);
 	if (plan->parts != plan->few_parts)
 		free(plan->parts);
 	if (plan->fresh != plan->few_fresh)

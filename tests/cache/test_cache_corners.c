@@ -12,6 +12,7 @@
 
 #include "base/range.h"
 #include "cache/cache_impl.h"
+#include "cache/exposed.h"
 #include "device/sim/sim.h"
 #include "mover.h"
 
@@ -289,6 +290,148 @@ static void keys_of_bypassing_pins_are_revoked(void **state)
 	close_all();
 }
 
+/* --- limits of the device ------------------------------------------------ */
+
+/* It takes three pages and a bit: three it is. */
+static void regions_are_the_whole_pages_that_the_device_takes(void **state)
+{
+	struct pn_cache_attr attr = { .no_monitor = true };
+	struct pn_cache *cache;
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	attr.device = f.device;
+	attr.budget = &f.budget;
+	f.device->limits.max_mr_bytes = 3 * PAGE + 100;
+	assert_ok(pn_cache_open(&attr, &cache));
+	assert_ok(pn_cache_pin(cache, f.mem, 7 * PAGE, WRITE, &p));
+	assert_int_equal(p.nparts, 3);
+	pn_cache_check(cache);
+	pn_cache_unpin(cache, &p);
+	pn_cache_close(cache);
+	close_all();
+}
+
+/* --- exposures ----------------------------------------------------------- */
+
+/* The release of a page that is not exposed, next to ones that are or were,
+ * concerns none. */
+static void only_a_release_of_exposed_pages_ends_an_exposure(void **state)
+{
+	struct pn_exposed a, b;
+	uintptr_t mem;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	mem = (uintptr_t)f.mem;
+	assert_ok(
+		pn_cache_expose(f.cache, f.mem + PAGE, 2 * PAGE, EXPOSED, &a));
+	assert_ok(pn_cache_expose(f.cache, f.mem + 2 * PAGE + 5, PAGE, EXPOSED,
+				  &b));
+	pn_cache_check(f.cache);
+	pn_cache_invalidate(f.cache, mem, PAGE);
+	pn_cache_invalidate(f.cache, mem + 4 * PAGE, PAGE);
+	assert_int_equal(atomic_load(&f.cache->exposed_notices), 0);
+	pn_cache_invalidate(f.cache, mem + 3 * PAGE, 1);
+	pn_cache_heed(f.cache);
+	assert_int_equal(atomic_load(&a.state), PN_EXPOSED_LIVE);
+	assert_int_equal(atomic_load(&b.state), PN_EXPOSED_REFUSED);
+	assert_int_equal(atomic_load(&f.budget.bytes), 2 * PAGE);
+	pn_cache_unexpose(f.cache, &b);
+	pn_cache_check(f.cache);
+	pn_cache_unexpose(f.cache, &a);
+	close_all();
+}
+
+/* Parts meet on page boundaries, whatever the first byte is. */
+static void a_long_exposure_takes_parts_of_whole_pages(void **state)
+{
+	struct pn_exposed e;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	f.device->limits.max_mr_bytes = 2 * PAGE + 8;
+	assert_ok(pn_cache_expose(f.cache, f.mem + 10, 5 * PAGE, EXPOSED, &e));
+	assert_int_equal(e.nparts, 3);
+	assert_int_equal(e.parts[0].len, 2 * PAGE - 10);
+	assert_int_equal(e.parts[1].len, 2 * PAGE);
+	assert_int_equal(e.parts[2].len, PAGE + 10);
+	assert_int_equal(atomic_load(&f.budget.bytes), 6 * PAGE);
+	assert_int_equal(atomic_load(&f.budget.regions), 3);
+	pn_cache_unexpose(f.cache, &e);
+	/* Seven parts surely do, whatever the first byte is. */
+	assert_ok(pn_cache_expose(f.cache, f.mem + 10, 14 * PAGE - 1, EXPOSED,
+				  &e));
+	assert_int_equal(e.nparts, 8);
+	pn_cache_unexpose(f.cache, &e);
+	assert_int_equal(pn_cache_expose(f.cache, f.mem, 14 * PAGE, EXPOSED,
+					 &e),
+			 -EINVAL);
+	close_all();
+}
+
+/* --- chores -------------------------------------------------------------- */
+
+static struct {
+	struct pn_chore chore;
+	unsigned nsteps, ngives, depth;
+	bool nested;
+} work;
+
+static uint64_t do_work(void *arg)
+{
+	(void)arg;
+	work.nsteps++;
+	work.nested |= work.depth++ > 0;
+	if (work.nsteps < 4) {
+		/* There is more to do, and somebody else asks who does it. */
+		pn_cache_chore_at(f.cache, &work.chore, 0);
+		pn_cache_step(f.cache);
+		pn_chores_give(f.cache);
+	}
+	work.depth--;
+	return PN_FOREVER;
+}
+
+static size_t give_work(void *arg)
+{
+	(void)arg;
+	work.ngives++;
+	work.nested |= work.depth > 0;
+	return 0;
+}
+
+static void a_chore_does_one_thing_at_a_time(void **state)
+{
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_worker = true }, NPAGES);
+	/* What is the cache's to set is the cache's to set. */
+	memset(&work, 0xff, sizeof(work));
+	work.chore.step = do_work;
+	work.chore.give = give_work;
+	work.nsteps = work.ngives = work.depth = 0;
+	work.nested = false;
+	pn_cache_chore_add(f.cache, &work.chore);
+	assert_true(pn_cache_step(f.cache) == PN_FOREVER);
+	assert_int_equal(work.nsteps, 0);
+	pn_cache_chore_at(f.cache, &work.chore, 0);
+	for (unsigned i = 1; i <= 4; i++) {
+		assert_true(pn_cache_step(f.cache) != PN_FOREVER);
+		assert_int_equal(work.nsteps, i);
+	}
+	assert_true(pn_cache_step(f.cache) == PN_FOREVER);
+	assert_false(work.nested);
+	assert_int_equal(work.ngives, 0);
+	pn_chores_give(f.cache);
+	pn_chores_give(f.cache);
+	assert_int_equal(work.ngives, 2);
+	pn_cache_chore_remove(f.cache, &work.chore);
+	pn_chores_give(f.cache);
+	assert_int_equal(work.ngives, 2);
+	close_all();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,6 +446,10 @@ int main(int argc, char **argv)
 		TEST(nothing_is_published_while_a_release_is_under_way),
 		TEST(keys_of_regions_that_are_dying_are_revoked),
 		TEST(keys_of_bypassing_pins_are_revoked),
+		TEST(regions_are_the_whole_pages_that_the_device_takes),
+		TEST(only_a_release_of_exposed_pages_ends_an_exposure),
+		TEST(a_long_exposure_takes_parts_of_whole_pages),
+		TEST(a_chore_does_one_thing_at_a_time),
 	};
 
 	if (argc > 1)

@@ -380,12 +380,45 @@ static void threads_are_recorded_with_all_their_outcomes(void **state)
 	trace_remove("threads");
 }
 
+/* --- several caches ------------------------------------------------------- */
+
+/* What the layers above tell in a cache's name bears its number and its time.
+ */
+static void what_is_told_in_the_name_of_a_cache_is_of_that_cache(void **state)
+{
+	const struct pn_event sent = { .kind = PN_EVENT_SEND,
+					.peer = PN_EVENT_NO_PEER,
+					.len = 7 };
+	struct world w[2];
+	struct pn_trace *trace;
+	struct pn_event e;
+	unsigned n = 0;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("several"), 64 << 20));
+	open_world(&w[0], "lru");
+	open_world(&w[1], "lru");
+	pn_cache_tell(w[1].cache, &sent);
+	pn_cache_tell(w[0].cache, &sent);
+	close_world(&w[1]);
+	close_world(&w[0]);
+	pn_record_stop();
+	assert_ok(pn_trace_open(trace_path("several"), &trace, NULL));
+	while (pn_trace_next(trace, &e) > 0)
+		if (e.kind == PN_EVENT_SEND)
+			assert_int_equal(e.source, 2 - n++);
+	assert_int_equal(n, 2);
+	pn_trace_close(trace);
+	trace_remove("several");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_trace_adds_up_to_the_counters_of_lru),
 		TEST(a_trace_adds_up_to_the_counters_of_mre),
 		TEST(threads_are_recorded_with_all_their_outcomes),
+		TEST(what_is_told_in_the_name_of_a_cache_is_of_that_cache),
 	};
 
 	return RUN_TESTS(tests);
