@@ -202,6 +202,7 @@ unsigned pn_selftest_run(unsigned kinds, bool alone,
 /* What to pretend. All zero outside tests. */
 struct pn_monitor_faults {
 	bool blind;	     /* hooks see nothing */
+	bool deaf;	     /* what the kernel tells is not heard */
 	bool no_userfaultfd; /* the kernel refuses it */
 	bool no_proc_mem;    /* /proc/self/mem cannot be written */
 	bool threaded;	     /* other threads run */

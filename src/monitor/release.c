@@ -205,7 +205,7 @@ void pn_release_tell(struct pn_range range)
 
 void pn_release_tell_watched(struct pn_range range)
 {
-	if (pn_filter_may_overlap(range))
+	if (pn_filter_may_overlap(range) && !pn_monitor_faults.deaf)
 		pn_release_tell(range);
 }
 

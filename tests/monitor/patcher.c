@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,17 @@ static int patched_munmap(void *addr, size_t len)
 	if (how == PATCHER_SYSCALL)
 		return (int)syscall(SYS_munmap, addr, len);
 	return PN_SYSCALL(SYS_munmap, (long)addr, (long)len) ? -1 : 0;
+}
+
+static void *patched_sbrk(intptr_t increment)
+{
+	void **note = dlsym(RTLD_DEFAULT, "__curbrk");
+	char *now = *note;
+	char *then = (char *)PN_SYSCALL(SYS_brk, (long)(now + increment));
+
+	calls++;
+	*note = then;
+	return then < now + increment ? (void *)-1 : now;
 }
 
 #if defined(__x86_64__)
@@ -85,8 +97,10 @@ static uintptr_t read_jump(const void *entry)
 int patcher_install(enum patcher_way way)
 {
 	void *libc = dlopen("libc.so.6", RTLD_NOLOAD | RTLD_LAZY);
-	void *entry = libc ? dlsym(libc, "munmap") : NULL;
-	struct jump jump = make_jump((uintptr_t)patched_munmap);
+	bool sbrks = way == PATCHER_SBRK;
+	void *entry = libc ? dlsym(libc, sbrks ? "sbrk" : "munmap") : NULL;
+	struct jump jump = make_jump(sbrks ? (uintptr_t)patched_sbrk
+					   : (uintptr_t)patched_munmap);
 	struct pn_range pages =
 		pn_range_pages((uintptr_t)entry, sizeof(jump), PN_PAGE_BYTES);
 
@@ -112,8 +126,14 @@ unsigned patcher_calls(void)
 __attribute__((constructor)) static void install_early(void)
 {
 	const char *early = getenv("PATCHER_EARLY");
+	enum patcher_way way = PATCHER_RAW;
 
-	if (early && patcher_install(!strcmp(early, "syscall") ? PATCHER_SYSCALL
-							       : PATCHER_RAW))
+	if (!early)
+		return;
+	if (!strcmp(early, "syscall"))
+		way = PATCHER_SYSCALL;
+	if (!strcmp(early, "sbrk"))
+		way = PATCHER_SBRK;
+	if (patcher_install(way))
 		abort();
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * patcher -- a stand-in for UCX, Open MPI or libfabric in the same process: it
- * patches libc's munmap at its entry with the jump that they write, counts
- * calls.
+ * patches libc's munmap (or sbrk) at its entry with the jump that they write,
+ * counts calls.
  */
 #ifndef PN_TESTS_MONITOR_PATCHER_H
 #define PN_TESTS_MONITOR_PATCHER_H
@@ -14,6 +14,7 @@ enum patcher_way {
 	PATCHER_RAW,	 /* a system call of its own */
 	PATCHER_SYSCALL, /* libc's syscall(), as UCX does */
 	PATCHER_POLITE,	 /* what was at the entry before, if that was a jump */
+	PATCHER_SBRK,	 /* of sbrk: the kernel, and libc's note of the break */
 };
 
 PATCHER_EXPORT int patcher_install(enum patcher_way way);

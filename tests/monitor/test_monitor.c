@@ -5,6 +5,7 @@
  */
 #include "test.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -30,6 +31,40 @@ static bool sees_nothing(void)
 	enum pn_monitor_mode mode = pn_monitor_mode();
 
 	return mode == PN_MONITOR_KEEP || mode == PN_MONITOR_NONE;
+}
+
+/* The first of all: nobody has asked for the mode yet. */
+static void who_subscribes_first_starts_the_monitor(void **state)
+{
+	char *p = map_at(NULL, 0);
+	struct recorder r;
+
+	(void)state;
+	assert_ok(recorder_open(&r));
+	recorder_aim(&r, p, LEN);
+	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	munmap(p, LEN);
+	recorder_settle();
+	assert_int_equal(r.after, sees_nothing() ? 0 : 1);
+	pn_monitor_unwatch((uintptr_t)p, LEN);
+	recorder_close(&r);
+}
+
+/* `keep` tells libc's malloc to give nothing back; another's does not listen.
+ */
+static void keep_is_taken_where_libc_allocates_and_only_there(void **state)
+{
+	const char *asked = getenv("PINION_MONITOR");
+	Dl_info info;
+	bool libcs;
+
+	(void)state;
+	if (!asked || strcmp(asked, "keep"))
+		skip();
+	assert_true(dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info));
+	libcs = strstr(info.dli_fname, "/libc.so") && !RECORDER_SANITIZED;
+	assert_int_equal(pn_monitor_mode(),
+			 libcs ? PN_MONITOR_KEEP : PN_MONITOR_NONE);
 }
 
 static bool watched(const struct scene *s, enum pn_sight sight)
@@ -134,7 +169,7 @@ static void the_mode_asked_for_is_taken_where_it_can_be(void **state)
 
 	(void)state;
 	pn_monitor_report(&report);
-	if (!asked || getenv("LD_PRELOAD")) /* allocators decide then */
+	if (!asked)
 		assert_true(report.mode != PN_MONITOR_NONE);
 	else if (!strcmp(asked, pn_monitor_mode_name(report.mode)))
 		assert_string_equal(report.refused[report.mode], "");
@@ -259,6 +294,192 @@ static void raw_system_calls_are_seen_by_the_kernel_alone(void **state)
 	recorder_close(&r);
 }
 
+/* --- what a call releases ------------------------------------------------- */
+
+/* A stretch of memory, watched as a whole, on the border of a huge page. */
+static struct {
+	char *at;
+	struct recorder recorder;
+} stretch;
+
+#define STRETCH (2 * HUGE)
+#define HUGE	((size_t)2 << 20)
+
+static void map_stretch(void)
+{
+	char *all = mmap(NULL, 2 * STRETCH, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	assert_true(all != MAP_FAILED);
+	stretch.at = all + (-(uintptr_t)all & (HUGE - 1));
+	munmap(all, (size_t)(stretch.at - all));
+	munmap(stretch.at + STRETCH,
+	       2 * STRETCH - STRETCH - (size_t)(stretch.at - all));
+	assert_ok(recorder_open(&stretch.recorder));
+	assert_ok(pn_monitor_watch((uintptr_t)stretch.at, STRETCH));
+	recorder_aim(&stretch.recorder, stretch.at, STRETCH);
+}
+
+static void unmap_stretch(void)
+{
+	pn_monitor_unwatch((uintptr_t)stretch.at, STRETCH);
+	recorder_close(&stretch.recorder);
+	munmap(stretch.at, STRETCH);
+}
+
+/* What was told since the last time: these pages, or none at all. */
+static void assert_released(size_t first, size_t npages)
+{
+	struct recorder *r = &stretch.recorder;
+
+	assert_int_equal(r->before, npages ? 1 : 0);
+	assert_int_equal(r->after, npages ? 1 : 0);
+	if (npages) {
+		assert_int_equal(r->addr - (uintptr_t)stretch.at,
+				 first * PN_PAGE_BYTES);
+		assert_int_equal(r->len, npages * PN_PAGE_BYTES);
+	}
+	r->before = r->after = 0;
+}
+
+static char *page_of(size_t n)
+{
+	return stretch.at + n * PN_PAGE_BYTES;
+}
+
+static char *map_over(size_t first, size_t npages, int flags)
+{
+	return mmap(page_of(first), npages * PN_PAGE_BYTES,
+		    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags,
+		    -1, 0);
+}
+
+/* Patches say it from the arguments alone; the kernel tells what it did. */
+static bool patched(void)
+{
+	return pn_monitor_mode() == PN_MONITOR_PATCH;
+}
+
+static void mapping_over_memory_releases_what_it_covers(void **state)
+{
+	char *elsewhere;
+
+	(void)state;
+	if (!patched())
+		skip();
+	map_stretch();
+	assert_ptr_equal(map_over(3, 2, MAP_FIXED), page_of(3));
+	assert_released(3, 2);
+	/* This may be a huge page. */
+	assert_ptr_equal(map_over(0, 1, MAP_FIXED), page_of(0));
+	assert_released(0, 512);
+	elsewhere = map_over(3, 2, 0); /* a wish that cannot be granted */
+	assert_released(0, 0);
+	munmap(elsewhere, 2 * PN_PAGE_BYTES);
+	assert_true(map_over(3, 2, MAP_FIXED_NOREPLACE) == MAP_FAILED);
+	assert_released(0, 0);
+	assert_true(map_over(3, 2, MAP_FIXED | MAP_FIXED_NOREPLACE) ==
+		    MAP_FAILED);
+	assert_released(0, 0);
+	unmap_stretch();
+}
+
+static void moving_memory_releases_the_old_place_and_the_new(void **state)
+{
+	char *moved;
+
+	(void)state;
+	if (!patched())
+		skip();
+	map_stretch();
+	assert_ptr_equal(mremap(page_of(4), 4 * PN_PAGE_BYTES,
+				3 * PN_PAGE_BYTES, 0),
+			 page_of(4));
+	assert_released(7, 1);
+	assert_ptr_equal(mremap(page_of(4), 3 * PN_PAGE_BYTES,
+				3 * PN_PAGE_BYTES, 0),
+			 page_of(4));
+	assert_released(0, 0);
+	/* It need not move, but nobody knows. */
+	assert_ptr_equal(mremap(page_of(4), 3 * PN_PAGE_BYTES,
+				4 * PN_PAGE_BYTES, MREMAP_MAYMOVE),
+			 page_of(4));
+	assert_released(4, 3);
+	moved = mremap(page_of(20), 2 * PN_PAGE_BYTES, 2 * PN_PAGE_BYTES,
+		       MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+	if (moved != MAP_FAILED)
+		munmap(moved, 2 * PN_PAGE_BYTES);
+	assert_released(20, 2);
+	moved = map_at(NULL, 0);
+	assert_ptr_equal(mremap(moved, 2 * PN_PAGE_BYTES, 3 * PN_PAGE_BYTES,
+				MREMAP_MAYMOVE | MREMAP_FIXED, page_of(30)),
+			 page_of(30));
+	assert_released(30, 3);
+	munmap(moved, LEN);
+	unmap_stretch();
+}
+
+static void only_some_advice_releases(void **state)
+{
+	static const int harmless[] = { MADV_NORMAL, MADV_SEQUENTIAL,
+					MADV_WILLNEED, MADV_NOHUGEPAGE,
+					MADV_DONTFORK };
+
+	(void)state;
+	if (!patched())
+		skip();
+	map_stretch();
+	for (unsigned i = 0; i < PN_ARRAY_LEN(harmless); i++) {
+		madvise(page_of(9), 2 * PN_PAGE_BYTES, harmless[i]);
+		assert_released(0, 0);
+	}
+	assert_ok(madvise(page_of(9), 2 * PN_PAGE_BYTES, MADV_DONTNEED));
+	assert_released(9, 2);
+	unmap_stretch();
+}
+
+/* The segment has three pages, and is attached one byte behind the first. */
+static void a_segment_attached_over_memory_releases_it(void **state)
+{
+	int id = shmget(IPC_PRIVATE, 3 * PN_PAGE_BYTES, 0600);
+
+	(void)state;
+	if (!patched() || id < 0)
+		skip();
+	map_stretch();
+	assert_true(shmat(id, page_of(5), 0) == (void *)-1);
+	assert_released(0, 0);
+	assert_true(shmat(id, NULL, SHM_REMAP) == (void *)-1);
+	assert_released(0, 0);
+	assert_ptr_equal(shmat(id, page_of(5), SHM_REMAP), page_of(5));
+	assert_released(5, 3);
+	assert_ptr_equal(shmat(id, page_of(9) + 1, SHM_REMAP | SHM_RND),
+			 page_of(9));
+	assert_released(9, 3);
+	assert_ok(shmdt(page_of(5)));
+	assert_released(5, 3);
+	assert_ok(shmdt(page_of(9)));
+	assert_released(9, 3);
+	shmctl(id, IPC_RMID, NULL);
+	unmap_stretch();
+}
+
+/* What cannot be watched stands first, what can behind it. */
+static void one_mapping_that_cannot_be_watched_is_enough(void **state)
+{
+	int id = shmget(IPC_PRIVATE, 4 * PN_PAGE_BYTES, 0600);
+	char *p = map_at(NULL, 0);
+
+	(void)state;
+	if (pn_monitor_mode() != PN_MONITOR_USERFAULTFD || id < 0)
+		skip();
+	assert_ptr_equal(shmat(id, p, SHM_REMAP), p);
+	assert_int_equal(pn_monitor_watch((uintptr_t)p, LEN), -EOPNOTSUPP);
+	assert_ok(shmdt(p));
+	shmctl(id, IPC_RMID, NULL);
+	munmap(p, LEN);
+}
+
 /* What hooks do with a call, without the call. */
 static void a_range_watched_during_its_release_is_still_told(void **state)
 {
@@ -282,25 +503,75 @@ static void a_range_watched_during_its_release_is_still_told(void **state)
 	recorder_close(&r);
 }
 
-static void many_ranges_in_one_release_are_all_covered(void **state)
+static void assert_covered(const struct pn_release *release,
+			   struct pn_range one)
+{
+	bool covered = false;
+
+	for (unsigned n = 0; n < release->nranges; n++)
+		covered |= pn_range_covers(release->ranges[n], one);
+	assert_true(covered);
+}
+
+/* Adds 65 ranges, every step'th one after the other; 64 is backwards. */
+static void assert_all_covered(unsigned step)
 {
 	const uintptr_t base = (uintptr_t)1 << 40;
 	struct pn_release release;
-	bool covered = false;
+	uintptr_t most = 0;
 
-	(void)state;
 	pn_release_init(&release);
-	for (int i = 64; i >= 0; i--) {
-		pn_release_add(&release, base + (uintptr_t)i * LEN, 1);
+	for (unsigned i = 0; i < 65; i++) {
+		pn_release_add(&release, base + i * step % 65 * LEN,
+			       2 * PN_PAGE_BYTES);
 		assert_true(release.nranges <= PN_RELEASE_RANGES);
 	}
-	for (int i = 0; i <= 64; i++, covered = false) {
-		struct pn_range one = { base + (uintptr_t)i * LEN, 1 };
+	for (unsigned n = 0; n < release.nranges; n++)
+		if (release.ranges[n].addr + release.ranges[n].len > most)
+			most = release.ranges[n].addr + release.ranges[n].len;
+	assert_int_equal(most, base + 64 * LEN + 2 * PN_PAGE_BYTES);
+	for (unsigned i = 0; i < 65; i++)
+		assert_covered(&release,
+			       (struct pn_range){ base + i * LEN,
+						  2 * PN_PAGE_BYTES });
+}
 
-		for (unsigned n = 0; n < release.nranges; n++)
-			covered |= pn_range_covers(release.ranges[n], one);
-		assert_true(covered);
-	}
+static void many_ranges_in_one_release_are_all_covered(void **state)
+{
+	(void)state;
+	for (unsigned step = 1; step < 65; step += 21) /* forth, about, back */
+		assert_all_covered(step);
+}
+
+/* Told when any is watched, not only the first. */
+static void one_watched_range_of_several_is_enough(void **state)
+{
+	char *p = map_at(NULL, 0), *far = map_at(NULL, 0);
+	struct pn_release release;
+	struct recorder r;
+
+	(void)state;
+	assert_ok(recorder_open(&r));
+	recorder_aim(&r, p, LEN);
+	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	pn_release_init(&release);
+	pn_release_add(&release, PN_PAGE_BYTES, 1);
+	pn_release_add(&release, (uintptr_t)p, LEN);
+	pn_release_begin(&release);
+	pn_release_end(&release);
+	assert_int_equal(r.before, 1);
+	assert_int_equal(r.after, 1);
+	assert_int_equal(r.others, 2);
+	/* What the storage held before does not count. */
+	pn_release_init(&release);
+	pn_release_add(&release, PN_PAGE_BYTES, 1);
+	pn_release_begin(&release);
+	pn_release_end(&release);
+	assert_int_equal(r.before + r.after + r.others, 4);
+	pn_monitor_unwatch((uintptr_t)p, LEN);
+	recorder_close(&r);
+	munmap(p, LEN);
+	munmap(far, LEN);
 }
 
 static struct recorder stack_recorder;
@@ -581,6 +852,60 @@ static void nobody_is_told_after_unsubscribing(void **state)
 	assert_int_equal(called_when_gone, 0);
 }
 
+/* --- a release half done ---------------------------------------------------
+ */
+
+static atomic_bool passed;
+
+static void *subscribe_meanwhile(void *arg)
+{
+	assert_ok(pn_monitor_subscribe(arg));
+	passed = true;
+	return NULL;
+}
+
+static void *unsubscribe_meanwhile(void *arg)
+{
+	pn_monitor_unsubscribe(arg);
+	passed = true;
+	return NULL;
+}
+
+/* Runs fn while a release is under way: it must not return before that ends.
+ * However long we wait here, a right one does not. */
+static void assert_waits(void *(*fn)(void *), struct pn_subscriber *s,
+			 struct pn_release *release)
+{
+	pthread_t thread;
+
+	passed = false;
+	pn_release_begin(release);
+	assert_ok(pthread_create(&thread, NULL, fn, s));
+	for (int i = 0; i < 50 && !passed; i++)
+		usleep(1000);
+	assert_false(passed);
+	pn_release_end(release);
+	assert_ok(pthread_join(thread, NULL));
+	assert_true(passed);
+}
+
+static void who_comes_or_goes_waits_for_releases_under_way(void **state)
+{
+	struct pn_subscriber s = { comes_and_goes, NULL };
+	char *p = map_at(NULL, 0);
+	struct pn_release release;
+
+	(void)state;
+	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	pn_release_init(&release);
+	pn_release_add(&release, (uintptr_t)p, LEN);
+	comes_and_goes_alive = true;
+	assert_waits(subscribe_meanwhile, &s, &release);
+	assert_waits(unsubscribe_meanwhile, &s, &release);
+	pn_monitor_unwatch((uintptr_t)p, LEN);
+	munmap(p, LEN);
+}
+
 /* The race: one thread unmaps, another gets the address at once and asks
  * whether it may trust what it knows about it. */
 static struct race {
@@ -667,7 +992,9 @@ static void an_address_taken_over_is_never_trusted_untold(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(who_subscribes_first_starts_the_monitor),
 		TEST(the_mode_asked_for_is_taken_where_it_can_be),
+		TEST(keep_is_taken_where_libc_allocates_and_only_there),
 		TEST(modes_claim_what_they_are_for),
 		TEST(each_release_is_told_as_the_mode_claims),
 		TEST(unrelated_releases_are_told_to_nobody),
@@ -676,14 +1003,21 @@ int main(void)
 		TEST(bad_input_is_refused),
 		TEST(unmapped_memory_cannot_be_watched_by_the_kernel),
 		TEST(raw_system_calls_are_seen_by_the_kernel_alone),
+		TEST(mapping_over_memory_releases_what_it_covers),
+		TEST(moving_memory_releases_the_old_place_and_the_new),
+		TEST(only_some_advice_releases),
+		TEST(a_segment_attached_over_memory_releases_it),
+		TEST(one_mapping_that_cannot_be_watched_is_enough),
 		TEST(a_range_watched_during_its_release_is_still_told),
 		TEST(many_ranges_in_one_release_are_all_covered),
+		TEST(one_watched_range_of_several_is_enough),
 		TEST(a_thread_that_ends_releases_its_stack),
 		TEST(errno_is_as_libc_sets_it),
 		TEST(the_break_moves_as_libc_remembers),
 		TEST(a_forked_child_starts_afresh),
 		TEST(threads_allocating_and_releasing_miss_nothing),
 		TEST(nobody_is_told_after_unsubscribing),
+		TEST(who_comes_or_goes_waits_for_releases_under_way),
 		TEST(an_address_taken_over_is_never_trusted_untold),
 	};
 

@@ -78,6 +78,41 @@ static void who_was_here_before_may_end_in_syscall(void **state)
 	assert_both_are_called(1, 2);
 }
 
+/* Four pages more and four less: told is what goes, before it goes. */
+static void who_moves_the_break_is_called_through(void **state)
+{
+	const size_t len = 4 * PN_PAGE_BYTES;
+	struct recorder r;
+	unsigned calls;
+	char *start;
+
+	(void)state;
+	load_patcher();
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_PATCH);
+	assert_int_equal(pn_patch_chained(), 1);
+	assert_ok(recorder_open(&r));
+	start = sbrk(0);
+	assert_ok(brk(start + (-(uintptr_t)start & (PN_PAGE_BYTES - 1))));
+	calls = count_calls();
+	start = sbrk((intptr_t)len);
+	recorder_aim(&r, start, len);
+	assert_ok(pn_monitor_watch((uintptr_t)start, len));
+	*(volatile char *)start = 1;
+	assert_ptr_equal(sbrk(0), start + len);
+	assert_ptr_equal(sbrk((intptr_t)len), start + len);
+	assert_ptr_equal(sbrk(-(intptr_t)len), start + 2 * len);
+	assert_int_equal(r.before + r.after, 0);
+	assert_ptr_equal(sbrk(-(intptr_t)len), start + len);
+	assert_int_equal(r.before, 1);
+	assert_int_equal(r.after, 1);
+	assert_true(r.present);
+	assert_int_equal(r.addr, (uintptr_t)start);
+	assert_int_equal(r.len, len);
+	assert_true(count_calls() - calls >= 5);
+	pn_monitor_unwatch((uintptr_t)start, len);
+	recorder_close(&r);
+}
+
 /* Subscribes, lets the other library patch, and looks. */
 static void overwrite(enum patcher_way way, struct recorder *r)
 {
@@ -151,6 +186,7 @@ int main(int argc, char **argv)
 	} cases[] = {
 		CASE("early", who_was_here_before_is_called_through),
 		CASE("early_syscall", who_was_here_before_may_end_in_syscall),
+		CASE("early_sbrk", who_moves_the_break_is_called_through),
 		CASE("later", who_comes_later_is_patched_over_and_called),
 		CASE("polite", who_comes_later_and_calls_us_is_left_alone),
 		CASE("syscall",

@@ -42,6 +42,21 @@ static void a_patch_that_sees_nothing_is_refused(void **state)
 	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "not see"));
 }
 
+/* A mode that was tried and refused leaves nothing running. */
+static void a_userfaultfd_that_sees_too_little_is_ended(void **state)
+{
+	struct pn_monitor_report report;
+
+	(void)state;
+	pn_monitor_faults.blind = true; /* hooks would tell, too */
+	pn_monitor_faults.deaf = true;
+	report = report_of(PN_MONITOR_USERFAULTFD);
+	assert_int_equal(report.mode, PN_MONITOR_NONE);
+	assert_non_null(
+		strstr(report.refused[PN_MONITOR_USERFAULTFD], "not see"));
+	assert_false(pn_uffd_running());
+}
+
 static void without_userfaultfd_nothing_is_left(void **state)
 {
 	struct pn_monitor_report report;
@@ -120,6 +135,8 @@ int main(void)
 					  heal),
 		cmocka_unit_test_teardown(without_userfaultfd_nothing_is_left,
 					  heal),
+		cmocka_unit_test_teardown(
+			a_userfaultfd_that_sees_too_little_is_ended, heal),
 		TEST(a_healthy_mode_can_be_taken_again),
 		cmocka_unit_test_teardown(code_can_be_written_either_way, heal),
 	};
