@@ -135,10 +135,7 @@ static char *scratch(int flags)
 	char *p = mmap(NULL, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
 		       flags | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED)
-		return NULL;
-	memset(p, PATTERN, pages(SCRATCH_PAGES));
-	return p;
+	return p == MAP_FAILED ? NULL : p;
 }
 
 /* --- one function per kind ----------------------------------------------- */

@@ -5,6 +5,7 @@
  */
 #include "test.h"
 
+#include <dirent.h>
 #include <sys/mman.h>
 
 #include "base/log.h"
@@ -90,6 +91,32 @@ static void a_healthy_mode_can_be_taken_again(void **state)
 	assert_string_equal(report.refused[report.mode], "");
 }
 
+static unsigned count_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+static void modes_that_were_left_leave_no_descriptor(void **state)
+{
+	unsigned before;
+
+	(void)state;
+	report_of(PN_MONITOR_NONE);
+	before = count_descriptors();
+	for (int mode = 0; mode < PN_MONITOR_NMODES; mode++)
+		if (mode != PN_MONITOR_KEEP) /* that is for good */
+			report_of((enum pn_monitor_mode)mode);
+	report_of(PN_MONITOR_NONE);
+	assert_int_equal(count_descriptors(), before);
+}
+
 static int forty_two(void)
 {
 	return 42;
@@ -98,6 +125,44 @@ static int forty_two(void)
 static int seven(void)
 {
 	return 7;
+}
+
+/* As /proc/self/maps says. */
+static bool is_executable(const void *at)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long start, end;
+	char line[512], may[5];
+	bool yes = false;
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %4s", &start, &end, may) == 3 &&
+		    (uintptr_t)at >= start && (uintptr_t)at < end)
+			yes = may[2] == 'x';
+	fclose(maps);
+	return yes;
+}
+
+/* Nobody who runs the code meanwhile finds it not executable for a moment: the
+ * pages' protection is touched only where there is no other way. */
+static void code_is_written_past_the_protection_where_it_can_be(void **state)
+{
+	size_t page = pn_monitor_page_bytes();
+	uint8_t code[PN_JUMP_MAX_BYTES];
+	size_t len;
+
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		void *at = mmap(NULL, page, PROT_READ,
+				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		pn_monitor_faults.no_proc_mem = way;
+		len = pn_jump_encode(at, (void *)forty_two, code);
+		assert_ok(pn_jump_write(at, code, len));
+		assert_int_equal(is_executable(at), way);
+		munmap(at, page);
+	}
 }
 
 /* Both ways of writing code, on a function of this test's own. */
@@ -138,7 +203,11 @@ int main(void)
 		cmocka_unit_test_teardown(
 			a_userfaultfd_that_sees_too_little_is_ended, heal),
 		TEST(a_healthy_mode_can_be_taken_again),
+		TEST(modes_that_were_left_leave_no_descriptor),
 		cmocka_unit_test_teardown(code_can_be_written_either_way, heal),
+		cmocka_unit_test_teardown(
+			code_is_written_past_the_protection_where_it_can_be,
+			heal),
 	};
 
 	return RUN_TESTS(tests);
