@@ -10,6 +10,7 @@
 #ifndef PN_TESTS_TEST_H
 #define PN_TESTS_TEST_H
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,6 +62,19 @@ static inline uint64_t test_random(uint64_t *state)
 static inline uint64_t test_below(uint64_t *state, uint64_t bound)
 {
 	return test_random(state) % bound;
+}
+
+/* How many descriptors this process has open. */
+static inline unsigned test_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(folder);
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
 }
 
 #endif

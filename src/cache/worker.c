@@ -124,6 +124,7 @@ void pn_cache_chore_add(struct pn_cache *cache, struct pn_chore *chore)
 {
 	chore->when_ns = PN_FOREVER;
 	chore->running = false;
+	chore->asked = 0;
 	pn_lock(&cache->lock);
 	pn_list_append(&cache->chores, &chore->link);
 	pn_unlock(&cache->lock);

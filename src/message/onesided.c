@@ -70,6 +70,7 @@ void pn_onesided_fini(struct pinion_endpoint *ep)
 			      pn_container_of(link, struct pinion_claim, link));
 		pn_tags_forget(&ep->onesided.granted);
 	}
+	pn_assert(!ep->onesided.granted.n);
 	/* Links of requests lie in the chains; they are not looked at again. */
 	pn_tags_fini(&ep->onesided.held);
 	pn_tags_fini(&ep->onesided.granted);

@@ -319,6 +319,20 @@ static void a_policy_or_mode_that_does_not_exist_is_refused(void **state)
 	}
 }
 
+/* The first one may leave what the process keeps. */
+static void a_closed_context_leaves_no_descriptor(void **state)
+{
+	unsigned before = 0;
+
+	for (unsigned i = 0; i < 3; i++) {
+		if (i == 1)
+			before = test_descriptors();
+		setup(state);
+		teardown(state);
+	}
+	assert_int_equal(test_descriptors(), before);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -334,6 +348,7 @@ int main(void)
 		CASE(other_calls_refuse_what_is_wrong),
 		CASE(an_older_program_gets_as_much_as_it_knows),
 		CASE(a_policy_or_mode_that_does_not_exist_is_refused),
+		TEST(a_closed_context_leaves_no_descriptor),
 	};
 
 	return RUN_TESTS(tests);

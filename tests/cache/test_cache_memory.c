@@ -4,13 +4,14 @@
  * first, the second and so on, until the operation needs no more than it gets.
  * Each time it says -ENOMEM, holds nothing, and works the next time. The linker
  * puts the test in front of malloc() and its kin. On `sim`, without a worker
- * and without a monitor.
+ * and, but for the last test, without a monitor.
  */
 #include "test.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/log.h"
 #include "cache/cache_impl.h"
 #include "cache/exposed.h"
 #include "device/sim/sim.h"
@@ -69,12 +70,14 @@ static struct {
 	char *mem;
 } f;
 
+static bool watching; /* caches hear of releases */
+
 static int open_cache(void)
 {
 	const struct pn_cache_attr attr = { .device = f.device,
 					    .budget = &f.budget,
 					    .max_region_bytes = PAGE,
-					    .no_monitor = true,
+					    .no_monitor = !watching,
 					    .no_worker = true };
 
 	return pn_cache_open(&attr, &f.cache);
@@ -260,6 +263,45 @@ static void a_cache_opens_and_pins_or_leaves_nothing(void **state)
 	assert_ok(open_another());
 }
 
+/* --- address space ------------------------------------------------------- */
+
+/* Of this process, in bytes; a cache reserves much more than this moves by
+ * itself. */
+static size_t reserved(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	size_t npages = 0;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%zu", &npages), 1);
+	fclose(file);
+	return npages * PAGE;
+}
+
+#define A_CACHE (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))
+
+static void caches_too_many_leave_no_address_space_behind(void **state)
+{
+	struct pn_cache *all[PN_MONITOR_SUBSCRIBERS + 1], *first = f.cache;
+	unsigned n = 0;
+	size_t before;
+
+	(void)state;
+	watching = true;
+	before = reserved();
+	while (!open_cache())
+		all[n++] = f.cache;
+	assert_int_equal(n, PN_MONITOR_SUBSCRIBERS);
+	pn_log_set_level(PN_LOG_NONE);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(open_cache(), -EMFILE);
+	while (n)
+		pn_cache_close(all[--n]);
+	f.cache = first;
+	watching = false;
+	assert_true(reserved() < before + A_CACHE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +310,7 @@ int main(void)
 		TEST(a_pin_without_a_slot_is_refused),
 		TEST(an_exposure_is_whole_or_none),
 		TEST(a_cache_opens_and_pins_or_leaves_nothing),
+		TEST(caches_too_many_leave_no_address_space_behind),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

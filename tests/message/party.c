@@ -125,12 +125,33 @@ static bool settles(struct party *party)
 	return true;
 }
 
+/* All count upwards, and nobody lives long enough for so much. */
+static bool counts_are_sane(const struct party *party)
+{
+	struct pn_endpoint_stats s;
+	uint64_t all;
+
+	pn_endpoint_query(party->ep, &s);
+	all = s.direct | s.received | s.unexpected | s.copied_for_room |
+	      s.bounced | s.stalls | s.bad_packets | s.rails_lost | s.resent;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(s.sent); i++)
+		all |= s.sent[i];
+	for (unsigned i = 0; i < PN_ARRAY_LEN(s.accesses); i++)
+		all |= s.accesses[i];
+	for (unsigned i = 0; i < PN_ARRAY_LEN(s.fragments); i++)
+		all |= s.fragments[i];
+	return all < (uint64_t)1 << 40;
+}
+
 void party_close(struct party *party)
 {
 	struct pn_pinned pinned;
 	size_t mrs = 0;
 
 	party->rank->idle = NULL;
+	if (!counts_are_sane(party))
+		rank_fail(party->rank, "a counter went down", __FILE__,
+			  __LINE__);
 	if (!settles(party))
 		rank_fail(party->rank, "more than bounce buffers is pinned",
 			  __FILE__, __LINE__);

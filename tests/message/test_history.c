@@ -128,6 +128,31 @@ static void a_registration_that_lasts_lifts_the_ceiling(void **state)
 }
 
 /* More buffers than it remembers: those that were forgotten are new. */
+/* A registration is left once; to be told so again while it stays is no new
+ * hope. */
+static void a_registration_that_stays_is_hoped_for_once(void **state)
+{
+	struct pn_history *mine = history, *other = pn_history_open();
+	uint64_t seed = test_seed();
+	double further;
+
+	(void)state;
+	assert_non_null(other);
+	for (unsigned i = 0; i < 2000; i++) {
+		unsigned n = (unsigned)test_below(&seed, 5);
+		bool cached = test_below(&seed, 8);
+
+		history = other;
+		further = use(n, LEN, cached);
+		if (!cached)
+			keep(n, LEN);
+		history = mine;
+		assert_true(use(n, LEN, cached) == further);
+		keep(n, LEN);
+	}
+	pn_history_close(other);
+}
+
 static void memory_is_bounded_and_the_newest_are_remembered(void **state)
 {
 	uint64_t random = test_seed();
@@ -171,6 +196,7 @@ int main(void)
 		HISTORY_TEST(
 			buffers_that_are_freed_after_use_are_not_hoped_for),
 		HISTORY_TEST(a_registration_that_lasts_lifts_the_ceiling),
+		HISTORY_TEST(a_registration_that_stays_is_hoped_for_once),
 		HISTORY_TEST(memory_is_bounded_and_the_newest_are_remembered),
 		HISTORY_TEST(sizes_are_two_for_each_power_of_two),
 	};

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cache/cache_impl.h"
 #include "message/ends.h"
 #include "message/message_impl.h"
 
@@ -739,6 +740,41 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 		assert_false(close(up[i]) || close(down[i]));
 }
 
+/* Messages pin piece by piece, always the same pieces, and make progress by
+ * themselves. */
+static void a_cache_works_otherwise_while_an_endpoint_has_it(void **state)
+{
+	struct pn_cache *cache;
+	struct end end;
+
+	(void)state;
+	end_open(&end, NULL);
+	cache = end.context->cache;
+	assert_true(!atomic_load(&cache->joins) &&
+		    atomic_load(&cache->stepped));
+	pinion_endpoint_close(end.ep);
+	assert_true(atomic_load(&cache->joins) &&
+		    !atomic_load(&cache->stepped));
+	pinion_close(end.context);
+}
+
+static void a_closed_endpoint_leaves_no_descriptor(void **state)
+{
+	unsigned before = 0;
+	struct end end;
+
+	(void)state;
+	/* The first one may leave what the process keeps. */
+	for (unsigned i = 0; i < 3; i++) {
+		if (i == 1)
+			before = test_descriptors();
+		end_open(&end, NULL);
+		assert_true(pinion_endpoint_fd(end.ep) >= 0);
+		end_close(&end);
+	}
+	assert_int_equal(test_descriptors(), before);
+}
+
 /* To itself; both buffers are its own. */
 static void send_along(struct end *end, struct pinion_peer *peer, char *from,
 		       char *to, size_t len)
@@ -812,6 +848,8 @@ int main(void)
 		TEST(arming_says_when_there_is_something),
 		TEST(a_context_can_open_an_endpoint_again),
 		TEST(an_endpoint_opens_where_the_cache_has_filled_the_budget),
+		TEST(a_cache_works_otherwise_while_an_endpoint_has_it),
+		TEST(a_closed_endpoint_leaves_no_descriptor),
 		TEST(closing_abandons_what_is_under_way),
 		TEST(a_killed_peer_ends_its_requests_and_nothing_else),
 	};

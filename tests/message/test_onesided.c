@@ -383,6 +383,49 @@ static void atomics_tell_what_was_there(void **state)
 }
 
 /* Three puts, a flush and a fenced get, reported by the queue. */
+static const struct pn_device_ops *inner;
+static unsigned nrefused;
+
+static int refuse_once(struct pn_device *device, struct pn_mr *const *mrs,
+		       unsigned n)
+{
+	return nrefused++ ? inner->reg(device, mrs, n) : -ENOMEM;
+}
+
+/* The first registration for one-sided operations fails: what was taken of the
+ * budget for it goes back, and the next operation finds room. */
+static void bounce_buffers_that_were_refused_can_be_had_later(void **state)
+{
+	struct pinion_atomic atomic = { .operand = 1 };
+	struct pinion_request *request;
+	struct pn_device_ops ops;
+	struct pn_device *device;
+	struct scene s;
+	size_t before;
+	int ret;
+
+	(void)state;
+	scene_open(&s, NULL, ALL);
+	device = s.pair.a.context->device;
+	before = atomic_load(&s.pair.a.context->budget.bytes);
+	inner = device->ops;
+	ops = *inner;
+	ops.reg = refuse_once;
+	device->ops = &ops;
+	atomic.remote = s.remote;
+	nrefused = 0;
+	ret = pinion_fetch_add(s.pair.a.ep, &atomic, &request);
+	if (!ret)
+		ret = finish(&s.pair, s.pair.a.ep, request).status;
+	assert_int_equal(ret, -ENOBUFS);
+	assert_int_equal(atomic_load(&s.pair.a.context->budget.bytes), before);
+	assert_ok(pinion_fetch_add(s.pair.a.ep, &atomic, &request));
+	assert_ok(finish(&s.pair, s.pair.a.ep, request).status);
+	assert_int_equal(*(uint64_t *)s.memory, 1);
+	device->ops = inner;
+	scene_close(&s);
+}
+
 static void a_flush_ends_after_what_was_started_before(void **state)
 {
 	struct pinion_completion ends[8];
@@ -721,6 +764,7 @@ int main(void)
 		TEST(released_memory_is_no_longer_exposed),
 		TEST(an_exposure_keeps_its_key_when_its_memory_goes),
 		TEST(atomics_tell_what_was_there),
+		TEST(bounce_buffers_that_were_refused_can_be_had_later),
 		TEST(a_flush_ends_after_what_was_started_before),
 		TEST(a_remote_may_be_closed_under_its_operations),
 		TEST(sources_that_cannot_be_pinned_are_copied),

@@ -217,6 +217,9 @@ static void a_registered_neighbour_is_enough(void **state)
 	pn_cache_unpin(f.cache, &pin);
 	assert_int_equal(use(buffer(0) + 1000, 1024), PN_REUSE_HELD);
 	assert_int_equal(use(buffer(0) + 4000, 1024), PN_REUSE_COPY);
+	/* To the last byte of the page, and to the first of the next. */
+	assert_int_equal(use(buffer(0) + 3072, 1024), PN_REUSE_HELD);
+	assert_int_equal(use(buffer(0) + 3073, 1024), PN_REUSE_COPY);
 }
 
 /* --- registrations that go ------------------------------------------------ */

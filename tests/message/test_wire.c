@@ -215,6 +215,21 @@ static void nonsense_fails_its_peer_and_nobody_else(void **state)
 	assert_nonsense(&match, sizeof(match.wire));
 }
 
+/* A HELLO tells the devices of its sender, which must be among them. */
+static void a_false_name_fails_its_peer_and_nobody_else(void **state)
+{
+	static const uint8_t anothers[] = {
+		PN_WIRE_VERSION, 1, 4, 'n', 'o', 'd', 'y'
+	};
+	struct packet hello = packet_of(PN_WIRE_HELLO);
+
+	(void)state;
+	hello.wire.tag = 1;
+	memcpy(hello.keys, anothers, sizeof(anothers));
+	assert_nonsense(&hello, sizeof(hello.wire) + sizeof(anothers));
+	assert_nonsense(&hello, sizeof(hello.wire) + sizeof(anothers) - 1);
+}
+
 /* The same about conditional writes. */
 static void nonsense_about_grants_fails_its_peer_and_nobody_else(void **state)
 {
@@ -326,6 +341,7 @@ int main(void)
 		TEST(addresses_that_are_none_are_refused),
 		TEST(a_good_message_is_received_from_anyone),
 		TEST(nonsense_fails_its_peer_and_nobody_else),
+		TEST(a_false_name_fails_its_peer_and_nobody_else),
 		TEST(nonsense_about_grants_fails_its_peer_and_nobody_else),
 		TEST(false_grants_fail_one_write),
 		TEST(keys_that_are_none_fail_one_request),

@@ -5,7 +5,6 @@
  */
 #include "test.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -92,30 +91,18 @@ static void a_healthy_mode_can_be_taken_again(void **state)
 	assert_string_equal(report.refused[report.mode], "");
 }
 
-static unsigned count_descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(folder);
-	while (readdir(folder))
-		n++;
-	closedir(folder);
-	return n;
-}
-
 static void modes_that_were_left_leave_no_descriptor(void **state)
 {
 	unsigned before;
 
 	(void)state;
 	report_of(PN_MONITOR_NONE);
-	before = count_descriptors();
+	before = test_descriptors();
 	for (int mode = 0; mode < PN_MONITOR_NMODES; mode++)
 		if (mode != PN_MONITOR_KEEP) /* that is for good */
 			report_of((enum pn_monitor_mode)mode);
 	report_of(PN_MONITOR_NONE);
-	assert_int_equal(count_descriptors(), before);
+	assert_int_equal(test_descriptors(), before);
 }
 
 static int forty_two(void)
