@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "message/auto.h"
+#include "message/protocol/shapes.h"
 #include "test.h"
 
 #define LEN	 ((size_t)1 << 20)
@@ -162,6 +163,56 @@ static void trials_stay_within_their_share(void **state)
 	assert_true(ns < 1.05 * LAST * m.copy_ns);
 }
 
+/* --- what it says of itself ----------------------------------------------- */
+
+/* What is counted besides what the receiver tells. */
+static double before(int protocol)
+{
+	return protocol == PN_PROTOCOL_READ
+		       ? costs.send_ns
+		       : pn_cost_match(&limits, &costs, LEN);
+}
+
+/* On a machine where everything takes what it takes, three of a kind are
+ * enough to know it; and what was tried and told is counted. */
+static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
+{
+	struct pn_auto *chooser = pn_auto_open(&limits, &costs);
+	struct pn_use source = { .addr = 1 << 20,
+				 .len = LEN,
+				 .end = PN_END_SOURCE };
+	unsigned known[PN_PROTOCOL_COUNT][2] = { 0 }, ntrials = 0, npredicted;
+	struct pn_auto_stats stats;
+
+	(void)state;
+	assert_non_null(chooser);
+	npredicted = 0;
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		struct pn_choice c;
+		double took;
+
+		pn_auto_choose(chooser, &source, true, &c);
+		source.cached |= c.keep;
+		took = 300e3 + 40e3 * c.protocol;
+		if (known[c.protocol][c.registered]++ >= 3) {
+			npredicted++;
+			assert_true(fabs(took + before(c.protocol) -
+					 c.predicted_ns) <
+				    0.01 * c.predicted_ns);
+		}
+		ntrials += c.reason == PN_BECAUSE_TRIAL;
+		pn_auto_sent(chooser, &c, i + 1, 0);
+		pn_auto_told(chooser, i + 1, took);
+		pn_auto_told(chooser, i + 1, 1); /* told twice: once counts */
+	}
+	pn_auto_query(chooser, &stats);
+	assert_true(ntrials > 3 && npredicted > MESSAGES / 2);
+	assert_int_equal(stats.trials, ntrials);
+	assert_int_equal(stats.told, MESSAGES);
+	assert_true(stats.off < 0.05);
+	pn_auto_close(chooser);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -170,6 +221,7 @@ int main(void)
 		TEST(a_phase_that_was_bad_is_forgotten),
 		TEST(a_trial_that_stops_does_not_end_all_trials),
 		TEST(trials_stay_within_their_share),
+		TEST(three_of_a_kind_are_enough_to_predict_the_next),
 	};
 
 	return RUN_TESTS(tests);

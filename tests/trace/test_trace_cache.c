@@ -387,8 +387,8 @@ static void threads_are_recorded_with_all_their_outcomes(void **state)
 static void what_is_told_in_the_name_of_a_cache_is_of_that_cache(void **state)
 {
 	const struct pn_event sent = { .kind = PN_EVENT_SEND,
-					.peer = PN_EVENT_NO_PEER,
-					.len = 7 };
+				       .peer = PN_EVENT_NO_PEER,
+				       .len = 7 };
 	struct world w[2];
 	struct pn_trace *trace;
 	struct pn_event e;
