@@ -104,12 +104,9 @@ static int on_grant(struct pinion_peer *peer, const struct pn_wire *wire,
 		marry(request, wire, payload);
 		return 0;
 	}
-	claim = pn_claim_alloc(ep, len);
+	claim = pn_claim_make(peer, wire, len);
 	if (!claim)
 		return -ENOMEM;
-	claim->peer = peer;
-	claim->wire = *wire;
-	claim->payload_len = len;
 	memcpy(claim->payload, payload, len);
 	if (!pn_tags_add(&ep->onesided.granted, &claim->link))
 		return 0;

@@ -192,12 +192,9 @@ static int park(struct pinion_peer *peer, uint32_t sequence,
 		return -EALREADY;
 	if (peer->nparked == MAX_PARKED)
 		return -EPROTO;
-	claim = pn_claim_alloc(peer->ep, len);
+	claim = pn_claim_make(peer, wire, len);
 	if (!claim)
 		return -ENOMEM;
-	claim->peer = peer;
-	claim->wire = *wire;
-	claim->payload_len = len;
 	claim->sequence = sequence;
 	memcpy(claim->payload, payload, len);
 	pn_list_append(place, &claim->link);

@@ -62,7 +62,7 @@ struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
 }
 
 /* Two sizes are kept for use again; after warm-up nothing is allocated. */
-struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len)
+static struct pinion_claim *claim_alloc(struct pinion_endpoint *ep, size_t len)
 {
 	bool small = len <= PN_SMALL_CLAIM;
 	size_t capacity = small ? PN_SMALL_CLAIM : ep->limits.packet_bytes;
@@ -70,7 +70,7 @@ struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len)
 	struct pinion_claim *claim;
 
 	if (pn_unlikely(len > capacity))
-		return NULL; /* more than any of us sends */
+		return NULL;
 	free_one = pn_list_pop(small ? &ep->small_claims : &ep->large_claims);
 	if (free_one)
 		return pn_container_of(free_one, struct pinion_claim, link);
@@ -79,6 +79,19 @@ struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len)
 		return NULL;
 	claim->capacity = capacity;
 	pn_list_init(&claim->link);
+	return claim;
+}
+
+struct pinion_claim *pn_claim_make(struct pinion_peer *peer,
+				   const struct pn_wire *wire, size_t len)
+{
+	struct pinion_claim *claim = claim_alloc(peer->ep, len);
+
+	if (!claim)
+		return NULL;
+	claim->peer = peer;
+	claim->wire = *wire;
+	claim->payload_len = len;
 	return claim;
 }
 

@@ -419,7 +419,10 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 				       const struct pn_wire *wire);
 struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
 					 const struct pinion_message *wanted);
-struct pinion_claim *pn_claim_alloc(struct pinion_endpoint *ep, size_t len);
+/* Keeps a packet; its payload, of so many bytes, the caller copies. NULL: no
+ * memory, or longer than any of us sends. */
+struct pinion_claim *pn_claim_make(struct pinion_peer *peer,
+				   const struct pn_wire *wire, size_t len);
 void pn_claim_free(struct pinion_endpoint *ep, struct pinion_claim *claim);
 
 /* request.c */

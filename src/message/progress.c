@@ -25,12 +25,9 @@ static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 		pn_transfer_receive(receive, peer, wire, payload, len);
 		return 0;
 	}
-	claim = pn_claim_alloc(ep, len);
+	claim = pn_claim_make(peer, wire, len);
 	if (!claim)
 		return -ENOMEM;
-	claim->peer = peer;
-	claim->wire = *wire;
-	claim->payload_len = len;
 	pn_copy(ep->device, claim->payload, payload, len);
 	pn_list_append(&ep->unexpected, &claim->link);
 	ep->stats.unexpected++;

@@ -84,13 +84,11 @@ static inline int next_completion(struct pn_device *device,
 	return ret;
 }
 
-/* The peer `to` of `from`, up; both have polled their PEER_UP when called
- * outside tasks. */
-static inline struct pn_peer *connect_nodes(struct pn_sim *sim, unsigned from,
-					    unsigned to)
+/* The peer b of a, up; both have polled their PEER_UP when called outside
+ * tasks. */
+static inline struct pn_peer *connect_devices(struct pn_device *a,
+					      struct pn_device *b)
 {
-	struct pn_device *a = pn_sim_device(sim, from);
-	struct pn_device *b = pn_sim_device(sim, to);
 	struct pn_address address;
 	struct pn_completion c;
 	struct pn_peer *peer;
@@ -100,11 +98,18 @@ static inline struct pn_peer *connect_nodes(struct pn_sim *sim, unsigned from,
 	assert_ok(next_completion(a, &c));
 	assert_int_equal(c.kind, PN_COMPLETION_PEER_UP);
 	assert_ptr_equal(c.peer, peer);
-	if (from != to) {
+	if (a != b) {
 		assert_int_equal(pn_device_poll(b, &c, 1), 1);
 		assert_int_equal(c.kind, PN_COMPLETION_PEER_UP);
 	}
 	return peer;
+}
+
+static inline struct pn_peer *connect_nodes(struct pn_sim *sim, unsigned from,
+					    unsigned to)
+{
+	return connect_devices(pn_sim_device(sim, from),
+			       pn_sim_device(sim, to));
 }
 
 /* In a task: attaches to `to` and waits until it is up. */

@@ -10,20 +10,8 @@
 /* The peer of a's port at b's port of the same rail, up at both ends. */
 static struct pn_peer *connect_rail(struct pn_sim *sim, unsigned rail)
 {
-	struct pn_device *a = pn_sim_rail(sim, 0, rail);
-	struct pn_device *b = pn_sim_rail(sim, 1, rail);
-	struct pn_address address;
-	struct pn_completion c;
-	struct pn_peer *peer;
-
-	pn_device_address(b, &address);
-	assert_ok(pn_device_attach(a, &address, &peer));
-	assert_ok(next_completion(a, &c));
-	assert_int_equal(c.kind, PN_COMPLETION_PEER_UP);
-	assert_ptr_equal(c.peer, peer);
-	assert_int_equal(pn_device_poll(b, &c, 1), 1);
-	assert_int_equal(c.kind, PN_COMPLETION_PEER_UP);
-	return peer;
+	return connect_devices(pn_sim_rail(sim, 0, rail),
+			       pn_sim_rail(sim, 1, rail));
 }
 
 /* A write of 1 MiB on each given rail at once: when the last has ended. */

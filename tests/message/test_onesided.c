@@ -580,6 +580,18 @@ static unsigned begin_all(struct end *end, struct pinion_peer *peer,
 	return 3;
 }
 
+/* A process that says how to reach it through up[0], until it is killed. */
+static pid_t start_doomed(int up[2])
+{
+	pid_t pid;
+
+	assert_ok(pipe(up));
+	pid = fork();
+	if (!pid)
+		doomed(up[1]);
+	return pid;
+}
+
 static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 {
 	struct pinion_move move = { .len = BYTES };
@@ -592,10 +604,7 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 	pid_t pid;
 
 	(void)state;
-	assert_ok(pipe(up));
-	pid = fork();
-	if (!pid)
-		doomed(up[1]);
+	pid = start_doomed(up);
 	end_open(&end, NULL);
 	move.buf = map(BYTES);
 	assert_int_equal(read(up[0], &theirs, sizeof(theirs)), sizeof(theirs));
@@ -630,10 +639,7 @@ static void a_flush_and_a_fence_end_with_a_peer_that_never_came(void **state)
 	pid_t pid;
 
 	(void)state;
-	assert_ok(pipe(up));
-	pid = fork();
-	if (!pid)
-		doomed(up[1]);
+	pid = start_doomed(up);
 	assert_int_equal(read(up[0], &theirs, sizeof(theirs)), sizeof(theirs));
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
