@@ -23,7 +23,8 @@ struct pinion_context;
 /* One option of a context. Strings other than `value` are constant. */
 struct pinion_config_option {
 	const char *name;   /* "device"; the variable is PINION_DEVICE */
-	const char *type;   /* "text", "bytes", "time", "number", "choice" */
+	const char *type;   /* "text", "bytes", "time", "number", "choice" or
+			     * "yes/no" */
 	const char *help;   /* one sentence */
 	const char *def;    /* default value */
 	const char *source; /* "default", "environment" or "attribute" */

@@ -47,8 +47,8 @@ struct pinion_attr {
 
 /* Opens a context; attr may be NULL. May sleep.
  * -EINVAL: an option does not parse; -ENODEV: no such device; -EACCES, -EPERM,
- * -ENOMEM, -EOPNOTSUPP: the system refuses what the device needs. A line on
- * standard error says what to do. */
+ * -ENOMEM, -EOPNOTSUPP: the system refuses what the device needs; -EMFILE: too
+ * many contexts. A line on standard error says what to do. */
 PINION_API int pinion_open(const struct pinion_attr *attr,
 			   struct pinion_context **out);
 
