@@ -402,6 +402,7 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 	pn_list_init(&ep->notes);
 	pn_list_init(&ep->free_notes);
 	pn_list_init(&ep->serving);
+	pn_list_init(&ep->desks);
 	for (int e = 0; e < PN_FI_EVENTS; e++) {
 		pn_list_init(&ep->events[e].member.link);
 		ep->events[e].member.ep = ep;

@@ -195,9 +195,10 @@ struct pn_fi_op {
 	struct pn_fi_ep *ep;
 	enum pn_fi_way way;
 	enum pn_fi_event event;
-	bool quiet;	  /* a good end is not told */
-	unsigned pending; /* one-sided: requests of pinion */
-	int status;	  /* one-sided: of those that ended */
+	bool quiet;	       /* a good end is not told */
+	struct pn_fi_end rest; /* one-sided: of bytes sent behind the errand */
+	unsigned pending;      /* one-sided: requests of pinion */
+	int status;	       /* one-sided: of those that ended */
 	void *context;
 	uint64_t flags; /* of the entry */
 	uint8_t *buf;
@@ -234,7 +235,8 @@ struct pn_fi_ep {
 	struct pn_list active, free_ops;
 	struct pn_list notes, free_notes; /* errands on their way, and others */
 	uint64_t next_number;		  /* of errands */
-	struct pn_fi_desk *desks;
+	struct pn_list desks;
+	unsigned desks_free;	/* that wait for an errand */
 	struct pn_list serving; /* in the domain's, with desks */
 	int held[2]; /* what makes it known by a service; -1: it is not */
 };

@@ -95,25 +95,29 @@ static bool wait_unused(struct pn_fi_mr *mr)
 	return !used;
 }
 
+/* It keeps its key, should it not be closed after all. */
+static void set_closing(struct pn_fi_mr *mr, bool closing)
+{
+	pn_fi_lock(mr->domain);
+	mr->closing = closing;
+	pn_fi_unlock(mr->domain);
+}
+
 static int close_mr(struct fid *fid)
 {
 	struct pn_fi_mr *mr = pn_container_of(fid, struct pn_fi_mr, fid.fid);
 	struct pn_fi_domain *domain = mr->domain;
 
-	pn_fi_lock(domain);
-	pn_list_remove(&mr->link); /* nobody finds it any more */
-	pn_fi_unlock(domain);
+	set_closing(mr, true);
 	if (!wait_unused(mr)) {
-		pn_fi_lock(domain);
-		pn_list_append(chain_of(domain, mr->fid.key), &mr->link);
-		pn_fi_unlock(domain);
+		set_closing(mr, false);
 		return -FI_EBUSY;
 	}
-	if (mr->counter) {
-		pn_fi_lock(domain);
+	pn_fi_lock(domain);
+	pn_list_remove(&mr->link);
+	if (mr->counter)
 		mr->counter->regions--;
-		pn_fi_unlock(domain);
-	}
+	pn_fi_unlock(domain);
 	atomic_fetch_sub(&domain->refs, 1);
 	free(mr);
 	return 0;

@@ -17,6 +17,7 @@
  *   note     an errand on its way out, with its payload.
  *   task     what any of libfabric's calls asks for, before it is an errand.
  *   desk     a receive that waits for errands. One at a time lies on it.
+ *            There are PN_FI_DESKS, and more while all are busy.
  *   region   struct pn_fi_mr: memory that has a key.
  *
  * Life of an operation: the initiator sends what is too long for the note as a
@@ -26,8 +27,7 @@
  * target has done it: FI_DELIVERY_COMPLETE, whatever was asked for. A peer
  * that dies fails that receive.
  * Life of a desk: posted -> an errand comes -> its long bytes are received ->
- * the answer is sent -> posted again. While all are busy, errands wait as
- * unexpected messages.
+ * the answer is sent -> posted again.
  *
  * Order: errands of a peer are looked at in the order they were sent, but bytes
  * of long ones move later. None is promised.
@@ -113,9 +113,10 @@ struct pn_fi_mr {
 	uint64_t access;
 	struct pn_fi_counter *counter; /* of remote writes to it; or NULL */
 	unsigned users;		       /* desks */
+	bool closing;		       /* nobody begins to use it */
 };
 
-/* Both under the lock. */
+/* Both under the lock. Also one that is closing. */
 struct pn_fi_mr *pn_fi_mr_find(struct pn_fi_domain *domain, uint64_t key);
 /* Where [addr, addr + len) is, NULL: not inside, or not allowed. */
 uint8_t *pn_fi_mr_at(const struct pn_fi_mr *mr, uint64_t addr, uint64_t len,

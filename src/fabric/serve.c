@@ -8,6 +8,7 @@
 
 struct pn_fi_desk {
 	struct pn_fi_end end; /* first: pinion's `user` */
+	struct pn_list link;  /* in ep->desks */
 	struct pn_fi_ep *ep;
 	struct pn_fi_errand errand;
 	struct pinion_peer *peer; /* whose errand it is */
@@ -33,24 +34,50 @@ static void release(struct pn_fi_desk *desk)
 	desk->mr = NULL;
 }
 
-/* Without memory a desk stays out of use; the next one that is posted again
- * has better luck. */
+static void close_desk(struct pn_fi_desk *desk)
+{
+	release(desk);
+	pn_list_remove(&desk->link);
+	free(desk);
+}
+
+/* A desk that is done waits for the next errand, or goes if enough do. Without
+ * memory it goes, too; the next one has better luck. */
 static void post(struct pn_fi_desk *desk)
 {
+	struct pn_fi_ep *ep = desk->ep;
 	struct pinion_message any = { .buf = desk->bytes,
 				      .len = sizeof(desk->bytes),
 				      .ignore = ~UINT64_C(0),
 				      .user = &desk->end,
 				      .space = PN_FI_SPACE_ERRAND };
-	int ret;
+	int ret = 0;
 
 	release(desk);
 	desk->end.ended = errand_came;
-	ret = pinion_recv(desk->ep->endpoint, &any, NULL);
-	if (ret)
+	if (ep->desks_free < PN_FI_DESKS) {
+		ret = pinion_recv(ep->endpoint, &any, NULL);
+		ep->desks_free += !ret;
+		if (!ret)
+			return;
 		pn_warn("one of %d receives for RMA and atomics is lost (%d): "
 			"free memory",
 			PN_FI_DESKS, ret);
+	}
+	close_desk(desk);
+}
+
+static int open_desk(struct pn_fi_ep *ep)
+{
+	struct pn_fi_desk *desk = calloc(1, sizeof(*desk));
+
+	if (!desk)
+		return -FI_ENOMEM;
+	desk->ep = ep;
+	pn_list_init(&desk->link);
+	pn_list_append(&ep->desks, &desk->link);
+	post(desk);
+	return 0;
 }
 
 /* --- answers -------------------------------------------------------------- */
@@ -81,9 +108,14 @@ static void answer(struct pn_fi_desk *desk, int status, void *bytes, size_t len)
 
 	desk->end.ended = answered;
 	ret = pinion_send(desk->ep->endpoint, &m, NULL);
-	if (ret == PINION_SENT)
+	if (ret == PINION_SENT) {
 		answered(&desk->end, &good);
-	else if (ret) /* nobody is there any more */
+		return;
+	}
+	if (ret == -ENOMEM)
+		pn_error("no memory to answer an RMA or atomic operation: the "
+			 "peer waits for it in vain; free memory");
+	if (ret) /* or nobody is there any more */
 		post(desk);
 }
 
@@ -226,8 +258,9 @@ static uint8_t *find(struct pn_fi_desk *desk)
 {
 	const struct pn_fi_errand *e = &desk->errand;
 	struct pn_fi_mr *mr = pn_fi_mr_find(desk->ep->domain, e->key);
-	uint8_t *at =
-		mr ? pn_fi_mr_at(mr, e->addr, e->len, access_for(e)) : NULL;
+	uint8_t *at = mr && !mr->closing
+			      ? pn_fi_mr_at(mr, e->addr, e->len, access_for(e))
+			      : NULL;
 
 	if (at) {
 		desk->mr = mr;
@@ -251,10 +284,8 @@ static void serve(struct pn_fi_desk *desk, const uint8_t *payload)
 		serve_atomic(desk, payload, at);
 }
 
-static void errand_came(struct pn_fi_end *end,
-			const struct pinion_completion *c)
+static void take(struct pn_fi_desk *desk, const struct pinion_completion *c)
 {
-	struct pn_fi_desk *desk = desk_of(end);
 	const uint8_t *payload;
 	int ret = c->status ? c->status
 			    : pn_fi_errand_parse(desk->bytes, c->len,
@@ -274,24 +305,40 @@ static void errand_came(struct pn_fi_end *end,
 		answer(desk, ret, NULL, 0);
 }
 
+/* However many of them wait for peers that do not go on, one is free for the
+ * others. So a peer that is stopped takes as many desks as it has sent errands,
+ * which without desks would wait as messages, and take no less. */
+static void errand_came(struct pn_fi_end *end,
+			const struct pinion_completion *c)
+{
+	struct pn_fi_ep *ep = desk_of(end)->ep;
+
+	ep->desks_free--;
+	take(desk_of(end), c);
+	if (pn_unlikely(!ep->desks_free) && open_desk(ep))
+		pn_warn("no memory for a further receive for RMA and atomics: "
+			"one of %d has to end first",
+			PN_FI_DESKS);
+}
+
 int pn_fi_serve(struct pn_fi_ep *ep)
 {
-	ep->desks = calloc(PN_FI_DESKS, sizeof(*ep->desks));
-	if (!ep->desks)
-		return -FI_ENOMEM;
-	for (int i = 0; i < PN_FI_DESKS; i++) {
-		ep->desks[i].ep = ep;
-		post(&ep->desks[i]);
-	}
+	int ret = 0;
+
+	for (int i = 0; i < PN_FI_DESKS && !ret; i++)
+		ret = open_desk(ep);
 	pn_list_append(&ep->domain->serving, &ep->serving);
-	return 0;
+	return ret;
 }
 
 void pn_fi_desks_abandon(struct pn_fi_ep *ep)
 {
+	struct pn_list *pos;
+
 	pn_list_remove(&ep->serving);
-	for (int i = 0; ep->desks && i < PN_FI_DESKS; i++) {
-		const struct pn_fi_desk *desk = &ep->desks[i];
+	pn_list_for_each (pos, &ep->desks) {
+		const struct pn_fi_desk *desk =
+			pn_container_of(pos, struct pn_fi_desk, link);
 
 		if (desk->end.ended == written &&
 		    desk->errand.flags & PN_FI_HAS_DATA)
@@ -301,7 +348,7 @@ void pn_fi_desks_abandon(struct pn_fi_ep *ep)
 
 void pn_fi_desks_free(struct pn_fi_ep *ep)
 {
-	for (int i = 0; ep->desks && i < PN_FI_DESKS; i++)
-		release(&ep->desks[i]);
-	free(ep->desks);
+	while (!pn_list_empty(&ep->desks))
+		close_desk(pn_container_of(ep->desks.next, struct pn_fi_desk,
+					   link));
 }

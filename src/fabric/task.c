@@ -5,6 +5,7 @@
 
 #include "fabric/onesided.h"
 
+#define MAX_ERRNO 4095
 #define FLAGS_ALL                                                   \
 	(FI_COMPLETION | FI_INJECT | FI_MORE | FI_INJECT_COMPLETE | \
 	 FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
@@ -115,30 +116,47 @@ static int send_note(struct note *note, struct pinion_peer *peer)
 
 /* --- ends ----------------------------------------------------------------- */
 
-/* The answer has the target's status in its data. */
+/* The answer has the target's status in its data. One without is none, and an
+ * errno is smaller than what a pointer may be confused with. */
 static int status_of(const struct pn_fi_op *op,
 		     const struct pinion_completion *c)
 {
-	if (c->status || !c->has_data)
+	if (c->status)
 		return c->status;
+	if (!c->has_data || c->data > MAX_ERRNO)
+		return -FI_EIO;
 	if (c->data)
 		return -(int)c->data;
 	return c->len == op->len ? 0 : -FI_EIO;
 }
 
-static void part_ended(struct pn_fi_end *end, const struct pinion_completion *c)
+static void part_ended(struct pn_fi_op *op)
+{
+	struct pinion_completion whole = { .status = op->status };
+
+	if (!--op->pending)
+		pn_fi_op_end(op, &whole);
+}
+
+/* Why the target refused says more than that it did not take bytes. */
+static void answer_came(struct pn_fi_end *end,
+			const struct pinion_completion *c)
 {
 	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
 	int status = status_of(op, c);
-	struct pinion_completion whole = { 0 };
 
-	/* Why the target refused says more than that it did not take bytes. */
-	if (status && (!op->status || c->has_data))
+	if (status)
 		op->status = status;
-	if (--op->pending)
-		return;
-	whole.status = op->status;
-	pn_fi_op_end(op, &whole);
+	part_ended(op);
+}
+
+static void rest_left(struct pn_fi_end *end, const struct pinion_completion *c)
+{
+	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, rest);
+
+	if (!op->status)
+		op->status = c->status;
+	part_ended(op);
 }
 
 /* --- beginning ------------------------------------------------------------ */
@@ -152,7 +170,7 @@ static int send_rest(struct pn_fi_op *op, const struct pn_fi_task *task,
 				    .len = task->len,
 				    .tag = errand->number,
 				    .peer = peer,
-				    .user = &op->end,
+				    .user = &op->rest,
 				    .space = PN_FI_SPACE_WRITTEN };
 	int ret;
 
@@ -181,10 +199,9 @@ static int receive_answer(struct pn_fi_op *op, const struct pn_fi_task *task,
 /* What has begun ends in the CQ, also when it cannot go on. */
 static void give_up(struct pn_fi_op *op, int why)
 {
-	const struct pinion_completion failed = { .status = why };
-
+	op->status = why;
 	op->pending++;
-	part_ended(&op->end, &failed);
+	part_ended(op);
 }
 
 static int send_all(struct pn_fi_op *op, const struct pn_fi_task *task,
@@ -216,7 +233,8 @@ static void describe(struct pn_fi_op *op, const struct pn_fi_task *task)
 		     task->kind == PN_FI_COMPARE;
 	bool rma = task->kind == PN_FI_READ || task->kind == PN_FI_WRITE;
 
-	op->end.ended = part_ended;
+	op->end.ended = answer_came;
+	op->rest.ended = rest_left;
 	op->context = task->context;
 	op->flags = (rma ? FI_RMA : FI_ATOMIC) | (reads ? FI_READ : FI_WRITE);
 	op->event = reads ? PN_FI_EVENT_READ : PN_FI_EVENT_WRITE;

@@ -293,6 +293,71 @@ static void what_a_key_does_not_allow_is_refused(void **state)
 		run_with(show_little, try_much, &setups[i]);
 }
 
+/* --- one that does not go on ---------------------------------------------- */
+
+#define NSTUCK	    20 /* more than there are desks; the ring has room */
+#define STUCK_BYTES 100000
+#define DONE_TAG    5
+
+/* Asks for much, and then lets the target wait for the bytes. */
+static bool get_stuck(struct side *s)
+{
+	uint8_t *buf = malloc(STUCK_BYTES), answer;
+	struct fi_cq_tagged_entry end;
+	struct window w;
+
+	fill(buf, STUCK_BYTES, 1);
+	NEED(see(s, &w));
+	NEED(!fi_tsend(s->ep, buf, 8, NULL, s->peer, DONE_TAG, NULL));
+	NEED(next_end(s->tx, &end)); /* it is connected */
+	for (int i = 0; i < NSTUCK; i++)
+		NEED(!fi_write(s->ep, buf, STUCK_BYTES, NULL, s->peer, w.addr,
+			       w.key, NULL));
+	NEED(!fi_tinject(s->ep, buf, 8, s->peer, DONE_TAG));
+	NEED(read(s->pipe, &answer, 1) == 1);
+	for (int i = 0; i < NSTUCK; i++)
+		NEED(next_end(s->tx, &end));
+	free(buf);
+	return sync_up(s);
+}
+
+/* The target has met all of that before it asks something of itself. */
+static bool go_on(struct side *s)
+{
+	uint8_t *buf = calloc(1, STUCK_BYTES + 1), one = 7, first[8];
+	struct fi_cq_tagged_entry end;
+	struct window mine, none;
+	struct fid_mr *mr;
+
+	NEED(register_at(s, buf, STUCK_BYTES + 1, ACCESS, 77, &mr));
+	mine = window_of(s, buf, mr);
+	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
+	for (int i = 0; i < 2; i++) {
+		NEED(!fi_trecv(s->ep, first, 8, NULL, s->peer, DONE_TAG, 0,
+			       first));
+		NEED(next_end(s->rx, &end) && end.op_context == first);
+	}
+	NEED(!fi_write(s->ep, &one, 1, NULL, s->self, mine.addr + STUCK_BYTES,
+		       mine.key, &one));
+	NEED(fi_cq_sread(s->tx, &end, 1, NULL, 100000) == 1);
+	NEED(end.op_context == &one && buf[STUCK_BYTES] == 7);
+	NEED(write(s->pipe, &one, 1) == 1);
+	NEED(sync_up(s));
+	NEED(is_filled(buf, STUCK_BYTES, 1));
+	NEED(!fi_close(&mr->fid));
+	free(buf);
+	return true;
+}
+
+static void a_peer_that_does_not_go_on_holds_up_nobody_else(void **state)
+{
+	struct setup setup = { .caps = CAPS | FI_TAGGED | FI_DIRECTED_RECV,
+			       .mr_mode = MODE_VIRTUAL };
+
+	(void)state;
+	run_with(go_on, get_stuck, &setup);
+}
+
 /* --- an endpoint that goes ------------------------------------------------ */
 
 static bool open_another(struct side *s, struct fid_cq **cq, struct fid_ep **ep)
@@ -454,6 +519,7 @@ int main(void)
 		TEST(reads_and_writes_of_all_sizes_arrive),
 		TEST(writes_with_data_tell_the_target_and_all_is_counted),
 		TEST(what_a_key_does_not_allow_is_refused),
+		TEST(a_peer_that_does_not_go_on_holds_up_nobody_else),
 		TEST(operations_on_an_endpoint_that_closes_end_with_an_error),
 		TEST(random_reads_and_writes_agree_with_a_model),
 	};
