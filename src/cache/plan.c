@@ -158,9 +158,14 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 
 /* --- gaps ----------------------------------------------------------------- */
 
-/* The neighbour at addr if gap may swallow it. */
+/* What peers may do: it is not given to memory that nobody asked it for. */
+#define REMOTE                                                    \
+	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_ATOMIC)
+
+/* The neighbour at addr if gap, with this access, may swallow it. */
 static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
-				   struct pn_range gap)
+				   struct pn_range gap, unsigned access)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_cache *cache = plan->cache;
@@ -171,6 +176,7 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 	    region->resident || region->mr.len > gap.len ||
 	    region->held == cache->scan ||
 	    !pn_access_fits(region, plan->flags) ||
+	    (region->mr.access ^ access) & REMOTE ||
 	    region->mr.len + gap.len > cache->attr.max_region_bytes)
 		return NULL;
 	return region;
@@ -219,11 +225,12 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 		return gap;
 	pn_pins_scan_locked(plan->cache);
 	for (;;) {
-		struct pn_region *r = mergeable(plan, gap.addr - 1, gap);
+		struct pn_region *r =
+			mergeable(plan, gap.addr - 1, gap, *access);
 		struct pn_range wider;
 
 		if (!r)
-			r = mergeable(plan, gap.addr + gap.len, gap);
+			r = mergeable(plan, gap.addr + gap.len, gap, *access);
 		if (!r || plan->ninherited == PN_PLAN_INHERITED)
 			return gap;
 		wider = joined(gap, pn_region_range(r));
@@ -325,6 +332,11 @@ static unsigned wanted_access(const struct pn_plan *plan)
 	return access;
 }
 
+static uintptr_t end_of(const struct pn_region *region)
+{
+	return (uintptr_t)region->mr.addr + region->mr.len;
+}
+
 /* Walks one buffer through the index. 0: planned; -EAGAIN: wait for
  * plan->wait; -EXFULL: more slots; -ENOBUFS: room for plan->need_bytes;
  * -EACCES: register it apart from what is there. */
@@ -332,8 +344,9 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_index *index = &plan->cache->index;
-	unsigned access = wanted_access(plan);
+	unsigned wanted = wanted_access(plan), access = wanted;
 	uintptr_t at = buffer.addr, end = buffer.addr + buffer.len;
+	uintptr_t until = 0; /* where rights that are not wanted end */
 	bool bypass = plan->flags & PINION_PIN_BYPASS;
 	int ret = 0;
 
@@ -349,12 +362,18 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 				continue;
 			/* It is dead; its fields are as they were. */
 			access |= region->mr.access & ~PINION_ACCESS_RELAXED;
+			if (access & ~wanted & REMOTE)
+				until = end_of(region);
 			ret = 0;
 			continue;
 		}
 		if (!bypass)
 			gap.len = pn_index_next(index, gap) - gap.addr;
+		if (until > at && until < gap.addr + gap.len)
+			gap.len = until - gap.addr;
 		ret = fill_gap(plan, gap, buffer, access, &at);
+		if (at >= until && access & ~wanted & REMOTE)
+			access = wanted;
 	}
 	return ret;
 }

@@ -174,6 +174,81 @@ static void joining_neighbours_never_costs_a_pin(void **state)
 	close_all();
 }
 
+/* --- rights of neighbours ------------------------------------------------ */
+
+#define READABLE PINION_ACCESS_REMOTE_READ
+
+static uint64_t merges(void)
+{
+	struct pinion_cache_stats stats;
+
+	pn_cache_query(f.cache, &stats);
+	return stats.merges;
+}
+
+static void touch_as(size_t first, size_t n, unsigned access)
+{
+	struct pinion_pin p;
+
+	assert_ok(pin(first, n, access, &p));
+	pn_cache_unpin(f.cache, &p);
+}
+
+/* Whether a region has no key that a peer could use. */
+static void assert_local(const struct pinion_pin *p)
+{
+	struct pinion_pin_part part;
+
+	for (unsigned i = 0; !pn_cache_pin_part(p, i, &part); i++)
+		assert_int_equal(part.remote_key, 0);
+}
+
+static void what_peers_may_reach_is_not_joined_with_what_they_may_not(
+	void **state)
+{
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 0 }, NPAGES);
+	touch_as(4, 4, EXPOSED);
+	assert_ok(pin(0, 4, WRITE, &p));
+	assert_local(&p);
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(merges(), 0);
+	/* Those of one kind are. */
+	touch_as(8, 4, EXPOSED);
+	assert_int_equal(merges(), 1);
+	assert_ok(pin(12, 4, WRITE, &p));
+	assert_local(&p);
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(merges(), 1);
+	close_all();
+}
+
+/* Pages that were writable stay so when the buffer around them becomes
+ * readable; the others do not become writable. */
+static void rights_of_a_part_do_not_spread_over_the_buffer(void **state)
+{
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 0 }, NPAGES);
+	touch_as(4, 2, EXPOSED);
+	touch_as(0, 12, READABLE | WRITE);
+	assert_ok(pin(4, 2, EXPOSED, &p));
+	assert_ok(put_with(&p));
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(registrations(), 4);
+	assert_ok(pin(6, 6, READABLE | WRITE, &p));
+	assert_int_equal(put_with(&p), -EACCES);
+	pn_cache_unpin(f.cache, &p);
+	assert_ok(pin(0, 4, READABLE | WRITE, &p));
+	assert_int_equal(put_with(&p), -EACCES);
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(registrations(), 4);
+	close_all();
+}
+
 /* --- pins that were begun ------------------------------------------------ */
 
 static void a_pin_behind_one_that_was_begun_carries_it_out(void **state)
@@ -510,6 +585,8 @@ int main(int argc, char **argv)
 		TEST(a_list_without_room_for_all_is_refused),
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
 		TEST(joining_neighbours_never_costs_a_pin),
+		TEST(what_peers_may_reach_is_not_joined_with_what_they_may_not),
+		TEST(rights_of_a_part_do_not_spread_over_the_buffer),
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(two_pins_that_were_begun_end_in_either_order),
 		TEST(a_buffer_of_more_parts_than_free_slots_is_pinned),
