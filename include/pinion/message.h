@@ -136,6 +136,8 @@ struct pinion_message {
 	uint8_t space;	 /* messages meet receives of the same space only */
 	uint8_t at_once; /* send: the return value may say that it has ended; or
 			  * PINION_AT_ONCE_ONLY */
+	uint8_t delivered; /* send: ends when the other side has it, received or
+			    * kept for a receive; never at once */
 	struct pinion_many *many; /* receive, without a handle: see above */
 };
 

@@ -134,15 +134,6 @@ static bool domain_ok(const struct fi_domain_attr *domain)
 	return true;
 }
 
-/* A message is told when it has left, not when it was received. */
-static bool delivery_ok(const struct fi_info *hints)
-{
-	if (hints->tx_attr && hints->tx_attr->op_flags & FI_DELIVERY_COMPLETE &&
-	    (!hints->caps || hints->caps & CAPS_MESSAGES))
-		REFUSE("FI_DELIVERY_COMPLETE of messages\n");
-	return true;
-}
-
 static bool hints_ok(const struct fi_info *hints)
 {
 	if (!hints)
@@ -156,8 +147,7 @@ static bool hints_ok(const struct fi_info *hints)
 		REFUSE("no fabric %s\n", hints->fabric_attr->name);
 	return ep_ok(hints->ep_attr) &&
 	       tx_ok(hints->tx_attr, caps_for(hints)) &&
-	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr) &&
-	       delivery_ok(hints);
+	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr);
 }
 
 static void fill_ways(struct fi_info *info, const struct fi_info *hints)

@@ -115,6 +115,7 @@ static int send_later(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 		return -FI_EAGAIN;
 	describe(op, work, peer);
 	op->quiet = quiet;
+	op->message.delivered = !!(work->flags & FI_DELIVERY_COMPLETE);
 	if (work->flags & FI_INJECT)
 		ret = keep_copy(op);
 	if (!ret)
@@ -133,7 +134,9 @@ static ssize_t send_locked(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 
 	if (ret)
 		return ret;
-	ret = send_now(ep, work, peer, quiet);
+	ret = pn_unlikely(work->flags & FI_DELIVERY_COMPLETE)
+		      ? -FI_EAGAIN
+		      : send_now(ep, work, peer, quiet);
 	return pn_likely(ret != -FI_EAGAIN) ? ret
 					    : send_later(ep, work, peer, quiet);
 }

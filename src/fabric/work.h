@@ -27,9 +27,10 @@ struct pn_fi_work {
 };
 
 /* What calls with flags of their own may ask for. */
-#define PN_FI_SEND_FLAGS                                  \
-	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
-	 FI_TRANSMIT_COMPLETE | FI_REMOTE_CQ_DATA | FI_MORE)
+#define PN_FI_SEND_FLAGS                                                   \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |                  \
+	 FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA | \
+	 FI_MORE)
 #define PN_FI_RECV_FLAGS (FI_COMPLETION | FI_MORE)
 #define PN_FI_PEEK_FLAGS (FI_PEEK | FI_CLAIM | FI_DISCARD)
 

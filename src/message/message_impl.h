@@ -159,6 +159,8 @@ struct pinion_request {
 	bool late;  /* receiver: the message came first */
 	bool tells; /* at its end: the other side is to know that it failed */
 	bool has_data;
+	bool unheard;  /* sender: waits for GOT */
+	bool says_got; /* receiver: of a long message, at its end */
 	uint8_t space;
 	uint32_t data;
 	bool was_short; /* from `keys` on it is as pn_request_alloc() made it */
@@ -475,6 +477,10 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 void pn_transfer_done(struct pn_fragment *fragment, int status);
 /* Tells the other side of a message that this one has failed. */
 void pn_transfer_tell(struct pinion_request *request);
+/* Says that a message is here, to the peer's request that wants to know; and
+ * hears it. */
+void pn_transfer_got(struct pinion_peer *peer, uint32_t request);
+int pn_transfer_heard(struct pinion_peer *peer, const struct pn_wire *wire);
 /* Gives up fragments that the device is not working on. */
 void pn_transfer_abandon(struct pinion_request *request);
 

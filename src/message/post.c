@@ -104,9 +104,10 @@ static bool may_end_at_once(const struct pinion_endpoint *ep,
 {
 	const struct pinion_peer *peer = m->peer;
 
-	return m->at_once && !peer->down && peer->way && peer->way->up &&
-	       !peer->sequenced && pn_list_empty(&peer->packets) &&
-	       !ep->helper && !pn_event_sink() &&
+	return m->at_once && !m->delivered && !peer->down && peer->way &&
+	       peer->way->up && !peer->sequenced &&
+	       pn_list_empty(&peer->packets) && !ep->helper &&
+	       !pn_event_sink() &&
 	       pn_protocol_eager.applies(&ep->limits, m->len) &&
 	       pn_reuse_ignores(&ep->reuse, ep->eager_way, m->len) &&
 	       pn_packet_is_inline(peer->way, m->len);
@@ -145,6 +146,7 @@ static int send_request(struct pinion_endpoint *ep,
 	if (request) {
 		choose(ep, message, &choice);
 		request->is_send = true;
+		request->unheard = message->delivered;
 		request->has_handle = out;
 		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
 			       message->buf, message->len);

@@ -11,8 +11,8 @@
 
 /* --- packets -------------------------------------------------------------- */
 
-static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
-		    const uint8_t *payload, size_t len)
+static int take_match(struct pinion_peer *peer, const struct pn_wire *wire,
+		      const uint8_t *payload, size_t len)
 {
 	struct pinion_endpoint *ep = peer->ep;
 	struct pinion_request *receive;
@@ -32,6 +32,18 @@ static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	pn_list_append(&ep->unexpected, &claim->link);
 	ep->stats.unexpected++;
 	return 0;
+}
+
+/* Of a message that is more than its MATCH is told at its end. */
+static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
+		    const uint8_t *payload, size_t len)
+{
+	int ret = take_match(peer, wire, payload, len);
+
+	if (pn_unlikely(wire->status & PN_WIRE_TELL) && !ret &&
+	    len == wire->len && !wire->nkeys)
+		pn_transfer_got(peer, wire->from);
+	return ret;
 }
 
 /* One peer's garbage ends that peer and nothing else. */
@@ -58,6 +70,8 @@ static int on_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		return pn_onesided_packet(peer, wire, payload, len);
 	if (pn_likely(wire->kind < PN_WIRE_HELLO))
 		return pn_transfer_packet(peer, wire, payload, len);
+	if (wire->kind == PN_WIRE_GOT)
+		return pn_transfer_heard(peer, wire);
 	if (wire->kind == PN_WIRE_DOWN)
 		pn_way_told_down(peer, wire->protocol);
 	return 0;

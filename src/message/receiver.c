@@ -189,6 +189,7 @@ void pn_transfer_receive(struct pinion_request *request,
 		pn_request_end_short(request);
 		return;
 	}
+	request->says_got = wire->status & PN_WIRE_TELL;
 	pn_list_append(&peer->requests, &request->peer_link);
 	ret = pn_request_keep_keys(request, wire, payload);
 	if (ret) {

@@ -206,11 +206,14 @@ void pn_request_end(struct pinion_request *request, int status)
 	else if (status)
 		pn_transfer_abandon(request);
 	if (request->nfragments || request->npackets ||
-	    request->onesided.npieces)
+	    request->onesided.npieces ||
+	    (pn_unlikely(request->unheard) && !request->status))
 		return;
 	pn_request_unpin(request);
 	pn_rail_data(request, request->due);
 	tell(request);
+	if (pn_unlikely(request->says_got) && !request->status)
+		pn_transfer_got(request->peer, request->other);
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;

@@ -102,7 +102,8 @@ int pn_transfer_send(struct pinion_request *request,
 	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
 	wire.to = request->data;
-	wire.status = pn_wire_match_status(request->space, request->has_data);
+	wire.status = pn_wire_match_status(request->space, request->has_data) |
+		      (request->unheard ? PN_WIRE_TELL : 0);
 	wire.len = request->len;
 	request->total = request->message_len = request->len;
 	if (request->shape.read)

@@ -94,6 +94,30 @@ static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 	}
 }
 
+void pn_transfer_got(struct pinion_peer *peer, uint32_t request)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_GOT,
+				.to = request };
+
+	pn_packet_send(peer, &wire, NULL, 0, NULL);
+}
+
+/* It ends now, or when the device has let go of its buffer. */
+int pn_transfer_heard(struct pinion_peer *peer, const struct pn_wire *wire)
+{
+	struct pinion_request *request = pn_request_find(peer, wire->to, true);
+
+	if (!request || request->status)
+		return 0;
+	if (!request->unheard)
+		return -EPROTO;
+	request->unheard = false;
+	if (request->moved == request->total)
+		pn_request_end(request, 0);
+	return 0;
+}
+
 static bool for_sender(enum pn_wire_kind kind)
 {
 	return kind == PN_WIRE_ACK || kind == PN_WIRE_READY ||

@@ -20,6 +20,8 @@
  *   READY   R -> S  a fragment of the target is registered: its keys
  *   FIN     S -> R  the fragment has been written
  *   DONE    R -> S  (read) the source has been read
+ *   GOT     R -> S  the message is here, as the MATCH wanted to be told: an
+ *                   eager one with its MATCH, matched or not, any other whole
  *   CANCEL  S -> R  forget the message if it is not matched yet
  *   GONE    R -> S  forgotten, as asked
  *   FAIL    both    the other side's request cannot go on: status
@@ -52,7 +54,7 @@
 
 #include "device/device.h"
 
-#define PN_WIRE_VERSION 3
+#define PN_WIRE_VERSION 4
 
 enum pn_wire_kind {
 	PN_WIRE_MATCH = 1,
@@ -69,6 +71,7 @@ enum pn_wire_kind {
 	PN_WIRE_UNGRANTED,
 	PN_WIRE_HELLO,
 	PN_WIRE_DOWN,
+	PN_WIRE_GOT,
 	PN_WIRE_NKINDS,
 };
 
@@ -84,7 +87,7 @@ struct pn_wire {
 			   * MATCH: the data that travels along */
 	uint32_t from;	  /* request at its sender */
 	int32_t status;	  /* FAIL; READY: 1 when announced before; MATCH: the
-			   * space, and PN_WIRE_HAS_DATA */
+			   * space, PN_WIRE_HAS_DATA, PN_WIRE_TELL */
 	uint64_t tag;	  /* MATCH, GRANT, UNGRANT; HELLO: its sender's name;
 			   * READY: the immediate of the last write; ACK, DONE:
 			   * 0, or what an earlier message (its request << 32)
@@ -99,6 +102,7 @@ struct pn_wire {
 
 #define PN_WIRE_SPACE	 0xff
 #define PN_WIRE_HAS_DATA 0x100
+#define PN_WIRE_TELL	 0x200 /* GOT is to follow */
 
 static inline int32_t pn_wire_match_status(uint8_t space, bool has_data)
 {

@@ -292,6 +292,82 @@ static void a_buffer_takes_several_messages(void **state)
 	run(receive_many, send_many, FI_AV_TABLE, 0);
 }
 
+/* --- ends that mean that it has arrived ----------------------------------- */
+
+static bool send_one(struct side *s, uint64_t flags, uint8_t *buf, size_t len,
+		     bool tagged)
+{
+	struct iovec iov = { buf, len };
+	struct fi_msg_tagged t = {
+		.msg_iov = &iov, .iov_count = 1, .addr = s->peer, .context = buf
+	};
+	struct fi_msg m = {
+		.msg_iov = &iov, .iov_count = 1, .addr = s->peer, .context = buf
+	};
+
+	NEED(!(tagged ? fi_tsendmsg(s->ep, &t, flags)
+		      : fi_sendmsg(s->ep, &m, flags)));
+	return true;
+}
+
+/* The other makes no progress until it has read from the pipe. */
+static bool send_for_sure(struct side *s)
+{
+	uint64_t sure = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+	struct fi_cq_tagged_entry end;
+	uint8_t *buf = calloc(1, LONG_BYTES), one = 1;
+
+	NEED(send_one(s, FI_COMPLETION, buf, 8, true));
+	NEED(next_end(s->tx, &end)); /* it is connected */
+	for (int i = 0; i < 2; i++) {
+		NEED(sync_up(s));
+		NEED(send_one(s, sure | (i ? FI_INJECT : 0), buf, 8, i));
+		for (int k = 0; k < 1000; k++)
+			NEED(fi_cq_read(s->tx, &end, 1) == -FI_EAGAIN);
+		NEED(write(s->pipe, &one, 1) == 1);
+		NEED(next_end(s->tx, &end) && end.op_context == buf);
+	}
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
+		NEED(send_one(s, sure, buf, sizes[i], i % 2));
+		NEED(next_end(s->tx, &end) && end.op_context == buf);
+	}
+	free(buf);
+	return true;
+}
+
+static bool receive_for_sure(struct side *s)
+{
+	struct fi_cq_tagged_entry end;
+	uint8_t *buf = malloc(LONG_BYTES), one;
+
+	NEED(!fi_trecv(s->ep, buf, 8, NULL, s->peer, 0, 0, NULL));
+	NEED(next_end(s->rx, &end));
+	for (int i = 0; i < 2; i++) {
+		NEED(sync_up(s));
+		NEED(read(s->pipe, &one, 1) == 1);
+		/* Kept, for want of a receive, is delivered. */
+		NEED(fi_cq_read(s->rx, &end, 1) == -FI_EAGAIN);
+	}
+	NEED(!fi_recv(s->ep, buf, 8, NULL, s->peer, NULL));
+	NEED(!fi_trecv(s->ep, buf, 8, NULL, s->peer, 0, 0, NULL));
+	NEED(next_end(s->rx, &end) && next_end(s->rx, &end));
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
+		NEED(!(i % 2 ? fi_trecv(s->ep, buf, LONG_BYTES, NULL, s->peer,
+					0, 0, NULL)
+			     : fi_recv(s->ep, buf, LONG_BYTES, NULL, s->peer,
+				       NULL)));
+		NEED(next_end(s->rx, &end) && end.len == sizes[i]);
+	}
+	free(buf);
+	return true;
+}
+
+static void delivered_is_told_when_the_other_side_has_it(void **state)
+{
+	(void)state;
+	run(receive_for_sure, send_for_sure, FI_AV_TABLE, 0);
+}
+
 /* --- and keeps its place -------------------------------------------------- */
 
 #define PLACE_LONG 200000
@@ -452,10 +528,6 @@ static void what_is_not_offered_is_not_found(void **state)
 		fi_freeinfo(hints);
 	}
 	hints = hints_for(FI_TAGGED);
-	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
-	assert_int_equal(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints,
-				    &info),
-			 -FI_ENODATA);
 	hints->tx_attr->op_flags = FI_COMPLETION;
 	hints->domain_attr->cq_data_size = 4;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
@@ -507,6 +579,7 @@ int main(void)
 		TEST(kinds_and_senders_are_kept_apart),
 		TEST(what_is_injected_or_not_selected_is_not_told),
 		TEST(a_claimed_message_is_the_claimers),
+		TEST(delivered_is_told_when_the_other_side_has_it),
 		TEST(a_buffer_takes_several_messages),
 		TEST(a_buffer_for_several_messages_keeps_its_place),
 		TEST(what_is_too_long_or_cancelled_ends_with_an_error),

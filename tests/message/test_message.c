@@ -354,6 +354,81 @@ static void a_receive_of_many_is_canceled_but_for_what_came(void **state)
 	end_close(&end);
 }
 
+/* --- ends that mean that the other side has it ---------------------------- */
+
+static unsigned ends_of(struct end *end, unsigned *n)
+{
+	struct pinion_completion c;
+
+	while (pinion_poll(end->ep, &c, 1) == 1) {
+		assert_ok(c.status);
+		++*n;
+	}
+	return *n;
+}
+
+static void deliver(struct pair *pair, void *out, void *in, size_t len)
+{
+	struct pinion_message m = { .buf = out,
+				    .len = len,
+				    .peer = pair->to_b,
+				    .at_once = 1,
+				    .delivered = 1 };
+	unsigned sent = 0, received = 0;
+
+	assert_ok(pinion_send(pair->a.ep, &m, NULL));
+	m.buf = in;
+	m.peer = NULL;
+	assert_ok(pinion_recv(pair->b.ep, &m, NULL));
+	while (!ends_of(&pair->a, &sent))
+		ends_of(&pair->b, &received);
+	/* It had ended there before it did here. */
+	assert_int_equal(received, 1);
+	assert_memory_equal(in, out, len);
+}
+
+static void delivered_means_that_the_receive_has_ended(void **state)
+{
+	static const char *const protocols[] = {
+		"protocol=copy", "protocol=demand",   "protocol=cached",
+		"protocol=read", "protocol=pipeline", "protocol=auto",
+		"rdma_offset=0", "device=soft+soft",
+	};
+	char *out = malloc(MANY_LONG), *in = malloc(MANY_LONG);
+	struct pair pair;
+
+	(void)state;
+	pattern(out, MANY_LONG);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(protocols); i++) {
+		pair_open(&pair, protocols[i]);
+		deliver(&pair, out, in, 0);
+		deliver(&pair, out, in, 8);
+		deliver(&pair, out, in, MANY_LONG);
+		pair_close(&pair);
+	}
+	free(out);
+	free(in);
+}
+
+/* Whether it had it before it went is its own affair; but it ends. */
+static void delivered_to_one_that_goes_ends(void **state)
+{
+	struct pinion_message m = { .buf = (char[8]){ "hello" },
+				    .len = 6,
+				    .delivered = 1 };
+	struct pinion_completion c;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	assert_ok(pinion_send(pair.a.ep, &m, NULL));
+	end_close(&pair.b);
+	poll_for(&pair.a, &c);
+	assert_true(!c.status || c.status == -ECONNRESET);
+	end_close(&pair.a);
+}
+
 /* Before the peer is there it cannot, and makes a request as ever. */
 static void a_short_message_can_end_at_once(void **state)
 {
@@ -835,6 +910,8 @@ int main(void)
 		TEST(requests_that_are_none_are_refused),
 		TEST(a_forked_child_is_refused),
 		TEST(the_queue_reports_requests_without_handles),
+		TEST(delivered_means_that_the_receive_has_ended),
+		TEST(delivered_to_one_that_goes_ends),
 		TEST(a_receive_of_many_keeps_its_place),
 		TEST(a_receive_of_many_takes_what_came_before),
 		TEST(a_receive_of_many_is_canceled_but_for_what_came),
