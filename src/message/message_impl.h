@@ -307,10 +307,6 @@ void pn_endpoint_left(struct pinion_endpoint *ep);
 void pn_way_refuse(struct pn_peer *device_peer);
 
 /* peer.c */
-/* The peer with one of these devices that is not gone; made when there is none.
- * NULL: no memory. */
-struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
-			       const struct pn_address *rails, unsigned nrails);
 /* The way that a device's peer is; NULL: not known yet, or no memory. */
 struct pn_way *pn_way_of(struct pinion_endpoint *ep,
 			 struct pn_peer *device_peer);
@@ -412,10 +408,6 @@ bool pn_rail_readable(const struct pinion_request *request,
 		      const struct pn_way *way);
 
 /* match.c */
-/* The third argument is a MATCH. */
-bool pn_match_message(const struct pinion_request *receive,
-		      const struct pinion_peer *peer,
-		      const struct pn_wire *wire);
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 				       struct pinion_peer *peer,
 				       const struct pn_wire *wire);

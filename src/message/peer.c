@@ -109,8 +109,11 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 	return peer;
 }
 
-struct pinion_peer *pn_peer_of(struct pinion_endpoint *ep,
-			       const struct pn_address *rails, unsigned nrails)
+/* The peer with one of these devices that is not gone; made when there is none.
+ * NULL: no memory. */
+static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
+				   const struct pn_address *rails,
+				   unsigned nrails)
 {
 	struct pinion_peer *peer = find_peer(ep, rails, nrails);
 
@@ -616,7 +619,7 @@ int pn_endpoint_peer(struct pinion_endpoint *ep,
 	if (ret)
 		return ret;
 	pn_endpoint_lock(ep);
-	peer = pn_peer_of(ep, rails, nrails);
+	peer = peer_of(ep, rails, nrails);
 	pn_endpoint_unlock(ep);
 	if (!peer)
 		return -ENOMEM;

@@ -20,7 +20,7 @@ struct shape {
 
 #define FIELD(name) offsetof(struct shape, name)
 
-const struct pn_option pn_generate_options[] = {
+static const struct pn_option options[] = {
 	{ "requests", PN_OPTION_NUMBER, "0", "how many", FIELD(requests), 0,
 	  UINT64_C(1) << 40, NULL },
 	{ "objects", PN_OPTION_NUMBER, "0", "how many buffers there are",
@@ -37,7 +37,6 @@ const struct pn_option pn_generate_options[] = {
 	{ "seed", PN_OPTION_NUMBER, "1", "chooses among equal workloads",
 	  FIELD(seed), 0, 0, NULL },
 };
-const size_t pn_generate_noptions = PN_ARRAY_LEN(pn_generate_options);
 
 #define CLIENT_SLOTS ((30u << 20) / (2 * PN_PAGE_BYTES))
 
@@ -261,8 +260,8 @@ static int parse(const char *spec, const struct kind **kind,
 			 (int)(len < 64 ? len : 64), spec);
 		return -EINVAL;
 	}
-	pn_options_defaults(pn_generate_options, pn_generate_noptions, shape);
-	ret = pn_options_parse_list(pn_generate_options, pn_generate_noptions,
+	pn_options_defaults(options, PN_ARRAY_LEN(options), shape);
+	ret = pn_options_parse_list(options, PN_ARRAY_LEN(options),
 				    spec[len] ? spec + len + 1 : "", shape,
 				    why);
 	if (ret)

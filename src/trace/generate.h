@@ -34,10 +34,6 @@
 /* The kinds, one by one, and a line about each; NULL at the end. */
 const char *pn_generate_kind(unsigned index, const char **help);
 
-/* The options of a spec. */
-extern const struct pn_option pn_generate_options[];
-extern const size_t pn_generate_noptions;
-
 /* Appends the requests to a script. */
 int pn_generate(const char *spec, struct pn_script *script, struct pn_why *why);
 

@@ -97,11 +97,6 @@ int pn_row_set_text(struct pn_row *row, const char *key, const char *text)
 	return set(row, key, PN_ROW_TEXT, 0, text);
 }
 
-int pn_row_set_flag(struct pn_row *row, const char *key, bool flag)
-{
-	return set(row, key, PN_ROW_FLAG, flag, NULL);
-}
-
 /* --- asking --------------------------------------------------------------- */
 
 double pn_row_number(const struct pn_row *row, const char *key)

@@ -51,7 +51,6 @@ struct pn_row *pn_rows_add(struct pn_rows *rows);
 /* -ENOMEM, also for too many keys. Texts are copied. */
 int pn_row_set_number(struct pn_row *row, const char *key, double number);
 int pn_row_set_text(struct pn_row *row, const char *key, const char *text);
-int pn_row_set_flag(struct pn_row *row, const char *key, bool flag);
 
 /* NAN: it has no such number. */
 double pn_row_number(const struct pn_row *row, const char *key);

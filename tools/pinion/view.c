@@ -250,9 +250,8 @@ bool pn_view_is(const struct pn_board_block *block, const char *kind)
 	return !strcmp(block->kind, kind);
 }
 
-bool pn_view_owns(const struct pn_view *view,
-		  const struct pn_board_block *owner,
-		  const struct pn_board_block *block)
+static bool owns(const struct pn_view *view, const struct pn_board_block *owner,
+		 const struct pn_board_block *block)
 {
 	return block->owner ==
 	       (uint64_t)((const unsigned char *)owner - view->copy);
@@ -311,7 +310,7 @@ double pn_view_sum(const struct pn_view *view,
 
 	while ((other = pn_view_next(view, other))) {
 		const struct pn_shown *same =
-			pn_view_owns(view, block, other) && other->nrows == 1
+			owns(view, block, other) && other->nrows == 1
 				? pn_view_find(other, field->name)
 				: NULL;
 

@@ -45,9 +45,6 @@ int pn_view_list(int *pids, unsigned max);
 const struct pn_board_block *pn_view_next(const struct pn_view *view,
 					  const struct pn_board_block *block);
 bool pn_view_is(const struct pn_board_block *block, const char *kind);
-bool pn_view_owns(const struct pn_view *view,
-		  const struct pn_board_block *owner,
-		  const struct pn_board_block *block);
 
 /* The i-th field; i < block->nfields. */
 const struct pn_shown *pn_view_field(const struct pn_board_block *block,

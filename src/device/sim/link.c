@@ -76,7 +76,8 @@ static size_t place_of(const struct pn_sim_node *self, unsigned other)
 	return i;
 }
 
-struct pn_sim_link *pn_sim_link_find(struct pn_sim_node *self,
+/* The newest link of self to other, or NULL. */
+static struct pn_sim_link *link_find(struct pn_sim_node *self,
 				     const struct pn_sim_node *other)
 {
 	return self->links_room ? self->links[place_of(self, other->index)]
@@ -192,7 +193,7 @@ static void answer_fire(struct pn_sim *sim, struct pn_event *event)
  * over, though the other side may not have heard of it yet. NULL: no memory. */
 static struct pn_sim_link *end_for(struct pn_sim_link *link)
 {
-	struct pn_sim_link *end = pn_sim_link_find(link->other, link->self);
+	struct pn_sim_link *end = link_find(link->other, link->self);
 
 	if (end && end->back && end->back != link)
 		link_down(end, -ECONNRESET);
@@ -227,7 +228,7 @@ static int attach_locked(struct pn_sim_node *self, struct pn_sim_node *other,
 			 struct pn_sim_link **out)
 {
 	struct pn_sim *sim = self->sim;
-	struct pn_sim_link *link = pn_sim_link_find(self, other);
+	struct pn_sim_link *link = link_find(self, other);
 
 	if (!link || link->state == PN_SIM_DOWN) {
 		link = link_alloc(self, other);

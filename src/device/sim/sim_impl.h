@@ -342,10 +342,6 @@ void pn_sim_address(struct pn_device *device, struct pn_address *out);
 int pn_sim_attach(struct pn_device *device, const struct pn_address *address,
 		  struct pn_peer **out);
 
-/* The newest link of self to other, or NULL. */
-struct pn_sim_link *pn_sim_link_find(struct pn_sim_node *self,
-				     const struct pn_sim_node *other);
-
 void pn_sim_detach(struct pn_device *device, struct pn_peer *peer);
 
 /* Whether the other side of a link has gone, or given the link up: nothing

@@ -14,7 +14,7 @@
 
 /* --- what poll() will say ------------------------------------------------ */
 
-void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done)
+static void tell(struct pn_verbs_device *dev, struct pn_completion done)
 {
 	dev->done[(dev->done_head + dev->ndone++) & (dev->max_done - 1)] = done;
 }
@@ -22,9 +22,9 @@ void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done)
 static void tell_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		      enum pn_completion_kind kind, int status)
 {
-	pn_verbs_tell(dev, (struct pn_completion){ .kind = kind,
-						   .status = status,
-						   .peer = &peer->peer });
+	tell(dev, (struct pn_completion){ .kind = kind,
+					  .status = status,
+					  .peer = &peer->peer });
 }
 
 /* A message is lent, and its buffer comes back by release(); an immediate has
@@ -43,7 +43,7 @@ static void tell_received(struct pn_verbs_device *dev,
 		done.data = receive->data;
 		done.lease = receive;
 	}
-	pn_verbs_tell(dev, done);
+	tell(dev, done);
 	if (receive->is_imm)
 		pn_verbs_receive_post(dev, receive);
 }
@@ -71,10 +71,10 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 		dev->nsends--;
 		return;
 	}
-	pn_verbs_tell(dev, (struct pn_completion){ .kind = PN_COMPLETION_OP,
-						   .status = status,
-						   .peer = &record->peer->peer,
-						   .user = record->user });
+	tell(dev, (struct pn_completion){ .kind = PN_COMPLETION_OP,
+					  .status = status,
+					  .peer = &record->peer->peer,
+					  .user = record->user });
 }
 
 /* A lane broke, or the peer is down: then nothing more may arrive either, so

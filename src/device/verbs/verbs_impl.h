@@ -311,7 +311,6 @@ void pn_verbs_start_failing(struct pn_verbs_device *dev,
 			    struct pn_verbs_peer *peer, int broken);
 /* Turns what the adapter and the service say into completions. */
 void pn_verbs_progress(struct pn_verbs_device *dev);
-void pn_verbs_tell(struct pn_verbs_device *dev, struct pn_completion done);
 /* Posts a receive buffer again. */
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive);

@@ -50,7 +50,8 @@ static double handoff(const struct pn_costs *costs, size_t len)
 	return len > costs->handoff_bytes ? costs->handoff_ns : 0;
 }
 
-double pn_cost_write(const struct pn_costs *costs, size_t len)
+/* One write of len bytes until they have arrived. */
+static double cost_write(const struct pn_costs *costs, size_t len)
 {
 	return costs->put_ns - costs->ack_ns + handoff(costs, len) +
 	       (double)len * costs->put_byte_ns;
@@ -84,7 +85,7 @@ double pn_cost_whole(const struct pn_protocol_limits *limits,
 	if (!keep)
 		each += pn_cost_deregister(costs, rest, 1) / 2;
 	return pn_cost_match(limits, costs, len) + 2 * each + costs->send_ns +
-	       pn_cost_write(costs, rest);
+	       cost_write(costs, rest);
 }
 
 /* In a pipeline that runs, the link and either side's CPU work at the same

@@ -22,9 +22,6 @@ double pn_cost_deregister(const struct pn_costs *costs, size_t len, size_t n);
 double pn_cost_match(const struct pn_protocol_limits *limits,
 		     const struct pn_costs *costs, size_t len);
 
-/* One write of len bytes until they have arrived. */
-double pn_cost_write(const struct pn_costs *costs, size_t len);
-
 /* The rest by DATA packets, copied at both ends. */
 double pn_cost_copy(const struct pn_protocol_limits *limits,
 		    const struct pn_costs *costs, size_t len);
