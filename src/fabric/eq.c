@@ -172,7 +172,9 @@ static int control(struct fid *fid, int command, void *arg)
 static struct fi_ops eq_fid_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = close_queue,
+	.bind = pn_fi_no_bind,
 	.control = control,
+	.ops_open = pn_fi_no_ops,
 };
 
 static struct fi_ops_eq eq_ops = {

@@ -57,6 +57,9 @@ static int no_wait_set(struct fid_fabric *fabric, struct fi_wait_attr *attr,
 static struct fi_ops fabric_fid_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = close_fabric,
+	.bind = pn_fi_no_bind,
+	.control = pn_fi_no_control,
+	.ops_open = pn_fi_no_ops,
 };
 
 static struct fi_ops_fabric fabric_ops = {

@@ -328,6 +328,14 @@ static void a_closed_context_leaves_no_descriptor(void **state)
 		if (i == 1)
 			before = test_descriptors();
 		setup(state);
+		/* Two neighbours: whether they join, the kernel is asked. */
+		for (unsigned k = 0; k < 2; k++) {
+			struct pinion_pin pin;
+
+			assert_ok(pinion_pin(context, mem + k * PAGE, PAGE,
+					     WRITE, &pin));
+			pinion_unpin(context, &pin);
+		}
 		teardown(state);
 	}
 	assert_int_equal(test_descriptors(), before);

@@ -224,6 +224,27 @@ static void a_pin_without_a_slot_is_refused(void **state)
 	assert_ok(pin_one_more());
 }
 
+/* Slots that were given back, however old, serve before there are more. */
+static void slots_given_back_are_taken_first(void **state)
+{
+	struct pinion_pin held[64 + 128], more;
+	const unsigned n = PN_ARRAY_LEN(held);
+
+	(void)state;
+	for (unsigned i = 0; i < n; i++)
+		assert_ok(pn_cache_pin(f.cache, f.mem + i * PAGE, PAGE, WRITE,
+				       &held[i]));
+	pn_cache_unpin(f.cache, &held[30]); /* of the first 64 */
+	fail_in = 1;
+	assert_ok(pn_cache_pin(f.cache, f.mem + 30 * PAGE, PAGE, WRITE, &more));
+	fail_in = 0;
+	pn_cache_unpin(f.cache, &more);
+	for (unsigned i = 0; i < n; i++)
+		if (i != 30)
+			pn_cache_unpin(f.cache, &held[i]);
+	nothing_is_held();
+}
+
 static int expose_one(void)
 {
 	struct pn_exposed e;
@@ -309,6 +330,7 @@ int main(void)
 		TEST(a_pin_that_cannot_be_begun_or_ended_leaves_nothing),
 		TEST(a_pin_without_a_slot_is_refused),
 		TEST(an_exposure_is_whole_or_none),
+		TEST(slots_given_back_are_taken_first),
 		TEST(a_cache_opens_and_pins_or_leaves_nothing),
 		TEST(caches_too_many_leave_no_address_space_behind),
 	};

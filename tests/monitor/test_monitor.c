@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include "monitor/monitor_impl.h"
@@ -438,6 +440,27 @@ static void only_some_advice_releases(void **state)
 	unmap_stretch();
 }
 
+/* As many as the kernel takes, and one more, which it refuses. */
+static void a_list_of_ranges_is_told_if_the_kernel_takes_it(void **state)
+{
+	static struct iovec list[1025];
+
+	(void)state;
+	if (!patched())
+		skip();
+	map_stretch();
+	for (size_t i = 0; i < PN_ARRAY_LEN(list); i++)
+		list[i] = (struct iovec){ page_of(i % 1024), PN_PAGE_BYTES };
+	/* What the process is, is the kernel's business, and asked later. */
+	syscall(SYS_process_madvise, -1, list, 1024, MADV_DONTNEED, 0);
+	assert_true(stretch.recorder.before >= 1);
+	assert_int_equal(stretch.recorder.before, stretch.recorder.after);
+	stretch.recorder.before = stretch.recorder.after = 0;
+	syscall(SYS_process_madvise, -1, list, 1025, MADV_DONTNEED, 0);
+	assert_released(0, 0);
+	unmap_stretch();
+}
+
 /* The segment has three pages, and is attached one byte behind the first. */
 static void a_segment_attached_over_memory_releases_it(void **state)
 {
@@ -686,6 +709,7 @@ static void a_forked_child_starts_afresh(void **state)
 {
 	enum pn_monitor_mode mode = pn_monitor_mode();
 	char *p = map_at(NULL, 0);
+	unsigned ndescriptors;
 	struct recorder r;
 	int status;
 	pid_t pid;
@@ -697,8 +721,14 @@ static void a_forked_child_starts_afresh(void **state)
 	assert_ok(recorder_open(&r));
 	recorder_aim(&r, p, LEN);
 	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	ndescriptors = test_descriptors();
 	pid = fork();
 	assert_true(pid >= 0);
+	/* The kernel's two are the parent's. */
+	if (!pid && mode == PN_MONITOR_USERFAULTFD)
+		ndescriptors -= 2;
+	if (!pid && test_descriptors() != ndescriptors)
+		_exit(6);
 	if (!pid)
 		_exit(pn_monitor_mode() == mode ? child_main(&r) : 5);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -1006,6 +1036,7 @@ int main(void)
 		TEST(mapping_over_memory_releases_what_it_covers),
 		TEST(moving_memory_releases_the_old_place_and_the_new),
 		TEST(only_some_advice_releases),
+		TEST(a_list_of_ranges_is_told_if_the_kernel_takes_it),
 		TEST(a_segment_attached_over_memory_releases_it),
 		TEST(one_mapping_that_cannot_be_watched_is_enough),
 		TEST(a_range_watched_during_its_release_is_still_told),

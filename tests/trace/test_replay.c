@@ -164,6 +164,69 @@ static void neighbours_join_where_one_mapping_holds_them(void **state)
 	pn_script_fini(&script);
 }
 
+/* The last word counts, and a release has one, too. */
+static void neighbours_of_other_mappings_do_not_join(void **state)
+{
+	struct pn_script script;
+	struct pn_replay_result r;
+
+	(void)state;
+	assert_ok(pn_script_init(&script));
+	script.joins = script.mappings = true;
+	add_step(&script, PN_STEP_MAPPING, 0, 8 * PAGE, 1);
+	add_step(&script, PN_STEP_MAPPING, 20 * PAGE, 8 * PAGE, 1);
+	add_step(&script, PN_STEP_MAPPING, 40 * PAGE, 8 * PAGE, 1);
+	add_step(&script, PN_STEP_MAPPING, 1 * PAGE, 3 * PAGE, 0); /* no more */
+	add_step(&script, PN_STEP_RELEASE, 27 * PAGE, PAGE, 0);
+	for (unsigned at = 0; at < 60; at += 20) {
+		add_pin(&script, at + 1, 2, 0);
+		add_pin(&script, at + 3, 2, 0);
+	}
+	r = replay(&script, "lru", 64 * PAGE, NULL);
+	assert_int_equal(r.merges, 1); /* at 41 */
+	pn_script_fini(&script);
+}
+
+/* Buffers of any pages, now and then held, and given up in between. */
+static void add_overlapping(struct pn_script *script, uint64_t seed)
+{
+	bool held = false;
+
+	for (unsigned i = 0; i < 1500; i++) {
+		uint64_t page = 1 + test_below(&seed, 60);
+
+		if (!test_below(&seed, 50))
+			add_step(script, PN_STEP_RELEASE, page * PAGE, PAGE, 0);
+		if (held)
+			add_step(script, PN_STEP_UNPIN, 0, 0, 1);
+		held = !held && !test_below(&seed, 5);
+		add_pin(script, page, 1 + test_below(&seed, 6), held);
+	}
+	if (held)
+		add_step(script, PN_STEP_UNPIN, 0, 0, 1);
+}
+
+/* Each page comes again at a time of its own. */
+static void knowing_the_future_helps_though_buffers_overlap(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 3; seed++) {
+		struct pn_replay_result offline, lru;
+		struct pn_script script;
+		struct pn_next_use next;
+
+		assert_ok(pn_script_init(&script));
+		add_overlapping(&script, seed);
+		assert_ok(pn_next_use_init(&next, &script));
+		offline = replay(&script, "offline", 24 * PAGE, &next);
+		lru = replay(&script, "lru", 24 * PAGE, NULL);
+		assert_true(offline.hits > lru.hits);
+		assert_true(offline.registered_bytes < lru.registered_bytes);
+		pn_next_use_fini(&next);
+		pn_script_fini(&script);
+	}
+}
+
 static void room_that_others_could_not_take_is_not_given_back(void **state)
 {
 	struct pn_script script;
@@ -663,6 +726,8 @@ int main(void)
 		TEST(a_request_larger_than_the_budget_is_a_miss),
 		TEST(a_release_makes_the_next_request_miss),
 		TEST(neighbours_join_where_one_mapping_holds_them),
+		TEST(neighbours_of_other_mappings_do_not_join),
+		TEST(knowing_the_future_helps_though_buffers_overlap),
 		TEST(room_that_others_could_not_take_is_not_given_back),
 		TEST(what_no_cache_can_see_is_refused),
 		TEST(lru_counts_what_a_naive_replay_counts),
