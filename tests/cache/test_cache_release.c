@@ -334,6 +334,39 @@ static void pages_that_another_thread_gives_up_are_safe(void **state)
 /* --- lists --------------------------------------------------------------- */
 
 /* The second buffer meets a region that its own list has only begun. */
+static char *map_over(char *at)
+{
+	return mmap(at, LEN, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+/* Far apart and in mappings of their own, so that nobody's watch covers
+ * another's. */
+static void every_buffer_of_a_list_is_watched(void **state)
+{
+	const size_t apart = (size_t)16 << 20;
+	char *all = mmap(NULL, 4 * apart, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct pinion_pin pins[4];
+	struct iovec list[4];
+
+	(void)state;
+	if (f.report.mode != PN_MONITOR_PATCH &&
+	    f.report.mode != PN_MONITOR_USERFAULTFD)
+		skip();
+	assert_true(all != MAP_FAILED);
+	for (unsigned i = 0; i < 4; i++)
+		list[i] = (struct iovec){ map_over(all + i * apart), LEN };
+	assert_ok(pn_cache_pin_list(f.cache, list, 4, EXPOSED, pins));
+	for (unsigned i = 0; i < 4; i++)
+		pn_cache_unpin(f.cache, &pins[i]);
+	for (unsigned i = 4; i--;) {
+		map_over(all + i * apart);
+		assert_ok(put_once(all + i * apart, LEN));
+	}
+	munmap(all, 4 * apart);
+}
+
 static void buffers_of_a_list_may_overlap(void **state)
 {
 	char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE,
@@ -362,6 +395,7 @@ int main(int argc, char **argv)
 		CASE(an_address_that_another_thread_unmaps_is_safe),
 		CASE(pages_that_another_thread_gives_up_are_safe),
 		CASE(buffers_of_a_list_may_overlap),
+		CASE(every_buffer_of_a_list_is_watched),
 	};
 
 	if (argc > 1)

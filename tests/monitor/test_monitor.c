@@ -889,8 +889,8 @@ static atomic_bool passed;
 
 static void *subscribe_meanwhile(void *arg)
 {
-	assert_ok(pn_monitor_subscribe(arg));
-	passed = true;
+	if (!pn_monitor_subscribe(arg))
+		passed = true;
 	return NULL;
 }
 
@@ -926,6 +926,10 @@ static void who_comes_or_goes_waits_for_releases_under_way(void **state)
 	struct pn_release release;
 
 	(void)state;
+	/* The gate is the same in every mode; here threads whose stacks are
+	 * watched wait for the reader, too. */
+	if (pn_monitor_needs_probe())
+		skip();
 	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
 	pn_release_init(&release);
 	pn_release_add(&release, (uintptr_t)p, LEN);
