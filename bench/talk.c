@@ -203,7 +203,7 @@ static struct pn_auto *mind_of(struct pn_talk *talk, uint64_t cell)
 		return mind->knows;
 	fresh = pn_auto_open(&talk->ep->limits, &talk->device->costs);
 	if (!fresh)
-		return talk->ep->chooser;
+		return talk->ep->choosers[0];
 	pn_auto_close(mind->knows);
 	*mind = (struct pn_talk_mind){ cell, fresh };
 	return fresh;
@@ -220,9 +220,9 @@ static struct pn_auto *trial_begins(struct pn_talk *talk,
 				    const struct pn_talk_trial *trial)
 {
 	struct pn_budget *budget = &talk->context->budget;
-	struct pn_auto *own = talk->ep->chooser;
+	struct pn_auto *own = talk->ep->choosers[0];
 
-	talk->ep->chooser = mind_of(talk, trial->cell);
+	talk->ep->choosers[0] = mind_of(talk, trial->cell);
 	pn_endpoint_use(talk->ep, trial->protocol);
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
 	return own;
@@ -230,7 +230,7 @@ static struct pn_auto *trial_begins(struct pn_talk *talk,
 
 static void trial_ends(struct pn_talk *talk, struct pn_auto *own)
 {
-	talk->ep->chooser = own;
+	talk->ep->choosers[0] = own;
 }
 
 /* The protocol that was taken most since `before`. */

@@ -24,12 +24,15 @@ static void check_address(const uint8_t *data, size_t size)
 {
 	struct pn_address blob = { .len = (uint32_t)size };
 	struct pn_verbs_address address;
+	struct pn_address again;
 
 	if (size > sizeof(blob.data))
 		return;
 	memcpy(blob.data, data, size);
-	FUZZ_ASSERT(pn_verbs_address_check(&blob, &address) == -EINVAL ||
-		    size == sizeof(address));
+	if (pn_verbs_address_check(&blob, &address))
+		return;
+	pn_verbs_address_put(&address, &again);
+	FUZZ_ASSERT(again.len == size && !memcmp(again.data, data, size));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -23,6 +23,7 @@ static void fill_attr(struct pinion_context *context,
 
 	*attr = (struct pn_endpoint_attr){
 		.nrails = context->nrails,
+		.either = pn_device_either(config->device),
 		.budget = &context->budget,
 		.helper = context->helper,
 		.protocol = config->protocol,

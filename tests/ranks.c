@@ -121,6 +121,7 @@ static void *run_opened(void *arg)
 		return NULL;
 	}
 	rank->device = rank->rails[0];
+	rank->either = pn_device_either(spec);
 	run->fn(rank);
 	while (rank->nrails)
 		pn_device_close(rank->rails[--rank->nrails]);

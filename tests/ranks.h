@@ -36,6 +36,7 @@ struct rank {
 	struct pn_device *device; /* the first of: */
 	struct pn_device *rails[PN_RAILS_MAX];
 	unsigned nrails;
+	bool either; /* each peer over one of them */
 	unsigned rank, nranks;
 	uint32_t round;
 	bool virtual_time;

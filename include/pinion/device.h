@@ -8,6 +8,9 @@
  *   soft:strict=yes,cost=cx5  its parameters, joined by commas
  *   sim:nodes=8,cost=ou2009   simulated adapters in virtual time
  *   verbs:mlx5_0/1            a port of an RDMA adapter
+ *   soft+soft                 several, which messages use together
+ *   soft/verbs:mlx5_0         alternatives: each peer over the first that
+ *                             reaches it
  *
  * Most programs never need this header: they let pinion decide what to
  * register. Those that know better register memory themselves here.

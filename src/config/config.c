@@ -47,7 +47,8 @@ static const char *const predictors[] = { "learned", "shortest", "periodic",
 static const struct pn_option table[] = {
 	{ "device", PN_OPTION_TEXT, "soft",
 	  "the adapter to use, as a device spec (pinion info lists them); "
-	  "several joined by + are the rails that messages use together",
+	  "several joined by + are the rails that messages use together, "
+	  "joined by / each peer is reached over the first that can",
 	  FIELD(device), 0, 0, NULL },
 	{ "log", PN_OPTION_CHOICE, "warn",
 	  "what is written to standard error: messages up to this level",

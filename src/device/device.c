@@ -56,18 +56,43 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 			 attr ? attr : &defaults, out);
 }
 
-/* Where the next device of a joined spec begins: behind a '+' that the name of
- * a kind follows. NULL: there is none. */
+/* Where the next device of a joined spec begins: behind a '+' or '/' that the
+ * name of a kind follows. NULL: there is none. */
 static const char *next_spec(const char *spec)
 {
-	const char *plus = spec;
+	const char *mark = spec;
 
-	while ((plus = strchr(plus, '+'))) {
-		plus++;
-		if (find_kind(plus, strcspn(plus, ":+")))
-			return plus;
+	while ((mark = strpbrk(mark, "+/"))) {
+		mark++;
+		if (find_kind(mark, strcspn(mark, ":+/")))
+			return mark;
 	}
 	return NULL;
+}
+
+bool pn_device_either(const char *spec)
+{
+	const char *next = next_spec(spec);
+
+	return next && next[-1] == '/';
+}
+
+/* Who means both has to say which of them, and that cannot be said yet. */
+static int check_marks(const char *spec)
+{
+	bool either = pn_device_either(spec);
+	const char *next = spec;
+
+	while ((next = next_spec(next))) {
+		if ((next[-1] == '/') == either)
+			continue;
+		pn_error("device '%.64s': join devices by '+' (all of them at "
+			 "once) or by '/' (for each peer the first that "
+			 "reaches it), not by both",
+			 spec);
+		return -EINVAL;
+	}
+	return 0;
 }
 
 static int add_rail(struct pn_device **out, unsigned *n,
@@ -146,9 +171,11 @@ int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
 			 struct pn_device **out, unsigned *n)
 {
 	const char *next;
-	int ret;
+	int ret = check_marks(spec);
 
 	*n = 0;
+	if (ret)
+		return ret;
 	do {
 		next = next_spec(spec);
 		ret = open_spec(spec,

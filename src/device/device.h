@@ -371,11 +371,16 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 		   struct pn_device **out);
 
 /* Opens all the devices (rails) that spec names, at most PN_RAILS_MAX: specs
- * joined by '+', each with all of its ports (`sim:rails=2`). Errors as above;
- * -EINVAL also for too many, and for devices that cannot be waited for
- * together (virtual and real time). Close the last first. */
+ * joined by '+' or '/', each with all of its ports (`sim:rails=2`). Errors as
+ * above; -EINVAL also for too many, for both in one spec, and for devices that
+ * cannot be waited for together (virtual and real time). Close the last first.
+ */
 int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
 			 struct pn_device **out, unsigned *n);
+
+/* Whether the devices that spec names are joined by '/': a peer is reached over
+ * one of them, the first that can, where '+' means over all. */
+bool pn_device_either(const char *spec);
 
 /* NULL is fine. */
 void pn_device_close(struct pn_device *device);
@@ -424,7 +429,8 @@ static inline void pn_device_address(struct pn_device *device,
 /* The peer at address, the same pointer each time until it is down; then, with
  * PN_CAP_ATTACH_AGAIN, a new one. The device's own address gives a loopback
  * peer. Returns at once: PEER_UP or PEER_DOWN follows (only once for each peer,
- * whoever attached first). -EINVAL: the blob is no address of this kind
+ * whoever attached first). -EHOSTUNREACH: this device cannot reach that one
+ * from here; -EINVAL: the blob is no address of this kind
  * and version of device; -ENOMEM. */
 static inline int pn_device_attach(struct pn_device *device,
 				   const struct pn_address *address,

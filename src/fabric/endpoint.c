@@ -209,8 +209,14 @@ static int own_name(const struct pn_fi_ep *ep, struct pn_fi_name *out)
 
 	if (ret)
 		return ret;
-	if (address.len > sizeof(out->data))
+	if (address.len > sizeof(out->data)) {
+		FI_WARN(&pn_fi_provider, FI_LOG_EP_CTRL,
+			"the addresses of these devices do not fit into a name "
+			"of %d bytes: give the adapter an IPv4 address, or "
+			"name fewer devices in PINION_DEVICE\n",
+			PN_FI_NAME_BYTES);
 		return -FI_EINVAL;
+	}
 	*out = (struct pn_fi_name){ .len = (uint8_t)address.len };
 	memcpy(out->data, address.data, address.len);
 	return 0;

@@ -61,12 +61,13 @@ static uint64_t caps_for(const struct fi_info *hints)
 
 /* `soft` takes all of a small message while it posts: it has no use for a
  * buffer that stays, unless an experiment asks to look for such. What is
- * one-sided takes another way, which has no room for more. */
+ * one-sided takes another way, which has no room for more. With other devices
+ * for other hosts behind it, messages to these are copied. */
 size_t pn_fi_inject_bytes(uint64_t caps)
 {
 	const char *reuse = secure_getenv("PINION_REUSE"),
 		   *spec = device_name();
-	size_t kind = strcspn(spec, ":");
+	size_t kind = strcspn(spec, ":/");
 
 	if (!(caps & CAPS_ONESIDED) && kind == 4 && !strncmp(spec, "soft", 4) &&
 	    !strchr(spec, '+') && !(reuse && !strcmp(reuse, "on")))

@@ -262,7 +262,8 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	pn_directs_close(ep);
 	pn_reuse_fini(&ep->reuse);
 	pn_bounces_close(ep);
-	pn_auto_close(ep->chooser);
+	for (unsigned r = 0; r < ep->nrails; r++)
+		pn_auto_close(ep->choosers[r]);
 	pn_mutex_fini(&ep->lock);
 	if (!ep->noperations) {
 		free_all(ep);

@@ -35,7 +35,7 @@ static void set_limits(struct pinion_endpoint *ep)
 			ep->small_bytes = of->inline_bytes;
 		bandwidth += 1 / ep->rails[r].byte_ns;
 	}
-	if (ep->nrails > 1)
+	if (ep->nrails > 1 && !ep->either)
 		costs.put_byte_ns = 1 / bandwidth;
 	if (ep->small_bytes > sizeof(struct pn_wire) + limits->packet_bytes)
 		ep->small_bytes = sizeof(struct pn_wire) + limits->packet_bytes;
@@ -63,6 +63,23 @@ static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 		pn_reuse_exclude(&ep->reuse, ep->eager_way);
 }
 
+static int open_choosers(struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < (ep->either ? ep->nrails : 1); r++) {
+		ep->choosers[r] =
+			pn_auto_open(&ep->limits, &ep->devices[r]->costs);
+		if (!ep->choosers[r])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void close_choosers(struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < ep->nrails; r++)
+		pn_auto_close(ep->choosers[r]);
+}
+
 int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		     struct pinion_endpoint **out)
 {
@@ -74,6 +91,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	if (!ep)
 		return -ENOMEM;
 	ep->nrails = attr->nrails;
+	ep->either = attr->either && attr->nrails > 1;
 	ep->epoll = ep->told = -1;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		ep->rails[r].device = attr->rails[r].device;
@@ -95,21 +113,39 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ret = pn_onesided_init(ep);
 	if (ret)
 		goto free_ep;
-	ep->chooser = pn_auto_open(&ep->limits, &ep->device->costs);
-	ret = ep->chooser ? pn_bounces_open(ep, &attr->pages) : -ENOMEM;
+	ret = open_choosers(ep);
+	if (!ret)
+		ret = pn_bounces_open(ep, &attr->pages);
 	if (ret)
-		goto close_auto;
+		goto close_choosers;
 	pn_mutex_init(&ep->lock);
 	pn_rails_claim(ep, true, attr->single_threaded);
 	*out = ep;
 	return 0;
 
-close_auto:
-	pn_auto_close(ep->chooser);
+close_choosers:
+	close_choosers(ep);
 	pn_onesided_fini(ep);
 free_ep:
 	pn_board_free(ep);
 	return ret;
+}
+
+/* All together. */
+static void query_choosers(struct pinion_endpoint *ep,
+			   struct pn_auto_stats *out)
+{
+	struct pn_auto_stats one;
+
+	*out = (struct pn_auto_stats){ 0 };
+	for (unsigned r = 0; r < ep->nrails && ep->choosers[r]; r++) {
+		pn_auto_query(ep->choosers[r], &one);
+		out->off += one.off * (double)one.told;
+		out->told += one.told;
+		out->trials += one.trials;
+	}
+	if (out->told)
+		out->off /= (double)out->told;
 }
 
 void pn_endpoint_query(struct pinion_endpoint *ep,
@@ -117,7 +153,7 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 {
 	pn_endpoint_lock(ep);
 	*out = ep->stats;
-	pn_auto_query(ep->chooser, &out->choices);
+	query_choosers(ep, &out->choices);
 	pn_endpoint_unlock(ep);
 }
 

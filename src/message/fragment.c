@@ -124,7 +124,7 @@ static struct pn_wire_key remote_of(const struct pn_fragment *f)
 	if (f->kind == PN_FRAGMENT_WRITE)
 		return pn_keys_at(f->keys, f->nkeys, f->posted);
 	return pn_keys_on_rail(request->keys, request->nkeys,
-			       request->key_rails, f->way->number,
+			       request->key_rails, pn_way_far(f->way),
 			       f->offset + f->posted);
 }
 

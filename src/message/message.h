@@ -62,6 +62,7 @@ struct pn_endpoint_attr {
 		struct pn_cache *cache; /* of that device */
 	} rails[PN_RAILS_MAX];
 	unsigned nrails;
+	bool either; /* each peer over one of them, the first that reaches it */
 	struct pn_budget *budget;
 	struct pn_helper *helper; /* of the first rail's cache; or NULL */
 	struct pn_protocol_limits limits; /* packet_bytes is found out */

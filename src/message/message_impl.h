@@ -122,7 +122,10 @@ struct pinion_peer {
 	/* Which conversation this is: what each side calls it. */
 	uint64_t name, other_name; /* the latter by HELLO; 0: not known */
 	bool connected;		   /* all ways that there can be are attached */
-	bool sequenced;		   /* both sides have several rails */
+	bool single;		   /* one of us reaches others over one rail */
+	bool sequenced;		   /* both sides have several rails, and not
+				    * that: */
+	bool complained;	   /* that no rail reaches it */
 	bool resend;		   /* some of `sent` are to be posted again */
 	uint32_t next_sequence, expected_sequence;
 	struct pn_list sent;   /* packets not known to have arrived */
@@ -212,15 +215,17 @@ struct pinion_endpoint {
 	struct pn_rail rails[PN_RAILS_MAX];
 	struct pn_device *devices[PN_RAILS_MAX]; /* the same, to wait for */
 	unsigned nrails;
-	int epoll; /* over all devices and `told`; -1: not open */
-	int told;  /* an eventfd for what no device tells; with epoll */
+	bool either; /* a peer has one way; its rail is as good as another */
+	int epoll;   /* over all devices and `told`; -1: not open */
+	int told;    /* an eventfd for what no device tells; with epoll */
 	struct pn_device *device; /* the first rail's: clock, copies, waits */
 	struct pn_cache *cache;	  /* the first rail's */
 	struct pn_helper *helper; /* told of every request; or NULL */
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
 	int protocol;
-	struct pn_auto *chooser;
+	struct pn_auto *choosers[PN_RAILS_MAX]; /* one, or with `either` one for
+						 * each rail */
 	struct pn_reuse reuse;
 	enum pn_reuse_way eager_way; /* that its sends take */
 	struct pn_directs *directs;  /* NULL: none went so yet */
@@ -290,9 +295,17 @@ int pn_endpoint_progress(struct pinion_endpoint *ep);
 /* Whether so much more can be left registered without pushing others out
  * soon. */
 bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len);
-/* Whether what of a buffer goes by RDMA, under any protocol, is registered. */
-bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
-			size_t len, unsigned access);
+/* Whether what of a buffer goes by RDMA, under any protocol, is registered for
+ * the way to a peer. */
+bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
+		    size_t len, unsigned access);
+/* Who chooses how messages to a peer go, and learns from it. */
+static inline struct pn_auto *pn_peer_chooser(const struct pinion_peer *peer)
+{
+	const struct pinion_endpoint *ep = peer->ep;
+
+	return ep->choosers[ep->either ? peer->way->rail - ep->rails : 0];
+}
 /* A posted receive of many is about to take a message: what that leaves of its
  * buffer is posted right behind it. */
 void pn_receive_rest(struct pinion_request *receive, size_t message_len);
@@ -325,8 +338,19 @@ void pn_way_down(struct pn_way *way, int why);
 bool pn_way_greet(struct pn_way *way);
 /* The peer has other ways that may live. */
 bool pn_way_has_others(const struct pn_way *way);
-/* The way to a peer's rail, or NULL. */
-struct pn_way *pn_way_to(struct pinion_peer *peer, unsigned number);
+/* The way to a peer's rail as packets number it, or NULL. */
+struct pn_way *pn_way_named(struct pinion_peer *peer, unsigned number);
+/* How packets number the rail of this end of a way, and that of the other. */
+static inline unsigned pn_way_near(const struct pn_way *way)
+{
+	return way->owner->sequenced
+		       ? (unsigned)(way->rail - way->owner->ep->rails)
+		       : 0;
+}
+static inline unsigned pn_way_far(const struct pn_way *way)
+{
+	return way->owner->sequenced ? way->number : 0;
+}
 /* The way does not do what it should: has it go down. */
 void pn_way_break(struct pn_way *way);
 /* A DOWN. */

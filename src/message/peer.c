@@ -11,6 +11,11 @@
  * It is answered by another.
  * Endpoints with one rail need none and send none.
  *
+ * An endpoint may have rails of which each peer has one (`either`: soft inside
+ * a host, verbs between hosts): the first that reaches it. Then there is one
+ * way, as with one rail, and no HELLO. Both sides have to find the same one:
+ * the order of the endpoint with the smaller address counts.
+ *
  * A peer that is gone stays so; its address then names a new one. That may have
  * come already: an endpoint that is closed and opened again has the same
  * address, and with it begin new requests, new sequence numbers, and new peers
@@ -82,12 +87,12 @@ static void set_rails(struct pinion_peer *peer, const struct pn_address *rails,
 		return;
 	memcpy(peer->rails, rails, nrails * sizeof(*rails));
 	peer->nrails = nrails;
-	peer->sequenced = nrails > 1 && peer->ep->nrails > 1;
+	peer->sequenced = nrails > 1 && peer->ep->nrails > 1 && !peer->single;
 }
 
 static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 				     const struct pn_address *rails,
-				     unsigned nrails)
+				     unsigned nrails, bool single)
 {
 	static _Atomic uint64_t nnames;
 	struct pinion_peer *peer = calloc(1, sizeof(*peer));
@@ -96,6 +101,7 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 		return NULL;
 	peer->ep = ep;
 	peer->name = atomic_fetch_add(&nnames, 1) + 1;
+	peer->single = single || ep->either;
 	set_rails(peer, rails, nrails);
 	init_ways(peer);
 	peer->next_sequence = peer->expected_sequence = 1;
@@ -113,12 +119,13 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
  * NULL: no memory. */
 static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
 				   const struct pn_address *rails,
-				   unsigned nrails)
+				   unsigned nrails, bool single)
 {
 	struct pinion_peer *peer = find_peer(ep, rails, nrails);
 
 	if (!peer)
-		return make_peer(ep, rails, nrails);
+		return make_peer(ep, rails, nrails, single);
+	peer->single |= single;
 	set_rails(peer, rails, nrails);
 	return peer;
 }
@@ -158,12 +165,20 @@ bool pn_way_is_loopback(const struct pn_way *way)
 	return same_address(&way->peer->address, &own);
 }
 
-struct pn_way *pn_way_to(struct pinion_peer *peer, unsigned number)
+/* The way to a peer's rail, or NULL. */
+static struct pn_way *way_to(struct pinion_peer *peer, unsigned number)
 {
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		if (peer->ways[r].peer && peer->ways[r].number == number)
 			return &peer->ways[r];
 	return NULL;
+}
+
+struct pn_way *pn_way_named(struct pinion_peer *peer, unsigned number)
+{
+	if (pn_likely(!peer->sequenced))
+		return !number && peer->way->peer ? peer->way : NULL;
+	return way_to(peer, number);
 }
 
 /* The way is over this peer of its device. It may have come up before this
@@ -185,35 +200,38 @@ static void bind_way(struct pn_way *way, struct pn_peer *device_peer,
 		pn_peer_busy(peer);
 }
 
+/* Attaches a way to the peer's i-th device. */
+static int attach_to(struct pn_way *way, unsigned i)
+{
+	struct pinion_peer *peer = way->owner;
+	struct pn_peer *device_peer;
+	int ret = pn_device_attach(way->rail->device, &peer->rails[i],
+				   &device_peer);
+
+	if (ret)
+		return ret;
+	if (device_peer->user) /* of another life, or another's */
+		return device_peer->down ? device_peer->down : -EBUSY;
+	way->greet = peer->sequenced;
+	bind_way(way, device_peer, i);
+	return 0;
+}
+
 /* Attaches a way to one of the peer's devices that no other way goes to. */
 static int attach(struct pn_way *way)
 {
 	struct pinion_peer *peer = way->owner;
-	struct pn_peer *device_peer;
 	int ret = -EINVAL;
 
-	for (unsigned i = 0; i < peer->nrails; i++) {
-		if (pn_way_to(peer, i))
-			continue;
-		ret = pn_device_attach(way->rail->device, &peer->rails[i],
-				       &device_peer);
-		if (ret)
-			continue;
-		if (device_peer->user) { /* of another life, or another's */
-			ret = device_peer->down ? device_peer->down : -EBUSY;
-			continue;
-		}
-		way->greet = peer->sequenced;
-		bind_way(way, device_peer, i);
-		return 0;
-	}
+	for (unsigned i = 0; ret && i < peer->nrails; i++)
+		if (!way_to(peer, i))
+			ret = attach_to(way, i);
 	return ret;
 }
 
 /* The first error counts when no way can be attached. */
-static int attach_all(struct pinion_peer *peer)
+static int attach_each(struct pinion_peer *peer)
 {
-	struct pn_way *way;
 	int first = 0;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
@@ -222,14 +240,62 @@ static int attach_all(struct pinion_peer *peer)
 		if (!first)
 			first = ret;
 	}
-	way = living_way(peer);
-	if (way) {
+	return first;
+}
+
+/* Whether the order of this endpoint's rails counts, not that of the peer's. */
+static bool leads(const struct pinion_peer *peer)
+{
+	struct pn_address own;
+
+	pn_device_address(peer->ep->device, &own);
+	return memcmp(own.data, peer->rails[0].data, sizeof(own.data)) <= 0;
+}
+
+/* One way, unless the peer came by itself. Of the errors the one that tells
+ * most: addresses of other kinds of devices are none. */
+static int attach_one(struct pinion_peer *peer)
+{
+	unsigned n = peer->ep->nrails, m = peer->nrails;
+	bool first = leads(peer);
+	int why = -EINVAL;
+
+	if (living_way(peer))
+		return 0;
+	for (unsigned k = 0; k < n * m; k++) {
+		unsigned r = first ? k / m : k % n;
+		int ret = attach_to(&peer->ways[r], first ? k % m : k / n);
+
+		if (!ret)
+			return 0;
+		if (why == -EINVAL)
+			why = ret;
+	}
+	return why;
+}
+
+/* Each send to it asks again, and once is told why it is in vain. */
+static int unreachable(struct pinion_peer *peer, int why)
+{
+	if (!peer->complained && why == -EHOSTUNREACH)
+		pn_error("a peer is on another host, or in another container, "
+			 "and no device of this endpoint reaches it; for jobs "
+			 "over several hosts set PINION_DEVICE=soft/verbs");
+	peer->complained = true;
+	return why;
+}
+
+static int attach_all(struct pinion_peer *peer)
+{
+	int ret = peer->single ? attach_one(peer) : attach_each(peer);
+
+	if (living_way(peer)) {
 		peer->connected = true;
 		return 0;
 	}
-	if (first)
-		return first;
-	pn_peer_fail(peer, peer->ways[0].down);
+	if (ret)
+		return unreachable(peer, ret);
+	pn_peer_fail(peer, peer->way->down);
 	return peer->down;
 }
 
@@ -289,9 +355,10 @@ static struct pn_way *place_for(struct pinion_peer *peer,
 		&peer->ways[rail_of(ep, device_peer->device) - ep->rails];
 	int number = number_of(peer, &device_peer->address);
 
-	return way->peer || number < 0 || pn_way_to(peer, (unsigned)number)
-		       ? NULL
-		       : way;
+	if (way->peer || number < 0 || way_to(peer, (unsigned)number) ||
+	    (peer->single && peer->way->peer))
+		return NULL;
+	return way;
 }
 
 /* It came by itself. */
@@ -319,8 +386,9 @@ struct pn_way *pn_way_of(struct pinion_endpoint *ep,
 	peer = find_peer(ep, address, 1);
 	if (peer && peer->sequenced)
 		return NULL;
-	if (ep->nrails == 1 && (!peer || !place_for(peer, device_peer)))
-		peer = make_peer(ep, address, 1);
+	if ((ep->nrails == 1 || ep->either) &&
+	    (!peer || !place_for(peer, device_peer)))
+		peer = make_peer(ep, address, 1, false);
 	return adopt(peer, device_peer);
 }
 
@@ -417,7 +485,7 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 	if (!peer && hello && (wire->offset || known))
 		pn_way_refuse(device_peer);
 	else if (!peer && may_be_called(ep, own, rails, nrails))
-		peer = make_peer(ep, rails, nrails);
+		peer = make_peer(ep, rails, nrails, false);
 	return adopt(peer, device_peer);
 }
 
@@ -464,8 +532,7 @@ static void tell_down(struct pn_way *way)
 	struct pinion_peer *peer = way->owner;
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_DOWN,
-				.protocol = (uint8_t)(way->rail -
-						      peer->ep->rails) };
+				.protocol = (uint8_t)pn_way_near(way) };
 
 	pn_packet_send(peer, &wire, NULL, 0, NULL);
 }
@@ -481,7 +548,7 @@ void pn_way_down(struct pn_way *way, int why)
 	if (peer->down)
 		return;
 	/* The peer may have more ways than it has spoken on. */
-	if (!living_way(peer))
+	if (!living_way(peer) && !peer->single)
 		attach_all(peer);
 	if (!living_way(peer)) {
 		pn_peer_fail(peer, why);
@@ -508,7 +575,7 @@ void pn_way_break(struct pn_way *way)
 
 void pn_way_told_down(struct pinion_peer *peer, unsigned number)
 {
-	struct pn_way *way = pn_way_to(peer, number);
+	struct pn_way *way = pn_way_named(peer, number);
 
 	if (!way)
 		return;
@@ -592,12 +659,12 @@ void pn_endpoint_address(struct pinion_endpoint *ep, struct pinion_address *out)
 
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_device_address(ep->rails[r].device, &rails[r]);
-	pn_wire_put_address(rails, ep->nrails, out);
+	pn_wire_put_address(rails, ep->nrails, ep->either, out);
 }
 
 void pn_peer_address(const struct pinion_peer *peer, struct pinion_address *out)
 {
-	pn_wire_put_address(peer->rails, peer->nrails, out);
+	pn_wire_put_address(peer->rails, peer->nrails, peer->single, out);
 }
 
 int pn_endpoint_peer(struct pinion_endpoint *ep,
@@ -619,7 +686,8 @@ int pn_endpoint_peer(struct pinion_endpoint *ep,
 	if (ret)
 		return ret;
 	pn_endpoint_lock(ep);
-	peer = peer_of(ep, rails, nrails);
+	peer = peer_of(ep, rails, nrails,
+		       pn_wire_address_either(address->data));
 	pn_endpoint_unlock(ep);
 	if (!peer)
 		return -ENOMEM;

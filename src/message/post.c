@@ -17,15 +17,17 @@ bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len)
 		       2;
 }
 
-bool pn_endpoint_covers(const struct pinion_endpoint *ep, const uint8_t *buf,
-			size_t len, unsigned access)
+bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
+		    size_t len, unsigned access)
 {
-	const struct pn_protocol_limits *limits = &ep->limits;
+	const struct pn_protocol_limits *limits = &peer->ep->limits;
+	struct pn_cache *cache =
+		peer->ep->either ? peer->way->rail->cache : peer->ep->cache;
 	size_t from = len > limits->rdma_offset ? limits->rdma_offset
 						: limits->match_bytes;
 
 	return len > from &&
-	       pn_cache_covers(ep->cache, buf + from, len - from, access);
+	       pn_cache_covers(cache, buf + from, len - from, access);
 }
 
 /* An eager message is copied, or goes straight from its buffer. */
@@ -59,11 +61,11 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 			.addr = (uintptr_t)m->buf,
 			.len = m->len,
 			.end = PN_END_SOURCE,
-			.cached = pn_endpoint_covers(ep, m->buf, m->len,
-						     PN_SOURCE_ACCESS),
+			.cached = pn_peer_covers(m->peer, m->buf, m->len,
+						 PN_SOURCE_ACCESS),
 		};
 
-		pn_auto_choose(ep->chooser, &source,
+		pn_auto_choose(pn_peer_chooser(m->peer), &source,
 			       pn_endpoint_roomy(ep, m->len), out);
 		return;
 	}
@@ -83,6 +85,7 @@ static int send_chosen(struct pinion_request *request,
 		       const struct pn_choice *choice)
 {
 	struct pinion_endpoint *ep = request->ep;
+	const struct pinion_peer *peer = request->peer;
 	uint32_t id = request->id;
 	uint64_t start;
 	int ret;
@@ -92,7 +95,7 @@ static int send_chosen(struct pinion_request *request,
 		return pn_transfer_send(request, choice);
 	start = pn_device_now(ep->device);
 	ret = pn_transfer_send(request, choice);
-	pn_auto_sent(ep->chooser, choice, id,
+	pn_auto_sent(pn_peer_chooser(peer), choice, id,
 		     (double)(pn_device_now(ep->device) - start));
 	return ret;
 }

@@ -183,7 +183,7 @@ bool pn_rail_readable(const struct pinion_request *request,
 		      const struct pn_way *way)
 {
 	for (unsigned i = 0; i < request->nkeys; i++)
-		if (pn_wire_key_rail(request->key_rails, i) == way->number)
+		if (pn_wire_key_rail(request->key_rails, i) == pn_way_far(way))
 			return true;
 	return false;
 }

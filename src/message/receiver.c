@@ -36,7 +36,7 @@ int pn_receiver_announce(struct pn_fragment *f)
 	pn_packet_for(request, &wire, PN_WIRE_READY);
 	f->number = pn_request_announce(request);
 	wire.tag = f->number;
-	wire.protocol = (uint8_t)(f->way->rail - request->ep->rails);
+	wire.protocol = (uint8_t)pn_way_near(f->way);
 	wire.status = f->again;
 	wire.offset = f->offset;
 	wire.len = f->len;
@@ -147,9 +147,9 @@ static void receiver_shape(struct pinion_request *request,
 	if (ep->protocol != PN_PROTOCOL_AUTO || !request->shape.fragment ||
 	    !request->total)
 		return;
-	target.cached = pn_endpoint_covers(ep, request->buf, request->total,
-					   PN_TARGET_ACCESS);
-	keep = pn_auto_keep(ep->chooser, &target,
+	target.cached = pn_peer_covers(request->peer, request->buf,
+				       request->total, PN_TARGET_ACCESS);
+	keep = pn_auto_keep(pn_peer_chooser(request->peer), &target,
 			    pn_endpoint_roomy(ep, request->total));
 	if (id == PN_PROTOCOL_PIPELINE && keep)
 		id = PN_PROTOCOL_CACHING_PIPELINE;

@@ -34,9 +34,9 @@ uint64_t pn_transfer_take_report(struct pinion_peer *peer)
 	return found;
 }
 
-void pn_transfer_hear_report(struct pinion_endpoint *ep, uint64_t word)
+void pn_transfer_hear_report(const struct pinion_peer *peer, uint64_t word)
 {
 	if (word)
-		pn_auto_told(ep->chooser, (uint32_t)(word >> 32),
+		pn_auto_told(pn_peer_chooser(peer), (uint32_t)(word >> 32),
 			     (double)(word & UINT32_MAX) * REPORT_NS);
 }

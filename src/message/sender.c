@@ -30,7 +30,9 @@ static void expose_on(struct pinion_request *request, unsigned rail,
 	}
 	request->exposed |= 1U << rail;
 	for (unsigned i = before; i < wire->nkeys; i++)
-		wire->offset |= (uint64_t)rail << 2 * i;
+		wire->offset |=
+			(uint64_t)pn_way_near(&request->peer->ways[rail])
+			<< 2 * i;
 }
 
 /* read: exposes the whole source; when it comes again on each rail, so that
@@ -146,7 +148,7 @@ int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
 	if (wire->len > request->len || wire->offset > wire->len ||
 	    request->other)
 		return -EPROTO;
-	pn_transfer_hear_report(request->ep, wire->tag);
+	pn_transfer_hear_report(request->peer, wire->tag);
 	request->other = wire->from;
 	request->total = wire->len;
 	if (request->moved > wire->len)
@@ -235,7 +237,7 @@ static void ready_again(struct pinion_request *request,
 int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
 		    const uint8_t *payload)
 {
-	struct pn_way *way = pn_way_to(request->peer, wire->protocol);
+	struct pn_way *way = pn_way_named(request->peer, wire->protocol);
 	struct pn_fragment *f;
 
 	if (wire->nkeys && !way)
@@ -295,7 +297,7 @@ int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 		if (f->kind == PN_FRAGMENT_LOST)
 			pn_fragment_drop(f);
 	}
-	pn_transfer_hear_report(request->ep, wire->tag);
+	pn_transfer_hear_report(request->peer, wire->tag);
 	request->moved = request->total;
 	pn_request_end(request, 0);
 	return 0;

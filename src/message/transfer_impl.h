@@ -101,7 +101,7 @@ void pn_transfer_report(struct pinion_request *request);
 /* The newest report that this peer was not told yet, as a word for it, or 0. */
 uint64_t pn_transfer_take_report(struct pinion_peer *peer);
 /* Sender: such a word came; 0 is none. */
-void pn_transfer_hear_report(struct pinion_endpoint *ep, uint64_t word);
+void pn_transfer_hear_report(const struct pinion_peer *peer, uint64_t word);
 
 /* sender.c */
 int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire);

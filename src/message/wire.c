@@ -54,7 +54,7 @@ static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 }
 
 void pn_wire_put_address(const struct pn_address *rails, unsigned nrails,
-			 struct pinion_address *out)
+			 bool either, struct pinion_address *out)
 {
 	uint8_t *to = out->data;
 
@@ -63,7 +63,7 @@ void pn_wire_put_address(const struct pn_address *rails, unsigned nrails,
 		       "room for all rails");
 	memset(out, 0, sizeof(*out));
 	*to++ = PN_WIRE_VERSION;
-	*to++ = (uint8_t)nrails;
+	*to++ = (uint8_t)(nrails | (either ? PN_WIRE_EITHER : 0));
 	for (unsigned i = 0; i < nrails; i++) {
 		*to++ = (uint8_t)rails[i].len;
 		memcpy(to, rails[i].data, rails[i].len);
@@ -83,7 +83,7 @@ int pn_wire_get_address(const uint8_t *data, size_t len,
 	if (data[0] != PN_WIRE_VERSION)
 		return -EPROTONOSUPPORT;
 	/* Once: a hostile peer may change what it has sent. */
-	count = *(const volatile uint8_t *)&data[1];
+	count = *(const volatile uint8_t *)&data[1] & ~(unsigned)PN_WIRE_EITHER;
 	if (!count || count > PN_RAILS_MAX)
 		return -EINVAL;
 	for (unsigned i = 0; i < count; i++) {

@@ -39,7 +39,8 @@
  * Rails are numbered as the packet's sender numbers its own. Between endpoints
  * that both have several, every packet but HELLO and BYE has a sequence number,
  * from 1 on, in the immediate of its send: one that was sent over a rail that
- * failed may come twice, or too early.
+ * failed may come twice, or too early. Between others there is one way, over
+ * whichever rails, and its number is 0.
  *
  * A key blob is what names exposed memory: it travels as the program likes.
  */
@@ -124,14 +125,23 @@ static inline unsigned pn_wire_key_rail(uint64_t rails, unsigned i)
 	return rails >> 2 * i & 3;
 }
 
-/* An endpoint's address: the version, the number of its rails, then length and
+/* An endpoint's address: the version, the number of its rails, with
+ * PN_WIRE_EITHER if a peer is reached over one of them only, then length and
  * bytes of the address of each one's device. */
+#define PN_WIRE_EITHER 0x80
+
 void pn_wire_put_address(const struct pn_address *rails, unsigned nrails,
-			 struct pinion_address *out);
+			 bool either, struct pinion_address *out);
 
 /* -EPROTONOSUPPORT: of another version; -EINVAL: no such address. */
 int pn_wire_get_address(const uint8_t *data, size_t len,
 			struct pn_address *rails, unsigned *nrails);
+
+/* Of one that pn_wire_get_address() took. */
+static inline bool pn_wire_address_either(const uint8_t *data)
+{
+	return data[1] & PN_WIRE_EITHER;
+}
 
 #define PN_KEY_VERSION 1
 #define PN_KEY_MAGIC   0x4b

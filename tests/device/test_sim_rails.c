@@ -338,6 +338,16 @@ static void a_spec_opens_all_its_rails(void **state)
 			 -EINVAL);
 	assert_int_equal(pn_device_open_rails("soft+", NULL, rails, &n),
 			 -ENODEV);
+	assert_ok(pn_device_open_rails("soft:node=a/soft", NULL, rails, &n));
+	assert_int_equal(n, 2);
+	while (n)
+		pn_device_close(rails[--n]);
+	assert_int_equal(pn_device_open_rails("soft/soft+soft", NULL, rails,
+					      &n),
+			 -EINVAL);
+	assert_true(pn_device_either("soft/verbs:mlx5_0/1"));
+	assert_false(pn_device_either("verbs:mlx5_0/1"));
+	assert_false(pn_device_either("verbs:mlx5_0/1+verbs:mlx5_1/1"));
 	assert_int_equal(pn_device_open_rails("sim:rails=4+sim", NULL, rails,
 					      &n),
 			 -EINVAL);

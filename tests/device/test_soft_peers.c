@@ -503,15 +503,11 @@ static void *tomorrow(void *arg)
 
 static void a_device_of_another_version_refuses_us(void **state)
 {
-	struct pn_soft_address address = { .version = PN_SOFT_VERSION,
-					   .kind = { 's', 'o', 'f', 't' },
-					   .uid = geteuid(),
-					   .pid = getpid(),
-					   .nonce = 12345 };
-	struct pn_address blob = { .len = sizeof(address) };
+	struct pn_soft_address address;
+	struct pn_address blob;
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct sockaddr_un name;
-	unsigned len = pn_soft_socket_name(&address, &name);
+	unsigned len;
 	struct pn_device *device = open_soft("soft");
 	struct pn_completion c;
 	struct pn_peer *peer;
@@ -519,6 +515,10 @@ static void a_device_of_another_version_refuses_us(void **state)
 
 	(void)state;
 	pn_log_set_level(PN_LOG_NONE);
+	pn_device_address(device, &blob);
+	memcpy(&address, blob.data, sizeof(address));
+	address.nonce = 12345;
+	len = pn_soft_socket_name(&address, &name);
 	assert_ok(bind(sock, (struct sockaddr *)&name, len));
 	assert_ok(listen(sock, 1));
 	pthread_create(&thread, NULL, tomorrow, &sock);
@@ -529,6 +529,27 @@ static void a_device_of_another_version_refuses_us(void **state)
 	pthread_join(thread, NULL);
 	close(sock);
 	pn_log_set_level(PN_LOG_WARN);
+	pn_device_close(device);
+}
+
+static void devices_of_another_node_cannot_be_attached(void **state)
+{
+	struct pn_device *device = open_soft("soft");
+	struct pn_device *same = open_soft("soft"), *other;
+	struct pn_address address;
+	struct pn_peer *peer;
+
+	(void)state;
+	other = open_soft("soft:node=elsewhere");
+	pn_device_address(other, &address);
+	assert_int_equal(pn_device_attach(device, &address, &peer),
+			 -EHOSTUNREACH);
+	assert_ok(pn_device_attach(other, &address, &peer));
+	pn_device_address(same, &address);
+	assert_ok(pn_device_attach(device, &address, &peer));
+	expect(device, PN_COMPLETION_PEER_UP);
+	pn_device_close(other);
+	pn_device_close(same);
 	pn_device_close(device);
 }
 
@@ -745,6 +766,7 @@ int main(int argc, char **argv)
 		TEST(without_descriptors_strangers_wait),
 		TEST(a_peer_that_cannot_be_watched_is_down),
 		TEST(a_device_of_another_version_refuses_us),
+		TEST(devices_of_another_node_cannot_be_attached),
 		TEST(a_forked_child_lets_its_own_peers_in),
 		TEST(nobody_at_the_address_is_a_peer_that_is_gone),
 		TEST(two_that_attach_at_once_become_one_pair),

@@ -155,7 +155,7 @@ static bool meet(struct rank *rank, struct pn_peer **victim)
 	unsigned nrails;
 
 	pn_device_address(rank->device, &inner);
-	pn_wire_put_address(&inner, 1, &mine);
+	pn_wire_put_address(&inner, 1, false, &mine);
 	if (!rank_exchange(rank, &mine, sizeof(mine), all))
 		return false;
 	return !pn_wire_get_address(all[VICTIM].data, all[VICTIM].len, rails,

@@ -53,6 +53,7 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 {
 	const struct rank *rank = party->rank;
 	struct pn_endpoint_attr ep = { .nrails = rank->nrails,
+				       .either = rank->either,
 				       .budget = &party->budget,
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
@@ -93,7 +94,7 @@ bool party_open(struct party *party, struct rank *rank,
 	pn_endpoint_address(party->ep, &mine);
 	if (!rank_exchange(rank, &mine, sizeof(mine), all))
 		return false;
-	for (unsigned r = 0; r < rank->nranks; r++)
+	for (unsigned r = 0; r < rank->nranks && !attr->knows_nobody; r++)
 		if (pn_endpoint_peer(party->ep, &all[r], &party->peers[r])) {
 			rank_fail(rank, "peer", __FILE__, __LINE__);
 			return false;

@@ -17,7 +17,8 @@ struct party_attr {
 	size_t max_bytes; /* of the budget; 0: plenty */
 	bool single_threaded;
 	struct pn_reuse_attr reuse;
-	bool helped; /* a helper hears of requests; nobody drives it */
+	bool helped;	   /* a helper hears of requests; nobody drives it */
+	bool knows_nobody; /* the others are no peers until they write */
 	struct pn_protocol_limits limits; /* all zero: small ones */
 };
 

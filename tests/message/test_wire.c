@@ -91,7 +91,7 @@ static struct pinion_address two_rails(struct pn_address *rails)
 		rails[i] = (struct pn_address){ .len = 10 + i };
 		memset(rails[i].data, 'a' + (int)i, rails[i].len);
 	}
-	pn_wire_put_address(rails, 2, &address);
+	pn_wire_put_address(rails, 2, false, &address);
 	return address;
 }
 
@@ -108,6 +108,11 @@ static void an_address_names_every_rail(void **state)
 		assert_int_equal(got[i].len, rails[i].len);
 		assert_memory_equal(got[i].data, rails[i].data, got[i].len);
 	}
+	assert_false(pn_wire_address_either(address.data));
+	pn_wire_put_address(rails, 2, true, &address);
+	assert_ok(pn_wire_get_address(address.data, address.len, got, &n));
+	assert_int_equal(n, 2);
+	assert_true(pn_wire_address_either(address.data));
 }
 
 static void addresses_that_are_none_are_refused(void **state)
@@ -127,7 +132,7 @@ static void addresses_that_are_none_are_refused(void **state)
 		bad.data[1] = (uint8_t)nrails;
 		assert_int_equal(pn_wire_get_address(bad.data, bad.len, got,
 						     &n),
-				 nrails == 2 ? 0 : -EINVAL);
+				 (nrails & ~PN_WIRE_EITHER) == 2 ? 0 : -EINVAL);
 	}
 	for (int len = 0; len < 256; len++) {
 		bad = good;

@@ -2,6 +2,7 @@
 #include "device/soft/connect.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -917,9 +919,51 @@ static int open_descriptors(struct pn_soft_service *service)
 	return ret ? ret : listen_on(service);
 }
 
+/* FNV-1a. */
+static void mix(uint64_t *hash, const void *data, size_t len)
+{
+	const uint8_t *bytes = data;
+
+	for (size_t i = 0; i < len; i++)
+		*hash = (*hash ^ bytes[i]) * UINT64_C(1099511628211);
+}
+
+static void mix_file(uint64_t *hash, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[64];
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+
+	if (n > 0)
+		mix(hash, text, (size_t)n);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void mix_namespace(uint64_t *hash, const char *path)
+{
+	struct stat st;
+
+	if (!stat(path, &st))
+		mix(hash, &st.st_ino, sizeof(st.st_ino));
+}
+
+/* The boot, the two namespaces that count, and what the user calls it. */
+static uint64_t node_of(const char *name)
+{
+	uint64_t hash = UINT64_C(14695981039346656037);
+
+	mix_file(&hash, "/proc/sys/kernel/random/boot_id");
+	mix_namespace(&hash, "/proc/self/ns/net");
+	mix_namespace(&hash, "/proc/self/ns/pid");
+	mix(&hash, name, strlen(name));
+	return hash;
+}
+
 int pn_soft_service_init(struct pn_soft_service *service,
 			 struct pn_soft_device *dev)
 {
+	uint64_t node = node_of(dev->params.node);
 	int ret;
 
 	*service = (struct pn_soft_service){ .dev = dev, .epoll = -1 };
@@ -928,7 +972,8 @@ int pn_soft_service_init(struct pn_soft_service *service,
 	service->address = (struct pn_soft_address){
 		.version = PN_SOFT_VERSION,
 		.kind = { 's', 'o', 'f', 't' },
-		.uid = geteuid(),
+		.node_top = (uint16_t)(node >> 32),
+		.node = (uint32_t)node,
 		.pid = getpid(),
 		.nonce = dev->shared->nonce,
 	};

@@ -47,6 +47,9 @@
  * hello; one of another user is hung up on at once, one that is silent after
  * a while, and when descriptors run out nobody is let in for a moment: nobody
  * can take all of the process's descriptors, or its time.
+ * A node is where abstract sockets and process numbers mean the same: a host,
+ * or a container on it. Addresses say of which one they are, so that attach()
+ * knows at once whom this device cannot reach.
  * Threads: one service thread per device does all this; attach() only leaves a
  * peer in the list and wakes it.
  */
@@ -66,12 +69,16 @@ struct pn_soft_peer;
 
 /* What a soft device's address holds. */
 struct pn_soft_address {
-	uint32_t version;
-	char kind[4]; /* "soft" */
-	uint32_t uid;
+	uint16_t version;
+	uint16_t node_top; /* who has another node cannot be reached from */
+	char kind[4];	   /* "soft" */
+	uint32_t node;	   /* here; 48 bits of it, in two parts */
 	int32_t pid;
 	uint64_t nonce;
 };
+
+/* Two of them fit into a name of libfabric. */
+_Static_assert(sizeof(struct pn_soft_address) == 24, "no holes");
 
 /* Hello and its answer. */
 struct pn_soft_hello {

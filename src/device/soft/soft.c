@@ -54,6 +54,10 @@ static const struct pn_option params[] = {
 	  "operations in flight per peer", AT(queue_depth), 1, 1 << 20, NULL },
 	{ "spin", PN_OPTION_TIME, "100us", "busy waiting before sleeping",
 	  AT(spin), 0, PN_NS_PER_S, NULL },
+	{ "node", PN_OPTION_TEXT, "",
+	  "reach only devices with this name: hosts within a host, to try out "
+	  "jobs over several",
+	  AT(node), 0, 0, NULL },
 };
 
 static int parse(struct pn_soft_device *dev, const char *text)
@@ -187,6 +191,9 @@ static int soft_attach(struct pn_device *device,
 	memcpy(&to, address->data, sizeof(to));
 	if (memcmp(to.kind, "soft", 4) || to.version != PN_SOFT_VERSION)
 		return -EINVAL;
+	if (to.node != dev->service.address.node ||
+	    to.node_top != dev->service.address.node_top)
+		return -EHOSTUNREACH;
 	peer = pn_soft_peer_get(dev, &to, &is_new);
 	if (!peer)
 		return -ENOMEM;

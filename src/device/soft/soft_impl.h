@@ -39,6 +39,7 @@ struct pn_soft_params {
 	uint64_t inline_max, chunk, slots, rings, ring_bytes, queue_depth;
 	uint64_t spin;
 	char cost[PN_OPTION_TEXT_BYTES];
+	char node[PN_OPTION_TEXT_BYTES];
 };
 
 enum pn_soft_state {

@@ -63,13 +63,34 @@ static int check_from(const struct pn_verbs_address *from)
 		       : -EINVAL;
 }
 
+/* The blob of an IPv4 address: what stands before the scope, and 4 bytes. */
+#define V4_HEAD	 offsetof(struct pn_verbs_address, scope)
+#define V4_BYTES (V4_HEAD + 4)
+
+void pn_verbs_address_put(const struct pn_verbs_address *address,
+			  struct pn_address *out)
+{
+	memset(out, 0, sizeof(*out));
+	out->len = address->family == AF_INET ? V4_BYTES : sizeof(*address);
+	memcpy(out->data, address, sizeof(*address));
+	if (address->family != AF_INET)
+		return;
+	memset(out->data + V4_HEAD, 0, sizeof(*address) - V4_HEAD);
+	memcpy(out->data + V4_HEAD, address->ip, 4);
+}
+
 int pn_verbs_address_check(const struct pn_address *blob,
 			   struct pn_verbs_address *out)
 {
-	if (blob->len != sizeof(*out))
+	bool v4 = blob->len == V4_BYTES;
+
+	if (!v4 && blob->len != sizeof(*out))
 		return -EINVAL;
-	memcpy(out, blob->data, sizeof(*out));
-	return check_from(out);
+	memset(out, 0, sizeof(*out));
+	memcpy(out, blob->data, v4 ? V4_HEAD : sizeof(*out));
+	if (v4)
+		memcpy(out->ip, blob->data + V4_HEAD, 4);
+	return v4 == (out->family == AF_INET) ? check_from(out) : -EINVAL;
 }
 
 int pn_verbs_hello_check(const void *data, size_t len, uint64_t nonce,
@@ -123,8 +144,7 @@ static struct pn_verbs_peer *make_peer(struct pn_verbs_device *dev,
 		return NULL;
 	}
 	peer->peer.device = &dev->device;
-	peer->peer.address.len = sizeof(*at);
-	memcpy(peer->peer.address.data, at, sizeof(*at));
+	pn_verbs_address_put(at, &peer->peer.address);
 	peer->at = *at;
 	peer->tag = pn_verbs_tag(at->nonce);
 	pn_list_init(&peer->early);

@@ -67,7 +67,10 @@ void pn_verbs_kick(struct pn_verbs_device *dev);
 int pn_verbs_hello_check(const void *data, size_t len, uint64_t nonce,
 			 struct pn_verbs_hello *out);
 
-/* Whether a blob is the address of a verbs device. */
+/* An address as a blob: of IPv4 shorter, so that names of libfabric, which have
+ * 64 bytes, have room for another device's; and back: -EINVAL. */
+void pn_verbs_address_put(const struct pn_verbs_address *address,
+			  struct pn_address *out);
 int pn_verbs_address_check(const struct pn_address *blob,
 			   struct pn_verbs_address *out);
 

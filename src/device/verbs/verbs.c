@@ -492,9 +492,7 @@ static void verbs_address(struct pn_device *device, struct pn_address *out)
 {
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 
-	memset(out, 0, sizeof(*out));
-	out->len = sizeof(dev->address);
-	memcpy(out->data, &dev->address, out->len);
+	pn_verbs_address_put(&dev->address, out);
 }
 
 static int verbs_fd(struct pn_device *device)
