@@ -43,7 +43,8 @@ static void take(struct play *p)
 {
 	struct pn_soft_message m;
 
-	if (p->nlent == MOST_LENT || !pn_soft_rx_take(&p->rx, &m))
+	if (p->nlent == MOST_LENT || !pn_soft_rx_ready(&p->rx) ||
+	    !pn_soft_rx_take(&p->rx, &m))
 		return;
 	check_taken(p, &m);
 	p->leases[p->nlent++] = m.lease;

@@ -227,6 +227,20 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 
 /* Sleeps until one of the descriptors is readable, or for a signal; false: the
  * deadline, of the machine's clock, as devices with descriptors have it. */
+int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
+			  const struct pn_head *head, const void *body,
+			  size_t len)
+{
+	struct pn_sge sge[2] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
+				 { (void *)(uintptr_t)body, len, 0 } };
+	struct pn_op op = { .kind = PN_OP_SEND,
+			    .flags = PN_OP_INLINE | PN_OP_SILENT,
+			    .sge = sge,
+			    .nsge = len ? 2 : 1 };
+
+	return pn_device_post(device, peer, &op);
+}
+
 static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 {
 	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_clock_ns();

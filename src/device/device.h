@@ -270,6 +270,12 @@ enum pn_completion_kind {
 	PN_COMPLETION_PEER_DOWN, /* status says why; nothing follows */
 };
 
+/* What a message that is sent inline begins with: of one length, so that it is
+ * copied without a loop. */
+struct pn_head {
+	uint64_t words[5];
+};
+
 struct pn_completion {
 	enum pn_completion_kind kind;
 	int status; /* 0 or negative errno */
@@ -322,6 +328,10 @@ struct pn_device_ops {
 
 	int (*post)(struct pn_device *device, struct pn_peer *peer,
 		    const struct pn_op *op);
+	/* NULL: by post(). */
+	int (*send_inline)(struct pn_device *device, struct pn_peer *peer,
+			   const struct pn_head *head, const void *body,
+			   size_t len);
 	int (*poll)(struct pn_device *device, struct pn_completion *out,
 		    unsigned max);
 	void (*release)(struct pn_device *device,
@@ -457,6 +467,22 @@ static inline int pn_device_post(struct pn_device *device, struct pn_peer *peer,
 				 const struct pn_op *op)
 {
 	return device->ops->post(device, peer, op);
+}
+
+/* Posts a send of head and body that is INLINE and SILENT, as most small
+ * messages are: they need no operation to be written down. */
+int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
+			  const struct pn_head *head, const void *body,
+			  size_t len);
+
+static inline int pn_device_send_inline(struct pn_device *device,
+					struct pn_peer *peer,
+					const struct pn_head *head,
+					const void *body, size_t len)
+{
+	return pn_likely(device->ops->send_inline)
+		       ? device->ops->send_inline(device, peer, head, body, len)
+		       : pn_device_post_inline(device, peer, head, body, len);
 }
 
 static inline void pn_peer_note(const struct pn_completion *c)

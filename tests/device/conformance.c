@@ -786,6 +786,69 @@ static void who_sees_a_send_sees_the_writes_before_it(struct conf *conf)
 	window_close(conf, &w);
 }
 
+/* Until there is room. */
+static int send_parts(struct conf *conf, const uint8_t *data, size_t body)
+{
+	uint64_t deadline = pn_device_now(conf->self.device) + 20 * PN_NS_PER_S;
+	struct pn_head head;
+	int ret;
+
+	memcpy(&head, data, sizeof(head));
+	while ((ret = pn_device_send_inline(conf->self.device, other(conf),
+					    &head, data + sizeof(head),
+					    body)) == -EAGAIN &&
+	       pn_device_now(conf->self.device) < deadline)
+		rank_pause(&conf->self);
+	return ret;
+}
+
+static void head_and_body_are_a_message_behind_what_was_posted(
+	struct conf *conf)
+{
+	size_t most = conf->self.device->limits.inline_bytes;
+	struct remote theirs[2], *to = &theirs[1];
+	uint8_t *data = malloc(most + 1);
+	struct window w;
+
+	CHECK(conf_connect(conf, false));
+	if (most < sizeof(struct pn_head)) { /* there are such adapters */
+		free(data);
+		return;
+	}
+	CHECK(!window_open(conf, 1 << 20, ALL_REMOTE, &w));
+	CHECK(share(conf, &w, theirs));
+	for (unsigned i = 0; i < 60; i++) {
+		size_t body = i * 131 % (most - sizeof(struct pn_head) + 1);
+		size_t len = i % 3 ? 1 + i * 7919u % ((1 << 20) - 1) : 0;
+		struct pn_sge sge = segment(&w, 0, len);
+		struct pn_op op = { .kind = PN_OP_WRITE,
+				    .flags = PN_OP_SILENT,
+				    .sge = &sge,
+				    .nsge = 1,
+				    .remote_addr = to->addr,
+				    .rkey = to->rkey };
+
+		if (conf->self.rank == 0) {
+			fill(w.mem, len, i);
+			fill(data, sizeof(struct pn_head) + body, i);
+			CHECK(!len || !conf_post(conf, other(conf), &op));
+			CHECK(!send_parts(conf, data, body));
+			memset(data, 0xff, most);
+		} else {
+			CHECK(receive(conf, sizeof(struct pn_head) + body, i,
+				      0));
+			CHECK(filled(w.mem, len, i));
+		}
+		CHECK(rank_barrier(&conf->self));
+	}
+	if (conf->self.rank == 0)
+		CHECK(send_parts(conf, data,
+				 most + 1 - sizeof(struct pn_head)) == -EINVAL);
+	CHECK(rank_barrier(&conf->self));
+	free(data);
+	window_close(conf, &w);
+}
+
 static void a_write_with_immediate_tells_the_target(struct conf *conf)
 {
 	struct remote theirs[2], *to = &theirs[1];
@@ -1148,6 +1211,7 @@ const struct conf_case conf_cases[] = {
 	CASE(a_receiver_that_does_not_release_stalls_its_senders, 2, 0),
 	CASE(messages_may_be_released_in_any_order, 2, 0),
 	CASE(who_sees_a_send_sees_the_writes_before_it, 2, 0),
+	CASE(head_and_body_are_a_message_behind_what_was_posted, 2, 0),
 	CASE(a_write_with_immediate_tells_the_target, 2, PN_CAP_WRITE_IMM),
 	CASE(operations_complete_in_the_order_of_posting, 2, 0),
 	CASE(silent_operations_speak_only_when_they_fail, 2, 0),

@@ -271,7 +271,8 @@ static void take_one(struct channel *c)
 {
 	struct pn_soft_message m;
 
-	if (c->nleases == MOST_RECORDS || !pn_soft_rx_take(&c->rx, &m)) {
+	if (c->nleases == MOST_RECORDS || !pn_soft_rx_ready(&c->rx) ||
+	    !pn_soft_rx_take(&c->rx, &m)) {
 		pn_soft_rx_tidy(&c->rx);
 		return;
 	}

@@ -699,6 +699,49 @@ static void many_peers_at_once(void **state)
 	pn_device_close(hub);
 }
 
+/* Takes one at a time of two that have all sent already. */
+static void take_turns(struct pn_device *hub, unsigned messages)
+{
+	const struct pn_peer *before = NULL;
+
+	for (unsigned i = 0; i < messages; i++) {
+		struct pn_completion c = expect(hub, PN_COMPLETION_RECV);
+
+		assert_ptr_not_equal(c.peer, before);
+		before = c.peer;
+		pn_device_release(hub, &c);
+	}
+}
+
+static void who_sends_much_does_not_keep_others_waiting(void **state)
+{
+	enum { N = 20 };
+	struct pn_device *hub = open_soft("soft"), *spokes[2];
+	const struct pn_head head = { { 7 } };
+	struct pn_address address;
+	struct pn_peer *to[2];
+
+	(void)state;
+	pn_device_address(hub, &address);
+	for (unsigned i = 0; i < 2; i++) {
+		spokes[i] = open_soft("soft");
+		to[i] = attach_to(spokes[i], &address);
+		expect(hub, PN_COMPLETION_PEER_UP);
+	}
+	for (unsigned round = 0; round < 2; round++) {
+		hub->single_threaded = round;
+		for (unsigned i = 0; i < 2 * N; i++)
+			assert_ok(pn_device_send_inline(spokes[i / N],
+							to[i / N], &head, NULL,
+							0));
+		take_turns(hub, 2 * N);
+	}
+	hub->single_threaded = false;
+	for (unsigned i = 0; i < 2; i++)
+		pn_device_close(spokes[i]);
+	pn_device_close(hub);
+}
+
 /* --- without privileges -------------------------------------------------- */
 
 static int humble(struct board *board, unsigned rank)
@@ -771,6 +814,7 @@ int main(int argc, char **argv)
 		TEST(nobody_at_the_address_is_a_peer_that_is_gone),
 		TEST(two_that_attach_at_once_become_one_pair),
 		TEST(many_peers_at_once),
+		TEST(who_sends_much_does_not_keep_others_waiting),
 		TEST(an_ordinary_user_needs_no_privilege),
 	};
 

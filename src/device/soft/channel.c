@@ -5,53 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_BYTES  8
-#define LEN_BITS    28
-#define LEN_MASK    ((UINT32_C(1) << LEN_BITS) - 1)
-#define RELEASED    0x8000u
-#define COUNT_MASK  0x7fffu
-#define KIND(ready) ((enum pn_soft_record)((ready) >> LEN_BITS))
-
-/* Two mappings of one file are two addresses to ThreadSanitizer, which then
- * misses that a message orders what both sides do. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TSAN 1
-void __tsan_acquire(void *);
-void __tsan_release(void *);
-static char everywhere;
+#ifdef PN_SOFT_TSAN
+char pn_soft_everywhere;
 #endif
-#endif
-
-static void ordered_after_all(void)
-{
-#ifdef TSAN
-	__tsan_acquire(&everywhere);
-#endif
-}
-
-static void ordered_before_all(void)
-{
-#ifdef TSAN
-	__tsan_release(&everywhere);
-#endif
-}
-
-/* The ready word: kind and length + 1, so that it is never 0. */
-static uint32_t ready_word(enum pn_soft_record kind, size_t len)
-{
-	return (uint32_t)kind << LEN_BITS | ((uint32_t)len + 1);
-}
-
-static uint32_t cells_for(size_t len)
-{
-	return (uint32_t)((HEAD_BYTES + len + PN_SOFT_CELL - 1) / PN_SOFT_CELL);
-}
-
-static char *cell_at(const struct pn_soft_cells *ring, uint64_t index)
-{
-	return ring->cells + (index & (ring->ncells - 1)) * PN_SOFT_CELL;
-}
 
 static _Atomic uint32_t *ready_of(char *cell)
 {
@@ -85,10 +41,9 @@ int pn_soft_rx_init(struct pn_soft_rx *rx, void *memory, size_t ring_bytes)
 
 	if (!records)
 		return -ENOMEM;
-	*rx = (struct pn_soft_rx){ .channel = memory,
-				   .ring = &rx->rings[PN_SOFT_SHORT],
-				   .records = records };
+	*rx = (struct pn_soft_rx){ .channel = memory, .records = records };
 	init_rings(rx->rings, memory, ring_bytes);
+	pn_soft_rx_look_at(rx, &rx->rings[PN_SOFT_SHORT]);
 	return 0;
 }
 
@@ -134,8 +89,9 @@ static bool fits(struct pn_soft_tx *tx, struct pn_soft_cells *ring, uint32_t n)
 static void put_mark(struct pn_soft_cells *ring, enum pn_soft_record kind,
 		     uint32_t n)
 {
-	atomic_store_explicit(ready_of(cell_at(ring, ring->at)),
-			      ready_word(kind, n * PN_SOFT_CELL - HEAD_BYTES),
+	atomic_store_explicit(ready_of(pn_soft_cell_at(ring, ring->at)),
+			      pn_soft_ready(kind, n * PN_SOFT_CELL -
+							  PN_SOFT_HEAD_BYTES),
 			      memory_order_release);
 	ring->at += n;
 }
@@ -179,7 +135,7 @@ static bool find_room(struct pn_soft_tx *tx, uint32_t n)
 
 bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len)
 {
-	uint32_t n = cells_for(len);
+	uint32_t n = pn_soft_cells_for(len);
 
 	if (pn_likely(find_room(tx, n)))
 		return true;
@@ -195,22 +151,33 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 		    size_t len)
 {
 	struct pn_soft_cells *ring = tx->ring;
-	uint32_t n = cells_for(len), pad = pad_before(ring, n);
+	uint32_t n = pn_soft_cells_for(len), pad = pad_before(ring, n);
 	char *cell, *to;
 
 	if (pn_unlikely(pad))
 		put_mark(ring, PN_SOFT_PAD, pad);
 	tx->nsmall = n < PN_SOFT_SHORT_CELLS / 4 ? tx->nsmall + 1 : 0;
-	cell = cell_at(ring, ring->at);
-	memcpy(cell + 4, &imm, sizeof(imm));
-	to = cell + HEAD_BYTES;
+	cell = pn_soft_cell_at(ring, ring->at);
+	to = cell + PN_SOFT_HEAD_BYTES;
 	for (unsigned i = 0; i < nsge; to += sge[i].len, i++)
 		if (sge[i].len)
 			memcpy(to, sge[i].addr, sge[i].len);
-	ordered_before_all();
-	atomic_store_explicit(ready_of(cell), ready_word(kind, len),
-			      memory_order_release);
+	pn_soft_tx_show(cell, kind, imm, len);
 	ring->at += n;
+}
+
+bool pn_soft_tx_send_elsewhere(struct pn_soft_tx *tx,
+			       const struct pn_head *head, const void *body,
+			       size_t len)
+{
+	struct pn_sge sge[] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
+				{ (void *)(uintptr_t)body, len, 0 } };
+	size_t all = sizeof(*head) + len;
+
+	if (!pn_soft_tx_room(tx, all))
+		return false;
+	pn_soft_tx_put(tx, PN_SOFT_SEND, 0, sge, 2, all);
+	return true;
 }
 
 /* --- consumer ------------------------------------------------------------ */
@@ -219,35 +186,33 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 static void clear_cells(const struct pn_soft_cells *ring, uint64_t at,
 			unsigned n)
 {
-	uint32_t ready = atomic_load_explicit(ready_of(cell_at(ring, at)),
-					      memory_order_relaxed);
+	uint32_t ready =
+		atomic_load_explicit(ready_of(pn_soft_cell_at(ring, at)),
+				     memory_order_relaxed);
 
-	if (KIND(ready) >= PN_SOFT_PAD)
+	if (PN_SOFT_KIND(ready) >= PN_SOFT_PAD)
 		n = 1;
 	for (unsigned i = 0; i < n; i++)
-		atomic_store_explicit(ready_of(cell_at(ring, at + i)), 0,
-				      memory_order_relaxed);
-}
-
-static uint16_t *record_at(const struct pn_soft_rx *rx, const char *cell)
-{
-	return &rx->records[(size_t)(cell - rx->channel->cells) / PN_SOFT_CELL];
+		atomic_store_explicit(ready_of(pn_soft_cell_at(ring, at + i)),
+				      0, memory_order_relaxed);
 }
 
 /* Clears the released records at a ring's head; true when there were any. */
 static bool clear_head(struct pn_soft_rx *rx, struct pn_soft_cells *ring)
 {
 	uint64_t before = ring->head;
-	uint16_t *record = record_at(rx, cell_at(ring, ring->head));
+	uint16_t *record =
+		pn_soft_record_at(rx, pn_soft_cell_at(ring, ring->head));
 
-	while (*record & RELEASED) {
-		unsigned n = *record & COUNT_MASK;
+	while (*record & PN_SOFT_RELEASED) {
+		unsigned n = *record & PN_SOFT_COUNT;
 
 		clear_cells(ring, ring->head, n);
 		*record = 0;
 		ring->head += n;
 		rx->nreleased--;
-		record = record_at(rx, cell_at(ring, ring->head));
+		record = pn_soft_record_at(rx,
+					   pn_soft_cell_at(ring, ring->head));
 	}
 	return ring->head != before;
 }
@@ -268,71 +233,20 @@ bool pn_soft_rx_give_back(struct pn_soft_rx *rx)
 	       atomic_exchange(&rx->channel->stalled, 0);
 }
 
-/* A record begins in the cells that are the producer's, and ends there. */
-static bool is_sound(const struct pn_soft_cells *ring,
-		     const struct pn_soft_message *m, uint32_t n)
+bool pn_soft_rx_pass(struct pn_soft_rx *rx, enum pn_soft_record mark)
 {
-	uint32_t index = (uint32_t)(ring->at & (ring->ncells - 1));
-
-	return m->len <= PN_SOFT_MAX_SEND && index + n <= ring->ncells &&
-	       ring->at - ring->head + n <= ring->ncells &&
-	       m->kind <= PN_SOFT_SWITCH;
+	if (mark == PN_SOFT_SWITCH)
+		pn_soft_rx_look_at(rx, rx->ring == rx->rings ? &rx->rings[1]
+							     : &rx->rings[0]);
+	return pn_soft_rx_ready(rx);
 }
 
-static void give_up(struct pn_soft_rx *rx)
+void pn_soft_rx_give_up(struct pn_soft_rx *rx)
 {
 	static char never_ready[PN_SOFT_CELL] PN_ALIGNED(8);
 
 	rx->nothing =
 		(struct pn_soft_cells){ .cells = never_ready, .ncells = 1 };
-	rx->ring = &rx->nothing;
+	pn_soft_rx_look_at(rx, &rx->nothing);
 	rx->broken = true;
-}
-
-static void open_record(struct pn_soft_rx *rx, const char *cell, uint32_t n,
-			bool released)
-{
-	*record_at(rx, cell) = (uint16_t)(n | (released ? RELEASED : 0));
-	rx->nreleased += released;
-	rx->ring->at += n;
-}
-
-bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out)
-{
-	while (pn_soft_rx_ready(rx)) {
-		char *cell = cell_at(rx->ring, rx->ring->at);
-		uint32_t ready = atomic_load_explicit(ready_of(cell),
-						      memory_order_relaxed);
-		uint32_t n;
-
-		ordered_after_all();
-		out->kind = KIND(ready);
-		out->len = (ready & LEN_MASK) - 1;
-		out->data = cell + HEAD_BYTES;
-		out->lease = cell;
-		memcpy(&out->imm, cell + 4, sizeof(out->imm));
-		n = cells_for(out->len);
-		if (pn_unlikely(!is_sound(rx->ring, out, n))) {
-			give_up(rx);
-			break;
-		}
-		open_record(rx, cell, n, out->kind >= PN_SOFT_PAD);
-		if (pn_likely(out->kind < PN_SOFT_PAD))
-			return true;
-		if (out->kind == PN_SOFT_SWITCH)
-			rx->ring = rx->ring == rx->rings ? &rx->rings[1]
-							 : &rx->rings[0];
-	}
-	return false;
-}
-
-bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease)
-{
-	struct pn_soft_cells *ring =
-		&rx->rings[(char *)lease >= rx->rings[PN_SOFT_LONG].cells];
-
-	*record_at(rx, lease) |= RELEASED;
-	rx->nreleased++;
-	return pn_unlikely(ring->at - ring->head >= ring->ncells / 4) &&
-	       pn_soft_rx_give_back(rx);
 }

@@ -44,6 +44,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "device/device.h"
@@ -89,9 +90,10 @@ struct pn_soft_tx {
 
 /* The consumer's side. */
 struct pn_soft_rx {
+	const _Atomic uint32_t *next; /* the ready word of the next record */
+	struct pn_soft_cells *ring;   /* where that is */
 	struct pn_soft_channel *channel;
 	struct pn_soft_cells rings[PN_SOFT_NRINGS];
-	struct pn_soft_cells *ring;
 	struct pn_soft_cells nothing; /* where it is when it is: */
 	bool broken;
 	unsigned nreleased; /* records, not given back */
@@ -137,29 +139,201 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 		    uint32_t imm, const struct pn_sge *sge, unsigned nsge,
 		    size_t len);
 
+/* --- what is on the way of every message ---------------------------------- */
+
+#define PN_SOFT_HEAD_BYTES  8
+#define PN_SOFT_LEN_BITS    28
+#define PN_SOFT_LEN_MASK    ((UINT32_C(1) << PN_SOFT_LEN_BITS) - 1)
+#define PN_SOFT_KIND(ready) ((enum pn_soft_record)((ready) >> PN_SOFT_LEN_BITS))
+#define PN_SOFT_RELEASED    0x8000u /* of a record, and its cells: */
+#define PN_SOFT_COUNT	    0x7fffu
+
+/* Two mappings of one file are two addresses to ThreadSanitizer, which then
+ * misses that a message orders what both sides do. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PN_SOFT_TSAN 1
+void __tsan_acquire(void *);
+void __tsan_release(void *);
+extern char pn_soft_everywhere;
+#endif
+#endif
+
+static inline void pn_soft_ordered_after_all(void)
+{
+#ifdef PN_SOFT_TSAN
+	__tsan_acquire(&pn_soft_everywhere);
+#endif
+}
+
+static inline void pn_soft_ordered_before_all(void)
+{
+#ifdef PN_SOFT_TSAN
+	__tsan_release(&pn_soft_everywhere);
+#endif
+}
+
+static inline uint32_t pn_soft_cells_for(size_t len)
+{
+	return (uint32_t)((PN_SOFT_HEAD_BYTES + len + PN_SOFT_CELL - 1) /
+			  PN_SOFT_CELL);
+}
+
+static inline char *pn_soft_cell_at(const struct pn_soft_cells *ring,
+				    uint64_t index)
+{
+	return ring->cells + (index & (ring->ncells - 1)) * PN_SOFT_CELL;
+}
+
+/* The ready word: kind and length + 1, so that it is never 0. */
+static inline uint32_t pn_soft_ready(enum pn_soft_record kind, size_t len)
+{
+	return (uint32_t)kind << PN_SOFT_LEN_BITS | ((uint32_t)len + 1);
+}
+
+/* The record is complete: its head makes it visible. */
+static inline void pn_soft_tx_show(char *cell, enum pn_soft_record kind,
+				   uint32_t imm, size_t len)
+{
+	memcpy(cell + sizeof(uint32_t), &imm, sizeof(imm));
+	pn_soft_ordered_before_all();
+	atomic_store_explicit((_Atomic uint32_t *)(void *)cell,
+			      pn_soft_ready(kind, len), memory_order_release);
+}
+
+/* Not in the short ring, or with a mark before it; or there is no room. */
+bool pn_soft_tx_send_elsewhere(struct pn_soft_tx *tx,
+			       const struct pn_head *head, const void *body,
+			       size_t len);
+
+/* By words, as they were written a moment ago: a load of two words at once
+ * would have to wait until both stores are out of the way. */
+static inline void pn_soft_put_head(char *to, const struct pn_head *head)
+{
+	_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)to;
+
+	for (unsigned i = 0; i < PN_ARRAY_LEN(head->words); i++)
+		atomic_store_explicit(&words[i], head->words[i],
+				      memory_order_relaxed);
+}
+
+/* Appends a SEND of two parts; false: there is no room, and the consumer will
+ * ring. */
+static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
+				   const struct pn_head *head, const void *body,
+				   size_t len)
+{
+	struct pn_soft_cells *ring = &tx->rings[PN_SOFT_SHORT];
+	uint32_t n = pn_soft_cells_for(sizeof(*head) + len);
+	uint32_t first = ring->at & (PN_SOFT_SHORT_CELLS - 1);
+	char *cell = ring->cells + (size_t)first * PN_SOFT_CELL;
+
+	/* One cell is kept for a SWITCH. */
+	if (pn_unlikely(tx->ring != ring || first + n > PN_SOFT_SHORT_CELLS ||
+			ring->at + n - ring->head >= PN_SOFT_SHORT_CELLS))
+		return pn_soft_tx_send_elsewhere(tx, head, body, len);
+	pn_soft_put_head(cell + PN_SOFT_HEAD_BYTES, head);
+	if (len)
+		memcpy(cell + PN_SOFT_HEAD_BYTES + sizeof(*head), body, len);
+	pn_soft_tx_show(cell, PN_SOFT_SEND, 0, sizeof(*head) + len);
+	ring->at += n;
+	return true;
+}
+
+static inline uint16_t *pn_soft_record_at(const struct pn_soft_rx *rx,
+					  const char *cell)
+{
+	return &rx->records[(size_t)(cell - rx->channel->cells) / PN_SOFT_CELL];
+}
+
+static inline void pn_soft_rx_look_at(struct pn_soft_rx *rx,
+				      struct pn_soft_cells *ring)
+{
+	rx->ring = ring;
+	rx->next = (const _Atomic uint32_t *)(const void *)
+		pn_soft_cell_at(ring, ring->at);
+}
+
 /* Whether the producer has written something to take. When all cells are lent,
  * the next one is the oldest of them and says nothing new. */
 static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 {
-	const struct pn_soft_cells *ring = rx->ring;
-	const char *cell =
-		ring->cells + (ring->at & (ring->ncells - 1)) * PN_SOFT_CELL;
-
-	/* Pairs with the release in pn_soft_tx_put(). */
-	return atomic_load_explicit((const _Atomic uint32_t *)(const void *)
-					    cell,
-				    memory_order_acquire) &&
-	       pn_likely(ring->at - ring->head != ring->ncells);
+	/* Pairs with the release in end_record(). */
+	return atomic_load_explicit(rx->next, memory_order_acquire) &&
+	       pn_likely(rx->ring->at - rx->ring->head != rx->ring->ncells);
 }
 
-/* Takes the next record; false when there is none, or it is broken. */
-bool pn_soft_rx_take(struct pn_soft_rx *rx, struct pn_soft_message *out);
+/* A record begins in the cells that are the producer's, and ends there. */
+static inline bool pn_soft_is_sound(const struct pn_soft_cells *ring,
+				    const struct pn_soft_message *m, uint32_t n)
+{
+	uint32_t index = (uint32_t)(ring->at & (ring->ncells - 1));
 
-/* Both true: the producer was stalled and is to be told. */
-/* A record may be given back, if not now then by pn_soft_rx_tidy(). */
-bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease);
+	return m->len <= PN_SOFT_MAX_SEND && index + n <= ring->ncells &&
+	       ring->at - ring->head + n <= ring->ncells &&
+	       m->kind <= PN_SOFT_SWITCH;
+}
+
+/* The producer has written what cannot be: it is not looked at any more. */
+void pn_soft_rx_give_up(struct pn_soft_rx *rx);
+
+/* Goes where a mark says; whether there is something. */
+bool pn_soft_rx_pass(struct pn_soft_rx *rx, enum pn_soft_record mark);
+
+/* Lines behind the first that are asked for as soon as their number is known:
+ * they come while what stands in the first is looked at. */
+#define PN_SOFT_AHEAD 8
+
+/* Takes the next record: one is ready. False: it was a mark, and nothing is
+ * behind it; or the producer is `broken`. */
+static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
+				   struct pn_soft_message *out)
+{
+	uint32_t ready, n;
+	char *cell;
+
+	do {
+		ready = atomic_load_explicit(rx->next, memory_order_relaxed);
+		cell = (char *)(uintptr_t)rx->next;
+		pn_soft_ordered_after_all();
+		out->kind = PN_SOFT_KIND(ready);
+		out->len = (ready & PN_SOFT_LEN_MASK) - 1;
+		out->data = cell + PN_SOFT_HEAD_BYTES;
+		out->lease = cell;
+		memcpy(&out->imm, cell + 4, sizeof(out->imm));
+		n = pn_soft_cells_for(out->len);
+		if (pn_unlikely(!pn_soft_is_sound(rx->ring, out, n))) {
+			pn_soft_rx_give_up(rx);
+			return false;
+		}
+		for (uint32_t i = 1; i < n && i <= PN_SOFT_AHEAD; i++)
+			__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
+		rx->ring->at += n;
+		pn_soft_rx_look_at(rx, rx->ring);
+		*pn_soft_record_at(rx, cell) = (uint16_t)n;
+		if (pn_likely(out->kind < PN_SOFT_PAD))
+			return true;
+		*pn_soft_record_at(rx, cell) |= PN_SOFT_RELEASED;
+		rx->nreleased++;
+	} while (pn_soft_rx_pass(rx, out->kind));
+	return false;
+}
+
+/* These return true when the producer was stalled and is to be told. */
 /* Gives back what may be; to be called when there is nothing to take. */
 bool pn_soft_rx_give_back(struct pn_soft_rx *rx);
+
+/* A record may be given back, if not now then by pn_soft_rx_tidy(). */
+static inline bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease)
+{
+	const struct pn_soft_cells *ring =
+		&rx->rings[(char *)lease >= rx->rings[PN_SOFT_LONG].cells];
+
+	*pn_soft_record_at(rx, lease) |= PN_SOFT_RELEASED;
+	rx->nreleased++;
+	return pn_unlikely(ring->at - ring->head >= ring->ncells / 4) &&
+	       pn_soft_rx_give_back(rx);
+}
 
 static inline bool pn_soft_rx_tidy(struct pn_soft_rx *rx)
 {

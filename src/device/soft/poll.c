@@ -180,26 +180,11 @@ static void ring_if_stalled(struct pn_soft_peer *peer, bool stalled)
 		pn_soft_ring_bell(peer->remote.shared, peer->wire.event_fd);
 }
 
-static void tell_message(struct pn_completion *out, struct pn_soft_peer *peer,
-			 const struct pn_soft_message *message)
+static void give_back(struct pn_soft_device *dev, struct pn_soft_peer *peer,
+		      void *lease)
 {
-	uint64_t len = message->len;
-
-	*out = (struct pn_completion){ .kind = PN_COMPLETION_RECV,
-				       .peer = &peer->peer,
-				       .data = message->data,
-				       .len = message->len,
-				       .imm = message->imm,
-				       .lease = message->lease };
-	if (message->kind == PN_SOFT_SEND) {
-		peer->lent++;
-		return;
-	}
-	memcpy(&len, message->data, sizeof(len));
-	out->kind = PN_COMPLETION_IMM;
-	out->len = len;
-	out->data = out->lease = NULL;
-	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, message->lease));
+	dev->untidy = true;
+	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, lease));
 }
 
 /* What it wrote before has been taken. */
@@ -213,28 +198,75 @@ static void turn_away(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 	pn_soft_service_kick(&dev->service);
 }
 
-/* Goes round the peers, so that none is forgotten when max is small. */
-static unsigned take_messages(struct pn_soft_device *dev,
-			      struct pn_completion *out, unsigned max)
+/* A message that a write has left instead of a send: nothing is lent. */
+static void tell_imm(struct pn_soft_device *dev, struct pn_completion *out,
+		     struct pn_soft_peer *peer,
+		     const struct pn_soft_message *message)
 {
-	unsigned n = 0, quiet = 0;
+	uint64_t len;
 
-	while (n < max && quiet < dev->nactive) {
-		struct pn_soft_message message;
-		struct pn_soft_peer *peer;
+	memcpy(&len, message->data, sizeof(len));
+	*out = (struct pn_completion){ .kind = PN_COMPLETION_IMM,
+				       .peer = &peer->peer,
+				       .len = len,
+				       .imm = message->imm };
+	give_back(dev, peer, message->lease);
+}
 
-		if (dev->next_rx >= dev->nactive)
-			dev->next_rx = 0;
-		peer = dev->active[dev->next_rx];
-		if (pn_soft_rx_take(&peer->rx, &message)) {
-			tell_message(&out[n++], peer, &message);
-			quiet = 0;
-		} else {
-			if (pn_unlikely(peer->rx.broken))
-				turn_away(dev, peer);
-			dev->next_rx++;
-			quiet++;
+/* False: there was but a mark, or what cannot be. */
+static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
+			 struct pn_soft_peer *peer)
+{
+	struct pn_soft_message message;
+
+	if (pn_unlikely(!pn_soft_rx_take(&peer->rx, &message))) {
+		dev->untidy = true; /* marks go back, too */
+		if (peer->rx.broken)
+			turn_away(dev, peer);
+		return false;
+	}
+	if (pn_unlikely(message.kind != PN_SOFT_SEND)) {
+		tell_imm(dev, out, peer, &message);
+		return true;
+	}
+	*out = (struct pn_completion){ .kind = PN_COMPLETION_RECV,
+				       .peer = &peer->peer,
+				       .data = message.data,
+				       .len = message.len,
+				       .imm = message.imm,
+				       .lease = message.lease };
+	peer->lent++;
+	return true;
+}
+
+/* Goes round the peers, so that none is forgotten. NULL: nobody has sent. */
+static inline struct pn_soft_peer *next_sender(struct pn_soft_device *dev)
+{
+	unsigned at = dev->next_rx;
+
+	for (unsigned i = 0; i < dev->nactive; i++, at++) {
+		if (at >= dev->nactive)
+			at = 0;
+		if (pn_unlikely(pn_soft_rx_ready(&dev->active[at]->rx))) {
+			dev->next_rx = at + 1;
+			return dev->active[at];
 		}
+	}
+	return NULL;
+}
+
+/* One of each sender, then the next one of each. */
+static PN_NOINLINE unsigned take_messages(struct pn_soft_device *dev,
+					  struct pn_soft_peer *sender,
+					  struct pn_completion *out,
+					  unsigned max)
+{
+	unsigned n = 0;
+
+	while (sender && n < max) {
+		n += take_message(dev, &out[n], sender);
+		/* Whoever is asked for is served, or it would lose its turn. */
+		sender = n < max ? next_sender(dev) : NULL;
 	}
 	return n;
 }
@@ -249,7 +281,7 @@ void pn_soft_release(struct pn_device *device,
 		return;
 	pn_soft_enter(dev);
 	peer->lent--;
-	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, completion->lease));
+	give_back(dev, peer, completion->lease);
 	if (pn_unlikely(peer->down_told && !peer->lent))
 		pn_soft_link_unmap(peer);
 	pn_soft_leave(dev);
@@ -294,30 +326,23 @@ static unsigned poll_all(struct pn_soft_device *dev, struct pn_completion *out,
 	unsigned n = take_finished(dev, out, max);
 
 	n += take_done(dev, out + n, max - n);
-	if (pn_unlikely(
-		    atomic_load_explicit(&dev->nevents, memory_order_relaxed)))
+	if (atomic_load_explicit(&dev->nevents, memory_order_relaxed))
 		n += take_events(dev, out + n, max - n);
-	n += take_messages(dev, out + n, max - n);
-	if (pn_unlikely(dev->nclosing))
+	if (n < max)
+		n += take_messages(dev, next_sender(dev), out + n, max - n);
+	if (dev->nclosing)
 		n += take_closed(dev, out + n, max - n);
 	return n;
 }
 
-/* Whether there is nothing to tell, which is what most polls find. Then there
- * is time to give cells back. */
-static bool is_quiet(struct pn_soft_device *dev)
+/* While there is nothing to tell, which is what most polls find, there is time
+ * to give cells back. */
+static PN_NOINLINE void tidy(struct pn_soft_device *dev)
 {
-	if (dev->nfinished || dev->nclosing ||
-	    atomic_load_explicit(&dev->engine.ndone, memory_order_relaxed) ||
-	    atomic_load_explicit(&dev->nevents, memory_order_relaxed))
-		return false;
-	for (unsigned i = 0; i < dev->nactive; i++)
-		if (pn_soft_rx_ready(&dev->active[i]->rx))
-			return false;
+	dev->untidy = false;
 	for (unsigned i = 0; i < dev->nactive; i++)
 		ring_if_stalled(dev->active[i],
 				pn_soft_rx_tidy(&dev->active[i]->rx));
-	return true;
 }
 
 static unsigned poll_once(struct pn_soft_device *dev, struct pn_completion *out,
@@ -326,21 +351,51 @@ static unsigned poll_once(struct pn_soft_device *dev, struct pn_completion *out,
 	unsigned n;
 
 	pn_soft_enter(dev);
-	n = is_quiet(dev) ? 0 : poll_all(dev, out, max);
+	n = poll_all(dev, out, max);
+	if (!n && dev->untidy)
+		tidy(dev);
 	pn_soft_leave(dev);
 	return n;
 }
 
+static PN_NOINLINE int poll_and_help(struct pn_soft_device *dev,
+				     struct pn_completion *out, unsigned max)
+{
+	unsigned n = poll_once(dev, out, max);
+
+	/* Outside the lock, so that others can post meanwhile. */
+	if (!n && pn_soft_engine_help(&dev->engine))
+		n = poll_once(dev, out, max);
+	return (int)n;
+}
+
+/* Whether messages are all there can be, for the only thread there is. */
+static bool is_simple(const struct pn_soft_device *dev)
+{
+	return dev->device.single_threaded && !dev->nfinished &&
+	       !dev->nclosing &&
+	       !atomic_load_explicit(&dev->engine.ndone,
+				     memory_order_relaxed) &&
+	       !atomic_load_explicit(&dev->engine.nqueued,
+				     memory_order_relaxed) &&
+	       !atomic_load_explicit(&dev->nevents, memory_order_relaxed);
+}
+
+/* Most polls find nothing, and most of the others one message. */
 int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
-	unsigned n = poll_once(dev, out, max);
+	struct pn_soft_peer *sender;
 
-	/* Outside the lock, so that others can post meanwhile. */
-	if (!n && pn_unlikely(pn_soft_engine_help(&dev->engine)))
-		n = poll_once(dev, out, max);
-	return (int)n;
+	if (pn_unlikely(!is_simple(dev)))
+		return poll_and_help(dev, out, max);
+	sender = next_sender(dev);
+	if (sender)
+		return (int)take_messages(dev, sender, out, max);
+	if (dev->untidy)
+		tidy(dev);
+	return 0;
 }
 
 /* Room in a channel is news to whoever was refused for want of it. The engine

@@ -100,11 +100,13 @@ static bool at_once(const struct pn_soft_device *dev,
 {
 	if (peer->queued)
 		return false;
+	if (op->kind == PN_OP_SEND)
+		return true;
 	switch (dev->params.engine) {
 	case PN_SOFT_INLINE:
 		return true;
 	case PN_SOFT_THREAD:
-		return op->kind == PN_OP_SEND;
+		return false;
 	default:
 		return len <= dev->params.inline_max;
 	}
@@ -194,10 +196,6 @@ static int post(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		return ret;
 	if (peer->inflight >= dev->device.limits.queue_depth)
 		return -EAGAIN;
-	/* Nobody hears of a small message that has left. */
-	if (pn_likely(op->flags == (PN_OP_INLINE | PN_OP_SILENT) &&
-		      op->kind == PN_OP_SEND && at_once(dev, peer, op, len)))
-		return carry_out_send(peer, op, len, &len);
 	return at_once(dev, peer, op, len) ? run_now(dev, peer, op, len)
 					   : enqueue(dev, peer, op, len);
 }
@@ -210,6 +208,32 @@ int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 
 	pn_soft_enter(dev);
 	ret = post(dev, pn_soft_peer_of(peer), op);
+	pn_soft_leave(dev);
+	return ret;
+}
+
+/* Nobody hears of it, so it may overtake what is in flight, but not what is
+ * with the engine. */
+int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
+			const struct pn_head *head, const void *body,
+			size_t len)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	struct pn_soft_peer *to = pn_soft_peer_of(peer);
+	int ret = -EAGAIN;
+
+	pn_soft_enter(dev);
+	if (pn_unlikely(
+		    atomic_load_explicit(&to->state, memory_order_acquire) !=
+			    PN_SOFT_UP ||
+		    to->queued || len > PN_SOFT_MAX_SEND - sizeof(*head))) {
+		pn_soft_leave(dev);
+		return pn_device_post_inline(device, peer, head, body, len);
+	}
+	if (pn_likely(pn_soft_tx_send(&to->tx, head, body, len))) {
+		tell_peer(to);
+		ret = 0;
+	}
 	pn_soft_leave(dev);
 	return ret;
 }

@@ -501,6 +501,7 @@ const struct pn_device_ops pn_soft_ops = {
 	.attach = soft_attach,
 	.detach = soft_detach,
 	.post = pn_soft_post,
+	.send_inline = pn_soft_send_inline,
 	.poll = pn_soft_poll,
 	.release = pn_soft_release,
 	.wait = pn_soft_wait,

@@ -105,6 +105,7 @@ struct pn_soft_device {
 	struct pn_soft_peer **active; /* up: poll looks at their channels */
 	unsigned nactive, nactive_max, next_rx;
 	unsigned nclosing; /* of them down, PEER_DOWN not told */
+	bool untidy;	   /* some have cells to give back */
 
 	struct pn_mutex peers_lock; /* the list; any thread */
 	struct pn_list peers;
@@ -141,7 +142,14 @@ static inline void pn_soft_leave(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 
 /* Wakes the sleeper behind shared memory, if there is one, by its eventfd. The
  * news it is to find was written before. */
-void pn_soft_ring_bell(struct pn_soft_shared *shared, int event_fd);
+void pn_soft_wake_sleeper(struct pn_soft_shared *shared, int event_fd);
+
+static inline void pn_soft_ring_bell(struct pn_soft_shared *shared,
+				     int event_fd)
+{
+	if (pn_unlikely(atomic_load(&shared->sleeping)))
+		pn_soft_wake_sleeper(shared, event_fd);
+}
 
 /* Carries out an operation on the thread that calls, with its lane; len is its
  * length. -EAGAIN: the peer's channel is full, nothing was done. Advances
@@ -153,6 +161,9 @@ int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 /* post.c, poll.c, wait.c, describe.c: rows of the table of operations. */
 int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 		 const struct pn_op *op);
+int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
+			const struct pn_head *head, const void *body,
+			size_t len);
 int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max);
 void pn_soft_release(struct pn_device *device,

@@ -15,12 +15,10 @@
 /* Between two yields: the peer may need this very core. */
 #define LOOKS_PER_YIELD 64
 
-void pn_soft_ring_bell(struct pn_soft_shared *shared, int event_fd)
+void pn_soft_wake_sleeper(struct pn_soft_shared *shared, int event_fd)
 {
 	uint64_t one = 1;
 
-	if (pn_likely(!atomic_load(&shared->sleeping)))
-		return;
 	if (!atomic_exchange(&shared->sleeping, 0))
 		return;
 	/* Fails only when it is readable as it can be. */
