@@ -248,13 +248,11 @@ static void refuse_gone(struct pn_cache *cache)
 
 /* One thread at a time; notices are counted off when their keys are refused,
  * so that another thread's call does not return before. */
-void pn_cache_heed(struct pn_cache *cache)
+static PN_NOINLINE void heed_notices(struct pn_cache *cache)
 {
 	unsigned seen;
 
-	if (pn_unlikely(cache->probing))
-		pn_release_settle(cache);
-	while (pn_unlikely(atomic_load(&cache->exposed_notices))) {
+	while (atomic_load(&cache->exposed_notices)) {
 		uint32_t idle = 0;
 
 		if (!atomic_compare_exchange_strong(&cache->heeding, &idle,
@@ -269,4 +267,12 @@ void pn_cache_heed(struct pn_cache *cache)
 		pn_device_unblock(cache->device, &cache->heeding);
 		pn_worker_tell(cache);
 	}
+}
+
+void pn_cache_heed(struct pn_cache *cache)
+{
+	if (pn_unlikely(cache->probing))
+		pn_release_settle(cache);
+	if (pn_unlikely(atomic_load(&cache->exposed_notices)))
+		heed_notices(cache);
 }

@@ -252,7 +252,8 @@ static int add_peer(struct pn_fi_ep *ep, fi_addr_t addr)
 	return pinion_peer_add(ep->endpoint, &address, &ep->peers[addr]);
 }
 
-int pn_fi_peer_at(struct pn_fi_ep *ep, fi_addr_t addr, struct pinion_peer **out)
+int pn_fi_peer_find(struct pn_fi_ep *ep, fi_addr_t addr,
+		    struct pinion_peer **out)
 {
 	int ret;
 

@@ -133,8 +133,8 @@ bool pn_fi_cq_look(struct pn_fi_cq *cq)
 
 /* --- reading -------------------------------------------------------------- */
 
-static ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
-		    fi_addr_t *src_addr)
+static PN_NOINLINE ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
+				fi_addr_t *src_addr)
 {
 	size_t n = 0;
 
@@ -171,12 +171,12 @@ static ssize_t read_some(struct pn_fi_cq *cq, void *buf, size_t count,
 	ssize_t ret = 0;
 
 	pn_fi_lock(cq->domain);
-	if (cq->head == cq->tail)
+	if (pn_likely(cq->head == cq->tail))
 		ret = progress_into(cq, buf, count, src_addr);
-	if (!ret)
+	if (pn_unlikely(cq->head != cq->tail) && !ret)
 		ret = take(cq, buf, count, src_addr);
 	pn_fi_unlock(cq->domain);
-	return ret;
+	return ret ? ret : -FI_EAGAIN;
 }
 
 static bool take_signal(struct pn_fi_cq *cq)

@@ -271,8 +271,17 @@ int pn_fi_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		  struct fid_av **out, void *context);
 /* The peer that a number means for an endpoint. Under the lock. -FI_EINVAL:
  * there is none. */
-int pn_fi_peer_at(struct pn_fi_ep *ep, fi_addr_t addr,
-		  struct pinion_peer **out);
+int pn_fi_peer_find(struct pn_fi_ep *ep, fi_addr_t addr,
+		    struct pinion_peer **out);
+static inline int pn_fi_peer_at(struct pn_fi_ep *ep, fi_addr_t addr,
+				struct pinion_peer **out)
+{
+	if (pn_unlikely(addr >= ep->npeers || !ep->peers[addr] ||
+			!ep->av->names[addr].len))
+		return pn_fi_peer_find(ep, addr, out);
+	*out = ep->peers[addr];
+	return 0;
+}
 /* And back: FI_ADDR_NOTAVAIL. */
 fi_addr_t pn_fi_addr_of(struct pn_fi_ep *ep, const struct pinion_peer *peer);
 
@@ -284,6 +293,18 @@ int pn_fi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 int pn_fi_cq_reserve(struct pn_fi_cq *cq);
 void pn_fi_cq_unreserve(struct pn_fi_cq *cq);
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry);
+/* Where a good end can be written for whoever reads, instead of pushing it;
+ * NULL: push it. */
+static inline struct fi_cq_tagged_entry *pn_fi_cq_place(struct pn_fi_cq *cq)
+{
+	if (pn_unlikely(cq->reader.n == cq->reader.room ||
+			cq->head != cq->tail || cq->reader.from ||
+			cq->entry_bytes != sizeof(struct fi_cq_tagged_entry)))
+		return NULL;
+	cq->reserved--;
+	return (struct fi_cq_tagged_entry *)(void *)cq->reader.buf +
+	       cq->reader.n++;
+}
 /* An endpoint's descriptor joins what the CQ waits for. */
 int pn_fi_cq_watch(struct pn_fi_cq *cq, struct pn_fi_ep *ep);
 void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep);

@@ -92,13 +92,11 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
 			fi_addr_t dest)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .space = PN_FI_SPACE_MSG,
-				   .flags = FI_INJECT };
+	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
+					  .space = PN_FI_SPACE_MSG,
+					  .len = len };
 
-	return pn_fi_send(ep, &work, true);
+	return pn_fi_inject(ep, &message, dest);
 }
 
 static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
@@ -121,14 +119,13 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			    uint64_t data, fi_addr_t dest)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .space = PN_FI_SPACE_MSG,
-				   .data = data,
-				   .flags = FI_INJECT | FI_REMOTE_CQ_DATA };
+	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
+					  .space = PN_FI_SPACE_MSG,
+					  .len = len,
+					  .data = (uint32_t)data,
+					  .has_data = 1 };
 
-	return pn_fi_send(ep, &work, true);
+	return pn_fi_inject(ep, &message, dest);
 }
 
 struct fi_ops_msg pn_fi_msg_ops = {

@@ -36,8 +36,10 @@ struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way)
 /* Its reservation was used or is given back by the caller. */
 void pn_fi_op_free(struct pn_fi_op *op)
 {
-	free(op->copy);
-	op->copy = NULL;
+	if (pn_unlikely(op->copy)) {
+		free(op->copy);
+		op->copy = NULL;
+	}
 	pn_list_remove(&op->link);
 	pn_list_insert(&op->ep->free_ops, &op->link);
 }
@@ -198,19 +200,45 @@ void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c)
 	pn_fi_op_free(op);
 }
 
+/* A message that came, past the ring; false: there is more to say of it. */
+static bool end_received(struct pn_fi_op *op, const struct pinion_completion *c)
+{
+	struct fi_cq_tagged_entry *to;
+
+	if (pn_unlikely(op->way != PN_FI_RX || op->quiet || c->status))
+		return false;
+	to = pn_fi_cq_place(op->ep->ways[PN_FI_RX].cq);
+	if (pn_unlikely(!to))
+		return false;
+	*to = (struct fi_cq_tagged_entry){
+		.op_context = op->context,
+		.flags = op->flags | (c->has_data ? FI_REMOTE_CQ_DATA : 0),
+		.len = c->len,
+		.buf = op->message.buf,
+		.data = c->has_data ? c->data : 0,
+		.tag = c->tag,
+	};
+	pn_fi_count(op->ep, PN_FI_EVENT_RECV, 0);
+	pn_fi_op_free(op);
+	return true;
+}
+
+static void end_of(struct pn_fi_end *end, const struct pinion_completion *c)
+{
+	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
+
+	if (pn_unlikely(end->ended))
+		end->ended(end, c);
+	else if (!end_received(op, c))
+		pn_fi_op_end(op, c);
+}
+
 int pn_fi_ep_progress(struct pn_fi_ep *ep)
 {
 	struct pinion_completion ends[POLL_BATCH];
 	int n = pinion_poll(ep->endpoint, ends, POLL_BATCH);
 
-	for (int i = 0; i < n; i++) {
-		struct pn_fi_end *end = ends[i].user;
-
-		if (pn_unlikely(end->ended))
-			end->ended(end, &ends[i]);
-		else
-			pn_fi_op_end(pn_container_of(end, struct pn_fi_op, end),
-				     &ends[i]);
-	}
+	for (int i = 0; i < n; i++)
+		end_of(ends[i].user, &ends[i]);
 	return n < 0 ? 0 : n;
 }

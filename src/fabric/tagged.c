@@ -100,13 +100,11 @@ static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len,
 			fi_addr_t dest, uint64_t tag)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .tag = tag,
-				   .flags = FI_INJECT };
+	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
+					  .tag = tag,
+					  .len = len };
 
-	return pn_fi_send(ep, &work, true);
+	return pn_fi_inject(ep, &message, dest);
 }
 
 static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
@@ -129,14 +127,13 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
 static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			    uint64_t data, fi_addr_t dest, uint64_t tag)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .tag = tag,
-				   .data = data,
-				   .flags = FI_INJECT | FI_REMOTE_CQ_DATA };
+	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
+					  .tag = tag,
+					  .len = len,
+					  .data = (uint32_t)data,
+					  .has_data = 1 };
 
-	return pn_fi_send(ep, &work, true);
+	return pn_fi_inject(ep, &message, dest);
 }
 
 struct fi_ops_tagged pn_fi_tagged_ops = {

@@ -156,6 +156,53 @@ ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_work *work, bool silent)
 	return ret;
 }
 
+static PN_NOINLINE int inject_later(struct pn_fi_ep *ep,
+				    const struct pinion_message *message)
+{
+	const struct pn_fi_work work = {
+		.buf = message->buf,
+		.len = message->len,
+		.tag = message->tag,
+		.data = message->data,
+		.space = message->space,
+		.flags =
+			FI_INJECT | (message->has_data ? FI_REMOTE_CQ_DATA : 0),
+	};
+
+	return send_later(ep, &work, message->peer, true);
+}
+
+static int inject_locked(struct pn_fi_ep *ep, struct pinion_message *message,
+			 fi_addr_t addr)
+{
+	int ret = pn_fi_peer_at(ep, addr, &message->peer);
+
+	if (pn_unlikely(ret))
+		return ret;
+	message->at_once = PINION_AT_ONCE_ONLY;
+	ret = pinion_send(ep->endpoint, message, NULL);
+	if (pn_unlikely(ret != PINION_SENT))
+		return ret == -EAGAIN ? inject_later(ep, message) : ret;
+	pn_fi_count(ep, PN_FI_EVENT_SEND, 0);
+	return 0;
+}
+
+ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
+		     fi_addr_t addr)
+{
+	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
+	int ret;
+
+	if (!ep->enabled || !ep->ways[PN_FI_TX].cq)
+		return -FI_EOPBADSTATE;
+	if (message->len > ep->inject_bytes)
+		return -FI_EINVAL;
+	pn_fi_lock(ep->domain);
+	ret = inject_locked(ep, message, addr);
+	pn_fi_unlock(ep->domain);
+	return ret;
+}
+
 /* --- receiving, and looking first ----------------------------------------- */
 
 /* Ends at once: what was found, or that nothing was. */

@@ -46,5 +46,9 @@ static inline uint64_t pn_fi_flags(const struct fid_ep *fid, enum pn_fi_way way)
  * another negative errno, and then nothing has begun. */
 ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_work *work, bool silent);
 ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_work *work);
+/* What fi_inject() and its like are: silent, and gone when they return. As
+ * pn_fi_send(), but nothing is written down of what leaves at once. */
+ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
+		     fi_addr_t addr);
 
 #endif

@@ -51,6 +51,23 @@ static void set_limits(struct pinion_endpoint *ep)
 			pn_protocol_best_fragment(limits, &costs, true);
 }
 
+static size_t at_once_below(const struct pinion_endpoint *ep)
+{
+	size_t most = ep->limits.eager_bytes;
+
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		size_t inline_bytes = ep->devices[r]->limits.inline_bytes;
+
+		if (inline_bytes < sizeof(struct pn_wire))
+			return 0;
+		if (most > inline_bytes - sizeof(struct pn_wire))
+			most = inline_bytes - sizeof(struct pn_wire);
+	}
+	return pn_reuse_ignores(&ep->reuse, ep->eager_way, most)
+		       ? most + 1
+		       : ep->reuse.from[ep->eager_way];
+}
+
 static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 {
 	const struct pn_device *device = ep->device;
@@ -61,6 +78,7 @@ static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 		device->caps & PN_CAP_RING ? PN_REUSE_RING : PN_REUSE_SEND;
 	if (!(device->caps & PN_CAP_GATHER) || ep->nrails > 1)
 		pn_reuse_exclude(&ep->reuse, ep->eager_way);
+	ep->at_once_below = at_once_below(ep);
 }
 
 static int open_choosers(struct pinion_endpoint *ep)

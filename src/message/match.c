@@ -15,14 +15,6 @@ static uint8_t space_of(const struct pn_wire *match)
 	return match->status & PN_WIRE_SPACE;
 }
 
-static bool matches(const struct pinion_request *receive,
-		    const struct pinion_peer *peer, const struct pn_wire *wire)
-{
-	return (!receive->peer || receive->peer == peer) &&
-	       receive->space == space_of(wire) &&
-	       fits(wire->tag, receive->tag, receive->ignore);
-}
-
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 				       struct pinion_peer *peer,
 				       const struct pn_wire *wire)
@@ -33,7 +25,7 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 		struct pinion_request *receive =
 			pn_container_of(pos, struct pinion_request, link);
 
-		if (!matches(receive, peer, wire))
+		if (!pn_match_message(receive, peer, wire))
 			continue;
 		if (pn_unlikely(receive->many))
 			pn_receive_rest(receive, wire->len);

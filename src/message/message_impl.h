@@ -8,6 +8,7 @@
 #include "base/board.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "cache/event.h"
 #include "message/auto.h"
 #include "message/direct.h"
@@ -223,6 +224,8 @@ struct pinion_endpoint {
 	struct pn_helper *helper; /* told of every request; or NULL */
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
+	size_t at_once_below; /* shorter messages are eager, go inline and are
+			       * of no interest to `reuse` */
 	int protocol;
 	struct pn_auto *choosers[PN_RAILS_MAX]; /* one, or with `either` one for
 						 * each rail */
@@ -263,6 +266,12 @@ struct pinion_endpoint {
 	const struct pn_thread *armed;
 	bool others_armed;
 	_Atomic uint32_t progressed; /* counts; others wait on it */
+	/* While pinion_poll() makes progress, and no helper is to be told:
+	 * short messages that come meanwhile go straight to it. */
+	struct {
+		struct pinion_completion *out;
+		unsigned n, room;
+	} taker;
 	struct pn_endpoint_stats stats;
 };
 
@@ -312,6 +321,13 @@ void pn_receive_rest(struct pinion_request *receive, size_t message_len);
 
 /* wait.c: makes the descriptor readable if it is armed. */
 void pn_endpoint_tell(struct pinion_endpoint *ep);
+/* Whoever armed the descriptor looks by itself: it need not be told. */
+static inline void pn_endpoint_disarm(struct pinion_endpoint *ep)
+{
+	if (pn_unlikely(ep->armed) && ep->armed == pn_thread_self() &&
+	    !ep->others_armed)
+		ep->armed = NULL;
+}
 
 /* close.c: an operation has ended that an endpoint has left behind. */
 void pn_endpoint_left(struct pinion_endpoint *ep);
@@ -321,8 +337,14 @@ void pn_way_refuse(struct pn_peer *device_peer);
 
 /* peer.c */
 /* The way that a device's peer is; NULL: not known yet, or no memory. */
-struct pn_way *pn_way_of(struct pinion_endpoint *ep,
-			 struct pn_peer *device_peer);
+struct pn_way *pn_way_find(struct pinion_endpoint *ep,
+			   struct pn_peer *device_peer);
+static inline struct pn_way *pn_way_of(struct pinion_endpoint *ep,
+				       struct pn_peer *device_peer)
+{
+	return pn_likely(device_peer->user) ? device_peer->user
+					    : pn_way_find(ep, device_peer);
+}
 /* The way of a device's peer that speaks for the first time; NULL: it is none,
  * or no memory. */
 struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
@@ -381,6 +403,20 @@ static inline bool pn_packet_is_inline(const struct pn_way *way, size_t len)
 	return sizeof(struct pn_wire) + len <=
 	       way->rail->device->limits.inline_bytes;
 }
+/* Posts such a packet. What the copy takes in virtual time is charged here. */
+static inline int pn_packet_inline(const struct pn_way *way,
+				   const struct pn_head *head,
+				   const void *payload, size_t len)
+{
+	struct pn_device *device = way->rail->device;
+	int ret = pn_device_send_inline(device, way->peer, head, payload, len);
+
+	if (!ret)
+		pn_device_charge(device,
+				 (uint64_t)((double)len *
+					    device->costs.copy_byte_ns));
+	return ret;
+}
 /* Posts a packet on a way, behind nothing. */
 int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
 		   const void *payload, size_t len);
@@ -432,6 +468,15 @@ bool pn_rail_readable(const struct pinion_request *request,
 		      const struct pn_way *way);
 
 /* match.c */
+/* Whether a MATCH is of a message that a receive waits for. */
+static inline bool pn_match_message(const struct pinion_request *receive,
+				    const struct pinion_peer *peer,
+				    const struct pn_wire *wire)
+{
+	return (!receive->peer || receive->peer == peer) &&
+	       receive->space == (wire->status & PN_WIRE_SPACE) &&
+	       !((wire->tag ^ receive->tag) & ~receive->ignore);
+}
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 				       struct pinion_peer *peer,
 				       const struct pn_wire *wire);
@@ -446,6 +491,8 @@ void pn_claim_free(struct pinion_endpoint *ep, struct pinion_claim *claim);
 /* request.c */
 struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 					const struct pinion_message *message);
+/* It is nobody's any more. */
+void pn_request_free(struct pinion_request *request);
 /* The request a peer means by a number, or NULL: it is lying or late. */
 struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 				       bool is_send);

@@ -119,27 +119,6 @@ void pn_bounce_put(struct pinion_endpoint *ep, struct pn_bounce *bounce)
 		       &bounce->link);
 }
 
-/* The device takes the bytes while it posts; in virtual time that copy is
- * charged here. */
-static int post_inline(const struct pn_way *way, const struct pn_wire *wire,
-		       const void *payload, size_t len)
-{
-	struct pn_device *device = way->rail->device;
-	struct pn_sge sge[2] = { { (void *)wire, sizeof(*wire), 0 },
-				 { (void *)payload, len, 0 } };
-	struct pn_op op = { .kind = PN_OP_SEND,
-			    .flags = PN_OP_INLINE | PN_OP_SILENT,
-			    .sge = sge,
-			    .nsge = len ? 2 : 1 };
-	int ret = pn_device_post(device, way->peer, &op);
-
-	if (!ret)
-		pn_device_charge(device,
-				 (uint64_t)((double)len *
-					    device->costs.copy_byte_ns));
-	return ret;
-}
-
 /* Keys are no payload: they are there also where none is moved. */
 void pn_packet_fill(struct pn_bounce *bounce, const struct pn_wire *wire,
 		    const void *payload, size_t len, struct pn_device *device)
@@ -184,7 +163,7 @@ int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
 		   const void *payload, size_t len)
 {
 	return pn_packet_is_inline(way, len)
-		       ? post_inline(way, wire, payload, len)
+		       ? pn_packet_inline(way, pn_wire_head(wire), payload, len)
 		       : post_bounced(way, wire, payload, len);
 }
 

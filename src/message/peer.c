@@ -375,15 +375,12 @@ static struct pn_way *adopt(struct pinion_peer *peer,
 
 /* With one rail a device's peer is the whole peer, known from the start. With
  * several, one that has several as well says HELLO first. */
-struct pn_way *pn_way_of(struct pinion_endpoint *ep,
-			 struct pn_peer *device_peer)
+struct pn_way *pn_way_find(struct pinion_endpoint *ep,
+			   struct pn_peer *device_peer)
 {
 	const struct pn_address *address = &device_peer->address;
-	struct pinion_peer *peer;
+	struct pinion_peer *peer = find_peer(ep, address, 1);
 
-	if (pn_likely(device_peer->user))
-		return device_peer->user;
-	peer = find_peer(ep, address, 1);
 	if (peer && peer->sequenced)
 		return NULL;
 	if ((ep->nrails == 1 || ep->either) &&

@@ -109,11 +109,8 @@ static bool may_end_at_once(const struct pinion_endpoint *ep,
 
 	return m->at_once && !m->delivered && !peer->down && peer->way &&
 	       peer->way->up && !peer->sequenced &&
-	       pn_list_empty(&peer->packets) && !ep->helper &&
-	       !pn_event_sink() &&
-	       pn_protocol_eager.applies(&ep->limits, m->len) &&
-	       pn_reuse_ignores(&ep->reuse, ep->eager_way, m->len) &&
-	       pn_packet_is_inline(peer->way, m->len);
+	       pn_list_empty(&peer->packets) && m->len < ep->at_once_below &&
+	       !ep->helper && !pn_event_sink();
 }
 
 /* An eager message whose bytes the device takes while it posts needs no
@@ -121,24 +118,19 @@ static bool may_end_at_once(const struct pinion_endpoint *ep,
 static int send_at_once(struct pinion_endpoint *ep,
 			const struct pinion_message *m)
 {
-	const struct pn_wire wire = {
-		.version = PN_WIRE_VERSION,
-		.kind = PN_WIRE_MATCH,
-		.protocol = PN_PROTOCOL_EAGER,
-		.to = m->data,
-		.status = pn_wire_match_status(m->space, m->has_data),
-		.tag = m->tag,
-		.len = m->len,
-	};
-	int ret = pn_packet_post(m->peer->way, &wire, m->buf, m->len);
+	const struct pn_head head =
+		pn_wire_match(PN_PROTOCOL_EAGER, m->data,
+			      pn_wire_match_status(m->space, m->has_data),
+			      m->tag, m->len);
+	int ret = pn_packet_inline(m->peer->way, &head, m->buf, m->len);
 
 	ep->stats.sent[PN_PROTOCOL_EAGER] += !ret;
 	return ret ? ret : PINION_SENT;
 }
 
-static int send_request(struct pinion_endpoint *ep,
-			const struct pinion_message *message,
-			struct pinion_request **out)
+static PN_NOINLINE int send_request(struct pinion_endpoint *ep,
+				    const struct pinion_message *message,
+				    struct pinion_request **out)
 {
 	struct pinion_request *request;
 	struct pn_choice choice;
@@ -174,7 +166,7 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	pn_reuse_sends(&ep->reuse);
 	if (may_end_at_once(ep, message))
 		ret = send_at_once(ep, message);
-	if (ret < 0 && message->at_once != PINION_AT_ONCE_ONLY)
+	if (pn_unlikely(ret < 0) && message->at_once != PINION_AT_ONCE_ONLY)
 		ret = send_request(ep, message, out);
 	pn_endpoint_unlock(ep);
 	return ret;

@@ -237,11 +237,16 @@ static uint32_t next_generation(uint32_t id)
 	return next >> INDEX_BITS ? next : next + (UINT32_C(1) << INDEX_BITS);
 }
 
+/* The newest first: its memory is warm. */
+void pn_request_free(struct pinion_request *request)
+{
+	request->id = next_generation(request->id);
+	pn_list_insert(&request->ep->requests, &request->link);
+}
+
 void pn_request_take(struct pinion_request *request,
 		     struct pinion_completion *out)
 {
-	struct pinion_endpoint *ep = request->ep;
-
 	if (out)
 		*out = (struct pinion_completion){
 			.status = request->status,
@@ -257,9 +262,7 @@ void pn_request_take(struct pinion_request *request,
 	if (pn_unlikely(request->many) && --request->many->pending)
 		out->more = 1;
 	pn_list_remove(&request->link);
-	request->id = next_generation(request->id);
-	/* The newest first: its memory is warm. */
-	pn_list_insert(&ep->requests, &request->link);
+	pn_request_free(request);
 }
 
 void pn_requests_free(struct pinion_endpoint *ep)

@@ -18,21 +18,13 @@ static bool is_direct(const struct pinion_request *request)
 	return request->is_send && request->moved == request->total;
 }
 
-/* Whoever armed the descriptor looks by itself: it need not be told. */
-static void disarm(struct pinion_endpoint *ep)
-{
-	if (pn_unlikely(ep->armed) && ep->armed == pn_thread_self() &&
-	    !ep->others_armed)
-		ep->armed = NULL;
-}
-
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out)
 {
 	bool ended;
 
 	pn_endpoint_lock(ep);
-	disarm(ep);
+	pn_endpoint_disarm(ep);
 	if (!request->ended)
 		pn_endpoint_progress(ep);
 	ended = request->ended;
@@ -114,25 +106,6 @@ int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 	return end.status;
 }
 
-int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
-		     unsigned max)
-{
-	unsigned n = 0;
-
-	pn_endpoint_lock(ep);
-	disarm(ep);
-	if (pn_list_empty(&ep->done))
-		pn_endpoint_progress(ep);
-	for (; n < max && !pn_list_empty(&ep->done); n++)
-		pn_request_take(pn_container_of(ep->done.next,
-						struct pinion_request, link),
-				&out[n]);
-	if (!n)
-		pn_reuse_idle(&ep->reuse, true);
-	pn_endpoint_unlock(ep);
-	return (int)n;
-}
-
 /* --- the descriptor ------------------------------------------------------- */
 
 void pn_endpoint_tell(struct pinion_endpoint *ep)
@@ -210,7 +183,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	int ret;
 
 	pn_endpoint_lock(ep);
-	disarm(ep);
+	pn_endpoint_disarm(ep);
 	/* What moved may have ended a request that has a handle. */
 	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
 		      ? -EAGAIN

@@ -102,24 +102,21 @@ int pn_wire_get_address(const uint8_t *data, size_t len,
 int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
 		  const uint8_t **payload, size_t *payload_len)
 {
-	struct pn_wire wire;
-
 	/* The version stands first in every version. */
 	if (!len)
 		return -EPROTO;
 	if (*(const uint8_t *)data != PN_WIRE_VERSION)
 		return -EPROTONOSUPPORT;
-	if (len < sizeof(wire))
+	if (len < sizeof(*out))
 		return -EPROTO;
-	memcpy(&wire, data, sizeof(wire));
-	if (!wire.kind || wire.kind >= PN_WIRE_NKINDS ||
-	    !payload_ok(&wire, (const uint8_t *)data + sizeof(wire),
-			len - sizeof(wire)))
-		return -EPROTO;
-	*out = wire;
-	*payload = (const uint8_t *)data + sizeof(wire);
-	*payload_len = len - sizeof(wire);
-	return 0;
+	/* Looked at in the copy alone: its sender could still change it. */
+	memcpy(out, data, sizeof(*out));
+	*payload = (const uint8_t *)data + sizeof(*out);
+	*payload_len = len - sizeof(*out);
+	return out->kind && out->kind < PN_WIRE_NKINDS &&
+			       payload_ok(out, *payload, *payload_len)
+		       ? 0
+		       : -EPROTO;
 }
 
 /* --- key blobs ------------------------------------------------------------ */

@@ -101,6 +101,13 @@ struct pn_wire {
 			   * GRANT: of the buffer */
 };
 
+_Static_assert(sizeof(struct pn_wire) == sizeof(struct pn_head), "one is both");
+
+static inline const struct pn_head *pn_wire_head(const struct pn_wire *wire)
+{
+	return (const struct pn_head *)(const void *)wire;
+}
+
 #define PN_WIRE_SPACE	 0xff
 #define PN_WIRE_HAS_DATA 0x100
 #define PN_WIRE_TELL	 0x200 /* GOT is to follow */
@@ -108,6 +115,26 @@ struct pn_wire {
 static inline int32_t pn_wire_match_status(uint8_t space, bool has_data)
 {
 	return space | (has_data ? PN_WIRE_HAS_DATA : 0);
+}
+
+/* The first four bytes of a MATCH without keys, as a number. */
+#define PN_WIRE_MATCH_BY(protocol) \
+	(PN_WIRE_VERSION | PN_WIRE_MATCH << 8 | (unsigned)(protocol) << 16)
+
+/* A MATCH without keys that no request is behind. Written by words, as devices
+ * read it: they would wait for what is written in smaller pieces. */
+static inline struct pn_head pn_wire_match(unsigned protocol, uint32_t data,
+					   int32_t status, uint64_t tag,
+					   uint64_t len)
+{
+	_Static_assert(offsetof(struct pn_wire, status) == 12 &&
+			       offsetof(struct pn_wire, tag) == 16 &&
+			       offsetof(struct pn_wire, len) == 32,
+		       "these words");
+	return (struct pn_head){
+		{ PN_WIRE_MATCH_BY(protocol) | (uint64_t)data << 32,
+		  (uint64_t)(uint32_t)status << 32, tag, 0, len }
+	};
 }
 
 /* Memory of the packet's sender that its receiver may write or read. */
