@@ -266,8 +266,8 @@ struct pinion_endpoint {
 	const struct pn_thread *armed;
 	bool others_armed;
 	_Atomic uint32_t progressed; /* counts; others wait on it */
-	/* While pinion_poll() makes progress, and no helper is to be told:
-	 * short messages that come meanwhile go straight to it. */
+	/* While pinion_poll() makes progress in real time, and no helper is to
+	 * be told: short messages that come meanwhile go straight to it. */
 	struct {
 		struct pinion_completion *out;
 		unsigned n, room;

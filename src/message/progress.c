@@ -327,14 +327,14 @@ int pn_endpoint_progress(struct pinion_endpoint *ep)
 
 /* --- polling -------------------------------------------------------------- */
 
-/* Nothing has ended before, or it would be taken first. In virtual time a
- * thread may be here already, waiting for what progress takes. */
+/* Nothing has ended before, or it would be taken first. In virtual time others
+ * run while this one copies, and may come here, too. */
 static unsigned progress_into(struct pinion_endpoint *ep,
 			      struct pinion_completion *out, unsigned max)
 {
 	unsigned n;
 
-	if (pn_unlikely(ep->taker.room || ep->helper)) {
+	if (pn_unlikely(ep->helper || ep->device->caps & PN_CAP_VIRTUAL_TIME)) {
 		pn_endpoint_progress(ep);
 		return 0;
 	}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Several tasks poll one endpoint in virtual time, where others run whenever
+ * one copies: every end is told once, and to one of them. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "device/sim/sim.h"
+#include "message/message_impl.h"
+#include "test.h"
+
+#define MESSAGES 400
+#define BYTES	 1500
+
+struct node {
+	struct pn_budget budget;
+	struct pn_cache *cache;
+	struct pinion_endpoint *ep;
+};
+
+static struct {
+	struct pn_sim *sim;
+	struct node nodes[2];
+	struct pinion_address to;
+	char bufs[MESSAGES][BYTES];
+	unsigned told[MESSAGES];
+	bool over;
+} bed;
+
+static void open_node(unsigned i)
+{
+	struct node *node = &bed.nodes[i];
+	struct pn_device *device = pn_sim_device(bed.sim, i);
+	struct pn_cache_attr cache = { .device = device,
+				       .budget = &node->budget,
+				       .no_monitor = true,
+				       .no_worker = true };
+	struct pn_endpoint_attr attr = {
+		.nrails = 1,
+		.budget = &node->budget,
+		.limits = { .eager_bytes = 4000,
+			    .match_bytes = 1000,
+			    .rdma_offset = 20000,
+			    .fragment_bytes = 48 << 10,
+			    .segment_bytes = 32 << 10,
+			    .depth = 3 },
+		.pages = { .numa_node = -1 },
+	};
+
+	pn_budget_init(&node->budget, device, (size_t)1 << 30, 0, 1);
+	assert_ok(pn_cache_open(&cache, &node->cache));
+	attr.rails[0].device = device;
+	attr.rails[0].cache = node->cache;
+	assert_ok(pn_endpoint_open(&attr, &node->ep));
+}
+
+static void send_all(void *arg)
+{
+	struct pinion_endpoint *ep = bed.nodes[0].ep;
+	struct pinion_request *request;
+	struct pinion_peer *peer;
+	static char buf[BYTES];
+
+	(void)arg;
+	assert_ok(pn_endpoint_peer(ep, &bed.to, &peer));
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		struct pinion_message m = {
+			.buf = buf, .len = BYTES, .tag = i, .peer = peer
+		};
+
+		assert_ok(pn_endpoint_send(ep, &m, &request));
+		assert_ok(pn_endpoint_wait(ep, request, NULL));
+	}
+	pn_sim_sleep(bed.sim, 50 * PN_NS_PER_MS);
+	bed.over = true;
+}
+
+static void poll_one_by_one(void *arg)
+{
+	(void)arg;
+	while (!bed.over) {
+		struct pinion_completion c[2];
+		char untouched[sizeof(c[1])];
+		int n;
+
+		memset(c, 0x5a, sizeof(c));
+		memset(untouched, 0x5a, sizeof(untouched));
+		n = pn_endpoint_poll(bed.nodes[1].ep, c, 1);
+		assert_memory_equal(&c[1], untouched, sizeof(untouched));
+		if (!n) {
+			pn_sim_sleep(bed.sim, 200);
+			continue;
+		}
+		assert_true(c[0].tag < MESSAGES);
+		bed.told[c[0].tag]++;
+	}
+}
+
+static void poll_by(unsigned tasks, const char *params)
+{
+	memset(&bed, 0, sizeof(bed));
+	assert_ok(pn_sim_open(params, NULL, &bed.sim));
+	for (unsigned i = 0; i < 2; i++)
+		open_node(i);
+	pn_endpoint_address(bed.nodes[1].ep, &bed.to);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		struct pinion_message m = { .buf = bed.bufs[i],
+					    .len = BYTES,
+					    .ignore = UINT64_MAX };
+
+		assert_ok(pn_endpoint_recv(bed.nodes[1].ep, &m, NULL));
+	}
+	assert_ok(pn_sim_spawn(bed.sim, 0, send_all, NULL));
+	for (unsigned i = 0; i < tasks; i++)
+		assert_ok(pn_sim_spawn(bed.sim, 1, poll_one_by_one, NULL));
+	assert_ok(pn_sim_run(bed.sim));
+	for (unsigned i = 0; i < MESSAGES; i++)
+		assert_int_equal(bed.told[i], 1);
+	for (unsigned i = 0; i < 2; i++) {
+		pn_endpoint_close(bed.nodes[i].ep);
+		pn_cache_close(bed.nodes[i].cache);
+	}
+	pn_sim_close(bed.sim);
+}
+
+static void every_end_is_told_once_to_one_of_several(void **state)
+{
+	(void)state;
+	poll_by(1, "nodes=2,cores=3,cost=ou2009");
+	poll_by(3, "nodes=2,cores=3,cost=ou2009");
+	poll_by(2, "nodes=2,cores=1,cost=ou2009");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_end_is_told_once_to_one_of_several),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
