@@ -2,6 +2,7 @@
 /* Completion queues. Reading makes progress when nothing is there yet. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,32 +324,51 @@ int64_t pn_fi_deadline(int timeout_ms)
 	return timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
 }
 
-bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms)
+static bool sleep_until(const struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	struct pollfd ready = { .fd = cq->epoll, .events = POLLIN };
 	int64_t left = deadline_ms < 0 ? -1 : deadline_ms - now_ms();
-	bool in_time = deadline_ms < 0 || left > 0;
 
-	if (in_time)
-		in_time = poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
+	if (deadline_ms >= 0 && left <= 0)
+		return false;
+	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
+}
+
+static void sleeps_no_more(void *arg)
+{
+	struct pn_fi_cq *cq = arg;
+
 	pn_fi_lock(cq->domain);
 	cq->sleepers--;
 	pn_fi_unlock(cq->domain);
+}
+
+/* A thread that is canceled in its sleep is no sleeper either. */
+bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms)
+{
+	bool in_time;
+
+	pthread_cleanup_push(sleeps_no_more, cq);
+	in_time = sleep_until(cq, deadline_ms);
+	pthread_cleanup_pop(1);
 	return in_time;
 }
 
 /* False: the time is up. Somebody else is to see what he was told first. */
 static bool wait_for_entry(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
-	bool dozes;
+	bool found, dozes;
 
 	pn_fi_lock(cq->domain);
-	dozes = !pn_fi_cq_look(cq) && pn_fi_cq_doze(cq);
+	found = pn_fi_cq_look(cq);
+	dozes = !found && pn_fi_cq_doze(cq);
 	pn_fi_unlock(cq->domain);
+	if (found)
+		return true;
 	if (dozes)
 		return pn_fi_cq_sleep(cq, deadline_ms);
 	sched_yield();
-	return true;
+	return deadline_ms < 0 || now_ms() < deadline_ms;
 }
 
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
