@@ -225,8 +225,6 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 	return device->ops->reg(device, mrs, n);
 }
 
-/* Sleeps until one of the descriptors is readable, or for a signal; false: the
- * deadline, of the machine's clock, as devices with descriptors have it. */
 int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
 			  const struct pn_head *head, const void *body,
 			  size_t len)
@@ -241,6 +239,8 @@ int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
 	return pn_device_post(device, peer, &op);
 }
 
+/* Sleeps until one of the descriptors is readable, or for a signal; false: the
+ * deadline, of the machine's clock, as devices with descriptors have it. */
 static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 {
 	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_clock_ns();

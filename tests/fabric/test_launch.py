@@ -113,6 +113,28 @@ class Launch(unittest.TestCase):
         self.assertEqual(process.wait(), 128 + signal.SIGKILL)
         self.assert_gone(pids)
 
+    def test_children_from_before_are_not_of_the_job(self):
+        """A shell's, which then became us: like the tee of a script."""
+        path = self.here / "script"
+        path.write_text("#!/bin/bash\necho $$ >{0}/launcher.new\n"
+                        "mv {0}/launcher.new {0}/launcher\n"
+                        "exec sleep 1000\n".format(self.here))
+        path.chmod(0o700)
+        process = subprocess.Popen(
+            ["bash", "-c", 'sleep 1000 & echo $! >"$1"; shift; exec "$@"', "-",
+             str(self.here / "before"), PINION, "mpirun", "--launcher",
+             str(path), "-n", "1", "true"], start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.launcher()
+        before = int((self.here / "before").read_text())
+        self.addCleanup(os.kill, before, signal.SIGKILL)
+        os.kill(process.pid, signal.SIGTERM)
+        self.assertEqual(process.wait(), 128 + signal.SIGTERM)
+        self.assertTrue(is_there(before))
+
     def test_what_a_good_job_leaves_stays(self):
         process = self.begin_script(
             "setsid bash {stubborn} {here} alone &\n"

@@ -34,7 +34,59 @@ struct job {
 	int number;	  /* the last signal that was to end it, */
 	uint64_t told_ns; /* and when */
 	sigset_t held;
+	/* Children that we had before: whoever ran us left them. */
+	pid_t *strangers;
+	unsigned nstrangers;
 };
+
+/* --- children ------------------------------------------------------------- */
+
+/* Whose child a process is; 0: it is gone. */
+static pid_t parent_of(const char *pid)
+{
+	char path[64], text[512];
+	const char *rest;
+	int fd, parent = 0;
+	ssize_t n = -1;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	text[n > 0 ? n : 0] = '\0';
+	/* The command before it can hold anything, parentheses too. */
+	rest = strrchr(text, ')');
+	return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+static void for_children(void (*fn)(pid_t pid, void *arg), void *arg)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		int pid = atoi(entry->d_name);
+
+		if (pid > 0 && parent_of(entry->d_name) == getpid())
+			fn(pid, arg);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void add_stranger(pid_t pid, void *arg)
+{
+	struct job *job = arg;
+	pid_t *more =
+		realloc(job->strangers, (job->nstrangers + 1) * sizeof(*more));
+
+	if (!more)
+		return;
+	job->strangers = more;
+	more[job->nstrangers++] = pid;
+}
 
 /* --- beginning ------------------------------------------------------------ */
 
@@ -68,6 +120,7 @@ static int begin(struct job *job, int (*start)(const void *), const void *arg)
 
 	fflush(NULL);
 	hold_signals(&job->held, &before);
+	for_children(add_stranger, job);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	job->apart = !in_foreground();
 	job->launcher = fork();
@@ -161,51 +214,49 @@ static void await(struct job *job)
 
 /* --- afterwards ----------------------------------------------------------- */
 
-/* Whose child a process is; 0: it is gone. */
-static pid_t parent_of(const char *pid)
-{
-	char path[64], text[512];
-	const char *rest;
-	int fd, parent = 0;
-	ssize_t n = -1;
+struct telling {
+	const struct job *job;
+	int number;
+	unsigned n;
+};
 
-	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		n = read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
-	text[n > 0 ? n : 0] = '\0';
-	/* The command before it can hold anything, parentheses too. */
-	rest = strrchr(text, ')');
-	return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
+static bool is_stranger(const struct job *job, pid_t pid)
+{
+	for (unsigned i = 0; i < job->nstrangers; i++)
+		if (job->strangers[i] == pid)
+			return true;
+	return false;
 }
 
-/* To every child. Nobody else gets a pid of theirs: they are reaped here. */
-static void tell_all(int number)
+static void tell(pid_t pid, void *arg)
 {
-	DIR *dir = opendir("/proc");
-	struct dirent *entry;
+	struct telling *telling = arg;
 
-	while (dir && (entry = readdir(dir))) {
-		int pid = atoi(entry->d_name);
+	if (is_stranger(telling->job, pid))
+		return;
+	telling->n++;
+	kill(pid, telling->number);
+}
 
-		if (pid > 0 && parent_of(entry->d_name) == getpid())
-			kill(pid, number);
-	}
-	if (dir)
-		closedir(dir);
+/* To every child of the job; how many there are. Nobody else gets a pid of
+ * theirs: they are reaped here. */
+static unsigned tell_all(const struct job *job, int number)
+{
+	struct telling telling = { job, number, 0 };
+
+	for_children(tell, &telling);
+	return telling.n;
 }
 
 /* What a job that is over is told after so long, having been told `before`; 0:
  * nothing. Those whose parents are killed come to us meanwhile: again and
  * again. */
-static int press(unsigned ms, int before)
+static int press(const struct job *job, unsigned ms, int before)
 {
 	int number = ms >= KILL_MS ? SIGKILL : ms >= TELL_MS ? SIGTERM : 0;
 
 	if (number == SIGKILL || number != before)
-		tell_all(number);
+		tell_all(job, number);
 	return number;
 }
 
@@ -218,14 +269,14 @@ static void end_orphans(struct job *job)
 	int said = 0;
 
 	while (ms < ORPHANS_MS) {
-		bool left = reap(job);
+		bool left = reap(job) && (!job->nstrangers || tell_all(job, 0));
 		unsigned nboards = pn_board_sweep();
 		int number;
 
 		if (job->over ? !left : !nboards)
 			return;
 		if (job->over)
-			said = press(ms, said);
+			said = press(job, ms, said);
 		number = sigtimedwait(&job->held, NULL, &moment);
 		if (number < 0)
 			ms += MOMENT_MS;
@@ -249,6 +300,7 @@ int pn_launch(int (*start)(const void *arg), const void *arg)
 	if (WIFSIGNALED(job.status))
 		job.over = true;
 	end_orphans(&job);
+	free(job.strangers);
 	return WIFEXITED(job.status) ? WEXITSTATUS(job.status)
 				     : 128 + WTERMSIG(job.status);
 }
