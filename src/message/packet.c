@@ -162,9 +162,12 @@ static int post_bounced(const struct pn_way *way, const struct pn_wire *wire,
 int pn_packet_post(const struct pn_way *way, const struct pn_wire *wire,
 		   const void *payload, size_t len)
 {
-	return pn_packet_is_inline(way, len)
-		       ? pn_packet_inline(way, pn_wire_head(wire), payload, len)
-		       : post_bounced(way, wire, payload, len);
+	struct pn_head head;
+
+	if (!pn_packet_is_inline(way, len))
+		return post_bounced(way, wire, payload, len);
+	head = pn_wire_head(wire);
+	return pn_packet_inline(way, &head, payload, len);
 }
 
 int pn_packet_try(struct pinion_peer *peer, const struct pn_wire *wire,

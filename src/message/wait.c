@@ -191,6 +191,9 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	if (!ret) {
 		ep->others_armed = ep->armed;
 		ep->armed = pn_thread_self();
+	} else {
+		/* The bell that others wait for may be taken away by now. */
+		pn_endpoint_tell(ep);
 	}
 	pn_endpoint_unlock(ep);
 	return ret;

@@ -50,6 +50,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <pinion/message.h>
 
@@ -103,9 +104,12 @@ struct pn_wire {
 
 _Static_assert(sizeof(struct pn_wire) == sizeof(struct pn_head), "one is both");
 
-static inline const struct pn_head *pn_wire_head(const struct pn_wire *wire)
+static inline struct pn_head pn_wire_head(const struct pn_wire *wire)
 {
-	return (const struct pn_head *)(const void *)wire;
+	struct pn_head head;
+
+	memcpy(&head, wire, sizeof(head));
+	return head;
 }
 
 #define PN_WIRE_SPACE	 0xff

@@ -790,10 +790,15 @@ static void who_sees_a_send_sees_the_writes_before_it(struct conf *conf)
 static int send_parts(struct conf *conf, const uint8_t *data, size_t body)
 {
 	uint64_t deadline = pn_device_now(conf->self.device) + 20 * PN_NS_PER_S;
+	struct pn_completion none;
 	struct pn_head head;
 	int ret;
 
 	memcpy(&head, data, sizeof(head));
+	/* Polling is what gives places in its queue back. */
+	while (pn_device_poll(conf->self.device, &none, 1) == 1)
+		if (none.status)
+			return none.status;
 	while ((ret = pn_device_send_inline(conf->self.device, other(conf),
 					    &head, data + sizeof(head),
 					    body)) == -EAGAIN &&

@@ -258,7 +258,7 @@ static inline void pn_soft_rx_look_at(struct pn_soft_rx *rx,
  * the next one is the oldest of them and says nothing new. */
 static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 {
-	/* Pairs with the release in end_record(). */
+	/* Pairs with the release in pn_soft_tx_show(). */
 	return atomic_load_explicit(rx->next, memory_order_acquire) &&
 	       pn_likely(rx->ring->at - rx->ring->head != rx->ring->ncells);
 }

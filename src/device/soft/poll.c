@@ -255,7 +255,19 @@ static inline struct pn_soft_peer *next_sender(struct pn_soft_device *dev)
 	return NULL;
 }
 
-/* One of each sender, then the next one of each. */
+/* Of the only one who sends: nobody else is looked for before each. */
+static unsigned drain(struct pn_soft_device *dev, struct pn_soft_peer *sender,
+		      struct pn_completion *out, unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max && pn_soft_rx_ready(&sender->rx))
+		n += take_message(dev, &out[n], sender);
+	return n;
+}
+
+/* One of each sender, then the next one of each. Whoever is asked for is
+ * served, or it would lose its turn. */
 static PN_NOINLINE unsigned take_messages(struct pn_soft_device *dev,
 					  struct pn_soft_peer *sender,
 					  struct pn_completion *out,
@@ -263,9 +275,14 @@ static PN_NOINLINE unsigned take_messages(struct pn_soft_device *dev,
 {
 	unsigned n = 0;
 
-	while (sender && n < max) {
+	while (sender) {
+		struct pn_soft_peer *before = sender;
+
 		n += take_message(dev, &out[n], sender);
-		/* Whoever is asked for is served, or it would lose its turn. */
+		sender = n < max ? next_sender(dev) : NULL;
+		if (pn_likely(sender != before))
+			continue;
+		n += drain(dev, sender, out + n, max - n);
 		sender = n < max ? next_sender(dev) : NULL;
 	}
 	return n;

@@ -37,7 +37,7 @@ static const struct pn_option params[] = {
 	  "who moves bytes: the engine thread, the posting one, or by size",
 	  AT(engine), 0, 0, engines },
 	{ "inline_max", PN_OPTION_BYTES, "64K",
-	  "largest operation that engine=auto carries out while posting",
+	  "largest write or read that engine=auto carries out while posting",
 	  AT(inline_max), 0, 0, NULL },
 	{ "chunk", PN_OPTION_BYTES, "256K",
 	  "bytes moved under one locking of the target's ring", AT(chunk),
