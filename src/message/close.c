@@ -4,11 +4,11 @@
  *
  * Devices outlive it, and another endpoint may be opened on them: nothing of
  * this one may come up there. So its ways end with it. On each a BYE, an empty
- * send, goes out behind everything else; when it has arrived, so has the last
- * message that was reported as sent, and the way is detached. PEER_DOWN comes
- * when nothing of the peer can touch memory here any more. A way to itself
- * stays, as it is the device's own: there the BYE is waited for, behind which
- * nothing of this life follows.
+ * send, goes out behind everything else, also what waited for room; when it has
+ * arrived, so has the last message that was reported as sent, and the way is
+ * detached. PEER_DOWN comes when nothing of the peer can touch memory here any
+ * more. A way to itself stays, as it is the device's own: there the BYE is
+ * waited for, behind which nothing of this life follows.
  *
  * Operations point into the endpoint's memory, so their ends are waited for,
  * too. All of this takes a second at most. What has not ended by then (a peer
@@ -72,6 +72,27 @@ static void detach(struct pn_way *way)
 		way->parting = PN_PARTING_ENDS;
 }
 
+/* What was to be said and found no room, without what sends that have not ended
+ * were to say: a peer may wait for it. False: there is still no room. */
+static bool say_rest(struct pn_way *way)
+{
+	struct pinion_peer *peer = way->owner;
+
+	if (peer->way != way || peer->sequenced)
+		return true;
+	while (!pn_list_empty(&peer->packets)) {
+		struct pn_packet *p = pn_container_of(peer->packets.next,
+						      struct pn_packet, link);
+
+		if (!p->request && pn_packet_post(way, &p->wire, p->payload,
+						  p->len) == -EAGAIN)
+			return false;
+		pn_list_remove(&p->link);
+		pn_list_insert(&peer->ep->packets, &p->link);
+	}
+	return true;
+}
+
 static void say_bye(struct pn_way *way)
 {
 	const struct pn_op bye = { .kind = PN_OP_SEND, .user = &way->bye };
@@ -84,6 +105,8 @@ static void say_bye(struct pn_way *way)
 		detach(way);
 		return;
 	}
+	if (!say_rest(way))
+		return;
 	way->bye = (struct pn_track){ PN_TRACK_BYE, ep };
 	ret = pn_device_post(way->rail->device, way->peer, &bye);
 	if (!ret) {

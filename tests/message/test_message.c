@@ -429,6 +429,49 @@ static void delivered_to_one_that_goes_ends(void **state)
 	end_close(&pair.a);
 }
 
+/* Takes all the ends that are there: all good. How many. */
+static unsigned take_good_ends(struct end *end)
+{
+	struct pinion_completion c;
+	unsigned n = 0;
+
+	while (pinion_poll(end->ep, &c, 1) == 1) {
+		assert_ok(c.status);
+		n++;
+	}
+	return n;
+}
+
+/* The sender does not look, so most of what is said to it waits for room. */
+static void what_was_delivered_is_told_also_by_one_that_goes(void **state)
+{
+	enum { N = 1000, BATCH = 50 };
+	char out[8] = "hello", in[8];
+	struct pinion_message m = { .buf = out, .len = 8, .delivered = 1 };
+	struct pinion_message r = { .buf = in, .len = 8 };
+	struct pair pair;
+	unsigned told;
+
+	(void)state;
+	pair_open(&pair, "device=soft:ring_bytes=32K");
+	deliver(&pair, out, in, 6); /* they are connected */
+	m.peer = pair.to_b;
+	for (unsigned sent = 0; sent < N; sent += BATCH) {
+		for (unsigned i = 0; i < BATCH; i++) {
+			assert_ok(pinion_recv(pair.b.ep, &r, NULL));
+			assert_ok(pinion_send(pair.a.ep, &m, NULL));
+		}
+		for (unsigned i = 0; i < BATCH;)
+			i += take_good_ends(&pair.b);
+	}
+	told = take_good_ends(&pair.a);
+	assert_true(told < N);
+	end_close(&pair.b);
+	while (told < N)
+		told += take_good_ends(&pair.a);
+	end_close(&pair.a);
+}
+
 /* Before the peer is there it cannot, and makes a request as ever. */
 static void a_short_message_can_end_at_once(void **state)
 {
@@ -912,6 +955,7 @@ int main(void)
 		TEST(the_queue_reports_requests_without_handles),
 		TEST(delivered_means_that_the_receive_has_ended),
 		TEST(delivered_to_one_that_goes_ends),
+		TEST(what_was_delivered_is_told_also_by_one_that_goes),
 		TEST(a_receive_of_many_keeps_its_place),
 		TEST(a_receive_of_many_takes_what_came_before),
 		TEST(a_receive_of_many_is_canceled_but_for_what_came),

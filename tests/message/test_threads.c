@@ -16,6 +16,7 @@
 
 #include <pinion/pinion.h>
 
+#include "message/message_impl.h"
 #include "message/party.h"
 
 #define NTHREADS  4
@@ -374,6 +375,86 @@ static void who_arms_does_not_disarm_others(void **state)
 	place_close(&place);
 }
 
+/* A message comes while a device is armed. */
+static const struct pn_device_ops *real_ops;
+static struct pinion_message late;
+static struct pinion_endpoint *late_from;
+
+static int arm_too_late(struct pn_device *device)
+{
+	if (late.buf)
+		assert_int_equal(pinion_send(late_from, &late, NULL),
+				 PINION_SENT);
+	late.buf = NULL;
+	return real_ops->arm(device);
+}
+
+/* Arms in vain, takes what came, and goes. */
+static void *arm_in_vain(void *arg)
+{
+	struct pinion_completion end;
+	struct waiter *w = arg;
+
+	w->status = pinion_endpoint_arm(w->place->ep) == -EAGAIN &&
+				    pinion_poll(w->place->ep, &end, 1) == 1
+			    ? 0
+			    : -EPROTO;
+	return NULL;
+}
+
+static void introduce(struct place *from, struct place *to,
+		      struct pinion_message *m)
+{
+	struct pinion_request *request;
+	struct pinion_address address;
+	struct pinion_completion end;
+	bool out = false, in = false;
+
+	assert_ok(pinion_endpoint_address(to->ep, &address));
+	assert_ok(pinion_peer_add(from->ep, &address, &m->peer));
+	assert_ok(pinion_send(from->ep, m, &request));
+	while (!out || !in) {
+		out = out || !pinion_test(from->ep, request, NULL);
+		in = in || pinion_poll(to->ep, &end, 1) == 1;
+	}
+}
+
+static void who_arms_in_vain_takes_nobodys_bell(void **state)
+{
+	struct pn_device_ops ops;
+	struct pollfd fd = { .events = POLLIN };
+	struct place place, sender;
+	struct waiter other = { .place = &place };
+	char in[2][8], out[8] = "late";
+	pthread_t thread;
+
+	(void)state;
+	place_open(&place, "device=soft");
+	place_open(&sender, "device=soft");
+	fd.fd = pinion_endpoint_fd(place.ep);
+	for (unsigned i = 0; i < 2; i++) {
+		struct pinion_message m = { .buf = in[i], .len = 8 };
+
+		assert_ok(pinion_recv(place.ep, &m, NULL));
+	}
+	late = (struct pinion_message){ .buf = out, .len = 8 };
+	late_from = sender.ep;
+	introduce(&sender, &place, &late);
+	late.at_once = PINION_AT_ONCE_ONLY;
+	assert_ok(arm(place.ep));
+	real_ops = place.ep->device->ops;
+	ops = *real_ops;
+	ops.arm = arm_too_late;
+	place.ep->device->ops = &ops;
+	assert_ok(pthread_create(&thread, NULL, arm_in_vain, &other));
+	assert_ok(pthread_join(thread, NULL));
+	place.ep->device->ops = real_ops;
+	assert_ok(other.status);
+	assert_int_equal(poll(&fd, 1, 0), 1);
+	place_close(&sender);
+	place_close(&place);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -382,6 +463,7 @@ int main(void)
 		TEST(waits_do_not_take_the_news_of_a_loop),
 		TEST(a_wait_ends_when_another_thread_cancels),
 		TEST(who_arms_does_not_disarm_others),
+		TEST(who_arms_in_vain_takes_nobodys_bell),
 	};
 
 	return RUN_TESTS(tests);
