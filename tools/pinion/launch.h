@@ -7,14 +7,17 @@
  *   orphan    a process of the job whose parent ended first; it becomes our
  *             child (PR_SET_CHILD_SUBREAPER). The launcher does not wait for
  *             ranks that it has killed, nor for what a rank's wrapper started.
+ *   stranger  a child that we had before: a shell's that became us by exec. It
+ *             is let be.
  *
  * Signals. The launcher has a process group of its own: whoever signals ours
- * reaches us, and we pass it on, once. Told twice, mpirun ends without tidying
- * up. timeout(1) signals the process and then its group, so the same again
- * within a second counts as one. In the foreground of a terminal the launcher
- * stays in our group, since it reads that terminal and hears its signals;
- * there, we pass on what a process sent, unless the launcher has ended soon
- * after, as it does when its group was told.
+ * reaches us, and INT, TERM, HUP, QUIT, USR1 and USR2 we pass on, once; a job
+ * is stopped by stopping the launcher's group. Told twice, mpirun ends without
+ * tidying up. timeout(1) signals the process and then its group, so the same
+ * again within a second counts as one. In the foreground of a terminal the
+ * launcher stays in our group, since it reads that terminal and hears its
+ * signals; there, we pass on what a process sent, unless the launcher has ended
+ * soon after, as it does when its group was told.
  *
  * The end. A job that was told to end, or whose launcher was killed, is over
  * with the launcher: orphans have a second, are told (SIGTERM), have two more
