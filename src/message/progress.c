@@ -145,8 +145,7 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 	pn_device_release(device, c);
 }
 
-/* --- the short way ---------------------------------------------------------
- */
+/* --- the short way -------------------------------------------------------- */
 
 /* A message that is all there, as most are. */
 static bool is_whole(const struct pn_wire *wire, size_t len)
