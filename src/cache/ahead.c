@@ -42,8 +42,37 @@ static bool any_held(struct pn_cache *cache, struct pn_range range)
 	return false;
 }
 
+/* The rights of the largest region inside range, and where those that have the
+ * same begin and end. False: there is none. */
+static bool find_droppable(struct pn_cache *cache, struct pn_range range,
+			   struct pn_dropped *found) PN_REQUIRES(&cache->lock)
+{
+	struct pn_range rest = range;
+	struct pn_region *region;
+	size_t largest = 0;
+
+	while ((region = next_inside(cache, &rest)))
+		if (region->mr.len > largest) {
+			largest = region->mr.len;
+			found->access = region->mr.access;
+		}
+	if (!largest)
+		return false;
+	found->range.len = 0;
+	while ((region = next_inside(cache, &range))) {
+		uintptr_t first = (uintptr_t)region->mr.addr;
+
+		if (region->mr.access != found->access)
+			continue;
+		if (!found->range.len)
+			found->range.addr = first;
+		found->range.len = first + region->mr.len - found->range.addr;
+	}
+	return true;
+}
+
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
-		  unsigned *access)
+		  struct pn_dropped *dropped)
 {
 	struct pn_range range = pn_range_pages(addr, len, PN_PAGE_BYTES);
 	struct pn_region *region;
@@ -57,11 +86,9 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		pn_unlock(&cache->lock);
 		return -EBUSY;
 	}
-	*access = 0;
-	for (; (region = next_inside(cache, &range)); n++) {
-		*access |= region->mr.access;
-		pn_region_die_locked(cache, region, PN_BECAUSE_HELPER);
-	}
+	if (find_droppable(cache, range, dropped))
+		for (; (region = next_inside(cache, &range)); n++)
+			pn_region_die_locked(cache, region, PN_BECAUSE_HELPER);
 	pn_unlock(&cache->lock);
 	if (n)
 		pn_room_reap(cache);

@@ -118,11 +118,19 @@ bool pn_cache_holds(struct pn_cache *cache, const void *addr);
 /* Drops whatever is cached in the range, as a release would. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 
+/* What to prepare again for what was dropped: the rights of the largest region,
+ * from the first to the last of those that had the same. A page that a buffer
+ * shares with its neighbour may have more rights, for the neighbour's sake. */
+struct pn_dropped {
+	struct pn_range range;
+	unsigned access;
+};
+
 /* Deregisters the cached regions that lie wholly in the pages of a range, now.
- * How many, and what they allowed together; 0: none was there; -EBUSY: one of
- * them is in use, and all stay. */
+ * How many; 0: none was there; -EBUSY: one of them is in use, and all stay.
+ * *dropped is set if there were any. */
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
-		  unsigned *access);
+		  struct pn_dropped *dropped);
 
 /* Whether releases by madvise() are told before their pages go: under
  * userfaultfd. A program that uses memory and releases it in one thread need

@@ -211,15 +211,13 @@ static void plan(struct pn_helper *helper, struct pn_place *place)
 /* Whether the place is deregistered now. */
 static bool drop(struct pn_helper *helper, struct pn_place *place)
 {
-	unsigned access;
 	int n = pn_cache_drop(helper->cache, place->range.addr,
-			      place->range.len, &access);
+			      place->range.len, &place->dropped);
 
 	if (n < 0)
 		pn_count(&helper->tally.in_use, 1);
 	if (n <= 0)
 		return false;
-	place->access = access;
 	place->ready_ns = PN_FOREVER;
 	if (place->range.len > helper->largest)
 		helper->largest = place->range.len;
@@ -234,8 +232,8 @@ static bool prepare(struct pn_helper *helper, struct pn_place *place)
 	forget_plan(helper, place);
 	/* The monitor may have changed since it was planned. */
 	if (held_back(helper) ||
-	    pn_cache_prepare(helper->cache, place->range.addr, place->range.len,
-			     place->access)) {
+	    pn_cache_prepare(helper->cache, place->dropped.range.addr,
+			     place->dropped.range.len, place->dropped.access)) {
 		pn_count(&helper->tally.refused, 1);
 		return false;
 	}

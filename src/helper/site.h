@@ -59,6 +59,7 @@
 
 #include "base/list.h"
 #include "base/range.h"
+#include "cache/cache.h"
 #include "device/device.h"
 #include "helper/errand.h"
 #include "helper/gaps.h"
@@ -143,11 +144,11 @@ struct pn_place {
 	uint64_t expiry_ns;    /* in real time */
 	bool held;	       /* not to be forgotten */
 	/* What the helper keeps for it (helper.c). */
-	struct pn_errand errand; /* in one of its queues while held */
-	bool leased;		 /* in the second one */
-	unsigned access;	 /* that it had when it was dropped */
-	uint64_t ready_ns;	 /* registered since; PN_FOREVER: dropped */
-	uint64_t seen_ns;	 /* when its last call that is over was */
+	struct pn_errand errand;   /* in one of its queues while held */
+	bool leased;		   /* in the second one */
+	struct pn_dropped dropped; /* what is to be registered again */
+	uint64_t ready_ns;	   /* registered since; PN_FOREVER: dropped */
+	uint64_t seen_ns;	   /* when its last call that is over was */
 };
 
 struct pn_callsites_attr {

@@ -559,10 +559,20 @@ static void no_such_policy_is_refused(void **state)
 
 /* --- ahead of use and after it -------------------------------------------- */
 
-static int drop(size_t first, size_t n, unsigned *access)
+static struct pn_dropped dropped;
+
+static int drop(size_t first, size_t n)
 {
 	return pn_cache_drop(f.cache, (uintptr_t)f.mem + first * PAGE, n * PAGE,
-			     access);
+			     &dropped);
+}
+
+/* What the last drop said. */
+static void assert_dropped(size_t first, size_t n, unsigned access)
+{
+	assert_ptr_equal(dropped.range.addr, f.mem + first * PAGE);
+	assert_int_equal(dropped.range.len, n * PAGE);
+	assert_int_equal(dropped.access, access);
 }
 
 static int prepare(size_t first, size_t n, unsigned access)
@@ -579,43 +589,66 @@ static size_t registered(void)
 	return pinned.live_bytes;
 }
 
-static void dropping_deregisters_at_once_and_tells_what_was_allowed(
-	void **state)
+static void dropping_deregisters_at_once(void **state)
 {
-	struct pinion_pin p;
-	unsigned access = 0;
-
 	(void)state;
 	touch(0, 4);
-	assert_ok(
-		pn_cache_pin(f.cache, f.mem + 4 * PAGE, 4 * PAGE, EXPOSED, &p));
-	pn_cache_unpin(f.cache, &p);
+	touch(4, 4);
 	touch(20, 1);
-	assert_int_equal(drop(0, 8, &access), 2);
-	assert_int_equal(access & WRITE, WRITE);
-	assert_int_equal(access & EXPOSED, EXPOSED);
+	assert_int_equal(drop(0, 8), 2);
+	assert_dropped(0, 8, WRITE);
 	/* Not put off until there are enough for a batch. */
 	assert_int_equal(registered(), PAGE);
 	assert_int_equal(stats().bytes, PAGE);
-	assert_int_equal(drop(0, 8, &access), 0);
-	assert_int_equal(access, 0);
+	assert_int_equal(drop(0, 8), 0);
+	assert_dropped(0, 8, WRITE);
 	touch(20, 1);
 	assert_int_equal(stats().registrations, 3);
 }
 
+static void expose(size_t first, size_t n)
+{
+	struct pinion_pin p;
+
+	assert_ok(pn_cache_pin(f.cache, f.mem + first * PAGE, n * PAGE, EXPOSED,
+			       &p));
+	pn_cache_unpin(f.cache, &p);
+}
+
+/* A page at an edge may be registered for the neighbour: neither are its rights
+ * for the whole range, nor is it to be registered again with fewer. */
+static void what_was_dropped_has_the_rights_of_its_largest_region(void **state)
+{
+	(void)state;
+	touch(0, 4);
+	expose(4, 1);
+	assert_int_equal(drop(0, 5), 2);
+	assert_int_equal(registered(), 0);
+	assert_dropped(0, 4, WRITE);
+
+	expose(10, 1);
+	touch(11, 2);
+	touch(13, 3);
+	assert_int_equal(drop(10, 6), 3);
+	assert_dropped(11, 5, WRITE);
+
+	touch(20, 1);
+	expose(21, 4);
+	assert_int_equal(drop(20, 5), 2);
+	assert_dropped(21, 4, EXPOSED | WRITE);
+}
+
 static void what_sticks_out_of_the_range_is_not_dropped(void **state)
 {
-	unsigned access;
-
 	(void)state;
 	touch(0, 4);
 	touch(4, 2);
 	touch(6, 4);
-	assert_int_equal(drop(1, 8, &access), 1);
+	assert_int_equal(drop(1, 8), 1);
 	assert_int_equal(registered(), 8 * PAGE);
 	/* The pages that bytes are on belong to their range. */
 	assert_int_equal(pn_cache_drop(f.cache, (uintptr_t)f.mem + 7,
-				       3 * PAGE + 1, &access),
+				       3 * PAGE + 1, &dropped),
 			 1);
 	assert_int_equal(registered(), 4 * PAGE);
 }
@@ -623,15 +656,14 @@ static void what_sticks_out_of_the_range_is_not_dropped(void **state)
 static void a_range_in_use_is_dropped_as_a_whole_or_not_at_all(void **state)
 {
 	struct pinion_pin p;
-	unsigned access;
 
 	(void)state;
 	touch(0, 2);
 	assert_ok(pin(2, 2, &p));
-	assert_int_equal(drop(0, 4, &access), -EBUSY);
+	assert_int_equal(drop(0, 4), -EBUSY);
 	assert_int_equal(registered(), 4 * PAGE);
 	pn_cache_unpin(f.cache, &p);
-	assert_int_equal(drop(0, 4, &access), 2);
+	assert_int_equal(drop(0, 4), 2);
 	assert_int_equal(registered(), 0);
 }
 
@@ -639,11 +671,10 @@ static void a_resident_is_not_dropped(void **state)
 {
 	struct pn_range range = { (uintptr_t)f.mem, 4 * PAGE };
 	const struct pn_mr *mr;
-	unsigned access;
 
 	(void)state;
 	assert_ok(pn_cache_resident_add(f.cache, range, WRITE, &mr));
-	assert_int_equal(drop(0, 8, &access), 0);
+	assert_int_equal(drop(0, 8), 0);
 	assert_int_equal(registered(), 4 * PAGE);
 	pn_cache_resident_remove(f.cache, mr);
 }
@@ -674,13 +705,11 @@ static void preparing_again_registers_nothing(void **state)
 static void what_was_dropped_can_be_prepared_as_it_was(void **state)
 {
 	struct pinion_pin p;
-	unsigned access;
 
 	(void)state;
-	assert_ok(pn_cache_pin(f.cache, f.mem, 4 * PAGE, EXPOSED, &p));
-	pn_cache_unpin(f.cache, &p);
-	assert_int_equal(drop(0, 4, &access), 1);
-	assert_ok(prepare(0, 4, access));
+	expose(0, 4);
+	assert_int_equal(drop(0, 4), 1);
+	assert_ok(prepare(0, 4, dropped.access));
 	assert_ok(pn_cache_pin(f.cache, f.mem, 4 * PAGE, EXPOSED, &p));
 	assert_int_not_equal(p.remote_key, 0);
 	pn_cache_unpin(f.cache, &p);
@@ -748,7 +777,8 @@ int main(void)
 		CASE(revoked_keys_are_refused),
 		CASE(hundreds_of_pins_can_be_held),
 		CASE(no_such_policy_is_refused),
-		CASE(dropping_deregisters_at_once_and_tells_what_was_allowed),
+		CASE(dropping_deregisters_at_once),
+		CASE(what_was_dropped_has_the_rights_of_its_largest_region),
 		CASE(what_sticks_out_of_the_range_is_not_dropped),
 		CASE(a_range_in_use_is_dropped_as_a_whole_or_not_at_all),
 		CASE(a_resident_is_not_dropped),

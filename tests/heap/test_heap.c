@@ -337,13 +337,13 @@ static void the_helper_cannot_drop_heap_memory(void **state)
 	char *block = pinion_heap_malloc(f.heap, 2 * MIB);
 	struct pinion_heap_region region;
 	struct pinion_pin pin;
-	unsigned access;
+	struct pn_dropped dropped;
 
 	(void)state;
 	assert_ok(pinion_heap_find(f.heap, block, &region));
 	assert_int_equal(region.len, 2 * MIB);
 	assert_int_equal(pn_cache_drop(f.context->cache, (uintptr_t)block,
-				       2 * MIB, &access),
+				       2 * MIB, &dropped),
 			 0);
 	assert_ok(pinion_pin(f.context, block, 2 * MIB, 0, &pin));
 	assert_int_equal(pin.local_key, region.local_key);

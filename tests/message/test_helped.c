@@ -24,11 +24,11 @@ void __wrap_pn_helper_hand_over(struct pn_helper *helper,
 void __wrap_pn_helper_hand_over(struct pn_helper *helper,
 				const struct pn_call *call)
 {
-	unsigned access;
+	struct pn_dropped dropped;
 
 	ntold++;
 	nbusy += pn_cache_drop(cache, call->range.addr, call->range.len,
-			       &access) == -EBUSY;
+			       &dropped) == -EBUSY;
 	__real_pn_helper_hand_over(helper, call);
 }
 
