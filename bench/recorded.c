@@ -52,16 +52,28 @@ static void note(struct replay *r, const struct pn_event *event,
 	pn_window_note(&r->window, r->attr->window, call);
 }
 
+/* Until then what was put off is done: nobody else does it here. */
+static void await(struct replay *r, const struct pn_event *event)
+{
+	uint64_t due = r->start_ns + event->time_ns, now, next;
+
+	while (due > pn_device_now(r->device)) {
+		next = pn_cache_step(r->cache);
+		if (next > due)
+			next = due;
+		now = pn_device_now(r->device);
+		if (next > now)
+			pn_sim_sleep(r->sim, next - now);
+	}
+}
+
 static int request(struct replay *r, const struct pn_event *event)
 {
-	uint64_t due = r->start_ns + event->time_ns;
-	uint64_t now = pn_device_now(r->device);
 	struct pinion_pin pin;
 	struct pn_call call;
 	int ret;
 
-	if (due > now)
-		pn_sim_sleep(r->sim, due - now);
+	await(r, event);
 	note(r, event, &call);
 	ret = pn_cache_pin(r->cache, (void *)(uintptr_t)event->addr, event->len,
 			   PINION_ACCESS_REMOTE_WRITE, &pin);
@@ -76,6 +88,21 @@ static int request(struct replay *r, const struct pn_event *event)
 	return 0;
 }
 
+/* Does what an event says, if it is for us. */
+static int play(struct replay *r, const struct pn_event *event)
+{
+	if (!pn_range_valid((uintptr_t)event->addr, event->len))
+		return 0;
+	if (event->kind == PN_EVENT_PIN && event->len >= THRESHOLD)
+		return request(r, event);
+	if (event->kind == PN_EVENT_RELEASE) {
+		await(r, event);
+		pn_cache_invalidate(r->cache, (uintptr_t)event->addr,
+				    event->len);
+	}
+	return 0;
+}
+
 static void run_requests(void *arg)
 {
 	struct replay *r = arg;
@@ -85,9 +112,7 @@ static void run_requests(void *arg)
 	r->start_ns = pn_device_now(r->device);
 	pn_meter_start(&r->meter, r->start_ns);
 	while ((ret = pn_trace_next(r->trace, &event)) == 1 && !r->error)
-		if (event.kind == PN_EVENT_PIN && event.len >= THRESHOLD &&
-		    pn_range_valid((uintptr_t)event.addr, event.len))
-			r->error = request(r, &event);
+		r->error = play(r, &event);
 	if (ret < 0)
 		pn_error("%s", pn_trace_where(r->trace));
 	if (ret < 0 && !r->error)

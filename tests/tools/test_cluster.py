@@ -80,6 +80,19 @@ class Cluster(unittest.TestCase):
         self.assertEqual(total["leave_pinned"]["registered_bytes_peak"],
                          2 << 20)
 
+    def test_memory_that_the_recorded_program_released_is_not_left_pinned(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+            trace.write("#pinion trace 1\ntime_ns,kind,decision,reason,addr,len,"
+                        "flags,handle,site,peer,thread,source,more,op\n")
+            for i in range(16):
+                kind = "release" if i % 2 else "pin"
+                trace.write(f"{i}00000000,{kind},,,{(i // 2 + 1) << 24:#x},1048576"
+                            ",0x0,0x0,0x0,,1,1,0,\n")
+            trace.flush()
+            total, _ = totals("--workload", trace.name)
+        self.assertEqual(total["leave_pinned"]["registered_bytes_peak"],
+                         1 << 20)
+
     def test_what_cannot_be_run_is_said(self):
         for args in (["--nodes", "5", "--workload", "cg"],
                      ["--nodes", "6", "--workload", "ft"],
