@@ -12,7 +12,6 @@
 #ifndef PN_TESTS_SOFT_UTIL_H
 #define PN_TESTS_SOFT_UTIL_H
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -150,18 +149,6 @@ static inline size_t status_bytes(const char *field)
 			kib = strtoull(line + strlen(field), NULL, 10);
 	fclose(file);
 	return kib * 1024;
-}
-
-static inline unsigned open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
 }
 
 /* VmPin when nothing of ours is pinned. Kernel 6.1 still counts, for a second,

@@ -705,25 +705,32 @@ static int readable(int fd)
 	return poll(&p, 1, 0);
 }
 
+static void assert_armed(struct pair *p)
+{
+	assert_ok(pn_device_arm(p->device));
+	assert_int_equal(readable(pn_device_fd(p->device)), 0);
+}
+
+static void assert_told(struct pair *p)
+{
+	assert_int_equal(readable(pn_device_fd(p->device)), 1);
+	assert_int_equal(pn_device_arm(p->device), -EAGAIN);
+}
+
 static void armed_descriptor_tells_of_news(void **state)
 {
 	struct pn_op op = { .kind = PN_OP_SEND, .flags = PN_OP_SILENT };
 	struct pn_completion c;
 	struct pair p;
-	int fd;
 
 	(void)state;
 	open_pair(&p, "soft");
-	fd = pn_device_fd(p.device);
-	assert_ok(pn_device_arm(p.device));
-	assert_int_equal(readable(fd), 0);
+	assert_armed(&p);
 	assert_ok(pn_device_post(p.device, p.peer, &op));
-	assert_int_equal(readable(fd), 1);
-	assert_int_equal(pn_device_arm(p.device), -EAGAIN);
+	assert_told(&p);
 	c = expect(p.device, PN_COMPLETION_RECV);
 	pn_device_release(p.device, &c);
-	assert_ok(pn_device_arm(p.device));
-	assert_int_equal(readable(fd), 0);
+	assert_armed(&p);
 	close_pair(&p);
 }
 
@@ -743,19 +750,14 @@ static void post_small(struct pair *p)
 static void armed_descriptor_tells_of_what_was_done_while_posting(void **state)
 {
 	struct pair p;
-	int fd;
 
 	(void)state;
 	open_pair(&p, "soft");
-	fd = pn_device_fd(p.device);
-	assert_ok(pn_device_arm(p.device));
-	assert_int_equal(readable(fd), 0);
+	assert_armed(&p);
 	post_small(&p);
-	assert_int_equal(readable(fd), 1);
-	assert_int_equal(pn_device_arm(p.device), -EAGAIN);
+	assert_told(&p);
 	expect(p.device, PN_COMPLETION_OP);
-	assert_ok(pn_device_arm(p.device));
-	assert_int_equal(readable(fd), 0);
+	assert_armed(&p);
 	close_pair(&p);
 }
 

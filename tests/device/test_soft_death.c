@@ -130,8 +130,8 @@ static void a_peer_killed_at_any_point_leaves_nothing(void **state)
 		assert_ok(move_op(device, self, PN_OP_WRITE, &sge, own));
 		assert_vmpin(before, device);
 		if (!round)
-			files = open_files();
-		assert_int_equal(open_files(), files);
+			files = test_descriptors();
+		assert_int_equal(test_descriptors(), files);
 	}
 	deregister_one(device, &mr);
 	assert_vmpin(before, device);

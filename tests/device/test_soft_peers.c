@@ -334,7 +334,7 @@ static void a_hello_with_any_number_of_files_is_refused(void **state)
 {
 	struct pn_device *device = open_soft("soft");
 	struct pn_address address;
-	unsigned before = open_files();
+	unsigned before = test_descriptors();
 
 	(void)state;
 	pn_device_address(device, &address);
@@ -342,9 +342,9 @@ static void a_hello_with_any_number_of_files_is_refused(void **state)
 		if (n != 3) /* as many as it should have */
 			assert_int_equal(say_with_files(&address, n), -EPROTO);
 	/* The answer comes a little before it hangs up. */
-	for (unsigned i = 0; i < 200 && open_files() != before; i++)
+	for (unsigned i = 0; i < 200 && test_descriptors() != before; i++)
 		usleep(100000);
-	assert_int_equal(open_files(), before);
+	assert_int_equal(test_descriptors(), before);
 	loop_back(device);
 	pn_device_close(device);
 }
@@ -373,9 +373,9 @@ static void another_user_takes_no_descriptors(void **state)
 
 	(void)state;
 	device = open_for_others(board);
-	before = open_files();
+	before = test_descriptors();
 	assert_exits_well(start_rank(lurker, board, 1));
-	assert_int_equal(open_files(), before);
+	assert_int_equal(test_descriptors(), before);
 	pn_device_close(device);
 	free_board(board);
 }
@@ -459,7 +459,7 @@ int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
 
 static void a_peer_that_cannot_be_watched_is_down(void **state)
 {
-	unsigned before = open_files();
+	unsigned before = test_descriptors();
 
 	(void)state;
 	for (unsigned side = 0; side < 2; side++) {
@@ -483,7 +483,7 @@ static void a_peer_that_cannot_be_watched_is_down(void **state)
 		pn_device_close(devices[0]);
 		pn_device_close(devices[1]);
 	}
-	assert_int_equal(open_files(), before);
+	assert_int_equal(test_descriptors(), before);
 }
 
 /* A device of tomorrow: refuses whoever says hello. */

@@ -74,7 +74,7 @@ static void the_device_says_why_and_what_is_lost(void **state)
 static void who_insists_on_pinning_is_refused(void **state)
 {
 	struct pn_device *device = NULL;
-	unsigned files = open_files();
+	unsigned files = test_descriptors();
 
 	(void)state;
 	pn_log_set_level(PN_LOG_NONE);
@@ -82,7 +82,7 @@ static void who_insists_on_pinning_is_refused(void **state)
 			 refusals[refusal].error);
 	pn_log_set_level(PN_LOG_WARN);
 	assert_null(device);
-	assert_int_equal(open_files(), files);
+	assert_int_equal(test_descriptors(), files);
 }
 
 const struct role roles[] = { { NULL, NULL } };

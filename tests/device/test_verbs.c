@@ -234,23 +234,30 @@ static void set_link(const char *how)
 	assert_ok(system(command));
 }
 
-static void what_was_posted_over_a_dead_cable_ends(void **state)
+/* All that is posted after cut(off) ends; cut(on) mends it. */
+static void posted_ends_after(void (*cut)(const char *how), const char *off,
+			      const char *on)
 {
 	struct child child;
 	struct end end;
 	struct pn_peer *peer;
 	unsigned posted;
 
-	(void)state;
 	child_start(&child);
 	end_open(&end, specs[0]);
 	peer = attach(&end, &child);
-	set_link("down");
+	cut(off);
 	posted = post_writes(&end, peer, &child);
 	expect_the_end(&end, peer, posted);
 	child_end(&child);
-	set_link("up");
+	cut(on);
 	end_close(&end);
+}
+
+static void what_was_posted_over_a_dead_cable_ends(void **state)
+{
+	(void)state;
+	posted_ends_after(set_link, "down", "up");
 }
 
 static void lose_all(const char *how)
@@ -265,21 +272,8 @@ static void lose_all(const char *how)
 /* As if the peer's machine had lost its power. */
 static void what_was_posted_to_a_peer_that_is_silent_ends(void **state)
 {
-	struct child child;
-	struct end end;
-	struct pn_peer *peer;
-	unsigned posted;
-
 	(void)state;
-	child_start(&child);
-	end_open(&end, specs[0]);
-	peer = attach(&end, &child);
-	lose_all("add");
-	posted = post_writes(&end, peer, &child);
-	expect_the_end(&end, peer, posted);
-	lose_all("del");
-	child_end(&child);
-	end_close(&end);
+	posted_ends_after(lose_all, "add", "del");
 }
 
 static void idle_peers_go_down_with_their_port(void **state)

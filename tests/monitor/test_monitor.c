@@ -35,16 +35,25 @@ static bool sees_nothing(void)
 	return mode == PN_MONITOR_KEEP || mode == PN_MONITOR_NONE;
 }
 
+/* A mapping that is watched, and that r looks at. */
+static char *map_watched(struct recorder *r)
+{
+	char *p = map_at(NULL, 0);
+
+	assert_ok(recorder_open(r));
+	recorder_aim(r, p, LEN);
+	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	return p;
+}
+
 /* The first of all: nobody has asked for the mode yet. */
 static void who_subscribes_first_starts_the_monitor(void **state)
 {
-	char *p = map_at(NULL, 0);
+	char *p;
 	struct recorder r;
 
 	(void)state;
-	assert_ok(recorder_open(&r));
-	recorder_aim(&r, p, LEN);
-	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	p = map_watched(&r);
 	munmap(p, LEN);
 	recorder_settle();
 	assert_int_equal(r.after, sees_nothing() ? 0 : 1);
@@ -209,15 +218,13 @@ static void unrelated_releases_are_told_to_nobody(void **state)
 
 static void a_watch_counts_until_its_last_unwatch(void **state)
 {
-	char *p = map_at(NULL, 0);
+	char *p;
 	struct recorder r;
 
 	(void)state;
 	if (sees_nothing())
 		skip();
-	assert_ok(recorder_open(&r));
-	recorder_aim(&r, p, LEN);
-	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	p = map_watched(&r);
 	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
 	pn_monitor_unwatch((uintptr_t)p, LEN);
 	munmap(p, LEN);
@@ -282,13 +289,11 @@ static void unmapped_memory_cannot_be_watched_by_the_kernel(void **state)
 
 static void raw_system_calls_are_seen_by_the_kernel_alone(void **state)
 {
-	char *p = map_at(NULL, 0);
+	char *p;
 	struct recorder r;
 
 	(void)state;
-	assert_ok(recorder_open(&r));
-	recorder_aim(&r, p, LEN);
-	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	p = map_watched(&r);
 	assert_int_equal(PN_SYSCALL(SYS_munmap, (long)p, LEN), 0);
 	recorder_settle();
 	assert_int_equal(r.after, pn_monitor_mode() == PN_MONITOR_USERFAULTFD);
@@ -569,14 +574,12 @@ static void many_ranges_in_one_release_are_all_covered(void **state)
 /* Told when any is watched, not only the first. */
 static void one_watched_range_of_several_is_enough(void **state)
 {
-	char *p = map_at(NULL, 0), *far = map_at(NULL, 0);
+	char *p, *far = map_at(NULL, 0);
 	struct pn_release release;
 	struct recorder r;
 
 	(void)state;
-	assert_ok(recorder_open(&r));
-	recorder_aim(&r, p, LEN);
-	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	p = map_watched(&r);
 	pn_release_init(&release);
 	pn_release_add(&release, PN_PAGE_BYTES, 1);
 	pn_release_add(&release, (uintptr_t)p, LEN);
@@ -708,7 +711,7 @@ static int child_main(struct recorder *of_parent)
 static void a_forked_child_starts_afresh(void **state)
 {
 	enum pn_monitor_mode mode = pn_monitor_mode();
-	char *p = map_at(NULL, 0);
+	char *p;
 	unsigned ndescriptors;
 	struct recorder r;
 	int status;
@@ -718,9 +721,7 @@ static void a_forked_child_starts_afresh(void **state)
 	/* ThreadSanitizer forbids a thread after a fork. */
 	if (RECORDER_TSAN && mode == PN_MONITOR_USERFAULTFD)
 		skip();
-	assert_ok(recorder_open(&r));
-	recorder_aim(&r, p, LEN);
-	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
+	p = map_watched(&r);
 	ndescriptors = test_descriptors();
 	pid = fork();
 	assert_true(pid >= 0);
