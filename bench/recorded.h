@@ -6,8 +6,8 @@
  * Each request of at least 16 KiB pins its buffer, holds it for as long as its
  * bytes take on the link, and unpins it. What registering takes delays the
  * requests behind it only where they would have come before. The trace's call
- * sites are the helper's. Memory that the program released is deregistered then,
- * if the trace says so (plain ones do not): nobody leaves that pinned.
+ * sites are the helper's. Memory that the program released is deregistered
+ * then, if the trace says so (plain ones do not): nobody leaves that pinned.
  */
 #ifndef PN_BENCH_RECORDED_H
 #define PN_BENCH_RECORDED_H
