@@ -272,6 +272,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 {
 	if (!ep)
 		return;
+	PN_ENDPOINT_CHECK(ep);
 	pn_rails_claim(ep, false, false);
 	drain(ep);
 	for (uint32_t i = 0; i < ep->nrequests; i++)

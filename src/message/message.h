@@ -135,6 +135,9 @@ struct pn_endpoint_stats {
 void pn_endpoint_query(struct pinion_endpoint *ep,
 		       struct pn_endpoint_stats *out);
 
+/* check.c: checks what holds at rest; asserts. For tests, slow. */
+void pn_endpoint_check(struct pinion_endpoint *ep);
+
 /* Sends messages by this protocol, or `auto`, from now on (benchmarks). */
 void pn_endpoint_use(struct pinion_endpoint *ep, int protocol);
 

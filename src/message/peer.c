@@ -183,7 +183,7 @@ struct pn_way *pn_way_named(struct pinion_peer *peer, unsigned number)
 
 /* The way is over this peer of its device. It may have come up before this
  * endpoint was there: the device's own address, when its costs were measured.
- */
+ * It may be down again, too; that is heard after what it had to say. */
 static void bind_way(struct pn_way *way, struct pn_peer *device_peer,
 		     unsigned number)
 {
@@ -191,7 +191,6 @@ static void bind_way(struct pn_way *way, struct pn_peer *device_peer,
 
 	way->peer = device_peer;
 	way->number = number;
-	way->down = device_peer->down;
 	way->up = device_peer->up && !way->greet;
 	device_peer->user = way;
 	if (!is_alive(peer->way))
@@ -212,7 +211,8 @@ static int attach_to(struct pn_way *way, unsigned i)
 		return ret;
 	if (device_peer->user) /* of another life, or another's */
 		return device_peer->down ? device_peer->down : -EBUSY;
-	way->greet = peer->sequenced;
+	way->down = device_peer->down;
+	way->greet = peer->sequenced && !way->down;
 	bind_way(way, device_peer, i);
 	return 0;
 }

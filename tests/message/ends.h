@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "context.h"
+#include "message/message.h"
 
 struct end {
 	struct pinion_context *context;
@@ -34,6 +35,7 @@ static inline void end_open(struct end *end, const char *option)
 
 static inline void end_close(struct end *end)
 {
+	pn_endpoint_check(end->ep);
 	pinion_endpoint_close(end->ep);
 	pinion_close(end->context);
 }
@@ -86,6 +88,8 @@ static inline struct pinion_completion finish(struct pair *pair,
 		pair_progress(pair);
 		assert_true(pn_clock_ns() < deadline);
 	}
+	pn_endpoint_check(pair->a.ep);
+	pn_endpoint_check(pair->b.ep);
 	return end;
 }
 

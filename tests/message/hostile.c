@@ -139,7 +139,7 @@ static void be_honest(struct rank *rank)
 	talk(&party, VICTIM);
 	/* The victim may still want what is queued here. */
 	for (unsigned i = 0; i < 100; i++) {
-		pn_endpoint_poll(party.ep, NULL, 0);
+		party_poll(&party);
 		rank_pause(rank);
 	}
 	party_close(&party);

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "message/message_impl.h"
 
+#define OFTEN 50
+
 static const struct pn_protocol_limits small_limits = {
 	.eager_bytes = 2000,
 	.match_bytes = 1000,
@@ -15,11 +17,23 @@ static const struct pn_protocol_limits small_limits = {
 	.depth = 3,
 };
 
+void party_look(struct party *party)
+{
+	unsigned n = atomic_fetch_add(&party->looks, 1);
+
+	if (n < OFTEN || !(n % OFTEN))
+		pn_endpoint_check(party->ep);
+}
+
+void party_poll(struct party *party)
+{
+	pn_endpoint_poll(party->ep, NULL, 0);
+	party_look(party);
+}
+
 static void idle(void *arg)
 {
-	struct party *party = arg;
-
-	pn_endpoint_poll(party->ep, NULL, 0);
+	party_poll(arg);
 }
 
 static bool open_caches(struct party *party)
@@ -150,6 +164,7 @@ void party_close(struct party *party)
 	size_t mrs = 0;
 
 	party->rank->idle = NULL;
+	pn_endpoint_check(party->ep);
 	if (!counts_are_sane(party))
 		rank_fail(party->rank, "a counter went down", __FILE__,
 			  __LINE__);
@@ -171,6 +186,16 @@ void party_close(struct party *party)
 
 /* --- one message ---------------------------------------------------------- */
 
+static int wait(struct party *party, struct pinion_request *request)
+{
+	int ret;
+
+	party_look(party);
+	ret = pn_endpoint_wait(party->ep, request, NULL);
+	party_look(party);
+	return ret;
+}
+
 int party_send(struct party *party, unsigned to, void *buf, size_t len,
 	       uint64_t tag)
 {
@@ -180,7 +205,7 @@ int party_send(struct party *party, unsigned to, void *buf, size_t len,
 	struct pinion_request *request;
 	int ret = pn_endpoint_send(party->ep, &m, &request);
 
-	return ret ? ret : pn_endpoint_wait(party->ep, request, NULL);
+	return ret ? ret : wait(party, request);
 }
 
 int party_recv(struct party *party, unsigned from, void *buf, size_t len,
@@ -192,7 +217,7 @@ int party_recv(struct party *party, unsigned from, void *buf, size_t len,
 	struct pinion_request *request;
 	int ret = pn_endpoint_recv(party->ep, &m, &request);
 
-	return ret ? ret : pn_endpoint_wait(party->ep, request, NULL);
+	return ret ? ret : wait(party, request);
 }
 
 /* --- patterns ------------------------------------------------------------- */

@@ -31,6 +31,7 @@ struct party {
 	struct pinion_endpoint *ep;
 	struct pinion_peer *peers[RANKS_MAX];
 	size_t bounce_bytes; /* of the budget, when nothing else is pinned */
+	_Atomic unsigned looks;
 };
 
 /* All ranks call it. False: the rank has failed. */
@@ -39,6 +40,13 @@ bool party_open(struct party *party, struct rank *rank,
 
 /* Nothing may be under way. */
 void party_close(struct party *party);
+
+/* Has the endpoint checked: each time in the beginning, then now and then,
+ * since it takes as long as many messages. The others do. */
+void party_look(struct party *party);
+
+/* Makes progress; who has ended is not asked. */
+void party_poll(struct party *party);
 
 /* All meet, making progress meanwhile. */
 bool party_barrier(struct party *party);

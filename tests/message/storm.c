@@ -511,6 +511,8 @@ static void poll_some(struct storm *s)
 	int n = pn_endpoint_poll(s->party.ep, ends,
 				 1 + (unsigned)test_below(&s->random, 4));
 
+	party_look(&s->party);
+
 	for (int i = 0; i < n; i++) {
 		struct item *item = ends[i].user;
 
@@ -764,7 +766,7 @@ static void meet(struct storm *s)
 		return;
 	}
 	while (pn_device_now(device) < end) {
-		pn_endpoint_poll(s->party.ep, NULL, 0);
+		party_poll(&s->party);
 		rank_wait(s->rank, end);
 	}
 }

@@ -209,7 +209,7 @@ static void await_grants(struct party *party)
 	struct pn_tag last = { party->peers[!party->rank->rank], AHEAD - 1 };
 
 	while (!pn_tags_find(&party->ep->onesided.granted, last))
-		pn_endpoint_poll(party->ep, NULL, 0);
+		party_poll(party);
 }
 
 static void run_ahead(struct party *party, uint8_t *out, uint8_t *in,

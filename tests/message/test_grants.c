@@ -55,7 +55,7 @@ static bool settle(struct party *party)
 {
 	for (unsigned i = 0; i < 3; i++) {
 		for (unsigned k = 0; k < 20; k++) {
-			pn_endpoint_poll(party->ep, NULL, 0);
+			party_poll(party);
 			rank_pause(party->rank);
 		}
 		if (!party_barrier(party))
@@ -276,7 +276,7 @@ static void outlive(struct rank *rank)
 			    ? pn_endpoint_put_when(party.ep, &m, &requests[n])
 			    : pn_endpoint_grant(party.ep, &m, &requests[n]))
 			break;
-		pn_endpoint_poll(party.ep, NULL, 0);
+		party_poll(&party);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		int ret = pn_endpoint_wait(party.ep, requests[i], NULL);
@@ -354,7 +354,7 @@ static void release_exposed(struct rank *rank)
 	if (owner) {
 		pn_cache_invalidate(party.cache, (uintptr_t)bytes + 8192, 4096);
 		pn_sim_released(rank->sim, rank->rank, bytes + 8192, 4096);
-		pn_endpoint_poll(party.ep, NULL, 0);
+		party_poll(&party);
 	}
 	party_barrier(&party);
 	if (!owner) {

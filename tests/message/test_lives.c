@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "base/log.h"
+#include "device/sim/sim.h"
 #include "message/ends.h"
 #include "message/message_impl.h"
 #include "message/party.h"
@@ -47,6 +48,7 @@ static struct pinion_peer *pass(struct pair *pair, struct pinion_endpoint *from,
 
 static void reopen(struct end *end)
 {
+	pn_endpoint_check(end->ep);
 	pinion_endpoint_close(end->ep);
 	assert_ok(pinion_endpoint_open(end->context, NULL, &end->ep));
 }
@@ -242,11 +244,51 @@ static void every_protocol_outlives_its_endpoint(void **state)
 		}
 }
 
+/* Rank 0 looks for the first time when rank 1 has gone. */
+static void come_and_go(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	char text[8] = "goodbye";
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	if (rank->rank) {
+		RANK_CHECK(rank, !party_send(&party, 0, text, 8, 7));
+	} else {
+		rank->idle = NULL;
+		pn_sim_sleep(rank->sim, 100 * PN_NS_PER_MS);
+		memset(text, 0, sizeof(text));
+		RANK_CHECK(rank, !party_recv(&party, 1, text, 8, 7));
+		RANK_CHECK(rank, !strcmp(text, "goodbye"));
+		RANK_CHECK(rank,
+			   party_recv(&party, 1, text, 8, 7) == -ECONNRESET);
+	}
+	party_close(&party);
+}
+
+static void who_came_and_went_unseen_is_known_to_be_gone(void **state)
+{
+	static const char *const specs[] = { "sim:cost=cx5",
+					     "sim:cost=cx5,rails=2" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(specs); i++) {
+		struct ranks run = { .how = "sim",
+				     .spec = specs[i],
+				     .nranks = 2,
+				     .fn = come_and_go };
+
+		assert_true(ranks_run(&run));
+	}
+}
+
 /* As party_close(), whatever is under way. */
 static void close_unsettled(struct party *party)
 {
 	party->rank->idle = NULL;
 	pn_cache_flush(party->cache);
+	pn_endpoint_check(party->ep);
 	pn_endpoint_close(party->ep);
 	pn_cache_close(party->cache);
 	RANK_CHECK(party->rank, !atomic_load(&party->budget.bytes));
@@ -277,7 +319,7 @@ static void leave_behind(struct rank *rank)
 		       pn_endpoint_test(party.ep, r, NULL) == -EAGAIN)
 			rank_pause(rank);
 		for (unsigned i = 0; i < 10 + 1000 * life; i++) {
-			pn_endpoint_poll(party.ep, NULL, 0);
+			party_poll(&party);
 			rank_pause(rank);
 		}
 		close_unsettled(&party);
@@ -288,7 +330,7 @@ static void leave_behind(struct rank *rank)
 		return;
 	late = pn_device_now(rank->device) + 20 * PN_NS_PER_S;
 	while (pn_device_now(rank->device) < late) {
-		pn_endpoint_poll(party.ep, NULL, 0);
+		party_poll(&party);
 		rank_wait(rank, late);
 	}
 	close_unsettled(&party);
@@ -319,6 +361,7 @@ int main(void)
 		TEST(what_was_under_way_ends_at_the_other_side),
 		TEST(what_was_sent_arrives_though_its_sender_closes),
 		TEST(every_protocol_outlives_its_endpoint),
+		TEST(who_came_and_went_unseen_is_known_to_be_gone),
 		TEST(operations_left_behind_harm_nobody),
 	};
 

@@ -175,6 +175,7 @@ static void look(struct storm *s)
 	struct pinion_completion ends[8];
 	int n = pn_endpoint_poll(s->party.ep, ends, 8);
 
+	party_look(&s->party);
 	for (int i = 0; i < n; i++)
 		end_one(s, ends[i].user, &ends[i]);
 	for (unsigned i = 0; i < s->npending; i++) {

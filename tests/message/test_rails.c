@@ -250,7 +250,7 @@ static void run_trip(struct rank *rank)
 	trip->resent += stats.resent;
 	/* The last DOWNs are still to come. */
 	for (unsigned i = 0; i < 3000; i++) {
-		pn_endpoint_poll(party.ep, NULL, 0);
+		party_poll(&party);
 		rank_pause(rank);
 	}
 	party_barrier(&party);
@@ -367,7 +367,7 @@ static int receive_revoked(struct party *party, uint8_t *buf, unsigned nrails)
 		pn_cache_flush(party->caches[r]);
 	ret = pn_endpoint_recv(party->ep, &m, &request);
 	while (!ret) {
-		pn_endpoint_poll(party->ep, NULL, 0);
+		party_poll(party);
 		if (is_announced(party, buf))
 			break;
 		rank_pause(party->rank);
@@ -419,7 +419,7 @@ static void run_overtaken(struct rank *rank)
 				 -EACCES);
 	memset(buf, 'x', LEN);
 	for (unsigned i = 0; i < 5000; i++) {
-		pn_endpoint_poll(party.ep, NULL, 0);
+		party_poll(&party);
 		rank_pause(rank);
 	}
 	while (kept < LEN && buf[kept] == 'x')

@@ -114,6 +114,7 @@ static void bed_open(const char *params)
 static void bed_close(void)
 {
 	for (unsigned i = 0; i < 2; i++) {
+		pn_endpoint_check(bed.nodes[i].ep);
 		pn_endpoint_close(bed.nodes[i].ep);
 		pn_cache_close(bed.nodes[i].cache);
 	}

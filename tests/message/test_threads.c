@@ -48,6 +48,7 @@ static void place_meet(struct place *place, struct place *other)
 
 static void place_close(struct place *place)
 {
+	pn_endpoint_check(place->ep);
 	pinion_endpoint_close(place->ep);
 	pinion_close(place->context);
 }
