@@ -238,6 +238,9 @@ static void slots_given_back_are_taken_first(void **state)
 	fail_in = 1;
 	assert_ok(pn_cache_pin(f.cache, f.mem + 30 * PAGE, PAGE, WRITE, &more));
 	fail_in = 0;
+	/* Nobody else's: all are in use still. */
+	pn_cache_flush(f.cache);
+	assert_int_equal(f.cache->stats->regions, n);
 	pn_cache_unpin(f.cache, &more);
 	for (unsigned i = 0; i < n; i++)
 		if (i != 30)
@@ -282,6 +285,13 @@ static void a_cache_opens_and_pins_or_leaves_nothing(void **state)
 	/* The pins above, the cache, its policy, slots. */
 	assert_true(fail_each(open_another) >= 10);
 	assert_ok(open_another());
+}
+
+/* What nobody is shown is not kept. */
+static void only_a_cache_that_is_shown_knows_its_largest_regions(void **state)
+{
+	(void)state;
+	assert_null(f.cache->largest);
 }
 
 /* --- address space ------------------------------------------------------- */
@@ -332,6 +342,7 @@ int main(void)
 		TEST(an_exposure_is_whole_or_none),
 		TEST(slots_given_back_are_taken_first),
 		TEST(a_cache_opens_and_pins_or_leaves_nothing),
+		TEST(only_a_cache_that_is_shown_knows_its_largest_regions),
 		TEST(caches_too_many_leave_no_address_space_behind),
 	};
 

@@ -105,6 +105,61 @@ static void modes_that_were_left_leave_no_descriptor(void **state)
 	assert_int_equal(test_descriptors(), before);
 }
 
+static bool count_pages(void *arg, const struct pn_mapping *mapping)
+{
+	*(size_t *)arg += (mapping->end - mapping->start) / PN_PAGE_BYTES;
+	return true;
+}
+
+static size_t mapped_pages(void)
+{
+	size_t n = 0;
+
+	assert_ok(pn_maps_walk(count_pages, &n));
+	return n;
+}
+
+/* But for what libc keeps: its heap and stacks. */
+static void the_self_test_leaves_no_memory_behind(void **state)
+{
+	const unsigned kinds =
+		PN_SELFTEST_ALL &
+		~(PN_SELFTEST_THREAD | PN_SELFTEST_HEAP | 1u << PN_RELEASE_BRK);
+	enum pn_sight sight[PN_RELEASE_NKINDS];
+	size_t before;
+
+	(void)state;
+	if (RECORDER_SANITIZED)
+		return; /* which map what they need */
+	report_of(PN_MONITOR_PATCH);
+	pn_selftest_run(kinds, false, sight);
+	before = mapped_pages();
+	for (unsigned i = 0; i < 10; i++)
+		pn_selftest_run(kinds, false, sight);
+	assert_int_equal(mapped_pages(), before);
+	report_of(PN_MONITOR_NONE);
+}
+
+#ifdef __x86_64__
+static uintptr_t followed(uint8_t a, uint8_t b)
+{
+	const uint8_t code[16] = { a, b, 0, 0, 0, 0, 0x78, 0x56, 0x34, 0x12 };
+
+	return (uintptr_t)pn_jump_decode(code);
+}
+
+/* Two bytes make a jump through memory, not one of them. */
+static void what_is_no_jump_is_not_followed(void **state)
+{
+	(void)state;
+	assert_int_equal(followed(0xff, 0x25), 0x12345678);
+	assert_int_equal(followed(0xff, 0x15), 0);
+	assert_int_equal(followed(0x48, 0x25), 0);
+	assert_int_equal(followed(0x49, 0xbb), 0);
+	assert_int_equal(followed(0x48, 0xb8), 0);
+}
+#endif
+
 static int forty_two(void)
 {
 	return 42;
@@ -204,6 +259,10 @@ int main(void)
 			a_userfaultfd_that_sees_too_little_is_ended, heal),
 		TEST(a_healthy_mode_can_be_taken_again),
 		TEST(modes_that_were_left_leave_no_descriptor),
+		TEST(the_self_test_leaves_no_memory_behind),
+#ifdef __x86_64__
+		TEST(what_is_no_jump_is_not_followed),
+#endif
 		cmocka_unit_test_teardown(code_can_be_written_either_way, heal),
 		cmocka_unit_test_teardown(
 			code_is_written_past_the_protection_where_it_can_be,

@@ -269,6 +269,7 @@ static void check_config(struct pn_trace *trace, const char *policy)
 	assert_int_equal(cache.max_bytes, BUDGET);
 	assert_int_equal(cache.batch, 4);
 	assert_int_equal(cache.merge, 1);
+	assert_int_equal(cache.read_only, 1); /* as `sim` can */
 	assert_string_equal(cache.policy, policy);
 	assert_string_equal(cache.device, "sim");
 	assert_true(cache.register_ns > 15900 && cache.register_ns < 16100);
