@@ -224,27 +224,37 @@ static void a_pin_without_a_slot_is_refused(void **state)
 	assert_ok(pin_one_more());
 }
 
-/* Slots that were given back, however old, serve before there are more. */
+static int pin_page(unsigned i, struct pinion_pin *out)
+{
+	return pn_cache_pin(f.cache, f.mem + i * PAGE, PAGE, WRITE, out);
+}
+
+/* Slots that were given back, however old, serve before there are more; those
+ * of others do not. */
 static void slots_given_back_are_taken_first(void **state)
 {
-	struct pinion_pin held[64 + 128], more;
-	const unsigned n = PN_ARRAY_LEN(held);
+	struct pinion_pin held[NPAGES];
+	unsigned n = 0;
 
 	(void)state;
-	for (unsigned i = 0; i < n; i++)
-		assert_ok(pn_cache_pin(f.cache, f.mem + i * PAGE, PAGE, WRITE,
-				       &held[i]));
-	pn_cache_unpin(f.cache, &held[30]); /* of the first 64 */
+	/* Registered beforehand: then a pin wants memory for its slot alone. */
+	for (unsigned i = 0; i < NPAGES; i++) {
+		assert_ok(pin_page(i, &held[0]));
+		pn_cache_unpin(f.cache, &held[0]);
+	}
+	for (; n < 100; n++) /* more slots than at first */
+		assert_ok(pin_page(n, &held[n]));
+	for (fail_in = 1; n < NPAGES && !pin_page(n, &held[n]); n++)
+		fail_in = 1;
+	assert_int_equal(n, 64 + 128);
+	pn_cache_unpin(f.cache, &held[30]);
 	fail_in = 1;
-	assert_ok(pn_cache_pin(f.cache, f.mem + 30 * PAGE, PAGE, WRITE, &more));
+	assert_ok(pin_page(30, &held[30]));
 	fail_in = 0;
-	/* Nobody else's: all are in use still. */
 	pn_cache_flush(f.cache);
 	assert_int_equal(f.cache->stats->regions, n);
-	pn_cache_unpin(f.cache, &more);
-	for (unsigned i = 0; i < n; i++)
-		if (i != 30)
-			pn_cache_unpin(f.cache, &held[i]);
+	while (n)
+		pn_cache_unpin(f.cache, &held[--n]);
 	nothing_is_held();
 }
 
