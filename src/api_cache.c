@@ -151,8 +151,6 @@ int pinion_cache_query(struct pinion_context *context,
 	if (!stats || !stats->size)
 		return -EINVAL;
 	query_rails(context, &full);
-	/* A program built against an older header has a shorter struct. */
-	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
-	memcpy(stats, &full, full.size);
+	pn_context_answer(stats, &full, sizeof(full));
 	return 0;
 }

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/range.h"
 #include "context.h"
@@ -78,9 +77,7 @@ int pinion_device_query(struct pinion_context *context,
 		.dying_bytes = pinned.dying_bytes,
 		.registrations = pinned.mrs,
 	};
-	/* A program built against an older header has a shorter struct. */
-	full.size = info->size < sizeof(full) ? info->size : sizeof(full);
-	memcpy(info, &full, full.size);
+	pn_context_answer(info, &full, sizeof(full));
 	return 0;
 }
 

@@ -219,8 +219,6 @@ int pinion_heap_query(struct pinion_heap *heap, struct pinion_heap_stats *stats)
 	if (!stats || !stats->size)
 		return -EINVAL;
 	pn_heap_query(heap, &full);
-	/* A program built against an older header has a shorter struct. */
-	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
-	memcpy(stats, &full, full.size);
+	pn_context_answer(stats, &full, sizeof(full));
 	return 0;
 }

@@ -3,7 +3,6 @@
 #include <pinion/helper.h>
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "context.h"
@@ -27,9 +26,7 @@ int pinion_helper_query(struct pinion_context *context,
 		return -EPERM;
 	if (context->helper)
 		pn_helper_query(context->helper, &full);
-	/* A program built against an older header has a shorter struct. */
-	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
-	memcpy(stats, &full, full.size);
+	pn_context_answer(stats, &full, sizeof(full));
 	return 0;
 }
 

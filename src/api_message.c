@@ -3,7 +3,6 @@
 #include <pinion/message.h>
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/range.h"
@@ -274,8 +273,6 @@ int pinion_endpoint_query(struct pinion_endpoint *ep,
 		return -EINVAL;
 	pn_endpoint_query(ep, &inner);
 	fill_stats(&inner, &full);
-	/* A program built against an older header has a shorter struct. */
-	full.size = stats->size < sizeof(full) ? stats->size : sizeof(full);
-	memcpy(stats, &full, full.size);
+	pn_context_answer(stats, &full, sizeof(full));
 	return 0;
 }

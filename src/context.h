@@ -12,6 +12,8 @@
 #ifndef PN_CONTEXT_H
 #define PN_CONTEXT_H
 
+#include <string.h>
+
 #include "base/list.h"
 #include "base/lock.h"
 #include "cache/cache.h"
@@ -76,6 +78,17 @@ void pn_context_close_caches(struct pinion_context *context);
  * there, its endpoint not yet and not any more. */
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
+
+/* Hands what a query found to its caller, in a struct that begins with its
+ * size: a program built against an older header has a shorter one. */
+static inline void pn_context_answer(void *out, void *full, size_t bytes)
+{
+	const size_t *asked = out;
+	size_t *given = full;
+
+	*given = *asked < bytes ? *asked : bytes;
+	memcpy(out, full, *given);
+}
 
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);

@@ -59,6 +59,15 @@ static inline uint64_t test_random(uint64_t *state)
 	return x * UINT64_C(2685821657736338717);
 }
 
+/* A number that depends on both. */
+static inline uint64_t test_mix(uint64_t a, uint64_t b)
+{
+	uint64_t x = a ^ (b + UINT64_C(0x9e3779b97f4a7c15)) *
+				 UINT64_C(0xbf58476d1ce4e5b9);
+
+	return test_random(&x);
+}
+
 static inline uint64_t test_below(uint64_t *state, uint64_t bound)
 {
 	return test_random(state) % bound;

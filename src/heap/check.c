@@ -3,6 +3,7 @@
  * whether what is freed was allocated. */
 #include <stdlib.h>
 
+#include "base/bits.h"
 #include "base/log.h"
 #include "heap/heap_impl.h"
 
@@ -32,11 +33,6 @@ static uint32_t check_span(struct pinion_heap *heap, size_t page)
 	return span->npages;
 }
 
-static bool is_used(const struct pn_slab *slab, uint32_t i)
-{
-	return slab->used[i / 64] >> (i % 64) & 1;
-}
-
 /* Its runs, one after the other; how many pages they have. */
 static uint32_t check_slab(struct pinion_heap *heap, const struct pn_slab *slab)
 	PN_REQUIRES(&heap->lock)
@@ -46,7 +42,7 @@ static uint32_t check_slab(struct pinion_heap *heap, const struct pn_slab *slab)
 	for (uint32_t i = 0; i < slab->npages;) {
 		uint32_t n = 1;
 
-		if (is_used(slab, i)) {
+		if (pn_bits_get(slab->used, i)) {
 			n = check_span(heap, slab->first + i);
 			nused += n;
 			stretch = 0;

@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/bits.h"
 #include "base/log.h"
 #include "heap/heap_impl.h"
-
-#define NWORDS(nbits) (((nbits) + 63) / 64)
 
 /* --- stretches of free pages ---------------------------------------------- */
 
@@ -62,14 +61,7 @@ static void measure(struct pn_slab *slab)
 static void mark(struct pn_slab *slab, uint32_t start, uint32_t npages,
 		 bool used)
 {
-	for (uint32_t i = start; i < start + npages; i++) {
-		uint64_t bit = UINT64_C(1) << (i % 64);
-
-		if (used)
-			slab->used[i / 64] |= bit;
-		else
-			slab->used[i / 64] &= ~bit;
-	}
+	pn_bits_set(slab->used, start, npages, used);
 	if (used)
 		slab->nused += npages;
 	else
@@ -348,8 +340,8 @@ static size_t slab_pages(const struct pinion_heap *heap, size_t npages)
 static struct pn_slab *slab_alloc(size_t npages)
 {
 	struct pn_slab *slab =
-		calloc(1,
-		       sizeof(*slab) + NWORDS(npages) * sizeof(slab->used[0]));
+		calloc(1, sizeof(*slab) + PN_BITS_WORDS(npages) *
+						  sizeof(slab->used[0]));
 
 	if (!slab)
 		return NULL;

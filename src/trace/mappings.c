@@ -9,26 +9,28 @@ void pn_mappings_fini(struct pn_mappings *mappings)
 	free(mappings->at);
 }
 
-void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+typedef bool touch_fn(struct pn_range mapping, struct pn_range range);
+
+/* Forgets those that the range touches in this way. */
+static void forget(struct pn_mappings *mappings, touch_fn *touches,
+		   struct pn_range range)
 {
-	struct pn_range range = { addr, len };
 	size_t kept = 0;
 
 	for (size_t i = 0; i < mappings->n; i++)
-		if (!pn_range_overlaps(mappings->at[i], range))
+		if (!touches(mappings->at[i], range))
 			mappings->at[kept++] = mappings->at[i];
 	mappings->n = kept;
 }
 
+void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+{
+	forget(mappings, pn_range_overlaps, (struct pn_range){ addr, len });
+}
+
 void pn_mappings_deny(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 {
-	struct pn_range range = { addr, len };
-	size_t kept = 0;
-
-	for (size_t i = 0; i < mappings->n; i++)
-		if (!pn_range_covers(mappings->at[i], range))
-			mappings->at[kept++] = mappings->at[i];
-	mappings->n = kept;
+	forget(mappings, pn_range_covers, (struct pn_range){ addr, len });
 }
 
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)

@@ -73,17 +73,10 @@ static bool may_die(const struct storm *s, unsigned rank)
 
 /* --- what is sent --------------------------------------------------------- */
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-	uint64_t x = a ^ (b + UINT64_C(0x9e3779b97f4a7c15)) *
-				 UINT64_C(0xbf58476d1ce4e5b9);
-
-	return test_random(&x);
-}
-
 static uint64_t pair_seed(const struct storm *s, unsigned from, unsigned to)
 {
-	return mix(mix(s->attr->seed, s->round), from * RANKS_MAX + to);
+	return test_mix(test_mix(s->attr->seed, s->round),
+			from * RANKS_MAX + to);
 }
 
 static uint32_t letters_of_pair(const struct storm *s, unsigned from,
@@ -124,7 +117,7 @@ static struct letter letter_of(const struct storm *s, unsigned from,
 			       unsigned to, uint32_t number)
 {
 	struct letter l = { .from = from, .to = to, .number = number };
-	uint64_t random = mix(pair_seed(s, from, to), number + 1);
+	uint64_t random = test_mix(pair_seed(s, from, to), number + 1);
 
 	l.key = random;
 	l.class = random_class(s, &random, number);
@@ -746,7 +739,7 @@ static bool open_storm(struct storm *s, struct rank *rank)
 		.single_threaded = true,
 	};
 
-	s->random = mix(s->attr->seed, ~(uint64_t)rank->rank);
+	s->random = test_mix(s->attr->seed, ~(uint64_t)rank->rank);
 	s->capacity = 2 * (s->attr->per_pair + 2) * rank->nranks + 1;
 	s->items = calloc(s->capacity, sizeof(*s->items));
 	s->arena = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE,

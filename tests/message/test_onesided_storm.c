@@ -82,14 +82,6 @@ static bool failed(const struct storm *s)
 	return atomic_load(&s->rank->board->failed);
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-	uint64_t x = a ^ (b + UINT64_C(0x9e3779b97f4a7c15)) *
-				 UINT64_C(0xbf58476d1ce4e5b9);
-
-	return test_random(&x);
-}
-
 /* --- what all ranks know -------------------------------------------------- */
 
 /* Where a rank's share of a target's area begins; rank NRANKS: the end. */
@@ -101,9 +93,9 @@ static size_t share(const struct storm *s, unsigned target, unsigned rank)
 		return 0;
 	if (rank == NRANKS)
 		return AREA_BYTES;
-	return rank * third -
-	       mix(mix(s->attr->seed, s->round), target * NRANKS + rank) %
-		       third;
+	return rank * third - test_mix(test_mix(s->attr->seed, s->round),
+				       target * NRANKS + rank) %
+				      third;
 }
 
 struct op {
@@ -116,8 +108,8 @@ static struct op op_of(const struct storm *s, unsigned from, unsigned to,
 		       unsigned n)
 {
 	size_t room = share(s, to, from + 1) - share(s, to, from);
-	uint64_t x = mix(mix(s->attr->seed, s->round),
-			 (from * NRANKS + to) * NOPS + n + 1000);
+	uint64_t x = test_mix(test_mix(s->attr->seed, s->round),
+			      (from * NRANKS + to) * NOPS + n + 1000);
 	unsigned bits = (unsigned)test_below(&x, 19);
 	struct op op = { .get = test_below(&x, 3) == 0,
 			 .key = test_random(&x) };
@@ -361,8 +353,8 @@ static void change_target(struct storm *s, unsigned to)
 static uint64_t when_key(const struct storm *s, unsigned from, unsigned to,
 			 unsigned n)
 {
-	return mix(mix(s->attr->seed, s->round),
-		   (from * NRANKS + to) * NWHENS + n + 77777);
+	return test_mix(test_mix(s->attr->seed, s->round),
+			(from * NRANKS + to) * NWHENS + n + 77777);
 }
 
 static void begin_when(struct storm *s, bool grants, unsigned other, unsigned n)
@@ -504,7 +496,7 @@ static void run(struct rank *rank)
 	pn_assert(s);
 	s->rank = rank;
 	s->attr = attr;
-	s->random = mix(attr->seed, rank->rank + 1);
+	s->random = test_mix(attr->seed, rank->rank + 1);
 	s->memory = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	s->arena = mmap(NULL, ARENA, PROT_READ | PROT_WRITE,

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/clock.h"
 #include "base/range.h"
 #include "device/soft/fallback.h"
@@ -121,22 +122,10 @@ static int add_table(struct pn_soft_slots *slots, enum pn_soft_family family)
 
 /* --- finding room -------------------------------------------------------- */
 
-static bool is_used(const struct pn_soft_table *table, unsigned slot)
-{
-	return table->used[slot / 64] >> (slot % 64) & 1;
-}
-
 static void mark(struct pn_soft_table *table, unsigned slot, unsigned n,
 		 bool used)
 {
-	for (unsigned i = slot; i < slot + n; i++) {
-		uint64_t bit = UINT64_C(1) << (i % 64);
-
-		if (used)
-			table->used[i / 64] |= bit;
-		else
-			table->used[i / 64] &= ~bit;
-	}
+	pn_bits_set(table->used, slot, n, used);
 	table->nfree += used ? -n : n;
 }
 
@@ -147,7 +136,7 @@ static int find_run(const struct pn_soft_table *table, unsigned nslots,
 	unsigned run = 0;
 
 	for (unsigned i = from; i < nslots; i++) {
-		run = is_used(table, i) ? 0 : run + 1;
+		run = pn_bits_get(table->used, i) ? 0 : run + 1;
 		if (run == n)
 			return (int)(i + 1 - n);
 	}
@@ -666,7 +655,7 @@ static void empty_table(struct pn_soft_slots *slots,
 			pn_soft_slot_clear(&table->ring.slots[i]);
 	pn_soft_ring_unlock(&table->ring);
 	for (unsigned i = 0; i < slots->nslots && slots->uses_uring; i++)
-		if (is_used(table, i))
+		if (pn_bits_get(table->used, i))
 			add_part(&run, table, i, (struct iovec){ NULL, 0 });
 	flush(&run);
 	for (unsigned i = 0; i < slots->nslots; i++)
