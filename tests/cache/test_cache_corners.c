@@ -537,6 +537,44 @@ static void hints_say_what_a_pin_would_find(void **state)
 	close_all();
 }
 
+/* --- the worker ----------------------------------------------------------- */
+
+static void assert_told(void)
+{
+	assert_true(f.cache->ndying > 0);
+	assert_false(atomic_load(&f.cache->worker.wanted));
+}
+
+static void release(size_t page)
+{
+	pn_cache_invalidate(f.cache, (uintptr_t)f.mem + page * PAGE, PAGE);
+}
+
+/* It would sleep, and they stay pinned, until something else happens. */
+static void whoever_has_regions_die_tells_the_worker(void **state)
+{
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true,
+					  .no_worker = true,
+					  .batch = 64 },
+		  NPAGES);
+	touch(0, 8);
+	touch(20, 1);
+	release(0);
+	assert_false(covers(0, 1, WRITE));
+	assert_told();
+	release(20);
+	assert_ok(pin(10, 1, WRITE, &p));
+	assert_told();
+	release(10);
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_heed(f.cache);
+	assert_told();
+	close_all();
+}
+
 /* --- chores -------------------------------------------------------------- */
 
 static struct {
@@ -624,6 +662,7 @@ int main(int argc, char **argv)
 		TEST(a_long_exposure_takes_parts_of_whole_pages),
 		TEST(after_a_flood_of_releases_new_exposures_live),
 		TEST(hints_say_what_a_pin_would_find),
+		TEST(whoever_has_regions_die_tells_the_worker),
 		TEST(a_chore_does_one_thing_at_a_time),
 	};
 

@@ -152,6 +152,8 @@ static void a_part_that_was_promised_stays_though_the_rest_fails(void **state)
 	assert_ok(pinion_pin_part(&pin, 0, &after));
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_int_equal(pinion_pin_wait(context, &pin), -EFAULT);
+	assert_int_equal(pinion_pin_test(context, &pin), -EINVAL);
+	assert_int_equal(pinion_pin_part(&pin, 0, &after), -EINVAL);
 	assert_ok(pinion_flush(context));
 	assert_true(falls_to(0));
 	munmap(p, PAGE);

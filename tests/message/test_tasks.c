@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Several tasks and endpoints in virtual time, where others run whenever one
- * copies. */
+ * copies; and endpoints that come and go. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -26,6 +27,8 @@ static struct {
 	bool over;
 } bed;
 
+static enum pn_reuse_mode reuse_mode;
+
 static void open_node(unsigned i)
 {
 	struct node *node = &bed.nodes[i];
@@ -43,6 +46,7 @@ static void open_node(unsigned i)
 			    .fragment_bytes = 48 << 10,
 			    .segment_bytes = 32 << 10,
 			    .depth = 3 },
+		.reuse = { .mode = reuse_mode },
 		.pages = { .numa_node = -1 },
 	};
 
@@ -141,10 +145,87 @@ static void every_end_is_told_once_to_one_of_several(void **state)
 	poll_by(2, "nodes=2,cores=1,cost=ou2009");
 }
 
+/* --- what stays ------------------------------------------------------------
+ */
+
+#define LIVES 200
+
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+
+static size_t mapped_pages(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	size_t n = 0;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%zu", &n), 1);
+	fclose(file);
+	return n;
+}
+
+/* Sends from its buffer and puts through bounce buffers. */
+static void use_all(void *arg)
+{
+	static char exposed[64], buf[BYTES];
+	struct pinion_endpoint *ep = bed.nodes[0].ep;
+	struct pinion_exposure *exposure;
+	struct pinion_move move = { .buf = buf, .len = sizeof(exposed) };
+	struct pinion_message m = { .buf = buf, .len = BYTES };
+	struct pinion_request *request;
+	struct pn_endpoint_stats stats;
+	struct pinion_key key;
+
+	(void)arg;
+	assert_ok(pn_endpoint_peer(ep, &bed.to, &m.peer));
+	for (unsigned i = 0; i < 10; i++) {
+		assert_ok(pn_endpoint_send(ep, &m, &request));
+		assert_ok(pn_endpoint_wait(ep, request, NULL));
+	}
+	assert_ok(pn_endpoint_expose(bed.nodes[1].ep, exposed, sizeof(exposed),
+				     PINION_ACCESS_REMOTE_WRITE, &exposure));
+	pn_exposure_key(exposure, &key);
+	assert_ok(pn_endpoint_remote(ep, m.peer, &key, &move.remote));
+	assert_ok(pn_endpoint_access(ep, PN_REQUEST_PUT, &move, &request));
+	assert_ok(pn_endpoint_wait(ep, request, NULL));
+	pn_endpoint_remote_close(move.remote);
+	pn_endpoint_unexpose(exposure);
+	pn_endpoint_query(ep, &stats);
+	assert_true(stats.direct > 0);
+	assert_non_null(ep->onesided.landings.mr.addr);
+}
+
+static void live_once(void)
+{
+	bed_open("nodes=2,cost=ou2009");
+	assert_ok(pn_sim_spawn(bed.sim, 0, use_all, NULL));
+	assert_ok(pn_sim_run(bed.sim));
+	bed_close();
+}
+
+/* Bounce buffers, those of one-sided operations and heads of direct sends are
+ * a page at least. */
+static void endpoints_leave_no_memory_behind(void **state)
+{
+	size_t before;
+
+	(void)state;
+	reuse_mode = PN_REUSE_ON;
+	for (unsigned i = 0; i < 3; i++)
+		live_once();
+	before = mapped_pages();
+	for (unsigned i = 0; i < LIVES; i++)
+		live_once();
+	if (!TEST_SANITIZED) /* which map what they need */
+		assert_true(mapped_pages() < before + LIVES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(every_end_is_told_once_to_one_of_several),
+		TEST(endpoints_leave_no_memory_behind),
 	};
 
 	return RUN_TESTS(tests);
