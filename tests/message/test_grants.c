@@ -377,6 +377,41 @@ static bool released_memory_is_never_written(struct ranks *run)
 	return ranks_run(run);
 }
 
+/* The granter takes back its key, not its grant: both ends hear of it. */
+static void revoke_granted(struct rank *rank)
+{
+	uint8_t *bytes = map(MAX_BYTES);
+	struct pinion_message m = { .buf = bytes, .len = MAX_BYTES, .tag = 42 };
+	struct pinion_request *request = NULL;
+	bool owner = rank->rank == GRANTER;
+	struct party party;
+
+	if (!open_party(&party, rank, 0) || !meet(&party))
+		return;
+	m.peer = party.peers[!rank->rank];
+	if (owner)
+		RANK_CHECK(rank, !pn_endpoint_grant(party.ep, &m, &request));
+	if (!settle(&party))
+		return;
+	if (owner)
+		RANK_CHECK(rank, !pn_cache_revoke(party.cache, (uintptr_t)bytes,
+						  MAX_BYTES));
+	party_barrier(&party);
+	if (!owner)
+		RANK_CHECK(rank, !pn_endpoint_put_when(party.ep, &m, &request));
+	RANK_CHECK(rank, pn_endpoint_wait(party.ep, request, NULL) == -EACCES);
+	party_barrier(&party);
+	party_close(&party);
+	munmap(bytes, MAX_BYTES);
+}
+
+static bool a_grant_whose_key_is_revoked_fails_at_both_ends(struct ranks *run)
+{
+	run->fn = revoke_granted;
+	run->nranks = 2;
+	return ranks_run(run);
+}
+
 /* --- main ----------------------------------------------------------------- */
 
 struct test {
@@ -398,6 +433,7 @@ int main(int argc, char **argv)
 		ROW(thousands_may_be_outstanding, false),
 		ROW(every_write_ends_when_the_peer_dies, true),
 		ROW(released_memory_is_never_written, true),
+		ROW(a_grant_whose_key_is_revoked_fails_at_both_ends, true),
 	};
 	bool passed = true;
 

@@ -444,6 +444,41 @@ static void a_refused_key_fails_its_message_and_no_rail(void **state)
 		run_ranks("sim:cost=cx5,rails=2", NULL, 2, run_refused, NULL));
 }
 
+/* To be read over each rail a source must be registered there: when it comes
+ * again, not at first sight. */
+static void run_seen_again(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_READ };
+	uint8_t *buf = aligned_alloc(4096, (LEN + 4095) & ~4095);
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	talk(&party, !rank->rank, 2, 0); /* all ways are up */
+	for (unsigned i = 0; i < 2; i++) {
+		unsigned n = 0;
+
+		RANK_CHECK(rank,
+			   !(rank->rank ? party_recv(&party, 0, buf, LEN, 1)
+					: party_send(&party, 1, buf, LEN, 1)));
+		for (unsigned r = 0; r < rank->nrails; r++)
+			n += pn_cache_covers(party.caches[r], buf, LEN,
+					     PN_SOURCE_ACCESS);
+		RANK_CHECK(rank, rank->rank || n == 1 + i);
+		party_barrier(&party);
+	}
+	party_close(&party);
+	free(buf);
+}
+
+static void a_source_is_registered_on_each_rail_when_it_comes_again(
+	void **state)
+{
+	(void)state;
+	assert_true(run_ranks("sim:cost=cx5,rails=2", NULL, 2, run_seen_again,
+			      NULL));
+}
+
 /* Rank 1 has one rail and knows rank 0 by its second alone: of the ways between
  * them none joins the first rails. */
 static void know_by_second_rail(struct pinion_peer *peer)
@@ -508,6 +543,7 @@ int main(int argc, char **argv)
 		TEST(a_peer_goes_with_its_last_rail),
 		TEST(a_failure_does_not_overtake_writes_on_other_rails),
 		TEST(a_refused_key_fails_its_message_and_no_rail),
+		TEST(a_source_is_registered_on_each_rail_when_it_comes_again),
 		TEST(one_sided_operations_need_a_way_between_first_rails),
 	};
 

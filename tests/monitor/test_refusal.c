@@ -5,10 +5,16 @@
  */
 #include "test.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include "base/log.h"
+#include "child.h"
 #include "monitor/monitor_impl.h"
 #include "recorder.h"
 
@@ -117,6 +123,36 @@ static size_t mapped_pages(void)
 
 	assert_ok(pn_maps_walk(count_pages, &n));
 	return n;
+}
+
+/* As by a seccomp filter: no system call of this process reads any more. */
+static bool refuse_reading(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_read, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { PN_ARRAY_LEN(code), code };
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void walk_without_reading(void)
+{
+	size_t n = 0;
+
+	if (refuse_reading() && pn_maps_walk(count_pages, &n) != -EIO)
+		_exit(1);
+}
+
+static void mappings_that_cannot_be_read_are_not_taken_for_none(void **state)
+{
+	(void)state;
+	child_run(walk_without_reading);
 }
 
 /* But for what libc keeps: its heap and stacks. */
@@ -259,6 +295,7 @@ int main(void)
 			a_userfaultfd_that_sees_too_little_is_ended, heal),
 		TEST(a_healthy_mode_can_be_taken_again),
 		TEST(modes_that_were_left_leave_no_descriptor),
+		TEST(mappings_that_cannot_be_read_are_not_taken_for_none),
 		TEST(the_self_test_leaves_no_memory_behind),
 #ifdef __x86_64__
 		TEST(what_is_no_jump_is_not_followed),
