@@ -441,6 +441,89 @@ static void buffers_that_come_too_seldom_are_given_up(void **state)
 	assert_in_range(f.reuse.stats.looks - before, 1, 10000);
 }
 
+/* --- waiting -------------------------------------------------------------- */
+
+#define LEN 4096
+
+/* A direct send that the program waits for so long. */
+static void wait_for_one(uint64_t ns)
+{
+	pn_reuse_out(&f.reuse, PN_REUSE_RING, LEN);
+	pn_reuse_idle(&f.reuse, true);
+	pn_sim_sleep(f.sim, ns);
+	pn_reuse_ended(&f.reuse);
+	pn_reuse_sends(&f.reuse);
+}
+
+static double gain(void)
+{
+	return f.reuse.classes[PN_REUSE_RING][pn_history_size(LEN)].gain_ns;
+}
+
+/* Each loses what one gains and half as much: after 16 such losses sends are
+ * copied for a while, the next time for twice as long, never for long. */
+static void suffer(void *arg)
+{
+	const unsigned *rests = arg;
+	uint32_t skip = 1024;
+
+	pn_sim_sleep(f.sim, 1000); /* at 0 nobody waits */
+	for (unsigned i = 0; i < 10; i++) {
+		for (unsigned k = 0; k < 32; k++) {
+			assert_int_equal(f.reuse.stats.rests, *rests ? i : 0);
+			wait_for_one((uint64_t)(1.5 * gain()) + 1);
+		}
+		assert_int_equal(f.reuse.skip[PN_REUSE_SEND],
+				 *rests ? skip : 0);
+		assert_int_equal(f.reuse.skip[PN_REUSE_RING],
+				 *rests ? skip : 0);
+		skip = skip < 65536 ? 2 * skip : skip;
+	}
+	assert_int_equal(f.reuse.stats.rests, *rests);
+}
+
+static void waiting_for_direct_sends_has_others_copied(void **state)
+{
+	unsigned rests = 10;
+
+	(void)state;
+	assert_ok(pn_sim_spawn(f.sim, 0, suffer, &rests));
+	assert_ok(pn_sim_run(f.sim));
+}
+
+static void not_where_they_are_asked_for(void **state)
+{
+	unsigned rests = 0;
+
+	(void)state;
+	close_all();
+	open_with("cost=rashti2011",
+		  (struct pn_reuse_attr){ .mode = PN_REUSE_ON });
+	assert_ok(pn_sim_spawn(f.sim, 0, suffer, &rests));
+	assert_ok(pn_sim_run(f.sim));
+}
+
+/* What the program does meanwhile is no waiting. */
+static void work(void *arg)
+{
+	(void)arg;
+	pn_sim_sleep(f.sim, 1000);
+	for (unsigned i = 0; i < 100; i++) {
+		pn_reuse_out(&f.reuse, PN_REUSE_RING, LEN);
+		pn_sim_sleep(f.sim, (uint64_t)(3 * gain()));
+		pn_reuse_ended(&f.reuse);
+		pn_reuse_sends(&f.reuse);
+	}
+	assert_int_equal(f.reuse.stats.rests, 0);
+}
+
+static void working_meanwhile_is_no_waiting(void **state)
+{
+	(void)state;
+	assert_ok(pn_sim_spawn(f.sim, 0, work, NULL));
+	assert_ok(pn_sim_run(f.sim));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -463,6 +546,9 @@ int main(void)
 		T(another_phase_of_the_program_is_noticed),
 		T(many_buffers_in_turn_are_all_found),
 		T(buffers_that_come_too_seldom_are_given_up),
+		T(waiting_for_direct_sends_has_others_copied),
+		T(not_where_they_are_asked_for),
+		T(working_meanwhile_is_no_waiting),
 	};
 
 	return RUN_TESTS(tests);
