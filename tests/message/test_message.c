@@ -942,6 +942,36 @@ static void an_endpoint_tells_how_messages_moved(void **state)
 	end_close(&end);
 }
 
+/* What an inline packet takes, and no byte more. */
+static void what_goes_inline_may_end_at_once(void **state)
+{
+	struct pinion_message m = { 0 };
+	struct pinion_request *request;
+	struct pair pair;
+	size_t most;
+	char *buf;
+
+	(void)state;
+	pair_open(&pair, "reuse=off");
+	most = pair.a.ep->device->limits.inline_bytes - sizeof(struct pn_wire);
+	if (most > pair.a.ep->limits.eager_bytes)
+		most = pair.a.ep->limits.eager_bytes;
+	buf = calloc(1, most + 1);
+	assert_non_null(buf);
+	m.buf = buf;
+	m.peer = pair.to_b;
+	/* Connected first. */
+	assert_ok(pinion_send(pair.a.ep, &m, &request));
+	assert_ok(finish(&pair, pair.a.ep, request).status);
+	m.at_once = PINION_AT_ONCE_ONLY;
+	m.len = most;
+	assert_int_equal(pinion_send(pair.a.ep, &m, NULL), PINION_SENT);
+	m.len = most + 1;
+	assert_int_equal(pinion_send(pair.a.ep, &m, NULL), -EAGAIN);
+	pair_close(&pair);
+	free(buf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -956,6 +986,7 @@ int main(void)
 		TEST(delivered_means_that_the_receive_has_ended),
 		TEST(delivered_to_one_that_goes_ends),
 		TEST(what_was_delivered_is_told_also_by_one_that_goes),
+		TEST(what_goes_inline_may_end_at_once),
 		TEST(a_receive_of_many_keeps_its_place),
 		TEST(a_receive_of_many_takes_what_came_before),
 		TEST(a_receive_of_many_is_canceled_but_for_what_came),
