@@ -509,6 +509,7 @@ static void poll_some(struct storm *s)
 	for (int i = 0; i < n; i++) {
 		struct item *item = ends[i].user;
 
+		CHECK(s, !item->by_handle);
 		item->end = ends[i];
 		end_item(s, item);
 	}
