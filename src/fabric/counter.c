@@ -2,7 +2,6 @@
 /* Counters. Each has a CQ of its own that stays empty: what a CQ knows of
  * endpoints, progress and waiting serves a counter, too; and an endpoint that
  * has a counter and no CQ drops its entries there. */
-#include <sched.h>
 #include <stdlib.h>
 
 #include "fabric/fabric.h"
@@ -142,15 +141,6 @@ static int judge(const struct pn_fi_counter *counter, uint64_t threshold,
 						       : -FI_EAGAIN;
 }
 
-/* Sleeps when it may; or others run. False: the time is up. */
-static bool rest(struct pn_fi_counter *counter, bool dozes, int64_t deadline)
-{
-	if (dozes)
-		return pn_fi_cq_sleep(counter->cq, deadline);
-	sched_yield();
-	return deadline < 0 || pn_fi_deadline(0) < deadline;
-}
-
 /* The condition is looked at with the lock that arming has: what changes it
  * after that wakes. FI_WAIT_NONE is a promise not to come here, which programs
  * break. */
@@ -172,7 +162,7 @@ static int wait_for(struct fid_cntr *fid, uint64_t threshold, int timeout)
 		pn_fi_unlock(counter->cq->domain);
 		if (ret != -FI_EAGAIN)
 			return ret;
-	} while (rest(counter, dozes, deadline));
+	} while (pn_fi_cq_rest(counter->cq, dozes, deadline));
 	return -FI_ETIMEDOUT;
 }
 

@@ -85,12 +85,12 @@ static void tell_from(const struct pn_fi_entry *entry, fi_addr_t *from)
 			  : FI_ADDR_NOTAVAIL;
 }
 
-/* To whoever reads; false: it has no room, or must see others first. */
+/* To whoever reads; false: nobody does, or it is an error. */
 static bool hand_over(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 {
 	size_t n = cq->reader.n;
 
-	if (n == cq->reader.room || cq->head != cq->tail || entry->err)
+	if (!pn_fi_cq_is_read(cq) || entry->err)
 		return false;
 	copy_entry(cq, cq->reader.buf + n * cq->entry_bytes, &entry->end);
 	if (pn_unlikely(cq->reader.from))
@@ -344,7 +344,7 @@ static void sleeps_no_more(void *arg)
 }
 
 /* A thread that is canceled in its sleep is no sleeper either. */
-bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms)
+static bool sleep_counted(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	bool in_time;
 
@@ -354,7 +354,15 @@ bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms)
 	return in_time;
 }
 
-/* False: the time is up. Somebody else is to see what he was told first. */
+bool pn_fi_cq_rest(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms)
+{
+	if (dozes)
+		return sleep_counted(cq, deadline_ms);
+	sched_yield();
+	return deadline_ms < 0 || now_ms() < deadline_ms;
+}
+
+/* False: the time is up. */
 static bool wait_for_entry(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	bool found, dozes;
@@ -363,12 +371,7 @@ static bool wait_for_entry(struct pn_fi_cq *cq, int64_t deadline_ms)
 	found = pn_fi_cq_look(cq);
 	dozes = !found && pn_fi_cq_doze(cq);
 	pn_fi_unlock(cq->domain);
-	if (found)
-		return true;
-	if (dozes)
-		return pn_fi_cq_sleep(cq, deadline_ms);
-	sched_yield();
-	return deadline_ms < 0 || now_ms() < deadline_ms;
+	return found || pn_fi_cq_rest(cq, dozes, deadline_ms);
 }
 
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,

@@ -128,7 +128,7 @@ struct pn_fi_cq {
 	int epoll;	    /* what to wait for; -1: no wait object */
 	int wake;	    /* an eventfd inside it */
 	bool armed;	    /* somebody may wait: an entry wakes */
-	unsigned sleepers;  /* threads in pn_fi_cq_sleep() */
+	unsigned sleepers;  /* threads asleep */
 	bool told;	    /* these were woken, and some are still there */
 	/* While fi_cq_read() makes progress: what ends meanwhile, and well,
 	 * goes straight to it. */
@@ -293,12 +293,16 @@ int pn_fi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 int pn_fi_cq_reserve(struct pn_fi_cq *cq);
 void pn_fi_cq_unreserve(struct pn_fi_cq *cq);
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry);
+/* Whether somebody reads who has room and no older entry to see first. */
+static inline bool pn_fi_cq_is_read(const struct pn_fi_cq *cq)
+{
+	return cq->reader.n != cq->reader.room && cq->head == cq->tail;
+}
 /* Where a good end can be written for whoever reads, instead of pushing it;
  * NULL: push it. */
 static inline struct fi_cq_tagged_entry *pn_fi_cq_place(struct pn_fi_cq *cq)
 {
-	if (pn_unlikely(cq->reader.n == cq->reader.room ||
-			cq->head != cq->tail || cq->reader.from ||
+	if (pn_unlikely(!pn_fi_cq_is_read(cq) || cq->reader.from ||
 			cq->entry_bytes != sizeof(struct fi_cq_tagged_entry)))
 		return NULL;
 	cq->reserved--;
@@ -316,10 +320,11 @@ bool pn_fi_cq_look(struct pn_fi_cq *cq);
 /* Whoever waits for it looks again. */
 void pn_fi_cq_wake(struct pn_fi_cq *cq);
 /* Under the lock, and when there is nothing: whether the descriptor will tell.
- * Then pn_fi_cq_sleep() has to follow, without the lock, which sleeps until it
- * does; false: the time is up. Any number of threads may. */
+ * Then pn_fi_cq_rest() has to follow, without the lock: it sleeps until it
+ * does. Any number of threads may. Else it lets others run: somebody is to see
+ * first what he was told. False: the time is up. */
 bool pn_fi_cq_doze(struct pn_fi_cq *cq);
-bool pn_fi_cq_sleep(struct pn_fi_cq *cq, int64_t deadline_ms);
+bool pn_fi_cq_rest(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms);
 int64_t pn_fi_deadline(int timeout_ms);
 
 /* counter.c */

@@ -110,35 +110,36 @@ static int error_of(int status)
 	return status == -EMSGSIZE ? FI_ETRUNC : -status;
 }
 
-/* Inline: every receive ends here. */
-static inline struct pn_fi_entry entry_for(const struct pn_fi_op *op,
-					   const struct pinion_completion *c)
+/* What a receive ends with. */
+static struct fi_cq_tagged_entry received(const struct pn_fi_op *op,
+					  const struct pinion_completion *c)
 {
-	bool received = op->way == PN_FI_RX;
-	struct pn_fi_entry entry = {
-		.end = { .op_context = op->context, .flags = op->flags },
-		.err = error_of(c->status),
+	return (struct fi_cq_tagged_entry){
+		.op_context = op->context,
+		.flags = op->flags | (c->has_data ? FI_REMOTE_CQ_DATA : 0),
+		.len = c->len,
+		.buf = op->message.buf,
+		.data = c->has_data ? c->data : 0,
+		.tag = c->tag,
 	};
-
-	if (!received)
-		return entry;
-	entry.end.len = c->len;
-	entry.end.buf = op->message.buf;
-	entry.end.tag = c->tag;
-	entry.olen = c->message_len > c->len ? c->message_len - c->len : 0;
-	entry.ep = op->ep;
-	entry.peer = c->peer;
-	if (c->has_data) {
-		entry.end.data = c->data;
-		entry.end.flags |= FI_REMOTE_CQ_DATA;
-	}
-	return entry;
 }
 
 struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 				  const struct pinion_completion *c)
 {
-	return entry_for(op, c);
+	if (op->way != PN_FI_RX)
+		return (struct pn_fi_entry){
+			.end = { .op_context = op->context,
+				 .flags = op->flags },
+			.err = error_of(c->status),
+		};
+	return (struct pn_fi_entry){
+		.end = received(op, c),
+		.olen = c->message_len > c->len ? c->message_len - c->len : 0,
+		.err = error_of(c->status),
+		.ep = op->ep,
+		.peer = c->peer,
+	};
 }
 
 /* No memory to tell of what is still to come into a buffer: none of it is, and
@@ -163,7 +164,7 @@ static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
 {
 	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
 	struct pn_fi_cq *cq = op->ep->ways[PN_FI_RX].cq;
-	struct pn_fi_entry entry = entry_for(op, c);
+	struct pn_fi_entry entry = pn_fi_op_entry(op, c);
 	bool told = c->more && !pn_fi_cq_reserve(cq);
 
 	entry.end.buf = c->buf;
@@ -195,7 +196,7 @@ void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c)
 		pn_fi_op_drop(op);
 		return;
 	}
-	entry = entry_for(op, c);
+	entry = pn_fi_op_entry(op, c);
 	pn_fi_cq_push(op->ep->ways[op->way].cq, &entry);
 	pn_fi_op_free(op);
 }
@@ -210,14 +211,7 @@ static bool end_received(struct pn_fi_op *op, const struct pinion_completion *c)
 	to = pn_fi_cq_place(op->ep->ways[PN_FI_RX].cq);
 	if (pn_unlikely(!to))
 		return false;
-	*to = (struct fi_cq_tagged_entry){
-		.op_context = op->context,
-		.flags = op->flags | (c->has_data ? FI_REMOTE_CQ_DATA : 0),
-		.len = c->len,
-		.buf = op->message.buf,
-		.data = c->has_data ? c->data : 0,
-		.tag = c->tag,
-	};
+	*to = received(op, c);
 	pn_fi_count(op->ep, PN_FI_EVENT_RECV, 0);
 	pn_fi_op_free(op);
 	return true;

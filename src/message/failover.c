@@ -82,9 +82,9 @@ static void take_off(struct pn_fragment *f, struct pn_way *instead)
 	}
 }
 
-/* One that is on a way and not LOST; the device has none of them any more. */
+/* One that is on a way, LOST or else what the device is done with. */
 static struct pn_fragment *next_on(struct pinion_request *request,
-				   const struct pn_way *way)
+				   const struct pn_way *way, bool lost)
 {
 	struct pn_list *pos;
 
@@ -92,8 +92,8 @@ static struct pn_fragment *next_on(struct pinion_request *request,
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
-		if (f->way == way && f->kind != PN_FRAGMENT_LOST &&
-		    !f->inflight)
+		if (f->way == way && (f->kind == PN_FRAGMENT_LOST) == lost &&
+		    (lost || !f->inflight))
 			return f;
 	}
 	return NULL;
@@ -109,24 +109,9 @@ void pn_transfer_way_down(struct pn_way *way)
 			pn_container_of(pos, struct pinion_request, peer_link);
 		struct pn_fragment *f;
 
-		while (!request->ended && (f = next_on(request, way)))
+		while (!request->ended && (f = next_on(request, way, false)))
 			take_off(f, peer->way);
 	}
-}
-
-static struct pn_fragment *next_lost(struct pinion_request *request,
-				     const struct pn_way *way)
-{
-	struct pn_list *pos;
-
-	pn_list_for_each (pos, &request->fragments) {
-		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
-
-		if (f->way == way && f->kind == PN_FRAGMENT_LOST)
-			return f;
-	}
-	return NULL;
 }
 
 void pn_transfer_swept(struct pn_way *way)
@@ -138,7 +123,7 @@ void pn_transfer_swept(struct pn_way *way)
 			pn_container_of(pos, struct pinion_request, peer_link);
 		struct pn_fragment *f;
 
-		while (!request->ended && (f = next_lost(request, way))) {
+		while (!request->ended && (f = next_on(request, way, true))) {
 			if (!request->status) {
 				lost(f);
 				continue;

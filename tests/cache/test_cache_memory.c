@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "allocations.h"
 #include "base/log.h"
 #include "cache/cache_impl.h"
 #include "cache/exposed.h"
@@ -25,39 +26,10 @@
 
 static unsigned fail_in; /* the one after so many fails; 0: none */
 
-static bool fails(void)
+static bool test_may_allocate(void *caller)
 {
-	return fail_in && !--fail_in;
-}
-
-/* The linker's names: what is called, and what would have been. */
-void *__real_malloc(size_t len);
-void *__real_calloc(size_t n, size_t len);
-void *__real_realloc(void *old, size_t len);
-void *__real_aligned_alloc(size_t align, size_t len);
-void *__wrap_malloc(size_t len);
-void *__wrap_calloc(size_t n, size_t len);
-void *__wrap_realloc(void *old, size_t len);
-void *__wrap_aligned_alloc(size_t align, size_t len);
-
-void *__wrap_malloc(size_t len)
-{
-	return fails() ? NULL : __real_malloc(len);
-}
-
-void *__wrap_calloc(size_t n, size_t len)
-{
-	return fails() ? NULL : __real_calloc(n, len);
-}
-
-void *__wrap_realloc(void *old, size_t len)
-{
-	return fails() ? NULL : __real_realloc(old, len);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t len)
-{
-	return fails() ? NULL : __real_aligned_alloc(align, len);
+	(void)caller;
+	return !fail_in || --fail_in;
 }
 
 /* --- the cache ----------------------------------------------------------- */

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "allocations.h"
 #include "base/clock.h"
 #include "message/message_impl.h"
 #include "message/onesided.h"
@@ -26,50 +27,15 @@ static _Atomic bool counting;
 static _Atomic unsigned nallocations;
 static void *_Atomic whence; /* who called first */
 
-static void count(void *caller)
+static bool test_may_allocate(void *caller)
 {
 	void *none = NULL;
 
 	if (!atomic_load_explicit(&counting, memory_order_relaxed))
-		return;
+		return true;
 	atomic_fetch_add(&nallocations, 1);
 	atomic_compare_exchange_strong(&whence, &none, caller);
-}
-
-#define CALLER __builtin_return_address(0)
-
-/* The linker's names: what is called, and what would have been. */
-void *__real_malloc(size_t len);
-void *__real_calloc(size_t n, size_t len);
-void *__real_realloc(void *old, size_t len);
-void *__real_aligned_alloc(size_t align, size_t len);
-void *__wrap_malloc(size_t len);
-void *__wrap_calloc(size_t n, size_t len);
-void *__wrap_realloc(void *old, size_t len);
-void *__wrap_aligned_alloc(size_t align, size_t len);
-
-void *__wrap_malloc(size_t len)
-{
-	count(CALLER);
-	return __real_malloc(len);
-}
-
-void *__wrap_calloc(size_t n, size_t len)
-{
-	count(CALLER);
-	return __real_calloc(n, len);
-}
-
-void *__wrap_realloc(void *old, size_t len)
-{
-	count(CALLER);
-	return __real_realloc(old, len);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t len)
-{
-	count(CALLER);
-	return __real_aligned_alloc(align, len);
+	return true;
 }
 
 /* --- ping-pongs ----------------------------------------------------------- */

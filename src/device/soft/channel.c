@@ -89,10 +89,8 @@ static bool fits(struct pn_soft_tx *tx, struct pn_soft_cells *ring, uint32_t n)
 static void put_mark(struct pn_soft_cells *ring, enum pn_soft_record kind,
 		     uint32_t n)
 {
-	atomic_store_explicit(ready_of(pn_soft_cell_at(ring, ring->at)),
-			      pn_soft_ready(kind, n * PN_SOFT_CELL -
-							  PN_SOFT_HEAD_BYTES),
-			      memory_order_release);
+	pn_soft_tx_show(pn_soft_cell_at(ring, ring->at), kind, 0,
+			n * PN_SOFT_CELL - PN_SOFT_HEAD_BYTES);
 	ring->at += n;
 }
 

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * allocations -- a test program's place before malloc() and its like, for one
+ * that is linked with --wrap of them It is asked before
+ * each: test_may_allocate() is its own; false: the call fails.
+ */
+#ifndef PN_TESTS_ALLOCATIONS_H
+#define PN_TESTS_ALLOCATIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+static bool test_may_allocate(void *caller);
+
+#define TEST_CALLER __builtin_return_address(0)
+
+/* The linker's names: what is called, and what would have been. */
+void *__real_malloc(size_t len);
+void *__real_calloc(size_t n, size_t len);
+void *__real_realloc(void *old, size_t len);
+void *__real_aligned_alloc(size_t align, size_t len);
+void *__wrap_malloc(size_t len);
+void *__wrap_calloc(size_t n, size_t len);
+void *__wrap_realloc(void *old, size_t len);
+void *__wrap_aligned_alloc(size_t align, size_t len);
+
+void *__wrap_malloc(size_t len)
+{
+	return test_may_allocate(TEST_CALLER) ? __real_malloc(len) : NULL;
+}
+
+void *__wrap_calloc(size_t n, size_t len)
+{
+	return test_may_allocate(TEST_CALLER) ? __real_calloc(n, len) : NULL;
+}
+
+void *__wrap_realloc(void *old, size_t len)
+{
+	return test_may_allocate(TEST_CALLER) ? __real_realloc(old, len) : NULL;
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t len)
+{
+	return test_may_allocate(TEST_CALLER) ? __real_aligned_alloc(align, len)
+					      : NULL;
+}
+
+#endif
