@@ -5,9 +5,9 @@
  *
  * The input is a list of steps, each of four bytes: what to do, a place and a
  * number. Words are written anywhere in the shared memory, as records would be
- * or not at all like them; between these the consumer takes, releases and gives
- * back. It never leaves the memory, which has exactly its size; what it takes
- * lies within one ring; and it comes to an end.
+ * or not at all like them; between these the consumer takes, on loan or where
+ * it lies, releases and gives back. It never leaves the memory, which has
+ * exactly its size; what it takes lies within one ring; and it comes to an end.
  */
 #include "fuzz.h"
 
@@ -50,6 +50,20 @@ static void take(struct play *p)
 	p->leases[p->nlent++] = m.lease;
 }
 
+/* Without having it lent. */
+static void take_there(struct play *p)
+{
+	struct pn_soft_message m = { .kind = PN_SOFT_SEND };
+
+	if (!pn_soft_rx_ready(&p->rx))
+		return;
+	m.data = pn_soft_rx_peek(&p->rx, &m.len);
+	if (!m.data)
+		return;
+	check_taken(p, &m);
+	pn_soft_rx_skip(&p->rx, m.len);
+}
+
 static void release(struct play *p, unsigned which)
 {
 	if (!p->nlent)
@@ -79,7 +93,10 @@ static void step(struct play *p, const uint8_t *s)
 
 	switch (s[0] % 8) {
 	case 0:
-		take(p);
+		if (s[1] & 1)
+			take_there(p);
+		else
+			take(p);
 		break;
 	case 1:
 		release(p, n);

@@ -203,6 +203,9 @@ struct pn_peer {
 	void *user; /* the engine's; NULL at birth */
 	bool up;    /* PEER_UP has been polled, by whomever, and no PEER_DOWN */
 	int down;   /* why, once PEER_DOWN has been polled; else 0 */
+	/* A hint: where the next message to it will be written, most likely;
+	 * NULL: nowhere that a CPU writes to. */
+	const void *next_send;
 };
 
 /* --- operations ---------------------------------------------------------- */
@@ -287,6 +290,15 @@ struct pn_completion {
 	void *lease; /* RECV: the device's own, for release */
 };
 
+/* Who takes messages where they lie, instead of having them lent. Only poll()
+ * of a single_threaded device asks, and as long as it has lent nothing, so that
+ * messages keep their order; a device need not ask. */
+struct pn_taker {
+	/* False: nothing was done, the message is lent as others are. */
+	bool (*take)(struct pn_taker *taker, struct pn_peer *peer,
+		     const void *data, size_t len);
+};
+
 /* --- the operations every device fulfils --------------------------------- */
 
 struct pn_device_attr {
@@ -365,6 +377,7 @@ struct pn_device {
 	/* Callers promise one data call (post, poll, wait, ...) at a time.
 	 * From the attribute; may be changed while there is none. */
 	bool single_threaded;
+	struct pn_taker *taker; /* of messages without immediate; or NULL */
 };
 
 /* --- calling a device ---------------------------------------------------- */
@@ -492,7 +505,8 @@ static inline void pn_peer_note(const struct pn_completion *c)
 		c->peer->down = c->status ? c->status : -ECONNRESET;
 }
 
-/* Takes up to max completions; returns how many. Also makes progress. */
+/* Takes up to max completions; returns how many, not counting what the taker
+ * took. Also makes progress. */
 static inline int pn_device_poll(struct pn_device *device,
 				 struct pn_completion *out, unsigned max)
 {

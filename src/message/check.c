@@ -693,7 +693,7 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	check_rails(ep, &sums);
 	pn_assert(sums.packets == sums.queued);
 	pn_assert(sums.operations == ep->noperations && !ep->nparting);
-	pn_assert(!ep->taker.n && !ep->taker.room);
+	pn_assert(!ep->polled.n && !ep->polled.room);
 	pn_assert(ep->armed || !ep->others_armed);
 	pn_endpoint_unlock(ep);
 }

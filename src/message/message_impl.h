@@ -115,6 +115,9 @@ struct pn_way {
 #define PN_REPORTS 4 /* a power of two */
 
 struct pinion_peer {
+	/* Its way's, as it was after the last short message. First, for
+	 * pinion_about_to_send(). */
+	_Atomic(const void *) next_send;
 	struct pinion_endpoint *ep;
 	struct pn_way *way;		       /* that packets take */
 	struct pn_way ways[PN_RAILS_MAX];      /* by number of the rail */
@@ -266,12 +269,14 @@ struct pinion_endpoint {
 	const struct pn_thread *armed;
 	bool others_armed;
 	_Atomic uint32_t progressed; /* counts; others wait on it */
-	/* While pinion_poll() makes progress in real time, and no helper is to
-	 * be told: short messages that come meanwhile go straight to it. */
+	/* In real time, and when no helper is to be told, short messages that
+	 * come while pinion_poll() makes progress go straight to it. */
+	bool polls_into;
 	struct {
 		struct pinion_completion *out;
 		unsigned n, room;
-	} taker;
+	} polled;
+	struct pn_taker taker; /* they are offered to, of its devices */
 	struct pn_endpoint_stats stats;
 };
 
@@ -299,6 +304,7 @@ static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
 
 /* progress.c: acts on what the devices say; how much that was. */
 int pn_endpoint_progress(struct pinion_endpoint *ep);
+void pn_progress_init(struct pinion_endpoint *ep);
 
 /* post.c */
 /* Whether so much more can be left registered without pushing others out
@@ -411,7 +417,7 @@ static inline int pn_packet_inline(const struct pn_way *way,
 	struct pn_device *device = way->rail->device;
 	int ret = pn_device_send_inline(device, way->peer, head, payload, len);
 
-	if (!ret)
+	if (pn_unlikely(!ret && device->ops->charge))
 		pn_device_charge(device,
 				 (uint64_t)((double)len *
 					    device->costs.copy_byte_ns));

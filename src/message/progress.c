@@ -148,7 +148,7 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 /* --- the short way -------------------------------------------------------- */
 
 /* A message that is all there, as most are. */
-static bool is_whole(const struct pn_wire *wire, size_t len)
+static inline bool is_whole(const struct pn_wire *wire, size_t len)
 {
 	uint32_t first;
 
@@ -167,7 +167,7 @@ static struct pinion_request *taker_of(const struct pinion_endpoint *ep,
 	struct pinion_request *first =
 		pn_container_of(ep->posted.next, struct pinion_request, link);
 
-	if (!way || way->owner->down || pn_list_empty(&ep->posted) ||
+	if (!way || pn_list_empty(&ep->posted) || way->owner->down ||
 	    !pn_match_message(first, way->owner, wire) ||
 	    wire->len > first->len || first->has_handle || first->many)
 		return NULL;
@@ -178,7 +178,7 @@ static void tell_taker(struct pinion_endpoint *ep,
 		       const struct pinion_request *receive,
 		       struct pinion_peer *peer, const struct pn_wire *wire)
 {
-	ep->taker.out[ep->taker.n++] = (struct pinion_completion){
+	ep->polled.out[ep->polled.n++] = (struct pinion_completion){
 		.peer = peer,
 		.tag = wire->tag,
 		.len = wire->len,
@@ -190,36 +190,54 @@ static void tell_taker(struct pinion_endpoint *ep,
 	};
 }
 
-/* What most completions are, in one go: a short message that a receive waits
- * for and that the thread which polls takes. False: nothing was done, it goes
- * the way of all. */
-static bool take_short(struct pinion_endpoint *ep,
-		       const struct pn_completion *c)
+/* What most messages are, in one go: a short one that a receive waits for and
+ * that the thread which polls takes. False: nothing was done, it goes the way
+ * of all. */
+static bool take_short(struct pn_taker *taker, struct pn_peer *device_peer,
+		       const void *data, size_t len)
 {
+	struct pinion_endpoint *ep =
+		pn_container_of(taker, struct pinion_endpoint, taker);
+	const struct pn_way *way = device_peer->user;
 	struct pinion_request *receive;
-	struct pn_way *way;
 	struct pn_wire wire;
 
-	if (c->kind != PN_COMPLETION_RECV || c->imm || c->len < sizeof(wire) ||
-	    ep->taker.n == ep->taker.room || !pn_list_empty(&ep->done))
+	if (len < sizeof(wire) || ep->polled.n == ep->polled.room ||
+	    !pn_list_empty(&ep->done))
 		return false;
-	memcpy(&wire, c->data, sizeof(wire));
-	if (!is_whole(&wire, c->len))
+	memcpy(&wire, data, sizeof(wire));
+	if (!is_whole(&wire, len))
 		return false;
-	way = c->peer->user;
 	receive = taker_of(ep, way, &wire);
 	if (!receive)
 		return false;
 	pn_list_remove(&receive->link);
 	if (wire.len)
 		pn_copy(ep->device, receive->buf,
-			(const uint8_t *)c->data + sizeof(wire), wire.len);
+			(const uint8_t *)data + sizeof(wire), wire.len);
 	ep->stats.received++;
 	tell_taker(ep, receive, way->owner, &wire);
 	receive->ended = receive->was_short = true;
 	pn_request_free(receive);
+	return true;
+}
+
+/* The same of what was lent, since not every device asks. */
+static bool take_lent(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	if (c->kind != PN_COMPLETION_RECV || c->imm ||
+	    !take_short(&ep->taker, c->peer, c->data, c->len))
+		return false;
 	pn_device_release(c->peer->device, c);
 	return true;
+}
+
+/* As long as nobody polls there is no room, and nothing is taken so. */
+void pn_progress_init(struct pinion_endpoint *ep)
+{
+	ep->taker.take = take_short;
+	ep->polls_into =
+		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
 
 /* --- all that a device tells ---------------------------------------------- */
@@ -299,49 +317,74 @@ static bool pump_all(struct pinion_endpoint *ep)
 	return moved;
 }
 
-static inline int poll_rail(struct pinion_endpoint *ep,
-			    struct pn_device *device)
+/* Inline: most find nothing, and are over. */
+static PN_ALWAYS_INLINE inline int poll_rail(struct pinion_endpoint *ep,
+					     struct pn_device *device)
 {
 	struct pn_completion completions[POLL_BATCH];
 	int n = pn_device_poll(device, completions, POLL_BATCH);
 
-	for (int i = 0; i < n; i++)
-		if (!take_short(ep, &completions[i]))
+	for (int i = 0; pn_unlikely(i < n); i++)
+		if (!take_lent(ep, &completions[i]))
 			dispatch(ep, &completions[i]);
 	return n;
 }
 
-int pn_endpoint_progress(struct pinion_endpoint *ep)
+static PN_NOINLINE int poll_further(struct pinion_endpoint *ep)
+{
+	int n = 0;
+
+	for (unsigned r = 1; r < ep->nrails; r++)
+		n += poll_rail(ep, ep->rails[r].device);
+	return n;
+}
+
+static PN_ALWAYS_INLINE inline int progress(struct pinion_endpoint *ep)
 {
 	int n;
 
 	pn_cache_heed(ep->cache);
 	n = poll_rail(ep, ep->device);
-	for (unsigned r = 1; r < ep->nrails; r++)
-		n += poll_rail(ep, ep->rails[r].device);
-	if (!pn_list_empty(&ep->busy))
+	if (pn_unlikely(ep->nrails > 1))
+		n += poll_further(ep);
+	if (pn_unlikely(!pn_list_empty(&ep->busy)))
 		n += pump_all(ep);
 	return n;
+}
+
+int pn_endpoint_progress(struct pinion_endpoint *ep)
+{
+	return progress(ep);
 }
 
 /* --- polling -------------------------------------------------------------- */
 
 /* Nothing has ended before, or it would be taken first. In virtual time others
  * run while this one copies, and may come here, too. */
-static unsigned progress_into(struct pinion_endpoint *ep,
-			      struct pinion_completion *out, unsigned max)
+static PN_ALWAYS_INLINE inline unsigned progress_into(
+	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max)
 {
 	unsigned n;
 
-	if (pn_unlikely(ep->helper || ep->device->caps & PN_CAP_VIRTUAL_TIME)) {
-		pn_endpoint_progress(ep);
-		return 0;
+	if (pn_likely(ep->polls_into)) {
+		ep->polled.out = out;
+		ep->polled.room = max;
 	}
-	ep->taker.out = out;
-	ep->taker.room = max;
-	pn_endpoint_progress(ep);
-	n = ep->taker.n;
-	ep->taker.n = ep->taker.room = 0;
+	progress(ep);
+	n = ep->polled.n;
+	ep->polled.n = ep->polled.room = 0;
+	return n;
+}
+
+/* Behind the n that are there already. */
+static PN_NOINLINE unsigned take_done(struct pinion_endpoint *ep,
+				      struct pinion_completion *out, unsigned n,
+				      unsigned max)
+{
+	for (; n < max && !pn_list_empty(&ep->done); n++)
+		pn_request_take(pn_container_of(ep->done.next,
+						struct pinion_request, link),
+				&out[n]);
 	return n;
 }
 
@@ -352,12 +395,10 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
-	if (pn_list_empty(&ep->done))
+	if (pn_likely(pn_list_empty(&ep->done)))
 		n = progress_into(ep, out, max);
-	for (; n < max && !pn_list_empty(&ep->done); n++)
-		pn_request_take(pn_container_of(ep->done.next,
-						struct pinion_request, link),
-				&out[n]);
+	if (pn_unlikely(!pn_list_empty(&ep->done)))
+		n = take_done(ep, out, n, max);
 	if (!n)
 		pn_reuse_idle(&ep->reuse, true);
 	pn_endpoint_unlock(ep);

@@ -58,6 +58,8 @@ void pn_rails_claim(struct pinion_endpoint *ep, bool ours, bool single_threaded)
 		pn_cache_stepped(ep->rails[r].cache, ours);
 		pn_cache_joins(ep->rails[r].cache, !ours);
 		ep->rails[r].device->single_threaded = single_threaded;
+		ep->rails[r].device->taker =
+			ours && single_threaded ? &ep->taker : NULL;
 	}
 }
 

@@ -238,6 +238,7 @@ struct channel {
 	uint64_t random;
 	size_t lens[MOST_RECORDS]; /* by number, modulo */
 	unsigned put, taken, refused, switches;
+	unsigned there; /* of those taken, the ones that were not lent */
 	void *leases[MOST_RECORDS]; /* taken, not released */
 	unsigned nleases;
 };
@@ -247,6 +248,12 @@ static size_t some_length(struct channel *c)
 {
 	return test_below(&c->random,
 			  c->put / 500 % 2 ? 100 : PN_SOFT_MAX_SEND);
+}
+
+/* Every other one has an immediate. */
+static uint32_t imm_of(unsigned number)
+{
+	return number % 2 ? number : 0;
 }
 
 static void put_one(struct channel *c)
@@ -263,24 +270,51 @@ static void put_one(struct channel *c)
 	}
 	memset(bytes, (int)c->put, len);
 	c->lens[c->put % MOST_RECORDS] = len;
-	pn_soft_tx_put(&c->tx, PN_SOFT_SEND, c->put++, &sge, 1, len);
+	pn_soft_tx_put(&c->tx, PN_SOFT_SEND, imm_of(c->put), &sge, 1, len);
+	c->put++;
 	c->switches += c->tx.ring != before;
+}
+
+static void check_record(struct channel *c, const char *data, size_t len)
+{
+	assert_int_equal(len, c->lens[c->taken % MOST_RECORDS]);
+	for (size_t i = 0; i < len; i++)
+		assert_int_equal(data[i], (char)c->taken);
+	c->taken++;
+}
+
+/* Where it lies, which is possible without an immediate alone. */
+static bool take_there(struct channel *c)
+{
+	const void *data;
+	size_t len;
+
+	if (!pn_soft_rx_ready(&c->rx))
+		return false;
+	data = pn_soft_rx_peek(&c->rx, &len);
+	if (!data)
+		return false;
+	assert_false(imm_of(c->taken));
+	check_record(c, data, len);
+	pn_soft_rx_skip(&c->rx, len);
+	c->there++;
+	return true;
 }
 
 static void take_one(struct channel *c)
 {
 	struct pn_soft_message m;
 
+	if (test_below(&c->random, 2) && take_there(c))
+		return;
+
 	if (c->nleases == MOST_RECORDS || !pn_soft_rx_ready(&c->rx) ||
 	    !pn_soft_rx_take(&c->rx, &m)) {
 		pn_soft_rx_tidy(&c->rx);
 		return;
 	}
-	assert_int_equal(m.imm, c->taken);
-	assert_int_equal(m.len, c->lens[c->taken % MOST_RECORDS]);
-	for (size_t i = 0; i < m.len; i++)
-		assert_int_equal(((const char *)m.data)[i], (char)c->taken);
-	c->taken++;
+	assert_int_equal(m.imm, imm_of(c->taken));
+	check_record(c, m.data, m.len);
 	c->leases[c->nleases++] = m.lease;
 }
 
@@ -321,7 +355,7 @@ static void records_come_in_order_from_both_rings(void **state)
 	while (c->nleases)
 		release_one(c);
 	pn_soft_rx_tidy(&c->rx);
-	assert_true(c->refused && c->switches > 20);
+	assert_true(c->refused && c->switches > 20 && c->there);
 	for (unsigned r = 0; r < PN_SOFT_NRINGS; r++)
 		assert_int_equal(c->rx.rings[r].head, c->tx.rings[r].at);
 	pn_soft_rx_fini(&c->rx);
@@ -364,6 +398,74 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 	while (pn_device_poll(p.device, c, 1))
 		pn_device_release(p.device, c), seen++;
 	assert_int_equal(seen, sent);
+	close_pair(&p);
+}
+
+/* Takes what begins with an even number. */
+struct even_taker {
+	struct pn_taker taker;
+	struct pn_peer *from;
+	unsigned seen; /* messages, of all kinds */
+	unsigned taken;
+};
+
+static bool take_even(struct pn_taker *taker, struct pn_peer *peer,
+		      const void *data, size_t len)
+{
+	struct even_taker *t = (struct even_taker *)taker;
+	uint64_t number;
+
+	assert_ptr_equal(peer, t->from);
+	assert_int_equal(len, sizeof(struct pn_head) + 3);
+	memcpy(&number, data, sizeof(number));
+	if (number % 2)
+		return false;
+	assert_int_equal(number, t->seen);
+	t->seen++;
+	t->taken++;
+	return true;
+}
+
+/* What is lent was sent before what the taker is offered next. */
+static void see_all(struct pair *p, struct even_taker *t, unsigned sent)
+{
+	struct pn_completion c[8];
+
+	while (t->seen < sent) {
+		int n = pn_device_poll(p->device, c, PN_ARRAY_LEN(c));
+
+		for (int i = 0; i < n; i++) {
+			assert_int_equal(c[i].kind, PN_COMPLETION_RECV);
+			assert_int_equal(*(const uint64_t *)c[i].data, t->seen);
+			t->seen++;
+			pn_device_release(p->device, &c[i]);
+		}
+	}
+}
+
+static void messages_taken_where_they_lie_keep_their_order(void **state)
+{
+	struct even_taker t = { .taker = { take_even } };
+	struct pair p;
+	unsigned sent = 0;
+
+	(void)state;
+	open_pair(&p, "soft");
+	t.from = p.peer;
+	p.device->single_threaded = true;
+	p.device->taker = &t.taker;
+	for (unsigned burst = 1; burst < 100; burst++) {
+		for (unsigned i = 0; i < burst; i++, sent++) {
+			struct pn_head head = { { sent } };
+
+			assert_ok(pn_device_send_inline(p.device, p.peer, &head,
+							"abc", 3));
+		}
+		see_all(&p, &t, sent);
+	}
+	assert_true(t.taken > 20 && t.taken < sent);
+	p.device->taker = NULL;
+	p.device->single_threaded = false;
 	close_pair(&p);
 }
 
@@ -912,6 +1014,7 @@ int main(void)
 		TEST(messages_arrive_in_order_with_their_bytes),
 		TEST(records_come_in_order_from_both_rings),
 		TEST(full_channel_refuses_and_loses_nothing),
+		TEST(messages_taken_where_they_lie_keep_their_order),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),
 		TEST(write_with_immediate_tells_after_its_bytes),
 		TEST(a_refused_write_tells_nobody),

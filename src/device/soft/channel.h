@@ -195,10 +195,10 @@ static inline uint32_t pn_soft_ready(enum pn_soft_record kind, size_t len)
 static inline void pn_soft_tx_show(char *cell, enum pn_soft_record kind,
 				   uint32_t imm, size_t len)
 {
-	memcpy(cell + sizeof(uint32_t), &imm, sizeof(imm));
 	pn_soft_ordered_before_all();
-	atomic_store_explicit((_Atomic uint32_t *)(void *)cell,
-			      pn_soft_ready(kind, len), memory_order_release);
+	atomic_store_explicit((_Atomic uint64_t *)(void *)cell,
+			      (uint64_t)imm << 32 | pn_soft_ready(kind, len),
+			      memory_order_release);
 }
 
 /* Not in the short ring, or with a mark before it; or there is no room. */
@@ -240,6 +240,12 @@ static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
 	return true;
 }
 
+/* Where the next record begins, most likely. */
+static inline const void *pn_soft_tx_next(const struct pn_soft_tx *tx)
+{
+	return pn_soft_cell_at(tx->ring, tx->ring->at);
+}
+
 static inline uint16_t *pn_soft_record_at(const struct pn_soft_rx *rx,
 					  const char *cell)
 {
@@ -265,13 +271,12 @@ static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 
 /* A record begins in the cells that are the producer's, and ends there. */
 static inline bool pn_soft_is_sound(const struct pn_soft_cells *ring,
-				    const struct pn_soft_message *m, uint32_t n)
+				    size_t len, uint32_t n)
 {
 	uint32_t index = (uint32_t)(ring->at & (ring->ncells - 1));
 
-	return m->len <= PN_SOFT_MAX_SEND && index + n <= ring->ncells &&
-	       ring->at - ring->head + n <= ring->ncells &&
-	       m->kind <= PN_SOFT_SWITCH;
+	return len <= PN_SOFT_MAX_SEND && index + n <= ring->ncells &&
+	       ring->at - ring->head + n <= ring->ncells;
 }
 
 /* The producer has written what cannot be: it is not looked at any more. */
@@ -283,6 +288,12 @@ bool pn_soft_rx_pass(struct pn_soft_rx *rx, enum pn_soft_record mark);
 /* Lines behind the first that are asked for as soon as their number is known:
  * they come while what stands in the first is looked at. */
 #define PN_SOFT_AHEAD 8
+
+static inline void pn_soft_ask_for(const char *cell, uint32_t n)
+{
+	for (uint32_t i = 1; i < n && i <= PN_SOFT_AHEAD; i++)
+		__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
+}
 
 /* Takes the next record: one is ready. False: it was a mark, and nothing is
  * behind it; or the producer is `broken`. */
@@ -302,12 +313,12 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 		out->lease = cell;
 		memcpy(&out->imm, cell + 4, sizeof(out->imm));
 		n = pn_soft_cells_for(out->len);
-		if (pn_unlikely(!pn_soft_is_sound(rx->ring, out, n))) {
+		if (pn_unlikely(out->kind > PN_SOFT_SWITCH ||
+				!pn_soft_is_sound(rx->ring, out->len, n))) {
 			pn_soft_rx_give_up(rx);
 			return false;
 		}
-		for (uint32_t i = 1; i < n && i <= PN_SOFT_AHEAD; i++)
-			__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
+		pn_soft_ask_for(cell, n);
 		rx->ring->at += n;
 		pn_soft_rx_look_at(rx, rx->ring);
 		*pn_soft_record_at(rx, cell) = (uint16_t)n;
@@ -333,6 +344,39 @@ static inline bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease)
 	rx->nreleased++;
 	return pn_unlikely(ring->at - ring->head >= ring->ncells / 4) &&
 	       pn_soft_rx_give_back(rx);
+}
+
+/* The next record, one is ready, where it lies: the bytes of a SEND without
+ * immediate. NULL: it is something else, for pn_soft_rx_take(). */
+static inline const void *pn_soft_rx_peek(const struct pn_soft_rx *rx,
+					  size_t *len)
+{
+	const char *cell = (const char *)(uintptr_t)rx->next;
+	uint64_t head = atomic_load_explicit(
+		(const _Atomic uint64_t *)(const void *)cell,
+		memory_order_acquire);
+	uint32_t n;
+
+	pn_soft_ordered_after_all();
+	*len = head - 1;
+	n = pn_soft_cells_for(*len);
+	if (pn_unlikely(head - 1 > PN_SOFT_MAX_SEND ||
+			(n > 1 && !pn_soft_is_sound(rx->ring, *len, n))))
+		return NULL;
+	pn_soft_ask_for(cell, n);
+	return cell + PN_SOFT_HEAD_BYTES;
+}
+
+/* Goes past the record of len bytes that was peeked at, and releases it. */
+static inline bool pn_soft_rx_skip(struct pn_soft_rx *rx, size_t len)
+{
+	char *cell = (char *)(uintptr_t)rx->next;
+	uint32_t n = pn_soft_cells_for(len);
+
+	*pn_soft_record_at(rx, cell) = (uint16_t)n;
+	rx->ring->at += n;
+	pn_soft_rx_look_at(rx, rx->ring);
+	return pn_soft_rx_release(rx, cell);
 }
 
 static inline bool pn_soft_rx_tidy(struct pn_soft_rx *rx)

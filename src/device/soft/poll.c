@@ -239,6 +239,24 @@ static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
 	return true;
 }
 
+/* Whether the taker took the next message of a peer; it is given back then. */
+static inline bool is_taken(struct pn_soft_device *dev,
+			    struct pn_soft_peer *peer)
+{
+	struct pn_taker *taker = dev->device.taker;
+	const void *data;
+	size_t len;
+
+	if (!taker)
+		return false;
+	data = pn_soft_rx_peek(&peer->rx, &len);
+	if (pn_unlikely(!data || !taker->take(taker, &peer->peer, data, len)))
+		return false;
+	dev->untidy = true;
+	ring_if_stalled(peer, pn_soft_rx_skip(&peer->rx, len));
+	return true;
+}
+
 /* Goes round the peers, so that none is forgotten. NULL: nobody has sent. */
 static inline struct pn_soft_peer *next_sender(struct pn_soft_device *dev)
 {
@@ -398,6 +416,23 @@ static bool is_simple(const struct pn_soft_device *dev)
 	       !atomic_load_explicit(&dev->nevents, memory_order_relaxed);
 }
 
+/* As far as the taker takes them; what is left is lent. To look for the next
+ * one takes a line from its sender's cache: whoever waits for this one alone
+ * would wait for that, too. So it is looked for when no poll since the last
+ * message has found nothing. */
+static PN_NOINLINE int offer_messages(struct pn_soft_device *dev,
+				      struct pn_soft_peer *sender,
+				      struct pn_completion *out, unsigned max)
+{
+	bool burst = dev->untidy;
+
+	do {
+		if (!is_taken(dev, sender))
+			return (int)take_messages(dev, sender, out, max);
+	} while (burst && (sender = next_sender(dev)));
+	return 0;
+}
+
 /* Most polls find nothing, and most of the others one message. */
 int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max)
@@ -408,9 +443,9 @@ int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 	if (pn_unlikely(!is_simple(dev)))
 		return poll_and_help(dev, out, max);
 	sender = next_sender(dev);
-	if (sender)
-		return (int)take_messages(dev, sender, out, max);
-	if (dev->untidy)
+	if (pn_unlikely(sender))
+		return offer_messages(dev, sender, out, max);
+	if (pn_unlikely(dev->untidy))
 		tidy(dev);
 	return 0;
 }

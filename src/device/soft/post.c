@@ -231,6 +231,7 @@ int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
 		return pn_device_post_inline(device, peer, head, body, len);
 	}
 	if (pn_likely(pn_soft_tx_send(&to->tx, head, body, len))) {
+		peer->next_send = pn_soft_tx_next(&to->tx);
 		tell_peer(to);
 		ret = 0;
 	}
