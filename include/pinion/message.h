@@ -150,6 +150,33 @@ struct pinion_message {
 #define PINION_AT_ONCE	    1
 #define PINION_AT_ONCE_ONLY 2
 
+/* A hint, no more: a message of len bytes to this peer follows at once. The
+ * cache lines that it will be written to come while it is made ready, which
+ * takes some nanoseconds off short ones; said long before, it is in vain, since
+ * the receiver looks at the first over and over. Any thread, at any time. */
+static inline void pinion_about_to_send(const struct pinion_peer *peer,
+					size_t len)
+{
+	/* What every peer begins with: where that is, or NULL. */
+	const char *line =
+		(const char *)__atomic_load_n((const void *const *)peer,
+					      __ATOMIC_RELAXED);
+	const char *end;
+
+	if (!line)
+		return;
+	/* 48 bytes stand before a message; long ones do not hurry. */
+	end = line + 48 + (len < 512 ? len : 512);
+	for (; line < end; line += 64)
+#ifdef __x86_64__
+		/* The compiler leaves it to those who know their processor;
+		 * those of 64 bits that do not know it take it for nothing. */
+		__asm__ volatile("prefetchw %0" : : "m"(*line));
+#else
+		__builtin_prefetch(line, 1);
+#endif
+}
+
 /* Begins to send. *out, if out is not NULL, is the request's handle.
  * PINION_SENT only when asked for. -EINVAL: NULL, or a range that wraps around;
  * -ENOMEM; -ECONNRESET: the peer is gone; -EAGAIN: see above. */

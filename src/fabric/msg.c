@@ -92,10 +92,12 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
 			fi_addr_t dest)
 {
-	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
-					  .space = PN_FI_SPACE_MSG,
-					  .len = len };
+	struct pinion_message message;
 
+	pn_fi_about_to_inject(ep, dest, len);
+	message = (struct pinion_message){ .buf = (void *)(uintptr_t)buf,
+					   .space = PN_FI_SPACE_MSG,
+					   .len = len };
 	return pn_fi_inject(ep, &message, dest);
 }
 
@@ -119,12 +121,14 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			    uint64_t data, fi_addr_t dest)
 {
-	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
-					  .space = PN_FI_SPACE_MSG,
-					  .len = len,
-					  .data = (uint32_t)data,
-					  .has_data = 1 };
+	struct pinion_message message;
 
+	pn_fi_about_to_inject(ep, dest, len);
+	message = (struct pinion_message){ .buf = (void *)(uintptr_t)buf,
+					   .space = PN_FI_SPACE_MSG,
+					   .len = len,
+					   .data = (uint32_t)data,
+					   .has_data = 1 };
 	return pn_fi_inject(ep, &message, dest);
 }
 

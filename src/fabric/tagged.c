@@ -100,10 +100,12 @@ static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len,
 			fi_addr_t dest, uint64_t tag)
 {
-	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
-					  .tag = tag,
-					  .len = len };
+	struct pinion_message message;
 
+	pn_fi_about_to_inject(ep, dest, len);
+	message = (struct pinion_message){ .buf = (void *)(uintptr_t)buf,
+					   .tag = tag,
+					   .len = len };
 	return pn_fi_inject(ep, &message, dest);
 }
 
@@ -127,12 +129,14 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
 static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			    uint64_t data, fi_addr_t dest, uint64_t tag)
 {
-	struct pinion_message message = { .buf = (void *)(uintptr_t)buf,
-					  .tag = tag,
-					  .len = len,
-					  .data = (uint32_t)data,
-					  .has_data = 1 };
+	struct pinion_message message;
 
+	pn_fi_about_to_inject(ep, dest, len);
+	message = (struct pinion_message){ .buf = (void *)(uintptr_t)buf,
+					   .tag = tag,
+					   .len = len,
+					   .data = (uint32_t)data,
+					   .has_data = 1 };
 	return pn_fi_inject(ep, &message, dest);
 }
 

@@ -42,6 +42,19 @@ static inline uint64_t pn_fi_flags(const struct fid_ep *fid, enum pn_fi_way way)
 	return ep->ways[way].op_flags;
 }
 
+/* What is injected leaves at once, as a rule: that is said before anything is
+ * looked at, since what it is written to takes as long to come as all the rest.
+ * Peers are looked at without the lock where there is none. */
+static inline void pn_fi_about_to_inject(const struct fid_ep *fid,
+					 fi_addr_t addr, size_t len)
+{
+	const struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
+
+	if (pn_likely(!ep->domain->locking && addr < ep->npeers &&
+		      ep->peers[addr]))
+		pinion_about_to_send(ep->peers[addr], len);
+}
+
 /* silent: a good end is never told. Both return 0, -FI_EAGAIN (no room now) or
  * another negative errno, and then nothing has begun. */
 ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_work *work, bool silent);

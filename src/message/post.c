@@ -122,10 +122,15 @@ static int send_at_once(struct pinion_endpoint *ep,
 		pn_wire_match(PN_PROTOCOL_EAGER, m->data,
 			      pn_wire_match_status(m->space, m->has_data),
 			      m->tag, m->len);
-	int ret = pn_packet_inline(m->peer->way, &head, m->buf, m->len);
+	struct pinion_peer *peer = m->peer;
+	int ret = pn_packet_inline(peer->way, &head, m->buf, m->len);
 
-	ep->stats.sent[PN_PROTOCOL_EAGER] += !ret;
-	return ret ? ret : PINION_SENT;
+	if (pn_unlikely(ret))
+		return ret;
+	ep->stats.sent[PN_PROTOCOL_EAGER]++;
+	atomic_store_explicit(&peer->next_send, peer->way->peer->next_send,
+			      memory_order_relaxed);
+	return PINION_SENT;
 }
 
 static PN_NOINLINE int send_request(struct pinion_endpoint *ep,

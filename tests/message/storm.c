@@ -428,6 +428,8 @@ static void post(struct storm *s, struct item *item)
 		pn_endpoint_use(s->party.ep,
 				(int)test_below(&s->random, STORM_ANY));
 	m.at_once = test_below(&s->random, 2);
+	if (item->is_send)
+		pinion_about_to_send(m.peer, m.len);
 	ret = item->is_send ? pn_endpoint_send(s->party.ep, &m, out)
 			    : pn_endpoint_recv(s->party.ep, &m, out);
 	if (ret == PINION_SENT)

@@ -485,6 +485,7 @@ static void a_short_message_can_end_at_once(void **state)
 	end_open(&self, NULL);
 	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
 	m.at_once = PINION_AT_ONCE_ONLY;
+	pinion_about_to_send(m.peer, m.len); /* nobody knows where to yet */
 	assert_int_equal(pinion_send(self.ep, &m, NULL), -EAGAIN);
 	m.at_once = 1;
 	m.user = out;
@@ -496,6 +497,10 @@ static void a_short_message_can_end_at_once(void **state)
 	assert_int_equal(pinion_send(self.ep, &m, &request), PINION_SENT);
 	assert_null(request);
 	memset(out, 0, sizeof(out)); /* ours again */
+	/* Now it is known where the next one goes. */
+	assert_ptr_equal(m.peer->next_send, m.peer->way->peer->next_send);
+	assert_non_null(m.peer->next_send);
+	pinion_about_to_send(m.peer, m.len);
 	m.at_once = 0;
 	assert_ok(pinion_send(self.ep, &m, &request));
 	assert_ok(pinion_wait(self.ep, request, NULL));
