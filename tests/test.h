@@ -73,6 +73,18 @@ static inline uint64_t test_below(uint64_t *state, uint64_t bound)
 	return test_random(state) % bound;
 }
 
+/* Pages of address space that this process has. */
+static inline size_t test_mapped_pages(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	size_t n = 0;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%zu", &n), 1);
+	fclose(file);
+	return n;
+}
+
 /* How many descriptors this process has open. */
 static inline unsigned test_descriptors(void)
 {

@@ -282,13 +282,7 @@ static void only_a_cache_that_is_shown_knows_its_largest_regions(void **state)
  * itself. */
 static size_t reserved(void)
 {
-	FILE *file = fopen("/proc/self/statm", "r");
-	size_t npages = 0;
-
-	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%zu", &npages), 1);
-	fclose(file);
-	return npages * PAGE;
+	return test_mapped_pages() * PAGE;
 }
 
 #define A_CACHE (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))

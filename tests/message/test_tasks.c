@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Several tasks and endpoints in virtual time, where others run whenever one
  * copies; and endpoints that come and go. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -154,17 +153,6 @@ static void every_end_is_told_once_to_one_of_several(void **state)
 #define TEST_SANITIZED 0
 #endif
 
-static size_t mapped_pages(void)
-{
-	FILE *file = fopen("/proc/self/statm", "r");
-	size_t n = 0;
-
-	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%zu", &n), 1);
-	fclose(file);
-	return n;
-}
-
 /* Sends from its buffer and puts through bounce buffers. */
 static void use_all(void *arg)
 {
@@ -214,11 +202,11 @@ static void endpoints_leave_no_memory_behind(void **state)
 	reuse_mode = PN_REUSE_ON;
 	for (unsigned i = 0; i < 3; i++)
 		live_once();
-	before = mapped_pages();
+	before = test_mapped_pages();
 	for (unsigned i = 0; i < LIVES; i++)
 		live_once();
 	if (!TEST_SANITIZED) /* which map what they need */
-		assert_true(mapped_pages() < before + LIVES);
+		assert_true(test_mapped_pages() < before + LIVES);
 }
 
 int main(void)
