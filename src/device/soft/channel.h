@@ -295,6 +295,15 @@ static inline void pn_soft_ask_for(const char *cell, uint32_t n)
 		__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
 }
 
+/* The record of n cells that is next is taken: behind it is the next one. */
+static inline void pn_soft_rx_advance(struct pn_soft_rx *rx, const char *cell,
+				      uint32_t n)
+{
+	*pn_soft_record_at(rx, cell) = (uint16_t)n;
+	rx->ring->at += n;
+	pn_soft_rx_look_at(rx, rx->ring);
+}
+
 /* Takes the next record: one is ready. False: it was a mark, and nothing is
  * behind it; or the producer is `broken`. */
 static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
@@ -319,9 +328,7 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 			return false;
 		}
 		pn_soft_ask_for(cell, n);
-		rx->ring->at += n;
-		pn_soft_rx_look_at(rx, rx->ring);
-		*pn_soft_record_at(rx, cell) = (uint16_t)n;
+		pn_soft_rx_advance(rx, cell, n);
 		if (pn_likely(out->kind < PN_SOFT_PAD))
 			return true;
 		*pn_soft_record_at(rx, cell) |= PN_SOFT_RELEASED;
@@ -367,16 +374,14 @@ static inline const void *pn_soft_rx_peek(const struct pn_soft_rx *rx,
 	return cell + PN_SOFT_HEAD_BYTES;
 }
 
-/* Goes past the record of len bytes that was peeked at, and releases it. */
-static inline bool pn_soft_rx_skip(struct pn_soft_rx *rx, size_t len)
+/* Goes past the record of len bytes that was peeked at; its lease, to be
+ * released. */
+static inline void *pn_soft_rx_skip(struct pn_soft_rx *rx, size_t len)
 {
 	char *cell = (char *)(uintptr_t)rx->next;
-	uint32_t n = pn_soft_cells_for(len);
 
-	*pn_soft_record_at(rx, cell) = (uint16_t)n;
-	rx->ring->at += n;
-	pn_soft_rx_look_at(rx, rx->ring);
-	return pn_soft_rx_release(rx, cell);
+	pn_soft_rx_advance(rx, cell, pn_soft_cells_for(len));
+	return cell;
 }
 
 static inline bool pn_soft_rx_tidy(struct pn_soft_rx *rx)
