@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The board as its owner writes it and as others read it (tools/pinion/view.h).
  */
+#include "apart.h"
+
 #include <errno.h>
 #include <stdbool.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/board.h"
-#include "test.h"
+#include "base/log.h"
 #include "tools/pinion/view.h"
 
 struct thing {
@@ -178,6 +180,90 @@ static void a_damaged_board_is_refused(void **state)
 	pn_board_free(thing);
 }
 
+/* --- where nothing can be shown ------------------------------------------- */
+
+static const struct pn_shown_kind long_kind = { "long", sizeof(struct thing),
+						500, fields,
+						PN_ARRAY_LEN(fields) };
+
+/* The object serves its owner in any case; whether others see it. */
+static bool is_shown(void)
+{
+	struct thing *thing = pn_board_alloc(&long_kind, NULL, true);
+	struct pn_view view;
+	bool shown;
+
+	assert_non_null(thing);
+	thing[499].count = 7;
+	shown = !pn_view_open(getpid(), &view);
+	if (shown)
+		pn_view_close(&view);
+	assert_int_equal(thing[499].count, 7);
+	pn_board_free(thing);
+	return shown;
+}
+
+static int make_it_others_too(void)
+{
+	char folder[PN_BOARD_PATH_BYTES];
+
+	pn_log_set_level(PN_LOG_NONE);
+	pn_board_folder(folder);
+	if (mkdir(folder, 0700) || !is_shown())
+		return 1;
+	if (chmod(folder, 0755) || is_shown())
+		return 2;
+	if (chmod(folder, 0700) || !is_shown())
+		return 3;
+	if (rmdir(folder) || symlink("/tmp", folder) || is_shown())
+		return 4;
+	return 0;
+}
+
+static void a_folder_that_others_may_use_shows_nothing(void **state)
+{
+	(void)state;
+	run_apart(make_it_others_too);
+}
+
+/* So large that a file of a page leaves room for n pages. */
+static void mount_with_room(unsigned n)
+{
+	char options[32], page[4096] = { 1 };
+	FILE *file;
+
+	snprintf(options, sizeof(options), "size=%u", (n + 1) * 4096);
+	if (mount("none", "/dev/shm", "tmpfs", 0, options))
+		_exit(TEST_SKIP);
+	file = fopen("/dev/shm/page", "w");
+	if (!file || fwrite(page, sizeof(page), 1, file) != 1 || fclose(file))
+		_exit(4);
+}
+
+/* None for the head, then none for the object, then enough. */
+static int take_the_room_away(void)
+{
+	unsigned n = 0;
+
+	for (; n < 64; n++) {
+		mount_with_room(n);
+		if (is_shown())
+			break;
+		umount("/dev/shm");
+	}
+	if (n < 2 || n == 64)
+		return 1;
+	if (mount("none", "/dev/shm", NULL, MS_REMOUNT | MS_RDONLY, NULL))
+		_exit(TEST_SKIP);
+	return is_shown() ? 2 : 0;
+}
+
+static void a_full_or_read_only_file_system_shows_nothing(void **state)
+{
+	(void)state;
+	run_apart(take_the_room_away);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +273,8 @@ int main(void)
 		TEST(a_board_without_blocks_is_gone),
 		TEST(blocks_come_and_go_as_a_model_says),
 		TEST(a_damaged_board_is_refused),
+		TEST(a_folder_that_others_may_use_shows_nothing),
+		TEST(a_full_or_read_only_file_system_shows_nothing),
 	};
 
 	return RUN_TESTS(tests);

@@ -15,6 +15,7 @@
 #include <pinion/pinion.h>
 
 #include "base/clock.h"
+#include "context.h"
 #include "device/soft/slots.h"
 
 #define PAGE	 ((size_t)4096)
@@ -341,6 +342,32 @@ static void a_closed_context_leaves_no_descriptor(void **state)
 	assert_int_equal(test_descriptors(), before);
 }
 
+/* Each rail has a cache of its own, and a program has one answer. */
+static void counts_are_those_of_all_rails(void **state)
+{
+	const char *const options[] = { "device=soft+soft", "log=none", NULL };
+	const struct pinion_attr attr = { .size = sizeof(attr),
+					  .options = options };
+	struct pinion_cache_stats s = { .size = sizeof(s) };
+	struct pinion_context *both;
+	struct pinion_pin pin;
+
+	(void)state;
+	assert_ok(pinion_open(&attr, &both));
+	for (unsigned i = 0; i < 5; i++) {
+		assert_ok(pn_cache_pin(both->caches[i % 2], mem, PAGE, WRITE,
+				       &pin));
+		pn_cache_unpin(both->caches[i % 2], &pin);
+	}
+	assert_ok(pinion_cache_query(both, &s));
+	assert_int_equal(s.misses, 2);
+	assert_int_equal(s.hits, 3);
+	assert_int_equal(s.regions, 2);
+	assert_int_equal(s.bytes, 2 * PAGE);
+	assert_int_equal(s.max_bytes, atomic_load(&both->budget.max_bytes));
+	pinion_close(both);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -356,6 +383,7 @@ int main(void)
 		CASE(other_calls_refuse_what_is_wrong),
 		CASE(an_older_program_gets_as_much_as_it_knows),
 		CASE(a_policy_or_mode_that_does_not_exist_is_refused),
+		CASE(counts_are_those_of_all_rails),
 		TEST(a_closed_context_leaves_no_descriptor),
 	};
 

@@ -350,6 +350,51 @@ static void nothing_is_published_while_a_release_is_under_way(void **state)
 	close_all();
 }
 
+/* Who cannot tell any more what is under way keeps nothing, for good. */
+static void more_releases_than_can_be_told_apart_end_the_keeping(void **state)
+{
+	uintptr_t far;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	far = (uintptr_t)f.mem + 32 * PAGE;
+	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++)
+		pn_release_notice(f.cache, far, PAGE, PN_RELEASE_BEFORE);
+	touch(1, 2);
+	touch(1, 2);
+	assert_int_equal(registrations(), 1);
+	pn_release_notice(f.cache, far, PAGE, PN_RELEASE_BEFORE);
+	for (unsigned i = 0; i <= PN_RELEASE_FLYING; i++)
+		pn_release_notice(f.cache, far, PAGE, PN_RELEASE_AFTER);
+	touch(5, 2);
+	touch(5, 2);
+	assert_int_equal(registrations(), 3);
+	close_all();
+}
+
+/* Nothing says which notice was lost: it may have been of these pages. */
+static void a_notice_lost_spoils_what_is_being_registered(void **state)
+{
+	struct pinion_cache_stats stats;
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	assert_int_equal(pn_cache_pin_start(f.cache, f.mem, PAGE, WRITE, &p),
+			 -EINPROGRESS);
+	touch(8, 1);
+	for (unsigned i = 0; i <= PN_RELEASE_RING; i++)
+		pn_release_notice(f.cache, (uintptr_t)f.mem + 8 * PAGE, PAGE,
+				  PN_RELEASE_AFTER);
+	assert_ok(pn_cache_pin_wait(f.cache, &p));
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_query(f.cache, &stats);
+	assert_int_equal(stats.overflows, 1);
+	touch(0, 1);
+	assert_int_equal(registrations(), 3);
+	close_all();
+}
+
 /* --- keys ---------------------------------------------------------------- */
 
 static void keys_of_regions_that_are_dying_are_revoked(void **state)
@@ -655,6 +700,8 @@ int main(int argc, char **argv)
 		TEST(two_pins_that_were_begun_end_in_either_order),
 		TEST(a_buffer_of_more_parts_than_free_slots_is_pinned),
 		TEST(nothing_is_published_while_a_release_is_under_way),
+		TEST(more_releases_than_can_be_told_apart_end_the_keeping),
+		TEST(a_notice_lost_spoils_what_is_being_registered),
 		TEST(keys_of_regions_that_are_dying_are_revoked),
 		TEST(keys_of_bypassing_pins_are_revoked),
 		TEST(regions_are_the_whole_pages_that_the_device_takes),

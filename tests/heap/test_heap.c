@@ -687,6 +687,76 @@ static void huge_pages_make_longer_slabs(void **state)
 	close_heap(&f);
 }
 
+static unsigned long number_in(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	unsigned long n = 0;
+
+	if (file && fscanf(file, "%lu", &n) != 1)
+		n = 0;
+	if (file)
+		fclose(file);
+	return n;
+}
+
+/* Where none are reserved the program hears it; it asked for them. */
+static void reserved_huge_pages_are_taken_or_missed(void **state)
+{
+	const struct pinion_heap_attr attr = {
+		.size = sizeof(attr), .flags = PINION_HEAP_HUGE_RESERVED
+	};
+	struct fixture f = open_heap(NULL, &attr);
+	char *block = pinion_heap_malloc(f.heap, 100);
+
+	(void)state;
+	if (!number_in("/proc/sys/vm/nr_hugepages") &&
+	    !number_in("/proc/sys/vm/nr_overcommit_hugepages")) {
+		assert_null(block);
+		assert_int_equal(errno, ENOMEM);
+		assert_int_equal(query(f.heap).slabs, 0);
+	} else if (block) {
+		memset(block, 1, 100);
+	}
+	close_heap(&f);
+}
+
+/* Whether the mapping of a block has a flag, in the words of smaps. */
+static bool is_mapped_with(const void *block, const char *flag)
+{
+	FILE *file = fopen("/proc/self/smaps", "r");
+	unsigned long from, to;
+	bool here = false, found = false;
+	char line[512];
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = (uintptr_t)block >= from &&
+			       (uintptr_t)block < to;
+		else if (here && !strncmp(line, "VmFlags:", 8))
+			found = strstr(line, flag);
+	}
+	fclose(file);
+	return found;
+}
+
+/* A kernel without transparent huge pages has no such flags either. */
+static void normal_pages_stay_normal(void **state)
+{
+	const struct pinion_heap_attr normal = {
+		.size = sizeof(normal), .flags = PINION_HEAP_NORMAL_PAGES
+	};
+	struct fixture f = open_heap(NULL, &normal);
+	char *block = pinion_heap_malloc(f.heap, 100);
+
+	(void)state;
+	assert_non_null(block);
+	assert_false(is_mapped_with(block, " hg"));
+	if (!access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK))
+		assert_true(is_mapped_with(block, " nh"));
+	close_heap(&f);
+}
+
 #ifdef PINION_CHECK
 
 static int stray; /* not of any heap */
@@ -773,6 +843,8 @@ int main(int argc, char **argv)
 		TEST(senseless_attributes_are_refused),
 		TEST(a_node_that_does_not_exist_fails_the_allocation),
 		TEST(huge_pages_make_longer_slabs),
+		TEST(reserved_huge_pages_are_taken_or_missed),
+		TEST(normal_pages_stay_normal),
 #ifdef PINION_CHECK
 		TEST(wrong_frees_are_detected),
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The helper behind the public calls: messages of an endpoint to itself. */
-#include "test.h"
+#include "apart.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -229,16 +228,6 @@ static void in_an_idle_program_the_helper_never_wakes_up(void **state)
 
 /* --- with other processes of the machine ---------------------------------- */
 
-/* A /dev/shm of this process's own, where nobody else meets. Exits as a test
- * that is skipped does where that is not permitted. */
-static void go_apart(void)
-{
-	if (unshare(CLONE_NEWNS) ||
-	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("none", "/dev/shm", "tmpfs", 0, NULL))
-		_exit(TEST_SKIP);
-}
-
 /* Opens the segment to all. */
 static void spoil_segment(void)
 {
@@ -271,24 +260,6 @@ static int meet_where_one_cannot(void)
 	seen(&p, 2);
 	close_program(&p);
 	return 0;
-}
-
-static void run_apart(int (*what)(void))
-{
-	pid_t pid = fork();
-	int status;
-
-	if (!pid) {
-		/* What fails there ends the child, not the test in it. */
-		setenv("CMOCKA_TEST_ABORT", "1", 1);
-		go_apart();
-		_exit(what());
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	if (WEXITSTATUS(status) == TEST_SKIP)
-		skip();
-	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void where_helpers_cannot_meet_auto_does_without(void **state)

@@ -413,6 +413,53 @@ static void what_is_told_in_the_name_of_a_cache_is_of_that_cache(void **state)
 	trace_remove("several");
 }
 
+/* --- what an owner does --------------------------------------------------- */
+
+static void fill_world(struct world *w)
+{
+	struct pn_range own = { (uintptr_t)w->mem, 4 * PAGE };
+	const struct pn_mr *mr;
+	struct pinion_pin pin;
+
+	assert_ok(pn_cache_resident_add(w->cache, own, WRITE, &mr));
+	assert_ok(pn_cache_pin(w->cache, w->mem + PAGE, PAGE,
+			       WRITE | PINION_PIN_BYPASS, &pin));
+	pn_cache_unpin(w->cache, &pin);
+	pn_budget_resize(&w->budget, 16 * PAGE, 9);
+	pn_cache_trim(w->cache);
+	pn_cache_resident_remove(w->cache, mr);
+}
+
+/* Memory that belongs to its owner, as a heap's slabs do, is neither hit nor
+ * missed; a budget that changes decides about all that follows. */
+static void owned_memory_and_new_budgets_are_recorded(void **state)
+{
+	struct pn_event e, seen[PN_EVENT_NKINDS] = { 0 };
+	struct pn_trace *trace;
+	struct world w;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("owner"), 64 << 20));
+	open_world(&w, "lru");
+	fill_world(&w);
+	close_world(&w);
+	pn_record_stop();
+	assert_ok(pn_trace_open(trace_path("owner"), &trace, NULL));
+	while (pn_trace_next(trace, &e) > 0)
+		seen[e.kind] = e;
+	assert_int_equal(seen[PN_EVENT_REGISTER].reason, PN_BECAUSE_OWNED);
+	assert_int_equal(seen[PN_EVENT_REGISTER].len, 4 * PAGE);
+	assert_int_equal(seen[PN_EVENT_PIN].reason, PN_BECAUSE_OWNED);
+	assert_int_equal(seen[PN_EVENT_PIN].len, PAGE);
+	assert_int_equal(seen[PN_EVENT_UNPIN].handle,
+			 seen[PN_EVENT_PIN].handle);
+	assert_int_equal(seen[PN_EVENT_RESIZE].len, 16 * PAGE);
+	assert_int_equal(seen[PN_EVENT_RESIZE].addr, 9);
+	assert_int_equal(w.stats.hits + w.stats.misses, 0);
+	pn_trace_close(trace);
+	trace_remove("owner");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -420,6 +467,7 @@ int main(void)
 		TEST(a_trace_adds_up_to_the_counters_of_mre),
 		TEST(threads_are_recorded_with_all_their_outcomes),
 		TEST(what_is_told_in_the_name_of_a_cache_is_of_that_cache),
+		TEST(owned_memory_and_new_budgets_are_recorded),
 	};
 
 	return RUN_TESTS(tests);
