@@ -18,7 +18,8 @@
 #include "recorder.h"
 #include "releases.h"
 
-#define LEN (8 * PN_PAGE_BYTES)
+#define LEN	      (8 * PN_PAGE_BYTES)
+#define GUARD_INSTALL 102 /* MADV_GUARD_INSTALL */
 
 static char *map_at(void *at, int flags)
 {
@@ -442,6 +443,28 @@ static void only_some_advice_releases(void **state)
 	}
 	assert_ok(madvise(page_of(9), 2 * PN_PAGE_BYTES, MADV_DONTNEED));
 	assert_released(9, 2);
+	/* Linux 6.13; others refuse it, which nobody knows before. */
+	madvise(page_of(12), 3 * PN_PAGE_BYTES, GUARD_INSTALL);
+	assert_released(12, 3);
+	unmap_stretch();
+}
+
+/* An old call that shows pages of shared memory in another order. */
+static void other_pages_of_a_file_release_those_before(void **state)
+{
+	(void)state;
+	if (!patched())
+		skip();
+	map_stretch();
+	assert_ptr_equal(mmap(page_of(5), 4 * PN_PAGE_BYTES,
+			      PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 page_of(5));
+	assert_released(5, 4);
+	*page_of(8) = 8;
+	if (!remap_file_pages(page_of(5), 2 * PN_PAGE_BYTES, 0, 2, 0))
+		assert_int_equal(*page_of(6), 8);
+	assert_released(5, 2);
 	unmap_stretch();
 }
 
@@ -1041,6 +1064,7 @@ int main(void)
 		TEST(mapping_over_memory_releases_what_it_covers),
 		TEST(moving_memory_releases_the_old_place_and_the_new),
 		TEST(only_some_advice_releases),
+		TEST(other_pages_of_a_file_release_those_before),
 		TEST(a_list_of_ranges_is_told_if_the_kernel_takes_it),
 		TEST(a_segment_attached_over_memory_releases_it),
 		TEST(one_mapping_that_cannot_be_watched_is_enough),
