@@ -113,6 +113,76 @@ static void data_goes_along(void **state)
 	assert_int_equal(fi_cq_read(s.tx, &end, 1), -FI_EAGAIN);
 }
 
+/* More of them than the queue was made for, read when all have come. */
+static void ends_that_wait_are_read_with_their_sender(void **state)
+{
+	enum { MESSAGES = 100 };
+	struct fi_cq_tagged_entry ends[MESSAGES];
+	fi_addr_t from[MESSAGES];
+	size_t n = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		assert_ok(
+			fi_recv(s.ep, in + i, 1, NULL, FI_ADDR_UNSPEC, in + i));
+		assert_ok(fi_send(s.ep, out + i, 1, NULL, s.self, out + i));
+		/* Makes progress for both queues, and reads one. */
+		assert_ptr_equal(end_of(s.tx, s.tx).op_context, out + i);
+		while (fi_cq_read(s.tx, ends, 1) != -FI_EAGAIN)
+			;
+	}
+	while (n < MESSAGES) {
+		ssize_t got =
+			fi_cq_readfrom(s.rx, ends + n, MESSAGES - n, from + n);
+
+		assert_true(got > 0 || got == -FI_EAGAIN);
+		n += got > 0 ? (size_t)got : 0;
+	}
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		assert_ptr_equal(ends[i].op_context, in + i);
+		assert_int_equal(from[i], s.self);
+	}
+}
+
+/* Looks until it has come, and keeps it. */
+static void claim(uint64_t tag, struct fi_context *context)
+{
+	const struct fi_msg_tagged m = { .addr = s.self,
+					 .tag = tag,
+					 .context = context };
+	struct fi_cq_tagged_entry end;
+	struct fi_cq_err_entry error;
+	ssize_t n;
+
+	do {
+		assert_ok(fi_trecvmsg(s.ep, &m,
+				      FI_PEEK | FI_CLAIM | FI_COMPLETION));
+		while ((n = fi_cq_read(s.rx, &end, 1)) == -FI_EAGAIN)
+			fi_cq_read(s.tx, NULL, 0);
+		if (n != 1)
+			assert_int_equal(fi_cq_readerr(s.rx, &error, 0), 1);
+	} while (n != 1);
+	assert_int_equal(end.len, LEN);
+}
+
+static void what_was_claimed_may_be_discarded(void **state)
+{
+	struct fi_context context;
+	struct fi_msg_tagged m = { .addr = s.self,
+				   .tag = 5,
+				   .context = &context };
+	struct fi_cq_tagged_entry end;
+
+	(void)state;
+	assert_ok(fi_tsend(s.ep, out, LEN, NULL, s.self, 5, out));
+	claim(5, &context);
+	assert_ok(fi_trecvmsg(s.ep, &m, FI_CLAIM | FI_DISCARD | FI_COMPLETION));
+	end = end_of(s.rx, s.tx);
+	assert_ptr_equal(end.op_context, &context);
+	assert_int_equal(end.len, 0);
+	assert_ptr_equal(end_of(s.tx, s.rx).op_context, out);
+}
+
 /* --- RMA ------------------------------------------------------------------ */
 
 static void reads_and_writes_take_lists_of_one(void **state)
@@ -207,6 +277,63 @@ static void names_and_errors_have_a_text(void **state)
 			    "Inv");
 	assert_string_equal(fi_cq_strerror(s.tx, FI_EINVAL, NULL, NULL, 0),
 			    fi_strerror(FI_EINVAL));
+}
+
+/* Many at a time, each with its own error where that is asked for. */
+static void names_are_inserted_each_with_its_error(void **state)
+{
+	enum { NAMES = 40, BAD = 3 };
+	static char names[NAMES][NAME_BYTES];
+	fi_addr_t addrs[NAMES];
+	int errors[NAMES];
+
+	(void)state;
+	for (unsigned i = 0; i < NAMES; i++)
+		memcpy(names[i], name, NAME_BYTES);
+	memset(names[BAD], 0, NAME_BYTES);
+	memset(errors, -1, sizeof(errors));
+	assert_int_equal(fi_av_insert(s.av, names, NAMES, addrs, FI_SYNC_ERR,
+				      errors),
+			 NAMES - 1);
+	for (unsigned i = 0; i < NAMES; i++) {
+		assert_int_equal(errors[i], i == BAD ? FI_EINVAL : 0);
+		assert_true((addrs[i] == FI_ADDR_NOTAVAIL) == (i == BAD));
+	}
+	/* All of them are this endpoint. */
+	assert_ok(fi_recv(s.ep, in, LEN, NULL, FI_ADDR_UNSPEC, in));
+	fill(out, LEN, 9);
+	assert_ok(fi_send(s.ep, out, LEN, NULL, addrs[NAMES - 1], out));
+	assert_came(9, in);
+	assert_ptr_equal(end_of(s.tx, s.rx).op_context, out);
+}
+
+static void a_service_has_its_name_as_text(void **state)
+{
+	struct fi_info *hints = hints_for(FI_MSG), *info;
+	size_t len = 100;
+	char text[100];
+
+	(void)state;
+	assert_ok(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", "forms", 0, hints,
+			     &info));
+	fi_av_straddr(s.av, info->dest_addr, text, &len);
+	assert_string_equal(text, "pinion:service:forms");
+	assert_int_equal(len, sizeof("pinion:service:forms"));
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+static void who_asks_for_no_kind_of_transfer_gets_messages(void **state)
+{
+	struct fi_info *hints = hints_for(FI_SOURCE), *info;
+
+	(void)state;
+	assert_ok(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+	assert_true(info->caps & FI_SOURCE);
+	assert_int_equal(info->caps & (FI_MSG | FI_TAGGED), FI_MSG | FI_TAGGED);
+	assert_false(info->caps & FI_RMA);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
 }
 
 static void queues_of_every_format_open(void **state)
@@ -371,10 +498,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(lists_of_one_are_as_good_as_buffers),
 		CASE(data_goes_along),
+		CASE(ends_that_wait_are_read_with_their_sender),
+		CASE(what_was_claimed_may_be_discarded),
 		CASE(reads_and_writes_take_lists_of_one),
 		CASE(counters_are_set_and_added_to),
 		CASE(a_poll_set_names_who_has_something),
 		CASE(names_and_errors_have_a_text),
+		CASE(names_are_inserted_each_with_its_error),
+		CASE(a_service_has_its_name_as_text),
+		TEST(who_asks_for_no_kind_of_transfer_gets_messages),
 		CASE(queues_of_every_format_open),
 		CASE(an_endpoint_keeps_its_options),
 		CASE(an_event_queue_has_a_descriptor),
