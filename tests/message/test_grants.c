@@ -212,6 +212,115 @@ static bool without_room_for_pins_the_bytes_come_by_packets(struct ranks *run)
 						  .left = 40960 });
 }
 
+/* --- two of a tag ----------------------------------------------------------
+ */
+
+#define HALF 5000
+
+/* The later grant is taken back; what is written goes where the first one said,
+ * and a second write waits in vain. */
+static void take_back_the_later(struct party *party, uint8_t *buf)
+{
+	struct pinion_message m = {
+		.buf = buf, .len = HALF, .tag = 42, .peer = party->peers[WRITER]
+	};
+	struct pinion_request *first, *later;
+
+	RANK_CHECK(party->rank, !pn_endpoint_grant(party->ep, &m, &first));
+	m.buf = buf + HALF;
+	RANK_CHECK(party->rank, !pn_endpoint_grant(party->ep, &m, &later));
+	if (!settle(party))
+		return;
+	RANK_CHECK(party->rank, !pn_endpoint_cancel(party->ep, later));
+	RANK_CHECK(party->rank,
+		   pn_endpoint_wait(party->ep, later, NULL) == -ECANCELED);
+	settle(party);
+	RANK_CHECK(party->rank, !pn_endpoint_wait(party->ep, first, NULL));
+	RANK_CHECK(party->rank, pattern_holds(buf, HALF, 7));
+	for (unsigned i = HALF; i < 2 * HALF; i++)
+		RANK_CHECK(party->rank, !buf[i]);
+}
+
+static void write_twice(struct party *party, uint8_t *buf)
+{
+	struct pinion_message m = { .buf = buf,
+				    .len = HALF,
+				    .tag = 42,
+				    .peer = party->peers[GRANTER] };
+	struct pinion_request *first, *later;
+
+	pattern_fill(buf, HALF, 7);
+	if (!settle(party) || !settle(party))
+		return;
+	RANK_CHECK(party->rank, !pn_endpoint_put_when(party->ep, &m, &first));
+	RANK_CHECK(party->rank, !pn_endpoint_put_when(party->ep, &m, &later));
+	RANK_CHECK(party->rank, !pn_endpoint_wait(party->ep, first, NULL));
+	RANK_CHECK(party->rank, !pn_endpoint_cancel(party->ep, later));
+	RANK_CHECK(party->rank,
+		   pn_endpoint_wait(party->ep, later, NULL) == -ECANCELED);
+}
+
+static void grant_twice(struct rank *rank)
+{
+	uint8_t *buf = map(2 * HALF);
+	struct party party;
+
+	if (!open_party(&party, rank, 0) || !meet(&party))
+		return;
+	if (rank->rank == GRANTER)
+		take_back_the_later(&party, buf);
+	else
+		write_twice(&party, buf);
+	party_barrier(&party);
+	party_close(&party);
+	munmap(buf, 2 * HALF);
+}
+
+static bool of_two_grants_of_a_tag_either_can_be_taken_back(struct ranks *run)
+{
+	run->fn = grant_twice;
+	return ranks_run(run);
+}
+
+/* --- devices that take less at a time --------------------------------------
+ */
+
+/* By a message, whose fragments are longer, and by a conditional write. */
+static void move_in_parts(struct rank *rank)
+{
+	uint8_t *buf = map(MAX_BYTES);
+	struct pinion_message m = { .buf = buf, .len = MAX_BYTES, .tag = 42 };
+	struct pinion_request *request;
+	unsigned me = rank->rank;
+	struct party party;
+
+	rank->rails[0]->limits.max_op_bytes = 30000;
+	if (!open_party(&party, rank, 0))
+		return;
+	m.peer = party.peers[!me];
+	if (me == WRITER) {
+		pattern_fill(buf, MAX_BYTES, 3);
+		RANK_CHECK(rank, !party_send(&party, !me, buf, MAX_BYTES, 1));
+		pattern_fill(buf, MAX_BYTES, 4);
+		RANK_CHECK(rank, !pn_endpoint_put_when(party.ep, &m, &request));
+	} else {
+		RANK_CHECK(rank, !party_recv(&party, !me, buf, MAX_BYTES, 1));
+		RANK_CHECK(rank, pattern_holds(buf, MAX_BYTES, 3));
+		RANK_CHECK(rank, !pn_endpoint_grant(party.ep, &m, &request));
+	}
+	RANK_CHECK(rank, !pn_endpoint_wait(party.ep, request, NULL));
+	RANK_CHECK(rank, pattern_holds(buf, MAX_BYTES, 4));
+	party_barrier(&party);
+	party_close(&party);
+	munmap(buf, MAX_BYTES);
+}
+
+static bool what_a_device_cannot_take_at_once_goes_in_parts(struct ranks *run)
+{
+	run->fn = move_in_parts;
+	return ranks_run(run);
+}
+
 /* --- many ----------------------------------------------------------------- */
 
 #define NMANY 3000
@@ -430,6 +539,8 @@ int main(int argc, char **argv)
 	static const struct test tests[] = {
 		ROW(every_order_of_arrival_ends_alike, false),
 		ROW(without_room_for_pins_the_bytes_come_by_packets, true),
+		ROW(of_two_grants_of_a_tag_either_can_be_taken_back, true),
+		ROW(what_a_device_cannot_take_at_once_goes_in_parts, true),
 		ROW(thousands_may_be_outstanding, false),
 		ROW(every_write_ends_when_the_peer_dies, true),
 		ROW(released_memory_is_never_written, true),

@@ -344,9 +344,12 @@ static void a_receive_of_many_is_canceled_but_for_what_came(void **state)
 	assert_int_equal(many.pending, 0);
 	assert_ok(pinion_recv(end.ep, &m, NULL));
 	send_bytes(&end, peer, out, sizeof(out));
+	pn_endpoint_check(end.ep);
 	take_receives(&end, 1, in, ends);
 	assert_true(ends[0].more);
+	pn_endpoint_check(end.ep);
 	assert_ok(pinion_cancel_user(end.ep, in));
+	pn_endpoint_check(end.ep);
 	poll_for(&end, &ends[1]);
 	assert_int_equal(ends[1].status, -ECANCELED);
 	assert_false(ends[1].more);
