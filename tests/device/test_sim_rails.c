@@ -353,6 +353,26 @@ static void a_spec_opens_all_its_rails(void **state)
 			 -EINVAL);
 }
 
+static void take_port(void *arg, const char *name, const char *text)
+{
+	if (!strcmp(name, "port"))
+		snprintf(arg, 16, "%s", text);
+}
+
+/* In virtual time there is nothing that poll(2) could wait for. */
+static void a_port_says_which_it_is_and_has_no_descriptor(void **state)
+{
+	struct pn_sim *sim = open_world("rails=2", NULL);
+	struct pn_device *second = pn_sim_rail(sim, 1, 1);
+	char port[16] = "";
+
+	(void)state;
+	second->ops->describe(second, take_port, port);
+	assert_string_equal(port, "1 of 2");
+	assert_int_equal(pn_device_fd(second), -EOPNOTSUPP);
+	pn_sim_close(sim);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,6 +388,7 @@ int main(void)
 		TEST(a_port_that_failed_connects_to_nobody),
 		TEST(scripts_name_ports_that_exist),
 		TEST(a_spec_opens_all_its_rails),
+		TEST(a_port_says_which_it_is_and_has_no_descriptor),
 	};
 
 	pn_log_set_level(PN_LOG_NONE);

@@ -47,6 +47,24 @@ static void the_largest_registrants_keep_their_helpers(void **state)
 	assert_false(rests(PN_SHARE_AUTO, m, 3, 2));
 }
 
+/* In whatever order the members are read, one is chosen and the same one. */
+static void of_equals_all_choose_the_same(void **state)
+{
+	struct pn_member m[] = { member(8, 5, 0x7), member(4, 5, 0x7) };
+	struct pn_member twins[] = { member(8, 5, 0x3), member(8, 5, 0x3) };
+
+	(void)state;
+	assert_true(rests(PN_SHARE_CONSERVATIVE, m, 2, 0));
+	assert_false(rests(PN_SHARE_CONSERVATIVE, m, 2, 1));
+	m[0] = member(4, 5, 0x7);
+	m[1] = member(8, 5, 0x7);
+	assert_false(rests(PN_SHARE_CONSERVATIVE, m, 2, 0));
+	assert_true(rests(PN_SHARE_CONSERVATIVE, m, 2, 1));
+	/* Two helpers of one process: by their place. */
+	assert_false(rests(PN_SHARE_CONSERVATIVE, twins, 2, 0));
+	assert_true(rests(PN_SHARE_CONSERVATIVE, twins, 2, 1));
+}
+
 static void helpers_take_turns_aggressively(void **state)
 {
 	struct pn_member m[6];
@@ -213,6 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(with_a_core_for_each_all_helpers_act),
 		TEST(the_largest_registrants_keep_their_helpers),
+		TEST(of_equals_all_choose_the_same),
 		TEST(helpers_take_turns_aggressively),
 		TEST(without_an_idle_core_nobody_helps_but_whoever_insists),
 		TEST(a_helper_does_not_leave_its_process_binding),
