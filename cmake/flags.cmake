@@ -13,6 +13,10 @@ target_include_directories(pinion_flags INTERFACE
 	${PROJECT_BINARY_DIR}/generated)
 target_link_libraries(pinion_flags INTERFACE Threads::Threads)
 
+if(PINION_TESTS)
+	# At close alone, which costs little: so every test is one of these.
+	target_compile_definitions(pinion_flags INTERFACE PINION_CHECK_CLOSE=1)
+endif()
 if(PINION_CHECK)
 	target_compile_definitions(pinion_flags INTERFACE PINION_CHECK=1)
 endif()

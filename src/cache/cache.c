@@ -227,6 +227,7 @@ void pn_cache_close(struct pn_cache *cache)
 	if (!cache)
 		return;
 	pn_worker_stop(cache);
+	PN_CACHE_CHECK_CLOSE(cache);
 	pn_list_remove(&cache->sharer);
 	if (cache->subscribed)
 		pn_monitor_unsubscribe(&cache->subscriber);

@@ -524,4 +524,10 @@ void pn_worker_stop(struct pn_cache *cache);
 #define PN_CACHE_CHECK(cache) ((void)0)
 #endif
 
+#ifdef PINION_CHECK_CLOSE
+#define PN_CACHE_CHECK_CLOSE(cache) pn_cache_check(cache)
+#else
+#define PN_CACHE_CHECK_CLOSE(cache) ((void)0)
+#endif
+
 #endif

@@ -20,7 +20,7 @@ static void check_entries(struct pn_cache *cache, struct pn_region *region)
 }
 
 static void check_region(struct pn_cache *cache, struct pn_region *region,
-			 struct sums *sums)
+			 struct sums *sums) PN_REQUIRES(&cache->lock)
 {
 	uint32_t state = atomic_load(&region->state);
 	unsigned hidden = PN_REGION_PRIVATE | PN_REGION_STALE;
@@ -35,6 +35,7 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 	sums->bytes += region->mr.len;
 	if (state == PN_REGION_VALID) {
 		pn_assert(region->mr.lkey && !(region->flags & hidden));
+		pn_assert(region->node.used <= cache->policy->clock);
 		if (!region->resident) {
 			sums->nvalid++;
 			sums->valid_bytes += region->mr.len;

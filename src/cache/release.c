@@ -78,7 +78,6 @@ static void land(struct pn_cache *cache, uintptr_t addr, size_t len)
 		    atomic_load(&f->addr) != addr ||
 		    atomic_load(&f->len) != len)
 			continue;
-		atomic_store(&f->addr, 0);
 		atomic_store(&f->thread, 0);
 		atomic_fetch_sub(&cache->nflying, 1);
 		return;
@@ -98,8 +97,9 @@ bool pn_release_flying(struct pn_cache *cache, struct pn_range range)
 		struct pn_range r = { atomic_load(&f->addr),
 				      atomic_load(&f->len) };
 
-		if (atomic_load(&f->thread) && r.addr &&
-		    pn_range_overlaps(r, range))
+		/* One that is being entered may still show an older one's: what
+		 * is taken for released in vain is registered again. */
+		if (atomic_load(&f->thread) && pn_range_overlaps(r, range))
 			return true;
 	}
 	return false;

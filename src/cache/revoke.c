@@ -90,8 +90,8 @@ static int revoke_held(struct pn_cache *cache, struct pn_range range,
 
 		if (pn_device_rekey(cache->device, &copy))
 			ret = -EBUSY;
-		pn_asymmetric_store(slot, NULL);
 	}
+	pn_asymmetric_store(slot, NULL);
 	return ret;
 }
 

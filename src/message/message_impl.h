@@ -580,7 +580,7 @@ void pn_tell_protocol(struct pinion_request *request, int protocol,
 /* shown.c */
 extern const struct pn_shown_kind pn_shown_endpoint;
 
-#ifdef PINION_CHECK
+#ifdef PINION_CHECK_CLOSE
 #define PN_ENDPOINT_CHECK(ep) pn_endpoint_check(ep)
 #else
 #define PN_ENDPOINT_CHECK(ep) ((void)0)

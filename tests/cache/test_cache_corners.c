@@ -70,6 +70,11 @@ static void touch(size_t first, size_t n)
 	pn_cache_unpin(f.cache, &p);
 }
 
+static void release(size_t page)
+{
+	pn_cache_invalidate(f.cache, (uintptr_t)f.mem + page * PAGE, PAGE);
+}
+
 static uint64_t registrations(void)
 {
 	struct pinion_cache_stats stats;
@@ -395,6 +400,22 @@ static void a_notice_lost_spoils_what_is_being_registered(void **state)
 	close_all();
 }
 
+static void a_release_that_has_ended_concerns_nobody(void **state)
+{
+	uintptr_t mem;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	mem = (uintptr_t)f.mem;
+	pn_release_notice(f.cache, mem + 8 * PAGE, PAGE, PN_RELEASE_BEFORE);
+	pn_cache_invalidate(f.cache, mem, 2 * PAGE);
+	touch(0, 2);
+	touch(0, 2);
+	assert_int_equal(registrations(), 1);
+	pn_release_notice(f.cache, mem + 8 * PAGE, PAGE, PN_RELEASE_AFTER);
+	close_all();
+}
+
 /* --- keys ---------------------------------------------------------------- */
 
 static void keys_of_regions_that_are_dying_are_revoked(void **state)
@@ -431,6 +452,39 @@ static void keys_of_bypassing_pins_are_revoked(void **state)
 	assert_ok(put_with(&far));
 	pn_cache_unpin(f.cache, &p);
 	pn_cache_unpin(f.cache, &far);
+	close_all();
+}
+
+static int refuse_rekey(struct pn_device *device, struct pn_mr *mr)
+{
+	(void)device;
+	(void)mr;
+	return -EOPNOTSUPP;
+}
+
+/* The key of what is in use stays good, and the region lives no longer for
+ * having been asked. */
+static void a_device_that_cannot_rekey_keeps_the_keys_in_use(void **state)
+{
+	const struct pn_device_ops *real;
+	struct pn_device_ops ops;
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	real = f.device->ops;
+	ops = *real;
+	ops.rekey = refuse_rekey;
+	f.device->ops = &ops;
+	f.device->caps &= ~(unsigned)PN_CAP_REKEY;
+	assert_ok(pin(0, 1, EXPOSED, &p));
+	assert_int_equal(pn_cache_revoke(f.cache, (uintptr_t)f.mem, PAGE),
+			 -EBUSY);
+	assert_ok(put_with(&p));
+	pn_cache_unpin(f.cache, &p);
+	assert_ok(pn_cache_revoke(f.cache, (uintptr_t)f.mem, PAGE));
+	assert_int_equal(atomic_load(&f.budget.bytes), 0);
+	f.device->ops = real;
 	close_all();
 }
 
@@ -541,6 +595,36 @@ static void after_a_flood_of_releases_new_exposures_live(void **state)
 	close_all();
 }
 
+/* --- without membarrier --------------------------------------------------- */
+
+static bool no_barrier;
+
+bool __real_pn_asymmetric_init(void);
+bool __wrap_pn_asymmetric_init(void);
+
+bool __wrap_pn_asymmetric_init(void)
+{
+	return __real_pn_asymmetric_init() && !no_barrier;
+}
+
+/* Evicting could not see the slots of those that do not. */
+static void where_the_kernel_has_no_barrier_every_pin_takes_the_lock(
+	void **state)
+{
+	(void)state;
+	no_barrier = true;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	no_barrier = false;
+	assert_int_equal(atomic_load(&f.cache->attention), 1);
+	touch(0, 1);
+	release(0);
+	touch(0, 1);
+	touch(0, 1);
+	assert_int_equal(registrations(), 2);
+	assert_int_equal(atomic_load(&f.cache->attention), 1);
+	close_all();
+}
+
 /* --- hints --------------------------------------------------------------- */
 
 static bool covers(size_t first, size_t n, unsigned flags)
@@ -588,11 +672,6 @@ static void assert_told(void)
 {
 	assert_true(f.cache->ndying > 0);
 	assert_false(atomic_load(&f.cache->worker.wanted));
-}
-
-static void release(size_t page)
-{
-	pn_cache_invalidate(f.cache, (uintptr_t)f.mem + page * PAGE, PAGE);
 }
 
 /* It would sleep, and they stay pinned, until something else happens. */
@@ -702,12 +781,15 @@ int main(int argc, char **argv)
 		TEST(nothing_is_published_while_a_release_is_under_way),
 		TEST(more_releases_than_can_be_told_apart_end_the_keeping),
 		TEST(a_notice_lost_spoils_what_is_being_registered),
+		TEST(a_release_that_has_ended_concerns_nobody),
 		TEST(keys_of_regions_that_are_dying_are_revoked),
 		TEST(keys_of_bypassing_pins_are_revoked),
+		TEST(a_device_that_cannot_rekey_keeps_the_keys_in_use),
 		TEST(regions_are_the_whole_pages_that_the_device_takes),
 		TEST(only_a_release_of_exposed_pages_ends_an_exposure),
 		TEST(a_long_exposure_takes_parts_of_whole_pages),
 		TEST(after_a_flood_of_releases_new_exposures_live),
+		TEST(where_the_kernel_has_no_barrier_every_pin_takes_the_lock),
 		TEST(hints_say_what_a_pin_would_find),
 		TEST(whoever_has_regions_die_tells_the_worker),
 		TEST(a_chore_does_one_thing_at_a_time),

@@ -184,6 +184,46 @@ static void a_flush_ends_when_all_is_deregistered(void **state)
 	pn_sim_close(f.sim);
 }
 
+static uint64_t work_slowly(void *arg)
+{
+	(void)arg;
+	pn_sim_sleep(f.sim, 5000);
+	return PN_FOREVER;
+}
+
+static void step_in_time(void *arg)
+{
+	(void)arg;
+	pn_cache_step(f.cache);
+}
+
+static void remove_in_time(void *arg)
+{
+	pn_sim_sleep(f.sim, 1000);
+	pn_cache_chore_remove(f.cache, arg);
+}
+
+/* What it works on may be gone afterwards. */
+static void who_removes_a_chore_waits_until_it_is_done(void **state)
+{
+	struct pn_chore chore = { .step = work_slowly };
+	uint64_t start;
+
+	(void)state;
+	assert_ok(pn_sim_open("cores=2,cost=none", NULL, &f.sim));
+	f.device = pn_sim_device(f.sim, 0);
+	open_cache();
+	pn_cache_chore_add(f.cache, &chore);
+	pn_cache_chore_at(f.cache, &chore, 0);
+	start = pn_sim_now(f.sim);
+	assert_ok(pn_sim_spawn(f.sim, 0, step_in_time, NULL));
+	assert_ok(pn_sim_spawn(f.sim, 0, remove_in_time, &chore));
+	assert_ok(pn_sim_run(f.sim));
+	assert_int_equal(pn_sim_now(f.sim), start + 5000);
+	run(close_in_time, NULL);
+	pn_sim_close(f.sim);
+}
+
 /* --- with threads -------------------------------------------------------- */
 
 static const struct pn_device_ops *real_ops;
@@ -271,6 +311,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_slow_registration_delays_no_hit_in_virtual_time),
 		TEST(a_flush_ends_when_all_is_deregistered),
+		TEST(who_removes_a_chore_waits_until_it_is_done),
 		TEST(a_slow_registration_delays_no_hit_of_another_thread),
 	};
 
