@@ -385,6 +385,8 @@ static void check_way(const struct pn_way *way, struct sums *sums)
 		pn_assert(!way->up && !way->greet && !way->down);
 		return;
 	}
+	pn_assert(!way->up || !peer->sequenced || (way->greeted && way->heard));
+	pn_assert(!way->foreign || (!way->up && !way->greet && !way->heard));
 	pn_assert(way->peer->user == way);
 	pn_assert(way->number < peer->nrails);
 	pn_assert(!way->up || (!way->greet && !way->down && !peer->down));

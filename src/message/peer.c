@@ -22,8 +22,9 @@
  * of the devices, one for each way. The end of the old ways may be heard after
  * the beginning of the new ones. So a device's peer that comes to a way that is
  * taken belongs to a new conversation, and a HELLO says to which: each side
- * names its own end, and the other's if it knows it. A way that leads to
- * another conversation than its other end believes is detached.
+ * names its own end, and the other's if it knows it. A way is up when both have
+ * said the same; one that leads to another conversation than its other end
+ * believes is detached.
  *
  * Packets take the first way that lives. When a way goes down and there are
  * others, packets are sent again (kept.c), fragments are announced again
@@ -181,6 +182,19 @@ struct pn_way *pn_way_named(struct pinion_peer *peer, unsigned number)
 	return way_to(peer, number);
 }
 
+/* Between endpoints with several rails nothing but a HELLO goes over a way
+ * before both have said that they mean the same conversation: its other end may
+ * be of one that is over here, or not yet over there. */
+static void settle(struct pn_way *way)
+{
+	const struct pinion_peer *peer = way->owner;
+
+	way->up = way->peer->up && !way->down && !way->greet && !way->foreign &&
+		  (!peer->sequenced || (way->greeted && way->heard));
+	if (way->up || way->greet)
+		pn_peer_busy(way->owner);
+}
+
 /* The way is over this peer of its device. It may have come up before this
  * endpoint was there: the device's own address, when its costs were measured.
  * It may be down again, too; that is heard after what it had to say. */
@@ -191,12 +205,11 @@ static void bind_way(struct pn_way *way, struct pn_peer *device_peer,
 
 	way->peer = device_peer;
 	way->number = number;
-	way->up = device_peer->up && !way->greet;
+	way->greeted = way->heard = way->foreign = false;
 	device_peer->user = way;
 	if (!is_alive(peer->way))
 		peer->way = way;
-	if (way->greet)
-		pn_peer_busy(peer);
+	settle(way);
 }
 
 /* Attaches a way to the peer's i-th device. */
@@ -320,7 +333,8 @@ bool pn_way_greet(struct pn_way *way)
 	if (pn_packet_post(way, &wire, mine.data, mine.len))
 		return false;
 	way->greet = false;
-	way->greeted = way->up = true;
+	way->greeted = true;
+	settle(way);
 	return true;
 }
 
@@ -486,14 +500,12 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 	return adopt(peer, device_peer);
 }
 
-/* It is to know our name, too. */
-static void greet_back(struct pn_way *way)
+/* What else comes of its other end is not for this conversation. */
+static void part_from(struct pn_way *way)
 {
-	if (way->greeted || way->greet || !way->owner->sequenced)
-		return;
-	way->greet = true;
-	way->up = false;
-	pn_peer_busy(way->owner);
+	way->foreign = true;
+	way->up = way->greet = false;
+	pn_way_break(way);
 }
 
 int pn_way_hello(struct pn_way *way, const struct pn_wire *wire,
@@ -507,21 +519,35 @@ int pn_way_hello(struct pn_way *way, const struct pn_wire *wire,
 	    !is_among(&way->peer->address, rails, nrails))
 		return -EPROTO;
 	if (!fits(peer, wire)) {
-		pn_way_break(way);
+		if (way->heard)
+			return -EPROTO;
+		part_from(way);
 		return 0;
 	}
 	peer->other_name = wire->tag;
 	set_rails(peer, rails, nrails);
-	greet_back(way);
+	way->heard = true;
+	/* It is to know our name, too. */
+	way->greet = peer->sequenced && !way->greeted && !way->down;
+	settle(way);
 	return 0;
+}
+
+bool pn_way_listens(struct pn_way *way)
+{
+	const struct pinion_peer *peer = way->owner;
+
+	if (peer->down || way->foreign)
+		return false;
+	if (pn_unlikely(peer->sequenced && !way->heard))
+		part_from(way);
+	return !way->foreign;
 }
 
 void pn_way_up(struct pn_way *way)
 {
-	if (way->owner->down)
-		return;
-	way->up = !way->greet;
-	pn_peer_busy(way->owner);
+	if (!way->owner->down)
+		settle(way);
 }
 
 static void tell_down(struct pn_way *way)
@@ -559,7 +585,9 @@ void pn_way_down(struct pn_way *way, int why)
 		peer->resend = !pn_list_empty(&peer->sent);
 	}
 	pn_transfer_way_down(way);
-	tell_down(way);
+	/* By that number the peer may know another one, which is good. */
+	if (!way->foreign)
+		tell_down(way);
 	pn_peer_busy(peer);
 }
 

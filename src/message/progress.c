@@ -122,6 +122,19 @@ static struct pn_way *way_of_packet(struct pinion_endpoint *ep,
 					  payload, len);
 }
 
+static int on_way(struct pn_way *way, uint32_t sequence,
+		  const struct pn_wire *wire, const uint8_t *payload,
+		  size_t len)
+{
+	if (pn_unlikely(wire->kind == PN_WIRE_HELLO))
+		return pn_way_hello(way, wire, payload, len);
+	if (!pn_way_listens(way))
+		return 0;
+	if (pn_unlikely(sequence))
+		return on_sequenced(way->owner, sequence, wire, payload, len);
+	return on_packet(way->owner, wire, payload, len);
+}
+
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
 	struct pn_device *device = c->peer->device;
@@ -131,14 +144,9 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
 	struct pn_way *way = way_of_packet(ep, c, &wire, ret, payload, len);
 
-	if (way && !way->owner->down) {
-		if (!ret && pn_unlikely(wire.kind == PN_WIRE_HELLO))
-			ret = pn_way_hello(way, &wire, payload, len);
-		else if (!ret && pn_unlikely(c->imm))
-			ret = on_sequenced(way->owner, c->imm, &wire, payload,
-					   len);
-		else if (!ret)
-			ret = on_packet(way->owner, &wire, payload, len);
+	if (way && !way->owner->down && !way->foreign) {
+		if (!ret)
+			ret = on_way(way, c->imm, &wire, payload, len);
 		if (ret)
 			bad_packet(way->owner, ret);
 	}
@@ -297,7 +305,7 @@ static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 		return;
 	case PN_COMPLETION_IMM:
 		way = pn_way_of(ep, c->peer);
-		if (way && !way->owner->down)
+		if (way && pn_way_listens(way))
 			on_imm(way->owner, c);
 		return;
 	}

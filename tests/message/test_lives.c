@@ -244,6 +244,30 @@ static void every_protocol_outlives_its_endpoint(void **state)
 		}
 }
 
+/* A rail that one life had attached may come up in the next. */
+static void rails_that_are_late_lead_to_the_right_life(void **state)
+{
+	static const char *const late[] = { "1us",   "2us",   "3us",  "5us",
+					    "8us",   "12us",  "20us", "40us",
+					    "100us", "300us", "1ms" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(late); i++)
+		for (int p = 0; p < PN_PROTOCOL_COUNT; p++) {
+			char spec[64];
+			struct ranks run = { .how = "sim",
+					     .spec = spec,
+					     .nranks = 2,
+					     .fn = live,
+					     .arg = &p };
+
+			snprintf(spec, sizeof(spec),
+				 "sim:cost=cx5,rails=2,rail_setup=%s", late[i]);
+			if (!ranks_run(&run))
+				fail_msg("protocol %d, %s", p, spec);
+		}
+}
+
 /* Rank 0 looks for the first time when rank 1 has gone. */
 static void come_and_go(struct rank *rank)
 {
@@ -361,6 +385,7 @@ int main(void)
 		TEST(what_was_under_way_ends_at_the_other_side),
 		TEST(what_was_sent_arrives_though_its_sender_closes),
 		TEST(every_protocol_outlives_its_endpoint),
+		TEST(rails_that_are_late_lead_to_the_right_life),
 		TEST(who_came_and_went_unseen_is_known_to_be_gone),
 		TEST(operations_left_behind_harm_nobody),
 	};

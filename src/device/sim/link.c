@@ -224,6 +224,15 @@ static void connect_fire(struct pn_sim *sim, struct pn_event *event)
 		      pn_sim_after(sim->now_ns, sim->latency_ns));
 }
 
+/* A request takes a latency to the other side, and on some rails more. */
+static uint64_t request_ns(const struct pn_sim_node *self)
+{
+	const struct pn_sim *sim = self->sim;
+
+	return sim->latency_ns +
+	       (self->index < sim->nnodes ? 0 : sim->params.rail_setup_ns);
+}
+
 static int attach_locked(struct pn_sim_node *self, struct pn_sim_node *other,
 			 struct pn_sim_link **out)
 {
@@ -235,7 +244,7 @@ static int attach_locked(struct pn_sim_node *self, struct pn_sim_node *other,
 		if (!link)
 			return -ENOMEM;
 		pn_events_add(&sim->events, &link->connect,
-			      pn_sim_after(pn_sim_time(sim), sim->latency_ns));
+			      pn_sim_after(pn_sim_time(sim), request_ns(self)));
 	}
 	*out = link;
 	return 0;

@@ -69,6 +69,9 @@ static const struct pn_option params_table[] = {
 	  "bandwidths in proportion, 3:1 for example; the first rail has the "
 	  "profile's",
 	  FIELD(rail_bandwidth), 0, 0, NULL },
+	{ "rail_setup", PN_OPTION_TIME, "0",
+	  "how much longer attaching takes on all rails but the first",
+	  FIELD(rail_setup_ns), 0, PN_NS_PER_S, NULL },
 };
 
 #define NPARAMS PN_ARRAY_LEN(params_table)

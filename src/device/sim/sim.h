@@ -7,8 +7,9 @@
  *          same seed, spec and program give the same run, byte for byte.
  *   node   `cores` virtual CPUs, and one device (pn_sim_device()), or several
  *          with `rails`: ports with wires of their own (pn_sim_rail()), whose
- *          bandwidths `rail_bandwidth` sets in proportion. A wait for one is
- *          a wait for all of the node's.
+ *          bandwidths `rail_bandwidth` sets in proportion, and of which those
+ *          behind the first are attached `rail_setup` later. A wait for one
+ *          is a wait for all of the node's.
  *   task   a coroutine on a node: a thread of the simulated program. It runs
  *          until it waits or is charged time; nothing preempts it in between,
  *          so tasks need no locks towards each other. Charged time occupies

@@ -55,6 +55,7 @@ struct pn_sim_params {
 	bool imm;
 	uint64_t rails;
 	char rail_bandwidth[PN_OPTION_TEXT_BYTES];
+	uint64_t rail_setup_ns;
 };
 
 struct pn_sim_task {
