@@ -191,7 +191,10 @@ static inline uint32_t pn_soft_ready(enum pn_soft_record kind, size_t len)
 	return (uint32_t)kind << PN_SOFT_LEN_BITS | ((uint32_t)len + 1);
 }
 
-/* The record is complete: its head makes it visible. */
+/* The record is complete: its head makes it visible, by one store of both its
+ * halves, of which the ready word comes first in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "a record's ready word is the low half of its head");
 static inline void pn_soft_tx_show(char *cell, enum pn_soft_record kind,
 				   uint32_t imm, size_t len)
 {
