@@ -505,13 +505,16 @@ static inline void pn_peer_note(const struct pn_completion *c)
 		c->peer->down = c->status ? c->status : -ECONNRESET;
 }
 
-/* Takes up to max completions; returns how many, not counting what the taker
- * took. Also makes progress. */
+/* Takes up to max completions, at least 1; returns how many, not counting what
+ * the taker took. Also makes progress. */
 static inline int pn_device_poll(struct pn_device *device,
 				 struct pn_completion *out, unsigned max)
 {
-	int n = device->ops->poll(device, out, max);
+	int n;
 
+	/* A device may have to write the first before it knows better. */
+	pn_assert(max);
+	n = device->ops->poll(device, out, max);
 	for (int i = 0; i < n; i++)
 		if (pn_unlikely(out[i].kind >= PN_COMPLETION_PEER_UP))
 			pn_peer_note(&out[i]);
