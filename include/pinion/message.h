@@ -158,9 +158,12 @@ static inline void pinion_about_to_send(const struct pinion_peer *peer,
 					size_t len)
 {
 	/* What every peer begins with: where that is, or NULL. */
-	const char *line =
-		(const char *)__atomic_load_n((const void *const *)peer,
-					      __ATOMIC_RELAXED);
+#ifdef __cplusplus
+	const char *const *first = reinterpret_cast<const char *const *>(peer);
+#else
+	const char *const *first = (const char *const *)peer;
+#endif
+	const char *line = __atomic_load_n(first, __ATOMIC_RELAXED);
 	const char *end;
 
 	if (!line)

@@ -119,7 +119,7 @@ struct pn_way {
 struct pinion_peer {
 	/* Its way's, as it was after the last short message. First, for
 	 * pinion_about_to_send(). */
-	_Atomic(const void *) next_send;
+	_Atomic(const char *) next_send;
 	struct pinion_endpoint *ep;
 	struct pn_way *way;		       /* that packets take */
 	struct pn_way ways[PN_RAILS_MAX];      /* by number of the rail */
