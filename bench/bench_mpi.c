@@ -10,6 +10,12 @@
  * of the program's median half round trip, and how that compares with the best
  * of the others (below 1: faster). Bandwidth is bytes over that latency.
  *
+ * A clock is read at both ends of these trips, which takes its time and hides
+ * what follows a message. So there is a second figure, of 1,000 trips (from
+ * 64 KiB on 100) in a row without a clock between them: the median over the
+ * rounds, that of the best and that of the worst, and the ratio of the medians.
+ * Every round is a new pair of processes, and pairs differ.
+ *
  * With --what bcast or scatter: how much do these gain when small messages go
  * straight from buffers that are used often (option `reuse`, paper Reuse)? Over
  * pinion alone, with the mechanism off, as it decides by itself, and on. The
@@ -23,14 +29,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/bench.h"
+#include "bench/turns.h"
+#include "tools/pinion/place.h"
 
-#define MAX_ROUNDS 31
-#define MAX_SIZES  16
-#define PROGRAM	   "mpi_pingpong"
-#define PATH_BYTES 1024
+#define PROGRAM "mpi_pingpong"
 
 enum what { PINGPONG, BCAST, SCATTER };
 
@@ -49,7 +53,7 @@ static const struct pn_option options[] = {
 	  "largest size; each is four times the one before",
 	  offsetof(struct values, max), 1, 1 << 30, NULL },
 	{ "rounds", PN_OPTION_NUMBER, "5", "how often all take a turn",
-	  offsetof(struct values, rounds), 1, MAX_ROUNDS, NULL },
+	  offsetof(struct values, rounds), 1, PN_TURNS_ROUNDS, NULL },
 	{ "what", PN_OPTION_CHOICE, "pingpong",
 	  "pingpong: beside other stacks; bcast, scatter: with the option "
 	  "reuse and without",
@@ -84,155 +88,127 @@ static const struct stack reuses[] = {
 	{ "reuse=on", PROGRAM, "PINION_REUSE=on " PINION },
 };
 
-#define MOST_STACKS PN_ARRAY_LEN(stacks)
+/* What a line of the program says besides its bytes. */
+enum figure { CLOCKED, UNCLOCKED, NFIGURES };
 
 struct state {
 	const struct values *values;
 	const struct stack *stacks;
 	unsigned nstacks;
 	struct pn_report report;
-	char command[PATH_BYTES];
-	char programs[MOST_STACKS][PATH_BYTES]; /* "": not there, no rows */
-	size_t bytes[MAX_SIZES];
-	size_t nsizes;
-	double us[MOST_STACKS][MAX_SIZES][MAX_ROUNDS];
+	struct pn_place place;
+	char programs[PN_TURNS_PLAYERS][PN_PATH_BYTES]; /* "": no rows */
+	struct pn_turns turns;
 };
 
-static int find_command(struct state *s)
-{
-	ssize_t n =
-		readlink("/proc/self/exe", s->command, sizeof(s->command) - 1);
+_Static_assert(PN_ARRAY_LEN(stacks) <= PN_TURNS_PLAYERS, "all can play");
 
-	if (n < 0)
-		return -errno;
-	s->command[n] = '\0';
-	return 0;
-}
-
-/* Beside this command in the build tree, or as installed with it. */
-static bool find_program(struct state *s, unsigned stack)
-{
-	static const char *const places[] = { "", "../" PN_LIBDIR "/pinion/" };
-	int dir = (int)(strrchr(s->command, '/') - s->command);
-
-	for (size_t i = 0; i < PN_ARRAY_LEN(places); i++) {
-		char *out = s->programs[stack];
-		int len =
-			snprintf(out, PATH_BYTES, "%.*s/%s%s", dir, s->command,
-				 places[i], s->stacks[stack].program);
-
-		if (len < PATH_BYTES && !access(out, X_OK))
-			return true;
-	}
-	s->programs[stack][0] = '\0';
-	return false;
-}
-
-/* Reads what a run prints. */
-static int take_lines(struct state *s, FILE *lines, unsigned stack,
-		      unsigned round)
-{
-	size_t n = 0, bytes;
-	double us;
-
-	while (n < MAX_SIZES && fscanf(lines, "%zu %lf", &bytes, &us) == 2) {
-		s->bytes[n] = bytes;
-		s->us[stack][n++][round] = us;
-	}
-	if (!n || (s->nsizes && n != s->nsizes))
-		return -EIO;
-	s->nsizes = n;
-	return 0;
-}
-
-static int run_stack(struct state *s, unsigned stack, unsigned round)
+static int run_stack(struct state *s, unsigned stack)
 {
 	const struct values *v = s->values;
-	char launch[2 * PATH_BYTES], line[4 * PATH_BYTES];
-	FILE *lines;
-	int ret;
+	char launch[2 * PN_PATH_BYTES], line[4 * PN_PATH_BYTES];
 
-	snprintf(launch, sizeof(launch), s->stacks[stack].launch, s->command);
+	snprintf(launch, sizeof(launch), s->stacks[stack].launch,
+		 s->place.command);
 	snprintf(line, sizeof(line), "%s -n %llu '%s' %llu %llu %s", launch,
 		 (unsigned long long)(v->what == PINGPONG ? 2 : v->ranks),
 		 s->programs[stack], (unsigned long long)v->min,
 		 (unsigned long long)v->max, whats[v->what]);
-	lines = popen(line, "re");
-	if (!lines)
-		return -errno;
-	ret = take_lines(s, lines, stack, round);
-	return pclose(lines) ? -EIO : ret;
+	return pn_turns_play(&s->turns, stack, line);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
+/* What is printed of a stack and a size. */
+struct result {
+	double us; /* median of clocked trips */
+	struct pn_spread mean;
+};
 
-	return (x > y) - (x < y);
-}
-
-static double median(struct state *s, unsigned stack, size_t size)
-{
-	double *us = s->us[stack][size];
-
-	qsort(us, s->values->rounds, sizeof(*us), compare);
-	return us[s->values->rounds / 2];
-}
-
-static void print_row(struct state *s, unsigned stack, size_t size, double us,
-		      double base)
+static void print_row(struct state *s, unsigned stack, size_t size,
+		      const struct result *is, const struct result *base)
 {
 	bool peers = s->values->what == PINGPONG;
+	size_t bytes = s->turns.bytes[size];
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", "what", 9, whats[s->values->what]),
 		PN_CELL_TEXT("stack", "stack", 12, s->stacks[stack].name),
-		PN_CELL_BYTES("bytes", "bytes", 8, s->bytes[size]),
-		PN_CELL_NUMBER("latency_us", "latency us", 11, us),
+		PN_CELL_BYTES("bytes", "bytes", 8, bytes),
+		PN_CELL_NUMBER("latency_us", "latency us", 11, is->us),
 		PN_CELL_RATE("bytes_per_s", "bandwidth", 12,
-			     (double)s->bytes[size] / us * 1e6),
+			     (double)bytes / is->us * 1e6),
 		PN_CELL_NUMBER(peers ? "ratio_to_best_peer" : "ratio_to_off",
 			       peers ? "to best peer" : "to off", 13,
-			       us / base),
+			       is->us / base->us),
+		PN_CELL_NUMBER("latency_mean_us", "mean us", 10,
+			       is->mean.median),
+		PN_CELL_NUMBER("latency_mean_best_us", "best", 8,
+			       is->mean.best),
+		PN_CELL_NUMBER("latency_mean_worst_us", "worst", 8,
+			       is->mean.worst),
+		PN_CELL_NUMBER(peers ? "mean_ratio_to_best_peer"
+				     : "mean_ratio_to_off",
+			       peers ? "to best peer" : "to off", 13,
+			       is->mean.median / base->mean.median),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
 }
 
+static struct result result_of(struct state *s, unsigned stack, size_t size)
+{
+	struct pn_turns *turns = &s->turns;
+
+	return (struct result){
+		pn_turns_spread(turns, stack, size, CLOCKED).median,
+		pn_turns_spread(turns, stack, size, UNCLOCKED),
+	};
+}
+
+/* The best of both figures, which need not be one stack's. */
+static void keep_best(struct result *best, const struct result *is)
+{
+	if (!best->us || is->us < best->us)
+		best->us = is->us;
+	if (!best->mean.median || is->mean.median < best->mean.median)
+		best->mean = is->mean;
+}
+
 static void print_size(struct state *s, size_t size)
 {
-	double us[MOST_STACKS] = { 0 }, best = 0;
+	struct result results[PN_TURNS_PLAYERS] = { 0 }, best = { 0 };
 
 	for (unsigned k = 0; k < s->nstacks; k++) {
 		if (!s->programs[k][0])
 			continue;
-		us[k] = median(s, k, size);
-		if (k && (!best || us[k] < best))
-			best = us[k];
+		results[k] = result_of(s, k, size);
+		if (k)
+			keep_best(&best, &results[k]);
 	}
 	if (s->values->what != PINGPONG)
-		best = us[0];
+		best = results[0];
 	for (unsigned k = 0; k < s->nstacks; k++)
 		if (s->programs[k][0])
-			print_row(s, k, size, us[k], best);
+			print_row(s, k, size, &results[k], &best);
 }
 
-static int run_round(struct state *s, unsigned round)
+static int run_round(struct state *s)
 {
 	int ret = 0;
 
 	for (unsigned k = 0; !ret && k < s->nstacks; k++)
 		if (s->programs[k][0])
-			ret = run_stack(s, k, round);
+			ret = run_stack(s, k);
+	if (!ret)
+		s->turns.nrounds++;
 	return ret;
 }
 
 /* Those of Open MPI stand or fall together. */
 static int find_programs(struct state *s)
 {
-	int ret = find_command(s);
+	int ret = pn_place_find(&s->place);
 
 	for (unsigned k = 0; !ret && k < s->nstacks; k++)
-		if (!find_program(s, k) &&
+		if (pn_place_program(s->stacks[k].program, s->programs[k]) &&
 		    !strcmp(s->stacks[k].program, PROGRAM))
 			ret = -ENOENT;
 	return ret;
@@ -265,9 +241,10 @@ static int run(const void *v, char *const *operands)
 		return pn_failed(PROGRAM " (build with libopenmpi-dev)", ret);
 	}
 	pn_report_head(&s->report, pn_bench_mpi.help);
+	s->turns.nfigures = NFIGURES;
 	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
-		ret = run_round(s, r);
-	for (size_t n = 0; !ret && n < s->nsizes; n++)
+		ret = run_round(s);
+	for (size_t n = 0; !ret && n < s->turns.nsizes; n++)
 		print_size(s, n);
 	free(s);
 	return ret ? pn_failed("bench mpi", ret) : PN_EXIT_OK;

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: a line "bytes
- * microseconds" a size, each four times the one before; the median.
+ * microseconds microseconds" a size, each four times the one before. The first
+ * is the median of trips that are timed one by one; the second the mean of
+ * many in a row with no clock between them, of several such means the median.
  *   pingpong  half a round trip between two ranks
  *   bcast     a broadcast and the answer, an empty message of the last rank to
  *             the root; half of that
  *   scatter   the same, of so many bytes for each rank */
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST 2000
+#define MOST  2000
+#define WARM  20
+#define MEANS 3
 
 static int compare(const void *a, const void *b)
 {
@@ -70,9 +75,57 @@ static double time_of(trip_fn *trip, char *buf, int n)
 	return MPI_Wtime() - start;
 }
 
-int main(int argc, char **argv)
+static double median(double *of, int n)
+{
+	qsort(of, (size_t)n, sizeof(*of), compare);
+	return of[n / 2];
+}
+
+static bool is_short(long n)
+{
+	return n < 1 << 16;
+}
+
+static double clocked(trip_fn *trip, char *buf, long n)
 {
 	static double trips[MOST];
+	int times = is_short(n) ? MOST : MOST / 10;
+
+	for (int i = 0; i < times; i++)
+		trips[i] = time_of(trip, buf, (int)n);
+	return median(trips, times);
+}
+
+static double unclocked(trip_fn *trip, char *buf, long n)
+{
+	double means[MEANS];
+	int times = is_short(n) ? 1000 : 100;
+	int nmeans = is_short(n) ? MEANS : 1;
+
+	for (int i = 0; i < nmeans; i++) {
+		double start = MPI_Wtime();
+
+		for (int k = 0; k < times; k++)
+			trip(buf, (int)n);
+		means[i] = (MPI_Wtime() - start) / times;
+	}
+	return median(means, nmeans);
+}
+
+static void measure(trip_fn *trip, char *buf, long n)
+{
+	double one, mean;
+
+	for (int i = 0; i < WARM; i++)
+		trip(buf, (int)n);
+	one = clocked(trip, buf, n);
+	mean = unclocked(trip, buf, n);
+	if (!rank)
+		printf("%ld %.3f %.3f\n", n, one * 1e6 / 2, mean * 1e6 / 2);
+}
+
+int main(int argc, char **argv)
+{
 	long min = argc > 2 ? atol(argv[1]) : 1;
 	long max = argc > 2 ? atol(argv[2]) : 1 << 20;
 	trip_fn *trip = trip_for(argc > 3 ? argv[3] : "pingpong");
@@ -85,19 +138,8 @@ int main(int argc, char **argv)
 	room = (size_t)max * (size_t)(nranks + 1);
 	buf = malloc(room);
 	memset(buf, rank, room);
-	for (long n = min; n <= max; n *= 4) {
-		int times = n < 1 << 16 ? MOST : 200;
-
-		for (int i = -20; i < times; i++) {
-			double took = time_of(trip, buf, (int)n);
-
-			if (i >= 0)
-				trips[i] = took;
-		}
-		qsort(trips, (size_t)times, sizeof(*trips), compare);
-		if (!rank)
-			printf("%ld %.3f\n", n, trips[times / 2] * 1e6 / 2);
-	}
+	for (long n = min; n <= max; n *= 4)
+		measure(trip, buf, n);
 	free(buf);
 	MPI_Finalize();
 	return 0;

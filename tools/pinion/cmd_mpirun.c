@@ -2,7 +2,6 @@
 /* pinion mpirun: Open MPI's mpirun, set up so that messages go over pinion. */
 #include <errno.h>
 #include <glob.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +11,7 @@
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/launch.h"
-
-#define PATH_BYTES 4096
-#define PROVIDER   "libpinion-fi.so"
-#define LIBRARY	   "libpinion.so.0"
-#define SITES	   "libpinion-pmpi.so"
+#include "tools/pinion/place.h"
 
 struct values {
 	char trace[PN_OPTION_TEXT_BYTES];
@@ -46,76 +41,6 @@ static const struct pn_option options[] = {
 	  "print what would be run instead of running it",
 	  offsetof(struct values, print), 0, 0, NULL },
 };
-
-/* Where the parts are. */
-struct place {
-	char provider_dir[PATH_BYTES];
-	char library[PATH_BYTES];
-	char sites[PATH_BYTES]; /* "": built without Open MPI */
-};
-
-/* --- finding -------------------------------------------------------------- */
-
-static bool is_file(const char *path)
-{
-	struct stat s;
-
-	return !stat(path, &s) && S_ISREG(s.st_mode);
-}
-
-__attribute__((format(printf, 2, 3))) static bool put_path(char *out,
-							   const char *fmt, ...)
-{
-	va_list args;
-	int n;
-
-	va_start(args, fmt);
-	n = vsnprintf(out, PATH_BYTES, fmt, args);
-	va_end(args);
-	return n >= 0 && n < PATH_BYTES;
-}
-
-/* Both parts, below the folder that libraries are in. */
-static bool look_in(const char *bin, const char *lib, struct place *out)
-{
-	char provider[PATH_BYTES];
-
-	return put_path(out->provider_dir, "%s/%s/libfabric", bin, lib) &&
-	       put_path(provider, "%s/" PROVIDER, out->provider_dir) &&
-	       put_path(out->library, "%s/%s/" LIBRARY, bin, lib) &&
-	       is_file(provider) && is_file(out->library);
-}
-
-/* Names call sites for the helper; not needed to run. */
-static void find_sites(const char *bin, struct place *out)
-{
-	if (put_path(out->sites, "%s/" SITES, bin) && is_file(out->sites))
-		return;
-	if (put_path(out->sites, "%s/../" PN_LIBDIR "/pinion/" SITES, bin) &&
-	    is_file(out->sites))
-		return;
-	*out->sites = '\0';
-}
-
-/* Beside the command in the build tree, or as installed with it. */
-static int find_parts(struct place *out)
-{
-	char bin[PATH_BYTES];
-	ssize_t n = readlink("/proc/self/exe", bin, sizeof(bin) - 1);
-	char *slash;
-
-	if (n < 0)
-		return -errno;
-	bin[n] = '\0';
-	slash = strrchr(bin, '/');
-	if (!slash)
-		return -ENOENT;
-	*slash = '\0';
-	find_sites(bin, out);
-	return look_in(bin, ".", out) || look_in(bin, "../" PN_LIBDIR, out)
-		       ? 0
-		       : -ENOENT;
-}
 
 /* --- setting up ----------------------------------------------------------- */
 
@@ -157,7 +82,7 @@ static int prepend(const char *name, const char *value)
 
 static int set_trace(const char *folder)
 {
-	char full[PATH_BYTES], pattern[PATH_BYTES];
+	char full[PN_PATH_BYTES], pattern[PN_PATH_BYTES];
 
 	if (!*folder)
 		return 0;
@@ -166,12 +91,12 @@ static int set_trace(const char *folder)
 	/* Ranks may be started in another folder. */
 	if (!realpath(folder, full))
 		return -errno;
-	if (!put_path(pattern, "%s/%%p.trace", full))
+	if (!pn_place_path(pattern, "%s/%%p.trace", full))
 		return -ENAMETOOLONG;
 	return setenv("PINION_TRACE", pattern, 1) ? -errno : 0;
 }
 
-static int set_up(const struct place *place, const char *trace, bool windows)
+static int set_up(const struct pn_place *place, const char *trace, bool windows)
 {
 	int ret = prepend("FI_PROVIDER_PATH", place->provider_dir);
 
@@ -253,12 +178,12 @@ static bool helper_is_on(void)
 /* The traces of a folder; NULL at the end, and NULL: no memory. */
 static char **list_traces(const char *folder, size_t *n)
 {
-	char pattern[PATH_BYTES];
+	char pattern[PN_PATH_BYTES];
 	glob_t found = { 0 };
 	char **files = NULL;
 
 	*n = 0;
-	if (put_path(pattern, "%s/*.trace", folder) &&
+	if (pn_place_path(pattern, "%s/*.trace", folder) &&
 	    !glob(pattern, 0, NULL, &found))
 		*n = found.gl_pathc;
 	files = calloc(*n + 1, sizeof(*files));
@@ -332,7 +257,7 @@ static int run_and_report(const struct line *line, const struct values *values,
 
 /* Only the ranks are to have the library preloaded, not mpirun; and call sites
  * named only where somebody asks for them. */
-static const char *preload(const struct place *place)
+static const char *preload(const struct pn_place *place)
 {
 	const char *old = getenv("LD_PRELOAD");
 	const char *sites = helper_is_on() ? place->sites : "";
@@ -351,15 +276,15 @@ static int run(const void *v, char *const *operands)
 	const struct values *values = v;
 	char made[] = "/tmp/pinion-mpirun-XXXXXX";
 	const char *folder = values->trace;
-	struct place place;
+	struct pn_place place;
 	struct line line = { 0 };
 	int ret;
 
 	if (!*operands)
 		return pn_usage_error("mpirun: what is to be run? For example "
 				      "`pinion mpirun -n 2 ./a.out`");
-	if (find_parts(&place))
-		return pn_usage_error("mpirun: no " PROVIDER " beside this "
+	if (pn_place_find(&place))
+		return pn_usage_error("mpirun: no " PN_PROVIDER " beside this "
 				      "command; install libfabric-dev and "
 				      "build pinion again");
 	if (*values->report && !*folder && !values->print)

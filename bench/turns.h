@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * turns -- programs that are compared by taking turns, new processes each time.
+ *
+ * A player is a command that prints a line for each size: the bytes, then its
+ * figures, all times, the less the better. In every round each player has a
+ * turn, so that all meet the machine as it is at that time. Where two processes
+ * and what they share come to lie is chance, and stays so for their whole life:
+ * one pair of processes is one sample, however often it measures, and what is
+ * told of several is their spread.
+ *
+ * Threads: the caller's.
+ */
+#ifndef PN_BENCH_TURNS_H
+#define PN_BENCH_TURNS_H
+
+#include <stddef.h>
+
+#define PN_TURNS_ROUNDS	 63
+#define PN_TURNS_SIZES	 16
+#define PN_TURNS_PLAYERS 4
+#define PN_TURNS_FIGURES 2
+
+/* How a player exits that cannot play here. */
+#define PN_TURNS_ABSENT 3
+
+struct pn_turns {
+	unsigned nfigures; /* of a line */
+	size_t nsizes;	   /* 0: nobody has played yet */
+	size_t bytes[PN_TURNS_SIZES];
+	unsigned nrounds; /* that are over */
+	double samples[PN_TURNS_PLAYERS][PN_TURNS_SIZES][PN_TURNS_FIGURES]
+		      [PN_TURNS_ROUNDS];
+};
+
+/* Has the shell run a command, in the round after those that are over.
+ * -ENODEV: it says that it cannot play; -EIO: it failed, and said why. */
+int pn_turns_play(struct pn_turns *turns, unsigned player, const char *command);
+
+struct pn_spread {
+	double best, median, worst;
+};
+
+/* Of n > 0 samples, which it reorders. */
+struct pn_spread pn_spread_of(double *samples, size_t n);
+
+/* Over the rounds that are over, at least one. */
+struct pn_spread pn_turns_spread(struct pn_turns *turns, unsigned player,
+				 size_t size, unsigned figure);
+
+#endif
