@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 #define PN_TURNS_ROUNDS	 63
-#define PN_TURNS_SIZES	 16
+#define PN_TURNS_SIZES	 18
 #define PN_TURNS_PLAYERS 4
 #define PN_TURNS_FIGURES 2
 
