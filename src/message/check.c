@@ -25,9 +25,9 @@
  *
  * Rails expect the bytes that fragments and DATA still owe, no more.
  *
- * Threads: takes the endpoint's lock. In virtual time, and where an endpoint is
- * single-threaded, there is none: whoever calls sees to it that no other task
- * is inside.
+ * Threads: takes the endpoint's lock. Where an endpoint is single-threaded
+ * there is none, nor does it keep out who waits: whoever calls sees to it that
+ * nobody else is inside.
  */
 #include "message/message_impl.h"
 
@@ -672,6 +672,22 @@ static void check_rails(const struct pinion_endpoint *ep,
 		pn_assert(ep->rails[r].expected == sums->expected[r]);
 		pn_assert(ep->rails[r].byte_ns > 0);
 	}
+}
+
+/* Whoever has not parted is counted. */
+void pn_endpoint_check_parting(const struct pinion_endpoint *ep)
+{
+	const struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_list_for_each (pos, &ep->peers) {
+		const struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		for (unsigned r = 0; r < ep->nrails; r++)
+			n += peer->ways[r].parting != PN_PARTING_NOT;
+	}
+	pn_assert(n == ep->nparting);
 }
 
 void pn_endpoint_check(struct pinion_endpoint *ep)

@@ -275,6 +275,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	PN_ENDPOINT_CHECK(ep);
 	pn_rails_claim(ep, false, false);
 	drain(ep);
+	PN_ENDPOINT_CHECK_PARTING(ep);
 	for (uint32_t i = 0; i < ep->nrequests; i++)
 		abandon(ep, ep->table[i]);
 	pn_onesided_fini(ep);

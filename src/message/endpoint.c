@@ -125,8 +125,8 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	set_limits(ep);
 	init_reuse(ep, attr->reuse);
 	ep->protocol = attr->protocol;
-	ep->locking = !attr->single_threaded &&
-		      !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
+	ep->locking = !attr->single_threaded;
+	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
 	pn_progress_init(ep);
 	ret = pn_onesided_init(ep);

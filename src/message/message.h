@@ -25,19 +25,20 @@
  * request has a pin, or moves by DATA packets. moved counts bytes that need
  * no more attention.
  *
- * Threads: one lock per endpoint around everything, none when single_threaded
- * or in virtual time, where tasks do not preempt each other. One thread at a
- * time sleeps in the device; others wait for it to make progress.
+ * Threads: one lock per endpoint around everything, none when single_threaded.
+ * One thread at a time sleeps in the device; others wait for it to make
+ * progress.
  *
- * In real time that lock is held while the engine pins and unpins fragments,
- * pieces and granted buffers (registering on a miss) and copies packets; this
- * is the one exception to "no lock across register, deregister, copy", and it
- * breaks nothing that the rule protects. The rule is for virtual time, where
- * these calls let other tasks run: there is no lock then, and whatever works on
- * a request counts itself in (npackets, npieces, inflight) so that it is still
- * there afterwards. Nobody who holds a lock that registering needs waits for
- * this one: it is taken first, the cache's, monitor's and device's after it,
- * and none of these calls back. What it costs is that another thread's call on
+ * That lock is held while the engine pins and unpins fragments, pieces and
+ * granted buffers (registering on a miss) and copies packets; this is the one
+ * exception to "no lock across register, deregister, copy", and it breaks
+ * nothing that the rule protects. The rule is for virtual time, where these
+ * calls let other tasks run: there it is no mutex but a place that tasks queue
+ * for (wait.c). Where it is given up, whatever works on a request counts itself
+ * in (npackets, npieces, inflight) so that it is still there afterwards. Nobody
+ * who holds a lock that registering needs waits for this one: it is taken
+ * first, the cache's, monitor's and device's after it, and none of these calls
+ * back. What it costs is that another thread's call on
  * the same endpoint waits for a registration; hits of the cache, pins and other
  * endpoints do not. Giving it up instead would let a second thread post later
  * fragments and packets first: the order that messages promise hangs on it.

@@ -238,6 +238,10 @@ struct pinion_endpoint {
 	enum pn_reuse_way eager_way; /* that its sends take */
 	struct pn_directs *directs;  /* NULL: none went so yet */
 	bool locking;
+	bool virtual_time;     /* and then with these: */
+	bool inside;	       /* a task is */
+	unsigned queued;       /* others want to be */
+	_Atomic uint32_t left; /* counts how often one left */
 	struct pn_mutex lock;
 	struct pn_list peers;
 	struct pn_list busy;	   /* peers with something to post */
@@ -288,17 +292,30 @@ struct pinion_endpoint {
 #define PN_TARGET_ACCESS \
 	(PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
 
+/* wait.c: the lock of virtual time, where a task may not hold a mutex while
+ * others run. */
+void pn_endpoint_queue(struct pinion_endpoint *ep);
+void pn_endpoint_leave(struct pinion_endpoint *ep);
+
 static inline void pn_endpoint_lock(struct pinion_endpoint *ep)
 	PN_NO_THREAD_SAFETY
 {
-	if (ep->locking)
+	if (!ep->locking)
+		return;
+	if (pn_unlikely(ep->virtual_time))
+		pn_endpoint_queue(ep);
+	else
 		pn_lock(&ep->lock);
 }
 
 static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
 	PN_NO_THREAD_SAFETY
 {
-	if (ep->locking)
+	if (!ep->locking)
+		return;
+	if (pn_unlikely(ep->virtual_time))
+		pn_endpoint_leave(ep);
+	else
 		pn_unlock(&ep->lock);
 }
 
@@ -586,9 +603,14 @@ void pn_tell_protocol(struct pinion_request *request, int protocol,
 extern const struct pn_shown_kind pn_shown_endpoint;
 
 #ifdef PINION_CHECK_CLOSE
-#define PN_ENDPOINT_CHECK(ep) pn_endpoint_check(ep)
+#define PN_ENDPOINT_CHECK(ep)	      pn_endpoint_check(ep)
+#define PN_ENDPOINT_CHECK_PARTING(ep) pn_endpoint_check_parting(ep)
 #else
-#define PN_ENDPOINT_CHECK(ep) ((void)0)
+#define PN_ENDPOINT_CHECK(ep)	      ((void)0)
+#define PN_ENDPOINT_CHECK_PARTING(ep) ((void)0)
 #endif
+
+/* check.c: what holds when an endpoint has parted, as far as it could. */
+void pn_endpoint_check_parting(const struct pinion_endpoint *ep);
 
 #endif

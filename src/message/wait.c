@@ -10,6 +10,25 @@
 #include "base/thread.h"
 #include "message/message_impl.h"
 
+/* --- taking turns in virtual time ----------------------------------------- */
+
+void pn_endpoint_queue(struct pinion_endpoint *ep)
+{
+	ep->queued++;
+	while (ep->inside)
+		pn_device_block(ep->device, &ep->left, atomic_load(&ep->left));
+	ep->queued--;
+	ep->inside = true;
+}
+
+void pn_endpoint_leave(struct pinion_endpoint *ep)
+{
+	ep->inside = false;
+	atomic_fetch_add(&ep->left, 1);
+	if (ep->queued)
+		pn_device_unblock(ep->device, &ep->left);
+}
+
 /* --- asking and waiting --------------------------------------------------- */
 
 /* Eager, and not out yet or not read yet. */
@@ -73,17 +92,12 @@ static void sleep_for_news(struct pinion_endpoint *ep)
 		pn_device_unblock(ep->device, &ep->progressed);
 }
 
-static bool is_virtual(const struct pinion_endpoint *ep)
-{
-	return ep->device->caps & PN_CAP_VIRTUAL_TIME;
-}
-
 int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out)
 {
 	/* An answer is often a fraction of a microsecond away. Others who
 	 * wait for the lock, and virtual time, are not kept waiting. */
-	unsigned most = ep->locking || is_virtual(ep) ? 0 : 100;
+	unsigned most = ep->locking || ep->virtual_time ? 0 : 100;
 	struct pinion_completion end;
 	unsigned looks = 0;
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "device/sim/sim.h"
 #include "message/message_impl.h"
+#include "message/party.h"
 #include "test.h"
 
 #define MESSAGES 400
@@ -105,6 +106,10 @@ static void bed_open(const char *params)
 	for (unsigned i = 0; i < 2; i++)
 		open_node(i);
 	pn_endpoint_address(bed.nodes[1].ep, &bed.to);
+}
+
+static void post_receives(void)
+{
 	for (unsigned i = 0; i < MESSAGES; i++) {
 		struct pinion_message m = { .buf = bed.bufs[i],
 					    .len = BYTES,
@@ -127,6 +132,7 @@ static void bed_close(void)
 static void poll_by(unsigned tasks, const char *params)
 {
 	bed_open(params);
+	post_receives();
 	assert_ok(pn_sim_spawn(bed.sim, 0, send_all, NULL));
 	for (unsigned i = 0; i < tasks; i++)
 		assert_ok(pn_sim_spawn(bed.sim, 1, poll_one_by_one, NULL));
@@ -142,6 +148,215 @@ static void every_end_is_told_once_to_one_of_several(void **state)
 	poll_by(1, "nodes=2,cores=3,cost=ou2009");
 	poll_by(3, "nodes=2,cores=3,cost=ou2009");
 	poll_by(2, "nodes=2,cores=1,cost=ou2009");
+}
+
+/* --- a storm --------------------------------------------------------------
+ */
+
+/* Tasks in pairs, one on each node, share the nodes' endpoints: messages by
+ * any protocol, puts and gets. Each waits for its own, and has the others run
+ * meanwhile wherever it waits, copies or registers. */
+#define PAIRS 4
+#define STEPS 40
+#define MOST  ((size_t)200 << 10)
+
+static struct {
+	uint64_t seed;
+	char *area[2]; /* exposed; a share for each task of the other node */
+	struct pinion_exposure *exposure[2];
+	struct pinion_peer *peer[2];	 /* the other node */
+	struct pinion_remote *remote[2]; /* its area */
+} storm;
+
+struct partner {
+	unsigned node, number;
+	uint64_t steps; /* random, as the other's */
+	char *buf;
+};
+
+static void storm_open(void)
+{
+	struct pinion_address address;
+	struct pinion_key key;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct pinion_endpoint *ep = bed.nodes[i].ep;
+
+		storm.area[i] = malloc(PAIRS * MOST);
+		assert_non_null(storm.area[i]);
+		pn_endpoint_address(bed.nodes[!i].ep, &address);
+		assert_ok(pn_endpoint_peer(ep, &address, &storm.peer[i]));
+		assert_ok(pn_endpoint_expose(ep, storm.area[i], PAIRS * MOST,
+					     PINION_ACCESS_REMOTE_READ |
+						     PINION_ACCESS_REMOTE_WRITE,
+					     &storm.exposure[i]));
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		pn_exposure_key(storm.exposure[!i], &key);
+		assert_ok(pn_endpoint_remote(bed.nodes[i].ep, storm.peer[i],
+					     &key, &storm.remote[i]));
+	}
+}
+
+static void storm_close(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		pn_endpoint_remote_close(storm.remote[i]);
+		pn_endpoint_unexpose(storm.exposure[i]);
+		free(storm.area[i]);
+	}
+}
+
+static void give(const struct partner *p, size_t len, uint64_t key)
+{
+	struct pinion_endpoint *ep = bed.nodes[p->node].ep;
+	struct pinion_message m = { .buf = p->buf,
+				    .len = len,
+				    .tag = key,
+				    .peer = storm.peer[p->node] };
+	struct pinion_request *request;
+
+	pattern_fill(p->buf, len, key);
+	pn_endpoint_use(ep, (int)(key % (PN_PROTOCOL_AUTO + 1)));
+	assert_ok(pn_endpoint_send(ep, &m, &request));
+	assert_ok(pn_endpoint_wait(ep, request, NULL));
+	assert_true(pattern_holds(p->buf, len, key));
+}
+
+static void take(const struct partner *p, size_t len, uint64_t key)
+{
+	struct pinion_endpoint *ep = bed.nodes[p->node].ep;
+	struct pinion_message m = { .buf = p->buf,
+				    .len = len,
+				    .tag = key,
+				    .peer = storm.peer[p->node] };
+	struct pinion_request *request;
+
+	assert_ok(pn_endpoint_recv(ep, &m, &request));
+	assert_ok(pn_endpoint_wait(ep, request, NULL));
+	assert_true(pattern_holds(p->buf, len, key));
+}
+
+static void move(const struct partner *p, enum pn_request_kind kind, size_t len)
+{
+	struct pinion_endpoint *ep = bed.nodes[p->node].ep;
+	struct pinion_move m = { .remote = storm.remote[p->node],
+				 .offset = p->number * MOST,
+				 .buf = p->buf,
+				 .len = len };
+	struct pinion_request *request;
+
+	assert_ok(pn_endpoint_access(ep, kind, &m, &request));
+	assert_ok(pn_endpoint_wait(ep, request, NULL));
+}
+
+static void put_and_get(const struct partner *p, size_t len, uint64_t key)
+{
+	const char *there = storm.area[!p->node] + p->number * MOST;
+
+	pattern_fill(p->buf, len, key);
+	move(p, PN_REQUEST_PUT, len);
+	memset(p->buf, 0xee, len);
+	move(p, PN_REQUEST_GET, len);
+	assert_true(pattern_holds(p->buf, len, key));
+	assert_true(pattern_holds(there, len, key));
+}
+
+static void play(void *arg)
+{
+	struct partner *p = arg;
+
+	for (unsigned i = 0; i < STEPS; i++) {
+		unsigned what = (unsigned)test_below(&p->steps, 3);
+		size_t len =
+			1 + test_below(&p->steps, MOST) %
+				    ((size_t)1 << test_below(&p->steps, 18));
+		uint64_t key = test_random(&p->steps);
+
+		if (what == 2)
+			put_and_get(p, len, key);
+		else if (what == p->node)
+			give(p, len, key);
+		else
+			take(p, len, key);
+	}
+}
+
+static void storm_with(const char *params)
+{
+	struct partner partners[2][PAIRS];
+
+	bed_open(params);
+	storm_open();
+	for (unsigned i = 0; i < 2 * PAIRS; i++) {
+		struct partner *p = &partners[i % 2][i / 2];
+
+		*p = (struct partner){ .node = i % 2, .number = i / 2 };
+		p->steps = test_mix(storm.seed, p->number);
+		p->buf = malloc(MOST);
+		assert_non_null(p->buf);
+		assert_ok(pn_sim_spawn(bed.sim, p->node, play, p));
+	}
+	assert_ok(pn_sim_run(bed.sim));
+	for (unsigned i = 0; i < 2 * PAIRS; i++)
+		free(partners[i % 2][i / 2].buf);
+	storm_close();
+	bed_close();
+}
+
+static void tasks_share_an_endpoint(void **state)
+{
+	(void)state;
+	storm.seed = test_seed();
+	storm_with("nodes=2,cores=4,cost=cx5,jitter=50");
+	storm_with("nodes=2,cores=2,cost=ou2009");
+}
+
+/* --- probing --------------------------------------------------------------
+ */
+
+static void look_once(void *arg)
+{
+	struct pinion_message any = { .ignore = UINT64_MAX };
+	struct pinion_completion seen;
+
+	(void)arg;
+	for (unsigned i = 0; i < 2; i++) {
+		/* The first finds out who it is, too. */
+		pn_sim_sleep(bed.sim, 50 * PN_NS_PER_MS);
+		while (pn_endpoint_probe(bed.nodes[1].ep, &any, &seen, NULL))
+			assert_int_equal(i, 0);
+		assert_int_equal(seen.tag, i);
+		any.buf = bed.bufs[0];
+		any.len = BYTES;
+		assert_ok(pn_endpoint_recv(bed.nodes[1].ep, &any, NULL));
+	}
+}
+
+static void send_twice(void *arg)
+{
+	struct pinion_endpoint *ep = bed.nodes[0].ep;
+	struct pinion_message m = { .buf = bed.bufs[1], .len = BYTES };
+
+	(void)arg;
+	assert_ok(pn_endpoint_peer(ep, &bed.to, &m.peer));
+	for (; m.tag < 2; m.tag++) {
+		assert_ok(pn_endpoint_send(ep, &m, NULL));
+		for (unsigned i = 0; i < 60; i++) {
+			pn_endpoint_poll(ep, NULL, 0);
+			pn_sim_sleep(bed.sim, PN_NS_PER_MS);
+		}
+	}
+}
+
+static void a_probe_finds_what_has_come(void **state)
+{
+	(void)state;
+	bed_open("nodes=2,cost=ou2009");
+	assert_ok(pn_sim_spawn(bed.sim, 0, send_twice, NULL));
+	assert_ok(pn_sim_spawn(bed.sim, 1, look_once, NULL));
+	assert_ok(pn_sim_run(bed.sim));
+	bed_close();
 }
 
 /* --- what stays ------------------------------------------------------------
@@ -187,6 +402,7 @@ static void use_all(void *arg)
 static void live_once(void)
 {
 	bed_open("nodes=2,cost=ou2009");
+	post_receives();
 	assert_ok(pn_sim_spawn(bed.sim, 0, use_all, NULL));
 	assert_ok(pn_sim_run(bed.sim));
 	bed_close();
@@ -213,6 +429,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(every_end_is_told_once_to_one_of_several),
+		TEST(tasks_share_an_endpoint),
+		TEST(a_probe_finds_what_has_come),
 		TEST(endpoints_leave_no_memory_behind),
 	};
 
