@@ -230,6 +230,20 @@ static void what_peers_may_reach_is_not_joined_with_what_they_may_not(
 	close_all();
 }
 
+/* A buffer that is only sent from takes along its neighbour, which is received
+ * into. */
+static void what_was_joined_may_be_written_as_before(void **state)
+{
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 0 }, NPAGES);
+	touch_as(4, 2, WRITE);
+	touch_as(0, 4, 0);
+	assert_int_equal(merges(), 1);
+	touch_as(4, 2, WRITE);
+	assert_int_equal(registrations(), 2);
+	close_all();
+}
+
 /* Pages that were writable stay so when the buffer around them becomes
  * readable; the others do not become writable. */
 static void rights_of_a_part_do_not_spread_over_the_buffer(void **state)
@@ -501,7 +515,7 @@ static void regions_are_the_whole_pages_that_the_device_takes(void **state)
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
 	attr.device = f.device;
 	attr.budget = &f.budget;
-	f.device->limits.max_mr_bytes = 3 * PAGE + 100;
+	f.device->limits.max_mr_bytes = 3 * PAGE + 101;
 	assert_ok(pn_cache_open(&attr, &cache));
 	assert_ok(pn_cache_pin(cache, f.mem, 7 * PAGE, WRITE, &p));
 	assert_int_equal(p.nparts, 3);
@@ -773,6 +787,7 @@ int main(int argc, char **argv)
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
 		TEST(joining_neighbours_never_costs_a_pin),
 		TEST(what_peers_may_reach_is_not_joined_with_what_they_may_not),
+		TEST(what_was_joined_may_be_written_as_before),
 		TEST(rights_of_a_part_do_not_spread_over_the_buffer),
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(parts_that_are_there_serve_before_the_others),

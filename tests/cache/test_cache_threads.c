@@ -364,12 +364,68 @@ static void threads_get_along_on_soft(void **state)
 	live_together(NULL, "lru");
 }
 
+/* --- a budget ------------------------------------------------------------ */
+
+#define TAKES (20 * steps)
+
+struct taker {
+	struct pn_budget *budget;
+	pthread_barrier_t *start;
+	unsigned exceeded;
+};
+
+/* As caches on several devices do: no lock is common to them. */
+static void *take_and_give(void *arg)
+{
+	struct taker *t = arg;
+
+	pthread_barrier_wait(t->start);
+	for (unsigned i = 0; i < TAKES; i++) {
+		if (!pn_budget_take(t->budget, PAGE, 1))
+			continue;
+		t->exceeded += atomic_load(&t->budget->bytes) > 3 * PAGE;
+		pn_budget_give(t->budget, PAGE, 1);
+	}
+	return NULL;
+}
+
+/* Room for three of four. */
+static void what_threads_take_of_a_budget_is_counted(void **state)
+{
+	struct taker takers[NTHREADS] = { 0 };
+	pthread_t threads[NTHREADS];
+	pthread_barrier_t start;
+	struct pn_device *device;
+	struct pn_budget budget;
+
+	(void)state;
+	assert_ok(pn_device_open("sim", NULL, &device));
+	pn_budget_init(&budget, device, 3 * PAGE, 0, 1);
+	assert_ok(pthread_barrier_init(&start, NULL, NTHREADS));
+	for (unsigned i = 0; i < NTHREADS; i++) {
+		takers[i].budget = &budget;
+		takers[i].start = &start;
+		assert_ok(pthread_create(&threads[i], NULL, take_and_give,
+					 &takers[i]));
+	}
+	for (unsigned i = 0; i < NTHREADS; i++) {
+		assert_ok(pthread_join(threads[i], NULL));
+		assert_int_equal(takers[i].exceeded, 0);
+	}
+	assert_int_equal(atomic_load(&budget.bytes), 0);
+	assert_int_equal(atomic_load(&budget.regions), 0);
+	assert_in_range(atomic_load(&budget.peak_bytes), PAGE, 3 * PAGE);
+	pthread_barrier_destroy(&start);
+	pn_device_close(device);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(threads_get_along_on_sim),
 		TEST(threads_get_along_with_a_device_that_fails),
 		TEST(threads_get_along_on_soft),
+		TEST(what_threads_take_of_a_budget_is_counted),
 	};
 
 	if (argc > 1)
