@@ -166,6 +166,33 @@ static ssize_t progress_into(struct pn_fi_cq *cq, void *buf, size_t count,
 	return (ssize_t)cq->reader.n;
 }
 
+/* Many read until there is nothing left, and go on with what they got after
+ * that: each message then waits for a look in vain behind it. Whoever got less
+ * than was asked for, and by experience hears nothing when asking again at
+ * once, is told so without a look. */
+#define EXPERIENCE 16
+
+static inline bool is_in_vain(struct pn_fi_cq *cq)
+{
+	if (pn_likely(!cq->asks_again))
+		return false;
+	if (cq->in_vain++ < EXPERIENCE)
+		return false;
+	cq->asks_again = false;
+	return true;
+}
+
+static inline ssize_t look_for(struct pn_fi_cq *cq, void *buf, size_t count,
+			       fi_addr_t *src_addr)
+{
+	ssize_t n = progress_into(cq, buf, count, src_addr);
+
+	if (pn_unlikely(n && cq->asks_again))
+		cq->in_vain = 0;
+	cq->asks_again = n && (size_t)n < count;
+	return n;
+}
+
 /* Inline: most find nothing, over and over. */
 static PN_ALWAYS_INLINE inline ssize_t read_some(struct pn_fi_cq *cq, void *buf,
 						 size_t count,
@@ -174,8 +201,8 @@ static PN_ALWAYS_INLINE inline ssize_t read_some(struct pn_fi_cq *cq, void *buf,
 	ssize_t ret = 0;
 
 	pn_fi_lock(cq->domain);
-	if (pn_likely(cq->head == cq->tail))
-		ret = progress_into(cq, buf, count, src_addr);
+	if (pn_likely(cq->head == cq->tail) && !is_in_vain(cq))
+		ret = look_for(cq, buf, count, src_addr);
 	if (pn_unlikely(cq->head != cq->tail) && !ret)
 		ret = take(cq, buf, count, src_addr);
 	pn_fi_unlock(cq->domain);

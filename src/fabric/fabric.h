@@ -137,7 +137,10 @@ struct pn_fi_cq {
 		fi_addr_t *from; /* or NULL */
 		size_t n, room;
 	} reader;
-	bool signaled; /* fi_cq_signal() */
+	bool asks_again; /* the last read got less than it asked for */
+	uint8_t in_vain; /* how often after such a one nothing was found; goes
+			  * round, so that it is tried again */
+	bool signaled;	 /* fi_cq_signal() */
 };
 
 /* The direction of an op; also an index. */

@@ -32,19 +32,21 @@ static bool is_quiet(const struct pn_fi_ep *ep, const struct pn_fi_work *work,
 	return ep->ways[way].selective && !(work->flags & FI_COMPLETION);
 }
 
-static struct pinion_message message_of(const struct pn_fi_work *work,
-					struct pinion_peer *peer)
+/* Word by word: what is put together elsewhere and then copied is read again
+ * before it is written. */
+static void fill_message(struct pinion_message *m,
+			 const struct pn_fi_work *work,
+			 struct pinion_peer *peer)
 {
-	return (struct pinion_message){
-		.buf = (void *)(uintptr_t)work->buf,
-		.len = work->len,
-		.tag = work->tag,
-		.ignore = work->ignore,
-		.peer = peer,
-		.space = work->space,
-		.data = (uint32_t)work->data,
-		.has_data = !!(work->flags & FI_REMOTE_CQ_DATA),
-	};
+	memset(m, 0, sizeof(*m));
+	m->buf = (void *)(uintptr_t)work->buf;
+	m->len = work->len;
+	m->tag = work->tag;
+	m->ignore = work->ignore;
+	m->peer = peer;
+	m->space = work->space;
+	m->data = (uint32_t)work->data;
+	m->has_data = !!(work->flags & FI_REMOTE_CQ_DATA);
 }
 
 static void describe(struct pn_fi_op *op, const struct pn_fi_work *work,
@@ -53,7 +55,7 @@ static void describe(struct pn_fi_op *op, const struct pn_fi_work *work,
 	op->context = work->context;
 	op->flags = entry_flags(work, op->way);
 	op->quiet = is_quiet(op->ep, work, op->way);
-	op->message = message_of(work, peer);
+	fill_message(&op->message, work, peer);
 	op->message.user = &op->end;
 }
 
@@ -81,10 +83,11 @@ static int send_now(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 		    struct pinion_peer *peer, bool quiet)
 {
 	struct pn_fi_cq *cq = ep->ways[PN_FI_TX].cq;
-	struct pinion_message message = message_of(work, peer);
+	struct pinion_message message;
 	struct pn_fi_entry entry;
 	int ret;
 
+	fill_message(&message, work, peer);
 	if (!quiet && pn_fi_cq_reserve(cq))
 		return -FI_EAGAIN;
 	message.at_once = PINION_AT_ONCE_ONLY;

@@ -183,6 +183,50 @@ static void what_was_claimed_may_be_discarded(void **state)
 	assert_ptr_equal(end_of(s.tx, s.rx).op_context, out);
 }
 
+/* --- reading until nothing is left ---------------------------------------- */
+
+static void pass_one(void)
+{
+	assert_ok(fi_recv(s.ep, in, LEN, NULL, s.self, in));
+	assert_ok(fi_inject(s.ep, out, 8, s.self));
+}
+
+static ssize_t ask(void)
+{
+	struct fi_cq_tagged_entry ends[4];
+
+	return fi_cq_read(s.rx, ends, PN_ARRAY_LEN(ends));
+}
+
+/* So often that it is tried again and again. */
+static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
+{
+	(void)state;
+	pass_one();
+	end_of(s.rx, s.tx);
+	for (unsigned i = 0; i < 600; i++) {
+		pass_one();
+		assert_int_equal(ask(), 1);
+		assert_int_equal(ask(), -FI_EAGAIN);
+	}
+	pass_one();
+	assert_int_equal(ask(), 1);
+	pass_one();
+	assert_int_equal(ask(), -FI_EAGAIN);
+	assert_int_equal(ask(), 1);
+}
+
+static void who_finds_more_when_asking_again_is_not_put_off(void **state)
+{
+	(void)state;
+	pass_one();
+	end_of(s.rx, s.tx);
+	for (unsigned i = 0; i < 600; i++) {
+		pass_one();
+		assert_int_equal(ask(), 1);
+	}
+}
+
 /* --- RMA ------------------------------------------------------------------ */
 
 static void reads_and_writes_take_lists_of_one(void **state)
@@ -500,6 +544,8 @@ int main(void)
 		CASE(data_goes_along),
 		CASE(ends_that_wait_are_read_with_their_sender),
 		CASE(what_was_claimed_may_be_discarded),
+		CASE(who_asks_again_in_vain_is_told_so_without_a_look),
+		CASE(who_finds_more_when_asking_again_is_not_put_off),
 		CASE(reads_and_writes_take_lists_of_one),
 		CASE(counters_are_set_and_added_to),
 		CASE(a_poll_set_names_who_has_something),
