@@ -61,7 +61,7 @@ static void take_there(struct play *p)
 	if (!m.data)
 		return;
 	check_taken(p, &m);
-	pn_soft_rx_release(&p->rx, pn_soft_rx_skip(&p->rx, m.len));
+	pn_soft_rx_drop(&p->rx, m.len);
 }
 
 static void release(struct play *p, unsigned which)

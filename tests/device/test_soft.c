@@ -296,7 +296,7 @@ static bool take_there(struct channel *c)
 		return false;
 	assert_false(imm_of(c->taken));
 	check_record(c, data, len);
-	pn_soft_rx_release(&c->rx, pn_soft_rx_skip(&c->rx, len));
+	pn_soft_rx_drop(&c->rx, len);
 	c->there++;
 	return true;
 }

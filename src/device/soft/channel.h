@@ -215,6 +215,7 @@ static inline void pn_soft_put_head(char *to, const struct pn_head *head)
 {
 	_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)to;
 
+#pragma GCC unroll 8
 	for (unsigned i = 0; i < PN_ARRAY_LEN(head->words); i++)
 		atomic_store_explicit(&words[i], head->words[i],
 				      memory_order_relaxed);
@@ -344,16 +345,21 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 /* Gives back what may be; to be called when there is nothing to take. */
 bool pn_soft_rx_give_back(struct pn_soft_rx *rx);
 
-/* A record may be given back, if not now then by pn_soft_rx_tidy(). */
-static inline bool pn_soft_rx_release(struct pn_soft_rx *rx, void *lease)
+static inline bool pn_soft_rx_release_in(struct pn_soft_rx *rx,
+					 const struct pn_soft_cells *ring,
+					 const char *cell)
 {
-	const struct pn_soft_cells *ring =
-		&rx->rings[(char *)lease >= rx->rings[PN_SOFT_LONG].cells];
-
-	*pn_soft_record_at(rx, lease) |= PN_SOFT_RELEASED;
+	*pn_soft_record_at(rx, cell) |= PN_SOFT_RELEASED;
 	rx->nreleased++;
 	return pn_unlikely(ring->at - ring->head >= ring->ncells / 4) &&
 	       pn_soft_rx_give_back(rx);
+}
+
+/* A record may be given back, if not now then by pn_soft_rx_tidy(). */
+static inline bool pn_soft_rx_release(struct pn_soft_rx *rx, const char *lease)
+{
+	return pn_soft_rx_release_in(
+		rx, &rx->rings[lease >= rx->rings[PN_SOFT_LONG].cells], lease);
 }
 
 /* The next record, one is ready, where it lies: the bytes of a SEND without
@@ -377,14 +383,14 @@ static inline const void *pn_soft_rx_peek(const struct pn_soft_rx *rx,
 	return cell + PN_SOFT_HEAD_BYTES;
 }
 
-/* Goes past the record of len bytes that was peeked at; its lease, to be
- * released. */
-static inline void *pn_soft_rx_skip(struct pn_soft_rx *rx, size_t len)
+/* Goes past the record of len bytes that was peeked at; it may be given back.
+ */
+static inline bool pn_soft_rx_drop(struct pn_soft_rx *rx, size_t len)
 {
 	char *cell = (char *)(uintptr_t)rx->next;
 
 	pn_soft_rx_advance(rx, cell, pn_soft_cells_for(len));
-	return cell;
+	return pn_soft_rx_release_in(rx, rx->ring, cell);
 }
 
 static inline bool pn_soft_rx_tidy(struct pn_soft_rx *rx)

@@ -252,7 +252,8 @@ static inline bool is_taken(struct pn_soft_device *dev,
 	data = pn_soft_rx_peek(&peer->rx, &len);
 	if (pn_unlikely(!data || !taker->take(taker, &peer->peer, data, len)))
 		return false;
-	give_back(dev, peer, pn_soft_rx_skip(&peer->rx, len));
+	dev->untidy = true;
+	ring_if_stalled(peer, pn_soft_rx_drop(&peer->rx, len));
 	return true;
 }
 
