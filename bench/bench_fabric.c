@@ -8,7 +8,8 @@
  * pair of processes; its figure for a size is a mean over 1,000 round trips
  * without a clock between them. Rows give the best, the median and the worst
  * pair, and the median's ratio to shm's and to that of the flag which all pairs
- * hand each other first: the machine's own time for it, the floor.
+ * hand each other first: the machine's own time for it, the floor. `slow` says
+ * how many pairs had a core that was slow just then (pace.h).
  *
  * With --callgrind also: how many instructions does a message take, sent,
  * received and told of, and how many a look that finds nothing? One process
@@ -100,7 +101,7 @@ struct floors {
 };
 
 static void print_row(struct state *s, const char *stack, size_t size,
-		      struct pn_spread is, struct floors to)
+		      struct pn_spread is, struct floors to, unsigned slow)
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("stack", "stack", 8, stack),
@@ -113,6 +114,7 @@ static void print_row(struct state *s, const char *stack, size_t size,
 		PN_CELL_NUMBER("ratio_to_flag", "to flag", 10,
 			       is.median / to.flag),
 		PN_CELL_COUNT("pairs", NULL, 0, s->turns.nrounds),
+		PN_CELL_COUNT("slow_turns", "slow", 6, slow),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
@@ -130,7 +132,8 @@ static void print_size(struct state *s, size_t size, double flag)
 		to.shm = is[SHM].median;
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
-			print_row(s, names[p], size, is[p], to);
+			print_row(s, names[p], size, is[p], to,
+				  pn_turns_slow(&s->turns, p, size));
 }
 
 /* The flag knows no provider: all pairs count. */
@@ -155,7 +158,8 @@ static int compare_times(struct state *s)
 	if (ret)
 		return ret;
 	flag = flag_of_all(s);
-	print_row(s, "flag", FLAG, flag, (struct floors){ flag.median, NAN });
+	print_row(s, "flag", FLAG, flag, (struct floors){ flag.median, NAN },
+		  pn_turns_slow(&s->turns, PINION, FLAG));
 	for (size_t size = FLAG + 1; size < s->turns.nsizes; size++)
 		print_size(s, size, flag.median);
 	return 0;
@@ -266,7 +270,7 @@ static int run(const void *v, char *const *operands)
 	if (!s)
 		return pn_failed("bench fabric", -ENOMEM);
 	s->values = v;
-	s->turns.nfigures = 1;
+	s->turns.nfigures = 2;
 	s->report = (struct pn_report){ .json = s->values->json,
 					.bench = "fabric",
 					.device = device ? device : "soft" };

@@ -23,7 +23,8 @@
  *
  * On a virtual machine, where its cores are is the host's choice, and changes:
  * two that share a cache pass a line in a fifth of the time. Many short rounds
- * see all stacks in the same places.
+ * see all stacks in the same places. And a core may have to share with another
+ * machine's: `slow` says of how many turns that was so (pace.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static const struct stack reuses[] = {
 };
 
 /* What a line of the program says besides its bytes. */
-enum figure { CLOCKED, UNCLOCKED, NFIGURES };
+enum figure { CLOCKED, UNCLOCKED, PACE, NFIGURES };
 
 struct state {
 	const struct values *values;
@@ -167,6 +168,8 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 				     : "mean_ratio_to_off",
 			       peers ? "to best peer" : "to off", 13,
 			       is->mean.median / base->mean.median),
+		PN_CELL_COUNT("slow_turns", "slow", 6,
+			      pn_turns_slow(&s->turns, stack, size)),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));

@@ -2,10 +2,11 @@
 /*
  * fabric_pingpong PROVIDER MIN MAX -- for `pinion bench fabric`: two processes
  * hand each other messages by libfabric's calls alone, each bound to a core. A
- * line "bytes nanoseconds" a size, each four times the one before: half a round
- * trip, the mean of 1,000 in a row with no clock between them, of several such
- * means the median. The first line has 0 bytes: a bare flag in memory that the
- * same two processes share, which is what the machine takes for it.
+ * line "bytes nanoseconds pace" a size, each four times the one before: half a
+ * round trip, the mean of 1,000 in a row with no clock between them, of several
+ * such means the median; and that of the slower core (pace.h), before or after.
+ * The first line has 0 bytes: a bare flag in memory that the same two processes
+ * share, which is what the machine takes for it.
  *
  * fabric_pingpong PROVIDER count MESSAGES LOOKS -- for callgrind: one process
  * sends so many messages of 8 bytes to itself, in send_to_self(), and finds
@@ -40,6 +41,7 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "bench/pace.h"
 #include "bench/turns.h"
 
 #define TRIPS	   1000
@@ -243,6 +245,7 @@ struct flags {
 	_Alignas(4096) _Atomic unsigned leads;
 	_Alignas(4096) _Atomic unsigned follows;
 	_Alignas(4096) _Atomic bool enough; /* of this size */
+	double paces[2];		    /* of both cores */
 };
 
 struct pair {
@@ -316,9 +319,19 @@ static bool is_enough(struct pair *pair, uint64_t start, unsigned nmeans)
 	return pair->flags->enough;
 }
 
+/* The slower core's, when both have said theirs. */
+static double slower(struct pair *pair, double before)
+{
+	double after = pn_pace(), *paces = pair->flags->paces;
+
+	paces[pair->leads] = before > after ? before : after;
+	wave(pair);
+	return paces[0] > paces[1] ? paces[0] : paces[1];
+}
+
 static void measure(struct pair *pair, size_t n)
 {
-	double means[MEANS];
+	double means[MEANS], pace = pn_pace();
 	uint64_t first, start;
 	unsigned i = 0;
 
@@ -330,8 +343,9 @@ static void measure(struct pair *pair, size_t n)
 		means[i++] = (double)(pn_clock_ns() - start) / (2 * TRIPS);
 	} while (!is_enough(pair, first, i));
 	qsort(means, i, sizeof(*means), compare);
+	pace = slower(pair, pace);
 	if (pair->leads)
-		printf("%zu %.1f\n", n, means[i / 2]);
+		printf("%zu %.1f %.0f\n", n, means[i / 2], pace);
 }
 
 static void say(struct pair *pair, const void *what)

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: a line "bytes
- * microseconds microseconds" a size, each four times the one before. The first
- * is the median of trips that are timed one by one; the second the mean of
- * many in a row with no clock between them, of several such means the median.
- *   pingpong  half a round trip between two ranks
- *   bcast     a broadcast and the answer, an empty message of the last rank to
- *             the root; half of that
+ * microseconds microseconds pace" a size, each four times the one before. The
+ * first is the median of trips that are timed one by one; the second the mean
+ * of many in a row with no clock between them, of several such means the
+ * median; the last is that of the slowest rank's core (pace.h), before or
+ * after. pingpong  half a round trip between two ranks bcast     a broadcast
+ * and the answer, an empty message of the last rank to the root; half of that
  *   scatter   the same, of so many bytes for each rank */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "bench/pace.h"
 
 #define MOST  2000
 #define WARM  20
@@ -114,14 +116,19 @@ static double unclocked(trip_fn *trip, char *buf, long n)
 
 static void measure(trip_fn *trip, char *buf, long n)
 {
-	double one, mean;
+	double one, mean, before = pn_pace(), after, pace;
 
 	for (int i = 0; i < WARM; i++)
 		trip(buf, (int)n);
 	one = clocked(trip, buf, n);
 	mean = unclocked(trip, buf, n);
+	after = pn_pace();
+	pace = before > after ? before : after;
+	MPI_Reduce(rank ? &pace : MPI_IN_PLACE, &pace, 1, MPI_DOUBLE, MPI_MAX,
+		   0, MPI_COMM_WORLD);
 	if (!rank)
-		printf("%ld %.3f %.3f\n", n, one * 1e6 / 2, mean * 1e6 / 2);
+		printf("%ld %.3f %.3f %.0f\n", n, one * 1e6 / 2, mean * 1e6 / 2,
+		       pace);
 }
 
 int main(int argc, char **argv)

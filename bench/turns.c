@@ -2,6 +2,7 @@
 #include "bench/turns.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -41,6 +42,36 @@ int pn_turns_play(struct pn_turns *turns, unsigned player, const char *command)
 		return -EIO;
 	turns->nsizes = n;
 	return 0;
+}
+
+#define SLOW (8. / 7)
+
+static double best_pace(const struct pn_turns *turns)
+{
+	double best = INFINITY;
+
+	for (unsigned p = 0; p < PN_TURNS_PLAYERS; p++)
+		for (size_t n = 0; n < turns->nsizes; n++) {
+			const double *paces =
+				turns->samples[p][n][turns->nfigures - 1];
+
+			for (unsigned r = 0; r < turns->nrounds; r++)
+				if (paces[r] > 0 && paces[r] < best)
+					best = paces[r];
+		}
+	return best;
+}
+
+unsigned pn_turns_slow(const struct pn_turns *turns, unsigned player,
+		       size_t size)
+{
+	const double *paces = turns->samples[player][size][turns->nfigures - 1];
+	double slow = SLOW * best_pace(turns);
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < turns->nrounds; r++)
+		n += paces[r] > slow;
+	return n;
 }
 
 struct pn_spread pn_spread_of(double *samples, size_t n)

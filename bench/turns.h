@@ -5,9 +5,10 @@
  * A player is a command that prints a line for each size: the bytes, then its
  * figures, all times, the less the better. In every round each player has a
  * turn, so that all meet the machine as it is at that time. Where two processes
- * and what they share come to lie is chance, and stays so for their whole life:
- * one pair of processes is one sample, however often it measures, and what is
- * told of several is their spread.
+ * and what they share come to lie is chance, and how fast their cores are just
+ * then another's business (pace.h): one pair of processes is one sample,
+ * however often it measures, and what is told of several is their spread, and
+ * how many had a slow core.
  *
  * Threads: the caller's.
  */
@@ -19,13 +20,13 @@
 #define PN_TURNS_ROUNDS	 63
 #define PN_TURNS_SIZES	 18
 #define PN_TURNS_PLAYERS 4
-#define PN_TURNS_FIGURES 2
+#define PN_TURNS_FIGURES 3
 
 /* How a player exits that cannot play here. */
 #define PN_TURNS_ABSENT 3
 
 struct pn_turns {
-	unsigned nfigures; /* of a line */
+	unsigned nfigures; /* of a line, the last is the pace */
 	size_t nsizes;	   /* 0: nobody has played yet */
 	size_t bytes[PN_TURNS_SIZES];
 	unsigned nrounds; /* that are over */
@@ -36,6 +37,11 @@ struct pn_turns {
 /* Has the shell run a command, in the round after those that are over.
  * -ENODEV: it says that it cannot play; -EIO: it failed, and said why. */
 int pn_turns_play(struct pn_turns *turns, unsigned player, const char *command);
+
+/* In how many rounds a player had a core that took longer than the best by more
+ * than a seventh, when it measured a size. */
+unsigned pn_turns_slow(const struct pn_turns *turns, unsigned player,
+		       size_t size);
 
 struct pn_spread {
 	double best, median, worst;

@@ -30,6 +30,7 @@ class Fabric(unittest.TestCase):
     def test_pairs_have_a_best_and_a_worst(self):
         for row in self.rows:
             self.assertEqual(row["pairs"], 2)
+            self.assertIn(row["slow_turns"], range(3))
             self.assertGreater(row["best_ns"], 0)
             self.assertLessEqual(row["best_ns"], row["latency_ns"])
             self.assertLessEqual(row["latency_ns"], row["worst_ns"])
