@@ -451,9 +451,50 @@ static void a_forked_child_does_not_hide_a_death(void **state)
 	free_board(board);
 }
 
+/* Its child has all its descriptors, and lives until the test lets it go. */
+static int leaves_a_child(struct board *board, unsigned rank)
+{
+	struct pn_device *device = open_soft("soft");
+	pid_t pid;
+
+	(void)rank;
+	await(&board->rank[0].here, 1);
+	attach_to(device, &board->rank[0].address);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		await(&board->go[0], 1);
+		board->go[1] = 1;
+		_exit(0);
+	}
+	raise(SIGKILL);
+	return 1;
+}
+
+/* Nobody shuts the connection: it is the process that is missed. */
+static void a_peer_is_gone_though_its_child_lives_on(void **state)
+{
+	struct board *board = new_board();
+	struct pn_device *device = open_soft("soft");
+	pid_t pid;
+
+	(void)state;
+	appear(board, 0, device, NULL);
+	pid = start_rank(leaves_a_child, board, 1);
+	expect(device, PN_COMPLETION_PEER_UP);
+	expect(device, PN_COMPLETION_PEER_DOWN);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(board->go[1], 0);
+	board->go[0] = 1;
+	await(&board->go[1], 1);
+	pn_device_close(device);
+	free_board(board);
+}
+
 const struct role roles[] = {
-	ROLE(victim), ROLE(dies_locked), ROLE(dies_writing), ROLE(hoarder),
-	ROLE(heir),   ROLE(bystander),	 ROLE(owner),	     { NULL, NULL },
+	ROLE(victim),  ROLE(dies_locked),    ROLE(dies_writing),
+	ROLE(hoarder), ROLE(heir),	     ROLE(bystander),
+	ROLE(owner),   ROLE(leaves_a_child), { NULL, NULL },
 };
 
 int main(int argc, char **argv)
@@ -464,6 +505,7 @@ int main(int argc, char **argv)
 		TEST(what_a_killed_peer_had_pinned_is_given_back),
 		TEST(the_others_go_on_when_one_dies),
 		TEST(a_forked_child_does_not_hide_a_death),
+		TEST(a_peer_is_gone_though_its_child_lives_on),
 		TEST(a_peer_killed_at_any_point_leaves_nothing),
 	};
 
