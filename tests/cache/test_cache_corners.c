@@ -332,6 +332,19 @@ static void two_pins_that_were_begun_end_in_either_order(void **state)
 
 /* --- slots --------------------------------------------------------------- */
 
+static void no_region_is_less_than_a_page(void **state)
+{
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 1 }, NPAGES);
+	assert_ok(pin(0, 3, WRITE, &p));
+	assert_int_equal(p.nparts, 3);
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(registrations(), 3);
+	close_all();
+}
+
 static void a_buffer_of_more_parts_than_free_slots_is_pinned(void **state)
 {
 	struct pinion_pin held[NPAGES - 4], p;
@@ -792,6 +805,7 @@ int main(int argc, char **argv)
 		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
 		TEST(parts_that_are_there_serve_before_the_others),
 		TEST(two_pins_that_were_begun_end_in_either_order),
+		TEST(no_region_is_less_than_a_page),
 		TEST(a_buffer_of_more_parts_than_free_slots_is_pinned),
 		TEST(nothing_is_published_while_a_release_is_under_way),
 		TEST(more_releases_than_can_be_told_apart_end_the_keeping),

@@ -656,6 +656,19 @@ static void senseless_attributes_are_refused(void **state)
 	pinion_close(context);
 }
 
+static void more_than_there_are_addresses_is_refused(void **state)
+{
+	struct pinion_context *context = open_context(NULL);
+	const struct pinion_heap_attr attr = { .size = sizeof(attr),
+					       .max_bytes = (size_t)1 << 60 };
+	struct pinion_heap *heap = NULL;
+
+	(void)state;
+	assert_int_equal(pinion_heap_open(context, &attr, &heap), -ENOMEM);
+	assert_null(heap);
+	pinion_close(context);
+}
+
 static void a_node_that_does_not_exist_fails_the_allocation(void **state)
 {
 	const struct pinion_heap_attr attr = { .size = sizeof(attr),
@@ -841,6 +854,7 @@ int main(int argc, char **argv)
 		TEST(a_heap_keeps_to_its_own_limit),
 		TEST(bad_input_is_refused_and_changes_nothing),
 		TEST(senseless_attributes_are_refused),
+		TEST(more_than_there_are_addresses_is_refused),
 		TEST(a_node_that_does_not_exist_fails_the_allocation),
 		TEST(huge_pages_make_longer_slabs),
 		TEST(reserved_huge_pages_are_taken_or_missed),
