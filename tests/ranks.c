@@ -13,8 +13,8 @@
 #include "base/compiler.h"
 #include "device/sim/sim.h"
 
-#define PATIENCE_NS (100 * PN_NS_PER_S)
-#define PATIENCE_S  200
+#define PATIENCE_NS (400 * PN_NS_PER_S) /* more than whoever tells why */
+#define PATIENCE_S  800			/* of a rank, in all */
 
 struct gang {
 	const struct ranks *run;
