@@ -414,6 +414,21 @@ static void make_private(unsigned char *map)
 		munmap(map + bytes, PN_BOARD_MOST - bytes);
 }
 
+bool pn_board_counts_up(const struct pn_shown_kind *kind, const void *object)
+{
+	for (unsigned i = 0; i < kind->nfields; i++) {
+		const struct pn_shown *f = &kind->fields[i];
+		int64_t count;
+
+		if (f->type != PN_SHOWN_COUNTER || f->bytes != sizeof(count))
+			continue;
+		memcpy(&count, (const char *)object + f->at, sizeof(count));
+		if (count < 0)
+			return false;
+	}
+	return true;
+}
+
 void pn_board_in_child(void) PN_NO_THREAD_SAFETY
 {
 	/* Another thread of the parent may have held it. */

@@ -85,6 +85,9 @@ void *pn_board_alloc(const struct pn_shown_kind *kind, const void *owner,
 /* NULL is fine. In a forked child, leaves what is the parent's alone. */
 void pn_board_free(void *object);
 
+/* Whether no counter of an object has been counted below zero; for checkers. */
+bool pn_board_counts_up(const struct pn_shown_kind *kind, const void *object);
+
 /* In a forked child, before it uses anything that is on the board. */
 void pn_board_in_child(void);
 

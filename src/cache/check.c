@@ -162,6 +162,7 @@ void pn_cache_check(struct pn_cache *cache)
 	check_dying(cache, &sums);
 	check_largest(cache, sums.nlisted);
 	check_exposed(cache);
+	pn_assert(pn_board_counts_up(&pn_shown_cache, cache->stats));
 	pn_assert(sums.nvalid == cache->stats->regions);
 	pn_assert(sums.valid_bytes == cache->stats->bytes);
 	pn_assert(sums.bytes == cache->own_bytes);

@@ -712,6 +712,7 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	pn_assert(sums.packets == sums.queued);
 	pn_assert(sums.operations == ep->noperations && !ep->nparting);
 	pn_assert(!ep->polled.n && !ep->polled.room);
+	pn_assert(pn_board_counts_up(&pn_shown_endpoint, ep));
 	pn_assert(ep->armed || !ep->others_armed);
 	pn_endpoint_unlock(ep);
 }
