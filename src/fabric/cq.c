@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues. Reading makes progress when nothing is there yet. */
+/* Completion queues. Reading makes progress when nothing is there yet, unless
+ * by experience that is in vain (is_in_vain()). */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -172,9 +173,10 @@ static ssize_t progress_into(struct pn_fi_cq *cq, void *buf, size_t count,
  * once, is told so without a look. */
 #define EXPERIENCE 16
 
-static inline bool is_in_vain(struct pn_fi_cq *cq)
+static inline bool is_in_vain(struct pn_fi_cq *cq, size_t count)
 {
-	if (pn_likely(!cq->asks_again))
+	/* Who has no room asks for progress, not for news. */
+	if (pn_likely(!cq->asks_again || !count))
 		return false;
 	if (cq->in_vain++ < EXPERIENCE)
 		return false;
@@ -187,7 +189,7 @@ static inline ssize_t look_for(struct pn_fi_cq *cq, void *buf, size_t count,
 {
 	ssize_t n = progress_into(cq, buf, count, src_addr);
 
-	if (pn_unlikely(n && cq->asks_again))
+	if (pn_unlikely(cq->asks_again && (n || cq->head != cq->tail)))
 		cq->in_vain = 0;
 	cq->asks_again = n && (size_t)n < count;
 	return n;
@@ -201,7 +203,7 @@ static PN_ALWAYS_INLINE inline ssize_t read_some(struct pn_fi_cq *cq, void *buf,
 	ssize_t ret = 0;
 
 	pn_fi_lock(cq->domain);
-	if (pn_likely(cq->head == cq->tail) && !is_in_vain(cq))
+	if (pn_likely(cq->head == cq->tail) && !is_in_vain(cq, count))
 		ret = look_for(cq, buf, count, src_addr);
 	if (pn_unlikely(cq->head != cq->tail) && !ret)
 		ret = take(cq, buf, count, src_addr);

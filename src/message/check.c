@@ -411,7 +411,8 @@ static void check_ways(struct pinion_peer *peer, struct sums *sums)
 		lives |= !way->down;
 		waits |= way->greet || is_linked(&way->stalled);
 	}
-	pn_assert(!lives || (peer->way->peer && !peer->way->down));
+	pn_assert(!lives || peer->down ||
+		  (peer->way->peer && !peer->way->down));
 	pn_assert(!waits || is_linked(&peer->busy));
 	pn_assert(lives || peer->down || !peer->connected);
 }

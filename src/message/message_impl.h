@@ -104,8 +104,8 @@ struct pn_way {
 	unsigned number;      /* of the peer's rail at its other end */
 	bool up;	      /* operations can be posted */
 	bool greet;	      /* after a HELLO */
-	bool greeted;	      /* that was said */
-	bool heard;	      /* and the peer's, which fits */
+	bool greeted;	      /* our HELLO was said */
+	bool heard;	      /* the peer's was heard, and fits */
 	bool foreign;	      /* its other end is of another conversation */
 	bool swept;	      /* the peer has said DOWN */
 	int down;	      /* 0, or why it is */
@@ -379,8 +379,9 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 /* A HELLO; -EPROTO: of somebody else. */
 int pn_way_hello(struct pn_way *way, const struct pn_wire *wire,
 		 const uint8_t *payload, size_t len);
-/* Whether what came over a way is for its peer's conversation; what is not a
- * HELLO and comes before one is not. */
+/* Whether what came over a way, and is no HELLO, is for its peer's
+ * conversation. Where it comes before one it is not, and the way is parted
+ * from. */
 bool pn_way_listens(struct pn_way *way);
 void pn_way_up(struct pn_way *way);
 void pn_way_down(struct pn_way *way, int why);

@@ -493,9 +493,10 @@ struct pn_way *pn_way_introduce(struct pinion_endpoint *ep,
 		make_place(known, device_peer);
 	peer = find_conversation(ep, device_peer, hello ? wire : &silent);
 	/* What is known and has no place for it is late, and no beginning. */
-	if (!peer && hello && (wire->offset || known))
+	if (!peer && hello &&
+	    (wire->offset || known || !may_be_called(ep, own, rails, nrails)))
 		pn_way_refuse(device_peer);
-	else if (!peer && may_be_called(ep, own, rails, nrails))
+	else if (!peer)
 		peer = make_peer(ep, rails, nrails, false);
 	return adopt(peer, device_peer);
 }
@@ -563,6 +564,7 @@ static void tell_down(struct pn_way *way)
 void pn_way_down(struct pn_way *way, int why)
 {
 	struct pinion_peer *peer = way->owner;
+	bool taken = peer->way == way; /* attaching may find another */
 
 	if (way->down)
 		return;
@@ -580,7 +582,7 @@ void pn_way_down(struct pn_way *way, int why)
 	pn_info("rail %u to a peer is down (%s); messages go on over others",
 		(unsigned)(way->rail - peer->ep->rails), strerror(-why));
 	peer->ep->stats.rails_lost++;
-	if (peer->way == way) {
+	if (taken) {
 		peer->way = living_way(peer);
 		peer->resend = !pn_list_empty(&peer->sent);
 	}

@@ -175,7 +175,7 @@ static struct pinion_request *taker_of(const struct pinion_endpoint *ep,
 	struct pinion_request *first =
 		pn_container_of(ep->posted.next, struct pinion_request, link);
 
-	if (!way || pn_list_empty(&ep->posted) || way->owner->down ||
+	if (!way || pn_list_empty(&ep->posted) || !way->up ||
 	    !pn_match_message(first, way->owner, wire) ||
 	    wire->len > first->len || first->has_handle || first->many)
 		return NULL;

@@ -216,6 +216,26 @@ static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
 	assert_int_equal(ask(), 1);
 }
 
+/* And then there is something to read. */
+static void who_has_no_room_asks_for_progress(void **state)
+{
+	(void)state;
+	pass_one();
+	end_of(s.rx, s.tx);
+	for (unsigned i = 0; i < 40; i++) {
+		pass_one();
+		assert_int_equal(ask(), 1);
+		assert_int_equal(ask(), -FI_EAGAIN);
+	}
+	pass_one();
+	assert_int_equal(ask(), 1);
+	fill(out, 8, 9);
+	pass_one();
+	assert_int_equal(fi_cq_read(s.rx, NULL, 0), -FI_EAGAIN);
+	assert_true(is_filled(in, 8, 9));
+	assert_int_equal(ask(), 1);
+}
+
 static void who_finds_more_when_asking_again_is_not_put_off(void **state)
 {
 	(void)state;
@@ -545,6 +565,7 @@ int main(void)
 		CASE(ends_that_wait_are_read_with_their_sender),
 		CASE(what_was_claimed_may_be_discarded),
 		CASE(who_asks_again_in_vain_is_told_so_without_a_look),
+		CASE(who_has_no_room_asks_for_progress),
 		CASE(who_finds_more_when_asking_again_is_not_put_off),
 		CASE(reads_and_writes_take_lists_of_one),
 		CASE(counters_are_set_and_added_to),

@@ -294,6 +294,45 @@ static void a_rail_may_fail_at_any_moment(void **state)
 	}
 }
 
+/* Rank 1 has only been written to, over the one way that is there so far. */
+static void run_one_message(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = *(int *)rank->arg };
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	talk(&party, !rank->rank, 1, 0);
+	party_barrier(&party);
+	party_close(&party);
+}
+
+static void fail_before_the_second_is_there(int protocol, const char *late)
+{
+	char spec[80], script[64];
+
+	for (unsigned n = 0; n < 40; n += step) {
+		snprintf(spec, sizeof(spec),
+			 "sim:cost=cx5,rails=2,detect=20us,rail_setup=%s",
+			 late);
+		snprintf(script, sizeof(script),
+			 "drop rail 0 of node %u after %u operations", n % 2,
+			 1 + n / 2);
+		if (!run_ranks(spec, script, 2, run_one_message, &protocol))
+			fail_msg("%s, %s, %s", spec, script,
+				 pn_protocol_at((unsigned)protocol)->name);
+	}
+}
+
+static void what_was_kept_takes_a_way_attached_for_it(void **state)
+{
+	(void)state;
+	for (int p = 0; p < PN_PROTOCOL_COUNT; p++) {
+		fail_before_the_second_is_there(p, "5us");
+		fail_before_the_second_is_there(p, "50us");
+	}
+}
+
 /* Rank 1 is cut off altogether; ranks 0 and 2 go on. */
 static void run_cut_off(struct rank *rank)
 {
@@ -540,6 +579,7 @@ int main(int argc, char **argv)
 		TEST(unequal_rails_carry_their_share),
 		TEST(shares_follow_what_is_observed),
 		TEST(a_rail_may_fail_at_any_moment),
+		TEST(what_was_kept_takes_a_way_attached_for_it),
 		TEST(a_peer_goes_with_its_last_rail),
 		TEST(a_failure_does_not_overtake_writes_on_other_rails),
 		TEST(a_refused_key_fails_its_message_and_no_rail),
