@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "fabric/fabric.h"
 
-#define POLL_BATCH 16
+/* What comes beyond it at once goes a longer way: as many as fit into a page of
+ * the stack. */
+#define POLL_BATCH 48
 
 /* --- life ----------------------------------------------------------------- */
 

@@ -157,30 +157,32 @@ struct pinion_request {
 	struct pn_list peer_link;
 	struct pinion_peer *peer;
 	uint32_t id;
-	uint32_t other;	    /* the peer's number of it; 0: not known yet */
 	uint32_t announced; /* fragments so far, of all that had this index */
+	uint32_t data;
+	bool has_data;
+	uint8_t space;
+	void *user;
+	uint8_t *buf;
+	size_t len; /* of the buffer */
+	uint64_t tag, ignore;
+	struct pinion_many *many; /* receiver: takes more than one; or NULL */
+
+	/* From here to `keys` on all is zero in the beginning. */
+	uint32_t other; /* the peer's number of it; 0: not known yet */
 	enum pn_request_kind kind;
 	int status;
 	bool is_send;
 	bool has_handle;
 	bool ended;
 	bool canceling;
-	bool late;  /* receiver: the message came first */
-	bool tells; /* at its end: the other side is to know that it failed */
-	bool has_data;
-	bool unheard;  /* sender: waits for GOT */
-	bool says_got; /* receiver: of a long message, at its end */
-	uint8_t space;
-	uint32_t data;
+	bool late;    /* receiver: the message came first */
+	bool tells;   /* at its end: the other side is to know that it failed */
+	bool unheard; /* sender: waits for GOT */
+	bool says_got;	/* receiver: of a long message, at its end */
 	bool was_short; /* from `keys` on it is as pn_request_alloc() made it */
-	void *user;
-	uint8_t *buf;
-	size_t len;	    /* of the buffer */
 	size_t message_len; /* as the sender says */
 	size_t total;	    /* of that, what is moved */
 	size_t moved;
-	uint64_t tag, ignore;
-	struct pinion_many *many; /* receiver: takes more than one; or NULL */
 
 	struct pn_wire_key *keys;   /* read, receiver: of the source */
 	struct pinion_pin *sources; /* read: pins of the source, by rail */

@@ -58,12 +58,10 @@ static void init_request(struct pinion_request *request,
 			 struct pinion_endpoint *ep,
 			 const struct pinion_message *message)
 {
-	uint32_t id = request->id, announced = request->announced;
-
-	memset(request, 0, offsetof(struct pinion_request, keys));
+	memset((char *)request + offsetof(struct pinion_request, other), 0,
+	       offsetof(struct pinion_request, keys) -
+		       offsetof(struct pinion_request, other));
 	request->ep = ep;
-	request->id = id;
-	request->announced = announced;
 	request->peer = message->peer;
 	request->buf = message->buf;
 	request->len = message->len;
