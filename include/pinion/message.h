@@ -183,8 +183,9 @@ static inline void pinion_about_to_send(const struct pinion_peer *peer,
 /* Begins to send. *out, if out is not NULL, is the request's handle. A short
  * message is over when it is out, whatever the peer does; but between endpoints
  * that both have several rails the first one is so only when the peer has made
- * progress once. PINION_SENT only when asked for. -EINVAL: NULL, or a range that wraps around;
- * -ENOMEM; -ECONNRESET: the peer is gone; -EAGAIN: see above. */
+ * progress once. PINION_SENT only when asked for. -EINVAL: NULL, or a range
+ * that wraps around; -ENOMEM; -ECONNRESET: the peer is gone; -EAGAIN: see
+ * above. */
 PINION_API int pinion_send(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);
