@@ -11,6 +11,7 @@
 #include "base/range.h"
 #include "device/sim/sim.h"
 #include "message/reuse.h"
+#include "message/wire.h"
 
 #define SMALL ((size_t)8 << 10)
 #define ARENA ((size_t)1 << 30)
@@ -96,6 +97,20 @@ static unsigned uses_until_registered(const uint8_t *buf, size_t len)
 }
 
 /* --- thresholds ----------------------------------------------------------- */
+
+/* The adapter has copied it by then. */
+static void what_goes_inline_does_not_go_straight(void **state)
+{
+	const struct pn_reuse_attr attr = { .small_bytes = SMALL };
+	size_t most = 2001;
+
+	(void)state;
+	f.device->limits.inline_bytes = most + sizeof(struct pn_wire);
+	pn_reuse_fini(&f.reuse);
+	pn_reuse_init(&f.reuse, f.device, f.cache, &attr);
+	assert_int_equal(uses_until_registered(buffer(0), most), 0);
+	assert_in_range(uses_until_registered(buffer(1), most + 1), 1, 1000);
+}
 
 /* The paper has 60 at 4 KB, 32 at 8 KB; the profile was fitted to them. */
 static void thresholds_are_what_the_costs_say(void **state)
@@ -528,6 +543,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+		T(what_goes_inline_does_not_go_straight),
 		T(thresholds_are_what_the_costs_say),
 		T(a_buffer_is_registered_at_a_share_of_the_threshold),
 		T(what_is_short_or_inline_is_never_looked_up),
