@@ -167,16 +167,19 @@ static void greedy_use(struct model *m, struct model_item *item, bool fresh)
 		m->nhits++;
 }
 
+/* In the policy's order of operations: where the root is a whole number, both
+ * have to round alike. */
 static double best_batch(const struct model *m)
 {
+	const struct pn_policy_attr *a = &m->attr;
 	double n = (double)m->n;
-	double mean = loss(m, (double)sum_pages(m) / n);
+	double mean = loss(m, 0) + (a->register_page + a->deregister_page) *
+					   (double)sum_pages(m) / n;
+	double paying = (double)m->nmisses * a->deregister_fixed;
 
 	if (!m->nhits)
-		return m->attr.batch;
-	return floor(
-		sqrt(2 * n * (double)m->nmisses * m->attr.deregister_fixed /
-		     ((double)m->nhits * mean)));
+		return a->batch;
+	return floor(sqrt(2 * n * paying / ((double)m->nhits * mean)));
 }
 
 static void greedy_evict(struct model *m)
