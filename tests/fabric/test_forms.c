@@ -198,17 +198,23 @@ static ssize_t ask(void)
 	return fi_cq_read(s.rx, ends, PN_ARRAY_LEN(ends));
 }
 
-/* So often that it is tried again and again. */
-static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
+/* Messages, each of them followed by a question in vain. */
+static void ask_in_vain(unsigned times)
 {
-	(void)state;
 	pass_one();
 	end_of(s.rx, s.tx);
-	for (unsigned i = 0; i < 600; i++) {
+	while (times--) {
 		pass_one();
 		assert_int_equal(ask(), 1);
 		assert_int_equal(ask(), -FI_EAGAIN);
 	}
+}
+
+/* So often that it is tried again and again. */
+static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
+{
+	(void)state;
+	ask_in_vain(600);
 	pass_one();
 	assert_int_equal(ask(), 1);
 	pass_one();
@@ -220,13 +226,7 @@ static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
 static void who_has_no_room_asks_for_progress(void **state)
 {
 	(void)state;
-	pass_one();
-	end_of(s.rx, s.tx);
-	for (unsigned i = 0; i < 40; i++) {
-		pass_one();
-		assert_int_equal(ask(), 1);
-		assert_int_equal(ask(), -FI_EAGAIN);
-	}
+	ask_in_vain(40);
 	pass_one();
 	assert_int_equal(ask(), 1);
 	fill(out, 8, 9);
@@ -239,8 +239,7 @@ static void who_has_no_room_asks_for_progress(void **state)
 static void who_finds_more_when_asking_again_is_not_put_off(void **state)
 {
 	(void)state;
-	pass_one();
-	end_of(s.rx, s.tx);
+	ask_in_vain(0);
 	for (unsigned i = 0; i < 600; i++) {
 		pass_one();
 		assert_int_equal(ask(), 1);

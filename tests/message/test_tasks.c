@@ -207,13 +207,19 @@ static void storm_close(void)
 	}
 }
 
+static struct pinion_message message_of(const struct partner *p, size_t len,
+					uint64_t key)
+{
+	return (struct pinion_message){ .buf = p->buf,
+					.len = len,
+					.tag = key,
+					.peer = storm.peer[p->node] };
+}
+
 static void give(const struct partner *p, size_t len, uint64_t key)
 {
 	struct pinion_endpoint *ep = bed.nodes[p->node].ep;
-	struct pinion_message m = { .buf = p->buf,
-				    .len = len,
-				    .tag = key,
-				    .peer = storm.peer[p->node] };
+	struct pinion_message m = message_of(p, len, key);
 	struct pinion_request *request;
 
 	pattern_fill(p->buf, len, key);
@@ -226,10 +232,7 @@ static void give(const struct partner *p, size_t len, uint64_t key)
 static void take(const struct partner *p, size_t len, uint64_t key)
 {
 	struct pinion_endpoint *ep = bed.nodes[p->node].ep;
-	struct pinion_message m = { .buf = p->buf,
-				    .len = len,
-				    .tag = key,
-				    .peer = storm.peer[p->node] };
+	struct pinion_message m = message_of(p, len, key);
 	struct pinion_request *request;
 
 	assert_ok(pn_endpoint_recv(ep, &m, &request));
