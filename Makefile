@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 export PREFIX DESTDIR JOBS
 
-.PHONY: all help deps run check check-long check-verbs fuzz coverage mutants format metrics install uninstall clean
+.PHONY: all help deps run check check-all check-long check-verbs fuzz coverage mutants format metrics install uninstall clean
 .NOTPARALLEL:
 
 all: ## build everything into build/; the command is build/pinion
@@ -20,10 +20,13 @@ deps: ## install the packages for building and checking
 run: ## install what is missing, build, and run the demonstration
 	@tools/job run
 
-check: ## install what is missing and run the quick suite
+check: ## install what is missing, build, and run the tests; 5 minutes
 	@tools/check quick
 
-check-long: ## the quick suite, the long tests and some fuzzing
+check-all: ## check, sanitizers, what is shipped, aarch64; 25 minutes
+	@tools/check all
+
+check-long: ## check-all, the long tests and some fuzzing; hours
 	@tools/check long
 
 check-verbs: ## the verbs device on this machine's adapters, or in a guest

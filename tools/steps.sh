@@ -2,15 +2,17 @@
 #
 # steps.sh -- what the scripts behind the Makefile share (sourced by bash).
 #
-# A job is a list of steps. `step NAME COMMAND...` prints the name, runs the
-# command with its output in a log, and closes the line with the result and the
-# seconds it took. Exit status 77 means skipped: the last line of the output
-# says why. Any other failure shows the end of the log and ends the job.
+# A job is a list of steps. `step NAME COMMAND...` prints the name and how long
+# the step took last time, runs the command with its output in a log, shows how
+# far it has come, and closes the line with the result and the seconds it took.
+# Exit status 77 means skipped: the last line of the output says why. Any other
+# failure shows the end of the log and ends the job.
 # Tests that ctest ran are counted from its output; any other step that calls
 # itself a check (`check NAME COMMAND...`) counts as one.
 # The script runs in the top folder of the sources, wherever it was called.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+. tools/status.sh
 logs=build/logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
@@ -37,7 +39,8 @@ give_up() {
 	local name=$1 log=$2
 
 	tail -n "${LOG_LINES:-60}" "$log"
-	echo "$job: '$name' failed; all of its output is in $log" >&2
+	echo "$job: '$name' failed ($(how_it_ended "$result"));" \
+		"all of its output is in $log" >&2
 	# What broke may not have come so far as to be counted.
 	[ "$failed" -gt 0 ] || failed=1
 	summary
@@ -49,8 +52,71 @@ show_skipped() {
 	sed -n 's/^\t *[0-9]* - \(.*\) (Skipped)$/    skipped: \1/p' "$1"
 }
 
+# How far ninja or ctest has come, as its log says: "12/345", or nothing.
+how_far() {
+	tail -c 4000 "$1" | grep -oE '^\[[0-9]+/[0-9]+\]|^ *[0-9]+/[0-9]+ Test' |
+		tail -n 1 | grep -oE '[0-9]+/[0-9]+'
+}
+
+# Shows how far a step has come until it is ended: on a terminal each second at
+# the end of the line that `begun` begins, elsewhere twice a minute.
+show_progress() {
+	local begun=$1 log=$2 seconds=0
+
+	# The job may be killed: then nobody ends this. What is left of the last
+	# sleep must not keep a pipe open.
+	while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+		seconds=$((seconds + 1))
+		if [ -t 1 ]; then
+			printf '\r%s%9s %6d s ' "$begun" "$(how_far "$log")" \
+				$seconds
+		elif [ $((seconds % 30)) = 0 ]; then
+			printf '%s ' "$(how_far "$log")"
+		fi
+	done
+}
+
+# The head of a step's line: its name, and what it took last time.
+head_of() {
+	local last
+
+	last=$(cat "$2" 2>/dev/null) && last="($last s last time)"
+	printf '%-50s %-18s ' "$1" "$last"
+}
+
 # Runs a step; its result is in $result (0, 77 or a failure), log in $log.
 run_step() {
+	local name=$1 start=$SECONDS begun took watcher
+	shift
+	log=$logs/$job-$(tr -c 'a-zA-Z0-9\n' - <<<"$name").log
+	took=${log%.log}.seconds
+	begun=$(head_of "$name" "$took")
+	printf '%s' "$begun"
+	: >"$log"
+	show_progress "$begun" "$log" &
+	watcher=$!
+	"$@" >"$log" 2>&1 </dev/null
+	result=$?
+	kill $watcher
+	wait $watcher 2>/dev/null
+	[ ! -t 1 ] || printf '\r\033[K%s' "$begun"
+	count_tests "$log"
+	close_line $((SECONDS - start)) "$took"
+	show_skipped "$log"
+}
+
+# Ends the line of a step that took so many seconds.
+close_line() {
+	case $result in
+	0)
+		printf 'ok %6d s\n' "$1"
+		echo "$1" >"$2" ;;
+	77) printf 'skipped: %s\n' "$(tail -n 1 "$log")" ;;
+	*) printf 'FAILED %2d s (%s)\n' "$1" "$(how_it_ended $result)" ;;
+	esac
+}
+
+step() {
 	local name=$1 start=$SECONDS
 	shift
 	log=$logs/$job-$(tr -c 'a-zA-Z0-9\n' - <<<"$name").log
@@ -117,6 +183,24 @@ list_sources() {
 		echo "git lists no sources here"
 		return 1
 	}
+}
+
+# What the tree is, as one number: all files that git tracks or would.
+tree_id() {
+	git -c safe.directory="$PWD" ls-files -co --exclude-standard -z |
+		xargs -0r sha256sum 2>&1 | sha256sum
+}
+
+# Notes that `make check` passed on the tree with that number.
+note_green() {
+	echo "$1" >"$logs/check.green"
+}
+
+# Whether it did, on the tree as it is now and within the hour: later on the
+# machine may be another.
+is_green() {
+	[ -n "$(find "$logs/check.green" -mmin -60 2>/dev/null)" ] &&
+		[ "$(tree_id)" = "$(cat "$logs/check.green")" ]
 }
 
 configure() {

@@ -22,6 +22,9 @@ VIRTUAL = DEVICE.startswith("sim")
 SANITIZED = any(name in pathlib.Path(PINION).read_bytes()
                 for name in (b"__asan_init", b"__tsan_init"))
 SHORT = ["--device", DEVICE, "--budget", "300ms"]
+# Sanitizers take ten times as long. There, each round of `bench message` has one
+# trial of each protocol; the other builds have up to a hundred.
+FEW = ["--cold"] if SANITIZED else []
 
 
 class Info(unittest.TestCase):
@@ -377,7 +380,7 @@ class Message(unittest.TestCase):
 
     def test_every_protocol_has_every_size_and_reuse(self):
         found = self.run_bench("--bytes", "8,64K..256K", "--reuse", "1,3",
-                               "--buffers", "2")
+                               "--buffers", "2", *FEW)
         small = [r["protocol"] for r in found if r["bytes"] == 8]
         self.assertEqual(small, ["raw", "eager"])
         for size in (64 << 10, 128 << 10, 256 << 10):
@@ -399,14 +402,15 @@ class Message(unittest.TestCase):
     def test_cached_keeps_what_demand_gives_up(self):
         peak = {r["protocol"]: r["registered_bytes_peak"] for r in
                 self.run_bench("--bytes", "1M", "--reuse", "1", "--buffers",
-                               "8", "--protocol", "cached,demand,copy")}
+                               "8", "--protocol", "cached,demand,copy",
+                               *FEW)}
         self.assertGreaterEqual(peak["cached"] - peak["copy"], 7 << 20)
         self.assertGreater(peak["demand"] - peak["copy"], 1 << 19)
         self.assertLess(peak["demand"] - peak["copy"], 4 << 20)
 
     def test_a_tight_budget_slows_but_does_not_fail(self):
         found = self.run_bench("--bytes", "8M", "--reuse", "1", "--buffers",
-                               "1", PINION_MAX_BYTES="6M")
+                               "1", *FEW, PINION_MAX_BYTES="6M")
         self.assertEqual(len(found), 1 + len(self.PROTOCOLS))
         for row in found:
             self.assertLessEqual(row["registered_bytes_peak"], 6 << 20)
@@ -743,7 +747,7 @@ class Processes(unittest.TestCase):
 
     def test_death_of_the_follower_ends_the_run(self):
         self.kill_and_see(["message", "--bytes", "64K,4M", "--protocol",
-                           "cached"], "(cached|raw)")
+                           "cached", *FEW], "(cached|raw)")
 
     def copy_for_everyone(self):
         """The command in a folder that every user may enter: others may not
@@ -771,7 +775,8 @@ class Processes(unittest.TestCase):
             self.addCleanup(shutil.rmtree, f"/dev/shm/pinion-{who['user']}",
                             ignore_errors=True)
         done = subprocess.run(
-            [command, "demo", "--device", DEVICE], text=True, cwd="/",
+            [command, "demo", "--device", DEVICE, "--max",
+             "4M" if SANITIZED else "16M"], text=True, cwd="/",
             capture_output=True, check=False, preexec_fn=limit, **who)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("all bytes right", done.stdout)
