@@ -14,6 +14,7 @@
 #include "base/range.h"
 #include "context.h"
 #include "device/sim/sim.h"
+#include "tools/pinion/command.h"
 #include "tools/pinion/permitted.h"
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
@@ -238,7 +239,7 @@ static int run_processes(const struct pn_spec *spec, size_t bytes,
 			 pn_pair_fn *fn, void *arg)
 {
 	struct pn_pair pair = { 0 };
-	int ends[2], ret;
+	int ends[2], ret, status;
 
 	/* What is buffered must not be written by both. */
 	fflush(NULL);
@@ -259,7 +260,8 @@ static int run_processes(const struct pn_spec *spec, size_t bytes,
 	pair.control = ends[0];
 	ret = initiate(spec, &pair, fn, arg);
 	close(ends[0]); /* ends the target */
-	waitpid(pair.pid, NULL, 0);
+	if (waitpid(pair.pid, &status, 0) == pair.pid)
+		pn_say_signal("the other process", status);
 	return ret;
 }
 

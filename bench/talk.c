@@ -671,7 +671,7 @@ static int parent(const struct pn_spec *spec, struct pn_talk *talk, int control,
 static int fork_and_run(const struct pn_spec *spec, struct pn_talk *talk,
 			pn_talk_fn *fn, void *arg)
 {
-	int ends[2], ret;
+	int ends[2], ret, status;
 	pid_t pid;
 
 	/* What is buffered must not be written by both. */
@@ -688,8 +688,8 @@ static int fork_and_run(const struct pn_spec *spec, struct pn_talk *talk,
 	if (!ret)
 		ret = parent(spec, talk, ends[0], fn, arg);
 	close(ends[0]);
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
+	if (pid > 0 && waitpid(pid, &status, 0) == pid)
+		pn_say_signal("the other process", status);
 	return ret;
 }
 

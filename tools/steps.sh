@@ -61,27 +61,28 @@ how_far() {
 # Shows how far a step has come until it is ended: on a terminal each second at
 # the end of the line that `begun` begins, elsewhere twice a minute.
 show_progress() {
-	local begun=$1 log=$2 seconds=0
+	local begun=$1 log=$2 seconds=0 far
 
 	# The job may be killed: then nobody ends this. What is left of the last
 	# sleep must not keep a pipe open.
 	while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
 		seconds=$((seconds + 1))
+		far=$(how_far "$log")
 		if [ -t 1 ]; then
-			printf '\r%s%9s %6d s ' "$begun" "$(how_far "$log")" \
-				$seconds
+			printf '\r%s%7s %4d s ' "$begun" "$far" $seconds
 		elif [ $((seconds % 30)) = 0 ]; then
-			printf '%s ' "$(how_far "$log")"
+			printf '%s ' "${far:-$seconds s}"
 		fi
 	done
 }
 
-# The head of a step's line: its name, and what it took last time.
+# head_of NAME FILE: how a step's line begins, with what it took last time if
+# the file says so. All of it and the progress fit in 80 columns.
 head_of() {
 	local last
 
 	last=$(cat "$2" 2>/dev/null) && last="($last s last time)"
-	printf '%-50s %-18s ' "$1" "$last"
+	printf '%-44s %-18s ' "$1" "$last"
 }
 
 # Runs a step; its result is in $result (0, 77 or a failure), log in $log.
@@ -117,22 +118,6 @@ close_line() {
 }
 
 step() {
-	local name=$1 start=$SECONDS
-	shift
-	log=$logs/$job-$(tr -c 'a-zA-Z0-9\n' - <<<"$name").log
-	printf '%-50s ' "$name"
-	"$@" >"$log" 2>&1 </dev/null
-	result=$?
-	count_tests "$log"
-	case $result in
-	0) printf 'ok %6d s\n' $((SECONDS - start)) ;;
-	77) printf 'skipped: %s\n' "$(tail -n 1 "$log")" ;;
-	*) printf 'FAILED %2d s\n' $((SECONDS - start)) ;;
-	esac
-	show_skipped "$log"
-}
-
-step() {
 	run_step "$@"
 	[ "$result" = 0 ] || [ "$result" = 77 ] || give_up "$1" "$log"
 }
@@ -152,7 +137,7 @@ check() {
 packages() {
 	local start=$SECONDS said
 
-	printf '%-50s ' "Debian packages for: $*"
+	head_of "Debian packages for: $*" ""
 	said=$(tools/install-deps "$@" 2>&1) || {
 		echo FAILED
 		echo "$said" >&2

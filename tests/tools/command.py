@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -15,12 +16,17 @@ ALWAYS = {"bench", "device", "emulated", "profile", "revision", "machine"}
 
 
 def run(*args, **env):
-    """Runs `pinion args` with PINION_* from env alone."""
+    """Runs `pinion args` with PINION_* from env alone. It has to exit: a signal
+    that ends it is an error by its name."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PINION_")}
-    return subprocess.run(
+    done = subprocess.run(
         [PINION, *args], env={**clean, **env}, text=True,
         stdin=subprocess.DEVNULL, capture_output=True, timeout=800,
         check=False)
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        raise AssertionError(f"{args} died of {name}\n{done.stderr}")
+    return done
 
 
 def rows(*args, **env):

@@ -6,7 +6,9 @@ machines are noisy."""
 
 import os
 import pathlib
+import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -698,6 +700,35 @@ class Demo(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("all bytes right", done.stdout)
         self.assertEqual(done.stderr, "")
+        self.check_words(done.stdout)
+
+    def check_words(self, said):
+        """The end tells the figures of the tables above."""
+        tables, end = said.split("\nWhat was seen:\n")
+        end, commands = end.split("\nTry next:\n")
+        end = end.replace("\n  ", " ")
+        costs = re.search(r"^ *256K +([\d.]+)", tables, re.M)
+        self.assertIn(f"Registering 256K costs {costs[1]} us", end)
+        took = re.search(r"^auto +64K +8 +([\d.]+) .* (\S+)$", tables, re.M)
+        self.assertIn(f"Messages of 64K: auto chose {took[2]} and took "
+                      f"{took[1]} us;", end)
+        if VIRTUAL:
+            self.assertIn("In virtual time it does not matter", end)
+        else:
+            self.assertRegex(end, r"from the cache costs [\d.]+ us: \d+ times")
+            self.assertRegex(end, "TOO BUSY TO TELL|was idle enough")
+        self.check_commands(commands.splitlines())
+
+    def check_commands(self, lines):
+        """Those that it says to try can be."""
+        self.assertEqual(len(lines), 3)
+        for line in lines:
+            name, *args = shlex.split(line, comments=True)
+            self.assertEqual(name, PINION)
+            if args[0] == "bench":
+                args += ["--budget", "50ms", "--cold"]
+            done = run(*args)
+            self.assertEqual(done.returncode, 0, f"{args}: {done.stderr}")
 
     @unittest.skipUnless(VIRTUAL, "data=none is a parameter of sim")
     def test_wrong_bytes_are_found(self):
@@ -740,7 +771,8 @@ class Processes(unittest.TestCase):
             os.kill(self.child_of(process), signal.SIGKILL)
             _, error = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(error, rf"\Apinion: {said}: [^\n]+\n\Z")
+        self.assertRegex(error, rf"(?m)\A(pinion: {said}: .+\n|pinion: the "
+                         r"other process died of SIGKILL\n){2}\Z")
 
     def test_death_of_the_target_ends_the_run(self):
         self.kill_and_see(["raw", "--op", "put"], "put")

@@ -12,12 +12,14 @@
  * holds. Then two other processes send each other messages under every
  * protocol, of odd sizes and at odd places, every byte checked where it
  * arrives, and once more of round sizes to see how fast that is; and put, get,
- * add and write conditionally through the library (demo_onesided.h).
+ * add and write conditionally through the library (demo_onesided.h). At the end
+ * it says in words what was seen (demo_seen.h).
  */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@
 #include "bench/talk.h"
 #include "heap/heap.h"
 #include "tools/pinion/demo_onesided.h"
+#include "tools/pinion/demo_seen.h"
 #include "tools/pinion/permitted.h"
 
 #define TRIALS 25
@@ -39,6 +42,7 @@
 struct values {
 	struct pn_bench_values common; /* min and budget are not asked for */
 	uint64_t seed;
+	struct pn_demo_seen *seen; /* no option; shared by the processes */
 };
 
 static const struct pn_option options[] = {
@@ -263,9 +267,12 @@ static int time_sizes(struct state *state)
 
 		if (bytes > state->pair->bytes)
 			break;
+		pn_demo_pace(state->values->seen);
 		ret = time_size(state, &row);
-		if (!ret)
-			print_size(&state->run->report, &row);
+		if (ret)
+			break;
+		print_size(&state->run->report, &row);
+		pn_demo_registered(state->values->seen, bytes, row.register_us);
 	}
 	return ret;
 }
@@ -433,6 +440,8 @@ static int body(struct pn_bench_run *run)
 
 #define REUSE	8
 #define REPEATS 15
+#define BATCHES 15 /* of pins that are timed at once */
+#define BATCH	20
 
 struct messages {
 	struct pn_report report;
@@ -540,11 +549,68 @@ static int time_protocol(struct messages *m, int protocol)
 	     !ret && trial.bytes <= m->values->common.max; trial.bytes *= 16) {
 		if (!pn_talk_applies(m->talk, protocol, trial.bytes))
 			continue;
+		pn_demo_pace(m->values->seen);
 		ret = time_trial(m, &trial, &result);
-		if (!ret)
-			print_message(m, &trial, &result);
+		if (ret)
+			break;
+		print_message(m, &trial, &result);
+		pn_demo_sent(m->values->seen, protocol, trial.bytes,
+			     result.ns / 1e3, result.taken);
 	}
 	return ret;
+}
+
+/* Pins and unpins memory that was pinned before; the median of a few batches,
+ * in us. */
+static int time_pins(struct pinion_context *context, void *memory, size_t len,
+		     double *us)
+{
+	struct pinion_pin pin;
+	double ns[BATCHES];
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < BATCHES; i++) {
+		uint64_t start = pn_clock_ns();
+
+		for (unsigned k = 0; !ret && k < BATCH; k++) {
+			ret = pinion_pin(context, memory, len,
+					 PINION_ACCESS_LOCAL_WRITE, &pin);
+			if (!ret)
+				pinion_unpin(context, &pin);
+		}
+		ns[i] = (double)(pn_clock_ns() - start) / BATCH;
+	}
+	if (!ret)
+		*us = pn_median(ns, BATCHES) / 1e3;
+	return ret;
+}
+
+/* What a pin costs of as many bytes as were registered before. Simulated
+ * devices have no time for what costs only the CPU's. */
+static int pin_again(struct messages *m)
+{
+	const struct pn_pages_policy policy = { .huge = PN_PAGES_NORMAL,
+						.numa_node = -1,
+						.populate = true };
+	struct pinion_cache_stats before = { .size = sizeof(before) };
+	struct pinion_cache_stats after = { .size = sizeof(after) };
+	struct pinion_context *context = m->talk->context;
+	struct pn_demo_seen *seen = m->values->seen;
+	void *memory;
+	int ret;
+
+	seen->virtual_time = m->talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	if (seen->virtual_time || !seen->register_bytes)
+		return 0;
+	ret = pn_pages_map(seen->register_bytes, &policy, &memory);
+	if (ret)
+		return ret;
+	pinion_cache_query(context, &before);
+	ret = time_pins(context, memory, seen->register_bytes, &seen->pin_us);
+	pinion_cache_query(context, &after);
+	seen->kept = after.hits - before.hits > BATCHES * BATCH / 2;
+	pn_pages_unmap(memory, seen->register_bytes, &policy);
+	return ret == -ENOBUFS ? 0 : ret; /* no room for it: not told */
 }
 
 /* Exposed memory cannot be copied instead: as much as surely fits. */
@@ -584,6 +650,8 @@ static int messages_body(struct pn_talk *talk, void *arg)
 			       "protocols and auto, %llu bytes checked",
 			       (unsigned long long)m->sent, PN_PROTOCOL_COUNT,
 			       (unsigned long long)m->checked);
+	if (!ret)
+		ret = pin_again(m);
 	return ret ? ret : use_remote_memory(m);
 }
 
@@ -607,7 +675,7 @@ static int send_messages(const struct values *values)
 
 /* Puts and gets in a process of their own: the library's threads outlive a
  * context, and only a process without threads may fork into two ends. */
-static int run_apart(const void *values)
+static int run_apart(const struct values *values)
 {
 	int status;
 	pid_t pid;
@@ -621,23 +689,45 @@ static int run_apart(const void *values)
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		return pn_failed("fork", -errno);
+	pn_say_signal("the process that puts and gets", status);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : PN_EXIT_FAILED;
 }
 
-static int run_demo(const void *values, char *const *operands)
+static int demonstrate_all(const struct values *values)
 {
-	int ret = run_apart(values);
+	int ret;
+
+	pn_demo_begin(values->seen);
+	ret = run_apart(values);
+	if (ret == PN_EXIT_OK)
+		ret = send_messages(values);
+	pn_demo_end(values->seen);
+	if (ret == PN_EXIT_OK && !values->common.json)
+		pn_demo_tell(values->seen, program_invocation_name, stdout);
+	return ret;
+}
+
+static int run_demo(const void *arg, char *const *operands)
+{
+	struct values values = *(const struct values *)arg;
+	int ret;
 
 	(void)operands;
-	return ret == PN_EXIT_OK ? send_messages(values) : ret;
+	values.seen = mmap(NULL, sizeof(*values.seen), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (values.seen == MAP_FAILED)
+		return pn_failed("mmap", -errno);
+	ret = demonstrate_all(&values);
+	munmap(values.seen, sizeof(*values.seen));
+	return ret;
 }
 
 const struct pn_command pn_cmd_demo = {
 	.name = "demo",
 	.help = "two processes put, get and send buffers, every byte checked",
 	.about = "A few seconds: the bytes of many sizes at odd places, put, "
-		 "got and sent under every protocol, and tables of what that "
-		 "costs.",
+		 "got and sent under every protocol, tables of what that "
+		 "costs, and at the end what was seen, in words.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <pinion/pinion.h>
 
@@ -49,6 +50,16 @@ int pn_failed(const char *what, int negative_errno)
 {
 	fprintf(stderr, "pinion: %s: %s\n", what, strerror(-negative_errno));
 	return PN_EXIT_FAILED;
+}
+
+void pn_say_signal(const char *who, int status)
+{
+	const char *name;
+
+	if (!WIFSIGNALED(status))
+		return;
+	name = sigabbrev_np(WTERMSIG(status));
+	fprintf(stderr, "pinion: %s died of SIG%s\n", who, name ? name : "?");
 }
 
 void pn_print_wrapped(FILE *file, int indent, int column, const char *text)

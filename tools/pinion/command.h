@@ -85,6 +85,10 @@ int pn_usage_error(const char *fmt, ...) PN_PRINTF(1, 2);
 /* "pinion: WHAT: strerror" on standard error; returns PN_EXIT_FAILED. */
 int pn_failed(const char *what, int negative_errno);
 
+/* "pinion: WHO died of SIGSEGV" on standard error, if that is what the status
+ * of waitpid() says. */
+void pn_say_signal(const char *who, int status);
+
 /* What the command is made of, one per file. */
 extern const struct pn_command pn_cmd_bench;
 extern const struct pn_command pn_cmd_config;

@@ -156,32 +156,33 @@ static void json_cell(struct pn_json *json, const struct pn_report_cell *cell)
 /* --- tables -------------------------------------------------------------- */
 
 /* Four digits say all that a noisy machine can tell. */
-static void number_text(double number, char *buf, size_t len)
+const char *pn_report_number(double number, char buf[PN_REPORT_NUMBER_LEN])
 {
 	int digits = 3;
 
 	if (!isfinite(number)) {
-		snprintf(buf, len, "-");
-		return;
+		snprintf(buf, PN_REPORT_NUMBER_LEN, "-");
+		return buf;
 	}
 	for (double n = fabs(number); digits > 0 && n >= 10; n /= 10)
 		digits--;
-	snprintf(buf, len, "%.*f", digits, number);
+	snprintf(buf, PN_REPORT_NUMBER_LEN, "%.*f", digits, number);
+	return buf;
 }
 
-static void rate_text(double rate, char *buf, size_t len)
+static void rate_text(double rate, char buf[PN_REPORT_NUMBER_LEN])
 {
 	const bool giga = rate >= 1e9;
 
-	number_text(rate / (giga ? 1e9 : 1e6), buf, len);
-	snprintf(buf + strlen(buf), len - strlen(buf), "%s",
+	pn_report_number(rate / (giga ? 1e9 : 1e6), buf);
+	snprintf(buf + strlen(buf), PN_REPORT_NUMBER_LEN - strlen(buf), "%s",
 		 !isfinite(rate) ? ""
 		 : giga		 ? "G"
 				 : "M");
 }
 
-static const char *cell_text(const struct pn_report_cell *cell, char *buf,
-			     size_t len)
+static const char *cell_text(const struct pn_report_cell *cell,
+			     char buf[PN_REPORT_NUMBER_LEN])
 {
 	switch (cell->type) {
 	case PN_REPORT_TEXT:
@@ -191,13 +192,13 @@ static const char *cell_text(const struct pn_report_cell *cell, char *buf,
 	case PN_REPORT_FLAG:
 		return cell->value.flag ? "yes" : "no";
 	case PN_REPORT_COUNT:
-		snprintf(buf, len, "%" PRIu64, cell->value.count);
+		snprintf(buf, PN_REPORT_NUMBER_LEN, "%" PRIu64,
+			 cell->value.count);
 		break;
 	case PN_REPORT_NUMBER:
-		number_text(cell->value.number, buf, len);
-		break;
+		return pn_report_number(cell->value.number, buf);
 	case PN_REPORT_RATE:
-		rate_text(cell->value.number, buf, len);
+		rate_text(cell->value.number, buf);
 		break;
 	}
 	return buf;
@@ -206,14 +207,13 @@ static const char *cell_text(const struct pn_report_cell *cell, char *buf,
 static void table_line(const struct pn_report_cell *cells, size_t n, bool head)
 {
 	const char *space = "";
-	char buf[64];
+	char buf[PN_REPORT_NUMBER_LEN];
 
 	for (size_t i = 0; i < n; i++) {
 		if (!cells[i].head)
 			continue;
 		printf("%s%*s", space, cells[i].width,
-		       head ? cells[i].head
-			    : cell_text(&cells[i], buf, sizeof(buf)));
+		       head ? cells[i].head : cell_text(&cells[i], buf));
 		space = " ";
 	}
 	putchar('\n');

@@ -124,4 +124,8 @@ const char *pn_report_machine(void);
 #define PN_REPORT_BYTES_LEN 24
 const char *pn_report_bytes(uint64_t bytes, char buf[PN_REPORT_BYTES_LEN]);
 
+/* "53.63": as tables have it. Returns buf. */
+#define PN_REPORT_NUMBER_LEN 64
+const char *pn_report_number(double number, char buf[PN_REPORT_NUMBER_LEN]);
+
 #endif
