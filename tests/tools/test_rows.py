@@ -717,11 +717,12 @@ class Demo(unittest.TestCase):
         else:
             self.assertRegex(end, r"from the cache costs [\d.]+ us: \d+ times")
             self.assertRegex(end, "TOO BUSY TO TELL|was idle enough")
-        self.check_commands(commands.splitlines())
+        self.assertEqual(commands.count("\n"), 3)
+        if not SANITIZED:
+            self.check_commands(commands.splitlines())
 
     def check_commands(self, lines):
         """Those that it says to try can be."""
-        self.assertEqual(len(lines), 3)
         for line in lines:
             name, *args = shlex.split(line, comments=True)
             self.assertEqual(name, PINION)
