@@ -61,16 +61,18 @@ how_far() {
 # Shows how far a step has come until it is ended: on a terminal each second at
 # the end of the line that `begun` begins, elsewhere twice a minute.
 show_progress() {
-	local begun=$1 log=$2 seconds=0 far
+	local begun=$1 log=$2 seconds=0 every=30 far
 
+	[ ! -t 1 ] || every=1
 	# The job may be killed: then nobody ends this. What is left of the last
 	# sleep must not keep a pipe open.
 	while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
 		seconds=$((seconds + 1))
+		[ $((seconds % every)) = 0 ] || continue
 		far=$(how_far "$log")
 		if [ -t 1 ]; then
 			printf '\r%s%7s %4d s ' "$begun" "$far" $seconds
-		elif [ $((seconds % 30)) = 0 ]; then
+		else
 			printf '%s ' "${far:-$seconds s}"
 		fi
 	done
