@@ -89,7 +89,7 @@ head_of() {
 
 # Runs a step; its result is in $result (0, 77 or a failure), log in $log.
 run_step() {
-	local name=$1 start=$SECONDS begun took watcher
+	local name=$1 start=$SECONDS begun took
 	shift
 	log=$logs/$job-$(tr -c 'a-zA-Z0-9\n' - <<<"$name").log
 	took=${log%.log}.seconds
@@ -97,11 +97,11 @@ run_step() {
 	printf '%s' "$begun"
 	: >"$log"
 	show_progress "$begun" "$log" &
-	watcher=$!
 	"$@" >"$log" 2>&1 </dev/null
 	result=$?
-	kill $watcher
-	wait $watcher 2>/dev/null
+	# As a job, not by its number: that may be another's if this has ended.
+	kill %% 2>/dev/null
+	wait 2>/dev/null
 	[ ! -t 1 ] || printf '\r\033[K%s' "$begun"
 	count_tests "$log"
 	close_line $((SECONDS - start)) "$took"
