@@ -6,7 +6,6 @@
 #include "device/soft_util.h"
 
 #include <stdio.h>
-#include <sys/syscall.h>
 
 #include "device/soft/soft_impl.h"
 
@@ -147,17 +146,17 @@ enum leaving { NOTHING, QUEUED, COMPLETED };
 
 static void queue_read(struct pn_soft_ring *ring, int fd)
 {
-	struct io_uring_sq *sq = &ring->uring.sq;
-	unsigned tail = *sq->ktail, index = tail & *sq->kring_mask;
-	struct io_uring_sqe *sqe = &sq->sqes[index];
+	struct pn_uring *uring = &ring->uring;
+	unsigned tail = *uring->sq.tail, index = tail & *uring->sq.mask;
+	struct io_uring_sqe *sqe = &uring->sqes[index];
 
 	memset(sqe, 0, sizeof(*sqe));
 	sqe->opcode = IORING_OP_READ_FIXED;
 	sqe->fd = fd;
 	sqe->len = 1;
 	sqe->user_data = ring->page->ticket;
-	sq->array[index] = index;
-	__atomic_store_n(sq->ktail, tail + 1, __ATOMIC_RELEASE);
+	uring->array[index] = index;
+	__atomic_store_n(uring->sq.tail, tail + 1, __ATOMIC_RELEASE);
 }
 
 static int dies_locked(struct board *board, unsigned rank)
@@ -176,8 +175,7 @@ static int dies_locked(struct board *board, unsigned rank)
 	if (board->number != NOTHING)
 		queue_read(ring, 0);
 	if (board->number == COMPLETED)
-		CHECK(syscall(__NR_io_uring_enter, ring->uring.ring_fd, 1, 0, 0,
-			      NULL, 0) == 1);
+		CHECK(pn_uring_enter(&ring->uring, 1, 0, 0) == 1);
 	raise(SIGKILL);
 	return 1;
 }
@@ -188,10 +186,10 @@ static void assert_at_rest(struct pn_device *device)
 	struct pn_soft_table *table =
 		pn_soft_slots_table(&pn_soft_of(device)->slots,
 				    pn_soft_place(PN_SOFT_EXPOSED, 0, 0));
-	struct io_uring *uring = &table->ring.uring;
+	struct pn_uring *uring = &table->ring.uring;
 
-	assert_int_equal(*uring->sq.khead, *uring->sq.ktail);
-	assert_int_equal(*uring->cq.khead, *uring->cq.ktail);
+	assert_int_equal(*uring->sq.head, *uring->sq.tail);
+	assert_int_equal(*uring->cq.head, *uring->cq.tail);
 }
 
 static void a_peer_killed_with_the_lock_hands_it_on(void **state)

@@ -2,12 +2,12 @@
 #include "tools/pinion/permitted.h"
 
 #include <errno.h>
-#include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "device/soft/uring.h"
 #include "tools/pinion/report.h"
 
 #define CAP_IPC_LOCK_BIT 14
@@ -55,12 +55,13 @@ static void memlock(pn_fact_fn *fn, void *arg)
 
 static void uring(pn_fact_fn *fn, void *arg)
 {
-	struct io_uring ring;
+	struct io_uring_params params = { 0 };
+	struct pn_uring ring;
 	char text[160];
-	int ret = io_uring_queue_init(1, &ring, 0);
+	int ret = pn_uring_open(&ring, 1, &params);
 
 	if (!ret) {
-		io_uring_queue_exit(&ring);
+		pn_uring_close(&ring);
 		fn(arg, "io_uring", "permitted");
 		return;
 	}

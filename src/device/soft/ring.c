@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/range.h"
 
@@ -12,24 +10,7 @@
  * more of RLIMIT_MEMLOCK to the user. */
 #define ENTRIES 1
 
-/* These two are missing from the symbols of some builds of liburing 2.3. */
-static int ring_register(int fd, unsigned op, const void *arg, unsigned n)
-{
-	return syscall(__NR_io_uring_register, fd, op, arg, n) < 0 ? -errno : 0;
-}
-
-static int ring_enter(int fd, unsigned submit, unsigned wait, unsigned flags)
-{
-	long n;
-
-	do
-		n = syscall(__NR_io_uring_enter, fd, submit, wait, flags, NULL,
-			    0);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : (int)n;
-}
-
-static int restrict_and_enable(int fd)
+static int restrict_and_enable(const struct pn_uring *uring)
 {
 	struct io_uring_restriction allowed[] = {
 		{ .opcode = IORING_RESTRICTION_SQE_OP,
@@ -39,11 +20,23 @@ static int restrict_and_enable(int fd)
 		{ .opcode = IORING_RESTRICTION_REGISTER_OP,
 		  .register_op = IORING_REGISTER_BUFFERS_UPDATE },
 	};
-	int ret = ring_register(fd, IORING_REGISTER_RESTRICTIONS, allowed,
-				PN_ARRAY_LEN(allowed));
+	int ret = pn_uring_register(uring, IORING_REGISTER_RESTRICTIONS,
+				    allowed, PN_ARRAY_LEN(allowed));
 
 	return ret ? ret
-		   : ring_register(fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+		   : pn_uring_register(uring, IORING_REGISTER_ENABLE_RINGS,
+				       NULL, 0);
+}
+
+static int make_empty_slots(const struct pn_uring *uring, unsigned nslots)
+{
+	struct io_uring_rsrc_register table = {
+		.nr = nslots,
+		.flags = IORING_RSRC_REGISTER_SPARSE,
+	};
+
+	return pn_uring_register(uring, IORING_REGISTER_BUFFERS2, &table,
+				 sizeof(table));
 }
 
 static int make_uring(struct pn_soft_ring *ring, unsigned nslots)
@@ -51,20 +44,19 @@ static int make_uring(struct pn_soft_ring *ring, unsigned nslots)
 	struct io_uring_params params = {
 		.flags = ring->slots ? IORING_SETUP_R_DISABLED : 0,
 	};
-	int ret = io_uring_queue_init_params(ENTRIES, &ring->uring, &params);
+	int ret = pn_uring_open(&ring->uring, ENTRIES, &params);
 
 	if (ret)
 		return ret;
-	io_uring_ring_dontfork(&ring->uring);
-	ret = io_uring_register_buffers_sparse(&ring->uring, nslots);
+	ret = make_empty_slots(&ring->uring, nslots);
 	if (!ret && ring->slots)
-		ret = restrict_and_enable(ring->uring.ring_fd);
+		ret = restrict_and_enable(&ring->uring);
 	if (ret) {
-		io_uring_queue_exit(&ring->uring);
+		pn_uring_close(&ring->uring);
 		return ret;
 	}
 	ring->page->params = params;
-	atomic_store(&ring->page->fd, ring->uring.ring_fd);
+	atomic_store(&ring->page->fd, ring->uring.fd);
 	return 0;
 }
 
@@ -83,40 +75,30 @@ int pn_soft_ring_join(struct pn_soft_ring *ring, struct pn_soft_ring_page *page,
 		      struct pn_soft_slot *slots, int fd)
 {
 	struct io_uring_params params = page->params;
-	int ret;
 
 	*ring = (struct pn_soft_ring){ .page = page,
 				       .slots = slots,
 				       .uses_uring = fd >= 0 };
-	if (fd < 0)
-		return 0;
-	ret = io_uring_queue_mmap(fd, &params, &ring->uring);
-	if (ret)
-		return ret;
-	io_uring_ring_dontfork(&ring->uring);
-	return 0;
+	return fd < 0 ? 0 : pn_uring_map(&ring->uring, fd, &params);
 }
 
 void pn_soft_ring_fini(struct pn_soft_ring *ring)
 {
 	if (ring->uses_uring)
-		io_uring_queue_exit(&ring->uring);
+		pn_uring_close(&ring->uring);
 }
 
 /* The dead holder queued something that was not submitted: its file numbers
  * mean nothing here. Or it was done, and nobody took the completion. */
 static void repair(struct pn_soft_ring *ring)
 {
-	struct io_uring_sq *sq = &ring->uring.sq;
-	struct io_uring_cq *cq = &ring->uring.cq;
+	struct pn_uring_queue *sq = &ring->uring.sq, *cq = &ring->uring.cq;
 
 	if (!ring->uses_uring)
 		return;
-	__atomic_store_n(sq->ktail,
-			 __atomic_load_n(sq->khead, __ATOMIC_ACQUIRE),
+	__atomic_store_n(sq->tail, __atomic_load_n(sq->head, __ATOMIC_ACQUIRE),
 			 __ATOMIC_RELEASE);
-	__atomic_store_n(cq->khead,
-			 __atomic_load_n(cq->ktail, __ATOMIC_ACQUIRE),
+	__atomic_store_n(cq->head, __atomic_load_n(cq->tail, __ATOMIC_ACQUIRE),
 			 __ATOMIC_RELEASE);
 }
 
@@ -136,10 +118,10 @@ void pn_soft_ring_unlock(struct pn_soft_ring *ring)
 static void queue_locked(struct pn_soft_ring *ring, int opcode,
 			 const struct pn_soft_move *move)
 {
-	struct io_uring_sq *sq = &ring->uring.sq;
-	unsigned tail = __atomic_load_n(sq->ktail, __ATOMIC_RELAXED);
-	unsigned index = tail & *sq->kring_mask;
-	struct io_uring_sqe *sqe = &sq->sqes[index];
+	struct pn_uring_queue *sq = &ring->uring.sq;
+	unsigned tail = __atomic_load_n(sq->tail, __ATOMIC_RELAXED);
+	unsigned index = tail & *sq->mask;
+	struct io_uring_sqe *sqe = &ring->uring.sqes[index];
 
 	memset(sqe, 0, sizeof(*sqe));
 	sqe->opcode = (uint8_t)opcode;
@@ -149,33 +131,33 @@ static void queue_locked(struct pn_soft_ring *ring, int opcode,
 	sqe->len = move->len;
 	sqe->buf_index = (uint16_t)move->slot;
 	sqe->user_data = ++ring->page->ticket;
-	sq->array[index] = index;
+	ring->uring.array[index] = index;
 	/* Pairs with the kernel's acquire of the tail in io_uring_enter(). */
-	__atomic_store_n(sq->ktail, tail + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(sq->tail, tail + 1, __ATOMIC_RELEASE);
 }
 
 /* Takes completions until ours; others are left-overs of a dead holder. */
 static int reap_locked(struct pn_soft_ring *ring)
 {
-	struct io_uring_cq *cq = &ring->uring.cq;
+	struct pn_uring_queue *cq = &ring->uring.cq;
 
 	for (;;) {
-		unsigned head = __atomic_load_n(cq->khead, __ATOMIC_RELAXED);
-		struct io_uring_cqe *cqe = &cq->cqes[head & *cq->kring_mask];
+		unsigned head = __atomic_load_n(cq->head, __ATOMIC_RELAXED);
+		struct io_uring_cqe *cqe = &ring->uring.cqes[head & *cq->mask];
 		bool ours;
 		int res;
 
-		if (head == __atomic_load_n(cq->ktail, __ATOMIC_ACQUIRE)) {
+		if (head == __atomic_load_n(cq->tail, __ATOMIC_ACQUIRE)) {
 			/* The kernel gave it to a worker: wait for that. */
-			res = ring_enter(ring->uring.ring_fd, 0, 1,
-					 IORING_ENTER_GETEVENTS);
+			res = pn_uring_enter(&ring->uring, 0, 1,
+					     IORING_ENTER_GETEVENTS);
 			if (res < 0)
 				return res;
 			continue;
 		}
 		ours = cqe->user_data == ring->page->ticket;
 		res = cqe->res;
-		__atomic_store_n(cq->khead, head + 1, __ATOMIC_RELEASE);
+		__atomic_store_n(cq->head, head + 1, __ATOMIC_RELEASE);
 		if (ours)
 			return res;
 	}
@@ -187,7 +169,7 @@ int pn_soft_ring_submit_locked(struct pn_soft_ring *ring, int opcode,
 	int ret;
 
 	queue_locked(ring, opcode, move);
-	ret = ring_enter(ring->uring.ring_fd, 1, 0, 0);
+	ret = pn_uring_enter(&ring->uring, 1, 0, 0);
 	if (ret == 1)
 		return reap_locked(ring);
 	repair(ring);
@@ -202,11 +184,9 @@ int pn_soft_ring_update(struct pn_soft_ring *ring, unsigned first,
 		.data = (uint64_t)(uintptr_t)iov,
 		.nr = n,
 	};
-	long done = syscall(__NR_io_uring_register, ring->uring.ring_fd,
-			    IORING_REGISTER_BUFFERS_UPDATE, &update,
-			    sizeof(update));
 
-	return done < 0 ? -errno : (int)done;
+	return pn_uring_register(&ring->uring, IORING_REGISTER_BUFFERS_UPDATE,
+				 &update, sizeof(update));
 }
 
 static size_t whole_pages(size_t bytes)
@@ -218,7 +198,6 @@ size_t pn_soft_ring_bytes(const struct pn_soft_ring *ring)
 {
 	if (!ring->uses_uring)
 		return 0;
-	return whole_pages(ring->uring.sq.ring_sz) +
-	       whole_pages(ring->page->params.sq_entries *
-			   sizeof(struct io_uring_sqe));
+	return whole_pages(ring->uring.queue_bytes) +
+	       whole_pages(ring->uring.sqe_bytes);
 }

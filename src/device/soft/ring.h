@@ -9,9 +9,9 @@
  * fixed reads and writes can be submitted, and only slots be updated. (A peer
  * could update them too: io_uring knows no restriction by process.)
  *
- * Submission is by hand, not through liburing's cursors, since these are
- * private to a process and the queues are not: the tail in the shared memory
- * is the truth, and at rest (lock free) it equals the head.
+ * Submission keeps no cursors of its own, since several processes submit: the
+ * tail in the shared memory is the truth, and at rest (lock free) it equals
+ * the head.
  * If a process dies with the lock, whoever comes next takes back what it had
  * queued and throws its completions away (repair).
  *
@@ -21,15 +21,15 @@
 #ifndef PN_DEVICE_SOFT_RING_H
 #define PN_DEVICE_SOFT_RING_H
 
-#include <liburing.h>
 #include <sys/uio.h>
 
 #include "device/soft/shared.h"
+#include "device/soft/uring.h"
 
 struct pn_soft_ring {
 	struct pn_soft_ring_page *page;
 	struct pn_soft_slot *slots; /* what peers may use; NULL: private */
-	struct io_uring uring;
+	struct pn_uring uring;
 	bool uses_uring;
 };
 

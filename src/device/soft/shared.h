@@ -20,7 +20,7 @@
 #ifndef PN_DEVICE_SOFT_SHARED_H
 #define PN_DEVICE_SOFT_SHARED_H
 
-#include <liburing.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
