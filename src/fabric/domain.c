@@ -81,8 +81,8 @@ int pn_fi_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 		return -FI_ENOMEM;
 	}
 	mode = info->domain_attr->mr_mode;
-	domain->virtual_addresses = mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR);
-	domain->own_keys = mode & (FI_MR_BASIC | FI_MR_PROV_KEY);
+	domain->virtual_addresses = mode & (PN_FI_MR_BASIC | FI_MR_VIRT_ADDR);
+	domain->own_keys = mode & (PN_FI_MR_BASIC | FI_MR_PROV_KEY);
 	domain->next_key = 1;
 	pn_list_init(&domain->serving);
 	domain->fabric = pn_container_of(fabric, struct pn_fi_fabric, fid);

@@ -66,6 +66,11 @@
 #define PN_FI_INJECT_MOST  4096
 #define PN_FI_DATA_BYTES   4
 
+/* FI_MR_BASIC and FI_MR_SCALABLE, the modes of programs older than libfabric
+ * 1.5. The headers of libfabric 2 warn wherever these names are used. */
+#define PN_FI_MR_BASIC	  (1 << 0)
+#define PN_FI_MR_SCALABLE (1 << 1)
+
 extern struct fi_provider pn_fi_provider;
 
 struct pn_fi_fabric {

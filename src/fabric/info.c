@@ -177,10 +177,10 @@ static void fill_ways(struct fi_info *info, const struct fi_info *hints)
  * and a word for either. */
 static int mr_mode_for(uint32_t version, int wanted)
 {
-	if (wanted == FI_MR_BASIC || wanted == FI_MR_SCALABLE)
+	if (wanted == PN_FI_MR_BASIC || wanted == PN_FI_MR_SCALABLE)
 		return wanted;
 	if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
-		return FI_MR_SCALABLE;
+		return PN_FI_MR_SCALABLE;
 	return wanted & MR_MODES;
 }
 
