@@ -42,3 +42,10 @@ if(PINION_FUZZ)
 		-fsanitize=fuzzer-no-link)
 	target_link_options(pinion_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+
+# pinion_assembly(FILE): the file defines functions in assembly. Link-time
+# optimization would not see which names that assembly defines and uses.
+function(pinion_assembly file)
+	set_source_files_properties(${file} TARGET_DIRECTORY pinion_objects
+		PROPERTIES COMPILE_OPTIONS -fno-lto)
+endfunction()
