@@ -12,6 +12,8 @@
 
 #include <stddef.h>
 
+#include "base/platform.h"
+
 #define PN_NOINLINE	 __attribute__((noinline))
 #define PN_ALWAYS_INLINE __attribute__((always_inline))
 #define pn_likely(x)	 __builtin_expect(!!(x), 1)
