@@ -13,7 +13,8 @@ from command import PINION, SOURCE, commands, rows, run, words
 class Help(unittest.TestCase):
     def test_every_command_explains_itself(self):
         for command in commands():
-            for args in ([*command, "--help"], ["help", *command]):
+            for args in ([*command, "--help"], [*command, "-h"],
+                         ["help", *command]):
                 done = run(*args)
                 self.assertEqual(done.returncode, 0, args)
                 usage = " ".join(["Usage: pinion", *command])
@@ -32,8 +33,16 @@ class Help(unittest.TestCase):
                 self.assertRegex(text, rf"(?m)^  {word}\b")
 
     def test_version_names_the_revision(self):
-        self.assertRegex(run("--version").stdout,
-                         r"^pinion \d+\.\d+\.\d+ \(\S+\)\n$")
+        for option in ("--version", "-V"):
+            self.assertRegex(run(option).stdout,
+                             r"^pinion \d+\.\d+\.\d+ \(\S+\)\n$")
+
+    def test_unknown_letters_are_named(self):
+        for args, named in ((["-x"], "'-x'"), (["info", "-xy"], "'-xy'"),
+                            (["info", "-V"], "'-V'")):
+            done = run(*args)
+            self.assertEqual(done.returncode, 2, args)
+            self.assertIn(named, done.stderr)
 
 
 class BadInput(unittest.TestCase):

@@ -149,6 +149,13 @@ static void print_sub(FILE *file, const struct pn_command *sub)
 	pn_print_wrapped(file, 12, 12, sub->help);
 }
 
+/* Options are long; only the two that every command of a system has are also
+ * -h and -V. */
+static bool is_version(const struct pn_option *option)
+{
+	return !strcmp(option->name, "version");
+}
+
 /* "  --min=BYTES". */
 static int print_flag(FILE *file, const struct pn_option *option)
 {
@@ -156,7 +163,7 @@ static int print_flag(FILE *file, const struct pn_option *option)
 	int len;
 
 	option_flag(option, flag);
-	len = fprintf(file, "  --%s", flag);
+	len = fprintf(file, "  --%s%s", flag, is_version(option) ? ", -V" : "");
 	if (option->type == PN_OPTION_CHOICE) {
 		for (size_t i = 0; option->choices[i]; i++)
 			len += fprintf(file, "%c%s", i ? '|' : '=',
@@ -207,7 +214,7 @@ static void help_of(FILE *file, const struct walk *walk)
 	fprintf(file, "\nOptions:\n");
 	for (size_t i = 0; i < command->noptions; i++)
 		print_option(file, &command->options[i]);
-	fprintf(file, "  %-22s%s\n", "--help", "print this");
+	fprintf(file, "  %-22s%s\n", "--help, -h", "print this");
 }
 
 void pn_command_help(FILE *file, const struct pn_command *root,
@@ -283,8 +290,9 @@ void pn_command_words(FILE *file, const struct pn_command *root,
 /* --- parsing and running ------------------------------------------------- */
 
 /* getopt's view of the table: the index of an option is its value; --help
- * comes after the last. */
+ * comes after the last. No index is as large as a letter. */
 struct flags {
+	const char *letters;
 	struct option options[MAX_OPTIONS + 2];
 	char names[MAX_OPTIONS][NAME_BYTES];
 };
@@ -295,7 +303,10 @@ static void flags_init(struct flags *flags, const struct pn_command *command)
 
 	pn_assert(n <= MAX_OPTIONS);
 	memset(flags, 0, sizeof(*flags));
+	flags->letters = "+:h";
 	for (size_t i = 0; i < n; i++) {
+		if (is_version(&command->options[i]))
+			flags->letters = "+:hV";
 		option_flag(&command->options[i], flags->names[i]);
 		flags->options[i] = (struct option){
 			.name = flags->names[i],
@@ -329,7 +340,7 @@ static int own_words(const struct pn_command *command, int argc, char **argv)
 	while (n < argc) {
 		size_t len = strcspn(argv[n], "=");
 
-		if (!strcmp(argv[n], "--help")) {
+		if (!strcmp(argv[n], "--help") || !strcmp(argv[n], "-h")) {
 			n++;
 			continue;
 		}
@@ -342,6 +353,17 @@ static int own_words(const struct pn_command *command, int argc, char **argv)
 	return n < argc ? n : argc;
 }
 
+/* The index of what getopt found: a letter stands for a long option. */
+static int found_index(const struct pn_command *command, int found)
+{
+	if (found == 'h')
+		return (int)command->noptions;
+	if (found == 'V')
+		return (int)(find_flag(command, "--version") -
+			     command->options);
+	return found;
+}
+
 /* Fills values; optind is then at the first operand. PN_EXIT_OK to go on; -1
  * when help was asked for. */
 static int parse(const struct walk *walk, int argc, char **argv, void *values)
@@ -350,7 +372,7 @@ static int parse(const struct walk *walk, int argc, char **argv, void *values)
 	struct flags flags;
 	char at[PATH_BYTES];
 	int ret = PN_EXIT_OK;
-	int found;
+	int found, word = 1;
 
 	where(walk, at, sizeof(at));
 	flags_init(&flags, command);
@@ -359,19 +381,21 @@ static int parse(const struct walk *walk, int argc, char **argv, void *values)
 		argc = own_words(command, argc, argv);
 	optind = 0; /* glibc: forget the former argv */
 	opterr = 0;
-	while (!ret && (found = getopt_long(argc, argv, "+:", flags.options,
-					    NULL)) != -1) {
+	while (!ret && (found = getopt_long(argc, argv, flags.letters,
+					    flags.options, NULL)) != -1) {
+		found = found_index(command, found);
 		if (found == '?')
 			ret = pn_usage_error("%sunknown option '%s'; `%s "
 					     "--help` lists the options",
-					     at, argv[optind - 1], walk->path);
+					     at, argv[word], walk->path);
 		else if (found == ':')
 			ret = pn_usage_error("%soption '%s' needs a value", at,
-					     argv[optind - 1]);
+					     argv[word]);
 		else if (found == (int)command->noptions)
 			ret = -1;
 		else
 			ret = set_value(walk, &command->options[found], values);
+		word = optind;
 	}
 	return ret;
 }
