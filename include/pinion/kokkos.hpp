@@ -14,8 +14,8 @@
 // each allocation, also here: it is the one thing in registered pages that a
 // stray write of a peer could break.
 //
-// For Kokkos 3 (from 3.4 on), whose way of tracking allocations this
-// implements.
+// For Kokkos 3.4 to 4. How a memory space lets Kokkos track its allocations is
+// no public interface of Kokkos: it changed in 3.6 and in 4.3.
 #ifndef PINION_KOKKOS_HPP
 #define PINION_KOKKOS_HPP
 
@@ -25,12 +25,19 @@
 #include <string>
 
 #include <Kokkos_Core.hpp>
+// The second is not public; Kokkos 4 wants to be told that this is known.
+#ifdef KOKKOS_IMPL_PUBLIC_INCLUDE
 #include <impl/Kokkos_SharedAlloc_timpl.hpp>
+#else
+#define KOKKOS_IMPL_PUBLIC_INCLUDE
+#include <impl/Kokkos_SharedAlloc_timpl.hpp>
+#undef KOKKOS_IMPL_PUBLIC_INCLUDE
+#endif
 
 #include <pinion/pinion.hpp>
 
-#if KOKKOS_VERSION < 30400 || KOKKOS_VERSION >= 40000
-#error "pinion/kokkos.hpp works with Kokkos 3.4 to 3.7"
+#if KOKKOS_VERSION < 30400 || KOKKOS_VERSION >= 50000
+#error "pinion/kokkos.hpp works with Kokkos 3.4 to 4"
 #endif
 
 namespace pinion
@@ -77,6 +84,14 @@ class kokkos_space
 				std::string("no registered memory for ") +
 				label);
 		}
+	}
+
+	// Kokkos 4 names the execution space that is going to use the memory.
+	template <class Execution>
+	void *allocate(const Execution &, const char *label, std::size_t size,
+		       std::size_t = 0) const
+	{
+		return allocate(label, size);
 	}
 
 	void deallocate(void *block, std::size_t) const
@@ -145,6 +160,8 @@ struct DeepCopy<pinion::kokkos_space, HostSpace, Execution>
 	using DeepCopy<HostSpace, HostSpace, Execution>::DeepCopy;
 };
 
+#if KOKKOS_VERSION < 40300
+
 // What Kokkos keeps for an allocation.
 template <>
 class SharedAllocationRecord<pinion::kokkos_space, void>
@@ -185,10 +202,25 @@ class SharedAllocationRecord<pinion::kokkos_space, void>
 		      &s_root_record,
 #endif
 		      get(space, label, size),
-		      sizeof(SharedAllocationHeader) + size, dealloc),
+		      sizeof(SharedAllocationHeader) + size, dealloc
+#if KOKKOS_VERSION >= 30600
+		      ,
+		      label
+#endif
+		      ),
 	      m_space(space)
 	{
 		_fill_host_accessible_header_info(*m_alloc_ptr, label);
+	}
+
+	// Kokkos names the execution space from 3.7 on.
+	template <class Execution>
+	SharedAllocationRecord(const Execution &,
+			       const pinion::kokkos_space &space,
+			       const std::string &label, std::size_t size,
+			       function_type dealloc = &common::deallocate)
+	    : SharedAllocationRecord(space, label, size, dealloc)
+	{
 	}
 
       public:
@@ -200,7 +232,21 @@ class SharedAllocationRecord<pinion::kokkos_space, void>
 	}
 };
 
+#else
+
+#ifdef KOKKOS_ENABLE_DEBUG
+template <>
+inline SharedAllocationRecord<void, void>
+	SharedAllocationRecordCommon<pinion::kokkos_space>::s_root_record{};
+#endif
+
+#endif
+
 } // namespace Impl
 } // namespace Kokkos
+
+#if KOKKOS_VERSION >= 40300
+KOKKOS_IMPL_SHARED_ALLOCATION_SPECIALIZATION(pinion::kokkos_space);
+#endif
 
 #endif
