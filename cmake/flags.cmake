@@ -13,6 +13,15 @@ target_include_directories(pinion_flags INTERFACE
 	${PROJECT_BINARY_DIR}/generated)
 target_link_libraries(pinion_flags INTERFACE Threads::Threads)
 
+if(PINION_HARDEN)
+	# The flags of dpkg-buildflags with hardening=+all. For folders, not in
+	# pinion_flags: so a target's own flags come last and win.
+	add_compile_options(-fstack-protector-strong -Wformat -Wformat-security
+		-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+	add_link_options(-Wl,-z,relro -Wl,-z,now)
+	include(CheckPIESupported)
+	check_pie_supported()
+endif()
 if(PINION_TESTS)
 	# At close alone, which costs little: so every test is one of these.
 	target_compile_definitions(pinion_flags INTERFACE PINION_CHECK_CLOSE=1)
@@ -43,9 +52,10 @@ if(PINION_FUZZ)
 	target_link_options(pinion_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# pinion_assembly(FILE): the file defines functions in assembly. Link-time
-# optimization would not see which names that assembly defines and uses.
+# pinion_assembly(FILE [FLAGS...]): the file defines functions in assembly.
+# Link-time optimization would not see which names that assembly defines and
+# uses.
 function(pinion_assembly file)
 	set_source_files_properties(${file} TARGET_DIRECTORY pinion_objects
-		PROPERTIES COMPILE_OPTIONS -fno-lto)
+		PROPERTIES COMPILE_OPTIONS "-fno-lto;${ARGN}")
 endfunction()
