@@ -12,16 +12,25 @@
 
 static const struct pn_pages_policy default_policy = { .numa_node = -1 };
 
-static size_t page_bytes(const struct pn_pages_policy *policy)
+/* What the policy means for len bytes: memory shorter than a huge page does
+ * without, unless reserved pages were asked for. */
+static enum pn_pages_huge huge_for(size_t len,
+				   const struct pn_pages_policy *policy)
 {
-	return policy->huge == PN_PAGES_NORMAL ? PN_PAGE_BYTES
-					       : PN_PAGES_HUGE_BYTES;
+	return policy->huge == PN_PAGES_TRANSPARENT && len < PN_PAGES_HUGE_BYTES
+		       ? PN_PAGES_NORMAL
+		       : policy->huge;
+}
+
+static size_t page_bytes(enum pn_pages_huge huge)
+{
+	return huge == PN_PAGES_NORMAL ? PN_PAGE_BYTES : PN_PAGES_HUGE_BYTES;
 }
 
 /* len rounded up to whole pages, or 0 when that overflows. */
 static size_t mapped_bytes(size_t len, const struct pn_pages_policy *policy)
 {
-	size_t page = page_bytes(policy);
+	size_t page = page_bytes(huge_for(len, policy));
 
 	if (len > SIZE_MAX / 2)
 		return 0;
@@ -45,13 +54,12 @@ static void *map_aligned(size_t bytes, size_t align, int prot, int flags)
 	return (void *)aligned;
 }
 
-static void *map_raw(size_t bytes, const struct pn_pages_policy *policy)
+static void *map_raw(size_t bytes, enum pn_pages_huge huge)
 {
-	if (policy->huge == PN_PAGES_HUGETLB)
+	if (huge == PN_PAGES_HUGETLB)
 		return mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-	return map_aligned(bytes, page_bytes(policy), PROT_READ | PROT_WRITE,
-			   0);
+	return map_aligned(bytes, page_bytes(huge), PROT_READ | PROT_WRITE, 0);
 }
 
 static int bind_node(void *p, size_t bytes, int node)
@@ -73,12 +81,13 @@ static int bind_node(void *p, size_t bytes, int node)
  * to refuse or to ask for. */
 static int apply(void *p, size_t bytes, const struct pn_pages_policy *policy)
 {
+	enum pn_pages_huge huge = huge_for(bytes, policy);
 	int ret = 0;
 
-	if (policy->huge != PN_PAGES_HUGETLB)
+	if (huge != PN_PAGES_HUGETLB)
 		madvise(p, bytes,
-			policy->huge == PN_PAGES_TRANSPARENT ? MADV_HUGEPAGE
-							     : MADV_NOHUGEPAGE);
+			huge == PN_PAGES_TRANSPARENT ? MADV_HUGEPAGE
+						     : MADV_NOHUGEPAGE);
 	if (policy->numa_node >= 0)
 		ret = bind_node(p, bytes, policy->numa_node);
 	if (!ret && policy->populate)
@@ -98,7 +107,7 @@ int pn_pages_map(size_t len, const struct pn_pages_policy *policy, void **out)
 	bytes = mapped_bytes(len, policy);
 	if (!bytes)
 		return -EINVAL;
-	p = map_raw(bytes, policy);
+	p = map_raw(bytes, huge_for(len, policy));
 	if (p == MAP_FAILED)
 		return -errno;
 	ret = apply(p, bytes, policy);

@@ -16,9 +16,12 @@
 #include <stddef.h>
 
 enum pn_pages_huge {
-	PN_PAGES_NORMAL,      /* 4 KiB pages, transparent huge pages refused */
-	PN_PAGES_TRANSPARENT, /* ask the kernel to use 2 MiB pages if it can */
-	PN_PAGES_HUGETLB,     /* from the reserved pool, or fail */
+	PN_PAGES_NORMAL, /* 4 KiB pages, transparent huge pages refused */
+	/* Ask the kernel to use 2 MiB pages if it can. Memory that is shorter
+	 * has normal pages: the kernel charges all of a huge page however
+	 * little of it is registered. */
+	PN_PAGES_TRANSPARENT,
+	PN_PAGES_HUGETLB, /* from the reserved pool, or fail */
 };
 
 #define PN_PAGES_HUGE_BYTES ((size_t)2 << 20)

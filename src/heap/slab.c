@@ -287,18 +287,12 @@ static void *slab_address(struct pinion_heap *heap, const struct pn_slab *slab)
 	return pn_heap_address(heap, slab->first);
 }
 
-/* Pages behind it, and their registration. Where huge pages are only asked
- * for, shorter slabs do without. */
+/* Pages behind it, and their registration. */
 static int furnish(struct pinion_heap *heap, struct pn_slab *slab)
 {
-	struct pn_pages_policy pages = heap->attr.pages;
 	void *addr = slab_address(heap, slab);
-	int ret;
+	int ret = pn_pages_commit(addr, slab_bytes(slab), &heap->attr.pages);
 
-	if (slab_bytes(slab) < PN_PAGES_HUGE_BYTES &&
-	    pages.huge == PN_PAGES_TRANSPARENT)
-		pages.huge = PN_PAGES_NORMAL;
-	ret = pn_pages_commit(addr, slab_bytes(slab), &pages);
 	if (ret)
 		return ret;
 	if (heap->attr.no_fork)
