@@ -197,6 +197,7 @@ static int open_receives(struct pn_verbs_device *dev,
 		return ret;
 	dev->receive_memory = memory;
 	dev->receive_bytes = bytes;
+	dev->receive_pages = *pages;
 	dev->receive_mr =
 		ibv_reg_mr(dev->pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
 	if (!dev->receive_mr) {
@@ -388,7 +389,8 @@ static void close_parts(struct pn_verbs_device *dev)
 		ibv_destroy_comp_channel(dev->channel);
 	if (dev->receive_mr)
 		ibv_dereg_mr(dev->receive_mr);
-	pn_pages_unmap(dev->receive_memory, dev->receive_bytes, NULL);
+	pn_pages_unmap(dev->receive_memory, dev->receive_bytes,
+		       &dev->receive_pages);
 	if (dev->pd)
 		ibv_dealloc_pd(dev->pd);
 	if (dev->context)

@@ -212,6 +212,7 @@ struct pn_verbs_device {
 	struct pn_verbs_keys keys;
 	char *receive_memory;
 	size_t receive_bytes;
+	struct pn_pages_policy receive_pages;
 	struct ibv_mr *receive_mr;
 	struct pn_verbs_receive *receives;
 	struct ibv_mr *byte_mr; /* iWARP: what peers read to confirm */
