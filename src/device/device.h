@@ -104,6 +104,7 @@
 #include "base/pages.h"
 #include "config/option.h"
 
+struct pn_account;
 struct pn_device;
 struct pn_device_ops;
 
@@ -378,6 +379,10 @@ struct pn_device {
 	 * From the attribute; may be changed while there is none. */
 	bool single_threaded;
 	struct pn_taker *taker; /* of messages without immediate; or NULL */
+	/* What the kernel charges for registrations is held below its limit, by
+	 * devices for which it charges more than their pages. NULL: no limit.
+	 * May be changed while nothing is being registered. */
+	struct pn_account *account;
 };
 
 /* --- calling a device ---------------------------------------------------- */

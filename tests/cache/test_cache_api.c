@@ -15,8 +15,8 @@
 #include <pinion/pinion.h>
 
 #include "base/clock.h"
+#include "base/huge.h"
 #include "context.h"
-#include "device/soft/slots.h"
 
 #define PAGE	 ((size_t)4096)
 #define NPAGES	 64
@@ -40,7 +40,7 @@ static int setup(void **state)
 	assert_true(mem != MAP_FAILED);
 	madvise(mem, NPAGES * PAGE, MADV_NOHUGEPAGE);
 	memset(mem, 1, NPAGES * PAGE);
-	pinned_before = pn_soft_vmpin();
+	pinned_before = pn_huge_vmpin();
 	return 0;
 }
 
@@ -61,9 +61,9 @@ static int teardown(void **state)
 	assert_ok(pinion_flush(context));
 	assert_int_equal(stats().regions, 0);
 	assert_int_equal(stats().dying_bytes, 0);
-	while (pn_soft_vmpin() != pinned_before && pn_clock_ns() < end)
+	while (pn_huge_vmpin() != pinned_before && pn_clock_ns() < end)
 		usleep(10000);
-	assert_int_equal(pn_soft_vmpin(), pinned_before);
+	assert_int_equal(pn_huge_vmpin(), pinned_before);
 	pinion_close(context);
 	munmap(mem, NPAGES * PAGE);
 	return 0;

@@ -16,10 +16,10 @@
 #include <pinion/pinion.h>
 
 #include "base/clock.h"
+#include "base/huge.h"
 #include "cache/budget.h"
 #include "cache/cache_impl.h"
 #include "context.h"
-#include "device/soft/slots.h"
 
 #define PAGE  ((size_t)4096)
 #define LARGE ((size_t)1 << 20)
@@ -56,7 +56,7 @@ static int setup(void **state)
 
 	(void)state;
 	assert_ok(pinion_open(&attr, &context));
-	pinned_before = pn_soft_vmpin();
+	pinned_before = pn_huge_vmpin();
 	return 0;
 }
 
@@ -72,7 +72,7 @@ static bool falls_to(size_t bytes)
 {
 	uint64_t end = pn_clock_ns() + 60 * PN_NS_PER_S;
 
-	while (pn_soft_vmpin() - pinned_before > bytes) {
+	while (pn_huge_vmpin() - pinned_before > bytes) {
 		if (pn_clock_ns() > end)
 			return false;
 		usleep(1000);
@@ -88,7 +88,7 @@ static void released_memory_is_unpinned_without_any_call(void **state)
 
 	(void)state;
 	use(p, LARGE, WRITE);
-	assert_true(pn_soft_vmpin() - pinned_before >= LARGE);
+	assert_true(pn_huge_vmpin() - pinned_before >= LARGE);
 	munmap(p, LARGE);
 	assert_true(falls_to(0));
 }
@@ -105,7 +105,7 @@ static void released_memory_is_unpinned_in_a_program_that_only_hits(
 	munmap(p, LARGE);
 	do
 		use(other, PAGE, WRITE);
-	while (pn_soft_vmpin() - pinned_before > PAGE && pn_clock_ns() < end);
+	while (pn_huge_vmpin() - pinned_before > PAGE && pn_clock_ns() < end);
 	assert_true(falls_to(PAGE));
 	munmap(other, PAGE);
 }
@@ -148,7 +148,7 @@ static void a_part_that_was_promised_stays_though_the_rest_fails(void **state)
 	       PN_PLAN_DONE)
 		usleep(1000);
 	assert_ok(pinion_flush(context));
-	assert_true(pn_soft_vmpin() - pinned_before >= PAGE);
+	assert_true(pn_huge_vmpin() - pinned_before >= PAGE);
 	assert_ok(pinion_pin_part(&pin, 0, &after));
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_int_equal(pinion_pin_wait(context, &pin), -EFAULT);

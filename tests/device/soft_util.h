@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/huge.h"
 #include "base/range.h"
 #include "device/device.h"
 #include "device/soft/slots.h"
@@ -157,9 +158,9 @@ static inline size_t vmpin_at_rest(void)
 {
 	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
 
-	while (pn_soft_vmpin() && pn_clock_ns() < deadline)
+	while (pn_huge_vmpin() && pn_clock_ns() < deadline)
 		usleep(1000);
-	return pn_soft_vmpin();
+	return pn_huge_vmpin();
 }
 
 /* Waits until VmPin is what it was plus what the device (NULL: none) says. */
@@ -171,12 +172,12 @@ static inline void assert_vmpin(size_t before, struct pn_device *device)
 	do {
 		if (device)
 			pn_device_pinned(device, &pinned);
-		if (pn_soft_vmpin() ==
+		if (pn_huge_vmpin() ==
 		    before + pinned.live_bytes + pinned.dying_bytes)
 			return;
 		usleep(1000);
 	} while (pn_clock_ns() < deadline);
-	assert_int_equal(pn_soft_vmpin(),
+	assert_int_equal(pn_huge_vmpin(),
 			 before + pinned.live_bytes + pinned.dying_bytes);
 }
 

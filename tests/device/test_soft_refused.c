@@ -34,7 +34,7 @@ static void pages_are_locked_instead_and_bytes_move(void **state)
 	register_one(device, &to_mr, to, PAGES * PN_PAGE_BYTES, ALL);
 	assert_int_equal(status_bytes("VmLck:"),
 			 before + PAGES * PN_PAGE_BYTES);
-	assert_int_equal(pn_soft_vmpin(), 0);
+	assert_int_equal(pn_huge_vmpin(), 0);
 	register_one(device, &from_mr, from, PN_PAGE_BYTES, ALL);
 	sge = (struct pn_sge){ from, PN_PAGE_BYTES, from_mr.lkey };
 	at = (struct remote_range){ (uintptr_t)to + 100, to_mr.rkey };

@@ -2,7 +2,6 @@
 #include "device/soft/slots.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,11 +10,14 @@
 
 #include "base/bits.h"
 #include "base/clock.h"
+#include "base/huge.h"
+#include "base/pages.h"
 #include "base/range.h"
 #include "device/soft/fallback.h"
 
-#define BATCH	 64
-#define DYING_NS (3 * PN_NS_PER_S)
+#define BATCH	     64
+#define DYING_NS     (3 * PN_NS_PER_S)
+#define LATE_LOOK_US 2000
 #define REMOTE                                                    \
 	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
 	 PINION_ACCESS_REMOTE_ATOMIC)
@@ -32,9 +34,14 @@ static unsigned nparts(const struct pn_mr *mr)
 	return pn_soft_part(base, base + mr->len - 1) + 1;
 }
 
+static struct pn_range pages_of(const struct pn_mr *mr)
+{
+	return pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
+}
+
 static size_t bytes_of(const struct pn_mr *mr)
 {
-	return pn_range_npages((uintptr_t)mr->addr, mr->len) << PN_PAGE_SHIFT;
+	return pages_of(mr).len;
 }
 
 struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
@@ -53,6 +60,7 @@ static void free_table(struct pn_soft_table *table)
 	free(table->own_page);
 	free(table->local);
 	free(table->locked);
+	free(table->charges);
 	free(table);
 }
 
@@ -80,7 +88,8 @@ static int make_table(struct pn_soft_slots *slots, enum pn_soft_family family,
 		return -ENOMEM;
 	table->local = calloc(slots->nslots, sizeof(*table->local));
 	table->locked = calloc(slots->nslots, sizeof(*table->locked));
-	if (table->local && table->locked)
+	table->charges = calloc(slots->nslots, sizeof(*table->charges));
+	if (table->local && table->locked && table->charges)
 		page = page_for(slots, table, family, index);
 	if (page)
 		ret = pn_soft_ring_init(&table->ring, page,
@@ -339,6 +348,15 @@ static int lock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return 0;
 }
 
+static void unpin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		      unsigned n)
+{
+	if (slots->uses_uring)
+		pn_assert(!update_all(slots, mrs, n, false));
+	else
+		unlock_all(slots, mrs, n);
+}
+
 static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		   unsigned n)
 {
@@ -353,7 +371,7 @@ static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return ret == -EOVERFLOW || ret == -EOPNOTSUPP ? -EFAULT : ret;
 }
 
-/* --- registering --------------------------------------------------------- */
+/* --- publishing ---------------------------------------------------------- */
 
 static uint64_t next_generation(struct pn_soft_slots *slots)
 {
@@ -412,6 +430,207 @@ static void fault_in_exposed(const struct pn_soft_slots *slots,
 			fault_in(mrs[i]);
 }
 
+/* --- dying ---------------------------------------------------------------- */
+
+static void add_dying(struct pn_soft_slots *slots, size_t bytes, size_t charged)
+{
+	struct pn_soft_dying *last;
+
+	if (!slots->lag)
+		return;
+	pn_lock(&slots->lock);
+	if (slots->ndying < PN_SOFT_DYING)
+		slots->dying[slots->ndying++] = (struct pn_soft_dying){ 0 };
+	last = &slots->dying[slots->ndying - 1];
+	last->bytes += bytes;
+	last->charged += charged;
+	last->until_ns = pn_clock_ns() + DYING_NS;
+	pn_unlock(&slots->lock);
+}
+
+/* The sum of what is dying. */
+static struct pn_soft_dying all_dying(struct pn_soft_slots *slots)
+{
+	struct pn_soft_dying sum = { 0 };
+	unsigned kept = 0;
+	uint64_t now;
+
+	if (!slots->lag)
+		return sum;
+	now = pn_clock_ns();
+	pn_lock(&slots->lock);
+	for (unsigned i = 0; i < slots->ndying; i++) {
+		if (slots->dying[i].until_ns <= now)
+			continue;
+		sum.bytes += slots->dying[i].bytes;
+		sum.charged += slots->dying[i].charged;
+		slots->dying[kept++] = slots->dying[i];
+	}
+	slots->ndying = kept;
+	pn_unlock(&slots->lock);
+	return sum;
+}
+
+/* Others may pin too, so VmPin only bounds what is left of ours. */
+static size_t still_charged(struct pn_soft_slots *slots, size_t dying,
+			    size_t vmpin)
+{
+	size_t live = atomic_load(&slots->live_bytes);
+	size_t rest = vmpin > live ? vmpin - live : 0;
+
+	return dying < rest ? dying : rest;
+}
+
+/* --- charging ------------------------------------------------------------ */
+
+static struct pn_charge *charge_of(struct pn_soft_slots *slots,
+				   const struct pn_mr *mr)
+{
+	struct pn_soft_table *table =
+		pn_soft_slots_table(slots, mr->device_slot);
+
+	return &table->charges[pn_soft_place_slot(mr->device_slot)];
+}
+
+/* Sets what each is charged with, and returns the sum. mlock() charges the
+ * pages alone. */
+static size_t set_charges(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+			  unsigned n, size_t (*charged_for)(struct pn_range))
+{
+	size_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_charge *charge = charge_of(slots, mrs[i]);
+
+		charge->bytes = slots->uses_uring
+					? charged_for(pages_of(mrs[i]))
+					: bytes_of(mrs[i]);
+		sum += charge->bytes;
+	}
+	return sum;
+}
+
+/* They are dying before the account forgets them: registrations look at the
+ * account last. */
+static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		     unsigned n)
+{
+	size_t bytes = 0, charged = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		bytes += bytes_of(mrs[i]);
+		charged += charge_of(slots, mrs[i])->bytes;
+	}
+	add_dying(slots, bytes, charged);
+	for (unsigned i = 0; i < n; i++)
+		pn_account_uncharge(charge_of(slots, mrs[i]));
+}
+
+/* What a batch is charged with. */
+struct charging {
+	struct pn_account *account;
+	size_t bytes;
+	uint32_t epoch;
+};
+
+static int pin_charged(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		       unsigned n, const struct charging *c)
+{
+	int ret;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_charge *charge = charge_of(slots, mrs[i]);
+
+		charge->account = c->account;
+		charge->epoch = c->epoch;
+	}
+	ret = pin_all(slots, mrs, n);
+	pn_account_settle(c->account, c->bytes);
+	if (ret)
+		uncharge(slots, mrs, n);
+	return ret;
+}
+
+/* Charges what pinning costs as far as the page tables tell. Where nothing but
+ * late charges are in the way, waits for the kernel. */
+static bool charge_known(struct pn_soft_slots *slots, struct charging *c,
+			 size_t *vmpin) PN_REQUIRES(&c->account->near_limit)
+{
+	for (;;) {
+		size_t late = all_dying(slots).charged;
+		bool synced = pn_account_sync(c->account, vmpin);
+
+		late = still_charged(slots, late, *vmpin);
+		/* Synced: what is dying is in VmPin, and so in the sum. */
+		if (pn_account_charge(c->account, c->bytes, synced ? 0 : late,
+				      &c->epoch))
+			return true;
+		if (!late || c->bytes > atomic_load(&c->account->max_bytes))
+			return false;
+		usleep(LATE_LOOK_US);
+	}
+}
+
+/* What the kernel charged beyond what was known beforehand. What others pin at
+ * the same time counts as ours, until the next look at VmPin. */
+static size_t hidden_charge(const struct charging *c, size_t before)
+{
+	size_t known = before + c->bytes, after = pn_huge_vmpin();
+
+	return before != SIZE_MAX && after != SIZE_MAX && after > known
+		       ? after - known
+		       : 0;
+}
+
+/* Charges what came to light, or undoes what exceeds the limit. */
+static int settle_hidden(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+			 unsigned n, size_t bytes)
+{
+	struct pn_charge *charge = charge_of(slots, mrs[0]);
+	bool fits = pn_account_raise(charge, bytes);
+
+	if (fits)
+		return 0;
+	unpin_all(slots, mrs, n);
+	uncharge(slots, mrs, n);
+	return -ENOMEM;
+}
+
+/* The bound exceeds the limit. What the page tables tell may be too little: a
+ * huge page can be mapped in small pieces. So look at VmPin afterwards. */
+static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+			  unsigned n, struct pn_account *account)
+{
+	struct charging c = { .account = account };
+	size_t before, hidden = 0;
+	int ret = -ENOMEM;
+
+	pn_lock(&account->near_limit);
+	c.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
+	if (charge_known(slots, &c, &before))
+		ret = pin_charged(slots, mrs, n, &c);
+	if (!ret && slots->uses_uring)
+		hidden = hidden_charge(&c, before);
+	if (hidden)
+		ret = settle_hidden(slots, mrs, n, hidden);
+	pn_unlock(&account->near_limit);
+	return ret;
+}
+
+static int charge_and_pin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+			  unsigned n)
+{
+	struct charging c = { .account = slots->device->account };
+	size_t late = c.account ? all_dying(slots).charged : 0;
+
+	c.bytes = set_charges(slots, mrs, n, pn_huge_bound);
+	if (pn_account_charge(c.account, c.bytes, late, &c.epoch))
+		return pin_charged(slots, mrs, n, &c);
+	return pin_near_limit(slots, mrs, n, c.account);
+}
+
+/* --- registering --------------------------------------------------------- */
+
 int pn_soft_slots_register(struct pn_soft_slots *slots,
 			   struct pn_mr *const *mrs, unsigned n)
 {
@@ -421,7 +640,7 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 	if (ret)
 		return ret;
 	fault_in_exposed(slots, mrs, n);
-	ret = pin_all(slots, mrs, n);
+	ret = charge_and_pin(slots, mrs, n);
 	if (ret) {
 		pn_lock(&slots->lock);
 		unplace(slots, mrs, n);
@@ -463,30 +682,14 @@ static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		pn_soft_ring_unlock(&locked->ring);
 }
 
-static void add_dying(struct pn_soft_slots *slots, size_t bytes)
-	PN_REQUIRES(&slots->lock)
-{
-	struct pn_soft_dying *last;
-
-	if (!slots->lag)
-		return;
-	if (slots->ndying < PN_SOFT_DYING)
-		slots->dying[slots->ndying++] = (struct pn_soft_dying){ 0 };
-	last = &slots->dying[slots->ndying - 1];
-	last->bytes += bytes;
-	last->until_ns = pn_clock_ns() + DYING_NS;
-}
-
 void pn_soft_slots_deregister(struct pn_soft_slots *slots,
 			      struct pn_mr *const *mrs, unsigned n)
 {
 	size_t bytes = 0;
 
 	unpublish(slots, mrs, n);
-	if (slots->uses_uring)
-		pn_assert(!update_all(slots, mrs, n, false));
-	else
-		unlock_all(slots, mrs, n);
+	unpin_all(slots, mrs, n);
+	uncharge(slots, mrs, n);
 	for (unsigned i = 0; i < n; i++) {
 		bytes += bytes_of(mrs[i]);
 		mrs[i]->lkey = mrs[i]->rkey = 0;
@@ -495,7 +698,6 @@ void pn_soft_slots_deregister(struct pn_soft_slots *slots,
 	atomic_fetch_sub(&slots->mrs, n);
 	pn_lock(&slots->lock);
 	unplace(slots, mrs, n);
-	add_dying(slots, bytes);
 	pn_unlock(&slots->lock);
 }
 
@@ -529,78 +731,36 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 
 /* --- counting ------------------------------------------------------------ */
 
-size_t pn_soft_vmpin(void)
-{
-	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-	char text[4096];
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	const char *line;
-
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	line = strstr(text, "VmPin:");
-	return line ? strtoull(line + 6, NULL, 10) * 1024 : 0;
-}
-
-static size_t dying_bytes(struct pn_soft_slots *slots) PN_REQUIRES(&slots->lock)
-{
-	uint64_t now = pn_clock_ns();
-	size_t sum = 0;
-	unsigned kept = 0;
-
-	for (unsigned i = 0; i < slots->ndying; i++) {
-		if (slots->dying[i].until_ns <= now)
-			continue;
-		sum += slots->dying[i].bytes;
-		slots->dying[kept++] = slots->dying[i];
-	}
-	slots->ndying = kept;
-	return sum;
-}
-
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 {
-	size_t charged;
-
-	pn_lock(&slots->lock);
-	out->dying_bytes = dying_bytes(slots);
-	pn_unlock(&slots->lock);
+	out->dying_bytes = all_dying(slots).bytes;
 	out->live_bytes = atomic_load(&slots->live_bytes);
 	out->mrs = atomic_load(&slots->mrs);
 	out->device_bytes = atomic_load(&slots->device_bytes);
-	if (!out->dying_bytes)
-		return;
-	/* Others may pin too, so VmPin only bounds what is left of ours. */
-	charged = pn_soft_vmpin();
-	charged -= charged < out->live_bytes ? charged : out->live_bytes;
-	if (out->dying_bytes > charged)
-		out->dying_bytes = charged;
+	if (out->dying_bytes)
+		out->dying_bytes =
+			still_charged(slots, out->dying_bytes, pn_huge_vmpin());
 }
 
 /* Registers a page and lets it go, to see whether VmPin follows at once. If
  * not, that page is the first that dies slowly. */
 static void find_lag(struct pn_soft_slots *slots)
 {
-	void *page = mmap(NULL, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct pn_mr mr = { .addr = page, .len = PN_PAGE_BYTES };
+	struct pn_mr mr = { .len = PN_PAGE_BYTES };
 	struct pn_mr *mrs[] = { &mr };
 
-	if (page == MAP_FAILED)
+	if (pn_pages_map(mr.len, NULL, &mr.addr))
 		return;
 	if (!pn_soft_slots_register(slots, mrs, 1)) {
-		size_t pinned = pn_soft_vmpin();
+		size_t pinned = pn_huge_vmpin();
 
 		slots->lag = true;
 		pn_soft_slots_deregister(slots, mrs, 1);
-		slots->lag = pinned && pn_soft_vmpin() >= pinned;
+		slots->lag = pinned != SIZE_MAX && pn_huge_vmpin() >= pinned;
 		if (!slots->lag)
 			slots->ndying = 0;
 	}
-	munmap(page, PN_PAGE_BYTES);
+	pn_pages_unmap(mr.addr, PN_PAGE_BYTES, NULL);
 }
 
 unsigned pn_soft_slots_rings(struct pn_soft_slots *slots)
@@ -624,6 +784,7 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 
 	memset(slots, 0, sizeof(*slots));
 	slots->shared = shared;
+	slots->device = attr->device;
 	slots->nslots = attr->nslots;
 	slots->max_rings = attr->max_rings;
 	slots->uses_uring = attr->uses_uring;

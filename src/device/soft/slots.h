@@ -18,10 +18,12 @@
  * emptied.
  *
  * Bytes are counted in the 4 KiB pages touched, as the kernel charges normal
- * pages. A huge page is charged whole, once per ring, however little of it is
- * registered; that cannot be known from here. Where the kernel is slow to give
- * charges back (`lag`), they are counted as dying until VmPin has fallen or
- * 3 s have passed.
+ * pages. The kernel charges a huge page whole, once per ring, however little of
+ * it is registered. The account (device/account.h), where there is one, holds
+ * those charges below its limit: first by a bound that costs nothing; where the
+ * bound exceeds the limit, by what the page tables and VmPin tell. Where the
+ * kernel is slow to give charges back (`lag`), they are counted as dying until
+ * VmPin has fallen or 3 s have passed.
  * Threads: any. slots->lock protects the allocation of slots and the dying
  * entries; it is never held while pages are pinned, and is taken before a
  * ring's lock.
@@ -30,6 +32,7 @@
 #define PN_DEVICE_SOFT_SLOTS_H
 
 #include "base/lock.h"
+#include "device/account.h"
 #include "device/device.h"
 #include "device/soft/ring.h"
 #include "device/soft/shared.h"
@@ -41,13 +44,15 @@ struct pn_soft_table {
 	struct pn_soft_ring ring;
 	struct pn_soft_slot *local;	    /* for lkeys */
 	struct pn_soft_locked **locked;	    /* by slot; without io_uring */
+	struct pn_charge *charges;	    /* by slot */
 	struct pn_soft_ring_page *own_page; /* a private ring's */
 	uint64_t used[PN_SOFT_SLOTS / 64];  /* slots->lock */
 	unsigned nfree, hint;		    /* slots->lock */
 };
 
 struct pn_soft_dying {
-	size_t bytes;
+	size_t bytes;	/* pages */
+	size_t charged; /* for them */
 	uint64_t until_ns;
 };
 
@@ -55,7 +60,8 @@ struct pn_soft_slots {
 	struct pn_soft_shared *shared;
 	unsigned nslots, max_rings;
 	bool uses_uring;
-	bool lag; /* the kernel uncharges late */
+	bool lag;			/* the kernel uncharges late */
+	const struct pn_device *device; /* whose account is charged */
 	struct pn_mutex lock;
 	struct pn_soft_table *_Atomic tables[PN_SOFT_FAMILIES][PN_SOFT_RINGS];
 	unsigned ntables[PN_SOFT_FAMILIES]; /* lock */
@@ -67,6 +73,7 @@ struct pn_soft_slots {
 };
 
 struct pn_soft_slots_attr {
+	const struct pn_device *device;
 	unsigned nslots;    /* of each ring */
 	unsigned max_rings; /* of each family */
 	bool uses_uring;
@@ -101,8 +108,5 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 
 /* How many rings there are of both families. */
 unsigned pn_soft_slots_rings(struct pn_soft_slots *slots);
-
-/* VmPin of this process, in bytes; 0 when unknown. */
-size_t pn_soft_vmpin(void);
 
 #endif

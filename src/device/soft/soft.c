@@ -277,6 +277,7 @@ static const char *why_not_uring(int error)
 static int open_slots(struct pn_soft_device *dev)
 {
 	struct pn_soft_slots_attr attr = {
+		.device = &dev->device,
 		.nslots = (unsigned)dev->params.slots,
 		.max_rings = (unsigned)dev->params.rings,
 		.uses_uring = dev->params.mode != PN_SOFT_MLOCK,

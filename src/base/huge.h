@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * huge -- how much memory the kernel charges for pinning pages.
+ *
+ * io_uring charges a huge page (transparent or reserved) whole, however little
+ * of it is registered. A program cannot ask the kernel for that charge; what
+ * can be known is here: a bound that costs nothing, what the page tables say
+ * now, and VmPin, the sum over the process.
+ * Threads: any; there is no state.
+ * Caveats: huge pages are taken to be of 2 MiB; reserved ones of 1 GiB are
+ * counted as 2 MiB. The page tables do not show a huge page that is mapped in
+ * small pieces, after a part of it was unmapped or protected: VmPin does.
+ */
+#ifndef PN_BASE_HUGE_H
+#define PN_BASE_HUGE_H
+
+#include "base/range.h"
+
+/* At most so many bytes are charged for these pages. */
+size_t pn_huge_bound(struct pn_range pages);
+
+/* How many bytes are charged, as far as the page tables tell. Faults the first
+ * and the last page in for writing, as pinning does: a fault may make a huge
+ * page. A kernel before 6.7 does not say which pages are huge; there a block of
+ * 2 MiB counts as a huge page when all of it is present. */
+size_t pn_huge_bytes(struct pn_range pages);
+
+/* VmPin of this process, in bytes; SIZE_MAX when unknown. */
+size_t pn_huge_vmpin(void);
+
+#endif
