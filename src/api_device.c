@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/range.h"
 #include "context.h"
 
 struct pinion_registration {
@@ -15,33 +14,21 @@ struct pinion_registration {
 	struct pn_list link; /* in context->registrations */
 };
 
-static size_t pinned_bytes(const struct pn_mr *mr)
-{
-	return pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES).len;
-}
-
 /* Registrations by hand count in the one budget like everything else. */
 static int begin(struct pinion_context *context, struct pn_mr *mr)
 {
 	int ret = pn_device_check_mr(context->device, mr);
 
-	if (ret)
-		return ret;
-	if (pn_cache_take_room(context->cache, pinned_bytes(mr), 1))
-		return -ENOMEM;
-	ret = pn_device_register(context->device, &mr, 1);
-	if (ret)
-		pn_budget_give(&context->budget, pinned_bytes(mr), 1);
-	return ret;
+	if (!ret && mr->access & ~(unsigned)PINION_ACCESS_ALL)
+		ret = -EINVAL;
+	if (!ret)
+		ret = pn_cache_register(context->cache, mr);
+	return ret == -ENOBUFS ? -ENOMEM : ret;
 }
 
 static void end(struct pinion_registration *reg)
 {
-	struct pinion_context *context = reg->context;
-	struct pn_mr *mr = &reg->mr;
-
-	pn_device_deregister(context->device, &mr, 1);
-	pn_budget_give(&context->budget, pinned_bytes(mr), 1);
+	pn_cache_deregister(reg->context->cache, &reg->mr);
 	free(reg);
 }
 

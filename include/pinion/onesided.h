@@ -106,7 +106,8 @@ struct pinion_move {
 
 /* Begins to copy buf to the remote memory. *out, if out is not NULL, is the
  * request's handle. -EINVAL; -EACCES: beyond the end, or not allowed by the
- * key; -ENOBUFS: no room for the bounce buffers; -ENOMEM; -ECONNRESET. */
+ * key; -ENOBUFS: no room for the bounce buffers, on a device that must pin
+ * them; -ENOMEM; -ECONNRESET. */
 PINION_API int pinion_put(struct pinion_endpoint *ep,
 			  const struct pinion_move *move,
 			  struct pinion_request **out);

@@ -153,6 +153,19 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
  * give it back with pn_budget_give(). */
 int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions);
 
+/* Registers memory outside the index (by hand, or pinion's own): in the budget
+ * until pn_cache_deregister(), giving up cached regions for it. May sleep.
+ * -ENOBUFS: no room, in the budget or at the device; or why the device refuses.
+ */
+int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr);
+
+/* The same for memory that the caller alone maps and unmaps, without remote
+ * access. Where there is no room it is not pinned, if the device can do without
+ * (PN_CAP_UNPINNED). */
+int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr);
+
+void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr);
+
 /* Registers whole pages that the caller alone maps and unmaps, and keeps them
  * for pins of any thread until pn_cache_resident_remove(). A pin that asks for
  * more than `access` gets a registration of its own. Takes room in the budget,

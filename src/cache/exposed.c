@@ -82,29 +82,24 @@ static void deregister(struct pn_cache *cache, struct pn_exposed *e)
 	pn_budget_give(cache->budget, pn_exposed_pages(e).len, e->nparts);
 }
 
-/* As pn_cache_pin() does: what the device has no room for is made. */
 static int register_parts(struct pn_cache *cache, struct pn_exposed *e)
 {
-	struct pn_room_want want = { .bytes = pn_exposed_pages(e).len,
-				     .nregions = e->nparts,
-				     .by_device = true };
+	size_t bytes = pn_exposed_pages(e).len;
 	struct pn_mr *mrs[PN_EXPOSED_PARTS];
 	int ret;
 
 	for (unsigned i = 0; i < e->nparts; i++)
 		mrs[i] = &e->parts[i];
-	ret = pn_cache_take_room(cache, want.bytes, want.nregions);
+	ret = pn_cache_take_room(cache, bytes, e->nparts);
 	if (ret)
 		return ret;
-	do {
-		ret = pn_device_register(cache->device, mrs, e->nparts);
-	} while (ret == -ENOMEM && !pn_room_make(cache, &want));
+	ret = pn_miss_register(cache, mrs, e->nparts);
 	if (ret)
-		pn_budget_give(cache->budget, want.bytes, want.nregions);
+		pn_budget_give(cache->budget, bytes, e->nparts);
 	/* Nobody deregisters before it is live. */
 	for (unsigned i = 0; !ret && i < e->nparts; i++)
 		e->rkeys[i] = e->parts[i].rkey;
-	return ret == -ENOMEM ? -ENOBUFS : ret;
+	return ret;
 }
 
 /* Makes it live if its memory is still what was registered. */

@@ -364,3 +364,41 @@ int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions)
 	}
 	return ret;
 }
+
+static size_t charged_bytes(const struct pn_mr *mr)
+{
+	return mr->access & PN_ACCESS_UNPINNED
+		       ? 0
+		       : pn_range_pages((uintptr_t)mr->addr, mr->len,
+					PN_PAGE_BYTES)
+				 .len;
+}
+
+int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
+{
+	size_t bytes = charged_bytes(mr);
+	int ret = pn_cache_take_room(cache, bytes, 1);
+
+	if (ret)
+		return ret;
+	ret = pn_miss_register(cache, &mr, 1);
+	if (ret)
+		pn_budget_give(cache->budget, bytes, 1);
+	return ret;
+}
+
+int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
+{
+	int ret = pn_cache_register(cache, mr);
+
+	if (ret != -ENOBUFS || !(cache->device->caps & PN_CAP_UNPINNED))
+		return ret;
+	mr->access |= PN_ACCESS_UNPINNED;
+	return pn_cache_register(cache, mr);
+}
+
+void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr)
+{
+	pn_device_deregister(cache->device, &mr, 1);
+	pn_budget_give(cache->budget, charged_bytes(mr), 1);
+}

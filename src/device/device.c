@@ -198,9 +198,12 @@ void pn_device_close(struct pn_device *device)
 
 int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr)
 {
+	unsigned known = PINION_ACCESS_ALL;
+
+	if (device->caps & PN_CAP_UNPINNED)
+		known |= PN_ACCESS_UNPINNED;
 	if (!pn_range_valid((uintptr_t)mr->addr, mr->len) ||
-	    mr->len > device->limits.max_mr_bytes ||
-	    (mr->access & ~(unsigned)PINION_ACCESS_ALL))
+	    mr->len > device->limits.max_mr_bytes || (mr->access & ~known))
 		return -EINVAL;
 	return 0;
 }

@@ -126,6 +126,7 @@ enum pn_capability {
 	 * device has posted. */
 	PN_CAP_RING = 1 << 10,
 	PN_CAP_ATTACH_AGAIN = 1 << 11, /* after a peer went down */
+	PN_CAP_UNPINNED = 1 << 12,     /* takes PN_ACCESS_UNPINNED */
 };
 
 /* No limit known: SIZE_MAX. */
@@ -162,6 +163,11 @@ struct pn_costs {
 };
 
 /* --- registrations ------------------------------------------------------- */
+
+/* Beside PINION_ACCESS_* bits without remote access: the memory is pinion's own
+ * and stays mapped, and is not to be pinned. A device whose CPU moves the bytes
+ * can do without. Such a registration is made alone, not in a batch. */
+#define PN_ACCESS_UNPINNED (1u << 31)
 
 /* Access is a set of PINION_ACCESS_* bits. Storage is the caller's; fields are
  * the device's once registered. At rest addr and len are as given: a device

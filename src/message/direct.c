@@ -14,19 +14,6 @@ _Static_assert(sizeof(struct pn_wire) <= PN_DIRECT_HEAD, "a head fits a slot");
 
 /* --- slots ---------------------------------------------------------------- */
 
-static int register_heads(struct pinion_endpoint *ep, struct pn_directs *d)
-{
-	struct pn_mr *mr = &d->mr;
-	int ret = pn_cache_take_room(ep->cache, mr->len, 1);
-
-	if (ret)
-		return ret;
-	ret = pn_device_register(ep->device, &mr, 1);
-	if (ret)
-		pn_budget_give(ep->budget, mr->len, 1);
-	return ret;
-}
-
 static void init_slots(struct pinion_endpoint *ep, struct pn_directs *d)
 {
 	pn_list_init(&d->free);
@@ -50,16 +37,13 @@ static int open_slots(struct pinion_endpoint *ep)
 	ret = pn_pages_map(d->mr.len, &ep->pages, &d->mr.addr);
 	if (ret)
 		goto free_slots;
-	ret = register_heads(ep, d);
+	ret = pn_cache_register(ep->cache, &d->mr);
 	if (ret)
 		goto unmap;
 	init_slots(ep, d);
 	/* Another task may have been faster, while this one registered. */
 	if (ep->directs) {
-		struct pn_mr *mr = &d->mr;
-
-		pn_device_deregister(ep->device, &mr, 1);
-		pn_budget_give(ep->budget, d->mr.len, 1);
+		pn_cache_deregister(ep->cache, &d->mr);
 		goto unmap;
 	}
 	ep->directs = d;
@@ -104,8 +88,7 @@ void pn_directs_close(struct pinion_endpoint *ep)
 		if (d->storage[i].request)
 			pn_cache_unpin(ep->cache, &d->storage[i].pin);
 	mr = &d->mr;
-	pn_device_deregister(ep->device, &mr, 1);
-	pn_budget_give(ep->budget, mr->len, 1);
+	pn_cache_deregister(ep->cache, mr);
 	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
 }
 

@@ -26,29 +26,19 @@ static void fill_pool(struct pn_landings *pool)
 
 static int get_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
-	int ret = pn_cache_take_room(ep->cache, ALL_BYTES, 1);
+	int ret = pn_pages_map(ALL_BYTES, &ep->pages, &mr->addr);
 
 	if (ret)
 		return ret;
-	ret = pn_pages_map(ALL_BYTES, &ep->pages, &mr->addr);
+	ret = pn_cache_register_own(ep->cache, mr);
 	if (ret)
-		goto give_room;
-	ret = pn_device_register(ep->device, &mr, 1);
-	if (ret)
-		goto unmap;
-	return 0;
-
-unmap:
-	pn_pages_unmap(mr->addr, ALL_BYTES, &ep->pages);
-give_room:
-	pn_budget_give(ep->budget, ALL_BYTES, 1);
-	return ret == -ENOMEM ? -ENOBUFS : ret;
+		pn_pages_unmap(mr->addr, ALL_BYTES, &ep->pages);
+	return ret;
 }
 
 static void give_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
-	pn_device_deregister(ep->device, &mr, 1);
-	pn_budget_give(ep->budget, mr->len, 1);
+	pn_cache_deregister(ep->cache, mr);
 	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
 }
 

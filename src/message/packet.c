@@ -35,10 +35,8 @@ static void deregister_bounces(struct pinion_endpoint *ep, unsigned n)
 {
 	while (n) {
 		struct pn_rail *rail = &ep->rails[--n];
-		struct pn_mr *mr = &rail->bounce_mr;
 
-		pn_device_deregister(rail->device, &mr, 1);
-		pn_budget_give(ep->budget, mr->len, 1);
+		pn_cache_deregister(rail->cache, &rail->bounce_mr);
 	}
 }
 
@@ -51,12 +49,7 @@ static int register_bounces(struct pinion_endpoint *ep, void *memory,
 		int ret;
 
 		*mr = (struct pn_mr){ .addr = memory, .len = len };
-		ret = pn_cache_take_room(ep->rails[r].cache, len, 1);
-		if (!ret) {
-			ret = pn_device_register(ep->rails[r].device, &mr, 1);
-			if (ret)
-				pn_budget_give(ep->budget, len, 1);
-		}
+		ret = pn_cache_register_own(ep->rails[r].cache, mr);
 		if (ret) {
 			deregister_bounces(ep, r);
 			return ret;

@@ -48,6 +48,8 @@ static const struct {
 	{ PN_CAP_RING, "ring", "sends are writes into a ring that is polled" },
 	{ PN_CAP_ATTACH_AGAIN, "attach_again",
 	  "peers that went down can be connected again" },
+	{ PN_CAP_UNPINNED, "unpinned",
+	  "bounce buffers need not be pinned where there is no room" },
 };
 
 /* --- facts: a name and a text, under a heading ---------------------------- */

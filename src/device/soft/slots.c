@@ -39,9 +39,14 @@ static struct pn_range pages_of(const struct pn_mr *mr)
 	return pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
 }
 
+static bool is_pinned(const struct pn_mr *mr)
+{
+	return !(mr->access & PN_ACCESS_UNPINNED);
+}
+
 static size_t bytes_of(const struct pn_mr *mr)
 {
-	return pages_of(mr).len;
+	return is_pinned(mr) ? pages_of(mr).len : 0;
 }
 
 struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
@@ -640,7 +645,7 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 	if (ret)
 		return ret;
 	fault_in_exposed(slots, mrs, n);
-	ret = charge_and_pin(slots, mrs, n);
+	ret = is_pinned(mrs[0]) ? charge_and_pin(slots, mrs, n) : 0;
 	if (ret) {
 		pn_lock(&slots->lock);
 		unplace(slots, mrs, n);
@@ -688,8 +693,10 @@ void pn_soft_slots_deregister(struct pn_soft_slots *slots,
 	size_t bytes = 0;
 
 	unpublish(slots, mrs, n);
-	unpin_all(slots, mrs, n);
-	uncharge(slots, mrs, n);
+	if (is_pinned(mrs[0])) {
+		unpin_all(slots, mrs, n);
+		uncharge(slots, mrs, n);
+	}
 	for (unsigned i = 0; i < n; i++) {
 		bytes += bytes_of(mrs[i]);
 		mrs[i]->lkey = mrs[i]->rkey = 0;

@@ -247,6 +247,8 @@ static void set_facts(struct pn_soft_device *dev,
 			   PN_CAP_RING | PN_CAP_ATTACH_AGAIN;
 	if (!dev->why_mlock)
 		dev->device.caps |= PN_CAP_PINS;
+	if (!dev->params.strict)
+		dev->device.caps |= PN_CAP_UNPINNED;
 	dev->device.profile = dev->profile->name;
 	dev->device.emulated = dev->profile != pn_profile_at(0);
 	dev->device.costs.cpu_moves = true;
