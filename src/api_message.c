@@ -44,16 +44,35 @@ static void fill_attr(struct pinion_context *context,
 	}
 }
 
+/* Without measuring, protocols choose by what is usual. */
+static void assume(struct pn_device *device, int why)
+{
+	pn_device_assume(device);
+	if (why == -ENOMEM)
+		pn_warn("%s: no memory can be pinned now, so costs are assumed "
+			"and messages are copied: raise `ulimit -l` "
+			"(RLIMIT_MEMLOCK; for soft counted over all processes "
+			"of the user), give CAP_IPC_LOCK, or set max_bytes "
+			"higher",
+			device->ops->kind);
+	else
+		pn_warn("%s: costs cannot be measured (%s) and are assumed",
+			device->ops->kind, strerror(-why));
+}
+
 /* Only before a device is first used: measuring polls it, and would take what
  * peers say to an endpoint opened again. */
-static int measure_rails(struct pinion_context *context)
+static void measure_rails(struct pinion_context *context)
 {
-	int ret = 0;
+	for (unsigned r = 0; r < context->nrails; r++) {
+		struct pn_device *device = context->devices[r];
+		int ret = device->costs.put_ns > 0
+				  ? 0
+				  : pn_device_measure(device, NULL);
 
-	for (unsigned r = 0; !ret && r < context->nrails; r++)
-		if (!(context->devices[r]->costs.put_ns > 0))
-			ret = pn_device_measure(context->devices[r], NULL);
-	return ret;
+		if (ret)
+			assume(device, ret);
+	}
 }
 
 int pinion_endpoint_open(struct pinion_context *context,
@@ -74,9 +93,7 @@ int pinion_endpoint_open(struct pinion_context *context,
 		return -EINVAL;
 	}
 	/* Fragments are cut by what registering costs here. */
-	ret = measure_rails(context);
-	if (ret)
-		return ret;
+	measure_rails(context);
 	ret = pn_context_open_helper(context);
 	if (ret)
 		return ret;

@@ -11,8 +11,9 @@
  * A device in virtual time knows its costs from its profile and sets them when
  * it is opened: measuring leaves them alone.
  *
- * Takes less than 50 ms and pins up to 4 MiB meanwhile; under a tight
- * RLIMIT_MEMLOCK it makes do with smaller sizes.
+ * Takes less than 50 ms and pins up to 4 MiB meanwhile, but no more than a
+ * sixteenth of RLIMIT_MEMLOCK or 256 KiB; where not even that is to be had it
+ * makes do with smaller sizes.
  * Threads: call it before anything else uses the device.
  * Caveat: afterwards the device's peer to itself exists and its PEER_UP has
  * been taken; attaching to it again gives it at once and says nothing.
@@ -41,6 +42,10 @@ struct pn_measure_fits {
  * can be pinned; other errors of register, attach and post. device->costs is
  * unchanged then. */
 int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits);
+
+/* Sets device->costs to what they are on an ordinary machine (the tables of
+ * doc/design/soft.md), where measuring is not possible. */
+void pn_device_assume(struct pn_device *device);
 
 /* --- what it is made of, for benchmarks too ------------------------------ */
 

@@ -271,9 +271,27 @@ static const char *why_not_uring(int error)
 		       "(kernel.io_uring_disabled or a seccomp filter)";
 	case -EINVAL:
 		return "this kernel's io_uring is too old (5.19 is needed)";
+	case -ENOMEM:
+		return "RLIMIT_MEMLOCK, which counts over all processes of the "
+		       "user, leaves no room for io_uring's rings";
 	default:
 		return NULL;
 	}
+}
+
+#define RAISE_LIMIT                                                      \
+	"raise `ulimit -l` (RLIMIT_MEMLOCK, counted over all processes " \
+	"of the user) or give CAP_IPC_LOCK"
+
+static int lock_instead(struct pn_soft_device *dev,
+			struct pn_soft_slots_attr *attr, int why)
+{
+	if (why == -ENOMEM)
+		pn_warn("soft: other processes of the user hold all memory "
+			"that may be pinned; pages are locked instead, which "
+			"counts for this process alone: " RAISE_LIMIT);
+	attr->uses_uring = false;
+	return pn_soft_slots_init(&dev->slots, dev->shared, attr);
 }
 
 static int open_slots(struct pn_soft_device *dev)
@@ -290,17 +308,12 @@ static int open_slots(struct pn_soft_device *dev)
 		dev->why_mlock = "mode=mlock was asked for";
 	if (ret && dev->params.mode == PN_SOFT_AUTO) {
 		dev->why_mlock = why_not_uring(ret);
-		if (dev->why_mlock) {
-			attr.uses_uring = false;
-			ret = pn_soft_slots_init(&dev->slots, dev->shared,
-						 &attr);
-		}
+		if (dev->why_mlock)
+			ret = lock_instead(dev, &attr, ret);
 	}
 	dev->shared->uses_uring = attr.uses_uring;
 	if (ret == -ENOMEM)
-		pn_error("soft: no locked memory for the rings: raise "
-			 "`ulimit -l` (RLIMIT_MEMLOCK, counted over all "
-			 "processes of the user) or give CAP_IPC_LOCK");
+		pn_error("soft: no locked memory for the rings: " RAISE_LIMIT);
 	else if (ret)
 		pn_error("soft: io_uring: %s; mode=mlock does without",
 			 strerror(-ret));
