@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cache/budget.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
@@ -9,6 +11,16 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* Where others leave nothing: the kernel has the last word, and may change its
+ * mind. */
+#define LEAST_BYTES ((size_t)64 << 10)
+
+/* Values of look_ns: somebody is at it; below, a time. */
+#define LOOKING (PN_FOREVER - 1)
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -114,26 +126,90 @@ static unsigned local_processes(void)
 	return 1;
 }
 
-/* Three quarters of a limit that fails hard, leaving room for the device's
- * own needs; half of memory, since the program wants some of it unpinned. */
+/* The number behind a name in the text of a status file; 0: not there. */
+static size_t number_of(const char *text, const char *name)
+{
+	const char *line = strstr(text, name);
+
+	return line ? strtoull(line + strlen(name), NULL, 10) : 0;
+}
+
+/* What a process has pinned if it is the user's; 0 also when it is gone. */
+static size_t pinned_by(const char *proc, const char *pid, uid_t user)
+{
+	char path[PATH_MAX], text[4096];
+	size_t n = 0;
+	FILE *f = NULL;
+
+	if (snprintf(path, sizeof(path), "%s/%s/status", proc, pid) <
+	    (int)sizeof(path))
+		f = fopen(path, "re");
+	if (f) {
+		n = fread(text, 1, sizeof(text) - 1, f);
+		fclose(f);
+	}
+	text[n] = '\0';
+	return strstr(text, "\nUid:") && number_of(text, "\nUid:") == user
+		       ? number_of(text, "\nVmPin:") * 1024
+		       : 0;
+}
+
+size_t pn_budget_others_bytes(const char *proc)
+{
+	const struct dirent *entry;
+	DIR *dir = opendir(proc);
+	uid_t user = getuid();
+	size_t sum = 0;
+
+	while (dir && (entry = readdir(dir)))
+		if (isdigit((unsigned char)entry->d_name[0]) &&
+		    atoi(entry->d_name) != getpid())
+			sum += pinned_by(proc, entry->d_name, user);
+	if (dir)
+		closedir(dir);
+	return sum;
+}
+
+/* Three quarters of a limit that fails hard, leaving room for the device's own
+ * needs and for processes to come. The share of a process is also bounded by
+ * what others leave: not all of them are of this job. */
+static size_t derive_hard(const struct pn_budget *budget)
+{
+	const struct pn_device_limits *limits = &budget->devices[0]->limits;
+	size_t hard = limits->max_pinned_bytes;
+	size_t share = hard / budget->nprocesses, others;
+
+	if (hard == SIZE_MAX)
+		return SIZE_MAX;
+	if (limits->pinned_by_user) {
+		others = pn_budget_others_bytes("/proc");
+		share = smaller(share, others < hard ? hard - others : 0);
+	}
+	share = share / 4 * 3;
+	return share > LEAST_BYTES ? share : LEAST_BYTES;
+}
+
+/* Half of memory, since the program wants some of it unpinned. */
 static size_t derive_bytes(struct pn_budget *budget)
 {
-	size_t hard = budget->devices[0]->limits.max_pinned_bytes;
+	const struct pn_device_limits *limits = &budget->devices[0]->limits;
+	size_t hard = derive_hard(budget);
 	size_t cgroup =
 		pn_budget_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
 	size_t machine = machine_bytes();
-	size_t half = smaller(cgroup, machine) / 2;
+	size_t half = smaller(cgroup, machine) / 2 / budget->nprocesses;
 
-	if (hard != SIZE_MAX)
-		hard = hard / 4 * 3;
-	if (hard <= half)
+	if (hard > half)
+		budget->derived_from = cgroup <= machine
+					       ? "half of the cgroup's memory"
+					       : "half of the machine's memory";
+	else if (limits->pinned_by_user)
+		budget->derived_from = "three quarters of what other processes "
+				       "of the user leave of RLIMIT_MEMLOCK";
+	else
 		budget->derived_from = "three quarters of what the device may "
 				       "pin";
-	else if (cgroup <= machine)
-		budget->derived_from = "half of the cgroup's memory";
-	else
-		budget->derived_from = "half of the machine's memory";
-	return smaller(hard, half) / budget->nprocesses;
+	return smaller(hard, half);
 }
 
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
@@ -147,8 +223,14 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 	pn_list_init(&budget->caches);
 	if (!nprocesses)
 		budget->nprocesses = local_processes();
-	if (!max_bytes)
+	atomic_init(&budget->look_ns, PN_FOREVER);
+	if (!max_bytes) {
 		max_bytes = derive_bytes(budget);
+		if (device->limits.pinned_by_user &&
+		    device->limits.max_pinned_bytes != SIZE_MAX)
+			atomic_init(&budget->look_ns,
+				    pn_clock_ns() + PN_NS_PER_S);
+	}
 	if (!max_regions || max_regions > most)
 		max_regions = most;
 	atomic_init(&budget->max_bytes, max_bytes);
@@ -203,10 +285,46 @@ void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
 		atomic_store(&budget->max_regions, most_regions(budget));
 }
 
+static void set_max_bytes(struct pn_budget *budget, size_t max_bytes)
+{
+	atomic_store(&budget->max_bytes, max_bytes);
+	atomic_store(&budget->account.max_bytes, max_bytes);
+}
+
+/* One thread at a time, and for a hundredth of the time at most: there may be
+ * thousands of processes. */
+static void look_at_others(struct pn_budget *budget)
+{
+	uint64_t start = pn_clock_ns(), due = atomic_load(&budget->look_ns);
+	uint64_t took;
+
+	if (start < due ||
+	    !atomic_compare_exchange_strong(&budget->look_ns, &due, LOOKING))
+		return;
+	set_max_bytes(budget, derive_bytes(budget));
+	took = pn_clock_ns() - start;
+	took = took * 100 > PN_NS_PER_S ? took * 100 : PN_NS_PER_S;
+	due = LOOKING;
+	/* A resize meanwhile has the last word. */
+	atomic_compare_exchange_strong(&budget->look_ns, &due, start + took);
+}
+
+void pn_budget_refused(struct pn_budget *budget)
+{
+	uint64_t due = atomic_load(&budget->look_ns);
+
+	if (due < LOOKING)
+		atomic_compare_exchange_strong(&budget->look_ns, &due, 0);
+}
+
 void pn_budget_look(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
 	size_t late = 0;
+
+	if (pn_unlikely(atomic_load_explicit(&budget->look_ns,
+					     memory_order_relaxed) < LOOKING))
+		look_at_others(budget);
 
 	for (unsigned i = 0; i < budget->ndevices; i++) {
 		pn_device_pinned(budget->devices[i], &pinned);
@@ -239,8 +357,8 @@ void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 		      size_t max_regions)
 {
 	if (max_bytes) {
-		atomic_store(&budget->max_bytes, max_bytes);
-		atomic_store(&budget->account.max_bytes, max_bytes);
+		atomic_store(&budget->look_ns, PN_FOREVER);
+		set_max_bytes(budget, max_bytes);
 	}
 	if (max_regions)
 		atomic_store(&budget->max_regions,

@@ -40,14 +40,20 @@ struct pn_budget {
 	 * among how many processes it was divided. NULL: it was given. */
 	const char *derived_from;
 	unsigned nprocesses;
+	/* Derived from a limit that other processes of the user share: when
+	 * to look next what they hold. PN_FOREVER: never. */
+	_Atomic uint64_t look_ns;
 	/* What the kernel charges, which may be more than bytes. */
 	struct pn_account account;
 };
 
-/* 0 as a limit means: find out. Bytes: a share of RLIMIT_MEMLOCK where it
- * binds, of the cgroup's and the machine's memory and of the device's limit,
- * divided by the number of processes on this node (nprocesses; 0: from the
- * MPI launcher's environment, else 1). Regions: the device's limit. */
+/* 0 as a limit means: find out. Bytes: three quarters of what the device may
+ * pin (RLIMIT_MEMLOCK where it binds) or half of the cgroup's or the machine's
+ * memory, divided by the number of processes on this node (nprocesses; 0: from
+ * the MPI launcher's environment, else 1). Where processes of the user share
+ * the limit, at most three quarters of what the others leave of it, looked at
+ * again about once a second while something is registered, and when the kernel
+ * refuses. Regions: the device's limit. */
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 		    size_t max_bytes, size_t max_regions, unsigned nprocesses);
 
@@ -56,11 +62,19 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
  * mounted; SIZE_MAX: there is none. */
 size_t pn_budget_cgroup_bytes(const char *groups, const char *mount);
 
+/* What the processes of this user but this one have pinned, from their status
+ * files below `proc`; those that cannot be read do not count. */
+size_t pn_budget_others_bytes(const char *proc);
+
+/* The kernel has refused to pin: others may hold more than was known. */
+void pn_budget_refused(struct pn_budget *budget);
+
 /* Another device whose registrations count; before it has any. */
 void pn_budget_add(struct pn_budget *budget, struct pn_device *device);
 
-/* Asks the devices what the kernel still charges although it was deregistered;
- * for pn_budget_take(), which does not ask, since its callers hold locks. */
+/* Asks the devices what the kernel still charges although it was deregistered,
+ * and now and then the system what other processes hold; for pn_budget_take(),
+ * which does not ask, since its callers hold locks. */
 void pn_budget_look(struct pn_budget *budget);
 
 /* Takes room; false when there is not enough, and nothing is taken. */

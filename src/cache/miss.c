@@ -155,6 +155,8 @@ int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 	do {
 		ret = pn_device_register(cache->device, mrs, n);
 	} while (ret == -ENOMEM && !pn_room_make(cache, &want));
+	if (ret == -ENOMEM)
+		pn_budget_refused(cache->budget);
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
 

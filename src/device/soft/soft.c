@@ -229,6 +229,8 @@ static void set_limits(struct pn_soft_device *dev)
 		.max_pinned_bytes = limit.rlim_cur == RLIM_INFINITY
 					    ? SIZE_MAX
 					    : limit.rlim_cur,
+		/* mlock() counts each process for itself. */
+		.pinned_by_user = !dev->why_mlock,
 		.max_send_bytes = PN_SOFT_MAX_SEND,
 		.max_op_bytes = (size_t)p->slots << PN_SOFT_PART_SHIFT,
 		.inline_bytes = PN_SOFT_MAX_SEND,
