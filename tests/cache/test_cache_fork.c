@@ -23,21 +23,12 @@
 #define LEN	(4 * PAGE)
 #define EXPOSED (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
 
-/* In a child: no cmocka. */
-#define CHECK(x) ((x) ? (void)0 : child_failed(#x, __LINE__))
-
 static struct {
 	struct pinion_context *context;
 	struct mover mover;
 	char *mem;
 	struct pinion_pin pin;
 } f;
-
-static void child_failed(const char *what, int line)
-{
-	fprintf(stderr, "child, line %d: %s\n", line, what);
-	_exit(1);
-}
 
 static struct pinion_context *open_soft(void)
 {

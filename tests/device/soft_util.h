@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/huge.h"
 #include "base/range.h"
+#include "child.h"
 #include "device/device.h"
 #include "device/soft/slots.h"
 #include "test.h"
@@ -208,15 +209,6 @@ static inline struct board *map_board(int fd)
 	return p;
 }
 
-/* RLIMIT_MEMLOCK counts over all processes of a user, and old kernels give a
- * charge back late: each board has a user that no other test is. */
-static inline uid_t fresh_user(void)
-{
-	static unsigned n;
-
-	return 40000 + ((unsigned)getpid() * 8 + n++) % 20000;
-}
-
 static inline struct board *new_board(void)
 {
 	int fd = memfd_create("board", 0); /* for the children, too */
@@ -325,15 +317,5 @@ static inline void assert_exits_well(pid_t pid)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 }
-
-/* In children: no assertion of cmocka's, but the line as exit status. */
-#define CHECK(x)                                                           \
-	do {                                                               \
-		if (!(x)) {                                                \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, \
-				#x);                                       \
-			_exit(1);                                          \
-		}                                                          \
-	} while (0)
 
 #endif

@@ -17,21 +17,12 @@
 
 #define LEN 5000
 
-/* In a child: no cmocka. */
-#define CHECK(x) ((x) ? (void)0 : child_failed(#x, __LINE__))
-
 static struct {
 	struct pinion_context *context;
 	struct pinion_heap *heap;
 	struct mover mover;
 	char *block;
 } f;
-
-static void child_failed(const char *what, int line)
-{
-	fprintf(stderr, "child, line %d: %s\n", line, what);
-	_exit(1);
-}
 
 static struct pinion_heap *open_heap(struct pinion_context **context)
 {
