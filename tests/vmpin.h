@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* vmpin -- what the kernel says that this process has pinned. */
+/* vmpin -- what the kernel says that this process has pinned or locked. */
 #ifndef PN_TESTS_VMPIN_H
 #define PN_TESTS_VMPIN_H
 
@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 
-/* 0 where the device only locks pages. */
-static inline size_t vmpin(void)
+/* The bytes that a line of the process's status tells. */
+static inline size_t vm_bytes(const char *name)
 {
 	FILE *file = fopen("/proc/self/status", "re");
 	size_t kib = 0;
@@ -18,10 +18,17 @@ static inline size_t vmpin(void)
 
 	assert_non_null(file);
 	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "VmPin: %zu kB", &kib) == 1)
+		if (!strncmp(line, name, strlen(name)) &&
+		    sscanf(line + strlen(name), ": %zu kB", &kib) == 1)
 			break;
 	fclose(file);
 	return kib << 10;
+}
+
+/* 0 where the device only locks pages. */
+static inline size_t vmpin(void)
+{
+	return vm_bytes("VmPin");
 }
 
 /* Kernel 6.1 gives pages back about a second late. */
