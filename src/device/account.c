@@ -45,6 +45,16 @@ bool pn_account_charge(struct pn_account *account, size_t bytes, size_t late,
 	return ok;
 }
 
+size_t pn_account_bytes(struct pn_account *account)
+{
+	size_t bytes;
+
+	pn_lock(&account->lock);
+	bytes = account->bytes;
+	pn_unlock(&account->lock);
+	return bytes;
+}
+
 bool pn_account_raise(struct pn_charge *charge, size_t bytes)
 {
 	struct pn_account *account = charge->account;

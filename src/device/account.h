@@ -40,6 +40,7 @@ struct pn_account {
 	uint32_t epoch; /* lock; counts syncs that had an effect */
 	bool syncing;	/* lock */
 	struct pn_mutex near_limit;
+	bool crowded; /* near_limit; VmPin was above bytes */
 };
 
 /* What was charged for one registration; the device keeps it. */
@@ -60,6 +61,9 @@ bool pn_account_charge(struct pn_account *account, size_t bytes, size_t late,
 
 /* The pages are pinned, or will not be. */
 void pn_account_settle(struct pn_account *account, size_t bytes);
+
+/* What is charged now. */
+size_t pn_account_bytes(struct pn_account *account);
 
 /* Charges more for a registration than was charged at first; false: that would
  * exceed the limit, and nothing is charged. */

@@ -587,17 +587,55 @@ static size_t hidden_charge(const struct charging *c, size_t before)
 		       : 0;
 }
 
-/* Charges what came to light, or undoes what exceeds the limit. */
-static int settle_hidden(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-			 unsigned n, size_t bytes)
+static void undo(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		 unsigned n)
 {
-	struct pn_charge *charge = charge_of(slots, mrs[0]);
-	bool fits = pn_account_raise(charge, bytes);
-
-	if (fits)
-		return 0;
 	unpin_all(slots, mrs, n);
 	uncharge(slots, mrs, n);
+}
+
+/* As long as VmPin is not above what the account knows, one look at it will
+ * do. -EAGAIN: it is above: there are hidden charges, or others pin too. */
+static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		     unsigned n, struct charging *c)
+	PN_REQUIRES(&c->account->near_limit)
+{
+	size_t vmpin;
+	int ret;
+
+	if (!pn_account_charge(c->account, c->bytes, 0, &c->epoch))
+		return -EAGAIN;
+	ret = pin_charged(slots, mrs, n, c);
+	if (ret || !slots->uses_uring)
+		return ret;
+	/* Also replaces bounds of others, behind which a hidden charge of this
+	 * one would be out of sight until they are uncharged. */
+	pn_account_sync(c->account, &vmpin);
+	if (vmpin == SIZE_MAX || vmpin <= pn_account_bytes(c->account))
+		return 0;
+	undo(slots, mrs, n);
+	c->account->crowded = true;
+	return -EAGAIN;
+}
+
+/* Looks at VmPin before and after. */
+static int pin_among_others(struct pn_soft_slots *slots,
+			    struct pn_mr *const *mrs, unsigned n,
+			    struct charging *c)
+	PN_REQUIRES(&c->account->near_limit)
+{
+	size_t before, hidden = 0;
+	int ret;
+
+	if (!charge_known(slots, c, &before))
+		return -ENOMEM;
+	c->account->crowded = before > pn_account_bytes(c->account);
+	ret = pin_charged(slots, mrs, n, c);
+	if (!ret && slots->uses_uring)
+		hidden = hidden_charge(c, before);
+	if (!hidden || pn_account_raise(charge_of(slots, mrs[0]), hidden))
+		return ret;
+	undo(slots, mrs, n);
 	return -ENOMEM;
 }
 
@@ -607,17 +645,14 @@ static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 			  unsigned n, struct pn_account *account)
 {
 	struct charging c = { .account = account };
-	size_t before, hidden = 0;
-	int ret = -ENOMEM;
+	int ret = -EAGAIN;
 
 	pn_lock(&account->near_limit);
 	c.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
-	if (charge_known(slots, &c, &before))
-		ret = pin_charged(slots, mrs, n, &c);
-	if (!ret && slots->uses_uring)
-		hidden = hidden_charge(&c, before);
-	if (hidden)
-		ret = settle_hidden(slots, mrs, n, hidden);
+	if (!account->crowded && !slots->lag)
+		ret = pin_alone(slots, mrs, n, &c);
+	if (ret == -EAGAIN)
+		ret = pin_among_others(slots, mrs, n, &c);
 	pn_unlock(&account->near_limit);
 	return ret;
 }
