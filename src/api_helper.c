@@ -75,6 +75,9 @@ int pn_context_open_helper(struct pinion_context *context)
 		pn_warn("the helper holds back: releases are learnt by "
 			"userfaultfd, which tells of madvise() too early; load "
 			"pinion at program start (LD_PRELOAD)");
+	if (!pn_cache_keeps(context->cache))
+		pn_warn("the helper holds back: nothing stays registered "
+			"between uses (the monitor's mode is bypass)");
 	ret = join_crew(context->helper, policy);
 	if (!ret)
 		ret = pn_helper_start(context->helper);

@@ -15,7 +15,17 @@
  * budget allows. A buffer that is freed or unmapped is forgotten in time (see
  * the option `monitor`), so a key never names memory that is no longer yours.
  * Memory that another allocator manages behind the monitor's back is announced
- * with pinion_invalidate().
+ * with pinion_invalidate(). `pinion info` and pinion(7) say which releases the
+ * monitor does not notice.
+ *
+ * Where no release can be noticed (monitor mode `bypass`: pinion was loaded
+ * late into a program with threads, and userfaultfd is forbidden), nothing
+ * stays registered between uses: every pin registers and every unpin
+ * deregisters, which is slow and never stale; the counter `unkept` tells.
+ * PINION_MONITOR=none keeps buffers registered although no release is noticed:
+ * the program has to call pinion_invalidate() before it releases or remaps
+ * memory that was ever pinned or sent, else bytes go to and come from pages
+ * that are no longer there, without an error.
  *
  * A buffer can come in several parts, each with keys of its own, when pieces of
  * it were registered before. A pin whose parts are not all there yet
@@ -104,7 +114,8 @@ PINION_API int pinion_pin_wait(struct pinion_context *context,
 PINION_API int pinion_pin_part(const struct pinion_pin *pin, unsigned index,
 			       struct pinion_pin_part *part);
 
-/* Ends a pin. The buffer stays registered for the next time. */
+/* Ends a pin. The buffer stays registered for the next time, unless the pin
+ * bypassed the cache or the buffer's release would not be noticed. */
 PINION_API void pinion_unpin(struct pinion_context *context,
 			     struct pinion_pin *pin);
 
@@ -137,7 +148,7 @@ struct pinion_cache_stats {
 	uint64_t misses_new;	 /* nothing was cached there */
 	uint64_t misses_partial; /* a part was */
 	uint64_t misses_access;	 /* cached with less access */
-	uint64_t misses_bypass;	 /* asked for */
+	uint64_t misses_bypass;	 /* asked for, or nothing is kept */
 	uint64_t waits;		 /* for another thread's registration */
 	uint64_t registrations;
 	uint64_t registered_bytes;
@@ -148,6 +159,8 @@ struct pinion_cache_stats {
 	uint64_t overflows;	/* notices lost: everything was invalidated */
 	uint64_t refused;	/* pins that found no room */
 	uint64_t merges;
+	uint64_t unkept;    /* registrations that were given up after one use:
+			     * releases of that memory would not be noticed */
 	size_t regions;	    /* cached now */
 	size_t bytes;	    /* cached now, in use included */
 	size_t dying_bytes; /* waiting to be deregistered */

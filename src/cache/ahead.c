@@ -101,6 +101,11 @@ bool pn_cache_told_early(const struct pn_cache *cache)
 	return atomic_load_explicit(&cache->probing, memory_order_relaxed);
 }
 
+bool pn_cache_keeps(const struct pn_cache *cache)
+{
+	return !cache->subscribed || pn_monitor_watches();
+}
+
 int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
 		     unsigned access)
 {

@@ -138,6 +138,11 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
  * old pages between the news and the end, and nobody would ever say so. */
 bool pn_cache_told_early(const struct pn_cache *cache);
 
+/* Whether anything stays registered when it is unpinned. Not while the monitor
+ * sees no release and nobody has asked for that: then every pin registers,
+ * memory of residents excepted. */
+bool pn_cache_keeps(const struct pn_cache *cache);
+
 /* Registers a range for the next pin to find, which may come meanwhile and
  * waits then. Errors as pn_cache_pin(). */
 int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,

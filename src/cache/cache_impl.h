@@ -158,6 +158,7 @@ struct pn_plan {
 	struct pn_pins *pins;
 	unsigned flags;
 	bool no_merge;
+	bool unkept; /* the monitor watches nothing: for one use, as BYPASS */
 	/* Watches of swallowed regions, kept until the new one stands. */
 	struct pn_range inherited[PN_PLAN_INHERITED];
 	unsigned ninherited;
@@ -283,11 +284,12 @@ static inline struct pn_range pn_region_range(const struct pn_region *region)
 	return (struct pn_range){ (uintptr_t)region->mr.addr, region->mr.len };
 }
 
-/* Whether it is deregistered as soon as nobody holds it: it was for one use, or
- * its owner has taken it away. */
+/* Whether it is deregistered as soon as nobody holds it: it was for one use,
+ * its release would not be seen, or its owner has taken it away. */
 static inline bool pn_region_hurries(const struct pn_region *region)
 {
-	return region->flags & PN_REGION_PRIVATE || region->resident;
+	return region->flags & PN_REGION_PRIVATE || region->resident ||
+	       region->watch == PN_WATCH_REFUSED;
 }
 
 static inline struct pn_region *pn_region_of_node(const struct pn_list *link)
@@ -309,6 +311,12 @@ static inline bool pn_access_fits(const struct pn_region *region,
 static inline unsigned pn_access_not_allowed(unsigned access)
 {
 	return ~(access ^ (unsigned)PINION_ACCESS_RELAXED);
+}
+
+/* Whether what a plan registers is for its own use alone. */
+static inline bool pn_plan_is_private(const struct pn_plan *plan)
+{
+	return plan->flags & PINION_PIN_BYPASS || plan->unkept;
 }
 
 /* cache.c: asks the device what must be known under the lock, where it may not

@@ -115,7 +115,7 @@ static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 
 	stats->misses++;
 	plan->decision = PN_DECIDED_MISS;
-	if (plan->flags & PINION_PIN_BYPASS) {
+	if (pn_plan_is_private(plan)) {
 		stats->misses_bypass++;
 		plan->reason = PN_BECAUSE_BYPASS;
 	} else if (plan->nparts > plan->nfresh) {
@@ -138,9 +138,10 @@ static void watch_fresh(struct pn_plan *plan)
 
 		if (!plan->cache->subscribed || plan->flags & PINION_PIN_BYPASS)
 			continue;
-		region->watch = pn_monitor_watch(range.addr, range.len)
-					? PN_WATCH_REFUSED
-					: PN_WATCH_ON;
+		region->watch =
+			plan->unkept || pn_monitor_watch(range.addr, range.len)
+				? PN_WATCH_REFUSED
+				: PN_WATCH_ON;
 	}
 }
 
@@ -171,6 +172,7 @@ static void settle_region(struct pn_cache *cache, struct pn_region *region)
 
 	cache->stats->registrations++;
 	cache->stats->registered_bytes += region->mr.len;
+	cache->stats->unkept += region->watch == PN_WATCH_REFUSED;
 	if (cache->sink)
 		pn_tell_registered(cache, region,
 				   kept ? PN_DECIDED_KEPT : PN_DECIDED_DROPPED,

@@ -221,7 +221,7 @@ static bool is_one_mapping(struct pn_cache *cache, struct pn_range range)
 static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 			       unsigned *access) PN_REQUIRES(&plan->cache->lock)
 {
-	if (plan->no_merge || plan->flags & PINION_PIN_BYPASS)
+	if (plan->no_merge || pn_plan_is_private(plan))
 		return gap;
 	pn_pins_scan_locked(plan->cache);
 	for (;;) {
@@ -406,6 +406,7 @@ int pn_plan_try(struct pn_plan *plan)
 {
 	int ret = 0;
 
+	plan->unkept = !pn_cache_keeps(plan->cache);
 	/* Another cache may have found out. */
 	if (plan->cache->subscribed && !plan->cache->probing &&
 	    pn_monitor_needs_probe())

@@ -77,7 +77,7 @@ int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 {
 	pn_region_init(region, range, access);
 	region->owner = owner;
-	if (!(owner->flags & PINION_PIN_BYPASS)) {
+	if (!pn_plan_is_private(owner)) {
 		int ret = pn_index_reserve(&cache->index, range);
 
 		if (ret && ret != -ERANGE)

@@ -32,6 +32,7 @@ static const struct pn_shown cache_fields[] = {
 	COUNTER(overflows),
 	COUNTER(refused),
 	COUNTER(merges),
+	COUNTER(unkept),
 	PN_SHOW(GAUGE, struct pinion_cache_stats, regions, "regions"),
 	BYTES(bytes),
 	BYTES(dying_bytes),

@@ -17,7 +17,8 @@ static const char *const huge_choices[] = { "never", "transparent", "reserved",
 					    NULL };
 /* In the order of enum pn_monitor_mode. */
 static const char *const monitor_modes[] = { "auto", "patch", "userfaultfd",
-					     "keep", "none",  NULL };
+					     "keep", "none",  "bypass",
+					     NULL };
 
 /* As cache/policy/policy.h lists them; a test compares. */
 static const char *const policies[] = { "lru",	"fmrd", "mre", "greedy",
@@ -61,8 +62,10 @@ static const struct pn_option table[] = {
 	  "(1024: wherever the kernel likes)",
 	  FIELD(numa_node), 0, PN_CONFIG_ANY_NODE, NULL },
 	{ "monitor", PN_OPTION_CHOICE, "auto",
-	  "how the release of registered memory is noticed (environment only: "
-	  "it is read when the library is loaded)",
+	  "how the release of registered memory is noticed; bypass: not at "
+	  "all, and nothing stays registered between uses; none: not at all, "
+	  "and memory stays registered all the same (environment only: it is "
+	  "read when the library is loaded)",
 	  FIELD(monitor), 0, 0, monitor_modes },
 	{ "trace", PN_OPTION_TEXT, "",
 	  "record every request into this file, for `pinion trace` (%p stands "

@@ -168,7 +168,8 @@ static uint64_t errand_ns(const struct pn_helper *helper, size_t bytes)
 
 static bool held_back(const struct pn_helper *helper)
 {
-	return !helper->attr.no_madvise && pn_cache_told_early(helper->cache);
+	return !pn_cache_keeps(helper->cache) ||
+	       (!helper->attr.no_madvise && pn_cache_told_early(helper->cache));
 }
 
 /* --- places --------------------------------------------------------------- */

@@ -360,7 +360,7 @@ void pn_auto_choose(struct pn_auto *chooser, const struct pn_use *source,
 	}
 	out->protocol = id;
 	out->len = source->len;
-	out->keep = prices.leaves[id];
+	out->keep = prices.leaves[id] && !source->unkept;
 	out->size = (uint8_t)index;
 	out->registered = source->cached && id != PN_PROTOCOL_COPY;
 	out->predicted_ns = prices_now(&prices, source->cached)[id];

@@ -193,6 +193,8 @@ void pn_history_use(struct pn_history *history, const struct pn_use *use,
 		row->uses++;
 	count_life(kind, row->uses);
 	judge(kind, row, out);
+	if (use->unkept && !use->cached)
+		out->further = row->further = 0;
 }
 
 void pn_history_kept(struct pn_history *history, const struct pn_use *use,

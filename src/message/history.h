@@ -52,6 +52,7 @@ struct pn_use {
 	enum pn_end end;
 	uint64_t site; /* the caller's number of the call site; 0: none */
 	bool cached;   /* a registration of it is kept now */
+	bool unkept;   /* none would be: no further use has one for nothing */
 };
 
 /* What is known about a buffer. */

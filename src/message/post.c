@@ -11,10 +11,12 @@ bool pn_endpoint_roomy(const struct pinion_endpoint *ep, size_t len)
 {
 	const struct pn_budget *budget = ep->budget;
 
-	return atomic_load_explicit(&budget->bytes, memory_order_relaxed) +
-		       len <
-	       atomic_load_explicit(&budget->max_bytes, memory_order_relaxed) /
-		       2;
+	return pn_cache_keeps(ep->cache) &&
+	       atomic_load_explicit(&budget->bytes, memory_order_relaxed) +
+			       len <
+		       atomic_load_explicit(&budget->max_bytes,
+					    memory_order_relaxed) /
+			       2;
 }
 
 bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
@@ -63,6 +65,7 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 			.end = PN_END_SOURCE,
 			.cached = pn_peer_covers(m->peer, m->buf, m->len,
 						 PN_SOURCE_ACCESS),
+			.unkept = !pn_cache_keeps(ep->cache),
 		};
 
 		pn_auto_choose(pn_peer_chooser(m->peer), &source,

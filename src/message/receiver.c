@@ -140,7 +140,8 @@ static void receiver_shape(struct pinion_request *request,
 	unsigned id = wire->protocol;
 	struct pn_use target = { .addr = (uintptr_t)request->buf,
 				 .len = request->total,
-				 .end = PN_END_TARGET };
+				 .end = PN_END_TARGET,
+				 .unkept = !pn_cache_keeps(ep->cache) };
 	bool keep;
 
 	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);

@@ -315,7 +315,8 @@ static enum pn_reuse_verdict use(struct pn_reuse *reuse,
 			entry->served++;
 		return PN_REUSE_HELD;
 	}
-	if (!entry)
+	/* A registration that serves once does not pay. */
+	if (!entry || pn_unlikely(!pn_cache_keeps(reuse->cache)))
 		return PN_REUSE_COPY;
 	if (pn_unlikely(entry->frequent))
 		lose(reuse, entry, c);

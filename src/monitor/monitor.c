@@ -6,6 +6,7 @@
 #include <link.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,20 +35,37 @@ static bool started PN_GUARDED_BY(&lock);
 static _Atomic int mode_now = PN_MONITOR_NONE;
 
 static const char *const mode_names[] = { "auto", "patch", "userfaultfd",
-					  "keep", "none" };
+					  "keep", "none",  "bypass" };
 
 /* --- what stands in the way ---------------------------------------------- */
 
-/* Whether no thread runs but this one and our own reader, which never
- * allocates nor calls libc's patched functions. Threads are the links of this
- * directory. */
-static bool alone(void)
+/* Why threads may run besides this one and our own reader, which never
+ * allocates nor calls libc's patched functions; NULL: none does. Threads are
+ * the links of this directory. Where it is not mounted: unsharing what threads
+ * share changes nothing when there is one thread, and is refused with EINVAL
+ * when there are several. */
+static const char *company(void)
 {
+	static const char several[] =
+		"loaded when other threads were running; load pinion at "
+		"program start (LD_PRELOAD)";
+	unsigned own = pn_uffd_running() ? 4 : 3;
 	struct stat st;
 
-	if (pn_monitor_faults.threaded || stat("/proc/self/task", &st))
-		return false;
-	return st.st_nlink <= (pn_uffd_running() ? 4u : 3u);
+	if (pn_monitor_faults.threaded)
+		return several;
+	if (!stat("/proc/self/task", &st))
+		return st.st_nlink <= own ? NULL : several;
+	if (!unshare(CLONE_THREAD))
+		return NULL;
+	return errno == EINVAL ? several
+			       : "whether other threads run is unknown: /proc "
+				 "is not mounted, and unshare() forbidden";
+}
+
+static bool alone(void)
+{
+	return !company();
 }
 
 /* The allocators of sanitizers release memory with system calls of their own,
@@ -117,16 +135,18 @@ static int test(enum pn_monitor_mode mode, unsigned kinds) PN_REQUIRES(&lock)
 static int install_patch(void) PN_REQUIRES(&lock)
 {
 	struct pn_why why = { "" };
+	const char *others;
 
 	if (sanitizer_allocates())
 		return refuse(PN_MONITOR_PATCH,
 			      "a sanitizer's allocator makes system calls of "
 			      "its own");
-	if (!pn_patch_installed() && !alone())
-		return refuse(PN_MONITOR_PATCH,
-			      "loaded when other threads were running; load "
-			      "pinion at program start (LD_PRELOAD)");
-	if (!pn_patch_installed() && pn_patch_install(&why))
+	if (pn_patch_installed())
+		return 0;
+	others = company();
+	if (others)
+		return refuse(PN_MONITOR_PATCH, others);
+	if (pn_patch_install(&why))
 		return refuse(PN_MONITOR_PATCH, why.text);
 	return 0;
 }
@@ -208,11 +228,13 @@ static int begin(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
 
 /* --- choosing ------------------------------------------------------------ */
 
-/* What is tried after `mode` was refused. */
+/* What is tried after `mode` was refused. Never `none`: what is kept
+ * registered while nothing is seen goes stale, so that is for the user to ask
+ * for. */
 static enum pn_monitor_mode next_mode(enum pn_monitor_mode mode)
 {
 	return mode == PN_MONITOR_PATCH ? PN_MONITOR_USERFAULTFD
-					: PN_MONITOR_NONE;
+					: PN_MONITOR_BYPASS;
 }
 
 static void set_mode(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
@@ -221,21 +243,23 @@ static void set_mode(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
 	atomic_store(&mode_now, mode);
 }
 
+#define ADVICE                                                                 \
+	": released memory would not be noticed, so nothing stays registered " \
+	"between uses, which is slow; link the program with libpinion or "     \
+	"preload it (LD_PRELOAD), or permit userfaultfd (`pinion info`)"
+
 /* With `auto`, being loaded late is not worth a line as long as the next mode
  * does. */
 static void log_refusal(enum pn_monitor_mode mode, enum pn_monitor_mode next)
 	PN_REQUIRES(&lock)
 {
 	bool quiet =
-		report.wanted == PN_MONITOR_AUTO && next != PN_MONITOR_NONE;
+		report.wanted == PN_MONITOR_AUTO && next != PN_MONITOR_BYPASS;
 
 	pn_log(quiet ? PN_LOG_INFO : PN_LOG_WARN,
 	       "monitor mode %s refused (%s); trying %s%s", mode_names[mode],
 	       report.refused[mode], mode_names[next],
-	       next == PN_MONITOR_NONE
-		       ? ": released memory is not noticed, call "
-			 "pinion_invalidate() or keep nothing registered"
-		       : "");
+	       next == PN_MONITOR_BYPASS ? ADVICE : "");
 }
 
 static void choose_from(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
@@ -291,9 +315,9 @@ static void repair(void) PN_REQUIRES(&lock)
 	patch_state = PATCH_REFUSED;
 	refuse(PN_MONITOR_PATCH, "another library patched libc over it");
 	choose_from(PN_MONITOR_USERFAULTFD);
-	pn_warn("another library has overwritten pinion's hooks in libc; "
-		"releases are now learnt by %s (load pinion after that "
-		"library, or switch its memory hooks off)",
+	pn_warn("another library has overwritten pinion's hooks in libc; the "
+		"monitor's mode is %s now (load pinion after that library, or "
+		"switch its memory hooks off)",
 		mode_names[report.mode]);
 }
 
@@ -405,11 +429,23 @@ int pn_monitor_watch(uintptr_t addr, size_t len)
 		return -EINVAL;
 	range = pn_range_pages(addr, len, pn_monitor_page_bytes());
 	pn_filter_add(range);
-	if (atomic_load(&mode_now) == PN_MONITOR_USERFAULTFD)
+	switch (atomic_load(&mode_now)) {
+	case PN_MONITOR_USERFAULTFD:
 		ret = pn_uffd_watch(range, false);
+		break;
+	case PN_MONITOR_BYPASS:
+		ret = -EOPNOTSUPP;
+		break;
+	}
 	if (ret)
 		pn_filter_remove(range);
 	return ret;
+}
+
+bool pn_monitor_watches(void)
+{
+	return atomic_load_explicit(&mode_now, memory_order_relaxed) !=
+	       PN_MONITOR_BYPASS;
 }
 
 void pn_monitor_unwatch(uintptr_t addr, size_t len)

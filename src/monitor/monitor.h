@@ -16,7 +16,11 @@
  *   mode        how releases are learnt; the table in doc/design/monitor.md
  *               says what each sees. Every mode is tested when it is set up:
  *               one that misses a release it should see is refused, and the
- *               next is taken (patch, userfaultfd, none; keep, none).
+ *               next is taken (patch, userfaultfd, bypass; keep, bypass).
+ *               Nothing is seen in `bypass` and `none`. In `bypass` nothing
+ *               can be watched, so nothing stays registered between uses;
+ *               `none`, which has to be asked for by name, leaves it to the
+ *               program to announce what it releases.
  *
  * Life
  *   A constructor reads PINION_MONITOR and installs `patch` while the process
@@ -74,8 +78,9 @@ enum pn_monitor_mode {
 	PN_MONITOR_AUTO, /* only ever asked for: patch, or what comes next */
 	PN_MONITOR_PATCH,
 	PN_MONITOR_USERFAULTFD,
-	PN_MONITOR_KEEP, /* nothing seen, but malloc keeps what it has */
-	PN_MONITOR_NONE,
+	PN_MONITOR_KEEP,   /* nothing seen, but malloc keeps what it has */
+	PN_MONITOR_NONE,   /* nothing seen; the program announces releases */
+	PN_MONITOR_BYPASS, /* nothing seen, and nothing can be watched */
 	PN_MONITOR_NMODES,
 };
 
@@ -103,9 +108,12 @@ void pn_monitor_unsubscribe(struct pn_subscriber *subscriber);
  * in, microseconds the first time, and refuses what the kernel cannot watch:
  * -EOPNOTSUPP (disk files, read-only memory, System V shared memory): do not
  * keep it registered;
- * -EFAULT: not mapped. */
+ * -EFAULT: not mapped. `bypass`: always -EOPNOTSUPP. */
 int pn_monitor_watch(uintptr_t addr, size_t len);
 void pn_monitor_unwatch(uintptr_t addr, size_t len);
+
+/* Whether anything can be watched: not in `bypass`. One load. */
+bool pn_monitor_watches(void);
 
 /* Tells subscribers that [addr, addr + len) was released, in every mode,
  * watched or not: explicit invalidation and events imported from other
@@ -131,7 +139,7 @@ bool pn_monitor_probe(uintptr_t addr);
 /* Looks whether the patches are still in place (some ten loads) and acts when
  * another library has overwritten them: tests whether releases are still seen;
  * if not, patches over it and calls through to it (possible while nothing else
- * runs), or changes to userfaultfd. Then everything watched counts as
+ * runs), or changes to userfaultfd or bypass. Then everything watched counts as
  * released. For slow paths, as before a registration. Returns whether nothing
  * had changed. */
 bool pn_monitor_check(void);

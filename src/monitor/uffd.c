@@ -145,11 +145,21 @@ static int open_with(uint64_t features)
 	return fd;
 }
 
+static bool look_no_further(void *arg, const struct pn_mapping *mapping)
+{
+	(void)arg;
+	(void)mapping;
+	return false;
+}
+
 int pn_uffd_open(struct pn_why *why)
 {
-	int fd = open_with(EVENTS | UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
-	int ret;
+	int ret = pn_maps_walk(look_no_further, NULL);
+	int fd;
 
+	if (ret)
+		return refuse(why, "/proc/self/maps cannot be read", -ret);
+	fd = open_with(EVENTS | UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
 	if (fd < 0)
 		fd = open_with(EVENTS);
 	if (fd < 0)

@@ -96,6 +96,28 @@ static unsigned copies_of_last(struct machine *m, double *ns)
 	return copied;
 }
 
+/* However often a buffer comes, no later use would find it registered. */
+static void nothing_is_left_where_nothing_is_kept(void **state)
+{
+	struct pn_auto *chooser = pn_auto_open(&limits, &costs);
+	struct pn_use source = { .addr = 1 << 20,
+				 .len = LEN,
+				 .end = PN_END_SOURCE,
+				 .unkept = true };
+
+	(void)state;
+	assert_non_null(chooser);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		struct pn_choice choice;
+
+		pn_auto_choose(chooser, &source, false, &choice);
+		assert_false(choice.keep);
+		assert_int_not_equal(choice.reason, PN_BECAUSE_REUSE);
+		assert_false(pn_auto_keep(chooser, &source, false));
+	}
+	pn_auto_close(chooser);
+}
+
 static void the_best_is_found_although_it_began_badly(void **state)
 {
 	struct machine m = { .copy_ns = 50e3,
@@ -216,6 +238,7 @@ static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(nothing_is_left_where_nothing_is_kept),
 		TEST(the_best_is_found_although_it_began_badly),
 		TEST(the_best_is_found_although_it_needs_a_few_in_a_row),
 		TEST(a_phase_that_was_bad_is_forgotten),

@@ -65,6 +65,20 @@ static void buffers_are_expected_to_do_what_others_did(void **state)
 	assert_true(further < 1);
 }
 
+/* As many as come, none finds a registration. */
+static void nothing_is_expected_where_nothing_is_kept(void **state)
+{
+	struct pn_use u = { .addr = 0x10000, .len = LEN, .unkept = true };
+	struct pn_outlook outlook;
+
+	(void)state;
+	for (unsigned i = 1; i < 100; i++) {
+		pn_history_use(history, &u, &outlook);
+		assert_true(outlook.further == 0 && outlook.uses == i);
+		pn_history_kept(history, &u, false);
+	}
+}
+
 static void sizes_and_ends_are_judged_apart(void **state)
 {
 	struct pn_use target = { .addr = 0x10000, .len = LEN };
@@ -191,6 +205,7 @@ int main(void)
 		HISTORY_TEST(
 			with_nothing_known_as_many_uses_are_expected_again),
 		HISTORY_TEST(buffers_are_expected_to_do_what_others_did),
+		HISTORY_TEST(nothing_is_expected_where_nothing_is_kept),
 		HISTORY_TEST(sizes_and_ends_are_judged_apart),
 		HISTORY_TEST(a_change_of_ways_is_followed),
 		HISTORY_TEST(

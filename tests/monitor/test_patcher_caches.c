@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Another library patches libc over our hooks while there are threads and two
- * caches (argument: that library). The next mode tells late, so every cache has
- * to ask, also the one that did not find out itself.
+ * caches (arguments: that library, and the mode that is taken next).
+ * userfaultfd tells late, so every cache has to ask, also the one that did not
+ * find out itself; in bypass no cache keeps anything.
  */
 #include "test.h"
 
@@ -13,12 +14,12 @@
 
 #include <pinion/pinion.h>
 
-#include "cache/cache_impl.h"
 #include "context.h"
-#include "monitor/monitor.h"
+#include "monitor/monitor_impl.h"
 #include "patcher.h"
 
 static const char *library;
+static enum pn_monitor_mode next;
 
 static void *sleep_on(void *arg)
 {
@@ -56,6 +57,16 @@ static void patch_libc(void)
 	assert_ok(install(PATCHER_RAW));
 }
 
+static void assert_heeded(struct pinion_context *context)
+{
+	struct pinion_cache_stats stats = { .size = sizeof(stats) };
+
+	assert_int_equal(pn_cache_told_early(context->cache),
+			 next == PN_MONITOR_USERFAULTFD);
+	assert_ok(pinion_cache_query(context, &stats));
+	assert_int_equal(stats.regions, next == PN_MONITOR_USERFAULTFD);
+}
+
 static void every_cache_learns_that_the_mode_has_changed(void **state)
 {
 	struct pinion_context *first = open_soft(), *second = open_soft();
@@ -70,10 +81,11 @@ static void every_cache_learns_that_the_mode_has_changed(void **state)
 	use(second, pages);
 	patch_libc();
 	use(first, pages + PN_PAGE_BYTES);
-	assert_int_equal(pn_monitor_mode(), PN_MONITOR_USERFAULTFD);
-	assert_true(first->cache->probing);
+	assert_int_equal(pn_monitor_mode(), next);
+	use(first, pages + PN_PAGE_BYTES);
 	use(second, pages);
-	assert_true(second->cache->probing);
+	assert_heeded(first);
+	assert_heeded(second);
 	pinion_close(first);
 	pinion_close(second);
 	munmap(pages, 2 * PN_PAGE_BYTES);
@@ -85,8 +97,11 @@ int main(int argc, char **argv)
 		TEST(every_cache_learns_that_the_mode_has_changed),
 	};
 
-	if (argc != 2)
+	if (argc != 3)
 		return 2;
 	library = argv[1];
+	next = strcmp(argv[2], "bypass") ? PN_MONITOR_USERFAULTFD
+					 : PN_MONITOR_BYPASS;
+	pn_monitor_faults.no_userfaultfd = next == PN_MONITOR_BYPASS;
 	return RUN_TESTS(tests);
 }

@@ -7,14 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "base/log.h"
 #include "child.h"
+#include "forbid.h"
 #include "monitor/monitor_impl.h"
 #include "recorder.h"
 
@@ -58,7 +56,7 @@ static void a_userfaultfd_that_sees_too_little_is_ended(void **state)
 	pn_monitor_faults.blind = true; /* hooks would tell, too */
 	pn_monitor_faults.deaf = true;
 	report = report_of(PN_MONITOR_USERFAULTFD);
-	assert_int_equal(report.mode, PN_MONITOR_NONE);
+	assert_int_equal(report.mode, PN_MONITOR_BYPASS);
 	assert_non_null(
 		strstr(report.refused[PN_MONITOR_USERFAULTFD], "not see"));
 	assert_false(pn_uffd_running());
@@ -73,12 +71,15 @@ static void without_userfaultfd_nothing_is_left(void **state)
 	pn_monitor_faults.blind = true;
 	pn_monitor_faults.no_userfaultfd = true;
 	report = report_of(PN_MONITOR_AUTO);
-	assert_int_equal(report.mode, PN_MONITOR_NONE);
+	assert_int_equal(report.mode, PN_MONITOR_BYPASS);
 	assert_true(strlen(report.refused[PN_MONITOR_PATCH]) > 0);
 	assert_non_null(
 		strstr(report.refused[PN_MONITOR_USERFAULTFD], "userfaultfd"));
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
 		assert_int_equal(report.sight[k], PN_SIGHT_UNSEEN);
+	/* What goes unseen is not to be kept registered. */
+	assert_false(pn_monitor_watches());
+	assert_int_equal(pn_monitor_watch(PN_PAGE_BYTES, 1), -EOPNOTSUPP);
 	/* Explicit invalidation works all the same. */
 	assert_ok(recorder_open(&r));
 	pn_monitor_invalidate(PN_PAGE_BYTES, 1);
@@ -130,27 +131,11 @@ static size_t mapped_pages(void)
 	return n;
 }
 
-/* As by a seccomp filter: no system call of this process reads any more. */
-static bool refuse_reading(void)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_read, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = { PN_ARRAY_LEN(code), code };
-
-	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
 static void walk_without_reading(void)
 {
 	size_t n = 0;
 
-	if (refuse_reading() && pn_maps_walk(count_pages, &n) != -EIO)
+	if (forbid(__NR_read, EIO) && pn_maps_walk(count_pages, &n) != -EIO)
 		_exit(1);
 }
 

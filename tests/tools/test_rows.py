@@ -80,8 +80,12 @@ class Info(unittest.TestCase):
     def test_monitor_says_what_is_seen_of_each_release(self):
         facts, seen = self.monitor("none")
         self.assertEqual(facts["mode"], "none (asked for: none)")
+        self.assertRegex(facts["kept registered"], "^everything; .*invalidate")
         self.assertEqual(len(seen), 16)
         self.assertNotIn("before", " ".join(seen.values()))
+        facts, seen = self.monitor("bypass")
+        self.assertEqual(facts["mode"], "bypass (asked for: bypass)")
+        self.assertRegex(facts["kept registered"], "^nothing between uses")
         facts, seen = self.monitor("auto")
         self.assertRegex(facts["mode"], r"^[a-z]+ \(asked for: auto\)$")
         if facts["mode"].startswith("patch"):

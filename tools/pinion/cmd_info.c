@@ -265,6 +265,23 @@ static void print_budget(struct pn_report *report,
 
 /* --- the monitor ---------------------------------------------------------- */
 
+/* What stays registered between uses. */
+static const char *kept_in(enum pn_monitor_mode mode)
+{
+	switch (mode) {
+	case PN_MONITOR_BYPASS:
+		return "nothing between uses but heaps, as no release would be "
+		       "noticed; link with libpinion or preload it "
+		       "(LD_PRELOAD), or permit userfaultfd";
+	case PN_MONITOR_KEEP:
+	case PN_MONITOR_NONE:
+		return "everything; the program must announce its releases "
+		       "(pinion_invalidate())";
+	default:
+		return "all memory whose release is noticed";
+	}
+}
+
 static void print_monitor(struct facts *facts)
 {
 	struct pn_monitor_report report;
@@ -277,6 +294,7 @@ static void print_monitor(struct facts *facts)
 		 pn_monitor_mode_name(report.mode),
 		 pn_monitor_mode_name(report.wanted));
 	print_fact(facts, "mode", text);
+	print_fact(facts, "kept registered", kept_in(report.mode));
 	for (int m = 0; m < PN_MONITOR_NMODES; m++) {
 		if (!*report.refused[m])
 			continue;
