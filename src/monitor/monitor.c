@@ -183,6 +183,14 @@ static int begin_userfaultfd(void) PN_REQUIRES(&lock)
 	struct pn_why why = { "" };
 	int ret;
 
+	/* Memory belongs to one userfaultfd at most: where we were first, the
+	 * program's own registration would fail (EBUSY). */
+	if (report.wanted != PN_MONITOR_USERFAULTFD &&
+	    pn_uffd_used_by_program())
+		return refuse(
+			PN_MONITOR_USERFAULTFD,
+			"the program uses userfaultfd itself, which would "
+			"be refused memory that pinion watches");
 	if (pn_monitor_hold(&why) || pn_uffd_open(&why))
 		return refuse(PN_MONITOR_USERFAULTFD, why.text);
 	ret = test(PN_MONITOR_USERFAULTFD, PN_SELFTEST_ALL);

@@ -106,8 +106,9 @@ void pn_monitor_unsubscribe(struct pn_subscriber *subscriber);
  * before registering the range with a device. `patch`: some nanoseconds.
  * `userfaultfd`: has the kernel watch the whole mappings that the range lies
  * in, microseconds the first time, and refuses what the kernel cannot watch:
- * -EOPNOTSUPP (disk files, read-only memory, System V shared memory): do not
- * keep it registered;
+ * -EOPNOTSUPP (disk files, read-only memory, System V shared memory, what the
+ * program has registered with a userfaultfd of its own): do not keep it
+ * registered;
  * -EFAULT: not mapped. `bypass`: always -EOPNOTSUPP. */
 int pn_monitor_watch(uintptr_t addr, size_t len);
 void pn_monitor_unwatch(uintptr_t addr, size_t len);
@@ -133,7 +134,7 @@ bool pn_monitor_settled(void);
 /* As settled, but also catches releases whose system call has not returned
  * although their address may already be somebody else's: the two-thread race.
  * addr lies in a watched range. False: do not trust what was found at addr.
- * 0.4 us under userfaultfd. */
+ * 0.8 us under userfaultfd. */
 bool pn_monitor_probe(uintptr_t addr);
 
 /* Looks whether the patches are still in place (some ten loads) and acts when

@@ -165,6 +165,9 @@ void pn_uffd_close(void);
 /* In the child after fork. */
 void pn_uffd_forget(void);
 bool pn_uffd_running(void);
+/* Whether this process has a userfaultfd open; not to be asked while ours is.
+ */
+bool pn_uffd_used_by_program(void);
 /* exact: these pages only, not their whole mappings. */
 int pn_uffd_watch(struct pn_range range, bool exact);
 bool pn_uffd_settled(void);

@@ -10,16 +10,23 @@
  * finds it even knows that every release whose system call has returned has
  * been told (pn_uffd_settled()). The releasing thread can still be inside the
  * kernel when the address is already another thread's; for that window the
- * kernel answers EAGAIN to write-protection requests on this descriptor, and a
- * request that changes nothing is the probe. It also finds a mapping that took
- * the place of a watched one: that is not registered (ENOENT).
+ * kernel answers EAGAIN to requests on this descriptor, also to one that it
+ * would refuse anyway: that is the probe. A second one finds a mapping that
+ * took the place of a watched one without an event: it is not registered
+ * (ENOENT).
  *
  * Whole mappings are registered, since each edge of a registered range splits
  * a mapping and a process has 65,530. They stay so until they are unmapped.
  *
+ * The program may have userfaultfds of its own. A mapping belongs to one at
+ * most: registering another's is refused (EBUSY), and such memory is not
+ * watched. Requests to write-protect do not ask whose a mapping is: they would
+ * succeed there and end the program's protection, so there are none here.
+ *
  * Nothing here allocates or frees while holding a lock that the reader needs;
  * the reader needs none.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -55,18 +62,78 @@ static int stop_fd = -1; /* becomes readable when the reader is to end */
 static pthread_t reader;
 static _Atomic uint64_t turn; /* odd while the reader reads and tells */
 
+/* --- which mappings are registered already -------------------------------- */
+
+/* Mappings that were registered as a whole, found by any address in them. Only
+ * a hint, written and read without a lock: a range that lies in one is
+ * registered without looking for its mapping. When the hint is right that
+ * changes nothing; when it is out of date the edges of the range split another
+ * mapping, which costs two of 65,530. */
+#define HINTS_LOG2    9
+#define GRANULE_SHIFT 21
+
+static struct hint {
+	_Atomic uintptr_t start, end;
+} hints[1 << HINTS_LOG2];
+
+static struct hint *hint_of(uintptr_t granule)
+{
+	uint64_t hash = granule * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &hints[hash >> (64 - HINTS_LOG2)];
+}
+
+static void hint_add(struct pn_range mapping, uintptr_t from)
+{
+	uintptr_t last = (mapping.addr + mapping.len - 1) >> GRANULE_SHIFT;
+	uintptr_t g = from >> GRANULE_SHIFT;
+
+	for (unsigned n = 0; g <= last && n < PN_ARRAY_LEN(hints); g++, n++) {
+		struct hint *hint = hint_of(g);
+
+		atomic_store(&hint->end, 0);
+		atomic_store(&hint->start, mapping.addr);
+		atomic_store(&hint->end, mapping.addr + mapping.len);
+	}
+}
+
+static bool hinted(struct pn_range range)
+{
+	struct hint *hint = hint_of(range.addr >> GRANULE_SHIFT);
+
+	return range.addr >= atomic_load(&hint->start) &&
+	       range.addr + range.len <= atomic_load(&hint->end);
+}
+
+static void hints_forget(struct pn_range range)
+{
+	for (size_t i = 0; i < PN_ARRAY_LEN(hints); i++) {
+		uintptr_t start = atomic_load(&hints[i].start);
+		uintptr_t end = atomic_load(&hints[i].end);
+
+		if (start < range.addr + range.len && range.addr < end)
+			atomic_store(&hints[i].end, 0);
+	}
+}
+
 /* --- the reader ---------------------------------------------------------- */
 
 static void tell_message(const struct uffd_msg *msg)
 {
 	switch (msg->event) {
 	case UFFD_EVENT_UNMAP:
+		hints_forget((struct pn_range){
+			msg->arg.remove.start,
+			msg->arg.remove.end - msg->arg.remove.start });
+		/* fall through */
 	case UFFD_EVENT_REMOVE:
 		pn_release_tell_watched((struct pn_range){
 			msg->arg.remove.start,
 			msg->arg.remove.end - msg->arg.remove.start });
 		break;
 	case UFFD_EVENT_REMAP:
+		hints_forget((struct pn_range){ msg->arg.remap.from,
+						msg->arg.remap.len });
 		pn_release_tell_watched((struct pn_range){
 			msg->arg.remap.from, msg->arg.remap.len });
 		break;
@@ -145,6 +212,25 @@ static int open_with(uint64_t features)
 	return fd;
 }
 
+bool pn_uffd_used_by_program(void)
+{
+	static const char mark[] = "anon_inode:[userfaultfd]";
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	bool found = false;
+	char text[64];
+	ssize_t n;
+
+	while (dir && !found && (entry = readdir(dir))) {
+		n = readlinkat(dirfd(dir), entry->d_name, text, sizeof(text));
+		found = n == (ssize_t)strlen(mark) &&
+			!memcmp(text, mark, (size_t)n);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
 static bool look_no_further(void *arg, const struct pn_mapping *mapping)
 {
 	(void)arg;
@@ -197,6 +283,7 @@ void pn_uffd_close(void)
 	pthread_join(reader, NULL);
 	close(fd);
 	close(stop_fd);
+	hints_forget((struct pn_range){ 0, UINTPTR_MAX });
 }
 
 void pn_uffd_forget(void)
@@ -208,6 +295,7 @@ void pn_uffd_forget(void)
 	close(fd);
 	close(stop_fd);
 	atomic_store(&turn, 0);
+	hints_forget((struct pn_range){ 0, UINTPTR_MAX });
 }
 
 bool pn_uffd_running(void)
@@ -215,7 +303,7 @@ bool pn_uffd_running(void)
 	return atomic_load(&uffd) >= 0;
 }
 
-/* --- watching ------------------------------------------------------------ */
+/* --- watching ------------------------------------------------------------- */
 
 static int register_range(struct pn_range range)
 {
@@ -225,14 +313,6 @@ static int register_range(struct pn_range range)
 	};
 
 	return ioctl(atomic_load(&uffd), UFFDIO_REGISTER, &reg) ? -errno : 0;
-}
-
-/* Asks for what is so anyway: not protected. */
-static int touch_nothing(uintptr_t addr, size_t len)
-{
-	struct uffdio_writeprotect wp = { .range = { addr, len } };
-
-	return ioctl(atomic_load(&uffd), UFFDIO_WRITEPROTECT, &wp) ? -errno : 0;
 }
 
 struct watching {
@@ -255,6 +335,9 @@ static bool watch_mapping(void *arg, const struct pn_mapping *m)
 		return false;
 	w->ret = m->sysv ? -EOPNOTSUPP
 			 : register_range(w->exact ? w->range : whole);
+	if (!w->ret && !w->exact)
+		hint_add(whole,
+			 m->start > w->range.addr ? m->start : w->range.addr);
 	w->covered = m->end;
 	return !w->ret && m->end < end;
 }
@@ -273,10 +356,12 @@ static int watch_mappings(struct pn_range range, bool exact)
 
 int pn_uffd_watch(struct pn_range range, bool exact)
 {
+	uint64_t before = atomic_load(&turn);
 	int ret;
 
-	/* Already, mostly. EAGAIN says nothing about that. */
-	if (!touch_nothing(range.addr, range.len))
+	/* Already, mostly. A hint counts while no news are on their way. */
+	if (!exact && hinted(range) && !register_range(range) &&
+	    !(before & 1) && atomic_load(&turn) == before)
 		return 0;
 	ret = watch_mappings(range, exact);
 	return ret == -EINVAL || ret == -EPERM || ret == -EBUSY ? -EOPNOTSUPP
@@ -290,15 +375,35 @@ bool pn_uffd_settled(void)
 	return !(atomic_load(&turn) & 1);
 }
 
-bool pn_uffd_probe(uintptr_t addr)
+/* Whether a release is between the beginning of its system call and the
+ * reading of its event. An empty range is refused behind that question. */
+static bool in_flight(void)
+{
+	struct uffdio_writeprotect nothing = { .mode = 0 };
+
+	return ioctl(atomic_load(&uffd), UFFDIO_WRITEPROTECT, &nothing) &&
+	       errno == EAGAIN;
+}
+
+/* Whether no userfaultfd has the page's mapping. Anonymous memory takes no
+ * such request, shared memory has its page mapped as if it had been read; both
+ * are asked for after that. Before Linux 5.13 the answer is no. */
+static bool unregistered(uintptr_t addr)
 {
 	size_t page = pn_monitor_page_bytes();
-	uint64_t before = atomic_load(&turn);
-	int ret;
+	struct uffdio_continue one = {
+		.range = { addr & ~(page - 1), page },
+		.mode = UFFDIO_CONTINUE_MODE_DONTWAKE,
+	};
 
-	if (before & 1)
-		return false;
-	ret = touch_nothing(addr & ~(page - 1), page);
-	/* EINVAL: part of a registered huge page. */
-	return (!ret || ret == -EINVAL) && atomic_load(&turn) == before;
+	return ioctl(atomic_load(&uffd), UFFDIO_CONTINUE, &one) &&
+	       errno == ENOENT;
+}
+
+bool pn_uffd_probe(uintptr_t addr)
+{
+	uint64_t before = atomic_load(&turn);
+
+	return !(before & 1) && !in_flight() && !unregistered(addr) &&
+	       atomic_load(&turn) == before;
 }
