@@ -214,6 +214,16 @@ static inline void add_call(struct pn_release *release, long nr,
 	case SYS_shmat:
 		add_shmat(release, (int)v[0], (uintptr_t)v[1], (int)v[2]);
 		return;
+	case SYS_ftruncate:
+		pn_release_add_truncate(release, (int)v[0], NULL, v[1]);
+		return;
+	case SYS_truncate:
+		pn_release_add_truncate(release, -1, (const char *)v[0], v[1]);
+		return;
+	case SYS_fallocate:
+		pn_release_add_fallocate(release, (int)v[0], (int)v[1], v[2],
+					 v[3]);
+		return;
 	}
 }
 
@@ -351,6 +361,34 @@ static void *hook_shmat(int id, const void *addr, int flags)
 			    PN_ARGS(id, (long)addr, flags));
 }
 
+static int hook_ftruncate(int fd, off_t len)
+{
+	return (int)call(PN_ENTRY_FTRUNCATE, SYS_ftruncate, PN_ARGS(fd, len));
+}
+
+static int hook_truncate(const char *path, off_t len)
+{
+	return (int)call(PN_ENTRY_TRUNCATE, SYS_truncate,
+			 PN_ARGS((long)path, len));
+}
+
+static int hook_fallocate(int fd, int mode, off_t from, off_t len)
+{
+	return (int)call(PN_ENTRY_FALLOCATE, SYS_fallocate,
+			 PN_ARGS(fd, mode, from, len));
+}
+
+/* The kernel looks at 32 bits of the number. On x86-64 one of them asks for the
+ * calls of 32-bit pointers, which have the same numbers where they release. */
+static long number_of(long nr)
+{
+#ifdef __x86_64__
+	return nr & 0xbfffffff;
+#else
+	return nr & 0xffffffff;
+#endif
+}
+
 /* The stub comes here with the numbers that release memory. brk: libc keeps no
  * note of a break moved this way, and neither do we. */
 long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
@@ -360,7 +398,7 @@ long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
 	long ret;
 
 	pn_release_init(&release);
-	add_call(&release, nr, &args);
+	add_call(&release, number_of(nr), &args);
 	pn_release_begin(&release);
 	ret = pn_syscall(nr, args);
 	pn_release_end(&release);
@@ -387,5 +425,8 @@ const struct pn_hook pn_hooks[PN_NENTRIES] = {
 	[PN_ENTRY_REMAP_FILE_PAGES] = { HOOK(remap_file_pages),
 					PN_HOOK_OPTIONAL },
 	[PN_ENTRY_SHMAT] = { HOOK(shmat), PN_HOOK_OPTIONAL },
+	[PN_ENTRY_FTRUNCATE] = { HOOK(ftruncate), PN_HOOK_OPTIONAL },
+	[PN_ENTRY_TRUNCATE] = { HOOK(truncate), PN_HOOK_OPTIONAL },
+	[PN_ENTRY_FALLOCATE] = { HOOK(fallocate), PN_HOOK_OPTIONAL },
 	[PN_ENTRY_SYSCALL] = { "syscall", pn_syscall_stub, PN_HOOK_NO_CHAIN },
 };

@@ -63,22 +63,30 @@ static bool skip_past(struct reader *r, char stop)
 	return c >= 0;
 }
 
+static bool starts_with(const char *path, const char *start)
+{
+	return !strncmp(path, start, strlen(start));
+}
+
 /* The rest of the line, up to its end; the character behind the inode has been
  * eaten and ends the line when there is no path. */
 static bool read_path(struct reader *r, struct pn_mapping *m)
 {
-	static const char sysv[] = "/SYSV";
-	size_t same = 0;
+	char path[16] = "";
+	size_t len = 0;
 	int c = (unsigned char)r->buf[r->pos - 1];
 
 	while (c == ' ')
 		c = next(r);
-	while (same < strlen(sysv) && c == sysv[same]) {
-		same++;
-		c = next(r);
-	}
-	m->sysv = same == strlen(sysv);
-	return c == '\n' || skip_past(r, '\n');
+	for (; c >= 0 && c != '\n'; c = next(r))
+		if (len < sizeof(path) - 1)
+			path[len++] = (char)c;
+	m->sysv = starts_with(path, "/SYSV");
+	/* Shared and huge pages without a file have one that nobody can open.
+	 */
+	m->file = m->inode && !m->sysv && !starts_with(path, "/dev/zero") &&
+		  !starts_with(path, "/anon_hugepage");
+	return c == '\n';
 }
 
 /* start-end perms offset dev inode path */
@@ -86,7 +94,8 @@ static bool read_mapping(struct reader *r, struct pn_mapping *m)
 {
 	return read_number(r, 16, &m->start) && read_number(r, 16, &m->end) &&
 	       skip_past(r, ' ') && read_number(r, 16, &m->offset) &&
-	       skip_past(r, ' ') && skip_past(r, ' ') && read_path(r, m);
+	       skip_past(r, ' ') && read_number(r, 10, &m->inode) &&
+	       read_path(r, m);
 }
 
 int pn_maps_walk(bool (*fn)(void *arg, const struct pn_mapping *mapping),

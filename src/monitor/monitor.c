@@ -125,10 +125,20 @@ static int refuse_missed(enum pn_monitor_mode mode, unsigned missed)
 
 /* --- the modes ----------------------------------------------------------- */
 
+/* What a mode may miss, and is reported: patches do not see what other
+ * processes do to a file in any case, and the kernel has no event for guard
+ * pages. */
+static unsigned required(enum pn_monitor_mode mode)
+{
+	return ~(mode == PN_MONITOR_PATCH ? PN_SELFTEST_FILES
+					  : 1u << PN_RELEASE_GUARD_INSTALL);
+}
+
 static int test(enum pn_monitor_mode mode, unsigned kinds) PN_REQUIRES(&lock)
 {
 	unsigned missed = pn_selftest_run(kinds, alone(), report.sight);
 
+	missed &= required(mode);
 	return missed ? refuse_missed(mode, missed) : 0;
 }
 
@@ -158,7 +168,7 @@ static int try_patch(void) PN_REQUIRES(&lock)
 
 	if (!ret)
 		ret = test(PN_MONITOR_PATCH,
-			   PN_SELFTEST_ALL & ~PN_SELFTEST_THREAD);
+			   PN_SELFTEST_ALL & ~PN_SELFTEST_LATE);
 	patch_state = ret ? PATCH_REFUSED : PATCH_GOOD;
 	return ret;
 }
@@ -169,7 +179,7 @@ static int begin_patch(void) PN_REQUIRES(&lock)
 		try_patch();
 	if (patch_state == PATCH_REFUSED)
 		return -EOPNOTSUPP;
-	if (test(PN_MONITOR_PATCH, PN_SELFTEST_THREAD)) {
+	if (test(PN_MONITOR_PATCH, PN_SELFTEST_LATE)) {
 		patch_state = PATCH_REFUSED;
 		return -EOPNOTSUPP;
 	}
@@ -298,7 +308,8 @@ static void start(void) PN_REQUIRES(&lock)
  * while other threads run. */
 static bool patch_repaired(void) PN_REQUIRES(&lock)
 {
-	unsigned kinds = PN_SELFTEST_ALL & ~PN_SELFTEST_THREAD;
+	unsigned kinds = PN_SELFTEST_ALL & ~PN_SELFTEST_THREAD &
+			 required(PN_MONITOR_PATCH);
 	struct pn_why why = { "" };
 	bool free_hand = alone();
 
@@ -438,6 +449,9 @@ int pn_monitor_watch(uintptr_t addr, size_t len)
 	range = pn_range_pages(addr, len, pn_monitor_page_bytes());
 	pn_filter_add(range);
 	switch (atomic_load(&mode_now)) {
+	case PN_MONITOR_PATCH:
+		ret = pn_library_holds(range) ? -EOPNOTSUPP : 0;
+		break;
 	case PN_MONITOR_USERFAULTFD:
 		ret = pn_uffd_watch(range, false);
 		break;
@@ -524,6 +538,12 @@ const char *pn_release_kind_name(enum pn_release_kind kind)
 		[PN_RELEASE_BIG_REALLOC] = "realloc of a big block",
 		[PN_RELEASE_SHMDT] = "shmdt",
 		[PN_RELEASE_THREAD_STACK] = "thread stack",
+		[PN_RELEASE_HIGH_BITS] = "number with high bits",
+		[PN_RELEASE_GUARD_INSTALL] = "MADV_GUARD_INSTALL",
+		[PN_RELEASE_TRUNCATE] = "ftruncate",
+		[PN_RELEASE_TRUNCATE_PRIVATE] = "ftruncate, private",
+		[PN_RELEASE_PUNCH_HOLE] = "fallocate hole punch",
+		[PN_RELEASE_DLCLOSE] = "dlclose",
 	};
 
 	return names[kind];

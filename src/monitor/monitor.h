@@ -58,11 +58,9 @@
  *   after its unsubscribe returned.
  *
  * Caveats
- *   `patch` does not see raw system calls (the allocators of sanitizers, Go),
- *   dlclose() (ld.so unmaps by itself) or a second libc (dlmopen, static).
- *   `userfaultfd` does not see ftruncate of a memfd and refuses disk files;
- *   its news of madvise() come before the pages go, those of all else after.
- *   No mode sees fallocate(PUNCH_HOLE) through a file descriptor.
+ *   What each mode does not see is one table, pn_monitor_untried(), besides
+ *   what the self-test finds (pn_monitor_report()). The news of madvise() under
+ *   `userfaultfd` come before the pages go, those of all else after.
  */
 #ifndef PN_MONITOR_MONITOR_H
 #define PN_MONITOR_MONITOR_H
@@ -103,10 +101,12 @@ void pn_monitor_unsubscribe(struct pn_subscriber *subscriber);
 
 /* From the return on, releases touching [addr, addr + len) are told. Watches
  * are counted: each wants its pn_monitor_unwatch() of the same range. Call it
- * before registering the range with a device. `patch`: some nanoseconds.
+ * before registering the range with a device. `patch`: some nanoseconds;
+ * refuses memory of shared libraries (-EOPNOTSUPP), which dlclose() would
+ * unmap unseen.
  * `userfaultfd`: has the kernel watch the whole mappings that the range lies
  * in, microseconds the first time, and refuses what the kernel cannot watch:
- * -EOPNOTSUPP (disk files, read-only memory, System V shared memory, what the
+ * -EOPNOTSUPP (files, read-only memory, System V shared memory, what the
  * program has registered with a userfaultfd of its own): do not keep it
  * registered;
  * -EFAULT: not mapped. `bypass`: always -EOPNOTSUPP. */
@@ -172,6 +172,12 @@ enum pn_release_kind {
 	PN_RELEASE_BIG_REALLOC,
 	PN_RELEASE_SHMDT,
 	PN_RELEASE_THREAD_STACK,
+	PN_RELEASE_HIGH_BITS,
+	PN_RELEASE_GUARD_INSTALL,
+	PN_RELEASE_TRUNCATE,
+	PN_RELEASE_TRUNCATE_PRIVATE,
+	PN_RELEASE_PUNCH_HOLE,
+	PN_RELEASE_DLCLOSE,
 	PN_RELEASE_NKINDS,
 };
 
@@ -204,5 +210,11 @@ struct pn_monitor_report {
 void pn_monitor_report(struct pn_monitor_report *out);
 const char *pn_release_kind_name(enum pn_release_kind kind);
 const char *pn_sight_name(enum pn_sight sight);
+
+/* The index-th kind of release that is not tried when a mode is set up, and
+ * what the mode sees of it, in words; NULL: no more. doc/design/monitor.md and
+ * pinion(7) name each. */
+const char *pn_monitor_untried(unsigned index, enum pn_monitor_mode mode,
+			       const char **seen);
 
 #endif

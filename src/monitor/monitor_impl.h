@@ -6,14 +6,19 @@
  *   release.c   one release on its way to the subscribers
  *   hooks.c     what runs instead of libc's munmap and its kin
  *   stub.c      the same for syscall()
+ *   files.c     which memory a file takes along when it is cut
+ *   library.c   whether memory belongs to a library that may be unloaded
  *   patch.c     makes libc jump there; jump.c writes and reads such jumps
  *   uffd.c      the userfaultfd and its reader thread
  *   maps.c      /proc/self/maps without allocating
  *   selftest.c  performs every kind of release and looks
+ *   untried.c   what is known of kinds that it cannot perform
  *   monitor.c   modes, life, fork
  */
 #ifndef PN_MONITOR_IMPL_H
 #define PN_MONITOR_IMPL_H
+
+#include <sys/types.h>
 
 #include "base/range.h"
 #include "monitor/monitor.h"
@@ -61,6 +66,13 @@ void pn_release_tell(struct pn_range range);
 void pn_release_tell_watched(struct pn_range range);
 void pn_release_tell_everything(void);
 
+/* files.c: adds what is mapped of a file that loses pages. By path unless that
+ * is NULL; len: its new size. */
+void pn_release_add_truncate(struct pn_release *release, int fd,
+			     const char *path, off_t len);
+void pn_release_add_fallocate(struct pn_release *release, int fd, int mode,
+			      off_t from, off_t len);
+
 /* -ENOSPC: no slot is free. */
 int pn_release_subscribe(struct pn_subscriber *subscriber, bool selftest);
 void pn_release_unsubscribe(struct pn_subscriber *subscriber);
@@ -92,12 +104,15 @@ enum pn_entry {
 	PN_ENTRY_PROCESS_MADVISE,
 	PN_ENTRY_REMAP_FILE_PAGES,
 	PN_ENTRY_SHMAT,
+	PN_ENTRY_FTRUNCATE,
+	PN_ENTRY_TRUNCATE,
+	PN_ENTRY_FALLOCATE,
 	PN_ENTRY_SYSCALL,
 	PN_NENTRIES,
 };
 
 enum pn_hook_flag {
-	PN_HOOK_OPTIONAL = 1 << 0, /* libc may lack it */
+	PN_HOOK_OPTIONAL = 1 << 0, /* libc may lack it, or have it too short */
 	/* libc's own is left alone, as it ends in another entry; only a
 	 * foreign patch in it is taken over. */
 	PN_HOOK_FOREIGN_ONLY = 1 << 1,
@@ -178,7 +193,9 @@ bool pn_uffd_probe(uintptr_t addr);
 struct pn_mapping {
 	uintptr_t start, end;
 	unsigned long offset; /* in its file */
+	unsigned long inode;  /* of its file; 0: none */
 	bool sysv;	      /* a System V shared memory segment */
+	bool file;	      /* of a file that others may open or have open */
 };
 
 /* Calls fn for each mapping in order of addresses until it returns false.
@@ -186,11 +203,25 @@ struct pn_mapping {
 int pn_maps_walk(bool (*fn)(void *arg, const struct pn_mapping *mapping),
 		 void *arg);
 
+/* --- library.c ----------------------------------------------------------- */
+
+/* Whether an end of the range lies in a shared library: dlclose() unmaps it,
+ * unseen by patches, since ld.so makes that system call itself. The program
+ * itself stays. */
+bool pn_library_holds(struct pn_range range);
+
 /* --- selftest.c ---------------------------------------------------------- */
 
 /* Which kinds to try. */
 #define PN_SELFTEST_ALL	   ((1u << PN_RELEASE_NKINDS) - 1)
 #define PN_SELFTEST_THREAD (1u << PN_RELEASE_THREAD_STACK)
+/* Those that need not be tried before there are subscribers. */
+#define PN_SELFTEST_FILES                                                \
+	(1u << PN_RELEASE_TRUNCATE | 1u << PN_RELEASE_TRUNCATE_PRIVATE | \
+	 1u << PN_RELEASE_PUNCH_HOLE)
+#define PN_SELFTEST_LATE                                                       \
+	(PN_SELFTEST_THREAD | PN_SELFTEST_FILES | 1u << PN_RELEASE_HIGH_BITS | \
+	 1u << PN_RELEASE_GUARD_INSTALL | 1u << PN_RELEASE_DLCLOSE)
 #define PN_SELFTEST_HEAP \
 	(1u << PN_RELEASE_BIG_FREE | 1u << PN_RELEASE_BIG_REALLOC)
 

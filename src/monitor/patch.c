@@ -53,6 +53,9 @@ static int find_entry(void *libc, enum pn_entry e, struct pn_why *why)
 		return refuse(why, "libc has no %s", name);
 	if (!dladdr1(addr, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
 		return refuse(why, "the size of libc's %s is unknown", name);
+	if (symbol->st_size < PN_JUMP_MAX_BYTES &&
+	    (pn_hooks[e].flags & PN_HOOK_OPTIONAL))
+		return 0;
 	if (symbol->st_size < PN_JUMP_MAX_BYTES)
 		return refuse(why, "libc's %s is too short to patch", name);
 	entries[e].addr = addr;

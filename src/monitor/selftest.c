@@ -15,6 +15,8 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -32,6 +34,10 @@
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
+#endif
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
 #endif
 
 #define SCRATCH_PAGES 4
@@ -79,9 +85,18 @@ static struct pn_subscriber subscriber = { witness_released, &witness };
 
 /* --- arming, judging ----------------------------------------------------- */
 
-/* Fills the pages and begins to watch them; this thread will release them. */
+/* Waits for news that are being told. */
+static void settle(void)
+{
+	while (!pn_uffd_settled())
+		sched_yield();
+}
+
+/* Fills the pages and begins to watch them; this thread will release them. Late
+ * news of what was at this address before do not count. */
 static void arm(void *addr, size_t len)
 {
+	settle();
 	memset(addr, PATTERN, len);
 	witness.target = (struct pn_range){ (uintptr_t)addr, len };
 	atomic_store(&witness.releaser, PN_SYSCALL(SYS_gettid, 0));
@@ -94,8 +109,7 @@ static void arm(void *addr, size_t len)
 
 static enum pn_sight judge(void)
 {
-	while (!pn_uffd_settled())
-		sched_yield();
+	settle();
 	pn_filter_remove(witness.target);
 	if (!atomic_load(&witness.after))
 		return witness.refused ? PN_SIGHT_REFUSED : PN_SIGHT_UNSEEN;
@@ -377,6 +391,91 @@ static enum pn_sight try_thread_stack(void)
 	return judge_allocator();
 }
 
+/* The kernel looks at 32 bits of the number. */
+static enum pn_sight try_high_bits(void)
+{
+	char *p = scratch(MAP_PRIVATE);
+
+	if (!p)
+		return PN_SIGHT_IMPOSSIBLE;
+	arm(p, pages(SCRATCH_PAGES));
+	if (!syscall(SYS_munmap | 1L << 32, p, pages(SCRATCH_PAGES)))
+		return judge();
+	judge();
+	munmap(p, pages(SCRATCH_PAGES));
+	return PN_SIGHT_IMPOSSIBLE;
+}
+
+/* Linux 6.13. */
+static enum pn_sight try_guard_install(void)
+{
+	return try_advice(MAP_PRIVATE, MADV_GUARD_INSTALL);
+}
+
+static int truncate_file(int fd)
+{
+	return ftruncate(fd, 0);
+}
+
+static int punch_hole(int fd)
+{
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			 (off_t)pages(SCRATCH_PAGES));
+}
+
+/* Has `cut` take the pages of a file in memory away. */
+static enum pn_sight try_file(int flags, int (*cut)(int fd))
+{
+	size_t len = pages(SCRATCH_PAGES);
+	long fd = PN_SYSCALL(SYS_memfd_create, (long)"pinion-monitor",
+			     MFD_CLOEXEC);
+	enum pn_sight sight = PN_SIGHT_IMPOSSIBLE;
+	char *p;
+
+	if (pn_syscall_failed(fd))
+		return sight;
+	if (!PN_SYSCALL(SYS_ftruncate, fd, (long)len)) {
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, (int)fd, 0);
+		if (p != MAP_FAILED) {
+			arm(p, len);
+			if (cut((int)fd))
+				judge();
+			else
+				sight = judge();
+			munmap(p, len);
+		}
+	}
+	close((int)fd);
+	return sight;
+}
+
+static enum pn_sight try_truncate(void)
+{
+	return try_file(MAP_SHARED, truncate_file);
+}
+
+static enum pn_sight try_truncate_private(void)
+{
+	return try_file(MAP_PRIVATE, truncate_file);
+}
+
+static enum pn_sight try_punch_hole(void)
+{
+	return try_file(MAP_SHARED, punch_hole);
+}
+
+/* No library is loaded for this: whether the memory of one that is there would
+ * be watched. The kernel sees what ld.so does. */
+static enum pn_sight try_dlclose(void)
+{
+	uintptr_t addr = (uintptr_t)dlsym(RTLD_DEFAULT, "fallocate");
+	struct pn_range page = pn_range_pages(addr, 1, pages(1));
+
+	if (pn_uffd_running())
+		return PN_SIGHT_AFTER;
+	return pn_library_holds(page) ? PN_SIGHT_REFUSED : PN_SIGHT_UNSEEN;
+}
+
 static enum pn_sight (*const tries[PN_RELEASE_NKINDS])(void) = {
 	[PN_RELEASE_MUNMAP] = try_munmap,
 	[PN_RELEASE_MUNMAP_PART] = try_munmap_part,
@@ -394,6 +493,12 @@ static enum pn_sight (*const tries[PN_RELEASE_NKINDS])(void) = {
 	[PN_RELEASE_BIG_REALLOC] = try_big_realloc,
 	[PN_RELEASE_SHMDT] = try_shmdt,
 	[PN_RELEASE_THREAD_STACK] = try_thread_stack,
+	[PN_RELEASE_HIGH_BITS] = try_high_bits,
+	[PN_RELEASE_GUARD_INSTALL] = try_guard_install,
+	[PN_RELEASE_TRUNCATE] = try_truncate,
+	[PN_RELEASE_TRUNCATE_PRIVATE] = try_truncate_private,
+	[PN_RELEASE_PUNCH_HOLE] = try_punch_hole,
+	[PN_RELEASE_DLCLOSE] = try_dlclose,
 };
 
 unsigned pn_selftest_run(unsigned kinds, bool alone,

@@ -12,17 +12,22 @@
 #define TEXT_(x) #x
 #define TEXT(x)	 TEXT_(x)
 
-#define RELEASING(CASE)   \
-	CASE(SYS_munmap)  \
-	CASE(SYS_mmap)    \
-	CASE(SYS_mremap)  \
-	CASE(SYS_madvise) \
-	CASE(SYS_brk)     \
-	CASE(SYS_shmdt)   \
-	CASE(SYS_shmat) CASE(SYS_remap_file_pages) CASE(SYS_process_madvise)
+#define RELEASING(CASE)            \
+	CASE(SYS_munmap)           \
+	CASE(SYS_mmap)             \
+	CASE(SYS_mremap)           \
+	CASE(SYS_madvise)          \
+	CASE(SYS_brk)              \
+	CASE(SYS_shmdt)            \
+	CASE(SYS_shmat)            \
+	CASE(SYS_remap_file_pages) \
+	CASE(SYS_process_madvise)  \
+	CASE(SYS_ftruncate) CASE(SYS_truncate) CASE(SYS_fallocate)
 
 #if defined(__x86_64__)
-#define CASE(nr) "cmp $" TEXT(nr) ", %rdi\n\tje pn_hook_syscall\n\t"
+/* The kernel looks at 32 bits, less the one for calls of 32-bit pointers. */
+#define NUMBER	 "mov %edi, %eax\n\tand $0xbfffffff, %eax\n\t"
+#define CASE(nr) "cmp $" TEXT(nr) ", %eax\n\tje pn_hook_syscall\n\t"
 
 __asm__(".text\n"
 	".globl pn_syscall_stub\n"
@@ -30,7 +35,7 @@ __asm__(".text\n"
 	".type pn_syscall_stub, @function\n"
 	"pn_syscall_stub:\n\t"
 	".cfi_startproc\n\t"
-	"endbr64\n\t" RELEASING(
+	"endbr64\n\t" NUMBER RELEASING(
 		CASE) "mov %rdi, %rax\n\t"
 		      "mov %rsi, %rdi\n\t"
 		      "mov %rdx, %rsi\n\t"
@@ -48,7 +53,8 @@ __asm__(".text\n"
 		      ".size pn_syscall_stub, . - pn_syscall_stub\n");
 
 #elif defined(__aarch64__)
-#define CASE(nr) "cmp x0, #" TEXT(nr) "\n\tb.eq 2f\n\t"
+/* The kernel looks at 32 bits. */
+#define CASE(nr) "cmp w0, #" TEXT(nr) "\n\tb.eq 2f\n\t"
 
 __asm__(".text\n"
 	".globl pn_syscall_stub\n"

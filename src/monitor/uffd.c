@@ -322,7 +322,8 @@ struct watching {
 	int ret;
 };
 
-/* shmdt() brings no event (Linux 6.18). */
+/* shmdt() brings no event (Linux 6.18), nor does the truncation of a file, by
+ * whomever. */
 static bool watch_mapping(void *arg, const struct pn_mapping *m)
 {
 	struct watching *w = arg;
@@ -333,7 +334,8 @@ static bool watch_mapping(void *arg, const struct pn_mapping *m)
 		return true;
 	if (m->start > w->covered || m->start >= end)
 		return false;
-	w->ret = m->sysv ? -EOPNOTSUPP
+	w->ret = m->sysv || m->file
+			 ? -EOPNOTSUPP
 			 : register_range(w->exact ? w->range : whole);
 	if (!w->ret && !w->exact)
 		hint_add(whole,

@@ -2,7 +2,10 @@
 #include "releases.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ipc.h>
@@ -17,6 +20,11 @@
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
+#endif
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE  103
 #endif
 
 #define LEN (8 * PN_PAGE_BYTES)
@@ -57,6 +65,11 @@ static bool release_whole(struct scene *s)
 static bool release_by_number(struct scene *s)
 {
 	return !syscall(SYS_munmap, s->base, LEN);
+}
+
+static bool release_with_high_bits(struct scene *s)
+{
+	return !syscall(SYS_munmap | (long)0xabcd << 32, s->base, LEN);
 }
 
 static bool prepare_middle(struct scene *s)
@@ -131,6 +144,13 @@ static bool advise_free(struct scene *s)
 static bool advise_remove(struct scene *s)
 {
 	return !madvise(s->base, LEN, MADV_REMOVE);
+}
+
+/* And usable again, with new pages. */
+static bool advise_guard(struct scene *s)
+{
+	return !madvise(s->base, LEN, MADV_GUARD_INSTALL) &&
+	       !madvise(s->base, LEN, MADV_GUARD_REMOVE);
 }
 
 static bool advise_dontneed_locked(struct scene *s)
@@ -225,6 +245,70 @@ static bool release_segment(struct scene *s)
 	return !shmdt(s->base);
 }
 
+/* --- files ---------------------------------------------------------------- */
+
+/* The target is the second half of a file, mapped from its second page on. */
+static bool map_file(struct scene *s, int flags)
+{
+	s->id = memfd_create("releases", MFD_CLOEXEC);
+	if (s->id < 0 || ftruncate(s->id, 2 * LEN))
+		return false;
+	s->base = mmap(NULL, 2 * LEN - PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
+		       flags, s->id, PN_PAGE_BYTES);
+	if (s->base == MAP_FAILED)
+		return false;
+	memset(s->base, 1, 2 * LEN - PN_PAGE_BYTES);
+	s->target = s->base + LEN - PN_PAGE_BYTES;
+	s->len = LEN;
+	return true;
+}
+
+static bool prepare_file(struct scene *s)
+{
+	return map_file(s, MAP_SHARED);
+}
+
+static bool prepare_private_file(struct scene *s)
+{
+	return map_file(s, MAP_PRIVATE);
+}
+
+/* As long again as it was, so that the memory can be used: with new pages. */
+static bool cut_and_grown(struct scene *s, int ret)
+{
+	return !ret && !ftruncate(s->id, 2 * LEN);
+}
+
+static bool truncate_file(struct scene *s)
+{
+	return cut_and_grown(s, ftruncate(s->id, LEN));
+}
+
+static bool truncate_file_by_number(struct scene *s)
+{
+	return cut_and_grown(s, (int)syscall(SYS_ftruncate, s->id, LEN));
+}
+
+static bool truncate_file_by_path(struct scene *s)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->id);
+	return cut_and_grown(s, truncate(path, LEN));
+}
+
+static bool punch_hole(struct scene *s)
+{
+	return !fallocate(s->id, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  LEN, LEN);
+}
+
+static void close_file(struct scene *s)
+{
+	munmap(s->base, 2 * LEN - PN_PAGE_BYTES);
+	close(s->id);
+}
+
 #define K(kind) PN_RELEASE_##kind
 
 const struct release_way release_ways[] = {
@@ -259,6 +343,20 @@ const struct release_way release_ways[] = {
 	{ "realloc", K(BIG_REALLOC), false, prepare_block, shrink_block,
 	  free_block },
 	{ "shmdt", K(SHMDT), true, prepare_segment, release_segment, NULL },
+	{ "munmap with high bits", K(HIGH_BITS), true, prepare_private,
+	  release_with_high_bits, NULL },
+	{ "MADV_GUARD_INSTALL", K(GUARD_INSTALL), true, prepare_private,
+	  advise_guard, unmap_base },
+	{ "ftruncate", K(TRUNCATE), true, prepare_file, truncate_file,
+	  close_file },
+	{ "ftruncate by syscall()", K(TRUNCATE), true, prepare_file,
+	  truncate_file_by_number, close_file },
+	{ "truncate", K(TRUNCATE), true, prepare_file, truncate_file_by_path,
+	  close_file },
+	{ "ftruncate of a private mapping", K(TRUNCATE_PRIVATE), true,
+	  prepare_private_file, truncate_file, close_file },
+	{ "a hole punched", K(PUNCH_HOLE), true, prepare_file, punch_hole,
+	  close_file },
 };
 
 const size_t nrelease_ways = PN_ARRAY_LEN(release_ways);

@@ -25,17 +25,17 @@
 
 static const char *library;
 
-#define CALLS(CALL)                                             \
-	CALL(open)                                              \
-	CALL(close)                                             \
-	CALL(endpoint_open)                                     \
-	CALL(endpoint_address)                                  \
-	CALL(peer_add)                                          \
-	CALL(send)                                              \
-	CALL(recv)                                              \
-	CALL(test)                                              \
-	CALL(pin) CALL(unpin) CALL(cache_query) CALL(heap_open) \
-		CALL(heap_malloc)
+#define CALLS(CALL)            \
+	CALL(open)             \
+	CALL(close)            \
+	CALL(endpoint_open)    \
+	CALL(endpoint_address) \
+	CALL(peer_add)         \
+	CALL(send)             \
+	CALL(recv)             \
+	CALL(test)             \
+	CALL(pin)              \
+	CALL(unpin) CALL(cache_query) CALL(heap_open) CALL(heap_malloc)
 
 #define FIELD(name) __typeof__(&pinion_##name) name;
 static struct {

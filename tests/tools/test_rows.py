@@ -35,7 +35,7 @@ class Info(unittest.TestCase):
         sorts = {row["what"] for row in found}
         self.assertLessEqual({"kind", "parameter", "fact", "capability",
                               "limit", "budget", "monitor", "release",
-                              "permitted", "cost"}, sorts)
+                              "untried", "permitted", "cost"}, sorts)
         kinds = {r["name"] for r in found if r["what"] == "kind"}
         self.assertLessEqual({"soft", "sim"}, kinds)
 
@@ -81,7 +81,7 @@ class Info(unittest.TestCase):
         facts, seen = self.monitor("none")
         self.assertEqual(facts["mode"], "none (asked for: none)")
         self.assertRegex(facts["kept registered"], "^everything; .*invalidate")
-        self.assertEqual(len(seen), 16)
+        self.assertEqual(len(seen), 22)
         self.assertNotIn("before", " ".join(seen.values()))
         facts, seen = self.monitor("bypass")
         self.assertEqual(facts["mode"], "bypass (asked for: bypass)")
@@ -90,6 +90,17 @@ class Info(unittest.TestCase):
         self.assertRegex(facts["mode"], r"^[a-z]+ \(asked for: auto\)$")
         if facts["mode"].startswith("patch"):
             self.assertEqual(seen["munmap"], "before")
+
+    def test_what_is_not_seen_is_named_where_a_user_looks(self):
+        root = pathlib.Path(__file__).parents[2]
+        found = rows("info", "--device", DEVICE)
+        names = [r["name"] for r in found if r["what"] == "untried"]
+        self.assertGreater(len(names), 5)
+        for page in ("doc/man/pinion.7.md", "doc/design/monitor.md"):
+            text = " ".join((root / page).read_text().split())
+            for name in names + [r["name"] for r in found
+                                 if r["what"] == "release"]:
+                self.assertIn(name, text, page)
 
     def test_text_fits_in_80_columns(self):
         for line in run("info", "--device", DEVICE).stdout.splitlines():

@@ -282,6 +282,16 @@ static const char *kept_in(enum pn_monitor_mode mode)
 	}
 }
 
+static void print_untried(struct facts *facts, enum pn_monitor_mode mode)
+{
+	const char *what, *seen;
+
+	heading(facts->report, "What was not tried, and what is seen of it");
+	facts->what = "untried";
+	for (unsigned i = 0; (what = pn_monitor_untried(i, mode, &seen)); i++)
+		print_fact(facts, what, seen);
+}
+
 static void print_monitor(struct facts *facts)
 {
 	struct pn_monitor_report report;
@@ -314,6 +324,7 @@ static void print_monitor(struct facts *facts)
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
 		print_fact(facts, pn_release_kind_name(k),
 			   pn_sight_name(report.sight[k]));
+	print_untried(facts, report.mode);
 }
 
 /* --- costs ---------------------------------------------------------------- */
