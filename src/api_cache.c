@@ -13,7 +13,7 @@ static int unusable(const struct pinion_context *context)
 {
 	if (!context)
 		return -EINVAL;
-	return context->foreign ? -EPERM : 0;
+	return pn_context_foreign(context) ? -EPERM : 0;
 }
 
 /* A foreign context (after fork) is refused by the cache itself, so that a hit

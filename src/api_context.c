@@ -50,6 +50,7 @@ int pn_context_open_caches(struct pinion_context *context)
 	};
 	int ret = 0;
 
+	context->process = pn_process_number();
 	pn_budget_init(&context->budget, context->device, config->max_bytes,
 		       config->max_regions, (unsigned)config->local_processes);
 	for (unsigned r = 1; r < context->nrails; r++)
@@ -64,58 +65,24 @@ int pn_context_open_caches(struct pinion_context *context)
 	return ret;
 }
 
-/* --- all contexts of the process, for fork() ------------------------------ */
+/* --- fork() --------------------------------------------------------------- */
 
-static struct pn_mutex contexts_lock = { PTHREAD_MUTEX_INITIALIZER };
-static struct pn_list contexts PN_GUARDED_BY(&contexts_lock) = { &contexts,
-								 &contexts };
-
-static void before_fork(void) PN_NO_THREAD_SAFETY
+static void do_nothing(void)
 {
-	pn_lock(&contexts_lock);
 }
 
-static void after_fork(void) PN_NO_THREAD_SAFETY
-{
-	pn_unlock(&contexts_lock);
-}
-
-/* The child's copies name the parent's registrations: nobody may use them. */
-static void in_child(void) PN_NO_THREAD_SAFETY
-{
-	struct pn_list *pos, *next;
-
-	pn_board_in_child();
-	pn_list_for_each_safe (pos, next, &contexts) {
-		struct pinion_context *context =
-			pn_container_of(pos, struct pinion_context, link);
-
-		context->foreign = true;
-		for (unsigned r = 0; r < context->nrails; r++)
-			pn_cache_disown(context->caches[r]);
-		pn_context_disown_heaps(context);
-		pn_list_remove(pos);
-	}
-	pn_unlock(&contexts_lock);
-}
-
+/* The child's copies of the counters are not to be the parent's. */
 static void watch_fork(void)
 {
-	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+	pn_process_atfork(do_nothing, do_nothing, pn_board_in_child);
 }
 
-static void enlist(struct pinion_context *context)
+/* Locks of the parent's other threads may be held for ever. */
+static int refuse_lost(void)
 {
-	pn_lock(&contexts_lock);
-	pn_list_append(&contexts, &context->link);
-	pn_unlock(&contexts_lock);
-}
-
-static void delist(struct pinion_context *context)
-{
-	pn_lock(&contexts_lock);
-	pn_list_remove(&context->link);
-	pn_unlock(&contexts_lock);
+	pn_error("pinion_open() in a child of _Fork() or of a raw clone() or "
+		 "fork() system call: make the child by fork()");
+	return -EPERM;
 }
 
 #define CONTEXT struct pinion_context
@@ -143,6 +110,8 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 
 	if (!out || (attr && attr->size < sizeof(*attr)))
 		return -EINVAL;
+	if (pn_process_lost())
+		return refuse_lost();
 	pthread_once(&once, watch_fork);
 	context = pn_board_alloc(&shown_context, NULL, true);
 	if (!context)
@@ -164,7 +133,6 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	pn_mutex_init(&context->lock);
 	pn_list_init(&context->registrations);
 	pn_list_init(&context->heaps);
-	enlist(context);
 	*out = context;
 	return 0;
 
@@ -177,10 +145,9 @@ free_context:
 
 void pinion_close(struct pinion_context *context)
 {
-	if (!context)
+	if (!context || pn_process_lost())
 		return;
-	if (!context->foreign) {
-		delist(context);
+	if (!pn_context_foreign(context)) {
 		pn_endpoint_close(context->endpoint);
 		pn_context_close_helper(context);
 		pn_context_close_heaps(context);

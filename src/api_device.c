@@ -99,8 +99,9 @@ void pinion_device_deregister(struct pinion_registration *reg)
 	if (!reg)
 		return;
 	/* The registration is the parent's, and so may the lock be. */
-	if (reg->context->foreign) {
-		free(reg);
+	if (pn_context_foreign(reg->context)) {
+		if (!pn_process_lost())
+			free(reg);
 		return;
 	}
 	pn_lock(&reg->context->lock);

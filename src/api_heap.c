@@ -72,7 +72,7 @@ int pinion_heap_open(struct pinion_context *context,
 
 	if (!context || !out || !attr_ok(attr))
 		return -EINVAL;
-	if (context->foreign)
+	if (pn_context_foreign(context))
 		return -EPERM;
 	inner = (struct pn_heap_attr){
 		.device = context->device,
@@ -97,7 +97,7 @@ int pinion_heap_open(struct pinion_context *context,
 
 void pinion_heap_close(struct pinion_heap *heap)
 {
-	if (!heap || heap->foreign)
+	if (!heap || pn_heap_foreign(heap))
 		return;
 	pn_lock(&heap->context->lock);
 	pn_list_remove(&heap->context_link);
@@ -112,15 +112,6 @@ void pn_context_close_heaps(struct pinion_context *context) PN_NO_THREAD_SAFETY
 	while ((link = pn_list_pop(&context->heaps)))
 		pn_heap_close(pn_container_of(link, struct pinion_heap,
 					      context_link));
-}
-
-void pn_context_disown_heaps(struct pinion_context *context) PN_NO_THREAD_SAFETY
-{
-	struct pn_list *pos;
-
-	pn_list_for_each (pos, &context->heaps)
-		pn_heap_disown(
-			pn_container_of(pos, struct pinion_heap, context_link));
 }
 
 static void *no_heap(void)
@@ -185,7 +176,7 @@ int pinion_heap_find(struct pinion_heap *heap, const void *addr,
 
 	if (!heap || !region)
 		return -EINVAL;
-	mr = heap->foreign ? NULL : pn_heap_mr(heap, addr);
+	mr = pn_heap_foreign(heap) ? NULL : pn_heap_mr(heap, addr);
 	if (!mr)
 		return -ENOENT;
 	*region = (struct pinion_heap_region){ mr->addr, mr->len, mr->lkey,
@@ -197,7 +188,7 @@ static int unusable(const struct pinion_heap *heap)
 {
 	if (!heap)
 		return -EINVAL;
-	return heap->foreign ? -EPERM : 0;
+	return pn_heap_foreign(heap) ? -EPERM : 0;
 }
 
 int pinion_heap_trim(struct pinion_heap *heap)

@@ -11,6 +11,8 @@
 
 int pinion_site(const char *name)
 {
+	if (pn_process_lost())
+		return -EPERM;
 	pn_frames_name(name);
 	return 0;
 }

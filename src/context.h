@@ -6,8 +6,10 @@
  * Born in pinion_open(), dies in pinion_close(). Parts are opened bottom up
  * and closed top down. The files api_*.c hold the public calls, one for each
  * public header: they validate and pass on to the layer that does the work.
- * fork: a child's copy is foreign. Every call on it is refused but
- * pinion_close(), which leaves the parent's device alone.
+ * fork: a child's copy is foreign, whatever kind of fork made the child. Every
+ * call on it is refused but pinion_close(), which leaves the parent's device
+ * alone. A child that the handlers did not run in is refused pinion_open(),
+ * too.
  */
 #ifndef PN_CONTEXT_H
 #define PN_CONTEXT_H
@@ -16,6 +18,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "cache/cache.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -33,11 +36,10 @@ struct pinion_context {
 	struct pn_cache *cache;	  /* caches[0] */
 	struct pn_budget budget;
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
-	struct pn_helper *helper; /* NULL: none; as long as the endpoint */
-	bool foreign;		  /* made by the process that forked this one */
-	bool shown;		  /* lives on the board (base/board.h) */
-	struct pn_list link;	  /* among all contexts of the process */
-	struct pn_mutex lock;	  /* protects registrations and heaps */
+	struct pn_helper *helper;     /* NULL: none; as long as the endpoint */
+	uint32_t process;	      /* that made it (base/process.h) */
+	bool shown;		      /* lives on the board (base/board.h) */
+	struct pn_mutex lock;	      /* protects registrations and heaps */
 	struct pn_list registrations; /* made by hand */
 	struct pn_list heaps;
 };
@@ -49,10 +51,16 @@ static inline const void *pn_context_board(const struct pinion_context *context)
 	return context->shown ? context : NULL;
 }
 
+/* Whether a forked child has it from its parent. */
+static inline bool pn_context_foreign(const struct pinion_context *context)
+{
+	return !pn_process_made(context->process);
+}
+
 /* Whether a caller's handle can be used. */
 static inline bool pn_context_usable(const struct pinion_context *context)
 {
-	return context && !context->foreign;
+	return context && !pn_context_foreign(context);
 }
 
 /* The pages behind memory that the parts of a context map for themselves. */
@@ -93,8 +101,7 @@ static inline void pn_context_answer(void *out, void *full, size_t bytes)
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
 
-/* Closes the heaps that are left; in a forked child, makes them foreign. */
+/* Closes the heaps that are left. */
 void pn_context_close_heaps(struct pinion_context *context);
-void pn_context_disown_heaps(struct pinion_context *context);
 
 #endif

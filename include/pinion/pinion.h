@@ -17,7 +17,8 @@
  * (PINION_LOG=none silences it). Any thread may call anything, except that
  * nothing may run concurrently with pinion_close() of its context. After
  * fork() the child opens a context of its own: on its parent's, calls return
- * -EPERM or -EINVAL and change nothing.
+ * -EPERM or -EINVAL and change nothing. So they do in a child of _Fork() or of
+ * a raw clone(), which cannot open one either (-EPERM).
  */
 #ifndef PINION_PINION_H
 #define PINION_PINION_H

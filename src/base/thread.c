@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/lock.h"
+#include "base/process.h"
 
 _Thread_local struct pn_thread *pn_thread_current;
 
@@ -35,9 +37,14 @@ static void after_fork(void) PN_NO_THREAD_SAFETY
 	pn_unlock(&lock);
 }
 
-/* Those who were telling are not here to end it. */
+/* Those who were telling are not here to end it. What the thread had is the
+ * parent's; the kernel has wiped it, if it can. */
 static void in_child(void) PN_NO_THREAD_SAFETY
 {
+	struct pn_thread *self = pn_thread_current;
+
+	if (self)
+		memset(self->local, 0, (size_t)nkeys * sizeof(*self->local));
 	for (int key = 0; key < nkeys; key++)
 		keys[key].telling = 0;
 	pn_assert(!pthread_cond_init(&told, NULL));
@@ -102,22 +109,62 @@ void pn_thread_fini(struct pn_thread *thread)
 	pn_unlock(&lock);
 }
 
+/* --- contexts of the system's threads ------------------------------------- */
+
+/* `local` begins a page, and all its pages are wiped in children: whatever kind
+ * of fork made the child, it finds no pointer there and goes the slow way,
+ * where it is asked whose process this is. */
+static size_t head_bytes(size_t page)
+{
+	return (offsetof(struct pn_thread, local) + page - 1) & ~(page - 1);
+}
+
+static size_t local_bytes(size_t page)
+{
+	return (sizeof(((struct pn_thread *)0)->local) + page - 1) &
+	       ~(page - 1);
+}
+
+static struct pn_thread *thread_alloc(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t head = head_bytes(page), local = local_bytes(page);
+	char *map = mmap(NULL, head + local, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (map == MAP_FAILED)
+		return NULL;
+	madvise(map + head, local, MADV_WIPEONFORK);
+	return pn_container_of(map + head, struct pn_thread, local);
+}
+
+static void thread_free(struct pn_thread *thread)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t head = head_bytes(page);
+
+	munmap((char *)thread->local - head, head + local_bytes(page));
+}
+
 static void thread_exits(void *arg)
 {
+	/* A child without handlers may not take the lock. */
+	if (pn_process_lost())
+		return;
 	pn_thread_fini(arg);
 	pn_thread_current = NULL;
-	free(arg);
+	thread_free(arg);
 }
 
 static void make_exit_key(void)
 {
 	pn_assert(!pthread_key_create(&exit_key, thread_exits));
-	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+	pn_process_atfork(before_fork, after_fork, in_child);
 }
 
 struct pn_thread *pn_thread_attach(void)
 {
-	struct pn_thread *thread = malloc(sizeof(*thread));
+	struct pn_thread *thread = thread_alloc();
 
 	pn_assert(thread);
 	pn_thread_init(thread);

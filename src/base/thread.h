@@ -15,7 +15,10 @@
  * Life: a context is born at a thread's first pn_thread_self() and dies with
  * the thread. Whoever runs coroutines makes theirs (pn_thread_init(),
  * pn_thread_fini()) and swaps them in.
- * Threads: any. fork: the child keeps only the context of the forking thread.
+ * Threads: any. fork: the child keeps only the context of the forking thread,
+ * without the pointers: what they lead to is the parent's. After _Fork() or a
+ * raw clone() the pointers are gone, too, but nothing may be called that takes
+ * a lock, so nothing of this module either (process.h).
  */
 #ifndef PN_BASE_THREAD_H
 #define PN_BASE_THREAD_H

@@ -163,6 +163,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 		return -ENOMEM;
 	memset((void *)cache, 0, sizeof(*cache));
 	cache->attr = *attr;
+	cache->process = pn_process_number();
 	cache->device = attr->device;
 	cache->budget = attr->budget;
 	apply_defaults(&cache->attr);
@@ -282,12 +283,6 @@ void pn_cache_joins(struct pn_cache *cache, bool joins)
 		pn_tell(cache,
 			(struct pn_event){ .kind = PN_EVENT_JOINS,
 					   .len = atomic_load(&cache->joins) });
-}
-
-void pn_cache_disown(struct pn_cache *cache)
-{
-	cache->foreign = true;
-	atomic_fetch_add(&cache->attention, 1);
 }
 
 /* How far from addr on a region reaches that fits the flags; 0: none does. */

@@ -227,10 +227,6 @@ void pn_cache_stepped(struct pn_cache *cache, bool stepped);
  * would have the ones before it registered again. */
 void pn_cache_joins(struct pn_cache *cache, bool joins);
 
-/* In a forked child: the cache is the parent's, every pin is refused with
- * -EPERM and the child must not close it. */
-void pn_cache_disown(struct pn_cache *cache);
-
 /* Tells the process's event sink something in the name of this cache, if there
  * is a sink; source and time are filled in. For the layers above. */
 void pn_cache_tell(struct pn_cache *cache, const struct pn_event *event);

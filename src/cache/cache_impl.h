@@ -12,6 +12,7 @@
 #include "base/index.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "cache/cache.h"
 #include "cache/event.h"
@@ -215,7 +216,7 @@ struct pn_cache {
 	struct pn_cache_attr attr;
 	_Atomic bool always_slow; /* every pin takes the lock */
 	_Atomic bool probing;	  /* and asks the monitor about what it found */
-	bool foreign;		  /* the parent's, in a forked child */
+	uint32_t process;	  /* that made it (base/process.h) */
 	_Atomic bool joins;	  /* new regions swallow their neighbours */
 	_Atomic bool stepped;	  /* somebody calls pn_cache_step() when idle */
 	bool subscribed;
@@ -272,6 +273,13 @@ struct pn_cache {
 		_Atomic bool stop;
 	} worker;
 };
+
+/* Whether it is the parent's, in a forked child. A hit need not ask: the kernel
+ * has wiped what it looks for first (base/thread.h). */
+static inline bool pn_cache_foreign(const struct pn_cache *cache)
+{
+	return !pn_process_made(cache->process);
+}
 
 static inline uint32_t pn_region_id(const struct pn_cache *cache,
 				    const struct pn_region *region)

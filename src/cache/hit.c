@@ -13,6 +13,8 @@
  * Fields of the region are read after the entry was seen again: between the
  * two loads it might have been deregistered and used for another range.
  */
+#include <errno.h>
+
 #include "cache/cache_impl.h"
 
 /* Whether [addr, addr + len) lies in the region, which covers addr. */
@@ -161,10 +163,15 @@ static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
 					.decision = PN_DECIDED_HIT,
 					.reason = PN_BECAUSE_CACHED };
 	const struct iovec buffer = { addr, len };
-	struct pn_pins *pins = pn_pins_self(cache);
-	uint64_t hits = pins ? atomic_load(&pins->log_at) : 0;
-	int ret = pin_buffer(cache, addr, len, flags, pin);
+	struct pn_pins *pins;
+	uint64_t hits;
+	int ret;
 
+	if (pn_cache_foreign(cache))
+		return -EPERM;
+	pins = pn_pins_self(cache);
+	hits = pins ? atomic_load(&pins->log_at) : 0;
+	ret = pin_buffer(cache, addr, len, flags, pin);
 	if (pins && atomic_load(&pins->log_at) != hits)
 		pn_tell_pins(cache, &buffer, 1, pin, &hit);
 	return ret;

@@ -266,7 +266,7 @@ static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
 	struct pn_plan plan;
 	int ret;
 
-	if (cache->foreign)
+	if (pn_cache_foreign(cache))
 		return -EPERM;
 	if (!pn_miss_arguments_ok(buffers, n, flags))
 		return -EINVAL;

@@ -85,6 +85,11 @@ void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 	pn_debug_assert(pin->nparts);
 	if (!pin->nparts)
 		return;
+	/* A forked child's: the lock may be taken for ever. */
+	if (pn_cache_foreign(cache)) {
+		pin->nparts = 0;
+		return;
+	}
 	pn_parts_release(cache, several->part, several->n);
 	free(several);
 	pin->nparts = 0;

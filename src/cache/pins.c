@@ -92,7 +92,7 @@ void pn_pins_ended(void *value)
 	struct pn_pins *pins = value;
 
 	/* A forked child's: the lock may be taken for ever. */
-	if (pins->cache->foreign)
+	if (pn_cache_foreign(pins->cache))
 		return;
 	pn_lock(&pins->cache->lock);
 	pins->orphan = true;

@@ -126,7 +126,7 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 	 * from being deregistered. */
 	if (pn_likely(!id) ||
 	    !atomic_load_explicit(&region->resident, memory_order_relaxed) ||
-	    cache->foreign)
+	    pn_cache_foreign(cache))
 		return false;
 	pins = pn_pins_self(cache);
 	slot = pins ? pn_pins_slot(pins) : NULL;

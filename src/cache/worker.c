@@ -272,7 +272,7 @@ void pn_worker_ring(struct pn_cache *cache)
 	bool due;
 
 	/* A forked child has no worker, and the lock may be taken for ever. */
-	if (cache->foreign)
+	if (pn_cache_foreign(cache))
 		return;
 	if (has_thread(cache)) {
 		ring_bell(cache);

@@ -119,7 +119,7 @@ void pn_heap_note_free(struct pinion_heap *heap, void *block)
 	_Atomic uint64_t *word;
 	uint64_t bit;
 
-	if (!block || heap->foreign)
+	if (!block || pn_heap_foreign(heap))
 		return;
 	word = bit_of(heap, block, &bit);
 	if (!(atomic_fetch_and(word, ~bit) & bit))

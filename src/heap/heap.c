@@ -58,7 +58,7 @@ static void *alloc_class(struct pinion_heap *heap, unsigned class)
 /* Apart, so that the fast path saves no registers. */
 static PN_NOINLINE void *alloc_slowly(struct pinion_heap *heap, size_t size)
 {
-	if (heap->foreign)
+	if (pn_heap_foreign(heap))
 		return refused(-EPERM);
 	if (!size)
 		return refused(-EINVAL);
@@ -101,7 +101,7 @@ static unsigned aligned_class(size_t align, size_t size)
 
 void *pn_heap_alloc_aligned(struct pinion_heap *heap, size_t align, size_t size)
 {
-	if (heap->foreign)
+	if (pn_heap_foreign(heap))
 		return refused(-EPERM);
 	if (!size || !align || align & (align - 1) || align > PN_HEAP_MAX_ALIGN)
 		return refused(-EINVAL);
@@ -119,7 +119,7 @@ static PN_NOINLINE void free_slowly(struct pinion_heap *heap, void *block)
 	unsigned class = pn_heap_class_at(heap, block);
 	struct pn_local *local;
 
-	if (!block || heap->foreign)
+	if (!block || pn_heap_foreign(heap))
 		return;
 	if (!class) {
 		pn_error("pinion_heap_free(%p): not a block of this heap; "
@@ -188,7 +188,7 @@ void *pn_heap_realloc(struct pinion_heap *heap, void *block, size_t size)
 	size_t had = pn_heap_usable(heap, block);
 	void *other;
 
-	if (heap->foreign)
+	if (pn_heap_foreign(heap))
 		return refused(-EPERM);
 	if (!size || !had)
 		return refused(-EINVAL);
@@ -355,6 +355,7 @@ int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out)
 		return -ENOMEM;
 	memset((void *)heap, 0, sizeof(*heap));
 	heap->attr = *attr;
+	heap->process = pn_process_number();
 	apply_defaults(&heap->attr);
 	ret = open_memory(heap);
 	if (ret)
@@ -408,15 +409,4 @@ void pn_heap_query(struct pinion_heap *heap, struct pinion_heap_stats *out)
 	pn_unlock(&heap->lock);
 	out->registrations = atomic_load(&heap->nregistrations);
 	out->returned = atomic_load(&heap->nreturned);
-}
-
-/* The forking thread has blocks at hand; nobody else's stacks can be met. */
-void pn_heap_disown(struct pinion_heap *heap)
-{
-	struct pn_thread *self = pn_thread_current;
-	struct pn_local *local = self ? self->local[heap->key] : NULL;
-
-	heap->foreign = true;
-	for (unsigned i = 0; local && i <= PN_HEAP_LARGE; i++)
-		local->stacks[i].n = local->stacks[i].max = 0;
 }

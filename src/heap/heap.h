@@ -97,9 +97,6 @@ uint64_t pn_heap_step(struct pinion_heap *heap);
 
 void pn_heap_query(struct pinion_heap *heap, struct pinion_heap_stats *out);
 
-/* In a forked child: the heap is the parent's. */
-void pn_heap_disown(struct pinion_heap *heap);
-
 /* Checks what holds at rest; asserts. For tests, slow. */
 void pn_heap_check(struct pinion_heap *heap);
 

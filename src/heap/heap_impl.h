@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "base/range.h"
 #include "base/thread.h"
 #include "heap/heap.h"
@@ -114,7 +115,7 @@ struct pinion_heap {
 	struct pinion_context *context; /* set and used by the public calls */
 	struct pn_list context_link;
 	struct pn_chore chore;
-	bool foreign;	   /* the parent's, in a forked child */
+	uint32_t process;  /* that made it (base/process.h) */
 	_Atomic bool news; /* a slab has become empty */
 	_Atomic uint64_t nregistrations, nreturned;
 
@@ -129,6 +130,13 @@ struct pinion_heap {
 	size_t nslabs, slab_bytes, run_bytes;
 	size_t low_unit; /* below, no unit of the arena is free */
 };
+
+/* Whether it is the parent's, in a forked child. The fast paths need not ask:
+ * what they look for first is gone there (base/thread.h). */
+static inline bool pn_heap_foreign(const struct pinion_heap *heap)
+{
+	return !pn_process_made(heap->process);
+}
 
 static inline size_t pn_heap_page(const struct pinion_heap *heap,
 				  const void *addr)

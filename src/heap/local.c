@@ -109,7 +109,7 @@ void pn_local_ended(void *value)
 	struct pn_local *local = value;
 	struct pinion_heap *heap = local->heap;
 
-	if (heap->foreign)
+	if (pn_heap_foreign(heap))
 		return;
 	pn_local_flush(local);
 	pn_lock(&heap->lock);

@@ -16,6 +16,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "config/config.h"
 #include "monitor/monitor_impl.h"
 
@@ -391,9 +392,9 @@ static void child_after_fork(void) PN_NO_THREAD_SAFETY
 
 __attribute__((constructor)) static void load(void)
 {
+	pn_process_atfork(before_fork, parent_after_fork, child_after_fork);
 	pn_lock(&lock);
 	report.wanted = wanted_by_environment();
-	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
 	if (report.wanted <= PN_MONITOR_PATCH)
 		try_patch();
 	pn_unlock(&lock);

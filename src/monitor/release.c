@@ -16,6 +16,7 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "monitor/monitor_impl.h"
 
 struct pn_monitor_faults pn_monitor_faults;
@@ -154,11 +155,14 @@ static void tell(const struct pn_release *release, enum pn_release_phase phase)
 	}
 }
 
+/* In a child that no handler has run in the subscribers are the parent's. */
 static void open_release(struct pn_release *release)
 {
 	gate_enter(release);
 	release->open = true;
 	release->nsubscribers = 0;
+	if (pn_process_lost())
+		return;
 	for (int i = 0; i < PN_RELEASE_SLOTS; i++) {
 		const struct pn_subscriber *to = atomic_load(&slots[i]);
 

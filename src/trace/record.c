@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "cache/event.h"
 #include "monitor/syscalls.h"
@@ -541,7 +542,7 @@ static void after_fork(void) PN_NO_THREAD_SAFETY
 
 static void prepare(void)
 {
-	pn_assert(!pthread_atfork(before_fork, after_fork, after_fork));
+	pn_process_atfork(before_fork, after_fork, after_fork);
 	thread_key = pn_thread_key_alloc(NULL);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/process.h"
 #include "base/range.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -46,7 +47,7 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 
 static void watch_fork(void)
 {
-	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+	pn_process_atfork(before_fork, after_fork, in_child);
 }
 
 /* mlock() says ENOMEM both for holes and for the limit; asking for the pages

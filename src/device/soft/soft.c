@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/range.h"
 #include "device/soft/soft_impl.h"
 
@@ -366,7 +367,7 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 
 static void watch_fork(void)
 {
-	pn_assert(!pthread_atfork(before_fork, after_fork, in_child));
+	pn_process_atfork(before_fork, after_fork, in_child);
 }
 
 /* Under one lock with the count: the last call is that of the last word. */
