@@ -137,16 +137,12 @@ static int subscribe(struct pn_cache *cache)
 {
 	int ret;
 
-	cache->subscriber = (struct pn_subscriber){ pn_release_notice, cache };
+	cache->subscriber =
+		(struct pn_subscriber){ .released = pn_release_notice,
+					.arg = cache };
 	if (cache->attr.no_monitor)
 		return 0;
 	ret = pn_monitor_subscribe(&cache->subscriber);
-	if (ret == -ENOSPC) {
-		pn_error("releases can be told to %u caches of a process, one "
-			 "for each rail of a context: close some contexts",
-			 PN_MONITOR_SUBSCRIBERS);
-		ret = -EMFILE;
-	}
 	cache->subscribed = !ret;
 	if (!ret)
 		pn_cache_heed_monitor(cache);

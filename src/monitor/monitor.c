@@ -424,15 +424,13 @@ int pn_monitor_setup(enum pn_monitor_mode wanted)
 
 int pn_monitor_subscribe(struct pn_subscriber *subscriber)
 {
-	int ret;
-
 	if (!subscriber || !subscriber->released)
 		return -EINVAL;
 	pn_lock(&lock);
 	start();
-	ret = pn_release_subscribe(subscriber, false);
+	pn_release_subscribe(subscriber);
 	pn_unlock(&lock);
-	return ret;
+	return 0;
 }
 
 void pn_monitor_unsubscribe(struct pn_subscriber *subscriber)

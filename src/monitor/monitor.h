@@ -8,8 +8,8 @@
  *               mremap, madvise(DONTNEED), a heap trim, shmdt, a thread's end.
  *               Afterwards the same address may hold other pages.
  *   subscriber  who must know (a cache). One process has one libc, so there is
- *               one monitor and any number of subscribers up to
- *               PN_MONITOR_SUBSCRIBERS.
+ *               one monitor and any number of subscribers; each release of
+ *               watched memory is told to all of them.
  *   watch       a subscriber's word that it cares about a range. Releases that
  *               touch nothing watched cost a few nanoseconds and are told to
  *               nobody.
@@ -54,7 +54,7 @@
  *   lock, wait, log, set errno or call a device.
  *
  * At rest
- *   A subscriber stands in at most one slot; no callback of a subscriber runs
+ *   A subscriber is subscribed once at most; no callback of a subscriber runs
  *   after its unsubscribe returned.
  *
  * Caveats
@@ -68,8 +68,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define PN_MONITOR_SUBSCRIBERS 64
 
 /* In the order of the choices of the option `monitor`. */
 enum pn_monitor_mode {
@@ -89,11 +87,14 @@ struct pn_subscriber {
 	void (*released)(void *arg, uintptr_t addr, size_t len,
 			 enum pn_release_phase phase);
 	void *arg;
+	/* The monitor's. */
+	struct pn_subscriber *_Atomic next;
+	uint64_t number;
 };
 
 /* Starts the monitor if need be and begins telling `subscriber`. May sleep.
- * -ENOSPC: too many; -EINVAL: no callback. A monitor that sees nothing is no
- * error: ask pn_monitor_mode(). */
+ * -EINVAL: no callback. A monitor that sees nothing is no error: ask
+ * pn_monitor_mode(). */
 int pn_monitor_subscribe(struct pn_subscriber *subscriber);
 
 /* Ends it; waits for callbacks under way. A stranger is ignored. */

@@ -34,19 +34,14 @@ bool pn_filter_may_overlap(struct pn_range range);
 /* More ranges than this in one call are told as one that covers the rest. */
 #define PN_RELEASE_RANGES 16
 
-/* The first slot is the self-test's, which must not fail for want of one. */
-#define PN_RELEASE_OWN_SLOTS 1
-#define PN_RELEASE_SLOTS     (PN_RELEASE_OWN_SLOTS + PN_MONITOR_SUBSCRIBERS)
-
 /* One release, on the stack of whoever performs it: add ranges, begin, release
  * the memory, end. */
 struct pn_release {
 	unsigned nranges;
-	unsigned nsubscribers; /* told BEFORE, to be told AFTER */
-	unsigned side;	       /* of the gate, while open */
+	unsigned side; /* of the gate, while open */
 	bool open;
+	uint64_t newest; /* of the subscribers it is told to */
 	struct pn_range ranges[PN_RELEASE_RANGES];
-	const struct pn_subscriber *subscribers[PN_RELEASE_SLOTS];
 };
 
 static inline void pn_release_init(struct pn_release *release)
@@ -73,8 +68,7 @@ void pn_release_add_truncate(struct pn_release *release, int fd,
 void pn_release_add_fallocate(struct pn_release *release, int fd, int mode,
 			      off_t from, off_t len);
 
-/* -ENOSPC: no slot is free. */
-int pn_release_subscribe(struct pn_subscriber *subscriber, bool selftest);
+void pn_release_subscribe(struct pn_subscriber *subscriber);
 void pn_release_unsubscribe(struct pn_subscriber *subscriber);
 bool pn_release_has_subscribers(void);
 /* In the child after fork: nobody is inside, nobody subscribes. */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A release on its way to the subscribers, without a lock, since it may run
- * inside anything. Slots hold the subscribers. Whoever tells passes a gate:
- * it counts itself in on one of two sides for as long as it uses what it read
- * from the slots, from before the system call until after it. A subscriber
- * that leaves empties its slot and then waits until both sides have been seen
- * empty: newcomers are sent to the other side meanwhile, so a steady stream of
- * releases does not hold it up (the idea of sleepable RCU). One that arrives
- * waits likewise, so that no release that it should hear of is half done.
+ * inside anything. The subscribers are a list through their own storage, so
+ * there may be any number of them. Whoever tells passes a gate: it counts
+ * itself in on one of two sides for as long as it walks the list, from before
+ * the system call until after it. A subscriber that leaves is taken out of the
+ * list, where whoever stands on it still finds the next, and then waits until
+ * both sides have been seen empty: newcomers are sent to the other side
+ * meanwhile, so a steady stream of releases does not hold it up (the idea of
+ * sleepable RCU). One that arrives waits likewise, so that no release that it
+ * should hear of is half done. Subscribers are numbered as they come: a release
+ * is told to those that were there when it began, BEFORE and AFTER.
  */
-#include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
@@ -21,11 +23,14 @@
 
 struct pn_monitor_faults pn_monitor_faults;
 
-static _Atomic(const struct pn_subscriber *) slots[PN_RELEASE_SLOTS];
+static struct pn_subscriber *_Atomic first;
+/* The number of the newest in the list; stored after it is there, so that
+ * whoever reads the number finds all up to it. */
+static _Atomic uint64_t newest;
 
 static _Atomic unsigned side_now;
 static _Atomic unsigned inside[2];
-/* Protects the writing of slots and side_now; taken after the monitor's. */
+/* Protects the writing of the list and side_now; taken after the monitor's. */
 static struct pn_mutex gate_lock = { PTHREAD_MUTEX_INITIALIZER };
 
 size_t pn_monitor_page_bytes(void)
@@ -53,7 +58,7 @@ static void gate_leave(struct pn_release *release)
 	atomic_fetch_sub(&inside[release->side], 1);
 }
 
-/* Returns when everybody who might have read the slots before this call has
+/* Returns when everybody who might have walked the list before this call has
  * left. Twice, since one may have read side_now and not yet counted itself. */
 static void gate_wait(void) PN_REQUIRES(&gate_lock)
 {
@@ -67,36 +72,27 @@ static void gate_wait(void) PN_REQUIRES(&gate_lock)
 
 /* --- subscribers --------------------------------------------------------- */
 
-static int find_slot(const struct pn_subscriber *subscriber, int first)
+void pn_release_subscribe(struct pn_subscriber *subscriber)
 {
-	for (int i = first; i < PN_RELEASE_SLOTS; i++)
-		if (atomic_load(&slots[i]) == subscriber)
-			return i;
-	return -1;
-}
-
-int pn_release_subscribe(struct pn_subscriber *subscriber, bool selftest)
-{
-	int slot;
-
 	pn_lock(&gate_lock);
-	slot = find_slot(NULL, selftest ? 0 : PN_RELEASE_OWN_SLOTS);
-	if (slot >= 0) {
-		atomic_store(&slots[slot], subscriber);
-		gate_wait();
-	}
+	subscriber->number = atomic_load(&newest) + 1;
+	atomic_store(&subscriber->next, atomic_load(&first));
+	atomic_store(&first, subscriber);
+	atomic_store(&newest, subscriber->number);
+	gate_wait();
 	pn_unlock(&gate_lock);
-	return slot < 0 ? -ENOSPC : 0;
 }
 
+/* A subscriber that is not there leaves all as it is. */
 void pn_release_unsubscribe(struct pn_subscriber *subscriber)
 {
-	int slot;
+	struct pn_subscriber *_Atomic *link = &first, *s;
 
 	pn_lock(&gate_lock);
-	slot = find_slot(subscriber, 0);
-	if (slot >= 0) {
-		atomic_store(&slots[slot], NULL);
+	while ((s = atomic_load(link)) && s != subscriber)
+		link = &s->next;
+	if (s) {
+		atomic_store(link, atomic_load(&s->next));
 		gate_wait();
 	}
 	pn_unlock(&gate_lock);
@@ -104,17 +100,13 @@ void pn_release_unsubscribe(struct pn_subscriber *subscriber)
 
 bool pn_release_has_subscribers(void)
 {
-	for (int i = 0; i < PN_RELEASE_SLOTS; i++)
-		if (atomic_load(&slots[i]))
-			return true;
-	return false;
+	return atomic_load(&first);
 }
 
 void pn_release_reset(void)
 {
 	pn_mutex_init(&gate_lock);
-	for (int i = 0; i < PN_RELEASE_SLOTS; i++)
-		atomic_store(&slots[i], NULL);
+	atomic_store(&first, NULL);
 	atomic_store(&inside[0], 0);
 	atomic_store(&inside[1], 0);
 }
@@ -146,9 +138,10 @@ void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len)
 
 static void tell(const struct pn_release *release, enum pn_release_phase phase)
 {
-	for (unsigned s = 0; s < release->nsubscribers; s++) {
-		const struct pn_subscriber *to = release->subscribers[s];
-
+	for (struct pn_subscriber *to = atomic_load(&first); to;
+	     to = atomic_load(&to->next)) {
+		if (to->number > release->newest)
+			continue;
 		for (unsigned i = 0; i < release->nranges; i++)
 			to->released(to->arg, release->ranges[i].addr,
 				     release->ranges[i].len, phase);
@@ -160,15 +153,7 @@ static void open_release(struct pn_release *release)
 {
 	gate_enter(release);
 	release->open = true;
-	release->nsubscribers = 0;
-	if (pn_process_lost())
-		return;
-	for (int i = 0; i < PN_RELEASE_SLOTS; i++) {
-		const struct pn_subscriber *to = atomic_load(&slots[i]);
-
-		if (to)
-			release->subscribers[release->nsubscribers++] = to;
-	}
+	release->newest = pn_process_lost() ? 0 : atomic_load(&newest);
 	tell(release, PN_RELEASE_BEFORE);
 }
 

@@ -90,7 +90,8 @@ static inline void recorder_aim(struct recorder *r, void *addr, size_t len)
 
 static inline int recorder_open(struct recorder *r)
 {
-	r->subscriber = (struct pn_subscriber){ recorder_released, r };
+	r->subscriber = (struct pn_subscriber){ .released = recorder_released,
+						.arg = r };
 	recorder_aim(r, (void *)PN_PAGE_BYTES, 1);
 	return pn_monitor_subscribe(&r->subscriber);
 }
