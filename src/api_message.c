@@ -3,6 +3,7 @@
 #include <pinion/message.h>
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/range.h"
@@ -60,19 +61,58 @@ static void assume(struct pn_device *device, int why)
 			device->ops->kind, strerror(-why));
 }
 
+/* What devices of a spec cost is measured once in a process: a thousand
+ * endpoints would take ten seconds for it. */
+static struct pn_mutex measured_lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct {
+	char spec[PN_OPTION_TEXT_BYTES]; /* the last that was measured */
+	struct pn_costs costs[PN_RAILS_MAX];
+} measured PN_GUARDED_BY(&measured_lock);
+
+/* Tried, not taken: a forked child may find it held for ever. */
+static bool recall_costs(struct pinion_context *context, unsigned rail)
+{
+	struct pn_costs *costs = &context->devices[rail]->costs;
+
+	if (!pn_try_lock(&measured_lock))
+		return false;
+	if (!strcmp(measured.spec, context->config.device))
+		*costs = measured.costs[rail];
+	pn_unlock(&measured_lock);
+	return costs->put_ns > 0;
+}
+
+static void remember_costs(const struct pinion_context *context)
+{
+	if (!pn_try_lock(&measured_lock))
+		return;
+	strcpy(measured.spec, context->config.device);
+	for (unsigned r = 0; r < context->nrails; r++)
+		measured.costs[r] = context->devices[r]->costs;
+	pn_unlock(&measured_lock);
+}
+
 /* Only before a device is first used: measuring polls it, and would take what
  * peers say to an endpoint opened again. */
 static void measure_rails(struct pinion_context *context)
 {
+	bool anew = false, known = true;
+
 	for (unsigned r = 0; r < context->nrails; r++) {
 		struct pn_device *device = context->devices[r];
-		int ret = device->costs.put_ns > 0
-				  ? 0
-				  : pn_device_measure(device, NULL);
+		int ret;
 
-		if (ret)
+		if (device->costs.put_ns > 0 || recall_costs(context, r))
+			continue;
+		ret = pn_device_measure(device, NULL);
+		if (ret) {
 			assume(device, ret);
+			known = false;
+		}
+		anew = true;
 	}
+	if (anew && known)
+		remember_costs(context);
 }
 
 int pinion_endpoint_open(struct pinion_context *context,
