@@ -44,7 +44,7 @@ struct puppet {
 	struct pn_soft_address self; /* where this is */
 	struct pn_address address;   /* the same, for attach() */
 	int door;
-	int files[3]; /* shared, eventfd, channels */
+	int files[2]; /* shared, channels */
 	void *maps[2];
 };
 
@@ -87,18 +87,18 @@ static void puppet_open(struct puppet *p, bool smaller)
 	assert_ok(listen(p->door, 8));
 	assert_ok(pn_soft_memfd("shared", map_bytes[0], &p->files[0],
 				&p->maps[0]));
-	p->files[1] = p->door; /* any file will do */
-	assert_ok(pn_soft_memfd("channels", map_bytes[1], &p->files[2],
+	assert_ok(pn_soft_memfd("channels", map_bytes[1], &p->files[1],
 				&p->maps[1]));
 }
 
 static void puppet_close(struct puppet *p)
 {
 	pn_device_close(p->device);
-	for (unsigned i = 0; i < 3; i++)
+	close(p->door);
+	for (unsigned i = 0; i < 2; i++) {
 		close(p->files[i]);
-	for (unsigned i = 0; i < 2; i++)
 		munmap(p->maps[i], map_bytes[i]);
+	}
 	pn_log_set_level(PN_LOG_WARN);
 }
 
@@ -137,7 +137,7 @@ static int say_hello(const struct puppet *p)
 	unsigned len = pn_soft_socket_name(&p->it, &name);
 
 	assert_ok(connect(sock, (struct sockaddr *)&name, len));
-	tell(p, sock, 0, 3);
+	tell(p, sock, 0, 2);
 	return sock;
 }
 
@@ -209,7 +209,7 @@ static void welcome(const struct puppet *p, int sock,
 {
 	struct pn_completion c;
 
-	tell(p, sock, 0, 2);
+	tell(p, sock, 0, 1);
 	assert_up(p, peer);
 	assert_int_equal(pn_device_poll(p->device, &c, 1), 0);
 }

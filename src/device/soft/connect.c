@@ -26,8 +26,9 @@
 #define RETRY_MS    20
 #define MOST_TOLD   (CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* -EALREADY */
 #define DEAF_NS	    (200 * PN_NS_PER_MS)
-#define HELLO_FDS   3
-#define WELCOME_FDS 2
+#define LOOK_NS	    PN_NS_PER_S /* between looks for deaths */
+#define HELLO_FDS   2
+#define WELCOME_FDS 1
 #define RING_MIN    ((uint64_t)32 << 10)
 #define RING_MAX    ((uint64_t)2 << 20)
 
@@ -144,6 +145,35 @@ static void drop_stranger(struct pn_soft_service *service,
 	free(w);
 }
 
+/* A peer that is up says nothing to the service any more. */
+static int watch_end(struct pn_soft_service *service, struct pn_soft_watch *w)
+{
+	struct epoll_event event = { .events = EPOLLRDHUP, .data.ptr = w };
+
+	return epoll_ctl(service->epoll, EPOLL_CTL_MOD, w->fd, &event) ? -errno
+								       : 0;
+}
+
+/* --- descriptors ---------------------------------------------------------- */
+
+unsigned pn_soft_shed(struct pn_soft_device *dev)
+{
+	struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_lock(&dev->peers_lock);
+	pn_list_for_each (pos, &dev->peers) {
+		struct pn_soft_peer *peer =
+			pn_container_of(pos, struct pn_soft_peer, link);
+
+		/* Up to the end of the lock the remote is there. */
+		if (atomic_load(&peer->state) == PN_SOFT_UP)
+			n += pn_soft_remote_shed(&peer->remote);
+	}
+	pn_unlock(&dev->peers_lock);
+	return n;
+}
+
 /* --- up and down --------------------------------------------------------- */
 
 static void unmap_channels(struct pn_soft_link *wire)
@@ -156,15 +186,20 @@ static void unmap_channels(struct pn_soft_link *wire)
 
 void pn_soft_link_unmap(struct pn_soft_peer *peer)
 {
+	struct pn_soft_device *dev = pn_soft_of(peer->peer.device);
+
 	if (!peer->mapped)
 		return;
 	peer->mapped = false;
+	/* pn_soft_shed() may be at it. */
+	pn_lock(&dev->peers_lock);
 	pn_soft_remote_fini(&peer->remote);
+	pn_unlock(&dev->peers_lock);
 	pn_soft_rx_fini(&peer->rx);
 	unmap_channels(&peer->wire);
 	if (!peer->remote.loopback) {
 		munmap(peer->remote.shared, sizeof(struct pn_soft_shared));
-		close(peer->wire.event_fd);
+		close(peer->wire.bell);
 	}
 }
 
@@ -181,8 +216,32 @@ static void peer_leave(struct pn_soft_service *service,
 	pn_soft_engine_kick(&service->dev->engine);
 }
 
-/* The socket behind leaving: the other side takes its end for that. The pidfd
- * last: the remote uses it. */
+/* Whether it can die without us. */
+static bool is_elsewhere(const struct pn_soft_service *service,
+			 const struct pn_soft_peer *peer)
+{
+	return peer->remote.pid != service->address.pid;
+}
+
+/* The socket ends, and nobody hears of it any more; callers may still use its
+ * number until the peer is unmapped. */
+static void end_socket(struct pn_soft_service *service,
+		       struct pn_soft_peer *peer)
+{
+	struct pn_soft_watch *w = &peer->wire.socket;
+
+	if (!peer->mapped || w->fd < 0) {
+		unwatch(service, w);
+		return;
+	}
+	epoll_ctl(service->dev->event_fd, EPOLL_CTL_DEL, w->fd, NULL);
+	epoll_ctl(service->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+	shutdown(w->fd, SHUT_RDWR);
+	w->fd = -1;
+	service->nup -= is_elsewhere(service, peer);
+}
+
+/* The socket behind leaving: the other side takes its end for that. */
 static void peer_down(struct pn_soft_service *service,
 		      struct pn_soft_peer *peer, int status)
 {
@@ -190,8 +249,7 @@ static void peer_down(struct pn_soft_service *service,
 		return;
 	peer->wire.over = true;
 	peer_leave(service, peer, status);
-	unwatch(service, &peer->wire.socket);
-	unwatch(service, &peer->wire.death);
+	end_socket(service, peer);
 	pn_soft_tell_down(service->dev, peer);
 }
 
@@ -214,59 +272,51 @@ static int map_channels(struct pn_soft_peer *peer, int fd, bool ours,
 	return pn_soft_rx_init(&peer->rx, ours ? second : first, ring_bytes);
 }
 
-/* A peer may be up and yet out of reach for puts: say why, once. */
-static void check_reach(struct pn_soft_peer *peer)
+/* From here on what the peer writes to the socket wakes whoever sleeps. */
+static int hear_bell(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
-	if (pn_soft_remote_probe(&peer->remote) != -EACCES)
-		return;
-	pn_warn("soft: process %d does not let us fetch its rings "
-		"(pidfd_getfd: ptrace permission); puts and gets to it will "
-		"be refused. It must be dumpable (not just have changed its "
-		"user) and must not hold more capabilities than we do",
-		(int)peer->remote.pid);
+	int fd = peer->wire.socket.fd;
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET,
+				     .data.fd = fd };
+
+	return epoll_ctl(service->dev->event_fd, EPOLL_CTL_ADD, fd, &event)
+		       ? -errno
+		       : 0;
 }
 
-/* Sets up everything that a peer needs. fds: shared file and eventfd (and the
- * channels when they are not ours); they are consumed. */
+/* Sets up everything that a peer needs. fds: shared file (and the channels when
+ * they are not ours); they are consumed. The socket is watched. */
 static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer,
 		   const struct pn_soft_hello *hello, const int *fds, bool ours)
 {
 	struct pn_soft_shared *shared = NULL;
-	pid_t pid = hello->from.pid;
-	int pidfd, ret;
+	int ret = pn_soft_map(fds[0], sizeof(*shared), (void **)&shared);
 
-	ret = pn_soft_map(fds[0], sizeof(*shared), (void **)&shared);
 	close(fds[0]);
-	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (!ret)
-		ret = pidfd < 0 ? -ECONNRESET
-				: map_channels(peer, ours ? -1 : fds[2], ours,
-					       hello->ring_bytes);
+		ret = map_channels(peer, ours ? -1 : fds[1], ours,
+				   hello->ring_bytes);
 	if (!ours)
-		close(fds[2]);
-	if (ret)
-		goto fail;
-	pn_soft_remote_init(&peer->remote, shared, NULL, pid, pidfd);
-	peer->wire.event_fd = fds[1];
-	peer->mapped = true;
-	ret = watch(service, &peer->wire.death, PN_SOFT_DEATH, pidfd, peer);
+		close(fds[1]);
+	if (!ret)
+		ret = watch_end(service, &peer->wire.socket);
+	/* Last: whoever it wakes may look for the descriptor. */
+	if (!ret)
+		ret = hear_bell(service, peer);
 	if (ret) {
-		/* poll() waits for the end of what is mapped. */
-		pn_soft_link_unmap(peer);
+		pn_soft_rx_fini(&peer->rx);
+		unmap_channels(&peer->wire);
+		if (shared)
+			munmap(shared, sizeof(*shared));
 		return ret;
 	}
-	check_reach(peer);
+	pn_soft_remote_init(&peer->remote, shared, NULL, hello->from.pid);
+	peer->wire.bell = peer->wire.socket.fd;
+	peer->mapped = true;
+	service->nup += is_elsewhere(service, peer);
 	atomic_store(&peer->state, PN_SOFT_UP);
 	pn_soft_tell_up(service->dev, peer);
 	return 0;
-
-fail:
-	if (shared)
-		munmap(shared, sizeof(*shared));
-	if (pidfd >= 0)
-		close(pidfd);
-	close(fds[1]);
-	return ret;
 }
 
 /* --- the side that connects ---------------------------------------------- */
@@ -321,15 +371,15 @@ static int offer(struct pn_soft_service *service, struct pn_soft_peer *peer,
 	struct pn_soft_device *dev = service->dev;
 	struct pn_soft_hello hello = hello_of(service, 0);
 	size_t bytes = 2 * pn_soft_channel_bytes(hello.ring_bytes);
-	int fds[HELLO_FDS] = { dev->shared_fd, dev->event_fd, -1 };
-	int ret = pn_soft_memfd("pinion-channels", bytes, &fds[2],
+	int fds[HELLO_FDS] = { dev->shared_fd, -1 };
+	int ret = pn_soft_memfd("pinion-channels", bytes, &fds[1],
 				&peer->wire.channels);
 
 	if (ret)
 		return ret;
 	peer->wire.ring_bytes = hello.ring_bytes;
 	ret = send_hello(sock, &hello, fds, HELLO_FDS);
-	close(fds[2]);
+	close(fds[1]);
 	if (ret) {
 		munmap(peer->wire.channels, bytes);
 		peer->wire.channels = NULL;
@@ -467,7 +517,7 @@ static struct pn_soft_peer *new_peer(struct pn_soft_device *dev,
 	peer->peer.address.len = sizeof(*address);
 	memcpy(peer->peer.address.data, address, sizeof(*address));
 	peer->nonce = address->nonce;
-	peer->wire.socket.fd = peer->wire.death.fd = -1;
+	peer->wire.socket.fd = -1;
 	peer->wire.deadline_ns = pn_clock_ns() + CONNECT_NS;
 	pn_list_init(&peer->up);
 	pn_list_init(&peer->down);
@@ -600,8 +650,7 @@ static void welcome(struct pn_soft_service *service,
 		    struct pn_soft_watch *stranger, struct pn_soft_peer *peer,
 		    const struct pn_soft_hello *hello, const int *fds)
 {
-	int mine[WELCOME_FDS] = { service->dev->shared_fd,
-				  service->dev->event_fd };
+	int mine[WELCOME_FDS] = { service->dev->shared_fd };
 	struct pn_soft_hello answer = hello_of(service, 0);
 	int ret = take_socket(service, stranger, peer);
 
@@ -670,12 +719,19 @@ static void go_deaf(struct pn_soft_service *service, int error)
 	listen_for(service, 0);
 }
 
+static int accept_on(struct pn_soft_service *service)
+{
+	return accept4(service->listener.fd, NULL, NULL,
+		       SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
 static void accept_one(struct pn_soft_service *service)
 {
-	int sock = accept4(service->listener.fd, NULL, NULL,
-			   SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct pn_soft_watch *w;
+	int sock = accept_on(service);
 
+	if (sock < 0 && errno == EMFILE && pn_soft_shed(service->dev))
+		sock = accept_on(service);
 	if (sock < 0) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 		    errno == ENOMEM)
@@ -761,6 +817,8 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 		ret = peer->wire.told_to_wait < MOST_TOLD
 			      ? start_connecting(service, peer)
 			      : -ECONNREFUSED;
+		if (ret == -EMFILE && pn_soft_shed(service->dev))
+			ret = start_connecting(service, peer);
 		if (ret == -EAGAIN && !late)
 			return true;
 	} else if (late) {
@@ -804,19 +862,12 @@ static bool advance_all(struct pn_soft_service *service)
 static void socket_spoke(struct pn_soft_service *service,
 			 struct pn_soft_watch *w)
 {
-	struct pn_soft_hello nothing;
-	int fds[ROOM_FDS];
-	unsigned nfds;
-
-	if (!w->peer) {
+	if (!w->peer)
 		stranger_spoke(service, w);
-	} else if (atomic_load(&w->peer->state) == PN_SOFT_CONNECTING) {
+	else if (atomic_load(&w->peer->state) == PN_SOFT_CONNECTING)
 		answered(service, w->peer);
-	} else if (recv_hello(w->fd, &nothing, fds, &nfds) != -EAGAIN) {
-		/* There is nothing to say on it but that it is over. */
-		close_all(fds, nfds);
+	else /* it is over: nothing else is watched for */
 		peer_down(service, w->peer, -ECONNRESET);
-	}
 }
 
 static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
@@ -834,9 +885,6 @@ static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
 	case PN_SOFT_SOCKET:
 		socket_spoke(service, w);
 		break;
-	case PN_SOFT_DEATH:
-		peer_down(service, w->peer, -ECONNRESET);
-		break;
 	}
 }
 
@@ -851,26 +899,68 @@ static uint64_t look_after(struct pn_soft_service *service)
 	return soon ? now + RETRY_MS * PN_NS_PER_MS : PN_FOREVER;
 }
 
+static bool is_dead(struct pn_soft_peer *peer)
+{
+	return atomic_load(&peer->state) == PN_SOFT_UP &&
+	       !peer->remote.loopback &&
+	       pn_soft_robust_is_orphan(&peer->remote.shared->alive);
+}
+
+/* Peers that have died though a child of theirs holds the socket. */
+static void look_for_deaths(struct pn_soft_service *service)
+{
+	struct pn_soft_device *dev = service->dev;
+	uint64_t now = pn_clock_ns();
+	struct pn_list *pos;
+
+	if (now < service->looked_ns + LOOK_NS)
+		return;
+	service->looked_ns = now;
+	pn_lock(&dev->peers_lock);
+	for (pos = dev->peers.next; pos != &dev->peers; pos = pos->next) {
+		struct pn_soft_peer *peer =
+			pn_container_of(pos, struct pn_soft_peer, link);
+
+		pn_unlock(&dev->peers_lock);
+		if (is_dead(peer))
+			peer_down(service, peer, -ECONNRESET);
+		pn_lock(&dev->peers_lock);
+	}
+	pn_unlock(&dev->peers_lock);
+}
+
+static int timeout_ms(const struct pn_soft_service *service, uint64_t next)
+{
+	if (next != PN_FOREVER)
+		return RETRY_MS;
+	return service->nup ? (int)(LOOK_NS / PN_NS_PER_MS) : -1;
+}
+
 /* One event at a time: handling one may end the watch of another. By the clock,
  * since strangers could keep events coming for ever. */
 static void *serve(void *arg)
 {
 	struct pn_soft_service *service = arg;
+	pthread_mutex_t *alive = &service->dev->shared->alive;
 	uint64_t next = PN_FOREVER;
 
+	pn_assert(!pn_soft_robust_lock(alive));
 	while (!atomic_load(&service->stop)) {
 		struct epoll_event event = { .events = 0 };
 		int n = epoll_wait(service->epoll, &event, 1,
-				   next == PN_FOREVER ? -1 : RETRY_MS);
+				   timeout_ms(service, next));
 
 		if (n == 1)
 			handle(service, event.data.ptr);
+		if (service->nup)
+			look_for_deaths(service);
 		if (event.data.ptr == &service->waker || pn_clock_ns() >= next)
 			next = look_after(service);
 		else if (event.data.ptr == &service->listener &&
 			 next == PN_FOREVER)
 			next = pn_clock_ns() + RETRY_MS * PN_NS_PER_MS;
 	}
+	pn_soft_robust_unlock(alive);
 	return NULL;
 }
 

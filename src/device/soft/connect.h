@@ -4,10 +4,11 @@
  *
  * Every device listens on an abstract socket whose name is in its address. The
  * one that attaches connects and says hello, with its version, its identity
- * and three files: what it shares (shared.h), the two channels of this pair,
- * and its eventfd. The other checks user and version, and answers with its own
- * shared file and eventfd, or with why not. Then both are up; the socket stays
- * open and only serves to notice that the other closed.
+ * and two files: what it shares (shared.h) and the two channels of this pair.
+ * The other checks user and version, and answers with its own shared file, or
+ * with why not. Then both are up. The files are closed once they are mapped:
+ * the socket is all that a peer takes of the descriptors. It tells that the
+ * other has closed or died, and carries the bytes that wake a sleeper (wait.c).
  * If both attach at the same moment, the connection of the smaller nonce
  * counts. What a device does, by what it has of the other:
  *
@@ -33,10 +34,13 @@
  * ever: as often as fits into the time that a connection may take. (By count: a
  * process that was stopped meanwhile has not asked often.)
  *
- * Death is learnt from a pidfd (also when forked children hold copies of the
- * socket), closing from the socket. Either way the peer goes down: its rings
- * are let go at once, so that its pages are free, its operations fail, and
- * PEER_DOWN comes when the messages it had sent are polled.
+ * Closing and death are learnt from the socket, whose end comes at once. Where
+ * a forked child of the peer holds a copy, the end does not come: so, once a
+ * second, the service looks at a lock in the peer's shared file, which the
+ * peer's service thread holds and the kernel marks when that thread dies.
+ * Either way the peer goes down: its rings are let go at once, so that its
+ * pages are free, its operations fail, and PEER_DOWN comes when the messages
+ * it had sent are polled.
  * A device that detaches a peer lets go of its rings, says so by shutting its
  * half of the socket, and tells PEER_DOWN when the other has closed: that one
  * lets go of its rings first, so nothing of it can touch memory here any more.
@@ -97,7 +101,6 @@ struct pn_soft_watch {
 		PN_SOFT_LISTEN,
 		PN_SOFT_WAKE,
 		PN_SOFT_SOCKET,
-		PN_SOFT_DEATH,
 	} what;
 	int fd;
 	struct pn_soft_peer *peer; /* NULL: a stranger */
@@ -106,12 +109,14 @@ struct pn_soft_watch {
 
 /* What a connection to a peer consists of. */
 struct pn_soft_link {
-	struct pn_soft_watch socket, death; /* fd -1: none */
-	uint64_t deadline_ns;		    /* to be up */
-	uint64_t not_before_ns;		    /* it says hello again */
-	unsigned told_to_wait;		    /* so often, by -EALREADY */
+	struct pn_soft_watch socket; /* fd -1: none */
+	uint64_t deadline_ns;	     /* to be up */
+	uint64_t not_before_ns;	     /* it says hello again */
+	unsigned told_to_wait;	     /* so often, by -EALREADY */
 	bool over; /* PEER_DOWN is told, or will be by poll() */
-	int event_fd;
+	/* The socket, open as long as the peer is mapped: callers write to it
+	 * without asking the service. */
+	int bell;
 	void *channels;
 	uint64_t ring_bytes;
 };
@@ -123,6 +128,8 @@ struct pn_soft_service {
 	struct pn_soft_watch listener, waker;
 	struct pn_list strangers; /* the oldest first */
 	uint64_t deaf_until_ns;	  /* no descriptors to accept with; 0: not */
+	unsigned nup;		  /* peers of other processes that are up */
+	uint64_t looked_ns;	  /* when their locks were looked at */
 	bool warned_user, warned_deaf;
 	_Atomic bool stop;
 	pthread_t thread;
@@ -143,6 +150,10 @@ void pn_soft_service_kick(struct pn_soft_service *service);
 struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
 				      const struct pn_soft_address *address,
 				      bool *is_new);
+
+/* Lets go of all rings of peers that are not in use just now, so that there
+ * are descriptors; how many. Any thread. */
+unsigned pn_soft_shed(struct pn_soft_device *dev);
 
 /* Unmaps what a peer that is down (or a closing device) no longer needs. */
 void pn_soft_link_unmap(struct pn_soft_peer *peer);

@@ -106,8 +106,13 @@ static void describe_rights(pn_fact_fn *fn, void *arg)
 static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
 			    void *arg)
 {
+	struct pn_soft_lane lane;
 	char text[160];
 
+	pn_soft_enter(dev);
+	pn_soft_lane_open(&dev->lane);
+	lane = dev->lane;
+	pn_soft_leave(dev);
 	snprintf(text, sizeof(text),
 		 "%u rings of %u slots, up to %llu of "
 		 "each kind (private, exposed)",
@@ -120,9 +125,8 @@ static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
 	snprintf(text, sizeof(text),
 		 "chunks of %zu KiB; gets by %s; pipe of "
 		 "%zu pages",
-		 dev->engine.lane.chunk / 1024,
-		 dev->engine.lane.direct >= 0 ? "a bounce file" : "pipe",
-		 dev->engine.lane.pipe_pages);
+		 lane.chunk / 1024, lane.direct >= 0 ? "a bounce file" : "pipe",
+		 lane.pipe_pages);
 	fn(arg, "moving", text);
 	fn(arg, "unpinning",
 	   dev->slots.lag ? "the kernel uncharges late (about 1 s): dying "

@@ -119,7 +119,7 @@ static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
 		pn_list_append(&engine->turns, &peer->turn);
 	pn_unlock(&engine->lock);
 	if (over)
-		pn_soft_ring_bell(engine->dev->shared, engine->dev->event_fd);
+		pn_soft_ring_own(engine->dev);
 }
 
 /* Goes on with one operation for a while. False: it waits for room. */
@@ -234,31 +234,26 @@ static void *run(void *arg)
 
 /* --- life ---------------------------------------------------------------- */
 
-int pn_soft_engine_init(struct pn_soft_engine *engine,
-			struct pn_soft_device *dev)
+void pn_soft_engine_init(struct pn_soft_engine *engine,
+			 struct pn_soft_device *dev)
 {
-	int ret;
-
 	engine->dev = dev;
 	pn_mutex_init(&engine->lock);
 	pn_list_init(&engine->turns);
 	pn_list_init(&engine->done);
 	pn_list_init(&engine->spare);
-	ret = pn_soft_lane_init(&engine->lane, dev->params.chunk,
-				dev->params.strict ? &dev->slots : NULL);
-	if (ret)
-		goto fini_lock;
-	ret = pn_servant_start(&engine->thread, "pinion-engine", run, engine);
-	if (ret)
-		goto fini_lane;
-	engine->running = true;
-	return 0;
+	pn_soft_lane_init(&engine->lane, dev->params.chunk,
+			  dev->params.strict ? &dev->slots : NULL);
+}
 
-fini_lane:
-	pn_soft_lane_fini(&engine->lane);
-fini_lock:
-	pn_mutex_fini(&engine->lock);
-	return ret;
+/* -EAGAIN would mean that there is no room just now. */
+int pn_soft_engine_start(struct pn_soft_engine *engine)
+{
+	if (pn_unlikely(!engine->running))
+		engine->running =
+			!pn_servant_start(&engine->thread, "pinion-engine", run,
+					  engine);
+	return engine->running ? 0 : -ENOMEM;
 }
 
 void pn_soft_engine_stop(struct pn_soft_engine *engine)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * engine -- the resident thread that plays the adapter's DMA engine.
+ * engine -- the thread that plays the adapter's DMA engine.
  *
  * Operations too large to be carried out while posting, and whatever is posted
  * to the same peer behind them, queue here, by peer. The thread goes round the
@@ -63,8 +63,12 @@ struct pn_soft_engine {
 	bool running;
 };
 
-int pn_soft_engine_init(struct pn_soft_engine *engine,
-			struct pn_soft_device *dev);
+void pn_soft_engine_init(struct pn_soft_engine *engine,
+			 struct pn_soft_device *dev);
+/* Starts the thread if it is not running: with the first operation, so that a
+ * device for messages has none. -ENOMEM: the system refuses. Callers' threads.
+ */
+int pn_soft_engine_start(struct pn_soft_engine *engine);
 /* Stops the thread; what is queued is abandoned. */
 void pn_soft_engine_stop(struct pn_soft_engine *engine);
 void pn_soft_engine_fini(struct pn_soft_engine *engine);

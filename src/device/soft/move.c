@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/range.h"
 #include "device/soft/fallback.h"
 
@@ -44,23 +46,12 @@ static int open_direct(int file)
 	return open(path, O_RDWR | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
 }
 
-int pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
-		      struct pn_soft_slots *own)
+void pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
+		       struct pn_soft_slots *own)
 {
-	void *map;
-	int ret;
-
-	*lane = (struct pn_soft_lane){ .own = own,
-				       .chunk = chunk,
-				       .pipe = { -1, -1 } };
-	ret = pn_soft_memfd("pinion-bounce", chunk, &lane->file, &map);
-	if (ret)
-		return ret;
-	lane->bounce = map;
-	fcntl(lane->file, F_SETFL, O_NONBLOCK);
-	lane->direct = open_direct(lane->file);
-	open_pipe(lane);
-	return 0;
+	*lane = (struct pn_soft_lane){
+		.own = own, .chunk = chunk, .direct = -1, .pipe = { -1, -1 }
+	};
 }
 
 static void close_fd(int fd)
@@ -71,11 +62,36 @@ static void close_fd(int fd)
 
 void pn_soft_lane_fini(struct pn_soft_lane *lane)
 {
+	if (!lane->open)
+		return;
 	munmap(lane->bounce, lane->chunk);
 	close_fd(lane->file);
 	close_fd(lane->direct);
 	close_fd(lane->pipe[0]);
 	close_fd(lane->pipe[1]);
+}
+
+int pn_soft_lane_open(struct pn_soft_lane *lane)
+{
+	void *map;
+	int ret;
+
+	if (pn_likely(lane->open))
+		return 0;
+	ret = pn_soft_memfd("pinion-bounce", lane->chunk, &lane->file, &map);
+	if (ret)
+		return ret;
+	lane->bounce = map;
+	lane->open = true;
+	fcntl(lane->file, F_SETFL, O_NONBLOCK);
+	lane->direct = open_direct(lane->file);
+	open_pipe(lane);
+	/* Without one of them it would do, but worse, and for ever. */
+	if (lane->pipe[0] >= 0 || errno != EMFILE)
+		return 0;
+	pn_soft_lane_fini(lane);
+	pn_soft_lane_init(lane, lane->chunk, lane->own);
+	return -EMFILE;
 }
 
 /* Throws away what a failed operation left in the pipe. */
@@ -89,28 +105,50 @@ static void drain(struct pn_soft_lane *lane)
 
 void pn_soft_remote_init(struct pn_soft_remote *remote,
 			 struct pn_soft_shared *shared,
-			 struct pn_soft_slots *loopback, pid_t pid, int pidfd)
+			 struct pn_soft_slots *loopback, pid_t pid)
 {
 	memset(remote, 0, sizeof(*remote));
 	pn_mutex_init(&remote->lock);
 	remote->shared = shared;
 	remote->loopback = loopback;
 	remote->pid = pid;
-	remote->pidfd = pidfd;
+}
+
+/* Lets go of the rings in the set; how many there were. */
+static unsigned drop_rings(struct pn_soft_remote *remote, uint64_t set)
+	PN_REQUIRES(&remote->lock)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < PN_SOFT_RINGS; i++) {
+		if (!remote->rings[i] || !(set >> i & 1))
+			continue;
+		pn_soft_ring_fini(remote->rings[i]);
+		free(remote->rings[i]);
+		remote->rings[i] = NULL;
+		n++;
+	}
+	remote->brief &= ~set;
+	return n;
 }
 
 void pn_soft_remote_leave(struct pn_soft_remote *remote)
 {
 	pn_lock(&remote->lock);
 	remote->gone = true;
-	for (unsigned i = 0; i < PN_SOFT_RINGS; i++) {
-		if (!remote->rings[i])
-			continue;
-		pn_soft_ring_fini(remote->rings[i]);
-		free(remote->rings[i]);
-		remote->rings[i] = NULL;
-	}
+	drop_rings(remote, UINT64_MAX);
 	pn_unlock(&remote->lock);
+}
+
+unsigned pn_soft_remote_shed(struct pn_soft_remote *remote)
+{
+	unsigned n;
+
+	if (!remote->shared->uses_uring || !pn_try_lock(&remote->lock))
+		return 0;
+	n = drop_rings(remote, UINT64_MAX);
+	pn_unlock(&remote->lock);
+	return n;
 }
 
 void pn_soft_remote_fini(struct pn_soft_remote *remote)
@@ -119,17 +157,59 @@ void pn_soft_remote_fini(struct pn_soft_remote *remote)
 	pn_mutex_fini(&remote->lock);
 }
 
+/* A peer may be up and yet out of reach for puts: says why, once. */
+static int out_of_reach(struct pn_soft_remote *remote)
+	PN_REQUIRES(&remote->lock)
+{
+	if (!remote->warned)
+		pn_warn("soft: process %d does not let us fetch its rings "
+			"(pidfd_getfd: ptrace permission); puts and gets to "
+			"it are refused. It must be dumpable (not just have "
+			"changed its user) and must not hold more "
+			"capabilities than we do",
+			(int)remote->pid);
+	remote->warned = true;
+	return -EACCES;
+}
+
+/* The process is the peer's if its service thread lives after the descriptor
+ * is there: the number cannot have gone to another one before. */
 static int fetch_file(struct pn_soft_remote *remote, unsigned index, int *fd)
+	PN_REQUIRES(&remote->lock)
 {
 	int theirs = atomic_load(&remote->shared->rings[index].fd);
+	int pidfd, error;
 
 	*fd = -1;
 	if (!remote->shared->uses_uring)
 		return 0;
-	*fd = (int)syscall(SYS_pidfd_getfd, remote->pidfd, theirs, 0);
+	pidfd = (int)syscall(SYS_pidfd_open, remote->pid, 0);
+	if (pidfd < 0)
+		return errno == ESRCH ? -ECONNRESET : -errno;
+	if (pn_soft_robust_is_orphan(&remote->shared->alive)) {
+		close(pidfd);
+		return -ECONNRESET;
+	}
+	*fd = (int)syscall(SYS_pidfd_getfd, pidfd, theirs, 0);
+	error = errno;
+	close(pidfd);
 	if (*fd >= 0)
 		return 0;
-	return errno == ESRCH ? -ECONNRESET : -EACCES;
+	if (error == EMFILE || error == ENFILE)
+		return -EMFILE;
+	return error == ESRCH ? -ECONNRESET : out_of_reach(remote);
+}
+
+/* So many descriptors below the limit are left to the program. The kernel
+ * hands out the lowest number that is free. */
+#define LEFT_FREE 64
+
+static bool is_scarce(int fd)
+{
+	struct rlimit limit;
+
+	return fd >= 0 && !getrlimit(RLIMIT_NOFILE, &limit) &&
+	       (rlim_t)fd + LEFT_FREE >= limit.rlim_cur;
 }
 
 static int join(struct pn_soft_remote *remote, unsigned index)
@@ -147,11 +227,14 @@ static int join(struct pn_soft_remote *remote, unsigned index)
 		if (ret)
 			close(fd);
 	}
-	if (ret)
+	if (ret) {
 		free(ring);
-	else
-		remote->rings[index] = ring;
-	return ret;
+		return ret;
+	}
+	remote->rings[index] = ring;
+	if (is_scarce(fd))
+		remote->brief |= UINT64_C(1) << index;
+	return 0;
 }
 
 static int ring_of(struct pn_soft_remote *remote, uint64_t key,
@@ -178,15 +261,11 @@ static int ring_of(struct pn_soft_remote *remote, uint64_t key,
 	return 0;
 }
 
-int pn_soft_remote_probe(struct pn_soft_remote *remote)
+/* The end of a chunk. */
+static void end_chunk(struct pn_soft_remote *remote) PN_REQUIRES(&remote->lock)
 {
-	struct pn_soft_ring *ring;
-	int ret;
-
-	pn_lock(&remote->lock);
-	ret = ring_of(remote, pn_soft_place(PN_SOFT_EXPOSED, 0, 0), &ring);
-	pn_unlock(&remote->lock);
-	return ret;
+	if (pn_unlikely(remote->brief))
+		drop_rings(remote, remote->brief);
 }
 
 /* --- the far side of a chunk --------------------------------------------- */
@@ -290,6 +369,7 @@ static int carry(struct pn_soft_remote *remote, int opcode,
 		pn_soft_ring_lock(ring);
 		ret = carry_locked(remote, ring, opcode, chunk);
 		pn_soft_ring_unlock(ring);
+		end_chunk(remote);
 	}
 	pn_unlock(&remote->lock);
 	return ret;
@@ -478,7 +558,10 @@ int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
 		       size_t *done)
 {
 	size_t stop = len - *done < budget ? len : *done + budget;
+	int ret = *done < stop ? pn_soft_lane_open(lane) : 0;
 
+	if (ret)
+		return ret;
 	while (*done < stop) {
 		size_t left = stop - *done;
 		size_t n = left < lane->chunk ? left : lane->chunk;
@@ -492,10 +575,10 @@ int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
 			.iov = iov,
 			.niov = gather(op, *done, n, iov, lkeys),
 		};
-		int ret = op->kind == PN_OP_WRITE
-				  ? put_chunk(lane, remote, &chunk, lkeys)
-				  : get_chunk(lane, remote, &chunk, lkeys);
 
+		ret = op->kind == PN_OP_WRITE
+			      ? put_chunk(lane, remote, &chunk, lkeys)
+			      : get_chunk(lane, remote, &chunk, lkeys);
 		if (ret)
 			return ret;
 		*done += n;
@@ -537,8 +620,10 @@ int pn_soft_move_atomic(struct pn_soft_lane *lane,
 {
 	pthread_mutex_t *order = &remote->shared->atomic_lock;
 	struct pn_soft_ring *ring;
-	int ret;
+	int ret = pn_soft_lane_open(lane);
 
+	if (ret)
+		return ret;
 	pn_lock(&remote->lock);
 	ret = ring_of(remote, op->rkey, &ring);
 	if (!ret) {
@@ -549,6 +634,7 @@ int pn_soft_move_atomic(struct pn_soft_lane *lane,
 		ret = update_locked(lane, remote, ring, op);
 		pn_soft_ring_unlock(ring);
 		pn_soft_robust_unlock(order);
+		end_chunk(remote);
 	}
 	pn_unlock(&remote->lock);
 	return ret;

@@ -4,8 +4,11 @@
  * pages of a peer, in chunks, without the peer's CPU.
  *
  * A remote is the way into a peer's exposed memory: its shared file and those
- * of its rings that were needed so far. A lane is what one thread needs to
- * move bytes: a bounce buffer that is also a file, and a pipe.
+ * of its rings that were needed so far. A ring costs a descriptor, so it is let
+ * go again: after the chunk when its number says that few are left below the
+ * limit, and whenever somebody needs descriptors (pn_soft_remote_shed()).
+ * A lane is what one thread needs to move bytes: a bounce buffer that is also
+ * a file, and a pipe; opened when first used.
  *
  *   put, small   copy into the bounce buffer, READ_FIXED from it: one system
  *                call
@@ -36,6 +39,7 @@
 struct pn_soft_lane {
 	struct pn_soft_slots *own; /* for strict; NULL otherwise */
 	size_t chunk;
+	bool open;  /* what follows is there */
 	int file;   /* of the bounce buffer, for reading */
 	int direct; /* the same for writing; -1: not to be had */
 	char *bounce;
@@ -43,37 +47,43 @@ struct pn_soft_lane {
 	size_t pipe_pages;
 };
 
-/* -errno of what the system refuses; own only with strict. */
-int pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
-		      struct pn_soft_slots *own);
+/* own only with strict. */
+void pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
+		       struct pn_soft_slots *own);
 void pn_soft_lane_fini(struct pn_soft_lane *lane);
+
+/* Opens it if it is not; moving does that by itself. -errno of what the system
+ * refuses. */
+int pn_soft_lane_open(struct pn_soft_lane *lane);
 
 struct pn_soft_remote {
 	struct pn_mutex lock;
 	struct pn_soft_shared *shared;
 	struct pn_soft_slots *loopback; /* the own device's, or NULL */
 	pid_t pid;
-	int pidfd;
-	bool gone;				   /* lock */
-	struct pn_soft_ring *rings[PN_SOFT_RINGS]; /* lock */
+	/* Under lock: */
+	bool gone, warned;
+	uint64_t brief; /* by ring: let go after the chunk */
+	struct pn_soft_ring *rings[PN_SOFT_RINGS];
 };
 
-/* pidfd stays the caller's. */
 void pn_soft_remote_init(struct pn_soft_remote *remote,
 			 struct pn_soft_shared *shared,
-			 struct pn_soft_slots *loopback, pid_t pid, int pidfd);
+			 struct pn_soft_slots *loopback, pid_t pid);
 
 /* Lets go of the rings: from the return on, operations are -ECONNRESET. The
  * shared file stays mapped. */
 void pn_soft_remote_leave(struct pn_soft_remote *remote);
 void pn_soft_remote_fini(struct pn_soft_remote *remote);
 
-/* Whether this process may fetch the peer's rings: tries the first one. */
-int pn_soft_remote_probe(struct pn_soft_remote *remote);
+/* Lets go of the rings, if nobody is using them: they are fetched again when
+ * they are needed. Returns how many descriptors that has freed. */
+unsigned pn_soft_remote_shed(struct pn_soft_remote *remote);
 
 /* Moves up to `budget` bytes of a WRITE or READ of len bytes in all, from
  * *done on, and advances *done. An operation of 0 bytes needs no key. 0,
- * -EACCES, -EFAULT, -ECONNRESET, or what the system says. */
+ * -EACCES, -EFAULT, -ECONNRESET, or what the system says: -EMFILE, before
+ * anything else was done, when no descriptor is left for a lane or a ring. */
 int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
 		       const struct pn_op *op, size_t len, size_t budget,
 		       size_t *done);

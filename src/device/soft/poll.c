@@ -95,7 +95,7 @@ static void tell(struct pn_soft_device *dev, struct pn_list *list,
 	pn_list_append(list, entry);
 	atomic_fetch_add(&dev->nevents, 1);
 	pn_unlock(&dev->events_lock);
-	pn_soft_ring_bell(dev->shared, dev->event_fd);
+	pn_soft_ring_own(dev);
 }
 
 void pn_soft_tell_up(struct pn_soft_device *dev, struct pn_soft_peer *peer)
@@ -177,7 +177,7 @@ static unsigned take_events(struct pn_soft_device *dev,
 static void ring_if_stalled(struct pn_soft_peer *peer, bool stalled)
 {
 	if (pn_unlikely(stalled))
-		pn_soft_ring_bell(peer->remote.shared, peer->wire.event_fd);
+		pn_soft_ring_peer(peer);
 }
 
 static void give_back(struct pn_soft_device *dev, struct pn_soft_peer *peer,

@@ -47,7 +47,7 @@ static void tell_peer(struct pn_soft_peer *peer)
 	/* Orders the record before the look at `sleeping`; pairs with the
 	 * fence between the sleeper's store and its look at the channel. */
 	atomic_thread_fence(memory_order_seq_cst);
-	pn_soft_ring_bell(peer->remote.shared, peer->wire.event_fd);
+	pn_soft_ring_peer(peer);
 }
 
 static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
@@ -70,6 +70,16 @@ static int carry_out_send(struct pn_soft_peer *peer, const struct pn_op *op,
 	return 0;
 }
 
+static int move(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
+		const struct pn_op *op, size_t len, size_t budget, size_t *done)
+{
+	if (!pn_op_is_atomic(op))
+		return pn_soft_move_bytes(lane, &peer->remote, op, len, budget,
+					  done);
+	*done = len;
+	return pn_soft_move_atomic(lane, &peer->remote, op);
+}
+
 int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 		      const struct pn_op *op, size_t len, size_t budget,
 		      size_t *done)
@@ -82,11 +92,9 @@ int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 	/* Before the first byte: after the last there must be room. */
 	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;
-	if (pn_op_is_atomic(op)) {
-		*done = len;
-		return pn_soft_move_atomic(lane, &peer->remote, op);
-	}
-	ret = pn_soft_move_bytes(lane, &peer->remote, op, len, budget, done);
+	ret = move(lane, peer, op, len, budget, done);
+	if (ret == -EMFILE && pn_soft_shed(pn_soft_of(peer->peer.device)))
+		ret = move(lane, peer, op, len, budget, done);
 	if (!ret && imm && *done == len)
 		notify_imm(peer, op->imm, len);
 	return ret;
@@ -131,7 +139,7 @@ static int run_now(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	/* Another thread may sleep for it, or have armed the descriptor. No
 	 * fence: it looked under the lock that we hold, before or after us,
 	 * and set `sleeping` before it looked. */
-	pn_soft_ring_bell(dev->shared, dev->event_fd);
+	pn_soft_ring_own(dev);
 	return 0;
 }
 
@@ -159,8 +167,12 @@ static int take_bytes(struct pn_soft_op *queued, const struct pn_op *op)
 static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		   const struct pn_op *op, size_t len)
 {
-	struct pn_soft_op *queued = pn_soft_engine_alloc(&dev->engine);
+	int ret = pn_soft_engine_start(&dev->engine);
+	struct pn_soft_op *queued;
 
+	if (ret)
+		return ret;
+	queued = pn_soft_engine_alloc(&dev->engine);
 	if (!queued)
 		return -EAGAIN;
 	queued->peer = peer;

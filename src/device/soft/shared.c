@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -114,6 +115,14 @@ void pn_soft_robust_repaired(pthread_mutex_t *lock)
 void pn_soft_robust_unlock(pthread_mutex_t *lock)
 {
 	pn_assert(!pthread_mutex_unlock(lock));
+}
+
+/* The word and its bits are the kernel's (set_robust_list(2)). */
+bool pn_soft_robust_is_orphan(pthread_mutex_t *lock)
+{
+	const int *word = &lock->__data.__lock;
+
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE) & FUTEX_OWNER_DIED;
 }
 
 /* The order of stores serves readers without the lock: they read generation,

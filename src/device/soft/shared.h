@@ -30,7 +30,7 @@
 #include "base/compiler.h"
 
 #define PN_SOFT_MAGIC	UINT32_C(0x70736f66)
-#define PN_SOFT_VERSION 3
+#define PN_SOFT_VERSION 4
 
 #define PN_SOFT_RING_BITS  6
 #define PN_SOFT_SLOT_BITS  10
@@ -61,8 +61,10 @@ struct pn_soft_shared {
 	uint64_t nonce;
 	int32_t pid;
 	uint32_t uses_uring; /* 0: mlock and process_vm copies */
-	/* Set by the owner before it sleeps; who clears it writes the eventfd.
-	 */
+	/* Held by the owner's service thread while it lives: when it ends with
+	 * the lock, the kernel says so in the lock's word. */
+	pthread_mutex_t alive;
+	/* Set by the owner before it sleeps; who clears it rings (wait.c). */
 	_Atomic uint32_t sleeping PN_ALIGNED(PN_CACHELINE);
 	/* Makes atomics atomic across rings; taken before a ring's lock. */
 	pthread_mutex_t atomic_lock PN_ALIGNED(PN_CACHELINE);
@@ -139,6 +141,9 @@ void pn_soft_robust_init(pthread_mutex_t *lock);
 bool pn_soft_robust_lock(pthread_mutex_t *lock);
 void pn_soft_robust_repaired(pthread_mutex_t *lock);
 void pn_soft_robust_unlock(pthread_mutex_t *lock);
+
+/* Whether a thread has died with the lock. Looks, and takes nothing. */
+bool pn_soft_robust_is_orphan(pthread_mutex_t *lock);
 
 /* Publishes a registration in its slot, or takes it away; readers either hold
  * the ring's lock or read the generation before and after. */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -167,11 +168,9 @@ static int loop_back(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 		return ret;
 	}
 	pn_soft_tx_init(&peer->tx, map, dev->params.ring_bytes);
-	pn_soft_remote_init(&peer->remote, dev->shared, &dev->slots, getpid(),
-			    -1);
+	pn_soft_remote_init(&peer->remote, dev->shared, &dev->slots, getpid());
 	peer->wire.channels = map;
 	peer->wire.ring_bytes = dev->params.ring_bytes;
-	peer->wire.event_fd = dev->event_fd;
 	peer->mapped = true;
 	atomic_store(&peer->state, PN_SOFT_UP);
 	pn_soft_tell_up(dev, peer);
@@ -338,7 +337,32 @@ static int open_shared(struct pn_soft_device *dev)
 	if (getrandom(&dev->shared->nonce, sizeof(dev->shared->nonce), 0) < 0)
 		dev->shared->nonce = pn_clock_ns();
 	pn_soft_robust_init(&dev->shared->atomic_lock);
+	pn_soft_robust_init(&dev->shared->alive);
 	return 0;
+}
+
+static void close_bells(struct pn_soft_device *dev)
+{
+	if (dev->own_fd >= 0)
+		close(dev->own_fd);
+	if (dev->event_fd >= 0)
+		close(dev->event_fd);
+}
+
+static int open_bells(struct pn_soft_device *dev)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int ret = 0;
+
+	dev->own_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	dev->event_fd = epoll_create1(EPOLL_CLOEXEC);
+	event.data.fd = dev->own_fd;
+	if (dev->own_fd < 0 || dev->event_fd < 0 ||
+	    epoll_ctl(dev->event_fd, EPOLL_CTL_ADD, dev->own_fd, &event))
+		ret = -errno;
+	if (ret)
+		close_bells(dev);
+	return ret;
 }
 
 /* Where Yama restricts tracing (ptrace_scope 1), processes fetch each other's
@@ -415,17 +439,15 @@ static int open_parts(struct pn_soft_device *dev)
 
 	if (ret)
 		return ret;
-	dev->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	ret = dev->event_fd < 0 ? -errno : open_slots(dev);
+	ret = open_bells(dev);
 	if (ret)
 		goto close_shared;
-	ret = pn_soft_lane_init(&dev->lane, dev->params.chunk,
-				dev->params.strict ? &dev->slots : NULL);
+	ret = open_slots(dev);
 	if (ret)
-		goto fini_slots;
-	ret = pn_soft_engine_init(&dev->engine, dev);
-	if (ret)
-		goto fini_lane;
+		goto close_bells;
+	pn_soft_lane_init(&dev->lane, dev->params.chunk,
+			  dev->params.strict ? &dev->slots : NULL);
+	pn_soft_engine_init(&dev->engine, dev);
 	ret = pn_soft_service_init(&dev->service, dev);
 	if (ret)
 		goto fini_engine;
@@ -433,13 +455,10 @@ static int open_parts(struct pn_soft_device *dev)
 
 fini_engine:
 	pn_soft_engine_fini(&dev->engine);
-fini_lane:
-	pn_soft_lane_fini(&dev->lane);
-fini_slots:
 	pn_soft_slots_fini(&dev->slots);
+close_bells:
+	close_bells(dev);
 close_shared:
-	if (dev->event_fd >= 0)
-		close(dev->event_fd);
 	close_shared(dev);
 	return ret;
 }
@@ -487,7 +506,7 @@ static void soft_close(struct pn_device *device)
 	pn_soft_service_fini(&dev->service);
 	pn_soft_lane_fini(&dev->lane);
 	pn_soft_slots_fini(&dev->slots);
-	close(dev->event_fd);
+	close_bells(dev);
 	close_shared(dev);
 	free_device(dev);
 	let_peers_in(false);

@@ -93,7 +93,8 @@ struct pn_soft_device {
 
 	struct pn_soft_shared *shared;
 	int shared_fd;
-	int event_fd; /* written by whoever clears shared->sleeping */
+	int event_fd; /* epoll: readable when somebody rang (wait.c) */
+	int own_fd;   /* in it: the eventfd by which this process rings */
 	struct pn_soft_slots slots;
 	struct pn_soft_lane lane; /* the callers' */
 	struct pn_soft_engine engine;
@@ -140,15 +141,21 @@ static inline void pn_soft_leave(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 		pn_unlock(&dev->lock);
 }
 
-/* Wakes the sleeper behind shared memory, if there is one, by its eventfd. The
- * news it is to find was written before. */
-void pn_soft_wake_sleeper(struct pn_soft_shared *shared, int event_fd);
+/* Wakes whoever sleeps on this device, or on a peer's, if anybody does. The
+ * news to be found was written before. */
+void pn_soft_wake_own(struct pn_soft_device *dev);
+void pn_soft_wake_peer(struct pn_soft_peer *peer);
 
-static inline void pn_soft_ring_bell(struct pn_soft_shared *shared,
-				     int event_fd)
+static inline void pn_soft_ring_own(struct pn_soft_device *dev)
 {
-	if (pn_unlikely(atomic_load(&shared->sleeping)))
-		pn_soft_wake_sleeper(shared, event_fd);
+	if (pn_unlikely(atomic_load(&dev->shared->sleeping)))
+		pn_soft_wake_own(dev);
+}
+
+static inline void pn_soft_ring_peer(struct pn_soft_peer *peer)
+{
+	if (pn_unlikely(atomic_load(&peer->remote.shared->sleeping)))
+		pn_soft_wake_peer(peer);
 }
 
 /* Carries out an operation on the thread that calls, with its lane; len is its

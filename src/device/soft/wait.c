@@ -3,10 +3,16 @@
  * Sleeping without missing anything: the sleeper sets shared->sleeping, then
  * looks once more; whoever has news writes them, then looks at `sleeping`.
  * Both with a sequentially consistent fence between, so one of the two sees
- * the other. Who clears the flag writes the eventfd: one write for one sleep.
+ * the other. Who clears the flag rings: this process writes an eventfd, a peer
+ * sends a byte on its connection, one for one sleep. An epoll of all these
+ * descriptors is what the sleeper, or the program, waits for. It is
+ * edge-triggered for connections, whose bytes are thrown away before the next
+ * sleep.
  */
 #include <errno.h>
 #include <sched.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,15 +21,57 @@
 /* Between two yields: the peer may need this very core. */
 #define LOOKS_PER_YIELD 64
 
-void pn_soft_wake_sleeper(struct pn_soft_shared *shared, int event_fd)
+void pn_soft_wake_own(struct pn_soft_device *dev)
 {
 	uint64_t one = 1;
 
-	if (!atomic_exchange(&shared->sleeping, 0))
+	if (!atomic_exchange(&dev->shared->sleeping, 0))
 		return;
 	/* Fails only when it is readable as it can be. */
-	if (write(event_fd, &one, sizeof(one)) < 0)
+	if (write(dev->own_fd, &one, sizeof(one)) < 0)
 		return;
+}
+
+void pn_soft_wake_peer(struct pn_soft_peer *peer)
+{
+	if (peer->remote.loopback) {
+		pn_soft_wake_own(pn_soft_of(peer->peer.device));
+		return;
+	}
+	if (!atomic_exchange(&peer->remote.shared->sleeping, 0))
+		return;
+	/* Fails only when the peer is gone, or has more to read than it will.
+	 */
+	if (send(peer->wire.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		return;
+}
+
+static void empty(const struct pn_soft_device *dev, int fd)
+{
+	uint64_t bytes;
+
+	if (fd == dev->own_fd) {
+		(void)!read(fd, &bytes, sizeof(bytes));
+		return;
+	}
+	while (recv(fd, &bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+}
+
+/* What earlier bells left. With the lock: descriptors that the epoll names are
+ * not closed meanwhile. */
+static void forget_bells(struct pn_soft_device *dev)
+{
+	struct epoll_event events[16];
+	int n;
+
+	pn_soft_enter(dev);
+	do {
+		n = epoll_wait(dev->event_fd, events, PN_ARRAY_LEN(events), 0);
+		for (int i = 0; i < n; i++)
+			empty(dev, events[i].data.fd);
+	} while (n == PN_ARRAY_LEN(events));
+	pn_soft_leave(dev);
 }
 
 static bool has_news(struct pn_soft_device *dev)
@@ -70,11 +118,7 @@ static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 /* True: asleep, in the sense that the eventfd will tell. */
 static bool fall_asleep(struct pn_soft_device *dev)
 {
-	uint64_t count;
-
-	/* What an earlier bell left. */
-	if (read(dev->event_fd, &count, sizeof(count)) < 0)
-		count = 0;
+	forget_bells(dev);
 	atomic_store(&dev->shared->sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!has_news(dev))
@@ -105,7 +149,7 @@ void pn_soft_wake(struct pn_device *device)
 
 	atomic_store(&dev->woken, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	pn_soft_ring_bell(dev->shared, dev->event_fd);
+	pn_soft_ring_own(dev);
 }
 
 int pn_soft_arm(struct pn_device *device)
