@@ -284,10 +284,11 @@ static int hear_bell(struct pn_soft_service *service, struct pn_soft_peer *peer)
 		       : 0;
 }
 
-/* Sets up everything that a peer needs. fds: shared file (and the channels when
- * they are not ours); they are consumed. The socket is watched. */
-static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer,
-		   const struct pn_soft_hello *hello, const int *fds, bool ours)
+/* Maps what a peer needs. fds: shared file (and the channels when they are not
+ * ours); they are consumed. */
+static int map_peer(struct pn_soft_peer *peer,
+		    const struct pn_soft_hello *hello, const int *fds,
+		    bool ours)
 {
 	struct pn_soft_shared *shared = NULL;
 	int ret = pn_soft_map(fds[0], sizeof(*shared), (void **)&shared);
@@ -298,19 +299,39 @@ static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer,
 				   hello->ring_bytes);
 	if (!ours)
 		close(fds[1]);
-	if (!ret)
-		ret = watch_end(service, &peer->wire.socket);
-	/* Last: whoever it wakes may look for the descriptor. */
+	if (!ret) {
+		pn_soft_remote_init(&peer->remote, shared, NULL,
+				    hello->from.pid);
+		return 0;
+	}
+	unmap_channels(&peer->wire);
+	if (shared)
+		munmap(shared, sizeof(*shared));
+	return ret;
+}
+
+/* Undoes that, for a peer that does not come up. */
+static void unmap_peer(struct pn_soft_peer *peer)
+{
+	pn_soft_remote_fini(&peer->remote);
+	munmap(peer->remote.shared, sizeof(struct pn_soft_shared));
+	pn_soft_rx_fini(&peer->rx);
+	unmap_channels(&peer->wire);
+}
+
+/* The peer is mapped, its socket watched, and it knows that it may come up:
+ * from here on the first to write on the socket may be one of its callers. */
+static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer)
+{
+	int ret = watch_end(service, &peer->wire.socket);
+
+	/* Last: whoever it wakes looks for the descriptor. */
 	if (!ret)
 		ret = hear_bell(service, peer);
 	if (ret) {
-		pn_soft_rx_fini(&peer->rx);
-		unmap_channels(&peer->wire);
-		if (shared)
-			munmap(shared, sizeof(*shared));
+		unmap_peer(peer);
 		return ret;
 	}
-	pn_soft_remote_init(&peer->remote, shared, NULL, hello->from.pid);
 	peer->wire.bell = peer->wire.socket.fd;
 	peer->mapped = true;
 	service->nup += is_elsewhere(service, peer);
@@ -473,7 +494,9 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 			/* The channels are ours, so is their size. */
 			answer.ring_bytes = peer->wire.ring_bytes;
 			uid_of(peer->wire.socket.fd, &uid, &answer.from.pid);
-			ret = peer_up(service, peer, &answer, fds, true);
+			ret = map_peer(peer, &answer, fds, true);
+			if (!ret)
+				ret = peer_up(service, peer);
 			if (!ret)
 				return;
 			nfds = 0;
@@ -646,21 +669,33 @@ static int take_socket(struct pn_soft_service *service,
 	return watch(service, &peer->wire.socket, PN_SOFT_SOCKET, sock, peer);
 }
 
+/* The answer goes before anything that our callers may write. */
+static int answer_hello(struct pn_soft_service *service,
+			struct pn_soft_peer *peer)
+{
+	struct pn_soft_hello answer = hello_of(service, 0);
+	int ret = send_hello(peer->wire.socket.fd, &answer,
+			     &service->dev->shared_fd, WELCOME_FDS);
+
+	if (ret)
+		unmap_peer(peer);
+	return ret;
+}
+
 static void welcome(struct pn_soft_service *service,
 		    struct pn_soft_watch *stranger, struct pn_soft_peer *peer,
 		    const struct pn_soft_hello *hello, const int *fds)
 {
-	int mine[WELCOME_FDS] = { service->dev->shared_fd };
-	struct pn_soft_hello answer = hello_of(service, 0);
 	int ret = take_socket(service, stranger, peer);
 
 	if (ret)
 		close_all(fds, HELLO_FDS);
 	else
-		ret = peer_up(service, peer, hello, fds, false);
+		ret = map_peer(peer, hello, fds, false);
 	if (!ret)
-		ret = send_hello(peer->wire.socket.fd, &answer, mine,
-				 WELCOME_FDS);
+		ret = answer_hello(service, peer);
+	if (!ret)
+		ret = peer_up(service, peer);
 	if (ret)
 		peer_down(service, peer, -ECONNRESET);
 }
