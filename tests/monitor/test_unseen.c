@@ -145,8 +145,7 @@ static void a_private_file_that_is_truncated_is_told_or_not_watched(
 		assert_true(r.addr == (uintptr_t)p + PN_PAGE_BYTES);
 		assert_int_equal(r.len, LEN - PN_PAGE_BYTES);
 	} else if (by_kernel()) {
-		/* In a folder in memory it can be watched, and is not told. */
-		assert_true(ret == -EOPNOTSUPP || (!ret && !r.after));
+		assert_int_equal(ret, -EOPNOTSUPP);
 	}
 	if (!ret)
 		pn_monitor_unwatch((uintptr_t)p, LEN);
@@ -164,6 +163,8 @@ static void other_files_are_cut_in_silence(void **state)
 	char *p;
 
 	(void)state;
+	if (by_kernel())
+		skip(); /* no file is watched */
 	assert_ok(ftruncate(fd, LEN));
 	assert_ok(ftruncate(other, LEN));
 	p = map(MAP_SHARED, fd);
@@ -217,6 +218,18 @@ static void advice_by_io_uring_is_told_as_the_table_says(void **state)
 	munmap(p, LEN);
 }
 
+/* News of other memory may be on their way, but not for ever. */
+static bool trusted(const char *p)
+{
+	for (int i = 0; i < 1000; i++) {
+		recorder_settle();
+		if (pn_monitor_probe((uintptr_t)p))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
 /* The kernel has no event for these two; whoever asks finds out. */
 static void what_comes_over_memory_without_an_event_is_found_by_asking(
 	void **state)
@@ -229,13 +242,13 @@ static void what_comes_over_memory_without_an_event_is_found_by_asking(
 	assert_true(id >= 0);
 	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
 	assert_ok(pn_monitor_watch((uintptr_t)q, LEN));
-	assert_true(pn_monitor_probe((uintptr_t)p));
-	assert_true(pn_monitor_probe((uintptr_t)q));
+	assert_true(trusted(p));
+	assert_true(trusted(q));
 	assert_ptr_equal(shmat(id, p, SHM_REMAP), p);
 	shmctl(id, IPC_RMID, NULL);
-	assert_int_equal(pn_monitor_probe((uintptr_t)p), !by_kernel());
+	assert_int_equal(trusted(p), !by_kernel());
 	if (!remap_file_pages(q, PN_PAGE_BYTES, 0, 2, 0))
-		assert_int_equal(pn_monitor_probe((uintptr_t)q), !by_kernel());
+		assert_int_equal(trusted(q), !by_kernel());
 	pn_monitor_unwatch((uintptr_t)p, LEN);
 	pn_monitor_unwatch((uintptr_t)q, LEN);
 	shmdt(p);
