@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "context.h"
 #include "monitor/monitor.h"
 
@@ -29,6 +30,7 @@ int pinion_pin(struct pinion_context *context, void *addr, size_t len,
 int pinion_pin_list(struct pinion_context *context, const struct iovec *buffers,
 		    unsigned n, unsigned flags, struct pinion_pin *pins)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(context);
 
 	if (ret)
@@ -41,6 +43,7 @@ int pinion_pin_list(struct pinion_context *context, const struct iovec *buffers,
 int pinion_pin_start(struct pinion_context *context, void *addr, size_t len,
 		     unsigned flags, struct pinion_pin *pin)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(context);
 
 	if (ret)
@@ -51,6 +54,7 @@ int pinion_pin_start(struct pinion_context *context, void *addr, size_t len,
 
 int pinion_pin_test(struct pinion_context *context, struct pinion_pin *pin)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(context);
 
 	if (ret)
@@ -88,6 +92,7 @@ void pinion_invalidate(const void *addr, size_t len)
 
 int pinion_flush(struct pinion_context *context)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(context);
 
 	for (unsigned r = 0; !ret && r < context->nrails; r++)
@@ -97,6 +102,7 @@ int pinion_flush(struct pinion_context *context)
 
 int pinion_revoke(struct pinion_context *context, const void *addr, size_t len)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(context);
 
 	for (unsigned r = 0; !ret && r < context->nrails; r++)
@@ -107,6 +113,7 @@ int pinion_revoke(struct pinion_context *context, const void *addr, size_t len)
 int pinion_cache_resize(struct pinion_context *context, size_t max_bytes,
 			size_t max_regions)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(context);
 
 	if (ret)
@@ -143,6 +150,7 @@ static void query_rails(struct pinion_context *context,
 int pinion_cache_query(struct pinion_context *context,
 		       struct pinion_cache_stats *stats)
 {
+	PN_NO_CANCEL();
 	struct pinion_cache_stats full;
 	int ret = unusable(context);
 

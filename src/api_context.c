@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/board.h"
+#include "base/cancel.h"
 #include "base/log.h"
 #include "cache/policy/policy.h"
 #include "context.h"
@@ -104,6 +105,7 @@ static const struct pn_shown_kind shown_context = {
 
 int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 {
+	PN_NO_CANCEL();
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct pinion_context *context;
 	int ret;
@@ -145,6 +147,7 @@ free_context:
 
 void pinion_close(struct pinion_context *context)
 {
+	PN_NO_CANCEL();
 	if (!context || pn_process_lost())
 		return;
 	if (!pn_context_foreign(context)) {

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/cancel.h"
 #include "context.h"
 
 struct pinion_registration {
@@ -44,6 +45,7 @@ void pn_context_free_registrations(struct pinion_context *context)
 int pinion_device_query(struct pinion_context *context,
 			struct pinion_device_info *info)
 {
+	PN_NO_CANCEL();
 	struct pinion_device_info full;
 	const struct pn_device *device;
 	struct pn_pinned pinned;
@@ -72,6 +74,7 @@ int pinion_device_register(struct pinion_context *context, void *addr,
 			   size_t len, unsigned access,
 			   struct pinion_registration **out)
 {
+	PN_NO_CANCEL();
 	struct pinion_registration *reg;
 	int ret;
 
@@ -96,6 +99,7 @@ int pinion_device_register(struct pinion_context *context, void *addr,
 
 void pinion_device_deregister(struct pinion_registration *reg)
 {
+	PN_NO_CANCEL();
 	if (!reg)
 		return;
 	/* The registration is the parent's, and so may the lock be. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "context.h"
@@ -65,6 +66,7 @@ int pinion_heap_open(struct pinion_context *context,
 		     const struct pinion_heap_attr *given,
 		     struct pinion_heap **out)
 {
+	PN_NO_CANCEL();
 	const struct pinion_heap_attr none = { .size = sizeof(none) };
 	const struct pinion_heap_attr *attr = given ? given : &none;
 	struct pn_heap_attr inner;
@@ -97,6 +99,7 @@ int pinion_heap_open(struct pinion_context *context,
 
 void pinion_heap_close(struct pinion_heap *heap)
 {
+	PN_NO_CANCEL();
 	if (!heap || pn_heap_foreign(heap))
 		return;
 	pn_lock(&heap->context->lock);
@@ -193,6 +196,7 @@ static int unusable(const struct pinion_heap *heap)
 
 int pinion_heap_trim(struct pinion_heap *heap)
 {
+	PN_NO_CANCEL();
 	int ret = unusable(heap);
 
 	if (!ret)

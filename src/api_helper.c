@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "context.h"
 #include "helper/cores.h"
@@ -20,6 +21,7 @@ int pinion_site(const char *name)
 int pinion_helper_query(struct pinion_context *context,
 			struct pinion_helper_stats *stats)
 {
+	PN_NO_CANCEL();
 	struct pinion_helper_stats full = { 0 };
 
 	if (!context || !stats || !stats->size)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/range.h"
 #include "context.h"
@@ -119,6 +120,7 @@ int pinion_endpoint_open(struct pinion_context *context,
 			 const struct pinion_endpoint_attr *attr,
 			 struct pinion_endpoint **out)
 {
+	PN_NO_CANCEL();
 	struct pn_endpoint_attr inner;
 	int ret;
 
@@ -157,6 +159,7 @@ static bool usable(const struct pinion_endpoint *ep)
 
 void pinion_endpoint_close(struct pinion_endpoint *ep)
 {
+	PN_NO_CANCEL();
 	struct pinion_context *context;
 
 	if (!usable(ep))
@@ -180,6 +183,7 @@ int pinion_peer_add(struct pinion_endpoint *ep,
 		    const struct pinion_address *address,
 		    struct pinion_peer **out)
 {
+	PN_NO_CANCEL();
 	if (!usable(ep) || !address || !out)
 		return -EINVAL;
 	return pn_endpoint_peer(ep, address, out);
@@ -289,11 +293,13 @@ int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 
 int pinion_endpoint_fd(struct pinion_endpoint *ep)
 {
+	PN_NO_CANCEL();
 	return usable(ep) ? pn_endpoint_fd(ep) : -EINVAL;
 }
 
 int pinion_endpoint_arm(struct pinion_endpoint *ep)
 {
+	PN_NO_CANCEL();
 	return usable(ep) ? pn_endpoint_arm(ep) : -EINVAL;
 }
 

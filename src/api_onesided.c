@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "base/cancel.h"
 #include "base/range.h"
 #include "context.h"
 #include "message/message_impl.h"
@@ -26,6 +27,7 @@ static bool peer_ok(const struct pinion_endpoint *ep,
 int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
 		  unsigned access, struct pinion_exposure **out)
 {
+	PN_NO_CANCEL();
 	if (!usable(ep) || !out || !(access & REMOTE))
 		return -EINVAL;
 	return pn_endpoint_expose(ep, addr, len, access, out);
@@ -43,6 +45,7 @@ int pinion_exposure_key(const struct pinion_exposure *exposure,
 /* In a forked child the registration is the parent's. */
 void pinion_unexpose(struct pinion_exposure *exposure)
 {
+	PN_NO_CANCEL();
 	if (exposure && usable(pn_exposure_endpoint(exposure)))
 		pn_endpoint_unexpose(exposure);
 }
@@ -50,6 +53,7 @@ void pinion_unexpose(struct pinion_exposure *exposure)
 int pinion_remote_open(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		       const struct pinion_key *key, struct pinion_remote **out)
 {
+	PN_NO_CANCEL();
 	if (!peer_ok(ep, peer) || !key || !out)
 		return -EINVAL;
 	return pn_endpoint_remote(ep, peer, key, out);
@@ -57,6 +61,7 @@ int pinion_remote_open(struct pinion_endpoint *ep, struct pinion_peer *peer,
 
 void pinion_remote_close(struct pinion_remote *remote)
 {
+	PN_NO_CANCEL();
 	if (remote && usable(remote->peer->ep))
 		pn_endpoint_remote_close(remote);
 }

@@ -225,7 +225,8 @@ PINION_API int pinion_test(struct pinion_endpoint *ep,
 			   struct pinion_request *request,
 			   struct pinion_completion *out);
 
-/* As above, but sleeps until it has ended; returns its status. */
+/* As above, but sleeps until it has ended; returns its status. A cancellation
+ * point while it sleeps: the request stays as it is, and the handle good. */
 PINION_API int pinion_wait(struct pinion_endpoint *ep,
 			   struct pinion_request *request,
 			   struct pinion_completion *out);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/lock.h"
@@ -370,6 +371,7 @@ static void *alloc_hidden(const struct pn_shown_kind *kind)
 void *pn_board_alloc(const struct pn_shown_kind *kind, const void *owner,
 		     bool shown)
 {
+	PN_NO_CANCEL();
 	void *object = shown ? alloc_shown(kind, owner) : NULL;
 
 	return object ? object : alloc_hidden(kind);
@@ -381,6 +383,7 @@ void pn_board_free(void *object)
 
 	if (!object)
 		return;
+	PN_NO_CANCEL();
 	tag = (struct tag *)object - 1;
 	if (tag->heap) {
 		free(tag->heap);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
+
 static _Atomic int enabled = PN_LOG_WARN;
 
 void pn_log_set_level(enum pn_log_level level)
@@ -26,6 +28,7 @@ void pn_log(enum pn_log_level level, const char *fmt, ...)
 
 	if ((int)level > atomic_load_explicit(&enabled, memory_order_relaxed))
 		return;
+	PN_NO_CANCEL();
 	head = snprintf(line, sizeof(line), "pinion: %s: ", names[level]);
 	errno = saved; /* for %m */
 	va_start(ap, fmt);

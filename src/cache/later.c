@@ -168,21 +168,32 @@ int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin)
 	return collect_pin(pin);
 }
 
-int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
+/* If nobody has begun it: does it here rather than wait. */
+static void run_if_queued(struct pn_cache *cache, struct pn_plan *plan)
 {
-	struct pn_plan *plan = pin->internal[0];
-	uint32_t status;
+	PN_NO_CANCEL();
 	bool mine;
 
-	if (!pin->reserved)
-		return pin->nparts ? 0 : -EINVAL;
-	/* Nobody has begun it: do it here rather than wait. */
 	pn_lock(&cache->lock);
 	mine = pn_plan_take_locked(cache, plan);
 	pn_unlock(&cache->lock);
 	if (mine)
 		pn_plan_run(plan);
+}
+
+/* A thread that is canceled while it sleeps leaves the plan to whoever waits
+ * next; whoever carries it out does not need the sleeper. */
+int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	struct pn_plan *plan = pin->internal[0];
+	uint32_t status;
+
+	if (!pin->reserved)
+		return pin->nparts ? 0 : -EINVAL;
+	run_if_queued(cache, plan);
 	while ((status = atomic_load(&plan->status)) != PN_PLAN_DONE)
-		pn_device_block(cache->device, &plan->status, status);
+		pn_device_block_cancelable(cache->device, &plan->status,
+					   status);
+	PN_NO_CANCEL();
 	return collect_pin(pin);
 }

@@ -290,6 +290,7 @@ int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 
 	if (pn_resident_pin(cache, addr, len, flags, pin))
 		return 0;
+	PN_NO_CANCEL();
 	return pin_buffers(cache, &buffer, 1, flags, &first, pin);
 }
 

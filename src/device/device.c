@@ -225,6 +225,7 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 		mrs[i]->device_slot = 0;
 		mrs[i]->device_data = NULL;
 	}
+	PN_NO_CANCEL();
 	return device->ops->reg(device, mrs, n);
 }
 
@@ -303,6 +304,22 @@ void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
 	};
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value,
 		deadline_ns == PN_FOREVER ? NULL : &ts, NULL, 0);
+}
+
+/* The kernel's futex is no cancellation point, and no function of libc that is
+ * one sleeps on a word. Between the two calls nothing else can be canceled. */
+void pn_device_block_cancelable(struct pn_device *device,
+				_Atomic uint32_t *word, uint32_t value)
+{
+	int type;
+
+	if (device->ops->block) {
+		device->ops->block(device, word, value, PN_FOREVER);
+		return;
+	}
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+	pthread_setcanceltype(type, NULL);
 }
 
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word)

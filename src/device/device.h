@@ -100,6 +100,7 @@
 
 #include <pinion/device.h>
 
+#include "base/cancel.h"
 #include "base/compiler.h"
 #include "base/pages.h"
 #include "config/option.h"
@@ -439,6 +440,7 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 static inline void pn_device_deregister(struct pn_device *device,
 					struct pn_mr *const *mrs, unsigned n)
 {
+	PN_NO_CANCEL();
 	device->ops->dereg(device, mrs, n);
 }
 
@@ -446,12 +448,14 @@ static inline void pn_device_deregister(struct pn_device *device,
  * pages stay pinned. -EOPNOTSUPP: not offered (PN_CAP_REKEY). */
 static inline int pn_device_rekey(struct pn_device *device, struct pn_mr *mr)
 {
+	PN_NO_CANCEL();
 	return device->ops->rekey(device, mr);
 }
 
 static inline void pn_device_pinned(struct pn_device *device,
 				    struct pn_pinned *out)
 {
+	PN_NO_CANCEL();
 	device->ops->pinned(device, out);
 }
 
@@ -471,6 +475,7 @@ static inline int pn_device_attach(struct pn_device *device,
 				   const struct pn_address *address,
 				   struct pn_peer **out)
 {
+	PN_NO_CANCEL();
 	return device->ops->attach(device, address, out);
 }
 
@@ -483,6 +488,7 @@ static inline int pn_device_detach(struct pn_device *device,
 {
 	if (!device->ops->detach)
 		return -EOPNOTSUPP;
+	PN_NO_CANCEL();
 	device->ops->detach(device, peer);
 	return 0;
 }
@@ -546,7 +552,8 @@ static inline void pn_device_release(struct pn_device *device,
  * might succeed, wake() is called or now() is deadline_ns. Spins briefly
  * first; then costs no CPU. 0 (look again: there may be nothing), or
  * -ETIMEDOUT. On
- * `sim`, -EDEADLK: nothing can ever happen again. */
+ * `sim`, -EDEADLK: nothing can ever happen again. A cancellation point, but on
+ * `sim`: a device holds nothing while it sleeps. */
 static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
 {
 	return device->ops->wait(device, deadline_ns);
@@ -610,6 +617,10 @@ static inline void pn_device_block(struct pn_device *device,
 {
 	pn_device_block_until(device, word, value, PN_FOREVER);
 }
+
+/* The same, and a cancellation point (base/cancel.h) where time is real. */
+void pn_device_block_cancelable(struct pn_device *device,
+				_Atomic uint32_t *word, uint32_t value);
 
 /* Wakes all that sleep on word, after it was changed. */
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "fabric/fabric.h"
 
 static struct pn_fi_cq *cq_of(struct fid_cq *fid)
@@ -66,6 +67,7 @@ void pn_fi_cq_wake(struct pn_fi_cq *cq)
 
 	if (cq->epoll < 0)
 		return;
+	PN_NO_CANCEL();
 	cq->armed = false;
 	cq->told = true;
 	(void)!write(cq->wake, &one, sizeof(one)); /* full is awake, too */
@@ -306,6 +308,7 @@ void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep)
  * looks again, and would sleep on if another had taken them meanwhile. */
 static int arm(struct pn_fi_cq *cq)
 {
+	PN_NO_CANCEL();
 	struct pn_list *pos;
 	uint64_t n;
 
@@ -448,6 +451,7 @@ static int signal_cq(struct fid_cq *fid)
 
 static void free_cq(struct pn_fi_cq *cq)
 {
+	PN_NO_CANCEL();
 	if (cq->epoll >= 0) {
 		close(cq->epoll);
 		close(cq->wake);

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "fabric/fabric.h"
 
 struct event {
@@ -35,6 +36,7 @@ static struct queue *queue_of(struct fid_eq *fid)
 
 static void drain(int fd)
 {
+	PN_NO_CANCEL();
 	uint64_t n;
 
 	(void)!read(fd, &n, sizeof(n)); /* not blocking; what it was is known */
@@ -79,6 +81,7 @@ static ssize_t read_error(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 static ssize_t write_event(struct fid_eq *fid, uint32_t event, const void *buf,
 			   size_t len, uint64_t flags)
 {
+	PN_NO_CANCEL();
 	struct queue *q = queue_of(fid);
 	struct event *e;
 	uint64_t one = 1;
@@ -147,6 +150,7 @@ int pn_fi_eq_trywait(struct fid_eq *fid)
 
 static int close_queue(struct fid *fid)
 {
+	PN_NO_CANCEL();
 	struct queue *q = pn_container_of(fid, struct queue, fid.fid);
 	struct pn_list *link;
 

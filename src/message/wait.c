@@ -3,10 +3,12 @@
  * told by a descriptor. One thread at a time sleeps in the devices; while it
  * does the others wait for it. */
 #include <errno.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/thread.h"
 #include "message/message_impl.h"
 
@@ -69,6 +71,35 @@ static bool tidy(struct pinion_endpoint *ep)
 	return more;
 }
 
+/* The thread that slept in the devices does so no longer: one of the others is
+ * next. */
+static void end_sleep(struct pinion_endpoint *ep)
+{
+	ep->sleeping = false;
+	pn_endpoint_tell(ep);
+	atomic_fetch_add(&ep->progressed, 1);
+	if (ep->locking)
+		pn_device_unblock(ep->device, &ep->progressed);
+}
+
+/* It was canceled: its request stays as it is. */
+static void end_canceled_sleep(void *arg)
+{
+	struct pinion_endpoint *ep = arg;
+
+	pn_endpoint_lock(ep);
+	end_sleep(ep);
+	pn_endpoint_unlock(ep);
+}
+
+/* The cancellation point of pinion_wait(), without the lock. */
+static void sleep_in_devices(struct pinion_endpoint *ep)
+{
+	pthread_cleanup_push(end_canceled_sleep, ep);
+	pn_device_wait_any(ep->devices, ep->nrails, PN_FOREVER);
+	pthread_cleanup_pop(0);
+}
+
 /* Sleeps until something happened. One thread sleeps in the device; others
  * wait for that one. Called with the lock, which is given up meanwhile. */
 static void sleep_for_news(struct pinion_endpoint *ep)
@@ -77,19 +108,15 @@ static void sleep_for_news(struct pinion_endpoint *ep)
 
 	if (ep->sleeping) {
 		pn_endpoint_unlock(ep);
-		pn_device_block(ep->device, &ep->progressed, seen);
+		pn_device_block_cancelable(ep->device, &ep->progressed, seen);
 		pn_endpoint_lock(ep);
 		return;
 	}
 	ep->sleeping = true;
 	pn_endpoint_unlock(ep);
-	pn_device_wait_any(ep->devices, ep->nrails, PN_FOREVER);
+	sleep_in_devices(ep);
 	pn_endpoint_lock(ep);
-	ep->sleeping = false;
-	pn_endpoint_tell(ep);
-	atomic_fetch_add(&ep->progressed, 1);
-	if (ep->locking)
-		pn_device_unblock(ep->device, &ep->progressed);
+	end_sleep(ep);
 }
 
 int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
@@ -128,6 +155,7 @@ void pn_endpoint_tell(struct pinion_endpoint *ep)
 
 	if (pn_likely(!ep->armed))
 		return;
+	PN_NO_CANCEL();
 	ep->armed = NULL;
 	ep->others_armed = false;
 	/* Fails only when it is readable as it can be. */

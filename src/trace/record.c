@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -105,6 +106,7 @@ static void *map(int fd, off_t offset, size_t bytes)
 /* Disk space first: writing to a mapped hole of a full disk is a signal. */
 static void *map_new(struct recorder *r, off_t offset, size_t bytes)
 {
+	PN_NO_CANCEL();
 	void *at;
 	int ret = posix_fallocate(r->fd, offset, (off_t)bytes);
 

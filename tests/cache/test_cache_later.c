@@ -235,6 +235,49 @@ static void a_canceled_thread_leaves_no_lock_behind(void **state)
 	munmap(neighbours, 4 * PAGE);
 }
 
+/* --- a pin that is waited for --------------------------------------------- */
+
+/* A pin under way that no worker carries out: the test is the worker. */
+static struct pn_plan *begin_plan(char *p, struct pinion_pin *pin)
+{
+	struct pn_plan *plan = malloc(sizeof(*plan));
+
+	assert_non_null(plan);
+	pn_plan_init(plan, context->cache, WRITE, &plan->buffer, 1,
+		     &plan->first_of_one);
+	plan->buffer = (struct iovec){ p, PAGE };
+	atomic_store(&plan->status, PN_PLAN_RUNNING);
+	*pin = (struct pinion_pin){ .reserved = 1, .internal = { plan } };
+	return plan;
+}
+
+static void *wait_for_pin(void *pin)
+{
+	return pinion_pin_wait(context, pin) ? NULL : pin;
+}
+
+static void a_thread_that_waits_for_a_pin_can_be_canceled(void **state)
+{
+	struct pinion_pin pin;
+	struct pn_plan *plan;
+	char *p = map(PAGE);
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	plan = begin_plan(p, &pin);
+	assert_ok(pthread_create(&thread, NULL, wait_for_pin, &pin));
+	usleep(20000); /* asleep, or about to be: either is right */
+	assert_ok(pthread_cancel(thread));
+	assert_ok(pthread_join(thread, &result));
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	pn_plan_run(plan);
+	assert_ok(pinion_pin_wait(context, &pin));
+	assert_int_equal(pin.nparts, 1);
+	pinion_unpin(context, &pin);
+	munmap(p, PAGE);
+}
+
 /* --- budget --------------------------------------------------------------- */
 
 static void write_file(const char *dir, const char *name, const char *text)
@@ -312,6 +355,7 @@ int main(void)
 		TEST_OPEN(a_part_that_was_promised_stays_though_the_rest_fails),
 		TEST_OPEN(the_worker_takes_none_of_the_programs_signals),
 		TEST_OPEN(a_canceled_thread_leaves_no_lock_behind),
+		TEST_OPEN(a_thread_that_waits_for_a_pin_can_be_canceled),
 		TEST(the_least_limit_of_all_groups_above_counts),
 	};
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/sim/sim_impl.h"
@@ -395,6 +396,7 @@ static int task_wait(struct pn_sim_node *node, struct pn_sim_task *task,
  * false when none did for a while. */
 static bool others_helped(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 {
+	PN_NO_CANCEL();
 	struct timespec until;
 	uint64_t now_ns = pn_clock_ns() + PATIENCE_NS;
 	int ret;

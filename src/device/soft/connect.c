@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/servant.h"
@@ -190,6 +191,7 @@ void pn_soft_link_unmap(struct pn_soft_peer *peer)
 
 	if (!peer->mapped)
 		return;
+	PN_NO_CANCEL();
 	peer->mapped = false;
 	/* pn_soft_shed() may be at it. */
 	pn_lock(&dev->peers_lock);
@@ -1003,6 +1005,7 @@ static void *serve(void *arg)
 
 void pn_soft_service_kick(struct pn_soft_service *service)
 {
+	PN_NO_CANCEL();
 	uint64_t one = 1;
 
 	/* Can only fail when it is already readable. */

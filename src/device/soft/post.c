@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "device/form.h"
 #include "device/soft/soft_impl.h"
 
@@ -89,6 +90,7 @@ int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 
 	if (op->kind == PN_OP_SEND)
 		return carry_out_send(peer, op, len, done);
+	PN_NO_CANCEL(); /* system calls that move bytes */
 	/* Before the first byte: after the last there must be room. */
 	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;

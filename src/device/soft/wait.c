@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "device/soft/soft_impl.h"
 
@@ -27,6 +28,7 @@ void pn_soft_wake_own(struct pn_soft_device *dev)
 
 	if (!atomic_exchange(&dev->shared->sleeping, 0))
 		return;
+	PN_NO_CANCEL();
 	/* Fails only when it is readable as it can be. */
 	if (write(dev->own_fd, &one, sizeof(one)) < 0)
 		return;

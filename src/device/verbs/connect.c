@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/servant.h"
@@ -652,6 +653,7 @@ static void take_async(struct pn_verbs_device *dev)
 
 void pn_verbs_kick(struct pn_verbs_device *dev)
 {
+	PN_NO_CANCEL();
 	uint64_t one = 1;
 
 	if (write(dev->kick_fd, &one, sizeof(one)) < 0)

@@ -32,6 +32,7 @@
 #include <rdma/rdma_cma.h>
 #include <stdatomic.h>
 
+#include "base/cancel.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "device/verbs/keys.h"
@@ -222,6 +223,7 @@ struct pn_verbs_device {
 	int event_fd, epoll; /* sleepers */
 
 	struct pn_mutex lock;	    /* see above; before the others */
+	int cancel_was;		    /* of the thread that is inside */
 	struct pn_completion *done; /* a ring of max_done, a power of two */
 	unsigned done_head, ndone, max_done;
 	unsigned nsends; /* in flight, or done and not polled */
@@ -261,19 +263,26 @@ static inline struct pn_verbs_peer *pn_verbs_peer_of(struct pn_peer *peer)
 }
 
 /* A single-threaded device pays for no lock; the analysis of clang cannot
- * follow that. */
+ * follow that. Posting and polling may be system calls (rxe, siw), which a
+ * canceled thread must not end in. */
 static inline void pn_verbs_enter(struct pn_verbs_device *dev)
 	PN_NO_THREAD_SAFETY
 {
+	int was = pn_cancel_off();
+
 	if (!dev->device.single_threaded)
 		pn_lock(&dev->lock);
+	dev->cancel_was = was;
 }
 
 static inline void pn_verbs_leave(struct pn_verbs_device *dev)
 	PN_NO_THREAD_SAFETY
 {
+	int was = dev->cancel_was;
+
 	if (!dev->device.single_threaded)
 		pn_unlock(&dev->lock);
+	pn_cancel_restore(&was);
 }
 
 /* The tag of a device's rkeys; never 0. */

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "device/verbs/verbs_impl.h"
 
@@ -17,6 +18,7 @@
 
 void pn_verbs_ring_bell(struct pn_verbs_device *dev)
 {
+	PN_NO_CANCEL();
 	uint64_t one = 1;
 
 	/* Fails only when it is readable as it can be. */
