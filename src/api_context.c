@@ -8,6 +8,7 @@
 
 #include "base/board.h"
 #include "base/cancel.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "cache/policy/policy.h"
 #include "context.h"
@@ -105,8 +106,8 @@ static const struct pn_shown_kind shown_context = {
 
 int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 {
-	PN_NO_CANCEL();
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	PN_NO_CANCEL();
 	struct pinion_context *context;
 	int ret;
 
@@ -126,10 +127,13 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	/* Without a trace the program still does its work. */
 	(void)pn_record_start(context->config.trace,
 			      context->config.trace_max_bytes);
-	ret = open_devices(context);
+	ret = pn_limits_explain(open_devices(context), "open a device");
 	if (ret)
 		goto free_context;
 	ret = pn_context_open_caches(context);
+	/* -EMFILE is of thread keys, not of descriptors. */
+	if (ret == -ENOMEM)
+		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
 	pn_mutex_init(&context->lock);

@@ -14,8 +14,7 @@ int pinion_site(const char *name)
 {
 	if (pn_process_lost())
 		return -EPERM;
-	pn_frames_name(name);
-	return 0;
+	return pn_frames_name(name);
 }
 
 int pinion_helper_query(struct pinion_context *context,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cancel.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/range.h"
 #include "context.h"
@@ -138,17 +139,20 @@ int pinion_endpoint_open(struct pinion_context *context,
 	measure_rails(context);
 	ret = pn_context_open_helper(context);
 	if (ret)
-		return ret;
+		goto explain;
 	fill_attr(context, &inner);
 	inner.single_threaded = attr && attr->single_threaded;
 	ret = pn_endpoint_open(&inner, &context->endpoint);
-	if (ret) {
-		pn_context_close_helper(context);
-		return ret;
-	}
+	if (ret)
+		goto close_helper;
 	context->endpoint->context = context;
 	*out = context->endpoint;
 	return 0;
+
+close_helper:
+	pn_context_close_helper(context);
+explain:
+	return pn_limits_explain(ret, "open an endpoint");
 }
 
 /* After fork() the child's copy is the parent's. */
@@ -294,7 +298,9 @@ int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 int pinion_endpoint_fd(struct pinion_endpoint *ep)
 {
 	PN_NO_CANCEL();
-	return usable(ep) ? pn_endpoint_fd(ep) : -EINVAL;
+	return usable(ep) ? pn_limits_explain(pn_endpoint_fd(ep),
+					      "open a descriptor to wait on")
+			  : -EINVAL;
 }
 
 int pinion_endpoint_arm(struct pinion_endpoint *ep)

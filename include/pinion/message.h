@@ -72,7 +72,7 @@ struct pinion_endpoint_attr {
 struct pinion_completion {
 	int status; /* 0 or a negative errno: -EMSGSIZE the message was longer
 		     * than the buffer, which is full; -ECANCELED;
-		     * -ECONNRESET the peer is gone */
+		     * -ECONNRESET the peer is gone; pinion_send(3) has all */
 	struct pinion_peer *peer;
 	uint64_t tag;
 	size_t len;	    /* bytes received or sent */

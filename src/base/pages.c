@@ -172,3 +172,33 @@ void pn_pages_decommit(void *addr, size_t len)
 	    MAP_FAILED)
 		madvise(addr, len, MADV_DONTNEED);
 }
+
+/* The kernel reads a signal set before it looks what to do with it, which is
+ * nothing here. */
+static bool is_readable(uintptr_t addr)
+{
+	return syscall(SYS_rt_sigprocmask, -1, addr & ~(uintptr_t)7, NULL, 8) >=
+		       0 ||
+	       errno != EFAULT;
+}
+
+/* EINVAL means that the mapping does not allow it, that it is one of a device's
+ * memory, or that the kernel is older than 5.14. */
+int pn_pages_check(const void *addr, size_t len, bool write)
+{
+	struct pn_range pages =
+		pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
+	void *first = (void *)pages.addr;
+
+	if (!madvise(first, pages.len,
+		     write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
+		return 0;
+	if (errno != EINVAL)
+		return errno == ENOMEM || errno == EFAULT ? -EFAULT : 0;
+	if (write && !madvise(first, pages.len, MADV_POPULATE_READ))
+		return -EFAULT;
+	for (size_t at = 0; at < pages.len; at += PN_PAGE_BYTES)
+		if (!is_readable(pages.addr + at))
+			return -EFAULT;
+	return 0;
+}

@@ -56,4 +56,9 @@ int pn_pages_commit(void *addr, size_t len,
 /* Takes them away; the part is reserved again. */
 void pn_pages_decommit(void *addr, size_t len);
 
+/* Whether the program could read, or write, all of a range of its own memory:
+ * 0, or -EFAULT where it would get a signal. Faults the pages in, and takes as
+ * long as that; it says nothing of what other threads unmap meanwhile. */
+int pn_pages_check(const void *addr, size_t len, bool write);
+
 #endif

@@ -52,7 +52,7 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 }
 
 static pthread_key_t exit_key;
-static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+static bool exit_keyed PN_GUARDED_BY(&lock);
 
 void pn_thread_init(struct pn_thread *thread)
 {
@@ -156,20 +156,35 @@ static void thread_exits(void *arg)
 	thread_free(arg);
 }
 
-static void make_exit_key(void)
+static int make_exit_key(void)
 {
-	pn_assert(!pthread_key_create(&exit_key, thread_exits));
-	pn_process_atfork(before_fork, after_fork, in_child);
+	int ret = 0;
+
+	pn_lock(&lock);
+	if (!exit_keyed)
+		ret = -pthread_key_create(&exit_key, thread_exits);
+	if (!exit_keyed && !ret) {
+		pn_process_atfork(before_fork, after_fork, in_child);
+		exit_keyed = true;
+	}
+	pn_unlock(&lock);
+	return ret;
 }
 
 struct pn_thread *pn_thread_attach(void)
 {
-	struct pn_thread *thread = thread_alloc();
+	struct pn_thread *thread;
 
-	pn_assert(thread);
+	if (make_exit_key())
+		return NULL;
+	thread = thread_alloc();
+	if (!thread)
+		return NULL;
+	if (pthread_setspecific(exit_key, thread)) {
+		thread_free(thread);
+		return NULL;
+	}
 	pn_thread_init(thread);
-	pn_assert(!pthread_once(&exit_once, make_exit_key));
-	pn_assert(!pthread_setspecific(exit_key, thread));
 	pn_thread_current = thread;
 	return thread;
 }
@@ -184,8 +199,11 @@ static void clear_key(int key) PN_REQUIRES(&lock)
 
 int pn_thread_key_alloc(void (*ended)(void *value))
 {
-	int found = -EMFILE;
+	int found = make_exit_key();
 
+	if (found)
+		return found;
+	found = -EMFILE;
 	pn_lock(&lock);
 	for (int key = 0; key < PN_THREAD_KEYS && found < 0; key++) {
 		if (keys[key].taken)

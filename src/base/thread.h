@@ -49,10 +49,11 @@ struct pn_thread {
 extern _Thread_local struct pn_thread *pn_thread_current
 	__attribute__((tls_model("initial-exec")));
 
-/* Makes the calling thread's context. Never NULL: without memory for it the
- * program cannot go on, and this aborts. */
+/* Makes the calling thread's context. NULL: no memory. */
 struct pn_thread *pn_thread_attach(void);
 
+/* The calling thread's context. NULL: it has none yet, and there is no memory
+ * for one. */
 static inline struct pn_thread *pn_thread_self(void)
 {
 	struct pn_thread *self = pn_thread_current;
@@ -75,7 +76,8 @@ void pn_thread_init(struct pn_thread *thread);
 void pn_thread_fini(struct pn_thread *thread);
 
 /* Takes a key; `ended` is called in a thread that ends, with its pointer, if it
- * has one. Returns the key, or -EMFILE when all are taken. */
+ * has one. Returns the key; -EMFILE: all are taken; -ENOMEM, or -EAGAIN:
+ * the process has no room for a destructor of threads. */
 int pn_thread_key_alloc(void (*ended)(void *value));
 
 /* Gives a key back. No thread may use it any longer; pointers still under it

@@ -74,8 +74,10 @@ static struct pn_pins *pins_alloc(struct pn_cache *cache)
 struct pn_pins *pn_pins_self(struct pn_cache *cache)
 {
 	struct pn_thread *self = pn_thread_self();
-	struct pn_pins *pins = self->local[cache->key];
+	struct pn_pins *pins = self ? self->local[cache->key] : NULL;
 
+	if (pn_unlikely(!self))
+		return NULL;
 	if (pn_likely(pins))
 		return pins;
 	pins = adopt_orphan(cache);

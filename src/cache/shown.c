@@ -78,7 +78,8 @@ static ROW *smallest(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 
 void pn_largest_add_locked(struct pn_cache *cache, struct pn_region *region)
 {
-	const struct pn_thread *self = pn_thread_self();
+	const struct pn_thread *self = pn_thread_current;
+	uint64_t site = self ? self->site : 0;
 	ROW *row;
 
 	if (!cache->largest || region->mr.len <= cache->smallest_bytes)
@@ -88,10 +89,10 @@ void pn_largest_add_locked(struct pn_cache *cache, struct pn_region *region)
 		cache->regions[row->id].flags &= (uint16_t)~PN_REGION_LISTED;
 	*row = (ROW){ .addr = (uintptr_t)region->mr.addr,
 		      .bytes = region->mr.len,
-		      .site = self->site,
+		      .site = site,
 		      .access = region->mr.access,
 		      .id = pn_region_id(cache, region) };
-	if (self->site)
+	if (site)
 		memcpy(row->site_name, self->site_name, sizeof(row->site_name));
 	region->flags |= PN_REGION_LISTED;
 	cache->smallest_bytes = smallest(cache)->bytes;

@@ -243,6 +243,48 @@ int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
 	return pn_device_post(device, peer, &op);
 }
 
+int pn_device_ended_by(int error)
+{
+	switch (error) {
+	case -ECONNRESET:
+	case -ECONNREFUSED:
+	case -EHOSTUNREACH:
+	case -EMFILE:
+	case -ENOMEM:
+	case -EPROTO:
+		return error;
+	case -EPIPE:
+		return -ECONNRESET;
+	case -ENFILE:
+	case -ETOOMANYREFS:
+		return -EMFILE;
+	case -ENOBUFS:
+		return -ENOMEM;
+	case -EADDRNOTAVAIL:
+	case -ENETDOWN:
+	case -ENETUNREACH:
+	case -ETIMEDOUT:
+		return -EHOSTUNREACH;
+	default:
+		return -ECONNREFUSED;
+	}
+}
+
+/* A system call that sleeps, as a cancellation point. Not by libc's functions:
+ * none of them that is one sleeps on a futex. Nothing but the system call runs
+ * while a thread can be canceled anywhere. */
+static long sleep_cancelable(long number, long a, long b, long c, long d,
+			     long e)
+{
+	int type;
+	long ret;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	ret = syscall(number, a, b, c, d, e, 0);
+	pthread_setcanceltype(type, NULL);
+	return ret;
+}
+
 /* Sleeps until one of the descriptors is readable, or for a signal; false: the
  * deadline, of the machine's clock, as devices with descriptors have it. */
 static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
@@ -252,7 +294,9 @@ static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 	struct timespec ts = { (time_t)(left / PN_NS_PER_S),
 			       (long)(left % PN_NS_PER_S) };
 
-	return ppoll(fds, n, deadline_ns == PN_FOREVER ? NULL : &ts, NULL) != 0;
+	return sleep_cancelable(SYS_ppoll, (long)fds, n,
+				deadline_ns == PN_FOREVER ? 0 : (long)&ts, 0,
+				0) != 0;
 }
 
 /* One that has something already ends it before it begins. */
@@ -306,20 +350,14 @@ void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
 		deadline_ns == PN_FOREVER ? NULL : &ts, NULL, 0);
 }
 
-/* The kernel's futex is no cancellation point, and no function of libc that is
- * one sleeps on a word. Between the two calls nothing else can be canceled. */
 void pn_device_block_cancelable(struct pn_device *device,
 				_Atomic uint32_t *word, uint32_t value)
 {
-	int type;
-
-	if (device->ops->block) {
+	if (device->ops->block)
 		device->ops->block(device, word, value, PN_FOREVER);
-		return;
-	}
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-	pthread_setcanceltype(type, NULL);
+	else
+		sleep_cancelable(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE,
+				 value, 0, 0);
 }
 
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word)

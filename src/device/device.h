@@ -66,6 +66,8 @@
  *   or by its completion, as the device finds out. In both:
  *     -EINVAL        malformed operation, too many segments, too long
  *     -EAGAIN        post: queue full or peer still connecting: poll, retry
+ *     -ENOMEM        post: no memory, and nothing in flight whose end would
+ *                    tell when to retry
  *     -EFAULT        a local segment is not covered by its lkey
  *     -EACCES        the remote side refused: key unknown or dead, range not
  *                    covered, access not granted
@@ -559,6 +561,11 @@ static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
 	return device->ops->wait(device, deadline_ns);
 }
 
+/* What PEER_DOWN says of a connection that could not be made, or has ended, for
+ * this reason of the system's: one of the errors above, -EHOSTUNREACH, -EMFILE,
+ * -ENOMEM or -EPROTO. So that programs know what requests end with. */
+int pn_device_ended_by(int error);
+
 /* The same for several devices at once, which all run in virtual time or all
  * have PN_CAP_FD. wake() of the first ends it. */
 int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
@@ -603,6 +610,18 @@ static inline void pn_copy(struct pn_device *device, void *dst, const void *src,
 		device->ops->copy(device, dst, src, len);
 	else
 		memcpy(dst, src, len);
+}
+
+/* What became of memory that could not be registered because of `why`: 0, it
+ * can be copied (read, or with `write` written) all the same, as read-only
+ * memory can on `soft`; -EFAULT: not even that. In virtual time nobody looks.
+ */
+static inline int pn_copy_check(const struct pn_device *device, int why,
+				const void *addr, size_t len, bool write)
+{
+	return why == -EFAULT && !device->ops->copy
+		       ? pn_pages_check(addr, len, write)
+		       : 0;
 }
 
 /* Sleeps while *word is value and now() is before deadline_ns; may return

@@ -393,7 +393,8 @@ void pn_heap_close(struct pinion_heap *heap)
 
 void pn_heap_trim(struct pinion_heap *heap)
 {
-	struct pn_local *local = pn_thread_self()->local[heap->key];
+	const struct pn_thread *self = pn_thread_current;
+	struct pn_local *local = self ? self->local[heap->key] : NULL;
 
 	if (local)
 		pn_local_flush(local);

@@ -48,8 +48,10 @@ static struct pn_local *local_alloc(struct pinion_heap *heap)
 struct pn_local *pn_local_self(struct pinion_heap *heap)
 {
 	struct pn_thread *self = pn_thread_self();
-	struct pn_local *local = self->local[heap->key];
+	struct pn_local *local = self ? self->local[heap->key] : NULL;
 
+	if (pn_unlikely(!self))
+		return NULL;
 	if (pn_likely(local))
 		return local;
 	local = local_alloc(heap);

@@ -21,9 +21,9 @@ static struct pn_caller *caller_alloc(struct pn_helper *helper)
 static struct pn_caller *caller_self(struct pn_helper *helper)
 {
 	struct pn_thread *self = pn_thread_self();
-	struct pn_caller *caller = self->local[helper->key];
+	struct pn_caller *caller = self ? self->local[helper->key] : NULL;
 
-	if (pn_unlikely(!caller))
+	if (pn_unlikely(self && !caller))
 		caller = self->local[helper->key] = caller_alloc(helper);
 	return caller;
 }

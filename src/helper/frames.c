@@ -9,6 +9,7 @@
 #include "helper/frames.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
 #include <pthread.h>
 #include <string.h>
@@ -39,10 +40,11 @@ static void find_walk(void)
 
 unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
 {
+	const struct pn_thread *self = pn_thread_self();
 	void *found[MOST];
 	int n;
 
-	frames[0] = (uintptr_t)pn_thread_self()->site;
+	frames[0] = self ? (uintptr_t)self->site : 0;
 	if (frames[0] || !walk)
 		return !!frames[0];
 	pthread_once(&once, find_walk);
@@ -55,12 +57,14 @@ unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
 	return (unsigned)n;
 }
 
-void pn_frames_name(const char *name)
+int pn_frames_name(const char *name)
 {
 	struct pn_thread *self = pn_thread_self();
 	uint64_t hash = 0;
 	size_t n = 0;
 
+	if (!self)
+		return -ENOMEM;
 	for (; name && *name; name++) {
 		hash = pn_name_mix(hash, (unsigned char)*name) | 1;
 		if (n < sizeof(self->site_name) - 1)
@@ -69,4 +73,5 @@ void pn_frames_name(const char *name)
 	self->site_name[n] = '\0';
 	/* Never 0 for a name: that means none. */
 	self->site = hash;
+	return 0;
 }

@@ -19,6 +19,6 @@ unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk);
 /* Names the calling thread's next calls, for events, too (base/thread.h); NULL
  * or an empty text: no name any more. Only the beginning of the text is kept.
  */
-void pn_frames_name(const char *name);
+int pn_frames_name(const char *name);
 
 #endif

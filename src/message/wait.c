@@ -222,8 +222,11 @@ static int arm_all(struct pinion_endpoint *ep)
 
 int pn_endpoint_arm(struct pinion_endpoint *ep)
 {
+	struct pn_thread *self = pn_thread_self();
 	int ret;
 
+	if (!self)
+		return -ENOMEM;
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
 	/* What moved may have ended a request that has a handle. */
@@ -232,7 +235,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 		      : arm_all(ep);
 	if (!ret) {
 		ep->others_armed = ep->armed;
-		ep->armed = pn_thread_self();
+		ep->armed = self;
 	} else {
 		/* The bell that others wait for may be taken away by now. */
 		pn_endpoint_tell(ep);

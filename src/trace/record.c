@@ -176,6 +176,7 @@ static bool next_block(struct lane *lane, uint64_t start_ns)
 
 static pthread_key_t lane_key;
 static pthread_once_t lane_once = PTHREAD_ONCE_INIT;
+static bool lane_keyed; /* else lanes of threads that end are lost */
 
 /* The thread ends: its lane is for the next one. */
 static void leave_lane(void *arg)
@@ -194,7 +195,7 @@ static void leave_lane(void *arg)
 
 static void make_lane_key(void)
 {
-	pn_assert(!pthread_key_create(&lane_key, leave_lane));
+	lane_keyed = !pthread_key_create(&lane_key, leave_lane);
 }
 
 static struct lane *take_lane(struct recorder *r)
@@ -227,7 +228,7 @@ static PN_NOINLINE struct lane *attach_lane(struct recorder *r)
 	if (!lane)
 		return NULL;
 	pthread_once(&lane_once, make_lane_key);
-	if (pthread_setspecific(lane_key, lane))
+	if (!lane_keyed || pthread_setspecific(lane_key, lane))
 		pn_debug("a thread's lane is lost when it ends");
 	return my_lane = lane;
 }
@@ -273,6 +274,8 @@ static inline void name_thread(struct pn_event *event)
 	struct pn_thread *self = pn_thread_self();
 	void **number;
 
+	if (pn_unlikely(!self))
+		return;
 	if (!event->site)
 		event->site = self->site;
 	if (pn_unlikely(thread_key < 0))

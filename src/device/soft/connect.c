@@ -18,6 +18,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/servant.h"
 #include "device/soft/soft_impl.h"
@@ -28,6 +29,7 @@
 #define MOST_TOLD   (CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* -EALREADY */
 #define DEAF_NS	    (200 * PN_NS_PER_MS)
 #define LOOK_NS	    PN_NS_PER_S /* between looks for deaths */
+#define FIRST_PEERS 16
 #define HELLO_FDS   2
 #define WELCOME_FDS 1
 #define RING_MIN    ((uint64_t)32 << 10)
@@ -84,7 +86,8 @@ static void close_all(const int *fds, unsigned n)
 }
 
 /* Receives a hello and its files, up to ROOM_FDS, which are the caller's.
- * Returns the bytes of the message, 0 at the end, or a negative errno. */
+ * Returns the bytes of the message, 0 at the end, or a negative errno; -EMFILE:
+ * it has come, but not its files. */
 static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
 		      unsigned *nfds)
 {
@@ -107,6 +110,12 @@ static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
 		*nfds = (unsigned)((cmsg->cmsg_len - CMSG_LEN(0)) /
 				   sizeof(int));
 		memcpy(fds, CMSG_DATA(cmsg), *nfds * sizeof(int));
+	}
+	/* Files came that this process has no descriptors for. */
+	if (msg.msg_flags & MSG_CTRUNC && *nfds < ROOM_FDS) {
+		close_all(fds, *nfds);
+		*nfds = 0;
+		return -EMFILE;
 	}
 	return (int)n;
 }
@@ -173,6 +182,23 @@ unsigned pn_soft_shed(struct pn_soft_device *dev)
 	}
 	pn_unlock(&dev->peers_lock);
 	return n;
+}
+
+/* --- why not ------------------------------------------------------------- */
+
+/* What a connection that failed is said to have ended with; the log says what
+ * that does not. */
+static int said(struct pn_soft_service *service, int ret)
+{
+	int status = pn_device_ended_by(ret);
+
+	pn_limits_explain(ret, "connect to a peer");
+	if (status != ret && status == -ECONNREFUSED &&
+	    !service->warned_system) {
+		service->warned_system = true;
+		pn_error("soft: cannot connect: %s", strerror(-ret));
+	}
+	return status;
 }
 
 /* --- up and down --------------------------------------------------------- */
@@ -458,6 +484,13 @@ static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
 	peer_down(service, peer, -ECONNREFUSED);
 }
 
+/* Whether an answer means that the same may work in a moment: both have
+ * attached, or the other was short of something. */
+static bool is_for_now(int status)
+{
+	return status == -EALREADY || status == -EMFILE || status == -ENOMEM;
+}
+
 /* The other has answered, so there is time again. */
 static void wait_as_told(struct pn_soft_peer *peer)
 {
@@ -480,8 +513,10 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 
 	if (n == -EAGAIN)
 		return;
+	if (n == -EMFILE)
+		ret = n;
 	if (n >= 12 && answer.magic == PN_SOFT_MAGIC) {
-		if (answer.status == -EALREADY) {
+		if (is_for_now(answer.status)) {
 			close_all(fds, nfds);
 			drop_offer(service, peer);
 			wait_as_told(peer);
@@ -507,7 +542,7 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	close_all(fds, nfds);
 	if (!peer->mapped)
 		drop_offer(service, peer);
-	peer_down(service, peer, ret);
+	peer_down(service, peer, said(service, ret));
 }
 
 /* --- the side that is connected to --------------------------------------- */
@@ -530,14 +565,35 @@ static struct pn_soft_peer *find_peer(struct pn_soft_device *dev,
 	return NULL;
 }
 
+/* Room for one more among those that are up. */
+static bool room_for_peer(struct pn_soft_device *dev)
+	PN_REQUIRES(&dev->peers_lock)
+{
+	unsigned room = dev->peers_room ? 2 * dev->peers_room : FIRST_PEERS;
+	struct pn_soft_peer **bigger;
+
+	if (dev->npeers < dev->peers_room)
+		return true;
+	bigger = malloc(room * sizeof(*bigger));
+	if (!bigger)
+		return false;
+	free(dev->next_active);
+	dev->next_active = bigger;
+	dev->peers_room = room;
+	return true;
+}
+
 static struct pn_soft_peer *new_peer(struct pn_soft_device *dev,
 				     const struct pn_soft_address *address)
 	PN_REQUIRES(&dev->peers_lock)
 {
-	struct pn_soft_peer *peer = calloc(1, sizeof(*peer));
+	struct pn_soft_peer *peer = NULL;
 
+	if (room_for_peer(dev))
+		peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
+	dev->npeers++;
 	peer->peer.device = &dev->device;
 	peer->peer.address.len = sizeof(*address);
 	memcpy(peer->peer.address.data, address, sizeof(*address));
@@ -684,6 +740,23 @@ static int answer_hello(struct pn_soft_service *service,
 	return ret;
 }
 
+/* Something is missing here for a connection that the other has asked for. The
+ * other is told why, and both try again if that may help. */
+static void put_off(struct pn_soft_service *service, struct pn_soft_peer *peer,
+		    int why)
+{
+	struct pn_soft_hello answer = hello_of(service, why);
+
+	send_hello(peer->wire.socket.fd, &answer, NULL, 0);
+	unmap_channels(&peer->wire);
+	if (!is_for_now(why)) {
+		peer_down(service, peer, -ECONNRESET);
+		return;
+	}
+	unwatch(service, &peer->wire.socket);
+	wait_as_told(peer);
+}
+
 static void welcome(struct pn_soft_service *service,
 		    struct pn_soft_watch *stranger, struct pn_soft_peer *peer,
 		    const struct pn_soft_hello *hello, const int *fds)
@@ -694,12 +767,17 @@ static void welcome(struct pn_soft_service *service,
 		close_all(fds, HELLO_FDS);
 	else
 		ret = map_peer(peer, hello, fds, false);
-	if (!ret)
-		ret = answer_hello(service, peer);
+	if (ret) {
+		put_off(service, peer, said(service, ret));
+		return;
+	}
+	ret = answer_hello(service, peer);
 	if (!ret)
 		ret = peer_up(service, peer);
-	if (ret)
+	if (ret) {
+		said(service, ret);
 		peer_down(service, peer, -ECONNRESET);
+	}
 }
 
 static void refuse(struct pn_soft_service *service,
@@ -723,7 +801,12 @@ static void stranger_spoke(struct pn_soft_service *service,
 
 	if (n == -EAGAIN)
 		return;
-	why = n > 0 ? judge(stranger->fd, &hello, n, nfds) : -EPROTO;
+	if (n == -EMFILE && pn_soft_shed(service->dev))
+		why = n; /* the next try has descriptors */
+	else if (n == -EMFILE)
+		why = said(service, n);
+	else
+		why = n > 0 ? judge(stranger->fd, &hello, n, nfds) : -EPROTO;
 	if (!why && is_taken_back(stranger))
 		why = -ECANCELED;
 	if (!why)
@@ -747,11 +830,7 @@ static void listen_for(struct pn_soft_service *service, uint32_t events)
 /* Whoever waits at the door would be announced again and again. */
 static void go_deaf(struct pn_soft_service *service, int error)
 {
-	if (!service->warned_deaf)
-		pn_warn("soft: cannot let a peer in: %s; raise `ulimit -n` or "
-			"close some descriptors",
-			strerror(error));
-	service->warned_deaf = true;
+	pn_limits_explain(-error, "let a peer in");
 	service->deaf_until_ns = pn_clock_ns() + DEAF_NS;
 	listen_for(service, 0);
 }
@@ -764,19 +843,21 @@ static int accept_on(struct pn_soft_service *service)
 
 static void accept_one(struct pn_soft_service *service)
 {
-	struct pn_soft_watch *w;
-	int sock = accept_on(service);
+	/* Before the socket: without memory it waits in the backlog. */
+	struct pn_soft_watch *w = malloc(sizeof(*w));
+	int sock = w ? accept_on(service) : -1;
 
-	if (sock < 0 && errno == EMFILE && pn_soft_shed(service->dev))
+	if (w && sock < 0 && errno == EMFILE && pn_soft_shed(service->dev))
 		sock = accept_on(service);
 	if (sock < 0) {
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-		    errno == ENOMEM)
-			go_deaf(service, errno);
+		if (!w || errno == EMFILE || errno == ENFILE ||
+		    errno == ENOBUFS || errno == ENOMEM)
+			go_deaf(service, w ? errno : ENOMEM);
+		free(w);
 		return;
 	}
-	w = is_ours(service, sock) ? malloc(sizeof(*w)) : NULL;
-	if (!w || watch(service, w, PN_SOFT_SOCKET, sock, NULL)) {
+	if (!is_ours(service, sock) ||
+	    watch(service, w, PN_SOFT_SOCKET, sock, NULL)) {
 		free(w);
 		close(sock);
 		return;
@@ -864,13 +945,10 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	}
 	if (!ret)
 		return true;
-	if (ret != -ECONNRESET)
-		pn_error("soft: cannot connect: %s",
-			 ret == -ECONNREFUSED
-				 ? "the device belongs to another user or does "
-				   "not answer"
-				 : strerror(-ret));
-	peer_down(service, peer, ret);
+	if (ret == -ECONNREFUSED)
+		pn_error("soft: cannot connect: the device belongs to another "
+			 "user or does not answer");
+	peer_down(service, peer, said(service, ret));
 	return false;
 }
 

@@ -130,7 +130,7 @@ struct pn_soft_service {
 	uint64_t deaf_until_ns;	  /* no descriptors to accept with; 0: not */
 	unsigned nup;		  /* peers of other processes that are up */
 	uint64_t looked_ns;	  /* when their locks were looked at */
-	bool warned_user, warned_deaf;
+	bool warned_user, warned_system;
 	_Atomic bool stop;
 	pthread_t thread;
 	bool running;

@@ -21,7 +21,7 @@ int pn_soft_finished_room(struct pn_soft_device *dev)
 		return 0;
 	bigger = malloc(max * sizeof(*bigger));
 	if (!bigger)
-		return -EAGAIN;
+		return dev->nfinished ? -EAGAIN : -ENOMEM;
 	for (unsigned i = 0; i < dev->nfinished; i++)
 		bigger[i] = dev->finished[(dev->finished_head + i) %
 					  dev->nfinished_max];
@@ -121,20 +121,27 @@ static struct pn_list *next_event(struct pn_soft_device *dev,
 	return first;
 }
 
-static int activate(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+/* There is room for as many as there are peers. */
+static void use_next_active(struct pn_soft_device *dev)
 {
-	if (dev->nactive == dev->nactive_max) {
-		unsigned max = dev->nactive_max ? 2 * dev->nactive_max : 16;
-		void *bigger = realloc(dev->active,
-				       max * sizeof(struct pn_soft_peer *));
+	struct pn_soft_peer **bigger;
 
-		if (!bigger)
-			return -ENOMEM;
-		dev->active = bigger;
-		dev->nactive_max = max;
-	}
+	pn_lock(&dev->peers_lock);
+	bigger = dev->next_active;
+	dev->next_active = NULL;
+	dev->nactive_max = dev->peers_room;
+	pn_unlock(&dev->peers_lock);
+	if (dev->nactive)
+		memcpy(bigger, dev->active, dev->nactive * sizeof(*bigger));
+	free(dev->active);
+	dev->active = bigger;
+}
+
+static void activate(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+{
+	if (dev->nactive == dev->nactive_max)
+		use_next_active(dev);
 	dev->active[dev->nactive++] = peer;
-	return 0;
 }
 
 static void tell_peer(struct pn_completion *out, struct pn_soft_peer *peer,
@@ -155,7 +162,7 @@ static unsigned take_events(struct pn_soft_device *dev,
 
 	while (n < max && (pos = next_event(dev, &dev->ups))) {
 		peer = pn_container_of(pos, struct pn_soft_peer, up);
-		pn_assert(!activate(dev, peer));
+		activate(dev, peer);
 		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_UP, 0);
 	}
 	while (n < max && (pos = next_event(dev, &dev->downs))) {

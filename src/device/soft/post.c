@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cancel.h"
+#include "base/limits.h"
 #include "device/form.h"
 #include "device/soft/soft_impl.h"
 
@@ -97,6 +98,8 @@ int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 	ret = move(lane, peer, op, len, budget, done);
 	if (ret == -EMFILE && pn_soft_shed(pn_soft_of(peer->peer.device)))
 		ret = move(lane, peer, op, len, budget, done);
+	if (ret == -EMFILE)
+		pn_limits_explain(ret, "reach a peer's memory");
 	if (!ret && imm && *done == len)
 		notify_imm(peer, op->imm, len);
 	return ret;
@@ -166,6 +169,13 @@ static int take_bytes(struct pn_soft_op *queued, const struct pn_op *op)
 	return 0;
 }
 
+/* Memory is tried for again when what is in flight has ended. If nothing is,
+ * nobody would tell when that may be. */
+static int no_memory(const struct pn_soft_peer *peer)
+{
+	return peer->inflight ? -EAGAIN : -ENOMEM;
+}
+
 static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		   const struct pn_op *op, size_t len)
 {
@@ -176,7 +186,7 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		return ret;
 	queued = pn_soft_engine_alloc(&dev->engine);
 	if (!queued)
-		return -EAGAIN;
+		return no_memory(peer);
 	queued->peer = peer;
 	queued->op = *op;
 	queued->op.sge = queued->sge;
@@ -185,7 +195,7 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	if (op->flags & PN_OP_INLINE) {
 		if (take_bytes(queued, op)) {
 			pn_soft_engine_free(&dev->engine, queued);
-			return -EAGAIN;
+			return no_memory(peer);
 		}
 	} else if (op->nsge) {
 		memcpy(queued->sge, op->sge, op->nsge * sizeof(*op->sge));

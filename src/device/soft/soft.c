@@ -201,7 +201,9 @@ static int soft_attach(struct pn_device *device,
 		ret = loop_back(dev, peer);
 	else if (is_new)
 		pn_soft_service_kick(&dev->service);
-	if (!ret)
+	if (ret) /* the next attach() makes another */
+		atomic_store(&peer->state, PN_SOFT_DOWN);
+	else
 		*out = &peer->peer;
 	return ret;
 }
@@ -423,6 +425,7 @@ static void free_device(struct pn_soft_device *dev)
 	pn_mutex_fini(&dev->events_lock);
 	free(dev->finished);
 	free(dev->active);
+	free(dev->next_active);
 	free(dev);
 }
 
@@ -476,6 +479,8 @@ static int soft_open(const char *text, const struct pn_device_attr *attr,
 	memset(dev, 0, sizeof(*dev));
 	init_lists(dev);
 	ret = parse(dev, text);
+	if (!ret)
+		ret = pn_soft_finished_room(dev);
 	if (!ret)
 		ret = open_parts(dev);
 	if (ret) {

@@ -110,6 +110,10 @@ struct pn_soft_device {
 
 	struct pn_mutex peers_lock; /* the list; any thread */
 	struct pn_list peers;
+	/* What `active` becomes when it is full: whoever makes a peer sees to
+	 * it that there is room for all, so that none comes up in vain. */
+	struct pn_soft_peer **next_active; /* of peers_room; or NULL: it is */
+	unsigned npeers, peers_room;
 
 	struct pn_mutex events_lock; /* the service's news */
 	struct pn_list ups, downs;
@@ -184,7 +188,8 @@ void pn_soft_describe(struct pn_device *device, pn_fact_fn *fn, void *arg);
  * (told once). The caller is inside. */
 bool pn_soft_has_news(struct pn_soft_device *dev);
 
-/* Adds the completion of an operation carried out while posting. -ENOMEM. */
+/* Adds the completion of an operation carried out while posting. Room for it
+ * first: -EAGAIN, poll() before; -ENOMEM. */
 int pn_soft_finished_room(struct pn_soft_device *dev);
 void pn_soft_finished_add(struct pn_soft_device *dev,
 			  struct pn_soft_finished finished);

@@ -233,9 +233,10 @@ static void end_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	if (!peer->gone)
 		peer->gone =
 			tell(dev,
-			     (struct pn_verbs_event){ .kind = PN_VERBS_DOWN,
-						      .peer = peer,
-						      .status = status });
+			     (struct pn_verbs_event){
+				     .kind = PN_VERBS_DOWN,
+				     .peer = peer,
+				     .status = pn_device_ended_by(status) });
 }
 
 /* --- the out lane -------------------------------------------------------- */

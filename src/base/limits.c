@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/limits.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define QUIET_NS (10 * PN_NS_PER_S)
+
+/* Whether it is time for another line of its kind. */
+static bool may_tell(_Atomic uint64_t *told_ns)
+{
+	uint64_t now = pn_clock_ns();
+	uint64_t last = atomic_load(told_ns);
+
+	return (!last || now - last >= QUIET_NS) &&
+	       atomic_compare_exchange_strong(told_ns, &last, now);
+}
+
+static uint64_t limit_of(int resource)
+{
+	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+
+	getrlimit(resource, &limit);
+	return limit.rlim_cur;
+}
+
+static void explain_descriptors(int error, const char *what)
+{
+	static _Atomic uint64_t told_ns;
+
+	if (!may_tell(&told_ns))
+		return;
+	if (error == -ENFILE)
+		pn_error("cannot %s: the system has no more descriptors; raise "
+			 "fs.file-max",
+			 what);
+	else
+		pn_error("cannot %s: no more descriptors, the limit is %llu; "
+			 "raise `ulimit -n` or close some",
+			 what, (unsigned long long)limit_of(RLIMIT_NOFILE));
+}
+
+static void explain_memory(const char *what)
+{
+	static _Atomic uint64_t told_ns;
+	uint64_t limit = limit_of(RLIMIT_AS);
+
+	if (limit != RLIM_INFINITY && may_tell(&told_ns))
+		pn_error("cannot %s: no memory; the address space is limited "
+			 "to %llu MiB, raise `ulimit -v`",
+			 what, (unsigned long long)(limit >> 20));
+}
+
+int pn_limits_explain(int error, const char *what)
+{
+	if (error == -EMFILE || error == -ENFILE || error == -ETOOMANYREFS)
+		explain_descriptors(error, what);
+	else if (error == -ENOMEM)
+		explain_memory(what);
+	return error;
+}
