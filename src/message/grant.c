@@ -197,29 +197,43 @@ static void on_ungrant(struct pinion_peer *peer, const struct pn_wire *wire)
 
 /* --- the granter's side --------------------------------------------------- */
 
+/* Registers what is granted, if there is room, and exports its keys. -EFAULT:
+ * the memory is not there. */
+static int pin_granted(struct pinion_request *request, struct pn_wire *wire,
+		       struct pn_wire_key *keys)
+{
+	struct pinion_endpoint *ep = request->ep;
+	int ret = pn_cache_pin(ep->cache, request->buf, request->len,
+			       PINION_ACCESS_REMOTE_WRITE, &request->source);
+
+	if (ret)
+		return pn_copy_check(ep->device, ret, request->buf,
+				     request->len, true);
+	request->source_pinned = true;
+	/* Too many parts: as if there were no room. */
+	if (!pn_keys_export(&request->source, wire, keys))
+		pn_request_unpin(request);
+	return 0;
+}
+
 static void grant(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
 	struct pn_wire wire;
-	int ret;
+	int ret = 0;
 
 	packet_for(request, &wire, PN_WIRE_GRANT);
 	wire.len = request->len;
 	request->onesided.number = pn_request_announce(request);
 	wire.offset = request->onesided.number;
-	if (request->len &&
-	    !pn_cache_pin(ep->cache, request->buf, request->len,
-			  PINION_ACCESS_REMOTE_WRITE, &request->source)) {
-		request->source_pinned = true;
-		/* Too many parts: as if there were no room. */
-		if (!pn_keys_export(&request->source, &wire, keys))
-			pn_request_unpin(request);
-	}
+	if (request->len)
+		ret = pin_granted(request, &wire, keys);
 	ep->stats.copied_for_room += request->len && !wire.nkeys;
 	pn_list_append(&request->peer->requests, &request->peer_link);
-	ret = pn_packet_send(request->peer, &wire, keys,
-			     wire.nkeys * sizeof(keys[0]), NULL);
+	if (!ret)
+		ret = pn_packet_send(request->peer, &wire, keys,
+				     wire.nkeys * sizeof(keys[0]), NULL);
 	if (ret)
 		pn_request_end(request, ret);
 }
@@ -306,8 +320,7 @@ static int to_grant(struct pinion_request *request, const struct pn_wire *wire,
 	case PN_WIRE_FIN:
 		return filled(request, wire->len);
 	case PN_WIRE_FAIL:
-		pn_request_end(request,
-			       wire->status < 0 ? wire->status : -EPROTO);
+		pn_request_end(request, pn_wire_failure(wire));
 		return 0;
 	default:
 		if (!request->canceling)

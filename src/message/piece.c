@@ -382,13 +382,17 @@ static int pin(struct pn_piece *p)
 	return ret;
 }
 
-/* Without a pin: wait for one (-EAGAIN), or through a bounce buffer. */
+/* Without a pin: wait for one (-EAGAIN), or through a bounce buffer. -EFAULT:
+ * there is no memory to copy. */
 static int without_pin(struct pn_piece *p, int why)
 {
 	struct pinion_request *request = p->request;
 
 	if (why == -ENOBUFS && !pn_list_empty(&request->onesided.pieces))
 		return -EAGAIN;
+	if (pn_copy_check(request->ep->device, why, request->buf + p->offset,
+			  p->len, !is_write(request)))
+		return -EFAULT;
 	p->path = PN_PATH_LANDED;
 	if (p->len > PN_LANDING_BYTES)
 		p->len = PN_LANDING_BYTES;

@@ -75,6 +75,12 @@ static int begin_fragment(struct pinion_request *request)
 		return -EAGAIN;
 	}
 	if (ret) {
+		ret = pn_copy_check(request->ep->device, ret,
+				    request->buf + f->offset, f->len, true);
+		if (ret) {
+			pn_fragment_drop(f);
+			return ret;
+		}
 		request->ep->stats.copied_for_room++;
 		f->kind = PN_FRAGMENT_TARGET;
 	}

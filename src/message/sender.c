@@ -12,35 +12,41 @@
 
 /* --- the MATCH ------------------------------------------------------------ */
 
-/* Exposes the whole source on one rail. */
-static void expose_on(struct pinion_request *request, unsigned rail,
-		      struct pn_wire *wire, struct pn_wire_key *keys)
+/* Exposes the whole source on one rail, if there is room. -EFAULT: it is not
+ * all mapped. */
+static int expose_on(struct pinion_request *request, unsigned rail,
+		     struct pn_wire *wire, struct pn_wire_key *keys)
 {
 	struct pn_cache *cache = request->ep->rails[rail].cache;
 	struct pinion_pin *pin = &request->sources[rail];
 	unsigned before = wire->nkeys;
+	int ret = pn_cache_pin(cache, request->buf, request->len,
+			       pn_fragment_access(request,
+						  PINION_ACCESS_REMOTE_READ),
+			       pin);
 
-	if (pn_cache_pin(cache, request->buf, request->len,
-			 pn_fragment_access(request, PINION_ACCESS_REMOTE_READ),
-			 pin))
-		return;
+	if (ret)
+		return pn_copy_check(request->ep->device, ret, request->buf,
+				     request->len, false);
 	if (!pn_keys_export(pin, wire, keys)) {
 		pn_cache_unpin(cache, pin);
-		return;
+		return 0;
 	}
 	request->exposed |= 1U << rail;
 	for (unsigned i = before; i < wire->nkeys; i++)
 		wire->offset |=
 			(uint64_t)pn_way_near(&request->peer->ways[rail])
 			<< 2 * i;
+	return 0;
 }
 
 /* read: exposes the whole source; when it comes again on each rail, so that
  * the receiver can take what is fast: registering it on all at first sight
  * would take longer than one rail does. Where there is no room, the receiver
- * finds no keys; when it finds none at all it asks for the bytes. */
-static void expose_source(struct pinion_request *request, struct pn_wire *wire,
-			  struct pn_wire_key *keys)
+ * finds no keys; when it finds none at all it asks for the bytes. -EFAULT:
+ * there are none. */
+static int expose_source(struct pinion_request *request, struct pn_wire *wire,
+			 struct pn_wire_key *keys)
 {
 	struct pinion_peer *peer = request->peer;
 	unsigned first = (unsigned)(peer->way->rail - request->ep->rails);
@@ -50,15 +56,17 @@ static void expose_source(struct pinion_request *request, struct pn_wire *wire,
 				request->len,
 				pn_fragment_access(request,
 						   PINION_ACCESS_REMOTE_READ));
+	int ret = 0;
 
 	if (!request->sources)
 		request->sources =
 			calloc(PN_RAILS_MAX, sizeof(*request->sources));
 	if (!request->sources)
-		return;
-	for (unsigned r = 0; r < request->ep->nrails; r++)
+		return 0;
+	for (unsigned r = 0; r < request->ep->nrails && !ret; r++)
 		if (r == first || (known && peer->ways[r].up))
-			expose_on(request, r, wire, keys);
+			ret = expose_on(request, r, wire, keys);
+	return ret;
 }
 
 void pn_transfer_conceal(struct pinion_request *request)
@@ -95,7 +103,7 @@ int pn_transfer_send(struct pinion_request *request,
 	const void *payload = request->buf;
 	size_t len;
 	bool whole;
-	int ret;
+	int ret = 0;
 
 	row->shape(&request->ep->limits, request->len, &request->shape);
 	request->shape.keep = choice->keep;
@@ -109,7 +117,7 @@ int pn_transfer_send(struct pinion_request *request,
 	wire.len = request->len;
 	request->total = request->message_len = request->len;
 	if (request->shape.read)
-		expose_source(request, &wire, keys);
+		ret = expose_source(request, &wire, keys);
 	if (wire.nkeys) {
 		payload = keys;
 		len = wire.nkeys * sizeof(keys[0]);
@@ -120,8 +128,9 @@ int pn_transfer_send(struct pinion_request *request,
 	pn_list_append(&request->peer->requests, &request->peer_link);
 	if (choice->direct && !pn_direct_send(request, &wire))
 		return 0;
-	ret = pn_packet_send(request->peer, &wire, payload, len,
-			     wire.nkeys ? NULL : request);
+	if (!ret)
+		ret = pn_packet_send(request->peer, &wire, payload, len,
+				     wire.nkeys ? NULL : request);
 	if (ret || whole)
 		pn_request_end(request, ret);
 	else if (request->shape.early && request->ep->nrails == 1)
@@ -176,6 +185,28 @@ static bool source_serves(const struct pn_fragment *f)
 	       f->way->rail->cache == request->ep->cache;
 }
 
+/* Registers what a write takes from, or has it copied. False: the memory is not
+ * there, and the request has failed. */
+static bool pin_source(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	int ret = pn_fragment_pin(f, 0);
+
+	if (!ret)
+		return true;
+	ret = pn_copy_check(request->ep->device, ret, request->buf + f->offset,
+			    f->len, false);
+	if (ret) {
+		pn_fragment_drop(f);
+		pn_transfer_fail(request, ret);
+		return false;
+	}
+	f->kind = PN_FRAGMENT_DATA;
+	f->way = request->peer->way;
+	request->ep->stats.copied_for_room++;
+	return true;
+}
+
 void pn_sender_begin(struct pn_fragment *f, struct pn_way *way)
 {
 	f->kind = f->nkeys ? PN_FRAGMENT_WRITE : PN_FRAGMENT_DATA;
@@ -188,13 +219,8 @@ void pn_sender_begin(struct pn_fragment *f, struct pn_way *way)
 		f->kind = PN_FRAGMENT_LOST;
 		return;
 	}
-	if (f->kind == PN_FRAGMENT_WRITE && !source_serves(f) &&
-	    pn_fragment_pin(f, 0)) {
-		f->kind = PN_FRAGMENT_DATA;
-		f->way = f->request->peer->way;
-		f->request->ep->stats.copied_for_room++;
-	}
-	pn_fragment_start(f);
+	if (f->kind == PN_FRAGMENT_DATA || source_serves(f) || pin_source(f))
+		pn_fragment_start(f);
 }
 
 static void keep_ready(struct pn_fragment *f, const struct pn_wire *wire,

@@ -167,8 +167,7 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		pn_request_end(request, -ECANCELED);
 		return 0;
 	case PN_WIRE_FAIL:
-		pn_request_end(request,
-			       wire->status < 0 ? wire->status : -EPROTO);
+		pn_request_end(request, pn_wire_failure(wire));
 		return 0;
 	default:
 		return -EPROTO;

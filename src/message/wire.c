@@ -182,3 +182,16 @@ int pn_key_parse(const void *data, size_t len, struct pn_key_head *head,
 		return -EINVAL;
 	return 0;
 }
+
+int pn_wire_failure(const struct pn_wire *wire)
+{
+	switch (wire->status) {
+	case -EACCES:
+	case -ECANCELED:
+	case -ECONNRESET:
+	case -EMSGSIZE:
+		return wire->status;
+	default:
+		return wire->status < 0 ? -EREMOTEIO : -EPROTO;
+	}
+}

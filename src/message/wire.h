@@ -206,4 +206,8 @@ int pn_key_parse(const void *data, size_t len, struct pn_key_head *head,
 int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
 		  const uint8_t **payload, size_t *payload_len);
 
+/* What the FAIL of a peer means for the request that it names. Of what went
+ * wrong there programs here learn what concerns both, else -EREMOTEIO. */
+int pn_wire_failure(const struct pn_wire *wire);
+
 #endif
