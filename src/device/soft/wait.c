@@ -42,6 +42,7 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 	}
 	if (!atomic_exchange(&peer->remote.shared->sleeping, 0))
 		return;
+	PN_NO_CANCEL();
 	/* Fails only when the peer is gone, or has more to read than it will.
 	 */
 	if (send(peer->wire.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
@@ -64,6 +65,7 @@ static void empty(const struct pn_soft_device *dev, int fd)
  * not closed meanwhile. */
 static void forget_bells(struct pn_soft_device *dev)
 {
+	PN_NO_CANCEL();
 	struct epoll_event events[16];
 	int n;
 
