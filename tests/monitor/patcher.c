@@ -54,11 +54,15 @@ static struct jump make_jump(uintptr_t target)
 	return jump;
 }
 
+/* Behind the landing pad, endbr64, that Ubuntu's libc has. */
 static uintptr_t read_jump(const void *entry)
 {
+	static const uint8_t pad[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 	struct jump jump;
 	uintptr_t target;
 
+	if (!memcmp(entry, pad, sizeof(pad)))
+		entry = (const char *)entry + sizeof(pad);
 	memcpy(&jump, entry, sizeof(jump));
 	memcpy(&target, jump.target, sizeof(target));
 	return jump.move[0] == 0x49 && jump.move[1] == 0xbb ? target : 0;
