@@ -146,19 +146,26 @@ void *pn_jump_decode(const void *entry)
 	return (void *)decode(code + landing_pad_bytes(code));
 }
 
+static int own_memory = -1; /* between begin and end */
+
+void pn_jump_begin(void)
+{
+	if (!pn_monitor_faults.no_proc_mem)
+		own_memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+}
+
+void pn_jump_end(void)
+{
+	if (own_memory >= 0)
+		close(own_memory);
+	own_memory = -1;
+}
+
 static bool write_through_proc(void *entry, const uint8_t *code, size_t len)
 {
-	ssize_t written;
-	int fd;
-
-	if (pn_monitor_faults.no_proc_mem)
-		return false;
-	fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	written = pwrite(fd, code, len, (off_t)(uintptr_t)entry);
-	close(fd);
-	return written == (ssize_t)len;
+	return own_memory >= 0 &&
+	       pwrite(own_memory, code, len, (off_t)(uintptr_t)entry) ==
+		       (ssize_t)len;
 }
 
 static long protect(struct pn_range pages, long prot)

@@ -20,8 +20,9 @@
 #include "config/config.h"
 #include "monitor/monitor_impl.h"
 
-/* What is known of the patches: they are tried once, in the constructor, and
- * again only when somebody asks (setup) or overwrites them (check). */
+/* What is known of the patches: they are made in the constructor, tested when
+ * the first subscriber comes, and tried again only when somebody asks (setup)
+ * or overwrites them (check). */
 enum patch_state { PATCH_UNTRIED, PATCH_GOOD, PATCH_REFUSED };
 
 /* The first lock; taken before the gate's. Nobody waits for it in a release.
@@ -162,17 +163,19 @@ static int install_patch(void) PN_REQUIRES(&lock)
 	return 0;
 }
 
-/* All that can be done and tried without starting a thread. */
+/* All that must be done and tried while no other thread runs. */
 static int try_patch(void) PN_REQUIRES(&lock)
 {
 	int ret = install_patch();
 
 	if (!ret)
-		ret = test(PN_MONITOR_PATCH,
-			   PN_SELFTEST_ALL & ~PN_SELFTEST_LATE);
+		ret = test(PN_MONITOR_PATCH, PN_SELFTEST_EARLY);
 	patch_state = ret ? PATCH_REFUSED : PATCH_GOOD;
 	return ret;
 }
+
+#define PATCHED_OVER "another library patched libc over it"
+static bool patch_repaired(void) PN_REQUIRES(&lock);
 
 static int begin_patch(void) PN_REQUIRES(&lock)
 {
@@ -180,7 +183,12 @@ static int begin_patch(void) PN_REQUIRES(&lock)
 		try_patch();
 	if (patch_state == PATCH_REFUSED)
 		return -EOPNOTSUPP;
-	if (test(PN_MONITOR_PATCH, PN_SELFTEST_LATE)) {
+	/* Others may have come since the constructor. */
+	if (!pn_patch_intact() && !patch_repaired()) {
+		patch_state = PATCH_REFUSED;
+		return refuse(PN_MONITOR_PATCH, PATCHED_OVER);
+	}
+	if (test(PN_MONITOR_PATCH, PN_SELFTEST_ALL & ~PN_SELFTEST_EARLY)) {
 		patch_state = PATCH_REFUSED;
 		return -EOPNOTSUPP;
 	}
@@ -333,7 +341,7 @@ static void repair(void) PN_REQUIRES(&lock)
 	if (patch_repaired())
 		return;
 	patch_state = PATCH_REFUSED;
-	refuse(PN_MONITOR_PATCH, "another library patched libc over it");
+	refuse(PN_MONITOR_PATCH, PATCHED_OVER);
 	choose_from(PN_MONITOR_USERFAULTFD);
 	pn_warn("another library has overwritten pinion's hooks in libc; the "
 		"monitor's mode is %s now (load pinion after that library, or "

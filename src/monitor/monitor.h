@@ -23,10 +23,11 @@
  *               program to announce what it releases.
  *
  * Life
- *   A constructor reads PINION_MONITOR and installs `patch` while the process
- *   is still single-threaded. The first pn_monitor_subscribe() starts whatever
- *   the mode needs (the reader thread of userfaultfd, the tests that take a
- *   thread). The monitor is never taken down: code that libc jumps to must
+ *   A constructor reads PINION_MONITOR, installs `patch` while the process is
+ *   still single-threaded, and tests the one release that cannot be tried
+ *   beside other threads (the break). The first pn_monitor_subscribe() tests
+ *   all others and starts whatever the mode needs (the reader thread of
+ *   userfaultfd). The monitor is never taken down: code that libc jumps to must
  *   stay, so the library holds itself in memory.
  *   After fork() the child has no subscribers, and no kernel watches for it;
  *   patches are inherited. Subscribing starts the monitor again. Watches that

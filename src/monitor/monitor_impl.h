@@ -150,6 +150,9 @@ size_t pn_jump_encode(const void *entry, const void *target,
 		      uint8_t code[PN_JUMP_MAX_BYTES]);
 /* Where the jump at entry leads; NULL: it does not start with one. */
 void *pn_jump_decode(const void *entry);
+/* Around several writes: opens what each would have to open, and closes it. */
+void pn_jump_begin(void);
+void pn_jump_end(void);
 /* Replaces code of this process. Nothing else may be running it. */
 int pn_jump_write(void *entry, const uint8_t *code, size_t len);
 
@@ -209,13 +212,12 @@ bool pn_library_holds(struct pn_range range);
 /* Which kinds to try. */
 #define PN_SELFTEST_ALL	   ((1u << PN_RELEASE_NKINDS) - 1)
 #define PN_SELFTEST_THREAD (1u << PN_RELEASE_THREAD_STACK)
-/* Those that need not be tried before there are subscribers. */
+/* What can be tried only while this thread is alone; all else waits until there
+ * are subscribers. */
+#define PN_SELFTEST_EARLY  (1u << PN_RELEASE_BRK)
 #define PN_SELFTEST_FILES                                                \
 	(1u << PN_RELEASE_TRUNCATE | 1u << PN_RELEASE_TRUNCATE_PRIVATE | \
 	 1u << PN_RELEASE_PUNCH_HOLE)
-#define PN_SELFTEST_LATE                                                       \
-	(PN_SELFTEST_THREAD | PN_SELFTEST_FILES | 1u << PN_RELEASE_HIGH_BITS | \
-	 1u << PN_RELEASE_GUARD_INSTALL | 1u << PN_RELEASE_DLCLOSE)
 #define PN_SELFTEST_HEAP \
 	(1u << PN_RELEASE_BIG_FREE | 1u << PN_RELEASE_BIG_REALLOC)
 

@@ -118,9 +118,11 @@ int pn_patch_install(struct pn_why *why)
 
 	if (!ret)
 		ret = find_entries(why);
+	pn_jump_begin();
 	for (int e = 0; !ret && e < PN_NENTRIES; e++)
 		if (entries[e].addr)
 			ret = install_one((enum pn_entry)e, why);
+	pn_jump_end();
 	installed = !ret;
 	return ret;
 }

@@ -43,8 +43,28 @@ static void a_patch_that_sees_nothing_is_refused(void **state)
 	assert_int_equal(report.mode, PN_MONITOR_USERFAULTFD);
 	if (RECORDER_SANITIZED)
 		return; /* refused before it could be tried */
-	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "munmap"));
+	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "heap trim"));
 	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "not see"));
+}
+
+/* The child starts the monitor anew, with patches that were good at first. */
+static void start_blind(void)
+{
+	struct pn_monitor_report report;
+
+	pn_monitor_faults.blind = true;
+	pn_monitor_report(&report);
+	if (report.mode == PN_MONITOR_PATCH ||
+	    !strstr(report.refused[PN_MONITOR_PATCH], "munmap"))
+		_exit(1);
+}
+
+static void patches_are_tested_when_somebody_needs_them(void **state)
+{
+	(void)state;
+	if (report_of(PN_MONITOR_PATCH).mode != PN_MONITOR_PATCH)
+		skip();
+	child_run(start_blind);
 }
 
 /* A mode that was tried and refused leaves nothing running. */
@@ -240,7 +260,9 @@ static void code_is_written_past_the_protection_where_it_can_be(void **state)
 
 		pn_monitor_faults.no_proc_mem = way;
 		len = pn_jump_encode(at, (void *)forty_two, code);
+		pn_jump_begin();
 		assert_ok(pn_jump_write(at, code, len));
+		pn_jump_end();
 		assert_int_equal(is_executable(at), must_touch);
 		munmap(at, page);
 	}
@@ -260,6 +282,7 @@ static void code_can_be_written_either_way(void **state)
 				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		pn_monitor_faults.no_proc_mem = way;
+		pn_jump_begin();
 		assert_null(pn_jump_decode(at));
 		len = pn_jump_encode(at, (void *)forty_two, code);
 		assert_true(len <= PN_JUMP_MAX_BYTES);
@@ -270,6 +293,7 @@ static void code_can_be_written_either_way(void **state)
 		len = pn_jump_encode(at, (void *)seven, code);
 		assert_ok(pn_jump_write(at, code, len));
 		assert_int_equal(function(), 7);
+		pn_jump_end();
 		munmap(at, page);
 	}
 }
@@ -279,6 +303,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(a_patch_that_sees_nothing_is_refused,
 					  heal),
+		TEST(patches_are_tested_when_somebody_needs_them),
 		cmocka_unit_test_teardown(without_userfaultfd_nothing_is_left,
 					  heal),
 		cmocka_unit_test_teardown(
