@@ -9,7 +9,8 @@
  * Threads: any; there is no state.
  * Caveats: huge pages are taken to be of 2 MiB; reserved ones of 1 GiB are
  * counted as 2 MiB. The page tables do not show a huge page that is mapped in
- * small pieces, after a part of it was unmapped or protected: VmPin does.
+ * small pieces, after a part of it was unmapped, protected or watched by
+ * userfaultfd: VmPin does.
  */
 #ifndef PN_BASE_HUGE_H
 #define PN_BASE_HUGE_H

@@ -647,13 +647,13 @@ static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	struct charging c = { .account = account };
 	int ret = -EAGAIN;
 
-	pn_lock(&account->near_limit);
+	pn_lock(&c.account->near_limit);
 	c.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
 	if (!account->crowded && !slots->lag)
 		ret = pin_alone(slots, mrs, n, &c);
 	if (ret == -EAGAIN)
 		ret = pin_among_others(slots, mrs, n, &c);
-	pn_unlock(&account->near_limit);
+	pn_unlock(&c.account->near_limit);
 	return ret;
 }
 
