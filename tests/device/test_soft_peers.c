@@ -181,6 +181,50 @@ static void messages_sent_before_a_close_arrive_before_the_end(void **state)
 	free_board(board);
 }
 
+static void await_sleep(_Atomic uint32_t *sleeping)
+{
+	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+
+	while (!atomic_load(sleeping)) {
+		assert_true(pn_clock_ns() < deadline);
+		usleep(1000);
+	}
+}
+
+/* As a peer does that dies when it has said that it wakes the other, and has
+ * not yet. */
+static void *silence_and_go(void *arg)
+{
+	const struct pn_address *to = arg;
+	struct pn_device *device = open_soft("soft:spin=0");
+	struct pn_soft_peer *peer = pn_container_of(attach_to(device, to),
+						    struct pn_soft_peer, peer);
+
+	await_sleep(&peer->remote.shared->sleeping);
+	atomic_store(&peer->remote.shared->sleeping, 0);
+	pn_device_close(device);
+	return NULL;
+}
+
+static void the_end_of_a_peer_wakes_though_its_bell_was_lost(void **state)
+{
+	struct pn_device *device = open_soft("soft:spin=0");
+	struct pn_address address;
+	uint64_t start;
+	pthread_t thread;
+
+	(void)state;
+	pn_device_address(device, &address);
+	assert_ok(pthread_create(&thread, NULL, silence_and_go, &address));
+	expect(device, PN_COMPLETION_PEER_UP);
+	start = pn_clock_ns();
+	expect(device, PN_COMPLETION_PEER_DOWN);
+	/* A sleeper that nobody wakes looks once more when its time is up. */
+	assert_true(pn_clock_ns() - start < PATIENCE_NS);
+	assert_ok(pthread_join(thread, NULL));
+	pn_device_close(device);
+}
+
 /* --- connecting ---------------------------------------------------------- */
 
 static int as_another(struct board *board, unsigned rank)
@@ -801,6 +845,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(several_processes_put_into_one_target),
 		TEST(messages_sent_before_a_close_arrive_before_the_end),
+		TEST(the_end_of_a_peer_wakes_though_its_bell_was_lost),
 		TEST(another_user_is_refused),
 		TEST(another_user_takes_no_descriptors),
 		TEST(strangers_are_told_why_they_are_refused),

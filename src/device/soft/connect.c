@@ -263,6 +263,9 @@ static void end_socket(struct pn_soft_service *service,
 		return;
 	}
 	epoll_ctl(service->dev->event_fd, EPOLL_CTL_DEL, w->fd, NULL);
+	/* The peer's last bell may not have been heard yet, or the peer may
+	 * have died before it rang: it has cleared `sleeping` before. */
+	pn_soft_wake_surely(service->dev);
 	epoll_ctl(service->epoll, EPOLL_CTL_DEL, w->fd, NULL);
 	shutdown(w->fd, SHUT_RDWR);
 	w->fd = -1;

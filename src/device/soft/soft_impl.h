@@ -148,6 +148,8 @@ static inline void pn_soft_leave(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 /* Wakes whoever sleeps on this device, or on a peer's, if anybody does. The
  * news to be found was written before. */
 void pn_soft_wake_own(struct pn_soft_device *dev);
+/* Also when a peer has taken it upon itself to: its wake-up may be lost. */
+void pn_soft_wake_surely(struct pn_soft_device *dev);
 void pn_soft_wake_peer(struct pn_soft_peer *peer);
 
 static inline void pn_soft_ring_own(struct pn_soft_device *dev)

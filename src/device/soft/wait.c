@@ -22,16 +22,20 @@
 /* Between two yields: the peer may need this very core. */
 #define LOOKS_PER_YIELD 64
 
-void pn_soft_wake_own(struct pn_soft_device *dev)
+void pn_soft_wake_surely(struct pn_soft_device *dev)
 {
+	PN_NO_CANCEL();
 	uint64_t one = 1;
 
-	if (!atomic_exchange(&dev->shared->sleeping, 0))
-		return;
-	PN_NO_CANCEL();
 	/* Fails only when it is readable as it can be. */
 	if (write(dev->own_fd, &one, sizeof(one)) < 0)
 		return;
+}
+
+void pn_soft_wake_own(struct pn_soft_device *dev)
+{
+	if (atomic_exchange(&dev->shared->sleeping, 0))
+		pn_soft_wake_surely(dev);
 }
 
 void pn_soft_wake_peer(struct pn_soft_peer *peer)
