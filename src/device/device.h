@@ -138,6 +138,7 @@ struct pn_device_limits {
 	size_t max_mrs;		 /* registrations at a time */
 	size_t max_pinned_bytes; /* what the system lets this process pin */
 	bool pinned_by_user;	 /* that is for all processes of its user */
+	bool uncharged_late;	 /* the system counts pages for a while after */
 	size_t max_send_bytes;	 /* in one send */
 	size_t max_op_bytes;	 /* in one write or read */
 	size_t inline_bytes;	 /* with PN_OP_INLINE; 0: not offered */

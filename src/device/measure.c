@@ -9,13 +9,14 @@
 
 #include "base/range.h"
 
-#define MAX_PAGES   ((size_t)1024)
-#define FEW_PAGES   ((size_t)64)
-#define TRIALS	    15
-#define FEWEST	    3 /* trials of a point, however slow it is */
-#define POINT_NS    (3 * PN_NS_PER_MS / 2)
-#define MAX_POINTS  8
-#define BUFFER_SIZE (MAX_PAGES * PN_PAGE_BYTES)
+#define MAX_PAGES    ((size_t)1024)
+#define FEW_PAGES    ((size_t)64)
+#define FEWEST_PAGES ((size_t)16)
+#define TRIALS	     15
+#define FEWEST	     3 /* trials of a point, however slow it is */
+#define POINT_NS     (3 * PN_NS_PER_MS / 2)
+#define MAX_POINTS   8
+#define BUFFER_SIZE  (MAX_PAGES * PN_PAGE_BYTES)
 
 /* Put and get are measured between the halves of one registration. */
 #define MAX_MOVE_BYTES ((size_t)512 << 10)
@@ -116,14 +117,22 @@ static void add_point(struct points *points, double x, double y)
 	points->y[points->n++] = y;
 }
 
+/* Whether every trial takes of a limit, for a second or so. */
+static bool is_charged_by_trial(const struct pn_device *device)
+{
+	return device->limits.uncharged_late &&
+	       device->limits.max_pinned_bytes != SIZE_MAX;
+}
+
 static int measure_pages(struct run *run, size_t npages, struct points *reg,
 			 struct points *dereg)
 {
+	size_t most = is_charged_by_trial(run->device) ? FEWEST : TRIALS;
 	double samples[2 * TRIALS];
 	struct pn_measure_register m = {
 		.addr = run->buffer,
 		.len = npages * PN_PAGE_BYTES,
-		.trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS),
+		.trials = pn_trials_begin(FEWEST, most, POINT_NS),
 		.samples = samples,
 	};
 	int ret = pn_measure_register(run->device, &m);
@@ -135,12 +144,14 @@ static int measure_pages(struct run *run, size_t npages, struct points *reg,
 	return 0;
 }
 
-/* Others may share the limit, and old kernels charge for a second longer: a
- * sixteenth of it, if that is enough for a line. */
+/* Others may share the limit: a sixteenth of it, if that is enough for a line.
+ */
 static size_t most_pages(const struct pn_device *device)
 {
 	size_t share = device->limits.max_pinned_bytes / 16 / PN_PAGE_BYTES;
 
+	if (is_charged_by_trial(device))
+		return FEWEST_PAGES;
 	if (share < FEW_PAGES)
 		share = FEW_PAGES;
 	return share < MAX_PAGES ? share : MAX_PAGES;

@@ -233,6 +233,7 @@ static void set_limits(struct pn_soft_device *dev)
 					    : limit.rlim_cur,
 		/* mlock() counts each process for itself. */
 		.pinned_by_user = !dev->why_mlock,
+		.uncharged_late = dev->slots.lag,
 		.max_send_bytes = PN_SOFT_MAX_SEND,
 		.max_op_bytes = (size_t)p->slots << PN_SOFT_PART_SHIFT,
 		.inline_bytes = PN_SOFT_MAX_SEND,
