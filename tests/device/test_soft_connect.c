@@ -473,6 +473,29 @@ static void a_hello_of_one_that_is_up_begins_anew(void **state)
 	}
 }
 
+/* As a peer does that sends its last message and closes: nobody has read the
+ * byte when the connection is taken out of what the sleeper waits for. */
+static void who_wakes_and_ends_at_once_has_woken(void **state)
+{
+	struct pn_peer *peer;
+	struct puppet p;
+	int sock;
+
+	(void)state;
+	peer = puppet_open_up(&p, false, &sock);
+	assert_ok(pn_device_arm(p.device));
+	assert_int_equal(
+		atomic_exchange(&pn_soft_of(p.device)->shared->sleeping, 0), 1);
+	assert_int_equal(send(sock, "", 1, MSG_NOSIGNAL), 1);
+	close(sock);
+	settle(&p);
+	settle(&p); /* the first may have been heard before the end */
+	assert_true(pn_device_sleep_on(pn_device_fd(p.device),
+				       pn_device_now(p.device) + PATIENCE_NS));
+	assert_down(&p, peer);
+	puppet_close(&p);
+}
+
 /* --- what is no record ---------------------------------------------------- */
 
 /* The first cell of the ring that the puppet, who connected, writes. */
@@ -526,6 +549,7 @@ int main(void)
 		TEST(told_to_wait_for_ever_it_gives_up),
 		TEST(told_to_wait_it_takes_the_hello_that_comes),
 		TEST(a_hello_of_one_that_is_up_begins_anew),
+		TEST(who_wakes_and_ends_at_once_has_woken),
 		TEST(who_writes_no_records_is_turned_away),
 	};
 
