@@ -781,7 +781,8 @@ static int end_of(struct pinion_heap *heap, void *first, void *second)
 	int status;
 
 	if (!pid) {
-		heap->foreign = false; /* as if it were the child's own */
+		/* As if it were the child's own. */
+		heap->process = pn_process_number();
 		freopen("/dev/null", "w", stderr);
 		pinion_heap_free(heap, first);
 		pinion_heap_free(heap, second);
