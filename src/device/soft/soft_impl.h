@@ -111,7 +111,7 @@ struct pn_soft_device {
 	struct pn_mutex peers_lock; /* the list; any thread */
 	struct pn_list peers;
 	/* What `active` becomes when it is full: whoever makes a peer sees to
-	 * it that there is room for all, so that none comes up in vain. */
+	 * it that there is room for all: coming up needs no memory. */
 	struct pn_soft_peer **next_active; /* of peers_room; or NULL: it is */
 	unsigned npeers, peers_room;
 
