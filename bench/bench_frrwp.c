@@ -200,7 +200,8 @@ static int server_raw(struct end *e)
 
 static struct pinion_message message_of(const struct end *e)
 {
-	return (struct pinion_message){ .buf = e->memory,
+	return (struct pinion_message){ .size = sizeof(struct pinion_message),
+					.buf = e->memory,
 					.len = e->bytes,
 					.tag = TAG,
 					.peer = e->talk->peer };
@@ -217,7 +218,8 @@ static int client_grants(struct end *e)
 
 	if (!ret)
 		ret = pinion_grant(e->talk->ep, &m, &request);
-	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int server_puts(struct end *e)
@@ -237,7 +239,8 @@ static int server_puts(struct end *e)
 	/* Only now may the client ask. */
 	if (!ret && e->flow == POSTED_AHEAD)
 		ret = pn_talk_send(e->talk, &m.tag, sizeof(m.tag));
-	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 /* --- one trial ------------------------------------------------------------ */

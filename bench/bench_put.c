@@ -163,18 +163,21 @@ static int ours_once(struct state *s, const struct entry *e, void *buf,
 		     size_t bytes)
 {
 	struct pinion_endpoint *ep = s->talk->ep;
-	struct pinion_move move = { .remote = s->remote,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = s->remote,
 				    .buf = buf,
 				    .len = bytes };
-	struct pinion_atomic atomic = { .remote = s->remote,
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = s->remote,
 					.operand = 1,
 					.result = buf };
 	struct pinion_request *request;
-	int ret = e->what == PUT   ? pinion_put(ep, &move, &request)
-		  : e->what == GET ? pinion_get(ep, &move, &request)
-				   : pinion_fetch_add(ep, &atomic, &request);
+	int ret = e->what == PUT ? pinion_put(ep, &move, &request)
+		  : e->what == GET
+			  ? pinion_get(ep, &move, &request)
+			  : pinion_atomic_fetch_add(ep, &atomic, &request);
 
-	return ret ? ret : pinion_wait(ep, request, NULL);
+	return ret ? ret : pinion_wait(ep, request, PINION_FOREVER, NULL);
 }
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
@@ -302,7 +305,7 @@ static int measure_size(struct state *s, size_t bytes)
 /* What the follower says when its memory is exposed. */
 struct exposed {
 	int status;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 };
 
 static int expose(struct pn_talk *talk, uint64_t bytes)
@@ -318,14 +321,14 @@ static int expose(struct pn_talk *talk, uint64_t bytes)
 	answer.status = pn_pages_map(bytes, &present, &memory);
 	if (answer.status)
 		return pn_talk_send(talk, &answer, sizeof(answer));
-	answer.status =
-		pinion_expose(talk->ep, memory, bytes, access, &exposure);
+	answer.status = pinion_exposure_open(talk->ep, memory, bytes, access,
+					     &exposure);
 	if (!answer.status)
 		answer.status = pinion_exposure_key(exposure, &answer.key);
 	ret = pn_talk_send(talk, &answer, sizeof(answer));
 	if (!ret)
 		ret = pn_talk_recv(talk, &answer, sizeof(answer)); /* done */
-	pinion_unexpose(exposure);
+	pinion_exposure_close(exposure);
 	pn_pages_unmap(memory, bytes, &present);
 	return ret;
 }
@@ -342,7 +345,7 @@ static int measure_all(struct state *s)
 }
 
 /* Of a key with several parts raw reaches the first only. */
-static int aim(struct state *s, const struct pinion_key *key)
+static int aim(struct state *s, const struct pinion_exposure_key *key)
 {
 	struct pn_wire_key keys[PN_KEY_MAX];
 	struct pn_key_head head;

@@ -215,11 +215,11 @@ static int exchange(struct end *e, void *mine, void *theirs, size_t len)
 
 static int expose(struct end *e)
 {
-	struct pinion_key mine, theirs;
-	int ret = pinion_expose(e->talk->ep, e->inbox, e->game.bytes,
-				PINION_ACCESS_REMOTE_READ |
-					PINION_ACCESS_REMOTE_WRITE,
-				&e->exposure);
+	struct pinion_exposure_key mine, theirs;
+	int ret = pinion_exposure_open(e->talk->ep, e->inbox, e->game.bytes,
+				       PINION_ACCESS_REMOTE_READ |
+					       PINION_ACCESS_REMOTE_WRITE,
+				       &e->exposure);
 
 	if (!ret)
 		ret = pinion_exposure_key(e->exposure, &mine);
@@ -246,7 +246,8 @@ static int ping(struct end *e, const char *buf)
 
 static int put(struct end *e)
 {
-	struct pinion_move move = { .remote = e->remote,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = e->remote,
 				    .buf = e->arena,
 				    .len = e->game.bytes };
 	struct pinion_request *request;
@@ -261,12 +262,14 @@ static int put(struct end *e)
 		ret = pn_talk_send(e->talk, &flag, 1);
 	if (!ret && e->leads)
 		ret = pn_talk_recv(e->talk, &flag, 1);
-	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int get(struct end *e)
 {
-	struct pinion_move move = { .remote = e->remote,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = e->remote,
 				    .buf = e->arena,
 				    .len = e->game.bytes };
 	struct pinion_request *request;
@@ -275,7 +278,8 @@ static int get(struct end *e)
 	if (!e->leads)
 		return 0;
 	ret = pinion_get(e->talk->ep, &move, &request);
-	return ret ? ret : pinion_wait(e->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 /* One of many messages that nobody answers. */
@@ -345,7 +349,7 @@ static int play(struct end *e, double *ns)
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	pinion_remote_close(e->remote);
-	pinion_unexpose(e->exposure);
+	pinion_exposure_close(e->exposure);
 	unmap(e);
 	forget(e->talk->ep, PN_REUSE_OFF);
 	return ret;
@@ -474,7 +478,8 @@ static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
 				    uint64_t n)
 {
 	char *arena = calloc(1, n * STEP + bytes), *inbox = calloc(1, bytes);
-	struct pinion_message out = { .len = bytes }, in = out;
+	struct pinion_message out = { .size = sizeof(out), .len = bytes },
+			      in = out;
 	struct pinion_request *requests[2];
 	struct pinion_address address;
 	int ret = arena && inbox ? pinion_endpoint_address(ep, &address)
@@ -489,7 +494,8 @@ static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
 		if (!ret)
 			ret = pinion_send(ep, &out, &requests[1]);
 		for (unsigned k = 0; !ret && k < 2; k++)
-			ret = pinion_wait(ep, requests[k], NULL);
+			ret = pinion_wait(ep, requests[k], PINION_FOREVER,
+					  NULL);
 	}
 	free(arena);
 	free(inbox);

@@ -90,6 +90,7 @@ static int post(struct rank *r, const struct pn_deeds_step *step)
 {
 	struct pinion_request **request = &r->requests[r->nrequests];
 	struct pinion_message m = {
+		.size = sizeof(m),
 		.buf = r->memory[step->buffer] + step->offset,
 		.len = step->bytes,
 	};

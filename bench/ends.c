@@ -29,8 +29,9 @@ int pn_end_hear(int sock, void *what, size_t len)
 
 static int open_endpoint(struct pn_end *end, const char *device)
 {
-	struct pinion_endpoint_attr attr = { .size = sizeof(attr),
-					     .single_threaded = 1 };
+	struct pinion_endpoint_attr attr = {
+		.size = sizeof(attr), .flags = PINION_ENDPOINT_SINGLE_THREADED
+	};
 	char option[256];
 	const char *options[] = { option, NULL };
 	struct pinion_attr context = { .size = sizeof(context),
@@ -42,7 +43,8 @@ static int open_endpoint(struct pn_end *end, const char *device)
 	return ret ? ret : pinion_endpoint_open(end->context, &attr, &end->ep);
 }
 
-static int expose(struct pn_end *end, size_t bytes, struct pinion_key *key)
+static int expose(struct pn_end *end, size_t bytes,
+		  struct pinion_exposure_key *key)
 {
 	void *memory;
 	int ret = pn_pages_map(bytes, NULL, &memory);
@@ -52,7 +54,8 @@ static int expose(struct pn_end *end, size_t bytes, struct pinion_key *key)
 	end->memory = memory;
 	end->bytes = bytes;
 	memset(memory, 1, bytes);
-	ret = pinion_expose(end->ep, memory, bytes, ACCESS, &end->exposure);
+	ret = pinion_exposure_open(end->ep, memory, bytes, ACCESS,
+				   &end->exposure);
 	return ret ? ret : pinion_exposure_key(end->exposure, key);
 }
 
@@ -60,7 +63,7 @@ int pn_end_open(struct pn_end *end, const char *device, size_t bytes, int sock)
 {
 	struct {
 		struct pinion_address address;
-		struct pinion_key key;
+		struct pinion_exposure_key key;
 	} mine, theirs;
 	int ret = open_endpoint(end, device);
 
@@ -90,24 +93,26 @@ void pn_end_close(struct pn_end *end)
 
 static int send_one(struct pn_end *end, uint64_t *word)
 {
-	struct pinion_message message = { .buf = word,
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = word,
 					  .len = SMALL,
 					  .peer = end->peer };
 	struct pinion_request *request;
 	int ret = pinion_send(end->ep, &message, &request);
 
-	return ret ? ret : pinion_wait(end->ep, request, NULL);
+	return ret ? ret : pinion_wait(end->ep, request, PINION_FOREVER, NULL);
 }
 
 static int receive_one(struct pn_end *end, uint64_t *word)
 {
-	struct pinion_message message = { .buf = word,
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = word,
 					  .len = SMALL,
 					  .peer = end->peer };
 	struct pinion_request *request;
 	int ret = pinion_recv(end->ep, &message, &request);
 
-	return ret ? ret : pinion_wait(end->ep, request, NULL);
+	return ret ? ret : pinion_wait(end->ep, request, PINION_FOREVER, NULL);
 }
 
 int pn_end_ask(struct pn_end *end, unsigned n, double *us)
@@ -144,7 +149,8 @@ int pn_end_answer(struct pn_end *end, unsigned n)
 
 int pn_end_put(struct pn_end *end, unsigned times, double *bytes_per_s)
 {
-	struct pinion_move move = { .remote = end->remote,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = end->remote,
 				    .buf = end->memory,
 				    .len = end->bytes };
 	struct pinion_request *requests[AT_ONCE] = { NULL };
@@ -155,7 +161,8 @@ int pn_end_put(struct pn_end *end, unsigned times, double *bytes_per_s)
 		struct pinion_request **request = &requests[i % AT_ONCE];
 
 		if (*request)
-			ret = pinion_wait(end->ep, *request, NULL);
+			ret = pinion_wait(end->ep, *request, PINION_FOREVER,
+					  NULL);
 		*request = NULL;
 		if (!ret && i < times)
 			ret = pinion_put(end->ep, &move, request);

@@ -80,7 +80,8 @@ static void take_turn(struct end *end, unsigned i)
 static int post(struct end *end, bool is_send, void *buf, size_t len,
 		struct pinion_request **request)
 {
-	struct pinion_message m = { .buf = buf,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
 				    .len = len,
 				    .tag = TAG_TIMED,
 				    .peer = end->talk->peer };
@@ -104,7 +105,7 @@ static int answer_all(struct end *end)
 	if (!ret) /* it begins */
 		ret = pn_talk_send(end->talk, &word, sizeof(word));
 	for (unsigned i = 0; i < n && !ret; i++) {
-		ret = pinion_wait(ep, message, NULL);
+		ret = pinion_wait(ep, message, PINION_FOREVER, NULL);
 		take_turn(end, i + 1);
 		if (!ret && i + 1 < n)
 			ret = post(end, false, end->buffer, end->bytes,
@@ -112,7 +113,7 @@ static int answer_all(struct end *end)
 		if (!ret)
 			ret = post(end, true, &word, sizeof(word), &answer);
 		if (!ret)
-			ret = pinion_wait(ep, answer, NULL);
+			ret = pinion_wait(ep, answer, PINION_FOREVER, NULL);
 	}
 	return ret;
 }
@@ -141,9 +142,9 @@ static int time_one(struct end *end, unsigned i, double *us)
 	if (!ret)
 		ret = post(end, true, end->buffer, end->bytes, &message);
 	if (!ret)
-		ret = pinion_wait(ep, message, NULL);
+		ret = pinion_wait(ep, message, PINION_FOREVER, NULL);
 	if (!ret)
-		ret = pinion_wait(ep, answer, NULL);
+		ret = pinion_wait(ep, answer, PINION_FOREVER, NULL);
 	*us = pn_device_since(end->talk->device, start) / 1e3;
 	return ret;
 }

@@ -58,9 +58,11 @@ static const struct pn_pages_policy untouched = { .huge = PN_PAGES_NORMAL,
 static struct pinion_message message_of(struct pn_talk *talk, void *buf,
 					size_t len, uint64_t tag)
 {
-	return (struct pinion_message){
-		.buf = buf, .len = len, .tag = tag, .peer = talk->peer
-	};
+	return (struct pinion_message){ .size = sizeof(struct pinion_message),
+					.buf = buf,
+					.len = len,
+					.tag = tag,
+					.peer = talk->peer };
 }
 
 static int send_all(struct pn_talk *talk, void *buf, size_t len, uint64_t tag)
@@ -69,7 +71,7 @@ static int send_all(struct pn_talk *talk, void *buf, size_t len, uint64_t tag)
 	struct pinion_request *request;
 	int ret = pinion_send(talk->ep, &m, &request);
 
-	return ret ? ret : pinion_wait(talk->ep, request, NULL);
+	return ret ? ret : pinion_wait(talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int recv_start(struct pn_talk *talk, void *buf, size_t len, uint64_t tag,
@@ -85,7 +87,7 @@ static int recv_all(struct pn_talk *talk, void *buf, size_t len, uint64_t tag)
 	struct pinion_request *request;
 	int ret = recv_start(talk, buf, len, tag, &request);
 
-	return ret ? ret : pinion_wait(talk->ep, request, NULL);
+	return ret ? ret : pinion_wait(talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int ask(struct pn_talk *talk, const struct order *order,
@@ -258,7 +260,7 @@ static int ping(struct pn_talk *talk, char *buf, size_t len, void *echo,
 
 	if (!ret)
 		ret = send_all(talk, buf, len, TAG_DATA);
-	return ret ? ret : pinion_wait(talk->ep, back, NULL);
+	return ret ? ret : pinion_wait(talk->ep, back, PINION_FOREVER, NULL);
 }
 
 static int lead_trial(struct pn_talk *talk, const struct pn_talk_trial *trial,
@@ -324,7 +326,7 @@ free_echo:
 static int pong(struct pn_talk *talk, const struct pn_talk_trial *trial,
 		char *buf, char *next, struct pinion_request **request)
 {
-	int ret = pinion_wait(talk->ep, *request, NULL);
+	int ret = pinion_wait(talk->ep, *request, PINION_FOREVER, NULL);
 	uint64_t now = pn_device_now(talk->device);
 	bool eager = goes_eagerly(talk, trial);
 
@@ -589,8 +591,9 @@ struct hello {
 
 static int endpoint_open(struct pn_talk *talk, struct hello *hello)
 {
-	const struct pinion_endpoint_attr attr = { .size = sizeof(attr),
-						   .single_threaded = 1 };
+	const struct pinion_endpoint_attr attr = {
+		.size = sizeof(attr), .flags = PINION_ENDPOINT_SINGLE_THREADED
+	};
 	int ret;
 
 	talk->device = talk->context->device;

@@ -35,7 +35,7 @@ int main(void)
 {
 	const size_t len = 64 << 10;
 	struct pinion_registration *registration;
-	struct pinion_remote_key key;
+	struct pinion_registration_info info = { .size = sizeof(info) };
 	struct pinion_context *context;
 	char *buffer = malloc(len);
 	int ret;
@@ -56,12 +56,12 @@ int main(void)
 		stop("pinion_device_register", ret);
 	print_pinned(context);
 
-	/* Plain data: send it to whoever's adapter is to reach the buffer. */
-	ret = pinion_registration_key(registration, &key);
+	ret = pinion_registration_query(registration, &info);
 	if (ret)
-		stop("pinion_registration_key", ret);
+		stop("pinion_registration_query", ret);
 	printf("others may reach %llu bytes with key %#llx\n",
-	       (unsigned long long)key.len, (unsigned long long)key.key);
+	       (unsigned long long)info.len,
+	       (unsigned long long)info.remote_key);
 
 	pinion_device_deregister(registration);
 	print_pinned(context);

@@ -46,12 +46,12 @@ static void use(struct pinion_context *context, void *buffer)
 
 	/* A buffer comes in one part or, when pieces of it were registered
 	 * before, in several; each has keys of its own. */
-	for (unsigned i = 0; i < pin.nparts; i++) {
-		struct pinion_pin_part part;
+	for (unsigned i = 0; i < pin.nsegments; i++) {
+		struct pinion_pin_segment part;
 
-		ret = pinion_pin_part(&pin, i, &part);
+		ret = pinion_pin_segment(&pin, i, &part);
 		if (ret)
-			stop("pinion_pin_part", ret);
+			stop("pinion_pin_segment", ret);
 		/* ... the adapter reads or writes part.len bytes at part.addr
 		 * with part.local_key ... */
 	}
@@ -97,9 +97,9 @@ int main(void)
 	       (unsigned long long)stats.invalidations);
 
 	/* Pinned memory is scarce: give up what is not in use. */
-	ret = pinion_flush(context);
+	ret = pinion_cache_flush(context);
 	if (ret)
-		stop("pinion_flush", ret);
+		stop("pinion_cache_flush", ret);
 	printf("flushed: %zu bytes cached\n", query(context).bytes);
 
 	munmap(buffer, LEN);

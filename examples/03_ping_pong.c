@@ -33,15 +33,17 @@ static void stop(const char *what, int ret)
 static void move(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		 char *buf, uint64_t tag, int sending)
 {
-	struct pinion_message message = {
-		.buf = buf, .len = LEN, .tag = tag, .peer = peer
-	};
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = buf,
+					  .len = LEN,
+					  .tag = tag,
+					  .peer = peer };
 	struct pinion_request *request;
 	int ret = sending ? pinion_send(ep, &message, &request)
 			  : pinion_recv(ep, &message, &request);
 
 	if (!ret)
-		ret = pinion_wait(ep, request, NULL);
+		ret = pinion_wait(ep, request, PINION_FOREVER, NULL);
 	if (ret)
 		stop(sending ? "send" : "receive", ret);
 }

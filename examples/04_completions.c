@@ -55,7 +55,8 @@ static void send_all(struct pinion_endpoint *ep, struct pinion_peer *peer)
 	int left = TIMES;
 
 	for (int i = 0; i < TIMES; i++) {
-		struct pinion_message message = { .buf = buf + i * LEN,
+		struct pinion_message message = { .size = sizeof(message),
+						  .buf = buf + i * LEN,
 						  .len = LEN,
 						  .tag = (uint64_t)i,
 						  .peer = peer };
@@ -67,7 +68,7 @@ static void send_all(struct pinion_endpoint *ep, struct pinion_peer *peer)
 			stop("pinion_send", ret);
 	}
 	while (left > 0) {
-		int n = pinion_poll(ep, done, SLOTS);
+		int n = pinion_poll(ep, done, sizeof(*done), SLOTS);
 
 		for (int i = 0; i < n; i++)
 			if (done[i].status)
@@ -108,7 +109,8 @@ struct slot {
 /* A slot takes whatever comes next, from anybody. */
 static void post(struct pinion_endpoint *ep, struct slot *slot)
 {
-	struct pinion_message message = { .buf = slot->buf,
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = slot->buf,
 					  .len = LEN,
 					  .ignore = ~UINT64_C(0),
 					  .user = slot };
@@ -133,7 +135,7 @@ static void check(const struct pinion_completion *done)
 static int serve(struct pinion_endpoint *ep)
 {
 	struct pinion_completion done[SLOTS];
-	int n = pinion_poll(ep, done, SLOTS);
+	int n = pinion_poll(ep, done, sizeof(*done), SLOTS);
 
 	for (int i = 0; i < n; i++) {
 		check(&done[i]);

@@ -51,7 +51,7 @@ static void send_many(struct pinion_heap *heap)
 
 static void ask_for_keys(struct pinion_heap *heap)
 {
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	char *buffer = pinion_heap_aligned(heap, 64, LEN);
 	int ret = pinion_heap_find(heap, buffer, &region);
 

@@ -35,7 +35,7 @@ struct report {
 /* What a worker needs to reach the table, and what the owner needs to know. */
 struct invitation {
 	struct pinion_address address;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 };
 
 static void stop(const char *what, int ret)
@@ -68,20 +68,23 @@ struct worker {
 static uint64_t draw_row(struct worker *w)
 {
 	uint64_t row;
-	struct pinion_atomic draw = { .remote = w->table,
+	struct pinion_atomic draw = { .size = sizeof(draw),
+				      .remote = w->table,
 				      .operand = 1,
 				      .result = &row };
 	struct pinion_request *request;
 
-	must("pinion_fetch_add", pinion_fetch_add(w->ep, &draw, &request));
-	must("draw", pinion_wait(w->ep, request, NULL));
+	must("pinion_atomic_fetch_add",
+	     pinion_atomic_fetch_add(w->ep, &draw, &request));
+	must("draw", pinion_wait(w->ep, request, PINION_FOREVER, NULL));
 	return row;
 }
 
 static void work_on(struct worker *w, uint64_t row)
 {
 	uint64_t cells[NCELLS];
-	struct pinion_move move = { .remote = w->table,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = w->table,
 				    .offset = offsetof(struct table, rows) +
 					      row * sizeof(cells),
 				    .buf = cells,
@@ -89,16 +92,17 @@ static void work_on(struct worker *w, uint64_t row)
 	struct pinion_request *request;
 
 	must("pinion_get", pinion_get(w->ep, &move, &request));
-	must("get", pinion_wait(w->ep, request, NULL));
+	must("get", pinion_wait(w->ep, request, PINION_FOREVER, NULL));
 	for (unsigned i = 0; i < NCELLS; i++)
 		cells[i] *= 2;
 	must("pinion_put", pinion_put(w->ep, &move, &request));
-	must("put", pinion_wait(w->ep, request, NULL));
+	must("put", pinion_wait(w->ep, request, PINION_FOREVER, NULL));
 }
 
 static void work(int in, int out)
 {
-	struct pinion_message message = { .len = sizeof(struct report) };
+	struct pinion_message message = { .size = sizeof(message),
+					  .len = sizeof(struct report) };
 	struct pinion_context *context;
 	struct pinion_request *request;
 	struct invitation invitation;
@@ -125,7 +129,7 @@ static void work(int in, int out)
 	message.buf = &report;
 	message.peer = w.owner;
 	must("pinion_put_when", pinion_put_when(w.ep, &message, &request));
-	must("report", pinion_wait(w.ep, request, NULL));
+	must("report", pinion_wait(w.ep, request, PINION_FOREVER, NULL));
 	pinion_close(context);
 }
 
@@ -135,13 +139,14 @@ static uint64_t hear_report(struct pinion_endpoint *ep,
 			    const struct pinion_address *worker)
 {
 	struct report report;
-	struct pinion_message message = { .buf = &report,
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = &report,
 					  .len = sizeof(report) };
 	struct pinion_request *request;
 
 	must("peer", pinion_peer_add(ep, worker, &message.peer));
 	must("pinion_grant", pinion_grant(ep, &message, &request));
-	must("report", pinion_wait(ep, request, NULL));
+	must("report", pinion_wait(ep, request, PINION_FOREVER, NULL));
 	return report.rows;
 }
 
@@ -168,11 +173,12 @@ static void own(int in[], int out[])
 			table->rows[r][c] = r * NCELLS + c;
 	open_endpoint(&context, &ep);
 	must("address", pinion_endpoint_address(ep, &invitation.address));
-	must("pinion_expose", pinion_expose(ep, table, sizeof(*table),
-					    PINION_ACCESS_REMOTE_READ |
-						    PINION_ACCESS_REMOTE_WRITE |
-						    PINION_ACCESS_REMOTE_ATOMIC,
-					    &exposure));
+	must("pinion_exposure_open",
+	     pinion_exposure_open(ep, table, sizeof(*table),
+				  PINION_ACCESS_REMOTE_READ |
+					  PINION_ACCESS_REMOTE_WRITE |
+					  PINION_ACCESS_REMOTE_ATOMIC,
+				  &exposure));
 	must("key", pinion_exposure_key(exposure, &invitation.key));
 	for (int i = 0; i < NWORKERS; i++)
 		if (write(out[i], &invitation, sizeof(invitation)) !=
@@ -183,7 +189,7 @@ static void own(int in[], int out[])
 			stop("a worker is gone", -EPIPE);
 		rows += hear_report(ep, &worker);
 	}
-	pinion_unexpose(exposure); /* from now on the key is refused */
+	pinion_exposure_close(exposure); /* from now on the key is refused */
 	check(table);
 	printf("%llu rows by %d workers, all of them right\n",
 	       (unsigned long long)rows, NWORKERS);

@@ -7,8 +7,8 @@
  *after each exchange and registered again just before the next. The helper
  *learns when that is from where in the program each message comes. Here all
  *messages go through one function, exchange(), so its callers say who they are
- *with pinion_site(); a program that calls pinion directly need not, since the
- *stack tells.
+ *with pinion_site_set(); a program that calls pinion directly need not, since
+ *the stack tells.
  *
  * `auto` is for real runs: a helper only where there is an idle core for it.
  * Here it is `own`, to show one in any case. The neighbour is the program
@@ -41,23 +41,24 @@ struct grid {
 
 static void exchange(struct grid *grid, const char *direction, int fill)
 {
-	struct pinion_message message = { .buf = grid->in,
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = grid->in,
 					  .len = LEN,
 					  .peer = grid->neighbour };
 	struct pinion_request *in, *out;
 	int ret;
 
 	memset(grid->out, fill, LEN);
-	pinion_site(direction);
+	pinion_site_set(direction);
 	ret = pinion_recv(grid->ep, &message, &in);
 	if (ret)
 		stop("pinion_recv", ret);
 	message.buf = grid->out;
 	ret = pinion_send(grid->ep, &message, &out);
 	if (!ret)
-		ret = pinion_wait(grid->ep, out, NULL);
+		ret = pinion_wait(grid->ep, out, PINION_FOREVER, NULL);
 	if (!ret)
-		ret = pinion_wait(grid->ep, in, NULL);
+		ret = pinion_wait(grid->ep, in, PINION_FOREVER, NULL);
 	if (ret)
 		stop(direction, ret);
 	if (memcmp(grid->in, grid->out, LEN))
@@ -101,7 +102,7 @@ static void tell(struct pinion_context *context)
 	       "times before;\nof %llu transfers that it could foretell, %llu "
 	       "came too early\n",
 	       (unsigned long long)stats.calls,
-	       (unsigned long long)stats.places,
+	       (unsigned long long)stats.buffers,
 	       (unsigned long long)stats.sites,
 	       (unsigned long long)stats.deregistered,
 	       (unsigned long long)stats.registered,

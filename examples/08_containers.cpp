@@ -23,14 +23,19 @@ static numbers round_trip(const pinion::endpoint &endpoint, pinion_peer *self,
 	pinion_request *receive, *send;
 	pinion_message from = {}, into = {};
 
+	from.size = into.size = sizeof(pinion_message);
 	from.buf = v.data();
 	into.buf = arrived.data();
 	from.len = into.len = v.size() * sizeof(double);
 	from.peer = into.peer = self;
 	pinion::check(pinion_recv(endpoint.get(), &into, &receive), "recv");
 	pinion::check(pinion_send(endpoint.get(), &from, &send), "send");
-	pinion::check(pinion_wait(endpoint.get(), receive, nullptr), "wait");
-	pinion::check(pinion_wait(endpoint.get(), send, nullptr), "wait");
+	pinion::check(pinion_wait(endpoint.get(), receive, PINION_FOREVER,
+				  nullptr),
+		      "wait");
+	pinion::check(pinion_wait(endpoint.get(), send, PINION_FOREVER,
+				  nullptr),
+		      "wait");
 	return arrived;
 }
 

@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 		Kokkos::deep_copy(rows, step);
 		pinion::pin pin(context, rows.data(),
 				rows.span() * sizeof(double), 0);
-		if (pin.get().nparts != 1)
+		if (pin.get().nsegments != 1)
 			return 1;
 	}
 	std::printf("100 Views pinned, %llu registered for it\n",

@@ -3,11 +3,11 @@
  * 11_short -- short messages, of which every nanosecond counts.
  *
  * A request (03_ping_pong) is work, and most short messages need none: they are
- * written into the other's memory before pinion_send() returns. With at_once it
- * may say so by PINION_SENT; then there is nothing to wait for and the buffer
- * can be used again. pinion_about_to_send(), said before the message is made,
- * has the cache lines that it will be written to come meanwhile. Both are
- * hints: where they do not serve, the message goes as any other.
+ * written into the other's memory before the call returns. pinion_inject()
+ * sends such a message or says that it cannot: then pinion_send() does. There
+ *is nothing to wait for, and the buffer can be used again.
+ *pinion_peer_prefetch(), called before the message is prepared, fetches the
+ *cache lines that it will be written to meanwhile.
  *
  * Here the program sends prices to itself.
  *
@@ -40,26 +40,25 @@ static struct price price_now(long number)
 	return (struct price){ number, middle - 0.25, middle + 0.25 };
 }
 
-/* Whether it was over when pinion_send() returned. */
+/* Whether it was injected. */
 static int send_price(struct pinion_endpoint *ep, struct pinion_peer *to,
 		      long number)
 {
 	struct pinion_request *request;
-	struct pinion_message message = { .peer = to,
-					  .at_once = PINION_AT_ONCE };
+	struct pinion_message message = { .size = sizeof(message), .peer = to };
 	struct price price;
 	int ret;
 
-	pinion_about_to_send(to, sizeof(price));
+	pinion_peer_prefetch(to, sizeof(price));
 	price = price_now(number);
 	message.buf = &price;
 	message.len = sizeof(price);
-	ret = pinion_send(ep, &message, &request);
-	if (ret == PINION_SENT)
+	if (!pinion_inject(ep, &message))
 		return 1;
+	ret = pinion_send(ep, &message, &request);
 	/* The first ones, while we connect; or the other does not look. */
 	if (!ret)
-		ret = pinion_wait(ep, request, NULL);
+		ret = pinion_wait(ep, request, PINION_FOREVER, NULL);
 	if (ret)
 		stop("pinion_send", ret);
 	return 0;
@@ -68,12 +67,14 @@ static int send_price(struct pinion_endpoint *ep, struct pinion_peer *to,
 static void take_price(struct pinion_endpoint *ep, long number)
 {
 	struct price price, expected = price_now(number);
-	struct pinion_message message = { .buf = &price, .len = sizeof(price) };
+	struct pinion_message message = { .size = sizeof(message),
+					  .buf = &price,
+					  .len = sizeof(price) };
 	struct pinion_request *request;
 	int ret = pinion_recv(ep, &message, &request);
 
 	if (!ret)
-		ret = pinion_wait(ep, request, NULL);
+		ret = pinion_wait(ep, request, PINION_FOREVER, NULL);
 	if (ret)
 		stop("pinion_recv", ret);
 	if (price.number != number || price.bid != expected.bid)
@@ -86,7 +87,7 @@ int main(void)
 	struct pinion_endpoint *ep;
 	struct pinion_address address;
 	struct pinion_peer *self;
-	int ret = pinion_open(NULL, &context), at_once = 0;
+	int ret = pinion_open(NULL, &context), injected = 0;
 
 	if (ret)
 		stop("pinion_open", ret);
@@ -98,11 +99,10 @@ int main(void)
 	if (ret)
 		stop("no way to myself", ret);
 	for (long i = 0; i < TIMES; i++) {
-		at_once += send_price(ep, self, i);
+		injected += send_price(ep, self, i);
 		take_price(ep, i);
 	}
-	printf("%d of %d prices were sent when pinion_send() returned\n",
-	       at_once, TIMES);
+	printf("%d of %d prices were injected\n", injected, TIMES);
 	pinion_close(context); /* and with it the endpoint */
 	return EXIT_SUCCESS;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cancel.h"
+#include "base/sized.h"
 #include "context.h"
 #include "monitor/monitor.h"
 
@@ -71,8 +72,8 @@ int pinion_pin_wait(struct pinion_context *context, struct pinion_pin *pin)
 	return pin ? pn_cache_pin_wait(context->cache, pin) : -EINVAL;
 }
 
-int pinion_pin_part(const struct pinion_pin *pin, unsigned index,
-		    struct pinion_pin_part *part)
+int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
+		       struct pinion_pin_segment *part)
 {
 	if (!pin || !part)
 		return -EINVAL;
@@ -90,7 +91,7 @@ void pinion_invalidate(const void *addr, size_t len)
 	pn_monitor_invalidate((uintptr_t)addr, len);
 }
 
-int pinion_flush(struct pinion_context *context)
+int pinion_cache_flush(struct pinion_context *context)
 {
 	PN_NO_CANCEL();
 	int ret = unusable(context);
@@ -100,7 +101,8 @@ int pinion_flush(struct pinion_context *context)
 	return ret;
 }
 
-int pinion_revoke(struct pinion_context *context, const void *addr, size_t len)
+int pinion_cache_revoke(struct pinion_context *context, const void *addr,
+			size_t len)
 {
 	PN_NO_CANCEL();
 	int ret = unusable(context);
@@ -159,6 +161,6 @@ int pinion_cache_query(struct pinion_context *context,
 	if (!stats || !stats->size)
 		return -EINVAL;
 	query_rails(context, &full);
-	pn_context_answer(stats, &full, sizeof(full));
+	pn_sized_answer(stats, &full, sizeof(full));
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include "base/cancel.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "cache/policy/policy.h"
 #include "context.h"
 #include "revision.h"
@@ -104,14 +105,17 @@ static const struct pn_shown_kind shown_context = {
 	PN_ARRAY_LEN(context_fields)
 };
 
-int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
+int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	PN_NO_CANCEL();
+	struct pinion_attr attr = { .size = sizeof(attr) };
 	struct pinion_context *context;
-	int ret;
+	int ret = given ? pn_sized_copy(&attr, sizeof(attr), given) : 0;
 
-	if (!out || (attr && attr->size < sizeof(*attr)))
+	if (ret)
+		return ret;
+	if (!out || attr.flags)
 		return -EINVAL;
 	if (pn_process_lost())
 		return refuse_lost();
@@ -120,7 +124,7 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	if (!context)
 		return -ENOMEM;
 	context->shown = true;
-	ret = pn_config_load(&context->config, attr ? attr->options : NULL);
+	ret = pn_config_load(&context->config, attr.options);
 	if (ret)
 		goto free_context;
 	pn_log_set_level((enum pn_log_level)context->config.log);
@@ -171,23 +175,27 @@ const char *pinion_version(void)
 	return PN_VERSION;
 }
 
-int pinion_config_at(struct pinion_context *context, unsigned index,
-		     struct pinion_config_option *out)
+int pinion_config_query(struct pinion_context *context, unsigned index,
+			struct pinion_config_option *out)
 {
+	struct pinion_config_option full;
 	const struct pn_option *table;
 	size_t n;
 
-	if (!context || !out)
+	if (!context || !out || !out->size)
 		return -EINVAL;
 	table = pn_config_table(&n);
 	if (index >= n)
 		return -ENOENT;
-	out->name = table[index].name;
-	out->type = pn_option_type_name(table[index].type);
-	out->help = table[index].help;
-	out->def = table[index].def;
-	out->source = pn_config_source_name(context->config.source[index]);
-	pn_option_format(&table[index], &context->config, out->value,
-			 sizeof(out->value));
+	full = (struct pinion_config_option){
+		.name = table[index].name,
+		.type = pn_option_type_name(table[index].type),
+		.help = table[index].help,
+		.def = table[index].def,
+		.source = pn_config_source_name(context->config.source[index]),
+	};
+	pn_option_format(&table[index], &context->config, full.value,
+			 sizeof(full.value));
+	pn_sized_answer(out, &full, sizeof(full));
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/cancel.h"
+#include "base/sized.h"
 #include "context.h"
 
 struct pinion_registration {
@@ -66,7 +67,7 @@ int pinion_device_query(struct pinion_context *context,
 		.dying_bytes = pinned.dying_bytes,
 		.registrations = pinned.mrs,
 	};
-	pn_context_answer(info, &full, sizeof(full));
+	pn_sized_answer(info, &full, sizeof(full));
 	return 0;
 }
 
@@ -114,15 +115,20 @@ void pinion_device_deregister(struct pinion_registration *reg)
 	end(reg);
 }
 
-int pinion_registration_key(const struct pinion_registration *reg,
-			    struct pinion_remote_key *key)
+int pinion_registration_query(const struct pinion_registration *reg,
+			      struct pinion_registration_info *info)
 {
-	if (!reg || !key)
+	struct pinion_registration_info full;
+
+	if (!reg || !info || !info->size)
 		return -EINVAL;
-	if (!reg->mr.rkey)
-		return -EACCES;
-	*key = (struct pinion_remote_key){ .addr = (uintptr_t)reg->mr.addr,
-					   .len = reg->mr.len,
-					   .key = reg->mr.rkey };
+	full = (struct pinion_registration_info){
+		.addr = reg->mr.addr,
+		.len = reg->mr.len,
+		.access = reg->mr.access,
+		.local_key = reg->mr.lkey,
+		.remote_key = reg->mr.rkey,
+	};
+	pn_sized_answer(info, &full, sizeof(full));
 	return 0;
 }

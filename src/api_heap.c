@@ -8,6 +8,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "context.h"
 #include "heap/heap_impl.h"
 
@@ -15,11 +16,11 @@
 
 static bool attr_ok(const struct pinion_heap_attr *attr)
 {
-	unsigned pages = attr->flags & (PINION_HEAP_NORMAL_PAGES |
+	uint64_t pages = attr->flags & (PINION_HEAP_NORMAL_PAGES |
 					PINION_HEAP_HUGE_PREFERRED |
 					PINION_HEAP_HUGE_RESERVED);
 
-	return attr->size >= sizeof(*attr) && !(attr->flags & ~ALL_FLAGS) &&
+	return !(attr->flags & ~(uint64_t)ALL_FLAGS) &&
 	       !(attr->access & ~(unsigned)PINION_ACCESS_ALL) &&
 	       !(pages & (pages - 1)) && attr->numa_node < 1024 &&
 	       (!attr->slab_bytes || attr->slab_bytes >= PN_HEAP_SLAB_BYTES) &&
@@ -67,26 +68,27 @@ int pinion_heap_open(struct pinion_context *context,
 		     struct pinion_heap **out)
 {
 	PN_NO_CANCEL();
-	const struct pinion_heap_attr none = { .size = sizeof(none) };
-	const struct pinion_heap_attr *attr = given ? given : &none;
+	struct pinion_heap_attr attr = { .size = sizeof(attr) };
 	struct pn_heap_attr inner;
-	int ret;
+	int ret = given ? pn_sized_copy(&attr, sizeof(attr), given) : 0;
 
-	if (!context || !out || !attr_ok(attr))
+	if (ret)
+		return ret;
+	if (!context || !out || !attr_ok(&attr))
 		return -EINVAL;
 	if (pn_context_foreign(context))
 		return -EPERM;
 	inner = (struct pn_heap_attr){
 		.device = context->device,
 		.cache = context->cache,
-		.slab_bytes = choose_slab(context, attr),
-		.max_bytes = attr->max_bytes,
-		.access = attr->access,
-		.return_ns = choose_return_ns(context, attr),
+		.slab_bytes = choose_slab(context, &attr),
+		.max_bytes = attr.max_bytes,
+		.access = attr.access,
+		.return_ns = choose_return_ns(context, &attr),
 		.pages = pn_context_pages(context),
-		.no_fork = attr->flags & PINION_HEAP_NOT_IN_CHILDREN,
+		.no_fork = attr.flags & PINION_HEAP_NOT_IN_CHILDREN,
 	};
-	choose_pages(attr, &inner.pages);
+	choose_pages(&attr, &inner.pages);
 	ret = pn_heap_open(&inner, out);
 	if (ret)
 		return ret;
@@ -175,15 +177,20 @@ int pinion_heap_contains(struct pinion_heap *heap, const void *addr)
 int pinion_heap_find(struct pinion_heap *heap, const void *addr,
 		     struct pinion_heap_region *region)
 {
+	struct pinion_heap_region full;
 	const struct pn_mr *mr;
 
-	if (!heap || !region)
+	if (!heap || !region || !region->size)
 		return -EINVAL;
 	mr = pn_heap_foreign(heap) ? NULL : pn_heap_mr(heap, addr);
 	if (!mr)
 		return -ENOENT;
-	*region = (struct pinion_heap_region){ mr->addr, mr->len, mr->lkey,
-					       mr->rkey, mr->access };
+	full = (struct pinion_heap_region){ .addr = mr->addr,
+					    .len = mr->len,
+					    .local_key = mr->lkey,
+					    .remote_key = mr->rkey,
+					    .access = mr->access };
+	pn_sized_answer(region, &full, sizeof(full));
 	return 0;
 }
 
@@ -214,6 +221,6 @@ int pinion_heap_query(struct pinion_heap *heap, struct pinion_heap_stats *stats)
 	if (!stats || !stats->size)
 		return -EINVAL;
 	pn_heap_query(heap, &full);
-	pn_context_answer(stats, &full, sizeof(full));
+	pn_sized_answer(stats, &full, sizeof(full));
 	return 0;
 }

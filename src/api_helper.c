@@ -6,11 +6,12 @@
 
 #include "base/cancel.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "context.h"
 #include "helper/cores.h"
 #include "helper/frames.h"
 
-int pinion_site(const char *name)
+int pinion_site_set(const char *name)
 {
 	if (pn_process_lost())
 		return -EPERM;
@@ -29,7 +30,7 @@ int pinion_helper_query(struct pinion_context *context,
 		return -EPERM;
 	if (context->helper)
 		pn_helper_query(context->helper, &full);
-	pn_context_answer(stats, &full, sizeof(full));
+	pn_sized_answer(stats, &full, sizeof(full));
 	return 0;
 }
 

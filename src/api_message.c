@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/range.h"
+#include "base/sized.h"
 #include "context.h"
 #include "device/measure.h"
 #include "message/message_impl.h"
@@ -118,15 +119,18 @@ static void measure_rails(struct pinion_context *context)
 }
 
 int pinion_endpoint_open(struct pinion_context *context,
-			 const struct pinion_endpoint_attr *attr,
+			 const struct pinion_endpoint_attr *given,
 			 struct pinion_endpoint **out)
 {
 	PN_NO_CANCEL();
+	struct pinion_endpoint_attr attr = { .size = sizeof(attr) };
 	struct pn_endpoint_attr inner;
-	int ret;
+	int ret = given ? pn_sized_copy(&attr, sizeof(attr), given) : 0;
 
+	if (ret)
+		return ret;
 	if (!pn_context_usable(context) || !out ||
-	    (attr && attr->size < sizeof(*attr)))
+	    attr.flags & ~(uint64_t)PINION_ENDPOINT_SINGLE_THREADED)
 		return -EINVAL;
 	if (context->endpoint)
 		return -EBUSY;
@@ -141,7 +145,7 @@ int pinion_endpoint_open(struct pinion_context *context,
 	if (ret)
 		goto explain;
 	fill_attr(context, &inner);
-	inner.single_threaded = attr && attr->single_threaded;
+	inner.single_threaded = attr.flags & PINION_ENDPOINT_SINGLE_THREADED;
 	ret = pn_endpoint_open(&inner, &context->endpoint);
 	if (ret)
 		goto close_helper;
@@ -202,17 +206,21 @@ int pinion_peer_address(const struct pinion_peer *peer,
 	return 0;
 }
 
-/* The buffer is one, and the peer, if any, one of this endpoint. */
-static bool peer_ok(const struct pinion_endpoint *ep,
-		    const struct pinion_message *m)
+#define SEND_FLAGS \
+	((uint64_t)(PINION_MESSAGE_DATA | PINION_MESSAGE_DELIVERY_COMPLETE))
+
+/* The peer, if any, is one of this endpoint, and the flags are known. */
+static bool header_ok(const struct pinion_endpoint *ep,
+		      const struct pinion_message *m, uint64_t flags)
 {
-	return m && (!m->peer || m->peer->ep == ep);
+	return usable(ep) && !(m->flags & ~flags) && m->space <= UINT8_MAX &&
+	       (!m->peer || m->peer->ep == ep);
 }
 
 static bool message_ok(const struct pinion_endpoint *ep,
-		       const struct pinion_message *m)
+		       const struct pinion_message *m, uint64_t flags)
 {
-	return usable(ep) && peer_ok(ep, m) &&
+	return header_ok(ep, m, flags) &&
 	       (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
 }
 
@@ -222,41 +230,99 @@ static bool request_ok(const struct pinion_endpoint *ep,
 	return usable(ep) && request && request->ep == ep;
 }
 
+void pinion_peer_prefetch(const struct pinion_peer *peer, size_t len)
+{
+	if (pn_likely(peer))
+		pn_peer_prefetch(peer, len);
+}
+
 int pinion_send(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	if (!message_ok(ep, message) || !message->peer)
+	struct pinion_message own;
+	int ret;
+
+	message = pn_sized_use(message, &own, sizeof(own), &ret);
+	if (pn_unlikely(!message))
+		return ret;
+	if (!message_ok(ep, message, SEND_FLAGS) || !message->peer)
 		return -EINVAL;
 	return pn_endpoint_send(ep, message, out);
+}
+
+int pinion_inject(struct pinion_endpoint *ep,
+		  const struct pinion_message *message)
+{
+	struct pinion_message own;
+	int ret;
+
+	message = pn_sized_use(message, &own, sizeof(own), &ret);
+	if (pn_unlikely(!message))
+		return ret;
+	if (!message_ok(ep, message, PINION_MESSAGE_DATA) || !message->peer)
+		return -EINVAL;
+	return pn_endpoint_inject(ep, message);
+}
+
+/* It is written to, so it cannot be copied to one of ours. */
+static int check_multi_recv(const struct pinion_multi_recv *multi)
+{
+	struct pinion_multi_recv own;
+
+	return multi->size && multi->size < sizeof(own)
+		       ? -EINVAL
+		       : pn_sized_copy(&own, sizeof(own), multi);
 }
 
 int pinion_recv(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	if (!message_ok(ep, message) || (message->many && out))
+	struct pinion_message own;
+	int ret;
+
+	message = pn_sized_use(message, &own, sizeof(own), &ret);
+	if (pn_unlikely(!message))
+		return ret;
+	if (!message_ok(ep, message, 0) || (message->multi_recv && out))
 		return -EINVAL;
-	return pn_endpoint_recv(ep, message, out);
+	if (pn_unlikely(message->multi_recv))
+		ret = check_multi_recv(message->multi_recv);
+	return pn_unlikely(ret) ? ret : pn_endpoint_recv(ep, message, out);
 }
 
 int pinion_probe(struct pinion_endpoint *ep,
 		 const struct pinion_message *message,
-		 struct pinion_completion *out, struct pinion_claim **claim)
+		 struct pinion_completion *out,
+		 struct pinion_unexpected **unexpected)
 {
-	if (!usable(ep) || !peer_ok(ep, message))
+	struct pinion_message own;
+	int ret;
+
+	message = pn_sized_use(message, &own, sizeof(own), &ret);
+	if (pn_unlikely(!message))
+		return ret;
+	if (!header_ok(ep, message, 0))
 		return -EINVAL;
-	return pn_endpoint_probe(ep, message, out, claim);
+	return pn_endpoint_probe(ep, message, out, unexpected);
 }
 
-int pinion_recv_claimed(struct pinion_endpoint *ep, struct pinion_claim *claim,
-			const struct pinion_message *message,
-			struct pinion_request **out)
+int pinion_recv_unexpected(struct pinion_endpoint *ep,
+			   struct pinion_unexpected *unexpected,
+			   const struct pinion_message *message,
+			   struct pinion_request **out)
 {
-	if (!message_ok(ep, message) || message->many || !claim ||
-	    claim->peer->ep != ep)
+	struct pinion_message own;
+	int ret;
+
+	message = pn_sized_use(message, &own, sizeof(own), &ret);
+	if (pn_unlikely(!message))
+		return ret;
+	if (!message_ok(ep, message, 0) || message->multi_recv || !unexpected ||
+	    unexpected->peer->ep != ep)
 		return -EINVAL;
-	return pn_endpoint_recv_claimed(ep, claim, message, out);
+	return pn_endpoint_recv_unexpected(ep, unexpected, message, out);
 }
 
 int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
@@ -266,7 +332,7 @@ int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
 	return pn_endpoint_cancel(ep, request);
 }
 
-int pinion_cancel_user(struct pinion_endpoint *ep, const void *user)
+int pinion_recv_cancel(struct pinion_endpoint *ep, const void *user)
 {
 	return usable(ep) ? pn_endpoint_cancel_user(ep, user) : -EINVAL;
 }
@@ -279,20 +345,58 @@ int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
 	return pn_endpoint_test(ep, request, out);
 }
 
+static uint64_t deadline_in(struct pinion_endpoint *ep, uint64_t timeout_us)
+{
+	uint64_t ns;
+
+	if (timeout_us == PINION_FOREVER ||
+	    __builtin_mul_overflow(timeout_us, PN_NS_PER_US, &ns) ||
+	    __builtin_add_overflow(ns, pn_device_now(ep->device), &ns))
+		return PN_FOREVER;
+	return ns;
+}
+
 int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
-		struct pinion_completion *out)
+		uint64_t timeout_us, struct pinion_completion *out)
 {
 	if (!request_ok(ep, request))
 		return -EINVAL;
-	return pn_endpoint_wait(ep, request, out);
+	return pn_endpoint_wait_until(ep, request, deadline_in(ep, timeout_us),
+				      out);
+}
+
+/* For a caller whose completions are of another size. */
+static PN_NOINLINE int poll_other(struct pinion_endpoint *ep, char *out,
+				  size_t element_bytes, unsigned max)
+{
+	struct pinion_completion batch[16];
+	size_t bytes =
+		element_bytes < sizeof(*batch) ? element_bytes : sizeof(*batch);
+	unsigned done = 0;
+	int n;
+
+	do {
+		n = pn_endpoint_poll(ep, batch,
+				     max - done < PN_ARRAY_LEN(batch)
+					     ? max - done
+					     : PN_ARRAY_LEN(batch));
+		for (int i = 0; i < n; i++, out += element_bytes) {
+			memset(out, 0, element_bytes);
+			memcpy(out, &batch[i], bytes);
+		}
+		done += n > 0 ? (unsigned)n : 0;
+	} while (n == PN_ARRAY_LEN(batch) && done < max);
+	return done ? (int)done : n;
 }
 
 int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
-		unsigned max)
+		size_t element_bytes, unsigned max)
 {
-	if (!usable(ep) || (max && !out))
+	if (!usable(ep) || (max && (!out || !element_bytes)))
 		return -EINVAL;
-	return pn_endpoint_poll(ep, out, max);
+	if (pn_likely(element_bytes == sizeof(*out) || !max))
+		return pn_endpoint_poll(ep, out, max);
+	return poll_other(ep, (char *)out, element_bytes, max);
 }
 
 int pinion_endpoint_fd(struct pinion_endpoint *ep)
@@ -325,9 +429,9 @@ static void fill_stats(const struct pn_endpoint_stats *in,
 		.unexpected = in->unexpected,
 		.copied_for_room = in->copied_for_room,
 		.stalls = in->stalls,
-		.tried = in->choices.trials,
-		.compared = in->choices.told,
-		.off = in->choices.off,
+		.explored = in->choices.trials,
+		.predictions = in->choices.told,
+		.prediction_error = in->choices.off,
 		.sent_direct = in->direct,
 	};
 }
@@ -342,6 +446,7 @@ int pinion_endpoint_query(struct pinion_endpoint *ep,
 		return -EINVAL;
 	pn_endpoint_query(ep, &inner);
 	fill_stats(&inner, &full);
-	pn_context_answer(stats, &full, sizeof(full));
+	full.max_inject_bytes = ep->inject_below ? ep->inject_below - 1 : 0;
+	pn_sized_answer(stats, &full, sizeof(full));
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "base/cancel.h"
 #include "base/range.h"
+#include "base/sized.h"
 #include "context.h"
 #include "message/message_impl.h"
 
@@ -24,8 +25,8 @@ static bool peer_ok(const struct pinion_endpoint *ep,
 	return usable(ep) && peer && peer->ep == ep;
 }
 
-int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
-		  unsigned access, struct pinion_exposure **out)
+int pinion_exposure_open(struct pinion_endpoint *ep, void *addr, size_t len,
+			 unsigned access, struct pinion_exposure **out)
 {
 	PN_NO_CANCEL();
 	if (!usable(ep) || !out || !(access & REMOTE))
@@ -34,7 +35,7 @@ int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
 }
 
 int pinion_exposure_key(const struct pinion_exposure *exposure,
-			struct pinion_key *key)
+			struct pinion_exposure_key *key)
 {
 	if (!exposure || !key)
 		return -EINVAL;
@@ -43,7 +44,7 @@ int pinion_exposure_key(const struct pinion_exposure *exposure,
 }
 
 /* In a forked child the registration is the parent's. */
-void pinion_unexpose(struct pinion_exposure *exposure)
+void pinion_exposure_close(struct pinion_exposure *exposure)
 {
 	PN_NO_CANCEL();
 	if (exposure && usable(pn_exposure_endpoint(exposure)))
@@ -51,7 +52,8 @@ void pinion_unexpose(struct pinion_exposure *exposure)
 }
 
 int pinion_remote_open(struct pinion_endpoint *ep, struct pinion_peer *peer,
-		       const struct pinion_key *key, struct pinion_remote **out)
+		       const struct pinion_exposure_key *key,
+		       struct pinion_remote **out)
 {
 	PN_NO_CANCEL();
 	if (!peer_ok(ep, peer) || !key || !out)
@@ -80,9 +82,13 @@ static int start_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 			unsigned needs, const struct pinion_move *move,
 			struct pinion_request **out)
 {
+	struct pinion_move own;
 	int ret;
 
-	if (!move || !move->remote || !peer_ok(ep, move->remote->peer) ||
+	move = pn_sized_use(move, &own, sizeof(own), &ret);
+	if (!move)
+		return ret;
+	if (move->flags || !move->remote || !peer_ok(ep, move->remote->peer) ||
 	    (move->len && !pn_range_valid((uintptr_t)move->buf, move->len)))
 		return -EINVAL;
 	ret = reach(move->remote, move->offset, move->len, needs);
@@ -107,10 +113,15 @@ static int start_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
 			const struct pinion_atomic *atomic,
 			struct pinion_request **out)
 {
-	const struct pinion_remote *remote = atomic ? atomic->remote : NULL;
+	const struct pinion_remote *remote;
+	struct pinion_atomic own;
 	int ret;
 
-	if (!remote || !peer_ok(ep, remote->peer))
+	atomic = pn_sized_use(atomic, &own, sizeof(own), &ret);
+	if (!atomic)
+		return ret;
+	remote = atomic->remote;
+	if (atomic->flags || !remote || !peer_ok(ep, remote->peer))
 		return -EINVAL;
 	ret = reach(remote, atomic->offset, sizeof(uint64_t),
 		    PINION_ACCESS_REMOTE_ATOMIC);
@@ -123,27 +134,28 @@ static int start_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
 	return pn_endpoint_atomic(ep, op, atomic, out);
 }
 
-int pinion_fetch_add(struct pinion_endpoint *ep,
-		     const struct pinion_atomic *atomic,
-		     struct pinion_request **out)
+int pinion_atomic_fetch_add(struct pinion_endpoint *ep,
+			    const struct pinion_atomic *atomic,
+			    struct pinion_request **out)
 {
 	return start_atomic(ep, PN_OP_FETCH_ADD, atomic, out);
 }
 
-int pinion_swap(struct pinion_endpoint *ep, const struct pinion_atomic *atomic,
-		struct pinion_request **out)
+int pinion_atomic_swap(struct pinion_endpoint *ep,
+		       const struct pinion_atomic *atomic,
+		       struct pinion_request **out)
 {
 	return start_atomic(ep, PN_OP_SWAP, atomic, out);
 }
 
-int pinion_compare_swap(struct pinion_endpoint *ep,
-			const struct pinion_atomic *atomic,
-			struct pinion_request **out)
+int pinion_atomic_compare_swap(struct pinion_endpoint *ep,
+			       const struct pinion_atomic *atomic,
+			       struct pinion_request **out)
 {
 	return start_atomic(ep, PN_OP_COMPARE_SWAP, atomic, out);
 }
 
-int pinion_flush_peer(struct pinion_endpoint *ep, struct pinion_peer *peer,
+int pinion_peer_flush(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		      void *user, struct pinion_request **out)
 {
 	if (!peer_ok(ep, peer))
@@ -151,7 +163,7 @@ int pinion_flush_peer(struct pinion_endpoint *ep, struct pinion_peer *peer,
 	return pn_endpoint_flush(ep, peer, user, out);
 }
 
-int pinion_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
+int pinion_peer_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
 {
 	return peer_ok(ep, peer) ? pn_endpoint_fence(ep, peer) : -EINVAL;
 }
@@ -159,24 +171,38 @@ int pinion_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
 static bool conditional_ok(const struct pinion_endpoint *ep,
 			   const struct pinion_message *m)
 {
-	return m && peer_ok(ep, m->peer) && !m->ignore &&
+	return peer_ok(ep, m->peer) && !m->flags && !m->ignore &&
+	       !m->multi_recv && m->space <= UINT8_MAX &&
 	       (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
+}
+
+typedef int conditional_fn(struct pinion_endpoint *ep,
+			   const struct pinion_message *message,
+			   struct pinion_request **out);
+
+static int start_conditional(conditional_fn *start, struct pinion_endpoint *ep,
+			     const struct pinion_message *message,
+			     struct pinion_request **out)
+{
+	struct pinion_message own;
+	int ret;
+
+	message = pn_sized_use(message, &own, sizeof(own), &ret);
+	if (!message)
+		return ret;
+	return conditional_ok(ep, message) ? start(ep, message, out) : -EINVAL;
 }
 
 int pinion_put_when(struct pinion_endpoint *ep,
 		    const struct pinion_message *message,
 		    struct pinion_request **out)
 {
-	if (!conditional_ok(ep, message))
-		return -EINVAL;
-	return pn_endpoint_put_when(ep, message, out);
+	return start_conditional(pn_endpoint_put_when, ep, message, out);
 }
 
 int pinion_grant(struct pinion_endpoint *ep,
 		 const struct pinion_message *message,
 		 struct pinion_request **out)
 {
-	if (!conditional_ok(ep, message))
-		return -EINVAL;
-	return pn_endpoint_grant(ep, message, out);
+	return start_conditional(pn_endpoint_grant, ep, message, out);
 }

@@ -87,17 +87,6 @@ void pn_context_close_caches(struct pinion_context *context);
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
 
-/* Hands what a query found to its caller, in a struct that begins with its
- * size: a program built against an older header has a shorter one. */
-static inline void pn_context_answer(void *out, void *full, size_t bytes)
-{
-	const size_t *asked = out;
-	size_t *given = full;
-
-	*given = *asked < bytes ? *asked : bytes;
-	memcpy(out, full, *given);
-}
-
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
 

@@ -82,17 +82,20 @@ static void check_pinned(const struct program *p)
 
 static void message(struct program *p, char *from, char *to, size_t len)
 {
-	struct pinion_message m = { .buf = to, .len = len };
+	struct pinion_message m = { .size = sizeof(m), .buf = to, .len = len };
 	struct pinion_request *send, *receive;
 
 	memset(from, (int)len, len);
 	memset(to, 0, len);
 	CHECK(!pinion_recv(p->ep, &m, &receive));
-	m = (struct pinion_message){ .buf = from, .len = len, .peer = p->self };
+	m = (struct pinion_message){ .size = sizeof(struct pinion_message),
+				     .buf = from,
+				     .len = len,
+				     .peer = p->self };
 	CHECK(!pinion_send(p->ep, &m, &send));
-	CHECK(!pinion_wait(p->ep, send, NULL));
+	CHECK(!pinion_wait(p->ep, send, PINION_FOREVER, NULL));
 	check_pinned(p);
-	CHECK(!pinion_wait(p->ep, receive, NULL));
+	CHECK(!pinion_wait(p->ep, receive, PINION_FOREVER, NULL));
 	CHECK(!memcmp(from, to, len));
 	check_pinned(p);
 }
@@ -100,17 +103,19 @@ static void message(struct program *p, char *from, char *to, size_t len)
 static void put_and_get(struct program *p, struct pinion_remote *remote,
 			char *buf, size_t len)
 {
-	struct pinion_move move = { .remote = remote, .buf = buf, .len = len };
+	struct pinion_move move = {
+		.size = sizeof(move), .remote = remote, .buf = buf, .len = len
+	};
 	struct pinion_request *request;
 
 	memset(buf, 'p', len);
 	CHECK(!pinion_put(p->ep, &move, &request));
 	check_pinned(p);
-	CHECK(!pinion_wait(p->ep, request, NULL));
+	CHECK(!pinion_wait(p->ep, request, PINION_FOREVER, NULL));
 	check_pinned(p);
 	memset(buf, 0, len);
 	CHECK(!pinion_get(p->ep, &move, &request));
-	CHECK(!pinion_wait(p->ep, request, NULL));
+	CHECK(!pinion_wait(p->ep, request, PINION_FOREVER, NULL));
 	CHECK(buf[0] == 'p' && buf[len - 1] == 'p');
 	check_pinned(p);
 }
@@ -121,12 +126,13 @@ static void add(struct program *p, struct pinion_remote *remote)
 	struct pinion_request *request;
 
 	for (unsigned i = 0; i < 2; i++) {
-		struct pinion_atomic atomic = { .remote = remote,
+		struct pinion_atomic atomic = { .size = sizeof(atomic),
+						.remote = remote,
 						.operand = 1,
 						.result = &before[i] };
 
-		CHECK(!pinion_fetch_add(p->ep, &atomic, &request));
-		CHECK(!pinion_wait(p->ep, request, NULL));
+		CHECK(!pinion_atomic_fetch_add(p->ep, &atomic, &request));
+		CHECK(!pinion_wait(p->ep, request, PINION_FOREVER, NULL));
 		check_pinned(p);
 	}
 	CHECK(before[1] == before[0] + 1);
@@ -137,8 +143,8 @@ static void onesided(struct program *p, char *memory, char *buf, size_t len)
 {
 	struct pinion_exposure *exposure;
 	struct pinion_remote *remote;
-	struct pinion_key key;
-	int ret = pinion_expose(p->ep, memory, len, ALL, &exposure);
+	struct pinion_exposure_key key;
+	int ret = pinion_exposure_open(p->ep, memory, len, ALL, &exposure);
 
 	check_pinned(p);
 	if (ret) {
@@ -151,7 +157,7 @@ static void onesided(struct program *p, char *memory, char *buf, size_t len)
 	put_and_get(p, remote, buf, len);
 	add(p, remote);
 	pinion_remote_close(remote);
-	pinion_unexpose(exposure);
+	pinion_exposure_close(exposure);
 	check_pinned(p);
 }
 
@@ -497,7 +503,7 @@ static void processes_of_a_user_share_its_limit(void **state)
 struct stage {
 	_Atomic int exposed, wanted_free, nfree, done;
 	struct pinion_address address;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	uid_t user;
 	char said[4096];
 };
@@ -517,7 +523,7 @@ static void expose(struct stage *stage)
 
 	become(stage->user, LOCKABLE);
 	program_open(&p, "device=soft", "max_bytes=1M");
-	CHECK(!pinion_expose(p.ep, memory, 512 * KIB, ALL, &exposure));
+	CHECK(!pinion_exposure_open(p.ep, memory, 512 * KIB, ALL, &exposure));
 	CHECK(!pinion_exposure_key(exposure, &stage->key));
 	CHECK(!pinion_endpoint_address(p.ep, &stage->address));
 	stage->exposed = 1;

@@ -95,9 +95,9 @@ static void open_refuses_what_does_not_parse(void **state)
 	}
 }
 
-static void open_refuses_null_and_short_attributes(void **state)
+static void open_refuses_null_and_unknown_flags(void **state)
 {
-	struct pinion_attr attr = { .size = sizeof(attr) - 1 };
+	struct pinion_attr attr = { .size = sizeof(attr), .flags = 1 };
 	struct pinion_context *context = NULL;
 
 	(void)state;
@@ -118,11 +118,11 @@ static void closing_and_deregistering_nothing_is_fine(void **state)
 static void config_names_every_option_and_its_source(void **state)
 {
 	struct pinion_context *context = open_device();
-	struct pinion_config_option option;
+	struct pinion_config_option option = { .size = sizeof(option) };
 	unsigned n, seen = 0;
 
 	(void)state;
-	for (n = 0; !pinion_config_at(context, n, &option); n++) {
+	for (n = 0; !pinion_config_query(context, n, &option); n++) {
 		assert_non_null(option.help);
 		if (!strcmp(option.name, "device")) {
 			assert_string_equal(option.source, "attribute");
@@ -132,11 +132,11 @@ static void config_names_every_option_and_its_source(void **state)
 		}
 	}
 	assert_int_equal(seen, 1);
-	assert_int_equal(pinion_config_at(context, n, &option), -ENOENT);
-	assert_int_equal(pinion_config_at(context, UINT32_MAX, &option),
+	assert_int_equal(pinion_config_query(context, n, &option), -ENOENT);
+	assert_int_equal(pinion_config_query(context, UINT32_MAX, &option),
 			 -ENOENT);
-	assert_int_equal(pinion_config_at(NULL, 0, &option), -EINVAL);
-	assert_int_equal(pinion_config_at(context, 0, NULL), -EINVAL);
+	assert_int_equal(pinion_config_query(NULL, 0, &option), -EINVAL);
+	assert_int_equal(pinion_config_query(context, 0, NULL), -EINVAL);
 	pinion_close(context);
 }
 
@@ -250,24 +250,28 @@ static void key_is_for_those_who_granted_access(void **state)
 {
 	struct pinion_context *context = open_device();
 	struct pinion_registration *reg;
-	struct pinion_remote_key key = { .key = 42 };
+	struct pinion_registration_info reg_info = { .size = sizeof(reg_info),
+						     .remote_key = 42 };
 	char *p = map(PAGE, PROT_READ | PROT_WRITE);
 
 	(void)state;
 	assert_ok(pinion_device_register(context, p, PAGE,
 					 PINION_ACCESS_LOCAL_WRITE, &reg));
-	assert_int_equal(pinion_registration_key(reg, &key), -EACCES);
-	assert_int_equal(pinion_registration_key(NULL, &key), -EINVAL);
-	assert_int_equal(pinion_registration_key(reg, NULL), -EINVAL);
-	assert_int_equal(key.key, 42);
+	assert_int_equal(pinion_registration_query(NULL, &reg_info), -EINVAL);
+	assert_int_equal(pinion_registration_query(reg, NULL), -EINVAL);
+	assert_int_equal(reg_info.remote_key, 42);
+	assert_ok(pinion_registration_query(reg, &reg_info));
+	assert_int_equal(reg_info.remote_key, 0);
+	assert_int_not_equal(reg_info.local_key, 0);
 	pinion_device_deregister(reg);
 
 	assert_ok(pinion_device_register(context, p + 8, 100,
 					 PINION_ACCESS_REMOTE_READ, &reg));
-	assert_ok(pinion_registration_key(reg, &key));
-	assert_int_equal(key.addr, (uintptr_t)p + 8);
-	assert_int_equal(key.len, 100);
-	assert_int_not_equal(key.key, 0);
+	assert_ok(pinion_registration_query(reg, &reg_info));
+	assert_ptr_equal(reg_info.addr, p + 8);
+	assert_int_equal(reg_info.len, 100);
+	assert_int_equal(reg_info.access, PINION_ACCESS_REMOTE_READ);
+	assert_int_not_equal(reg_info.remote_key, 0);
 	pinion_device_deregister(reg);
 	pinion_close(context);
 	munmap(p, PAGE);
@@ -358,7 +362,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(version_is_the_project_s),
 		TEST(open_refuses_what_does_not_parse),
-		TEST(open_refuses_null_and_short_attributes),
+		TEST(open_refuses_null_and_unknown_flags),
 		TEST(closing_and_deregistering_nothing_is_fine),
 		TEST(config_names_every_option_and_its_source),
 		TEST(query_fills_what_the_caller_s_struct_holds),

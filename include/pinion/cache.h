@@ -62,17 +62,18 @@ struct pinion_pin {
 	size_t len;
 	uint64_t local_key;  /* of the buffer, when it has one part; else 0 */
 	uint64_t remote_key; /* likewise; 0 without remote access */
-	unsigned nparts;
+	unsigned nsegments;
 	unsigned reserved;
-	void *internal[2];
+	void *internal[4];
 };
 
-/* One part of a pinned buffer. */
-struct pinion_pin_part {
+/* One segment of a pinned buffer. */
+struct pinion_pin_segment {
 	void *addr;
 	size_t len;
 	uint64_t local_key;
 	uint64_t remote_key;
+	uint64_t reserved[2];
 };
 
 /* Pins [addr, addr + len). May sleep while registering; never does so when the
@@ -111,8 +112,8 @@ PINION_API int pinion_pin_wait(struct pinion_context *context,
 
 /* The index-th part, in order of addresses. -EAGAIN: not there yet;
  * -EINVAL: NULL, or no such part. */
-PINION_API int pinion_pin_part(const struct pinion_pin *pin, unsigned index,
-			       struct pinion_pin_part *part);
+PINION_API int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
+				  struct pinion_pin_segment *part);
 
 /* Ends a pin. The buffer stays registered for the next time, unless the pin
  * bypassed the cache or the buffer's release would not be noticed. */
@@ -126,14 +127,14 @@ PINION_API void pinion_invalidate(const void *addr, size_t len);
 
 /* Gives up everything that is not in use, now, and returns when it is
  * deregistered. May sleep. -EINVAL: NULL; -EPERM. */
-PINION_API int pinion_flush(struct pinion_context *context);
+PINION_API int pinion_cache_flush(struct pinion_context *context);
 
 /* Makes every remote key handed out for memory in [addr, addr + len) invalid;
  * the next pin gives new ones. May sleep. -EINVAL: NULL, length 0, a range that
  * wraps around; -EPERM; -EBUSY: the device cannot revoke keys and the memory is
  * in use, or it is memory of a heap. */
-PINION_API int pinion_revoke(struct pinion_context *context, const void *addr,
-			     size_t len);
+PINION_API int pinion_cache_revoke(struct pinion_context *context,
+				   const void *addr, size_t len);
 
 /* Changes the budget; 0 leaves a limit as it is. What is over it and not in
  * use is given up at once. -EINVAL: NULL; -EPERM. */

@@ -22,6 +22,7 @@ struct pinion_context;
 
 /* One option of a context. Strings other than `value` are constant. */
 struct pinion_config_option {
+	size_t size;	    /* sizeof(struct pinion_config_option), by you */
 	const char *name;   /* "device"; the variable is PINION_DEVICE */
 	const char *type;   /* "text", "bytes", "time", "number", "choice" or
 			     * "yes/no" */
@@ -31,10 +32,11 @@ struct pinion_config_option {
 	char value[512];    /* in force */
 };
 
-/* The index-th option of the context, from 0. -ENOENT: there are no more;
- * -EINVAL: NULL. */
-PINION_API int pinion_config_at(struct pinion_context *context, unsigned index,
-				struct pinion_config_option *out);
+/* Fills *out, whose `size` you set, with the index-th option of the context,
+ * from 0. -ENOENT: there are no more; -EINVAL: NULL, or size 0. */
+PINION_API int pinion_config_query(struct pinion_context *context,
+				   unsigned index,
+				   struct pinion_config_option *out);
 
 #ifdef __cplusplus
 }

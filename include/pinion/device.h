@@ -66,13 +66,18 @@ PINION_API int pinion_device_query(struct pinion_context *context,
 /* Memory registered by hand (row A3). */
 struct pinion_registration;
 
-/* What a peer's adapter needs to reach a registration, for programs that post
- * operations themselves. Plain data: copy it into a message. pinion_put() and
- * its kin take the key of an exposure instead (pinion/onesided.h). */
-struct pinion_remote_key {
-	uint64_t addr;
-	uint64_t len;
-	uint64_t key;
+/* What was registered, and the keys for those who post operations themselves.
+ * pinion_put() and its kin take the key of an exposure instead
+ * (pinion/onesided.h). */
+struct pinion_registration_info {
+	size_t size; /* sizeof(struct pinion_registration_info), by you */
+	void *addr;
+	size_t len;
+	unsigned access; /* PINION_ACCESS_ bits */
+	unsigned reserved;
+	uint64_t local_key;
+	uint64_t remote_key; /* 0 without remote access */
+	void *handle;	     /* of a registrar (pinion/registrar.h) */
 };
 
 /* Registers [addr, addr + len) until pinion_device_deregister(). access is a
@@ -92,10 +97,9 @@ PINION_API int pinion_device_register(struct pinion_context *context,
  * fine. Any thread. */
 PINION_API void pinion_device_deregister(struct pinion_registration *reg);
 
-/* Fills *key for peers. -EINVAL: NULL; -EACCES: registered without remote
- * access. */
-PINION_API int pinion_registration_key(const struct pinion_registration *reg,
-				       struct pinion_remote_key *key);
+/* Fills *info, whose `size` you set. -EINVAL: NULL, or size 0. */
+PINION_API int pinion_registration_query(const struct pinion_registration *reg,
+					 struct pinion_registration_info *info);
 
 #ifdef __cplusplus
 }

@@ -78,8 +78,8 @@ struct pinion_heap_attr {
 	 * option heap_return; PINION_HEAP_KEEP: for ever. When others find no
 	 * room in the budget, it goes all the same. */
 	uint64_t return_us;
+	uint64_t flags;	    /* PINION_HEAP_ bits */
 	unsigned access;    /* PINION_ACCESS_ bits */
-	unsigned flags;	    /* PINION_HEAP_ bits */
 	unsigned numa_node; /* with PINION_HEAP_ON_NODE */
 };
 
@@ -132,15 +132,19 @@ PINION_API int pinion_heap_contains(struct pinion_heap *heap, const void *addr);
 
 /* The registered memory around an address. */
 struct pinion_heap_region {
+	size_t size; /* sizeof(struct pinion_heap_region), by you */
 	void *addr;
 	size_t len;
 	uint64_t local_key;
 	uint64_t remote_key; /* 0 without remote access */
 	unsigned access;
+	unsigned reserved;
+	void *handle; /* of a registrar (pinion/registrar.h) */
 };
 
-/* Fills *region for an address in an allocated block; it holds until the block
- * is freed. Constant time. -EINVAL: NULL; -ENOENT: not in this heap. */
+/* Fills *region, whose `size` you set, for an address in an allocated block; it
+ * holds until the block is freed. Constant time. -EINVAL: NULL, or size 0;
+ * -ENOENT: not in this heap. */
 PINION_API int pinion_heap_find(struct pinion_heap *heap, const void *addr,
 				struct pinion_heap_region *region);
 

@@ -12,7 +12,7 @@
  * that out by itself, from the stack; a program (or a layer above pinion, which
  * alone knows where its own callers are) can say it instead:
  *
- *	pinion_site("halo x");
+ *	pinion_site_set("halo x");
  *	pinion_send(...);
  *
  * Threads: any.
@@ -34,30 +34,30 @@ extern "C" {
  * come, until it names another; NULL: let the stack tell again. Names are equal
  * when their texts are; the text is not kept. Costs some nanoseconds for each
  * character. Returns 0; -EPERM in a child of _Fork() or a raw clone(). */
-PINION_API int pinion_site(const char *name);
+PINION_API int pinion_site_set(const char *name);
 
 /* Counters since the endpoint was opened, and gauges; all 0 without helper. */
 struct pinion_helper_stats {
-	size_t size;		/* sizeof(struct pinion_helper_stats), by you */
-	uint64_t calls;		/* transfers it looked at */
-	uint64_t lost;		/* transfers that it was too slow to see */
-	uint64_t first;		/* of buffers never seen before */
-	uint64_t in_time;	/* that found their buffer registered */
-	uint64_t late;		/* that came before it was registered again */
-	uint64_t registered;	/* buffers, ahead of their use */
-	uint64_t deregistered;	/* buffers, after a transfer */
-	uint64_t kept;		/* would be needed again too soon for that */
-	uint64_t expired;	/* nobody came any more: deregistered */
-	uint64_t in_use;	/* by another transfer, so left alone */
-	uint64_t irregular;	/* transfers of sites without a rhythm, whose
-				 * buffers are left to the cache */
-	uint64_t refused;	/* registrations that failed */
-	uint64_t places, sites; /* buffers and call sites known now */
-	uint64_t resting;	/* 1: there is no idle core for it now */
-	uint64_t members;	/* helpers of this machine it agrees with, with
-				 * itself; 0: it does as it likes */
-	uint64_t held_back;	/* 1: releases are learnt by userfaultfd, too
-				 * early for it to register anything */
+	size_t size;	       /* sizeof(struct pinion_helper_stats), by you */
+	uint64_t calls;	       /* transfers it looked at */
+	uint64_t lost;	       /* transfers that it was too slow to see */
+	uint64_t first;	       /* of buffers never seen before */
+	uint64_t in_time;      /* that found their buffer registered */
+	uint64_t late;	       /* that came before it was registered again */
+	uint64_t registered;   /* buffers, ahead of their use */
+	uint64_t deregistered; /* buffers, after a transfer */
+	uint64_t kept;	       /* would be needed again too soon for that */
+	uint64_t expired;      /* nobody came any more: deregistered */
+	uint64_t in_use;       /* by another transfer, so left alone */
+	uint64_t irregular;    /* transfers of sites without a rhythm, whose
+				* buffers are left to the cache */
+	uint64_t refused;      /* registrations that failed */
+	uint64_t buffers, sites; /* buffers and call sites known now */
+	uint64_t idle;		 /* 1: there is no idle core for it now */
+	uint64_t members;	 /* helpers of this machine it agrees with, with
+				  * itself; 0: it does as it likes */
+	uint64_t held_back;	 /* 1: releases are learnt by userfaultfd, too
+				  * early for it to register anything */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0; -EPERM: the

@@ -9,10 +9,11 @@
  *	pinion_endpoint_open(context, NULL, &ep);
  *	pinion_endpoint_address(ep, &mine);      ... exchange addresses ...
  *	pinion_peer_add(ep, &theirs, &peer);
- *	struct pinion_message message = { .buf = buf, .len = len, .tag = 42,
+ *	struct pinion_message message = { .size = sizeof(message),
+ *					  .buf = buf, .len = len, .tag = 42,
  *					  .peer = peer };
  *	pinion_send(ep, &message, &request);
- *	pinion_wait(ep, request, NULL);
+ *	pinion_wait(ep, request, PINION_FOREVER, NULL);
  *
  * Nouns
  *   endpoint  where messages leave from and arrive at; one per context.
@@ -27,7 +28,10 @@
  * A request ends in one of two ways, as its starter chose: with a handle (the
  * out argument) it is asked about by pinion_test() or pinion_wait(), which
  * free it; without one (NULL) its end is reported by pinion_poll(), with the
- * `user` pointer that the message had.
+ * `user` pointer that the message had. A program with many requests under way
+ * uses the second: pinion_poll() costs the same for one request as for ten
+ * thousand, and pinion_endpoint_fd() lets it sleep beside its other descriptors
+ * (examples/13_server.c).
  *
  * How the bytes move (eagerly, through pre-registered buffers, by RDMA with
  * registration on demand, cached, or pipelined) is pinion's business: it takes
@@ -35,9 +39,9 @@
  * option `protocol` fixes one for experiments.
  *
  * Progress is made inside these calls only. Threads: any, unless the endpoint
- * was opened single_threaded: then one at a time, and no lock is paid for.
- * Errors: a peer that dies ends its requests with -ECONNRESET within about a
- * second; others go on.
+ * was opened PINION_ENDPOINT_SINGLE_THREADED: then one at a time, and no lock
+ *is paid for. Errors: a peer that dies ends its requests with -ECONNRESET
+ *within about a second; others go on.
  */
 #ifndef PINION_MESSAGE_H
 #define PINION_MESSAGE_H
@@ -63,9 +67,20 @@ struct pinion_address {
 	uint8_t data[PINION_ADDRESS_BYTES - 4];
 };
 
+enum pinion_endpoint_flag {
+	/* One thread at a time calls this endpoint: no lock is paid for. */
+	PINION_ENDPOINT_SINGLE_THREADED = 1 << 0,
+};
+
 struct pinion_endpoint_attr {
-	size_t size; /* sizeof(struct pinion_endpoint_attr) */
-	int single_threaded;
+	size_t size;	/* sizeof(struct pinion_endpoint_attr) */
+	uint64_t flags; /* PINION_ENDPOINT_ bits */
+};
+
+enum pinion_completion_flag {
+	PINION_COMPLETION_DATA = 1 << 0, /* `data` came along */
+	/* Of a multi-receive: this is not its last completion. */
+	PINION_COMPLETION_MORE = 1 << 1,
 };
 
 /* How a request ended. */
@@ -73,15 +88,17 @@ struct pinion_completion {
 	int status; /* 0 or a negative errno: -EMSGSIZE the message was longer
 		     * than the buffer, which is full; -ECANCELED;
 		     * -ECONNRESET the peer is gone; pinion_send(3) has all */
+	uint32_t flags; /* PINION_COMPLETION_ bits */
 	struct pinion_peer *peer;
 	uint64_t tag;
 	size_t len;	    /* bytes received or sent */
 	void *user;	    /* the request's */
 	size_t message_len; /* of the message, also when the buffer was short */
-	uint32_t data;	    /* that came along, when has_data */
-	int has_data;
-	void *buf; /* where the bytes are; tells apart those of one `many` */
-	int more;  /* of a receive of many messages: this is not its last end */
+	void *buf;	    /* where the bytes are; tells apart the messages of
+			     * one multi-receive */
+	uint32_t data;	    /* with PINION_COMPLETION_DATA */
+	uint32_t reserved0;
+	uint64_t reserved[2];
 };
 
 /* Opens the endpoint of a context; attr may be NULL. -EBUSY: it has one;
@@ -115,100 +132,89 @@ PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
 PINION_API int pinion_peer_address(const struct pinion_peer *peer,
 				   struct pinion_address *out);
 
-/* For a receive that takes many messages, each right behind the one before, and
- * keeps its place among the receives posted until its buffer is used up. Yours,
- * until an end says that there are no more. */
-struct pinion_many {
-	size_t least;	  /* fewer bytes take no further message; 0: 1 */
-	unsigned pending; /* pinion's own; 0 */
+/* A multi-receive: one receive that takes many messages, each right behind the
+ * one before, and keeps its place among the receives posted until its buffer is
+ * used up. Yours, until a completion without PINION_COMPLETION_MORE. */
+struct pinion_multi_recv {
+	size_t size;	   /* sizeof(struct pinion_multi_recv) */
+	size_t min_bytes;  /* with less room left no further message is taken;
+			    * 0: 1 */
+	unsigned internal; /* pinion's own; 0 */
+	unsigned reserved;
 };
 
-/* What a send or receive works on. Start from zero. */
+enum pinion_message_flag {
+	/* Send: `data` travels along. */
+	PINION_MESSAGE_DATA = 1 << 0,
+	/* Send: ends when the other side has it, received or kept for a
+	 * receive. */
+	PINION_MESSAGE_DELIVERY_COMPLETE = 1 << 1,
+};
+
+/* What a send or receive works on. Start from zero and set `size`. */
 struct pinion_message {
-	void *buf; /* untouched by you until the request has ended */
+	size_t size;	/* sizeof(struct pinion_message) */
+	uint64_t flags; /* PINION_MESSAGE_ bits */
+	void *buf;	/* untouched by you until the request has ended */
 	size_t len;
 	uint64_t tag;
 	uint64_t ignore; /* receive: bits of the tag that do not matter */
 	struct pinion_peer *peer; /* receive: NULL means any */
 	void *user;
-	uint32_t data; /* send: travels along, when has_data is not 0 */
-	uint8_t has_data;
-	uint8_t space;	 /* messages meet receives of the same space only */
-	uint8_t at_once; /* send: the return value may say that it has ended; or
-			  * PINION_AT_ONCE_ONLY */
-	uint8_t delivered; /* send: ends when the other side has it, received or
-			    * kept for a receive; never at once */
-	struct pinion_many *many; /* receive, without a handle: see above */
+	struct pinion_multi_recv *multi_recv; /* receive, without a handle */
+	uint32_t data;	/* send, with PINION_MESSAGE_DATA */
+	uint32_t space; /* 0 to 255: messages match receives of the same space
+			 * only */
 };
 
-/* What pinion_send() returns when message->at_once is not 0 and all is done:
- * the buffer is yours again, *out is not set and no completion follows. */
-#define PINION_SENT 1
-
-/* For at_once: pinion_send() may return PINION_SENT; or it does, or else
- * returns -EAGAIN and has not begun. */
-#define PINION_AT_ONCE	    1
-#define PINION_AT_ONCE_ONLY 2
-
-/* A hint, no more: a message of len bytes to this peer follows at once. The
- * cache lines that it will be written to come while it is made ready, which
- * takes some nanoseconds off short ones; said long before, it is in vain, since
- * the receiver looks at the first over and over. Any thread, at any time. */
-static inline void pinion_about_to_send(const struct pinion_peer *peer,
-					size_t len)
-{
-	/* What every peer begins with: where that is, or NULL. */
-#ifdef __cplusplus
-	const char *const *first = reinterpret_cast<const char *const *>(peer);
-#else
-	const char *const *first = (const char *const *)peer;
-#endif
-	const char *line = __atomic_load_n(first, __ATOMIC_RELAXED);
-	const char *end;
-
-	if (!line)
-		return;
-	/* 48 bytes stand before a message; long ones do not hurry. */
-	end = line + 48 + (len < 512 ? len : 512);
-	for (; line < end; line += 64)
-#ifdef __x86_64__
-		/* The compiler leaves it to those who know their processor;
-		 * those of 64 bits that do not know it take it for nothing. */
-		__asm__ volatile("prefetchw %0" : : "m"(*line));
-#else
-		__builtin_prefetch(line, 1);
-#endif
-}
+/* A hint: a message of len bytes to this peer follows at once. The cache lines
+ * that it will be written to are fetched while it is prepared, which takes some
+ * nanoseconds off short ones. Called long before, it has no effect, since the
+ * receiver reads the first of them over and over. Any thread, at any time. */
+PINION_API void pinion_peer_prefetch(const struct pinion_peer *peer,
+				     size_t len);
 
 /* Begins to send. *out, if out is not NULL, is the request's handle. A short
- * message is over when it is out, whatever the peer does; but between endpoints
- * that both have several rails the first one is so only when the peer has made
- * progress once. PINION_SENT only when asked for. -EINVAL: NULL, or a range
- * that wraps around; -ENOMEM; -ECONNRESET: the peer is gone; -EAGAIN: see
- * above. */
+ * message has ended when it has left, whatever the peer does; but between
+ * endpoints that both have several rails the first one ends only when the peer
+ * has made progress once. -EINVAL: NULL, size 0, unknown flags, or a range that
+ * wraps around; -E2BIG: pinion_open(3) explains; -ENOMEM; -ECONNRESET: the
+ * peer is gone. */
 PINION_API int pinion_send(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);
 
-/* Begins to receive; as above. -EINVAL: also `many` with a handle. */
+/* Sends a short message that has left when the call returns: the buffer is
+ * yours again, there is no request and no completion. -EAGAIN: not possible
+ * now (the peer is not connected yet, or its queue is full): make progress and
+ * try again, or use pinion_send(). -EMSGSIZE: too long to be injected, ever;
+ * pinion_endpoint_stats.max_inject_bytes tells the limit. -EINVAL: also
+ * PINION_MESSAGE_DELIVERY_COMPLETE. -EOPNOTSUPP: never on this endpoint
+ * (several rails, the helper, or a trace is recorded). After any of these but
+ * -EINVAL, pinion_send() is the way. Other errors as there. */
+PINION_API int pinion_inject(struct pinion_endpoint *ep,
+			     const struct pinion_message *message);
+
+/* Begins to receive; as above. -EINVAL: also a multi-receive with a handle. */
 PINION_API int pinion_recv(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);
 
 /* Looks whether a message that matches (peer, tag, ignore) has arrived and is
- * not received yet: 0 and *out tells of it; -EAGAIN: none. With `claim` not
- * NULL it is set aside for pinion_recv_claimed() alone. */
-struct pinion_claim;
+ * not received yet: 0 and *out describes it; -EAGAIN: none. With `unexpected`
+ * not NULL it is set aside for pinion_recv_unexpected() alone. */
+struct pinion_unexpected;
 PINION_API int pinion_probe(struct pinion_endpoint *ep,
 			    const struct pinion_message *message,
 			    struct pinion_completion *out,
-			    struct pinion_claim **claim);
+			    struct pinion_unexpected **unexpected);
 
-/* Receives a claimed message into message->buf; ends the claim. */
-PINION_API int pinion_recv_claimed(struct pinion_endpoint *ep,
-				   struct pinion_claim *claim,
-				   const struct pinion_message *message,
-				   struct pinion_request **out);
+/* Receives a message that was set aside into message->buf; the handle is gone
+ * then. */
+PINION_API int pinion_recv_unexpected(struct pinion_endpoint *ep,
+				      struct pinion_unexpected *unexpected,
+				      const struct pinion_message *message,
+				      struct pinion_request **out);
 
 /* Asks that a request end early: -ECANCELED if that was in time. It still has
  * to be waited for or polled. */
@@ -217,7 +223,7 @@ PINION_API int pinion_cancel(struct pinion_endpoint *ep,
 
 /* The same for the oldest receive without a handle whose `user` this is and
  * that no message has matched; its end is polled. -ENOENT: none. */
-PINION_API int pinion_cancel_user(struct pinion_endpoint *ep, const void *user);
+PINION_API int pinion_recv_cancel(struct pinion_endpoint *ep, const void *user);
 
 /* 0: the request has ended, *out (may be NULL) says how, the handle is gone;
  * -EAGAIN: not yet. Makes progress. */
@@ -225,16 +231,22 @@ PINION_API int pinion_test(struct pinion_endpoint *ep,
 			   struct pinion_request *request,
 			   struct pinion_completion *out);
 
-/* As above, but sleeps until it has ended; returns its status. A cancellation
- * point while it sleeps: the request stays as it is, and the handle good. */
+#define PINION_FOREVER UINT64_MAX
+
+/* As above, but sleeps until it has ended, for timeout_us at most
+ * (PINION_FOREVER: without limit); returns its status. -ETIMEDOUT: it has not
+ * ended, the handle stays good. A cancellation point while it sleeps: the
+ * request stays as it is, and the handle good. */
 PINION_API int pinion_wait(struct pinion_endpoint *ep,
-			   struct pinion_request *request,
+			   struct pinion_request *request, uint64_t timeout_us,
 			   struct pinion_completion *out);
 
-/* Takes up to max ends of requests without handles; how many, or a negative
- * errno. Makes progress. */
+/* Takes up to max completions of requests without handles, into an array whose
+ * elements have element_bytes: sizeof(struct pinion_completion). How many, or a
+ * negative errno: -EINVAL. Makes progress. */
 PINION_API int pinion_poll(struct pinion_endpoint *ep,
-			   struct pinion_completion *out, unsigned max);
+			   struct pinion_completion *out, size_t element_bytes,
+			   unsigned max);
 
 /* A descriptor to wait on (U4): becomes readable after pinion_endpoint_arm()
  * returned 0 when there may be something to poll. -EOPNOTSUPP on devices in
@@ -261,18 +273,55 @@ struct pinion_endpoint_stats {
 	uint64_t copied_for_room; /* parts copied since nothing more may be
 				   * pinned */
 	uint64_t stalls;	  /* packets that found the queue full */
-	uint64_t tried;		  /* by `auto`, to know what it takes */
+	uint64_t explored; /* by `auto`, to learn what a protocol takes */
 	/* Predictions of `auto` that were compared with what the message took,
 	 * and how far they were off: mean of |took/predicted - 1|. */
-	uint64_t compared;
-	double off;
+	uint64_t predictions;
+	double prediction_error;
 	/* Of sent_eager: straight from the buffer, not copied. */
 	uint64_t sent_direct;
+	size_t max_inject_bytes; /* what pinion_inject() takes at most */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */
 PINION_API int pinion_endpoint_query(struct pinion_endpoint *ep,
 				     struct pinion_endpoint_stats *stats);
+
+/* What pinion_endpoint_explain() is asked about. Start from zero. */
+struct pinion_explain_attr {
+	size_t size;	/* sizeof(struct pinion_explain_attr) */
+	uint64_t flags; /* PINION_EXPLAIN_ bits */
+	uint64_t len;	/* of the message */
+	uint64_t reuse; /* how often the buffer is used before its memory is
+			 * released; 0: 1 */
+};
+
+enum pinion_explain_flag {
+	/* What may be pinned is pinned: to leave a buffer registered, another
+	 * must be given up. */
+	PINION_EXPLAIN_BUDGET_FULL = 1 << 0,
+};
+
+/* A protocol that a message could take, and what it is predicted to take.
+ * Strings are constant. */
+struct pinion_explanation {
+	size_t size;	      /* sizeof(struct pinion_explanation), by you */
+	const char *protocol; /* "pipeline" */
+	int chosen;	      /* 1: `auto` takes this one */
+	const char *reason;   /* why, if it is chosen; else "" */
+	double first_ns;      /* when the buffer has to be registered */
+	double later_ns;      /* when it is registered */
+	double mean_ns;	      /* of all uses, this one by that protocol, the
+			       * others by what is cheapest then */
+};
+
+/* Fills *out with the index-th protocol, from 0, that `auto` weighs for such a
+ * message on this endpoint's device (rule 6: every decision can be explained).
+ * -ENOENT: there are no more; -EINVAL; -E2BIG. */
+PINION_API int pinion_endpoint_explain(struct pinion_endpoint *ep,
+				       const struct pinion_explain_attr *attr,
+				       unsigned index,
+				       struct pinion_explanation *out);
 
 #ifdef __cplusplus
 }

@@ -3,13 +3,12 @@
  * pinion/onesided.h -- put, get and atomics on a peer's memory, and writes that
  * wait for a grant.
  *
- *	owner:  pinion_expose(ep, memory, len, access, &exposure);
+ *	owner:  pinion_exposure_open(ep, memory, len, access, &exposure);
  *	        pinion_exposure_key(exposure, &key);   ... send key->len ...
  *	peer:   pinion_remote_open(ep, owner, &key, &remote);
- *	        struct pinion_move put = { .remote = remote, .buf = buf,
- *	                                     .len = n };
- *	        pinion_put(ep, &put, &request);
- *	        pinion_wait(ep, request, NULL);
+ *	        struct pinion_move put = { .size = sizeof(put), .remote =
+ *remote, .buf = buf, .len = n }; pinion_put(ep, &put, &request);
+ *	        pinion_wait(ep, request, PINION_FOREVER, NULL);
  *
  * Nouns
  *   exposure  memory of this endpoint that peers may touch without its CPU.
@@ -20,7 +19,7 @@
  * Requests are those of pinion/message.h: with a handle, or reported by
  * pinion_poll(). One that ended with status 0 has taken effect at the target;
  * its buffer is free. Operations on one peer are in no order towards each
- * other, unless pinion_fence() stands between them; none is atomic towards
+ * other, unless pinion_peer_fence() stands between them; none is atomic towards
  * others or the target's CPU but the atomics, towards each other.
  *
  * A buffer needs no registering. Small ones travel inline or through a buffer
@@ -59,12 +58,12 @@ extern "C" {
 struct pinion_exposure;
 struct pinion_remote;
 
-#define PINION_KEY_BYTES 512
+#define PINION_EXPOSURE_KEY_BYTES 512
 
 /* Names an exposure. Plain data; its first 4 + len bytes are what counts. */
-struct pinion_key {
+struct pinion_exposure_key {
 	uint32_t len;
-	uint8_t data[PINION_KEY_BYTES - 4];
+	uint8_t data[PINION_EXPOSURE_KEY_BYTES - 4];
 };
 
 /* Lets peers that have the key touch [addr, addr + len); access is a set of
@@ -74,29 +73,32 @@ struct pinion_key {
  * -EINVAL: NULL, a range that wraps around, no or unknown access; -EFAULT: not
  * mapped, or in a way the device cannot pin; -ENOBUFS: no room in the budget;
  * -ENOMEM. */
-PINION_API int pinion_expose(struct pinion_endpoint *ep, void *addr, size_t len,
-			     unsigned access, struct pinion_exposure **out);
+PINION_API int pinion_exposure_open(struct pinion_endpoint *ep, void *addr,
+				    size_t len, unsigned access,
+				    struct pinion_exposure **out);
 
 /* Fills *key for peers. -EINVAL: NULL. */
 PINION_API int pinion_exposure_key(const struct pinion_exposure *exposure,
-				   struct pinion_key *key);
+				   struct pinion_exposure_key *key);
 
 /* Revokes the key and frees the handle: from the return on whoever uses the
  * key gets -EACCES. NULL is fine. */
-PINION_API void pinion_unexpose(struct pinion_exposure *exposure);
+PINION_API void pinion_exposure_close(struct pinion_exposure *exposure);
 
 /* A peer's exposure. -EINVAL: no key, or of another kind; -EPROTONOSUPPORT: of
  * another version (logged); -ENOMEM. */
 PINION_API int pinion_remote_open(struct pinion_endpoint *ep,
 				  struct pinion_peer *peer,
-				  const struct pinion_key *key,
+				  const struct pinion_exposure_key *key,
 				  struct pinion_remote **out);
 
 /* Operations under way go on. NULL is fine. */
 PINION_API void pinion_remote_close(struct pinion_remote *remote);
 
-/* What a put or get works on. Start from zero. */
+/* What a put or get works on. Start from zero and set `size`. */
 struct pinion_move {
+	size_t size;	/* sizeof(struct pinion_move) */
+	uint64_t flags; /* none yet: 0 */
 	struct pinion_remote *remote;
 	uint64_t offset; /* in the exposed memory */
 	void *buf;	 /* untouched by you until the request has ended */
@@ -117,8 +119,11 @@ PINION_API int pinion_get(struct pinion_endpoint *ep,
 			  const struct pinion_move *move,
 			  struct pinion_request **out);
 
-/* What an atomic operation works on: 8 aligned bytes. Start from zero. */
+/* What an atomic operation works on: 8 aligned bytes. Start from zero and set
+ * `size`. */
 struct pinion_atomic {
+	size_t size;	/* sizeof(struct pinion_atomic) */
+	uint64_t flags; /* none yet: 0 */
 	struct pinion_remote *remote;
 	uint64_t offset;
 	uint64_t operand; /* what is added, or put there */
@@ -129,30 +134,30 @@ struct pinion_atomic {
 
 /* Begins to add operand. Errors as above; -EINVAL, too: not aligned to 8
  * bytes; -EOPNOTSUPP: the device has no atomics. */
-PINION_API int pinion_fetch_add(struct pinion_endpoint *ep,
-				const struct pinion_atomic *atomic,
-				struct pinion_request **out);
+PINION_API int pinion_atomic_fetch_add(struct pinion_endpoint *ep,
+				       const struct pinion_atomic *atomic,
+				       struct pinion_request **out);
 
 /* Begins to put operand there. Errors as above. */
-PINION_API int pinion_swap(struct pinion_endpoint *ep,
-			   const struct pinion_atomic *atomic,
-			   struct pinion_request **out);
+PINION_API int pinion_atomic_swap(struct pinion_endpoint *ep,
+				  const struct pinion_atomic *atomic,
+				  struct pinion_request **out);
 
 /* Begins to put operand there if compare is. Errors as above. */
-PINION_API int pinion_compare_swap(struct pinion_endpoint *ep,
-				   const struct pinion_atomic *atomic,
-				   struct pinion_request **out);
+PINION_API int pinion_atomic_compare_swap(struct pinion_endpoint *ep,
+					  const struct pinion_atomic *atomic,
+					  struct pinion_request **out);
 
 /* A request that ends when all operations on that peer started before it have
  * (puts, gets, atomics), whatever their status. Errors as above. */
-PINION_API int pinion_flush_peer(struct pinion_endpoint *ep,
+PINION_API int pinion_peer_flush(struct pinion_endpoint *ep,
 				 struct pinion_peer *peer, void *user,
 				 struct pinion_request **out);
 
 /* Operations on that peer started from now on take effect after those started
  * before. Does not wait. Errors as above. */
-PINION_API int pinion_fence(struct pinion_endpoint *ep,
-			    struct pinion_peer *peer);
+PINION_API int pinion_peer_fence(struct pinion_endpoint *ep,
+				 struct pinion_peer *peer);
 
 /* Begins to write message->buf to wherever message->peer grants it under
  * message->tag; `ignore` must be 0. The request ends with -EMSGSIZE, and

@@ -24,6 +24,7 @@
 #define PINION_PINION_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include <pinion/cache.h>
 #include <pinion/config.h>
@@ -37,19 +38,29 @@
 extern "C" {
 #endif
 
-/* How to open a context. Start from zero and set `size`; zero in a field means
- * the default. */
+/* Structs that you fill begin with their `size`: start from zero and set it to
+ * sizeof. Zero in a field means the default, choices are bits of `flags`. A
+ * program built against an older header has a smaller struct: missing fields
+ * are zero. One built against a newer header has a larger struct, which is
+ * taken when what this library does not know is zero; else -E2BIG. A size of 0
+ * is -EINVAL, as are unknown flags. Structs that a query fills begin with
+ * their `size`, too: it writes what both sides know, and how much that was.
+ */
+
+/* How to open a context. */
 struct pinion_attr {
-	size_t size; /* sizeof(struct pinion_attr) */
+	size_t size;	/* sizeof(struct pinion_attr) */
+	uint64_t flags; /* none yet: 0 */
 	/* Options as "name=value" strings, NULL at the end; may be NULL. They
 	 * win over the environment. */
 	const char *const *options;
 };
 
 /* Opens a context; attr may be NULL. May sleep.
- * -EINVAL: an option does not parse; -ENODEV: no such device; -EACCES, -EPERM,
- * -ENOMEM, -EOPNOTSUPP: the system refuses what the device needs; -EMFILE: too
- * many contexts. A line on standard error says what to do. */
+ * -EINVAL: an option does not parse, or attr->size is 0; -E2BIG; -ENODEV: no
+ * such device; -EACCES, -EPERM, -ENOMEM, -EOPNOTSUPP: the system refuses what
+ * the device needs; -EMFILE: too many contexts. A line on standard error says
+ * what to do. */
 PINION_API int pinion_open(const struct pinion_attr *attr,
 			   struct pinion_context **out);
 

@@ -180,8 +180,9 @@ class heap
 	// The registered memory around an address, with its keys.
 	pinion_heap_region find(const void *addr) const
 	{
-		pinion_heap_region region;
+		pinion_heap_region region = {};
 
+		region.size = sizeof(region);
 		check(pinion_heap_find(get(), addr, &region),
 		      "pinion_heap_find");
 		return region;

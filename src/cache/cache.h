@@ -101,7 +101,7 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
-		      struct pinion_pin_part *part);
+		      struct pinion_pin_segment *part);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
 /* Whether a pin of the range would find all of it registered just now: a hint,

@@ -31,7 +31,7 @@ static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
 	pin->len = len;
 	pin->local_key = region->mr.lkey;
 	pin->remote_key = region->mr.rkey;
-	pin->nparts = 1;
+	pin->nsegments = 1;
 	pin->reserved = 0;
 	pin->internal[0] = (void *)slot;
 	pin->internal[1] = region;
@@ -142,11 +142,11 @@ static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
 	pn_slot *slot = pin->internal[0];
 	struct pn_region *region = pin->internal[1];
 
-	if (pn_unlikely(pin->nparts != 1)) {
+	if (pn_unlikely(pin->nsegments != 1)) {
 		pn_miss_unpin(cache, pin);
 		return;
 	}
-	pin->nparts = 0;
+	pin->nsegments = 0;
 	pn_debug_assert(atomic_load(slot) == region);
 	pn_asymmetric_store(slot, NULL);
 	if (pn_unlikely(pn_asymmetric_load(&region->state) == PN_REGION_DYING))

@@ -52,7 +52,7 @@ static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
 
 	*pin = (struct pinion_pin){ .addr = plan->buffer.iov_base,
 				    .len = plan->buffer.iov_len,
-				    .nparts = plan->nparts,
+				    .nsegments = plan->nparts,
 				    .reserved = 1,
 				    .internal = { plan } };
 	plan->decision = PN_DECIDED_LATER;
@@ -145,7 +145,7 @@ static int collect_pin(struct pinion_pin *pin)
 	struct pn_plan *plan = pin->internal[0];
 	int ret = plan->result;
 
-	pin->nparts = pin->reserved = 0;
+	pin->nsegments = pin->reserved = 0;
 	if (!ret)
 		ret = pn_plan_finish(plan, pin);
 	if (plan->cache->sink)
@@ -162,7 +162,7 @@ int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin)
 
 	(void)cache;
 	if (!pin->reserved)
-		return pin->nparts ? 0 : -EINVAL;
+		return pin->nsegments ? 0 : -EINVAL;
 	if (atomic_load(&plan->status) != PN_PLAN_DONE)
 		return -EINPROGRESS;
 	return collect_pin(pin);
@@ -189,11 +189,11 @@ int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
 	uint32_t status;
 
 	if (!pin->reserved)
-		return pin->nparts ? 0 : -EINVAL;
+		return pin->nsegments ? 0 : -EINVAL;
 	run_if_queued(cache, plan);
 	while ((status = atomic_load(&plan->status)) != PN_PLAN_DONE)
-		pn_device_block_cancelable(cache->device, &plan->status,
-					   status);
+		pn_device_block_cancelable(cache->device, &plan->status, status,
+					   PN_FOREVER);
 	PN_NO_CANCEL();
 	return collect_pin(pin);
 }

@@ -13,7 +13,7 @@ static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
 
 	*pin = (struct pinion_pin){ .addr = buffer->iov_base,
 				    .len = buffer->iov_len,
-				    .nparts = n };
+				    .nsegments = n };
 	if (n == 1) {
 		pin->local_key = parts->region->mr.lkey;
 		pin->remote_key = parts->region->mr.rkey;
@@ -59,7 +59,7 @@ int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins)
 	if (i == n)
 		return 0;
 	while (i--)
-		if (pins[i].nparts > 1)
+		if (pins[i].nsegments > 1)
 			free(pins[i].internal[0]);
 	pn_parts_release(plan->cache, plan->parts, plan->nparts);
 	return -ENOMEM;
@@ -82,30 +82,32 @@ void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 	struct pn_parts *several = pin->internal[0];
 
 	/* 0: unpinned twice, or never pinned. */
-	pn_debug_assert(pin->nparts);
-	if (!pin->nparts)
+	pn_debug_assert(pin->nsegments);
+	if (!pin->nsegments)
 		return;
 	/* A forked child's: the lock may be taken for ever. */
 	if (pn_cache_foreign(cache)) {
-		pin->nparts = 0;
+		pin->nsegments = 0;
 		return;
 	}
 	pn_parts_release(cache, several->part, several->n);
 	free(several);
-	pin->nparts = 0;
+	pin->nsegments = 0;
 	PN_CACHE_CHECK(cache);
 }
 
-static void part_of(const struct pn_part *part, struct pinion_pin_part *out)
+static void part_of(const struct pn_part *part, struct pinion_pin_segment *out)
 {
-	*out = (struct pinion_pin_part){ (void *)part->addr, part->len,
-					 part->region->mr.lkey,
-					 part->region->mr.rkey };
+	*out = (struct pinion_pin_segment){ .addr = (void *)part->addr,
+					    .len = part->len,
+					    .local_key = part->region->mr.lkey,
+					    .remote_key =
+						    part->region->mr.rkey };
 }
 
 /* What was there from the beginning stays there; the rest is, when all is. */
 static int part_of_plan(const struct pn_plan *plan, unsigned index,
-			struct pinion_pin_part *out)
+			struct pinion_pin_segment *out)
 {
 	const struct pn_part *part = &plan->promised[index];
 
@@ -119,23 +121,26 @@ static int part_of_plan(const struct pn_plan *plan, unsigned index,
 }
 
 int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
-		      struct pinion_pin_part *out)
+		      struct pinion_pin_segment *out)
 {
 	const struct pn_parts *several = pin->internal[0];
 	const struct pn_plan *plan = pin->internal[0];
 	const struct pn_region *region = pin->internal[1];
 
-	if (pin->reserved && !pin->nparts)
+	if (pin->reserved && !pin->nsegments)
 		return -EAGAIN; /* not even planned yet */
-	if (index >= pin->nparts)
+	if (index >= pin->nsegments)
 		return -EINVAL;
 	if (pin->reserved)
 		return part_of_plan(plan, index, out);
-	if (pin->nparts > 1)
+	if (pin->nsegments > 1)
 		part_of(&several->part[index], out);
 	else
-		*out = (struct pinion_pin_part){ pin->addr, pin->len,
-						 region->mr.lkey,
-						 region->mr.rkey };
+		*out = (struct pinion_pin_segment){ .addr = pin->addr,
+						    .len = pin->len,
+						    .local_key =
+							    region->mr.lkey,
+						    .remote_key =
+							    region->mr.rkey };
 	return 0;
 }

@@ -144,7 +144,7 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 					    .len = len,
 					    .local_key = region->mr.lkey,
 					    .remote_key = region->mr.rkey,
-					    .nparts = 1,
+					    .nsegments = 1,
 					    .internal = { (void *)slot,
 							  region } };
 		if (cache->sink)

@@ -69,8 +69,8 @@ static uint64_t handle_of(const struct pinion_pin *pin)
 
 	if (pin->reserved)
 		return 0;
-	return (uintptr_t)(pin->nparts > 1 ? (void *)several->part[0].slot
-					   : pin->internal[0]);
+	return (uintptr_t)(pin->nsegments > 1 ? (void *)several->part[0].slot
+					      : pin->internal[0]);
 }
 
 static void tell_pin(struct pn_cache *cache, const struct iovec *buffer,
@@ -129,7 +129,7 @@ void pn_tell_unpin(struct pn_cache *cache, const struct pinion_pin *pin)
 				  .len = pin->len,
 				  .handle = handle_of(pin) };
 
-	if (pin->nparts)
+	if (pin->nsegments)
 		tell_at(cache, pn_device_now(cache->device), &event);
 }
 

@@ -329,35 +329,48 @@ bool pn_device_sleep_on(int fd, uint64_t deadline_ns)
 	return sleep_on(&one, 1, deadline_ns);
 }
 
-void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
-			   uint32_t value, uint64_t deadline_ns)
-{
-	struct timespec ts;
-	uint64_t now;
+/* A wait for a word, with or without an end. */
+typedef long futex_fn(long number, long a, long b, long c, long d, long e);
 
-	if (device->ops->block) {
-		device->ops->block(device, word, value, deadline_ns);
-		return;
-	}
-	now = deadline_ns == PN_FOREVER ? 0 : pn_device_now(device);
+static long sleep_plain(long number, long a, long b, long c, long d, long e)
+{
+	return syscall(number, a, b, c, d, e, 0);
+}
+
+static void block_by(futex_fn *sleep, struct pn_device *device,
+		     _Atomic uint32_t *word, uint32_t value,
+		     uint64_t deadline_ns)
+{
+	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_device_now(device);
+	struct timespec ts;
+
 	if (deadline_ns <= now)
 		return;
 	ts = (struct timespec){
 		.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S),
 		.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S),
 	};
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value,
-		deadline_ns == PN_FOREVER ? NULL : &ts, NULL, 0);
+	sleep(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, value,
+	      deadline_ns == PN_FOREVER ? 0 : (long)&ts, 0);
+}
+
+void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
+			   uint32_t value, uint64_t deadline_ns)
+{
+	if (device->ops->block)
+		device->ops->block(device, word, value, deadline_ns);
+	else
+		block_by(sleep_plain, device, word, value, deadline_ns);
 }
 
 void pn_device_block_cancelable(struct pn_device *device,
-				_Atomic uint32_t *word, uint32_t value)
+				_Atomic uint32_t *word, uint32_t value,
+				uint64_t deadline_ns)
 {
 	if (device->ops->block)
-		device->ops->block(device, word, value, PN_FOREVER);
+		device->ops->block(device, word, value, deadline_ns);
 	else
-		sleep_cancelable(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE,
-				 value, 0, 0);
+		block_by(sleep_cancelable, device, word, value, deadline_ns);
 }
 
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word)

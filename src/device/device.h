@@ -638,9 +638,11 @@ static inline void pn_device_block(struct pn_device *device,
 	pn_device_block_until(device, word, value, PN_FOREVER);
 }
 
-/* The same, and a cancellation point (base/cancel.h) where time is real. */
+/* As pn_device_block_until(), and a cancellation point (base/cancel.h) where
+ * time is real. */
 void pn_device_block_cancelable(struct pn_device *device,
-				_Atomic uint32_t *word, uint32_t value);
+				_Atomic uint32_t *word, uint32_t value,
+				uint64_t deadline_ns);
 
 /* Wakes all that sleep on word, after it was changed. */
 void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word);

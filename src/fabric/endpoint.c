@@ -439,8 +439,9 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 int pn_fi_endpoint_open(struct fid_domain *domain, struct fi_info *info,
 			struct fid_ep **out, void *context)
 {
-	struct pinion_endpoint_attr attr = { .size = sizeof(attr),
-					     .single_threaded = 1 };
+	struct pinion_endpoint_attr attr = {
+		.size = sizeof(attr), .flags = PINION_ENDPOINT_SINGLE_THREADED
+	};
 	struct pn_fi_ep *ep;
 	int ret = pn_fi_info_check(info);
 

@@ -212,8 +212,8 @@ struct pn_fi_op {
 	uint8_t *buf;
 	size_t len;
 	struct pinion_message message;
-	struct pinion_many many; /* FI_MULTI_RECV */
-	void *copy;		 /* of what was injected and is longer than: */
+	struct pinion_multi_recv multi_recv; /* FI_MULTI_RECV */
+	void *copy; /* of what was injected and is longer than: */
 	uint8_t inject[PN_FI_INJECT_BYTES];
 };
 

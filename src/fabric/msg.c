@@ -95,9 +95,11 @@ static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
 	struct pinion_message message;
 
 	pn_fi_about_to_inject(ep, dest, len);
-	message = (struct pinion_message){ .buf = (void *)(uintptr_t)buf,
-					   .space = PN_FI_SPACE_MSG,
-					   .len = len };
+	message =
+		(struct pinion_message){ .size = sizeof(struct pinion_message),
+					 .buf = (void *)(uintptr_t)buf,
+					 .space = PN_FI_SPACE_MSG,
+					 .len = len };
 	return pn_fi_inject(ep, &message, dest);
 }
 
@@ -124,11 +126,13 @@ static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 	struct pinion_message message;
 
 	pn_fi_about_to_inject(ep, dest, len);
-	message = (struct pinion_message){ .buf = (void *)(uintptr_t)buf,
-					   .space = PN_FI_SPACE_MSG,
-					   .len = len,
-					   .data = (uint32_t)data,
-					   .has_data = 1 };
+	message =
+		(struct pinion_message){ .size = sizeof(struct pinion_message),
+					 .buf = (void *)(uintptr_t)buf,
+					 .space = PN_FI_SPACE_MSG,
+					 .len = len,
+					 .data = (uint32_t)data,
+					 .flags = PINION_MESSAGE_DATA };
 	return pn_fi_inject(ep, &message, dest);
 }
 

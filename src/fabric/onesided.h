@@ -3,13 +3,14 @@
  * onesided -- libfabric's RMA and atomics, carried by messages.
  *
  * A key of libfabric is 64 bits, and belongs to a domain with any number of
- * endpoints; what pinion_expose() gives is a blob, of one endpoint. So an
- * operation is not done by the initiator but asked for: it sends an errand to
- * the target, whose progress runs it (manual progress is what is advertised).
- * The bytes go by the same messages, straight between the two buffers, so long
- * ones are registered by the cache and small ones are copied, as pinion thinks
- * best, and registering a region here registers nothing. One mechanism for all
- * of them makes every atomic atomic towards all others, on every device.
+ * endpoints; what pinion_exposure_open() gives is a blob, of one endpoint. So
+ * an operation is not done by the initiator but asked for: it sends an errand
+ * to the target, whose progress runs it (manual progress is what is
+ * advertised). The bytes go by the same messages, straight between the two
+ * buffers, so long ones are registered by the cache and small ones are copied,
+ * as pinion thinks best, and registering a region here registers nothing. One
+ * mechanism for all of them makes every atomic atomic towards all others, on
+ * every device.
  *
  * Nouns
  *   errand   what travels: kind, key, address, length, and a number that is

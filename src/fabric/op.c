@@ -97,7 +97,7 @@ ssize_t pn_fi_cancel(fid_t fid, void *context)
 		if (op->context != context || op->way != PN_FI_RX)
 			continue;
 		/* One that was matched meanwhile ends as if not asked. */
-		pinion_cancel_user(ep->endpoint, &op->end);
+		pinion_recv_cancel(ep->endpoint, &op->end);
 		ret = 0;
 		break;
 	}
@@ -118,10 +118,12 @@ static struct fi_cq_tagged_entry received(const struct pn_fi_op *op,
 {
 	return (struct fi_cq_tagged_entry){
 		.op_context = op->context,
-		.flags = op->flags | (c->has_data ? FI_REMOTE_CQ_DATA : 0),
+		.flags = op->flags |
+			 (c->flags & PINION_COMPLETION_DATA ? FI_REMOTE_CQ_DATA
+							    : 0),
 		.len = c->len,
 		.buf = op->message.buf,
-		.data = c->has_data ? c->data : 0,
+		.data = c->flags & PINION_COMPLETION_DATA ? c->data : 0,
 		.tag = c->tag,
 	};
 }
@@ -148,7 +150,7 @@ struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
  * the buffer stays pinion's until it has come. */
 static void end_untold(struct pn_fi_end *end, const struct pinion_completion *c)
 {
-	if (!c->more)
+	if (!(c->flags & PINION_COMPLETION_MORE))
 		pn_fi_op_free(pn_container_of(end, struct pn_fi_op, end));
 }
 
@@ -158,7 +160,7 @@ static void stop_multi(struct pn_fi_op *op)
 		 "messages ends, and those under way into it are not told");
 	op->end.ended = end_untold;
 	pn_list_remove(&op->link); /* it has no place in the queue any more */
-	pinion_cancel_user(op->ep->endpoint, &op->end);
+	pinion_recv_cancel(op->ep->endpoint, &op->end);
 }
 
 /* One entry is reserved for the next end, as long as there is one. */
@@ -167,14 +169,15 @@ static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
 	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
 	struct pn_fi_cq *cq = op->ep->ways[PN_FI_RX].cq;
 	struct pn_fi_entry entry = pn_fi_op_entry(op, c);
-	bool told = c->more && !pn_fi_cq_reserve(cq);
+	bool more = c->flags & PINION_COMPLETION_MORE;
+	bool told = more && !pn_fi_cq_reserve(cq);
 
 	entry.end.buf = c->buf;
 	pn_fi_count(op->ep, PN_FI_EVENT_RECV, c->status);
-	if (!c->more)
+	if (!(c->flags & PINION_COMPLETION_MORE))
 		entry.end.flags |= FI_MULTI_RECV;
 	pn_fi_cq_push(cq, &entry);
-	if (!c->more)
+	if (!(c->flags & PINION_COMPLETION_MORE))
 		pn_fi_op_free(op);
 	else if (!told)
 		stop_multi(op);
@@ -184,8 +187,11 @@ static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
  * rest keeps its place among the receives. */
 void pn_fi_op_make_multi(struct pn_fi_op *op)
 {
-	op->many = (struct pinion_many){ .least = op->ep->min_multi_recv };
-	op->message.many = &op->many;
+	op->multi_recv =
+		(struct pinion_multi_recv){ .size = sizeof(op->multi_recv),
+					    .min_bytes =
+						    op->ep->min_multi_recv };
+	op->message.multi_recv = &op->multi_recv;
 	op->end.ended = end_multi;
 }
 
@@ -232,7 +238,7 @@ static void end_of(struct pn_fi_end *end, const struct pinion_completion *c)
 int pn_fi_ep_progress(struct pn_fi_ep *ep)
 {
 	struct pinion_completion ends[POLL_BATCH];
-	int n = pinion_poll(ep->endpoint, ends, POLL_BATCH);
+	int n = pinion_poll(ep->endpoint, ends, sizeof(*ends), POLL_BATCH);
 
 	for (int i = 0; i < n; i++)
 		end_of(ends[i].user, &ends[i]);

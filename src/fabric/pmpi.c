@@ -6,7 +6,7 @@
  * MPI than about the program (and Debian's is built without frame pointers).
  * This library, libpinion-pmpi.so, stands before MPI's own (MPI's profiling
  * interface is made for that): a call that moves data names the place it was
- * called from, by pinion_site(), for as long as it lasts. `pinion mpirun`
+ * called from, by pinion_site_set(), for as long as it lasts. `pinion mpirun`
  * preloads it when the helper is on; without the helper nobody asks.
  *
  * C programs and Fortran ones: Open MPI's Fortran calls do not come by those of
@@ -37,13 +37,13 @@ static void enter(const void *caller)
 	for (unsigned i = sizeof(name) - 1; i--; at >>= 4)
 		name[i] = "0123456789abcdef"[at & 15];
 	name[sizeof(name) - 1] = '\0';
-	pinion_site(name);
+	pinion_site_set(name);
 }
 
 static void leave(void)
 {
 	if (!--depth)
-		pinion_site(NULL);
+		pinion_site_set(NULL);
 }
 
 #define CALL(name, params, args)                    \

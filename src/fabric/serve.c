@@ -46,7 +46,8 @@ static void close_desk(struct pn_fi_desk *desk)
 static void post(struct pn_fi_desk *desk)
 {
 	struct pn_fi_ep *ep = desk->ep;
-	struct pinion_message any = { .buf = desk->bytes,
+	struct pinion_message any = { .size = sizeof(any),
+				      .buf = desk->bytes,
 				      .len = sizeof(desk->bytes),
 				      .ignore = ~UINT64_C(0),
 				      .user = &desk->end,
@@ -95,23 +96,23 @@ static void answered(struct pn_fi_end *end, const struct pinion_completion *c)
 static void answer(struct pn_fi_desk *desk, int status, void *bytes, size_t len)
 {
 	static const struct pinion_completion good;
-	struct pinion_message m = { .buf = bytes,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = bytes,
 				    .len = len,
 				    .tag = desk->errand.number,
 				    .peer = desk->peer,
 				    .user = &desk->end,
 				    .space = PN_FI_SPACE_ANSWER,
 				    .data = (uint32_t)-status,
-				    .has_data = 1,
-				    .at_once = PINION_AT_ONCE };
+				    .flags = PINION_MESSAGE_DATA };
 	int ret;
 
 	desk->end.ended = answered;
-	ret = pinion_send(desk->ep->endpoint, &m, NULL);
-	if (ret == PINION_SENT) {
+	if (!pinion_inject(desk->ep->endpoint, &m)) {
 		answered(&desk->end, &good);
 		return;
 	}
+	ret = pinion_send(desk->ep->endpoint, &m, NULL);
 	if (ret == -ENOMEM)
 		pn_error("no memory to answer an RMA or atomic operation: the "
 			 "peer waits for it in vain; free memory");
@@ -163,7 +164,8 @@ static void refused(struct pn_fi_end *end, const struct pinion_completion *c)
 
 static void receive_rest(struct pn_fi_desk *desk, uint8_t *at)
 {
-	struct pinion_message m = { .buf = at,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = at,
 				    .len = at ? desk->errand.len : 0,
 				    .tag = desk->errand.number,
 				    .peer = desk->peer,

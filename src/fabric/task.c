@@ -100,18 +100,21 @@ static void write_note(struct note *note, const struct pn_fi_task *task,
 
 static int send_note(struct note *note, struct pinion_peer *peer)
 {
-	struct pinion_message m = { .buf = &note->errand,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = &note->errand,
 				    .len = sizeof(note->errand) +
 					   pn_fi_errand_payload(&note->errand),
 				    .peer = peer,
 				    .user = &note->end,
-				    .space = PN_FI_SPACE_ERRAND,
-				    .at_once = PINION_AT_ONCE };
-	int ret = pinion_send(note->ep->endpoint, &m, NULL);
+				    .space = PN_FI_SPACE_ERRAND };
+	int ret = pinion_inject(note->ep->endpoint, &m);
+	bool sent = !ret;
 
-	if (ret) /* it has left, or never will */
+	if (ret)
+		ret = pinion_send(note->ep->endpoint, &m, NULL);
+	if (sent || ret) /* it has left, or never will */
 		free_note(note);
-	return ret == PINION_SENT ? 0 : ret;
+	return ret;
 }
 
 /* --- ends ----------------------------------------------------------------- */
@@ -123,7 +126,7 @@ static int status_of(const struct pn_fi_op *op,
 {
 	if (c->status)
 		return c->status;
-	if (!c->has_data || c->data > MAX_ERRNO)
+	if (!(c->flags & PINION_COMPLETION_DATA) || c->data > MAX_ERRNO)
 		return -FI_EIO;
 	if (c->data)
 		return -(int)c->data;
@@ -166,7 +169,8 @@ static int send_rest(struct pn_fi_op *op, const struct pn_fi_task *task,
 		     const struct pn_fi_errand *errand,
 		     struct pinion_peer *peer)
 {
-	struct pinion_message m = { .buf = (void *)(uintptr_t)task->buf,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = (void *)(uintptr_t)task->buf,
 				    .len = task->len,
 				    .tag = errand->number,
 				    .peer = peer,
@@ -184,7 +188,8 @@ static int send_rest(struct pn_fi_op *op, const struct pn_fi_task *task,
 static int receive_answer(struct pn_fi_op *op, const struct pn_fi_task *task,
 			  uint64_t number, struct pinion_peer *peer)
 {
-	struct pinion_message m = { .buf = task->result,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = task->result,
 				    .len = op->len,
 				    .tag = number,
 				    .peer = peer,

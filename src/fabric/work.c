@@ -39,6 +39,7 @@ static void fill_message(struct pinion_message *m,
 			 struct pinion_peer *peer)
 {
 	memset(m, 0, sizeof(*m));
+	m->size = sizeof(*m);
 	m->buf = (void *)(uintptr_t)work->buf;
 	m->len = work->len;
 	m->tag = work->tag;
@@ -46,7 +47,8 @@ static void fill_message(struct pinion_message *m,
 	m->peer = peer;
 	m->space = work->space;
 	m->data = (uint32_t)work->data;
-	m->has_data = !!(work->flags & FI_REMOTE_CQ_DATA);
+	if (work->flags & FI_REMOTE_CQ_DATA)
+		m->flags = PINION_MESSAGE_DATA;
 }
 
 static void describe(struct pn_fi_op *op, const struct pn_fi_work *work,
@@ -78,7 +80,8 @@ static int keep_copy(struct pn_fi_op *op)
 	return 0;
 }
 
-/* What leaves before the call returns needs no op. -EAGAIN: it could not. */
+/* What leaves before the call returns needs no op. is_for_later(): it could
+ * not. */
 static int send_now(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 		    struct pinion_peer *peer, bool quiet)
 {
@@ -90,9 +93,8 @@ static int send_now(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 	fill_message(&message, work, peer);
 	if (!quiet && pn_fi_cq_reserve(cq))
 		return -FI_EAGAIN;
-	message.at_once = PINION_AT_ONCE_ONLY;
-	ret = pinion_send(ep->endpoint, &message, NULL);
-	if (ret != PINION_SENT) {
+	ret = pinion_inject(ep->endpoint, &message);
+	if (ret) {
 		if (!quiet)
 			pn_fi_cq_unreserve(cq);
 		return ret;
@@ -118,7 +120,8 @@ static int send_later(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 		return -FI_EAGAIN;
 	describe(op, work, peer);
 	op->quiet = quiet;
-	op->message.delivered = !!(work->flags & FI_DELIVERY_COMPLETE);
+	if (work->flags & FI_DELIVERY_COMPLETE)
+		op->message.flags |= PINION_MESSAGE_DELIVERY_COMPLETE;
 	if (work->flags & FI_INJECT)
 		ret = keep_copy(op);
 	if (!ret)
@@ -126,6 +129,12 @@ static int send_later(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 	if (ret)
 		pn_fi_op_drop(op);
 	return ret;
+}
+
+/* Whether what could not be injected is to be sent. */
+static bool is_for_later(int ret)
+{
+	return ret == -EAGAIN || ret == -EMSGSIZE || ret == -EOPNOTSUPP;
 }
 
 static ssize_t send_locked(struct pn_fi_ep *ep, const struct pn_fi_work *work,
@@ -140,8 +149,9 @@ static ssize_t send_locked(struct pn_fi_ep *ep, const struct pn_fi_work *work,
 	ret = pn_unlikely(work->flags & FI_DELIVERY_COMPLETE)
 		      ? -FI_EAGAIN
 		      : send_now(ep, work, peer, quiet);
-	return pn_likely(ret != -FI_EAGAIN) ? ret
-					    : send_later(ep, work, peer, quiet);
+	return pn_likely(!is_for_later(ret))
+		       ? ret
+		       : send_later(ep, work, peer, quiet);
 }
 
 ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_work *work, bool silent)
@@ -168,8 +178,9 @@ static PN_NOINLINE int inject_later(struct pn_fi_ep *ep,
 		.tag = message->tag,
 		.data = message->data,
 		.space = message->space,
-		.flags =
-			FI_INJECT | (message->has_data ? FI_REMOTE_CQ_DATA : 0),
+		.flags = FI_INJECT | (message->flags & PINION_MESSAGE_DATA
+					      ? FI_REMOTE_CQ_DATA
+					      : 0),
 	};
 
 	return send_later(ep, &work, message->peer, true);
@@ -182,10 +193,9 @@ static int inject_locked(struct pn_fi_ep *ep, struct pinion_message *message,
 
 	if (pn_unlikely(ret))
 		return ret;
-	message->at_once = PINION_AT_ONCE_ONLY;
-	ret = pinion_send(ep->endpoint, message, NULL);
-	if (pn_unlikely(ret != PINION_SENT))
-		return ret == -EAGAIN ? inject_later(ep, message) : ret;
+	ret = pinion_inject(ep->endpoint, message);
+	if (pn_unlikely(ret))
+		return is_for_later(ret) ? inject_later(ep, message) : ret;
 	pn_fi_count(ep, PN_FI_EVENT_SEND, 0);
 	return 0;
 }
@@ -235,7 +245,7 @@ static void end_unwanted(struct pn_fi_end *end,
 }
 
 /* It is received into nothing; the peek has told of it. */
-static int discard(struct pn_fi_ep *ep, struct pinion_claim *claim,
+static int discard(struct pn_fi_ep *ep, struct pinion_unexpected *claim,
 		   const struct pinion_message *like)
 {
 	struct pn_fi_op *op = pn_fi_op_alloc(ep, PN_FI_RX);
@@ -251,7 +261,7 @@ static int discard(struct pn_fi_ep *ep, struct pinion_claim *claim,
 	message.buf = NULL;
 	message.len = 0;
 	message.user = &op->end;
-	ret = pinion_recv_claimed(ep->endpoint, claim, &message, NULL);
+	ret = pinion_recv_unexpected(ep->endpoint, claim, &message, NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	return ret;
@@ -261,7 +271,7 @@ static ssize_t peek(struct pn_fi_ep *ep, struct pn_fi_op *op,
 		    const struct pn_fi_work *work)
 {
 	bool take = work->flags & (FI_CLAIM | FI_DISCARD);
-	struct pinion_claim *claim = NULL;
+	struct pinion_unexpected *claim = NULL;
 	struct pinion_completion c;
 	int found = pinion_probe(ep->endpoint, &op->message, &c,
 				 take ? &claim : NULL);
@@ -277,7 +287,7 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 			       const struct pn_fi_work *work)
 {
 	struct fi_context *context = work->context;
-	struct pinion_claim *claim = context->internal[0];
+	struct pinion_unexpected *claim = context->internal[0];
 	int ret;
 
 	if (work->flags & FI_DISCARD) {
@@ -285,7 +295,7 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 		op->message.len = 0;
 		op->end.ended = end_unwanted;
 	}
-	ret = pinion_recv_claimed(ep->endpoint, claim, &op->message, NULL);
+	ret = pinion_recv_unexpected(ep->endpoint, claim, &op->message, NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	else
@@ -308,7 +318,7 @@ static ssize_t receive_locked(struct pn_fi_ep *ep,
 	if (!op)
 		return -FI_EAGAIN;
 	describe(op, work, peer);
-	op->message.has_data = 0;
+	op->message.flags = 0;
 	if (pn_unlikely(work->flags & FI_PEEK))
 		return peek(ep, op, work);
 	if (pn_unlikely(work->flags & FI_CLAIM))

@@ -52,7 +52,7 @@ static inline void pn_fi_about_to_inject(const struct fid_ep *fid,
 
 	if (pn_likely(!ep->domain->locking && addr < ep->npeers &&
 		      ep->peers[addr]))
-		pinion_about_to_send(ep->peers[addr], len);
+		pinion_peer_prefetch(ep->peers[addr], len);
 }
 
 /* silent: a good end is never told. Both return 0, -FI_EAGAIN (no room now) or

@@ -35,9 +35,9 @@ static const struct pn_shown helper_fields[] = {
 	COUNTER(late),
 	COUNTER(irregular),
 	COUNTER(refused),
-	GAUGE(places),
+	GAUGE(buffers),
 	GAUGE(sites),
-	PN_SHOW(GAUGE, struct pn_helper, resting, "resting"),
+	PN_SHOW(GAUGE, struct pn_helper, resting, "idle"),
 };
 
 static const struct pn_shown_kind shown_helper = {
@@ -306,7 +306,7 @@ static void count_call(struct pn_helper *helper, const struct pn_call *call,
 		pn_count(&helper->tally.in_time, 1);
 	if (verdict->irregular)
 		pn_count(&helper->tally.irregular, 1);
-	atomic_store(&helper->tally.places,
+	atomic_store(&helper->tally.buffers,
 		     pn_callsites_nplaces(helper->sites));
 	atomic_store(&helper->tally.sites, pn_callsites_nsites(helper->sites));
 }
@@ -438,9 +438,9 @@ void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 		READ(late),
 		READ(irregular),
 		READ(refused),
-		READ(places),
+		READ(buffers),
 		READ(sites),
-		.resting = atomic_load(&helper->resting),
+		.idle = atomic_load(&helper->resting),
 		.members = atomic_load(&helper->members),
 		.held_back = held_back(helper),
 	};

@@ -61,8 +61,8 @@ struct pn_helper {
 
 	struct {
 		pn_tally calls, lost, first, registered, deregistered, expired,
-			kept, in_use, in_time, late, irregular, refused, places,
-			sites;
+			kept, in_use, in_time, late, irregular, refused,
+			buffers, sites;
 	} tally;
 };
 

@@ -68,7 +68,7 @@ static unsigned length(const struct pn_list *list)
 static void check_pin(const struct pinion_pin *pin, const uint8_t *at,
 		      size_t len)
 {
-	pn_assert(pin->nparts && pn_pin_at(pin, 0).addr == at);
+	pn_assert(pin->nsegments && pn_pin_at(pin, 0).addr == at);
 	pn_assert(pn_pin_at(pin, len - 1).len);
 }
 
@@ -194,9 +194,9 @@ static void check_piece(const struct pinion_request *request,
 	pn_assert(p->track.kind == PN_TRACK_PIECE);
 	pn_assert(p->len && p->posted <= p->len);
 	pn_assert(p->offset + p->len <= request->next);
-	pn_assert(!p->pin.nparts == (p->path != PN_PATH_PINNED));
+	pn_assert(!p->pin.nsegments == (p->path != PN_PATH_PINNED));
 	pn_assert(!p->landing || p->path == PN_PATH_LANDED);
-	if (p->pin.nparts)
+	if (p->pin.nsegments)
 		check_pin(&p->pin, request->buf + p->offset, p->len);
 	if (request->status)
 		pn_assert(!stalled && (p->inflight || p->lost));
@@ -325,19 +325,19 @@ static void check_living(const struct pinion_request *request,
 		check_message(request, sums);
 }
 
-/* All that a receive of many stands for are counted by it. */
-static void check_many(const struct pinion_endpoint *ep,
-		       const struct pinion_many *many)
+/* All that a multi-receive stands for are counted by it. */
+static void check_multi_recv(const struct pinion_endpoint *ep,
+			     const struct pinion_multi_recv *multi)
 {
 	unsigned n = 0;
 	struct pn_list *pos;
 
 	for (uint32_t i = 0; i < ep->nrequests; i++)
-		n += ep->table[i]->many == many && !ep->table[i]->ended;
+		n += ep->table[i]->multi_recv == multi && !ep->table[i]->ended;
 	pn_list_for_each (pos, &ep->done)
-		n += pn_container_of(pos, struct pinion_request, link)->many ==
-		     many;
-	pn_assert(n == many->pending);
+		n += pn_container_of(pos, struct pinion_request, link)
+			     ->multi_recv == multi;
+	pn_assert(n == multi->internal);
 }
 
 static void check_request(const struct pinion_endpoint *ep,
@@ -351,8 +351,8 @@ static void check_request(const struct pinion_endpoint *ep,
 		check_living(request, sums);
 	else
 		check_posted(request, sums);
-	if (request->many && !request->ended)
-		check_many(ep, request->many);
+	if (request->multi_recv && !request->ended)
+		check_multi_recv(ep, request->multi_recv);
 }
 
 static void check_shelves(const struct pinion_endpoint *ep,
@@ -446,8 +446,9 @@ static void check_parked(const struct pinion_peer *peer)
 
 	pn_assert(length(&peer->parked) == peer->nparked);
 	pn_list_for_each (pos, &peer->parked) {
-		uint32_t at = pn_container_of(pos, struct pinion_claim, link)
-				      ->sequence;
+		uint32_t at =
+			pn_container_of(pos, struct pinion_unexpected, link)
+				->sequence;
 
 		pn_assert((int32_t)(at - before) > 0);
 		before = at;
@@ -592,7 +593,7 @@ static void check_landings(const struct pinion_endpoint *ep, unsigned used)
 /* --- matching ------------------------------------------------------------- */
 
 static void check_unmatched(const struct pinion_endpoint *ep,
-			    const struct pinion_claim *claim)
+			    const struct pinion_unexpected *claim)
 {
 	const struct pn_list *pos;
 
@@ -608,8 +609,8 @@ static void check_claims(const struct pinion_endpoint *ep,
 	const struct pn_list *pos;
 
 	pn_list_for_each (pos, claims) {
-		const struct pinion_claim *claim =
-			pn_container_of(pos, struct pinion_claim, link);
+		const struct pinion_unexpected *claim =
+			pn_container_of(pos, struct pinion_unexpected, link);
 
 		pn_assert(claim->peer->ep == ep);
 		pn_assert(claim->payload_len <= claim->capacity);
@@ -624,7 +625,7 @@ static void check_free_claims(const struct pn_list *claims, size_t capacity)
 	const struct pn_list *pos;
 
 	pn_list_for_each (pos, claims)
-		pn_assert(pn_container_of(pos, struct pinion_claim, link)
+		pn_assert(pn_container_of(pos, struct pinion_unexpected, link)
 				  ->capacity == capacity);
 }
 

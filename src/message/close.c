@@ -247,10 +247,10 @@ static void free_all(struct pinion_endpoint *ep)
 		free_list(&peer->packets, offsetof(struct pn_packet, link));
 		pn_kept_drop(peer);
 	}
-	free_list(&ep->unexpected, offsetof(struct pinion_claim, link));
-	free_list(&ep->claimed, offsetof(struct pinion_claim, link));
-	free_list(&ep->small_claims, offsetof(struct pinion_claim, link));
-	free_list(&ep->large_claims, offsetof(struct pinion_claim, link));
+	free_list(&ep->unexpected, offsetof(struct pinion_unexpected, link));
+	free_list(&ep->claimed, offsetof(struct pinion_unexpected, link));
+	free_list(&ep->small_claims, offsetof(struct pinion_unexpected, link));
+	free_list(&ep->large_claims, offsetof(struct pinion_unexpected, link));
 	free_list(&ep->packets, offsetof(struct pn_packet, link));
 	free_list(&ep->fragments, offsetof(struct pn_fragment, link));
 	free_list(&ep->smalls, offsetof(struct pn_bounce, link));

@@ -51,7 +51,7 @@ static void set_limits(struct pinion_endpoint *ep)
 			pn_protocol_best_fragment(limits, &costs, true);
 }
 
-static size_t at_once_below(const struct pinion_endpoint *ep)
+static size_t inject_below(const struct pinion_endpoint *ep)
 {
 	size_t most = ep->limits.eager_bytes;
 
@@ -78,7 +78,7 @@ static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 		device->caps & PN_CAP_RING ? PN_REUSE_RING : PN_REUSE_SEND;
 	if (!(device->caps & PN_CAP_GATHER) || ep->nrails > 1)
 		pn_reuse_exclude(&ep->reuse, ep->eager_way);
-	ep->at_once_below = at_once_below(ep);
+	ep->inject_below = inject_below(ep);
 }
 
 static int open_choosers(struct pinion_endpoint *ep)

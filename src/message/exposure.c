@@ -41,7 +41,7 @@ struct pinion_endpoint *pn_exposure_endpoint(
 }
 
 void pn_exposure_key(const struct pinion_exposure *exposure,
-		     struct pinion_key *out)
+		     struct pinion_exposure_key *out)
 {
 	const struct pn_exposed *e = &exposure->exposed;
 	struct pn_key_head head = { .nkeys = (uint8_t)e->nparts,
@@ -85,7 +85,8 @@ void pn_exposures_close(struct pinion_endpoint *ep)
 /* --- what peers expose ---------------------------------------------------- */
 
 int pn_endpoint_remote(struct pinion_endpoint *ep, struct pinion_peer *peer,
-		       const struct pinion_key *key, struct pinion_remote **out)
+		       const struct pinion_exposure_key *key,
+		       struct pinion_remote **out)
 {
 	struct pn_wire_key keys[PN_KEY_MAX];
 	struct pinion_remote *remote;

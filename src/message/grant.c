@@ -93,7 +93,7 @@ static int on_grant(struct pinion_peer *peer, const struct pn_wire *wire,
 	struct pinion_endpoint *ep = peer->ep;
 	struct pn_tag tag = { peer, wire->tag };
 	struct pn_list *link = pn_tags_find(&ep->onesided.held, tag);
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 
 	if (link) {
 		struct pinion_request *request =
@@ -120,11 +120,11 @@ static bool take_granted(struct pinion_request *request)
 	struct pinion_endpoint *ep = request->ep;
 	struct pn_tag tag = { request->peer, request->tag };
 	struct pn_list *link = pn_tags_find(&ep->onesided.granted, tag);
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 
 	if (!link)
 		return false;
-	claim = pn_container_of(link, struct pinion_claim, link);
+	claim = pn_container_of(link, struct pinion_unexpected, link);
 	pn_list_remove(link);
 	pn_tags_forget(&ep->onesided.granted);
 	marry(request, &claim->wire, claim->payload);
@@ -183,8 +183,8 @@ static void on_ungrant(struct pinion_peer *peer, const struct pn_wire *wire)
 
 	for (struct pn_list *link = pn_tags_find(tags, tag); link;
 	     link = pn_tags_after(tags, link)) {
-		struct pinion_claim *claim =
-			pn_container_of(link, struct pinion_claim, link);
+		struct pinion_unexpected *claim =
+			pn_container_of(link, struct pinion_unexpected, link);
 
 		if (claim->wire.from != wire->from)
 			continue;

@@ -157,7 +157,8 @@ void pn_kept_drop(struct pinion_peer *peer)
 	}
 	while ((pos = peer->parked.next) != &peer->parked)
 		pn_claim_free(peer->ep,
-			      pn_container_of(pos, struct pinion_claim, link));
+			      pn_container_of(pos, struct pinion_unexpected,
+					      link));
 	peer->nparked = 0;
 }
 
@@ -170,8 +171,8 @@ static struct pn_list *place_of(struct pinion_peer *peer, uint32_t sequence)
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &peer->parked) {
-		struct pinion_claim *claim =
-			pn_container_of(pos, struct pinion_claim, link);
+		struct pinion_unexpected *claim =
+			pn_container_of(pos, struct pinion_unexpected, link);
 		int32_t behind = (int32_t)(sequence - claim->sequence);
 
 		if (!behind)
@@ -185,7 +186,7 @@ static struct pn_list *place_of(struct pinion_peer *peer, uint32_t sequence)
 static int park(struct pinion_peer *peer, uint32_t sequence,
 		const struct pn_wire *wire, const uint8_t *payload, size_t len)
 {
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 	struct pn_list *place = place_of(peer, sequence);
 
 	if (!place)
@@ -216,13 +217,14 @@ int pn_kept_arrived(struct pinion_peer *peer, uint32_t sequence,
 	return 0;
 }
 
-struct pinion_claim *pn_kept_next(struct pinion_peer *peer)
+struct pinion_unexpected *pn_kept_next(struct pinion_peer *peer)
 {
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 
 	if (pn_list_empty(&peer->parked))
 		return NULL;
-	claim = pn_container_of(peer->parked.next, struct pinion_claim, link);
+	claim = pn_container_of(peer->parked.next, struct pinion_unexpected,
+				link);
 	if (claim->sequence != peer->expected_sequence)
 		return NULL;
 	pn_list_remove(&claim->link);

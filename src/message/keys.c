@@ -5,7 +5,7 @@
 
 struct pn_sge pn_pin_at(const struct pinion_pin *pin, size_t n)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 
 	for (unsigned i = 0; !pn_cache_pin_part(pin, i, &part); i++) {
 		if (n < part.len)
@@ -41,11 +41,11 @@ struct pn_wire_key pn_keys_at(const struct pn_wire_key *keys, unsigned nkeys,
 bool pn_keys_export(const struct pinion_pin *pin, struct pn_wire *wire,
 		    struct pn_wire_key *keys)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 
-	if (wire->nkeys + pin->nparts > PN_WIRE_MAX_KEYS)
+	if (wire->nkeys + pin->nsegments > PN_WIRE_MAX_KEYS)
 		return false;
-	for (unsigned i = 0; i < pin->nparts; i++) {
+	for (unsigned i = 0; i < pin->nsegments; i++) {
 		pn_cache_pin_part(pin, i, &part);
 		keys[wire->nkeys++] =
 			(struct pn_wire_key){ (uintptr_t)part.addr, part.len,

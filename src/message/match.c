@@ -27,7 +27,7 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 
 		if (!pn_match_message(receive, peer, wire))
 			continue;
-		if (pn_unlikely(receive->many))
+		if (pn_unlikely(receive->multi_recv))
 			pn_receive_rest(receive, wire->len);
 		pn_list_remove(pos);
 		return receive;
@@ -35,14 +35,14 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 	return NULL;
 }
 
-struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
-					 const struct pinion_message *wanted)
+struct pinion_unexpected *pn_match_unexpected(
+	struct pinion_endpoint *ep, const struct pinion_message *wanted)
 {
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &ep->unexpected) {
-		struct pinion_claim *claim =
-			pn_container_of(pos, struct pinion_claim, link);
+		struct pinion_unexpected *claim =
+			pn_container_of(pos, struct pinion_unexpected, link);
 
 		if ((!wanted->peer || wanted->peer == claim->peer) &&
 		    wanted->space == space_of(&claim->wire) &&
@@ -53,18 +53,20 @@ struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
 }
 
 /* Two sizes are kept for use again; after warm-up nothing is allocated. */
-static struct pinion_claim *claim_alloc(struct pinion_endpoint *ep, size_t len)
+static struct pinion_unexpected *claim_alloc(struct pinion_endpoint *ep,
+					     size_t len)
 {
 	bool small = len <= PN_SMALL_CLAIM;
 	size_t capacity = small ? PN_SMALL_CLAIM : ep->limits.packet_bytes;
 	struct pn_list *free_one;
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 
 	if (pn_unlikely(len > capacity))
 		return NULL;
 	free_one = pn_list_pop(small ? &ep->small_claims : &ep->large_claims);
 	if (free_one)
-		return pn_container_of(free_one, struct pinion_claim, link);
+		return pn_container_of(free_one, struct pinion_unexpected,
+				       link);
 	claim = malloc(sizeof(*claim) + capacity);
 	if (!claim)
 		return NULL;
@@ -73,10 +75,10 @@ static struct pinion_claim *claim_alloc(struct pinion_endpoint *ep, size_t len)
 	return claim;
 }
 
-struct pinion_claim *pn_claim_make(struct pinion_peer *peer,
-				   const struct pn_wire *wire, size_t len)
+struct pinion_unexpected *pn_claim_make(struct pinion_peer *peer,
+					const struct pn_wire *wire, size_t len)
 {
-	struct pinion_claim *claim = claim_alloc(peer->ep, len);
+	struct pinion_unexpected *claim = claim_alloc(peer->ep, len);
 
 	if (!claim)
 		return NULL;
@@ -86,7 +88,7 @@ struct pinion_claim *pn_claim_make(struct pinion_peer *peer,
 	return claim;
 }
 
-void pn_claim_free(struct pinion_endpoint *ep, struct pinion_claim *claim)
+void pn_claim_free(struct pinion_endpoint *ep, struct pinion_unexpected *claim)
 {
 	pn_list_remove(&claim->link);
 	pn_list_insert(claim->capacity == PN_SMALL_CLAIM ? &ep->small_claims

@@ -89,28 +89,37 @@ void pn_peer_address(const struct pinion_peer *peer,
 int pn_endpoint_send(struct pinion_endpoint *ep,
 		     const struct pinion_message *message,
 		     struct pinion_request **out);
+int pn_endpoint_inject(struct pinion_endpoint *ep,
+		       const struct pinion_message *message);
 int pn_endpoint_probe(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_completion *out,
-		      struct pinion_claim **claim);
+		      struct pinion_unexpected **claim);
 /* claim may be NULL: whatever matches. */
-int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
-			     struct pinion_claim *claim,
-			     const struct pinion_message *message,
-			     struct pinion_request **out);
+int pn_endpoint_recv_unexpected(struct pinion_endpoint *ep,
+				struct pinion_unexpected *claim,
+				const struct pinion_message *message,
+				struct pinion_request **out);
 static inline int pn_endpoint_recv(struct pinion_endpoint *ep,
 				   const struct pinion_message *message,
 				   struct pinion_request **out)
 {
-	return pn_endpoint_recv_claimed(ep, NULL, message, out);
+	return pn_endpoint_recv_unexpected(ep, NULL, message, out);
 }
 int pn_endpoint_cancel(struct pinion_endpoint *ep,
 		       struct pinion_request *request);
 int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user);
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out);
-int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
-		     struct pinion_completion *out);
+int pn_endpoint_wait_until(struct pinion_endpoint *ep,
+			   struct pinion_request *request, uint64_t deadline_ns,
+			   struct pinion_completion *out);
+static inline int pn_endpoint_wait(struct pinion_endpoint *ep,
+				   struct pinion_request *request,
+				   struct pinion_completion *out)
+{
+	return pn_endpoint_wait_until(ep, request, PN_FOREVER, out);
+}
 int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		     unsigned max);
 int pn_endpoint_fd(struct pinion_endpoint *ep);

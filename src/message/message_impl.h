@@ -117,8 +117,8 @@ struct pn_way {
 #define PN_REPORTS 4 /* a power of two */
 
 struct pinion_peer {
-	/* Its way's, as it was after the last short message. First, for
-	 * pinion_about_to_send(). */
+	/* Its way's, as it was after the last short message. First, since
+	 * pinion_peer_prefetch() wants nothing else. */
 	_Atomic(const char *) next_send;
 	struct pinion_endpoint *ep;
 	struct pn_way *way;		       /* that packets take */
@@ -150,6 +150,27 @@ struct pinion_peer {
 	unsigned nreports;
 };
 
+/* Fetches the cache lines that a message of len bytes will be written to. */
+static inline void pn_peer_prefetch(const struct pinion_peer *peer, size_t len)
+{
+	const char *line =
+		atomic_load_explicit(&peer->next_send, memory_order_relaxed);
+	const char *end;
+
+	if (!line)
+		return;
+	/* 48 bytes stand before a message; long ones are not urgent. */
+	end = line + 48 + (len < 512 ? len : 512);
+	for (; line < end; line += PN_CACHELINE)
+#ifdef __x86_64__
+		/* The compiler only emits it for processors that it knows to
+		 * have it; those of 64 bits that do not ignore it. */
+		__asm__ volatile("prefetchw %0" : : "m"(*line));
+#else
+		__builtin_prefetch(line, 1);
+#endif
+}
+
 /* Short messages are to touch few lines: what they need stands first. */
 struct pinion_request {
 	struct pinion_endpoint *ep;
@@ -165,7 +186,7 @@ struct pinion_request {
 	uint8_t *buf;
 	size_t len; /* of the buffer */
 	uint64_t tag, ignore;
-	struct pinion_many *many; /* receiver: takes more than one; or NULL */
+	struct pinion_multi_recv *multi_recv; /* or NULL */
 
 	/* From here to `keys` on all is zero in the beginning. */
 	uint32_t other; /* the peer's number of it; 0: not known yet */
@@ -206,7 +227,7 @@ struct pinion_request {
 };
 
 /* A message that came before its receive. */
-struct pinion_claim {
+struct pinion_unexpected {
 	struct pn_list link; /* in ep->unexpected, ep->claimed, or free */
 	struct pinion_peer *peer;
 	struct pn_wire wire;
@@ -231,8 +252,8 @@ struct pinion_endpoint {
 	struct pn_helper *helper; /* told of every request; or NULL */
 	struct pn_budget *budget;
 	struct pn_protocol_limits limits;
-	size_t at_once_below; /* shorter messages are eager, go inline and are
-			       * of no interest to `reuse` */
+	size_t inject_below; /* shorter messages are eager, go inline and are
+			      * of no interest to `reuse` */
 	int protocol;
 	struct pn_auto *choosers[PN_RAILS_MAX]; /* one, or with `either` one for
 						 * each rail */
@@ -474,7 +495,7 @@ int pn_kept_arrived(struct pinion_peer *peer, uint32_t sequence,
 		    const struct pn_wire *wire, const uint8_t *payload,
 		    size_t len);
 /* The parked packet whose turn it is, or NULL. */
-struct pinion_claim *pn_kept_next(struct pinion_peer *peer);
+struct pinion_unexpected *pn_kept_next(struct pinion_peer *peer);
 
 /* rail.c */
 void pn_rails_init(struct pinion_endpoint *ep);
@@ -511,13 +532,13 @@ static inline bool pn_match_message(const struct pinion_request *receive,
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 				       struct pinion_peer *peer,
 				       const struct pn_wire *wire);
-struct pinion_claim *pn_match_unexpected(struct pinion_endpoint *ep,
-					 const struct pinion_message *wanted);
+struct pinion_unexpected *pn_match_unexpected(
+	struct pinion_endpoint *ep, const struct pinion_message *wanted);
 /* Keeps a packet; its payload, of so many bytes, the caller copies. NULL: no
  * memory, or longer than any of us sends. */
-struct pinion_claim *pn_claim_make(struct pinion_peer *peer,
-				   const struct pn_wire *wire, size_t len);
-void pn_claim_free(struct pinion_endpoint *ep, struct pinion_claim *claim);
+struct pinion_unexpected *pn_claim_make(struct pinion_peer *peer,
+					const struct pn_wire *wire, size_t len);
+void pn_claim_free(struct pinion_endpoint *ep, struct pinion_unexpected *claim);
 
 /* request.c */
 struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,

@@ -18,8 +18,8 @@ static struct pn_tag tag_of_request(const struct pn_list *link)
 
 static struct pn_tag tag_of_claim(const struct pn_list *link)
 {
-	const struct pinion_claim *claim =
-		pn_container_of(link, const struct pinion_claim, link);
+	const struct pinion_unexpected *claim =
+		pn_container_of(link, const struct pinion_unexpected, link);
 
 	return (struct pn_tag){ claim->peer, claim->wire.tag };
 }
@@ -53,7 +53,7 @@ static void abandon_all(struct pinion_endpoint *ep)
 			struct pn_piece *p =
 				pn_container_of(link, struct pn_piece, link);
 
-			if (p->pin.nparts)
+			if (p->pin.nsegments)
 				pn_cache_unpin(ep->cache, &p->pin);
 			pn_list_append(&ep->onesided.pieces, link);
 		}
@@ -67,7 +67,8 @@ void pn_onesided_fini(struct pinion_endpoint *ep)
 	abandon_all(ep);
 	while ((link = pn_tags_any(&ep->onesided.granted))) {
 		pn_claim_free(ep,
-			      pn_container_of(link, struct pinion_claim, link));
+			      pn_container_of(link, struct pinion_unexpected,
+					      link));
 		pn_tags_forget(&ep->onesided.granted);
 	}
 	pn_assert(!ep->onesided.granted.n);
@@ -273,7 +274,8 @@ int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		       const struct pinion_move *move,
 		       struct pinion_request **out)
 {
-	struct pinion_message what = { .buf = move->buf,
+	struct pinion_message what = { .size = sizeof(what),
+				       .buf = move->buf,
 				       .len = move->len,
 				       .peer = move->remote->peer,
 				       .user = move->user };
@@ -304,7 +306,8 @@ int pn_endpoint_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
 		       const struct pinion_atomic *atomic,
 		       struct pinion_request **out)
 {
-	struct pinion_message what = { .buf = atomic->result,
+	struct pinion_message what = { .size = sizeof(what),
+				       .buf = atomic->result,
 				       .len = sizeof(uint64_t),
 				       .peer = atomic->remote->peer,
 				       .user = atomic->user };
@@ -330,7 +333,9 @@ int pn_endpoint_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
 int pn_endpoint_flush(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		      void *user, struct pinion_request **out)
 {
-	struct pinion_message what = { .peer = peer, .user = user };
+	struct pinion_message what = { .size = sizeof(what),
+				       .peer = peer,
+				       .user = user };
 	struct pinion_request *request;
 	int ret;
 

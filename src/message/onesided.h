@@ -87,7 +87,7 @@ struct pn_piece {
 	bool counted; /* in the request's npending */
 	bool lost;    /* may land though its way is down (see settle()) */
 	struct pn_landing *landing;
-	struct pinion_pin pin; /* nparts 0: none */
+	struct pinion_pin pin; /* nsegments 0: none */
 };
 
 /* What a request has besides a message's fields. */
@@ -148,12 +148,12 @@ struct pinion_request;
 int pn_endpoint_expose(struct pinion_endpoint *ep, void *addr, size_t len,
 		       unsigned access, struct pinion_exposure **out);
 void pn_exposure_key(const struct pinion_exposure *exposure,
-		     struct pinion_key *out);
+		     struct pinion_exposure_key *out);
 struct pinion_endpoint *pn_exposure_endpoint(
 	const struct pinion_exposure *exposure);
 void pn_endpoint_unexpose(struct pinion_exposure *exposure);
 int pn_endpoint_remote(struct pinion_endpoint *ep, struct pinion_peer *peer,
-		       const struct pinion_key *key,
+		       const struct pinion_exposure_key *key,
 		       struct pinion_remote **out);
 void pn_endpoint_remote_close(struct pinion_remote *remote);
 int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,

@@ -33,7 +33,7 @@ static struct pn_piece *piece_alloc(struct pinion_request *request, size_t len)
 
 static void piece_free(struct pinion_endpoint *ep, struct pn_piece *p)
 {
-	if (p->pin.nparts)
+	if (p->pin.nsegments)
 		pn_cache_unpin(ep->cache, &p->pin);
 	if (p->landing)
 		pn_landing_give(ep, p->landing);

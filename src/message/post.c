@@ -103,27 +103,25 @@ static int send_chosen(struct pinion_request *request,
 	return ret;
 }
 
-/* Whether a message could be out before the call returns, with nobody to be
- * told of it. */
-static bool may_end_at_once(const struct pinion_endpoint *ep,
-			    const struct pinion_message *m)
+/* Whether a message could leave before the call returns, without a request. */
+static bool can_inject(const struct pinion_endpoint *ep,
+		       const struct pinion_message *m)
 {
 	const struct pinion_peer *peer = m->peer;
 
-	return m->at_once && !m->delivered && !peer->down && peer->way &&
-	       peer->way->up && !peer->sequenced &&
-	       pn_list_empty(&peer->packets) && m->len < ep->at_once_below &&
-	       !ep->helper && !pn_event_sink();
+	return !peer->down && peer->way && peer->way->up && !peer->sequenced &&
+	       pn_list_empty(&peer->packets) && !ep->helper && !pn_event_sink();
 }
 
 /* An eager message whose bytes the device takes while it posts needs no
  * request: what the receiver would say to it, nobody here would hear. */
-static int send_at_once(struct pinion_endpoint *ep,
-			const struct pinion_message *m)
+static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 {
 	const struct pn_head head =
 		pn_wire_match(PN_PROTOCOL_EAGER, m->data,
-			      pn_wire_match_status(m->space, m->has_data),
+			      pn_wire_match_status((uint8_t)m->space,
+						   m->flags &
+							   PINION_MESSAGE_DATA),
 			      m->tag, m->len);
 	struct pinion_peer *peer = m->peer;
 	int ret = pn_packet_inline(peer->way, &head, m->buf, m->len);
@@ -133,7 +131,7 @@ static int send_at_once(struct pinion_endpoint *ep,
 	ep->stats.sent[PN_PROTOCOL_EAGER]++;
 	atomic_store_explicit(&peer->next_send, peer->way->peer->next_send,
 			      memory_order_relaxed);
-	return PINION_SENT;
+	return 0;
 }
 
 static PN_NOINLINE int send_request(struct pinion_endpoint *ep,
@@ -149,7 +147,8 @@ static PN_NOINLINE int send_request(struct pinion_endpoint *ep,
 	if (request) {
 		choose(ep, message, &choice);
 		request->is_send = true;
-		request->unheard = message->delivered;
+		request->unheard =
+			message->flags & PINION_MESSAGE_DELIVERY_COMPLETE;
 		request->has_handle = out;
 		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
 			       message->buf, message->len);
@@ -168,14 +167,39 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 		     const struct pinion_message *message,
 		     struct pinion_request **out)
 {
-	int ret = -EAGAIN;
+	int ret;
 
 	pn_endpoint_lock(ep);
 	pn_reuse_sends(&ep->reuse);
-	if (may_end_at_once(ep, message))
-		ret = send_at_once(ep, message);
-	if (pn_unlikely(ret < 0) && message->at_once != PINION_AT_ONCE_ONLY)
-		ret = send_request(ep, message, out);
+	ret = send_request(ep, message, out);
+	pn_endpoint_unlock(ep);
+	return ret;
+}
+
+/* Whoever tries again wants the peer to be connected by then; where trying
+ * again never helps, the error says so. */
+static PN_NOINLINE int cannot_inject(struct pinion_peer *peer)
+{
+	int ret = peer->down ? peer->down : pn_peer_connect(peer);
+
+	if (ret)
+		return ret;
+	return peer->sequenced || peer->ep->helper || pn_event_sink()
+		       ? -EOPNOTSUPP
+		       : -EAGAIN;
+}
+
+int pn_endpoint_inject(struct pinion_endpoint *ep,
+		       const struct pinion_message *message)
+{
+	int ret;
+
+	if (pn_unlikely(message->len >= ep->inject_below))
+		return -EMSGSIZE;
+	pn_endpoint_lock(ep);
+	pn_reuse_sends(&ep->reuse);
+	ret = pn_likely(can_inject(ep, message)) ? inject(ep, message)
+						 : cannot_inject(message->peer);
 	pn_endpoint_unlock(ep);
 	return ret;
 }
@@ -184,7 +208,7 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 
 static void receive_claim(struct pinion_endpoint *ep,
 			  struct pinion_request *request,
-			  struct pinion_claim *claim)
+			  struct pinion_unexpected *claim)
 {
 	pn_list_remove(&claim->link);
 	request->late = true;
@@ -203,14 +227,14 @@ static struct pinion_request *begin_receive(
 	pn_helper_post(ep->helper, &request->call, PN_CALL_RECEIVE,
 		       message->buf, message->len);
 	pn_tell_request(request);
-	if (pn_unlikely(message->many))
-		message->many->pending++;
+	if (pn_unlikely(message->multi_recv))
+		message->multi_recv->internal++;
 	return request;
 }
 
 static int receive(struct pinion_endpoint *ep,
 		   const struct pinion_message *message,
-		   struct pinion_claim *claim, struct pinion_request **out)
+		   struct pinion_unexpected *claim, struct pinion_request **out)
 {
 	struct pinion_request *request;
 
@@ -232,12 +256,13 @@ static int receive(struct pinion_endpoint *ep,
 	return 0;
 }
 
-/* What a message leaves of a buffer of many; false: it is used up. */
+/* What a message leaves of the buffer of a multi-receive; false: it is used up.
+ */
 static bool cut_off(struct pinion_message *message, size_t used)
 {
-	size_t least = message->many->least;
+	size_t min = message->multi_recv->min_bytes;
 
-	if (used >= message->len || message->len - used < least)
+	if (used >= message->len || message->len - used < min)
 		return false;
 	message->buf = (char *)message->buf + used;
 	message->len -= used;
@@ -246,14 +271,15 @@ static bool cut_off(struct pinion_message *message, size_t used)
 
 void pn_receive_rest(struct pinion_request *receive, size_t message_len)
 {
-	struct pinion_message rest = { .buf = receive->buf,
+	struct pinion_message rest = { .size = sizeof(rest),
+				       .buf = receive->buf,
 				       .len = receive->len,
 				       .tag = receive->tag,
 				       .ignore = receive->ignore,
 				       .peer = receive->peer,
 				       .user = receive->user,
 				       .space = receive->space,
-				       .many = receive->many };
+				       .multi_recv = receive->multi_recv };
 	struct pinion_request *request = NULL;
 
 	if (cut_off(&rest, message_len))
@@ -264,11 +290,11 @@ void pn_receive_rest(struct pinion_request *receive, size_t message_len)
 
 /* First what has come already; what is left then is posted. The buffer is used
  * up, too, when there is no memory to go on, or nobody to hear from. */
-static int receive_many(struct pinion_endpoint *ep,
-			const struct pinion_message *message)
+static int receive_multi(struct pinion_endpoint *ep,
+			 const struct pinion_message *message)
 {
 	struct pinion_message rest = *message;
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 	bool began = false;
 	size_t used;
 	int ret;
@@ -282,16 +308,17 @@ static int receive_many(struct pinion_endpoint *ep,
 	return began ? 0 : ret;
 }
 
-int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
-			     struct pinion_claim *claim,
-			     const struct pinion_message *message,
-			     struct pinion_request **out)
+int pn_endpoint_recv_unexpected(struct pinion_endpoint *ep,
+				struct pinion_unexpected *claim,
+				const struct pinion_message *message,
+				struct pinion_request **out)
 {
 	int ret;
 
 	pn_endpoint_lock(ep);
-	ret = pn_unlikely(message->many) ? receive_many(ep, message)
-					 : receive(ep, message, claim, out);
+	ret = pn_unlikely(message->multi_recv)
+		      ? receive_multi(ep, message)
+		      : receive(ep, message, claim, out);
 	pn_endpoint_unlock(ep);
 	return ret;
 }
@@ -299,9 +326,9 @@ int pn_endpoint_recv_claimed(struct pinion_endpoint *ep,
 int pn_endpoint_probe(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_completion *out,
-		      struct pinion_claim **claim)
+		      struct pinion_unexpected **claim)
 {
-	struct pinion_claim *found;
+	struct pinion_unexpected *found;
 
 	pn_endpoint_lock(ep);
 	found = pn_match_unexpected(ep, message);
@@ -312,13 +339,14 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 	if (found) {
 		if (out)
 			*out = (struct pinion_completion){
+				.flags = found->wire.status & PN_WIRE_HAS_DATA
+						 ? PINION_COMPLETION_DATA
+						 : 0,
 				.peer = found->peer,
 				.tag = found->wire.tag,
 				.len = found->wire.len,
 				.message_len = found->wire.len,
 				.data = found->wire.to,
-				.has_data =
-					found->wire.status & PN_WIRE_HAS_DATA,
 			};
 		if (claim) {
 			pn_list_remove(&found->link);

@@ -16,7 +16,7 @@ static int take_match(struct pinion_peer *peer, const struct pn_wire *wire,
 {
 	struct pinion_endpoint *ep = peer->ep;
 	struct pinion_request *receive;
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 
 	if (!pn_protocol_at(wire->protocol))
 		return -EPROTO;
@@ -93,7 +93,7 @@ static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
 			size_t len)
 {
 	int ret = pn_kept_arrived(peer, sequence, wire, payload, len);
-	struct pinion_claim *claim;
+	struct pinion_unexpected *claim;
 
 	if (ret)
 		return ret == -EALREADY ? 0 : ret;
@@ -177,7 +177,7 @@ static struct pinion_request *taker_of(const struct pinion_endpoint *ep,
 
 	if (!way || pn_list_empty(&ep->posted) || !way->up ||
 	    !pn_match_message(first, way->owner, wire) ||
-	    wire->len > first->len || first->has_handle || first->many)
+	    wire->len > first->len || first->has_handle || first->multi_recv)
 		return NULL;
 	return first;
 }
@@ -187,12 +187,14 @@ static void tell_taker(struct pinion_endpoint *ep,
 		       struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	ep->polled.out[ep->polled.n++] = (struct pinion_completion){
+		.flags = wire->status & PN_WIRE_HAS_DATA
+				 ? PINION_COMPLETION_DATA
+				 : 0,
 		.peer = peer,
 		.tag = wire->tag,
 		.len = wire->len,
 		.user = receive->user,
 		.data = wire->to,
-		.has_data = !!(wire->status & PN_WIRE_HAS_DATA),
 		.message_len = wire->len,
 		.buf = receive->buf,
 	};

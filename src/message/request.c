@@ -68,10 +68,10 @@ static void init_request(struct pinion_request *request,
 	request->tag = message->tag;
 	request->ignore = message->ignore;
 	request->data = message->data;
-	request->has_data = message->has_data;
-	request->space = message->space;
+	request->has_data = message->flags & PINION_MESSAGE_DATA;
+	request->space = (uint8_t)message->space;
 	request->user = message->user;
-	request->many = message->many;
+	request->multi_recv = message->multi_recv;
 	pn_list_init(&request->link);
 	pn_list_init(&request->peer_link);
 }
@@ -248,17 +248,17 @@ void pn_request_take(struct pinion_request *request,
 	if (out)
 		*out = (struct pinion_completion){
 			.status = request->status,
+			.flags = request->has_data ? PINION_COMPLETION_DATA : 0,
 			.peer = request->peer,
 			.tag = request->tag,
 			.len = request->moved,
 			.user = request->user,
 			.data = request->data,
-			.has_data = request->has_data,
 			.message_len = request->message_len,
 			.buf = request->buf,
 		};
-	if (pn_unlikely(request->many) && --request->many->pending)
-		out->more = 1;
+	if (pn_unlikely(request->multi_recv) && --request->multi_recv->internal)
+		out->flags |= PINION_COMPLETION_MORE;
 	pn_list_remove(&request->link);
 	pn_request_free(request);
 }

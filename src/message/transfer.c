@@ -83,8 +83,8 @@ static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &peer->ep->unexpected) {
-		struct pinion_claim *claim =
-			pn_container_of(pos, struct pinion_claim, link);
+		struct pinion_unexpected *claim =
+			pn_container_of(pos, struct pinion_unexpected, link);
 
 		if (claim->peer != peer || claim->wire.from != wire->from)
 			continue;

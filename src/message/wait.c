@@ -93,34 +93,43 @@ static void end_canceled_sleep(void *arg)
 }
 
 /* The cancellation point of pinion_wait(), without the lock. */
-static void sleep_in_devices(struct pinion_endpoint *ep)
+static void sleep_in_devices(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
 	pthread_cleanup_push(end_canceled_sleep, ep);
-	pn_device_wait_any(ep->devices, ep->nrails, PN_FOREVER);
+	pn_device_wait_any(ep->devices, ep->nrails, deadline_ns);
 	pthread_cleanup_pop(0);
 }
 
-/* Sleeps until something happened. One thread sleeps in the device; others
- * wait for that one. Called with the lock, which is given up meanwhile. */
-static void sleep_for_news(struct pinion_endpoint *ep)
+/* Sleeps until something happened, or the deadline. One thread sleeps in the
+ * device; others wait for that one. Called with the lock, which is given up
+ * meanwhile. */
+static void sleep_for_news(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
 	uint32_t seen = atomic_load(&ep->progressed);
 
 	if (ep->sleeping) {
 		pn_endpoint_unlock(ep);
-		pn_device_block_cancelable(ep->device, &ep->progressed, seen);
+		pn_device_block_cancelable(ep->device, &ep->progressed, seen,
+					   deadline_ns);
 		pn_endpoint_lock(ep);
 		return;
 	}
 	ep->sleeping = true;
 	pn_endpoint_unlock(ep);
-	sleep_in_devices(ep);
+	sleep_in_devices(ep, deadline_ns);
 	pn_endpoint_lock(ep);
 	end_sleep(ep);
 }
 
-int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
-		     struct pinion_completion *out)
+static bool is_past(struct pinion_endpoint *ep, uint64_t deadline_ns)
+{
+	return deadline_ns != PN_FOREVER &&
+	       pn_device_now(ep->device) >= deadline_ns;
+}
+
+int pn_endpoint_wait_until(struct pinion_endpoint *ep,
+			   struct pinion_request *request, uint64_t deadline_ns,
+			   struct pinion_completion *out)
 {
 	/* An answer is often a fraction of a microsecond away. Others who
 	 * wait for the lock, and virtual time, are not kept waiting. */
@@ -135,10 +144,16 @@ int pn_endpoint_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 			continue;
 		}
 		pn_reuse_idle(&ep->reuse, is_direct(request));
-		/* Another thread may have ended it while this one tidied. */
-		if (looks++ < most || tidy(ep) || request->ended)
+		if (looks++ < most)
 			continue;
-		sleep_for_news(ep);
+		if (is_past(ep, deadline_ns)) {
+			pn_endpoint_unlock(ep);
+			return -ETIMEDOUT;
+		}
+		/* Another thread may have ended it while this one tidied. */
+		if (tidy(ep) || request->ended)
+			continue;
+		sleep_for_news(ep, deadline_ns);
 	}
 	pn_request_take(request, &end);
 	pn_endpoint_unlock(ep);

@@ -143,7 +143,7 @@ struct run {
 	struct pn_budget budget;
 	struct pn_mappings mappings;
 	struct pn_cache *cache;
-	struct pinion_pin *held; /* by number - 1; nparts 0: not held */
+	struct pinion_pin *held; /* by number - 1; nsegments 0: not held */
 	size_t now;		 /* number of the step */
 	size_t others_bytes, others_regions; /* of the budget, as of OTHERS */
 	struct pn_policy *policy; /* offline; NULL: the cache's own */
@@ -200,7 +200,7 @@ static void play_unpin(struct run *run, const struct pn_step *step)
 	struct pinion_pin *pin = &run->held[step->hold - 1];
 
 	/* 0: it was oversize. */
-	if (pin->nparts)
+	if (pin->nsegments)
 		pn_cache_unpin(run->cache, pin);
 }
 
@@ -299,7 +299,7 @@ static int play(struct run *run)
 	if (progress)
 		atomic_fetch_add(progress, script->nsteps % PROGRESS_STEPS);
 	for (uint32_t i = 0; i < script->nholds; i++)
-		if (run->held[i].nparts)
+		if (run->held[i].nsegments)
 			pn_cache_unpin(run->cache, &run->held[i]);
 	return ret;
 }

@@ -34,7 +34,7 @@ enum pin_life { NOT_THERE, STARTED, HELD };
 
 /* Keys as they were handed out. */
 struct part {
-	struct pinion_pin_part keys;
+	struct pinion_pin_segment keys;
 	bool revoked; /* the remote key must be refused */
 };
 
@@ -313,12 +313,12 @@ static void use(struct model *m, const struct held *h)
 		way = MOVER_LOCAL_OUT;
 	if (h->life != HELD || !same_since(m, h->range, h->at))
 		return;
-	for (unsigned i = 0; i < h->pin.nparts; i++)
+	for (unsigned i = 0; i < h->pin.nsegments; i++)
 		use_part(m, h, &h->parts[i], way);
 }
 
 static void check_part(struct model *m, const struct held *h,
-		       const struct pinion_pin_part *part, uintptr_t at)
+		       const struct pinion_pin_segment *part, uintptr_t at)
 {
 	unsigned remote = PINION_ACCESS_REMOTE_READ |
 			  PINION_ACCESS_REMOTE_WRITE |
@@ -335,21 +335,21 @@ static void settle(struct model *m, struct held *h)
 {
 	uintptr_t at = h->range.addr;
 	const struct pinion_pin *pin = &h->pin;
-	struct pinion_pin_part beyond;
+	struct pinion_pin_segment beyond;
 
 	MUST((uintptr_t)pin->addr == at && pin->len == h->range.len);
-	MUST(pin->nparts && (pin->nparts == 1) == !!pin->local_key);
-	h->parts = calloc(pin->nparts, sizeof(*h->parts));
+	MUST(pin->nsegments && (pin->nsegments == 1) == !!pin->local_key);
+	h->parts = calloc(pin->nsegments, sizeof(*h->parts));
 	MUST(h->parts);
-	for (unsigned i = 0; i < pin->nparts; i++) {
-		struct pinion_pin_part *keys = &h->parts[i].keys;
+	for (unsigned i = 0; i < pin->nsegments; i++) {
+		struct pinion_pin_segment *keys = &h->parts[i].keys;
 
 		MUST(!pn_cache_pin_part(pin, i, keys));
 		check_part(m, h, keys, at);
 		at += keys->len;
 	}
 	MUST(at == h->range.addr + h->range.len);
-	MUST(pn_cache_pin_part(pin, pin->nparts, &beyond) == -EINVAL);
+	MUST(pn_cache_pin_part(pin, pin->nsegments, &beyond) == -EINVAL);
 	h->life = HELD;
 	m->result->pins++;
 	use(m, h);
@@ -544,8 +544,8 @@ static void do_flush(struct model *m)
 static void note_revoked(struct held *h, struct pn_range r)
 {
 	h->maybe_revoked = true;
-	for (unsigned i = 0; h->life == HELD && i < h->pin.nparts; i++) {
-		const struct pinion_pin_part *keys = &h->parts[i].keys;
+	for (unsigned i = 0; h->life == HELD && i < h->pin.nsegments; i++) {
+		const struct pinion_pin_segment *keys = &h->parts[i].keys;
 		struct pn_range part = { (uintptr_t)keys->addr, keys->len };
 
 		h->parts[i].revoked |= pn_range_overlaps(r, part);

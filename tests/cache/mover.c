@@ -92,7 +92,7 @@ static int run(struct mover *mover, const struct pn_op *op)
 }
 
 int mover_move(struct mover *mover, enum mover_way way,
-	       const struct pinion_pin_part *part)
+	       const struct pinion_pin_segment *part)
 {
 	bool local = way == MOVER_LOCAL_OUT || way == MOVER_LOCAL_IN;
 	bool out = way == MOVER_LOCAL_OUT || way == MOVER_REMOTE_OUT;
@@ -117,9 +117,9 @@ int mover_move(struct mover *mover, enum mover_way way,
 
 int mover_put(struct mover *mover, const struct pinion_pin *pin)
 {
-	for (unsigned i = 0; i < pin->nparts; i++) {
-		struct pinion_pin_part part;
-		int ret = pinion_pin_part(pin, i, &part);
+	for (unsigned i = 0; i < pin->nsegments; i++) {
+		struct pinion_pin_segment part;
+		int ret = pinion_pin_segment(pin, i, &part);
 
 		if (!ret)
 			ret = mover_move(mover, MOVER_REMOTE_IN, &part);

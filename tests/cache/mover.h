@@ -42,7 +42,7 @@ void mover_close(struct mover *mover);
 /* Moves len bytes at addr and compares them at the other end.
  * The status of the operation; -EILSEQ: other bytes arrived. */
 int mover_move(struct mover *mover, enum mover_way way,
-	       const struct pinion_pin_part *part);
+	       const struct pinion_pin_segment *part);
 
 /* Whether a pin with these flags can be moved that way. */
 bool mover_may(unsigned flags, enum mover_way way);

@@ -113,7 +113,7 @@ static void lookup_inside_region_hits(void **state)
 	touch(3, 5);
 	assert_ok(pn_cache_pin(f.cache, f.mem + 4 * PAGE + 7, PAGE + 1, WRITE,
 			       &p));
-	assert_int_equal(p.nparts, 1);
+	assert_int_equal(p.nsegments, 1);
 	assert_int_not_equal(p.local_key, 0);
 	pn_cache_unpin(f.cache, &p);
 	assert_int_equal(stats().registrations, 1);
@@ -134,15 +134,15 @@ static void bytes_of_one_page_share_its_region(void **state)
 
 static void intersection_registers_only_the_rest(void **state)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 	struct pinion_pin p;
 
 	(void)state;
 	touch(2, 2);
 	touch(6, 1);
 	assert_ok(pin(1, 8, &p));
-	assert_int_equal(p.nparts, 5);
-	for (unsigned i = 0, page = 1; i < p.nparts; i++) {
+	assert_int_equal(p.nsegments, 5);
+	for (unsigned i = 0, page = 1; i < p.nsegments; i++) {
 		assert_ok(pn_cache_pin_part(&p, i, &part));
 		assert_ptr_equal(part.addr, f.mem + page * PAGE);
 		page += (unsigned)(part.len / PAGE);
@@ -165,7 +165,7 @@ static void long_ranges_take_several_regions(void **state)
 	open_with("", NULL,
 		  (struct pn_cache_attr){ .max_region_bytes = 4 * PAGE });
 	assert_ok(pin(0, 10, &p));
-	assert_int_equal(p.nparts, 3);
+	assert_int_equal(p.nsegments, 3);
 	pn_cache_unpin(f.cache, &p);
 	assert_int_equal(stats().regions, 3);
 }
@@ -492,7 +492,7 @@ static void batches_pay_their_fixed_cost_once(void **state)
 
 static void a_pin_can_be_begun_and_finished_later(void **state)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 	struct pinion_pin p;
 
 	(void)state;
@@ -509,7 +509,7 @@ static void a_pin_can_be_begun_and_finished_later(void **state)
 	pn_cache_step(f.cache);
 	assert_ok(pn_cache_pin_part(&p, 1, &part));
 	assert_ok(pn_cache_pin_test(f.cache, &p));
-	assert_int_equal(p.nparts, 2);
+	assert_int_equal(p.nsegments, 2);
 	pn_cache_unpin(f.cache, &p);
 	assert_int_equal(pn_cache_pin_start(f.cache, f.mem + 9 * PAGE, 1, WRITE,
 					    &p),

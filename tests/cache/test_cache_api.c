@@ -58,7 +58,7 @@ static int teardown(void **state)
 	uint64_t end = pn_clock_ns() + 60 * PN_NS_PER_S;
 
 	(void)state;
-	assert_ok(pinion_flush(context));
+	assert_ok(pinion_cache_flush(context));
 	assert_int_equal(stats().regions, 0);
 	assert_int_equal(stats().dying_bytes, 0);
 	while (pn_huge_vmpin() != pinned_before && pn_clock_ns() < end)
@@ -125,7 +125,7 @@ static void a_buffer_sent_from_is_received_into_as_it_is(void **state)
 
 static void missing_arguments_are_refused(void **state)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 	struct pinion_pin pin = { 0 };
 	struct iovec list = { mem, PAGE };
 
@@ -148,9 +148,9 @@ static void missing_arguments_are_refused(void **state)
 	assert_int_equal(pinion_pin_wait(NULL, &pin), -EINVAL);
 	assert_int_equal(pinion_pin_wait(context, NULL), -EINVAL);
 	assert_int_equal(pinion_pin_wait(context, &pin), -EINVAL);
-	assert_int_equal(pinion_pin_part(NULL, 0, &part), -EINVAL);
-	assert_int_equal(pinion_pin_part(&pin, 0, NULL), -EINVAL);
-	assert_int_equal(pinion_pin_part(&pin, 0, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(NULL, 0, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, 0, NULL), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, 0, &part), -EINVAL);
 	pinion_unpin(NULL, &pin);
 	pinion_unpin(context, NULL);
 	assert_int_equal(stats().registrations, 0);
@@ -216,20 +216,20 @@ static void more_than_the_budget_is_refused(void **state)
 
 static void an_unpinned_pin_has_no_parts(void **state)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 	struct pinion_pin pin;
 
 	(void)state;
 	assert_ok(pinion_pin(context, mem + 1, PAGE, WRITE, &pin));
 	assert_ok(pinion_pin_test(context, &pin));
 	assert_ok(pinion_pin_wait(context, &pin));
-	assert_ok(pinion_pin_part(&pin, 0, &part));
+	assert_ok(pinion_pin_segment(&pin, 0, &part));
 	assert_ptr_equal(part.addr, mem + 1);
 	assert_int_equal(part.len, PAGE);
-	assert_int_equal(pinion_pin_part(&pin, 1, &part), -EINVAL);
-	assert_int_equal(pinion_pin_part(&pin, UINT32_MAX, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, 1, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, UINT32_MAX, &part), -EINVAL);
 	pinion_unpin(context, &pin);
-	assert_int_equal(pinion_pin_part(&pin, 0, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, 0, &part), -EINVAL);
 	assert_int_equal(pinion_pin_test(context, &pin), -EINVAL);
 }
 
@@ -269,12 +269,12 @@ static void other_calls_refuse_what_is_wrong(void **state)
 	struct pinion_cache_stats s = { .size = 0 };
 
 	(void)state;
-	assert_int_equal(pinion_flush(NULL), -EINVAL);
-	assert_int_equal(pinion_revoke(NULL, mem, PAGE), -EINVAL);
-	assert_int_equal(pinion_revoke(context, NULL, PAGE), -EINVAL);
-	assert_int_equal(pinion_revoke(context, mem, 0), -EINVAL);
-	assert_int_equal(pinion_revoke(context, mem, SIZE_MAX), -EINVAL);
-	assert_ok(pinion_revoke(context, mem, PAGE)); /* nothing there */
+	assert_int_equal(pinion_cache_flush(NULL), -EINVAL);
+	assert_int_equal(pinion_cache_revoke(NULL, mem, PAGE), -EINVAL);
+	assert_int_equal(pinion_cache_revoke(context, NULL, PAGE), -EINVAL);
+	assert_int_equal(pinion_cache_revoke(context, mem, 0), -EINVAL);
+	assert_int_equal(pinion_cache_revoke(context, mem, SIZE_MAX), -EINVAL);
+	assert_ok(pinion_cache_revoke(context, mem, PAGE)); /* nothing there */
 	assert_int_equal(pinion_cache_resize(NULL, PAGE, 1), -EINVAL);
 	assert_int_equal(pinion_cache_query(NULL, &s), -EINVAL);
 	assert_int_equal(pinion_cache_query(context, NULL), -EINVAL);

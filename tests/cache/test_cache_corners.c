@@ -87,8 +87,10 @@ static uint64_t registrations(void)
 /* What a peer finds that was given the key of a pin. */
 static int put_with(const struct pinion_pin *p)
 {
-	struct pinion_pin_part part = { p->addr, p->len, p->local_key,
-					p->remote_key };
+	struct pinion_pin_segment part = { .addr = p->addr,
+					   .len = p->len,
+					   .local_key = p->local_key,
+					   .remote_key = p->remote_key };
 
 	return mover_move(&f.mover, MOVER_REMOTE_IN, &part);
 }
@@ -202,7 +204,7 @@ static void touch_as(size_t first, size_t n, unsigned access)
 /* Whether a region has no key that a peer could use. */
 static void assert_local(const struct pinion_pin *p)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 
 	for (unsigned i = 0; !pn_cache_pin_part(p, i, &part); i++)
 		assert_int_equal(part.remote_key, 0);
@@ -290,7 +292,7 @@ static void a_pin_behind_one_that_was_begun_carries_it_out(void **state)
 /* Every second page is registered: these can be used at once. */
 static void parts_that_are_there_serve_before_the_others(void **state)
 {
-	struct pinion_pin_part part;
+	struct pinion_pin_segment part;
 	struct pinion_pin begun;
 
 	(void)state;
@@ -300,7 +302,7 @@ static void parts_that_are_there_serve_before_the_others(void **state)
 	assert_int_equal(pn_cache_pin_start(f.cache, f.mem, 6 * PAGE, WRITE,
 					    &begun),
 			 -EINPROGRESS);
-	assert_int_equal(begun.nparts, 6);
+	assert_int_equal(begun.nsegments, 6);
 	for (unsigned i = 0; i < 6; i++)
 		assert_int_equal(pn_cache_pin_part(&begun, i, &part),
 				 i % 2 ? 0 : -EAGAIN);
@@ -339,7 +341,7 @@ static void no_region_is_less_than_a_page(void **state)
 	(void)state;
 	open_with((struct pn_cache_attr){ .max_region_bytes = 1 }, NPAGES);
 	assert_ok(pin(0, 3, WRITE, &p));
-	assert_int_equal(p.nparts, 3);
+	assert_int_equal(p.nsegments, 3);
 	pn_cache_unpin(f.cache, &p);
 	assert_int_equal(registrations(), 3);
 	close_all();
@@ -354,7 +356,7 @@ static void a_buffer_of_more_parts_than_free_slots_is_pinned(void **state)
 	for (unsigned i = 0; i < PN_ARRAY_LEN(held); i++)
 		assert_ok(pin(i, 1, WRITE, &held[i]));
 	assert_ok(pin(0, 20, WRITE, &p));
-	assert_int_equal(p.nparts, 20);
+	assert_int_equal(p.nsegments, 20);
 	pn_cache_unpin(f.cache, &p);
 	for (unsigned i = 0; i < PN_ARRAY_LEN(held); i++)
 		pn_cache_unpin(f.cache, &held[i]);
@@ -531,7 +533,7 @@ static void regions_are_the_whole_pages_that_the_device_takes(void **state)
 	f.device->limits.max_mr_bytes = 3 * PAGE + 101;
 	assert_ok(pn_cache_open(&attr, &cache));
 	assert_ok(pn_cache_pin(cache, f.mem, 7 * PAGE, WRITE, &p));
-	assert_int_equal(p.nparts, 3);
+	assert_int_equal(p.nsegments, 3);
 	pn_cache_check(cache);
 	pn_cache_unpin(cache, &p);
 	pn_cache_close(cache);

@@ -106,8 +106,8 @@ static void call_everything(void)
 	CHECK(pinion_pin_start(f.context, f.mem, LEN, EXPOSED, &pin) == -EPERM);
 	CHECK(pinion_pin_test(f.context, &f.pin) == -EPERM);
 	CHECK(pinion_pin_wait(f.context, &f.pin) == -EPERM);
-	CHECK(pinion_flush(f.context) == -EPERM);
-	CHECK(pinion_revoke(f.context, f.mem, LEN) == -EPERM);
+	CHECK(pinion_cache_flush(f.context) == -EPERM);
+	CHECK(pinion_cache_revoke(f.context, f.mem, LEN) == -EPERM);
 	CHECK(pinion_cache_resize(f.context, PAGE, 1) == -EPERM);
 	CHECK(pinion_cache_query(f.context, &stats) == -EPERM);
 	pinion_invalidate(f.mem, LEN);

@@ -134,7 +134,7 @@ static void a_region_that_is_held_does_not_hold_up_others(void **state)
 static void a_part_that_was_promised_stays_though_the_rest_fails(void **state)
 {
 	char *p = map(2 * PAGE);
-	struct pinion_pin_part before, after;
+	struct pinion_pin_segment before, after;
 	struct pinion_pin pin;
 
 	(void)state;
@@ -142,19 +142,19 @@ static void a_part_that_was_promised_stays_though_the_rest_fails(void **state)
 	use(p, PAGE, WRITE);
 	assert_int_equal(pinion_pin_start(context, p, 2 * PAGE, WRITE, &pin),
 			 -EINPROGRESS);
-	assert_ok(pinion_pin_part(&pin, 0, &before));
-	assert_int_equal(pinion_pin_part(&pin, 1, &after), -EAGAIN);
+	assert_ok(pinion_pin_segment(&pin, 0, &before));
+	assert_int_equal(pinion_pin_segment(&pin, 1, &after), -EAGAIN);
 	while (atomic_load(&((struct pn_plan *)pin.internal[0])->status) !=
 	       PN_PLAN_DONE)
 		usleep(1000);
-	assert_ok(pinion_flush(context));
+	assert_ok(pinion_cache_flush(context));
 	assert_true(pn_huge_vmpin() - pinned_before >= PAGE);
-	assert_ok(pinion_pin_part(&pin, 0, &after));
+	assert_ok(pinion_pin_segment(&pin, 0, &after));
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_int_equal(pinion_pin_wait(context, &pin), -EFAULT);
 	assert_int_equal(pinion_pin_test(context, &pin), -EINVAL);
-	assert_int_equal(pinion_pin_part(&pin, 0, &after), -EINVAL);
-	assert_ok(pinion_flush(context));
+	assert_int_equal(pinion_pin_segment(&pin, 0, &after), -EINVAL);
+	assert_ok(pinion_cache_flush(context));
 	assert_true(falls_to(0));
 	munmap(p, PAGE);
 }
@@ -273,7 +273,7 @@ static void a_thread_that_waits_for_a_pin_can_be_canceled(void **state)
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 	pn_plan_run(plan);
 	assert_ok(pinion_pin_wait(context, &pin));
-	assert_int_equal(pin.nparts, 1);
+	assert_int_equal(pin.nsegments, 1);
 	pinion_unpin(context, &pin);
 	munmap(p, PAGE);
 }

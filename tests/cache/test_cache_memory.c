@@ -129,7 +129,7 @@ static int pin_several(void)
 	}
 	ret = pn_cache_pin_list(f.cache, list, PN_ARRAY_LEN(list), WRITE, pins);
 	for (unsigned i = 0; !ret && i < PN_ARRAY_LEN(list); i++) {
-		assert_int_equal(pins[i].nparts, npages[i]);
+		assert_int_equal(pins[i].nsegments, npages[i]);
 		pn_cache_unpin(f.cache, &pins[i]);
 	}
 	return ret;
@@ -152,7 +152,7 @@ static int begin_and_end(void)
 	if (ret == -EINPROGRESS)
 		ret = pn_cache_pin_wait(f.cache, &p);
 	if (!ret) {
-		assert_int_equal(p.nparts, 9);
+		assert_int_equal(p.nsegments, 9);
 		pn_cache_unpin(f.cache, &p);
 	}
 	return ret;

@@ -191,7 +191,7 @@ static void a_cached_buffer_opens_its_whole_pages(void **state)
 	unpin(&p);
 	/* As long as the region is cached. */
 	assert_reach(p.remote_key, PAGE, 2 * PAGE);
-	assert_ok(pinion_revoke(f.context, f.mem, NPAGES * PAGE));
+	assert_ok(pinion_cache_revoke(f.context, f.mem, NPAGES * PAGE));
 	assert_refused(PAGE + 1000, 10, p.remote_key);
 }
 
@@ -271,7 +271,7 @@ static void without_merging_neighbours_stay_apart(void **state)
 
 static void a_block_s_key_opens_its_neighbours(void **state)
 {
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct pinion_heap *heap;
 	char *blocks[2], *mem = f.mem;
 

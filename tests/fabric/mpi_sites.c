@@ -19,11 +19,11 @@ static int telling;
 typedef int site_fn(const char *name);
 
 /* Passes everything on to the library's. */
-__attribute__((visibility("default"))) int pinion_site(const char *name)
+__attribute__((visibility("default"))) int pinion_site_set(const char *name)
 {
 	site_fn *next;
 
-	*(void **)&next = dlsym(RTLD_NEXT, "pinion_site");
+	*(void **)&next = dlsym(RTLD_NEXT, "pinion_site_set");
 	if (telling && !rank)
 		printf("%s\n", name ? name : "none");
 	return next ? next(name) : 0;

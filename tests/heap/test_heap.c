@@ -55,7 +55,7 @@ static void close_heap(struct fixture *f)
 {
 	pn_heap_check(f->heap);
 	pinion_heap_close(f->heap);
-	pinion_flush(f->context);
+	pinion_cache_flush(f->context);
 	assert_int_equal(atomic_load(&f->context->budget.bytes), 0);
 	pinion_close(f->context);
 }
@@ -216,7 +216,7 @@ static void reusing_never_registers(void **state)
 static void every_block_has_keys_that_work(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct mover mover;
 
 	(void)state;
@@ -228,13 +228,17 @@ static void every_block_has_keys_that_work(void **state)
 	assert_ok(mover_open(&mover, f.context->device, 2 * MIB));
 	for (size_t size = 16; size <= 2 * MIB; size *= 4) {
 		char *block = pinion_heap_malloc(f.heap, size);
-		struct pinion_pin_part part;
+		struct pinion_pin_segment part;
 
 		assert_ok(pinion_heap_find(f.heap, block + size - 1, &region));
 		assert_true((char *)region.addr <= block);
 		assert_true(block + size <= (char *)region.addr + region.len);
-		part = (struct pinion_pin_part){ block, size, region.local_key,
-						 region.remote_key };
+		part = (struct pinion_pin_segment){ .addr = block,
+						    .len = size,
+						    .local_key =
+							    region.local_key,
+						    .remote_key =
+							    region.remote_key };
 		for (int way = 0; way < MOVER_NWAYS; way++)
 			assert_ok(mover_move(&mover, way, &part));
 	}
@@ -245,7 +249,7 @@ static void every_block_has_keys_that_work(void **state)
 static void the_heap_knows_its_memory(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	char *small = pinion_heap_malloc(f.heap, 100);
 	char *large = pinion_heap_malloc(f.heap, 5 * MIB);
 	int here;
@@ -294,7 +298,7 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	const unsigned access = PINION_ACCESS_REMOTE_WRITE;
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct pinion_cache_stats before = { .size = sizeof(before) };
 	struct pinion_cache_stats after = { .size = sizeof(after) };
 	char *block = pinion_heap_malloc(f.heap, 40000);
@@ -308,7 +312,7 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 
 		assert_ok(pinion_pin(f.context, block + i, 30000,
 				     access | bypass, &pin));
-		assert_int_equal(pin.nparts, 1);
+		assert_int_equal(pin.nsegments, 1);
 		assert_int_equal(pin.local_key, region.local_key);
 		assert_int_equal(pin.remote_key, region.remote_key);
 		pinion_unpin(f.context, &pin);
@@ -316,13 +320,13 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 	assert_ok(pinion_pin_start(f.context, block, 100, access, &pin));
 	assert_int_equal(pin.local_key, region.local_key);
 	pinion_unpin(f.context, &pin);
-	assert_int_equal(pinion_revoke(f.context, block, 100), -EBUSY);
+	assert_int_equal(pinion_cache_revoke(f.context, block, 100), -EBUSY);
 	/* A release that somebody announces by mistake. */
 	pinion_invalidate(block, 40000);
 	assert_ok(pinion_pin(f.context, block, 100, access, &pin));
 	assert_int_equal(pin.local_key, region.local_key);
 	pinion_unpin(f.context, &pin);
-	pinion_flush(f.context);
+	pinion_cache_flush(f.context);
 	assert_ok(pinion_cache_query(f.context, &after));
 	assert_int_equal(after.registrations, before.registrations);
 	assert_int_equal(after.misses, before.misses);
@@ -335,7 +339,7 @@ static void the_helper_cannot_drop_heap_memory(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	char *block = pinion_heap_malloc(f.heap, 2 * MIB);
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct pinion_pin pin;
 	struct pn_dropped dropped;
 
@@ -358,7 +362,7 @@ static void pins_that_ask_for_more_are_registered_apart(void **state)
 	};
 	struct fixture f = open_heap(NULL, &attr);
 	char *block = pinion_heap_malloc(f.heap, 8192);
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct pinion_pin pin;
 
 	(void)state;
@@ -367,7 +371,7 @@ static void pins_that_ask_for_more_are_registered_apart(void **state)
 	for (unsigned i = 0; i < 3; i++) {
 		assert_ok(pinion_pin(f.context, block, 8192,
 				     PINION_ACCESS_REMOTE_READ, &pin));
-		assert_int_equal(pin.nparts, 1);
+		assert_int_equal(pin.nsegments, 1);
 		assert_int_not_equal(pin.remote_key, 0);
 		assert_int_not_equal(pin.local_key, region.local_key);
 		pinion_unpin(f.context, &pin);
@@ -690,7 +694,7 @@ static void huge_pages_make_longer_slabs(void **state)
 	};
 	struct fixture f = open_heap(NULL, &attr);
 	char *block = pinion_heap_malloc(f.heap, 100);
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 
 	(void)state;
 	assert_non_null(block);

@@ -65,14 +65,16 @@ static int teardown(void **state)
 /* The parent's registration still reaches the pages that it sees. */
 static void assert_unharmed(void)
 {
-	struct pinion_heap_region region;
-	struct pinion_pin_part part;
+	struct pinion_heap_region region = { .size = sizeof(region) };
+	struct pinion_pin_segment part;
 
 	for (unsigned i = 0; i < LEN; i++)
 		assert_int_equal(f.block[i], 'p');
 	assert_ok(pinion_heap_find(f.heap, f.block, &region));
-	part = (struct pinion_pin_part){ f.block, LEN, region.local_key,
-					 region.remote_key };
+	part = (struct pinion_pin_segment){ .addr = f.block,
+					    .len = LEN,
+					    .local_key = region.local_key,
+					    .remote_key = region.remote_key };
 	for (int way = 0; way < MOVER_NWAYS; way++)
 		assert_ok(mover_move(&f.mover, way, &part));
 	memset(f.block, 'p', LEN);
@@ -94,7 +96,7 @@ static void refused(const void *block)
 static void use_parents_heap(void)
 {
 	struct pinion_heap_stats stats = { .size = sizeof(stats) };
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct pinion_heap *heap;
 
 	for (unsigned i = 0; i < LEN; i++)

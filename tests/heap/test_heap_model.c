@@ -136,8 +136,9 @@ static void resize(struct slot *slot, uint64_t *random)
 /* A block's keys are those of memory that holds it, and work. */
 static void try_keys(struct slot *slot)
 {
-	struct pinion_heap_region region = { 0 };
-	struct pinion_pin_part part = { slot->block, slot->size, 0, 0 };
+	struct pinion_heap_region region = { .size = sizeof(region) };
+	struct pinion_pin_segment part = { .addr = slot->block,
+					   .len = slot->size };
 	size_t most = w.mover.len;
 	char *start;
 

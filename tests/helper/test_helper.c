@@ -163,7 +163,7 @@ static void check_regular(const struct pn_helper_attr *attr)
 	assert_int_equal(p.stats.in_time, 18);
 	assert_int_equal(p.stats.deregistered, 20);
 	assert_int_equal(p.stats.registered, 19);
-	assert_int_equal(p.stats.places, 1);
+	assert_int_equal(p.stats.buffers, 1);
 }
 
 static void a_rhythm_is_followed_just_in_time(void **state)
@@ -456,7 +456,7 @@ static void agree_about_one_core(struct program *p)
 	pn_helper_join(p->helper, join_crew(2), PN_SHARE_AUTO);
 	CHECK(drops_of_ten(p) == 0);
 	pn_helper_query(p->helper, &p->stats);
-	CHECK(p->stats.resting && p->stats.members == 2);
+	CHECK(p->stats.idle && p->stats.members == 2);
 	pn_crew_tell(other, BYTES - 1);
 	compute(p, MS(300)); /* it asks again at the next transfer */
 	CHECK(drops_of_ten(p) == 10);
@@ -486,7 +486,7 @@ static void the_one_with_more_memory_has_the_core(void **state)
 	struct program p = run(agree_about_one_core, NULL);
 
 	(void)state;
-	assert_int_equal(p.stats.resting, 0);
+	assert_int_equal(p.stats.idle, 0);
 	assert_int_equal(p.stats.members, 1);
 }
 
@@ -542,7 +542,7 @@ static void those_who_share_a_core_know_how_many_they_are(void **state)
 	struct program p = run(agree_to_take_turns, NULL);
 
 	(void)state;
-	assert_int_equal(p.stats.resting, 0);
+	assert_int_equal(p.stats.idle, 0);
 	assert_int_equal(p.stats.members, 3);
 	assert_int_equal(p.stats.kept, 9);
 }

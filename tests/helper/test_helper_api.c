@@ -62,9 +62,9 @@ static void close_program(struct program *p)
 
 static void exchange(struct program *p, int round)
 {
-	struct pinion_message m = { .buf = p->in,
-				    .len = BYTES,
-				    .peer = p->self };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = p->in, .len = BYTES, .peer = p->self
+	};
 	struct pinion_request *in, *out;
 
 	memset(p->out, round, BYTES);
@@ -72,8 +72,8 @@ static void exchange(struct program *p, int round)
 	assert_ok(pinion_recv(p->ep, &m, &in));
 	m.buf = p->out;
 	assert_ok(pinion_send(p->ep, &m, &out));
-	assert_ok(pinion_wait(p->ep, out, NULL));
-	assert_ok(pinion_wait(p->ep, in, NULL));
+	assert_ok(pinion_wait(p->ep, out, PINION_FOREVER, NULL));
+	assert_ok(pinion_wait(p->ep, in, PINION_FOREVER, NULL));
 	assert_memory_equal(p->in, p->out, BYTES);
 }
 
@@ -112,7 +112,7 @@ static void every_long_message_is_seen_and_arrives(void **state)
 	}
 	stats = query(&p);
 	assert_int_equal(stats.first, 2);
-	assert_int_equal(stats.places, 2);
+	assert_int_equal(stats.buffers, 2);
 	assert_int_equal(stats.first + stats.in_time + stats.late, 2 * ROUNDS);
 	assert_true(stats.deregistered + stats.in_use >= 2 || stats.held_back);
 	close_program(&p);
@@ -124,17 +124,17 @@ static void named_sites_are_told_apart(void **state)
 
 	(void)state;
 	open_program(&p, "helper=own");
-	assert_ok(pinion_site("one"));
+	assert_ok(pinion_site_set("one"));
 	exchange(&p, 1);
 	exchange(&p, 2);
 	seen(&p, 4);
 	/* What was before is in a signature, too. */
 	assert_in_range(query(&p).sites, 2, 4);
-	assert_ok(pinion_site("two"));
+	assert_ok(pinion_site_set("two"));
 	exchange(&p, 3);
 	seen(&p, 6);
 	assert_in_range(query(&p).sites, 4, 6);
-	assert_ok(pinion_site(NULL));
+	assert_ok(pinion_site_set(NULL));
 	close_program(&p);
 }
 
@@ -310,7 +310,7 @@ static int open_on_one_core(void)
 	for (int round = 0; round < ROUNDS; round++)
 		exchange(&p, round);
 	stats = seen(&p, 2 * ROUNDS);
-	assert_int_equal(stats.resting, 1);
+	assert_int_equal(stats.idle, 1);
 	assert_int_equal(stats.deregistered, 0);
 	close_program(&p);
 	return 0;
@@ -352,7 +352,7 @@ static bool comes_true(struct program *p, uint64_t members, uint64_t resting)
 	for (int i = 0; i < 20000; i++) {
 		struct pinion_helper_stats stats = query(p);
 
-		if (stats.members == members && stats.resting == resting)
+		if (stats.members == members && stats.idle == resting)
 			return true;
 		exchange(p, i & 127);
 		nanosleep(&moment, NULL);

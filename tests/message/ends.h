@@ -72,8 +72,8 @@ static inline void pair_close(struct pair *pair)
 
 static inline void pair_progress(struct pair *pair)
 {
-	pinion_poll(pair->a.ep, NULL, 0);
-	pinion_poll(pair->b.ep, NULL, 0);
+	pinion_poll(pair->a.ep, NULL, 0, 0);
+	pinion_poll(pair->b.ep, NULL, 0, 0);
 }
 
 /* Tests until it has ended, while the other endpoint goes on, too. */

@@ -39,7 +39,8 @@ static void begin(struct victim *v, unsigned which)
 		[HOSTILE_COPY] = PN_PROTOCOL_COPY,
 		[HOSTILE_CANCELED] = PN_PROTOCOL_CACHED,
 	};
-	struct pinion_message m = { .peer = v->party.peers[HOSTILE],
+	struct pinion_message m = { .size = sizeof(m),
+				    .peer = v->party.peers[HOSTILE],
 				    .tag = which,
 				    .buf = v->send,
 				    .len = sizeof(v->send) };

@@ -199,9 +199,11 @@ static int wait(struct party *party, struct pinion_request *request)
 int party_send(struct party *party, unsigned to, void *buf, size_t len,
 	       uint64_t tag)
 {
-	struct pinion_message m = {
-		.buf = buf, .len = len, .tag = tag, .peer = party->peers[to]
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
+				    .len = len,
+				    .tag = tag,
+				    .peer = party->peers[to] };
 	struct pinion_request *request;
 	int ret = pn_endpoint_send(party->ep, &m, &request);
 
@@ -211,9 +213,11 @@ int party_send(struct party *party, unsigned to, void *buf, size_t len,
 int party_recv(struct party *party, unsigned from, void *buf, size_t len,
 	       uint64_t tag)
 {
-	struct pinion_message m = {
-		.buf = buf, .len = len, .tag = tag, .peer = party->peers[from]
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
+				    .len = len,
+				    .tag = tag,
+				    .peer = party->peers[from] };
 	struct pinion_request *request;
 	int ret = pn_endpoint_recv(party->ep, &m, &request);
 

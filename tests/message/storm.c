@@ -399,7 +399,7 @@ static void refused(struct storm *s, struct item *item, int ret)
 }
 
 /* It was gone before the call returned. */
-static void sent_at_once(struct storm *s, struct item *item)
+static void injected(struct storm *s, struct item *item)
 {
 	item->end = (struct pinion_completion){ .len = item->letter.len };
 	end_item(s, item);
@@ -408,7 +408,8 @@ static void sent_at_once(struct storm *s, struct item *item)
 static void post(struct storm *s, struct item *item)
 {
 	const struct letter *l = &item->letter;
-	struct pinion_message m = { .buf = item->room ? item->buf : NULL,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = item->room ? item->buf : NULL,
 				    .len = item->room,
 				    .tag = l->tag,
 				    .user = item };
@@ -427,14 +428,16 @@ static void post(struct storm *s, struct item *item)
 	if (s->attr->protocol == STORM_ANY)
 		pn_endpoint_use(s->party.ep,
 				(int)test_below(&s->random, STORM_ANY));
-	m.at_once = test_below(&s->random, 2);
-	if (item->is_send)
-		pinion_about_to_send(m.peer, m.len);
+	if (item->is_send && test_below(&s->random, 2)) {
+		pinion_peer_prefetch(m.peer, m.len);
+		if (!pn_endpoint_inject(s->party.ep, &m)) {
+			injected(s, item);
+			return;
+		}
+	}
 	ret = item->is_send ? pn_endpoint_send(s->party.ep, &m, out)
 			    : pn_endpoint_recv(s->party.ep, &m, out);
-	if (ret == PINION_SENT)
-		sent_at_once(s, item);
-	else if (ret)
+	if (ret)
 		refused(s, item, ret);
 }
 
@@ -471,11 +474,12 @@ static struct item *probed(struct storm *s, unsigned from,
 
 static void probe(struct storm *s, unsigned from)
 {
-	struct pinion_message m = { .tag = tag_of(s, PROBE, 0),
+	struct pinion_message m = { .size = sizeof(m),
+				    .tag = tag_of(s, PROBE, 0),
 				    .ignore = ANY_NUMBER,
 				    .peer = s->party.peers[from] };
 	bool claiming = test_below(&s->random, 2);
-	struct pinion_claim *claim = NULL;
+	struct pinion_unexpected *claim = NULL;
 	struct pinion_completion seen;
 	struct item *item;
 	int ret;
@@ -490,11 +494,13 @@ static void probe(struct storm *s, unsigned from)
 		return;
 	}
 	item->state = POSTED;
-	m = (struct pinion_message){ .buf = item->buf,
+	m = (struct pinion_message){ .size = sizeof(struct pinion_message),
+				     .buf = item->buf,
 				     .len = item->room,
 				     .user = item };
-	ret = pn_endpoint_recv_claimed(s->party.ep, claim, &m,
-				       item->by_handle ? &item->request : NULL);
+	ret = pn_endpoint_recv_unexpected(s->party.ep, claim, &m,
+					  item->by_handle ? &item->request
+							  : NULL);
 	CHECK(s, !ret);
 }
 

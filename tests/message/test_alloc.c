@@ -58,7 +58,8 @@ static void surprise(struct party *party, const struct game *game, uint8_t *out,
 		     uint8_t *in)
 {
 	struct rank *rank = party->rank;
-	struct pinion_message m = { .buf = out,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = out,
 				    .len = game->len,
 				    .peer = party->peers[!rank->rank] };
 	struct pinion_request *requests[4];
@@ -104,11 +105,14 @@ static void use_remote(struct party *party, struct pinion_remote *target,
 		       uint8_t *out, unsigned n)
 {
 	static const size_t lens[] = { 8, 128, 1000, 40000 };
-	struct pinion_atomic atomic = { .remote = target, .operand = 1 };
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = target,
+					.operand = 1 };
 	struct pinion_request *r;
 
 	for (unsigned i = 0; i < n; i++) {
-		struct pinion_move move = { .remote = target,
+		struct pinion_move move = { .size = sizeof(move),
+					    .remote = target,
 					    .buf = out,
 					    .len = lens[i % 4] };
 
@@ -133,7 +137,8 @@ static void write_when(struct party *party, uint8_t *out, uint8_t *in,
 		       size_t len, unsigned n)
 {
 	unsigned me = party->rank->rank;
-	struct pinion_message m = { .peer = party->peers[!me] };
+	struct pinion_message m = { .size = sizeof(m),
+				    .peer = party->peers[!me] };
 	struct pinion_request *r;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -181,7 +186,8 @@ static void await_grants(struct party *party)
 static void run_ahead(struct party *party, uint8_t *out, uint8_t *in,
 		      size_t len, bool grants_first)
 {
-	struct pinion_message m = { .peer = party->peers[!party->rank->rank] };
+	struct pinion_message m = { .size = sizeof(m),
+				    .peer = party->peers[!party->rank->rank] };
 	struct pinion_request *r[2 * AHEAD];
 
 	for (unsigned i = 0; i < 2 * AHEAD; i++) {
@@ -209,7 +215,7 @@ static void run_ahead(struct party *party, uint8_t *out, uint8_t *in,
 static void play_onesided(struct party *party, const struct game *game,
 			  uint8_t *out, uint8_t *in, unsigned n)
 {
-	struct pinion_key mine, keys[2];
+	struct pinion_exposure_key mine, keys[2];
 	struct rank *rank = party->rank;
 
 	if (!exposure) {

@@ -64,7 +64,8 @@ static bool receive_trial(struct party *party, const struct phase *phase,
 			  uint8_t *arena, size_t stride)
 {
 	unsigned n = BUFFERS * phase->reuse;
-	struct pinion_message m = { .len = phase->len,
+	struct pinion_message m = { .size = sizeof(m),
+				    .len = phase->len,
 				    .tag = 1,
 				    .peer = party->peers[0] };
 	struct pinion_request *request = NULL;

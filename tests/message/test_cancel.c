@@ -50,7 +50,7 @@ static void *wait_for_request(void *arg)
 	w->cleaned = false;
 	pthread_cleanup_push(clean, w);
 	atomic_store(&w->tid, gettid());
-	w->status = pinion_wait(w->end->ep, w->request, NULL);
+	w->status = pinion_wait(w->end->ep, w->request, PINION_FOREVER, NULL);
 	pthread_cleanup_pop(0);
 	return NULL;
 }
@@ -103,7 +103,9 @@ static void end_wait(struct waiter *w)
 
 static struct pinion_request *receive(struct end *end, void *buf, uint64_t tag)
 {
-	struct pinion_message m = { .buf = buf, .len = 8, .tag = tag };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = buf, .len = 8, .tag = tag
+	};
 	struct pinion_request *request;
 
 	assert_ok(pinion_recv(end->ep, &m, &request));
@@ -113,13 +115,15 @@ static struct pinion_request *receive(struct end *end, void *buf, uint64_t tag)
 static void send_to(struct end *end, struct pinion_peer *peer, uint64_t value,
 		    uint64_t tag)
 {
-	struct pinion_message m = {
-		.buf = &value, .len = 8, .tag = tag, .peer = peer
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = &value,
+				    .len = 8,
+				    .tag = tag,
+				    .peer = peer };
 	struct pinion_request *request;
 
 	assert_ok(pinion_send(end->ep, &m, &request));
-	assert_ok(pinion_wait(end->ep, request, NULL));
+	assert_ok(pinion_wait(end->ep, request, PINION_FOREVER, NULL));
 }
 
 static void a_canceled_wait_leaves_its_request_to_others(void **state)
@@ -162,7 +166,8 @@ static void any_of_several_that_wait_can_be_canceled(void **state)
 		for (unsigned k = 0; k < 3; k++)
 			if (k != i)
 				end_wait(&w[k]);
-		assert_ok(pinion_wait(pair.a.ep, requests[i], NULL));
+		assert_ok(pinion_wait(pair.a.ep, requests[i], PINION_FOREVER,
+				      NULL));
 		for (unsigned k = 0; k < 3; k++)
 			assert_int_equal(got[k], k);
 		pair_close(&pair);
@@ -201,10 +206,13 @@ static int finish_both(struct story *s, struct end *end,
 
 static int exchange(struct story *s, size_t len)
 {
-	struct pinion_message out = { .buf = s->mem,
+	struct pinion_message out = { .size = sizeof(out),
+				      .buf = s->mem,
 				      .len = len,
 				      .peer = s->pair.to_b };
-	struct pinion_message in = { .buf = s->mem + LONG, .len = len };
+	struct pinion_message in = { .size = sizeof(in),
+				     .buf = s->mem + LONG,
+				     .len = len };
 	struct pinion_request *sending, *receiving;
 	int ret = pinion_recv(s->pair.b.ep, &in, &receiving);
 
@@ -217,7 +225,8 @@ static int exchange(struct story *s, size_t len)
 
 static int access_remote(struct story *s, size_t len)
 {
-	struct pinion_move move = { .remote = s->remote,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = s->remote,
 				    .buf = s->mem,
 				    .len = len };
 	struct pinion_request *request;
@@ -232,18 +241,20 @@ static int access_remote(struct story *s, size_t len)
 
 static int add(struct story *s)
 {
-	struct pinion_atomic atomic = { .remote = s->remote, .operand = 1 };
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = s->remote,
+					.operand = 1 };
 	struct pinion_request *request;
-	int ret = pinion_fetch_add(s->pair.a.ep, &atomic, &request);
+	int ret = pinion_atomic_fetch_add(s->pair.a.ep, &atomic, &request);
 
 	return ret ? ret : finish_both(s, &s->pair.a, request);
 }
 
 static int reach_b(struct story *s)
 {
-	struct pinion_key key;
-	int ret = pinion_expose(s->pair.b.ep, s->mem + LONG, LONG,
-				PINION_ACCESS_ALL, &s->exposure);
+	struct pinion_exposure_key key;
+	int ret = pinion_exposure_open(s->pair.b.ep, s->mem + LONG, LONG,
+				       PINION_ACCESS_ALL, &s->exposure);
 
 	if (!ret)
 		ret = pinion_exposure_key(s->exposure, &key);
@@ -306,7 +317,7 @@ static int use_descriptor(struct story *s)
 	int fd = pinion_endpoint_fd(s->pair.a.ep);
 
 	while (pinion_endpoint_arm(s->pair.a.ep))
-		pinion_poll(s->pair.a.ep, NULL, 0);
+		pinion_poll(s->pair.a.ep, NULL, 0, 0);
 	return fd < 0 ? fd : exchange(s, 8); /* rings the bell */
 }
 
@@ -328,13 +339,13 @@ static void *live_with_request_to_end(void *arg)
 	SURVIVES(s, pin_and_unpin(s, 3 * 4096));
 	SURVIVES(s, pin_and_unpin(s, LONG));
 	SURVIVES(s, pin_later(s));
-	SURVIVES(s, pinion_flush(s->pair.a.context));
+	SURVIVES(s, pinion_cache_flush(s->pair.a.context));
 	SURVIVES(s, use_heap(s));
 	SURVIVES(s, pinion_cache_resize(s->pair.a.context, LONG, 10));
 	SURVIVES(s, open_and_close());
 	s->at = s->wrong ? s->at : "closing";
 	pinion_remote_close(s->remote);
-	pinion_unexpose(s->exposure);
+	pinion_exposure_close(s->exposure);
 	pair_close(&s->pair);
 	s->over = true;
 	pthread_testcancel();
@@ -388,7 +399,8 @@ static void a_canceled_thread_wakes_whom_it_sends_to(void **state)
 	assert_null(result);
 	end_wait(&w);
 	send_to(&pair.b, pair.to_a, 2, 2);
-	assert_ok(pinion_wait(pair.a.ep, receive(&pair.a, &got, 2), NULL));
+	assert_ok(pinion_wait(pair.a.ep, receive(&pair.a, &got, 2),
+			      PINION_FOREVER, NULL));
 	pair_close(&pair);
 }
 

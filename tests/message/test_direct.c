@@ -71,7 +71,8 @@ static bool stream(struct party *party, struct course *c, uint8_t *buf)
 static bool put(struct party *party, struct course *c, uint8_t *buf)
 {
 	unsigned me = party->rank->rank;
-	struct pinion_move move = { .remote = c->remotes[me],
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = c->remotes[me],
 				    .buf = buf,
 				    .len = c->len };
 	struct pinion_request *request;
@@ -89,7 +90,8 @@ static bool put(struct party *party, struct course *c, uint8_t *buf)
 
 static bool get(struct party *party, struct course *c, uint8_t *buf)
 {
-	struct pinion_move move = { .remote = c->remotes[0],
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = c->remotes[0],
 				    .buf = buf,
 				    .len = c->len };
 	struct pinion_request *request;
@@ -121,7 +123,7 @@ static bool open_remote(struct party *party, struct course *c,
 			struct pinion_exposure **exposure)
 {
 	unsigned me = party->rank->rank;
-	struct pinion_key mine, all[2];
+	struct pinion_exposure_key mine, all[2];
 
 	if (pn_endpoint_expose(party->ep, inbox[me], sizeof(inbox[me]),
 			       PINION_ACCESS_REMOTE_WRITE |
@@ -382,7 +384,8 @@ static bool send_random(struct party *party, uint64_t seed, uint8_t *arena,
 	for (unsigned i = 0; i < MESSAGES + AHEAD; i++) {
 		struct sending *s = &sendings[i % AHEAD];
 		struct draw d = draw(&seed);
-		struct pinion_message m = { .len = d.len,
+		struct pinion_message m = { .size = sizeof(m),
+					    .len = d.len,
 					    .tag = 7,
 					    .peer = party->peers[1] };
 
@@ -484,9 +487,11 @@ static void bytes_are_right_when_nothing_more_may_be_pinned(void **state)
 static struct pinion_request *begin_direct(struct party *party, uint8_t *buf,
 					   unsigned before)
 {
-	struct pinion_message m = {
-		.buf = buf, .len = SMALL, .tag = 9, .peer = party->peers[1]
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
+				    .len = SMALL,
+				    .tag = 9,
+				    .peer = party->peers[1] };
 	struct pinion_request *request;
 
 	while (before--)

@@ -29,7 +29,8 @@ static void exchange(struct party *party, uint64_t round)
 
 	pattern_fill(out, BYTES, round << 8 | rank->rank);
 	for (unsigned r = 0; r < rank->nranks; r++) {
-		struct pinion_message m = { .buf = in + r * BYTES,
+		struct pinion_message m = { .size = sizeof(m),
+					    .buf = in + r * BYTES,
 					    .len = BYTES,
 					    .tag = round,
 					    .peer = party->peers[r] };
@@ -146,9 +147,9 @@ static void hear_a_stranger(struct rank *rank)
 	} else {
 		struct pinion_completion from;
 		struct pinion_request *request;
-		struct pinion_message m = { .buf = buf,
-					    .len = BYTES,
-					    .tag = 1 };
+		struct pinion_message m = {
+			.size = sizeof(m), .buf = buf, .len = BYTES, .tag = 1
+		};
 
 		RANK_CHECK(rank, !pn_endpoint_recv(party.ep, &m, &request));
 		RANK_CHECK(rank, !pn_endpoint_wait(party.ep, request, &from));

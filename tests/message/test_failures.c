@@ -59,10 +59,14 @@ struct outcome {
 static struct outcome exchange(struct pair *pair, char *from, char *to)
 {
 	static uint64_t tag;
-	struct pinion_message out = {
-		.buf = from, .len = LEN, .tag = ++tag, .peer = pair->to_b
+	struct pinion_message out = { .size = sizeof(out),
+				      .buf = from,
+				      .len = LEN,
+				      .tag = ++tag,
+				      .peer = pair->to_b };
+	struct pinion_message in = {
+		.size = sizeof(in), .buf = to, .len = LEN, .tag = tag
 	};
-	struct pinion_message in = { .buf = to, .len = LEN, .tag = tag };
 	struct pinion_request *sending, *receiving;
 	struct outcome outcome;
 
@@ -148,7 +152,9 @@ static void a_source_that_cannot_be_written_is_copied(void **state)
 static int move(struct pair *pair, struct pinion_remote *remote, char *buf,
 		bool put)
 {
-	struct pinion_move m = { .remote = remote, .buf = buf, .len = LEN };
+	struct pinion_move m = {
+		.size = sizeof(m), .remote = remote, .buf = buf, .len = LEN
+	};
 	struct pinion_request *request;
 
 	assert_ok((put ? pinion_put : pinion_get)(pair->a.ep, &m, &request));
@@ -161,13 +167,13 @@ static void puts_and_gets_of_memory_that_is_not_mapped_fail(void **state)
 	char *target = map(PROT_READ | PROT_WRITE);
 	struct pinion_exposure *exposure;
 	struct pinion_remote *remote;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	struct pair pair;
 
 	(void)state;
 	pair_open(&pair, NULL);
-	assert_ok(pinion_expose(pair.b.ep, target, LEN, PINION_ACCESS_ALL,
-				&exposure));
+	assert_ok(pinion_exposure_open(pair.b.ep, target, LEN,
+				       PINION_ACCESS_ALL, &exposure));
 	assert_ok(pinion_exposure_key(exposure, &key));
 	assert_ok(pinion_remote_open(pair.a.ep, pair.to_b, &key, &remote));
 	assert_int_equal(move(&pair, remote, half, true), -EFAULT);
@@ -176,7 +182,7 @@ static void puts_and_gets_of_memory_that_is_not_mapped_fail(void **state)
 	assert_memory_equal(good, target, LEN);
 	assert_ok(move(&pair, remote, good, false));
 	pinion_remote_close(remote);
-	pinion_unexpose(exposure);
+	pinion_exposure_close(exposure);
 	pair_close(&pair);
 	munmap(half, LEN);
 	munmap(good, LEN);
@@ -185,7 +191,9 @@ static void puts_and_gets_of_memory_that_is_not_mapped_fail(void **state)
 
 static void a_grant_of_memory_that_is_not_mapped_fails(void **state)
 {
-	struct pinion_message m = { .buf = map_half(true), .len = LEN };
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = map_half(true),
+				    .len = LEN };
 	struct pinion_request *request;
 	struct pair pair;
 
@@ -248,7 +256,9 @@ static struct rlimit leave_no_descriptors(void)
 
 static int send_short(struct pair *pair)
 {
-	struct pinion_message m = { .buf = "x", .len = 1, .peer = pair->to_b };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = "x", .len = 1, .peer = pair->to_b
+	};
 	struct pinion_request *request;
 
 	assert_ok(pinion_send(pair->a.ep, &m, &request));

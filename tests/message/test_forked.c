@@ -39,7 +39,7 @@ static struct {
 	struct pinion_registration *registration;
 	struct pinion_pin pin;
 	struct pinion_exposure *exposure;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	struct pinion_remote *remote;
 	struct pinion_request *request; /* a receive that waits */
 	char *mem;			/* of a */
@@ -57,7 +57,7 @@ static char *map(void)
 
 static int setup(void **state)
 {
-	struct pinion_message never = { .tag = 77 };
+	struct pinion_message never = { .size = sizeof(never), .tag = 77 };
 
 	(void)state;
 	pair_open(&f.pair, NULL);
@@ -70,8 +70,8 @@ static int setup(void **state)
 	assert_ok(pinion_device_register(f.pair.a.context, f.mem, LEN, ACCESS,
 					 &f.registration));
 	assert_ok(pinion_pin(f.pair.a.context, f.mem, LEN, ACCESS, &f.pin));
-	assert_ok(
-		pinion_expose(f.pair.b.ep, f.target, LEN, ACCESS, &f.exposure));
+	assert_ok(pinion_exposure_open(f.pair.b.ep, f.target, LEN, ACCESS,
+				       &f.exposure));
 	assert_ok(pinion_exposure_key(f.exposure, &f.key));
 	assert_ok(pinion_remote_open(f.pair.a.ep, f.pair.to_b, &f.key,
 				     &f.remote));
@@ -85,7 +85,7 @@ static int teardown(void **state)
 	assert_ok(pinion_cancel(f.pair.a.ep, f.request));
 	finish(&f.pair, f.pair.a.ep, f.request);
 	pinion_remote_close(f.remote);
-	pinion_unexpose(f.exposure);
+	pinion_exposure_close(f.exposure);
 	pinion_unpin(f.pair.a.context, &f.pin);
 	pinion_device_deregister(f.registration);
 	pinion_heap_free(f.heap, f.block);
@@ -111,8 +111,8 @@ static void pin_everything(void)
 	CHECK(pinion_pin_start(context, f.mem, LEN, ACCESS, &pin) == -EPERM);
 	CHECK(pinion_pin_test(context, &f.pin) == -EPERM);
 	CHECK(pinion_pin_wait(context, &f.pin) == -EPERM);
-	CHECK(pinion_flush(context) == -EPERM);
-	CHECK(pinion_revoke(context, f.mem, LEN) == -EPERM);
+	CHECK(pinion_cache_flush(context) == -EPERM);
+	CHECK(pinion_cache_revoke(context, f.mem, LEN) == -EPERM);
 	CHECK(pinion_cache_resize(context, PN_PAGE_BYTES, 1) == -EPERM);
 	CHECK(pinion_cache_query(context, &stats) == -EPERM);
 	pinion_invalidate(f.mem, LEN);
@@ -131,7 +131,7 @@ static void allocate_everything(void)
 	struct pinion_heap_stats stats = { .size = sizeof(stats) };
 	struct pinion_device_info info = { .size = sizeof(info) };
 	struct pinion_registration *reg;
-	struct pinion_heap_region region;
+	struct pinion_heap_region region = { .size = sizeof(region) };
 	struct pinion_heap *heap;
 
 	refused(pinion_heap_malloc(f.heap, 100));
@@ -154,9 +154,9 @@ static void allocate_everything(void)
 static void send_everything(void)
 {
 	struct pinion_endpoint *ep = f.pair.a.ep;
-	struct pinion_message m = { .buf = f.mem,
-				    .len = 8,
-				    .peer = f.pair.to_b };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = f.mem, .len = 8, .peer = f.pair.to_b
+	};
 	struct pinion_endpoint_stats stats = { .size = sizeof(stats) };
 	struct pinion_completion end;
 	struct pinion_address address;
@@ -169,10 +169,10 @@ static void send_everything(void)
 	CHECK(pinion_recv(ep, &m, NULL) == -EINVAL);
 	CHECK(pinion_probe(ep, &m, &end, NULL) == -EINVAL);
 	CHECK(pinion_cancel(ep, f.request) == -EINVAL);
-	CHECK(pinion_cancel_user(ep, NULL) == -EINVAL);
+	CHECK(pinion_recv_cancel(ep, NULL) == -EINVAL);
 	CHECK(pinion_test(ep, f.request, &end) == -EINVAL);
-	CHECK(pinion_wait(ep, f.request, &end) == -EINVAL);
-	CHECK(pinion_poll(ep, &end, 1) == -EINVAL);
+	CHECK(pinion_wait(ep, f.request, PINION_FOREVER, &end) == -EINVAL);
+	CHECK(pinion_poll(ep, &end, sizeof(end), 1) == -EINVAL);
 	CHECK(pinion_endpoint_fd(ep) == -EINVAL);
 	CHECK(pinion_endpoint_arm(ep) == -EINVAL);
 	CHECK(pinion_endpoint_query(ep, &stats) == -EINVAL);
@@ -183,24 +183,26 @@ static void send_everything(void)
 static void move_everything(void)
 {
 	struct pinion_endpoint *ep = f.pair.a.ep;
-	struct pinion_move move = { .remote = f.remote,
-				    .buf = f.mem,
-				    .len = 8 };
-	struct pinion_atomic atomic = { .remote = f.remote };
+	struct pinion_move move = {
+		.size = sizeof(move), .remote = f.remote, .buf = f.mem, .len = 8
+	};
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = f.remote };
 	struct pinion_exposure *exposure;
 	struct pinion_remote *remote;
 
 	CHECK(pinion_put(ep, &move, NULL) == -EINVAL);
 	CHECK(pinion_get(ep, &move, NULL) == -EINVAL);
-	CHECK(pinion_fetch_add(ep, &atomic, NULL) == -EINVAL);
-	CHECK(pinion_swap(ep, &atomic, NULL) == -EINVAL);
-	CHECK(pinion_compare_swap(ep, &atomic, NULL) == -EINVAL);
-	CHECK(pinion_flush_peer(ep, f.pair.to_b, NULL, NULL) == -EINVAL);
-	CHECK(pinion_fence(ep, f.pair.to_b) == -EINVAL);
-	CHECK(pinion_expose(ep, f.mem, LEN, ACCESS, &exposure) == -EINVAL);
+	CHECK(pinion_atomic_fetch_add(ep, &atomic, NULL) == -EINVAL);
+	CHECK(pinion_atomic_swap(ep, &atomic, NULL) == -EINVAL);
+	CHECK(pinion_atomic_compare_swap(ep, &atomic, NULL) == -EINVAL);
+	CHECK(pinion_peer_flush(ep, f.pair.to_b, NULL, NULL) == -EINVAL);
+	CHECK(pinion_peer_fence(ep, f.pair.to_b) == -EINVAL);
+	CHECK(pinion_exposure_open(ep, f.mem, LEN, ACCESS, &exposure) ==
+	      -EINVAL);
 	CHECK(pinion_remote_open(ep, f.pair.to_b, &f.key, &remote) == -EINVAL);
 	pinion_remote_close(f.remote);
-	pinion_unexpose(f.exposure);
+	pinion_exposure_close(f.exposure);
 	pinion_endpoint_close(ep);
 	pinion_endpoint_close(f.pair.b.ep);
 }
@@ -227,7 +229,7 @@ static void call_everything_lost(void)
 	struct pinion_context *context;
 
 	call_everything();
-	CHECK(pinion_site("child") == -EPERM);
+	CHECK(pinion_site_set("child") == -EPERM);
 	CHECK(pinion_open(&attr, &context) == -EPERM);
 }
 
@@ -319,10 +321,13 @@ static void run_child(pid_t (*make)(void), void (*fn)(void))
 
 static void assert_message_arrives(size_t len)
 {
-	struct pinion_message out = { .buf = f.mem,
+	struct pinion_message out = { .size = sizeof(out),
+				      .buf = f.mem,
 				      .len = len,
 				      .peer = f.pair.to_b };
-	struct pinion_message in = { .buf = f.target, .len = len };
+	struct pinion_message in = { .size = sizeof(in),
+				     .buf = f.target,
+				     .len = len };
 	struct pinion_request *sent, *received;
 
 	memset(f.mem, 's', len);
@@ -336,7 +341,8 @@ static void assert_message_arrives(size_t len)
 
 static void assert_put_arrives(void)
 {
-	struct pinion_move move = { .remote = f.remote,
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = f.remote,
 				    .buf = f.mem,
 				    .len = LEN };
 	struct pinion_request *request;
@@ -344,7 +350,7 @@ static void assert_put_arrives(void)
 	memset(f.mem, 'p', LEN);
 	assert_ok(pinion_put(f.pair.a.ep, &move, &request));
 	assert_int_equal(finish(&f.pair, f.pair.a.ep, request).status, 0);
-	assert_ok(pinion_flush_peer(f.pair.a.ep, f.pair.to_b, NULL, &request));
+	assert_ok(pinion_peer_flush(f.pair.a.ep, f.pair.to_b, NULL, &request));
 	assert_int_equal(finish(&f.pair, f.pair.a.ep, request).status, 0);
 	assert_memory_equal(f.mem, f.target, LEN);
 }

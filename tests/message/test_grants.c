@@ -80,7 +80,8 @@ static struct pinion_request *take_steps(struct party *party,
 					 const struct scenario *s, uint8_t *buf)
 {
 	unsigned me = party->rank->rank;
-	struct pinion_message m = { .buf = buf,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
 				    .len = me == WRITER ? s->len : s->room,
 				    .tag = 42,
 				    .peer = party->peers[!me] };
@@ -221,9 +222,11 @@ static bool without_room_for_pins_the_bytes_come_by_packets(struct ranks *run)
  * and a second write waits in vain. */
 static void take_back_the_later(struct party *party, uint8_t *buf)
 {
-	struct pinion_message m = {
-		.buf = buf, .len = HALF, .tag = 42, .peer = party->peers[WRITER]
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
+				    .len = HALF,
+				    .tag = 42,
+				    .peer = party->peers[WRITER] };
 	struct pinion_request *first, *later;
 
 	RANK_CHECK(party->rank, !pn_endpoint_grant(party->ep, &m, &first));
@@ -243,7 +246,8 @@ static void take_back_the_later(struct party *party, uint8_t *buf)
 
 static void write_twice(struct party *party, uint8_t *buf)
 {
-	struct pinion_message m = { .buf = buf,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
 				    .len = HALF,
 				    .tag = 42,
 				    .peer = party->peers[GRANTER] };
@@ -289,7 +293,9 @@ static bool of_two_grants_of_a_tag_either_can_be_taken_back(struct ranks *run)
 static void move_in_parts(struct rank *rank)
 {
 	uint8_t *buf = map(MAX_BYTES);
-	struct pinion_message m = { .buf = buf, .len = MAX_BYTES, .tag = 42 };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = buf, .len = MAX_BYTES, .tag = 42
+	};
 	struct pinion_request *request;
 	unsigned me = rank->rank;
 	struct party party;
@@ -329,7 +335,7 @@ static bool what_a_device_cannot_take_at_once_goes_in_parts(struct ranks *run)
 static void grant_many(struct rank *rank)
 {
 	static struct pinion_request *requests[2][NMANY];
-	struct pinion_message m = { .len = 8 };
+	struct pinion_message m = { .size = sizeof(m), .len = 8 };
 	unsigned me = rank->rank;
 	uint64_t *cells = (uint64_t *)map(NMANY * 8);
 	struct party party;
@@ -367,7 +373,7 @@ static bool thousands_may_be_outstanding(struct ranks *run)
 /* The granter dies at some time of this; the writer must see every end. */
 static void outlive(struct rank *rank)
 {
-	struct pinion_message m = { .len = MAX_BYTES };
+	struct pinion_message m = { .size = sizeof(m), .len = MAX_BYTES };
 	struct pinion_request *requests[64];
 	uint8_t *buf = map(MAX_BYTES);
 	unsigned n = 0, me = rank->rank;
@@ -424,7 +430,9 @@ static bool every_write_ends_when_the_peer_dies(struct ranks *run)
 static int put_wait(struct party *party, struct pinion_remote *remote,
 		    void *buf, size_t len)
 {
-	struct pinion_move move = { .remote = remote, .buf = buf, .len = len };
+	struct pinion_move move = {
+		.size = sizeof(move), .remote = remote, .buf = buf, .len = len
+	};
 	struct pinion_request *request;
 	int ret =
 		pn_endpoint_access(party->ep, PN_REQUEST_PUT, &move, &request);
@@ -438,7 +446,7 @@ static void release_exposed(struct rank *rank)
 {
 	struct pinion_exposure *exposure = NULL;
 	struct pinion_remote *remote = NULL;
-	struct pinion_key key = { 0 }, keys[2];
+	struct pinion_exposure_key key = { 0 }, keys[2];
 	uint8_t *bytes = map(MAX_BYTES);
 	bool owner = rank->rank == GRANTER;
 	struct party party;
@@ -490,7 +498,9 @@ static bool released_memory_is_never_written(struct ranks *run)
 static void revoke_granted(struct rank *rank)
 {
 	uint8_t *bytes = map(MAX_BYTES);
-	struct pinion_message m = { .buf = bytes, .len = MAX_BYTES, .tag = 42 };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = bytes, .len = MAX_BYTES, .tag = 42
+	};
 	struct pinion_request *request = NULL;
 	bool owner = rank->rank == GRANTER;
 	struct party party;

@@ -18,7 +18,10 @@
 
 static struct pinion_message any(void *buf, size_t len)
 {
-	return (struct pinion_message){ .buf = buf, .len = len, .tag = 7 };
+	return (struct pinion_message){ .size = sizeof(struct pinion_message),
+					.buf = buf,
+					.len = len,
+					.tag = 7 };
 }
 
 /* One message; who it was of, as its receiver sees it. */

@@ -99,12 +99,16 @@ static int ended(struct end *end, int ret, struct pinion_request *request)
 static int exchange(size_t len)
 {
 	static uint64_t tag; /* one that was not received is never met again */
-	struct pinion_message out = {
-		.buf = f.mem, .len = len, .tag = ++tag, .peer = f.pair.to_b
-	};
-	struct pinion_message in = {
-		.buf = f.mem + LEN, .len = len, .tag = tag, .peer = f.pair.to_a
-	};
+	struct pinion_message out = { .size = sizeof(out),
+				      .buf = f.mem,
+				      .len = len,
+				      .tag = ++tag,
+				      .peer = f.pair.to_b };
+	struct pinion_message in = { .size = sizeof(in),
+				     .buf = f.mem + LEN,
+				     .len = len,
+				     .tag = tag,
+				     .peer = f.pair.to_a };
 	struct pinion_request *sending, *receiving;
 	int received, sent;
 
@@ -121,7 +125,9 @@ static int exchange(size_t len)
 
 static int move(struct pinion_remote *remote, size_t len, bool put)
 {
-	struct pinion_move m = { .remote = remote, .buf = f.mem, .len = len };
+	struct pinion_move m = {
+		.size = sizeof(m), .remote = remote, .buf = f.mem, .len = len
+	};
 	struct pinion_request *request;
 	int ret = (put ? pinion_put : pinion_get)(f.pair.a.ep, &m, &request);
 
@@ -130,9 +136,11 @@ static int move(struct pinion_remote *remote, size_t len, bool put)
 
 static int add(struct pinion_remote *remote)
 {
-	struct pinion_atomic atomic = { .remote = remote, .operand = 1 };
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = remote,
+					.operand = 1 };
 	struct pinion_request *request;
-	int ret = pinion_fetch_add(f.pair.a.ep, &atomic, &request);
+	int ret = pinion_atomic_fetch_add(f.pair.a.ep, &atomic, &request);
 
 	return ended(&f.pair.a, ret, request);
 }
@@ -141,16 +149,16 @@ static int reach(void)
 {
 	struct pinion_exposure *exposure;
 	struct pinion_remote *remote;
-	struct pinion_key key;
-	int ret = pinion_expose(f.pair.b.ep, f.mem + LEN, LEN,
-				PINION_ACCESS_ALL, &exposure);
+	struct pinion_exposure_key key;
+	int ret = pinion_exposure_open(f.pair.b.ep, f.mem + LEN, LEN,
+				       PINION_ACCESS_ALL, &exposure);
 
 	if (ret)
 		return expected(ret);
 	assert_ok(pinion_exposure_key(exposure, &key));
 	ret = pinion_remote_open(f.pair.a.ep, f.pair.to_b, &key, &remote);
 	if (ret) {
-		pinion_unexpose(exposure);
+		pinion_exposure_close(exposure);
 		return expected(ret);
 	}
 	ret = move(remote, 100, true);
@@ -159,7 +167,7 @@ static int reach(void)
 	ret = ret ? ret : move(remote, LEN, false);
 	ret = ret ? ret : add(remote);
 	pinion_remote_close(remote);
-	pinion_unexpose(exposure);
+	pinion_exposure_close(exposure);
 	return ret;
 }
 

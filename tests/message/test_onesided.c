@@ -22,7 +22,7 @@ struct scene {
 	struct pair pair;
 	uint8_t *memory, *buf;
 	struct pinion_exposure *exposure;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	struct pinion_remote *remote;
 };
 
@@ -40,8 +40,8 @@ static void scene_open(struct scene *s, const char *option, unsigned access)
 	pair_open(&s->pair, option);
 	s->memory = map(BYTES);
 	s->buf = map(BYTES);
-	assert_ok(pinion_expose(s->pair.b.ep, s->memory, BYTES, access,
-				&s->exposure));
+	assert_ok(pinion_exposure_open(s->pair.b.ep, s->memory, BYTES, access,
+				       &s->exposure));
 	assert_ok(pinion_exposure_key(s->exposure, &s->key));
 	assert_ok(pinion_remote_open(s->pair.a.ep, s->pair.to_b, &s->key,
 				     &s->remote));
@@ -50,7 +50,7 @@ static void scene_open(struct scene *s, const char *option, unsigned access)
 static void scene_close(struct scene *s)
 {
 	pinion_remote_close(s->remote);
-	pinion_unexpose(s->exposure);
+	pinion_exposure_close(s->exposure);
 	pair_close(&s->pair);
 	if (s->memory)
 		munmap(s->memory, BYTES);
@@ -62,9 +62,11 @@ typedef int move_fn(struct pinion_endpoint *ep, const struct pinion_move *move,
 
 static int move_by(move_fn *fn, struct scene *s, uint64_t offset, size_t len)
 {
-	struct pinion_move move = {
-		.remote = s->remote, .offset = offset, .buf = s->buf, .len = len
-	};
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = s->remote,
+				    .offset = offset,
+				    .buf = s->buf,
+				    .len = len };
 	struct pinion_request *request;
 	int ret = fn(s->pair.a.ep, &move, &request);
 
@@ -86,32 +88,35 @@ static int get(struct scene *s, uint64_t offset, size_t len)
 static void exposing_takes_good_arguments_only(void **state)
 {
 	struct pinion_exposure *exposure = NULL;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	uint8_t *bytes = map(BYTES);
 	struct end end;
 
 	(void)state;
 	end_open(&end, NULL);
-	assert_int_equal(pinion_expose(NULL, bytes, 1, ALL, &exposure),
+	assert_int_equal(pinion_exposure_open(NULL, bytes, 1, ALL, &exposure),
 			 -EINVAL);
-	assert_int_equal(pinion_expose(end.ep, NULL, 1, ALL, &exposure),
+	assert_int_equal(pinion_exposure_open(end.ep, NULL, 1, ALL, &exposure),
 			 -EINVAL);
-	assert_int_equal(pinion_expose(end.ep, bytes, 0, ALL, &exposure),
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, 0, ALL, &exposure),
 			 -EINVAL);
-	assert_int_equal(pinion_expose(end.ep, bytes, SIZE_MAX, ALL, &exposure),
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, SIZE_MAX, ALL,
+					      &exposure),
 			 -EINVAL);
-	assert_int_equal(pinion_expose(end.ep, bytes, 1, 0, &exposure),
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, 1, 0, &exposure),
 			 -EINVAL);
-	assert_int_equal(pinion_expose(end.ep, bytes, 1, ALL | 1 << 12,
-				       &exposure),
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, 1, ALL | 1 << 12,
+					      &exposure),
 			 -EINVAL);
-	assert_int_equal(pinion_expose(end.ep, bytes, 1, ALL, NULL), -EINVAL);
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, 1, ALL, NULL),
+			 -EINVAL);
 	munmap(bytes, BYTES);
-	assert_int_equal(pinion_expose(end.ep, bytes, BYTES, ALL, &exposure),
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, BYTES, ALL,
+					      &exposure),
 			 -EFAULT);
 	assert_null(exposure);
 	assert_int_equal(pinion_exposure_key(NULL, &key), -EINVAL);
-	pinion_unexpose(NULL);
+	pinion_exposure_close(NULL);
 	pinion_remote_close(NULL);
 	assert_nothing_pinned(&end);
 	end_close(&end);
@@ -125,12 +130,13 @@ static void what_does_not_fit_the_budget_is_not_exposed(void **state)
 
 	(void)state;
 	end_open(&end, "max_bytes=300K");
-	assert_ok(pinion_expose(end.ep, bytes, BYTES, ALL, &exposure));
-	assert_int_equal(pinion_expose(end.ep, bytes, BYTES, ALL, &second),
+	assert_ok(pinion_exposure_open(end.ep, bytes, BYTES, ALL, &exposure));
+	assert_int_equal(pinion_exposure_open(end.ep, bytes, BYTES, ALL,
+					      &second),
 			 -ENOBUFS);
 	assert_null(second);
-	pinion_unexpose(exposure);
-	assert_ok(pinion_expose(end.ep, bytes, BYTES, ALL, &second));
+	pinion_exposure_close(exposure);
+	assert_ok(pinion_exposure_open(end.ep, bytes, BYTES, ALL, &second));
 	end_close(&end); /* and with it the exposure */
 	munmap(bytes, BYTES);
 }
@@ -138,12 +144,12 @@ static void what_does_not_fit_the_budget_is_not_exposed(void **state)
 static void keys_that_are_none_are_refused(void **state)
 {
 	struct pinion_remote *remote = NULL;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	struct scene s;
 
 	(void)state;
 	scene_open(&s, NULL, ALL);
-	assert_true(s.key.len <= PINION_KEY_BYTES - 4);
+	assert_true(s.key.len <= PINION_EXPOSURE_KEY_BYTES - 4);
 	for (uint32_t i = 1; i < s.key.len; i++) {
 		key = s.key;
 		key.data[i] ^= 0x10;
@@ -176,10 +182,11 @@ static void keys_that_are_none_are_refused(void **state)
 
 static void operations_that_make_no_sense_are_refused(void **state)
 {
-	struct pinion_move wraps = { .buf = (void *)(UINTPTR_MAX - 10),
+	struct pinion_move wraps = { .size = sizeof(wraps),
+				     .buf = (void *)(UINTPTR_MAX - 10),
 				     .len = 100 };
-	struct pinion_atomic atomic = { .offset = 4 };
-	struct pinion_message any = { .ignore = 1 };
+	struct pinion_atomic atomic = { .size = sizeof(atomic), .offset = 4 };
+	struct pinion_message any = { .size = sizeof(any), .ignore = 1 };
 	struct pinion_request *request = NULL;
 	struct scene s;
 
@@ -190,15 +197,18 @@ static void operations_that_make_no_sense_are_refused(void **state)
 	assert_int_equal(pinion_get(s.pair.a.ep, &wraps, &request), -EINVAL);
 	assert_int_equal(pinion_put(s.pair.a.ep, NULL, &request), -EINVAL);
 	assert_int_equal(pinion_put(s.pair.b.ep, &wraps, &request), -EINVAL);
-	assert_int_equal(pinion_swap(s.pair.a.ep, &atomic, &request), -EINVAL);
-	assert_int_equal(pinion_swap(s.pair.a.ep, NULL, &request), -EINVAL);
-	assert_int_equal(pinion_fence(s.pair.a.ep, s.pair.to_a), -EINVAL);
-	assert_int_equal(pinion_flush_peer(s.pair.a.ep, NULL, NULL, &request),
+	assert_int_equal(pinion_atomic_swap(s.pair.a.ep, &atomic, &request),
+			 -EINVAL);
+	assert_int_equal(pinion_atomic_swap(s.pair.a.ep, NULL, &request),
+			 -EINVAL);
+	assert_int_equal(pinion_peer_fence(s.pair.a.ep, s.pair.to_a), -EINVAL);
+	assert_int_equal(pinion_peer_flush(s.pair.a.ep, NULL, NULL, &request),
 			 -EINVAL);
 	any.peer = s.pair.to_b;
 	assert_int_equal(pinion_grant(s.pair.a.ep, &any, &request), -EINVAL);
 	assert_int_equal(pinion_put_when(s.pair.a.ep, &any, &request), -EINVAL);
-	any = (struct pinion_message){ 0 };
+	any = (struct pinion_message){ .size = sizeof(struct pinion_message),
+				       0 };
 	assert_int_equal(pinion_grant(s.pair.a.ep, &any, &request), -EINVAL);
 	assert_null(request);
 	scene_close(&s);
@@ -206,7 +216,7 @@ static void operations_that_make_no_sense_are_refused(void **state)
 
 static void what_a_key_does_not_allow_is_refused(void **state)
 {
-	struct pinion_atomic atomic = { 0 };
+	struct pinion_atomic atomic = { .size = sizeof(atomic) };
 	struct pinion_request *request;
 	struct scene s;
 
@@ -214,7 +224,8 @@ static void what_a_key_does_not_allow_is_refused(void **state)
 	scene_open(&s, NULL, PINION_ACCESS_REMOTE_READ);
 	atomic.remote = s.remote;
 	assert_int_equal(put(&s, 0, 1), -EACCES);
-	assert_int_equal(pinion_fetch_add(s.pair.a.ep, &atomic, &request),
+	assert_int_equal(pinion_atomic_fetch_add(s.pair.a.ep, &atomic,
+						 &request),
 			 -EACCES);
 	assert_int_equal(get(&s, BYTES - 1, 2), -EACCES);
 	assert_int_equal(get(&s, BYTES + 1, 0), -EACCES);
@@ -229,7 +240,7 @@ static void what_a_key_does_not_allow_is_refused(void **state)
 static void a_revoked_key_is_refused_and_the_peer_stays_usable(void **state)
 {
 	static const size_t lens[] = { 8, 3000, BYTES };
-	struct pinion_key other;
+	struct pinion_exposure_key other;
 	struct scene s;
 
 	(void)state;
@@ -237,7 +248,7 @@ static void a_revoked_key_is_refused_and_the_peer_stays_usable(void **state)
 	memset(s.buf, 7, BYTES);
 	for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++)
 		assert_ok(put(&s, 0, lens[i]));
-	pinion_unexpose(s.exposure);
+	pinion_exposure_close(s.exposure);
 	memset(s.memory, 1, BYTES);
 	for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++) {
 		assert_int_equal(put(&s, 0, lens[i]), -EACCES);
@@ -245,8 +256,8 @@ static void a_revoked_key_is_refused_and_the_peer_stays_usable(void **state)
 	}
 	for (size_t i = 0; i < BYTES; i++)
 		assert_int_equal(s.memory[i], 1);
-	assert_ok(
-		pinion_expose(s.pair.b.ep, s.memory, BYTES, ALL, &s.exposure));
+	assert_ok(pinion_exposure_open(s.pair.b.ep, s.memory, BYTES, ALL,
+				       &s.exposure));
 	assert_ok(pinion_exposure_key(s.exposure, &other));
 	pinion_remote_close(s.remote);
 	assert_ok(pinion_remote_open(s.pair.a.ep, s.pair.to_b, &other,
@@ -259,7 +270,7 @@ static void a_revoked_key_is_refused_and_the_peer_stays_usable(void **state)
 /* Two exposures of the same memory, and messages from it, have keys apart. */
 static void revoking_one_key_leaves_others_to_the_same_memory(void **state)
 {
-	struct pinion_message m = { .tag = 1 };
+	struct pinion_message m = { .size = sizeof(m), .tag = 1 };
 	struct pinion_request *sent, *received;
 	struct pinion_exposure *second;
 	struct pinion_pin pin;
@@ -267,15 +278,15 @@ static void revoking_one_key_leaves_others_to_the_same_memory(void **state)
 
 	(void)state;
 	scene_open(&s, "protocol=read", ALL);
-	assert_ok(pinion_expose(s.pair.b.ep, s.memory + 100, 5000, READ_WRITE,
-				&second));
+	assert_ok(pinion_exposure_open(s.pair.b.ep, s.memory + 100, 5000,
+				       READ_WRITE, &second));
 	assert_ok(pinion_pin(s.pair.b.context, s.memory, BYTES, READ_WRITE,
 			     &pin));
 	m.buf = s.memory;
 	m.len = BYTES;
 	m.peer = s.pair.to_a;
 	assert_ok(pinion_send(s.pair.b.ep, &m, &sent));
-	pinion_unexpose(second);
+	pinion_exposure_close(second);
 	assert_ok(put(&s, 100, 5000));
 	m.buf = s.buf;
 	m.peer = s.pair.to_b;
@@ -292,12 +303,13 @@ static void exactly_the_bytes_exposed_can_be_reached(void **state)
 	struct pn_key_head head;
 	struct pn_wire_key keys[PN_KEY_MAX];
 	struct pinion_exposure *part;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	struct scene s;
 
 	(void)state;
 	scene_open(&s, NULL, ALL);
-	assert_ok(pinion_expose(s.pair.b.ep, s.memory + 1000, 50, ALL, &part));
+	assert_ok(pinion_exposure_open(s.pair.b.ep, s.memory + 1000, 50, ALL,
+				       &part));
 	assert_ok(pinion_exposure_key(part, &key));
 	/* A peer that lies about the length of what it was given. */
 	assert_ok(pn_key_parse(key.data, key.len, &head, keys));
@@ -322,7 +334,7 @@ static void released_memory_is_no_longer_exposed(void **state)
 	assert_ok(put(&s, 0, 100));
 	munmap(s.memory, BYTES);
 	s.memory = NULL; /* its pages may be anyone's now */
-	pinion_poll(s.pair.b.ep, NULL, 0);
+	pinion_poll(s.pair.b.ep, NULL, 0, 0);
 	assert_int_equal(put(&s, 0, 100), -EACCES);
 	assert_int_equal(put(&s, BYTES - 1, 1), -EACCES);
 	scene_close(&s);
@@ -331,14 +343,14 @@ static void released_memory_is_no_longer_exposed(void **state)
 /* Who asks for it late is told the key that the peers know, refused or not. */
 static void an_exposure_keeps_its_key_when_its_memory_goes(void **state)
 {
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 	struct scene s;
 
 	(void)state;
 	scene_open(&s, NULL, ALL);
 	munmap(s.memory, BYTES);
 	s.memory = NULL;
-	pinion_poll(s.pair.b.ep, NULL, 0);
+	pinion_poll(s.pair.b.ep, NULL, 0, 0);
 	assert_ok(pinion_exposure_key(s.exposure, &key));
 	assert_memory_equal(&key, &s.key, sizeof(key));
 	scene_close(&s);
@@ -349,7 +361,8 @@ static void an_exposure_keeps_its_key_when_its_memory_goes(void **state)
 static void atomics_tell_what_was_there(void **state)
 {
 	uint64_t old = 0;
-	struct pinion_atomic atomic = { .offset = 8,
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.offset = 8,
 					.operand = 5,
 					.result = &old };
 	struct pinion_request *request;
@@ -361,21 +374,21 @@ static void atomics_tell_what_was_there(void **state)
 	cell = (uint64_t *)(s.memory + 8);
 	*cell = 100;
 	atomic.remote = s.remote;
-	assert_ok(pinion_fetch_add(s.pair.a.ep, &atomic, &request));
+	assert_ok(pinion_atomic_fetch_add(s.pair.a.ep, &atomic, &request));
 	assert_ok(finish(&s.pair, s.pair.a.ep, request).status);
 	assert_int_equal(old, 100);
 	assert_int_equal(*cell, 105);
 	atomic.compare = 100;
-	assert_ok(pinion_compare_swap(s.pair.a.ep, &atomic, &request));
+	assert_ok(pinion_atomic_compare_swap(s.pair.a.ep, &atomic, &request));
 	assert_ok(finish(&s.pair, s.pair.a.ep, request).status);
 	assert_int_equal(old, 105);
 	assert_int_equal(*cell, 105);
 	atomic.compare = 105;
-	assert_ok(pinion_compare_swap(s.pair.a.ep, &atomic, &request));
+	assert_ok(pinion_atomic_compare_swap(s.pair.a.ep, &atomic, &request));
 	assert_ok(finish(&s.pair, s.pair.a.ep, request).status);
 	assert_int_equal(*cell, 5);
 	atomic.operand = 9;
-	assert_ok(pinion_swap(s.pair.a.ep, &atomic, &request));
+	assert_ok(pinion_atomic_swap(s.pair.a.ep, &atomic, &request));
 	assert_ok(finish(&s.pair, s.pair.a.ep, request).status);
 	assert_int_equal(old, 5);
 	assert_int_equal(*cell, 9);
@@ -394,9 +407,11 @@ static int refuse_once(struct pn_device *device, struct pn_mr *const *mrs,
 
 static int add_one(struct scene *s)
 {
-	struct pinion_atomic atomic = { .remote = s->remote, .operand = 1 };
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = s->remote,
+					.operand = 1 };
 	struct pinion_request *request;
-	int ret = pinion_fetch_add(s->pair.a.ep, &atomic, &request);
+	int ret = pinion_atomic_fetch_add(s->pair.a.ep, &atomic, &request);
 
 	return ret ? ret : finish(&s->pair, s->pair.a.ep, request).status;
 }
@@ -442,25 +457,28 @@ static void bounce_buffers_that_were_refused_can_be_had_later(void **state)
 static void a_flush_ends_after_what_was_started_before(void **state)
 {
 	struct pinion_completion ends[8];
-	struct pinion_move move = { 0 };
+	struct pinion_move move = { .size = sizeof(move) };
 	int n = 0;
 	struct scene s;
 
 	(void)state;
 	scene_open(&s, NULL, ALL);
-	move = (struct pinion_move){ .remote = s.remote,
+	move = (struct pinion_move){ .size = sizeof(struct pinion_move),
+				     .remote = s.remote,
 				     .buf = s.buf,
 				     .len = BYTES };
 	for (intptr_t i = 1; i <= 3; i++) {
 		move.user = (void *)i;
 		assert_ok(pinion_put(s.pair.a.ep, &move, NULL));
 	}
-	assert_ok(pinion_flush_peer(s.pair.a.ep, s.pair.to_b, (void *)4, NULL));
-	assert_ok(pinion_fence(s.pair.a.ep, s.pair.to_b));
+	assert_ok(pinion_peer_flush(s.pair.a.ep, s.pair.to_b, (void *)4, NULL));
+	assert_ok(pinion_peer_fence(s.pair.a.ep, s.pair.to_b));
 	move.user = (void *)5;
 	assert_ok(pinion_get(s.pair.a.ep, &move, NULL));
 	while (n < 5) {
-		n += pinion_poll(s.pair.a.ep, ends + n, 8 - (unsigned)n);
+		n += pinion_poll(s.pair.a.ep, ends + n,
+				 sizeof(struct pinion_completion),
+				 8 - (unsigned)n);
 		pair_progress(&s.pair);
 	}
 	for (intptr_t i = 0; i < 5; i++) {
@@ -473,7 +491,7 @@ static void a_flush_ends_after_what_was_started_before(void **state)
 
 static void a_remote_may_be_closed_under_its_operations(void **state)
 {
-	struct pinion_move move = { .len = BYTES };
+	struct pinion_move move = { .size = sizeof(move), .len = BYTES };
 	struct pinion_request *request;
 	struct scene s;
 
@@ -507,7 +525,7 @@ static void sources_that_cannot_be_pinned_are_copied(void **state)
 static void what_a_fence_holds_can_be_canceled(void **state)
 {
 	struct pinion_request *first, *second, *third;
-	struct pinion_move move = { .len = BYTES };
+	struct pinion_move move = { .size = sizeof(move), .len = BYTES };
 	struct scene s;
 
 	(void)state;
@@ -516,11 +534,12 @@ static void what_a_fence_holds_can_be_canceled(void **state)
 	move.buf = s.buf;
 	/* Not connected yet: the first is not all posted. */
 	assert_ok(pinion_put(s.pair.a.ep, &move, &first));
-	assert_ok(pinion_fence(s.pair.a.ep, s.pair.to_b));
+	assert_ok(pinion_peer_fence(s.pair.a.ep, s.pair.to_b));
 	assert_ok(pinion_put(s.pair.a.ep, &move, &second));
 	assert_ok(pinion_put(s.pair.a.ep, &move, &third));
 	assert_ok(pinion_cancel(s.pair.a.ep, second));
-	assert_int_equal(pinion_wait(s.pair.a.ep, second, NULL), -ECANCELED);
+	assert_int_equal(pinion_wait(s.pair.a.ep, second, PINION_FOREVER, NULL),
+			 -ECANCELED);
 	assert_ok(finish(&s.pair, s.pair.a.ep, first).status);
 	assert_ok(finish(&s.pair, s.pair.a.ep, third).status);
 	scene_close(&s);
@@ -530,8 +549,8 @@ static void what_a_fence_holds_can_be_canceled(void **state)
 
 static void closing_abandons_what_is_under_way(void **state)
 {
-	struct pinion_message m = { .len = BYTES };
-	struct pinion_move move = { .len = BYTES };
+	struct pinion_message m = { .size = sizeof(m), .len = BYTES };
+	struct pinion_move move = { .size = sizeof(move), .len = BYTES };
 	struct scene s;
 
 	(void)state;
@@ -557,7 +576,7 @@ static void closing_abandons_what_is_under_way(void **state)
 
 struct hello {
 	struct pinion_address address;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 };
 
 /* In a child: exposes memory, says so through a pipe, and waits to be killed.
@@ -569,21 +588,23 @@ static void doomed(int out)
 	struct end end;
 
 	end_open(&end, NULL);
-	if (pinion_expose(end.ep, map(BYTES), BYTES, ALL, &exposure) ||
+	if (pinion_exposure_open(end.ep, map(BYTES), BYTES, ALL, &exposure) ||
 	    pinion_exposure_key(exposure, &hello.key))
 		_exit(1);
 	hello.address = end.address;
 	if (write(out, &hello, sizeof(hello)) != sizeof(hello))
 		_exit(1);
 	for (;;)
-		pinion_poll(end.ep, NULL, 0);
+		pinion_poll(end.ep, NULL, 0, 0);
 }
 
 /* Everything that can be under way to a peer when it dies. */
 static unsigned begin_all(struct end *end, struct pinion_peer *peer,
 			  uint8_t *buf, struct pinion_request **requests)
 {
-	struct pinion_message m = { .buf = buf, .len = BYTES, .peer = peer };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = buf, .len = BYTES, .peer = peer
+	};
 
 	assert_ok(pinion_put_when(end->ep, &m, &requests[0]));
 	m.tag = 1;
@@ -607,7 +628,7 @@ static pid_t start_doomed(int up[2])
 
 static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 {
-	struct pinion_move move = { .len = BYTES };
+	struct pinion_move move = { .size = sizeof(move), .len = BYTES };
 	struct pinion_request *requests[8];
 	struct pinion_peer *peer;
 	struct hello theirs;
@@ -624,15 +645,16 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 	assert_ok(pinion_peer_add(end.ep, &theirs.address, &peer));
 	assert_ok(pinion_remote_open(end.ep, peer, &theirs.key, &move.remote));
 	assert_ok(pinion_put(end.ep, &move, &requests[0]));
-	assert_ok(pinion_wait(end.ep, requests[0], NULL));
+	assert_ok(pinion_wait(end.ep, requests[0], PINION_FOREVER, NULL));
 	n = begin_all(&end, peer, move.buf, requests);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(pinion_wait(end.ep, requests[i], NULL),
+		assert_int_equal(pinion_wait(end.ep, requests[i],
+					     PINION_FOREVER, NULL),
 				 -ECONNRESET);
 	assert_int_equal(pinion_get(end.ep, &move, &requests[0]), -ECONNRESET);
-	assert_int_equal(pinion_fence(end.ep, peer), -ECONNRESET);
+	assert_int_equal(pinion_peer_fence(end.ep, peer), -ECONNRESET);
 	pinion_remote_close(move.remote);
 	end_close(&end);
 	munmap(move.buf, BYTES);
@@ -644,7 +666,7 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 static void a_flush_and_a_fence_end_with_a_peer_that_never_came(void **state)
 {
 	struct pinion_request *requests[3];
-	struct pinion_move move = { .len = 64 };
+	struct pinion_move move = { .size = sizeof(move), .len = 64 };
 	struct pinion_peer *peer;
 	struct hello theirs;
 	struct end end;
@@ -661,12 +683,14 @@ static void a_flush_and_a_fence_end_with_a_peer_that_never_came(void **state)
 	assert_ok(pinion_peer_add(end.ep, &theirs.address, &peer));
 	assert_ok(pinion_remote_open(end.ep, peer, &theirs.key, &move.remote));
 	assert_ok(pinion_put(end.ep, &move, &requests[0]));
-	assert_ok(pinion_flush_peer(end.ep, peer, NULL, &requests[1]));
-	assert_ok(pinion_fence(end.ep, peer));
+	assert_ok(pinion_peer_flush(end.ep, peer, NULL, &requests[1]));
+	assert_ok(pinion_peer_fence(end.ep, peer));
 	assert_ok(pinion_put(end.ep, &move, &requests[2]));
-	assert_int_equal(pinion_wait(end.ep, requests[0], NULL), -ECONNRESET);
-	pinion_wait(end.ep, requests[1], NULL);
-	assert_int_equal(pinion_wait(end.ep, requests[2], NULL), -ECONNRESET);
+	assert_int_equal(pinion_wait(end.ep, requests[0], PINION_FOREVER, NULL),
+			 -ECONNRESET);
+	pinion_wait(end.ep, requests[1], PINION_FOREVER, NULL);
+	assert_int_equal(pinion_wait(end.ep, requests[2], PINION_FOREVER, NULL),
+			 -ECONNRESET);
 	pinion_remote_close(move.remote);
 	end_close(&end);
 	munmap(move.buf, BYTES);
@@ -690,8 +714,8 @@ static void memory_mapped_where_other_was_cached_can_be_exposed(void **state)
 	assert_ptr_equal(mmap(memory, BYTES, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 			 memory);
-	assert_ok(pinion_expose(end.ep, memory, BYTES, ALL, &exposure));
-	pinion_unexpose(exposure);
+	assert_ok(pinion_exposure_open(end.ep, memory, BYTES, ALL, &exposure));
+	pinion_exposure_close(exposure);
 	end_close(&end);
 	munmap(memory, BYTES);
 }
@@ -707,7 +731,8 @@ static void a_flood_of_releases_leaves_exposures_alone(void **state)
 
 	(void)state;
 	scene_open(&s, NULL, ALL);
-	assert_ok(pinion_expose(s.pair.b.ep, other, BYTES, ALL, &second));
+	assert_ok(
+		pinion_exposure_open(s.pair.b.ep, other, BYTES, ALL, &second));
 	assert_ok(pinion_pin(s.pair.b.context, cached, 4096, 0, &pin));
 	pinion_unpin(s.pair.b.context, &pin);
 	for (unsigned i = 0; i < 3000; i++)
@@ -716,9 +741,9 @@ static void a_flood_of_releases_leaves_exposures_alone(void **state)
 	assert_ok(pinion_pin(s.pair.b.context, cached, 4096, 0, &pin));
 	pinion_unpin(s.pair.b.context, &pin);
 	munmap(other, BYTES);
-	pinion_poll(s.pair.b.ep, NULL, 0);
+	pinion_poll(s.pair.b.ep, NULL, 0, 0);
 	assert_ok(get(&s, 0, 64));
-	pinion_unexpose(second);
+	pinion_exposure_close(second);
 	scene_close(&s);
 	munmap(cached, 4096);
 }
@@ -735,7 +760,7 @@ static void *release_and_progress(void *arg)
 
 	while (!atomic_load(&r->stop)) {
 		madvise(r->memory, BYTES, MADV_DONTNEED);
-		pinion_poll(r->ep, NULL, 0);
+		pinion_poll(r->ep, NULL, 0, 0);
 	}
 	return NULL;
 }
@@ -753,12 +778,12 @@ static void a_release_while_exposing_leaves_the_budget_right(void **state)
 	r.ep = end.ep;
 	assert_ok(pthread_create(&thread, NULL, release_and_progress, &r));
 	for (unsigned i = 0; i < 500; i++) {
-		int ret =
-			pinion_expose(end.ep, r.memory, BYTES, ALL, &exposure);
+		int ret = pinion_exposure_open(end.ep, r.memory, BYTES, ALL,
+					       &exposure);
 
 		assert_true(!ret || ret == -EFAULT);
 		if (!ret)
-			pinion_unexpose(exposure);
+			pinion_exposure_close(exposure);
 		exposed += !ret;
 		refused += !!ret;
 	}

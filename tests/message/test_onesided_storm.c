@@ -244,7 +244,8 @@ static void start(struct storm *s, unsigned to, const struct op *op)
 						 .len = op->len,
 						 .want = op->len,
 						 .buf = take(s, op->len) });
-	struct pinion_move move = { .remote = s->remotes[to],
+	struct pinion_move move = { .size = sizeof(move),
+				    .remote = s->remotes[to],
 				    .offset = NCELLS * sizeof(uint64_t) + base +
 					      op->offset,
 				    .buf = p->buf,
@@ -273,6 +274,7 @@ static void add(struct storm *s, unsigned to)
 {
 	struct pending *p = new_pending(s, (struct pending){ .want = 8 });
 	struct pinion_atomic atomic = {
+		.size = sizeof(atomic),
 		.remote = s->remotes[to],
 		.offset = test_below(&s->random, NCELLS) * sizeof(uint64_t),
 		.operand = test_below(&s->random, 1 << 20),
@@ -287,7 +289,9 @@ static void add(struct storm *s, unsigned to)
 /* Half of a cell moves to another one: the sum stays. */
 static void shift(struct storm *s, unsigned to)
 {
-	struct pinion_atomic take_out = { .remote = s->remotes[to] }, put_in;
+	struct pinion_atomic take_out = { .size = sizeof(take_out),
+					  .remote = s->remotes[to] },
+			     put_in;
 	struct pinion_request *request;
 	uint64_t old = 0;
 
@@ -295,7 +299,8 @@ static void shift(struct storm *s, unsigned to)
 	CHECK(s, !pn_endpoint_atomic(s->party.ep, PN_OP_SWAP, &take_out,
 				     &request));
 	CHECK(s, !pn_endpoint_wait(s->party.ep, request, NULL));
-	put_in = (struct pinion_atomic){ .remote = s->remotes[to],
+	put_in = (struct pinion_atomic){ .size = sizeof(struct pinion_atomic),
+					 .remote = s->remotes[to],
 					 .offset = 8,
 					 .operand = old };
 	CHECK(s, !pn_endpoint_atomic(s->party.ep, PN_OP_FETCH_ADD, &put_in,
@@ -307,7 +312,8 @@ static void shift(struct storm *s, unsigned to)
 static void add_by_swap(struct storm *s, unsigned to)
 {
 	uint64_t seen = 0;
-	struct pinion_atomic atomic = { .remote = s->remotes[to],
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = s->remotes[to],
 					.offset = 16,
 					.result = &seen };
 	struct pinion_request *request;
@@ -367,7 +373,8 @@ static void begin_when(struct storm *s, bool grants, unsigned other, unsigned n)
 				       .len = len,
 				       .want = len,
 				       .buf = take(s, grants ? room : len) });
-	struct pinion_message m = { .buf = p->buf,
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = p->buf,
 				    .len = grants ? room : len,
 				    .tag = n / 2, /* two of each */
 				    .peer = s->party.peers[other],
@@ -439,7 +446,7 @@ static void check_memory(struct storm *s)
 
 static bool begin_round(struct storm *s)
 {
-	struct pinion_key mine, all[NRANKS];
+	struct pinion_exposure_key mine, all[NRANKS];
 
 	s->used = 0;
 	memset(s->memory, 0, ALL_BYTES);

@@ -396,9 +396,11 @@ static bool is_announced(struct party *party, const uint8_t *buf)
 
 static int receive_revoked(struct party *party, uint8_t *buf, unsigned nrails)
 {
-	struct pinion_message m = {
-		.buf = buf, .len = LEN, .tag = 1, .peer = party->peers[0]
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
+				    .len = LEN,
+				    .tag = 1,
+				    .peer = party->peers[0] };
 	struct pinion_request *request;
 	int ret;
 
@@ -528,7 +530,7 @@ static void know_by_second_rail(struct pinion_peer *peer)
 
 static void run_out_of_reach(struct rank *rank)
 {
-	struct pinion_message m = { .len = 8 };
+	struct pinion_message m = { .size = sizeof(m), .len = 8 };
 	struct pinion_completion end;
 	struct pinion_request *request;
 	uint64_t word = 0;

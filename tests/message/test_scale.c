@@ -92,8 +92,12 @@ static bool is_filled(const char *buf, size_t len, unsigned peer)
 static void pass_on(struct end *from, struct end *to, unsigned number)
 {
 	unsigned got = 0;
-	struct pinion_message in = { .buf = &got, .len = sizeof(got) };
-	struct pinion_message out = { .buf = &number, .len = sizeof(number) };
+	struct pinion_message in = { .size = sizeof(in),
+				     .buf = &got,
+				     .len = sizeof(got) };
+	struct pinion_message out = { .size = sizeof(out),
+				      .buf = &number,
+				      .len = sizeof(number) };
 	struct pinion_request *sent, *received;
 	struct pinion_completion c;
 	bool there = false, gone = false;
@@ -189,7 +193,7 @@ static struct {
 	_Atomic unsigned nhere; /* peers that can be reached */
 	_Atomic bool over;	/* the hub has done all */
 	struct pinion_address hub, peers[MOST_PEERS];
-	struct pinion_key keys[MOST_PEERS];
+	struct pinion_exposure_key keys[MOST_PEERS];
 	_Atomic pid_t hosts[NHOSTS];
 } * board;
 
@@ -208,7 +212,8 @@ struct peer {
 
 static void expect_next(struct peer *p)
 {
-	struct pinion_message in = { .buf = p->buf,
+	struct pinion_message in = { .size = sizeof(in),
+				     .buf = p->buf,
 				     .len = LONG_BYTES,
 				     .tag = p->step };
 
@@ -222,8 +227,8 @@ static void peer_open(struct peer *p, unsigned number)
 	p->buf = malloc(LONG_BYTES);
 	CHECK(p->exposed && p->buf);
 	open_end(&p->end);
-	CHECK(!pinion_expose(p->end.ep, p->exposed, EXPOSED_BYTES, KEYED,
-			     &p->exposure));
+	CHECK(!pinion_exposure_open(p->end.ep, p->exposed, EXPOSED_BYTES, KEYED,
+				    &p->exposure));
 	CHECK(!pinion_exposure_key(p->exposure, &board->keys[number]));
 	board->peers[number] = p->end.address;
 	expect_next(p);
@@ -232,7 +237,8 @@ static void peer_open(struct peer *p, unsigned number)
 
 static void peer_answer(struct peer *p, size_t len)
 {
-	struct pinion_message out = { .buf = p->buf,
+	struct pinion_message out = { .size = sizeof(out),
+				      .buf = p->buf,
 				      .len = len,
 				      .tag = p->step + 1 };
 
@@ -260,13 +266,13 @@ static void peer_step(struct peer *p)
 		if (p->step < LONG_ANSWER)
 			expect_next(p);
 	}
-	pinion_poll(p->end.ep, NULL, 0);
+	pinion_poll(p->end.ep, NULL, 0, 0);
 }
 
 static void peer_close(struct peer *p)
 {
 	CHECK(is_filled(p->exposed, EXPOSED_BYTES, p->number));
-	pinion_unexpose(p->exposure);
+	pinion_exposure_close(p->exposure);
 	close_end(&p->end);
 	free(p->exposed);
 	free(p->buf);
@@ -302,24 +308,30 @@ static void ask_all(struct end *hub, struct pinion_peer **peers, unsigned tag,
 	CHECK(sent);
 	for (unsigned i = 0; i < npeers; i++) {
 		char *out = buf + (len < 1000 ? i * len : 0);
-		struct pinion_message m = {
-			.buf = out, .len = len, .tag = tag, .peer = peers[i]
-		};
+		struct pinion_message m = { .size = sizeof(m),
+					    .buf = out,
+					    .len = len,
+					    .tag = tag,
+					    .peer = peers[i] };
 
 		fill(out, len, i);
 		CHECK(!pinion_send(hub->ep, &m, &sent[i]));
 		if (len >= 1000) /* one buffer for all */
-			CHECK(!pinion_wait(hub->ep, sent[i], NULL));
+			CHECK(!pinion_wait(hub->ep, sent[i], PINION_FOREVER,
+					   NULL));
 	}
 	for (unsigned i = 0; i < npeers; i++) {
-		struct pinion_message m = {
-			.buf = buf, .len = len, .tag = tag + 1, .peer = peers[i]
-		};
+		struct pinion_message m = { .size = sizeof(m),
+					    .buf = buf,
+					    .len = len,
+					    .tag = tag + 1,
+					    .peer = peers[i] };
 
 		if (len < 1000)
-			CHECK(!pinion_wait(hub->ep, sent[i], NULL));
+			CHECK(!pinion_wait(hub->ep, sent[i], PINION_FOREVER,
+					   NULL));
 		CHECK(!pinion_recv(hub->ep, &m, &receive));
-		CHECK(!pinion_wait(hub->ep, receive, NULL));
+		CHECK(!pinion_wait(hub->ep, receive, PINION_FOREVER, NULL));
 		CHECK(is_filled(buf, len, i));
 	}
 	free(sent);
@@ -328,17 +340,19 @@ static void ask_all(struct end *hub, struct pinion_peer **peers, unsigned tag,
 static void put_to(struct end *hub, struct pinion_peer *peer, unsigned number,
 		   char *buf)
 {
-	struct pinion_move move = { .buf = buf, .len = EXPOSED_BYTES };
+	struct pinion_move move = { .size = sizeof(move),
+				    .buf = buf,
+				    .len = EXPOSED_BYTES };
 	struct pinion_request *request;
 
 	CHECK(!pinion_remote_open(hub->ep, peer, &board->keys[number],
 				  &move.remote));
 	fill(buf, EXPOSED_BYTES, number);
 	CHECK(!pinion_put(hub->ep, &move, &request));
-	CHECK(!pinion_wait(hub->ep, request, NULL));
+	CHECK(!pinion_wait(hub->ep, request, PINION_FOREVER, NULL));
 	memset(buf, 0, EXPOSED_BYTES);
 	CHECK(!pinion_get(hub->ep, &move, &request));
-	CHECK(!pinion_wait(hub->ep, request, NULL));
+	CHECK(!pinion_wait(hub->ep, request, PINION_FOREVER, NULL));
 	CHECK(is_filled(buf, EXPOSED_BYTES, number));
 	pinion_remote_close(move.remote);
 }
@@ -347,7 +361,9 @@ static void put_to(struct end *hub, struct pinion_peer *peer, unsigned number,
 static void lose_a_host(struct end *hub, struct pinion_peer **peers, char *buf)
 {
 	pid_t pid = atomic_load(&board->hosts[0]);
-	struct pinion_message m = { .buf = buf, .len = LONG_BYTES, .tag = 99 };
+	struct pinion_message m = {
+		.size = sizeof(m), .buf = buf, .len = LONG_BYTES, .tag = 99
+	};
 
 	CHECK(!kill(pid, SIGKILL));
 	for (unsigned i = 0; i < npeers; i += NHOSTS) {
@@ -357,7 +373,8 @@ static void lose_a_host(struct end *hub, struct pinion_peer **peers, char *buf)
 		m.peer = peers[i];
 		ret = pinion_send(hub->ep, &m, &request);
 		if (!ret)
-			ret = pinion_wait(hub->ep, request, NULL);
+			ret = pinion_wait(hub->ep, request, PINION_FOREVER,
+					  NULL);
 		CHECK(ret == -ECONNRESET);
 	}
 }

@@ -67,9 +67,11 @@ static void send_all(void *arg)
 	(void)arg;
 	assert_ok(pn_endpoint_peer(ep, &bed.to, &peer));
 	for (unsigned i = 0; i < MESSAGES; i++) {
-		struct pinion_message m = {
-			.buf = buf, .len = BYTES, .tag = i, .peer = peer
-		};
+		struct pinion_message m = { .size = sizeof(m),
+					    .buf = buf,
+					    .len = BYTES,
+					    .tag = i,
+					    .peer = peer };
 
 		assert_ok(pn_endpoint_send(ep, &m, &request));
 		assert_ok(pn_endpoint_wait(ep, request, NULL));
@@ -111,7 +113,8 @@ static void bed_open(const char *params)
 static void post_receives(void)
 {
 	for (unsigned i = 0; i < MESSAGES; i++) {
-		struct pinion_message m = { .buf = bed.bufs[i],
+		struct pinion_message m = { .size = sizeof(m),
+					    .buf = bed.bufs[i],
 					    .len = BYTES,
 					    .ignore = UINT64_MAX };
 
@@ -177,7 +180,7 @@ struct partner {
 static void storm_open(void)
 {
 	struct pinion_address address;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct pinion_endpoint *ep = bed.nodes[i].ep;
@@ -210,7 +213,8 @@ static void storm_close(void)
 static struct pinion_message message_of(const struct partner *p, size_t len,
 					uint64_t key)
 {
-	return (struct pinion_message){ .buf = p->buf,
+	return (struct pinion_message){ .size = sizeof(struct pinion_message),
+					.buf = p->buf,
 					.len = len,
 					.tag = key,
 					.peer = storm.peer[p->node] };
@@ -243,7 +247,8 @@ static void take(const struct partner *p, size_t len, uint64_t key)
 static void move(const struct partner *p, enum pn_request_kind kind, size_t len)
 {
 	struct pinion_endpoint *ep = bed.nodes[p->node].ep;
-	struct pinion_move m = { .remote = storm.remote[p->node],
+	struct pinion_move m = { .size = sizeof(m),
+				 .remote = storm.remote[p->node],
 				 .offset = p->number * MOST,
 				 .buf = p->buf,
 				 .len = len };
@@ -320,7 +325,8 @@ static void tasks_share_an_endpoint(void **state)
 
 static void look_once(void *arg)
 {
-	struct pinion_message any = { .ignore = UINT64_MAX };
+	struct pinion_message any = { .size = sizeof(any),
+				      .ignore = UINT64_MAX };
 	struct pinion_completion seen;
 
 	(void)arg;
@@ -339,7 +345,9 @@ static void look_once(void *arg)
 static void send_twice(void *arg)
 {
 	struct pinion_endpoint *ep = bed.nodes[0].ep;
-	struct pinion_message m = { .buf = bed.bufs[1], .len = BYTES };
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = bed.bufs[1],
+				    .len = BYTES };
 
 	(void)arg;
 	assert_ok(pn_endpoint_peer(ep, &bed.to, &m.peer));
@@ -377,11 +385,15 @@ static void use_all(void *arg)
 	static char exposed[64], buf[BYTES];
 	struct pinion_endpoint *ep = bed.nodes[0].ep;
 	struct pinion_exposure *exposure;
-	struct pinion_move move = { .buf = buf, .len = sizeof(exposed) };
-	struct pinion_message m = { .buf = buf, .len = BYTES };
+	struct pinion_move move = { .size = sizeof(move),
+				    .buf = buf,
+				    .len = sizeof(exposed) };
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = buf,
+				    .len = BYTES };
 	struct pinion_request *request;
 	struct pn_endpoint_stats stats;
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 
 	(void)arg;
 	assert_ok(pn_endpoint_peer(ep, &bed.to, &m.peer));

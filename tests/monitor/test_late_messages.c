@@ -81,10 +81,12 @@ static void connect_ends(struct end *from, const struct end *to)
 
 static void exchange(struct end *a, struct end *b, char *source, char *target)
 {
-	struct pinion_message out = { .peer = a->peer,
-				      .buf = source,
-				      .len = LEN };
-	struct pinion_message in = { .buf = target, .len = LEN };
+	struct pinion_message out = {
+		.size = sizeof(out), .peer = a->peer, .buf = source, .len = LEN
+	};
+	struct pinion_message in = { .size = sizeof(in),
+				     .buf = target,
+				     .len = LEN };
 	struct pinion_request *sent, *received;
 	int s = -EAGAIN, r = -EAGAIN;
 

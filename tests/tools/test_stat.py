@@ -69,7 +69,7 @@ class Counters(unittest.TestCase):
     def test_a_helper_shows_its_state(self):
         with Watched(PINION_HELPER="own") as w:
             w.do("send 1")
-            self.assertEqual(stat(w.pid, "helper")["resting"], 0)
+            self.assertEqual(stat(w.pid, "helper")["idle"], 0)
 
 
 class Processes(unittest.TestCase):

@@ -43,7 +43,7 @@ static int pin_new(unsigned pages, const char *site)
 	if (buf == MAP_FAILED ||
 	    mprotect(buf + 4096, len, PROT_READ | PROT_WRITE))
 		return -1;
-	pinion_site(site);
+	pinion_site_set(site);
 	if (!first)
 		first = buf + 4096;
 	return pin_once(context, buf + 4096, len);
@@ -61,14 +61,18 @@ static int hit(unsigned n)
 static int send_one(struct pinion_peer *self)
 {
 	char out[64] = "", in[64];
-	struct pinion_message to = { .buf = out, .len = 64, .peer = self };
-	struct pinion_message from = { .buf = in, .len = 64 };
+	struct pinion_message to = {
+		.size = sizeof(to), .buf = out, .len = 64, .peer = self
+	};
+	struct pinion_message from = { .size = sizeof(from),
+				       .buf = in,
+				       .len = 64 };
 	struct pinion_request *sent, *received;
 
 	if (pinion_recv(ep, &from, &received) || pinion_send(ep, &to, &sent) ||
-	    pinion_wait(ep, sent, NULL))
+	    pinion_wait(ep, sent, PINION_FOREVER, NULL))
 		return -1;
-	return pinion_wait(ep, received, NULL);
+	return pinion_wait(ep, received, PINION_FOREVER, NULL);
 }
 
 static int send_some(unsigned n)

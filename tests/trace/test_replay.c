@@ -422,19 +422,19 @@ static void live_step(struct live *l)
 			 0);
 		return;
 	}
-	if (what < 4 && pin->nparts) {
+	if (what < 4 && pin->nsegments) {
 		pn_cache_unpin(l->cache, pin);
 		add_step(&l->script, PN_STEP_UNPIN, 0, 0, hold);
 		return;
 	}
-	if (what >= 4 || pin->nparts)
+	if (what >= 4 || pin->nsegments)
 		hold = 0;
 	ret = pn_cache_pin(l->cache, addr, n * PAGE, ACCESS,
 			   hold ? pin : &once);
 	assert_true(!ret || ret == -ENOBUFS);
 	l->refused += !!ret;
 	if (ret && hold)
-		pin->nparts = 0;
+		pin->nsegments = 0;
 	if (!ret && !hold)
 		pn_cache_unpin(l->cache, &once);
 	add_pin(&l->script, place, n, ret ? 0 : hold);
@@ -470,7 +470,7 @@ static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
 	assert_int_equal(r.registrations - r.oversize, stats.registrations);
 	assert_int_equal(r.evictions, stats.evictions);
 	for (unsigned i = 0; i < HELD; i++)
-		if (l.held[i].nparts)
+		if (l.held[i].nsegments)
 			pn_cache_unpin(l.cache, &l.held[i]);
 	pn_cache_close(l.cache);
 	pn_sim_close(l.sim);

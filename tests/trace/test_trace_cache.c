@@ -80,7 +80,7 @@ static void pin_one(struct program *p, struct pinion_pin *pin)
 	if (!test_below(&p->seed, 20))
 		flags |= PINION_PIN_BYPASS;
 	if (pn_cache_pin(cache, b.iov_base, b.iov_len, flags, pin))
-		pin->nparts = 0;
+		pin->nsegments = 0;
 }
 
 static void pin_some(struct program *p)
@@ -133,7 +133,7 @@ static void take_step(struct program *p)
 		(void)pn_cache_revoke(cache, (uintptr_t)b.iov_base, b.iov_len);
 		return;
 	default:
-		if (pin->nparts)
+		if (pin->nsegments)
 			pn_cache_unpin(cache, pin);
 		else
 			pin_one(p, pin);
@@ -145,7 +145,7 @@ static void run_program(struct program *p, int nsteps)
 	for (int i = 0; i < nsteps; i++)
 		take_step(p);
 	for (int i = 0; i < HELD; i++)
-		if (p->held[i].nparts)
+		if (p->held[i].nsegments)
 			pn_cache_unpin(p->world->cache, &p->held[i]);
 }
 
@@ -336,12 +336,12 @@ static void *run_thread(void *arg)
 	for (int i = 0; i < 4000; i++) {
 		struct pinion_pin *pin = &p->held[i % 2];
 
-		if (pin->nparts)
+		if (pin->nsegments)
 			pn_cache_unpin(p->world->cache, pin);
 		pin_one(p, pin);
 	}
 	for (int i = 0; i < 2; i++)
-		if (p->held[i].nparts)
+		if (p->held[i].nsegments)
 			pn_cache_unpin(p->world->cache, &p->held[i]);
 	return NULL;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pinion explain: which protocol `auto` takes for a message, and why: the
  * candidates with what they are predicted to take on this device. */
-#include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 
+#include <pinion/pinion.h>
+
 #include "context.h"
-#include "message/message_impl.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/open.h"
 #include "tools/pinion/report.h"
@@ -33,91 +32,56 @@ static const struct pn_option options[] = {
 	PN_COMMAND_JSON(struct values, json),
 };
 
-/* Everything for the rows. */
-struct explanation {
-	const struct values *values;
-	struct pn_report *report;
-	struct pn_prices prices;
-	int chosen;
-	enum pn_event_reason reason;
-};
-
-static void print_candidate(const struct explanation *e, int id)
+static void print_candidate(struct pn_report *report,
+			    const struct values *values,
+			    const struct pinion_explanation *e)
 {
-	const double reuse = (double)e->values->reuse;
 	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("protocol", "protocol", -16,
-			     pn_protocol_name((unsigned)id)),
-		PN_CELL_BYTES("bytes", "bytes", 6, e->values->bytes),
-		PN_CELL_COUNT("reuse", "reuse", 6, e->values->reuse),
-		PN_CELL_NUMBER("first_us", "first us", 10,
-			       e->prices.first[id] / 1e3),
-		PN_CELL_NUMBER("later_us", "later us", 10,
-			       e->prices.later[id] / 1e3),
-		PN_CELL_NUMBER("mean_us", "mean us", 10,
-			       e->prices.plan[id] / reuse / 1e3),
-		PN_CELL_FLAG("chosen", "chosen", 6, id == e->chosen),
-		PN_CELL_TEXT("reason", NULL, 0,
-			     id == e->chosen ? pn_choice_text(e->reason) : ""),
+		PN_CELL_TEXT("protocol", "protocol", -16, e->protocol),
+		PN_CELL_BYTES("bytes", "bytes", 6, values->bytes),
+		PN_CELL_COUNT("reuse", "reuse", 6, values->reuse),
+		PN_CELL_NUMBER("first_us", "first us", 10, e->first_ns / 1e3),
+		PN_CELL_NUMBER("later_us", "later us", 10, e->later_ns / 1e3),
+		PN_CELL_NUMBER("mean_us", "mean us", 10, e->mean_ns / 1e3),
+		PN_CELL_FLAG("chosen", "chosen", 6, e->chosen),
+		PN_CELL_TEXT("reason", NULL, 0, e->reason),
 	};
 
-	pn_report_row(e->report, row, PN_ARRAY_LEN(row));
+	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
-static void print_all(const struct explanation *e)
+static void print_all(struct pn_report *report, const struct values *values,
+		      struct pinion_endpoint *ep)
 {
-	pn_report_head(e->report,
-		       "which protocol a message takes, and what it is "
-		       "predicted to take");
-	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
-		if (id == e->chosen || e->prices.first[id] > 0)
-			print_candidate(e, id);
-	pn_report_note(e->report,
+	const struct pinion_explain_attr attr = {
+		.size = sizeof(attr),
+		.len = values->bytes,
+		.reuse = values->reuse,
+		.flags = values->full ? PINION_EXPLAIN_BUDGET_FULL : 0,
+	};
+	struct pinion_explanation e = { .size = sizeof(e) };
+	const char *chosen = "", *reason = "";
+
+	pn_report_head(report, "which protocol a message takes, and what it is "
+			       "predicted to take");
+	for (unsigned i = 0; !pinion_endpoint_explain(ep, &attr, i, &e); i++) {
+		print_candidate(report, values, &e);
+		if (e.chosen) {
+			chosen = e.protocol;
+			reason = e.reason;
+		}
+	}
+	pn_report_note(report,
 		       "\n%s: %s.\nfirst: the buffer has to be registered; "
 		       "later: it is; mean: of all uses,\nthis one by that "
 		       "protocol, the others by what is cheapest then.",
-		       pn_protocol_name((unsigned)e->chosen),
-		       pn_choice_text(e->reason));
-}
-
-/* What is short goes eagerly and is not weighed. */
-static void explain_eager(struct explanation *e,
-			  const struct pinion_endpoint *ep)
-{
-	const double ns =
-		pn_protocol_eager.cost(&ep->limits, &ep->device->costs,
-				       e->values->bytes, 0);
-
-	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
-		e->prices.first[id] = NAN;
-	e->chosen = PN_PROTOCOL_EAGER;
-	e->reason = PN_BECAUSE_SHORT;
-	e->prices.first[e->chosen] = e->prices.later[e->chosen] = ns;
-	e->prices.plan[e->chosen] = ns * (double)e->values->reuse;
-}
-
-static void explain(struct explanation *e, const struct pinion_endpoint *ep)
-{
-	const struct pn_costs *costs = &ep->device->costs;
-	const struct pn_question question = {
-		.len = e->values->bytes,
-		.outlook.further = (double)e->values->reuse - 1,
-		.roomy = !e->values->full,
-	};
-
-	if (pn_protocol_eager.applies(&ep->limits, e->values->bytes)) {
-		explain_eager(e, ep);
-		return;
-	}
-	pn_auto_predict(&ep->limits, costs, e->values->bytes, &e->prices);
-	e->chosen = pn_auto_weigh(&question, costs, &e->prices, &e->reason);
+		       chosen, reason);
 }
 
 static int run(const void *v, char *const *operands)
 {
 	const struct values *values = v;
 	struct pn_report report = { .json = values->json, .bench = "explain" };
-	struct explanation e = { .values = values, .report = &report };
 	struct pinion_context *context;
 	struct pinion_endpoint *ep;
 	struct pn_spec spec;
@@ -133,8 +97,7 @@ static int run(const void *v, char *const *operands)
 	ret = pinion_endpoint_open(context, NULL, &ep);
 	if (!ret) {
 		pn_report_device(&report, context->device);
-		explain(&e, ep);
-		print_all(&e);
+		print_all(&report, values, ep);
 	}
 	pinion_close(context);
 	return ret ? pn_spec_exit("an endpoint", ret) : PN_EXIT_OK;

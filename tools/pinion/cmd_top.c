@@ -314,13 +314,12 @@ static void draw_helper(struct top *top, const struct process *p)
 	line(top, A_NORMAL,
 	     "Helper    %s; %.0f transfers, %.0f in time, %.0f late, %.0f "
 	     "sites, %.0f buffers",
-	     pn_view_total(&p->view, "helper", "resting") > 0 ? "resting"
-							      : "on",
+	     pn_view_total(&p->view, "helper", "idle") > 0 ? "idle" : "on",
 	     pn_view_total(&p->view, "helper", "calls"),
 	     pn_view_total(&p->view, "helper", "in_time"),
 	     pn_view_total(&p->view, "helper", "late"),
 	     pn_view_total(&p->view, "helper", "sites"),
-	     pn_view_total(&p->view, "helper", "places"));
+	     pn_view_total(&p->view, "helper", "buffers"));
 }
 
 /* Which part of its messages went by which protocol. */

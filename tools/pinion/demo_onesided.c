@@ -23,7 +23,7 @@ struct order {
 struct answer {
 	int status;
 	size_t wrong; /* CHECK, GRANT: where; len: nowhere */
-	struct pinion_key key;
+	struct pinion_exposure_key key;
 };
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
@@ -32,13 +32,15 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 
 static int receive_granted(struct pn_talk *talk, char *at, size_t len)
 {
-	struct pinion_message m = {
-		.buf = at, .len = len, .tag = TAG, .peer = talk->peer
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = at,
+				    .len = len,
+				    .tag = TAG,
+				    .peer = talk->peer };
 	struct pinion_request *request;
 	int ret = pinion_grant(talk->ep, &m, &request);
 
-	return ret ? ret : pinion_wait(talk->ep, request, NULL);
+	return ret ? ret : pinion_wait(talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int obey(struct pn_talk *talk, const struct order *order, char *memory)
@@ -67,8 +69,8 @@ static int serve(struct pn_talk *talk, char *memory, size_t bytes)
 	struct order order = { .job = FILL };
 	int ret;
 
-	answer.status =
-		pinion_expose(talk->ep, memory, bytes, access, &exposure);
+	answer.status = pinion_exposure_open(talk->ep, memory, bytes, access,
+					     &exposure);
 	if (!answer.status)
 		answer.status = pinion_exposure_key(exposure, &answer.key);
 	ret = pn_talk_send(talk, &answer, sizeof(answer));
@@ -78,7 +80,7 @@ static int serve(struct pn_talk *talk, char *memory, size_t bytes)
 			break;
 		ret = obey(talk, &order, memory);
 	}
-	pinion_unexpose(exposure);
+	pinion_exposure_close(exposure);
 	return ret;
 }
 
@@ -131,38 +133,46 @@ typedef int move_fn(struct pinion_endpoint *ep, const struct pinion_move *move,
 
 static int move(struct lead *l, move_fn *fn, size_t offset, size_t len)
 {
-	struct pinion_move m = {
-		.remote = l->remote, .offset = offset, .buf = l->buf, .len = len
-	};
+	struct pinion_move m = { .size = sizeof(m),
+				 .remote = l->remote,
+				 .offset = offset,
+				 .buf = l->buf,
+				 .len = len };
 	struct pinion_request *request;
 	int ret = fn(l->talk->ep, &m, &request);
 
 	l->demo->operations++;
-	return ret ? ret : pinion_wait(l->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(l->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int put_when(struct lead *l, size_t len)
 {
-	struct pinion_message m = {
-		.buf = l->buf, .len = len, .tag = TAG, .peer = l->talk->peer
-	};
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = l->buf,
+				    .len = len,
+				    .tag = TAG,
+				    .peer = l->talk->peer };
 	struct pinion_request *request;
 	int ret = pinion_put_when(l->talk->ep, &m, &request);
 
 	l->demo->operations++;
-	return ret ? ret : pinion_wait(l->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(l->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 static int fetch_add(struct lead *l, uint64_t *old)
 {
-	struct pinion_atomic atomic = { .remote = l->remote,
+	struct pinion_atomic atomic = { .size = sizeof(atomic),
+					.remote = l->remote,
 					.operand = 3,
 					.result = old };
 	struct pinion_request *request;
-	int ret = pinion_fetch_add(l->talk->ep, &atomic, &request);
+	int ret = pinion_atomic_fetch_add(l->talk->ep, &atomic, &request);
 
 	l->demo->operations++;
-	return ret ? ret : pinion_wait(l->talk->ep, request, NULL);
+	return ret ? ret
+		   : pinion_wait(l->talk->ep, request, PINION_FOREVER, NULL);
 }
 
 /* One size: put and have it checked, have memory filled and get it, write into

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* pinion_endpoint_explain() of pinion/message.h: the protocols that `auto`
+ * weighs for a message, with what they are predicted to take. */
+#include <errno.h>
+
+#include "base/sized.h"
+#include "context.h"
+#include "message/message_impl.h"
+
+/* The index-th protocol with a prediction; PN_PROTOCOL_COUNT: none. */
+static int nth_weighed(const struct pn_prices *prices, int chosen,
+		       unsigned index)
+{
+	int id;
+
+	for (id = 0; id < PN_PROTOCOL_COUNT; id++)
+		if ((id == chosen || prices->first[id] > 0) && !index--)
+			break;
+	return id;
+}
+
+/* What is short goes eagerly and is not weighed. */
+static int explain_eager(const struct pinion_endpoint *ep,
+			 const struct pinion_explain_attr *attr,
+			 struct pn_prices *prices)
+{
+	const int id = PN_PROTOCOL_EAGER;
+	double ns = pn_protocol_eager.cost(&ep->limits, &ep->device->costs,
+					   attr->len, 0);
+
+	*prices = (struct pn_prices){ 0 };
+	prices->first[id] = prices->later[id] = ns;
+	prices->plan[id] = ns * (double)attr->reuse;
+	return id;
+}
+
+static int weigh(const struct pinion_endpoint *ep,
+		 const struct pinion_explain_attr *attr,
+		 struct pn_prices *prices, enum pn_event_reason *reason)
+{
+	const struct pn_question question = {
+		.len = attr->len,
+		.outlook.further = (double)attr->reuse - 1,
+		.roomy = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
+	};
+
+	*reason = PN_BECAUSE_SHORT;
+	if (pn_protocol_eager.applies(&ep->limits, attr->len))
+		return explain_eager(ep, attr, prices);
+	pn_auto_predict(&ep->limits, &ep->device->costs, attr->len, prices);
+	return pn_auto_weigh(&question, &ep->device->costs, prices, reason);
+}
+
+int pinion_endpoint_explain(struct pinion_endpoint *ep,
+			    const struct pinion_explain_attr *given,
+			    unsigned index, struct pinion_explanation *out)
+{
+	struct pinion_explanation full;
+	struct pinion_explain_attr attr;
+	enum pn_event_reason reason;
+	struct pn_prices prices;
+	int ret = pn_sized_copy(&attr, sizeof(attr), given);
+	int chosen, id;
+
+	if (ret)
+		return ret;
+	if (!ep || !pn_context_usable(ep->context) || !out || !out->size ||
+	    attr.flags & ~(uint64_t)PINION_EXPLAIN_BUDGET_FULL)
+		return -EINVAL;
+	attr.reuse += !attr.reuse;
+	chosen = weigh(ep, &attr, &prices, &reason);
+	id = nth_weighed(&prices, chosen, index);
+	if (id == PN_PROTOCOL_COUNT)
+		return -ENOENT;
+	full = (struct pinion_explanation){
+		.protocol = pn_protocol_name((unsigned)id),
+		.chosen = id == chosen,
+		.reason = id == chosen ? pn_choice_text(reason) : "",
+		.first_ns = prices.first[id],
+		.later_ns = prices.later[id],
+		.mean_ns = prices.plan[id] / (double)attr.reuse,
+	};
+	pn_sized_answer(out, &full, sizeof(full));
+	return 0;
+}
