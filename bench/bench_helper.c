@@ -128,7 +128,7 @@ static void print_row(struct bench *b, const struct row *row)
 			       r->communication_s),
 		PN_CELL_NUMBER("time_s", "time s", 8, r->time_s),
 		PN_CELL_NUMBER("late_percent", "late %", 7, late_percent(r)),
-		PN_CELL_COUNT("copied_for_room", NULL, 0, r->copied),
+		PN_CELL_COUNT("copied_no_budget", NULL, 0, r->copied),
 		PN_CELL_COUNT("left_to_cache", NULL, 0, r->irregular),
 	};
 

@@ -377,7 +377,7 @@ static void sum_up(struct cluster *c, struct pn_cluster_result *out)
 		out->transfers += helper.calls;
 		out->late += helper.late;
 		out->irregular += helper.irregular;
-		out->copied += ep.copied_for_room;
+		out->copied += ep.copied_no_budget;
 		out->failed += !r->ended;
 	}
 	if (out->failed)

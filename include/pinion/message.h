@@ -270,7 +270,7 @@ struct pinion_endpoint_stats {
 	uint64_t sent_overlapped;
 	uint64_t received;
 	uint64_t unexpected;	  /* came before their receive */
-	uint64_t copied_for_room; /* parts copied since nothing more may be
+	uint64_t copied_no_budget; /* parts copied since nothing more may be
 				   * pinned */
 	uint64_t stalls;	  /* packets that found the queue full */
 	uint64_t explored; /* by `auto`, to learn what a protocol takes */

@@ -28,7 +28,7 @@ static void announce_again(struct pn_fragment *f)
 	f->status = 0;
 	f->way = pn_rail_instead(request, f->len);
 	if (pn_fragment_pin(f, PINION_ACCESS_REMOTE_WRITE))
-		request->ep->stats.copied_for_room++;
+		request->ep->stats.copied_no_budget++;
 	request->ep->stats.resent++;
 	ret = pn_receiver_announce(f);
 	if (ret)

@@ -229,7 +229,7 @@ static void grant(struct pinion_request *request)
 	wire.offset = request->onesided.number;
 	if (request->len)
 		ret = pin_granted(request, &wire, keys);
-	ep->stats.copied_for_room += request->len && !wire.nkeys;
+	ep->stats.copied_no_budget += request->len && !wire.nkeys;
 	pn_list_append(&request->peer->requests, &request->peer_link);
 	if (!ret)
 		ret = pn_packet_send(request->peer, &wire, keys,

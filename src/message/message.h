@@ -131,7 +131,7 @@ struct pn_endpoint_stats {
 	uint64_t direct; /* of the eager ones: straight from their buffers */
 	uint64_t received;
 	uint64_t unexpected;
-	uint64_t copied_for_room; /* fragments sent by DATA for want of room */
+	uint64_t copied_no_budget; /* fragments sent by DATA for want of room */
 	uint64_t accesses[4];	  /* puts and gets by enum pn_path */
 	uint64_t bounced;	  /* pieces of one-sided operations */
 	uint64_t stalls;	  /* packets that found the queue full */

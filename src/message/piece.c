@@ -396,7 +396,7 @@ static int without_pin(struct pn_piece *p, int why)
 	p->path = PN_PATH_LANDED;
 	if (p->len > PN_LANDING_BYTES)
 		p->len = PN_LANDING_BYTES;
-	request->ep->stats.copied_for_room++;
+	request->ep->stats.copied_no_budget++;
 	return 0;
 }
 
@@ -510,7 +510,7 @@ static void by_packets(struct pinion_request *request)
 	pn_onesided_abandon(request);
 	request->next = 0;
 	request->onesided.path = PN_PATH_PACKETS;
-	ep->stats.copied_for_room++;
+	ep->stats.copied_no_budget++;
 }
 
 /* One that fails gives up those in the list: what is still to be started is

@@ -81,7 +81,7 @@ static int begin_fragment(struct pinion_request *request)
 			pn_fragment_drop(f);
 			return ret;
 		}
-		request->ep->stats.copied_for_room++;
+		request->ep->stats.copied_no_budget++;
 		f->kind = PN_FRAGMENT_TARGET;
 	}
 	request->next += f->len;

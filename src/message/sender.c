@@ -203,7 +203,7 @@ static bool pin_source(struct pn_fragment *f)
 	}
 	f->kind = PN_FRAGMENT_DATA;
 	f->way = request->peer->way;
-	request->ep->stats.copied_for_room++;
+	request->ep->stats.copied_no_budget++;
 	return true;
 }
 

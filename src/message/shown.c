@@ -16,7 +16,7 @@ static const struct pn_shown endpoint_fields[] = {
 	COUNTER(sent[PN_PROTOCOL_OVERLAPPED], "sent_overlapped"),
 	COUNTER(received, "received"),
 	COUNTER(unexpected, "unexpected"),
-	COUNTER(copied_for_room, "copied_for_room"),
+	COUNTER(copied_no_budget, "copied_no_budget"),
 	COUNTER(bounced, "bounced"),
 	COUNTER(stalls, "stalls"),
 	COUNTER(bad_packets, "bad_packets"),

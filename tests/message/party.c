@@ -147,7 +147,7 @@ static bool counts_are_sane(const struct party *party)
 	uint64_t all;
 
 	pn_endpoint_query(party->ep, &s);
-	all = s.direct | s.received | s.unexpected | s.copied_for_room |
+	all = s.direct | s.received | s.unexpected | s.copied_no_budget |
 	      s.bounced | s.stalls | s.bad_packets | s.rails_lost | s.resent;
 	for (unsigned i = 0; i < PN_ARRAY_LEN(s.sent); i++)
 		all |= s.sent[i];

@@ -613,7 +613,7 @@ class Helper(unittest.TestCase):
         self.assertGreater(left["registered_bytes_peak"], 3.5e9)
         self.assertEqual(under["limit_bytes"], 3e9)
         self.assertLessEqual(under["registered_bytes_peak"], 3e9)
-        self.assertEqual(under["copied_for_room"], 0)
+        self.assertEqual(under["copied_no_budget"], 0)
         self.assertLessEqual(under["time_s"], 1.01 * free["time_s"])
 
     @unittest.skipIf(SANITIZED, FIGURES)

@@ -156,7 +156,7 @@ static void print_total(struct study *study, const struct pn_cluster_result *r)
 			       r->communication_s),
 		PN_CELL_NUMBER("time_s", "time s", 8, r->time_s),
 		PN_CELL_COUNT("late", "late", 5, r->late),
-		PN_CELL_COUNT("copied_for_room", "copied", 6, r->copied),
+		PN_CELL_COUNT("copied_no_budget", "copied", 6, r->copied),
 		PN_CELL_COUNT("failed_ranks", "failed", 6, r->failed),
 		PN_CELL_TEXT("error", NULL, 0,
 			     r->error ? strerror(-r->error) : NULL),
