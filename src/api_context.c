@@ -36,6 +36,7 @@ void pn_context_close_caches(struct pinion_context *context)
 {
 	for (unsigned r = context->nrails; r--;)
 		pn_cache_close(context->caches[r]);
+	pn_budget_close(&context->budget);
 }
 
 int pn_context_open_caches(struct pinion_context *context)
@@ -51,13 +52,18 @@ int pn_context_open_caches(struct pinion_context *context)
 		.no_merge = !config->cache_merge,
 		.shown_by = pn_context_board(context),
 	};
+	struct pn_budget_attr budget = {
+		.devices = context->devices,
+		.ndevices = context->nrails,
+		.max_bytes = config->max_bytes,
+		.max_regions = config->max_regions,
+		.nprocesses = (unsigned)config->local_processes,
+		.process_max_bytes = config->process_max_bytes,
+	};
 	int ret = 0;
 
 	context->process = pn_process_number();
-	pn_budget_init(&context->budget, context->device, config->max_bytes,
-		       config->max_regions, (unsigned)config->local_processes);
-	for (unsigned r = 1; r < context->nrails; r++)
-		pn_budget_add(&context->budget, context->devices[r]);
+	pn_budget_open(&context->budget, &budget);
 	for (unsigned r = 0; !ret && r < context->nrails; r++) {
 		attr.device = context->devices[r];
 		ret = pn_cache_open(&attr, &context->caches[r]);
@@ -94,6 +100,7 @@ static const struct pn_shown context_fields[] = {
 	PN_SHOW(TEXT, CONTEXT, config.device, "device"),
 	PN_SHOW(BYTES, CONTEXT, budget.bytes, "pinned_bytes"),
 	PN_SHOW(BYTES, CONTEXT, budget.max_bytes, "max_bytes"),
+	PN_SHOW(BYTES, CONTEXT, budget.process_limit, "process_max_bytes"),
 	PN_SHOW(BYTES, CONTEXT, budget.peak_bytes, "peak_bytes"),
 	PN_SHOW(BYTES, CONTEXT, budget.late_bytes, "late_bytes"),
 	PN_SHOW(GAUGE, CONTEXT, budget.regions, "pinned_regions"),

@@ -136,8 +136,10 @@ PINION_API int pinion_cache_flush(struct pinion_context *context);
 PINION_API int pinion_cache_revoke(struct pinion_context *context,
 				   const void *addr, size_t len);
 
-/* Changes the budget; 0 leaves a limit as it is. What is over it and not in
- * use is given up at once. -EINVAL: NULL; -EPERM. */
+/* Changes the context's budget; 0 leaves a limit as it is. What is over it and
+ * not in use is given up at once. Bytes given so are a cap, as the option
+ * max_bytes is: all contexts of the process together have no more than the
+ * process's budget (option process_max_bytes). -EINVAL: NULL; -EPERM. */
 PINION_API int pinion_cache_resize(struct pinion_context *context,
 				   size_t max_bytes, size_t max_regions);
 
@@ -165,7 +167,8 @@ struct pinion_cache_stats {
 	size_t regions;	    /* cached now */
 	size_t bytes;	    /* cached now, in use included */
 	size_t dying_bytes; /* waiting to be deregistered */
-	size_t peak_bytes;  /* of the budget in use */
+	size_t peak_bytes;  /* the most that this context had of its budget */
+	/* The context's budget; without a cap of its own, the process's. */
 	size_t max_bytes, max_regions;
 };
 

@@ -1,265 +1,200 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cache/budget.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-
-/* Where others leave nothing: the kernel has the last word, and may change its
- * mind. */
-#define LEAST_BYTES ((size_t)64 << 10)
+#include "base/log.h"
+#include "base/process.h"
 
 /* Values of look_ns: somebody is at it; below, a time. */
 #define LOOKING (PN_FOREVER - 1)
+
+#define MIB(bytes) ((bytes) >> 20)
+
+/* The process's budget. */
+static struct {
+	/* Held while limits are read, so that the last who reads has the last
+	 * word; taken before lock. */
+	struct pn_mutex deriving;
+	struct pn_mutex lock;
+	struct pn_list members;	  /* lock */
+	unsigned nmembers;	  /* lock */
+	_Atomic unsigned nlate;	  /* members whose kernel uncharges late */
+	const char *derived_from; /* lock */
+	size_t raised_to;	  /* deriving; as was said last */
+	_Atomic size_t max_bytes, bytes, peak_bytes, late_bytes;
+	_Atomic uint64_t look_ns; /* as in struct pn_budget */
+	struct pn_account account;
+	struct pn_sharers sharers;
+} process;
 
 static size_t smaller(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
 
-/* --- control groups ------------------------------------------------------- */
-
-/* The number in a group's file, or SIZE_MAX: "max" is no number. */
-static size_t limit_in(const char *root, const char *group, const char *file)
+static void sharers_init(struct pn_sharers *sharers) PN_NO_THREAD_SAFETY
 {
-	unsigned long long max = 0;
-	char path[PATH_MAX];
-	int found = 0;
-	FILE *f;
-
-	if (snprintf(path, sizeof(path), "%s%s/%s", root, group, file) >=
-	    (int)sizeof(path))
-		return SIZE_MAX;
-	f = fopen(path, "re");
-	if (f) {
-		found = fscanf(f, "%llu", &max);
-		fclose(f);
-	}
-	return found == 1 && max && max < SIZE_MAX ? (size_t)max : SIZE_MAX;
+	pn_mutex_init(&sharers->lock);
+	pn_list_init(&sharers->caches);
+	pn_assert(!pthread_cond_init(&sharers->left, NULL));
 }
 
-/* The smallest limit from a group up to the root: a job's limit mostly stands
- * above the step or service that the process is in. */
-static size_t least_limit(const char *root, char *group, const char *file)
+/* Also in a forked child, whatever the parent's other threads held. */
+static void process_init(void) PN_NO_THREAD_SAFETY
 {
-	size_t least = limit_in(root, "", file);
-
-	while (*group) {
-		least = smaller(least, limit_in(root, group, file));
-		*strrchr(group, '/') = '\0';
-	}
-	return least;
+	pn_mutex_init(&process.deriving);
+	pn_mutex_init(&process.lock);
+	pn_list_init(&process.members);
+	process.nmembers = 0;
+	process.raised_to = 0;
+	atomic_store(&process.nlate, 0);
+	atomic_store(&process.max_bytes, 0);
+	atomic_store(&process.bytes, 0);
+	atomic_store(&process.peak_bytes, 0);
+	atomic_store(&process.late_bytes, 0);
+	atomic_store(&process.look_ns, PN_FOREVER);
+	pn_account_init(&process.account, 0);
+	sharers_init(&process.sharers);
 }
 
-/* One line of /proc/self/cgroup: "0::/group" of version 2, or of version 1
- * "7:memory:/group" with other names beside memory. Unlike "/a", "/" names the
- * root; what does not begin with a slash is none of ours. */
-static size_t limit_of_line(char *line, const char *mount)
+static void do_nothing(void)
 {
-	char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
-	bool v2 = !strncmp(line, "0::", 3);
-
-	group = controllers ? strchr(controllers + 1, ':') : NULL;
-	if (!group || group[1] != '/')
-		return SIZE_MAX;
-	*group++ = '\0';
-	group[strcspn(group, "\n")] = '\0';
-	if (!group[1])
-		*group = '\0';
-	if (v2)
-		return least_limit(mount, group, "memory.max");
-	if (strcmp(controllers + 1, "memory"))
-		return SIZE_MAX;
-	if (snprintf(root, sizeof(root), "%s/memory", mount) >=
-	    (int)sizeof(root))
-		return SIZE_MAX;
-	return least_limit(root, group, "memory.limit_in_bytes");
 }
 
-size_t pn_budget_cgroup_bytes(const char *groups, const char *mount)
+static void process_begin(void)
 {
-	size_t least = SIZE_MAX;
-	char line[PATH_MAX];
-	FILE *f = fopen(groups, "re");
-
-	while (f && fgets(line, sizeof(line), f))
-		least = smaller(least, limit_of_line(line, mount));
-	if (f)
-		fclose(f);
-	return least;
+	process_init();
+	pn_process_atfork(do_nothing, do_nothing, process_init);
 }
 
 /* --- what there may be ---------------------------------------------------- */
 
-static size_t machine_bytes(void)
+static void add_limits(struct pn_derive *from, const struct pn_budget *budget)
 {
-	struct sysinfo info;
-
-	return sysinfo(&info) ? SIZE_MAX : info.totalram * info.mem_unit;
+	for (unsigned i = 0; i < budget->ndevices; i++)
+		pn_derive_add(from, &budget->devices[i]->limits);
 }
 
-/* Processes of this job on this node, as launchers tell. */
-static unsigned local_processes(void)
+static bool is_shared(const struct pn_derive *from)
 {
-	static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_SIZE",
-					     "MPI_LOCALNRANKS",
-					     "SLURM_NTASKS_PER_NODE",
-					     "MV2_COMM_WORLD_LOCAL_SIZE" };
+	return from->by_user && from->hard != SIZE_MAX;
+}
 
-	for (size_t i = 0; i < PN_ARRAY_LEN(names); i++) {
-		const char *value = getenv(names[i]);
-		int n = value ? atoi(value) : 0;
+/* What the members of the process say. */
+struct terms {
+	struct pn_derive from;
+	size_t given;	/* SIZE_MAX: not */
+	size_t largest; /* cap */
+	size_t sum;	/* of caps; SIZE_MAX: not all have one */
+};
 
-		if (n > 0)
-			return (unsigned)n;
+static void read_terms(struct terms *terms)
+{
+	bool unlimited = false;
+	struct pn_list *pos;
+
+	*terms = (struct terms){ .from = { .hard = SIZE_MAX, .nprocesses = 1 },
+				 .given = SIZE_MAX };
+	pn_lock(&process.lock);
+	pn_list_for_each (pos, &process.members) {
+		const struct pn_budget *budget =
+			pn_container_of(pos, struct pn_budget, member);
+		size_t max = atomic_load(&budget->max_bytes);
+
+		add_limits(&terms->from, budget);
+		if (budget->nprocesses > terms->from.nprocesses)
+			terms->from.nprocesses = budget->nprocesses;
+		if (budget->process_max_bytes)
+			terms->given = smaller(terms->given,
+					       budget->process_max_bytes);
+		if (budget->capped && max > terms->largest)
+			terms->largest = max;
+		if (!budget->capped ||
+		    __builtin_add_overflow(terms->sum, max, &terms->sum))
+			unlimited = true;
 	}
-	return 1;
+	pn_unlock(&process.lock);
+	if (unlimited)
+		terms->sum = SIZE_MAX;
 }
 
-/* The number behind a name in the text of a status file; 0: not there. */
-static size_t number_of(const char *text, const char *name)
+/* Members without a cap follow. What the kernel charges stays below the sum of
+ * the caps, too. */
+static void publish(size_t max_bytes, size_t sum, const char *derived_from)
 {
-	const char *line = strstr(text, name);
+	struct pn_list *pos;
 
-	return line ? strtoull(line + strlen(name), NULL, 10) : 0;
-}
+	pn_lock(&process.lock);
+	process.derived_from = derived_from;
+	atomic_store(&process.max_bytes, max_bytes);
+	atomic_store(&process.account.max_bytes, smaller(max_bytes, sum));
+	pn_list_for_each (pos, &process.members) {
+		struct pn_budget *budget =
+			pn_container_of(pos, struct pn_budget, member);
 
-/* What a process has pinned if it is the user's; 0 also when it is gone. */
-static size_t pinned_by(const char *proc, const char *pid, uid_t user)
-{
-	char path[PATH_MAX], text[4096];
-	size_t n = 0;
-	FILE *f = NULL;
-
-	if (snprintf(path, sizeof(path), "%s/%s/status", proc, pid) <
-	    (int)sizeof(path))
-		f = fopen(path, "re");
-	if (f) {
-		n = fread(text, 1, sizeof(text) - 1, f);
-		fclose(f);
+		atomic_store(&budget->process_limit, max_bytes);
+		if (budget->capped)
+			continue;
+		budget->derived_from = derived_from;
+		atomic_store(&budget->max_bytes, max_bytes);
 	}
-	text[n] = '\0';
-	return strstr(text, "\nUid:") && number_of(text, "\nUid:") == user
-		       ? number_of(text, "\nVmPin:") * 1024
-		       : 0;
+	pn_unlock(&process.lock);
 }
 
-size_t pn_budget_others_bytes(const char *proc)
+static void say_raised(size_t derived, size_t raised)
 {
-	const struct dirent *entry;
-	DIR *dir = opendir(proc);
-	uid_t user = getuid();
-	size_t sum = 0;
-
-	while (dir && (entry = readdir(dir)))
-		if (isdigit((unsigned char)entry->d_name[0]) &&
-		    atoi(entry->d_name) != getpid())
-			sum += pinned_by(proc, entry->d_name, user);
-	if (dir)
-		closedir(dir);
-	return sum;
+	if (process.raised_to == raised)
+		return;
+	process.raised_to = raised;
+	if (raised)
+		pn_info("max_bytes of a context raises the process's budget of "
+			"pinned memory from %zu to %zu MiB",
+			MIB(derived), MIB(raised));
 }
 
-/* Three quarters of a limit that fails hard, leaving room for the device's own
- * needs and for processes to come. The share of a process is also bounded by
- * what others leave: not all of them are of this job. */
-static size_t derive_hard(const struct pn_budget *budget)
+static void derive_process(void)
 {
-	const struct pn_device_limits *limits = &budget->devices[0]->limits;
-	size_t hard = limits->max_pinned_bytes;
-	size_t share = hard / budget->nprocesses, others;
+	const char *why = "process_max_bytes of a context";
+	uint64_t never = PN_FOREVER;
+	size_t max, raised;
+	struct terms terms;
 
-	if (hard == SIZE_MAX)
-		return SIZE_MAX;
-	if (limits->pinned_by_user) {
-		others = pn_budget_others_bytes("/proc");
-		share = smaller(share, others < hard ? hard - others : 0);
+	pn_lock(&process.deriving);
+	read_terms(&terms);
+	max = terms.given;
+	if (max == SIZE_MAX) {
+		max = pn_derive_bytes(&terms.from, &why);
+		raised = smaller(terms.largest, terms.from.hard);
+		say_raised(max, raised > max ? raised : 0);
+		if (raised > max) {
+			max = raised;
+			why = "the largest max_bytes of a context";
+		}
 	}
-	share = share / 4 * 3;
-	return share > LEAST_BYTES ? share : LEAST_BYTES;
-}
-
-/* Half of memory, since the program wants some of it unpinned. */
-static size_t derive_bytes(struct pn_budget *budget)
-{
-	const struct pn_device_limits *limits = &budget->devices[0]->limits;
-	size_t hard = derive_hard(budget);
-	size_t cgroup =
-		pn_budget_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
-	size_t machine = machine_bytes();
-	size_t half = smaller(cgroup, machine) / 2 / budget->nprocesses;
-
-	if (hard > half)
-		budget->derived_from = cgroup <= machine
-					       ? "half of the cgroup's memory"
-					       : "half of the machine's memory";
-	else if (limits->pinned_by_user)
-		budget->derived_from = "three quarters of what other processes "
-				       "of the user leave of RLIMIT_MEMLOCK";
+	publish(max, terms.sum, why);
+	if (terms.given != SIZE_MAX || !is_shared(&terms.from))
+		atomic_store(&process.look_ns, PN_FOREVER);
 	else
-		budget->derived_from = "three quarters of what the device may "
-				       "pin";
-	return smaller(hard, half);
+		atomic_compare_exchange_strong(&process.look_ns, &never,
+					       pn_clock_ns() + PN_NS_PER_S);
+	pn_unlock(&process.deriving);
 }
 
-void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
-		    size_t max_bytes, size_t max_regions, unsigned nprocesses)
+static void derive_own(struct pn_budget *budget)
 {
-	size_t most = device->limits.max_mrs;
+	struct pn_derive from = { .hard = SIZE_MAX,
+				  .nprocesses = budget->nprocesses };
+	size_t max_bytes;
 
-	*budget = (struct pn_budget){ .devices = { device },
-				      .ndevices = 1,
-				      .nprocesses = nprocesses };
-	pn_list_init(&budget->caches);
-	if (!nprocesses)
-		budget->nprocesses = local_processes();
-	atomic_init(&budget->look_ns, PN_FOREVER);
-	if (!max_bytes) {
-		max_bytes = derive_bytes(budget);
-		if (device->limits.pinned_by_user &&
-		    device->limits.max_pinned_bytes != SIZE_MAX)
-			atomic_init(&budget->look_ns,
-				    pn_clock_ns() + PN_NS_PER_S);
-	}
-	if (!max_regions || max_regions > most)
-		max_regions = most;
-	atomic_init(&budget->max_bytes, max_bytes);
-	pn_account_init(&budget->account, max_bytes);
-	device->account = &budget->account;
-	atomic_init(&budget->max_regions, max_regions);
+	add_limits(&from, budget);
+	max_bytes = pn_derive_bytes(&from, &budget->derived_from);
+	atomic_store(&budget->max_bytes, max_bytes);
+	atomic_store(&budget->account->max_bytes, max_bytes);
 }
 
-/* Adds n to *used unless that exceeds max - reserve. */
-static bool take(_Atomic size_t *used, size_t n, size_t max, size_t reserve)
-{
-	size_t now = atomic_load_explicit(used, memory_order_relaxed);
-
-	do {
-		if (now > max || reserve > max - now || n > max - now - reserve)
-			return false;
-	} while (!atomic_compare_exchange_weak(used, &now, now + n));
-	return true;
-}
-
-static void note_peak(struct pn_budget *budget)
-{
-	size_t now = atomic_load(&budget->bytes);
-	size_t peak = atomic_load(&budget->peak_bytes);
-
-	while (now > peak &&
-	       !atomic_compare_exchange_weak(&budget->peak_bytes, &peak, now))
-		;
-}
+/* --- life ----------------------------------------------------------------- */
 
 static size_t most_regions(const struct pn_budget *budget)
 {
@@ -273,64 +208,237 @@ static size_t most_regions(const struct pn_budget *budget)
 	return most;
 }
 
-/* A limit that was the devices' own grows with them. */
+/* A limit that was the devices' own grows with them. A device may have
+ * registered something before it had an account, to find out about the kernel:
+ * that may be late. */
 void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
 {
 	size_t before = most_regions(budget);
+	struct pn_pinned pinned;
 
 	pn_assert(budget->ndevices < PN_RAILS_MAX);
 	budget->devices[budget->ndevices++] = device;
-	device->account = &budget->account;
 	if (atomic_load(&budget->max_regions) == before)
 		atomic_store(&budget->max_regions, most_regions(budget));
+	device->account = budget->account;
+	if (!device->limits.uncharged_late)
+		return;
+	pn_device_pinned(device, &pinned);
+	if (pinned.dying_bytes)
+		pn_account_late(device->account, pinned.dying_bytes,
+				pn_clock_ns() + 3 * PN_NS_PER_S);
 }
 
-static void set_max_bytes(struct pn_budget *budget, size_t max_bytes)
+static void init(struct pn_budget *budget, size_t max_bytes,
+		 unsigned nprocesses)
 {
-	atomic_store(&budget->max_bytes, max_bytes);
-	atomic_store(&budget->account.max_bytes, max_bytes);
+	*budget = (struct pn_budget){ .nprocesses = nprocesses };
+	sharers_init(&budget->own_sharers);
+	budget->sharers = &budget->own_sharers;
+	if (!nprocesses)
+		budget->nprocesses = pn_derive_processes();
+	atomic_init(&budget->look_ns, PN_FOREVER);
+	atomic_init(&budget->max_bytes, max_bytes);
+	pn_account_init(&budget->own_account, max_bytes);
+	budget->account = &budget->own_account;
 }
+
+static void limit_regions(struct pn_budget *budget, size_t max_regions)
+{
+	if (max_regions)
+		atomic_store(&budget->max_regions,
+			     smaller(max_regions, most_regions(budget)));
+}
+
+void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
+		    size_t max_bytes, size_t max_regions, unsigned nprocesses)
+{
+	struct pn_derive from = { .hard = SIZE_MAX };
+
+	init(budget, max_bytes, nprocesses);
+	pn_budget_add(budget, device);
+	limit_regions(budget, max_regions);
+	if (max_bytes)
+		return;
+	derive_own(budget);
+	add_limits(&from, budget);
+	if (is_shared(&from))
+		atomic_store(&budget->look_ns, pn_clock_ns() + PN_NS_PER_S);
+}
+
+/* Whether a device's kernel uncharges late: others look at it, too. */
+static bool may_be_late(const struct pn_budget *budget)
+{
+	for (unsigned i = 0; i < budget->ndevices; i++)
+		if (budget->devices[i]->limits.uncharged_late)
+			return true;
+	return false;
+}
+
+static void join(struct pn_budget *budget, const struct pn_budget_attr *attr)
+{
+	budget->joined = true;
+	budget->sharers = &process.sharers;
+	budget->process_max_bytes = attr->process_max_bytes;
+	budget->capped = attr->max_bytes;
+	pn_lock(&process.lock);
+	pn_list_append(&process.members, &budget->member);
+	process.nmembers++;
+	atomic_fetch_add(&process.nlate, may_be_late(budget));
+	pn_unlock(&process.lock);
+	derive_process();
+}
+
+void pn_budget_open(struct pn_budget *budget, const struct pn_budget_attr *attr)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	bool real = !(attr->devices[0]->caps & PN_CAP_VIRTUAL_TIME);
+
+	pthread_once(&once, process_begin);
+	if (!real) {
+		pn_budget_init(budget, attr->devices[0], attr->max_bytes,
+			       attr->max_regions, attr->nprocesses);
+	} else {
+		init(budget, attr->max_bytes, attr->nprocesses);
+		budget->account = &process.account;
+		pn_budget_add(budget, attr->devices[0]);
+	}
+	for (unsigned i = 1; i < attr->ndevices; i++)
+		pn_budget_add(budget, attr->devices[i]);
+	limit_regions(budget, attr->max_regions);
+	if (real)
+		join(budget, attr);
+}
+
+static void set_late(struct pn_budget *budget, size_t late)
+{
+	size_t before = atomic_exchange(&budget->late_bytes, late);
+
+	if (budget->joined)
+		atomic_fetch_add(&process.late_bytes, late - before);
+}
+
+void pn_budget_close(struct pn_budget *budget)
+{
+	bool others;
+
+	if (!budget->joined)
+		return;
+	pn_lock(&process.lock);
+	pn_list_remove(&budget->member);
+	others = --process.nmembers;
+	atomic_fetch_sub(&process.nlate, may_be_late(budget));
+	pn_unlock(&process.lock);
+	atomic_fetch_sub(&process.bytes, atomic_exchange(&budget->bytes, 0));
+	set_late(budget, 0);
+	budget->joined = false;
+	if (others)
+		derive_process();
+}
+
+/* --- looking -------------------------------------------------------------- */
 
 /* One thread at a time, and for a hundredth of the time at most: there may be
  * thousands of processes. */
-static void look_at_others(struct pn_budget *budget)
+static void look_at_others(struct pn_budget *budget, _Atomic uint64_t *look_ns)
 {
-	uint64_t start = pn_clock_ns(), due = atomic_load(&budget->look_ns);
+	uint64_t start = pn_clock_ns(), due = atomic_load(look_ns);
 	uint64_t took;
 
 	if (start < due ||
-	    !atomic_compare_exchange_strong(&budget->look_ns, &due, LOOKING))
+	    !atomic_compare_exchange_strong(look_ns, &due, LOOKING))
 		return;
-	set_max_bytes(budget, derive_bytes(budget));
+	if (budget->joined)
+		derive_process();
+	else
+		derive_own(budget);
 	took = pn_clock_ns() - start;
 	took = took * 100 > PN_NS_PER_S ? took * 100 : PN_NS_PER_S;
 	due = LOOKING;
 	/* A resize meanwhile has the last word. */
-	atomic_compare_exchange_strong(&budget->look_ns, &due, start + took);
+	atomic_compare_exchange_strong(look_ns, &due, start + took);
+}
+
+static _Atomic uint64_t *look_time(struct pn_budget *budget)
+{
+	return budget->joined ? &process.look_ns : &budget->look_ns;
 }
 
 void pn_budget_refused(struct pn_budget *budget)
 {
-	uint64_t due = atomic_load(&budget->look_ns);
+	_Atomic uint64_t *look_ns = look_time(budget);
+	uint64_t due = atomic_load(look_ns);
 
 	if (due < LOOKING)
-		atomic_compare_exchange_strong(&budget->look_ns, &due, 0);
+		atomic_compare_exchange_strong(look_ns, &due, 0);
 }
 
-void pn_budget_look(struct pn_budget *budget)
+static void look_at_late(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
 	size_t late = 0;
-
-	if (pn_unlikely(atomic_load_explicit(&budget->look_ns,
-					     memory_order_relaxed) < LOOKING))
-		look_at_others(budget);
 
 	for (unsigned i = 0; i < budget->ndevices; i++) {
 		pn_device_pinned(budget->devices[i], &pinned);
 		late += pinned.dying_bytes;
 	}
-	atomic_store(&budget->late_bytes, late);
+	set_late(budget, late);
+}
+
+/* Members that register nothing do not look themselves. */
+static void look_at_members(void)
+{
+	struct pn_list *pos;
+
+	pn_lock(&process.lock);
+	pn_list_for_each (pos, &process.members)
+		look_at_late(pn_container_of(pos, struct pn_budget, member));
+	pn_unlock(&process.lock);
+}
+
+void pn_budget_look(struct pn_budget *budget)
+{
+	_Atomic uint64_t *look_ns = look_time(budget);
+
+	if (pn_unlikely(atomic_load_explicit(look_ns, memory_order_relaxed) <
+			LOOKING))
+		look_at_others(budget, look_ns);
+	if (budget->joined && atomic_load(&process.nlate))
+		look_at_members();
+	else
+		look_at_late(budget);
+}
+
+/* --- taking --------------------------------------------------------------- */
+
+/* Adds n to *used unless that exceeds max - reserve. */
+static bool take(_Atomic size_t *used, size_t n, size_t max, size_t reserve)
+{
+	size_t now = atomic_load_explicit(used, memory_order_relaxed);
+
+	do {
+		if (now > max || reserve > max - now || n > max - now - reserve)
+			return false;
+	} while (!atomic_compare_exchange_weak(used, &now, now + n));
+	return true;
+}
+
+static void note_peak(_Atomic size_t *peak_bytes, const _Atomic size_t *bytes)
+{
+	size_t now = atomic_load(bytes), peak = atomic_load(peak_bytes);
+
+	while (now > peak &&
+	       !atomic_compare_exchange_weak(peak_bytes, &peak, now))
+		;
+}
+
+static bool take_of_process(size_t bytes)
+{
+	if (!take(&process.bytes, bytes, atomic_load(&process.max_bytes),
+		  atomic_load(&process.late_bytes)))
+		return false;
+	note_peak(&process.peak_bytes, &process.bytes);
+	return true;
 }
 
 bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
@@ -339,28 +447,115 @@ bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
 		  atomic_load(&budget->late_bytes)))
 		return false;
 	if (!take(&budget->regions, regions, atomic_load(&budget->max_regions),
-		  0)) {
-		atomic_fetch_sub(&budget->bytes, bytes);
-		return false;
-	}
-	note_peak(budget);
+		  0))
+		goto give_bytes;
+	if (budget->joined && !take_of_process(bytes))
+		goto give_regions;
+	note_peak(&budget->peak_bytes, &budget->bytes);
 	return true;
+
+give_regions:
+	atomic_fetch_sub(&budget->regions, regions);
+give_bytes:
+	atomic_fetch_sub(&budget->bytes, bytes);
+	return false;
 }
 
 void pn_budget_give(struct pn_budget *budget, size_t bytes, size_t regions)
 {
+	if (budget->joined)
+		atomic_fetch_sub(&process.bytes, bytes);
 	atomic_fetch_sub(&budget->bytes, bytes);
 	atomic_fetch_sub(&budget->regions, regions);
+}
+
+static size_t missing(const _Atomic size_t *used, size_t n,
+		      const _Atomic size_t *max)
+{
+	size_t now = atomic_load(used), most = atomic_load(max);
+
+	return now + n > most ? now + n - most : 0;
+}
+
+struct pn_shortage pn_budget_shortage(const struct pn_budget *budget,
+				      size_t bytes, size_t regions)
+{
+	struct pn_shortage shortage = {
+		.bytes = missing(&budget->bytes, bytes, &budget->max_bytes),
+		.regions = missing(&budget->regions, regions,
+				   &budget->max_regions),
+	};
+
+	if (budget->joined)
+		shortage.process_bytes =
+			missing(&process.bytes, bytes, &process.max_bytes);
+	return shortage;
+}
+
+bool pn_budget_could_fit(const struct pn_budget *budget, size_t bytes,
+			 size_t regions)
+{
+	return bytes <= atomic_load(&budget->max_bytes) &&
+	       regions <= atomic_load(&budget->max_regions) &&
+	       (!budget->joined || bytes <= atomic_load(&process.max_bytes));
+}
+
+static size_t left(size_t max, size_t bytes, size_t late)
+{
+	return bytes < max && late < max - bytes ? max - bytes - late : 0;
+}
+
+size_t pn_budget_others(const struct pn_budget *budget, size_t own_bytes)
+{
+	size_t max = atomic_load(&budget->max_bytes);
+	size_t bytes = atomic_load(&budget->bytes);
+	size_t late = atomic_load(&budget->late_bytes);
+	size_t beyond = 0, process_left;
+
+	if (budget->joined) {
+		process_left = left(atomic_load(&process.max_bytes),
+				    atomic_load(&process.bytes),
+				    atomic_load(&process.late_bytes));
+		max = left(max, bytes, late);
+		beyond = max > process_left ? max - process_left : 0;
+	}
+	return bytes + late + beyond - own_bytes;
+}
+
+static void set_cap(struct pn_budget *budget, size_t max_bytes)
+{
+	pn_lock(&process.lock);
+	budget->capped = true;
+	budget->derived_from = NULL;
+	atomic_store(&budget->max_bytes, max_bytes);
+	pn_unlock(&process.lock);
+	derive_process();
 }
 
 void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 		      size_t max_regions)
 {
-	if (max_bytes) {
+	limit_regions(budget, max_regions);
+	if (max_bytes && budget->joined) {
+		set_cap(budget, max_bytes);
+	} else if (max_bytes) {
 		atomic_store(&budget->look_ns, PN_FOREVER);
-		set_max_bytes(budget, max_bytes);
+		atomic_store(&budget->max_bytes, max_bytes);
+		atomic_store(&budget->account->max_bytes, max_bytes);
 	}
-	if (max_regions)
-		atomic_store(&budget->max_regions,
-			     smaller(max_regions, most_regions(budget)));
+}
+
+void pn_budget_process(struct pn_budget_process *out)
+{
+	*out = (struct pn_budget_process){
+		.max_bytes = atomic_load(&process.max_bytes),
+		.bytes = atomic_load(&process.bytes),
+		.peak_bytes = atomic_load(&process.peak_bytes),
+		.late_bytes = atomic_load(&process.late_bytes),
+		.charged_bytes = pn_account_bytes(&process.account),
+	};
+	pn_lock(&process.lock);
+	out->nmembers = process.nmembers;
+	out->derived_from = process.derived_from;
+	pn_unlock(&process.lock);
 }

@@ -179,7 +179,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	ret = subscribe(cache);
 	if (ret)
 		goto free_key;
-	pn_list_append(&cache->budget->caches, &cache->sharer);
+	pn_room_join(cache);
 	cache->sink = pn_event_sink();
 	if (cache->sink)
 		pn_tell_open(cache);
@@ -223,9 +223,9 @@ void pn_cache_close(struct pn_cache *cache)
 {
 	if (!cache)
 		return;
+	pn_room_leave(cache);
 	pn_worker_stop(cache);
 	PN_CACHE_CHECK_CLOSE(cache);
-	pn_list_remove(&cache->sharer);
 	if (cache->subscribed)
 		pn_monitor_unsubscribe(&cache->subscriber);
 	if (cache->sink)

@@ -212,7 +212,9 @@ struct pn_cache {
 
 	struct pn_device *device;
 	struct pn_budget *budget;
-	struct pn_list sharer; /* in budget->caches */
+	struct pn_list sharer; /* in budget->sharers, whose lock protects */
+	unsigned nwalkers;     /* who look for room here, from elsewhere */
+	bool leaving;	       /* no more of them */
 	struct pn_cache_attr attr;
 	_Atomic bool always_slow; /* every pin takes the lock */
 	_Atomic bool probing;	  /* and asks the monitor about what it found */
@@ -419,9 +421,14 @@ void pn_room_reap_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 /* Waits, without the lock, until no batch is under way: one has all the dying
  * with it, the held ones too. */
 void pn_room_await_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* From open to close others of the process may come and look for room in it;
+ * leaving waits for those who do. */
+void pn_room_join(struct pn_cache *cache);
+void pn_room_leave(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 struct pn_room_want {
 	size_t bytes, nregions;
-	bool by_device; /* the device refused, not the budget */
+	bool by_device;		  /* the device refused, not the budget */
+	struct pn_budget *budget; /* which lacks it; pn_room_make() says */
 };
 /* Takes one step towards room: deregisters the dying, or evicts, or waits for
  * another thread that does. 0: look again; -ENOBUFS: nothing can be done. */

@@ -228,69 +228,71 @@ void pn_room_reap_all(struct pn_cache *cache)
 	} while (n && reap(cache, &candidates, n));
 }
 
-/* How much of what is in use has to go for n more to fit. */
-static size_t missing(size_t used, size_t n, size_t max)
+/* How much of a cache has to go. Of another context's, only what the process
+ * lacks. At least one region goes when the device has no room although the
+ * budget has (`by_device`); none when the kernel merely is late in unpinning.
+ */
+static struct pn_shortage shortage_of(const struct pn_cache *cache,
+				      const struct pn_room_want *want)
 {
-	return used + n > max ? used + n - max : 0;
+	struct pn_shortage s =
+		pn_budget_shortage(want->budget, want->bytes, want->nregions);
+
+	if (cache->budget != want->budget)
+		s.bytes = s.regions = 0;
+	if (s.bytes < s.process_bytes)
+		s.bytes = s.process_bytes;
+	if (want->by_device && !s.regions)
+		s.regions = 1;
+	if (want->by_device && s.bytes < want->bytes)
+		s.bytes = want->bytes;
+	return s;
 }
 
 /* Evicts what is missing; how many went. *busy: somebody is deregistering just
- * now. At least one goes when the device has no room although the budget has
- * (`by_device`); none when the kernel merely is late in unpinning. */
+ * now. */
 static unsigned evict_missing(struct pn_cache *cache,
 			      const struct pn_room_want *want, bool *busy)
 {
-	struct pn_budget *budget = cache->budget;
-	size_t bytes = missing(atomic_load(&budget->bytes), want->bytes,
-			       atomic_load(&budget->max_bytes));
-	size_t n = missing(atomic_load(&budget->regions), want->nregions,
-			   atomic_load(&budget->max_regions));
+	struct pn_shortage s = shortage_of(cache, want);
 	enum pn_event_reason why =
-		bytes ? PN_BECAUSE_BYTES : PN_BECAUSE_REGIONS;
+		s.bytes ? PN_BECAUSE_BYTES : PN_BECAUSE_REGIONS;
 	unsigned evicted = 0;
 
 	if (want->by_device)
 		why = PN_BECAUSE_DEVICE;
-	if (want->by_device && !n)
-		n = 1;
-	if (want->by_device && bytes < want->bytes)
-		bytes = want->bytes;
 	pn_lock(&cache->lock);
-	if (bytes || n)
-		evicted = pn_room_evict_locked(cache, bytes, n, why);
+	if (s.bytes || s.regions)
+		evicted = pn_room_evict_locked(cache, s.bytes, s.regions, why);
 	*busy = cache->nreaping;
 	pn_unlock(&cache->lock);
 	return evicted;
 }
 
-static bool fits(const struct pn_budget *budget,
-		 const struct pn_room_want *want)
+static bool fits(const struct pn_room_want *want)
 {
-	return !missing(atomic_load(&budget->bytes), want->bytes,
-			atomic_load(&budget->max_bytes)) &&
-	       !missing(atomic_load(&budget->regions), want->nregions,
-			atomic_load(&budget->max_regions));
+	struct pn_shortage s =
+		pn_budget_shortage(want->budget, want->bytes, want->nregions);
+
+	return !s.bytes && !s.regions && !s.process_bytes;
 }
 
-static bool could_fit(const struct pn_budget *budget,
-		      const struct pn_room_want *want)
+static bool could_fit(const struct pn_room_want *want)
 {
-	return want->bytes <= atomic_load(&budget->max_bytes) &&
-	       want->nregions <= atomic_load(&budget->max_regions);
+	return pn_budget_could_fit(want->budget, want->bytes, want->nregions);
 }
 
 /* What was reaped may be no more than what the caller had begun and undone
  * again: looking again is worth it only when all fits now. */
 static int make_here(struct pn_cache *cache, const struct pn_room_want *want)
 {
-	struct pn_budget *budget = cache->budget;
 	uint32_t seen = atomic_load(&cache->reaped);
 	bool busy, reaped;
 
-	if (!could_fit(budget, want))
+	if (!could_fit(want))
 		return -ENOBUFS;
 	reaped = pn_room_reap(cache);
-	if (want->by_device ? reaped : fits(budget, want))
+	if (want->by_device ? reaped : fits(want))
 		return 0;
 	if (evict_missing(cache, want, &busy)) {
 		pn_room_reap(cache);
@@ -308,27 +310,95 @@ static int make_in(struct pn_cache *cache, const struct pn_room_want *want)
 {
 	int ret = make_here(cache, want);
 
-	if (ret == -ENOBUFS && could_fit(cache->budget, want) &&
-	    pn_chores_give(cache)) {
+	if (ret == -ENOBUFS && could_fit(want) && pn_chores_give(cache)) {
 		pn_room_reap(cache);
 		ret = 0;
 	}
 	return ret;
 }
 
-/* Its own regions first; then those of the other rails' caches, one at a time,
- * so that no two locks are held. */
-int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
+void pn_room_join(struct pn_cache *cache)
 {
-	int ret = make_in(cache, want);
+	struct pn_sharers *sharers = cache->budget->sharers;
+
+	pn_lock(&sharers->lock);
+	pn_list_append(&sharers->caches, &cache->sharer);
+	pn_unlock(&sharers->lock);
+}
+
+void pn_room_leave(struct pn_cache *cache)
+{
+	struct pn_sharers *sharers = cache->budget->sharers;
+
+	pn_lock(&sharers->lock);
+	cache->leaving = true;
+	while (cache->nwalkers)
+		pthread_cond_wait(&sharers->left, &sharers->lock.pthread);
+	pn_list_remove(&cache->sharer);
+	pn_unlock(&sharers->lock);
+}
+
+/* The cache behind `last` (NULL: the first) with a reference, which keeps it
+ * open and in its place; lets go of the one of `last`. NULL: there is none. */
+static struct pn_cache *next_sharer(struct pn_sharers *sharers,
+				    struct pn_cache *last)
+{
+	struct pn_cache *next = NULL;
 	struct pn_list *pos;
 
-	for (pos = cache->sharer.next; ret == -ENOBUFS && pos != &cache->sharer;
-	     pos = pos->next)
-		if (pos != &cache->budget->caches)
-			ret = make_in(pn_container_of(pos, struct pn_cache,
-						      sharer),
-				      want);
+	pn_lock(&sharers->lock);
+	pos = last ? last->sharer.next : sharers->caches.next;
+	for (; !next && pos != &sharers->caches; pos = pos->next) {
+		next = pn_container_of(pos, struct pn_cache, sharer);
+		if (next->leaving)
+			next = NULL;
+	}
+	if (next)
+		next->nwalkers++;
+	if (last && !--last->nwalkers && last->leaving)
+		pthread_cond_broadcast(&sharers->left);
+	pn_unlock(&sharers->lock);
+	return next;
+}
+
+static void put_sharer(struct pn_sharers *sharers, struct pn_cache *cache)
+{
+	pn_lock(&sharers->lock);
+	if (!--cache->nwalkers && cache->leaving)
+		pthread_cond_broadcast(&sharers->left);
+	pn_unlock(&sharers->lock);
+}
+
+/* Another context's cache can help where the process lacks room or the kernel
+ * refuses, and the context is not at a cap of its own. */
+static bool can_help(const struct pn_cache *cache,
+		     const struct pn_room_want *want)
+{
+	struct pn_shortage s;
+
+	if (cache->budget == want->budget || want->by_device)
+		return true;
+	s = pn_budget_shortage(want->budget, want->bytes, want->nregions);
+	return s.process_bytes && !s.bytes && !s.regions;
+}
+
+/* Its own regions first; then those of the other caches that share the budget,
+ * of the context's other rails and of other contexts, one at a time, so that no
+ * two locks are held. */
+int pn_room_make(struct pn_cache *cache, const struct pn_room_want *asked)
+{
+	struct pn_sharers *sharers = cache->budget->sharers;
+	struct pn_room_want want = *asked;
+	struct pn_cache *other = NULL;
+	int ret;
+
+	want.budget = cache->budget;
+	ret = make_in(cache, &want);
+	while (ret == -ENOBUFS && (other = next_sharer(sharers, other)))
+		if (other != cache && can_help(other, &want))
+			ret = make_in(other, &want);
+	if (other)
+		put_sharer(sharers, other);
 	return ret;
 }
 

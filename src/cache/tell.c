@@ -188,8 +188,7 @@ void pn_tell_close(struct pn_cache *cache)
 void pn_tell_others_locked(struct pn_cache *cache)
 {
 	struct pn_budget *budget = cache->budget;
-	size_t bytes = atomic_load(&budget->bytes) +
-		       atomic_load(&budget->late_bytes) - cache->own_bytes;
+	size_t bytes = pn_budget_others(budget, cache->own_bytes);
 	size_t regions = atomic_load(&budget->regions) - cache->own_regions;
 
 	if (bytes == cache->others_bytes && regions == cache->others_regions)

@@ -75,13 +75,19 @@ static const struct pn_option table[] = {
 	  "how long that file may become; what comes then is only counted",
 	  FIELD(trace_max_bytes), 128 << 10, 0, NULL },
 	{ "max_bytes", PN_OPTION_BYTES, "0",
-	  "the budget: how much memory may be pinned at a time (0: derived "
-	  "from RLIMIT_MEMLOCK, the cgroup, the machine and the device)",
+	  "the context's budget: how much memory it may have pinned at a time "
+	  "(0: what the process may)",
 	  FIELD(max_bytes), 0, 0, NULL },
 	{ "max_regions", PN_OPTION_NUMBER, "0",
-	  "the budget: how many registrations there may be at a time (0: as "
-	  "many as the device allows)",
+	  "the context's budget: how many registrations there may be at a time "
+	  "(0: as many as the device allows)",
 	  FIELD(max_regions), 0, 0, NULL },
+	{ "process_max_bytes", PN_OPTION_BYTES, "0",
+	  "the process's budget: how much memory all its contexts together may "
+	  "have pinned at a time (0: derived from RLIMIT_MEMLOCK, the cgroup, "
+	  "the machine and the devices; a larger max_bytes raises it up to the "
+	  "device's limit); of several contexts' the smallest holds",
+	  FIELD(process_max_bytes), 0, 0, NULL },
 	{ "local_processes", PN_OPTION_NUMBER, "0",
 	  "processes of this job on this machine, among which the derived "
 	  "budget is divided (0: as the MPI launcher says, else 1)",

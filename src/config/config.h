@@ -34,7 +34,8 @@ struct pn_config {
 	int monitor;	    /* enum pn_monitor_mode */
 	char trace[PN_OPTION_TEXT_BYTES];
 	uint64_t trace_max_bytes;
-	uint64_t max_bytes, max_regions; /* 0: derived */
+	uint64_t max_bytes, max_regions; /* 0: no cap */
+	uint64_t process_max_bytes;	 /* 0: derived */
 	uint64_t local_processes;	 /* 0: found out */
 	int cache_policy;		 /* index of pn_policy_at() */
 	uint64_t cache_max_region;

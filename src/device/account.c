@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "device/account.h"
 
+#include <errno.h>
+
+#include "base/clock.h"
 #include "base/huge.h"
 
 void pn_account_init(struct pn_account *account, size_t max_bytes)
@@ -26,23 +29,50 @@ static bool fits(const struct pn_account *account, size_t bytes, size_t late)
 	return used <= max && bytes <= max - used;
 }
 
-bool pn_account_charge(struct pn_account *account, size_t bytes, size_t late,
-		       uint32_t *epoch)
+static size_t late_bytes(struct pn_account *account) PN_REQUIRES(&account->lock)
 {
-	bool ok;
+	uint64_t now = account->nlate ? pn_clock_ns() : 0;
+	unsigned kept = 0;
+	size_t sum = 0;
 
-	*epoch = 0;
-	if (!account)
-		return true;
+	for (unsigned i = 0; i < account->nlate; i++) {
+		if (account->late[i].until_ns <= now)
+			continue;
+		sum += account->late[i].bytes;
+		account->late[kept++] = account->late[i];
+	}
+	account->nlate = kept;
+	return sum;
+}
+
+/* 0, -EAGAIN or -ENOMEM as in the header. The late charges are `most` at most;
+ * synced: the sum has them. */
+static int charge_now(struct pn_charge *charge, bool synced, size_t most)
+{
+	struct pn_account *account = charge->account;
+	size_t late;
+	int ret = 0;
+
 	pn_lock(&account->lock);
-	ok = fits(account, bytes, late);
-	if (ok) {
-		account->bytes += bytes;
-		account->pending += bytes;
-		*epoch = account->epoch;
+	late = late_bytes(account);
+	if (late > most)
+		late = most;
+	if (fits(account, charge->bytes, synced ? 0 : late)) {
+		account->bytes += charge->bytes;
+		account->pending += charge->bytes;
+		charge->epoch = account->epoch;
+	} else {
+		ret = late && charge->bytes <= atomic_load(&account->max_bytes)
+			      ? -EAGAIN
+			      : -ENOMEM;
 	}
 	pn_unlock(&account->lock);
-	return ok;
+	return ret;
+}
+
+bool pn_account_charge(struct pn_charge *charge)
+{
+	return !charge->account || !charge_now(charge, false, SIZE_MAX);
 }
 
 size_t pn_account_bytes(struct pn_account *account)
@@ -70,12 +100,30 @@ bool pn_account_raise(struct pn_charge *charge, size_t bytes)
 	return ok;
 }
 
-void pn_account_settle(struct pn_account *account, size_t bytes)
+void pn_account_settle(const struct pn_charge *charge)
 {
+	struct pn_account *account = charge->account;
+
 	if (!account)
 		return;
 	pn_lock(&account->lock);
-	account->pending -= bytes;
+	account->pending -= charge->bytes;
+	pn_unlock(&account->lock);
+}
+
+void pn_account_late(struct pn_account *account, size_t bytes,
+		     uint64_t until_ns)
+{
+	unsigned last;
+
+	if (!account)
+		return;
+	pn_lock(&account->lock);
+	if (account->nlate < PN_ACCOUNT_LATE)
+		account->late[account->nlate++].bytes = 0;
+	last = account->nlate - 1;
+	account->late[last].bytes += bytes;
+	account->late[last].until_ns = until_ns;
 	pn_unlock(&account->lock);
 }
 
@@ -118,4 +166,13 @@ bool pn_account_sync(struct pn_account *account, size_t *vmpin)
 	}
 	pn_unlock(&account->lock);
 	return less;
+}
+
+int pn_account_charge_synced(struct pn_account *account,
+			     struct pn_charge *charge, size_t live,
+			     size_t *vmpin)
+{
+	bool synced = pn_account_sync(account, vmpin);
+
+	return charge_now(charge, synced, *vmpin > live ? *vmpin - live : 0);
 }

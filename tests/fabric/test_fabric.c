@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "side.h"
+#include "vmpin.h"
 
 /* --- tagged messages of all sizes ----------------------------------------- */
 
@@ -513,6 +514,61 @@ static void a_reader_sleeps_until_something_comes(void **state)
 
 /* --- alone ---------------------------------------------------------------- */
 
+/* --- two endpoints in a process ------------------------------------------- */
+
+#define BUDGET ((size_t)2 << 20)
+
+static bool send_to_self(struct side *s, uint8_t *from, uint8_t *to, size_t len)
+{
+	struct fi_cq_tagged_entry end;
+
+	fill(from, len, (unsigned)len);
+	NEED(!fi_trecv(s->ep, to, len, NULL, s->self, 1, 0, to));
+	NEED(!fi_tsend(s->ep, from, len, NULL, s->self, 1, from));
+	NEED(next_end(s->rx, &end) && next_end(s->tx, &end));
+	NEED(is_filled(to, len, (unsigned)len));
+	return true;
+}
+
+static bool know_self(struct side *s)
+{
+	char name[NAME_BYTES];
+	size_t len = sizeof(name);
+
+	NEED(!fi_getname(&s->ep->fid, name, &len));
+	NEED(fi_av_insert(s->av, name, 1, &s->self, 0, NULL) == 1);
+	return true;
+}
+
+/* Each has a context of its own; what they keep registered is one sum. */
+static void endpoints_share_the_budget(void **state)
+{
+	static const struct setup plain;
+	struct side sides[2] = { { .setup = &plain }, { .setup = &plain } };
+	uint8_t *memory = malloc(4 * BUDGET);
+	size_t most = 0;
+
+	(void)state;
+	assert_int_equal(setenv("PINION_PROCESS_MAX_BYTES", "2M", 1), 0);
+	assert_int_equal(setenv("PINION_PROTOCOL", "cached", 1), 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(open_side(&sides[i]) && know_self(&sides[i]));
+	for (unsigned i = 0; i < 16; i++) {
+		uint8_t *from = memory + i % 8 * (BUDGET / 4);
+
+		assert_true(send_to_self(&sides[i % 2], from, from + 2 * BUDGET,
+					 BUDGET / 4));
+		if (vmpin() > most)
+			most = vmpin();
+	}
+	assert_in_range(most, BUDGET / 4, BUDGET);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(close_side(&sides[i]));
+	unsetenv("PINION_PROCESS_MAX_BYTES");
+	unsetenv("PINION_PROTOCOL");
+	free(memory);
+}
+
 static void what_is_not_offered_is_not_found(void **state)
 {
 	static const uint64_t caps[] = { FI_TRIGGER, FI_FENCE, FI_COLLECTIVE,
@@ -584,6 +640,7 @@ int main(void)
 		TEST(a_buffer_for_several_messages_keeps_its_place),
 		TEST(what_is_too_long_or_cancelled_ends_with_an_error),
 		TEST(a_reader_sleeps_until_something_comes),
+		TEST(endpoints_share_the_budget),
 		TEST(what_is_not_offered_is_not_found),
 		TEST(an_event_queue_keeps_what_is_written),
 	};

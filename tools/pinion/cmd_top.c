@@ -212,6 +212,16 @@ static double percent(double part, double rest)
 	return part + rest > 0 ? 100 * part / (part + rest) : 0;
 }
 
+/* What the process may have pinned: the sum of its contexts' budgets, or its
+ * own where that is less. */
+static double budget_of(const struct process *p)
+{
+	double sum = pn_view_total(&p->view, "context", "max_bytes");
+	double most = pn_view_largest(&p->view, "context", "process_max_bytes");
+
+	return most > 0 && most < sum ? most : sum;
+}
+
 static void draw_process(struct top *top, const struct process *p, bool chosen)
 {
 	char pinned[PN_REPORT_BYTES_LEN], budget[PN_REPORT_BYTES_LEN];
@@ -221,10 +231,8 @@ static void draw_process(struct top *top, const struct process *p, bool chosen)
 	     p->view.state, p->view.head->command,
 	     bytes_text(pn_view_total(&p->view, "context", "pinned_bytes"),
 			pinned),
-	     bytes_text(pn_view_total(&p->view, "context", "max_bytes"),
-			budget),
-	     percent(p->hits, p->misses), p->hits_rate, p->misses_rate,
-	     p->sent_rate);
+	     bytes_text(budget_of(p), budget), percent(p->hits, p->misses),
+	     p->hits_rate, p->misses_rate, p->sent_rate);
 }
 
 static void draw_processes(struct top *top)
@@ -255,7 +263,7 @@ static double pinned_before(const struct process *p, unsigned looks)
  * or the peak when that is far below. */
 static void draw_history(struct top *top, const struct process *p)
 {
-	double budget = pn_view_total(&p->view, "context", "max_bytes");
+	double budget = budget_of(p);
 	double peak = pn_view_total(&p->view, "context", "peak_bytes");
 	double full = peak * 4 < budget ? peak : budget;
 	char text[PN_REPORT_BYTES_LEN];

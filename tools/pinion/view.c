@@ -332,19 +332,43 @@ const char *pn_view_text(const struct pn_board_block *block, unsigned row,
 	return buf;
 }
 
-double pn_view_total(const struct pn_view *view, const char *kind,
-		     const char *name)
+/* The next block of a kind that has the field; NULL: there is none. */
+static const struct pn_board_block *next_with(
+	const struct pn_view *view, const struct pn_board_block *block,
+	const char *kind, const char *name, double *value)
 {
-	const struct pn_board_block *block = NULL;
-	double sum = 0;
-
 	while ((block = pn_view_next(view, block))) {
 		const struct pn_shown *field =
 			pn_view_is(block, kind) ? pn_view_find(block, name)
 						: NULL;
 
-		if (field)
-			sum += pn_view_sum(view, block, field);
+		if (!field)
+			continue;
+		*value = pn_view_sum(view, block, field);
+		break;
 	}
+	return block;
+}
+
+double pn_view_total(const struct pn_view *view, const char *kind,
+		     const char *name)
+{
+	const struct pn_board_block *block = NULL;
+	double sum = 0, value;
+
+	while ((block = next_with(view, block, kind, name, &value)))
+		sum += value;
 	return sum;
+}
+
+double pn_view_largest(const struct pn_view *view, const char *kind,
+		       const char *name)
+{
+	const struct pn_board_block *block = NULL;
+	double largest = 0, value;
+
+	while ((block = next_with(view, block, kind, name, &value)))
+		if (value > largest)
+			largest = value;
+	return largest;
 }

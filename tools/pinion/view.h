@@ -69,4 +69,8 @@ const char *pn_view_text(const struct pn_board_block *block, unsigned row,
 double pn_view_total(const struct pn_view *view, const char *kind,
 		     const char *name);
 
+/* The largest of them. */
+double pn_view_largest(const struct pn_view *view, const char *kind,
+		       const char *name);
+
 #endif

@@ -437,38 +437,34 @@ static void fault_in_exposed(const struct pn_soft_slots *slots,
 
 /* --- dying ---------------------------------------------------------------- */
 
-static void add_dying(struct pn_soft_slots *slots, size_t bytes, size_t charged)
+static void add_dying(struct pn_soft_slots *slots, size_t bytes, uint64_t until)
 {
 	struct pn_soft_dying *last;
 
-	if (!slots->lag)
-		return;
 	pn_lock(&slots->lock);
 	if (slots->ndying < PN_SOFT_DYING)
 		slots->dying[slots->ndying++] = (struct pn_soft_dying){ 0 };
 	last = &slots->dying[slots->ndying - 1];
 	last->bytes += bytes;
-	last->charged += charged;
-	last->until_ns = pn_clock_ns() + DYING_NS;
+	last->until_ns = until;
 	pn_unlock(&slots->lock);
 }
 
 /* The sum of what is dying. */
-static struct pn_soft_dying all_dying(struct pn_soft_slots *slots)
+static size_t all_dying(struct pn_soft_slots *slots)
 {
-	struct pn_soft_dying sum = { 0 };
 	unsigned kept = 0;
+	size_t sum = 0;
 	uint64_t now;
 
 	if (!slots->lag)
-		return sum;
+		return 0;
 	now = pn_clock_ns();
 	pn_lock(&slots->lock);
 	for (unsigned i = 0; i < slots->ndying; i++) {
 		if (slots->dying[i].until_ns <= now)
 			continue;
-		sum.bytes += slots->dying[i].bytes;
-		sum.charged += slots->dying[i].charged;
+		sum += slots->dying[i].bytes;
 		slots->dying[kept++] = slots->dying[i];
 	}
 	slots->ndying = kept;
@@ -515,8 +511,8 @@ static size_t set_charges(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return sum;
 }
 
-/* They are dying before the account forgets them: registrations look at the
- * account last. */
+/* They are late before the account forgets them: registrations look at both
+ * sums under its lock. */
 static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		     unsigned n)
 {
@@ -526,31 +522,33 @@ static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		bytes += bytes_of(mrs[i]);
 		charged += charge_of(slots, mrs[i])->bytes;
 	}
-	add_dying(slots, bytes, charged);
-	for (unsigned i = 0; i < n; i++)
+	if (slots->lag) {
+		uint64_t until = pn_clock_ns() + DYING_NS;
+
+		add_dying(slots, bytes, until);
+		pn_account_late(charge_of(slots, mrs[0])->account, charged,
+				until);
+	}
+	for (unsigned i = 0; i < n; i++) {
 		pn_account_uncharge(charge_of(slots, mrs[i]));
+		charge_of(slots, mrs[i])->account = NULL;
+	}
 }
 
-/* What a batch is charged with. */
-struct charging {
-	struct pn_account *account;
-	size_t bytes;
-	uint32_t epoch;
-};
-
 static int pin_charged(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		       unsigned n, const struct charging *c)
+		       unsigned n, const struct pn_charge *sum)
 {
 	int ret;
 
 	for (unsigned i = 0; i < n; i++) {
 		struct pn_charge *charge = charge_of(slots, mrs[i]);
+		size_t bytes = charge->bytes;
 
-		charge->account = c->account;
-		charge->epoch = c->epoch;
+		*charge = *sum;
+		charge->bytes = bytes;
 	}
 	ret = pin_all(slots, mrs, n);
-	pn_account_settle(c->account, c->bytes);
+	pn_account_settle(sum);
 	if (ret)
 		uncharge(slots, mrs, n);
 	return ret;
@@ -558,29 +556,25 @@ static int pin_charged(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 
 /* Charges what pinning costs as far as the page tables tell. Where nothing but
  * late charges are in the way, waits for the kernel. */
-static bool charge_known(struct pn_soft_slots *slots, struct charging *c,
-			 size_t *vmpin) PN_REQUIRES(&c->account->near_limit)
+static bool charge_known(struct pn_soft_slots *slots,
+			 struct pn_account *account, struct pn_charge *sum,
+			 size_t *vmpin) PN_REQUIRES(&account->near_limit)
 {
 	for (;;) {
-		size_t late = all_dying(slots).charged;
-		bool synced = pn_account_sync(c->account, vmpin);
+		int ret = pn_account_charge_synced(
+			account, sum, atomic_load(&slots->live_bytes), vmpin);
 
-		late = still_charged(slots, late, *vmpin);
-		/* Synced: what is dying is in VmPin, and so in the sum. */
-		if (pn_account_charge(c->account, c->bytes, synced ? 0 : late,
-				      &c->epoch))
-			return true;
-		if (!late || c->bytes > atomic_load(&c->account->max_bytes))
-			return false;
+		if (ret != -EAGAIN)
+			return !ret;
 		usleep(LATE_LOOK_US);
 	}
 }
 
 /* What the kernel charged beyond what was known beforehand. What others pin at
  * the same time counts as ours, until the next look at VmPin. */
-static size_t hidden_charge(const struct charging *c, size_t before)
+static size_t hidden_charge(const struct pn_charge *sum, size_t before)
 {
-	size_t known = before + c->bytes, after = pn_huge_vmpin();
+	size_t known = before + sum->bytes, after = pn_huge_vmpin();
 
 	return before != SIZE_MAX && after != SIZE_MAX && after > known
 		       ? after - known
@@ -597,42 +591,42 @@ static void undo(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 /* As long as VmPin is not above what the account knows, one look at it will
  * do. -EAGAIN: it is above: there are hidden charges, or others pin too. */
 static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		     unsigned n, struct charging *c)
-	PN_REQUIRES(&c->account->near_limit)
+		     unsigned n, struct pn_account *account,
+		     struct pn_charge *sum) PN_REQUIRES(&account->near_limit)
 {
 	size_t vmpin;
 	int ret;
 
-	if (!pn_account_charge(c->account, c->bytes, 0, &c->epoch))
+	if (!pn_account_charge(sum))
 		return -EAGAIN;
-	ret = pin_charged(slots, mrs, n, c);
+	ret = pin_charged(slots, mrs, n, sum);
 	if (ret || !slots->uses_uring)
 		return ret;
 	/* Also replaces bounds of others, behind which a hidden charge of this
 	 * one would be out of sight until they are uncharged. */
-	pn_account_sync(c->account, &vmpin);
-	if (vmpin == SIZE_MAX || vmpin <= pn_account_bytes(c->account))
+	pn_account_sync(account, &vmpin);
+	if (vmpin == SIZE_MAX || vmpin <= pn_account_bytes(account))
 		return 0;
 	undo(slots, mrs, n);
-	c->account->crowded = true;
+	account->crowded = true;
 	return -EAGAIN;
 }
 
 /* Looks at VmPin before and after. */
 static int pin_among_others(struct pn_soft_slots *slots,
 			    struct pn_mr *const *mrs, unsigned n,
-			    struct charging *c)
-	PN_REQUIRES(&c->account->near_limit)
+			    struct pn_account *account, struct pn_charge *sum)
+	PN_REQUIRES(&account->near_limit)
 {
 	size_t before, hidden = 0;
 	int ret;
 
-	if (!charge_known(slots, c, &before))
+	if (!charge_known(slots, account, sum, &before))
 		return -ENOMEM;
-	c->account->crowded = before > pn_account_bytes(c->account);
-	ret = pin_charged(slots, mrs, n, c);
+	account->crowded = before > pn_account_bytes(account);
+	ret = pin_charged(slots, mrs, n, sum);
 	if (!ret && slots->uses_uring)
-		hidden = hidden_charge(c, before);
+		hidden = hidden_charge(sum, before);
 	if (!hidden || pn_account_raise(charge_of(slots, mrs[0]), hidden))
 		return ret;
 	undo(slots, mrs, n);
@@ -644,29 +638,28 @@ static int pin_among_others(struct pn_soft_slots *slots,
 static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 			  unsigned n, struct pn_account *account)
 {
-	struct charging c = { .account = account };
+	struct pn_charge sum = { .account = account };
 	int ret = -EAGAIN;
 
-	pn_lock(&c.account->near_limit);
-	c.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
+	pn_lock(&account->near_limit);
+	sum.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
 	if (!account->crowded && !slots->lag)
-		ret = pin_alone(slots, mrs, n, &c);
+		ret = pin_alone(slots, mrs, n, account, &sum);
 	if (ret == -EAGAIN)
-		ret = pin_among_others(slots, mrs, n, &c);
-	pn_unlock(&c.account->near_limit);
+		ret = pin_among_others(slots, mrs, n, account, &sum);
+	pn_unlock(&account->near_limit);
 	return ret;
 }
 
 static int charge_and_pin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 			  unsigned n)
 {
-	struct charging c = { .account = slots->device->account };
-	size_t late = c.account ? all_dying(slots).charged : 0;
+	struct pn_charge sum = { .account = slots->device->account };
 
-	c.bytes = set_charges(slots, mrs, n, pn_huge_bound);
-	if (pn_account_charge(c.account, c.bytes, late, &c.epoch))
-		return pin_charged(slots, mrs, n, &c);
-	return pin_near_limit(slots, mrs, n, c.account);
+	sum.bytes = set_charges(slots, mrs, n, pn_huge_bound);
+	if (pn_account_charge(&sum))
+		return pin_charged(slots, mrs, n, &sum);
+	return pin_near_limit(slots, mrs, n, sum.account);
 }
 
 /* --- registering --------------------------------------------------------- */
@@ -775,7 +768,7 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 {
-	out->dying_bytes = all_dying(slots).bytes;
+	out->dying_bytes = all_dying(slots);
 	out->live_bytes = atomic_load(&slots->live_bytes);
 	out->mrs = atomic_load(&slots->mrs);
 	out->device_bytes = atomic_load(&slots->device_bytes);
@@ -861,9 +854,15 @@ static void empty_table(struct pn_soft_slots *slots,
 		if (pn_bits_get(table->used, i))
 			add_part(&run, table, i, (struct iovec){ NULL, 0 });
 	flush(&run);
-	for (unsigned i = 0; i < slots->nslots; i++)
+	for (unsigned i = 0; i < slots->nslots; i++) {
 		if (table->locked[i])
 			pn_soft_locked_put(table->locked[i]);
+		if (slots->lag && table->charges[i].account)
+			pn_account_late(table->charges[i].account,
+					table->charges[i].bytes,
+					pn_clock_ns() + DYING_NS);
+		pn_account_uncharge(&table->charges[i]);
+	}
 }
 
 void pn_soft_slots_fini(struct pn_soft_slots *slots)

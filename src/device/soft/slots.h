@@ -51,8 +51,7 @@ struct pn_soft_table {
 };
 
 struct pn_soft_dying {
-	size_t bytes;	/* pages */
-	size_t charged; /* for them */
+	size_t bytes; /* pages */
 	uint64_t until_ns;
 };
 

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cache/derive.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/compiler.h"
+
+/* Where others leave nothing: the kernel has the last word, and may change its
+ * mind. */
+#define LEAST_BYTES ((size_t)64 << 10)
+
+static size_t smaller(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* --- control groups ------------------------------------------------------- */
+
+/* The number in a group's file, or SIZE_MAX: "max" is no number. */
+static size_t limit_in(const char *root, const char *group, const char *file)
+{
+	unsigned long long max = 0;
+	char path[PATH_MAX];
+	int found = 0;
+	FILE *f;
+
+	if (snprintf(path, sizeof(path), "%s%s/%s", root, group, file) >=
+	    (int)sizeof(path))
+		return SIZE_MAX;
+	f = fopen(path, "re");
+	if (f) {
+		found = fscanf(f, "%llu", &max);
+		fclose(f);
+	}
+	return found == 1 && max && max < SIZE_MAX ? (size_t)max : SIZE_MAX;
+}
+
+/* The smallest limit from a group up to the root: a job's limit mostly stands
+ * above the step or service that the process is in. */
+static size_t least_limit(const char *root, char *group, const char *file)
+{
+	size_t least = limit_in(root, "", file);
+
+	while (*group) {
+		least = smaller(least, limit_in(root, group, file));
+		*strrchr(group, '/') = '\0';
+	}
+	return least;
+}
+
+/* One line of /proc/self/cgroup: "0::/group" of version 2, or of version 1
+ * "7:memory:/group" with other names beside memory. Unlike "/a", "/" names the
+ * root; what does not begin with a slash is none of ours. */
+static size_t limit_of_line(char *line, const char *mount)
+{
+	char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
+	bool v2 = !strncmp(line, "0::", 3);
+
+	group = controllers ? strchr(controllers + 1, ':') : NULL;
+	if (!group || group[1] != '/')
+		return SIZE_MAX;
+	*group++ = '\0';
+	group[strcspn(group, "\n")] = '\0';
+	if (!group[1])
+		*group = '\0';
+	if (v2)
+		return least_limit(mount, group, "memory.max");
+	if (strcmp(controllers + 1, "memory"))
+		return SIZE_MAX;
+	if (snprintf(root, sizeof(root), "%s/memory", mount) >=
+	    (int)sizeof(root))
+		return SIZE_MAX;
+	return least_limit(root, group, "memory.limit_in_bytes");
+}
+
+size_t pn_budget_cgroup_bytes(const char *groups, const char *mount)
+{
+	size_t least = SIZE_MAX;
+	char line[PATH_MAX];
+	FILE *f = fopen(groups, "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		least = smaller(least, limit_of_line(line, mount));
+	if (f)
+		fclose(f);
+	return least;
+}
+
+/* --- what there may be ---------------------------------------------------- */
+
+static size_t machine_bytes(void)
+{
+	struct sysinfo info;
+
+	return sysinfo(&info) ? SIZE_MAX : info.totalram * info.mem_unit;
+}
+
+/* Processes of this job on this node, as launchers tell. */
+unsigned pn_derive_processes(void)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_SIZE",
+					     "MPI_LOCALNRANKS",
+					     "SLURM_NTASKS_PER_NODE",
+					     "MV2_COMM_WORLD_LOCAL_SIZE" };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(names); i++) {
+		const char *value = getenv(names[i]);
+		int n = value ? atoi(value) : 0;
+
+		if (n > 0)
+			return (unsigned)n;
+	}
+	return 1;
+}
+
+/* The number behind a name in the text of a status file; 0: not there. */
+static size_t number_of(const char *text, const char *name)
+{
+	const char *line = strstr(text, name);
+
+	return line ? strtoull(line + strlen(name), NULL, 10) : 0;
+}
+
+/* What a process has pinned if it is the user's; 0 also when it is gone. */
+static size_t pinned_by(const char *proc, const char *pid, uid_t user)
+{
+	char path[PATH_MAX], text[4096];
+	size_t n = 0;
+	FILE *f = NULL;
+
+	if (snprintf(path, sizeof(path), "%s/%s/status", proc, pid) <
+	    (int)sizeof(path))
+		f = fopen(path, "re");
+	if (f) {
+		n = fread(text, 1, sizeof(text) - 1, f);
+		fclose(f);
+	}
+	text[n] = '\0';
+	return strstr(text, "\nUid:") && number_of(text, "\nUid:") == user
+		       ? number_of(text, "\nVmPin:") * 1024
+		       : 0;
+}
+
+size_t pn_budget_others_bytes(const char *proc)
+{
+	const struct dirent *entry;
+	DIR *dir = opendir(proc);
+	uid_t user = getuid();
+	size_t sum = 0;
+
+	while (dir && (entry = readdir(dir)))
+		if (isdigit((unsigned char)entry->d_name[0]) &&
+		    atoi(entry->d_name) != getpid())
+			sum += pinned_by(proc, entry->d_name, user);
+	if (dir)
+		closedir(dir);
+	return sum;
+}
+
+/* Three quarters of a limit that fails hard, leaving room for the device's own
+ * needs and for processes to come. The share of a process is also bounded by
+ * what others leave: not all of them are of this job. */
+static size_t derive_hard(const struct pn_derive *from)
+{
+	size_t share = from->hard / from->nprocesses, others;
+
+	if (from->hard == SIZE_MAX)
+		return SIZE_MAX;
+	if (from->by_user) {
+		others = pn_budget_others_bytes("/proc");
+		share = smaller(share,
+				others < from->hard ? from->hard - others : 0);
+	}
+	share = share / 4 * 3;
+	return share > LEAST_BYTES ? share : LEAST_BYTES;
+}
+
+/* Half of memory, since the program wants some of it unpinned. */
+size_t pn_derive_bytes(const struct pn_derive *from, const char **why)
+{
+	size_t hard = derive_hard(from);
+	size_t cgroup =
+		pn_budget_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+	size_t machine = machine_bytes();
+	size_t half = smaller(cgroup, machine) / 2 / from->nprocesses;
+
+	if (hard > half)
+		*why = cgroup <= machine ? "half of the cgroup's memory"
+					 : "half of the machine's memory";
+	else if (from->by_user)
+		*why = "three quarters of what other processes of the user "
+		       "leave of RLIMIT_MEMLOCK";
+	else
+		*why = "three quarters of what the device may pin";
+	return smaller(hard, half);
+}
+
+void pn_derive_add(struct pn_derive *from,
+		   const struct pn_device_limits *limits)
+{
+	if (limits->max_pinned_bytes < from->hard)
+		*from = (struct pn_derive){ limits->max_pinned_bytes,
+					    limits->pinned_by_user,
+					    from->nprocesses };
+	else if (limits->max_pinned_bytes == from->hard)
+		from->by_user |= limits->pinned_by_user;
+}
