@@ -236,37 +236,50 @@ void pinion_peer_prefetch(const struct pinion_peer *peer, size_t len)
 		pn_peer_prefetch(peer, len);
 }
 
+/* Messages of another size take a copy of ours. Apart, so that others need no
+ * frame for it. */
+static PN_NOINLINE int send_other(struct pinion_endpoint *ep,
+				  const struct pinion_message *message,
+				  struct pinion_request **out)
+{
+	struct pinion_message own;
+	int ret = pn_sized_copy(&own, sizeof(own), message);
+
+	return ret ? ret : pinion_send(ep, &own, out);
+}
+
 int pinion_send(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	struct pinion_message own;
-	int ret;
-
-	message = pn_sized_use(message, &own, sizeof(own), &ret);
-	if (pn_unlikely(!message))
-		return ret;
+	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
+		return send_other(ep, message, out);
 	if (!message_ok(ep, message, SEND_FLAGS) || !message->peer)
 		return -EINVAL;
 	return pn_endpoint_send(ep, message, out);
 }
 
+static PN_NOINLINE int inject_other(struct pinion_endpoint *ep,
+				    const struct pinion_message *message)
+{
+	struct pinion_message own;
+	int ret = pn_sized_copy(&own, sizeof(own), message);
+
+	return ret ? ret : pinion_inject(ep, &own);
+}
+
 int pinion_inject(struct pinion_endpoint *ep,
 		  const struct pinion_message *message)
 {
-	struct pinion_message own;
-	int ret;
-
-	message = pn_sized_use(message, &own, sizeof(own), &ret);
-	if (pn_unlikely(!message))
-		return ret;
+	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
+		return inject_other(ep, message);
 	if (!message_ok(ep, message, PINION_MESSAGE_DATA) || !message->peer)
 		return -EINVAL;
 	return pn_endpoint_inject(ep, message);
 }
 
 /* It is written to, so it cannot be copied to one of ours. */
-static int check_multi_recv(const struct pinion_multi_recv *multi)
+static PN_NOINLINE int check_multi_recv(const struct pinion_multi_recv *multi)
 {
 	struct pinion_multi_recv own;
 
@@ -275,21 +288,31 @@ static int check_multi_recv(const struct pinion_multi_recv *multi)
 		       : pn_sized_copy(&own, sizeof(own), multi);
 }
 
+static PN_NOINLINE int recv_other(struct pinion_endpoint *ep,
+				  const struct pinion_message *message,
+				  struct pinion_request **out)
+{
+	struct pinion_message own;
+	int ret = pn_sized_copy(&own, sizeof(own), message);
+
+	return ret ? ret : pinion_recv(ep, &own, out);
+}
+
 int pinion_recv(struct pinion_endpoint *ep,
 		const struct pinion_message *message,
 		struct pinion_request **out)
 {
-	struct pinion_message own;
-	int ret;
-
-	message = pn_sized_use(message, &own, sizeof(own), &ret);
-	if (pn_unlikely(!message))
-		return ret;
+	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
+		return recv_other(ep, message, out);
 	if (!message_ok(ep, message, 0) || (message->multi_recv && out))
 		return -EINVAL;
-	if (pn_unlikely(message->multi_recv))
-		ret = check_multi_recv(message->multi_recv);
-	return pn_unlikely(ret) ? ret : pn_endpoint_recv(ep, message, out);
+	if (pn_unlikely(message->multi_recv)) {
+		int ret = check_multi_recv(message->multi_recv);
+
+		if (ret)
+			return ret;
+	}
+	return pn_endpoint_recv(ep, message, out);
 }
 
 int pinion_probe(struct pinion_endpoint *ep,
@@ -365,7 +388,7 @@ int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 				      out);
 }
 
-/* For a caller whose completions are of another size. */
+/* Whose completions are of another size, or who wants none. */
 static PN_NOINLINE int poll_other(struct pinion_endpoint *ep, char *out,
 				  size_t element_bytes, unsigned max)
 {
@@ -375,6 +398,8 @@ static PN_NOINLINE int poll_other(struct pinion_endpoint *ep, char *out,
 	unsigned done = 0;
 	int n;
 
+	if (!usable(ep) || (max && (!out || !element_bytes)))
+		return -EINVAL;
 	do {
 		n = pn_endpoint_poll(ep, batch,
 				     max - done < PN_ARRAY_LEN(batch)
@@ -384,19 +409,17 @@ static PN_NOINLINE int poll_other(struct pinion_endpoint *ep, char *out,
 			memset(out, 0, element_bytes);
 			memcpy(out, &batch[i], bytes);
 		}
-		done += n > 0 ? (unsigned)n : 0;
+		done += (unsigned)n;
 	} while (n == PN_ARRAY_LEN(batch) && done < max);
-	return done ? (int)done : n;
+	return (int)done;
 }
 
 int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		size_t element_bytes, unsigned max)
 {
-	if (!usable(ep) || (max && (!out || !element_bytes)))
-		return -EINVAL;
-	if (pn_likely(element_bytes == sizeof(*out) || !max))
-		return pn_endpoint_poll(ep, out, max);
-	return poll_other(ep, (char *)out, element_bytes, max);
+	if (pn_unlikely(element_bytes != sizeof(*out) || !out || !usable(ep)))
+		return poll_other(ep, (char *)out, element_bytes, max);
+	return pn_endpoint_poll(ep, out, max);
 }
 
 int pinion_endpoint_fd(struct pinion_endpoint *ep)

@@ -11,6 +11,7 @@
 #ifndef PN_BASE_SIZED_H
 #define PN_BASE_SIZED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -21,15 +22,21 @@
  */
 int pn_sized_copy(void *ours, size_t bytes, const void *theirs);
 
+/* Whether a caller's struct is exactly ours. */
+static inline bool pn_sized_is(const void *theirs, size_t bytes)
+{
+	const size_t *size = theirs;
+
+	return size && *size == bytes;
+}
+
 /* A struct of exactly bytes: the caller's own if it is one, else a copy in
  * *ours. NULL: *ret says why, as above. */
 static inline const void *pn_sized_use(const void *theirs, void *ours,
 				       size_t bytes, int *ret)
 {
-	const size_t *size = theirs;
-
 	*ret = 0;
-	if (pn_likely(size && *size == bytes))
+	if (pn_likely(pn_sized_is(theirs, bytes)))
 		return theirs;
 	*ret = pn_sized_copy(ours, bytes, theirs);
 	return *ret ? NULL : ours;
