@@ -10,17 +10,35 @@
 #include "base/cancel.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/sized.h"
 #include "cache/policy/policy.h"
 #include "context.h"
+#include "device/registrar/registrar.h"
 #include "revision.h"
 #include "trace/record.h"
 
-static int open_devices(struct pinion_context *context)
+/* In place of the devices that the option names. */
+static int open_registrar(struct pinion_context *context,
+			  const struct pinion_registrar *registrar)
+{
+	int ret = pn_registrar_open(registrar, &context->devices[0]);
+
+	context->device = context->devices[0];
+	context->nrails = !ret;
+	strcpy(context->config.device, "registrar");
+	return ret;
+}
+
+static int open_devices(struct pinion_context *context,
+			const struct pinion_registrar *registrar)
 {
 	struct pn_device_attr attr = { .pages = pn_context_pages(context) };
-	int ret = pn_device_open_rails(context->config.device, &attr,
-				       context->devices, &context->nrails);
+	int ret;
 
+	if (registrar)
+		return open_registrar(context, registrar);
+	ret = pn_device_open_rails(context->config.device, &attr,
+				   context->devices, &context->nrails);
 	context->device = context->devices[0];
 	return ret;
 }
@@ -104,15 +122,18 @@ static const struct pn_shown_kind shown_context = {
 	PN_ARRAY_LEN(context_fields)
 };
 
-int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
+int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	PN_NO_CANCEL();
+	struct pinion_attr attr = { .size = sizeof(attr) };
 	struct pinion_context *context;
-	int ret;
+	int ret = given ? pn_struct_take(&attr, sizeof(attr), given) : 0;
 
-	if (!out || (attr && attr->size < sizeof(*attr)))
+	if (!out)
 		return -EINVAL;
+	if (ret)
+		return ret;
 	if (pn_process_lost())
 		return refuse_lost();
 	pthread_once(&once, watch_fork);
@@ -120,14 +141,15 @@ int pinion_open(const struct pinion_attr *attr, struct pinion_context **out)
 	if (!context)
 		return -ENOMEM;
 	context->shown = true;
-	ret = pn_config_load(&context->config, attr ? attr->options : NULL);
+	ret = pn_config_load(&context->config, attr.options);
 	if (ret)
 		goto free_context;
 	pn_log_set_level((enum pn_log_level)context->config.log);
 	/* Without a trace the program still does its work. */
 	(void)pn_record_start(context->config.trace,
 			      context->config.trace_max_bytes);
-	ret = pn_limits_explain(open_devices(context), "open a device");
+	ret = pn_limits_explain(open_devices(context, attr.registrar),
+				"open a device");
 	if (ret)
 		goto free_context;
 	ret = pn_context_open_caches(context);

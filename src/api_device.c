@@ -119,7 +119,7 @@ int pinion_registration_key(const struct pinion_registration *reg,
 {
 	if (!reg || !key)
 		return -EINVAL;
-	if (!reg->mr.rkey)
+	if (!(reg->mr.access & PN_ACCESS_REMOTE))
 		return -EACCES;
 	*key = (struct pinion_remote_key){ .addr = (uintptr_t)reg->mr.addr,
 					   .len = reg->mr.len,

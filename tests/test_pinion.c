@@ -95,9 +95,9 @@ static void open_refuses_what_does_not_parse(void **state)
 	}
 }
 
-static void open_refuses_null_and_short_attributes(void **state)
+static void open_refuses_null_and_attributes_without_size(void **state)
 {
-	struct pinion_attr attr = { .size = sizeof(attr) - 1 };
+	struct pinion_attr attr = { .size = sizeof(attr.size) - 1 };
 	struct pinion_context *context = NULL;
 
 	(void)state;
@@ -105,6 +105,31 @@ static void open_refuses_null_and_short_attributes(void **state)
 	assert_int_equal(pinion_open(&attr, &context), -EINVAL);
 	attr.size = 0;
 	assert_int_equal(pinion_open(&attr, &context), -EINVAL);
+	assert_null(context);
+}
+
+/* Programs built against an older header, and against a newer one. */
+static void open_takes_attributes_of_other_versions(void **state)
+{
+	struct {
+		struct pinion_attr attr;
+		uint64_t later;
+	} newer = { .attr = { .size = sizeof(newer) } };
+	struct pinion_attr older = {
+		.size = offsetof(struct pinion_attr, registrar),
+		/* Not the program's to set: its struct ends before. */
+		.registrar = (void *)1,
+	};
+	struct pinion_context *context = NULL;
+
+	(void)state;
+	assert_int_equal(pinion_open(&older, &context), 0);
+	pinion_close(context);
+	assert_int_equal(pinion_open(&newer.attr, &context), 0);
+	pinion_close(context);
+	context = NULL;
+	newer.later = 1;
+	assert_int_equal(pinion_open(&newer.attr, &context), -E2BIG);
 	assert_null(context);
 }
 
@@ -358,7 +383,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(version_is_the_project_s),
 		TEST(open_refuses_what_does_not_parse),
-		TEST(open_refuses_null_and_short_attributes),
+		TEST(open_refuses_null_and_attributes_without_size),
+		TEST(open_takes_attributes_of_other_versions),
 		TEST(closing_and_deregistering_nothing_is_fine),
 		TEST(config_names_every_option_and_its_source),
 		TEST(query_fills_what_the_caller_s_struct_holds),
