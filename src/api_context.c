@@ -13,15 +13,32 @@
 #include "base/sized.h"
 #include "cache/policy/policy.h"
 #include "context.h"
+#include "device/registrar/registrar.h"
 #include "revision.h"
 #include "trace/record.h"
 
-static int open_devices(struct pinion_context *context)
+/* In place of the devices that the option names. */
+static int open_registrar(struct pinion_context *context,
+			  const struct pinion_registrar *registrar)
+{
+	int ret = pn_registrar_open(registrar, &context->devices[0]);
+
+	context->device = context->devices[0];
+	context->nrails = !ret;
+	strcpy(context->config.device, "registrar");
+	return ret;
+}
+
+static int open_devices(struct pinion_context *context,
+			const struct pinion_registrar *registrar)
 {
 	struct pn_device_attr attr = { .pages = pn_context_pages(context) };
-	int ret = pn_device_open_rails(context->config.device, &attr,
-				       context->devices, &context->nrails);
+	int ret;
 
+	if (registrar)
+		return open_registrar(context, registrar);
+	ret = pn_device_open_rails(context->config.device, &attr,
+				   context->devices, &context->nrails);
 	context->device = context->devices[0];
 	return ret;
 }
@@ -120,10 +137,10 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 	struct pinion_context *context;
 	int ret = given ? pn_sized_copy(&attr, sizeof(attr), given) : 0;
 
-	if (ret)
-		return ret;
 	if (!out || attr.flags)
 		return -EINVAL;
+	if (ret)
+		return ret;
 	if (pn_process_lost())
 		return refuse_lost();
 	pthread_once(&once, watch_fork);
@@ -138,7 +155,8 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 	/* Without a trace the program still does its work. */
 	(void)pn_record_start(context->config.trace,
 			      context->config.trace_max_bytes);
-	ret = pn_limits_explain(open_devices(context), "open a device");
+	ret = pn_limits_explain(open_devices(context, attr.registrar),
+				"open a device");
 	if (ret)
 		goto free_context;
 	ret = pn_context_open_caches(context);

@@ -128,6 +128,7 @@ int pinion_registration_query(const struct pinion_registration *reg,
 		.access = reg->mr.access,
 		.local_key = reg->mr.lkey,
 		.remote_key = reg->mr.rkey,
+		.handle = reg->mr.handle,
 	};
 	pn_sized_answer(info, &full, sizeof(full));
 	return 0;

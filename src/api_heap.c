@@ -189,7 +189,8 @@ int pinion_heap_find(struct pinion_heap *heap, const void *addr,
 					    .len = mr->len,
 					    .local_key = mr->lkey,
 					    .remote_key = mr->rkey,
-					    .access = mr->access };
+					    .access = mr->access,
+					    .handle = mr->handle };
 	pn_sized_answer(region, &full, sizeof(full));
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "base/sized.h"
 #include "context.h"
 #include "device/measure.h"
+#include "device/registrar/registrar.h"
 #include "message/message_impl.h"
 
 static bool power_of_two(uint64_t n)
@@ -132,6 +133,11 @@ int pinion_endpoint_open(struct pinion_context *context,
 	if (!pn_context_usable(context) || !out ||
 	    attr.flags & ~(uint64_t)PINION_ENDPOINT_SINGLE_THREADED)
 		return -EINVAL;
+	if (pn_device_is_registrar(context->device)) {
+		pn_error("pinion_endpoint_open: messages need a device, and "
+			 "this context was opened with a registrar");
+		return -EOPNOTSUPP;
+	}
 	if (context->endpoint)
 		return -EBUSY;
 	if (!power_of_two(context->config.segment)) {

@@ -108,6 +108,31 @@ static void open_refuses_null_and_unknown_flags(void **state)
 	assert_null(context);
 }
 
+/* Programs built against an older header, and against a newer one. */
+static void open_takes_attributes_of_other_versions(void **state)
+{
+	struct {
+		struct pinion_attr attr;
+		uint64_t later;
+	} newer = { .attr = { .size = sizeof(newer) } };
+	struct pinion_attr older = {
+		.size = offsetof(struct pinion_attr, registrar),
+		/* Not the program's to set: its struct ends before. */
+		.registrar = (void *)1,
+	};
+	struct pinion_context *context = NULL;
+
+	(void)state;
+	assert_int_equal(pinion_open(&older, &context), 0);
+	pinion_close(context);
+	assert_int_equal(pinion_open(&newer.attr, &context), 0);
+	pinion_close(context);
+	context = NULL;
+	newer.later = 1;
+	assert_int_equal(pinion_open(&newer.attr, &context), -E2BIG);
+	assert_null(context);
+}
+
 static void closing_and_deregistering_nothing_is_fine(void **state)
 {
 	(void)state;
@@ -363,6 +388,7 @@ int main(int argc, char **argv)
 		TEST(version_is_the_project_s),
 		TEST(open_refuses_what_does_not_parse),
 		TEST(open_refuses_null_and_unknown_flags),
+		TEST(open_takes_attributes_of_other_versions),
 		TEST(closing_and_deregistering_nothing_is_fine),
 		TEST(config_names_every_option_and_its_source),
 		TEST(query_fills_what_the_caller_s_struct_holds),

@@ -64,6 +64,7 @@ struct pinion_pin {
 	uint64_t remote_key; /* likewise; 0 without remote access */
 	unsigned nsegments;
 	unsigned reserved;
+	void *handle; /* the registrar's (pinion/registrar.h), or NULL */
 	void *internal[4];
 };
 

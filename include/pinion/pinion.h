@@ -33,6 +33,7 @@
 #include <pinion/helper.h>
 #include <pinion/message.h>
 #include <pinion/onesided.h>
+#include <pinion/registrar.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,13 +55,17 @@ struct pinion_attr {
 	/* Options as "name=value" strings, NULL at the end; may be NULL. They
 	 * win over the environment. */
 	const char *const *options;
+	/* Functions that register memory, instead of a device; NULL: the device
+	 * that the option `device` names. Copied. */
+	const struct pinion_registrar *registrar;
 };
 
 /* Opens a context; attr may be NULL. May sleep.
- * -EINVAL: an option does not parse, or attr->size is 0; -E2BIG; -ENODEV: no
- * such device; -EACCES, -EPERM, -ENOMEM, -EOPNOTSUPP: the system refuses what
- * the device needs; -EMFILE: too many contexts. A line on standard error says
- * what to do. */
+ * -EINVAL: an option does not parse, attr->size is 0, or a registrar without
+ * functions or with unknown flags; -E2BIG: attr or its registrar sets fields
+ * that this library does not know; -ENODEV: no such device; -EACCES, -EPERM,
+ * -ENOMEM, -EOPNOTSUPP: the system refuses what the device needs; -EMFILE: too
+ * many contexts. A line on standard error says what to do. */
 PINION_API int pinion_open(const struct pinion_attr *attr,
 			   struct pinion_context **out);
 

@@ -8,19 +8,18 @@
 
 #include "cache/cache_impl.h"
 
-/* The next cached region that lies inside range as a whole; NULL: none. *range
- * becomes what is behind it. */
+/* The next cached region with bytes of range that lies in its pages as a whole;
+ * NULL: none. *range becomes what is behind it. */
 static struct pn_region *next_inside(struct pn_cache *cache,
 				     struct pn_range *range)
 	PN_REQUIRES(&cache->lock)
 {
-	uintptr_t start = range->addr, end = start + range->len;
+	struct pn_range pages =
+		pn_range_pages(range->addr, range->len, PN_PAGE_BYTES);
 	struct pn_region *region;
 
 	while ((region = pn_region_next_locked(cache, range))) {
-		uintptr_t first = (uintptr_t)region->mr.addr;
-
-		if (first >= start && first + region->mr.len <= end &&
+		if (pn_range_covers(pages, pn_region_range(region)) &&
 		    !region->resident &&
 		    atomic_load(&region->state) == PN_REGION_VALID)
 			return region;
@@ -74,7 +73,7 @@ static bool find_droppable(struct pn_cache *cache, struct pn_range range,
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		  struct pn_dropped *dropped)
 {
-	struct pn_range range = pn_range_pages(addr, len, PN_PAGE_BYTES);
+	struct pn_range range = { addr, len };
 	struct pn_region *region;
 	int n = 0;
 

@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "cache/cache_impl.h"
 
-#define REGIONS_BYTES (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))
+#define REGIONS_BYTES	 (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))
+#define EDGES_BYTES	 (2 * PN_CACHE_MAX_REGIONS * sizeof(struct pn_edge))
+#define EDGE_HEADS_BYTES (sizeof(uint32_t) << PN_EDGE_HEADS_SHIFT)
 
 static void apply_defaults(struct pn_cache_attr *attr)
 {
@@ -59,6 +61,34 @@ static int open_policy(struct pn_cache *cache)
 	return ret == -ENOENT ? -EINVAL : ret;
 }
 
+/* Address space that costs memory only where it is touched. */
+static void *reserve(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int open_regions(struct pn_cache *cache)
+{
+	char *edges;
+
+	cache->regions = reserve(REGIONS_BYTES);
+	if (!cache->regions)
+		return -ENOMEM;
+	if (!pn_cache_one_segment(cache))
+		return 0;
+	edges = reserve(EDGES_BYTES + EDGE_HEADS_BYTES);
+	if (!edges) {
+		munmap(cache->regions, REGIONS_BYTES);
+		return -ENOMEM;
+	}
+	cache->edges = (struct pn_edge *)edges;
+	cache->edge_heads = (uint32_t *)(edges + EDGES_BYTES);
+	return 0;
+}
+
 static int open_memory(struct pn_cache *cache)
 {
 	int ret = pn_index_init(&cache->index);
@@ -68,12 +98,9 @@ static int open_memory(struct pn_cache *cache)
 	ret = pn_index_init(&cache->exposed);
 	if (ret)
 		goto fini_index;
-	cache->regions =
-		mmap(NULL, REGIONS_BYTES, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (cache->regions != MAP_FAILED)
+	ret = open_regions(cache);
+	if (!ret)
 		return 0;
-	ret = -ENOMEM;
 	pn_index_fini(&cache->exposed);
 fini_index:
 	pn_index_fini(&cache->index);
@@ -99,6 +126,8 @@ static void close_counters(struct pn_cache *cache)
 
 static void close_memory(struct pn_cache *cache)
 {
+	if (cache->edges)
+		munmap(cache->edges, EDGES_BYTES + EDGE_HEADS_BYTES);
 	munmap(cache->regions, REGIONS_BYTES);
 	pn_index_fini(&cache->exposed);
 	pn_index_fini(&cache->index);
@@ -109,6 +138,7 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	pn_mutex_init(&cache->lock);
 	pn_list_init(&cache->threads);
 	pn_list_init(&cache->dying);
+	pn_list_init(&cache->refused);
 	pn_list_init(&cache->queue);
 	pn_list_init(&cache->exposures);
 	pn_list_init(&cache->chores);
@@ -210,13 +240,20 @@ static void unpublish_all(struct pn_cache *cache)
 	pn_unlock(&cache->lock);
 }
 
-void pn_cache_flush(struct pn_cache *cache)
+static void give_up_all(struct pn_cache *cache)
 {
 	if (cache->sink)
 		pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_FLUSH });
 	unpublish_all(cache);
 	pn_room_reap_all(cache);
 	PN_CACHE_CHECK(cache);
+}
+
+void pn_cache_flush(struct pn_cache *cache)
+{
+	give_up_all(cache);
+	if (pn_room_retry_ns(cache) != PN_FOREVER)
+		pn_worker_ring(cache);
 }
 
 void pn_cache_close(struct pn_cache *cache)
@@ -230,7 +267,8 @@ void pn_cache_close(struct pn_cache *cache)
 		pn_monitor_unsubscribe(&cache->subscriber);
 	if (cache->sink)
 		pn_tell_close(cache);
-	pn_cache_flush(cache);
+	give_up_all(cache);
+	pn_room_log_refused(cache);
 	pn_thread_key_free(cache->key);
 	pn_pins_free_all(cache);
 	pn_policy_close(cache->policy);
@@ -285,12 +323,11 @@ void pn_cache_joins(struct pn_cache *cache, bool joins)
 static size_t reach_locked(struct pn_cache *cache, uintptr_t addr,
 			   unsigned flags) PN_REQUIRES(&cache->lock)
 {
-	pn_index_entry *entry = pn_index_entry_of(&cache->index, addr);
-	const struct pn_region *region;
+	struct pn_range at = { addr, 1 };
+	const struct pn_region *region = pn_region_next_locked(cache, &at);
 
-	if (!entry)
+	if (!region)
 		return 0;
-	region = &cache->regions[atomic_load(entry)];
 	if (atomic_load(&region->state) != PN_REGION_VALID ||
 	    !pn_access_fits(region, flags))
 		return 0;
@@ -305,8 +342,11 @@ bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 
 	pn_lock(&cache->lock);
 	pn_release_drain_locked(cache);
-	for (; at < end && reach; at += reach)
+	for (; at < end && reach; at += reach) {
 		reach = reach_locked(cache, at, flags);
+		if (pn_cache_one_segment(cache) && reach < len)
+			reach = 0;
+	}
 	pn_unlock(&cache->lock);
 	pn_worker_tell(cache);
 	return len && reach;

@@ -3,8 +3,8 @@
  * cache -- keeps memory registered between transfers.
  *
  * Nouns
- *   region  a registered range of whole pages. Regions in the index do not
- *           overlap.
+ *   region  a registered range of whole pages; where a pin has one segment
+ *           (one.c), of bytes. Regions in the index do not overlap.
  *   pin     a caller's hold on the regions that cover its buffer: struct
  *           pinion_pin, in the caller's storage.
  *   slot    where a thread says that it uses a region. Whoever wants to
@@ -23,17 +23,21 @@
  *        -> VALID     registered; hits find it
  *        -> DYING     evicted, released, merged into another, or never
  *                     published because its memory was released meanwhile
- *        -> FREE      deregistered, when no slot holds it
+ *        -> FREE      deregistered, when no slot holds it; when the device
+ *                     refuses, it stays DYING and is tried again (room.c)
  *
  * A walk through the files: hit.c is the whole of a hit; miss.c turns a miss
  * into a plan (plan.c), makes room, registers, publishes; parts.c makes a pin
- * of it; later.c does the same for pins that are begun now and finished later;
- * release.c takes the monitor's notices and invalidates; room.c evicts and
- * deregisters; worker.c does what should not wait for the next call.
+ * of it (one.c plans where a pin has one segment); later.c does the same for
+ * pins that are begun now and finished later; release.c takes the monitor's
+ * notices and invalidates; room.c evicts and deregisters; worker.c does what
+ * should not wait for the next call.
  *
  * What holds at rest
  *   Every index entry names a PENDING or VALID region that covers its page, and
- *   every such region has all its entries (private ones have none). The budget
+ *   every such region has all its entries (private ones have none). A page that
+ *   several have in part names one of them, and all are listed (shared.c). The
+ *   budget
  *   holds exactly the bytes of PENDING, VALID and DYING regions. VALID regions
  *   are known to the policy, residents excepted.
  *
@@ -169,6 +173,8 @@ int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr);
  * (PN_CAP_UNPINNED). */
 int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr);
 
+/* When the device cannot, the registration stays in the budget and is tried
+ * again, the last time when the cache is closed; *mr can go all the same. */
 void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr);
 
 /* Registers whole pages that the caller alone maps and unmaps, and keeps them
@@ -180,8 +186,14 @@ int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 			  unsigned access, const struct pn_mr **mr);
 
 /* From the return on no pin finds it, and it is deregistered: at once, or when
- * whoever still has it pinned unpins. May sleep. */
-void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr);
+ * whoever still has it pinned unpins. May sleep. False: the device could not
+ * deregister it, and it stays as it was; its pages must not go. */
+bool pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr);
+
+/* After that, for an owner that cannot keep it: it leaves the index and is
+ * tried again, the last time when the cache is closed. Its pages must stay
+ * mapped. */
+void pn_cache_resident_abandon(struct pn_cache *cache, const struct pn_mr *mr);
 
 /* After the budget was resized: gives up what is over it and not in use. */
 void pn_cache_trim(struct pn_cache *cache);

@@ -34,6 +34,10 @@ enum pn_region_flag {
 	PN_REGION_EVICTED = 1 << 2, /* the policy has let go of it itself */
 	PN_REGION_REVOKED = 1 << 3, /* DYING, and its remote key is refused */
 	PN_REGION_LISTED = 1 << 4,  /* among the largest (shown.c) */
+	PN_REGION_REGISTERED = 1 << 5, /* by the device, and to be ended */
+	PN_REGION_PARTIAL = 1
+			    << 6, /* begins or ends inside a page (shared.c) */
+	PN_REGION_REFUSED = 1 << 7, /* DYING: could not be deregistered */
 	PN_REGION_WHY = 8,	    /* DYING: from this bit on, why */
 };
 
@@ -75,6 +79,15 @@ _Static_assert(offsetof(struct pn_region, node) == PN_CACHELINE,
 /* Regions live in one array of reserved address space and never move, so a
  * number names one and a stale pointer still points to a region. */
 #define PN_CACHE_MAX_REGIONS ((uint32_t)1 << 23)
+
+/* A page that a region covers in part (shared.c): two for each region, 2 * id
+ * and the next. */
+struct pn_edge {
+	uint64_t page; /* its address */
+	uint32_t next; /* with the same hash; 0: none */
+};
+
+#define PN_EDGE_HEADS_SHIFT 20
 
 /* --- what a thread keeps for a cache ------------------------------------- */
 
@@ -166,6 +179,7 @@ struct pn_plan {
 	bool merged; /* at least one region swallowed a neighbour */
 	bool waited; /* for another thread's registration */
 	bool lacked; /* a cached region had too little access */
+	bool apart;  /* the next region overlaps one of the plan's own */
 	uint8_t decision, reason; /* cache/event.h */
 	unsigned nparts, max_parts;
 	struct pn_part *parts;
@@ -244,9 +258,12 @@ struct pn_cache {
 	struct pn_policy *policy; /* called under the lock */
 	struct pn_list threads;
 	struct pn_list dying;
+	struct pn_list refused;	  /* DYING, to be tried again (room.c) */
 	struct pn_list queue;	  /* plans begun */
 	struct pn_list exposures; /* exposed.h */
 	struct pn_index exposed;  /* how many cover a page; read by notices */
+	struct pn_edge *edges;	  /* shared.c; NULL: no page is shared */
+	uint32_t *edge_heads;
 	struct pn_list chores;
 	uint64_t scan;		   /* number of the last slot scan */
 	uint32_t free_region;	   /* 0: none */
@@ -255,6 +272,10 @@ struct pn_cache {
 	unsigned ndying;
 	_Atomic unsigned nstuck; /* of them, found held by the last reap */
 	unsigned nprivate;	 /* of the dying: not to wait */
+	unsigned nrefused;	 /* in the list of that name */
+	size_t refused_bytes;	 /* likewise, of the dying_bytes */
+	uint64_t retry_ns;	 /* when to try them again */
+	uint64_t retry_after_ns; /* what is waited between two attempts */
 	unsigned nreaping;	 /* batches under way */
 	size_t own_bytes, own_regions;	     /* of the budget, by the cache */
 	size_t others_bytes, others_regions; /* as last told to the sink */
@@ -292,6 +313,24 @@ static inline uint32_t pn_region_id(const struct pn_cache *cache,
 static inline struct pn_range pn_region_range(const struct pn_region *region)
 {
 	return (struct pn_range){ (uintptr_t)region->mr.addr, region->mr.len };
+}
+
+static inline struct pn_range pn_region_pages(const struct pn_region *region)
+{
+	return pn_range_pages((uintptr_t)region->mr.addr, region->mr.len,
+			      PN_PAGE_BYTES);
+}
+
+/* What it has of the budget. */
+static inline size_t pn_region_bytes(const struct pn_region *region)
+{
+	return pn_region_pages(region).len;
+}
+
+/* Whether each pin has one region, and one with remote access its own. */
+static inline bool pn_cache_one_segment(const struct pn_cache *cache)
+{
+	return cache->device->caps & PN_CAP_ONE_SEGMENT;
 }
 
 /* Whether it is deregistered as soon as nobody holds it: it was for one use,
@@ -336,8 +375,9 @@ void pn_cache_look(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 void pn_cache_heed_monitor(struct pn_cache *cache);
 
 /* region.c: the states. */
-/* The first region in the index that reaches into *range, which becomes what
- * is behind it; NULL: none. */
+/* The first region in the index with bytes in *range, which becomes what is
+ * behind it; NULL: none. Who wants all regions of some pages passes the pages.
+ */
 struct pn_region *pn_region_next_locked(struct pn_cache *cache,
 					struct pn_range *range)
 	PN_REQUIRES(&cache->lock);
@@ -350,7 +390,7 @@ void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
 int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 			   struct pn_range range, unsigned access,
 			   struct pn_plan *owner) PN_REQUIRES(&cache->lock);
-/* What every region begins with, for a range of whole pages. */
+/* What every region begins with. */
 void pn_region_init(struct pn_region *region, struct pn_range range,
 		    unsigned access);
 /* PENDING -> VALID. */
@@ -361,6 +401,28 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
 			  enum pn_event_reason why) PN_REQUIRES(&cache->lock);
 void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+/* Into the index and out of it; the pages are reserved. A page that it shares
+ * goes on with another of its regions. */
+void pn_region_index_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+void pn_region_unindex_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+/* Hits at addr, which the region covers, find it, though others share the page.
+ */
+void pn_region_prefer_locked(struct pn_cache *cache, struct pn_region *region,
+			     uintptr_t addr) PN_REQUIRES(&cache->lock);
+
+/* shared.c: regions that cover a page in part. */
+/* Which pages these are; how many. */
+unsigned pn_shared_pages(const struct pn_region *region, uintptr_t pages[2]);
+void pn_shared_add_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+void pn_shared_remove_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+/* One by one, those that are listed for a page; *edge begins as 0. */
+struct pn_region *pn_shared_next_locked(struct pn_cache *cache, uintptr_t page,
+					uint32_t *edge)
 	PN_REQUIRES(&cache->lock);
 
 /* shown.c: a region becomes VALID, and is no longer. */
@@ -421,6 +483,17 @@ void pn_room_reap_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 /* Waits, without the lock, until no batch is under way: one has all the dying
  * with it, the held ones too. */
 void pn_room_await_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* Takes a resident away where deregistering can fail. False: it failed, and the
+ * resident is there as before. */
+bool pn_room_end_resident(struct pn_cache *cache, struct pn_region *region)
+	PN_EXCLUDES(&cache->lock);
+/* Its owner goes: it is tried again with what else was refused. */
+void pn_room_abandon_resident(struct pn_cache *cache, struct pn_region *region)
+	PN_EXCLUDES(&cache->lock);
+/* When to try again what could not be deregistered; PN_FOREVER: nothing. */
+uint64_t pn_room_retry_ns(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+/* The cache is being closed: says what could not be deregistered. */
+void pn_room_log_refused(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 /* From open to close others of the process may come and look for room in it;
  * leaving waits for those who do. */
 void pn_room_join(struct pn_cache *cache);
@@ -434,7 +507,7 @@ struct pn_room_want {
  * another thread that does. 0: look again; -ENOBUFS: nothing can be done. */
 int pn_room_make(struct pn_cache *cache, const struct pn_room_want *want)
 	PN_EXCLUDES(&cache->lock);
-/* Whether the dying are as many as may be. */
+/* Whether the dying that were not refused are as many as may be. */
 bool pn_room_full_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* Whether the dying are enough, or old enough, for a batch. */
 bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
@@ -461,6 +534,33 @@ void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock);
  * them without the lock and starts over. */
 int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 		 struct pn_part *part);
+
+/* Holds a region for the plan, as the part of a buffer. */
+int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
+		size_t len);
+/* Begins a region and makes it a part for the buffer's share of it. -ENOBUFS:
+ * no room. */
+int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
+		  struct pn_range buffer, unsigned access)
+	PN_REQUIRES(&plan->cache->lock);
+/* There is no room for `rest`: what the plan has begun will be undone, so it is
+ * needed again. */
+void pn_plan_need(struct pn_plan *plan, size_t rest);
+/* What a new region should allow. */
+unsigned pn_plan_access(const struct pn_plan *plan);
+/* The range grown over its neighbours, which die. */
+struct pn_range pn_plan_swallow(struct pn_plan *plan, struct pn_range range,
+				unsigned *access)
+	PN_REQUIRES(&plan->cache->lock);
+/* Whether one mapping holds all of it; the sink is told. */
+bool pn_plan_one_mapping(struct pn_plan *plan, struct pn_range range);
+/* The region's pages become the plan's: its watch ends when the new one
+ * stands. False: there is no room for one more. */
+bool pn_plan_inherit(struct pn_plan *plan, struct pn_region *region);
+/* one.c: plans a buffer where a pin has one segment. Errors as pn_plan_try(),
+ * and -EINVAL: longer than the device can register. */
+int pn_plan_one(struct pn_plan *plan, struct pn_range buffer)
+	PN_REQUIRES(&plan->cache->lock);
 
 /* parts.c */
 /* Turns a plan that was carried out into pins; -ENOMEM: into nothing. */

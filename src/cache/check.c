@@ -8,15 +8,55 @@ struct sums {
 	size_t nvalid, ndying, nprivate, nlisted, n;
 };
 
-static void check_entries(struct pn_cache *cache, struct pn_region *region)
+/* A page that a region has in part: it is listed there, those listed do not
+ * overlap, and the entry names one of them. */
+static void check_shared(struct pn_cache *cache, struct pn_region *region,
+			 uintptr_t page) PN_REQUIRES(&cache->lock)
 {
-	struct pn_range range = pn_region_range(region);
+	uint32_t entry = pn_index_get(&cache->index, page), edge = 0;
+	struct pn_region *other;
+	bool listed = false, named = false;
+
+	while ((other = pn_shared_next_locked(cache, page, &edge))) {
+		uint32_t state = atomic_load(&other->state);
+
+		pn_assert(state == PN_REGION_VALID ||
+			  state == PN_REGION_PENDING);
+		pn_assert(other->flags & PN_REGION_PARTIAL);
+		named |= pn_region_id(cache, other) == entry;
+		listed |= other == region;
+		pn_assert(other == region ||
+			  !pn_range_overlaps(pn_region_range(other),
+					     pn_region_range(region)));
+	}
+	pn_assert(named && listed);
+}
+
+static bool is_shared(const struct pn_region *region, uintptr_t page)
+{
+	uintptr_t pages[2];
+	unsigned n = pn_shared_pages(region, pages);
+
+	return (n && pages[0] == page) || (n > 1 && pages[1] == page);
+}
+
+static void check_entries(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_range pages = pn_region_pages(region);
 	uint32_t id = pn_region_id(cache, region);
 
-	for (size_t off = 0; off < range.len; off += PN_PAGE_BYTES)
-		pn_assert(pn_index_get(&cache->index, range.addr + off) == id);
-	pn_assert(pn_index_get(&cache->index, range.addr - 1) != id);
-	pn_assert(pn_index_get(&cache->index, range.addr + range.len) != id);
+	pn_assert(!(region->flags & PN_REGION_PARTIAL) ==
+		  !((pages.len ^ region->mr.len) ||
+		    pages.addr != (uintptr_t)region->mr.addr));
+	for (size_t off = 0; off < pages.len; off += PN_PAGE_BYTES)
+		if (is_shared(region, pages.addr + off))
+			check_shared(cache, region, pages.addr + off);
+		else
+			pn_assert(pn_index_get(&cache->index,
+					       pages.addr + off) == id);
+	pn_assert(pn_index_get(&cache->index, pages.addr - 1) != id);
+	pn_assert(pn_index_get(&cache->index, pages.addr + pages.len) != id);
 }
 
 static void check_region(struct pn_cache *cache, struct pn_region *region,
@@ -27,25 +67,29 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 
 	if (state == PN_REGION_FREE)
 		return;
-	pn_assert(!((uintptr_t)region->mr.addr % PN_PAGE_BYTES));
-	pn_assert(region->mr.len && !(region->mr.len % PN_PAGE_BYTES));
-	pn_assert(region->mr.len <= cache->attr.max_region_bytes ||
-		  region->resident);
+	pn_assert(region->mr.len);
+	if (!pn_cache_one_segment(cache)) {
+		pn_assert(!(region->flags & PN_REGION_PARTIAL));
+		pn_assert(region->mr.len <= cache->attr.max_region_bytes ||
+			  region->resident);
+	}
 	sums->n++;
-	sums->bytes += region->mr.len;
+	sums->bytes += pn_region_bytes(region);
 	if (state == PN_REGION_VALID) {
-		pn_assert(region->mr.lkey && !(region->flags & hidden));
+		pn_assert(region->flags & PN_REGION_REGISTERED &&
+			  !(region->flags & hidden));
 		pn_assert(region->node.used <= cache->policy->clock);
 		if (!region->resident) {
 			sums->nvalid++;
-			sums->valid_bytes += region->mr.len;
+			sums->valid_bytes += pn_region_bytes(region);
 		}
 	}
 	sums->nlisted += !!(region->flags & PN_REGION_LISTED);
 	if (state == PN_REGION_DYING) {
 		sums->ndying++;
-		sums->dying_bytes += region->mr.len;
-		sums->nprivate += pn_region_hurries(region);
+		sums->dying_bytes += pn_region_bytes(region);
+		if (!(region->flags & PN_REGION_REFUSED))
+			sums->nprivate += pn_region_hurries(region);
 	} else if (!(region->flags & hidden)) {
 		check_entries(cache, region);
 	}
@@ -81,11 +125,20 @@ static void check_dying(struct pn_cache *cache, const struct sums *sums)
 	PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *pos;
-	unsigned waiting = 0;
+	unsigned waiting = 0, refused = 0;
+	size_t refused_bytes = 0;
 
 	pn_list_for_each (pos, &cache->dying)
 		waiting++;
 	pn_assert(waiting == cache->ndying);
+	pn_list_for_each (pos, &cache->refused) {
+		pn_assert(pn_region_of_node(pos)->flags & PN_REGION_REFUSED);
+		refused_bytes += pn_region_bytes(pn_region_of_node(pos));
+		refused++;
+	}
+	pn_assert(refused == cache->nrefused);
+	pn_assert(refused_bytes == cache->refused_bytes);
+	waiting += refused;
 	pn_assert(cache->nreaping ? waiting <= sums->ndying
 				  : waiting == sums->ndying);
 	pn_assert(sums->nprivate == cache->nprivate);

@@ -17,11 +17,19 @@
 
 #include "cache/cache_impl.h"
 
-/* Whether [addr, addr + len) lies in the region, which covers addr. */
+/* Whether [addr, addr + len) lies in the region. Its page is one of addr's, but
+ * the region may begin behind addr, or end before it. */
 static inline bool reaches(const struct pn_region *region, uintptr_t addr,
 			   size_t len)
 {
-	return len && len <= (uintptr_t)region->mr.addr + region->mr.len - addr;
+	size_t rest;
+
+	/* An offset beyond the end, or below 0, borrows; a length of 0 becomes
+	 * the greatest. */
+	return !__builtin_sub_overflow(region->mr.len,
+				       addr - (uintptr_t)region->mr.addr,
+				       &rest) &&
+	       len - 1 < rest;
 }
 
 static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
@@ -33,6 +41,7 @@ static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
 	pin->remote_key = region->mr.rkey;
 	pin->nsegments = 1;
 	pin->reserved = 0;
+	pin->handle = region->mr.handle;
 	pin->internal[0] = (void *)slot;
 	pin->internal[1] = region;
 }

@@ -87,7 +87,9 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 		return -ENOMEM;
 	pn_plan_init(plan, cache, flags, &plan->buffer, 1, &plan->first_of_one);
 	plan->buffer = buffer;
-	plan->no_merge = true; /* parts that are there stay usable */
+	/* Parts that are there stay usable; one alone is there or is not. */
+	if (!pn_cache_one_segment(cache))
+		plan->no_merge = true;
 	plan->pins = pn_pins_self(cache);
 	ret = plan->pins ? pn_plan_try(plan) : -ENOMEM;
 	if (ret == -EAGAIN)

@@ -166,10 +166,11 @@ static void settle_region(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
 	bool stale = region->flags & PN_REGION_STALE ||
-		     pn_release_flying(cache, pn_region_range(region));
+		     pn_release_flying(cache, pn_region_pages(region));
 	bool kept = !stale && !(region->flags & PN_REGION_PRIVATE) &&
 		    region->watch != PN_WATCH_REFUSED;
 
+	region->flags |= PN_REGION_REGISTERED;
 	cache->stats->registrations++;
 	cache->stats->registered_bytes += region->mr.len;
 	cache->stats->unkept += region->watch == PN_WATCH_REFUSED;

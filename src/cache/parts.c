@@ -17,6 +17,7 @@ static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
 	if (n == 1) {
 		pin->local_key = parts->region->mr.lkey;
 		pin->remote_key = parts->region->mr.rkey;
+		pin->handle = parts->region->mr.handle;
 		pin->internal[0] = (void *)parts->slot;
 		pin->internal[1] = parts->region;
 		return 0;

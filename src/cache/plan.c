@@ -72,6 +72,11 @@ void pn_plan_fini(struct pn_plan *plan)
 
 /* --- parts and regions ---------------------------------------------------- */
 
+static size_t bytes_of(struct pn_range range)
+{
+	return pn_range_pages(range.addr, range.len, PN_PAGE_BYTES).len;
+}
+
 int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 		 struct pn_part *part)
 {
@@ -85,8 +90,8 @@ int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 	return 0;
 }
 
-static int add_part(struct pn_plan *plan, struct pn_region *region,
-		    uintptr_t addr, size_t len)
+int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
+		size_t len)
 {
 	struct pn_part *part;
 	int ret;
@@ -113,19 +118,21 @@ void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 		atomic_store_explicit(plan->parts[i].slot, NULL,
 				      memory_order_release);
 	for (unsigned i = 0; i < plan->nfresh; i++) {
-		plan->fresh[i]->lkey = 0;
-		pn_region_die_locked(plan->cache, pn_plan_region(plan, i),
-				     PN_BECAUSE_FAILED);
+		struct pn_region *region = pn_plan_region(plan, i);
+
+		/* The device could not undo all of a failed batch. */
+		if (pn_device_stays(plan->cache->device, &region->mr))
+			region->flags |= PN_REGION_REGISTERED;
+		pn_region_die_locked(plan->cache, region, PN_BECAUSE_FAILED);
 	}
 	plan->nparts = plan->nfresh = 0;
 	plan->merged = false;
 }
 
-/* Begins one region and makes it a part for the buffer's share of it. */
-static int begin_region(struct pn_plan *plan, struct pn_range range,
-			struct pn_range buffer, unsigned access)
-	PN_REQUIRES(&plan->cache->lock)
+int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
+		  struct pn_range buffer, unsigned access)
 {
+	size_t bytes = bytes_of(range);
 	uintptr_t start = range.addr > buffer.addr ? range.addr : buffer.addr;
 	uintptr_t end = range.addr + range.len;
 	struct pn_region *region;
@@ -136,7 +143,7 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 			   plan->few_fresh);
 	if (ret)
 		return ret;
-	if (!pn_budget_take(plan->cache->budget, range.len, 1))
+	if (!pn_budget_take(plan->cache->budget, bytes, 1))
 		return -ENOBUFS;
 	region = pn_region_alloc_locked(plan->cache);
 	ret = region ? pn_region_begin_locked(plan->cache, region, range,
@@ -145,23 +152,21 @@ static int begin_region(struct pn_plan *plan, struct pn_range range,
 	if (ret) {
 		if (region)
 			pn_region_free_locked(plan->cache, region);
-		pn_budget_give(plan->cache->budget, range.len, 1);
+		pn_budget_give(plan->cache->budget, bytes, 1);
 		return ret;
 	}
 	plan->fresh[plan->nfresh++] = &region->mr;
-	plan->cache->own_bytes += range.len;
+	plan->cache->own_bytes += bytes;
 	plan->cache->own_regions++;
 	if (end > buffer.addr + buffer.len)
 		end = buffer.addr + buffer.len;
-	return add_part(plan, region, start, end - start);
+	return pn_plan_add(plan, region, start, end - start);
 }
 
 /* --- gaps ----------------------------------------------------------------- */
 
 /* What peers may do: it is not given to memory that nobody asked it for. */
-#define REMOTE                                                    \
-	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
-	 PINION_ACCESS_REMOTE_ATOMIC)
+#define REMOTE PN_ACCESS_REMOTE
 
 /* The neighbour at addr if gap, with this access, may swallow it. */
 static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
@@ -174,7 +179,7 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 
 	if (!id || atomic_load(&region->state) != PN_REGION_VALID ||
 	    region->resident || region->mr.len > gap.len ||
-	    region->held == cache->scan ||
+	    region->flags & PN_REGION_PARTIAL || region->held == cache->scan ||
 	    !pn_access_fits(region, plan->flags) ||
 	    (region->mr.access ^ access) & REMOTE ||
 	    region->mr.len + gap.len > cache->attr.max_region_bytes)
@@ -191,17 +196,20 @@ static struct pn_range joined(struct pn_range a, struct pn_range b)
 
 /* A neighbour's pages become the new region's: between the two they must not
  * go unwatched, so its watch ends only when the new one stands. */
-static void inherit_watch(struct pn_plan *plan, struct pn_region *neighbour)
+bool pn_plan_inherit(struct pn_plan *plan, struct pn_region *neighbour)
 {
+	if (plan->ninherited == PN_PLAN_INHERITED)
+		return false;
 	if (neighbour->watch != PN_WATCH_ON)
-		return;
+		return true;
 	neighbour->watch = PN_WATCH_NONE;
 	plan->inherited[plan->ninherited++] = pn_region_range(neighbour);
+	return true;
 }
 
-/* Whether one mapping holds all of it; the sink is told. */
-static bool is_one_mapping(struct pn_cache *cache, struct pn_range range)
+bool pn_plan_one_mapping(struct pn_plan *plan, struct pn_range range)
 {
+	struct pn_cache *cache = plan->cache;
 	const struct pn_cache_attr *attr = &cache->attr;
 	bool one = attr->is_one_mapping
 			   ? attr->is_one_mapping(attr->mapping_arg, range)
@@ -217,9 +225,8 @@ static bool is_one_mapping(struct pn_cache *cache, struct pn_range range)
 	return one;
 }
 
-/* The gap grown over its neighbours, which die. */
-static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
-			       unsigned *access) PN_REQUIRES(&plan->cache->lock)
+struct pn_range pn_plan_swallow(struct pn_plan *plan, struct pn_range gap,
+				unsigned *access)
 {
 	if (plan->no_merge || pn_plan_is_private(plan))
 		return gap;
@@ -231,13 +238,13 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 
 		if (!r)
 			r = mergeable(plan, gap.addr + gap.len, gap, *access);
-		if (!r || plan->ninherited == PN_PLAN_INHERITED)
+		if (!r)
 			return gap;
 		wider = joined(gap, pn_region_range(r));
-		if (!is_one_mapping(plan->cache, wider))
+		if (!pn_plan_one_mapping(plan, wider) ||
+		    !pn_plan_inherit(plan, r))
 			return gap;
 		*access |= r->mr.access;
-		inherit_watch(plan, r);
 		pn_region_die_locked(plan->cache, r, PN_BECAUSE_JOINED);
 		plan->cache->stats->merges++;
 		plan->merged = true;
@@ -245,14 +252,12 @@ static struct pn_range swallow(struct pn_plan *plan, struct pn_range gap,
 	}
 }
 
-/* There is no room for the rest of a gap. What the plan has begun so far will
- * be undone, so it is needed again. */
-static void note_need(struct pn_plan *plan, size_t rest)
+void pn_plan_need(struct pn_plan *plan, size_t rest)
 {
 	plan->need_bytes = rest;
 	plan->need_regions = plan->nfresh + 1;
 	for (unsigned i = 0; i < plan->nfresh; i++)
-		plan->need_bytes += plan->fresh[i]->len;
+		plan->need_bytes += pn_region_bytes(pn_plan_region(plan, i));
 }
 
 /* Covers a gap with regions no longer than the limit; *next is where they
@@ -264,7 +269,7 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 	struct pn_cache *cache = plan->cache;
 	size_t max = cache->attr.max_region_bytes;
 
-	gap = swallow(plan, gap, &access);
+	gap = pn_plan_swallow(plan, gap, &access);
 	*next = gap.addr + gap.len;
 	while (gap.len) {
 		struct pn_range piece = gap;
@@ -272,9 +277,9 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 
 		if (piece.len > max)
 			piece.len = max;
-		ret = begin_region(plan, piece, buffer, access);
+		ret = pn_plan_begin(plan, piece, buffer, access);
 		if (ret == -ENOBUFS)
-			note_need(plan, gap.len);
+			pn_plan_need(plan, gap.len);
 		if (ret)
 			return ret;
 		gap.addr += piece.len;
@@ -317,13 +322,13 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 	*next = (uintptr_t)region->mr.addr + region->mr.len;
 	if (*next > end)
 		*next = end;
-	return add_part(plan, region, addr, *next - addr);
+	return pn_plan_add(plan, region, addr, *next - addr);
 }
 
 /* What a new region should allow. A device that cannot pin read-only memory
  * pins for writing anyway: then a buffer that is sent now and received into
  * later needs no second registration. */
-static unsigned wanted_access(const struct pn_plan *plan)
+unsigned pn_plan_access(const struct pn_plan *plan)
 {
 	unsigned access = plan->flags & PINION_ACCESS_ALL;
 
@@ -344,7 +349,7 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_index *index = &plan->cache->index;
-	unsigned wanted = wanted_access(plan), access = wanted;
+	unsigned wanted = pn_plan_access(plan), access = wanted;
 	uintptr_t at = buffer.addr, end = buffer.addr + buffer.len;
 	uintptr_t until = 0; /* where rights that are not wanted end */
 	bool bypass = plan->flags & PINION_PIN_BYPASS;
@@ -420,11 +425,11 @@ int pn_plan_try(struct pn_plan *plan)
 		pn_tell_others_locked(plan->cache);
 	for (unsigned i = 0; i < plan->nbuffers && !ret; i++) {
 		const struct iovec *b = &plan->buffers[i];
+		struct pn_range r = { (uintptr_t)b->iov_base, b->iov_len };
 
 		plan->first[i] = plan->nparts;
-		ret = plan_buffer(plan,
-				  (struct pn_range){ (uintptr_t)b->iov_base,
-						     b->iov_len });
+		ret = pn_cache_one_segment(plan->cache) ? pn_plan_one(plan, r)
+							: plan_buffer(plan, r);
 	}
 	if (ret)
 		pn_plan_undo_locked(plan);

@@ -4,20 +4,99 @@
 
 #include "cache/cache_impl.h"
 
+static uintptr_t end_of(const struct pn_region *region)
+{
+	return (uintptr_t)region->mr.addr + region->mr.len;
+}
+
+/* Of the regions of a page, the first with bytes in range; NULL: none. */
+static struct pn_region *first_of_page(struct pn_cache *cache, uintptr_t page,
+				       struct pn_range range)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_region *other,
+		*found = &cache->regions[pn_index_get(&cache->index, page)];
+	uint32_t edge = 0;
+
+	if (pn_likely(!(found->flags & PN_REGION_PARTIAL)))
+		return found;
+	if (!pn_range_overlaps(pn_region_range(found), range))
+		found = NULL;
+	while ((other = pn_shared_next_locked(cache, page, &edge)))
+		if (pn_range_overlaps(pn_region_range(other), range) &&
+		    (!found || other->mr.addr < found->mr.addr))
+			found = other;
+	return found;
+}
+
 struct pn_region *pn_region_next_locked(struct pn_cache *cache,
 					struct pn_range *range)
 {
 	uintptr_t end = range->addr + range->len, at, next;
-	struct pn_region *region;
+	struct pn_region *region = NULL;
 
-	at = range->len ? pn_index_next(&cache->index, *range) : end;
-	if (at >= end)
-		return NULL;
-	region = &cache->regions[pn_index_get(&cache->index, at)];
-	next = (uintptr_t)region->mr.addr + region->mr.len;
-	*range = (struct pn_range){ next, next < end ? end - next : 0 };
+	while (range->len && !region) {
+		at = pn_index_next(&cache->index, *range);
+		if (at >= end)
+			return NULL;
+		region = first_of_page(cache, at, *range);
+		next = region ? end_of(region) : at + PN_PAGE_BYTES;
+		*range = (struct pn_range){ next, next < end ? end - next : 0 };
+	}
 	return region;
 }
+
+/* --- the index ------------------------------------------------------------ */
+
+void pn_region_index_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	if (region->flags & PN_REGION_PARTIAL)
+		pn_shared_add_locked(cache, region);
+	pn_index_set(&cache->index, pn_region_pages(region),
+		     pn_region_id(cache, region));
+}
+
+static void set_page(struct pn_cache *cache, uintptr_t page,
+		     const struct pn_region *region)
+{
+	pn_index_set(&cache->index, (struct pn_range){ page, PN_PAGE_BYTES },
+		     region ? pn_region_id(cache, region) : 0);
+}
+
+void pn_region_unindex_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	struct pn_range whole = pn_region_pages(region);
+	uintptr_t end = whole.addr + whole.len, shared[2];
+	unsigned n = 0;
+
+	if (region->flags & PN_REGION_PARTIAL) {
+		n = pn_shared_pages(region, shared);
+		pn_shared_remove_locked(cache, region);
+	}
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t edge = 0, id = pn_index_get(&cache->index, shared[i]);
+
+		if (id == pn_region_id(cache, region))
+			set_page(cache, shared[i],
+				 pn_shared_next_locked(cache, shared[i],
+						       &edge));
+	}
+	if (n && shared[0] == whole.addr)
+		whole.addr += PN_PAGE_BYTES;
+	if (n && whole.addr < end && shared[n - 1] == end - PN_PAGE_BYTES)
+		end -= PN_PAGE_BYTES;
+	whole.len = end - whole.addr;
+	pn_index_set(&cache->index, whole, 0);
+}
+
+void pn_region_prefer_locked(struct pn_cache *cache, struct pn_region *region,
+			     uintptr_t addr)
+{
+	if (pn_index_get(&cache->index, addr) != pn_region_id(cache, region))
+		set_page(cache, addr & ~(PN_PAGE_BYTES - 1), region);
+}
+
+/* --- states --------------------------------------------------------------- */
 
 struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
 {
@@ -47,9 +126,11 @@ void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
 static uint32_t name_of(struct pn_range range)
 {
 	uint64_t page = (uint64_t)range.addr >> PN_PAGE_SHIFT;
-	uint64_t npages = range.len >> PN_PAGE_SHIFT;
+	uint64_t npages = pn_range_npages(range.addr, range.len);
+	uint64_t offset = range.addr & (PN_PAGE_BYTES - 1);
 
-	page = (page ^ npages << 40) * UINT64_C(0x9e3779b97f4a7c15);
+	page = (page ^ npages << 40 ^ offset << 52) *
+	       UINT64_C(0x9e3779b97f4a7c15);
 	return (uint32_t)((page ^ page >> 29) * UINT64_C(0xbf58476d1ce4e5b9) >>
 			  32);
 }
@@ -57,15 +138,20 @@ static uint32_t name_of(struct pn_range range)
 void pn_region_init(struct pn_region *region, struct pn_range range,
 		    unsigned access)
 {
+	size_t npages = pn_range_npages(range.addr, range.len);
+	const size_t most = ((size_t)1 << 30) - 1; /* bits of the node */
+
 	region->mr = (struct pn_mr){ .addr = (void *)range.addr,
 				     .len = range.len,
 				     .access = access };
-	region->flags = 0;
+	region->flags = (range.addr | range.len) & (PN_PAGE_BYTES - 1)
+				? PN_REGION_PARTIAL
+				: 0;
 	region->resident = false;
 	region->watch = PN_WATCH_NONE;
 	region->not_allowed = pn_access_not_allowed(access);
 	region->node = (struct pn_policy_node){
-		.npages = (uint32_t)(range.len >> PN_PAGE_SHIFT),
+		.npages = (uint32_t)(npages < most ? npages : most),
 		.name = name_of(range),
 	};
 	pn_list_init(&region->node.link);
@@ -77,20 +163,21 @@ int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 {
 	pn_region_init(region, range, access);
 	region->owner = owner;
-	if (!pn_plan_is_private(owner)) {
-		int ret = pn_index_reserve(&cache->index, range);
+	if (!pn_plan_is_private(owner) && !owner->apart) {
+		int ret = pn_index_reserve(&cache->index,
+					   pn_region_pages(region));
 
 		if (ret && ret != -ERANGE)
 			return ret;
 		if (ret)
-			region->flags = PN_REGION_PRIVATE;
+			region->flags |= PN_REGION_PRIVATE;
 	} else {
-		region->flags = PN_REGION_PRIVATE;
+		region->flags |= PN_REGION_PRIVATE;
 	}
 	atomic_store_explicit(&region->state, PN_REGION_PENDING,
 			      memory_order_release);
 	if (!(region->flags & PN_REGION_PRIVATE))
-		pn_index_set(&cache->index, range, pn_region_id(cache, region));
+		pn_region_index_locked(cache, region);
 	return 0;
 }
 
@@ -101,7 +188,7 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 	region->not_allowed = pn_access_not_allowed(region->mr.access);
 	pn_policy_insert(cache->policy, &region->node);
 	cache->stats->regions++;
-	cache->stats->bytes += region->mr.len;
+	cache->stats->bytes += pn_region_bytes(region);
 	pn_largest_add_locked(cache, region);
 	/* Pairs with the acquire in pn_cache_pin(): keys are there. */
 	atomic_store_explicit(&region->state, PN_REGION_VALID,
@@ -120,15 +207,14 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 					   .len = region->mr.len,
 					   .reason = (uint8_t)why });
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
-		pn_index_set(&cache->index, pn_region_range(region), 0);
+		pn_region_unindex_locked(cache, region);
 	region->since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying, &region->node.link);
-	cache->stats->dying_bytes += region->mr.len;
+	cache->stats->dying_bytes += pn_region_bytes(region);
 	cache->nprivate += pn_region_hurries(region);
 	/* The worker is not waiting for those that it found held. */
 	if (cache->ndying++ <= atomic_load(&cache->nstuck) ||
-	    cache->ndying >= cache->attr.batch ||
-	    cache->stats->dying_bytes >= cache->attr.batch_bytes)
+	    pn_room_full_locked(cache))
 		atomic_store(&cache->worker.wanted, true);
 	atomic_store_explicit(&region->state, PN_REGION_DYING,
 			      memory_order_release);
@@ -144,7 +230,7 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
 			cache->policy->ops->remove(cache->policy,
 						   &region->node);
 		cache->stats->regions--;
-		cache->stats->bytes -= region->mr.len;
+		cache->stats->bytes -= pn_region_bytes(region);
 		pn_largest_remove_locked(cache, region);
 	}
 	begin_to_die(cache, region, why);

@@ -180,7 +180,7 @@ static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 	/* PENDING: whoever registers it finds the mark. */
 #ifndef PN_CACHE_BREAK_GENERATION /* a test proves that it is needed */
 	region->flags |= PN_REGION_STALE;
-	pn_index_set(&cache->index, pn_region_range(region), 0);
+	pn_region_unindex_locked(cache, region);
 #endif
 }
 
@@ -188,6 +188,8 @@ void pn_release_drop_locked(struct pn_cache *cache, struct pn_range range)
 {
 	struct pn_region *region;
 
+	/* The kernel releases whole pages, whatever it was asked for. */
+	range = pn_range_pages(range.addr, range.len, PN_PAGE_BYTES);
 	while ((region = pn_region_next_locked(cache, &range)))
 		invalidate_region(cache, region);
 }

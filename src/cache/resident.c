@@ -42,12 +42,13 @@ static int enter(struct pn_cache *cache, const struct pn_mr *mr,
 	if (!ret) {
 		pn_region_init(region, range, mr->access);
 		region->mr = *mr;
+		region->flags |= PN_REGION_REGISTERED;
 		region->resident = true;
 		/* Pairs with the acquire in pn_cache_pin(), as does the
 		 * entry. */
 		atomic_store_explicit(&region->state, PN_REGION_VALID,
 				      memory_order_release);
-		pn_index_set(&cache->index, range, pn_region_id(cache, region));
+		pn_region_index_locked(cache, region);
 		/* What the region gives back when it is buried. */
 		cache->own_bytes += range.len;
 		cache->own_regions++;
@@ -83,14 +84,23 @@ int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 	return 0;
 
 deregister:
-	pn_device_deregister(cache->device, &one, 1);
+	pn_cache_deregister(cache, one);
+	return ret;
 give_room:
 	pn_budget_give(cache->budget, range.len, 1);
 	return ret;
 }
 
-void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
+void pn_cache_resident_abandon(struct pn_cache *cache, const struct pn_mr *mr)
 {
+	pn_room_abandon_resident(cache, region_of(mr));
+	pn_worker_tell(cache);
+}
+
+bool pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
+{
+	if (cache->device->ops->stays)
+		return pn_room_end_resident(cache, region_of(mr));
 	pn_lock(&cache->lock);
 	pn_region_leave_locked(cache, region_of(mr));
 	pn_unlock(&cache->lock);
@@ -98,6 +108,7 @@ void pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
 		;
 	pn_worker_tell(cache);
 	PN_CACHE_CHECK(cache);
+	return true;
 }
 
 /* No hit and no miss: it is not counted. */
@@ -145,6 +156,7 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 					    .local_key = region->mr.lkey,
 					    .remote_key = region->mr.rkey,
 					    .nsegments = 1,
+					    .handle = region->mr.handle,
 					    .internal = { (void *)slot,
 							  region } };
 		if (cache->sink)

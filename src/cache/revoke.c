@@ -21,7 +21,7 @@ static struct pn_region *next_exposed(struct pn_cache *cache,
 
 	/* A PENDING one's key has reached nobody yet. */
 	while ((region = pn_region_next_locked(cache, range)))
-		if (region->mr.rkey &&
+		if (region->mr.access & PN_ACCESS_REMOTE &&
 		    atomic_load(&region->state) == PN_REGION_VALID)
 			return region;
 	return NULL;
@@ -45,20 +45,30 @@ static int unpublish(struct pn_cache *cache, struct pn_range range)
 	return ret;
 }
 
-static struct pn_region *dying_exposed(struct pn_cache *cache,
+static struct pn_region *exposed_among(struct pn_list *regions,
 				       struct pn_range range)
-	PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &cache->dying) {
+	pn_list_for_each (pos, regions) {
 		struct pn_region *region = pn_region_of_node(pos);
 
-		if (region->mr.rkey && !(region->flags & PN_REGION_REVOKED) &&
+		if (region->mr.access & PN_ACCESS_REMOTE &&
+		    region->flags & PN_REGION_REGISTERED &&
+		    !(region->flags & PN_REGION_REVOKED) &&
 		    pn_range_overlaps(pn_region_range(region), range))
 			return region;
 	}
 	return NULL;
+}
+
+static struct pn_region *dying_exposed(struct pn_cache *cache,
+				       struct pn_range range)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_region *region = exposed_among(&cache->dying, range);
+
+	return region ? region : exposed_among(&cache->refused, range);
 }
 
 /* Holds the next region that is dying and whose key still works: somebody uses

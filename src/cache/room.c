@@ -8,12 +8,20 @@
  * together with others, since a batch pays its fixed cost once (M3). While a
  * batch is under way its bytes are neither cached nor free: whoever needs room
  * waits for it instead of failing.
+ *
+ * What the device cannot deregister stays in the budget, in a list of its own,
+ * and goes with a later batch: after batch_age at the earliest, then less and
+ * less often, and a last time when the cache is closed. Nobody waits for these.
  */
 #include <errno.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "cache/cache_impl.h"
 
 #define REAP_MAX 256
+
+#define MAX_RETRY_NS PN_NS_PER_S
 
 static bool is_held(void *arg, const struct pn_policy_node *node)
 {
@@ -59,6 +67,7 @@ struct batch {
 	unsigned nmrs;
 	size_t bytes, n; /* of the budget */
 	size_t nprivate; /* of n */
+	unsigned nrefused;
 };
 
 /* Takes dying regions that nobody holds; needs the barrier behind it. Those
@@ -83,9 +92,9 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		}
 		pn_list_append(&batch->regions, link);
 		batch->n++;
-		batch->bytes += region->mr.len;
+		batch->bytes += pn_region_bytes(region);
 		batch->nprivate += pn_region_hurries(region);
-		if (region->mr.lkey)
+		if (region->flags & PN_REGION_REGISTERED)
 			batch->mrs[batch->nmrs++] = &region->mr;
 	}
 	pn_list_splice(&cache->dying, candidates);
@@ -100,6 +109,14 @@ static bool in_one_go(const struct pn_cache *cache, const struct batch *batch)
 	return cache->policy->ops->batched || batch->nprivate == batch->n;
 }
 
+/* Of those that it tried: whether the device has it still. */
+static bool is_refused(const struct pn_cache *cache,
+		       const struct pn_region *region)
+{
+	return region->flags & PN_REGION_REGISTERED &&
+	       pn_device_stays(cache->device, &region->mr);
+}
+
 static void deregister(struct pn_cache *cache, struct batch *batch)
 {
 	unsigned at_once = in_one_go(cache, batch) ? batch->nmrs : 1;
@@ -110,8 +127,10 @@ static void deregister(struct pn_cache *cache, struct batch *batch)
 	pn_list_for_each (pos, &batch->regions) {
 		struct pn_region *region = pn_region_of_node(pos);
 
+		if (is_refused(cache, region))
+			batch->nrefused++;
 		/* A trace wants to know of releases after it, too. */
-		if (region->watch == PN_WATCH_ON && !cache->sink)
+		else if (region->watch == PN_WATCH_ON && !cache->sink)
 			pn_monitor_unwatch((uintptr_t)region->mr.addr,
 					   region->mr.len);
 	}
@@ -125,6 +144,8 @@ static void tell_deregistered(struct pn_cache *cache, const struct batch *batch)
 		const struct pn_region *region =
 			pn_container_of(batch->mrs[i], struct pn_region, mr);
 
+		if (is_refused(cache, region))
+			continue;
 		pn_tell(cache,
 			(struct pn_event){
 				.kind = PN_EVENT_DEREGISTER,
@@ -136,25 +157,86 @@ static void tell_deregistered(struct pn_cache *cache, const struct batch *batch)
 	}
 }
 
-static void bury(struct pn_cache *cache, struct batch *batch)
+/* It stays among the dying, and in the budget. */
+static void keep_refused(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_list *link;
+	region->flags |= PN_REGION_REFUSED;
+	pn_list_append(&cache->refused, &region->node.link);
+	cache->nrefused++;
+	cache->refused_bytes += pn_region_bytes(region);
+}
+
+/* When to try again: later each time that it was in vain. */
+static void put_off(struct pn_cache *cache, uint64_t now_ns)
+	PN_REQUIRES(&cache->lock)
+{
+	cache->retry_after_ns *= 2;
+	if (cache->retry_after_ns < cache->attr.batch_age_ns)
+		cache->retry_after_ns = cache->attr.batch_age_ns;
+	if (cache->retry_after_ns > MAX_RETRY_NS)
+		cache->retry_after_ns = MAX_RETRY_NS;
+	cache->retry_ns = now_ns + cache->retry_after_ns;
+	/* Who sleeps has to wake earlier. */
+	atomic_store(&cache->worker.wanted, true);
+}
+
+static void bury(struct pn_cache *cache, struct batch *batch, uint64_t now_ns)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link, left;
 
 	if (cache->sink)
 		tell_deregistered(cache, batch);
 
-	cache->stats->deregistrations += batch->nmrs;
+	pn_list_init(&left);
+	cache->stats->deregistrations += batch->nmrs - batch->nrefused;
 	cache->stats->deregister_batches +=
 		in_one_go(cache, batch) ? !!batch->nmrs : batch->nmrs;
-	cache->stats->dying_bytes -= batch->bytes;
 	cache->nprivate -= (unsigned)batch->nprivate;
-	while ((link = pn_list_pop(&batch->regions)))
-		pn_region_free_locked(cache, pn_region_of_node(link));
+	while ((link = pn_list_pop(&batch->regions))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		if (is_refused(cache, region)) {
+			keep_refused(cache, region);
+			batch->bytes -= pn_region_bytes(region);
+			batch->n--;
+		} else {
+			pn_region_free_locked(cache, region);
+		}
+	}
+	if (batch->nrefused)
+		put_off(cache, now_ns);
+	else if (!cache->nrefused)
+		cache->retry_after_ns = 0;
+	cache->stats->dying_bytes -= batch->bytes;
 	cache->nreaping--;
 	cache->own_bytes -= batch->bytes;
 	cache->own_regions -= batch->n;
 	pn_budget_give(cache->budget, batch->bytes, batch->n);
+}
+
+/* Those that were refused die once more. */
+static void try_refused_again(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(&cache->refused))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		region->flags &= (uint16_t)~PN_REGION_REFUSED;
+		cache->nprivate += pn_region_hurries(region);
+		pn_list_insert(&cache->dying, link);
+		cache->ndying++;
+	}
+	cache->nrefused = 0;
+	cache->refused_bytes = 0;
+}
+
+static bool retry_due(const struct pn_cache *cache)
+{
+	return cache->nrefused &&
+	       atomic_load(&cache->now_ns) >= cache->retry_ns;
 }
 
 /* Takes the whole list of the dying away, so that a barrier outside the lock
@@ -162,8 +244,11 @@ static void bury(struct pn_cache *cache, struct batch *batch)
 static unsigned take_dying(struct pn_cache *cache, struct pn_list *out)
 	PN_REQUIRES(&cache->lock)
 {
-	unsigned n = cache->ndying;
+	unsigned n;
 
+	if (pn_unlikely(retry_due(cache)))
+		try_refused_again(cache);
+	n = cache->ndying;
 	pn_list_init(out);
 	pn_list_splice(out, &cache->dying);
 	cache->ndying = 0;
@@ -172,11 +257,19 @@ static unsigned take_dying(struct pn_cache *cache, struct pn_list *out)
 	return n;
 }
 
+/* Somebody may wait for the batch. */
+static void tell_reaped(struct pn_cache *cache)
+{
+	atomic_fetch_add(&cache->reaped, 1);
+	pn_device_unblock(cache->device, &cache->reaped);
+}
+
 /* Deregisters of those taken what nobody holds, a batch at most; how many. */
 static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
 		     unsigned n)
 {
 	struct batch batch = { .nmrs = 0 };
+	uint64_t now_ns = 0;
 
 	pn_list_init(&batch.regions);
 	if (!cache->attr.alone)
@@ -185,11 +278,12 @@ static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
 	collect(cache, candidates, n, &batch);
 	pn_unlock(&cache->lock);
 	deregister(cache, &batch);
+	if (batch.nrefused)
+		now_ns = pn_device_now(cache->device);
 	pn_lock(&cache->lock);
-	bury(cache, &batch);
+	bury(cache, &batch, now_ns);
 	pn_unlock(&cache->lock);
-	atomic_fetch_add(&cache->reaped, 1);
-	pn_device_unblock(cache->device, &cache->reaped);
+	tell_reaped(cache);
 	return (unsigned)batch.n;
 }
 
@@ -223,10 +317,99 @@ void pn_room_reap_all(struct pn_cache *cache)
 	do {
 		pn_lock(&cache->lock);
 		pn_room_await_locked(cache);
+		try_refused_again(cache);
 		n = take_dying(cache, &candidates);
 		pn_unlock(&cache->lock);
 	} while (n && reap(cache, &candidates, n));
 }
+
+/* --- residents where deregistering can fail --------------------------------
+ */
+
+/* Out of the index and of the list of the dying: a batch alone. */
+static void take_resident(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
+{
+	pn_region_leave_locked(cache, region);
+	pn_list_remove(&region->node.link);
+	cache->ndying--;
+	cache->nreaping++;
+}
+
+/* Back among the dying, or, if it could not be ended, into the index. Whoever
+ * registered there meanwhile used memory that was not theirs. */
+static void put_resident_back(struct pn_cache *cache, struct pn_region *region,
+			      bool dying) PN_REQUIRES(&cache->lock)
+{
+	cache->nreaping--;
+	if (dying) {
+		pn_list_append(&cache->dying, &region->node.link);
+		cache->ndying++;
+		return;
+	}
+	pn_release_drop_locked(cache, pn_region_range(region));
+	cache->nprivate--;
+	cache->stats->dying_bytes -= pn_region_bytes(region);
+	region->flags &= (1u << PN_REGION_WHY) - 1;
+	atomic_store_explicit(&region->state, PN_REGION_VALID,
+			      memory_order_release);
+	pn_region_index_locked(cache, region);
+	if (cache->sink)
+		pn_tell_registered(cache, region, PN_DECIDED_KEPT,
+				   PN_BECAUSE_OWNED);
+}
+
+bool pn_room_end_resident(struct pn_cache *cache, struct pn_region *region)
+{
+	struct batch batch = { .bytes = pn_region_bytes(region),
+			       .n = 1,
+			       .nprivate = 1,
+			       .mrs = { &region->mr },
+			       .nmrs = 1 };
+	bool held;
+
+	pn_list_init(&batch.regions);
+	pn_lock(&cache->lock);
+	take_resident(cache, region);
+	pn_unlock(&cache->lock);
+	if (!cache->attr.alone)
+		pn_asymmetric_heavy();
+	pn_lock(&cache->lock);
+	pn_pins_scan_locked(cache);
+	held = region->held == cache->scan;
+	if (held)
+		put_resident_back(cache, region, true);
+	pn_unlock(&cache->lock);
+	if (!held) {
+		pn_list_append(&batch.regions, &region->node.link);
+		deregister(cache, &batch);
+		pn_lock(&cache->lock);
+		if (batch.nrefused)
+			put_resident_back(cache, region, false);
+		else
+			bury(cache, &batch, 0);
+		pn_unlock(&cache->lock);
+	}
+	tell_reaped(cache);
+	return !batch.nrefused;
+}
+
+void pn_room_abandon_resident(struct pn_cache *cache, struct pn_region *region)
+{
+	uint64_t now_ns = pn_device_now(cache->device);
+
+	pn_lock(&cache->lock);
+	take_resident(cache, region);
+	cache->nreaping--;
+	cache->nprivate--;
+	keep_refused(cache, region);
+	put_off(cache, now_ns);
+	pn_unlock(&cache->lock);
+	tell_reaped(cache);
+}
+
+/* --- making room ------------------------------------------------------------
+ */
 
 /* How much of a cache has to go. Of another context's, only what the process
  * lacks. At least one region goes when the device has no room although the
@@ -405,21 +588,32 @@ int pn_room_make(struct pn_cache *cache, const struct pn_room_want *asked)
 bool pn_room_full_locked(struct pn_cache *cache)
 {
 	return cache->ndying >= cache->attr.batch ||
-	       cache->stats->dying_bytes >= cache->attr.batch_bytes;
+	       cache->stats->dying_bytes - cache->refused_bytes >=
+		       cache->attr.batch_bytes;
+}
+
+/* Only what was refused is left, perhaps: when to look, and whether now. */
+static bool refused_due(const struct pn_cache *cache, uint64_t *when_ns)
+{
+	*when_ns = cache->nrefused ? cache->retry_ns : PN_FOREVER;
+	return retry_due(cache);
 }
 
 bool pn_room_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 {
+	bool due = refused_due(cache, when_ns);
 	const struct pn_region *oldest;
+	uint64_t old_ns;
 
-	*when_ns = PN_FOREVER;
-	if (pn_list_empty(&cache->dying))
-		return false;
+	if (due || pn_list_empty(&cache->dying))
+		return due;
 	oldest = pn_region_of_node(cache->dying.next);
-	*when_ns = oldest->since_ns + cache->attr.batch_age_ns;
+	old_ns = oldest->since_ns + cache->attr.batch_age_ns;
+	if (old_ns < *when_ns)
+		*when_ns = old_ns;
 	/* Buffers used once are released at once, as their users asked. */
 	return cache->nprivate || pn_room_full_locked(cache) ||
-	       atomic_load(&cache->now_ns) >= *when_ns;
+	       atomic_load(&cache->now_ns) >= old_ns;
 }
 
 int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions)
@@ -467,8 +661,63 @@ int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
 	return pn_cache_register(cache, mr);
 }
 
+/* A registration outside the index that the device would not end becomes a
+ * region, and is the cache's from here on. */
+static bool adopt(struct pn_cache *cache, const struct pn_mr *mr)
+{
+	uint64_t now_ns = pn_device_now(cache->device);
+	struct pn_region *region;
+
+	pn_lock(&cache->lock);
+	region = pn_region_alloc_locked(cache);
+	if (region) {
+		pn_region_init(region,
+			       (struct pn_range){ (uintptr_t)mr->addr,
+						  mr->len },
+			       mr->access);
+		region->mr = *mr;
+		region->flags |= PN_REGION_PRIVATE | PN_REGION_REGISTERED;
+		atomic_store(&region->state, PN_REGION_DYING);
+		cache->own_bytes += pn_region_bytes(region);
+		cache->own_regions++;
+		cache->stats->dying_bytes += pn_region_bytes(region);
+		keep_refused(cache, region);
+		put_off(cache, now_ns);
+	}
+	pn_unlock(&cache->lock);
+	if (region)
+		pn_worker_ring(cache);
+	return region;
+}
+
 void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr)
 {
 	pn_device_deregister(cache->device, &mr, 1);
-	pn_budget_give(cache->budget, charged_bytes(mr), 1);
+	if (!pn_device_stays(cache->device, mr) || !adopt(cache, mr))
+		pn_budget_give(cache->budget, charged_bytes(mr), 1);
+}
+
+uint64_t pn_room_retry_ns(struct pn_cache *cache)
+{
+	uint64_t when;
+
+	pn_lock(&cache->lock);
+	refused_due(cache, &when);
+	pn_unlock(&cache->lock);
+	return when;
+}
+
+void pn_room_log_refused(struct pn_cache *cache)
+{
+	unsigned n;
+	size_t bytes;
+
+	pn_lock(&cache->lock);
+	n = cache->nrefused;
+	bytes = cache->refused_bytes;
+	pn_unlock(&cache->lock);
+	if (n)
+		pn_error("%s: %u registrations of %zu bytes could not be "
+			 "deregistered and are left behind",
+			 cache->device->ops->kind, n, bytes);
 }

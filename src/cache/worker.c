@@ -178,8 +178,9 @@ uint64_t pn_cache_step(struct pn_cache *cache)
 		done = step_chore(cache, &chore_when);
 	if (done)
 		return pn_device_now(cache->device);
+	/* The others are held: unpinning rings the bell. */
 	if (due)
-		when = PN_FOREVER; /* all are held: unpinning rings the bell */
+		when = pn_room_retry_ns(cache);
 	return when < chore_when ? when : chore_when;
 }
 

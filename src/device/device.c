@@ -223,7 +223,7 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 			mrs[i]->access |= PINION_ACCESS_LOCAL_WRITE;
 		mrs[i]->lkey = mrs[i]->rkey = 0;
 		mrs[i]->device_slot = 0;
-		mrs[i]->device_data = NULL;
+		mrs[i]->handle = NULL;
 	}
 	PN_NO_CANCEL();
 	return device->ops->reg(device, mrs, n);

@@ -11,8 +11,8 @@
  *                 deregistered, whatever the program does to its mappings.
  *   key           a number that names a registration in operations: `lkey` in
  *                 the owner's own segments, `rkey` in those of its peers. 0 is
- *                 never a key. A key of a dead registration never becomes the
- *                 key of another one within any practical time.
+ *                 never a key (a registrar's may be anything). A key of a dead
+ * registration never becomes the key of another one within any practical time.
  *   peer          the way to one other device (or to the device itself).
  *   operation     a send, write, read or atomic posted to a peer.
  *   completion    what the device has to say: an operation ended, a message
@@ -130,6 +130,9 @@ enum pn_capability {
 	PN_CAP_RING = 1 << 10,
 	PN_CAP_ATTACH_AGAIN = 1 << 11, /* after a peer went down */
 	PN_CAP_UNPINNED = 1 << 12,     /* takes PN_ACCESS_UNPINNED */
+	/* Its users know no segments: a pin has one registration, and one with
+	 * remote access is of exactly the bytes asked for. */
+	PN_CAP_ONE_SEGMENT = 1 << 13,
 };
 
 /* No limit known: SIZE_MAX. */
@@ -167,12 +170,26 @@ struct pn_costs {
 	bool emulated;	/* declared by a profile, not all measured */
 };
 
+/* One of a device's costs, which may be learned while it is used. */
+static inline double pn_cost(const double *cost)
+{
+	double value;
+
+	__atomic_load(cost, &value, __ATOMIC_RELAXED);
+	return value;
+}
+
 /* --- registrations ------------------------------------------------------- */
 
 /* Beside PINION_ACCESS_* bits without remote access: the memory is pinion's own
  * and stays mapped, and is not to be pinned. A device whose CPU moves the bytes
  * can do without. Such a registration is made alone, not in a batch. */
 #define PN_ACCESS_UNPINNED (1u << 31)
+
+/* What peers may do. */
+#define PN_ACCESS_REMOTE                                          \
+	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_ATOMIC)
 
 /* Access is a set of PINION_ACCESS_* bits. Storage is the caller's; fields are
  * the device's once registered. At rest addr and len are as given: a device
@@ -183,8 +200,8 @@ struct pn_mr {
 	unsigned access;
 	unsigned device_slot; /* the device's own */
 	uint64_t lkey;
-	uint64_t rkey;	   /* 0 when access grants nothing to peers */
-	void *device_data; /* the device's own */
+	uint64_t rkey; /* 0 when access grants nothing to peers */
+	void *handle;  /* for the user, on a registrar; else NULL */
 };
 
 struct pn_pinned {
@@ -337,6 +354,9 @@ struct pn_device_ops {
 		   unsigned n);
 	void (*dereg)(struct pn_device *device, struct pn_mr *const *mrs,
 		      unsigned n);
+	/* After reg() or dereg(): whether mr is registered still or again,
+	 * though it should not be. NULL: that cannot happen. */
+	bool (*stays)(const struct pn_mr *mr);
 	int (*rekey)(struct pn_device *device, struct pn_mr *mr);
 	void (*pinned)(struct pn_device *device, struct pn_pinned *out);
 
@@ -439,12 +459,22 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 
 /* Ends n registrations; from the return on their keys are refused. An
  * operation in flight on one of them either completes as if nothing had
- * happened or with -EFAULT or -EACCES. Cannot fail. Slow, as above. */
+ * happened or with -EFAULT or -EACCES. Cannot fail, except as pn_device_stays()
+ * says. Slow, as above. */
 static inline void pn_device_deregister(struct pn_device *device,
 					struct pn_mr *const *mrs, unsigned n)
 {
 	PN_NO_CANCEL();
 	device->ops->dereg(device, mrs, n);
+}
+
+/* Whether mr could not be deregistered: after pn_device_deregister(), or after
+ * a pn_device_register() that failed and could not undo all of its batch. Keep
+ * *mr as it is and deregister it later. */
+static inline bool pn_device_stays(const struct pn_device *device,
+				   const struct pn_mr *mr)
+{
+	return device->ops->stays && device->ops->stays(mr);
 }
 
 /* Gives mr a new rkey; the old one is refused from the return on, while the

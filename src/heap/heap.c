@@ -294,7 +294,8 @@ static void close_memory(struct pinion_heap *heap)
 	release_array((void *)heap->slabs_at, heap_nunits(heap),
 		      sizeof(*heap->slabs_at));
 	release_array(heap->spans, heap->npages + 1, sizeof(*heap->spans));
-	if (heap->base)
+	/* Another mapping must not come where a slab is registered still. */
+	if (heap->base && !heap->left_behind)
 		pn_pages_unreserve((void *)heap->base, heap->attr.max_bytes);
 }
 

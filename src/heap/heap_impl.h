@@ -117,6 +117,7 @@ struct pinion_heap {
 	struct pn_chore chore;
 	uint32_t process;  /* that made it (base/process.h) */
 	_Atomic bool news; /* a slab has become empty */
+	bool left_behind;  /* closed, and slabs are registered still */
 	_Atomic uint64_t nregistrations, nreturned;
 
 	/* Protects what follows; nothing is taken under it. */

@@ -13,8 +13,12 @@
 #include <sys/mman.h>
 
 #include "base/bits.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "heap/heap_impl.h"
+
+/* When to try again to give back what could not be deregistered. */
+#define RETRY_NS (100 * PN_NS_PER_MS)
 
 /* --- stretches of free pages ---------------------------------------------- */
 
@@ -351,7 +355,6 @@ static void admit(struct pinion_heap *heap, struct pn_slab *slab)
 	heap->slab_bytes += slab_bytes(slab);
 	relink(heap, slab);
 	pn_unlock(&heap->lock);
-	atomic_fetch_add(&heap->nregistrations, 1);
 }
 
 int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
@@ -378,6 +381,7 @@ int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
 	if (ret)
 		goto give_units;
 	admit(heap, slab);
+	atomic_fetch_add(&heap->nregistrations, 1);
 	return 0;
 
 give_units:
@@ -389,13 +393,16 @@ free_slab:
 
 /* --- and back ------------------------------------------------------------- */
 
-static void give_back(struct pinion_heap *heap, struct pn_slab *slab)
+/* False: it could not be deregistered, and is the heap's still. */
+static bool give_back(struct pinion_heap *heap, struct pn_slab *slab)
 {
-	pn_cache_resident_remove(heap->attr.cache, slab->mr);
+	if (!pn_cache_resident_remove(heap->attr.cache, slab->mr))
+		return false;
 	pn_pages_decommit(slab_address(heap, slab), slab_bytes(slab));
 	give_units(heap, slab);
 	free(slab);
 	atomic_fetch_add(&heap->nreturned, 1);
+	return true;
 }
 
 /* Takes the slab that has been empty longest if it is old enough; else *next
@@ -440,7 +447,10 @@ uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
 
 	while ((slab = take_old(heap, pn_device_now(heap->attr.device), age_ns,
 				&next)))
-		give_back(heap, slab);
+		if (!give_back(heap, slab)) {
+			admit(heap, slab);
+			return pn_device_now(heap->attr.device) + RETRY_NS;
+		}
 	return next;
 }
 
@@ -478,7 +488,10 @@ void pn_slabs_close(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
 					     memory_order_relaxed);
 
 		i += slab ? nunits(slab) : 1;
-		if (slab)
-			give_back(heap, slab);
+		if (slab && !give_back(heap, slab)) {
+			pn_cache_resident_abandon(heap->attr.cache, slab->mr);
+			heap->left_behind = true;
+			free(slab);
+		}
 	}
 }

@@ -125,14 +125,16 @@ static uint64_t register_ns(const struct pn_helper *helper, size_t bytes)
 {
 	const struct pn_costs *costs = &helper->device->costs;
 
-	return line(costs->register_ns, costs->register_page_ns, bytes);
+	return line(pn_cost(&costs->register_ns),
+		    pn_cost(&costs->register_page_ns), bytes);
 }
 
 static uint64_t deregister_ns(const struct pn_helper *helper, size_t bytes)
 {
 	const struct pn_costs *costs = &helper->device->costs;
 
-	return line(costs->deregister_ns, costs->deregister_page_ns, bytes);
+	return line(pn_cost(&costs->deregister_ns),
+		    pn_cost(&costs->deregister_page_ns), bytes);
 }
 
 /* Inserting into a queue, or updating a place in it: every entry is looked at

@@ -130,13 +130,12 @@ static void enter(struct pn_sim_node *node, struct pn_mr *mr,
 	node->slots[slot] = r;
 	pn_interval_add(&node->ranges, &r->interval);
 	mr->device_slot = slot;
-	mr->device_data = r;
 }
 
 static void publish(struct pn_sim_node *node, struct pn_mr *mr)
 {
 	struct pn_sim *sim = node->sim;
-	struct pn_sim_registration *r = mr->device_data;
+	struct pn_sim_registration *r = node->slots[mr->device_slot];
 
 	r->lkey = r->interval.id;
 	r->rkey = grants_peers(mr->access) ? new_key(sim, mr->device_slot) : 0;
@@ -330,7 +329,7 @@ int pn_sim_rekey(struct pn_device *device, struct pn_mr *mr)
 	struct pn_sim_registration *r;
 
 	if (!node->dead && mr->rkey) {
-		r = mr->device_data;
+		r = node->slots[mr->device_slot];
 		r->rkey = mr->rkey = new_key(node->sim, mr->device_slot);
 		pn_sim_record(node->sim, PN_SIM_REKEYED, node->index, r->rkey,
 			      0);

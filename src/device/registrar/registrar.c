@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/registrar/registrar.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/range.h"
+#include "base/sized.h"
+#include "device/registrar/learn.h"
+
+/* Ranges in one call, at most and unless the caller wants fewer. */
+#define MOST_RANGES 64
+
+#define ALL_FLAGS ((uint64_t)PINION_REGISTRAR_READ_ONLY)
+
+struct registrar {
+	struct pn_device device;
+	struct pinion_registrar given;
+	unsigned max_batch;
+	bool learns;
+	struct pn_learn reg, dereg;
+	_Atomic size_t live_bytes, nmrs;
+};
+
+/* One call of a function. */
+struct call {
+	struct pinion_registrar_range ranges[MOST_RANGES];
+	struct pinion_registrar_range *list[MOST_RANGES];
+	unsigned n;
+	size_t npages;
+};
+
+static struct registrar *registrar_of(struct pn_device *device)
+{
+	return pn_container_of(device, struct registrar, device);
+}
+
+static size_t pages_of(const struct pn_mr *mr)
+{
+	return pn_range_npages((uintptr_t)mr->addr, mr->len);
+}
+
+/* --- calling -------------------------------------------------------------- */
+
+static void prepare(struct call *call, struct pn_mr *const *mrs, unsigned n)
+{
+	call->n = n;
+	call->npages = 0;
+	for (unsigned i = 0; i < n; i++) {
+		const struct pn_mr *mr = mrs[i];
+
+		call->ranges[i] = (struct pinion_registrar_range){
+			.addr = mr->addr,
+			.len = mr->len,
+			.access = mr->access,
+			.handle = mr->handle,
+			.local_key = mr->lkey,
+			.remote_key = mr->rkey,
+		};
+		call->list[i] = &call->ranges[i];
+		call->npages += pages_of(mr);
+	}
+}
+
+/* What a function may return; -EINPROGRESS means something else to whoever
+ * waits for a pin. */
+static int sane(int ret)
+{
+	return ret > 0 || ret == -EINPROGRESS ? -EIO : ret;
+}
+
+static int call_register(struct registrar *r, struct pn_mr *const *mrs,
+			 unsigned n)
+{
+	struct call call;
+	uint64_t start = pn_clock_ns();
+	int ret;
+
+	prepare(&call, mrs, n);
+	ret = sane(r->given.register_ranges(r->given.arg, call.list, n));
+	if (ret)
+		return ret;
+	if (r->learns)
+		pn_learn_call(&r->reg, n, call.npages, pn_clock_ns() - start,
+			      &r->device.costs.register_ns,
+			      &r->device.costs.register_page_ns);
+	for (unsigned i = 0; i < n; i++) {
+		mrs[i]->handle = call.ranges[i].handle;
+		mrs[i]->lkey = call.ranges[i].local_key;
+		mrs[i]->rkey = call.ranges[i].remote_key;
+		mrs[i]->device_slot = 1; /* registered; see stays() */
+	}
+	return 0;
+}
+
+/* A function that fails and names no range means all of them. */
+static bool names_any(const struct call *call)
+{
+	for (unsigned i = 0; i < call->n; i++)
+		if (call->ranges[i].status)
+			return true;
+	return false;
+}
+
+static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
+			    unsigned n)
+{
+	struct call call;
+	uint64_t start = pn_clock_ns();
+	bool all;
+	int ret;
+
+	prepare(&call, mrs, n);
+	ret = sane(r->given.deregister_ranges(r->given.arg, call.list, n));
+	if (!ret && r->learns)
+		pn_learn_call(&r->dereg, n, call.npages, pn_clock_ns() - start,
+			      &r->device.costs.deregister_ns,
+			      &r->device.costs.deregister_page_ns);
+	all = ret && !names_any(&call);
+	for (unsigned i = 0; i < n; i++) {
+		if (ret && (all || call.ranges[i].status))
+			continue;
+		mrs[i]->device_slot = 0;
+		atomic_fetch_sub(&r->live_bytes, pages_of(mrs[i])
+							 << PN_PAGE_SHIFT);
+		atomic_fetch_sub(&r->nmrs, 1);
+	}
+}
+
+/* --- limits --------------------------------------------------------------- */
+
+static bool take(_Atomic size_t *used, size_t n, size_t max)
+{
+	size_t now = atomic_load(used);
+
+	do {
+		if (now > max || n > max - now)
+			return false;
+	} while (!atomic_compare_exchange_weak(used, &now, now + n));
+	return true;
+}
+
+static size_t bytes_of(struct pn_mr *const *mrs, unsigned n)
+{
+	size_t npages = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		npages += pages_of(mrs[i]);
+	return npages << PN_PAGE_SHIFT;
+}
+
+/* Counts ranges before they are registered: two threads do not go over the
+ * limit together. */
+static int take_room(struct registrar *r, size_t bytes, unsigned n)
+{
+	const struct pn_device_limits *limits = &r->device.limits;
+
+	if (!take(&r->live_bytes, bytes, limits->max_pinned_bytes))
+		return -ENOMEM;
+	if (take(&r->nmrs, n, limits->max_mrs))
+		return 0;
+	atomic_fetch_sub(&r->live_bytes, bytes);
+	return -ENOMEM;
+}
+
+static void give_room(struct registrar *r, size_t bytes, unsigned n)
+{
+	atomic_fetch_sub(&r->live_bytes, bytes);
+	atomic_fetch_sub(&r->nmrs, n);
+}
+
+/* --- registrations -------------------------------------------------------- */
+
+static unsigned smaller(unsigned a, unsigned b)
+{
+	return a < b ? a : b;
+}
+
+static void registrar_dereg(struct pn_device *device, struct pn_mr *const *mrs,
+			    unsigned n)
+{
+	struct registrar *r = registrar_of(device);
+
+	for (unsigned i = 0; i < n; i += r->max_batch)
+		call_deregister(r, mrs + i, smaller(n - i, r->max_batch));
+}
+
+static int registrar_reg(struct pn_device *device, struct pn_mr *const *mrs,
+			 unsigned n)
+{
+	struct registrar *r = registrar_of(device);
+	int ret = take_room(r, bytes_of(mrs, n), n);
+	unsigned done = 0;
+
+	if (ret)
+		return ret;
+	while (done < n) {
+		unsigned more = smaller(n - done, r->max_batch);
+
+		ret = call_register(r, mrs + done, more);
+		if (ret)
+			break;
+		done += more;
+	}
+	if (!ret)
+		return 0;
+	give_room(r, bytes_of(mrs + done, n - done), n - done);
+	registrar_dereg(device, mrs, done);
+	return ret;
+}
+
+static bool registrar_stays(const struct pn_mr *mr)
+{
+	return mr->device_slot;
+}
+
+static int registrar_rekey(struct pn_device *device, struct pn_mr *mr)
+{
+	(void)device, (void)mr;
+	return -EOPNOTSUPP;
+}
+
+static void registrar_pinned(struct pn_device *device, struct pn_pinned *out)
+{
+	struct registrar *r = registrar_of(device);
+
+	*out = (struct pn_pinned){ .live_bytes = atomic_load(&r->live_bytes),
+				   .mrs = atomic_load(&r->nmrs) };
+}
+
+/* --- what it does not do -------------------------------------------------- */
+
+static int refuse_open(const char *params, const struct pn_device_attr *attr,
+		       struct pn_device **out)
+{
+	(void)params, (void)attr, (void)out;
+	return -EOPNOTSUPP;
+}
+
+static void no_address(struct pn_device *device, struct pn_address *out)
+{
+	(void)device;
+	*out = (struct pn_address){ .len = 0 };
+}
+
+static int refuse_attach(struct pn_device *device,
+			 const struct pn_address *address, struct pn_peer **out)
+{
+	(void)device, (void)address, (void)out;
+	return -EOPNOTSUPP;
+}
+
+static int refuse_post(struct pn_device *device, struct pn_peer *peer,
+		       const struct pn_op *op)
+{
+	(void)device, (void)peer, (void)op;
+	return -EOPNOTSUPP;
+}
+
+static int poll_nothing(struct pn_device *device, struct pn_completion *out,
+			unsigned max)
+{
+	(void)device, (void)out, (void)max;
+	return 0;
+}
+
+static void release_nothing(struct pn_device *device,
+			    const struct pn_completion *completion)
+{
+	(void)device, (void)completion;
+}
+
+static int refuse_wait(struct pn_device *device, uint64_t deadline_ns)
+{
+	(void)device, (void)deadline_ns;
+	return -EOPNOTSUPP;
+}
+
+static void wake_nobody(struct pn_device *device)
+{
+	(void)device;
+}
+
+static int refuse(struct pn_device *device)
+{
+	(void)device;
+	return -EOPNOTSUPP;
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static uint64_t registrar_now(struct pn_device *device)
+{
+	(void)device;
+	return pn_clock_ns();
+}
+
+static void registrar_describe(struct pn_device *device, pn_fact_fn *fn,
+			       void *arg)
+{
+	struct registrar *r = registrar_of(device);
+	char text[96];
+
+	fn(arg, "registers by", "functions of the program");
+	snprintf(text, sizeof(text), "%u ranges in a call", r->max_batch);
+	fn(arg, "batches", text);
+	fn(arg, "costs", r->learns ? "learned from the calls" : "given");
+	fn(arg, "messages", "none: they need a device");
+}
+
+static void registrar_close(struct pn_device *device)
+{
+	struct registrar *r = registrar_of(device);
+
+	pn_learn_fini(&r->reg);
+	pn_learn_fini(&r->dereg);
+	free(r);
+}
+
+static const struct pn_device_ops registrar_ops = {
+	.kind = "registrar",
+	.help = "functions of the program (pinion/registrar.h)",
+	.open = refuse_open,
+	.close = registrar_close,
+	.describe = registrar_describe,
+	.reg = registrar_reg,
+	.dereg = registrar_dereg,
+	.stays = registrar_stays,
+	.rekey = registrar_rekey,
+	.pinned = registrar_pinned,
+	.address = no_address,
+	.attach = refuse_attach,
+	.post = refuse_post,
+	.poll = poll_nothing,
+	.release = release_nothing,
+	.wait = refuse_wait,
+	.wake = wake_nobody,
+	.fd = refuse,
+	.arm = refuse,
+	.now = registrar_now,
+};
+
+bool pn_device_is_registrar(const struct pn_device *device)
+{
+	return device->ops == &registrar_ops;
+}
+
+/* Whatever is not 0 is a cost; what is not a number is none. */
+static bool costs_ok(const struct pinion_registrar *given)
+{
+	return given->register_ns >= 0 && given->register_page_ns >= 0 &&
+	       given->deregister_ns >= 0 && given->deregister_page_ns >= 0;
+}
+
+static int validate(const struct pinion_registrar *given,
+		    struct pinion_registrar *out)
+{
+	const char *what = NULL;
+	int ret = pn_sized_copy(out, sizeof(*out), given);
+
+	if (ret == -E2BIG)
+		what = "sets fields that this version of pinion does not know";
+	else if (ret)
+		what = "has no size";
+	else if (!out->register_ranges || !out->deregister_ranges)
+		what = "needs both functions";
+	else if (out->flags & ~ALL_FLAGS)
+		what = "has unknown flags";
+	else if (out->reserved)
+		what = "sets a reserved field";
+	else if (!costs_ok(out))
+		what = "has a cost below zero";
+	if (!what)
+		return 0;
+	pn_error("pinion_open: the registrar %s", what);
+	return ret ? ret : -EINVAL;
+}
+
+static size_t or_unlimited(size_t limit)
+{
+	return limit ? limit : SIZE_MAX;
+}
+
+static void fill_device(struct registrar *r)
+{
+	const struct pinion_registrar *given = &r->given;
+	struct pn_device *device = &r->device;
+
+	device->ops = &registrar_ops;
+	device->caps = PN_CAP_PINS | PN_CAP_ONE_SEGMENT;
+	if (given->flags & PINION_REGISTRAR_READ_ONLY)
+		device->caps |= PN_CAP_READ_ONLY;
+	device->limits = (struct pn_device_limits){
+		.max_mr_bytes = or_unlimited(given->max_registration_bytes),
+		.max_mrs = or_unlimited(given->max_registrations),
+		.max_pinned_bytes = or_unlimited(given->max_pinned_bytes),
+	};
+	device->costs = (struct pn_costs){
+		.register_ns = given->register_ns,
+		.register_page_ns = given->register_page_ns,
+		.deregister_ns = given->deregister_ns,
+		.deregister_page_ns = given->deregister_page_ns,
+	};
+	device->profile = "none";
+	r->learns = given->register_ns == 0 && given->register_page_ns == 0 &&
+		    given->deregister_ns == 0 && given->deregister_page_ns == 0;
+	r->max_batch = MOST_RANGES;
+	if (given->max_batch)
+		r->max_batch = smaller(given->max_batch, MOST_RANGES);
+}
+
+int pn_registrar_open(const struct pinion_registrar *given,
+		      struct pn_device **out)
+{
+	struct pinion_registrar ours;
+	struct registrar *r;
+	int ret = validate(given, &ours);
+
+	if (ret)
+		return ret;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->given = ours;
+	fill_device(r);
+	pn_learn_init(&r->reg);
+	pn_learn_init(&r->dereg);
+	*out = &r->device;
+	return 0;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ledger -- a registrar for tests that writes everything down.
+ *
+ * Each range that it registers becomes an entry, which is the handle; entries
+ * are never freed while the ledger lives, so that whoever uses the handle of a
+ * range that was deregistered is found out. An entry also remembers which
+ * generation of pages it was made over: a test that releases memory of the
+ * ledger's area says so (ledger_unmap() and its kin), and a later use of an
+ * older entry is stale.
+ *
+ * The functions check what pinion promises about their calls: never inside a
+ * release of memory, never in a forked child, never after pinion_close()
+ * returned, batches and lengths within the limits, ranges that are handed back
+ * as they were registered. What is wrong is counted in `wrong`, with the first
+ * thing said in `what`; tests assert that it is 0.
+ *
+ * Threads: any.
+ */
+#ifndef PN_TESTS_REGISTRAR_LEDGER_H
+#define PN_TESTS_REGISTRAR_LEDGER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <pinion/pinion.h>
+
+#define LEDGER_PAGE    ((size_t)4096)
+#define LEDGER_PAGES   1024
+#define LEDGER_FOREVER ((unsigned)-1)
+
+struct ledger_entry {
+	char *addr;
+	size_t len;
+	unsigned access;
+	uint64_t local_key, remote_key;
+	uint64_t tick; /* when it was registered */
+	_Atomic bool dead;
+	struct ledger_entry *older;
+};
+
+/* Which calls of a function fail: from the first-th on (1 is the first call; 0:
+ * none), so many of them. */
+struct ledger_fault {
+	unsigned first, n;
+	int error;
+	bool names_one; /* deregister: only the first range of the call stays */
+};
+
+struct ledger {
+	struct pinion_registrar registrar;
+	pid_t process;
+	_Atomic bool closed; /* no call may come any more */
+	char *area;	     /* LEDGER_PAGES of memory, for who wants some */
+	_Atomic uint64_t tick;
+	_Atomic uint64_t released[LEDGER_PAGES]; /* tick of the last release */
+
+	pthread_mutex_t lock; /* protects what follows */
+	struct ledger_entry *newest;
+	struct ledger_fault fail_register, fail_deregister;
+	unsigned nregister, nderegister; /* calls */
+	unsigned nranges;		 /* registered so far */
+	unsigned nlive;
+	size_t live_bytes, max_live_bytes; /* of whole pages */
+	unsigned max_live, longest_batch;
+	unsigned wrong;
+	char what[160];
+	/* Called inside the functions, if set, under no lock. */
+	void (*inside)(struct ledger *ledger);
+	void *inside_arg;
+};
+
+void ledger_init(struct ledger *ledger);
+void ledger_fini(struct ledger *ledger);
+
+/* A context over it, with options ("name=value", NULL at the end) or NULL. */
+int ledger_open(struct ledger *ledger, const char *const *options,
+		struct pinion_context **out);
+/* Closes it and expects no call afterwards. */
+void ledger_close(struct ledger *ledger, struct pinion_context *context);
+
+/* What is wrong with using a pin now; NULL: nothing. `access` as it was pinned.
+ */
+const char *ledger_use(struct ledger *ledger, const struct pinion_pin *pin,
+		       unsigned access);
+
+/* Releases of whole pages of the area, after which they are there anew. */
+void ledger_remap(struct ledger *ledger, void *addr, size_t len);
+void ledger_discard(struct ledger *ledger, void *addr, size_t len);
+
+#endif
