@@ -7,7 +7,10 @@
  * Regions of 8 KiB lie one in every 16 KiB of reserved addresses; the last row
  * has them one in every GiB. The device is simulated, costs nothing and touches
  * no memory, so what is measured is the cache behind pinion_pin() and
- * pinion_unpin(). Addresses are generated beforehand.
+ * pinion_unpin(). Addresses are generated beforehand. With --registrar the
+ * context is over functions of a caller that do nothing instead
+ * (pinion/registrar.h); with --contexts others are open beside it, with a
+ * region each.
  *
  *   ns_per_hit       real time by pairs of pin and unpin, of all threads
  *                    together: random hits that do not depend on each other, so
@@ -62,15 +65,16 @@
 #define MAX_ROUNDS	201
 #define MAX_THREADS	64
 #define MAX_LIST	16
+#define MAX_CONTEXTS	16
 #define MOST_PAIRS	((size_t)1 << 17)
 #define ACCESS		PINION_ACCESS_LOCAL_WRITE
 
 struct values {
 	struct pn_bench_values common; /* sizes are not asked for */
 	char regions[PN_OPTION_TEXT_BYTES];
-	uint64_t scattered, threads, hits;
+	uint64_t scattered, threads, hits, contexts;
 	char policy[PN_OPTION_TEXT_BYTES];
-	bool callgrind;
+	bool callgrind, registrar;
 };
 
 #define FIELD(name) offsetof(struct values, name)
@@ -78,6 +82,12 @@ struct values {
 static const struct pn_option options[] = {
 	{ "device", PN_OPTION_TEXT, "sim:cost=none,data=none",
 	  "the device, as a spec", FIELD(common.device), 0, 0, NULL },
+	{ "registrar", PN_OPTION_BOOL, "no",
+	  "a context over functions that do nothing, instead of a device",
+	  FIELD(registrar), 0, 0, NULL },
+	{ "contexts", PN_OPTION_NUMBER, "1",
+	  "contexts that are open, of which one is measured", FIELD(contexts),
+	  1, MAX_CONTEXTS, NULL },
 	{ "regions", PN_OPTION_TEXT, "1000,100000,1000000",
 	  "how many regions, one in 16 KiB; numbers joined by commas",
 	  FIELD(regions), 0, 0, NULL },
@@ -290,19 +300,91 @@ static int slice(struct crew *crew, unsigned n, bool dependent, double *ns)
 
 /* --- memory and misses ---------------------------------------------------- */
 
-static int open_context(const struct values *values, const char *policy,
-			const struct field *field, struct pinion_context **out)
+/* Registering costs nothing and keeps nothing. */
+static int register_nothing(void *arg,
+			    struct pinion_registrar_range *const *ranges,
+			    unsigned n)
+{
+	static _Atomic uint64_t last_key;
+
+	(void)arg;
+	for (unsigned i = 0; i < n; i++)
+		ranges[i]->local_key = atomic_fetch_add(&last_key, 1) + 1;
+	return 0;
+}
+
+static int deregister_nothing(void *arg,
+			      struct pinion_registrar_range *const *ranges,
+			      unsigned n)
+{
+	(void)arg;
+	(void)ranges;
+	(void)n;
+	return 0;
+}
+
+static const struct pinion_registrar no_registrar = {
+	.size = sizeof(no_registrar),
+	.register_ranges = register_nothing,
+	.deregister_ranges = deregister_nothing,
+};
+
+static int open_one(const struct values *values, const char *policy,
+		    const struct field *field, struct pinion_context **out)
 {
 	char device[PN_OPTION_TEXT_BYTES + 16], name[64], bytes[64];
 	const char *const list[] = { device, name, bytes, NULL };
-	const struct pinion_attr attr = { .size = sizeof(attr),
-					  .options = list };
+	const struct pinion_attr attr = {
+		.size = sizeof(attr),
+		.options = list,
+		.registrar = values->registrar ? &no_registrar : NULL,
+	};
 
 	snprintf(device, sizeof(device), "device=%s", values->common.device);
 	snprintf(name, sizeof(name), "cache_policy=%s", policy);
 	snprintf(bytes, sizeof(bytes), "max_bytes=%zu",
 		 field->n * REGION_BYTES);
 	return pinion_open(&attr, out);
+}
+
+/* The context to be measured, and those beside it. */
+struct contexts {
+	struct pinion_context *one;
+	struct pinion_context *others[MAX_CONTEXTS];
+	unsigned nothers;
+};
+
+static void close_contexts(struct contexts *contexts)
+{
+	pinion_close(contexts->one);
+	while (contexts->nothers)
+		pinion_close(contexts->others[--contexts->nothers]);
+}
+
+/* Each of the others has a region that the one will have, too. */
+static int open_contexts(const struct values *values, const char *policy,
+			 const struct field *field, struct contexts *out)
+{
+	int ret = 0;
+
+	*out = (struct contexts){ .one = NULL };
+	while (!ret && out->nothers + 1 < values->contexts) {
+		struct pinion_context **other = &out->others[out->nothers];
+		struct pinion_pin pin;
+
+		ret = open_one(values, policy, field, other);
+		out->nothers += !ret;
+		if (!ret)
+			ret = pinion_pin(*other, field->base, REGION_BYTES,
+					 ACCESS, &pin);
+		if (!ret)
+			pinion_unpin(*other, &pin);
+	}
+	if (!ret)
+		ret = open_one(values, policy, field, &out->one);
+	if (ret)
+		close_contexts(out);
+	return ret;
 }
 
 /* Pins every region once. */
@@ -367,7 +449,7 @@ static int measure_memory(const struct values *values,
 	const struct field first = { .base = field->base, .n = 1 };
 	struct pn_device_ops ops;
 	double before;
-	int ret = open_context(values, point->policy, field, &context);
+	int ret = open_one(values, point->policy, field, &context);
 
 	if (ret)
 		return ret;
@@ -599,18 +681,18 @@ static int with_field(struct pn_bench_run *run, const struct field *field,
 		      struct point *point)
 {
 	const struct values *values = run->values;
-	struct pinion_context *context;
+	struct contexts contexts;
 	int ret = measure_memory(values, field, point);
 
 	if (ret)
 		return ret;
-	ret = open_context(values, point->policy, field, &context);
+	ret = open_contexts(values, point->policy, field, &contexts);
 	if (ret)
 		return ret;
-	ret = fill(context, field, &point->miss_ns);
+	ret = fill(contexts.one, field, &point->miss_ns);
 	if (!ret)
-		ret = measure_hits(run, context, field, point);
-	pinion_close(context);
+		ret = measure_hits(run, contexts.one, field, point);
+	close_contexts(&contexts);
 	return ret;
 }
 
@@ -642,7 +724,7 @@ static int measure_point(struct pn_bench_run *run, struct point point)
 static int count_run(const struct values *values, const char *policy,
 		     unsigned nthreads, uint64_t hits, uint64_t *instructions)
 {
-	char number[24], threads[24];
+	char number[24], threads[24], contexts[24];
 	const char *const args[] = { "--toggle-collect=pinion_pin",
 				     "--toggle-collect=pinion_unpin",
 				     "--",
@@ -654,12 +736,16 @@ static int count_run(const struct values *values, const char *policy,
 				     policy,
 				     "--threads",
 				     threads,
+				     "--contexts",
+				     contexts,
 				     "--hits",
 				     number,
+				     values->registrar ? "--registrar" : NULL,
 				     NULL };
 
 	snprintf(number, sizeof(number), "%" PRIu64, hits);
 	snprintf(threads, sizeof(threads), "%u", nthreads);
+	snprintf(contexts, sizeof(contexts), "%" PRIu64, values->contexts);
 	return pn_callgrind(args, instructions);
 }
 
@@ -700,7 +786,7 @@ static int hits_in_company(struct crew *crew, unsigned nthreads, size_t hits)
 static int make_hits(const struct values *values, const char *policy)
 {
 	unsigned nthreads = (unsigned)values->threads;
-	struct pinion_context *context;
+	struct contexts contexts;
 	struct field field;
 	struct crew crew;
 	double ns;
@@ -708,13 +794,13 @@ static int make_hits(const struct values *values, const char *policy)
 
 	if (ret)
 		return pn_failed("reserving addresses", ret);
-	ret = open_context(values, policy, &field, &context);
+	ret = open_contexts(values, policy, &field, &contexts);
 	if (!ret) {
-		crew_init(&crew, context, &field, nthreads);
-		ret = fill(context, &field, &ns);
+		crew_init(&crew, contexts.one, &field, nthreads);
+		ret = fill(contexts.one, &field, &ns);
 		if (!ret)
 			ret = hits_in_company(&crew, nthreads, values->hits);
-		pinion_close(context);
+		close_contexts(&contexts);
 	}
 	field_close(&field);
 	return ret ? pn_spec_exit("cache", ret) : PN_EXIT_OK;
