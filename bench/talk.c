@@ -744,6 +744,7 @@ static int context_on(struct pn_sim *sim, unsigned node,
 	for (unsigned r = 0; r < context->nrails; r++)
 		context->devices[r] = pn_sim_rail(sim, node, r);
 	context->device = context->devices[0];
+	pn_context_init(context);
 	return pn_context_open_caches(context);
 }
 

@@ -165,9 +165,7 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
-	pn_mutex_init(&context->lock);
-	pn_list_init(&context->registrations);
-	pn_list_init(&context->heaps);
+	pn_context_init(context);
 	*out = context;
 	return 0;
 
@@ -184,8 +182,7 @@ void pinion_close(struct pinion_context *context)
 	if (!context || pn_process_lost())
 		return;
 	if (!pn_context_foreign(context)) {
-		pn_endpoint_close(context->endpoint);
-		pn_context_close_helper(context);
+		pn_context_close_endpoints(context);
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_context_close_caches(context);

@@ -119,13 +119,118 @@ static void measure_rails(struct pinion_context *context)
 		remember_costs(context);
 }
 
+/* --- opening and closing -------------------------------------------------- */
+
+/* A thread, or a task in virtual time, opens or closes an endpoint: measuring,
+ * the helper and who has the context's devices are one at a time. Not a lock,
+ * since the device is called meanwhile. */
+static void enter(struct pinion_context *context)
+{
+	uint32_t nobody = 0;
+
+	while (!atomic_compare_exchange_strong(&context->entered, &nobody, 1)) {
+		pn_device_block(context->device, &context->entered, 1);
+		nobody = 0;
+	}
+}
+
+static void leave(struct pinion_context *context)
+{
+	atomic_store(&context->entered, 0);
+	pn_device_unblock(context->device, &context->entered);
+}
+
+static void close_rails(const struct pn_endpoint_attr *attr, unsigned n)
+{
+	while (n--)
+		pn_device_close(attr->rails[n].device);
+}
+
+/* A further endpoint has devices of its own. */
+static int share_devices(struct pinion_context *context,
+			 struct pn_endpoint_attr *attr)
+{
+	struct pn_device_attr device = { .pages = attr->pages };
+
+	for (unsigned r = 0; r < attr->nrails; r++) {
+		int ret = pn_device_open_shared(context->devices[r], &device,
+						&attr->rails[r].device);
+
+		if (!ret)
+			continue;
+		close_rails(attr, r);
+		if (ret == -EOPNOTSUPP)
+			pn_error("devices of kind %s cannot share their "
+				 "registrations: a context on them has one "
+				 "endpoint; open another context for another",
+				 context->devices[r]->ops->kind);
+		return ret;
+	}
+	attr->owns_devices = true;
+	return 0;
+}
+
+static int open_on_devices(struct pinion_context *context,
+			   struct pn_endpoint_attr *attr,
+			   struct pinion_endpoint **out)
+{
+	int ret = context->devices_taken ? share_devices(context, attr) : 0;
+
+	if (ret)
+		return ret;
+	ret = pn_endpoint_open(attr, out);
+	if (ret && attr->owns_devices)
+		close_rails(attr, attr->nrails);
+	if (!ret && !attr->owns_devices)
+		context->devices_taken = true;
+	return ret;
+}
+
+static void add_endpoint(struct pinion_context *context,
+			 struct pinion_endpoint *ep)
+{
+	ep->context = context;
+	context->nendpoints++;
+	pn_lock(&context->lock);
+	pn_list_append(&context->endpoints, &ep->context_link);
+	pn_unlock(&context->lock);
+}
+
+/* The last endpoint is gone, or did not come. */
+static void end_helper(struct pinion_context *context)
+{
+	if (!context->nendpoints)
+		pn_context_close_helper(context);
+}
+
+static int open_endpoint(struct pinion_context *context, bool single_threaded,
+			 struct pinion_endpoint **out)
+{
+	struct pn_endpoint_attr attr;
+	int ret = 0;
+
+	/* Fragments are cut by what registering costs here. */
+	measure_rails(context);
+	if (!context->nendpoints)
+		ret = pn_context_open_helper(context);
+	if (ret)
+		return ret;
+	fill_attr(context, &attr);
+	attr.single_threaded = single_threaded;
+	ret = open_on_devices(context, &attr, out);
+	if (ret)
+		end_helper(context);
+	else
+		add_endpoint(context, *out);
+	return ret;
+}
+
 int pinion_endpoint_open(struct pinion_context *context,
 			 const struct pinion_endpoint_attr *given,
 			 struct pinion_endpoint **out)
 {
 	PN_NO_CANCEL();
 	struct pinion_endpoint_attr attr = { .size = sizeof(attr) };
-	struct pn_endpoint_attr inner;
 	int ret = given ? pn_sized_copy(&attr, sizeof(attr), given) : 0;
 
 	if (ret)
@@ -138,31 +243,42 @@ int pinion_endpoint_open(struct pinion_context *context,
 			 "this context was opened with a registrar");
 		return -EOPNOTSUPP;
 	}
-	if (context->endpoint)
-		return -EBUSY;
 	if (!power_of_two(context->config.segment)) {
 		pn_error("segment is %llu; give a power of two, or 0",
 			 (unsigned long long)context->config.segment);
 		return -EINVAL;
 	}
-	/* Fragments are cut by what registering costs here. */
-	measure_rails(context);
-	ret = pn_context_open_helper(context);
-	if (ret)
-		goto explain;
-	fill_attr(context, &inner);
-	inner.single_threaded = attr.flags & PINION_ENDPOINT_SINGLE_THREADED;
-	ret = pn_endpoint_open(&inner, &context->endpoint);
-	if (ret)
-		goto close_helper;
-	context->endpoint->context = context;
-	*out = context->endpoint;
-	return 0;
-
-close_helper:
-	pn_context_close_helper(context);
-explain:
+	enter(context);
+	ret = open_endpoint(context,
+			    attr.flags & PINION_ENDPOINT_SINGLE_THREADED, out);
+	leave(context);
 	return pn_limits_explain(ret, "open an endpoint");
+}
+
+static void close_endpoint(struct pinion_endpoint *ep)
+{
+	struct pinion_context *context = ep->context;
+	bool has_ours = !ep->owns_devices;
+
+	pn_lock(&context->lock);
+	pn_list_remove(&ep->context_link);
+	pn_unlock(&context->lock);
+	/* May take a second, in which others come and go. */
+	pn_endpoint_close(ep);
+	enter(context);
+	context->nendpoints--;
+	if (has_ours)
+		context->devices_taken = false;
+	end_helper(context);
+	leave(context);
+}
+
+void pn_context_close_endpoints(struct pinion_context *context)
+{
+	while (!pn_list_empty(&context->endpoints))
+		close_endpoint(pn_container_of(context->endpoints.next,
+					       struct pinion_endpoint,
+					       context_link));
 }
 
 /* After fork() the child's copy is the parent's. */
@@ -174,14 +290,8 @@ static bool usable(const struct pinion_endpoint *ep)
 void pinion_endpoint_close(struct pinion_endpoint *ep)
 {
 	PN_NO_CANCEL();
-	struct pinion_context *context;
-
-	if (!usable(ep))
-		return;
-	context = ep->context;
-	context->endpoint = NULL;
-	pn_endpoint_close(ep);
-	pn_context_close_helper(context);
+	if (usable(ep))
+		close_endpoint(ep);
 }
 
 int pinion_endpoint_address(struct pinion_endpoint *ep,

@@ -35,11 +35,18 @@ struct pinion_context {
 	struct pn_device *device; /* devices[0] */
 	struct pn_cache *cache;	  /* caches[0] */
 	struct pn_budget budget;
-	struct pinion_endpoint *endpoint; /* NULL: not opened */
-	struct pn_helper *helper;     /* NULL: none; as long as the endpoint */
+	/* The endpoints. The first has the context's devices for itself, the
+	 * others open devices that share their registrations. Whoever opens or
+	 * closes one is alone at it (enter() in api_message.c). */
+	struct pn_list endpoints;     /* lock */
+	bool devices_taken;	      /* by an endpoint; entered */
+	unsigned nendpoints;	      /* entered */
+	_Atomic uint32_t entered;     /* somebody has */
+	struct pn_helper *helper;     /* NULL: none; from the first endpoint to
+				       * the last; entered */
 	uint32_t process;	      /* that made it (base/process.h) */
 	bool shown;		      /* lives on the board (base/board.h) */
-	struct pn_mutex lock;	      /* protects registrations and heaps */
+	struct pn_mutex lock;	      /* protects the lists */
 	struct pn_list registrations; /* made by hand */
 	struct pn_list heaps;
 };
@@ -77,18 +84,30 @@ static inline struct pn_pages_policy pn_context_pages(
 	};
 }
 
+/* The empty lists of a context that is being made. */
+static inline void pn_context_init(struct pinion_context *context)
+{
+	pn_mutex_init(&context->lock);
+	pn_list_init(&context->registrations);
+	pn_list_init(&context->heaps);
+	pn_list_init(&context->endpoints);
+}
+
 /* Opens the budget and the caches of all devices as the options want them; and
  * closes the caches. */
 int pn_context_open_caches(struct pinion_context *context);
 void pn_context_close_caches(struct pinion_context *context);
 
 /* Opens the helper if the options want one, and closes it. Its cache must be
- * there, its endpoint not yet and not any more. */
+ * there, its endpoints not yet and not any more. */
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
 
 /* Ends the registrations made by hand that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
+
+/* Closes the endpoints that are left. */
+void pn_context_close_endpoints(struct pinion_context *context);
 
 /* Closes the heaps that are left. */
 void pn_context_close_heaps(struct pinion_context *context);

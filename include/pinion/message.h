@@ -16,7 +16,11 @@
  *	pinion_wait(ep, request, PINION_FOREVER, NULL);
  *
  * Nouns
- *   endpoint  where messages leave from and arrive at; one per context.
+ *   endpoint  where messages leave from and arrive at. A context may have any
+ *             number: each has peers, queues and completions of its own, so
+ *             that one thread per endpoint meets no lock of another's; all
+ *             share the context's registrations, so that memory that is cached,
+ *             pinned, of a heap, serves them all.
  *   peer      another endpoint (or the same). Added by its address; connected
  *             when first sent to. An endpoint that sends to us becomes a peer
  *             by itself.
@@ -101,16 +105,19 @@ struct pinion_completion {
 	uint64_t reserved[2];
 };
 
-/* Opens the endpoint of a context; attr may be NULL. -EBUSY: it has one;
- * -EINVAL; -ENOMEM; -ENOBUFS: no room in the budget for bounce buffers. */
+/* Opens an endpoint of a context; attr may be NULL. Any thread. -EINVAL;
+ * -ENOMEM; -EMFILE; -ENOBUFS: no room in the budget for bounce buffers;
+ * -EOPNOTSUPP: the context has one, and its device (`sim`) has no more: open
+ * another context. */
 PINION_API int pinion_endpoint_open(struct pinion_context *context,
 				    const struct pinion_endpoint_attr *attr,
 				    struct pinion_endpoint **out);
 
 /* Abandons what is under way: its handles are gone, and nothing is read from or
  * written to its buffers any more. What was reported as sent arrives. Peers see
- * the endpoint go; the next one opened in this context is another peer to them,
- * at the same address. May sleep, for a second at most, if a peer takes
+ * the endpoint go; one opened later is another peer to them, and may have the
+ * same address (the first of a context has). In any order; the close of the
+ * context does it, too. May sleep, for a second at most, if a peer takes
  * nothing. NULL is fine. */
 PINION_API void pinion_endpoint_close(struct pinion_endpoint *ep);
 

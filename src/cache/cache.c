@@ -319,6 +319,16 @@ void pn_cache_joins(struct pn_cache *cache, bool joins)
 					   .len = atomic_load(&cache->joins) });
 }
 
+void pn_cache_claim(struct pn_cache *cache, bool more)
+{
+	pn_lock(&cache->lock);
+	if (more ? !cache->nclaims++ : !--cache->nclaims) {
+		pn_cache_stepped(cache, more);
+		pn_cache_joins(cache, !more);
+	}
+	pn_unlock(&cache->lock);
+}
+
 /* How far from addr on a region reaches that fits the flags; 0: none does. */
 static size_t reach_locked(struct pn_cache *cache, uintptr_t addr,
 			   unsigned flags) PN_REQUIRES(&cache->lock)

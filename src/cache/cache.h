@@ -234,6 +234,11 @@ uint64_t pn_cache_step(struct pn_cache *cache);
  * unpinning leaves deregistration to it. */
 void pn_cache_stepped(struct pn_cache *cache, bool stepped);
 
+/* One more, or one less, that pins for messages: while there is one, as if
+ * pn_cache_stepped() were promised and new regions did not swallow their
+ * neighbours (pn_cache_joins()). */
+void pn_cache_claim(struct pn_cache *cache, bool more);
+
 /* Whether new regions swallow their neighbours, from now on. Who pins large
  * buffers piece by piece, always the same pieces, wants no joining: each piece
  * would have the ones before it registered again. */

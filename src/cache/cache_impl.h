@@ -269,6 +269,7 @@ struct pn_cache {
 	uint32_t free_region;	   /* 0: none */
 	uint32_t nregions;	   /* ever used */
 	_Atomic unsigned nthreads; /* that have pinned and live */
+	unsigned nclaims;	   /* who pin for messages */
 	unsigned ndying;
 	_Atomic unsigned nstuck; /* of them, found held by the last reap */
 	unsigned nprivate;	 /* of the dying: not to wait */

@@ -37,12 +37,22 @@ static const struct pn_device_ops *find_kind(const char *name, size_t len)
 	return NULL;
 }
 
+static const struct pn_device_attr defaults = {
+	.pages = { .numa_node = -1 },
+};
+
+int pn_device_open_shared(struct pn_device *device,
+			  const struct pn_device_attr *attr,
+			  struct pn_device **out)
+{
+	if (!device->ops->open_shared)
+		return -EOPNOTSUPP;
+	return device->ops->open_shared(device, attr ? attr : &defaults, out);
+}
+
 int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 		   struct pn_device **out)
 {
-	static const struct pn_device_attr defaults = {
-		.pages = { .numa_node = -1 },
-	};
 	size_t len = strcspn(spec, ":");
 	const struct pn_device_ops *ops = find_kind(spec, len);
 

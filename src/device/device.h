@@ -12,7 +12,12 @@
  *   key           a number that names a registration in operations: `lkey` in
  *                 the owner's own segments, `rkey` in those of its peers. 0 is
  *                 never a key (a registrar's may be anything). A key of a dead
- * registration never becomes the key of another one within any practical time.
+ *                 registration never becomes the key of another one within any
+ *                 practical time.
+ *   domain        the registrations of a device. A device can be opened to
+ *                 share the domain of another (pn_device_open_shared()): it has
+ *                 peers, operations and completions of its own, and the keys of
+ *                 each are good for both.
  *   peer          the way to one other device (or to the device itself).
  *   operation     a send, write, read or atomic posted to a peer.
  *   completion    what the device has to say: an operation ended, a message
@@ -347,6 +352,10 @@ struct pn_device_ops {
 	/* params: what follows the ':' of the spec ("" when nothing does). */
 	int (*open)(const char *params, const struct pn_device_attr *attr,
 		    struct pn_device **out);
+	/* See pn_device_open_shared(). NULL: not offered. */
+	int (*open_shared)(struct pn_device *device,
+			   const struct pn_device_attr *attr,
+			   struct pn_device **out);
 	void (*close)(struct pn_device *device);
 	void (*describe)(struct pn_device *device, pn_fact_fn *fn, void *arg);
 
@@ -428,6 +437,15 @@ const struct pn_device_ops *pn_device_kind(unsigned index);
  */
 int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 		   struct pn_device **out);
+
+/* Opens another device on the same adapter that shares the domain of `device`:
+ * registering with either is registering with both, and only `device` has an
+ * account and counts in a budget. The new one has the costs of `device`, an
+ * address of its own, and shares no lock with it while bytes move. Close it
+ * before `device`. -EOPNOTSUPP: not offered; others as above. */
+int pn_device_open_shared(struct pn_device *device,
+			  const struct pn_device_attr *attr,
+			  struct pn_device **out);
 
 /* Opens all the devices (rails) that spec names, at most PN_RAILS_MAX: specs
  * joined by '+' or '/', each with all of its ports (`sim:rails=2`). Errors as

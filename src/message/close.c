@@ -14,7 +14,8 @@
  * too. All of this takes a second at most. What has not ended by then (a peer
  * that is stopped, say) is left behind: the endpoint's memory stays until the
  * device has told of its last operation, whoever polls that. Registrations go
- * in any case, which devices allow while operations use them.
+ * in any case, which devices allow while operations use them. An endpoint that
+ * has devices of its own closes them, and leaves nothing behind.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -268,6 +269,14 @@ void pn_endpoint_left(struct pinion_endpoint *ep)
 		free_all(ep);
 }
 
+/* Nothing is told of operations any more, nor done. */
+static void close_devices(struct pinion_endpoint *ep)
+{
+	for (unsigned r = ep->nrails; r--;)
+		pn_device_close(ep->rails[r].device);
+	ep->noperations = 0;
+}
+
 void pn_endpoint_close(struct pinion_endpoint *ep)
 {
 	if (!ep)
@@ -290,6 +299,8 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_auto_close(ep->choosers[r]);
 	pn_mutex_fini(&ep->lock);
+	if (ep->owns_devices)
+		close_devices(ep);
 	if (!ep->noperations) {
 		free_all(ep);
 		return;

@@ -120,6 +120,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->cache = ep->rails[0].cache;
 	ep->budget = attr->budget;
 	ep->helper = attr->helper;
+	ep->owns_devices = attr->owns_devices;
 	ep->limits = attr->limits;
 	pn_rails_init(ep);
 	set_limits(ep);

@@ -60,10 +60,13 @@
 struct pn_endpoint_attr {
 	struct {
 		struct pn_device *device;
-		struct pn_cache *cache; /* of that device */
+		struct pn_cache *cache; /* of that device, or of its domain */
 	} rails[PN_RAILS_MAX];
 	unsigned nrails;
 	bool either; /* each peer over one of them, the first that reaches it */
+	/* The devices are this endpoint's alone and are closed with it. They
+	 * share the domain of the device that the cache registers with. */
+	bool owns_devices;
 	struct pn_budget *budget;
 	struct pn_helper *helper; /* of the first rail's cache; or NULL */
 	struct pn_protocol_limits limits; /* packet_bytes is found out */

@@ -241,6 +241,8 @@ struct pinion_unexpected {
 struct pinion_endpoint {
 	uint32_t ntold;			/* peers that have a number */
 	struct pinion_context *context; /* set and used by the public calls */
+	struct pn_list context_link;	/* likewise */
+	bool owns_devices;
 	struct pn_rail rails[PN_RAILS_MAX];
 	struct pn_device *devices[PN_RAILS_MAX]; /* the same, to wait for */
 	unsigned nrails;

@@ -55,8 +55,7 @@ void pn_rails_init(struct pinion_endpoint *ep)
 void pn_rails_claim(struct pinion_endpoint *ep, bool ours, bool single_threaded)
 {
 	for (unsigned r = 0; r < ep->nrails; r++) {
-		pn_cache_stepped(ep->rails[r].cache, ours);
-		pn_cache_joins(ep->rails[r].cache, !ours);
+		pn_cache_claim(ep->rails[r].cache, ours);
 		ep->rails[r].device->single_threaded = single_threaded;
 		ep->rails[r].device->taker =
 			ours && single_threaded ? &ep->taker : NULL;

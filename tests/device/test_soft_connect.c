@@ -44,12 +44,13 @@ struct puppet {
 	struct pn_soft_address self; /* where this is */
 	struct pn_address address;   /* the same, for attach() */
 	int door;
-	int files[2]; /* shared, channels */
-	void *maps[2];
+	int files[3]; /* shared, presence, channels */
+	void *maps[3];
 };
 
 static const size_t map_bytes[] = {
 	sizeof(struct pn_soft_shared),
+	sizeof(struct pn_soft_presence),
 	2 * (sizeof(struct pn_soft_channel) +
 	     PN_SOFT_SHORT_CELLS * PN_SOFT_CELL + RING_BYTES),
 };
@@ -85,17 +86,16 @@ static void puppet_open(struct puppet *p, bool smaller)
 	p->door = new_socket();
 	assert_ok(bind(p->door, (struct sockaddr *)&name, len));
 	assert_ok(listen(p->door, 8));
-	assert_ok(pn_soft_memfd("shared", map_bytes[0], &p->files[0],
-				&p->maps[0]));
-	assert_ok(pn_soft_memfd("channels", map_bytes[1], &p->files[1],
-				&p->maps[1]));
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(pn_soft_memfd("puppet", map_bytes[i], &p->files[i],
+					&p->maps[i]));
 }
 
 static void puppet_close(struct puppet *p)
 {
 	pn_device_close(p->device);
 	close(p->door);
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		close(p->files[i]);
 		munmap(p->maps[i], map_bytes[i]);
 	}
@@ -137,7 +137,7 @@ static int say_hello(const struct puppet *p)
 	unsigned len = pn_soft_socket_name(&p->it, &name);
 
 	assert_ok(connect(sock, (struct sockaddr *)&name, len));
-	tell(p, sock, 0, 2);
+	tell(p, sock, 0, 3);
 	return sock;
 }
 
@@ -209,7 +209,7 @@ static void welcome(const struct puppet *p, int sock,
 {
 	struct pn_completion c;
 
-	tell(p, sock, 0, 1);
+	tell(p, sock, 0, 2);
 	assert_up(p, peer);
 	assert_int_equal(pn_device_poll(p->device, &c, 1), 0);
 }
@@ -485,7 +485,8 @@ static void who_wakes_and_ends_at_once_has_woken(void **state)
 	peer = puppet_open_up(&p, false, &sock);
 	assert_ok(pn_device_arm(p.device));
 	assert_int_equal(
-		atomic_exchange(&pn_soft_of(p.device)->shared->sleeping, 0), 1);
+		atomic_exchange(&pn_soft_of(p.device)->presence->sleeping, 0),
+		1);
 	assert_int_equal(send(sock, "", 1, MSG_NOSIGNAL), 1);
 	close(sock);
 	settle(&p);
@@ -501,7 +502,7 @@ static void who_wakes_and_ends_at_once_has_woken(void **state)
 /* The first cell of the ring that the puppet, who connected, writes. */
 static _Atomic uint32_t *first_ready_word(const struct puppet *p)
 {
-	struct pn_soft_channel *channel = p->maps[1];
+	struct pn_soft_channel *channel = p->maps[2];
 
 	return (_Atomic uint32_t *)(void *)channel->cells;
 }

@@ -200,8 +200,8 @@ static void *silence_and_go(void *arg)
 	struct pn_soft_peer *peer = pn_container_of(attach_to(device, to),
 						    struct pn_soft_peer, peer);
 
-	await_sleep(&peer->remote.shared->sleeping);
-	atomic_store(&peer->remote.shared->sleeping, 0);
+	await_sleep(&peer->remote.presence->sleeping);
+	atomic_store(&peer->remote.presence->sleeping, 0);
 	pn_device_close(device);
 	return NULL;
 }

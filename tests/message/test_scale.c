@@ -86,7 +86,7 @@ static bool is_filled(const char *buf, size_t len, unsigned peer)
 
 /* --- many endpoints in one process ---------------------------------------- */
 
-#define FILES_EACH  11 /* of an endpoint, and of its two connections */
+#define FILES_EACH  12 /* of an endpoint, and of its two connections */
 #define OTHER_FILES 100
 
 static void pass_on(struct end *from, struct end *to, unsigned number)

@@ -30,8 +30,8 @@
 #define DEAF_NS	    (200 * PN_NS_PER_MS)
 #define LOOK_NS	    PN_NS_PER_S /* between looks for deaths */
 #define FIRST_PEERS 16
-#define HELLO_FDS   2
-#define WELCOME_FDS 1
+#define HELLO_FDS   3
+#define WELCOME_FDS 2
 #define RING_MIN    ((uint64_t)32 << 10)
 #define RING_MAX    ((uint64_t)2 << 20)
 
@@ -211,6 +211,12 @@ static void unmap_channels(struct pn_soft_link *wire)
 	wire->channels = NULL;
 }
 
+static void unmap_files(struct pn_soft_remote *remote)
+{
+	munmap(remote->shared, sizeof(*remote->shared));
+	munmap(remote->presence, sizeof(*remote->presence));
+}
+
 void pn_soft_link_unmap(struct pn_soft_peer *peer)
 {
 	struct pn_soft_device *dev = pn_soft_of(peer->peer.device);
@@ -226,7 +232,7 @@ void pn_soft_link_unmap(struct pn_soft_peer *peer)
 	pn_soft_rx_fini(&peer->rx);
 	unmap_channels(&peer->wire);
 	if (!peer->remote.loopback) {
-		munmap(peer->remote.shared, sizeof(struct pn_soft_shared));
+		unmap_files(&peer->remote);
 		close(peer->wire.bell);
 	}
 }
@@ -315,29 +321,40 @@ static int hear_bell(struct pn_soft_service *service, struct pn_soft_peer *peer)
 		       : 0;
 }
 
-/* Maps what a peer needs. fds: shared file (and the channels when they are not
- * ours); they are consumed. */
+/* Maps what a peer shows. */
+static int map_files(struct pn_soft_remote *remote, const int *fds, pid_t pid)
+{
+	struct pn_soft_presence *presence;
+	struct pn_soft_shared *shared;
+	int ret = pn_soft_map(fds[0], sizeof(*shared), (void **)&shared);
+
+	if (ret)
+		return ret;
+	ret = pn_soft_map(fds[1], sizeof(*presence), (void **)&presence);
+	if (ret)
+		munmap(shared, sizeof(*shared));
+	else
+		pn_soft_remote_init(remote, shared, presence, NULL, pid);
+	return ret;
+}
+
+/* Maps what a peer needs. fds: those that it shows (and the channels when they
+ * are not ours); they are consumed. */
 static int map_peer(struct pn_soft_peer *peer,
 		    const struct pn_soft_hello *hello, const int *fds,
 		    bool ours)
 {
-	struct pn_soft_shared *shared = NULL;
-	int ret = pn_soft_map(fds[0], sizeof(*shared), (void **)&shared);
+	int ret =
+		map_channels(peer, ours ? -1 : fds[2], ours, hello->ring_bytes);
 
-	close(fds[0]);
-	if (!ret)
-		ret = map_channels(peer, ours ? -1 : fds[1], ours,
-				   hello->ring_bytes);
-	if (!ours)
-		close(fds[1]);
 	if (!ret) {
-		pn_soft_remote_init(&peer->remote, shared, NULL,
-				    hello->from.pid);
-		return 0;
+		ret = map_files(&peer->remote, fds, hello->from.pid);
+		if (ret)
+			pn_soft_rx_fini(&peer->rx);
 	}
-	unmap_channels(&peer->wire);
-	if (shared)
-		munmap(shared, sizeof(*shared));
+	close_all(fds, ours ? WELCOME_FDS : HELLO_FDS);
+	if (ret)
+		unmap_channels(&peer->wire);
 	return ret;
 }
 
@@ -345,7 +362,7 @@ static int map_peer(struct pn_soft_peer *peer,
 static void unmap_peer(struct pn_soft_peer *peer)
 {
 	pn_soft_remote_fini(&peer->remote);
-	munmap(peer->remote.shared, sizeof(struct pn_soft_shared));
+	unmap_files(&peer->remote);
 	pn_soft_rx_fini(&peer->rx);
 	unmap_channels(&peer->wire);
 }
@@ -423,15 +440,15 @@ static int offer(struct pn_soft_service *service, struct pn_soft_peer *peer,
 	struct pn_soft_device *dev = service->dev;
 	struct pn_soft_hello hello = hello_of(service, 0);
 	size_t bytes = 2 * pn_soft_channel_bytes(hello.ring_bytes);
-	int fds[HELLO_FDS] = { dev->shared_fd, -1 };
-	int ret = pn_soft_memfd("pinion-channels", bytes, &fds[1],
+	int fds[HELLO_FDS] = { dev->shared_fd, dev->presence_fd, -1 };
+	int ret = pn_soft_memfd("pinion-channels", bytes, &fds[2],
 				&peer->wire.channels);
 
 	if (ret)
 		return ret;
 	peer->wire.ring_bytes = hello.ring_bytes;
 	ret = send_hello(sock, &hello, fds, HELLO_FDS);
-	close(fds[1]);
+	close(fds[2]);
 	if (ret) {
 		munmap(peer->wire.channels, bytes);
 		peer->wire.channels = NULL;
@@ -735,8 +752,9 @@ static int answer_hello(struct pn_soft_service *service,
 			struct pn_soft_peer *peer)
 {
 	struct pn_soft_hello answer = hello_of(service, 0);
-	int ret = send_hello(peer->wire.socket.fd, &answer,
-			     &service->dev->shared_fd, WELCOME_FDS);
+	const int fds[WELCOME_FDS] = { service->dev->shared_fd,
+				       service->dev->presence_fd };
+	int ret = send_hello(peer->wire.socket.fd, &answer, fds, WELCOME_FDS);
 
 	if (ret)
 		unmap_peer(peer);
@@ -1021,7 +1039,7 @@ static bool is_dead(struct pn_soft_peer *peer)
 {
 	return atomic_load(&peer->state) == PN_SOFT_UP &&
 	       !peer->remote.loopback &&
-	       pn_soft_robust_is_orphan(&peer->remote.shared->alive);
+	       pn_soft_robust_is_orphan(&peer->remote.presence->alive);
 }
 
 /* Peers that have died though a child of theirs holds the socket. */
@@ -1059,7 +1077,7 @@ static int timeout_ms(const struct pn_soft_service *service, uint64_t next)
 static void *serve(void *arg)
 {
 	struct pn_soft_service *service = arg;
-	pthread_mutex_t *alive = &service->dev->shared->alive;
+	pthread_mutex_t *alive = &service->dev->presence->alive;
 	uint64_t next = PN_FOREVER;
 
 	pn_assert(!pn_soft_robust_lock(alive));
@@ -1169,6 +1187,15 @@ static uint64_t node_of(const char *name)
 	return hash;
 }
 
+static uint64_t random_nonce(void)
+{
+	uint64_t nonce;
+
+	return getrandom(&nonce, sizeof(nonce), 0) == sizeof(nonce)
+		       ? nonce
+		       : pn_clock_ns();
+}
+
 int pn_soft_service_init(struct pn_soft_service *service,
 			 struct pn_soft_device *dev)
 {
@@ -1184,7 +1211,7 @@ int pn_soft_service_init(struct pn_soft_service *service,
 		.node_top = (uint16_t)(node >> 32),
 		.node = (uint32_t)node,
 		.pid = getpid(),
-		.nonce = dev->shared->nonce,
+		.nonce = random_nonce(),
 	};
 	ret = open_descriptors(service);
 	if (!ret)

@@ -4,13 +4,13 @@
  *
  * Every device listens on an abstract socket whose name is in its address. The
  * one that attaches connects and says hello, with its version, its identity
- * and two files: what it shares (shared.h) and the two channels of this pair.
- * The other checks user and version, and answers with its own shared file, or
- * with why not. Then both are up. The files are closed once they are mapped:
- * the socket is all that a peer takes of the descriptors. It tells that the
- * other has closed or died, and carries the bytes that wake a sleeper (wait.c).
- * If both attach at the same moment, the connection of the smaller nonce
- * counts. What a device does, by what it has of the other:
+ * and three files: the two that it shows (shared.h) and the two channels of
+ * this pair. The other checks user and version, and answers with the files that
+ * it shows, or with why not. Then both are up. The files are closed once they
+ * are mapped: the socket is all that a peer takes of the descriptors. It tells
+ * that the other has closed or died, and carries the bytes that wake a sleeper
+ * (wait.c). If both attach at the same moment, the connection of the smaller
+ * nonce counts. What a device does, by what it has of the other:
  *
  *                    when a hello comes         when its own is answered
  *   nothing          welcomes it: up
@@ -36,7 +36,7 @@
  *
  * Closing and death are learnt from the socket, whose end comes at once. Where
  * a forked child of the peer holds a copy, the end does not come: so, once a
- * second, the service looks at a lock in the peer's shared file, which the
+ * second, the service looks at a lock in the peer's presence, which the
  * peer's service thread holds and the kernel marks when that thread dies.
  * Either way the peer goes down: its rings are let go at once, so that its
  * pages are free, its operations fail, and PEER_DOWN comes when the messages

@@ -116,7 +116,8 @@ static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
 	snprintf(text, sizeof(text),
 		 "%u rings of %u slots, up to %llu of "
 		 "each kind (private, exposed)",
-		 pn_soft_slots_rings(&dev->slots), dev->slots.nslots,
+		 pn_soft_slots_rings(&dev->domain->slots),
+		 dev->domain->slots.nslots,
 		 (unsigned long long)dev->params.rings);
 	fn(arg, "rings", text);
 	fn(arg, "strict",
@@ -129,9 +130,10 @@ static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
 		 lane.pipe_pages);
 	fn(arg, "moving", text);
 	fn(arg, "unpinning",
-	   dev->slots.lag ? "the kernel uncharges late (about 1 s): dying "
-			    "bytes are counted until then"
-			  : "uncharged at once");
+	   dev->domain->slots.lag
+		   ? "the kernel uncharges late (about 1 s): dying "
+		     "bytes are counted until then"
+		   : "uncharged at once");
 }
 
 void pn_soft_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)

@@ -243,7 +243,7 @@ void pn_soft_engine_init(struct pn_soft_engine *engine,
 	pn_list_init(&engine->done);
 	pn_list_init(&engine->spare);
 	pn_soft_lane_init(&engine->lane, dev->params.chunk,
-			  dev->params.strict ? &dev->slots : NULL);
+			  dev->params.strict ? &dev->domain->slots : NULL);
 }
 
 /* -EAGAIN would mean that there is no room just now. */

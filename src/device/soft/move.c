@@ -105,11 +105,13 @@ static void drain(struct pn_soft_lane *lane)
 
 void pn_soft_remote_init(struct pn_soft_remote *remote,
 			 struct pn_soft_shared *shared,
+			 struct pn_soft_presence *presence,
 			 struct pn_soft_slots *loopback, pid_t pid)
 {
 	memset(remote, 0, sizeof(*remote));
 	pn_mutex_init(&remote->lock);
 	remote->shared = shared;
+	remote->presence = presence;
 	remote->loopback = loopback;
 	remote->pid = pid;
 }
@@ -186,7 +188,7 @@ static int fetch_file(struct pn_soft_remote *remote, unsigned index, int *fd)
 	pidfd = (int)syscall(SYS_pidfd_open, remote->pid, 0);
 	if (pidfd < 0)
 		return errno == ESRCH ? -ECONNRESET : -errno;
-	if (pn_soft_robust_is_orphan(&remote->shared->alive)) {
+	if (pn_soft_robust_is_orphan(&remote->presence->alive)) {
 		close(pidfd);
 		return -ECONNRESET;
 	}

@@ -3,7 +3,7 @@
  * move -- puts, gets and atomics: bytes between local segments and the pinned
  * pages of a peer, in chunks, without the peer's CPU.
  *
- * A remote is the way into a peer's exposed memory: its shared file and those
+ * A remote is the way into a peer's exposed memory: its files and those
  * of its rings that were needed so far. A ring costs a descriptor, so it is let
  * go again: after the chunk when its number says that few are left below the
  * limit, and whenever somebody needs descriptors (pn_soft_remote_shed()).
@@ -59,6 +59,7 @@ int pn_soft_lane_open(struct pn_soft_lane *lane);
 struct pn_soft_remote {
 	struct pn_mutex lock;
 	struct pn_soft_shared *shared;
+	struct pn_soft_presence *presence;
 	struct pn_soft_slots *loopback; /* the own device's, or NULL */
 	pid_t pid;
 	/* Under lock: */
@@ -69,10 +70,11 @@ struct pn_soft_remote {
 
 void pn_soft_remote_init(struct pn_soft_remote *remote,
 			 struct pn_soft_shared *shared,
+			 struct pn_soft_presence *presence,
 			 struct pn_soft_slots *loopback, pid_t pid);
 
 /* Lets go of the rings: from the return on, operations are -ECONNRESET. The
- * shared file stays mapped. */
+ * files stay mapped. */
 void pn_soft_remote_leave(struct pn_soft_remote *remote);
 void pn_soft_remote_fini(struct pn_soft_remote *remote);
 

@@ -23,8 +23,8 @@ static int check_keys(struct pn_soft_device *dev, const struct pn_op *op)
 		const struct pn_sge *sge = &op->sge[i];
 
 		if (sge->len &&
-		    !pn_soft_slots_covers(&dev->slots, sge->lkey, sge->addr,
-					  sge->len, access))
+		    !pn_soft_slots_covers(&dev->domain->slots, sge->lkey,
+					  sge->addr, sge->len, access))
 			return -EFAULT;
 	}
 	return 0;

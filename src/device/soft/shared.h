@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * shared -- what a soft device shows its peers: a memfd that they map.
+ * shared -- what a soft device shows its peers: two memfds that they map.
  *
- * It holds, for each exposed ring, a robust lock and the parameters needed to
- * map the ring's queues, and for each slot of these rings the registration
- * that fills it. Whoever submits on an exposed ring, owner or peer, holds the
- * ring's lock, has checked the slot under it, and reaps the completion before
- * letting go. So at rest (lock free): nothing is in the queues, and a slot
- * with a generation is pinned and may be used as it says.
+ * Its presence says whether it lives and whether it sleeps. The other file is
+ * that of its registrations, which devices opened to share them have in common
+ * (pn_device_open_shared()). It holds, for each exposed ring, a robust lock and
+ * the parameters needed to map the ring's queues, and for each slot of these
+ * rings the registration that fills it. Whoever submits on an exposed ring,
+ * owner or peer, holds the ring's lock, has checked the slot under it, and
+ * reaps the completion before letting go. So at rest (lock free): nothing is in
+ * the queues, and a slot with a generation is pinned and may be used as it
+ * says.
  *
  * Keys: 47 bits of generation, then family, ring and slot. Generations start
  * at a random number and only grow, so that a key of a dead registration or
@@ -30,7 +33,7 @@
 #include "base/compiler.h"
 
 #define PN_SOFT_MAGIC	UINT32_C(0x70736f66)
-#define PN_SOFT_VERSION 4
+#define PN_SOFT_VERSION 5
 
 #define PN_SOFT_RING_BITS  6
 #define PN_SOFT_SLOT_BITS  10
@@ -56,18 +59,18 @@ struct pn_soft_ring_page {
 	struct io_uring_params params;
 } PN_ALIGNED(PN_CACHELINE);
 
-struct pn_soft_shared {
-	uint32_t magic, version;
-	uint64_t nonce;
-	int32_t pid;
-	uint32_t uses_uring; /* 0: mlock and process_vm copies */
+struct pn_soft_presence {
 	/* Held by the owner's service thread while it lives: when it ends with
 	 * the lock, the kernel says so in the lock's word. */
 	pthread_mutex_t alive;
 	/* Set by the owner before it sleeps; who clears it rings (wait.c). */
 	_Atomic uint32_t sleeping PN_ALIGNED(PN_CACHELINE);
+};
+
+struct pn_soft_shared {
+	uint32_t uses_uring; /* 0: mlock and process_vm copies */
 	/* Makes atomics atomic across rings; taken before a ring's lock. */
-	pthread_mutex_t atomic_lock PN_ALIGNED(PN_CACHELINE);
+	pthread_mutex_t atomic_lock;
 	_Atomic uint32_t nrings;
 	struct pn_soft_ring_page rings[PN_SOFT_RINGS];
 	struct pn_soft_slot slots[PN_SOFT_RINGS][PN_SOFT_SLOTS];

@@ -103,7 +103,7 @@ static int soft_reg(struct pn_device *device, struct pn_mr *const *mrs,
 		    unsigned n)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
-	int ret = n ? pn_soft_slots_register(&dev->slots, mrs, n) : 0;
+	int ret = n ? pn_soft_slots_register(&dev->domain->slots, mrs, n) : 0;
 	uint64_t ns = 0;
 
 	if (ret || !device->emulated)
@@ -126,19 +126,19 @@ static void soft_dereg(struct pn_device *device, struct pn_mr *const *mrs,
 		return;
 	for (unsigned i = 0; i < n; i++)
 		npages += pn_range_npages((uintptr_t)mrs[i]->addr, mrs[i]->len);
-	pn_soft_slots_deregister(&dev->slots, mrs, n);
+	pn_soft_slots_deregister(&dev->domain->slots, mrs, n);
 	if (device->emulated)
 		spend(pn_profile_deregister_ns(dev->profile, npages));
 }
 
 static int soft_rekey(struct pn_device *device, struct pn_mr *mr)
 {
-	return pn_soft_slots_rekey(&pn_soft_of(device)->slots, mr);
+	return pn_soft_slots_rekey(&pn_soft_of(device)->domain->slots, mr);
 }
 
 static void soft_pinned(struct pn_device *device, struct pn_pinned *out)
 {
-	pn_soft_slots_pinned(&pn_soft_of(device)->slots, out);
+	pn_soft_slots_pinned(&pn_soft_of(device)->domain->slots, out);
 }
 
 /* --- peers --------------------------------------------------------------- */
@@ -168,7 +168,8 @@ static int loop_back(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 		return ret;
 	}
 	pn_soft_tx_init(&peer->tx, map, dev->params.ring_bytes);
-	pn_soft_remote_init(&peer->remote, dev->shared, &dev->slots, getpid());
+	pn_soft_remote_init(&peer->remote, dev->shared, dev->presence,
+			    &dev->domain->slots, getpid());
 	peer->wire.channels = map;
 	peer->wire.ring_bytes = dev->params.ring_bytes;
 	peer->mapped = true;
@@ -197,7 +198,7 @@ static int soft_attach(struct pn_device *device,
 	peer = pn_soft_peer_get(dev, &to, &is_new);
 	if (!peer)
 		return -ENOMEM;
-	if (is_new && to.nonce == dev->shared->nonce)
+	if (is_new && to.nonce == dev->service.address.nonce)
 		ret = loop_back(dev, peer);
 	else if (is_new)
 		pn_soft_service_kick(&dev->service);
@@ -233,7 +234,7 @@ static void set_limits(struct pn_soft_device *dev)
 					    : limit.rlim_cur,
 		/* mlock() counts each process for itself. */
 		.pinned_by_user = !dev->why_mlock,
-		.uncharged_late = dev->slots.lag,
+		.uncharged_late = dev->domain->slots.lag,
 		.max_send_bytes = PN_SOFT_MAX_SEND,
 		.max_op_bytes = (size_t)p->slots << PN_SOFT_PART_SHIFT,
 		.inline_bytes = PN_SOFT_MAX_SEND,
@@ -334,13 +335,20 @@ static int open_shared(struct pn_soft_device *dev)
 	if (ret)
 		return ret;
 	dev->shared = map;
-	dev->shared->magic = PN_SOFT_MAGIC;
-	dev->shared->version = PN_SOFT_VERSION;
-	dev->shared->pid = getpid();
-	if (getrandom(&dev->shared->nonce, sizeof(dev->shared->nonce), 0) < 0)
-		dev->shared->nonce = pn_clock_ns();
 	pn_soft_robust_init(&dev->shared->atomic_lock);
-	pn_soft_robust_init(&dev->shared->alive);
+	return 0;
+}
+
+static int open_presence(struct pn_soft_device *dev)
+{
+	void *map;
+	int ret = pn_soft_memfd("pinion-presence", sizeof(*dev->presence),
+				&dev->presence_fd, &map);
+
+	if (ret)
+		return ret;
+	dev->presence = map;
+	pn_soft_robust_init(&dev->presence->alive);
 	return 0;
 }
 
@@ -436,21 +444,49 @@ static void close_shared(struct pn_soft_device *dev)
 	close(dev->shared_fd);
 }
 
-/* Everything that the system can refuse, undone in reverse. */
-static int open_parts(struct pn_soft_device *dev)
+static void close_presence(struct pn_soft_device *dev)
+{
+	munmap(dev->presence, sizeof(*dev->presence));
+	close(dev->presence_fd);
+}
+
+/* The registrations of a device that shares those of no other. */
+static int open_domain(struct pn_soft_device *dev)
 {
 	int ret = open_shared(dev);
 
 	if (ret)
 		return ret;
-	ret = open_bells(dev);
-	if (ret)
-		goto close_shared;
+	dev->domain = dev;
 	ret = open_slots(dev);
 	if (ret)
-		goto close_bells;
+		close_shared(dev);
+	return ret;
+}
+
+static void close_domain(struct pn_soft_device *dev)
+{
+	if (dev->domain != dev)
+		return;
+	pn_soft_slots_fini(&dev->slots);
+	close_shared(dev);
+}
+
+/* Everything that the system can refuse, undone in reverse. */
+static int open_parts(struct pn_soft_device *dev)
+{
+	int ret = dev->domain ? 0 : open_domain(dev);
+
+	if (ret)
+		return ret;
+	ret = open_presence(dev);
+	if (ret)
+		goto close_domain;
+	ret = open_bells(dev);
+	if (ret)
+		goto close_presence;
 	pn_soft_lane_init(&dev->lane, dev->params.chunk,
-			  dev->params.strict ? &dev->slots : NULL);
+			  dev->params.strict ? &dev->domain->slots : NULL);
 	pn_soft_engine_init(&dev->engine, dev);
 	ret = pn_soft_service_init(&dev->service, dev);
 	if (ret)
@@ -459,29 +495,34 @@ static int open_parts(struct pn_soft_device *dev)
 
 fini_engine:
 	pn_soft_engine_fini(&dev->engine);
-	pn_soft_slots_fini(&dev->slots);
-close_bells:
 	close_bells(dev);
-close_shared:
-	close_shared(dev);
+close_presence:
+	close_presence(dev);
+close_domain:
+	close_domain(dev);
 	return ret;
 }
 
-static int soft_open(const char *text, const struct pn_device_attr *attr,
-		     struct pn_device **out)
+static struct pn_soft_device *alloc_device(void)
 {
 	struct pn_soft_device *dev =
 		aligned_alloc(PN_CACHELINE, (sizeof(*dev) + PN_CACHELINE -
 					     1) & ~(size_t)(PN_CACHELINE - 1));
-	int ret;
 
 	if (!dev)
-		return -ENOMEM;
+		return NULL;
 	memset(dev, 0, sizeof(*dev));
 	init_lists(dev);
-	ret = parse(dev, text);
-	if (!ret)
-		ret = pn_soft_finished_room(dev);
+	return dev;
+}
+
+/* A device whose parameters, and domain if it shares one, are set. */
+static int finish_open(struct pn_soft_device *dev,
+		       const struct pn_device_attr *attr,
+		       struct pn_device **out)
+{
+	int ret = pn_soft_finished_room(dev);
+
 	if (!ret)
 		ret = open_parts(dev);
 	if (ret) {
@@ -492,6 +533,41 @@ static int soft_open(const char *text, const struct pn_device_attr *attr,
 	set_facts(dev, attr);
 	*out = &dev->device;
 	return 0;
+}
+
+static int soft_open(const char *text, const struct pn_device_attr *attr,
+		     struct pn_device **out)
+{
+	struct pn_soft_device *dev = alloc_device();
+	int ret = dev ? parse(dev, text) : -ENOMEM;
+
+	if (!ret)
+		return finish_open(dev, attr, out);
+	if (dev)
+		free_device(dev);
+	return ret;
+}
+
+static int soft_open_shared(struct pn_device *device,
+			    const struct pn_device_attr *attr,
+			    struct pn_device **out)
+{
+	const struct pn_soft_device *with = pn_soft_of(device);
+	struct pn_soft_device *dev = alloc_device();
+	int ret;
+
+	if (!dev)
+		return -ENOMEM;
+	dev->params = with->params;
+	dev->profile = with->profile;
+	dev->why_mlock = with->why_mlock;
+	dev->domain = with->domain;
+	dev->shared = with->shared;
+	dev->shared_fd = with->shared_fd;
+	ret = finish_open(dev, attr, out);
+	if (!ret)
+		dev->device.costs = device->costs;
+	return ret;
 }
 
 static void soft_close(struct pn_device *device)
@@ -511,9 +587,9 @@ static void soft_close(struct pn_device *device)
 	}
 	pn_soft_service_fini(&dev->service);
 	pn_soft_lane_fini(&dev->lane);
-	pn_soft_slots_fini(&dev->slots);
 	close_bells(dev);
-	close_shared(dev);
+	close_presence(dev);
+	close_domain(dev);
 	free_device(dev);
 	let_peers_in(false);
 }
@@ -535,6 +611,7 @@ const struct pn_device_ops pn_soft_ops = {
 	.params = params,
 	.nparams = PN_ARRAY_LEN(params),
 	.open = soft_open,
+	.open_shared = soft_open_shared,
 	.close = soft_close,
 	.describe = pn_soft_describe,
 	.reg = soft_reg,

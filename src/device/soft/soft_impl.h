@@ -91,12 +91,17 @@ struct pn_soft_device {
 	const struct pn_profile *profile;
 	const char *why_mlock; /* NULL: io_uring is used */
 
-	struct pn_soft_shared *shared;
+	/* Whose registrations it uses: its own, or those of the device that it
+	 * was opened to share them with, which has the slots and the file. */
+	struct pn_soft_device *domain;
+	struct pn_soft_shared *shared; /* the domain's */
 	int shared_fd;
+	struct pn_soft_presence *presence;
+	int presence_fd;
 	int event_fd; /* epoll: readable when somebody rang (wait.c) */
 	int own_fd;   /* in it: the eventfd by which this process rings */
-	struct pn_soft_slots slots;
-	struct pn_soft_lane lane; /* the callers' */
+	struct pn_soft_slots slots; /* of a domain */
+	struct pn_soft_lane lane;   /* the callers' */
 	struct pn_soft_engine engine;
 	struct pn_soft_service service;
 
@@ -154,13 +159,13 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer);
 
 static inline void pn_soft_ring_own(struct pn_soft_device *dev)
 {
-	if (pn_unlikely(atomic_load(&dev->shared->sleeping)))
+	if (pn_unlikely(atomic_load(&dev->presence->sleeping)))
 		pn_soft_wake_own(dev);
 }
 
 static inline void pn_soft_ring_peer(struct pn_soft_peer *peer)
 {
-	if (pn_unlikely(atomic_load(&peer->remote.shared->sleeping)))
+	if (pn_unlikely(atomic_load(&peer->remote.presence->sleeping)))
 		pn_soft_wake_peer(peer);
 }
 

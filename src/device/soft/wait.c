@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sleeping without missing anything: the sleeper sets shared->sleeping, then
+ * Sleeping without missing anything: the sleeper sets presence->sleeping, then
  * looks once more; whoever has news writes them, then looks at `sleeping`.
  * Both with a sequentially consistent fence between, so one of the two sees
  * the other. Who clears the flag rings: this process writes an eventfd, a peer
@@ -34,7 +34,7 @@ void pn_soft_wake_surely(struct pn_soft_device *dev)
 
 void pn_soft_wake_own(struct pn_soft_device *dev)
 {
-	if (atomic_exchange(&dev->shared->sleeping, 0))
+	if (atomic_exchange(&dev->presence->sleeping, 0))
 		pn_soft_wake_surely(dev);
 }
 
@@ -44,7 +44,7 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 		pn_soft_wake_own(pn_soft_of(peer->peer.device));
 		return;
 	}
-	if (!atomic_exchange(&peer->remote.shared->sleeping, 0))
+	if (!atomic_exchange(&peer->remote.presence->sleeping, 0))
 		return;
 	PN_NO_CANCEL();
 	/* Fails only when the peer is gone, or has more to read than it will.
@@ -127,11 +127,11 @@ static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 static bool fall_asleep(struct pn_soft_device *dev)
 {
 	forget_bells(dev);
-	atomic_store(&dev->shared->sleeping, 1);
+	atomic_store(&dev->presence->sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!has_news(dev))
 		return true;
-	atomic_store(&dev->shared->sleeping, 0);
+	atomic_store(&dev->presence->sleeping, 0);
 	return false;
 }
 
@@ -143,7 +143,7 @@ int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 	if (spin(dev, deadline_ns) || !fall_asleep(dev))
 		return 0;
 	rung = pn_device_sleep_on(dev->event_fd, deadline_ns);
-	atomic_store(&dev->shared->sleeping, 0);
+	atomic_store(&dev->presence->sleeping, 0);
 	if (!rung && !has_news(dev))
 		return -ETIMEDOUT;
 	/* A wake() that ended this wait does not end the next one too. */
