@@ -52,10 +52,18 @@ static void stop(struct fixture *f)
 	pn_log_set_level(PN_LOG_WARN);
 }
 
-static void fault(struct ledger_fault *fault, unsigned first, unsigned n,
-		  int error)
+static void fail_register(struct fixture *f, unsigned first, unsigned n,
+			  int error)
 {
-	*fault = (struct ledger_fault){ first, n, error, false };
+	ledger_fail(&f->ledger, &f->ledger.fail_register,
+		    (struct ledger_fault){ first, n, error, false });
+}
+
+static void fail_deregister(struct fixture *f, unsigned first, unsigned n,
+			    bool names_one)
+{
+	ledger_fail(&f->ledger, &f->ledger.fail_deregister,
+		    (struct ledger_fault){ first, n, -EBUSY, names_one });
 }
 
 static bool may_return(const struct fixture *f, int ret)
@@ -195,7 +203,7 @@ static void fail_registers(int given, int seen, unsigned n)
 
 		start(&f);
 		f.error = seen;
-		fault(&f.ledger.fail_register, i, n, given);
+		fail_register(&f, i, n, given);
 		play(&f);
 		stop(&f);
 	}
@@ -233,11 +241,10 @@ static void a_deregister_that_fails_once_is_tried_again(void **state)
 
 		start(&f);
 		f.error = -ENOBUFS;
-		fault(&f.ledger.fail_deregister, (i + 1) / 2, 1, -EBUSY);
-		f.ledger.fail_deregister.names_one = i % 2;
+		fail_deregister(&f, (i + 1) / 2, 1, i % 2);
 		play(&f);
 		/* The last call of all may be the one that fails. */
-		f.ledger.fail_deregister.first = 0;
+		fail_deregister(&f, 0, 0, false);
 		stop(&f);
 	}
 }
@@ -250,8 +257,7 @@ static void a_deregister_that_fails_for_ever_ends_in_close(void **state)
 	for (unsigned i = 0; i < 4; i++) {
 		start(&f);
 		f.error = -ENOBUFS;
-		fault(&f.ledger.fail_deregister, 1 + i, LEDGER_FOREVER, -EBUSY);
-		f.ledger.fail_deregister.names_one = i % 2;
+		fail_deregister(&f, 1 + i, LEDGER_FOREVER, i % 2);
 		play(&f);
 		pn_cache_check(f.context->cache);
 		ledger_close(&f.ledger, f.context);
@@ -272,9 +278,8 @@ static void a_batch_that_cannot_be_undone_is_ended_later(void **state)
 	for (int named = 0; named < 2; named++) {
 		start(&f);
 		f.error = -EIO;
-		fault(&f.ledger.fail_register, 2, 1, -EIO);
-		fault(&f.ledger.fail_deregister, 1, 1, -EBUSY);
-		f.ledger.fail_deregister.names_one = named;
+		fail_register(&f, 2, 1, -EIO);
+		fail_deregister(&f, 1, 1, named);
 		use_list(&f);
 		assert_int_equal(f.ledger.nlive, named ? 1 : 8);
 		assert_true(atomic_load(&f.context->budget.regions) >=
@@ -306,7 +311,7 @@ static void what_was_refused_stays_in_the_budget(void **state)
 
 	(void)state;
 	start(&f);
-	fault(&f.ledger.fail_deregister, 1, LEDGER_FOREVER, -EBUSY);
+	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	use(&f, 0, 3 * PAGE, LOCAL);
 	use(&f, 7000 * 3, 100, PUT);
 	assert_ok(pinion_flush(f.context));
@@ -315,9 +320,7 @@ static void what_was_refused_stays_in_the_budget(void **state)
 	/* Nobody gets the old registration. */
 	use(&f, 0, 3 * PAGE, LOCAL);
 	assert_int_equal(f.ledger.nranges, 3);
-	pthread_mutex_lock(&f.ledger.lock);
-	f.ledger.fail_deregister.first = 0;
-	pthread_mutex_unlock(&f.ledger.lock);
+	fail_deregister(&f, 0, 0, false);
 	assert_ok(pinion_flush(f.context));
 	assert_int_equal(atomic_load(&f.context->budget.bytes), 0);
 	stop(&f);
@@ -329,7 +332,7 @@ static void what_was_refused_is_tried_again_by_itself(void **state)
 
 	(void)state;
 	start(&f);
-	fault(&f.ledger.fail_deregister, 1, 3, -EBUSY);
+	fail_deregister(&f, 1, 3, false);
 	use(&f, 0, 3 * PAGE, LOCAL);
 	assert_ok(pinion_flush(f.context));
 	assert_int_equal(live(&f.ledger), 1);
@@ -344,10 +347,11 @@ static void nobody_spins_on_what_was_refused(void **state)
 {
 	struct pinion_pin pin;
 	struct fixture f;
+	unsigned ncalls;
 
 	(void)state;
 	start(&f);
-	fault(&f.ledger.fail_deregister, 1, LEDGER_FOREVER, -EBUSY);
+	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	f.error = -ENOBUFS;
 	use(&f, 0, 1000 * PAGE, LOCAL);
 	assert_ok(pinion_flush(f.context));
@@ -358,9 +362,10 @@ static void nobody_spins_on_what_was_refused(void **state)
 	usleep(300000);
 	/* Some ten with a pause that doubles; a loop makes thousands. */
 	pthread_mutex_lock(&f.ledger.lock);
-	assert_true(f.ledger.nderegister < 1000);
-	f.ledger.fail_deregister.first = 0;
+	ncalls = f.ledger.nderegister;
 	pthread_mutex_unlock(&f.ledger.lock);
+	assert_true(ncalls < 1000);
+	fail_deregister(&f, 0, 0, false);
 	stop(&f);
 }
 
@@ -370,12 +375,10 @@ static void a_refused_key_cannot_be_revoked(void **state)
 
 	(void)state;
 	start(&f);
-	fault(&f.ledger.fail_deregister, 1, LEDGER_FOREVER, -EBUSY);
+	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	use(&f, 100, 100, PUT);
 	assert_int_equal(pinion_revoke(f.context, f.ledger.area, PAGE), -EBUSY);
-	pthread_mutex_lock(&f.ledger.lock);
-	f.ledger.fail_deregister.first = 0;
-	pthread_mutex_unlock(&f.ledger.lock);
+	fail_deregister(&f, 0, 0, false);
 	assert_ok(pinion_flush(f.context));
 	assert_ok(pinion_revoke(f.context, f.ledger.area, PAGE));
 	stop(&f);
@@ -405,7 +408,7 @@ static void a_slab_that_stays_registered_stays_in_use(void **state)
 	block = pinion_heap_malloc(heap, 100000);
 	assert_non_null(block);
 	pinion_heap_free(heap, block);
-	fault(&f.ledger.fail_deregister, 1, 1, -EBUSY);
+	fail_deregister(&f, 1, 1, false);
 	assert_ok(pinion_heap_trim(heap));
 	assert_int_equal(f.ledger.nderegister, 1);
 	assert_int_equal(slabs(heap), 1);
@@ -437,13 +440,11 @@ static void memory_of_a_slab_that_stays_is_not_unmapped(void **state)
 	block = pinion_heap_malloc(heap, 10000);
 	assert_non_null(block);
 	memset(block, 7, 10000);
-	fault(&f.ledger.fail_deregister, 1, LEDGER_FOREVER, -EBUSY);
+	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	pinion_heap_close(heap);
 	assert_int_equal(live(&f.ledger), 1);
 	assert_int_equal(block[9999], 7);
-	pthread_mutex_lock(&f.ledger.lock);
-	f.ledger.fail_deregister.first = 0;
-	pthread_mutex_unlock(&f.ledger.lock);
+	fail_deregister(&f, 0, 0, false);
 	stop(&f);
 }
 
@@ -456,7 +457,7 @@ static void a_registration_by_hand_is_ended_later(void **state)
 	start(&f);
 	assert_ok(pinion_device_register(f.context, f.ledger.area + 7, PAGE,
 					 PUT, &reg));
-	fault(&f.ledger.fail_deregister, 1, 1, -EBUSY);
+	fail_deregister(&f, 1, 1, false);
 	pinion_device_deregister(reg);
 	pn_cache_check(f.context->cache);
 	assert_ok(pinion_flush(f.context));
