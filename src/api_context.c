@@ -165,12 +165,19 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
+	/* Elsewhere messages feed it, and it comes with the endpoint. */
+	if (attr.registrar)
+		ret = pn_context_open_helper(context);
+	if (ret)
+		goto close_caches;
 	pn_mutex_init(&context->lock);
 	pn_list_init(&context->registrations);
 	pn_list_init(&context->heaps);
 	*out = context;
 	return 0;
 
+close_caches:
+	pn_context_close_caches(context);
 close_devices:
 	close_devices(context);
 free_context:

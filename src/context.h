@@ -23,6 +23,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "helper/helper.h"
+#include "helper/pins.h"
 #include "message/message.h"
 
 struct pinion_context {
@@ -36,7 +37,10 @@ struct pinion_context {
 	struct pn_cache *cache;	  /* caches[0] */
 	struct pn_budget budget;
 	struct pinion_endpoint *endpoint; /* NULL: not opened */
-	struct pn_helper *helper;     /* NULL: none; as long as the endpoint */
+	/* NULL: none. As long as the endpoint; over a registrar, as long as the
+	 * context, and fed by pins. */
+	struct pn_helper *helper;
+	struct pn_helper_pins *helper_pins;
 	uint32_t process;	      /* that made it (base/process.h) */
 	bool shown;		      /* lives on the board (base/board.h) */
 	struct pn_mutex lock;	      /* protects registrations and heaps */
