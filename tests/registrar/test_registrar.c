@@ -716,7 +716,7 @@ static void the_helper_is_fed_by_pins(void **state)
 		assert_ok(pinion_helper_query(f.context, &stats));
 	}
 	assert_true(stats.calls > 0);
-	assert_int_equal(stats.places, 2);
+	assert_int_equal(stats.buffers, 2);
 	assert_true(stats.deregistered > 0);
 	assert_true(stats.registered > 0);
 	stop(&f);

@@ -173,7 +173,7 @@ static void play(struct fixture *f)
 	use_heap(f);
 	use_by_hand(f);
 	use(f, 50 * PAGE, PAGE, LOCAL | PINION_PIN_BYPASS);
-	assert_ok(pinion_flush(f->context));
+	assert_ok(pinion_cache_flush(f->context));
 	/* More than the budget. */
 	for (size_t i = 0; i < 4; i++)
 		use(f, i * 200 * PAGE, 512 * PAGE - 100 * i, LOCAL);
@@ -284,7 +284,7 @@ static void a_batch_that_cannot_be_undone_is_ended_later(void **state)
 		assert_int_equal(f.ledger.nlive, named ? 1 : 8);
 		assert_true(atomic_load(&f.context->budget.regions) >=
 			    f.ledger.nlive);
-		assert_ok(pinion_flush(f.context));
+		assert_ok(pinion_cache_flush(f.context));
 		assert_int_equal(f.ledger.nlive, 0);
 		assert_int_equal(atomic_load(&f.context->budget.bytes), 0);
 		stop(&f);
@@ -314,14 +314,14 @@ static void what_was_refused_stays_in_the_budget(void **state)
 	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	use(&f, 0, 3 * PAGE, LOCAL);
 	use(&f, 7000 * 3, 100, PUT);
-	assert_ok(pinion_flush(f.context));
+	assert_ok(pinion_cache_flush(f.context));
 	bytes = atomic_load(&f.context->budget.bytes);
 	assert_int_equal(bytes, 4 * PAGE);
 	/* Nobody gets the old registration. */
 	use(&f, 0, 3 * PAGE, LOCAL);
 	assert_int_equal(f.ledger.nranges, 3);
 	fail_deregister(&f, 0, 0, false);
-	assert_ok(pinion_flush(f.context));
+	assert_ok(pinion_cache_flush(f.context));
 	assert_int_equal(atomic_load(&f.context->budget.bytes), 0);
 	stop(&f);
 }
@@ -334,7 +334,7 @@ static void what_was_refused_is_tried_again_by_itself(void **state)
 	start(&f);
 	fail_deregister(&f, 1, 3, false);
 	use(&f, 0, 3 * PAGE, LOCAL);
-	assert_ok(pinion_flush(f.context));
+	assert_ok(pinion_cache_flush(f.context));
 	assert_int_equal(live(&f.ledger), 1);
 	for (unsigned i = 0; i < PATIENCE && live(&f.ledger); i++)
 		usleep(1000);
@@ -354,7 +354,7 @@ static void nobody_spins_on_what_was_refused(void **state)
 	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	f.error = -ENOBUFS;
 	use(&f, 0, 1000 * PAGE, LOCAL);
-	assert_ok(pinion_flush(f.context));
+	assert_ok(pinion_cache_flush(f.context));
 	/* All of the budget is lost: no call waits for it. */
 	assert_int_equal(pinion_pin(f.context, f.ledger.area, 200 * PAGE, PUT,
 				    &pin),
@@ -377,10 +377,11 @@ static void a_refused_key_cannot_be_revoked(void **state)
 	start(&f);
 	fail_deregister(&f, 1, LEDGER_FOREVER, false);
 	use(&f, 100, 100, PUT);
-	assert_int_equal(pinion_revoke(f.context, f.ledger.area, PAGE), -EBUSY);
+	assert_int_equal(pinion_cache_revoke(f.context, f.ledger.area, PAGE),
+			 -EBUSY);
 	fail_deregister(&f, 0, 0, false);
-	assert_ok(pinion_flush(f.context));
-	assert_ok(pinion_revoke(f.context, f.ledger.area, PAGE));
+	assert_ok(pinion_cache_flush(f.context));
+	assert_ok(pinion_cache_revoke(f.context, f.ledger.area, PAGE));
 	stop(&f);
 }
 
@@ -460,7 +461,7 @@ static void a_registration_by_hand_is_ended_later(void **state)
 	fail_deregister(&f, 1, 1, false);
 	pinion_device_deregister(reg);
 	pn_cache_check(f.context->cache);
-	assert_ok(pinion_flush(f.context));
+	assert_ok(pinion_cache_flush(f.context));
 	assert_int_equal(f.ledger.nlive, 0);
 	assert_int_equal(atomic_load(&f.context->budget.bytes), 0);
 	stop(&f);

@@ -193,7 +193,7 @@ static void *work(void *arg)
 		else if (what < 99)
 			use_heap(w);
 		else
-			pinion_flush(w->context);
+			pinion_cache_flush(w->context);
 	}
 	return NULL;
 }

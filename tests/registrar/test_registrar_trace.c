@@ -48,7 +48,7 @@ static void play(struct ledger *ledger, struct pinion_context *context)
 	for (unsigned step = 0; step < STEPS; step++) {
 		struct pinion_pin *pin = &held[test_below(&seed, HELD)];
 
-		if (pin->nparts)
+		if (pin->nsegments)
 			pinion_unpin(context, pin);
 		else
 			pin_some(ledger, context, &seed, pin);
@@ -59,7 +59,7 @@ static void play(struct ledger *ledger, struct pinion_context *context)
 				     2 * PAGE);
 	}
 	for (unsigned i = 0; i < HELD; i++)
-		if (held[i].nparts)
+		if (held[i].nsegments)
 			pinion_unpin(context, &held[i]);
 }
 
