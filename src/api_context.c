@@ -165,10 +165,17 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
+	/* Elsewhere messages feed it, and it comes with the endpoints. */
+	if (attr.registrar)
+		ret = pn_context_open_helper(context);
+	if (ret)
+		goto close_caches;
 	pn_context_init(context);
 	*out = context;
 	return 0;
 
+close_caches:
+	pn_context_close_caches(context);
 close_devices:
 	close_devices(context);
 free_context:
@@ -183,6 +190,7 @@ void pinion_close(struct pinion_context *context)
 		return;
 	if (!pn_context_foreign(context)) {
 		pn_context_close_endpoints(context);
+		pn_context_close_helper(context); /* of a registrar's pins */
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_context_close_caches(context);

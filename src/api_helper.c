@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "context.h"
+#include "device/registrar/registrar.h"
 #include "helper/cores.h"
 #include "helper/frames.h"
 
@@ -83,6 +84,9 @@ int pn_context_open_helper(struct pinion_context *context)
 		pn_warn("the helper holds back: nothing stays registered "
 			"between uses (the monitor's mode is bypass)");
 	ret = join_crew(context->helper, policy);
+	if (!ret && pn_device_is_registrar(context->device))
+		ret = pn_helper_pins_open(context->helper, context->cache,
+					  &context->helper_pins);
 	if (!ret)
 		ret = pn_helper_start(context->helper);
 	if (ret)
@@ -92,6 +96,8 @@ int pn_context_open_helper(struct pinion_context *context)
 
 void pn_context_close_helper(struct pinion_context *context)
 {
+	pn_helper_pins_close(context->helper_pins);
+	context->helper_pins = NULL;
 	pn_helper_close(context->helper);
 	context->helper = NULL;
 }

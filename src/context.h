@@ -23,6 +23,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "helper/helper.h"
+#include "helper/pins.h"
 #include "message/message.h"
 
 struct pinion_context {
@@ -42,8 +43,10 @@ struct pinion_context {
 	bool devices_taken;	      /* by an endpoint; entered */
 	unsigned nendpoints;	      /* entered */
 	_Atomic uint32_t entered;     /* somebody has */
-	struct pn_helper *helper;     /* NULL: none; from the first endpoint to
-				       * the last; entered */
+	/* NULL: none. From the first endpoint to the last (entered); over a
+	 * registrar, as long as the context, and fed by pins. */
+	struct pn_helper *helper;
+	struct pn_helper_pins *helper_pins;
 	uint32_t process;	      /* that made it (base/process.h) */
 	bool shown;		      /* lives on the board (base/board.h) */
 	struct pn_mutex lock;	      /* protects the lists */

@@ -109,7 +109,7 @@ int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
 		     unsigned access)
 {
 	struct pinion_pin pin;
-	int ret = pn_cache_pin(cache, (void *)addr, len, access, &pin);
+	int ret = pn_cache_pin_unheard(cache, (void *)addr, len, access, &pin);
 
 	if (!ret)
 		pn_cache_unpin(cache, &pin);

@@ -213,6 +213,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	cache->sink = pn_event_sink();
 	if (cache->sink)
 		pn_tell_open(cache);
+	cache->told = cache->sink;
 	*out = cache;
 	return 0;
 

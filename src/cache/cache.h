@@ -108,6 +108,23 @@ int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
 		      struct pinion_pin_segment *part);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
+/* Who wants to know of pins: the helper, where the program transfers by itself.
+ * Called by the pinning threads, under no lock; what begin() returns comes back
+ * in pinned(), with NULL when the pin failed. Pins that were begun with
+ * pn_cache_pin_start() or made as a list are told when they end only. */
+struct pn_pin_listener {
+	void *(*begin)(struct pn_pin_listener *self, void *addr, size_t len);
+	void (*pinned)(struct pn_pin_listener *self, void *note,
+		       const struct pinion_pin *pin);
+	/* Before the end of a pin and, if that returned something, after. */
+	void *(*unpinning)(struct pn_pin_listener *self,
+			   const struct pinion_pin *pin);
+	void (*unpinned)(struct pn_pin_listener *self, void *note);
+};
+
+/* NULL: nobody any more. Not while other threads pin. */
+void pn_cache_listen(struct pn_cache *cache, struct pn_pin_listener *listener);
+
 /* Whether a pin of the range would find all of it registered just now: a hint,
  * for choosing, since it may be gone the next moment. Takes the lock. Not an
  * access: the policy does not learn of it. */

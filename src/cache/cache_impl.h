@@ -220,10 +220,12 @@ struct pn_cache {
 	struct pn_index index;
 	struct pn_region *regions;
 	int key;		    /* of base/thread.h */
-	struct pn_event_sink *sink; /* NULL: nobody records */
+	bool told;		    /* somebody records or listens */
 	_Atomic uint32_t attention; /* notices not acted upon; one more when
 				     * hits are not possible at all */
 
+	struct pn_event_sink *sink;	  /* NULL: nobody records */
+	struct pn_pin_listener *listener; /* NULL: nobody listens */
 	struct pn_device *device;
 	struct pn_budget *budget;
 	struct pn_list sharer; /* in budget->sharers, whose lock protects */
@@ -596,6 +598,10 @@ void pn_plan_wake(struct pn_plan *plan, unsigned n);
  * -ENOBUFS: it has none even so. */
 int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 		     unsigned n);
+
+/* hit.c: a pin of which the listener is not told. */
+int pn_cache_pin_unheard(struct pn_cache *cache, void *addr, size_t len,
+			 unsigned flags, struct pinion_pin *pin);
 
 /* resident.c: pins a buffer that lies in a resident region, whatever else the
  * cache is waiting for. False: it does not, or the region grants too little. */

@@ -99,8 +99,8 @@ struct pn_event_cache {
 	uint64_t batch_bytes, batch_age_ns;
 	uint32_t batch;
 	uint8_t merge, watched,
-		read_only; /* read_only: can be pinned as such */
-	uint8_t reserved;
+		read_only;   /* read_only: can be pinned as such */
+	uint8_t one_segment; /* a pin has one region (cache/one.c) */
 	/* Of the device, in ns: what the policies are told. */
 	double register_ns, register_page_ns;
 	double deregister_ns, deregister_page_ns;

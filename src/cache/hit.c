@@ -165,8 +165,8 @@ static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
 /* --- when somebody records ------------------------------------------------ */
 
 /* What is not a plain hit is told where it is decided, in miss.c. */
-static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
-				unsigned flags, struct pinion_pin *pin)
+static int pin_recorded(struct pn_cache *cache, void *addr, size_t len,
+			unsigned flags, struct pinion_pin *pin)
 {
 	const struct pn_outcome hit = { .flags = flags,
 					.decision = PN_DECIDED_HIT,
@@ -178,6 +178,8 @@ static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
 
 	if (pn_cache_foreign(cache))
 		return -EPERM;
+	if (!cache->sink)
+		return pin_buffer(cache, addr, len, flags, pin);
 	pins = pn_pins_self(cache);
 	hits = pins ? atomic_load(&pins->log_at) : 0;
 	ret = pin_buffer(cache, addr, len, flags, pin);
@@ -186,11 +188,46 @@ static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
 	return ret;
 }
 
+static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
+				unsigned flags, struct pinion_pin *pin)
+{
+	struct pn_pin_listener *listener = cache->listener;
+	void *note;
+	int ret;
+
+	if (!listener || pn_cache_foreign(cache))
+		return pin_recorded(cache, addr, len, flags, pin);
+	note = listener->begin(listener, addr, len);
+	ret = pin_recorded(cache, addr, len, flags, pin);
+	listener->pinned(listener, note, ret ? NULL : pin);
+	return ret;
+}
+
 static PN_NOINLINE void unpin_told(struct pn_cache *cache,
 				   struct pinion_pin *pin)
 {
-	pn_tell_unpin(cache, pin);
+	struct pn_pin_listener *listener = cache->listener;
+	void *note = NULL;
+
+	if (listener && !pn_cache_foreign(cache))
+		note = listener->unpinning(listener, pin);
+	if (cache->sink)
+		pn_tell_unpin(cache, pin);
 	unpin(cache, pin);
+	if (note)
+		listener->unpinned(listener, note);
+}
+
+int pn_cache_pin_unheard(struct pn_cache *cache, void *addr, size_t len,
+			 unsigned flags, struct pinion_pin *pin)
+{
+	return pin_recorded(cache, addr, len, flags, pin);
+}
+
+void pn_cache_listen(struct pn_cache *cache, struct pn_pin_listener *listener)
+{
+	cache->listener = listener;
+	cache->told = cache->sink || cache->listener;
 }
 
 /* --- the calls ------------------------------------------------------------ */
@@ -198,14 +235,14 @@ static PN_NOINLINE void unpin_told(struct pn_cache *cache,
 int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin)
 {
-	if (pn_unlikely(cache->sink))
+	if (pn_unlikely(cache->told))
 		return pin_told(cache, addr, len, flags, pin);
 	return pin_buffer(cache, addr, len, flags, pin);
 }
 
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 {
-	if (pn_unlikely(cache->sink))
+	if (pn_unlikely(cache->told))
 		unpin_told(cache, pin);
 	else
 		unpin(cache, pin);

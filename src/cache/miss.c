@@ -145,6 +145,16 @@ static void watch_fresh(struct pn_plan *plan)
 	}
 }
 
+/* A batch that failed and could not be undone as a whole. */
+static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
+		      unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (pn_device_stays(cache->device, mrs[i]))
+			return true;
+	return false;
+}
+
 int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 		     unsigned n)
 {
@@ -155,7 +165,8 @@ int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 		want.bytes += mrs[i]->len;
 	do {
 		ret = pn_device_register(cache->device, mrs, n);
-	} while (ret == -ENOMEM && !pn_room_make(cache, &want));
+	} while (ret == -ENOMEM && !any_stays(cache, mrs, n) &&
+		 !pn_room_make(cache, &want));
 	if (ret == -ENOMEM)
 		pn_budget_refused(cache->budget);
 	return ret == -ENOMEM ? -ENOBUFS : ret;

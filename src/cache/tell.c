@@ -150,6 +150,7 @@ static void describe(const struct pn_cache *cache, struct pn_event_cache *out)
 		.merge = !attr->no_merge,
 		.watched = cache->subscribed,
 		.read_only = !!(cache->device->caps & PN_CAP_READ_ONLY),
+		.one_segment = pn_cache_one_segment(cache),
 		.register_ns = costs->register_ns,
 		.register_page_ns = costs->register_page_ns,
 		.deregister_ns = costs->deregister_ns,

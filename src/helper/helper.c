@@ -371,6 +371,9 @@ static bool take_record(struct pn_helper *helper)
 		return false;
 	if (!caller->stream)
 		caller->stream = pn_stream_alloc(helper->sites);
+	pn_callsites_learn(helper->sites,
+			   pn_cost(&helper->device->costs.register_ns),
+			   pn_cost(&helper->device->costs.register_page_ns));
 	call.delay_ns = delay_of(helper, &call);
 	if (caller->stream &&
 	    !pn_callsites_call(caller->stream, &call, &verdict)) {

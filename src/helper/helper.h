@@ -89,8 +89,9 @@ struct pn_helper_attr {
 	const void *shown_by; /* as in struct pn_cache_attr */
 };
 
-/* The device's costs must be measured. -EINVAL: a window that is too long;
- * -EMFILE: no key for thread contexts; -ENOMEM. */
+/* The device's costs must be measured, or are learned while it is used.
+ * -EINVAL: a window that is too long; -EMFILE: no key for thread contexts;
+ * -ENOMEM. */
 int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out);
 
 /* Stops the thread, if there is one. What is registered stays in the cache.

@@ -89,6 +89,13 @@ void pn_callsites_close(struct pn_callsites *sites)
 	free(sites);
 }
 
+void pn_callsites_learn(struct pn_callsites *sites, double register_ns,
+			double register_page_ns)
+{
+	sites->attr.costs.register_ns = register_ns;
+	sites->attr.costs.register_page_ns = register_page_ns;
+}
+
 struct pn_stream *pn_stream_alloc(struct pn_callsites *sites)
 {
 	struct pn_stream *stream = calloc(1, sizeof(*stream));

@@ -169,6 +169,10 @@ int pn_callsites_open(const struct pn_callsites_attr *attr,
 		      struct pn_callsites **out);
 void pn_callsites_close(struct pn_callsites *sites); /* NULL is fine */
 
+/* What registering costs has become known better. */
+void pn_callsites_learn(struct pn_callsites *sites, double register_ns,
+			double register_page_ns);
+
 /* NULL: no memory. Streams are freed before their table is closed. */
 struct pn_stream *pn_stream_alloc(struct pn_callsites *sites);
 void pn_stream_free(struct pn_stream *stream); /* NULL is fine */

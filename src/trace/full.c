@@ -38,6 +38,7 @@ const struct pn_cache_field pn_cache_fields[] = {
 	FIELD(merge, PN_FIELD_NUMBER),
 	FIELD(watched, PN_FIELD_NUMBER),
 	FIELD(read_only, PN_FIELD_NUMBER),
+	FIELD(one_segment, PN_FIELD_NUMBER),
 	FIELD(register_ns, PN_FIELD_DOUBLE),
 	FIELD(register_page_ns, PN_FIELD_DOUBLE),
 	FIELD(deregister_ns, PN_FIELD_DOUBLE),

@@ -25,6 +25,11 @@ struct counter {
 	uint64_t nbatches, deregistered_pages;
 };
 
+static size_t npages_of(const struct pn_mr *mr)
+{
+	return pn_range_npages((uintptr_t)mr->addr, mr->len);
+}
+
 static int count_register(struct pn_device *device, struct pn_mr *const *mrs,
 			  unsigned n)
 {
@@ -32,7 +37,7 @@ static int count_register(struct pn_device *device, struct pn_mr *const *mrs,
 
 	for (unsigned i = 0; i < n; i++) {
 		mrs[i]->lkey = mrs[i]->rkey = ++counter->last_key;
-		counter->registered_pages += mrs[i]->len >> PN_PAGE_SHIFT;
+		counter->registered_pages += npages_of(mrs[i]);
 	}
 	counter->nregistered += n;
 	return 0;
@@ -45,7 +50,7 @@ static void count_deregister(struct pn_device *device, struct pn_mr *const *mrs,
 
 	for (unsigned i = 0; i < n; i++) {
 		mrs[i]->lkey = 0;
-		counter->deregistered_pages += mrs[i]->len >> PN_PAGE_SHIFT;
+		counter->deregistered_pages += npages_of(mrs[i]);
 	}
 	counter->nbatches++;
 }
@@ -94,13 +99,15 @@ static double ns_of(const struct pn_profile *profile,
 }
 
 static void counter_init(struct counter *counter,
-			 const struct pn_profile *profile, bool read_only)
+			 const struct pn_profile *profile,
+			 const struct pn_script *script)
 {
 	*counter = (struct counter){
 		.base = {
 			.ops = &counter_ops,
 			.caps = PN_CAP_VIRTUAL_TIME |
-				(read_only ? PN_CAP_READ_ONLY : 0),
+				(script->read_only ? PN_CAP_READ_ONLY : 0) |
+				(script->one_segment ? PN_CAP_ONE_SEGMENT : 0),
 			.limits = { .max_mr_bytes = SIZE_MAX,
 				    .max_mrs = SIZE_MAX,
 				    .max_pinned_bytes = SIZE_MAX },
@@ -388,7 +395,7 @@ int pn_replay(const struct pn_script *script, const struct pn_replay_attr *attr,
 	int ret;
 
 	*out = (struct pn_replay_result){ 0 };
-	counter_init(&run.counter, attr->profile, script->read_only);
+	counter_init(&run.counter, attr->profile, script);
 	pn_budget_init(&run.budget, &run.counter.base, attr->max_bytes,
 		       attr->max_regions ? attr->max_regions : SIZE_MAX, 1);
 	run.held = calloc(script->nholds + 1, sizeof(*run.held));

@@ -44,10 +44,10 @@ struct pn_script {
 	struct pn_step *steps;
 	size_t nsteps, room;
 	int fd;
-	size_t npins;	       /* of the steps */
-	uint32_t nholds;       /* pins held at a time */
-	bool mappings;	       /* it knows them: joining can be replayed */
-	bool joins, read_only; /* of the cache and its device */
+	size_t npins;	 /* of the steps */
+	uint32_t nholds; /* pins held at a time */
+	bool mappings;	 /* it knows them: joining can be replayed */
+	bool joins, read_only, one_segment; /* of the cache and its device */
 	/* What else is known of the cache that was recorded; 0: nothing. */
 	size_t max_bytes, max_regions, max_region_bytes;
 	unsigned batch;

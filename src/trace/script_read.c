@@ -223,6 +223,7 @@ static void know_cache(struct reader *reader, struct pn_trace *trace)
 		return;
 	script->joins = about.merge;
 	script->read_only = about.read_only;
+	script->one_segment = about.one_segment;
 	script->max_bytes = about.max_bytes;
 	script->max_regions = about.max_regions;
 	script->max_region_bytes = about.max_region_bytes;

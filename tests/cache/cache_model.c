@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/range.h"
 #include "cache/cache.h"
+#include "device/registrar/registrar.h"
 #include "device/sim/sim.h"
 #include "monitor/monitor.h"
 #include "mover.h"
@@ -48,11 +49,23 @@ struct held {
 	struct part *parts;
 };
 
+/* A range as a pin asked for it. */
+struct asked {
+	struct pn_range range;
+	unsigned access;
+};
+
 struct model {
 	struct choices *choices;
 	struct cache_model_result *result;
 	struct pn_sim *sim;
 	struct pn_device *device;
+	bool registrar;	     /* over functions, below */
+	unsigned fail_every; /* so many deregistrations, one fails; 0: none */
+	unsigned nends;
+	unsigned nlive; /* registered by the functions */
+	struct asked *asked;
+	size_t nasked, max_asked;
 	struct mover mover;
 	struct pn_budget budget;
 	struct pn_cache *cache;
@@ -130,6 +143,15 @@ static struct pn_range bytes(struct model *m)
 		r.len -= below(m, r.len < PAGE ? r.len : PAGE);
 	}
 	return r;
+}
+
+/* Some of many small buffers side by side. */
+static struct pn_range small_bytes(struct model *m)
+{
+	size_t i = below(m, 64), n = one_in(m, 4) ? 1 + below(m, 4) : 1;
+
+	return (struct pn_range){ (uintptr_t)m->area + 60 * PAGE + 300 * i,
+				  300 * n };
 }
 
 static unsigned flags(struct model *m)
@@ -246,6 +268,118 @@ static void do_advise(struct model *m)
 	became(m, r, true);
 }
 
+/* --- functions that register with the simulated device -------------------- */
+
+#define REMOTE                                                    \
+	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
+	 PINION_ACCESS_REMOTE_ATOMIC)
+
+static struct pn_device *below_functions(const struct model *m)
+{
+	return pn_sim_device(m->sim, 0);
+}
+
+static void note_asked(struct model *m, const struct held *h)
+{
+	if (m->nasked == m->max_asked) {
+		m->max_asked = m->max_asked ? 2 * m->max_asked : 64;
+		m->asked = realloc(m->asked, m->max_asked * sizeof(*m->asked));
+		MUST(m->asked);
+	}
+	m->asked[m->nasked++] = (struct asked){ h->range, h->flags };
+}
+
+/* Remote access is for exactly the bytes of a buffer, and of all that it allows
+ * each right was asked for all of them. */
+static bool was_asked(const struct model *m, struct pn_range r, unsigned access)
+{
+	unsigned granted = 0;
+	bool exact = false;
+
+	for (size_t i = 0; i < m->nasked; i++) {
+		const struct asked *a = &m->asked[i];
+
+		exact |= a->range.addr == r.addr && a->range.len == r.len;
+		if (pn_range_covers(a->range, r))
+			granted |= a->access;
+	}
+	return exact && !(access & REMOTE & ~granted);
+}
+
+static int register_below(void *arg,
+			  struct pinion_registrar_range *const *ranges,
+			  unsigned n)
+{
+	struct model *m = arg;
+	struct pn_mr *mrs[64];
+	int ret;
+
+	MUST(n <= PN_ARRAY_LEN(mrs));
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_range r = { (uintptr_t)ranges[i]->addr,
+				      ranges[i]->len };
+
+		MUST(!(ranges[i]->access & REMOTE) ||
+		     was_asked(m, r, ranges[i]->access));
+		mrs[i] = calloc(1, sizeof(*mrs[i]));
+		*mrs[i] = (struct pn_mr){ .addr = ranges[i]->addr,
+					  .len = ranges[i]->len,
+					  .access = ranges[i]->access };
+	}
+	ret = pn_device_register(below_functions(m), mrs, n);
+	for (unsigned i = 0; i < n; i++) {
+		ranges[i]->handle = mrs[i];
+		ranges[i]->local_key = mrs[i]->lkey;
+		ranges[i]->remote_key = mrs[i]->rkey;
+		if (ret)
+			free(mrs[i]);
+	}
+	m->nlive += ret ? 0 : n;
+	return ret;
+}
+
+static int deregister_below(void *arg,
+			    struct pinion_registrar_range *const *ranges,
+			    unsigned n)
+{
+	struct model *m = arg;
+	bool fail = m->fail_every && !(++m->nends % m->fail_every);
+	unsigned stay = fail ? (unsigned)below(m, n + 1) : 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_mr *mr = ranges[i]->handle;
+
+		MUST(mr->addr == ranges[i]->addr && mr->len == ranges[i]->len);
+		MUST(mr->lkey == ranges[i]->local_key && !ranges[i]->status);
+		/* None that is named means all of them. */
+		if (fail && (!stay || i < stay)) {
+			ranges[i]->status = stay ? -EBUSY : 0;
+			continue;
+		}
+		pn_device_deregister(below_functions(m), &mr, 1);
+		free(mr);
+		m->nlive--;
+	}
+	m->result->refused_ends += fail;
+	return fail ? -EBUSY : 0;
+}
+
+static void open_registrar(struct model *m)
+{
+	static const unsigned batches[] = { 0, 1, 3 };
+	struct pinion_registrar registrar = {
+		.size = sizeof(registrar),
+		.arg = m,
+		.register_ranges = register_below,
+		.deregister_ranges = deregister_below,
+		.max_batch = batches[below(m, PN_ARRAY_LEN(batches))],
+	};
+
+	if (one_in(m, 2))
+		m->fail_every = 1 + (unsigned)below(m, 6);
+	MUST(!pn_registrar_open(&registrar, &m->device));
+}
+
 /* --- releases while a registration is under way -------------------------- */
 
 /* What the device would do, and whose registrations are meddled with: an
@@ -265,7 +399,7 @@ static int register_and_meddle(struct pn_device *device,
 
 	if (ret || !m->meddle || !one_in(m, 4))
 		return ret;
-	r = (struct pn_range){ (uintptr_t)mrs[0]->addr, mrs[0]->len };
+	r = pn_range_pages((uintptr_t)mrs[0]->addr, mrs[0]->len, PAGE);
 	announce(m, r);
 	map_at(m, r, PROT_READ | PROT_WRITE, MAP_FIXED);
 	became(m, r, true);
@@ -327,6 +461,7 @@ static void check_part(struct model *m, const struct held *h,
 	MUST((uintptr_t)part->addr == at);
 	MUST(part->len);
 	MUST(part->local_key);
+	MUST(!m->registrar || part->len == h->range.len);
 	MUST(part->remote_key || !(h->flags & remote));
 }
 
@@ -350,6 +485,13 @@ static void settle(struct model *m, struct held *h)
 	}
 	MUST(at == h->range.addr + h->range.len);
 	MUST(pn_cache_pin_part(pin, pin->nsegments, &beyond) == -EINVAL);
+	if (m->registrar) {
+		const struct pn_mr *mr = pin->handle;
+
+		MUST(mr->lkey == pin->local_key && mr->rkey == pin->remote_key);
+	} else {
+		MUST(!pin->handle);
+	}
 	h->life = HELD;
 	m->result->pins++;
 	use(m, h);
@@ -371,7 +513,7 @@ static void check_answer(struct model *m, int ret, bool mapped, size_t npages)
 {
 	if (ret == -ENOBUFS) {
 		m->result->refused++;
-		if (m->injected != -ENOMEM && one_in(m, 2))
+		if (m->injected != -ENOMEM && !m->fail_every && one_in(m, 2))
 			MUST(short_of_room(m, npages));
 	} else if (ret == -EFAULT) {
 		m->result->faults++;
@@ -404,7 +546,13 @@ static struct held *some(struct model *m, enum pin_life life)
 
 static void prepare(struct model *m, struct held *h, unsigned with)
 {
-	*h = (struct held){ .range = bytes(m), .flags = with, .at = m->tick };
+	*h = (struct held){ .range = m->registrar && one_in(m, 3)
+					     ? small_bytes(m)
+					     : bytes(m),
+			    .flags = with,
+			    .at = m->tick };
+	if (m->registrar)
+		note_asked(m, h);
 }
 
 static void do_pin(struct model *m)
@@ -556,6 +704,13 @@ static void do_revoke(struct model *m)
 {
 	struct pn_range r = bytes(m);
 
+	if (m->registrar) {
+		int ret = pn_cache_revoke(m->cache, r.addr, r.len);
+
+		/* What is in use cannot get another key. */
+		MUST(ret == 0 || ret == -EBUSY);
+		return;
+	}
 	MUST(!pn_cache_revoke(m->cache, r.addr, r.len));
 	for (unsigned i = 0; i < NHELD; i++)
 		note_revoked(&m->held[i], r);
@@ -576,7 +731,7 @@ static void do_step(struct model *m)
 
 static void do_wait(struct model *m)
 {
-	pn_device_charge(m->device, below(m, 4000000));
+	pn_device_charge(pn_sim_device(m->sim, 0), below(m, 4000000));
 }
 
 static const struct deed {
@@ -647,7 +802,10 @@ static void open_sim(struct model *m)
 	m->injected = faults[i].error;
 	MUST(!pn_sim_open("cost=ou2009", faults[i].script, &m->sim));
 	m->device = pn_sim_device(m->sim, 0);
-	MUST(!mover_open(&m->mover, m->device, MAX_PAGES * PAGE));
+	if (m->registrar)
+		open_registrar(m);
+	MUST(!mover_open(&m->mover, pn_sim_device(m->sim, 0),
+			 MAX_PAGES * PAGE));
 }
 
 static void open_cache(struct model *m)
@@ -664,6 +822,8 @@ static void open_cache(struct model *m)
 		.batch = batches[below(m, PN_ARRAY_LEN(batches))],
 		.no_merge = one_in(m, 2),
 		.no_monitor = !m->watched,
+		.no_worker = true,
+		.batch_age_ns = m->registrar ? 1 + below(m, 100000) : 0,
 	};
 	size_t npages = one_in(m, 2) ? 10 * NPAGES : 8 + below(m, 100);
 
@@ -722,11 +882,19 @@ static void close_all(struct model *m)
 			unpin(m, h);
 	}
 	count(m);
+	m->fail_every = 0;
 	pn_cache_close(m->cache);
 	MUST(!atomic_load(&m->budget.bytes));
 	MUST(!atomic_load(&m->budget.regions));
-	pn_device_pinned(m->device, &pinned);
+	pn_device_pinned(below_functions(m), &pinned);
 	MUST(pinned.mrs == 1); /* the mover's */
+	if (m->registrar) {
+		MUST(!m->nlive);
+		pn_device_pinned(m->device, &pinned);
+		MUST(!pinned.mrs && !pinned.live_bytes);
+		pn_device_close(m->device);
+	}
+	free(m->asked);
 	mover_close(&m->mover);
 	pn_sim_close(m->sim);
 	munmap(m->area, NPAGES * PAGE);
@@ -741,6 +909,7 @@ void cache_model_run(const struct cache_model_attr *attr, unsigned operations,
 	m->choices = choices;
 	m->result = result;
 	m->deaf = attr->deaf;
+	m->registrar = attr->registrar;
 	m->watched = !attr->deaf && !attr->announced && monitor_sees_all();
 	m->doing = "open";
 	open_sim(m);

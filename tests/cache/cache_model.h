@@ -35,11 +35,15 @@ struct cache_model_attr {
 	struct choices *choices;
 	bool deaf;	/* the cache learns of no release: broken on purpose */
 	bool announced; /* it is told, and does not watch */
+	/* Over functions (pinion/registrar.h) that register with the simulated
+	 * device, which knows dead keys and stale ones. */
+	bool registrar;
 };
 
 struct cache_model_result {
 	uint64_t operations, pins, uses, hits, refused, faults, invalidations;
-	uint64_t stale; /* uses of a stale key */
+	uint64_t stale;	       /* uses of a stale key */
+	uint64_t refused_ends; /* deregistrations that failed */
 };
 
 /* Opens a cache as the choices say, carries out so many operations (fewer when

@@ -16,10 +16,12 @@
 /* Sanitizers are slow. */
 static unsigned operations = PN_ASYMMETRIC_FENCES ? 40000 : 100000;
 
-static struct cache_model_result play(unsigned n, bool deaf)
+static struct cache_model_result play(unsigned n, bool deaf, bool registrar)
 {
 	struct choices choices = { .seed = test_seed() };
-	struct cache_model_attr attr = { .choices = &choices, .deaf = deaf };
+	struct cache_model_attr attr = { .choices = &choices,
+					 .deaf = deaf,
+					 .registrar = registrar };
 	struct cache_model_result result = { 0 };
 
 	while (result.operations < n)
@@ -38,13 +40,11 @@ static struct cache_model_result play(unsigned n, bool deaf)
 	return result;
 }
 
-static void no_stale_key_is_ever_used(void **state)
+static void did_what_it_is_about(const struct cache_model_result *played)
 {
-	struct cache_model_result result = play(operations, false);
+	struct cache_model_result result = *played;
 
-	(void)state;
 	assert_int_equal(result.stale, 0);
-	/* It did what it is about. */
 	assert_true(result.pins > operations / 20);
 	assert_true(result.hits > operations / 100);
 	assert_true(result.invalidations > operations / 100);
@@ -52,11 +52,28 @@ static void no_stale_key_is_ever_used(void **state)
 	assert_true(result.faults > 0);
 }
 
+static void no_stale_key_is_ever_used(void **state)
+{
+	struct cache_model_result result = play(operations, false, false);
+
+	(void)state;
+	did_what_it_is_about(&result);
+}
+
+static void no_stale_handle_is_ever_used(void **state)
+{
+	struct cache_model_result result = play(operations, false, true);
+
+	(void)state;
+	did_what_it_is_about(&result);
+	assert_true(result.refused_ends > 0);
+}
+
 static void a_cache_that_hears_of_no_release_is_found_out(void **state)
 {
 	(void)state;
 	pn_log_set_level(PN_LOG_NONE); /* each stale use is an error */
-	assert_true(play(10 * ROUND, true).stale > 0);
+	assert_true(play(10 * ROUND, true, false).stale > 0);
 	pn_log_set_level(PN_LOG_WARN);
 }
 
@@ -64,6 +81,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(no_stale_key_is_ever_used),
+		TEST(no_stale_handle_is_ever_used),
 		TEST(a_cache_that_hears_of_no_release_is_found_out),
 	};
 

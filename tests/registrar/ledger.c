@@ -58,8 +58,7 @@ static void count(struct ledger *l, const struct ledger_entry *e, bool live)
 		l->max_live_bytes = l->live_bytes;
 }
 
-static void enter(struct ledger *l, struct pinion_registrar_range *r,
-		  uint64_t tick)
+static void enter(struct ledger *l, struct pinion_registrar_range *r)
 {
 	struct ledger_entry *e = calloc(1, sizeof(*e));
 	uint64_t number = ++l->nranges;
@@ -67,7 +66,7 @@ static void enter(struct ledger *l, struct pinion_registrar_range *r,
 	*e = (struct ledger_entry){ .addr = r->addr,
 				    .len = r->len,
 				    .access = r->access,
-				    .tick = tick,
+				    .tick = atomic_load(&l->tick),
 				    .older = l->newest };
 	/* The first has keys that are 0. */
 	e->local_key = (number - 1) & KEY_BITS;
@@ -84,8 +83,6 @@ static int register_ranges(void *arg,
 			   unsigned n)
 {
 	struct ledger *l = arg;
-	/* Pages are looked at between here and the return. */
-	uint64_t tick = atomic_load(&l->tick);
 	int ret = 0;
 
 	if (l->inside)
@@ -98,7 +95,9 @@ static int register_ranges(void *arg,
 		if (l->registrar.max_registration_bytes &&
 		    ranges[i]->len > l->registrar.max_registration_bytes)
 			wrong(l, "a range longer than the limit");
-		enter(l, ranges[i], tick);
+		if (l->check_range && !l->check_range(l, ranges[i]))
+			wrong(l, "a range that nobody asked for");
+		enter(l, ranges[i]);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return ret;
@@ -123,13 +122,14 @@ static int deregister_ranges(void *arg,
 			     unsigned n)
 {
 	struct ledger *l = arg;
-	bool names = l->fail_deregister.names_one;
+	bool names;
 	int ret = 0;
 
 	if (l->inside)
 		l->inside(l);
 	pthread_mutex_lock(&l->lock);
 	check_call(l, n);
+	names = l->fail_deregister.names_one;
 	if (fails(&l->fail_deregister, ++l->nderegister))
 		ret = l->fail_deregister.error;
 	if (ret && names)
@@ -152,6 +152,14 @@ void ledger_init(struct ledger *l)
 	pthread_mutex_init(&l->lock, NULL);
 	l->area = mmap(NULL, LEDGER_PAGES * LEDGER_PAGE, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+void ledger_fail(struct ledger *l, struct ledger_fault *which,
+		 struct ledger_fault fault)
+{
+	pthread_mutex_lock(&l->lock);
+	*which = fault;
+	pthread_mutex_unlock(&l->lock);
 }
 
 void ledger_fini(struct ledger *l)
@@ -218,8 +226,8 @@ const char *ledger_use(struct ledger *l, const struct pinion_pin *pin,
 	return is_stale(l, e, pin) ? "memory that was released" : NULL;
 }
 
-/* The tick is over before the new pages can be registered. */
-static void released(struct ledger *l, void *addr, size_t len)
+/* Before the pages go: what was registered until now is of the old ones. */
+static void release(struct ledger *l, void *addr, size_t len)
 {
 	uint64_t tick = atomic_fetch_add(&l->tick, 1) + 1;
 	size_t first = (size_t)((char *)addr - l->area) / LEDGER_PAGE;
@@ -230,18 +238,18 @@ static void released(struct ledger *l, void *addr, size_t len)
 
 void ledger_remap(struct ledger *l, void *addr, size_t len)
 {
+	release(l, addr, len);
 	releasing = true;
 	munmap(addr, len);
 	releasing = false;
 	mmap(addr, len, PROT_READ | PROT_WRITE,
 	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	released(l, addr, len);
 }
 
 void ledger_discard(struct ledger *l, void *addr, size_t len)
 {
+	release(l, addr, len);
 	releasing = true;
 	madvise(addr, len, MADV_DONTNEED);
 	releasing = false;
-	released(l, addr, len);
 }

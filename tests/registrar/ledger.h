@@ -36,7 +36,7 @@ struct ledger_entry {
 	size_t len;
 	unsigned access;
 	uint64_t local_key, remote_key;
-	uint64_t tick; /* when it was registered */
+	uint64_t tick; /* of the last release before it was registered */
 	_Atomic bool dead;
 	struct ledger_entry *older;
 };
@@ -67,6 +67,9 @@ struct ledger {
 	unsigned max_live, longest_batch;
 	unsigned wrong;
 	char what[160];
+	/* Whether a range was asked for; NULL: nobody looks. */
+	bool (*check_range)(struct ledger *ledger,
+			    const struct pinion_registrar_range *range);
 	/* Called inside the functions, if set, under no lock. */
 	void (*inside)(struct ledger *ledger);
 	void *inside_arg;
@@ -74,6 +77,10 @@ struct ledger {
 
 void ledger_init(struct ledger *ledger);
 void ledger_fini(struct ledger *ledger);
+
+/* Sets one of its faults, also while functions are being called. */
+void ledger_fail(struct ledger *ledger, struct ledger_fault *which,
+		 struct ledger_fault fault);
 
 /* A context over it, with options ("name=value", NULL at the end) or NULL. */
 int ledger_open(struct ledger *ledger, const char *const *options,

@@ -380,6 +380,30 @@ static void rights_of_the_same_bytes_add_up(void **state)
 	stop(&f);
 }
 
+/* The kernel releases whole pages, and so does who invalidates. */
+static void a_release_of_a_few_bytes_is_of_their_page(void **state)
+{
+	struct ledger_entry *e;
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	e = touch(&f, 2000, 100, PUT);
+	assert_ok(munmap(f.ledger.area, 100));
+	assert_ptr_equal(mmap(f.ledger.area, PAGE, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 f.ledger.area);
+	assert_ptr_not_equal(touch(&f, 2000, 100, PUT), e);
+	e = touch(&f, 2000, 100, PUT);
+	pinion_invalidate(f.ledger.area + 3000, 1);
+	assert_ptr_not_equal(touch(&f, 2000, 100, PUT), e);
+	e = touch(&f, 2000, 100, PUT);
+	pn_cache_invalidate(f.context->cache, (uintptr_t)f.ledger.area + 3000,
+			    1);
+	assert_ptr_not_equal(touch(&f, 2000, 100, PUT), e);
+	stop(&f);
+}
+
 /* --- heaps ---------------------------------------------------------------- */
 
 static void a_heap_block_has_its_slabs_handle(void **state)
@@ -668,6 +692,55 @@ static void revoking_ends_registrations_that_are_not_in_use(void **state)
 	stop(&f);
 }
 
+/* --- the helper ------------------------------------------------------------
+ */
+
+/* As many steps as it takes to see another thread act: half a minute. */
+#define PATIENCE 3000
+
+static void the_helper_is_fed_by_pins(void **state)
+{
+	static const char *const options[] = { "helper=own", NULL };
+	struct pinion_helper_stats stats = { .size = sizeof(stats) };
+	struct fixture f;
+
+	(void)state;
+	ledger_init(&f.ledger);
+	open_with(&f, options);
+	for (unsigned i = 0;
+	     i < PATIENCE && !(stats.deregistered && stats.registered); i++) {
+		touch(&f, 0, 32 * PAGE, LOCAL);
+		touch(&f, 100 * PAGE + 10, 40 * PAGE, PUT);
+		touch(&f, 200 * PAGE, 100, PUT); /* too short to matter */
+		usleep(10000);
+		assert_ok(pinion_helper_query(f.context, &stats));
+	}
+	assert_true(stats.calls > 0);
+	assert_int_equal(stats.buffers, 2);
+	assert_true(stats.deregistered > 0);
+	assert_true(stats.registered > 0);
+	stop(&f);
+}
+
+static void pins_that_never_end_are_no_trouble_to_the_helper(void **state)
+{
+	static const char *const options[] = { "helper=own", NULL };
+	struct pinion_pin p, failed;
+	struct fixture f;
+
+	(void)state;
+	ledger_init(&f.ledger);
+	open_with(&f, options);
+	f.ledger.fail_register = (struct ledger_fault){ 2, 1, -EIO, false };
+	pin(&f, 0, 32 * PAGE, LOCAL, &p);
+	assert_int_equal(pinion_pin(f.context, f.ledger.area + 64 * PAGE,
+				    32 * PAGE, LOCAL, &failed),
+			 -EIO);
+	ledger_close(&f.ledger, f.context);
+	assert_int_equal(f.ledger.wrong, 0);
+	ledger_fini(&f.ledger);
+}
+
 /* --- when the functions run ------------------------------------------------
  */
 
@@ -778,6 +851,7 @@ int main(void)
 		TEST(local_ranges_make_way_at_shared_pages),
 		TEST(an_exact_range_replaces_a_rounded_one),
 		TEST(rights_of_the_same_bytes_add_up),
+		TEST(a_release_of_a_few_bytes_is_of_their_page),
 		TEST(a_heap_block_has_its_slabs_handle),
 		TEST(registrations_stay_below_the_limits),
 		TEST(a_buffer_over_the_limit_is_refused),
@@ -790,6 +864,8 @@ int main(void)
 		TEST(the_device_is_described),
 		TEST(memory_is_registered_by_hand),
 		TEST(revoking_ends_registrations_that_are_not_in_use),
+		TEST(the_helper_is_fed_by_pins),
+		TEST(pins_that_never_end_are_no_trouble_to_the_helper),
 		TEST(functions_run_under_no_lock),
 		TEST(functions_do_not_run_in_a_child),
 	};
