@@ -73,11 +73,11 @@ int pinion_pin_wait(struct pinion_context *context, struct pinion_pin *pin)
 }
 
 int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
-		       struct pinion_pin_segment *part)
+		       struct pinion_pin_segment *segment)
 {
-	if (!pin || !part)
+	if (!pin || !segment)
 		return -EINVAL;
-	return pn_cache_pin_part(pin, index, part);
+	return pn_cache_pin_part(pin, index, segment);
 }
 
 void pinion_unpin(struct pinion_context *context, struct pinion_pin *pin)

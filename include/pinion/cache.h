@@ -27,9 +27,9 @@
  * memory that was ever pinned or sent, else bytes go to and come from pages
  * that are no longer there, without an error.
  *
- * A buffer can come in several parts, each with keys of its own, when pieces of
- * it were registered before. A pin whose parts are not all there yet
- * (pinion_pin_start()) can be used part by part while the rest is registered.
+ * A buffer can have several segments, each with keys of its own, when pieces of
+ * it were registered before. A pin whose segments are not all registered yet
+ * (pinion_pin_start()) can be used segment by segment meanwhile.
  *
  * Threads: any. A pin may be unpinned by another thread than pinned it.
  * fork: a child cannot use the parent's context: calls that return something
@@ -60,7 +60,8 @@ enum pinion_pin_flag {
 struct pinion_pin {
 	void *addr; /* as asked for */
 	size_t len;
-	uint64_t local_key;  /* of the buffer, when it has one part; else 0 */
+	uint64_t local_key;  /* of the buffer, when it has one segment;
+			      * else 0 */
 	uint64_t remote_key; /* likewise; 0 without remote access */
 	unsigned nsegments;
 	unsigned reserved;
@@ -84,7 +85,9 @@ struct pinion_pin_segment {
  * -ENOBUFS: no room in the budget even after giving up all that is not in use:
  *           unpin something, or copy through memory that is pinned already
  * -ENOMEM:  no memory for bookkeeping
- * -EPERM:   the context was opened by this process's parent; open another */
+ * -EPERM:   the context was opened by this process's parent; open another
+ * -EAGAIN, -EIO, -EMFILE, -ENFILE, -ENODEV, -EOPNOTSUPP, -ETIMEDOUT: the system
+ *           or the adapter refuses what the device needs to register more */
 PINION_API int pinion_pin(struct pinion_context *context, void *addr,
 			  size_t len, unsigned flags, struct pinion_pin *pin);
 
@@ -95,26 +98,26 @@ PINION_API int pinion_pin_list(struct pinion_context *context,
 			       unsigned flags, struct pinion_pin *pins);
 
 /* Begins to pin and does not sleep: 0 when everything was cached,
- * -EINPROGRESS when parts are still being registered. Until
+ * -EINPROGRESS when segments are still being registered. Until
  * pinion_pin_test() or _wait() has returned something else, *pin must stay
- * where it is. Other errors as above. */
+ * where it is. -EINVAL, -ENOMEM, -EPERM: as above. */
 PINION_API int pinion_pin_start(struct pinion_context *context, void *addr,
 				size_t len, unsigned flags,
 				struct pinion_pin *pin);
 
-/* 0: all parts are there; -EINPROGRESS; or the error of pinion_pin(), after
- * which there is nothing to unpin. */
+/* 0: all segments are registered; -EINPROGRESS; or an error of pinion_pin(),
+ * after which there is nothing to unpin. */
 PINION_API int pinion_pin_test(struct pinion_context *context,
 			       struct pinion_pin *pin);
 
-/* Sleeps until all parts are there. Errors as above. */
+/* Sleeps until all segments are registered. Errors of pinion_pin(). */
 PINION_API int pinion_pin_wait(struct pinion_context *context,
 			       struct pinion_pin *pin);
 
-/* The index-th part, in order of addresses. -EAGAIN: not there yet;
- * -EINVAL: NULL, or no such part. */
+/* The index-th segment, in order of addresses. -EAGAIN: not registered yet;
+ * -EINVAL: NULL, or no such segment. */
 PINION_API int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
-				  struct pinion_pin_segment *part);
+				  struct pinion_pin_segment *segment);
 
 /* Ends a pin. The buffer stays registered for the next time, unless the pin
  * bypassed the cache or the buffer's release would not be noticed. */
@@ -133,7 +136,7 @@ PINION_API int pinion_cache_flush(struct pinion_context *context);
 /* Makes every remote key handed out for memory in [addr, addr + len) invalid;
  * the next pin gives new ones. May sleep. -EINVAL: NULL, length 0, a range that
  * wraps around; -EPERM; -EBUSY: the device cannot revoke keys and the memory is
- * in use, or it is memory of a heap. */
+ * in use, or it is memory of a heap; -ENOMEM. */
 PINION_API int pinion_cache_revoke(struct pinion_context *context,
 				   const void *addr, size_t len);
 
@@ -173,7 +176,7 @@ struct pinion_cache_stats {
 	size_t max_bytes, max_regions;
 };
 
-/* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */
+/* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0; -EPERM. */
 PINION_API int pinion_cache_query(struct pinion_context *context,
 				  struct pinion_cache_stats *stats);
 

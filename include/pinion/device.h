@@ -88,7 +88,9 @@ struct pinion_registration_info {
  * -EFAULT: not mapped, or mapped in a way the device cannot pin (`soft`:
  *          read-only memory and shared mappings of disk files)
  * -ENOMEM: the limit on pinned memory (RLIMIT_MEMLOCK) or on registrations is
- *          reached */
+ *          reached
+ * -EAGAIN, -EIO, -EMFILE, -ENFILE, -ENODEV, -EOPNOTSUPP, -EPERM, -ETIMEDOUT:
+ *          the system or the adapter refuses what the device needs for more */
 PINION_API int pinion_device_register(struct pinion_context *context,
 				      void *addr, size_t len, unsigned access,
 				      struct pinion_registration **out);

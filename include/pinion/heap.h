@@ -84,9 +84,9 @@ struct pinion_heap_attr {
 };
 
 /* Opens a heap; it takes no memory yet. attr may be NULL.
- * -EINVAL: NULL, or an attribute that makes no sense; -EPERM: the context is
- * the parent's; -ENOMEM: no address space; -EMFILE: too many heaps (about
- * 4,000 in a process). */
+ * -EINVAL: NULL, or an attribute that makes no sense; -E2BIG; -EPERM: the
+ * context is the parent's; -ENOMEM: no address space; -EMFILE: too many heaps
+ * (about 4,000 in a process); -EAGAIN: no thread key or locked memory. */
 PINION_API int pinion_heap_open(struct pinion_context *context,
 				const struct pinion_heap_attr *attr,
 				struct pinion_heap **out);
@@ -101,7 +101,9 @@ PINION_API void pinion_heap_close(struct pinion_heap *heap);
  * ENOMEM:  no memory, or longer than the device can register at once
  * ENOBUFS: no room in the budget of pinned memory even after giving up all that
  *          is cached and not in use
- * EPERM:   the heap is the parent's */
+ * EPERM:   the heap is the parent's
+ * EAGAIN, EIO, EMFILE, ENFILE, ENODEV, EOPNOTSUPP, ETIMEDOUT: the system or the
+ *          adapter refuses what the slab needs */
 PINION_API void *pinion_heap_malloc(struct pinion_heap *heap, size_t size);
 
 /* The same, n times size bytes of zeros. ENOMEM also when that overflows. */

@@ -33,7 +33,7 @@ extern "C" {
 /* Names the place in the program from which the calling thread's next messages
  * come, until it names another; NULL: let the stack tell again. Names are equal
  * when their texts are; the text is not kept. Costs some nanoseconds for each
- * character. Returns 0; -EPERM in a child of _Fork() or a raw clone(). */
+ * character. -EPERM: in a child of _Fork() or a raw clone(); -ENOMEM. */
 PINION_API int pinion_site_set(const char *name);
 
 /* Counters since the endpoint was opened, and gauges; all 0 without helper. */

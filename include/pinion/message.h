@@ -44,8 +44,8 @@
  *
  * Progress is made inside these calls only. Threads: any, unless the endpoint
  * was opened PINION_ENDPOINT_SINGLE_THREADED: then one at a time, and no lock
- *is paid for. Errors: a peer that dies ends its requests with -ECONNRESET
- *within about a second; others go on.
+ * is paid for. Errors: a peer that dies ends its requests with -ECONNRESET
+ * within about a second; others go on. The manual pages list all errors.
  */
 #ifndef PINION_MESSAGE_H
 #define PINION_MESSAGE_H
@@ -106,9 +106,10 @@ struct pinion_completion {
 };
 
 /* Opens an endpoint of a context; attr may be NULL. Any thread. -EINVAL;
- * -ENOMEM; -EMFILE; -ENOBUFS: no room in the budget for bounce buffers;
+ * -E2BIG; -ENOMEM; -EMFILE; -ENOBUFS: no room in the budget for bounce buffers;
  * -EOPNOTSUPP: the context has one, and its device (`sim`) has no more: open
- * another context. */
+ * another context; others when the system refuses what the device or the helper
+ * needs: pinion_endpoint_open(3). */
 PINION_API int pinion_endpoint_open(struct pinion_context *context,
 				    const struct pinion_endpoint_attr *attr,
 				    struct pinion_endpoint **out);
@@ -128,8 +129,8 @@ PINION_API int pinion_endpoint_address(struct pinion_endpoint *ep,
 /* The peer at address, the same each time until it is gone; then a new one, for
  * the endpoint that may have been opened in its place. Does not connect yet.
  * -EINVAL: no address of an endpoint; -EPROTONOSUPPORT: of one that speaks
- * another version (logged). One of another kind of device is -EINVAL when first
- * sent to. Handles of peers live as long as the endpoint. */
+ * another version (logged); -ENOMEM. One of another kind of device is -EINVAL
+ * when first sent to. Handles of peers live as long as the endpoint. */
 PINION_API int pinion_peer_add(struct pinion_endpoint *ep,
 			       const struct pinion_address *address,
 			       struct pinion_peer **out);
@@ -185,8 +186,10 @@ PINION_API void pinion_peer_prefetch(const struct pinion_peer *peer,
  * message has ended when it has left, whatever the peer does; but between
  * endpoints that both have several rails the first one ends only when the peer
  * has made progress once. -EINVAL: NULL, size 0, unknown flags, or a range that
- * wraps around; -E2BIG: pinion_open(3) explains; -ENOMEM; -ECONNRESET: the
- * peer is gone. */
+ * wraps around; -E2BIG: pinion_attr(3) explains; -ENOMEM; -ECONNRESET: the
+ * peer is gone; -ECONNREFUSED, -EHOSTUNREACH, -EMFILE, -EPROTO,
+ * -EPROTONOSUPPORT: why its connection ended, or could not be made; -EBUSY: it
+ * belongs to another peer; -ENODEV: the own adapter is gone. */
 PINION_API int pinion_send(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);
@@ -202,14 +205,16 @@ PINION_API int pinion_send(struct pinion_endpoint *ep,
 PINION_API int pinion_inject(struct pinion_endpoint *ep,
 			     const struct pinion_message *message);
 
-/* Begins to receive; as above. -EINVAL: also a multi-receive with a handle. */
+/* Begins to receive; as above, but it does not connect. -EINVAL: also a
+ * multi-receive with a handle. */
 PINION_API int pinion_recv(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);
 
 /* Looks whether a message that matches (peer, tag, ignore) has arrived and is
- * not received yet: 0 and *out describes it; -EAGAIN: none. With `unexpected`
- * not NULL it is set aside for pinion_recv_unexpected() alone. */
+ * not received yet: 0 and *out describes it; -EAGAIN: none; -EINVAL; -E2BIG.
+ * With `unexpected` not NULL it is set aside, for pinion_recv_unexpected()
+ * alone. */
 struct pinion_unexpected;
 PINION_API int pinion_probe(struct pinion_endpoint *ep,
 			    const struct pinion_message *message,
@@ -217,23 +222,23 @@ PINION_API int pinion_probe(struct pinion_endpoint *ep,
 			    struct pinion_unexpected **unexpected);
 
 /* Receives a message that was set aside into message->buf; the handle is gone
- * then. */
+ * then. -EINVAL; -E2BIG; -ENOMEM. */
 PINION_API int pinion_recv_unexpected(struct pinion_endpoint *ep,
 				      struct pinion_unexpected *unexpected,
 				      const struct pinion_message *message,
 				      struct pinion_request **out);
 
-/* Asks that a request end early: -ECANCELED if that was in time. It still has
- * to be waited for or polled. */
+/* Asks that a request end early: its status is -ECANCELED if that was in time.
+ * It still has to be waited for or polled. -EINVAL: NULL. */
 PINION_API int pinion_cancel(struct pinion_endpoint *ep,
 			     struct pinion_request *request);
 
 /* The same for the oldest receive without a handle whose `user` this is and
- * that no message has matched; its end is polled. -ENOENT: none. */
+ * that no message has matched; its end is polled. -ENOENT: none; -EINVAL. */
 PINION_API int pinion_recv_cancel(struct pinion_endpoint *ep, const void *user);
 
 /* 0: the request has ended, *out (may be NULL) says how, the handle is gone;
- * -EAGAIN: not yet. Makes progress. */
+ * -EAGAIN: not yet; -EINVAL: NULL. Makes progress. */
 PINION_API int pinion_test(struct pinion_endpoint *ep,
 			   struct pinion_request *request,
 			   struct pinion_completion *out);
@@ -241,9 +246,9 @@ PINION_API int pinion_test(struct pinion_endpoint *ep,
 #define PINION_FOREVER UINT64_MAX
 
 /* As above, but sleeps until it has ended, for timeout_us at most
- * (PINION_FOREVER: without limit); returns its status. -ETIMEDOUT: it has not
- * ended, the handle stays good. A cancellation point while it sleeps: the
- * request stays as it is, and the handle good. */
+ * (PINION_FOREVER: without limit); returns its status. -EINVAL: NULL;
+ * -ETIMEDOUT: it has not ended, the handle stays good. A cancellation point
+ * while it sleeps: the request stays as it is, and the handle good. */
 PINION_API int pinion_wait(struct pinion_endpoint *ep,
 			   struct pinion_request *request, uint64_t timeout_us,
 			   struct pinion_completion *out);
@@ -257,10 +262,12 @@ PINION_API int pinion_poll(struct pinion_endpoint *ep,
 
 /* A descriptor to wait on (U4): becomes readable after pinion_endpoint_arm()
  * returned 0 when there may be something to poll. -EOPNOTSUPP on devices in
- * virtual time. */
+ * virtual time; -EINVAL: NULL; -EMFILE, -ENFILE, -ENOMEM, -ENOSPC: the system
+ * gives none. */
 PINION_API int pinion_endpoint_fd(struct pinion_endpoint *ep);
 
-/* 0: armed; -EAGAIN: there is something to do already. */
+/* 0: armed; -EAGAIN: there is something to do already; -EOPNOTSUPP: there is no
+ * descriptor; -EINVAL: NULL; -ENOMEM. */
 PINION_API int pinion_endpoint_arm(struct pinion_endpoint *ep);
 
 /* Counters since the endpoint was opened. */
@@ -276,10 +283,10 @@ struct pinion_endpoint_stats {
 	uint64_t sent_read;
 	uint64_t sent_overlapped;
 	uint64_t received;
-	uint64_t unexpected;	  /* came before their receive */
+	uint64_t unexpected;	   /* came before their receive */
 	uint64_t copied_no_budget; /* parts copied since nothing more may be
-				   * pinned */
-	uint64_t stalls;	  /* packets that found the queue full */
+				    * pinned */
+	uint64_t stalls;	   /* packets that found the queue full */
 	uint64_t explored; /* by `auto`, to learn what a protocol takes */
 	/* Predictions of `auto` that were compared with what the message took,
 	 * and how far they were off: mean of |took/predicted - 1|. */

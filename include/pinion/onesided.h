@@ -6,8 +6,10 @@
  *	owner:  pinion_exposure_open(ep, memory, len, access, &exposure);
  *	        pinion_exposure_key(exposure, &key);   ... send key->len ...
  *	peer:   pinion_remote_open(ep, owner, &key, &remote);
- *	        struct pinion_move put = { .size = sizeof(put), .remote =
- *remote, .buf = buf, .len = n }; pinion_put(ep, &put, &request);
+ *	        struct pinion_move put = { .size = sizeof(put),
+ *	                                   .remote = remote, .buf = buf,
+ *	                                   .len = n };
+ *	        pinion_put(ep, &put, &request);
  *	        pinion_wait(ep, request, PINION_FOREVER, NULL);
  *
  * Nouns
@@ -72,7 +74,7 @@ struct pinion_exposure_key {
  * are refused from this endpoint's next call on.
  * -EINVAL: NULL, a range that wraps around, no or unknown access; -EFAULT: not
  * mapped, or in a way the device cannot pin; -ENOBUFS: no room in the budget;
- * -ENOMEM. */
+ * -ENOMEM; others of pinion_device_register(). */
 PINION_API int pinion_exposure_open(struct pinion_endpoint *ep, void *addr,
 				    size_t len, unsigned access,
 				    struct pinion_exposure **out);
@@ -107,9 +109,10 @@ struct pinion_move {
 };
 
 /* Begins to copy buf to the remote memory. *out, if out is not NULL, is the
- * request's handle. -EINVAL; -EACCES: beyond the end, or not allowed by the
- * key; -ENOBUFS: no room for the bounce buffers, on a device that must pin
- * them; -ENOMEM; -ECONNRESET. */
+ * request's handle. -EINVAL; -E2BIG; -EACCES: beyond the end, or not allowed by
+ * the key; -ENOBUFS: no room for the bounce buffers, on a device that must pin
+ * them; others of pinion_device_register() for these; -ENOMEM; -ECONNRESET, and
+ * others of pinion_send() that say why there is no connection. */
 PINION_API int pinion_put(struct pinion_endpoint *ep,
 			  const struct pinion_move *move,
 			  struct pinion_request **out);
@@ -149,21 +152,22 @@ PINION_API int pinion_atomic_compare_swap(struct pinion_endpoint *ep,
 					  struct pinion_request **out);
 
 /* A request that ends when all operations on that peer started before it have
- * (puts, gets, atomics), whatever their status. Errors as above. */
+ * (puts, gets, atomics), whatever their status. -EINVAL; for bounce buffers and
+ * the connection as above. */
 PINION_API int pinion_peer_flush(struct pinion_endpoint *ep,
 				 struct pinion_peer *peer, void *user,
 				 struct pinion_request **out);
 
 /* Operations on that peer started from now on take effect after those started
- * before. Does not wait. Errors as above. */
+ * before. Does not wait. -EINVAL; -ENOMEM; why there is no connection. */
 PINION_API int pinion_peer_fence(struct pinion_endpoint *ep,
 				 struct pinion_peer *peer);
 
 /* Begins to write message->buf to wherever message->peer grants it under
  * message->tag; `ignore` must be 0. The request ends with -EMSGSIZE, and
  * nothing is written, when the grant is shorter. pinion_cancel() is in time
- * until the grant is here. Errors as above; -EINVAL, too: no peer, or ignore is
- * not 0. */
+ * until the grant is here. Errors of pinion_put() but -EACCES; -EINVAL, too: no
+ * peer, or ignore is not 0. */
 PINION_API int pinion_put_when(struct pinion_endpoint *ep,
 			       const struct pinion_message *message,
 			       struct pinion_request **out);

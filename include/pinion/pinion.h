@@ -63,9 +63,10 @@ struct pinion_attr {
 /* Opens a context; attr may be NULL. May sleep.
  * -EINVAL: an option does not parse, attr->size is 0, or a registrar without
  * functions or with unknown flags; -E2BIG: attr or its registrar sets fields
- * that this library does not know; -ENODEV: no such device; -EACCES, -EPERM,
- * -ENOMEM, -EOPNOTSUPP: the system refuses what the device needs; -EMFILE: too
- * many contexts. A line on standard error says what to do. */
+ * that this library does not know; -ENODEV: no such device; -EACCES,
+ * -EADDRNOTAVAIL, -EAGAIN, -EIO, -ENFILE, -ENOMEM, -ENOSPC, -ENOSYS,
+ * -EOPNOTSUPP, -EPERM: the system refuses what the device needs; -EMFILE: too
+ * many contexts or descriptors. A line on standard error says what to do. */
 PINION_API int pinion_open(const struct pinion_attr *attr,
 			   struct pinion_context **out);
 
