@@ -26,6 +26,7 @@
 #define WRITE PINION_ACCESS_LOCAL_WRITE
 
 static char *arena;
+static char *mapped;
 static size_t vmpin_before;
 
 static struct pinion_context *open_on(const char *device, const char *option,
@@ -65,11 +66,14 @@ static struct pinion_cache_stats stats_of(struct pinion_context *context)
 static int setup(void **state)
 {
 	(void)state;
-	arena = mmap(NULL, ARENA, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_true(arena != MAP_FAILED);
+	/* Untouched: an old kernel does not say that 2 MiB which are there are
+	 * no huge page. */
+	mapped = mmap(NULL, 2 * ARENA, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(mapped != MAP_FAILED);
+	arena = mapped + PN_PAGES_HUGE_BYTES -
+		(uintptr_t)mapped % PN_PAGES_HUGE_BYTES;
 	madvise(arena, ARENA, MADV_NOHUGEPAGE);
-	memset(arena, 1, ARENA);
 	/* The first context of all makes what is looked at below. */
 	pinion_close(open_with(NULL));
 	vmpin_before = vmpin();
@@ -83,10 +87,27 @@ static int teardown(void **state)
 	(void)state;
 	assert_int_equal(now.nmembers, 0);
 	assert_int_equal(now.bytes, 0);
-	assert_int_equal(now.late_bytes, 0);
 	assert_vmpin_comes_back_to(vmpin_before);
-	munmap(arena, ARENA);
+	munmap(mapped, 2 * ARENA);
 	return 0;
+}
+
+/* Kernel 6.1 gives charges back about a second late, and a pin that finds no
+ * room but for that is refused: so long it is tried again. */
+static int pin_when_unpinned(struct pinion_context *context, char *addr,
+			     size_t len, struct pinion_pin *pin)
+{
+	bool late = context->device->limits.uncharged_late;
+	uint64_t end = pn_clock_ns() + 5 * PN_NS_PER_S;
+	int ret;
+
+	do {
+		ret = pinion_pin(context, addr, len, WRITE, pin);
+		if (!ret || !late)
+			break;
+		usleep(10000);
+	} while (pn_clock_ns() < end);
+	return ret;
 }
 
 /* Pins pieces of 64 KiB from a place on until there is no room; how many. */
@@ -99,8 +120,8 @@ static unsigned fill(struct pinion_context *context, char *from,
 	int ret = 0;
 
 	while (n < max && !ret) {
-		ret = pinion_pin(context, from + n * PIECE, PIECE, WRITE,
-				 &pins[n]);
+		ret = pin_when_unpinned(context, from + n * PIECE, PIECE,
+					&pins[n]);
 		n += !ret;
 	}
 	assert_true(!ret || ret == -ENOBUFS);
@@ -151,7 +172,7 @@ static void idle_regions_of_other_contexts_make_room(void **state)
 	assert_int_equal(fill(a, arena, pins, 12), 12);
 	empty(a, pins + 2, 10);
 	/* Ten idle, two in use: these stay. */
-	assert_ok(pinion_pin(b, arena + ARENA / 2, 14 * PIECE, WRITE, &whole));
+	assert_ok(pin_when_unpinned(b, arena + ARENA / 2, 14 * PIECE, &whole));
 	assert_int_equal(stats_of(a).bytes, 2 * PIECE);
 	assert_int_equal(process_now().bytes, MIB);
 	pinion_unpin(b, &whole);
@@ -159,7 +180,7 @@ static void idle_regions_of_other_contexts_make_room(void **state)
 				    &whole),
 			 -ENOBUFS);
 	empty(a, pins, 2);
-	assert_ok(pinion_pin(b, arena + ARENA / 2, 15 * PIECE, WRITE, &whole));
+	assert_ok(pin_when_unpinned(b, arena + ARENA / 2, 15 * PIECE, &whole));
 	pinion_unpin(b, &whole);
 	pinion_close(b);
 	pinion_close(a);
@@ -180,7 +201,7 @@ static void empty_slabs_of_other_contexts_make_room(void **state)
 	assert_non_null(block);
 	assert_int_equal(pinion_pin(b, arena, 2 * MIB, WRITE, &pin), -ENOBUFS);
 	pinion_heap_free(heap, block);
-	assert_ok(pinion_pin(b, arena, 2 * MIB, WRITE, &pin));
+	assert_ok(pin_when_unpinned(b, arena, 2 * MIB, &pin));
 	assert_ok(pinion_heap_query(heap, &heap_stats));
 	assert_int_equal(heap_stats.slabs, 0);
 	pinion_unpin(b, &pin);
@@ -308,7 +329,7 @@ static void huge_pages_of_all_contexts_stay_below_the_limit(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		empty(c[i], pins[i], n[i]);
 	/* What was charged for one context is there for another. */
-	assert_ok(pinion_pin(c[2], huge + skip, 4 * MIB, WRITE, &pins[2][0]));
+	assert_ok(pin_when_unpinned(c[2], huge + skip, 4 * MIB, &pins[2][0]));
 	assert_in_range(vmpin(), 0, vmpin_before + 5 * MIB);
 	pinion_unpin(c[2], &pins[2][0]);
 	for (unsigned i = 0; i < 3; i++)
@@ -461,7 +482,7 @@ static void contexts_come_and_go_while_others_make_room(void **state)
 		assert_int_equal(workers[i].failed, 0);
 		assert_in_range(workers[i].most, PIECE, MIB);
 	}
-	assert_ok(pinion_pin(first, arena, MIB, WRITE, &whole));
+	assert_ok(pin_when_unpinned(first, arena, MIB, &whole));
 	assert_int_equal(process_now().bytes, MIB);
 	pinion_unpin(first, &whole);
 	pinion_close(first);

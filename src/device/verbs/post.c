@@ -58,8 +58,9 @@ static int add_segments(const struct pn_verbs_device *dev, struct wire *w,
 		/* To some adapters, length 0 means 2 GiB. */
 		if (!op->sge[i].len)
 			continue;
-		ret = pn_verbs_keys_resolve(&dev->keys, &op->sge[i], access,
-					    w->sge + n, dev->max_sge - n);
+		ret = pn_verbs_keys_resolve(&dev->domain->keys, &op->sge[i],
+					    access, w->sge + n,
+					    dev->max_sge - n);
 		if (ret < 0)
 			return ret;
 		w->wr.num_sge += ret;

@@ -165,7 +165,7 @@ static int open_queues(struct pn_verbs_device *dev)
 
 	/* The queue holds a completion of everything that can be under way. */
 	dev->max_sends = (unsigned)least(most - nreceives, 8192);
-	dev->channel = ibv_create_comp_channel(dev->context);
+	dev->channel = ibv_create_comp_channel(dev->domain->context);
 	if (!dev->channel)
 		return -errno;
 	fcntl(dev->channel->fd, F_SETFL,
@@ -173,7 +173,8 @@ static int open_queues(struct pn_verbs_device *dev)
 	/* When a lane of iWARP ends, all its work requests say so. */
 	most = (unsigned)least(most, nreceives + (dev->is_iwarp ? 4 : 1) *
 							 dev->max_sends);
-	dev->cq = ibv_create_cq(dev->context, (int)most, NULL, dev->channel, 0);
+	dev->cq = ibv_create_cq(dev->domain->context, (int)most, NULL,
+				dev->channel, 0);
 	if (!dev->cq)
 		return -errno;
 	dev->srq = ibv_create_srq(dev->pd, &srq);
@@ -293,6 +294,20 @@ static int open_windows(struct pn_verbs_device *dev)
 	return ret;
 }
 
+static int open_domain(struct pn_verbs_device *dev)
+{
+	if (dev->domain) {
+		dev->pd = dev->domain->pd;
+		return 0;
+	}
+	dev->domain = dev;
+	dev->pd = ibv_alloc_pd(dev->context);
+	if (!dev->pd)
+		return -errno;
+	open_keys(dev);
+	return open_windows(dev);
+}
+
 static int open_parts(struct pn_verbs_device *dev, const char *name,
 		      const struct pn_device_attr *attr)
 {
@@ -302,12 +317,8 @@ static int open_parts(struct pn_verbs_device *dev, const char *name,
 		ret = check_odp(dev);
 	if (ret)
 		return ret;
-	dev->pd = ibv_alloc_pd(dev->context);
-	if (!dev->pd)
-		return -errno;
 	set_limits(dev);
-	open_keys(dev);
-	ret = open_windows(dev);
+	ret = open_domain(dev);
 	if (!ret)
 		ret = open_queues(dev);
 	if (!ret)
@@ -391,7 +402,7 @@ static void close_parts(struct pn_verbs_device *dev)
 		ibv_dereg_mr(dev->receive_mr);
 	pn_pages_unmap(dev->receive_memory, dev->receive_bytes,
 		       &dev->receive_pages);
-	if (dev->pd)
+	if (dev->pd && dev->domain == dev)
 		ibv_dealloc_pd(dev->pd);
 	if (dev->context)
 		ibv_close_device(dev->context);
@@ -435,6 +446,22 @@ static struct pn_verbs_device *make_device(void)
 	return dev;
 }
 
+static int finish_open(struct pn_verbs_device *dev, const char *name,
+		       const struct pn_device_attr *attr,
+		       struct pn_device **out)
+{
+	int ret = open_parts(dev, name, attr);
+
+	if (ret) {
+		close_parts(dev);
+		free_device(dev);
+		return ret;
+	}
+	set_facts(dev, attr);
+	*out = &dev->device;
+	return 0;
+}
+
 static int verbs_open(const char *text, const struct pn_device_attr *attr,
 		      struct pn_device **out)
 {
@@ -449,15 +476,45 @@ static int verbs_open(const char *text, const struct pn_device_attr *attr,
 	ibv_fork_init();
 	ret = parse(dev, text, name, sizeof(name));
 	if (!ret)
-		ret = open_parts(dev, name, attr);
-	if (ret) {
-		close_parts(dev);
-		free_device(dev);
-		return ret;
-	}
-	set_facts(dev, attr);
-	*out = &dev->device;
-	return 0;
+		return finish_open(dev, name, attr, out);
+	close_parts(dev);
+	free_device(dev);
+	return ret;
+}
+
+/* Another nonce of the same tag: peers of this device check the domain's keys
+ * by it. */
+static uint64_t nonce_like(uint64_t nonce, uint64_t random)
+{
+	uint32_t folded = (uint32_t)(nonce ^ nonce >> 32);
+	uint32_t top = (uint32_t)(random >> 32);
+
+	return (uint64_t)top << 32 | (top ^ folded);
+}
+
+/* The same adapter, port and address. */
+static int verbs_open_shared(struct pn_device *device,
+			     const struct pn_device_attr *attr,
+			     struct pn_device **out)
+{
+	struct pn_verbs_device *with = pn_verbs_of(device);
+	struct pn_verbs_device *dev = make_device();
+	char name[2 * PN_VERBS_DEVICE_NAME];
+	int ret;
+
+	if (!dev)
+		return -ENOMEM;
+	dev->params = with->params;
+	dev->domain = with->domain;
+	dev->address.nonce =
+		nonce_like(with->domain->address.nonce, dev->address.nonce);
+	inet_ntop(with->address.family, with->address.ip, dev->params.address,
+		  sizeof(dev->params.address));
+	snprintf(name, sizeof(name), "%s/%u", with->name, with->port);
+	ret = finish_open(dev, name, attr, out);
+	if (!ret)
+		(*out)->costs = device->costs;
+	return ret;
 }
 
 /* --- the rest of the table ----------------------------------------------- */
@@ -465,18 +522,19 @@ static int verbs_open(const char *text, const struct pn_device_attr *attr,
 static int verbs_reg(struct pn_device *device, struct pn_mr *const *mrs,
 		     unsigned n)
 {
-	return pn_verbs_keys_register(&pn_verbs_of(device)->keys, mrs, n);
+	return pn_verbs_keys_register(&pn_verbs_of(device)->domain->keys, mrs,
+				      n);
 }
 
 static void verbs_dereg(struct pn_device *device, struct pn_mr *const *mrs,
 			unsigned n)
 {
-	pn_verbs_keys_deregister(&pn_verbs_of(device)->keys, mrs, n);
+	pn_verbs_keys_deregister(&pn_verbs_of(device)->domain->keys, mrs, n);
 }
 
 static int verbs_rekey(struct pn_device *device, struct pn_mr *mr)
 {
-	return pn_verbs_keys_rekey(&pn_verbs_of(device)->keys, mr);
+	return pn_verbs_keys_rekey(&pn_verbs_of(device)->domain->keys, mr);
 }
 
 static void verbs_pinned(struct pn_device *device, struct pn_pinned *out)
@@ -484,8 +542,8 @@ static void verbs_pinned(struct pn_device *device, struct pn_pinned *out)
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 
 	*out = (struct pn_pinned){
-		.live_bytes = atomic_load(&dev->keys.live_bytes),
-		.mrs = atomic_load(&dev->keys.nmrs),
+		.live_bytes = atomic_load(&dev->domain->keys.live_bytes),
+		.mrs = atomic_load(&dev->domain->keys.nmrs),
 		.device_bytes = dev->receive_bytes,
 	};
 }
@@ -559,6 +617,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.params = params,
 	.nparams = PN_ARRAY_LEN(params),
 	.open = verbs_open,
+	.open_shared = verbs_open_shared,
 	.close = verbs_close,
 	.describe = pn_verbs_describe,
 	.reg = verbs_reg,

@@ -205,12 +205,18 @@ struct pn_verbs_device {
 	unsigned odp_caps;
 	struct pn_verbs_address address;
 
+	/* Whose registrations it uses: its own, or those of the device that it
+	 * was opened to share them with. Queues are made on the domain's
+	 * context, since they use its protection domain; the device's own
+	 * context is for the adapter's asynchronous events, of which each
+	 * context hears those of the port. */
+	struct pn_verbs_device *domain;
 	struct ibv_context *context;
-	struct ibv_pd *pd;
+	struct ibv_pd *pd; /* the domain's */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
-	struct pn_verbs_keys keys;
+	struct pn_verbs_keys keys; /* of a domain */
 	char *receive_memory;
 	size_t receive_bytes;
 	struct pn_pages_policy receive_pages;
