@@ -85,8 +85,9 @@ struct pinion_registrar {
 	void *arg;	/* first argument of the functions */
 
 	/* Registers n ranges and sets handle and keys of each: all, and returns
-	 * 0; or none, and returns a negative errno. -ENOMEM: a limit is
-	 * reached; pinion gives up what is not in use and tries again. */
+	 * 0; or none, and returns a negative errno, which is that of the pin.
+	 * -ENOMEM: a limit is reached; pinion gives up what is not in use and
+	 * tries again, and pins return -ENOBUFS when that does not help. */
 	int (*register_ranges)(void *arg,
 			       struct pinion_registrar_range *const *ranges,
 			       unsigned n);
@@ -99,7 +100,7 @@ struct pinion_registrar {
 				 struct pinion_registrar_range *const *ranges,
 				 unsigned n);
 
-	unsigned max_batch; /* ranges in one call; 0: 64 */
+	unsigned max_batch; /* ranges in one call, at most 64; 0: 64 */
 	unsigned reserved;
 	size_t max_registration_bytes; /* in one range */
 	size_t max_registrations;      /* at a time */
