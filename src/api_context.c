@@ -197,6 +197,7 @@ void pinion_close(struct pinion_context *context)
 		close_devices(context);
 		pn_mutex_fini(&context->lock);
 	}
+	free(context->transport);
 	pn_board_free(context);
 }
 

@@ -52,6 +52,7 @@ struct pinion_context {
 	struct pn_mutex lock;	      /* protects the lists */
 	struct pn_list registrations; /* made by hand */
 	struct pn_list heaps;
+	void *transport; /* of pinion/verbs.h or fabric.h: freed with it */
 };
 
 /* What the counters of its parts belong to on the board; NULL: none is there.

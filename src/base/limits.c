@@ -2,10 +2,12 @@
 #include "base/limits.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -64,4 +66,24 @@ int pn_limits_explain(int error, const char *what)
 	else if (error == -ENOMEM)
 		explain_memory(what);
 	return error;
+}
+
+bool pn_limits_may_lock_all(void)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[2];
+
+	return !syscall(SYS_capget, &head, data) &&
+	       (data[0].effective >> CAP_IPC_LOCK & 1);
+}
+
+size_t pn_limits_memlock(void)
+{
+	uint64_t limit = RLIM_INFINITY;
+
+	if (!pn_limits_may_lock_all())
+		limit = limit_of(RLIMIT_MEMLOCK);
+	return limit == RLIM_INFINITY ? SIZE_MAX : (size_t)limit;
 }

@@ -170,22 +170,43 @@ static bool may_join(struct pn_plan *plan, struct pn_region *region,
 	       pn_plan_inherit(plan, region);
 }
 
-/* The range grown over those that it replaces. Only the first and the last of
- * them reach beyond it. */
+/* The range without its pages' bytes outside of the buffer, on the sides where
+ * a region reaches beyond. That region's buffer will be pinned again: if both
+ * were rounded to the page that they share, each would replace the other for
+ * ever. */
+static struct pn_range end_with(struct pn_range buffer, struct pn_range range,
+				struct pn_range region)
+{
+	uintptr_t start = range.addr, end = range.addr + range.len;
+
+	if (region.addr < start)
+		start = buffer.addr;
+	if (region.addr + region.len > end)
+		end = buffer.addr + buffer.len;
+	return (struct pn_range){ start, end - start };
+}
+
+/* The range grown over those that it replaces, or ending with the buffer where
+ * it may not grow. Only the first and the last of them reach beyond it. */
 static struct pn_range grow_over(struct pn_plan *plan, struct pn_range buffer,
 				 struct pn_range range)
 	PN_REQUIRES(&plan->cache->lock)
 {
+	struct pn_range rest = buffer;
 	struct pn_region *region;
 
-	if (plan->no_merge)
-		return range;
-	pn_pins_scan_locked(plan->cache);
-	while ((region = pn_region_next_locked(plan->cache, &buffer))) {
-		struct pn_range wider = joined(range, pn_region_range(region));
+	if (!plan->no_merge)
+		pn_pins_scan_locked(plan->cache);
+	while ((region = pn_region_next_locked(plan->cache, &rest))) {
+		struct pn_range theirs = pn_region_range(region);
+		struct pn_range wider = joined(range, theirs);
 
-		if (wider.len == range.len || !may_join(plan, region, wider))
+		if (wider.len == range.len)
 			continue;
+		if (plan->no_merge || !may_join(plan, region, wider)) {
+			range = end_with(buffer, range, theirs);
+			continue;
+		}
 		range = wider;
 		plan->cache->stats->merges++;
 		plan->merged = true;

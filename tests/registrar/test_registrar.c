@@ -344,6 +344,27 @@ static void local_ranges_make_way_at_shared_pages(void **state)
 	stop(&f);
 }
 
+/* As malloc() places them. Nothing is joined where the kernel does not tell
+ * which mapping a page belongs to (before 6.11). */
+static void neighbours_in_a_page_need_not_be_joined(void **state)
+{
+	static const char *const options[] = { "cache_merge=no", NULL };
+	const size_t len = 16 * PAGE, step = len + 16;
+	unsigned before;
+	struct fixture f;
+
+	(void)state;
+	ledger_init(&f.ledger);
+	open_with(&f, options);
+	for (unsigned i = 0; i < 16; i++)
+		touch(&f, 32 + i % 4 * step, len, LOCAL);
+	before = f.ledger.nranges;
+	for (unsigned i = 0; i < 100; i++)
+		touch(&f, 32 + i % 4 * step, len, LOCAL);
+	assert_int_equal(f.ledger.nranges, before);
+	stop(&f);
+}
+
 static void an_exact_range_replaces_a_rounded_one(void **state)
 {
 	struct pinion_pin held;
@@ -849,6 +870,7 @@ int main(void)
 		TEST(exact_ranges_are_not_joined),
 		TEST(exact_ranges_share_pages),
 		TEST(local_ranges_make_way_at_shared_pages),
+		TEST(neighbours_in_a_page_need_not_be_joined),
 		TEST(an_exact_range_replaces_a_rounded_one),
 		TEST(rights_of_the_same_bytes_add_up),
 		TEST(a_release_of_a_few_bytes_is_of_their_page),

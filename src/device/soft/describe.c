@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -8,18 +7,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "device/soft/soft_impl.h"
-
-bool pn_soft_may_lock_all(void)
-{
-	struct __user_cap_header_struct head = {
-		.version = _LINUX_CAPABILITY_VERSION_3,
-	};
-	struct __user_cap_data_struct data[2];
-
-	return !syscall(SYS_capget, &head, data) &&
-	       (data[0].effective >> CAP_IPC_LOCK & 1);
-}
 
 /* The first line of a file of /proc or /sys, or what stands for it. */
 static void read_line(const char *path, const char *missing, char *out,
@@ -69,8 +58,8 @@ static void describe_limits(pn_fact_fn *fn, void *arg)
 			 (unsigned long long)limit.rlim_cur / 1024);
 	fn(arg, "RLIMIT_MEMLOCK", text);
 	fn(arg, "CAP_IPC_LOCK",
-	   pn_soft_may_lock_all() ? "yes: RLIMIT_MEMLOCK does not count"
-				  : "no");
+	   pn_limits_may_lock_all() ? "yes: RLIMIT_MEMLOCK does not count"
+				    : "no");
 }
 
 /* Whether this process may fetch its own descriptors; peers of the same user

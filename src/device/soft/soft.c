@@ -9,10 +9,10 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/range.h"
@@ -220,18 +220,13 @@ static void soft_detach(struct pn_device *device, struct pn_peer *peer)
 static void set_limits(struct pn_soft_device *dev)
 {
 	const struct pn_soft_params *p = &dev->params;
-	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
 
-	if (!pn_soft_may_lock_all())
-		getrlimit(RLIMIT_MEMLOCK, &limit);
 	dev->device.limits = (struct pn_device_limits){
 		/* One page less: the first may begin in its middle. */
 		.max_mr_bytes = ((size_t)p->slots << PN_SOFT_PART_SHIFT) -
 				PN_PAGE_BYTES,
 		.max_mrs = p->slots * p->rings,
-		.max_pinned_bytes = limit.rlim_cur == RLIM_INFINITY
-					    ? SIZE_MAX
-					    : limit.rlim_cur,
+		.max_pinned_bytes = pn_limits_memlock(),
 		/* mlock() counts each process for itself. */
 		.pinned_by_user = !dev->why_mlock,
 		.uncharged_late = dev->domain->slots.lag,

@@ -205,7 +205,4 @@ void pn_soft_finished_add(struct pn_soft_device *dev,
 void pn_soft_tell_up(struct pn_soft_device *dev, struct pn_soft_peer *peer);
 void pn_soft_tell_down(struct pn_soft_device *dev, struct pn_soft_peer *peer);
 
-/* Whether the process has CAP_IPC_LOCK: no limit on pinned memory. */
-bool pn_soft_may_lock_all(void);
-
 #endif

@@ -9,10 +9,9 @@
 
 #include "base/log.h"
 #include "base/range.h"
+#include "device/verbs/access.h"
 
-#define REMOTE                                                    \
-	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
-	 PINION_ACCESS_REMOTE_ATOMIC)
+#define REMOTE	    PN_VERBS_REMOTE
 #define MAX_THREADS 8
 
 void pn_verbs_keys_init(struct pn_verbs_keys *keys)
@@ -80,70 +79,17 @@ static void give_slot(struct pn_verbs_keys *keys, unsigned index)
 
 /* --- one of the adapter's registrations ---------------------------------- */
 
-static int peers_access(const struct pn_verbs_keys *keys, unsigned access)
-{
-	int flags = 0;
-
-	if (access & PINION_ACCESS_REMOTE_READ)
-		flags |= IBV_ACCESS_REMOTE_READ;
-	if (access & PINION_ACCESS_REMOTE_WRITE)
-		flags |= IBV_ACCESS_REMOTE_WRITE;
-	if (access & PINION_ACCESS_REMOTE_ATOMIC && !keys->is_iwarp)
-		flags |= IBV_ACCESS_REMOTE_ATOMIC;
-	return flags;
-}
-
 static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
 {
-	int flags = peers_access(keys, access);
+	int flags = pn_verbs_access(access, keys->is_iwarp);
 
-	if (keys->binder.qp && flags)
-		flags = IBV_ACCESS_MW_BIND;
-	if (access & PINION_ACCESS_LOCAL_WRITE)
-		flags |= IBV_ACCESS_LOCAL_WRITE;
-	if (access & PINION_ACCESS_RELAXED)
-		flags |= IBV_ACCESS_RELAXED_ORDERING;
-	if (keys->is_iwarp && access & PINION_ACCESS_LOCAL_WRITE)
-		flags |= IBV_ACCESS_REMOTE_WRITE;
+	if (keys->binder.qp && access & REMOTE) {
+		flags &= ~pn_verbs_peers_access(access, keys->is_iwarp);
+		flags |= IBV_ACCESS_MW_BIND;
+	}
 	if (keys->on_demand)
 		flags |= IBV_ACCESS_ON_DEMAND;
 	return flags;
-}
-
-/* Whether all of a range is mapped. */
-static bool is_mapped(const void *addr, size_t len)
-{
-	struct pn_range left =
-		pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
-	unsigned char present[256];
-
-	while (left.len) {
-		size_t most = sizeof(present) * PN_PAGE_BYTES;
-		size_t now = left.len < most ? left.len : most;
-
-		if (mincore((void *)left.addr, now, present))
-			return false;
-		left.addr += now;
-		left.len -= now;
-	}
-	return true;
-}
-
-/* The errors of the kernel as device.h names them. Where libibverbs keeps
- * pages from children, its madvise() fails first, with ENOMEM. */
-static int reg_error(int error, const void *addr, size_t len)
-{
-	if (!is_mapped(addr, len))
-		return -EFAULT;
-	switch (error) {
-	case EFAULT:
-	case EINVAL: /* a mapping that cannot be pinned */
-	case EPERM:
-	case EOPNOTSUPP:
-		return -EFAULT;
-	default:
-		return -ENOMEM;
-	}
 }
 
 /* --- work shared among threads ------------------------------------------- */
@@ -176,7 +122,8 @@ static void do_part(struct parts *work, unsigned i)
 	}
 	work->mrs[i] = ibv_reg_mr(work->keys->pd, addr, len, work->access);
 	if (!work->mrs[i])
-		atomic_store(&work->error, reg_error(errno, addr, len));
+		atomic_store(&work->error,
+			     pn_verbs_reg_error(errno, addr, len));
 }
 
 static void *do_parts(void *arg)
@@ -249,8 +196,9 @@ static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 {
 	if (!keys->binder.qp || !(slot->access & REMOTE))
 		return 0;
-	return pn_verbs_window_bind(&keys->binder, &slot->window, slot->first,
-				    (unsigned)peers_access(keys, slot->access));
+	return pn_verbs_window_bind(
+		&keys->binder, &slot->window, slot->first,
+		(unsigned)pn_verbs_peers_access(slot->access, keys->is_iwarp));
 }
 
 static void end_registration(struct pn_verbs_slot *slot)
@@ -354,7 +302,7 @@ static int register_again(struct pn_verbs_keys *keys,
 	new = ibv_reg_mr(keys->pd, mr->addr, mr->len,
 			 adapter_access(keys, slot->access));
 	if (!new)
-		return reg_error(errno, mr->addr, mr->len);
+		return pn_verbs_reg_error(errno, mr->addr, mr->len);
 	__atomic_store_n(&slot->first, new, __ATOMIC_RELEASE);
 	end_parts(&old, 1);
 	return 0;

@@ -4,17 +4,15 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "device/verbs/connect.h"
 #include "device/verbs/iwarp.h"
@@ -83,26 +81,6 @@ static size_t least(uint64_t a, uint64_t b)
 	return (size_t)(a < b ? a : b);
 }
 
-static bool may_lock_all(void)
-{
-	struct __user_cap_header_struct head = {
-		.version = _LINUX_CAPABILITY_VERSION_3,
-	};
-	struct __user_cap_data_struct data[2];
-
-	return !syscall(SYS_capget, &head, data) &&
-	       (data[0].effective >> CAP_IPC_LOCK & 1);
-}
-
-static size_t max_pinned(void)
-{
-	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
-
-	if (!may_lock_all())
-		getrlimit(RLIMIT_MEMLOCK, &limit);
-	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
-}
-
 /* Half of the adapter's segments are kept for those that cross the border of
  * two parts (keys.h). */
 static void set_limits(struct pn_verbs_device *dev)
@@ -118,7 +96,7 @@ static void set_limits(struct pn_verbs_device *dev)
 		.max_mrs = least((unsigned)attr->max_mr,
 				 PN_VERBS_CHUNKS * PN_VERBS_CHUNK_SLOTS) -
 			   1,
-		.max_pinned_bytes = max_pinned(),
+		.max_pinned_bytes = pn_limits_memlock(),
 		.max_send_bytes = PN_VERBS_MAX_SEND,
 		.max_op_bytes =
 			least(dev->port_attr.max_msg_sz, (uint64_t)1 << 30),

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public calls of pinion/verbs.h and pinion/fabric.h: contexts over a
+ * protection domain or a libfabric domain of the caller. */
+#include <pinion/fabric.h>
+#include <pinion/pinion.h>
+#include <pinion/verbs.h>
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/sized.h"
+#include "context.h"
+#include "device/registrar/fabric.h"
+#include "device/registrar/verbs.h"
+
+/* Opens a context over a registrar of ours, whose arg it owns from now on. */
+static int open_over(struct pinion_registrar *registrar,
+		     struct pinion_attr *attr, struct pinion_context **out)
+{
+	struct pinion_context *context;
+	int ret;
+
+	attr->size = sizeof(*attr);
+	attr->registrar = registrar;
+	ret = pinion_open(attr, &context);
+	if (ret) {
+		free(registrar->arg);
+		return ret;
+	}
+	context->transport = registrar->arg;
+	*out = context;
+	return 0;
+}
+
+/* The attributes of the context, which may have no registrar of their own. */
+static int take_attr(struct pinion_attr *ours, const struct pinion_attr *theirs)
+{
+	int ret = 0;
+
+	*ours = (struct pinion_attr){ 0 };
+	if (theirs)
+		ret = pn_sized_copy(ours, sizeof(*ours), theirs);
+	return ret ? ret : ours->registrar ? -EINVAL : 0;
+}
+
+int pinion_verbs_open(struct ibv_pd *pd, const struct pinion_attr *attr,
+		      struct pinion_context **out)
+{
+	struct pinion_registrar registrar;
+	struct pinion_attr ours;
+	int ret = pd && out ? take_attr(&ours, attr) : -EINVAL;
+
+	if (!ret)
+		ret = pn_registrar_verbs(pd, &registrar);
+	return ret ? ret : open_over(&registrar, &ours, out);
+}
+
+int pinion_fabric_open(const struct pinion_fabric_attr *fabric,
+		       const struct pinion_attr *attr,
+		       struct pinion_context **out)
+{
+	struct pinion_fabric_attr domain = { 0 };
+	struct pinion_registrar registrar;
+	struct pinion_attr ours;
+	int ret = fabric && out ? take_attr(&ours, attr) : -EINVAL;
+
+	if (!ret)
+		ret = pn_sized_copy(&domain, sizeof(domain), fabric);
+	if (!ret)
+		ret = pn_registrar_fabric(&domain, &registrar);
+	return ret ? ret : open_over(&registrar, &ours, out);
+}
+
+uint64_t pinion_fabric_addr(const struct pinion_pin *pin)
+{
+	return pin && pin->handle ? pn_registrar_fabric_addr(pin) : 0;
+}

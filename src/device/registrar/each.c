@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/registrar/each.h"
+
+#include <string.h>
+
+#include "base/log.h"
+
+int pn_registrar_each_deregister(void *arg,
+				 struct pinion_registrar_range *const *ranges,
+				 unsigned n, pn_registrar_one_fn *deregister)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		ranges[i]->status = deregister(arg, ranges[i]);
+		if (ranges[i]->status)
+			ret = ranges[i]->status;
+	}
+	return ret;
+}
+
+int pn_registrar_each_register(void *arg,
+			       struct pinion_registrar_range *const *ranges,
+			       unsigned n, pn_registrar_one_fn *reg,
+			       pn_registrar_one_fn *deregister)
+{
+	int ret = 0;
+	unsigned done = 0;
+
+	while (!ret && done < n) {
+		ret = reg(arg, ranges[done]);
+		done += !ret;
+	}
+	if (ret && pn_registrar_each_deregister(arg, ranges, done, deregister))
+		pn_error("registrar: memory of a failed batch of registrations "
+			 "stays registered");
+	return ret;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * each -- batches for transports that register ranges one by one.
+ *
+ * The contract of pinion/registrar.h: registering is all or nothing, and
+ * deregistering goes on behind a range that cannot be deregistered.
+ */
+#ifndef PN_DEVICE_REGISTRAR_EACH_H
+#define PN_DEVICE_REGISTRAR_EACH_H
+
+#include <pinion/registrar.h>
+
+/* Returns 0 or a negative errno. */
+typedef int pn_registrar_one_fn(void *arg,
+				struct pinion_registrar_range *range);
+
+int pn_registrar_each_deregister(void *arg,
+				 struct pinion_registrar_range *const *ranges,
+				 unsigned n, pn_registrar_one_fn *deregister);
+int pn_registrar_each_register(void *arg,
+			       struct pinion_registrar_range *const *ranges,
+			       unsigned n, pn_registrar_one_fn *reg,
+			       pn_registrar_one_fn *deregister);
+
+#endif

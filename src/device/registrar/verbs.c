@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "device/registrar/verbs.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "device/registrar/each.h"
+#include "device/verbs/access.h"
+
+struct domain {
+	struct ibv_pd *pd;
+	bool is_iwarp, has_atomics;
+};
+
+static int register_one(void *arg, struct pinion_registrar_range *range)
+{
+	const struct domain *domain = arg;
+	struct ibv_mr *mr;
+
+	if (range->access & PINION_ACCESS_REMOTE_ATOMIC && !domain->has_atomics)
+		return -EOPNOTSUPP;
+	mr = ibv_reg_mr(domain->pd, range->addr, range->len,
+			pn_verbs_access(range->access, domain->is_iwarp));
+	if (!mr)
+		return pn_verbs_reg_error(errno, range->addr, range->len);
+	range->handle = mr;
+	range->local_key = mr->lkey;
+	range->remote_key = range->access & PN_VERBS_REMOTE ? mr->rkey : 0;
+	return 0;
+}
+
+/* EBUSY: the program has bound a memory window to it. */
+static int deregister_one(void *arg, struct pinion_registrar_range *range)
+{
+	(void)arg;
+	return -ibv_dereg_mr(range->handle);
+}
+
+static int register_ranges(void *arg,
+			   struct pinion_registrar_range *const *ranges,
+			   unsigned n)
+{
+	return pn_registrar_each_register(arg, ranges, n, register_one,
+					  deregister_one);
+}
+
+static int deregister_ranges(void *arg,
+			     struct pinion_registrar_range *const *ranges,
+			     unsigned n)
+{
+	return pn_registrar_each_deregister(arg, ranges, n, deregister_one);
+}
+
+static void set_limits(const struct ibv_device_attr *attr,
+		       struct pinion_registrar *out)
+{
+	out->max_registration_bytes = attr->max_mr_size < SIZE_MAX / 2
+					      ? (size_t)attr->max_mr_size
+					      : SIZE_MAX / 2;
+	out->max_registrations = attr->max_mr > 0 ? (size_t)attr->max_mr : 0;
+	out->max_pinned_bytes = pn_limits_memlock();
+}
+
+int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
+{
+	struct ibv_device_attr attr;
+	struct domain *domain;
+	int error = ibv_query_device(pd->context, &attr);
+
+	if (error) {
+		pn_error("verbs: the adapter of the protection domain does not "
+			 "tell its limits: %s",
+			 strerror(error));
+		return -EIO;
+	}
+	domain = calloc(1, sizeof(*domain));
+	if (!domain)
+		return -ENOMEM;
+	domain->pd = pd;
+	domain->is_iwarp =
+		pd->context->device->transport_type == IBV_TRANSPORT_IWARP;
+	domain->has_atomics =
+		!domain->is_iwarp && attr.atomic_cap != IBV_ATOMIC_NONE;
+	*out = (struct pinion_registrar){
+		.size = sizeof(*out),
+		.flags = PINION_REGISTRAR_READ_ONLY,
+		.arg = domain,
+		.register_ranges = register_ranges,
+		.deregister_ranges = deregister_ranges,
+	};
+	set_limits(&attr, out);
+	return 0;
+}
