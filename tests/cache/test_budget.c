@@ -74,9 +74,9 @@ static int setup(void **state)
 	arena = mapped + PN_PAGES_HUGE_BYTES -
 		(uintptr_t)mapped % PN_PAGES_HUGE_BYTES;
 	madvise(arena, ARENA, MADV_NOHUGEPAGE);
+	vmpin_before = vmpin();
 	/* The first context of all makes what is looked at below. */
 	pinion_close(open_with(NULL));
-	vmpin_before = vmpin();
 	return 0;
 }
 
@@ -469,6 +469,11 @@ static void contexts_come_and_go_while_others_make_room(void **state)
 	struct pinion_pin whole;
 
 	(void)state;
+	/* There every pin waits a second for the charges of others. */
+	if (first->device->limits.uncharged_late) {
+		pinion_close(first);
+		skip();
+	}
 	for (unsigned i = 0; i < NTHREADS; i++) {
 		workers[i] = (struct worker){ .memory = arena + i * MIB,
 					      .opens = i % 2,
