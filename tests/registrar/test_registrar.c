@@ -719,6 +719,14 @@ static void revoking_ends_registrations_that_are_not_in_use(void **state)
 /* As many steps as it takes to see another thread act: half a minute. */
 #define PATIENCE 3000
 
+/* Under userfaultfd, as with sanitizers, the helper learns and registers
+ * nothing. */
+static bool has_acted(const struct pinion_helper_stats *stats)
+{
+	return stats->held_back ? stats->calls >= 2 && stats->buffers == 2
+				: stats->deregistered && stats->registered;
+}
+
 static void the_helper_is_fed_by_pins(void **state)
 {
 	static const char *const options[] = { "helper=own", NULL };
@@ -728,8 +736,7 @@ static void the_helper_is_fed_by_pins(void **state)
 	(void)state;
 	ledger_init(&f.ledger);
 	open_with(&f, options);
-	for (unsigned i = 0;
-	     i < PATIENCE && !(stats.deregistered && stats.registered); i++) {
+	for (unsigned i = 0; i < PATIENCE && !has_acted(&stats); i++) {
 		touch(&f, 0, 32 * PAGE, LOCAL);
 		touch(&f, 100 * PAGE + 10, 40 * PAGE, PUT);
 		touch(&f, 200 * PAGE, 100, PUT); /* too short to matter */
@@ -738,8 +745,7 @@ static void the_helper_is_fed_by_pins(void **state)
 	}
 	assert_true(stats.calls > 0);
 	assert_int_equal(stats.buffers, 2);
-	assert_true(stats.deregistered > 0);
-	assert_true(stats.registered > 0);
+	assert_true(has_acted(&stats));
 	stop(&f);
 }
 
