@@ -210,9 +210,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	if (ret)
 		goto free_key;
 	pn_room_join(cache);
-	cache->sink = pn_event_sink();
-	if (cache->sink)
-		pn_tell_open(cache);
+	pn_tell_open(cache);
 	cache->told = cache->sink;
 	*out = cache;
 	return 0;

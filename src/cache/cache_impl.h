@@ -224,7 +224,8 @@ struct pn_cache {
 	_Atomic uint32_t attention; /* notices not acted upon; one more when
 				     * hits are not possible at all */
 
-	struct pn_event_sink *sink;	  /* NULL: nobody records */
+	/* NULL: nobody records. Set when releases are told already. */
+	struct pn_event_sink *_Atomic sink;
 	struct pn_pin_listener *listener; /* NULL: nobody listens */
 	struct pn_device *device;
 	struct pn_budget *budget;

@@ -166,13 +166,15 @@ void pn_tell_open(struct pn_cache *cache)
 	struct pn_event event = { .kind = PN_EVENT_OPEN,
 				  .time_ns = pn_device_now(cache->device),
 				  .peer = PN_EVENT_NO_PEER };
+	struct pn_event_sink *sink = pn_event_sink();
 	struct pn_event_cache about;
 
+	if (!sink)
+		return;
 	describe(cache, &about);
-	cache->source = cache->sink->introduce(cache->sink, &event, &about,
-					       sizeof(about));
-	if (!cache->source)
-		cache->sink = NULL;
+	cache->source = sink->introduce(sink, &event, &about, sizeof(about));
+	if (cache->source)
+		atomic_store(&cache->sink, sink);
 }
 
 void pn_tell_close(struct pn_cache *cache)
