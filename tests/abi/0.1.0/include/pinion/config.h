@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinion/config.h -- options: what there is to set and what is in force.
+ *
+ * Every option can be set by an environment variable (PINION_DEVICE=soft) and
+ * by an attribute of pinion_open() ("device=soft"), which wins. The
+ * environment is read once, in pinion_open(). `pinion config` and pinion(7)
+ * list them all.
+ */
+#ifndef PINION_CONFIG_H
+#define PINION_CONFIG_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PINION_API __attribute__((visibility("default")))
+
+struct pinion_context;
+
+/* One option of a context. Strings other than `value` are constant. */
+struct pinion_config_option {
+	size_t size;	    /* sizeof(struct pinion_config_option), by you */
+	const char *name;   /* "device"; the variable is PINION_DEVICE */
+	const char *type;   /* "text", "bytes", "time", "number", "choice" or
+			     * "yes/no" */
+	const char *help;   /* one sentence */
+	const char *def;    /* default value */
+	const char *source; /* "default", "environment" or "attribute" */
+	char value[512];    /* in force */
+};
+
+/* Fills *out, whose `size` you set, with the index-th option of the context,
+ * from 0. -ENOENT: there are no more; -EINVAL: NULL, or size 0. */
+PINION_API int pinion_config_query(struct pinion_context *context,
+				   unsigned index,
+				   struct pinion_config_option *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
