@@ -63,9 +63,9 @@ struct pinion_pin {
 	uint64_t local_key;  /* of the buffer, when it has one segment;
 			      * else 0 */
 	uint64_t remote_key; /* likewise; 0 without remote access */
+	void *handle; /* the registrar's (pinion/registrar.h), or NULL */
 	unsigned nsegments;
 	unsigned reserved;
-	void *handle; /* the registrar's (pinion/registrar.h), or NULL */
 	void *internal[4];
 };
 

@@ -39,9 +39,9 @@ static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
 	pin->len = len;
 	pin->local_key = region->mr.lkey;
 	pin->remote_key = region->mr.rkey;
+	pin->handle = region->mr.handle;
 	pin->nsegments = 1;
 	pin->reserved = 0;
-	pin->handle = region->mr.handle;
 	pin->internal[0] = (void *)slot;
 	pin->internal[1] = region;
 }
