@@ -27,20 +27,21 @@
 extern "C" {
 #endif
 
-/* What a registration allows. Reading by the own adapter always is. */
+/* What a registration allows. Reading by the own adapter always is. The values
+ * are those of IBV_ACCESS_, and of no access flag of libfabric. */
 enum pinion_access {
 	/* The own adapter writes: receive, get. */
 	PINION_ACCESS_LOCAL_WRITE = 1 << 0,
+	/* Peers put; implies LOCAL_WRITE, as atomics do. */
+	PINION_ACCESS_REMOTE_WRITE = 1 << 1,
 	/* Peers get. */
-	PINION_ACCESS_REMOTE_READ = 1 << 1,
-	/* Peers put; implies LOCAL_WRITE, as the next does. */
-	PINION_ACCESS_REMOTE_WRITE = 1 << 2,
+	PINION_ACCESS_REMOTE_READ = 1 << 2,
 	PINION_ACCESS_REMOTE_ATOMIC = 1 << 3,
 	/* Writes may become visible out of order. */
-	PINION_ACCESS_RELAXED = 1 << 4,
+	PINION_ACCESS_RELAXED = 1 << 20,
 };
 
-#define PINION_ACCESS_ALL 31
+#define PINION_ACCESS_ALL ((1 << 20) | 15)
 
 /* What the device is and can do, see pinion_device_query(). Strings live as
  * long as the context. */

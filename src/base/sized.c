@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/log.h"
 
@@ -37,7 +38,9 @@ int pn_sized_copy(void *ours, size_t bytes, const void *theirs)
 	if (!theirs)
 		return -EINVAL;
 	memcpy(&size, theirs, sizeof(size));
-	if (size < sizeof(size) || size > MAX_BYTES)
+	/* One that has nothing but its size is the size of a pointer. */
+	if (size < 2 * sizeof(size) || size > MAX_BYTES ||
+	    size % sizeof(uint32_t))
 		return refuse_size(size);
 	if (size > bytes &&
 	    !is_zero((const char *)theirs + bytes, size - bytes))

@@ -255,6 +255,18 @@ void pn_cache_flush(struct pn_cache *cache)
 		pn_worker_ring(cache);
 }
 
+/* What was not unpinned must not stay registered either: its owner may close
+ * what it is registered in. */
+static void end_pins(struct pn_cache *cache)
+{
+	unsigned n = pn_pins_clear_all(cache);
+
+	if (n)
+		pn_warn("%u pinned regions at pinion_close(): they are "
+			"deregistered; call pinion_unpin() for each pin first",
+			n);
+}
+
 void pn_cache_close(struct pn_cache *cache)
 {
 	if (!cache)
@@ -266,6 +278,7 @@ void pn_cache_close(struct pn_cache *cache)
 		pn_monitor_unsubscribe(&cache->subscriber);
 	if (cache->sink)
 		pn_tell_close(cache);
+	end_pins(cache);
 	give_up_all(cache);
 	pn_room_log_refused(cache);
 	pn_thread_key_free(cache->key);

@@ -451,6 +451,8 @@ void pn_pins_drain_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
 /* The calling thread's log is full. */
 void pn_pins_log_full(struct pn_cache *cache);
 uint64_t pn_pins_hits_locked(struct pn_cache *cache) PN_REQUIRES(&cache->lock);
+/* The cache is being closed: nobody holds anything any more. How many did. */
+unsigned pn_pins_clear_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 void pn_pins_free_all(struct pn_cache *cache);
 
 /* release.c */

@@ -38,10 +38,21 @@ enum pn_event_kind {
 	PN_EVENT_NKINDS,
 };
 
-/* Beside PINION_ACCESS_ and PINION_PIN_ bits in the flags of a PIN. */
+/* Flags of a PIN and of its kin: PINION_ACCESS_ and PINION_PIN_ bits as traces
+ * have them, whatever the values of those are, and: */
 enum pn_event_flag {
+	PN_EVENT_LOCAL_WRITE = 1 << 0,
+	PN_EVENT_REMOTE_READ = 1 << 1,
+	PN_EVENT_REMOTE_WRITE = 1 << 2,
+	PN_EVENT_REMOTE_ATOMIC = 1 << 3,
+	PN_EVENT_RELAXED = 1 << 4,
+	PN_EVENT_BYPASS = 1 << 8,
 	PN_EVENT_STARTED = 1 << 12, /* by pinion_pin_start() */
 };
+
+/* From the flags of a pin to those of an event, and back. */
+uint16_t pn_event_flags(unsigned pin_flags);
+unsigned pn_event_pin_flags(uint16_t flags);
 
 enum pn_event_decision {
 	PN_DECIDED_NOTHING,

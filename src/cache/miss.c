@@ -217,6 +217,7 @@ static int carry_out(struct pn_plan *plan)
 	pn_lock(&plan->cache->lock);
 	pn_release_drain_locked(plan->cache);
 	if (ret) {
+		plan->cache->stats->refused += ret == -ENOBUFS;
 		pn_plan_undo_locked(plan);
 	} else {
 		count_miss(plan);

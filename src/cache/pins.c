@@ -278,6 +278,29 @@ uint64_t pn_pins_hits_locked(struct pn_cache *cache)
 	return sum;
 }
 
+static unsigned clear_slots(struct pn_slot_chunk *chunk)
+{
+	unsigned n = 0;
+
+	for (; chunk; chunk = chunk->older)
+		for (uint32_t i = 0; i < chunk->nslots; i++)
+			n += !!atomic_exchange(&chunk->slots[i], NULL);
+	return n;
+}
+
+unsigned pn_pins_clear_all(struct pn_cache *cache)
+{
+	struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_lock(&cache->lock);
+	pn_list_for_each (pos, &cache->threads)
+		n += clear_slots(
+			pn_container_of(pos, struct pn_pins, link)->newest);
+	pn_unlock(&cache->lock);
+	return n;
+}
+
 void pn_pins_free_all(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 {
 	struct pn_list *pos;

@@ -28,12 +28,13 @@ void pn_tell_registered(struct pn_cache *cache, const struct pn_region *region,
 			enum pn_event_decision decision,
 			enum pn_event_reason why)
 {
-	pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_REGISTER,
-					  .addr = (uintptr_t)region->mr.addr,
-					  .len = region->mr.len,
-					  .flags = (uint16_t)region->mr.access,
-					  .decision = (uint8_t)decision,
-					  .reason = (uint8_t)why });
+	pn_tell(cache,
+		(struct pn_event){ .kind = PN_EVENT_REGISTER,
+				   .addr = (uintptr_t)region->mr.addr,
+				   .len = region->mr.len,
+				   .flags = pn_event_flags(region->mr.access),
+				   .decision = (uint8_t)decision,
+				   .reason = (uint8_t)why });
 }
 
 void pn_tell_release(struct pn_cache *cache, struct pn_range range)
@@ -60,6 +61,41 @@ void pn_cache_tell(struct pn_cache *cache, const struct pn_event *event)
 	cache->sink->record(cache->sink, &e);
 }
 
+/* --- flags ---------------------------------------------------------------- */
+
+static const struct {
+	unsigned pin;
+	uint16_t event;
+} flags[] = {
+	{ PINION_ACCESS_LOCAL_WRITE, PN_EVENT_LOCAL_WRITE },
+	{ PINION_ACCESS_REMOTE_READ, PN_EVENT_REMOTE_READ },
+	{ PINION_ACCESS_REMOTE_WRITE, PN_EVENT_REMOTE_WRITE },
+	{ PINION_ACCESS_REMOTE_ATOMIC, PN_EVENT_REMOTE_ATOMIC },
+	{ PINION_ACCESS_RELAXED, PN_EVENT_RELAXED },
+	{ PINION_PIN_BYPASS, PN_EVENT_BYPASS },
+	{ PN_EVENT_STARTED, PN_EVENT_STARTED },
+};
+
+uint16_t pn_event_flags(unsigned pin_flags)
+{
+	uint16_t event = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(flags); i++)
+		if (pin_flags & flags[i].pin)
+			event |= flags[i].event;
+	return event;
+}
+
+unsigned pn_event_pin_flags(uint16_t event)
+{
+	unsigned pin = 0;
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(flags); i++)
+		if (event & flags[i].event && flags[i].pin != PN_EVENT_STARTED)
+			pin |= flags[i].pin;
+	return pin;
+}
+
 /* --- requests ------------------------------------------------------------- */
 
 /* A slot is in use by one pin at a time. */
@@ -83,7 +119,7 @@ static void tell_pin(struct pn_cache *cache, const struct iovec *buffer,
 		.addr = (uintptr_t)buffer->iov_base,
 		.len = buffer->iov_len,
 		.handle = refused ? 0 : handle_of(pin),
-		.flags = (uint16_t)outcome->flags,
+		.flags = pn_event_flags(outcome->flags),
 		.more = more > UINT16_MAX ? UINT16_MAX : (uint16_t)more,
 		.decision = refused ? PN_DECIDED_REFUSED : outcome->decision,
 		.reason = refused ? (uint8_t)-outcome->ret : outcome->reason,
@@ -114,7 +150,7 @@ void pn_tell_ready(struct pn_cache *cache, const struct pinion_pin *pin,
 		.addr = (uintptr_t)pin->addr,
 		.len = pin->len,
 		.handle = ret ? 0 : handle_of(pin),
-		.flags = (uint16_t)outcome->flags,
+		.flags = pn_event_flags(outcome->flags),
 		.decision = ret ? PN_DECIDED_REFUSED : outcome->decision,
 		.reason = ret ? (uint8_t)-ret : outcome->reason,
 	};

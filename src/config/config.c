@@ -264,6 +264,12 @@ static int load_attribute(struct pn_config *config, const char *attribute)
 			 attribute);
 		return -EINVAL;
 	}
+	if (option->offset == FIELD(monitor)) {
+		pn_error("monitor: only the environment sets it, since it is "
+			 "read when the library is loaded: PINION_MONITOR%s",
+			 value);
+		return -EINVAL;
+	}
 	return set(config, option, value + 1, PN_CONFIG_ATTRIBUTE);
 }
 

@@ -184,6 +184,7 @@ static PN_NOINLINE int cannot_inject(struct pinion_peer *peer)
 
 	if (ret)
 		return ret;
+	pn_endpoint_progress(peer->ep);
 	return peer->sequenced || peer->ep->helper || pn_event_sink()
 		       ? -EOPNOTSUPP
 		       : -EAGAIN;
@@ -199,7 +200,9 @@ int pn_endpoint_inject(struct pinion_endpoint *ep,
 	pn_endpoint_lock(ep);
 	pn_reuse_sends(&ep->reuse);
 	ret = pn_likely(can_inject(ep, message)) ? inject(ep, message)
-						 : cannot_inject(message->peer);
+						 : -EAGAIN;
+	if (pn_unlikely(ret == -EAGAIN))
+		ret = cannot_inject(message->peer);
 	pn_endpoint_unlock(ep);
 	return ret;
 }

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cache/cache.h"
+#include "cache/event.h"
 #include "trace/mappings.h"
 #include "trace/offline.h"
 
@@ -177,7 +178,8 @@ static void pin_oversize(struct run *run, const struct pn_step *step)
 
 static int play_pin(struct run *run, const struct pn_step *step)
 {
-	unsigned flags = step->flags | (run->bypass ? PINION_PIN_BYPASS : 0);
+	unsigned flags = pn_event_pin_flags(step->flags) |
+			 (run->bypass ? PINION_PIN_BYPASS : 0);
 	void *addr = (void *)(uintptr_t)(step->addr + SHIFT);
 	struct pinion_pin pin;
 	int ret = 0;

@@ -36,7 +36,7 @@ enum pn_step_kind {
 struct pn_step {
 	uint64_t addr, len;
 	uint32_t hold;	/* which of the pins that are held, from 1 */
-	uint16_t flags; /* of a PIN */
+	uint16_t flags; /* of a PIN: enum pn_event_flag */
 	uint16_t kind;
 };
 

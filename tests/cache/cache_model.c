@@ -156,7 +156,10 @@ static struct pn_range small_bytes(struct model *m)
 
 static unsigned flags(struct model *m)
 {
-	unsigned set = (unsigned)below(m, 32) & PINION_ACCESS_ALL;
+	unsigned set = (unsigned)below(m, 16);
+
+	if (one_in(m, 2))
+		set |= PINION_ACCESS_RELAXED;
 
 	/* Mostly the same, or nothing would ever hit. */
 	if (!one_in(m, 4))

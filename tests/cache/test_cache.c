@@ -228,7 +228,7 @@ static void bad_arguments_are_refused(void **state)
 	assert_int_equal(pn_cache_pin(f.cache, f.mem, 0, 0, &p), -EINVAL);
 	assert_int_equal(pn_cache_pin(f.cache, f.mem, SIZE_MAX, 0, &p),
 			 -EINVAL);
-	assert_int_equal(pn_cache_pin(f.cache, f.mem, 1, 1u << 20, &p),
+	assert_int_equal(pn_cache_pin(f.cache, f.mem, 1, 1u << 21, &p),
 			 -EINVAL);
 	touch(0, 1);
 	assert_int_equal(pn_cache_pin(f.cache, f.mem, 0, 0, &p), -EINVAL);

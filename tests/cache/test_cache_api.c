@@ -21,7 +21,7 @@
 #define PAGE	 ((size_t)4096)
 #define NPAGES	 64
 #define WRITE	 PINION_ACCESS_LOCAL_WRITE
-#define NO_FLAGS (1u << 20)
+#define NO_FLAGS (1u << 8) /* of no flag */
 
 static struct pinion_context *context;
 static char *mem;
@@ -307,6 +307,7 @@ static void a_policy_or_mode_that_does_not_exist_is_refused(void **state)
 {
 	static const char *const wrong[] = { "cache_policy=coin",
 					     "monitor=crystal-ball",
+					     "monitor=bypass", /* too late */
 					     "cache_max_region=nothing" };
 
 	(void)state;

@@ -547,6 +547,24 @@ static void a_short_message_can_be_injected(void **state)
 	end_close(&self);
 }
 
+/* Trying again is enough: nobody has to poll for it. */
+static void injecting_again_and_again_connects(void **state)
+{
+	uint64_t deadline = pn_clock_ns() + 60 * PN_NS_PER_S;
+	char word[] = "hello";
+	struct pinion_message m = { .size = sizeof(m), .buf = word, .len = 6 };
+	struct end self;
+	int ret;
+
+	(void)state;
+	end_open(&self, NULL);
+	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
+	while ((ret = pinion_inject(self.ep, &m)) == -EAGAIN)
+		assert_true(pn_clock_ns() < deadline);
+	assert_ok(ret);
+	end_close(&self);
+}
+
 static void a_long_message_is_never_injected(void **state)
 {
 	size_t len = 1 << 20;
@@ -1051,6 +1069,7 @@ int main(void)
 		TEST(a_multi_receive_takes_what_came_before),
 		TEST(a_multi_receive_is_canceled_but_for_what_came),
 		TEST(a_short_message_can_be_injected),
+		TEST(injecting_again_and_again_connects),
 		TEST(a_long_message_is_never_injected),
 		TEST(a_send_canceled_in_the_queue_never_arrives),
 		TEST(a_long_send_is_canceled_until_it_is_matched),

@@ -713,6 +713,38 @@ static void revoking_ends_registrations_that_are_not_in_use(void **state)
 	stop(&f);
 }
 
+/* What a program forgot to unpin must not keep its domain from closing. */
+static void closing_deregisters_what_is_pinned(void **state)
+{
+	struct pinion_pin held[3];
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	pin(&f, 0, 100, LOCAL, &held[0]);
+	pin(&f, 3 * PAGE, 100, PUT, &held[1]);
+	pin(&f, 3 * PAGE, 100, PUT, &held[2]);
+	stop(&f);
+}
+
+static void pins_that_the_functions_have_no_room_for_are_counted(void **state)
+{
+	struct pinion_cache_stats stats = { .size = sizeof(stats) };
+	struct pinion_pin failed;
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	f.ledger.fail_register =
+		(struct ledger_fault){ 1, 100, -ENOMEM, false };
+	assert_int_equal(pinion_pin(f.context, f.ledger.area, PAGE, LOCAL,
+				    &failed),
+			 -ENOBUFS);
+	assert_ok(pinion_cache_query(f.context, &stats));
+	assert_int_equal(stats.refused, 1);
+	stop(&f);
+}
+
 /* --- the helper ------------------------------------------------------------
  */
 
@@ -863,6 +895,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_pin_gives_what_the_function_returned),
+		TEST(closing_deregisters_what_is_pinned),
+		TEST(pins_that_the_functions_have_no_room_for_are_counted),
 		TEST(other_devices_have_no_handles),
 		TEST(a_buffer_over_cached_pieces_is_registered_as_one),
 		TEST(the_limit_of_regions_does_not_split_a_buffer),

@@ -53,7 +53,7 @@ extern "C" {
 enum pinion_pin_flag {
 	/* A buffer used once: registered apart from the cache and given up
 	 * when unpinned. */
-	PINION_PIN_BYPASS = 1 << 8,
+	PINION_PIN_BYPASS = 1 << 24,
 };
 
 /* A pinned buffer. The storage is yours; fill nothing in. */
@@ -63,7 +63,7 @@ struct pinion_pin {
 	uint64_t local_key;  /* of the buffer, when it has one segment;
 			      * else 0 */
 	uint64_t remote_key; /* likewise; 0 without remote access */
-	void *handle; /* the registrar's (pinion/registrar.h), or NULL */
+	void *handle;	     /* the registrar's (pinion/registrar.h), or NULL */
 	unsigned nsegments;
 	unsigned reserved;
 	void *internal[4];
