@@ -65,7 +65,7 @@ static inline uint32_t pinion_verbs_lkey(const struct pinion_pin *pin)
 	return (uint32_t)pin->local_key;
 }
 
-/* For peers, with the buffer's address; 0 without remote access. */
+/* For peers, with the buffer's address; means nothing without remote access. */
 static inline uint32_t pinion_verbs_rkey(const struct pinion_pin *pin)
 {
 	return (uint32_t)pin->remote_key;

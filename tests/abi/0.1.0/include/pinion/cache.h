@@ -62,7 +62,7 @@ struct pinion_pin {
 	size_t len;
 	uint64_t local_key;  /* of the buffer, when it has one segment;
 			      * else 0 */
-	uint64_t remote_key; /* likewise; 0 without remote access */
+	uint64_t remote_key; /* likewise; means nothing without remote access */
 	void *handle;	     /* the registrar's (pinion/registrar.h), or NULL */
 	unsigned nsegments;
 	unsigned reserved;
