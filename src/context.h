@@ -39,10 +39,10 @@ struct pinion_context {
 	/* The endpoints. The first has the context's devices for itself, the
 	 * others open devices that share their registrations. Whoever opens or
 	 * closes one is alone at it (enter() in api_message.c). */
-	struct pn_list endpoints;     /* lock */
-	bool devices_taken;	      /* by an endpoint; entered */
-	unsigned nendpoints;	      /* entered */
-	_Atomic uint32_t entered;     /* somebody has */
+	struct pn_list endpoints; /* lock */
+	bool devices_taken;	  /* by an endpoint; entered */
+	unsigned nendpoints;	  /* entered */
+	_Atomic uint32_t entered; /* somebody has */
 	/* NULL: none. From the first endpoint to the last (entered); over a
 	 * registrar, as long as the context, and fed by pins. */
 	struct pn_helper *helper;

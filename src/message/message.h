@@ -135,9 +135,9 @@ struct pn_endpoint_stats {
 	uint64_t received;
 	uint64_t unexpected;
 	uint64_t copied_no_budget; /* fragments sent by DATA for want of room */
-	uint64_t accesses[4];	  /* puts and gets by enum pn_path */
-	uint64_t bounced;	  /* pieces of one-sided operations */
-	uint64_t stalls;	  /* packets that found the queue full */
+	uint64_t accesses[4];	   /* puts and gets by enum pn_path */
+	uint64_t bounced;	   /* pieces of one-sided operations */
+	uint64_t stalls;	   /* packets that found the queue full */
 	uint64_t bad_packets;
 	struct pn_auto_stats choices; /* of `auto` */
 	uint64_t rails_lost; /* ways that went down while others lived */
