@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fabric_after -- fabric_before.c with pinion: 100 transfers, few
- *registrations.
+ * fabric_after -- fabric_before.c with pinion: 100 transfers, and few
+ * registrations.
  *
  *	cc fabric_after.c -lfabric $(pkg-config --cflags --libs pinion) &&
  *		./a.out

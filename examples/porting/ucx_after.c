@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ucx_after -- ucx_before.c with pinion: 100 transfers, few registrations.
- *UCX's own registration becomes a registrar, two functions that pinion calls.
+ * ucx_after -- ucx_before.c with pinion: 100 transfers, few registrations. The
+ * registration of UCX becomes a registrar, two functions that pinion calls.
  *
  *	cc ucx_after.c $(pkg-config --cflags --libs ucx pinion) && ./a.out
  */
