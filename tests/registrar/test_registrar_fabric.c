@@ -8,6 +8,7 @@
  * writes and reads memory of the other with keys of pins; every byte is
  * compared.
  */
+#include "maps.h"
 #include "test.h"
 
 #include <errno.h>
@@ -273,28 +274,6 @@ static void read_and_compare(struct pair *pair, void *from, void *to,
 	assert_memory_equal(from, to, len);
 	pinion_unpin(pair->a.context, &mine);
 	pinion_unpin(pair->b.context, &theirs);
-}
-
-static char *map_at(void *where, size_t len)
-{
-	char *memory =
-		mmap(where, len, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1,
-		     0);
-
-	assert_ptr_not_equal(memory, MAP_FAILED);
-	return memory;
-}
-
-/* Unmaps memory and maps other memory, there if nobody was faster. */
-static void remap(char **memory, size_t len)
-{
-	char *again;
-
-	munmap(*memory, len);
-	again = mmap(*memory, len, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-	*memory = again == MAP_FAILED ? map_at(NULL, len) : again;
 }
 
 /* --- the tests ------------------------------------------------------------ */

@@ -7,6 +7,7 @@
  *
  * Without an adapter only what is refused is tested. tests/vm/suite names one.
  */
+#include "maps.h"
 #include "test.h"
 
 #include <errno.h>
@@ -119,28 +120,6 @@ static void read_and_compare(struct world *w, char *from, char *to, size_t len,
 	assert_memory_equal(from, to, len);
 	pinion_unpin(w->context, &mine);
 	pinion_unpin(w->context, &theirs);
-}
-
-static char *map_at(void *where, size_t len)
-{
-	char *memory =
-		mmap(where, len, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1,
-		     0);
-
-	assert_ptr_not_equal(memory, MAP_FAILED);
-	return memory;
-}
-
-/* Unmaps memory and maps other memory, there if nobody was faster. */
-static void remap(char **memory, size_t len)
-{
-	char *again;
-
-	munmap(*memory, len);
-	again = mmap(*memory, len, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-	*memory = again == MAP_FAILED ? map_at(NULL, len) : again;
 }
 
 /* --- the tests ------------------------------------------------------------ */
