@@ -93,14 +93,10 @@ int pn_context_open_caches(struct pinion_context *context)
 
 /* --- fork() --------------------------------------------------------------- */
 
-static void do_nothing(void)
-{
-}
-
 /* The child's copies of the counters are not to be the parent's. */
 static void watch_fork(void)
 {
-	pn_process_atfork(do_nothing, do_nothing, pn_board_in_child);
+	pn_process_atfork(NULL, NULL, pn_board_in_child);
 }
 
 /* Locks of the parent's other threads may be held for ever. */

@@ -10,10 +10,6 @@
 #include "context.h"
 #include "message/message_impl.h"
 
-#define REMOTE                                                    \
-	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
-	 PINION_ACCESS_REMOTE_ATOMIC)
-
 static bool usable(const struct pinion_endpoint *ep)
 {
 	return ep && pn_context_usable(ep->context);
@@ -29,7 +25,7 @@ int pinion_exposure_open(struct pinion_endpoint *ep, void *addr, size_t len,
 			 unsigned access, struct pinion_exposure **out)
 {
 	PN_NO_CANCEL();
-	if (!usable(ep) || !out || !(access & REMOTE))
+	if (!usable(ep) || !out || !(access & PN_ACCESS_REMOTE))
 		return -EINVAL;
 	return pn_endpoint_expose(ep, addr, len, access, out);
 }

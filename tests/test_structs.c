@@ -125,28 +125,28 @@ static int call_probe(void *message)
 	return ret == -EAGAIN ? 0 : ret;
 }
 
+/* Nobody grants or writes: what has begun is canceled. */
+static int cancel(int ret, struct pinion_request *const *request)
+{
+	if (ret)
+		return ret;
+	assert_ok(pinion_cancel(f.ep, *request));
+	pinion_wait(f.ep, *request, PINION_FOREVER, NULL);
+	return 0;
+}
+
 static int call_put_when(void *message)
 {
 	struct pinion_request *request;
-	int ret = pinion_put_when(f.ep, message, &request);
 
-	if (ret)
-		return ret;
-	assert_ok(pinion_cancel(f.ep, request));
-	pinion_wait(f.ep, request, PINION_FOREVER, NULL);
-	return 0;
+	return cancel(pinion_put_when(f.ep, message, &request), &request);
 }
 
 static int call_grant(void *message)
 {
 	struct pinion_request *request;
-	int ret = pinion_grant(f.ep, message, &request);
 
-	if (ret)
-		return ret;
-	assert_ok(pinion_cancel(f.ep, request));
-	pinion_wait(f.ep, request, PINION_FOREVER, NULL);
-	return 0;
+	return cancel(pinion_grant(f.ep, message, &request), &request);
 }
 
 static int call_put(void *move)

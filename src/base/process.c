@@ -57,7 +57,8 @@ static void before_fork(void) PN_NO_THREAD_SAFETY
 	forking = atomic_load(&pn_process.number);
 	nforking = count_ready();
 	for (unsigned i = nforking; i--;)
-		handlers[i].before();
+		if (handlers[i].before)
+			handlers[i].before();
 }
 
 static void in_parent(void) PN_NO_THREAD_SAFETY
@@ -65,7 +66,8 @@ static void in_parent(void) PN_NO_THREAD_SAFETY
 	if (pn_process_lost())
 		return;
 	for (unsigned i = 0; i < nforking; i++)
-		handlers[i].in_parent();
+		if (handlers[i].in_parent)
+			handlers[i].in_parent();
 	pn_unlock(&forking_lock);
 }
 

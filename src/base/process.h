@@ -62,7 +62,8 @@ static inline bool pn_process_made(uint32_t number)
 bool pn_process_lost(void);
 
 /* Handlers around fork(), in the order of pthread_atfork(): `before` of the
- * last module first. At most PN_PROCESS_HANDLERS; takes no lock. */
+ * last module first. `before` and `parent` may be NULL. At most
+ * PN_PROCESS_HANDLERS; takes no lock. */
 #define PN_PROCESS_HANDLERS 16
 void pn_process_atfork(void (*before)(void), void (*parent)(void),
 		       void (*child)(void));

@@ -42,6 +42,17 @@ static inline bool pn_range_covers(struct pn_range outer, struct pn_range inner)
 	       inner.len <= outer.len - (inner.addr - outer.addr);
 }
 
+/* From where the first begins to where the last ends. */
+static inline struct pn_range pn_range_joined(struct pn_range a,
+					      struct pn_range b)
+{
+	uintptr_t start = a.addr < b.addr ? a.addr : b.addr;
+	uintptr_t a_end = a.addr + a.len, b_end = b.addr + b.len;
+
+	return (struct pn_range){ start,
+				  (a_end > b_end ? a_end : b_end) - start };
+}
+
 /* The whole pages that [addr, addr + len) touches; `page` a power of two. */
 static inline struct pn_range pn_range_pages(uintptr_t addr, size_t len,
 					     size_t page)

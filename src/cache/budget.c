@@ -59,14 +59,10 @@ static void process_init(void) PN_NO_THREAD_SAFETY
 	sharers_init(&process.sharers);
 }
 
-static void do_nothing(void)
-{
-}
-
 static void process_begin(void)
 {
 	process_init();
-	pn_process_atfork(do_nothing, do_nothing, process_init);
+	pn_process_atfork(NULL, NULL, process_init);
 }
 
 /* --- what there may be ---------------------------------------------------- */

@@ -18,15 +18,6 @@
 
 #include "cache/cache_impl.h"
 
-static struct pn_range joined(struct pn_range a, struct pn_range b)
-{
-	uintptr_t start = a.addr < b.addr ? a.addr : b.addr;
-	uintptr_t a_end = a.addr + a.len, b_end = b.addr + b.len;
-
-	return (struct pn_range){ start,
-				  (a_end > b_end ? a_end : b_end) - start };
-}
-
 /* Its release may be known to the kernel alone yet: then it is dead now. */
 static bool is_gone(struct pn_plan *plan, struct pn_region *region,
 		    struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
@@ -199,7 +190,7 @@ static struct pn_range grow_over(struct pn_plan *plan, struct pn_range buffer,
 		pn_pins_scan_locked(plan->cache);
 	while ((region = pn_region_next_locked(plan->cache, &rest))) {
 		struct pn_range theirs = pn_region_range(region);
-		struct pn_range wider = joined(range, theirs);
+		struct pn_range wider = pn_range_joined(range, theirs);
 
 		if (wider.len == range.len)
 			continue;

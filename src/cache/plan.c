@@ -165,10 +165,8 @@ int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 
 /* --- gaps ----------------------------------------------------------------- */
 
-/* What peers may do: it is not given to memory that nobody asked it for. */
-#define REMOTE PN_ACCESS_REMOTE
-
-/* The neighbour at addr if gap, with this access, may swallow it. */
+/* The neighbour at addr if gap, with this access, may swallow it. What peers
+ * may do is not given to memory that nobody asked it for. */
 static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 				   struct pn_range gap, unsigned access)
 	PN_REQUIRES(&plan->cache->lock)
@@ -181,17 +179,10 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 	    region->resident || region->mr.len > gap.len ||
 	    region->flags & PN_REGION_PARTIAL || region->held == cache->scan ||
 	    !pn_access_fits(region, plan->flags) ||
-	    (region->mr.access ^ access) & REMOTE ||
+	    (region->mr.access ^ access) & PN_ACCESS_REMOTE ||
 	    region->mr.len + gap.len > cache->attr.max_region_bytes)
 		return NULL;
 	return region;
-}
-
-static struct pn_range joined(struct pn_range a, struct pn_range b)
-{
-	uintptr_t start = a.addr < b.addr ? a.addr : b.addr;
-
-	return (struct pn_range){ start, a.len + b.len };
 }
 
 /* A neighbour's pages become the new region's: between the two they must not
@@ -240,7 +231,7 @@ struct pn_range pn_plan_swallow(struct pn_plan *plan, struct pn_range gap,
 			r = mergeable(plan, gap.addr + gap.len, gap, *access);
 		if (!r)
 			return gap;
-		wider = joined(gap, pn_region_range(r));
+		wider = pn_range_joined(gap, pn_region_range(r));
 		if (!pn_plan_one_mapping(plan, wider) ||
 		    !pn_plan_inherit(plan, r))
 			return gap;
@@ -367,7 +358,7 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 				continue;
 			/* It is dead; its fields are as they were. */
 			access |= region->mr.access & ~PINION_ACCESS_RELAXED;
-			if (access & ~wanted & REMOTE)
+			if (access & ~wanted & PN_ACCESS_REMOTE)
 				until = end_of(region);
 			ret = 0;
 			continue;
@@ -377,7 +368,7 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 		if (until > at && until < gap.addr + gap.len)
 			gap.len = until - gap.addr;
 		ret = fill_gap(plan, gap, buffer, access, &at);
-		if (at >= until && access & ~wanted & REMOTE)
+		if (at >= until && access & ~wanted & PN_ACCESS_REMOTE)
 			access = wanted;
 	}
 	return ret;

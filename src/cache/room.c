@@ -167,7 +167,7 @@ static void keep_refused(struct pn_cache *cache, struct pn_region *region)
 	cache->refused_bytes += pn_region_bytes(region);
 }
 
-/* When to try again: later each time that it was in vain. */
+/* When to try again: later each time. */
 static void put_off(struct pn_cache *cache, uint64_t now_ns)
 	PN_REQUIRES(&cache->lock)
 {
@@ -184,12 +184,11 @@ static void put_off(struct pn_cache *cache, uint64_t now_ns)
 static void bury(struct pn_cache *cache, struct batch *batch, uint64_t now_ns)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_list *link, left;
+	struct pn_list *link;
 
 	if (cache->sink)
 		tell_deregistered(cache, batch);
 
-	pn_list_init(&left);
 	cache->stats->deregistrations += batch->nmrs - batch->nrefused;
 	cache->stats->deregister_batches +=
 		in_one_go(cache, batch) ? !!batch->nmrs : batch->nmrs;
@@ -521,6 +520,14 @@ void pn_room_leave(struct pn_cache *cache)
 	pn_unlock(&sharers->lock);
 }
 
+static void put_sharer_locked(struct pn_sharers *sharers,
+			      struct pn_cache *cache)
+	PN_REQUIRES(&sharers->lock)
+{
+	if (!--cache->nwalkers && cache->leaving)
+		pthread_cond_broadcast(&sharers->left);
+}
+
 /* The cache behind `last` (NULL: the first) with a reference, which keeps it
  * open and in its place; lets go of the one of `last`. NULL: there is none. */
 static struct pn_cache *next_sharer(struct pn_sharers *sharers,
@@ -538,8 +545,8 @@ static struct pn_cache *next_sharer(struct pn_sharers *sharers,
 	}
 	if (next)
 		next->nwalkers++;
-	if (last && !--last->nwalkers && last->leaving)
-		pthread_cond_broadcast(&sharers->left);
+	if (last)
+		put_sharer_locked(sharers, last);
 	pn_unlock(&sharers->lock);
 	return next;
 }
@@ -547,8 +554,7 @@ static struct pn_cache *next_sharer(struct pn_sharers *sharers,
 static void put_sharer(struct pn_sharers *sharers, struct pn_cache *cache)
 {
 	pn_lock(&sharers->lock);
-	if (!--cache->nwalkers && cache->leaving)
-		pthread_cond_broadcast(&sharers->left);
+	put_sharer_locked(sharers, cache);
 	pn_unlock(&sharers->lock);
 }
 

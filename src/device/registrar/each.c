@@ -7,12 +7,13 @@
 
 int pn_registrar_each_deregister(void *arg,
 				 struct pinion_registrar_range *const *ranges,
-				 unsigned n, pn_registrar_one_fn *deregister)
+				 unsigned n)
 {
+	const struct pn_registrar_each *each = arg;
 	int ret = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		ranges[i]->status = deregister(arg, ranges[i]);
+		ranges[i]->status = each->dereg(arg, ranges[i]);
 		if (ranges[i]->status)
 			ret = ranges[i]->status;
 	}
@@ -21,17 +22,17 @@ int pn_registrar_each_deregister(void *arg,
 
 int pn_registrar_each_register(void *arg,
 			       struct pinion_registrar_range *const *ranges,
-			       unsigned n, pn_registrar_one_fn *reg,
-			       pn_registrar_one_fn *deregister)
+			       unsigned n)
 {
+	const struct pn_registrar_each *each = arg;
 	int ret = 0;
 	unsigned done = 0;
 
 	while (!ret && done < n) {
-		ret = reg(arg, ranges[done]);
+		ret = each->reg(arg, ranges[done]);
 		done += !ret;
 	}
-	if (ret && pn_registrar_each_deregister(arg, ranges, done, deregister))
+	if (ret && pn_registrar_each_deregister(arg, ranges, done))
 		pn_error("registrar: memory of a failed batch of registrations "
 			 "stays registered");
 	return ret;

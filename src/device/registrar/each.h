@@ -14,12 +14,17 @@
 typedef int pn_registrar_one_fn(void *arg,
 				struct pinion_registrar_range *range);
 
+/* What the argument of such a registrar begins with. */
+struct pn_registrar_each {
+	pn_registrar_one_fn *reg, *dereg;
+};
+
+/* The functions of the registrar. */
 int pn_registrar_each_deregister(void *arg,
 				 struct pinion_registrar_range *const *ranges,
-				 unsigned n, pn_registrar_one_fn *deregister);
+				 unsigned n);
 int pn_registrar_each_register(void *arg,
 			       struct pinion_registrar_range *const *ranges,
-			       unsigned n, pn_registrar_one_fn *reg,
-			       pn_registrar_one_fn *deregister);
+			       unsigned n);
 
 #endif

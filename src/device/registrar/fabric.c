@@ -23,6 +23,7 @@
 #define MR_SCALABLE (1 << 1)
 
 struct domain {
+	struct pn_registrar_each each;
 	struct fid_domain *domain;
 	struct fid_ep *endpoint; /* NULL: no FI_MR_ENDPOINT */
 	uint64_t first_key;	 /* of ours; 0: the provider chooses */
@@ -151,21 +152,6 @@ static int deregister_one(void *arg, struct pinion_registrar_range *range)
 	return error_of(fi_close(&mr->fid));
 }
 
-static int register_ranges(void *arg,
-			   struct pinion_registrar_range *const *ranges,
-			   unsigned n)
-{
-	return pn_registrar_each_register(arg, ranges, n, register_one,
-					  deregister_one);
-}
-
-static int deregister_ranges(void *arg,
-			     struct pinion_registrar_range *const *ranges,
-			     unsigned n)
-{
-	return pn_registrar_each_deregister(arg, ranges, n, deregister_one);
-}
-
 uint64_t pn_registrar_fabric_addr(const struct pinion_pin *pin)
 {
 	const struct fid_mr *mr = pin->handle;
@@ -244,6 +230,8 @@ int pn_registrar_fabric(const struct pinion_fabric_attr *attr,
 	if (!domain)
 		return -ENOMEM;
 	mode = mode_of(info);
+	domain->each =
+		(struct pn_registrar_each){ register_one, deregister_one };
 	domain->domain = attr->domain;
 	domain->endpoint = attr->endpoint;
 	domain->first_key = mode & FI_MR_PROV_KEY ? 0 : first_key(info);
@@ -254,8 +242,8 @@ int pn_registrar_fabric(const struct pinion_fabric_attr *attr,
 		.size = sizeof(*out),
 		.flags = PINION_REGISTRAR_READ_ONLY,
 		.arg = domain,
-		.register_ranges = register_ranges,
-		.deregister_ranges = deregister_ranges,
+		.register_ranges = pn_registrar_each_register,
+		.deregister_ranges = pn_registrar_each_deregister,
 		.max_registrations = info->domain_attr->mr_cnt,
 		.max_pinned_bytes = domain->pins ? pn_limits_memlock() : 0,
 	};

@@ -12,6 +12,7 @@
 #include "device/verbs/access.h"
 
 struct domain {
+	struct pn_registrar_each each;
 	struct ibv_pd *pd;
 	bool is_iwarp, has_atomics;
 };
@@ -29,7 +30,7 @@ static int register_one(void *arg, struct pinion_registrar_range *range)
 		return pn_verbs_reg_error(errno, range->addr, range->len);
 	range->handle = mr;
 	range->local_key = mr->lkey;
-	range->remote_key = range->access & PN_VERBS_REMOTE ? mr->rkey : 0;
+	range->remote_key = range->access & PN_ACCESS_REMOTE ? mr->rkey : 0;
 	return 0;
 }
 
@@ -38,21 +39,6 @@ static int deregister_one(void *arg, struct pinion_registrar_range *range)
 {
 	(void)arg;
 	return -ibv_dereg_mr(range->handle);
-}
-
-static int register_ranges(void *arg,
-			   struct pinion_registrar_range *const *ranges,
-			   unsigned n)
-{
-	return pn_registrar_each_register(arg, ranges, n, register_one,
-					  deregister_one);
-}
-
-static int deregister_ranges(void *arg,
-			     struct pinion_registrar_range *const *ranges,
-			     unsigned n)
-{
-	return pn_registrar_each_deregister(arg, ranges, n, deregister_one);
 }
 
 static void set_limits(const struct ibv_device_attr *attr,
@@ -80,6 +66,8 @@ int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
 	domain = calloc(1, sizeof(*domain));
 	if (!domain)
 		return -ENOMEM;
+	domain->each =
+		(struct pn_registrar_each){ register_one, deregister_one };
 	domain->pd = pd;
 	domain->is_iwarp =
 		pd->context->device->transport_type == IBV_TRANSPORT_IWARP;
@@ -89,8 +77,8 @@ int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
 		.size = sizeof(*out),
 		.flags = PINION_REGISTRAR_READ_ONLY,
 		.arg = domain,
-		.register_ranges = register_ranges,
-		.deregister_ranges = deregister_ranges,
+		.register_ranges = pn_registrar_each_register,
+		.deregister_ranges = pn_registrar_each_deregister,
 	};
 	set_limits(&attr, out);
 	return 0;

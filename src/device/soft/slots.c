@@ -18,13 +18,11 @@
 #define BATCH	     64
 #define DYING_NS     (3 * PN_NS_PER_S)
 #define LATE_LOOK_US 2000
-#define REMOTE                                                    \
-	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
-	 PINION_ACCESS_REMOTE_ATOMIC)
 
 static enum pn_soft_family family_of(const struct pn_mr *mr)
 {
-	return mr->access & REMOTE ? PN_SOFT_EXPOSED : PN_SOFT_PRIVATE;
+	return mr->access & PN_ACCESS_REMOTE ? PN_SOFT_EXPOSED
+					     : PN_SOFT_PRIVATE;
 }
 
 static unsigned nparts(const struct pn_mr *mr)

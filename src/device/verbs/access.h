@@ -13,10 +13,6 @@
 
 #include "device/device.h"
 
-#define PN_VERBS_REMOTE                                           \
-	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
-	 PINION_ACCESS_REMOTE_ATOMIC)
-
 /* The IBV_ACCESS_ bits for peers. iWARP has no atomics. */
 int pn_verbs_peers_access(unsigned access, bool is_iwarp);
 

@@ -11,7 +11,6 @@
 #include "base/range.h"
 #include "device/verbs/access.h"
 
-#define REMOTE	    PN_VERBS_REMOTE
 #define MAX_THREADS 8
 
 void pn_verbs_keys_init(struct pn_verbs_keys *keys)
@@ -83,7 +82,7 @@ static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
 {
 	int flags = pn_verbs_access(access, keys->is_iwarp);
 
-	if (keys->binder.qp && access & REMOTE) {
+	if (keys->binder.qp && access & PN_ACCESS_REMOTE) {
 		flags &= ~pn_verbs_peers_access(access, keys->is_iwarp);
 		flags |= IBV_ACCESS_MW_BIND;
 	}
@@ -169,7 +168,7 @@ static int make_parts(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 			      .nparts = n,
 			      .access = adapter_access(keys, slot->access) };
 
-	if (n > 1 && slot->access & REMOTE) {
+	if (n > 1 && slot->access & PN_ACCESS_REMOTE) {
 		if (slot->access & PINION_ACCESS_LOCAL_WRITE &&
 		    !keys->on_demand)
 			do_parts_in_threads(&work);
@@ -194,7 +193,7 @@ static int make_parts(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 
 static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 {
-	if (!keys->binder.qp || !(slot->access & REMOTE))
+	if (!keys->binder.qp || !(slot->access & PN_ACCESS_REMOTE))
 		return 0;
 	return pn_verbs_window_bind(
 		&keys->binder, &slot->window, slot->first,
@@ -216,7 +215,7 @@ static uint64_t rkey_of(const struct pn_verbs_keys *keys,
 
 	if (!(slot->access & PINION_ACCESS_REMOTE_READ))
 		tag |= PN_VERBS_NO_READ;
-	if (!(slot->access & REMOTE))
+	if (!(slot->access & PN_ACCESS_REMOTE))
 		return 0;
 	return (uint64_t)tag << 32 |
 	       (slot->window.mw ? slot->window.mw->rkey : slot->first->rkey);
@@ -313,7 +312,7 @@ int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	struct pn_verbs_slot *slot = slot_at(keys, mr->device_slot);
 	int ret;
 
-	if (!(slot->access & REMOTE))
+	if (!(slot->access & PN_ACCESS_REMOTE))
 		return 0;
 	ret = slot->window.mw ? bind_window(keys, slot)
 			      : register_again(keys, slot, mr);
