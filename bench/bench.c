@@ -26,9 +26,9 @@ uint64_t pn_bench_share_ns(struct pn_bench_run *run)
 	return now < run->end_ns ? (run->end_ns - now) / left : 0;
 }
 
-int pn_bench_play(struct pn_bench_run *run,
-		  const struct pn_bench_rounds *rounds, size_t size,
-		  uint64_t share_ns, size_t *n)
+int pn_bench_run_rounds(struct pn_bench_run *run,
+			const struct pn_bench_rounds *rounds, size_t size,
+			uint64_t share_ns, size_t *n)
 {
 	bool once = run->virtual_time;
 	struct pn_trials trials;
@@ -36,7 +36,7 @@ int pn_bench_play(struct pn_bench_run *run,
 
 	trials = pn_trials_begin(once ? 1 : rounds->fewest,
 				 once ? 1 : rounds->most, share_ns);
-	for (*n = 0; !ret && pn_trials_go_on(&trials, *n); ++*n)
+	for (*n = 0; !ret && pn_trials_continue(&trials, *n); ++*n)
 		ret = rounds->round(rounds->arg, size, *n);
 	return ret;
 }
@@ -67,8 +67,8 @@ static int body_of(struct pn_pair *pair, void *arg)
 	return s->body(&s->run);
 }
 
-int pn_bench_go(const struct pn_command *command, const void *values,
-		pn_bench_fn *body)
+int pn_bench_execute(const struct pn_command *command, const void *values,
+		     pn_bench_fn *body)
 {
 	struct started s = { .command = command,
 			     .values = values,
@@ -86,7 +86,7 @@ int pn_bench_go(const struct pn_command *command, const void *values,
 					   .device = spec.text };
 	ret = pn_pair_run(&spec, s.values->max, body_of, &s);
 	pn_report_progress(NULL);
-	if (ret == PN_BENCH_SAID)
+	if (ret == PN_BENCH_REPORTED)
 		return PN_EXIT_FAILED;
 	return ret ? pn_spec_exit(command->name, ret) : PN_EXIT_OK;
 }

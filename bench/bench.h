@@ -107,19 +107,19 @@ struct pn_bench_rounds {
 	void *arg;
 	size_t fewest, most;
 };
-int pn_bench_play(struct pn_bench_run *run,
-		  const struct pn_bench_rounds *rounds, size_t size,
-		  uint64_t share_ns, size_t *n);
+int pn_bench_run_rounds(struct pn_bench_run *run,
+			const struct pn_bench_rounds *rounds, size_t size,
+			uint64_t share_ns, size_t *n);
 
 /* Returned by a body that has said on standard error what went wrong. */
-#define PN_BENCH_SAID (-ECANCELED)
+#define PN_BENCH_REPORTED (-ECANCELED)
 
 typedef int pn_bench_fn(struct pn_bench_run *run);
 
 /* Opens the ends on values' device with max bytes at the target, prints the
  * head (the command's help is the question), runs body, closes. Returns enum
  * pn_exit; command line errors in values are said. */
-int pn_bench_go(const struct pn_command *command, const void *values,
-		pn_bench_fn *body);
+int pn_bench_execute(const struct pn_command *command, const void *values,
+		     pn_bench_fn *body);
 
 #endif

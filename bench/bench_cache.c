@@ -57,7 +57,7 @@
 #include "context.h"
 #include "monitor/monitor.h"
 #include "monitor/syscalls.h"
-#include "tools/pinion/permitted.h"
+#include "tools/pinion/system_limits.h"
 
 #define REGION_BYTES	((size_t)8 << 10)
 #define DENSE_BYTES	((size_t)16 << 10)
@@ -232,16 +232,16 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-struct crew {
+struct pool {
 	struct worker workers[MAX_THREADS];
 	size_t npairs; /* of each in a slice */
 };
 
-static void crew_init(struct crew *crew, struct pinion_context *context,
+static void pool_init(struct pool *pool, struct pinion_context *context,
 		      const struct field *field, unsigned nthreads)
 {
 	for (unsigned i = 0; i < nthreads; i++)
-		crew->workers[i] = (struct worker){
+		pool->workers[i] = (struct worker){
 			.context = context,
 			.order = field->order + i * field->norder,
 			.mask = field->norder - 1,
@@ -250,13 +250,13 @@ static void crew_init(struct crew *crew, struct pinion_context *context,
 
 /* Starts threads 1 to n - 1 and waits until they stand at the line; returns
  * how many there are, thread 0 included. */
-static unsigned line_up(struct crew *crew, unsigned n, _Atomic unsigned *ready,
+static unsigned line_up(struct pool *pool, unsigned n, _Atomic unsigned *ready,
 			_Atomic bool *go)
 {
 	unsigned started = 1;
 
 	for (; started < n; started++) {
-		struct worker *w = &crew->workers[started];
+		struct worker *w = &pool->workers[started];
 
 		w->ready = ready;
 		w->go = go;
@@ -270,7 +270,7 @@ static unsigned line_up(struct crew *crew, unsigned n, _Atomic unsigned *ready,
 
 /* All of n threads make their pairs; *ns: the time of the slowest, by all the
  * pairs. */
-static int slice(struct crew *crew, unsigned n, bool dependent, double *ns)
+static int slice(struct pool *pool, unsigned n, bool dependent, double *ns)
 {
 	_Atomic unsigned ready = 0;
 	_Atomic bool go = false;
@@ -279,22 +279,22 @@ static int slice(struct crew *crew, unsigned n, bool dependent, double *ns)
 	int ret = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		crew->workers[i].dependent = dependent;
-		crew->workers[i].npairs = crew->npairs;
+		pool->workers[i].dependent = dependent;
+		pool->workers[i].npairs = pool->npairs;
 	}
-	started = line_up(crew, n, &ready, &go);
+	started = line_up(pool, n, &ready, &go);
 	start = pn_clock_ns();
 	atomic_store_explicit(&go, true, memory_order_release);
-	work(&crew->workers[0]);
+	work(&pool->workers[0]);
 	for (unsigned i = 0; i < started; i++) {
-		struct worker *w = &crew->workers[i];
+		struct worker *w = &pool->workers[i];
 
 		if (i)
 			pthread_join(w->thread, NULL);
 		ret = ret ? ret : w->ret;
 		end = w->end_ns > end ? w->end_ns : end;
 	}
-	*ns = (double)(end - start) / (double)(n * crew->npairs);
+	*ns = (double)(end - start) / (double)(n * pool->npairs);
 	return started < n ? -EAGAIN : ret;
 }
 
@@ -539,7 +539,7 @@ static void unrelated_munmap(struct point *point, uint64_t budget_ns)
 	if (hole == MAP_FAILED)
 		return;
 	munmap(hole, (MUNMAP_BATCHES + 2) * HOLE_BYTES);
-	for (n = 0; pn_trials_go_on(&trials, n); n++) {
+	for (n = 0; pn_trials_continue(&trials, n); n++) {
 		char *at = hole + (n + 1) * HOLE_BYTES;
 		double ns = batch_ns(&watched, at);
 
@@ -587,7 +587,7 @@ struct rounds {
 	size_t n;
 };
 
-static int play_round(struct crew *crew, unsigned nthreads, struct rounds *r,
+static int play_round(struct pool *pool, unsigned nthreads, struct rounds *r,
 		      size_t i)
 {
 	const unsigned n[2] = { 1, nthreads };
@@ -597,15 +597,15 @@ static int play_round(struct crew *crew, unsigned nthreads, struct rounds *r,
 	for (unsigned turn = 0; turn < 2 && !ret; turn++) {
 		unsigned t = (turn + (unsigned)i) % 2;
 
-		ret = slice(crew, n[t], false, &r->hit[t][i]);
+		ret = slice(pool, n[t], false, &r->hit[t][i]);
 		if (!ret)
-			ret = slice(crew, n[t], true, &r->dependent[t][i]);
+			ret = slice(pool, n[t], true, &r->dependent[t][i]);
 	}
 	r->ratio[i] = r->hit[0][i] / r->hit[1][i];
 	return ret;
 }
 
-static int play_rounds(struct crew *crew, unsigned nthreads, uint64_t share_ns,
+static int play_rounds(struct pool *pool, unsigned nthreads, uint64_t share_ns,
 		       struct rounds *r)
 {
 	struct pn_trials trials;
@@ -614,16 +614,16 @@ static int play_rounds(struct crew *crew, unsigned nthreads, uint64_t share_ns,
 
 	/* Warms, too: slices long enough for the clock and for starting
 	 * threads, but so that several rounds fit. */
-	for (crew->npairs = 512; !ret && crew->npairs < MOST_PAIRS;) {
-		crew->npairs *= 2;
+	for (pool->npairs = 512; !ret && pool->npairs < MOST_PAIRS;) {
+		pool->npairs *= 2;
 		start = pn_clock_ns();
-		ret = play_round(crew, nthreads, r, 0);
+		ret = play_round(pool, nthreads, r, 0);
 		if (pn_clock_ns() - start > share_ns / 16)
 			break;
 	}
 	trials = pn_trials_begin(3, MAX_ROUNDS, share_ns);
-	for (r->n = 0; !ret && pn_trials_go_on(&trials, r->n); r->n++)
-		ret = play_round(crew, nthreads, r, r->n);
+	for (r->n = 0; !ret && pn_trials_continue(&trials, r->n); r->n++)
+		ret = play_round(pool, nthreads, r, r->n);
 	return ret;
 }
 
@@ -659,16 +659,16 @@ static int measure_hits(struct pn_bench_run *run,
 	const struct values *values = run->values;
 	unsigned nthreads = (unsigned)values->threads;
 	struct rounds *rounds = calloc(1, sizeof(*rounds));
-	struct crew crew;
+	struct pool pool;
 	uint64_t before, share_ns;
 	int ret;
 
 	if (!rounds)
 		return -ENOMEM;
-	crew_init(&crew, context, field, nthreads);
+	pool_init(&pool, context, field, nthreads);
 	before = misses_of(context);
 	share_ns = pn_bench_share_ns(run);
-	ret = play_rounds(&crew, nthreads, share_ns / 4 * 3, rounds);
+	ret = play_rounds(&pool, nthreads, share_ns / 4 * 3, rounds);
 	point->misses = misses_of(context) - before;
 	unrelated_munmap(point, share_ns / 4);
 	if (!ret)
@@ -769,16 +769,16 @@ static double count_instructions(const struct values *values,
 }
 
 /* So many hits by one thread; the others have pinned something and live. */
-static int hits_in_company(struct crew *crew, unsigned nthreads, size_t hits)
+static int hits_in_company(struct pool *pool, unsigned nthreads, size_t hits)
 {
 	_Atomic unsigned ready = 0;
 	_Atomic bool go = false;
-	unsigned started = line_up(crew, nthreads, &ready, &go);
-	int ret = pin_pairs(&crew->workers[0], hits, false);
+	unsigned started = line_up(pool, nthreads, &ready, &go);
+	int ret = pin_pairs(&pool->workers[0], hits, false);
 
 	atomic_store_explicit(&go, true, memory_order_release);
 	for (unsigned i = 1; i < started; i++)
-		pthread_join(crew->workers[i].thread, NULL);
+		pthread_join(pool->workers[i].thread, NULL);
 	return started < nthreads ? -EAGAIN : ret;
 }
 
@@ -788,7 +788,7 @@ static int make_hits(const struct values *values, const char *policy)
 	unsigned nthreads = (unsigned)values->threads;
 	struct contexts contexts;
 	struct field field;
-	struct crew crew;
+	struct pool pool;
 	double ns;
 	int ret = field_open(&field, 1000, DENSE_BYTES, nthreads);
 
@@ -796,10 +796,10 @@ static int make_hits(const struct values *values, const char *policy)
 		return pn_failed("reserving addresses", ret);
 	ret = open_contexts(values, policy, &field, &contexts);
 	if (!ret) {
-		crew_init(&crew, contexts.one, &field, nthreads);
+		pool_init(&pool, contexts.one, &field, nthreads);
 		ret = fill(contexts.one, &field, &ns);
 		if (!ret)
-			ret = hits_in_company(&crew, nthreads, values->hits);
+			ret = hits_in_company(&pool, nthreads, values->hits);
 		close_contexts(&contexts);
 	}
 	field_close(&field);

@@ -9,7 +9,7 @@
  * without a clock between them. Rows give the best, the median and the worst
  * pair, and the median's ratio to shm's and to that of the flag which all pairs
  * hand each other first: the machine's own time for it, the floor. `slow` says
- * how many pairs had a core that was slow just then (pace.h).
+ * how many pairs had a core that was slow just then (core_speed.h).
  *
  * With --callgrind also: how many instructions does a message take, sent,
  * received and told of, and how many a look that finds nothing? One process
@@ -24,8 +24,8 @@
 
 #include "bench/bench.h"
 #include "bench/callgrind.h"
-#include "bench/turns.h"
-#include "tools/pinion/place.h"
+#include "bench/comparison.h"
+#include "tools/pinion/paths.h"
 
 #define PROGRAM "fabric_pingpong"
 
@@ -42,7 +42,7 @@ static const struct pn_option options[] = {
 	  offsetof(struct values, max), 1, 1 << 30, NULL },
 	{ "rounds", PN_OPTION_NUMBER, "9",
 	  "how often all take a turn, each time as a new pair of processes",
-	  offsetof(struct values, rounds), 1, PN_TURNS_ROUNDS, NULL },
+	  offsetof(struct values, rounds), 1, PN_COMPARISON_ROUNDS, NULL },
 	{ "callgrind", PN_OPTION_BOOL, "no",
 	  "count instructions, too (needs valgrind)",
 	  offsetof(struct values, callgrind), 0, 0, NULL },
@@ -61,7 +61,7 @@ struct state {
 	struct pn_report report;
 	char program[PN_PATH_BYTES];
 	bool absent[NPROVIDERS];
-	struct pn_turns turns;
+	struct pn_comparison turns;
 };
 
 /* --- time ----------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static int run_pair(struct state *s, enum provider provider)
 
 	snprintf(line, sizeof(line), "'%s' %s %" PRIu64 " %" PRIu64, s->program,
 		 names[provider], s->values->min, s->values->max);
-	ret = pn_turns_play(&s->turns, provider, line);
+	ret = pn_comparison_run(&s->turns, provider, line);
 	if (ret != -ENODEV || provider == PINION)
 		return ret;
 	s->absent[provider] = true;
@@ -127,19 +127,20 @@ static void print_size(struct state *s, size_t size, double flag)
 
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
-			is[p] = pn_turns_spread(&s->turns, p, size, 0);
+			is[p] = pn_comparison_spread(&s->turns, p, size, 0);
 	if (!s->absent[SHM])
 		to.shm = is[SHM].median;
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
 			print_row(s, names[p], size, is[p], to,
-				  pn_turns_slow(&s->turns, p, size));
+				  pn_comparison_slow_rounds(&s->turns, p,
+							    size));
 }
 
 /* The flag knows no provider: all pairs count. */
 static struct pn_spread flag_of_all(struct state *s)
 {
-	double all[NPROVIDERS * PN_TURNS_ROUNDS];
+	double all[NPROVIDERS * PN_COMPARISON_ROUNDS];
 	size_t n = 0;
 
 	for (unsigned p = 0; p < NPROVIDERS; p++)
@@ -159,7 +160,7 @@ static int compare_times(struct state *s)
 		return ret;
 	flag = flag_of_all(s);
 	print_row(s, "flag", FLAG, flag, (struct floors){ flag.median, NAN },
-		  pn_turns_slow(&s->turns, PINION, FLAG));
+		  pn_comparison_slow_rounds(&s->turns, PINION, FLAG));
 	for (size_t size = FLAG + 1; size < s->turns.nsizes; size++)
 		print_size(s, size, flag.median);
 	return 0;
@@ -238,11 +239,11 @@ static int count_instructions(struct state *s)
  * libc stays as it was translated. */
 static int find_parts(struct state *s)
 {
-	struct pn_place place;
-	int ret = pn_place_find(&place);
+	struct pn_paths place;
+	int ret = pn_paths_find(&place);
 
 	if (!ret)
-		ret = pn_place_program(PROGRAM, s->program);
+		ret = pn_paths_program(PROGRAM, s->program);
 	if (!ret && (setenv("FI_PROVIDER_PATH", place.provider_dir, 1) ||
 		     setenv("PINION_MONITOR", "none", 0)))
 		ret = -errno;

@@ -30,7 +30,7 @@
 
 #include "base/range.h"
 #include "bench/bench.h"
-#include "bench/talk.h"
+#include "bench/session.h"
 #include "device/profiles.h"
 #include "message/message_impl.h"
 
@@ -67,7 +67,7 @@ static const char *const names[NFLOWS] = { "bare", "sequential", "frrwp",
 
 /* One end of a trial. */
 struct end {
-	struct pn_talk *talk;
+	struct pn_session *session;
 	struct pn_peer *peer; /* of the device */
 	enum flow flow;
 	size_t bytes;
@@ -91,7 +91,7 @@ static int enroll(struct end *e, unsigned access)
 	e->mr = (struct pn_mr){ .addr = e->memory,
 				.len = e->bytes,
 				.access = access };
-	return pn_device_register(e->talk->device, &mr, 1);
+	return pn_device_register(e->session->device, &mr, 1);
 }
 
 static void withdraw(struct end *e)
@@ -99,18 +99,18 @@ static void withdraw(struct end *e)
 	struct pn_mr *mr = &e->mr;
 
 	if (mr->lkey)
-		pn_device_deregister(e->talk->device, &mr, 1);
+		pn_device_deregister(e->session->device, &mr, 1);
 	mr->lkey = 0;
 }
 
 static void charge(const struct end *e, enum pn_profile_field field)
 {
 	const struct pn_profile *profile =
-		pn_profile_find(e->talk->device->profile);
+		pn_profile_find(e->session->device->profile);
 
 	if (profile && e->flow != BARE)
-		pn_device_charge(e->talk->device,
-				 pn_profile_field_ns(profile, field));
+		pn_device_consume_cpu(e->session->device,
+				      pn_profile_field_ns(profile, field));
 }
 
 /* A program hears of a message: an entry is made (T1), and polled (T2). */
@@ -135,18 +135,18 @@ static int say(struct end *e, bool with_key)
 			    .sge = &sge,
 			    .nsge = 1 };
 
-	return pn_step_post(e->talk->device, e->peer, &op);
+	return pn_blocking_post(e->session->device, e->peer, &op);
 }
 
 static int hear(struct end *e, struct word *word)
 {
 	struct pn_completion c;
-	int ret = pn_step_take(e->talk->device, PN_COMPLETION_RECV, &c);
+	int ret = pn_blocking_poll(e->session->device, PN_COMPLETION_RECV, &c);
 
 	if (ret)
 		return ret;
 	memcpy(word, c.data, sizeof(*word));
-	pn_device_release(e->talk->device, &c);
+	pn_device_return_buffer(e->session->device, &c);
 	program_hears(e);
 	return 0;
 }
@@ -164,7 +164,9 @@ static int client_raw(struct end *e)
 		ret = enroll(e, PINION_ACCESS_REMOTE_WRITE);
 	if (!ret)
 		ret = say(e, true);
-	return ret ? ret : pn_step_take(e->talk->device, PN_COMPLETION_IMM, &c);
+	return ret ? ret
+		   : pn_blocking_poll(e->session->device, PN_COMPLETION_IMM,
+				      &c);
 }
 
 static int write_back(struct end *e, const struct word *to)
@@ -180,8 +182,9 @@ static int write_back(struct end *e, const struct word *to)
 	int ret;
 
 	program_posts(e);
-	ret = pn_step_post(e->talk->device, e->peer, &op);
-	return ret ? ret : pn_step_take(e->talk->device, PN_COMPLETION_OP, &c);
+	ret = pn_blocking_post(e->session->device, e->peer, &op);
+	return ret ? ret
+		   : pn_blocking_poll(e->session->device, PN_COMPLETION_OP, &c);
 }
 
 static int server_raw(struct end *e)
@@ -204,7 +207,7 @@ static struct pinion_message message_of(const struct end *e)
 					.buf = e->memory,
 					.len = e->bytes,
 					.tag = TAG,
-					.peer = e->talk->peer };
+					.peer = e->session->peer };
 }
 
 static int client_grants(struct end *e)
@@ -213,13 +216,13 @@ static int client_grants(struct end *e)
 	struct pinion_request *request;
 	uint64_t start = 0;
 	int ret = e->flow == CONDITIONAL
-			  ? pn_talk_send(e->talk, &start, sizeof(start))
+			  ? pn_session_send(e->session, &start, sizeof(start))
 			  : 0;
 
 	if (!ret)
-		ret = pinion_grant(e->talk->ep, &m, &request);
+		ret = pinion_grant(e->session->ep, &m, &request);
 	return ret ? ret
-		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(e->session->ep, request, PINION_FOREVER, NULL);
 }
 
 static int server_puts(struct end *e)
@@ -230,17 +233,17 @@ static int server_puts(struct end *e)
 	int ret = 0;
 
 	if (e->flow == CONDITIONAL) {
-		ret = pn_talk_recv(e->talk, &start, sizeof(start));
+		ret = pn_session_recv(e->session, &start, sizeof(start));
 		program_hears(e);
 		program_posts(e);
 	}
 	if (!ret)
-		ret = pinion_put_when(e->talk->ep, &m, &request);
+		ret = pinion_put_when(e->session->ep, &m, &request);
 	/* Only now may the client ask. */
 	if (!ret && e->flow == POSTED_AHEAD)
-		ret = pn_talk_send(e->talk, &m.tag, sizeof(m.tag));
+		ret = pn_session_send(e->session, &m.tag, sizeof(m.tag));
 	return ret ? ret
-		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(e->session->ep, request, PINION_FOREVER, NULL);
 }
 
 /* --- one trial ------------------------------------------------------------ */
@@ -250,7 +253,7 @@ static int end_open(struct end *e, unsigned access)
 	int ret = pn_pages_map(e->bytes, &present, &e->memory);
 
 	if (!ret && e->flow <= FRRWP)
-		ret = pn_talk_quiet(e->talk, &e->peer);
+		ret = pn_session_quiesce(e->session, &e->peer);
 	if (!ret && e->flow == BARE)
 		ret = enroll(e, access);
 	return ret;
@@ -262,7 +265,7 @@ static void end_close(struct end *e)
 	withdraw(e);
 	if (e->memory)
 		pn_pages_unmap(e->memory, e->bytes, &present);
-	pn_cache_flush(e->talk->context->cache);
+	pn_cache_flush(e->session->context->cache);
 }
 
 static uint64_t pack(enum flow flow, size_t pages)
@@ -270,9 +273,9 @@ static uint64_t pack(enum flow flow, size_t pages)
 	return (uint64_t)pages << 8 | (unsigned)flow;
 }
 
-static int serve(struct pn_talk *talk, uint64_t arg)
+static int serve(struct pn_session *session, uint64_t arg)
 {
-	struct end e = { .talk = talk,
+	struct end e = { .session = session,
 			 .flow = (enum flow)(arg & 0xff),
 			 .bytes = (arg >> 8) * PN_PAGE_BYTES };
 	uint64_t ready = 0;
@@ -281,32 +284,32 @@ static int serve(struct pn_talk *talk, uint64_t arg)
 	/* The client begins when it hears this: from here on the endpoint
 	 * must not poll, for what comes is not for it. */
 	if (!ret && e.flow != POSTED_AHEAD)
-		ret = pn_talk_send(talk, &ready, sizeof(ready));
+		ret = pn_session_send(session, &ready, sizeof(ready));
 	if (!ret)
 		ret = e.flow <= FRRWP ? server_raw(&e) : server_puts(&e);
 	end_close(&e);
 	return ret;
 }
 
-static int try_flow(struct pn_talk *talk, enum flow flow, size_t pages,
+static int try_flow(struct pn_session *session, enum flow flow, size_t pages,
 		    double *ns)
 {
-	struct end e = { .talk = talk,
+	struct end e = { .session = session,
 			 .flow = flow,
 			 .bytes = pages * PN_PAGE_BYTES };
 	uint64_t ready, start;
 	int ret = end_open(&e, PINION_ACCESS_REMOTE_WRITE);
 
 	if (!ret)
-		ret = pn_talk_have(talk, serve, pack(flow, pages));
+		ret = pn_session_start_job(session, serve, pack(flow, pages));
 	if (!ret)
-		ret = pn_talk_recv(talk, &ready, sizeof(ready));
+		ret = pn_session_recv(session, &ready, sizeof(ready));
 	if (!ret && flow <= FRRWP)
-		ret = pn_talk_quiet(talk, &e.peer);
-	start = pn_device_now(talk->device);
+		ret = pn_session_quiesce(session, &e.peer);
+	start = pn_device_now(session->device);
 	if (!ret)
 		ret = flow <= FRRWP ? client_raw(&e) : client_grants(&e);
-	*ns = pn_device_since(talk->device, start);
+	*ns = pn_device_since(session->device, start);
 	end_close(&e);
 	return ret;
 }
@@ -316,7 +319,7 @@ static int try_flow(struct pn_talk *talk, enum flow flow, size_t pages,
 struct state {
 	struct pn_bench_run run;
 	const struct values *values;
-	struct pn_talk *talk;
+	struct pn_session *session;
 	double ns[NFLOWS][MAX_TRIALS];
 	double median[NFLOWS];
 };
@@ -324,7 +327,7 @@ struct state {
 /* The paper's figures are of one profile. */
 static double paper_us(const struct state *s, size_t pages)
 {
-	return strcmp(s->talk->device->profile, "ou2009")
+	return strcmp(s->session->device->profile, "ou2009")
 		       ? NAN
 		       : 15.42 + 0.77 * (double)pages;
 }
@@ -366,10 +369,10 @@ static int play_round(void *arg, size_t pages, size_t round)
 	for (unsigned i = 0; !ret && i < NFLOWS; i++) {
 		enum flow flow = (enum flow)((i + round) % NFLOWS);
 
-		ret = try_flow(s->talk, flow, pages, &s->ns[flow][round]);
+		ret = try_flow(s->session, flow, pages, &s->ns[flow][round]);
 		if (ret) {
 			pn_failed(names[flow], ret);
-			ret = PN_BENCH_SAID;
+			ret = PN_BENCH_REPORTED;
 		}
 	}
 	return ret;
@@ -379,8 +382,8 @@ static int measure_pages(struct state *s, size_t pages)
 {
 	const struct pn_bench_rounds rounds = { play_round, s, 5, MAX_TRIALS };
 	size_t n;
-	int ret = pn_bench_play(&s->run, &rounds, pages,
-				pn_bench_share_ns(&s->run), &n);
+	int ret = pn_bench_run_rounds(&s->run, &rounds, pages,
+				      pn_bench_share_ns(&s->run), &n);
 
 	for (unsigned f = 0; !ret && f < NFLOWS; f++)
 		s->median[f] = pn_median(s->ns[f], n);
@@ -389,13 +392,13 @@ static int measure_pages(struct state *s, size_t pages)
 	return ret;
 }
 
-static int body(struct pn_talk *talk, void *arg)
+static int body(struct pn_session *session, void *arg)
 {
 	struct state *s = arg;
 	int ret = 0;
 
-	s->talk = talk;
-	pn_talk_begin(talk, &s->run, &pn_bench_frrwp);
+	s->session = session;
+	pn_session_begin(session, &s->run, &pn_bench_frrwp);
 	pn_bench_plan(&s->run, pn_bench_nsizes(s->values->min, s->values->max));
 	for (size_t p = s->values->min; !ret && p <= s->values->max; p *= 2)
 		ret = measure_pages(s, p);
@@ -414,7 +417,7 @@ static int run_frrwp(const void *v, char *const *operands)
 	if (s->values->min > s->values->max)
 		ret = pn_usage_error("--min is above --max");
 	else
-		ret = pn_talk_bench(&s->run, v, &pn_bench_frrwp, body, s);
+		ret = pn_session_bench(&s->run, v, &pn_bench_frrwp, body, s);
 	free(s);
 	return ret;
 }

@@ -118,15 +118,16 @@ static void put_explicit(struct state *state, struct pn_mr *mr)
 static int put_bytes(struct state *state, void *p, size_t bytes, uint64_t lkey)
 {
 	const struct pn_pair *pair = state->run->pair;
-	const struct pn_step_move move = { .kind = PN_OP_WRITE,
-					   .peer = pair->peer,
-					   .local = p,
-					   .lkey = lkey,
-					   .remote_addr = pair->remote_addr,
-					   .rkey = pair->rkey,
-					   .len = bytes };
+	const struct pn_blocking_transfer move = { .kind = PN_OP_WRITE,
+						   .peer = pair->peer,
+						   .local = p,
+						   .lkey = lkey,
+						   .remote_addr =
+							   pair->remote_addr,
+						   .rkey = pair->rkey,
+						   .len = bytes };
 
-	return pn_step_move(state->device, &move);
+	return pn_blocking_transfer(state->device, &move);
 }
 
 /* Nanoseconds of the device's clock. */
@@ -226,7 +227,7 @@ static int try_all(struct state *state, size_t bytes,
 	int ret = once(state, bytes, 0); /* warms; overwritten */
 	size_t n;
 
-	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
+	for (n = 0; !ret && pn_trials_continue(&trials, n); n++)
 		ret = once(state, bytes, n);
 	return ret ? ret : (int)n;
 }
@@ -318,7 +319,7 @@ static int measure_new(struct state *state, size_t bytes)
 	size_t n;
 	int ret = 0;
 
-	for (n = 0; !ret && pn_trials_go_on(&rounds, n); n++) {
+	for (n = 0; !ret && pn_trials_continue(&rounds, n); n++) {
 		ret = new_from_heap(state, bytes, row.trials,
 				    &state->heap_ns[n]);
 		if (!ret)
@@ -377,7 +378,7 @@ static void *reuse(void *arg)
 
 	reuse_heap(state->heap, r->bytes);
 	reuse_malloc(r->bytes);
-	for (r->n = 0; pn_trials_go_on(&trials, r->n); r->n++) {
+	for (r->n = 0; pn_trials_continue(&trials, r->n); r->n++) {
 		start = pn_device_now(state->device);
 		reuse_heap(state->heap, r->bytes);
 		r->heap_ns[r->n] = since(state, start) / PAIRS;
@@ -717,7 +718,7 @@ static int run_heap(const void *v, char *const *operands)
 	if (!*values->what || !all_known(values->what))
 		return pn_usage_error("--what takes register, new, reuse, put "
 				      "and view, joined by commas");
-	return pn_bench_go(&pn_bench_heap, values, body);
+	return pn_bench_execute(&pn_bench_heap, values, body);
 }
 
 const struct pn_command pn_bench_heap = {

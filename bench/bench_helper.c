@@ -32,7 +32,7 @@
  *                machine: figure1, the NAS shapes, aggregation. One row for
  *                each point of a series (series.h); drawn for people
  *   recording    what noting messages costs on the critical path, between two
- *                processes over --device, in real time (recording.h)
+ *                processes over --device, in real time (overhead.h)
  * registered_bytes_* are of one machine (the first); communication_s is the
  * mean of all ranks, time_s until the last has ended, in virtual time.
  * late_percent: transfers that had to register what had been registered before.
@@ -45,8 +45,8 @@
 
 #include "bench/bench.h"
 #include "bench/cluster.h"
-#include "bench/recorded.h"
-#include "bench/recording.h"
+#include "bench/overhead.h"
+#include "bench/timed_replay.h"
 #include "device/profiles.h"
 
 #define GB 1000000000
@@ -230,7 +230,7 @@ struct hits {
 	uint64_t n, within_5, within_0_5;
 };
 
-static void count(struct hits *hits, const struct pn_verdict *v)
+static void count(struct hits *hits, const struct pn_call_result *v)
 {
 	double error;
 
@@ -249,9 +249,9 @@ static int predict_shape(const char *shape, const struct guess *guess,
 {
 	struct pn_window window = { .n = 0 };
 	struct pn_program_attr program_attr = { .shape = shape, .nranks = 4 };
-	const struct pn_deeds_step *step;
+	const struct pn_program_run_step *step;
 	struct pn_callsites *sites;
-	struct pn_stream *stream;
+	struct pn_call_sequence *sequence;
 	struct pn_program program;
 	uint64_t noise = 1;
 	double now = 1e9;
@@ -262,11 +262,11 @@ static int predict_shape(const char *shape, const struct guess *guess,
 	ret = pn_callsites_open(&guess->attr, &sites);
 	if (ret)
 		goto free_program;
-	stream = pn_stream_alloc(sites);
-	if (!stream)
+	sequence = pn_call_sequence_alloc(sites);
+	if (!sequence)
 		ret = -ENOMEM;
 	for (size_t n = 0; !ret && (step = pn_program_step(&program, n)); n++) {
-		struct pn_verdict verdict;
+		struct pn_call_result verdict;
 		struct pn_call call = {
 			.time_ns = (uint64_t)now,
 			.range = { ((uintptr_t)step->buffer << 36) +
@@ -284,12 +284,12 @@ static int predict_shape(const char *shape, const struct guess *guess,
 		now += 1000;
 		if (step->deed == PN_POST_SEND)
 			now += (double)step->bytes / 0.9;
-		pn_window_note(&window, guess->window, &call);
-		ret = pn_callsites_call(stream, &call, &verdict);
+		pn_window_add(&window, guess->window, &call);
+		ret = pn_callsites_add_call(sequence, &call, &verdict);
 		if (!ret)
 			count(hits, &verdict);
 	}
-	pn_stream_free(stream);
+	pn_call_sequence_free(sequence);
 	pn_callsites_close(sites);
 free_program:
 	pn_program_free(&program);
@@ -728,13 +728,13 @@ static int memory(struct bench *b)
 
 /* --- recorded ------------------------------------------------------------- */
 
-static void print_replay(struct bench *b, const char *stream,
+static void print_replay(struct bench *b, const char *sequence,
 			 enum pn_scheme scheme, enum pn_predictor predictor,
 			 const struct pn_cluster_result *result)
 {
 	print_row(b, &(struct row){
 			     .experiment = "recorded",
-			     .shape = stream,
+			     .shape = sequence,
 			     .scheme = pn_scheme_name(scheme),
 			     .predictor = scheme == PN_SCHEME_HELPER
 						  ? pn_predictor_name(predictor)
@@ -751,16 +751,17 @@ static int replay_file(void *arg, const char *path, const char *name)
 							PN_PREDICT_LEARNED };
 	struct bench *b = arg;
 	struct pn_cluster_result result;
-	struct pn_recorded_attr attr = { .path = path,
-					 .cost = b->values->cost,
-					 .window = 2,
-					 .patience =
-						 (double)b->values->patience };
+	struct pn_timed_replay_attr attr = {
+		.path = path,
+		.cost = b->values->cost,
+		.window = 2,
+		.patience = (double)b->values->patience
+	};
 	int ret;
 
 	pn_report_progress(name);
 	attr.scheme = PN_SCHEME_LEAVE_PINNED;
-	ret = pn_recorded_run(&attr, &result);
+	ret = pn_timed_replay_run(&attr, &result);
 	if (ret == -ENODATA)
 		return 0; /* nothing long enough */
 	if (!ret)
@@ -768,7 +769,7 @@ static int replay_file(void *arg, const char *path, const char *name)
 	attr.scheme = PN_SCHEME_HELPER;
 	for (size_t i = 0; i < PN_ARRAY_LEN(predictors) && !ret; i++) {
 		attr.predictor = predictors[i];
-		ret = pn_recorded_run(&attr, &result);
+		ret = pn_timed_replay_run(&attr, &result);
 		if (!ret)
 			print_replay(b, name, attr.scheme, attr.predictor,
 				     &result);
@@ -783,25 +784,25 @@ static int recorded(struct bench *b)
 			       "recorded: give a folder with --traces");
 		return 0;
 	}
-	return pn_recorded_each(b->values->traces, replay_file, b);
+	return pn_trace_files_each(b->values->traces, replay_file, b);
 }
 
 /* --- the critical path ---------------------------------------------------- */
 
 static int recording(struct bench *b)
 {
-	struct pn_recording rows[] = { { .bytes = 17 << 10 },
-				       { .bytes = 1 << 20 },
-				       { .bytes = 4 << 20 } };
+	struct pn_overhead rows[] = { { .bytes = 17 << 10 },
+				      { .bytes = 1 << 20 },
+				      { .bytes = 4 << 20 } };
 	struct pn_report report = { .json = b->values->common.json,
 				    .bench = "helper" };
 	struct pn_spec spec;
 	int ret;
 
 	if (pn_spec_find(&spec, b->values->common.device))
-		return PN_BENCH_SAID;
+		return PN_BENCH_REPORTED;
 	pn_report_progress("recording");
-	ret = pn_recording_measure(&spec, rows, PN_ARRAY_LEN(rows));
+	ret = pn_overhead_measure(&spec, rows, PN_ARRAY_LEN(rows));
 	report.device = spec.text;
 	for (size_t i = 0; i < PN_ARRAY_LEN(rows) && !ret; i++) {
 		struct pn_report_cell cells[] = {
@@ -879,7 +880,7 @@ static int run_helper(const void *v, char *const *operands)
 		ret = experiments[i].run(&b);
 	}
 	pn_report_progress(NULL);
-	if (ret == PN_BENCH_SAID)
+	if (ret == PN_BENCH_REPORTED)
 		return PN_EXIT_FAILED;
 	return ret ? pn_failed("helper", ret) : PN_EXIT_OK;
 }

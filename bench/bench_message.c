@@ -3,9 +3,9 @@
  * How fast do messages arrive under each protocol, by size and by how often a
  * buffer is used?
  *
- * Buffers are new in every trial, and each is used `reuse` times (talk.h says
- * what is timed). For each size all protocols and numbers of uses, and beside
- * them what the device does without messages (raw: eight bytes in polled
+ * Buffers are new in every trial, and each is used `reuse` times (session.h
+ * says what is timed). For each size all protocols and numbers of uses, and
+ * beside them what the device does without messages (raw: eight bytes in polled
  * shared memory, or one put between registered buffers), take turns within one
  * run; figures are medians over the rounds, and the ratio to raw is the median
  * of the ratios of the rounds. Virtual time repeats: one round is enough.
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "bench/talk.h"
+#include "bench/session.h"
 
 #define MAX_LIST    64
 #define MAX_ENTRIES 512
@@ -160,7 +160,7 @@ struct state {
 	const struct values *values;
 	struct list bytes, reuse;
 	unsigned protocols;
-	struct pn_talk *talk;
+	struct pn_session *session;
 	struct entry entries[MAX_ENTRIES];
 	unsigned nentries;
 	uint64_t ncells;
@@ -188,7 +188,7 @@ static void choose_entries(struct state *s, size_t bytes)
 		  bytes <= RAW_FLAG ? PINGS : 1 + PUT_BYTES / (bytes + 65536));
 	for (int id = 0; id <= PN_PROTOCOL_AUTO; id++) {
 		if (!(s->protocols >> id & 1) ||
-		    !pn_talk_applies(s->talk, id, bytes))
+		    !pn_session_protocol_applies(s->session, id, bytes))
 			continue;
 		if (id == PN_PROTOCOL_EAGER)
 			add_entry(s, id, 1, PINGS);
@@ -200,18 +200,19 @@ static void choose_entries(struct state *s, size_t bytes)
 
 static int try_raw(struct state *s, struct entry *e, size_t bytes, double *ns)
 {
-	if (bytes <= RAW_FLAG && s->talk->flags)
-		return pn_talk_notify(s->talk, e->uses, ns);
-	return pn_talk_put(s->talk, bytes, e->uses, ns);
+	if (bytes <= RAW_FLAG && s->session->flags)
+		return pn_session_raw_notify(s->session, e->uses, ns);
+	return pn_session_raw_put(s->session, bytes, e->uses, ns);
 }
 
 /* `auto` has seen many buffers of this cell before it is measured, or, when
  * that takes too long, half of what the size may take; or none. */
-static int teach(struct state *s, struct entry *e, struct pn_talk_trial *trial)
+static int teach(struct state *s, struct entry *e,
+		 struct pn_session_trial *trial)
 {
 	uint64_t end = pn_clock_ns() + s->share_ns / (2 * s->nentries);
 	bool known = e->cell && !s->values->cold;
-	struct pn_talk_result result;
+	struct pn_session_result result;
 	int ret = 0;
 
 	if (!known)
@@ -222,7 +223,7 @@ static int teach(struct state *s, struct entry *e, struct pn_talk_trial *trial)
 	for (unsigned seen = 0; !ret && seen < SEEN; seen += e->buffers) {
 		if (!s->run.virtual_time && pn_clock_ns() > end)
 			break;
-		ret = pn_talk_try(s->talk, trial, &result);
+		ret = pn_session_run_trial(s->session, trial, &result);
 	}
 	return ret;
 }
@@ -245,11 +246,11 @@ static unsigned trials_of(const struct state *s, const struct entry *e,
 
 static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 {
-	struct pn_talk_trial trial = { .protocol = e->protocol,
-				       .bytes = bytes,
-				       .buffers = e->buffers,
-				       .uses = e->uses,
-				       .fresh = s->values->fresh };
+	struct pn_session_trial trial = { .protocol = e->protocol,
+					  .bytes = bytes,
+					  .buffers = e->buffers,
+					  .uses = e->uses,
+					  .fresh = s->values->fresh };
 	unsigned times = trials_of(s, e, bytes);
 	int ret = 0;
 
@@ -259,9 +260,9 @@ static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 		ret = teach(s, e, &trial);
 	*ns = 0;
 	for (unsigned i = 0; !ret && i < times; i++) {
-		struct pn_talk_result result = { 0 };
+		struct pn_session_result result = { 0 };
 
-		ret = pn_talk_try(s->talk, &trial, &result);
+		ret = pn_session_run_trial(s->session, &trial, &result);
 		*ns += result.ns / times;
 		e->taken = result.taken;
 		if (result.peak_bytes > e->peak_bytes)
@@ -295,7 +296,7 @@ static int play_round(void *arg, size_t bytes, size_t round)
 		if (ret) {
 			pn_report_progress(NULL);
 			pn_failed(entry_name(e), ret);
-			return PN_BENCH_SAID;
+			return PN_BENCH_REPORTED;
 		}
 	}
 	return 0;
@@ -358,19 +359,19 @@ static int measure_size(struct state *s, size_t bytes)
 
 	choose_entries(s, bytes);
 	s->share_ns = pn_bench_share_ns(&s->run);
-	ret = pn_bench_play(&s->run, &rounds, bytes, s->share_ns, &n);
+	ret = pn_bench_run_rounds(&s->run, &rounds, bytes, s->share_ns, &n);
 	if (!ret)
 		print_size(s, bytes, n);
 	return ret;
 }
 
-static int body(struct pn_talk *talk, void *arg)
+static int body(struct pn_session *session, void *arg)
 {
 	struct state *s = arg;
 	int ret = 0;
 
-	s->talk = talk;
-	pn_talk_begin(talk, &s->run, &pn_bench_message);
+	s->session = session;
+	pn_session_begin(session, &s->run, &pn_bench_message);
 	pn_bench_plan(&s->run, s->bytes.n);
 	for (size_t i = 0; !ret && i < s->bytes.n; i++)
 		ret = measure_size(s, s->bytes.items[i]);
@@ -398,7 +399,7 @@ static int run_message(const void *v, char *const *operands)
 				     "0 such as 64K,1M..64M, at most %d",
 				     MAX_LIST);
 	else
-		ret = pn_talk_bench(&s->run, v, &pn_bench_message, body, s);
+		ret = pn_session_bench(&s->run, v, &pn_bench_message, body, s);
 	free(s);
 	return ret;
 }

@@ -24,7 +24,7 @@
  * On a virtual machine, where its cores are is the host's choice, and changes:
  * two that share a cache pass a line in a fifth of the time. Many short rounds
  * see all stacks in the same places. And a core may have to share with another
- * machine's: `slow` says of how many turns that was so (pace.h).
+ * machine's: `slow` says of how many turns that was so (core_speed.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,8 +32,8 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "bench/turns.h"
-#include "tools/pinion/place.h"
+#include "bench/comparison.h"
+#include "tools/pinion/paths.h"
 
 #define PROGRAM "mpi_pingpong"
 #define TRIES	3
@@ -55,7 +55,7 @@ static const struct pn_option options[] = {
 	  "largest size; each is four times the one before",
 	  offsetof(struct values, max), 1, 1 << 30, NULL },
 	{ "rounds", PN_OPTION_NUMBER, "5", "how often all take a turn",
-	  offsetof(struct values, rounds), 1, PN_TURNS_ROUNDS, NULL },
+	  offsetof(struct values, rounds), 1, PN_COMPARISON_ROUNDS, NULL },
 	{ "what", PN_OPTION_CHOICE, "pingpong",
 	  "pingpong: beside other stacks; bcast, scatter: with the option "
 	  "reuse and without",
@@ -98,12 +98,12 @@ struct state {
 	const struct stack *stacks;
 	unsigned nstacks;
 	struct pn_report report;
-	struct pn_place place;
-	char programs[PN_TURNS_PLAYERS][PN_PATH_BYTES]; /* "": no rows */
-	struct pn_turns turns;
+	struct pn_paths place;
+	char programs[PN_COMPARISON_COMMANDS][PN_PATH_BYTES]; /* "": no rows */
+	struct pn_comparison turns;
 };
 
-_Static_assert(PN_ARRAY_LEN(stacks) <= PN_TURNS_PLAYERS, "all can play");
+_Static_assert(PN_ARRAY_LEN(stacks) <= PN_COMPARISON_COMMANDS, "all can play");
 
 static int run_stack(struct state *s, unsigned stack)
 {
@@ -116,7 +116,7 @@ static int run_stack(struct state *s, unsigned stack)
 		 (unsigned long long)(v->what == PINGPONG ? 2 : v->ranks),
 		 s->programs[stack], (unsigned long long)v->min,
 		 (unsigned long long)v->max, whats[v->what]);
-	return pn_turns_play(&s->turns, stack, line);
+	return pn_comparison_run(&s->turns, stack, line);
 }
 
 /* When Open MPI's ranks finalize, PMIx gives mpirun two seconds to hear of it.
@@ -169,7 +169,8 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 			       peers ? "to best peer" : "to off", 13,
 			       is->mean.median / base->mean.median),
 		PN_CELL_COUNT("slow_turns", "slow", 6,
-			      pn_turns_slow(&s->turns, stack, size)),
+			      pn_comparison_slow_rounds(&s->turns, stack,
+							size)),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
@@ -177,11 +178,11 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 
 static struct result result_of(struct state *s, unsigned stack, size_t size)
 {
-	struct pn_turns *turns = &s->turns;
+	struct pn_comparison *turns = &s->turns;
 
 	return (struct result){
-		pn_turns_spread(turns, stack, size, CLOCKED).median,
-		pn_turns_spread(turns, stack, size, UNCLOCKED),
+		pn_comparison_spread(turns, stack, size, CLOCKED).median,
+		pn_comparison_spread(turns, stack, size, UNCLOCKED),
 	};
 }
 
@@ -196,7 +197,7 @@ static void keep_best(struct result *best, const struct result *is)
 
 static void print_size(struct state *s, size_t size)
 {
-	struct result results[PN_TURNS_PLAYERS] = { 0 }, best = { 0 };
+	struct result results[PN_COMPARISON_COMMANDS] = { 0 }, best = { 0 };
 
 	for (unsigned k = 0; k < s->nstacks; k++) {
 		if (!s->programs[k][0])
@@ -227,10 +228,10 @@ static int run_round(struct state *s)
 /* Those of Open MPI stand or fall together. */
 static int find_programs(struct state *s)
 {
-	int ret = pn_place_find(&s->place);
+	int ret = pn_paths_find(&s->place);
 
 	for (unsigned k = 0; !ret && k < s->nstacks; k++)
-		if (pn_place_program(s->stacks[k].program, s->programs[k]) &&
+		if (pn_paths_program(s->stacks[k].program, s->programs[k]) &&
 		    !strcmp(s->stacks[k].program, PROGRAM))
 			ret = -ENOENT;
 	return ret;

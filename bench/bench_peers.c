@@ -78,7 +78,7 @@ static int wait_up(struct end *end)
 {
 	struct pn_completion c;
 
-	return pn_step_take(end->device, PN_COMPLETION_PEER_UP, &c);
+	return pn_blocking_poll(end->device, PN_COMPLETION_PEER_UP, &c);
 }
 
 static int end_open(struct end *end, const char *spec, size_t bytes)
@@ -98,9 +98,10 @@ static int end_open(struct end *end, const char *spec, size_t bytes)
 	pn_device_address(end->device, &mine.address);
 	mine.addr = (uintptr_t)end->mr.addr;
 	mine.rkey = end->mr.rkey;
-	ret = pn_end_say(end->sock, &mine, sizeof(mine));
+	ret = pn_end_socket_send(end->sock, &mine, sizeof(mine));
 	if (!ret)
-		ret = pn_end_hear(end->sock, &end->other, sizeof(end->other));
+		ret = pn_end_socket_recv(end->sock, &end->other,
+					 sizeof(end->other));
 	if (!ret)
 		ret = pn_device_attach(end->device, &end->other.address,
 				       &end->peer);
@@ -127,7 +128,7 @@ static int ping(struct end *end)
 			    .rkey = end->other.rkey };
 
 	memset(data, ++end->turn, sizeof(data));
-	return pn_step_post(end->device, end->peer, &op);
+	return pn_blocking_post(end->device, end->peer, &op);
 }
 
 /* Until the other has written this turn. Gives up after seconds. */
@@ -136,7 +137,7 @@ static int await(struct end *end)
 	const volatile uint8_t *last =
 		(const volatile uint8_t *)end->mr.addr + SMALL - 1;
 	uint8_t turn = end->turn;
-	uint64_t looks = 0, deadline = pn_clock_ns() + PN_STEP_NS;
+	uint64_t looks = 0, deadline = pn_clock_ns() + PN_BLOCKING_TIMEOUT_NS;
 
 	while (*last != turn)
 		if (++looks % 4096 == 0 && pn_clock_ns() > deadline)
@@ -165,8 +166,9 @@ static int follow(struct end *end, struct pn_end *api)
 	uint32_t n;
 	int ret = 0;
 
-	while (!ret && !(ret = pn_end_hear(end->sock, &n, sizeof(n))) && n)
-		ret = n & MESSAGES ? pn_end_answer(api, n & ~MESSAGES)
+	while (!ret && !(ret = pn_end_socket_recv(end->sock, &n, sizeof(n))) &&
+	       n)
+		ret = n & MESSAGES ? pn_end_echo(api, n & ~MESSAGES)
 				   : answer_pings(end, n);
 	return ret;
 }
@@ -175,7 +177,7 @@ static int measure_latency(struct end *end, double *us)
 {
 	double samples[PINGS];
 	uint32_t n = PINGS + WARM;
-	int ret = pn_end_say(end->sock, &n, sizeof(n));
+	int ret = pn_end_socket_send(end->sock, &n, sizeof(n));
 
 	for (unsigned i = 0; !ret && i < n; i++) {
 		uint64_t start = pn_clock_ns();
@@ -196,10 +198,10 @@ static int measure_messages(struct end *end, struct pn_end *api, double *us)
 {
 	double samples[WARM + PINGS];
 	uint32_t n = (WARM + PINGS) | MESSAGES;
-	int ret = pn_end_say(end->sock, &n, sizeof(n));
+	int ret = pn_end_socket_send(end->sock, &n, sizeof(n));
 
 	if (!ret)
-		ret = pn_end_ask(api, WARM + PINGS, samples);
+		ret = pn_end_pingpong(api, WARM + PINGS, samples);
 	if (!ret)
 		*us = pn_median(samples + WARM, PINGS);
 	return ret;
@@ -207,16 +209,16 @@ static int measure_messages(struct end *end, struct pn_end *api, double *us)
 
 static int measure_rate(struct end *end, const struct values *v, double *rate)
 {
-	struct pn_step_move move = { .kind = PN_OP_WRITE,
-				     .peer = end->peer,
-				     .local = end->mr.addr,
-				     .lkey = end->mr.lkey,
-				     .remote_addr = end->other.addr,
-				     .rkey = end->other.rkey,
-				     .len = v->bytes,
-				     .times = (unsigned)v->times };
+	struct pn_blocking_transfer move = { .kind = PN_OP_WRITE,
+					     .peer = end->peer,
+					     .local = end->mr.addr,
+					     .lkey = end->mr.lkey,
+					     .remote_addr = end->other.addr,
+					     .rkey = end->other.rkey,
+					     .len = v->bytes,
+					     .times = (unsigned)v->times };
 	uint64_t start = pn_clock_ns();
-	int ret = pn_step_move(end->device, &move);
+	int ret = pn_blocking_transfer(end->device, &move);
 
 	*rate = 1e9 * (double)(v->bytes * v->times) /
 		pn_device_since(end->device, start);
@@ -544,7 +546,7 @@ static int lead(struct state *s, const struct pn_spec *spec)
 	pn_report_head(&s->report, pn_bench_peers.help);
 	for (size_t i = 0; !ret && i < s->values->rounds; i++)
 		ret = play_round(s, i);
-	pn_end_say(s->end.sock, &end, sizeof(end));
+	pn_end_socket_send(s->end.sock, &end, sizeof(end));
 	if (!ret)
 		print_all(s);
 	return ret;

@@ -17,7 +17,7 @@
 
 #include "base/range.h"
 #include "bench/bench.h"
-#include "bench/talk.h"
+#include "bench/session.h"
 #include "message/message_impl.h"
 
 #define MAX_ROUNDS  201
@@ -61,7 +61,7 @@ struct entry {
 struct state {
 	struct pn_bench_run run;
 	const struct values *values;
-	struct pn_talk *talk;
+	struct pn_session *session;
 	struct pinion_remote *remote;
 	struct pn_wire_key target; /* the same for the device */
 	struct entry entries[3 * NWHATS];
@@ -97,7 +97,7 @@ static void choose_entries(struct state *s, size_t bytes)
 			add_entry(s, w, false, buffers,
 				  (unsigned)s->values->reuse);
 	}
-	if (bytes == 8 && s->talk->device->caps & PN_CAP_ATOMICS) {
+	if (bytes == 8 && s->session->device->caps & PN_CAP_ATOMICS) {
 		add_entry(s, FETCH_ADD, true, 1, times_of(bytes));
 		add_entry(s, FETCH_ADD, false, 1, times_of(bytes));
 	}
@@ -117,26 +117,27 @@ static int raw_once(struct state *s, const struct entry *e,
 			    .remote_addr = s->target.addr,
 			    .rkey = s->target.rkey,
 			    .operand = 1 };
-	struct pn_step_move move = { .kind = op.kind,
-				     .peer = peer,
-				     .local = mr->addr,
-				     .lkey = mr->lkey,
-				     .remote_addr = s->target.addr,
-				     .rkey = s->target.rkey,
-				     .len = mr->len };
+	struct pn_blocking_transfer move = { .kind = op.kind,
+					     .peer = peer,
+					     .local = mr->addr,
+					     .lkey = mr->lkey,
+					     .remote_addr = s->target.addr,
+					     .rkey = s->target.rkey,
+					     .len = mr->len };
 	struct pn_completion c;
 	int ret;
 
 	if (e->what != FETCH_ADD)
-		return pn_step_move(s->talk->device, &move);
-	ret = pn_step_post(s->talk->device, peer, &op);
-	return ret ? ret : pn_step_take(s->talk->device, PN_COMPLETION_OP, &c);
+		return pn_blocking_transfer(s->session->device, &move);
+	ret = pn_blocking_post(s->session->device, peer, &op);
+	return ret ? ret
+		   : pn_blocking_poll(s->session->device, PN_COMPLETION_OP, &c);
 }
 
 static int try_raw(struct state *s, const struct entry *e, size_t bytes,
 		   double *ns)
 {
-	struct pn_device *device = s->talk->device;
+	struct pn_device *device = s->session->device;
 	struct pn_peer *peer;
 	struct pn_mr mr;
 	uint64_t start;
@@ -144,7 +145,7 @@ static int try_raw(struct state *s, const struct entry *e, size_t bytes,
 
 	if (ret)
 		return ret;
-	ret = mr.len < bytes ? -ENOMEM : pn_talk_quiet(s->talk, &peer);
+	ret = mr.len < bytes ? -ENOMEM : pn_session_quiesce(s->session, &peer);
 	mr.len = bytes;
 	if (!ret)
 		ret = raw_once(s, e, peer, &mr); /* warms */
@@ -162,7 +163,7 @@ static int try_raw(struct state *s, const struct entry *e, size_t bytes,
 static int ours_once(struct state *s, const struct entry *e, void *buf,
 		     size_t bytes)
 {
-	struct pinion_endpoint *ep = s->talk->ep;
+	struct pinion_endpoint *ep = s->session->ep;
 	struct pinion_move move = { .size = sizeof(move),
 				    .remote = s->remote,
 				    .buf = buf,
@@ -189,7 +190,7 @@ static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
 {
 	size_t stride =
 		pn_range_pages(0, bytes, PN_PAGE_BYTES).len + PN_PAGE_BYTES;
-	struct pn_budget *budget = &s->talk->context->budget;
+	struct pn_budget *budget = &s->session->context->budget;
 	unsigned n = e->buffers * e->uses;
 	uint64_t start;
 	void *memory;
@@ -198,15 +199,15 @@ static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
 	if (ret)
 		return ret;
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
-	start = pn_device_now(s->talk->device);
+	start = pn_device_now(s->session->device);
 	for (unsigned i = 0; !ret && i < n; i++)
 		ret = ours_once(s, e, (char *)memory + i / e->uses * stride,
 				bytes);
-	*ns = pn_device_since(s->talk->device, start) / n;
+	*ns = pn_device_since(s->session->device, start) / n;
 	if (atomic_load(&budget->peak_bytes) > e->peak_bytes)
 		e->peak_bytes = atomic_load(&budget->peak_bytes);
 	pn_pages_unmap(memory, e->buffers * stride, &present);
-	pn_cache_flush(s->talk->context->cache);
+	pn_cache_flush(s->session->context->cache);
 	return ret;
 }
 
@@ -271,7 +272,7 @@ static int play_round(void *arg, size_t bytes, size_t round)
 		if (ret) {
 			pn_report_progress(NULL);
 			pn_failed(names[e->what], ret);
-			return PN_BENCH_SAID;
+			return PN_BENCH_REPORTED;
 		}
 	}
 	return 0;
@@ -293,8 +294,8 @@ static int measure_size(struct state *s, size_t bytes)
 	int ret;
 
 	choose_entries(s, bytes);
-	ret = pn_bench_play(&s->run, &rounds, bytes, pn_bench_share_ns(&s->run),
-			    &n);
+	ret = pn_bench_run_rounds(&s->run, &rounds, bytes,
+				  pn_bench_share_ns(&s->run), &n);
 	if (!ret)
 		print_size(s, bytes, n);
 	return ret;
@@ -308,7 +309,7 @@ struct exposed {
 	struct pinion_exposure_key key;
 };
 
-static int expose(struct pn_talk *talk, uint64_t bytes)
+static int expose(struct pn_session *session, uint64_t bytes)
 {
 	const unsigned access = PINION_ACCESS_REMOTE_READ |
 				PINION_ACCESS_REMOTE_WRITE |
@@ -320,14 +321,15 @@ static int expose(struct pn_talk *talk, uint64_t bytes)
 
 	answer.status = pn_pages_map(bytes, &present, &memory);
 	if (answer.status)
-		return pn_talk_send(talk, &answer, sizeof(answer));
-	answer.status = pinion_exposure_open(talk->ep, memory, bytes, access,
+		return pn_session_send(session, &answer, sizeof(answer));
+	answer.status = pinion_exposure_open(session->ep, memory, bytes, access,
 					     &exposure);
 	if (!answer.status)
 		answer.status = pinion_exposure_key(exposure, &answer.key);
-	ret = pn_talk_send(talk, &answer, sizeof(answer));
+	ret = pn_session_send(session, &answer, sizeof(answer));
 	if (!ret)
-		ret = pn_talk_recv(talk, &answer, sizeof(answer)); /* done */
+		ret = pn_session_recv(session, &answer,
+				      sizeof(answer)); /* done */
 	pinion_exposure_close(exposure);
 	pn_pages_unmap(memory, bytes, &present);
 	return ret;
@@ -355,21 +357,21 @@ static int aim(struct state *s, const struct pinion_exposure_key *key)
 		ret = -EMSGSIZE;
 	s->target = keys[0];
 	return ret ? ret
-		   : pinion_remote_open(s->talk->ep, s->talk->peer, key,
+		   : pinion_remote_open(s->session->ep, s->session->peer, key,
 					&s->remote);
 }
 
-static int body(struct pn_talk *talk, void *arg)
+static int body(struct pn_session *session, void *arg)
 {
 	struct state *s = arg;
 	struct exposed answer;
 	int ret;
 
-	s->talk = talk;
-	pn_talk_begin(talk, &s->run, &pn_bench_put);
-	ret = pn_talk_have(talk, expose, s->values->common.max);
+	s->session = session;
+	pn_session_begin(session, &s->run, &pn_bench_put);
+	ret = pn_session_start_job(session, expose, s->values->common.max);
 	if (!ret)
-		ret = pn_talk_recv(talk, &answer, sizeof(answer));
+		ret = pn_session_recv(session, &answer, sizeof(answer));
 	if (!ret)
 		ret = answer.status;
 	if (!ret)
@@ -377,7 +379,7 @@ static int body(struct pn_talk *talk, void *arg)
 	if (!ret)
 		ret = measure_all(s);
 	pinion_remote_close(s->remote);
-	return ret ? ret : pn_talk_send(talk, &answer, sizeof(answer));
+	return ret ? ret : pn_session_send(session, &answer, sizeof(answer));
 }
 
 static int run_put(const void *v, char *const *operands)
@@ -392,7 +394,7 @@ static int run_put(const void *v, char *const *operands)
 	if (s->values->common.min > s->values->common.max)
 		ret = pn_usage_error("--min is above --max");
 	else
-		ret = pn_talk_bench(&s->run, v, &pn_bench_put, body, s);
+		ret = pn_session_bench(&s->run, v, &pn_bench_put, body, s);
 	free(s);
 	return ret;
 }

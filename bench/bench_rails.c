@@ -15,7 +15,7 @@
 
 #include "bench/bench.h"
 #include "bench/pair.h"
-#include "bench/talk.h"
+#include "bench/session.h"
 
 #define MAX_SIZES 16
 
@@ -65,8 +65,8 @@ struct state {
 	double one_ns[MAX_SIZES][NPROTOCOLS][2];
 };
 
-static void print(struct state *s, const struct pn_talk_trial *trial,
-		  const struct pn_talk_result *result, double one_ns)
+static void print(struct state *s, const struct pn_session_trial *trial,
+		  const struct pn_session_result *result, double one_ns)
 {
 	double ratio = one_ns / result->ns;
 	const struct pn_report_cell row[] = {
@@ -91,14 +91,15 @@ static void print(struct state *s, const struct pn_talk_trial *trial,
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
 }
 
-static int try_one(struct state *s, struct pn_talk *talk,
-		   struct pn_talk_trial *trial, double *one_ns)
+static int try_one(struct state *s, struct pn_session *session,
+		   struct pn_session_trial *trial, double *one_ns)
 {
-	struct pn_talk_result result;
-	int ret = pn_talk_try(talk, trial, &result); /* rails are up */
+	struct pn_session_result result;
+	int ret = pn_session_run_trial(session, trial,
+				       &result); /* rails are up */
 
 	if (!ret)
-		ret = pn_talk_try(talk, trial, &result);
+		ret = pn_session_run_trial(session, trial, &result);
 	if (ret)
 		return ret;
 	if (s->layout == layouts)
@@ -107,26 +108,26 @@ static int try_one(struct state *s, struct pn_talk *talk,
 	return 0;
 }
 
-static int body(struct pn_talk *talk, void *arg)
+static int body(struct pn_session *session, void *arg)
 {
 	struct state *s = arg;
 	size_t bytes = s->values->min;
 	int ret = 0;
 
-	pn_report_device(&s->report, talk->device);
+	pn_report_device(&s->report, session->device);
 	if (s->layout == layouts)
 		pn_report_head(&s->report, pn_bench_rails.help);
 	for (size_t i = 0; bytes <= s->values->max && i < MAX_SIZES; i++) {
 		for (size_t p = 0; !ret && p < 2 * NPROTOCOLS; p++) {
 			unsigned again = p % 2;
-			struct pn_talk_trial trial = {
+			struct pn_session_trial trial = {
 				.protocol = protocols[p / 2],
 				.bytes = bytes,
 				.buffers = again ? 2 : 8,
 				.uses = again ? (unsigned)s->values->reuse : 1,
 			};
 
-			ret = try_one(s, talk, &trial,
+			ret = try_one(s, session, &trial,
 				      &s->one_ns[i][p / 2][again]);
 		}
 		bytes *= 2;
@@ -159,7 +160,7 @@ static int run_rails(const void *v, char *const *operands)
 		s.report = (struct pn_report){ .json = s.values->json,
 					       .bench = "rails",
 					       .device = spec.text };
-		ret = pn_talk_run(&spec, body, &s);
+		ret = pn_session_run(&spec, body, &s);
 	}
 	return ret ? pn_spec_exit("rails", ret) : PN_EXIT_OK;
 }

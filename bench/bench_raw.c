@@ -53,12 +53,13 @@ static int move(struct ends *ends, enum pn_op_kind kind, size_t bytes,
 		unsigned times)
 {
 	unsigned depth = ends->pair->device->limits.queue_depth;
-	struct pn_step_move m = pn_pair_move(ends->pair, kind, &ends->local);
+	struct pn_blocking_transfer m =
+		pn_pair_move(ends->pair, kind, &ends->local);
 
 	m.len = bytes;
 	m.times = times;
 	m.depth = depth < DEPTH ? depth : DEPTH;
-	return pn_step_move(ends->pair->device, &m);
+	return pn_blocking_transfer(ends->pair->device, &m);
 }
 
 static int put(struct ends *ends, size_t bytes, unsigned times)
@@ -193,7 +194,7 @@ static int play_round(struct state *state, size_t bytes, size_t round)
 			ret = sample(state, op, bytes, round);
 		if (ret) {
 			pn_failed(ops[op].name, ret);
-			ret = PN_BENCH_SAID;
+			ret = PN_BENCH_REPORTED;
 		}
 	}
 	return ret;
@@ -252,7 +253,7 @@ static int measure_size(struct state *state, size_t bytes)
 	ret = play_round(state, bytes, 0); /* warms; overwritten */
 	trials = pn_trials_begin(3, MAX_ROUNDS,
 				 pn_bench_share_ns(state->ends.run));
-	for (n = 0; !ret && pn_trials_go_on(&trials, n); n++)
+	for (n = 0; !ret && pn_trials_continue(&trials, n); n++)
 		ret = play_round(state, bytes, n);
 	if (!ret)
 		print_size(state, bytes, n);
@@ -340,7 +341,7 @@ static int run_raw(const void *v, char *const *operands)
 	if (!parse_ops(values->op))
 		return pn_usage_error("--op takes put, get, process_vm_writev "
 				      "and memcpy, joined by commas");
-	return pn_bench_go(&pn_bench_raw, values, body);
+	return pn_bench_execute(&pn_bench_raw, values, body);
 }
 
 const struct pn_command pn_bench_raw = {

@@ -5,9 +5,9 @@
  *
  * Rows A4 and M9: 128 B to 256 MiB, pages present and never touched, 4 KiB and
  * huge pages. Each series ends with the line a * pages + b through its medians
- * (base/fit.h). put_us is one put of as many bytes between registered buffers
- * of two processes: where register_us is above it, registering on demand costs
- * more than the transfer itself.
+ * (base/regression.h). put_us is one put of as many bytes between registered
+ * buffers of two processes: where register_us is above it, registering on
+ * demand costs more than the transfer itself.
  *
  * Pages never touched are made so again before every trial (MADV_DONTNEED), so
  * registering them includes faulting them in. Huge pages are real: smaps says
@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/fit.h"
 #include "base/range.h"
+#include "base/regression.h"
 #include "bench/bench.h"
 
 #define MAX_POINTS 48
@@ -166,9 +166,10 @@ static int measure_register(struct state *state, struct point *point)
 static int put_trials(struct state *state, struct pn_mr *mr, double *ns)
 {
 	struct pn_pair *pair = state->run->pair;
-	struct pn_step_move move = pn_pair_move(pair, PN_OP_WRITE, mr);
+	struct pn_blocking_transfer move = pn_pair_move(pair, PN_OP_WRITE, mr);
 	struct pn_trials trials;
-	int ret = pn_step_move(pair->device, &move); /* warms both ends */
+	int ret =
+		pn_blocking_transfer(pair->device, &move); /* warms both ends */
 
 	trials = pn_trials_begin(3, state->values->trials, state->point_ns / 2);
 	return ret ? ret
@@ -244,7 +245,8 @@ static int measure_point(struct state *state, const struct series *s,
 /* --- one series ----------------------------------------------------------- */
 
 static void print_fit_json(struct pn_report *report, const struct series *s,
-			   const struct pn_fit *r, const struct pn_fit *d)
+			   const struct pn_regression *r,
+			   const struct pn_regression *d)
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_FLAG("fit", NULL, 0, true),
@@ -268,7 +270,7 @@ static void print_fit_json(struct pn_report *report, const struct series *s,
 }
 
 static void note_fit(struct pn_report *report, const char *what,
-		     const struct pn_fit *fit)
+		     const struct pn_regression *fit)
 {
 	pn_report_note(report,
 		       "  %-11s %.3f us + %.4f us/page (residuals: mean %.0f "
@@ -280,14 +282,15 @@ static void note_fit(struct pn_report *report, const char *what,
 static int print_fit(struct state *state, const struct series *s)
 {
 	struct pn_report *report = &state->run->report;
-	struct pn_fit r, d;
+	struct pn_regression r, d;
 	int ret;
 
 	if (!state->npoints)
 		return 0;
-	ret = pn_fit_line(state->x, state->r, state->npoints, &r);
+	ret = pn_regression_line(state->x, state->r, state->npoints, &r);
 	if (!ret)
-		ret = pn_fit_line(state->x, state->d, state->npoints, &d);
+		ret = pn_regression_line(state->x, state->d, state->npoints,
+					 &d);
 	if (ret)
 		return ret;
 	if (report->json) {
@@ -393,7 +396,7 @@ static int body(struct pn_bench_run *run)
 static int run_register(const void *values, char *const *operands)
 {
 	(void)operands;
-	return pn_bench_go(&pn_bench_register, values, body);
+	return pn_bench_execute(&pn_bench_register, values, body);
 }
 
 const struct pn_command pn_bench_register = {

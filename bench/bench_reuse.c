@@ -34,7 +34,7 @@
 #include "base/range.h"
 #include "bench/bench.h"
 #include "bench/callgrind.h"
-#include "bench/talk.h"
+#include "bench/session.h"
 #include "device/profiles.h"
 #include "message/message_impl.h"
 
@@ -113,7 +113,7 @@ static struct game unpacked(uint64_t number)
 struct state {
 	struct pn_bench_run run;
 	const struct values *values;
-	struct pn_talk *talk;
+	struct pn_session *session;
 	double with[MAX_ROUNDS], without[MAX_ROUNDS];
 };
 
@@ -121,7 +121,7 @@ struct state {
 
 /* An end of a game while it is played. */
 struct end {
-	struct pn_talk *talk;
+	struct pn_session *session;
 	struct game game;
 	bool leads;
 	char *arena, *inbox;
@@ -136,14 +136,14 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 static const struct pn_pages_policy untouched = { .huge = PN_PAGES_NORMAL,
 						  .numa_node = -1 };
 
-static bool is_virtual(const struct pn_talk *talk)
+static bool is_virtual(const struct pn_session *session)
 {
-	return talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	return session->device->caps & PN_CAP_VIRTUAL_TIME;
 }
 
 static const struct pn_pages_policy *policy_of(const struct end *e)
 {
-	return is_virtual(e->talk) ? &untouched : &present;
+	return is_virtual(e->session) ? &untouched : &present;
 }
 
 /* The endpoint knows nothing of any buffer. */
@@ -155,7 +155,7 @@ static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
 	pn_reuse_fini(&ep->reuse);
 	pn_reuse_init(&ep->reuse, ep->device, ep->cache, &attr);
 	if (ep->nrails > 1)
-		pn_reuse_exclude(&ep->reuse, ep->eager_way);
+		pn_reuse_exclude(&ep->reuse, ep->eager_kind);
 }
 
 static size_t arena_bytes(const struct end *e)
@@ -199,24 +199,24 @@ static void unmap(struct end *e)
 {
 	pn_pages_unmap(e->arena, arena_bytes(e), policy_of(e));
 	pn_pages_unmap(e->inbox, e->game.bytes, &present);
-	pn_cache_flush(e->talk->context->cache);
+	pn_cache_flush(e->session->context->cache);
 }
 
 static int exchange(struct end *e, void *mine, void *theirs, size_t len)
 {
-	int ret = e->leads ? pn_talk_send(e->talk, mine, len)
-			   : pn_talk_recv(e->talk, theirs, len);
+	int ret = e->leads ? pn_session_send(e->session, mine, len)
+			   : pn_session_recv(e->session, theirs, len);
 
 	if (ret)
 		return ret;
-	return e->leads ? pn_talk_recv(e->talk, theirs, len)
-			: pn_talk_send(e->talk, mine, len);
+	return e->leads ? pn_session_recv(e->session, theirs, len)
+			: pn_session_send(e->session, mine, len);
 }
 
 static int expose(struct end *e)
 {
 	struct pinion_exposure_key mine, theirs;
-	int ret = pinion_exposure_open(e->talk->ep, e->inbox, e->game.bytes,
+	int ret = pinion_exposure_open(e->session->ep, e->inbox, e->game.bytes,
 				       PINION_ACCESS_REMOTE_READ |
 					       PINION_ACCESS_REMOTE_WRITE,
 				       &e->exposure);
@@ -226,8 +226,8 @@ static int expose(struct end *e)
 	if (!ret)
 		ret = exchange(e, &mine, &theirs, sizeof(mine));
 	if (!ret)
-		ret = pinion_remote_open(e->talk->ep, e->talk->peer, &theirs,
-					 &e->remote);
+		ret = pinion_remote_open(e->session->ep, e->session->peer,
+					 &theirs, &e->remote);
 	return ret;
 }
 
@@ -237,11 +237,11 @@ static int ping(struct end *e, const char *buf)
 	int ret;
 
 	if (e->leads) {
-		ret = pn_talk_send(e->talk, buf, bytes);
-		return ret ? ret : pn_talk_recv(e->talk, e->inbox, bytes);
+		ret = pn_session_send(e->session, buf, bytes);
+		return ret ? ret : pn_session_recv(e->session, e->inbox, bytes);
 	}
-	ret = pn_talk_recv(e->talk, e->inbox, bytes);
-	return ret ? ret : pn_talk_send(e->talk, buf, bytes);
+	ret = pn_session_recv(e->session, e->inbox, bytes);
+	return ret ? ret : pn_session_send(e->session, buf, bytes);
 }
 
 static int put(struct end *e)
@@ -255,15 +255,15 @@ static int put(struct end *e)
 	int ret = 0;
 
 	if (!e->leads)
-		ret = pn_talk_recv(e->talk, &flag, 1);
+		ret = pn_session_recv(e->session, &flag, 1);
 	if (!ret)
-		ret = pinion_put(e->talk->ep, &move, &request);
+		ret = pinion_put(e->session->ep, &move, &request);
 	if (!ret)
-		ret = pn_talk_send(e->talk, &flag, 1);
+		ret = pn_session_send(e->session, &flag, 1);
 	if (!ret && e->leads)
-		ret = pn_talk_recv(e->talk, &flag, 1);
+		ret = pn_session_recv(e->session, &flag, 1);
 	return ret ? ret
-		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(e->session->ep, request, PINION_FOREVER, NULL);
 }
 
 static int get(struct end *e)
@@ -277,23 +277,24 @@ static int get(struct end *e)
 
 	if (!e->leads)
 		return 0;
-	ret = pinion_get(e->talk->ep, &move, &request);
+	ret = pinion_get(e->session->ep, &move, &request);
 	return ret ? ret
-		   : pinion_wait(e->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(e->session->ep, request, PINION_FOREVER, NULL);
 }
 
 /* One of many messages that nobody answers. */
 static int pass(struct end *e, uint64_t i)
 {
 	char flag = 0;
-	int ret = e->leads ? pn_talk_send(e->talk, e->arena + i * STEP,
-					  e->game.bytes)
-			   : pn_talk_recv(e->talk, e->inbox, e->game.bytes);
+	int ret =
+		e->leads ? pn_session_send(e->session, e->arena + i * STEP,
+					   e->game.bytes)
+			 : pn_session_recv(e->session, e->inbox, e->game.bytes);
 
 	if (ret || (i + 1) % BATCH)
 		return ret;
-	return e->leads ? pn_talk_recv(e->talk, &flag, 1)
-			: pn_talk_send(e->talk, &flag, 1);
+	return e->leads ? pn_session_recv(e->session, &flag, 1)
+			: pn_session_send(e->session, &flag, 1);
 }
 
 static int act(struct end *e, uint64_t i)
@@ -334,7 +335,7 @@ static int play(struct end *e, double *ns)
 	uint64_t start;
 	int ret;
 
-	forget(e->talk->ep, e->game.mode);
+	forget(e->session->ep, e->game.mode);
 	ret = map(e);
 	if (ret)
 		return ret;
@@ -342,22 +343,22 @@ static int play(struct end *e, double *ns)
 		ret = expose(e);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
-	start = pn_device_now(e->talk->device);
+	start = pn_device_now(e->session->device);
 	for (uint64_t i = 0; !ret && i < e->game.n; i++)
 		ret = act(e, i);
-	*ns = pn_device_since(e->talk->device, start) / ways(&e->game);
+	*ns = pn_device_since(e->session->device, start) / ways(&e->game);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	pinion_remote_close(e->remote);
 	pinion_exposure_close(e->exposure);
 	unmap(e);
-	forget(e->talk->ep, PN_REUSE_OFF);
+	forget(e->session->ep, PN_REUSE_OFF);
 	return ret;
 }
 
-static int follow(struct pn_talk *talk, uint64_t number)
+static int follow(struct pn_session *session, uint64_t number)
 {
-	struct end e = { .talk = talk, .game = unpacked(number) };
+	struct end e = { .session = session, .game = unpacked(number) };
 	double ns;
 
 	return play(&e, &ns);
@@ -365,30 +366,30 @@ static int follow(struct pn_talk *talk, uint64_t number)
 
 static int lead(struct state *s, const struct game *game, double *ns)
 {
-	struct end e = { .talk = s->talk, .game = *game, .leads = true };
-	int ret = pn_talk_have(s->talk, follow, packed(game));
+	struct end e = { .session = s->session, .game = *game, .leads = true };
+	int ret = pn_session_start_job(s->session, follow, packed(game));
 
 	return ret ? ret : play(&e, ns);
 }
 
 /* --- rows ----------------------------------------------------------------- */
 
-static enum pn_reuse_way way_of(const struct state *s, enum what what)
+static enum pn_reuse_kind way_of(const struct state *s, enum what what)
 {
 	if (what == PUT)
 		return PN_REUSE_PUT;
-	return what == GET ? PN_REUSE_GET : s->talk->ep->eager_way;
+	return what == GET ? PN_REUSE_GET : s->session->ep->eager_kind;
 }
 
 static double copy_ns(const struct state *s, size_t bytes)
 {
-	return (double)bytes * s->talk->device->costs.copy_byte_ns;
+	return (double)bytes * s->session->device->costs.copy_byte_ns;
 }
 
 /* Where nothing can be gained nothing is looked up. */
 static double predicted(struct state *s, const struct game *g, double ns)
 {
-	struct pn_reuse *reuse = &s->talk->ep->reuse;
+	struct pn_reuse *reuse = &s->session->ep->reuse;
 	double gain = copy_ns(s, g->bytes) - reuse->lookup_ns;
 
 	if (g->what == NO_REUSE ||
@@ -403,7 +404,7 @@ static const char *path_of(const struct state *s, enum what what)
 {
 	return what == PUT || what == GET
 		       ? "one-sided"
-		       : pn_reuse_way_name(s->talk->ep->eager_way);
+		       : pn_reuse_kind_name(s->session->ep->eager_kind);
 }
 
 struct result {
@@ -605,12 +606,12 @@ static int measure(struct state *s, const struct game *game)
 	struct result r = { .instructions = NAN };
 	int ret = warm(s, *game);
 
-	for (; !ret && pn_trials_go_on(&trials, r.rounds); r.rounds++)
+	for (; !ret && pn_trials_continue(&trials, r.rounds); r.rounds++)
 		ret = play_round(s, *game, r.rounds);
 	if (ret) {
 		pn_report_progress(NULL);
 		pn_failed(names[game->what], ret);
-		return PN_BENCH_SAID;
+		return PN_BENCH_REPORTED;
 	}
 	r.gain = gain_of(s, r.rounds);
 	r.with_ns = pn_median(s->with, r.rounds);
@@ -682,7 +683,7 @@ static int measure_all(struct state *s)
 /* The paper's table 2, by way; put and get are one column there. */
 static const struct {
 	size_t bytes;
-	unsigned uses[PN_REUSE_NWAYS];
+	unsigned uses[PN_REUSE_NKINDS];
 } paper[] = {
 	{ 512, { 432, 1568, 196, 196 } },
 	{ 1 * KIB, { 200, 448, 128, 128 } },
@@ -695,13 +696,13 @@ static const struct {
 	{ 8 * KIB, { 32, 49, 25, 25 } },
 };
 
-static void print_threshold(struct state *s, enum pn_reuse_way way, unsigned i)
+static void print_threshold(struct state *s, enum pn_reuse_kind way, unsigned i)
 {
-	const struct pn_reuse *reuse = &s->talk->ep->reuse;
+	const struct pn_reuse *reuse = &s->session->ep->reuse;
 	double n = pn_reuse_threshold(reuse, way, paper[i].bytes);
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", NULL, 0, "threshold"),
-		PN_CELL_TEXT("path", "path", -12, pn_reuse_way_name(way)),
+		PN_CELL_TEXT("path", "path", -12, pn_reuse_kind_name(way)),
 		PN_CELL_BYTES("bytes", "bytes", 5, paper[i].bytes),
 		PN_CELL_NUMBER("minimum_uses", "uses that pay", 13,
 			       isinf(n) ? NAN : n),
@@ -723,10 +724,10 @@ static void print_threshold(struct state *s, enum pn_reuse_way way, unsigned i)
 
 static void print_thresholds(struct state *s)
 {
-	forget(s->talk->ep, PN_REUSE_AUTO);
+	forget(s->session->ep, PN_REUSE_AUTO);
 	pn_report_series(&s->run.report);
-	for (unsigned w = 0; w < PN_REUSE_NWAYS; w++)
-		if (w >= PN_REUSE_PUT || w == s->talk->ep->eager_way)
+	for (unsigned w = 0; w < PN_REUSE_NKINDS; w++)
+		if (w >= PN_REUSE_PUT || w == s->session->ep->eager_kind)
 			for (unsigned i = 0; i < PN_ARRAY_LEN(paper); i++)
 				print_threshold(s, w, i);
 }
@@ -836,14 +837,14 @@ static int search_all(struct state *s)
 
 /* --- the command ---------------------------------------------------------- */
 
-static int body(struct pn_talk *talk, void *arg)
+static int body(struct pn_session *session, void *arg)
 {
 	struct state *s = arg;
 	int ret;
 
-	s->talk = talk;
-	s->run.virtual_time = is_virtual(talk);
-	pn_report_device(&s->run.report, talk->device);
+	s->session = session;
+	s->run.virtual_time = is_virtual(session);
+	pn_report_device(&s->run.report, session->device);
 	pn_report_head(&s->run.report, pn_bench_reuse.help);
 	if (is_wanted(s, "threshold"))
 		print_thresholds(s);
@@ -880,7 +881,7 @@ static int run_reuse(const void *v, char *const *operands)
 	else if (!strcmp(s->values->what, "count"))
 		ret = count(v);
 	else
-		ret = pn_talk_bench(&s->run, v, &pn_bench_reuse, body, s);
+		ret = pn_session_bench(&s->run, v, &pn_bench_reuse, body, s);
 	free(s);
 	return ret;
 }

@@ -86,7 +86,7 @@ static struct pinion_peer *peer_of(struct rank *r, unsigned number)
 	return r->peers[number];
 }
 
-static int post(struct rank *r, const struct pn_deeds_step *step)
+static int post(struct rank *r, const struct pn_program_run_step *step)
 {
 	struct pinion_request **request = &r->requests[r->nrequests];
 	struct pinion_message m = {
@@ -102,7 +102,7 @@ static int post(struct rank *r, const struct pn_deeds_step *step)
 	m.peer = peer_of(r, peer);
 	if (!m.peer || r->nrequests == MAX_REQUESTS)
 		return -ENOMEM;
-	pn_frames_name(step->site);
+	pn_frames_set_name(step->site);
 	ret = step->deed == PN_POST_SEND ? pn_endpoint_send(r->ep, &m, request)
 					 : pn_endpoint_recv(r->ep, &m, request);
 	r->nrequests += !ret;
@@ -119,7 +119,7 @@ static int wait_all(struct rank *r)
 	return ret;
 }
 
-static int communicate(struct rank *r, const struct pn_deeds_step *step)
+static int communicate(struct rank *r, const struct pn_program_run_step *step)
 {
 	uint64_t start = pn_device_now(r->device);
 	int ret = step->deed == PN_WAIT_ALL ? wait_all(r) : post(r, step);
@@ -172,7 +172,7 @@ static void run_rank(void *arg)
 {
 	struct rank *r = arg;
 	struct cluster *c = r->cluster;
-	const struct pn_deeds_step *step;
+	const struct pn_program_run_step *step;
 	int ret = 0;
 
 	for (size_t n = 0;
@@ -182,7 +182,7 @@ static void run_rank(void *arg)
 		if (step->deed != PN_COMPUTE)
 			ret = communicate(r, step);
 		else
-			pn_device_charge(
+			pn_device_consume_cpu(
 				r->device,
 				(uint64_t)(step->ns *
 					   pn_program_noise(&r->noise,
@@ -333,7 +333,7 @@ static void share_cores_of(struct cluster *c, unsigned machine)
 		share = pn_share_decide(c->attr->policy, members, n, me++);
 		pn_helper_share_core(c->ranks[i].helper, share.nhelpers,
 				     SLICE_NS);
-		pn_helper_rest(c->ranks[i].helper, share.rest);
+		pn_helper_set_idle(c->ranks[i].helper, share.rest);
 	}
 }
 

@@ -14,12 +14,12 @@
 #define AT_ONCE 32
 #define ACCESS	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE)
 
-int pn_end_say(int sock, const void *what, size_t len)
+int pn_end_socket_send(int sock, const void *what, size_t len)
 {
 	return write(sock, what, len) == (ssize_t)len ? 0 : -EPIPE;
 }
 
-int pn_end_hear(int sock, void *what, size_t len)
+int pn_end_socket_recv(int sock, void *what, size_t len)
 {
 	return recv(sock, what, len, MSG_WAITALL) == (ssize_t)len ? 0 : -EPIPE;
 }
@@ -72,9 +72,9 @@ int pn_end_open(struct pn_end *end, const char *device, size_t bytes, int sock)
 	if (!ret)
 		ret = expose(end, bytes, &mine.key);
 	if (!ret)
-		ret = pn_end_say(sock, &mine, sizeof(mine));
+		ret = pn_end_socket_send(sock, &mine, sizeof(mine));
 	if (!ret)
-		ret = pn_end_hear(sock, &theirs, sizeof(theirs));
+		ret = pn_end_socket_recv(sock, &theirs, sizeof(theirs));
 	if (!ret)
 		ret = pinion_peer_add(end->ep, &theirs.address, &end->peer);
 	return ret ? ret
@@ -115,7 +115,7 @@ static int receive_one(struct pn_end *end, uint64_t *word)
 	return ret ? ret : pinion_wait(end->ep, request, PINION_FOREVER, NULL);
 }
 
-int pn_end_ask(struct pn_end *end, unsigned n, double *us)
+int pn_end_pingpong(struct pn_end *end, unsigned n, double *us)
 {
 	uint64_t word = 1, answer;
 	int ret = 0;
@@ -131,7 +131,7 @@ int pn_end_ask(struct pn_end *end, unsigned n, double *us)
 	return ret;
 }
 
-int pn_end_answer(struct pn_end *end, unsigned n)
+int pn_end_echo(struct pn_end *end, unsigned n)
 {
 	uint64_t word;
 	int ret = 0;

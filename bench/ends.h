@@ -27,8 +27,8 @@ struct pn_end {
 };
 
 /* Over the socket that joins the processes. */
-int pn_end_say(int sock, const void *what, size_t len);
-int pn_end_hear(int sock, void *what, size_t len);
+int pn_end_socket_send(int sock, const void *what, size_t len);
+int pn_end_socket_recv(int sock, void *what, size_t len);
 
 /* Both at the same time. What was opened is closed by pn_end_close(), whether
  * it went well or not. */
@@ -36,8 +36,8 @@ int pn_end_open(struct pn_end *end, const char *device, size_t bytes, int sock);
 void pn_end_close(struct pn_end *end);
 
 /* n messages of 8 bytes and their answers; half of each turn in us. */
-int pn_end_ask(struct pn_end *end, unsigned n, double *us);
-int pn_end_answer(struct pn_end *end, unsigned n);
+int pn_end_pingpong(struct pn_end *end, unsigned n, double *us);
+int pn_end_echo(struct pn_end *end, unsigned n);
 
 /* A stream of puts of all the memory, several at a time. */
 int pn_end_put(struct pn_end *end, unsigned times, double *bytes_per_s);

@@ -4,9 +4,9 @@
  * hand each other messages by libfabric's calls alone, each bound to a core. A
  * line "bytes nanoseconds pace" a size, each four times the one before: half a
  * round trip, the mean of 1,000 in a row with no clock between them, of several
- * such means the median; and that of the slower core (pace.h), before or after.
- * The first line has 0 bytes: a bare flag in memory that the same two processes
- * share, which is what the machine takes for it.
+ * such means the median; and that of the slower core (core_speed.h), before or
+ * after. The first line has 0 bytes: a bare flag in memory that the same two
+ * processes share, which is what the machine takes for it.
  *
  * fabric_pingpong PROVIDER count MESSAGES LOOKS -- for callgrind: one process
  * sends so many messages of 8 bytes to itself, in send_to_self(), and finds
@@ -41,8 +41,8 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
-#include "bench/pace.h"
-#include "bench/turns.h"
+#include "bench/comparison.h"
+#include "bench/core_speed.h"
 
 #define TRIPS	   1000
 #define MEANS	   31
@@ -110,7 +110,7 @@ static void find(struct end *end, const char *provider)
 		fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &end->info);
 
 	if (ret == -FI_ENODATA)
-		exit(PN_TURNS_ABSENT);
+		exit(PN_COMPARISON_UNAVAILABLE);
 	NEED(ret);
 	fi_freeinfo(hints);
 }
@@ -322,7 +322,7 @@ static bool is_enough(struct pair *pair, uint64_t start, unsigned nmeans)
 /* The slower core's, when both have said theirs. */
 static double slower(struct pair *pair, double before)
 {
-	double after = pn_pace(), *paces = pair->flags->paces;
+	double after = pn_core_loop_ns(), *paces = pair->flags->paces;
 
 	paces[pair->leads] = before > after ? before : after;
 	wave(pair);
@@ -331,7 +331,7 @@ static double slower(struct pair *pair, double before)
 
 static void measure(struct pair *pair, size_t n)
 {
-	double means[MEANS], pace = pn_pace();
+	double means[MEANS], pace = pn_core_loop_ns();
 	uint64_t first, start;
 	unsigned i = 0;
 

@@ -3,7 +3,7 @@
  * microseconds microseconds pace" a size, each four times the one before. The
  * first is the median of trips that are timed one by one; the second the mean
  * of many in a row with no clock between them, of several such means the
- * median; the last is that of the slowest rank's core (pace.h), before or
+ * median; the last is that of the slowest rank's core (core_speed.h), before or
  * after. pingpong  half a round trip between two ranks bcast     a broadcast
  * and the answer, an empty message of the last rank to the root; half of that
  *   scatter   the same, of so many bytes for each rank */
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/pace.h"
+#include "bench/core_speed.h"
 
 #define MOST  2000
 #define WARM  20
@@ -116,13 +116,13 @@ static double unclocked(trip_fn *trip, char *buf, long n)
 
 static void measure(trip_fn *trip, char *buf, long n)
 {
-	double one, mean, before = pn_pace(), after, pace;
+	double one, mean, before = pn_core_loop_ns(), after, pace;
 
 	for (int i = 0; i < WARM; i++)
 		trip(buf, (int)n);
 	one = clocked(trip, buf, n);
 	mean = unclocked(trip, buf, n);
-	after = pn_pace();
+	after = pn_core_loop_ns();
 	pace = before > after ? before : after;
 	MPI_Reduce(rank ? &pace : MPI_IN_PLACE, &pace, 1, MPI_DOUBLE, MPI_MAX,
 		   0, MPI_COMM_WORLD);

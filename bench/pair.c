@@ -15,7 +15,7 @@
 #include "context.h"
 #include "device/sim/sim.h"
 #include "tools/pinion/command.h"
-#include "tools/pinion/permitted.h"
+#include "tools/pinion/system_limits.h"
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 						.numa_node = -1,
@@ -159,7 +159,7 @@ static bool next_ask(struct pn_device *device, int control,
 	do {
 		while (pn_device_poll(device, &c, 1) == 1)
 			if (c.kind == PN_COMPLETION_RECV)
-				pn_device_release(device, &c);
+				pn_device_return_buffer(device, &c);
 	} while (poll(&fd, 1, 1) == 0);
 	return recv(control, ask, sizeof(*ask), 0) == sizeof(*ask);
 }
@@ -265,7 +265,7 @@ static int run_processes(const struct pn_spec *spec, size_t bytes,
 	ret = initiate(spec, &pair, fn, arg);
 	close(ends[0]); /* ends the target */
 	if (waitpid(pair.pid, &status, 0) == pair.pid)
-		pn_say_signal("the other process", status);
+		pn_print_signal("the other process", status);
 	return ret;
 }
 

@@ -18,9 +18,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "device/blocking.h"
 #include "device/device.h"
-#include "device/step.h"
-#include "tools/pinion/open.h"
+#include "tools/pinion/spec.h"
 
 struct pn_pair {
 	struct pn_device *device; /* the initiator's */
@@ -83,17 +83,17 @@ int pn_pair_map(struct pn_device *device, size_t bytes, unsigned access,
 void pn_pair_unmap(struct pn_device *device, struct pn_mr *mr);
 
 /* All of local memory, put to or got from the beginning of the target's. */
-static inline struct pn_step_move pn_pair_move(const struct pn_pair *pair,
-					       enum pn_op_kind kind,
-					       const struct pn_mr *local)
+static inline struct pn_blocking_transfer pn_pair_move(
+	const struct pn_pair *pair, enum pn_op_kind kind,
+	const struct pn_mr *local)
 {
-	return (struct pn_step_move){ .kind = kind,
-				      .peer = pair->peer,
-				      .local = local->addr,
-				      .lkey = local->lkey,
-				      .remote_addr = pair->remote_addr,
-				      .rkey = pair->rkey,
-				      .len = local->len };
+	return (struct pn_blocking_transfer){ .kind = kind,
+					      .peer = pair->peer,
+					      .local = local->addr,
+					      .lkey = local->lkey,
+					      .remote_addr = pair->remote_addr,
+					      .rkey = pair->rkey,
+					      .len = local->len };
 }
 
 #endif

@@ -18,7 +18,7 @@
 /* --- building ------------------------------------------------------------- */
 
 /* A step that finds no memory is lost, and nsteps tells in the end. */
-static void add(struct pn_program *p, struct pn_deeds_step step)
+static void add(struct pn_program *p, struct pn_program_run_step step)
 {
 	if (p->nsteps == p->capacity) {
 		size_t capacity = p->capacity ? 2 * p->capacity : 64;
@@ -36,12 +36,12 @@ static void add(struct pn_program *p, struct pn_deeds_step step)
 
 static void compute(struct pn_program *p, double ns)
 {
-	add(p, (struct pn_deeds_step){ .deed = PN_COMPUTE, .ns = ns });
+	add(p, (struct pn_program_run_step){ .deed = PN_COMPUTE, .ns = ns });
 }
 
 static void wait_all(struct pn_program *p)
 {
-	add(p, (struct pn_deeds_step){ .deed = PN_WAIT_ALL });
+	add(p, (struct pn_program_run_step){ .deed = PN_WAIT_ALL });
 }
 
 static unsigned new_buffer(struct pn_program *p, size_t bytes)
@@ -60,12 +60,12 @@ struct swap {
 
 static void post(struct pn_program *p, const struct swap *s)
 {
-	struct pn_deeds_step step = { .deed = PN_POST_RECEIVE,
-				      .peer = s->from,
-				      .buffer = s->in,
-				      .offset = s->offset,
-				      .bytes = s->bytes,
-				      .site = s->site };
+	struct pn_program_run_step step = { .deed = PN_POST_RECEIVE,
+					    .peer = s->from,
+					    .buffer = s->in,
+					    .offset = s->offset,
+					    .bytes = s->bytes,
+					    .site = s->site };
 
 	add(p, step);
 	step.deed = PN_POST_SEND;
@@ -98,12 +98,12 @@ static int figure1(struct pn_program *p, const struct pn_program_attr *attr)
 		static const char *const sites[] = { "1", "2", "3" };
 
 		add(p,
-		    (struct pn_deeds_step){ .deed = attr->rank ? PN_POST_RECEIVE
-							       : PN_POST_SEND,
-					    .peer = !attr->rank,
-					    .buffer = i,
-					    .bytes = bytes,
-					    .site = sites[i % 3] });
+		    (struct pn_program_run_step){
+			    .deed = attr->rank ? PN_POST_RECEIVE : PN_POST_SEND,
+			    .peer = !attr->rank,
+			    .buffer = i,
+			    .bytes = bytes,
+			    .site = sites[i % 3] });
 		wait_all(p);
 		compute(p, 1 * S);
 	}
@@ -196,16 +196,16 @@ static int sp(struct pn_program *p, const struct pn_program_attr *attr)
 static void exchange_3(struct pn_program *p, const struct pn_program_attr *attr,
 		       enum direction direction, const char *const sites[2])
 {
-	struct pn_deeds_step send = { .deed = PN_POST_SEND,
-				      .peer = neighbour(attr, direction),
-				      .buffer = 0,
-				      .bytes = p->buffers[0],
-				      .site = sites[0] };
-	struct pn_deeds_step receive = { .deed = PN_POST_RECEIVE,
-					 .peer = send.peer,
-					 .buffer = 1,
-					 .bytes = p->buffers[1],
-					 .site = sites[1] };
+	struct pn_program_run_step send = { .deed = PN_POST_SEND,
+					    .peer = neighbour(attr, direction),
+					    .buffer = 0,
+					    .bytes = p->buffers[0],
+					    .site = sites[0] };
+	struct pn_program_run_step receive = { .deed = PN_POST_RECEIVE,
+					       .peer = send.peer,
+					       .buffer = 1,
+					       .bytes = p->buffers[1],
+					       .site = sites[1] };
 	bool first = !(attr->rank & direction);
 
 	if (first)
@@ -400,8 +400,8 @@ void pn_program_free(struct pn_program *program)
 	free(program->steps);
 }
 
-const struct pn_deeds_step *pn_program_step(const struct pn_program *program,
-					    size_t n)
+const struct pn_program_run_step *pn_program_step(
+	const struct pn_program *program, size_t n)
 {
 	size_t loop = program->nsteps - program->nsetup;
 

@@ -47,10 +47,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum pn_deed { PN_COMPUTE, PN_POST_SEND, PN_POST_RECEIVE, PN_WAIT_ALL };
+enum pn_action { PN_COMPUTE, PN_POST_SEND, PN_POST_RECEIVE, PN_WAIT_ALL };
 
-struct pn_deeds_step {
-	enum pn_deed deed;
+struct pn_program_run_step {
+	enum pn_action deed;
 	double ns;	 /* COMPUTE */
 	unsigned peer;	 /* rank */
 	unsigned buffer; /* number */
@@ -71,7 +71,7 @@ struct pn_program_attr {
 #define PN_PROGRAM_BUFFERS 64
 
 struct pn_program {
-	struct pn_deeds_step *steps;
+	struct pn_program_run_step *steps;
 	size_t nsteps, capacity;
 	size_t nsetup; /* of the steps, before the loop */
 	unsigned iterations;
@@ -84,8 +84,8 @@ int pn_program_make(const struct pn_program_attr *attr, struct pn_program *out);
 void pn_program_free(struct pn_program *program);
 
 /* The n-th step of the whole run; NULL: it is over. */
-const struct pn_deeds_step *pn_program_step(const struct pn_program *program,
-					    size_t n);
+const struct pn_program_run_step *pn_program_step(
+	const struct pn_program *program, size_t n);
 
 /* A factor for the next computation. */
 double pn_program_noise(uint64_t *state, double jitter);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_board -- what a process shows (base/board.h), read from a file that
- * anyone of the same user may have damaged.
+ * fuzz_board -- what a process shows (base/stats_segment.h), read from a file
+ * that anyone of the same user may have damaged.
  *
  * Reading never leaves the copy, whatever the bytes say; what is accepted can
  * be walked through to its end, every field of every row of it.
@@ -11,15 +11,15 @@
 #include "tools/pinion/view.h"
 
 static void read_row(const struct pn_view *view,
-		     const struct pn_board_block *block, unsigned row)
+		     const struct pn_stats_block *block, unsigned row)
 {
 	char text[64];
 
 	for (unsigned i = 0; i < block->nfields; i++) {
-		const struct pn_shown *field = pn_view_field(block, i);
+		const struct pn_stats_field *field = pn_view_field(block, i);
 
 		FUZZ_ASSERT(pn_view_find(block, field->name));
-		if (field->type == PN_SHOWN_TEXT)
+		if (field->type == PN_STATS_TEXT)
 			FUZZ_ASSERT(strlen(pn_view_text(block, row, field, text,
 							sizeof(text))) <
 				    sizeof(text));
@@ -31,7 +31,7 @@ static void read_row(const struct pn_view *view,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 	unsigned char *copy = aligned_alloc(64, (size + 64) & ~(size_t)63);
 	struct pn_view view;
 

@@ -61,7 +61,7 @@ static void take_there(struct play *p)
 	if (!m.data)
 		return;
 	check_taken(p, &m);
-	pn_soft_rx_drop(&p->rx, m.len);
+	pn_soft_rx_consume_next(&p->rx, m.len);
 }
 
 static void release(struct play *p, unsigned which)
@@ -69,7 +69,7 @@ static void release(struct play *p, unsigned which)
 	if (!p->nlent)
 		return;
 	which %= p->nlent;
-	pn_soft_rx_release(&p->rx, p->leases[which]);
+	pn_soft_rx_consumed(&p->rx, p->leases[which]);
 	p->leases[which] = p->leases[--p->nlent];
 }
 
@@ -102,7 +102,7 @@ static void step(struct play *p, const uint8_t *s)
 		release(p, n);
 		break;
 	case 2:
-		pn_soft_rx_tidy(&p->rx);
+		pn_soft_rx_return_pending(&p->rx);
 		break;
 	case 3: /* any kind, any length */
 		write_word(p, s[1], (uint32_t)s[2] << 28 | s[3] * 33u);
@@ -127,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		step(&play, data + i);
 	while (play.nlent)
 		release(&play, 0);
-	pn_soft_rx_tidy(&play.rx);
+	pn_soft_rx_return_pending(&play.rx);
 	pn_soft_rx_fini(&play.rx);
 	free(memory);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_key -- keys of exposed memory (message/wire.h), which travel by means
- * that nobody checks.
+ * fuzz_key -- keys of exposed memory (message/connection/wire.h), which travel
+ * by means that nobody checks.
  *
  * The input is parsed as it is, and, its first byte aside, as the head and keys
  * of a blob that is packed well: so wild numbers get past the check value.
@@ -12,7 +12,7 @@
 
 #include <errno.h>
 
-#include "message/wire.h"
+#include "message/connection/wire.h"
 
 static void check_accepted(const struct pn_key_head *head,
 			   const struct pn_wire_key *keys, const uint8_t *data,

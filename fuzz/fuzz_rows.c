@@ -18,7 +18,7 @@ static void ask_all(const struct pn_row *row)
 {
 	char word[64], condition[256];
 
-	FUZZ_ASSERT(row->n <= PN_ROW_MOST);
+	FUZZ_ASSERT(row->n <= PN_ROW_MAX_KEYS);
 	for (unsigned i = 0; i < row->n; i++) {
 		double number = pn_row_number(row, row->keys[i]);
 		const char *text = pn_row_text(row, row->keys[i]);

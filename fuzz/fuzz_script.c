@@ -34,12 +34,12 @@ static void check_fault(const struct pn_fault *fault)
 	case PN_FAULT_DELAY_MESSAGE:
 		FUZZ_ASSERT(fault->number > 0);
 		return;
-	case PN_FAULT_CUT_AFTER:
+	case PN_FAULT_PORT_FAIL_AFTER:
 		FUZZ_ASSERT(fault->number > 0);
 		FUZZ_ASSERT(fault->node != PN_FAULT_ANY_NODE);
 		return;
-	case PN_FAULT_DROP:
-	case PN_FAULT_CUT:
+	case PN_FAULT_NODE_DIE:
+	case PN_FAULT_PORT_FAIL:
 	case PN_FAULT_LIMIT:
 		FUZZ_ASSERT(fault->node != PN_FAULT_ANY_NODE);
 		return;
@@ -59,7 +59,7 @@ static void ask(const struct pn_script *script)
 
 		FUZZ_ASSERT(ret <= 0);
 		(void)pn_script_message_ns(script, n % 3, n, n / 2 + 1);
-		(void)pn_script_cuts(script, n % 3, n % 2, n);
+		(void)pn_script_port_fails(script, n % 3, n % 2, n);
 	}
 }
 
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_ASSERT(!pn_script_parse(before, strlen(before), &script, NULL));
 	FUZZ_ASSERT(script.n == 1);
 	try_text(text, size, &script);
-	FUZZ_ASSERT(script.faults[0].kind == PN_FAULT_DROP &&
+	FUZZ_ASSERT(script.faults[0].kind == PN_FAULT_NODE_DIE &&
 		    script.faults[0].node == 2 &&
 		    script.faults[0].time_ns == 1000000);
 	pn_script_free(&script);

@@ -23,7 +23,7 @@
 
 #define EVENTS_MAX 512
 
-static struct pn_event events[EVENTS_MAX], again[EVENTS_MAX];
+static struct pn_trace_event events[EVENTS_MAX], again[EVENTS_MAX];
 
 /* A file in memory; its name is in path. */
 static int make_file(const void *bytes, size_t size, char path[32])
@@ -36,27 +36,27 @@ static int make_file(const void *bytes, size_t size, char path[32])
 	return fd;
 }
 
-static void check_event(struct pn_trace *trace, const struct pn_event *e)
+static void check_event(struct pn_trace *trace, const struct pn_trace_event *e)
 {
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
-	struct pn_event_cache cache;
+	struct pn_trace_event_cache cache;
 
 	FUZZ_ASSERT(e->kind < PN_EVENT_NKINDS);
 	if (e->kind == PN_EVENT_PIN)
 		FUZZ_ASSERT(e->addr + e->len >= e->addr);
-	FUZZ_ASSERT(pn_trace_site(trace, e->site, frames) <=
+	FUZZ_ASSERT(pn_trace_site_frames(trace, e->site, frames) <=
 		    PN_TRACE_MAX_FRAMES);
-	FUZZ_ASSERT(strlen(pn_trace_op(trace, e->op)) < 256);
-	if (!pn_trace_cache(trace, e->source, &cache))
+	FUZZ_ASSERT(strlen(pn_trace_op_name(trace, e->op)) < 256);
+	if (!pn_trace_cache_config(trace, e->source, &cache))
 		FUZZ_ASSERT(memchr(cache.policy, 0, sizeof(cache.policy)));
-	(void)pn_decision_name(e);
-	(void)pn_reason_name(e);
+	(void)pn_trace_decision_name(e);
+	(void)pn_trace_reason_name(e);
 }
 
 /* Reads all; the first EVENTS_MAX are kept. */
-static size_t read_all(struct pn_trace *trace, struct pn_event *out)
+static size_t read_all(struct pn_trace *trace, struct pn_trace_event *out)
 {
-	struct pn_event e;
+	struct pn_trace_event e;
 	size_t n = 0;
 	int ret;
 
@@ -67,7 +67,7 @@ static size_t read_all(struct pn_trace *trace, struct pn_event *out)
 		n++;
 	}
 	FUZZ_ASSERT(!ret || ret == -EBADMSG);
-	FUZZ_ASSERT(pn_trace_where(trace)[0]);
+	FUZZ_ASSERT(pn_trace_location(trace)[0]);
 	return n < EVENTS_MAX ? n : EVENTS_MAX;
 }
 
@@ -90,10 +90,10 @@ static void sum_up(size_t n)
 static void check_same(struct pn_trace *a, struct pn_trace *b, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct pn_event x = events[i], y = again[i];
+		struct pn_trace_event x = events[i], y = again[i];
 
-		FUZZ_ASSERT(
-			!strcmp(pn_trace_op(a, x.op), pn_trace_op(b, y.op)));
+		FUZZ_ASSERT(!strcmp(pn_trace_op_name(a, x.op),
+				    pn_trace_op_name(b, y.op)));
 		x.op = y.op = 0;
 		FUZZ_ASSERT(!memcmp(&x, &y, sizeof(x)));
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_wire -- packets between endpoints (message/wire.h), parsed and sent to a
- * live endpoint (tests/message/hostile.h).
+ * fuzz_wire -- packets between endpoints (message/connection/wire.h), parsed
+ * and sent to a live endpoint (tests/message/hostile.h).
  *
  * The input is a row of packets. A byte with its top bit set begins a raw one:
  * how many bytes, and these. Any other begins one whose head is made from the
@@ -15,8 +15,8 @@
 #include <stdbool.h>
 
 #include "base/log.h"
+#include "message/connection/wire.h"
 #include "message/hostile.h"
-#include "message/wire.h"
 
 #define MAX_PACKETS 16
 #define FIELDS	    12

@@ -77,7 +77,7 @@ int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
 {
 	if (!pin || !segment)
 		return -EINVAL;
-	return pn_cache_pin_part(pin, index, segment);
+	return pn_cache_pin_segment(pin, index, segment);
 }
 
 void pinion_unpin(struct pinion_context *context, struct pinion_pin *pin)

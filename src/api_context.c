@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/board.h"
 #include "base/cancel.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/sized.h"
+#include "base/stats_segment.h"
 #include "cache/policy/policy.h"
 #include "context.h"
 #include "device/registrar/registrar.h"
@@ -67,7 +67,7 @@ int pn_context_open_caches(struct pinion_context *context)
 		.batch_bytes = config->cache_batch_bytes,
 		.batch_age_ns = config->cache_batch_age,
 		.no_merge = !config->cache_merge,
-		.shown_by = pn_context_board(context),
+		.stats_owner = pn_context_stats_owner(context),
 	};
 	struct pn_budget_attr budget = {
 		.devices = context->devices,
@@ -96,7 +96,7 @@ int pn_context_open_caches(struct pinion_context *context)
 /* The child's copies of the counters are not to be the parent's. */
 static void watch_fork(void)
 {
-	pn_process_atfork(NULL, NULL, pn_board_in_child);
+	pn_process_atfork(NULL, NULL, pn_stats_in_child);
 }
 
 /* Locks of the parent's other threads may be held for ever. */
@@ -109,18 +109,19 @@ static int refuse_lost(void)
 
 #define CONTEXT struct pinion_context
 
-static const struct pn_shown context_fields[] = {
-	PN_SHOW(TEXT, CONTEXT, config.device, "device"),
-	PN_SHOW(BYTES, CONTEXT, budget.bytes, "pinned_bytes"),
-	PN_SHOW(BYTES, CONTEXT, budget.max_bytes, "max_bytes"),
-	PN_SHOW(BYTES, CONTEXT, budget.process_limit, "process_max_bytes"),
-	PN_SHOW(BYTES, CONTEXT, budget.peak_bytes, "peak_bytes"),
-	PN_SHOW(BYTES, CONTEXT, budget.late_bytes, "late_bytes"),
-	PN_SHOW(GAUGE, CONTEXT, budget.regions, "pinned_regions"),
-	PN_SHOW(GAUGE, CONTEXT, budget.max_regions, "max_regions"),
+static const struct pn_stats_field context_fields[] = {
+	PN_STATS_FIELD(TEXT, CONTEXT, config.device, "device"),
+	PN_STATS_FIELD(BYTES, CONTEXT, budget.bytes, "pinned_bytes"),
+	PN_STATS_FIELD(BYTES, CONTEXT, budget.max_bytes, "max_bytes"),
+	PN_STATS_FIELD(BYTES, CONTEXT, budget.process_limit,
+		       "process_max_bytes"),
+	PN_STATS_FIELD(BYTES, CONTEXT, budget.peak_bytes, "peak_bytes"),
+	PN_STATS_FIELD(BYTES, CONTEXT, budget.late_bytes, "late_bytes"),
+	PN_STATS_FIELD(GAUGE, CONTEXT, budget.regions, "pinned_regions"),
+	PN_STATS_FIELD(GAUGE, CONTEXT, budget.max_regions, "max_regions"),
 };
 
-static const struct pn_shown_kind shown_context = {
+static const struct pn_stats_kind shown_context = {
 	"context", sizeof(CONTEXT), 0, context_fields,
 	PN_ARRAY_LEN(context_fields)
 };
@@ -137,10 +138,10 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 		return -EINVAL;
 	if (ret)
 		return ret;
-	if (pn_process_lost())
+	if (pn_process_is_unusable())
 		return refuse_lost();
 	pthread_once(&once, watch_fork);
-	context = pn_board_alloc(&shown_context, NULL, true);
+	context = pn_stats_alloc(&shown_context, NULL, true);
 	if (!context)
 		return -ENOMEM;
 	context->shown = true;
@@ -175,14 +176,14 @@ close_caches:
 close_devices:
 	close_devices(context);
 free_context:
-	pn_board_free(context);
+	pn_stats_free(context);
 	return ret;
 }
 
 void pinion_close(struct pinion_context *context)
 {
 	PN_NO_CANCEL();
-	if (!context || pn_process_lost())
+	if (!context || pn_process_is_unusable())
 		return;
 	if (!pn_context_foreign(context)) {
 		pn_context_close_endpoints(context);
@@ -194,7 +195,7 @@ void pinion_close(struct pinion_context *context)
 		pn_mutex_fini(&context->lock);
 	}
 	free(context->transport);
-	pn_board_free(context);
+	pn_stats_free(context);
 }
 
 const char *pinion_version(void)

@@ -105,7 +105,7 @@ void pinion_device_deregister(struct pinion_registration *reg)
 		return;
 	/* The registration is the parent's, and so may the lock be. */
 	if (pn_context_foreign(reg->context)) {
-		if (!pn_process_lost())
+		if (!pn_process_is_unusable())
 			free(reg);
 		return;
 	}

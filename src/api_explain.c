@@ -36,19 +36,21 @@ static int explain_eager(const struct pinion_endpoint *ep,
 
 static int weigh(const struct pinion_endpoint *ep,
 		 const struct pinion_explain_attr *attr,
-		 struct pn_prices *prices, enum pn_event_reason *reason)
+		 struct pn_prices *prices, enum pn_trace_event_reason *reason)
 {
-	const struct pn_question question = {
+	const struct pn_choice_input question = {
 		.len = attr->len,
-		.outlook.further = (double)attr->reuse - 1,
+		.forecast.further = (double)attr->reuse - 1,
 		.roomy = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
 	};
 
 	*reason = PN_BECAUSE_SHORT;
 	if (pn_protocol_eager.applies(&ep->limits, attr->len))
 		return explain_eager(ep, attr, prices);
-	pn_auto_predict(&ep->limits, &ep->device->costs, attr->len, prices);
-	return pn_auto_weigh(&question, &ep->device->costs, prices, reason);
+	pn_protocol_selector_predict(&ep->limits, &ep->device->costs, attr->len,
+				     prices);
+	return pn_protocol_selector_weigh(&question, &ep->device->costs, prices,
+					  reason);
 }
 
 int pinion_endpoint_explain(struct pinion_endpoint *ep,
@@ -57,7 +59,7 @@ int pinion_endpoint_explain(struct pinion_endpoint *ep,
 {
 	struct pinion_explanation full;
 	struct pinion_explain_attr attr;
-	enum pn_event_reason reason;
+	enum pn_trace_event_reason reason;
 	struct pn_prices prices;
 	int ret = pn_sized_copy(&attr, sizeof(attr), given);
 	int chosen, id;

@@ -14,9 +14,9 @@
 
 int pinion_site_set(const char *name)
 {
-	if (pn_process_lost())
+	if (pn_process_is_unusable())
 		return -EPERM;
-	return pn_frames_name(name);
+	return pn_frames_set_name(name);
 }
 
 int pinion_helper_query(struct pinion_context *context,
@@ -35,21 +35,22 @@ int pinion_helper_query(struct pinion_context *context,
 	return 0;
 }
 
-/* `own` asks nobody. For the others cores and crew are looked at; where they
- * cannot be, `auto` means no helper, and whoever asked for more hears it. */
-static int join_crew(struct pn_helper *helper, enum pn_share_policy policy)
+/* `own` asks nobody. For the others cores and registry are looked at; where
+ * they cannot be, `auto` means no helper, and whoever asked for more hears it.
+ */
+static int join_registry(struct pn_helper *helper, enum pn_share_policy policy)
 {
 	struct pn_cores cores;
-	struct pn_crew *crew;
+	struct pn_helper_registry *registry;
 	int ret;
 
 	if (policy == PN_SHARE_OWN)
 		return 0;
 	ret = pn_cores_mine(&cores);
 	if (!ret)
-		ret = pn_crew_join(NULL, &cores, &crew);
+		ret = pn_helper_registry_join(NULL, &cores, &registry);
 	if (!ret)
-		pn_helper_join(helper, crew, policy);
+		pn_helper_join_registry(helper, registry, policy);
 	return ret;
 }
 
@@ -65,7 +66,7 @@ int pn_context_open_helper(struct pinion_context *context)
 		.window = (unsigned)config->helper_window,
 		.patience = (double)config->helper_patience,
 		.frames = true,
-		.shown_by = pn_context_board(context),
+		.stats_owner = pn_context_stats_owner(context),
 	};
 	int ret;
 
@@ -76,14 +77,14 @@ int pn_context_open_helper(struct pinion_context *context)
 	ret = pn_helper_open(&attr, &context->helper);
 	if (ret)
 		return ret;
-	if (pn_cache_told_early(context->cache))
+	if (pn_cache_notices_early(context->cache))
 		pn_warn("the helper holds back: releases are learnt by "
 			"userfaultfd, which tells of madvise() too early; load "
 			"pinion at program start (LD_PRELOAD)");
 	if (!pn_cache_keeps(context->cache))
 		pn_warn("the helper holds back: nothing stays registered "
 			"between uses (the monitor's mode is bypass)");
-	ret = join_crew(context->helper, policy);
+	ret = join_registry(context->helper, policy);
 	if (!ret && pn_device_is_registrar(context->device))
 		ret = pn_helper_pins_open(context->helper, context->cache,
 					  &context->helper_pins);

@@ -27,7 +27,7 @@ static void fill_attr(struct pinion_context *context,
 
 	*attr = (struct pn_endpoint_attr){
 		.nrails = context->nrails,
-		.either = pn_device_either(config->device),
+		.either = pn_device_spec_is_alternatives(config->device),
 		.budget = &context->budget,
 		.helper = context->helper,
 		.protocol = config->protocol,
@@ -41,7 +41,7 @@ static void fill_attr(struct pinion_context *context,
 			   .share = (unsigned)config->reuse_share,
 			   .min_bytes = config->reuse_min },
 		.pages = pn_context_pages(context),
-		.shown_by = pn_context_board(context),
+		.stats_owner = pn_context_stats_owner(context),
 	};
 	for (unsigned r = 0; r < context->nrails; r++) {
 		attr->rails[r].device = context->devices[r];
@@ -50,9 +50,9 @@ static void fill_attr(struct pinion_context *context,
 }
 
 /* Without measuring, protocols choose by what is usual. */
-static void assume(struct pn_device *device, int why)
+static void assume_costs(struct pn_device *device, int why)
 {
-	pn_device_assume(device);
+	pn_device_assume_costs(device);
 	if (why == -ENOMEM)
 		pn_warn("%s: no memory can be pinned now, so costs are assumed "
 			"and messages are copied: raise `ulimit -l` "
@@ -110,7 +110,7 @@ static void measure_rails(struct pinion_context *context)
 			continue;
 		ret = pn_device_measure(device, NULL);
 		if (ret) {
-			assume(device, ret);
+			assume_costs(device, ret);
 			known = false;
 		}
 		anew = true;
@@ -326,22 +326,22 @@ int pinion_peer_address(const struct pinion_peer *peer,
 	((uint64_t)(PINION_MESSAGE_DATA | PINION_MESSAGE_DELIVERY_COMPLETE))
 
 /* The peer, if any, is one of this endpoint, and the flags are known. */
-static bool header_ok(const struct pinion_endpoint *ep,
-		      const struct pinion_message *m, uint64_t flags)
+static bool header_valid(const struct pinion_endpoint *ep,
+			 const struct pinion_message *m, uint64_t flags)
 {
 	return usable(ep) && !(m->flags & ~flags) && m->space <= UINT8_MAX &&
 	       (!m->peer || m->peer->ep == ep);
 }
 
-static bool message_ok(const struct pinion_endpoint *ep,
-		       const struct pinion_message *m, uint64_t flags)
+static bool message_valid(const struct pinion_endpoint *ep,
+			  const struct pinion_message *m, uint64_t flags)
 {
-	return header_ok(ep, m, flags) &&
+	return header_valid(ep, m, flags) &&
 	       (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
 }
 
-static bool request_ok(const struct pinion_endpoint *ep,
-		       const struct pinion_request *request)
+static bool request_valid(const struct pinion_endpoint *ep,
+			  const struct pinion_request *request)
 {
 	return usable(ep) && request && request->ep == ep;
 }
@@ -354,9 +354,9 @@ void pinion_peer_prefetch(const struct pinion_peer *peer, size_t len)
 
 /* Messages of another size take a copy of ours. Apart, so that others need no
  * frame for it. */
-static PN_NOINLINE int send_other(struct pinion_endpoint *ep,
-				  const struct pinion_message *message,
-				  struct pinion_request **out)
+static PN_NOINLINE int send_other_size(struct pinion_endpoint *ep,
+				       const struct pinion_message *message,
+				       struct pinion_request **out)
 {
 	struct pinion_message own;
 	int ret = pn_sized_copy(&own, sizeof(own), message);
@@ -369,14 +369,14 @@ int pinion_send(struct pinion_endpoint *ep,
 		struct pinion_request **out)
 {
 	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
-		return send_other(ep, message, out);
-	if (!message_ok(ep, message, SEND_FLAGS) || !message->peer)
+		return send_other_size(ep, message, out);
+	if (!message_valid(ep, message, SEND_FLAGS) || !message->peer)
 		return -EINVAL;
 	return pn_endpoint_send(ep, message, out);
 }
 
-static PN_NOINLINE int inject_other(struct pinion_endpoint *ep,
-				    const struct pinion_message *message)
+static PN_NOINLINE int inject_other_size(struct pinion_endpoint *ep,
+					 const struct pinion_message *message)
 {
 	struct pinion_message own;
 	int ret = pn_sized_copy(&own, sizeof(own), message);
@@ -388,8 +388,8 @@ int pinion_inject(struct pinion_endpoint *ep,
 		  const struct pinion_message *message)
 {
 	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
-		return inject_other(ep, message);
-	if (!message_ok(ep, message, PINION_MESSAGE_DATA) || !message->peer)
+		return inject_other_size(ep, message);
+	if (!message_valid(ep, message, PINION_MESSAGE_DATA) || !message->peer)
 		return -EINVAL;
 	return pn_endpoint_inject(ep, message);
 }
@@ -404,9 +404,9 @@ static PN_NOINLINE int check_multi_recv(const struct pinion_multi_recv *multi)
 		       : pn_sized_copy(&own, sizeof(own), multi);
 }
 
-static PN_NOINLINE int recv_other(struct pinion_endpoint *ep,
-				  const struct pinion_message *message,
-				  struct pinion_request **out)
+static PN_NOINLINE int recv_other_size(struct pinion_endpoint *ep,
+				       const struct pinion_message *message,
+				       struct pinion_request **out)
 {
 	struct pinion_message own;
 	int ret = pn_sized_copy(&own, sizeof(own), message);
@@ -419,8 +419,8 @@ int pinion_recv(struct pinion_endpoint *ep,
 		struct pinion_request **out)
 {
 	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
-		return recv_other(ep, message, out);
-	if (!message_ok(ep, message, 0) || (message->multi_recv && out))
+		return recv_other_size(ep, message, out);
+	if (!message_valid(ep, message, 0) || (message->multi_recv && out))
 		return -EINVAL;
 	if (pn_unlikely(message->multi_recv)) {
 		int ret = check_multi_recv(message->multi_recv);
@@ -442,7 +442,7 @@ int pinion_probe(struct pinion_endpoint *ep,
 	message = pn_sized_use(message, &own, sizeof(own), &ret);
 	if (pn_unlikely(!message))
 		return ret;
-	if (!header_ok(ep, message, 0))
+	if (!header_valid(ep, message, 0))
 		return -EINVAL;
 	return pn_endpoint_probe(ep, message, out, unexpected);
 }
@@ -458,15 +458,15 @@ int pinion_recv_unexpected(struct pinion_endpoint *ep,
 	message = pn_sized_use(message, &own, sizeof(own), &ret);
 	if (pn_unlikely(!message))
 		return ret;
-	if (!message_ok(ep, message, 0) || message->multi_recv || !unexpected ||
-	    unexpected->peer->ep != ep)
+	if (!message_valid(ep, message, 0) || message->multi_recv ||
+	    !unexpected || unexpected->peer->ep != ep)
 		return -EINVAL;
 	return pn_endpoint_recv_unexpected(ep, unexpected, message, out);
 }
 
 int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
 {
-	if (!request_ok(ep, request))
+	if (!request_valid(ep, request))
 		return -EINVAL;
 	return pn_endpoint_cancel(ep, request);
 }
@@ -479,7 +479,7 @@ int pinion_recv_cancel(struct pinion_endpoint *ep, const void *user)
 int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		struct pinion_completion *out)
 {
-	if (!request_ok(ep, request))
+	if (!request_valid(ep, request))
 		return -EINVAL;
 	return pn_endpoint_test(ep, request, out);
 }
@@ -498,15 +498,15 @@ static uint64_t deadline_in(struct pinion_endpoint *ep, uint64_t timeout_us)
 int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 		uint64_t timeout_us, struct pinion_completion *out)
 {
-	if (!request_ok(ep, request))
+	if (!request_valid(ep, request))
 		return -EINVAL;
 	return pn_endpoint_wait_until(ep, request, deadline_in(ep, timeout_us),
 				      out);
 }
 
 /* Whose completions are of another size, or who wants none. */
-static PN_NOINLINE int poll_other(struct pinion_endpoint *ep, char *out,
-				  size_t element_bytes, unsigned max)
+static PN_NOINLINE int poll_other_size(struct pinion_endpoint *ep, char *out,
+				       size_t element_bytes, unsigned max)
 {
 	struct pinion_completion batch[16];
 	size_t bytes =
@@ -534,7 +534,7 @@ int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		size_t element_bytes, unsigned max)
 {
 	if (pn_unlikely(element_bytes != sizeof(*out) || !out || !usable(ep)))
-		return poll_other(ep, (char *)out, element_bytes, max);
+		return poll_other_size(ep, (char *)out, element_bytes, max);
 	return pn_endpoint_poll(ep, out, max);
 }
 

@@ -15,8 +15,8 @@ static bool usable(const struct pinion_endpoint *ep)
 	return ep && pn_context_usable(ep->context);
 }
 
-static bool peer_ok(const struct pinion_endpoint *ep,
-		    const struct pinion_peer *peer)
+static bool peer_valid(const struct pinion_endpoint *ep,
+		       const struct pinion_peer *peer)
 {
 	return usable(ep) && peer && peer->ep == ep;
 }
@@ -52,7 +52,7 @@ int pinion_remote_open(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		       struct pinion_remote **out)
 {
 	PN_NO_CANCEL();
-	if (!peer_ok(ep, peer) || !key || !out)
+	if (!peer_valid(ep, peer) || !key || !out)
 		return -EINVAL;
 	return pn_endpoint_remote(ep, peer, key, out);
 }
@@ -65,8 +65,8 @@ void pinion_remote_close(struct pinion_remote *remote)
 }
 
 /* Whether a key allows it. */
-static int reach(const struct pinion_remote *remote, uint64_t offset,
-		 size_t len, unsigned access)
+static int check_access(const struct pinion_remote *remote, uint64_t offset,
+			size_t len, unsigned access)
 {
 	if (offset > remote->len || len > remote->len - offset ||
 	    !(remote->access & access))
@@ -84,10 +84,11 @@ static int start_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 	move = pn_sized_use(move, &own, sizeof(own), &ret);
 	if (!move)
 		return ret;
-	if (move->flags || !move->remote || !peer_ok(ep, move->remote->peer) ||
+	if (move->flags || !move->remote ||
+	    !peer_valid(ep, move->remote->peer) ||
 	    (move->len && !pn_range_valid((uintptr_t)move->buf, move->len)))
 		return -EINVAL;
-	ret = reach(move->remote, move->offset, move->len, needs);
+	ret = check_access(move->remote, move->offset, move->len, needs);
 	return ret ? ret : pn_endpoint_access(ep, kind, move, out);
 }
 
@@ -117,10 +118,10 @@ static int start_atomic(struct pinion_endpoint *ep, enum pn_op_kind op,
 	if (!atomic)
 		return ret;
 	remote = atomic->remote;
-	if (atomic->flags || !remote || !peer_ok(ep, remote->peer))
+	if (atomic->flags || !remote || !peer_valid(ep, remote->peer))
 		return -EINVAL;
-	ret = reach(remote, atomic->offset, sizeof(uint64_t),
-		    PINION_ACCESS_REMOTE_ATOMIC);
+	ret = check_access(remote, atomic->offset, sizeof(uint64_t),
+			   PINION_ACCESS_REMOTE_ATOMIC);
 	if (ret)
 		return ret;
 	if (pn_keys_at(remote->keys, remote->nkeys, atomic->offset).addr % 8)
@@ -154,20 +155,20 @@ int pinion_atomic_compare_swap(struct pinion_endpoint *ep,
 int pinion_peer_flush(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		      void *user, struct pinion_request **out)
 {
-	if (!peer_ok(ep, peer))
+	if (!peer_valid(ep, peer))
 		return -EINVAL;
 	return pn_endpoint_flush(ep, peer, user, out);
 }
 
 int pinion_peer_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
 {
-	return peer_ok(ep, peer) ? pn_endpoint_fence(ep, peer) : -EINVAL;
+	return peer_valid(ep, peer) ? pn_endpoint_fence(ep, peer) : -EINVAL;
 }
 
-static bool conditional_ok(const struct pinion_endpoint *ep,
-			   const struct pinion_message *m)
+static bool conditional_valid(const struct pinion_endpoint *ep,
+			      const struct pinion_message *m)
 {
-	return peer_ok(ep, m->peer) && !m->flags && !m->ignore &&
+	return peer_valid(ep, m->peer) && !m->flags && !m->ignore &&
 	       !m->multi_recv && m->space <= UINT8_MAX &&
 	       (!m->len || pn_range_valid((uintptr_t)m->buf, m->len));
 }
@@ -186,7 +187,8 @@ static int start_conditional(conditional_fn *start, struct pinion_endpoint *ep,
 	message = pn_sized_use(message, &own, sizeof(own), &ret);
 	if (!message)
 		return ret;
-	return conditional_ok(ep, message) ? start(ep, message, out) : -EINVAL;
+	return conditional_valid(ep, message) ? start(ep, message, out)
+					      : -EINVAL;
 }
 
 int pinion_put_when(struct pinion_endpoint *ep,

@@ -47,9 +47,9 @@ struct pinion_context {
 	 * registrar, as long as the context, and fed by pins. */
 	struct pn_helper *helper;
 	struct pn_helper_pins *helper_pins;
-	uint32_t process;	      /* that made it (base/process.h) */
-	bool shown;		      /* lives on the board (base/board.h) */
-	struct pn_mutex lock;	      /* protects the lists */
+	uint32_t process;     /* that made it (base/process.h) */
+	bool shown;	      /* lives on the board (base/stats_segment.h) */
+	struct pn_mutex lock; /* protects the lists */
 	struct pn_list registrations; /* made by hand */
 	struct pn_list heaps;
 	void *transport; /* of pinion/verbs.h or fabric.h: freed with it */
@@ -57,7 +57,8 @@ struct pinion_context {
 
 /* What the counters of its parts belong to on the board; NULL: none is there.
  */
-static inline const void *pn_context_board(const struct pinion_context *context)
+static inline const void *pn_context_stats_owner(
+	const struct pinion_context *context)
 {
 	return context->shown ? context : NULL;
 }
@@ -65,7 +66,7 @@ static inline const void *pn_context_board(const struct pinion_context *context)
 /* Whether a forked child has it from its parent. */
 static inline bool pn_context_foreign(const struct pinion_context *context)
 {
-	return !pn_process_made(context->process);
+	return !pn_process_is_current(context->process);
 }
 
 /* Whether a caller's handle can be used. */

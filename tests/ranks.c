@@ -36,7 +36,7 @@ void rank_fail(struct rank *rank, const char *what, const char *file, int line)
 void rank_pause(struct rank *rank)
 {
 	if (rank->virtual_time)
-		pn_device_charge(rank->device, PN_NS_PER_US);
+		pn_device_consume_cpu(rank->device, PN_NS_PER_US);
 	else
 		usleep(20);
 }
@@ -121,7 +121,7 @@ static void *run_opened(void *arg)
 		return NULL;
 	}
 	rank->device = rank->rails[0];
-	rank->either = pn_device_either(spec);
+	rank->either = pn_device_spec_is_alternatives(spec);
 	run->fn(rank);
 	while (rank->nrails)
 		pn_device_close(rank->rails[--rank->nrails]);

@@ -66,7 +66,7 @@ static size_t charged(void)
 /* Old kernels give charges back a second late. */
 static void check_pinned(const struct program *p)
 {
-	bool late = pn_soft_of(p->context->device)->slots.lag;
+	bool late = pn_soft_of(p->context->device)->slots.deferred_uncharge;
 	uint64_t end = pn_clock_ns() + 60 * PN_NS_PER_S;
 
 	if (!p->budget)
@@ -302,7 +302,7 @@ static void stay_below(const char *device, size_t budget, unsigned kind)
 	p.budget = budget;
 	do_everything(&p, arenas[kind].map());
 	CHECK(p.nexposed || budget < arenas[kind].least);
-	late = pn_soft_of(p.context->device)->slots.lag;
+	late = pn_soft_of(p.context->device)->slots.deferred_uncharge;
 	splits = pn_monitor_needs_probe();
 	pinion_close(p.context);
 	watcher.stop = true;

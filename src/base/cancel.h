@@ -15,7 +15,7 @@
  *   beginning to end. A cache hit and a short message make no system call, and
  *   pay nothing: where they leave the short path, what they call turns it off.
  *   The request to end stays pending, and takes effect in the program.
- * - Service threads (servant.h) cannot be canceled.
+ * - Service threads (service_thread.h) cannot be canceled.
  *
  * Cancellation of type PTHREAD_CANCEL_ASYNCHRONOUS takes effect anywhere; no
  * call of this library is safe for threads that have chosen it.

@@ -15,13 +15,13 @@
 #define QUIET_NS (10 * PN_NS_PER_S)
 
 /* Whether it is time for another line of its kind. */
-static bool may_tell(_Atomic uint64_t *told_ns)
+static bool may_log(_Atomic uint64_t *logged_ns)
 {
 	uint64_t now = pn_clock_ns();
-	uint64_t last = atomic_load(told_ns);
+	uint64_t last = atomic_load(logged_ns);
 
 	return (!last || now - last >= QUIET_NS) &&
-	       atomic_compare_exchange_strong(told_ns, &last, now);
+	       atomic_compare_exchange_strong(logged_ns, &last, now);
 }
 
 static uint64_t limit_of(int resource)
@@ -34,9 +34,9 @@ static uint64_t limit_of(int resource)
 
 static void explain_descriptors(int error, const char *what)
 {
-	static _Atomic uint64_t told_ns;
+	static _Atomic uint64_t logged_ns;
 
-	if (!may_tell(&told_ns))
+	if (!may_log(&logged_ns))
 		return;
 	if (error == -ENFILE)
 		pn_error("cannot %s: the system has no more descriptors; raise "
@@ -50,10 +50,10 @@ static void explain_descriptors(int error, const char *what)
 
 static void explain_memory(const char *what)
 {
-	static _Atomic uint64_t told_ns;
+	static _Atomic uint64_t logged_ns;
 	uint64_t limit = limit_of(RLIMIT_AS);
 
-	if (limit != RLIM_INFINITY && may_tell(&told_ns))
+	if (limit != RLIM_INFINITY && may_log(&logged_ns))
 		pn_error("cannot %s: no memory; the address space is limited "
 			 "to %llu MiB, raise `ulimit -v`",
 			 what, (unsigned long long)(limit >> 20));

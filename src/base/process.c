@@ -30,7 +30,7 @@ static unsigned nforking; /* handlers that were ready when it began */
 
 static _Atomic bool numbered; /* this process or one that it descends from */
 
-bool pn_process_lost(void)
+bool pn_process_is_unusable(void)
 {
 	return !atomic_load(&pn_process.number) && atomic_load(&numbered);
 }
@@ -49,7 +49,7 @@ static unsigned count_ready(void)
 
 static void before_fork(void) PN_NO_THREAD_SAFETY
 {
-	if (pn_process_lost()) {
+	if (pn_process_is_unusable()) {
 		forking = 0;
 		return;
 	}
@@ -63,7 +63,7 @@ static void before_fork(void) PN_NO_THREAD_SAFETY
 
 static void in_parent(void) PN_NO_THREAD_SAFETY
 {
-	if (pn_process_lost())
+	if (pn_process_is_unusable())
 		return;
 	for (unsigned i = 0; i < nforking; i++)
 		if (handlers[i].in_parent)

@@ -5,7 +5,7 @@
  *
  * Every process has a number. An object keeps the number of the process that
  * made it (pn_process_number()), and is foreign where the number differs
- * (pn_process_made()). The number lies in a page that the kernel wipes in
+ * (pn_process_is_current()). The number lies in a page that the kernel wipes in
  * every child (MADV_WIPEONFORK), however the child was made:
  *   fork()                 the handlers run; the child gets the next number
  *                          and can have objects of its own.
@@ -51,7 +51,7 @@ extern struct pn_process pn_process __attribute__((visibility("hidden")));
 uint32_t pn_process_number(void);
 
 /* Whether the process of that number is this one. */
-static inline bool pn_process_made(uint32_t number)
+static inline bool pn_process_is_current(uint32_t number)
 {
 	return pn_likely(atomic_load_explicit(&pn_process.number,
 					      memory_order_relaxed) == number);
@@ -59,7 +59,7 @@ static inline bool pn_process_made(uint32_t number)
 
 /* Whether no handler has run in this child: it may take no lock, and nothing
  * of its parent's can be put in order. */
-bool pn_process_lost(void);
+bool pn_process_is_unusable(void);
 
 /* Handlers around fork(), in the order of pthread_atfork(): `before` of the
  * last module first. `before` and `parent` may be NULL. At most

@@ -43,8 +43,8 @@ static inline bool pn_range_covers(struct pn_range outer, struct pn_range inner)
 }
 
 /* From where the first begins to where the last ends. */
-static inline struct pn_range pn_range_joined(struct pn_range a,
-					      struct pn_range b)
+static inline struct pn_range pn_range_hull(struct pn_range a,
+					    struct pn_range b)
 {
 	uintptr_t start = a.addr < b.addr ? a.addr : b.addr;
 	uintptr_t a_end = a.addr + a.len, b_end = b.addr + b.len;

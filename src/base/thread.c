@@ -149,7 +149,7 @@ static void thread_free(struct pn_thread *thread)
 static void thread_exits(void *arg)
 {
 	/* A child without handlers may not take the lock. */
-	if (pn_process_lost())
+	if (pn_process_is_unusable())
 		return;
 	pn_thread_fini(arg);
 	pn_thread_current = NULL;

@@ -37,8 +37,8 @@
 
 struct pn_thread {
 	struct pn_list link; /* among all contexts */
-	/* From where in the program its requests come, for events (event.h);
-	 * 0: not known. */
+	/* From where in the program its requests come, for events
+	 * (trace_sink.h); 0: not known. */
 	uint64_t site;
 	char site_name[PN_THREAD_SITE_BYTES]; /* its beginning, for people */
 	void *local[PN_THREAD_KEYS];

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/process.h"
 
-/* Values of look_ns: somebody is at it; below, a time. */
-#define LOOKING (PN_FOREVER - 1)
+/* Values of refresh_ns: somebody is at it; below, a time. */
+#define REFRESHING (PN_FOREVER - 1)
 
 #define MIB(bytes) ((bytes) >> 20)
 
@@ -24,7 +24,7 @@ static struct {
 	const char *derived_from; /* lock */
 	size_t raised_to;	  /* deriving; as was said last */
 	_Atomic size_t max_bytes, bytes, peak_bytes, late_bytes;
-	_Atomic uint64_t look_ns; /* as in struct pn_budget */
+	_Atomic uint64_t refresh_ns; /* as in struct pn_budget */
 	struct pn_account account;
 	struct pn_sharers sharers;
 } process;
@@ -54,7 +54,7 @@ static void process_init(void) PN_NO_THREAD_SAFETY
 	atomic_store(&process.bytes, 0);
 	atomic_store(&process.peak_bytes, 0);
 	atomic_store(&process.late_bytes, 0);
-	atomic_store(&process.look_ns, PN_FOREVER);
+	atomic_store(&process.refresh_ns, PN_FOREVER);
 	pn_account_init(&process.account, 0);
 	sharers_init(&process.sharers);
 }
@@ -139,7 +139,7 @@ static void publish(size_t max_bytes, size_t sum, const char *derived_from)
 	pn_unlock(&process.lock);
 }
 
-static void say_raised(size_t derived, size_t raised)
+static void log_raised(size_t derived, size_t raised)
 {
 	if (process.raised_to == raised)
 		return;
@@ -163,7 +163,7 @@ static void derive_process(void)
 	if (max == SIZE_MAX) {
 		max = pn_derive_bytes(&terms.from, &why);
 		raised = smaller(terms.largest, terms.from.hard);
-		say_raised(max, raised > max ? raised : 0);
+		log_raised(max, raised > max ? raised : 0);
 		if (raised > max) {
 			max = raised;
 			why = "the largest max_bytes of a context";
@@ -171,9 +171,9 @@ static void derive_process(void)
 	}
 	publish(max, terms.sum, why);
 	if (terms.given != SIZE_MAX || !is_shared(&terms.from))
-		atomic_store(&process.look_ns, PN_FOREVER);
+		atomic_store(&process.refresh_ns, PN_FOREVER);
 	else
-		atomic_compare_exchange_strong(&process.look_ns, &never,
+		atomic_compare_exchange_strong(&process.refresh_ns, &never,
 					       pn_clock_ns() + PN_NS_PER_S);
 	pn_unlock(&process.deriving);
 }
@@ -217,12 +217,12 @@ void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
 	if (atomic_load(&budget->max_regions) == before)
 		atomic_store(&budget->max_regions, most_regions(budget));
 	device->account = budget->account;
-	if (!device->limits.uncharged_late)
+	if (!device->limits.deferred_uncharge)
 		return;
 	pn_device_pinned(device, &pinned);
 	if (pinned.dying_bytes)
-		pn_account_late(device->account, pinned.dying_bytes,
-				pn_clock_ns() + 3 * PN_NS_PER_S);
+		pn_account_defer_uncharge(device->account, pinned.dying_bytes,
+					  pn_clock_ns() + 3 * PN_NS_PER_S);
 }
 
 static void init(struct pn_budget *budget, size_t max_bytes,
@@ -233,7 +233,7 @@ static void init(struct pn_budget *budget, size_t max_bytes,
 	budget->sharers = &budget->own_sharers;
 	if (!nprocesses)
 		budget->nprocesses = pn_derive_processes();
-	atomic_init(&budget->look_ns, PN_FOREVER);
+	atomic_init(&budget->refresh_ns, PN_FOREVER);
 	atomic_init(&budget->max_bytes, max_bytes);
 	pn_account_init(&budget->own_account, max_bytes);
 	budget->account = &budget->own_account;
@@ -259,21 +259,21 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 	derive_own(budget);
 	add_limits(&from, budget);
 	if (is_shared(&from))
-		atomic_store(&budget->look_ns, pn_clock_ns() + PN_NS_PER_S);
+		atomic_store(&budget->refresh_ns, pn_clock_ns() + PN_NS_PER_S);
 }
 
 /* Whether a device's kernel uncharges late: others look at it, too. */
 static bool may_be_late(const struct pn_budget *budget)
 {
 	for (unsigned i = 0; i < budget->ndevices; i++)
-		if (budget->devices[i]->limits.uncharged_late)
+		if (budget->devices[i]->limits.deferred_uncharge)
 			return true;
 	return false;
 }
 
 static void join(struct pn_budget *budget, const struct pn_budget_attr *attr)
 {
-	budget->joined = true;
+	budget->in_process = true;
 	budget->sharers = &process.sharers;
 	budget->process_max_bytes = attr->process_max_bytes;
 	budget->capped = attr->max_bytes;
@@ -310,7 +310,7 @@ static void set_late(struct pn_budget *budget, size_t late)
 {
 	size_t before = atomic_exchange(&budget->late_bytes, late);
 
-	if (budget->joined)
+	if (budget->in_process)
 		atomic_fetch_add(&process.late_bytes, late - before);
 }
 
@@ -318,7 +318,7 @@ void pn_budget_close(struct pn_budget *budget)
 {
 	bool others;
 
-	if (!budget->joined)
+	if (!budget->in_process)
 		return;
 	pn_lock(&process.lock);
 	pn_list_remove(&budget->member);
@@ -327,7 +327,7 @@ void pn_budget_close(struct pn_budget *budget)
 	pn_unlock(&process.lock);
 	atomic_fetch_sub(&process.bytes, atomic_exchange(&budget->bytes, 0));
 	set_late(budget, 0);
-	budget->joined = false;
+	budget->in_process = false;
 	if (others)
 		derive_process();
 }
@@ -336,40 +336,41 @@ void pn_budget_close(struct pn_budget *budget)
 
 /* One thread at a time, and for a hundredth of the time at most: there may be
  * thousands of processes. */
-static void look_at_others(struct pn_budget *budget, _Atomic uint64_t *look_ns)
+static void refresh_limit(struct pn_budget *budget,
+			  _Atomic uint64_t *refresh_ns)
 {
-	uint64_t start = pn_clock_ns(), due = atomic_load(look_ns);
+	uint64_t start = pn_clock_ns(), due = atomic_load(refresh_ns);
 	uint64_t took;
 
 	if (start < due ||
-	    !atomic_compare_exchange_strong(look_ns, &due, LOOKING))
+	    !atomic_compare_exchange_strong(refresh_ns, &due, REFRESHING))
 		return;
-	if (budget->joined)
+	if (budget->in_process)
 		derive_process();
 	else
 		derive_own(budget);
 	took = pn_clock_ns() - start;
 	took = took * 100 > PN_NS_PER_S ? took * 100 : PN_NS_PER_S;
-	due = LOOKING;
+	due = REFRESHING;
 	/* A resize meanwhile has the last word. */
-	atomic_compare_exchange_strong(look_ns, &due, start + took);
+	atomic_compare_exchange_strong(refresh_ns, &due, start + took);
 }
 
-static _Atomic uint64_t *look_time(struct pn_budget *budget)
+static _Atomic uint64_t *refresh_time(struct pn_budget *budget)
 {
-	return budget->joined ? &process.look_ns : &budget->look_ns;
+	return budget->in_process ? &process.refresh_ns : &budget->refresh_ns;
 }
 
-void pn_budget_refused(struct pn_budget *budget)
+void pn_budget_pin_failed(struct pn_budget *budget)
 {
-	_Atomic uint64_t *look_ns = look_time(budget);
-	uint64_t due = atomic_load(look_ns);
+	_Atomic uint64_t *refresh_ns = refresh_time(budget);
+	uint64_t due = atomic_load(refresh_ns);
 
-	if (due < LOOKING)
-		atomic_compare_exchange_strong(look_ns, &due, 0);
+	if (due < REFRESHING)
+		atomic_compare_exchange_strong(refresh_ns, &due, 0);
 }
 
-static void look_at_late(struct pn_budget *budget)
+static void refresh_late(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
 	size_t late = 0;
@@ -382,27 +383,27 @@ static void look_at_late(struct pn_budget *budget)
 }
 
 /* Members that register nothing do not look themselves. */
-static void look_at_members(void)
+static void refresh_members(void)
 {
 	struct pn_list *pos;
 
 	pn_lock(&process.lock);
 	pn_list_for_each (pos, &process.members)
-		look_at_late(pn_container_of(pos, struct pn_budget, member));
+		refresh_late(pn_container_of(pos, struct pn_budget, member));
 	pn_unlock(&process.lock);
 }
 
-void pn_budget_look(struct pn_budget *budget)
+void pn_budget_refresh(struct pn_budget *budget)
 {
-	_Atomic uint64_t *look_ns = look_time(budget);
+	_Atomic uint64_t *refresh_ns = refresh_time(budget);
 
-	if (pn_unlikely(atomic_load_explicit(look_ns, memory_order_relaxed) <
-			LOOKING))
-		look_at_others(budget, look_ns);
-	if (budget->joined && atomic_load(&process.nlate))
-		look_at_members();
+	if (pn_unlikely(atomic_load_explicit(refresh_ns, memory_order_relaxed) <
+			REFRESHING))
+		refresh_limit(budget, refresh_ns);
+	if (budget->in_process && atomic_load(&process.nlate))
+		refresh_members();
 	else
-		look_at_late(budget);
+		refresh_late(budget);
 }
 
 /* --- taking --------------------------------------------------------------- */
@@ -428,7 +429,7 @@ static void note_peak(_Atomic size_t *peak_bytes, const _Atomic size_t *bytes)
 		;
 }
 
-static bool take_of_process(size_t bytes)
+static bool charge_process(size_t bytes)
 {
 	if (!take(&process.bytes, bytes, atomic_load(&process.max_bytes),
 		  atomic_load(&process.late_bytes)))
@@ -437,7 +438,7 @@ static bool take_of_process(size_t bytes)
 	return true;
 }
 
-bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
+bool pn_budget_charge(struct pn_budget *budget, size_t bytes, size_t regions)
 {
 	if (!take(&budget->bytes, bytes, atomic_load(&budget->max_bytes),
 		  atomic_load(&budget->late_bytes)))
@@ -445,7 +446,7 @@ bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions)
 	if (!take(&budget->regions, regions, atomic_load(&budget->max_regions),
 		  0))
 		goto give_bytes;
-	if (budget->joined && !take_of_process(bytes))
+	if (budget->in_process && !charge_process(bytes))
 		goto give_regions;
 	note_peak(&budget->peak_bytes, &budget->bytes);
 	return true;
@@ -457,9 +458,9 @@ give_bytes:
 	return false;
 }
 
-void pn_budget_give(struct pn_budget *budget, size_t bytes, size_t regions)
+void pn_budget_uncharge(struct pn_budget *budget, size_t bytes, size_t regions)
 {
-	if (budget->joined)
+	if (budget->in_process)
 		atomic_fetch_sub(&process.bytes, bytes);
 	atomic_fetch_sub(&budget->bytes, bytes);
 	atomic_fetch_sub(&budget->regions, regions);
@@ -482,7 +483,7 @@ struct pn_shortage pn_budget_shortage(const struct pn_budget *budget,
 				   &budget->max_regions),
 	};
 
-	if (budget->joined)
+	if (budget->in_process)
 		shortage.process_bytes =
 			missing(&process.bytes, bytes, &process.max_bytes);
 	return shortage;
@@ -493,7 +494,8 @@ bool pn_budget_could_fit(const struct pn_budget *budget, size_t bytes,
 {
 	return bytes <= atomic_load(&budget->max_bytes) &&
 	       regions <= atomic_load(&budget->max_regions) &&
-	       (!budget->joined || bytes <= atomic_load(&process.max_bytes));
+	       (!budget->in_process ||
+		bytes <= atomic_load(&process.max_bytes));
 }
 
 static size_t left(size_t max, size_t bytes, size_t late)
@@ -508,7 +510,7 @@ size_t pn_budget_others(const struct pn_budget *budget, size_t own_bytes)
 	size_t late = atomic_load(&budget->late_bytes);
 	size_t beyond = 0, process_left;
 
-	if (budget->joined) {
+	if (budget->in_process) {
 		process_left = left(atomic_load(&process.max_bytes),
 				    atomic_load(&process.bytes),
 				    atomic_load(&process.late_bytes));
@@ -532,10 +534,10 @@ void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 		      size_t max_regions)
 {
 	limit_regions(budget, max_regions);
-	if (max_bytes && budget->joined) {
+	if (max_bytes && budget->in_process) {
 		set_cap(budget, max_bytes);
 	} else if (max_bytes) {
-		atomic_store(&budget->look_ns, PN_FOREVER);
+		atomic_store(&budget->refresh_ns, PN_FOREVER);
 		atomic_store(&budget->max_bytes, max_bytes);
 		atomic_store(&budget->account->max_bytes, max_bytes);
 	}

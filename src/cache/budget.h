@@ -52,7 +52,7 @@
 #include "device/account.h"
 #include "device/device.h"
 
-/* Caches that make room for each other (room.c). The lock is a leaf. */
+/* Caches that make room for each other (reclaim.c). The lock is a leaf. */
 struct pn_sharers {
 	struct pn_mutex lock;
 	struct pn_list caches; /* lock */
@@ -67,18 +67,18 @@ struct pn_budget {
 	_Atomic size_t max_bytes, max_regions;
 	_Atomic size_t bytes, regions; /* taken */
 	_Atomic size_t peak_bytes;
-	_Atomic size_t late_bytes; /* at the last pn_budget_look() */
+	_Atomic size_t late_bytes; /* at the last pn_budget_refresh() */
 	/* Where max_bytes came from, for people: which limit, and among how
 	 * many processes it was divided. NULL: it was given. */
 	const char *derived_from;
 	unsigned nprocesses;
 	/* Derived from a limit that other processes of the user share: when
 	 * to look next what they hold. PN_FOREVER: never. */
-	_Atomic uint64_t look_ns;
+	_Atomic uint64_t refresh_ns;
 	/* What the kernel charges, which may be more than bytes. */
 	struct pn_account *account; /* its own, or the process's */
 	struct pn_account own_account;
-	bool joined;		      /* counts in the process's */
+	bool in_process;	      /* counts in the process's */
 	_Atomic size_t process_limit; /* the process's max_bytes; 0: none */
 	size_t process_max_bytes;     /* as given for the process; 0: not */
 	bool capped;		      /* under the process's lock; max_bytes was
@@ -113,16 +113,16 @@ void pn_budget_close(struct pn_budget *budget);
 void pn_budget_add(struct pn_budget *budget, struct pn_device *device);
 
 /* The kernel has refused to pin: others may hold more than was known. */
-void pn_budget_refused(struct pn_budget *budget);
+void pn_budget_pin_failed(struct pn_budget *budget);
 
 /* Asks the devices what the kernel still charges although it was deregistered,
- * and now and then the system what other processes hold; for pn_budget_take(),
- * which does not ask, since its callers hold locks. */
-void pn_budget_look(struct pn_budget *budget);
+ * and now and then the system what other processes hold; for
+ * pn_budget_charge(), which does not ask, since its callers hold locks. */
+void pn_budget_refresh(struct pn_budget *budget);
 
 /* Takes room; false when there is not enough, and nothing is taken. */
-bool pn_budget_take(struct pn_budget *budget, size_t bytes, size_t regions);
-void pn_budget_give(struct pn_budget *budget, size_t bytes, size_t regions);
+bool pn_budget_charge(struct pn_budget *budget, size_t bytes, size_t regions);
+void pn_budget_uncharge(struct pn_budget *budget, size_t bytes, size_t regions);
 
 /* How much of what is taken has to go for more to fit. */
 struct pn_shortage {

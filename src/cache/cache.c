@@ -109,19 +109,19 @@ fini_index:
 
 static int open_counters(struct pn_cache *cache)
 {
-	const void *by = cache->attr.shown_by;
+	const void *by = cache->attr.stats_owner;
 
-	cache->stats = pn_board_alloc(&pn_shown_cache, by, by);
+	cache->stats = pn_stats_alloc(&pn_stats_kind_cache, by, by);
 	if (cache->stats && by)
-		cache->largest =
-			pn_board_alloc(&pn_shown_largest, cache->stats, true);
+		cache->largest = pn_stats_alloc(&pn_stats_kind_largest,
+						cache->stats, true);
 	return cache->stats ? 0 : -ENOMEM;
 }
 
 static void close_counters(struct pn_cache *cache)
 {
-	pn_board_free(cache->largest);
-	pn_board_free(cache->stats);
+	pn_stats_free(cache->largest);
+	pn_stats_free(cache->stats);
 }
 
 static void close_memory(struct pn_cache *cache)
@@ -141,26 +141,26 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	pn_list_init(&cache->refused);
 	pn_list_init(&cache->queue);
 	pn_list_init(&cache->exposures);
-	pn_list_init(&cache->chores);
+	pn_list_init(&cache->tasks);
 	cache->always_slow = !pn_asymmetric_init();
-	atomic_store(&cache->attention, cache->always_slow);
+	atomic_store(&cache->slow_reasons, cache->always_slow);
 	atomic_store(&cache->joins, !cache->attr.no_merge);
 }
 
-void pn_cache_look(struct pn_cache *cache)
+void pn_cache_refresh(struct pn_cache *cache)
 {
-	pn_budget_look(cache->budget);
+	pn_budget_refresh(cache->budget);
 	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 }
 
 /* A monitor that tells late makes every pin ask, and so take the lock. */
-void pn_cache_heed_monitor(struct pn_cache *cache)
+void pn_cache_update_monitor(struct pn_cache *cache)
 {
 	cache->probing = pn_monitor_needs_probe();
 	if (!cache->probing)
 		return;
 	if (!atomic_exchange(&cache->always_slow, true))
-		atomic_fetch_add(&cache->attention, 1);
+		atomic_fetch_add(&cache->slow_reasons, 1);
 }
 
 static int subscribe(struct pn_cache *cache)
@@ -168,14 +168,14 @@ static int subscribe(struct pn_cache *cache)
 	int ret;
 
 	cache->subscriber =
-		(struct pn_subscriber){ .released = pn_release_notice,
+		(struct pn_subscriber){ .released = pn_invalidate_notice,
 					.arg = cache };
 	if (cache->attr.no_monitor)
 		return 0;
 	ret = pn_monitor_subscribe(&cache->subscriber);
 	cache->subscribed = !ret;
 	if (!ret)
-		pn_cache_heed_monitor(cache);
+		pn_cache_update_monitor(cache);
 	return ret;
 }
 
@@ -209,8 +209,8 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	ret = subscribe(cache);
 	if (ret)
 		goto free_key;
-	pn_room_join(cache);
-	pn_tell_open(cache);
+	pn_reclaim_join(cache);
+	pn_cache_trace_open(cache);
 	cache->told = cache->sink;
 	*out = cache;
 	return 0;
@@ -233,26 +233,27 @@ free_cache:
 static void unpublish_all(struct pn_cache *cache)
 {
 	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
-	pn_room_evict_locked(cache, SIZE_MAX / 2, UINT32_MAX,
-			     PN_BECAUSE_FLUSHED);
+	pn_invalidate_drain_locked(cache);
+	pn_reclaim_evict_locked(cache, SIZE_MAX / 2, UINT32_MAX,
+				PN_BECAUSE_FLUSHED);
 	pn_unlock(&cache->lock);
 }
 
 static void give_up_all(struct pn_cache *cache)
 {
 	if (cache->sink)
-		pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_FLUSH });
+		pn_cache_trace(cache, (struct pn_trace_event){
+					      .kind = PN_EVENT_FLUSH });
 	unpublish_all(cache);
-	pn_room_reap_all(cache);
+	pn_reclaim_reap_all(cache);
 	PN_CACHE_CHECK(cache);
 }
 
 void pn_cache_flush(struct pn_cache *cache)
 {
 	give_up_all(cache);
-	if (pn_room_retry_ns(cache) != PN_FOREVER)
-		pn_worker_ring(cache);
+	if (pn_reclaim_retry_ns(cache) != PN_FOREVER)
+		pn_worker_notify(cache);
 }
 
 /* What was not unpinned must not stay registered either: its owner may close
@@ -271,16 +272,16 @@ void pn_cache_close(struct pn_cache *cache)
 {
 	if (!cache)
 		return;
-	pn_room_leave(cache);
+	pn_reclaim_leave(cache);
 	pn_worker_stop(cache);
 	PN_CACHE_CHECK_CLOSE(cache);
 	if (cache->subscribed)
 		pn_monitor_unsubscribe(&cache->subscriber);
 	if (cache->sink)
-		pn_tell_close(cache);
+		pn_cache_trace_close(cache);
 	end_pins(cache);
 	give_up_all(cache);
-	pn_room_log_refused(cache);
+	pn_reclaim_log_failed(cache);
 	pn_thread_key_free(cache->key);
 	pn_pins_free_all(cache);
 	pn_policy_close(cache->policy);
@@ -293,14 +294,15 @@ void pn_cache_close(struct pn_cache *cache)
 void pn_cache_trim(struct pn_cache *cache)
 {
 	size_t max = atomic_load(&cache->budget->max_bytes);
-	struct pn_room_want nothing = { .nregions = 0 };
+	struct pn_reclaim_request nothing = { .nregions = 0 };
 
 	if (cache->sink)
-		pn_tell(cache,
-			(struct pn_event){ .kind = PN_EVENT_RESIZE,
-					   .addr = atomic_load(
-						   &cache->budget->max_regions),
-					   .len = max });
+		pn_cache_trace(cache,
+			       (struct pn_trace_event){
+				       .kind = PN_EVENT_RESIZE,
+				       .addr = atomic_load(
+					       &cache->budget->max_regions),
+				       .len = max });
 	pn_lock(&cache->lock);
 	cache->policy->ops->resize(cache->policy, max >> PN_PAGE_SHIFT);
 	pn_unlock(&cache->lock);
@@ -310,33 +312,34 @@ void pn_cache_trim(struct pn_cache *cache)
 		       atomic_load(&cache->budget->max_bytes) ||
 	       atomic_load(&cache->budget->regions) >
 		       atomic_load(&cache->budget->max_regions))
-		if (pn_room_make(cache, &nothing))
+		if (pn_reclaim_step(cache, &nothing))
 			break;
 	PN_CACHE_CHECK(cache);
 }
 
-void pn_cache_tell_policy(struct pn_cache *cache)
+void pn_cache_sync_policy(struct pn_cache *cache)
 {
 	pn_lock(&cache->lock);
 	pn_pins_drain_locked(cache);
 	pn_unlock(&cache->lock);
 }
 
-void pn_cache_joins(struct pn_cache *cache, bool joins)
+void pn_cache_set_merging(struct pn_cache *cache, bool joins)
 {
 	atomic_store(&cache->joins, joins && !cache->attr.no_merge);
 	if (cache->sink)
-		pn_tell(cache,
-			(struct pn_event){ .kind = PN_EVENT_JOINS,
-					   .len = atomic_load(&cache->joins) });
+		pn_cache_trace(cache,
+			       (struct pn_trace_event){
+				       .kind = PN_EVENT_JOINS,
+				       .len = atomic_load(&cache->joins) });
 }
 
-void pn_cache_claim(struct pn_cache *cache, bool more)
+void pn_cache_count_endpoint(struct pn_cache *cache, bool more)
 {
 	pn_lock(&cache->lock);
-	if (more ? !cache->nclaims++ : !--cache->nclaims) {
-		pn_cache_stepped(cache, more);
-		pn_cache_joins(cache, !more);
+	if (more ? !cache->nendpoints++ : !--cache->nendpoints) {
+		pn_cache_set_stepped(cache, more);
+		pn_cache_set_merging(cache, !more);
 	}
 	pn_unlock(&cache->lock);
 }
@@ -351,7 +354,7 @@ static size_t reach_locked(struct pn_cache *cache, uintptr_t addr,
 	if (!region)
 		return 0;
 	if (atomic_load(&region->state) != PN_REGION_VALID ||
-	    !pn_access_fits(region, flags))
+	    !pn_access_matches(region, flags))
 		return 0;
 	return (uintptr_t)region->mr.addr + region->mr.len - addr;
 }
@@ -363,14 +366,14 @@ bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 	size_t reach = 1;
 
 	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
+	pn_invalidate_drain_locked(cache);
 	for (; at < end && reach; at += reach) {
 		reach = reach_locked(cache, at, flags);
 		if (pn_cache_one_segment(cache) && reach < len)
 			reach = 0;
 	}
 	pn_unlock(&cache->lock);
-	pn_worker_tell(cache);
+	pn_worker_notify_if_wanted(cache);
 	return len && reach;
 }
 

@@ -4,7 +4,7 @@
  *
  * Nouns
  *   region  a registered range of whole pages; where a pin has one segment
- *           (one.c), of bytes. Regions in the index do not overlap.
+ *           (single_segment.c), of bytes. Regions in the index do not overlap.
  *   pin     a caller's hold on the regions that cover its buffer: struct
  *           pinion_pin, in the caller's storage.
  *   slot    where a thread says that it uses a region. Whoever wants to
@@ -24,22 +24,21 @@
  *        -> DYING     evicted, released, merged into another, or never
  *                     published because its memory was released meanwhile
  *        -> FREE      deregistered, when no slot holds it; when the device
- *                     refuses, it stays DYING and is tried again (room.c)
+ *                     refuses, it stays DYING and is tried again (reclaim.c)
  *
  * A walk through the files: hit.c is the whole of a hit; miss.c turns a miss
- * into a plan (plan.c), makes room, registers, publishes; parts.c makes a pin
- * of it (one.c plans where a pin has one segment); later.c does the same for
- * pins that are begun now and finished later; release.c takes the monitor's
- * notices and invalidates; room.c evicts and deregisters; worker.c does what
- * should not wait for the next call.
+ * into a plan (plan.c), makes room, registers, publishes; segments.c makes a
+ * pin of it (single_segment.c plans where a pin has one segment); async_pin.c
+ * does the same for pins that are begun now and finished later; invalidate.c
+ * takes the monitor's notices and invalidates; reclaim.c evicts and
+ * deregisters; worker.c does what should not wait for the next call.
  *
  * What holds at rest
  *   Every index entry names a PENDING or VALID region that covers its page, and
  *   every such region has all its entries (private ones have none). A page that
- *   several have in part names one of them, and all are listed (shared.c). The
- *   budget
- *   holds exactly the bytes of PENDING, VALID and DYING regions. VALID regions
- *   are known to the policy, residents excepted.
+ *   several have in part names one of them, and all are listed
+ * (shared_pages.c). The budget holds exactly the bytes of PENDING, VALID and
+ * DYING regions. VALID regions are known to the policy, residents excepted.
  *
  * Threads: any. cache->lock protects everything but slots, logs and the release
  * ring; it is never held while registering, deregistering, waiting or taking
@@ -57,9 +56,9 @@
 
 #include <pinion/cache.h>
 
-#include "base/event.h"
 #include "base/list.h"
 #include "base/range.h"
+#include "base/trace_sink.h"
 #include "cache/budget.h"
 #include "device/device.h"
 
@@ -79,9 +78,9 @@ struct pn_cache_attr {
 	bool no_monitor; /* releases are announced, not watched */
 	bool no_worker;	 /* nobody but callers and pn_cache_step() works */
 	bool alone;	 /* one thread alone ever uses it: no barriers */
-	/* Its counters are on the process's board (base/board.h) and belong to
-	 * this object there; NULL: they are not. */
-	const void *shown_by;
+	/* Its counters are on the process's board (base/stats_segment.h) and
+	 * belong to this object there; NULL: they are not. */
+	const void *stats_owner;
 	/* Instead of `policy`; closed with the cache. */
 	struct pn_policy *own_policy;
 	/* Instead of asking the kernel whether one mapping holds the range. */
@@ -104,8 +103,8 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 		       unsigned flags, struct pinion_pin *pin);
 int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin);
-int pn_cache_pin_part(const struct pinion_pin *pin, unsigned index,
-		      struct pinion_pin_segment *part);
+int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
+			 struct pinion_pin_segment *part);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
 /* Who wants to know of pins: the helper, where the program transfers by itself.
@@ -123,7 +122,8 @@ struct pn_pin_listener {
 };
 
 /* NULL: nobody any more. Not while other threads pin. */
-void pn_cache_listen(struct pn_cache *cache, struct pn_pin_listener *listener);
+void pn_cache_set_listener(struct pn_cache *cache,
+			   struct pn_pin_listener *listener);
 
 /* Whether a pin of the range would find all of it registered just now: a hint,
  * for choosing, since it may be gone the next moment. Takes the lock. Not an
@@ -157,7 +157,7 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
  * userfaultfd. A program that uses memory and releases it in one thread need
  * not care; whoever registers it unasked, at a moment of its own, may get the
  * old pages between the news and the end, and nobody would ever say so. */
-bool pn_cache_told_early(const struct pn_cache *cache);
+bool pn_cache_notices_early(const struct pn_cache *cache);
 
 /* Whether anything stays registered when it is unpinned. Not while the monitor
  * sees no release and nobody has asked for that: then every pin registers,
@@ -166,8 +166,8 @@ bool pn_cache_keeps(const struct pn_cache *cache);
 
 /* Registers a range for the next pin to find, which may come meanwhile and
  * waits then. Errors as pn_cache_pin(). */
-int pn_cache_prepare(struct pn_cache *cache, uintptr_t addr, size_t len,
-		     unsigned access);
+int pn_cache_prefetch(struct pn_cache *cache, uintptr_t addr, size_t len,
+		      unsigned access);
 
 /* Deregisters all that is not in use. When it returns, that is out of the
  * budget, whoever was at it. */
@@ -176,8 +176,8 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
 
 /* Takes room in the budget for others than the cache (registrations by hand,
  * heap slabs), giving up cached regions for it. -ENOBUFS: not to be had. They
- * give it back with pn_budget_give(). */
-int pn_cache_take_room(struct pn_cache *cache, size_t bytes, size_t nregions);
+ * give it back with pn_budget_uncharge(). */
+int pn_cache_charge(struct pn_cache *cache, size_t bytes, size_t nregions);
 
 /* Registers memory outside the index (by hand, or pinion's own): in the budget
  * until pn_cache_deregister(), giving up cached regions for it. May sleep.
@@ -219,7 +219,7 @@ void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out);
 
 /* Deferred work of somebody else that is done along with the cache's own, by
  * whoever calls pn_cache_step(). Storage is the owner's. */
-struct pn_chore {
+struct pn_background_task {
 	/* Does one piece of it and says when to be called again. */
 	uint64_t (*step)(void *arg);
 	/* Somebody wants room in the budget: gives up what is not in use;
@@ -232,38 +232,40 @@ struct pn_chore {
 	struct pn_list link;
 };
 
-void pn_cache_chore_add(struct pn_cache *cache, struct pn_chore *chore);
+void pn_cache_task_add(struct pn_cache *cache, struct pn_background_task *task);
 /* Not later than when_ns. */
-void pn_cache_chore_at(struct pn_cache *cache, struct pn_chore *chore,
-		       uint64_t when_ns);
+void pn_cache_task_schedule(struct pn_cache *cache,
+			    struct pn_background_task *task, uint64_t when_ns);
 /* Waits for a step under way. */
-void pn_cache_chore_remove(struct pn_cache *cache, struct pn_chore *chore);
+void pn_cache_task_remove(struct pn_cache *cache,
+			  struct pn_background_task *task);
 
 /* Tells the policy of the hits so far; misses do that by themselves. */
-void pn_cache_tell_policy(struct pn_cache *cache);
+void pn_cache_sync_policy(struct pn_cache *cache);
 
 /* Does one piece of deferred work (a batch of deregistrations that is due, a
- * pin begun with pn_cache_pin_start(), a chore) if there is any, and says when
+ * pin begun with pn_cache_pin_start(), a task) if there is any, and says when
  * to call again: PN_FOREVER when nothing is waiting. */
 uint64_t pn_cache_step(struct pn_cache *cache);
 
 /* Promises to call pn_cache_step() whenever there is nothing better to do; then
  * unpinning leaves deregistration to it. */
-void pn_cache_stepped(struct pn_cache *cache, bool stepped);
+void pn_cache_set_stepped(struct pn_cache *cache, bool stepped);
 
 /* One more, or one less, that pins for messages: while there is one, as if
- * pn_cache_stepped() were promised and new regions did not swallow their
- * neighbours (pn_cache_joins()). */
-void pn_cache_claim(struct pn_cache *cache, bool more);
+ * pn_cache_set_stepped() were promised and new regions did not swallow their
+ * neighbours (pn_cache_set_merging()). */
+void pn_cache_count_endpoint(struct pn_cache *cache, bool more);
 
 /* Whether new regions swallow their neighbours, from now on. Who pins large
  * buffers piece by piece, always the same pieces, wants no joining: each piece
  * would have the ones before it registered again. */
-void pn_cache_joins(struct pn_cache *cache, bool joins);
+void pn_cache_set_merging(struct pn_cache *cache, bool joins);
 
 /* Tells the process's event sink something in the name of this cache, if there
  * is a sink; source and time are filled in. For the layers above. */
-void pn_cache_tell(struct pn_cache *cache, const struct pn_event *event);
+void pn_cache_trace_event(struct pn_cache *cache,
+			  const struct pn_trace_event *event);
 
 /* Checks what holds at rest; asserts. For tests, slow. */
 void pn_cache_check(struct pn_cache *cache);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The checker: what cache.h says holds at rest. */
 #include "cache/cache_impl.h"
-#include "cache/exposed.h"
+#include "cache/exposed_memory.h"
 
 struct sums {
 	size_t valid_bytes, dying_bytes, bytes;
-	size_t nvalid, ndying, nprivate, nlisted, n;
+	size_t nvalid, ndying, nurgent, nlisted, n;
 };
 
 /* A page that a region has in part: it is listed there, those listed do not
@@ -88,22 +88,22 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 	if (state == PN_REGION_DYING) {
 		sums->ndying++;
 		sums->dying_bytes += pn_region_bytes(region);
-		if (!(region->flags & PN_REGION_REFUSED))
-			sums->nprivate += pn_region_hurries(region);
+		if (!(region->flags & PN_REGION_DEREG_FAILED))
+			sums->nurgent += pn_region_is_urgent(region);
 	} else if (!(region->flags & hidden)) {
 		check_entries(cache, region);
 	}
 }
 
-/* Nobody is called to attention for nothing: hits would stay slow, and no test
- * of what they return would see it. The order of loads is that of the stores in
- * release.c, backwards: whoever has called and not yet appended is counted
- * among those under way. */
-static void check_attention(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+/* Nobody is called to slow_reasons for nothing: hits would stay slow, and no
+ * test of what they return would see it. The order of loads is that of the
+ * stores in invalidate.c, backwards: whoever has called and not yet appended is
+ * counted among those under way. */
+static void check_slow_reasons(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
-	uint32_t called = atomic_load(&cache->attention);
+	uint32_t called = atomic_load(&cache->slow_reasons);
 
-	if (pn_release_waiting(cache) || atomic_load(&cache->nflying) ||
+	if (pn_invalidate_pending(cache) || atomic_load(&cache->ninflight) ||
 	    atomic_load(&cache->never_publish))
 		return;
 	pn_assert(called <= (uint32_t)atomic_load(&cache->always_slow));
@@ -126,22 +126,23 @@ static void check_dying(struct pn_cache *cache, const struct sums *sums)
 {
 	struct pn_list *pos;
 	unsigned waiting = 0, refused = 0;
-	size_t refused_bytes = 0;
+	size_t failed_bytes = 0;
 
 	pn_list_for_each (pos, &cache->dying)
 		waiting++;
 	pn_assert(waiting == cache->ndying);
 	pn_list_for_each (pos, &cache->refused) {
-		pn_assert(pn_region_of_node(pos)->flags & PN_REGION_REFUSED);
-		refused_bytes += pn_region_bytes(pn_region_of_node(pos));
+		pn_assert(pn_region_of_node(pos)->flags &
+			  PN_REGION_DEREG_FAILED);
+		failed_bytes += pn_region_bytes(pn_region_of_node(pos));
 		refused++;
 	}
-	pn_assert(refused == cache->nrefused);
-	pn_assert(refused_bytes == cache->refused_bytes);
+	pn_assert(refused == cache->nfailed);
+	pn_assert(failed_bytes == cache->failed_bytes);
 	waiting += refused;
 	pn_assert(cache->nreaping ? waiting <= sums->ndying
 				  : waiting == sums->ndying);
-	pn_assert(sums->nprivate == cache->nprivate);
+	pn_assert(sums->nurgent == cache->nurgent);
 	pn_assert(sums->dying_bytes == cache->stats->dying_bytes);
 }
 
@@ -177,10 +178,10 @@ static unsigned exposures_of(struct pn_cache *cache, uintptr_t addr)
 	unsigned n = 0;
 
 	pn_list_for_each (pos, &cache->exposures) {
-		const struct pn_exposed *e =
-			pn_container_of(pos, struct pn_exposed, link);
+		const struct pn_exposed_memory *e =
+			pn_container_of(pos, struct pn_exposed_memory, link);
 
-		n += pn_range_overlaps(pn_exposed_pages(e), page);
+		n += pn_range_overlaps(pn_exposed_memory_pages(e), page);
 	}
 	return n;
 }
@@ -192,9 +193,9 @@ static void check_exposed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &cache->exposures) {
-		const struct pn_exposed *e =
-			pn_container_of(pos, struct pn_exposed, link);
-		struct pn_range pages = pn_exposed_pages(e);
+		const struct pn_exposed_memory *e =
+			pn_container_of(pos, struct pn_exposed_memory, link);
+		struct pn_range pages = pn_exposed_memory_pages(e);
 
 		for (uintptr_t at = pages.addr - PN_PAGE_BYTES;
 		     at <= pages.addr + pages.len; at += PN_PAGE_BYTES)
@@ -214,7 +215,7 @@ void pn_cache_check(struct pn_cache *cache)
 	check_dying(cache, &sums);
 	check_largest(cache, sums.nlisted);
 	check_exposed(cache);
-	pn_assert(pn_board_counts_up(&pn_shown_cache, cache->stats));
+	pn_assert(pn_stats_counters_valid(&pn_stats_kind_cache, cache->stats));
 	pn_assert(sums.nvalid == cache->stats->regions);
 	pn_assert(sums.valid_bytes == cache->stats->bytes);
 	pn_assert(sums.bytes == cache->own_bytes);
@@ -223,6 +224,6 @@ void pn_cache_check(struct pn_cache *cache)
 	pn_assert(sums.bytes <= atomic_load(&cache->budget->bytes));
 	pn_assert(sums.n <= atomic_load(&cache->budget->regions));
 	cache->policy->ops->check(cache->policy);
-	check_attention(cache);
+	check_slow_reasons(cache);
 	pn_unlock(&cache->lock);
 }

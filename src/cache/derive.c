@@ -81,7 +81,7 @@ static size_t limit_of_line(char *line, const char *mount)
 	return least_limit(root, group, "memory.limit_in_bytes");
 }
 
-size_t pn_budget_cgroup_bytes(const char *groups, const char *mount)
+size_t pn_derive_cgroup_bytes(const char *groups, const char *mount)
 {
 	size_t least = SIZE_MAX;
 	char line[PATH_MAX];
@@ -149,7 +149,7 @@ static size_t pinned_by(const char *proc, const char *pid, uid_t user)
 		       : 0;
 }
 
-size_t pn_budget_others_bytes(const char *proc)
+size_t pn_derive_others_bytes(const char *proc)
 {
 	const struct dirent *entry;
 	DIR *dir = opendir(proc);
@@ -175,7 +175,7 @@ static size_t derive_hard(const struct pn_derive *from)
 	if (from->hard == SIZE_MAX)
 		return SIZE_MAX;
 	if (from->by_user) {
-		others = pn_budget_others_bytes("/proc");
+		others = pn_derive_others_bytes("/proc");
 		share = smaller(share,
 				others < from->hard ? from->hard - others : 0);
 	}
@@ -188,7 +188,7 @@ size_t pn_derive_bytes(const struct pn_derive *from, const char **why)
 {
 	size_t hard = derive_hard(from);
 	size_t cgroup =
-		pn_budget_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+		pn_derive_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
 	size_t machine = machine_bytes();
 	size_t half = smaller(cgroup, machine) / 2 / from->nprocesses;
 

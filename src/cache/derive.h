@@ -35,10 +35,10 @@ unsigned pn_derive_processes(void);
 /* The least limit on memory of this process's control groups (versions 1 and
  * 2) and of those above them, from /proc/self/cgroup and where groups are
  * mounted; SIZE_MAX: there is none. */
-size_t pn_budget_cgroup_bytes(const char *groups, const char *mount);
+size_t pn_derive_cgroup_bytes(const char *groups, const char *mount);
 
 /* What the processes of this user but this one have pinned, from their status
  * files below `proc`; those that cannot be read do not count. */
-size_t pn_budget_others_bytes(const char *proc);
+size_t pn_derive_others_bytes(const char *proc);
 
 #endif

@@ -81,7 +81,7 @@ static inline bool begin(struct pn_cache *cache, uintptr_t addr,
 	attempt->pins = self->local[cache->key];
 	attempt->entry = pn_index_entry_of(&cache->index, addr);
 	return pn_likely(attempt->pins && attempt->entry) &&
-	       pn_likely(!atomic_load_explicit(&cache->attention,
+	       pn_likely(!atomic_load_explicit(&cache->slow_reasons,
 					       memory_order_acquire));
 }
 
@@ -105,7 +105,7 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 					     memory_order_acquire) !=
 				PN_REGION_VALID ||
 			!reaches(region, (uintptr_t)addr, len) ||
-			!pn_access_fits(region, flags))) {
+			!pn_access_matches(region, flags))) {
 		atomic_store_explicit(slot, NULL, memory_order_release);
 		return pn_miss_pin(attempt->pins->cache, addr, len, flags, pin);
 	}
@@ -159,7 +159,7 @@ static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
 	pn_debug_assert(atomic_load(slot) == region);
 	pn_asymmetric_store(slot, NULL);
 	if (pn_unlikely(pn_asymmetric_load(&region->state) == PN_REGION_DYING))
-		pn_worker_ring(cache);
+		pn_worker_notify(cache);
 }
 
 /* --- when somebody records ------------------------------------------------ */
@@ -184,12 +184,13 @@ static int pin_recorded(struct pn_cache *cache, void *addr, size_t len,
 	hits = pins ? atomic_load(&pins->log_at) : 0;
 	ret = pin_buffer(cache, addr, len, flags, pin);
 	if (pins && atomic_load(&pins->log_at) != hits)
-		pn_tell_pins(cache, &buffer, 1, pin, &hit);
+		pn_cache_trace_pins(cache, &buffer, 1, pin, &hit);
 	return ret;
 }
 
-static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
-				unsigned flags, struct pinion_pin *pin)
+static PN_NOINLINE int pin_observed(struct pn_cache *cache, void *addr,
+				    size_t len, unsigned flags,
+				    struct pinion_pin *pin)
 {
 	struct pn_pin_listener *listener = cache->listener;
 	void *note;
@@ -203,8 +204,8 @@ static PN_NOINLINE int pin_told(struct pn_cache *cache, void *addr, size_t len,
 	return ret;
 }
 
-static PN_NOINLINE void unpin_told(struct pn_cache *cache,
-				   struct pinion_pin *pin)
+static PN_NOINLINE void unpin_observed(struct pn_cache *cache,
+				       struct pinion_pin *pin)
 {
 	struct pn_pin_listener *listener = cache->listener;
 	void *note = NULL;
@@ -212,19 +213,20 @@ static PN_NOINLINE void unpin_told(struct pn_cache *cache,
 	if (listener && !pn_cache_foreign(cache))
 		note = listener->unpinning(listener, pin);
 	if (cache->sink)
-		pn_tell_unpin(cache, pin);
+		pn_cache_trace_unpin(cache, pin);
 	unpin(cache, pin);
 	if (note)
 		listener->unpinned(listener, note);
 }
 
-int pn_cache_pin_unheard(struct pn_cache *cache, void *addr, size_t len,
-			 unsigned flags, struct pinion_pin *pin)
+int pn_cache_pin_no_listener(struct pn_cache *cache, void *addr, size_t len,
+			     unsigned flags, struct pinion_pin *pin)
 {
 	return pin_recorded(cache, addr, len, flags, pin);
 }
 
-void pn_cache_listen(struct pn_cache *cache, struct pn_pin_listener *listener)
+void pn_cache_set_listener(struct pn_cache *cache,
+			   struct pn_pin_listener *listener)
 {
 	cache->listener = listener;
 	cache->told = cache->sink || cache->listener;
@@ -236,14 +238,14 @@ int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin)
 {
 	if (pn_unlikely(cache->told))
-		return pin_told(cache, addr, len, flags, pin);
+		return pin_observed(cache, addr, len, flags, pin);
 	return pin_buffer(cache, addr, len, flags, pin);
 }
 
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 {
 	if (pn_unlikely(cache->told))
-		unpin_told(cache, pin);
+		unpin_observed(cache, pin);
 	else
 		unpin(cache, pin);
 }
@@ -253,7 +255,7 @@ bool pn_cache_holds(struct pn_cache *cache, const void *addr)
 	uint32_t id;
 
 	/* What was released counts no more, though nobody has acted yet. */
-	if (pn_unlikely(atomic_load_explicit(&cache->attention,
+	if (pn_unlikely(atomic_load_explicit(&cache->slow_reasons,
 					     memory_order_acquire)))
 		return pn_cache_covers(cache, addr, 1, 0);
 	id = pn_index_get(&cache->index, (uintptr_t)addr);

@@ -33,7 +33,7 @@ static struct pn_plan *take_over(struct pn_plan *plan)
 /* Another thread registers what we need: wait for that region alone. */
 static void await_region(struct pn_plan *plan)
 {
-	struct pn_part *wait = &plan->wait;
+	struct pn_segment *wait = &plan->wait;
 	struct pn_plan *owner = take_over(plan);
 
 	if (owner)
@@ -61,8 +61,8 @@ static void count_refused(struct pn_cache *cache)
 /* Acts on what planning said; 0: plan again. */
 static int overcome(struct pn_plan *plan, int why)
 {
-	struct pn_room_want want = { .bytes = plan->need_bytes,
-				     .nregions = plan->need_regions };
+	struct pn_reclaim_request want = { .bytes = plan->need_bytes,
+					   .nregions = plan->need_regions };
 
 	switch (why) {
 	case -EAGAIN:
@@ -80,7 +80,7 @@ static int overcome(struct pn_plan *plan, int why)
 			plan->no_merge = true;
 			return 0;
 		}
-		why = pn_room_make(plan->cache, &want);
+		why = pn_reclaim_step(plan->cache, &want);
 		if (why)
 			count_refused(plan->cache);
 		return why;
@@ -118,7 +118,7 @@ static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 	if (pn_plan_is_private(plan)) {
 		stats->misses_bypass++;
 		plan->reason = PN_BECAUSE_BYPASS;
-	} else if (plan->nparts > plan->nfresh) {
+	} else if (plan->nsegments > plan->nfresh) {
 		stats->misses_partial++;
 		plan->reason = PN_BECAUSE_PARTIAL;
 	} else {
@@ -150,7 +150,7 @@ static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
 		      unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (pn_device_stays(cache->device, mrs[i]))
+		if (pn_device_still_registered(cache->device, mrs[i]))
 			return true;
 	return false;
 }
@@ -158,7 +158,7 @@ static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
 int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 		     unsigned n)
 {
-	struct pn_room_want want = { .by_device = true, .nregions = n };
+	struct pn_reclaim_request want = { .by_device = true, .nregions = n };
 	int ret;
 
 	for (unsigned i = 0; i < n; i++)
@@ -166,9 +166,9 @@ int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 	do {
 		ret = pn_device_register(cache->device, mrs, n);
 	} while (ret == -ENOMEM && !any_stays(cache, mrs, n) &&
-		 !pn_room_make(cache, &want));
+		 !pn_reclaim_step(cache, &want));
 	if (ret == -ENOMEM)
-		pn_budget_refused(cache->budget);
+		pn_budget_pin_failed(cache->budget);
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
 
@@ -177,7 +177,7 @@ static void settle_region(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
 	bool stale = region->flags & PN_REGION_STALE ||
-		     pn_release_flying(cache, pn_region_pages(region));
+		     pn_invalidate_in_flight(cache, pn_region_pages(region));
 	bool kept = !stale && !(region->flags & PN_REGION_PRIVATE) &&
 		    region->watch != PN_WATCH_REFUSED;
 
@@ -186,9 +186,10 @@ static void settle_region(struct pn_cache *cache, struct pn_region *region)
 	cache->stats->registered_bytes += region->mr.len;
 	cache->stats->unkept += region->watch == PN_WATCH_REFUSED;
 	if (cache->sink)
-		pn_tell_registered(cache, region,
-				   kept ? PN_DECIDED_KEPT : PN_DECIDED_DROPPED,
-				   PN_BECAUSE_NOTHING);
+		pn_cache_trace_registered(cache, region,
+					  kept ? PN_DECIDED_KEPT
+					       : PN_DECIDED_DROPPED,
+					  PN_BECAUSE_NOTHING);
 	if (!kept)
 		pn_region_die_locked(cache, region,
 				     stale ? PN_BECAUSE_RELEASED
@@ -211,11 +212,11 @@ static int carry_out(struct pn_plan *plan)
 	int ret;
 
 	if (plan->cache->subscribed && !pn_monitor_check())
-		pn_cache_heed_monitor(plan->cache);
+		pn_cache_update_monitor(plan->cache);
 	watch_fresh(plan);
 	ret = pn_miss_register(plan->cache, plan->fresh, plan->nfresh);
 	pn_lock(&plan->cache->lock);
-	pn_release_drain_locked(plan->cache);
+	pn_invalidate_drain_locked(plan->cache);
 	if (ret) {
 		plan->cache->stats->refused += ret == -ENOBUFS;
 		pn_plan_undo_locked(plan);
@@ -227,7 +228,7 @@ static int carry_out(struct pn_plan *plan)
 	pn_unlock(&plan->cache->lock);
 	pn_plan_wake(plan, nfresh);
 	pn_worker_ensure(plan->cache);
-	pn_worker_tell(plan->cache);
+	pn_worker_notify_if_wanted(plan->cache);
 	return ret;
 }
 
@@ -288,9 +289,9 @@ static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
 	if (!ret)
 		ret = pn_plan_finish(&plan, pins);
 	if (cache->sink)
-		pn_plan_tell(&plan, pins, 0, ret);
+		pn_plan_trace(&plan, pins, 0, ret);
 	pn_plan_fini(&plan);
-	pn_worker_tell(cache);
+	pn_worker_notify_if_wanted(cache);
 	PN_CACHE_CHECK(cache);
 	return ret;
 }

@@ -54,12 +54,12 @@ static struct pn_pins *adopt_orphan(struct pn_cache *cache)
 
 static struct pn_pins *pins_alloc(struct pn_cache *cache)
 {
-	struct pn_pins *pins = pn_board_alloc(&pn_shown_pins, cache->stats,
-					      cache->attr.shown_by);
+	struct pn_pins *pins = pn_stats_alloc(&pn_stats_kind_pins, cache->stats,
+					      cache->attr.stats_owner);
 	struct pn_slot_chunk *chunk = chunk_alloc(FIRST_SLOTS);
 
 	if (!pins || !chunk) {
-		pn_board_free(pins);
+		pn_stats_free(pins);
 		free(chunk);
 		return NULL;
 	}
@@ -165,8 +165,8 @@ void pn_pins_scan_locked(struct pn_cache *cache)
 }
 
 /* The policy wants to know of this one; if it is not dead by now. */
-static PN_NOINLINE void tell_access(struct pn_policy *policy,
-				    struct pn_region *region)
+static PN_NOINLINE void report_access(struct pn_policy *policy,
+				      struct pn_region *region)
 {
 	if (atomic_load_explicit(&region->state, memory_order_relaxed) ==
 		    PN_REGION_VALID &&
@@ -183,9 +183,9 @@ typedef struct pn_region *_Atomic pn_log_entry;
 /* Tells the policy of `n` accesses, as pn_policy_use() does. A region that is
  * no longer valid is stamped for nothing: whoever inserts it again forgets.
  * Every hit of a thread alone comes through here, so instructions count. */
-static inline PN_ALWAYS_INLINE void tell_run(struct pn_policy *policy,
-					     const pn_log_entry *entry,
-					     size_t n, bool ahead)
+static inline PN_ALWAYS_INLINE void report_run(struct pn_policy *policy,
+					       const pn_log_entry *entry,
+					       size_t n, bool ahead)
 {
 	const pn_log_entry *end = entry + n;
 	uint64_t clock = policy->clock;
@@ -205,16 +205,16 @@ static inline PN_ALWAYS_INLINE void tell_run(struct pn_policy *policy,
 		if (pn_likely(region->node.heard == epoch))
 			continue;
 		policy->clock = clock;
-		tell_access(policy, region);
+		report_access(policy, region);
 		epoch = policy->epoch;
 	}
 	policy->clock = clock;
 }
 
 /* Tells the policy of the accesses from pins->drained to end. */
-static inline PN_ALWAYS_INLINE void tell_policy(struct pn_cache *cache,
-						struct pn_pins *pins,
-						uint64_t end, bool ahead)
+static inline PN_ALWAYS_INLINE void report_accesses(struct pn_cache *cache,
+						    struct pn_pins *pins,
+						    uint64_t end, bool ahead)
 	PN_REQUIRES(&cache->lock)
 {
 	while (pins->drained != end) {
@@ -223,7 +223,7 @@ static inline PN_ALWAYS_INLINE void tell_policy(struct pn_cache *cache,
 
 		if (n > end - pins->drained)
 			n = end - pins->drained;
-		tell_run(cache->policy, &pins->log[at], n, ahead);
+		report_run(cache->policy, &pins->log[at], n, ahead);
 		pins->drained += n;
 	}
 }
@@ -241,9 +241,9 @@ static void drain_thread(struct pn_cache *cache, struct pn_pins *pins)
 	if (end - pins->drained > PN_PINS_LOG)
 		pins->drained = end - PN_PINS_LOG;
 	if (cache->nregions > NEAR_REGIONS)
-		tell_policy(cache, pins, end, true);
+		report_accesses(cache, pins, end, true);
 	else
-		tell_policy(cache, pins, end, false);
+		report_accesses(cache, pins, end, false);
 }
 
 void pn_pins_drain_locked(struct pn_cache *cache)
@@ -315,6 +315,6 @@ void pn_pins_free_all(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 			free(pins->newest);
 			pins->newest = older;
 		}
-		pn_board_free(pins);
+		pn_stats_free(pins);
 	}
 }

@@ -44,9 +44,9 @@ void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
 				  .buffers = buffers,
 				  .nbuffers = n,
 				  .first = first };
-	plan->parts = plan->few_parts;
-	plan->fresh = plan->few_fresh;
-	plan->max_parts = plan->max_fresh = PN_PLAN_FEW;
+	plan->parts = plan->inline_segments;
+	plan->fresh = plan->inline_fresh;
+	plan->max_segments = plan->max_fresh = PN_PLAN_INLINE;
 	pn_list_init(&plan->link);
 }
 
@@ -64,9 +64,9 @@ static void end_inherited(struct pn_plan *plan)
 void pn_plan_fini(struct pn_plan *plan)
 {
 	end_inherited(plan);
-	if (plan->parts != plan->few_parts)
+	if (plan->parts != plan->inline_segments)
 		free(plan->parts);
-	if (plan->fresh != plan->few_fresh)
+	if (plan->fresh != plan->inline_fresh)
 		free(plan->fresh);
 }
 
@@ -78,7 +78,7 @@ static size_t bytes_of(struct pn_range range)
 }
 
 int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
-		 struct pn_part *part)
+		 struct pn_segment *part)
 {
 	pn_slot *slot = pn_pins_free_slot(plan->pins);
 
@@ -93,39 +93,40 @@ int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
 		size_t len)
 {
-	struct pn_part *part;
+	struct pn_segment *part;
 	int ret;
 
-	if (plan->nparts == plan->max_parts) {
-		ret = grow(&plan->parts, &plan->max_parts, sizeof(*plan->parts),
-			   plan->few_parts);
+	if (plan->nsegments == plan->max_segments) {
+		ret = grow(&plan->parts, &plan->max_segments,
+			   sizeof(*plan->parts), plan->inline_segments);
 		if (ret)
 			return ret;
 	}
-	part = &plan->parts[plan->nparts];
+	part = &plan->parts[plan->nsegments];
 	ret = pn_plan_hold(plan, region, part);
 	if (ret)
 		return ret;
 	part->addr = addr;
 	part->len = len;
-	plan->nparts++;
+	plan->nsegments++;
 	return 0;
 }
 
 void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 {
-	for (unsigned i = 0; i < plan->nparts; i++)
+	for (unsigned i = 0; i < plan->nsegments; i++)
 		atomic_store_explicit(plan->parts[i].slot, NULL,
 				      memory_order_release);
 	for (unsigned i = 0; i < plan->nfresh; i++) {
 		struct pn_region *region = pn_plan_region(plan, i);
 
 		/* The device could not undo all of a failed batch. */
-		if (pn_device_stays(plan->cache->device, &region->mr))
+		if (pn_device_still_registered(plan->cache->device,
+					       &region->mr))
 			region->flags |= PN_REGION_REGISTERED;
 		pn_region_die_locked(plan->cache, region, PN_BECAUSE_FAILED);
 	}
-	plan->nparts = plan->nfresh = 0;
+	plan->nsegments = plan->nfresh = 0;
 	plan->merged = false;
 }
 
@@ -140,10 +141,10 @@ int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 
 	if (plan->nfresh == plan->max_fresh)
 		ret = grow(&plan->fresh, &plan->max_fresh, sizeof(*plan->fresh),
-			   plan->few_fresh);
+			   plan->inline_fresh);
 	if (ret)
 		return ret;
-	if (!pn_budget_take(plan->cache->budget, bytes, 1))
+	if (!pn_budget_charge(plan->cache->budget, bytes, 1))
 		return -ENOBUFS;
 	region = pn_region_alloc_locked(plan->cache);
 	ret = region ? pn_region_begin_locked(plan->cache, region, range,
@@ -152,7 +153,7 @@ int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 	if (ret) {
 		if (region)
 			pn_region_free_locked(plan->cache, region);
-		pn_budget_give(plan->cache->budget, bytes, 1);
+		pn_budget_uncharge(plan->cache->budget, bytes, 1);
 		return ret;
 	}
 	plan->fresh[plan->nfresh++] = &region->mr;
@@ -178,7 +179,7 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 	if (!id || atomic_load(&region->state) != PN_REGION_VALID ||
 	    region->resident || region->mr.len > gap.len ||
 	    region->flags & PN_REGION_PARTIAL || region->held == cache->scan ||
-	    !pn_access_fits(region, plan->flags) ||
+	    !pn_access_matches(region, plan->flags) ||
 	    (region->mr.access ^ access) & PN_ACCESS_REMOTE ||
 	    region->mr.len + gap.len > cache->attr.max_region_bytes)
 		return NULL;
@@ -207,17 +208,18 @@ bool pn_plan_one_mapping(struct pn_plan *plan, struct pn_range range)
 			   : pn_mapping_is_one(range);
 
 	if (cache->sink)
-		pn_tell(cache,
-			(struct pn_event){ .kind = PN_EVENT_MAPPING,
-					   .addr = range.addr,
-					   .len = range.len,
-					   .decision = one ? PN_DECIDED_YES
-							   : PN_DECIDED_NO });
+		pn_cache_trace(cache,
+			       (struct pn_trace_event){
+				       .kind = PN_EVENT_MAPPING,
+				       .addr = range.addr,
+				       .len = range.len,
+				       .decision = one ? PN_DECIDED_YES
+						       : PN_DECIDED_NO });
 	return one;
 }
 
-struct pn_range pn_plan_swallow(struct pn_plan *plan, struct pn_range gap,
-				unsigned *access)
+struct pn_range pn_plan_merge(struct pn_plan *plan, struct pn_range gap,
+			      unsigned *access)
 {
 	if (plan->no_merge || pn_plan_is_private(plan))
 		return gap;
@@ -231,7 +233,7 @@ struct pn_range pn_plan_swallow(struct pn_plan *plan, struct pn_range gap,
 			r = mergeable(plan, gap.addr + gap.len, gap, *access);
 		if (!r)
 			return gap;
-		wider = pn_range_joined(gap, pn_region_range(r));
+		wider = pn_range_hull(gap, pn_region_range(r));
 		if (!pn_plan_one_mapping(plan, wider) ||
 		    !pn_plan_inherit(plan, r))
 			return gap;
@@ -260,7 +262,7 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 	struct pn_cache *cache = plan->cache;
 	size_t max = cache->attr.max_region_bytes;
 
-	gap = pn_plan_swallow(plan, gap, &access);
+	gap = pn_plan_merge(plan, gap, &access);
 	*next = gap.addr + gap.len;
 	while (gap.len) {
 		struct pn_range piece = gap;
@@ -302,7 +304,7 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
 		return -ENOENT;
 	}
-	if (!pn_access_fits(region, plan->flags)) {
+	if (!pn_access_matches(region, plan->flags)) {
 		plan->cache->stats->misses_access++;
 		if (region->resident)
 			return -EACCES;
@@ -375,11 +377,11 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 }
 
 /* The cached parts of a plan were used: so many hits when that is all of it. */
-static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
+static void count_segments(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_cache *cache = plan->cache;
 
-	for (unsigned i = 0; i < plan->nparts; i++) {
+	for (unsigned i = 0; i < plan->nsegments; i++) {
 		struct pn_region *region = plan->parts[i].region;
 
 		if (atomic_load(&region->state) == PN_REGION_VALID &&
@@ -392,7 +394,7 @@ static void count_parts(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 	cache->stats->hits += plan->nbuffers;
 	plan->decision = PN_DECIDED_HIT;
 	plan->reason = PN_BECAUSE_LOOKED;
-	if (plan->nparts > plan->nbuffers)
+	if (plan->nsegments > plan->nbuffers)
 		plan->reason = PN_BECAUSE_PARTS;
 	if (plan->waited)
 		plan->reason = PN_BECAUSE_WAITED;
@@ -406,26 +408,27 @@ int pn_plan_try(struct pn_plan *plan)
 	/* Another cache may have found out. */
 	if (plan->cache->subscribed && !plan->cache->probing &&
 	    pn_monitor_needs_probe())
-		pn_cache_heed_monitor(plan->cache);
-	pn_release_settle(plan->cache);
-	pn_cache_look(plan->cache);
+		pn_cache_update_monitor(plan->cache);
+	pn_invalidate_settle(plan->cache);
+	pn_cache_refresh(plan->cache);
 	pn_lock(&plan->cache->lock);
-	pn_release_drain_locked(plan->cache);
+	pn_invalidate_drain_locked(plan->cache);
 	pn_pins_drain_locked(plan->cache);
 	if (plan->cache->sink)
-		pn_tell_others_locked(plan->cache);
+		pn_cache_trace_others_locked(plan->cache);
 	for (unsigned i = 0; i < plan->nbuffers && !ret; i++) {
 		const struct iovec *b = &plan->buffers[i];
 		struct pn_range r = { (uintptr_t)b->iov_base, b->iov_len };
 
-		plan->first[i] = plan->nparts;
-		ret = pn_cache_one_segment(plan->cache) ? pn_plan_one(plan, r)
-							: plan_buffer(plan, r);
+		plan->first[i] = plan->nsegments;
+		ret = pn_cache_one_segment(plan->cache)
+			      ? pn_plan_single_segment(plan, r)
+			      : plan_buffer(plan, r);
 	}
 	if (ret)
 		pn_plan_undo_locked(plan);
 	else
-		count_parts(plan);
+		count_segments(plan);
 	pn_unlock(&plan->cache->lock);
 	plan->planned = !ret;
 	return ret;

@@ -149,7 +149,7 @@ void pn_region_init(struct pn_region *region, struct pn_range range,
 				: 0;
 	region->resident = false;
 	region->watch = PN_WATCH_NONE;
-	region->not_allowed = pn_access_not_allowed(access);
+	region->access_mask = pn_access_mask(access);
 	region->node = (struct pn_policy_node){
 		.npages = (uint32_t)(npages < most ? npages : most),
 		.name = name_of(range),
@@ -185,7 +185,7 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 {
 	pn_assert(atomic_load(&region->state) == PN_REGION_PENDING);
 	/* The device may have granted more than it was asked for. */
-	region->not_allowed = pn_access_not_allowed(region->mr.access);
+	region->access_mask = pn_access_mask(region->mr.access);
 	pn_policy_insert(cache->policy, &region->node);
 	cache->stats->regions++;
 	cache->stats->bytes += pn_region_bytes(region);
@@ -197,31 +197,33 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 
 /* Out of the index and among the dying. */
 static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
-			 enum pn_event_reason why) PN_REQUIRES(&cache->lock)
+			 enum pn_trace_event_reason why)
+	PN_REQUIRES(&cache->lock)
 {
 	region->flags |= (uint32_t)why << PN_REGION_WHY;
 	if (cache->sink && atomic_load(&region->state) == PN_REGION_VALID)
-		pn_tell(cache,
-			(struct pn_event){ .kind = PN_EVENT_EVICT,
-					   .addr = (uintptr_t)region->mr.addr,
-					   .len = region->mr.len,
-					   .reason = (uint8_t)why });
+		pn_cache_trace(cache,
+			       (struct pn_trace_event){
+				       .kind = PN_EVENT_EVICT,
+				       .addr = (uintptr_t)region->mr.addr,
+				       .len = region->mr.len,
+				       .reason = (uint8_t)why });
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_region_unindex_locked(cache, region);
 	region->since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying, &region->node.link);
 	cache->stats->dying_bytes += pn_region_bytes(region);
-	cache->nprivate += pn_region_hurries(region);
+	cache->nurgent += pn_region_is_urgent(region);
 	/* The worker is not waiting for those that it found held. */
-	if (cache->ndying++ <= atomic_load(&cache->nstuck) ||
-	    pn_room_full_locked(cache))
+	if (cache->ndying++ <= atomic_load(&cache->nheld_dying) ||
+	    pn_reclaim_batch_full_locked(cache))
 		atomic_store(&cache->worker.wanted, true);
 	atomic_store_explicit(&region->state, PN_REGION_DYING,
 			      memory_order_release);
 }
 
 void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
-			  enum pn_event_reason why)
+			  enum pn_trace_event_reason why)
 {
 	if (region->resident)
 		return;

@@ -32,8 +32,8 @@ static int enter(struct pn_cache *cache, const struct pn_mr *mr,
 	int ret;
 
 	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
-	pn_release_drop_locked(cache, range);
+	pn_invalidate_drain_locked(cache);
+	pn_invalidate_range_locked(cache, range);
 	ret = pn_index_reserve(&cache->index, range);
 	if (!ret) {
 		region = pn_region_alloc_locked(cache);
@@ -53,8 +53,9 @@ static int enter(struct pn_cache *cache, const struct pn_mr *mr,
 		cache->own_bytes += range.len;
 		cache->own_regions++;
 		if (cache->sink)
-			pn_tell_registered(cache, region, PN_DECIDED_KEPT,
-					   PN_BECAUSE_OWNED);
+			pn_cache_trace_registered(cache, region,
+						  PN_DECIDED_KEPT,
+						  PN_BECAUSE_OWNED);
 	}
 	pn_unlock(&cache->lock);
 	*out = region;
@@ -69,7 +70,7 @@ int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 			    .access = access };
 	struct pn_mr *one = &mr;
 	struct pn_region *region;
-	int ret = pn_cache_take_room(cache, range.len, 1);
+	int ret = pn_cache_charge(cache, range.len, 1);
 
 	if (ret)
 		return ret;
@@ -87,39 +88,39 @@ deregister:
 	pn_cache_deregister(cache, one);
 	return ret;
 give_room:
-	pn_budget_give(cache->budget, range.len, 1);
+	pn_budget_uncharge(cache->budget, range.len, 1);
 	return ret;
 }
 
 void pn_cache_resident_abandon(struct pn_cache *cache, const struct pn_mr *mr)
 {
-	pn_room_abandon_resident(cache, region_of(mr));
-	pn_worker_tell(cache);
+	pn_reclaim_abandon_resident(cache, region_of(mr));
+	pn_worker_notify_if_wanted(cache);
 }
 
 bool pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
 {
 	if (cache->device->ops->stays)
-		return pn_room_end_resident(cache, region_of(mr));
+		return pn_reclaim_remove_resident(cache, region_of(mr));
 	pn_lock(&cache->lock);
 	pn_region_leave_locked(cache, region_of(mr));
 	pn_unlock(&cache->lock);
-	while (pn_room_reap(cache))
+	while (pn_reclaim_reap(cache))
 		;
-	pn_worker_tell(cache);
+	pn_worker_notify_if_wanted(cache);
 	PN_CACHE_CHECK(cache);
 	return true;
 }
 
 /* No hit and no miss: it is not counted. */
-static void tell_pin(struct pn_cache *cache, const struct pinion_pin *pin,
-		     unsigned flags)
+static void trace_pin(struct pn_cache *cache, const struct pinion_pin *pin,
+		      unsigned flags)
 {
 	const struct iovec buffer = { pin->addr, pin->len };
 	const struct pn_outcome owned = { .flags = flags,
 					  .reason = PN_BECAUSE_OWNED };
 
-	pn_tell_pins(cache, &buffer, 1, pin, &owned);
+	pn_cache_trace_pins(cache, &buffer, 1, pin, &owned);
 }
 
 /* The order is that of a hit (hit.c). What is not resident may not be used
@@ -150,7 +151,7 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 	    region->resident &&
 	    len - 1 < (uintptr_t)region->mr.addr + region->mr.len -
 			      (uintptr_t)addr &&
-	    pn_access_fits(region, access)) {
+	    pn_access_matches(region, access)) {
 		*pin = (struct pinion_pin){ .addr = addr,
 					    .len = len,
 					    .local_key = region->mr.lkey,
@@ -160,7 +161,7 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 					    .internal = { (void *)slot,
 							  region } };
 		if (cache->sink)
-			tell_pin(cache, pin, flags);
+			trace_pin(cache, pin, flags);
 		return true;
 	}
 	pn_asymmetric_store(slot, NULL);

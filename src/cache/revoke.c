@@ -35,7 +35,7 @@ static int unpublish(struct pn_cache *cache, struct pn_range range)
 	int ret = 0;
 
 	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
+	pn_invalidate_drain_locked(cache);
 	while ((region = next_exposed(cache, &range)))
 		if (region->resident)
 			ret = -EBUSY;
@@ -79,7 +79,7 @@ static struct pn_region *hold_next(struct pn_cache *cache,
 	struct pn_region *region;
 
 	pn_lock(&cache->lock);
-	pn_room_await_locked(cache);
+	pn_reclaim_wait_batches_locked(cache);
 	region = dying_exposed(cache, range);
 	if (region && cache->device->caps & PN_CAP_REKEY)
 		region->flags |= PN_REGION_REVOKED;
@@ -118,15 +118,16 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len)
 	if (!slot)
 		return -ENOMEM;
 	if (cache->sink)
-		pn_tell(cache, (struct pn_event){ .kind = PN_EVENT_REVOKE,
-						  .addr = addr,
-						  .len = len });
+		pn_cache_trace(cache,
+			       (struct pn_trace_event){ .kind = PN_EVENT_REVOKE,
+							.addr = addr,
+							.len = len });
 	ret = unpublish(cache, range);
-	while (pn_room_reap(cache))
+	while (pn_reclaim_reap(cache))
 		;
 	if (!ret)
 		ret = revoke_held(cache, range, slot);
-	pn_worker_tell(cache);
+	pn_worker_notify_if_wanted(cache);
 	PN_CACHE_CHECK(cache);
 	return ret;
 }

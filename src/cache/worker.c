@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/servant.h"
+#include "base/service_thread.h"
 #include "cache/cache_impl.h"
-#include "cache/exposed.h"
+#include "cache/exposed_memory.h"
 #include "monitor/syscalls.h"
 
 static struct pn_plan *take_plan(struct pn_cache *cache)
@@ -32,24 +32,25 @@ static struct pn_plan *take_plan(struct pn_cache *cache)
 	return plan;
 }
 
-/* The chore that is due, marked as running; *when_ns is when the next will be.
+/* The task that is due, marked as running; *when_ns is when the next will be.
  */
-static struct pn_chore *take_chore(struct pn_cache *cache, uint64_t *when_ns)
+static struct pn_background_task *start_due_task(struct pn_cache *cache,
+						 uint64_t *when_ns)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_chore *due = NULL;
+	struct pn_background_task *due = NULL;
 	struct pn_list *pos;
 
 	*when_ns = PN_FOREVER;
-	pn_list_for_each (pos, &cache->chores) {
-		struct pn_chore *chore =
-			pn_container_of(pos, struct pn_chore, link);
+	pn_list_for_each (pos, &cache->tasks) {
+		struct pn_background_task *task =
+			pn_container_of(pos, struct pn_background_task, link);
 
-		if (!due && !chore->running &&
-		    chore->when_ns <= atomic_load(&cache->now_ns))
-			due = chore;
-		else if (chore->when_ns < *when_ns)
-			*when_ns = chore->when_ns;
+		if (!due && !task->running &&
+		    task->when_ns <= atomic_load(&cache->now_ns))
+			due = task;
+		else if (task->when_ns < *when_ns)
+			*when_ns = task->when_ns;
 	}
 	if (due) {
 		due->running = true;
@@ -58,101 +59,103 @@ static struct pn_chore *take_chore(struct pn_cache *cache, uint64_t *when_ns)
 	return due;
 }
 
-static void end_chore(struct pn_cache *cache, struct pn_chore *chore,
-		      uint64_t next)
+static void end_task(struct pn_cache *cache, struct pn_background_task *task,
+		     uint64_t next)
 {
 	pn_lock(&cache->lock);
-	if (next < chore->when_ns)
-		chore->when_ns = next;
-	chore->running = false;
-	atomic_fetch_add(&cache->chored, 1);
+	if (next < task->when_ns)
+		task->when_ns = next;
+	task->running = false;
+	atomic_fetch_add(&cache->task_runs, 1);
 	pn_unlock(&cache->lock);
-	pn_device_unblock(cache->device, &cache->chored);
+	pn_device_unblock(cache->device, &cache->task_runs);
 }
 
-/* Does one step of a chore that is due; false: none is. */
-static bool step_chore(struct pn_cache *cache, uint64_t *when_ns)
+/* Does one step of a task that is due; false: none is. */
+static bool run_due_task(struct pn_cache *cache, uint64_t *when_ns)
 {
-	struct pn_chore *chore;
+	struct pn_background_task *task;
 
 	pn_lock(&cache->lock);
-	chore = take_chore(cache, when_ns);
+	task = start_due_task(cache, when_ns);
 	pn_unlock(&cache->lock);
-	if (!chore)
+	if (!task)
 		return false;
-	end_chore(cache, chore, chore->step(chore->arg));
+	end_task(cache, task, task->step(task->arg));
 	return true;
 }
 
 /* The first that may have something to give and was not asked in this round,
  * marked as running. NULL: none. */
-static struct pn_chore *take_giver(struct pn_cache *cache, uint32_t round)
+static struct pn_background_task *start_shrinker(struct pn_cache *cache,
+						 uint32_t round)
 {
-	struct pn_chore *found = NULL;
+	struct pn_background_task *found = NULL;
 	struct pn_list *pos;
 
 	pn_lock(&cache->lock);
-	pn_list_for_each (pos, &cache->chores) {
-		struct pn_chore *chore =
-			pn_container_of(pos, struct pn_chore, link);
+	pn_list_for_each (pos, &cache->tasks) {
+		struct pn_background_task *task =
+			pn_container_of(pos, struct pn_background_task, link);
 
-		if (found || !chore->give || chore->running ||
-		    chore->asked == round)
+		if (found || !task->give || task->running ||
+		    task->asked == round)
 			continue;
-		chore->running = true;
-		chore->asked = round;
-		found = chore;
+		task->running = true;
+		task->asked = round;
+		found = task;
 	}
 	pn_unlock(&cache->lock);
 	return found;
 }
 
-size_t pn_chores_give(struct pn_cache *cache)
+size_t pn_tasks_shrink(struct pn_cache *cache)
 {
 	uint32_t round = atomic_fetch_add(&cache->asking, 1) + 1;
-	struct pn_chore *chore;
+	struct pn_background_task *task;
 	size_t given = 0;
 
-	while ((chore = take_giver(cache, round))) {
-		given += chore->give(chore->arg);
-		end_chore(cache, chore, PN_FOREVER);
+	while ((task = start_shrinker(cache, round))) {
+		given += task->give(task->arg);
+		end_task(cache, task, PN_FOREVER);
 	}
 	return given;
 }
 
-void pn_cache_chore_add(struct pn_cache *cache, struct pn_chore *chore)
+void pn_cache_task_add(struct pn_cache *cache, struct pn_background_task *task)
 {
-	chore->when_ns = PN_FOREVER;
-	chore->running = false;
-	chore->asked = 0;
+	task->when_ns = PN_FOREVER;
+	task->running = false;
+	task->asked = 0;
 	pn_lock(&cache->lock);
-	pn_list_append(&cache->chores, &chore->link);
+	pn_list_append(&cache->tasks, &task->link);
 	pn_unlock(&cache->lock);
 }
 
-void pn_cache_chore_at(struct pn_cache *cache, struct pn_chore *chore,
-		       uint64_t when_ns)
+void pn_cache_task_schedule(struct pn_cache *cache,
+			    struct pn_background_task *task, uint64_t when_ns)
 {
 	bool sooner;
 
 	pn_lock(&cache->lock);
-	sooner = when_ns < chore->when_ns;
+	sooner = when_ns < task->when_ns;
 	if (sooner)
-		chore->when_ns = when_ns;
+		task->when_ns = when_ns;
 	pn_unlock(&cache->lock);
 	if (sooner)
-		pn_worker_ring(cache);
+		pn_worker_notify(cache);
 }
 
-void pn_cache_chore_remove(struct pn_cache *cache, struct pn_chore *chore)
+void pn_cache_task_remove(struct pn_cache *cache,
+			  struct pn_background_task *task)
 {
 	pn_lock(&cache->lock);
-	pn_list_remove(&chore->link);
-	while (chore->running) {
-		uint32_t seen = atomic_load(&cache->chored);
+	pn_list_remove(&task->link);
+	while (task->running) {
+		uint32_t seen = atomic_load(&cache->task_runs);
 
 		pn_unlock(&cache->lock);
-		pn_device_block(cache->device, &cache->chored, seen);
+		pn_device_block(cache->device, &cache->task_runs, seen);
 		pn_lock(&cache->lock);
 	}
 	pn_unlock(&cache->lock);
@@ -164,80 +167,80 @@ uint64_t pn_cache_step(struct pn_cache *cache)
 	struct pn_plan *plan;
 	bool due, done = true;
 
-	pn_cache_heed(cache);
+	pn_cache_revoke_released(cache);
 	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 	pn_lock(&cache->lock);
-	pn_release_drain_locked(cache);
+	pn_invalidate_drain_locked(cache);
 	plan = take_plan(cache);
 	atomic_store(&cache->worker.wanted, false);
-	due = pn_room_due_locked(cache, &when);
+	due = pn_reclaim_batch_due_locked(cache, &when);
 	pn_unlock(&cache->lock);
 	if (plan)
 		pn_plan_run(plan);
-	else if (!due || !pn_room_reap(cache))
-		done = step_chore(cache, &chore_when);
+	else if (!due || !pn_reclaim_reap(cache))
+		done = run_due_task(cache, &chore_when);
 	if (done)
 		return pn_device_now(cache->device);
-	/* The others are held: unpinning rings the bell. */
+	/* The others are held: unpinning rings the doorbell. */
 	if (due)
-		when = pn_room_retry_ns(cache);
+		when = pn_reclaim_retry_ns(cache);
 	return when < chore_when ? when : chore_when;
 }
 
-/* Sleeps until the bell rings or for so long. */
-static void sleep_for(struct pn_cache *cache, uint32_t bell, uint64_t ns)
+/* Sleeps until the doorbell rings or for so long. */
+static void sleep_for(struct pn_cache *cache, uint32_t doorbell, uint64_t ns)
 {
 	struct timespec ts = { (time_t)(ns / PN_NS_PER_S),
 			       (long)(ns % PN_NS_PER_S) };
 
-	syscall(SYS_futex, &cache->worker.bell, FUTEX_WAIT_PRIVATE, bell,
-		ns == PN_FOREVER ? NULL : &ts, NULL, 0);
+	syscall(SYS_futex, &cache->worker.doorbell, FUTEX_WAIT_PRIVATE,
+		doorbell, ns == PN_FOREVER ? NULL : &ts, NULL, 0);
 }
 
 /* Whoever releases memory rings only a worker that would not look by itself
  * before regions are old enough to go. Said before the last look for notices,
  * so that either we see the notice, or they see us. */
-static void rest(struct pn_cache *cache, uint32_t bell, uint64_t ns)
+static void rest(struct pn_cache *cache, uint32_t doorbell, uint64_t ns)
 {
 	bool long_rest = ns > cache->attr.batch_age_ns;
 
-	atomic_store(&cache->worker.resting, long_rest);
-	if (!long_rest || !pn_release_waiting(cache))
-		sleep_for(cache, bell, ns);
-	atomic_store(&cache->worker.resting, false);
+	atomic_store(&cache->worker.idle, long_rest);
+	if (!long_rest || !pn_invalidate_pending(cache))
+		sleep_for(cache, doorbell, ns);
+	atomic_store(&cache->worker.idle, false);
 }
 
 /* How long to sleep. A dying region that was held when it was looked at may be
  * let go by somebody who does not look (a hit that failed on it): it is looked
  * at again, less and less often. */
-static uint64_t rest_ns(struct pn_cache *cache, uint64_t when,
-			uint64_t *patience)
+static uint64_t idle_ns(struct pn_cache *cache, uint64_t when,
+			uint64_t *recheck_ns)
 {
 	uint64_t now = pn_device_now(cache->device);
 
 	if (when != PN_FOREVER) {
-		*patience = cache->attr.batch_age_ns;
+		*recheck_ns = cache->attr.batch_age_ns;
 		return when > now ? when - now : 0;
 	}
-	if (!atomic_load(&cache->nstuck))
+	if (!atomic_load(&cache->nheld_dying))
 		return PN_FOREVER;
-	if (*patience < PN_NS_PER_S)
-		*patience *= 2;
-	return *patience;
+	if (*recheck_ns < PN_NS_PER_S)
+		*recheck_ns *= 2;
+	return *recheck_ns;
 }
 
 static void *work(void *arg)
 {
 	struct pn_cache *cache = arg;
-	uint64_t patience = cache->attr.batch_age_ns;
+	uint64_t recheck_ns = cache->attr.batch_age_ns;
 
 	while (!atomic_load(&cache->worker.stop)) {
-		uint32_t bell = atomic_load(&cache->worker.bell);
+		uint32_t doorbell = atomic_load(&cache->worker.doorbell);
 		uint64_t when = pn_cache_step(cache);
-		uint64_t ns = rest_ns(cache, when, &patience);
+		uint64_t ns = idle_ns(cache, when, &recheck_ns);
 
 		if (ns)
-			rest(cache, bell, ns);
+			rest(cache, doorbell, ns);
 	}
 	return NULL;
 }
@@ -252,22 +255,22 @@ static bool has_thread(struct pn_cache *cache)
 	pn_lock(&cache->lock);
 	if (!cache->worker.running)
 		cache->worker.running =
-			!pn_servant_start(&cache->worker.thread, "pinion-cache",
-					  work, cache);
+			!pn_service_thread_start(&cache->worker.thread,
+						 "pinion-cache", work, cache);
 	running = cache->worker.running;
 	pn_unlock(&cache->lock);
 	return running;
 }
 
-static void ring_bell(struct pn_cache *cache)
+static void ring_doorbell(struct pn_cache *cache)
 {
-	atomic_fetch_add(&cache->worker.bell, 1);
+	atomic_fetch_add(&cache->worker.doorbell, 1);
 	/* Also inside free(): errno stays as it is. */
-	PN_SYSCALL(SYS_futex, (long)&cache->worker.bell, FUTEX_WAKE_PRIVATE, 1,
-		   0, 0, 0);
+	PN_SYSCALL(SYS_futex, (long)&cache->worker.doorbell, FUTEX_WAKE_PRIVATE,
+		   1, 0, 0, 0);
 }
 
-void pn_worker_ring(struct pn_cache *cache)
+void pn_worker_notify(struct pn_cache *cache)
 {
 	uint64_t when;
 	bool due;
@@ -276,19 +279,20 @@ void pn_worker_ring(struct pn_cache *cache)
 	if (pn_cache_foreign(cache))
 		return;
 	if (has_thread(cache)) {
-		ring_bell(cache);
+		ring_doorbell(cache);
 		return;
 	}
 	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 	pn_lock(&cache->lock);
-	due = atomic_load(&cache->stepped) ? pn_room_full_locked(cache)
-					   : pn_room_due_locked(cache, &when);
+	due = atomic_load(&cache->stepped)
+		      ? pn_reclaim_batch_full_locked(cache)
+		      : pn_reclaim_batch_due_locked(cache, &when);
 	pn_unlock(&cache->lock);
 	if (due)
-		pn_room_reap(cache);
+		pn_reclaim_reap(cache);
 }
 
-void pn_cache_stepped(struct pn_cache *cache, bool stepped)
+void pn_cache_set_stepped(struct pn_cache *cache, bool stepped)
 {
 	atomic_store(&cache->stepped, stepped);
 }
@@ -299,18 +303,18 @@ void pn_worker_ensure(struct pn_cache *cache)
 		has_thread(cache);
 }
 
-void pn_worker_wake(struct pn_cache *cache)
+void pn_worker_wake_idle(struct pn_cache *cache)
 {
-	if (atomic_load(&cache->worker.resting) &&
-	    atomic_exchange(&cache->worker.resting, false))
-		ring_bell(cache);
+	if (atomic_load(&cache->worker.idle) &&
+	    atomic_exchange(&cache->worker.idle, false))
+		ring_doorbell(cache);
 }
 
-void pn_worker_tell(struct pn_cache *cache)
+void pn_worker_notify_if_wanted(struct pn_cache *cache)
 {
 	if (atomic_load_explicit(&cache->worker.wanted, memory_order_relaxed) &&
 	    atomic_exchange(&cache->worker.wanted, false))
-		pn_worker_ring(cache);
+		pn_worker_notify(cache);
 }
 
 void pn_worker_stop(struct pn_cache *cache)
@@ -318,6 +322,6 @@ void pn_worker_stop(struct pn_cache *cache)
 	if (!cache->worker.running)
 		return;
 	atomic_store(&cache->worker.stop, true);
-	pn_worker_ring(cache);
+	pn_worker_notify(cache);
 	pthread_join(cache->worker.thread, NULL);
 }

@@ -31,7 +31,7 @@ static const char *const protocols[] = { "eager",    "copy",
 					 "read",     "overlapped",
 					 "auto",     NULL };
 
-/* As message/reuse.h numbers them. */
+/* As message/protocol/reuse.h numbers them. */
 static const char *const reuse_modes[] = { "auto", "off", "on", NULL };
 
 /* As helper/share.h numbers them; a test compares. */

@@ -20,7 +20,8 @@ void pn_account_fini(struct pn_account *account)
 	pn_mutex_fini(&account->near_limit);
 }
 
-static bool fits(const struct pn_account *account, size_t bytes, size_t late)
+static bool within_limit(const struct pn_account *account, size_t bytes,
+			 size_t late)
 {
 	size_t max =
 		atomic_load_explicit(&account->max_bytes, memory_order_relaxed);
@@ -29,19 +30,20 @@ static bool fits(const struct pn_account *account, size_t bytes, size_t late)
 	return used <= max && bytes <= max - used;
 }
 
-static size_t late_bytes(struct pn_account *account) PN_REQUIRES(&account->lock)
+static size_t deferred_bytes(struct pn_account *account)
+	PN_REQUIRES(&account->lock)
 {
-	uint64_t now = account->nlate ? pn_clock_ns() : 0;
+	uint64_t now = account->ndeferred ? pn_clock_ns() : 0;
 	unsigned kept = 0;
 	size_t sum = 0;
 
-	for (unsigned i = 0; i < account->nlate; i++) {
+	for (unsigned i = 0; i < account->ndeferred; i++) {
 		if (account->late[i].until_ns <= now)
 			continue;
 		sum += account->late[i].bytes;
 		account->late[kept++] = account->late[i];
 	}
-	account->nlate = kept;
+	account->ndeferred = kept;
 	return sum;
 }
 
@@ -54,10 +56,10 @@ static int charge_now(struct pn_charge *charge, bool synced, size_t most)
 	int ret = 0;
 
 	pn_lock(&account->lock);
-	late = late_bytes(account);
+	late = deferred_bytes(account);
 	if (late > most)
 		late = most;
-	if (fits(account, charge->bytes, synced ? 0 : late)) {
+	if (within_limit(account, charge->bytes, synced ? 0 : late)) {
 		account->bytes += charge->bytes;
 		account->pending += charge->bytes;
 		charge->epoch = account->epoch;
@@ -85,13 +87,13 @@ size_t pn_account_bytes(struct pn_account *account)
 	return bytes;
 }
 
-bool pn_account_raise(struct pn_charge *charge, size_t bytes)
+bool pn_account_charge_more(struct pn_charge *charge, size_t bytes)
 {
 	struct pn_account *account = charge->account;
 	bool ok;
 
 	pn_lock(&account->lock);
-	ok = fits(account, bytes, 0);
+	ok = within_limit(account, bytes, 0);
 	if (ok) {
 		account->bytes += bytes;
 		charge->bytes += bytes;
@@ -111,17 +113,17 @@ void pn_account_settle(const struct pn_charge *charge)
 	pn_unlock(&account->lock);
 }
 
-void pn_account_late(struct pn_account *account, size_t bytes,
-		     uint64_t until_ns)
+void pn_account_defer_uncharge(struct pn_account *account, size_t bytes,
+			       uint64_t until_ns)
 {
 	unsigned last;
 
 	if (!account)
 		return;
 	pn_lock(&account->lock);
-	if (account->nlate < PN_ACCOUNT_LATE)
-		account->late[account->nlate++].bytes = 0;
-	last = account->nlate - 1;
+	if (account->ndeferred < PN_ACCOUNT_MAX_DEFERRED)
+		account->late[account->ndeferred++].bytes = 0;
+	last = account->ndeferred - 1;
 	account->late[last].bytes += bytes;
 	account->late[last].until_ns = until_ns;
 	pn_unlock(&account->lock);

@@ -13,11 +13,11 @@
  *
  * Life of a charge: pn_account_charge(); the device pins; pn_account_settle();
  * the device unpins; pn_account_uncharge(). Where the kernel uncharges late,
- * pn_account_late() comes before the last: then the bytes count until a time.
- * The sum of the bounds may be far above what the kernel charges (many pages of
- * one huge page, or no huge page at all). pn_account_sync() replaces the sum by
- * VmPin where VmPin is less. Charges made before are part of that figure, which
- * a later figure replaces: uncharging them changes nothing.
+ * pn_account_defer_uncharge() comes before the last: then the bytes count until
+ * a time. The sum of the bounds may be far above what the kernel charges (many
+ * pages of one huge page, or no huge page at all). pn_account_sync() replaces
+ * the sum by VmPin where VmPin is less. Charges made before are part of that
+ * figure, which a later figure replaces: uncharging them changes nothing.
  *
  * At rest: bytes >= what the kernel charges for this account's registrations;
  * bytes <= max_bytes except after a resize below what is in use.
@@ -35,7 +35,7 @@
 
 #include "base/lock.h"
 
-#define PN_ACCOUNT_LATE 64
+#define PN_ACCOUNT_MAX_DEFERRED 64
 
 struct pn_account {
 	_Atomic size_t max_bytes;
@@ -50,10 +50,10 @@ struct pn_account {
 	struct {
 		size_t bytes;
 		uint64_t until_ns;
-	} late[PN_ACCOUNT_LATE];
-	unsigned nlate; /* lock */
+	} late[PN_ACCOUNT_MAX_DEFERRED];
+	unsigned ndeferred; /* lock */
 	struct pn_mutex near_limit;
-	bool crowded; /* near_limit; VmPin was above bytes */
+	bool others_pin; /* near_limit; VmPin was above bytes */
 };
 
 /* What was charged for one registration; the device keeps it. */
@@ -86,12 +86,12 @@ size_t pn_account_bytes(struct pn_account *account);
 
 /* Charges more for a registration than was charged at first; false: that would
  * exceed the limit, and nothing is charged. */
-bool pn_account_raise(struct pn_charge *charge, size_t bytes);
+bool pn_account_charge_more(struct pn_charge *charge, size_t bytes);
 
 /* The kernel may charge so many bytes until then, although they are about to
  * be uncharged. */
-void pn_account_late(struct pn_account *account, size_t bytes,
-		     uint64_t until_ns);
+void pn_account_defer_uncharge(struct pn_account *account, size_t bytes,
+			       uint64_t until_ns);
 
 /* The pages are no longer pinned. */
 void pn_account_uncharge(const struct pn_charge *charge);

@@ -80,7 +80,7 @@ static const char *next_spec(const char *spec)
 	return NULL;
 }
 
-bool pn_device_either(const char *spec)
+bool pn_device_spec_is_alternatives(const char *spec)
 {
 	const char *next = next_spec(spec);
 
@@ -90,7 +90,7 @@ bool pn_device_either(const char *spec)
 /* Who means both has to say which of them, and that cannot be said yet. */
 static int check_marks(const char *spec)
 {
-	bool either = pn_device_either(spec);
+	bool either = pn_device_spec_is_alternatives(spec);
 	const char *next = spec;
 
 	while ((next = next_spec(next))) {
@@ -240,7 +240,7 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 }
 
 int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
-			  const struct pn_head *head, const void *body,
+			  const struct pn_inline_header *head, const void *body,
 			  size_t len)
 {
 	struct pn_sge sge[2] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
@@ -253,7 +253,7 @@ int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
 	return pn_device_post(device, peer, &op);
 }
 
-int pn_device_ended_by(int error)
+int pn_device_connection_error(int error)
 {
 	switch (error) {
 	case -ECONNRESET:

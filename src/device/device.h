@@ -51,17 +51,18 @@
  *   read: unlooked at) until the completion, except with PN_OP_INLINE, where
  *   the bytes are taken before post() returns and need no key.
  *   Sends arrive in memory of the receiving device: nobody posts receives. A
- *   RECV completion lends `data` until pn_device_release(); the oldest should
- *   be released first, since senders stall when the receiver's memory is full.
+ *   RECV completion lends `data` until pn_device_return_buffer(); the oldest
+ * should be released first, since senders stall when the receiver's memory is
+ * full.
  *
  * Threads
- *   register, deregister, rekey, pinned, now, copy, charge, wake, block,
+ *   register, deregister, rekey, pinned, now, copy, consume_cpu, wake, block,
  *   unblock: any thread,
  *   concurrently. All others: any thread, one at a time per device when it was
  *   opened single_threaded; then no lock is paid for. poll and wait may run in
  *   one thread while others post, unless single_threaded.
  *   Callers hold no lock across wait, block, register, deregister, copy and
- *   charge: in virtual time these let other tasks of the same thread run.
+ *   consume_cpu: in virtual time these let other tasks of the same thread run.
  *
  * Errors
  *   0 or a negative errno. A call that fails has changed nothing. Parameters
@@ -146,7 +147,7 @@ struct pn_device_limits {
 	size_t max_mrs;		 /* registrations at a time */
 	size_t max_pinned_bytes; /* what the system lets this process pin */
 	bool pinned_by_user;	 /* that is for all processes of its user */
-	bool uncharged_late;	 /* the system counts pages for a while after */
+	bool deferred_uncharge;	 /* the system counts pages for a while after */
 	size_t max_send_bytes;	 /* in one send */
 	size_t max_op_bytes;	 /* in one write or read */
 	size_t inline_bytes;	 /* with PN_OP_INLINE; 0: not offered */
@@ -163,8 +164,8 @@ struct pn_costs {
 	double put_ns, put_byte_ns; /* one write, post to completion */
 	double get_ns, get_byte_ns;
 	double send_ns;	  /* the smallest send, post to arrival */
-	double lookup_ns; /* one look for a buffer (message/reuse.h); only in
-			   * virtual time */
+	double lookup_ns; /* one look for a buffer (message/protocol/reuse.h);
+			   * only in virtual time */
 	double ack_ns;	  /* of put_ns, what passes after the bytes are there */
 	/* Writes and reads longer than handoff_bytes go from thread to thread
 	 * inside the device, and take so much besides. The first and the last
@@ -309,7 +310,7 @@ enum pn_completion_kind {
 
 /* What a message that is sent inline begins with: of one length, so that it is
  * copied without a loop. */
-struct pn_head {
+struct pn_inline_header {
 	uint64_t words[5];
 };
 
@@ -321,16 +322,16 @@ struct pn_completion {
 	const void *data;
 	size_t len;
 	uint32_t imm;
-	void *lease; /* RECV: the device's own, for release */
+	void *lease; /* RECV: the device's own, for return_buffer */
 };
 
 /* Who takes messages where they lie, instead of having them lent. Only poll()
  * of a single_threaded device asks, and as long as it has lent nothing, so that
  * messages keep their order; a device need not ask. */
-struct pn_taker {
+struct pn_receive_handler {
 	/* False: nothing was done, the message is lent as others are. */
-	bool (*take)(struct pn_taker *taker, struct pn_peer *peer,
-		     const void *data, size_t len);
+	bool (*take)(struct pn_receive_handler *receive_handler,
+		     struct pn_peer *peer, const void *data, size_t len);
 };
 
 /* --- the operations every device fulfils --------------------------------- */
@@ -383,12 +384,12 @@ struct pn_device_ops {
 		    const struct pn_op *op);
 	/* NULL: by post(). */
 	int (*send_inline)(struct pn_device *device, struct pn_peer *peer,
-			   const struct pn_head *head, const void *body,
-			   size_t len);
+			   const struct pn_inline_header *head,
+			   const void *body, size_t len);
 	int (*poll)(struct pn_device *device, struct pn_completion *out,
 		    unsigned max);
-	void (*release)(struct pn_device *device,
-			const struct pn_completion *completion);
+	void (*return_buffer)(struct pn_device *device,
+			      const struct pn_completion *completion);
 	int (*wait)(struct pn_device *device, uint64_t deadline_ns);
 	/* For several devices of this kind; NULL: by fd() and arm(). */
 	int (*wait_any)(struct pn_device *const *devices, unsigned n,
@@ -400,7 +401,7 @@ struct pn_device_ops {
 	uint64_t (*now)(struct pn_device *device);
 	void (*copy)(struct pn_device *device, void *dst, const void *src,
 		     size_t len);
-	void (*charge)(struct pn_device *device, uint64_t ns);
+	void (*consume_cpu)(struct pn_device *device, uint64_t ns);
 	/* NULL: the kernel's futex. */
 	void (*block)(struct pn_device *device, _Atomic uint32_t *word,
 		      uint32_t value, uint64_t deadline_ns);
@@ -418,7 +419,8 @@ struct pn_device {
 	/* Callers promise one data call (post, poll, wait, ...) at a time.
 	 * From the attribute; may be changed while there is none. */
 	bool single_threaded;
-	struct pn_taker *taker; /* of messages without immediate; or NULL */
+	struct pn_receive_handler
+		*receive_handler; /* of messages without immediate; or NULL */
 	/* What the kernel charges for registrations is held below its limit, by
 	 * devices for which it charges more than their pages. NULL: no limit.
 	 * May be changed while nothing is being registered. */
@@ -457,7 +459,7 @@ int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
 
 /* Whether the devices that spec names are joined by '/': a peer is reached over
  * one of them, the first that can, where '+' means over all. */
-bool pn_device_either(const char *spec);
+bool pn_device_spec_is_alternatives(const char *spec);
 
 /* NULL is fine. */
 void pn_device_close(struct pn_device *device);
@@ -477,8 +479,8 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 
 /* Ends n registrations; from the return on their keys are refused. An
  * operation in flight on one of them either completes as if nothing had
- * happened or with -EFAULT or -EACCES. Cannot fail, except as pn_device_stays()
- * says. Slow, as above. */
+ * happened or with -EFAULT or -EACCES. Cannot fail, except as
+ * pn_device_still_registered() says. Slow, as above. */
 static inline void pn_device_deregister(struct pn_device *device,
 					struct pn_mr *const *mrs, unsigned n)
 {
@@ -489,8 +491,8 @@ static inline void pn_device_deregister(struct pn_device *device,
 /* Whether mr could not be deregistered: after pn_device_deregister(), or after
  * a pn_device_register() that failed and could not undo all of its batch. Keep
  * *mr as it is and deregister it later. */
-static inline bool pn_device_stays(const struct pn_device *device,
-				   const struct pn_mr *mr)
+static inline bool pn_device_still_registered(const struct pn_device *device,
+					      const struct pn_mr *mr)
 {
 	return device->ops->stays && device->ops->stays(mr);
 }
@@ -554,12 +556,12 @@ static inline int pn_device_post(struct pn_device *device, struct pn_peer *peer,
 /* Posts a send of head and body that is INLINE and SILENT, as most small
  * messages are: they need no operation to be written down. */
 int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
-			  const struct pn_head *head, const void *body,
+			  const struct pn_inline_header *head, const void *body,
 			  size_t len);
 
 static inline int pn_device_send_inline(struct pn_device *device,
 					struct pn_peer *peer,
-					const struct pn_head *head,
+					const struct pn_inline_header *head,
 					const void *body, size_t len)
 {
 	return pn_likely(device->ops->send_inline)
@@ -567,7 +569,7 @@ static inline int pn_device_send_inline(struct pn_device *device,
 		       : pn_device_post_inline(device, peer, head, body, len);
 }
 
-static inline void pn_peer_note(const struct pn_completion *c)
+static inline void pn_peer_update_state(const struct pn_completion *c)
 {
 	c->peer->up = c->kind == PN_COMPLETION_PEER_UP;
 	if (!c->peer->up)
@@ -575,7 +577,7 @@ static inline void pn_peer_note(const struct pn_completion *c)
 }
 
 /* Takes up to max completions, at least 1; returns how many, not counting what
- * the taker took. Also makes progress. */
+ * the receive_handler took. Also makes progress. */
 static inline int pn_device_poll(struct pn_device *device,
 				 struct pn_completion *out, unsigned max)
 {
@@ -586,15 +588,15 @@ static inline int pn_device_poll(struct pn_device *device,
 	n = device->ops->poll(device, out, max);
 	for (int i = 0; i < n; i++)
 		if (pn_unlikely(out[i].kind >= PN_COMPLETION_PEER_UP))
-			pn_peer_note(&out[i]);
+			pn_peer_update_state(&out[i]);
 	return n;
 }
 
 /* Gives a RECV's memory back. */
-static inline void pn_device_release(struct pn_device *device,
-				     const struct pn_completion *completion)
+static inline void pn_device_return_buffer(
+	struct pn_device *device, const struct pn_completion *completion)
 {
-	device->ops->release(device, completion);
+	device->ops->return_buffer(device, completion);
 }
 
 #define PN_FOREVER UINT64_MAX
@@ -613,7 +615,7 @@ static inline int pn_device_wait(struct pn_device *device, uint64_t deadline_ns)
 /* What PEER_DOWN says of a connection that could not be made, or has ended, for
  * this reason of the system's: one of the errors above, -EHOSTUNREACH, -EMFILE,
  * -ENOMEM or -EPROTO. So that programs know what requests end with. */
-int pn_device_ended_by(int error);
+int pn_device_connection_error(int error);
 
 /* The same for several devices at once, which all run in virtual time or all
  * have PN_CAP_FD. wake() of the first ends it. */
@@ -697,10 +699,10 @@ void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word);
 
 /* Charges this thread ns of CPU time in virtual time; elsewhere nothing, as
  * the real work takes its real time. */
-static inline void pn_device_charge(struct pn_device *device, uint64_t ns)
+static inline void pn_device_consume_cpu(struct pn_device *device, uint64_t ns)
 {
-	if (pn_unlikely(device->ops->charge))
-		device->ops->charge(device, ns);
+	if (pn_unlikely(device->ops->consume_cpu))
+		device->ops->consume_cpu(device, ns);
 }
 
 #endif

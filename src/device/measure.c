@@ -71,7 +71,7 @@ int pn_measure_register(struct pn_device *device, struct pn_measure_register *m)
 	struct pn_mr *list = &mr;
 	double *dereg = m->samples + m->trials.most;
 
-	for (m->n = 0; pn_trials_go_on(&m->trials, m->n); m->n++) {
+	for (m->n = 0; pn_trials_continue(&m->trials, m->n); m->n++) {
 		uint64_t start;
 		int ret;
 
@@ -91,15 +91,16 @@ int pn_measure_register(struct pn_device *device, struct pn_measure_register *m)
 	return 0;
 }
 
-int pn_measure_move(struct pn_device *device, const struct pn_step_move *move,
+int pn_measure_move(struct pn_device *device,
+		    const struct pn_blocking_transfer *move,
 		    const struct pn_trials *trials, double *samples,
 		    double *median_ns)
 {
 	size_t n;
 
-	for (n = 0; pn_trials_go_on(trials, n); n++) {
+	for (n = 0; pn_trials_continue(trials, n); n++) {
 		uint64_t start = pn_device_now(device);
-		int ret = pn_step_move(device, move);
+		int ret = pn_blocking_transfer(device, move);
 
 		if (ret)
 			return ret;
@@ -120,7 +121,7 @@ static void add_point(struct points *points, double x, double y)
 /* Whether every trial takes of a limit, for a second or so. */
 static bool is_charged_by_trial(const struct pn_device *device)
 {
-	return device->limits.uncharged_late &&
+	return device->limits.deferred_uncharge &&
 	       device->limits.max_pinned_bytes != SIZE_MAX;
 }
 
@@ -159,7 +160,7 @@ static size_t most_pages(const struct pn_device *device)
 
 /* Larger and larger, until the limit on pinned memory ends it. */
 static int measure_registering(struct run *run, struct pn_costs *costs,
-			       struct pn_measure_fits *fits)
+			       struct pn_measure_regressions *fits)
 {
 	struct points reg = { 0 }, dereg = { 0 };
 	size_t most = most_pages(run->device);
@@ -172,9 +173,10 @@ static int measure_registering(struct run *run, struct pn_costs *costs,
 	}
 	if (ret && (ret != -ENOMEM || !run->max_pages))
 		return ret;
-	ret = pn_fit_line(reg.x, reg.y, reg.n, &fits->reg);
+	ret = pn_regression_line(reg.x, reg.y, reg.n, &fits->reg);
 	if (!ret)
-		ret = pn_fit_line(dereg.x, dereg.y, dereg.n, &fits->dereg);
+		ret = pn_regression_line(dereg.x, dereg.y, dereg.n,
+					 &fits->dereg);
 	if (ret)
 		return ret;
 	costs->register_ns = fits->reg.intercept;
@@ -189,7 +191,7 @@ static int measure_registering(struct run *run, struct pn_costs *costs,
 static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 			struct points *points)
 {
-	struct pn_step_move move = {
+	struct pn_blocking_transfer move = {
 		.kind = kind,
 		.peer = run->self,
 		.local = run->buffer,
@@ -210,70 +212,74 @@ static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 
 /* A line through the sizes that take one way through the device. */
 static int measure_moves(struct run *run, enum pn_op_kind kind, size_t most,
-			 struct pn_fit *fit)
+			 struct pn_regression *fit)
 {
 	struct points points = { 0 };
 	int ret = 0;
 
 	for (size_t len = 8; !ret && len <= most; len *= 8)
 		ret = measure_move(run, kind, len, &points);
-	return ret ? ret : pn_fit_line(points.x, points.y, points.n, fit);
+	return ret ? ret
+		   : pn_regression_line(points.x, points.y, points.n, fit);
 }
 
 /* Rung by the measuring thread, answered by another that slept meanwhile. */
-struct bell {
+struct wake_probe {
 	struct pn_device *device;
-	_Atomic uint32_t rung, answered;
+	_Atomic uint32_t woken, answered;
 	_Atomic uint64_t answered_ns;
 };
 
-#define RINGS 10
+#define WAKE_TRIALS 10
 
-static void *answer(void *arg)
+static void *answer_wakes(void *arg)
 {
-	struct bell *bell = arg;
+	struct wake_probe *wake_probe = arg;
 
-	for (uint32_t n = 0; n < RINGS; n++) {
-		while (atomic_load(&bell->rung) == n)
-			pn_device_block(bell->device, &bell->rung, n);
-		atomic_store(&bell->answered_ns, pn_device_now(bell->device));
-		atomic_store(&bell->answered, n + 1);
-		pn_device_unblock(bell->device, &bell->answered);
+	for (uint32_t n = 0; n < WAKE_TRIALS; n++) {
+		while (atomic_load(&wake_probe->woken) == n)
+			pn_device_block(wake_probe->device, &wake_probe->woken,
+					n);
+		atomic_store(&wake_probe->answered_ns,
+			     pn_device_now(wake_probe->device));
+		atomic_store(&wake_probe->answered, n + 1);
+		pn_device_unblock(wake_probe->device, &wake_probe->answered);
 	}
 	return NULL;
 }
 
-static double ring(struct bell *bell, uint32_t n)
+static double measure_wake(struct wake_probe *wake_probe, uint32_t n)
 {
-	uint64_t start = pn_device_now(bell->device);
+	uint64_t start = pn_device_now(wake_probe->device);
 
 	/* It has had the time to fall asleep. */
-	while (pn_device_now(bell->device) < start + 20 * PN_NS_PER_US)
+	while (pn_device_now(wake_probe->device) < start + 20 * PN_NS_PER_US)
 		;
-	start = pn_device_now(bell->device);
-	atomic_store(&bell->rung, n + 1);
-	pn_device_unblock(bell->device, &bell->rung);
-	while (atomic_load(&bell->answered) == n)
-		pn_device_block(bell->device, &bell->answered, n);
-	return (double)(atomic_load(&bell->answered_ns) - start);
+	start = pn_device_now(wake_probe->device);
+	atomic_store(&wake_probe->woken, n + 1);
+	pn_device_unblock(wake_probe->device, &wake_probe->woken);
+	while (atomic_load(&wake_probe->answered) == n)
+		pn_device_block(wake_probe->device, &wake_probe->answered, n);
+	return (double)(atomic_load(&wake_probe->answered_ns) - start);
 }
 
 /* Waking another thread, at best: on a busy machine the rest is waiting for a
  * core, which says nothing about the device. */
 static int measure_handoff(struct run *run, struct pn_costs *costs)
 {
-	struct bell bell = { .device = run->device };
+	struct wake_probe wake_probe = { .device = run->device };
 	pthread_t thread;
 	int ret;
 
 	if (costs->handoff_bytes == SIZE_MAX || !costs->cpu_moves)
 		return 0;
-	ret = pthread_create(&thread, NULL, answer, &bell);
+	ret = pthread_create(&thread, NULL, answer_wakes, &wake_probe);
 	if (ret)
 		return -ret;
-	costs->handoff_ns = ring(&bell, 0);
-	for (uint32_t n = 1; n < RINGS; n++)
-		costs->handoff_ns = fmin(costs->handoff_ns, ring(&bell, n));
+	costs->handoff_ns = measure_wake(&wake_probe, 0);
+	for (uint32_t n = 1; n < WAKE_TRIALS; n++)
+		costs->handoff_ns =
+			fmin(costs->handoff_ns, measure_wake(&wake_probe, n));
 	pthread_join(thread, NULL);
 	return 0;
 }
@@ -286,17 +292,18 @@ static int measure_send(struct run *run, double *out)
 	double samples[TRIALS];
 	size_t n;
 
-	for (n = 0; pn_trials_go_on(&trials, n); n++) {
+	for (n = 0; pn_trials_continue(&trials, n); n++) {
 		uint64_t start = pn_device_now(run->device);
 		struct pn_completion c;
-		int ret = pn_step_post(run->device, run->self, &op);
+		int ret = pn_blocking_post(run->device, run->self, &op);
 
 		if (!ret)
-			ret = pn_step_take(run->device, PN_COMPLETION_RECV, &c);
+			ret = pn_blocking_poll(run->device, PN_COMPLETION_RECV,
+					       &c);
 		if (ret)
 			return ret;
 		samples[n] = pn_device_since(run->device, start);
-		pn_device_release(run->device, &c);
+		pn_device_return_buffer(run->device, &c);
 	}
 	*out = pn_median(samples, n);
 	return 0;
@@ -309,7 +316,7 @@ static void measure_copy(struct run *run, double *byte_ns)
 	double samples[TRIALS];
 	size_t n;
 
-	for (n = 0; pn_trials_go_on(&trials, n); n++) {
+	for (n = 0; pn_trials_continue(&trials, n); n++) {
 		uint64_t start = pn_device_now(run->device);
 
 		pn_copy(run->device, run->buffer, run->buffer + half, half);
@@ -319,7 +326,7 @@ static void measure_copy(struct run *run, double *byte_ns)
 }
 
 static int measure_moving(struct run *run, struct pn_costs *costs,
-			  struct pn_measure_fits *fits)
+			  struct pn_measure_regressions *fits)
 {
 	size_t half = run->mr.len / 2;
 	size_t most = costs->handoff_bytes && costs->handoff_bytes < half
@@ -368,7 +375,7 @@ static int open_loopback(struct run *run)
 }
 
 static int measure_all(struct run *run, struct pn_costs *costs,
-		       struct pn_measure_fits *fits)
+		       struct pn_measure_regressions *fits)
 {
 	struct pn_mr *mr = &run->mr;
 	int ret = measure_registering(run, costs, fits);
@@ -382,7 +389,8 @@ static int measure_all(struct run *run, struct pn_costs *costs,
 	return ret;
 }
 
-int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits)
+int pn_device_measure(struct pn_device *device,
+		      struct pn_measure_regressions *fits)
 {
 	const struct pn_pages_policy pages = { .huge = PN_PAGES_NORMAL,
 					       .numa_node = -1,
@@ -391,7 +399,7 @@ int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits)
 				  .cpu_moves = device->costs.cpu_moves,
 				  .handoff_bytes =
 					  device->costs.handoff_bytes };
-	struct pn_measure_fits found = { .max_pages = 0 };
+	struct pn_measure_regressions found = { .max_pages = 0 };
 	struct run run = { .device = device };
 	void *buffer;
 	int ret = 0;
@@ -411,7 +419,7 @@ int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits)
 	return ret;
 }
 
-void pn_device_assume(struct pn_device *device)
+void pn_device_assume_costs(struct pn_device *device)
 {
 	const struct pn_costs typical = {
 		.register_ns = 430,

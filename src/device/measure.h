@@ -7,9 +7,9 @@
  * pages that are present), copying per byte, one put, get and send over a peer
  * that is the device itself, and, where the device has threads of its own,
  * waking a thread. Each point is the median of a few trials, so
- * that one interruption does not count; the lines are fitted by base/fit.h.
- * A device in virtual time knows its costs from its profile and sets them when
- * it is opened: measuring leaves them alone.
+ * that one interruption does not count; the lines are fitted by
+ * base/regression.h. A device in virtual time knows its costs from its profile
+ * and sets them when it is opened: measuring leaves them alone.
  *
  * Takes less than 50 ms and pins up to 4 MiB meanwhile, but no more than a
  * sixteenth of RLIMIT_MEMLOCK or 256 KiB (kernel 6.1, which charges for a
@@ -26,26 +26,27 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "base/fit.h"
+#include "base/regression.h"
+#include "device/blocking.h"
 #include "device/device.h"
-#include "device/step.h"
 
 /* How well the lines fit; for `pinion info`. */
-struct pn_measure_fits {
-	struct pn_fit reg, dereg; /* ns over pages */
-	struct pn_fit put, get;	  /* ns over bytes */
-	size_t max_pages;	  /* largest registration that was possible */
+struct pn_measure_regressions {
+	struct pn_regression reg, dereg; /* ns over pages */
+	struct pn_regression put, get;	 /* ns over bytes */
+	size_t max_pages; /* largest registration that was possible */
 };
 
 /* Measures into device->costs; fits may be NULL. 0 without measuring when the
  * device runs in virtual time (fits are then zero). -ENOMEM: not even one page
  * can be pinned; other errors of register, attach and post. device->costs is
  * unchanged then. */
-int pn_device_measure(struct pn_device *device, struct pn_measure_fits *fits);
+int pn_device_measure(struct pn_device *device,
+		      struct pn_measure_regressions *fits);
 
 /* Sets device->costs to what they are on an ordinary machine (the tables of
  * doc/design/soft.md), where measuring is not possible. */
-void pn_device_assume(struct pn_device *device);
+void pn_device_assume_costs(struct pn_device *device);
 
 /* --- what it is made of, for benchmarks too ------------------------------ */
 
@@ -63,7 +64,7 @@ struct pn_trials pn_trials_begin(size_t fewest, size_t most,
 				 uint64_t budget_ns);
 
 /* Whether trial number n (from 0) should run. */
-static inline bool pn_trials_go_on(const struct pn_trials *trials, size_t n)
+static inline bool pn_trials_continue(const struct pn_trials *trials, size_t n)
 {
 	return n < trials->fewest ||
 	       (n < trials->most && pn_clock_ns() < trials->deadline_ns);
@@ -92,7 +93,8 @@ int pn_measure_register(struct pn_device *device,
 
 /* Makes a move again and again; *median_ns is for one. samples has room for
  * trials->most. */
-int pn_measure_move(struct pn_device *device, const struct pn_step_move *move,
+int pn_measure_move(struct pn_device *device,
+		    const struct pn_blocking_transfer *move,
 		    const struct pn_trials *trials, double *samples,
 		    double *median_ns);
 

@@ -18,29 +18,29 @@ struct values {
 	size_t count;
 };
 
-static ssize_t run(struct fid_ep *ep, enum pn_fi_errand_kind kind,
+static ssize_t run(struct fid_ep *ep, enum pn_fi_rma_kind kind,
 		   const struct place *place, const struct values *v,
 		   uint64_t flags)
 {
-	size_t bytes = pn_fi_type_bytes(place->type);
-	struct pn_fi_task task = { .kind = kind,
-				   .type = place->type,
-				   .op = place->op,
-				   .buf = v->buf,
-				   .compare = v->compare,
-				   .result = v->result,
-				   .peer = place->peer,
-				   .addr = place->addr,
-				   .key = place->key,
-				   .context = place->context,
-				   .flags = flags };
+	size_t bytes = pn_fi_datatype_bytes(place->type);
+	struct pn_fi_rma_args task = { .kind = kind,
+				       .type = place->type,
+				       .op = place->op,
+				       .buf = v->buf,
+				       .compare = v->compare,
+				       .result = v->result,
+				       .peer = place->peer,
+				       .addr = place->addr,
+				       .key = place->key,
+				       .context = place->context,
+				       .flags = flags };
 
 	if (!bytes)
 		return -FI_EOPNOTSUPP;
 	if (v->count > PN_FI_ATOMIC_BYTES / bytes)
 		return -FI_EMSGSIZE;
 	task.len = v->count * bytes;
-	return pn_fi_run(ep, &task);
+	return pn_fi_rma_post(ep, &task);
 }
 
 /* --- without an answer ---------------------------------------------------- */
@@ -54,7 +54,7 @@ static ssize_t atomic_write(struct fid_ep *ep, const void *buf, size_t count,
 	struct values v = { .buf = buf, .count = count };
 
 	(void)desc;
-	return run(ep, PN_FI_UPDATE, &place, &v, pn_fi_task_flags(ep));
+	return run(ep, PN_FI_UPDATE, &place, &v, pn_fi_rma_op_flags(ep));
 }
 
 static ssize_t atomic_writev(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -101,23 +101,23 @@ static ssize_t atomic_inject(struct fid_ep *ep, const void *buf, size_t count,
 			     fi_addr_t dest, uint64_t addr, uint64_t key,
 			     enum fi_datatype type, enum fi_op op)
 {
-	size_t bytes = pn_fi_type_bytes(type);
-	struct pn_fi_task task = { .kind = PN_FI_UPDATE,
-				   .type = type,
-				   .op = op,
-				   .buf = buf,
-				   .peer = dest,
-				   .addr = addr,
-				   .key = key,
-				   .flags = FI_INJECT,
-				   .silent = true };
+	size_t bytes = pn_fi_datatype_bytes(type);
+	struct pn_fi_rma_args task = { .kind = PN_FI_UPDATE,
+				       .type = type,
+				       .op = op,
+				       .buf = buf,
+				       .peer = dest,
+				       .addr = addr,
+				       .key = key,
+				       .flags = FI_INJECT,
+				       .silent = true };
 
 	if (!bytes)
 		return -FI_EOPNOTSUPP;
 	if (count > PN_FI_INJECT_BYTES / bytes)
 		return -FI_EINVAL;
 	task.len = count * bytes;
-	return pn_fi_run(ep, &task);
+	return pn_fi_rma_post(ep, &task);
 }
 
 /* --- with one ------------------------------------------------------------- */
@@ -131,7 +131,7 @@ static ssize_t atomic_fetch(struct fid_ep *ep, const void *buf, size_t count,
 	struct values v = { .buf = buf, .result = result, .count = count };
 
 	(void)desc, (void)result_desc;
-	return run(ep, PN_FI_FETCH, &place, &v, pn_fi_task_flags(ep));
+	return run(ep, PN_FI_FETCH, &place, &v, pn_fi_rma_op_flags(ep));
 }
 
 static ssize_t atomic_fetchv(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -185,7 +185,7 @@ static ssize_t atomic_compare(struct fid_ep *ep, const void *buf, size_t count,
 	};
 
 	(void)desc, (void)compare_desc, (void)result_desc;
-	return run(ep, PN_FI_COMPARE, &place, &v, pn_fi_task_flags(ep));
+	return run(ep, PN_FI_COMPARE, &place, &v, pn_fi_rma_op_flags(ep));
 }
 
 static ssize_t atomic_comparev(
@@ -228,12 +228,12 @@ static ssize_t atomic_comparemsg(struct fid_ep *ep,
 
 /* --- what there is -------------------------------------------------------- */
 
-static int valid(enum pn_fi_errand_kind kind, unsigned type, unsigned op,
+static int valid(enum pn_fi_rma_kind kind, unsigned type, unsigned op,
 		 size_t *count)
 {
-	if (!pn_fi_reducible(kind, type, op))
+	if (!pn_fi_atomic_valid(kind, type, op))
 		return -FI_EOPNOTSUPP;
-	*count = PN_FI_ATOMIC_BYTES / pn_fi_type_bytes(type);
+	*count = PN_FI_ATOMIC_BYTES / pn_fi_datatype_bytes(type);
 	return 0;
 }
 
@@ -262,9 +262,9 @@ int pn_fi_query_atomic(struct fid_domain *domain, enum fi_datatype type,
 		       enum fi_op op, struct fi_atomic_attr *attr,
 		       uint64_t flags)
 {
-	enum pn_fi_errand_kind kind = flags & FI_COMPARE_ATOMIC ? PN_FI_COMPARE
-				      : flags & FI_FETCH_ATOMIC ? PN_FI_FETCH
-								: PN_FI_UPDATE;
+	enum pn_fi_rma_kind kind = flags & FI_COMPARE_ATOMIC ? PN_FI_COMPARE
+				   : flags & FI_FETCH_ATOMIC ? PN_FI_FETCH
+							     : PN_FI_UPDATE;
 	int ret;
 
 	(void)domain;
@@ -276,7 +276,7 @@ int pn_fi_query_atomic(struct fid_domain *domain, enum fi_datatype type,
 		return -FI_EOPNOTSUPP;
 	ret = valid(kind, type, op, &attr->count);
 	if (!ret)
-		attr->size = pn_fi_type_bytes(type);
+		attr->size = pn_fi_datatype_bytes(type);
 	return ret;
 }
 

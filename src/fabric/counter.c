@@ -31,11 +31,11 @@ void pn_fi_counter_add(struct pn_fi_counter *counter, int status)
 	changed(counter);
 }
 
-void pn_fi_counter_look(struct pn_fi_counter *counter)
+void pn_fi_counter_progress(struct pn_fi_counter *counter)
 {
 	struct pn_list *pos, *serving = &counter->cq->domain->serving;
 
-	pn_fi_cq_look(counter->cq);
+	pn_fi_cq_progress(counter->cq);
 	if (!counter->regions)
 		return;
 	pn_list_for_each (pos, serving) {
@@ -50,7 +50,7 @@ static uint64_t read_one(struct pn_fi_counter *counter,
 	uint64_t now;
 
 	pn_fi_lock(counter->cq->domain);
-	pn_fi_counter_look(counter);
+	pn_fi_counter_progress(counter);
 	now = *seen = atomic_load(what);
 	pn_fi_unlock(counter->cq->domain);
 	return now;
@@ -148,21 +148,21 @@ static int wait_for(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct pn_fi_counter *counter = counter_of(fid);
 	uint64_t errors = atomic_load(&counter->errors);
-	int64_t deadline = pn_fi_deadline(timeout);
+	int64_t deadline = pn_fi_deadline_ms(timeout);
 	bool dozes = false;
 	int ret;
 
 	do {
 		pn_fi_lock(counter->cq->domain);
-		pn_fi_counter_look(counter);
+		pn_fi_counter_progress(counter);
 		ret = judge(counter, threshold, errors);
 		if (ret == -FI_EAGAIN)
 			dozes = may_sleep(counter) &&
-				pn_fi_cq_doze(counter->cq);
+				pn_fi_cq_sleep_begin(counter->cq);
 		pn_fi_unlock(counter->cq->domain);
 		if (ret != -FI_EAGAIN)
 			return ret;
-	} while (pn_fi_cq_rest(counter->cq, dozes, deadline));
+	} while (pn_fi_cq_sleep(counter->cq, dozes, deadline));
 	return -FI_ETIMEDOUT;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completion queues. Reading makes progress when nothing is there yet, unless
- * by experience that is in vain (is_in_vain()). */
+ * by experience that is in vain (skips_empty_poll()). */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -93,7 +93,7 @@ static bool hand_over(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 {
 	size_t n = cq->reader.n;
 
-	if (!pn_fi_cq_is_read(cq) || entry->err)
+	if (!pn_fi_cq_has_reader(cq) || entry->err)
 		return false;
 	copy_entry(cq, cq->reader.buf + n * cq->entry_bytes, &entry->end);
 	if (pn_unlikely(cq->reader.from))
@@ -128,7 +128,7 @@ static int progress(struct pn_fi_cq *cq)
 	return n;
 }
 
-bool pn_fi_cq_look(struct pn_fi_cq *cq)
+bool pn_fi_cq_progress(struct pn_fi_cq *cq)
 {
 	if (cq->head == cq->tail)
 		progress(cq);
@@ -157,8 +157,8 @@ static PN_NOINLINE ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
 }
 
 /* Makes progress with the reader's memory at hand; how many came into it. */
-static ssize_t progress_into(struct pn_fi_cq *cq, void *buf, size_t count,
-			     fi_addr_t *src_addr)
+static ssize_t progress_for_reader(struct pn_fi_cq *cq, void *buf, size_t count,
+				   fi_addr_t *src_addr)
 {
 	cq->reader.buf = buf;
 	cq->reader.from = src_addr;
@@ -173,27 +173,27 @@ static ssize_t progress_into(struct pn_fi_cq *cq, void *buf, size_t count,
  * that: each message then waits for a look in vain behind it. Whoever got less
  * than was asked for, and by experience hears nothing when asking again at
  * once, is told so without a look. */
-#define EXPERIENCE 16
+#define MIN_EMPTY_POLLS 16
 
-static inline bool is_in_vain(struct pn_fi_cq *cq, size_t count)
+static inline bool skips_empty_poll(struct pn_fi_cq *cq, size_t count)
 {
 	/* Who has no room asks for progress, not for news. */
-	if (pn_likely(!cq->asks_again || !count))
+	if (pn_likely(!cq->polls_again || !count))
 		return false;
-	if (cq->in_vain++ < EXPERIENCE)
+	if (cq->empty_polls++ < MIN_EMPTY_POLLS)
 		return false;
-	cq->asks_again = false;
+	cq->polls_again = false;
 	return true;
 }
 
 static inline ssize_t look_for(struct pn_fi_cq *cq, void *buf, size_t count,
 			       fi_addr_t *src_addr)
 {
-	ssize_t n = progress_into(cq, buf, count, src_addr);
+	ssize_t n = progress_for_reader(cq, buf, count, src_addr);
 
-	if (pn_unlikely(cq->asks_again && (n || cq->head != cq->tail)))
-		cq->in_vain = 0;
-	cq->asks_again = n && (size_t)n < count;
+	if (pn_unlikely(cq->polls_again && (n || cq->head != cq->tail)))
+		cq->empty_polls = 0;
+	cq->polls_again = n && (size_t)n < count;
 	return n;
 }
 
@@ -205,7 +205,7 @@ static PN_ALWAYS_INLINE inline ssize_t read_some(struct pn_fi_cq *cq, void *buf,
 	ssize_t ret = 0;
 
 	pn_fi_lock(cq->domain);
-	if (pn_likely(cq->head == cq->tail) && !is_in_vain(cq, count))
+	if (pn_likely(cq->head == cq->tail) && !skips_empty_poll(cq, count))
 		ret = look_for(cq, buf, count, src_addr);
 	if (pn_unlikely(cq->head != cq->tail) && !ret)
 		ret = take(cq, buf, count, src_addr);
@@ -332,12 +332,12 @@ int pn_fi_cq_trywait(struct pn_fi_cq *cq)
 	if (cq->epoll < 0)
 		return -FI_EINVAL;
 	pn_fi_lock(cq->domain);
-	ret = pn_fi_cq_look(cq) ? -FI_EAGAIN : arm(cq);
+	ret = pn_fi_cq_progress(cq) ? -FI_EAGAIN : arm(cq);
 	pn_fi_unlock(cq->domain);
 	return ret;
 }
 
-bool pn_fi_cq_doze(struct pn_fi_cq *cq)
+bool pn_fi_cq_sleep_begin(struct pn_fi_cq *cq)
 {
 	if (cq->epoll < 0 || arm(cq))
 		return false;
@@ -353,7 +353,7 @@ static int64_t now_ms(void)
 	return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
 }
 
-int64_t pn_fi_deadline(int timeout_ms)
+int64_t pn_fi_deadline_ms(int timeout_ms)
 {
 	return timeout_ms < 0 ? -1 : now_ms() + timeout_ms;
 }
@@ -368,7 +368,7 @@ static bool sleep_until(const struct pn_fi_cq *cq, int64_t deadline_ms)
 	return poll(&ready, 1, (int)left) >= 0 || errno == EINTR;
 }
 
-static void sleeps_no_more(void *arg)
+static void stop_sleeping(void *arg)
 {
 	struct pn_fi_cq *cq = arg;
 
@@ -382,13 +382,13 @@ static bool sleep_counted(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	bool in_time;
 
-	pthread_cleanup_push(sleeps_no_more, cq);
+	pthread_cleanup_push(stop_sleeping, cq);
 	in_time = sleep_until(cq, deadline_ms);
 	pthread_cleanup_pop(1);
 	return in_time;
 }
 
-bool pn_fi_cq_rest(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms)
+bool pn_fi_cq_sleep(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms)
 {
 	if (dozes)
 		return sleep_counted(cq, deadline_ms);
@@ -402,17 +402,17 @@ static bool wait_for_entry(struct pn_fi_cq *cq, int64_t deadline_ms)
 	bool found, dozes;
 
 	pn_fi_lock(cq->domain);
-	found = pn_fi_cq_look(cq);
-	dozes = !found && pn_fi_cq_doze(cq);
+	found = pn_fi_cq_progress(cq);
+	dozes = !found && pn_fi_cq_sleep_begin(cq);
 	pn_fi_unlock(cq->domain);
-	return found || pn_fi_cq_rest(cq, dozes, deadline_ms);
+	return found || pn_fi_cq_sleep(cq, dozes, deadline_ms);
 }
 
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 			  fi_addr_t *src_addr, const void *cond, int timeout)
 {
 	struct pn_fi_cq *cq = cq_of(fid);
-	int64_t deadline = pn_fi_deadline(timeout);
+	int64_t deadline = pn_fi_deadline_ms(timeout);
 	ssize_t ret;
 
 	(void)cond; /* a hint at most: FI_CQ_COND_NONE is what there is */

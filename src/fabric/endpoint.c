@@ -14,10 +14,10 @@ static struct pn_fi_ep *ep_of(struct fid *fid)
 /* --- binding -------------------------------------------------------------- */
 
 /* Both directions may end in one CQ, which polls the endpoint once. */
-static int bind_way(struct pn_fi_ep *ep, enum pn_fi_way way,
+static int bind_way(struct pn_fi_ep *ep, enum pn_fi_dir way,
 		    struct pn_fi_cq *cq, uint64_t flags)
 {
-	enum pn_fi_way other = way == PN_FI_TX ? PN_FI_RX : PN_FI_TX;
+	enum pn_fi_dir other = way == PN_FI_TX ? PN_FI_RX : PN_FI_TX;
 	int ret;
 
 	if (ep->ways[way].cq)
@@ -89,7 +89,7 @@ static int bind_any(struct fid *fid, struct fid *other, uint64_t flags)
 }
 
 /* A way that is only counted ends in its counter's CQ, where nothing stays. */
-static int bind_counted(struct pn_fi_ep *ep, enum pn_fi_way way,
+static int bind_counted(struct pn_fi_ep *ep, enum pn_fi_dir way,
 			enum pn_fi_event event)
 {
 	struct pn_fi_counter *counter = ep->events[event].counter;
@@ -102,7 +102,7 @@ static int bind_counted(struct pn_fi_ep *ep, enum pn_fi_way way,
 static int bind_all_counted(struct pn_fi_ep *ep)
 {
 	static const struct {
-		enum pn_fi_way way;
+		enum pn_fi_dir way;
 		enum pn_fi_event event;
 	} counted[] = { { PN_FI_TX, PN_FI_EVENT_SEND },
 			{ PN_FI_TX, PN_FI_EVENT_WRITE },
@@ -122,7 +122,7 @@ static int enable_locked(struct pn_fi_ep *ep)
 	if (!ret && !ep->ways[PN_FI_TX].cq && !ep->ways[PN_FI_RX].cq)
 		ret = -FI_ENOCQ;
 	if (!ret && ep->caps & (FI_RMA | FI_ATOMIC))
-		ret = pn_fi_serve(ep);
+		ret = pn_fi_responders_open(ep);
 	if (!ret)
 		ep->enabled = true;
 	return ret;
@@ -321,7 +321,7 @@ static ssize_t no_size_left(struct fid_ep *ep)
 
 /* --- life ----------------------------------------------------------------- */
 
-static void unbind_way(struct pn_fi_ep *ep, enum pn_fi_way way)
+static void unbind_way(struct pn_fi_ep *ep, enum pn_fi_dir way)
 {
 	struct pn_fi_cq *cq = ep->ways[way].cq;
 
@@ -345,7 +345,7 @@ static int close_ep(struct fid *fid)
 
 	pn_fi_lock(ep->domain);
 	pn_fi_ops_abandon(ep);
-	pn_fi_desks_abandon(ep);
+	pn_fi_responders_abandon(ep);
 	unbind_way(ep, PN_FI_TX);
 	unbind_way(ep, PN_FI_RX);
 	pn_fi_counters_unbind(ep);
@@ -356,9 +356,9 @@ static int close_ep(struct fid *fid)
 	/* What is under way is abandoned: its buffers are needed until then. */
 	pinion_close(ep->context);
 	pn_fi_ops_free(ep);
-	pn_fi_notes_free(ep);
+	pn_fi_rma_tx_bufs_free(ep);
 	pn_fi_lock(ep->domain);
-	pn_fi_desks_free(ep);
+	pn_fi_responders_free(ep);
 	pn_fi_unlock(ep->domain);
 	atomic_fetch_sub(&ep->domain->refs, 1);
 	free(ep->peers);
@@ -408,12 +408,12 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 	pn_list_init(&ep->notes);
 	pn_list_init(&ep->free_notes);
 	pn_list_init(&ep->serving);
-	pn_list_init(&ep->desks);
+	pn_list_init(&ep->responders);
 	for (int e = 0; e < PN_FI_EVENTS; e++) {
 		pn_list_init(&ep->events[e].member.link);
 		ep->events[e].member.ep = ep;
 	}
-	for (int way = 0; way < PN_FI_WAYS; way++) {
+	for (int way = 0; way < PN_FI_DIRS; way++) {
 		pn_list_init(&ep->ways[way].member.link);
 		ep->ways[way].member.ep = ep;
 	}

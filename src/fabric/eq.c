@@ -107,7 +107,7 @@ static ssize_t sread_event(struct fid_eq *fid, uint32_t *event, void *buf,
 {
 	struct queue *q = queue_of(fid);
 	struct pollfd ready = { .fd = q->fd, .events = POLLIN };
-	int64_t deadline = pn_fi_deadline(timeout);
+	int64_t deadline = pn_fi_deadline_ms(timeout);
 	ssize_t ret;
 
 	/* Another thread may have taken what woke this one. */
@@ -120,7 +120,7 @@ static ssize_t sread_event(struct fid_eq *fid, uint32_t *event, void *buf,
 		if (!q->may_wait)
 			return -FI_ENOSYS;
 		if (deadline >= 0)
-			left = (int)(deadline - pn_fi_deadline(0));
+			left = (int)(deadline - pn_fi_deadline_ms(0));
 		if (left <= 0 && deadline >= 0)
 			return ret;
 		if (poll(&ready, 1, left) < 0)

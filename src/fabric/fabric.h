@@ -61,10 +61,10 @@
 #include "base/list.h"
 #include "base/lock.h"
 
-#define PN_FI_NAME_BYTES   64
-#define PN_FI_INJECT_BYTES 128
-#define PN_FI_INJECT_MOST  4096
-#define PN_FI_DATA_BYTES   4
+#define PN_FI_NAME_BYTES       64
+#define PN_FI_INJECT_BYTES     128
+#define PN_FI_INJECT_MAX_BYTES 4096
+#define PN_FI_DATA_BYTES       4
 
 /* FI_MR_BASIC and FI_MR_SCALABLE, the modes of programs older than libfabric
  * 1.5. The headers of libfabric 2 warn wherever these names are used. */
@@ -142,17 +142,17 @@ struct pn_fi_cq {
 		fi_addr_t *from; /* or NULL */
 		size_t n, room;
 	} reader;
-	bool asks_again; /* the last read got less than it asked for */
-	uint8_t in_vain; /* how often after such a one nothing was found; goes
-			  * round, so that it is tried again */
-	bool signaled;	 /* fi_cq_signal() */
+	bool polls_again;    /* the last read got less than it asked for */
+	uint8_t empty_polls; /* how often after such a one nothing was found;
+			      * goes round, so that it is tried again */
+	bool signaled;	     /* fi_cq_signal() */
 };
 
 /* The direction of an op; also an index. */
-enum pn_fi_way {
+enum pn_fi_dir {
 	PN_FI_TX,
 	PN_FI_RX,
-	PN_FI_WAYS,
+	PN_FI_DIRS,
 };
 
 /* An endpoint in a CQ; of one that is there for both ways, one stands in the
@@ -163,18 +163,19 @@ struct pn_fi_member {
 };
 
 /* What pinion's requests have as `user`: who hears of their end. */
-struct pn_fi_end {
+struct pn_fi_callback {
 	/* NULL: a send or receive, as most are. */
-	void (*ended)(struct pn_fi_end *end, const struct pinion_completion *c);
+	void (*ended)(struct pn_fi_callback *end,
+		      const struct pinion_completion *c);
 };
 
 /* The spaces of pinion's messages. */
 enum pn_fi_space {
 	PN_FI_SPACE_TAGGED,
 	PN_FI_SPACE_MSG,
-	PN_FI_SPACE_ERRAND, /* these: see onesided.h */
-	PN_FI_SPACE_WRITTEN,
-	PN_FI_SPACE_ANSWER,
+	PN_FI_SPACE_RMA_REQUEST, /* these: see onesided.h */
+	PN_FI_SPACE_RMA_DATA,
+	PN_FI_SPACE_RMA_RESPONSE,
 };
 
 /* What a counter counts: fi_ep_bind()'s flags, in this order. */
@@ -198,15 +199,16 @@ struct pn_fi_counter {
 };
 
 struct pn_fi_op {
-	struct pn_fi_end end; /* first: pinion's `user` */
-	struct pn_list link;  /* in ep->active or ep->free_ops */
+	struct pn_fi_callback end; /* first: pinion's `user` */
+	struct pn_list link;	   /* in ep->active or ep->free_ops */
 	struct pn_fi_ep *ep;
-	enum pn_fi_way way;
+	enum pn_fi_dir way;
 	enum pn_fi_event event;
-	bool quiet;	       /* a good end is not told */
-	struct pn_fi_end rest; /* one-sided: of bytes sent behind the errand */
-	unsigned pending;      /* one-sided: requests of pinion */
-	int status;	       /* one-sided: of those that ended */
+	bool quiet; /* a good end is not told */
+	struct pn_fi_callback
+		rest;	  /* one-sided: of bytes sent behind the errand */
+	unsigned pending; /* one-sided: requests of pinion */
+	int status;	  /* one-sided: of those that ended */
 	void *context;
 	uint64_t flags; /* of the entry */
 	uint8_t *buf;
@@ -226,7 +228,7 @@ struct pn_fi_ep {
 		bool selective;
 		uint64_t op_flags;
 		struct pn_fi_member member;
-	} ways[PN_FI_WAYS];
+	} ways[PN_FI_DIRS];
 	struct {
 		struct pn_fi_counter *counter; /* or NULL */
 		struct pn_fi_member member;
@@ -243,9 +245,9 @@ struct pn_fi_ep {
 	struct pn_list active, free_ops;
 	struct pn_list notes, free_notes; /* errands on their way, and others */
 	uint64_t next_number;		  /* of errands */
-	struct pn_list desks;
-	unsigned desks_free;	/* that wait for an errand */
-	struct pn_list serving; /* in the domain's, with desks */
+	struct pn_list responders;
+	unsigned idle_responders; /* that wait for an errand */
+	struct pn_list serving;	  /* in the domain's, with responders */
 	int held[2]; /* what makes it known by a service; -1: it is not */
 };
 
@@ -302,15 +304,16 @@ int pn_fi_cq_reserve(struct pn_fi_cq *cq);
 void pn_fi_cq_unreserve(struct pn_fi_cq *cq);
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry);
 /* Whether somebody reads who has room and no older entry to see first. */
-static inline bool pn_fi_cq_is_read(const struct pn_fi_cq *cq)
+static inline bool pn_fi_cq_has_reader(const struct pn_fi_cq *cq)
 {
 	return cq->reader.n != cq->reader.room && cq->head == cq->tail;
 }
 /* Where a good end can be written for whoever reads, instead of pushing it;
  * NULL: push it. */
-static inline struct fi_cq_tagged_entry *pn_fi_cq_place(struct pn_fi_cq *cq)
+static inline struct fi_cq_tagged_entry *pn_fi_cq_reader_entry(
+	struct pn_fi_cq *cq)
 {
-	if (pn_unlikely(!pn_fi_cq_is_read(cq) || cq->reader.from ||
+	if (pn_unlikely(!pn_fi_cq_has_reader(cq) || cq->reader.from ||
 			cq->entry_bytes != sizeof(struct fi_cq_tagged_entry)))
 		return NULL;
 	cq->reserved--;
@@ -324,16 +327,16 @@ void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep);
 int pn_fi_cq_trywait(struct pn_fi_cq *cq);
 
 /* Looks for ends when there are none; whether there are. */
-bool pn_fi_cq_look(struct pn_fi_cq *cq);
+bool pn_fi_cq_progress(struct pn_fi_cq *cq);
 /* Whoever waits for it looks again. */
 void pn_fi_cq_wake(struct pn_fi_cq *cq);
 /* Under the lock, and when there is nothing: whether the descriptor will tell.
- * Then pn_fi_cq_rest() has to follow, without the lock: it sleeps until it
+ * Then pn_fi_cq_sleep() has to follow, without the lock: it sleeps until it
  * does. Any number of threads may. Else it lets others run: somebody is to see
  * first what he was told. False: the time is up. */
-bool pn_fi_cq_doze(struct pn_fi_cq *cq);
-bool pn_fi_cq_rest(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms);
-int64_t pn_fi_deadline(int timeout_ms);
+bool pn_fi_cq_sleep_begin(struct pn_fi_cq *cq);
+bool pn_fi_cq_sleep(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms);
+int64_t pn_fi_deadline_ms(int timeout_ms);
 
 /* counter.c */
 int pn_fi_counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
@@ -348,9 +351,9 @@ void pn_fi_counter_add(struct pn_fi_counter *counter, int status);
  */
 int pn_fi_counter_trywait(struct pn_fi_counter *counter);
 /* Makes progress, under the lock. */
-void pn_fi_counter_look(struct pn_fi_counter *counter);
-static inline void pn_fi_count(const struct pn_fi_ep *ep,
-			       enum pn_fi_event event, int status)
+void pn_fi_counter_progress(struct pn_fi_counter *counter);
+static inline void pn_fi_count_event(const struct pn_fi_ep *ep,
+				     enum pn_fi_event event, int status)
 {
 	if (pn_unlikely(ep->events[event].counter))
 		pn_fi_counter_add(ep->events[event].counter, status);
@@ -371,11 +374,11 @@ int pn_fi_resolve(const struct pn_fi_name *service, struct pn_fi_name *out);
 /* May ask name servers, unless FI_NUMERICHOST is among the flags. */
 bool pn_fi_is_this_host(const char *node, uint64_t flags);
 
-/* poll.c */
+/* poll_set.c */
 int pn_fi_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
 		    struct fid_poll **out);
 
-/* refuse.c: calls of every object that have nothing to do here. */
+/* unsupported.c: calls of every object that have nothing to do here. */
 int pn_fi_no_bind(struct fid *fid, struct fid *other, uint64_t flags);
 int pn_fi_no_control(struct fid *fid, int command, void *arg);
 int pn_fi_no_ops(struct fid *fid, const char *name, uint64_t flags, void **ops,
@@ -399,13 +402,13 @@ void pn_fi_ops_abandon(struct pn_fi_ep *ep);
 void pn_fi_ops_free(struct pn_fi_ep *ep);
 /* For ops of other kinds, under the lock. NULL: no memory. Its place in the CQ
  * is taken. */
-struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way);
+struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir way);
 /* It has not begun. */
 void pn_fi_op_drop(struct pn_fi_op *op);
 /* It has ended: counts it, tells it, frees it. */
-void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c);
+void pn_fi_op_complete(struct pn_fi_op *op, const struct pinion_completion *c);
 /* Makes a receive one for FI_MULTI_RECV. */
-void pn_fi_op_make_multi(struct pn_fi_op *op);
+void pn_fi_op_make_multi_recv(struct pn_fi_op *op);
 /* The entry that it ends with. */
 struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 				  const struct pinion_completion *c);

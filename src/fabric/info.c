@@ -71,7 +71,7 @@ size_t pn_fi_inject_bytes(uint64_t caps)
 
 	if (!(caps & CAPS_ONESIDED) && kind == 4 && !strncmp(spec, "soft", 4) &&
 	    !strchr(spec, '+') && !(reuse && !strcmp(reuse, "on")))
-		return PN_FI_INJECT_MOST;
+		return PN_FI_INJECT_MAX_BYTES;
 	return PN_FI_INJECT_BYTES;
 }
 
@@ -151,7 +151,7 @@ static bool hints_ok(const struct fi_info *hints)
 	       rx_ok(hints->rx_attr) && domain_ok(hints->domain_attr);
 }
 
-static void fill_ways(struct fi_info *info, const struct fi_info *hints)
+static void fill_tx_rx(struct fi_info *info, const struct fi_info *hints)
 {
 	*info->tx_attr = (struct fi_tx_attr){
 		.caps = info->caps & CAPS_TX,
@@ -291,7 +291,7 @@ int pn_fi_getinfo(uint32_t version, const char *node, const char *service,
 	}
 	info->caps = caps_for(hints);
 	info->addr_format = FI_FORMAT_UNSPEC;
-	fill_ways(info, hints);
+	fill_tx_rx(info, hints);
 	fill_domain(info->domain_attr, hints ? hints->domain_attr : NULL,
 		    version);
 	info->ep_attr->type = FI_EP_RDM;

@@ -82,7 +82,7 @@ static bool is_used(const struct pn_fi_mr *mr)
  * that the program will free. */
 static bool wait_unused(struct pn_fi_mr *mr)
 {
-	int64_t deadline = pn_fi_deadline(CLOSE_MS);
+	int64_t deadline = pn_fi_deadline_ms(CLOSE_MS);
 	bool used;
 
 	do {
@@ -91,7 +91,7 @@ static bool wait_unused(struct pn_fi_mr *mr)
 		pn_fi_unlock(mr->domain);
 		if (used)
 			sched_yield();
-	} while (used && pn_fi_deadline(0) < deadline);
+	} while (used && pn_fi_deadline_ms(0) < deadline);
 	return !used;
 }
 

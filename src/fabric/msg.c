@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* libfabric's calls for messages without tags (fi_msg(3)). */
-#include "fabric/work.h"
+#include "fabric/sendrecv.h"
 
 static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 		      fi_addr_t src, void *context)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = src,
-				   .space = PN_FI_SPACE_MSG,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_RX) };
+	struct pn_fi_msg_args work = { .buf = buf,
+				       .len = len,
+				       .addr = src,
+				       .space = PN_FI_SPACE_MSG,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_RX) };
 
 	(void)desc;
 	return pn_fi_receive(ep, &work);
@@ -19,12 +19,12 @@ static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t src, void *context)
 {
-	struct pn_fi_work work = { .iov = iov,
-				   .count = count,
-				   .addr = src,
-				   .space = PN_FI_SPACE_MSG,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_RX) };
+	struct pn_fi_msg_args work = { .iov = iov,
+				       .count = count,
+				       .addr = src,
+				       .space = PN_FI_SPACE_MSG,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_RX) };
 
 	(void)desc;
 	return pn_fi_receive(ep, &work);
@@ -33,12 +33,12 @@ static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_work work = { .iov = msg->msg_iov,
-				   .count = msg->iov_count,
-				   .addr = msg->addr,
-				   .space = PN_FI_SPACE_MSG,
-				   .context = msg->context,
-				   .flags = flags };
+	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+				       .count = msg->iov_count,
+				       .addr = msg->addr,
+				       .space = PN_FI_SPACE_MSG,
+				       .context = msg->context,
+				       .flags = flags };
 
 	if (flags & ~(PN_FI_RECV_FLAGS | FI_MULTI_RECV))
 		return -FI_EBADFLAGS;
@@ -48,12 +48,12 @@ static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
 		      void *desc, fi_addr_t dest, void *context)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .space = PN_FI_SPACE_MSG,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_TX) };
+	struct pn_fi_msg_args work = { .buf = buf,
+				       .len = len,
+				       .addr = dest,
+				       .space = PN_FI_SPACE_MSG,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
 	return pn_fi_send(ep, &work, false);
@@ -62,12 +62,12 @@ static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
 static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t dest, void *context)
 {
-	struct pn_fi_work work = { .iov = iov,
-				   .count = count,
-				   .addr = dest,
-				   .space = PN_FI_SPACE_MSG,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_TX) };
+	struct pn_fi_msg_args work = { .iov = iov,
+				       .count = count,
+				       .addr = dest,
+				       .space = PN_FI_SPACE_MSG,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
 	return pn_fi_send(ep, &work, false);
@@ -76,13 +76,13 @@ static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_work work = { .iov = msg->msg_iov,
-				   .count = msg->iov_count,
-				   .addr = msg->addr,
-				   .space = PN_FI_SPACE_MSG,
-				   .data = msg->data,
-				   .context = msg->context,
-				   .flags = flags };
+	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+				       .count = msg->iov_count,
+				       .addr = msg->addr,
+				       .space = PN_FI_SPACE_MSG,
+				       .data = msg->data,
+				       .context = msg->context,
+				       .flags = flags };
 
 	if (flags & ~PN_FI_SEND_FLAGS)
 		return -FI_EBADFLAGS;
@@ -94,7 +94,7 @@ static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_about_to_inject(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message =
 		(struct pinion_message){ .size = sizeof(struct pinion_message),
 					 .buf = (void *)(uintptr_t)buf,
@@ -107,14 +107,14 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 			  void *desc, uint64_t data, fi_addr_t dest,
 			  void *context)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .space = PN_FI_SPACE_MSG,
-				   .data = data,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_TX) |
-					    FI_REMOTE_CQ_DATA };
+	struct pn_fi_msg_args work = { .buf = buf,
+				       .len = len,
+				       .addr = dest,
+				       .space = PN_FI_SPACE_MSG,
+				       .data = data,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) |
+						FI_REMOTE_CQ_DATA };
 
 	(void)desc;
 	return pn_fi_send(ep, &work, false);
@@ -125,7 +125,7 @@ static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_about_to_inject(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message =
 		(struct pinion_message){ .size = sizeof(struct pinion_message),
 					 .buf = (void *)(uintptr_t)buf,

@@ -17,24 +17,24 @@
  *            the tag of all else that belongs to it.
  *   note     an errand on its way out, with its payload.
  *   task     what any of libfabric's calls asks for, before it is an errand.
- *   desk     a receive that waits for errands. One at a time lies on it.
- *            There are PN_FI_DESKS, and more while all are busy.
+ *   responder     a receive that waits for errands. One at a time lies on it.
+ *            There are PN_FI_MIN_RESPONDERS, and more while all are busy.
  *   region   struct pn_fi_mr: memory that has a key.
  *
  * Life of an operation: the initiator sends what is too long for the note as a
- * message of PN_FI_SPACE_WRITTEN, then the note, then receives the answer
- * (PN_FI_SPACE_ANSWER): bytes of a read or what was there before an atomic, and
- * a status in the message's data. The answer ends it, so the end means that the
- * target has done it: FI_DELIVERY_COMPLETE, whatever was asked for. A peer
- * that dies fails that receive.
- * Life of a desk: posted -> an errand comes -> its long bytes are received ->
- * the answer is sent -> posted again.
+ * message of PN_FI_SPACE_RMA_DATA, then the note, then receives the answer
+ * (PN_FI_SPACE_RMA_RESPONSE): bytes of a read or what was there before an
+ * atomic, and a status in the message's data. The answer ends it, so the end
+ * means that the target has done it: FI_DELIVERY_COMPLETE, whatever was asked
+ * for. A peer that dies fails that receive. Life of a responder: posted -> an
+ * errand comes -> its long bytes are received -> the answer is sent -> posted
+ * again.
  *
  * Order: errands of a peer are looked at in the order they were sent, but bytes
  * of long ones move later. None is promised.
  * At rest: an op of this file has `pending` requests of pinion under way.
  * Threads: the domain's lock. Endpoints without FI_RMA and FI_ATOMIC have no
- * desks, and pay nothing.
+ * responders, and pay nothing.
  * Errors: what the target refuses ends with the errno it says: FI_EACCES a key
  * that is unknown or does not allow it, or a range beyond the region.
  * Trust: errands are parsed as if anybody could have sent them.
@@ -47,12 +47,12 @@
 
 #include "fabric/fabric.h"
 
-#define PN_FI_ERRAND_VERSION 1
-#define PN_FI_PAYLOAD_BYTES  2048 /* of a note; below eager_limit's default */
-#define PN_FI_ATOMIC_BYTES   (PN_FI_PAYLOAD_BYTES / 2)
-#define PN_FI_DESKS	     16
+#define PN_FI_RMA_REQUEST_VERSION 1
+#define PN_FI_PAYLOAD_BYTES	  2048 /* of a note; below eager_limit's default */
+#define PN_FI_ATOMIC_BYTES	  (PN_FI_PAYLOAD_BYTES / 2)
+#define PN_FI_MIN_RESPONDERS	  16
 
-enum pn_fi_errand_kind {
+enum pn_fi_rma_kind {
 	PN_FI_WRITE = 1,
 	PN_FI_READ,
 	PN_FI_UPDATE,  /* an atomic without an answer */
@@ -60,13 +60,14 @@ enum pn_fi_errand_kind {
 	PN_FI_COMPARE, /* the same, and values to compare with */
 };
 
-#define PN_FI_HAS_DATA UINT16_C(1) /* a write that tells the target's CQ */
-#define PN_FI_FOLLOWS  UINT16_C(2) /* its bytes come as a message */
+#define PN_FI_REMOTE_CQ_DATA \
+	UINT16_C(1)		       /* a write that tells the target's CQ */
+#define PN_FI_DATA_FOLLOWS UINT16_C(2) /* its bytes come as a message */
 
 /* Little-endian, as everything of pinion. Payload follows: the bytes of a
  * write; the operands of an atomic (none for FI_ATOMIC_READ); behind these what
  * to compare with. */
-struct pn_fi_errand {
+struct pn_fi_rma_request {
 	uint8_t version;
 	uint8_t kind;
 	uint8_t op;   /* enum fi_op */
@@ -80,20 +81,21 @@ struct pn_fi_errand {
 	uint64_t data;
 };
 
-/* errand.c: how many bytes of payload it has. It was checked. */
-size_t pn_fi_errand_payload(const struct pn_fi_errand *errand);
+/* rma_request.c: how many bytes of payload it has. It was checked. */
+size_t pn_fi_rma_request_payload(const struct pn_fi_rma_request *errand);
 /* Takes a message apart; data need not be aligned. -EPROTONOSUPPORT: another
  * version; -EPROTO: garbage; then *out tells its number, if it has one. */
-int pn_fi_errand_parse(const void *data, size_t len, struct pn_fi_errand *out,
-		       const uint8_t **payload);
+int pn_fi_rma_request_parse(const void *data, size_t len,
+			    struct pn_fi_rma_request *out,
+			    const uint8_t **payload);
 
 /* reduce.c */
-size_t pn_fi_type_bytes(unsigned type); /* 0: no such */
+size_t pn_fi_datatype_bytes(unsigned type); /* 0: no such */
 /* Whether there is such an operation among those of a kind of errand. */
-bool pn_fi_reducible(enum pn_fi_errand_kind kind, unsigned type, unsigned op);
+bool pn_fi_atomic_valid(enum pn_fi_rma_kind kind, unsigned type, unsigned op);
 /* Runs it on each of the values at `at`, atomically; `before`, `operand` and
  * `compare` may be NULL where the operation has none. Any thread. */
-struct pn_fi_reduction {
+struct pn_fi_atomic_args {
 	enum fi_datatype type;
 	enum fi_op op;
 	void *at;
@@ -101,7 +103,7 @@ struct pn_fi_reduction {
 	const uint8_t *operand, *compare;
 	uint8_t *before;
 };
-void pn_fi_reduce(const struct pn_fi_reduction *r);
+void pn_fi_atomic_run(const struct pn_fi_atomic_args *r);
 
 /* --- the target ----------------------------------------------------------- */
 
@@ -113,7 +115,7 @@ struct pn_fi_mr {
 	size_t len;
 	uint64_t access;
 	struct pn_fi_counter *counter; /* of remote writes to it; or NULL */
-	unsigned users;		       /* desks */
+	unsigned users;		       /* responders */
 	bool closing;		       /* nobody begins to use it */
 };
 
@@ -126,16 +128,16 @@ int pn_fi_mrs_init(struct pn_fi_domain *domain);
 void pn_fi_mrs_fini(struct pn_fi_domain *domain);
 extern struct fi_ops_mr pn_fi_mr_ops;
 
-/* serve.c: begins to take errands; -FI_ENOMEM. The end, under the lock: its
+/* responder.c: begins to take errands; -FI_ENOMEM. The end, under the lock: its
  * places in CQs are given back; then, after pinion's, all else. */
-int pn_fi_serve(struct pn_fi_ep *ep);
-void pn_fi_desks_abandon(struct pn_fi_ep *ep);
-void pn_fi_desks_free(struct pn_fi_ep *ep);
+int pn_fi_responders_open(struct pn_fi_ep *ep);
+void pn_fi_responders_abandon(struct pn_fi_ep *ep);
+void pn_fi_responders_free(struct pn_fi_ep *ep);
 
 /* --- the initiator -------------------------------------------------------- */
 
-struct pn_fi_task {
-	enum pn_fi_errand_kind kind;
+struct pn_fi_rma_args {
+	enum pn_fi_rma_kind kind;
 	enum fi_datatype type;
 	enum fi_op op;
 	const void *buf; /* written, or operands */
@@ -149,12 +151,12 @@ struct pn_fi_task {
 	bool silent;	/* no end is told */
 };
 
-/* task.c: as fi_write() and the like. */
-ssize_t pn_fi_run(struct fid_ep *ep, const struct pn_fi_task *task);
-void pn_fi_notes_free(struct pn_fi_ep *ep);
+/* initiator.c: as fi_write() and the like. */
+ssize_t pn_fi_rma_post(struct fid_ep *ep, const struct pn_fi_rma_args *task);
+void pn_fi_rma_tx_bufs_free(struct pn_fi_ep *ep);
 
 /* Flags of calls that have none of their own. */
-static inline uint64_t pn_fi_task_flags(struct fid_ep *fid)
+static inline uint64_t pn_fi_rma_op_flags(struct fid_ep *fid)
 {
 	return pn_container_of(fid, struct pn_fi_ep, fid)
 		->ways[PN_FI_TX]

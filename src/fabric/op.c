@@ -11,7 +11,7 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_way way)
+struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir way)
 {
 	struct pn_list *free_one = pn_list_pop(&ep->free_ops);
 	struct pn_fi_op *op =
@@ -148,7 +148,8 @@ struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 
 /* No memory to tell of what is still to come into a buffer: none of it is, and
  * the buffer stays pinion's until it has come. */
-static void end_untold(struct pn_fi_end *end, const struct pinion_completion *c)
+static void end_untold(struct pn_fi_callback *end,
+		       const struct pinion_completion *c)
 {
 	if (!(c->flags & PINION_COMPLETION_MORE))
 		pn_fi_op_free(pn_container_of(end, struct pn_fi_op, end));
@@ -164,7 +165,8 @@ static void stop_multi(struct pn_fi_op *op)
 }
 
 /* One entry is reserved for the next end, as long as there is one. */
-static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
+static void end_multi(struct pn_fi_callback *end,
+		      const struct pinion_completion *c)
 {
 	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
 	struct pn_fi_cq *cq = op->ep->ways[PN_FI_RX].cq;
@@ -173,7 +175,7 @@ static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
 	bool told = more && !pn_fi_cq_reserve(cq);
 
 	entry.end.buf = c->buf;
-	pn_fi_count(op->ep, PN_FI_EVENT_RECV, c->status);
+	pn_fi_count_event(op->ep, PN_FI_EVENT_RECV, c->status);
 	if (!(c->flags & PINION_COMPLETION_MORE))
 		entry.end.flags |= FI_MULTI_RECV;
 	pn_fi_cq_push(cq, &entry);
@@ -185,7 +187,7 @@ static void end_multi(struct pn_fi_end *end, const struct pinion_completion *c)
 
 /* Each message takes its part of the buffer when it is matched, so that the
  * rest keeps its place among the receives. */
-void pn_fi_op_make_multi(struct pn_fi_op *op)
+void pn_fi_op_make_multi_recv(struct pn_fi_op *op)
 {
 	op->multi_recv =
 		(struct pinion_multi_recv){ .size = sizeof(op->multi_recv),
@@ -195,11 +197,11 @@ void pn_fi_op_make_multi(struct pn_fi_op *op)
 	op->end.ended = end_multi;
 }
 
-void pn_fi_op_end(struct pn_fi_op *op, const struct pinion_completion *c)
+void pn_fi_op_complete(struct pn_fi_op *op, const struct pinion_completion *c)
 {
 	struct pn_fi_entry entry;
 
-	pn_fi_count(op->ep, op->event, c->status);
+	pn_fi_count_event(op->ep, op->event, c->status);
 	if (op->quiet && !c->status) {
 		pn_fi_op_drop(op);
 		return;
@@ -216,23 +218,24 @@ static bool end_received(struct pn_fi_op *op, const struct pinion_completion *c)
 
 	if (pn_unlikely(op->way != PN_FI_RX || op->quiet || c->status))
 		return false;
-	to = pn_fi_cq_place(op->ep->ways[PN_FI_RX].cq);
+	to = pn_fi_cq_reader_entry(op->ep->ways[PN_FI_RX].cq);
 	if (pn_unlikely(!to))
 		return false;
 	*to = received(op, c);
-	pn_fi_count(op->ep, PN_FI_EVENT_RECV, 0);
+	pn_fi_count_event(op->ep, PN_FI_EVENT_RECV, 0);
 	pn_fi_op_free(op);
 	return true;
 }
 
-static void end_of(struct pn_fi_end *end, const struct pinion_completion *c)
+static void end_of(struct pn_fi_callback *end,
+		   const struct pinion_completion *c)
 {
 	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
 
 	if (pn_unlikely(end->ended))
 		end->ended(end, c);
 	else if (!end_received(op, c))
-		pn_fi_op_end(op, c);
+		pn_fi_op_complete(op, c);
 }
 
 int pn_fi_ep_progress(struct pn_fi_ep *ep)

@@ -190,7 +190,7 @@ static const struct {
 	[FI_UINT128] = { 16, FAMILY_INTEGER, compute_u128 },
 };
 
-size_t pn_fi_type_bytes(unsigned type)
+size_t pn_fi_datatype_bytes(unsigned type)
 {
 	return type < PN_ARRAY_LEN(types) ? types[type].bytes : 0;
 }
@@ -215,11 +215,11 @@ static bool family_has(enum family family, unsigned op)
 	}
 }
 
-bool pn_fi_reducible(enum pn_fi_errand_kind kind, unsigned type, unsigned op)
+bool pn_fi_atomic_valid(enum pn_fi_rma_kind kind, unsigned type, unsigned op)
 {
 	bool compares = op >= FI_CSWAP && op <= FI_MSWAP;
 
-	if (!pn_fi_type_bytes(type) || !family_has(types[type].family, op))
+	if (!pn_fi_datatype_bytes(type) || !family_has(types[type].family, op))
 		return false;
 	if (op == FI_ATOMIC_READ)
 		return kind == PN_FI_FETCH;
@@ -236,7 +236,7 @@ struct value {
 };
 
 /* For those that nothing exchanges in one piece. */
-static void exchange_wide(const struct pn_fi_reduction *r, uint8_t *at,
+static void exchange_wide(const struct pn_fi_atomic_args *r, uint8_t *at,
 			  size_t bytes, const struct value *v)
 {
 	uint8_t old[MAX_BYTES], new[MAX_BYTES];
@@ -254,7 +254,7 @@ static void exchange_wide(const struct pn_fi_reduction *r, uint8_t *at,
 }
 
 #define EXCHANGE(type_name)                                                   \
-	static void exchange_##type_name(const struct pn_fi_reduction *r,     \
+	static void exchange_##type_name(const struct pn_fi_atomic_args *r,   \
 					 uint8_t *at, const struct value *v)  \
 	{                                                                     \
 		type_name *cell = (type_name *)(void *)at;                    \
@@ -278,8 +278,8 @@ EXCHANGE(uint16_t)
 EXCHANGE(uint32_t)
 EXCHANGE(uint64_t)
 
-static void exchange(const struct pn_fi_reduction *r, uint8_t *at, size_t bytes,
-		     const struct value *v)
+static void exchange(const struct pn_fi_atomic_args *r, uint8_t *at,
+		     size_t bytes, const struct value *v)
 {
 	size_t whole = (uintptr_t)at & (bytes - 1) ? 0 : bytes;
 
@@ -301,7 +301,7 @@ static void exchange(const struct pn_fi_reduction *r, uint8_t *at, size_t bytes,
 	}
 }
 
-void pn_fi_reduce(const struct pn_fi_reduction *r)
+void pn_fi_atomic_run(const struct pn_fi_atomic_args *r)
 {
 	size_t bytes = types[r->type].bytes;
 

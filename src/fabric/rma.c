@@ -6,41 +6,42 @@ static ssize_t rma_read(struct fid_ep *ep, void *buf, size_t len, void *desc,
 			fi_addr_t src, uint64_t addr, uint64_t key,
 			void *context)
 {
-	struct pn_fi_task task = { .kind = PN_FI_READ,
-				   .result = buf,
-				   .len = len,
-				   .peer = src,
-				   .addr = addr,
-				   .key = key,
-				   .context = context,
-				   .flags = pn_fi_task_flags(ep) };
+	struct pn_fi_rma_args task = { .kind = PN_FI_READ,
+				       .result = buf,
+				       .len = len,
+				       .peer = src,
+				       .addr = addr,
+				       .key = key,
+				       .context = context,
+				       .flags = pn_fi_rma_op_flags(ep) };
 
 	(void)desc;
-	return pn_fi_run(ep, &task);
+	return pn_fi_rma_post(ep, &task);
 }
 
 /* What all calls that write have in common. */
-static struct pn_fi_task write_of(const void *buf, size_t len, fi_addr_t dest,
-				  uint64_t addr, uint64_t key)
+static struct pn_fi_rma_args write_of(const void *buf, size_t len,
+				      fi_addr_t dest, uint64_t addr,
+				      uint64_t key)
 {
-	return (struct pn_fi_task){ .kind = PN_FI_WRITE,
-				    .buf = buf,
-				    .len = len,
-				    .peer = dest,
-				    .addr = addr,
-				    .key = key };
+	return (struct pn_fi_rma_args){ .kind = PN_FI_WRITE,
+					.buf = buf,
+					.len = len,
+					.peer = dest,
+					.addr = addr,
+					.key = key };
 }
 
 static ssize_t rma_write(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, fi_addr_t dest, uint64_t addr,
 			 uint64_t key, void *context)
 {
-	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
 
 	(void)desc;
 	task.context = context;
-	task.flags = pn_fi_task_flags(ep);
-	return pn_fi_run(ep, &task);
+	task.flags = pn_fi_rma_op_flags(ep);
+	return pn_fi_rma_post(ep, &task);
 }
 
 static ssize_t rma_readv(struct fid_ep *ep, const struct iovec *iov,
@@ -73,23 +74,23 @@ static bool msg_ok(const struct fi_msg_rma *msg)
 }
 
 static ssize_t run_msg(struct fid_ep *ep, const struct fi_msg_rma *msg,
-		       enum pn_fi_errand_kind kind, uint64_t flags)
+		       enum pn_fi_rma_kind kind, uint64_t flags)
 {
-	struct pn_fi_task task;
+	struct pn_fi_rma_args task;
 
 	if (!msg_ok(msg))
 		return -FI_EINVAL;
-	task = (struct pn_fi_task){ .kind = kind,
-				    .buf = msg->msg_iov->iov_base,
-				    .result = msg->msg_iov->iov_base,
-				    .len = msg->msg_iov->iov_len,
-				    .peer = msg->addr,
-				    .addr = msg->rma_iov->addr,
-				    .key = msg->rma_iov->key,
-				    .data = msg->data,
-				    .context = msg->context,
-				    .flags = flags };
-	return pn_fi_run(ep, &task);
+	task = (struct pn_fi_rma_args){ .kind = kind,
+					.buf = msg->msg_iov->iov_base,
+					.result = msg->msg_iov->iov_base,
+					.len = msg->msg_iov->iov_len,
+					.peer = msg->addr,
+					.addr = msg->rma_iov->addr,
+					.key = msg->rma_iov->key,
+					.data = msg->data,
+					.context = msg->context,
+					.flags = flags };
+	return pn_fi_rma_post(ep, &task);
 }
 
 static ssize_t rma_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg,
@@ -108,35 +109,35 @@ static ssize_t rma_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			      uint64_t data, fi_addr_t dest, uint64_t addr,
 			      uint64_t key)
 {
-	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
 
 	task.data = data;
 	task.flags = FI_INJECT | FI_REMOTE_CQ_DATA;
 	task.silent = true;
-	return pn_fi_run(ep, &task);
+	return pn_fi_rma_post(ep, &task);
 }
 
 static ssize_t rma_inject(struct fid_ep *ep, const void *buf, size_t len,
 			  fi_addr_t dest, uint64_t addr, uint64_t key)
 {
-	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
 
 	task.flags = FI_INJECT;
 	task.silent = true;
-	return pn_fi_run(ep, &task);
+	return pn_fi_rma_post(ep, &task);
 }
 
 static ssize_t rma_writedata(struct fid_ep *ep, const void *buf, size_t len,
 			     void *desc, uint64_t data, fi_addr_t dest,
 			     uint64_t addr, uint64_t key, void *context)
 {
-	struct pn_fi_task task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
 
 	(void)desc;
 	task.data = data;
 	task.context = context;
-	task.flags = pn_fi_task_flags(ep) | FI_REMOTE_CQ_DATA;
-	return pn_fi_run(ep, &task);
+	task.flags = pn_fi_rma_op_flags(ep) | FI_REMOTE_CQ_DATA;
+	return pn_fi_rma_post(ep, &task);
 }
 
 struct fi_ops_rma pn_fi_rma_ops = {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* libfabric's calls for tagged messages (fi_tagged(3)). */
-#include "fabric/work.h"
+#include "fabric/sendrecv.h"
 
 static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 		      fi_addr_t src, uint64_t tag, uint64_t ignore,
 		      void *context)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = src,
-				   .tag = tag,
-				   .ignore = ignore,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_RX) &
-					    ~FI_MULTI_RECV };
+	struct pn_fi_msg_args work = { .buf = buf,
+				       .len = len,
+				       .addr = src,
+				       .tag = tag,
+				       .ignore = ignore,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_RX) &
+						~FI_MULTI_RECV };
 
 	(void)desc;
 	return pn_fi_receive(ep, &work);
@@ -23,14 +23,14 @@ static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t src, uint64_t tag,
 		       uint64_t ignore, void *context)
 {
-	struct pn_fi_work work = { .iov = iov,
-				   .count = count,
-				   .addr = src,
-				   .tag = tag,
-				   .ignore = ignore,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_RX) &
-					    ~FI_MULTI_RECV };
+	struct pn_fi_msg_args work = { .iov = iov,
+				       .count = count,
+				       .addr = src,
+				       .tag = tag,
+				       .ignore = ignore,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_RX) &
+						~FI_MULTI_RECV };
 
 	(void)desc;
 	return pn_fi_receive(ep, &work);
@@ -39,13 +39,13 @@ static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_work work = { .iov = msg->msg_iov,
-				   .count = msg->iov_count,
-				   .addr = msg->addr,
-				   .tag = msg->tag,
-				   .ignore = msg->ignore,
-				   .context = msg->context,
-				   .flags = flags };
+	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+				       .count = msg->iov_count,
+				       .addr = msg->addr,
+				       .tag = msg->tag,
+				       .ignore = msg->ignore,
+				       .context = msg->context,
+				       .flags = flags };
 
 	if (flags & ~(PN_FI_RECV_FLAGS | PN_FI_PEEK_FLAGS))
 		return -FI_EBADFLAGS;
@@ -55,12 +55,12 @@ static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 static ssize_t t_send(struct fid_ep *ep, const void *buf, size_t len,
 		      void *desc, fi_addr_t dest, uint64_t tag, void *context)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .tag = tag,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_TX) };
+	struct pn_fi_msg_args work = { .buf = buf,
+				       .len = len,
+				       .addr = dest,
+				       .tag = tag,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
 	return pn_fi_send(ep, &work, false);
@@ -70,12 +70,12 @@ static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t dest, uint64_t tag,
 		       void *context)
 {
-	struct pn_fi_work work = { .iov = iov,
-				   .count = count,
-				   .addr = dest,
-				   .tag = tag,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_TX) };
+	struct pn_fi_msg_args work = { .iov = iov,
+				       .count = count,
+				       .addr = dest,
+				       .tag = tag,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
 	return pn_fi_send(ep, &work, false);
@@ -84,13 +84,13 @@ static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_work work = { .iov = msg->msg_iov,
-				   .count = msg->iov_count,
-				   .addr = msg->addr,
-				   .tag = msg->tag,
-				   .data = msg->data,
-				   .context = msg->context,
-				   .flags = flags };
+	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+				       .count = msg->iov_count,
+				       .addr = msg->addr,
+				       .tag = msg->tag,
+				       .data = msg->data,
+				       .context = msg->context,
+				       .flags = flags };
 
 	if (flags & ~PN_FI_SEND_FLAGS)
 		return -FI_EBADFLAGS;
@@ -102,7 +102,7 @@ static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_about_to_inject(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message =
 		(struct pinion_message){ .size = sizeof(struct pinion_message),
 					 .buf = (void *)(uintptr_t)buf,
@@ -115,14 +115,14 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
 			  void *desc, uint64_t data, fi_addr_t dest,
 			  uint64_t tag, void *context)
 {
-	struct pn_fi_work work = { .buf = buf,
-				   .len = len,
-				   .addr = dest,
-				   .tag = tag,
-				   .data = data,
-				   .context = context,
-				   .flags = pn_fi_flags(ep, PN_FI_TX) |
-					    FI_REMOTE_CQ_DATA };
+	struct pn_fi_msg_args work = { .buf = buf,
+				       .len = len,
+				       .addr = dest,
+				       .tag = tag,
+				       .data = data,
+				       .context = context,
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) |
+						FI_REMOTE_CQ_DATA };
 
 	(void)desc;
 	return pn_fi_send(ep, &work, false);
@@ -133,7 +133,7 @@ static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_about_to_inject(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message =
 		(struct pinion_message){ .size = sizeof(struct pinion_message),
 					 .buf = (void *)(uintptr_t)buf,

@@ -84,7 +84,7 @@ void pn_heap_check(struct pinion_heap *heap)
 
 #ifdef PINION_CHECK
 
-static _Noreturn void wrong_free(const void *block, const char *why)
+static _Noreturn void invalid_free(const void *block, const char *why)
 {
 	pn_error("pinion_heap_free(%p): %s", block, why);
 	abort();
@@ -98,15 +98,16 @@ static _Atomic uint64_t *bit_of(struct pinion_heap *heap, void *block,
 	uint32_t index;
 
 	if (!pn_heap_class_at(heap, block))
-		wrong_free(block, "not a block of this heap, or freed already");
+		invalid_free(block,
+			     "not a block of this heap, or freed already");
 	span = pn_span_at(heap, pn_heap_page(heap, block));
 	if (!pn_span_block(heap, span, block, &index))
-		wrong_free(block, "not where a block begins");
+		invalid_free(block, "not where a block begins");
 	*bit = UINT64_C(1) << (index % 64);
 	return &span->live[index / 64];
 }
 
-void pn_heap_note_alloc(struct pinion_heap *heap, void *block)
+void pn_heap_check_alloc(struct pinion_heap *heap, void *block)
 {
 	uint64_t bit;
 	_Atomic uint64_t *word = bit_of(heap, block, &bit);
@@ -114,7 +115,7 @@ void pn_heap_note_alloc(struct pinion_heap *heap, void *block)
 	pn_assert(!(atomic_fetch_or(word, bit) & bit));
 }
 
-void pn_heap_note_free(struct pinion_heap *heap, void *block)
+void pn_heap_check_free(struct pinion_heap *heap, void *block)
 {
 	_Atomic uint64_t *word;
 	uint64_t bit;
@@ -123,7 +124,7 @@ void pn_heap_note_free(struct pinion_heap *heap, void *block)
 		return;
 	word = bit_of(heap, block, &bit);
 	if (!(atomic_fetch_and(word, ~bit) & bit))
-		wrong_free(block, "freed already");
+		invalid_free(block, "freed already");
 }
 
 #endif

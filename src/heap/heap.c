@@ -13,7 +13,7 @@
 
 /* --- allocating ----------------------------------------------------------- */
 
-static void *refused(int negative_errno)
+static void *fail(int negative_errno)
 {
 	errno = -negative_errno;
 	return NULL;
@@ -27,41 +27,41 @@ static void *alloc_large(struct pinion_heap *heap, size_t size, size_t align)
 	int ret;
 
 	if (npages > heap->npages || npages > most)
-		return refused(-ENOMEM);
-	ret = pn_span_take_large(heap, npages, align >> PN_PAGE_SHIFT, &block);
+		return fail(-ENOMEM);
+	ret = pn_span_alloc_large(heap, npages, align >> PN_PAGE_SHIFT, &block);
 	if (ret)
-		return refused(ret);
-	pn_heap_note_alloc(heap, block);
+		return fail(ret);
+	pn_heap_check_alloc(heap, block);
 	return block;
 }
 
 static void *alloc_class(struct pinion_heap *heap, unsigned class)
 {
-	struct pn_local *local = pn_local_self(heap);
-	struct pn_stack *stack;
+	struct pn_thread_cache *local = pn_thread_cache_self(heap);
+	struct pn_recency *stack;
 	void *block = NULL;
 	int ret = 0;
 
 	if (!local)
-		return refused(-ENOMEM);
+		return fail(-ENOMEM);
 	stack = &local->stacks[class];
 	if (stack->n)
 		block = stack->blocks[--stack->n];
 	else
-		ret = pn_local_refill(local, class, &block);
+		ret = pn_thread_cache_refill(local, class, &block);
 	if (ret)
-		return refused(ret);
-	pn_heap_note_alloc(heap, block);
+		return fail(ret);
+	pn_heap_check_alloc(heap, block);
 	return block;
 }
 
 /* Apart, so that the fast path saves no registers. */
-static PN_NOINLINE void *alloc_slowly(struct pinion_heap *heap, size_t size)
+static PN_NOINLINE void *alloc_slow(struct pinion_heap *heap, size_t size)
 {
 	if (pn_heap_foreign(heap))
-		return refused(-EPERM);
+		return fail(-EPERM);
 	if (!size)
-		return refused(-EINVAL);
+		return fail(-EINVAL);
 	if (size > PN_HEAP_SMALL_BYTES)
 		return alloc_large(heap, size, PN_PAGE_BYTES);
 	return alloc_class(heap, pn_heap_class(size));
@@ -70,22 +70,22 @@ static PN_NOINLINE void *alloc_slowly(struct pinion_heap *heap, size_t size)
 void *pn_heap_alloc(struct pinion_heap *heap, size_t size)
 {
 	struct pn_thread *self = pn_thread_current;
-	struct pn_local *local;
-	struct pn_stack *stack;
+	struct pn_thread_cache *local;
+	struct pn_recency *stack;
 	uint32_t n;
 
 	/* A size of 0 becomes huge. */
 	if (pn_unlikely(size - 1 >= PN_HEAP_SMALL_BYTES || !self))
-		return alloc_slowly(heap, size);
+		return alloc_slow(heap, size);
 	local = self->local[heap->key];
 	if (pn_unlikely(!local))
-		return alloc_slowly(heap, size);
+		return alloc_slow(heap, size);
 	stack = &local->stacks[pn_heap_class(size)];
 	n = stack->n;
 	if (pn_unlikely(!n))
-		return alloc_slowly(heap, size);
+		return alloc_slow(heap, size);
 	stack->n = --n;
-	pn_heap_note_alloc(heap, stack->blocks[n]);
+	pn_heap_check_alloc(heap, stack->blocks[n]);
 	return stack->blocks[n];
 }
 
@@ -102,9 +102,9 @@ static unsigned aligned_class(size_t align, size_t size)
 void *pn_heap_alloc_aligned(struct pinion_heap *heap, size_t align, size_t size)
 {
 	if (pn_heap_foreign(heap))
-		return refused(-EPERM);
+		return fail(-EPERM);
 	if (!size || !align || align & (align - 1) || align > PN_HEAP_MAX_ALIGN)
-		return refused(-EINVAL);
+		return fail(-EINVAL);
 	if (align > PN_PAGE_BYTES || size > PN_HEAP_SMALL_BYTES)
 		return alloc_large(heap, size,
 				   align > PN_PAGE_BYTES ? align
@@ -114,10 +114,10 @@ void *pn_heap_alloc_aligned(struct pinion_heap *heap, size_t align, size_t size)
 
 /* --- freeing -------------------------------------------------------------- */
 
-static PN_NOINLINE void free_slowly(struct pinion_heap *heap, void *block)
+static PN_NOINLINE void free_slow(struct pinion_heap *heap, void *block)
 {
 	unsigned class = pn_heap_class_at(heap, block);
-	struct pn_local *local;
+	struct pn_thread_cache *local;
 
 	if (!block || pn_heap_foreign(heap))
 		return;
@@ -128,39 +128,39 @@ static PN_NOINLINE void free_slowly(struct pinion_heap *heap, void *block)
 		return;
 	}
 	if (class == PN_HEAP_LARGE) {
-		pn_span_give_large(heap, block);
+		pn_span_free_large(heap, block);
 		return;
 	}
-	local = pn_local_self(heap);
+	local = pn_thread_cache_self(heap);
 	if (local)
-		pn_local_spill(local, class, block);
+		pn_thread_cache_spill(local, class, block);
 	else
-		pn_span_give(heap, &block, 1);
+		pn_span_free_blocks(heap, &block, 1);
 }
 
 void pn_heap_free(struct pinion_heap *heap, void *block)
 {
 	struct pn_thread *self = pn_thread_current;
 	size_t page = pn_heap_page(heap, block);
-	struct pn_local *local;
-	struct pn_stack *stack;
+	struct pn_thread_cache *local;
+	struct pn_recency *stack;
 	uint32_t n;
 
-	pn_heap_note_free(heap, block);
+	pn_heap_check_free(heap, block);
 	if (pn_unlikely(page >= heap->npages || !self)) {
-		free_slowly(heap, block);
+		free_slow(heap, block);
 		return;
 	}
 	local = self->local[heap->key];
 	if (pn_unlikely(!local)) {
-		free_slowly(heap, block);
+		free_slow(heap, block);
 		return;
 	}
 	stack = &local->stacks[atomic_load_explicit(&heap->classes[page],
 						    memory_order_relaxed)];
 	n = stack->n;
 	if (pn_unlikely(n == stack->max)) {
-		free_slowly(heap, block);
+		free_slow(heap, block);
 		return;
 	}
 	stack->blocks[n] = block;
@@ -189,9 +189,9 @@ void *pn_heap_realloc(struct pinion_heap *heap, void *block, size_t size)
 	void *other;
 
 	if (pn_heap_foreign(heap))
-		return refused(-EPERM);
+		return fail(-EPERM);
 	if (!size || !had)
-		return refused(-EINVAL);
+		return fail(-EINVAL);
 	if (size <= had && size > had / 2)
 		return block;
 	other = pn_heap_alloc(heap, size);
@@ -275,7 +275,7 @@ static void *reserve_array(size_t n, size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static void release_array(void *array, size_t n, size_t size)
+static void unmap_array(void *array, size_t n, size_t size)
 {
 	if (array)
 		munmap(array, n * size);
@@ -288,14 +288,14 @@ static size_t heap_nunits(const struct pinion_heap *heap)
 
 static void close_memory(struct pinion_heap *heap)
 {
-	release_array((void *)heap->classes, heap->npages, 1);
-	release_array((void *)heap->spans_at, heap->npages,
-		      sizeof(*heap->spans_at));
-	release_array((void *)heap->slabs_at, heap_nunits(heap),
-		      sizeof(*heap->slabs_at));
-	release_array(heap->spans, heap->npages + 1, sizeof(*heap->spans));
+	unmap_array((void *)heap->classes, heap->npages, 1);
+	unmap_array((void *)heap->spans_at, heap->npages,
+		    sizeof(*heap->spans_at));
+	unmap_array((void *)heap->slabs_at, heap_nunits(heap),
+		    sizeof(*heap->slabs_at));
+	unmap_array(heap->spans, heap->npages + 1, sizeof(*heap->spans));
 	/* Another mapping must not come where a slab is registered still. */
-	if (heap->base && !heap->left_behind)
+	if (heap->base && !heap->leaked_slabs)
 		pn_pages_unreserve((void *)heap->base, heap->attr.max_bytes);
 }
 
@@ -328,21 +328,21 @@ static void init_lists(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
 	for (unsigned i = 0; i <= PN_HEAP_NCLASSES; i++)
 		pn_list_init(&heap->spans_of[i]);
 	for (unsigned kind = 0; kind < PN_SLAB_KINDS; kind++)
-		for (unsigned i = 0; i < PN_HEAP_NROOMS; i++)
-			pn_list_init(&heap->rooms[kind][i]);
+		for (unsigned i = 0; i < PN_HEAP_NBINS; i++)
+			pn_list_init(&heap->bins[kind][i]);
 	pn_list_init(&heap->empty);
-	pn_list_init(&heap->locals);
+	pn_list_init(&heap->thread_caches);
 	pn_list_init(&heap->context_link);
 }
 
-static uint64_t chore_step(void *arg)
+static uint64_t task_step(void *arg)
 {
 	return pn_heap_step(arg);
 }
 
-static size_t chore_give(void *arg)
+static size_t task_shrink(void *arg)
 {
-	return pn_slab_give_up(arg);
+	return pn_slab_shrink(arg);
 }
 
 int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out)
@@ -361,14 +361,14 @@ int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out)
 	ret = open_memory(heap);
 	if (ret)
 		goto free_heap;
-	ret = heap->key = pn_thread_key_alloc(pn_local_ended);
+	ret = heap->key = pn_thread_key_alloc(pn_thread_cache_ended);
 	if (ret < 0)
 		goto close_memory;
 	init_lists(heap);
-	heap->chore.step = chore_step;
-	heap->chore.give = chore_give;
-	heap->chore.arg = heap;
-	pn_cache_chore_add(heap->attr.cache, &heap->chore);
+	heap->task.step = task_step;
+	heap->task.give = task_shrink;
+	heap->task.arg = heap;
+	pn_cache_task_add(heap->attr.cache, &heap->task);
 	*out = heap;
 	return 0;
 
@@ -383,9 +383,9 @@ void pn_heap_close(struct pinion_heap *heap)
 {
 	if (!heap)
 		return;
-	pn_cache_chore_remove(heap->attr.cache, &heap->chore);
+	pn_cache_task_remove(heap->attr.cache, &heap->task);
 	pn_thread_key_free(heap->key);
-	pn_locals_free(heap);
+	pn_thread_caches_free(heap);
 	pn_slabs_close(heap);
 	close_memory(heap);
 	pn_mutex_fini(&heap->lock);
@@ -395,11 +395,11 @@ void pn_heap_close(struct pinion_heap *heap)
 void pn_heap_trim(struct pinion_heap *heap)
 {
 	const struct pn_thread *self = pn_thread_current;
-	struct pn_local *local = self ? self->local[heap->key] : NULL;
+	struct pn_thread_cache *local = self ? self->local[heap->key] : NULL;
 
 	if (local)
-		pn_local_flush(local);
-	pn_slab_return(heap, 0);
+		pn_thread_cache_flush(local);
+	pn_slab_return_empty(heap, 0);
 }
 
 void pn_heap_query(struct pinion_heap *heap, struct pinion_heap_stats *out)

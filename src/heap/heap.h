@@ -25,8 +25,9 @@
  *   when the heap is closed: deregistered first, then unmapped.
  *
  * A walk through the files: heap.c is what the program calls, with the fast
- * path in full; local.c the threads' stacks; span.c blocks and spans; slab.c
- * runs, slabs and their way from and to the system; check.c what holds at rest.
+ * path in full; thread_cache.c the threads' stacks; span.c blocks and spans;
+ * slab.c runs, slabs and their way from and to the system; check.c what holds
+ * at rest.
  *
  * What holds at rest
  *   Nothing that describes the heap lies in registered pages: a stray write of

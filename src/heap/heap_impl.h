@@ -72,10 +72,10 @@ struct pn_span {
 
 #define PN_HEAP_UNIT_SHIFT 20 /* of the arena: slabs begin at multiples */
 #define PN_HEAP_UNIT_PAGES (1u << (PN_HEAP_UNIT_SHIFT - PN_PAGE_SHIFT))
-#define PN_HEAP_NROOMS	   32
+#define PN_HEAP_NBINS	   32
 
 struct pn_slab {
-	struct pn_list link; /* in heap->rooms or heap->empty */
+	struct pn_list link; /* in heap->bins or heap->empty */
 	const struct pn_mr *mr;
 	uint32_t first, npages; /* of the arena */
 	uint32_t nused;		/* pages in runs */
@@ -87,15 +87,15 @@ struct pn_slab {
 
 /* --- what a thread keeps for a heap --------------------------------------- */
 
-struct pn_stack {
+struct pn_recency {
 	uint32_t n, max;
 	void **blocks;
 };
 
-struct pn_local {
-	struct pn_stack stacks[PN_HEAP_LARGE + 1];
+struct pn_thread_cache {
+	struct pn_recency stacks[PN_HEAP_LARGE + 1];
 	struct pinion_heap *heap;
-	struct pn_list link; /* in heap->locals */
+	struct pn_list link; /* in heap->thread_caches */
 	void *storage[];     /* of all stacks */
 };
 
@@ -114,19 +114,19 @@ struct pinion_heap {
 	struct pn_heap_attr attr;
 	struct pinion_context *context; /* set and used by the public calls */
 	struct pn_list context_link;
-	struct pn_chore chore;
-	uint32_t process;  /* that made it (base/process.h) */
-	_Atomic bool news; /* a slab has become empty */
-	bool left_behind;  /* closed, and slabs are registered still */
+	struct pn_background_task task;
+	uint32_t process;	   /* that made it (base/process.h) */
+	_Atomic bool slab_emptied; /* a slab has become empty */
+	bool leaked_slabs;	   /* closed, and slabs are registered still */
 	_Atomic uint64_t nregistrations, nreturned;
 
 	/* Protects what follows; nothing is taken under it. */
 	struct pn_mutex lock PN_ALIGNED(PN_CACHELINE);
 	struct pn_list spans_of[PN_HEAP_NCLASSES + 1]; /* with free blocks */
-	struct pn_list rooms[PN_SLAB_KINDS][PN_HEAP_NROOMS]; /* by log2 of
-							      * `largest` */
+	struct pn_list bins[PN_SLAB_KINDS][PN_HEAP_NBINS]; /* by log2 of
+							    * `largest` */
 	struct pn_list empty; /* slabs, the longest empty first */
-	struct pn_list locals;
+	struct pn_list thread_caches;
 	uint32_t unused_span, nspans;
 	size_t nslabs, slab_bytes, run_bytes;
 	size_t low_unit; /* below, no unit of the arena is free */
@@ -136,7 +136,7 @@ struct pinion_heap {
  * what they look for first is gone there (base/thread.h). */
 static inline bool pn_heap_foreign(const struct pinion_heap *heap)
 {
-	return !pn_process_made(heap->process);
+	return !pn_process_is_current(heap->process);
 }
 
 static inline size_t pn_heap_page(const struct pinion_heap *heap,
@@ -161,28 +161,31 @@ static inline unsigned pn_heap_class_at(const struct pinion_heap *heap,
 				   : 0;
 }
 
-/* local.c */
+/* thread_cache.c */
 /* The calling thread's, made at its first call; NULL: no memory. */
-struct pn_local *pn_local_self(struct pinion_heap *heap);
-void pn_local_ended(void *local);
+struct pn_thread_cache *pn_thread_cache_self(struct pinion_heap *heap);
+void pn_thread_cache_ended(void *local);
 /* A block of a class whose stack is empty. */
-int pn_local_refill(struct pn_local *local, unsigned class, void **out);
+int pn_thread_cache_refill(struct pn_thread_cache *local, unsigned class,
+			   void **out);
 /* Takes a block although its stack is full. */
-void pn_local_spill(struct pn_local *local, unsigned class, void *block);
+void pn_thread_cache_spill(struct pn_thread_cache *local, unsigned class,
+			   void *block);
 /* Gives up everything that is at hand. */
-void pn_local_flush(struct pn_local *local);
-void pn_locals_free(struct pinion_heap *heap);
+void pn_thread_cache_flush(struct pn_thread_cache *local);
+void pn_thread_caches_free(struct pinion_heap *heap);
 
 /* span.c */
 /* Up to n free blocks of a class; how many, at least one, or a negative errno.
  * May sleep. */
-int pn_span_take(struct pinion_heap *heap, unsigned class, void **blocks,
-		 unsigned n);
-void pn_span_give(struct pinion_heap *heap, void *const *blocks, unsigned n);
+int pn_span_alloc_blocks(struct pinion_heap *heap, unsigned class,
+			 void **blocks, unsigned n);
+void pn_span_free_blocks(struct pinion_heap *heap, void *const *blocks,
+			 unsigned n);
 /* One large block, aligned to so many pages. May sleep. */
-int pn_span_take_large(struct pinion_heap *heap, size_t npages,
-		       size_t align_pages, void **out);
-void pn_span_give_large(struct pinion_heap *heap, void *block);
+int pn_span_alloc_large(struct pinion_heap *heap, size_t npages,
+			size_t align_pages, void **out);
+void pn_span_free_large(struct pinion_heap *heap, void *block);
 /* The span that a page of a run belongs to. */
 struct pn_span *pn_span_at(struct pinion_heap *heap, size_t page);
 /* Whether addr is where a block of the span begins; *index which. */
@@ -190,46 +193,48 @@ bool pn_span_block(struct pinion_heap *heap, const struct pn_span *span,
 		   const void *addr, uint32_t *index);
 
 /* slab.c */
-struct pn_run_want {
+struct pn_run_request {
 	size_t npages, align_pages;
 	unsigned kind;
 };
 /* The kind of slab for a large block. */
 unsigned pn_run_kind(size_t npages);
 /* A run from the slabs there are; false: none has one. */
-bool pn_run_take_locked(struct pinion_heap *heap,
-			const struct pn_run_want *want, size_t *first)
+bool pn_run_alloc_locked(struct pinion_heap *heap,
+			 const struct pn_run_request *request, size_t *first)
 	PN_REQUIRES(&heap->lock);
 /* The same from slabs of any kind. */
-bool pn_run_take_any_locked(struct pinion_heap *heap, struct pn_run_want want,
-			    size_t *first) PN_REQUIRES(&heap->lock);
-void pn_run_give_locked(struct pinion_heap *heap, size_t first, size_t npages)
+bool pn_run_alloc_any_locked(struct pinion_heap *heap,
+			     struct pn_run_request request, size_t *first)
+	PN_REQUIRES(&heap->lock);
+void pn_run_free_locked(struct pinion_heap *heap, size_t first, size_t npages)
 	PN_REQUIRES(&heap->lock);
 /* A new slab that has the run; 0: look again. May sleep. */
-int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
+int pn_slab_acquire(struct pinion_heap *heap,
+		    const struct pn_run_request *request)
 	PN_EXCLUDES(&heap->lock);
 /* Returns slabs that have been empty for so long; when the next one will have
  * been, or PN_FOREVER. May sleep. */
-uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
+uint64_t pn_slab_return_empty(struct pinion_heap *heap, uint64_t age_ns)
 	PN_EXCLUDES(&heap->lock);
 /* Returns all that are empty; how many. May sleep. */
-size_t pn_slab_give_up(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
+size_t pn_slab_shrink(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
 /* After runs were given back: sees to it that slabs return in time. */
-void pn_slab_tell(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
+void pn_slab_schedule_return(struct pinion_heap *heap) PN_EXCLUDES(&heap->lock);
 void pn_slabs_close(struct pinion_heap *heap);
 
 /* check.c: double frees and pointers of others, in builds that look for them.
  */
 #ifdef PINION_CHECK
-void pn_heap_note_alloc(struct pinion_heap *heap, void *block);
-void pn_heap_note_free(struct pinion_heap *heap, void *block);
+void pn_heap_check_alloc(struct pinion_heap *heap, void *block);
+void pn_heap_check_free(struct pinion_heap *heap, void *block);
 #else
-static inline void pn_heap_note_alloc(struct pinion_heap *heap, void *block)
+static inline void pn_heap_check_alloc(struct pinion_heap *heap, void *block)
 {
 	(void)heap, (void)block;
 }
 
-static inline void pn_heap_note_free(struct pinion_heap *heap, void *block)
+static inline void pn_heap_check_free(struct pinion_heap *heap, void *block)
 {
 	(void)heap, (void)block;
 }

@@ -52,7 +52,7 @@ static bool next_stretch(const struct pn_slab *slab, struct stretch *s)
 	return s->start < slab->npages;
 }
 
-static void measure(struct pn_slab *slab)
+static void update_largest(struct pn_slab *slab)
 {
 	struct stretch s = { 0, 0 };
 
@@ -70,23 +70,23 @@ static void mark(struct pn_slab *slab, uint32_t start, uint32_t npages,
 		slab->nused += npages;
 	else
 		slab->nused -= npages;
-	measure(slab);
+	update_largest(slab);
 }
 
 /* The shortest stretch that the run fits into; false: none. */
-static bool best_fit(const struct pn_slab *slab, const struct pn_run_want *want,
-		     uint32_t *start)
+static bool best_fit(const struct pn_slab *slab,
+		     const struct pn_run_request *request, uint32_t *start)
 {
 	struct stretch s = { 0, 0 };
 	uint32_t best = UINT32_MAX;
 
 	while (next_stretch(slab, &s)) {
-		size_t mask = want->align_pages - 1;
+		size_t mask = request->align_pages - 1;
 		uint32_t at =
 			(uint32_t)((slab->first + s.start + mask) & ~mask) -
 			slab->first;
 
-		if (at + want->npages > s.end || s.end - s.start >= best)
+		if (at + request->npages > s.end || s.end - s.start >= best)
 			continue;
 		best = s.end - s.start;
 		*start = at;
@@ -106,7 +106,7 @@ unsigned pn_run_kind(size_t npages)
 
 /* --- which slab has room -------------------------------------------------- */
 
-static unsigned room_of(uint32_t npages)
+static unsigned bin_of(uint32_t npages)
 {
 	return 31 - (unsigned)__builtin_clz(npages);
 }
@@ -119,24 +119,24 @@ static void relink(struct pinion_heap *heap, struct pn_slab *slab)
 	if (!slab->nused) {
 		slab->empty_ns = 0;
 		pn_list_append(&heap->empty, &slab->link);
-		atomic_store(&heap->news, true);
+		atomic_store(&heap->slab_emptied, true);
 	} else if (slab->largest) {
-		pn_list_insert(&heap->rooms[slab->kind][room_of(slab->largest)],
+		pn_list_insert(&heap->bins[slab->kind][bin_of(slab->largest)],
 			       &slab->link);
 	}
 }
 
 static bool take_from(struct pinion_heap *heap, struct pn_slab *slab,
-		      const struct pn_run_want *want, size_t *first)
+		      const struct pn_run_request *request, size_t *first)
 	PN_REQUIRES(&heap->lock)
 {
 	uint32_t start;
 
-	if (slab->largest < want->npages || !best_fit(slab, want, &start))
+	if (slab->largest < request->npages || !best_fit(slab, request, &start))
 		return false;
 	if (!slab->nused)
-		slab->kind = want->kind;
-	mark(slab, start, (uint32_t)want->npages, true);
+		slab->kind = request->kind;
+	mark(slab, start, (uint32_t)request->npages, true);
 	relink(heap, slab);
 	*first = slab->first + start;
 	return true;
@@ -144,7 +144,7 @@ static bool take_from(struct pinion_heap *heap, struct pn_slab *slab,
 
 /* The shortest empty slab that is long enough. */
 static struct pn_slab *find_empty(struct pinion_heap *heap,
-				  const struct pn_run_want *want)
+				  const struct pn_run_request *request)
 	PN_REQUIRES(&heap->lock)
 {
 	struct pn_slab *best = NULL;
@@ -154,8 +154,8 @@ static struct pn_slab *find_empty(struct pinion_heap *heap,
 		struct pn_slab *slab =
 			pn_container_of(pos, struct pn_slab, link);
 
-		if (slab->npages >= want->npages &&
-		    !(slab->first & (want->align_pages - 1)) &&
+		if (slab->npages >= request->npages &&
+		    !(slab->first & (request->align_pages - 1)) &&
 		    (!best || slab->npages < best->npages))
 			best = slab;
 	}
@@ -165,8 +165,8 @@ static struct pn_slab *find_empty(struct pinion_heap *heap,
 /* A slab of one list with room for the run. In the first list the longest
  * stretch may be too short, in all the others only alignment can stand in the
  * way: looking at a few is enough. */
-static bool take_room(struct pinion_heap *heap, struct pn_list *list,
-		      const struct pn_run_want *want, size_t *first)
+static bool take_from_bin(struct pinion_heap *heap, struct pn_list *list,
+			  const struct pn_run_request *request, size_t *first)
 	PN_REQUIRES(&heap->lock)
 {
 	unsigned left = 64;
@@ -176,7 +176,7 @@ static bool take_room(struct pinion_heap *heap, struct pn_list *list,
 		struct pn_slab *slab =
 			pn_container_of(pos, struct pn_slab, link);
 
-		if (take_from(heap, slab, want, first))
+		if (take_from(heap, slab, request, first))
 			return true;
 		if (!--left)
 			break;
@@ -184,32 +184,32 @@ static bool take_room(struct pinion_heap *heap, struct pn_list *list,
 	return false;
 }
 
-bool pn_run_take_locked(struct pinion_heap *heap,
-			const struct pn_run_want *want, size_t *first)
+bool pn_run_alloc_locked(struct pinion_heap *heap,
+			 const struct pn_run_request *request, size_t *first)
 {
 	struct pn_slab *empty;
 
-	if (want->npages > heap->npages)
+	if (request->npages > heap->npages)
 		return false;
-	for (unsigned room = room_of((uint32_t)want->npages);
-	     room < PN_HEAP_NROOMS; room++)
-		if (take_room(heap, &heap->rooms[want->kind][room], want,
-			      first))
+	for (unsigned room = bin_of((uint32_t)request->npages);
+	     room < PN_HEAP_NBINS; room++)
+		if (take_from_bin(heap, &heap->bins[request->kind][room],
+				  request, first))
 			return true;
-	empty = find_empty(heap, want);
-	return empty && take_from(heap, empty, want, first);
+	empty = find_empty(heap, request);
+	return empty && take_from(heap, empty, request, first);
 }
 
-bool pn_run_take_any_locked(struct pinion_heap *heap, struct pn_run_want want,
-			    size_t *first)
+bool pn_run_alloc_any_locked(struct pinion_heap *heap,
+			     struct pn_run_request request, size_t *first)
 {
-	for (want.kind = 0; want.kind < PN_SLAB_KINDS; want.kind++)
-		if (pn_run_take_locked(heap, &want, first))
+	for (request.kind = 0; request.kind < PN_SLAB_KINDS; request.kind++)
+		if (pn_run_alloc_locked(heap, &request, first))
 			return true;
 	return false;
 }
 
-void pn_run_give_locked(struct pinion_heap *heap, size_t first, size_t npages)
+void pn_run_free_locked(struct pinion_heap *heap, size_t first, size_t npages)
 {
 	struct pn_slab *slab = atomic_load_explicit(
 		&heap->slabs_at[first / PN_HEAP_UNIT_PAGES],
@@ -237,7 +237,7 @@ static void set_units(struct pinion_heap *heap, const struct pn_slab *at,
 }
 
 /* How many units from `unit` on are free, up to n. */
-static size_t free_units(struct pinion_heap *heap, size_t unit, size_t n)
+static size_t count_free_units(struct pinion_heap *heap, size_t unit, size_t n)
 {
 	size_t i = 0;
 
@@ -249,14 +249,14 @@ static size_t free_units(struct pinion_heap *heap, size_t unit, size_t n)
 
 /* Finds the slab a place in the arena: the lowest, so that the arena stays
  * dense. */
-static int take_units(struct pinion_heap *heap, struct pn_slab *slab,
-		      size_t align) PN_REQUIRES(&heap->lock)
+static int reserve_units(struct pinion_heap *heap, struct pn_slab *slab,
+			 size_t align) PN_REQUIRES(&heap->lock)
 {
 	size_t end = heap->npages / PN_HEAP_UNIT_PAGES, n = nunits(slab);
 	size_t at = (heap->low_unit + align - 1) & ~(align - 1);
 
 	while (n <= end && at <= end - n) {
-		size_t run = free_units(heap, at, n);
+		size_t run = count_free_units(heap, at, n);
 
 		if (run == n) {
 			slab->first = (uint32_t)(at * PN_HEAP_UNIT_PAGES);
@@ -270,7 +270,7 @@ static int take_units(struct pinion_heap *heap, struct pn_slab *slab,
 	return -ENOMEM;
 }
 
-static void give_units(struct pinion_heap *heap, struct pn_slab *slab)
+static void unreserve_units(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	size_t unit = slab->first / PN_HEAP_UNIT_PAGES;
 
@@ -292,7 +292,7 @@ static void *slab_address(struct pinion_heap *heap, const struct pn_slab *slab)
 }
 
 /* Pages behind it, and their registration. */
-static int furnish(struct pinion_heap *heap, struct pn_slab *slab)
+static int populate(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	void *addr = slab_address(heap, slab);
 	int ret = pn_pages_commit(addr, slab_bytes(slab), &heap->attr.pages);
@@ -311,15 +311,15 @@ static int furnish(struct pinion_heap *heap, struct pn_slab *slab)
 }
 
 /* Room that the heap itself can do without comes before an error. */
-static int furnish_somehow(struct pinion_heap *heap, struct pn_slab *slab)
+static int populate_or_shrink(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	uint64_t before = atomic_load(&heap->nreturned);
-	int ret = furnish(heap, slab);
+	int ret = populate(heap, slab);
 
 	if (ret != -ENOBUFS)
 		return ret;
-	pn_slab_give_up(heap);
-	return atomic_load(&heap->nreturned) > before ? furnish(heap, slab)
+	pn_slab_shrink(heap);
+	return atomic_load(&heap->nreturned) > before ? populate(heap, slab)
 						      : ret;
 }
 
@@ -348,7 +348,7 @@ static struct pn_slab *slab_alloc(size_t npages)
 	return slab;
 }
 
-static void admit(struct pinion_heap *heap, struct pn_slab *slab)
+static void add_slab(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	pn_lock(&heap->lock);
 	heap->nslabs++;
@@ -357,14 +357,15 @@ static void admit(struct pinion_heap *heap, struct pn_slab *slab)
 	pn_unlock(&heap->lock);
 }
 
-int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
+int pn_slab_acquire(struct pinion_heap *heap,
+		    const struct pn_run_request *request)
 {
-	size_t npages = slab_pages(heap, want->npages);
-	size_t align = want->align_pages / PN_HEAP_UNIT_PAGES;
+	size_t npages = slab_pages(heap, request->npages);
+	size_t align = request->align_pages / PN_HEAP_UNIT_PAGES;
 	struct pn_slab *slab;
 	int ret;
 
-	if (want->npages > heap->npages || npages > heap->npages)
+	if (request->npages > heap->npages || npages > heap->npages)
 		return -ENOMEM;
 	/* Huge pages begin where they should. */
 	if (npages << PN_PAGE_SHIFT >= PN_PAGES_HUGE_BYTES)
@@ -373,19 +374,19 @@ int pn_slab_acquire(struct pinion_heap *heap, const struct pn_run_want *want)
 	if (!slab)
 		return -ENOMEM;
 	pn_lock(&heap->lock);
-	ret = take_units(heap, slab, align ? align : 1);
+	ret = reserve_units(heap, slab, align ? align : 1);
 	pn_unlock(&heap->lock);
 	if (ret)
 		goto free_slab;
-	ret = furnish_somehow(heap, slab);
+	ret = populate_or_shrink(heap, slab);
 	if (ret)
-		goto give_units;
-	admit(heap, slab);
+		goto unreserve_units;
+	add_slab(heap, slab);
 	atomic_fetch_add(&heap->nregistrations, 1);
 	return 0;
 
-give_units:
-	give_units(heap, slab);
+unreserve_units:
+	unreserve_units(heap, slab);
 free_slab:
 	free(slab);
 	return ret;
@@ -394,12 +395,12 @@ free_slab:
 /* --- and back ------------------------------------------------------------- */
 
 /* False: it could not be deregistered, and is the heap's still. */
-static bool give_back(struct pinion_heap *heap, struct pn_slab *slab)
+static bool return_slab(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	if (!pn_cache_resident_remove(heap->attr.cache, slab->mr))
 		return false;
 	pn_pages_decommit(slab_address(heap, slab), slab_bytes(slab));
-	give_units(heap, slab);
+	unreserve_units(heap, slab);
 	free(slab);
 	atomic_fetch_add(&heap->nreturned, 1);
 	return true;
@@ -407,8 +408,8 @@ static bool give_back(struct pinion_heap *heap, struct pn_slab *slab)
 
 /* Takes the slab that has been empty longest if it is old enough; else *next
  * is when it will be. Stamps those that became empty since. */
-static struct pn_slab *take_old(struct pinion_heap *heap, uint64_t now_ns,
-				uint64_t age_ns, uint64_t *next)
+static struct pn_slab *take_expired(struct pinion_heap *heap, uint64_t now_ns,
+				    uint64_t age_ns, uint64_t *next)
 {
 	struct pn_slab *found = NULL;
 	struct pn_list *pos;
@@ -440,43 +441,43 @@ static struct pn_slab *take_old(struct pinion_heap *heap, uint64_t now_ns,
 	return found;
 }
 
-uint64_t pn_slab_return(struct pinion_heap *heap, uint64_t age_ns)
+uint64_t pn_slab_return_empty(struct pinion_heap *heap, uint64_t age_ns)
 {
 	struct pn_slab *slab;
 	uint64_t next;
 
-	while ((slab = take_old(heap, pn_device_now(heap->attr.device), age_ns,
-				&next)))
-		if (!give_back(heap, slab)) {
-			admit(heap, slab);
+	while ((slab = take_expired(heap, pn_device_now(heap->attr.device),
+				    age_ns, &next)))
+		if (!return_slab(heap, slab)) {
+			add_slab(heap, slab);
 			return pn_device_now(heap->attr.device) + RETRY_NS;
 		}
 	return next;
 }
 
-size_t pn_slab_give_up(struct pinion_heap *heap)
+size_t pn_slab_shrink(struct pinion_heap *heap)
 {
 	uint64_t before = atomic_load(&heap->nreturned);
 
-	pn_slab_return(heap, 0);
+	pn_slab_return_empty(heap, 0);
 	return atomic_load(&heap->nreturned) - before;
 }
 
-void pn_slab_tell(struct pinion_heap *heap)
+void pn_slab_schedule_return(struct pinion_heap *heap)
 {
 	uint64_t next;
 
-	if (!atomic_load_explicit(&heap->news, memory_order_relaxed) ||
-	    !atomic_exchange(&heap->news, false))
+	if (!atomic_load_explicit(&heap->slab_emptied, memory_order_relaxed) ||
+	    !atomic_exchange(&heap->slab_emptied, false))
 		return;
-	next = pn_slab_return(heap, heap->attr.return_ns);
+	next = pn_slab_return_empty(heap, heap->attr.return_ns);
 	if (next != PN_FOREVER)
-		pn_cache_chore_at(heap->attr.cache, &heap->chore, next);
+		pn_cache_task_schedule(heap->attr.cache, &heap->task, next);
 }
 
 uint64_t pn_heap_step(struct pinion_heap *heap)
 {
-	return pn_slab_return(heap, heap->attr.return_ns);
+	return pn_slab_return_empty(heap, heap->attr.return_ns);
 }
 
 /* Whatever is in them: the heap is being closed. */
@@ -488,9 +489,9 @@ void pn_slabs_close(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
 					     memory_order_relaxed);
 
 		i += slab ? nunits(slab) : 1;
-		if (slab && !give_back(heap, slab)) {
+		if (slab && !return_slab(heap, slab)) {
 			pn_cache_resident_abandon(heap->attr.cache, slab->mr);
-			heap->left_behind = true;
+			heap->leaked_slabs = true;
 			free(slab);
 		}
 	}

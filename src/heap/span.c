@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Spans: runs of pages cut into blocks of one class, or left whole.
+ * Spans: runs of pages take_from_span into blocks of one class, or left whole.
  *
  * A span's free blocks are bits outside it. Spans with free blocks stand in a
  * list for each class; the first is used up before the next is touched, and
@@ -82,25 +82,25 @@ static void free_all_blocks(struct pn_span *span)
 
 /* A span in a run of the slabs there are; NULL: none has room. */
 static struct pn_span *span_begin(struct pinion_heap *heap,
-				  const struct pn_run_want *want,
+				  const struct pn_run_request *request,
 				  unsigned class, size_t nblocks)
 	PN_REQUIRES(&heap->lock)
 {
 	struct pn_span *span;
 	size_t first;
 
-	if (want->kind == ANY_KIND
-		    ? !pn_run_take_any_locked(heap, *want, &first)
-		    : !pn_run_take_locked(heap, want, &first))
+	if (request->kind == ANY_KIND
+		    ? !pn_run_alloc_any_locked(heap, *request, &first)
+		    : !pn_run_alloc_locked(heap, request, &first))
 		return NULL;
 	span = span_alloc(heap);
 	pn_list_init(&span->link);
 	span->first = (uint32_t)first;
-	span->npages = (uint32_t)want->npages;
+	span->npages = (uint32_t)request->npages;
 	span->class = (uint8_t) class;
 	span->nblocks = (uint32_t)nblocks;
 	free_all_blocks(span);
-	heap->run_bytes += want->npages << PN_PAGE_SHIFT;
+	heap->run_bytes += request->npages << PN_PAGE_SHIFT;
 	map_span(heap, span, (uint32_t)(span - heap->spans), class);
 	return span;
 }
@@ -111,7 +111,7 @@ static void span_end(struct pinion_heap *heap, struct pn_span *span)
 	pn_list_remove(&span->link);
 	map_span(heap, span, 0, 0);
 	heap->run_bytes -= (size_t)span->npages << PN_PAGE_SHIFT;
-	pn_run_give_locked(heap, span->first, span->npages);
+	pn_run_free_locked(heap, span->first, span->npages);
 	span->next_unused = heap->unused_span;
 	heap->unused_span = (uint32_t)(span - heap->spans);
 }
@@ -119,8 +119,9 @@ static void span_end(struct pinion_heap *heap, struct pn_span *span)
 /* --- blocks --------------------------------------------------------------- */
 
 /* Takes up to n blocks of a span; how many. */
-static unsigned cut(struct pinion_heap *heap, struct pn_span *span,
-		    void **blocks, unsigned n) PN_REQUIRES(&heap->lock)
+static unsigned take_from_span(struct pinion_heap *heap, struct pn_span *span,
+			       void **blocks, unsigned n)
+	PN_REQUIRES(&heap->lock)
 {
 	size_t bytes = pn_heap_class_bytes(span->class);
 	char *start = pn_heap_address(heap, span->first);
@@ -140,20 +141,20 @@ static unsigned cut(struct pinion_heap *heap, struct pn_span *span,
 	return got;
 }
 
-static struct pn_run_want class_want(unsigned class, unsigned kind)
+static struct pn_run_request class_want(unsigned class, unsigned kind)
 {
-	return (struct pn_run_want){ .npages = span_pages(
-					     pn_heap_class_bytes(class)),
-				     .align_pages = 1,
-				     .kind = kind };
+	return (struct pn_run_request){ .npages = span_pages(
+						pn_heap_class_bytes(class)),
+					.align_pages = 1,
+					.kind = kind };
 }
 
 /* Takes up to n blocks of what the heap has; 0: it has none. */
-static unsigned take_blocks(struct pinion_heap *heap, unsigned class,
-			    unsigned kind, void **blocks, unsigned n)
+static unsigned alloc_blocks(struct pinion_heap *heap, unsigned class,
+			     unsigned kind, void **blocks, unsigned n)
 {
-	struct pn_run_want want = class_want(class, kind);
-	size_t bytes = want.npages << PN_PAGE_SHIFT;
+	struct pn_run_request request = class_want(class, kind);
+	size_t bytes = request.npages << PN_PAGE_SHIFT;
 	unsigned got = 0;
 
 	pn_lock(&heap->lock);
@@ -164,35 +165,36 @@ static unsigned take_blocks(struct pinion_heap *heap, unsigned class,
 		if (pn_list_empty(list)) {
 			if (got)
 				break;
-			span = span_begin(heap, &want, class,
+			span = span_begin(heap, &request, class,
 					  bytes / pn_heap_class_bytes(class));
 			if (!span)
 				break;
 			pn_list_append(list, &span->link);
 		}
 		span = pn_container_of(list->next, struct pn_span, link);
-		got += cut(heap, span, blocks + got, n - got);
+		got += take_from_span(heap, span, blocks + got, n - got);
 	}
 	pn_unlock(&heap->lock);
 	return got;
 }
 
-int pn_span_take(struct pinion_heap *heap, unsigned class, void **blocks,
-		 unsigned n)
+int pn_span_alloc_blocks(struct pinion_heap *heap, unsigned class,
+			 void **blocks, unsigned n)
 {
-	struct pn_run_want want = class_want(class, 0);
+	struct pn_run_request request = class_want(class, 0);
 
 	for (;;) {
-		unsigned got = take_blocks(heap, class, want.kind, blocks, n);
+		unsigned got =
+			alloc_blocks(heap, class, request.kind, blocks, n);
 		int ret;
 
 		if (got)
 			return (int)got;
-		ret = pn_slab_acquire(heap, &want);
+		ret = pn_slab_acquire(heap, &request);
 		if (!ret)
 			continue;
 		/* Mixed with large blocks rather than not at all. */
-		got = take_blocks(heap, class, ANY_KIND, blocks, n);
+		got = alloc_blocks(heap, class, ANY_KIND, blocks, n);
 		return got ? (int)got : ret;
 	}
 }
@@ -210,7 +212,7 @@ bool pn_span_block(struct pinion_heap *heap, const struct pn_span *span,
 	return *index < span->nblocks && !(offset % bytes);
 }
 
-static void give_block(struct pinion_heap *heap, void *block)
+static void free_block(struct pinion_heap *heap, void *block)
 	PN_REQUIRES(&heap->lock)
 {
 	struct pn_span *span = pn_span_at(heap, pn_heap_page(heap, block));
@@ -225,24 +227,25 @@ static void give_block(struct pinion_heap *heap, void *block)
 		span_end(heap, span);
 }
 
-void pn_span_give(struct pinion_heap *heap, void *const *blocks, unsigned n)
+void pn_span_free_blocks(struct pinion_heap *heap, void *const *blocks,
+			 unsigned n)
 {
 	pn_lock(&heap->lock);
 	for (unsigned i = 0; i < n; i++)
-		give_block(heap, blocks[i]);
+		free_block(heap, blocks[i]);
 	pn_unlock(&heap->lock);
-	pn_slab_tell(heap);
+	pn_slab_schedule_return(heap);
 }
 
 /* --- large blocks --------------------------------------------------------- */
 
-static bool take_large(struct pinion_heap *heap, const struct pn_run_want *want,
-		       void **out)
+static bool alloc_large_run(struct pinion_heap *heap,
+			    const struct pn_run_request *request, void **out)
 {
 	struct pn_span *span;
 
 	pn_lock(&heap->lock);
-	span = span_begin(heap, want, PN_HEAP_LARGE, 1);
+	span = span_begin(heap, request, PN_HEAP_LARGE, 1);
 	if (span) {
 		span->free[0] = 0;
 		span->nfree = 0;
@@ -252,28 +255,28 @@ static bool take_large(struct pinion_heap *heap, const struct pn_run_want *want,
 	return span;
 }
 
-int pn_span_take_large(struct pinion_heap *heap, size_t npages,
-		       size_t align_pages, void **out)
+int pn_span_alloc_large(struct pinion_heap *heap, size_t npages,
+			size_t align_pages, void **out)
 {
-	struct pn_run_want want = { .npages = npages,
-				    .align_pages = align_pages,
-				    .kind = pn_run_kind(npages) };
+	struct pn_run_request request = { .npages = npages,
+					  .align_pages = align_pages,
+					  .kind = pn_run_kind(npages) };
 
-	while (!take_large(heap, &want, out)) {
-		int ret = pn_slab_acquire(heap, &want);
+	while (!alloc_large_run(heap, &request, out)) {
+		int ret = pn_slab_acquire(heap, &request);
 
 		if (!ret)
 			continue;
-		want.kind = ANY_KIND;
-		return take_large(heap, &want, out) ? 0 : ret;
+		request.kind = ANY_KIND;
+		return alloc_large_run(heap, &request, out) ? 0 : ret;
 	}
 	return 0;
 }
 
-void pn_span_give_large(struct pinion_heap *heap, void *block)
+void pn_span_free_large(struct pinion_heap *heap, void *block)
 {
 	pn_lock(&heap->lock);
 	span_end(heap, pn_span_at(heap, pn_heap_page(heap, block)));
 	pn_unlock(&heap->lock);
-	pn_slab_tell(heap);
+	pn_slab_schedule_return(heap);
 }

@@ -35,8 +35,8 @@ void pn_caller_ended(void *value)
 	atomic_store(&caller->ended, true);
 }
 
-void pn_helper_note(struct pn_helper *helper, struct pn_call *call,
-		    unsigned kind, const void *addr, size_t len)
+void pn_helper_record_post(struct pn_helper *helper, struct pn_call *call,
+			   unsigned kind, const void *addr, size_t len)
 {
 	struct pn_caller *caller;
 
@@ -48,15 +48,15 @@ void pn_helper_note(struct pn_helper *helper, struct pn_call *call,
 	call->time_ns = pn_device_now(helper->device);
 	call->range = (struct pn_range){ (uintptr_t)addr, len };
 	call->kind = kind;
-	call->nframes = pn_frames_note(call->frames, PN_CALL_FRAMES,
-				       helper->attr.frames);
-	pn_window_note(&caller->window, helper->attr.window, call);
+	call->nframes = pn_frames_capture(call->frames, PN_CALL_FRAMES,
+					  helper->attr.frames);
+	pn_window_add(&caller->window, helper->attr.window, call);
 	pn_ring_put(&caller->begun, call);
 	if (pn_unlikely(atomic_load(&helper->sleeping)))
-		pn_helper_ring(helper);
+		pn_helper_notify(helper);
 }
 
-void pn_helper_hand_over(struct pn_helper *helper, const struct pn_call *call)
+void pn_helper_record_done(struct pn_helper *helper, const struct pn_call *call)
 {
 	struct pn_caller *caller = caller_self(helper);
 
@@ -64,19 +64,19 @@ void pn_helper_hand_over(struct pn_helper *helper, const struct pn_call *call)
 		return;
 	pn_ring_put(&caller->ring, call);
 	if (pn_unlikely(atomic_load(&helper->sleeping)))
-		pn_helper_ring(helper);
+		pn_helper_notify(helper);
 }
 
 static void caller_free(struct pn_caller *caller)
 {
 	pn_list_remove(&caller->link);
-	pn_stream_free(caller->stream);
+	pn_call_sequence_free(caller->sequence);
 	free(caller);
 }
 
 /* Each caller in turn: the one served goes to the end of the list. */
-bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
-		     struct pn_caller **from)
+bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
+			  struct pn_caller **from)
 {
 	struct pn_list *pos, *next;
 	uint64_t lost = 0;
@@ -100,11 +100,11 @@ bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
 			caller_free(caller);
 	}
 	pn_unlock(&helper->lock);
-	pn_count(&helper->tally.lost, lost);
+	pn_count(&helper->stats.lost, lost);
 	return found;
 }
 
-bool pn_callers_begun(struct pn_helper *helper, struct pn_call *call)
+bool pn_callers_take_posted(struct pn_helper *helper, struct pn_call *call)
 {
 	struct pn_list *pos;
 	uint64_t lost = 0; /* nobody waits for them */

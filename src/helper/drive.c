@@ -10,67 +10,69 @@
 #include <errno.h>
 
 #include "base/clock.h"
-#include "base/servant.h"
+#include "base/service_thread.h"
 #include "helper/helper_impl.h"
 
-#define NAP_NS	  (100 * PN_NS_PER_US)
-#define REST_NS	  PN_NS_PER_MS
-#define ACTIVE_NS (5 * PN_NS_PER_MS)
+#define NAP_NS	    (100 * PN_NS_PER_US)
+#define IDLE_NAP_NS PN_NS_PER_MS
+#define ACTIVE_NS   (5 * PN_NS_PER_MS)
 
-void pn_helper_ring(struct pn_helper *helper)
+void pn_helper_notify(struct pn_helper *helper)
 {
-	atomic_fetch_add(&helper->bell, 1);
-	pn_device_unblock(helper->device, &helper->bell);
+	atomic_fetch_add(&helper->doorbell, 1);
+	pn_device_unblock(helper->device, &helper->doorbell);
 }
 
 void pn_helper_stop(struct pn_helper *helper)
 {
 	atomic_store(&helper->stop, true);
-	pn_helper_ring(helper);
+	pn_helper_notify(helper);
 }
 
-static bool lively(const struct pn_helper *helper, uint64_t now)
+static bool recently_active(const struct pn_helper *helper, uint64_t now)
 {
 	return !helper->virtual_time && now < helper->active_ns + ACTIVE_NS;
 }
 
-static void nap(struct pn_helper *helper, uint32_t bell, uint64_t now,
+static void nap(struct pn_helper *helper, uint32_t doorbell, uint64_t now,
 		uint64_t when)
 {
-	uint64_t end = now + (atomic_load(&helper->resting) ? REST_NS : NAP_NS);
+	uint64_t end =
+		now + (atomic_load(&helper->idle) ? IDLE_NAP_NS : NAP_NS);
 
-	pn_device_block_until(helper->device, &helper->bell, bell,
+	pn_device_block_until(helper->device, &helper->doorbell, doorbell,
 			      when < end ? when : end);
 }
 
 /* The flag goes up before the rings are looked at, and a caller looks at it
  * after it has written: one of them sees the other. */
-static void sleep_until(struct pn_helper *helper, uint32_t bell, uint64_t when)
+static void sleep_until(struct pn_helper *helper, uint32_t doorbell,
+			uint64_t when)
 {
 	atomic_store(&helper->sleeping, true);
 	if (!pn_callers_any(helper) && !atomic_load(&helper->stop))
-		pn_device_block_until(helper->device, &helper->bell, bell,
-				      when);
+		pn_device_block_until(helper->device, &helper->doorbell,
+				      doorbell, when);
 	atomic_store(&helper->sleeping, false);
 }
 
 void pn_helper_run(struct pn_helper *helper)
 {
 	while (!atomic_load(&helper->stop)) {
-		uint32_t bell = atomic_load(&helper->bell);
+		uint32_t doorbell = atomic_load(&helper->doorbell);
 		uint64_t when, now;
 
 		/* Before the step: what was agreed long ago, before it slept,
 		 * does not hold for what woke it. */
-		pn_helper_agree(helper, pn_device_now(helper->device));
+		pn_helper_rebalance(helper, pn_device_now(helper->device));
 		when = pn_helper_step(helper);
 		now = pn_device_now(helper->device);
 		if (when <= now)
 			continue;
-		if (lively(helper, now))
-			nap(helper, bell, now, when);
+		if (recently_active(helper, now))
+			nap(helper, doorbell, now, when);
 		else
-			sleep_until(helper, bell, when);
+			sleep_until(helper, doorbell, when);
 	}
 }
 
@@ -82,8 +84,8 @@ static void *work(void *arg)
 
 int pn_helper_start(struct pn_helper *helper)
 {
-	int ret = pn_servant_start(&helper->thread, "pinion-helper", work,
-				   helper);
+	int ret = pn_service_thread_start(&helper->thread, "pinion-helper",
+					  work, helper);
 
 	helper->running = !ret;
 	return ret;

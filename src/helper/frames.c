@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "helper/names.h"
+#include "helper/hash_table.h"
 
 /* What lies between the program and the walk: our own functions, the same for
  * all calls of a kind. */
@@ -24,21 +24,21 @@
 
 typedef int walk_fn(void **frames, int max);
 
-static walk_fn *walk_stack;
+static walk_fn *unwind;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void find_walk(void)
+static void find_unwinder(void)
 {
 	void *libunwind = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
 	void *walk = libunwind ? dlsym(libunwind, "unw_backtrace") : NULL;
 	void *first;
 
-	walk_stack = walk ? (walk_fn *)walk : backtrace;
+	unwind = walk ? (walk_fn *)walk : backtrace;
 	/* The first walk loads and allocates things; later ones do not. */
-	walk_stack(&first, 1);
+	unwind(&first, 1);
 }
 
-unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
+unsigned pn_frames_capture(uintptr_t *frames, unsigned max, bool walk)
 {
 	const struct pn_thread *self = pn_thread_self();
 	void *found[MOST];
@@ -47,17 +47,17 @@ unsigned pn_frames_note(uintptr_t *frames, unsigned max, bool walk)
 	frames[0] = self ? (uintptr_t)self->site : 0;
 	if (frames[0] || !walk)
 		return !!frames[0];
-	pthread_once(&once, find_walk);
+	pthread_once(&once, find_unwinder);
 	if (max > MOST - OWN_FRAMES)
 		max = MOST - OWN_FRAMES;
-	n = walk_stack(found, (int)max + OWN_FRAMES) - OWN_FRAMES;
+	n = unwind(found, (int)max + OWN_FRAMES) - OWN_FRAMES;
 	if (n <= 0)
 		return 0;
 	memcpy(frames, found + OWN_FRAMES, (size_t)n * sizeof(*frames));
 	return (unsigned)n;
 }
 
-int pn_frames_name(const char *name)
+int pn_frames_set_name(const char *name)
 {
 	struct pn_thread *self = pn_thread_self();
 	uint64_t hash = 0;
@@ -66,7 +66,7 @@ int pn_frames_name(const char *name)
 	if (!self)
 		return -ENOMEM;
 	for (; name && *name; name++) {
-		hash = pn_name_mix(hash, (unsigned char)*name) | 1;
+		hash = pn_hash_mix(hash, (unsigned char)*name) | 1;
 		if (n < sizeof(self->site_name) - 1)
 			self->site_name[n++] = *name;
 	}

@@ -52,7 +52,7 @@ uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 			  double hold);
 
 /* Whether they agree to a tenth; n must not be 0. */
-static inline bool pn_gaps_agree(const struct pn_gaps *gaps)
+static inline bool pn_gaps_consistent(const struct pn_gaps *gaps)
 {
 	return (double)gaps->sorted[gaps->n - 1] <=
 	       1.1 * (double)gaps->sorted[0];

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/board.h"
 #include "base/log.h"
+#include "base/stats_segment.h"
 #include "helper/helper_impl.h"
 
 #define DEFAULT_THRESHOLD ((size_t)16 << 10)
@@ -19,10 +19,11 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-#define COUNTER(name) PN_SHOW(COUNTER, struct pn_helper, tally.name, #name)
-#define GAUGE(name)   PN_SHOW(GAUGE, struct pn_helper, tally.name, #name)
+#define COUNTER(name) \
+	PN_STATS_FIELD(COUNTER, struct pn_helper, stats.name, #name)
+#define GAUGE(name) PN_STATS_FIELD(GAUGE, struct pn_helper, stats.name, #name)
 
-static const struct pn_shown helper_fields[] = {
+static const struct pn_stats_field helper_fields[] = {
 	COUNTER(calls),
 	COUNTER(lost),
 	COUNTER(first),
@@ -37,10 +38,10 @@ static const struct pn_shown helper_fields[] = {
 	COUNTER(refused),
 	GAUGE(buffers),
 	GAUGE(sites),
-	PN_SHOW(GAUGE, struct pn_helper, resting, "idle"),
+	PN_STATS_FIELD(GAUGE, struct pn_helper, idle, "idle"),
 };
 
-static const struct pn_shown_kind shown_helper = {
+static const struct pn_stats_kind shown_helper = {
 	"helper", sizeof(struct pn_helper), 0, helper_fields,
 	PN_ARRAY_LEN(helper_fields)
 };
@@ -55,7 +56,8 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 
 	if (attr->window > PN_WINDOW_MAX)
 		return -EINVAL;
-	helper = pn_board_alloc(&shown_helper, attr->shown_by, attr->shown_by);
+	helper = pn_stats_alloc(&shown_helper, attr->stats_owner,
+				attr->stats_owner);
 	if (!helper)
 		return -ENOMEM;
 	helper->attr = *attr;
@@ -65,8 +67,8 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 	helper->cache = attr->cache;
 	helper->virtual_time = attr->device->caps & PN_CAP_VIRTUAL_TIME;
 	pn_list_init(&helper->callers);
-	pn_errands_init(&helper->errands);
-	pn_errands_init(&helper->leases);
+	pn_job_queue_init(&helper->jobs);
+	pn_job_queue_init(&helper->leases);
 	ret = pn_callsites_open(&sites, &helper->sites);
 	if (ret)
 		goto free_helper;
@@ -80,7 +82,7 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 close_sites:
 	pn_callsites_close(helper->sites);
 free_helper:
-	pn_board_free(helper);
+	pn_stats_free(helper);
 	return ret;
 }
 
@@ -95,9 +97,9 @@ void pn_helper_close(struct pn_helper *helper)
 	pn_thread_key_free(helper->key);
 	pn_callers_free(helper);
 	pn_callsites_close(helper->sites);
-	pn_crew_leave(helper->crew);
+	pn_helper_registry_leave(helper->registry);
 	pn_mutex_fini(&helper->lock);
-	pn_board_free(helper);
+	pn_stats_free(helper);
 }
 
 void pn_helper_share_core(struct pn_helper *helper, unsigned nhelpers,
@@ -107,9 +109,9 @@ void pn_helper_share_core(struct pn_helper *helper, unsigned nhelpers,
 		     nhelpers > 1 ? nhelpers * (slice_ns + SWITCH_NS) : 0);
 }
 
-void pn_helper_rest(struct pn_helper *helper, bool resting)
+void pn_helper_set_idle(struct pn_helper *helper, bool idle)
 {
-	atomic_store(&helper->resting, resting);
+	atomic_store(&helper->idle, idle);
 }
 
 /* --- what things take ----------------------------------------------------- */
@@ -137,11 +139,11 @@ static uint64_t deregister_ns(const struct pn_helper *helper, size_t bytes)
 		    pn_cost(&costs->deregister_page_ns), bytes);
 }
 
-/* Inserting into a queue, or updating a place in it: every entry is looked at
+/* Inserting into a queue, or updating a buffer in it: every entry is looked at
  * in the worst case. */
 static uint64_t queue_ns(const struct pn_helper *helper)
 {
-	return COMPARE_NS * (helper->errands.n + 1);
+	return COMPARE_NS * (helper->jobs.n + 1);
 }
 
 /* The other helpers' turns on this core. */
@@ -150,16 +152,16 @@ static uint64_t turn_ns(const struct pn_helper *helper)
 	return atomic_load_explicit(&helper->turn_ns, memory_order_relaxed);
 }
 
-/* From deciding to deregister a place until it is registered again. */
+/* From deciding to deregister a buffer until it is registered again. */
 static uint64_t round_trip_ns(const struct pn_helper *helper, size_t bytes)
 {
 	return deregister_ns(helper, bytes) + queue_ns(helper) +
 	       register_ns(helper, bytes) + queue_ns(helper) + turn_ns(helper);
 }
 
-/* One record, and then this place: hash and cache are looked up, the largest
- * place is deregistered and queued. */
-static uint64_t errand_ns(const struct pn_helper *helper, size_t bytes)
+/* One record, and then this buffer: hash and cache are looked up, the largest
+ * buffer is deregistered and queued. */
+static uint64_t job_ns(const struct pn_helper *helper, size_t bytes)
 {
 	return 2 * LOOKUP_NS + deregister_ns(helper, helper->largest) +
 	       queue_ns(helper) + register_ns(helper, bytes) +
@@ -171,254 +173,259 @@ static uint64_t errand_ns(const struct pn_helper *helper, size_t bytes)
 static bool held_back(const struct pn_helper *helper)
 {
 	return !pn_cache_keeps(helper->cache) ||
-	       (!helper->attr.no_madvise && pn_cache_told_early(helper->cache));
+	       (!helper->attr.no_madvise &&
+		pn_cache_notices_early(helper->cache));
 }
 
-/* --- places --------------------------------------------------------------- */
+/* --- buffers ---------------------------------------------------------------
+ */
 
-static struct pn_place *place_of(struct pn_errand *errand)
+static struct pn_call_buffer *buffer_of(struct pn_job *job)
 {
-	return pn_container_of(errand, struct pn_place, errand);
+	return pn_container_of(job, struct pn_call_buffer, job);
 }
 
 /* It is not planned for any more, neither to be registered nor to be dropped.
  */
-static void forget_plan(struct pn_helper *helper, struct pn_place *place)
+static void cancel_job(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	if (place->held)
-		pn_errands_remove(place->leased ? &helper->leases
-						: &helper->errands,
-				  &place->errand);
-	place->held = place->leased = false;
+	if (buffer->held)
+		pn_job_queue_remove(buffer->leased ? &helper->leases
+						   : &helper->jobs,
+				    &buffer->job);
+	buffer->held = buffer->leased = false;
 }
 
 /* It is registered, and used before its expiry or dropped then. */
-static void lease(struct pn_helper *helper, struct pn_place *place)
+static void lease(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	if (place->expiry_ns == PN_FOREVER)
+	if (buffer->expiry_ns == PN_FOREVER)
 		return;
-	place->held = place->leased = true;
-	place->errand.due_ns = place->expiry_ns;
-	place->errand.work_ns = 0;
-	pn_errands_add(&helper->leases, &place->errand);
+	buffer->held = buffer->leased = true;
+	buffer->job.due_ns = buffer->expiry_ns;
+	buffer->job.work_ns = 0;
+	pn_job_queue_add(&helper->leases, &buffer->job);
 }
 
-static void plan(struct pn_helper *helper, struct pn_place *place)
+static void plan(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	place->held = true;
-	place->errand.due_ns = place->deadline_ns;
-	place->errand.work_ns = errand_ns(helper, place->range.len);
-	pn_errands_add(&helper->errands, &place->errand);
+	buffer->held = true;
+	buffer->job.due_ns = buffer->deadline_ns;
+	buffer->job.work_ns = job_ns(helper, buffer->range.len);
+	pn_job_queue_add(&helper->jobs, &buffer->job);
 }
 
-/* Whether the place is deregistered now. */
-static bool drop(struct pn_helper *helper, struct pn_place *place)
+/* Whether the buffer is deregistered now. */
+static bool drop(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	int n = pn_cache_drop(helper->cache, place->range.addr,
-			      place->range.len, &place->dropped);
+	int n = pn_cache_drop(helper->cache, buffer->range.addr,
+			      buffer->range.len, &buffer->dropped);
 
 	if (n < 0)
-		pn_count(&helper->tally.in_use, 1);
+		pn_count(&helper->stats.in_use, 1);
 	if (n <= 0)
 		return false;
-	place->ready_ns = PN_FOREVER;
-	if (place->range.len > helper->largest)
-		helper->largest = place->range.len;
+	buffer->ready_ns = PN_FOREVER;
+	if (buffer->range.len > helper->largest)
+		helper->largest = buffer->range.len;
 	return true;
 }
 
 /* --- the three things a step can do --------------------------------------- */
 
-/* Whether the place is registered now. */
-static bool prepare(struct pn_helper *helper, struct pn_place *place)
+/* Whether the buffer is registered now. */
+static bool prepare(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	forget_plan(helper, place);
+	cancel_job(helper, buffer);
 	/* The monitor may have changed since it was planned. */
 	if (held_back(helper) ||
-	    pn_cache_prepare(helper->cache, place->dropped.range.addr,
-			     place->dropped.range.len, place->dropped.access)) {
-		pn_count(&helper->tally.refused, 1);
+	    pn_cache_prefetch(helper->cache, buffer->dropped.range.addr,
+			      buffer->dropped.range.len,
+			      buffer->dropped.access)) {
+		pn_count(&helper->stats.refused, 1);
 		return false;
 	}
-	place->ready_ns = pn_device_now(helper->device);
+	buffer->ready_ns = pn_device_now(helper->device);
 	return true;
 }
 
-/* Registers the first place of the queue unless one record can be served
+/* Registers the first buffer of the queue unless one record can be served
  * before. */
-static bool do_errand(struct pn_helper *helper, uint64_t now)
+static bool run_job(struct pn_helper *helper, uint64_t now)
 {
-	struct pn_errand *errand = pn_errands_first(&helper->errands);
-	struct pn_place *place;
+	struct pn_job *job = pn_job_queue_first(&helper->jobs);
+	struct pn_call_buffer *buffer;
 
-	if (!errand || now + errand_ns(helper, place_of(errand)->range.len) <
-			       errand->due_ns)
+	if (!job ||
+	    now + job_ns(helper, buffer_of(job)->range.len) < job->due_ns)
 		return false;
-	place = place_of(errand);
-	if (prepare(helper, place)) {
-		pn_count(&helper->tally.registered, 1);
-		lease(helper, place);
+	buffer = buffer_of(job);
+	if (prepare(helper, buffer)) {
+		pn_count(&helper->stats.registered, 1);
+		lease(helper, buffer);
 	}
 	return true;
 }
 
-/* Whether a transfer that was posted has no memory to come: its place was
- * dropped, and it is not over yet. A receive that has an errand is as early as
+/* Whether a transfer that was posted has no memory to come: its buffer was
+ * dropped, and it is not over yet. A receive that has an job is as early as
  * ever: its message comes later. */
-static bool lacks_memory(const struct pn_call *call,
-			 const struct pn_place *place)
+static bool needs_registration(const struct pn_call *call,
+			       const struct pn_call_buffer *buffer)
 {
-	return place && place->ready_ns == PN_FOREVER &&
-	       place->seen_ns < call->time_ns &&
-	       !(place->held && call->kind == PN_CALL_RECEIVE);
+	return buffer && buffer->ready_ns == PN_FOREVER &&
+	       buffer->seen_ns < call->time_ns &&
+	       !(buffer->held && call->kind == PN_CALL_RECEIVE);
 }
 
-/* A transfer was posted whose place is not registered: until it wants its
+/* A transfer was posted whose buffer is not registered: until it wants its
  * memory there may be time, or the program has others to register, too. It
  * begins with the first of them, so this one with the last. */
-static bool help_out(struct pn_helper *helper)
+static bool register_posted(struct pn_helper *helper)
 {
-	struct pn_place *place;
+	struct pn_call_buffer *buffer;
 	struct pn_call call;
 
 	while (helper->nposted < PN_RING_SLOTS &&
-	       pn_callers_begun(helper, &call)) {
-		place = pn_callsites_find(helper->sites, call.range);
-		if (lacks_memory(&call, place))
+	       pn_callers_take_posted(helper, &call)) {
+		buffer = pn_callsites_find(helper->sites, call.range);
+		if (needs_registration(&call, buffer))
 			helper->posted[helper->nposted++] = call;
 	}
 	if (!helper->nposted)
 		return false;
 	call = helper->posted[--helper->nposted];
-	place = pn_callsites_find(helper->sites, call.range);
-	if (lacks_memory(&call, place))
-		prepare(helper, place);
+	buffer = pn_callsites_find(helper->sites, call.range);
+	if (needs_registration(&call, buffer))
+		prepare(helper, buffer);
 	return true;
 }
 
 static void count_call(struct pn_helper *helper, const struct pn_call *call,
-		       const struct pn_verdict *verdict)
+		       const struct pn_call_result *result)
 {
-	pn_count(&helper->tally.calls, 1);
-	if (verdict->first)
-		pn_count(&helper->tally.first, 1);
-	else if (verdict->place->ready_ns > call->time_ns)
-		pn_count(&helper->tally.late, 1);
+	pn_count(&helper->stats.calls, 1);
+	if (result->first)
+		pn_count(&helper->stats.first, 1);
+	else if (result->buffer->ready_ns > call->time_ns)
+		pn_count(&helper->stats.late, 1);
 	else
-		pn_count(&helper->tally.in_time, 1);
-	if (verdict->irregular)
-		pn_count(&helper->tally.irregular, 1);
-	atomic_store(&helper->tally.buffers,
-		     pn_callsites_nplaces(helper->sites));
-	atomic_store(&helper->tally.sites, pn_callsites_nsites(helper->sites));
+		pn_count(&helper->stats.in_time, 1);
+	if (result->irregular)
+		pn_count(&helper->stats.irregular, 1);
+	atomic_store(&helper->stats.buffers,
+		     pn_callsites_nbuffers(helper->sites));
+	atomic_store(&helper->stats.sites, pn_callsites_nsites(helper->sites));
 }
 
-/* Whether a place can be deregistered and registered again in time: for
+/* Whether a buffer can be deregistered and registered again in time: for
  * itself, and with all that is queued already. */
-static bool is_worth_it(const struct pn_helper *helper,
-			const struct pn_place *place, uint64_t now)
+static bool can_return_in_time(const struct pn_helper *helper,
+			       const struct pn_call_buffer *buffer,
+			       uint64_t now)
 {
-	size_t bytes = place->range.len;
+	size_t bytes = buffer->range.len;
 
-	return now + round_trip_ns(helper, bytes) <= place->deadline_ns &&
+	return now + round_trip_ns(helper, bytes) <= buffer->deadline_ns &&
 	       now + deregister_ns(helper, bytes) <=
-		       pn_errands_start(&helper->errands, place->deadline_ns,
-					errand_ns(helper, bytes));
+		       pn_job_queue_start(&helper->jobs, buffer->deadline_ns,
+					  job_ns(helper, bytes));
 }
 
-/* A transfer is over: what becomes of its place? */
-static void decide(struct pn_helper *helper, const struct pn_verdict *verdict)
+/* A transfer is over: what becomes of its buffer? */
+static void decide(struct pn_helper *helper,
+		   const struct pn_call_result *result)
 {
-	struct pn_place *place = verdict->place;
+	struct pn_call_buffer *buffer = result->buffer;
 	uint64_t now = pn_device_now(helper->device);
 
-	forget_plan(helper, place);
-	place->ready_ns = 0;
-	if (verdict->irregular || held_back(helper) ||
-	    atomic_load_explicit(&helper->resting, memory_order_relaxed))
+	cancel_job(helper, buffer);
+	buffer->ready_ns = 0;
+	if (result->irregular || held_back(helper) ||
+	    atomic_load_explicit(&helper->idle, memory_order_relaxed))
 		return;
-	if (place->deadline_ns && !is_worth_it(helper, place, now)) {
-		pn_count(&helper->tally.kept, 1);
-		lease(helper, place);
+	if (buffer->deadline_ns && !can_return_in_time(helper, buffer, now)) {
+		pn_count(&helper->stats.kept, 1);
+		lease(helper, buffer);
 		return;
 	}
-	if (!drop(helper, place))
+	if (!drop(helper, buffer))
 		return;
-	pn_count(&helper->tally.deregistered, 1);
-	if (place->deadline_ns)
-		plan(helper, place);
+	pn_count(&helper->stats.deregistered, 1);
+	if (buffer->deadline_ns)
+		plan(helper, buffer);
 }
 
-/* What a call lost by registering its place itself. */
+/* What a call lost by registering its buffer itself. */
 static uint64_t delay_of(const struct pn_helper *helper,
 			 const struct pn_call *call)
 {
-	const struct pn_place *place =
+	const struct pn_call_buffer *buffer =
 		pn_callsites_find(helper->sites, call->range);
 
-	if (place && place->ready_ns <= call->time_ns)
+	if (buffer && buffer->ready_ns <= call->time_ns)
 		return 0;
 	return register_ns(helper, call->range.len);
 }
 
-static bool take_record(struct pn_helper *helper)
+static bool handle_done_call(struct pn_helper *helper)
 {
-	struct pn_verdict verdict;
+	struct pn_call_result result;
 	struct pn_caller *caller;
 	struct pn_call call;
 
-	if (!pn_callers_take(helper, &call, &caller))
+	if (!pn_callers_take_done(helper, &call, &caller))
 		return false;
-	if (!caller->stream)
-		caller->stream = pn_stream_alloc(helper->sites);
-	pn_callsites_learn(helper->sites,
-			   pn_cost(&helper->device->costs.register_ns),
-			   pn_cost(&helper->device->costs.register_page_ns));
+	if (!caller->sequence)
+		caller->sequence = pn_call_sequence_alloc(helper->sites);
+	pn_callsites_set_costs(
+		helper->sites, pn_cost(&helper->device->costs.register_ns),
+		pn_cost(&helper->device->costs.register_page_ns));
 	call.delay_ns = delay_of(helper, &call);
-	if (caller->stream &&
-	    !pn_callsites_call(caller->stream, &call, &verdict)) {
-		verdict.place->seen_ns = call.time_ns;
-		count_call(helper, &call, &verdict);
-		decide(helper, &verdict);
+	if (caller->sequence &&
+	    !pn_callsites_add_call(caller->sequence, &call, &result)) {
+		result.buffer->seen_ns = call.time_ns;
+		count_call(helper, &call, &result);
+		decide(helper, &result);
 	}
 	return true;
 }
 
 static bool end_lease(struct pn_helper *helper, uint64_t now)
 {
-	struct pn_errand *errand = pn_errands_first(&helper->leases);
-	struct pn_place *place;
+	struct pn_job *job = pn_job_queue_first(&helper->leases);
+	struct pn_call_buffer *buffer;
 
-	if (!errand || now < errand->due_ns)
+	if (!job || now < job->due_ns)
 		return false;
-	place = place_of(errand);
-	forget_plan(helper, place);
-	if (drop(helper, place))
-		pn_count(&helper->tally.expired, 1);
+	buffer = buffer_of(job);
+	cancel_job(helper, buffer);
+	if (drop(helper, buffer))
+		pn_count(&helper->stats.expired, 1);
 	return true;
 }
 
-/* When the first errand can be put off no longer, or the first lease ends. */
+/* When the first job can be put off no longer, or the first lease ends. */
 static uint64_t next_time(struct pn_helper *helper)
 {
-	struct pn_errand *errand = pn_errands_first(&helper->errands);
-	struct pn_errand *leased = pn_errands_first(&helper->leases);
+	struct pn_job *job = pn_job_queue_first(&helper->jobs);
+	struct pn_job *leased = pn_job_queue_first(&helper->leases);
 	uint64_t when = leased ? leased->due_ns : PN_FOREVER, work;
 
-	if (!errand)
+	if (!job)
 		return when;
-	work = errand_ns(helper, place_of(errand)->range.len);
-	if (errand->due_ns <= work)
+	work = job_ns(helper, buffer_of(job)->range.len);
+	if (job->due_ns <= work)
 		return 0;
-	return errand->due_ns - work < when ? errand->due_ns - work : when;
+	return job->due_ns - work < when ? job->due_ns - work : when;
 }
 
 uint64_t pn_helper_step(struct pn_helper *helper)
 {
 	uint64_t now = pn_device_now(helper->device);
 
-	if (do_errand(helper, now) || take_record(helper) || help_out(helper) ||
-	    end_lease(helper, now)) {
+	if (run_job(helper, now) || handle_done_call(helper) ||
+	    register_posted(helper) || end_lease(helper, now)) {
 		helper->active_ns = pn_device_now(helper->device);
 		return helper->active_ns;
 	}
@@ -428,7 +435,7 @@ uint64_t pn_helper_step(struct pn_helper *helper)
 void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 {
 #define READ(field)                                         \
-	.field = atomic_load_explicit(&helper->tally.field, \
+	.field = atomic_load_explicit(&helper->stats.field, \
 				      memory_order_relaxed)
 	*out = (struct pinion_helper_stats){
 		READ(calls),
@@ -445,7 +452,7 @@ void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 		READ(refused),
 		READ(buffers),
 		READ(sites),
-		.idle = atomic_load(&helper->resting),
+		.idle = atomic_load(&helper->idle),
 		.members = atomic_load(&helper->members),
 		.held_back = held_back(helper),
 	};

@@ -9,27 +9,27 @@
  * leaving memory pinned, with less of it pinned (paper Helper, rows H1-H10).
  *
  * Nouns
- *   call, place, site, signature, context window, period, gap, deadline
+ *   call, buffer, site, signature, context window, period, gap, deadline
  *             see site.h: what the program did, and when it will do so again
  *   record    a call, when it is posted and when it is over, on its way to
  *             the helper, in rings of the thread that made it (ring.h; the
  *             paper's deregistration queue)
- *   errand    a place to be registered by its deadline (errand.h; the paper's
+ *   job    a buffer to be registered by its deadline (job_queue.h; the paper's
  *             registration queue)
- *   lease     a place that is registered and expected to be used: deregistered
+ *   lease     a buffer that is registered and expected to be used: deregistered
  *             when nobody came until its expiry
  *
- * Life of a place, after each transfer:
+ * Life of a buffer, after each transfer:
  *   first time, or no prediction  -> deregistered; nothing is planned
- *   deadline far enough           -> deregistered, an errand is queued
- *                                 -> registered by the errand, leased
+ *   deadline far enough           -> deregistered, an job is queued
+ *                                 -> registered by the job, leased
  *                                 -> used (a hit), or expired: deregistered
  *   deadline near                 -> stays registered, leased
  *   site irregular                -> left to the cache
- * and when a transfer is posted whose place is not registered: it is, at once,
+ * and when a transfer is posted whose buffer is not registered: it is, at once,
  * while the program has not got that far or registers others.
  * Places are registered in and dropped from the cache: a transfer that comes
- * before its errand is a miss of the cache like any other, a region that is in
+ * before its job is a miss of the cache like any other, a region that is in
  * use is never touched, budget and release notices are the cache's. So what
  * the helper gets wrong costs time, never correctness.
  *
@@ -38,11 +38,11 @@
  *   deregister if  now + deregister + insert + register + update <= deadline
  *   put off registering while  now + hash + cache + deregister + insert +
  *		       register + update < deadline, where deregister is that
- *		       of the largest place known: the one record that may come
+ *		       of the largest buffer known: the one record that may come
  *		       first
  * With n helpers on one core each side also waits for its turn: n * (slice +
  * switch) is added (H8). Which helpers of a machine act, and how many on one
- * core, they agree among themselves: share.h, crew.h, cores.h.
+ * core, they agree among themselves: share.h, registry.h, cores.h.
  *
  * The step: pn_helper_step() does one thing (register what is due, else take a
  * record, first of what is over, else end a lease) and says when to call again.
@@ -54,8 +54,8 @@
  * the list of rings alone and is never held while calling cache or device.
  * Caveat: registering unasked needs a monitor that tells of a release while its
  * pages are there and again when they are gone. userfaultfd tells of madvise()
- * once, before (pn_cache_told_early()): there the helper holds back, learns,
- * and leaves places to the cache.
+ * once, before (pn_cache_notices_early()): there the helper holds back, learns,
+ * and leaves buffers to the cache.
  * Errors: none reach the program. What cannot be registered is counted.
  */
 #ifndef PN_HELPER_HELPER_H
@@ -70,7 +70,7 @@
 
 #include "cache/cache.h"
 #include "device/device.h"
-#include "helper/crew.h"
+#include "helper/registry.h"
 #include "helper/site.h"
 
 struct pn_helper;
@@ -86,7 +86,7 @@ struct pn_helper_attr {
 	bool frames;	 /* tell call sites apart by the stack */
 	bool no_madvise; /* buffers are never released by madvise(): act though
 			  * news of it come early */
-	const void *shown_by; /* as in struct pn_cache_attr */
+	const void *stats_owner; /* as in struct pn_cache_attr */
 };
 
 /* The device's costs must be measured, or are learned while it is used.
@@ -102,12 +102,13 @@ void pn_helper_close(struct pn_helper *helper);
 
 /* A transfer of a buffer begins: notes time and call site in *call, which the
  * caller keeps until the transfer is over. helper may be NULL. */
-void pn_helper_note(struct pn_helper *helper, struct pn_call *call,
-		    unsigned kind, const void *addr, size_t len);
+void pn_helper_record_post(struct pn_helper *helper, struct pn_call *call,
+			   unsigned kind, const void *addr, size_t len);
 
 /* It is over, and its memory not in use any more: hands the record over. Does
  * nothing for what was below the threshold. Never waits. */
-void pn_helper_hand_over(struct pn_helper *helper, const struct pn_call *call);
+void pn_helper_record_done(struct pn_helper *helper,
+			   const struct pn_call *call);
 
 static inline void pn_helper_post(struct pn_helper *helper,
 				  struct pn_call *call, unsigned kind,
@@ -115,7 +116,7 @@ static inline void pn_helper_post(struct pn_helper *helper,
 {
 	call->range.len = 0;
 	if (helper)
-		pn_helper_note(helper, call, kind, addr, len);
+		pn_helper_record_post(helper, call, kind, addr, len);
 }
 
 /* Its memory is wanted only now: a receive whose message came later than it.
@@ -129,12 +130,12 @@ static inline void pn_helper_done(struct pn_helper *helper,
 				  const struct pn_call *call)
 {
 	if (helper && call->range.len)
-		pn_helper_hand_over(helper, call);
+		pn_helper_record_done(helper, call);
 }
 
 /* --- driving -------------------------------------------------------------- */
 
-/* Does one thing and says when to call again; PN_FOREVER: when the bell
+/* Does one thing and says when to call again; PN_FOREVER: when the doorbell
  * rings. */
 uint64_t pn_helper_step(struct pn_helper *helper);
 
@@ -154,13 +155,14 @@ void pn_helper_share_core(struct pn_helper *helper, unsigned nhelpers,
 
 /* Lets it agree with the other helpers of the machine about cores, every 250 ms
  * in which the program communicates, under a policy that needs that. Call it
- * before the thread starts. The crew is the helper's from now on. */
-void pn_helper_join(struct pn_helper *helper, struct pn_crew *crew,
-		    enum pn_share_policy policy);
+ * before the thread starts. The registry is the helper's from now on. */
+void pn_helper_join_registry(struct pn_helper *helper,
+			     struct pn_helper_registry *registry,
+			     enum pn_share_policy policy);
 
-/* Whether it acts: when not, records are learned from and places are left to
+/* Whether it acts: when not, records are learned from and buffers are left to
  * the cache. */
-void pn_helper_rest(struct pn_helper *helper, bool resting);
+void pn_helper_set_idle(struct pn_helper *helper, bool idle);
 
 /* --- what happened -------------------------------------------------------- */
 

@@ -7,8 +7,8 @@
 
 #include "base/lock.h"
 #include "base/thread.h"
-#include "helper/crew.h"
 #include "helper/helper.h"
+#include "helper/registry.h"
 #include "helper/ring.h"
 
 /* A thread that makes transfers. Born at its first record; when the thread has
@@ -20,11 +20,11 @@ struct pn_caller {
 	struct pn_helper *helper;
 	struct pn_list link; /* in helper->callers */
 	_Atomic bool ended;
-	struct pn_stream *stream; /* the helper's */
+	struct pn_call_sequence *sequence; /* the helper's */
 };
 
 /* Of a counter that one thread writes and others read. */
-typedef _Atomic uint64_t pn_tally;
+typedef _Atomic uint64_t pn_helper_counter;
 
 struct pn_helper {
 	struct pn_helper_attr attr;
@@ -39,55 +39,56 @@ struct pn_helper {
 
 	/* The helper's own. */
 	struct pn_callsites *sites;
-	struct pn_errands errands; /* places to register */
-	struct pn_errands leases;  /* places to deregister, unless used */
+	struct pn_job_queue jobs;   /* buffers to register */
+	struct pn_job_queue leases; /* buffers to deregister, unless used */
 	struct pn_call posted[PN_RING_SLOTS]; /* that lack their memory */
 	unsigned nposted;
-	size_t largest;	    /* bytes of the largest place that was dropped */
+	size_t largest;	    /* bytes of the largest buffer that was dropped */
 	uint64_t active_ns; /* when it last had something to do */
 
 	_Atomic uint64_t turn_ns; /* until its turn on a shared core */
-	_Atomic bool resting;
-	struct pn_crew *crew; /* NULL: it knows no others */
+	_Atomic bool idle;
+	struct pn_helper_registry *registry; /* NULL: it knows no others */
 	enum pn_share_policy policy;
-	uint64_t agree_ns;	  /* when to agree with them again */
-	_Atomic unsigned members; /* of the crew, when it last did */
+	uint64_t rebalance_ns;	  /* when to agree with them again */
+	_Atomic unsigned members; /* of the registry, when it last did */
 
-	_Atomic uint32_t bell;
-	_Atomic bool sleeping; /* ring the bell for a record */
+	_Atomic uint32_t doorbell;
+	_Atomic bool sleeping; /* ring the doorbell for a record */
 	_Atomic bool stop;
 	bool running;
 	pthread_t thread;
 
 	struct {
-		pn_tally calls, lost, first, registered, deregistered, expired,
-			kept, in_use, in_time, late, irregular, refused,
-			buffers, sites;
-	} tally;
+		pn_helper_counter calls, lost, first, registered, deregistered,
+			expired, kept, in_use, in_time, late, irregular,
+			refused, buffers, sites;
+	} stats;
 };
 
-static inline void pn_count(pn_tally *tally, uint64_t n)
+static inline void pn_count(pn_helper_counter *stats, uint64_t n)
 {
 	atomic_store_explicit(
-		tally, atomic_load_explicit(tally, memory_order_relaxed) + n,
+		stats, atomic_load_explicit(stats, memory_order_relaxed) + n,
 		memory_order_relaxed);
 }
 
 /* caller.c */
 void pn_caller_ended(void *caller);
 /* The next record of any thread, and whose it is; false: none. */
-bool pn_callers_take(struct pn_helper *helper, struct pn_call *call,
-		     struct pn_caller **from);
+bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
+			  struct pn_caller **from);
 /* The next that was posted. */
-bool pn_callers_begun(struct pn_helper *helper, struct pn_call *call);
+bool pn_callers_take_posted(struct pn_helper *helper, struct pn_call *call);
 bool pn_callers_any(struct pn_helper *helper);
 void pn_callers_free(struct pn_helper *helper);
 
-/* agree.c */
-/* Asks the crew, if there is one and it is time, what this helper may do. */
-void pn_helper_agree(struct pn_helper *helper, uint64_t now);
+/* rebalance.c */
+/* Asks the registry, if there is one and it is time, what this helper may do.
+ */
+void pn_helper_rebalance(struct pn_helper *helper, uint64_t now);
 
 /* drive.c */
-void pn_helper_ring(struct pn_helper *helper);
+void pn_helper_notify(struct pn_helper *helper);
 
 #endif

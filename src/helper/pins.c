@@ -104,7 +104,7 @@ int pn_helper_pins_open(struct pn_helper *helper, struct pn_cache *cache,
 	pn_mutex_init(&pins->lock);
 	for (unsigned i = 0; i < PN_PINNED_LISTS; i++)
 		pn_list_init(&pins->lists[i]);
-	pn_cache_listen(cache, &pins->listener);
+	pn_cache_set_listener(cache, &pins->listener);
 	*out = pins;
 	return 0;
 }
@@ -115,7 +115,7 @@ void pn_helper_pins_close(struct pn_helper_pins *pins) PN_NO_THREAD_SAFETY
 
 	if (!pins)
 		return;
-	pn_cache_listen(pins->cache, NULL);
+	pn_cache_set_listener(pins->cache, NULL);
 	for (unsigned i = 0; i < PN_PINNED_LISTS; i++)
 		while ((link = pn_list_pop(&pins->lists[i])))
 			free(pn_container_of(link, struct transfer, link));

@@ -10,7 +10,7 @@
 
 static const char *const names[] = { "learned", "shortest", "periodic" };
 
-_Static_assert(PN_ARRAY_LEN(names) == PN_PREDICTOR_COUNT, "one name each");
+_Static_assert(PN_ARRAY_LEN(names) == PN_PREDICTOR_COUNT, "one key each");
 
 const char *pn_predictor_name(unsigned predictor)
 {
@@ -24,19 +24,19 @@ static uint64_t since(uint64_t last_ns, uint64_t now_ns)
 
 void pn_predict_check(const struct pn_callsites *sites,
 		      const struct pn_callsite *site, uint64_t now_ns,
-		      struct pn_verdict *verdict)
+		      struct pn_call_result *result)
 {
-	const struct pn_place *place = site->place;
+	const struct pn_call_buffer *buffer = site->buffer;
 
 	if (sites->attr.predictor == PN_PREDICT_SHORTEST) {
-		verdict->predicted_ns = site->period_ns;
-		verdict->observed_ns = since(site->last_ns, now_ns);
+		result->predicted_ns = site->period_ns;
+		result->observed_ns = since(site->last_ns, now_ns);
 	} else {
-		verdict->predicted_ns = place->predicted_ns;
-		verdict->observed_ns = since(place->last_ns, now_ns);
+		result->predicted_ns = buffer->predicted_ns;
+		result->observed_ns = since(buffer->last_ns, now_ns);
 	}
-	if (!verdict->predicted_ns)
-		verdict->observed_ns = 0;
+	if (!result->predicted_ns)
+		result->observed_ns = 0;
 }
 
 /* The real time of ns after a moment of the program's own. */
@@ -53,19 +53,19 @@ static uint64_t real_time(const struct pn_callsites *sites, uint64_t own_ns,
 static void predict_shortest(const struct pn_callsites *sites,
 			     struct pn_callsite *site)
 {
-	struct pn_place *place = site->place;
+	struct pn_call_buffer *buffer = site->buffer;
 	struct pn_list *pos;
 
-	place->deadline_ns = 0;
-	place->expiry_ns = UINT64_MAX;
-	pn_list_for_each (pos, &place->sites) {
+	buffer->deadline_ns = 0;
+	buffer->expiry_ns = UINT64_MAX;
+	pn_list_for_each (pos, &buffer->sites) {
 		const struct pn_callsite *s =
 			pn_container_of(pos, struct pn_callsite, link);
 		uint64_t deadline = real_time(sites, s->last_ns, s->period_ns);
 
 		if (s->period_ns &&
-		    (!place->deadline_ns || deadline < place->deadline_ns))
-			place->deadline_ns = deadline;
+		    (!buffer->deadline_ns || deadline < buffer->deadline_ns))
+			buffer->deadline_ns = deadline;
 	}
 }
 
@@ -75,25 +75,25 @@ static void predict_learned(const struct pn_callsites *sites,
 			    struct pn_callsite *site, uint64_t now_ns)
 {
 	const struct pn_costs *costs = &sites->attr.costs;
-	struct pn_place *place = site->place;
+	struct pn_call_buffer *buffer = site->buffer;
 	const struct pn_gaps *gaps = &site->gaps;
 	double late = costs->register_ns +
 		      costs->register_page_ns *
-			      (double)(place->range.len >> PN_PAGE_SHIFT);
+			      (double)(buffer->range.len >> PN_PAGE_SHIFT);
 
 	/* Too new to have a distribution, or a rhythm that can be seen at once:
-	 * that of the place, if it has one. */
-	if (gaps->n < PN_GAPS_FEW && place->gaps.n >= PN_GAPS_FEW &&
-	    !(gaps->n && pn_gaps_agree(gaps)))
-		gaps = &place->gaps;
-	place->deadline_ns = place->predicted_ns = 0;
-	place->expiry_ns = UINT64_MAX;
+	 * that of the buffer, if it has one. */
+	if (gaps->n < PN_GAPS_FEW && buffer->gaps.n >= PN_GAPS_FEW &&
+	    !(gaps->n && pn_gaps_consistent(gaps)))
+		gaps = &buffer->gaps;
+	buffer->deadline_ns = buffer->predicted_ns = 0;
+	buffer->expiry_ns = UINT64_MAX;
 	if (!gaps->n)
 		return;
-	place->predicted_ns =
+	buffer->predicted_ns =
 		pn_gaps_deadline(gaps, late, 1 / sites->attr.patience);
-	place->deadline_ns = real_time(sites, now_ns, place->predicted_ns);
-	place->expiry_ns =
+	buffer->deadline_ns = real_time(sites, now_ns, buffer->predicted_ns);
+	buffer->expiry_ns =
 		real_time(sites, now_ns,
 			  (gaps->n < PN_GAPS_FEW ? GIVE_UP_FEW : GIVE_UP) *
 				  pn_gaps_longest(gaps));
@@ -101,82 +101,84 @@ static void predict_learned(const struct pn_callsites *sites,
 
 /* --- periodic ------------------------------------------------------------- */
 
-static struct pn_heard *heard(const struct pn_stream *stream, uint64_t at)
+static struct pn_past_call *past(const struct pn_call_sequence *sequence,
+				 uint64_t at)
 {
-	return &stream->heard[at % stream->sites->attr.periodic];
+	return &sequence->past[at % sequence->sites->attr.periodic];
 }
 
 /* Whether the window repeats itself m calls later. */
-static bool repeats(const struct pn_stream *stream, unsigned m)
+static bool repeats(const struct pn_call_sequence *sequence, unsigned m)
 {
-	uint64_t end = stream->nheard;
+	uint64_t end = sequence->npast;
 
-	for (uint64_t i = end - stream->sites->attr.periodic + m; i < end; i++)
-		if (heard(stream, i)->what != heard(stream, i - m)->what)
+	for (uint64_t i = end - sequence->sites->attr.periodic + m; i < end;
+	     i++)
+		if (past(sequence, i)->what != past(sequence, i - m)->what)
 			return false;
 	return true;
 }
 
 /* At least half the window has to bear witness. The period found before goes
  * on if the last call fits: all calls before it did. */
-static unsigned find_period(const struct pn_stream *stream)
+static unsigned find_period(const struct pn_call_sequence *sequence)
 {
-	uint64_t last = stream->nheard - 1;
-	unsigned m = stream->period;
+	uint64_t last = sequence->npast - 1;
+	unsigned m = sequence->period;
 
-	if (stream->nheard < stream->sites->attr.periodic)
+	if (sequence->npast < sequence->sites->attr.periodic)
 		return 0;
-	if (m && heard(stream, last)->what == heard(stream, last - m)->what)
+	if (m && past(sequence, last)->what == past(sequence, last - m)->what)
 		return m;
-	for (m = 1; m <= stream->sites->attr.periodic / 2; m++)
-		if (repeats(stream, m))
+	for (m = 1; m <= sequence->sites->attr.periodic / 2; m++)
+		if (repeats(sequence, m))
 			return m;
 	return 0;
 }
 
-/* The place's next call in the repetition before. */
-static void predict_periodic(struct pn_stream *stream, struct pn_place *place,
-			     uint64_t now_ns)
+/* The buffer's next call in the repetition before. */
+static void predict_periodic(struct pn_call_sequence *sequence,
+			     struct pn_call_buffer *buffer, uint64_t now_ns)
 {
-	const struct pn_callsites *sites = stream->sites;
+	const struct pn_callsites *sites = sequence->sites;
 	uint64_t from, next;
 
-	stream->period = find_period(stream);
-	place->deadline_ns = place->predicted_ns = 0;
-	place->expiry_ns = UINT64_MAX;
-	if (!stream->period)
+	sequence->period = find_period(sequence);
+	buffer->deadline_ns = buffer->predicted_ns = 0;
+	buffer->expiry_ns = UINT64_MAX;
+	if (!sequence->period)
 		return;
-	from = stream->nheard - 1 - stream->period;
+	from = sequence->npast - 1 - sequence->period;
 	next = from + 1;
-	while (heard(stream, next)->where != place->named.name)
+	while (past(sequence, next)->where != buffer->entry.key)
 		next++;
-	place->predicted_ns =
-		heard(stream, next)->time_ns - heard(stream, from)->time_ns;
-	place->deadline_ns = real_time(sites, now_ns, place->predicted_ns);
+	buffer->predicted_ns =
+		past(sequence, next)->time_ns - past(sequence, from)->time_ns;
+	buffer->deadline_ns = real_time(sites, now_ns, buffer->predicted_ns);
 }
 
 /* --- all ------------------------------------------------------------------ */
 
 static void learn(struct pn_callsite *site, uint64_t now_ns)
 {
-	struct pn_place *place = site->place;
+	struct pn_call_buffer *buffer = site->buffer;
 	uint64_t period = since(site->last_ns, now_ns);
-	uint64_t gap = since(place->last_ns, now_ns);
+	uint64_t gap = since(buffer->last_ns, now_ns);
 
-	if (place->last_site) {
-		pn_gaps_add(&place->last_site->gaps, gap);
-		pn_gaps_add(&place->gaps, gap);
+	if (buffer->last_site) {
+		pn_gaps_add(&buffer->last_site->gaps, gap);
+		pn_gaps_add(&buffer->gaps, gap);
 	}
 	if (site->ncalls++ && (!site->period_ns || period < site->period_ns))
 		site->period_ns = period ? period : 1;
-	site->last_ns = place->last_ns = now_ns;
-	place->last_site = site;
+	site->last_ns = buffer->last_ns = now_ns;
+	buffer->last_site = site;
 }
 
-void pn_predict_call(struct pn_stream *stream, struct pn_callsite *site,
-		     uint64_t now_ns, uint64_t what)
+void pn_predict_call(struct pn_call_sequence *sequence,
+		     struct pn_callsite *site, uint64_t now_ns, uint64_t what)
 {
-	const struct pn_callsites *sites = stream->sites;
+	const struct pn_callsites *sites = sequence->sites;
 
 	learn(site, now_ns);
 	switch (sites->attr.predictor) {
@@ -184,10 +186,10 @@ void pn_predict_call(struct pn_stream *stream, struct pn_callsite *site,
 		predict_shortest(sites, site);
 		return;
 	case PN_PREDICT_PERIODIC:
-		*heard(stream, stream->nheard++) =
-			(struct pn_heard){ what, site->place->named.name,
-					   now_ns };
-		predict_periodic(stream, site->place, now_ns);
+		*past(sequence, sequence->npast++) =
+			(struct pn_past_call){ what, site->buffer->entry.key,
+					       now_ns };
+		predict_periodic(sequence, site->buffer, now_ns);
 		return;
 	default:
 		predict_learned(sites, site, now_ns);

@@ -27,17 +27,18 @@ unsigned pn_cores_count(const struct pn_cores *cores)
 /* --- seats ---------------------------------------------------------------- */
 
 /* Guests 0 to n-1 are the members' programs, n to 2n-1 their helpers. */
-struct seating {
+struct assignment {
 	const struct pn_member *members;
 	unsigned n;
-	struct pn_cores taken;
-	struct pn_cores asked;	      /* in this search */
-	uint16_t guest[PN_CORES_MAX]; /* of a core that is taken */
+	struct pn_cores used;
+	struct pn_cores visited;     /* in this search */
+	uint16_t task[PN_CORES_MAX]; /* of a core that is used */
 };
 
-static const struct pn_cores *cores_of(const struct seating *s, unsigned guest)
+static const struct pn_cores *cores_of(const struct assignment *s,
+				       unsigned task)
 {
-	return &s->members[guest % s->n].cores;
+	return &s->members[task % s->n].cores;
 }
 
 /* The first core of `in` that is not in `but`; PN_CORES_MAX: none. */
@@ -53,35 +54,36 @@ static unsigned first_core(const struct pn_cores *in,
 	return PN_CORES_MAX;
 }
 
-/* Seats a guest on a free core, or where another makes room by moving. Each
- * core is asked once in a search, which bounds it and its depth. */
-static bool find_seat(struct seating *s, unsigned guest)
+/* Seats a task on a free core, or where another makes room by moving. Each
+ * core is visited once in a search, which bounds it and its depth. */
+static bool find_core(struct assignment *s, unsigned task)
 {
-	const struct pn_cores *cores = cores_of(s, guest);
-	unsigned core = first_core(cores, &s->taken);
+	const struct pn_cores *cores = cores_of(s, task);
+	unsigned core = first_core(cores, &s->used);
 
 	if (core == PN_CORES_MAX) {
-		while ((core = first_core(cores, &s->asked)) != PN_CORES_MAX) {
-			pn_cores_add(&s->asked, core);
-			if (find_seat(s, s->guest[core]))
+		while ((core = first_core(cores, &s->visited)) !=
+		       PN_CORES_MAX) {
+			pn_cores_add(&s->visited, core);
+			if (find_core(s, s->task[core]))
 				break;
 		}
 		if (core == PN_CORES_MAX)
 			return false;
 	}
-	pn_cores_add(&s->taken, core);
-	s->guest[core] = (uint16_t)guest;
+	pn_cores_add(&s->used, core);
+	s->task[core] = (uint16_t)task;
 	return true;
 }
 
-static bool seat(struct seating *s, unsigned guest)
+static bool assign(struct assignment *s, unsigned task)
 {
-	s->asked = (struct pn_cores){ 0 };
-	return find_seat(s, guest);
+	s->visited = (struct pn_cores){ 0 };
+	return find_core(s, task);
 }
 
 /* A process with two helpers is one program. */
-static void seat_programs(struct seating *s)
+static void assign_programs(struct assignment *s)
 {
 	for (unsigned i = 0; i < s->n; i++) {
 		unsigned j = 0;
@@ -89,7 +91,7 @@ static void seat_programs(struct seating *s)
 		while (s->members[j].process != s->members[i].process)
 			j++;
 		if (j == i)
-			seat(s, i);
+			assign(s, i);
 	}
 }
 
@@ -109,7 +111,7 @@ static int by_bytes(const void *a, const void *b)
 	return l < r ? -1 : l > r;
 }
 
-static bool is_seated(struct seating *s, unsigned me)
+static bool has_core(struct assignment *s, unsigned me)
 {
 	const struct pn_member *order[PN_SHARE_MAX];
 
@@ -118,10 +120,10 @@ static bool is_seated(struct seating *s, unsigned me)
 	qsort(order, s->n, sizeof(order[0]), by_bytes);
 	for (unsigned i = 0; i < s->n; i++) {
 		unsigned member = (unsigned)(order[i] - s->members);
-		bool seated = seat(s, s->n + member);
+		bool assigned = assign(s, s->n + member);
 
 		if (member == me)
-			return seated;
+			return assigned;
 	}
 	return false;
 }
@@ -136,13 +138,13 @@ static bool overlap(const struct pn_cores *a, const struct pn_cores *b)
 }
 
 /* The helpers that can come to the cores left to this one, spread evenly. */
-static struct pn_share take_turns(const struct seating *s, unsigned me)
+static struct pn_share share_idle_cores(const struct assignment *s, unsigned me)
 {
 	struct pn_cores idle = s->members[me].cores;
 	unsigned nidle, nhelpers = 0;
 
 	for (unsigned i = 0; i < PN_CORES_WORDS; i++)
-		idle.word[i] &= ~s->taken.word[i];
+		idle.word[i] &= ~s->used.word[i];
 	nidle = pn_cores_count(&idle);
 	if (!nidle)
 		return (struct pn_share){ .rest = true, .nhelpers = 1 };
@@ -155,7 +157,7 @@ struct pn_share pn_share_decide(enum pn_share_policy policy,
 				const struct pn_member *members, unsigned n,
 				unsigned me)
 {
-	struct seating s = { .members = members, .n = n };
+	struct assignment s = { .members = members, .n = n };
 	struct pn_share share = { .nhelpers = 1 };
 
 	pn_assert(me < n && n <= PN_SHARE_MAX);
@@ -163,9 +165,9 @@ struct pn_share pn_share_decide(enum pn_share_policy policy,
 		share.rest = true;
 	if (policy == PN_SHARE_OFF || policy == PN_SHARE_OWN)
 		return share;
-	seat_programs(&s);
+	assign_programs(&s);
 	if (policy == PN_SHARE_AGGRESSIVE)
-		return take_turns(&s, me);
-	share.rest = !is_seated(&s, me);
+		return share_idle_cores(&s, me);
+	share.rest = !has_core(&s, me);
 	return share;
 }

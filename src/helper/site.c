@@ -6,15 +6,15 @@
 
 #include "helper/site_impl.h"
 
-#define DEFAULT_PLACES	 16384
+#define DEFAULT_BUFFERS	 16384
 #define DEFAULT_PATIENCE 2500
 
 /* A miss weighs two predictions that came true: a site with more than a third
  * of them missed ends up irregular. */
-#define MISS_WEIGHT    2
-#define MISSES_MOST    16
-#define MISSES_TOO_BAD 12
-#define MISSES_GOOD    4
+#define MISS_WEIGHT	 2
+#define MAX_MISSES	 16
+#define IRREGULAR_MISSES 12
+#define REGULAR_MISSES	 4
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -32,20 +32,20 @@ int pn_callsites_open(const struct pn_callsites_attr *attr,
 	sites->attr = *attr;
 	if (!attr->periodic)
 		sites->attr.periodic = PN_PERIODIC_DEFAULT;
-	if (!attr->max_places)
-		sites->attr.max_places = DEFAULT_PLACES;
+	if (!attr->max_buffers)
+		sites->attr.max_buffers = DEFAULT_BUFFERS;
 	if (!(attr->patience > 0))
 		sites->attr.patience = DEFAULT_PATIENCE;
-	pn_list_init(&sites->places);
-	if (pn_names_init(&sites->by_signature))
+	pn_list_init(&sites->buffers);
+	if (pn_hash_table_init(&sites->by_signature))
 		goto free_sites;
-	if (pn_names_init(&sites->by_range))
+	if (pn_hash_table_init(&sites->by_range))
 		goto fini_signatures;
 	*out = sites;
 	return 0;
 
 fini_signatures:
-	pn_names_fini(&sites->by_signature);
+	pn_hash_table_fini(&sites->by_signature);
 free_sites:
 	free(sites);
 	return -ENOMEM;
@@ -53,178 +53,182 @@ free_sites:
 
 static void forget_site(struct pn_callsites *sites, struct pn_callsite *site)
 {
-	pn_names_remove(&sites->by_signature, &site->named);
+	pn_hash_table_remove(&sites->by_signature, &site->entry);
 	pn_list_remove(&site->link);
 	pn_gaps_fini(&site->gaps);
 	free(site);
 }
 
-static void forget_place(struct pn_callsites *sites, struct pn_place *place)
+static void forget_buffer(struct pn_callsites *sites,
+			  struct pn_call_buffer *buffer)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &place->sites)
+	pn_list_for_each_safe (pos, next, &buffer->sites)
 		forget_site(sites,
 			    pn_container_of(pos, struct pn_callsite, link));
-	pn_names_remove(&sites->by_range, &place->named);
-	sites->bytes -= place->range.len;
-	pn_list_remove(&place->link);
-	pn_gaps_fini(&place->gaps);
-	free(place);
+	pn_hash_table_remove(&sites->by_range, &buffer->entry);
+	sites->bytes -= buffer->range.len;
+	pn_list_remove(&buffer->link);
+	pn_gaps_fini(&buffer->gaps);
+	free(buffer);
 }
 
-static struct pn_place *place_of_link(struct pn_list *link)
+static struct pn_call_buffer *buffer_of_link(struct pn_list *link)
 {
-	return pn_container_of(link, struct pn_place, link);
+	return pn_container_of(link, struct pn_call_buffer, link);
 }
 
 void pn_callsites_close(struct pn_callsites *sites)
 {
 	if (!sites)
 		return;
-	while (!pn_list_empty(&sites->places))
-		forget_place(sites, place_of_link(sites->places.next));
-	pn_names_fini(&sites->by_range);
-	pn_names_fini(&sites->by_signature);
+	while (!pn_list_empty(&sites->buffers))
+		forget_buffer(sites, buffer_of_link(sites->buffers.next));
+	pn_hash_table_fini(&sites->by_range);
+	pn_hash_table_fini(&sites->by_signature);
 	free(sites);
 }
 
-void pn_callsites_learn(struct pn_callsites *sites, double register_ns,
-			double register_page_ns)
+void pn_callsites_set_costs(struct pn_callsites *sites, double register_ns,
+			    double register_page_ns)
 {
 	sites->attr.costs.register_ns = register_ns;
 	sites->attr.costs.register_page_ns = register_page_ns;
 }
 
-struct pn_stream *pn_stream_alloc(struct pn_callsites *sites)
+struct pn_call_sequence *pn_call_sequence_alloc(struct pn_callsites *sites)
 {
-	struct pn_stream *stream = calloc(1, sizeof(*stream));
+	struct pn_call_sequence *sequence = calloc(1, sizeof(*sequence));
 
-	if (!stream)
+	if (!sequence)
 		return NULL;
-	stream->sites = sites;
+	sequence->sites = sites;
 	if (sites->attr.predictor != PN_PREDICT_PERIODIC)
-		return stream;
-	stream->heard = calloc(sites->attr.periodic, sizeof(*stream->heard));
-	if (stream->heard)
-		return stream;
-	free(stream);
+		return sequence;
+	sequence->past = calloc(sites->attr.periodic, sizeof(*sequence->past));
+	if (sequence->past)
+		return sequence;
+	free(sequence);
 	return NULL;
 }
 
-void pn_stream_free(struct pn_stream *stream)
+void pn_call_sequence_free(struct pn_call_sequence *sequence)
 {
-	if (!stream)
+	if (!sequence)
 		return;
-	free(stream->heard);
-	free(stream);
+	free(sequence->past);
+	free(sequence);
 }
 
 /* --- signatures ----------------------------------------------------------- */
 
-static uint64_t name_of_range(struct pn_range range)
+static uint64_t hash_of_range(struct pn_range range)
 {
-	return pn_name_mix(pn_name_mix(0, range.addr), range.len);
+	return pn_hash_mix(pn_hash_mix(0, range.addr), range.len);
 }
 
 /* This call alone: where it was made, what it does, on which memory. */
-static uint64_t name_of_call(const struct pn_call *call)
+static uint64_t hash_of_call(const struct pn_call *call)
 {
-	uint64_t name = pn_name_mix(name_of_range(call->range), call->kind);
+	uint64_t key = pn_hash_mix(hash_of_range(call->range), call->kind);
 
 	for (unsigned i = 0; i < call->nframes; i++)
-		name = pn_name_mix(name, call->frames[i]);
-	return name;
+		key = pn_hash_mix(key, call->frames[i]);
+	return key;
 }
 
 /* --- the table ------------------------------------------------------------ */
 
-/* Makes room for one more, if it can: the places held stay. */
+/* Makes room for one more, if it can: the buffers held stay. */
 static void forget_oldest(struct pn_callsites *sites)
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &sites->places) {
-		if (place_of_link(pos)->held)
+	pn_list_for_each (pos, &sites->buffers) {
+		if (buffer_of_link(pos)->held)
 			continue;
-		forget_place(sites, place_of_link(pos));
+		forget_buffer(sites, buffer_of_link(pos));
 		return;
 	}
 }
 
-struct pn_place *pn_callsites_find(const struct pn_callsites *sites,
-				   struct pn_range range)
+struct pn_call_buffer *pn_callsites_find(const struct pn_callsites *sites,
+					 struct pn_range range)
 {
-	struct pn_named *named =
-		pn_names_find(&sites->by_range, name_of_range(range));
+	struct pn_hash_entry *entry =
+		pn_hash_table_find(&sites->by_range, hash_of_range(range));
 
-	return named ? pn_container_of(named, struct pn_place, named) : NULL;
+	return entry ? pn_container_of(entry, struct pn_call_buffer, entry)
+		     : NULL;
 }
 
-static struct pn_place *place_for(struct pn_callsites *sites,
-				  const struct pn_call *call)
+static struct pn_call_buffer *buffer_for(struct pn_callsites *sites,
+					 const struct pn_call *call)
 {
-	struct pn_place *place = pn_callsites_find(sites, call->range);
+	struct pn_call_buffer *buffer = pn_callsites_find(sites, call->range);
 
-	if (place)
-		return place;
-	place = calloc(1, sizeof(*place));
-	if (!place)
+	if (buffer)
+		return buffer;
+	buffer = calloc(1, sizeof(*buffer));
+	if (!buffer)
 		return NULL;
-	if (sites->by_range.n >= sites->attr.max_places)
+	if (sites->by_range.n >= sites->attr.max_buffers)
 		forget_oldest(sites);
-	place->named.name = name_of_range(call->range);
-	place->range = call->range;
+	buffer->entry.key = hash_of_range(call->range);
+	buffer->range = call->range;
 	sites->bytes += call->range.len;
-	pn_list_init(&place->sites);
-	pn_errand_init(&place->errand);
-	pn_list_append(&sites->places, &place->link);
-	pn_names_add(&sites->by_range, &place->named);
-	return place;
+	pn_list_init(&buffer->sites);
+	pn_job_init(&buffer->job);
+	pn_list_append(&sites->buffers, &buffer->link);
+	pn_hash_table_add(&sites->by_range, &buffer->entry);
+	return buffer;
 }
 
 static struct pn_callsite *site_for(struct pn_callsites *sites,
-				    struct pn_place *place, uint64_t name)
+				    struct pn_call_buffer *buffer, uint64_t key)
 {
-	struct pn_named *named = pn_names_find(&sites->by_signature, name);
+	struct pn_hash_entry *entry =
+		pn_hash_table_find(&sites->by_signature, key);
 	struct pn_callsite *site;
 
-	if (named)
-		return pn_container_of(named, struct pn_callsite, named);
+	if (entry)
+		return pn_container_of(entry, struct pn_callsite, entry);
 	site = calloc(1, sizeof(*site));
 	if (!site)
 		return NULL;
-	site->named.name = name;
-	site->place = place;
-	pn_list_append(&place->sites, &site->link);
-	pn_names_add(&sites->by_signature, &site->named);
+	site->entry.key = key;
+	site->buffer = buffer;
+	pn_list_append(&buffer->sites, &site->link);
+	pn_hash_table_add(&sites->by_signature, &site->entry);
 	return site;
 }
 
-/* Whether what was predicted after the place's last call came true: not before
+/* Whether what was predicted after the buffer's last call came true: not before
  * the deadline, not long after. */
-static void keep_score(struct pn_place *place, uint64_t now_ns)
+static void keep_score(struct pn_call_buffer *buffer, uint64_t now_ns)
 {
-	struct pn_callsite *site = place->last_site;
+	struct pn_callsite *site = buffer->last_site;
 
-	if (!site || !place->deadline_ns)
+	if (!site || !buffer->deadline_ns)
 		return;
-	if (now_ns < place->deadline_ns || now_ns > place->expiry_ns)
+	if (now_ns < buffer->deadline_ns || now_ns > buffer->expiry_ns)
 		site->misses += MISS_WEIGHT;
 	else if (site->misses)
 		site->misses--;
-	if (site->misses > MISSES_MOST)
-		site->misses = MISSES_MOST;
-	if (site->misses >= MISSES_TOO_BAD)
+	if (site->misses > MAX_MISSES)
+		site->misses = MAX_MISSES;
+	if (site->misses >= IRREGULAR_MISSES)
 		site->irregular = true;
-	else if (site->misses <= MISSES_GOOD)
+	else if (site->misses <= REGULAR_MISSES)
 		site->irregular = false;
 }
 
 /* The program's own time of a call. It never goes back: what calls were held
  * up counts only as far as time has passed since, which bounds what threads
  * that were held up at the same time add. */
-static uint64_t own_time(struct pn_callsites *sites, const struct pn_call *call)
+static uint64_t program_time(struct pn_callsites *sites,
+			     const struct pn_call *call)
 {
 	uint64_t passed = call->time_ns > sites->last_ns
 				  ? call->time_ns - sites->last_ns
@@ -239,33 +243,36 @@ static uint64_t own_time(struct pn_callsites *sites, const struct pn_call *call)
 					     : 0;
 }
 
-int pn_callsites_call(struct pn_stream *stream, const struct pn_call *call,
-		      struct pn_verdict *verdict)
+int pn_callsites_add_call(struct pn_call_sequence *sequence,
+			  const struct pn_call *call,
+			  struct pn_call_result *result)
 {
-	struct pn_callsites *sites = stream->sites;
-	uint64_t what = name_of_call(call);
-	struct pn_place *place = place_for(sites, call);
+	struct pn_callsites *sites = sequence->sites;
+	uint64_t what = hash_of_call(call);
+	struct pn_call_buffer *buffer = buffer_for(sites, call);
 	struct pn_callsite *site;
 	uint64_t now_ns;
 
-	site = place ? site_for(sites, place, pn_name_mix(what, call->context))
-		     : NULL;
+	site = buffer ? site_for(sites, buffer,
+				 pn_hash_mix(what, call->context))
+		      : NULL;
 	if (!site)
-		return -ENOMEM; /* a place without sites is forgotten in time */
-	*verdict = (struct pn_verdict){ .place = place,
-					.site = site,
-					.first = !place->last_site };
-	now_ns = own_time(sites, call);
-	pn_predict_check(sites, site, now_ns, verdict);
-	keep_score(place, call->time_ns);
-	pn_predict_call(stream, site, now_ns, what);
-	verdict->irregular = site->irregular;
-	pn_list_remove(&place->link);
-	pn_list_append(&sites->places, &place->link);
+		return -ENOMEM; /* a buffer without sites is forgotten in time
+				 */
+	*result = (struct pn_call_result){ .buffer = buffer,
+					   .site = site,
+					   .first = !buffer->last_site };
+	now_ns = program_time(sites, call);
+	pn_predict_check(sites, site, now_ns, result);
+	keep_score(buffer, call->time_ns);
+	pn_predict_call(sequence, site, now_ns, what);
+	result->irregular = site->irregular;
+	pn_list_remove(&buffer->link);
+	pn_list_append(&sites->buffers, &buffer->link);
 	return 0;
 }
 
-size_t pn_callsites_nplaces(const struct pn_callsites *sites)
+size_t pn_callsites_nbuffers(const struct pn_callsites *sites)
 {
 	return sites->by_range.n;
 }

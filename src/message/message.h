@@ -9,11 +9,11 @@
  * wait.c tells the program what has ended. packet.c sends packets and keeps
  * those that found the device's queue full; match.c brings messages and
  * receives together; transfers move the bytes of long messages fragment by
- * fragment, whatever the protocol (transfer_impl.h, protocol/); auto.c chooses
- * one, by history.c; request.c keeps requests and their numbers. reuse.c
- * decides which small transfers go straight from the program's buffer (usage.c
- * counts them), direct.c sends those. peer.c knows peers and the ways to them.
- * endpoint.c opens an endpoint, close.c ends it all.
+ * fragment, whatever the protocol (transfer_impl.h, protocol/); select.c
+ * chooses one, by history.c; request.c keeps requests and their numbers.
+ * reuse.c decides which small transfers go straight from the program's buffer
+ * (usage.c counts them), direct.c sends those. peer.c knows peers and the conns
+ * to them. endpoint.c opens an endpoint, close.c ends it all.
  *
  * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
  * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->
@@ -29,21 +29,21 @@
  * One thread at a time sleeps in the device; others wait for it to make
  * progress.
  *
- * That lock is held while the engine pins and unpins fragments, pieces and
+ * That lock is held while the engine pins and unpins fragments, fragments and
  * granted buffers (registering on a miss) and copies packets; this is the one
  * exception to "no lock across register, deregister, copy", and it breaks
  * nothing that the rule protects. The rule is for virtual time, where these
  * calls let other tasks run: there it is no mutex but a place that tasks queue
  * for (wait.c). Where it is given up, whatever works on a request counts itself
- * in (npackets, npieces, inflight) so that it is still there afterwards. Nobody
- * who holds a lock that registering needs waits for this one: it is taken
- * first, the cache's, monitor's and device's after it, and none of these calls
- * back. What it costs is that another thread's call on
- * the same endpoint waits for a registration; hits of the cache, pins and other
- * endpoints do not. Giving it up instead would let a second thread post later
- * fragments and packets first: the order that messages promise hangs on it.
- * Not under it: waiting, blocking, exposing and unexposing memory, opening
- * bounce buffers, deferred deregistration (pn_cache_step() in tidy()).
+ * in (npackets, nfragments, inflight) so that it is still there afterwards.
+ * Nobody who holds a lock that registering needs waits for this one: it is
+ * taken first, the cache's, monitor's and device's after it, and none of these
+ * calls back. What it costs is that another thread's call on the same endpoint
+ * waits for a registration; hits of the cache, pins and other endpoints do not.
+ * Giving it up instead would let a second thread post later fragments and
+ * packets first: the order that messages promise hangs on it. Not under it:
+ * waiting, blocking, exposing and unexposing memory, opening bounce buffers,
+ * deferred deregistration (pn_cache_step() in tidy()).
  */
 #ifndef PN_MESSAGE_MESSAGE_H
 #define PN_MESSAGE_MESSAGE_H
@@ -53,9 +53,9 @@
 #include "cache/cache.h"
 #include "device/device.h"
 #include "helper/helper.h"
-#include "message/auto.h"
 #include "message/protocol/protocol.h"
-#include "message/reuse.h"
+#include "message/protocol/reuse.h"
+#include "message/protocol/select.h"
 
 struct pn_endpoint_attr {
 	struct {
@@ -74,7 +74,7 @@ struct pn_endpoint_attr {
 	struct pn_reuse_attr reuse; /* small_bytes is eager_bytes */
 	bool single_threaded;
 	struct pn_pages_policy pages;
-	const void *shown_by; /* as in struct pn_cache_attr */
+	const void *stats_owner; /* as in struct pn_cache_attr */
 };
 
 /* As pinion_endpoint_open() and its kin; arguments are checked by the public
@@ -97,10 +97,10 @@ int pn_endpoint_inject(struct pinion_endpoint *ep,
 int pn_endpoint_probe(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_completion *out,
-		      struct pinion_unexpected **claim);
-/* claim may be NULL: whatever matches. */
+		      struct pinion_unexpected **unexpected);
+/* unexpected may be NULL: whatever matches. */
 int pn_endpoint_recv_unexpected(struct pinion_endpoint *ep,
-				struct pinion_unexpected *claim,
+				struct pinion_unexpected *unexpected,
 				const struct pinion_message *message,
 				struct pinion_request **out);
 static inline int pn_endpoint_recv(struct pinion_endpoint *ep,
@@ -136,11 +136,11 @@ struct pn_endpoint_stats {
 	uint64_t unexpected;
 	uint64_t copied_no_budget; /* fragments sent by DATA for want of room */
 	uint64_t accesses[4];	   /* puts and gets by enum pn_path */
-	uint64_t bounced;	   /* pieces of one-sided operations */
+	uint64_t bounced;	   /* fragments of one-sided operations */
 	uint64_t stalls;	   /* packets that found the queue full */
 	uint64_t bad_packets;
-	struct pn_auto_stats choices; /* of `auto` */
-	uint64_t rails_lost; /* ways that went down while others lived */
+	struct pn_protocol_selector_stats choices; /* of `auto` */
+	uint64_t rails_lost; /* conns that went down while others lived */
 	uint64_t fragments[PN_RAILS_MAX]; /* received by RDMA over each rail */
 	uint64_t resent; /* packets and fragments, over another */
 };
@@ -152,6 +152,6 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 void pn_endpoint_check(struct pinion_endpoint *ep);
 
 /* Sends messages by this protocol, or `auto`, from now on (benchmarks). */
-void pn_endpoint_use(struct pinion_endpoint *ep, int protocol);
+void pn_endpoint_set_protocol(struct pinion_endpoint *ep, int protocol);
 
 #endif

@@ -22,7 +22,7 @@
 #define BUCKETS_LOG2  15
 
 /* Beyond so many granules (128 MiB) a release is worth a callback unasked. */
-#define MAX_ASKED 64
+#define MAX_GRANULES 64
 
 static _Atomic uint32_t buckets[1 << BUCKETS_LOG2];
 static _Atomic size_t nwatches;
@@ -80,7 +80,7 @@ bool pn_filter_may_overlap(struct pn_range range)
 	    range.addr + range.len <=
 		    atomic_load_explicit(&low, memory_order_acquire))
 		return false;
-	if (last - first >= MAX_ASKED)
+	if (last - first >= MAX_GRANULES)
 		return atomic_load(&nwatches) > 0;
 	for (uintptr_t g = first; g <= last; g++)
 		if (atomic_load_explicit(bucket_of(g), memory_order_acquire))

@@ -34,7 +34,7 @@ static bool in_library(uintptr_t addr)
 	return map && map->l_name[0];
 }
 
-bool pn_library_holds(struct pn_range range)
+bool pn_library_contains(struct pn_range range)
 {
 	return in_library(range.addr) || in_library(range.addr + range.len - 1);
 }

@@ -46,7 +46,7 @@ static const char *const mode_names[] = { "auto", "patch", "userfaultfd",
  * the links of this directory. Where it is not mounted: unsharing what threads
  * share changes nothing when there is one thread, and is refused with EINVAL
  * when there are several. */
-static const char *company(void)
+static const char *other_threads(void)
 {
 	static const char several[] =
 		"loaded when other threads were running; load pinion at "
@@ -67,7 +67,7 @@ static const char *company(void)
 
 static bool alone(void)
 {
-	return !company();
+	return !other_threads();
 }
 
 /* The allocators of sanitizers release memory with system calls of their own,
@@ -89,12 +89,12 @@ static bool libc_allocates(void)
 }
 
 /* The program itself has no name and cannot be unloaded. */
-int pn_monitor_hold(struct pn_why *why)
+int pn_monitor_keep_loaded(struct pn_why *why)
 {
 	struct link_map *map = NULL;
 	Dl_info info;
 
-	if (dladdr1((void *)&pn_monitor_hold, &info, (void **)&map,
+	if (dladdr1((void *)&pn_monitor_keep_loaded, &info, (void **)&map,
 		    RTLD_DL_LINKMAP) &&
 	    (!map->l_name[0] ||
 	     dlopen(map->l_name, RTLD_NOLOAD | RTLD_NODELETE | RTLD_LAZY)))
@@ -138,7 +138,7 @@ static unsigned required(enum pn_monitor_mode mode)
 
 static int test(enum pn_monitor_mode mode, unsigned kinds) PN_REQUIRES(&lock)
 {
-	unsigned missed = pn_selftest_run(kinds, alone(), report.sight);
+	unsigned missed = pn_selftest_run(kinds, alone(), report.detection);
 
 	missed &= required(mode);
 	return missed ? refuse_missed(mode, missed) : 0;
@@ -155,7 +155,7 @@ static int install_patch(void) PN_REQUIRES(&lock)
 			      "its own");
 	if (pn_patch_installed())
 		return 0;
-	others = company();
+	others = other_threads();
 	if (others)
 		return refuse(PN_MONITOR_PATCH, others);
 	if (pn_patch_install(&why))
@@ -210,7 +210,7 @@ static int begin_userfaultfd(void) PN_REQUIRES(&lock)
 			PN_MONITOR_USERFAULTFD,
 			"the program uses userfaultfd itself, which would "
 			"be refused memory that pinion watches");
-	if (pn_monitor_hold(&why) || pn_uffd_open(&why))
+	if (pn_monitor_keep_loaded(&why) || pn_uffd_open(&why))
 		return refuse(PN_MONITOR_USERFAULTFD, why.text);
 	ret = test(PN_MONITOR_USERFAULTFD, PN_SELFTEST_ALL);
 	if (ret) {
@@ -239,7 +239,7 @@ static int begin(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
 {
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
 		if (mode != PN_MONITOR_PATCH || patch_state == PATCH_UNTRIED)
-			report.sight[k] = PN_SIGHT_UNSEEN;
+			report.detection[k] = PN_DETECTION_NONE;
 	report.race_unmap = report.race_madvise = report.needs_probe = false;
 	switch (mode) {
 	case PN_MONITOR_PATCH:
@@ -323,12 +323,12 @@ static bool patch_repaired(void) PN_REQUIRES(&lock)
 	bool free_hand = alone();
 
 	if ((free_hand || !pn_patch_break_changed()) &&
-	    !pn_selftest_run(kinds, free_hand, report.sight)) {
+	    !pn_selftest_run(kinds, free_hand, report.detection)) {
 		pn_patch_accept();
 		return true;
 	}
 	if (!free_hand || pn_patch_install(&why) ||
-	    pn_selftest_run(kinds, true, report.sight))
+	    pn_selftest_run(kinds, true, report.detection))
 		return false;
 	report.chained = pn_patch_chained();
 	pn_info("another library had patched libc over pinion's hooks; both "
@@ -358,7 +358,7 @@ bool pn_monitor_check(void)
 		repair();
 	pn_unlock(&lock);
 	/* Something may have gone unseen since the last look. */
-	pn_release_tell_everything();
+	pn_release_notify_all();
 	return false;
 }
 
@@ -391,7 +391,7 @@ static void parent_after_fork(void) PN_NO_THREAD_SAFETY
 
 static void child_after_fork(void) PN_NO_THREAD_SAFETY
 {
-	pn_uffd_forget();
+	pn_uffd_reset();
 	pn_release_reset();
 	set_mode(PN_MONITOR_NONE);
 	started = false;
@@ -457,7 +457,7 @@ int pn_monitor_watch(uintptr_t addr, size_t len)
 	pn_filter_add(range);
 	switch (atomic_load(&mode_now)) {
 	case PN_MONITOR_PATCH:
-		ret = pn_library_holds(range) ? -EOPNOTSUPP : 0;
+		ret = pn_library_contains(range) ? -EOPNOTSUPP : 0;
 		break;
 	case PN_MONITOR_USERFAULTFD:
 		ret = pn_uffd_watch(range, false);
@@ -484,7 +484,7 @@ void pn_monitor_unwatch(uintptr_t addr, size_t len)
 
 void pn_monitor_invalidate(uintptr_t addr, size_t len)
 {
-	pn_release_tell((struct pn_range){ addr, len });
+	pn_release_notify((struct pn_range){ addr, len });
 }
 
 bool pn_monitor_needs_probe(void)
@@ -556,17 +556,17 @@ const char *pn_release_kind_name(enum pn_release_kind kind)
 	return names[kind];
 }
 
-const char *pn_sight_name(enum pn_sight sight)
+const char *pn_detection_name(enum pn_detection detection)
 {
 	static const char *const names[] = {
-		[PN_SIGHT_UNTESTED] = "not tested",
-		[PN_SIGHT_BEFORE] = "before",
-		[PN_SIGHT_AFTER] = "after",
-		[PN_SIGHT_KEPT] = "kept",
-		[PN_SIGHT_REFUSED] = "cannot be watched",
-		[PN_SIGHT_IMPOSSIBLE] = "not possible here",
-		[PN_SIGHT_UNSEEN] = "not seen",
+		[PN_DETECTION_UNTESTED] = "not tested",
+		[PN_DETECTION_BEFORE] = "before",
+		[PN_DETECTION_AFTER] = "after",
+		[PN_DETECTION_KEPT] = "kept",
+		[PN_DETECTION_REFUSED] = "cannot be watched",
+		[PN_DETECTION_IMPOSSIBLE] = "not possible here",
+		[PN_DETECTION_NONE] = "not seen",
 	};
 
-	return names[sight];
+	return names[detection];
 }

@@ -59,7 +59,7 @@
  *   after its unsubscribe returned.
  *
  * Caveats
- *   What each mode does not see is one table, pn_monitor_untried(), besides
+ *   What each mode does not see is one table, pn_monitor_untested(), besides
  *   what the self-test finds (pn_monitor_report()). The news of madvise() under
  *   `userfaultfd` come before the pages go, those of all else after.
  */
@@ -184,21 +184,21 @@ enum pn_release_kind {
 };
 
 /* How a kind of release is seen in the mode in force. */
-enum pn_sight {
-	PN_SIGHT_UNTESTED,   /* could not be tried safely at that moment */
-	PN_SIGHT_BEFORE,     /* told while the pages were still there */
-	PN_SIGHT_AFTER,	     /* told later */
-	PN_SIGHT_KEPT,	     /* the allocator did not give the pages back */
-	PN_SIGHT_REFUSED,    /* such memory cannot be watched, and is not */
-	PN_SIGHT_IMPOSSIBLE, /* this system refuses such a release */
-	PN_SIGHT_UNSEEN,
+enum pn_detection {
+	PN_DETECTION_UNTESTED,	 /* could not be tried safely at that moment */
+	PN_DETECTION_BEFORE,	 /* told while the pages were still there */
+	PN_DETECTION_AFTER,	 /* told later */
+	PN_DETECTION_KEPT,	 /* the allocator did not give the pages back */
+	PN_DETECTION_REFUSED,	 /* such memory cannot be watched, and is not */
+	PN_DETECTION_IMPOSSIBLE, /* this system refuses such a release */
+	PN_DETECTION_NONE,
 };
 
 #define PN_MONITOR_REASON_BYTES 160
 
 struct pn_monitor_report {
 	enum pn_monitor_mode wanted, mode;
-	enum pn_sight sight[PN_RELEASE_NKINDS];
+	enum pn_detection detection[PN_RELEASE_NKINDS];
 	/* Whether an address that one thread releases while another already
 	 * maps it anew is told in time, for unmapping and for madvise(). */
 	bool race_unmap, race_madvise;
@@ -211,12 +211,12 @@ struct pn_monitor_report {
 /* Starts the monitor if it has not been. */
 void pn_monitor_report(struct pn_monitor_report *out);
 const char *pn_release_kind_name(enum pn_release_kind kind);
-const char *pn_sight_name(enum pn_sight sight);
+const char *pn_detection_name(enum pn_detection detection);
 
 /* The index-th kind of release that is not tried when a mode is set up, and
  * what the mode sees of it, in words; NULL: no more. doc/design/monitor.md and
  * pinion(7) name each. */
-const char *pn_monitor_untried(unsigned index, enum pn_monitor_mode mode,
-			       const char **seen);
+const char *pn_monitor_untested(unsigned index, enum pn_monitor_mode mode,
+				const char **seen);
 
 #endif

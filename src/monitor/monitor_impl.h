@@ -12,7 +12,7 @@
  *   uffd.c      the userfaultfd and its reader thread
  *   maps.c      /proc/self/maps without allocating
  *   selftest.c  performs every kind of release and looks
- *   untried.c   what is known of kinds that it cannot perform
+ *   untested.c   what is known of kinds that it cannot perform
  *   monitor.c   modes, life, fork
  */
 #ifndef PN_MONITOR_IMPL_H
@@ -38,7 +38,7 @@ bool pn_filter_may_overlap(struct pn_range range);
  * the memory, end. */
 struct pn_release {
 	unsigned nranges;
-	unsigned side; /* of the gate, while open */
+	unsigned epoch; /* of the gate, while open */
 	bool open;
 	uint64_t newest; /* of the subscribers it is told to */
 	struct pn_range ranges[PN_RELEASE_RANGES];
@@ -57,9 +57,9 @@ void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len);
 void pn_release_begin(struct pn_release *release);
 void pn_release_end(struct pn_release *release);
 /* Both, for a release that somebody else performed; whether watched or not. */
-void pn_release_tell(struct pn_range range);
-void pn_release_tell_watched(struct pn_range range);
-void pn_release_tell_everything(void);
+void pn_release_notify(struct pn_range range);
+void pn_release_notify_watched(struct pn_range range);
+void pn_release_notify_all(void);
 
 /* files.c: adds what is mapped of a file that loses pages. By path unless that
  * is NULL; len: its new size. */
@@ -83,7 +83,7 @@ struct pn_why;
 
 /* Keeps the library with this code loaded for good: libc will jump into it, or
  * a thread run in it. -EOPNOTSUPP, with `why`. */
-int pn_monitor_hold(struct pn_why *why);
+int pn_monitor_keep_loaded(struct pn_why *why);
 
 /* --- hooks.c ------------------------------------------------------------- */
 
@@ -175,7 +175,7 @@ unsigned pn_patch_chained(void);
 int pn_uffd_open(struct pn_why *why);
 void pn_uffd_close(void);
 /* In the child after fork. */
-void pn_uffd_forget(void);
+void pn_uffd_reset(void);
 bool pn_uffd_running(void);
 /* Whether this process has a userfaultfd open; not to be asked while ours is.
  */
@@ -205,7 +205,7 @@ int pn_maps_walk(bool (*fn)(void *arg, const struct pn_mapping *mapping),
 /* Whether an end of the range lies in a shared library: dlclose() unmaps it,
  * unseen by patches, since ld.so makes that system call itself. The program
  * itself stays. */
-bool pn_library_holds(struct pn_range range);
+bool pn_library_contains(struct pn_range range);
 
 /* --- selftest.c ---------------------------------------------------------- */
 
@@ -222,17 +222,17 @@ bool pn_library_holds(struct pn_range range);
 	(1u << PN_RELEASE_BIG_FREE | 1u << PN_RELEASE_BIG_REALLOC)
 
 /* Performs each kind of release in `kinds` on scratch memory and sets its
- * sight. `alone`: no other thread of the program runs, so that the break may
- * be moved. Returns the kinds that were released unseen. */
+ * detection. `alone`: no other thread of the program runs, so that the break
+ * may be moved. Returns the kinds that were released unseen. */
 unsigned pn_selftest_run(unsigned kinds, bool alone,
-			 enum pn_sight sight[PN_RELEASE_NKINDS]);
+			 enum pn_detection detection[PN_RELEASE_NKINDS]);
 
 /* --- faults, for tests --------------------------------------------------- */
 
 /* What to pretend. All zero outside tests. */
 struct pn_monitor_faults {
-	bool blind;	     /* hooks see nothing */
-	bool deaf;	     /* what the kernel tells is not heard */
+	bool ignore_hooks;   /* hooks see nothing */
+	bool ignore_events;  /* what the kernel tells is not heard */
 	bool no_userfaultfd; /* the kernel refuses it */
 	bool no_proc_mem;    /* /proc/self/mem cannot be written */
 	bool threaded;	     /* other threads run */

@@ -24,11 +24,11 @@
 #include "monitor/monitor_impl.h"
 
 /* As many bytes as a foreign patch would change first. */
-#define SEEN_BYTES 16
+#define SAVED_BYTES 16
 
 static struct entry {
 	uint8_t *addr; /* NULL: libc has no such function */
-	uint8_t seen[SEEN_BYTES];
+	uint8_t seen[SAVED_BYTES];
 	bool chained;
 } entries[PN_NENTRIES];
 
@@ -77,13 +77,13 @@ static int find_entries(struct pn_why *why)
 	return ret;
 }
 
-static void remember(struct entry *entry)
+static void save_bytes(struct entry *entry)
 {
-	memcpy(entry->seen, entry->addr, SEEN_BYTES);
+	memcpy(entry->seen, entry->addr, SAVED_BYTES);
 }
 
 /* Whether what jumps to `target` (NULL: libc's own code) gives way to us. */
-static bool to_be_patched(enum pn_entry e, void *target)
+static bool should_patch(enum pn_entry e, void *target)
 {
 	unsigned flags = pn_hooks[e].flags;
 
@@ -99,7 +99,7 @@ static int install_one(enum pn_entry e, struct pn_why *why)
 	void *target = pn_jump_decode(entry->addr);
 	size_t len;
 
-	if (to_be_patched(e, target)) {
+	if (should_patch(e, target)) {
 		pn_hook_chain(e, target);
 		entry->chained = target != NULL;
 		len = pn_jump_encode(entry->addr, (void *)pn_hooks[e].function,
@@ -108,13 +108,13 @@ static int install_one(enum pn_entry e, struct pn_why *why)
 			return refuse(why, "the code of %s cannot be written",
 				      pn_hooks[e].name);
 	}
-	remember(entry);
+	save_bytes(entry);
 	return 0;
 }
 
 int pn_patch_install(struct pn_why *why)
 {
-	int ret = pn_monitor_hold(why);
+	int ret = pn_monitor_keep_loaded(why);
 
 	if (!ret)
 		ret = find_entries(why);
@@ -137,7 +137,7 @@ bool pn_patch_installed(void)
 static bool changed(enum pn_entry e)
 {
 	return entries[e].addr &&
-	       memcmp(entries[e].addr, entries[e].seen, SEEN_BYTES);
+	       memcmp(entries[e].addr, entries[e].seen, SAVED_BYTES);
 }
 
 bool pn_patch_intact(void)
@@ -157,7 +157,7 @@ void pn_patch_accept(void)
 {
 	for (int e = 0; e < PN_NENTRIES; e++)
 		if (entries[e].addr)
-			remember(&entries[e]);
+			save_bytes(&entries[e]);
 }
 
 unsigned pn_patch_chained(void)

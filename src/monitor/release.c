@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A release on its way to the subscribers, without a lock, since it may run
- * inside anything. The subscribers are a list through their own storage, so
+ * readers anything. The subscribers are a list through their own storage, so
  * there may be any number of them. Whoever tells passes a gate: it counts
  * itself in on one of two sides for as long as it walks the list, from before
  * the system call until after it. A subscriber that leaves is taken out of the
  * list, where whoever stands on it still finds the next, and then waits until
- * both sides have been seen empty: newcomers are sent to the other side
+ * both sides have been seen empty: newcomers are sent to the other epoch
  * meanwhile, so a steady stream of releases does not hold it up (the idea of
  * sleepable RCU). One that arrives waits likewise, so that no release that it
  * should hear of is half done. Subscribers are numbered as they come: a release
@@ -28,10 +28,10 @@ static struct pn_subscriber *_Atomic first;
  * whoever reads the number finds all up to it. */
 static _Atomic uint64_t newest;
 
-static _Atomic unsigned side_now;
-static _Atomic unsigned inside[2];
-/* Protects the writing of the list and side_now; taken after the monitor's. */
-static struct pn_mutex gate_lock = { PTHREAD_MUTEX_INITIALIZER };
+static _Atomic unsigned epoch_now;
+static _Atomic unsigned readers[2];
+/* Protects the writing of the list and epoch_now; taken after the monitor's. */
+static struct pn_mutex subscribers_lock = { PTHREAD_MUTEX_INITIALIZER };
 
 size_t pn_monitor_page_bytes(void)
 {
@@ -47,25 +47,25 @@ size_t pn_monitor_page_bytes(void)
 
 /* --- the gate ------------------------------------------------------------ */
 
-static void gate_enter(struct pn_release *release)
+static void readers_enter(struct pn_release *release)
 {
-	release->side = atomic_load(&side_now) & 1;
-	atomic_fetch_add(&inside[release->side], 1);
+	release->epoch = atomic_load(&epoch_now) & 1;
+	atomic_fetch_add(&readers[release->epoch], 1);
 }
 
-static void gate_leave(struct pn_release *release)
+static void readers_leave(struct pn_release *release)
 {
-	atomic_fetch_sub(&inside[release->side], 1);
+	atomic_fetch_sub(&readers[release->epoch], 1);
 }
 
 /* Returns when everybody who might have walked the list before this call has
- * left. Twice, since one may have read side_now and not yet counted itself. */
-static void gate_wait(void) PN_REQUIRES(&gate_lock)
+ * left. Twice, since one may have read epoch_now and not yet counted itself. */
+static void wait_for_readers(void) PN_REQUIRES(&subscribers_lock)
 {
 	for (int turn = 0; turn < 2; turn++) {
-		unsigned old = atomic_fetch_xor(&side_now, 1) & 1;
+		unsigned old = atomic_fetch_xor(&epoch_now, 1) & 1;
 
-		while (atomic_load(&inside[old]))
+		while (atomic_load(&readers[old]))
 			sched_yield();
 	}
 }
@@ -74,13 +74,13 @@ static void gate_wait(void) PN_REQUIRES(&gate_lock)
 
 void pn_release_subscribe(struct pn_subscriber *subscriber)
 {
-	pn_lock(&gate_lock);
+	pn_lock(&subscribers_lock);
 	subscriber->number = atomic_load(&newest) + 1;
 	atomic_store(&subscriber->next, atomic_load(&first));
 	atomic_store(&first, subscriber);
 	atomic_store(&newest, subscriber->number);
-	gate_wait();
-	pn_unlock(&gate_lock);
+	wait_for_readers();
+	pn_unlock(&subscribers_lock);
 }
 
 /* A subscriber that is not there leaves all as it is. */
@@ -88,14 +88,14 @@ void pn_release_unsubscribe(struct pn_subscriber *subscriber)
 {
 	struct pn_subscriber *_Atomic *link = &first, *s;
 
-	pn_lock(&gate_lock);
+	pn_lock(&subscribers_lock);
 	while ((s = atomic_load(link)) && s != subscriber)
 		link = &s->next;
 	if (s) {
 		atomic_store(link, atomic_load(&s->next));
-		gate_wait();
+		wait_for_readers();
 	}
-	pn_unlock(&gate_lock);
+	pn_unlock(&subscribers_lock);
 }
 
 bool pn_release_has_subscribers(void)
@@ -105,10 +105,10 @@ bool pn_release_has_subscribers(void)
 
 void pn_release_reset(void)
 {
-	pn_mutex_init(&gate_lock);
+	pn_mutex_init(&subscribers_lock);
 	atomic_store(&first, NULL);
-	atomic_store(&inside[0], 0);
-	atomic_store(&inside[1], 0);
+	atomic_store(&readers[0], 0);
+	atomic_store(&readers[1], 0);
 }
 
 /* --- telling ------------------------------------------------------------- */
@@ -136,7 +136,8 @@ void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len)
 	last->len = end - last->addr;
 }
 
-static void tell(const struct pn_release *release, enum pn_release_phase phase)
+static void notify(const struct pn_release *release,
+		   enum pn_release_phase phase)
 {
 	for (struct pn_subscriber *to = atomic_load(&first); to;
 	     to = atomic_load(&to->next)) {
@@ -149,26 +150,26 @@ static void tell(const struct pn_release *release, enum pn_release_phase phase)
 }
 
 /* In a child that no handler has run in the subscribers are the parent's. */
-static void open_release(struct pn_release *release)
+static void begin_notify(struct pn_release *release)
 {
-	gate_enter(release);
+	readers_enter(release);
 	release->open = true;
-	release->newest = pn_process_lost() ? 0 : atomic_load(&newest);
-	tell(release, PN_RELEASE_BEFORE);
+	release->newest = pn_process_is_unusable() ? 0 : atomic_load(&newest);
+	notify(release, PN_RELEASE_BEFORE);
 }
 
 static bool anything_watched(const struct pn_release *release)
 {
 	for (unsigned i = 0; i < release->nranges; i++)
 		if (pn_filter_may_overlap(release->ranges[i]))
-			return !pn_monitor_faults.blind;
+			return !pn_monitor_faults.ignore_hooks;
 	return false;
 }
 
 void pn_release_begin(struct pn_release *release)
 {
 	if (pn_unlikely(anything_watched(release)))
-		open_release(release);
+		begin_notify(release);
 }
 
 void pn_release_end(struct pn_release *release)
@@ -176,31 +177,31 @@ void pn_release_end(struct pn_release *release)
 	if (!release->open && pn_likely(!anything_watched(release)))
 		return;
 	if (!release->open)
-		open_release(release); /* watched only since it began */
-	tell(release, PN_RELEASE_AFTER);
-	gate_leave(release);
+		begin_notify(release); /* watched only since it began */
+	notify(release, PN_RELEASE_AFTER);
+	readers_leave(release);
 	release->open = false;
 }
 
-void pn_release_tell(struct pn_range range)
+void pn_release_notify(struct pn_range range)
 {
 	struct pn_release release;
 
 	pn_release_init(&release);
 	pn_release_add(&release, range.addr, range.len);
-	open_release(&release);
+	begin_notify(&release);
 	pn_release_end(&release);
 }
 
-void pn_release_tell_watched(struct pn_range range)
+void pn_release_notify_watched(struct pn_range range)
 {
-	if (pn_filter_may_overlap(range) && !pn_monitor_faults.deaf)
-		pn_release_tell(range);
+	if (pn_filter_may_overlap(range) && !pn_monitor_faults.ignore_events)
+		pn_release_notify(range);
 }
 
-void pn_release_tell_everything(void)
+void pn_release_notify_all(void)
 {
 	size_t page = pn_monitor_page_bytes();
 
-	pn_release_tell((struct pn_range){ page, UINTPTR_MAX - 4 * page });
+	pn_release_notify((struct pn_range){ page, UINTPTR_MAX - 4 * page });
 }

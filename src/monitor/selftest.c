@@ -108,18 +108,20 @@ static void arm(void *addr, size_t len)
 			  pn_uffd_watch(witness.target, true) == -EOPNOTSUPP;
 }
 
-static enum pn_sight judge(void)
+static enum pn_detection detected(void)
 {
 	settle();
 	pn_filter_remove(witness.target);
 	if (!atomic_load(&witness.after))
-		return witness.refused ? PN_SIGHT_REFUSED : PN_SIGHT_UNSEEN;
-	return atomic_load(&witness.before) ? PN_SIGHT_BEFORE : PN_SIGHT_AFTER;
+		return witness.refused ? PN_DETECTION_REFUSED
+				       : PN_DETECTION_NONE;
+	return atomic_load(&witness.before) ? PN_DETECTION_BEFORE
+					    : PN_DETECTION_AFTER;
 }
 
 /* Whether the page at addr still holds the pattern; asks the kernel, since it
  * may not be there. */
-static bool still_there(uintptr_t addr)
+static bool still_mapped(uintptr_t addr)
 {
 	unsigned char byte = 0;
 	bool same = false;
@@ -136,13 +138,13 @@ static bool still_there(uintptr_t addr)
 }
 
 /* For releases that an allocator may put off: unseen is well if they were. */
-static enum pn_sight judge_allocator(void)
+static enum pn_detection detected_or_kept(void)
 {
-	enum pn_sight sight = judge();
+	enum pn_detection detection = detected();
 
-	if (sight == PN_SIGHT_UNSEEN && still_there(witness.target.addr))
-		return PN_SIGHT_KEPT;
-	return sight;
+	if (detection == PN_DETECTION_NONE && still_mapped(witness.target.addr))
+		return PN_DETECTION_KEPT;
+	return detection;
 }
 
 static char *scratch(int flags)
@@ -155,130 +157,130 @@ static char *scratch(int flags)
 
 /* --- one function per kind ----------------------------------------------- */
 
-static enum pn_sight try_munmap(void)
+static enum pn_detection try_munmap(void)
 {
 	char *p = scratch(MAP_PRIVATE);
 
 	if (!p)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p, pages(SCRATCH_PAGES));
 	munmap(p, pages(SCRATCH_PAGES));
-	return judge();
+	return detected();
 }
 
-static enum pn_sight try_munmap_part(void)
+static enum pn_detection try_munmap_part(void)
 {
 	char *p = scratch(MAP_PRIVATE);
-	enum pn_sight sight;
+	enum pn_detection detection;
 
 	if (!p)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p + pages(1), pages(1));
 	munmap(p + pages(1), pages(1));
-	sight = judge();
+	detection = detected();
 	munmap(p, pages(SCRATCH_PAGES));
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_mmap_fixed(void)
+static enum pn_detection try_mmap_fixed(void)
 {
 	char *p = scratch(MAP_PRIVATE);
-	enum pn_sight sight;
+	enum pn_detection detection;
 
 	if (!p)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p, pages(SCRATCH_PAGES));
 	mmap(p, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
 	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	sight = judge();
+	detection = detected();
 	munmap(p, pages(SCRATCH_PAGES));
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_mremap_fixed(bool watch_new)
+static enum pn_detection try_mremap_fixed(bool watch_new)
 {
 	size_t len = pages(SCRATCH_PAGES);
 	char *from = scratch(MAP_PRIVATE), *to = scratch(MAP_PRIVATE);
-	enum pn_sight sight;
+	enum pn_detection detection;
 	void *moved;
 
 	if (!from || !to)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(watch_new ? to : from, len);
 	moved = mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to);
-	sight = judge();
+	detection = detected();
 	if (moved == MAP_FAILED) {
 		munmap(from, len);
-		sight = PN_SIGHT_IMPOSSIBLE;
+		detection = PN_DETECTION_IMPOSSIBLE;
 	}
 	munmap(to, len);
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_mremap_old(void)
+static enum pn_detection try_mremap_old(void)
 {
 	return try_mremap_fixed(false);
 }
 
-static enum pn_sight try_mremap_new(void)
+static enum pn_detection try_mremap_new(void)
 {
 	return try_mremap_fixed(true);
 }
 
-static enum pn_sight try_mremap_shrink(void)
+static enum pn_detection try_mremap_shrink(void)
 {
 	char *p = scratch(MAP_PRIVATE);
-	enum pn_sight sight;
+	enum pn_detection detection;
 
 	if (!p)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p + pages(2), pages(SCRATCH_PAGES - 2));
 	mremap(p, pages(SCRATCH_PAGES), pages(2), 0);
-	sight = judge();
+	detection = detected();
 	munmap(p, pages(SCRATCH_PAGES));
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_advice(int flags, int advice)
+static enum pn_detection try_advice(int flags, int advice)
 {
 	char *p = scratch(flags);
-	enum pn_sight sight;
+	enum pn_detection detection;
 
 	if (!p)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p, pages(SCRATCH_PAGES));
 	if (madvise(p, pages(SCRATCH_PAGES), advice)) {
-		judge();
-		sight = PN_SIGHT_IMPOSSIBLE;
+		detected();
+		detection = PN_DETECTION_IMPOSSIBLE;
 	} else {
-		sight = judge();
+		detection = detected();
 	}
 	munmap(p, pages(SCRATCH_PAGES));
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_dontneed(void)
+static enum pn_detection try_dontneed(void)
 {
 	return try_advice(MAP_PRIVATE, MADV_DONTNEED);
 }
 
-static enum pn_sight try_free(void)
+static enum pn_detection try_free(void)
 {
 	return try_advice(MAP_PRIVATE, MADV_FREE);
 }
 
-static enum pn_sight try_remove(void)
+static enum pn_detection try_remove(void)
 {
 	return try_advice(MAP_SHARED, MADV_REMOVE);
 }
 
-static enum pn_sight try_dontneed_locked(void)
+static enum pn_detection try_dontneed_locked(void)
 {
 	return try_advice(MAP_PRIVATE, MADV_DONTNEED_LOCKED);
 }
 
 /* Kernels before 6.13 let no process advise itself so. */
-static enum pn_sight try_process_madvise(void)
+static enum pn_detection try_process_madvise(void)
 {
 	ssize_t (*advise)(int, const struct iovec *, size_t, int, unsigned) =
 		(ssize_t(*)(int, const struct iovec *, size_t, int,
@@ -286,33 +288,33 @@ static enum pn_sight try_process_madvise(void)
 	long self = PN_SYSCALL(SYS_pidfd_open, getpid(), 0);
 	char *p = scratch(MAP_PRIVATE);
 	struct iovec iov = { p, pages(SCRATCH_PAGES) };
-	enum pn_sight sight = PN_SIGHT_IMPOSSIBLE;
+	enum pn_detection detection = PN_DETECTION_IMPOSSIBLE;
 
 	if (advise && p && self >= 0) {
 		arm(p, iov.iov_len);
 		if (advise((int)self, &iov, 1, MADV_DONTNEED, 0) < 0)
-			judge();
+			detected();
 		else
-			sight = judge();
+			detection = detected();
 	}
 	if (p)
 		munmap(p, iov.iov_len);
 	if (self >= 0)
 		close((int)self);
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_brk(void)
+static enum pn_detection try_brk(void)
 {
 	uintptr_t now = (uintptr_t)sbrk(0);
 	uintptr_t edge = (now + pages(1) - 1) & ~(pages(1) - 1);
 	intptr_t more = (intptr_t)(edge - now + pages(SCRATCH_PAGES));
 
 	if (sbrk(more) == (void *)-1)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm((void *)edge, pages(SCRATCH_PAGES));
 	sbrk(-more);
-	return judge();
+	return detected();
 }
 
 /* Whole pages at `offset` in a block of malloc's. */
@@ -321,48 +323,48 @@ static char *inside(char *block, size_t offset)
 	return (char *)(((uintptr_t)block + offset) & ~(pages(1) - 1));
 }
 
-static enum pn_sight try_big_free(void)
+static enum pn_detection try_big_free(void)
 {
 	char *volatile block = malloc(BIG_BYTES);
 
 	if (!block)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(inside(block, BIG_BYTES / 2), pages(SCRATCH_PAGES));
 	free(block);
-	return judge_allocator();
+	return detected_or_kept();
 }
 
 /* Shrinks, as growing in place would release nothing. */
-static enum pn_sight try_big_realloc(void)
+static enum pn_detection try_big_realloc(void)
 {
 	size_t more = BIG_BYTES / 4;
 	char *volatile block = malloc(BIG_BYTES + more);
 	char *volatile kept;
-	enum pn_sight sight;
+	enum pn_detection detection;
 
 	if (!block)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(inside(block, BIG_BYTES + more / 2), pages(SCRATCH_PAGES));
 	kept = realloc(block, BIG_BYTES);
-	sight = judge_allocator();
+	detection = detected_or_kept();
 	free(kept ? kept : block);
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_shmdt(void)
+static enum pn_detection try_shmdt(void)
 {
 	int id = shmget(IPC_PRIVATE, pages(SCRATCH_PAGES), IPC_CREAT | 0600);
 	char *p;
 
 	if (id < 0)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	p = shmat(id, NULL, 0);
 	shmctl(id, IPC_RMID, NULL);
 	if (p == (void *)-1)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p, pages(SCRATCH_PAGES));
 	shmdt(p);
-	return judge();
+	return detected();
 }
 
 /* A thread that ends gives the unused part of its stack back. */
@@ -375,40 +377,40 @@ static void *use_stack(void *arg)
 	return NULL;
 }
 
-static enum pn_sight try_thread_stack(void)
+static enum pn_detection try_thread_stack(void)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
 	int ret;
 
 	if (pthread_attr_init(&attr))
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	ret = pthread_create(&thread, &attr, use_stack, NULL);
 	pthread_attr_destroy(&attr);
 	if (ret)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	pthread_join(thread, NULL);
-	return judge_allocator();
+	return detected_or_kept();
 }
 
 /* The kernel looks at 32 bits of the number. */
-static enum pn_sight try_high_bits(void)
+static enum pn_detection try_high_bits(void)
 {
 	char *p = scratch(MAP_PRIVATE);
 
 	if (!p)
-		return PN_SIGHT_IMPOSSIBLE;
+		return PN_DETECTION_IMPOSSIBLE;
 	arm(p, pages(SCRATCH_PAGES));
 	if (!syscall(SYS_munmap | 1L << 32, p, pages(SCRATCH_PAGES)))
-		return judge();
-	judge();
+		return detected();
+	detected();
 	munmap(p, pages(SCRATCH_PAGES));
-	return PN_SIGHT_IMPOSSIBLE;
+	return PN_DETECTION_IMPOSSIBLE;
 }
 
 /* Linux 6.13. */
-static enum pn_sight try_guard_install(void)
+static enum pn_detection try_guard_install(void)
 {
 	return try_advice(MAP_PRIVATE, MADV_GUARD_INSTALL);
 }
@@ -425,59 +427,60 @@ static int punch_hole(int fd)
 }
 
 /* Has `cut` take the pages of a file in memory away. */
-static enum pn_sight try_file(int flags, int (*cut)(int fd))
+static enum pn_detection try_file(int flags, int (*cut)(int fd))
 {
 	size_t len = pages(SCRATCH_PAGES);
 	long fd = PN_SYSCALL(SYS_memfd_create, (long)"pinion-monitor",
 			     MFD_CLOEXEC);
-	enum pn_sight sight = PN_SIGHT_IMPOSSIBLE;
+	enum pn_detection detection = PN_DETECTION_IMPOSSIBLE;
 	char *p;
 
 	if (pn_syscall_failed(fd))
-		return sight;
+		return detection;
 	if (!PN_SYSCALL(SYS_ftruncate, fd, (long)len)) {
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, (int)fd, 0);
 		if (p != MAP_FAILED) {
 			arm(p, len);
 			if (cut((int)fd))
-				judge();
+				detected();
 			else
-				sight = judge();
+				detection = detected();
 			munmap(p, len);
 		}
 	}
 	close((int)fd);
-	return sight;
+	return detection;
 }
 
-static enum pn_sight try_truncate(void)
+static enum pn_detection try_truncate(void)
 {
 	return try_file(MAP_SHARED, truncate_file);
 }
 
-static enum pn_sight try_truncate_private(void)
+static enum pn_detection try_truncate_private(void)
 {
 	return try_file(MAP_PRIVATE, truncate_file);
 }
 
-static enum pn_sight try_punch_hole(void)
+static enum pn_detection try_punch_hole(void)
 {
 	return try_file(MAP_SHARED, punch_hole);
 }
 
 /* No library is loaded for this: whether the memory of one that is there would
  * be watched. The kernel sees what ld.so does. */
-static enum pn_sight try_dlclose(void)
+static enum pn_detection try_dlclose(void)
 {
 	uintptr_t addr = (uintptr_t)dlsym(RTLD_DEFAULT, "fallocate");
 	struct pn_range page = pn_range_pages(addr, 1, pages(1));
 
 	if (pn_uffd_running())
-		return PN_SIGHT_AFTER;
-	return pn_library_holds(page) ? PN_SIGHT_REFUSED : PN_SIGHT_UNSEEN;
+		return PN_DETECTION_AFTER;
+	return pn_library_contains(page) ? PN_DETECTION_REFUSED
+					 : PN_DETECTION_NONE;
 }
 
-static enum pn_sight (*const tries[PN_RELEASE_NKINDS])(void) = {
+static enum pn_detection (*const tries[PN_RELEASE_NKINDS])(void) = {
 	[PN_RELEASE_MUNMAP] = try_munmap,
 	[PN_RELEASE_MUNMAP_PART] = try_munmap_part,
 	[PN_RELEASE_MMAP_FIXED] = try_mmap_fixed,
@@ -503,7 +506,7 @@ static enum pn_sight (*const tries[PN_RELEASE_NKINDS])(void) = {
 };
 
 unsigned pn_selftest_run(unsigned kinds, bool alone,
-			 enum pn_sight sight[PN_RELEASE_NKINDS])
+			 enum pn_detection detection[PN_RELEASE_NKINDS])
 {
 	unsigned missed = 0;
 	int saved = errno;
@@ -512,9 +515,10 @@ unsigned pn_selftest_run(unsigned kinds, bool alone,
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++) {
 		if (!(kinds >> k & 1))
 			continue;
-		sight[k] = k == PN_RELEASE_BRK && !alone ? PN_SIGHT_UNTESTED
-							 : tries[k]();
-		if (sight[k] == PN_SIGHT_UNSEEN)
+		detection[k] = k == PN_RELEASE_BRK && !alone
+				       ? PN_DETECTION_UNTESTED
+				       : tries[k]();
+		if (detection[k] == PN_DETECTION_NONE)
 			missed |= 1u << k;
 	}
 	pn_release_unsubscribe(&subscriber);

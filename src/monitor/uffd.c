@@ -6,7 +6,7 @@
  *
  * A reader thread reads them and tells the subscribers. The kernel lets a
  * releasing thread go on when its event has been *read*, not told, so the
- * reader makes `turn` odd before it reads and even after it has told: who
+ * reader makes `event_seq` odd before it reads and even after it has told: who
  * finds it even knows that every release whose system call has returned has
  * been told (pn_uffd_settled()). The releasing thread can still be inside the
  * kernel when the address is already another thread's; for that window the
@@ -41,7 +41,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
-#include "base/servant.h"
+#include "base/service_thread.h"
 #include "config/option.h"
 #include "monitor/monitor_impl.h"
 
@@ -60,7 +60,7 @@
 static _Atomic int uffd = -1;
 static int stop_fd = -1; /* becomes readable when the reader is to end */
 static pthread_t reader;
-static _Atomic uint64_t turn; /* odd while the reader reads and tells */
+static _Atomic uint64_t event_seq; /* odd while the reader reads and tells */
 
 /* --- which mappings are registered already -------------------------------- */
 
@@ -118,7 +118,7 @@ static void hints_forget(struct pn_range range)
 
 /* --- the reader ---------------------------------------------------------- */
 
-static void tell_message(const struct uffd_msg *msg)
+static void handle_message(const struct uffd_msg *msg)
 {
 	switch (msg->event) {
 	case UFFD_EVENT_UNMAP:
@@ -127,29 +127,29 @@ static void tell_message(const struct uffd_msg *msg)
 			msg->arg.remove.end - msg->arg.remove.start });
 		/* fall through */
 	case UFFD_EVENT_REMOVE:
-		pn_release_tell_watched((struct pn_range){
+		pn_release_notify_watched((struct pn_range){
 			msg->arg.remove.start,
 			msg->arg.remove.end - msg->arg.remove.start });
 		break;
 	case UFFD_EVENT_REMAP:
 		hints_forget((struct pn_range){ msg->arg.remap.from,
 						msg->arg.remap.len });
-		pn_release_tell_watched((struct pn_range){
+		pn_release_notify_watched((struct pn_range){
 			msg->arg.remap.from, msg->arg.remap.len });
 		break;
 	}
 }
 
-static void read_and_tell(int fd)
+static void read_events(int fd)
 {
 	struct uffd_msg msgs[MESSAGES];
 	ssize_t n;
 
-	atomic_fetch_add(&turn, 1);
+	atomic_fetch_add(&event_seq, 1);
 	while ((n = read(fd, msgs, sizeof(msgs))) > 0)
 		for (size_t i = 0; i < (size_t)n / sizeof(msgs[0]); i++)
-			tell_message(&msgs[i]);
-	atomic_fetch_add(&turn, 1);
+			handle_message(&msgs[i]);
+	atomic_fetch_add(&event_seq, 1);
 }
 
 static void *reader_main(void *arg)
@@ -164,13 +164,14 @@ static void *reader_main(void *arg)
 		if (fds[1].revents)
 			return NULL;
 		if (fds[0].revents)
-			read_and_tell(fds[0].fd);
+			read_events(fds[0].fd);
 	}
 }
 
 static int start_reader(void)
 {
-	return pn_servant_start(&reader, "pinion-monitor", reader_main, NULL);
+	return pn_service_thread_start(&reader, "pinion-monitor", reader_main,
+				       NULL);
 }
 
 /* --- life ---------------------------------------------------------------- */
@@ -231,7 +232,7 @@ bool pn_uffd_used_by_program(void)
 	return found;
 }
 
-static bool look_no_further(void *arg, const struct pn_mapping *mapping)
+static bool stop_at_first(void *arg, const struct pn_mapping *mapping)
 {
 	(void)arg;
 	(void)mapping;
@@ -240,7 +241,7 @@ static bool look_no_further(void *arg, const struct pn_mapping *mapping)
 
 int pn_uffd_open(struct pn_why *why)
 {
-	int ret = pn_maps_walk(look_no_further, NULL);
+	int ret = pn_maps_walk(stop_at_first, NULL);
 	int fd;
 
 	if (ret)
@@ -286,7 +287,7 @@ void pn_uffd_close(void)
 	hints_forget((struct pn_range){ 0, UINTPTR_MAX });
 }
 
-void pn_uffd_forget(void)
+void pn_uffd_reset(void)
 {
 	int fd = atomic_exchange(&uffd, -1);
 
@@ -294,7 +295,7 @@ void pn_uffd_forget(void)
 		return;
 	close(fd);
 	close(stop_fd);
-	atomic_store(&turn, 0);
+	atomic_store(&event_seq, 0);
 	hints_forget((struct pn_range){ 0, UINTPTR_MAX });
 }
 
@@ -358,12 +359,12 @@ static int watch_mappings(struct pn_range range, bool exact)
 
 int pn_uffd_watch(struct pn_range range, bool exact)
 {
-	uint64_t before = atomic_load(&turn);
+	uint64_t before = atomic_load(&event_seq);
 	int ret;
 
 	/* Already, mostly. A hint counts while no news are on their way. */
 	if (!exact && hinted(range) && !register_range(range) &&
-	    !(before & 1) && atomic_load(&turn) == before)
+	    !(before & 1) && atomic_load(&event_seq) == before)
 		return 0;
 	ret = watch_mappings(range, exact);
 	return ret == -EINVAL || ret == -EPERM || ret == -EBUSY ? -EOPNOTSUPP
@@ -374,7 +375,7 @@ int pn_uffd_watch(struct pn_range range, bool exact)
 
 bool pn_uffd_settled(void)
 {
-	return !(atomic_load(&turn) & 1);
+	return !(atomic_load(&event_seq) & 1);
 }
 
 /* Whether a release is between the beginning of its system call and the
@@ -404,8 +405,8 @@ static bool unregistered(uintptr_t addr)
 
 bool pn_uffd_probe(uintptr_t addr)
 {
-	uint64_t before = atomic_load(&turn);
+	uint64_t before = atomic_load(&event_seq);
 
 	return !(before & 1) && !in_flight() && !unregistered(addr) &&
-	       atomic_load(&turn) == before;
+	       atomic_load(&event_seq) == before;
 }

@@ -7,7 +7,7 @@
  * `coming` is the next block of the file, of which only the head was looked at.
  * Blocks whose events are not all told yet are `open`; the event that is told
  * next is the earliest of the first ones that the open blocks have, once no
- * block that begins earlier is still to come. Blocks of one lane follow each
+ * block that begins earlier is still to come. Blocks of one stream follow each
  * other: the later ones wait.
  *
  * A trace of one thread has one open block, whose events are decoded straight
@@ -26,8 +26,8 @@ struct block {
 	uint8_t *bytes; /* PN_TRACE_BLOCK_BYTES */
 	const uint8_t *at, *end;
 	uint64_t offset; /* of the block in the file */
-	uint32_t lane;
-	struct pn_event before;
+	uint32_t stream;
+	struct pn_trace_event before;
 	struct pn_record first; /* decoded, not told yet */
 };
 
@@ -36,7 +36,7 @@ struct pn_binary {
 	unsigned nopen;
 	bool coming;	  /* the source stands at a block that is not open */
 	uint64_t next_ns; /* when that begins */
-	uint32_t next_used, next_lane;
+	uint32_t next_used, next_stream;
 };
 
 /* --- what records say about the trace ------------------------------------- */
@@ -82,7 +82,7 @@ static int learn(struct pn_trace *trace, const struct pn_record *record)
 
 static int damaged_at(struct pn_trace *trace, const struct block *block)
 {
-	int ret = pn_trace_damaged(trace, "a record is damaged");
+	int ret = pn_trace_set_damaged(trace, "a record is damaged");
 
 	trace->position = block->offset + (uint64_t)(block->at - block->bytes);
 	return ret;
@@ -98,7 +98,7 @@ static int advance(struct pn_trace *trace, struct block *block)
 					 &block->before);
 		int ret;
 
-		if (!next || !pn_trace_sane(&block->first.event))
+		if (!next || !pn_trace_event_is_valid(&block->first.event))
 			return damaged_at(trace, block);
 		block->at = next;
 		ret = learn(trace, &block->first);
@@ -112,11 +112,11 @@ static int advance(struct pn_trace *trace, struct block *block)
 static int look_ahead(struct pn_trace *trace)
 {
 	struct pn_binary *b = trace->binary;
-	struct pn_source *source = &trace->source;
+	struct pn_input *source = &trace->source;
 
 	while (!b->coming) {
 		struct pn_trace_block head;
-		long n = pn_source_need(source, PN_TRACE_BLOCK_BYTES);
+		long n = pn_input_need(source, PN_TRACE_BLOCK_BYTES);
 
 		/* A file that is being written, or whose disk was full, may
 		 * end within a block that was never begun. */
@@ -124,17 +124,18 @@ static int look_ahead(struct pn_trace *trace)
 			return n < 0 ? (int)n : 0;
 		memcpy(&head, source->buffer + source->at, sizeof(head));
 		if (head.magic && head.magic != PN_TRACE_BLOCK_MAGIC)
-			return pn_trace_damaged(trace,
-						"no block of a trace begins "
-						"here");
+			return pn_trace_set_damaged(
+				trace, "no block of a trace begins "
+				       "here");
 		if (head.used > PN_TRACE_BLOCK_ROOM)
-			return pn_trace_damaged(trace, "a block claims to hold "
-						       "more than it can");
+			return pn_trace_set_damaged(trace,
+						    "a block claims to hold "
+						    "more than it can");
 		if ((long)(sizeof(head) + head.used) > n)
-			return pn_trace_damaged(trace,
-						"the file ends within a block");
+			return pn_trace_set_damaged(
+				trace, "the file ends within a block");
 		b->next_ns = head.start_ns;
-		b->next_lane = head.lane;
+		b->next_stream = head.stream;
 		b->next_used = head.magic ? head.used : 0;
 		b->coming = b->next_used;
 		if (!b->coming)
@@ -150,7 +151,7 @@ static int look_ahead(struct pn_trace *trace)
 static int open_block(struct pn_trace *trace)
 {
 	struct pn_binary *b = trace->binary;
-	struct pn_source *source = &trace->source;
+	struct pn_input *source = &trace->source;
 	struct block *block = &b->open[b->nopen];
 	size_t left = source->end - source->at;
 	size_t n = left < PN_TRACE_BLOCK_BYTES ? left : PN_TRACE_BLOCK_BYTES;
@@ -164,9 +165,9 @@ static int open_block(struct pn_trace *trace)
 	memcpy(block->bytes, source->buffer + source->at, n);
 	block->at = block->bytes + sizeof(struct pn_trace_block);
 	block->end = block->at + b->next_used;
-	block->offset = pn_source_offset(source);
-	block->lane = b->next_lane;
-	block->before = (struct pn_event){ .time_ns = b->next_ns };
+	block->offset = pn_input_offset(source);
+	block->stream = b->next_stream;
+	block->before = (struct pn_trace_event){ .time_ns = b->next_ns };
 	source->at += n;
 	b->coming = false;
 	ret = advance(trace, block);
@@ -186,11 +187,11 @@ static void close_block(struct pn_binary *b, unsigned i)
 	b->open[b->nopen] = closed;
 }
 
-/* Whether an open block before i is of the same lane. */
+/* Whether an open block before i is of the same stream. */
 static bool waits(const struct pn_binary *b, unsigned i)
 {
 	for (unsigned j = 0; j < i; j++)
-		if (b->open[j].lane == b->open[i].lane)
+		if (b->open[j].stream == b->open[i].stream)
 			return true;
 	return false;
 }
@@ -233,13 +234,13 @@ static uint64_t limit_of(const struct pn_binary *b, unsigned i)
 
 	for (unsigned j = 0; j < b->nopen; j++)
 		if (j != i && b->open[j].first.event.time_ns < limit &&
-		    b->open[j].lane != b->open[i].lane)
+		    b->open[j].stream != b->open[i].stream)
 			limit = b->open[j].first.event.time_ns;
 	return limit;
 }
 
-static void tell(struct pn_trace *trace, const struct pn_event *event,
-		 struct pn_event *out)
+static void tell(struct pn_trace *trace, const struct pn_trace_event *event,
+		 struct pn_trace_event *out)
 {
 	uint64_t start_ns = trace->info.start_ns;
 
@@ -250,7 +251,7 @@ static void tell(struct pn_trace *trace, const struct pn_event *event,
 
 /* Tells from one block, at least one event. How many, or an error. */
 static int tell_from(struct pn_trace *trace, unsigned i,
-		     struct pn_event *events, int max)
+		     struct pn_trace_event *events, int max)
 {
 	struct pn_binary *b = trace->binary;
 	struct block *block = &b->open[i];
@@ -268,7 +269,8 @@ static int tell_from(struct pn_trace *trace, unsigned i,
 	return n;
 }
 
-static int fill_binary(struct pn_trace *trace, struct pn_event *events, int max)
+static int fill_binary(struct pn_trace *trace, struct pn_trace_event *events,
+		       int max)
 {
 	int ret = open_due(trace);
 
@@ -311,7 +313,7 @@ static const char *wrong_head(const struct pn_trace_head *head)
 
 int pn_binary_recognise(struct pn_trace *trace)
 {
-	struct pn_source *source = &trace->source;
+	struct pn_input *source = &trace->source;
 	struct pn_trace_head head;
 	const char *wrong;
 
@@ -322,7 +324,7 @@ int pn_binary_recognise(struct pn_trace *trace)
 		return 0;
 	wrong = wrong_head(&head);
 	if (wrong)
-		return pn_trace_damaged(trace, "%s", wrong);
+		return pn_trace_set_damaged(trace, "%s", wrong);
 	trace->binary = calloc(1, sizeof(*trace->binary));
 	if (!trace->binary)
 		return -ENOMEM;
@@ -335,7 +337,7 @@ int pn_binary_recognise(struct pn_trace *trace)
 	trace->info.lost = head.lost;
 	trace->info.start_ns = head.start_ns;
 	memcpy(trace->info.program, head.program, sizeof(head.program));
-	pn_text_clean(trace->info.program, sizeof(trace->info.program));
+	pn_text_sanitize(trace->info.program, sizeof(trace->info.program));
 	trace->reader = &binary_reader;
 	return 0;
 }

@@ -35,11 +35,11 @@ int pn_text_site(struct pn_trace *trace, uint64_t id, struct line text)
 
 	for (; text.at < text.end; n++) {
 		if (n == PN_TRACE_MAX_FRAMES)
-			return pn_trace_damaged(
+			return pn_trace_set_damaged(
 				trace, "a site has more than %d frames", n);
-		if (!take_hex(&text, &frames[n]) ||
+		if (!parse_hex(&text, &frames[n]) ||
 		    (text.at < text.end && *text.at++ != ';'))
-			return pn_trace_damaged(
+			return pn_trace_set_damaged(
 				trace, "a site is no list of hexadecimal "
 				       "numbers joined by ';'");
 	}
@@ -60,13 +60,14 @@ static int site_of(struct pn_trace *trace, struct line text, uint64_t *id)
 
 /* --- plain --------------------------------------------------------------- */
 
-int pn_text_op(struct pn_trace *trace, struct line text, struct pn_event *event)
+int pn_text_op(struct pn_trace *trace, struct line text,
+	       struct pn_trace_event *event)
 {
 	int op = pn_ops_number(&trace->ops, text.at,
 			       (size_t)(text.end - text.at));
 
 	if (op == -EBADMSG)
-		return pn_trace_damaged(
+		return pn_trace_set_damaged(
 			trace, "the operation's name is too long or odd");
 	if (op < 0)
 		return op;
@@ -75,56 +76,58 @@ int pn_text_op(struct pn_trace *trace, struct line text, struct pn_event *event)
 }
 
 /* What the header announces behind the first three columns. */
-static int take_rest(struct pn_trace *trace, struct line *line,
-		     struct pn_event *event)
+static int parse_optional(struct pn_trace *trace, struct line *line,
+			  struct pn_trace_event *event)
 {
 	struct line text;
 	int ret;
 
-	if (!take_comma(line))
-		return pn_trace_damaged(trace, "the operation is missing");
-	ret = pn_text_op(trace, take_text(line), event);
+	if (!skip_comma(line))
+		return pn_trace_set_damaged(trace, "the operation is missing");
+	ret = pn_text_op(trace, parse_field(line), event);
 	if (ret || !trace->info.sites)
 		return ret;
-	if (!take_comma(line))
-		return pn_trace_damaged(trace, "the site is missing");
-	text = take_text(line);
+	if (!skip_comma(line))
+		return pn_trace_set_damaged(trace, "the site is missing");
+	text = parse_field(line);
 	return site_of(trace, text, &event->site);
 }
 
-static inline const char *take_first(struct line *line, struct pn_event *event)
+static inline const char *parse_required(struct line *line,
+					 struct pn_trace_event *event)
 {
-	if (!take_time(line, &event->time_ns) || !take_comma(line))
+	if (!parse_time(line, &event->time_ns) || !skip_comma(line))
 		return "the time is no number of microseconds";
-	if (!take_number(line, &event->addr) || !take_comma(line))
+	if (!parse_number(line, &event->addr) || !skip_comma(line))
 		return "the address is no number of 64 bits";
-	if (!take_decimal(line, &event->len))
+	if (!parse_decimal(line, &event->len))
 		return "the length is no number of 64 bits";
-	if (!pn_trace_sane(event))
+	if (!pn_trace_event_is_valid(event))
 		return "the buffer wraps around the end of the address space";
 	return NULL;
 }
 
 static int parse_plain(struct pn_trace *trace, struct line line,
-		       struct pn_event *event)
+		       struct pn_trace_event *event)
 {
 	const char *wrong;
 	int ret = 0;
 
-	*event = (struct pn_event){ .kind = PN_EVENT_PIN,
-				    .peer = PN_EVENT_NO_PEER };
-	wrong = take_first(&line, event);
+	*event = (struct pn_trace_event){ .kind = PN_EVENT_PIN,
+					  .peer = PN_EVENT_NO_PEER };
+	wrong = parse_required(&line, event);
 	if (wrong)
-		return pn_trace_damaged(trace, "%s", wrong);
+		return pn_trace_set_damaged(trace, "%s", wrong);
 	if (trace->info.ops)
-		ret = take_rest(trace, &line, event);
+		ret = parse_optional(trace, &line, event);
 	if (!ret && line.at != line.end)
-		ret = pn_trace_damaged(trace, "more columns than the first "
-					      "line announces");
+		ret = pn_trace_set_damaged(trace, "more columns than the first "
+						  "line announces");
 	return ret;
 }
 
-static int fill_plain(struct pn_trace *trace, struct pn_event *events, int max)
+static int fill_plain(struct pn_trace *trace, struct pn_trace_event *events,
+		      int max)
 {
 	struct line line;
 	int n = 0, ret = 0;
@@ -150,11 +153,11 @@ const struct pn_reader *pn_csv_recognise(struct pn_trace *trace)
 
 	if (pn_text_line(trace, &line) <= 0)
 		return NULL;
-	if (line_is(line, PN_FULL_FIRST)) {
+	if (line_is(line, PN_CSV_FULL_FIRST_LINE)) {
 		trace->info.format = PN_TRACE_FULL;
 		trace->info.unpins = trace->info.sites = true;
 		trace->info.ops = true;
-		return &pn_full_reader;
+		return &pn_csv_full_reader;
 	}
 	trace->info.format = PN_TRACE_PLAIN;
 	trace->info.complete = true;

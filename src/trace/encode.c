@@ -14,7 +14,7 @@ static inline uint64_t unzigzag(uint64_t value)
 	return value >> 1 ^ -(value & 1);
 }
 
-static inline uint8_t *put_varint(uint8_t *to, uint64_t value)
+static inline uint8_t *encode_varint(uint8_t *to, uint64_t value)
 {
 	while (value >= 128) {
 		*to++ = (uint8_t)(value | 128);
@@ -40,20 +40,20 @@ static inline uint8_t *put_varint(uint8_t *to, uint64_t value)
 	X(op)       \
 	X(more)
 
-uint8_t *pn_event_encode(uint8_t *to, const struct pn_event *event,
-			 struct pn_event *before)
+uint8_t *pn_event_encode(uint8_t *to, const struct pn_trace_event *event,
+			 struct pn_trace_event *before)
 {
 	uint8_t *changed = to + 1;
 	unsigned mask = 0, bit = 1;
 
 	*to = event->kind;
-	to = put_varint(to + 3, zigzag(event->time_ns - before->time_ns));
-#define PUT(field)                                                    \
-	if (event->field != before->field) {                          \
-		mask |= bit;                                          \
-		to = put_varint(to, zigzag((uint64_t)event->field -   \
-					   (uint64_t)before->field)); \
-	}                                                             \
+	to = encode_varint(to + 3, zigzag(event->time_ns - before->time_ns));
+#define PUT(field)                                                       \
+	if (event->field != before->field) {                             \
+		mask |= bit;                                             \
+		to = encode_varint(to, zigzag((uint64_t)event->field -   \
+					      (uint64_t)before->field)); \
+	}                                                                \
 	bit <<= 1;
 	FIELDS(PUT)
 #undef PUT
@@ -64,7 +64,7 @@ uint8_t *pn_event_encode(uint8_t *to, const struct pn_event *event,
 }
 
 uint8_t *pn_record_encode(uint8_t *to, const struct pn_record *record,
-			  struct pn_event *before)
+			  struct pn_trace_event *before)
 {
 	uint8_t *kind = to;
 
@@ -72,14 +72,14 @@ uint8_t *pn_record_encode(uint8_t *to, const struct pn_record *record,
 	if (!record->nblob)
 		return to;
 	*kind |= PN_RECORD_BLOB;
-	to = put_varint(to, record->nblob);
+	to = encode_varint(to, record->nblob);
 	memcpy(to, record->blob, record->nblob);
 	return to + record->nblob;
 }
 
 /* NULL: it does not end. */
-static inline const uint8_t *take_varint(const uint8_t *at, const uint8_t *end,
-					 uint64_t *out)
+static inline const uint8_t *decode_varint(const uint8_t *at,
+					   const uint8_t *end, uint64_t *out)
 {
 	uint64_t value = 0;
 
@@ -95,12 +95,12 @@ static inline const uint8_t *take_varint(const uint8_t *at, const uint8_t *end,
 	return NULL;
 }
 
-static const uint8_t *take_blob(const uint8_t *at, const uint8_t *end,
-				struct pn_record *record)
+static const uint8_t *decode_blob(const uint8_t *at, const uint8_t *end,
+				  struct pn_record *record)
 {
 	uint64_t n;
 
-	at = take_varint(at, end, &n);
+	at = decode_varint(at, end, &n);
 	if (!at || n > PN_RECORD_BLOB_MAX || n > (size_t)(end - at))
 		return NULL;
 	record->blob = at;
@@ -108,14 +108,15 @@ static const uint8_t *take_blob(const uint8_t *at, const uint8_t *end,
 	return at + n;
 }
 
-static inline const uint8_t *take_fields(const uint8_t *at, const uint8_t *end,
-					 unsigned mask, struct pn_event *event)
+static inline const uint8_t *decode_fields(const uint8_t *at,
+					   const uint8_t *end, unsigned mask,
+					   struct pn_trace_event *event)
 {
 	uint64_t value;
 
 #define TAKE(field)                                                         \
 	if (mask & 1) {                                                     \
-		at = take_varint(at, end, &value);                          \
+		at = decode_varint(at, end, &value);                        \
 		if (pn_unlikely(!at))                                       \
 			return NULL;                                        \
 		event->field = (__typeof__(event->field))(event->field +    \
@@ -126,14 +127,14 @@ static inline const uint8_t *take_fields(const uint8_t *at, const uint8_t *end,
 #undef TAKE
 	/* Fields that a later version has added. */
 	for (; mask; mask >>= 1)
-		if (mask & 1 && !(at = take_varint(at, end, &value)))
+		if (mask & 1 && !(at = decode_varint(at, end, &value)))
 			return NULL;
 	return at;
 }
 
 const uint8_t *pn_record_decode(const uint8_t *at, const uint8_t *end,
 				struct pn_record *record,
-				struct pn_event *before)
+				struct pn_trace_event *before)
 {
 	unsigned kind, mask;
 	uint64_t value;
@@ -142,15 +143,15 @@ const uint8_t *pn_record_decode(const uint8_t *at, const uint8_t *end,
 		return NULL;
 	kind = at[0];
 	mask = at[1] | (unsigned)at[2] << 8;
-	at = take_varint(at + 3, end, &value);
+	at = decode_varint(at + 3, end, &value);
 	if (!at)
 		return NULL;
 	before->time_ns += unzigzag(value);
 	before->kind = kind & 127;
-	at = take_fields(at, end, mask, before);
+	at = decode_fields(at, end, mask, before);
 	if (!at)
 		return NULL;
 	record->event = *before;
 	record->nblob = 0;
-	return kind & PN_RECORD_BLOB ? take_blob(at, end, record) : at;
+	return kind & PN_RECORD_BLOB ? decode_blob(at, end, record) : at;
 }

@@ -3,7 +3,7 @@
  * format -- the binary form of a trace.
  *
  * A file is a head of PN_TRACE_HEAD_BYTES and blocks of equal size. A block
- * belongs to one lane (one thread at a time writes it) and holds records, one
+ * belongs to one stream (one thread at a time writes it) and holds records, one
  * behind the other, `used` bytes of them; what lies behind is undefined. A
  * block whose magic is 0 was never begun and holds nothing. Blocks are
  * independent: each begins with the state that an all-zero event is.
@@ -19,9 +19,10 @@
  * A varint is 7 bits a byte, lowest first, the top bit says that more follow;
  * zigzag maps 0, -1, 1, -2 to 0, 1, 2, 3. Differences are modulo 2^64.
  *
- * Besides events (cache/event.h) there are records about the trace itself:
- * PN_RECORD_SITE gives `site` its frames (blob: 8 bytes each), PN_RECORD_OP
- * gives `op` its name. An OPEN event has a struct pn_event_cache for a blob.
+ * Besides events (cache/trace_event.h) there are records about the trace
+ *itself: PN_RECORD_SITE gives `site` its frames (blob: 8 bytes each),
+ *PN_RECORD_OP gives `op` its name. An OPEN event has a struct
+ *pn_trace_event_cache for a blob.
  *
  * Numbers are in the byte order of the machine that recorded; readers refuse
  * another order and another major version. What can be added without changing
@@ -35,7 +36,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/event.h"
+#include "base/trace_sink.h"
 
 #define PN_TRACE_MAGIC	     UINT64_C(0x0a65636172746e70) /* "pntrace\n" */
 #define PN_TRACE_VERSION     1
@@ -56,7 +57,7 @@ struct pn_trace_head {
 };
 
 struct pn_trace_block {
-	uint32_t magic, lane;
+	uint32_t magic, stream;
 	uint64_t start_ns; /* of its first event */
 	_Atomic uint32_t used;
 	uint32_t reserved;
@@ -79,7 +80,7 @@ enum pn_record_kind {
 #define PN_RECORD_PLAIN_MAX (3 + 5 * 10 + 2 * 5 + 3 * 3 + 3 * 2)
 
 struct pn_record {
-	struct pn_event event;
+	struct pn_trace_event event;
 	const void *blob;
 	uint16_t nblob;
 };
@@ -88,15 +89,15 @@ struct pn_record {
  * PN_RECORD_PLAIN_MAX, without a blob); *before is the event before, and this
  * one afterwards. Returns the end. */
 uint8_t *pn_record_encode(uint8_t *to, const struct pn_record *record,
-			  struct pn_event *before);
+			  struct pn_trace_event *before);
 /* The same for what most records are. */
-uint8_t *pn_event_encode(uint8_t *to, const struct pn_event *event,
-			 struct pn_event *before);
+uint8_t *pn_event_encode(uint8_t *to, const struct pn_trace_event *event,
+			 struct pn_trace_event *before);
 
 /* Reads a record; *before as above. Returns its end, or NULL: it is damaged or
  * does not end before `end`. The blob is where it lies. */
 const uint8_t *pn_record_decode(const uint8_t *at, const uint8_t *end,
 				struct pn_record *record,
-				struct pn_event *before);
+				struct pn_trace_event *before);
 
 #endif

@@ -44,7 +44,7 @@ struct generator {
 	struct shape shape;
 	uint64_t at;		       /* cello92: where the disk's head is */
 	uint64_t client[CLIENT_SLOTS]; /* and what the client cache holds */
-	struct pn_script *script;
+	struct pn_workload *script;
 	uint64_t random;
 	double *chance;	     /* of an object or one of those before it */
 	uint8_t *log2_pages; /* by object */
@@ -112,11 +112,11 @@ static int make_objects(struct generator *g)
 
 static int request(struct generator *g, uint64_t addr, uint64_t npages)
 {
-	struct pn_step step = { .addr = addr,
-				.len = npages * PN_PAGE_BYTES,
-				.kind = PN_STEP_PIN };
+	struct pn_workload_step step = { .addr = addr,
+					 .len = npages * PN_PAGE_BYTES,
+					 .kind = PN_WORKLOAD_PIN };
 
-	return pn_script_add(g->script, &step);
+	return pn_workload_add(g->script, &step);
 }
 
 /* An object whose size is that of `object`, at its place. */
@@ -275,7 +275,8 @@ static int parse(const char *spec, const struct kind **kind,
 	return 0;
 }
 
-int pn_generate(const char *spec, struct pn_script *script, struct pn_why *why)
+int pn_generate(const char *spec, struct pn_workload *script,
+		struct pn_why *why)
 {
 	struct generator *g = calloc(1, sizeof(*g));
 	const struct kind *kind;

@@ -23,18 +23,19 @@
  *   phases   as zipf, but all other objects in each of several phases
  *
  * Errors: -EINVAL with a text that says what would be right; those of
- * pn_script_add().
+ * pn_workload_add().
  */
 #ifndef PN_TRACE_GENERATE_H
 #define PN_TRACE_GENERATE_H
 
 #include "config/option.h"
-#include "trace/script.h"
+#include "trace/workload.h"
 
 /* The kinds, one by one, and a line about each; NULL at the end. */
 const char *pn_generate_kind(unsigned index, const char **help);
 
 /* Appends the requests to a script. */
-int pn_generate(const char *spec, struct pn_script *script, struct pn_why *why);
+int pn_generate(const char *spec, struct pn_workload *script,
+		struct pn_why *why);
 
 #endif

@@ -23,19 +23,20 @@ static void forget(struct pn_mappings *mappings, touch_fn *touches,
 	mappings->n = kept;
 }
 
-void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+void pn_mappings_remove(struct pn_mappings *mappings, uintptr_t addr,
+			size_t len)
 {
 	forget(mappings, pn_range_overlaps, (struct pn_range){ addr, len });
 }
 
-void pn_mappings_deny(struct pn_mappings *mappings, uintptr_t addr, size_t len)
+void pn_mappings_split(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 {
 	forget(mappings, pn_range_covers, (struct pn_range){ addr, len });
 }
 
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 {
-	pn_mappings_cut(mappings, addr, len);
+	pn_mappings_remove(mappings, addr, len);
 	if (mappings->n == mappings->room) {
 		size_t room = mappings->room ? 2 * mappings->room : 16;
 		struct pn_range *at =
@@ -50,8 +51,8 @@ int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 	return 0;
 }
 
-bool pn_mappings_hold(const struct pn_mappings *mappings, uintptr_t addr,
-		      size_t len)
+bool pn_mappings_cover(const struct pn_mappings *mappings, uintptr_t addr,
+		       size_t len)
 {
 	struct pn_range range = { addr, len };
 

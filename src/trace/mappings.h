@@ -25,11 +25,13 @@ void pn_mappings_fini(struct pn_mappings *mappings);
 /* -ENOMEM. */
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len);
 /* The range is in no single one. */
-void pn_mappings_deny(struct pn_mappings *mappings, uintptr_t addr, size_t len);
+void pn_mappings_split(struct pn_mappings *mappings, uintptr_t addr,
+		       size_t len);
 /* The memory went away: what overlaps is known no longer. */
-void pn_mappings_cut(struct pn_mappings *mappings, uintptr_t addr, size_t len);
+void pn_mappings_remove(struct pn_mappings *mappings, uintptr_t addr,
+			size_t len);
 /* Whether the range is known to lie in one. */
-bool pn_mappings_hold(const struct pn_mappings *mappings, uintptr_t addr,
-		      size_t len);
+bool pn_mappings_cover(const struct pn_mappings *mappings, uintptr_t addr,
+		       size_t len);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "base/index.h"
 #include "cache/cache_impl.h"
+#include "cache/policy/eviction.h"
 #include "cache/policy/rank.h"
-#include "cache/policy/take.h"
 
 #define NCLASSES 30
 
@@ -140,7 +140,7 @@ static void offline_insert(struct pn_policy *policy,
 {
 	struct offline *self = of(policy);
 
-	pn_policy_listen(policy, node);
+	pn_policy_request_access(policy, node);
 	place(self, node);
 }
 
@@ -197,8 +197,8 @@ static struct pn_rank *least_class(struct offline *self)
 static bool take_more(const struct offline *self, const struct pn_take *take,
 		      const struct pn_policy_node *node)
 {
-	return pn_take_must(take) || (next_of(node) >= PN_NEXT_NEVER &&
-				      take->nregions < self->attr.batch);
+	return pn_eviction_must(take) || (next_of(node) >= PN_NEXT_NEVER &&
+					  take->nregions < self->attr.batch);
 }
 
 static void take_ranked(struct offline *self, struct pn_take *take)
@@ -210,7 +210,7 @@ static void take_ranked(struct offline *self, struct pn_take *take)
 
 		if (!take_more(self, take, node))
 			break;
-		if (pn_take_busy(take, node)) {
+		if (pn_eviction_busy(take, node)) {
 			pn_rank_hold(class);
 			continue;
 		}
@@ -233,14 +233,14 @@ static unsigned offline_evict(struct pn_policy *policy,
 		struct pn_policy_node *node =
 			pn_container_of(pos, struct pn_policy_node, link);
 
-		if (!pn_take_must(&take))
+		if (!pn_eviction_must(&take))
 			break;
-		if (pn_take_busy(&take, node))
+		if (pn_eviction_busy(&take, node))
 			continue;
 		pn_list_remove(pos);
 		pn_take(&take, node);
 	}
-	if (pn_take_must(&take))
+	if (pn_eviction_must(&take))
 		take_ranked(self, &take);
 	return take.nregions;
 }

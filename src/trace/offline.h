@@ -23,7 +23,7 @@
 
 #include "base/range.h"
 #include "cache/policy/policy.h"
-#include "trace/script.h"
+#include "trace/workload.h"
 
 /* -ENOMEM. */
 int pn_offline_open(const struct pn_policy_attr *attr,

@@ -18,32 +18,32 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/thread.h"
-#include "cache/event.h"
+#include "cache/trace_event.h"
 #include "monitor/syscalls.h"
 #include "trace/format.h"
 
-#define RING 512 /* quiet events; a power of two */
+#define RING_ENTRIES 512 /* quiet events; a power of two */
 
-struct waiting {
+struct ring_entry {
 	_Atomic uint64_t filled; /* its number + 1, once it can be read */
-	struct pn_event event;
+	struct pn_trace_event event;
 };
 
 struct recorder;
 
-struct lane {
+struct stream {
 	struct recorder *recorder;
 	struct pn_trace_block *block; /* NULL: none yet, or no room */
 	uint32_t used;
 	uint32_t number;
 	bool busy; /* recording just now: a signal handler came in between */
-	struct pn_event before;
-	struct pn_list link; /* among the lanes that nobody uses */
-	struct lane *older;  /* among all */
+	struct pn_trace_event before;
+	struct pn_list link;  /* among the streams that nobody uses */
+	struct stream *older; /* among all */
 };
 
 struct recorder {
-	struct pn_event_sink sink; /* first */
+	struct pn_trace_sink sink; /* first */
 	_Atomic uint32_t *state;   /* enum state; FOREIGN in children */
 	struct pn_trace_head *head;
 	int fd;
@@ -56,11 +56,11 @@ struct recorder {
 	/* The ring. */
 	_Atomic uint64_t ring_head, ring_tail;
 	_Atomic bool draining;
-	struct waiting ring[RING];
+	struct ring_entry ring[RING_ENTRIES];
 	/* Protects what follows. */
 	struct pn_mutex lock;
-	struct pn_list idle;	/* lanes of threads that ended */
-	struct lane *newest;	/* of all lanes */
+	struct pn_list idle;	/* streams of threads that ended */
+	struct stream *newest;	/* of all streams */
 	struct recorder *older; /* the parent's, or one that was stopped */
 };
 
@@ -73,16 +73,16 @@ static struct pn_mutex start_lock = { PTHREAD_MUTEX_INITIALIZER };
 static int thread_key; /* of base/thread.h; negative: none was left */
 static _Atomic uint32_t nthreads;
 
-static _Thread_local struct lane *my_lane
+static _Thread_local struct stream *my_stream
 	__attribute__((tls_model("initial-exec")));
 
-static inline bool alive(const struct recorder *r)
+static inline bool is_recording(const struct recorder *r)
 {
 	return atomic_load_explicit(r->state, memory_order_relaxed) ==
 	       RECORDING;
 }
 
-static void lose(struct recorder *r)
+static void count_lost(struct recorder *r)
 {
 	atomic_fetch_add_explicit(&r->head->lost, 1, memory_order_relaxed);
 }
@@ -120,7 +120,7 @@ static void *map_new(struct recorder *r, off_t offset, size_t bytes)
 	return at;
 }
 
-static void no_more_room(struct recorder *r, const char *why)
+static void stop_growing(struct recorder *r, const char *why)
 {
 	if (!atomic_exchange(&r->full, true))
 		pn_warn("recording to %s ends: %s; further events are counted "
@@ -137,7 +137,7 @@ static struct pn_trace_block *new_block(struct recorder *r, bool *first)
 		return NULL;
 	number = atomic_fetch_add(&r->nblocks, 1);
 	if (number >= r->max_blocks) {
-		no_more_room(r, "the file has reached trace_max_bytes");
+		stop_growing(r, "the file has reached trace_max_bytes");
 		return NULL;
 	}
 	block = map_new(r,
@@ -145,131 +145,137 @@ static struct pn_trace_block *new_block(struct recorder *r, bool *first)
 				number * PN_TRACE_BLOCK_BYTES),
 			PN_TRACE_BLOCK_BYTES);
 	if (!block)
-		no_more_room(r, strerror(errno));
+		stop_growing(r, strerror(errno));
 	*first = !number;
 	return block;
 }
 
-/* The lane goes on in a block of its own. */
-static bool next_block(struct lane *lane, uint64_t start_ns)
+/* The stream goes on in a block of its own. */
+static bool next_block(struct stream *stream, uint64_t start_ns)
 {
 	bool first = false;
-	struct pn_trace_block *block = new_block(lane->recorder, &first);
+	struct pn_trace_block *block = new_block(stream->recorder, &first);
 
-	if (lane->block)
-		unmap(lane->block, PN_TRACE_BLOCK_BYTES);
-	lane->block = block;
-	lane->used = 0;
-	lane->before = (struct pn_event){ .time_ns = start_ns };
+	if (stream->block)
+		unmap(stream->block, PN_TRACE_BLOCK_BYTES);
+	stream->block = block;
+	stream->used = 0;
+	stream->before = (struct pn_trace_event){ .time_ns = start_ns };
 	if (!block)
 		return false;
 	if (first)
-		lane->recorder->head->start_ns = start_ns;
-	atomic_store(&lane->recorder->latest_ns, start_ns);
-	block->lane = lane->number;
+		stream->recorder->head->start_ns = start_ns;
+	atomic_store(&stream->recorder->latest_ns, start_ns);
+	block->stream = stream->number;
 	block->start_ns = start_ns;
 	block->magic = PN_TRACE_BLOCK_MAGIC;
 	return true;
 }
 
-/* --- lanes ---------------------------------------------------------------- */
+/* --- streams ----------------------------------------------------------------
+ */
 
-static pthread_key_t lane_key;
-static pthread_once_t lane_once = PTHREAD_ONCE_INIT;
-static bool lane_keyed; /* else lanes of threads that end are lost */
+static pthread_key_t stream_key;
+static pthread_once_t stream_once = PTHREAD_ONCE_INIT;
+static bool has_stream_key; /* else streams of threads that end are lost */
 
-/* The thread ends: its lane is for the next one. */
-static void leave_lane(void *arg)
+/* The thread ends: its stream is for the next one. */
+static void detach_stream(void *arg)
 {
-	struct lane *lane = arg;
-	struct recorder *r = lane->recorder;
+	struct stream *stream = arg;
+	struct recorder *r = stream->recorder;
 
-	my_lane = NULL;
+	my_stream = NULL;
 	/* A child has no thread that would unlock. */
 	if (atomic_load(r->state) == FOREIGN)
 		return;
 	pn_lock(&r->lock);
-	pn_list_append(&r->idle, &lane->link);
+	pn_list_append(&r->idle, &stream->link);
 	pn_unlock(&r->lock);
 }
 
-static void make_lane_key(void)
+static void make_stream_key(void)
 {
-	lane_keyed = !pthread_key_create(&lane_key, leave_lane);
+	has_stream_key = !pthread_key_create(&stream_key, detach_stream);
 }
 
-static struct lane *take_lane(struct recorder *r)
+static struct stream *get_stream(struct recorder *r)
 {
 	struct pn_list *link;
-	struct lane *lane;
+	struct stream *stream;
 
 	pn_lock(&r->lock);
 	link = pn_list_pop(&r->idle);
 	pn_unlock(&r->lock);
 	if (link)
-		return pn_container_of(link, struct lane, link);
-	lane = calloc(1, sizeof(*lane));
-	if (!lane)
+		return pn_container_of(link, struct stream, link);
+	stream = calloc(1, sizeof(*stream));
+	if (!stream)
 		return NULL;
-	lane->recorder = r;
-	pn_list_init(&lane->link);
+	stream->recorder = r;
+	pn_list_init(&stream->link);
 	pn_lock(&r->lock);
-	lane->number = r->newest ? r->newest->number + 1 : 0;
-	lane->older = r->newest;
-	r->newest = lane;
+	stream->number = r->newest ? r->newest->number + 1 : 0;
+	stream->older = r->newest;
+	r->newest = stream;
 	pn_unlock(&r->lock);
-	return lane;
+	return stream;
 }
 
-static PN_NOINLINE struct lane *attach_lane(struct recorder *r)
+static PN_NOINLINE struct stream *attach_stream(struct recorder *r)
 {
-	struct lane *lane = take_lane(r);
+	struct stream *stream = get_stream(r);
 
-	if (!lane)
+	if (!stream)
 		return NULL;
-	pthread_once(&lane_once, make_lane_key);
-	if (!lane_keyed || pthread_setspecific(lane_key, lane))
-		pn_debug("a thread's lane is lost when it ends");
-	return my_lane = lane;
+	pthread_once(&stream_once, make_stream_key);
+	if (!has_stream_key || pthread_setspecific(stream_key, stream))
+		pn_debug("a thread's stream is lost when it ends");
+	return my_stream = stream;
 }
 
-static inline struct lane *lane_of(struct recorder *r)
+static inline struct stream *stream_of(struct recorder *r)
 {
-	struct lane *lane = my_lane;
+	struct stream *stream = my_stream;
 
-	/* A child's first thread has the lane of its parent. */
-	return pn_likely(lane && lane->recorder == r) ? lane : attach_lane(r);
+	/* A child's first thread has the stream of its parent. */
+	return pn_likely(stream && stream->recorder == r) ? stream
+							  : attach_stream(r);
 }
 
 /* --- recording ------------------------------------------------------------ */
 
-static inline void commit(struct lane *lane, const uint8_t *end)
+static inline void commit(struct stream *stream, const uint8_t *end)
 {
-	lane->used = (uint32_t)(end - lane->block->records);
+	stream->used = (uint32_t)(end - stream->block->records);
 	/* Readers of a live file, and of what a kill leaves, see no more. */
-	atomic_store_explicit(&lane->block->used, lane->used,
+	atomic_store_explicit(&stream->block->used, stream->used,
 			      memory_order_release);
 }
 
-static inline bool room_for(struct lane *lane, size_t bytes, uint64_t time_ns)
+static inline bool reserve_bytes(struct stream *stream, size_t bytes,
+				 uint64_t time_ns)
 {
-	if (pn_likely(lane->block && PN_TRACE_BLOCK_ROOM - lane->used >= bytes))
+	if (pn_likely(stream->block &&
+		      PN_TRACE_BLOCK_ROOM - stream->used >= bytes))
 		return true;
-	return next_block(lane, time_ns);
+	return next_block(stream, time_ns);
 }
 
-static inline void write_event(struct lane *lane, const struct pn_event *event)
+static inline void write_event(struct stream *stream,
+			       const struct pn_trace_event *event)
 {
-	if (pn_unlikely(!room_for(lane, PN_RECORD_PLAIN_MAX, event->time_ns))) {
-		lose(lane->recorder);
+	if (pn_unlikely(!reserve_bytes(stream, PN_RECORD_PLAIN_MAX,
+				       event->time_ns))) {
+		count_lost(stream->recorder);
 		return;
 	}
-	commit(lane, pn_event_encode(lane->block->records + lane->used, event,
-				     &lane->before));
+	commit(stream, pn_event_encode(stream->block->records + stream->used,
+				       event, &stream->before));
 }
 
 /* Which thread of execution it is, and where in the program it says it is. */
-static inline void name_thread(struct pn_event *event)
+static inline void name_thread(struct pn_trace_event *event)
 {
 	struct pn_thread *self = pn_thread_self();
 	void **number;
@@ -287,8 +293,8 @@ static inline void name_thread(struct pn_event *event)
 	event->thread = (uint32_t)(uintptr_t)*number;
 }
 
-/* Moves what waits in the ring into the caller's lane. */
-static PN_NOINLINE void drain_ring(struct recorder *r, struct lane *lane,
+/* Moves what waits in the ring into the caller's stream. */
+static PN_NOINLINE void drain_ring(struct recorder *r, struct stream *stream,
 				   uint64_t now_ns)
 {
 	uint64_t at;
@@ -297,90 +303,92 @@ static PN_NOINLINE void drain_ring(struct recorder *r, struct lane *lane,
 		return; /* another thread does it */
 	at = atomic_load_explicit(&r->ring_tail, memory_order_relaxed);
 	for (;; at++) {
-		struct waiting *w = &r->ring[at % RING];
+		struct ring_entry *w = &r->ring[at % RING_ENTRIES];
 
-		/* Pairs with the release in record_quietly(). */
+		/* Pairs with the release in record_noalloc(). */
 		if (atomic_load_explicit(&w->filled, memory_order_acquire) !=
 		    at + 1)
 			break;
 		w->event.time_ns = now_ns;
-		write_event(lane, &w->event);
+		write_event(stream, &w->event);
 		atomic_store_explicit(&r->ring_tail, at + 1,
 				      memory_order_release);
 	}
 	atomic_store_explicit(&r->draining, false, memory_order_release);
 }
 
-static void record(struct pn_event_sink *sink, const struct pn_event *event)
+static void record(struct pn_trace_sink *sink,
+		   const struct pn_trace_event *event)
 {
 	struct recorder *r = pn_container_of(sink, struct recorder, sink);
-	struct pn_event copy = *event;
-	struct lane *lane;
+	struct pn_trace_event copy = *event;
+	struct stream *stream;
 
-	if (pn_unlikely(!alive(r)))
+	if (pn_unlikely(!is_recording(r)))
 		return;
-	lane = lane_of(r);
-	if (pn_unlikely(!lane || lane->busy)) {
-		lose(r);
+	stream = stream_of(r);
+	if (pn_unlikely(!stream || stream->busy)) {
+		count_lost(r);
 		return;
 	}
-	lane->busy = true;
+	stream->busy = true;
 	name_thread(&copy);
 	if (pn_unlikely(
 		    atomic_load_explicit(&r->ring_head, memory_order_relaxed) !=
 		    atomic_load_explicit(&r->ring_tail, memory_order_relaxed)))
-		drain_ring(r, lane, event->time_ns);
-	write_event(lane, &copy);
-	lane->busy = false;
+		drain_ring(r, stream, event->time_ns);
+	write_event(stream, &copy);
+	stream->busy = false;
 }
 
-static void record_quietly(struct pn_event_sink *sink,
-			   const struct pn_event *event)
+static void record_noalloc(struct pn_trace_sink *sink,
+			   const struct pn_trace_event *event)
 {
 	struct recorder *r = pn_container_of(sink, struct recorder, sink);
-	struct waiting *w;
+	struct ring_entry *w;
 	uint64_t at;
 
-	if (!alive(r))
+	if (!is_recording(r))
 		return;
 	at = atomic_load(&r->ring_head);
 	do {
 		/* Acquire: the entry has been read, it may be overwritten. */
 		if (at - atomic_load_explicit(&r->ring_tail,
 					      memory_order_acquire) >=
-		    RING) {
-			lose(r);
+		    RING_ENTRIES) {
+			count_lost(r);
 			return;
 		}
 	} while (!atomic_compare_exchange_weak(&r->ring_head, &at, at + 1));
-	w = &r->ring[at % RING];
+	w = &r->ring[at % RING_ENTRIES];
 	w->event = *event;
 	atomic_store_explicit(&w->filled, at + 1, memory_order_release);
 }
 
-static uint16_t introduce(struct pn_event_sink *sink,
-			  const struct pn_event *event, const void *about,
-			  uint16_t bytes)
+static uint16_t add_source(struct pn_trace_sink *sink,
+			   const struct pn_trace_event *event,
+			   const void *about, uint16_t bytes)
 {
 	struct recorder *r = pn_container_of(sink, struct recorder, sink);
 	struct pn_record introduction = { *event, about, bytes };
-	struct lane *lane = alive(r) ? lane_of(r) : NULL;
+	struct stream *stream = is_recording(r) ? stream_of(r) : NULL;
 	uint32_t number;
 
-	if (!lane || bytes > PN_RECORD_BLOB_MAX)
+	if (!stream || bytes > PN_RECORD_BLOB_MAX)
 		return 0;
 	number = atomic_fetch_add(&r->nsources, 1) + 1;
 	if (number > UINT16_MAX)
 		return 0;
 	introduction.event.source = (uint16_t)number;
 	name_thread(&introduction.event);
-	lane->busy = true;
-	if (room_for(lane, PN_RECORD_MAX, event->time_ns))
-		commit(lane, pn_record_encode(lane->block->records + lane->used,
-					      &introduction, &lane->before));
+	stream->busy = true;
+	if (reserve_bytes(stream, PN_RECORD_MAX, event->time_ns))
+		commit(stream,
+		       pn_record_encode(stream->block->records + stream->used,
+					&introduction, &stream->before));
 	else
-		lose(r);
-	lane->busy = false;
+		count_lost(r);
+	stream->busy = false;
 	return (uint16_t)number;
 }
 
@@ -406,7 +414,7 @@ static int expand(const char *pattern, char *out, size_t size)
 }
 
 /* Nothing that somebody may still want is overwritten. */
-static int check_ours(int fd)
+static int check_overwritable(int fd)
 {
 	uint64_t magic;
 	struct stat st;
@@ -432,7 +440,7 @@ static int open_locked(const char *path)
 
 	if (fd < 0)
 		return -errno;
-	ret = flock(fd, LOCK_EX | LOCK_NB) ? -errno : check_ours(fd);
+	ret = flock(fd, LOCK_EX | LOCK_NB) ? -errno : check_overwritable(fd);
 	if (!ret && ftruncate(fd, 0))
 		ret = -errno;
 	if (!ret)
@@ -507,14 +515,14 @@ static int recorder_open(struct recorder *r, const char *pattern,
 		close(r->fd);
 		return ret;
 	}
-	r->sink = (struct pn_event_sink){ record, record_quietly, introduce };
+	r->sink = (struct pn_trace_sink){ record, record_noalloc, add_source };
 	r->max_blocks = max_bytes / PN_TRACE_BLOCK_BYTES;
 	pn_mutex_init(&r->lock);
 	pn_list_init(&r->idle);
 	return 0;
 }
 
-static int start_anew(const char *pattern, uint64_t max_bytes)
+static int start_recorder(const char *pattern, uint64_t max_bytes)
 {
 	struct recorder *r = calloc(1, sizeof(*r));
 	int ret = r ? recorder_open(r, pattern, max_bytes) : -ENOMEM;
@@ -530,7 +538,7 @@ static int start_anew(const char *pattern, uint64_t max_bytes)
 	}
 	r->older = atomic_load(&current);
 	atomic_store(&current, r);
-	pn_event_install(&r->sink);
+	pn_trace_sink_install(&r->sink);
 	return 0;
 }
 
@@ -562,8 +570,8 @@ int pn_record_start(const char *pattern, uint64_t max_bytes)
 	pthread_once(&once, prepare);
 	pn_lock(&start_lock);
 	r = atomic_load(&current);
-	if (!r || !alive(r))
-		ret = start_anew(pattern, max_bytes);
+	if (!r || !is_recording(r))
+		ret = start_recorder(pattern, max_bytes);
 	pn_unlock(&start_lock);
 	return ret;
 }
@@ -572,7 +580,7 @@ const char *pn_record_path(void)
 {
 	struct recorder *r = atomic_load(&current);
 
-	return r && alive(r) ? r->path : NULL;
+	return r && is_recording(r) ? r->path : NULL;
 }
 
 /* The recorder itself stays: threads may be about to look at it. */
@@ -580,14 +588,14 @@ void __attribute__((destructor)) pn_record_stop(void)
 {
 	struct recorder *r = atomic_load(&current);
 
-	if (!r || !alive(r))
+	if (!r || !is_recording(r))
 		return;
-	pn_event_install(NULL);
+	pn_trace_sink_install(NULL);
 	if (atomic_load(&r->ring_head) != atomic_load(&r->ring_tail) &&
-	    lane_of(r))
-		drain_ring(r, my_lane,
-			   my_lane->block ? my_lane->before.time_ns
-					  : atomic_load(&r->latest_ns));
+	    stream_of(r))
+		drain_ring(r, my_stream,
+			   my_stream->block ? my_stream->before.time_ns
+					    : atomic_load(&r->latest_ns));
 	atomic_store(r->state, STOPPED);
 	atomic_store(&r->head->complete, 1);
 	flock(r->fd, LOCK_UN); /* a thread may be about to use the descriptor */

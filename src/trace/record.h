@@ -3,14 +3,13 @@
  * record -- writes the events of this process into a file.
  *
  * Nouns
- *   recorder  the process's sink (base/event.h) with its file. Born with the
- *             first context that is opened with the option `trace`, ends with
- *             the process.
- *   lane      what a thread writes with: a block of the file, mapped. When the
- *             thread ends, another takes its lane over.
- *   ring      where quiet events wait for the next loud one of any thread.
+ *   recorder  the process's sink (base/trace_sink.h) with its file. Born with
+ * the first context that is opened with the option `trace`, ends with the
+ * process. stream      what a thread writes with: a block of the file, mapped.
+ * When the thread ends, another takes its stream over. ring      where quiet
+ * events wait for the next loud one of any thread.
  *
- * A thread encodes an event into the block of its lane and says so by storing
+ * A thread encodes an event into the block of its stream and says so by storing
  * `used`: no lock, nothing shared, no system call until the block is full. The
  * mapping is shared with the file, so whatever was recorded is in the file at
  * once: a program that is killed leaves all of it, and nobody has to flush. (A

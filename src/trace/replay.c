@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "cache/cache.h"
-#include "cache/event.h"
+#include "cache/trace_event.h"
 #include "trace/mappings.h"
 #include "trace/offline.h"
 
@@ -101,7 +101,7 @@ static double ns_of(const struct pn_profile *profile,
 
 static void counter_init(struct counter *counter,
 			 const struct pn_profile *profile,
-			 const struct pn_script *script)
+			 const struct pn_workload *script)
 {
 	*counter = (struct counter){
 		.base = {
@@ -144,7 +144,7 @@ static double total_us(const struct counter *counter,
  */
 
 struct run {
-	const struct pn_script *script;
+	const struct pn_workload *script;
 	const struct pn_replay_attr *attr;
 	struct pn_replay_result *result;
 	struct counter counter;
@@ -158,13 +158,13 @@ struct run {
 	bool bypass;
 };
 
-static struct pn_range pages_of(const struct pn_step *step)
+static struct pn_range pages_of(const struct pn_workload_step *step)
 {
 	return pn_range_pages(step->addr + SHIFT, step->len, PN_PAGE_BYTES);
 }
 
 /* No room for it in this budget: registered for this request alone. */
-static void pin_oversize(struct run *run, const struct pn_step *step)
+static void pin_oversize(struct run *run, const struct pn_workload_step *step)
 {
 	struct pn_range pages = pages_of(step);
 	struct counter *counter = &run->counter;
@@ -176,9 +176,9 @@ static void pin_oversize(struct run *run, const struct pn_step *step)
 	counter->deregistered_pages += pages.len >> PN_PAGE_SHIFT;
 }
 
-static int play_pin(struct run *run, const struct pn_step *step)
+static int play_pin(struct run *run, const struct pn_workload_step *step)
 {
-	unsigned flags = pn_event_pin_flags(step->flags) |
+	unsigned flags = pn_trace_event_pin_flags(step->flags) |
 			 (run->bypass ? PINION_PIN_BYPASS : 0);
 	void *addr = (void *)(uintptr_t)(step->addr + SHIFT);
 	struct pinion_pin pin;
@@ -196,7 +196,7 @@ static int play_pin(struct run *run, const struct pn_step *step)
 	if (ret)
 		return ret;
 	if (run->policy)
-		pn_cache_tell_policy(run->cache);
+		pn_cache_sync_policy(run->cache);
 	if (step->hold)
 		run->held[step->hold - 1] = pin;
 	else
@@ -204,7 +204,7 @@ static int play_pin(struct run *run, const struct pn_step *step)
 	return 0;
 }
 
-static void play_unpin(struct run *run, const struct pn_step *step)
+static void play_unpin(struct run *run, const struct pn_workload_step *step)
 {
 	struct pinion_pin *pin = &run->held[step->hold - 1];
 
@@ -220,13 +220,13 @@ static int take_more(struct run *run, size_t bytes, size_t regions)
 
 	if (bytes <= run->others_bytes && regions <= run->others_regions)
 		return 0;
-	ret = pn_cache_take_room(run->cache,
-				 bytes > run->others_bytes
-					 ? bytes - run->others_bytes
-					 : 0,
-				 regions > run->others_regions
-					 ? regions - run->others_regions
-					 : 0);
+	ret = pn_cache_charge(run->cache,
+			      bytes > run->others_bytes
+				      ? bytes - run->others_bytes
+				      : 0,
+			      regions > run->others_regions
+				      ? regions - run->others_regions
+				      : 0);
 	/* In a smaller budget than the program's there may be none. */
 	if (ret)
 		return ret == -ENOBUFS ? 0 : ret;
@@ -245,48 +245,48 @@ static int play_others(struct run *run, size_t bytes, size_t regions)
 				      ? run->others_regions - regions
 				      : 0;
 
-	pn_budget_give(&run->budget, less_bytes, less_regions);
+	pn_budget_uncharge(&run->budget, less_bytes, less_regions);
 	run->others_bytes -= less_bytes;
 	run->others_regions -= less_regions;
 	return take_more(run, bytes, regions);
 }
 
-static void play_release(struct run *run, const struct pn_step *step)
+static void play_release(struct run *run, const struct pn_workload_step *step)
 {
 	pn_cache_invalidate(run->cache, step->addr + SHIFT, step->len);
-	pn_mappings_cut(&run->mappings, step->addr + SHIFT, step->len);
+	pn_mappings_remove(&run->mappings, step->addr + SHIFT, step->len);
 }
 
-static int play_mapping(struct run *run, const struct pn_step *step)
+static int play_mapping(struct run *run, const struct pn_workload_step *step)
 {
 	uintptr_t addr = step->addr + SHIFT;
 
 	if (step->hold)
 		return pn_mappings_add(&run->mappings, addr, step->len);
-	pn_mappings_deny(&run->mappings, addr, step->len);
+	pn_mappings_split(&run->mappings, addr, step->len);
 	return 0;
 }
 
-static int play_step(struct run *run, const struct pn_step *step)
+static int play_step(struct run *run, const struct pn_workload_step *step)
 {
-	switch ((enum pn_step_kind)step->kind) {
-	case PN_STEP_PIN:
+	switch ((enum pn_workload_step_kind)step->kind) {
+	case PN_WORKLOAD_PIN:
 		return play_pin(run, step);
-	case PN_STEP_UNPIN:
+	case PN_WORKLOAD_UNPIN:
 		play_unpin(run, step);
 		return 0;
-	case PN_STEP_RELEASE:
+	case PN_WORKLOAD_RELEASE:
 		play_release(run, step);
 		return 0;
-	case PN_STEP_FLUSH:
+	case PN_WORKLOAD_FLUSH:
 		pn_cache_flush(run->cache);
 		return 0;
-	case PN_STEP_OTHERS:
+	case PN_WORKLOAD_OTHERS:
 		return play_others(run, step->len, step->addr);
-	case PN_STEP_JOINS:
-		pn_cache_joins(run->cache, step->hold);
+	case PN_WORKLOAD_MERGE:
+		pn_cache_set_merging(run->cache, step->hold);
 		return 0;
-	case PN_STEP_MAPPING:
+	case PN_WORKLOAD_MAPPING:
 		return play_mapping(run, step);
 	}
 	return -EINVAL;
@@ -296,7 +296,7 @@ static int play_step(struct run *run, const struct pn_step *step)
 
 static int play(struct run *run)
 {
-	const struct pn_script *script = run->script;
+	const struct pn_workload *script = run->script;
 	_Atomic uint64_t *progress = run->attr->progress;
 	int ret = 0;
 
@@ -315,7 +315,7 @@ static int play(struct run *run)
 
 static bool is_one_mapping(void *arg, struct pn_range range)
 {
-	return pn_mappings_hold(arg, range.addr, range.len);
+	return pn_mappings_cover(arg, range.addr, range.len);
 }
 
 static int open_offline(struct run *run)
@@ -384,8 +384,8 @@ static void collect(struct run *run)
 	out->total_us = total_us(&run->counter, run->attr->profile);
 }
 
-int pn_replay(const struct pn_script *script, const struct pn_replay_attr *attr,
-	      struct pn_replay_result *out)
+int pn_replay(const struct pn_workload *script,
+	      const struct pn_replay_attr *attr, struct pn_replay_result *out)
 {
 	struct run run = {
 		.script = script,
@@ -410,7 +410,7 @@ int pn_replay(const struct pn_script *script, const struct pn_replay_attr *attr,
 	if (!ret)
 		collect(&run);
 	out->cpu_s = cpu_seconds() - start;
-	pn_budget_give(&run.budget, run.others_bytes, run.others_regions);
+	pn_budget_uncharge(&run.budget, run.others_bytes, run.others_regions);
 	pn_cache_close(run.cache);
 	pn_mappings_fini(&run.mappings);
 free_held:

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #include "device/profiles.h"
-#include "trace/script.h"
+#include "trace/workload.h"
 
 struct pn_replay_attr {
 	const char *policy; /* a policy's name, "offline" or "none" */
@@ -52,7 +52,7 @@ struct pn_replay_result {
 };
 
 /* -EINVAL: no such policy; -ENOMEM, -EMFILE. */
-int pn_replay(const struct pn_script *script, const struct pn_replay_attr *attr,
-	      struct pn_replay_result *out);
+int pn_replay(const struct pn_workload *script,
+	      const struct pn_replay_attr *attr, struct pn_replay_result *out);
 
 #endif

@@ -188,7 +188,7 @@ static struct pn_stat_site *site_of(struct pn_stat_work *w, uint64_t id)
 	return id ? site_of(w, 0) : &w->sites[at];
 }
 
-static void count_site(struct pn_stat_work *w, const struct pn_event *e)
+static void count_site(struct pn_stat_work *w, const struct pn_trace_event *e)
 {
 	struct pn_stat_site *site = site_of(w, e->site);
 
@@ -204,15 +204,15 @@ static void count_site(struct pn_stat_work *w, const struct pn_event *e)
 /* --- counting --------------------------------------------------------------
  */
 
-static void count_in(struct pn_stat_class *class, const struct pn_event *e,
-		     uint64_t pages)
+static void count_in(struct pn_stat_class *class,
+		     const struct pn_trace_event *e, uint64_t pages)
 {
 	class->requests++;
 	class->bytes += e->len;
 	class->pages += pages;
 }
 
-static int count_request(struct pn_stat *stat, const struct pn_event *e)
+static int count_request(struct pn_stat *stat, const struct pn_trace_event *e)
 {
 	struct pn_stat_work *w = stat->work;
 	struct pn_range pages = { 0, 0 };
@@ -244,7 +244,7 @@ static int count_request(struct pn_stat *stat, const struct pn_event *e)
 	return 0;
 }
 
-static void count_event(struct pn_stat *stat, const struct pn_event *e)
+static void count_event(struct pn_stat *stat, const struct pn_trace_event *e)
 {
 	bool outcome = e->kind == PN_EVENT_PIN || e->kind == PN_EVENT_READY;
 
@@ -259,12 +259,13 @@ static void count_event(struct pn_stat *stat, const struct pn_event *e)
 		stat->ended[e->reason]++;
 }
 
-int pn_stat_add(struct pn_stat *stat, const struct pn_event *events, int n)
+int pn_stat_add(struct pn_stat *stat, const struct pn_trace_event *events,
+		int n)
 {
 	int ret = 0;
 
 	for (int i = 0; i < n && !ret; i++) {
-		const struct pn_event *e = &events[i];
+		const struct pn_trace_event *e = &events[i];
 
 		if (e->time_ns < stat->first_ns)
 			stat->first_ns = e->time_ns;

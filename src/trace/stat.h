@@ -78,7 +78,8 @@ struct pn_stat {
 
 /* -ENOMEM. */
 int pn_stat_init(struct pn_stat *stat);
-int pn_stat_add(struct pn_stat *stat, const struct pn_event *events, int n);
+int pn_stat_add(struct pn_stat *stat, const struct pn_trace_event *events,
+		int n);
 void pn_stat_finish(struct pn_stat *stat);
 void pn_stat_fini(struct pn_stat *stat);
 

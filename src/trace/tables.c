@@ -98,7 +98,7 @@ static bool fits_column(char c)
 	return c > ' ' && c < 127 && c != ',';
 }
 
-void pn_text_clean(char *text, size_t bytes)
+void pn_text_sanitize(char *text, size_t bytes)
 {
 	text[bytes - 1] = 0;
 	for (; *text; text++)
@@ -150,7 +150,7 @@ int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len)
 		len = PN_OP_BYTES - 1;
 	memset(ops->names[op - 1], 0, PN_OP_BYTES);
 	memcpy(ops->names[op - 1], name, len);
-	pn_text_clean(ops->names[op - 1], PN_OP_BYTES);
+	pn_text_sanitize(ops->names[op - 1], PN_OP_BYTES);
 	if (op > ops->n)
 		ops->n = op;
 	return 0;
@@ -158,7 +158,7 @@ int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len)
 
 static int grow_caches(struct pn_caches *caches, unsigned n)
 {
-	struct pn_event_cache *table =
+	struct pn_trace_event_cache *table =
 		reallocarray(caches->table, n, sizeof(*table));
 
 	if (!table)
@@ -172,7 +172,7 @@ static int grow_caches(struct pn_caches *caches, unsigned n)
 int pn_caches_set(struct pn_caches *caches, unsigned source, const void *about,
 		  size_t bytes)
 {
-	struct pn_event_cache *cache;
+	struct pn_trace_event_cache *cache;
 
 	if (!source || source > PN_CACHES_MAX)
 		return 0;
@@ -180,7 +180,7 @@ int pn_caches_set(struct pn_caches *caches, unsigned source, const void *about,
 		return -ENOMEM;
 	cache = &caches->table[source - 1];
 	memcpy(cache, about, bytes < sizeof(*cache) ? bytes : sizeof(*cache));
-	pn_text_clean(cache->policy, sizeof(cache->policy));
-	pn_text_clean(cache->device, sizeof(cache->device));
+	pn_text_sanitize(cache->policy, sizeof(cache->policy));
+	pn_text_sanitize(cache->device, sizeof(cache->device));
 	return 0;
 }

@@ -27,7 +27,7 @@ int pn_text_site(struct pn_trace *trace, uint64_t id, struct line text);
 
 /* csv.c: the number of an operation's name, into the event. */
 int pn_text_op(struct pn_trace *trace, struct line text,
-	       struct pn_event *event);
+	       struct pn_trace_event *event);
 
 static inline bool line_is(struct line line, const char *text)
 {
@@ -54,7 +54,7 @@ static inline bool hex_digit(char c, unsigned *out)
 }
 
 /* Up to the first character that is no digit; false: none, or too large. */
-static inline bool take_decimal(struct line *line, uint64_t *out)
+static inline bool parse_decimal(struct line *line, uint64_t *out)
 {
 	const char *start = line->at;
 	uint64_t value = 0;
@@ -68,7 +68,7 @@ static inline bool take_decimal(struct line *line, uint64_t *out)
 	return line->at > start;
 }
 
-static inline bool take_hex(struct line *line, uint64_t *out)
+static inline bool parse_hex(struct line *line, uint64_t *out)
 {
 	const char *start = line->at;
 	uint64_t value = 0;
@@ -81,23 +81,23 @@ static inline bool take_hex(struct line *line, uint64_t *out)
 }
 
 /* 0x and hexadecimal, or decimal. */
-static inline bool take_number(struct line *line, uint64_t *out)
+static inline bool parse_number(struct line *line, uint64_t *out)
 {
 	if (line->end - line->at > 2 && line->at[0] == '0' &&
 	    (line->at[1] | 0x20) == 'x') {
 		line->at += 2;
-		return take_hex(line, out);
+		return parse_hex(line, out);
 	}
-	return take_decimal(line, out);
+	return parse_decimal(line, out);
 }
 
 /* Microseconds with a fraction, to nanoseconds; finer digits are dropped. */
-static inline bool take_time(struct line *line, uint64_t *out)
+static inline bool parse_time(struct line *line, uint64_t *out)
 {
 	uint64_t ns, weight = 100;
 	unsigned d;
 
-	if (!take_decimal(line, &ns) ||
+	if (!parse_decimal(line, &ns) ||
 	    __builtin_mul_overflow(ns, PN_NS_PER_US, &ns))
 		return false;
 	if (line->at < line->end && *line->at == '.')
@@ -110,7 +110,7 @@ static inline bool take_time(struct line *line, uint64_t *out)
 }
 
 /* The comma before another field. */
-static inline bool take_comma(struct line *line)
+static inline bool skip_comma(struct line *line)
 {
 	if (line->at == line->end || *line->at != ',')
 		return false;
@@ -118,7 +118,7 @@ static inline bool take_comma(struct line *line)
 	return true;
 }
 
-static inline struct line take_text(struct line *line)
+static inline struct line parse_field(struct line *line)
 {
 	const char *start = line->at;
 	const char *comma = memchr(start, ',', (size_t)(line->end - line->at));

@@ -14,18 +14,18 @@
 #include "base/range.h"
 #include "trace/trace_impl.h"
 
-int pn_trace_damaged(struct pn_trace *trace, const char *fmt, ...)
+int pn_trace_set_damaged(struct pn_trace *trace, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(trace->what, sizeof(trace->what), fmt, ap);
 	va_end(ap);
-	trace->position = pn_source_offset(&trace->source);
+	trace->position = pn_input_offset(&trace->source);
 	return -EBADMSG;
 }
 
-bool pn_trace_sane(const struct pn_event *event)
+bool pn_trace_event_is_valid(const struct pn_trace_event *event)
 {
 	switch (event->kind) {
 	case PN_EVENT_CLOSE:
@@ -66,7 +66,7 @@ static int open_file(const char *path, struct pn_trace *trace)
 		close(fd);
 		return -ENOMEM;
 	}
-	gzbuffer(trace->source.file, PN_SOURCE_BYTES);
+	gzbuffer(trace->source.file, PN_INPUT_BYTES);
 	return 0;
 }
 
@@ -77,7 +77,7 @@ static struct pn_trace *trace_alloc(const char *path)
 	if (!trace)
 		return NULL;
 	trace->path = strdup(path);
-	trace->source.buffer = malloc(PN_SOURCE_BYTES);
+	trace->source.buffer = malloc(PN_INPUT_BYTES);
 	if (trace->path && trace->source.buffer)
 		return trace;
 	pn_trace_close(trace);
@@ -86,7 +86,7 @@ static struct pn_trace *trace_alloc(const char *path)
 
 static int recognise(struct pn_trace *trace)
 {
-	long n = pn_source_need(&trace->source, PN_SOURCE_BYTES);
+	long n = pn_input_need(&trace->source, PN_INPUT_BYTES);
 
 	if (n < 0)
 		return (int)n;
@@ -96,9 +96,9 @@ static int recognise(struct pn_trace *trace)
 		trace->reader = pn_csv_recognise(trace);
 	if (n || trace->reader)
 		return (int)n;
-	return pn_trace_damaged(trace,
-				"no trace: it begins neither as a recording "
-				"nor with a line `t_us,addr,len[,op[,site]]`");
+	return pn_trace_set_damaged(
+		trace, "no trace: it begins neither as a recording "
+		       "nor with a line `t_us,addr,len[,op[,site]]`");
 }
 
 int pn_trace_open(const char *path, struct pn_trace **out, struct pn_why *why)
@@ -142,7 +142,8 @@ void pn_trace_close(struct pn_trace *trace)
 /* --- reading ------------------------------------------------------------- */
 
 /* Events before the damage are returned first. */
-int pn_trace_read(struct pn_trace *trace, struct pn_event *events, int max)
+int pn_trace_read(struct pn_trace *trace, struct pn_trace_event *events,
+		  int max)
 {
 	int n = 0;
 
@@ -163,10 +164,10 @@ int pn_trace_read(struct pn_trace *trace, struct pn_event *events, int max)
 	return n ? n : trace->failed;
 }
 
-int pn_trace_next(struct pn_trace *trace, struct pn_event *event)
+int pn_trace_next(struct pn_trace *trace, struct pn_trace_event *event)
 {
 	if (trace->next == trace->n) {
-		int n = pn_trace_read(trace, trace->ahead, PN_TRACE_AHEAD);
+		int n = pn_trace_read(trace, trace->ahead, PN_TRACE_READ_AHEAD);
 
 		if (n <= 0)
 			return n;
@@ -177,7 +178,7 @@ int pn_trace_next(struct pn_trace *trace, struct pn_event *event)
 	return 1;
 }
 
-const char *pn_trace_where(struct pn_trace *trace)
+const char *pn_trace_location(struct pn_trace *trace)
 {
 	const char *what = trace->what;
 	const char *colon = what[0] ? ": " : "";
@@ -186,7 +187,7 @@ const char *pn_trace_where(struct pn_trace *trace)
 		snprintf(trace->where, sizeof(trace->where),
 			 "%.200s: byte %" PRIu64 "%s%s", trace->path,
 			 what[0] ? trace->position
-				 : pn_source_offset(&trace->source),
+				 : pn_input_offset(&trace->source),
 			 colon, what);
 	else
 		snprintf(trace->where, sizeof(trace->where),
@@ -203,8 +204,8 @@ const struct pn_trace_info *pn_trace_info(struct pn_trace *trace)
 	return &trace->info;
 }
 
-unsigned pn_trace_site(struct pn_trace *trace, uint64_t id,
-		       uint64_t frames[PN_TRACE_MAX_FRAMES])
+unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t id,
+			      uint64_t frames[PN_TRACE_MAX_FRAMES])
 {
 	const struct pn_site *site = pn_sites_find(&trace->sites, id);
 
@@ -215,13 +216,13 @@ unsigned pn_trace_site(struct pn_trace *trace, uint64_t id,
 	return site->n;
 }
 
-const char *pn_trace_op(struct pn_trace *trace, uint8_t op)
+const char *pn_trace_op_name(struct pn_trace *trace, uint8_t op)
 {
 	return op && op <= trace->ops.n ? trace->ops.names[op - 1] : "";
 }
 
-int pn_trace_cache(struct pn_trace *trace, uint16_t source,
-		   struct pn_event_cache *out)
+int pn_trace_cache_config(struct pn_trace *trace, uint16_t source,
+			  struct pn_trace_event_cache *out)
 {
 	if (!source || source > trace->caches.n ||
 	    !trace->caches.table[source - 1].max_bytes)

@@ -4,28 +4,27 @@
  *
  * Nouns
  *   trace    a file, being read from its beginning to its end
- *   event    one row of it, struct pn_event; PIN events are the requests
+ *   event    one row of it, struct pn_trace_event; PIN events are the requests
  *   site     from where in the program a request came: a 64-bit id, and the
  *            return addresses of the calling frames where the file has them
  *   cache    what was recorded: its budget, policy and so on. A process has
- *            one for each context; pn_event.source says which
+ *            one for each context; pn_trace_event.source says which
  *
  * Three formats are told apart by their content, each plain or gzip'd:
  *   binary   what PINION_TRACE records (format.h)
  *   full     the same as text: CSV with a column for each number
  *   plain    CSV `t_us,addr,len[,op[,site]]`: one buffer handed to a transfer
  *            per line. All are PIN events, `op` is the number of its name
- *            (pn_trace_op()), and nothing says when they were unpinned
+ *            (pn_trace_op_name()), and nothing says when they were unpinned
  *            (info->unpins is false): at once.
  *
  * Events come in order of time as far as clocks can be compared: those of one
  * thread exactly, those of several threads merged.
  * A damaged file is read up to the damage; then pn_trace_read() says -EBADMSG
- * and pn_trace_where() where and what. A binary file whose program crashed is
- * not damaged: it ends where recording ended.
- * Memory is bounded whatever the file says: sites beyond 2^18 have an id and no
- * frames, names beyond 254 share the last number.
- * Threads: a trace belongs to one. Errors: negative errno.
+ * and pn_trace_location() where and what. A binary file whose program crashed
+ * is not damaged: it ends where recording ended. Memory is bounded whatever the
+ * file says: sites beyond 2^18 have an id and no frames, names beyond 254 share
+ * the last number. Threads: a trace belongs to one. Errors: negative errno.
  */
 #ifndef PN_TRACE_TRACE_H
 #define PN_TRACE_TRACE_H
@@ -34,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/event.h"
+#include "cache/trace_event.h"
 #include "config/option.h"
 
 struct pn_trace;
@@ -63,39 +62,40 @@ void pn_trace_close(struct pn_trace *trace);
 
 /* Reads up to max events; returns how many, 0 at the end, or -EBADMSG (once
  * all events before the damage were returned), -EIO, -ENOMEM. */
-int pn_trace_read(struct pn_trace *trace, struct pn_event *events, int max);
+int pn_trace_read(struct pn_trace *trace, struct pn_trace_event *events,
+		  int max);
 
 /* One event: 1, 0 at the end, or the errors above. */
-int pn_trace_next(struct pn_trace *trace, struct pn_event *event);
+int pn_trace_next(struct pn_trace *trace, struct pn_trace_event *event);
 
 /* Where reading stands and, after an error, what is wrong there:
  * "FILE:12: the length is no number". Valid until the next call. */
-const char *pn_trace_where(struct pn_trace *trace);
+const char *pn_trace_location(struct pn_trace *trace);
 
 const struct pn_trace_info *pn_trace_info(struct pn_trace *trace);
 
-/* What was said about a source (pn_event.source); known when its OPEN event
- * has been read. -ENOENT: nothing. */
-int pn_trace_cache(struct pn_trace *trace, uint16_t source,
-		   struct pn_event_cache *out);
+/* What was said about a source (pn_trace_event.source); known when its OPEN
+ * event has been read. -ENOENT: nothing. */
+int pn_trace_cache_config(struct pn_trace *trace, uint16_t source,
+			  struct pn_trace_event_cache *out);
 
 /* The frames of a site, innermost first; how many there are, 0: not known. */
-unsigned pn_trace_site(struct pn_trace *trace, uint64_t site,
-		       uint64_t frames[PN_TRACE_MAX_FRAMES]);
+unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t site,
+			      uint64_t frames[PN_TRACE_MAX_FRAMES]);
 
-/* What pn_event.op stands for; "" for 0. */
-const char *pn_trace_op(struct pn_trace *trace, uint8_t op);
+/* What pn_trace_event.op stands for; "" for 0. */
+const char *pn_trace_op_name(struct pn_trace *trace, uint8_t op);
 
-/* words.c: what the numbers of an event are called; NULL: they have no name.
- * decision and reason depend on the event's kind and decision. */
-const char *pn_kind_name(uint8_t kind);
-const char *pn_decision_name(const struct pn_event *event);
-const char *pn_reason_name(const struct pn_event *event);
+/* event_names.c: what the numbers of an event are called; NULL: they have no
+ * name. decision and reason depend on the event's kind and decision. */
+const char *pn_trace_kind_name(uint8_t kind);
+const char *pn_trace_decision_name(const struct pn_trace_event *event);
+const char *pn_trace_reason_name(const struct pn_trace_event *event);
 
 /* The number of a word of length len; -1: there is no such word. kind is that
  * of the event, and decision. */
-int pn_kind_number(const char *word, size_t len);
-int pn_decision_number(uint8_t kind, const char *word, size_t len);
-int pn_reason_number(const char *word, size_t len);
+int pn_trace_kind_number(const char *word, size_t len);
+int pn_trace_decision_number(uint8_t kind, const char *word, size_t len);
+int pn_trace_reason_number(const char *word, size_t len);
 
 #endif

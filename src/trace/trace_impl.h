@@ -16,11 +16,11 @@
 
 /* --- bytes --------------------------------------------------------------- */
 
-#define PN_SOURCE_BYTES (256 << 10)
+#define PN_INPUT_BYTES (256 << 10)
 
-struct pn_source {
+struct pn_input {
 	gzFile file;
-	uint8_t *buffer; /* PN_SOURCE_BYTES */
+	uint8_t *buffer; /* PN_INPUT_BYTES */
 	size_t at, end;	 /* what of it is not read yet */
 	uint64_t offset; /* of buffer[0] in the unpacked file */
 	bool ended;
@@ -29,16 +29,16 @@ struct pn_source {
 
 /* Makes at least `want` bytes readable at buffer[at], fewer at the end of the
  * file; how many there are. With none: 0, -EIO or -EBADMSG (damaged gzip). */
-long pn_source_need(struct pn_source *source, size_t want);
+long pn_input_need(struct pn_input *source, size_t want);
 
-static inline uint64_t pn_source_offset(const struct pn_source *source)
+static inline uint64_t pn_input_offset(const struct pn_input *source)
 {
 	return source->offset + source->at;
 }
 
 /* Ends a text that a file brought, and makes '?' of what cannot stand in a
  * column or must not reach a terminal. */
-void pn_text_clean(char *text, size_t bytes);
+void pn_text_sanitize(char *text, size_t bytes);
 
 /* --- tables -------------------------------------------------------------- */
 
@@ -83,7 +83,7 @@ int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len);
 #define PN_CACHES_MAX 4096
 
 struct pn_caches {
-	struct pn_event_cache *table; /* by source - 1 */
+	struct pn_trace_event_cache *table; /* by source - 1 */
 	unsigned n;
 };
 
@@ -97,15 +97,16 @@ struct pn_trace;
 struct pn_binary;
 
 struct pn_reader {
-	int (*fill)(struct pn_trace *trace, struct pn_event *events, int max);
+	int (*fill)(struct pn_trace *trace, struct pn_trace_event *events,
+		    int max);
 	void (*close)(struct pn_trace *trace); /* may be NULL */
 };
 
-#define PN_TRACE_AHEAD 256
+#define PN_TRACE_READ_AHEAD 256
 
 struct pn_trace {
 	char *path;
-	struct pn_source source;
+	struct pn_input source;
 	const struct pn_reader *reader;
 	struct pn_trace_info info;
 	struct pn_sites sites;
@@ -119,15 +120,15 @@ struct pn_trace {
 	char where[PN_WHY_BYTES * 2];
 	/* For pn_trace_next(). */
 	int next, n;
-	struct pn_event ahead[PN_TRACE_AHEAD];
+	struct pn_trace_event ahead[PN_TRACE_READ_AHEAD];
 };
 
 /* Whether what the event says of memory can be: readers refuse what cannot, so
  * that nobody has to fear an overflow. */
-bool pn_trace_sane(const struct pn_event *event);
+bool pn_trace_event_is_valid(const struct pn_trace_event *event);
 
 /* Says what is wrong; returns -EBADMSG. */
-int pn_trace_damaged(struct pn_trace *trace, const char *fmt, ...)
+int pn_trace_set_damaged(struct pn_trace *trace, const char *fmt, ...)
 	PN_PRINTF(2, 3);
 
 /* binary.c: sets the reader if the file is one of its; the head has been read
@@ -138,14 +139,14 @@ int pn_binary_recognise(struct pn_trace *trace);
  * NULL; the line has been read then. */
 const struct pn_reader *pn_csv_recognise(struct pn_trace *trace);
 
-/* full.c: its first line, its columns, its reader. */
-#define PN_FULL_FIRST "#pinion trace 1"
-#define PN_FULL_COLUMNS                                                 \
+/* csv_full.c: its first line, its columns, its reader. */
+#define PN_CSV_FULL_FIRST_LINE "#pinion trace 1"
+#define PN_CSV_FULL_COLUMNS                                             \
 	"time_ns,kind,decision,reason,addr,len,flags,handle,site,peer," \
 	"thread,source,more,op"
-extern const struct pn_reader pn_full_reader;
+extern const struct pn_reader pn_csv_full_reader;
 
-/* One number of struct pn_event_cache, as text. */
+/* One number of struct pn_trace_event_cache, as text. */
 enum pn_field_type {
 	PN_FIELD_NUMBER,
 	PN_FIELD_DOUBLE,

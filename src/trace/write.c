@@ -21,7 +21,7 @@ struct pn_trace_writer {
 	/* Binary. */
 	uint8_t *block; /* PN_TRACE_BLOCK_BYTES */
 	uint8_t *at;	/* NULL: no block is begun */
-	struct pn_event before;
+	struct pn_trace_event before;
 };
 
 /* --- binary --------------------------------------------------------------- */
@@ -71,13 +71,13 @@ static void write_record(struct pn_trace_writer *w,
 			(struct pn_trace_block){ .magic = PN_TRACE_BLOCK_MAGIC,
 						 .start_ns = start_ns };
 		w->at = block_of(w)->records;
-		w->before = (struct pn_event){ .time_ns = start_ns };
+		w->before = (struct pn_trace_event){ .time_ns = start_ns };
 	}
 	w->at = pn_record_encode(w->at, record, &w->before);
 }
 
 static void describe_binary(struct pn_trace_writer *w,
-			    const struct pn_event *event, uint8_t kind,
+			    const struct pn_trace_event *event, uint8_t kind,
 			    const void *blob, size_t bytes)
 {
 	struct pn_record record = { .event = *event,
@@ -100,15 +100,17 @@ static void write_full_head(struct pn_trace_writer *w)
 {
 	const struct pn_trace_info *info = &w->from->info;
 
-	fprintf(w->file, PN_FULL_FIRST "\n#pid,%u\n#lost,%" PRIu64 "\n",
+	fprintf(w->file,
+		PN_CSV_FULL_FIRST_LINE "\n#pid,%u\n#lost,%" PRIu64 "\n",
 		info->pid, info->lost);
 	fprintf(w->file, "#complete,%d\n#start_ns,%" PRIu64 "\n",
 		info->complete, info->start_ns);
-	fprintf(w->file, "#program,%s\n" PN_FULL_COLUMNS "\n", info->program);
+	fprintf(w->file, "#program,%s\n" PN_CSV_FULL_COLUMNS "\n",
+		info->program);
 }
 
 static void print_field(FILE *file, const struct pn_cache_field *field,
-			const struct pn_event_cache *cache)
+			const struct pn_trace_event_cache *cache)
 {
 	const char *from = (const char *)cache + field->offset;
 	uint64_t number = 0;
@@ -129,7 +131,7 @@ static void print_field(FILE *file, const struct pn_cache_field *field,
 }
 
 static void describe_cache(struct pn_trace_writer *w, uint16_t source,
-			   const struct pn_event_cache *cache)
+			   const struct pn_trace_event_cache *cache)
 {
 	fprintf(w->file, "#cache,%u", source);
 	for (const struct pn_cache_field *f = pn_cache_fields; f->name; f++)
@@ -146,21 +148,22 @@ static void print_word(FILE *file, const char *word, unsigned number)
 		fprintf(file, "%u,", number);
 }
 
-static void write_full(struct pn_trace_writer *w, const struct pn_event *e)
+static void write_full(struct pn_trace_writer *w,
+		       const struct pn_trace_event *e)
 {
 	FILE *file = w->file;
 
 	fprintf(file, "%" PRIu64 ",", e->time_ns);
-	print_word(file, pn_kind_name(e->kind), e->kind);
-	print_word(file, pn_decision_name(e), e->decision);
-	print_word(file, pn_reason_name(e), e->reason);
+	print_word(file, pn_trace_kind_name(e->kind), e->kind);
+	print_word(file, pn_trace_decision_name(e), e->decision);
+	print_word(file, pn_trace_reason_name(e), e->reason);
 	fprintf(file, "0x%" PRIx64 ",%" PRIu64 ",0x%x,0x%" PRIx64, e->addr,
 		e->len, e->flags, e->handle);
 	fprintf(file, ",0x%" PRIx64 ",", e->site);
 	if (e->peer != PN_EVENT_NO_PEER)
 		fprintf(file, "%u", e->peer);
 	fprintf(file, ",%u,%u,%u,%s\n", e->thread, e->source, e->more,
-		pn_trace_op(w->from, e->op));
+		pn_trace_op_name(w->from, e->op));
 }
 
 static void write_plain_head(struct pn_trace_writer *w)
@@ -172,7 +175,8 @@ static void write_plain_head(struct pn_trace_writer *w)
 		info->sites ? ",site" : "");
 }
 
-static void write_plain(struct pn_trace_writer *w, const struct pn_event *e)
+static void write_plain(struct pn_trace_writer *w,
+			const struct pn_trace_event *e)
 {
 	const struct pn_trace_info *info = &w->from->info;
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
@@ -181,25 +185,26 @@ static void write_plain(struct pn_trace_writer *w, const struct pn_event *e)
 		e->time_ns / 1000, (unsigned)(e->time_ns % 1000), e->addr,
 		e->len);
 	if (info->ops || info->sites)
-		fprintf(w->file, ",%s", pn_trace_op(w->from, e->op));
+		fprintf(w->file, ",%s", pn_trace_op_name(w->from, e->op));
 	if (info->sites) {
 		putc(',', w->file);
 		print_frames(w->file, frames,
-			     pn_trace_site(w->from, e->site, frames));
+			     pn_trace_site_frames(w->from, e->site, frames));
 	}
 	putc('\n', w->file);
 }
 
 /* --- all ------------------------------------------------------------------ */
 
-static int describe_site(struct pn_trace_writer *w, const struct pn_event *e)
+static int describe_site(struct pn_trace_writer *w,
+			 const struct pn_trace_event *e)
 {
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
 	unsigned n;
 
 	if (!e->site || pn_sites_find(&w->sites, e->site))
 		return 0;
-	n = pn_trace_site(w->from, e->site, frames);
+	n = pn_trace_site_frames(w->from, e->site, frames);
 	if (n && w->format == PN_TRACE_BINARY) {
 		describe_binary(w, e, PN_RECORD_SITE, frames,
 				n * sizeof(*frames));
@@ -211,21 +216,23 @@ static int describe_site(struct pn_trace_writer *w, const struct pn_event *e)
 	return pn_sites_add(&w->sites, e->site, NULL, 0);
 }
 
-static void describe_op(struct pn_trace_writer *w, const struct pn_event *e)
+static void describe_op(struct pn_trace_writer *w,
+			const struct pn_trace_event *e)
 {
-	const char *name = pn_trace_op(w->from, e->op);
+	const char *name = pn_trace_op_name(w->from, e->op);
 
 	if (w->format == PN_TRACE_BINARY && name[0] && !w->ops[e->op])
 		describe_binary(w, e, PN_RECORD_OP, name, strlen(name));
 	w->ops[e->op] = true;
 }
 
-static void write_event(struct pn_trace_writer *w, const struct pn_event *e)
+static void write_event(struct pn_trace_writer *w,
+			const struct pn_trace_event *e)
 {
 	struct pn_record record = { .event = *e };
-	struct pn_event_cache cache;
+	struct pn_trace_event_cache cache;
 	bool about = e->kind == PN_EVENT_OPEN &&
-		     !pn_trace_cache(w->from, e->source, &cache);
+		     !pn_trace_cache_config(w->from, e->source, &cache);
 
 	if (w->format == PN_TRACE_FULL) {
 		if (about)
@@ -256,9 +263,10 @@ static void begin(struct pn_trace_writer *w)
 }
 
 /* Times in binary files are those of the clock that recorded. */
-int pn_writer_event(struct pn_trace_writer *w, const struct pn_event *event)
+int pn_writer_event(struct pn_trace_writer *w,
+		    const struct pn_trace_event *event)
 {
-	struct pn_event e = *event;
+	struct pn_trace_event e = *event;
 	int ret;
 
 	if (!w->begun)

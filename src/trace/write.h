@@ -26,7 +26,7 @@ int pn_writer_open(const char *path, enum pn_trace_format format,
 
 /* -EIO, -ENOSPC and so on, -ENOMEM. */
 int pn_writer_event(struct pn_trace_writer *writer,
-		    const struct pn_event *event);
+		    const struct pn_trace_event *event);
 
 /* Completes the file; the last error, if there was any. */
 int pn_writer_close(struct pn_trace_writer *writer);

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <math.h>
 
-#include "base/fit.h"
 #include "base/list.h"
 #include "base/pages.h"
 #include "base/range.h"
+#include "base/regression.h"
 
 static void list_pops_in_order_of_appending(void **state)
 {
@@ -91,12 +91,12 @@ static void pages_of_a_range_are_those_it_touches(void **state)
 static void fit_finds_the_line_that_made_the_points(void **state)
 {
 	double x[] = { 1, 16, 256, 65536 }, y[4];
-	struct pn_fit fit;
+	struct pn_regression fit;
 
 	(void)state;
 	for (int i = 0; i < 4; i++)
 		y[i] = 0.25 * x[i] + 16;
-	assert_ok(pn_fit_line(x, y, 4, &fit));
+	assert_ok(pn_regression_line(x, y, 4, &fit));
 	assert_true(fabs(fit.slope - 0.25) < 1e-9);
 	assert_true(fabs(fit.intercept - 16) < 1e-6);
 	assert_true(fit.max_residual < 1e-9);
@@ -106,23 +106,23 @@ static void fit_never_gives_a_negative_cost(void **state)
 {
 	double x[] = { 1, 2, 3 }, falling[] = { 30, 20, 10 };
 	double steep[] = { 1, 20, 60 };
-	struct pn_fit fit;
+	struct pn_regression fit;
 
 	(void)state;
-	assert_ok(pn_fit_line(x, falling, 3, &fit));
+	assert_ok(pn_regression_line(x, falling, 3, &fit));
 	assert_true(fit.slope >= 0 && fit.intercept >= 0);
-	assert_ok(pn_fit_line(x, steep, 3, &fit));
+	assert_ok(pn_regression_line(x, steep, 3, &fit));
 	assert_true(fit.slope >= 0 && fit.intercept >= 0);
 }
 
 static void fit_refuses_what_is_no_cost(void **state)
 {
 	double x = 1, zero = 0;
-	struct pn_fit fit;
+	struct pn_regression fit;
 
 	(void)state;
-	assert_int_equal(pn_fit_line(&x, &zero, 1, &fit), -EINVAL);
-	assert_int_equal(pn_fit_line(&x, &x, 0, &fit), -EINVAL);
+	assert_int_equal(pn_regression_line(&x, &zero, 1, &fit), -EINVAL);
+	assert_int_equal(pn_regression_line(&x, &x, 0, &fit), -EINVAL);
 }
 
 static void mapped_pages_are_aligned_and_zero(void **state)

@@ -482,12 +482,12 @@ static void settle(struct model *m, struct held *h)
 	for (unsigned i = 0; i < pin->nsegments; i++) {
 		struct pinion_pin_segment *keys = &h->parts[i].keys;
 
-		MUST(!pn_cache_pin_part(pin, i, keys));
+		MUST(!pn_cache_pin_segment(pin, i, keys));
 		check_part(m, h, keys, at);
 		at += keys->len;
 	}
 	MUST(at == h->range.addr + h->range.len);
-	MUST(pn_cache_pin_part(pin, pin->nsegments, &beyond) == -EINVAL);
+	MUST(pn_cache_pin_segment(pin, pin->nsegments, &beyond) == -EINVAL);
 	if (m->registrar) {
 		const struct pn_mr *mr = pin->handle;
 
@@ -734,7 +734,7 @@ static void do_step(struct model *m)
 
 static void do_wait(struct model *m)
 {
-	pn_device_charge(pn_sim_device(m->sim, 0), below(m, 4000000));
+	pn_device_consume_cpu(pn_sim_device(m->sim, 0), below(m, 4000000));
 }
 
 static const struct deed {

@@ -97,7 +97,7 @@ static int teardown(void **state)
 static int pin_when_unpinned(struct pinion_context *context, char *addr,
 			     size_t len, struct pinion_pin *pin)
 {
-	bool late = context->device->limits.uncharged_late;
+	bool late = context->device->limits.deferred_uncharge;
 	uint64_t end = pn_clock_ns() + 5 * PN_NS_PER_S;
 	int ret;
 
@@ -470,7 +470,7 @@ static void contexts_come_and_go_while_others_make_room(void **state)
 
 	(void)state;
 	/* There every pin waits a second for the charges of others. */
-	if (first->device->limits.uncharged_late) {
+	if (first->device->limits.deferred_uncharge) {
 		pinion_close(first);
 		skip();
 	}

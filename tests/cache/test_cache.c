@@ -143,11 +143,11 @@ static void intersection_registers_only_the_rest(void **state)
 	assert_ok(pin(1, 8, &p));
 	assert_int_equal(p.nsegments, 5);
 	for (unsigned i = 0, page = 1; i < p.nsegments; i++) {
-		assert_ok(pn_cache_pin_part(&p, i, &part));
+		assert_ok(pn_cache_pin_segment(&p, i, &part));
 		assert_ptr_equal(part.addr, f.mem + page * PAGE);
 		page += (unsigned)(part.len / PAGE);
 	}
-	assert_int_equal(pn_cache_pin_part(&p, 5, &part), -EINVAL);
+	assert_int_equal(pn_cache_pin_segment(&p, 5, &part), -EINVAL);
 	assert_int_equal(stats().registered_bytes, 8 * PAGE);
 	assert_int_equal(stats().misses_partial, 1);
 	pn_cache_unpin(f.cache, &p);
@@ -470,7 +470,7 @@ static void dying_regions_go_after_their_time(void **state)
 	when = pn_cache_step(f.cache);
 	assert_true(when != PN_FOREVER);
 	assert_int_equal(stats().dying_bytes, PAGE);
-	pn_device_charge(f.device, 6 * PN_NS_PER_MS);
+	pn_device_consume_cpu(f.device, 6 * PN_NS_PER_MS);
 	pn_cache_step(f.cache);
 	assert_int_equal(stats().dying_bytes, 0);
 	assert_true(pn_cache_step(f.cache) == PN_FOREVER);
@@ -503,11 +503,11 @@ static void a_pin_can_be_begun_and_finished_later(void **state)
 					    &p),
 			 -EINPROGRESS);
 	assert_int_equal(pn_cache_pin_test(f.cache, &p), -EINPROGRESS);
-	assert_ok(pn_cache_pin_part(&p, 0, &part));
+	assert_ok(pn_cache_pin_segment(&p, 0, &part));
 	assert_int_not_equal(part.local_key, 0);
-	assert_int_equal(pn_cache_pin_part(&p, 1, &part), -EAGAIN);
+	assert_int_equal(pn_cache_pin_segment(&p, 1, &part), -EAGAIN);
 	pn_cache_step(f.cache);
-	assert_ok(pn_cache_pin_part(&p, 1, &part));
+	assert_ok(pn_cache_pin_segment(&p, 1, &part));
 	assert_ok(pn_cache_pin_test(f.cache, &p));
 	assert_int_equal(p.nsegments, 2);
 	pn_cache_unpin(f.cache, &p);
@@ -577,8 +577,8 @@ static void assert_dropped(size_t first, size_t n, unsigned access)
 
 static int prepare(size_t first, size_t n, unsigned access)
 {
-	return pn_cache_prepare(f.cache, (uintptr_t)f.mem + first * PAGE,
-				n * PAGE, access);
+	return pn_cache_prefetch(f.cache, (uintptr_t)f.mem + first * PAGE,
+				 n * PAGE, access);
 }
 
 static size_t registered(void)

@@ -12,7 +12,7 @@
 
 #include "base/range.h"
 #include "cache/cache_impl.h"
-#include "cache/exposed.h"
+#include "cache/exposed_memory.h"
 #include "device/sim/sim.h"
 #include "mover.h"
 
@@ -206,7 +206,7 @@ static void assert_local(const struct pinion_pin *p)
 {
 	struct pinion_pin_segment part;
 
-	for (unsigned i = 0; !pn_cache_pin_part(p, i, &part); i++)
+	for (unsigned i = 0; !pn_cache_pin_segment(p, i, &part); i++)
 		assert_int_equal(part.remote_key, 0);
 }
 
@@ -304,7 +304,7 @@ static void parts_that_are_there_serve_before_the_others(void **state)
 			 -EINPROGRESS);
 	assert_int_equal(begun.nsegments, 6);
 	for (unsigned i = 0; i < 6; i++)
-		assert_int_equal(pn_cache_pin_part(&begun, i, &part),
+		assert_int_equal(pn_cache_pin_segment(&begun, i, &part),
 				 i % 2 ? 0 : -EAGAIN);
 	assert_ptr_equal(part.addr, f.mem + 5 * PAGE);
 	assert_ok(pn_cache_pin_wait(f.cache, &begun));
@@ -371,13 +371,13 @@ static void nothing_is_published_while_a_release_is_under_way(void **state)
 {
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
-	pn_release_notice(f.cache, (uintptr_t)f.mem, 2 * PAGE,
-			  PN_RELEASE_BEFORE);
+	pn_invalidate_notice(f.cache, (uintptr_t)f.mem, 2 * PAGE,
+			     PN_RELEASE_BEFORE);
 	touch(1, 2);
 	touch(1, 2);
 	assert_int_equal(registrations(), 2);
-	pn_release_notice(f.cache, (uintptr_t)f.mem, 2 * PAGE,
-			  PN_RELEASE_AFTER);
+	pn_invalidate_notice(f.cache, (uintptr_t)f.mem, 2 * PAGE,
+			     PN_RELEASE_AFTER);
 	touch(1, 2);
 	touch(1, 2);
 	assert_int_equal(registrations(), 3);
@@ -392,14 +392,14 @@ static void more_releases_than_can_be_told_apart_end_the_keeping(void **state)
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
 	far = (uintptr_t)f.mem + 32 * PAGE;
-	for (unsigned i = 0; i < PN_RELEASE_FLYING; i++)
-		pn_release_notice(f.cache, far, PAGE, PN_RELEASE_BEFORE);
+	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++)
+		pn_invalidate_notice(f.cache, far, PAGE, PN_RELEASE_BEFORE);
 	touch(1, 2);
 	touch(1, 2);
 	assert_int_equal(registrations(), 1);
-	pn_release_notice(f.cache, far, PAGE, PN_RELEASE_BEFORE);
-	for (unsigned i = 0; i <= PN_RELEASE_FLYING; i++)
-		pn_release_notice(f.cache, far, PAGE, PN_RELEASE_AFTER);
+	pn_invalidate_notice(f.cache, far, PAGE, PN_RELEASE_BEFORE);
+	for (unsigned i = 0; i <= PN_MAX_INFLIGHT_RELEASES; i++)
+		pn_invalidate_notice(f.cache, far, PAGE, PN_RELEASE_AFTER);
 	touch(5, 2);
 	touch(5, 2);
 	assert_int_equal(registrations(), 3);
@@ -417,9 +417,9 @@ static void a_notice_lost_spoils_what_is_being_registered(void **state)
 	assert_int_equal(pn_cache_pin_start(f.cache, f.mem, PAGE, WRITE, &p),
 			 -EINPROGRESS);
 	touch(8, 1);
-	for (unsigned i = 0; i <= PN_RELEASE_RING; i++)
-		pn_release_notice(f.cache, (uintptr_t)f.mem + 8 * PAGE, PAGE,
-				  PN_RELEASE_AFTER);
+	for (unsigned i = 0; i <= PN_NOTICE_RING; i++)
+		pn_invalidate_notice(f.cache, (uintptr_t)f.mem + 8 * PAGE, PAGE,
+				     PN_RELEASE_AFTER);
 	assert_ok(pn_cache_pin_wait(f.cache, &p));
 	pn_cache_unpin(f.cache, &p);
 	pn_cache_query(f.cache, &stats);
@@ -436,12 +436,12 @@ static void a_release_that_has_ended_concerns_nobody(void **state)
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
 	mem = (uintptr_t)f.mem;
-	pn_release_notice(f.cache, mem + 8 * PAGE, PAGE, PN_RELEASE_BEFORE);
+	pn_invalidate_notice(f.cache, mem + 8 * PAGE, PAGE, PN_RELEASE_BEFORE);
 	pn_cache_invalidate(f.cache, mem, 2 * PAGE);
 	touch(0, 2);
 	touch(0, 2);
 	assert_int_equal(registrations(), 1);
-	pn_release_notice(f.cache, mem + 8 * PAGE, PAGE, PN_RELEASE_AFTER);
+	pn_invalidate_notice(f.cache, mem + 8 * PAGE, PAGE, PN_RELEASE_AFTER);
 	close_all();
 }
 
@@ -546,7 +546,7 @@ static void regions_are_the_whole_pages_that_the_device_takes(void **state)
  * concerns none. */
 static void only_a_release_of_exposed_pages_ends_an_exposure(void **state)
 {
-	struct pn_exposed a, b;
+	struct pn_exposed_memory a, b;
 	uintptr_t mem;
 
 	(void)state;
@@ -559,11 +559,11 @@ static void only_a_release_of_exposed_pages_ends_an_exposure(void **state)
 	pn_cache_check(f.cache);
 	pn_cache_invalidate(f.cache, mem, PAGE);
 	pn_cache_invalidate(f.cache, mem + 4 * PAGE, PAGE);
-	assert_int_equal(atomic_load(&f.cache->exposed_notices), 0);
+	assert_int_equal(atomic_load(&f.cache->exposed_releases), 0);
 	pn_cache_invalidate(f.cache, mem + 3 * PAGE, 1);
-	pn_cache_heed(f.cache);
+	pn_cache_revoke_released(f.cache);
 	assert_int_equal(atomic_load(&a.state), PN_EXPOSED_LIVE);
-	assert_int_equal(atomic_load(&b.state), PN_EXPOSED_REFUSED);
+	assert_int_equal(atomic_load(&b.state), PN_EXPOSED_REVOKED);
 	assert_int_equal(atomic_load(&f.budget.bytes), 2 * PAGE);
 	pn_cache_unexpose(f.cache, &b);
 	pn_cache_check(f.cache);
@@ -574,13 +574,13 @@ static void only_a_release_of_exposed_pages_ends_an_exposure(void **state)
 /* Parts meet on page boundaries, whatever the first byte is. */
 static void a_long_exposure_takes_parts_of_whole_pages(void **state)
 {
-	struct pn_exposed e;
+	struct pn_exposed_memory e;
 
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
 	f.device->limits.max_mr_bytes = 2 * PAGE + 8;
 	assert_ok(pn_cache_expose(f.cache, f.mem + 10, 5 * PAGE, EXPOSED, &e));
-	assert_int_equal(e.nparts, 3);
+	assert_int_equal(e.nmrs, 3);
 	assert_int_equal(e.parts[0].len, 2 * PAGE - 10);
 	assert_int_equal(e.parts[1].len, 2 * PAGE);
 	assert_int_equal(e.parts[2].len, PAGE + 10);
@@ -590,7 +590,7 @@ static void a_long_exposure_takes_parts_of_whole_pages(void **state)
 	/* Seven parts surely do, whatever the first byte is. */
 	assert_ok(pn_cache_expose(f.cache, f.mem + 10, 14 * PAGE - 1, EXPOSED,
 				  &e));
-	assert_int_equal(e.nparts, 8);
+	assert_int_equal(e.nmrs, 8);
 	pn_cache_unexpose(f.cache, &e);
 	assert_int_equal(pn_cache_expose(f.cache, f.mem, 14 * PAGE, EXPOSED,
 					 &e),
@@ -602,20 +602,20 @@ static void a_long_exposure_takes_parts_of_whole_pages(void **state)
  * so all go; but what is exposed from then on lives. */
 static void after_a_flood_of_releases_new_exposures_live(void **state)
 {
-	struct pn_exposed before, after;
+	struct pn_exposed_memory before, after;
 
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
 	assert_ok(pn_cache_expose(f.cache, f.mem, PAGE, EXPOSED, &before));
-	for (unsigned i = 0; i < PN_RELEASE_RING; i++)
+	for (unsigned i = 0; i < PN_NOTICE_RING; i++)
 		pn_cache_invalidate(f.cache, (uintptr_t)f.mem, PAGE);
-	pn_cache_heed(f.cache);
-	assert_int_equal(atomic_load(&before.state), PN_EXPOSED_REFUSED);
+	pn_cache_revoke_released(f.cache);
+	assert_int_equal(atomic_load(&before.state), PN_EXPOSED_REVOKED);
 	assert_ok(
 		pn_cache_expose(f.cache, f.mem + PAGE, PAGE, EXPOSED, &after));
 	touch(10, 1);
 	pn_cache_invalidate(f.cache, (uintptr_t)f.mem, 1);
-	pn_cache_heed(f.cache);
+	pn_cache_revoke_released(f.cache);
 	touch(10, 1);
 	assert_int_equal(atomic_load(&after.state), PN_EXPOSED_LIVE);
 	pn_cache_check(f.cache);
@@ -644,13 +644,13 @@ static void where_the_kernel_has_no_barrier_every_pin_takes_the_lock(
 	no_barrier = true;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
 	no_barrier = false;
-	assert_int_equal(atomic_load(&f.cache->attention), 1);
+	assert_int_equal(atomic_load(&f.cache->slow_reasons), 1);
 	touch(0, 1);
 	release(0);
 	touch(0, 1);
 	touch(0, 1);
 	assert_int_equal(registrations(), 2);
-	assert_int_equal(atomic_load(&f.cache->attention), 1);
+	assert_int_equal(atomic_load(&f.cache->slow_reasons), 1);
 	close_all();
 }
 
@@ -723,15 +723,16 @@ static void whoever_has_regions_die_tells_the_worker(void **state)
 	assert_told();
 	release(10);
 	pn_cache_unpin(f.cache, &p);
-	pn_cache_heed(f.cache);
+	pn_cache_revoke_released(f.cache);
 	assert_told();
 	close_all();
 }
 
-/* --- chores -------------------------------------------------------------- */
+/* --- background_tasks
+ * -------------------------------------------------------------- */
 
 static struct {
-	struct pn_chore chore;
+	struct pn_background_task background_task;
 	unsigned nsteps, ngives, depth;
 	bool nested;
 } work;
@@ -743,9 +744,9 @@ static uint64_t do_work(void *arg)
 	work.nested |= work.depth++ > 0;
 	if (work.nsteps < 4) {
 		/* There is more to do, and somebody else asks who does it. */
-		pn_cache_chore_at(f.cache, &work.chore, 0);
+		pn_cache_task_schedule(f.cache, &work.background_task, 0);
 		pn_cache_step(f.cache);
-		pn_chores_give(f.cache);
+		pn_tasks_shrink(f.cache);
 	}
 	work.depth--;
 	return PN_FOREVER;
@@ -756,7 +757,7 @@ static size_t give_work(void *arg)
 	(void)arg;
 	work.ngives++;
 	work.nested |= work.depth > 0;
-	pn_chores_give(f.cache); /* as whoever wants room meanwhile does */
+	pn_tasks_shrink(f.cache); /* as whoever wants room meanwhile does */
 	return 0;
 }
 
@@ -766,17 +767,17 @@ static void a_chore_does_one_thing_at_a_time(void **state)
 	open_with((struct pn_cache_attr){ .no_worker = true }, NPAGES);
 	/* What is the cache's to set is the cache's to set. */
 	memset(&work, 0xff, sizeof(work));
-	work.chore.step = do_work;
-	work.chore.give = give_work;
-	work.chore.asked = 1; /* which is the first round's number */
+	work.background_task.step = do_work;
+	work.background_task.give = give_work;
+	work.background_task.asked = 1; /* which is the first round's number */
 	work.nsteps = work.ngives = work.depth = 0;
 	work.nested = false;
-	pn_cache_chore_add(f.cache, &work.chore);
-	pn_chores_give(f.cache);
+	pn_cache_task_add(f.cache, &work.background_task);
+	pn_tasks_shrink(f.cache);
 	assert_int_equal(work.ngives, 1);
 	assert_true(pn_cache_step(f.cache) == PN_FOREVER);
 	assert_int_equal(work.nsteps, 0);
-	pn_cache_chore_at(f.cache, &work.chore, 0);
+	pn_cache_task_schedule(f.cache, &work.background_task, 0);
 	for (unsigned i = 1; i <= 4; i++) {
 		assert_true(pn_cache_step(f.cache) != PN_FOREVER);
 		assert_int_equal(work.nsteps, i);
@@ -784,11 +785,11 @@ static void a_chore_does_one_thing_at_a_time(void **state)
 	assert_true(pn_cache_step(f.cache) == PN_FOREVER);
 	assert_false(work.nested);
 	assert_int_equal(work.ngives, 1);
-	pn_chores_give(f.cache);
-	pn_chores_give(f.cache);
+	pn_tasks_shrink(f.cache);
+	pn_tasks_shrink(f.cache);
 	assert_int_equal(work.ngives, 3);
-	pn_cache_chore_remove(f.cache, &work.chore);
-	pn_chores_give(f.cache);
+	pn_cache_task_remove(f.cache, &work.background_task);
+	pn_tasks_shrink(f.cache);
 	assert_int_equal(work.ngives, 3);
 	close_all();
 }

@@ -200,24 +200,24 @@ static void step_in_time(void *arg)
 static void remove_in_time(void *arg)
 {
 	pn_sim_sleep(f.sim, 1000);
-	pn_cache_chore_remove(f.cache, arg);
+	pn_cache_task_remove(f.cache, arg);
 }
 
 /* What it works on may be gone afterwards. */
 static void who_removes_a_chore_waits_until_it_is_done(void **state)
 {
-	struct pn_chore chore = { .step = work_slowly };
+	struct pn_background_task background_task = { .step = work_slowly };
 	uint64_t start;
 
 	(void)state;
 	assert_ok(pn_sim_open("cores=2,cost=none", NULL, &f.sim));
 	f.device = pn_sim_device(f.sim, 0);
 	open_cache();
-	pn_cache_chore_add(f.cache, &chore);
-	pn_cache_chore_at(f.cache, &chore, 0);
+	pn_cache_task_add(f.cache, &background_task);
+	pn_cache_task_schedule(f.cache, &background_task, 0);
 	start = pn_sim_now(f.sim);
 	assert_ok(pn_sim_spawn(f.sim, 0, step_in_time, NULL));
-	assert_ok(pn_sim_spawn(f.sim, 0, remove_in_time, &chore));
+	assert_ok(pn_sim_spawn(f.sim, 0, remove_in_time, &background_task));
 	assert_ok(pn_sim_run(f.sim));
 	assert_int_equal(pn_sim_now(f.sim), start + 5000);
 	run(close_in_time, NULL);

@@ -14,7 +14,7 @@
 #include "allocations.h"
 #include "base/log.h"
 #include "cache/cache_impl.h"
-#include "cache/exposed.h"
+#include "cache/exposed_memory.h"
 #include "device/sim/sim.h"
 
 #define PAGE   PN_PAGE_BYTES
@@ -230,7 +230,7 @@ static void slots_given_back_are_taken_first(void **state)
 
 static int expose_one(void)
 {
-	struct pn_exposed e;
+	struct pn_exposed_memory e;
 	int ret = pn_cache_expose(f.cache, f.mem, 2 * PAGE, REMOTE, &e);
 
 	if (!ret)

@@ -14,9 +14,9 @@
 #include <pinion/pinion.h>
 
 #include "cache/cache_impl.h"
-#include "cache/exposed.h"
+#include "cache/exposed_memory.h"
 #include "context.h"
-#include "device/step.h"
+#include "device/blocking.h"
 
 #define PAGE	PN_PAGE_BYTES
 #define NPAGES	6
@@ -89,8 +89,8 @@ static int put(size_t at, size_t len, uint64_t key)
 	struct pn_completion c;
 
 	memset(bytes, WRITTEN, len);
-	assert_ok(pn_step_post(f.peer, f.to, &op));
-	return pn_step_take(f.peer, PN_COMPLETION_OP, &c);
+	assert_ok(pn_blocking_post(f.peer, f.to, &op));
+	return pn_blocking_poll(f.peer, PN_COMPLETION_OP, &c);
 }
 
 /* Bytes that are not as they were; they are clean again. */
@@ -147,15 +147,15 @@ static void unpin(struct pinion_pin *p)
 
 /* --- exposed -------------------------------------------------------------- */
 
-static void expose(struct pn_exposed *e, size_t at, size_t len)
+static void expose(struct pn_exposed_memory *e, size_t at, size_t len)
 {
 	assert_ok(pn_cache_expose(f.context->cache, f.mem + at, len, OPEN, e));
-	assert_int_equal(e->nparts, 1);
+	assert_int_equal(e->nmrs, 1);
 }
 
 static void an_exposure_opens_its_bytes_and_no_others(void **state)
 {
-	struct pn_exposed e;
+	struct pn_exposed_memory e;
 
 	(void)state;
 	expose(&e, PAGE + 1000, 700);
@@ -168,7 +168,7 @@ static void an_exposure_opens_its_bytes_and_no_others(void **state)
 static void what_is_cached_does_not_widen_an_exposure(void **state)
 {
 	struct pinion_pin before = pin(PAGE + 100, 100, OPEN), after;
-	struct pn_exposed e;
+	struct pn_exposed_memory e;
 
 	(void)state;
 	expose(&e, PAGE + 1000, 700);

@@ -95,9 +95,10 @@ static bool take_again(const struct release_way *way, const struct scene *s,
 	       !mprotect(s->target, s->len, PROT_READ | PROT_WRITE);
 }
 
-static bool claimed(enum pn_sight sight)
+static bool claimed(enum pn_detection detection)
 {
-	return sight != PN_SIGHT_UNSEEN && sight != PN_SIGHT_UNTESTED;
+	return detection != PN_DETECTION_NONE &&
+	       detection != PN_DETECTION_UNTESTED;
 }
 
 /* The allocator kept what it was given and hands it out again. */
@@ -114,7 +115,7 @@ static void put_into_another(const struct release_way *way)
 }
 
 /* Whether bytes were lost. */
-static bool loses(const struct release_way *way, enum pn_sight sight)
+static bool loses(const struct release_way *way, enum pn_detection detection)
 {
 	bool lost = false, mapped = false, kept = false;
 	struct scene s = { 0 };
@@ -133,9 +134,10 @@ static bool loses(const struct release_way *way, enum pn_sight sight)
 		int ret = put_once(s.target, s.len);
 
 		lost = ret == -EILSEQ;
-		print_message("%s: %s, %s\n", way->name, pn_sight_name(sight),
+		print_message("%s: %s, %s\n", way->name,
+			      pn_detection_name(detection),
 			      lost ? "bytes lost" : "bytes arrived");
-		assert_true(!ret || (lost && !claimed(sight)));
+		assert_true(!ret || (lost && !claimed(detection)));
 	}
 	if (kept)
 		put_into_another(way);
@@ -158,7 +160,7 @@ static void new_pages_get_the_bytes_after_each_release(void **state)
 		/* What is freed stays with a sanitizer's allocator. */
 		if (RECORDER_SANITIZED && !way->exact)
 			continue;
-		nlost += loses(way, f.report.sight[way->kind]);
+		nlost += loses(way, f.report.detection[way->kind]);
 	}
 	if (f.report.mode == PN_MONITOR_NONE)
 		assert_true(nlost > 5);
@@ -216,12 +218,13 @@ static void new_pages_get_the_bytes_after_a_thread_ended(void **state)
 		"thread's stack", PN_RELEASE_THREAD_STACK, false,
 		prepare_stack,	  release_stack,	   NULL
 	};
-	enum pn_sight sight = f.report.sight[PN_RELEASE_THREAD_STACK];
+	enum pn_detection detection =
+		f.report.detection[PN_RELEASE_THREAD_STACK];
 
 	(void)state;
 	if (RECORDER_SANITIZED)
 		skip(); /* its shadow would go wrong */
-	loses(&way, sight);
+	loses(&way, detection);
 }
 
 /* --- the race of two threads --------------------------------------------- */

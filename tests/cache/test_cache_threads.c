@@ -381,10 +381,10 @@ static void *take_and_give(void *arg)
 
 	pthread_barrier_wait(t->start);
 	for (unsigned i = 0; i < TAKES; i++) {
-		if (!pn_budget_take(t->budget, PAGE, 1))
+		if (!pn_budget_charge(t->budget, PAGE, 1))
 			continue;
 		t->exceeded += atomic_load(&t->budget->bytes) > 3 * PAGE;
-		pn_budget_give(t->budget, PAGE, 1);
+		pn_budget_uncharge(t->budget, PAGE, 1);
 	}
 	return NULL;
 }

@@ -370,7 +370,7 @@ static void the_device_itself_is_a_peer(struct conf *conf)
 	CHECK(conf_next(conf, &got));
 	CHECK(got.kind == PN_COMPLETION_RECV && got.imm == 77 && !got.len);
 	CHECK(got.peer == conf->peers[conf->self.rank]);
-	pn_device_release(conf->self.device, &got);
+	pn_device_return_buffer(conf->self.device, &got);
 	window_close(conf, &w);
 }
 
@@ -613,7 +613,7 @@ static bool receive(struct conf *conf, size_t len, unsigned seed, uint32_t imm)
 	right = got.kind == PN_COMPLETION_RECV && got.len == len &&
 		got.imm == imm && filled(got.data, len, seed);
 	if (got.kind == PN_COMPLETION_RECV)
-		pn_device_release(conf->self.device, &got);
+		pn_device_return_buffer(conf->self.device, &got);
 	return right;
 }
 
@@ -696,7 +696,7 @@ static unsigned flood(struct conf *conf, unsigned max)
 		if (idle > 100 || (ret && ret != -EAGAIN))
 			return n;
 		if (ret && !pn_device_poll(conf->self.device, &none, 1))
-			pn_device_charge(conf->self.device, PN_NS_PER_US);
+			pn_device_consume_cpu(conf->self.device, PN_NS_PER_US);
 	}
 	return max;
 }
@@ -718,7 +718,7 @@ static void a_receiver_that_does_not_release_stalls_its_senders(
 			CHECK(conf_next(conf, &got));
 			CHECK(got.kind == PN_COMPLETION_RECV);
 			CHECK(!memcmp(got.data, &i, sizeof(i)));
-			pn_device_release(conf->self.device, &got);
+			pn_device_return_buffer(conf->self.device, &got);
 		}
 	CHECK(rank_barrier(&conf->self));
 	if (conf->self.rank == 0)
@@ -747,7 +747,7 @@ static void messages_may_be_released_in_any_order(struct conf *conf)
 			struct pn_completion *c = &got[(i * 7 + round) % 16];
 
 			CHECK(filled(c->data, c->len, round + c->imm));
-			pn_device_release(conf->self.device, c);
+			pn_device_return_buffer(conf->self.device, c);
 		}
 	}
 	CHECK(rank_barrier(&conf->self));
@@ -790,7 +790,7 @@ static void who_sees_a_send_sees_the_writes_before_it(struct conf *conf)
 static int send_parts(struct conf *conf, const uint8_t *data, size_t body)
 {
 	uint64_t deadline = pn_device_now(conf->self.device) + 20 * PN_NS_PER_S;
-	struct pn_head head;
+	struct pn_inline_header head;
 	int ret;
 
 	memcpy(&head, data, sizeof(head));
@@ -812,14 +812,16 @@ static void head_and_body_are_a_message_behind_what_was_posted(
 	struct window w;
 
 	CHECK(conf_connect(conf, false));
-	if (most < sizeof(struct pn_head)) { /* there are such adapters */
+	if (most <
+	    sizeof(struct pn_inline_header)) { /* there are such adapters */
 		free(data);
 		return;
 	}
 	CHECK(!window_open(conf, 1 << 20, ALL_REMOTE, &w));
 	CHECK(share(conf, &w, theirs));
 	for (unsigned i = 0; i < 60; i++) {
-		size_t body = i * 131 % (most - sizeof(struct pn_head) + 1);
+		size_t body =
+			i * 131 % (most - sizeof(struct pn_inline_header) + 1);
 		size_t len = i % 3 ? 1 + i * 7919u % ((1 << 20) - 1) : 0;
 		struct pn_sge sge = segment(&w, 0, len);
 		struct pn_op op = { .kind = PN_OP_WRITE,
@@ -830,13 +832,14 @@ static void head_and_body_are_a_message_behind_what_was_posted(
 
 		if (conf->self.rank == 0) {
 			fill(w.mem, len, i);
-			fill(data, sizeof(struct pn_head) + body, i);
+			fill(data, sizeof(struct pn_inline_header) + body, i);
 			CHECK(!len || !conf_post(conf, other(conf), &op));
 			CHECK(!send_parts(conf, data, body));
 			memset(data, 0xff, most);
 			CHECK(!len || (conf_next(conf, &done) && !done.status));
 		} else {
-			CHECK(receive(conf, sizeof(struct pn_head) + body, i,
+			CHECK(receive(conf,
+				      sizeof(struct pn_inline_header) + body, i,
 				      0));
 			CHECK(filled(w.mem, len, i));
 		}
@@ -844,7 +847,8 @@ static void head_and_body_are_a_message_behind_what_was_posted(
 	}
 	if (conf->self.rank == 0)
 		CHECK(send_parts(conf, data,
-				 most + 1 - sizeof(struct pn_head)) == -EINVAL);
+				 most + 1 - sizeof(struct pn_inline_header)) ==
+		      -EINVAL);
 	CHECK(rank_barrier(&conf->self));
 	free(data);
 	window_close(conf, &w);
@@ -1112,7 +1116,7 @@ static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 		/* The other one noticed first and goes on. */
 		greeted |= got.kind == PN_COMPLETION_RECV;
 		if (got.kind == PN_COMPLETION_RECV)
-			pn_device_release(conf->self.device, &got);
+			pn_device_return_buffer(conf->self.device, &got);
 	} while (got.kind != PN_COMPLETION_PEER_DOWN);
 	CHECK(got.peer == conf->peers[2] && got.status == -ECONNRESET);
 	sge = segment(&w, 0, 8);
@@ -1149,7 +1153,7 @@ static struct pn_peer *hear_end_and_beginning(struct conf *conf,
 				again = got.peer;
 			else
 				*heard = !down;
-			pn_device_release(conf->self.device, &got);
+			pn_device_return_buffer(conf->self.device, &got);
 		}
 	}
 	return again;

@@ -3,8 +3,8 @@
 #include "test.h"
 
 #include "base/range.h"
+#include "device/blocking.h"
 #include "device/measure.h"
-#include "device/step.h"
 
 static struct pn_device *open_device(const char *spec)
 {
@@ -37,7 +37,7 @@ static void assert_all_costs_are_known(const struct pn_costs *costs)
 static void measuring_fills_every_cost_and_leaves_nothing(void **state)
 {
 	struct pn_device *device = open_device("soft");
-	struct pn_measure_fits fits;
+	struct pn_measure_regressions fits;
 	struct pn_pinned pinned;
 
 	(void)state;
@@ -72,7 +72,7 @@ static void declared_costs_are_called_emulated(void **state)
 static void virtual_costs_are_left_alone(void **state)
 {
 	struct pn_device *device = open_device("sim:cost=ou2009");
-	struct pn_measure_fits fits;
+	struct pn_measure_regressions fits;
 	uint64_t now = pn_device_now(device);
 
 	(void)state;
@@ -121,10 +121,10 @@ static void loop_close(struct loop *loop)
 	free(mr->addr);
 }
 
-static struct pn_step_move loop_move(struct loop *loop, enum pn_op_kind kind,
-				     size_t len)
+static struct pn_blocking_transfer loop_move(struct loop *loop,
+					     enum pn_op_kind kind, size_t len)
 {
-	return (struct pn_step_move){
+	return (struct pn_blocking_transfer){
 		.kind = kind,
 		.peer = loop->self,
 		.local = loop->mr.addr,
@@ -147,11 +147,11 @@ static void moves_bring_every_byte(const char *spec)
 	 * all fit into the queue. */
 	loop.device->limits.max_op_bytes = 1000;
 	for (int kind = PN_OP_WRITE; kind <= PN_OP_READ; kind++) {
-		struct pn_step_move move = loop_move(&loop, kind, LEN);
+		struct pn_blocking_transfer move = loop_move(&loop, kind, LEN);
 
 		memset(half[kind == PN_OP_READ], 10 + kind, LEN);
 		move.times = 3;
-		assert_ok(pn_step_move(loop.device, &move));
+		assert_ok(pn_blocking_transfer(loop.device, &move));
 		assert_memory_equal(half[0], half[1], LEN);
 		assert_int_equal(half[0][LEN - 1], 10 + kind);
 	}
@@ -176,13 +176,13 @@ static void move_with_a_wrong_key_tells(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PN_ARRAY_LEN(specs); i++) {
-		struct pn_step_move move;
+		struct pn_blocking_transfer move;
 		struct loop loop;
 
 		loop_open(&loop, specs[i]);
 		move = loop_move(&loop, PN_OP_WRITE, 64);
 		move.rkey ^= UINT64_C(1) << 40;
-		assert_true(pn_step_move(loop.device, &move) < 0);
+		assert_true(pn_blocking_transfer(loop.device, &move) < 0);
 		loop_close(&loop);
 	}
 }

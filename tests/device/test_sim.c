@@ -119,7 +119,7 @@ static void receiver(void *arg)
 		note_time(t);
 		CHECK(pn_device_poll(device, &c, 1) == 1);
 		CHECK(c.kind == PN_COMPLETION_RECV && c.len == t->bytes);
-		pn_device_release(device, &c);
+		pn_device_return_buffer(device, &c);
 	}
 }
 
@@ -198,7 +198,7 @@ static void player(void *arg)
 			CHECK(!next_completion(device, &c));
 		} while (c.kind == PN_COMPLETION_OP);
 		CHECK(c.kind == PN_COMPLETION_RECV && c.imm == i);
-		pn_device_release(device, &c);
+		pn_device_return_buffer(device, &c);
 		if (t->node == 1)
 			CHECK(!post_send(device, peer, ball, sizeof(ball), i));
 	}
@@ -287,7 +287,7 @@ static void worker(void *arg)
 	struct work *w = arg;
 
 	pn_sim_sleep(w->sim, w->begin_ns);
-	pn_device_charge(pn_sim_device(w->sim, 0), w->cpu_ns);
+	pn_device_consume_cpu(pn_sim_device(w->sim, 0), w->cpu_ns);
 	w->end_ns = pn_sim_now(w->sim);
 }
 
@@ -507,10 +507,10 @@ static void open_door(void *arg)
 {
 	struct door *door = arg;
 
-	pn_device_charge(door->device, 1000);
+	pn_device_consume_cpu(door->device, 1000);
 	door->other = 1;
 	pn_device_unblock(door->device, &door->other);
-	pn_device_charge(door->device, 4000);
+	pn_device_consume_cpu(door->device, 4000);
 	door->open = 1;
 	pn_device_unblock(door->device, &door->open);
 }
@@ -725,7 +725,7 @@ static void one_thread_waits_while_another_posts(void **state)
 		assert_ok(next_completion(pn_sim_device(sim, 1), &c));
 		assert_int_equal(c.kind, PN_COMPLETION_RECV);
 		assert_memory_equal(c.data, &i, sizeof(i));
-		pn_device_release(pn_sim_device(sim, 1), &c);
+		pn_device_return_buffer(pn_sim_device(sim, 1), &c);
 	}
 	assert_ok(pthread_join(thread, NULL));
 	assert_int_equal(office.failures, 0);

@@ -131,7 +131,7 @@ static void arrivals(const char *params, const char *script, uint64_t *times)
 		times[i] = pn_sim_now(sim) - start;
 		assert_int_equal(pn_device_poll(b, &c, 1), 1);
 		assert_int_equal(c.imm, i);
-		pn_device_release(b, &c);
+		pn_device_return_buffer(b, &c);
 	}
 	pn_sim_close(sim);
 }
@@ -295,11 +295,11 @@ static void messages_of_the_dead_that_wait_for_room_are_dropped(void **state)
 	assert_int_equal(c.imm, 0);
 	assert_ok(post_send(pn_sim_device(sim, 2), other, "y", 1, 7));
 	pn_device_close(pn_sim_device(sim, 0));
-	pn_device_release(b, &c);
+	pn_device_return_buffer(b, &c);
 	assert_ok(next_completion(b, &c));
 	assert_int_equal(c.kind, PN_COMPLETION_RECV);
 	assert_int_equal(c.imm, 7);
-	pn_device_release(b, &c);
+	pn_device_return_buffer(b, &c);
 	assert_ok(next_completion(b, &c));
 	assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
 	pn_sim_close(sim);

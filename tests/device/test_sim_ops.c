@@ -138,11 +138,11 @@ static void what_follows_a_stalled_send_waits_behind_it(void **state)
 	assert_int_equal(pn_device_poll(p.b, &first, 1), 1);
 	assert_int_equal(pn_device_poll(p.b, &c, 1), 0);
 	assert_int_equal(p.remote.bytes[0], 0);
-	pn_device_release(p.b, &first);
+	pn_device_return_buffer(p.b, &first);
 	assert_string_equal(p.remote.bytes, "written");
 	assert_int_equal(pn_device_poll(p.b, &c, 1), 1);
 	assert_int_equal(c.imm, 2);
-	pn_device_release(p.b, &c);
+	pn_device_return_buffer(p.b, &c);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_ok(next_completion(p.a, &c));
 		assert_int_equal(c.status, 0);
@@ -173,7 +173,7 @@ static void stalled_senders_take_turns_and_keep_their_order(void **state)
 	assert_int_equal(pn_device_poll(b, &c, 1), 0);
 	for (unsigned i = 0; i < 8; i++) {
 		assert_int_equal(held[i % 2].imm, expected[i]);
-		pn_device_release(b, &held[i % 2]);
+		pn_device_return_buffer(b, &held[i % 2]);
 		assert_int_equal(pn_device_poll(b, &held[i % 2], 1), i < 6);
 	}
 	pn_sim_close(sim);
@@ -420,7 +420,7 @@ static void without_data_sends_still_carry_their_bytes(void **state)
 	assert_int_equal(c.len, 6 + sizeof(zeros));
 	assert_memory_equal(c.data, "header", 6);
 	assert_memory_equal((const char *)c.data + 6, zeros, sizeof(zeros));
-	pn_device_release(b, &c);
+	pn_device_return_buffer(b, &c);
 	pn_device_deregister(a, &mrs, 1);
 	buffer_close(a, &header);
 	pn_sim_close(sim);

@@ -134,7 +134,7 @@ static void coroutines_keep_their_rounding_mode(void **state)
 #define NEVENTS 300
 
 struct planned {
-	struct pn_event event;
+	struct pn_sim_event event;
 	uint64_t time_ns, order;
 };
 
@@ -146,7 +146,7 @@ static struct planned *naive_first(struct planned *all)
 	for (unsigned i = 0; i < NEVENTS; i++) {
 		struct planned *p = &all[i];
 
-		if (!pn_event_queued(&p->event))
+		if (!pn_sim_event_is_queued(&p->event))
 			continue;
 		if (!best || p->time_ns < best->time_ns ||
 		    (p->time_ns == best->time_ns && p->order < best->order))
@@ -158,7 +158,7 @@ static struct planned *naive_first(struct planned *all)
 static void events_come_by_time_and_then_by_age(void **state)
 {
 	static struct planned all[NEVENTS];
-	struct pn_events events = { 0 };
+	struct pn_sim_event_queue events = { 0 };
 	uint64_t seed = test_seed(), order = 0, time_ns;
 
 	(void)state;
@@ -167,22 +167,22 @@ static void events_come_by_time_and_then_by_age(void **state)
 
 		if (test_below(&seed, 3) == 0) {
 			struct planned *first = naive_first(all);
-			struct pn_event *event =
-				pn_events_pop(&events, &time_ns);
+			struct pn_sim_event *event =
+				pn_sim_event_pop(&events, &time_ns);
 
 			assert_ptr_equal(event, first ? &first->event : NULL);
 			if (first)
 				assert_int_equal(time_ns, first->time_ns);
-		} else if (pn_event_queued(&p->event)) {
-			pn_events_cancel(&events, &p->event);
-			assert_false(pn_event_queued(&p->event));
+		} else if (pn_sim_event_is_queued(&p->event)) {
+			pn_sim_event_cancel(&events, &p->event);
+			assert_false(pn_sim_event_is_queued(&p->event));
 		} else {
 			p->time_ns = test_below(&seed, 40);
 			p->order = order++;
-			pn_events_add(&events, &p->event, p->time_ns);
+			pn_sim_event_add(&events, &p->event, p->time_ns);
 		}
 	}
-	pn_events_fini(&events);
+	pn_sim_event_queue_fini(&events);
 }
 
 /* --- intervals ------------------------------------------------------------ */

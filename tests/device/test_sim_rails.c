@@ -180,7 +180,7 @@ static void a_port_fails_at_both_ends_and_alone(void **state)
 	assert_ok(post_send(pn_sim_rail(sim, 0, 0), good, "x", 1, 7));
 	assert_ok(next_completion(pn_sim_rail(sim, 1, 0), &c));
 	assert_int_equal(c.imm, 7);
-	pn_device_release(pn_sim_rail(sim, 1, 0), &c);
+	pn_device_return_buffer(pn_sim_rail(sim, 1, 0), &c);
 	pn_sim_close(sim);
 }
 
@@ -209,7 +209,7 @@ static void what_arrived_before_can_be_polled(void **state)
 		assert_int_equal(pn_device_poll(b, &c, 1), 1);
 		assert_int_equal(c.kind, PN_COMPLETION_RECV);
 		assert_int_equal(c.imm, i);
-		pn_device_release(b, &c);
+		pn_device_return_buffer(b, &c);
 	}
 	expect_down(b, NULL);
 	pn_sim_close(sim);
@@ -265,8 +265,8 @@ static void what_waits_for_room_does_not_land_behind_peer_down(void **state)
 	assert_ok(pn_device_detach(b, c.peer));
 	expect_down(b, c.peer);
 	/* Room, for messages that came in time and may not be told any more. */
-	pn_device_release(b, &first);
-	pn_device_release(b, &c);
+	pn_device_return_buffer(b, &first);
+	pn_device_return_buffer(b, &c);
 	assert_int_equal(pn_device_poll(b, &c, 1), 0);
 	for (unsigned i = 0; i < 6; i++) {
 		assert_ok(next_completion(a, &c));
@@ -345,9 +345,10 @@ static void a_spec_opens_all_its_rails(void **state)
 	assert_int_equal(pn_device_open_rails("soft/soft+soft", NULL, rails,
 					      &n),
 			 -EINVAL);
-	assert_true(pn_device_either("soft/verbs:mlx5_0/1"));
-	assert_false(pn_device_either("verbs:mlx5_0/1"));
-	assert_false(pn_device_either("verbs:mlx5_0/1+verbs:mlx5_1/1"));
+	assert_true(pn_device_spec_is_alternatives("soft/verbs:mlx5_0/1"));
+	assert_false(pn_device_spec_is_alternatives("verbs:mlx5_0/1"));
+	assert_false(pn_device_spec_is_alternatives(
+		"verbs:mlx5_0/1+verbs:mlx5_1/1"));
 	assert_int_equal(pn_device_open_rails("sim:rails=4+sim", NULL, rails,
 					      &n),
 			 -EINVAL);

@@ -73,7 +73,7 @@ static void take_message(struct actor *a, const struct pn_completion *c)
 		for (size_t i = 0; i < c->len; i++)
 			CHECK(data[i] == byte_of(c->imm, i));
 	}
-	pn_device_release(a->device, c);
+	pn_device_return_buffer(a->device, c);
 }
 
 static void take_end(struct actor *a, const struct pn_completion *c)
@@ -325,7 +325,7 @@ static void pass_on(void *arg)
 		if (c.kind != PN_COMPLETION_RECV)
 			continue;
 		CHECK(c.len == 5 && !memcmp(c.data, "token", 5));
-		pn_device_release(device, &c);
+		pn_device_return_buffer(device, &c);
 		if (++laps < w->laps)
 			CHECK(!post_send(device, next, "token", 5, laps));
 	}

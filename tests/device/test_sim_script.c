@@ -53,7 +53,7 @@ static void every_statement_is_understood(void **state)
 	assert_int_equal(f.time_ns, 5000);
 	assert_int_equal(f.node, 0);
 	f = only("drop peer 2 at 1 ms");
-	assert_int_equal(f.kind, PN_FAULT_DROP);
+	assert_int_equal(f.kind, PN_FAULT_NODE_DIE);
 	assert_int_equal(f.node, 2);
 	assert_int_equal(f.time_ns, 1000000);
 	f = only("limit node 1 to 4M at 2 ms");
@@ -76,7 +76,7 @@ static void newlines_semicolons_and_comments_separate(void **state)
 			";;\tdelay 1 ns\r\n",
 			&script, &why));
 	assert_int_equal(script.n, 3);
-	assert_int_equal(script.faults[1].kind, PN_FAULT_DROP);
+	assert_int_equal(script.faults[1].kind, PN_FAULT_NODE_DIE);
 	assert_int_equal(script.faults[2].time_ns, 1);
 	assert_ok(pn_script_parse("delay 2 ns", 10, &script, &why));
 	assert_int_equal(script.n, 4);
@@ -149,7 +149,7 @@ static void a_refused_text_leaves_the_script_as_it_was(void **state)
 	assert_int_equal(pn_script_parse(bad, strlen(bad), &script, NULL),
 			 -EINVAL);
 	assert_int_equal(script.n, 1);
-	assert_int_equal(script.faults[0].kind, PN_FAULT_DROP);
+	assert_int_equal(script.faults[0].kind, PN_FAULT_NODE_DIE);
 	pn_script_free(&script);
 }
 

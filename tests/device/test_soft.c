@@ -178,7 +178,7 @@ static void threads_post_while_one_polls(void **state)
 		assert_ok(c.status);
 		ops += c.kind == PN_COMPLETION_OP;
 		messages += c.kind == PN_COMPLETION_RECV;
-		pn_device_release(p.device, &c);
+		pn_device_return_buffer(p.device, &c);
 	}
 	for (unsigned i = 0; i < N; i++) {
 		pthread_join(threads[i], NULL);
@@ -222,7 +222,7 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 		assert_int_equal(c.imm, i);
 		assert_int_equal(c.len, len);
 		assert_memory_equal(c.data, p.from, len);
-		pn_device_release(p.device, &c);
+		pn_device_return_buffer(p.device, &c);
 	}
 	close_pair(&p);
 }
@@ -296,7 +296,7 @@ static bool take_there(struct channel *c)
 		return false;
 	assert_false(imm_of(c->taken));
 	check_record(c, data, len);
-	pn_soft_rx_drop(&c->rx, len);
+	pn_soft_rx_consume_next(&c->rx, len);
 	c->there++;
 	return true;
 }
@@ -310,7 +310,7 @@ static void take_one(struct channel *c)
 
 	if (c->nleases == MOST_RECORDS || !pn_soft_rx_ready(&c->rx) ||
 	    !pn_soft_rx_take(&c->rx, &m)) {
-		pn_soft_rx_tidy(&c->rx);
+		pn_soft_rx_return_pending(&c->rx);
 		return;
 	}
 	assert_int_equal(m.imm, imm_of(c->taken));
@@ -325,7 +325,7 @@ static void release_one(struct channel *c)
 	if (!c->nleases)
 		return;
 	i = test_below(&c->random, c->nleases);
-	pn_soft_rx_release(&c->rx, c->leases[i]);
+	pn_soft_rx_consumed(&c->rx, c->leases[i]);
 	c->leases[i] = c->leases[--c->nleases];
 }
 
@@ -354,7 +354,7 @@ static void records_come_in_order_from_both_rings(void **state)
 		take_one(c);
 	while (c->nleases)
 		release_one(c);
-	pn_soft_rx_tidy(&c->rx);
+	pn_soft_rx_return_pending(&c->rx);
 	assert_true(c->refused && c->switches > 20 && c->there);
 	for (unsigned r = 0; r < PN_SOFT_NRINGS; r++)
 		assert_int_equal(c->rx.rings[r].head, c->tx.rings[r].at);
@@ -392,31 +392,31 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 		for (int i = 0; i < n; i++)
 			assert_int_equal(c[i].imm, seen++);
 		while (n-- > 0)
-			pn_device_release(p.device, &c[n]);
+			pn_device_return_buffer(p.device, &c[n]);
 	}
 	assert_true(refused > 0);
 	while (pn_device_poll(p.device, c, 1))
-		pn_device_release(p.device, c), seen++;
+		pn_device_return_buffer(p.device, c), seen++;
 	assert_int_equal(seen, sent);
 	close_pair(&p);
 }
 
 /* Takes what begins with an even number. */
-struct even_taker {
-	struct pn_taker taker;
+struct even_handler {
+	struct pn_receive_handler receive_handler;
 	struct pn_peer *from;
 	unsigned seen; /* messages, of all kinds */
 	unsigned taken;
 };
 
-static bool take_even(struct pn_taker *taker, struct pn_peer *peer,
-		      const void *data, size_t len)
+static bool receive_even(struct pn_receive_handler *receive_handler,
+			 struct pn_peer *peer, const void *data, size_t len)
 {
-	struct even_taker *t = (struct even_taker *)taker;
+	struct even_handler *t = (struct even_handler *)receive_handler;
 	uint64_t number;
 
 	assert_ptr_equal(peer, t->from);
-	assert_int_equal(len, sizeof(struct pn_head) + 3);
+	assert_int_equal(len, sizeof(struct pn_inline_header) + 3);
 	memcpy(&number, data, sizeof(number));
 	if (number % 2)
 		return false;
@@ -426,8 +426,8 @@ static bool take_even(struct pn_taker *taker, struct pn_peer *peer,
 	return true;
 }
 
-/* What is lent was sent before what the taker is offered next. */
-static void see_all(struct pair *p, struct even_taker *t, unsigned sent)
+/* What is lent was sent before what the receive_handler is offered next. */
+static void see_all(struct pair *p, struct even_handler *t, unsigned sent)
 {
 	struct pn_completion c[8];
 
@@ -438,14 +438,14 @@ static void see_all(struct pair *p, struct even_taker *t, unsigned sent)
 			assert_int_equal(c[i].kind, PN_COMPLETION_RECV);
 			assert_int_equal(*(const uint64_t *)c[i].data, t->seen);
 			t->seen++;
-			pn_device_release(p->device, &c[i]);
+			pn_device_return_buffer(p->device, &c[i]);
 		}
 	}
 }
 
 static void messages_taken_where_they_lie_keep_their_order(void **state)
 {
-	struct even_taker t = { .taker = { take_even } };
+	struct even_handler t = { .receive_handler = { receive_even } };
 	struct pair p;
 	unsigned sent = 0;
 
@@ -453,10 +453,10 @@ static void messages_taken_where_they_lie_keep_their_order(void **state)
 	open_pair(&p, "soft");
 	t.from = p.peer;
 	p.device->single_threaded = true;
-	p.device->taker = &t.taker;
+	p.device->receive_handler = &t.receive_handler;
 	for (unsigned burst = 1; burst < 100; burst++) {
 		for (unsigned i = 0; i < burst; i++, sent++) {
-			struct pn_head head = { { sent } };
+			struct pn_inline_header head = { { sent } };
 
 			assert_ok(pn_device_send_inline(p.device, p.peer, &head,
 							"abc", 3));
@@ -464,7 +464,7 @@ static void messages_taken_where_they_lie_keep_their_order(void **state)
 		see_all(&p, &t, sent);
 	}
 	assert_true(t.taken > 20 && t.taken < sent);
-	p.device->taker = NULL;
+	p.device->receive_handler = NULL;
 	p.device->single_threaded = false;
 	close_pair(&p);
 }
@@ -492,7 +492,7 @@ static void a_send_behind_a_queued_write_sees_its_bytes(void **state)
 		assert_ok(pn_device_post(p.device, p.peer, &send));
 		c = expect(p.device, PN_COMPLETION_RECV);
 		assert_memory_equal(p.to, p.from, BYTES);
-		pn_device_release(p.device, &c);
+		pn_device_return_buffer(p.device, &c);
 	}
 	close_pair(&p);
 }
@@ -707,7 +707,7 @@ static void more_than_the_queue_depth_is_refused(void **state)
 	for (int i = 0; i < 4; i++) {
 		c = expect(p.device, PN_COMPLETION_RECV);
 		assert_int_equal(c.len, 0);
-		pn_device_release(p.device, &c);
+		pn_device_return_buffer(p.device, &c);
 	}
 	close_pair(&p);
 }
@@ -831,7 +831,7 @@ static void armed_descriptor_tells_of_news(void **state)
 	assert_ok(pn_device_post(p.device, p.peer, &op));
 	assert_told(&p);
 	c = expect(p.device, PN_COMPLETION_RECV);
-	pn_device_release(p.device, &c);
+	pn_device_return_buffer(p.device, &c);
 	assert_armed(&p);
 	close_pair(&p);
 }

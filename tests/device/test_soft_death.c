@@ -37,7 +37,7 @@ static void busy_step(struct pn_device *device, struct pn_peer *peer,
 		sge.len = 8;
 	pn_device_post(device, peer, &op);
 	while (pn_device_poll(device, &c, 1))
-		pn_device_release(device, &c);
+		pn_device_return_buffer(device, &c);
 }
 
 static int victim(struct board *board, unsigned rank)
@@ -89,7 +89,7 @@ static void outlive(struct pn_device *device, struct pn_peer *peer,
 			down |= c.kind == PN_COMPLETION_PEER_DOWN;
 			assert_true(c.kind != PN_COMPLETION_OP || !c.status ||
 				    c.status == -ECONNRESET);
-			pn_device_release(device, &c);
+			pn_device_return_buffer(device, &c);
 		}
 		assert_true(!died || pn_clock_ns() - died < BOUND_NS);
 	}
@@ -185,7 +185,7 @@ static void assert_at_rest(struct pn_device *device)
 {
 	struct pn_soft_table *table =
 		pn_soft_slots_table(&pn_soft_of(device)->slots,
-				    pn_soft_place(PN_SOFT_EXPOSED, 0, 0));
+				    pn_soft_location(PN_SOFT_EXPOSED, 0, 0));
 	struct pn_uring *uring = &table->ring.uring;
 
 	assert_int_equal(*uring->sq.head, *uring->sq.tail);
@@ -269,7 +269,7 @@ static void half_a_message_is_no_message(void **state)
 	assert_int_equal(c.imm, 5);
 	expect(device, PN_COMPLETION_PEER_DOWN);
 	/* Released after the end, which is allowed. */
-	pn_device_release(device, &c);
+	pn_device_return_buffer(device, &c);
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
 	waitpid(pid, NULL, 0);
 	pn_device_close(device);

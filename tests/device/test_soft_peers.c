@@ -170,7 +170,7 @@ static void messages_sent_before_a_close_arrive_before_the_end(void **state)
 		assert_int_equal(c.len, i % 2000);
 		for (size_t k = 0; k < c.len; k++)
 			assert_int_equal(((const char *)c.data)[k], (char)i);
-		pn_device_release(device, &c);
+		pn_device_return_buffer(device, &c);
 		if (i == 100)
 			usleep(20000); /* lets the sender stall */
 	}
@@ -688,7 +688,7 @@ static int meet(struct board *board, unsigned rank)
 	c = next_completion(device);
 	CHECK(c.kind == PN_COMPLETION_RECV && c.peer == peer);
 	CHECK(c.imm == other);
-	pn_device_release(device, &c);
+	pn_device_return_buffer(device, &c);
 	board->go[1]++;
 	await(&board->go[1], 2);
 	/* Nobody came up a second time. */
@@ -733,7 +733,7 @@ static void many_peers_at_once(void **state)
 
 		ups += c.kind == PN_COMPLETION_PEER_UP;
 		messages += c.kind == PN_COMPLETION_RECV;
-		pn_device_release(hub, &c);
+		pn_device_return_buffer(hub, &c);
 	}
 	assert_int_equal(ups, N);
 	for (unsigned i = 0; i < N; i++)
@@ -753,7 +753,7 @@ static void take_turns(struct pn_device *hub, unsigned messages)
 
 		assert_ptr_not_equal(c.peer, before);
 		before = c.peer;
-		pn_device_release(hub, &c);
+		pn_device_return_buffer(hub, &c);
 	}
 }
 
@@ -761,7 +761,7 @@ static void who_sends_much_does_not_keep_others_waiting(void **state)
 {
 	enum { N = 20 };
 	struct pn_device *hub = open_soft("soft"), *spokes[2];
-	const struct pn_head head = { { 7 } };
+	const struct pn_inline_header head = { { 7 } };
 	struct pn_address address;
 	struct pn_peer *to[2];
 

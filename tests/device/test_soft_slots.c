@@ -262,7 +262,7 @@ static void thousands_of_registrations_take_several_rings(void **state)
 				 i % 7 ? 0 : (char)(i % 100 + 1));
 	put_byte(device, peer, 1, &mr[N - 1], 64, -EACCES);
 	pn_device_deregister(device, mrs, N);
-	mr[5].rkey = pn_soft_key(1, pn_soft_place(PN_SOFT_EXPOSED, 2, 5));
+	mr[5].rkey = pn_soft_key(1, pn_soft_location(PN_SOFT_EXPOSED, 2, 5));
 	put_byte(device, peer, 1, &mr[5], 0, -EACCES);
 	pn_device_close(device);
 	munmap(memory, (size_t)N * 64);

@@ -295,7 +295,7 @@ static void what_a_key_does_not_allow_is_refused(void **state)
 
 /* --- one that does not go on ---------------------------------------------- */
 
-#define NSTUCK	    20 /* more than there are desks; the ring has room */
+#define NSTUCK	    20 /* more than there are responders; the ring has room */
 #define STUCK_BYTES 100000
 #define DONE_TAG    5
 

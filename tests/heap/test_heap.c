@@ -493,8 +493,9 @@ static void a_thread_that_ends_gives_its_blocks_back(void **state)
 					 f.heap));
 		assert_ok(pthread_join(thread, &block));
 		pinion_heap_free(f.heap, block);
-		assert_true(pn_list_empty(&f.heap->locals) ||
-			    f.heap->locals.next->next == &f.heap->locals);
+		assert_true(pn_list_empty(&f.heap->thread_caches) ||
+			    f.heap->thread_caches.next->next ==
+				    &f.heap->thread_caches);
 	}
 	assert_ok(pinion_heap_trim(f.heap));
 	assert_int_equal(query(f.heap).slabs, 0);

@@ -55,14 +55,14 @@ static void transfer(struct program *p, unsigned buffer)
 			    &pin));
 	p->misses += pn_device_now(p->device) != start;
 	p->waited_ns += pn_device_now(p->device) - start;
-	pn_device_charge(p->device, MS(1));
+	pn_device_consume_cpu(p->device, MS(1));
 	pn_cache_unpin(p->cache, &pin);
 	pn_helper_done(p->helper, &call);
 }
 
 static void compute(struct program *p, uint64_t ns)
 {
-	pn_device_charge(p->device, ns);
+	pn_device_consume_cpu(p->device, ns);
 }
 
 static void help(void *arg)
@@ -378,7 +378,7 @@ static void irregular_sites_are_left_to_the_cache(void **state)
 static void rest_after_a_while(struct program *p)
 {
 	use_regularly(p);
-	pn_helper_rest(p->helper, true);
+	pn_helper_set_idle(p->helper, true);
 	p->misses = 0;
 	transfer(p, 0);
 	compute(p, MS(99));
@@ -421,15 +421,15 @@ static void whoever_shares_a_core_keeps_what_comes_before_its_turn(void **state)
 static char segment[64]; /* where members meet, children too */
 
 /* With so many cores. */
-static struct pn_crew *join_crew(unsigned ncores)
+static struct pn_helper_registry *join_crew(unsigned ncores)
 {
-	struct pn_crew *crew = NULL;
+	struct pn_helper_registry *registry = NULL;
 	struct pn_cores cores = { 0 };
 
 	for (unsigned i = 0; i < ncores; i++)
 		pn_cores_add(&cores, i);
-	CHECK(!pn_crew_join(segment, &cores, &crew));
-	return crew;
+	CHECK(!pn_helper_registry_join(segment, &cores, &registry));
+	return registry;
 }
 
 /* How many of 10 regular transfers, 100 ms apart, were followed by dropping. */
@@ -450,20 +450,20 @@ static uint64_t drops_of_ten(struct program *p)
  * same process, tells of more memory, then of less, then leaves. */
 static void agree_about_one_core(struct program *p)
 {
-	struct pn_crew *other = join_crew(2);
+	struct pn_helper_registry *other = join_crew(2);
 
-	pn_crew_tell(other, BYTES + 1);
-	pn_helper_join(p->helper, join_crew(2), PN_SHARE_AUTO);
+	pn_helper_registry_publish(other, BYTES + 1);
+	pn_helper_join_registry(p->helper, join_crew(2), PN_SHARE_AUTO);
 	CHECK(drops_of_ten(p) == 0);
 	pn_helper_query(p->helper, &p->stats);
 	CHECK(p->stats.idle && p->stats.members == 2);
-	pn_crew_tell(other, BYTES - 1);
+	pn_helper_registry_publish(other, BYTES - 1);
 	compute(p, MS(300)); /* it asks again at the next transfer */
 	CHECK(drops_of_ten(p) == 10);
-	pn_crew_tell(other, BYTES + 1);
+	pn_helper_registry_publish(other, BYTES + 1);
 	compute(p, MS(300));
 	CHECK(drops_of_ten(p) == 0);
-	pn_crew_leave(other);
+	pn_helper_registry_leave(other);
 	compute(p, MS(300));
 	CHECK(drops_of_ten(p) == 10);
 }
@@ -500,14 +500,14 @@ static void outlive_another(struct program *p)
 	CHECK(!pipe(ends));
 	pid = fork();
 	if (!pid) {
-		pn_crew_tell(join_crew(3), 2 * BYTES);
+		pn_helper_registry_publish(join_crew(3), 2 * BYTES);
 		if (write(ends[1], "x", 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
 	}
 	CHECK(read(ends[0], &byte, 1) == 1);
-	pn_helper_join(p->helper, join_crew(3), PN_SHARE_CONSERVATIVE);
+	pn_helper_join_registry(p->helper, join_crew(3), PN_SHARE_CONSERVATIVE);
 	CHECK(drops_of_ten(p) == 0);
 	CHECK(!kill(pid, SIGKILL));
 	CHECK(waitpid(pid, &status, 0) == pid);
@@ -525,16 +525,16 @@ static void the_core_of_a_killed_process_is_taken(void **state)
 
 static void agree_to_take_turns(struct program *p)
 {
-	struct pn_crew *others[2] = { join_crew(2), join_crew(2) };
+	struct pn_helper_registry *others[2] = { join_crew(2), join_crew(2) };
 
-	pn_helper_join(p->helper, join_crew(2), PN_SHARE_AGGRESSIVE);
+	pn_helper_join_registry(p->helper, join_crew(2), PN_SHARE_AGGRESSIVE);
 	/* Three on one core: a turn comes within 12 ms and switches. */
 	for (unsigned i = 0; i < 10; i++) {
 		transfer(p, 0);
 		compute(p, MS(10));
 	}
-	pn_crew_leave(others[0]);
-	pn_crew_leave(others[1]);
+	pn_helper_registry_leave(others[0]);
+	pn_helper_registry_leave(others[1]);
 }
 
 static void those_who_share_a_core_know_how_many_they_are(void **state)
@@ -569,16 +569,16 @@ static void an_idle_helper_sleeps(void **state)
 	assert_in_range(steps_of_idling, 1, 4);
 }
 
-/* The same buffer from two named sites, in turns of 20 and 80 ms. */
+/* The same buffer from two entry sites, in turns of 20 and 80 ms. */
 static void use_by_name(struct program *p)
 {
 	for (unsigned i = 0; i < 30; i++) {
-		pn_frames_name(i % 2 ? "halo x" : "halo y");
+		pn_frames_set_name(i % 2 ? "halo x" : "halo y");
 		transfer(p, 0);
 		compute(p, i % 2 ? MS(80) : MS(20));
 		CHECK(i < 4 || registered(p) == BYTES);
 	}
-	pn_frames_name(NULL);
+	pn_frames_set_name(NULL);
 }
 
 static void named_sites_have_rhythms_of_their_own(void **state)

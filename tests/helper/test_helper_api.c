@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "helper/cores.h"
-#include "helper/crew.h"
+#include "helper/registry.h"
 
 #define BYTES  ((size_t)128 << 10)
 #define ROUNDS 12
@@ -231,10 +231,10 @@ static void in_an_idle_program_the_helper_never_wakes_up(void **state)
 /* Opens the segment to all. */
 static void spoil_segment(void)
 {
-	char name[PN_CREW_NAME_BYTES];
+	char name[PN_HELPER_REGISTRY_NAME_BYTES];
 	int fd;
 
-	pn_crew_name(name);
+	pn_helper_registry_name(name);
 	fd = shm_open(name, O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || fchmod(fd, 0666))
 		_exit(2);

@@ -204,7 +204,7 @@ static void change_budget(struct world *w, uint64_t *seed)
 		pn_budget_resize(&w->budget, BYTES * (2 + test_below(seed, 20)),
 				 0);
 		pn_cache_trim(w->cache);
-		pn_helper_rest(w->helper, !test_below(seed, 8));
+		pn_helper_set_idle(w->helper, !test_below(seed, 8));
 		pause_for(PN_NS_PER_MS);
 	}
 }

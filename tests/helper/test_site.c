@@ -12,7 +12,7 @@ static const struct pn_costs costs = { .register_ns = 16000,
 
 struct table {
 	struct pn_callsites *sites;
-	struct pn_stream *stream;
+	struct pn_call_sequence *sequence;
 	struct pn_window window;
 	unsigned length;
 };
@@ -25,19 +25,19 @@ static struct table open_table(enum pn_predictor predictor, unsigned window)
 	struct table table = { .length = window };
 
 	assert_ok(pn_callsites_open(&attr, &table.sites));
-	table.stream = pn_stream_alloc(table.sites);
-	assert_non_null(table.stream);
+	table.sequence = pn_call_sequence_alloc(table.sites);
+	assert_non_null(table.sequence);
 	return table;
 }
 
 static void close_table(struct table *table)
 {
-	pn_stream_free(table->stream);
+	pn_call_sequence_free(table->sequence);
 	pn_callsites_close(table->sites);
 }
 
-static struct pn_verdict call_at(struct table *table, uint64_t time_us,
-				 uintptr_t from, unsigned buffer)
+static struct pn_call_result call_at(struct table *table, uint64_t time_us,
+				     uintptr_t from, unsigned buffer)
 {
 	struct pn_call call = {
 		.time_ns = time_us * 1000,
@@ -46,38 +46,38 @@ static struct pn_verdict call_at(struct table *table, uint64_t time_us,
 		.nframes = 2,
 		.frames = { from, 0x4000 },
 	};
-	struct pn_verdict verdict;
+	struct pn_call_result verdict;
 
-	pn_window_note(&table->window, table->length, &call);
-	assert_ok(pn_callsites_call(table->stream, &call, &verdict));
+	pn_window_add(&table->window, table->length, &call);
+	assert_ok(pn_callsites_add_call(table->sequence, &call, &verdict));
 	return verdict;
 }
 
 static void the_shortest_period_is_predicted(void **state)
 {
 	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
-	struct pn_verdict v;
+	struct pn_call_result v;
 
 	(void)state;
 	v = call_at(&table, 1000, 1, 0);
 	assert_true(v.first);
-	assert_int_equal(v.place->deadline_ns, 0);
+	assert_int_equal(v.buffer->deadline_ns, 0);
 	v = call_at(&table, 1300, 1, 0);
 	assert_false(v.first);
 	assert_int_equal(v.predicted_ns, 0);
-	assert_int_equal(v.place->deadline_ns, 1600 * 1000);
+	assert_int_equal(v.buffer->deadline_ns, 1600 * 1000);
 	v = call_at(&table, 1500, 1, 0);
 	assert_int_equal(v.predicted_ns, 300 * 1000);
 	assert_int_equal(v.observed_ns, 200 * 1000);
 	v = call_at(&table, 1900, 1, 0);
-	assert_int_equal(v.place->deadline_ns, 2100 * 1000);
+	assert_int_equal(v.buffer->deadline_ns, 2100 * 1000);
 	close_table(&table);
 }
 
 static void the_earliest_of_a_places_sites_counts(void **state)
 {
 	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
-	struct pn_verdict v;
+	struct pn_call_result v;
 
 	(void)state;
 	call_at(&table, 1000, 1, 0);
@@ -85,9 +85,9 @@ static void the_earliest_of_a_places_sites_counts(void **state)
 	call_at(&table, 2000, 1, 0);
 	v = call_at(&table, 2300, 2, 0);
 	/* Site 1 is due at 3000, site 2 at 2700. */
-	assert_int_equal(v.place->deadline_ns, 2700 * 1000);
+	assert_int_equal(v.buffer->deadline_ns, 2700 * 1000);
 	assert_int_equal(pn_callsites_nsites(table.sites), 2);
-	assert_int_equal(pn_callsites_nplaces(table.sites), 1);
+	assert_int_equal(pn_callsites_nbuffers(table.sites), 1);
 	close_table(&table);
 }
 
@@ -102,7 +102,7 @@ static unsigned predictions_missed(unsigned window)
 	for (unsigned i = 0; i < 40; i++) {
 		static const unsigned buffers[] = { 1, 0, 2, 0 };
 		static const unsigned pause_us[] = { 20, 10, 20, 50 };
-		struct pn_verdict v =
+		struct pn_call_result v =
 			call_at(&table, time_us, 1, buffers[i % 4]);
 
 		missed += v.predicted_ns && v.predicted_ns != v.observed_ns;
@@ -127,7 +127,7 @@ static void a_pattern_is_found_when_the_window_is_full(void **state)
 {
 	struct table table = open_table(PN_PREDICT_PERIODIC, 0);
 	uint64_t time_us = 1000;
-	struct pn_verdict v = { .first = false };
+	struct pn_call_result v = { .first = false };
 
 	(void)state;
 	/* a b a c, 10 us after a, 20 after b, 30 after c. */
@@ -136,29 +136,29 @@ static void a_pattern_is_found_when_the_window_is_full(void **state)
 		static const unsigned pause[] = { 10, 20, 10, 30 };
 
 		v = call_at(&table, time_us, 1, buffers[i % 4]);
-		assert_int_equal(!!v.place->deadline_ns, i >= 15);
+		assert_int_equal(!!v.buffer->deadline_ns, i >= 15);
 		if (i == 16) /* a: again behind b */
-			assert_int_equal(v.place->deadline_ns,
+			assert_int_equal(v.buffer->deadline_ns,
 					 (time_us + 30) * 1000);
 		time_us += pause[i % 4];
 	}
 	v = call_at(&table, time_us, 1, 3);
-	assert_int_equal(v.place->deadline_ns, 0);
+	assert_int_equal(v.buffer->deadline_ns, 0);
 	close_table(&table);
 }
 
 static void few_gaps_predict_the_shortest(void **state)
 {
 	struct table table = open_table(PN_PREDICT_LEARNED, 0);
-	struct pn_verdict v;
+	struct pn_call_result v;
 
 	(void)state;
 	call_at(&table, 1000, 1, 0);
 	call_at(&table, 51000, 1, 0);
 	v = call_at(&table, 91000, 1, 0);
 	/* 40 ms, less 0.6 %. */
-	assert_int_equal(v.place->deadline_ns, 130760 * 1000);
-	assert_int_equal(v.place->expiry_ns, 491000 * 1000);
+	assert_int_equal(v.buffer->deadline_ns, 130760 * 1000);
+	assert_int_equal(v.buffer->expiry_ns, 491000 * 1000);
 	close_table(&table);
 }
 
@@ -168,7 +168,7 @@ static void a_rare_short_gap_does_not_rule_what_is_learned(void **state)
 {
 	struct table table = open_table(PN_PREDICT_LEARNED, 0);
 	uint64_t time_us = 1000;
-	struct pn_verdict v = { .first = false };
+	struct pn_call_result v = { .first = false };
 
 	(void)state;
 	for (unsigned i = 0; i < 101; i++) {
@@ -176,21 +176,21 @@ static void a_rare_short_gap_does_not_rule_what_is_learned(void **state)
 		time_us += i == 50 ? 10000 : 100000;
 	}
 	/* A gap that is late cost 20 us; the others would be held 90 ms. */
-	assert_int_equal(v.place->predicted_ns, 100000 * 1000);
+	assert_int_equal(v.buffer->predicted_ns, 100000 * 1000);
 	close_table(&table);
 }
 
-/* A new site of a place that is known asks the place. */
+/* A new site of a buffer that is known asks the buffer. */
 static void a_new_site_knows_what_its_place_knows(void **state)
 {
 	struct table table = open_table(PN_PREDICT_LEARNED, 0);
-	struct pn_verdict v;
+	struct pn_call_result v;
 
 	(void)state;
 	for (unsigned i = 0; i <= PN_GAPS_FEW; i++)
 		call_at(&table, 1000 + 5000 * i, 1, 0);
 	v = call_at(&table, 1000 + 5000 * (PN_GAPS_FEW + 1), 2, 0);
-	assert_int_equal(v.place->predicted_ns, 5000 * 1000);
+	assert_int_equal(v.buffer->predicted_ns, 5000 * 1000);
 	close_table(&table);
 }
 
@@ -198,7 +198,7 @@ static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
 {
 	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
 	uint64_t time_us = 1 << 30, pause_us = 1 << 28;
-	struct pn_verdict v = { .first = false };
+	struct pn_call_result v = { .first = false };
 	unsigned n = 0;
 
 	(void)state;
@@ -217,18 +217,18 @@ static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
 static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
 {
 	struct pn_callsites_attr attr = { .predictor = PN_PREDICT_SHORTEST,
-					  .max_places = 3 };
+					  .max_buffers = 3 };
 	struct table table = { .length = 0 };
-	struct pn_verdict v;
+	struct pn_call_result v;
 
 	(void)state;
 	assert_ok(pn_callsites_open(&attr, &table.sites));
-	table.stream = pn_stream_alloc(table.sites);
+	table.sequence = pn_call_sequence_alloc(table.sites);
 	v = call_at(&table, 1, 1, 0);
-	v.place->held = true;
+	v.buffer->held = true;
 	for (unsigned i = 1; i < 5; i++)
 		call_at(&table, 1 + i, 1, i);
-	assert_int_equal(pn_callsites_nplaces(table.sites), 3);
+	assert_int_equal(pn_callsites_nbuffers(table.sites), 3);
 	assert_int_equal(pn_callsites_nsites(table.sites), 3);
 	assert_false(call_at(&table, 7, 1, 0).first);
 	assert_true(call_at(&table, 8, 1, 1).first);
@@ -339,30 +339,30 @@ static void the_deadline_costs_least_of_all(void **state)
 
 static void names_are_found_while_they_are_there(void **state)
 {
-	static struct pn_named all[NNAMES];
+	static struct pn_hash_entry all[NNAMES];
 	static bool there[NNAMES];
 	uint64_t seed = test_seed();
-	struct pn_names names;
+	struct pn_hash_table names;
 	size_t n = 0;
 
 	(void)state;
-	assert_ok(pn_names_init(&names));
+	assert_ok(pn_hash_table_init(&names));
 	for (unsigned i = 0; i < NNAMES; i++)
-		all[i].name = pn_name_mix(0, i);
+		all[i].key = pn_hash_mix(0, i);
 	for (unsigned step = 0; step < 100000; step++) {
 		unsigned i = (unsigned)test_below(&seed, NNAMES);
 
-		assert_ptr_equal(pn_names_find(&names, all[i].name),
+		assert_ptr_equal(pn_hash_table_find(&names, all[i].key),
 				 there[i] ? &all[i] : NULL);
 		if (there[i])
-			pn_names_remove(&names, &all[i]);
+			pn_hash_table_remove(&names, &all[i]);
 		else
-			pn_names_add(&names, &all[i]);
+			pn_hash_table_add(&names, &all[i]);
 		there[i] = !there[i];
 		n += there[i] ? 1 : (size_t)-1;
 		assert_int_equal(names.n, n);
 	}
-	pn_names_fini(&names);
+	pn_hash_table_fini(&names);
 }
 
 int main(void)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "message/onesided.h"
+#include "message/connection/wire.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
-#include "message/wire.h"
 
 enum { VICTIM, HONEST, HOSTILE, NRANKS };
 
@@ -54,7 +54,7 @@ static void begin(struct victim *v, unsigned which)
 		m.len = sizeof(v->granted);
 		ret = pn_endpoint_grant(v->party.ep, &m, &v->requests[which]);
 	} else if (which > HOSTILE_SHORT) {
-		pn_endpoint_use(v->party.ep, protocols[which]);
+		pn_endpoint_set_protocol(v->party.ep, protocols[which]);
 		ret = pn_endpoint_send(v->party.ep, &m, &v->requests[which]);
 	} else {
 		m.ignore = ~UINT64_C(0);
@@ -118,7 +118,7 @@ static void be_victim(struct rank *rank)
 	rank_barrier(rank);
 	pn_endpoint_cancel(v->party.ep, v->requests[HOSTILE_CANCELED]);
 	pn_endpoint_cancel(v->party.ep, v->requests[HOSTILE_UNGRANT]);
-	pn_endpoint_use(v->party.ep, PN_PROTOCOL_CACHING_PIPELINE);
+	pn_endpoint_set_protocol(v->party.ep, PN_PROTOCOL_CACHING_PIPELINE);
 	rank_barrier(rank);
 	talk(&v->party, HONEST);
 	end_all(v, scene->result);
@@ -171,7 +171,7 @@ static void idle(struct rank *rank)
 
 	while (pn_device_poll(rank->device, &c, 1))
 		if (c.kind == PN_COMPLETION_RECV)
-			pn_device_release(rank->device, &c);
+			pn_device_return_buffer(rank->device, &c);
 	rank_pause(rank);
 }
 

@@ -126,13 +126,13 @@ static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
 	uint64_t deadline = pn_device_now(device) + 60 * PN_NS_PER_S;
-	size_t bounces = party->bounce_bytes +
-			 party->ep->onesided.landings.mr.len +
-			 pn_direct_bytes(party->ep);
+	size_t packet_buffers = party->bounce_bytes +
+				party->ep->onesided.bounce_pool.mr.len +
+				pn_direct_bytes(party->ep);
 
 	for (unsigned r = 0; r < party->rank->nrails; r++)
 		pn_cache_flush(party->caches[r]);
-	while (atomic_load(&party->budget.bytes) != bounces) {
+	while (atomic_load(&party->budget.bytes) != packet_buffers) {
 		if (pn_device_now(device) > deadline)
 			return false;
 		rank_pause(party->rank);

@@ -426,8 +426,9 @@ static void post(struct storm *s, struct item *item)
 		m.peer = NULL;
 	}
 	if (s->attr->protocol == STORM_ANY)
-		pn_endpoint_use(s->party.ep,
-				(int)test_below(&s->random, STORM_ANY));
+		pn_endpoint_set_protocol(s->party.ep,
+					 (int)test_below(&s->random,
+							 STORM_ANY));
 	if (item->is_send && test_below(&s->random, 2)) {
 		pinion_peer_prefetch(m.peer, m.len);
 		if (!pn_endpoint_inject(s->party.ep, &m)) {
@@ -479,12 +480,13 @@ static void probe(struct storm *s, unsigned from)
 				    .ignore = ANY_NUMBER,
 				    .peer = s->party.peers[from] };
 	bool claiming = test_below(&s->random, 2);
-	struct pinion_unexpected *claim = NULL;
+	struct pinion_unexpected *unexpected = NULL;
 	struct pinion_completion seen;
 	struct item *item;
 	int ret;
 
-	if (pn_endpoint_probe(s->party.ep, &m, &seen, claiming ? &claim : NULL))
+	if (pn_endpoint_probe(s->party.ep, &m, &seen,
+			      claiming ? &unexpected : NULL))
 		return;
 	item = probed(s, from, &seen);
 	if (!item)
@@ -498,7 +500,7 @@ static void probe(struct storm *s, unsigned from)
 				     .buf = item->buf,
 				     .len = item->room,
 				     .user = item };
-	ret = pn_endpoint_recv_unexpected(s->party.ep, claim, &m,
+	ret = pn_endpoint_recv_unexpected(s->party.ep, unexpected, &m,
 					  item->by_handle ? &item->request
 							  : NULL);
 	CHECK(s, !ret);

@@ -98,11 +98,11 @@ static void nothing_can_be_watched_in_bypass(void **state)
 	recorder_close(&r);
 }
 
-static bool watched(const struct scene *s, enum pn_sight sight)
+static bool watched(const struct scene *s, enum pn_detection detection)
 {
 	int ret = pn_monitor_watch((uintptr_t)s->target, s->len);
 
-	if (sight == PN_SIGHT_REFUSED)
+	if (detection == PN_DETECTION_REFUSED)
 		assert_int_equal(ret, -EOPNOTSUPP);
 	else
 		assert_int_equal(ret, 0);
@@ -111,17 +111,17 @@ static bool watched(const struct scene *s, enum pn_sight sight)
 
 /* Compares what the recorder heard with what the mode had promised. */
 static void assert_told(const struct recorder *r, const struct release_way *way,
-			enum pn_sight sight)
+			enum pn_detection detection)
 {
-	if (sight == PN_SIGHT_UNSEEN) {
+	if (detection == PN_DETECTION_NONE) {
 		assert_int_equal(r->after, 0);
 		return;
 	}
-	if (sight == PN_SIGHT_KEPT)
+	if (detection == PN_DETECTION_KEPT)
 		return; /* told or not: the pages stay */
 	assert_true(r->after >= 1);
 	assert_int_equal(r->before, r->after);
-	if (sight == PN_SIGHT_BEFORE)
+	if (detection == PN_DETECTION_BEFORE)
 		assert_true(r->present);
 	if (way->exact) {
 		assert_true(
@@ -132,7 +132,7 @@ static void assert_told(const struct recorder *r, const struct release_way *way,
 }
 
 static void play(struct recorder *r, const struct release_way *way,
-		 enum pn_sight sight)
+		 enum pn_detection detection)
 {
 	struct scene s = { 0 };
 
@@ -141,15 +141,16 @@ static void play(struct recorder *r, const struct release_way *way,
 		return;
 	}
 	recorder_aim(r, s.target, s.len);
-	if (watched(&s, sight)) {
+	if (watched(&s, detection)) {
 		bool done = way->release(&s);
 
 		recorder_settle();
 		print_message("%s: %s, told %u+%u\n", way->name,
-			      pn_sight_name(sight), r->before, r->after);
-		assert_int_equal(done, sight != PN_SIGHT_IMPOSSIBLE);
+			      pn_detection_name(detection), r->before,
+			      r->after);
+		assert_int_equal(done, detection != PN_DETECTION_IMPOSSIBLE);
 		if (done)
-			assert_told(r, way, sight);
+			assert_told(r, way, detection);
 		pn_monitor_unwatch(r->target.addr, r->target.len);
 	} else {
 		way->release(&s);
@@ -169,7 +170,8 @@ static void each_release_is_told_as_the_mode_claims(void **state)
 	print_message("mode %s\n", pn_monitor_mode_name(report.mode));
 	assert_ok(recorder_open(&r));
 	for (size_t i = 0; i < nrelease_ways; i++)
-		play(&r, &release_ways[i], report.sight[release_ways[i].kind]);
+		play(&r, &release_ways[i],
+		     report.detection[release_ways[i].kind]);
 	recorder_close(&r);
 }
 
@@ -182,12 +184,13 @@ static void modes_claim_what_they_are_for(void **state)
 	pn_monitor_report(&report);
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++) {
 		if (report.mode == PN_MONITOR_PATCH)
-			assert_true(report.sight[k] != PN_SIGHT_UNSEEN &&
-				    report.sight[k] != PN_SIGHT_AFTER);
+			assert_true(report.detection[k] != PN_DETECTION_NONE &&
+				    report.detection[k] != PN_DETECTION_AFTER);
 		/* The kernel has no event for this one. */
 		if (report.mode == PN_MONITOR_USERFAULTFD &&
 		    k != PN_RELEASE_GUARD_INSTALL)
-			assert_int_not_equal(report.sight[k], PN_SIGHT_UNSEEN);
+			assert_int_not_equal(report.detection[k],
+					     PN_DETECTION_NONE);
 	}
 	assert_int_equal(report.needs_probe,
 			 report.mode == PN_MONITOR_USERFAULTFD);
@@ -702,11 +705,11 @@ static void a_thread_that_ends_releases_its_stack(void **state)
 	assert_ok(pthread_join(thread, NULL));
 	recorder_settle();
 	assert_int_equal(stack_watch, 0);
-	if (report.sight[PN_RELEASE_THREAD_STACK] == PN_SIGHT_UNSEEN)
+	if (report.detection[PN_RELEASE_THREAD_STACK] == PN_DETECTION_NONE)
 		assert_int_equal(stack_recorder.after, 0);
-	else if (report.sight[PN_RELEASE_THREAD_STACK] != PN_SIGHT_KEPT)
+	else if (report.detection[PN_RELEASE_THREAD_STACK] != PN_DETECTION_KEPT)
 		assert_true(stack_recorder.after >= 1);
-	if (report.sight[PN_RELEASE_THREAD_STACK] == PN_SIGHT_BEFORE)
+	if (report.detection[PN_RELEASE_THREAD_STACK] == PN_DETECTION_BEFORE)
 		assert_true(stack_recorder.present);
 	pn_monitor_unwatch(stack_recorder.target.addr, PN_PAGE_BYTES);
 	recorder_close(&stack_recorder);
@@ -762,7 +765,7 @@ static int child_main(struct recorder *of_parent)
 {
 	char *p = map_at(NULL, 0);
 	struct recorder r;
-	bool blind = sees_nothing();
+	bool ignore_hooks = sees_nothing();
 
 	if (recorder_open(&r))
 		return 1;
@@ -771,7 +774,7 @@ static int child_main(struct recorder *of_parent)
 		return 2;
 	munmap(p, LEN);
 	recorder_settle();
-	if (!blind && r.after != 1)
+	if (!ignore_hooks && r.after != 1)
 		return 3;
 	/* What the parent watched may be unwatched here. */
 	pn_monitor_unwatch(of_parent->target.addr, of_parent->target.len);
@@ -1105,7 +1108,7 @@ static bool taken_for_bypass(void)
 
 int main(void)
 {
-	const struct CMUnitTest blind[] = {
+	const struct CMUnitTest ignore_hooks[] = {
 		TEST(keep_is_taken_where_libc_allocates_and_only_there),
 		TEST(the_mode_asked_for_is_taken_where_it_can_be),
 		TEST(nothing_can_be_watched_in_bypass),
@@ -1147,5 +1150,5 @@ int main(void)
 		TEST(an_address_taken_over_is_never_trusted_untold),
 	};
 
-	return taken_for_bypass() ? RUN_TESTS(blind) : RUN_TESTS(tests);
+	return taken_for_bypass() ? RUN_TESTS(ignore_hooks) : RUN_TESTS(tests);
 }

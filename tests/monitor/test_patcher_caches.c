@@ -61,7 +61,7 @@ static void assert_heeded(struct pinion_context *context)
 {
 	struct pinion_cache_stats stats = { .size = sizeof(stats) };
 
-	assert_int_equal(pn_cache_told_early(context->cache),
+	assert_int_equal(pn_cache_notices_early(context->cache),
 			 next == PN_MONITOR_USERFAULTFD);
 	assert_ok(pinion_cache_query(context, &stats));
 	assert_int_equal(stats.regions, next == PN_MONITOR_USERFAULTFD);

@@ -38,7 +38,7 @@ static void a_patch_that_sees_nothing_is_refused(void **state)
 	struct pn_monitor_report report;
 
 	(void)state;
-	pn_monitor_faults.blind = true;
+	pn_monitor_faults.ignore_hooks = true;
 	report = report_of(PN_MONITOR_PATCH);
 	assert_int_equal(report.mode, PN_MONITOR_USERFAULTFD);
 	if (RECORDER_SANITIZED)
@@ -52,7 +52,7 @@ static void start_blind(void)
 {
 	struct pn_monitor_report report;
 
-	pn_monitor_faults.blind = true;
+	pn_monitor_faults.ignore_hooks = true;
 	pn_monitor_report(&report);
 	if (report.mode == PN_MONITOR_PATCH ||
 	    !strstr(report.refused[PN_MONITOR_PATCH], "munmap"))
@@ -73,8 +73,8 @@ static void a_userfaultfd_that_sees_too_little_is_ended(void **state)
 	struct pn_monitor_report report;
 
 	(void)state;
-	pn_monitor_faults.blind = true; /* hooks would tell, too */
-	pn_monitor_faults.deaf = true;
+	pn_monitor_faults.ignore_hooks = true; /* hooks would tell, too */
+	pn_monitor_faults.ignore_events = true;
 	report = report_of(PN_MONITOR_USERFAULTFD);
 	assert_int_equal(report.mode, PN_MONITOR_BYPASS);
 	assert_non_null(
@@ -88,7 +88,7 @@ static void without_userfaultfd_nothing_is_left(void **state)
 	struct recorder r;
 
 	(void)state;
-	pn_monitor_faults.blind = true;
+	pn_monitor_faults.ignore_hooks = true;
 	pn_monitor_faults.no_userfaultfd = true;
 	report = report_of(PN_MONITOR_AUTO);
 	assert_int_equal(report.mode, PN_MONITOR_BYPASS);
@@ -96,7 +96,7 @@ static void without_userfaultfd_nothing_is_left(void **state)
 	assert_non_null(
 		strstr(report.refused[PN_MONITOR_USERFAULTFD], "userfaultfd"));
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
-		assert_int_equal(report.sight[k], PN_SIGHT_UNSEEN);
+		assert_int_equal(report.detection[k], PN_DETECTION_NONE);
 	/* What goes unseen is not to be kept registered. */
 	assert_false(pn_monitor_watches());
 	assert_int_equal(pn_monitor_watch(PN_PAGE_BYTES, 1), -EOPNOTSUPP);
@@ -119,8 +119,10 @@ static void a_healthy_mode_can_be_taken_again(void **state)
 	if (RECORDER_SANITIZED)
 		return;
 	/* libc maps blocks of that size one by one, and unmaps them at once. */
-	assert_int_equal(report.sight[PN_RELEASE_BIG_FREE], PN_SIGHT_BEFORE);
-	assert_int_equal(report.sight[PN_RELEASE_BIG_REALLOC], PN_SIGHT_BEFORE);
+	assert_int_equal(report.detection[PN_RELEASE_BIG_FREE],
+			 PN_DETECTION_BEFORE);
+	assert_int_equal(report.detection[PN_RELEASE_BIG_REALLOC],
+			 PN_DETECTION_BEFORE);
 }
 
 static void modes_that_were_left_leave_no_descriptor(void **state)
@@ -171,17 +173,17 @@ static void the_self_test_leaves_no_memory_behind(void **state)
 	const unsigned kinds =
 		PN_SELFTEST_ALL &
 		~(PN_SELFTEST_THREAD | PN_SELFTEST_HEAP | 1u << PN_RELEASE_BRK);
-	enum pn_sight sight[PN_RELEASE_NKINDS];
+	enum pn_detection detection[PN_RELEASE_NKINDS];
 	size_t before;
 
 	(void)state;
 	if (RECORDER_SANITIZED)
 		return; /* which map what they need */
 	report_of(PN_MONITOR_PATCH);
-	pn_selftest_run(kinds, false, sight);
+	pn_selftest_run(kinds, false, detection);
 	before = mapped_pages();
 	for (unsigned i = 0; i < 10; i++)
-		pn_selftest_run(kinds, false, sight);
+		pn_selftest_run(kinds, false, detection);
 	assert_int_equal(mapped_pages(), before);
 	report_of(PN_MONITOR_NONE);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Releases that a mode has trouble to see, each as src/monitor/untried.c and
+ * Releases that a mode has trouble to see, each as src/monitor/untested.c and
  * the self-test say of the mode in force (PINION_MONITOR). The argument is a
  * library that can be unloaded.
  */
@@ -39,7 +39,7 @@ static const char *seen_of(const char *what)
 	const char *name, *seen;
 
 	for (unsigned i = 0;
-	     (name = pn_monitor_untried(i, pn_monitor_mode(), &seen)); i++)
+	     (name = pn_monitor_untested(i, pn_monitor_mode(), &seen)); i++)
 		if (!strcmp(name, what))
 			return seen;
 	fail_msg("%s is not in the table", what);
@@ -108,9 +108,9 @@ static void memory_of_the_program_itself_can_be_watched(void **state)
 
 	(void)state;
 	assert_non_null(block);
-	assert_int_equal(pn_library_holds((struct pn_range){ addr, LEN }),
+	assert_int_equal(pn_library_contains((struct pn_range){ addr, LEN }),
 			 false);
-	assert_int_equal(pn_library_holds(
+	assert_int_equal(pn_library_contains(
 				 (struct pn_range){ (uintptr_t)block, LEN }),
 			 false);
 	free(block);

@@ -70,7 +70,7 @@ static void a_run_over_a_registrar_is_replayed_exactly(void **state)
 	struct pn_replay_attr attr;
 	struct pinion_context *context;
 	struct pn_why why = { "" };
-	struct pn_script script;
+	struct pn_workload script;
 	struct ledger ledger;
 
 	(void)state;
@@ -83,8 +83,8 @@ static void a_run_over_a_registrar_is_replayed_exactly(void **state)
 	assert_int_equal(ledger.wrong, 0);
 	ledger_fini(&ledger);
 	pn_record_stop();
-	assert_ok(pn_script_init(&script));
-	assert_ok(pn_script_read(&script, trace_path("run"), 0, &why));
+	assert_ok(pn_workload_init(&script));
+	assert_ok(pn_workload_read(&script, trace_path("run"), 0, &why));
 	assert_true(script.one_segment);
 	attr = (struct pn_replay_attr){
 		.policy = script.policy,
@@ -100,7 +100,7 @@ static void a_run_over_a_registrar_is_replayed_exactly(void **state)
 	assert_int_equal(result.misses, stats.misses);
 	assert_int_equal(result.registrations, stats.registrations);
 	assert_int_equal(result.merges, stats.merges);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 int main(void)

@@ -17,29 +17,30 @@
 #define PAGE   PN_PAGE_BYTES
 #define ACCESS PINION_ACCESS_LOCAL_WRITE
 
-static void add_pin(struct pn_script *script, uint64_t page, uint64_t npages,
+static void add_pin(struct pn_workload *script, uint64_t page, uint64_t npages,
 		    uint32_t hold)
 {
-	const struct pn_step step = { .addr = page * PAGE,
-				      .len = npages * PAGE,
-				      .hold = hold,
-				      .flags = ACCESS,
-				      .kind = PN_STEP_PIN };
+	const struct pn_workload_step step = { .addr = page * PAGE,
+					       .len = npages * PAGE,
+					       .hold = hold,
+					       .flags = ACCESS,
+					       .kind = PN_WORKLOAD_PIN };
 
-	assert_ok(pn_script_add(script, &step));
+	assert_ok(pn_workload_add(script, &step));
 }
 
-static void add_step(struct pn_script *script, enum pn_step_kind kind,
-		     uint64_t addr, uint64_t len, uint32_t hold)
+static void add_step(struct pn_workload *script,
+		     enum pn_workload_step_kind kind, uint64_t addr,
+		     uint64_t len, uint32_t hold)
 {
-	const struct pn_step step = {
+	const struct pn_workload_step step = {
 		.addr = addr, .len = len, .hold = hold, .kind = (uint16_t)kind
 	};
 
-	assert_ok(pn_script_add(script, &step));
+	assert_ok(pn_workload_add(script, &step));
 }
 
-static struct pn_replay_result replay(const struct pn_script *script,
+static struct pn_replay_result replay(const struct pn_workload *script,
 				      const char *policy, size_t bytes,
 				      const struct pn_next_use *next)
 {
@@ -55,11 +56,11 @@ static struct pn_replay_result replay(const struct pn_script *script,
 	return result;
 }
 
-static void generate(struct pn_script *script, const char *spec)
+static void generate(struct pn_workload *script, const char *spec)
 {
 	struct pn_why why = { "" };
 
-	assert_ok(pn_script_init(script));
+	assert_ok(pn_workload_init(script));
 	assert_ok(pn_generate(spec, script, &why));
 }
 
@@ -68,11 +69,11 @@ static void generate(struct pn_script *script, const char *spec)
 
 static void total_time_is_the_papers_formula(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	add_pin(&script, 10, 2, 0);
 	add_pin(&script, 10, 2, 0); /* hit */
 	add_pin(&script, 11, 1, 0); /* hit: a subset */
@@ -86,16 +87,16 @@ static void total_time_is_the_papers_formula(void **state)
 	assert_int_equal(r.peak_bytes, 3 * PAGE);
 	assert_true(fabs(r.total_us - (2 * 7.42 + 5 * 0.77 + 1.1 + 2 * 0.22)) <
 		    1e-9);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void a_batch_pays_its_fixed_part_once(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result lru, fmrd;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	for (unsigned i = 0; i < 16; i++)
 		add_pin(&script, 10 * i, 1, 0);
 	add_pin(&script, 1000, 8, 0);
@@ -104,19 +105,19 @@ static void a_batch_pays_its_fixed_part_once(void **state)
 	assert_int_equal(lru.deregistrations, 8);
 	assert_int_equal(fmrd.deregistrations, 8);
 	assert_true(fabs(lru.total_us - fmrd.total_us - 7 * 1.1) < 1e-9);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void a_request_larger_than_the_budget_is_a_miss(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	add_pin(&script, 1, 2, 0);
 	add_pin(&script, 100, 9, 1);
-	add_step(&script, PN_STEP_UNPIN, 0, 0, 1);
+	add_step(&script, PN_WORKLOAD_UNPIN, 0, 0, 1);
 	add_pin(&script, 100, 9, 0);
 	add_pin(&script, 1, 2, 0);
 	r = replay(&script, "lru", 8 * PAGE, NULL);
@@ -126,69 +127,70 @@ static void a_request_larger_than_the_budget_is_a_miss(void **state)
 	assert_int_equal(r.peak_bytes, 2 * PAGE);
 	assert_int_equal(r.registrations, 3);
 	assert_int_equal(r.deregistrations, 2);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void a_release_makes_the_next_request_miss(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	add_pin(&script, 1, 4, 0);
-	add_step(&script, PN_STEP_RELEASE, 2 * PAGE, PAGE, 0);
+	add_step(&script, PN_WORKLOAD_RELEASE, 2 * PAGE, PAGE, 0);
 	add_pin(&script, 1, 4, 0);
 	r = replay(&script, "cost", 64 * PAGE, NULL);
 	assert_int_equal(r.hits, 0);
 	assert_int_equal(r.misses, 2);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void neighbours_join_where_one_mapping_holds_them(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	script.joins = script.mappings = true;
 	add_pin(&script, 1, 2, 0);
-	add_step(&script, PN_STEP_MAPPING, 0, 16 * PAGE, 1);
+	add_step(&script, PN_WORKLOAD_MAPPING, 0, 16 * PAGE, 1);
 	add_pin(&script, 3, 2, 0);
-	add_step(&script, PN_STEP_JOINS, 0, 0, 0);
+	add_step(&script, PN_WORKLOAD_MERGE, 0, 0, 0);
 	add_pin(&script, 5, 4, 0);
 	r = replay(&script, "lru", 64 * PAGE, NULL);
 	assert_int_equal(r.merges, 1);
 	assert_int_equal(r.registered_bytes, (2 + 4 + 4) * PAGE);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 /* The last word counts, and a release has one, too. */
 static void neighbours_of_other_mappings_do_not_join(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	script.joins = script.mappings = true;
-	add_step(&script, PN_STEP_MAPPING, 0, 8 * PAGE, 1);
-	add_step(&script, PN_STEP_MAPPING, 20 * PAGE, 8 * PAGE, 1);
-	add_step(&script, PN_STEP_MAPPING, 40 * PAGE, 8 * PAGE, 1);
-	add_step(&script, PN_STEP_MAPPING, 1 * PAGE, 3 * PAGE, 0); /* no more */
-	add_step(&script, PN_STEP_RELEASE, 27 * PAGE, PAGE, 0);
+	add_step(&script, PN_WORKLOAD_MAPPING, 0, 8 * PAGE, 1);
+	add_step(&script, PN_WORKLOAD_MAPPING, 20 * PAGE, 8 * PAGE, 1);
+	add_step(&script, PN_WORKLOAD_MAPPING, 40 * PAGE, 8 * PAGE, 1);
+	add_step(&script, PN_WORKLOAD_MAPPING, 1 * PAGE, 3 * PAGE,
+		 0); /* no more */
+	add_step(&script, PN_WORKLOAD_RELEASE, 27 * PAGE, PAGE, 0);
 	for (unsigned at = 0; at < 60; at += 20) {
 		add_pin(&script, at + 1, 2, 0);
 		add_pin(&script, at + 3, 2, 0);
 	}
 	r = replay(&script, "lru", 64 * PAGE, NULL);
 	assert_int_equal(r.merges, 1); /* at 41 */
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 /* Buffers of any pages, now and then held, and given up in between. */
-static void add_overlapping(struct pn_script *script, uint64_t seed)
+static void add_overlapping(struct pn_workload *script, uint64_t seed)
 {
 	bool held = false;
 
@@ -196,14 +198,15 @@ static void add_overlapping(struct pn_script *script, uint64_t seed)
 		uint64_t page = 1 + test_below(&seed, 60);
 
 		if (!test_below(&seed, 50))
-			add_step(script, PN_STEP_RELEASE, page * PAGE, PAGE, 0);
+			add_step(script, PN_WORKLOAD_RELEASE, page * PAGE, PAGE,
+				 0);
 		if (held)
-			add_step(script, PN_STEP_UNPIN, 0, 0, 1);
+			add_step(script, PN_WORKLOAD_UNPIN, 0, 0, 1);
 		held = !held && !test_below(&seed, 5);
 		add_pin(script, page, 1 + test_below(&seed, 6), held);
 	}
 	if (held)
-		add_step(script, PN_STEP_UNPIN, 0, 0, 1);
+		add_step(script, PN_WORKLOAD_UNPIN, 0, 0, 1);
 }
 
 /* Each page comes again at a time of its own. */
@@ -212,10 +215,10 @@ static void knowing_the_future_helps_though_buffers_overlap(void **state)
 	(void)state;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		struct pn_replay_result offline, lru;
-		struct pn_script script;
+		struct pn_workload script;
 		struct pn_next_use next;
 
-		assert_ok(pn_script_init(&script));
+		assert_ok(pn_workload_init(&script));
 		add_overlapping(&script, seed);
 		assert_ok(pn_next_use_init(&next, &script));
 		offline = replay(&script, "offline", 24 * PAGE, &next);
@@ -223,48 +226,50 @@ static void knowing_the_future_helps_though_buffers_overlap(void **state)
 		assert_true(offline.hits > lru.hits);
 		assert_true(offline.registered_bytes < lru.registered_bytes);
 		pn_next_use_fini(&next);
-		pn_script_fini(&script);
+		pn_workload_fini(&script);
 	}
 }
 
 static void room_that_others_could_not_take_is_not_given_back(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
-	add_step(&script, PN_STEP_OTHERS, 1, 6 * PAGE, 0);
-	add_step(&script, PN_STEP_OTHERS, 2, 14 * PAGE, 0); /* no room here */
+	assert_ok(pn_workload_init(&script));
+	add_step(&script, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
+	add_step(&script, PN_WORKLOAD_OTHERS, 2, 14 * PAGE,
+		 0); /* no room here */
 	add_pin(&script, 1, 3, 0);
-	add_step(&script, PN_STEP_OTHERS, 1, 6 * PAGE, 0);
-	add_step(&script, PN_STEP_OTHERS, 0, 0, 0);
+	add_step(&script, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
+	add_step(&script, PN_WORKLOAD_OTHERS, 0, 0, 0);
 	add_pin(&script, 1, 3, 0);
 	add_pin(&script, 1, 3, 0);
 	r = replay(&script, "lru", 8 * PAGE, NULL);
 	assert_int_equal(r.oversize, 1);
 	assert_int_equal(r.hits, 1);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void what_no_cache_can_see_is_refused(void **state)
 {
-	const struct pn_step nothing = { .addr = PAGE, .kind = PN_STEP_PIN };
-	const struct pn_step far = { .addr = UINT64_C(1) << 47,
-				     .len = 1,
-				     .kind = PN_STEP_PIN };
-	const struct pn_step wraps = { .addr = PAGE,
-				       .len = UINT64_MAX,
-				       .kind = PN_STEP_PIN };
-	struct pn_script script;
+	const struct pn_workload_step nothing = { .addr = PAGE,
+						  .kind = PN_WORKLOAD_PIN };
+	const struct pn_workload_step far = { .addr = UINT64_C(1) << 47,
+					      .len = 1,
+					      .kind = PN_WORKLOAD_PIN };
+	const struct pn_workload_step wraps = { .addr = PAGE,
+						.len = UINT64_MAX,
+						.kind = PN_WORKLOAD_PIN };
+	struct pn_workload script;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
-	assert_int_equal(pn_script_add(&script, &nothing), -EINVAL);
-	assert_int_equal(pn_script_add(&script, &far), -ERANGE);
-	assert_int_equal(pn_script_add(&script, &wraps), -ERANGE);
+	assert_ok(pn_workload_init(&script));
+	assert_int_equal(pn_workload_add(&script, &nothing), -EINVAL);
+	assert_int_equal(pn_workload_add(&script, &far), -ERANGE);
+	assert_int_equal(pn_workload_add(&script, &wraps), -ERANGE);
 	assert_int_equal(script.nsteps, 0);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 /* --- against a naive replay -------------------------------------------------
@@ -369,10 +374,10 @@ static void lru_counts_what_a_naive_replay_counts(void **state)
 		struct naive m = { .capacity = 4 + (unsigned)test_below(&random,
 									SPAN) };
 		unsigned longest = 1 + (unsigned)test_below(&random, 12);
-		struct pn_script script;
+		struct pn_workload script;
 		struct pn_replay_result r;
 
-		assert_ok(pn_script_init(&script));
+		assert_ok(pn_workload_init(&script));
 		for (unsigned i = 0; i < REQUESTS; i++) {
 			unsigned n = 1 + (unsigned)test_below(&random, longest);
 			unsigned page = (unsigned)test_below(&random, SPAN - n);
@@ -385,7 +390,7 @@ static void lru_counts_what_a_naive_replay_counts(void **state)
 		assert_int_equal(r.misses, m.misses);
 		assert_int_equal(r.oversize, m.oversize);
 		assert_int_equal(r.registrations, m.registered);
-		pn_script_fini(&script);
+		pn_workload_fini(&script);
 	}
 }
 
@@ -399,7 +404,7 @@ struct live {
 	struct pn_sim *sim;
 	struct pn_budget budget;
 	struct pn_cache *cache;
-	struct pn_script script;
+	struct pn_workload script;
 	struct pinion_pin held[HELD];
 	uint64_t random, refused;
 	char *base;
@@ -418,13 +423,13 @@ static void live_step(struct live *l)
 
 	if (!what) {
 		pn_cache_invalidate(l->cache, (uintptr_t)addr, n * PAGE);
-		add_step(&l->script, PN_STEP_RELEASE, place * PAGE, n * PAGE,
-			 0);
+		add_step(&l->script, PN_WORKLOAD_RELEASE, place * PAGE,
+			 n * PAGE, 0);
 		return;
 	}
 	if (what < 4 && pin->nsegments) {
 		pn_cache_unpin(l->cache, pin);
-		add_step(&l->script, PN_STEP_UNPIN, 0, 0, hold);
+		add_step(&l->script, PN_WORKLOAD_UNPIN, 0, 0, hold);
 		return;
 	}
 	if (what >= 4 || pin->nsegments)
@@ -452,7 +457,7 @@ static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
 	struct pinion_cache_stats stats;
 	struct pn_replay_result r;
 
-	assert_ok(pn_script_init(&l.script));
+	assert_ok(pn_workload_init(&l.script));
 	assert_ok(pn_sim_open("cost=ou2009,data=none", NULL, &l.sim));
 	attr.device = pn_sim_device(l.sim, 0);
 	pn_budget_init(&l.budget, attr.device, bytes, SIZE_MAX, 1);
@@ -475,7 +480,7 @@ static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
 	pn_cache_close(l.cache);
 	pn_sim_close(l.sim);
 	munmap(l.base, SPAN * PAGE);
-	pn_script_fini(&l.script);
+	pn_workload_fini(&l.script);
 }
 
 static void replay_of_a_live_run_is_exact_under_every_policy(void **state)
@@ -498,7 +503,7 @@ static void the_same_seed_makes_the_same_requests(void **state)
 
 	(void)state;
 	for (unsigned i = 0; (name = pn_generate_kind(i, &help)); i++) {
-		struct pn_script a, b, c;
+		struct pn_workload a, b, c;
 		char spec[80];
 
 		snprintf(spec, sizeof(spec), "%s,requests=2000,objects=900",
@@ -512,16 +517,16 @@ static void the_same_seed_makes_the_same_requests(void **state)
 		assert_memory_equal(a.steps, b.steps, 2000 * sizeof(*a.steps));
 		assert_memory_not_equal(a.steps, c.steps,
 					2000 * sizeof(*a.steps));
-		pn_script_fini(&a);
-		pn_script_fini(&b);
-		pn_script_fini(&c);
+		pn_workload_fini(&a);
+		pn_workload_fini(&b);
+		pn_workload_fini(&c);
 	}
 }
 
 /* Requests of 1, 2, 4, ... pages, in thousandths. */
 static void count_sizes(const char *spec, unsigned permille[8])
 {
-	struct pn_script script;
+	struct pn_workload script;
 	unsigned counts[8] = { 0 };
 
 	generate(&script, spec);
@@ -533,7 +538,7 @@ static void count_sizes(const char *spec, unsigned permille[8])
 	}
 	for (unsigned i = 0; i < 8; i++)
 		permille[i] = (unsigned)(counts[i] * 1000ull / script.nsteps);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void sizes_are_those_of_the_papers_figure_9(void **state)
@@ -552,7 +557,7 @@ static void sizes_are_those_of_the_papers_figure_9(void **state)
 
 static void a_loop_repeats_itself_and_a_scan_does_not(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_next_use next;
 	size_t never = 0;
 
@@ -562,14 +567,14 @@ static void a_loop_repeats_itself_and_a_scan_does_not(void **state)
 	for (unsigned i = 0; i < 900; i++)
 		assert_int_equal(next.of_step[i], i + 100);
 	pn_next_use_fini(&next);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 	generate(&script, "scan,requests=9000,objects=10");
 	assert_ok(pn_next_use_init(&next, &script));
 	for (unsigned i = 0; i < 9000; i++)
 		never += next.of_step[i] == PN_NEXT_NEVER;
 	assert_in_range(never, 3000, 3010);
 	pn_next_use_fini(&next);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 static void workloads_that_make_no_sense_are_refused(void **state)
@@ -583,10 +588,10 @@ static void workloads_that_make_no_sense_are_refused(void **state)
 		"zipf,requests=-1",
 		"zipf,,",
 	};
-	struct pn_script script;
+	struct pn_workload script;
 
 	(void)state;
-	assert_ok(pn_script_init(&script));
+	assert_ok(pn_workload_init(&script));
 	for (size_t i = 0; i < PN_ARRAY_LEN(wrong); i++) {
 		struct pn_why why = { "" };
 
@@ -594,7 +599,7 @@ static void workloads_that_make_no_sense_are_refused(void **state)
 		assert_true(strlen(why.text) > 0);
 	}
 	assert_int_equal(script.nsteps, 0);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 /* --- policies on generated workloads
@@ -609,7 +614,7 @@ static void assert_same(struct pn_replay_result a, struct pn_replay_result b)
 
 static void replay_is_deterministic(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 
 	(void)state;
 	generate(&script, "phases,requests=20000,objects=500,phases=3");
@@ -619,7 +624,7 @@ static void replay_is_deterministic(void **state)
 		assert_same(replay(&script, name, 512 * PAGE, NULL),
 			    replay(&script, name, 512 * PAGE, NULL));
 	}
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 /* Figures, which sanitizers take too long to reach and do not change. */
@@ -635,7 +640,7 @@ static void knowing_the_future_helps(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PN_ARRAY_LEN(specs); i++) {
-		struct pn_script script;
+		struct pn_workload script;
 		struct pn_next_use next;
 		struct pn_replay_result offline;
 
@@ -651,11 +656,11 @@ static void knowing_the_future_helps(void **state)
 			assert_true(offline.total_us < r.total_us);
 		}
 		pn_next_use_fini(&next);
-		pn_script_fini(&script);
+		pn_workload_fini(&script);
 	}
 }
 
-static double best_of_three(const struct pn_script *script, size_t bytes)
+static double best_of_three(const struct pn_workload *script, size_t bytes)
 {
 	double best = replay(script, "lru", bytes, NULL).total_us;
 
@@ -666,19 +671,19 @@ static double best_of_three(const struct pn_script *script, size_t bytes)
 /* At every budget of a doubling series; the worst ratio. */
 static double worst_of(const char *spec)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	size_t footprint;
 	double worst = 0;
 
 	generate(&script, spec);
-	assert_ok(pn_script_footprint(&script, &footprint));
+	assert_ok(pn_workload_footprint(&script, &footprint));
 	for (size_t b = 64 << 10; b < 2 * footprint; b *= 2) {
 		double best = best_of_three(&script, b);
 		double cost = replay(&script, "cost", b, NULL).total_us;
 
 		worst = fmax(worst, cost / best);
 	}
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 	printf("%s: at worst %.3f of the best\n", spec, worst);
 	return worst;
 }
@@ -706,7 +711,7 @@ static void cost_follows_phases_at_a_price(void **state)
 
 static void cost_finds_out_about_loops(void **state)
 {
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_replay_result lru, cost;
 
 	(void)state;
@@ -715,7 +720,7 @@ static void cost_finds_out_about_loops(void **state)
 	cost = replay(&script, "cost", 64 * PAGE, NULL);
 	assert_int_equal(lru.hits, 0);
 	assert_true(cost.hits > cost.requests / 3);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 }
 
 int main(void)

@@ -161,7 +161,7 @@ struct reader {
 	uint64_t hits, misses, refused, later, ready, evicted;
 };
 
-static void mark(struct reader *r, const struct pn_event *e, bool cached)
+static void mark(struct reader *r, const struct pn_trace_event *e, bool cached)
 {
 	size_t first = (e->addr - (uintptr_t)r->world->mem) / PAGE;
 
@@ -171,7 +171,7 @@ static void mark(struct reader *r, const struct pn_event *e, bool cached)
 	}
 }
 
-static bool is_cached(const struct reader *r, const struct pn_event *e)
+static bool is_cached(const struct reader *r, const struct pn_trace_event *e)
 {
 	size_t first = (e->addr - (uintptr_t)r->world->mem) / PAGE;
 	size_t end = (e->addr + e->len - 1 - (uintptr_t)r->world->mem) / PAGE;
@@ -182,7 +182,7 @@ static bool is_cached(const struct reader *r, const struct pn_event *e)
 	return true;
 }
 
-static void open_handle(struct reader *r, const struct pn_event *e)
+static void open_handle(struct reader *r, const struct pn_trace_event *e)
 {
 	assert_true(e->handle && r->nopen < PN_ARRAY_LEN(r->open));
 	for (unsigned i = 0; i < r->nopen; i++)
@@ -192,7 +192,7 @@ static void open_handle(struct reader *r, const struct pn_event *e)
 	r->open[r->nopen++].len = e->len;
 }
 
-static void close_handle(struct reader *r, const struct pn_event *e)
+static void close_handle(struct reader *r, const struct pn_trace_event *e)
 {
 	for (unsigned i = 0; i < r->nopen; i++) {
 		if (r->open[i].handle != e->handle)
@@ -205,7 +205,7 @@ static void close_handle(struct reader *r, const struct pn_event *e)
 	fail_msg("an unpin of what was not pinned");
 }
 
-static void read_pin(struct reader *r, const struct pn_event *e)
+static void read_pin(struct reader *r, const struct pn_trace_event *e)
 {
 	r->hits += e->decision == PN_DECIDED_HIT;
 	r->misses += e->decision == PN_DECIDED_MISS;
@@ -222,7 +222,7 @@ static void read_pin(struct reader *r, const struct pn_event *e)
 		open_handle(r, e);
 }
 
-static void read_event(struct reader *r, const struct pn_event *e)
+static void read_event(struct reader *r, const struct pn_trace_event *e)
 {
 	switch (e->kind) {
 	case PN_EVENT_PIN:
@@ -263,9 +263,9 @@ static void read_event(struct reader *r, const struct pn_event *e)
 
 static void check_config(struct pn_trace *trace, const char *policy)
 {
-	struct pn_event_cache cache;
+	struct pn_trace_event_cache cache;
 
-	assert_ok(pn_trace_cache(trace, 1, &cache));
+	assert_ok(pn_trace_cache_config(trace, 1, &cache));
 	assert_int_equal(cache.max_bytes, BUDGET);
 	assert_int_equal(cache.batch, 4);
 	assert_int_equal(cache.merge, 1);
@@ -273,7 +273,7 @@ static void check_config(struct pn_trace *trace, const char *policy)
 	assert_string_equal(cache.policy, policy);
 	assert_string_equal(cache.device, "sim");
 	assert_true(cache.register_ns > 15900 && cache.register_ns < 16100);
-	assert_int_equal(pn_trace_cache(trace, 2, &cache), -ENOENT);
+	assert_int_equal(pn_trace_cache_config(trace, 2, &cache), -ENOENT);
 }
 
 static void check_trace(const char *path, const struct world *w,
@@ -281,7 +281,7 @@ static void check_trace(const char *path, const struct world *w,
 {
 	struct reader r = { .world = w };
 	struct pn_trace *trace;
-	struct pn_event e;
+	struct pn_trace_event e;
 	int ret;
 
 	assert_ok(pn_trace_open(path, &trace, NULL));
@@ -353,7 +353,7 @@ static void threads_are_recorded_with_all_their_outcomes(void **state)
 	struct program p[3];
 	pthread_t threads[3];
 	struct pn_trace *trace;
-	struct pn_event e;
+	struct pn_trace_event e;
 	uint64_t count[PN_NDECISIONS] = { 0 };
 	uint64_t seed = test_seed();
 
@@ -387,20 +387,20 @@ static void threads_are_recorded_with_all_their_outcomes(void **state)
  */
 static void what_is_told_in_the_name_of_a_cache_is_of_that_cache(void **state)
 {
-	const struct pn_event sent = { .kind = PN_EVENT_SEND,
-				       .peer = PN_EVENT_NO_PEER,
-				       .len = 7 };
+	const struct pn_trace_event sent = { .kind = PN_EVENT_SEND,
+					     .peer = PN_EVENT_NO_PEER,
+					     .len = 7 };
 	struct world w[2];
 	struct pn_trace *trace;
-	struct pn_event e;
+	struct pn_trace_event e;
 	unsigned n = 0;
 
 	(void)state;
 	assert_ok(pn_record_start(trace_path("several"), 64 << 20));
 	open_world(&w[0], "lru");
 	open_world(&w[1], "lru");
-	pn_cache_tell(w[1].cache, &sent);
-	pn_cache_tell(w[0].cache, &sent);
+	pn_cache_trace_event(w[1].cache, &sent);
+	pn_cache_trace_event(w[0].cache, &sent);
 	close_world(&w[1]);
 	close_world(&w[0]);
 	pn_record_stop();
@@ -434,7 +434,7 @@ static void fill_world(struct world *w)
  * missed; a budget that changes decides about all that follows. */
 static void owned_memory_and_new_budgets_are_recorded(void **state)
 {
-	struct pn_event e, seen[PN_EVENT_NKINDS] = { 0 };
+	struct pn_trace_event e, seen[PN_EVENT_NKINDS] = { 0 };
 	struct pn_trace *trace;
 	struct world w;
 

@@ -22,7 +22,7 @@ static void check_two_lines(bool gzip)
 					   "236.3,0x7ffede5e1884,4\n"
 					   "630,6610272,16\n",
 					   gzip);
-	struct pn_event e[3];
+	struct pn_trace_event e[3];
 
 	assert_int_equal(pn_trace_read(trace, e, 3), 2);
 	assert_int_equal(e[0].time_ns, 236300);
@@ -61,21 +61,21 @@ static void operations_and_sites_get_numbers_and_keep_names(void **state)
 			  "4,4096,8,,\n",
 			  false);
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
-	struct pn_event e[4];
+	struct pn_trace_event e[4];
 
 	(void)state;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(pn_trace_next(trace, &e[i]), 1);
 	assert_int_equal(pn_trace_next(trace, &e[0]), 0);
-	assert_string_equal(pn_trace_op(trace, e[1].op), "recv");
-	assert_string_equal(pn_trace_op(trace, e[2].op), "send");
-	assert_string_equal(pn_trace_op(trace, e[3].op), "");
+	assert_string_equal(pn_trace_op_name(trace, e[1].op), "recv");
+	assert_string_equal(pn_trace_op_name(trace, e[2].op), "send");
+	assert_string_equal(pn_trace_op_name(trace, e[3].op), "");
 	assert_int_not_equal(e[1].site, e[2].site);
-	assert_int_equal(pn_trace_site(trace, e[2].site, frames), 2);
+	assert_int_equal(pn_trace_site_frames(trace, e[2].site, frames), 2);
 	assert_int_equal(frames[0], 0x558c70b29c12);
 	assert_int_equal(frames[1], 0x7fb93335a24a);
 	assert_int_equal(e[3].site, 0);
-	assert_int_equal(pn_trace_site(trace, 0, frames), 0);
+	assert_int_equal(pn_trace_site_frames(trace, 0, frames), 0);
 	pn_trace_close(trace);
 }
 
@@ -83,14 +83,14 @@ static void operations_and_sites_get_numbers_and_keep_names(void **state)
 static void check_damage(const char *text, const char *where, int good)
 {
 	struct pn_trace *trace = open_text(text, false);
-	struct pn_event e;
+	struct pn_trace_event e;
 
 	for (int i = 0; i < good; i++)
 		assert_int_equal(pn_trace_next(trace, &e), 1);
 	assert_int_equal(pn_trace_next(trace, &e), -EBADMSG);
 	assert_int_equal(pn_trace_next(trace, &e), -EBADMSG);
-	if (!strstr(pn_trace_where(trace), where))
-		fail_msg("%s: %s", where, pn_trace_where(trace));
+	if (!strstr(pn_trace_location(trace), where))
+		fail_msg("%s: %s", where, pn_trace_location(trace));
 	pn_trace_close(trace);
 }
 
@@ -167,7 +167,7 @@ static void a_compressed_file_that_was_cut_is_told(void **state)
 	char *text = malloc(64 + LINES * 32);
 	char path[128];
 	struct pn_trace *trace;
-	struct pn_event e;
+	struct pn_trace_event e;
 	size_t len = (size_t)sprintf(text, "t_us,addr,len\n");
 	int ret, n = 0;
 
@@ -184,7 +184,7 @@ static void a_compressed_file_that_was_cut_is_told(void **state)
 		assert_int_equal(e.addr, n++ * 77);
 	assert_int_equal(ret, -EBADMSG);
 	assert_true(n > 0 && n < LINES);
-	assert_non_null(strstr(pn_trace_where(trace), "cut short"));
+	assert_non_null(strstr(pn_trace_location(trace), "cut short"));
 	pn_trace_close(trace);
 }
 
@@ -193,7 +193,7 @@ static void names_and_sites_without_number_take_bounded_memory(void **state)
 	enum { LINES = 300000 };
 	char *text = malloc(64 + LINES * 40);
 	struct pn_trace *trace;
-	struct pn_event e;
+	struct pn_trace_event e;
 	size_t len = (size_t)sprintf(text, "t_us,addr,len,op,site\n");
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
 
@@ -206,14 +206,16 @@ static void names_and_sites_without_number_take_bounded_memory(void **state)
 	for (int i = 0; i < LINES; i++) {
 		assert_int_equal(pn_trace_next(trace, &e), 1);
 		if (i == 10)
-			assert_string_equal(pn_trace_op(trace, e.op), "op10");
+			assert_string_equal(pn_trace_op_name(trace, e.op),
+					    "op10");
 		if (i == 10)
-			assert_int_equal(pn_trace_site(trace, e.site, frames),
+			assert_int_equal(pn_trace_site_frames(trace, e.site,
+							      frames),
 					 1);
 	}
-	assert_string_equal(pn_trace_op(trace, e.op), "others");
+	assert_string_equal(pn_trace_op_name(trace, e.op), "others");
 	assert_true(e.site);
-	assert_int_equal(pn_trace_site(trace, e.site, frames), 0);
+	assert_int_equal(pn_trace_site_frames(trace, e.site, frames), 0);
 	pn_trace_close(trace);
 }
 

@@ -6,11 +6,11 @@
 
 #define EVENTS 20000
 
-static struct pn_event model[EVENTS];
+static struct pn_trace_event model[EVENTS];
 
 static size_t encode_all(uint8_t *bytes, uint64_t *seed)
 {
-	struct pn_event e = { .time_ns = 77 }, before = { 0 };
+	struct pn_trace_event e = { .time_ns = 77 }, before = { 0 };
 	uint8_t *to = bytes;
 
 	for (int i = 0; i < EVENTS; i++) {
@@ -32,7 +32,7 @@ static void random_events_come_back_as_they_were(void **state)
 	uint64_t seed = test_seed();
 	size_t len = encode_all(bytes, &seed);
 	const uint8_t *at = bytes;
-	struct pn_event before = { 0 };
+	struct pn_trace_event before = { 0 };
 	struct pn_record record;
 
 	(void)state;
@@ -49,7 +49,7 @@ static void random_events_come_back_as_they_were(void **state)
 
 static void a_record_that_is_cut_is_refused(void **state)
 {
-	struct pn_event none = { 0 };
+	struct pn_trace_event none = { 0 };
 	uint8_t bytes[PN_RECORD_MAX];
 	char blob[100] = "blob";
 	struct pn_record out, in = { .event = { .kind = PN_EVENT_OPEN,
@@ -57,7 +57,7 @@ static void a_record_that_is_cut_is_refused(void **state)
 						.len = 12345678 },
 				     .blob = blob,
 				     .nblob = sizeof(blob) };
-	struct pn_event before = none;
+	struct pn_trace_event before = none;
 	size_t len = (size_t)(pn_record_encode(bytes, &in, &before) - bytes);
 
 	(void)state;
@@ -80,7 +80,7 @@ static void a_record_that_is_cut_is_refused(void **state)
 static void a_varint_without_end_is_refused(void **state)
 {
 	uint8_t bytes[64];
-	struct pn_event before = { 0 };
+	struct pn_trace_event before = { 0 };
 	struct pn_record out;
 
 	(void)state;

@@ -17,9 +17,9 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static void record(const struct pn_event *event)
+static void record(const struct pn_trace_event *event)
 {
-	struct pn_event_sink *sink = pn_event_sink();
+	struct pn_trace_sink *sink = pn_trace_sink();
 
 	if (sink)
 		sink->record(sink, event);
@@ -37,14 +37,14 @@ static struct pn_trace *reopen(const char *path)
 
 static uint64_t count(struct pn_trace *trace)
 {
-	struct pn_event events[64];
+	struct pn_trace_event events[64];
 	uint64_t n = 0;
 	int ret;
 
 	while ((ret = pn_trace_read(trace, events, 64)) > 0)
 		n += (unsigned)ret;
 	if (ret)
-		fail_msg("%s", pn_trace_where(trace));
+		fail_msg("%s", pn_trace_location(trace));
 	return n;
 }
 
@@ -54,7 +54,7 @@ static void what_was_recorded_is_read_in_order(void **state)
 {
 	enum { EVENTS = 30000 };
 	uint64_t seed = test_seed(), again = seed;
-	struct pn_event e = { .time_ns = 1000 }, got;
+	struct pn_trace_event e = { .time_ns = 1000 }, got;
 	struct pn_trace *trace;
 	uint64_t start = 0;
 
@@ -67,9 +67,9 @@ static void what_was_recorded_is_read_in_order(void **state)
 	}
 	pn_record_stop();
 	assert_null(pn_record_path());
-	assert_null(pn_event_sink());
+	assert_null(pn_trace_sink());
 	trace = reopen(trace_path("one"));
-	e = (struct pn_event){ .time_ns = 1000 };
+	e = (struct pn_trace_event){ .time_ns = 1000 };
 	for (int i = 0; i < EVENTS; i++) {
 		trace_random(&again, &e);
 		assert_int_equal(pn_trace_next(trace, &got), 1);
@@ -91,20 +91,20 @@ static void what_was_recorded_is_read_in_order(void **state)
 
 static void quiet_events_stand_before_the_next_loud_one(void **state)
 {
-	struct pn_event_sink *sink;
-	struct pn_event e = { .kind = PN_EVENT_PIN, .time_ns = 5 }, got;
+	struct pn_trace_sink *sink;
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN, .time_ns = 5 }, got;
 	struct pn_trace *trace;
 	const int quiet = 700, kept = 512;
 
 	(void)state;
 	assert_ok(pn_record_start(trace_path("quiet"), MIB));
-	sink = pn_event_sink();
+	sink = pn_trace_sink();
 	record(&e);
 	for (int i = 0; i < quiet; i++) {
-		struct pn_event release = { .kind = PN_EVENT_RELEASE,
-					    .addr = (uint64_t)i };
+		struct pn_trace_event release = { .kind = PN_EVENT_RELEASE,
+						  .addr = (uint64_t)i };
 
-		sink->record_quietly(sink, &release);
+		sink->record_noalloc(sink, &release);
 	}
 	e.time_ns = 9;
 	record(&e);
@@ -128,7 +128,7 @@ static void quiet_events_stand_before_the_next_loud_one(void **state)
 static void a_full_file_counts_what_it_loses(void **state)
 {
 	const uint64_t events = 60000, max = 256 << 10;
-	struct pn_event e = { .kind = PN_EVENT_PIN };
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN };
 	struct pn_trace *trace;
 	struct stat st;
 	uint64_t n;
@@ -153,7 +153,7 @@ static void a_full_file_counts_what_it_loses(void **state)
 
 static void the_site_of_a_thread_goes_with_its_events(void **state)
 {
-	struct pn_event e = { .kind = PN_EVENT_PIN }, got;
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN }, got;
 	struct pn_trace *trace;
 
 	(void)state;
@@ -189,7 +189,7 @@ static void a_file_that_is_no_trace_is_left_alone(void **state)
 	trace_remove("thesis");
 	assert_int_equal(pn_record_start("/nowhere/at/all", MIB), -ENOENT);
 	assert_ok(pn_record_start("", MIB));
-	assert_null(pn_event_sink());
+	assert_null(pn_trace_sink());
 }
 
 static void a_name_may_have_the_process_in_it(void **state)
@@ -214,17 +214,17 @@ static void *record_in_turns(void *arg)
 	uint64_t me = (uintptr_t)arg;
 
 	for (uint64_t i = 0; i < PER_THREAD; i++) {
-		struct pn_event e = { .kind = PN_EVENT_PIN,
-				      .time_ns = pn_clock_ns(),
-				      .addr = me,
-				      .len = i };
+		struct pn_trace_event e = { .kind = PN_EVENT_PIN,
+					    .time_ns = pn_clock_ns(),
+					    .addr = me,
+					    .len = i };
 
 		record(&e);
 		if (i % 1000 == 500) {
-			struct pn_event_sink *sink = pn_event_sink();
+			struct pn_trace_sink *sink = pn_trace_sink();
 
 			e.kind = PN_EVENT_RELEASE;
-			sink->record_quietly(sink, &e);
+			sink->record_noalloc(sink, &e);
 		}
 	}
 	return NULL;
@@ -237,7 +237,7 @@ static void check_threads(struct pn_trace *trace, unsigned nthreads)
 {
 	uint64_t next[2 * THREADS] = { 0 }, before = 0, releases = 0, late = 0;
 	uint32_t number[2 * THREADS] = { 0 };
-	struct pn_event e;
+	struct pn_trace_event e;
 	int ret;
 
 	while ((ret = pn_trace_next(trace, &e)) > 0) {
@@ -279,7 +279,7 @@ static void threads_record_without_losing_anything(void **state)
 	(void)state;
 	assert_ok(pn_record_start(trace_path("threads"), 64 * MIB));
 	run_threads(0);
-	run_threads(THREADS); /* in the lanes of the first ones */
+	run_threads(THREADS); /* in the streams of the first ones */
 	pn_record_stop();     /* and what still waits in the ring */
 	assert_ok(stat(trace_path("threads"), &st));
 	assert_true(st.st_size < 32 * 2 * THREADS * PER_THREAD);
@@ -304,7 +304,7 @@ static void a_killed_program_leaves_what_it_recorded(void **state)
 	assert_ptr_not_equal(done, MAP_FAILED);
 	child = fork();
 	if (!child) {
-		struct pn_event e = { .kind = PN_EVENT_PIN };
+		struct pn_trace_event e = { .kind = PN_EVENT_PIN };
 
 		if (pn_record_start(trace_path("killed"), 100 * MIB))
 			_exit(1);
@@ -332,7 +332,7 @@ static void a_killed_program_leaves_what_it_recorded(void **state)
 /* The child records, starts a trace of its own, records again. */
 static void act_as_child(const char *pattern)
 {
-	struct pn_event e = { .kind = PN_EVENT_UNPIN };
+	struct pn_trace_event e = { .kind = PN_EVENT_UNPIN };
 
 	record(&e); /* into nothing */
 	if (pn_record_path() || pn_record_start(pattern, MIB))
@@ -347,7 +347,7 @@ static void act_as_child(const char *pattern)
 
 static void a_child_records_into_a_file_of_its_own(void **state)
 {
-	struct pn_event e = { .kind = PN_EVENT_PIN };
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN };
 	struct pn_trace *trace;
 	char pattern[128], name[64];
 	int status;

@@ -10,7 +10,7 @@
 
 static const char *folder;
 
-static double total_us(const struct pn_script *script, const char *policy,
+static double total_us(const struct pn_workload *script, const char *policy,
 		       size_t bytes)
 {
 	struct pn_replay_attr attr = { .policy = policy,
@@ -22,12 +22,12 @@ static double total_us(const struct pn_script *script, const char *policy,
 	return result.total_us;
 }
 
-static double worst_of(const struct pn_script *script)
+static double worst_of(const struct pn_workload *script)
 {
 	double worst = 0;
 	size_t footprint;
 
-	assert_ok(pn_script_footprint(script, &footprint));
+	assert_ok(pn_workload_footprint(script, &footprint));
 	for (size_t b = 64 << 10; b < 2 * footprint; b *= 2) {
 		double best = total_us(script, "lru", b);
 
@@ -53,19 +53,19 @@ static void cost_is_within_5_percent_on_every_trace(void **state)
 	assert_true(n > 0);
 	for (int i = 0; i < n; i++) {
 		struct pn_why why = { "" };
-		struct pn_script script;
+		struct pn_workload script;
 		char path[4096];
 		double ratio;
 
 		snprintf(path, sizeof(path), "%s/%s", folder,
 			 entries[i]->d_name);
-		assert_ok(pn_script_init(&script));
-		assert_ok(pn_script_read(&script, path, 0, &why));
+		assert_ok(pn_workload_init(&script));
+		assert_ok(pn_workload_read(&script, path, 0, &why));
 		ratio = worst_of(&script);
 		printf("%-32s at worst %.3f of the best\n", entries[i]->d_name,
 		       ratio);
 		worst = fmax(worst, ratio);
-		pn_script_fini(&script);
+		pn_workload_fini(&script);
 		free(entries[i]);
 	}
 	free(entries);

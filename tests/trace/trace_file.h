@@ -59,17 +59,17 @@ static inline void trace_write(const char *path, const void *bytes, size_t len,
 
 /* Two events that say the same, but for the time, which readers count from the
  * first. */
-static inline bool trace_same(const struct pn_event *a,
-			      const struct pn_event *b)
+static inline bool trace_same(const struct pn_trace_event *a,
+			      const struct pn_trace_event *b)
 {
-	struct pn_event x = *a, y = *b;
+	struct pn_trace_event x = *a, y = *b;
 
 	x.time_ns = y.time_ns = 0;
 	return !memcmp(&x, &y, sizeof(x));
 }
 
 /* An event of numbers that are small, large or as before. */
-static inline void trace_random(uint64_t *seed, struct pn_event *e)
+static inline void trace_random(uint64_t *seed, struct pn_trace_event *e)
 {
 	static const uint8_t shifts[] = { 0, 8, 30, 52, 60, 63 };
 	uint8_t shift = shifts[test_below(seed, sizeof(shifts))];

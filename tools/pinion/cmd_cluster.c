@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "bench/cluster.h"
-#include "bench/recorded.h"
+#include "bench/timed_replay.h"
 #include "device/profiles.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
@@ -192,7 +192,7 @@ static void print_memory(struct study *study)
 static int run_recorded(struct study *study, struct pn_cluster_result *out)
 {
 	const struct values *values = study->values;
-	const struct pn_recorded_attr attr = {
+	const struct pn_timed_replay_attr attr = {
 		.path = values->workload,
 		.cost = values->cost,
 		.scheme = study->scheme,
@@ -201,7 +201,7 @@ static int run_recorded(struct study *study, struct pn_cluster_result *out)
 	};
 
 	*out = (struct pn_cluster_result){ 0 };
-	return pn_recorded_run(&attr, out);
+	return pn_timed_replay_run(&attr, out);
 }
 
 static int run_nodes(struct study *study, struct pn_cluster_result *out)

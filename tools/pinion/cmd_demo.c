@@ -13,7 +13,7 @@
  * protocol, of odd sizes and at odd places, every byte checked where it
  * arrives, and once more of round sizes to see how fast that is; and put, get,
  * add and write conditionally through the library (demo_onesided.h). At the end
- * it says in words what was seen (demo_seen.h).
+ * it says in words what was seen (demo_summary.h).
  */
 #include <errno.h>
 #include <math.h>
@@ -25,11 +25,11 @@
 
 #include "base/range.h"
 #include "bench/bench.h"
-#include "bench/talk.h"
+#include "bench/session.h"
 #include "heap/heap.h"
 #include "tools/pinion/demo_onesided.h"
-#include "tools/pinion/demo_seen.h"
-#include "tools/pinion/permitted.h"
+#include "tools/pinion/demo_summary.h"
+#include "tools/pinion/system_limits.h"
 
 #define TRIALS 25
 
@@ -42,7 +42,7 @@
 struct values {
 	struct pn_bench_values common; /* min and budget are not asked for */
 	uint64_t seed;
-	struct pn_demo_seen *seen; /* no option; shared by the processes */
+	struct pn_demo_summary *seen; /* no option; shared by the processes */
 };
 
 static const struct pn_option options[] = {
@@ -80,7 +80,7 @@ static int wrong(const char *what, size_t at, size_t len)
 	fprintf(stderr,
 		"pinion: WRONG BYTES: %s of %zu bytes differs at byte %zu\n",
 		what, len, at);
-	return PN_BENCH_SAID;
+	return PN_BENCH_REPORTED;
 }
 
 /* A job on the target's memory; what is wrong there, if anything, is said. */
@@ -102,9 +102,9 @@ static int ask(struct state *state, enum pn_pair_job job, struct pn_range at,
 static int move(struct state *state, const struct pn_mr *mr,
 		enum pn_op_kind kind)
 {
-	struct pn_step_move m = pn_pair_move(state->pair, kind, mr);
+	struct pn_blocking_transfer m = pn_pair_move(state->pair, kind, mr);
 
-	return pn_step_move(state->pair->device, &m);
+	return pn_blocking_transfer(state->pair->device, &m);
 }
 
 /* --- bytes ---------------------------------------------------------------- */
@@ -192,7 +192,7 @@ static int check_sizes(struct state *state)
 static int time_move(struct state *state, const struct pn_mr *mr,
 		     enum pn_op_kind kind, double *us)
 {
-	struct pn_step_move m = pn_pair_move(state->pair, kind, mr);
+	struct pn_blocking_transfer m = pn_pair_move(state->pair, kind, mr);
 	struct pn_trials trials = pn_trials_begin(3, TRIALS, POINT_NS);
 	double samples[TRIALS], ns = NAN;
 	int ret =
@@ -267,12 +267,13 @@ static int time_sizes(struct state *state)
 
 		if (bytes > state->pair->bytes)
 			break;
-		pn_demo_pace(state->values->seen);
+		pn_demo_sample_speed(state->values->seen);
 		ret = time_size(state, &row);
 		if (ret)
 			break;
 		print_size(&state->run->report, &row);
-		pn_demo_registered(state->values->seen, bytes, row.register_us);
+		pn_demo_add_registration(state->values->seen, bytes,
+					 row.register_us);
 	}
 	return ret;
 }
@@ -297,7 +298,7 @@ static int check_pinned(struct state *state)
 		"pinion: PINNED MEMORY LOST: the kernel counts %zu bytes, the "
 		"device %zu\n",
 		pinned.vmpin, pinned.accounted);
-	return PN_BENCH_SAID;
+	return PN_BENCH_REPORTED;
 }
 
 /* --- the heap ------------------------------------------------------------- */
@@ -313,10 +314,10 @@ static int put_blocks(struct state *state, struct pinion_heap *heap,
 
 	for (size_t i = 0; !ret && i < nblocks; i++) {
 		char *block = pn_heap_alloc(heap, BLOCK);
-		struct pn_step_move move = { .kind = PN_OP_WRITE,
-					     .peer = state->pair->peer,
-					     .rkey = state->pair->rkey,
-					     .len = BLOCK };
+		struct pn_blocking_transfer move = { .kind = PN_OP_WRITE,
+						     .peer = state->pair->peer,
+						     .rkey = state->pair->rkey,
+						     .len = BLOCK };
 
 		if (!block)
 			return -errno;
@@ -324,7 +325,7 @@ static int put_blocks(struct state *state, struct pinion_heap *heap,
 		move.local = block;
 		move.lkey = pn_heap_mr(heap, block)->lkey;
 		move.remote_addr = state->pair->remote_addr + i * BLOCK;
-		ret = pn_step_move(state->pair->device, &move);
+		ret = pn_blocking_transfer(state->pair->device, &move);
 	}
 	return ret;
 }
@@ -446,24 +447,24 @@ static int body(struct pn_bench_run *run)
 struct messages {
 	struct pn_report report;
 	const struct values *values;
-	struct pn_talk *talk;
+	struct pn_session *session;
 	uint64_t sent, checked; /* messages, bytes */
 };
 
-static const char *protocol_name(const struct pn_talk_trial *trial)
+static const char *protocol_name(const struct pn_session_trial *trial)
 {
 	return pn_protocol_name((unsigned)trial->protocol);
 }
 
 /* A trial with every byte checked. */
-static int send_checked(struct messages *m, struct pn_talk_trial *trial,
-			struct pn_talk_result *result)
+static int send_checked(struct messages *m, struct pn_session_trial *trial,
+			struct pn_session_result *result)
 {
 	int ret;
 
 	trial->check = true;
 	trial->seed = m->values->seed + 1000 * m->sent;
-	ret = pn_talk_try(m->talk, trial, result);
+	ret = pn_session_run_trial(m->session, trial, result);
 	if (ret)
 		return ret;
 	if (result->wrong != SIZE_MAX)
@@ -476,24 +477,26 @@ static int send_checked(struct messages *m, struct pn_talk_trial *trial,
 /* Sizes around powers of two, at odd places, two buffers of each. */
 static int check_protocol(struct messages *m, int protocol)
 {
-	struct pn_talk_trial trial = { .protocol = protocol,
-				       .buffers = 2,
-				       .uses = 1 };
-	struct pn_talk_result result;
+	struct pn_session_trial trial = { .protocol = protocol,
+					  .buffers = 2,
+					  .uses = 1 };
+	struct pn_session_result result;
 	int ret = 0;
 
 	for (size_t size = 1; !ret && size <= m->values->common.max; size *= 4)
 		for (size_t i = 0; !ret && i <= 2; i++) {
 			trial.bytes = size - 1 + i;
 			trial.offset = (trial.bytes * 37 + i) % 4096;
-			if (pn_talk_applies(m->talk, protocol, trial.bytes))
+			if (pn_session_protocol_applies(m->session, protocol,
+							trial.bytes))
 				ret = send_checked(m, &trial, &result);
 		}
 	return ret;
 }
 
-static void print_message(struct messages *m, const struct pn_talk_trial *trial,
-			  const struct pn_talk_result *result)
+static void print_message(struct messages *m,
+			  const struct pn_session_trial *trial,
+			  const struct pn_session_result *result)
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("protocol", "protocol", -16, protocol_name(trial)),
@@ -516,8 +519,8 @@ static void print_message(struct messages *m, const struct pn_talk_trial *trial,
 
 /* The median of a few trials, of which the first is checked: on a busy machine
  * one alone may have waited for its turn. */
-static int time_trial(struct messages *m, struct pn_talk_trial *trial,
-		      struct pn_talk_result *result)
+static int time_trial(struct messages *m, struct pn_session_trial *trial,
+		      struct pn_session_result *result)
 {
 	struct pn_trials trials = pn_trials_begin(1, REPEATS, POINT_NS);
 	double ns[REPEATS];
@@ -526,8 +529,8 @@ static int time_trial(struct messages *m, struct pn_talk_trial *trial,
 
 	ns[0] = result->ns;
 	trial->check = false;
-	for (; !ret && pn_trials_go_on(&trials, n); n++) {
-		ret = pn_talk_try(m->talk, trial, result);
+	for (; !ret && pn_trials_continue(&trials, n); n++) {
+		ret = pn_session_run_trial(m->session, trial, result);
 		ns[n] = result->ns;
 	}
 	if (!ret)
@@ -539,23 +542,24 @@ static int time_trial(struct messages *m, struct pn_talk_trial *trial,
 static int time_protocol(struct messages *m, int protocol)
 {
 	const bool eager = protocol == PN_PROTOCOL_EAGER;
-	struct pn_talk_trial trial = { .protocol = protocol,
-				       .buffers = 1,
-				       .uses = eager ? 200 : REUSE };
-	struct pn_talk_result result = { 0 };
+	struct pn_session_trial trial = { .protocol = protocol,
+					  .buffers = 1,
+					  .uses = eager ? 200 : REUSE };
+	struct pn_session_result result = { 0 };
 	int ret = 0;
 
 	for (trial.bytes = eager ? 8 : 64 << 10;
 	     !ret && trial.bytes <= m->values->common.max; trial.bytes *= 16) {
-		if (!pn_talk_applies(m->talk, protocol, trial.bytes))
+		if (!pn_session_protocol_applies(m->session, protocol,
+						 trial.bytes))
 			continue;
-		pn_demo_pace(m->values->seen);
+		pn_demo_sample_speed(m->values->seen);
 		ret = time_trial(m, &trial, &result);
 		if (ret)
 			break;
 		print_message(m, &trial, &result);
-		pn_demo_sent(m->values->seen, protocol, trial.bytes,
-			     result.ns / 1e3, result.taken);
+		pn_demo_add_message(m->values->seen, protocol, trial.bytes,
+				    result.ns / 1e3, result.taken);
 	}
 	return ret;
 }
@@ -594,12 +598,12 @@ static int pin_again(struct messages *m)
 						.populate = true };
 	struct pinion_cache_stats before = { .size = sizeof(before) };
 	struct pinion_cache_stats after = { .size = sizeof(after) };
-	struct pinion_context *context = m->talk->context;
-	struct pn_demo_seen *seen = m->values->seen;
+	struct pinion_context *context = m->session->context;
+	struct pn_demo_summary *seen = m->values->seen;
 	void *memory;
 	int ret;
 
-	seen->virtual_time = m->talk->device->caps & PN_CAP_VIRTUAL_TIME;
+	seen->virtual_time = m->session->device->caps & PN_CAP_VIRTUAL_TIME;
 	if (seen->virtual_time || !seen->register_bytes)
 		return 0;
 	ret = pn_pages_map(seen->register_bytes, &policy, &memory);
@@ -622,23 +626,23 @@ static int use_remote_memory(struct messages *m)
 	int ret;
 
 	demo.max = m->values->common.max < most ? m->values->common.max : most;
-	ret = pn_demo_onesided(m->talk, &demo);
+	ret = pn_demo_onesided(m->session, &demo);
 	if (!ret)
 		pn_report_note(&m->report,
 			       "all bytes right: %llu puts, gets, atomics and "
 			       "conditional writes,\n%llu bytes checked",
 			       (unsigned long long)demo.operations,
 			       (unsigned long long)demo.checked);
-	return ret == -EBADMSG ? PN_BENCH_SAID : ret;
+	return ret == -EBADMSG ? PN_BENCH_REPORTED : ret;
 }
 
-static int messages_body(struct pn_talk *talk, void *arg)
+static int messages_body(struct pn_session *session, void *arg)
 {
 	struct messages *m = arg;
 	int ret = 0;
 
-	m->talk = talk;
-	pn_report_device(&m->report, talk->device);
+	m->session = session;
+	pn_report_device(&m->report, session->device);
 	pn_report_progress("sending messages, checking every byte");
 	for (int id = 0; !ret && id <= PN_PROTOCOL_AUTO; id++)
 		ret = check_protocol(m, id);
@@ -666,9 +670,9 @@ static int send_messages(const struct values *values)
 	m.report = (struct pn_report){ .json = values->common.json,
 				       .bench = "demo",
 				       .device = spec.text };
-	ret = pn_talk_run(&spec, messages_body, &m);
+	ret = pn_session_run(&spec, messages_body, &m);
 	pn_report_progress(NULL);
-	if (ret == PN_BENCH_SAID)
+	if (ret == PN_BENCH_REPORTED)
 		return PN_EXIT_FAILED;
 	return ret ? pn_spec_exit("messages", ret) : PN_EXIT_OK;
 }
@@ -683,13 +687,13 @@ static int run_apart(const struct values *values)
 	fflush(NULL);
 	pid = fork();
 	if (!pid) {
-		int ret = pn_bench_go(&pn_cmd_demo, values, body);
+		int ret = pn_bench_execute(&pn_cmd_demo, values, body);
 
 		_exit(fflush(stdout) ? PN_EXIT_FAILED : ret);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		return pn_failed("fork", -errno);
-	pn_say_signal("the process that puts and gets", status);
+	pn_print_signal("the process that puts and gets", status);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : PN_EXIT_FAILED;
 }
 
@@ -703,7 +707,8 @@ static int demonstrate_all(const struct values *values)
 		ret = send_messages(values);
 	pn_demo_end(values->seen);
 	if (ret == PN_EXIT_OK && !values->common.json)
-		pn_demo_tell(values->seen, program_invocation_name, stdout);
+		pn_demo_print_summary(values->seen, program_invocation_name,
+				      stdout);
 	return ret;
 }
 

@@ -7,8 +7,8 @@
 
 #include "context.h"
 #include "tools/pinion/command.h"
-#include "tools/pinion/open.h"
 #include "tools/pinion/report.h"
+#include "tools/pinion/spec.h"
 
 struct values {
 	char device[PN_OPTION_TEXT_BYTES];

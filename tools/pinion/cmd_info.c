@@ -13,9 +13,9 @@
 #include "device/profiles.h"
 #include "monitor/monitor.h"
 #include "tools/pinion/command.h"
-#include "tools/pinion/open.h"
-#include "tools/pinion/permitted.h"
 #include "tools/pinion/report.h"
+#include "tools/pinion/spec.h"
+#include "tools/pinion/system_limits.h"
 
 struct values {
 	char device[PN_OPTION_TEXT_BYTES];
@@ -288,7 +288,7 @@ static void print_untried(struct facts *facts, enum pn_monitor_mode mode)
 
 	heading(facts->report, "What was not tried, and what is seen of it");
 	facts->what = "untried";
-	for (unsigned i = 0; (what = pn_monitor_untried(i, mode, &seen)); i++)
+	for (unsigned i = 0; (what = pn_monitor_untested(i, mode, &seen)); i++)
 		print_fact(facts, what, seen);
 }
 
@@ -323,7 +323,7 @@ static void print_monitor(struct facts *facts)
 	facts->what = "release";
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
 		print_fact(facts, pn_release_kind_name(k),
-			   pn_sight_name(report.sight[k]));
+			   pn_detection_name(report.detection[k]));
 	print_untried(facts, report.mode);
 }
 
@@ -332,7 +332,7 @@ static void print_monitor(struct facts *facts)
 struct cost {
 	const char *name;
 	double fixed_ns, page_ns, byte_ns;
-	const struct pn_fit *fit; /* NULL: no line */
+	const struct pn_regression *fit; /* NULL: no line */
 };
 
 static void print_cost(struct pn_report *report, const struct cost *c)
@@ -356,7 +356,7 @@ static void print_cost(struct pn_report *report, const struct cost *c)
 
 static void print_costs(struct pn_report *report,
 			const struct pn_device *device,
-			const struct pn_measure_fits *fits)
+			const struct pn_measure_regressions *fits)
 {
 	const struct pn_costs *c = &device->costs;
 	const bool m = fits->max_pages > 0; /* measured */
@@ -469,7 +469,7 @@ static int print_context(struct pn_report *report,
 			 struct pinion_context *context)
 {
 	struct facts facts = { .report = report };
-	struct pn_measure_fits fits[PN_RAILS_MAX];
+	struct pn_measure_regressions fits[PN_RAILS_MAX];
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < context->nrails; r++)
@@ -485,7 +485,7 @@ static int print_context(struct pn_report *report,
 	print_monitor(&facts);
 	heading(report, "Permitted here");
 	facts.what = "permitted";
-	pn_permitted(print_fact, &facts);
+	pn_system_limits(print_fact, &facts);
 	for (unsigned r = 0; r < context->nrails; r++)
 		print_costs(report, context->devices[r], &fits[r]);
 	return PN_EXIT_OK;

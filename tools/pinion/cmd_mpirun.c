@@ -11,7 +11,7 @@
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/launch.h"
-#include "tools/pinion/place.h"
+#include "tools/pinion/paths.h"
 
 struct values {
 	char trace[PN_OPTION_TEXT_BYTES];
@@ -91,12 +91,12 @@ static int set_trace(const char *folder)
 	/* Ranks may be started in another folder. */
 	if (!realpath(folder, full))
 		return -errno;
-	if (!pn_place_path(pattern, "%s/%%p.trace", full))
+	if (!pn_path_print(pattern, "%s/%%p.trace", full))
 		return -ENAMETOOLONG;
 	return setenv("PINION_TRACE", pattern, 1) ? -errno : 0;
 }
 
-static int set_up(const struct pn_place *place, const char *trace, bool windows)
+static int set_up(const struct pn_paths *place, const char *trace, bool windows)
 {
 	int ret = prepend("FI_PROVIDER_PATH", place->provider_dir);
 
@@ -183,7 +183,7 @@ static char **list_traces(const char *folder, size_t *n)
 	char **files = NULL;
 
 	*n = 0;
-	if (pn_place_path(pattern, "%s/*.trace", folder) &&
+	if (pn_path_print(pattern, "%s/*.trace", folder) &&
 	    !glob(pattern, 0, NULL, &found))
 		*n = found.gl_pathc;
 	files = calloc(*n + 1, sizeof(*files));
@@ -257,7 +257,7 @@ static int run_and_report(const struct line *line, const struct values *values,
 
 /* Only the ranks are to have the library preloaded, not mpirun; and call sites
  * named only where somebody asks for them. */
-static const char *preload(const struct pn_place *place)
+static const char *preload(const struct pn_paths *place)
 {
 	const char *old = getenv("LD_PRELOAD");
 	const char *sites = helper_is_on() ? place->sites : "";
@@ -276,14 +276,14 @@ static int run(const void *v, char *const *operands)
 	const struct values *values = v;
 	char made[] = "/tmp/pinion-mpirun-XXXXXX";
 	const char *folder = values->trace;
-	struct pn_place place;
+	struct pn_paths place;
 	struct line line = { 0 };
 	int ret;
 
 	if (!*operands)
 		return pn_usage_error("mpirun: what is to be run? For example "
 				      "`pinion mpirun -n 2 ./a.out`");
-	if (pn_place_find(&place))
+	if (pn_paths_find(&place))
 		return pn_usage_error("mpirun: no " PN_PROVIDER " beside this "
 				      "command; install libfabric-dev and "
 				      "build pinion again");

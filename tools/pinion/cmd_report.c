@@ -12,7 +12,7 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/page.h"
 #include "tools/pinion/plot.h"
-#include "tools/pinion/traced.h"
+#include "tools/pinion/trace_rows.h"
 
 struct values {
 	char output[PN_OPTION_TEXT_BYTES], title[PN_OPTION_TEXT_BYTES];
@@ -53,7 +53,7 @@ static int read_files(char *const *files, struct pn_rows *rows)
 	for (; *files; files++) {
 		int ret = is_json(*files) && !access(*files, R_OK)
 				  ? pn_rows_read(rows, *files, &why)
-				  : pn_traced_read(rows, *files, &why);
+				  : pn_trace_rows_read(rows, *files, &why);
 
 		if (!ret)
 			continue;

@@ -10,7 +10,7 @@
 #include "base/range.h"
 #include "cache/policy/policy.h"
 #include "tools/pinion/command.h"
-#include "tools/pinion/replays.h"
+#include "tools/pinion/replay_jobs.h"
 #include "tools/pinion/report.h"
 #include "trace/generate.h"
 
@@ -137,7 +137,7 @@ static const struct pn_option cache_options[] = {
 /* What one command works on. */
 struct study {
 	struct pn_report report;
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_next_use next_use;
 	struct lists lists;
 	const char *trace;
@@ -153,13 +153,13 @@ static int load(struct study *study, const char *trace, unsigned source)
 {
 	struct pn_why why = { "" };
 	size_t prefix = strlen(GENERATED);
-	int ret = pn_script_init(&study->script);
+	int ret = pn_workload_init(&study->script);
 
 	if (ret)
 		return pn_failed("a temporary file", ret);
 	study->trace = trace;
 	ret = strncmp(trace, GENERATED, prefix)
-		      ? pn_script_read(&study->script, trace, source, &why)
+		      ? pn_workload_read(&study->script, trace, source, &why)
 		      : pn_generate(trace + prefix, &study->script, &why);
 	if (ret) {
 		fprintf(stderr, "pinion: %s\n",
@@ -170,7 +170,7 @@ static int load(struct study *study, const char *trace, unsigned source)
 		fprintf(stderr, "pinion: %s: no requests in it\n", trace);
 		return PN_EXIT_FAILED;
 	}
-	ret = pn_script_footprint(&study->script, &study->footprint);
+	ret = pn_workload_footprint(&study->script, &study->footprint);
 	return ret ? pn_failed("the pages of the trace", ret) : PN_EXIT_OK;
 }
 
@@ -188,7 +188,7 @@ static void doubling_budgets(struct study *study)
 /* Puts what was recorded in the place of that word. */
 static int fill_recorded(struct study *study)
 {
-	const struct pn_script *script = &study->script;
+	const struct pn_workload *script = &study->script;
 	struct lists *lists = &study->lists;
 	bool asked = study->profile == &study->recorded;
 
@@ -236,7 +236,7 @@ static struct pn_replay_job *job_of(const struct study *study, unsigned budget,
 static int run_jobs(struct study *study)
 {
 	const struct lists *lists = &study->lists;
-	const struct pn_script *script = &study->script;
+	const struct pn_workload *script = &study->script;
 	size_t n = (size_t)lists->nbudgets * lists->npolicies;
 	int ret = 0;
 
@@ -260,15 +260,15 @@ static int run_jobs(struct study *study)
 				.next_use = &study->next_use,
 			};
 	return ret ? ret
-		   : pn_replays_run(&study->script, study->jobs, n,
-				    study->threads);
+		   : pn_replay_jobs_run(&study->script, study->jobs, n,
+					study->threads);
 }
 
 static void study_fini(struct study *study)
 {
 	free(study->jobs);
 	pn_next_use_fini(&study->next_use);
-	pn_script_fini(&study->script);
+	pn_workload_fini(&study->script);
 }
 
 static void print_job(struct study *study, const struct pn_replay_job *job)
@@ -406,7 +406,7 @@ static const struct pn_option generate_options[] = {
 };
 
 /* One request a microsecond: nobody knows when they came. */
-static int write_script(const struct pn_script *script, FILE *file)
+static int write_script(const struct pn_workload *script, FILE *file)
 {
 	fputs("t_us,addr,len\n", file);
 	for (size_t i = 0; i < script->nsteps; i++)
@@ -416,7 +416,7 @@ static int write_script(const struct pn_script *script, FILE *file)
 	return fflush(file) || ferror(file) ? -errno : 0;
 }
 
-static int write_file(const struct pn_script *script, const char *path)
+static int write_file(const struct pn_workload *script, const char *path)
 {
 	FILE *file = path[0] ? fopen(path, "we") : stdout;
 	int ret = file ? write_script(script, file) : -errno;
@@ -438,7 +438,7 @@ static void list_kinds(void)
 static int run_generate(const void *v, char *const *operands)
 {
 	const struct generate_values *values = v;
-	struct pn_script script;
+	struct pn_workload script;
 	struct pn_why why = { "" };
 	int ret;
 
@@ -449,7 +449,7 @@ static int run_generate(const void *v, char *const *operands)
 	if (operands[1])
 		return pn_usage_error("sim generate: one workload at a time; "
 				      "options follow its name after a comma");
-	ret = pn_script_init(&script);
+	ret = pn_workload_init(&script);
 	if (ret)
 		return pn_failed("a temporary file", ret);
 	ret = pn_generate(operands[0], &script, &why);
@@ -458,7 +458,7 @@ static int run_generate(const void *v, char *const *operands)
 	else
 		ret = ret ? pn_failed(operands[0], ret)
 			  : write_file(&script, values->output);
-	pn_script_fini(&script);
+	pn_workload_fini(&script);
 	return ret;
 }
 

@@ -26,9 +26,9 @@ static const struct pn_option options[] = {
 
 /* How many blocks of its kind come before: its name among them. */
 static unsigned ordinal(const struct pn_view *view,
-			const struct pn_board_block *block)
+			const struct pn_stats_block *block)
 {
-	const struct pn_board_block *other = NULL;
+	const struct pn_stats_block *other = NULL;
 	unsigned n = 0;
 
 	while ((other = pn_view_next(view, other)) && other != block)
@@ -37,7 +37,7 @@ static unsigned ordinal(const struct pn_view *view,
 }
 
 /* A row of a table is there when its first field is not 0. */
-static bool row_is_empty(const struct pn_board_block *block, unsigned row)
+static bool row_is_empty(const struct pn_stats_block *block, unsigned row)
 {
 	return block->nrows > 1 && block->nfields &&
 	       !pn_view_word(block, row, pn_view_field(block, 0));
@@ -46,19 +46,19 @@ static bool row_is_empty(const struct pn_board_block *block, unsigned row)
 /* --- JSON ----------------------------------------------------------------- */
 
 static void print_field(struct pn_json *json, const struct pn_view *view,
-			const struct pn_board_block *block, unsigned row,
-			const struct pn_shown *field)
+			const struct pn_stats_block *block, unsigned row,
+			const struct pn_stats_field *field)
 {
 	char text[600];
 
-	if (field->type == PN_SHOWN_TEXT)
+	if (field->type == PN_STATS_TEXT)
 		pn_json_text(json, field->name,
 			     pn_view_text(block, row, field, text,
 					  sizeof(text)));
-	else if (field->type == PN_SHOWN_REAL)
+	else if (field->type == PN_STATS_REAL)
 		pn_json_number(json, field->name,
 			       pn_view_number(block, row, field));
-	else if (field->type == PN_SHOWN_ADDRESS || block->nrows > 1)
+	else if (field->type == PN_STATS_ADDRESS || block->nrows > 1)
 		pn_json_count(json, field->name,
 			      pn_view_word(block, row, field));
 	else
@@ -67,7 +67,7 @@ static void print_field(struct pn_json *json, const struct pn_view *view,
 }
 
 static void print_row(const struct pn_view *view,
-		      const struct pn_board_block *block, unsigned row)
+		      const struct pn_stats_block *block, unsigned row)
 {
 	char state[2] = { view->state, '\0' };
 	struct pn_json json;
@@ -85,7 +85,7 @@ static void print_row(const struct pn_view *view,
 
 static void print_json(const struct pn_view *view)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 
 	while ((block = pn_view_next(view, block)))
 		for (unsigned row = 0; row < block->nrows; row++)
@@ -109,19 +109,19 @@ static void print_label(const char *name, const char *text)
 	putchar('"');
 }
 
-static bool is_metric(const struct pn_board_block *block,
-		      const struct pn_shown *field)
+static bool is_metric(const struct pn_stats_block *block,
+		      const struct pn_stats_field *field)
 {
 	return block->nrows == 1 && strcmp(block->kind, "thread") &&
-	       field->type != PN_SHOWN_TEXT && field->type != PN_SHOWN_ADDRESS;
+	       field->type != PN_STATS_TEXT && field->type != PN_STATS_ADDRESS;
 }
 
 static void print_sample(const struct pn_view *view,
-			 const struct pn_board_block *block,
-			 const struct pn_shown *field)
+			 const struct pn_stats_block *block,
+			 const struct pn_stats_field *field)
 {
 	printf("pinion_%s_%s%s{pid=\"%u\",", block->kind, field->name,
-	       field->type == PN_SHOWN_COUNTER ? "_total" : "",
+	       field->type == PN_STATS_COUNTER ? "_total" : "",
 	       view->head->pid);
 	print_label("command", view->head->command);
 	printf(",number=\"%u\"} %.17g\n", ordinal(view, block),
@@ -130,18 +130,18 @@ static void print_sample(const struct pn_view *view,
 
 /* A metric's samples must stand together, whatever process they are of. */
 static void print_metric(const struct pn_view *views, unsigned n,
-			 const struct pn_board_block *first,
-			 const struct pn_shown *field)
+			 const struct pn_stats_block *first,
+			 const struct pn_stats_field *field)
 {
-	bool counter = field->type == PN_SHOWN_COUNTER;
+	bool counter = field->type == PN_STATS_COUNTER;
 
 	printf("# TYPE pinion_%s_%s%s %s\n", first->kind, field->name,
 	       counter ? "_total" : "", counter ? "counter" : "gauge");
 	for (unsigned i = 0; i < n; i++) {
-		const struct pn_board_block *block = NULL;
+		const struct pn_stats_block *block = NULL;
 
 		while ((block = pn_view_next(&views[i], block))) {
-			const struct pn_shown *same =
+			const struct pn_stats_field *same =
 				pn_view_is(block, first->kind)
 					? pn_view_find(block, field->name)
 					: NULL;
@@ -155,11 +155,11 @@ static void print_metric(const struct pn_view *views, unsigned n,
 /* Whether a field of the same name has been met before, in this process or in
  * one before it. */
 static bool met_before(const struct pn_view *views, unsigned i,
-		       const struct pn_board_block *block,
-		       const struct pn_shown *field)
+		       const struct pn_stats_block *block,
+		       const struct pn_stats_field *field)
 {
 	for (unsigned v = 0; v <= i; v++) {
-		const struct pn_board_block *other = NULL;
+		const struct pn_stats_block *other = NULL;
 
 		while ((other = pn_view_next(&views[v], other)) &&
 		       other != block)
@@ -173,11 +173,11 @@ static bool met_before(const struct pn_view *views, unsigned i,
 static void print_prometheus(const struct pn_view *views, unsigned n)
 {
 	for (unsigned v = 0; v < n; v++) {
-		const struct pn_board_block *block = NULL;
+		const struct pn_stats_block *block = NULL;
 
 		while ((block = pn_view_next(&views[v], block)))
 			for (unsigned i = 0; i < block->nfields; i++) {
-				const struct pn_shown *field =
+				const struct pn_stats_field *field =
 					pn_view_field(block, i);
 
 				if (is_metric(block, field) &&

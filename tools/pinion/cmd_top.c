@@ -80,7 +80,7 @@ static struct process *process_of(struct top *top, int pid)
 /* Everything an endpoint sent, by whatever protocol. */
 static double messages_sent(const struct pn_view *view)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 	double sum = 0;
 
 	while ((block = pn_view_next(view, block)))
@@ -310,7 +310,7 @@ static void draw_cache(struct top *top, const struct process *p)
 
 static void draw_helper(struct top *top, const struct process *p)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 
 	while ((block = pn_view_next(&p->view, block)))
 		if (pn_view_is(block, "helper"))
@@ -333,13 +333,14 @@ static void draw_helper(struct top *top, const struct process *p)
 /* Which part of its messages went by which protocol. */
 static void draw_protocols(struct top *top, const struct process *p)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 	char text[256] = "";
 	size_t at = 0;
 
 	while ((block = pn_view_next(&p->view, block)))
 		for (unsigned i = 0; i < block->nfields; i++) {
-			const struct pn_shown *field = pn_view_field(block, i);
+			const struct pn_stats_field *field =
+				pn_view_field(block, i);
 			double sent = pn_view_number(block, 0, field);
 
 			if (!pn_view_is(block, "endpoint") ||
@@ -359,7 +360,7 @@ static void draw_protocols(struct top *top, const struct process *p)
 
 struct region {
 	double bytes;
-	const struct pn_board_block *block;
+	const struct pn_stats_block *block;
 	unsigned row;
 };
 
@@ -374,11 +375,12 @@ static int by_bytes(const void *a, const void *b)
 static unsigned collect_regions(const struct process *p, struct region *regions,
 				unsigned max)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 	unsigned n = 0;
 
 	while ((block = pn_view_next(&p->view, block))) {
-		const struct pn_shown *field = pn_view_find(block, "bytes");
+		const struct pn_stats_field *field =
+			pn_view_find(block, "bytes");
 
 		if (!pn_view_is(block, "region") || !field)
 			continue;
@@ -396,8 +398,8 @@ static unsigned collect_regions(const struct process *p, struct region *regions,
 
 static void draw_region(struct top *top, const struct region *r)
 {
-	const struct pn_shown *addr = pn_view_find(r->block, "addr");
-	const struct pn_shown *site = pn_view_find(r->block, "site_name");
+	const struct pn_stats_field *addr = pn_view_find(r->block, "addr");
+	const struct pn_stats_field *site = pn_view_find(r->block, "site_name");
 	char bytes[PN_REPORT_BYTES_LEN], name[40] = "";
 
 	if (site)

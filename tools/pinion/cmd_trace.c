@@ -47,10 +47,11 @@ static void show_progress(struct pn_trace *trace, uint64_t nevents)
 }
 
 int pn_trace_walk(struct pn_trace *trace,
-		  int (*fn)(void *arg, const struct pn_event *events, int n),
+		  int (*fn)(void *arg, const struct pn_trace_event *events,
+			    int n),
 		  void *arg)
 {
-	struct pn_event events[256];
+	struct pn_trace_event events[256];
 	uint64_t nevents = 0;
 	int n, ret = 0;
 
@@ -62,7 +63,7 @@ int pn_trace_walk(struct pn_trace *trace,
 	pn_report_progress(NULL);
 	if (ret || !n)
 		return ret;
-	fprintf(stderr, "pinion: %s\n", pn_trace_where(trace));
+	fprintf(stderr, "pinion: %s\n", pn_trace_location(trace));
 	return PN_EXIT_FAILED;
 }
 
@@ -171,7 +172,7 @@ static int parse_kinds(struct show *show)
 	memset(show->kinds, !*list, sizeof(show->kinds));
 	while (*list) {
 		size_t len = strcspn(list, ",");
-		int kind = len ? pn_kind_number(list, len) : -1;
+		int kind = len ? pn_trace_kind_number(list, len) : -1;
 
 		if (kind < 0)
 			return pn_usage_error("trace show: no kind of events "
@@ -190,8 +191,8 @@ static int parse_filters(struct show *show)
 
 	show->decision = -1;
 	if (*word)
-		show->decision =
-			pn_decision_number(PN_EVENT_PIN, word, strlen(word));
+		show->decision = pn_trace_decision_number(PN_EVENT_PIN, word,
+							  strlen(word));
 	if (*word && show->decision < 0)
 		return pn_usage_error("trace show: no decision is called '%s'",
 				      word);
@@ -202,7 +203,7 @@ static int parse_filters(struct show *show)
 	return parse_kinds(show);
 }
 
-static bool passes(const struct show *show, const struct pn_event *e)
+static bool passes(const struct show *show, const struct pn_trace_event *e)
 {
 	const struct show_values *v = show->values;
 
@@ -223,17 +224,17 @@ static const char *word_or_number(const char *word, unsigned number,
 	return word ? word : buf;
 }
 
-static void print_event(struct pn_trace *trace, const struct pn_event *e)
+static void print_event(struct pn_trace *trace, const struct pn_trace_event *e)
 {
-	const char *op = pn_trace_op(trace, e->op);
+	const char *op = pn_trace_op_name(trace, e->op);
 	char bytes[PN_REPORT_BYTES_LEN], n[3][12];
 
 	printf("%14.3f %3u %2u %-10s %-7s %-8s %#14" PRIx64 " %9s",
 	       (double)e->time_ns / 1e3, e->thread, e->source,
-	       word_or_number(pn_kind_name(e->kind), e->kind, n[0]),
-	       word_or_number(pn_decision_name(e), e->decision, n[1]),
-	       word_or_number(pn_reason_name(e), e->reason, n[2]), e->addr,
-	       pn_report_bytes(e->len, bytes));
+	       word_or_number(pn_trace_kind_name(e->kind), e->kind, n[0]),
+	       word_or_number(pn_trace_decision_name(e), e->decision, n[1]),
+	       word_or_number(pn_trace_reason_name(e), e->reason, n[2]),
+	       e->addr, pn_report_bytes(e->len, bytes));
 	if (e->flags)
 		printf(" flags %#x", e->flags);
 	if (e->more)
@@ -247,7 +248,7 @@ static void print_event(struct pn_trace *trace, const struct pn_event *e)
 	putchar('\n');
 }
 
-static int show_events(void *arg, const struct pn_event *events, int n)
+static int show_events(void *arg, const struct pn_trace_event *events, int n)
 {
 	struct show *show = arg;
 
@@ -310,7 +311,7 @@ static const struct pn_option convert_options[] = {
 	  offsetof(struct convert_values, output), 0, 0, NULL },
 };
 
-static int write_events(void *arg, const struct pn_event *events, int n)
+static int write_events(void *arg, const struct pn_trace_event *events, int n)
 {
 	int ret = 0;
 

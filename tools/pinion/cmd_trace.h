@@ -17,7 +17,8 @@ int pn_trace_operand(char *const *operands, struct pn_trace **out);
  * something else than 0, which is passed on. What is wrong with the file is
  * said: PN_EXIT_FAILED. */
 int pn_trace_walk(struct pn_trace *trace,
-		  int (*fn)(void *arg, const struct pn_event *events, int n),
+		  int (*fn)(void *arg, const struct pn_trace_event *events,
+			    int n),
 		  void *arg);
 
 /* "binary recording", "CSV", ... */

@@ -20,7 +20,7 @@
 #include "revision.h"
 #include "tools/pinion/json.h"
 #include "tools/pinion/report.h"
-#include "trace/small.h"
+#include "trace/small_buffers.h"
 #include "trace/stat.h"
 
 struct values {
@@ -54,7 +54,7 @@ struct account {
 	const struct pn_trace_info *info;
 	const struct pn_profile *profile;
 	struct pn_stat stat;
-	struct pn_small small;
+	struct pn_small_buffers small;
 };
 
 /* --- estimates --------------------------------------------------------------
@@ -144,12 +144,12 @@ static double uses_needed(void *arg, uint64_t len)
 	return gain > 0 ? SHARE * price / gain : INFINITY;
 }
 
-static struct pn_small_sums small_sums(const struct account *a)
+static struct pn_small_buffers_sums small_sums(const struct account *a)
 {
-	struct pn_small_sums sums;
+	struct pn_small_buffers_sums sums;
 
-	pn_small_sum(&a->small, SMALLEST, uses_needed, (void *)a->profile,
-		     &sums);
+	pn_small_buffers_sum(&a->small, SMALLEST, uses_needed,
+			     (void *)a->profile, &sums);
 	return sums;
 }
 
@@ -224,12 +224,12 @@ static void print_reasons(const uint64_t *counts, const uint8_t *reasons,
 	const char *before = "  (";
 
 	for (unsigned i = 0; i < n; i++) {
-		struct pn_event e = { .kind = PN_EVENT_EVICT,
-				      .reason = reasons[i] };
+		struct pn_trace_event e = { .kind = PN_EVENT_EVICT,
+					    .reason = reasons[i] };
 
 		if (!counts[reasons[i]])
 			continue;
-		printf("%s%s %" PRIu64, before, pn_reason_name(&e),
+		printf("%s%s %" PRIu64, before, pn_trace_reason_name(&e),
 		       counts[reasons[i]]);
 		before = ", ";
 	}
@@ -321,8 +321,8 @@ static void print_uses(const struct account *a)
 /* The paper Reuse, tables 1 and 3. */
 static void print_small(const struct account *a)
 {
-	const struct pn_small *s = &a->small;
-	struct pn_small_sums sums = small_sums(a);
+	const struct pn_small_buffers *s = &a->small;
+	struct pn_small_buffers_sums sums = small_sums(a);
 	char b[32];
 
 	if (!s->requests)
@@ -366,12 +366,13 @@ static void print_budgets(const struct account *a)
 static void print_site(const struct account *a, const struct pn_stat_site *site)
 {
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
-	unsigned n = pn_trace_site(a->trace, site->site, frames);
+	unsigned n = pn_trace_site_frames(a->trace, site->site, frames);
 	char b[32];
 
 	printf("%12" PRIu64 " %7.2f %9s  %-8s ", site->requests,
 	       percent(site->requests, a->stat.requests),
-	       about((double)site->bytes, b), pn_trace_op(a->trace, site->op));
+	       about((double)site->bytes, b),
+	       pn_trace_op_name(a->trace, site->op));
 	if (!n)
 		printf("%" PRIx64, site->site);
 	for (unsigned i = 0; i < n && i < 3; i++)
@@ -550,7 +551,7 @@ static void json_sizes(const struct account *a)
 
 static void json_small(const struct account *a)
 {
-	struct pn_small_sums sums = small_sums(a);
+	struct pn_small_buffers_sums sums = small_sums(a);
 	struct pn_json json;
 
 	json_begin(&json, a, "small");
@@ -594,7 +595,7 @@ static void json_sites(const struct account *a)
 		snprintf(id, sizeof(id), "%" PRIx64, site->site);
 		json_begin(&json, a, "site");
 		pn_json_text(&json, "site", id);
-		pn_json_text(&json, "op", pn_trace_op(a->trace, site->op));
+		pn_json_text(&json, "op", pn_trace_op_name(a->trace, site->op));
 		pn_json_count(&json, "requests", site->requests);
 		pn_json_count(&json, "bytes", site->bytes);
 		pn_json_end(&json);
@@ -613,12 +614,12 @@ static void print_json(const struct account *a)
 /* --- the command ------------------------------------------------------------
  */
 
-static int add_events(void *arg, const struct pn_event *events, int n)
+static int add_events(void *arg, const struct pn_trace_event *events, int n)
 {
 	struct account *a = arg;
 	int ret = pn_stat_add(&a->stat, events, n);
 
-	pn_small_add(&a->small, a->trace, events, n);
+	pn_small_buffers_add(&a->small, a->trace, events, n);
 	return ret ? pn_failed("trace stat", ret) : PN_EXIT_OK;
 }
 
@@ -638,7 +639,7 @@ static int tell(struct account *a)
 	else
 		print_all(a);
 	pn_stat_fini(&a->stat);
-	pn_small_fini(&a->small);
+	pn_small_buffers_fini(&a->small);
 	return ret;
 }
 

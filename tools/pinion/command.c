@@ -52,7 +52,7 @@ int pn_failed(const char *what, int negative_errno)
 	return PN_EXIT_FAILED;
 }
 
-void pn_say_signal(const char *who, int status)
+void pn_print_signal(const char *who, int status)
 {
 	const char *name;
 

@@ -87,7 +87,7 @@ int pn_failed(const char *what, int negative_errno);
 
 /* "pinion: WHO died of SIGSEGV" on standard error, if that is what the status
  * of waitpid() says. */
-void pn_say_signal(const char *who, int status);
+void pn_print_signal(const char *who, int status);
 
 /* What the command is made of, one per file. */
 extern const struct pn_command pn_cmd_bench;

@@ -30,20 +30,22 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 						.numa_node = -1,
 						.populate = true };
 
-static int receive_granted(struct pn_talk *talk, char *at, size_t len)
+static int receive_granted(struct pn_session *session, char *at, size_t len)
 {
 	struct pinion_message m = { .size = sizeof(m),
 				    .buf = at,
 				    .len = len,
 				    .tag = TAG,
-				    .peer = talk->peer };
+				    .peer = session->peer };
 	struct pinion_request *request;
-	int ret = pinion_grant(talk->ep, &m, &request);
+	int ret = pinion_grant(session->ep, &m, &request);
 
-	return ret ? ret : pinion_wait(talk->ep, request, PINION_FOREVER, NULL);
+	return ret ? ret
+		   : pinion_wait(session->ep, request, PINION_FOREVER, NULL);
 }
 
-static int obey(struct pn_talk *talk, const struct order *order, char *memory)
+static int obey(struct pn_session *session, const struct order *order,
+		char *memory)
 {
 	struct answer answer = { .wrong = order->len };
 	char *at = memory + order->offset;
@@ -51,15 +53,15 @@ static int obey(struct pn_talk *talk, const struct order *order, char *memory)
 	if (order->job == FILL)
 		pn_pattern_fill(at, order->len, order->seed);
 	if (order->job == GRANT)
-		answer.status = receive_granted(talk, at, order->len);
+		answer.status = receive_granted(session, at, order->len);
 	if (order->job == CHECK || order->job == GRANT)
 		answer.wrong = pn_pattern_check(at, order->len, order->seed);
 	if (order->job == ADDED)
 		answer.wrong = *(uint64_t *)memory == order->seed ? 8 : 0;
-	return pn_talk_send(talk, &answer, sizeof(answer));
+	return pn_session_send(session, &answer, sizeof(answer));
 }
 
-static int serve(struct pn_talk *talk, char *memory, size_t bytes)
+static int serve(struct pn_session *session, char *memory, size_t bytes)
 {
 	const unsigned access = PINION_ACCESS_REMOTE_READ |
 				PINION_ACCESS_REMOTE_WRITE |
@@ -69,29 +71,29 @@ static int serve(struct pn_talk *talk, char *memory, size_t bytes)
 	struct order order = { .job = FILL };
 	int ret;
 
-	answer.status = pinion_exposure_open(talk->ep, memory, bytes, access,
+	answer.status = pinion_exposure_open(session->ep, memory, bytes, access,
 					     &exposure);
 	if (!answer.status)
 		answer.status = pinion_exposure_key(exposure, &answer.key);
-	ret = pn_talk_send(talk, &answer, sizeof(answer));
+	ret = pn_session_send(session, &answer, sizeof(answer));
 	while (!ret && !answer.status) {
-		ret = pn_talk_recv(talk, &order, sizeof(order));
+		ret = pn_session_recv(session, &order, sizeof(order));
 		if (ret || order.job == END)
 			break;
-		ret = obey(talk, &order, memory);
+		ret = obey(session, &order, memory);
 	}
 	pinion_exposure_close(exposure);
 	return ret;
 }
 
-static int follow(struct pn_talk *talk, uint64_t bytes)
+static int follow(struct pn_session *session, uint64_t bytes)
 {
 	void *memory;
 	int ret = pn_pages_map(bytes, &present, &memory);
 
 	if (ret)
 		return ret;
-	ret = serve(talk, memory, bytes);
+	ret = serve(session, memory, bytes);
 	pn_pages_unmap(memory, bytes, &present);
 	return ret;
 }
@@ -99,7 +101,7 @@ static int follow(struct pn_talk *talk, uint64_t bytes)
 /* --- the leader ----------------------------------------------------------- */
 
 struct lead {
-	struct pn_talk *talk;
+	struct pn_session *session;
 	struct pn_demo_onesided *demo;
 	struct pinion_remote *remote;
 	char *buf;
@@ -116,10 +118,10 @@ static int wrong(const char *what, size_t at, size_t len)
 static int ask(struct lead *l, const char *what, struct order order)
 {
 	struct answer answer;
-	int ret = pn_talk_send(l->talk, &order, sizeof(order));
+	int ret = pn_session_send(l->session, &order, sizeof(order));
 
 	if (!ret)
-		ret = pn_talk_recv(l->talk, &answer, sizeof(answer));
+		ret = pn_session_recv(l->session, &answer, sizeof(answer));
 	if (!ret)
 		ret = answer.status;
 	if (!ret && answer.wrong < order.len)
@@ -139,11 +141,11 @@ static int move(struct lead *l, move_fn *fn, size_t offset, size_t len)
 				 .buf = l->buf,
 				 .len = len };
 	struct pinion_request *request;
-	int ret = fn(l->talk->ep, &m, &request);
+	int ret = fn(l->session->ep, &m, &request);
 
 	l->demo->operations++;
 	return ret ? ret
-		   : pinion_wait(l->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
 static int put_when(struct lead *l, size_t len)
@@ -152,13 +154,13 @@ static int put_when(struct lead *l, size_t len)
 				    .buf = l->buf,
 				    .len = len,
 				    .tag = TAG,
-				    .peer = l->talk->peer };
+				    .peer = l->session->peer };
 	struct pinion_request *request;
-	int ret = pinion_put_when(l->talk->ep, &m, &request);
+	int ret = pinion_put_when(l->session->ep, &m, &request);
 
 	l->demo->operations++;
 	return ret ? ret
-		   : pinion_wait(l->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
 static int fetch_add(struct lead *l, uint64_t *old)
@@ -168,11 +170,11 @@ static int fetch_add(struct lead *l, uint64_t *old)
 					.operand = 3,
 					.result = old };
 	struct pinion_request *request;
-	int ret = pinion_atomic_fetch_add(l->talk->ep, &atomic, &request);
+	int ret = pinion_atomic_fetch_add(l->session->ep, &atomic, &request);
 
 	l->demo->operations++;
 	return ret ? ret
-		   : pinion_wait(l->talk->ep, request, PINION_FOREVER, NULL);
+		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
 /* One size: put and have it checked, have memory filled and get it, write into
@@ -200,13 +202,13 @@ static int check_size(struct lead *l, size_t offset, size_t len)
 	order.seed++;
 	pn_pattern_fill(l->buf, len, order.seed);
 	if (!ret)
-		ret = pn_talk_send(l->talk, &order, sizeof(order));
+		ret = pn_session_send(l->session, &order, sizeof(order));
 	if (!ret)
 		ret = put_when(l, len);
 	if (!ret) {
 		struct answer answer;
 
-		ret = pn_talk_recv(l->talk, &answer, sizeof(answer));
+		ret = pn_session_recv(l->session, &answer, sizeof(answer));
 		if (!ret && answer.wrong < len)
 			ret = wrong("conditional write", answer.wrong, len);
 		l->demo->checked += len;
@@ -259,8 +261,8 @@ static int once(struct lead *l, enum what what, size_t bytes)
 static int time_one(struct lead *l, enum what what, size_t bytes)
 {
 	static const char *const names[NWHATS] = { "put", "get", "fetch-add" };
-	struct pn_device *device = l->talk->device;
-	struct pn_budget *budget = &l->talk->context->budget;
+	struct pn_device *device = l->session->device;
+	struct pn_budget *budget = &l->session->context->budget;
 	double ns[REPEATS];
 	int ret = 0;
 
@@ -299,7 +301,7 @@ static int time_all(struct lead *l)
 		for (size_t bytes = 8; !ret && bytes <= l->demo->max;
 		     bytes *= bytes == 8 ? 8192 : 16)
 			ret = time_one(l, w, bytes);
-	if (!ret && l->talk->device->caps & PN_CAP_ATOMICS)
+	if (!ret && l->session->device->caps & PN_CAP_ATOMICS)
 		ret = time_one(l, FETCH_ADD, 8);
 	return ret;
 }
@@ -308,34 +310,34 @@ static int lead(struct lead *l)
 {
 	const struct order end = { .job = END };
 	struct answer answer;
-	int ret = pn_talk_recv(l->talk, &answer, sizeof(answer));
+	int ret = pn_session_recv(l->session, &answer, sizeof(answer));
 
 	if (!ret)
 		ret = answer.status;
 	if (!ret)
-		ret = pinion_remote_open(l->talk->ep, l->talk->peer,
+		ret = pinion_remote_open(l->session->ep, l->session->peer,
 					 &answer.key, &l->remote);
 	if (!ret)
 		ret = check_sizes(l);
-	if (!ret && l->talk->device->caps & PN_CAP_ATOMICS)
+	if (!ret && l->session->device->caps & PN_CAP_ATOMICS)
 		ret = check_atomics(l);
 	if (!ret)
 		ret = time_all(l);
 	pinion_remote_close(l->remote);
-	return ret ? ret : pn_talk_send(l->talk, &end, sizeof(end));
+	return ret ? ret : pn_session_send(l->session, &end, sizeof(end));
 }
 
-int pn_demo_onesided(struct pn_talk *talk, struct pn_demo_onesided *demo)
+int pn_demo_onesided(struct pn_session *session, struct pn_demo_onesided *demo)
 {
 	const size_t bytes = demo->max + 4 * PN_PAGE_BYTES;
-	struct lead l = { .talk = talk, .demo = demo };
+	struct lead l = { .session = session, .demo = demo };
 	void *memory;
 	int ret = pn_pages_map(bytes, &present, &memory);
 
 	if (ret)
 		return ret;
 	l.buf = memory;
-	ret = pn_talk_have(talk, follow, bytes);
+	ret = pn_session_start_job(session, follow, bytes);
 	if (!ret)
 		ret = lead(&l);
 	pn_pages_unmap(memory, bytes, &present);

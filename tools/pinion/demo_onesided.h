@@ -11,7 +11,7 @@
 #ifndef PN_TOOLS_DEMO_ONESIDED_H
 #define PN_TOOLS_DEMO_ONESIDED_H
 
-#include "bench/talk.h"
+#include "bench/session.h"
 #include "tools/pinion/report.h"
 
 struct pn_demo_onesided {
@@ -22,6 +22,6 @@ struct pn_demo_onesided {
 };
 
 /* 0; -EBADMSG: bytes were wrong (said); or why it could not be done. */
-int pn_demo_onesided(struct pn_talk *talk, struct pn_demo_onesided *demo);
+int pn_demo_onesided(struct pn_session *session, struct pn_demo_onesided *demo);
 
 #endif

@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/board.h"
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "base/stats_segment.h"
 
 #define MOMENT_MS   10
 #define PATIENCE_MS 500	  /* of one in a terminal that may know already */
@@ -270,7 +270,7 @@ static void end_orphans(struct job *job)
 
 	while (ms < ORPHANS_MS) {
 		bool left = reap(job) && (!job->nstrangers || tell_all(job, 0));
-		unsigned nboards = pn_board_sweep();
+		unsigned nboards = pn_stats_sweep();
 		int number;
 
 		if (job->over ? !left : !nboards)

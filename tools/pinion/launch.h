@@ -22,9 +22,9 @@
  * The end. A job that was told to end, or whose launcher was killed, is over
  * with the launcher: orphans have a second, are told (SIGTERM), have two more
  * and are killed, at once when another signal comes. Of other jobs, orphans
- * that have a board (base/board.h) are waited for, and the rest is left in
- * peace: a program may leave a daemon. Boards of processes that are no more are
- * removed in either case.
+ * that have a board (base/stats_segment.h) are waited for, and the rest is left
+ * in peace: a program may leave a daemon. Boards of processes that are no more
+ * are removed in either case.
  *
  * Threads: one; the process takes signals here alone.
  */

@@ -67,7 +67,7 @@ static struct pn_row_value *value_of(struct pn_row *row, const char *key)
 		*value = (struct pn_row_value){ 0 };
 		return value;
 	}
-	copy = row->n < PN_ROW_MOST ? strdup(key) : NULL;
+	copy = row->n < PN_ROW_MAX_KEYS ? strdup(key) : NULL;
 	if (!copy)
 		return NULL;
 	row->keys[row->n] = copy;

@@ -16,7 +16,7 @@
 
 #include "config/option.h"
 
-#define PN_ROW_MOST 96 /* keys */
+#define PN_ROW_MAX_KEYS 96 /* keys */
 
 enum pn_row_type { PN_ROW_NULL, PN_ROW_NUMBER, PN_ROW_TEXT, PN_ROW_FLAG };
 
@@ -28,8 +28,8 @@ struct pn_row_value {
 
 struct pn_row {
 	unsigned n;
-	char *keys[PN_ROW_MOST];
-	struct pn_row_value values[PN_ROW_MOST];
+	char *keys[PN_ROW_MAX_KEYS];
+	struct pn_row_value values[PN_ROW_MAX_KEYS];
 };
 
 struct pn_rows {

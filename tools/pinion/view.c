@@ -15,33 +15,33 @@
 
 /* --- checking ------------------------------------------------------------- */
 
-static const struct pn_board_block *block_at(const struct pn_view *view,
+static const struct pn_stats_block *block_at(const struct pn_view *view,
 					     size_t at)
 {
-	return (const struct pn_board_block *)(view->copy + at);
+	return (const struct pn_stats_block *)(view->copy + at);
 }
 
-static bool field_is_sound(const struct pn_board_block *block,
-			   const struct pn_shown *field)
+static bool field_is_sound(const struct pn_stats_block *block,
+			   const struct pn_stats_field *field)
 {
 	bool number = field->bytes == 1 || field->bytes == 2 ||
 		      field->bytes == 4 || field->bytes == 8;
 
 	return memchr(field->name, '\0', sizeof(field->name)) &&
-	       field->type < PN_SHOWN_TYPES && field->bytes &&
+	       field->type < PN_STATS_NTYPES && field->bytes &&
 	       field->at <= block->row_bytes &&
 	       field->bytes <= block->row_bytes - field->at &&
-	       (field->type == PN_SHOWN_TEXT || number) &&
-	       (field->type != PN_SHOWN_REAL || field->bytes == 8);
+	       (field->type == PN_STATS_TEXT || number) &&
+	       (field->type != PN_STATS_REAL || field->bytes == 8);
 }
 
 /* Whether all that a block refers to lies in it. */
-static bool block_is_sound(const struct pn_board_block *block, size_t left)
+static bool block_is_sound(const struct pn_stats_block *block, size_t left)
 {
 	if (left < sizeof(*block) || block->bytes > left ||
 	    block->bytes < sizeof(*block) || block->bytes % PN_CACHELINE ||
-	    block->nfields >
-		    (block->bytes - sizeof(*block)) / sizeof(struct pn_shown) ||
+	    block->nfields > (block->bytes - sizeof(*block)) /
+				     sizeof(struct pn_stats_field) ||
 	    block->data_at > block->bytes || !block->nrows ||
 	    !block->row_bytes ||
 	    block->nrows > (block->bytes - block->data_at) / block->row_bytes ||
@@ -53,11 +53,11 @@ static bool block_is_sound(const struct pn_board_block *block, size_t left)
 	return true;
 }
 
-static bool head_is_sound(const struct pn_board_head *head, size_t len)
+static bool head_is_sound(const struct pn_stats_head *head, size_t len)
 {
 	return len >= sizeof(*head) &&
-	       !memcmp(head->magic, PN_BOARD_MAGIC, sizeof(head->magic)) &&
-	       head->version == PN_BOARD_VERSION &&
+	       !memcmp(head->magic, PN_STATS_MAGIC, sizeof(head->magic)) &&
+	       head->version == PN_STATS_VERSION &&
 	       head->head_bytes >= sizeof(*head) &&
 	       head->head_bytes % PN_CACHELINE == 0 &&
 	       head->head_bytes <= len &&
@@ -67,7 +67,7 @@ static bool head_is_sound(const struct pn_board_head *head, size_t len)
 
 int pn_view_parse(unsigned char *bytes, size_t len, struct pn_view *view)
 {
-	const struct pn_board_head *head = (const void *)bytes;
+	const struct pn_stats_head *head = (const void *)bytes;
 	struct pn_view found = { .copy = bytes, .head = head, .state = '?' };
 
 	if (!head_is_sound(head, len))
@@ -76,7 +76,7 @@ int pn_view_parse(unsigned char *bytes, size_t len, struct pn_view *view)
 	if (found.used > len)
 		found.used = len; /* it has grown since it was copied */
 	for (size_t at = head->head_bytes; at < found.used;) {
-		const struct pn_board_block *block = block_at(&found, at);
+		const struct pn_stats_block *block = block_at(&found, at);
 
 		if (!block_is_sound(block, found.used - at))
 			return -EPROTO;
@@ -90,10 +90,10 @@ int pn_view_parse(unsigned char *bytes, size_t len, struct pn_view *view)
 
 static void path_of(int pid, char *path, size_t bytes)
 {
-	char folder[PN_BOARD_PATH_BYTES];
+	char folder[PN_STATS_PATH_BYTES];
 
-	snprintf(path, bytes, "%s/%d-%llu", pn_board_folder(folder), pid,
-		 (unsigned long long)pn_board_namespace());
+	snprintf(path, bytes, "%s/%d-%llu", pn_stats_folder(folder), pid,
+		 (unsigned long long)pn_stats_namespace());
 }
 
 /* Whether a process has a file mapped. Who may not look believes it. */
@@ -140,12 +140,13 @@ static bool is_alive(int pid, const char *path)
 /* Copies as much as is in use; the file is far longer. */
 static int copy_file(int fd, unsigned char **out, size_t *len)
 {
-	struct pn_board_head head;
+	struct pn_stats_head head;
 	ssize_t n = pread(fd, &head, sizeof(head), 0);
 	size_t used = atomic_load(&head.used);
 	unsigned char *copy;
 
-	if (n != sizeof(head) || used < sizeof(head) || used > PN_BOARD_MOST)
+	if (n != sizeof(head) || used < sizeof(head) ||
+	    used > PN_STATS_MAX_BYTES)
 		return -EPROTO;
 	copy = aligned_alloc(PN_CACHELINE, (used + PN_CACHELINE - 1) &
 						   ~(size_t)(PN_CACHELINE - 1));
@@ -163,7 +164,7 @@ static int copy_file(int fd, unsigned char **out, size_t *len)
 
 int pn_view_open(int pid, struct pn_view *view)
 {
-	char path[2 * PN_BOARD_PATH_BYTES];
+	char path[2 * PN_STATS_PATH_BYTES];
 	unsigned char *copy;
 	size_t len;
 	int ret, fd;
@@ -205,9 +206,9 @@ static int by_number(const void *a, const void *b)
 
 int pn_view_list(int *pids, unsigned max)
 {
-	char folder[PN_BOARD_PATH_BYTES], path[2 * PN_BOARD_PATH_BYTES];
-	unsigned long long mine = pn_board_namespace(), namespace;
-	DIR *dir = opendir(pn_board_folder(folder));
+	char folder[PN_STATS_PATH_BYTES], path[2 * PN_STATS_PATH_BYTES];
+	unsigned long long mine = pn_stats_namespace(), namespace;
+	DIR *dir = opendir(pn_stats_folder(folder));
 	struct dirent *entry;
 	unsigned n = 0;
 	int pid;
@@ -231,8 +232,8 @@ int pn_view_list(int *pids, unsigned max)
 
 /* --- blocks --------------------------------------------------------------- */
 
-const struct pn_board_block *pn_view_next(const struct pn_view *view,
-					  const struct pn_board_block *block)
+const struct pn_stats_block *pn_view_next(const struct pn_view *view,
+					  const struct pn_stats_block *block)
 {
 	size_t at = view->head->head_bytes;
 
@@ -245,26 +246,26 @@ const struct pn_board_block *pn_view_next(const struct pn_view *view,
 	return NULL;
 }
 
-bool pn_view_is(const struct pn_board_block *block, const char *kind)
+bool pn_view_is(const struct pn_stats_block *block, const char *kind)
 {
 	return !strcmp(block->kind, kind);
 }
 
-static bool owns(const struct pn_view *view, const struct pn_board_block *owner,
-		 const struct pn_board_block *block)
+static bool owns(const struct pn_view *view, const struct pn_stats_block *owner,
+		 const struct pn_stats_block *block)
 {
 	return block->owner ==
 	       (uint64_t)((const unsigned char *)owner - view->copy);
 }
 
-const struct pn_shown *pn_view_field(const struct pn_board_block *block,
-				     unsigned i)
+const struct pn_stats_field *pn_view_field(const struct pn_stats_block *block,
+					   unsigned i)
 {
-	return (const struct pn_shown *)(block + 1) + i;
+	return (const struct pn_stats_field *)(block + 1) + i;
 }
 
-const struct pn_shown *pn_view_find(const struct pn_board_block *block,
-				    const char *name)
+const struct pn_stats_field *pn_view_find(const struct pn_stats_block *block,
+					  const char *name)
 {
 	for (unsigned i = 0; i < block->nfields; i++)
 		if (!strcmp(pn_view_field(block, i)->name, name))
@@ -272,15 +273,16 @@ const struct pn_shown *pn_view_find(const struct pn_board_block *block,
 	return NULL;
 }
 
-static const unsigned char *place(const struct pn_board_block *block,
-				  unsigned row, const struct pn_shown *field)
+static const unsigned char *place(const struct pn_stats_block *block,
+				  unsigned row,
+				  const struct pn_stats_field *field)
 {
 	return (const unsigned char *)block + block->data_at +
 	       (size_t)row * block->row_bytes + field->at;
 }
 
-uint64_t pn_view_word(const struct pn_board_block *block, unsigned row,
-		      const struct pn_shown *field)
+uint64_t pn_view_word(const struct pn_stats_block *block, unsigned row,
+		      const struct pn_stats_field *field)
 {
 	const unsigned char *at = place(block, row, field);
 	uint64_t word = 0;
@@ -290,26 +292,26 @@ uint64_t pn_view_word(const struct pn_board_block *block, unsigned row,
 	return word;
 }
 
-double pn_view_number(const struct pn_board_block *block, unsigned row,
-		      const struct pn_shown *field)
+double pn_view_number(const struct pn_stats_block *block, unsigned row,
+		      const struct pn_stats_field *field)
 {
 	double real;
 
-	if (field->type != PN_SHOWN_REAL)
+	if (field->type != PN_STATS_REAL)
 		return (double)pn_view_word(block, row, field);
 	memcpy(&real, place(block, row, field), sizeof(real));
 	return real;
 }
 
 double pn_view_sum(const struct pn_view *view,
-		   const struct pn_board_block *block,
-		   const struct pn_shown *field)
+		   const struct pn_stats_block *block,
+		   const struct pn_stats_field *field)
 {
 	double sum = pn_view_number(block, 0, field);
-	const struct pn_board_block *other = NULL;
+	const struct pn_stats_block *other = NULL;
 
 	while ((other = pn_view_next(view, other))) {
-		const struct pn_shown *same =
+		const struct pn_stats_field *same =
 			owns(view, block, other) && other->nrows == 1
 				? pn_view_find(other, field->name)
 				: NULL;
@@ -320,8 +322,9 @@ double pn_view_sum(const struct pn_view *view,
 	return sum;
 }
 
-const char *pn_view_text(const struct pn_board_block *block, unsigned row,
-			 const struct pn_shown *field, char *buf, size_t bytes)
+const char *pn_view_text(const struct pn_stats_block *block, unsigned row,
+			 const struct pn_stats_field *field, char *buf,
+			 size_t bytes)
 {
 	const unsigned char *at = place(block, row, field);
 	size_t n = 0;
@@ -333,12 +336,12 @@ const char *pn_view_text(const struct pn_board_block *block, unsigned row,
 }
 
 /* The next block of a kind that has the field; NULL: there is none. */
-static const struct pn_board_block *next_with(
-	const struct pn_view *view, const struct pn_board_block *block,
+static const struct pn_stats_block *next_with(
+	const struct pn_view *view, const struct pn_stats_block *block,
 	const char *kind, const char *name, double *value)
 {
 	while ((block = pn_view_next(view, block))) {
-		const struct pn_shown *field =
+		const struct pn_stats_field *field =
 			pn_view_is(block, kind) ? pn_view_find(block, name)
 						: NULL;
 
@@ -353,7 +356,7 @@ static const struct pn_board_block *next_with(
 double pn_view_total(const struct pn_view *view, const char *kind,
 		     const char *name)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 	double sum = 0, value;
 
 	while ((block = next_with(view, block, kind, name, &value)))
@@ -364,7 +367,7 @@ double pn_view_total(const struct pn_view *view, const char *kind,
 double pn_view_largest(const struct pn_view *view, const char *kind,
 		       const char *name)
 {
-	const struct pn_board_block *block = NULL;
+	const struct pn_stats_block *block = NULL;
 	double largest = 0, value;
 
 	while ((block = next_with(view, block, kind, name, &value)))

@@ -5,34 +5,35 @@
  *
  * No fixed order is right for all programs: recency for one, size for another,
  * large batches where nothing returns, holding on where a loop is larger than
- * the cache. So a jury of ghost caches (ghost.h) follows a sample of the
+ * the cache. So a selector of ghost caches (selector.h) follows a sample of the
  * regions, one ghost for each candidate, and adds up what registering and
  * deregistering cost it, by this device's figures. The real nodes are in the
- * hands of one candidate, the *champion*; when another one is clearly cheaper,
- * it takes over. The first champion is greedy.c, best on average.
+ * hands of one candidate, the *active*; when another one is clearly cheaper,
+ * it takes over. The first active is greedy.c, best on average.
  *
  * Until the cache is full for the first time all candidates hold the same, so
- * there is no jury yet, nor any memory for it; then it is shown what is cached.
- * From then on it hears of every registration, and of the first use of each
- * region of the sample since the last registration: while nothing is
+ * there is no selector yet, nor any memory for it; then it is shown what is
+ * cached. From then on it hears of every registration, and of the first use of
+ * each region of the sample since the last registration: while nothing is
  * registered, there is nothing to judge and hits stay cheap.
  *
- * Changing the champion is O(n log n), so it is done at most once while n
+ * Changing the active is O(n log n), so it is done at most once while n
  * regions are evicted.
- * Without memory for a jury the champion stays.
+ * Without memory for a selector the active stays.
  */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cache/policy/ghost.h"
-#include "cache/policy/take.h"
+#include "cache/policy/eviction.h"
+#include "cache/policy/selector.h"
 
-static const struct pn_policy_ops *const candidates[PN_JURY_GHOSTS] = {
-	&pn_policy_greedy, &pn_policy_fmrd, &pn_policy_mre,
-	&pn_policy_lru,	   &pn_policy_keep,
-};
+static const struct pn_policy_ops
+	*const candidates[PN_POLICY_SELECTOR_POLICIES] = {
+		&pn_policy_greedy, &pn_policy_fmrd, &pn_policy_mre,
+		&pn_policy_lru,	   &pn_policy_keep,
+	};
 
-/* Evictions between two changes of champion, at least. */
+/* Evictions between two changes of active, at least. */
 #define FEW_EVICTIONS 16
 #define TURN_SHARE    8
 #define WARM_TURNS    2
@@ -40,12 +41,12 @@ static const struct pn_policy_ops *const candidates[PN_JURY_GHOSTS] = {
 struct cost {
 	struct pn_policy base;
 	struct pn_policy_attr attr;
-	struct pn_policy *champion;
-	struct pn_jury *jury; /* NULL: not yet, or no memory */
-	unsigned reigning;    /* number of the champion */
+	struct pn_policy *active;
+	struct pn_policy_selector *selector; /* NULL: not yet, or no memory */
+	unsigned active_index;		     /* number of the active */
 	size_t nnodes;
-	uint64_t nevicted; /* since the champion reigns, or is warm */
-	bool warm;	   /* the cache holds what the champion chose */
+	uint64_t nevicted; /* since the active reigns, or is warm */
+	bool warm;	   /* the cache holds what the active chose */
 };
 
 static struct cost *of(struct pn_policy *policy)
@@ -60,7 +61,7 @@ static int cost_open(const struct pn_policy_attr *attr, struct pn_policy **out)
 
 	if (!cost)
 		return -ENOMEM;
-	ret = candidates[0]->open(attr, &cost->champion);
+	ret = candidates[0]->open(attr, &cost->active);
 	if (ret) {
 		free(cost);
 		return ret;
@@ -73,90 +74,90 @@ static int cost_open(const struct pn_policy_attr *attr, struct pn_policy **out)
 
 static void cost_close(struct pn_policy *policy)
 {
-	pn_policy_close(of(policy)->champion);
-	pn_jury_close(of(policy)->jury);
+	pn_policy_close(of(policy)->active);
+	pn_policy_selector_close(of(policy)->selector);
 	free(of(policy));
 }
 
-/* The champion's clock and epoch are ours, before and after each call. */
-static struct pn_policy *champion_of(struct cost *cost)
+/* The active's clock and epoch are ours, before and after each call. */
+static struct pn_policy *active_of(struct cost *cost)
 {
-	cost->champion->clock = cost->base.clock;
-	cost->champion->epoch = cost->base.epoch;
-	return cost->champion;
+	cost->active->clock = cost->base.clock;
+	cost->active->epoch = cost->base.epoch;
+	return cost->active;
 }
 
 static void cost_resize(struct pn_policy *policy, size_t capacity_pages)
 {
 	struct cost *cost = of(policy);
-	struct pn_policy *champion = champion_of(cost);
+	struct pn_policy *active = active_of(cost);
 
 	cost->attr.capacity_pages = capacity_pages;
-	champion->ops->resize(champion, capacity_pages);
-	policy->epoch = champion->epoch;
-	if (cost->jury)
-		pn_jury_resize(cost->jury, capacity_pages);
+	active->ops->resize(active, capacity_pages);
+	policy->epoch = active->epoch;
+	if (cost->selector)
+		pn_policy_selector_resize(cost->selector, capacity_pages);
 }
 
-static void tell_jury(struct cost *cost, struct pn_policy_node *node)
+static void report_use(struct cost *cost, struct pn_policy_node *node)
 {
-	if (cost->jury && pn_jury_samples(cost->jury, node))
-		pn_jury_use(cost->jury, node);
+	if (cost->selector && pn_policy_selector_samples(cost->selector, node))
+		pn_policy_selector_use(cost->selector, node);
 }
 
 static void cost_insert(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct cost *cost = of(policy);
-	struct pn_policy *champion;
+	struct pn_policy *active;
 
 	/* A registration: uses are worth hearing of again. */
-	if (cost->jury)
+	if (cost->selector)
 		policy->epoch++;
-	champion = champion_of(cost);
-	champion->ops->insert(champion, node);
+	active = active_of(cost);
+	active->ops->insert(active, node);
 	cost->nnodes++;
-	if (cost->jury)
-		pn_jury_registered(cost->jury, node->npages);
-	tell_jury(cost, node);
+	if (cost->selector)
+		pn_policy_selector_registered(cost->selector, node->npages);
+	report_use(cost, node);
 }
 
 static void cost_access(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct cost *cost = of(policy);
-	struct pn_policy *champion = champion_of(cost);
+	struct pn_policy *active = active_of(cost);
 
-	champion->ops->access(champion, node);
-	tell_jury(cost, node);
+	active->ops->access(active, node);
+	report_use(cost, node);
 }
 
 static void cost_remove(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct cost *cost = of(policy);
-	struct pn_policy *champion = champion_of(cost);
+	struct pn_policy *active = active_of(cost);
 
-	champion->ops->remove(champion, node);
+	active->ops->remove(active, node);
 	cost->nnodes--;
 }
 
 static void show(void *arg, struct pn_policy_node *node)
 {
-	tell_jury(arg, node);
+	report_use(arg, node);
 }
 
-static void call_jury(struct cost *cost)
+static void open_selector(struct cost *cost)
 {
-	if (pn_jury_open(&cost->attr, candidates, &cost->jury))
+	if (pn_policy_selector_open(&cost->attr, candidates, &cost->selector))
 		return;
-	cost->champion->ops->each(cost->champion, show, cost);
-	pn_jury_begin(cost->jury);
+	cost->active->ops->each(cost->active, show, cost);
+	pn_policy_selector_reset_costs(cost->selector);
 	cost->warm = true;
 }
 
 /* Hands all nodes over; their stamps say how old they are. */
-static void crown(struct cost *cost, unsigned next)
+static void switch_to(struct cost *cost, unsigned next)
 {
 	struct pn_policy_want all = { .nregions = UINT32_MAX };
-	struct pn_policy *old = champion_of(cost), *new;
+	struct pn_policy *old = active_of(cost), *new;
 	struct pn_list nodes, *link;
 
 	if (candidates[next]->open(&cost->attr, &new))
@@ -165,46 +166,46 @@ static void crown(struct cost *cost, unsigned next)
 	old->ops->evict(old, &all, &nodes);
 	cost->base.epoch = old->epoch;
 	pn_policy_close(old);
-	cost->champion = new;
-	cost->reigning = next;
+	cost->active = new;
+	cost->active_index = next;
 	cost->nevicted = 0;
 	cost->warm = false;
-	pn_jury_crown(cost->jury, next);
-	new = champion_of(cost);
+	pn_policy_selector_set_active(cost->selector, next);
+	new = active_of(cost);
 	while ((link = pn_list_pop(&nodes)))
 		new->ops->insert(new,
 				 pn_container_of(link, struct pn_policy_node,
 						 link));
 }
 
-/* A champion that took over has what another left. It is judged when the cache
+/* A active that took over has what another left. It is judged when the cache
  * has been replaced WARM_TURNS times. */
-static bool still_new(struct cost *cost)
+static bool is_warming_up(struct cost *cost)
 {
 	if (cost->warm)
 		return false;
 	if (cost->nevicted >= WARM_TURNS * (uint64_t)cost->nnodes) {
 		cost->warm = true;
 		cost->nevicted = 0;
-		pn_jury_watch(cost->jury);
+		pn_policy_selector_restart_period(cost->selector);
 	}
 	return true;
 }
 
-static void hear_jury(struct cost *cost)
+static void consult_selector(struct cost *cost)
 {
 	unsigned verdict;
 
-	if (!cost->jury) {
-		call_jury(cost);
+	if (!cost->selector) {
+		open_selector(cost);
 		return;
 	}
-	if (still_new(cost) || cost->nevicted < FEW_EVICTIONS ||
+	if (is_warming_up(cost) || cost->nevicted < FEW_EVICTIONS ||
 	    cost->nevicted < cost->nnodes / TURN_SHARE)
 		return;
-	verdict = pn_jury_verdict(cost->jury);
-	if (verdict != cost->reigning)
-		crown(cost, verdict);
+	verdict = pn_policy_selector_best(cost->selector);
+	if (verdict != cost->active_index)
+		switch_to(cost, verdict);
 }
 
 static unsigned cost_evict(struct pn_policy *policy,
@@ -212,22 +213,22 @@ static unsigned cost_evict(struct pn_policy *policy,
 			   struct pn_list *victims)
 {
 	struct cost *cost = of(policy);
-	struct pn_policy *champion;
+	struct pn_policy *active;
 	struct pn_list *last = victims->prev;
 	size_t npages = 0;
 	unsigned n;
 
 	if (!want->npages && !want->nregions)
 		return 0;
-	hear_jury(cost);
-	champion = champion_of(cost);
-	n = champion->ops->evict(champion, want, victims);
-	policy->epoch = champion->epoch;
+	consult_selector(cost);
+	active = active_of(cost);
+	n = active->ops->evict(active, want, victims);
+	policy->epoch = active->epoch;
 	while ((last = last->next) != victims)
 		npages += pn_container_of(last, struct pn_policy_node, link)
 				  ->npages;
-	if (cost->jury && n)
-		pn_jury_evicted(cost->jury, n, npages);
+	if (cost->selector && n)
+		pn_policy_selector_evicted(cost->selector, n, npages);
 	cost->nnodes -= n;
 	cost->nevicted += n;
 	return n;
@@ -236,18 +237,18 @@ static unsigned cost_evict(struct pn_policy *policy,
 static void cost_each(struct pn_policy *policy, pn_policy_node_fn *fn,
 		      void *arg)
 {
-	struct pn_policy *champion = champion_of(of(policy));
+	struct pn_policy *active = active_of(of(policy));
 
-	champion->ops->each(champion, fn, arg);
+	active->ops->each(active, fn, arg);
 }
 
 static void cost_check(struct pn_policy *policy)
 {
 	struct cost *cost = of(policy);
 
-	cost->champion->ops->check(cost->champion);
-	if (cost->jury)
-		pn_jury_check(cost->jury);
+	cost->active->ops->check(cost->active);
+	if (cost->selector)
+		pn_policy_selector_check(cost->selector);
 }
 
 const struct pn_policy_ops pn_policy_cost = {

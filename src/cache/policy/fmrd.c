@@ -9,7 +9,7 @@
  * half, fast registration, is the device's matter. The price: a victim beyond
  * what was wanted leaves early, and may be asked for in the meantime.
  */
-#include "cache/policy/stack.h"
+#include "cache/policy/recency.h"
 
 static int fmrd_open(const struct pn_policy_attr *attr, struct pn_policy **out)
 {

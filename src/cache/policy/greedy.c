@@ -31,8 +31,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cache/policy/eviction.h"
 #include "cache/policy/rank.h"
-#include "cache/policy/take.h"
 
 /* See doc/design/policies.md for what other values did. */
 #define CREDIT_USES 4
@@ -113,7 +113,7 @@ static void greedy_insert(struct pn_policy *policy, struct pn_policy_node *node)
 
 	pn_assert(node->npages);
 	node->factor = greedy->level + earning(greedy, node->npages);
-	pn_policy_listen(policy, node);
+	pn_policy_request_access(policy, node);
 	node->section = UNRANKED;
 	node->heap_at = PN_RANK_NONE;
 	pn_list_append(&greedy->unranked, &node->link);
@@ -138,7 +138,7 @@ static void greedy_access(struct pn_policy *policy, struct pn_policy_node *node)
 	}
 	if (node->factor < most)
 		node->factor = most;
-	pn_policy_heard(policy, node);
+	pn_policy_ignore_access(policy, node);
 }
 
 static void greedy_remove(struct pn_policy *policy, struct pn_policy_node *node)
@@ -178,9 +178,9 @@ static void take_unranked(struct greedy *greedy, struct pn_take *take)
 		struct pn_policy_node *node =
 			pn_container_of(pos, struct pn_policy_node, link);
 
-		if (!pn_take_more(take))
+		if (!pn_eviction_more(take))
 			return;
-		if (pn_take_busy(take, node))
+		if (pn_eviction_busy(take, node))
 			continue;
 		pn_list_remove(pos);
 		pn_take(take, node);
@@ -191,8 +191,8 @@ static void take_ranked(struct greedy *greedy, struct pn_take *take)
 {
 	struct pn_policy_node *node;
 
-	while (pn_take_more(take) && (node = pn_rank_min(&greedy->rank))) {
-		if (pn_take_busy(take, node)) {
+	while (pn_eviction_more(take) && (node = pn_rank_min(&greedy->rank))) {
+		if (pn_eviction_busy(take, node)) {
 			pn_rank_hold(&greedy->rank);
 			continue;
 		}
@@ -215,7 +215,7 @@ static void count_hits(struct greedy *greedy)
 }
 
 /* Forgets half of the past from time to time. */
-static void fade(struct greedy *greedy, size_t nnodes)
+static void decay(struct greedy *greedy, size_t nnodes)
 {
 	if (greedy->nhits + greedy->nmisses < LOOK_BACK * (uint64_t)nnodes)
 		return;
@@ -251,19 +251,19 @@ static unsigned greedy_evict(struct pn_policy *policy,
 	struct pn_take take = {
 		.want = want,
 		.victims = victims,
-		.like_pages = SIZE_MAX,
+		.batch_pages = SIZE_MAX,
 	};
 
-	if (!nnodes || !pn_take_must(&take))
+	if (!nnodes || !pn_eviction_must(&take))
 		return 0;
 	count_hits(greedy);
 	rank_new(greedy);
-	take.like_regions = best_batch(greedy, nnodes);
+	take.batch_regions = best_batch(greedy, nnodes);
 	take_unranked(greedy, &take);
 	take_ranked(greedy, &take);
 	greedy->npages -= take.npages;
 	greedy->nnodes -= take.nregions;
-	fade(greedy, nnodes);
+	decay(greedy, nnodes);
 	policy->epoch++;
 	return take.nregions;
 }

@@ -18,7 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "cache/policy/take.h"
+#include "cache/policy/eviction.h"
 
 #define PASS_EVERY 16
 
@@ -97,7 +97,7 @@ static void keep_insert(struct pn_policy *policy, struct pn_policy_node *node)
 		return;
 	}
 	node->section = ON_TRIAL;
-	pn_policy_listen(policy, node);
+	pn_policy_request_access(policy, node);
 	pn_list_append(&keep->trial, &node->link);
 	keep->ntrial++;
 	keep->trial_pages += node->npages;
@@ -146,9 +146,9 @@ static void take_trial(struct keep *keep, struct pn_take *take)
 		struct pn_policy_node *node =
 			pn_container_of(pos, struct pn_policy_node, link);
 
-		if (!pn_take_more(take))
+		if (!pn_eviction_more(take))
 			return;
-		if (pn_take_busy(take, node))
+		if (pn_eviction_busy(take, node))
 			continue;
 		end_trial(keep, node);
 		pn_take(take, node);
@@ -196,11 +196,11 @@ static unsigned keep_evict(struct pn_policy *policy,
 	struct pn_take take = {
 		.want = want,
 		.victims = victims,
-		.like_pages = SIZE_MAX,
-		.like_regions = keep->batch,
+		.batch_pages = SIZE_MAX,
+		.batch_regions = keep->batch,
 	};
 
-	if (!pn_take_must(&take))
+	if (!pn_eviction_must(&take))
 		return 0;
 	keep->full = true;
 	/* Regions of several sizes: a large one took more than the trials
@@ -211,10 +211,10 @@ static unsigned keep_evict(struct pn_policy *policy,
 		pass_one(keep);
 	else
 		take_trial(keep, &take);
-	if (pn_take_must(&take))
+	if (pn_eviction_must(&take))
 		take_main(keep, &take);
 	/* A pass made the main part pay; it may not have had enough. */
-	if (pn_take_must(&take))
+	if (pn_eviction_must(&take))
 		take_trial(keep, &take);
 	return take.nregions;
 }

@@ -7,7 +7,7 @@
  * management technique for zero-copy communication", 1998. What the other
  * policies are measured against.
  */
-#include "cache/policy/stack.h"
+#include "cache/policy/recency.h"
 
 static int lru_open(const struct pn_policy_attr *attr, struct pn_policy **out)
 {

@@ -31,7 +31,7 @@
 #include <stdlib.h>
 
 #include "cache/policy/rank.h"
-#include "cache/policy/stack.h"
+#include "cache/policy/recency.h"
 
 /* The frequent-reference section keeps at most a half of the pages: a larger
  * one leaves the factors little to choose from, a smaller one lets regions be
@@ -47,7 +47,7 @@ enum { FREQUENT, RESORTING };
 
 struct mre {
 	struct pn_policy base;
-	struct pn_stack frequent;
+	struct pn_recency frequent;
 	struct pn_rank resorting; /* and lagging entries of frequent nodes */
 	size_t resorting_pages;
 	double recency; /* the paper's r */
@@ -67,7 +67,7 @@ static int mre_open(const struct pn_policy_attr *attr, struct pn_policy **out)
 		return -ENOMEM;
 	mre->base.ops = &pn_policy_mre;
 	mre->batch = attr->batch;
-	pn_stack_init(&mre->frequent);
+	pn_recency_init(&mre->frequent);
 	pn_rank_init(&mre->resorting);
 	*out = &mre->base;
 	return 0;
@@ -95,7 +95,7 @@ static void mre_insert(struct pn_policy *policy, struct pn_policy_node *node)
 	node->factor = 0;
 	node->section = FREQUENT;
 	node->heap_at = PN_RANK_NONE;
-	pn_stack_push(&of(policy)->frequent, node);
+	pn_recency_add(&of(policy)->frequent, node);
 }
 
 /* Among the frequent, the stamp says it all. */
@@ -103,13 +103,13 @@ static void mre_access(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct mre *mre = of(policy);
 
-	pn_policy_heard(policy, node);
+	pn_policy_ignore_access(policy, node);
 	if (node->section == FREQUENT)
 		return;
 	mre->resorting_pages -= node->npages;
 	node->section = FREQUENT;
 	node->factor = 0;
-	pn_stack_push(&mre->frequent, node);
+	pn_recency_add(&mre->frequent, node);
 }
 
 static void mre_remove(struct pn_policy *policy, struct pn_policy_node *node)
@@ -119,7 +119,7 @@ static void mre_remove(struct pn_policy *policy, struct pn_policy_node *node)
 	if (pn_rank_has(node))
 		pn_rank_remove(&mre->resorting, node);
 	if (node->section == FREQUENT)
-		pn_stack_remove(&mre->frequent, node);
+		pn_recency_remove(&mre->frequent, node);
 	else
 		mre->resorting_pages -= node->npages;
 }
@@ -143,7 +143,7 @@ static struct pn_policy_node *bottom(struct mre *mre)
  */
 static int sink(struct mre *mre)
 {
-	struct pn_policy_node *node = pn_stack_oldest(&mre->frequent);
+	struct pn_policy_node *node = pn_recency_oldest(&mre->frequent);
 	int ret;
 
 	node->factor = mre->recency + 1.0 / node->npages;
@@ -152,9 +152,9 @@ static int sink(struct mre *mre)
 		node->factor = 0;
 		return ret;
 	}
-	pn_stack_remove(&mre->frequent, node);
+	pn_recency_remove(&mre->frequent, node);
 	node->section = RESORTING;
-	pn_policy_listen(&mre->base, node);
+	pn_policy_request_access(&mre->base, node);
 	mre->resorting_pages += node->npages;
 	return 0;
 }
@@ -178,8 +178,8 @@ static void take_resorting(struct mre *mre, struct pn_take *take)
 {
 	struct pn_policy_node *node;
 
-	while (pn_take_more(take) && (node = bottom(mre))) {
-		if (pn_take_busy(take, node)) {
+	while (pn_eviction_more(take) && (node = bottom(mre))) {
+		if (pn_eviction_busy(take, node)) {
 			pn_rank_hold(&mre->resorting);
 			continue;
 		}
@@ -199,18 +199,18 @@ static unsigned mre_evict(struct pn_policy *policy,
 	struct pn_take take = {
 		.want = want,
 		.victims = victims,
-		.like_pages = npages / EVICTION_SHARE,
-		.like_regions = mre->batch,
+		.batch_pages = npages / EVICTION_SHARE,
+		.batch_regions = mre->batch,
 	};
 
-	if (!pn_take_must(&take))
+	if (!pn_eviction_must(&take))
 		return 0;
 	resort(mre, npages);
 	take_resorting(mre, &take);
 	/* More is wanted than the resorting section has: the rest comes from
 	 * the other one, oldest first. None of these lags in the heap, which
 	 * was searched to its end. */
-	pn_stack_take(&mre->frequent, &take, pn_take_must);
+	pn_recency_evict(&mre->frequent, &take, pn_eviction_must);
 	return take.nregions;
 }
 
@@ -218,7 +218,7 @@ static void mre_each(struct pn_policy *policy, pn_policy_node_fn *fn, void *arg)
 {
 	struct mre *mre = of(policy);
 
-	pn_stack_each(&mre->frequent, fn, arg);
+	pn_recency_each(&mre->frequent, fn, arg);
 	for (uint32_t i = 0; i < mre->resorting.n; i++)
 		if (mre->resorting.at[i].node->section == RESORTING)
 			fn(arg, mre->resorting.at[i].node);
@@ -229,8 +229,8 @@ static void check_frequent(struct pn_list *list)
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, list) {
-		pn_assert(pn_stack_node(pos)->section == FREQUENT);
-		pn_assert(pn_stack_node(pos)->factor == 0);
+		pn_assert(pn_recency_node(pos)->section == FREQUENT);
+		pn_assert(pn_recency_node(pos)->factor == 0);
 	}
 }
 
@@ -239,10 +239,10 @@ static void mre_check(struct pn_policy *policy)
 	struct mre *mre = of(policy);
 	size_t npages = 0;
 
-	pn_stack_check(&mre->frequent);
+	pn_recency_check(&mre->frequent);
 	pn_rank_check(&mre->resorting);
 	check_frequent(&mre->frequent.sorted);
-	check_frequent(&mre->frequent.pile);
+	check_frequent(&mre->frequent.unsorted);
 	for (uint32_t i = 0; i < mre->resorting.n; i++) {
 		const struct pn_rank_entry *entry = &mre->resorting.at[i];
 

@@ -14,9 +14,9 @@
  *
  * Order is lazy. A use only stamps the node with the policy's clock; whoever
  * evicts looks at the stamps and sorts then. A policy that must know of a use
- * at once calls pn_policy_listen(): the node's next use comes to access(), and
- * so do all until pn_policy_heard(). A new epoch makes it listen to all nodes.
- * Being told more than it asked for does no harm.
+ * at once calls pn_policy_request_access(): the node's next use comes to
+ * access(), and so do all until pn_policy_ignore_access(). A new epoch makes it
+ * listen to all nodes. Being told more than it asked for does no harm.
  *
  * At rest: a node between insert() and its end is known to the policy; `link`
  * and the fields below it are the policy's own then.
@@ -104,7 +104,7 @@ struct pn_policy_ops {
 struct pn_policy {
 	const struct pn_policy_ops *ops;
 	uint64_t clock; /* inserts and uses so far */
-	uint32_t epoch; /* the policy's own; see pn_policy_listen() */
+	uint32_t epoch; /* the policy's own; see pn_policy_request_access() */
 };
 
 extern const struct pn_policy_ops pn_policy_lru;
@@ -132,14 +132,14 @@ static inline void pn_policy_insert(struct pn_policy *policy,
 	policy->ops->insert(policy, node);
 }
 
-static inline void pn_policy_listen(struct pn_policy *policy,
-				    struct pn_policy_node *node)
+static inline void pn_policy_request_access(struct pn_policy *policy,
+					    struct pn_policy_node *node)
 {
 	node->heard = policy->epoch - 1;
 }
 
-static inline void pn_policy_heard(struct pn_policy *policy,
-				   struct pn_policy_node *node)
+static inline void pn_policy_ignore_access(struct pn_policy *policy,
+					   struct pn_policy_node *node)
 {
 	node->heard = policy->epoch;
 }

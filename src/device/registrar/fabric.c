@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/pages.h"
-#include "device/registrar/each.h"
+#include "device/registrar/per_range.h"
 
 /* Keys tried before the domain counts as full. */
 #define MAX_KEY_TRIES 1024
@@ -23,7 +23,7 @@
 #define MR_SCALABLE (1 << 1)
 
 struct domain {
-	struct pn_registrar_each each;
+	struct pn_registrar_per_range each;
 	struct fid_domain *domain;
 	struct fid_ep *endpoint; /* NULL: no FI_MR_ENDPOINT */
 	uint64_t first_key;	 /* of ours; 0: the provider chooses */
@@ -231,7 +231,7 @@ int pn_registrar_fabric(const struct pinion_fabric_attr *attr,
 		return -ENOMEM;
 	mode = mode_of(info);
 	domain->each =
-		(struct pn_registrar_each){ register_one, deregister_one };
+		(struct pn_registrar_per_range){ register_one, deregister_one };
 	domain->domain = attr->domain;
 	domain->endpoint = attr->endpoint;
 	domain->first_key = mode & FI_MR_PROV_KEY ? 0 : first_key(info);
@@ -242,8 +242,8 @@ int pn_registrar_fabric(const struct pinion_fabric_attr *attr,
 		.size = sizeof(*out),
 		.flags = PINION_REGISTRAR_READ_ONLY,
 		.arg = domain,
-		.register_ranges = pn_registrar_each_register,
-		.deregister_ranges = pn_registrar_each_deregister,
+		.register_ranges = pn_registrar_per_range_register,
+		.deregister_ranges = pn_registrar_per_range_deregister,
 		.max_registrations = info->domain_attr->mr_cnt,
 		.max_pinned_bytes = domain->pins ? pn_limits_memlock() : 0,
 	};

@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "base/range.h"
 #include "base/sized.h"
-#include "device/registrar/learn.h"
+#include "device/registrar/cost_estimate.h"
 
 /* Ranges in one call, at most and unless the caller wants fewer. */
-#define MOST_RANGES 64
+#define MAX_BATCH_RANGES 64
 
 #define ALL_FLAGS ((uint64_t)PINION_REGISTRAR_READ_ONLY)
 
@@ -21,15 +21,15 @@ struct registrar {
 	struct pn_device device;
 	struct pinion_registrar given;
 	unsigned max_batch;
-	bool learns;
-	struct pn_learn reg, dereg;
+	bool estimates_costs;
+	struct pn_cost_estimate reg, dereg;
 	_Atomic size_t live_bytes, nmrs;
 };
 
 /* One call of a function. */
 struct call {
-	struct pinion_registrar_range ranges[MOST_RANGES];
-	struct pinion_registrar_range *list[MOST_RANGES];
+	struct pinion_registrar_range ranges[MAX_BATCH_RANGES];
+	struct pinion_registrar_range *list[MAX_BATCH_RANGES];
 	unsigned n;
 	size_t npages;
 };
@@ -84,10 +84,11 @@ static int call_register(struct registrar *r, struct pn_mr *const *mrs,
 	ret = sane(r->given.register_ranges(r->given.arg, call.list, n));
 	if (ret)
 		return ret;
-	if (r->learns)
-		pn_learn_call(&r->reg, n, call.npages, pn_clock_ns() - start,
-			      &r->device.costs.register_ns,
-			      &r->device.costs.register_page_ns);
+	if (r->estimates_costs)
+		pn_cost_estimate_add(&r->reg, n, call.npages,
+				     pn_clock_ns() - start,
+				     &r->device.costs.register_ns,
+				     &r->device.costs.register_page_ns);
 	for (unsigned i = 0; i < n; i++) {
 		mrs[i]->handle = call.ranges[i].handle;
 		mrs[i]->lkey = call.ranges[i].local_key;
@@ -116,10 +117,11 @@ static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
 
 	prepare(&call, mrs, n);
 	ret = sane(r->given.deregister_ranges(r->given.arg, call.list, n));
-	if (!ret && r->learns)
-		pn_learn_call(&r->dereg, n, call.npages, pn_clock_ns() - start,
-			      &r->device.costs.deregister_ns,
-			      &r->device.costs.deregister_page_ns);
+	if (!ret && r->estimates_costs)
+		pn_cost_estimate_add(&r->dereg, n, call.npages,
+				     pn_clock_ns() - start,
+				     &r->device.costs.deregister_ns,
+				     &r->device.costs.deregister_page_ns);
 	all = ret && !names_any(&call);
 	for (unsigned i = 0; i < n; i++) {
 		if (ret && (all || call.ranges[i].status))
@@ -133,7 +135,7 @@ static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
 
 /* --- limits --------------------------------------------------------------- */
 
-static bool take(_Atomic size_t *used, size_t n, size_t max)
+static bool charge(_Atomic size_t *used, size_t n, size_t max)
 {
 	size_t now = atomic_load(used);
 
@@ -155,19 +157,19 @@ static size_t bytes_of(struct pn_mr *const *mrs, unsigned n)
 
 /* Counts ranges before they are registered: two threads do not go over the
  * limit together. */
-static int take_room(struct registrar *r, size_t bytes, unsigned n)
+static int charge_limits(struct registrar *r, size_t bytes, unsigned n)
 {
 	const struct pn_device_limits *limits = &r->device.limits;
 
-	if (!take(&r->live_bytes, bytes, limits->max_pinned_bytes))
+	if (!charge(&r->live_bytes, bytes, limits->max_pinned_bytes))
 		return -ENOMEM;
-	if (take(&r->nmrs, n, limits->max_mrs))
+	if (charge(&r->nmrs, n, limits->max_mrs))
 		return 0;
 	atomic_fetch_sub(&r->live_bytes, bytes);
 	return -ENOMEM;
 }
 
-static void give_room(struct registrar *r, size_t bytes, unsigned n)
+static void uncharge_limits(struct registrar *r, size_t bytes, unsigned n)
 {
 	atomic_fetch_sub(&r->live_bytes, bytes);
 	atomic_fetch_sub(&r->nmrs, n);
@@ -193,7 +195,7 @@ static int registrar_reg(struct pn_device *device, struct pn_mr *const *mrs,
 			 unsigned n)
 {
 	struct registrar *r = registrar_of(device);
-	int ret = take_room(r, bytes_of(mrs, n), n);
+	int ret = charge_limits(r, bytes_of(mrs, n), n);
 	unsigned done = 0;
 
 	if (ret)
@@ -208,7 +210,7 @@ static int registrar_reg(struct pn_device *device, struct pn_mr *const *mrs,
 	}
 	if (!ret)
 		return 0;
-	give_room(r, bytes_of(mrs + done, n - done), n - done);
+	uncharge_limits(r, bytes_of(mrs + done, n - done), n - done);
 	registrar_dereg(device, mrs, done);
 	return ret;
 }
@@ -308,7 +310,8 @@ static void registrar_describe(struct pn_device *device, pn_fact_fn *fn,
 	fn(arg, "registers by", "functions of the program");
 	snprintf(text, sizeof(text), "%u ranges in a call", r->max_batch);
 	fn(arg, "batches", text);
-	fn(arg, "costs", r->learns ? "learned from the calls" : "given");
+	fn(arg, "costs",
+	   r->estimates_costs ? "learned from the calls" : "given");
 	fn(arg, "messages", "none: they need a device");
 }
 
@@ -316,8 +319,8 @@ static void registrar_close(struct pn_device *device)
 {
 	struct registrar *r = registrar_of(device);
 
-	pn_learn_fini(&r->reg);
-	pn_learn_fini(&r->dereg);
+	pn_cost_estimate_fini(&r->reg);
+	pn_cost_estimate_fini(&r->dereg);
 	free(r);
 }
 
@@ -336,7 +339,7 @@ static const struct pn_device_ops registrar_ops = {
 	.attach = refuse_attach,
 	.post = refuse_post,
 	.poll = poll_nothing,
-	.release = release_nothing,
+	.return_buffer = release_nothing,
 	.wait = refuse_wait,
 	.wake = wake_nobody,
 	.fd = refuse,
@@ -406,11 +409,12 @@ static void fill_device(struct registrar *r)
 		.deregister_page_ns = given->deregister_page_ns,
 	};
 	device->profile = "none";
-	r->learns = given->register_ns == 0 && given->register_page_ns == 0 &&
-		    given->deregister_ns == 0 && given->deregister_page_ns == 0;
-	r->max_batch = MOST_RANGES;
+	r->estimates_costs =
+		given->register_ns == 0 && given->register_page_ns == 0 &&
+		given->deregister_ns == 0 && given->deregister_page_ns == 0;
+	r->max_batch = MAX_BATCH_RANGES;
 	if (given->max_batch)
-		r->max_batch = smaller(given->max_batch, MOST_RANGES);
+		r->max_batch = smaller(given->max_batch, MAX_BATCH_RANGES);
 }
 
 int pn_registrar_open(const struct pinion_registrar *given,
@@ -427,8 +431,8 @@ int pn_registrar_open(const struct pinion_registrar *given,
 		return -ENOMEM;
 	r->given = ours;
 	fill_device(r);
-	pn_learn_init(&r->reg);
-	pn_learn_init(&r->dereg);
+	pn_cost_estimate_init(&r->reg);
+	pn_cost_estimate_init(&r->dereg);
 	*out = &r->device;
 	return 0;
 }

@@ -15,7 +15,7 @@
  * returns -ENOMEM without a call.
  *
  * Costs are the caller's, or learned from the calls that are made anyway
- * (learn.h); nothing is ever registered to measure it.
+ * (cost_estimate.h); nothing is ever registered to measure it.
  *
  * Threads: any. No lock is held while a function runs.
  */

@@ -8,11 +8,11 @@
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "device/registrar/each.h"
+#include "device/registrar/per_range.h"
 #include "device/verbs/access.h"
 
 struct domain {
-	struct pn_registrar_each each;
+	struct pn_registrar_per_range each;
 	struct ibv_pd *pd;
 	bool is_iwarp, has_atomics;
 };
@@ -67,7 +67,7 @@ int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
 	if (!domain)
 		return -ENOMEM;
 	domain->each =
-		(struct pn_registrar_each){ register_one, deregister_one };
+		(struct pn_registrar_per_range){ register_one, deregister_one };
 	domain->pd = pd;
 	domain->is_iwarp =
 		pd->context->device->transport_type == IBV_TRANSPORT_IWARP;
@@ -77,8 +77,8 @@ int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
 		.size = sizeof(*out),
 		.flags = PINION_REGISTRAR_READ_ONLY,
 		.arg = domain,
-		.register_ranges = pn_registrar_each_register,
-		.deregister_ranges = pn_registrar_each_deregister,
+		.register_ranges = pn_registrar_per_range_register,
+		.deregister_ranges = pn_registrar_per_range_deregister,
 	};
 	set_limits(&attr, out);
 	return 0;

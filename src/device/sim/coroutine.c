@@ -26,25 +26,27 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* --- a place to go on from ------------------------------------------------ */
+/* --- a saved_context to go on from
+ * ------------------------------------------------ */
 
 #if defined(__x86_64__) && !defined(PN_COROUTINE_UCONTEXT)
 
 /* Everything a function call must keep lies on the stack; this is its top. */
-struct place {
+struct saved_context {
 	void *sp;
 };
 
 /* Saves what the ABI makes the callee keep (with the floating-point control
  * words), changes stacks and restores the same of the other side. */
-void pn_coroutine_jump(struct place *from, const struct place *to);
+void pn_coroutine_switch(struct saved_context *from,
+			 const struct saved_context *to);
 
 __asm__(".text\n"
 	".p2align 4\n"
-	".globl pn_coroutine_jump\n"
-	".hidden pn_coroutine_jump\n"
-	".type pn_coroutine_jump, @function\n"
-	"pn_coroutine_jump:\n"
+	".globl pn_coroutine_switch\n"
+	".hidden pn_coroutine_switch\n"
+	".type pn_coroutine_switch, @function\n"
+	"pn_coroutine_switch:\n"
 	"	pushq %rbp\n"
 	"	pushq %rbx\n"
 	"	pushq %r12\n"
@@ -66,7 +68,7 @@ __asm__(".text\n"
 	"	popq %rbx\n"
 	"	popq %rbp\n"
 	"	ret\n"
-	".size pn_coroutine_jump, . - pn_coroutine_jump\n"
+	".size pn_coroutine_switch, . - pn_coroutine_switch\n"
 	/* The first frame: its function is in %r12, its argument in %r13. */
 	".p2align 4\n"
 	".globl pn_coroutine_first\n"
@@ -81,10 +83,10 @@ __asm__(".text\n"
 
 __attribute__((visibility("hidden"))) void pn_coroutine_first(void);
 
-/* Lays out what pn_coroutine_jump() expects to find: control words, six
+/* Lays out what pn_coroutine_switch() expects to find: control words, six
  * registers, the address to return to. */
-static void place_init(struct place *place, void *stack, size_t bytes,
-		       void (*fn)(void *), void *arg)
+static void context_init(struct saved_context *saved_context, void *stack,
+			 size_t bytes, void (*fn)(void *), void *arg)
 {
 	static const uint32_t control[2] = { 0x1f80, 0x037f };
 	uint64_t *top = (uint64_t *)((char *)stack + bytes) - 2;
@@ -97,19 +99,19 @@ static void place_init(struct place *place, void *stack, size_t bytes,
 	*--top = 0;			   /* r14 */
 	*--top = 0;			   /* r15 */
 	*--top = (uint64_t)control[1] << 32 | control[0];
-	place->sp = top;
+	saved_context->sp = top;
 }
 
-static void place_jump(struct place *from, struct place *to)
+static void context_switch(struct saved_context *from, struct saved_context *to)
 {
-	pn_coroutine_jump(from, to);
+	pn_coroutine_switch(from, to);
 }
 
 #else
 
 #include <ucontext.h>
 
-struct place {
+struct saved_context {
 	ucontext_t context;
 };
 
@@ -123,21 +125,21 @@ static void first(unsigned fn_high, unsigned fn_low, unsigned arg_high,
 	fn((void *)(uintptr_t)((uint64_t)arg_high << 32 | arg_low));
 }
 
-static void place_init(struct place *place, void *stack, size_t bytes,
-		       void (*fn)(void *), void *arg)
+static void context_init(struct saved_context *saved_context, void *stack,
+			 size_t bytes, void (*fn)(void *), void *arg)
 {
 	uint64_t f = (uintptr_t)fn, a = (uintptr_t)arg;
 
-	pn_assert(!getcontext(&place->context));
-	place->context.uc_stack.ss_sp = stack;
-	place->context.uc_stack.ss_size = bytes;
-	place->context.uc_link = NULL;
-	makecontext(&place->context, (void (*)(void))first, 4,
+	pn_assert(!getcontext(&saved_context->context));
+	saved_context->context.uc_stack.ss_sp = stack;
+	saved_context->context.uc_stack.ss_size = bytes;
+	saved_context->context.uc_link = NULL;
+	makecontext(&saved_context->context, (void (*)(void))first, 4,
 		    (unsigned)(f >> 32), (unsigned)f, (unsigned)(a >> 32),
 		    (unsigned)a);
 }
 
-static void place_jump(struct place *from, struct place *to)
+static void context_switch(struct saved_context *from, struct saved_context *to)
 {
 	pn_assert(!swapcontext(&from->context, &to->context));
 }
@@ -147,8 +149,10 @@ static void place_jump(struct place *from, struct place *to)
 /* --- coroutines ----------------------------------------------------------- */
 
 struct pn_coroutine {
-	struct place inside;  /* where it goes on; valid while suspended */
-	struct place outside; /* where resume() goes on; valid while it runs */
+	struct saved_context
+		inside; /* where it goes on; valid while suspended */
+	struct saved_context
+		outside; /* where resume() goes on; valid while it runs */
 	void (*fn)(void *arg);
 	void *arg;
 	struct pn_thread thread; /* it is a thread of its program */
@@ -196,7 +200,7 @@ static void leave(struct pn_coroutine *co)
 #ifdef WITH_TSAN
 	__tsan_switch_to_fiber(co->outside_fiber, 0);
 #endif
-	place_jump(&co->inside, &co->outside);
+	context_switch(&co->inside, &co->outside);
 }
 
 static void body(void *arg)
@@ -240,7 +244,7 @@ int pn_coroutine_create(size_t stack_bytes, void (*fn)(void *arg), void *arg,
 	co->fn = fn;
 	co->arg = arg;
 	pn_thread_init(&co->thread);
-	place_init(&co->inside, stack_of(co), stack_bytes_of(co), body, co);
+	context_init(&co->inside, stack_of(co), stack_bytes_of(co), body, co);
 #ifdef WITH_TSAN
 	co->fiber = __tsan_create_fiber(0);
 #endif
@@ -278,7 +282,7 @@ void pn_coroutine_resume(struct pn_coroutine *co)
 	co->outside_fiber = __tsan_get_current_fiber();
 	__tsan_switch_to_fiber(co->fiber, 0);
 #endif
-	place_jump(&co->outside, &co->inside);
+	context_switch(&co->outside, &co->inside);
 #ifdef WITH_ASAN
 	__sanitizer_finish_switch_fiber(fake_stack, NULL, NULL);
 #endif

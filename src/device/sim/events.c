@@ -5,28 +5,28 @@
 
 #include "base/compiler.h"
 
-void pn_events_fini(struct pn_events *events)
+void pn_sim_event_queue_fini(struct pn_sim_event_queue *events)
 {
 	free(events->heap);
-	*events = (struct pn_events){ 0 };
+	*events = (struct pn_sim_event_queue){ 0 };
 }
 
-static bool before(const struct pn_event_entry *a,
-		   const struct pn_event_entry *b)
+static bool before(const struct pn_sim_event_entry *a,
+		   const struct pn_sim_event_entry *b)
 {
 	return a->time_ns != b->time_ns ? a->time_ns < b->time_ns
 					: a->sequence < b->sequence;
 }
 
-static void put_at(struct pn_events *events, size_t i,
-		   struct pn_event_entry entry)
+static void put_at(struct pn_sim_event_queue *events, size_t i,
+		   struct pn_sim_event_entry entry)
 {
 	events->heap[i] = entry;
 	entry.event->pos = i + 1;
 }
 
-static void sift_up(struct pn_events *events, size_t i,
-		    struct pn_event_entry entry)
+static void sift_up(struct pn_sim_event_queue *events, size_t i,
+		    struct pn_sim_event_entry entry)
 {
 	while (i && before(&entry, &events->heap[(i - 1) / 2])) {
 		put_at(events, i, events->heap[(i - 1) / 2]);
@@ -35,8 +35,8 @@ static void sift_up(struct pn_events *events, size_t i,
 	put_at(events, i, entry);
 }
 
-static void sift_down(struct pn_events *events, size_t i,
-		      struct pn_event_entry entry)
+static void sift_down(struct pn_sim_event_queue *events, size_t i,
+		      struct pn_sim_event_entry entry)
 {
 	for (;;) {
 		size_t child = 2 * i + 1;
@@ -52,25 +52,26 @@ static void sift_down(struct pn_events *events, size_t i,
 	put_at(events, i, entry);
 }
 
-void pn_events_add(struct pn_events *events, struct pn_event *event,
-		   uint64_t time_ns)
+void pn_sim_event_add(struct pn_sim_event_queue *events,
+		      struct pn_sim_event *event, uint64_t time_ns)
 {
-	struct pn_event_entry entry = { time_ns, events->sequence++, event };
+	struct pn_sim_event_entry entry = { time_ns, events->sequence++,
+					    event };
 
 	pn_assert(!event->pos);
-	if (events->n == events->room) {
-		events->room = events->room ? 2 * events->room : 64;
+	if (events->n == events->capacity) {
+		events->capacity = events->capacity ? 2 * events->capacity : 64;
 		events->heap =
-			realloc(events->heap, events->room * sizeof(entry));
+			realloc(events->heap, events->capacity * sizeof(entry));
 		pn_assert(events->heap);
 	}
 	sift_up(events, events->n++, entry);
 }
 
 /* Takes heap[i] out and lets the last entry find its place. */
-static void remove_at(struct pn_events *events, size_t i)
+static void remove_at(struct pn_sim_event_queue *events, size_t i)
 {
-	struct pn_event_entry last = events->heap[--events->n];
+	struct pn_sim_event_entry last = events->heap[--events->n];
 
 	events->heap[i].event->pos = 0;
 	if (i == events->n)
@@ -81,15 +82,17 @@ static void remove_at(struct pn_events *events, size_t i)
 		sift_down(events, i, last);
 }
 
-void pn_events_cancel(struct pn_events *events, struct pn_event *event)
+void pn_sim_event_cancel(struct pn_sim_event_queue *events,
+			 struct pn_sim_event *event)
 {
 	if (event->pos)
 		remove_at(events, event->pos - 1);
 }
 
-struct pn_event *pn_events_pop(struct pn_events *events, uint64_t *time_ns)
+struct pn_sim_event *pn_sim_event_pop(struct pn_sim_event_queue *events,
+				      uint64_t *time_ns)
 {
-	struct pn_event *event;
+	struct pn_sim_event *event;
 
 	if (!events->n)
 		return NULL;

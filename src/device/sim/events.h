@@ -3,8 +3,8 @@
  * events -- what will happen in a simulated world, in the order of time.
  *
  * An event is embedded in what it happens to; it stands in the queue or it
- * does not (pn_event_queued()). Events of one time fire in the order in which
- * they were added, which makes a run repeatable. A binary heap: adding,
+ * does not (pn_sim_event_is_queued()). Events of one time fire in the order in
+ * which they were added, which makes a run repeatable. A binary heap: adding,
  * cancelling and taking cost O(log n).
  * At rest: heap[i] is not later than heap[2i+1] and heap[2i+2], and the event
  * of heap[i] has pos i + 1.
@@ -19,42 +19,45 @@
 
 struct pn_sim;
 
-struct pn_event {
-	void (*fire)(struct pn_sim *sim, struct pn_event *event);
+struct pn_sim_event {
+	void (*fire)(struct pn_sim *sim, struct pn_sim_event *event);
 	size_t pos; /* place in the heap, counted from 1; 0: not queued */
 };
 
-struct pn_event_entry {
+struct pn_sim_event_entry {
 	uint64_t time_ns, sequence;
-	struct pn_event *event;
+	struct pn_sim_event *event;
 };
 
-struct pn_events {
-	struct pn_event_entry *heap;
-	size_t n, room;
+struct pn_sim_event_queue {
+	struct pn_sim_event_entry *heap;
+	size_t n, capacity;
 	uint64_t sequence;
 };
 
-void pn_events_fini(struct pn_events *events);
+void pn_sim_event_queue_fini(struct pn_sim_event_queue *events);
 
 /* Queues an event that is not queued. Aborts when memory is out: a world that
  * has lost an event means nothing any more. */
-void pn_events_add(struct pn_events *events, struct pn_event *event,
-		   uint64_t time_ns);
+void pn_sim_event_add(struct pn_sim_event_queue *events,
+		      struct pn_sim_event *event, uint64_t time_ns);
 
 /* Harmless when it is not queued. */
-void pn_events_cancel(struct pn_events *events, struct pn_event *event);
+void pn_sim_event_cancel(struct pn_sim_event_queue *events,
+			 struct pn_sim_event *event);
 
 /* Takes the earliest out; NULL when there is none. */
-struct pn_event *pn_events_pop(struct pn_events *events, uint64_t *time_ns);
+struct pn_sim_event *pn_sim_event_pop(struct pn_sim_event_queue *events,
+				      uint64_t *time_ns);
 
 /* When the earliest is due; UINT64_MAX when there is none. */
-static inline uint64_t pn_events_next_ns(const struct pn_events *events)
+static inline uint64_t pn_sim_event_next_ns(
+	const struct pn_sim_event_queue *events)
 {
 	return events->n ? events->heap[0].time_ns : UINT64_MAX;
 }
 
-static inline bool pn_event_queued(const struct pn_event *event)
+static inline bool pn_sim_event_is_queued(const struct pn_sim_event *event)
 {
 	return event->pos;
 }

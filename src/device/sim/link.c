@@ -66,9 +66,9 @@ static int parse_address(struct pn_sim *sim, const struct pn_address *address,
 
 /* --- the table of a node's links ------------------------------------------ */
 
-static size_t place_of(const struct pn_sim_node *self, unsigned other)
+static size_t table_slot(const struct pn_sim_node *self, unsigned other)
 {
-	size_t mask = self->links_room - 1;
+	size_t mask = self->links_capacity - 1;
 	size_t i = other * UINT64_C(0x9e3779b97f4a7c15) >> 32 & mask;
 
 	while (self->links[i] && self->links[i]->other->index != other)
@@ -80,14 +80,15 @@ static size_t place_of(const struct pn_sim_node *self, unsigned other)
 static struct pn_sim_link *link_find(struct pn_sim_node *self,
 				     const struct pn_sim_node *other)
 {
-	return self->links_room ? self->links[place_of(self, other->index)]
-				: NULL;
+	return self->links_capacity
+		       ? self->links[table_slot(self, other->index)]
+		       : NULL;
 }
 
 /* At most half full. */
 static int grow_table(struct pn_sim_node *self)
 {
-	size_t room = self->links_room ? 2 * self->links_room : 4;
+	size_t room = self->links_capacity ? 2 * self->links_capacity : 4;
 	struct pn_sim_link **links = calloc(room, sizeof(*links));
 	struct pn_list *pos;
 
@@ -95,25 +96,25 @@ static int grow_table(struct pn_sim_node *self)
 		return -ENOMEM;
 	free(self->links);
 	self->links = links;
-	self->links_room = room;
+	self->links_capacity = room;
 	pn_list_for_each (pos, &self->link_list) {
 		struct pn_sim_link *link =
 			pn_container_of(pos, struct pn_sim_link, entry);
 
-		links[place_of(self, link->other->index)] = link;
+		links[table_slot(self, link->other->index)] = link;
 	}
 	return 0;
 }
 
-static void connect_fire(struct pn_sim *sim, struct pn_event *event);
-static void down_fire(struct pn_sim *sim, struct pn_event *event);
+static void connect_fire(struct pn_sim *sim, struct pn_sim_event *event);
+static void down_fire(struct pn_sim *sim, struct pn_sim_event *event);
 
 static struct pn_sim_link *link_alloc(struct pn_sim_node *self,
 				      struct pn_sim_node *other)
 {
 	struct pn_sim_link *link;
 
-	if (2 * (self->nlinks + 1) > self->links_room && grow_table(self))
+	if (2 * (self->nlinks + 1) > self->links_capacity && grow_table(self))
 		return NULL;
 	link = calloc(1, sizeof(*link));
 	if (!link)
@@ -128,7 +129,7 @@ static struct pn_sim_link *link_alloc(struct pn_sim_node *self,
 	pn_list_init(&link->held);
 	pn_list_init(&link->stalled);
 	pn_list_init(&link->stall);
-	self->links[place_of(self, other->index)] = link;
+	self->links[table_slot(self, other->index)] = link;
 	self->nlinks++;
 	pn_list_append(&self->link_list, &link->entry);
 	return link;
@@ -170,13 +171,13 @@ static void link_down(struct pn_sim_link *link, int status)
 	if (link->state == PN_SIM_DOWN)
 		return;
 	link->state = PN_SIM_DOWN;
-	pn_events_cancel(&link->self->sim->events, &link->connect);
+	pn_sim_event_cancel(&link->self->sim->events, &link->connect);
 	pn_sim_flush(link, -ECONNRESET);
 	pn_sim_complete(link->self, &down);
 }
 
 /* The answer has come back. */
-static void answer_fire(struct pn_sim *sim, struct pn_event *event)
+static void answer_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct pn_sim_link *link =
 		pn_container_of(event, struct pn_sim_link, connect);
@@ -203,7 +204,7 @@ static struct pn_sim_link *end_for(struct pn_sim_link *link)
 }
 
 /* The request has reached the other side. */
-static void connect_fire(struct pn_sim *sim, struct pn_event *event)
+static void connect_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct pn_sim_link *link =
 		pn_container_of(event, struct pn_sim_link, connect);
@@ -220,8 +221,8 @@ static void connect_fire(struct pn_sim *sim, struct pn_event *event)
 			link_up(link->back);
 	}
 	event->fire = answer_fire;
-	pn_events_add(&sim->events, event,
-		      pn_sim_after(sim->now_ns, sim->latency_ns));
+	pn_sim_event_add(&sim->events, event,
+			 pn_sim_after(sim->now_ns, sim->latency_ns));
 }
 
 /* A request takes a latency to the other side, and on some rails more. */
@@ -243,8 +244,9 @@ static int attach_locked(struct pn_sim_node *self, struct pn_sim_node *other,
 		link = link_alloc(self, other);
 		if (!link)
 			return -ENOMEM;
-		pn_events_add(&sim->events, &link->connect,
-			      pn_sim_after(pn_sim_time(sim), request_ns(self)));
+		pn_sim_event_add(&sim->events, &link->connect,
+				 pn_sim_after(pn_sim_time(sim),
+					      request_ns(self)));
 	}
 	*out = link;
 	return 0;
@@ -270,7 +272,7 @@ int pn_sim_attach(struct pn_device *device, const struct pn_address *address,
 
 /* --- down ----------------------------------------------------------------- */
 
-static void down_fire(struct pn_sim *sim, struct pn_event *event)
+static void down_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	(void)sim;
 	link_down(pn_container_of(event, struct pn_sim_link, down),
@@ -283,31 +285,32 @@ static void cut(struct pn_sim *sim, struct pn_sim_link *link)
 	struct pn_sim_link *back = link->back;
 
 	link->state = PN_SIM_DOWN;
-	pn_events_cancel(&sim->events, &link->connect);
-	pn_events_cancel(&sim->events, &link->down);
+	pn_sim_event_cancel(&sim->events, &link->connect);
+	pn_sim_event_cancel(&sim->events, &link->down);
 	pn_sim_flush(link, 0);
 	if (back && back != link && !back->self->dead &&
-	    !pn_event_queued(&back->down))
-		pn_events_add(&sim->events, &back->down,
-			      pn_sim_after(sim->now_ns, sim->params.detect_ns));
+	    !pn_sim_event_is_queued(&back->down))
+		pn_sim_event_add(&sim->events, &back->down,
+				 pn_sim_after(sim->now_ns,
+					      sim->params.detect_ns));
 }
 
-bool pn_sim_link_is_cut(const struct pn_sim_link *link)
+bool pn_sim_link_is_broken(const struct pn_sim_link *link)
 {
 	return link->other->dead || link->back->state == PN_SIM_DOWN;
 }
 
 /* This end goes down now, the other learns of it after delay_ns. */
-static void give_up(struct pn_sim_link *link, uint64_t delay_ns)
+static void link_fail(struct pn_sim_link *link, uint64_t delay_ns)
 {
 	struct pn_sim *sim = link->self->sim;
 	struct pn_sim_link *back = link->back;
 
 	link_down(link, -ECONNRESET);
 	if (back && back->state != PN_SIM_DOWN && !back->self->dead &&
-	    !pn_event_queued(&back->down))
-		pn_events_add(&sim->events, &back->down,
-			      pn_sim_after(sim->now_ns, delay_ns));
+	    !pn_sim_event_is_queued(&back->down))
+		pn_sim_event_add(&sim->events, &back->down,
+				 pn_sim_after(sim->now_ns, delay_ns));
 }
 
 void pn_sim_detach(struct pn_device *device, struct pn_peer *peer)
@@ -318,29 +321,30 @@ void pn_sim_detach(struct pn_device *device, struct pn_peer *peer)
 	bool entered = pn_sim_enter(self->sim);
 
 	if (!self->dead)
-		give_up(link, self->sim->latency_ns);
+		link_fail(link, self->sim->latency_ns);
 	pn_sim_leave(self->sim, entered);
 }
 
-void pn_sim_port_cut(struct pn_sim_node *port)
+void pn_sim_port_fail(struct pn_sim_node *port)
 {
 	struct pn_list *pos;
 
 	if (port->dead || port->cut)
 		return;
 	port->cut = true;
-	pn_sim_record(port->sim, PN_SIM_CUT, port->index, 0, 0);
+	pn_sim_record(port->sim, PN_SIM_PORT_FAILED, port->index, 0, 0);
 	while (pn_list_pop(&port->stalled))
 		;
 	pn_list_for_each (pos, &port->link_list)
-		give_up(pn_container_of(pos, struct pn_sim_link, entry),
-			port->sim->params.detect_ns);
+		link_fail(pn_container_of(pos, struct pn_sim_link, entry),
+			  port->sim->params.detect_ns);
 }
 
-void pn_sim_port_cut_fire(struct pn_sim *sim, struct pn_event *event)
+void pn_sim_port_fail_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	(void)sim;
-	pn_sim_port_cut(pn_container_of(event, struct pn_sim_node, cut_event));
+	pn_sim_port_fail(
+		pn_container_of(event, struct pn_sim_node, fail_event));
 }
 
 /* Not at once: whoever counts is in the middle of the operation. */
@@ -350,10 +354,11 @@ void pn_sim_port_used(struct pn_sim_node *port)
 
 	port->noperations++;
 	if (pn_unlikely(sim->script.n) &&
-	    pn_script_cuts(&sim->script, port->number,
-			   port->index / sim->nnodes, port->noperations) &&
+	    pn_script_port_fails(&sim->script, port->number,
+				 port->index / sim->nnodes,
+				 port->noperations) &&
 	    !port->cut)
-		pn_events_add(&sim->events, &port->cut_event, sim->now_ns);
+		pn_sim_event_add(&sim->events, &port->fail_event, sim->now_ns);
 }
 
 static void port_die(struct pn_sim_node *node)
@@ -362,7 +367,7 @@ static void port_die(struct pn_sim_node *node)
 	struct pn_list *pos;
 
 	node->dead = true;
-	pn_events_cancel(&sim->events, &node->cut_event);
+	pn_sim_event_cancel(&sim->events, &node->fail_event);
 	pn_sim_record(sim, PN_SIM_DIED, node->index, 0, 0);
 	pn_list_for_each (pos, &node->link_list) {
 		cut(sim, pn_container_of(pos, struct pn_sim_link, entry));
@@ -373,7 +378,7 @@ static void port_die(struct pn_sim_node *node)
 	pn_sim_registry_fini(node);
 }
 
-void pn_sim_die(struct pn_sim_node *node)
+void pn_sim_node_die(struct pn_sim_node *node)
 {
 	if (node->dead)
 		return;

@@ -23,13 +23,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "device/form.h"
 #include "device/sim/sim_impl.h"
+#include "device/validate.h"
 
 struct operation {
-	struct pn_event event; /* its next stage */
-	struct pn_list entry;  /* in link->ops */
-	struct pn_list queue;  /* in link->held or link->stalled */
+	struct pn_sim_event event; /* its next stage */
+	struct pn_list entry;	   /* in link->ops */
+	struct pn_list queue;	   /* in link->held or link->stalled */
 	struct pn_sim_link *link;
 	struct pn_op op; /* op.sge points to `segments` */
 	size_t bytes;	 /* of all segments */
@@ -54,7 +54,7 @@ static void free_operation(struct operation *o)
 {
 	struct pn_sim_link *link = o->link;
 
-	pn_events_cancel(&sim_of(o)->events, &o->event);
+	pn_sim_event_cancel(&sim_of(o)->events, &o->event);
 	pn_list_remove(&o->queue);
 	pn_list_remove(&o->entry);
 	link->nops--;
@@ -67,10 +67,10 @@ static void free_operation(struct operation *o)
 
 /* Its next stage is at that time. */
 static void then(struct operation *o, uint64_t time_ns,
-		 void (*fire)(struct pn_sim *sim, struct pn_event *event))
+		 void (*fire)(struct pn_sim *sim, struct pn_sim_event *event))
 {
 	o->event.fire = fire;
-	pn_events_add(&sim_of(o)->events, &o->event, time_ns);
+	pn_sim_event_add(&sim_of(o)->events, &o->event, time_ns);
 }
 
 /* --- moving bytes --------------------------------------------------------- */
@@ -153,7 +153,7 @@ static void take_bytes(const struct operation *o, void *to)
 
 static void depart(struct operation *o, uint64_t time_ns);
 
-static void hand_out(struct operation *o, int status)
+static void post_completion(struct operation *o, int status)
 {
 	struct pn_completion completion = { .kind = PN_COMPLETION_OP,
 					    .status = status,
@@ -179,13 +179,13 @@ static void retire(struct pn_sim_link *link)
 
 	while ((o = first_of(&link->ops, offsetof(struct operation, entry))) &&
 	       o->done) {
-		hand_out(o, o->status);
+		post_completion(o, o->status);
 		free_operation(o);
 	}
 }
 
 /* What a fence has held goes on as far as it may. */
-static void release_held(struct pn_sim_link *link)
+static void resume_fenced(struct pn_sim_link *link)
 {
 	struct operation *o;
 
@@ -205,16 +205,16 @@ static void finish(struct operation *o, int status)
 	if (is_answered(&o->op))
 		link->nreads--;
 	retire(link);
-	release_held(link);
+	resume_fenced(link);
 }
 
-static void acknowledge_fire(struct pn_sim *sim, struct pn_event *event)
+static void acknowledge_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
 	/* What a node said before it died still comes; of a port that failed
 	 * nothing does. The link says so. */
-	if (!o->link->other->dead && pn_sim_link_is_cut(o->link))
+	if (!o->link->other->dead && pn_sim_link_is_broken(o->link))
 		return;
 	pn_sim_record(sim, PN_SIM_ANSWERED, o->link->self->index, o->op.rkey,
 		      o->status);
@@ -257,7 +257,8 @@ static uint64_t head_ns(struct pn_sim_node *from, uint64_t time_ns,
 /* The head is there: the tail follows when the incoming wire has carried it. */
 static void take_turn(struct operation *o, struct pn_sim_node *at,
 		      uint64_t wire_ns,
-		      void (*fire)(struct pn_sim *sim, struct pn_event *event))
+		      void (*fire)(struct pn_sim *sim,
+				   struct pn_sim_event *event))
 {
 	uint64_t now_ns = sim_of(o)->now_ns;
 	uint64_t start_ns = occupy(&at->ingress_free_ns, now_ns, wire_ns);
@@ -286,11 +287,11 @@ static int deliver_answer(struct operation *o)
 	return ret;
 }
 
-static void answer_tail_fire(struct pn_sim *sim, struct pn_event *event)
+static void answer_tail_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
-	if (pn_sim_link_is_cut(o->link))
+	if (pn_sim_link_is_broken(o->link))
 		return;
 	o->status = deliver_answer(o);
 	pn_sim_record(sim, PN_SIM_ANSWERED, o->link->self->index, o->op.rkey,
@@ -298,7 +299,7 @@ static void answer_tail_fire(struct pn_sim *sim, struct pn_event *event)
 	finish(o, o->status);
 }
 
-static void answer_head_fire(struct pn_sim *sim, struct pn_event *event)
+static void answer_head_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
@@ -395,7 +396,7 @@ static void execute_atomic(struct operation *o)
 }
 
 /* false: it has to wait for room. */
-static bool carry_out(struct operation *o)
+static bool execute_kind(struct operation *o)
 {
 	if (o->op.kind == PN_OP_SEND)
 		return execute_send(o);
@@ -412,19 +413,19 @@ static bool execute(struct operation *o)
 {
 	struct pn_sim_node *at = o->link->other;
 
-	if (!carry_out(o))
+	if (!execute_kind(o))
 		return false;
 	pn_sim_port_used(at);
 	return true;
 }
 
-static void tail_fire(struct pn_sim *sim, struct pn_event *event)
+static void tail_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 	struct pn_sim_link *link = o->link;
 
 	/* What reaches a dead node is lost; its end comes with the link's. */
-	if (pn_sim_link_is_cut(link))
+	if (pn_sim_link_is_broken(link))
 		return;
 	pn_sim_record(sim, PN_SIM_DELIVERED, link->other->index, o->op.rkey,
 		      (int64_t)o->bytes);
@@ -437,14 +438,14 @@ static void tail_fire(struct pn_sim *sim, struct pn_event *event)
 
 /* Each stalled link in turn hands over one operation, until one has no room
  * or none is left. What waits on a link that was cut meanwhile ends with it. */
-void pn_sim_unstall(struct pn_sim_node *node)
+void pn_sim_resume_stalled(struct pn_sim_node *node)
 {
 	while (!pn_list_empty(&node->stalled)) {
 		struct pn_sim_link *link =
 			pn_container_of(node->stalled.next, struct pn_sim_link,
 					stall);
 		struct operation *o =
-			pn_sim_link_is_cut(link)
+			pn_sim_link_is_broken(link)
 				? NULL
 				: first_of(&link->stalled,
 					   offsetof(struct operation, queue));
@@ -470,7 +471,7 @@ static uint64_t request_ns(const struct operation *o)
 					o->bytes);
 }
 
-static void head_fire(struct pn_sim *sim, struct pn_event *event)
+static void head_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
@@ -498,7 +499,7 @@ void pn_sim_flush(struct pn_sim_link *link, int status)
 
 	while ((o = first_of(&link->ops, offsetof(struct operation, entry)))) {
 		if (status)
-			hand_out(o, o->done ? o->status : status);
+			post_completion(o, o->done ? o->status : status);
 		free_operation(o);
 	}
 	pn_list_remove(&link->stall);
@@ -580,7 +581,7 @@ int pn_sim_post(struct pn_device *device, struct pn_peer *peer,
 	bool entered = pn_sim_enter(node->sim);
 	struct operation *o;
 	size_t bytes;
-	int ret = pn_op_check(device, op, &bytes);
+	int ret = pn_op_validate(device, op, &bytes);
 
 	pn_assert(peer->device == device);
 	if (!ret)
@@ -594,7 +595,7 @@ int pn_sim_post(struct pn_device *device, struct pn_peer *peer,
 		ret = o ? 0 : -ENOMEM;
 	}
 	if (!ret)
-		pn_sim_owe(node->sim, node->sim->message_ns);
+		pn_sim_defer_cpu(node->sim, node->sim->message_ns);
 	pn_sim_leave(node->sim, entered);
 	return ret;
 }

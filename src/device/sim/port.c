@@ -22,17 +22,17 @@ struct message {
 
 static void grow_ring(struct pn_sim_node *node)
 {
-	size_t room = node->ring_room ? 2 * node->ring_room : 8;
+	size_t room = node->ring_capacity ? 2 * node->ring_capacity : 8;
 	struct pn_completion *ring = malloc(room * sizeof(*ring));
 
 	/* As with events: a world that loses one means nothing any more. */
 	pn_assert(ring);
 	for (size_t i = 0; i < node->ring_n; i++)
 		ring[i] = node->ring[(node->ring_first + i) &
-				     (node->ring_room - 1)];
+				     (node->ring_capacity - 1)];
 	free(node->ring);
 	node->ring = ring;
-	node->ring_room = room;
+	node->ring_capacity = room;
 	node->ring_first = 0;
 }
 
@@ -45,9 +45,9 @@ void pn_sim_complete(struct pn_sim_node *node,
 		      (uint64_t)completion->kind << 32 | completion->imm,
 		      completion->status ? completion->status
 					 : (int64_t)completion->len);
-	if (node->ring_n == node->ring_room)
+	if (node->ring_n == node->ring_capacity)
 		grow_ring(node);
-	last = (node->ring_first + node->ring_n++) & (node->ring_room - 1);
+	last = (node->ring_first + node->ring_n++) & (node->ring_capacity - 1);
 	node->ring[last] = *completion;
 	pn_sim_notify(node->home);
 }
@@ -69,15 +69,15 @@ int pn_sim_poll(struct pn_device *device, struct pn_completion *out,
 	while (n < max && node->ring_n) {
 		out[n] = node->ring[node->ring_first];
 		node->ring_first =
-			(node->ring_first + 1) & (node->ring_room - 1);
+			(node->ring_first + 1) & (node->ring_capacity - 1);
 		node->ring_n--;
 		nmessages += costs_cpu(&out[n++]);
 	}
 	if (n)
 		node->home->empty_polls = 0;
 	else
-		pn_sim_spin(node->home);
-	pn_sim_owe(node->sim, nmessages * node->sim->message_ns);
+		pn_sim_empty_poll(node->home);
+	pn_sim_defer_cpu(node->sim, nmessages * node->sim->message_ns);
 	pn_sim_leave(node->sim, entered);
 	return (int)n;
 }
@@ -112,8 +112,8 @@ void pn_sim_inbox_free(struct pn_sim_node *node, void *lease)
 	free(message);
 }
 
-void pn_sim_release(struct pn_device *device,
-		    const struct pn_completion *completion)
+void pn_sim_return_buffer(struct pn_device *device,
+			  const struct pn_completion *completion)
 {
 	struct pn_sim_node *node = pn_sim_node_of(device);
 	bool entered = pn_sim_enter(node->sim);
@@ -121,7 +121,7 @@ void pn_sim_release(struct pn_device *device,
 	/* A node that died has given everything back already. */
 	if (!node->dead) {
 		pn_sim_inbox_free(node, completion->lease);
-		pn_sim_unstall(node);
+		pn_sim_resume_stalled(node);
 	}
 	pn_sim_leave(node->sim, entered);
 }

@@ -83,12 +83,12 @@ static size_t pinned_bytes(const struct pn_mr *mr)
 /* Makes room for n registrations, so that filling slots cannot fail. */
 static int reserve_slots(struct pn_sim_node *node, unsigned n)
 {
-	size_t room = node->slots_room ? node->slots_room : 8;
+	size_t room = node->slots_capacity ? node->slots_capacity : 8;
 	void *slots, *free_slots;
 
 	while (room < node->nslots + n)
 		room *= 2;
-	if (room == node->slots_room)
+	if (room == node->slots_capacity)
 		return 0;
 	slots = realloc(node->slots, room * sizeof(*node->slots));
 	if (!slots)
@@ -99,7 +99,7 @@ static int reserve_slots(struct pn_sim_node *node, unsigned n)
 	if (!free_slots)
 		return -ENOMEM;
 	node->free_slots = free_slots;
-	node->slots_room = room;
+	node->slots_capacity = room;
 	return 0;
 }
 
@@ -170,7 +170,7 @@ void pn_sim_registry_fini(struct pn_sim_node *node)
 	free(node->free_slots);
 	node->slots = NULL;
 	node->free_slots = NULL;
-	node->nslots = node->slots_room = node->nfree = 0;
+	node->nslots = node->slots_capacity = node->nfree = 0;
 	node->nmrs = node->live_bytes = 0;
 }
 
@@ -270,7 +270,7 @@ static int register_locked(struct pn_sim_node *node, struct pn_mr *const *mrs,
 	}
 	/* The pages count and can be released from now on, the keys exist when
 	 * it is done. */
-	pn_sim_charge(node->sim, ns);
+	pn_sim_consume_cpu(node->sim, ns);
 	/* It took them along. */
 	if (node->dead)
 		return -ENODEV;
@@ -309,9 +309,9 @@ void pn_sim_deregister(struct pn_device *device, struct pn_mr *const *mrs,
 		retire(node, mrs[i]->device_slot);
 	}
 	if (bytes)
-		pn_sim_charge(node->sim,
-			      pn_profile_deregister_ns(node->sim->profile,
-						       bytes >> PN_PAGE_SHIFT));
+		pn_sim_consume_cpu(node->sim, pn_profile_deregister_ns(
+						      node->sim->profile,
+						      bytes >> PN_PAGE_SHIFT));
 	/* Pinned until the time for it has passed. */
 	if (!node->dead) {
 		node->nmrs -= n;

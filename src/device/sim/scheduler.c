@@ -21,12 +21,12 @@
 #include "device/sim/sim_impl.h"
 
 /* Polls in vain that are free, and what each further one takes. */
-#define FREE_POLLS 16
-#define SPIN_NS	   PN_NS_PER_US
+#define FREE_EMPTY_POLLS 16
+#define SPIN_NS		 PN_NS_PER_US
 
 /* How long, in real time, a wait outside tasks gives other threads to do
  * something before it says that nothing can ever happen. */
-#define PATIENCE_NS (10 * PN_NS_PER_S)
+#define DEADLOCK_WAIT_NS (10 * PN_NS_PER_S)
 
 /* --- the digest and the random sequence ----------------------------------- */
 
@@ -36,7 +36,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 32;
 }
 
-void pn_sim_record(struct pn_sim *sim, enum pn_sim_happening what,
+void pn_sim_record(struct pn_sim *sim, enum pn_sim_record_kind what,
 		   unsigned node, uint64_t key, int64_t status)
 {
 	uint64_t d = mix(sim->digest ^ sim->now_ns);
@@ -76,9 +76,9 @@ bool pn_sim_enter(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 {
 	if (running_task(sim))
 		return false;
-	atomic_fetch_add_explicit(&sim->outsiders, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&sim->lock_waiters, 1, memory_order_relaxed);
 	pn_lock(&sim->lock);
-	atomic_fetch_sub_explicit(&sim->outsiders, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&sim->lock_waiters, 1, memory_order_relaxed);
 	return true;
 }
 
@@ -92,9 +92,9 @@ void pn_sim_leave(struct pn_sim *sim, bool entered) PN_NO_THREAD_SAFETY
 }
 
 /* The thread that runs the world lets others in between two steps. */
-static void admit_others(struct pn_sim *sim) PN_NO_THREAD_SAFETY
+static void yield_lock(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 {
-	if (!atomic_load_explicit(&sim->outsiders, memory_order_relaxed))
+	if (!atomic_load_explicit(&sim->lock_waiters, memory_order_relaxed))
 		return;
 	pn_unlock(&sim->lock);
 	sched_yield();
@@ -109,9 +109,9 @@ static void make_ready(struct pn_sim_task *task)
 }
 
 /* Suspends the running task until somebody makes it ready. */
-static void block(struct pn_sim_task *task, const char *doing)
+static void block(struct pn_sim_task *task, const char *wait_reason)
 {
-	task->doing = doing;
+	task->wait_reason = wait_reason;
 	task->since_ns = task->sim->now_ns;
 	pn_coroutine_suspend(task->co);
 }
@@ -119,7 +119,7 @@ static void block(struct pn_sim_task *task, const char *doing)
 static void end_task(struct pn_sim_task *task)
 {
 	pn_sim_record(task->sim, PN_SIM_ENDED, task->node->index, task->id, 0);
-	pn_events_cancel(&task->sim->events, &task->timer);
+	pn_sim_event_cancel(&task->sim->events, &task->timer);
 	pn_list_remove(&task->queue);
 	pn_list_remove(&task->entry);
 	pn_coroutine_destroy(task->co);
@@ -150,7 +150,7 @@ static void core_begin(struct pn_sim_core *core, struct pn_sim_task *task)
 	core->task = task;
 	core->since_ns = sim->now_ns;
 	core->until_ns = pn_sim_after(sim->now_ns, turn_ns);
-	pn_events_add(&sim->events, &core->event, core->until_ns);
+	pn_sim_event_add(&sim->events, &core->event, core->until_ns);
 }
 
 /* Gives an idle core to whoever is next. */
@@ -163,7 +163,7 @@ static void core_next(struct pn_sim_core *core)
 			   pn_container_of(next, struct pn_sim_task, queue));
 }
 
-static void core_fire(struct pn_sim *sim, struct pn_event *event)
+static void core_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct pn_sim_core *core =
 		pn_container_of(event, struct pn_sim_core, event);
@@ -180,7 +180,7 @@ static void core_fire(struct pn_sim *sim, struct pn_event *event)
 }
 
 /* Somebody waits now: the turn ends with its current slice. */
-static void core_cut(struct pn_sim *sim, struct pn_sim_core *core)
+static void core_shorten_turn(struct pn_sim *sim, struct pn_sim_core *core)
 {
 	uint64_t slice = sim->params.slice_ns;
 	uint64_t used = sim->now_ns - core->since_ns;
@@ -190,8 +190,8 @@ static void core_cut(struct pn_sim *sim, struct pn_sim_core *core)
 	if (until_ns >= core->until_ns)
 		return;
 	core->until_ns = until_ns;
-	pn_events_cancel(&sim->events, &core->event);
-	pn_events_add(&sim->events, &core->event, until_ns);
+	pn_sim_event_cancel(&sim->events, &core->event);
+	pn_sim_event_add(&sim->events, &core->event, until_ns);
 }
 
 static struct pn_sim_core *idle_core(struct pn_sim_node *node)
@@ -213,21 +213,21 @@ void pn_sim_cores_init(struct pn_sim_node *node, struct pn_sim_core *cores)
 }
 
 /* Pays what the running task owes. */
-static void settle(struct pn_sim_task *task)
+static void pay_deferred_cpu(struct pn_sim_task *task)
 {
 	struct pn_sim_node *node = task->node;
 	struct pn_sim_core *core = idle_core(node);
 
-	if (!task->debt_ns)
+	if (!task->deferred_cpu_ns)
 		return;
-	task->cpu_ns = task->debt_ns;
-	task->debt_ns = 0;
+	task->cpu_ns = task->deferred_cpu_ns;
+	task->deferred_cpu_ns = 0;
 	if (core) {
 		core_begin(core, task);
 	} else {
 		pn_list_append(&node->core_queue, &task->queue);
 		for (uint64_t i = 0; i < task->sim->params.cores; i++)
-			core_cut(task->sim, &node->cores[i]);
+			core_shorten_turn(task->sim, &node->cores[i]);
 	}
 	block(task, "computing");
 }
@@ -247,7 +247,7 @@ void pn_sim_end_tasks(struct pn_sim *sim, const struct pn_sim_node *node)
 		return;
 	/* Its cores have nobody left to serve. */
 	for (uint64_t i = 0; i < sim->params.cores; i++) {
-		pn_events_cancel(&sim->events, &node->cores[i].event);
+		pn_sim_event_cancel(&sim->events, &node->cores[i].event);
 		node->cores[i].task = NULL;
 	}
 }
@@ -258,17 +258,17 @@ void pn_sim_end_tasks(struct pn_sim *sim, const struct pn_sim_node *node)
 static bool world_step(struct pn_sim *sim, uint64_t until_ns)
 {
 	struct pn_list *ready = pn_list_pop(&sim->ready);
-	struct pn_event *event;
+	struct pn_sim_event *event;
 
 	if (!ready &&
-	    (!sim->events.n || pn_events_next_ns(&sim->events) > until_ns))
+	    (!sim->events.n || pn_sim_event_next_ns(&sim->events) > until_ns))
 		return false;
 	sim->nsteps++;
 	if (ready) {
 		run_task(pn_container_of(ready, struct pn_sim_task, queue));
 		return true;
 	}
-	event = pn_events_pop(&sim->events, &sim->now_ns);
+	event = pn_sim_event_pop(&sim->events, &sim->now_ns);
 	event->fire(sim, event);
 	return true;
 }
@@ -292,28 +292,29 @@ uint64_t pn_sim_time(const struct pn_sim *sim)
 {
 	const struct pn_sim_task *task = running_task(sim);
 
-	return task ? pn_sim_after(sim->now_ns, task->debt_ns) : sim->now_ns;
+	return task ? pn_sim_after(sim->now_ns, task->deferred_cpu_ns)
+		    : sim->now_ns;
 }
 
-void pn_sim_owe(struct pn_sim *sim, uint64_t ns)
+void pn_sim_defer_cpu(struct pn_sim *sim, uint64_t ns)
 {
 	struct pn_sim_task *task = running_task(sim);
 
 	if (task)
-		task->debt_ns = pn_sim_after(task->debt_ns, ns);
+		task->deferred_cpu_ns = pn_sim_after(task->deferred_cpu_ns, ns);
 	else if (ns)
 		world_advance(sim, pn_sim_after(sim->now_ns, ns));
 }
 
-void pn_sim_charge(struct pn_sim *sim, uint64_t ns)
+void pn_sim_consume_cpu(struct pn_sim *sim, uint64_t ns)
 {
 	struct pn_sim_task *task = running_task(sim);
 
 	if (!ns)
 		return;
-	pn_sim_owe(sim, ns);
+	pn_sim_defer_cpu(sim, ns);
 	if (task)
-		settle(task);
+		pay_deferred_cpu(task);
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -327,7 +328,7 @@ void pn_sim_notify(struct pn_sim_node *node)
 			pn_container_of(entry, struct pn_sim_task, queue);
 
 		task->result = 0;
-		pn_events_cancel(&node->sim->events, &task->timer);
+		pn_sim_event_cancel(&node->sim->events, &task->timer);
 		make_ready(task);
 	}
 	if (node->sim->sleepers)
@@ -344,7 +345,7 @@ void pn_sim_wake(struct pn_sim_node *port)
 		pn_sim_notify(node);
 }
 
-static void timer_fire(struct pn_sim *sim, struct pn_event *event)
+static void timer_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct pn_sim_task *task =
 		pn_container_of(event, struct pn_sim_task, timer);
@@ -365,7 +366,7 @@ static bool has_completions(const struct pn_sim_node *node)
 }
 
 /* Whether a wait would end at once; takes the wake() that it answers. */
-static bool something_there(struct pn_sim_node *node)
+static bool take_wakeup(struct pn_sim_node *node)
 {
 	bool there = node->woken || has_completions(node);
 
@@ -380,13 +381,13 @@ static int task_wait(struct pn_sim_node *node, struct pn_sim_task *task,
 {
 	struct pn_sim *sim = node->sim;
 
-	settle(task);
-	if (something_there(node))
+	pay_deferred_cpu(task);
+	if (take_wakeup(node))
 		return 0;
 	if (deadline_ns != PN_FOREVER)
-		pn_events_add(&sim->events, &task->timer,
-			      deadline_ns > sim->now_ns ? deadline_ns
-							: sim->now_ns);
+		pn_sim_event_add(&sim->events, &task->timer,
+				 deadline_ns > sim->now_ns ? deadline_ns
+							   : sim->now_ns);
 	pn_list_append(&node->waiters, &task->queue);
 	block(task, deadline_ns == PN_FOREVER ? "waiting for ever" : "waiting");
 	return task->result;
@@ -394,11 +395,11 @@ static int task_wait(struct pn_sim_node *node, struct pn_sim_task *task,
 
 /* Nothing is under way in the world. Another thread may still change that;
  * false when none did for a while. */
-static bool others_helped(struct pn_sim *sim) PN_NO_THREAD_SAFETY
+static bool wait_for_others(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 {
 	PN_NO_CANCEL();
 	struct timespec until;
-	uint64_t now_ns = pn_clock_ns() + PATIENCE_NS;
+	uint64_t now_ns = pn_clock_ns() + DEADLOCK_WAIT_NS;
 	int ret;
 
 	until = (struct timespec){ .tv_sec = (time_t)(now_ns / PN_NS_PER_S),
@@ -420,15 +421,15 @@ static int host_wait(struct pn_sim_node *node, uint64_t deadline_ns)
 	struct pn_sim *sim = node->sim;
 
 	pn_sim_progress(sim);
-	while (!something_there(node)) {
+	while (!take_wakeup(node)) {
 		if (world_step(sim, deadline_ns)) {
-			admit_others(sim);
+			yield_lock(sim);
 		} else if (deadline_ns != PN_FOREVER) {
 			if (sim->now_ns < deadline_ns)
 				sim->now_ns = deadline_ns;
 			return -ETIMEDOUT;
 		} else if (sim->single_host ||
-			   (!others_helped(sim) && nothing_under_way(node))) {
+			   (!wait_for_others(sim) && nothing_under_way(node))) {
 			return -EDEADLK;
 		}
 	}
@@ -442,7 +443,7 @@ int pn_sim_wait(struct pn_sim_node *port, uint64_t deadline_ns)
 
 	/* Waiting for a moment gone by is another way to spin. */
 	if (deadline_ns <= pn_sim_time(node->sim))
-		pn_sim_spin(node);
+		pn_sim_empty_poll(node);
 	else
 		node->empty_polls = 0;
 	return task ? task_wait(node, task, deadline_ns)
@@ -458,7 +459,7 @@ static void host_block(struct pn_sim *sim, uint64_t deadline_ns)
 	if (!pn_list_empty(&sim->tasks) && world_step(sim, deadline_ns))
 		return;
 	if (deadline_ns == PN_FOREVER)
-		others_helped(sim);
+		wait_for_others(sim);
 	else if (sim->now_ns < deadline_ns)
 		sim->now_ns = deadline_ns;
 }
@@ -470,7 +471,7 @@ void pn_sim_block(struct pn_sim_node *port, const _Atomic uint32_t *word,
 	struct pn_sim_task *task = running_task(node->sim);
 
 	if (task)
-		settle(task);
+		pay_deferred_cpu(task);
 	/* Whoever changes the word calls unblock() later, which needs the
 	 * lock, or the thread, that we have. */
 	if (atomic_load(word) != value)
@@ -482,7 +483,7 @@ void pn_sim_block(struct pn_sim_node *port, const _Atomic uint32_t *word,
 	if (deadline_ns <= node->sim->now_ns)
 		return;
 	if (deadline_ns != PN_FOREVER)
-		pn_events_add(&node->sim->events, &task->timer, deadline_ns);
+		pn_sim_event_add(&node->sim->events, &task->timer, deadline_ns);
 	task->word = word;
 	pn_list_append(&node->blocked, &task->queue);
 	block(task, "blocked by another task");
@@ -500,19 +501,19 @@ void pn_sim_unblock(struct pn_sim_node *port, const _Atomic uint32_t *word)
 		if (task->word != word)
 			continue;
 		pn_list_remove(&task->queue);
-		pn_events_cancel(&node->sim->events, &task->timer);
+		pn_sim_event_cancel(&node->sim->events, &task->timer);
 		make_ready(task);
 	}
 	if (node->sim->sleepers)
 		pthread_cond_broadcast(&node->sim->changed);
 }
 
-void pn_sim_spin(struct pn_sim_node *node)
+void pn_sim_empty_poll(struct pn_sim_node *node)
 {
-	if (node->empty_polls < FREE_POLLS)
+	if (node->empty_polls < FREE_EMPTY_POLLS)
 		node->empty_polls++;
 	else
-		pn_sim_charge(node->sim, SPIN_NS);
+		pn_sim_consume_cpu(node->sim, SPIN_NS);
 }
 
 /* --- public --------------------------------------------------------------- */
@@ -522,7 +523,7 @@ static void task_body(void *arg)
 	struct pn_sim_task *task = arg;
 
 	task->fn(task->arg);
-	settle(task);
+	pay_deferred_cpu(task);
 }
 
 static struct pn_sim_task *task_alloc(struct pn_sim *sim, unsigned node,
@@ -535,7 +536,7 @@ static struct pn_sim_task *task_alloc(struct pn_sim *sim, unsigned node,
 	*task = (struct pn_sim_task){ .sim = sim,
 				      .node = &sim->nodes[node],
 				      .timer.fire = timer_fire,
-				      .doing = "starting",
+				      .wait_reason = "starting",
 				      .fn = fn,
 				      .arg = arg };
 	pn_list_init(&task->queue);
@@ -574,7 +575,7 @@ int pn_sim_spawn(struct pn_sim *sim, unsigned node, void (*fn)(void *arg),
 }
 
 /* Says where everybody waits and tells each task once, so that it can end. */
-static bool tell_deadlock(struct pn_sim *sim)
+static bool report_deadlock(struct pn_sim *sim)
 {
 	bool told = false;
 	struct pn_list *pos;
@@ -585,7 +586,7 @@ static bool tell_deadlock(struct pn_sim *sim)
 
 		pn_error("sim: deadlock: task %" PRIu64
 			 " of node %u is %s since %" PRIu64 " ns",
-			 task->id, task->node->index, task->doing,
+			 task->id, task->node->index, task->wait_reason,
 			 task->since_ns);
 		if (task->told)
 			continue;
@@ -607,9 +608,9 @@ int pn_sim_run(struct pn_sim *sim)
 	pn_assert(entered);
 	sim->deadlock = false;
 	while (!pn_list_empty(&sim->tasks)) {
-		if (!world_step(sim, UINT64_MAX) && !tell_deadlock(sim))
+		if (!world_step(sim, UINT64_MAX) && !report_deadlock(sim))
 			break;
-		admit_others(sim);
+		yield_lock(sim);
 	}
 	ret = sim->deadlock ? -EDEADLK : 0;
 	if (sim->stale_uses != stale_before)
@@ -624,9 +625,9 @@ void pn_sim_sleep(struct pn_sim *sim, uint64_t ns)
 	bool entered = pn_sim_enter(sim);
 
 	if (task) {
-		settle(task);
-		pn_events_add(&sim->events, &task->timer,
-			      pn_sim_after(sim->now_ns, ns));
+		pay_deferred_cpu(task);
+		pn_sim_event_add(&sim->events, &task->timer,
+				 pn_sim_after(sim->now_ns, ns));
 		block(task, "sleeping");
 	} else {
 		world_advance(sim, pn_sim_after(sim->now_ns, ns));

@@ -94,7 +94,7 @@ static bool is(const struct cursor *c, const char *text)
 	return !strcmp(c->word.text, text);
 }
 
-static const char *shown(const struct cursor *c)
+static const char *word_text(const struct cursor *c)
 {
 	return c->word.text[0] ? c->word.text : "the end";
 }
@@ -102,7 +102,8 @@ static const char *shown(const struct cursor *c)
 static int expect(struct cursor *c, const char *text)
 {
 	if (!is(c, text))
-		return refuse(c, "'%s' is expected, not '%s'", text, shown(c));
+		return refuse(c, "'%s' is expected, not '%s'", text,
+			      word_text(c));
 	return next(c);
 }
 
@@ -184,7 +185,7 @@ static int error_name(struct cursor *c, int *out)
 	return refuse(c,
 		      "'%s' is no error that a registration gives (ENOMEM, "
 		      "EAGAIN, EFAULT, EIO, ...)",
-		      shown(c));
+		      word_text(c));
 }
 
 /* --- statements ----------------------------------------------------------- */
@@ -254,7 +255,7 @@ static int at_time(struct cursor *c, struct pn_fault *fault)
 }
 
 /* RAIL of node NODE, then: at TIME | after N operations */
-static int parse_cut(struct cursor *c, struct pn_fault *fault)
+static int parse_port_fail(struct cursor *c, struct pn_fault *fault)
 {
 	int ret = expect(c, "rail");
 
@@ -269,10 +270,10 @@ static int parse_cut(struct cursor *c, struct pn_fault *fault)
 	if (ret)
 		return ret;
 	if (!is(c, "after")) {
-		fault->kind = PN_FAULT_CUT;
+		fault->kind = PN_FAULT_PORT_FAIL;
 		return at_time(c, fault);
 	}
-	fault->kind = PN_FAULT_CUT_AFTER;
+	fault->kind = PN_FAULT_PORT_FAIL_AFTER;
 	ret = next(c);
 	if (!ret)
 		ret = value(c, PN_OPTION_NUMBER, 1, &fault->number);
@@ -285,9 +286,9 @@ static int parse_drop(struct cursor *c, struct pn_fault *fault)
 	int ret;
 
 	if (is(c, "rail"))
-		return parse_cut(c, fault);
+		return parse_port_fail(c, fault);
 	ret = expect(c, "peer");
-	fault->kind = PN_FAULT_DROP;
+	fault->kind = PN_FAULT_NODE_DIE;
 	if (!ret)
 		ret = node_number(c, &fault->node);
 	return ret ? ret : at_time(c, fault);
@@ -326,13 +327,13 @@ static int parse_statement(struct cursor *c, struct pn_fault *fault)
 		if (!ret)
 			ret = statements[i].parse(c, fault);
 		if (!ret && c->word.text[0])
-			return refuse(c, "'%s' is too much here", shown(c));
+			return refuse(c, "'%s' is too much here", word_text(c));
 		return ret;
 	}
 	return refuse(c,
 		      "'%s' begins no statement: use fail, delay, drop or "
 		      "limit",
-		      shown(c));
+		      word_text(c));
 }
 
 static int append(struct pn_script *script, const struct pn_fault *fault)
@@ -414,14 +415,15 @@ int pn_script_registration(const struct pn_script *script, uint64_t node,
 	return error;
 }
 
-bool pn_script_cuts(const struct pn_script *script, uint64_t node,
-		    uint64_t rail, uint64_t noperations)
+bool pn_script_port_fails(const struct pn_script *script, uint64_t node,
+			  uint64_t rail, uint64_t noperations)
 {
 	for (size_t i = 0; i < script->n; i++) {
 		const struct pn_fault *fault = &script->faults[i];
 
-		if (fault->kind == PN_FAULT_CUT_AFTER && fault->node == node &&
-		    fault->rail == rail && fault->number == noperations)
+		if (fault->kind == PN_FAULT_PORT_FAIL_AFTER &&
+		    fault->node == node && fault->rail == rail &&
+		    fault->number == noperations)
 			return true;
 	}
 	return false;

@@ -41,9 +41,9 @@ enum pn_fault_kind {
 	PN_FAULT_DELAY_REGISTRATION,
 	PN_FAULT_DELAY_ALL,
 	PN_FAULT_DELAY_MESSAGE,
-	PN_FAULT_DROP,
-	PN_FAULT_CUT,
-	PN_FAULT_CUT_AFTER,
+	PN_FAULT_NODE_DIE,
+	PN_FAULT_PORT_FAIL,
+	PN_FAULT_PORT_FAIL_AFTER,
 	PN_FAULT_LIMIT,
 };
 
@@ -79,8 +79,8 @@ int pn_script_registration(const struct pn_script *script, uint64_t node,
 			   uint64_t all, uint64_t own, uint64_t *delay_ns);
 
 /* Whether a port fails after that operation. */
-bool pn_script_cuts(const struct pn_script *script, uint64_t node,
-		    uint64_t rail, uint64_t noperations);
+bool pn_script_port_fails(const struct pn_script *script, uint64_t node,
+			  uint64_t rail, uint64_t noperations);
 
 /* How much later that message leaves. */
 uint64_t pn_script_message_ns(const struct pn_script *script, uint64_t node,

@@ -177,14 +177,15 @@ static int read_script(struct pn_sim *sim, const char *path)
 	return ret;
 }
 
-static void incident_fire(struct pn_sim *sim, struct pn_event *event)
+static void timed_fault_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	const struct pn_fault *fault =
-		&pn_container_of(event, struct pn_sim_incident, event)->fault;
+		&pn_container_of(event, struct pn_sim_timed_fault, event)
+			 ->fault;
 	struct pn_sim_node *node = &sim->nodes[fault->node];
 
-	if (fault->kind == PN_FAULT_CUT) {
-		pn_sim_port_cut(pn_sim_port(node, (unsigned)fault->rail));
+	if (fault->kind == PN_FAULT_PORT_FAIL) {
+		pn_sim_port_fail(pn_sim_port(node, (unsigned)fault->rail));
 		return;
 	}
 	if (fault->kind == PN_FAULT_LIMIT) {
@@ -195,18 +196,19 @@ static void incident_fire(struct pn_sim *sim, struct pn_event *event)
 		return;
 	}
 	pn_sim_end_tasks(sim, node);
-	pn_sim_die(node);
+	pn_sim_node_die(node);
 }
 
 /* Queues what happens at a time of its own. */
-static int plan_incidents(struct pn_sim *sim)
+static int queue_timed_faults(struct pn_sim *sim)
 {
-	sim->incidents = calloc(sim->script.n + 1, sizeof(*sim->incidents));
-	if (!sim->incidents)
+	sim->timed_faults =
+		calloc(sim->script.n + 1, sizeof(*sim->timed_faults));
+	if (!sim->timed_faults)
 		return -ENOMEM;
 	for (size_t i = 0; i < sim->script.n; i++) {
 		const struct pn_fault *fault = &sim->script.faults[i];
-		struct pn_sim_incident *incident = &sim->incidents[i];
+		struct pn_sim_timed_fault *incident = &sim->timed_faults[i];
 
 		if (fault->node != PN_FAULT_ANY_NODE &&
 		    fault->node >= sim->nnodes) {
@@ -221,14 +223,14 @@ static int plan_incidents(struct pn_sim *sim)
 				 fault->rail, sim->nrails);
 			return -EINVAL;
 		}
-		if (fault->kind != PN_FAULT_DROP &&
-		    fault->kind != PN_FAULT_CUT &&
+		if (fault->kind != PN_FAULT_NODE_DIE &&
+		    fault->kind != PN_FAULT_PORT_FAIL &&
 		    fault->kind != PN_FAULT_LIMIT)
 			continue;
 		incident->fault = *fault;
-		incident->event.fire = incident_fire;
-		pn_events_add(&sim->events, &incident->event,
-			      pn_sim_after(0, fault->time_ns));
+		incident->event.fire = timed_fault_fire;
+		pn_sim_event_add(&sim->events, &incident->event,
+				 pn_sim_after(0, fault->time_ns));
 	}
 	return 0;
 }
@@ -307,7 +309,7 @@ static void port_init(struct pn_sim *sim, struct pn_sim_node *node,
 	node->home = &sim->nodes[node->number];
 	node->slowness = slowness;
 	node->limit_bytes = sim->params.limit_bytes;
-	node->cut_event.fire = pn_sim_port_cut_fire;
+	node->fail_event.fire = pn_sim_port_fail_fire;
 	device_init(sim, &node->device, slowness);
 	pn_list_init(&node->link_list);
 	pn_list_init(&node->waiters);
@@ -384,7 +386,7 @@ static int world_init(struct pn_sim *sim, const char *params,
 	/* xorshift must not begin with 0. */
 	sim->random = sim->params.seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
 	ret = nodes_init(sim);
-	return ret ? ret : plan_incidents(sim);
+	return ret ? ret : queue_timed_faults(sim);
 }
 
 int pn_sim_open(const char *params, const char *script, struct pn_sim **out)
@@ -432,9 +434,9 @@ void pn_sim_close(struct pn_sim *sim)
 	pn_sim_end_tasks(sim, NULL);
 	nodes_fini(sim);
 	unreserve_all(sim);
-	pn_events_fini(&sim->events);
+	pn_sim_event_queue_fini(&sim->events);
 	pn_script_free(&sim->script);
-	free(sim->incidents);
+	free(sim->timed_faults);
 	pthread_cond_destroy(&sim->changed);
 	pn_mutex_fini(&sim->lock);
 	free(sim);
@@ -548,7 +550,7 @@ static void device_close(struct pn_device *device)
 		return;
 	}
 	entered = pn_sim_enter(node->sim);
-	pn_sim_die(node);
+	pn_sim_node_die(node);
 	pn_sim_leave(node->sim, entered);
 }
 
@@ -639,12 +641,12 @@ static uint64_t device_now(struct pn_device *device)
 	return pn_sim_now(pn_sim_node_of(device)->sim);
 }
 
-static void device_charge(struct pn_device *device, uint64_t ns)
+static void device_consume_cpu(struct pn_device *device, uint64_t ns)
 {
 	struct pn_sim *sim = pn_sim_node_of(device)->sim;
 	bool entered = pn_sim_enter(sim);
 
-	pn_sim_charge(sim, ns);
+	pn_sim_consume_cpu(sim, ns);
 	pn_sim_leave(sim, entered);
 }
 
@@ -655,7 +657,7 @@ static void device_copy(struct pn_device *device, void *dst, const void *src,
 
 	if (len && sim->params.data == PN_SIM_DATA_REAL)
 		memcpy(dst, src, len);
-	device_charge(device, pn_profile_copy_ns(sim->profile, len));
+	device_consume_cpu(device, pn_profile_copy_ns(sim->profile, len));
 }
 
 const struct pn_device_ops pn_sim_ops = {
@@ -676,7 +678,7 @@ const struct pn_device_ops pn_sim_ops = {
 	.port = device_port,
 	.post = pn_sim_post,
 	.poll = pn_sim_poll,
-	.release = pn_sim_release,
+	.return_buffer = pn_sim_return_buffer,
 	.wait = device_wait,
 	.wait_any = device_wait_any,
 	.wake = device_wake,
@@ -684,7 +686,7 @@ const struct pn_device_ops pn_sim_ops = {
 	.arm = no_fd,
 	.now = device_now,
 	.copy = device_copy,
-	.charge = device_charge,
+	.consume_cpu = device_consume_cpu,
 	.block = device_block,
 	.unblock = device_unblock,
 };

@@ -15,7 +15,7 @@
  *          so tasks need no locks towards each other. Charged time occupies
  *          one of the node's cores: with more tasks than cores they take
  *          turns of `slice`. Other tasks may run during wait, block, register,
- *          deregister, copy, charge, pn_sim_sleep() and, when there is
+ *          deregister, copy, consume_cpu, pn_sim_sleep() and, when there is
  *          nothing again and again, poll: hold no lock there that another
  *          task takes, since all share one thread. post, release, rekey, now,
  *          wake and unblock never switch.
@@ -38,9 +38,9 @@
  * bytes/bandwidth + 2 MESSAGE_US. What a task owes for posting and polling is
  * paid where it may be switched anyway; its own now() counts it at once. The
  * profile's completion entry, kernel crossing and look-up are not charged
- * here: who models them calls pn_device_charge(). Calls that fail cost nothing.
- * Sixteen polls in vain are free, each further one takes 1 us: a program that
- * spins gets on.
+ * here: who models them calls pn_device_consume_cpu(). Calls that fail cost
+ * nothing. Sixteen polls in vain are free, each further one takes 1 us: a
+ * program that spins gets on.
  *
  * Registering with data=real faults the pages in (MADV_POPULATE), as pinning
  * does: -EFAULT when they are not mapped, or not writable and LOCAL_WRITE is

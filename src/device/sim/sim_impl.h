@@ -13,10 +13,11 @@
  * it (pn_sim_enter()) and, while it waits or is charged, runs the world under
  * it; code inside a task is run by the thread that holds it already.
  *
- * A task owes: the CPU cost of posting and polling adds up in its debt_ns and
- * is paid at the next point where it may be switched anyway (wait, charge,
- * copy, register, deregister, sleep, its end). So post() and poll() never
- * switch, and the task's own time is the world's plus what it owes.
+ * A task owes: the CPU cost of posting and polling adds up in its
+ * deferred_cpu_ns and is paid at the next point where it may be switched anyway
+ * (wait, consume_cpu, copy, register, deregister, sleep, its end). So post()
+ * and poll() never switch, and the task's own time is the world's plus what it
+ * owes.
  */
 #ifndef PN_DEVICE_SIM_SIM_IMPL_H
 #define PN_DEVICE_SIM_SIM_IMPL_H
@@ -64,12 +65,12 @@ struct pn_sim_task {
 	struct pn_coroutine *co;
 	struct pn_list entry; /* in sim->tasks until it ends */
 	struct pn_list queue; /* ready, waiting, blocked or wanting a core */
-	struct pn_event timer;
+	struct pn_sim_event timer;
 	uint64_t id;
-	uint64_t debt_ns;	      /* CPU time used but not paid for yet */
+	uint64_t deferred_cpu_ns;     /* CPU time used but not paid for yet */
 	uint64_t cpu_ns;	      /* being paid for */
-	uint64_t since_ns;	      /* when it began what it is doing */
-	const char *doing;	      /* where it waits, for a person */
+	uint64_t since_ns;	      /* when it began what it is wait_reason */
+	const char *wait_reason;      /* where it waits, for a person */
 	int result;		      /* of wait() */
 	const _Atomic uint32_t *word; /* that it is blocked on */
 	bool told;		      /* that nothing can ever happen again */
@@ -78,7 +79,7 @@ struct pn_sim_task {
 };
 
 struct pn_sim_core {
-	struct pn_event event; /* its task is done or its slice over */
+	struct pn_sim_event event; /* its task is done or its slice over */
 	struct pn_sim_node *node;
 	struct pn_sim_task *task; /* NULL: idle */
 	uint64_t since_ns, until_ns;
@@ -103,7 +104,7 @@ struct pn_sim_node {
 	unsigned number; /* of the node */
 	bool dead;
 	bool cut; /* the port is; the node lives */
-	struct pn_event cut_event;
+	struct pn_sim_event fail_event;
 	uint64_t noperations; /* posted here or carried out here */
 	double slowness;      /* of the wire, against the profile's */
 
@@ -116,12 +117,12 @@ struct pn_sim_node {
 
 	/* peers, by node index: open addressing, a power of two */
 	struct pn_sim_link **links;
-	size_t nlinks, links_room;
+	size_t nlinks, links_capacity;
 	struct pn_list link_list; /* the same, in the order of birth */
 
 	/* completions: a ring */
 	struct pn_completion *ring;
-	size_t ring_first, ring_n, ring_room;
+	size_t ring_first, ring_n, ring_capacity;
 	struct pn_list waiters;
 	struct pn_list blocked; /* tasks, on words of their own choice */
 	bool woken;		/* by wake(), with nobody waiting */
@@ -132,7 +133,7 @@ struct pn_sim_node {
 
 	/* registrations, by slot */
 	struct pn_sim_registration **slots;
-	size_t nslots, slots_room;
+	size_t nslots, slots_capacity;
 	uint32_t *free_slots;
 	size_t nfree;
 	struct pn_interval *ranges;
@@ -143,16 +144,16 @@ struct pn_sim_node {
 };
 
 /* A fault that happens at its time. */
-struct pn_sim_incident {
-	struct pn_event event;
+struct pn_sim_timed_fault {
+	struct pn_sim_event event;
 	struct pn_fault fault;
 };
 
 struct pn_sim {
 	struct pn_mutex lock; /* everything below */
 	pthread_cond_t changed;
-	atomic_uint outsiders; /* threads that want the lock */
-	unsigned sleepers;     /* threads in pthread_cond_timedwait() */
+	atomic_uint lock_waiters; /* threads that want the lock */
+	unsigned sleepers;	  /* threads in pthread_cond_timedwait() */
 
 	struct pn_sim_params params;
 	const struct pn_profile *profile;
@@ -163,7 +164,7 @@ struct pn_sim {
 
 	uint64_t now_ns;
 	uint64_t nsteps;
-	struct pn_events events;
+	struct pn_sim_event_queue events;
 	struct pn_list ready; /* tasks that can go on */
 	struct pn_list tasks;
 	uint64_t ntasks_born;
@@ -173,7 +174,7 @@ struct pn_sim {
 	unsigned nnodes, nrails;
 
 	struct pn_script script;
-	struct pn_sim_incident *incidents;
+	struct pn_sim_timed_fault *timed_faults;
 	uint64_t nregistrations, nmessages;
 
 	uint64_t digest, random, last_key;
@@ -214,7 +215,7 @@ static inline uint64_t pn_sim_after(uint64_t a, uint64_t b)
 /* --- scheduler.c ---------------------------------------------------------- */
 
 /* What a digest is made of, besides time, node, key and status. */
-enum pn_sim_happening {
+enum pn_sim_record_kind {
 	PN_SIM_SPAWNED = 1,
 	PN_SIM_ENDED,
 	PN_SIM_CPU,
@@ -231,10 +232,10 @@ enum pn_sim_happening {
 	PN_SIM_COMPLETED,
 	PN_SIM_DIED,
 	PN_SIM_LIMITED,
-	PN_SIM_CUT,
+	PN_SIM_PORT_FAILED,
 };
 
-void pn_sim_record(struct pn_sim *sim, enum pn_sim_happening what,
+void pn_sim_record(struct pn_sim *sim, enum pn_sim_record_kind what,
 		   unsigned node, uint64_t key, int64_t status);
 
 /* The next number of the world's own sequence. */
@@ -250,14 +251,14 @@ uint64_t pn_sim_time(const struct pn_sim *sim);
 
 /* Takes ns of CPU time from the caller, now (a task may be switched) or with
  * what it owes (it is not). */
-void pn_sim_charge(struct pn_sim *sim, uint64_t ns);
-void pn_sim_owe(struct pn_sim *sim, uint64_t ns);
+void pn_sim_consume_cpu(struct pn_sim *sim, uint64_t ns);
+void pn_sim_defer_cpu(struct pn_sim *sim, uint64_t ns);
 
 /* Outside tasks: lets everything due by now happen. */
 void pn_sim_progress(struct pn_sim *sim);
 
 /* Somebody polled in vain, again and again: lets time pass. */
-void pn_sim_spin(struct pn_sim_node *node);
+void pn_sim_empty_poll(struct pn_sim_node *node);
 
 /* There is something to poll: lets those who wait go on. */
 void pn_sim_notify(struct pn_sim_node *node);
@@ -309,8 +310,8 @@ void pn_sim_inbox_free(struct pn_sim_node *node, void *lease);
 
 int pn_sim_poll(struct pn_device *device, struct pn_completion *out,
 		unsigned max);
-void pn_sim_release(struct pn_device *device,
-		    const struct pn_completion *completion);
+void pn_sim_return_buffer(struct pn_device *device,
+			  const struct pn_completion *completion);
 void pn_sim_port_clear(struct pn_sim_node *node);
 void pn_sim_port_fini(struct pn_sim_node *node);
 
@@ -326,14 +327,14 @@ struct pn_sim_link {
 	struct pn_sim_node *self, *other;
 	struct pn_sim_link *back; /* the other's end; NULL: not connected yet */
 	enum pn_sim_link_state state;
-	int refusal;		 /* why connecting will fail */
-	struct pn_list entry;	 /* in self->link_list */
-	struct pn_event connect; /* the request, then the answer */
-	struct pn_event down;	 /* self learns that other is gone */
-	struct pn_list ops;	 /* in flight, in the order of posting */
-	struct pn_list held;	 /* of those: behind a fence */
-	struct pn_list stalled;	 /* of those: at other, whose inbox is full */
-	struct pn_list stall;	 /* in other->stalled while any is */
+	int refusal;		     /* why connecting will fail */
+	struct pn_list entry;	     /* in self->link_list */
+	struct pn_sim_event connect; /* the request, then the answer */
+	struct pn_sim_event down;    /* self learns that other is gone */
+	struct pn_list ops;	     /* in flight, in the order of posting */
+	struct pn_list held;	     /* of those: behind a fence */
+	struct pn_list stalled; /* of those: at other, whose inbox is full */
+	struct pn_list stall;	/* in other->stalled while any is */
 	unsigned nops, nreads;
 	bool refused; /* a post found the queue full: someone may wait */
 	uint64_t last_head_ns; /* nothing posted later arrives earlier */
@@ -347,18 +348,18 @@ void pn_sim_detach(struct pn_device *device, struct pn_peer *peer);
 
 /* Whether the other side of a link has gone, or given the link up: nothing
  * that was sent over it is carried out there any more, no answer comes. */
-bool pn_sim_link_is_cut(const struct pn_sim_link *link);
+bool pn_sim_link_is_broken(const struct pn_sim_link *link);
 
 /* The node is gone: its peers will learn it, its registrations end. Its tasks
  * are left alone. */
-void pn_sim_die(struct pn_sim_node *node);
+void pn_sim_node_die(struct pn_sim_node *node);
 
 /* Counts an operation of a port; the script may have it fail after that. */
 void pn_sim_port_used(struct pn_sim_node *port);
 /* The port fails: all its links go down at both ends. What it said before can
  * still be polled, and registrations stay. */
-void pn_sim_port_cut(struct pn_sim_node *port);
-void pn_sim_port_cut_fire(struct pn_sim *sim, struct pn_event *event);
+void pn_sim_port_fail(struct pn_sim_node *port);
+void pn_sim_port_fail_fire(struct pn_sim *sim, struct pn_sim_event *event);
 
 void pn_sim_links_fini(struct pn_sim_node *node);
 
@@ -368,7 +369,7 @@ int pn_sim_post(struct pn_device *device, struct pn_peer *peer,
 		const struct pn_op *op);
 
 /* The node's inbox has room again. */
-void pn_sim_unstall(struct pn_sim_node *node);
+void pn_sim_resume_stalled(struct pn_sim_node *node);
 
 /* Ends all operations of a link with status; 0: without a word. */
 void pn_sim_flush(struct pn_sim_link *link, int status);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #ifdef PN_SOFT_TSAN
-char pn_soft_everywhere;
+char pn_soft_tsan_order;
 #endif
 
 static _Atomic uint32_t *ready_of(char *cell)
@@ -43,7 +43,7 @@ int pn_soft_rx_init(struct pn_soft_rx *rx, void *memory, size_t ring_bytes)
 		return -ENOMEM;
 	*rx = (struct pn_soft_rx){ .channel = memory, .records = records };
 	init_rings(rx->rings, memory, ring_bytes);
-	pn_soft_rx_look_at(rx, &rx->rings[PN_SOFT_SHORT]);
+	pn_soft_rx_set_next(rx, &rx->rings[PN_SOFT_SHORT]);
 	return 0;
 }
 
@@ -56,7 +56,7 @@ void pn_soft_rx_fini(struct pn_soft_rx *rx)
 /* --- producer ------------------------------------------------------------ */
 
 /* Small records in a row before it goes back to the short ring. */
-#define PATIENCE 16
+#define SMALL_BEFORE_SHORT 16
 
 /* Cells to skip so that n cells lie in a row. */
 static uint32_t pad_before(const struct pn_soft_cells *ring, uint32_t n)
@@ -67,13 +67,15 @@ static uint32_t pad_before(const struct pn_soft_cells *ring, uint32_t n)
 	return left < n ? left : 0;
 }
 
-/* Pairs with pn_soft_rx_give_back(): the cells are zeroed before head moves. */
-static void look_at_head(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
+/* Pairs with pn_soft_rx_return_cells(): the cells are zeroed before head moves.
+ */
+static void reload_head(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
 {
 	ring->head = atomic_load(&tx->channel->heads[ring - tx->rings]);
 }
 
-static bool fits(struct pn_soft_tx *tx, struct pn_soft_cells *ring, uint32_t n)
+static bool has_room(struct pn_soft_tx *tx, struct pn_soft_cells *ring,
+		     uint32_t n)
 {
 	/* In the short ring one is kept for a SWITCH. */
 	uint64_t most = ring->ncells - (ring == &tx->rings[PN_SOFT_SHORT]);
@@ -81,7 +83,7 @@ static bool fits(struct pn_soft_tx *tx, struct pn_soft_cells *ring, uint32_t n)
 
 	if (pn_likely(want - ring->head <= most))
 		return true;
-	look_at_head(tx, ring);
+	reload_head(tx, ring);
 	return want - ring->head <= most;
 }
 
@@ -89,12 +91,12 @@ static bool fits(struct pn_soft_tx *tx, struct pn_soft_cells *ring, uint32_t n)
 static void put_mark(struct pn_soft_cells *ring, enum pn_soft_record kind,
 		     uint32_t n)
 {
-	pn_soft_tx_show(pn_soft_cell_at(ring, ring->at), kind, 0,
-			n * PN_SOFT_CELL - PN_SOFT_HEAD_BYTES);
+	pn_soft_tx_publish(pn_soft_cell_at(ring, ring->at), kind, 0,
+			   n * PN_SOFT_CELL - PN_SOFT_HEAD_BYTES);
 	ring->at += n;
 }
 
-static void go_to(struct pn_soft_tx *tx, enum pn_soft_ring_kind kind)
+static void switch_ring(struct pn_soft_tx *tx, enum pn_soft_ring_kind kind)
 {
 	put_mark(tx->ring, PN_SOFT_SWITCH, 1);
 	tx->ring = &tx->rings[kind];
@@ -104,7 +106,7 @@ static void go_to(struct pn_soft_tx *tx, enum pn_soft_ring_kind kind)
 static bool is_all_back(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
 {
 	if (ring->head != ring->at)
-		look_at_head(tx, ring);
+		reload_head(tx, ring);
 	return ring->head == ring->at;
 }
 
@@ -112,23 +114,23 @@ static bool is_all_back(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
  * to. */
 static bool find_room(struct pn_soft_tx *tx, uint32_t n)
 {
-	struct pn_soft_cells *brief = &tx->rings[PN_SOFT_SHORT];
-	struct pn_soft_cells *large = &tx->rings[PN_SOFT_LONG];
+	struct pn_soft_cells *short_ring = &tx->rings[PN_SOFT_SHORT];
+	struct pn_soft_cells *long_ring = &tx->rings[PN_SOFT_LONG];
 
-	if (pn_likely(tx->ring == brief)) {
-		if (pn_likely(fits(tx, brief, n)))
+	if (pn_likely(tx->ring == short_ring)) {
+		if (pn_likely(has_room(tx, short_ring, n)))
 			return true;
-		if (!fits(tx, large, n))
+		if (!has_room(tx, long_ring, n))
 			return false;
-		go_to(tx, PN_SOFT_LONG);
+		switch_ring(tx, PN_SOFT_LONG);
 		return true;
 	}
-	if (tx->nsmall >= PATIENCE && n < brief->ncells / 4 &&
-	    is_all_back(tx, large) && is_all_back(tx, brief)) {
-		go_to(tx, PN_SOFT_SHORT);
+	if (tx->nsmall >= SMALL_BEFORE_SHORT && n < short_ring->ncells / 4 &&
+	    is_all_back(tx, long_ring) && is_all_back(tx, short_ring)) {
+		switch_ring(tx, PN_SOFT_SHORT);
 		return true;
 	}
-	return fits(tx, large, n);
+	return has_room(tx, long_ring, n);
 }
 
 bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len)
@@ -160,13 +162,13 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 	for (unsigned i = 0; i < nsge; to += sge[i].len, i++)
 		if (sge[i].len)
 			memcpy(to, sge[i].addr, sge[i].len);
-	pn_soft_tx_show(cell, kind, imm, len);
+	pn_soft_tx_publish(cell, kind, imm, len);
 	ring->at += n;
 }
 
-bool pn_soft_tx_send_elsewhere(struct pn_soft_tx *tx,
-			       const struct pn_head *head, const void *body,
-			       size_t len)
+bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
+			  const struct pn_inline_header *head, const void *body,
+			  size_t len)
 {
 	struct pn_sge sge[] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
 				{ (void *)(uintptr_t)body, len, 0 } };
@@ -202,20 +204,20 @@ static bool clear_head(struct pn_soft_rx *rx, struct pn_soft_cells *ring)
 	uint16_t *record =
 		pn_soft_record_at(rx, pn_soft_cell_at(ring, ring->head));
 
-	while (*record & PN_SOFT_RELEASED) {
+	while (*record & PN_SOFT_CONSUMED) {
 		unsigned n = *record & PN_SOFT_COUNT;
 
 		clear_cells(ring, ring->head, n);
 		*record = 0;
 		ring->head += n;
-		rx->nreleased--;
+		rx->nconsumed--;
 		record = pn_soft_record_at(rx,
 					   pn_soft_cell_at(ring, ring->head));
 	}
 	return ring->head != before;
 }
 
-bool pn_soft_rx_give_back(struct pn_soft_rx *rx)
+bool pn_soft_rx_return_cells(struct pn_soft_rx *rx)
 {
 	bool any = false;
 
@@ -231,20 +233,20 @@ bool pn_soft_rx_give_back(struct pn_soft_rx *rx)
 	       atomic_exchange(&rx->channel->stalled, 0);
 }
 
-bool pn_soft_rx_pass(struct pn_soft_rx *rx, enum pn_soft_record mark)
+bool pn_soft_rx_follow_mark(struct pn_soft_rx *rx, enum pn_soft_record mark)
 {
 	if (mark == PN_SOFT_SWITCH)
-		pn_soft_rx_look_at(rx, rx->ring == rx->rings ? &rx->rings[1]
-							     : &rx->rings[0]);
+		pn_soft_rx_set_next(rx, rx->ring == rx->rings ? &rx->rings[1]
+							      : &rx->rings[0]);
 	return pn_soft_rx_ready(rx);
 }
 
-void pn_soft_rx_give_up(struct pn_soft_rx *rx)
+void pn_soft_rx_disable(struct pn_soft_rx *rx)
 {
 	static char never_ready[PN_SOFT_CELL] PN_ALIGNED(8);
 
 	rx->nothing =
 		(struct pn_soft_cells){ .cells = never_ready, .ncells = 1 };
-	pn_soft_rx_look_at(rx, &rx->nothing);
+	pn_soft_rx_set_next(rx, &rx->nothing);
 	rx->broken = true;
 }

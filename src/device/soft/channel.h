@@ -96,7 +96,7 @@ struct pn_soft_rx {
 	struct pn_soft_cells rings[PN_SOFT_NRINGS];
 	struct pn_soft_cells nothing; /* where it is when it is: */
 	bool broken;
-	unsigned nreleased; /* records, not given back */
+	unsigned nconsumed; /* records, not given back */
 	uint16_t *records;  /* by cell: cells of the record that starts there;
 			       RELEASED set when it may go */
 };
@@ -126,7 +126,7 @@ bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len);
 
 /* Whether a producer that had found no room has been given some; says so
  * once. */
-static inline bool pn_soft_tx_relieved(struct pn_soft_tx *tx)
+static inline bool pn_soft_tx_unstalled(struct pn_soft_tx *tx)
 {
 	if (pn_likely(!tx->stalled) || atomic_load(&tx->channel->stalled))
 		return false;
@@ -145,7 +145,7 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 #define PN_SOFT_LEN_BITS    28
 #define PN_SOFT_LEN_MASK    ((UINT32_C(1) << PN_SOFT_LEN_BITS) - 1)
 #define PN_SOFT_KIND(ready) ((enum pn_soft_record)((ready) >> PN_SOFT_LEN_BITS))
-#define PN_SOFT_RELEASED    0x8000u /* of a record, and its cells: */
+#define PN_SOFT_CONSUMED    0x8000u /* of a record, and its cells: */
 #define PN_SOFT_COUNT	    0x7fffu
 
 /* Two mappings of one file are two addresses to ThreadSanitizer, which then
@@ -155,21 +155,21 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 #define PN_SOFT_TSAN 1
 void __tsan_acquire(void *);
 void __tsan_release(void *);
-extern char pn_soft_everywhere;
+extern char pn_soft_tsan_order;
 #endif
 #endif
 
-static inline void pn_soft_ordered_after_all(void)
+static inline void pn_soft_tsan_acquire(void)
 {
 #ifdef PN_SOFT_TSAN
-	__tsan_acquire(&pn_soft_everywhere);
+	__tsan_acquire(&pn_soft_tsan_order);
 #endif
 }
 
-static inline void pn_soft_ordered_before_all(void)
+static inline void pn_soft_tsan_release(void)
 {
 #ifdef PN_SOFT_TSAN
-	__tsan_release(&pn_soft_everywhere);
+	__tsan_release(&pn_soft_tsan_order);
 #endif
 }
 
@@ -195,23 +195,24 @@ static inline uint32_t pn_soft_ready(enum pn_soft_record kind, size_t len)
  * halves, of which the ready word comes first in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "a record's ready word is the low half of its head");
-static inline void pn_soft_tx_show(char *cell, enum pn_soft_record kind,
-				   uint32_t imm, size_t len)
+static inline void pn_soft_tx_publish(char *cell, enum pn_soft_record kind,
+				      uint32_t imm, size_t len)
 {
-	pn_soft_ordered_before_all();
+	pn_soft_tsan_release();
 	atomic_store_explicit((_Atomic uint64_t *)(void *)cell,
 			      (uint64_t)imm << 32 | pn_soft_ready(kind, len),
 			      memory_order_release);
 }
 
 /* Not in the short ring, or with a mark before it; or there is no room. */
-bool pn_soft_tx_send_elsewhere(struct pn_soft_tx *tx,
-			       const struct pn_head *head, const void *body,
-			       size_t len);
+bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
+			  const struct pn_inline_header *head, const void *body,
+			  size_t len);
 
 /* By words, as they were written a moment ago: a load of two words at once
  * would have to wait until both stores are out of the way. */
-static inline void pn_soft_put_head(char *to, const struct pn_head *head)
+static inline void pn_soft_put_header(char *to,
+				      const struct pn_inline_header *head)
 {
 	_Atomic uint64_t *words = (_Atomic uint64_t *)(void *)to;
 
@@ -224,8 +225,8 @@ static inline void pn_soft_put_head(char *to, const struct pn_head *head)
 /* Appends a SEND of two parts; false: there is no room, and the consumer will
  * ring. */
 static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
-				   const struct pn_head *head, const void *body,
-				   size_t len)
+				   const struct pn_inline_header *head,
+				   const void *body, size_t len)
 {
 	struct pn_soft_cells *ring = &tx->rings[PN_SOFT_SHORT];
 	uint32_t n = pn_soft_cells_for(sizeof(*head) + len);
@@ -235,11 +236,11 @@ static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
 	/* One cell is kept for a SWITCH. */
 	if (pn_unlikely(tx->ring != ring || first + n > PN_SOFT_SHORT_CELLS ||
 			ring->at + n - ring->head >= PN_SOFT_SHORT_CELLS))
-		return pn_soft_tx_send_elsewhere(tx, head, body, len);
-	pn_soft_put_head(cell + PN_SOFT_HEAD_BYTES, head);
+		return pn_soft_tx_send_slow(tx, head, body, len);
+	pn_soft_put_header(cell + PN_SOFT_HEAD_BYTES, head);
 	if (len)
 		memcpy(cell + PN_SOFT_HEAD_BYTES + sizeof(*head), body, len);
-	pn_soft_tx_show(cell, PN_SOFT_SEND, 0, sizeof(*head) + len);
+	pn_soft_tx_publish(cell, PN_SOFT_SEND, 0, sizeof(*head) + len);
 	ring->at += n;
 	return true;
 }
@@ -256,8 +257,8 @@ static inline uint16_t *pn_soft_record_at(const struct pn_soft_rx *rx,
 	return &rx->records[(size_t)(cell - rx->channel->cells) / PN_SOFT_CELL];
 }
 
-static inline void pn_soft_rx_look_at(struct pn_soft_rx *rx,
-				      struct pn_soft_cells *ring)
+static inline void pn_soft_rx_set_next(struct pn_soft_rx *rx,
+				       struct pn_soft_cells *ring)
 {
 	rx->ring = ring;
 	rx->next = (const _Atomic uint32_t *)(const void *)
@@ -268,14 +269,14 @@ static inline void pn_soft_rx_look_at(struct pn_soft_rx *rx,
  * the next one is the oldest of them and says nothing new. */
 static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 {
-	/* Pairs with the release in pn_soft_tx_show(). */
+	/* Pairs with the release in pn_soft_tx_publish(). */
 	return atomic_load_explicit(rx->next, memory_order_acquire) &&
 	       pn_likely(rx->ring->at - rx->ring->head != rx->ring->ncells);
 }
 
 /* A record begins in the cells that are the producer's, and ends there. */
-static inline bool pn_soft_is_sound(const struct pn_soft_cells *ring,
-				    size_t len, uint32_t n)
+static inline bool pn_soft_record_is_valid(const struct pn_soft_cells *ring,
+					   size_t len, uint32_t n)
 {
 	uint32_t index = (uint32_t)(ring->at & (ring->ncells - 1));
 
@@ -284,18 +285,18 @@ static inline bool pn_soft_is_sound(const struct pn_soft_cells *ring,
 }
 
 /* The producer has written what cannot be: it is not looked at any more. */
-void pn_soft_rx_give_up(struct pn_soft_rx *rx);
+void pn_soft_rx_disable(struct pn_soft_rx *rx);
 
 /* Goes where a mark says; whether there is something. */
-bool pn_soft_rx_pass(struct pn_soft_rx *rx, enum pn_soft_record mark);
+bool pn_soft_rx_follow_mark(struct pn_soft_rx *rx, enum pn_soft_record mark);
 
 /* Lines behind the first that are asked for as soon as their number is known:
  * they come while what stands in the first is looked at. */
-#define PN_SOFT_AHEAD 8
+#define PN_SOFT_PREFETCH_LINES 8
 
-static inline void pn_soft_ask_for(const char *cell, uint32_t n)
+static inline void pn_soft_prefetch_cells(const char *cell, uint32_t n)
 {
-	for (uint32_t i = 1; i < n && i <= PN_SOFT_AHEAD; i++)
+	for (uint32_t i = 1; i < n && i <= PN_SOFT_PREFETCH_LINES; i++)
 		__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
 }
 
@@ -305,7 +306,7 @@ static inline void pn_soft_rx_advance(struct pn_soft_rx *rx, const char *cell,
 {
 	*pn_soft_record_at(rx, cell) = (uint16_t)n;
 	rx->ring->at += n;
-	pn_soft_rx_look_at(rx, rx->ring);
+	pn_soft_rx_set_next(rx, rx->ring);
 }
 
 /* Takes the next record: one is ready. False: it was a mark, and nothing is
@@ -319,46 +320,48 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 	do {
 		ready = atomic_load_explicit(rx->next, memory_order_relaxed);
 		cell = (char *)(uintptr_t)rx->next;
-		pn_soft_ordered_after_all();
+		pn_soft_tsan_acquire();
 		out->kind = PN_SOFT_KIND(ready);
 		out->len = (ready & PN_SOFT_LEN_MASK) - 1;
 		out->data = cell + PN_SOFT_HEAD_BYTES;
 		out->lease = cell;
 		memcpy(&out->imm, cell + 4, sizeof(out->imm));
 		n = pn_soft_cells_for(out->len);
-		if (pn_unlikely(out->kind > PN_SOFT_SWITCH ||
-				!pn_soft_is_sound(rx->ring, out->len, n))) {
-			pn_soft_rx_give_up(rx);
+		if (pn_unlikely(
+			    out->kind > PN_SOFT_SWITCH ||
+			    !pn_soft_record_is_valid(rx->ring, out->len, n))) {
+			pn_soft_rx_disable(rx);
 			return false;
 		}
-		pn_soft_ask_for(cell, n);
+		pn_soft_prefetch_cells(cell, n);
 		pn_soft_rx_advance(rx, cell, n);
 		if (pn_likely(out->kind < PN_SOFT_PAD))
 			return true;
-		*pn_soft_record_at(rx, cell) |= PN_SOFT_RELEASED;
-		rx->nreleased++;
-	} while (pn_soft_rx_pass(rx, out->kind));
+		*pn_soft_record_at(rx, cell) |= PN_SOFT_CONSUMED;
+		rx->nconsumed++;
+	} while (pn_soft_rx_follow_mark(rx, out->kind));
 	return false;
 }
 
 /* These return true when the producer was stalled and is to be told. */
 /* Gives back what may be; to be called when there is nothing to take. */
-bool pn_soft_rx_give_back(struct pn_soft_rx *rx);
+bool pn_soft_rx_return_cells(struct pn_soft_rx *rx);
 
-static inline bool pn_soft_rx_release_in(struct pn_soft_rx *rx,
-					 const struct pn_soft_cells *ring,
-					 const char *cell)
+static inline bool pn_soft_rx_consumed_in(struct pn_soft_rx *rx,
+					  const struct pn_soft_cells *ring,
+					  const char *cell)
 {
-	*pn_soft_record_at(rx, cell) |= PN_SOFT_RELEASED;
-	rx->nreleased++;
+	*pn_soft_record_at(rx, cell) |= PN_SOFT_CONSUMED;
+	rx->nconsumed++;
 	return pn_unlikely(ring->at - ring->head >= ring->ncells / 4) &&
-	       pn_soft_rx_give_back(rx);
+	       pn_soft_rx_return_cells(rx);
 }
 
-/* A record may be given back, if not now then by pn_soft_rx_tidy(). */
-static inline bool pn_soft_rx_release(struct pn_soft_rx *rx, const char *lease)
+/* A record may be given back, if not now then by pn_soft_rx_return_pending().
+ */
+static inline bool pn_soft_rx_consumed(struct pn_soft_rx *rx, const char *lease)
 {
-	return pn_soft_rx_release_in(
+	return pn_soft_rx_consumed_in(
 		rx, &rx->rings[lease >= rx->rings[PN_SOFT_LONG].cells], lease);
 }
 
@@ -373,29 +376,29 @@ static inline const void *pn_soft_rx_peek(const struct pn_soft_rx *rx,
 		memory_order_acquire);
 	uint32_t n;
 
-	pn_soft_ordered_after_all();
+	pn_soft_tsan_acquire();
 	*len = head - 1;
 	n = pn_soft_cells_for(*len);
 	if (pn_unlikely(head - 1 > PN_SOFT_MAX_SEND ||
-			(n > 1 && !pn_soft_is_sound(rx->ring, *len, n))))
+			(n > 1 && !pn_soft_record_is_valid(rx->ring, *len, n))))
 		return NULL;
-	pn_soft_ask_for(cell, n);
+	pn_soft_prefetch_cells(cell, n);
 	return cell + PN_SOFT_HEAD_BYTES;
 }
 
 /* Goes past the record of len bytes that was peeked at; it may be given back.
  */
-static inline bool pn_soft_rx_drop(struct pn_soft_rx *rx, size_t len)
+static inline bool pn_soft_rx_consume_next(struct pn_soft_rx *rx, size_t len)
 {
 	char *cell = (char *)(uintptr_t)rx->next;
 
 	pn_soft_rx_advance(rx, cell, pn_soft_cells_for(len));
-	return pn_soft_rx_release_in(rx, rx->ring, cell);
+	return pn_soft_rx_consumed_in(rx, rx->ring, cell);
 }
 
-static inline bool pn_soft_rx_tidy(struct pn_soft_rx *rx)
+static inline bool pn_soft_rx_return_pending(struct pn_soft_rx *rx)
 {
-	return pn_unlikely(rx->nreleased) && pn_soft_rx_give_back(rx);
+	return pn_unlikely(rx->nconsumed) && pn_soft_rx_return_cells(rx);
 }
 
 #endif

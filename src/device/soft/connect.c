@@ -20,20 +20,20 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/servant.h"
+#include "base/service_thread.h"
 #include "device/soft/soft_impl.h"
 
-#define BACKLOG	    512
-#define CONNECT_NS  (5 * PN_NS_PER_S)
-#define RETRY_MS    20
-#define MOST_TOLD   (CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* -EALREADY */
-#define DEAF_NS	    (200 * PN_NS_PER_MS)
-#define LOOK_NS	    PN_NS_PER_S /* between looks for deaths */
-#define FIRST_PEERS 16
-#define HELLO_FDS   3
-#define WELCOME_FDS 2
-#define RING_MIN    ((uint64_t)32 << 10)
-#define RING_MAX    ((uint64_t)2 << 20)
+#define BACKLOG		512
+#define CONNECT_NS	(5 * PN_NS_PER_S)
+#define RETRY_MS	20
+#define MAX_RETRIES	(CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* -EALREADY */
+#define ACCEPT_PAUSE_NS (200 * PN_NS_PER_MS)
+#define DEATH_CHECK_NS	PN_NS_PER_S /* between looks for deaths */
+#define FIRST_PEERS	16
+#define HELLO_FDS	3
+#define WELCOME_FDS	2
+#define RING_MIN	((uint64_t)32 << 10)
+#define RING_MAX	((uint64_t)2 << 20)
 
 unsigned pn_soft_socket_name(const struct pn_soft_address *address,
 			     struct sockaddr_un *out)
@@ -147,7 +147,7 @@ static void unwatch(struct pn_soft_service *service, struct pn_soft_watch *w)
 	w->fd = -1;
 }
 
-static void drop_stranger(struct pn_soft_service *service,
+static void close_pending(struct pn_soft_service *service,
 			  struct pn_soft_watch *w)
 {
 	unwatch(service, w);
@@ -166,7 +166,7 @@ static int watch_end(struct pn_soft_service *service, struct pn_soft_watch *w)
 
 /* --- descriptors ---------------------------------------------------------- */
 
-unsigned pn_soft_shed(struct pn_soft_device *dev)
+unsigned pn_soft_close_idle_rings(struct pn_soft_device *dev)
 {
 	struct pn_list *pos;
 	unsigned n = 0;
@@ -178,7 +178,7 @@ unsigned pn_soft_shed(struct pn_soft_device *dev)
 
 		/* Up to the end of the lock the remote is there. */
 		if (atomic_load(&peer->state) == PN_SOFT_UP)
-			n += pn_soft_remote_shed(&peer->remote);
+			n += pn_soft_remote_close_idle_rings(&peer->remote);
 	}
 	pn_unlock(&dev->peers_lock);
 	return n;
@@ -186,11 +186,11 @@ unsigned pn_soft_shed(struct pn_soft_device *dev)
 
 /* --- why not ------------------------------------------------------------- */
 
-/* What a connection that failed is said to have ended with; the log says what
- * that does not. */
-static int said(struct pn_soft_service *service, int ret)
+/* What a connection that failed is report_failure to have ended with; the log
+ * says what that does not. */
+static int report_failure(struct pn_soft_service *service, int ret)
 {
-	int status = pn_device_ended_by(ret);
+	int status = pn_device_connection_error(ret);
 
 	pn_limits_explain(ret, "connect to a peer");
 	if (status != ret && status == -ECONNREFUSED &&
@@ -225,7 +225,7 @@ void pn_soft_link_unmap(struct pn_soft_peer *peer)
 		return;
 	PN_NO_CANCEL();
 	peer->mapped = false;
-	/* pn_soft_shed() may be at it. */
+	/* pn_soft_close_idle_rings() may be at it. */
 	pn_lock(&dev->peers_lock);
 	pn_soft_remote_fini(&peer->remote);
 	pn_unlock(&dev->peers_lock);
@@ -233,20 +233,20 @@ void pn_soft_link_unmap(struct pn_soft_peer *peer)
 	unmap_channels(&peer->wire);
 	if (!peer->remote.loopback) {
 		unmap_files(&peer->remote);
-		close(peer->wire.bell);
+		close(peer->wire.wakeup_fd);
 	}
 }
 
 /* Nothing of ours touches the peer's memory from here on. */
-static void peer_leave(struct pn_soft_service *service,
-		       struct pn_soft_peer *peer, int status)
+static void peer_disconnect(struct pn_soft_service *service,
+			    struct pn_soft_peer *peer, int status)
 {
 	if (atomic_load(&peer->state) == PN_SOFT_DOWN)
 		return;
 	peer->status = status;
 	atomic_store(&peer->state, PN_SOFT_DOWN);
 	if (peer->mapped)
-		pn_soft_remote_leave(&peer->remote);
+		pn_soft_remote_disconnect(&peer->remote);
 	pn_soft_engine_kick(&service->dev->engine);
 }
 
@@ -269,9 +269,9 @@ static void end_socket(struct pn_soft_service *service,
 		return;
 	}
 	epoll_ctl(service->dev->event_fd, EPOLL_CTL_DEL, w->fd, NULL);
-	/* The peer's last bell may not have been heard yet, or the peer may
-	 * have died before it rang: it has cleared `sleeping` before. */
-	pn_soft_wake_surely(service->dev);
+	/* The peer's last wakeup_fd may not have been heard yet, or the peer
+	 * may have died before it rang: it has cleared `sleeping` before. */
+	pn_soft_wake_always(service->dev);
 	epoll_ctl(service->epoll, EPOLL_CTL_DEL, w->fd, NULL);
 	shutdown(w->fd, SHUT_RDWR);
 	w->fd = -1;
@@ -285,9 +285,9 @@ static void peer_down(struct pn_soft_service *service,
 	if (peer->wire.over)
 		return;
 	peer->wire.over = true;
-	peer_leave(service, peer, status);
+	peer_disconnect(service, peer, status);
 	end_socket(service, peer);
-	pn_soft_tell_down(service->dev, peer);
+	pn_soft_queue_down(service->dev, peer);
 }
 
 static int map_channels(struct pn_soft_peer *peer, int fd, bool ours,
@@ -310,7 +310,8 @@ static int map_channels(struct pn_soft_peer *peer, int fd, bool ours,
 }
 
 /* From here on what the peer writes to the socket wakes whoever sleeps. */
-static int hear_bell(struct pn_soft_service *service, struct pn_soft_peer *peer)
+static int watch_wakeups(struct pn_soft_service *service,
+			 struct pn_soft_peer *peer)
 {
 	int fd = peer->wire.socket.fd;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET,
@@ -375,16 +376,16 @@ static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer)
 
 	/* Last: whoever it wakes looks for the descriptor. */
 	if (!ret)
-		ret = hear_bell(service, peer);
+		ret = watch_wakeups(service, peer);
 	if (ret) {
 		unmap_peer(peer);
 		return ret;
 	}
-	peer->wire.bell = peer->wire.socket.fd;
+	peer->wire.wakeup_fd = peer->wire.socket.fd;
 	peer->mapped = true;
 	service->nup += is_elsewhere(service, peer);
 	atomic_store(&peer->state, PN_SOFT_UP);
-	pn_soft_tell_up(service->dev, peer);
+	pn_soft_queue_up(service->dev, peer);
 	return 0;
 }
 
@@ -506,17 +507,17 @@ static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
 
 /* Whether an answer means that the same may work in a moment: both have
  * attached, or the other was short of something. */
-static bool is_for_now(int status)
+static bool is_temporary(int status)
 {
 	return status == -EALREADY || status == -EMFILE || status == -ENOMEM;
 }
 
 /* The other has answered, so there is time again. */
-static void wait_as_told(struct pn_soft_peer *peer)
+static void schedule_retry(struct pn_soft_peer *peer)
 {
 	uint64_t now = pn_clock_ns();
 
-	peer->wire.told_to_wait++;
+	peer->wire.nretries++;
 	peer->wire.not_before_ns = now + RETRY_MS * PN_NS_PER_MS;
 	peer->wire.deadline_ns = now + CONNECT_NS;
 	atomic_store(&peer->state, PN_SOFT_NEW);
@@ -536,10 +537,10 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	if (n == -EMFILE)
 		ret = n;
 	if (n >= 12 && answer.magic == PN_SOFT_MAGIC) {
-		if (is_for_now(answer.status)) {
+		if (is_temporary(answer.status)) {
 			close_all(fds, nfds);
 			drop_offer(service, peer);
-			wait_as_told(peer);
+			schedule_retry(peer);
 			return;
 		}
 		if (answer.status || answer.version != PN_SOFT_VERSION) {
@@ -562,7 +563,7 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	close_all(fds, nfds);
 	if (!peer->mapped)
 		drop_offer(service, peer);
-	peer_down(service, peer, said(service, ret));
+	peer_down(service, peer, report_failure(service, ret));
 }
 
 /* --- the side that is connected to --------------------------------------- */
@@ -578,7 +579,7 @@ static struct pn_soft_peer *find_peer(struct pn_soft_device *dev,
 			pn_container_of(pos, struct pn_soft_peer, link);
 
 		if (peer->nonce == address->nonce &&
-		    !atomic_load(&peer->unwanted) &&
+		    !atomic_load(&peer->detach_requested) &&
 		    atomic_load(&peer->state) != PN_SOFT_DOWN)
 			return peer;
 	}
@@ -586,20 +587,21 @@ static struct pn_soft_peer *find_peer(struct pn_soft_device *dev,
 }
 
 /* Room for one more among those that are up. */
-static bool room_for_peer(struct pn_soft_device *dev)
+static bool reserve_active(struct pn_soft_device *dev)
 	PN_REQUIRES(&dev->peers_lock)
 {
-	unsigned room = dev->peers_room ? 2 * dev->peers_room : FIRST_PEERS;
+	unsigned room =
+		dev->peers_capacity ? 2 * dev->peers_capacity : FIRST_PEERS;
 	struct pn_soft_peer **bigger;
 
-	if (dev->npeers < dev->peers_room)
+	if (dev->npeers < dev->peers_capacity)
 		return true;
 	bigger = malloc(room * sizeof(*bigger));
 	if (!bigger)
 		return false;
 	free(dev->next_active);
 	dev->next_active = bigger;
-	dev->peers_room = room;
+	dev->peers_capacity = room;
 	return true;
 }
 
@@ -609,7 +611,7 @@ static struct pn_soft_peer *new_peer(struct pn_soft_device *dev,
 {
 	struct pn_soft_peer *peer = NULL;
 
-	if (room_for_peer(dev))
+	if (reserve_active(dev))
 		peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
@@ -643,7 +645,8 @@ struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
 	return peer;
 }
 
-static bool sane(const struct pn_soft_hello *hello, int n, unsigned nfds)
+static bool is_valid_hello(const struct pn_soft_hello *hello, int n,
+			   unsigned nfds)
 {
 	uint64_t ring = hello->ring_bytes;
 
@@ -651,8 +654,8 @@ static bool sane(const struct pn_soft_hello *hello, int n, unsigned nfds)
 	       ring <= RING_MAX && !(ring & (ring - 1));
 }
 
-/* Whether a stranger may say anything at all. Others are warned of once, since
- * they can come as often as they like. */
+/* Whether a pending_socket may say anything at all. Others are warned of once,
+ * since they can come as often as they like. */
 static bool is_ours(struct pn_soft_service *service, int sock)
 {
 	uid_t uid = (uid_t)-1;
@@ -670,8 +673,9 @@ static bool is_ours(struct pn_soft_service *service, int sock)
 	return false;
 }
 
-/* Why a stranger's hello is not accepted, or 0. */
-static int judge(int sock, struct pn_soft_hello *hello, int n, unsigned nfds)
+/* Why a pending_socket's hello is not accepted, or 0. */
+static int check_hello(int sock, struct pn_soft_hello *hello, int n,
+		       unsigned nfds)
 {
 	uid_t uid;
 	pid_t pid = 0;
@@ -689,15 +693,16 @@ static int judge(int sock, struct pn_soft_hello *hello, int n, unsigned nfds)
 	}
 	/* As we see it, should the other live in a namespace of its own. */
 	hello->from.pid = pid;
-	return sane(hello, n, nfds) ? 0 : -EPROTO;
+	return is_valid_hello(hello, n, nfds) ? 0 : -EPROTO;
 }
 
 /* Whether the socket has ended on which a hello came. */
-static bool is_taken_back(struct pn_soft_watch *stranger)
+static bool is_withdrawn(struct pn_soft_watch *pending_socket)
 {
 	char byte;
 
-	return recv(stranger->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+	return recv(pending_socket->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >=
+		       0 ||
 	       errno != EAGAIN;
 }
 
@@ -734,16 +739,16 @@ static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
 	return *why ? NULL : peer;
 }
 
-/* The connection becomes the peer's; the stranger's watch goes. */
+/* The connection becomes the peer's; the pending_socket's watch goes. */
 static int take_socket(struct pn_soft_service *service,
-		       struct pn_soft_watch *stranger,
+		       struct pn_soft_watch *pending_socket,
 		       struct pn_soft_peer *peer)
 {
-	int sock = stranger->fd;
+	int sock = pending_socket->fd;
 
 	epoll_ctl(service->epoll, EPOLL_CTL_DEL, sock, NULL);
-	stranger->fd = -1;
-	drop_stranger(service, stranger);
+	pending_socket->fd = -1;
+	close_pending(service, pending_socket);
 	return watch(service, &peer->wire.socket, PN_SOFT_SOCKET, sock, peer);
 }
 
@@ -763,81 +768,83 @@ static int answer_hello(struct pn_soft_service *service,
 
 /* Something is missing here for a connection that the other has asked for. The
  * other is told why, and both try again if that may help. */
-static void put_off(struct pn_soft_service *service, struct pn_soft_peer *peer,
-		    int why)
+static void defer_connection(struct pn_soft_service *service,
+			     struct pn_soft_peer *peer, int why)
 {
 	struct pn_soft_hello answer = hello_of(service, why);
 
 	send_hello(peer->wire.socket.fd, &answer, NULL, 0);
 	unmap_channels(&peer->wire);
-	if (!is_for_now(why)) {
+	if (!is_temporary(why)) {
 		peer_down(service, peer, -ECONNRESET);
 		return;
 	}
 	unwatch(service, &peer->wire.socket);
-	wait_as_told(peer);
+	schedule_retry(peer);
 }
 
 static void welcome(struct pn_soft_service *service,
-		    struct pn_soft_watch *stranger, struct pn_soft_peer *peer,
+		    struct pn_soft_watch *pending_socket,
+		    struct pn_soft_peer *peer,
 		    const struct pn_soft_hello *hello, const int *fds)
 {
-	int ret = take_socket(service, stranger, peer);
+	int ret = take_socket(service, pending_socket, peer);
 
 	if (ret)
 		close_all(fds, HELLO_FDS);
 	else
 		ret = map_peer(peer, hello, fds, false);
 	if (ret) {
-		put_off(service, peer, said(service, ret));
+		defer_connection(service, peer, report_failure(service, ret));
 		return;
 	}
 	ret = answer_hello(service, peer);
 	if (!ret)
 		ret = peer_up(service, peer);
 	if (ret) {
-		said(service, ret);
+		report_failure(service, ret);
 		peer_down(service, peer, -ECONNRESET);
 	}
 }
 
 static void refuse(struct pn_soft_service *service,
-		   struct pn_soft_watch *stranger, int why)
+		   struct pn_soft_watch *pending_socket, int why)
 {
 	struct pn_soft_hello answer = hello_of(service, why);
 
-	send_hello(stranger->fd, &answer, NULL, 0);
-	drop_stranger(service, stranger);
+	send_hello(pending_socket->fd, &answer, NULL, 0);
+	close_pending(service, pending_socket);
 }
 
-static void stranger_spoke(struct pn_soft_service *service,
-			   struct pn_soft_watch *stranger)
+static void pending_readable(struct pn_soft_service *service,
+			     struct pn_soft_watch *pending_socket)
 {
 	struct pn_soft_hello hello = { .magic = 0 };
 	struct pn_soft_peer *peer = NULL;
 	int fds[ROOM_FDS];
 	unsigned nfds;
-	int n = recv_hello(stranger->fd, &hello, fds, &nfds);
+	int n = recv_hello(pending_socket->fd, &hello, fds, &nfds);
 	int why;
 
 	if (n == -EAGAIN)
 		return;
-	if (n == -EMFILE && pn_soft_shed(service->dev))
+	if (n == -EMFILE && pn_soft_close_idle_rings(service->dev))
 		why = n; /* the next try has descriptors */
 	else if (n == -EMFILE)
-		why = said(service, n);
+		why = report_failure(service, n);
 	else
-		why = n > 0 ? judge(stranger->fd, &hello, n, nfds) : -EPROTO;
-	if (!why && is_taken_back(stranger))
+		why = n > 0 ? check_hello(pending_socket->fd, &hello, n, nfds)
+			    : -EPROTO;
+	if (!why && is_withdrawn(pending_socket))
 		why = -ECANCELED;
 	if (!why)
 		peer = peer_of_hello(service, &hello, &why);
 	if (peer) {
-		welcome(service, stranger, peer, &hello, fds);
+		welcome(service, pending_socket, peer, &hello, fds);
 		return;
 	}
 	close_all(fds, nfds);
-	refuse(service, stranger, why);
+	refuse(service, pending_socket, why);
 }
 
 static void listen_for(struct pn_soft_service *service, uint32_t events)
@@ -849,10 +856,10 @@ static void listen_for(struct pn_soft_service *service, uint32_t events)
 }
 
 /* Whoever waits at the door would be announced again and again. */
-static void go_deaf(struct pn_soft_service *service, int error)
+static void pause_accepting(struct pn_soft_service *service, int error)
 {
 	pn_limits_explain(-error, "let a peer in");
-	service->deaf_until_ns = pn_clock_ns() + DEAF_NS;
+	service->accept_paused_until_ns = pn_clock_ns() + ACCEPT_PAUSE_NS;
 	listen_for(service, 0);
 }
 
@@ -868,12 +875,13 @@ static void accept_one(struct pn_soft_service *service)
 	struct pn_soft_watch *w = malloc(sizeof(*w));
 	int sock = w ? accept_on(service) : -1;
 
-	if (w && sock < 0 && errno == EMFILE && pn_soft_shed(service->dev))
+	if (w && sock < 0 && errno == EMFILE &&
+	    pn_soft_close_idle_rings(service->dev))
 		sock = accept_on(service);
 	if (sock < 0) {
 		if (!w || errno == EMFILE || errno == ENFILE ||
 		    errno == ENOBUFS || errno == ENOMEM)
-			go_deaf(service, w ? errno : ENOMEM);
+			pause_accepting(service, w ? errno : ENOMEM);
 		free(w);
 		return;
 	}
@@ -884,32 +892,32 @@ static void accept_one(struct pn_soft_service *service)
 		return;
 	}
 	w->deadline_ns = pn_clock_ns() + CONNECT_NS;
-	pn_list_append(&service->strangers, &w->link);
+	pn_list_append(&service->pending, &w->link);
 }
 
-/* Hangs up on strangers that stay silent. True: some may still speak. */
-static bool drop_silent(struct pn_soft_service *service, uint64_t now)
+/* Hangs up on pending that stay silent. True: some may still speak. */
+static bool close_expired(struct pn_soft_service *service, uint64_t now)
 {
-	while (!pn_list_empty(&service->strangers)) {
+	while (!pn_list_empty(&service->pending)) {
 		struct pn_soft_watch *oldest =
-			pn_container_of(service->strangers.next,
+			pn_container_of(service->pending.next,
 					struct pn_soft_watch, link);
 
 		if (now < oldest->deadline_ns)
 			return true;
-		drop_stranger(service, oldest);
+		close_pending(service, oldest);
 	}
 	return false;
 }
 
 /* True: not yet. */
-static bool listen_again(struct pn_soft_service *service, uint64_t now)
+static bool resume_accepting(struct pn_soft_service *service, uint64_t now)
 {
-	if (now < service->deaf_until_ns)
+	if (now < service->accept_paused_until_ns)
 		return true;
-	if (service->deaf_until_ns)
+	if (service->accept_paused_until_ns)
 		listen_for(service, EPOLLIN);
-	service->deaf_until_ns = 0;
+	service->accept_paused_until_ns = 0;
 	return false;
 }
 
@@ -917,11 +925,12 @@ static bool listen_again(struct pn_soft_service *service, uint64_t now)
 
 /* As detach() asked for. A peer that is up closes its end, too, and only then
  * is it over; a loopback peer has none. */
-static void part(struct pn_soft_service *service, struct pn_soft_peer *peer)
+static void begin_detach(struct pn_soft_service *service,
+			 struct pn_soft_peer *peer)
 {
 	bool up = atomic_load(&peer->state) == PN_SOFT_UP;
 
-	peer_leave(service, peer, -ECONNRESET);
+	peer_disconnect(service, peer, -ECONNRESET);
 	if (!peer->mapped)
 		drop_offer(service, peer);
 	if (!up || peer->wire.socket.fd < 0 ||
@@ -938,13 +947,13 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	int ret = 0;
 
 	/* It would not close its end. */
-	if (atomic_load(&peer->hostile)) {
+	if (atomic_load(&peer->protocol_error)) {
 		peer_down(service, peer, -EPROTO);
 		return false;
 	}
-	if (atomic_load(&peer->unwanted)) {
+	if (atomic_load(&peer->detach_requested)) {
 		if (state != PN_SOFT_DOWN)
-			part(service, peer);
+			begin_detach(service, peer);
 		return false;
 	}
 	/* The own device's peer needs no connection. */
@@ -953,10 +962,10 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	if (state == PN_SOFT_NEW) {
 		if (now < peer->wire.not_before_ns)
 			return true;
-		ret = peer->wire.told_to_wait < MOST_TOLD
+		ret = peer->wire.nretries < MAX_RETRIES
 			      ? start_connecting(service, peer)
 			      : -ECONNREFUSED;
-		if (ret == -EMFILE && pn_soft_shed(service->dev))
+		if (ret == -EMFILE && pn_soft_close_idle_rings(service->dev))
 			ret = start_connecting(service, peer);
 		if (ret == -EAGAIN && !late)
 			return true;
@@ -969,7 +978,7 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	if (ret == -ECONNREFUSED)
 		pn_error("soft: cannot connect: the device belongs to another "
 			 "user or does not answer");
-	peer_down(service, peer, said(service, ret));
+	peer_down(service, peer, report_failure(service, ret));
 	return false;
 }
 
@@ -995,11 +1004,11 @@ static bool advance_all(struct pn_soft_service *service)
 	return soon;
 }
 
-static void socket_spoke(struct pn_soft_service *service,
-			 struct pn_soft_watch *w)
+static void socket_readable(struct pn_soft_service *service,
+			    struct pn_soft_watch *w)
 {
 	if (!w->peer)
-		stranger_spoke(service, w);
+		pending_readable(service, w);
 	else if (atomic_load(&w->peer->state) == PN_SOFT_CONNECTING)
 		answered(service, w->peer);
 	else /* it is over: nothing else is watched for */
@@ -1015,23 +1024,24 @@ static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
 		accept_one(service);
 		break;
 	case PN_SOFT_WAKE:
-		/* Only to make it unreadable; serve() does the rest. */
+		/* Only to make it unreadable; service_thread() does the rest.
+		 */
 		(void)!read(w->fd, &count, sizeof(count));
 		break;
 	case PN_SOFT_SOCKET:
-		socket_spoke(service, w);
+		socket_readable(service, w);
 		break;
 	}
 }
 
 /* What is due without an event. Returns when to look again. */
-static uint64_t look_after(struct pn_soft_service *service)
+static uint64_t run_timers(struct pn_soft_service *service)
 {
 	uint64_t now = pn_clock_ns();
 	bool soon = advance_all(service);
 
-	soon |= drop_silent(service, now);
-	soon |= listen_again(service, now);
+	soon |= close_expired(service, now);
+	soon |= resume_accepting(service, now);
 	return soon ? now + RETRY_MS * PN_NS_PER_MS : PN_FOREVER;
 }
 
@@ -1043,15 +1053,15 @@ static bool is_dead(struct pn_soft_peer *peer)
 }
 
 /* Peers that have died though a child of theirs holds the socket. */
-static void look_for_deaths(struct pn_soft_service *service)
+static void detect_deaths(struct pn_soft_service *service)
 {
 	struct pn_soft_device *dev = service->dev;
 	uint64_t now = pn_clock_ns();
 	struct pn_list *pos;
 
-	if (now < service->looked_ns + LOOK_NS)
+	if (now < service->deaths_checked_ns + DEATH_CHECK_NS)
 		return;
-	service->looked_ns = now;
+	service->deaths_checked_ns = now;
 	pn_lock(&dev->peers_lock);
 	for (pos = dev->peers.next; pos != &dev->peers; pos = pos->next) {
 		struct pn_soft_peer *peer =
@@ -1069,12 +1079,12 @@ static int timeout_ms(const struct pn_soft_service *service, uint64_t next)
 {
 	if (next != PN_FOREVER)
 		return RETRY_MS;
-	return service->nup ? (int)(LOOK_NS / PN_NS_PER_MS) : -1;
+	return service->nup ? (int)(DEATH_CHECK_NS / PN_NS_PER_MS) : -1;
 }
 
 /* One event at a time: handling one may end the watch of another. By the clock,
- * since strangers could keep events coming for ever. */
-static void *serve(void *arg)
+ * since pending could keep events coming for ever. */
+static void *service_thread(void *arg)
 {
 	struct pn_soft_service *service = arg;
 	pthread_mutex_t *alive = &service->dev->presence->alive;
@@ -1089,9 +1099,9 @@ static void *serve(void *arg)
 		if (n == 1)
 			handle(service, event.data.ptr);
 		if (service->nup)
-			look_for_deaths(service);
+			detect_deaths(service);
 		if (event.data.ptr == &service->waker || pn_clock_ns() >= next)
-			next = look_after(service);
+			next = run_timers(service);
 		else if (event.data.ptr == &service->listener &&
 			 next == PN_FOREVER)
 			next = pn_clock_ns() + RETRY_MS * PN_NS_PER_MS;
@@ -1204,7 +1214,7 @@ int pn_soft_service_init(struct pn_soft_service *service,
 
 	*service = (struct pn_soft_service){ .dev = dev, .epoll = -1 };
 	service->listener.fd = service->waker.fd = -1;
-	pn_list_init(&service->strangers);
+	pn_list_init(&service->pending);
 	service->address = (struct pn_soft_address){
 		.version = PN_SOFT_VERSION,
 		.kind = { 's', 'o', 'f', 't' },
@@ -1215,8 +1225,9 @@ int pn_soft_service_init(struct pn_soft_service *service,
 	};
 	ret = open_descriptors(service);
 	if (!ret)
-		ret = pn_servant_start(&service->thread, "pinion-service",
-				       serve, service);
+		ret = pn_service_thread_start(&service->thread,
+					      "pinion-service", service_thread,
+					      service);
 	service->running = !ret;
 	if (ret)
 		pn_soft_service_fini(service);
@@ -1241,9 +1252,9 @@ void pn_soft_service_stop(struct pn_soft_service *service)
 			drop_offer(service, peer);
 		peer_down(service, peer, -ECONNRESET);
 	}
-	while (!pn_list_empty(&service->strangers))
-		drop_stranger(service,
-			      pn_container_of(service->strangers.next,
+	while (!pn_list_empty(&service->pending))
+		close_pending(service,
+			      pn_container_of(service->pending.next,
 					      struct pn_soft_watch, link));
 }
 

@@ -46,7 +46,7 @@
  * lets go of its rings first, so nothing of it can touch memory here any more.
  * Either may attach anew then, which makes another peer of the same nonce.
  *
- * The first words of hello are the same in every version, so that strangers
+ * The first words of hello are the same in every version, so that pending
  * can be told why they are refused. Whoever connects is a stranger until its
  * hello; one of another user is hung up on at once, one that is silent after
  * a while, and when descriptors run out nobody is let in for a moment: nobody
@@ -96,7 +96,7 @@ struct pn_soft_hello {
 /* A socket that is watched: a connection, before it belongs to a peer and
  * while it does, or one of the service's own descriptors. */
 struct pn_soft_watch {
-	struct pn_list link; /* service->strangers, or alone */
+	struct pn_list link; /* service->pending, or alone */
 	enum {
 		PN_SOFT_LISTEN,
 		PN_SOFT_WAKE,
@@ -112,11 +112,11 @@ struct pn_soft_link {
 	struct pn_soft_watch socket; /* fd -1: none */
 	uint64_t deadline_ns;	     /* to be up */
 	uint64_t not_before_ns;	     /* it says hello again */
-	unsigned told_to_wait;	     /* so often, by -EALREADY */
+	unsigned nretries;	     /* so often, by -EALREADY */
 	bool over; /* PEER_DOWN is told, or will be by poll() */
 	/* The socket, open as long as the peer is mapped: callers write to it
 	 * without asking the service. */
-	int bell;
+	int wakeup_fd;
 	void *channels;
 	uint64_t ring_bytes;
 };
@@ -126,10 +126,11 @@ struct pn_soft_service {
 	struct pn_soft_address address;
 	int epoll;
 	struct pn_soft_watch listener, waker;
-	struct pn_list strangers; /* the oldest first */
-	uint64_t deaf_until_ns;	  /* no descriptors to accept with; 0: not */
-	unsigned nup;		  /* peers of other processes that are up */
-	uint64_t looked_ns;	  /* when their locks were looked at */
+	struct pn_list pending;		 /* the oldest first */
+	uint64_t accept_paused_until_ns; /* no descriptors to accept with; 0:
+					    not */
+	unsigned nup;		    /* peers of other processes that are up */
+	uint64_t deaths_checked_ns; /* when their locks were looked at */
 	bool warned_user, warned_system;
 	_Atomic bool stop;
 	pthread_t thread;
@@ -153,7 +154,7 @@ struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
 
 /* Lets go of all rings of peers that are not in use just now, so that there
  * are descriptors; how many. Any thread. */
-unsigned pn_soft_shed(struct pn_soft_device *dev);
+unsigned pn_soft_close_idle_rings(struct pn_soft_device *dev);
 
 /* Unmaps what a peer that is down (or a closing device) no longer needs. */
 void pn_soft_link_unmap(struct pn_soft_peer *peer);

@@ -95,12 +95,12 @@ static void describe_rights(pn_fact_fn *fn, void *arg)
 static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
 			    void *arg)
 {
-	struct pn_soft_lane lane;
+	struct pn_soft_staging staging;
 	char text[160];
 
 	pn_soft_enter(dev);
-	pn_soft_lane_open(&dev->lane);
-	lane = dev->lane;
+	pn_soft_staging_open(&dev->staging);
+	staging = dev->staging;
 	pn_soft_leave(dev);
 	snprintf(text, sizeof(text),
 		 "%u rings of %u slots, up to %llu of "
@@ -115,11 +115,12 @@ static void describe_moving(struct pn_soft_device *dev, pn_fact_fn *fn,
 	snprintf(text, sizeof(text),
 		 "chunks of %zu KiB; gets by %s; pipe of "
 		 "%zu pages",
-		 lane.chunk / 1024, lane.direct >= 0 ? "a bounce file" : "pipe",
-		 lane.pipe_pages);
+		 staging.chunk / 1024,
+		 staging.direct >= 0 ? "a bounce file" : "pipe",
+		 staging.pipe_pages);
 	fn(arg, "moving", text);
 	fn(arg, "unpinning",
-	   dev->domain->slots.lag
+	   dev->domain->slots.deferred_uncharge
 		   ? "the kernel uncharges late (about 1 s): dying "
 		     "bytes are counted until then"
 		   : "uncharged at once");

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/servant.h"
+#include "base/service_thread.h"
 #include "device/soft/soft_impl.h"
 
 #define QUANTUM_CHUNKS 4
@@ -49,10 +49,10 @@ static void free_list(struct pn_list *list)
 
 void pn_soft_engine_kick(struct pn_soft_engine *engine)
 {
-	atomic_fetch_add(&engine->bell, 1);
+	atomic_fetch_add(&engine->doorbell, 1);
 	if (atomic_load(&engine->sleeping))
-		syscall(SYS_futex, &engine->bell, FUTEX_WAKE_PRIVATE, 1, NULL,
-			NULL, 0);
+		syscall(SYS_futex, &engine->doorbell, FUTEX_WAKE_PRIVATE, 1,
+			NULL, NULL, 0);
 }
 
 void pn_soft_engine_queue(struct pn_soft_engine *engine, struct pn_soft_op *op)
@@ -119,18 +119,18 @@ static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
 		pn_list_append(&engine->turns, &peer->turn);
 	pn_unlock(&engine->lock);
 	if (over)
-		pn_soft_ring_own(engine->dev);
+		pn_soft_notify_own(engine->dev);
 }
 
 /* Goes on with one operation for a while. False: it waits for room. */
-static bool go_on(struct pn_soft_engine *engine, struct pn_soft_op *op,
-		  size_t budget)
+static bool execute_some(struct pn_soft_engine *engine, struct pn_soft_op *op,
+			 size_t budget)
 {
 	int ret = -ECONNRESET;
 
 	if (atomic_load(&op->peer->state) == PN_SOFT_UP)
-		ret = pn_soft_carry_out(&engine->lane, op->peer, &op->op,
-					op->len, budget, &op->done);
+		ret = pn_soft_execute(&engine->staging, op->peer, &op->op,
+				      op->len, budget, &op->done);
 	if (ret == -EAGAIN) {
 		end_turn(engine, op, false);
 		return false;
@@ -152,7 +152,7 @@ static enum outcome work(struct pn_soft_engine *engine, size_t budget)
 		return OTHERS_WORK;
 	op = next_op(engine);
 	if (op)
-		outcome = go_on(engine, op, budget) ? WORKED : NO_ROOM;
+		outcome = execute_some(engine, op, budget) ? WORKED : NO_ROOM;
 	atomic_store_explicit(&engine->busy, 0, memory_order_release);
 	return outcome;
 }
@@ -161,28 +161,28 @@ bool pn_soft_engine_help(struct pn_soft_engine *engine)
 {
 	return atomic_load_explicit(&engine->nqueued, memory_order_relaxed) &&
 	       engine->dev->params.engine != PN_SOFT_THREAD &&
-	       work(engine, engine->lane.chunk) == WORKED;
+	       work(engine, engine->staging.chunk) == WORKED;
 }
 
 static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
 		     const struct timespec *timeout)
 {
-	syscall(SYS_futex, &engine->bell, FUTEX_WAIT_PRIVATE, seen, timeout,
+	syscall(SYS_futex, &engine->doorbell, FUTEX_WAIT_PRIVATE, seen, timeout,
 		NULL, 0);
 }
 
-/* Waits until the bell rings again. Where callers help, going to sleep at once
- * leaves them the core and the next operation. */
+/* Waits until the doorbell rings again. Where callers help, going to sleep at
+ * once leaves them the core and the next operation. */
 static void idle(struct pn_soft_engine *engine, uint32_t seen)
 {
 	const struct pn_soft_params *params = &engine->dev->params;
 	uint64_t spin = params->engine == PN_SOFT_THREAD ? params->spin : 0;
 	uint64_t until = pn_clock_ns() + spin;
 
-	while (atomic_load(&engine->bell) == seen && pn_clock_ns() < until)
+	while (atomic_load(&engine->doorbell) == seen && pn_clock_ns() < until)
 		pn_relax();
 	atomic_store(&engine->sleeping, 1);
-	while (atomic_load(&engine->bell) == seen &&
+	while (atomic_load(&engine->doorbell) == seen &&
 	       !atomic_load(&engine->stop))
 		sleep_on(engine, seen, NULL);
 	atomic_store(&engine->sleeping, 0);
@@ -203,11 +203,11 @@ static void doze(unsigned *ndozes)
 static void *run(void *arg)
 {
 	struct pn_soft_engine *engine = arg;
-	size_t budget = QUANTUM_CHUNKS * engine->lane.chunk;
+	size_t budget = QUANTUM_CHUNKS * engine->staging.chunk;
 	unsigned stuck = 0, ndozes = 0;
 
 	while (!atomic_load(&engine->stop)) {
-		uint32_t seen = atomic_load(&engine->bell);
+		uint32_t seen = atomic_load(&engine->doorbell);
 
 		switch (work(engine, budget)) {
 		case WORKED:
@@ -242,8 +242,8 @@ void pn_soft_engine_init(struct pn_soft_engine *engine,
 	pn_list_init(&engine->turns);
 	pn_list_init(&engine->done);
 	pn_list_init(&engine->spare);
-	pn_soft_lane_init(&engine->lane, dev->params.chunk,
-			  dev->params.strict ? &dev->domain->slots : NULL);
+	pn_soft_staging_init(&engine->staging, dev->params.chunk,
+			     dev->params.strict ? &dev->domain->slots : NULL);
 }
 
 /* -EAGAIN would mean that there is no room just now. */
@@ -251,8 +251,8 @@ int pn_soft_engine_start(struct pn_soft_engine *engine)
 {
 	if (pn_unlikely(!engine->running))
 		engine->running =
-			!pn_servant_start(&engine->thread, "pinion-engine", run,
-					  engine);
+			!pn_service_thread_start(&engine->thread,
+						 "pinion-engine", run, engine);
 	return engine->running ? 0 : -ENOMEM;
 }
 
@@ -286,6 +286,6 @@ void pn_soft_engine_fini(struct pn_soft_engine *engine)
 							    link));
 	}
 	free_list(&engine->spare);
-	pn_soft_lane_fini(&engine->lane);
+	pn_soft_staging_fini(&engine->staging);
 	pn_mutex_fini(&engine->lock);
 }

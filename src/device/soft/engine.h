@@ -20,7 +20,7 @@
  * Life of an operation: pn_soft_engine_alloc() by post(), queued, done, taken
  * by poll(), freed. Storage is kept for the next ones.
  * Threads: callers' and its own; engine->lock protects the queues, `busy` the
- * lane and the operation at work.
+ * staging and the operation at work.
  */
 #ifndef PN_DEVICE_SOFT_ENGINE_H
 #define PN_DEVICE_SOFT_ENGINE_H
@@ -54,11 +54,11 @@ struct pn_soft_engine {
 	_Atomic unsigned nqueued;	 /* not over: pollers look first */
 	_Atomic unsigned busy;		 /* somebody carries out operations */
 	_Atomic unsigned ndone;	   /* entries of `done`: poll looks first */
-	_Atomic uint32_t bell;	   /* futex: rung when there is work */
+	_Atomic uint32_t doorbell; /* futex: rung when there is work */
 	_Atomic uint32_t sleeping; /* the thread is, or is about to */
 	_Atomic uint32_t stop;
 	struct pn_list spare; /* the callers' */
-	struct pn_soft_lane lane;
+	struct pn_soft_staging staging;
 	pthread_t thread;
 	bool running;
 };

@@ -21,21 +21,21 @@
 
 /* --- lanes --------------------------------------------------------------- */
 
-static void open_pipe(struct pn_soft_lane *lane)
+static void open_pipe(struct pn_soft_staging *staging)
 {
 	int bytes;
 
 	/* Non-blocking, so that io_uring never hands a read to a worker. */
-	if (pipe2(lane->pipe, O_CLOEXEC | O_NONBLOCK)) {
-		lane->pipe[0] = lane->pipe[1] = -1;
+	if (pipe2(staging->pipe, O_CLOEXEC | O_NONBLOCK)) {
+		staging->pipe[0] = staging->pipe[1] = -1;
 		return;
 	}
 	/* Unaligned pages need one more slot; over the user's limit on pipes
 	 * the size stays as it is and chunks that do not fit are copied. */
-	fcntl(lane->pipe[1], F_SETPIPE_SZ,
-	      (int)(lane->chunk + 2 * PN_PAGE_BYTES));
-	bytes = fcntl(lane->pipe[1], F_GETPIPE_SZ);
-	lane->pipe_pages = bytes > 0 ? (size_t)bytes / PN_PAGE_BYTES : 0;
+	fcntl(staging->pipe[1], F_SETPIPE_SZ,
+	      (int)(staging->chunk + 2 * PN_PAGE_BYTES));
+	bytes = fcntl(staging->pipe[1], F_GETPIPE_SZ);
+	staging->pipe_pages = bytes > 0 ? (size_t)bytes / PN_PAGE_BYTES : 0;
 }
 
 static int open_direct(int file)
@@ -46,10 +46,10 @@ static int open_direct(int file)
 	return open(path, O_RDWR | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
 }
 
-void pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
-		       struct pn_soft_slots *own)
+void pn_soft_staging_init(struct pn_soft_staging *staging, size_t chunk,
+			  struct pn_soft_slots *own)
 {
-	*lane = (struct pn_soft_lane){
+	*staging = (struct pn_soft_staging){
 		.own = own, .chunk = chunk, .direct = -1, .pipe = { -1, -1 }
 	};
 }
@@ -60,44 +60,45 @@ static void close_fd(int fd)
 		close(fd);
 }
 
-void pn_soft_lane_fini(struct pn_soft_lane *lane)
+void pn_soft_staging_fini(struct pn_soft_staging *staging)
 {
-	if (!lane->open)
+	if (!staging->open)
 		return;
-	munmap(lane->bounce, lane->chunk);
-	close_fd(lane->file);
-	close_fd(lane->direct);
-	close_fd(lane->pipe[0]);
-	close_fd(lane->pipe[1]);
+	munmap(staging->bounce, staging->chunk);
+	close_fd(staging->file);
+	close_fd(staging->direct);
+	close_fd(staging->pipe[0]);
+	close_fd(staging->pipe[1]);
 }
 
-int pn_soft_lane_open(struct pn_soft_lane *lane)
+int pn_soft_staging_open(struct pn_soft_staging *staging)
 {
 	void *map;
 	int ret;
 
-	if (pn_likely(lane->open))
+	if (pn_likely(staging->open))
 		return 0;
-	ret = pn_soft_memfd("pinion-bounce", lane->chunk, &lane->file, &map);
+	ret = pn_soft_memfd("pinion-bounce", staging->chunk, &staging->file,
+			    &map);
 	if (ret)
 		return ret;
-	lane->bounce = map;
-	lane->open = true;
-	fcntl(lane->file, F_SETFL, O_NONBLOCK);
-	lane->direct = open_direct(lane->file);
-	open_pipe(lane);
+	staging->bounce = map;
+	staging->open = true;
+	fcntl(staging->file, F_SETFL, O_NONBLOCK);
+	staging->direct = open_direct(staging->file);
+	open_pipe(staging);
 	/* Without one of them it would do, but worse, and for ever. */
-	if (lane->pipe[0] >= 0 || errno != EMFILE)
+	if (staging->pipe[0] >= 0 || errno != EMFILE)
 		return 0;
-	pn_soft_lane_fini(lane);
-	pn_soft_lane_init(lane, lane->chunk, lane->own);
+	pn_soft_staging_fini(staging);
+	pn_soft_staging_init(staging, staging->chunk, staging->own);
 	return -EMFILE;
 }
 
 /* Throws away what a failed operation left in the pipe. */
-static void drain(struct pn_soft_lane *lane)
+static void drain(struct pn_soft_staging *staging)
 {
-	while (read(lane->pipe[0], lane->bounce, lane->chunk) > 0)
+	while (read(staging->pipe[0], staging->bounce, staging->chunk) > 0)
 		;
 }
 
@@ -130,11 +131,11 @@ static unsigned drop_rings(struct pn_soft_remote *remote, uint64_t set)
 		remote->rings[i] = NULL;
 		n++;
 	}
-	remote->brief &= ~set;
+	remote->close_after_chunk &= ~set;
 	return n;
 }
 
-void pn_soft_remote_leave(struct pn_soft_remote *remote)
+void pn_soft_remote_disconnect(struct pn_soft_remote *remote)
 {
 	pn_lock(&remote->lock);
 	remote->gone = true;
@@ -142,7 +143,7 @@ void pn_soft_remote_leave(struct pn_soft_remote *remote)
 	pn_unlock(&remote->lock);
 }
 
-unsigned pn_soft_remote_shed(struct pn_soft_remote *remote)
+unsigned pn_soft_remote_close_idle_rings(struct pn_soft_remote *remote)
 {
 	unsigned n;
 
@@ -155,7 +156,7 @@ unsigned pn_soft_remote_shed(struct pn_soft_remote *remote)
 
 void pn_soft_remote_fini(struct pn_soft_remote *remote)
 {
-	pn_soft_remote_leave(remote);
+	pn_soft_remote_disconnect(remote);
 	pn_mutex_fini(&remote->lock);
 }
 
@@ -235,19 +236,19 @@ static int join(struct pn_soft_remote *remote, unsigned index)
 	}
 	remote->rings[index] = ring;
 	if (is_scarce(fd))
-		remote->brief |= UINT64_C(1) << index;
+		remote->close_after_chunk |= UINT64_C(1) << index;
 	return 0;
 }
 
 static int ring_of(struct pn_soft_remote *remote, uint64_t key,
 		   struct pn_soft_ring **out) PN_REQUIRES(&remote->lock)
 {
-	unsigned index = pn_soft_place_ring(key);
+	unsigned index = pn_soft_location_ring(key);
 	int ret;
 
 	if (remote->gone)
 		return -ECONNRESET;
-	if (pn_soft_place_family(key) != PN_SOFT_EXPOSED ||
+	if (pn_soft_location_family(key) != PN_SOFT_EXPOSED ||
 	    index >= atomic_load(&remote->shared->nrings))
 		return -EACCES;
 	if (remote->loopback) {
@@ -266,8 +267,8 @@ static int ring_of(struct pn_soft_remote *remote, uint64_t key,
 /* The end of a chunk. */
 static void end_chunk(struct pn_soft_remote *remote) PN_REQUIRES(&remote->lock)
 {
-	if (pn_unlikely(remote->brief))
-		drop_rings(remote, remote->brief);
+	if (pn_unlikely(remote->close_after_chunk))
+		drop_rings(remote, remote->close_after_chunk);
 }
 
 /* --- the far side of a chunk --------------------------------------------- */
@@ -306,16 +307,16 @@ static int moved(int ret)
 
 /* Moves a chunk whose key was checked, slot by slot and, should the kernel
  * stop early, piece by piece. */
-static int submit_locked(struct pn_soft_ring *ring, int opcode,
-			 const struct chunk *chunk, uint64_t base)
+static int submit_slots_locked(struct pn_soft_ring *ring, int opcode,
+			       const struct chunk *chunk, uint64_t base)
 {
 	uint64_t addr = chunk->addr, end = addr + chunk->len;
-	unsigned slot = pn_soft_place_slot(chunk->op->rkey);
+	unsigned slot = pn_soft_location_slot(chunk->op->rkey);
 
 	while (addr < end) {
-		uint64_t stop = pn_soft_part_end(base, addr);
+		uint64_t stop = pn_soft_slot_end(base, addr);
 		struct pn_soft_move move = {
-			.slot = slot + pn_soft_part(base, addr),
+			.slot = slot + pn_soft_slot_of(base, addr),
 			.addr = addr,
 			.len = (unsigned)((stop < end ? stop : end) - addr),
 			.fd = chunk->fd,
@@ -343,12 +344,13 @@ static int process_copy(struct pn_soft_remote *remote, int opcode,
 				    chunk->addr, chunk->len);
 }
 
-static int carry_locked(struct pn_soft_remote *remote,
-			struct pn_soft_ring *ring, int opcode,
-			const struct chunk *chunk)
+static int submit_chunk_locked(struct pn_soft_remote *remote,
+			       struct pn_soft_ring *ring, int opcode,
+			       const struct chunk *chunk)
 {
 	const struct pn_op *op = chunk->op;
-	struct pn_soft_slot *slot = &ring->slots[pn_soft_place_slot(op->rkey)];
+	struct pn_soft_slot *slot =
+		&ring->slots[pn_soft_location_slot(op->rkey)];
 	uint64_t base;
 
 	if (!pn_soft_slot_grants(slot, op->rkey, op->remote_addr, chunk->op_len,
@@ -356,11 +358,11 @@ static int carry_locked(struct pn_soft_remote *remote,
 		return -EACCES;
 	if (!ring->uses_uring)
 		return process_copy(remote, opcode, chunk);
-	return submit_locked(ring, opcode, chunk, base);
+	return submit_slots_locked(ring, opcode, chunk, base);
 }
 
-static int carry(struct pn_soft_remote *remote, int opcode,
-		 const struct chunk *chunk)
+static int submit_chunk(struct pn_soft_remote *remote, int opcode,
+			const struct chunk *chunk)
 {
 	struct pn_soft_ring *ring;
 	int ret;
@@ -369,7 +371,7 @@ static int carry(struct pn_soft_remote *remote, int opcode,
 	ret = ring_of(remote, chunk->op->rkey, &ring);
 	if (!ret) {
 		pn_soft_ring_lock(ring);
-		ret = carry_locked(remote, ring, opcode, chunk);
+		ret = submit_chunk_locked(remote, ring, opcode, chunk);
 		pn_soft_ring_unlock(ring);
 		end_chunk(remote);
 	}
@@ -412,20 +414,20 @@ static size_t pages_in(const struct iovec *iov, unsigned n)
 }
 
 /* Moves one local piece between its slot and the bounce buffer at offset. */
-static int through_slot(struct pn_soft_lane *lane, int opcode,
+static int through_slot(struct pn_soft_staging *staging, int opcode,
 			struct iovec piece, uint64_t lkey, uint64_t offset)
 {
-	struct pn_soft_table *table = pn_soft_slots_table(lane->own, lkey);
-	unsigned slot = pn_soft_place_slot(lkey);
+	struct pn_soft_table *table = pn_soft_slots_table(staging->own, lkey);
+	unsigned slot = pn_soft_location_slot(lkey);
 	uint64_t base, addr = (uintptr_t)piece.iov_base;
 	struct pn_op op = { .rkey = lkey };
 	struct chunk chunk = {
 		.op = &op,
 		.addr = addr,
 		.len = piece.iov_len,
-		.fd = opcode == IORING_OP_WRITE_FIXED && lane->direct >= 0
-			      ? lane->direct
-			      : lane->file,
+		.fd = opcode == IORING_OP_WRITE_FIXED && staging->direct >= 0
+			      ? staging->direct
+			      : staging->file,
 		.offset = offset,
 	};
 	int ret = -EFAULT;
@@ -433,19 +435,20 @@ static int through_slot(struct pn_soft_lane *lane, int opcode,
 	pn_soft_ring_lock(&table->ring);
 	if (pn_soft_slot_grants(&table->local[slot], lkey, addr, piece.iov_len,
 				0, &base))
-		ret = submit_locked(&table->ring, opcode, &chunk, base);
+		ret = submit_slots_locked(&table->ring, opcode, &chunk, base);
 	pn_soft_ring_unlock(&table->ring);
 	return ret == -EACCES ? -EFAULT : ret;
 }
 
 /* Whether the local segments go through their slots. */
-static bool is_strict(const struct pn_soft_lane *lane, const struct pn_op *op)
+static bool is_strict(const struct pn_soft_staging *staging,
+		      const struct pn_op *op)
 {
-	return lane->own && lane->own->uses_uring &&
+	return staging->own && staging->own->uses_uring &&
 	       !(op->flags & PN_OP_INLINE);
 }
 
-static int all_through_slots(struct pn_soft_lane *lane, int opcode,
+static int all_through_slots(struct pn_soft_staging *staging, int opcode,
 			     const struct iovec *iov, const uint64_t *lkeys,
 			     unsigned n)
 {
@@ -453,120 +456,122 @@ static int all_through_slots(struct pn_soft_lane *lane, int opcode,
 	int ret = 0;
 
 	for (unsigned i = 0; i < n && !ret; offset += iov[i++].iov_len)
-		ret = through_slot(lane, opcode, iov[i], lkeys[i], offset);
+		ret = through_slot(staging, opcode, iov[i], lkeys[i], offset);
 	return ret;
 }
 
-static void copy_in(struct pn_soft_lane *lane, const struct iovec *iov,
+static void copy_in(struct pn_soft_staging *staging, const struct iovec *iov,
 		    unsigned n)
 {
-	char *to = lane->bounce;
+	char *to = staging->bounce;
 
 	for (unsigned i = 0; i < n; to += iov[i++].iov_len)
 		memcpy(to, iov[i].iov_base, iov[i].iov_len);
 }
 
-static void copy_out(struct pn_soft_lane *lane, const struct iovec *iov,
+static void copy_out(struct pn_soft_staging *staging, const struct iovec *iov,
 		     unsigned n)
 {
-	const char *from = lane->bounce;
+	const char *from = staging->bounce;
 
 	for (unsigned i = 0; i < n; from += iov[i++].iov_len)
 		memcpy(iov[i].iov_base, from, iov[i].iov_len);
 }
 
 /* Lends the source pages to the pipe. A short count: not all is mapped. */
-static int splice_in(struct pn_soft_lane *lane, const struct iovec *iov,
+static int splice_in(struct pn_soft_staging *staging, const struct iovec *iov,
 		     unsigned n, size_t len)
 {
-	ssize_t done = vmsplice(lane->pipe[1], iov, n, 0);
+	ssize_t done = vmsplice(staging->pipe[1], iov, n, 0);
 
 	if (done == (ssize_t)len)
 		return 0;
-	drain(lane);
+	drain(staging);
 	return -EFAULT;
 }
 
 /* --- puts and gets ------------------------------------------------------- */
 
-static int put_chunk(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
-		     struct chunk *chunk, const uint64_t *lkeys)
+static int put_chunk(struct pn_soft_staging *staging,
+		     struct pn_soft_remote *remote, struct chunk *chunk,
+		     const uint64_t *lkeys)
 {
 	bool piped = false;
 	int ret = 0;
 
-	chunk->fd = lane->file;
+	chunk->fd = staging->file;
 	if (!remote->shared->uses_uring)
 		; /* straight from the segments */
-	else if (is_strict(lane, chunk->op))
-		ret = all_through_slots(lane, IORING_OP_WRITE_FIXED, chunk->iov,
-					lkeys, chunk->niov);
+	else if (is_strict(staging, chunk->op))
+		ret = all_through_slots(staging, IORING_OP_WRITE_FIXED,
+					chunk->iov, lkeys, chunk->niov);
 	else if (chunk->len <= COPY_MAX ||
-		 pages_in(chunk->iov, chunk->niov) > lane->pipe_pages)
-		copy_in(lane, chunk->iov, chunk->niov);
+		 pages_in(chunk->iov, chunk->niov) > staging->pipe_pages)
+		copy_in(staging, chunk->iov, chunk->niov);
 	else {
-		ret = splice_in(lane, chunk->iov, chunk->niov, chunk->len);
-		chunk->fd = lane->pipe[0];
+		ret = splice_in(staging, chunk->iov, chunk->niov, chunk->len);
+		chunk->fd = staging->pipe[0];
 		chunk->offset = IN_PIPE;
 		piped = true;
 	}
 	if (ret)
 		return ret;
-	ret = carry(remote, IORING_OP_READ_FIXED, chunk);
+	ret = submit_chunk(remote, IORING_OP_READ_FIXED, chunk);
 	if (ret && piped)
-		drain(lane);
+		drain(staging);
 	return ret;
 }
 
-static int read_pipe(struct pn_soft_lane *lane, const struct chunk *chunk)
+static int read_pipe(struct pn_soft_staging *staging, const struct chunk *chunk)
 {
-	ssize_t n = readv(lane->pipe[0], chunk->iov, (int)chunk->niov);
+	ssize_t n = readv(staging->pipe[0], chunk->iov, (int)chunk->niov);
 
 	if (n == (ssize_t)chunk->len)
 		return 0;
-	drain(lane);
+	drain(staging);
 	return -EFAULT;
 }
 
-static int get_chunk(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
-		     struct chunk *chunk, const uint64_t *lkeys)
+static int get_chunk(struct pn_soft_staging *staging,
+		     struct pn_soft_remote *remote, struct chunk *chunk,
+		     const uint64_t *lkeys)
 {
-	bool strict = is_strict(lane, chunk->op);
-	bool piped = lane->direct < 0 && !strict &&
-		     chunk->len <= lane->pipe_pages * PN_PAGE_BYTES;
+	bool strict = is_strict(staging, chunk->op);
+	bool piped = staging->direct < 0 && !strict &&
+		     chunk->len <= staging->pipe_pages * PN_PAGE_BYTES;
 	int ret;
 
-	chunk->fd = lane->direct >= 0 ? lane->direct : lane->file;
+	chunk->fd = staging->direct >= 0 ? staging->direct : staging->file;
 	if (piped) {
-		chunk->fd = lane->pipe[1];
+		chunk->fd = staging->pipe[1];
 		chunk->offset = IN_PIPE;
 	}
-	ret = carry(remote, IORING_OP_WRITE_FIXED, chunk);
+	ret = submit_chunk(remote, IORING_OP_WRITE_FIXED, chunk);
 	if (ret && piped)
-		drain(lane);
+		drain(staging);
 	if (ret || !remote->shared->uses_uring)
 		return ret;
 	if (piped)
-		return read_pipe(lane, chunk);
+		return read_pipe(staging, chunk);
 	if (strict)
-		return all_through_slots(lane, IORING_OP_READ_FIXED, chunk->iov,
-					 lkeys, chunk->niov);
-	copy_out(lane, chunk->iov, chunk->niov);
+		return all_through_slots(staging, IORING_OP_READ_FIXED,
+					 chunk->iov, lkeys, chunk->niov);
+	copy_out(staging, chunk->iov, chunk->niov);
 	return 0;
 }
 
-int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
-		       const struct pn_op *op, size_t len, size_t budget,
-		       size_t *done)
+int pn_soft_move_bytes(struct pn_soft_staging *staging,
+		       struct pn_soft_remote *remote, const struct pn_op *op,
+		       size_t len, size_t budget, size_t *done)
 {
 	size_t stop = len - *done < budget ? len : *done + budget;
-	int ret = *done < stop ? pn_soft_lane_open(lane) : 0;
+	int ret = *done < stop ? pn_soft_staging_open(staging) : 0;
 
 	if (ret)
 		return ret;
 	while (*done < stop) {
 		size_t left = stop - *done;
-		size_t n = left < lane->chunk ? left : lane->chunk;
+		size_t n = left < staging->chunk ? left : staging->chunk;
 		uint64_t lkeys[PN_SOFT_MAX_SGE];
 		struct iovec iov[PN_SOFT_MAX_SGE];
 		struct chunk chunk = {
@@ -579,8 +584,8 @@ int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
 		};
 
 		ret = op->kind == PN_OP_WRITE
-			      ? put_chunk(lane, remote, &chunk, lkeys)
-			      : get_chunk(lane, remote, &chunk, lkeys);
+			      ? put_chunk(staging, remote, &chunk, lkeys)
+			      : get_chunk(staging, remote, &chunk, lkeys);
 		if (ret)
 			return ret;
 		*done += n;
@@ -590,39 +595,40 @@ int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
 
 /* --- atomics ------------------------------------------------------------- */
 
-static int update_locked(struct pn_soft_lane *lane,
+static int update_locked(struct pn_soft_staging *staging,
 			 struct pn_soft_remote *remote,
 			 struct pn_soft_ring *ring, const struct pn_op *op)
 {
-	struct iovec iov = { lane->bounce, sizeof(uint64_t) };
+	struct iovec iov = { staging->bounce, sizeof(uint64_t) };
 	struct chunk chunk = {
 		.op = op,
 		.op_len = sizeof(uint64_t),
 		.addr = op->remote_addr,
 		.len = sizeof(uint64_t),
-		.fd = lane->direct >= 0 ? lane->direct : lane->file,
+		.fd = staging->direct >= 0 ? staging->direct : staging->file,
 		.iov = &iov,
 		.niov = 1,
 	};
 	uint64_t value;
-	int ret = carry_locked(remote, ring, IORING_OP_WRITE_FIXED, &chunk);
+	int ret = submit_chunk_locked(remote, ring, IORING_OP_WRITE_FIXED,
+				      &chunk);
 
 	if (ret)
 		return ret;
-	memcpy(&value, lane->bounce, sizeof(value));
+	memcpy(&value, staging->bounce, sizeof(value));
 	memcpy(op->sge[0].addr, &value, sizeof(value));
 	value = pn_op_atomic_result(op, value);
-	memcpy(lane->bounce, &value, sizeof(value));
-	chunk.fd = lane->file;
-	return carry_locked(remote, ring, IORING_OP_READ_FIXED, &chunk);
+	memcpy(staging->bounce, &value, sizeof(value));
+	chunk.fd = staging->file;
+	return submit_chunk_locked(remote, ring, IORING_OP_READ_FIXED, &chunk);
 }
 
-int pn_soft_move_atomic(struct pn_soft_lane *lane,
+int pn_soft_move_atomic(struct pn_soft_staging *staging,
 			struct pn_soft_remote *remote, const struct pn_op *op)
 {
 	pthread_mutex_t *order = &remote->shared->atomic_lock;
 	struct pn_soft_ring *ring;
-	int ret = pn_soft_lane_open(lane);
+	int ret = pn_soft_staging_open(staging);
 
 	if (ret)
 		return ret;
@@ -633,7 +639,7 @@ int pn_soft_move_atomic(struct pn_soft_lane *lane,
 		if (pn_soft_robust_lock(order))
 			pn_soft_robust_repaired(order);
 		pn_soft_ring_lock(ring);
-		ret = update_locked(lane, remote, ring, op);
+		ret = update_locked(staging, remote, ring, op);
 		pn_soft_ring_unlock(ring);
 		pn_soft_robust_unlock(order);
 		end_chunk(remote);

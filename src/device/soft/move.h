@@ -6,9 +6,10 @@
  * A remote is the way into a peer's exposed memory: its files and those
  * of its rings that were needed so far. A ring costs a descriptor, so it is let
  * go again: after the chunk when its number says that few are left below the
- * limit, and whenever somebody needs descriptors (pn_soft_remote_shed()).
- * A lane is what one thread needs to move bytes: a bounce buffer that is also
- * a file, and a pipe; opened when first used.
+ * limit, and whenever somebody needs descriptors
+ * (pn_soft_remote_close_idle_rings()). A staging is what one thread needs to
+ * move bytes: a bounce buffer that is also a file, and a pipe; opened when
+ * first used.
  *
  *   put, small   copy into the bounce buffer, READ_FIXED from it: one system
  *                call
@@ -26,7 +27,7 @@
  * Each chunk takes the ring's lock, checks key, bounds and access of the whole
  * operation, submits and reaps. vmspliced pages are read before the submission
  * returns, so nothing refers to the source after its completion.
- * Threads: a lane belongs to one thread at a time; a remote has a lock, held
+ * Threads: a staging belongs to one thread at a time; a remote has a lock, held
  * for one chunk.
  */
 #ifndef PN_DEVICE_SOFT_MOVE_H
@@ -36,7 +37,7 @@
 
 #define PN_SOFT_MAX_SGE 16
 
-struct pn_soft_lane {
+struct pn_soft_staging {
 	struct pn_soft_slots *own; /* for strict; NULL otherwise */
 	size_t chunk;
 	bool open;  /* what follows is there */
@@ -48,13 +49,13 @@ struct pn_soft_lane {
 };
 
 /* own only with strict. */
-void pn_soft_lane_init(struct pn_soft_lane *lane, size_t chunk,
-		       struct pn_soft_slots *own);
-void pn_soft_lane_fini(struct pn_soft_lane *lane);
+void pn_soft_staging_init(struct pn_soft_staging *staging, size_t chunk,
+			  struct pn_soft_slots *own);
+void pn_soft_staging_fini(struct pn_soft_staging *staging);
 
 /* Opens it if it is not; moving does that by itself. -errno of what the system
  * refuses. */
-int pn_soft_lane_open(struct pn_soft_lane *lane);
+int pn_soft_staging_open(struct pn_soft_staging *staging);
 
 struct pn_soft_remote {
 	struct pn_mutex lock;
@@ -64,7 +65,7 @@ struct pn_soft_remote {
 	pid_t pid;
 	/* Under lock: */
 	bool gone, warned;
-	uint64_t brief; /* by ring: let go after the chunk */
+	uint64_t close_after_chunk; /* by ring: let go after the chunk */
 	struct pn_soft_ring *rings[PN_SOFT_RINGS];
 };
 
@@ -75,23 +76,24 @@ void pn_soft_remote_init(struct pn_soft_remote *remote,
 
 /* Lets go of the rings: from the return on, operations are -ECONNRESET. The
  * files stay mapped. */
-void pn_soft_remote_leave(struct pn_soft_remote *remote);
+void pn_soft_remote_disconnect(struct pn_soft_remote *remote);
 void pn_soft_remote_fini(struct pn_soft_remote *remote);
 
 /* Lets go of the rings, if nobody is using them: they are fetched again when
  * they are needed. Returns how many descriptors that has freed. */
-unsigned pn_soft_remote_shed(struct pn_soft_remote *remote);
+unsigned pn_soft_remote_close_idle_rings(struct pn_soft_remote *remote);
 
 /* Moves up to `budget` bytes of a WRITE or READ of len bytes in all, from
  * *done on, and advances *done. An operation of 0 bytes needs no key. 0,
  * -EACCES, -EFAULT, -ECONNRESET, or what the system says: -EMFILE, before
- * anything else was done, when no descriptor is left for a lane or a ring. */
-int pn_soft_move_bytes(struct pn_soft_lane *lane, struct pn_soft_remote *remote,
-		       const struct pn_op *op, size_t len, size_t budget,
-		       size_t *done);
+ * anything else was done, when no descriptor is left for a staging or a ring.
+ */
+int pn_soft_move_bytes(struct pn_soft_staging *staging,
+		       struct pn_soft_remote *remote, const struct pn_op *op,
+		       size_t len, size_t budget, size_t *done);
 
 /* Carries out an atomic; the old value is in op's segment at the end. */
-int pn_soft_move_atomic(struct pn_soft_lane *lane,
+int pn_soft_move_atomic(struct pn_soft_staging *staging,
 			struct pn_soft_remote *remote, const struct pn_op *op);
 
 #endif

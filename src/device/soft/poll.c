@@ -7,40 +7,40 @@
 #include "base/log.h"
 #include "device/soft/soft_impl.h"
 
-#define FIRST_FINISHED 64
+#define FIRST_COMPLETED 64
 
 /* --- operations that are over -------------------------------------------- */
 
-int pn_soft_finished_room(struct pn_soft_device *dev)
+int pn_soft_completed_reserve(struct pn_soft_device *dev)
 {
 	unsigned max =
-		dev->nfinished_max ? 2 * dev->nfinished_max : FIRST_FINISHED;
-	struct pn_soft_finished *bigger;
+		dev->ncompleted_max ? 2 * dev->ncompleted_max : FIRST_COMPLETED;
+	struct pn_soft_completed *bigger;
 
-	if (pn_likely(dev->nfinished < dev->nfinished_max))
+	if (pn_likely(dev->ncompleted < dev->ncompleted_max))
 		return 0;
 	bigger = malloc(max * sizeof(*bigger));
 	if (!bigger)
-		return dev->nfinished ? -EAGAIN : -ENOMEM;
-	for (unsigned i = 0; i < dev->nfinished; i++)
-		bigger[i] = dev->finished[(dev->finished_head + i) %
-					  dev->nfinished_max];
-	free(dev->finished);
-	dev->finished = bigger;
-	dev->finished_head = 0;
-	dev->nfinished_max = max;
+		return dev->ncompleted ? -EAGAIN : -ENOMEM;
+	for (unsigned i = 0; i < dev->ncompleted; i++)
+		bigger[i] = dev->completed[(dev->completed_head + i) %
+					   dev->ncompleted_max];
+	free(dev->completed);
+	dev->completed = bigger;
+	dev->completed_head = 0;
+	dev->ncompleted_max = max;
 	return 0;
 }
 
-void pn_soft_finished_add(struct pn_soft_device *dev,
-			  struct pn_soft_finished finished)
+void pn_soft_completed_add(struct pn_soft_device *dev,
+			   struct pn_soft_completed completed)
 {
-	/* nfinished_max is a power of two. */
-	dev->finished[(dev->finished_head + dev->nfinished++) &
-		      (dev->nfinished_max - 1)] = finished;
+	/* ncompleted_max is a power of two. */
+	dev->completed[(dev->completed_head + dev->ncompleted++) &
+		       (dev->ncompleted_max - 1)] = completed;
 }
 
-static void tell_op(struct pn_completion *out, struct pn_soft_peer *peer,
+static void fill_op(struct pn_completion *out, struct pn_soft_peer *peer,
 		    void *user, int status)
 {
 	peer->inflight--;
@@ -50,24 +50,25 @@ static void tell_op(struct pn_completion *out, struct pn_soft_peer *peer,
 				       .user = user };
 }
 
-static unsigned take_finished(struct pn_soft_device *dev,
-			      struct pn_completion *out, unsigned max)
+static unsigned poll_completed(struct pn_soft_device *dev,
+			       struct pn_completion *out, unsigned max)
 {
 	unsigned n = 0;
 
-	while (n < max && dev->nfinished) {
-		struct pn_soft_finished *f = &dev->finished[dev->finished_head];
+	while (n < max && dev->ncompleted) {
+		struct pn_soft_completed *f =
+			&dev->completed[dev->completed_head];
 
-		dev->finished_head =
-			(dev->finished_head + 1) & (dev->nfinished_max - 1);
-		dev->nfinished--;
-		tell_op(&out[n++], f->peer, f->user, f->status);
+		dev->completed_head =
+			(dev->completed_head + 1) & (dev->ncompleted_max - 1);
+		dev->ncompleted--;
+		fill_op(&out[n++], f->peer, f->user, f->status);
 	}
 	return n;
 }
 
-static unsigned take_done(struct pn_soft_device *dev, struct pn_completion *out,
-			  unsigned max)
+static unsigned poll_engine(struct pn_soft_device *dev,
+			    struct pn_completion *out, unsigned max)
 {
 	unsigned n = 0;
 
@@ -78,7 +79,7 @@ static unsigned take_done(struct pn_soft_device *dev, struct pn_completion *out,
 			break;
 		op->peer->queued--;
 		if (op->status || !(op->op.flags & PN_OP_SILENT))
-			tell_op(&out[n++], op->peer, op->op.user, op->status);
+			fill_op(&out[n++], op->peer, op->op.user, op->status);
 		else
 			op->peer->inflight--;
 		pn_soft_engine_free(&dev->engine, op);
@@ -88,24 +89,24 @@ static unsigned take_done(struct pn_soft_device *dev, struct pn_completion *out,
 
 /* --- peers coming and going ---------------------------------------------- */
 
-static void tell(struct pn_soft_device *dev, struct pn_list *list,
-		 struct pn_list *entry)
+static void queue_event(struct pn_soft_device *dev, struct pn_list *list,
+			struct pn_list *entry)
 {
 	pn_lock(&dev->events_lock);
 	pn_list_append(list, entry);
 	atomic_fetch_add(&dev->nevents, 1);
 	pn_unlock(&dev->events_lock);
-	pn_soft_ring_own(dev);
+	pn_soft_notify_own(dev);
 }
 
-void pn_soft_tell_up(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+void pn_soft_queue_up(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
-	tell(dev, &dev->ups, &peer->up);
+	queue_event(dev, &dev->ups, &peer->up);
 }
 
-void pn_soft_tell_down(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+void pn_soft_queue_down(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
-	tell(dev, &dev->downs, &peer->down);
+	queue_event(dev, &dev->downs, &peer->down);
 }
 
 static struct pn_list *next_event(struct pn_soft_device *dev,
@@ -129,7 +130,7 @@ static void use_next_active(struct pn_soft_device *dev)
 	pn_lock(&dev->peers_lock);
 	bigger = dev->next_active;
 	dev->next_active = NULL;
-	dev->nactive_max = dev->peers_room;
+	dev->nactive_max = dev->peers_capacity;
 	pn_unlock(&dev->peers_lock);
 	if (dev->nactive)
 		memcpy(bigger, dev->active, dev->nactive * sizeof(*bigger));
@@ -144,7 +145,7 @@ static void activate(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 	dev->active[dev->nactive++] = peer;
 }
 
-static void tell_peer(struct pn_completion *out, struct pn_soft_peer *peer,
+static void fill_peer(struct pn_completion *out, struct pn_soft_peer *peer,
 		      enum pn_completion_kind kind, int status)
 {
 	*out = (struct pn_completion){ .kind = kind,
@@ -153,8 +154,8 @@ static void tell_peer(struct pn_completion *out, struct pn_soft_peer *peer,
 }
 
 /* Ups before downs: a peer may be in both lists. */
-static unsigned take_events(struct pn_soft_device *dev,
-			    struct pn_completion *out, unsigned max)
+static unsigned poll_peer_events(struct pn_soft_device *dev,
+				 struct pn_completion *out, unsigned max)
 {
 	struct pn_soft_peer *peer;
 	struct pn_list *pos;
@@ -163,7 +164,7 @@ static unsigned take_events(struct pn_soft_device *dev,
 	while (n < max && (pos = next_event(dev, &dev->ups))) {
 		peer = pn_container_of(pos, struct pn_soft_peer, up);
 		activate(dev, peer);
-		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_UP, 0);
+		fill_peer(&out[n++], peer, PN_COMPLETION_PEER_UP, 0);
 	}
 	while (n < max && (pos = next_event(dev, &dev->downs))) {
 		peer = pn_container_of(pos, struct pn_soft_peer, down);
@@ -172,8 +173,8 @@ static unsigned take_events(struct pn_soft_device *dev,
 			dev->nclosing++;
 			continue;
 		}
-		peer->down_told = true;
-		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
+		peer->down_polled = true;
+		fill_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
 			  peer->status);
 	}
 	return n;
@@ -181,23 +182,23 @@ static unsigned take_events(struct pn_soft_device *dev,
 
 /* --- messages ------------------------------------------------------------ */
 
-static void ring_if_stalled(struct pn_soft_peer *peer, bool stalled)
+static void notify_if_stalled(struct pn_soft_peer *peer, bool stalled)
 {
 	if (pn_unlikely(stalled))
-		pn_soft_ring_peer(peer);
+		pn_soft_notify_peer(peer);
 }
 
-static void give_back(struct pn_soft_device *dev, struct pn_soft_peer *peer,
-		      void *lease)
+static void return_cell(struct pn_soft_device *dev, struct pn_soft_peer *peer,
+			void *lease)
 {
-	dev->untidy = true;
-	ring_if_stalled(peer, pn_soft_rx_release(&peer->rx, lease));
+	dev->cells_to_return = true;
+	notify_if_stalled(peer, pn_soft_rx_consumed(&peer->rx, lease));
 }
 
 /* What it wrote before has been taken. */
-static void turn_away(struct pn_soft_device *dev, struct pn_soft_peer *peer)
+static void fail_peer(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
-	if (atomic_exchange(&peer->hostile, true))
+	if (atomic_exchange(&peer->protocol_error, true))
 		return;
 	pn_error("soft: process %d wrote what makes no sense into the ring of "
 		 "its messages; the connection is ended",
@@ -206,7 +207,7 @@ static void turn_away(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 }
 
 /* A message that a write has left instead of a send: nothing is lent. */
-static void tell_imm(struct pn_soft_device *dev, struct pn_completion *out,
+static void fill_imm(struct pn_soft_device *dev, struct pn_completion *out,
 		     struct pn_soft_peer *peer,
 		     const struct pn_soft_message *message)
 {
@@ -217,7 +218,7 @@ static void tell_imm(struct pn_soft_device *dev, struct pn_completion *out,
 				       .peer = &peer->peer,
 				       .len = len,
 				       .imm = message->imm };
-	give_back(dev, peer, message->lease);
+	return_cell(dev, peer, message->lease);
 }
 
 /* False: there was but a mark, or what cannot be. */
@@ -227,13 +228,13 @@ static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
 	struct pn_soft_message message;
 
 	if (pn_unlikely(!pn_soft_rx_take(&peer->rx, &message))) {
-		dev->untidy = true; /* marks go back, too */
+		dev->cells_to_return = true; /* marks go back, too */
 		if (peer->rx.broken)
-			turn_away(dev, peer);
+			fail_peer(dev, peer);
 		return false;
 	}
 	if (pn_unlikely(message.kind != PN_SOFT_SEND)) {
-		tell_imm(dev, out, peer, &message);
+		fill_imm(dev, out, peer, &message);
 		return true;
 	}
 	*out = (struct pn_completion){ .kind = PN_COMPLETION_RECV,
@@ -246,21 +247,25 @@ static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
 	return true;
 }
 
-/* Whether the taker took the next message of a peer; it is given back then. */
-static inline bool is_taken(struct pn_soft_device *dev,
-			    struct pn_soft_peer *peer)
+/* Whether the receive_handler took the next message of a peer; it is given back
+ * then. */
+static inline bool is_handled(struct pn_soft_device *dev,
+			      struct pn_soft_peer *peer)
 {
-	struct pn_taker *taker = dev->device.taker;
+	struct pn_receive_handler *receive_handler =
+		dev->device.receive_handler;
 	const void *data;
 	size_t len;
 
-	if (!taker)
+	if (!receive_handler)
 		return false;
 	data = pn_soft_rx_peek(&peer->rx, &len);
-	if (pn_unlikely(!data || !taker->take(taker, &peer->peer, data, len)))
+	if (pn_unlikely(!data ||
+			!receive_handler->take(receive_handler, &peer->peer,
+					       data, len)))
 		return false;
-	dev->untidy = true;
-	ring_if_stalled(peer, pn_soft_rx_drop(&peer->rx, len));
+	dev->cells_to_return = true;
+	notify_if_stalled(peer, pn_soft_rx_consume_next(&peer->rx, len));
 	return true;
 }
 
@@ -313,8 +318,8 @@ static PN_NOINLINE unsigned take_messages(struct pn_soft_device *dev,
 	return n;
 }
 
-void pn_soft_release(struct pn_device *device,
-		     const struct pn_completion *completion)
+void pn_soft_return_buffer(struct pn_device *device,
+			   const struct pn_completion *completion)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
 	struct pn_soft_peer *peer = pn_soft_peer_of(completion->peer);
@@ -323,8 +328,8 @@ void pn_soft_release(struct pn_device *device,
 		return;
 	pn_soft_enter(dev);
 	peer->lent--;
-	give_back(dev, peer, completion->lease);
-	if (pn_unlikely(peer->down_told && !peer->lent))
+	return_cell(dev, peer, completion->lease);
+	if (pn_unlikely(peer->down_polled && !peer->lent))
 		pn_soft_link_unmap(peer);
 	pn_soft_leave(dev);
 }
@@ -337,7 +342,7 @@ static bool is_over(const struct pn_soft_peer *peer)
 	       !pn_soft_rx_ready(&peer->rx);
 }
 
-static unsigned take_closed(struct pn_soft_device *dev,
+static unsigned poll_closed(struct pn_soft_device *dev,
 			    struct pn_completion *out, unsigned max)
 {
 	unsigned n = 0;
@@ -351,8 +356,8 @@ static unsigned take_closed(struct pn_soft_device *dev,
 		}
 		dev->active[i] = dev->active[--dev->nactive];
 		dev->nclosing--;
-		peer->down_told = true;
-		tell_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
+		peer->down_polled = true;
+		fill_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
 			  peer->status);
 		if (!peer->lent)
 			pn_soft_link_unmap(peer);
@@ -365,26 +370,26 @@ static unsigned take_closed(struct pn_soft_device *dev,
 static unsigned poll_all(struct pn_soft_device *dev, struct pn_completion *out,
 			 unsigned max)
 {
-	unsigned n = take_finished(dev, out, max);
+	unsigned n = poll_completed(dev, out, max);
 
-	n += take_done(dev, out + n, max - n);
+	n += poll_engine(dev, out + n, max - n);
 	if (atomic_load_explicit(&dev->nevents, memory_order_relaxed))
-		n += take_events(dev, out + n, max - n);
+		n += poll_peer_events(dev, out + n, max - n);
 	if (n < max)
 		n += take_messages(dev, next_sender(dev), out + n, max - n);
 	if (dev->nclosing)
-		n += take_closed(dev, out + n, max - n);
+		n += poll_closed(dev, out + n, max - n);
 	return n;
 }
 
-/* While there is nothing to tell, which is what most polls find, there is time
- * to give cells back. */
-static PN_NOINLINE void tidy(struct pn_soft_device *dev)
+/* While there is nothing to queue_event, which is what most polls find, there
+ * is time to give cells back. */
+static PN_NOINLINE void return_cells(struct pn_soft_device *dev)
 {
-	dev->untidy = false;
+	dev->cells_to_return = false;
 	for (unsigned i = 0; i < dev->nactive; i++)
-		ring_if_stalled(dev->active[i],
-				pn_soft_rx_tidy(&dev->active[i]->rx));
+		notify_if_stalled(dev->active[i], pn_soft_rx_return_pending(
+							  &dev->active[i]->rx));
 }
 
 static unsigned poll_once(struct pn_soft_device *dev, struct pn_completion *out,
@@ -394,8 +399,8 @@ static unsigned poll_once(struct pn_soft_device *dev, struct pn_completion *out,
 
 	pn_soft_enter(dev);
 	n = poll_all(dev, out, max);
-	if (!n && dev->untidy)
-		tidy(dev);
+	if (!n && dev->cells_to_return)
+		return_cells(dev);
 	pn_soft_leave(dev);
 	return n;
 }
@@ -414,7 +419,7 @@ static PN_NOINLINE int poll_and_help(struct pn_soft_device *dev,
 /* Whether messages are all there can be, for the only thread there is. */
 static bool is_simple(const struct pn_soft_device *dev)
 {
-	return dev->device.single_threaded && !dev->nfinished &&
+	return dev->device.single_threaded && !dev->ncompleted &&
 	       !dev->nclosing &&
 	       !atomic_load_explicit(&dev->engine.ndone,
 				     memory_order_relaxed) &&
@@ -423,18 +428,18 @@ static bool is_simple(const struct pn_soft_device *dev)
 	       !atomic_load_explicit(&dev->nevents, memory_order_relaxed);
 }
 
-/* As far as the taker takes them; what is left is lent. To look for the next
- * one takes a line from its sender's cache: whoever waits for this one alone
- * would wait for that, too. So it is looked for when no poll since the last
- * message has found nothing. */
+/* As far as the receive_handler takes them; what is left is lent. To look for
+ * the next one takes a line from its sender's cache: whoever waits for this one
+ * alone would wait for that, too. So it is looked for when no poll since the
+ * last message has found nothing. */
 static PN_NOINLINE int offer_messages(struct pn_soft_device *dev,
 				      struct pn_soft_peer *sender,
 				      struct pn_completion *out, unsigned max)
 {
-	bool burst = dev->untidy;
+	bool burst = dev->cells_to_return;
 
 	do {
-		if (!is_taken(dev, sender))
+		if (!is_handled(dev, sender))
 			return (int)take_messages(dev, sender, out, max);
 	} while (burst && (sender = next_sender(dev)));
 	return 0;
@@ -452,27 +457,27 @@ int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 	sender = next_sender(dev);
 	if (pn_unlikely(sender))
 		return offer_messages(dev, sender, out, max);
-	if (pn_unlikely(dev->untidy))
-		tidy(dev);
+	if (pn_unlikely(dev->cells_to_return))
+		return_cells(dev);
 	return 0;
 }
 
 /* Room in a channel is news to whoever was refused for want of it. The engine
  * looks for itself. Whoever sleeps has given back what the peer may want. */
-static bool has_news_of(struct pn_soft_peer *peer)
+static bool peer_has_events(struct pn_soft_peer *peer)
 {
-	ring_if_stalled(peer, pn_soft_rx_tidy(&peer->rx));
+	notify_if_stalled(peer, pn_soft_rx_return_pending(&peer->rx));
 	return pn_soft_rx_ready(&peer->rx) || is_over(peer) ||
-	       (!peer->queued && pn_soft_tx_relieved(&peer->tx));
+	       (!peer->queued && pn_soft_tx_unstalled(&peer->tx));
 }
 
-bool pn_soft_has_news(struct pn_soft_device *dev)
+bool pn_soft_has_events(struct pn_soft_device *dev)
 {
-	if (dev->nfinished || atomic_load(&dev->engine.ndone) ||
+	if (dev->ncompleted || atomic_load(&dev->engine.ndone) ||
 	    atomic_load(&dev->nevents))
 		return true;
 	for (unsigned i = 0; i < dev->nactive; i++)
-		if (has_news_of(dev->active[i]))
+		if (peer_has_events(dev->active[i]))
 			return true;
 	return false;
 }

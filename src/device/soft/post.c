@@ -5,8 +5,8 @@
 
 #include "base/cancel.h"
 #include "base/limits.h"
-#include "device/form.h"
 #include "device/soft/soft_impl.h"
+#include "device/validate.h"
 
 /* --- what is wrong with an operation ------------------------------------- */
 
@@ -44,12 +44,12 @@ static int check_peer(const struct pn_soft_peer *peer)
 
 /* --- carrying out -------------------------------------------------------- */
 
-static void tell_peer(struct pn_soft_peer *peer)
+static void notify_peer(struct pn_soft_peer *peer)
 {
 	/* Orders the record before the look at `sleeping`; pairs with the
 	 * fence between the sleeper's store and its look at the channel. */
 	atomic_thread_fence(memory_order_seq_cst);
-	pn_soft_ring_peer(peer);
+	pn_soft_notify_peer(peer);
 }
 
 static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
@@ -57,47 +57,48 @@ static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
 	struct pn_sge sge = { .addr = &len, .len = sizeof(len) };
 
 	pn_soft_tx_put(&peer->tx, PN_SOFT_IMM, imm, &sge, 1, sizeof(len));
-	tell_peer(peer);
+	notify_peer(peer);
 }
 
-static int carry_out_send(struct pn_soft_peer *peer, const struct pn_op *op,
-			  size_t len, size_t *done)
+static int execute_send(struct pn_soft_peer *peer, const struct pn_op *op,
+			size_t len, size_t *done)
 {
 	if (!pn_soft_tx_room(&peer->tx, len))
 		return -EAGAIN;
 	pn_soft_tx_put(&peer->tx, PN_SOFT_SEND, op->imm, op->sge, op->nsge,
 		       len);
-	tell_peer(peer);
+	notify_peer(peer);
 	*done = len;
 	return 0;
 }
 
-static int move(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
+static int move(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
 		const struct pn_op *op, size_t len, size_t budget, size_t *done)
 {
 	if (!pn_op_is_atomic(op))
-		return pn_soft_move_bytes(lane, &peer->remote, op, len, budget,
-					  done);
+		return pn_soft_move_bytes(staging, &peer->remote, op, len,
+					  budget, done);
 	*done = len;
-	return pn_soft_move_atomic(lane, &peer->remote, op);
+	return pn_soft_move_atomic(staging, &peer->remote, op);
 }
 
-int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
-		      const struct pn_op *op, size_t len, size_t budget,
-		      size_t *done)
+int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
+		    const struct pn_op *op, size_t len, size_t budget,
+		    size_t *done)
 {
 	bool imm = op->kind == PN_OP_WRITE && (op->flags & PN_OP_IMM);
 	int ret;
 
 	if (op->kind == PN_OP_SEND)
-		return carry_out_send(peer, op, len, done);
+		return execute_send(peer, op, len, done);
 	PN_NO_CANCEL(); /* system calls that move bytes */
 	/* Before the first byte: after the last there must be room. */
 	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;
-	ret = move(lane, peer, op, len, budget, done);
-	if (ret == -EMFILE && pn_soft_shed(pn_soft_of(peer->peer.device)))
-		ret = move(lane, peer, op, len, budget, done);
+	ret = move(staging, peer, op, len, budget, done);
+	if (ret == -EMFILE &&
+	    pn_soft_close_idle_rings(pn_soft_of(peer->peer.device)))
+		ret = move(staging, peer, op, len, budget, done);
 	if (ret == -EMFILE)
 		pn_limits_explain(ret, "reach a peer's memory");
 	if (!ret && imm && *done == len)
@@ -107,9 +108,9 @@ int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
 
 /* --- posting ------------------------------------------------------------- */
 
-static bool at_once(const struct pn_soft_device *dev,
-		    const struct pn_soft_peer *peer, const struct pn_op *op,
-		    size_t len)
+static bool executes_inline(const struct pn_soft_device *dev,
+			    const struct pn_soft_peer *peer,
+			    const struct pn_op *op, size_t len)
 {
 	if (peer->queued)
 		return false;
@@ -125,31 +126,31 @@ static bool at_once(const struct pn_soft_device *dev,
 	}
 }
 
-static int run_now(struct pn_soft_device *dev, struct pn_soft_peer *peer,
-		   const struct pn_op *op, size_t len)
+static int execute_inline(struct pn_soft_device *dev, struct pn_soft_peer *peer,
+			  const struct pn_op *op, size_t len)
 {
 	size_t done = 0;
-	int ret = pn_soft_finished_room(dev);
+	int ret = pn_soft_completed_reserve(dev);
 
 	if (ret)
 		return ret;
-	ret = pn_soft_carry_out(&dev->lane, peer, op, len, SIZE_MAX, &done);
+	ret = pn_soft_execute(&dev->staging, peer, op, len, SIZE_MAX, &done);
 	if (ret == -EAGAIN)
 		return ret;
 	if (!ret && (op->flags & PN_OP_SILENT))
 		return 0;
 	peer->inflight++;
-	pn_soft_finished_add(dev,
-			     (struct pn_soft_finished){ peer, op->user, ret });
+	pn_soft_completed_add(dev, (struct pn_soft_completed){ peer, op->user,
+							       ret });
 	/* Another thread may sleep for it, or have armed the descriptor. No
 	 * fence: it looked under the lock that we hold, before or after us,
 	 * and set `sleeping` before it looked. */
-	pn_soft_ring_own(dev);
+	pn_soft_notify_own(dev);
 	return 0;
 }
 
 /* Takes the bytes of an operation that its poster may touch right after. */
-static int take_bytes(struct pn_soft_op *queued, const struct pn_op *op)
+static int copy_inline(struct pn_soft_op *queued, const struct pn_op *op)
 {
 	char *to = queued->taken;
 
@@ -193,7 +194,7 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	queued->len = len;
 	queued->done = 0;
 	if (op->flags & PN_OP_INLINE) {
-		if (take_bytes(queued, op)) {
+		if (copy_inline(queued, op)) {
 			pn_soft_engine_free(&dev->engine, queued);
 			return no_memory(peer);
 		}
@@ -210,7 +211,7 @@ static int post(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		const struct pn_op *op)
 {
 	size_t len;
-	int ret = pn_op_check(&dev->device, op, &len);
+	int ret = pn_op_validate(&dev->device, op, &len);
 
 	if (!ret)
 		ret = check_peer(peer);
@@ -220,8 +221,9 @@ static int post(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		return ret;
 	if (peer->inflight >= dev->device.limits.queue_depth)
 		return -EAGAIN;
-	return at_once(dev, peer, op, len) ? run_now(dev, peer, op, len)
-					   : enqueue(dev, peer, op, len);
+	return executes_inline(dev, peer, op, len)
+		       ? execute_inline(dev, peer, op, len)
+		       : enqueue(dev, peer, op, len);
 }
 
 int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
@@ -239,7 +241,7 @@ int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 /* Nobody hears of it, so it may overtake what is in flight, but not what is
  * with the engine. */
 int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
-			const struct pn_head *head, const void *body,
+			const struct pn_inline_header *head, const void *body,
 			size_t len)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
@@ -256,7 +258,7 @@ int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
 	}
 	if (pn_likely(pn_soft_tx_send(&to->tx, head, body, len))) {
 		peer->next_send = pn_soft_tx_next(&to->tx);
-		tell_peer(to);
+		notify_peer(to);
 		ret = 0;
 	}
 	pn_soft_leave(dev);

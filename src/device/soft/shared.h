@@ -39,7 +39,7 @@
 #define PN_SOFT_SLOT_BITS  10
 #define PN_SOFT_RINGS	   (1u << PN_SOFT_RING_BITS)
 #define PN_SOFT_SLOTS	   (1u << PN_SOFT_SLOT_BITS)
-#define PN_SOFT_PART_SHIFT 30 /* the kernel's limit: 1 GiB in a slot */
+#define PN_SOFT_SLOT_SHIFT 30 /* the kernel's limit: 1 GiB in a slot */
 
 enum pn_soft_family { PN_SOFT_PRIVATE, PN_SOFT_EXPOSED, PN_SOFT_FAMILIES };
 
@@ -76,58 +76,58 @@ struct pn_soft_shared {
 	struct pn_soft_slot slots[PN_SOFT_RINGS][PN_SOFT_SLOTS];
 };
 
-#define PN_SOFT_PLACE_BITS (1 + PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS)
+#define PN_SOFT_LOCATION_BITS (1 + PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS)
 
 /* Where a registration sits, packed as in the low bits of a key. */
-static inline unsigned pn_soft_place(enum pn_soft_family family, unsigned ring,
-				     unsigned slot)
+static inline unsigned pn_soft_location(enum pn_soft_family family,
+					unsigned ring, unsigned slot)
 {
 	return (unsigned)family << (PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS) |
 	       ring << PN_SOFT_SLOT_BITS | slot;
 }
 
-static inline enum pn_soft_family pn_soft_place_family(uint64_t place)
+static inline enum pn_soft_family pn_soft_location_family(uint64_t location)
 {
-	return (place >> (PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS) & 1)
+	return (location >> (PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS) & 1)
 		       ? PN_SOFT_EXPOSED
 		       : PN_SOFT_PRIVATE;
 }
 
-static inline unsigned pn_soft_place_ring(uint64_t place)
+static inline unsigned pn_soft_location_ring(uint64_t location)
 {
-	return (unsigned)(place >> PN_SOFT_SLOT_BITS) & (PN_SOFT_RINGS - 1);
+	return (unsigned)(location >> PN_SOFT_SLOT_BITS) & (PN_SOFT_RINGS - 1);
 }
 
-static inline unsigned pn_soft_place_slot(uint64_t place)
+static inline unsigned pn_soft_location_slot(uint64_t location)
 {
-	return (unsigned)place & (PN_SOFT_SLOTS - 1);
+	return (unsigned)location & (PN_SOFT_SLOTS - 1);
 }
 
-static inline uint64_t pn_soft_key(uint64_t generation, unsigned place)
+static inline uint64_t pn_soft_key(uint64_t generation, unsigned location)
 {
-	return generation << PN_SOFT_PLACE_BITS | place;
+	return generation << PN_SOFT_LOCATION_BITS | location;
 }
 
 static inline uint64_t pn_soft_key_generation(uint64_t key)
 {
-	return key >> PN_SOFT_PLACE_BITS;
+	return key >> PN_SOFT_LOCATION_BITS;
 }
 
 /* Which of its slots a registration from base on uses for addr. */
-static inline unsigned pn_soft_part(uint64_t base, uint64_t addr)
+static inline unsigned pn_soft_slot_of(uint64_t base, uint64_t addr)
 {
 	uint64_t start = base & ~UINT64_C(4095);
 
-	return (unsigned)((addr - start) >> PN_SOFT_PART_SHIFT);
+	return (unsigned)((addr - start) >> PN_SOFT_SLOT_SHIFT);
 }
 
 /* Where that slot ends. */
-static inline uint64_t pn_soft_part_end(uint64_t base, uint64_t addr)
+static inline uint64_t pn_soft_slot_end(uint64_t base, uint64_t addr)
 {
 	uint64_t start = base & ~UINT64_C(4095);
 
-	return start +
-	       ((uint64_t)(pn_soft_part(base, addr) + 1) << PN_SOFT_PART_SHIFT);
+	return start + ((uint64_t)(pn_soft_slot_of(base, addr) + 1)
+			<< PN_SOFT_SLOT_SHIFT);
 }
 
 /* Makes an anonymous, sealed file of len bytes and maps it. */

@@ -25,11 +25,11 @@ static enum pn_soft_family family_of(const struct pn_mr *mr)
 					     : PN_SOFT_PRIVATE;
 }
 
-static unsigned nparts(const struct pn_mr *mr)
+static unsigned slots_needed(const struct pn_mr *mr)
 {
 	uint64_t base = (uintptr_t)mr->addr;
 
-	return pn_soft_part(base, base + mr->len - 1) + 1;
+	return pn_soft_slot_of(base, base + mr->len - 1) + 1;
 }
 
 static struct pn_range pages_of(const struct pn_mr *mr)
@@ -48,11 +48,12 @@ static size_t bytes_of(const struct pn_mr *mr)
 }
 
 struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
-					  uint64_t place)
+					  uint64_t allocate_slots)
 {
-	return atomic_load_explicit(&slots->tables[pn_soft_place_family(place)]
-						  [pn_soft_place_ring(place)],
-				    memory_order_acquire);
+	return atomic_load_explicit(
+		&slots->tables[pn_soft_location_family(allocate_slots)]
+			      [pn_soft_location_ring(allocate_slots)],
+		memory_order_acquire);
 }
 
 /* --- tables -------------------------------------------------------------- */
@@ -172,11 +173,11 @@ static int take_slots(struct pn_soft_table *table, unsigned nslots, unsigned n)
 	return slot;
 }
 
-static int place_one(struct pn_soft_slots *slots, struct pn_mr *mr)
+static int allocate_one(struct pn_soft_slots *slots, struct pn_mr *mr)
 	PN_REQUIRES(&slots->lock)
 {
 	enum pn_soft_family family = family_of(mr);
-	unsigned n = nparts(mr);
+	unsigned n = slots_needed(mr);
 
 	if (n > slots->nslots)
 		return -ENOMEM;
@@ -193,35 +194,35 @@ static int place_one(struct pn_soft_slots *slots, struct pn_mr *mr)
 		slot = take_slots(table, slots->nslots, n);
 		if (slot >= 0) {
 			mr->device_slot =
-				pn_soft_place(family, i, (unsigned)slot);
+				pn_soft_location(family, i, (unsigned)slot);
 			return 0;
 		}
 	}
 }
 
-static void unplace(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		    unsigned n) PN_REQUIRES(&slots->lock)
+static void free_slots(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		       unsigned n) PN_REQUIRES(&slots->lock)
 {
 	for (unsigned i = 0; i < n; i++) {
 		struct pn_soft_table *table =
 			pn_soft_slots_table(slots, mrs[i]->device_slot);
 
-		mark(table, pn_soft_place_slot(mrs[i]->device_slot),
-		     nparts(mrs[i]), false);
+		mark(table, pn_soft_location_slot(mrs[i]->device_slot),
+		     slots_needed(mrs[i]), false);
 		mrs[i]->device_slot = 0;
 	}
 }
 
-static int place(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		 unsigned n)
+static int allocate_slots(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+			  unsigned n)
 {
 	int ret = 0;
 
 	pn_lock(&slots->lock);
 	for (unsigned i = 0; i < n && !ret; i++) {
-		ret = place_one(slots, mrs[i]);
+		ret = allocate_one(slots, mrs[i]);
 		if (ret)
-			unplace(slots, mrs, i);
+			free_slots(slots, mrs, i);
 	}
 	pn_unlock(&slots->lock);
 	return ret;
@@ -257,7 +258,7 @@ static int flush(struct run *run)
 }
 
 /* The part is in the run in any case; an error is that of the parts before. */
-static int add_part(struct run *run, struct pn_soft_table *table, unsigned slot,
+static int add_slot(struct run *run, struct pn_soft_table *table, unsigned slot,
 		    struct iovec iov)
 {
 	int ret = 0;
@@ -275,12 +276,12 @@ static int add_part(struct run *run, struct pn_soft_table *table, unsigned slot,
 }
 
 /* What part i of mr pins. */
-static struct iovec part_of(const struct pn_mr *mr, unsigned i)
+static struct iovec iovec_of_slot(const struct pn_mr *mr, unsigned i)
 {
 	uint64_t base = (uintptr_t)mr->addr;
 	uint64_t start = base & ~(uint64_t)(PN_PAGE_BYTES - 1);
-	uint64_t from = start + ((uint64_t)i << PN_SOFT_PART_SHIFT);
-	uint64_t end = from + (UINT64_C(1) << PN_SOFT_PART_SHIFT);
+	uint64_t from = start + ((uint64_t)i << PN_SOFT_SLOT_SHIFT);
+	uint64_t end = from + (UINT64_C(1) << PN_SOFT_SLOT_SHIFT);
 
 	if (from < base)
 		from = base;
@@ -300,12 +301,12 @@ static int update_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	for (unsigned i = 0; i < n && !(ret && fill); i++) {
 		struct pn_soft_table *table =
 			pn_soft_slots_table(slots, mrs[i]->device_slot);
-		unsigned slot = pn_soft_place_slot(mrs[i]->device_slot);
+		unsigned slot = pn_soft_location_slot(mrs[i]->device_slot);
 
-		for (unsigned k = 0; k < nparts(mrs[i]) && !(ret && fill);
+		for (unsigned k = 0; k < slots_needed(mrs[i]) && !(ret && fill);
 		     k++) {
-			last = add_part(&run, table, slot + k,
-					fill ? part_of(mrs[i], k)
+			last = add_slot(&run, table, slot + k,
+					fill ? iovec_of_slot(mrs[i], k)
 					     : (struct iovec){ NULL, 0 });
 			ret = ret ? ret : last;
 		}
@@ -322,7 +323,7 @@ static struct pn_soft_locked **locked_at(struct pn_soft_slots *slots,
 	struct pn_soft_table *table =
 		pn_soft_slots_table(slots, mr->device_slot);
 
-	return &table->locked[pn_soft_place_slot(mr->device_slot)];
+	return &table->locked[pn_soft_location_slot(mr->device_slot)];
 }
 
 static void unlock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
@@ -385,7 +386,7 @@ static void publish(struct pn_soft_slots *slots, struct pn_mr *mr)
 {
 	struct pn_soft_table *table =
 		pn_soft_slots_table(slots, mr->device_slot);
-	unsigned slot = pn_soft_place_slot(mr->device_slot);
+	unsigned slot = pn_soft_location_slot(mr->device_slot);
 	uint64_t generation = next_generation(slots);
 	uint64_t base = (uintptr_t)mr->addr;
 
@@ -428,7 +429,7 @@ static void fault_in_exposed(const struct pn_soft_slots *slots,
 			     struct pn_mr *const *mrs, unsigned n)
 {
 	for (unsigned i = 0; slots->uses_uring && i < n; i++)
-		if (pn_soft_place_family(mrs[i]->device_slot) ==
+		if (pn_soft_location_family(mrs[i]->device_slot) ==
 		    PN_SOFT_EXPOSED)
 			fault_in(mrs[i]);
 }
@@ -455,7 +456,7 @@ static size_t all_dying(struct pn_soft_slots *slots)
 	size_t sum = 0;
 	uint64_t now;
 
-	if (!slots->lag)
+	if (!slots->deferred_uncharge)
 		return 0;
 	now = pn_clock_ns();
 	pn_lock(&slots->lock);
@@ -488,7 +489,7 @@ static struct pn_charge *charge_of(struct pn_soft_slots *slots,
 	struct pn_soft_table *table =
 		pn_soft_slots_table(slots, mr->device_slot);
 
-	return &table->charges[pn_soft_place_slot(mr->device_slot)];
+	return &table->charges[pn_soft_location_slot(mr->device_slot)];
 }
 
 /* Sets what each is charged with, and returns the sum. mlock() charges the
@@ -520,12 +521,12 @@ static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		bytes += bytes_of(mrs[i]);
 		charged += charge_of(slots, mrs[i])->bytes;
 	}
-	if (slots->lag) {
+	if (slots->deferred_uncharge) {
 		uint64_t until = pn_clock_ns() + DYING_NS;
 
 		add_dying(slots, bytes, until);
-		pn_account_late(charge_of(slots, mrs[0])->account, charged,
-				until);
+		pn_account_defer_uncharge(charge_of(slots, mrs[0])->account,
+					  charged, until);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		pn_account_uncharge(charge_of(slots, mrs[i]));
@@ -606,7 +607,7 @@ static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	if (vmpin == SIZE_MAX || vmpin <= pn_account_bytes(account))
 		return 0;
 	undo(slots, mrs, n);
-	account->crowded = true;
+	account->others_pin = true;
 	return -EAGAIN;
 }
 
@@ -621,11 +622,11 @@ static int pin_among_others(struct pn_soft_slots *slots,
 
 	if (!charge_known(slots, account, sum, &before))
 		return -ENOMEM;
-	account->crowded = before > pn_account_bytes(account);
+	account->others_pin = before > pn_account_bytes(account);
 	ret = pin_charged(slots, mrs, n, sum);
 	if (!ret && slots->uses_uring)
 		hidden = hidden_charge(sum, before);
-	if (!hidden || pn_account_raise(charge_of(slots, mrs[0]), hidden))
+	if (!hidden || pn_account_charge_more(charge_of(slots, mrs[0]), hidden))
 		return ret;
 	undo(slots, mrs, n);
 	return -ENOMEM;
@@ -641,7 +642,7 @@ static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 
 	pn_lock(&account->near_limit);
 	sum.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
-	if (!account->crowded && !slots->lag)
+	if (!account->others_pin && !slots->deferred_uncharge)
 		ret = pin_alone(slots, mrs, n, account, &sum);
 	if (ret == -EAGAIN)
 		ret = pin_among_others(slots, mrs, n, account, &sum);
@@ -666,7 +667,7 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 			   struct pn_mr *const *mrs, unsigned n)
 {
 	size_t bytes = 0;
-	int ret = place(slots, mrs, n);
+	int ret = allocate_slots(slots, mrs, n);
 
 	if (ret)
 		return ret;
@@ -674,7 +675,7 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 	ret = is_pinned(mrs[0]) ? charge_and_pin(slots, mrs, n) : 0;
 	if (ret) {
 		pn_lock(&slots->lock);
-		unplace(slots, mrs, n);
+		free_slots(slots, mrs, n);
 		pn_unlock(&slots->lock);
 		return ret;
 	}
@@ -697,7 +698,7 @@ static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	for (unsigned i = 0; i < n; i++) {
 		struct pn_soft_table *table =
 			pn_soft_slots_table(slots, mrs[i]->device_slot);
-		unsigned slot = pn_soft_place_slot(mrs[i]->device_slot);
+		unsigned slot = pn_soft_location_slot(mrs[i]->device_slot);
 
 		if (table != locked) {
 			if (locked)
@@ -730,7 +731,7 @@ void pn_soft_slots_deregister(struct pn_soft_slots *slots,
 	atomic_fetch_sub(&slots->live_bytes, bytes);
 	atomic_fetch_sub(&slots->mrs, n);
 	pn_lock(&slots->lock);
-	unplace(slots, mrs, n);
+	free_slots(slots, mrs, n);
 	pn_unlock(&slots->lock);
 }
 
@@ -738,7 +739,7 @@ int pn_soft_slots_rekey(struct pn_soft_slots *slots, struct pn_mr *mr)
 {
 	struct pn_soft_table *table =
 		pn_soft_slots_table(slots, mr->device_slot);
-	unsigned slot = pn_soft_place_slot(mr->device_slot);
+	unsigned slot = pn_soft_location_slot(mr->device_slot);
 	uint64_t generation = next_generation(slots);
 
 	if (!table->ring.slots)
@@ -754,7 +755,7 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 			  const void *addr, size_t len, unsigned access)
 {
 	struct pn_soft_table *table = pn_soft_slots_table(slots, lkey);
-	unsigned slot = pn_soft_place_slot(lkey);
+	unsigned slot = pn_soft_location_slot(lkey);
 	uint64_t base;
 
 	return table && slot < slots->nslots &&
@@ -777,7 +778,7 @@ void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 
 /* Registers a page and lets it go, to see whether VmPin follows at once. If
  * not, that page is the first that dies slowly. */
-static void find_lag(struct pn_soft_slots *slots)
+static void detect_deferred_uncharge(struct pn_soft_slots *slots)
 {
 	struct pn_mr mr = { .len = PN_PAGE_BYTES };
 	struct pn_mr *mrs[] = { &mr };
@@ -787,10 +788,11 @@ static void find_lag(struct pn_soft_slots *slots)
 	if (!pn_soft_slots_register(slots, mrs, 1)) {
 		size_t pinned = pn_huge_vmpin();
 
-		slots->lag = true;
+		slots->deferred_uncharge = true;
 		pn_soft_slots_deregister(slots, mrs, 1);
-		slots->lag = pinned != SIZE_MAX && pn_huge_vmpin() >= pinned;
-		if (!slots->lag)
+		slots->deferred_uncharge =
+			pinned != SIZE_MAX && pn_huge_vmpin() >= pinned;
+		if (!slots->deferred_uncharge)
 			slots->ndying = 0;
 	}
 	pn_pages_unmap(mr.addr, PN_PAGE_BYTES, NULL);
@@ -833,7 +835,7 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 	if (ret)
 		pn_soft_slots_fini(slots);
 	else if (attr->uses_uring)
-		find_lag(slots);
+		detect_deferred_uncharge(slots);
 	return ret;
 }
 
@@ -850,15 +852,15 @@ static void empty_table(struct pn_soft_slots *slots,
 	pn_soft_ring_unlock(&table->ring);
 	for (unsigned i = 0; i < slots->nslots && slots->uses_uring; i++)
 		if (pn_bits_get(table->used, i))
-			add_part(&run, table, i, (struct iovec){ NULL, 0 });
+			add_slot(&run, table, i, (struct iovec){ NULL, 0 });
 	flush(&run);
 	for (unsigned i = 0; i < slots->nslots; i++) {
 		if (table->locked[i])
 			pn_soft_locked_put(table->locked[i]);
-		if (slots->lag && table->charges[i].account)
-			pn_account_late(table->charges[i].account,
-					table->charges[i].bytes,
-					pn_clock_ns() + DYING_NS);
+		if (slots->deferred_uncharge && table->charges[i].account)
+			pn_account_defer_uncharge(table->charges[i].account,
+						  table->charges[i].bytes,
+						  pn_clock_ns() + DYING_NS);
 		pn_account_uncharge(&table->charges[i]);
 	}
 }

@@ -22,11 +22,10 @@
  * it is registered. The account (device/account.h), where there is one, holds
  * those charges below its limit: first by a bound that costs nothing; where the
  * bound exceeds the limit, by what the page tables and VmPin tell. Where the
- * kernel is slow to give charges back (`lag`), they are counted as dying until
- * VmPin has fallen or 3 s have passed.
- * Threads: any. slots->lock protects the allocation of slots and the dying
- * entries; it is never held while pages are pinned, and is taken before a
- * ring's lock.
+ * kernel is slow to give charges back (`deferred_uncharge`), they are counted
+ * as dying until VmPin has fallen or 3 s have passed. Threads: any. slots->lock
+ * protects the allocation of slots and the dying entries; it is never held
+ * while pages are pinned, and is taken before a ring's lock.
  */
 #ifndef PN_DEVICE_SOFT_SLOTS_H
 #define PN_DEVICE_SOFT_SLOTS_H
@@ -59,7 +58,7 @@ struct pn_soft_slots {
 	struct pn_soft_shared *shared;
 	unsigned nslots, max_rings;
 	bool uses_uring;
-	bool lag;			/* the kernel uncharges late */
+	bool deferred_uncharge;		/* the kernel uncharges late */
 	const struct pn_device *device; /* whose account is charged */
 	struct pn_mutex lock;
 	struct pn_soft_table *_Atomic tables[PN_SOFT_FAMILIES][PN_SOFT_RINGS];
@@ -97,9 +96,9 @@ int pn_soft_slots_rekey(struct pn_soft_slots *slots, struct pn_mr *mr);
 
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out);
 
-/* The table that a place or key names, or NULL. */
+/* The table that a location or key names, or NULL. */
 struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
-					  uint64_t place);
+					  uint64_t location);
 
 /* Whether lkey covers [addr, addr + len) with that access. */
 bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,

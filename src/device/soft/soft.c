@@ -91,7 +91,7 @@ static int parse(struct pn_soft_device *dev, const char *text)
 /* --- registration -------------------------------------------------------- */
 
 /* Declared costs are work of the CPU, so they are spent on it. */
-static void spend(uint64_t ns)
+static void busy_wait(uint64_t ns)
 {
 	uint64_t until = pn_clock_ns() + ns;
 
@@ -112,7 +112,7 @@ static int soft_reg(struct pn_device *device, struct pn_mr *const *mrs,
 		ns += pn_profile_register_ns(
 			dev->profile,
 			pn_range_npages((uintptr_t)mrs[i]->addr, mrs[i]->len));
-	spend(ns);
+	busy_wait(ns);
 	return 0;
 }
 
@@ -128,7 +128,7 @@ static void soft_dereg(struct pn_device *device, struct pn_mr *const *mrs,
 		npages += pn_range_npages((uintptr_t)mrs[i]->addr, mrs[i]->len);
 	pn_soft_slots_deregister(&dev->domain->slots, mrs, n);
 	if (device->emulated)
-		spend(pn_profile_deregister_ns(dev->profile, npages));
+		busy_wait(pn_profile_deregister_ns(dev->profile, npages));
 }
 
 static int soft_rekey(struct pn_device *device, struct pn_mr *mr)
@@ -174,7 +174,7 @@ static int loop_back(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 	peer->wire.ring_bytes = dev->params.ring_bytes;
 	peer->mapped = true;
 	atomic_store(&peer->state, PN_SOFT_UP);
-	pn_soft_tell_up(dev, peer);
+	pn_soft_queue_up(dev, peer);
 	return 0;
 }
 
@@ -211,7 +211,7 @@ static int soft_attach(struct pn_device *device,
 
 static void soft_detach(struct pn_device *device, struct pn_peer *peer)
 {
-	atomic_store(&pn_soft_peer_of(peer)->unwanted, true);
+	atomic_store(&pn_soft_peer_of(peer)->detach_requested, true);
 	pn_soft_service_kick(&pn_soft_of(device)->service);
 }
 
@@ -223,15 +223,15 @@ static void set_limits(struct pn_soft_device *dev)
 
 	dev->device.limits = (struct pn_device_limits){
 		/* One page less: the first may begin in its middle. */
-		.max_mr_bytes = ((size_t)p->slots << PN_SOFT_PART_SHIFT) -
+		.max_mr_bytes = ((size_t)p->slots << PN_SOFT_SLOT_SHIFT) -
 				PN_PAGE_BYTES,
 		.max_mrs = p->slots * p->rings,
 		.max_pinned_bytes = pn_limits_memlock(),
 		/* mlock() counts each process for itself. */
 		.pinned_by_user = !dev->why_mlock,
-		.uncharged_late = dev->domain->slots.lag,
+		.deferred_uncharge = dev->domain->slots.deferred_uncharge,
 		.max_send_bytes = PN_SOFT_MAX_SEND,
-		.max_op_bytes = (size_t)p->slots << PN_SOFT_PART_SHIFT,
+		.max_op_bytes = (size_t)p->slots << PN_SOFT_SLOT_SHIFT,
 		.inline_bytes = PN_SOFT_MAX_SEND,
 		.max_sge = PN_SOFT_MAX_SGE,
 		.queue_depth = (unsigned)p->queue_depth,
@@ -347,7 +347,7 @@ static int open_presence(struct pn_soft_device *dev)
 	return 0;
 }
 
-static void close_bells(struct pn_soft_device *dev)
+static void close_wakeups(struct pn_soft_device *dev)
 {
 	if (dev->own_fd >= 0)
 		close(dev->own_fd);
@@ -355,7 +355,7 @@ static void close_bells(struct pn_soft_device *dev)
 		close(dev->event_fd);
 }
 
-static int open_bells(struct pn_soft_device *dev)
+static int open_wakeups(struct pn_soft_device *dev)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 	int ret = 0;
@@ -367,7 +367,7 @@ static int open_bells(struct pn_soft_device *dev)
 	    epoll_ctl(dev->event_fd, EPOLL_CTL_ADD, dev->own_fd, &event))
 		ret = -errno;
 	if (ret)
-		close_bells(dev);
+		close_wakeups(dev);
 	return ret;
 }
 
@@ -375,24 +375,24 @@ static int open_bells(struct pn_soft_device *dev)
  * rings only if the owner lets them. It can name one process or all of its
  * user's, and any peer may need a new ring at any time: all, while a device is
  * open. Elsewhere the call does nothing. */
-static struct pn_mutex peers_in_lock = { PTHREAD_MUTEX_INITIALIZER };
-static unsigned ndevices PN_GUARDED_BY(&peers_in_lock);
+static struct pn_mutex tracing_lock = { PTHREAD_MUTEX_INITIALIZER };
+static unsigned ndevices PN_GUARDED_BY(&tracing_lock);
 
 static void before_fork(void) PN_NO_THREAD_SAFETY
 {
-	pn_lock(&peers_in_lock);
+	pn_lock(&tracing_lock);
 }
 
 static void after_fork(void) PN_NO_THREAD_SAFETY
 {
-	pn_unlock(&peers_in_lock);
+	pn_unlock(&tracing_lock);
 }
 
 /* A child inherits neither the devices nor who may trace. */
 static void in_child(void) PN_NO_THREAD_SAFETY
 {
 	ndevices = 0;
-	pn_unlock(&peers_in_lock);
+	pn_unlock(&tracing_lock);
 }
 
 static void watch_fork(void)
@@ -401,15 +401,15 @@ static void watch_fork(void)
 }
 
 /* Under one lock with the count: the last call is that of the last word. */
-static void let_peers_in(bool let)
+static void allow_tracing(bool let)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, watch_fork);
-	pn_lock(&peers_in_lock);
+	pn_lock(&tracing_lock);
 	if (let ? !ndevices++ : !--ndevices)
 		prctl(PR_SET_PTRACER, let ? PR_SET_PTRACER_ANY : 0, 0, 0, 0);
-	pn_unlock(&peers_in_lock);
+	pn_unlock(&tracing_lock);
 }
 
 static void init_lists(struct pn_soft_device *dev)
@@ -427,7 +427,7 @@ static void free_device(struct pn_soft_device *dev)
 	pn_mutex_fini(&dev->lock);
 	pn_mutex_fini(&dev->peers_lock);
 	pn_mutex_fini(&dev->events_lock);
-	free(dev->finished);
+	free(dev->completed);
 	free(dev->active);
 	free(dev->next_active);
 	free(dev);
@@ -477,11 +477,11 @@ static int open_parts(struct pn_soft_device *dev)
 	ret = open_presence(dev);
 	if (ret)
 		goto close_domain;
-	ret = open_bells(dev);
+	ret = open_wakeups(dev);
 	if (ret)
 		goto close_presence;
-	pn_soft_lane_init(&dev->lane, dev->params.chunk,
-			  dev->params.strict ? &dev->domain->slots : NULL);
+	pn_soft_staging_init(&dev->staging, dev->params.chunk,
+			     dev->params.strict ? &dev->domain->slots : NULL);
 	pn_soft_engine_init(&dev->engine, dev);
 	ret = pn_soft_service_init(&dev->service, dev);
 	if (ret)
@@ -490,7 +490,7 @@ static int open_parts(struct pn_soft_device *dev)
 
 fini_engine:
 	pn_soft_engine_fini(&dev->engine);
-	close_bells(dev);
+	close_wakeups(dev);
 close_presence:
 	close_presence(dev);
 close_domain:
@@ -516,7 +516,7 @@ static int finish_open(struct pn_soft_device *dev,
 		       const struct pn_device_attr *attr,
 		       struct pn_device **out)
 {
-	int ret = pn_soft_finished_room(dev);
+	int ret = pn_soft_completed_reserve(dev);
 
 	if (!ret)
 		ret = open_parts(dev);
@@ -524,7 +524,7 @@ static int finish_open(struct pn_soft_device *dev,
 		free_device(dev);
 		return ret;
 	}
-	let_peers_in(true);
+	allow_tracing(true);
 	set_facts(dev, attr);
 	*out = &dev->device;
 	return 0;
@@ -581,12 +581,12 @@ static void soft_close(struct pn_device *device)
 		free(peer);
 	}
 	pn_soft_service_fini(&dev->service);
-	pn_soft_lane_fini(&dev->lane);
-	close_bells(dev);
+	pn_soft_staging_fini(&dev->staging);
+	close_wakeups(dev);
 	close_presence(dev);
 	close_domain(dev);
 	free_device(dev);
-	let_peers_in(false);
+	allow_tracing(false);
 }
 
 static int soft_fd(struct pn_device *device)
@@ -619,7 +619,7 @@ const struct pn_device_ops pn_soft_ops = {
 	.post = pn_soft_post,
 	.send_inline = pn_soft_send_inline,
 	.poll = pn_soft_poll,
-	.release = pn_soft_release,
+	.return_buffer = pn_soft_return_buffer,
 	.wait = pn_soft_wait,
 	.wake = pn_soft_wake,
 	.fd = soft_fd,

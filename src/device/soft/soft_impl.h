@@ -12,10 +12,10 @@
  * the state of a peer, an atomic that only the service moves on.
  *
  * Completions reach poll() on two ways, and both keep the order of a peer's
- * operations: those carried out while posting in `finished`, those of the
+ * operations: those carried out while posting in `completed`, those of the
  * engine in its done list. An operation is carried out while posting only if
  * the peer has none with the engine whose completion was not polled yet, and
- * poll() empties `finished` first.
+ * poll() empties `completed` first.
  */
 #ifndef PN_DEVICE_SOFT_IMPL_H
 #define PN_DEVICE_SOFT_IMPL_H
@@ -54,10 +54,10 @@ struct pn_soft_peer {
 	struct pn_list link;	 /* dev->peers */
 	struct pn_list up, down; /* dev->ups, dev->downs */
 	uint64_t nonce;
-	_Atomic int state;     /* enum pn_soft_state */
-	int status;	       /* why it is down; before state says so */
-	_Atomic bool unwanted; /* detach() asks the service to end it */
-	_Atomic bool hostile;  /* poll() does: its ring makes no sense */
+	_Atomic int state; /* enum pn_soft_state */
+	int status;	   /* why it is down; before state says so */
+	_Atomic bool detach_requested; /* detach() asks the service to end it */
+	_Atomic bool protocol_error; /* poll() does: its ring makes no sense */
 
 	/* The callers'. */
 	struct pn_soft_tx tx; /* the engine's while it has operations */
@@ -66,7 +66,7 @@ struct pn_soft_peer {
 	unsigned inflight; /* posted, completion not polled */
 	unsigned lent;	   /* messages not released */
 	bool closing;	   /* is down; PEER_DOWN follows the rest */
-	bool down_told;	   /* nothing follows any more */
+	bool down_polled;  /* nothing follows any more */
 
 	/* The engine's, under its lock. */
 	struct pn_list ops;
@@ -79,7 +79,7 @@ struct pn_soft_peer {
 };
 
 /* Something for poll() to tell of an operation that is over. */
-struct pn_soft_finished {
+struct pn_soft_completed {
 	struct pn_soft_peer *peer;
 	void *user;
 	int status;
@@ -100,25 +100,26 @@ struct pn_soft_device {
 	int presence_fd;
 	int event_fd; /* epoll: readable when somebody rang (wait.c) */
 	int own_fd;   /* in it: the eventfd by which this process rings */
-	struct pn_soft_slots slots; /* of a domain */
-	struct pn_soft_lane lane;   /* the callers' */
+	struct pn_soft_slots slots;	/* of a domain */
+	struct pn_soft_staging staging; /* the callers' */
 	struct pn_soft_engine engine;
 	struct pn_soft_service service;
 
 	struct pn_mutex lock; /* see above; before peers_lock, events_lock */
-	struct pn_soft_finished *finished; /* a ring of nfinished_max */
-	unsigned finished_head, nfinished, nfinished_max;
+	struct pn_soft_completed *completed; /* a ring of ncompleted_max */
+	unsigned completed_head, ncompleted, ncompleted_max;
 	struct pn_soft_peer **active; /* up: poll looks at their channels */
 	unsigned nactive, nactive_max, next_rx;
-	unsigned nclosing; /* of them down, PEER_DOWN not told */
-	bool untidy;	   /* some have cells to give back */
+	unsigned nclosing;    /* of them down, PEER_DOWN not told */
+	bool cells_to_return; /* some have cells to give back */
 
 	struct pn_mutex peers_lock; /* the list; any thread */
 	struct pn_list peers;
 	/* What `active` becomes when it is full: whoever makes a peer sees to
 	 * it that there is room for all: coming up needs no memory. */
-	struct pn_soft_peer **next_active; /* of peers_room; or NULL: it is */
-	unsigned npeers, peers_room;
+	struct pn_soft_peer *
+		*next_active; /* of peers_capacity; or NULL: it is */
+	unsigned npeers, peers_capacity;
 
 	struct pn_mutex events_lock; /* the service's news */
 	struct pn_list ups, downs;
@@ -154,38 +155,38 @@ static inline void pn_soft_leave(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
  * news to be found was written before. */
 void pn_soft_wake_own(struct pn_soft_device *dev);
 /* Also when a peer has taken it upon itself to: its wake-up may be lost. */
-void pn_soft_wake_surely(struct pn_soft_device *dev);
+void pn_soft_wake_always(struct pn_soft_device *dev);
 void pn_soft_wake_peer(struct pn_soft_peer *peer);
 
-static inline void pn_soft_ring_own(struct pn_soft_device *dev)
+static inline void pn_soft_notify_own(struct pn_soft_device *dev)
 {
 	if (pn_unlikely(atomic_load(&dev->presence->sleeping)))
 		pn_soft_wake_own(dev);
 }
 
-static inline void pn_soft_ring_peer(struct pn_soft_peer *peer)
+static inline void pn_soft_notify_peer(struct pn_soft_peer *peer)
 {
 	if (pn_unlikely(atomic_load(&peer->remote.presence->sleeping)))
 		pn_soft_wake_peer(peer);
 }
 
-/* Carries out an operation on the thread that calls, with its lane; len is its
- * length. -EAGAIN: the peer's channel is full, nothing was done. Advances
+/* Carries out an operation on the thread that calls, with its staging; len is
+ * its length. -EAGAIN: the peer's channel is full, nothing was done. Advances
  * *done by up to `budget` bytes; the operation is over when *done is len. */
-int pn_soft_carry_out(struct pn_soft_lane *lane, struct pn_soft_peer *peer,
-		      const struct pn_op *op, size_t len, size_t budget,
-		      size_t *done);
+int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
+		    const struct pn_op *op, size_t len, size_t budget,
+		    size_t *done);
 
 /* post.c, poll.c, wait.c, describe.c: rows of the table of operations. */
 int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 		 const struct pn_op *op);
 int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
-			const struct pn_head *head, const void *body,
+			const struct pn_inline_header *head, const void *body,
 			size_t len);
 int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max);
-void pn_soft_release(struct pn_device *device,
-		     const struct pn_completion *completion);
+void pn_soft_return_buffer(struct pn_device *device,
+			   const struct pn_completion *completion);
 int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns);
 void pn_soft_wake(struct pn_device *device);
 int pn_soft_arm(struct pn_device *device);
@@ -193,16 +194,16 @@ void pn_soft_describe(struct pn_device *device, pn_fact_fn *fn, void *arg);
 
 /* Whether poll() would return something, or a channel that was full has room
  * (told once). The caller is inside. */
-bool pn_soft_has_news(struct pn_soft_device *dev);
+bool pn_soft_has_events(struct pn_soft_device *dev);
 
 /* Adds the completion of an operation carried out while posting. Room for it
  * first: -EAGAIN, poll() before; -ENOMEM. */
-int pn_soft_finished_room(struct pn_soft_device *dev);
-void pn_soft_finished_add(struct pn_soft_device *dev,
-			  struct pn_soft_finished finished);
+int pn_soft_completed_reserve(struct pn_soft_device *dev);
+void pn_soft_completed_add(struct pn_soft_device *dev,
+			   struct pn_soft_completed completed);
 
 /* Tells poll() that a peer came up or went down (its state says which). */
-void pn_soft_tell_up(struct pn_soft_device *dev, struct pn_soft_peer *peer);
-void pn_soft_tell_down(struct pn_soft_device *dev, struct pn_soft_peer *peer);
+void pn_soft_queue_up(struct pn_soft_device *dev, struct pn_soft_peer *peer);
+void pn_soft_queue_down(struct pn_soft_device *dev, struct pn_soft_peer *peer);
 
 #endif

@@ -22,7 +22,7 @@
 /* Between two yields: the peer may need this very core. */
 #define LOOKS_PER_YIELD 64
 
-void pn_soft_wake_surely(struct pn_soft_device *dev)
+void pn_soft_wake_always(struct pn_soft_device *dev)
 {
 	PN_NO_CANCEL();
 	uint64_t one = 1;
@@ -35,7 +35,7 @@ void pn_soft_wake_surely(struct pn_soft_device *dev)
 void pn_soft_wake_own(struct pn_soft_device *dev)
 {
 	if (atomic_exchange(&dev->presence->sleeping, 0))
-		pn_soft_wake_surely(dev);
+		pn_soft_wake_always(dev);
 }
 
 void pn_soft_wake_peer(struct pn_soft_peer *peer)
@@ -49,7 +49,7 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 	PN_NO_CANCEL();
 	/* Fails only when the peer is gone, or has more to read than it will.
 	 */
-	if (send(peer->wire.bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (send(peer->wire.wakeup_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
 }
 
@@ -67,7 +67,7 @@ static void empty(const struct pn_soft_device *dev, int fd)
 
 /* What earlier bells left. With the lock: descriptors that the epoll names are
  * not closed meanwhile. */
-static void forget_bells(struct pn_soft_device *dev)
+static void drain_wakeups(struct pn_soft_device *dev)
 {
 	PN_NO_CANCEL();
 	struct epoll_event events[16];
@@ -82,14 +82,14 @@ static void forget_bells(struct pn_soft_device *dev)
 	pn_soft_leave(dev);
 }
 
-static bool has_news(struct pn_soft_device *dev)
+static bool has_events(struct pn_soft_device *dev)
 {
 	bool news;
 
 	if (atomic_exchange(&dev->woken, 0))
 		return true;
 	pn_soft_enter(dev);
-	news = pn_soft_has_news(dev);
+	news = pn_soft_has_events(dev);
 	pn_soft_leave(dev);
 	return news;
 }
@@ -99,7 +99,7 @@ static bool has_news(struct pn_soft_device *dev)
 static bool look(struct pn_soft_device *dev, uint64_t *until)
 {
 	for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
-		if (has_news(dev))
+		if (has_events(dev))
 			return true;
 		if (pn_soft_engine_help(&dev->engine))
 			*until = pn_clock_ns() + dev->params.spin;
@@ -126,10 +126,10 @@ static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 /* True: asleep, in the sense that the eventfd will tell. */
 static bool fall_asleep(struct pn_soft_device *dev)
 {
-	forget_bells(dev);
+	drain_wakeups(dev);
 	atomic_store(&dev->presence->sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!has_news(dev))
+	if (!has_events(dev))
 		return true;
 	atomic_store(&dev->presence->sleeping, 0);
 	return false;
@@ -144,7 +144,7 @@ int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 		return 0;
 	rung = pn_device_sleep_on(dev->event_fd, deadline_ns);
 	atomic_store(&dev->presence->sleeping, 0);
-	if (!rung && !has_news(dev))
+	if (!rung && !has_events(dev))
 		return -ETIMEDOUT;
 	/* A wake() that ended this wait does not end the next one too. */
 	atomic_store(&dev->woken, 0);
@@ -157,7 +157,7 @@ void pn_soft_wake(struct pn_device *device)
 
 	atomic_store(&dev->woken, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	pn_soft_ring_own(dev);
+	pn_soft_notify_own(dev);
 }
 
 int pn_soft_arm(struct pn_device *device)

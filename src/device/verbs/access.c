@@ -7,7 +7,7 @@
 
 #include "base/range.h"
 
-int pn_verbs_peers_access(unsigned access, bool is_iwarp)
+int pn_verbs_remote_access(unsigned access, bool is_iwarp)
 {
 	int flags = 0;
 
@@ -22,7 +22,7 @@ int pn_verbs_peers_access(unsigned access, bool is_iwarp)
 
 int pn_verbs_access(unsigned access, bool is_iwarp)
 {
-	int flags = pn_verbs_peers_access(access, is_iwarp);
+	int flags = pn_verbs_remote_access(access, is_iwarp);
 
 	if (access & PINION_ACCESS_LOCAL_WRITE)
 		flags |= IBV_ACCESS_LOCAL_WRITE;

@@ -14,7 +14,7 @@
 #include "device/device.h"
 
 /* The IBV_ACCESS_ bits for peers. iWARP has no atomics. */
-int pn_verbs_peers_access(unsigned access, bool is_iwarp);
+int pn_verbs_remote_access(unsigned access, bool is_iwarp);
 
 /* All IBV_ACCESS_ bits. On iWARP, memory that a read of our own writes to has
  * to be open to writes of peers. */

@@ -12,7 +12,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/servant.h"
+#include "base/service_thread.h"
 #include "device/verbs/iwarp.h"
 
 #define MAGIC		  UINT32_C(0x70696e76) /* "pinv" */
@@ -139,7 +139,7 @@ static struct pn_verbs_peer *make_peer(struct pn_verbs_device *dev,
 	peer->out.records = calloc(dev->device.limits.queue_depth + 1,
 				   sizeof(*peer->out.records));
 	if (!peer->out.records ||
-	    (dev->is_iwarp && pn_verbs_stage_make(dev, &peer->out))) {
+	    (dev->is_iwarp && pn_verbs_stage_alloc(dev, &peer->out))) {
 		free(peer->out.records);
 		free(peer);
 		return NULL;
@@ -183,7 +183,7 @@ int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
 	peer = get_peer(dev, &at);
 	if (!peer)
 		return -ENOMEM;
-	pn_verbs_kick(dev);
+	pn_verbs_service_notify(dev);
 	*out = &peer->peer;
 	return 0;
 }
@@ -202,7 +202,7 @@ static bool tell(struct pn_verbs_device *dev, struct pn_verbs_event what)
 	pn_list_append(&dev->events, &event->link);
 	atomic_fetch_add(&dev->nevents, 1);
 	pn_unlock(&dev->events_lock);
-	pn_verbs_ring_bell(dev);
+	pn_verbs_notify(dev);
 	return true;
 }
 
@@ -232,11 +232,11 @@ static void end_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	peer->has_window = false;
 	if (!peer->gone)
 		peer->gone =
-			tell(dev,
-			     (struct pn_verbs_event){
-				     .kind = PN_VERBS_DOWN,
-				     .peer = peer,
-				     .status = pn_device_ended_by(status) });
+			tell(dev, (struct pn_verbs_event){
+					  .kind = PN_VERBS_EVENT_PEER_DOWN,
+					  .peer = peer,
+					  .status = pn_device_connection_error(
+						  status) });
 }
 
 /* --- the out lane -------------------------------------------------------- */
@@ -271,8 +271,9 @@ static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
 	int asks = dev->attr.max_qp_init_rd_atom;
 
 	return (struct rdma_conn_param){
-		.responder_resources = (uint8_t)least_of(reads, PN_VERBS_READS),
-		.initiator_depth = (uint8_t)least_of(asks, PN_VERBS_READS),
+		.responder_resources =
+			(uint8_t)least_of(reads, PN_VERBS_MAX_READS),
+		.initiator_depth = (uint8_t)least_of(asks, PN_VERBS_MAX_READS),
 		.retry_count = (uint8_t)dev->params.retries,
 		.rnr_retry_count = 7,
 		.srq = 1,
@@ -295,14 +296,14 @@ static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	int ret;
 
 	if (dev->is_iwarp)
-		hello.byte =
-			(struct pn_verbs_byte){ (uintptr_t)dev->byte_mr->addr,
-						dev->byte_mr->rkey, 0 };
+		hello.byte = (struct pn_verbs_confirm_byte){
+			(uintptr_t)dev->byte_mr->addr, dev->byte_mr->rkey, 0
+		};
 
-	peer->out_qp = pn_verbs_qp_make(dev, dev->device.limits.queue_depth);
+	peer->out_qp = pn_verbs_qp_create(dev, dev->device.limits.queue_depth);
 	if (!peer->out_qp)
 		return -errno;
-	ret = pn_verbs_qp_move(dev, peer->out_qp, peer->out_id, IBV_QPS_INIT);
+	ret = pn_verbs_qp_modify(dev, peer->out_qp, peer->out_id, IBV_QPS_INIT);
 	if (ret)
 		return ret;
 	param = parameters(dev, peer->out_qp);
@@ -318,7 +319,7 @@ static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 static int hand_over_out(struct pn_verbs_device *dev,
 			 struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_event event = { .kind = PN_VERBS_OUT,
+	struct pn_verbs_event event = { .kind = PN_VERBS_EVENT_TX_READY,
 					.peer = peer,
 					.qp = peer->out_qp,
 					.number = peer->out_number };
@@ -334,12 +335,12 @@ static int hand_over_out(struct pn_verbs_device *dev,
 
 static int answered(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	int ret =
-		pn_verbs_qp_move(dev, peer->out_qp, peer->out_id, IBV_QPS_RTR);
+	int ret = pn_verbs_qp_modify(dev, peer->out_qp, peer->out_id,
+				     IBV_QPS_RTR);
 
 	if (!ret)
-		ret = pn_verbs_qp_move(dev, peer->out_qp, peer->out_id,
-				       IBV_QPS_RTS);
+		ret = pn_verbs_qp_modify(dev, peer->out_qp, peer->out_id,
+					 IBV_QPS_RTS);
 	if (!ret)
 		ret = hand_over_out(dev, peer);
 	if (ret)
@@ -375,16 +376,16 @@ static int established(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 static int make_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 		   struct ibv_qp **out)
 {
-	struct ibv_qp *qp = pn_verbs_qp_make(dev, 0);
+	struct ibv_qp *qp = pn_verbs_qp_create(dev, 0);
 	int ret;
 
 	if (!qp)
 		return -errno;
-	ret = pn_verbs_qp_move(dev, qp, id, IBV_QPS_INIT);
+	ret = pn_verbs_qp_modify(dev, qp, id, IBV_QPS_INIT);
 	if (!ret && !dev->is_iwarp)
-		ret = pn_verbs_qp_move(dev, qp, id, IBV_QPS_RTR);
+		ret = pn_verbs_qp_modify(dev, qp, id, IBV_QPS_RTR);
 	if (!ret && !dev->is_iwarp)
-		ret = pn_verbs_qp_move(dev, qp, id, IBV_QPS_RTS);
+		ret = pn_verbs_qp_modify(dev, qp, id, IBV_QPS_RTS);
 	if (ret)
 		ibv_destroy_qp(qp);
 	else
@@ -395,7 +396,7 @@ static int make_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 /* On iWARP every peer is promised receive buffers. */
 static int promise(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	unsigned each = PN_VERBS_WINDOW + PN_VERBS_SPARE;
+	unsigned each = PN_VERBS_CREDIT_WINDOW + PN_VERBS_CREDIT_SPARE;
 
 	if (!dev->is_iwarp || peer->has_window)
 		return 0;
@@ -415,7 +416,7 @@ static int accept_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 {
 	struct pn_verbs_peer *peer = get_peer(dev, &hello->hello.from);
 	struct rdma_conn_param param;
-	struct pn_verbs_event event = { .kind = PN_VERBS_IN,
+	struct pn_verbs_event event = { .kind = PN_VERBS_EVENT_RX_READY,
 					.number = hello->lane,
 					.grant = hello->grant,
 					.byte = hello->byte };
@@ -652,7 +653,7 @@ static void take_async(struct pn_verbs_device *dev)
 
 /* --- the thread ---------------------------------------------------------- */
 
-void pn_verbs_kick(struct pn_verbs_device *dev)
+void pn_verbs_service_notify(struct pn_verbs_device *dev)
 {
 	PN_NO_CANCEL();
 	uint64_t one = 1;
@@ -754,7 +755,8 @@ static int watch(int epoll, int fd)
 
 static int start_thread(struct pn_verbs_device *dev)
 {
-	int ret = pn_servant_start(&dev->thread, "pinion-verbs", serve, dev);
+	int ret = pn_service_thread_start(&dev->thread, "pinion-verbs", serve,
+					  dev);
 
 	dev->running = !ret;
 	return ret;
@@ -797,7 +799,7 @@ void pn_verbs_service_stop(struct pn_verbs_device *dev)
 	struct pn_list *pos;
 
 	atomic_store(&dev->stop, true);
-	pn_verbs_kick(dev);
+	pn_verbs_service_notify(dev);
 	pthread_join(dev->thread, NULL);
 	pn_list_for_each (pos, &dev->peers) {
 		struct pn_verbs_peer *peer =
@@ -824,7 +826,7 @@ int pn_verbs_listen(struct pn_verbs_device *dev)
 	return 0;
 }
 
-void pn_verbs_listen_end(struct pn_verbs_device *dev)
+void pn_verbs_listen_stop(struct pn_verbs_device *dev)
 {
 	end_id(&dev->listener);
 	if (dev->cm)

@@ -23,7 +23,7 @@
  * service connects again at once, and the peer is down if that fails.
  *
  * Threads: all of this is the service thread's, except attach() and
- * pn_verbs_kick().
+ * pn_verbs_service_notify().
  */
 #ifndef PN_DEVICE_VERBS_CONNECT_H
 #define PN_DEVICE_VERBS_CONNECT_H
@@ -46,9 +46,9 @@ struct pn_verbs_hello {
 struct pn_verbs_iwarp_hello {
 	struct pn_verbs_hello hello;
 	uint16_t lane;
-	struct pn_verbs_grant grant;
+	struct pn_verbs_credit grant;
 	uint16_t unused;
-	struct pn_verbs_byte byte;
+	struct pn_verbs_confirm_byte byte;
 };
 
 /* Listens at dev->address (and sets its port). Starts nothing yet. */
@@ -56,10 +56,10 @@ int pn_verbs_listen(struct pn_verbs_device *dev);
 int pn_verbs_service_start(struct pn_verbs_device *dev);
 /* Ends the thread and all connections. */
 void pn_verbs_service_stop(struct pn_verbs_device *dev);
-void pn_verbs_listen_end(struct pn_verbs_device *dev);
+void pn_verbs_listen_stop(struct pn_verbs_device *dev);
 
 /* Makes the service look at what callers want. Any thread. */
-void pn_verbs_kick(struct pn_verbs_device *dev);
+void pn_verbs_service_notify(struct pn_verbs_device *dev);
 
 /* Whether a hello is one; for the fuzzer, too. 0, -EPROTO (not ours at all),
  * -ECONNREFUSED (another version), -ECONNRESET (for a device that was here

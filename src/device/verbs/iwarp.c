@@ -8,7 +8,7 @@
 
 /* --- registered memory of the device's own ------------------------------- */
 
-int pn_verbs_byte_make(struct pn_verbs_device *dev)
+int pn_verbs_confirm_byte_alloc(struct pn_verbs_device *dev)
 {
 	void *memory;
 	int ret = pn_pages_map(PN_PAGE_BYTES, NULL, &memory);
@@ -23,7 +23,7 @@ int pn_verbs_byte_make(struct pn_verbs_device *dev)
 	return ret;
 }
 
-void pn_verbs_byte_free(struct pn_verbs_device *dev)
+void pn_verbs_confirm_byte_free(struct pn_verbs_device *dev)
 {
 	void *memory;
 
@@ -41,7 +41,7 @@ static size_t stage_bytes(const struct pn_verbs_device *dev)
 	       sizeof(struct pn_verbs_stage);
 }
 
-int pn_verbs_stage_make(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
+int pn_verbs_stage_alloc(struct pn_verbs_device *dev, struct pn_verbs_tx *lane)
 {
 	void *memory;
 	int ret = pn_pages_map(stage_bytes(dev), NULL, &memory);
@@ -64,7 +64,7 @@ int pn_verbs_stage_make(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
 	return 0;
 }
 
-void pn_verbs_stage_free(struct pn_verbs_lane *lane)
+void pn_verbs_stage_free(struct pn_verbs_tx *lane)
 {
 	size_t len;
 
@@ -91,10 +91,10 @@ bool pn_verbs_may_post(const struct pn_verbs_peer *peer, const struct pn_op *op)
 		return has_credit(peer);
 	/* One more is kept for confirming. */
 	return op->kind != PN_OP_READ || !reads ||
-	       reads + 2 * op->nsge < PN_VERBS_READS;
+	       reads + 2 * op->nsge < PN_VERBS_MAX_READS;
 }
 
-void pn_verbs_beat(struct pn_verbs_peer *peer)
+void pn_verbs_count_progress(struct pn_verbs_peer *peer)
 {
 	uint32_t pulse =
 		atomic_load_explicit(&peer->pulse, memory_order_relaxed);
@@ -106,7 +106,7 @@ void pn_verbs_beat(struct pn_verbs_peer *peer)
 }
 
 /* Later than what is known: of a newer lane, or more. */
-static bool is_news(struct pn_verbs_grant known, struct pn_verbs_grant grant)
+static bool is_news(struct pn_verbs_credit known, struct pn_verbs_credit grant)
 {
 	int16_t lanes = (int16_t)(grant.lane - known.lane);
 
@@ -114,9 +114,9 @@ static bool is_news(struct pn_verbs_grant known, struct pn_verbs_grant grant)
 	       (!lanes && (int16_t)(grant.messages - known.messages) > 0);
 }
 
-void pn_verbs_take_grant(struct pn_verbs_device *dev,
-			 struct pn_verbs_peer *peer,
-			 struct pn_verbs_grant grant)
+void pn_verbs_credit_received(struct pn_verbs_device *dev,
+			      struct pn_verbs_peer *peer,
+			      struct pn_verbs_credit grant)
 {
 	if (!is_news(peer->may_send, grant))
 		return;
@@ -139,15 +139,15 @@ static unsigned room(const struct pn_verbs_device *dev,
 {
 	unsigned used = outstanding(peer) + peer->held;
 
-	if (!peer->in || dev->retired || used >= PN_VERBS_WINDOW)
+	if (!peer->in || dev->retired || used >= PN_VERBS_CREDIT_WINDOW)
 		return 0;
-	return PN_VERBS_WINDOW - used;
+	return PN_VERBS_CREDIT_WINDOW - used;
 }
 
-struct pn_verbs_grant pn_verbs_grant_most(struct pn_verbs_device *dev,
-					  struct pn_verbs_peer *peer)
+struct pn_verbs_credit pn_verbs_credit_grant(struct pn_verbs_device *dev,
+					     struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_grant grant;
+	struct pn_verbs_credit grant;
 
 	peer->granted += (uint16_t)room(dev, peer);
 	grant.lane = peer->in ? peer->in->number : 0;
@@ -160,15 +160,15 @@ struct pn_verbs_grant pn_verbs_grant_most(struct pn_verbs_device *dev,
 /* A message of a head alone; the adapter takes it at once. */
 static int send_grant(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	unsigned depth = dev->device.limits.queue_depth;
-	struct pn_verbs_head head = {
+	struct pn_verbs_message_header head = {
 		.is_credit = 1,
-		.grant = pn_verbs_grant_most(dev, peer),
+		.grant = pn_verbs_credit_grant(dev, peer),
 	};
 	struct ibv_sge sge = { (uintptr_t)&head, sizeof(head), 0 };
 	struct ibv_send_wr wr = {
-		.wr_id = pn_verbs_id_of(lane, &lane->records[depth]),
+		.wr_id = pn_verbs_wr_id(lane, &lane->records[depth]),
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
@@ -176,7 +176,7 @@ static int send_grant(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	};
 
 	lane->records[depth].peer = peer;
-	return pn_verbs_hand_over(lane, &wr);
+	return pn_verbs_post_wr(lane, &wr);
 }
 
 static bool is_due(const struct pn_verbs_device *dev,
@@ -184,13 +184,14 @@ static bool is_due(const struct pn_verbs_device *dev,
 {
 	unsigned more = room(dev, peer);
 
-	return peer->must_grant || more >= PN_VERBS_WINDOW / 2 ||
+	return peer->must_grant || more >= PN_VERBS_CREDIT_WINDOW / 2 ||
 	       (more && !outstanding(peer));
 }
 
-void pn_verbs_grant_due(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+void pn_verbs_credit_send_if_due(struct pn_verbs_device *dev,
+				 struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 
 	if (peer->down || !peer->in)
 		return;
@@ -203,7 +204,7 @@ void pn_verbs_grant_due(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 		pn_list_append(&dev->owed, &peer->owed);
 }
 
-void pn_verbs_grant_owed(struct pn_verbs_device *dev)
+void pn_verbs_credit_send_pending(struct pn_verbs_device *dev)
 {
 	struct pn_list *pos, *tmp;
 
@@ -216,43 +217,43 @@ void pn_verbs_grant_owed(struct pn_verbs_device *dev)
 		if (!peer->down && (!peer->out.qp || peer->out.broken))
 			continue;
 		pn_list_remove(pos);
-		pn_verbs_grant_due(dev, peer);
+		pn_verbs_credit_send_if_due(dev, peer);
 	}
 }
 
-const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
-						  struct pn_verbs_in *in,
-						  const void *data, size_t len)
+const struct pn_verbs_message_header *pn_verbs_message_parse(
+	struct pn_verbs_device *dev, struct pn_verbs_rx *in, const void *data,
+	size_t len)
 {
-	const struct pn_verbs_head *head = data;
+	const struct pn_verbs_message_header *head = data;
 
 	if (len < sizeof(*head))
 		return NULL;
-	pn_verbs_take_grant(dev, in->peer, head->grant);
+	pn_verbs_credit_received(dev, in->peer, head->grant);
 	if (head->is_credit)
 		return NULL;
 	in->peer->held++;
 	if (in == in->peer->in)
 		in->peer->arrived++;
 	/* It may have been the last that its sender had credit for. */
-	pn_verbs_grant_due(dev, in->peer);
+	pn_verbs_credit_send_if_due(dev, in->peer);
 	return head;
 }
 
-size_t pn_verbs_whole(uint64_t addr, size_t len)
+size_t pn_verbs_siw_segment_bytes(uint64_t addr, size_t len)
 {
 	size_t room = PN_PAGE_BYTES - addr % PN_PAGE_BYTES;
 
-	return len <= PN_VERBS_SMALL && len > room ? room : len;
+	return len <= PN_VERBS_SIW_SMALL_BYTES && len > room ? room : len;
 }
 
 /* --- confirming ---------------------------------------------------------- */
 
-void pn_verbs_read_byte(const struct pn_verbs_device *dev,
-			const struct pn_verbs_peer *peer,
-			struct ibv_send_wr *wr, struct ibv_sge *sge)
+void pn_verbs_confirm_read(const struct pn_verbs_device *dev,
+			   const struct pn_verbs_peer *peer,
+			   struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
-	const struct pn_verbs_lane *lane = &peer->out;
+	const struct pn_verbs_tx *lane = &peer->out;
 
 	sge->addr = (uintptr_t)&lane->stage[dev->device.limits.queue_depth];
 	sge->length = 1;
@@ -268,16 +269,16 @@ void pn_verbs_read_byte(const struct pn_verbs_device *dev,
 
 void pn_verbs_confirm(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 
 	if (lane->confirming || !lane->uncovered || lane->broken)
 		return;
-	pn_verbs_read_byte(dev, peer, &wr, &sge);
-	wr.wr_id = pn_verbs_id_of(lane, lane->uncovered) | PN_VERBS_CONFIRM;
-	if (pn_verbs_hand_over(lane, &wr)) {
-		pn_verbs_start_failing(dev, peer, -ECANCELED);
+	pn_verbs_confirm_read(dev, peer, &wr, &sge);
+	wr.wr_id = pn_verbs_wr_id(lane, lane->uncovered) | PN_VERBS_CONFIRM;
+	if (pn_verbs_post_wr(lane, &wr)) {
+		pn_verbs_teardown_begin(dev, peer, -ECANCELED);
 		return;
 	}
 	lane->uncovered = NULL;

@@ -51,35 +51,34 @@
 
 #include "device/verbs/verbs_impl.h"
 
-#define PN_VERBS_WINDOW	      16
-#define PN_VERBS_SPARE	      4
-#define PN_VERBS_STAGE_INLINE 256
+#define PN_VERBS_CREDIT_WINDOW 16
+#define PN_VERBS_CREDIT_SPARE  4
+#define PN_VERBS_STAGE_INLINE  256
 
 /* What every message begins with. */
-struct pn_verbs_head {
+struct pn_verbs_message_header {
 	uint32_t imm;
 	uint32_t is_credit; /* nothing but a grant */
-	struct pn_verbs_grant grant;
+	struct pn_verbs_credit grant;
 	uint32_t unused;
 };
 
 /* siw sends up to so many bytes as one piece, and wrongly if they lie in two
  * pages; so they go in two. */
-#define PN_VERBS_SMALL 64
+#define PN_VERBS_SIW_SMALL_BYTES 64
 
 /* A record's registered memory; within a page. */
 struct pn_verbs_stage {
-	_Alignas(512) struct pn_verbs_head head;
+	_Alignas(512) struct pn_verbs_message_header head;
 	char data[PN_VERBS_STAGE_INLINE];
 };
 
 /* The byte that all peers may read. */
-int pn_verbs_byte_make(struct pn_verbs_device *dev);
-void pn_verbs_byte_free(struct pn_verbs_device *dev);
+int pn_verbs_confirm_byte_alloc(struct pn_verbs_device *dev);
+void pn_verbs_confirm_byte_free(struct pn_verbs_device *dev);
 
-int pn_verbs_stage_make(struct pn_verbs_device *dev,
-			struct pn_verbs_lane *lane);
-void pn_verbs_stage_free(struct pn_verbs_lane *lane);
+int pn_verbs_stage_alloc(struct pn_verbs_device *dev, struct pn_verbs_tx *lane);
+void pn_verbs_stage_free(struct pn_verbs_tx *lane);
 
 /* Whether an operation can be posted now: a message if the peer will have a
  * buffer for it, a read if the adapter need not hold it back. */
@@ -87,36 +86,36 @@ bool pn_verbs_may_post(const struct pn_verbs_peer *peer,
 		       const struct pn_op *op);
 
 /* Something ended, or began where nothing was under way. */
-void pn_verbs_beat(struct pn_verbs_peer *peer);
+void pn_verbs_count_progress(struct pn_verbs_peer *peer);
 
 /* The peer granted something, in a head or in a hello. */
-void pn_verbs_take_grant(struct pn_verbs_device *dev,
-			 struct pn_verbs_peer *peer,
-			 struct pn_verbs_grant grant);
+void pn_verbs_credit_received(struct pn_verbs_device *dev,
+			      struct pn_verbs_peer *peer,
+			      struct pn_verbs_credit grant);
 
 /* What can be granted now, as the next head will say it. */
-struct pn_verbs_grant pn_verbs_grant_most(struct pn_verbs_device *dev,
-					  struct pn_verbs_peer *peer);
+struct pn_verbs_credit pn_verbs_credit_grant(struct pn_verbs_device *dev,
+					     struct pn_verbs_peer *peer);
 
 /* Grants if that is due, by a message of its own; again in progress() if it
  * cannot be sent now. */
-void pn_verbs_grant_due(struct pn_verbs_device *dev,
-			struct pn_verbs_peer *peer);
-void pn_verbs_grant_owed(struct pn_verbs_device *dev);
+void pn_verbs_credit_send_if_due(struct pn_verbs_device *dev,
+				 struct pn_verbs_peer *peer);
+void pn_verbs_credit_send_pending(struct pn_verbs_device *dev);
 
 /* A message came; its head. NULL: only credits, or none of ours: its buffer is
  * free again. */
-const struct pn_verbs_head *pn_verbs_open_message(struct pn_verbs_device *dev,
-						  struct pn_verbs_in *in,
-						  const void *data, size_t len);
+const struct pn_verbs_message_header *pn_verbs_message_parse(
+	struct pn_verbs_device *dev, struct pn_verbs_rx *in, const void *data,
+	size_t len);
 
 /* How much of a range siw sends rightly in one piece. */
-size_t pn_verbs_whole(uint64_t addr, size_t len);
+size_t pn_verbs_siw_segment_bytes(uint64_t addr, size_t len);
 
 /* A read of the peer's byte, into the last stage. */
-void pn_verbs_read_byte(const struct pn_verbs_device *dev,
-			const struct pn_verbs_peer *peer,
-			struct ibv_send_wr *wr, struct ibv_sge *sge);
+void pn_verbs_confirm_read(const struct pn_verbs_device *dev,
+			   const struct pn_verbs_peer *peer,
+			   struct ibv_send_wr *wr, struct ibv_sge *sge);
 
 /* Makes sure that a read follows all that is under way. */
 void pn_verbs_confirm(struct pn_verbs_device *dev, struct pn_verbs_peer *peer);

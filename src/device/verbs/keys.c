@@ -26,30 +26,30 @@ static struct pn_verbs_slot *slot_at(const struct pn_verbs_keys *keys,
 	struct pn_verbs_slot *chunk = NULL;
 
 	/* Pairs with the release in add_chunk(). */
-	if (index < PN_VERBS_CHUNKS * PN_VERBS_CHUNK_SLOTS)
+	if (index < PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS)
 		chunk = atomic_load_explicit(
-			&keys->chunks[index / PN_VERBS_CHUNK_SLOTS],
+			&keys->chunks[index / PN_VERBS_BLOCK_SLOTS],
 			memory_order_acquire);
-	return chunk ? &chunk[index % PN_VERBS_CHUNK_SLOTS] : NULL;
+	return chunk ? &chunk[index % PN_VERBS_BLOCK_SLOTS] : NULL;
 }
 
 static int add_chunk(struct pn_verbs_keys *keys) PN_REQUIRES(&keys->lock)
 {
-	unsigned which = keys->nslots / PN_VERBS_CHUNK_SLOTS;
+	unsigned which = keys->nslots / PN_VERBS_BLOCK_SLOTS;
 	struct pn_verbs_slot *chunk;
 
-	if (which == PN_VERBS_CHUNKS)
+	if (which == PN_VERBS_MAX_BLOCKS)
 		return -ENOMEM;
-	chunk = calloc(PN_VERBS_CHUNK_SLOTS, sizeof(*chunk));
+	chunk = calloc(PN_VERBS_BLOCK_SLOTS, sizeof(*chunk));
 	if (!chunk)
 		return -ENOMEM;
-	for (unsigned i = 0; i < PN_VERBS_CHUNK_SLOTS; i++)
+	for (unsigned i = 0; i < PN_VERBS_BLOCK_SLOTS; i++)
 		chunk[i].next_free =
-			i + 1 < PN_VERBS_CHUNK_SLOTS ? keys->nslots + i + 2 : 0;
+			i + 1 < PN_VERBS_BLOCK_SLOTS ? keys->nslots + i + 2 : 0;
 	atomic_store_explicit(&keys->chunks[which], chunk,
 			      memory_order_release);
 	keys->free = keys->nslots + 1;
-	keys->nslots += PN_VERBS_CHUNK_SLOTS;
+	keys->nslots += PN_VERBS_BLOCK_SLOTS;
 	return 0;
 }
 
@@ -83,7 +83,7 @@ static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
 	int flags = pn_verbs_access(access, keys->is_iwarp);
 
 	if (keys->binder.qp && access & PN_ACCESS_REMOTE) {
-		flags &= ~pn_verbs_peers_access(access, keys->is_iwarp);
+		flags &= ~pn_verbs_remote_access(access, keys->is_iwarp);
 		flags |= IBV_ACCESS_MW_BIND;
 	}
 	if (keys->on_demand)
@@ -197,7 +197,7 @@ static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 		return 0;
 	return pn_verbs_window_bind(
 		&keys->binder, &slot->window, slot->first,
-		(unsigned)pn_verbs_peers_access(slot->access, keys->is_iwarp));
+		(unsigned)pn_verbs_remote_access(slot->access, keys->is_iwarp));
 }
 
 static void end_registration(struct pn_verbs_slot *slot)
@@ -326,7 +326,7 @@ void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
 	for (unsigned i = 0; i < keys->nslots; i++)
 		if (slot_at(keys, i)->lkey)
 			end_slot(keys, i);
-	for (unsigned i = 0; i < PN_VERBS_CHUNKS; i++)
+	for (unsigned i = 0; i < PN_VERBS_MAX_BLOCKS; i++)
 		free(keys->chunks[i]);
 	pn_verbs_binder_close(&keys->binder);
 	pn_mutex_fini(&keys->lock);

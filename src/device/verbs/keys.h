@@ -32,8 +32,8 @@
 #include "device/device.h"
 #include "device/verbs/window.h"
 
-#define PN_VERBS_CHUNK_SLOTS 1024
-#define PN_VERBS_CHUNKS	     1024
+#define PN_VERBS_BLOCK_SLOTS 1024
+#define PN_VERBS_MAX_BLOCKS  1024
 
 /* In the tag of an rkey: peers may not read. siw serves such reads all the
  * same, so who posts them looks. */
@@ -62,7 +62,7 @@ struct pn_verbs_keys {
 	unsigned nthreads;
 
 	struct pn_mutex lock; /* the chunks and the free list */
-	struct pn_verbs_slot *_Atomic chunks[PN_VERBS_CHUNKS];
+	struct pn_verbs_slot *_Atomic chunks[PN_VERBS_MAX_BLOCKS];
 	unsigned nslots, free; /* free: slot + 1 */
 
 	_Atomic size_t live_bytes, nmrs;

@@ -51,7 +51,7 @@ static void tell_received(struct pn_verbs_device *dev,
 /* --- operations ---------------------------------------------------------- */
 
 /* The oldest operation is over. */
-static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
+static void retire(struct pn_verbs_device *dev, struct pn_verbs_tx *lane,
 		   int status)
 {
 	struct pn_verbs_record *record = &lane->records[lane->head];
@@ -62,7 +62,7 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 	lane->reads -= record->reads;
 	lane->fenced &= lane->reads > 0;
 	if (pn_unlikely(dev->is_iwarp))
-		pn_verbs_beat(record->peer);
+		pn_verbs_count_progress(record->peer);
 	if (pn_unlikely(lane->refused)) {
 		lane->refused = false;
 		dev->relieved = true;
@@ -79,8 +79,8 @@ static void retire(struct pn_verbs_device *dev, struct pn_verbs_lane *lane,
 
 /* A lane broke, or the peer is down: then nothing more may arrive either, so
  * that what was acknowledged is in the queue before PEER_DOWN is told. */
-void pn_verbs_start_failing(struct pn_verbs_device *dev,
-			    struct pn_verbs_peer *peer, int broken)
+void pn_verbs_teardown_begin(struct pn_verbs_device *dev,
+			     struct pn_verbs_peer *peer, int broken)
 {
 	struct ibv_qp_attr stop = { .qp_state = IBV_QPS_ERR };
 
@@ -100,11 +100,11 @@ void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer)
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 	struct pn_verbs_peer *p = pn_verbs_peer_of(peer);
 
-	pn_verbs_enter(dev);
+	pn_verbs_lock(dev);
 	if (!p->down)
 		p->down = -ECONNRESET;
-	pn_verbs_start_failing(dev, p, p->down);
-	pn_verbs_leave(dev);
+	pn_verbs_teardown_begin(dev, p, p->down);
+	pn_verbs_unlock(dev);
 	/* Whoever sleeps tells of it. */
 	pn_verbs_wake(device);
 }
@@ -135,10 +135,10 @@ static int status_of(enum ibv_wc_status status, int broken)
 static bool swap_goes_on(struct pn_verbs_device *dev,
 			 struct pn_verbs_record *record)
 {
-	struct pn_verbs_lane *lane = &record->peer->out;
+	struct pn_verbs_tx *lane = &record->peer->out;
 
 	if (*record->result != record->guess) {
-		int ret = pn_verbs_swap_again(dev, record);
+		int ret = pn_verbs_swap_retry(dev, record);
 
 		if (!ret)
 			return true;
@@ -154,14 +154,14 @@ static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 		(struct pn_verbs_record *)(uintptr_t)(wc->wr_id & POINTER &
 						      ~PN_VERBS_CONFIRM);
 	struct pn_verbs_peer *peer = record->peer;
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	int status = status_of(wc->status, lane->broken);
 
 	if (pn_unlikely(lane->epoch != wc->wr_id >> 48))
 		return;
 	if (pn_unlikely(dev->is_iwarp && status)) {
 		/* Why, the service finds out. */
-		pn_verbs_start_failing(dev, peer, -ECANCELED);
+		pn_verbs_teardown_begin(dev, peer, -ECANCELED);
 		return;
 	}
 	if (pn_unlikely(record->swap && !status && swap_goes_on(dev, record)))
@@ -182,8 +182,8 @@ static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 			dev->name, ibv_wc_status_str(wc->status));
 		peer->down = status;
 	}
-	pn_verbs_start_failing(dev, peer,
-			       status == -ECONNRESET ? status : -ECANCELED);
+	pn_verbs_teardown_begin(dev, peer,
+				status == -ECONNRESET ? status : -ECANCELED);
 }
 
 /* --- messages ------------------------------------------------------------ */
@@ -204,31 +204,31 @@ void pn_verbs_receive_post(struct pn_verbs_device *dev,
 		pn_error("verbs: a receive buffer is lost: %s", strerror(ret));
 }
 
-static struct pn_verbs_in **bucket_of(struct pn_verbs_device *dev,
+static struct pn_verbs_rx **bucket_of(struct pn_verbs_device *dev,
 				      uint32_t number)
 {
-	return &dev->in[number % PN_VERBS_IN_BUCKETS];
+	return &dev->in[number % PN_VERBS_RX_BUCKETS];
 }
 
-static struct pn_verbs_in *find_sender(struct pn_verbs_device *dev,
+static struct pn_verbs_rx *find_sender(struct pn_verbs_device *dev,
 				       uint32_t number)
 {
-	for (struct pn_verbs_in *in = *bucket_of(dev, number); in;
+	for (struct pn_verbs_rx *in = *bucket_of(dev, number); in;
 	     in = in->next)
 		if (in->qp->qp_num == number)
 			return in;
-	for (struct pn_verbs_in *in = dev->retired; in; in = in->next)
+	for (struct pn_verbs_rx *in = dev->retired; in; in = in->next)
 		if (in->qp->qp_num == number)
 			return in;
 	return NULL;
 }
 
 /* False: it was no message. */
-static bool fill_receive(struct pn_verbs_device *dev, struct pn_verbs_in *in,
+static bool fill_receive(struct pn_verbs_device *dev, struct pn_verbs_rx *in,
 			 const struct ibv_wc *wc,
 			 struct pn_verbs_receive *receive)
 {
-	const struct pn_verbs_head *head;
+	const struct pn_verbs_message_header *head;
 
 	receive->peer = in->peer;
 	receive->len = wc->byte_len - (uint32_t)dev->head_bytes;
@@ -237,7 +237,7 @@ static bool fill_receive(struct pn_verbs_device *dev, struct pn_verbs_in *in,
 		receive->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
 		return true;
 	}
-	head = pn_verbs_open_message(dev, in, receive->buffer, wc->byte_len);
+	head = pn_verbs_message_parse(dev, in, receive->buffer, wc->byte_len);
 	if (head)
 		receive->imm = head->imm;
 	return head;
@@ -249,7 +249,7 @@ static void end_receive(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 {
 	struct pn_verbs_receive *receive =
 		(struct pn_verbs_receive *)(uintptr_t)(wc->wr_id & POINTER);
-	struct pn_verbs_in *in = find_sender(dev, wc->qp_num);
+	struct pn_verbs_rx *in = find_sender(dev, wc->qp_num);
 
 	if (pn_unlikely(!in)) {
 		/* The service told of its lane before it could receive. */
@@ -282,7 +282,7 @@ static void come_up(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 }
 
 /* iWARP: the target refused one of what is left, and does not say which. */
-static void end_refused(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
+static void end_refused(struct pn_verbs_device *dev, struct pn_verbs_tx *lane)
 {
 	bool found = false;
 
@@ -299,7 +299,7 @@ static void end_refused(struct pn_verbs_device *dev, struct pn_verbs_lane *lane)
 static void use_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		     struct ibv_qp *qp)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 
 	end_refused(dev, lane);
 	lane->qp = qp;
@@ -320,7 +320,7 @@ static void use_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		     const struct pn_verbs_event *event)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	uint32_t told =
 		(uint32_t)event->grant.lane << 16 | event->grant.messages;
 
@@ -339,15 +339,15 @@ static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		if (lane->next)
 			ibv_destroy_qp(lane->next);
 		lane->next = event->qp;
-		pn_verbs_start_failing(dev, peer, -ECANCELED);
+		pn_verbs_teardown_begin(dev, peer, -ECANCELED);
 	}
 	if (dev->is_iwarp)
-		pn_verbs_grant_due(dev, peer);
+		pn_verbs_credit_send_if_due(dev, peer);
 }
 
-static void unlink_in(struct pn_verbs_device *dev, struct pn_verbs_in *in)
+static void unlink_in(struct pn_verbs_device *dev, struct pn_verbs_rx *in)
 {
-	struct pn_verbs_in **pos = bucket_of(dev, in->qp->qp_num);
+	struct pn_verbs_rx **pos = bucket_of(dev, in->qp->qp_num);
 
 	while (*pos != in)
 		pos = &(*pos)->next;
@@ -358,7 +358,7 @@ static void unlink_in(struct pn_verbs_device *dev, struct pn_verbs_in *in)
  * that was seen empty. */
 static void retire_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_in *in = peer->in;
+	struct pn_verbs_rx *in = peer->in;
 
 	if (!in)
 		return;
@@ -372,8 +372,8 @@ static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		    const struct pn_verbs_event *event)
 {
 	struct ibv_qp *qp = event->qp;
-	struct pn_verbs_in *in = malloc(sizeof(*in));
-	struct pn_verbs_in **bucket = bucket_of(dev, qp->qp_num);
+	struct pn_verbs_rx *in = malloc(sizeof(*in));
+	struct pn_verbs_rx **bucket = bucket_of(dev, qp->qp_num);
 
 	if (peer->down || !in) {
 		/* Without it the peer's sends fail, and it goes down. */
@@ -382,7 +382,7 @@ static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		return;
 	}
 	retire_in(dev, peer);
-	*in = (struct pn_verbs_in){
+	*in = (struct pn_verbs_rx){
 		.qp = qp, .peer = peer, .next = *bucket, .number = event->number
 	};
 	*bucket = in;
@@ -391,8 +391,8 @@ static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	peer->byte = event->byte;
 	come_up(dev, peer);
 	if (dev->is_iwarp) {
-		pn_verbs_take_grant(dev, peer, event->grant);
-		pn_verbs_grant_due(dev, peer);
+		pn_verbs_credit_received(dev, peer, event->grant);
+		pn_verbs_credit_send_if_due(dev, peer);
 	}
 }
 
@@ -402,16 +402,16 @@ static void take_event(struct pn_verbs_device *dev,
 	struct pn_verbs_peer *peer = event->peer;
 
 	switch (event->kind) {
-	case PN_VERBS_OUT:
+	case PN_VERBS_EVENT_TX_READY:
 		take_out(dev, peer, event);
 		break;
-	case PN_VERBS_IN:
+	case PN_VERBS_EVENT_RX_READY:
 		take_in(dev, peer, event);
 		break;
-	case PN_VERBS_DOWN:
+	case PN_VERBS_EVENT_PEER_DOWN:
 		if (!peer->down)
 			peer->down = event->status;
-		pn_verbs_start_failing(dev, peer, peer->down);
+		pn_verbs_teardown_begin(dev, peer, peer->down);
 	}
 }
 
@@ -436,7 +436,7 @@ static void take_events(struct pn_verbs_device *dev)
 static void destroy_retired(struct pn_verbs_device *dev)
 {
 	while (dev->retired) {
-		struct pn_verbs_in *in = dev->retired;
+		struct pn_verbs_rx *in = dev->retired;
 
 		dev->retired = in->next;
 		ibv_destroy_qp(in->qp);
@@ -446,7 +446,7 @@ static void destroy_retired(struct pn_verbs_device *dev)
 
 static void finish_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	struct pn_list *pos;
 
 	if (lane->qp)
@@ -464,7 +464,7 @@ static void finish_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 		retire(dev, lane, dev->is_iwarp ? peer->down : lane->broken);
 	if (!peer->down) {
 		atomic_store(&peer->wants_lane, true);
-		pn_verbs_kick(dev);
+		pn_verbs_service_notify(dev);
 		return;
 	}
 	if (lane->next)
@@ -480,7 +480,7 @@ static void finish_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 	peer->down_told = true;
 	tell_peer(dev, peer, PN_COMPLETION_PEER_DOWN, peer->down);
 	atomic_store(&peer->wants_end, true);
-	pn_verbs_kick(dev);
+	pn_verbs_service_notify(dev);
 }
 
 static void finish_failing(struct pn_verbs_device *dev)
@@ -503,8 +503,8 @@ static void finish_failing(struct pn_verbs_device *dev)
 
 static int take_completions(struct pn_verbs_device *dev)
 {
-	struct ibv_wc wc[PN_VERBS_POLL];
-	int n = ibv_poll_cq(dev->cq, PN_VERBS_POLL, wc);
+	struct ibv_wc wc[PN_VERBS_POLL_BATCH];
+	int n = ibv_poll_cq(dev->cq, PN_VERBS_POLL_BATCH, wc);
 
 	for (int i = 0; i < n; i++)
 		if (wc[i].wr_id & RECEIVE)
@@ -531,14 +531,15 @@ void pn_verbs_progress(struct pn_verbs_device *dev)
 	do {
 		/* One completion may retire a whole queue of silent operations,
 		 * but says something about one only. */
-		if (dev->ndone + PN_VERBS_POLL + KEEP_FREE > dev->max_done)
+		if (dev->ndone + PN_VERBS_POLL_BATCH + KEEP_FREE >
+		    dev->max_done)
 			return;
 		n = take_completions(dev);
 	} while (pn_unlikely(n > 0 && is_ending(dev)));
 	if (pn_unlikely(n == 0 && is_ending(dev)))
 		finish_failing(dev);
 	if (pn_unlikely(!pn_list_empty(&dev->owed)))
-		pn_verbs_grant_owed(dev);
+		pn_verbs_credit_send_pending(dev);
 }
 
 int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
@@ -547,7 +548,7 @@ int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 	unsigned n = 0;
 
-	pn_verbs_enter(dev);
+	pn_verbs_lock(dev);
 	if (!dev->ndone)
 		pn_verbs_progress(dev);
 	while (n < max && dev->ndone) {
@@ -556,7 +557,7 @@ int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
 		dev->ndone--;
 		dev->nsends -= out[n++].kind == PN_COMPLETION_OP;
 	}
-	pn_verbs_leave(dev);
+	pn_verbs_unlock(dev);
 	return (int)n;
 }
 
@@ -569,11 +570,11 @@ void pn_verbs_release(struct pn_device *device,
 	if (completion->kind != PN_COMPLETION_RECV)
 		return;
 	receive = completion->lease;
-	pn_verbs_enter(dev);
+	pn_verbs_lock(dev);
 	pn_verbs_receive_post(dev, receive);
 	if (pn_unlikely(dev->is_iwarp)) {
 		receive->peer->held--;
-		pn_verbs_grant_due(dev, receive->peer);
+		pn_verbs_credit_send_if_due(dev, receive->peer);
 	}
-	pn_verbs_leave(dev);
+	pn_verbs_unlock(dev);
 }

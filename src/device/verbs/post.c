@@ -2,7 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 
-#include "device/form.h"
+#include "device/validate.h"
 #include "device/verbs/iwarp.h"
 
 /* --- as the adapter wants it --------------------------------------------- */
@@ -16,7 +16,7 @@ struct wire {
 
 /* Whatever the adapter can inline, the stage can. */
 static void add_staged(struct wire *w, const struct pn_op *op,
-		       const struct pn_verbs_lane *lane,
+		       const struct pn_verbs_tx *lane,
 		       struct pn_verbs_stage *stage)
 {
 	bool is_send = op->kind == PN_OP_SEND;
@@ -116,7 +116,7 @@ static void refuse(struct wire *w)
 	w->wr.num_sge = 0;
 }
 
-static void add_head(struct wire *w, const struct pn_verbs_lane *lane,
+static void add_head(struct wire *w, const struct pn_verbs_tx *lane,
 		     struct pn_verbs_stage *stage)
 {
 	w->sge[w->wr.num_sge++] = (struct ibv_sge){
@@ -128,8 +128,7 @@ static void add_head(struct wire *w, const struct pn_verbs_lane *lane,
 
 /* The stage is filled, but for the head, which only a message that goes has. */
 static int add_for_iwarp(const struct pn_verbs_device *dev, struct wire *w,
-			 const struct pn_op *op,
-			 const struct pn_verbs_lane *lane,
+			 const struct pn_op *op, const struct pn_verbs_tx *lane,
 			 struct pn_verbs_stage *stage)
 {
 	if (op->flags & PN_OP_INLINE) {
@@ -167,7 +166,7 @@ static int translate(const struct pn_verbs_device *dev,
 	if (dev->is_iwarp && op->kind == PN_OP_SEND)
 		w->wr.opcode = IBV_WR_SEND;
 	if (op->kind != PN_OP_SEND && w->wr.num_sge &&
-	    pn_unlikely(!pn_verbs_key_fits(peer, op)))
+	    pn_unlikely(!pn_verbs_key_matches(peer, op)))
 		refuse(w);
 	return ret;
 }
@@ -180,8 +179,7 @@ static bool is_read(const struct pn_op *op)
 }
 
 /* By a fence of ours: that of the operation, or one that it would overtake. */
-static bool is_held_back(const struct pn_verbs_lane *lane,
-			 const struct pn_op *op)
+static bool is_held_back(const struct pn_verbs_tx *lane, const struct pn_op *op)
 {
 	return lane->reads && (op->flags & PN_OP_FENCE || lane->fenced);
 }
@@ -189,7 +187,7 @@ static bool is_held_back(const struct pn_verbs_lane *lane,
 static bool can_take(const struct pn_verbs_device *dev,
 		     const struct pn_verbs_peer *peer, const struct pn_op *op)
 {
-	const struct pn_verbs_lane *lane = &peer->out;
+	const struct pn_verbs_tx *lane = &peer->out;
 
 	return lane->qp && !lane->broken && peer->up_told && !lane->swapping &&
 	       lane->count < dev->device.limits.queue_depth &&
@@ -217,7 +215,7 @@ static int check_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 /* The slots of operations that nobody asked about come back with the next one
  * that tells: one in a half queue does. */
 static bool must_tell(const struct pn_verbs_device *dev,
-		      const struct pn_verbs_lane *lane, const struct pn_op *op,
+		      const struct pn_verbs_tx *lane, const struct pn_op *op,
 		      const struct wire *w)
 {
 	return !(op->flags & PN_OP_SILENT) || w->preset ||
@@ -247,7 +245,7 @@ static void fill_record(const struct pn_verbs_device *dev,
 	record->lkey = w->sge[0].lkey;
 }
 
-int pn_verbs_hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr)
+int pn_verbs_post_wr(struct pn_verbs_tx *lane, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 	int ret = ibv_post_send(lane->qp, wr, &bad);
@@ -258,7 +256,7 @@ int pn_verbs_hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr)
 
 /* A read of iWARP lands in one place: one for each segment, of which the last
  * tells. They are all taken or none. */
-static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
+static int hand_over_reads(struct pn_verbs_tx *lane, struct wire *w)
 {
 	struct ibv_send_wr reads[2 * PN_VERBS_MAX_SGE];
 	struct ibv_sge parts[2 * PN_VERBS_MAX_SGE];
@@ -269,7 +267,8 @@ static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
 		struct ibv_sge *left = &w->sge[i];
 
 		parts[n] = *left;
-		parts[n].length = (uint32_t)pn_verbs_whole(at, left->length);
+		parts[n].length =
+			(uint32_t)pn_verbs_siw_segment_bytes(at, left->length);
 		reads[n] = w->wr;
 		reads[n].next = &reads[n + 1];
 		reads[n].sg_list = &parts[n];
@@ -284,7 +283,7 @@ static int hand_over_reads(struct pn_verbs_lane *lane, struct wire *w)
 	reads[n - 1].next = NULL;
 	reads[n - 1].send_flags = IBV_SEND_SIGNALED;
 	w->wr.num_sge = n;
-	return pn_verbs_hand_over(lane, reads);
+	return pn_verbs_post_wr(lane, reads);
 }
 
 /* One small segment in two pages is two. */
@@ -294,7 +293,7 @@ static void cut_small(struct wire *w)
 
 	if (w->wr.num_sge != 1)
 		return;
-	whole = pn_verbs_whole(w->sge[0].addr, w->sge[0].length);
+	whole = pn_verbs_siw_segment_bytes(w->sge[0].addr, w->sge[0].length);
 	if (whole == w->sge[0].length)
 		return;
 	w->sge[1] = w->sge[0];
@@ -308,24 +307,24 @@ static int hand_over_iwarp(struct pn_verbs_device *dev,
 			   struct pn_verbs_peer *peer, const struct pn_op *op,
 			   unsigned slot, struct wire *w)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	int ret;
 
 	w->wr.send_flags = 0;
 	if (w->wr.opcode == IBV_WR_RDMA_READ) {
 		if (!w->wr.num_sge)
-			pn_verbs_read_byte(dev, peer, &w->wr, w->sge);
+			pn_verbs_confirm_read(dev, peer, &w->wr, w->sge);
 		ret = hand_over_reads(lane, w);
 		lane->records[slot].reads = (unsigned)w->wr.num_sge;
 		return ret;
 	}
 	cut_small(w);
 	if (op->kind != PN_OP_SEND)
-		return pn_verbs_hand_over(lane, &w->wr);
-	lane->stage[slot].head = (struct pn_verbs_head){
-		.imm = op->imm, .grant = pn_verbs_grant_most(dev, peer)
+		return pn_verbs_post_wr(lane, &w->wr);
+	lane->stage[slot].head = (struct pn_verbs_message_header){
+		.imm = op->imm, .grant = pn_verbs_credit_grant(dev, peer)
 	};
-	ret = pn_verbs_hand_over(lane, &w->wr);
+	ret = pn_verbs_post_wr(lane, &w->wr);
 	if (!ret) {
 		lane->sent++;
 		peer->must_grant = false;
@@ -339,25 +338,25 @@ static int hand_over(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	int ret;
 
 	if (pn_likely(!dev->is_iwarp))
-		return pn_verbs_hand_over(&peer->out, &w->wr);
+		return pn_verbs_post_wr(&peer->out, &w->wr);
 	ret = hand_over_iwarp(dev, peer, op, slot, w);
 	if (!ret || ret == -EAGAIN)
 		return ret;
 	/* The connection was dropped, and the completion is yet to come. */
-	pn_verbs_start_failing(dev, peer, -ECANCELED);
+	pn_verbs_teardown_begin(dev, peer, -ECANCELED);
 	return -EAGAIN;
 }
 
 static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		const struct pn_op *op)
 {
-	struct pn_verbs_lane *lane = &peer->out;
+	struct pn_verbs_tx *lane = &peer->out;
 	struct pn_verbs_record *record;
 	unsigned slot;
 	struct wire w;
 	bool tells;
 	size_t len;
-	int ret = pn_op_check(&dev->device, op, &len);
+	int ret = pn_op_validate(&dev->device, op, &len);
 
 	if (!ret)
 		ret = check_lane(dev, peer, op);
@@ -368,7 +367,7 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		return ret;
 	record = &lane->records[slot];
 	tells = must_tell(dev, lane, op, &w);
-	w.wr.wr_id = pn_verbs_id_of(lane, record);
+	w.wr.wr_id = pn_verbs_wr_id(lane, record);
 	if (tells)
 		w.wr.send_flags |= IBV_SEND_SIGNALED;
 	fill_record(dev, record, peer, op, &w);
@@ -383,7 +382,7 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	lane->count++;
 	dev->nsends++;
 	if (pn_unlikely(dev->is_iwarp) && lane->count == 1)
-		pn_verbs_beat(peer);
+		pn_verbs_count_progress(peer);
 	if (pn_unlikely(dev->is_iwarp && tells)) {
 		lane->uncovered =
 			w.wr.opcode == IBV_WR_RDMA_READ ? NULL : record;
@@ -392,12 +391,12 @@ static int post(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	return 0;
 }
 
-int pn_verbs_swap_again(struct pn_verbs_device *dev,
+int pn_verbs_swap_retry(struct pn_verbs_device *dev,
 			struct pn_verbs_record *record)
 {
-	struct pn_verbs_lane *lane = &record->peer->out;
+	struct pn_verbs_tx *lane = &record->peer->out;
 	struct ibv_sge sge = { (uintptr_t)record->result, 8, record->lkey };
-	struct ibv_send_wr wr = { .wr_id = pn_verbs_id_of(lane, record),
+	struct ibv_send_wr wr = { .wr_id = pn_verbs_wr_id(lane, record),
 				  .sg_list = &sge,
 				  .num_sge = 1,
 				  .opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -409,7 +408,7 @@ int pn_verbs_swap_again(struct pn_verbs_device *dev,
 	wr.wr.atomic.rkey = record->rkey;
 	wr.wr.atomic.compare_add = record->guess;
 	wr.wr.atomic.swap = record->operand;
-	return pn_verbs_hand_over(lane, &wr);
+	return pn_verbs_post_wr(lane, &wr);
 }
 
 int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,
@@ -418,8 +417,8 @@ int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 	int ret;
 
-	pn_verbs_enter(dev);
+	pn_verbs_lock(dev);
 	ret = post(dev, pn_verbs_peer_of(peer), op);
-	pn_verbs_leave(dev);
+	pn_verbs_unlock(dev);
 	return ret;
 }

@@ -89,12 +89,13 @@ static void set_limits(struct pn_verbs_device *dev)
 	unsigned sge =
 		(unsigned)least((unsigned)attr->max_sge, PN_VERBS_MAX_SGE);
 
-	dev->head_bytes = dev->is_iwarp ? sizeof(struct pn_verbs_head) : 0;
+	dev->head_bytes =
+		dev->is_iwarp ? sizeof(struct pn_verbs_message_header) : 0;
 	dev->max_sge = sge;
 	dev->device.limits = (struct pn_device_limits){
 		.max_mr_bytes = least(attr->max_mr_size, SIZE_MAX / 2),
 		.max_mrs = least((unsigned)attr->max_mr,
-				 PN_VERBS_CHUNKS * PN_VERBS_CHUNK_SLOTS) -
+				 PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS) -
 			   1,
 		.max_pinned_bytes = pn_limits_memlock(),
 		.max_send_bytes = PN_VERBS_MAX_SEND,
@@ -201,7 +202,7 @@ static int open_done(struct pn_verbs_device *dev)
 {
 	dev->max_done = 64;
 	while (dev->max_done <
-	       dev->max_sends + dev->params.receives + 2 * PN_VERBS_POLL)
+	       dev->max_sends + dev->params.receives + 2 * PN_VERBS_POLL_BATCH)
 		dev->max_done *= 2;
 	dev->done = calloc(dev->max_done, sizeof(*dev->done));
 	return dev->done ? 0 : -ENOMEM;
@@ -302,7 +303,7 @@ static int open_parts(struct pn_verbs_device *dev, const char *name,
 	if (!ret)
 		ret = pn_verbs_qp_probe(dev);
 	if (!ret && dev->is_iwarp)
-		ret = pn_verbs_byte_make(dev);
+		ret = pn_verbs_confirm_byte_alloc(dev);
 	if (!ret)
 		ret = open_receives(dev, &attr->pages);
 	if (!ret)
@@ -345,7 +346,7 @@ static void close_peers(struct pn_verbs_device *dev)
 	while ((pos = pn_list_pop(&dev->peers)))
 		close_peer(pn_container_of(pos, struct pn_verbs_peer, link));
 	while (dev->retired) {
-		struct pn_verbs_in *in = dev->retired;
+		struct pn_verbs_rx *in = dev->retired;
 
 		dev->retired = in->next;
 		ibv_destroy_qp(in->qp);
@@ -365,11 +366,11 @@ static void close_parts(struct pn_verbs_device *dev)
 	if (dev->running)
 		pn_verbs_service_stop(dev);
 	close_peers(dev);
-	pn_verbs_listen_end(dev);
+	pn_verbs_listen_stop(dev);
 	close_fd(dev->epoll);
 	close_fd(dev->event_fd);
 	pn_verbs_keys_fini(&dev->keys);
-	pn_verbs_byte_free(dev);
+	pn_verbs_confirm_byte_free(dev);
 	if (dev->srq)
 		ibv_destroy_srq(dev->srq);
 	if (dev->cq)
@@ -607,7 +608,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.detach = pn_verbs_detach,
 	.post = pn_verbs_post,
 	.poll = pn_verbs_poll,
-	.release = pn_verbs_release,
+	.return_buffer = pn_verbs_release,
 	.wait = pn_verbs_wait,
 	.wake = pn_verbs_wake,
 	.fd = verbs_fd,

@@ -41,9 +41,9 @@
 #define PN_VERBS_VERSION     1
 #define PN_VERBS_MAX_SEND    ((size_t)8 << 10)
 #define PN_VERBS_MAX_SGE     16
-#define PN_VERBS_IN_BUCKETS  256
-#define PN_VERBS_POLL	     32
-#define PN_VERBS_READS	     16 /* reads and atomics at a time per lane */
+#define PN_VERBS_RX_BUCKETS  256
+#define PN_VERBS_POLL_BATCH  32
+#define PN_VERBS_MAX_READS   16 /* reads and atomics at a time per lane */
 #define PN_VERBS_DEVICE_NAME 64
 
 struct pn_verbs_params {
@@ -66,12 +66,12 @@ struct pn_verbs_address {
 
 /* On iWARP: messages of lane `lane` that its owner may have sent in all, modulo
  * 2^16 (iwarp.h). */
-struct pn_verbs_grant {
+struct pn_verbs_credit {
 	uint16_t lane, messages;
 };
 
 /* On iWARP: a byte that the peer may read to see what was done (iwarp.h). */
-struct pn_verbs_byte {
+struct pn_verbs_confirm_byte {
 	uint64_t addr;
 	uint32_t rkey, unused;
 };
@@ -103,7 +103,7 @@ struct pn_verbs_record {
 struct pn_verbs_stage;
 
 /* What we post on; the callers'. */
-struct pn_verbs_lane {
+struct pn_verbs_tx {
 	struct ibv_qp *qp;		 /* NULL: not there (any more) */
 	struct pn_verbs_record *records; /* queue_depth of them, a ring */
 	unsigned head, count;		 /* oldest; in flight */
@@ -128,10 +128,10 @@ struct pn_verbs_lane {
 };
 
 /* What the peer posts on; the callers'. */
-struct pn_verbs_in {
+struct pn_verbs_rx {
 	struct ibv_qp *qp;
 	struct pn_verbs_peer *peer;
-	struct pn_verbs_in *next; /* bucket, or dev->retired */
+	struct pn_verbs_rx *next; /* bucket, or dev->retired */
 	uint16_t number;	  /* iWARP: as the peer counts its lanes */
 };
 
@@ -142,18 +142,18 @@ struct pn_verbs_peer {
 	uint32_t tag; /* in its rkeys */
 
 	/* The callers'. */
-	struct pn_verbs_lane out;
-	struct pn_verbs_in *in;
+	struct pn_verbs_tx out;
+	struct pn_verbs_rx *in;
 	struct pn_list early;	/* received before PEER_UP was told */
 	struct pn_list failing; /* dev->failing: lane broken or peer down */
 	bool up_told, down_told;
-	int down;			/* 0 or why */
-	struct pn_verbs_byte byte;	/* of its, to read */
-	struct pn_verbs_grant may_send; /* what it granted us */
-	uint16_t granted, arrived;	/* what we granted it; what came */
-	unsigned held;			/* of its messages, not released */
-	bool must_grant;		/* what it does not know yet */
-	struct pn_list owed;		/* dev->owed: to be granted something */
+	int down;			   /* 0 or why */
+	struct pn_verbs_confirm_byte byte; /* of its, to read */
+	struct pn_verbs_credit may_send;   /* what it granted us */
+	uint16_t granted, arrived;	   /* what we granted it; what came */
+	unsigned held;			   /* of its messages, not released */
+	bool must_grant;		   /* what it does not know yet */
+	struct pn_list owed; /* dev->owed: to be granted something */
 
 	/* From the callers to the service. */
 	_Atomic bool wants_lane, wants_end;
@@ -179,9 +179,9 @@ struct pn_verbs_peer {
 struct pn_verbs_event {
 	struct pn_list link;
 	enum {
-		PN_VERBS_OUT,
-		PN_VERBS_IN,
-		PN_VERBS_DOWN,
+		PN_VERBS_EVENT_TX_READY,
+		PN_VERBS_EVENT_RX_READY,
+		PN_VERBS_EVENT_PEER_DOWN,
 	} kind;
 	struct pn_verbs_peer *peer;
 	struct ibv_qp *qp;
@@ -189,8 +189,8 @@ struct pn_verbs_event {
 	/* iWARP. OUT: its number, the grant its hello told. IN: its number,
 	 * the grant and the byte in its hello. */
 	uint16_t number;
-	struct pn_verbs_grant grant;
-	struct pn_verbs_byte byte;
+	struct pn_verbs_credit grant;
+	struct pn_verbs_confirm_byte byte;
 };
 
 struct pn_verbs_device {
@@ -233,8 +233,8 @@ struct pn_verbs_device {
 	struct pn_completion *done; /* a ring of max_done, a power of two */
 	unsigned done_head, ndone, max_done;
 	unsigned nsends; /* in flight, or done and not polled */
-	struct pn_verbs_in *in[PN_VERBS_IN_BUCKETS];
-	struct pn_verbs_in *retired; /* replaced; CQ not seen empty since */
+	struct pn_verbs_rx *in[PN_VERBS_RX_BUCKETS];
+	struct pn_verbs_rx *retired; /* replaced; CQ not seen empty since */
 	struct pn_list failing;
 	struct pn_list owed; /* iWARP: peers that wait for a grant */
 	bool relieved;	     /* a lane that had refused a post has room */
@@ -271,7 +271,7 @@ static inline struct pn_verbs_peer *pn_verbs_peer_of(struct pn_peer *peer)
 /* A single-threaded device pays for no lock; the analysis of clang cannot
  * follow that. Posting and polling may be system calls (rxe, siw), which a
  * canceled thread must not end in. */
-static inline void pn_verbs_enter(struct pn_verbs_device *dev)
+static inline void pn_verbs_lock(struct pn_verbs_device *dev)
 	PN_NO_THREAD_SAFETY
 {
 	int was = pn_cancel_off();
@@ -281,7 +281,7 @@ static inline void pn_verbs_enter(struct pn_verbs_device *dev)
 	dev->cancel_was = was;
 }
 
-static inline void pn_verbs_leave(struct pn_verbs_device *dev)
+static inline void pn_verbs_unlock(struct pn_verbs_device *dev)
 	PN_NO_THREAD_SAFETY
 {
 	int was = dev->cancel_was;
@@ -298,8 +298,8 @@ static inline uint32_t pn_verbs_tag(uint64_t nonce)
 }
 
 /* Whether an rkey can be of this peer and good for an operation. */
-static inline bool pn_verbs_key_fits(const struct pn_verbs_peer *peer,
-				     const struct pn_op *op)
+static inline bool pn_verbs_key_matches(const struct pn_verbs_peer *peer,
+					const struct pn_op *op)
 {
 	uint32_t tag = (uint32_t)(op->rkey >> 32);
 
@@ -312,19 +312,20 @@ static inline bool pn_verbs_key_fits(const struct pn_verbs_peer *peer,
  * missing and what to do. */
 int pn_verbs_find(struct pn_verbs_device *dev, const char *name);
 
-/* lane.c: queue pairs. */
+/* qp.c: queue pairs. */
 /* send_wrs 0: for an in lane. NULL with errno. */
-struct ibv_qp *pn_verbs_qp_make(struct pn_verbs_device *dev, unsigned send_wrs);
+struct ibv_qp *pn_verbs_qp_create(struct pn_verbs_device *dev,
+				  unsigned send_wrs);
 /* Moves a queue pair along as its connection says. */
-int pn_verbs_qp_move(struct pn_verbs_device *dev, struct ibv_qp *qp,
-		     struct rdma_cm_id *id, enum ibv_qp_state state);
+int pn_verbs_qp_modify(struct pn_verbs_device *dev, struct ibv_qp *qp,
+		       struct rdma_cm_id *id, enum ibv_qp_state state);
 /* Measures what a queue pair of this adapter can do: inline, segments. */
 int pn_verbs_qp_probe(struct pn_verbs_device *dev);
 
 /* poll.c, the caller being inside. */
 /* A lane does not work any more: what is left on it will end with `broken`. */
-void pn_verbs_start_failing(struct pn_verbs_device *dev,
-			    struct pn_verbs_peer *peer, int broken);
+void pn_verbs_teardown_begin(struct pn_verbs_device *dev,
+			     struct pn_verbs_peer *peer, int broken);
 /* Turns what the adapter and the service say into completions. */
 void pn_verbs_progress(struct pn_verbs_device *dev);
 /* Posts a receive buffer again. */
@@ -332,9 +333,9 @@ void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive);
 
 /* post.c: gives work to the adapter: 0, -EAGAIN or what it says. */
-int pn_verbs_hand_over(struct pn_verbs_lane *lane, struct ibv_send_wr *wr);
+int pn_verbs_post_wr(struct pn_verbs_tx *lane, struct ibv_send_wr *wr);
 /* The number of a record in completions. */
-static inline uint64_t pn_verbs_id_of(const struct pn_verbs_lane *lane,
+static inline uint64_t pn_verbs_wr_id(const struct pn_verbs_tx *lane,
 				      const struct pn_verbs_record *record)
 {
 	return (uint64_t)lane->epoch << 48 | (uintptr_t)record;
@@ -342,11 +343,11 @@ static inline uint64_t pn_verbs_id_of(const struct pn_verbs_lane *lane,
 /* In it: the read of a byte behind the record. */
 #define PN_VERBS_CONFIRM UINT64_C(1)
 /* The next compare-swap of a SWAP. */
-int pn_verbs_swap_again(struct pn_verbs_device *dev,
+int pn_verbs_swap_retry(struct pn_verbs_device *dev,
 			struct pn_verbs_record *record);
 
 /* wait.c: makes whoever sleeps look again. Any thread. */
-void pn_verbs_ring_bell(struct pn_verbs_device *dev);
+void pn_verbs_notify(struct pn_verbs_device *dev);
 
 /* Rows of the table of operations. */
 int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,

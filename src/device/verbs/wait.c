@@ -16,7 +16,7 @@
 /* Between two yields: the peer may need this very core. */
 #define LOOKS_PER_YIELD 16
 
-void pn_verbs_ring_bell(struct pn_verbs_device *dev)
+void pn_verbs_notify(struct pn_verbs_device *dev)
 {
 	PN_NO_CANCEL();
 	uint64_t one = 1;
@@ -33,12 +33,12 @@ static bool has_news(struct pn_verbs_device *dev)
 	if (atomic_load_explicit(&dev->woken, memory_order_relaxed) &&
 	    atomic_exchange(&dev->woken, 0))
 		return true;
-	pn_verbs_enter(dev);
+	pn_verbs_lock(dev);
 	if (!dev->ndone)
 		pn_verbs_progress(dev);
 	news = dev->ndone || dev->relieved;
 	dev->relieved = false;
-	pn_verbs_leave(dev);
+	pn_verbs_unlock(dev);
 	return news;
 }
 
@@ -74,10 +74,10 @@ static void drain(struct pn_verbs_device *dev)
 /* True: asleep, in the sense that the descriptor will tell. */
 static bool fall_asleep(struct pn_verbs_device *dev)
 {
-	pn_verbs_enter(dev);
+	pn_verbs_lock(dev);
 	drain(dev);
 	ibv_req_notify_cq(dev->cq, 0);
-	pn_verbs_leave(dev);
+	pn_verbs_unlock(dev);
 	return !has_news(dev);
 }
 
@@ -99,7 +99,7 @@ void pn_verbs_wake(struct pn_device *device)
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 
 	atomic_store(&dev->woken, 1);
-	pn_verbs_ring_bell(dev);
+	pn_verbs_notify(dev);
 }
 
 int pn_verbs_arm(struct pn_device *device)

@@ -71,7 +71,8 @@ enum pn_protocol_id {
 	PN_PROTOCOL_READ,
 	PN_PROTOCOL_OVERLAPPED,
 	PN_PROTOCOL_COUNT,
-	/* No row and never on the wire: message/auto.h chooses one. */
+	/* No row and never on the wire: message/protocol/select.h chooses one.
+	 */
 	PN_PROTOCOL_AUTO = PN_PROTOCOL_COUNT,
 };
 

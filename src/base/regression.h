@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fit -- the straight line y = a x + b through measured points.
+ *
+ * Registration costs are modelled as a line over pages (Wu et al. 2003, paper
+ * Region cache, section 8). Measured points span five decades, so the fit
+ * minimises relative residuals (weights 1/y^2): otherwise the largest size
+ * alone decides b. Both coefficients are kept from going below zero, since a
+ * cost cannot be negative.
+ */
+#ifndef PN_BASE_REGRESSION_H
+#define PN_BASE_REGRESSION_H
+
+#include <stddef.h>
+
+struct pn_regression {
+	double slope;	      /* a: y per x */
+	double intercept;     /* b: y at x = 0 */
+	double mean_residual; /* mean of |measured - fitted| / measured */
+	double max_residual;
+};
+
+/* Fits n points; y[i] > 0. n == 1 gives a line through the origin's slope 0.
+ * -EINVAL: n is 0 or a y is not positive. */
+int pn_regression_line(const double *x, const double *y, size_t n,
+		       struct pn_regression *out);
+
+#endif

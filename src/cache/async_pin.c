@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pins that are begun now and finished later.
+ *
+ * pn_cache_pin_start() plans at once; what is left of the plan (registering, or
+ * planning again when there is room) the worker does, or whoever waits for it
+ * first: taking it out of the queue makes it theirs. The parts that were there
+ * from the beginning are promised: usable at once, whatever becomes of the
+ * rest.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cache/cache_impl.h"
+
+/* --- beginning ------------------------------------------------------------ */
+
+/* Holds the parts that are there for the user, whatever becomes of the plan.
+ * Those for which there is no slot are there when all are. */
+static int promise(struct pn_plan *plan)
+{
+	plan->promised = calloc(plan->nsegments, sizeof(*plan->promised));
+	if (plan->nsegments && !plan->promised)
+		return -ENOMEM;
+	for (unsigned i = 0; i < plan->nsegments; i++) {
+		struct pn_segment *part = &plan->parts[i];
+
+		if (atomic_load(&part->region->state) == PN_REGION_PENDING)
+			continue;
+		plan->promised[i] = *part;
+		if (pn_plan_hold(plan, part->region, &plan->promised[i]))
+			plan->promised[i].region = NULL;
+	}
+	plan->navailable = plan->nsegments;
+	return 0;
+}
+
+static void abandon(struct pn_plan *plan)
+{
+	unsigned nfresh = plan->nfresh;
+
+	pn_lock(&plan->cache->lock);
+	pn_plan_undo_locked(plan);
+	pn_unlock(&plan->cache->lock);
+	pn_plan_wake(plan, nfresh);
+}
+
+/* Hands a plan to the worker; the pin stands for it meanwhile. */
+static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
+{
+	struct pn_cache *cache = plan->cache;
+
+	*pin = (struct pinion_pin){ .addr = plan->buffer.iov_base,
+				    .len = plan->buffer.iov_len,
+				    .nsegments = plan->nsegments,
+				    .reserved = 1,
+				    .internal = { plan } };
+	plan->decision = PN_DECIDED_LATER;
+	if (cache->sink)
+		pn_plan_trace(plan, pin, PN_EVENT_STARTED, -EINPROGRESS);
+	pn_lock(&cache->lock);
+	pn_list_append(&cache->queue, &plan->link);
+	pn_unlock(&cache->lock);
+	pn_worker_notify(cache);
+	return -EINPROGRESS;
+}
+
+static bool only_takes_time(int ret)
+{
+	return ret == -EAGAIN || ret == -EXFULL || ret == -ENOBUFS ||
+	       ret == -EACCES;
+}
+
+int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
+		       unsigned flags, struct pinion_pin *pin)
+{
+	struct iovec buffer = { addr, len };
+	struct pn_plan *plan;
+	int ret;
+
+	if (!pn_miss_arguments_ok(&buffer, 1, flags))
+		return -EINVAL;
+	if (pn_resident_pin(cache, addr, len, flags, pin))
+		return 0;
+	plan = malloc(sizeof(*plan));
+	if (!plan)
+		return -ENOMEM;
+	pn_plan_init(plan, cache, flags, &plan->buffer, 1, &plan->first_of_one);
+	plan->buffer = buffer;
+	/* Parts that are there stay usable; one alone is there or is not. */
+	if (!pn_cache_one_segment(cache))
+		plan->no_merge = true;
+	plan->pins = pn_pins_self(cache);
+	ret = plan->pins ? pn_plan_try(plan) : -ENOMEM;
+	if (ret == -EAGAIN)
+		pn_asymmetric_store(plan->wait.slot, NULL);
+	if (only_takes_time(ret) || (!ret && plan->nfresh)) {
+		ret = promise(plan);
+		if (!ret)
+			return enqueue(plan, pin);
+		abandon(plan);
+	} else if (!ret) {
+		ret = pn_plan_finish(plan, pin);
+	}
+	if (cache->sink)
+		pn_plan_trace(plan, pin, PN_EVENT_STARTED, ret);
+	pn_plan_fini(plan);
+	free(plan);
+	return ret;
+}
+
+/* --- ending --------------------------------------------------------------- */
+
+bool pn_plan_take_locked(struct pn_cache *cache, struct pn_plan *plan)
+	PN_REQUIRES(&cache->lock)
+{
+	pn_assert(plan->cache == cache);
+	if (pn_list_empty(&plan->link))
+		return false;
+	pn_list_remove(&plan->link);
+	atomic_store(&plan->status, PN_PLAN_RUNNING);
+	return true;
+}
+
+static void put_available(struct pn_plan *plan)
+{
+	for (unsigned i = 0; i < plan->navailable; i++)
+		if (plan->promised[i].region)
+			pn_segments_put(plan->cache, &plan->promised[i], 1);
+	free(plan->promised);
+}
+
+static void trace_ready(const struct pn_plan *plan,
+			const struct pinion_pin *pin, int ret)
+{
+	const struct pn_outcome outcome = { .flags = plan->flags,
+					    .decision = plan->decision,
+					    .reason = plan->reason,
+					    .ret = ret };
+
+	pn_cache_trace_ready(plan->cache, pin, &outcome);
+}
+
+/* The plan is done: its outcome becomes the pin's. */
+static int collect_pin(struct pinion_pin *pin)
+{
+	struct pn_plan *plan = pin->internal[0];
+	int ret = plan->result;
+
+	pin->nsegments = pin->reserved = 0;
+	if (!ret)
+		ret = pn_plan_finish(plan, pin);
+	if (plan->cache->sink)
+		trace_ready(plan, pin, ret);
+	put_available(plan);
+	pn_plan_fini(plan);
+	free(plan);
+	return ret;
+}
+
+int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	struct pn_plan *plan = pin->internal[0];
+
+	(void)cache;
+	if (!pin->reserved)
+		return pin->nsegments ? 0 : -EINVAL;
+	if (atomic_load(&plan->status) != PN_PLAN_DONE)
+		return -EINPROGRESS;
+	return collect_pin(pin);
+}
+
+/* If nobody has begun it: does it here rather than wait. */
+static void run_if_queued(struct pn_cache *cache, struct pn_plan *plan)
+{
+	PN_NO_CANCEL();
+	bool mine;
+
+	pn_lock(&cache->lock);
+	mine = pn_plan_take_locked(cache, plan);
+	pn_unlock(&cache->lock);
+	if (mine)
+		pn_plan_run(plan);
+}
+
+/* A thread that is canceled while it sleeps leaves the plan to whoever waits
+ * next; whoever carries it out does not need the sleeper. */
+int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	struct pn_plan *plan = pin->internal[0];
+	uint32_t status;
+
+	if (!pin->reserved)
+		return pin->nsegments ? 0 : -EINVAL;
+	run_if_queued(cache, plan);
+	while ((status = atomic_load(&plan->status)) != PN_PLAN_DONE)
+		pn_device_block_cancelable(cache->device, &plan->status, status,
+					   PN_FOREVER);
+	PN_NO_CANCEL();
+	return collect_pin(pin);
+}

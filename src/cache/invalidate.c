@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * From the monitor's notice to the end of a region (rule 4).
+ *
+ * A notice runs inside free(): it may do next to nothing. It remembers the
+ * release as under way (BEFORE to AFTER), looks into the index whether the
+ * range holds anything, appends the range to a ring and raises `slow_reasons`;
+ * the next pin of any thread, before it trusts the index, drains the ring under
+ * the lock. Why nothing stale is ever used:
+ *
+ * - What is cached when memory is released: BEFORE raises slow_reasons before
+ * the pages go, so whoever is told of the new owner of the address (which takes
+ *   until the system call is through) sees it.
+ * - What is being registered meanwhile: it stands in the index as PENDING
+ *   before the device looks at the pages, so the notice sees it and its
+ *   publication is called off (STALE). Between BEFORE and AFTER nothing that
+ *   overlaps is published either: the device may have pinned the old pages
+ *   after BEFORE was drained.
+ * - The ring is full: everything is invalidated.
+ * - The table of releases under way is full: from then on nothing new is
+ *   published at all, until the cache is closed. It takes more than 256
+ *   threads inside munmap() at once.
+ */
+#include <sched.h>
+
+#include "base/clock.h"
+#include "cache/cache_impl.h"
+
+/* Unique among living threads, without allocating. */
+static uintptr_t thread_mark(void)
+{
+	return (uintptr_t)__builtin_thread_pointer();
+}
+
+static unsigned first_probe(uintptr_t thread)
+{
+	return (unsigned)(thread >> 6) % PN_MAX_INFLIGHT_RELEASES;
+}
+
+static void begin_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	uintptr_t thread = thread_mark();
+	unsigned start = first_probe(thread);
+
+	atomic_fetch_add(&cache->ninflight, 1);
+	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
+		struct pn_inflight_release *f =
+			&cache->inflight[(start + i) %
+					 PN_MAX_INFLIGHT_RELEASES];
+		uintptr_t nobody = 0;
+
+		if (!atomic_compare_exchange_strong(&f->thread, &nobody,
+						    thread))
+			continue;
+		atomic_store(&f->len, len);
+		atomic_store(&f->addr, addr);
+		return;
+	}
+	atomic_store(&cache->never_publish, true);
+	atomic_fetch_sub(&cache->ninflight, 1);
+}
+
+/* A release that found the table full has no entry: fine. When nothing is under
+ * way there is none either, and looking through the table takes longer than the
+ * system call. */
+static void end_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	uintptr_t thread = thread_mark();
+	unsigned start = first_probe(thread);
+
+	/* What this thread has taken off it sees itself. */
+	if (!atomic_load(&cache->ninflight))
+		return;
+	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
+		struct pn_inflight_release *f =
+			&cache->inflight[(start + i) %
+					 PN_MAX_INFLIGHT_RELEASES];
+
+		if (atomic_load(&f->thread) != thread ||
+		    atomic_load(&f->addr) != addr ||
+		    atomic_load(&f->len) != len)
+			continue;
+		atomic_store(&f->thread, 0);
+		atomic_fetch_sub(&cache->ninflight, 1);
+		return;
+	}
+}
+
+bool pn_invalidate_in_flight(struct pn_cache *cache, struct pn_range range)
+{
+	if (atomic_load(&cache->never_publish))
+		return true;
+	/* Counted before it is entered: a release that is entered when we come
+	 * here is counted, too. */
+	if (!atomic_load(&cache->ninflight))
+		return false;
+	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
+		struct pn_inflight_release *f = &cache->inflight[i];
+		struct pn_range r = { atomic_load(&f->addr),
+				      atomic_load(&f->len) };
+
+		/* One that is being entered may still show an older one's: what
+		 * is taken for released in vain is registered again. */
+		if (atomic_load(&f->thread) && pn_range_overlaps(r, range))
+			return true;
+	}
+	return false;
+}
+
+/* False: no room for it, which is counted. */
+static bool append(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	uint64_t at = atomic_load(&cache->ring_head);
+	struct pn_notice *entry;
+
+	do {
+		if (at - atomic_load(&cache->ring_tail) >= PN_NOTICE_RING) {
+			atomic_fetch_add(&cache->ring_lost, 1);
+			return false;
+		}
+	} while (!atomic_compare_exchange_weak(&cache->ring_head, &at, at + 1));
+	entry = &cache->ring[at % PN_NOTICE_RING];
+	entry->addr = addr;
+	entry->len = len;
+	/* Pairs with the acquire in next_notice(). */
+	atomic_store_explicit(&entry->filled, at + 1, memory_order_release);
+	return true;
+}
+
+/* Something of ours may be there. Counted first, and counted off only when it
+ * has been acted upon: as long as a notice waits, no thread trusts the index.
+ */
+static bool post_notice(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	/* Pairs with the acquire in pn_cache_pin(). */
+	atomic_fetch_add(&cache->slow_reasons, 1);
+	return append(cache, addr, len);
+}
+
+void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
+			  enum pn_release_phase phase)
+{
+	struct pn_range range = { addr, len };
+	struct pn_cache *cache = arg;
+
+	if (!pn_range_valid(addr, len))
+		return;
+	/* Even when nothing is cached there: a miss of another thread that
+	 * joins neighbours has taken them out of the index for a moment. */
+	if (phase == PN_RELEASE_BEFORE)
+		begin_inflight(cache, addr, len);
+	/* Whatever is cached: with another budget it might be. */
+	if (phase == PN_RELEASE_BEFORE && cache->sink)
+		pn_cache_trace_release(cache, range);
+	if (pn_index_any(&cache->exposed, range)) {
+		if (!post_notice(cache, addr, len))
+			atomic_store(&cache->exposed_lost, true);
+		/* After it: who sees the count finds the notice, or what
+		 * became of it. */
+		atomic_fetch_add(&cache->exposed_releases, 1);
+		pn_worker_wake_idle(cache);
+	} else if (pn_index_any(&cache->index, range)) {
+		post_notice(cache, addr, len);
+		pn_worker_wake_idle(cache);
+	}
+	if (phase == PN_RELEASE_AFTER)
+		end_inflight(cache, addr, len);
+}
+
+/* The memory behind a region is going: no new hits. */
+static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
+{
+	/* Its owner maps and unmaps it, and nobody else. */
+	if (region->resident)
+		return;
+	cache->stats->invalidations++;
+	if (atomic_load(&region->state) == PN_REGION_VALID) {
+		pn_region_die_locked(cache, region, PN_BECAUSE_RELEASED);
+		return;
+	}
+	/* PENDING: whoever registers it finds the mark. */
+#ifndef PN_CACHE_BREAK_GENERATION /* a test proves that it is needed */
+	region->flags |= PN_REGION_STALE;
+	pn_region_unindex_locked(cache, region);
+#endif
+}
+
+void pn_invalidate_range_locked(struct pn_cache *cache, struct pn_range range)
+{
+	struct pn_region *region;
+
+	/* The kernel releases whole pages, whatever it was asked for. */
+	range = pn_range_pages(range.addr, range.len, PN_PAGE_BYTES);
+	while ((region = pn_region_next_locked(cache, &range)))
+		invalidate_region(cache, region);
+}
+
+static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+{
+	cache->stats->overflows++;
+	for (uint32_t id = 1; id <= cache->nregions; id++) {
+		struct pn_region *region = &cache->regions[id];
+		uint32_t state = atomic_load(&region->state);
+
+		if (state == PN_REGION_VALID ||
+		    (state == PN_REGION_PENDING &&
+		     !(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE))))
+			invalidate_region(cache, region);
+	}
+}
+
+/* The oldest notice in the ring; false when there is none. A notice that has
+ * its place but is not written yet is being written right now by a thread
+ * that waits for nobody. */
+static bool next_notice(struct pn_cache *cache, struct pn_range *out)
+	PN_REQUIRES(&cache->lock)
+{
+	uint64_t at = atomic_load(&cache->ring_tail);
+	struct pn_notice *entry = &cache->ring[at % PN_NOTICE_RING];
+
+	if (at == atomic_load(&cache->ring_head))
+		return false;
+	while (atomic_load_explicit(&entry->filled, memory_order_acquire) !=
+	       at + 1)
+		pn_relax();
+	*out = (struct pn_range){ entry->addr, entry->len };
+	atomic_store(&cache->ring_tail, at + 1);
+	return true;
+}
+
+bool pn_invalidate_pending(struct pn_cache *cache)
+{
+	return atomic_load(&cache->ring_head) !=
+		       atomic_load(&cache->ring_tail) ||
+	       atomic_load(&cache->ring_lost);
+}
+
+void pn_invalidate_settle(struct pn_cache *cache)
+{
+	while (cache->probing && !pn_monitor_settled())
+		sched_yield();
+}
+
+void pn_invalidate_drain_locked(struct pn_cache *cache)
+{
+	struct pn_range range;
+	unsigned lost;
+
+	while (next_notice(cache, &range)) {
+		pn_invalidate_range_locked(cache, range);
+		pn_exposed_memory_released_locked(cache, range);
+		atomic_fetch_sub(&cache->slow_reasons, 1);
+	}
+	/* Which exposure is not known, so every one goes; but not for a flood
+	 * of notices that concern none. */
+	if (pn_unlikely(atomic_load(&cache->exposed_lost)) &&
+	    atomic_exchange(&cache->exposed_lost, false))
+		pn_exposed_memory_released_locked(cache,
+						  (struct pn_range){
+							  0, UINTPTR_MAX });
+	lost = atomic_exchange(&cache->ring_lost, 0);
+	if (!lost)
+		return;
+	invalidate_all(cache);
+	atomic_fetch_sub(&cache->slow_reasons, lost);
+}
+
+void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len)
+{
+	pn_invalidate_notice(cache, addr, len, PN_RELEASE_BEFORE);
+	pn_invalidate_notice(cache, addr, len, PN_RELEASE_AFTER);
+}

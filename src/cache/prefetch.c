@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ahead of use and after it: what the helper asks for. Both are what a pin and
+ * an eviction do anyway, for a given range and without a user: everything that
+ * holds for them holds here, too.
+ */
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+/* The next cached region with bytes of range that lies in its pages as a whole;
+ * NULL: none. *range becomes what is behind it. */
+static struct pn_region *next_inside(struct pn_cache *cache,
+				     struct pn_range *range)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_range pages =
+		pn_range_pages(range->addr, range->len, PN_PAGE_BYTES);
+	struct pn_region *region;
+
+	while ((region = pn_region_next_locked(cache, range))) {
+		if (pn_range_covers(pages, pn_region_range(region)) &&
+		    !region->resident &&
+		    atomic_load(&region->state) == PN_REGION_VALID)
+			return region;
+	}
+	return NULL;
+}
+
+static bool any_held(struct pn_cache *cache, struct pn_range range)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_region *region;
+
+	/* Without a barrier this misses pins that begin just now: they keep
+	 * their region, which dies when they end. */
+	pn_pins_scan_locked(cache);
+	while ((region = next_inside(cache, &range)))
+		if (region->held == cache->scan)
+			return true;
+	return false;
+}
+
+/* The rights of the largest region inside range, and where those that have the
+ * same begin and end. False: there is none. */
+static bool find_droppable(struct pn_cache *cache, struct pn_range range,
+			   struct pn_dropped *found) PN_REQUIRES(&cache->lock)
+{
+	struct pn_range rest = range;
+	struct pn_region *region;
+	size_t largest = 0;
+
+	while ((region = next_inside(cache, &rest)))
+		if (region->mr.len > largest) {
+			largest = region->mr.len;
+			found->access = region->mr.access;
+		}
+	if (!largest)
+		return false;
+	found->range.len = 0;
+	while ((region = next_inside(cache, &range))) {
+		uintptr_t first = (uintptr_t)region->mr.addr;
+
+		if (region->mr.access != found->access)
+			continue;
+		if (!found->range.len)
+			found->range.addr = first;
+		found->range.len = first + region->mr.len - found->range.addr;
+	}
+	return true;
+}
+
+int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
+		  struct pn_dropped *dropped)
+{
+	struct pn_range range = { addr, len };
+	struct pn_region *region;
+	int n = 0;
+
+	pn_cache_refresh(cache);
+	pn_lock(&cache->lock);
+	pn_invalidate_drain_locked(cache);
+	pn_pins_drain_locked(cache);
+	if (any_held(cache, range)) {
+		pn_unlock(&cache->lock);
+		return -EBUSY;
+	}
+	if (find_droppable(cache, range, dropped))
+		for (; (region = next_inside(cache, &range)); n++)
+			pn_region_die_locked(cache, region, PN_BECAUSE_HELPER);
+	pn_unlock(&cache->lock);
+	if (n)
+		pn_reclaim_reap(cache);
+	PN_CACHE_CHECK(cache);
+	return n;
+}
+
+bool pn_cache_notices_early(const struct pn_cache *cache)
+{
+	return atomic_load_explicit(&cache->probing, memory_order_relaxed);
+}
+
+bool pn_cache_keeps(const struct pn_cache *cache)
+{
+	return !cache->subscribed || pn_monitor_watches();
+}
+
+int pn_cache_prefetch(struct pn_cache *cache, uintptr_t addr, size_t len,
+		      unsigned access)
+{
+	struct pinion_pin pin;
+	int ret = pn_cache_pin_no_listener(cache, (void *)addr, len, access,
+					   &pin);
+
+	if (!ret)
+		pn_cache_unpin(cache, &pin);
+	return ret;
+}

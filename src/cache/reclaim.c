@@ -1,0 +1,738 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Room: evicting, and deregistering what is dying.
+ *
+ * Bytes leave the budget only when the device has deregistered them. A region
+ * dies in two steps: out of the index (no new pins), then, when a look into
+ * every slot after a membarrier shows that nobody holds it, deregistered
+ * together with others, since a batch pays its fixed cost once (M3). While a
+ * batch is under way its bytes are neither cached nor free: whoever needs room
+ * waits for it instead of failing.
+ *
+ * What the device cannot deregister stays in the budget, in a list of its own,
+ * and goes with a later batch: after batch_age at the earliest, then less and
+ * less often, and a last time when the cache is closed. Nobody waits for these.
+ */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cache/cache_impl.h"
+
+#define REAP_MAX 256
+
+#define MAX_RETRY_NS PN_NS_PER_S
+
+static bool is_held(void *arg, const struct pn_policy_node *node)
+{
+	struct pn_cache *cache = arg;
+	const struct pn_region *region =
+		pn_container_of(node, struct pn_region, node);
+
+	return region->held == cache->scan;
+}
+
+unsigned pn_reclaim_evict_locked(struct pn_cache *cache, size_t bytes,
+				 size_t nregions,
+				 enum pn_trace_event_reason why)
+{
+	struct pn_policy_want want = {
+		.npages = (bytes + PN_PAGE_BYTES - 1) >> PN_PAGE_SHIFT,
+		.nregions = (unsigned)nregions,
+		.busy = is_held,
+		.busy_arg = cache,
+	};
+	struct pn_list victims, *link;
+	unsigned n;
+
+	pn_list_init(&victims);
+	pn_pins_drain_locked(cache);
+	/* Without a barrier this misses pins that begin just now; such a
+	 * region leaves the index all the same and dies when unpinned. */
+	pn_pins_scan_locked(cache);
+	n = cache->policy->ops->evict(cache->policy, &want, &victims);
+	while ((link = pn_list_pop(&victims))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		region->flags |= PN_REGION_EVICTED;
+		pn_region_die_locked(cache, region, why);
+	}
+	cache->stats->evictions += n;
+	return n;
+}
+
+/* What one reaping deregisters. */
+struct batch {
+	struct pn_list regions;
+	struct pn_mr *mrs[REAP_MAX];
+	unsigned nmrs;
+	size_t bytes, n; /* of the budget */
+	size_t nurgent;	 /* of n */
+	unsigned nfailed;
+};
+
+/* Takes dying regions that nobody holds; needs the barrier behind it. Those
+ * that a full batch leaves over go back untouched, in front: they are older
+ * than what began to die meanwhile. */
+static void collect(struct pn_cache *cache, struct pn_list *candidates,
+		    unsigned ncandidates, struct batch *batch)
+	PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	unsigned nheld_dying = 0;
+
+	pn_pins_scan_locked(cache);
+	while (batch->n < REAP_MAX && (link = pn_list_pop(candidates))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		if (region->held == cache->scan) {
+			pn_list_append(&cache->dying, link);
+			nheld_dying++;
+			continue;
+		}
+		pn_list_append(&batch->regions, link);
+		batch->n++;
+		batch->bytes += pn_region_bytes(region);
+		batch->nurgent += pn_region_is_urgent(region);
+		if (region->flags & PN_REGION_REGISTERED)
+			batch->mrs[batch->nmrs++] = &region->mr;
+	}
+	pn_list_splice(&cache->dying, candidates);
+	cache->ndying += ncandidates - (unsigned)batch->n;
+	atomic_store(&cache->nheld_dying, nheld_dying);
+}
+
+/* A policy says whether its victims go together; buffers used once always do.
+ */
+static bool in_one_call(const struct pn_cache *cache, const struct batch *batch)
+{
+	return cache->policy->ops->batched || batch->nurgent == batch->n;
+}
+
+/* Of those that it tried: whether the device has it still. */
+static bool is_still_registered(const struct pn_cache *cache,
+				const struct pn_region *region)
+{
+	return region->flags & PN_REGION_REGISTERED &&
+	       pn_device_still_registered(cache->device, &region->mr);
+}
+
+static void deregister(struct pn_cache *cache, struct batch *batch)
+{
+	unsigned at_once = in_one_call(cache, batch) ? batch->nmrs : 1;
+	struct pn_list *pos;
+
+	for (unsigned i = 0; i < batch->nmrs; i += at_once)
+		pn_device_deregister(cache->device, &batch->mrs[i], at_once);
+	pn_list_for_each (pos, &batch->regions) {
+		struct pn_region *region = pn_region_of_node(pos);
+
+		if (is_still_registered(cache, region))
+			batch->nfailed++;
+		/* A trace wants to know of releases after it, too. */
+		else if (region->watch == PN_WATCH_ON && !cache->sink)
+			pn_monitor_unwatch((uintptr_t)region->mr.addr,
+					   region->mr.len);
+	}
+}
+
+static void trace_deregistered(struct pn_cache *cache,
+			       const struct batch *batch)
+{
+	unsigned at_once = in_one_call(cache, batch) ? batch->nmrs : 1;
+
+	for (unsigned i = 0; i < batch->nmrs; i++) {
+		const struct pn_region *region =
+			pn_container_of(batch->mrs[i], struct pn_region, mr);
+
+		if (is_still_registered(cache, region))
+			continue;
+		pn_cache_trace(cache,
+			       (struct pn_trace_event){
+				       .kind = PN_EVENT_DEREGISTER,
+				       .addr = (uintptr_t)region->mr.addr,
+				       .len = region->mr.len,
+				       .more = (uint16_t)(at_once - 1 -
+							  i % at_once),
+				       .reason = (uint8_t)(region->flags >>
+							   PN_REGION_WHY) });
+	}
+}
+
+/* It stays among the dying, and in the budget. */
+static void queue_failed(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
+{
+	region->flags |= PN_REGION_DEREG_FAILED;
+	pn_list_append(&cache->refused, &region->node.link);
+	cache->nfailed++;
+	cache->failed_bytes += pn_region_bytes(region);
+}
+
+/* When to try again: later each time. */
+static void postpone_retry(struct pn_cache *cache, uint64_t now_ns)
+	PN_REQUIRES(&cache->lock)
+{
+	cache->retry_after_ns *= 2;
+	if (cache->retry_after_ns < cache->attr.batch_age_ns)
+		cache->retry_after_ns = cache->attr.batch_age_ns;
+	if (cache->retry_after_ns > MAX_RETRY_NS)
+		cache->retry_after_ns = MAX_RETRY_NS;
+	cache->retry_ns = now_ns + cache->retry_after_ns;
+	/* Who sleeps has to wake earlier. */
+	atomic_store(&cache->worker.wanted, true);
+}
+
+static void finish_batch(struct pn_cache *cache, struct batch *batch,
+			 uint64_t now_ns) PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	if (cache->sink)
+		trace_deregistered(cache, batch);
+
+	cache->stats->deregistrations += batch->nmrs - batch->nfailed;
+	cache->stats->deregister_batches +=
+		in_one_call(cache, batch) ? !!batch->nmrs : batch->nmrs;
+	cache->nurgent -= (unsigned)batch->nurgent;
+	while ((link = pn_list_pop(&batch->regions))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		if (is_still_registered(cache, region)) {
+			queue_failed(cache, region);
+			batch->bytes -= pn_region_bytes(region);
+			batch->n--;
+		} else {
+			pn_region_free_locked(cache, region);
+		}
+	}
+	if (batch->nfailed)
+		postpone_retry(cache, now_ns);
+	else if (!cache->nfailed)
+		cache->retry_after_ns = 0;
+	cache->stats->dying_bytes -= batch->bytes;
+	cache->nreaping--;
+	cache->own_bytes -= batch->bytes;
+	cache->own_regions -= batch->n;
+	pn_budget_uncharge(cache->budget, batch->bytes, batch->n);
+}
+
+/* Those that were refused die once more. */
+static void requeue_failed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(&cache->refused))) {
+		struct pn_region *region = pn_region_of_node(link);
+
+		region->flags &= (uint16_t)~PN_REGION_DEREG_FAILED;
+		cache->nurgent += pn_region_is_urgent(region);
+		pn_list_insert(&cache->dying, link);
+		cache->ndying++;
+	}
+	cache->nfailed = 0;
+	cache->failed_bytes = 0;
+}
+
+static bool retry_due(const struct pn_cache *cache)
+{
+	return cache->nfailed && atomic_load(&cache->now_ns) >= cache->retry_ns;
+}
+
+/* Takes the whole list of the dying away, so that a barrier outside the lock
+ * covers exactly these; how many there are. */
+static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
+	PN_REQUIRES(&cache->lock)
+{
+	unsigned n;
+
+	if (pn_unlikely(retry_due(cache)))
+		requeue_failed(cache);
+	n = cache->ndying;
+	pn_list_init(out);
+	pn_list_splice(out, &cache->dying);
+	cache->ndying = 0;
+	if (n)
+		cache->nreaping++;
+	return n;
+}
+
+/* Somebody may wait for the batch. */
+static void wake_reap_waiters(struct pn_cache *cache)
+{
+	atomic_fetch_add(&cache->reaped, 1);
+	pn_device_unblock(cache->device, &cache->reaped);
+}
+
+/* Deregisters of those taken what nobody holds, a batch at most; how many. */
+static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
+		     unsigned n)
+{
+	struct batch batch = { .nmrs = 0 };
+	uint64_t now_ns = 0;
+
+	pn_list_init(&batch.regions);
+	if (!cache->attr.alone)
+		pn_asymmetric_heavy();
+	pn_lock(&cache->lock);
+	collect(cache, candidates, n, &batch);
+	pn_unlock(&cache->lock);
+	deregister(cache, &batch);
+	if (batch.nfailed)
+		now_ns = pn_device_now(cache->device);
+	pn_lock(&cache->lock);
+	finish_batch(cache, &batch, now_ns);
+	pn_unlock(&cache->lock);
+	wake_reap_waiters(cache);
+	return (unsigned)batch.n;
+}
+
+unsigned pn_reclaim_reap(struct pn_cache *cache)
+{
+	struct pn_list candidates;
+	unsigned n;
+
+	pn_lock(&cache->lock);
+	n = detach_dying(cache, &candidates);
+	pn_unlock(&cache->lock);
+	return n ? reap(cache, &candidates, n) : 0;
+}
+
+void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
+{
+	while (cache->nreaping) {
+		uint32_t seen = atomic_load(&cache->reaped);
+
+		pn_unlock(&cache->lock);
+		pn_device_block(cache->device, &cache->reaped, seen);
+		pn_lock(&cache->lock);
+	}
+}
+
+void pn_reclaim_reap_all(struct pn_cache *cache)
+{
+	struct pn_list candidates;
+	unsigned n;
+
+	do {
+		pn_lock(&cache->lock);
+		pn_reclaim_wait_batches_locked(cache);
+		requeue_failed(cache);
+		n = detach_dying(cache, &candidates);
+		pn_unlock(&cache->lock);
+	} while (n && reap(cache, &candidates, n));
+}
+
+/* --- residents where deregistering can fail --------------------------------
+ */
+
+/* Out of the index and of the list of the dying: a batch alone. */
+static void detach_resident(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock)
+{
+	pn_region_leave_locked(cache, region);
+	pn_list_remove(&region->node.link);
+	cache->ndying--;
+	cache->nreaping++;
+}
+
+/* Back among the dying, or, if it could not be ended, into the index. Whoever
+ * registered there meanwhile used memory that was not theirs. */
+static void reattach_resident(struct pn_cache *cache, struct pn_region *region,
+			      bool dying) PN_REQUIRES(&cache->lock)
+{
+	cache->nreaping--;
+	if (dying) {
+		pn_list_append(&cache->dying, &region->node.link);
+		cache->ndying++;
+		return;
+	}
+	pn_invalidate_range_locked(cache, pn_region_range(region));
+	cache->nurgent--;
+	cache->stats->dying_bytes -= pn_region_bytes(region);
+	region->flags &= (1u << PN_REGION_WHY) - 1;
+	atomic_store_explicit(&region->state, PN_REGION_VALID,
+			      memory_order_release);
+	pn_region_index_locked(cache, region);
+	if (cache->sink)
+		pn_cache_trace_registered(cache, region, PN_DECIDED_KEPT,
+					  PN_BECAUSE_OWNED);
+}
+
+bool pn_reclaim_remove_resident(struct pn_cache *cache,
+				struct pn_region *region)
+{
+	struct batch batch = { .bytes = pn_region_bytes(region),
+			       .n = 1,
+			       .nurgent = 1,
+			       .mrs = { &region->mr },
+			       .nmrs = 1 };
+	bool held;
+
+	pn_list_init(&batch.regions);
+	pn_lock(&cache->lock);
+	detach_resident(cache, region);
+	pn_unlock(&cache->lock);
+	if (!cache->attr.alone)
+		pn_asymmetric_heavy();
+	pn_lock(&cache->lock);
+	pn_pins_scan_locked(cache);
+	held = region->held == cache->scan;
+	if (held)
+		reattach_resident(cache, region, true);
+	pn_unlock(&cache->lock);
+	if (!held) {
+		pn_list_append(&batch.regions, &region->node.link);
+		deregister(cache, &batch);
+		pn_lock(&cache->lock);
+		if (batch.nfailed)
+			reattach_resident(cache, region, false);
+		else
+			finish_batch(cache, &batch, 0);
+		pn_unlock(&cache->lock);
+	}
+	wake_reap_waiters(cache);
+	return !batch.nfailed;
+}
+
+void pn_reclaim_abandon_resident(struct pn_cache *cache,
+				 struct pn_region *region)
+{
+	uint64_t now_ns = pn_device_now(cache->device);
+
+	pn_lock(&cache->lock);
+	detach_resident(cache, region);
+	cache->nreaping--;
+	cache->nurgent--;
+	queue_failed(cache, region);
+	postpone_retry(cache, now_ns);
+	pn_unlock(&cache->lock);
+	wake_reap_waiters(cache);
+}
+
+/* --- making room ------------------------------------------------------------
+ */
+
+/* How much of a cache has to go. Of another context's, only what the process
+ * lacks. At least one region goes when the device has no room although the
+ * budget has (`by_device`); none when the kernel merely is late in unpinning.
+ */
+static struct pn_shortage shortage_of(const struct pn_cache *cache,
+				      const struct pn_reclaim_request *want)
+{
+	struct pn_shortage s =
+		pn_budget_shortage(want->budget, want->bytes, want->nregions);
+
+	if (cache->budget != want->budget)
+		s.bytes = s.regions = 0;
+	if (s.bytes < s.process_bytes)
+		s.bytes = s.process_bytes;
+	if (want->by_device && !s.regions)
+		s.regions = 1;
+	if (want->by_device && s.bytes < want->bytes)
+		s.bytes = want->bytes;
+	return s;
+}
+
+/* Evicts what is missing; how many went. *busy: somebody is deregistering just
+ * now. */
+static unsigned evict_missing(struct pn_cache *cache,
+			      const struct pn_reclaim_request *want, bool *busy)
+{
+	struct pn_shortage s = shortage_of(cache, want);
+	enum pn_trace_event_reason why =
+		s.bytes ? PN_BECAUSE_BYTES : PN_BECAUSE_REGIONS;
+	unsigned evicted = 0;
+
+	if (want->by_device)
+		why = PN_BECAUSE_DEVICE;
+	pn_lock(&cache->lock);
+	if (s.bytes || s.regions)
+		evicted =
+			pn_reclaim_evict_locked(cache, s.bytes, s.regions, why);
+	*busy = cache->nreaping;
+	pn_unlock(&cache->lock);
+	return evicted;
+}
+
+static bool fits(const struct pn_reclaim_request *want)
+{
+	struct pn_shortage s =
+		pn_budget_shortage(want->budget, want->bytes, want->nregions);
+
+	return !s.bytes && !s.regions && !s.process_bytes;
+}
+
+static bool could_ever_fit(const struct pn_reclaim_request *want)
+{
+	return pn_budget_could_fit(want->budget, want->bytes, want->nregions);
+}
+
+/* What was reaped may be no more than what the caller had begun and undone
+ * again: looking again is worth it only when all fits now. */
+static int reclaim_own(struct pn_cache *cache,
+		       const struct pn_reclaim_request *want)
+{
+	uint32_t seen = atomic_load(&cache->reaped);
+	bool busy, reaped;
+
+	if (!could_ever_fit(want))
+		return -ENOBUFS;
+	reaped = pn_reclaim_reap(cache);
+	if (want->by_device ? reaped : fits(want))
+		return 0;
+	if (evict_missing(cache, want, &busy)) {
+		pn_reclaim_reap(cache);
+		return 0;
+	}
+	if (!busy)
+		return -ENOBUFS;
+	pn_device_block(cache->device, &cache->reaped, seen);
+	return 0;
+}
+
+/* Cached regions first, then what others keep there (heaps' empty slabs), which
+ * costs more to have again. */
+static int reclaim_in(struct pn_cache *cache,
+		      const struct pn_reclaim_request *want)
+{
+	int ret = reclaim_own(cache, want);
+
+	if (ret == -ENOBUFS && could_ever_fit(want) && pn_tasks_shrink(cache)) {
+		pn_reclaim_reap(cache);
+		ret = 0;
+	}
+	return ret;
+}
+
+void pn_reclaim_join(struct pn_cache *cache)
+{
+	struct pn_sharers *sharers = cache->budget->sharers;
+
+	pn_lock(&sharers->lock);
+	pn_list_append(&sharers->caches, &cache->sharer);
+	pn_unlock(&sharers->lock);
+}
+
+void pn_reclaim_leave(struct pn_cache *cache)
+{
+	struct pn_sharers *sharers = cache->budget->sharers;
+
+	pn_lock(&sharers->lock);
+	cache->leaving = true;
+	while (cache->nreclaimers)
+		pthread_cond_wait(&sharers->left, &sharers->lock.pthread);
+	pn_list_remove(&cache->sharer);
+	pn_unlock(&sharers->lock);
+}
+
+static void put_sharer_locked(struct pn_sharers *sharers,
+			      struct pn_cache *cache)
+	PN_REQUIRES(&sharers->lock)
+{
+	if (!--cache->nreclaimers && cache->leaving)
+		pthread_cond_broadcast(&sharers->left);
+}
+
+/* The cache behind `last` (NULL: the first) with a reference, which keeps it
+ * open and in its place; lets go of the one of `last`. NULL: there is none. */
+static struct pn_cache *next_sharer(struct pn_sharers *sharers,
+				    struct pn_cache *last)
+{
+	struct pn_cache *next = NULL;
+	struct pn_list *pos;
+
+	pn_lock(&sharers->lock);
+	pos = last ? last->sharer.next : sharers->caches.next;
+	for (; !next && pos != &sharers->caches; pos = pos->next) {
+		next = pn_container_of(pos, struct pn_cache, sharer);
+		if (next->leaving)
+			next = NULL;
+	}
+	if (next)
+		next->nreclaimers++;
+	if (last)
+		put_sharer_locked(sharers, last);
+	pn_unlock(&sharers->lock);
+	return next;
+}
+
+static void put_sharer(struct pn_sharers *sharers, struct pn_cache *cache)
+{
+	pn_lock(&sharers->lock);
+	put_sharer_locked(sharers, cache);
+	pn_unlock(&sharers->lock);
+}
+
+/* Another context's cache can help where the process lacks room or the kernel
+ * refuses, and the context is not at a cap of its own. */
+static bool can_help(const struct pn_cache *cache,
+		     const struct pn_reclaim_request *want)
+{
+	struct pn_shortage s;
+
+	if (cache->budget == want->budget || want->by_device)
+		return true;
+	s = pn_budget_shortage(want->budget, want->bytes, want->nregions);
+	return s.process_bytes && !s.bytes && !s.regions;
+}
+
+/* Its own regions first; then those of the other caches that share the budget,
+ * of the context's other rails and of other contexts, one at a time, so that no
+ * two locks are held. */
+int pn_reclaim_step(struct pn_cache *cache,
+		    const struct pn_reclaim_request *asked)
+{
+	struct pn_sharers *sharers = cache->budget->sharers;
+	struct pn_reclaim_request want = *asked;
+	struct pn_cache *other = NULL;
+	int ret;
+
+	want.budget = cache->budget;
+	ret = reclaim_in(cache, &want);
+	while (ret == -ENOBUFS && (other = next_sharer(sharers, other)))
+		if (other != cache && can_help(other, &want))
+			ret = reclaim_in(other, &want);
+	if (other)
+		put_sharer(sharers, other);
+	return ret;
+}
+
+bool pn_reclaim_batch_full_locked(struct pn_cache *cache)
+{
+	return cache->ndying >= cache->attr.batch ||
+	       cache->stats->dying_bytes - cache->failed_bytes >=
+		       cache->attr.batch_bytes;
+}
+
+/* Only what was refused is left, perhaps: when to look, and whether now. */
+static bool failed_due(const struct pn_cache *cache, uint64_t *when_ns)
+{
+	*when_ns = cache->nfailed ? cache->retry_ns : PN_FOREVER;
+	return retry_due(cache);
+}
+
+bool pn_reclaim_batch_due_locked(struct pn_cache *cache, uint64_t *when_ns)
+{
+	bool due = failed_due(cache, when_ns);
+	const struct pn_region *oldest;
+	uint64_t old_ns;
+
+	if (due || pn_list_empty(&cache->dying))
+		return due;
+	oldest = pn_region_of_node(cache->dying.next);
+	old_ns = oldest->since_ns + cache->attr.batch_age_ns;
+	if (old_ns < *when_ns)
+		*when_ns = old_ns;
+	/* Buffers used once are released at once, as their users asked. */
+	return cache->nurgent || pn_reclaim_batch_full_locked(cache) ||
+	       atomic_load(&cache->now_ns) >= old_ns;
+}
+
+int pn_cache_charge(struct pn_cache *cache, size_t bytes, size_t nregions)
+{
+	struct pn_reclaim_request want = { .bytes = bytes,
+					   .nregions = nregions };
+	int ret = 0;
+
+	pn_cache_refresh(cache);
+	while (!ret && !pn_budget_charge(cache->budget, bytes, nregions)) {
+		ret = pn_reclaim_step(cache, &want);
+		pn_cache_refresh(cache);
+	}
+	return ret;
+}
+
+static size_t charged_bytes(const struct pn_mr *mr)
+{
+	return mr->access & PN_ACCESS_UNPINNED
+		       ? 0
+		       : pn_range_pages((uintptr_t)mr->addr, mr->len,
+					PN_PAGE_BYTES)
+				 .len;
+}
+
+int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
+{
+	size_t bytes = charged_bytes(mr);
+	int ret = pn_cache_charge(cache, bytes, 1);
+
+	if (ret)
+		return ret;
+	ret = pn_miss_register(cache, &mr, 1);
+	if (ret)
+		pn_budget_uncharge(cache->budget, bytes, 1);
+	return ret;
+}
+
+int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
+{
+	int ret = pn_cache_register(cache, mr);
+
+	if (ret != -ENOBUFS || !(cache->device->caps & PN_CAP_UNPINNED))
+		return ret;
+	mr->access |= PN_ACCESS_UNPINNED;
+	return pn_cache_register(cache, mr);
+}
+
+/* A registration outside the index that the device would not end becomes a
+ * region, and is the cache's from here on. */
+static bool adopt(struct pn_cache *cache, const struct pn_mr *mr)
+{
+	uint64_t now_ns = pn_device_now(cache->device);
+	struct pn_region *region;
+
+	pn_lock(&cache->lock);
+	region = pn_region_alloc_locked(cache);
+	if (region) {
+		pn_region_init(region,
+			       (struct pn_range){ (uintptr_t)mr->addr,
+						  mr->len },
+			       mr->access);
+		region->mr = *mr;
+		region->flags |= PN_REGION_PRIVATE | PN_REGION_REGISTERED;
+		atomic_store(&region->state, PN_REGION_DYING);
+		cache->own_bytes += pn_region_bytes(region);
+		cache->own_regions++;
+		cache->stats->dying_bytes += pn_region_bytes(region);
+		queue_failed(cache, region);
+		postpone_retry(cache, now_ns);
+	}
+	pn_unlock(&cache->lock);
+	if (region)
+		pn_worker_notify(cache);
+	return region;
+}
+
+void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr)
+{
+	pn_device_deregister(cache->device, &mr, 1);
+	if (!pn_device_still_registered(cache->device, mr) || !adopt(cache, mr))
+		pn_budget_uncharge(cache->budget, charged_bytes(mr), 1);
+}
+
+uint64_t pn_reclaim_retry_ns(struct pn_cache *cache)
+{
+	uint64_t when;
+
+	pn_lock(&cache->lock);
+	failed_due(cache, &when);
+	pn_unlock(&cache->lock);
+	return when;
+}
+
+void pn_reclaim_log_failed(struct pn_cache *cache)
+{
+	unsigned n;
+	size_t bytes;
+
+	pn_lock(&cache->lock);
+	n = cache->nfailed;
+	bytes = cache->failed_bytes;
+	pn_unlock(&cache->lock);
+	if (n)
+		pn_error("%s: %u registrations of %zu bytes could not be "
+			 "deregistered and are left behind",
+			 cache->device->ops->kind, n, bytes);
+}

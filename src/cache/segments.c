@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* From a plan to a pin: what a pin that is not a plain hit consists of. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/cache_impl.h"
+
+static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
+		    const struct pn_segment *parts, unsigned n)
+{
+	struct pn_segments *several;
+
+	*pin = (struct pinion_pin){ .addr = buffer->iov_base,
+				    .len = buffer->iov_len,
+				    .nsegments = n };
+	if (n == 1) {
+		pin->local_key = parts->region->mr.lkey;
+		pin->remote_key = parts->region->mr.rkey;
+		pin->handle = parts->region->mr.handle;
+		pin->internal[0] = (void *)parts->slot;
+		pin->internal[1] = parts->region;
+		return 0;
+	}
+	several = malloc(sizeof(*several) + n * sizeof(*parts));
+	if (!several)
+		return -ENOMEM;
+	several->n = n;
+	memcpy(several->part, parts, n * sizeof(*parts));
+	pin->internal[0] = several;
+	return 0;
+}
+
+void pn_segments_put(struct pn_cache *cache, const struct pn_segment *parts,
+		     unsigned n)
+{
+	bool dying = false;
+
+	for (unsigned i = 0; i < n; i++) {
+		pn_asymmetric_store(parts[i].slot, NULL);
+		dying |= pn_asymmetric_load(&parts[i].region->state) ==
+			 PN_REGION_DYING;
+	}
+	if (dying)
+		pn_worker_notify(cache);
+}
+
+int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins)
+{
+	unsigned i, n = plan->nbuffers;
+
+	for (i = 0; i < n; i++) {
+		unsigned first = plan->first[i];
+		unsigned end = i + 1 < n ? plan->first[i + 1] : plan->nsegments;
+
+		if (fill_pin(&pins[i], &plan->buffers[i], &plan->parts[first],
+			     end - first))
+			break;
+	}
+	if (i == n)
+		return 0;
+	while (i--)
+		if (pins[i].nsegments > 1)
+			free(pins[i].internal[0]);
+	pn_segments_put(plan->cache, plan->parts, plan->nsegments);
+	return -ENOMEM;
+}
+
+void pn_plan_trace(const struct pn_plan *plan, const struct pinion_pin *pins,
+		   unsigned flags, int ret)
+{
+	struct pn_outcome outcome = { .flags = plan->flags | flags,
+				      .decision = plan->decision,
+				      .reason = plan->reason,
+				      .ret = ret };
+
+	pn_cache_trace_pins(plan->cache, plan->buffers, plan->nbuffers, pins,
+			    &outcome);
+}
+
+void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	struct pn_segments *several = pin->internal[0];
+
+	/* 0: unpinned twice, or never pinned. */
+	pn_debug_assert(pin->nsegments);
+	if (!pin->nsegments)
+		return;
+	/* A forked child's: the lock may be taken for ever. */
+	if (pn_cache_foreign(cache)) {
+		pin->nsegments = 0;
+		return;
+	}
+	pn_segments_put(cache, several->part, several->n);
+	free(several);
+	pin->nsegments = 0;
+	PN_CACHE_CHECK(cache);
+}
+
+static void describe_segment(const struct pn_segment *part,
+			     struct pinion_pin_segment *out)
+{
+	*out = (struct pinion_pin_segment){ .addr = (void *)part->addr,
+					    .len = part->len,
+					    .local_key = part->region->mr.lkey,
+					    .remote_key =
+						    part->region->mr.rkey };
+}
+
+/* What was there from the beginning stays there; the rest is, when all is. */
+static int describe_plan_segment(const struct pn_plan *plan, unsigned index,
+				 struct pinion_pin_segment *out)
+{
+	const struct pn_segment *part = &plan->promised[index];
+
+	if (atomic_load(&plan->status) == PN_PLAN_DONE && !plan->result &&
+	    index < plan->nsegments)
+		part = &plan->parts[index];
+	if (!part->region)
+		return -EAGAIN;
+	describe_segment(part, out);
+	return 0;
+}
+
+int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
+			 struct pinion_pin_segment *out)
+{
+	const struct pn_segments *several = pin->internal[0];
+	const struct pn_plan *plan = pin->internal[0];
+	const struct pn_region *region = pin->internal[1];
+
+	if (pin->reserved && !pin->nsegments)
+		return -EAGAIN; /* not even planned yet */
+	if (index >= pin->nsegments)
+		return -EINVAL;
+	if (pin->reserved)
+		return describe_plan_segment(plan, index, out);
+	if (pin->nsegments > 1)
+		describe_segment(&several->part[index], out);
+	else
+		*out = (struct pinion_pin_segment){ .addr = pin->addr,
+						    .len = pin->len,
+						    .local_key =
+							    region->mr.lkey,
+						    .remote_key =
+							    region->mr.rkey };
+	return 0;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Planning where a pin has one segment (PN_CAP_ONE_SEGMENT): users of the keys
+ * know nothing of parts.
+ *
+ * One region that covers the buffer serves it; else one new region does, and
+ * those with bytes in it leave the index and die with their last pin. What
+ * another thread registers there is waited for first.
+ *
+ * The new region, if peers have access to it, is of exactly the buffer's bytes:
+ * more rights than were asked for would be given away. Without remote access it
+ * is of whole pages, and grows over the regions that it replaces, so that
+ * windows sliding over a buffer end up in one region instead of replacing each
+ * other for ever. A page at the buffer's edge that holds others' bytes is not
+ * taken from them: on that side the region ends with the buffer
+ * (shared_pages.c).
+ */
+#include <errno.h>
+
+#include "cache/cache_impl.h"
+
+/* Its release may be known to the kernel alone yet: then it is dead now. */
+static bool is_gone(struct pn_plan *plan, struct pn_region *region,
+		    struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
+{
+	uintptr_t at = (uintptr_t)region->mr.addr;
+
+	if (!plan->cache->probing || region->resident ||
+	    atomic_load(&region->state) != PN_REGION_VALID ||
+	    pn_monitor_probe(at > buffer.addr ? at : buffer.addr))
+		return false;
+	pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
+	return true;
+}
+
+/* What a region with bytes of the buffer means for the plan: 0, it is the part;
+ * -ENOENT: it is in the way at most; -EAGAIN: wait for it; -EACCES: not ours to
+ * replace. */
+static int meet(struct pn_plan *plan, struct pn_region *region,
+		struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
+{
+	bool pending = atomic_load(&region->state) == PN_REGION_PENDING;
+	int ret;
+
+	if (pending && region->owner != plan) {
+		ret = pn_plan_hold(plan, region, &plan->wait);
+		return ret ? ret : -EAGAIN;
+	}
+	if (is_gone(plan, region, buffer))
+		return -ENOENT;
+	if (pn_range_covers(pn_region_range(region), buffer) &&
+	    pn_access_matches(region, plan->flags)) {
+		pn_region_prefer_locked(plan->cache, region, buffer.addr);
+		return pn_plan_add(plan, region, buffer.addr, buffer.len);
+	}
+	if (region->resident)
+		return -EACCES;
+	/* It cannot be replaced before it is registered. */
+	plan->apart |= pending;
+	return -ENOENT;
+}
+
+/* Memory of a resident is registered, also for who bypasses the cache. */
+static int find_resident(struct pn_plan *plan, struct pn_range buffer)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_range rest = buffer;
+	struct pn_region *region = pn_region_next_locked(plan->cache, &rest);
+	unsigned access = plan->flags & PINION_ACCESS_ALL;
+
+	if (!region || !region->resident ||
+	    !pn_access_matches(region, access) ||
+	    !pn_range_covers(pn_region_range(region), buffer))
+		return -ENOENT;
+	return pn_plan_add(plan, region, buffer.addr, buffer.len);
+}
+
+static int find(struct pn_plan *plan, struct pn_range buffer)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_range rest = buffer;
+	struct pn_region *region;
+	int ret = -ENOENT;
+
+	if (plan->flags & PINION_PIN_BYPASS)
+		return find_resident(plan, buffer);
+	while (ret == -ENOENT &&
+	       (region = pn_region_next_locked(plan->cache, &rest)))
+		ret = meet(plan, region, buffer);
+	return ret;
+}
+
+/* --- the new region ------------------------------------------------------- */
+
+/* What the new one allows. Rights of peers are those of a region that had all
+ * of these bytes; writing is harmless, and saves the next replacement. */
+static unsigned choose_access(struct pn_plan *plan, struct pn_range buffer)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	unsigned wanted = pn_plan_access(plan), access = wanted;
+	struct pn_region *region;
+	struct pn_range rest = buffer;
+
+	while ((region = pn_region_next_locked(plan->cache, &rest))) {
+		unsigned had = region->mr.access;
+
+		if (pn_range_covers(pn_region_range(region), buffer)) {
+			plan->cache->stats->misses_access++;
+			plan->lacked = true;
+			access |= had & ~(unsigned)PINION_ACCESS_RELAXED;
+		} else if (!plan->no_merge) {
+			access |= had & PINION_ACCESS_LOCAL_WRITE;
+		}
+	}
+	plan->merged |= access != wanted;
+	return access;
+}
+
+/* Whether there are bytes in range of regions that do not reach into the
+ * buffer. */
+static bool others_in(struct pn_plan *plan, struct pn_range range,
+		      struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_region *region;
+
+	while ((region = pn_region_next_locked(plan->cache, &range)))
+		if (!pn_range_overlaps(pn_region_range(region), buffer))
+			return true;
+	return false;
+}
+
+/* The buffer's pages, but for those at its ends that it shares. */
+static struct pn_range whole_pages(struct pn_plan *plan, struct pn_range buffer)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_range pages =
+		pn_range_pages(buffer.addr, buffer.len, PN_PAGE_BYTES);
+	uintptr_t end = buffer.addr + buffer.len;
+	uintptr_t pages_end = pages.addr + pages.len;
+	struct pn_range before = { pages.addr, buffer.addr - pages.addr };
+	struct pn_range behind = { end, pages_end - end };
+
+	if (others_in(plan, before, buffer))
+		pages.addr = buffer.addr;
+	if (others_in(plan, behind, buffer))
+		pages_end = end;
+	pages.len = pages_end - pages.addr;
+	return pages.len > plan->cache->device->limits.max_mr_bytes ? buffer
+								    : pages;
+}
+
+/* Whether the new region may grow over one that it replaces. */
+static bool may_merge(struct pn_plan *plan, struct pn_region *region,
+		      struct pn_range wider) PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_cache *cache = plan->cache;
+
+	return !(region->mr.access & PN_ACCESS_REMOTE) &&
+	       region->held != cache->scan &&
+	       pn_access_matches(region, plan->flags) &&
+	       wider.len <= cache->attr.max_region_bytes &&
+	       pn_plan_one_mapping(plan, wider) &&
+	       pn_plan_inherit(plan, region);
+}
+
+/* The range without its pages' bytes outside of the buffer, on the sides where
+ * a region reaches beyond. That region's buffer will be pinned again: if both
+ * were rounded to the page that they share, each would replace the other for
+ * ever. */
+static struct pn_range end_with(struct pn_range buffer, struct pn_range range,
+				struct pn_range region)
+{
+	uintptr_t start = range.addr, end = range.addr + range.len;
+
+	if (region.addr < start)
+		start = buffer.addr;
+	if (region.addr + region.len > end)
+		end = buffer.addr + buffer.len;
+	return (struct pn_range){ start, end - start };
+}
+
+/* The range grown over those that it replaces, or ending with the buffer where
+ * it may not grow. Only the first and the last of them reach beyond it. */
+static struct pn_range grow_over(struct pn_plan *plan, struct pn_range buffer,
+				 struct pn_range range)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_range rest = buffer;
+	struct pn_region *region;
+
+	if (!plan->no_merge)
+		pn_pins_scan_locked(plan->cache);
+	while ((region = pn_region_next_locked(plan->cache, &rest))) {
+		struct pn_range theirs = pn_region_range(region);
+		struct pn_range wider = pn_range_hull(range, theirs);
+
+		if (wider.len == range.len)
+			continue;
+		if (plan->no_merge || !may_merge(plan, region, wider)) {
+			range = end_with(buffer, range, theirs);
+			continue;
+		}
+		range = wider;
+		plan->cache->stats->merges++;
+		plan->merged = true;
+	}
+	return range;
+}
+
+static void replace(struct pn_plan *plan, struct pn_range range)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	enum pn_trace_event_reason why =
+		plan->lacked ? PN_BECAUSE_ACCESS : PN_BECAUSE_JOINED;
+	struct pn_region *region;
+
+	while ((region = pn_region_next_locked(plan->cache, &range)))
+		pn_region_die_locked(plan->cache, region, why);
+}
+
+/* Makes way for the new region; *range is the buffer and becomes the region's.
+ */
+static void make_way(struct pn_plan *plan, struct pn_range *range,
+		     unsigned *access) PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_range buffer = *range;
+
+	*access = choose_access(plan, buffer);
+	if (!(*access & PN_ACCESS_REMOTE))
+		*range = grow_over(plan, buffer, whole_pages(plan, buffer));
+	replace(plan, *range);
+	if (!(*access & PN_ACCESS_REMOTE))
+		*range = pn_plan_merge(plan, *range, access);
+}
+
+int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
+{
+	unsigned access = pn_plan_access(plan);
+	struct pn_range range = buffer;
+	int ret;
+
+	if (buffer.len > plan->cache->device->limits.max_mr_bytes)
+		return -EINVAL;
+	plan->apart = false;
+	ret = find(plan, buffer);
+	if (ret != -ENOENT)
+		return ret;
+	/* What is for this plan alone is in nobody's way. */
+	if (!pn_plan_is_private(plan) && !plan->apart)
+		make_way(plan, &range, &access);
+	ret = pn_plan_begin(plan, range, buffer, access);
+	if (ret == -ENOBUFS)
+		pn_plan_need(plan, pn_range_pages(range.addr, range.len,
+						  PN_PAGE_BYTES)
+					   .len);
+	return ret;
+}

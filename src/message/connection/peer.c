@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Peers, and the conns to them: one for each rail that both sides have.
+ *
+ * A peer is the endpoint that an address names. An address lists the devices of
+ * all its rails; the i-th conn is over this endpoint's i-th rail, to the first
+ * of the peer's devices that it can be attached to and that no other conn goes
+ * to. Both sides so find the same pairs. Ways are attached when the peer is
+ * first sent to. One that the peer attached first comes with a HELLO, which
+ * says whose it is: a device's address alone does not, when there are several.
+ * It is answered by another.
+ * Endpoints with one rail need none and send none.
+ *
+ * An endpoint may have rails of which each peer has one (`either`: soft inside
+ * a host, verbs between hosts): the first that reaches it. Then there is one
+ * conn, as with one rail, and no HELLO. Both sides have to find the same one:
+ * the order of the endpoint with the smaller address counts.
+ *
+ * A peer that is gone stays so; its address then names a new one. That may have
+ * come already: an endpoint that is closed and opened again has the same
+ * address, and with it begin new requests, new sequence numbers, and new peers
+ * of the devices, one for each conn. The end of the old conns may be
+ * hello_received after the beginning of the new ones. So a device's peer that
+ * comes to a conn that is taken belongs to a new conversation, and a HELLO says
+ * to which: each side names its own end, and the other's if it knows it. A conn
+ * is up when both have said the same; one that decides_order to another
+ * conversation than its other end believes is detached.
+ *
+ * Packets take the first conn that lives. When a conn goes down and there are
+ * others, packets are sent again (retransmit.c), fragments are announced again
+ * (failover.c), and the peer is told, since its device may not have noticed.
+ * Only with its last conn does a peer go.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "message/message_impl.h"
+
+static bool same_address(const struct pn_address *a, const struct pn_address *b)
+{
+	return a->len == b->len && !memcmp(a->data, b->data, a->len);
+}
+
+static bool is_among(const struct pn_address *rail,
+		     const struct pn_address *rails, unsigned nrails)
+{
+	for (unsigned i = 0; i < nrails; i++)
+		if (same_address(&rails[i], rail))
+			return true;
+	return false;
+}
+
+/* The newest one that is not gone; they stand at the end of the list. */
+static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
+				     const struct pn_address *rails,
+				     unsigned nrails)
+{
+	struct pn_list *pos;
+
+	for (pos = ep->peers.prev; pos != &ep->peers; pos = pos->prev) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		for (unsigned i = 0; i < nrails && !peer->down; i++)
+			if (is_among(&rails[i], peer->rails, peer->nrails))
+				return peer;
+	}
+	return NULL;
+}
+
+static void init_connections(struct pinion_peer *peer)
+{
+	for (unsigned r = 0; r < peer->ep->nrails; r++) {
+		peer->conns[r].owner = peer;
+		peer->conns[r].rail = &peer->ep->rails[r];
+		pn_list_init(&peer->conns[r].stalled);
+	}
+	peer->conn = &peer->conns[0];
+}
+
+/* What is known of a peer's devices; before it was perhaps one of several. */
+static void set_rails(struct pinion_peer *peer, const struct pn_address *rails,
+		      unsigned nrails)
+{
+	if (nrails <= peer->nrails)
+		return;
+	memcpy(peer->rails, rails, nrails * sizeof(*rails));
+	peer->nrails = nrails;
+	peer->sequenced = nrails > 1 && peer->ep->nrails > 1 && !peer->single;
+}
+
+static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
+				     const struct pn_address *rails,
+				     unsigned nrails, bool single)
+{
+	static _Atomic uint64_t nnames;
+	struct pinion_peer *peer = calloc(1, sizeof(*peer));
+
+	if (!peer)
+		return NULL;
+	peer->ep = ep;
+	peer->name = atomic_fetch_add(&nnames, 1) + 1;
+	peer->single = single || ep->either;
+	set_rails(peer, rails, nrails);
+	init_connections(peer);
+	peer->next_sequence = peer->expected_sequence = 1;
+	pn_list_init(&peer->requests);
+	pn_list_init(&peer->packets);
+	pn_list_init(&peer->sent);
+	pn_list_init(&peer->out_of_order);
+	pn_list_init(&peer->busy);
+	pn_onesided_init_peer(peer);
+	pn_list_append(&ep->peers, &peer->link);
+	return peer;
+}
+
+/* The peer with one of these devices that is not gone; made when there is none.
+ * NULL: no memory. */
+static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
+				   const struct pn_address *rails,
+				   unsigned nrails, bool single)
+{
+	struct pinion_peer *peer = find_peer(ep, rails, nrails);
+
+	if (!peer)
+		return make_peer(ep, rails, nrails, single);
+	peer->single |= single;
+	set_rails(peer, rails, nrails);
+	return peer;
+}
+
+/* --- conns -----------------------------------------------------------------
+ */
+
+static bool is_alive(const struct pn_connection *conn)
+{
+	return conn->peer && !conn->down;
+}
+
+/* The first conn that lives, or NULL. */
+static struct pn_connection *first_alive(struct pinion_peer *peer)
+{
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (is_alive(&peer->conns[r]))
+			return &peer->conns[r];
+	return NULL;
+}
+
+bool pn_connection_has_alternative(const struct pn_connection *conn)
+{
+	const struct pinion_peer *peer = conn->owner;
+
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (&peer->conns[r] != conn && is_alive(&peer->conns[r]))
+			return true;
+	/* More can be attached. */
+	return peer->sequenced && !peer->connected;
+}
+
+bool pn_connection_is_loopback(const struct pn_connection *conn)
+{
+	struct pn_address own;
+
+	pn_device_address(conn->rail->device, &own);
+	return same_address(&conn->peer->address, &own);
+}
+
+/* The conn to a peer's rail, or NULL. */
+static struct pn_connection *connection_to(struct pinion_peer *peer,
+					   unsigned number)
+{
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (peer->conns[r].peer && peer->conns[r].number == number)
+			return &peer->conns[r];
+	return NULL;
+}
+
+struct pn_connection *pn_connection_by_rail(struct pinion_peer *peer,
+					    unsigned number)
+{
+	if (pn_likely(!peer->sequenced))
+		return !number && peer->conn->peer ? peer->conn : NULL;
+	return connection_to(peer, number);
+}
+
+/* Between endpoints with several rails nothing but a HELLO goes over a conn
+ * before both have said that they mean the same conversation: its other end may
+ * be of one that is over here, or not yet over there. */
+static void update_up(struct pn_connection *conn)
+{
+	const struct pinion_peer *peer = conn->owner;
+
+	conn->up = conn->peer->up && !conn->down && !conn->hello_due &&
+		   !conn->wrong_session &&
+		   (!peer->sequenced ||
+		    (conn->hello_sent && conn->hello_received));
+	if (conn->up || conn->hello_due)
+		pn_peer_add_pending(conn->owner);
+}
+
+/* The conn is over this peer of its device. It may have come up before this
+ * endpoint was there: the device's own address, when its costs were measured.
+ * It may be down again, too; that is hello_received after what it had to say.
+ */
+static void bind_connection(struct pn_connection *conn,
+			    struct pn_peer *device_peer, unsigned number)
+{
+	struct pinion_peer *peer = conn->owner;
+
+	conn->peer = device_peer;
+	conn->number = number;
+	conn->hello_sent = conn->hello_received = conn->wrong_session = false;
+	device_peer->user = conn;
+	if (!is_alive(peer->conn))
+		peer->conn = conn;
+	update_up(conn);
+}
+
+/* Attaches a conn to the peer's i-th device. */
+static int attach_to(struct pn_connection *conn, unsigned i)
+{
+	struct pinion_peer *peer = conn->owner;
+	struct pn_peer *device_peer;
+	int ret = pn_device_attach(conn->rail->device, &peer->rails[i],
+				   &device_peer);
+
+	if (ret)
+		return ret;
+	if (device_peer->user) /* of another life, or another's */
+		return device_peer->down ? device_peer->down : -EBUSY;
+	conn->down = device_peer->down;
+	conn->hello_due = peer->sequenced && !conn->down;
+	bind_connection(conn, device_peer, i);
+	return 0;
+}
+
+/* Attaches a conn to one of the peer's devices that no other conn goes to. */
+static int attach(struct pn_connection *conn)
+{
+	struct pinion_peer *peer = conn->owner;
+	int ret = -EINVAL;
+
+	for (unsigned i = 0; ret && i < peer->nrails; i++)
+		if (!connection_to(peer, i))
+			ret = attach_to(conn, i);
+	return ret;
+}
+
+/* The first error counts when no conn can be attached. */
+static int attach_each(struct pinion_peer *peer)
+{
+	int first = 0;
+
+	for (unsigned r = 0; r < peer->ep->nrails; r++) {
+		int ret = peer->conns[r].peer ? 0 : attach(&peer->conns[r]);
+
+		if (!first)
+			first = ret;
+	}
+	return first;
+}
+
+/* Whether the order of this endpoint's rails counts, not that of the peer's. */
+static bool decides_order(const struct pinion_peer *peer)
+{
+	struct pn_address own;
+
+	pn_device_address(peer->ep->device, &own);
+	return memcmp(own.data, peer->rails[0].data, sizeof(own.data)) <= 0;
+}
+
+/* One conn, unless the peer came by itself. Of the errors the one that tells
+ * most: addresses of other kinds of devices are none. */
+static int attach_one(struct pinion_peer *peer)
+{
+	unsigned n = peer->ep->nrails, m = peer->nrails;
+	bool first = decides_order(peer);
+	int why = -EINVAL;
+
+	if (first_alive(peer))
+		return 0;
+	for (unsigned k = 0; k < n * m; k++) {
+		unsigned r = first ? k / m : k % n;
+		int ret = attach_to(&peer->conns[r], first ? k % m : k / n);
+
+		if (!ret)
+			return 0;
+		if (why == -EINVAL)
+			why = ret;
+	}
+	return why;
+}
+
+/* Each send to it asks again, and once is told why it is in vain. */
+static int unreachable(struct pinion_peer *peer, int why)
+{
+	if (!peer->unreachable_logged && why == -EHOSTUNREACH)
+		pn_error("a peer is on another host, or in another container, "
+			 "and no device of this endpoint reaches it; for jobs "
+			 "over several hosts set PINION_DEVICE=soft/verbs");
+	peer->unreachable_logged = true;
+	return why;
+}
+
+static int attach_all(struct pinion_peer *peer)
+{
+	int ret = peer->single ? attach_one(peer) : attach_each(peer);
+
+	if (first_alive(peer)) {
+		peer->connected = true;
+		return 0;
+	}
+	if (ret)
+		return unreachable(peer, ret);
+	pn_peer_fail(peer, peer->conn->down);
+	return peer->down;
+}
+
+int pn_peer_connect(struct pinion_peer *peer)
+{
+	if (peer->down)
+		return peer->down;
+	return pn_likely(peer->connected) ? 0 : attach_all(peer);
+}
+
+bool pn_connection_send_hello(struct pn_connection *conn)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_HELLO,
+				.tag = conn->owner->name,
+				.offset = conn->owner->remote_session };
+	struct pinion_address mine;
+
+	if (pn_likely(!conn->hello_due) || !conn->peer->up)
+		return false;
+	pn_endpoint_address(conn->owner->ep, &mine);
+	if (pn_packet_post(conn, &wire, mine.data, mine.len))
+		return false;
+	conn->hello_due = false;
+	conn->hello_sent = true;
+	update_up(conn);
+	return true;
+}
+
+/* --- what a device says of a peer ----------------------------------------- */
+
+static struct pn_rail *rail_of(struct pinion_endpoint *ep,
+			       const struct pn_device *device)
+{
+	struct pn_rail *rail = ep->rails;
+
+	while (rail->device != device)
+		rail++;
+	return rail;
+}
+
+/* The number of a device's address among a peer's, or -1. */
+static int number_of(const struct pinion_peer *peer,
+		     const struct pn_address *address)
+{
+	for (unsigned i = 0; i < peer->nrails; i++)
+		if (same_address(&peer->rails[i], address))
+			return (int)i;
+	return -1;
+}
+
+/* The conn of a peer that a device's peer can be; NULL: none, or it is taken.
+ */
+static struct pn_connection *free_connection_for(
+	struct pinion_peer *peer, const struct pn_peer *device_peer)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pn_connection *conn =
+		&peer->conns[rail_of(ep, device_peer->device) - ep->rails];
+	int number = number_of(peer, &device_peer->address);
+
+	if (conn->peer || number < 0 || connection_to(peer, (unsigned)number) ||
+	    (peer->single && peer->conn->peer))
+		return NULL;
+	return conn;
+}
+
+/* It came by itself. */
+static struct pn_connection *adopt(struct pinion_peer *peer,
+				   struct pn_peer *device_peer)
+{
+	struct pn_connection *conn =
+		peer ? free_connection_for(peer, device_peer) : NULL;
+
+	if (conn)
+		bind_connection(conn, device_peer,
+				(unsigned)number_of(peer,
+						    &device_peer->address));
+	return conn;
+}
+
+/* With one rail a device's peer is the whole peer, known from the start. With
+ * several, one that has several as well says HELLO first. */
+struct pn_connection *pn_connection_find(struct pinion_endpoint *ep,
+					 struct pn_peer *device_peer)
+{
+	const struct pn_address *address = &device_peer->address;
+	struct pinion_peer *peer = find_peer(ep, address, 1);
+
+	if (peer && peer->sequenced)
+		return NULL;
+	if ((ep->nrails == 1 || ep->either) &&
+	    (!peer || !free_connection_for(peer, device_peer)))
+		peer = make_peer(ep, address, 1, false);
+	return adopt(peer, device_peer);
+}
+
+/* Whether a HELLO can be of this peer's conversation. */
+static bool is_same_session(const struct pinion_peer *peer,
+			    const struct pn_wire *hello)
+{
+	return (!hello->offset || hello->offset == peer->name) &&
+	       (!peer->remote_session || peer->remote_session == hello->tag);
+}
+
+/* The peer to whose conversation a device's peer comes, or NULL. */
+static struct pinion_peer *find_session(struct pinion_endpoint *ep,
+					const struct pn_peer *device_peer,
+					const struct pn_wire *hello)
+{
+	struct pn_list *pos;
+
+	for (pos = ep->peers.prev; pos != &ep->peers; pos = pos->prev) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		if (!peer->down && is_same_session(peer, hello) &&
+		    free_connection_for(peer, device_peer))
+			return peer;
+	}
+	return NULL;
+}
+
+/* The conversation that the other end calls so, also one that is over here; or
+ * NULL. */
+static struct pinion_peer *find_remote_session(const struct pinion_endpoint *ep,
+					       uint64_t remote_session)
+{
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->peers) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		if (peer->remote_session == remote_session)
+			return peer;
+	}
+	return NULL;
+}
+
+/* We had attached it ourselves and it never came up: what the other side
+ * attached takes its place. */
+static void replace_pending(struct pinion_peer *peer,
+			    const struct pn_peer *device_peer)
+{
+	struct pn_connection *conn =
+		&peer->conns[rail_of(peer->ep, device_peer->device) -
+			     peer->ep->rails];
+	int number = number_of(peer, &device_peer->address);
+
+	if (peer->down || number < 0 || !conn->peer || conn->up || conn->down ||
+	    conn->number != (unsigned)number)
+		return;
+	pn_connection_refuse(conn->peer);
+	conn->peer = NULL;
+}
+
+/* Whether it may call itself so: by its own name, and not by another peer's,
+ * unless that is an older life of its own. */
+static bool may_use_addresses(struct pinion_endpoint *ep,
+			      const struct pn_address *own,
+			      const struct pn_address *rails, unsigned nrails)
+{
+	const struct pinion_peer *other = find_peer(ep, rails, nrails);
+
+	return is_among(own, rails, nrails) &&
+	       (!other || is_among(own, other->rails, other->nrails));
+}
+
+struct pn_connection *pn_connection_identify(struct pinion_endpoint *ep,
+					     struct pn_peer *device_peer,
+					     const struct pn_wire *wire,
+					     const uint8_t *payload, size_t len)
+{
+	static const struct pn_wire silent;
+	const struct pn_address *own = &device_peer->address;
+	struct pn_address rails[PN_RAILS_MAX] = { *own };
+	bool hello = wire->kind == PN_WIRE_HELLO;
+	struct pinion_peer *peer, *known;
+	unsigned nrails = 1;
+
+	if (hello && pn_wire_get_address(payload, len, rails, &nrails))
+		return NULL;
+	known = hello ? find_remote_session(ep, wire->tag) : NULL;
+	if (known)
+		replace_pending(known, device_peer);
+	peer = find_session(ep, device_peer, hello ? wire : &silent);
+	/* What is known and has no place for it is late, and no beginning. */
+	if (!peer && hello &&
+	    (wire->offset || known ||
+	     !may_use_addresses(ep, own, rails, nrails)))
+		pn_connection_refuse(device_peer);
+	else if (!peer)
+		peer = make_peer(ep, rails, nrails, false);
+	return adopt(peer, device_peer);
+}
+
+/* What else comes of its other end is not for this conversation. */
+static void mark_wrong_session(struct pn_connection *conn)
+{
+	conn->wrong_session = true;
+	conn->up = conn->hello_due = false;
+	pn_connection_break(conn);
+}
+
+int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
+			const uint8_t *payload, size_t len)
+{
+	struct pinion_peer *peer = conn->owner;
+	struct pn_address rails[PN_RAILS_MAX];
+	unsigned nrails;
+
+	if (pn_wire_get_address(payload, len, rails, &nrails) ||
+	    !is_among(&conn->peer->address, rails, nrails))
+		return -EPROTO;
+	if (!is_same_session(peer, wire)) {
+		if (conn->hello_received)
+			return -EPROTO;
+		mark_wrong_session(conn);
+		return 0;
+	}
+	peer->remote_session = wire->tag;
+	set_rails(peer, rails, nrails);
+	conn->hello_received = true;
+	/* It is to know our name, too. */
+	conn->hello_due = peer->sequenced && !conn->hello_sent && !conn->down;
+	update_up(conn);
+	return 0;
+}
+
+bool pn_connection_accepts(struct pn_connection *conn)
+{
+	const struct pinion_peer *peer = conn->owner;
+
+	if (peer->down || conn->wrong_session)
+		return false;
+	if (pn_unlikely(peer->sequenced && !conn->hello_received))
+		mark_wrong_session(conn);
+	return !conn->wrong_session;
+}
+
+void pn_connection_up(struct pn_connection *conn)
+{
+	if (!conn->owner->down)
+		update_up(conn);
+}
+
+static void send_down(struct pn_connection *conn)
+{
+	struct pinion_peer *peer = conn->owner;
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_DOWN,
+				.protocol = (uint8_t)pn_connection_local_rail(
+					conn) };
+
+	pn_packet_send(peer, &wire, NULL, 0, NULL);
+}
+
+void pn_connection_down(struct pn_connection *conn, int why)
+{
+	struct pinion_peer *peer = conn->owner;
+	bool taken = peer->conn == conn; /* attaching may find another */
+
+	if (conn->down)
+		return;
+	conn->up = conn->hello_due = false;
+	conn->down = why;
+	if (peer->down)
+		return;
+	/* The peer may have more conns than it has spoken on. */
+	if (!first_alive(peer) && !peer->single)
+		attach_all(peer);
+	if (!first_alive(peer)) {
+		pn_peer_fail(peer, why);
+		return;
+	}
+	pn_info("rail %u to a peer is down (%s); messages go on over others",
+		(unsigned)(conn->rail - peer->ep->rails), strerror(-why));
+	peer->ep->stats.rails_lost++;
+	if (taken) {
+		peer->conn = first_alive(peer);
+		peer->resend = !pn_list_empty(&peer->sent);
+	}
+	pn_failover_connection_down(conn);
+	/* By that number the peer may know another one, which is good. */
+	if (!conn->wrong_session)
+		send_down(conn);
+	pn_peer_add_pending(peer);
+}
+
+void pn_connection_break(struct pn_connection *conn)
+{
+	if (!conn->down &&
+	    pn_device_detach(conn->rail->device, conn->peer) == -EOPNOTSUPP)
+		pn_connection_down(conn, -ECONNRESET);
+}
+
+void pn_connection_remote_down(struct pinion_peer *peer, unsigned number)
+{
+	struct pn_connection *conn = pn_connection_by_rail(peer, number);
+
+	if (!conn)
+		return;
+	conn->down_received = true;
+	pn_connection_break(conn);
+	pn_failover_remote_down(conn);
+	if (conn == &peer->conns[0])
+		pn_onesided_swept(peer);
+}
+
+/* --- the end -------------------------------------------------------------- */
+
+static void drop_packets(struct pinion_peer *peer)
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(&peer->packets))) {
+		struct pn_queued_packet *p =
+			pn_container_of(link, struct pn_queued_packet, link);
+
+		if (p->request)
+			p->request->npackets--;
+		pn_list_insert(&peer->ep->packets, link);
+	}
+	pn_list_remove(&peer->busy);
+}
+
+static void fail_posted(struct pinion_peer *peer, int why)
+{
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &peer->ep->posted) {
+		struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, link);
+
+		if (request->peer == peer)
+			pn_request_end(request, why);
+	}
+}
+
+/* The other side is to know, and nothing of it is to come any more. */
+static void end_connection(struct pn_connection *conn)
+{
+	conn->up = conn->hello_due = false;
+	if (is_alive(conn))
+		pn_device_detach(conn->rail->device, conn->peer);
+}
+
+/* Messages that nobody received yet stay: the bytes of eager ones are here,
+ * and the receives that the others would have matched are to fail, not to
+ * match what was sent after them. */
+void pn_peer_fail(struct pinion_peer *peer, int why)
+{
+	struct pn_list ending, *link;
+
+	if (peer->down)
+		return;
+	peer->down = why;
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		end_connection(&peer->conns[r]);
+	drop_packets(peer);
+	pn_retransmit_drop(peer);
+	fail_posted(peer, why);
+	/* The end of one may end others (a flush) or begin them (a fence), so
+	 * they are taken one by one. */
+	pn_list_init(&ending);
+	pn_list_splice(&ending, &peer->requests);
+	while ((link = pn_list_pop(&ending))) {
+		pn_list_append(&peer->requests, link);
+		pn_request_end(pn_container_of(link, struct pinion_request,
+					       peer_link),
+			       why);
+	}
+}
+
+/* --- addresses ------------------------------------------------------------ */
+
+void pn_endpoint_address(struct pinion_endpoint *ep, struct pinion_address *out)
+{
+	struct pn_address rails[PN_RAILS_MAX];
+
+	for (unsigned r = 0; r < ep->nrails; r++)
+		pn_device_address(ep->rails[r].device, &rails[r]);
+	pn_wire_put_address(rails, ep->nrails, ep->either, out);
+}
+
+void pn_peer_address(const struct pinion_peer *peer, struct pinion_address *out)
+{
+	pn_wire_put_address(peer->rails, peer->nrails, peer->single, out);
+}
+
+int pn_endpoint_peer(struct pinion_endpoint *ep,
+		     const struct pinion_address *address,
+		     struct pinion_peer **out)
+{
+	struct pn_address rails[PN_RAILS_MAX];
+	struct pinion_peer *peer;
+	unsigned nrails;
+	int ret = address->len > sizeof(address->data)
+			  ? -EINVAL
+			  : pn_wire_get_address(address->data, address->len,
+						rails, &nrails);
+
+	if (ret == -EPROTONOSUPPORT)
+		pn_error("an address is of version %d of the wire format, not "
+			 "%d: use one version of pinion everywhere",
+			 address->data[0], PN_WIRE_VERSION);
+	if (ret)
+		return ret;
+	pn_endpoint_lock(ep);
+	peer = peer_of(ep, rails, nrails,
+		       pn_wire_address_either(address->data));
+	pn_endpoint_unlock(ep);
+	if (!peer)
+		return -ENOMEM;
+	*out = peer;
+	return 0;
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which rail a fragment takes.
+ *
+ * The receiver decides, as it is the one that announces (or reads) fragments:
+ * each goes to the rail that would have it through first. For each rail it
+ * keeps what is still to come over it and how fast that has been lately, so
+ * that rails of different bandwidth, or that others use too, carry their share
+ * without anybody computing shares. A rail that would be first but has as many
+ * fragments of the message as the depth allows is waited for: the slower one
+ * would end later still.
+ *
+ * When nothing is kept, the CPU that registers a fragment is often slower than
+ * a rail: until it is ready all rails are as good as idle, and the fastest is
+ * taken.
+ *
+ * Registrations that are kept would be made on every rail in the course of
+ * time, since the moment decides. So a message has a plan: the same choice,
+ * made as if nothing else were on the rails, which is the same each time the
+ * message comes. Another rail than the planned one must win more than what
+ * registering takes.
+ *
+ * Protocols that take a message whole cut it into one piece for each rail, in
+ * proportion to the speeds that plans go by, so again the same each time.
+ */
+#include <errno.h>
+
+#include "message/message_impl.h"
+#include "message/protocol/shapes.h"
+
+/* Less than this is not worth a second rail. */
+#define MIN_SHARE_BYTES ((size_t)64 << 10)
+
+/* So many bytes are watched before a rail's speed is believed to be another,
+ * and by how much it must be slower, or faster: what is polled late looks as if
+ * it had come fast, and plans should change rarely. */
+#define MEASURED_BYTES ((size_t)32 << 20)
+#define SLOWER	       1.1
+#define FASTER	       1.5
+
+static double nominal_byte_ns(const struct pn_rail *rail)
+{
+	double ns = rail->device->costs.put_byte_ns;
+
+	/* A device that costs nothing is fast, not infinitely so. */
+	return ns > 1e-3 ? ns : 1e-3;
+}
+
+void pn_rails_init(struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < ep->nrails; r++)
+		ep->rails[r].byte_ns = nominal_byte_ns(&ep->rails[r]);
+}
+
+void pn_rails_set_owner(struct pinion_endpoint *ep, bool ours,
+			bool single_threaded)
+{
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		pn_cache_count_endpoint(ep->rails[r].cache, ours);
+		ep->rails[r].device->single_threaded = single_threaded;
+		ep->rails[r].device->receive_handler =
+			ours && single_threaded ? &ep->receive_handler : NULL;
+	}
+}
+
+/* --- what is on its conn ---------------------------------------------------
+ */
+
+static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
+{
+	uint64_t now = pn_device_now(ep->device);
+
+	if (rail->free_ns < now)
+		rail->free_ns = now;
+	rail->free_ns += (uint64_t)((double)len * rail->byte_ns);
+	rail->expected += len;
+}
+
+/* What registering a fragment of a message that keeps nothing takes, at the
+ * end with more to do. Until that is done its rail may as well be busy. */
+static uint64_t register_ns(const struct pinion_request *request, size_t len)
+{
+	const struct pn_costs *costs = &request->ep->device->costs;
+
+	return request->shape.keep
+		       ? 0
+		       : (uint64_t)(pn_cost_register(costs, len, 1) +
+				    pn_cost_deregister(costs, len, 1));
+}
+
+static void plan(struct pinion_request *request, const struct pn_rail *rail,
+		 size_t len)
+{
+	request->plan_ns[rail - request->ep->rails] +=
+		(double)len * rail->byte_ns;
+}
+
+/* When a fragment can begin, as far as registering goes: one CPU does it for
+ * one after the other. */
+static uint64_t ready_ns(const struct pinion_request *request, size_t len)
+{
+	uint64_t now = pn_device_now(request->ep->device);
+
+	return (request->ready_ns > now ? request->ready_ns : now) +
+	       register_ns(request, len);
+}
+
+void pn_rail_expect(struct pn_fragment *f)
+{
+	struct pinion_endpoint *ep = f->request->ep;
+
+	if (pn_likely(ep->nrails == 1))
+		return;
+	f->request->ready_ns = ready_ns(f->request, f->len);
+	if (f->conn->rail->free_ns < f->request->ready_ns)
+		f->conn->rail->free_ns = f->request->ready_ns;
+	expect(ep, f->conn->rail, f->len);
+	plan(f->request, f->conn->rail, f->len);
+	f->expected = true;
+}
+
+/* The bytes up to the offset come by DATA, over the conn of packets. */
+void pn_rail_expect_data(struct pinion_request *request)
+{
+	if (pn_likely(request->ep->nrails == 1))
+		return;
+	request->due_rail = request->peer->conn->rail;
+	expect(request->ep, request->due_rail, request->due);
+	plan(request, request->due_rail, request->due);
+}
+
+void pn_rail_data_arrived(struct pinion_request *request, size_t len)
+{
+	struct pn_rail *rail = request->due_rail;
+
+	if (pn_likely(!rail))
+		return;
+	rail->expected -= len;
+	rail->last_arrival_ns =
+		rail->expected ? pn_device_now(request->ep->device) : 0;
+}
+
+/* Between two fragments that landed while more were expected the rail was
+ * never idle: that is what it can do. Of short ones the latency would show. */
+static void measure(struct pn_rail *rail, size_t len, uint64_t now)
+{
+	double promised = nominal_byte_ns(rail), ns;
+
+	if (!rail->last_arrival_ns || len < MIN_SHARE_BYTES)
+		return;
+	rail->measured_bytes += len;
+	rail->measured_ns += now - rail->last_arrival_ns;
+	if (rail->measured_bytes < MEASURED_BYTES)
+		return;
+	ns = (double)rail->measured_ns / (double)rail->measured_bytes;
+	rail->measured_bytes = rail->measured_ns = 0;
+	if (ns > promised / FASTER && ns < promised * SLOWER)
+		rail->byte_ns = promised;
+	else if (ns > rail->byte_ns * SLOWER || ns * SLOWER < rail->byte_ns)
+		rail->byte_ns = ns;
+}
+
+void pn_rail_expect_done(struct pn_fragment *f, bool landed)
+{
+	struct pinion_endpoint *ep = f->request->ep;
+	struct pn_rail *rail = f->conn->rail;
+	uint64_t now;
+
+	if (pn_likely(!f->expected))
+		return;
+	f->expected = false;
+	now = pn_device_now(ep->device);
+	rail->expected -= f->len;
+	if (landed) {
+		measure(rail, f->len, now);
+		ep->stats.fragments[rail - ep->rails]++;
+	}
+	rail->last_arrival_ns = landed && rail->expected ? now : 0;
+	rail->free_ns =
+		now + (uint64_t)((double)rail->expected * rail->byte_ns);
+}
+
+/* --- conns that can be taken -----------------------------------------------
+ */
+
+bool pn_rail_can_read(const struct pinion_request *request,
+		      const struct pn_connection *conn)
+{
+	for (unsigned i = 0; i < request->nkeys; i++)
+		if (pn_wire_key_rail(request->key_rails, i) ==
+		    pn_connection_remote_rail(conn))
+			return true;
+	return false;
+}
+
+static bool is_usable(const struct pinion_request *request,
+		      const struct pn_connection *conn)
+{
+	return conn->up && (!request->nkeys || pn_rail_can_read(request, conn));
+}
+
+static unsigned count_usable(const struct pinion_request *request)
+{
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < request->ep->nrails; r++)
+		n += is_usable(request, &request->peer->conns[r]);
+	return n;
+}
+
+static unsigned count_on(const struct pinion_request *request,
+			 const struct pn_connection *conn)
+{
+	struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_list_for_each (pos, &request->fragments)
+		n += pn_container_of(pos, struct pn_fragment, link)->conn ==
+		     conn;
+	return n;
+}
+
+/* --- the best one --------------------------------------------------------- */
+
+/* The conn that a fragment would take if there were nothing but its message. */
+static const struct pn_connection *planned_connection(
+	const struct pinion_request *request, size_t len)
+{
+	const struct pn_connection *best = NULL;
+	double least = 0;
+
+	for (unsigned r = 0; r < request->ep->nrails; r++) {
+		const struct pn_connection *conn = &request->peer->conns[r];
+		double ns =
+			request->plan_ns[r] + (double)len * conn->rail->byte_ns;
+
+		if (is_usable(request, conn) && (!best || ns < least)) {
+			least = ns;
+			best = conn;
+		}
+	}
+	return best;
+}
+
+/* When a fragment of len bytes that is ready then would be through. */
+static double end_ns(const struct pn_rail *rail, size_t len, uint64_t ready)
+{
+	uint64_t begin = rail->free_ns > ready ? rail->free_ns : ready;
+
+	return (double)begin + (double)len * rail->byte_ns;
+}
+
+/* The best conn now; another than `planned`, if that is not NULL, must win
+ * more than registering takes. */
+static struct pn_connection *best_connection(
+	const struct pinion_request *request, size_t len,
+	const struct pn_connection *planned)
+{
+	struct pinion_endpoint *ep = request->ep;
+	uint64_t ready = ready_ns(request, len);
+	struct pn_connection *best = request->peer->conn;
+	double least = -1;
+
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		struct pn_connection *conn = &request->peer->conns[r];
+		double ns = end_ns(conn->rail, len, ready);
+
+		if (!is_usable(request, conn))
+			continue;
+		if (planned && planned != conn)
+			ns += pn_cost_register(&conn->rail->device->costs, len,
+					       1);
+		if (least < 0 || ns < least) {
+			least = ns;
+			best = conn;
+		}
+	}
+	return best;
+}
+
+struct pn_connection *pn_rail_choose_alternative(
+	const struct pinion_request *request, size_t len)
+{
+	return best_connection(request, len, NULL);
+}
+
+/* --- how long it is ------------------------------------------------------- */
+
+static size_t fragment_len(const struct pinion_request *request)
+{
+	size_t len = request->shape.fragment;
+	size_t left = request->total - request->next;
+	uintptr_t at = (uintptr_t)request->buf + request->next;
+
+	if (request->shape.align)
+		len -= at & (request->shape.align - 1) &
+		       (request->shape.fragment - 1);
+	return len && len < left ? len : left;
+}
+
+/* Near its end a message's fragments are cut so that by the plan all rails
+ * have the last byte at the same time. */
+static size_t last_len(const struct pinion_request *request,
+		       const struct pn_connection *conn, size_t len)
+{
+	size_t left = request->total - request->next, share;
+	double bytes = (double)left, rate = 0, own;
+
+	if (left > count_usable(request) * request->shape.fragment)
+		return len;
+	for (unsigned r = 0; r < request->ep->nrails; r++) {
+		const struct pn_connection *w = &request->peer->conns[r];
+
+		if (!is_usable(request, w))
+			continue;
+		rate += 1 / w->rail->byte_ns;
+		bytes += request->plan_ns[r] / w->rail->byte_ns;
+	}
+	own = request->plan_ns[conn->rail - request->ep->rails];
+	own = (bytes / rate - own) / conn->rail->byte_ns;
+	share = own > 0 ? (size_t)own : 0;
+	share = (share + MIN_SHARE_BYTES - 1) & ~(MIN_SHARE_BYTES - 1);
+	if (share < MIN_SHARE_BYTES)
+		share = MIN_SHARE_BYTES;
+	if (share + MIN_SHARE_BYTES > left)
+		share = left;
+	return share < len ? share : len;
+}
+
+/* A message that is taken whole. */
+static bool is_whole(const struct pinion_request *request)
+{
+	return request->shape.fragment >= request->message_len;
+}
+
+/* The share of what is left that a conn has among itself and those behind it;
+ * the last takes all. */
+static size_t share_len(const struct pinion_request *request,
+			const struct pn_connection *conn)
+{
+	const struct pn_connection *last =
+		&request->peer->conns[request->ep->nrails];
+	size_t left = request->total - request->next, len;
+	double all = 0;
+
+	for (const struct pn_connection *w = conn; w < last; w++)
+		if (is_usable(request, w))
+			all += conn->rail->byte_ns / w->rail->byte_ns;
+	len = (size_t)((double)left / all);
+	len = (len + MIN_SHARE_BYTES - 1) & ~(MIN_SHARE_BYTES - 1);
+	return len < left ? len : left;
+}
+
+/* One piece for each conn that has none yet. */
+static int choose_share(struct pinion_request *request, size_t *len,
+			struct pn_connection **out)
+{
+	size_t left = request->total - request->next;
+
+	if (left < 2 * MIN_SHARE_BYTES) {
+		*len = left;
+		*out = pn_rail_choose_alternative(request, left);
+		return count_on(request, *out) ? -EAGAIN : 0;
+	}
+	for (unsigned r = 0; r < request->ep->nrails; r++) {
+		struct pn_connection *conn = &request->peer->conns[r];
+
+		if (!is_usable(request, conn) || count_on(request, conn))
+			continue;
+		*out = conn;
+		*len = share_len(request, conn);
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+int pn_rail_choose(struct pinion_request *request, size_t *len,
+		   struct pn_connection **out)
+{
+	*out = request->peer->conn;
+	if (pn_likely(request->ep->nrails == 1) || !count_usable(request)) {
+		*len = fragment_len(request);
+		return request->nfragments < request->shape.depth ? 0 : -EAGAIN;
+	}
+	if (is_whole(request))
+		return choose_share(request, len, out);
+	*len = fragment_len(request);
+	*out = best_connection(request, *len,
+			       request->shape.keep
+				       ? planned_connection(request, *len)
+				       : NULL);
+	if (request->shape.keep)
+		*len = last_len(request, *out, *len);
+	return count_on(request, *out) < request->shape.depth ? 0 : -EAGAIN;
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Packets that outlive a rail.
+ *
+ * Between endpoints that both have several rails, packets are numbered and
+ * buffer until the device says that they have arrived. All take one conn, the
+ * first that lives. When it goes down its last word has been heard (PEER_DOWN
+ * comes behind all completions), and what it did not confirm is posted again,
+ * in order, on the next. Some of that may have arrived, so the receiver acts on
+ * each number once; and what comes over the new conn may overtake what the old
+ * one still has to be polled for, so the receiver parks what is too early.
+ *
+ * A number is never 0: that is what packets of other peers have.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message/message_impl.h"
+
+/* More than can be under conn to one peer. */
+#define MAX_OUT_OF_ORDER 8192
+
+static uint32_t after(uint32_t sequence)
+{
+	return sequence + 1 ? sequence + 1 : 1;
+}
+
+/* --- sending -------------------------------------------------------------- */
+
+static struct pn_packet_buffer *unregistered_alloc(struct pinion_endpoint *ep)
+{
+	struct pn_list *link = pn_list_pop(&ep->unregistered_buffers);
+	struct pn_packet_buffer *small;
+
+	if (link)
+		return pn_container_of(link, struct pn_packet_buffer, link);
+	small = malloc(sizeof(*small) + ep->small_bytes);
+	if (!small)
+		return NULL;
+	*small = (struct pn_packet_buffer){ .operation = { PN_OPERATION_PACKET,
+							   ep },
+					    .data = (uint8_t *)(small + 1),
+					    .small = true };
+	return small;
+}
+
+static struct pn_packet_buffer *buffer_alloc(struct pinion_endpoint *ep,
+					     size_t len)
+{
+	struct pn_list *link;
+
+	if (len <= ep->small_bytes)
+		return unregistered_alloc(ep);
+	link = pn_list_pop(&ep->packet_buffers);
+	return link ? pn_container_of(link, struct pn_packet_buffer, link)
+		    : NULL;
+}
+
+/* A conn that is going down refuses; it will be replaced soon. */
+static int post_buffer(struct pn_packet_buffer *buffer)
+{
+	const struct pn_connection *conn = buffer->peer->conn;
+	struct pn_sge sge = { buffer->data, buffer->len,
+			      conn->rail->packet_mr.lkey };
+	struct pn_op op = { .kind = PN_OP_SEND,
+			    .flags = buffer->small ? PN_OP_INLINE : 0,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .imm = buffer->sequence,
+			    .user = buffer };
+	int ret = conn->up ? pn_device_post(conn->rail->device, conn->peer, &op)
+			   : -EAGAIN;
+
+	if (ret)
+		return ret == -ECONNRESET ? -EAGAIN : ret;
+	buffer->posted = true;
+	buffer->peer->ep->noperations++;
+	return 0;
+}
+
+int pn_retransmit_send(struct pinion_peer *peer, const struct pn_wire *wire,
+		       const void *payload, size_t len)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pn_packet_buffer *buffer;
+	int ret;
+
+	/* Behind what was sent before. */
+	if (peer->resend)
+		return -EAGAIN;
+	buffer = buffer_alloc(ep, sizeof(*wire) + len);
+	if (!buffer)
+		return -EAGAIN;
+	pn_packet_fill(buffer, wire, payload, len, ep->device);
+	buffer->peer = peer;
+	/* Others may have sent while this was copied. */
+	buffer->sequence = peer->next_sequence;
+	ret = peer->resend ? -EAGAIN : post_buffer(buffer);
+	if (ret) {
+		pn_packet_buffer_put(ep, buffer);
+		return ret;
+	}
+	peer->next_sequence = after(buffer->sequence);
+	pn_list_append(&peer->sent, &buffer->link);
+	return 0;
+}
+
+void pn_retransmit_done(struct pn_packet_buffer *buffer, int status)
+{
+	struct pinion_peer *peer = buffer->peer;
+
+	buffer->posted = false;
+	if (!status || peer->down) {
+		pn_list_remove(&buffer->link);
+		pn_packet_buffer_put(peer->ep, buffer);
+	} else if (status != -ECONNRESET) {
+		/* Refused because of another operation; the conn lives. */
+		peer->resend = true;
+		pn_peer_add_pending(peer);
+	}
+}
+
+bool pn_retransmit_progress(struct pinion_peer *peer)
+{
+	struct pn_list *pos;
+	bool moved = false;
+
+	if (pn_likely(!peer->resend))
+		return false;
+	pn_list_for_each (pos, &peer->sent) {
+		struct pn_packet_buffer *buffer =
+			pn_container_of(pos, struct pn_packet_buffer, link);
+
+		if (buffer->posted)
+			continue;
+		if (post_buffer(buffer))
+			return moved;
+		peer->ep->stats.resent++;
+		moved = true;
+	}
+	peer->resend = false;
+	return true;
+}
+
+/* Those that the device still has come back by their completions. */
+void pn_retransmit_drop(struct pinion_peer *peer)
+{
+	struct pn_list *pos, *next;
+
+	peer->resend = false;
+	pn_list_for_each_safe (pos, next, &peer->sent) {
+		struct pn_packet_buffer *buffer =
+			pn_container_of(pos, struct pn_packet_buffer, link);
+
+		if (buffer->posted && peer->ep->noperations)
+			continue;
+		pn_list_remove(pos);
+		pn_packet_buffer_put(peer->ep, buffer);
+	}
+	while ((pos = peer->out_of_order.next) != &peer->out_of_order)
+		pn_unexpected_free(peer->ep,
+				   pn_container_of(pos,
+						   struct pinion_unexpected,
+						   link));
+	peer->nout_of_order = 0;
+}
+
+/* --- receiving ------------------------------------------------------------ */
+
+/* Where a number stands among the out_of_order: before the first larger one.
+ * NULL: it is there already. */
+static struct pn_list *place_of(struct pinion_peer *peer, uint32_t sequence)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &peer->out_of_order) {
+		struct pinion_unexpected *unexpected =
+			pn_container_of(pos, struct pinion_unexpected, link);
+		int32_t behind = (int32_t)(sequence - unexpected->sequence);
+
+		if (!behind)
+			return NULL;
+		if (behind < 0)
+			return pos;
+	}
+	return pos;
+}
+
+static int hold_early(struct pinion_peer *peer, uint32_t sequence,
+		      const struct pn_wire *wire, const uint8_t *payload,
+		      size_t len)
+{
+	struct pinion_unexpected *unexpected;
+	struct pn_list *place = place_of(peer, sequence);
+
+	if (!place)
+		return -EALREADY;
+	if (peer->nout_of_order == MAX_OUT_OF_ORDER)
+		return -EPROTO;
+	unexpected = pn_unexpected_alloc(peer, wire, len);
+	if (!unexpected)
+		return -ENOMEM;
+	unexpected->sequence = sequence;
+	memcpy(unexpected->payload, payload, len);
+	pn_list_append(place, &unexpected->link);
+	peer->nout_of_order++;
+	return -EALREADY;
+}
+
+int pn_sequence_received(struct pinion_peer *peer, uint32_t sequence,
+			 const struct pn_wire *wire, const uint8_t *payload,
+			 size_t len)
+{
+	int32_t ahead = (int32_t)(sequence - peer->expected_sequence);
+
+	if (ahead < 0)
+		return -EALREADY;
+	if (ahead > 0)
+		return hold_early(peer, sequence, wire, payload, len);
+	peer->expected_sequence = after(sequence);
+	return 0;
+}
+
+struct pinion_unexpected *pn_sequence_next(struct pinion_peer *peer)
+{
+	struct pinion_unexpected *unexpected;
+
+	if (pn_list_empty(&peer->out_of_order))
+		return NULL;
+	unexpected = pn_container_of(peer->out_of_order.next,
+				     struct pinion_unexpected, link);
+	if (unexpected->sequence != peer->expected_sequence)
+		return NULL;
+	pn_list_remove(&unexpected->link);
+	peer->nout_of_order--;
+	peer->expected_sequence = after(unexpected->sequence);
+	return unexpected;
+}

@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The checker: what holds of an endpoint at rest, that is when nobody is inside
+ * a call on it.
+ *
+ * Requests. Each is in one place: posted, with its peer, ended and not yet
+ * taken, or free. One that lives has something to wait for; one that has ended
+ * holds nothing: no fragment, fragment, queued packet, pin or place in an
+ * order.
+ *
+ * Bytes. Of a message that is received, what has come, what is to come by DATA,
+ * what its fragments lack and what is not announced yet make the whole. Of a
+ * one-sided request, what has moved and what its fragments have is what was
+ * cut.
+ *
+ * Fragments and fragments. Each is where its kind says: in the device, waiting
+ * in its conn's or peer's queue, or waiting for the other side; and is pinned
+ * or not accordingly.
+ *
+ * Operations. Those of fragments, fragments, bounce buffers and direct sends
+ * are all that the endpoint waits for; what is not in one of them is free.
+ *
+ * Peers. Whoever has something to post is busy. Packets take a conn that lives,
+ * if there is one. What is gone has nothing waiting.
+ *
+ * Matching. No receive is posted that would take a message that is here.
+ *
+ * Rails expect the bytes that fragments and DATA still owe, no more.
+ *
+ * Threads: takes the endpoint's lock. Where an endpoint is single-threaded
+ * there is none, nor does it keep out who waits: whoever calls sees to it that
+ * nobody else is inside.
+ */
+#include "message/message_impl.h"
+
+struct sums {
+	uint32_t shelved;    /* free, or ended and to be polled */
+	uint32_t posted;     /* receives */
+	uint32_t with_peers; /* that live, and are not posted */
+	uint32_t in_order;   /* of these, one-sided in the peer's order */
+	unsigned operations; /* of the device */
+	unsigned packets;    /* that requests wait for */
+	unsigned queued;     /* of these, found: in queues and direct slots */
+	unsigned stalled;    /* fragments, in their conns' queues */
+	unsigned stalled_pieces;
+	unsigned bounce_buffers; /* in use */
+	uint32_t held, fenced, unposted;
+	size_t expected[PN_RAILS_MAX];
+};
+
+static bool is_linked(const struct pn_list *link)
+{
+	return !pn_list_empty(link);
+}
+
+static unsigned length(const struct pn_list *list)
+{
+	const struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_list_for_each (pos, list) {
+		pn_assert(pos->next->prev == pos && pos->prev->next == pos);
+		n++;
+	}
+	return n;
+}
+
+/* --- fragments ------------------------------------------------------------ */
+
+static void check_pin(const struct pinion_pin *pin, const uint8_t *at,
+		      size_t len)
+{
+	pn_assert(pin->nsegments && pn_pin_at(pin, 0).addr == at);
+	pn_assert(pn_pin_at(pin, len - 1).len);
+}
+
+/* One that goes by operations of the device. What failed waits for those under
+ * conn; a read, then, for its conn to be down. */
+static void check_rdma(const struct pn_fragment *f)
+{
+	const struct pinion_request *request = f->request;
+
+	pn_assert(f->pinned ||
+		  (f->kind == PN_FRAGMENT_WRITE && request->source_pinned));
+	if (request->status || f->status)
+		pn_assert(f->inflight ||
+			  (f->kind == PN_FRAGMENT_READ && !request->status));
+	else if (is_linked(&f->stall_link))
+		pn_assert(f->posted < f->len);
+	else
+		pn_assert(f->inflight && f->posted == f->len);
+	pn_assert(!request->status || !is_linked(&f->stall_link));
+}
+
+static void check_kind(const struct pn_fragment *f)
+{
+	const struct pinion_request *request = f->request;
+	bool many_rails = request->ep->nrails > 1;
+
+	pn_assert(request->is_send == (f->kind <= PN_FRAGMENT_LOST));
+	pn_assert(f->expected ==
+		  (!request->is_send && f->pinned && many_rails));
+	switch (f->kind) {
+	case PN_FRAGMENT_WRITE:
+	case PN_FRAGMENT_READ:
+		check_rdma(f);
+		return;
+	case PN_FRAGMENT_DATA:
+		pn_assert(!f->pinned && !f->inflight &&
+			  is_linked(&f->stall_link));
+		return;
+	case PN_FRAGMENT_LOST:
+		pn_assert(!f->pinned && !f->inflight &&
+			  !is_linked(&f->stall_link));
+		pn_assert(!request->status || !f->conn->down_received);
+		return;
+	case PN_FRAGMENT_TARGET:
+		pn_assert(!f->inflight && !is_linked(&f->stall_link));
+		pn_assert(!request->status && f->arrived < f->len);
+		return;
+	}
+}
+
+static void check_fragment(const struct pinion_request *request,
+			   const struct pn_fragment *f, struct sums *sums)
+{
+	const struct pinion_endpoint *ep = request->ep;
+
+	pn_assert(f->request == request && f->conn->owner == request->peer);
+	pn_assert(f->operation.kind == PN_OPERATION_FRAGMENT &&
+		  f->operation.ep == ep);
+	pn_assert(f->len && f->posted <= f->len);
+	pn_assert(f->offset + f->len <= request->len);
+	if (f->pinned)
+		check_pin(&f->pin, request->buf + f->offset, f->len);
+	check_kind(f);
+	sums->operations += f->inflight;
+	sums->stalled += is_linked(&f->stall_link);
+	if (f->expected)
+		sums->expected[f->conn->rail - ep->rails] += f->len;
+}
+
+/* --- messages ------------------------------------------------------------- */
+
+/* A sender may be told of more than there is by a peer that lies. */
+static void check_bytes(const struct pinion_request *request, size_t owed)
+{
+	pn_assert(request->moved <= request->total &&
+		  request->total <= request->len);
+	if (request->is_send || request->status)
+		return;
+	pn_assert(request->moved < request->total);
+	pn_assert(request->next <= request->total);
+	pn_assert(request->moved + request->due + owed == request->next);
+}
+
+static void check_message(const struct pinion_request *request,
+			  struct sums *sums)
+{
+	const struct pn_list *pos;
+	unsigned n = 0;
+	size_t owed = 0;
+
+	pn_list_for_each (pos, &request->fragments) {
+		const struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		check_fragment(request, f, sums);
+		owed += f->len - f->arrived;
+		n++;
+	}
+	pn_assert(n == request->nfragments);
+	pn_assert(!is_linked(&request->link) && !request->onesided.nfragments);
+	pn_assert(n || request->npackets ||
+		  (!request->status &&
+		   (request->awaits_got || request->moved < request->total)));
+	check_bytes(request, owed);
+	if (request->due_rail)
+		sums->expected[request->due_rail - request->ep->rails] +=
+			request->due;
+}
+
+/* --- one-sided requests --------------------------------------------------- */
+
+static bool is_ordered(const struct pinion_request *request)
+{
+	return request->kind != PN_REQUEST_PUT_WHEN &&
+	       request->kind != PN_REQUEST_GRANT;
+}
+
+static void check_piece(const struct pinion_request *request,
+			const struct pn_onesided_fragment *p, struct sums *sums)
+{
+	bool prepared = request->kind == PN_REQUEST_PUT_WHEN &&
+			!request->onesided.granted;
+	bool stalled = is_linked(&p->stall_link);
+
+	pn_assert(p->request == request && p->operation.ep == request->ep);
+	pn_assert(p->operation.kind == PN_OPERATION_ONESIDED);
+	pn_assert(p->len && p->posted <= p->len);
+	pn_assert(p->offset + p->len <= request->next);
+	pn_assert(!p->pin.nsegments == (p->path != PN_PATH_PINNED));
+	pn_assert(!p->bounce_buffer || p->path == PN_PATH_BOUNCED);
+	if (p->pin.nsegments)
+		check_pin(&p->pin, request->buf + p->offset, p->len);
+	if (request->status)
+		pn_assert(!stalled && (p->inflight || p->lost));
+	else if (prepared)
+		pn_assert(!stalled && !p->counted && !p->inflight);
+	else
+		pn_assert(stalled == p->counted && (stalled || p->inflight));
+	sums->operations += p->inflight;
+	sums->stalled_pieces += stalled;
+	sums->bounce_buffers += p->bounce_buffer != NULL;
+}
+
+static void check_pieces(const struct pinion_request *request,
+			 struct sums *sums)
+{
+	const struct pn_onesided *o = &request->onesided;
+	const struct pn_list *pos;
+	unsigned n = 0, pending = 0;
+	size_t cut = request->moved;
+
+	pn_list_for_each (pos, &o->fragments) {
+		const struct pn_onesided_fragment *p =
+			pn_container_of(pos, struct pn_onesided_fragment, link);
+
+		check_piece(request, p, sums);
+		cut += p->len;
+		pending += p->counted;
+		n++;
+	}
+	pn_assert(n == o->nfragments && pending == o->npending &&
+		  !o->advancing);
+	pn_assert(request->next <= request->total);
+	pn_assert(request->status || request->kind == PN_REQUEST_GRANT ||
+		  cut == request->next);
+}
+
+/* What is behind a fence has not begun. */
+static void check_place(const struct pinion_request *request, struct sums *sums)
+{
+	const struct pn_onesided *o = &request->onesided;
+	bool waits = is_linked(&request->link);
+	bool more = request->next < request->total || o->npending;
+
+	pn_assert(is_linked(&o->order) == is_ordered(request));
+	pn_assert(o->held == (waits && request->kind == PN_REQUEST_PUT_WHEN));
+	sums->held += o->held;
+	if (request->kind == PN_REQUEST_PUT_WHEN)
+		pn_assert(request->status || o->held != o->granted);
+	if (!is_ordered(request) || request->kind == PN_REQUEST_FLUSH)
+		return;
+	pn_assert(o->remote && o->remote->refs);
+	sums->fenced += waits;
+	sums->unposted += o->unposted;
+	if (waits)
+		pn_assert(!o->unposted && !request->next && !o->nfragments);
+	else if (!request->status)
+		pn_assert(o->unposted == more && o->nfragments);
+}
+
+static void check_onesided(const struct pinion_request *request,
+			   struct sums *sums)
+{
+	sums->in_order += is_ordered(request);
+	pn_assert(pn_list_empty(&request->fragments) && !request->nfragments);
+	check_pieces(request, sums);
+	check_place(request, sums);
+	pn_assert(!request->status || request->onesided.nfragments);
+	if (request->source_pinned)
+		check_pin(&request->source, request->buf, request->len);
+}
+
+/* --- requests ------------------------------------------------------------- */
+
+static void check_holds_nothing(const struct pinion_request *request)
+{
+	const struct pn_onesided *o = &request->onesided;
+
+	pn_assert(!request->nfragments && pn_list_empty(&request->fragments));
+	pn_assert(!request->npackets && !request->source_pinned &&
+		  !request->exposed && !request->tells);
+	pn_assert(!o->nfragments && pn_list_empty(&o->fragments) &&
+		  !o->npending);
+	pn_assert(!o->held && !o->unposted && !o->remote && !o->advancing);
+	pn_assert(pn_list_empty(&o->order));
+}
+
+/* What a short message has not touched is as it was made. */
+static void check_untouched(const struct pinion_request *request)
+{
+	pn_assert(!request->next && !request->due && !request->due_rail &&
+		  !request->ready_ns && !request->began_ns && !request->nkeys &&
+		  !request->shape.fragment && !request->onesided.granted &&
+		  !request->onesided.fence && !request->onesided.notified &&
+		  !request->onesided.nkeys);
+}
+
+static void check_ended(const struct pinion_request *request, struct sums *sums)
+{
+	check_holds_nothing(request);
+	if (request->rest_is_clean)
+		check_untouched(request);
+	pn_assert(!is_linked(&request->peer_link));
+	pn_assert(is_linked(&request->link) || request->has_handle);
+	pn_assert(request->status || request->kind ||
+		  request->moved == request->total);
+	sums->shelved += is_linked(&request->link);
+}
+
+static void check_posted(const struct pinion_request *request,
+			 struct sums *sums)
+{
+	check_holds_nothing(request);
+	pn_assert(!request->is_send && !request->kind);
+	pn_assert(!request->status && !request->moved && !request->total);
+	pn_assert(is_linked(&request->link));
+	sums->posted++;
+}
+
+static void check_living(const struct pinion_request *request,
+			 struct sums *sums)
+{
+	pn_assert(pn_request_by_id(request->peer, request->id) == request);
+	sums->with_peers++;
+	sums->packets += request->npackets;
+	if (request->kind)
+		check_onesided(request, sums);
+	else
+		check_message(request, sums);
+}
+
+/* All that a multi-receive stands for are counted by it. */
+static void check_multi_recv(const struct pinion_endpoint *ep,
+			     const struct pinion_multi_recv *multi)
+{
+	unsigned n = 0;
+	struct pn_list *pos;
+
+	for (uint32_t i = 0; i < ep->nrequests; i++)
+		n += ep->table[i]->multi_recv == multi && !ep->table[i]->ended;
+	pn_list_for_each (pos, &ep->done)
+		n += pn_container_of(pos, struct pinion_request, link)
+			     ->multi_recv == multi;
+	pn_assert(n == multi->internal);
+}
+
+static void check_request(const struct pinion_endpoint *ep,
+			  const struct pinion_request *request,
+			  struct sums *sums)
+{
+	pn_assert(request->ep == ep && request->id);
+	if (request->ended)
+		check_ended(request, sums);
+	else if (is_linked(&request->peer_link))
+		check_living(request, sums);
+	else
+		check_posted(request, sums);
+	if (request->multi_recv && !request->ended)
+		check_multi_recv(ep, request->multi_recv);
+}
+
+static void check_free_and_done(const struct pinion_endpoint *ep,
+				const struct sums *sums)
+{
+	const struct pn_list *pos;
+
+	pn_assert(length(&ep->requests) + length(&ep->done) == sums->shelved);
+	pn_assert(length(&ep->posted) == sums->posted);
+	pn_list_for_each (pos, &ep->done) {
+		const struct pinion_request *request =
+			pn_container_of(pos, struct pinion_request, link);
+
+		pn_assert(request->ended && !request->has_handle);
+	}
+	pn_list_for_each (pos, &ep->requests)
+		pn_assert(pn_container_of(pos, struct pinion_request, link)
+				  ->ended);
+}
+
+/* --- peers ---------------------------------------------------------------- */
+
+static void check_connection(const struct pn_connection *conn,
+			     struct sums *sums)
+{
+	const struct pinion_peer *peer = conn->owner;
+
+	sums->stalled -= length(&conn->stalled);
+	pn_assert(!conn->close_state);
+	if (!conn->peer) {
+		pn_assert(!conn->up && !conn->hello_due && !conn->down);
+		return;
+	}
+	pn_assert(!conn->up || !peer->sequenced ||
+		  (conn->hello_sent && conn->hello_received));
+	pn_assert(!conn->wrong_session ||
+		  (!conn->up && !conn->hello_due && !conn->hello_received));
+	pn_assert(conn->peer->user == conn);
+	pn_assert(conn->number < peer->nrails);
+	pn_assert(!conn->up ||
+		  (!conn->hello_due && !conn->down && !peer->down));
+	pn_assert(!conn->hello_due || (!conn->down && !peer->down));
+}
+
+static void check_connections(struct pinion_peer *peer, struct sums *sums)
+{
+	const struct pinion_endpoint *ep = peer->ep;
+	bool lives = false, waits = false;
+	unsigned numbers = 0;
+
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		const struct pn_connection *conn = &peer->conns[r];
+
+		pn_assert(conn->owner == peer && conn->rail == &ep->rails[r]);
+		check_connection(conn, sums);
+		if (!conn->peer)
+			continue;
+		pn_assert(!(numbers >> conn->number & 1));
+		numbers |= 1U << conn->number;
+		lives |= !conn->down;
+		waits |= conn->hello_due || is_linked(&conn->stalled);
+	}
+	pn_assert(!lives || peer->down ||
+		  (peer->conn->peer && !peer->conn->down));
+	pn_assert(!waits || is_linked(&peer->busy));
+	pn_assert(lives || peer->down || !peer->connected);
+}
+
+/* In the order of their numbers, none twice; how many are registered. */
+static unsigned check_sent(const struct pinion_peer *peer, struct sums *sums)
+{
+	uint32_t before = 0;
+	unsigned registered = 0;
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &peer->sent) {
+		const struct pn_packet_buffer *kept =
+			pn_container_of(pos, struct pn_packet_buffer, link);
+
+		pn_assert(kept->peer == peer && kept->sequence);
+		pn_assert(!before || (int32_t)(kept->sequence - before) > 0);
+		pn_assert((int32_t)(peer->next_sequence - kept->sequence) > 0);
+		pn_assert(kept->posted || !peer->down);
+		before = kept->sequence;
+		sums->operations += kept->posted;
+		registered += !kept->small;
+	}
+	return registered;
+}
+
+static void check_out_of_order(const struct pinion_peer *peer)
+{
+	uint32_t before = peer->expected_sequence;
+	const struct pn_list *pos;
+
+	pn_assert(length(&peer->out_of_order) == peer->nout_of_order);
+	pn_list_for_each (pos, &peer->out_of_order) {
+		uint32_t at =
+			pn_container_of(pos, struct pinion_unexpected, link)
+				->sequence;
+
+		pn_assert((int32_t)(at - before) > 0);
+		before = at;
+	}
+}
+
+static void check_queue(const struct pinion_peer *peer, struct sums *sums)
+{
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &peer->packets) {
+		const struct pn_queued_packet *p =
+			pn_container_of(pos, struct pn_queued_packet, link);
+		const struct pinion_request *request = p->request;
+
+		if (!request)
+			continue;
+		pn_assert(request->peer == peer && !request->ended);
+		sums->queued++;
+	}
+	pn_assert(pn_list_empty(&peer->packets) || !peer->down);
+}
+
+/* The first of those behind a fence waits for others. */
+static void check_order(const struct pinion_peer *peer, struct sums *sums)
+{
+	const struct pn_peer_onesided *o = &peer->onesided;
+
+	pn_assert(!o->ending_flushes && !o->beginning_fenced);
+	sums->in_order -= length(&o->order);
+	sums->fenced -= length(&o->fenced);
+	sums->unposted -= o->nunposted;
+	sums->stalled_pieces -= length(&o->stalled);
+	if (is_linked(&o->fenced))
+		pn_assert(o->nunposted &&
+			  pn_container_of(o->fenced.next, struct pinion_request,
+					  link)
+				  ->onesided.fence);
+	if (is_linked(&o->order))
+		pn_assert(pn_container_of(o->order.next, struct pinion_request,
+					  onesided.order)
+				  ->kind != PN_REQUEST_FLUSH);
+}
+
+static unsigned check_peer(const struct pinion_endpoint *ep,
+			   struct pinion_peer *peer, struct sums *sums)
+{
+	const struct pn_list *pos;
+
+	pn_assert(peer->ep == ep && peer->nrails && peer->name);
+	check_connections(peer, sums);
+	check_out_of_order(peer);
+	check_queue(peer, sums);
+	check_order(peer, sums);
+	pn_assert(is_linked(&peer->busy) ||
+		  (pn_list_empty(&peer->packets) && !peer->resend &&
+		   pn_list_empty(&peer->onesided.stalled)));
+	pn_assert(!peer->resend || is_linked(&peer->sent));
+	pn_assert(peer->sequenced ==
+		  (peer->nrails > 1 && ep->nrails > 1 && !peer->single));
+	pn_assert(peer->number <= ep->ntraced_peers);
+	sums->with_peers -= length(&peer->requests);
+	pn_list_for_each (pos, &peer->requests)
+		pn_assert(pn_container_of(pos, struct pinion_request, peer_link)
+				  ->peer == peer);
+	return check_sent(peer, sums);
+}
+
+/* Takes off the sums what it finds with the peers; how many bounce buffers are
+ * kept there. */
+static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
+{
+	unsigned registered = 0, busy = 0;
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->peers) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		registered += check_peer(ep, peer, sums);
+		busy += is_linked(&peer->busy);
+	}
+	pn_assert(busy == length(&ep->busy));
+	pn_assert(!sums->with_peers && !sums->in_order && !sums->stalled &&
+		  !sums->stalled_pieces && !sums->fenced && !sums->unposted);
+	return registered;
+}
+
+/* --- buffers -------------------------------------------------------------- */
+
+static void check_packet_buffers(const struct pinion_endpoint *ep,
+				 unsigned kept, struct sums *sums)
+{
+	unsigned apart = length(&ep->packet_buffers) + kept;
+	const struct pn_list *pos;
+
+	pn_assert(apart <= ep->npacket_buffers);
+	sums->operations += ep->npacket_buffers - apart;
+	pn_list_for_each (pos, &ep->packet_buffers) {
+		const struct pn_packet_buffer *b =
+			pn_container_of(pos, struct pn_packet_buffer, link);
+
+		pn_assert(!b->small && !b->peer && !b->posted);
+	}
+	pn_list_for_each (pos, &ep->unregistered_buffers)
+		pn_assert(pn_container_of(pos, struct pn_packet_buffer, link)
+				  ->small);
+}
+
+static void check_directs(const struct pinion_endpoint *ep, struct sums *sums)
+{
+	const struct pn_direct_pool *d = ep->direct_pool;
+	unsigned used = 0;
+
+	for (unsigned i = 0; d && i < PN_DIRECT_SLOTS; i++) {
+		const struct pinion_request *request = d->storage[i].request;
+
+		if (!request)
+			continue;
+		pn_assert(!request->ended && request->is_send);
+		check_pin(&d->storage[i].pin, request->buf, request->len);
+		used++;
+	}
+	pn_assert(!d || used + length(&d->free) == PN_DIRECT_SLOTS);
+	pn_assert(used == ep->reuse.direct_inflight);
+	sums->operations += used;
+	sums->queued += used;
+}
+
+static void check_bounce_buffers(const struct pinion_endpoint *ep,
+				 unsigned used)
+{
+	const struct pn_bounce_pool *pool = &ep->onesided.bounce_pool;
+	const struct pn_list *pos;
+	unsigned n = length(&pool->free) + length(&pool->free_cells);
+
+	pn_assert(n + used ==
+		  (pool->mr.addr ? PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS : 0));
+	pn_list_for_each (pos, &pool->free_cells)
+		pn_assert(pn_container_of(pos, struct pn_bounce_buffer, link) -
+				  pool->storage <
+			  PN_NBOUNCE_CELLS);
+}
+
+/* --- matching ------------------------------------------------------------- */
+
+static void check_unmatched(const struct pinion_endpoint *ep,
+			    const struct pinion_unexpected *unexpected)
+{
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->posted)
+		pn_assert(!pn_match_accepts(
+			pn_container_of(pos, struct pinion_request, link),
+			unexpected->peer, &unexpected->wire));
+}
+
+static void check_unexpected(const struct pinion_endpoint *ep,
+			     const struct pn_list *messages, bool unmatched)
+{
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, messages) {
+		const struct pinion_unexpected *unexpected =
+			pn_container_of(pos, struct pinion_unexpected, link);
+
+		pn_assert(unexpected->peer->ep == ep);
+		pn_assert(unexpected->payload_len <= unexpected->capacity);
+		pn_assert(unexpected->wire.kind == PN_WIRE_MATCH);
+		if (unmatched)
+			check_unmatched(ep, unexpected);
+	}
+}
+
+static void check_free_unexpected(const struct pn_list *messages,
+				  size_t capacity)
+{
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, messages)
+		pn_assert(pn_container_of(pos, struct pinion_unexpected, link)
+				  ->capacity == capacity);
+}
+
+/* Each is found by its tag, and counted. */
+static void check_tags(const struct pn_tag_table *tags)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < tags->nbuckets; i++) {
+		const struct pn_list *pos, *at;
+
+		pn_list_for_each (pos, &tags->buckets[i]) {
+			at = pn_tag_table_find(tags, tags->key_of(pos));
+			while (at && at != pos)
+				at = pn_tag_table_next(tags, at);
+			pn_assert(at);
+			n++;
+		}
+	}
+	pn_assert(n == tags->n);
+}
+
+/* No PUT_WHEN is held for a grant that is here. */
+static void check_grants(const struct pinion_endpoint *ep, uint32_t held)
+{
+	const struct pn_endpoint_onesided *o = &ep->onesided;
+
+	check_tags(&o->held);
+	check_tags(&o->granted);
+	pn_assert(o->held.n == held);
+	for (uint32_t i = 0; i < o->granted.nbuckets; i++) {
+		const struct pn_list *pos;
+
+		pn_list_for_each (pos, &o->granted.buckets[i])
+			pn_assert(!pn_tag_table_find(&o->held,
+						     o->granted.key_of(pos)));
+	}
+}
+
+/* --- all ------------------------------------------------------------------ */
+
+static void check_rails(const struct pinion_endpoint *ep,
+			const struct sums *sums)
+{
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		pn_assert(ep->rails[r].expected == sums->expected[r]);
+		pn_assert(ep->rails[r].byte_ns > 0);
+	}
+}
+
+/* Whoever has not parted is counted. */
+void pn_endpoint_check_closing(const struct pinion_endpoint *ep)
+{
+	const struct pn_list *pos;
+	unsigned n = 0;
+
+	pn_list_for_each (pos, &ep->peers) {
+		const struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		for (unsigned r = 0; r < ep->nrails; r++)
+			n += peer->conns[r].close_state != PN_CLOSE_NONE;
+	}
+	pn_assert(n == ep->nclosing);
+}
+
+void pn_endpoint_check(struct pinion_endpoint *ep)
+{
+	struct sums sums = { 0 };
+	unsigned kept;
+
+	pn_endpoint_lock(ep);
+	for (uint32_t i = 0; i < ep->nrequests; i++)
+		check_request(ep, ep->table[i], &sums);
+	check_free_and_done(ep, &sums);
+	kept = check_peers(ep, &sums);
+	check_packet_buffers(ep, kept, &sums);
+	check_directs(ep, &sums);
+	check_bounce_buffers(ep, sums.bounce_buffers);
+	check_unexpected(ep, &ep->unexpected, true);
+	check_unexpected(ep, &ep->probed, false);
+	check_free_unexpected(&ep->small_unexpected, PN_UNEXPECTED_SMALL_BYTES);
+	check_free_unexpected(&ep->large_unexpected, ep->limits.packet_bytes);
+	check_grants(ep, sums.held);
+	check_rails(ep, &sums);
+	pn_assert(sums.packets == sums.queued);
+	pn_assert(sums.operations == ep->noperations && !ep->nclosing);
+	pn_assert(!ep->polled.n && !ep->polled.room);
+	pn_assert(pn_stats_counters_valid(&pn_endpoint_statistics, ep));
+	pn_assert(ep->armed || !ep->others_armed);
+	pn_endpoint_unlock(ep);
+}

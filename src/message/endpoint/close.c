@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The end of an endpoint.
+ *
+ * Devices outlive it, and another endpoint may be opened on them: nothing of
+ * this one may come up there. So its conns end with it. On each a BYE, an empty
+ * send, goes out behind everything else, also what waited for room; when it has
+ * arrived, so has the last message that was reported as sent, and the conn is
+ * detached. PEER_DOWN comes when nothing of the peer can touch memory here any
+ * more. A conn to itself stays, as it is the device's own: there the BYE is
+ * waited for, behind which nothing of this life follows.
+ *
+ * Operations point into the endpoint's memory, so their ends are waited for,
+ * too. All of this takes a second at most. What has not ended by then (a peer
+ * that is stopped, say) is left behind: the endpoint's memory stays until the
+ * device has told of its last operation, whoever polls that. Registrations go
+ * in any case, which devices allow while operations use them. An endpoint that
+ * has devices of its own closes them, and leaves nothing behind.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/stats_segment.h"
+#include "message/message_impl.h"
+
+#define CLOSE_TIMEOUT_NS PN_NS_PER_S
+
+/* What a device's peer belongs to when its endpoint has gone. */
+static struct pinion_peer closed_peer = { .down = -ECONNRESET };
+static struct pn_connection closed_connection = { .owner = &closed_peer,
+						  .down = -ECONNRESET };
+
+static void for_connections(struct pinion_endpoint *ep,
+			    void (*fn)(struct pn_connection *conn))
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->peers) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		for (unsigned r = 0; r < ep->nrails; r++)
+			if (peer->conns[r].peer)
+				fn(&peer->conns[r]);
+	}
+}
+
+/* --- close_state
+ * -------------------------------------------------------------- */
+
+static void begin_close(struct pn_connection *conn)
+{
+	if (conn->down)
+		return;
+	conn->close_state = PN_CLOSE_PENDING;
+	conn->owner->ep->nclosing++;
+}
+
+static void end_close(struct pn_connection *conn)
+{
+	conn->close_state = PN_CLOSE_NONE;
+	conn->owner->ep->nclosing--;
+}
+
+/* PEER_DOWN follows. Where nothing was said yet, a conn to itself just stays.
+ */
+static void detach(struct pn_connection *conn)
+{
+	if (pn_connection_is_loopback(conn) ||
+	    pn_device_detach(conn->rail->device, conn->peer))
+		end_close(conn);
+	else
+		conn->close_state = PN_CLOSE_DETACHED;
+}
+
+/* What was to be said and found no room, without what sends that have not ended
+ * were to say: a peer may wait for it. False: there is still no room. */
+static bool flush_queued(struct pn_connection *conn)
+{
+	struct pinion_peer *peer = conn->owner;
+
+	if (peer->conn != conn || peer->sequenced)
+		return true;
+	while (!pn_list_empty(&peer->packets)) {
+		struct pn_queued_packet *p =
+			pn_container_of(peer->packets.next,
+					struct pn_queued_packet, link);
+
+		if (!p->request && pn_packet_post(conn, &p->wire, p->payload,
+						  p->len) == -EAGAIN)
+			return false;
+		pn_list_remove(&p->link);
+		pn_list_insert(&peer->ep->packets, &p->link);
+	}
+	return true;
+}
+
+static void send_bye(struct pn_connection *conn)
+{
+	const struct pn_op bye = { .kind = PN_OP_SEND, .user = &conn->bye };
+	struct pinion_endpoint *ep = conn->owner->ep;
+	int ret;
+
+	if (conn->close_state != PN_CLOSE_PENDING)
+		return;
+	if (!conn->peer->up) {
+		detach(conn);
+		return;
+	}
+	if (!flush_queued(conn))
+		return;
+	conn->bye = (struct pn_operation_context){ PN_OPERATION_BYE, ep };
+	ret = pn_device_post(conn->rail->device, conn->peer, &bye);
+	if (!ret) {
+		ep->noperations++;
+		conn->close_state = PN_CLOSE_BYE_SENT;
+	} else if (ret != -EAGAIN) {
+		detach(conn);
+	}
+}
+
+/* --- what devices still have to say --------------------------------------- */
+
+static void on_op(struct pinion_endpoint *ep,
+		  struct pn_operation_context *operation)
+{
+	struct pn_connection *conn =
+		pn_container_of(operation, struct pn_connection, bye);
+
+	if (operation->ep != ep) {
+		pn_endpoint_orphan_done(operation->ep);
+		return;
+	}
+	ep->noperations--;
+	if (operation->kind == PN_OPERATION_BYE &&
+	    conn->close_state == PN_CLOSE_BYE_SENT &&
+	    !pn_connection_is_loopback(conn))
+		detach(conn);
+}
+
+static bool is_own_address(const struct pn_peer *device_peer)
+{
+	struct pn_address own;
+
+	pn_device_address(device_peer->device, &own);
+	return own.len == device_peer->address.len &&
+	       !memcmp(own.data, device_peer->address.data, own.len);
+}
+
+void pn_connection_refuse(struct pn_peer *device_peer)
+{
+	device_peer->user = &closed_connection;
+	pn_device_detach(device_peer->device, device_peer);
+}
+
+static void on_completion(struct pinion_endpoint *ep,
+			  const struct pn_completion *c)
+{
+	struct pn_connection *conn = c->peer->user;
+	bool ours = conn && conn->owner->ep == ep;
+
+	/* One that has just come, and of whose first words nothing is kept: the
+	 * next endpoint would not know what the rest is about. */
+	if (!conn && c->kind != PN_COMPLETION_PEER_DOWN &&
+	    !is_own_address(c->peer))
+		pn_connection_refuse(c->peer);
+	if (c->kind == PN_COMPLETION_OP && c->user) {
+		on_op(ep, c->user);
+	} else if (c->kind == PN_COMPLETION_RECV) {
+		if (ours && !c->len && conn->close_state == PN_CLOSE_BYE_SENT &&
+		    pn_connection_is_loopback(conn))
+			end_close(conn);
+		pn_device_return_buffer(c->peer->device, c);
+	} else if (c->kind == PN_COMPLETION_PEER_DOWN && ours) {
+		if (conn->close_state)
+			end_close(conn);
+		conn->down = c->status ? c->status : -ECONNRESET;
+	}
+}
+
+static bool poll_one(struct pinion_endpoint *ep, struct pn_device *device)
+{
+	struct pn_completion c;
+
+	if (!pn_device_poll(device, &c, 1))
+		return false;
+	on_completion(ep, &c);
+	return true;
+}
+
+static void drain(struct pinion_endpoint *ep)
+{
+	uint64_t deadline = pn_device_now(ep->device) + CLOSE_TIMEOUT_NS;
+
+	for_connections(ep, begin_close);
+	while ((ep->nclosing || ep->noperations) &&
+	       pn_device_now(ep->device) < deadline) {
+		bool moved = false;
+
+		for_connections(ep, send_bye);
+		for (unsigned r = 0; r < ep->nrails; r++)
+			moved |= poll_one(ep, ep->rails[r].device);
+		if (!moved && (ep->nclosing || ep->noperations) &&
+		    pn_device_wait_any(ep->devices, ep->nrails, deadline))
+			return;
+	}
+}
+
+/* The device's peer outlives the conn. */
+static void unbind(struct pn_connection *conn)
+{
+	bool stays = pn_connection_is_loopback(conn) && !conn->close_state &&
+		     !conn->down;
+
+	if (conn->close_state == PN_CLOSE_PENDING ||
+	    conn->close_state == PN_CLOSE_BYE_SENT)
+		pn_device_detach(conn->rail->device, conn->peer);
+	conn->peer->user = stays ? NULL : &closed_connection;
+}
+
+/* --- memory --------------------------------------------------------------- */
+
+/* Fragments of requests that never ended still hold pins. */
+static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(&request->fragments))) {
+		struct pn_fragment *f =
+			pn_container_of(link, struct pn_fragment, link);
+
+		if (f->pinned)
+			pn_cache_unpin(f->conn->rail->cache, &f->pin);
+		pn_list_append(&ep->fragments, link);
+	}
+	pn_request_unpin(request);
+}
+
+static void free_list(struct pn_list *list, size_t link_offset)
+{
+	struct pn_list *link;
+
+	while ((link = pn_list_pop(list)))
+		free((char *)link - link_offset);
+}
+
+static void free_all(struct pinion_endpoint *ep)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->peers) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+
+		free_list(&peer->packets,
+			  offsetof(struct pn_queued_packet, link));
+		pn_retransmit_drop(peer);
+	}
+	free_list(&ep->unexpected, offsetof(struct pinion_unexpected, link));
+	free_list(&ep->probed, offsetof(struct pinion_unexpected, link));
+	free_list(&ep->small_unexpected,
+		  offsetof(struct pinion_unexpected, link));
+	free_list(&ep->large_unexpected,
+		  offsetof(struct pinion_unexpected, link));
+	free_list(&ep->packets, offsetof(struct pn_queued_packet, link));
+	free_list(&ep->fragments, offsetof(struct pn_fragment, link));
+	free_list(&ep->unregistered_buffers,
+		  offsetof(struct pn_packet_buffer, link));
+	free_list(&ep->peers, offsetof(struct pinion_peer, link));
+	pn_onesided_free_fragments(ep);
+	pn_requests_free(ep);
+	free(ep->packet_buffer_storage);
+	free(ep->direct_pool);
+	pn_stats_free(ep);
+}
+
+void pn_endpoint_orphan_done(struct pinion_endpoint *ep)
+{
+	if (!--ep->noperations)
+		free_all(ep);
+}
+
+/* Nothing is told of operations any more, nor done. */
+static void close_devices(struct pinion_endpoint *ep)
+{
+	for (unsigned r = ep->nrails; r--;)
+		pn_device_close(ep->rails[r].device);
+	ep->noperations = 0;
+}
+
+void pn_endpoint_close(struct pinion_endpoint *ep)
+{
+	if (!ep)
+		return;
+	PN_ENDPOINT_CHECK(ep);
+	pn_rails_set_owner(ep, false, false);
+	drain(ep);
+	PN_ENDPOINT_CHECK_CLOSING(ep);
+	for (uint32_t i = 0; i < ep->nrequests; i++)
+		abandon(ep, ep->table[i]);
+	pn_onesided_fini(ep);
+	for_connections(ep, unbind);
+	if (ep->epoll >= 0) {
+		close(ep->epoll);
+		close(ep->told);
+	}
+	pn_direct_close(ep);
+	pn_reuse_fini(&ep->reuse);
+	pn_packet_buffers_close(ep);
+	for (unsigned r = 0; r < ep->nrails; r++)
+		pn_protocol_selector_close(ep->selectors[r]);
+	pn_mutex_fini(&ep->lock);
+	if (ep->owns_devices)
+		close_devices(ep);
+	if (!ep->noperations) {
+		free_all(ep);
+		return;
+	}
+	pn_warn("an endpoint closes with %u operations that do not end; its "
+		"memory is kept until they do",
+		ep->noperations);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Life of an endpoint but its end, which is in close.c. */
+#include <errno.h>
+
+#include "message/message_impl.h"
+
+static void init_lists(struct pinion_endpoint *ep)
+{
+	struct pn_list *lists[] = { &ep->unregistered_buffers,
+				    &ep->peers,
+				    &ep->busy,
+				    &ep->posted,
+				    &ep->unexpected,
+				    &ep->done,
+				    &ep->small_unexpected,
+				    &ep->large_unexpected,
+				    &ep->probed,
+				    &ep->packets,
+				    &ep->fragments,
+				    &ep->requests };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
+		pn_list_init(lists[i]);
+}
+
+/* What the device allows, and what its costs suggest where nothing is set. */
+static void set_limits(struct pinion_endpoint *ep)
+{
+	struct pn_protocol_limits *limits = &ep->limits;
+	struct pn_costs costs = ep->device->costs;
+	double bandwidth = 0;
+
+	limits->packet_bytes = ep->small_bytes = SIZE_MAX;
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		const struct pn_device_limits *of = &ep->devices[r]->limits;
+		size_t most = of->max_send_bytes - sizeof(struct pn_wire);
+
+		if (limits->packet_bytes > most)
+			limits->packet_bytes = most;
+		if (ep->small_bytes > of->inline_bytes)
+			ep->small_bytes = of->inline_bytes;
+		bandwidth += 1 / ep->rails[r].byte_ns;
+	}
+	if (ep->nrails > 1 && !ep->either)
+		costs.put_byte_ns = 1 / bandwidth;
+	if (ep->small_bytes > sizeof(struct pn_wire) + limits->packet_bytes)
+		ep->small_bytes = sizeof(struct pn_wire) + limits->packet_bytes;
+	if (limits->eager_bytes > limits->packet_bytes)
+		limits->eager_bytes = limits->packet_bytes;
+	if (limits->match_bytes > limits->packet_bytes)
+		limits->match_bytes = limits->packet_bytes;
+	if (!limits->fragment_bytes)
+		limits->fragment_bytes =
+			pn_protocol_best_fragment(limits, &costs, false);
+	if (!limits->segment_bytes)
+		limits->segment_bytes =
+			pn_protocol_best_fragment(limits, &costs, true);
+}
+
+static size_t inject_below(const struct pinion_endpoint *ep)
+{
+	size_t most = ep->limits.eager_bytes;
+
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		size_t inline_bytes = ep->devices[r]->limits.inline_bytes;
+
+		if (inline_bytes < sizeof(struct pn_wire))
+			return 0;
+		if (most > inline_bytes - sizeof(struct pn_wire))
+			most = inline_bytes - sizeof(struct pn_wire);
+	}
+	return pn_reuse_skips(&ep->reuse, ep->eager_kind, most)
+		       ? most + 1
+		       : ep->reuse.from[ep->eager_kind];
+}
+
+static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
+{
+	const struct pn_device *device = ep->device;
+
+	attr.small_bytes = ep->limits.eager_bytes;
+	pn_reuse_init(&ep->reuse, ep->device, ep->cache, &attr);
+	ep->eager_kind =
+		device->caps & PN_CAP_RING ? PN_REUSE_RING : PN_REUSE_SEND;
+	if (!(device->caps & PN_CAP_GATHER) || ep->nrails > 1)
+		pn_reuse_exclude(&ep->reuse, ep->eager_kind);
+	ep->inject_below = inject_below(ep);
+}
+
+static int open_choosers(struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < (ep->either ? ep->nrails : 1); r++) {
+		ep->selectors[r] =
+			pn_protocol_selector_open(&ep->limits,
+						  &ep->devices[r]->costs);
+		if (!ep->selectors[r])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void close_choosers(struct pinion_endpoint *ep)
+{
+	for (unsigned r = 0; r < ep->nrails; r++)
+		pn_protocol_selector_close(ep->selectors[r]);
+}
+
+int pn_endpoint_open(const struct pn_endpoint_attr *attr,
+		     struct pinion_endpoint **out)
+{
+	struct pinion_endpoint *ep =
+		pn_stats_alloc(&pn_endpoint_statistics, attr->stats_owner,
+			       attr->stats_owner);
+	int ret;
+
+	if (!ep)
+		return -ENOMEM;
+	ep->nrails = attr->nrails;
+	ep->either = attr->either && attr->nrails > 1;
+	ep->epoll = ep->told = -1;
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		ep->rails[r].device = attr->rails[r].device;
+		ep->rails[r].cache = attr->rails[r].cache;
+		ep->devices[r] = attr->rails[r].device;
+	}
+	ep->device = ep->rails[0].device;
+	ep->cache = ep->rails[0].cache;
+	ep->budget = attr->budget;
+	ep->helper = attr->helper;
+	ep->owns_devices = attr->owns_devices;
+	ep->limits = attr->limits;
+	pn_rails_init(ep);
+	set_limits(ep);
+	init_reuse(ep, attr->reuse);
+	ep->protocol = attr->protocol;
+	ep->locking = !attr->single_threaded;
+	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
+	init_lists(ep);
+	pn_progress_init(ep);
+	ret = pn_onesided_init(ep);
+	if (ret)
+		goto free_ep;
+	ret = open_choosers(ep);
+	if (!ret)
+		ret = pn_packet_buffers_open(ep, &attr->pages);
+	if (ret)
+		goto close_choosers;
+	pn_mutex_init(&ep->lock);
+	pn_rails_set_owner(ep, true, attr->single_threaded);
+	*out = ep;
+	return 0;
+
+close_choosers:
+	close_choosers(ep);
+	pn_onesided_fini(ep);
+free_ep:
+	pn_stats_free(ep);
+	return ret;
+}
+
+/* All together. */
+static void query_choosers(struct pinion_endpoint *ep,
+			   struct pn_protocol_selector_stats *out)
+{
+	struct pn_protocol_selector_stats one;
+
+	*out = (struct pn_protocol_selector_stats){ 0 };
+	for (unsigned r = 0; r < ep->nrails && ep->selectors[r]; r++) {
+		pn_protocol_selector_query(ep->selectors[r], &one);
+		out->off += one.off * (double)one.told;
+		out->told += one.told;
+		out->trials += one.trials;
+	}
+	if (out->told)
+		out->off /= (double)out->told;
+}
+
+void pn_endpoint_query(struct pinion_endpoint *ep,
+		       struct pn_endpoint_stats *out)
+{
+	pn_endpoint_lock(ep);
+	*out = ep->stats;
+	query_choosers(ep, &out->choices);
+	pn_endpoint_unlock(ep);
+}
+
+void pn_endpoint_set_protocol(struct pinion_endpoint *ep, int protocol)
+{
+	ep->protocol = protocol;
+}

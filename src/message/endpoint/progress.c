@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Progress of an endpoint: what its devices say goes to whom it concerns, and
+ * what waited for room in their queues is posted. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "message/message_impl.h"
+
+#define POLL_BATCH 16
+
+/* --- packets -------------------------------------------------------------- */
+
+static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
+			 const uint8_t *payload, size_t len)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pinion_request *receive;
+	struct pinion_unexpected *unexpected;
+
+	if (!pn_protocol_at(wire->protocol))
+		return -EPROTO;
+	receive = pn_match_posted(ep, peer, wire);
+	if (receive) {
+		pn_transfer_receive(receive, peer, wire, payload, len);
+		return 0;
+	}
+	unexpected = pn_unexpected_alloc(peer, wire, len);
+	if (!unexpected)
+		return -ENOMEM;
+	pn_copy(ep->device, unexpected->payload, payload, len);
+	pn_list_append(&ep->unexpected, &unexpected->link);
+	ep->stats.unexpected++;
+	return 0;
+}
+
+/* Of a message that is more than its MATCH is told at its end. */
+static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
+		    const uint8_t *payload, size_t len)
+{
+	int ret = receive_match(peer, wire, payload, len);
+
+	if (pn_unlikely(wire->status & PN_WIRE_TELL) && !ret &&
+	    len == wire->len && !wire->nkeys)
+		pn_transfer_send_got(peer, wire->from);
+	return ret;
+}
+
+/* One peer's garbage ends that peer and nothing else. */
+static void bad_packet(struct pinion_peer *peer, int why)
+{
+	peer->ep->stats.bad_packets++;
+	if (why == -EPROTONOSUPPORT)
+		pn_error("a peer speaks another version of the wire format "
+			 "than %d: use one version of pinion everywhere",
+			 PN_WIRE_VERSION);
+	else
+		pn_error("a peer sent what makes no sense (%s); its messages "
+			 "are given up",
+			 strerror(-why));
+	pn_peer_fail(peer, why);
+}
+
+static int on_packet(struct pinion_peer *peer, const struct pn_wire *wire,
+		     const uint8_t *payload, size_t len)
+{
+	if (wire->kind == PN_WIRE_MATCH)
+		return on_match(peer, wire, payload, len);
+	if (pn_onesided_concerns(peer, wire))
+		return pn_onesided_packet(peer, wire, payload, len);
+	if (pn_likely(wire->kind < PN_WIRE_HELLO))
+		return pn_transfer_packet(peer, wire, payload, len);
+	if (wire->kind == PN_WIRE_GOT)
+		return pn_transfer_on_got(peer, wire);
+	if (wire->kind == PN_WIRE_DOWN)
+		pn_connection_remote_down(peer, wire->protocol);
+	return 0;
+}
+
+static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
+{
+	struct pinion_request *request = pn_request_by_immediate(peer, c->imm);
+
+	if (request && request->kind)
+		pn_onesided_written(request, c->imm, c->len);
+	else
+		pn_transfer_written(peer, c->imm);
+}
+
+/* Those that came too early follow when their turn has come. */
+static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
+			const struct pn_wire *wire, const uint8_t *payload,
+			size_t len)
+{
+	int ret = pn_sequence_received(peer, sequence, wire, payload, len);
+	struct pinion_unexpected *unexpected;
+
+	if (ret)
+		return ret == -EALREADY ? 0 : ret;
+	ret = on_packet(peer, wire, payload, len);
+	while (!ret && !peer->down && (unexpected = pn_sequence_next(peer))) {
+		ret = on_packet(peer, &unexpected->wire, unexpected->payload,
+				unexpected->payload_len);
+		pn_unexpected_free(peer->ep, unexpected);
+	}
+	return ret;
+}
+
+/* Of a stranger whose first packet says nothing nothing is known but its
+ * device. */
+static struct pn_connection *connection_of_packet(struct pinion_endpoint *ep,
+						  const struct pn_completion *c,
+						  const struct pn_wire *wire,
+						  int parsed,
+						  const uint8_t *payload,
+						  size_t len)
+{
+	static const struct pn_wire nothing;
+	struct pn_connection *conn = pn_connection_of(ep, c->peer);
+
+	return pn_likely(conn)
+		       ? conn
+		       : pn_connection_identify(ep, c->peer,
+						parsed ? &nothing : wire,
+						payload, len);
+}
+
+static int on_connection(struct pn_connection *conn, uint32_t sequence,
+			 const struct pn_wire *wire, const uint8_t *payload,
+			 size_t len)
+{
+	if (pn_unlikely(wire->kind == PN_WIRE_HELLO))
+		return pn_connection_hello(conn, wire, payload, len);
+	if (!pn_connection_accepts(conn))
+		return 0;
+	if (pn_unlikely(sequence))
+		return on_sequenced(conn->owner, sequence, wire, payload, len);
+	return on_packet(conn->owner, wire, payload, len);
+}
+
+static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	struct pn_device *device = c->peer->device;
+	const uint8_t *payload = NULL;
+	struct pn_wire wire;
+	size_t len = 0;
+	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
+	struct pn_connection *conn =
+		connection_of_packet(ep, c, &wire, ret, payload, len);
+
+	if (conn && !conn->owner->down && !conn->wrong_session) {
+		if (!ret)
+			ret = on_connection(conn, c->imm, &wire, payload, len);
+		if (ret)
+			bad_packet(conn->owner, ret);
+	}
+	pn_device_return_buffer(device, c);
+}
+
+/* --- the short conn --------------------------------------------------------
+ */
+
+/* A message that is all there, as most are. */
+static inline bool is_whole(const struct pn_wire *wire, size_t len)
+{
+	uint32_t first;
+
+	memcpy(&first, wire, sizeof(first));
+	return first == PN_WIRE_MATCH_BY(PN_PROTOCOL_EAGER) &&
+	       wire->len == len - sizeof(*wire) &&
+	       !(wire->status & ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA));
+}
+
+/* The oldest receive, if it is what the message is for and there is nothing
+ * else to do than to copy and to tell whoever polls. */
+static struct pinion_request *posted_receive_for(
+	const struct pinion_endpoint *ep, const struct pn_connection *conn,
+	const struct pn_wire *wire)
+{
+	struct pinion_request *first =
+		pn_container_of(ep->posted.next, struct pinion_request, link);
+
+	if (!conn || pn_list_empty(&ep->posted) || !conn->up ||
+	    !pn_match_accepts(first, conn->owner, wire) ||
+	    wire->len > first->len || first->has_handle || first->multi_recv)
+		return NULL;
+	return first;
+}
+
+static void complete_into_poll(struct pinion_endpoint *ep,
+			       const struct pinion_request *receive,
+			       struct pinion_peer *peer,
+			       const struct pn_wire *wire)
+{
+	ep->polled.out[ep->polled.n++] = (struct pinion_completion){
+		.flags = wire->status & PN_WIRE_HAS_DATA
+				 ? PINION_COMPLETION_DATA
+				 : 0,
+		.peer = peer,
+		.tag = wire->tag,
+		.len = wire->len,
+		.user = receive->user,
+		.data = wire->to,
+		.message_len = wire->len,
+		.buf = receive->buf,
+	};
+}
+
+/* What most messages are, in one go: a short one that a receive waits for and
+ * that the thread which polls takes. False: nothing was done, it goes the conn
+ * of all. */
+static bool receive_short(struct pn_receive_handler *receive_handler,
+			  struct pn_peer *device_peer, const void *data,
+			  size_t len)
+{
+	struct pinion_endpoint *ep =
+		pn_container_of(receive_handler, struct pinion_endpoint,
+				receive_handler);
+	const struct pn_connection *conn = device_peer->user;
+	struct pinion_request *receive;
+	struct pn_wire wire;
+
+	if (len < sizeof(wire) || ep->polled.n == ep->polled.room ||
+	    !pn_list_empty(&ep->done))
+		return false;
+	memcpy(&wire, data, sizeof(wire));
+	if (!is_whole(&wire, len))
+		return false;
+	receive = posted_receive_for(ep, conn, &wire);
+	if (!receive)
+		return false;
+	pn_list_remove(&receive->link);
+	if (wire.len)
+		pn_copy(ep->device, receive->buf,
+			(const uint8_t *)data + sizeof(wire), wire.len);
+	ep->stats.received++;
+	complete_into_poll(ep, receive, conn->owner, &wire);
+	receive->ended = receive->rest_is_clean = true;
+	pn_request_free(receive);
+	return true;
+}
+
+/* The same of what was lent, since not every device asks. */
+static bool receive_short_lent(struct pinion_endpoint *ep,
+			       const struct pn_completion *c)
+{
+	if (c->kind != PN_COMPLETION_RECV || c->imm ||
+	    !receive_short(&ep->receive_handler, c->peer, c->data, c->len))
+		return false;
+	pn_device_return_buffer(c->peer->device, c);
+	return true;
+}
+
+/* As long as nobody polls there is no room, and nothing is taken so. */
+void pn_progress_init(struct pinion_endpoint *ep)
+{
+	ep->receive_handler.take = receive_short;
+	ep->completes_into_poll =
+		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
+}
+
+/* --- all that a device tells ---------------------------------------------- */
+
+static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	struct pn_operation_context *operation = c->user;
+
+	if (pn_unlikely(operation->ep != ep)) {
+		pn_endpoint_orphan_done(operation->ep);
+		return;
+	}
+	ep->noperations--;
+	if (operation->kind == PN_OPERATION_PACKET) {
+		struct pn_packet_buffer *bounce = c->user;
+
+		if (pn_unlikely(bounce->peer))
+			pn_retransmit_done(bounce, c->status);
+		else
+			pn_packet_buffer_put(ep, bounce);
+	} else if (operation->kind == PN_OPERATION_DIRECT) {
+		pn_direct_done(ep, c->user, c->status);
+	} else if (operation->kind == PN_OPERATION_ONESIDED) {
+		pn_onesided_done(c->user, c->status);
+	} else {
+		pn_transfer_done(c->user, c->status);
+	}
+}
+
+static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
+				 const struct pn_completion *c)
+{
+	struct pn_connection *conn;
+
+	switch (c->kind) {
+	case PN_COMPLETION_RECV:
+		/* An empty one is a BYE: PEER_DOWN will say the same. */
+		if (pn_likely(c->len))
+			on_recv(ep, c);
+		else
+			pn_device_return_buffer(c->peer->device, c);
+		return;
+	case PN_COMPLETION_OP:
+		/* A silent packet that failed has no user; its peer will. */
+		if (c->user)
+			on_op(ep, c);
+		return;
+	case PN_COMPLETION_PEER_UP:
+		conn = pn_connection_of(ep, c->peer);
+		if (conn)
+			pn_connection_up(conn);
+		return;
+	case PN_COMPLETION_PEER_DOWN:
+		conn = pn_connection_of(ep, c->peer);
+		if (conn)
+			pn_connection_down(conn,
+					   c->status ? c->status : -ECONNRESET);
+		return;
+	case PN_COMPLETION_IMM:
+		conn = pn_connection_of(ep, c->peer);
+		if (conn && pn_connection_accepts(conn))
+			on_imm(conn->owner, c);
+		return;
+	}
+}
+
+static bool progress_peers(struct pinion_endpoint *ep)
+{
+	struct pn_list *pos, *next;
+	bool moved = false;
+
+	pn_list_for_each_safe (pos, next, &ep->busy) {
+		struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, busy);
+
+		moved |= pn_peer_progress(peer);
+	}
+	return moved;
+}
+
+/* Inline: most find nothing, and are over. */
+static PN_ALWAYS_INLINE inline int poll_rail(struct pinion_endpoint *ep,
+					     struct pn_device *device)
+{
+	struct pn_completion completions[POLL_BATCH];
+	int n = pn_device_poll(device, completions, POLL_BATCH);
+
+	for (int i = 0; pn_unlikely(i < n); i++)
+		if (!receive_short_lent(ep, &completions[i]))
+			dispatch(ep, &completions[i]);
+	return n;
+}
+
+static PN_NOINLINE int poll_other_rails(struct pinion_endpoint *ep)
+{
+	int n = 0;
+
+	for (unsigned r = 1; r < ep->nrails; r++)
+		n += poll_rail(ep, ep->rails[r].device);
+	return n;
+}
+
+static PN_ALWAYS_INLINE inline int progress(struct pinion_endpoint *ep)
+{
+	int n;
+
+	pn_cache_revoke_released(ep->cache);
+	n = poll_rail(ep, ep->device);
+	if (pn_unlikely(ep->nrails > 1))
+		n += poll_other_rails(ep);
+	if (pn_unlikely(!pn_list_empty(&ep->busy)))
+		n += progress_peers(ep);
+	return n;
+}
+
+int pn_endpoint_progress(struct pinion_endpoint *ep)
+{
+	return progress(ep);
+}
+
+/* --- polling -------------------------------------------------------------- */
+
+/* Nothing has ended before, or it would be taken first. In virtual time others
+ * run while this one copies, and may come here, too. */
+static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
+	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max)
+{
+	unsigned n;
+
+	if (pn_likely(ep->completes_into_poll)) {
+		ep->polled.out = out;
+		ep->polled.room = max;
+	}
+	progress(ep);
+	n = ep->polled.n;
+	ep->polled.n = ep->polled.room = 0;
+	return n;
+}
+
+/* Behind the n that are there already. */
+static PN_NOINLINE unsigned reap_done(struct pinion_endpoint *ep,
+				      struct pinion_completion *out, unsigned n,
+				      unsigned max)
+{
+	for (; n < max && !pn_list_empty(&ep->done); n++)
+		pn_request_reap(pn_container_of(ep->done.next,
+						struct pinion_request, link),
+				&out[n]);
+	return n;
+}
+
+int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
+		     unsigned max)
+{
+	unsigned n = 0;
+
+	pn_endpoint_lock(ep);
+	pn_endpoint_disarm(ep);
+	if (pn_likely(pn_list_empty(&ep->done)))
+		n = progress_and_collect(ep, out, max);
+	if (pn_unlikely(!pn_list_empty(&ep->done)))
+		n = reap_done(ep, out, n, max);
+	if (!n)
+		pn_reuse_idle(&ep->reuse, true);
+	pn_endpoint_unlock(ep);
+	return (int)n;
+}

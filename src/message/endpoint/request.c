@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Requests and their numbers. A number is an index and a generation, so that
+ * a peer that is late or lying does not hit the index's next owner. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message/message_impl.h"
+
+#define INDEX_BITS 20
+#define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
+
+static int grow_table(struct pinion_endpoint *ep)
+{
+	uint32_t n = ep->ntable ? 2 * ep->ntable : 64;
+	struct pinion_request **table;
+
+	if (n > INDEX_MASK)
+		return -ENOMEM;
+	table = realloc(ep->table, n * sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	ep->table = table;
+	ep->ntable = n;
+	return 0;
+}
+
+static struct pinion_request *new_request(struct pinion_endpoint *ep)
+{
+	struct pinion_request *request;
+
+	if (ep->nrequests == ep->ntable && grow_table(ep))
+		return NULL;
+	request = calloc(1, sizeof(*request));
+	if (!request)
+		return NULL;
+	/* Index 0 with generation 0 would be 0, which means none. */
+	request->id = ep->nrequests | UINT32_C(1) << INDEX_BITS;
+	ep->table[ep->nrequests++] = request;
+	return request;
+}
+
+/* What a short message does not touch. */
+static void init_rest(struct pinion_request *request)
+{
+	struct pn_wire_key *keys = request->keys;
+	struct pinion_pin *sources = request->sources;
+
+	memset((char *)request + offsetof(struct pinion_request, keys), 0,
+	       sizeof(*request) - offsetof(struct pinion_request, keys));
+	request->keys = keys;
+	request->sources = sources;
+	pn_list_init(&request->fragments);
+	pn_onesided_init_request(request);
+}
+
+static void init_request(struct pinion_request *request,
+			 struct pinion_endpoint *ep,
+			 const struct pinion_message *message)
+{
+	memset((char *)request + offsetof(struct pinion_request, other), 0,
+	       offsetof(struct pinion_request, keys) -
+		       offsetof(struct pinion_request, other));
+	request->ep = ep;
+	request->peer = message->peer;
+	request->buf = message->buf;
+	request->len = message->len;
+	request->tag = message->tag;
+	request->ignore = message->ignore;
+	request->data = message->data;
+	request->has_data = message->flags & PINION_MESSAGE_DATA;
+	request->space = (uint8_t)message->space;
+	request->user = message->user;
+	request->multi_recv = message->multi_recv;
+	pn_list_init(&request->link);
+	pn_list_init(&request->peer_link);
+}
+
+struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
+					const struct pinion_message *message)
+{
+	struct pn_list *free_one = pn_list_pop(&ep->requests);
+	struct pinion_request *request =
+		free_one
+			? pn_container_of(free_one, struct pinion_request, link)
+			: new_request(ep);
+
+	if (!request)
+		return NULL;
+	if (!request->rest_is_clean)
+		init_rest(request);
+	init_request(request, ep, message);
+	return request;
+}
+
+struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	uint32_t index = id & INDEX_MASK;
+	struct pinion_request *request;
+
+	if (index >= ep->nrequests)
+		return NULL;
+	request = ep->table[index];
+	if (request->id != id || request->ended || request->peer != peer)
+		return NULL;
+	return request;
+}
+
+/* Index and count: no two fragments that could be confused have the same. */
+uint32_t pn_request_new_immediate(struct pinion_request *request)
+{
+	return request->announced++ << INDEX_BITS | (request->id & INDEX_MASK);
+}
+
+struct pinion_request *pn_request_by_immediate(struct pinion_peer *peer,
+					       uint32_t number)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	uint32_t index = number & INDEX_MASK;
+
+	return index < ep->nrequests
+		       ? pn_request_by_id(peer, ep->table[index]->id)
+		       : NULL;
+}
+
+struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
+				       bool is_send)
+{
+	struct pinion_request *request = pn_request_by_id(peer, id);
+
+	return request && !request->kind && request->is_send == is_send
+		       ? request
+		       : NULL;
+}
+
+/* Room for them, once got, stays with the request when it is used again. */
+int pn_request_store_keys(struct pinion_request *request,
+			  const struct pn_wire *wire, const uint8_t *payload)
+{
+	if (!wire->nkeys)
+		return 0;
+	if (!request->keys)
+		request->keys =
+			malloc(PN_WIRE_MAX_KEYS * sizeof(*request->keys));
+	if (!request->keys)
+		return -ENOMEM;
+	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
+	request->nkeys = wire->nkeys;
+	request->key_rails = wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
+	return 0;
+}
+
+void pn_request_unpin(struct pinion_request *request)
+{
+	if (request->source_pinned)
+		pn_cache_unpin(request->ep->cache, &request->source);
+	request->source_pinned = false;
+	if (request->exposed)
+		pn_transfer_unpin_source(request);
+}
+
+static bool is_truncated(const struct pinion_request *request)
+{
+	return !request->is_send && request->message_len > request->len;
+}
+
+static void tell(struct pinion_request *request)
+{
+	bool tells = request->tells;
+
+	request->tells = false;
+	if (tells && request->kind)
+		pn_grant_send_fail(request);
+	else if (tells)
+		pn_transfer_send_fail(request);
+}
+
+/* From here on its owner may take it. */
+static void finish(struct pinion_request *request)
+{
+	struct pinion_endpoint *ep = request->ep;
+
+	request->ended = true;
+	pn_helper_done(ep->helper, &request->call);
+	pn_list_remove(&request->peer_link);
+	pn_list_remove(&request->link);
+	if (!request->has_handle)
+		pn_list_append(&ep->done, &request->link);
+	/* Its owner may sleep in the device, which has no more to say, or on
+	 * the descriptor. */
+	if (ep->sleeping)
+		pn_device_wake(ep->device);
+	pn_endpoint_notify(ep);
+}
+
+void pn_request_end(struct pinion_request *request, int status)
+{
+	if (request->ended)
+		return;
+	if (status && !request->status)
+		request->status = status;
+	if (status && request->kind)
+		pn_onesided_abandon(request);
+	else if (status)
+		pn_transfer_abandon(request);
+	if (request->nfragments || request->npackets ||
+	    request->onesided.nfragments ||
+	    (pn_unlikely(request->awaits_got) && !request->status))
+		return;
+	pn_request_unpin(request);
+	pn_rail_data_arrived(request, request->due);
+	tell(request);
+	if (pn_unlikely(request->sends_got) && !request->status)
+		pn_transfer_send_got(request->peer, request->other);
+	/* Said last: its buffer is full only when nothing else went wrong. */
+	if (!request->status && is_truncated(request))
+		request->status = -EMSGSIZE;
+	finish(request);
+	if (request->kind)
+		pn_onesided_ended(request);
+}
+
+void pn_request_end_short(struct pinion_request *request)
+{
+	if (pn_unlikely(is_truncated(request)))
+		request->status = -EMSGSIZE;
+	request->rest_is_clean = !request->ep->helper;
+	finish(request);
+}
+
+static uint32_t next_generation(uint32_t id)
+{
+	uint32_t next = id + (UINT32_C(1) << INDEX_BITS);
+
+	return next >> INDEX_BITS ? next : next + (UINT32_C(1) << INDEX_BITS);
+}
+
+/* The newest first: its memory is warm. */
+void pn_request_free(struct pinion_request *request)
+{
+	request->id = next_generation(request->id);
+	pn_list_insert(&request->ep->requests, &request->link);
+}
+
+void pn_request_reap(struct pinion_request *request,
+		     struct pinion_completion *out)
+{
+	if (out)
+		*out = (struct pinion_completion){
+			.status = request->status,
+			.flags = request->has_data ? PINION_COMPLETION_DATA : 0,
+			.peer = request->peer,
+			.tag = request->tag,
+			.len = request->moved,
+			.user = request->user,
+			.data = request->data,
+			.message_len = request->message_len,
+			.buf = request->buf,
+		};
+	if (pn_unlikely(request->multi_recv) && --request->multi_recv->internal)
+		out->flags |= PINION_COMPLETION_MORE;
+	pn_list_remove(&request->link);
+	pn_request_free(request);
+}
+
+void pn_requests_free(struct pinion_endpoint *ep)
+{
+	for (uint32_t i = 0; i < ep->nrequests; i++) {
+		struct pinion_request *request = ep->table[i];
+
+		free(request->keys);
+		free(request->sources);
+		free(request);
+	}
+	free(ep->table);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the board (base/stats_segment.h) shows of an endpoint. */
+#include "message/message_impl.h"
+
+#define COUNTER(member, name) \
+	PN_STATS_FIELD(COUNTER, struct pinion_endpoint, stats.member, name)
+
+static const struct pn_stats_field endpoint_fields[] = {
+	COUNTER(sent[PN_PROTOCOL_EAGER], "sent_eager"),
+	COUNTER(sent[PN_PROTOCOL_COPY], "sent_copy"),
+	COUNTER(sent[PN_PROTOCOL_DEMAND], "sent_demand"),
+	COUNTER(sent[PN_PROTOCOL_CACHED], "sent_cached"),
+	COUNTER(sent[PN_PROTOCOL_PIPELINE], "sent_pipeline"),
+	COUNTER(sent[PN_PROTOCOL_CACHING_PIPELINE], "sent_caching_pipeline"),
+	COUNTER(sent[PN_PROTOCOL_READ], "sent_read"),
+	COUNTER(sent[PN_PROTOCOL_OVERLAPPED], "sent_overlapped"),
+	COUNTER(received, "received"),
+	COUNTER(unexpected, "unexpected"),
+	COUNTER(copied_no_budget, "copied_no_budget"),
+	COUNTER(bounced, "bounced"),
+	COUNTER(stalls, "stalls"),
+	COUNTER(bad_packets, "bad_packets"),
+	COUNTER(rails_lost, "rails_lost"),
+	COUNTER(resent, "resent"),
+};
+
+const struct pn_stats_kind pn_endpoint_statistics = {
+	"endpoint", sizeof(struct pinion_endpoint), 0, endpoint_fields,
+	PN_ARRAY_LEN(endpoint_fields)
+};

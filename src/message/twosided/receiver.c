@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The receiver's side of a message: takes the MATCH, says ACK, pins and
+ * announces fragments of the target or reads them, and sees them land. */
+#include <errno.h>
+
+#include "message/twosided/transfer_impl.h"
+
+/* --- fragments, up to the depth ------------------------------------------- */
+
+static void advance(struct pinion_request *request);
+
+static void receiver_moved(struct pinion_request *request, size_t len)
+{
+	struct pn_wire wire;
+
+	request->moved += len;
+	if (request->moved < request->total) {
+		advance(request);
+		return;
+	}
+	pn_timing_record(request);
+	if (request->nkeys) {
+		pn_packet_header(request, &wire, PN_WIRE_DONE);
+		wire.tag = pn_timing_take(request->peer);
+		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+	}
+	pn_request_end(request, 0);
+}
+
+int pn_receiver_announce(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
+	struct pn_wire wire;
+
+	pn_packet_header(request, &wire, PN_WIRE_READY);
+	f->number = pn_request_new_immediate(request);
+	wire.tag = f->number;
+	wire.protocol = (uint8_t)pn_connection_local_rail(f->conn);
+	wire.status = f->again;
+	wire.offset = f->offset;
+	wire.len = f->len;
+	if (f->pinned && !pn_keys_export(&f->pin, &wire, keys))
+		pn_fragment_unpin(f);
+	if (f->pinned)
+		pn_rail_expect(f);
+	return pn_packet_send(request->peer, &wire, keys,
+			      wire.nkeys * sizeof(keys[0]), NULL);
+}
+
+/* Begins the next fragment. -EAGAIN: wait for those in flight. */
+static int begin_fragment(struct pinion_request *request)
+{
+	struct pn_fragment *f;
+	struct pn_connection *conn;
+	size_t len;
+	bool read;
+	int ret = pn_rail_choose(request, &len, &conn);
+
+	if (ret)
+		return ret;
+	read = request->nkeys && pn_rail_can_read(request, conn);
+	f = pn_fragment_add(request,
+			    read ? PN_FRAGMENT_READ : PN_FRAGMENT_TARGET,
+			    request->next, len);
+	if (!f)
+		return -ENOMEM;
+	f->conn = conn;
+	ret = request->shape.fragment
+		      ? pn_fragment_pin(f, read ? PINION_ACCESS_LOCAL_WRITE
+						: PINION_ACCESS_REMOTE_WRITE)
+		      : -ENOBUFS;
+	if (ret == -ENOBUFS && request->nfragments > 1) {
+		pn_fragment_drop(f);
+		return -EAGAIN;
+	}
+	if (ret) {
+		ret = pn_copy_check(request->ep->device, ret,
+				    request->buf + f->offset, f->len, true);
+		if (ret) {
+			pn_fragment_drop(f);
+			return ret;
+		}
+		request->ep->stats.copied_no_budget++;
+		f->kind = PN_FRAGMENT_TARGET;
+	}
+	request->next += f->len;
+	if (f->kind == PN_FRAGMENT_TARGET)
+		return pn_receiver_announce(f);
+	pn_rail_expect(f);
+	pn_fragment_start(f);
+	return 0;
+}
+
+static void advance(struct pinion_request *request)
+{
+	while (request->next < request->total && !request->status) {
+		int ret = begin_fragment(request);
+
+		if (ret == -EAGAIN)
+			return;
+		if (ret) {
+			pn_transfer_fail(request, ret);
+			return;
+		}
+	}
+}
+
+/* --- the MATCH ------------------------------------------------------------ */
+
+/* A long message was matched: say so and begin. */
+static void accept_long(struct pinion_request *request)
+{
+	struct pn_wire wire;
+	size_t offset = request->shape.offset;
+	int ret = 0;
+
+	if (offset > request->total || !request->shape.fragment)
+		offset = request->total;
+	if (offset < request->moved || request->nkeys)
+		offset = request->moved;
+	request->next = offset;
+	request->due = offset - request->moved;
+	pn_rail_expect_data(request);
+	pn_packet_header(request, &wire, PN_WIRE_ACK);
+	wire.offset = offset;
+	wire.len = request->total;
+	if (!request->nkeys) {
+		wire.tag = pn_timing_take(request->peer);
+		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+	}
+	if (ret)
+		pn_transfer_fail(request, ret);
+	else if (request->moved == request->total)
+		receiver_moved(request, 0);
+	else
+		advance(request);
+}
+
+/* With `auto` the receiver leaves its target registered or not as its own
+ * history says; fragments are cut accordingly. */
+static void receiver_shape(struct pinion_request *request,
+			   const struct pn_wire *wire)
+{
+	struct pinion_endpoint *ep = request->ep;
+	unsigned id = wire->protocol;
+	struct pn_use target = { .addr = (uintptr_t)request->buf,
+				 .len = request->total,
+				 .end = PN_END_TARGET,
+				 .unkept = !pn_cache_keeps(ep->cache) };
+	bool keep;
+
+	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
+	if (ep->protocol != PN_PROTOCOL_AUTO || !request->shape.fragment ||
+	    !request->total)
+		return;
+	target.cached = pn_peer_covers(request->peer, request->buf,
+				       request->total, PN_TARGET_ACCESS);
+	keep = pn_protocol_selector_keep(
+		pn_peer_selector(request->peer), &target,
+		pn_endpoint_budget_allows(ep, request->total));
+	if (id == PN_PROTOCOL_PIPELINE && keep)
+		id = PN_PROTOCOL_CACHING_PIPELINE;
+	else if (id == PN_PROTOCOL_CACHING_PIPELINE && !keep)
+		id = PN_PROTOCOL_PIPELINE;
+	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
+	request->shape.keep = keep;
+}
+
+/* The bytes that came with the MATCH. */
+static void copy_match_payload(struct pinion_request *request,
+			       const uint8_t *payload, size_t len)
+{
+	request->moved = len < request->total ? len : request->total;
+	if (request->moved) /* else the buffer may be NULL */
+		pn_copy(request->ep->device, request->buf, payload,
+			request->moved);
+}
+
+void pn_transfer_receive(struct pinion_request *request,
+			 struct pinion_peer *peer, const struct pn_wire *wire,
+			 const uint8_t *payload, size_t len)
+{
+	int ret;
+
+	request->peer = peer;
+	request->tag = wire->tag;
+	request->data = wire->to;
+	request->has_data = wire->status & PN_WIRE_HAS_DATA;
+	request->other = wire->from;
+	request->message_len = wire->len;
+	request->total = wire->len < request->len ? wire->len : request->len;
+	request->ep->stats.received++;
+	if (!wire->nkeys)
+		copy_match_payload(request, payload, len);
+	if (pn_likely(len == wire->len && !wire->nkeys)) {
+		pn_request_end_short(request);
+		return;
+	}
+	request->sends_got = wire->status & PN_WIRE_TELL;
+	pn_list_append(&peer->requests, &request->peer_link);
+	ret = pn_request_store_keys(request, wire, payload);
+	if (ret) {
+		pn_transfer_fail(request, ret);
+		return;
+	}
+	if (peer->down) {
+		pn_request_end(request, peer->down);
+		return;
+	}
+	if (!request->late) {
+		request->began_ns = pn_device_now(request->ep->device);
+		pn_helper_need(&request->call, request->began_ns);
+	}
+	receiver_shape(request, wire);
+	accept_long(request);
+}
+
+/* --- what arrives --------------------------------------------------------- */
+
+/* The fragment of the target that holds an offset, or NULL. */
+static struct pn_fragment *target_at(struct pinion_request *request,
+				     size_t offset)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->kind == PN_FRAGMENT_TARGET &&
+		    offset - f->offset < f->len)
+			return f;
+	}
+	return NULL;
+}
+
+/* Whether these bytes were asked for and did not come yet. */
+static bool data_is_due(const struct pinion_request *request,
+			const struct pn_fragment *f, size_t offset, size_t len)
+{
+	if (f)
+		return len <= f->len - f->arrived &&
+		       len <= f->len - (offset - f->offset);
+	return offset <= request->total && len <= request->total - offset &&
+	       len <= request->due;
+}
+
+int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
+		     const uint8_t *payload, size_t len)
+{
+	struct pn_fragment *f = target_at(request, wire->offset);
+
+	if (!data_is_due(request, f, wire->offset, len))
+		return -EPROTO;
+	pn_copy(request->ep->device, request->buf + wire->offset, payload, len);
+	if (!f) {
+		request->due -= len;
+		pn_rail_data_arrived(request, len);
+	} else {
+		f->arrived += len;
+		if (f->arrived == f->len)
+			pn_fragment_drop(f);
+	}
+	receiver_moved(request, len);
+	return 0;
+}
+
+/* The next one is registered and announced before this one is released: the
+ * sender waits for the former. The last is released first: at its request's end
+ * nothing is in use any more. */
+void pn_receiver_arrived(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	struct pinion_endpoint *ep = request->ep;
+
+	pn_rail_expect_done(f, true);
+	if (request->nfragments == 1 && request->next == request->total) {
+		f->inflight++; /* in virtual time others may run */
+		pn_fragment_unpin(f);
+		f->inflight--;
+	}
+	pn_fragment_detach(f);
+	receiver_moved(request, f->len);
+	pn_fragment_free(ep, f);
+}
+
+int pn_receiver_fin(struct pinion_request *request, const struct pn_wire *wire)
+{
+	struct pn_fragment *f = target_at(request, wire->offset);
+
+	if (!f || !(f->pinned || f->again) || f->offset != wire->offset ||
+	    f->len != wire->len || f->arrived)
+		return -EPROTO;
+	pn_receiver_arrived(f);
+	return 0;
+}
+
+/* One that is not found has ended here meanwhile. */
+void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
+{
+	struct pinion_request *request = pn_request_by_immediate(peer, number);
+	struct pn_list *pos;
+
+	if (!request || request->status)
+		return;
+	pn_list_for_each (pos, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->kind == PN_FRAGMENT_TARGET && f->number == number &&
+		    f->pinned && !f->arrived) {
+			pn_receiver_arrived(f);
+			return;
+		}
+	}
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The sender's side of a message: MATCH, then what ACK and READY ask for. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message/twosided/transfer_impl.h"
+
+/* What a receiver may have announced at a time: the deepest pipeline, and what
+ * goes by send/receive. Who announces more is out to fill our memory. */
+#define MAX_FRAGMENTS (PN_RAILS_MAX * PN_PROTOCOL_MAX_DEPTH + 1)
+
+/* --- the MATCH ------------------------------------------------------------ */
+
+/* Exposes the whole source on one rail, if there is room. -EFAULT: it is not
+ * all mapped. */
+static int expose_on(struct pinion_request *request, unsigned rail,
+		     struct pn_wire *wire, struct pn_wire_key *keys)
+{
+	struct pn_cache *cache = request->ep->rails[rail].cache;
+	struct pinion_pin *pin = &request->sources[rail];
+	unsigned before = wire->nkeys;
+	int ret = pn_cache_pin(cache, request->buf, request->len,
+			       pn_fragment_access(request,
+						  PINION_ACCESS_REMOTE_READ),
+			       pin);
+
+	if (ret)
+		return pn_copy_check(request->ep->device, ret, request->buf,
+				     request->len, false);
+	if (!pn_keys_export(pin, wire, keys)) {
+		pn_cache_unpin(cache, pin);
+		return 0;
+	}
+	request->exposed |= 1U << rail;
+	for (unsigned i = before; i < wire->nkeys; i++)
+		wire->offset |= (uint64_t)pn_connection_local_rail(
+					&request->peer->conns[rail])
+				<< 2 * i;
+	return 0;
+}
+
+/* read: exposes the whole source; when it comes again on each rail, so that
+ * the receiver can take what is fast: registering it on all at first sight
+ * would take longer than one rail does. Where there is no room, the receiver
+ * finds no keys; when it finds none at all it asks for the bytes. -EFAULT:
+ * there are none. */
+static int expose_source(struct pinion_request *request, struct pn_wire *wire,
+			 struct pn_wire_key *keys)
+{
+	struct pinion_peer *peer = request->peer;
+	unsigned first = (unsigned)(peer->conn->rail - request->ep->rails);
+	bool known =
+		request->ep->nrails > 1 &&
+		pn_cache_covers(peer->conn->rail->cache, request->buf,
+				request->len,
+				pn_fragment_access(request,
+						   PINION_ACCESS_REMOTE_READ));
+	int ret = 0;
+
+	if (!request->sources)
+		request->sources =
+			calloc(PN_RAILS_MAX, sizeof(*request->sources));
+	if (!request->sources)
+		return 0;
+	for (unsigned r = 0; r < request->ep->nrails && !ret; r++)
+		if (r == first || (known && peer->conns[r].up))
+			ret = expose_on(request, r, wire, keys);
+	return ret;
+}
+
+void pn_transfer_unpin_source(struct pinion_request *request)
+{
+	for (unsigned r = 0; request->exposed >> r; r++)
+		if (request->exposed >> r & 1)
+			pn_cache_unpin(request->ep->rails[r].cache,
+				       &request->sources[r]);
+	request->exposed = 0;
+}
+
+/* early: registers the whole source while the receiver does its part. What
+ * cannot be had is tried again fragment by fragment. With several rails nobody
+ * knows yet which part goes over which. */
+static void pin_early(struct pinion_request *request)
+{
+	/* In virtual time it may end meanwhile: it waits for us. */
+	request->npackets++;
+	request->source_pinned =
+		!pn_cache_pin(request->ep->cache, request->buf, request->len,
+			      pn_fragment_access(request, 0), &request->source);
+	request->npackets--;
+	if (request->status || request->moved == request->total)
+		pn_request_end(request, 0);
+}
+
+int pn_transfer_send(struct pinion_request *request,
+		     const struct pn_choice *choice)
+{
+	const struct pn_protocol *row =
+		pn_protocol_at((unsigned)choice->protocol);
+	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
+	struct pn_wire wire;
+	const void *payload = request->buf;
+	size_t len;
+	bool whole;
+	int ret = 0;
+
+	row->shape(&request->ep->limits, request->len, &request->shape);
+	request->shape.keep = choice->keep;
+	len = request->shape.match;
+	pn_packet_header(request, &wire, PN_WIRE_MATCH);
+	wire.protocol = (uint8_t)choice->protocol;
+	wire.tag = request->tag;
+	wire.to = request->data;
+	wire.status = pn_wire_match_status(request->space, request->has_data) |
+		      (request->awaits_got ? PN_WIRE_TELL : 0);
+	wire.len = request->len;
+	request->total = request->message_len = request->len;
+	if (request->shape.read)
+		ret = expose_source(request, &wire, keys);
+	if (wire.nkeys) {
+		payload = keys;
+		len = wire.nkeys * sizeof(keys[0]);
+	} else {
+		request->moved = len;
+	}
+	whole = request->moved == request->total;
+	pn_list_append(&request->peer->requests, &request->peer_link);
+	if (choice->direct && !pn_direct_send(request, &wire))
+		return 0;
+	if (!ret)
+		ret = pn_packet_send(request->peer, &wire, payload, len,
+				     wire.nkeys ? NULL : request);
+	if (ret || whole)
+		pn_request_end(request, ret);
+	else if (request->shape.early && request->ep->nrails == 1)
+		pin_early(request);
+	return 0;
+}
+
+/* --- what the receiver says ----------------------------------------------- */
+
+/* What was read meanwhile may have been written, too. */
+void pn_sender_moved(struct pinion_request *request, size_t len)
+{
+	request->moved += len;
+	if (request->moved < request->total)
+		return;
+	request->moved = request->total;
+	pn_request_end(request, 0);
+}
+
+int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
+{
+	struct pn_fragment *f;
+
+	if (wire->len > request->len || wire->offset > wire->len ||
+	    request->other)
+		return -EPROTO;
+	pn_transfer_use_report(request->peer, wire->tag);
+	request->other = wire->from;
+	request->total = wire->len;
+	if (request->moved > wire->len)
+		request->moved = wire->len; /* a short receive took less */
+	if (wire->offset > request->moved) {
+		f = pn_fragment_add(request, PN_FRAGMENT_DATA, request->moved,
+				    wire->offset - request->moved);
+		if (!f)
+			pn_transfer_fail(request, -ENOMEM);
+		else
+			pn_fragment_start(f);
+		return 0;
+	}
+	if (request->moved == request->total)
+		pn_request_end(request, 0);
+	return 0;
+}
+
+/* Whether all of the source is registered, with the fragment's device. */
+static bool source_covers(const struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+
+	return request->source_pinned &&
+	       f->conn->rail->cache == request->ep->cache;
+}
+
+/* Registers what a write takes from, or has it copied. False: the memory is not
+ * there, and the request has failed. */
+static bool pin_source(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	int ret = pn_fragment_pin(f, 0);
+
+	if (!ret)
+		return true;
+	ret = pn_copy_check(request->ep->device, ret, request->buf + f->offset,
+			    f->len, false);
+	if (ret) {
+		pn_fragment_drop(f);
+		pn_transfer_fail(request, ret);
+		return false;
+	}
+	f->kind = PN_FRAGMENT_DATA;
+	f->conn = request->peer->conn;
+	request->ep->stats.copied_no_budget++;
+	return true;
+}
+
+void pn_sender_begin(struct pn_fragment *f, struct pn_connection *conn)
+{
+	f->kind = f->nkeys ? PN_FRAGMENT_WRITE : PN_FRAGMENT_DATA;
+	f->conn = f->nkeys ? conn : f->request->peer->conn;
+	f->posted = 0;
+	f->status = 0;
+	f->again = false;
+	if (f->kind == PN_FRAGMENT_WRITE && conn->down) {
+		/* The peer does not know yet; it will announce it again. */
+		f->kind = PN_FRAGMENT_LOST;
+		return;
+	}
+	if (f->kind == PN_FRAGMENT_DATA || source_covers(f) || pin_source(f))
+		pn_fragment_start(f);
+}
+
+static void store_ready(struct pn_fragment *f, const struct pn_wire *wire,
+			const uint8_t *payload)
+{
+	f->number = (uint32_t)wire->tag;
+	f->nkeys = wire->nkeys;
+	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
+}
+
+/* A fragment that the peer has announced before, over a conn that went down.
+ * One that is not here any more has been written, and one that goes by DATA is
+ * on its conn. */
+static void ready_again(struct pinion_request *request,
+			const struct pn_wire *wire, const uint8_t *payload,
+			struct pn_connection *conn)
+{
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->offset != wire->offset || f->len != wire->len ||
+		    (f->kind != PN_FRAGMENT_WRITE &&
+		     f->kind != PN_FRAGMENT_LOST))
+			continue;
+		store_ready(f, wire, payload);
+		request->ep->stats.resent++;
+		if (f->kind == PN_FRAGMENT_LOST) {
+			pn_sender_begin(f, conn);
+		} else {
+			f->again = true;
+			f->next_conn = conn;
+		}
+		return;
+	}
+}
+
+int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
+		    const uint8_t *payload)
+{
+	struct pn_connection *conn =
+		pn_connection_by_rail(request->peer, wire->protocol);
+	struct pn_fragment *f;
+
+	if (wire->nkeys && !conn)
+		return -EPROTO;
+	if (wire->status) {
+		ready_again(request, wire, payload, conn);
+		return 0;
+	}
+	if (!wire->len || wire->offset > request->total ||
+	    wire->len > request->total - wire->offset ||
+	    request->nfragments == MAX_FRAGMENTS)
+		return -EPROTO;
+	request->other = wire->from;
+	f = pn_fragment_add(request, PN_FRAGMENT_DATA, wire->offset, wire->len);
+	if (!f) {
+		pn_transfer_fail(request, -ENOMEM);
+		return 0;
+	}
+	store_ready(f, wire, payload);
+	pn_sender_begin(f, conn);
+	return 0;
+}
+
+void pn_sender_written(struct pn_fragment *f)
+{
+	struct pinion_request *request = f->request;
+	size_t len = f->len;
+	struct pn_wire wire;
+	int ret = 0;
+
+	pn_packet_header(request, &wire, PN_WIRE_FIN);
+	wire.offset = f->offset;
+	wire.len = f->len;
+	if (!pn_transfer_notifies(f->conn->rail->device))
+		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+	pn_fragment_drop(f);
+	if (ret)
+		pn_transfer_fail(request, ret);
+	else
+		pn_sender_moved(request, len);
+}
+
+/* The source has been read: only one that was exposed. Writes that stood in for
+ * reads have arrived; of some the device may not have told yet. */
+int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
+{
+	struct pn_list *pos, *next;
+
+	if (!request->exposed || !request->shape.read)
+		return -EPROTO;
+	pn_list_for_each_safe (pos, next, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		if (f->kind == PN_FRAGMENT_DATA)
+			return -EPROTO;
+		if (f->kind == PN_FRAGMENT_LOST)
+			pn_fragment_drop(f);
+	}
+	pn_transfer_use_report(request->peer, wire->tag);
+	request->moved = request->total;
+	pn_request_end(request, 0);
+	return 0;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What both sides of a message have in common: packets and ends of operations
+ * find their side, and a side that cannot go on gives up. */
+#include <errno.h>
+
+#include "message/twosided/transfer_impl.h"
+
+/* --- giving up ------------------------------------------------------------ */
+
+void pn_transfer_send_fail(struct pinion_request *request)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_FAIL,
+				.to = request->other,
+				.from = request->id,
+				.status = request->status };
+
+	if (request->peer && request->other)
+		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
+}
+
+/* The other is told at its end, not before: on another rail than the packet
+ * takes, writes may be under conn to a buffer that the receiver would then take
+ * for free. */
+void pn_transfer_fail(struct pinion_request *request, int status)
+{
+	request->tells |= !request->status;
+	pn_request_end(request, status);
+}
+
+/* A write that a conn has lost may land until the peer has said DOWN. */
+static bool may_still_write(const struct pn_fragment *f)
+{
+	return f->kind == PN_FRAGMENT_LOST && !f->conn->down_received &&
+	       !f->request->peer->down;
+}
+
+void pn_transfer_abandon(struct pinion_request *request)
+{
+	struct pn_list *pos, *next;
+
+	pn_list_for_each_safe (pos, next, &request->fragments) {
+		struct pn_fragment *f =
+			pn_container_of(pos, struct pn_fragment, link);
+
+		pn_list_remove(&f->stall_link);
+		if (!f->inflight && !may_still_write(f))
+			pn_fragment_drop(f);
+	}
+}
+
+/* --- what the device and the peer say ------------------------------------- */
+
+void pn_transfer_done(struct pn_fragment *f, int status)
+{
+	struct pinion_request *request = f->request;
+
+	f->inflight--;
+	if (status && !f->status)
+		f->status = status;
+	if (f->inflight ||
+	    (!f->status && !request->status && f->posted < f->len))
+		return;
+	if (pn_unlikely(f->status) && pn_failover_handles(f))
+		return;
+	if (f->status || request->status) {
+		status = f->status;
+		pn_fragment_drop(f);
+		pn_transfer_fail(request, status);
+	} else if (f->kind == PN_FRAGMENT_WRITE) {
+		pn_sender_written(f);
+	} else {
+		pn_receiver_arrived(f);
+	}
+}
+
+/* The sender wants a message back that nobody has received yet. */
+static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
+{
+	struct pn_wire gone = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_GONE,
+				.to = wire->from };
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &peer->ep->unexpected) {
+		struct pinion_unexpected *unexpected =
+			pn_container_of(pos, struct pinion_unexpected, link);
+
+		if (unexpected->peer != peer ||
+		    unexpected->wire.from != wire->from)
+			continue;
+		pn_unexpected_free(peer->ep, unexpected);
+		pn_packet_send(peer, &gone, NULL, 0, NULL);
+		return;
+	}
+}
+
+void pn_transfer_send_got(struct pinion_peer *peer, uint32_t request)
+{
+	struct pn_wire wire = { .version = PN_WIRE_VERSION,
+				.kind = PN_WIRE_GOT,
+				.to = request };
+
+	pn_packet_send(peer, &wire, NULL, 0, NULL);
+}
+
+/* It ends now, or when the device has let go of its buffer. */
+int pn_transfer_on_got(struct pinion_peer *peer, const struct pn_wire *wire)
+{
+	struct pinion_request *request = pn_request_find(peer, wire->to, true);
+
+	if (!request || request->status)
+		return 0;
+	if (!request->awaits_got)
+		return -EPROTO;
+	request->awaits_got = false;
+	if (request->moved == request->total)
+		pn_request_end(request, 0);
+	return 0;
+}
+
+static bool for_sender(enum pn_wire_kind kind)
+{
+	return kind == PN_WIRE_ACK || kind == PN_WIRE_READY ||
+	       kind == PN_WIRE_DONE || kind == PN_WIRE_GONE;
+}
+
+/* A FAIL may mean either side. */
+static struct pinion_request *addressee(struct pinion_peer *peer,
+					const struct pn_wire *wire)
+{
+	struct pinion_request *request =
+		pn_request_find(peer, wire->to,
+				for_sender((enum pn_wire_kind)wire->kind));
+
+	if (!request && wire->kind == PN_WIRE_FAIL)
+		request = pn_request_find(peer, wire->to, true);
+	return request;
+}
+
+int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
+		       const uint8_t *payload, size_t len)
+{
+	struct pinion_request *request;
+
+	if (wire->kind == PN_WIRE_CANCEL) {
+		on_cancel(peer, wire);
+		return 0;
+	}
+	request = addressee(peer, wire);
+	/* It ended here while the packet was on its conn. */
+	if (!request || request->status)
+		return 0;
+	switch (wire->kind) {
+	case PN_WIRE_ACK:
+		return pn_sender_ack(request, wire);
+	case PN_WIRE_READY:
+		return pn_sender_ready(request, wire, payload);
+	case PN_WIRE_DATA:
+		return pn_receiver_data(request, wire, payload, len);
+	case PN_WIRE_FIN:
+		return pn_receiver_fin(request, wire);
+	case PN_WIRE_DONE:
+		return pn_sender_done(request, wire);
+	case PN_WIRE_GONE:
+		if (!request->canceling)
+			return -EPROTO;
+		pn_request_end(request, -ECANCELED);
+		return 0;
+	case PN_WIRE_FAIL:
+		pn_request_end(request, pn_wire_failure(wire));
+		return 0;
+	default:
+		return -EPROTO;
+	}
+}

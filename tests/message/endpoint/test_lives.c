@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Endpoints that are closed, and others opened in their place: what was under
+ * conn is over at both ends, and nothing of one life reaches the next.
+ */
+#include "test.h"
+
+#include "base/log.h"
+#include "device/sim/sim.h"
+#include "message/ends.h"
+#include "message/message_impl.h"
+#include "message/party.h"
+
+#define LONG  ((size_t)600 << 10)
+#define LIVES 4
+
+/* --- over soft, by the public calls --------------------------------------- */
+
+static struct pinion_message any(void *buf, size_t len)
+{
+	return (struct pinion_message){ .size = sizeof(struct pinion_message),
+					.buf = buf,
+					.len = len,
+					.tag = 7 };
+}
+
+/* One message; who it was of, as its receiver sees it. */
+static struct pinion_peer *pass(struct pair *pair, struct pinion_endpoint *from,
+				struct pinion_peer *to,
+				struct pinion_endpoint *at, size_t len,
+				uint64_t key)
+{
+	uint8_t *out = malloc(len), *in = malloc(len);
+	struct pinion_message m = any(in, len);
+	struct pinion_request *send, *receive;
+	struct pinion_completion end;
+
+	pattern_fill(out, len, key);
+	assert_ok(pinion_recv(at, &m, &receive));
+	m = any(out, len);
+	m.peer = to;
+	assert_ok(pinion_send(from, &m, &send));
+	assert_ok(finish(pair, from, send).status);
+	end = finish(pair, at, receive);
+	assert_ok(end.status);
+	assert_true(pattern_holds(in, len, key));
+	free(out);
+	free(in);
+	return end.peer;
+}
+
+static void reopen(struct end *end)
+{
+	pn_endpoint_check(end->ep);
+	pinion_endpoint_close(end->ep);
+	assert_ok(pinion_endpoint_open(end->context, NULL, &end->ep));
+}
+
+/* The one opened again speaks first. */
+static void pass_after_reopening(const char *device)
+{
+	static const size_t lens[] = { 8, LONG, 100, LONG };
+	struct pair pair;
+
+	pair_open(&pair, device);
+	for (unsigned life = 0; life < LIVES; life++) {
+		assert_ok(pinion_peer_add(pair.a.ep, &pair.b.address,
+					  &pair.to_b));
+		for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++) {
+			pair.to_a = pass(&pair, pair.a.ep, pair.to_b, pair.b.ep,
+					 lens[i], 10 * life + i);
+			pass(&pair, pair.b.ep, pair.to_a, pair.a.ep, lens[i],
+			     100 * life + i);
+		}
+		reopen(&pair.a);
+	}
+	pair_close(&pair);
+}
+
+static void an_endpoint_opened_again_exchanges_messages(void **state)
+{
+	(void)state;
+	pass_after_reopening("device=soft");
+}
+
+static void one_with_several_rails_does_so_too(void **state)
+{
+	(void)state;
+	pass_after_reopening("device=soft+soft");
+}
+
+/* Waits until a peer is known to have gone. */
+static void see_gone(struct pair *pair, struct pinion_endpoint *ep,
+		     struct pinion_peer *peer)
+{
+	struct pinion_message m = any(NULL, 0);
+	struct pinion_request *request;
+
+	m.peer = peer;
+	if (pinion_recv(ep, &m, &request) == 0)
+		assert_int_equal(finish(pair, ep, request).status, -ECONNRESET);
+	assert_int_equal(pinion_send(ep, &m, &request), -ECONNRESET);
+}
+
+/* The other one speaks first: it adds the peer again. */
+static void a_peer_that_was_opened_again_can_be_added_again(void **state)
+{
+	static const char *const devices[] = { "device=soft",
+					       "device=soft+soft" };
+	struct pinion_peer *again;
+	struct pair pair;
+
+	(void)state;
+	for (unsigned d = 0; d < PN_ARRAY_LEN(devices); d++) {
+		pair_open(&pair, devices[d]);
+		pair.to_a =
+			pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, LONG, 1);
+		for (unsigned life = 0; life < LIVES; life++) {
+			reopen(&pair.a);
+			see_gone(&pair, pair.b.ep, pair.to_a);
+			assert_ok(pinion_peer_add(pair.b.ep, &pair.a.address,
+						  &again));
+			assert_ptr_not_equal(again, pair.to_a);
+			pair.to_a = again;
+			pair.to_b = pass(&pair, pair.b.ep, pair.to_a, pair.a.ep,
+					 LONG, life);
+			pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, 8, life);
+		}
+		pair_close(&pair);
+	}
+}
+
+static void what_was_under_way_ends_at_the_other_side(void **state)
+{
+	uint8_t *in = malloc(LONG), *out = malloc(LONG);
+	struct pinion_request *receive, *send;
+	struct pinion_message m;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	/* Who is not connected yet does so to the next life. */
+	pair.to_a = pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, 8, 1);
+	m = any(in, LONG);
+	m.peer = pair.to_a;
+	assert_ok(pinion_recv(pair.b.ep, &m, &receive));
+	m.buf = out;
+	assert_ok(pinion_send(pair.b.ep, &m, &send));
+	m.peer = pair.to_b;
+	m.buf = out;
+	assert_ok(pinion_send(pair.a.ep, &m, NULL));
+	for (unsigned i = 0; i < 3; i++)
+		pair_progress(&pair);
+	reopen(&pair.a);
+	assert_int_equal(finish(&pair, pair.b.ep, send).status, -ECONNRESET);
+	finish(&pair, pair.b.ep, receive); /* as far as it came */
+	pair_close(&pair);
+	free(in);
+	free(out);
+}
+
+static void what_was_sent_arrives_though_its_sender_closes(void **state)
+{
+	char in[8], out[8] = "goodbye";
+	struct pinion_message m = any(out, 8);
+	struct pinion_request *request;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	assert_ok(pinion_send(pair.a.ep, &m, &request));
+	assert_ok(finish(&pair, pair.a.ep, request).status);
+	reopen(&pair.a);
+	m = any(in, 8);
+	assert_ok(pinion_recv(pair.b.ep, &m, &request));
+	assert_ok(finish(&pair, pair.b.ep, request).status);
+	assert_string_equal(in, "goodbye");
+	pair_close(&pair);
+}
+
+/* --- on sim --------------------------------------------------------------- */
+
+/* Rank 1 stays as it is while rank 0 lives again and again. */
+static bool live_again(struct party *party, struct rank *rank,
+		       const struct party_attr *attr)
+{
+	struct pinion_address mine, all[RANKS_MAX];
+
+	if (!rank->rank) {
+		party_close(party);
+		return party_open(party, rank, attr);
+	}
+	pn_endpoint_address(party->ep, &mine);
+	return rank_exchange(rank, &mine, sizeof(mine), all);
+}
+
+static void live(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = *(int *)rank->arg };
+	uint8_t *buf = malloc(LONG);
+	struct pinion_message m = any(buf, LONG);
+	struct pinion_completion end;
+	struct pinion_request *r;
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	for (unsigned life = 0; life < LIVES; life++) {
+		if (!rank->rank) {
+			pattern_fill(buf, LONG, life);
+			RANK_CHECK(rank, !party_send(&party, 1, buf, LONG, 7));
+			RANK_CHECK(rank, !party_recv(&party, 1, buf, LONG, 7));
+		} else {
+			m.peer = NULL;
+			RANK_CHECK(rank, !pn_endpoint_recv(party.ep, &m, &r));
+			RANK_CHECK(rank, !pn_endpoint_wait(party.ep, r, &end));
+			m.peer = end.peer;
+			RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &r));
+			RANK_CHECK(rank, !pn_endpoint_wait(party.ep, r, NULL));
+		}
+		RANK_CHECK(rank, pattern_holds(buf, LONG, life));
+		party_barrier(&party);
+		if (!live_again(&party, rank, &attr))
+			return;
+	}
+	party_barrier(&party);
+	party_close(&party);
+	free(buf);
+}
+
+static void every_protocol_outlives_its_endpoint(void **state)
+{
+	static const char *const specs[] = { "sim:cost=cx5",
+					     "sim:cost=cx5,rails=2" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(specs); i++)
+		for (int p = 0; p < PN_PROTOCOL_COUNT; p++) {
+			struct ranks run = { .how = "sim",
+					     .spec = specs[i],
+					     .nranks = 2,
+					     .fn = live,
+					     .arg = &p };
+
+			assert_true(ranks_run(&run));
+		}
+}
+
+/* A rail that one life had attached may come up in the next. */
+static void rails_that_are_late_lead_to_the_right_life(void **state)
+{
+	static const char *const late[] = { "1us",   "2us",   "3us",  "5us",
+					    "8us",   "12us",  "20us", "40us",
+					    "100us", "300us", "1ms" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(late); i++)
+		for (int p = 0; p < PN_PROTOCOL_COUNT; p++) {
+			char spec[64];
+			struct ranks run = { .how = "sim",
+					     .spec = spec,
+					     .nranks = 2,
+					     .fn = live,
+					     .arg = &p };
+
+			snprintf(spec, sizeof(spec),
+				 "sim:cost=cx5,rails=2,rail_setup=%s", late[i]);
+			if (!ranks_run(&run))
+				fail_msg("protocol %d, %s", p, spec);
+		}
+}
+
+/* Rank 0 looks for the first time when rank 1 has gone. */
+static void come_and_go(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	char text[8] = "goodbye";
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	if (rank->rank) {
+		RANK_CHECK(rank, !party_send(&party, 0, text, 8, 7));
+	} else {
+		rank->idle = NULL;
+		pn_sim_sleep(rank->sim, 100 * PN_NS_PER_MS);
+		memset(text, 0, sizeof(text));
+		RANK_CHECK(rank, !party_recv(&party, 1, text, 8, 7));
+		RANK_CHECK(rank, !strcmp(text, "goodbye"));
+		RANK_CHECK(rank,
+			   party_recv(&party, 1, text, 8, 7) == -ECONNRESET);
+	}
+	party_close(&party);
+}
+
+static void who_came_and_went_unseen_is_known_to_be_gone(void **state)
+{
+	static const char *const specs[] = { "sim:cost=cx5",
+					     "sim:cost=cx5,rails=2" };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(specs); i++) {
+		struct ranks run = { .how = "sim",
+				     .spec = specs[i],
+				     .nranks = 2,
+				     .fn = come_and_go };
+
+		assert_true(ranks_run(&run));
+	}
+}
+
+/* As party_close(), whatever is under conn. */
+static void close_unsettled(struct party *party)
+{
+	party->rank->idle = NULL;
+	pn_cache_flush(party->cache);
+	pn_endpoint_check(party->ep);
+	pn_endpoint_close(party->ep);
+	pn_cache_close(party->cache);
+	RANK_CHECK(party->rank, !atomic_load(&party->budget.bytes));
+}
+
+/* Every message leaves three seconds late: what an endpoint has under conn to
+ * itself cannot end while it closes, and comes up in its successor. */
+static void leave_behind(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	uint8_t *out = malloc(LONG), *in = malloc(LONG);
+	struct pinion_message m = any(in, LONG);
+	struct pinion_request *r;
+	struct party party;
+	uint64_t late;
+
+	for (unsigned life = 0; life < LIVES; life++) {
+		if (!party_open(&party, rank, &attr))
+			return;
+		m.peer = party.peers[0];
+		m.buf = in;
+		RANK_CHECK(rank, !pn_endpoint_recv(party.ep, &m, &r));
+		m.buf = out;
+		pattern_fill(out, LONG, life);
+		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &r));
+		/* The last life ends well. */
+		while (life == LIVES - 1 &&
+		       pn_endpoint_test(party.ep, r, NULL) == -EAGAIN)
+			rank_pause(rank);
+		for (unsigned i = 0; i < 10 + 1000 * life; i++) {
+			party_poll(&party);
+			rank_pause(rank);
+		}
+		close_unsettled(&party);
+	}
+	RANK_CHECK(rank, pattern_holds(in, LONG, LIVES - 1));
+	/* One that says nothing takes what the last has left. */
+	if (!party_open(&party, rank, &attr))
+		return;
+	late = pn_device_now(rank->device) + 20 * PN_NS_PER_S;
+	while (pn_device_now(rank->device) < late) {
+		party_poll(&party);
+		rank_wait(rank, late);
+	}
+	close_unsettled(&party);
+	free(in);
+	free(out);
+}
+
+static void operations_left_behind_harm_nobody(void **state)
+{
+	struct ranks run = { .how = "sim",
+			     .spec = "sim:cost=cx5",
+			     .script = "delay 3 s",
+			     .nranks = 1,
+			     .fn = leave_behind };
+
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	assert_true(ranks_run(&run));
+	pn_log_set_level(PN_LOG_WARN);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(an_endpoint_opened_again_exchanges_messages),
+		TEST(one_with_several_rails_does_so_too),
+		TEST(a_peer_that_was_opened_again_can_be_added_again),
+		TEST(what_was_under_way_ends_at_the_other_side),
+		TEST(what_was_sent_arrives_though_its_sender_closes),
+		TEST(every_protocol_outlives_its_endpoint),
+		TEST(rails_that_are_late_lead_to_the_right_life),
+		TEST(who_came_and_went_unseen_is_known_to_be_gone),
+		TEST(operations_left_behind_harm_nobody),
+	};
+
+	return RUN_TESTS(tests);
+}

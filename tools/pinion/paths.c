@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tools/pinion/paths.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LIBRARY "libpinion.so.0"
+#define SITES	"libpinion-pmpi.so"
+
+/* Below the folder that this command is in. */
+#define INSTALLED "../" PN_LIBDIR
+
+static bool is_file(const char *path)
+{
+	struct stat s;
+
+	return !stat(path, &s) && S_ISREG(s.st_mode);
+}
+
+bool pn_path_print(char out[PN_PATH_BYTES], const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(out, PN_PATH_BYTES, fmt, args);
+	va_end(args);
+	return n >= 0 && n < PN_PATH_BYTES;
+}
+
+static int find_command(char out[PN_PATH_BYTES])
+{
+	ssize_t n = readlink("/proc/self/exe", out, PN_PATH_BYTES - 1);
+
+	if (n < 0)
+		return -errno;
+	out[n] = '\0';
+	return 0;
+}
+
+static int find_folder(char out[PN_PATH_BYTES])
+{
+	int ret = find_command(out);
+	char *slash = ret ? NULL : strrchr(out, '/');
+
+	if (slash)
+		*slash = '\0';
+	return ret || slash ? ret : -ENOENT;
+}
+
+/* Both parts, below the folder that libraries are in. */
+static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
+{
+	char provider[PN_PATH_BYTES];
+
+	return pn_path_print(out->provider_dir, "%s/%s/libfabric", bin, lib) &&
+	       pn_path_print(provider, "%s/" PN_PROVIDER, out->provider_dir) &&
+	       pn_path_print(out->library, "%s/%s/" LIBRARY, bin, lib) &&
+	       is_file(provider) && is_file(out->library);
+}
+
+/* Beside the command, or where what is not for people is installed. */
+static int find_own(const char *bin, const char *name, char out[PN_PATH_BYTES])
+{
+	static const char *const places[] = { "", INSTALLED "/pinion/" };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(places); i++)
+		if (pn_path_print(out, "%s/%s%s", bin, places[i], name) &&
+		    is_file(out))
+			return 0;
+	*out = '\0';
+	return -ENOENT;
+}
+
+int pn_paths_find(struct pn_paths *out)
+{
+	char bin[PN_PATH_BYTES];
+	int ret = find_command(out->command);
+
+	if (!ret)
+		ret = find_folder(bin);
+	if (ret)
+		return ret;
+	find_own(bin, SITES, out->sites);
+	return look_in(bin, ".", out) || look_in(bin, INSTALLED, out) ? 0
+								      : -ENOENT;
+}
+
+int pn_paths_program(const char *name, char out[PN_PATH_BYTES])
+{
+	char bin[PN_PATH_BYTES];
+	int ret = find_folder(bin);
+
+	return ret ? ret : find_own(bin, name, out);
+}
