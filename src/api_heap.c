@@ -41,7 +41,7 @@ static void choose_pages(const struct pinion_heap_attr *attr,
 		pages->numa_node = (int)attr->numa_node;
 }
 
-/* Who prefers huge pages by attribute gets slabs that they fit into. */
+/* If the attributes prefer huge pages, slabs are at least that large. */
 static size_t choose_slab(const struct pinion_context *context,
 			  const struct pinion_heap_attr *attr)
 {
