@@ -78,9 +78,9 @@ int pn_context_open_helper(struct pinion_context *context)
 	if (ret)
 		return ret;
 	if (pn_cache_notices_early(context->cache))
-		pn_warn("the helper holds back: releases are learnt by "
-			"userfaultfd, which tells of madvise() too early; load "
-			"pinion at program start (LD_PRELOAD)");
+		pn_warn("the helper holds back: userfaultfd reports madvise() "
+			"before it takes effect; load pinion at program start "
+			"(LD_PRELOAD)");
 	if (!pn_cache_keeps(context->cache))
 		pn_warn("the helper holds back: nothing stays registered "
 			"between uses (the monitor's mode is bypass)");

@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "device/registrar/per_range.h"
-#include "device/verbs/access.h"
+#include "device/verbs_access.h"
 
 struct domain {
 	struct pn_registrar_per_range per_range;

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/range.h"
-#include "device/verbs/access.h"
+#include "device/verbs_access.h"
 
 #define MAX_THREADS 8
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * access -- translates access bits and registration errors of verbs.
+ * verbs_access -- translates access bits and registration errors of verbs.
  *
  * Used by the verbs device (keys.h) and by the registrar over a protection
  * domain of the caller (device/registrar/verbs.h).

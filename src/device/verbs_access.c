@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "device/verbs/access.h"
+#include "device/verbs_access.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>
