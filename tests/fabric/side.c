@@ -173,7 +173,7 @@ void run(part_fn *parent, part_fn *child, enum fi_av_type type,
 
 /* --- words for the parts -------------------------------------------------- */
 
-bool next_end(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
+bool next_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
 {
 	ssize_t n;
 

@@ -95,7 +95,7 @@ bool sync_up(struct side *s);
 bool swap_bytes(struct side *s, const void *mine, void *theirs, size_t len);
 
 /* The next entry; it has to be a good one, or an error. */
-bool next_end(struct fid_cq *cq, struct fi_cq_tagged_entry *out);
+bool next_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *out);
 bool next_error(struct fid_cq *cq, struct fi_cq_err_entry *out);
 
 void fill(uint8_t *buf, size_t len, unsigned seed);
