@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* mpi_need -- checks and digests for the MPI programs that the tests run over
- * several transports. A check that fails ends the job. */
+/*
+ * mpi_need -- checks and digests for the MPI programs that the tests run over
+ * several transports. A check that fails ends the job.
+ */
 #ifndef PN_TESTS_FABRIC_MPI_NEED_H
 #define PN_TESTS_FABRIC_MPI_NEED_H
 
