@@ -43,7 +43,7 @@ static ssize_t run(struct fid_ep *ep, enum pn_fi_rma_kind kind,
 	return pn_fi_rma_post(ep, &args);
 }
 
-/* --- without a result ---------------------------------------------------- */
+/* --- without a result ----------------------------------------------------- */
 
 static ssize_t atomic_write(struct fid_ep *ep, const void *buf, size_t count,
 			    void *desc, fi_addr_t dest, uint64_t addr,
@@ -120,7 +120,7 @@ static ssize_t atomic_inject(struct fid_ep *ep, const void *buf, size_t count,
 	return pn_fi_rma_post(ep, &args);
 }
 
-/* --- with the old values ------------------------------------------------- */
+/* --- with the old values -------------------------------------------------- */
 
 static ssize_t atomic_fetch(struct fid_ep *ep, const void *buf, size_t count,
 			    void *desc, void *result, void *result_desc,
@@ -170,7 +170,7 @@ static ssize_t atomic_fetchmsg(struct fid_ep *ep,
 	return run(ep, PN_FI_FETCH, &target, &v, flags);
 }
 
-/* --- with a comparison --------------------------------------------------- */
+/* --- with a comparison ---------------------------------------------------- */
 
 static ssize_t atomic_compare(struct fid_ep *ep, const void *buf, size_t count,
 			      void *desc, const void *compare,
@@ -227,7 +227,7 @@ static ssize_t atomic_comparemsg(struct fid_ep *ep,
 	return run(ep, PN_FI_COMPARE, &target, &v, flags);
 }
 
-/* --- fi_query_atomic() --------------------------------------------------- */
+/* --- fi_query_atomic() ---------------------------------------------------- */
 
 static int valid(enum pn_fi_rma_kind kind, unsigned type, unsigned op,
 		 size_t *count)

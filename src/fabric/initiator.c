@@ -18,7 +18,7 @@ struct rma_tx_buf {
 	uint8_t payload[PN_FI_PAYLOAD_BYTES];
 };
 
-/* --- transmit buffers ---------------------------------------------------- */
+/* --- transmit buffers ----------------------------------------------------- */
 
 static void free_tx_buf(struct rma_tx_buf *tx_buf)
 {
@@ -119,7 +119,7 @@ static int send_request(struct rma_tx_buf *tx_buf, struct pinion_peer *peer)
 	return ret;
 }
 
-/* --- completion ---------------------------------------------------------- */
+/* --- completion ----------------------------------------------------------- */
 
 /* The data of the response is the target's status. A response without data, or
  * with a value that is no errno, is invalid. */
@@ -167,7 +167,7 @@ static void data_sent(struct pn_fi_callback *callback,
 	request_ended(op);
 }
 
-/* --- posting ------------------------------------------------------------- */
+/* --- posting -------------------------------------------------------------- */
 
 /* Sends data that does not fit into the transmit buffer. */
 static int send_data(struct pn_fi_op *op, const struct pn_fi_rma_args *args,

@@ -104,7 +104,7 @@ ssize_t pn_fi_cancel(fid_t fid, void *context)
 	return ret;
 }
 
-/* --- completion ---------------------------------------------------------- */
+/* --- completion ----------------------------------------------------------- */
 
 static int error_of(int status)
 {

@@ -135,7 +135,7 @@ BOTH(Scan, Iscan,
      (const void *buf, void *out, int n, MPI_Datatype type, MPI_Op op, COMM),
      (buf, out, n, type, op, comm))
 
-/* --- Fortran: all arguments are pointers, the last is the error ---------- */
+/* --- Fortran: all arguments are pointers, the last is the error ----------- */
 
 #define EXPORTED __attribute__((visibility("default")))
 #define FORTRAN_AS(name, n)                         \

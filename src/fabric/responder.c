@@ -81,7 +81,7 @@ static int open_responder(struct pn_fi_ep *ep)
 	return 0;
 }
 
-/* --- responses ----------------------------------------------------------- */
+/* --- responses ------------------------------------------------------------ */
 
 static void response_sent(struct pn_fi_callback *callback,
 			  const struct pinion_completion *c)
@@ -145,14 +145,14 @@ static void data_received(struct pn_fi_callback *callback,
 			  const struct pinion_completion *c)
 {
 	struct pn_fi_responder *responder = responder_of(callback);
-	bool tells = responder->request.flags & PN_FI_REMOTE_CQ_DATA;
+	bool has_cq_data = responder->request.flags & PN_FI_REMOTE_CQ_DATA;
 	int status = c->status;
 
 	if (!status && c->len != responder->request.len)
 		status = -FI_EIO;
-	if (tells && !status)
+	if (has_cq_data && !status)
 		push_remote_cq_data(responder);
-	else if (tells)
+	else if (has_cq_data)
 		pn_fi_cq_unreserve(responder->ep->dirs[PN_FI_RX].cq);
 	pn_fi_count_event(responder->ep, PN_FI_EVENT_REMOTE_WRITE, status);
 	if (responder->mr->counter)
@@ -247,7 +247,7 @@ static void serve_atomic(struct pn_fi_responder *responder,
 	send_response(responder, 0, responder->before, r.before ? e->len : 0);
 }
 
-/* --- requests ------------------------------------------------------------ */
+/* --- requests ------------------------------------------------------------- */
 
 static uint64_t access_for(const struct pn_fi_rma_request *e)
 {

@@ -220,7 +220,7 @@ ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
 	return ret;
 }
 
-/* --- receive, peek and claim --------------------------------------------- */
+/* --- receive, peek and claim ---------------------------------------------- */
 
 /* A peek completes in the call: with the message found, or with -FI_ENOMSG. */
 static ssize_t push_peek(struct pn_fi_op *op, int found,

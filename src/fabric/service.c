@@ -56,7 +56,7 @@ static int write_label(char *out, size_t room, const struct pn_fi_name *service,
 	return n < (int)room ? n : -1;
 }
 
-/* --- publishing ---------------------------------------------------------- */
+/* --- publishing ----------------------------------------------------------- */
 
 static int bind_label(const struct pn_fi_name *service,
 		      const struct pn_fi_name *name)
@@ -102,7 +102,7 @@ void pn_fi_unpublish(const int service_fds[2])
 			close(service_fds[i]);
 }
 
-/* --- resolving ----------------------------------------------------------- */
+/* --- resolving ------------------------------------------------------------ */
 
 static int digit_of(char c)
 {

@@ -293,7 +293,7 @@ static void threads(void)
 	}
 }
 
-/* --- a rank that dies ---------------------------------------------------- */
+/* --- a rank that dies ----------------------------------------------------- */
 
 static void die(void)
 {

@@ -171,7 +171,7 @@ void run(part_fn *parent, part_fn *child, enum fi_av_type type,
 	run_with(parent, child, &setup);
 }
 
-/* --- functions for the parts --------------------------------------------- */
+/* --- functions for the parts ---------------------------------------------- */
 
 bool next_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
 {

@@ -361,7 +361,7 @@ static bool agrees(struct side *s, struct state *t, unsigned type)
 	return true;
 }
 
-/* --- every operation on every type --------------------------------------- */
+/* --- every operation on every type ---------------------------------------- */
 
 static int query_support(struct side *s, enum kind kind, unsigned type,
 			 unsigned op, size_t *count)

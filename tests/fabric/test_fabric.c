@@ -295,7 +295,7 @@ static void a_multi_receive_takes_several_messages(void **state)
 	run(receive_multi, send_small, FI_AV_TABLE, 0);
 }
 
-/* --- delivery complete --------------------------------------------------- */
+/* --- delivery complete ---------------------------------------------------- */
 
 static bool send_one(struct side *s, uint64_t flags, uint8_t *buf, size_t len,
 		     bool tagged)
@@ -371,7 +371,7 @@ static void delivery_complete_waits_for_the_target(void **state)
 	run(receive_late, send_delivery_complete, FI_AV_TABLE, 0);
 }
 
-/* --- multi-receive keeps its place --------------------------------------- */
+/* --- multi-receive keeps its place ---------------------------------------- */
 
 #define PLACE_LONG 200000
 

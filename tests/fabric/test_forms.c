@@ -272,7 +272,7 @@ static void reads_and_writes_take_one_iovec(void **state)
 	assert_ok(fi_close(&mr->fid));
 }
 
-/* --- queries ------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------- */
 
 static void counters_are_set_and_added_to(void **state)
 {

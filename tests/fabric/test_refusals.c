@@ -34,7 +34,7 @@ static void close_alone(struct side *s)
 	free(s);
 }
 
-/* --- hints and addresses ------------------------------------------------- */
+/* --- hints and addresses -------------------------------------------------- */
 
 typedef void spoil_fn(struct fi_info *hints);
 

@@ -221,7 +221,7 @@ static void writes_with_data_notify_the_target_and_are_counted(void **state)
 	run_with(expect_data, write_with_data, &setup);
 }
 
-/* --- refusals ------------------------------------------------------------ */
+/* --- refusals ------------------------------------------------------------- */
 
 static bool expose_restricted(struct side *s)
 {
@@ -311,7 +311,7 @@ static void operations_that_a_key_does_not_allow_are_refused(void **state)
 		run_with(expose_restricted, try_refusals, &setups[i]);
 }
 
-/* --- a peer that makes no progress --------------------------------------- */
+/* --- a peer that makes no progress ---------------------------------------- */
 
 #define NPENDING      20 /* more than PN_FI_MIN_RESPONDERS */
 #define PENDING_BYTES 100000
@@ -378,7 +378,7 @@ static void a_peer_without_progress_does_not_block_others(void **state)
 	run_with(write_to_self, write_and_stop, &setup);
 }
 
-/* --- an endpoint that closes --------------------------------------------- */
+/* --- an endpoint that closes ---------------------------------------------- */
 
 static bool open_another(struct side *s, struct fid_cq **cq, struct fid_ep **ep)
 {

@@ -8,8 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define KEY_BITS UINT64_C(0xffffffff) /* keys have 32 bits, as those of verbs \
-				       */
+#define KEY_BITS                                                     \
+	UINT64_C(0xffffffff) /* keys have 32 bits, as those of verbs \
+			      */
 
 static _Thread_local bool releasing;
 

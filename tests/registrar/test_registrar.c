@@ -270,7 +270,7 @@ static void released_memory_is_registered_anew(void **state)
 	stop(&f);
 }
 
-/* --- remote access: exact ranges ----------------------------------------- */
+/* --- remote access: exact ranges ------------------------------------------ */
 
 static void a_range_with_remote_access_is_exact(void **state)
 {
@@ -587,7 +587,7 @@ static void given_costs_are_not_changed(void **state)
 	stop(&f);
 }
 
-/* --- refusals ------------------------------------------------------------ */
+/* --- refusals ------------------------------------------------------------- */
 
 static int open_changed(const struct pinion_registrar *registrar)
 {
@@ -746,8 +746,7 @@ static void pins_beyond_the_limits_are_counted(void **state)
 	stop(&f);
 }
 
-/* --- the helper ------------------------------------------------------------
- */
+/* --- the helper ----------------------------------------------------------- */
 
 /* Steps to wait for another thread: half a minute. */
 #define PATIENCE 3000
@@ -801,8 +800,7 @@ static void pins_that_never_end_do_not_disturb_the_helper(void **state)
 	ledger_fini(&f.ledger);
 }
 
-/* --- when the functions run ------------------------------------------------
- */
+/* --- when the functions run ----------------------------------------------- */
 
 /* It would deadlock if the caller of a function held a lock. */
 static void *ask(void *arg)

@@ -585,8 +585,7 @@ static void bad_attributes_are_refused(void **state)
 	close_domain(&s);
 }
 
-/* --- FI_MR_ENDPOINT, which no provider here asks for -----------------------
- */
+/* --- FI_MR_ENDPOINT, which no provider here asks for ---------------------- */
 
 /* A domain that records what was bound and enabled. */
 static struct {

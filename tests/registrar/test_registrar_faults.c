@@ -292,7 +292,7 @@ static void a_batch_that_cannot_be_undone_is_deregistered_later(void **state)
 	}
 }
 
-/* --- deregistrations that fail ------------------------------------------- */
+/* --- deregistrations that fail -------------------------------------------- */
 
 static unsigned live(struct ledger *ledger)
 {
@@ -386,8 +386,7 @@ static void a_key_whose_deregistration_fails_cannot_be_revoked(void **state)
 	stop(&f);
 }
 
-/* --- slabs ------------------------------------------------------------------
- */
+/* --- slabs ---------------------------------------------------------------- */
 
 static size_t slabs(struct pinion_heap *heap)
 {

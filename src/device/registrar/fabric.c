@@ -186,7 +186,7 @@ static int check_mode(const struct fi_info *info, int mode)
 		return refuse("the domain's keys are longer than 64 bits "
 			      "(FI_MR_RAW): pins cannot hold them");
 	if (mode & FI_MR_MMU_NOTIFY)
-		return refuse("the domain wants to be told of page tables "
+		return refuse("the domain wants to be notified of page tables "
 			      "(FI_MR_MMU_NOTIFY), which pinion does not do");
 	/* FI_PROGRESS_CONTROL_UNIFIED of newer versions. */
 	if (info->domain_attr->control_progress > FI_PROGRESS_MANUAL)

@@ -44,7 +44,7 @@ static size_t pages_of(const struct pn_mr *mr)
 	return pn_range_npages((uintptr_t)mr->addr, mr->len);
 }
 
-/* --- calls of the program's functions ------------------------------------ */
+/* --- calls of the program's functions ------------------------------------- */
 
 static void prepare(struct call *call, struct pn_mr *const *mrs, unsigned n)
 {
@@ -232,7 +232,7 @@ static void registrar_pinned(struct pn_device *device, struct pn_pinned *out)
 				   .mrs = atomic_load(&r->nmrs) };
 }
 
-/* --- operations that a registrar does not have --------------------------- */
+/* --- operations that a registrar does not have ---------------------------- */
 
 static int refuse_open(const char *params, const struct pn_device_attr *attr,
 		       struct pn_device **out)
@@ -291,7 +291,7 @@ static int refuse(struct pn_device *device)
 	return -EOPNOTSUPP;
 }
 
-/* --- opening and closing ------------------------------------------------- */
+/* --- opening and closing -------------------------------------------------- */
 
 static uint64_t registrar_now(struct pn_device *device)
 {

@@ -18,7 +18,7 @@
 
 _Static_assert(sizeof(struct pn_verbs_hello) <= 56, "fits private data");
 
-/* --- peers --------------------------------------------------------------- */
+/* --- peers ---------------------------------------------------------------- */
 
 static struct pn_verbs_peer *find_peer(struct pn_verbs_device *dev,
 				       uint64_t nonce)
@@ -98,7 +98,7 @@ int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
 	return 0;
 }
 
-/* --- events for the callers ---------------------------------------------- */
+/* --- events for the callers ----------------------------------------------- */
 
 /* False: no memory. The peer does not come up and reaches its deadline. */
 static bool queue_event(struct pn_verbs_device *dev, struct pn_verbs_event what)
@@ -145,8 +145,8 @@ void pn_verbs_peer_down(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 	peer->deadline_ns = peer->rx_lost_ns = peer->tx_lost_ns = 0;
 	dev->service.ncredit_windows -= peer->has_credit_window;
 	peer->has_credit_window = false;
-	if (!peer->gone)
-		peer->gone = queue_event(
+	if (!peer->down_queued)
+		peer->down_queued = queue_event(
 			dev,
 			(struct pn_verbs_event){
 				.kind = PN_VERBS_EVENT_PEER_DOWN,
@@ -347,7 +347,7 @@ static int accept_rx(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 					.confirm_byte = hello->confirm_byte };
 	int ret;
 
-	if (!peer || peer->gone)
+	if (!peer || peer->down_queued)
 		return peer ? -ECONNRESET : -ENOMEM;
 	ret = reserve_credit_window(dev, peer);
 	if (ret)
@@ -394,8 +394,7 @@ static void answer_request(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 	rdma_destroy_id(id);
 }
 
-/* --- rdma_cm events --------------------------------------------------------
- */
+/* --- rdma_cm events ------------------------------------------------------- */
 
 /* A copy of an event, which was acknowledged. */
 struct cm_event {
@@ -527,7 +526,7 @@ void pn_verbs_cm_read_events(struct pn_verbs_device *dev)
 	}
 }
 
-/* --- listening ----------------------------------------------------------- */
+/* --- listening ------------------------------------------------------------ */
 
 int pn_verbs_listen(struct pn_verbs_device *dev)
 {

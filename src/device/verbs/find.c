@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "device/verbs/verbs_impl.h"
 
-/* --- the IP address ------------------------------------------------------ */
+/* --- the IP address ------------------------------------------------------- */
 
 static bool is_on_port(const struct pn_verbs_device *dev,
 		       const struct rdma_cm_id *id)
@@ -100,7 +100,7 @@ static bool find_address(struct pn_verbs_device *dev)
 	return found;
 }
 
-/* --- the adapter --------------------------------------------------------- */
+/* --- the adapter ---------------------------------------------------------- */
 
 static bool is_in_sysfs(const char *name, const char *what)
 {
@@ -124,7 +124,7 @@ static int report_no_device(const char *name)
 			 "rdma_ucm`, or give the container that folder");
 	else
 		pn_error("verbs: no RDMA adapter '%s' that can be opened; "
-			 "`pinion info` lists those there are",
+			 "`pinion info` lists the adapters",
 			 name);
 	return -ENODEV;
 }

@@ -6,8 +6,7 @@
 #include "base/log.h"
 #include "base/range.h"
 
-/* --- registered memory of the device ---------------------------------------
- */
+/* --- registered memory of the device -------------------------------------- */
 
 int pn_verbs_confirm_byte_alloc(struct pn_verbs_device *dev)
 {
@@ -77,8 +76,7 @@ void pn_verbs_stage_free(struct pn_verbs_tx *tx)
 	pn_pages_unmap(tx->stage, len, NULL);
 }
 
-/* --- credit that the peer grants us ----------------------------------------
- */
+/* --- credit that the peer grants us --------------------------------------- */
 
 static bool has_credit(const struct pn_verbs_peer *peer)
 {
@@ -128,8 +126,7 @@ void pn_verbs_credit_received(struct pn_verbs_device *dev,
 	dev->post_room |= peer->tx.post_refused;
 }
 
-/* --- credit that we grant the peer -----------------------------------------
- */
+/* --- credit that we grant the peer ---------------------------------------- */
 
 /* Messages that the peer may have sent on its current queue pair and that have
  * not arrived. */
@@ -252,7 +249,7 @@ size_t pn_verbs_siw_segment_bytes(uint64_t addr, size_t len)
 	return len <= PN_VERBS_SIW_SMALL_BYTES && len > room ? room : len;
 }
 
-/* --- confirming ---------------------------------------------------------- */
+/* --- confirming ----------------------------------------------------------- */
 
 void pn_verbs_confirm_read(const struct pn_verbs_device *dev,
 			   const struct pn_verbs_peer *peer,

@@ -18,7 +18,7 @@ void pn_verbs_keys_init(struct pn_verbs_keys *keys)
 	pn_mutex_init(&keys->lock);
 }
 
-/* --- slots --------------------------------------------------------------- */
+/* --- slots ---------------------------------------------------------------- */
 
 static struct pn_verbs_slot *slot_at(const struct pn_verbs_keys *keys,
 				     unsigned index)
@@ -155,7 +155,7 @@ static void deregister_chunks(struct ibv_mr **mrs, unsigned n)
 			pn_error("verbs: ibv_dereg_mr: %s", strerror(errno));
 }
 
-/* --- registering --------------------------------------------------------- */
+/* --- registering ---------------------------------------------------------- */
 
 static int register_chunks(struct pn_verbs_keys *keys,
 			   struct pn_verbs_slot *slot)
@@ -334,8 +334,7 @@ void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
 	pn_mutex_fini(&keys->lock);
 }
 
-/* --- look-up ---------------------------------------------------------------
- */
+/* --- look-up -------------------------------------------------------------- */
 
 static struct pn_verbs_slot *slot_of(const struct pn_verbs_keys *keys,
 				     uint64_t lkey)

@@ -52,7 +52,7 @@ static void complete_receive(struct pn_verbs_device *dev,
 		pn_verbs_receive_post(dev, receive);
 }
 
-/* --- operations ---------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 /* The oldest operation has ended. */
 static void retire_operation(struct pn_verbs_device *dev,
@@ -191,7 +191,7 @@ static void operation_completed(struct pn_verbs_device *dev,
 				status == -ECONNRESET ? status : -ECANCELED);
 }
 
-/* --- messages ------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------- */
 
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive)
@@ -513,7 +513,7 @@ static void finish_teardowns(struct pn_verbs_device *dev)
 	destroy_retired(dev);
 }
 
-/* --- poll ---------------------------------------------------------------- */
+/* --- poll ----------------------------------------------------------------- */
 
 static int poll_cq(struct pn_verbs_device *dev)
 {
@@ -540,8 +540,8 @@ void pn_verbs_progress(struct pn_verbs_device *dev)
 	if (pn_unlikely(
 		    atomic_load_explicit(&dev->events.n, memory_order_acquire)))
 		handle_events(dev);
-	/* A teardown waits until the queue is empty, and no notification tells
-	 * of that: a thread that sleeps would not wake up. So empty it here. */
+	/* A teardown waits until the queue is empty, which no notification
+	 * reports: a thread that sleeps would not wake up. So empty it here. */
 	do {
 		/* A completion may retire a whole queue of silent operations
 		 * but adds one entry to the ring. */

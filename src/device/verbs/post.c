@@ -5,8 +5,7 @@
 #include "device/validate.h"
 #include "device/verbs/iwarp.h"
 
-/* --- building a work request -----------------------------------------------
- */
+/* --- building a work request ---------------------------------------------- */
 
 /* An operation as a work request. */
 struct send_request {
@@ -176,7 +175,7 @@ static int translate(const struct pn_verbs_device *dev,
 	return ret;
 }
 
-/* --- posting ------------------------------------------------------------- */
+/* --- posting -------------------------------------------------------------- */
 
 static bool is_read(const struct pn_op *op)
 {

@@ -78,7 +78,7 @@ static void read_async_events(struct pn_verbs_device *dev)
 	}
 }
 
-/* --- the thread ---------------------------------------------------------- */
+/* --- the thread ----------------------------------------------------------- */
 
 void pn_verbs_service_notify(struct pn_verbs_device *dev)
 {
@@ -115,10 +115,10 @@ static bool has_no_progress(struct pn_verbs_device *dev,
 static bool serve_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
 	if (atomic_exchange(&peer->close_wanted, false)) {
-		peer->gone = true;
+		peer->down_queued = true;
 		pn_verbs_peer_down(dev, peer, 0);
 	}
-	if (peer->gone)
+	if (peer->down_queued)
 		return false;
 	if (atomic_exchange(&peer->connect_wanted, false))
 		pn_verbs_peer_connect(dev, peer);

@@ -17,7 +17,7 @@
 #include "device/verbs/connect.h"
 #include "device/verbs/iwarp.h"
 
-/* --- parameters ---------------------------------------------------------- */
+/* --- parameters ----------------------------------------------------------- */
 
 #define AT(field) offsetof(struct pn_verbs_params, field)
 
@@ -31,19 +31,19 @@ static const struct pn_option params[] = {
 	  "longer ranges are registered in chunks of this, by several threads",
 	  AT(chunk), 1 << 20, (uint64_t)1 << 31, NULL },
 	{ "ack_timeout", PN_OPTION_NUMBER, "14",
-	  "send again when 4.096 us times 2 to this power have passed",
-	  AT(ack_timeout), 1, 31, NULL },
+	  "retransmit after 4.096 us times 2 to this power", AT(ack_timeout), 1,
+	  31, NULL },
 	{ "retries", PN_OPTION_NUMBER, "7",
-	  "times to send again before the peer counts as gone", AT(retries), 0,
-	  7, NULL },
+	  "retransmissions before the peer counts as down", AT(retries), 0, 7,
+	  NULL },
 	{ "patience", PN_OPTION_TIME, "60s",
-	  "iWARP: a peer that carries out nothing for so long is gone",
+	  "iWARP: a peer that executes nothing for so long is down",
 	  AT(patience), PN_NS_PER_S / 10, UINT64_MAX, NULL },
 	{ "odp", PN_OPTION_BOOL, "no",
-	  "register on demand: the adapter faults pages in instead of pinning",
+	  "on-demand paging: the adapter faults pages in instead of pinning",
 	  AT(odp), 0, 0, NULL },
 	{ "windows", PN_OPTION_BOOL, "no",
-	  "peers reach memory through windows: revoking a key registers "
+	  "peers access memory through windows: revoking a key registers "
 	  "nothing",
 	  AT(windows), 0, 0, NULL },
 	{ "address", PN_OPTION_TEXT, "",
@@ -74,8 +74,7 @@ static int parse(struct pn_verbs_device *dev, const char *text, char *name,
 	return -EINVAL;
 }
 
-/* --- limits and capabilities -----------------------------------------------
- */
+/* --- limits and capabilities ---------------------------------------------- */
 
 static size_t min_of(uint64_t a, uint64_t b)
 {
@@ -134,7 +133,7 @@ static void set_capabilities(struct pn_verbs_device *dev,
 		device->caps |= PN_CAP_PINS;
 }
 
-/* --- opening ------------------------------------------------------------- */
+/* --- opening -------------------------------------------------------------- */
 
 static int open_queues(struct pn_verbs_device *dev)
 {
@@ -317,7 +316,7 @@ static int open_parts(struct pn_verbs_device *dev, const char *name,
 	return ret ? ret : pn_verbs_service_start(dev);
 }
 
-/* --- closing ------------------------------------------------------------- */
+/* --- closing -------------------------------------------------------------- */
 
 static void close_peer(struct pn_verbs_peer *peer)
 {
@@ -498,8 +497,7 @@ static int verbs_open_shared(struct pn_device *device,
 	return ret;
 }
 
-/* --- the table of operations -----------------------------------------------
- */
+/* --- the table of operations ---------------------------------------------- */
 
 static int verbs_reg(struct pn_device *device, struct pn_mr *const *mrs,
 		     unsigned n)

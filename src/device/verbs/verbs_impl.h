@@ -178,7 +178,7 @@ struct pn_verbs_peer {
 	uint16_t tx_generation; /* counts connection requests */
 	uint32_t hello_credit;	/* granted_credit in the hello of tx */
 	bool has_credit_window; /* counted in service.ncredit_windows */
-	bool gone;		/* PEER_DOWN was queued */
+	bool down_queued;	/* PEER_DOWN was queued */
 };
 
 /* From the service thread to the callers. */
@@ -192,7 +192,7 @@ struct pn_verbs_event {
 	struct pn_verbs_peer *peer;
 	struct ibv_qp *qp;
 	int status;
-	/* iWARP. TX_READY: the credit that our hello told. RX_READY: the
+	/* iWARP. TX_READY: the credit in our hello. RX_READY: the
 	 * credit and the byte in the peer's hello. */
 	uint16_t generation;
 	struct pn_verbs_credit credit;
@@ -202,7 +202,8 @@ struct pn_verbs_event {
 struct pn_verbs_device {
 	struct pn_device device;
 
-	/* --- constant after open --- */
+	/* --- constant after open
+	 * -------------------------------------------------- */
 
 	bool is_iwarp, is_software;
 	bool software_fences; /* the adapter's are not reliable (verbs.h) */
@@ -237,11 +238,13 @@ struct pn_verbs_device {
 	struct ibv_port_attr port_attr;
 	struct ibv_device_attr attr;
 
-	/* --- any thread; locks of its own --- */
+	/* --- any thread; locks of its own
+	 * ----------------------------------------- */
 
 	struct pn_verbs_keys keys; /* of a domain */
 
-	/* --- written by callers, under lock --- */
+	/* --- written by callers, under lock
+	 * --------------------------------------- */
 
 	struct pn_mutex lock; /* taken before the other locks of the device */
 	int cancel_was;	      /* cancelability of the thread that holds lock */
@@ -256,7 +259,8 @@ struct pn_verbs_device {
 	struct pn_list credits_due;  /* iWARP: peers, by peer->credit_due */
 	struct pn_verbs_rx *rx_table[PN_VERBS_RX_BUCKETS]; /* by qp_num */
 
-	/* --- shared by callers and the service thread --- */
+	/* --- shared by callers and the service thread
+	 * ----------------------------- */
 
 	struct pn_mutex peers_lock; /* protects the list */
 	struct pn_list peers;
@@ -267,7 +271,8 @@ struct pn_verbs_device {
 	} events;		/* the service thread appends, callers remove */
 	_Atomic unsigned woken; /* by wake() */
 
-	/* --- written by the service thread (and by open and close) --- */
+	/* --- written by the service thread (and by open and close)
+	 * ---------------- */
 
 	struct {
 		pthread_t thread;

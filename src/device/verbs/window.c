@@ -100,8 +100,7 @@ void pn_verbs_binder_close(struct pn_verbs_binder *binder)
 	memset(binder, 0, sizeof(*binder));
 }
 
-/* --- windows ---------------------------------------------------------------
- */
+/* --- windows -------------------------------------------------------------- */
 
 static int wait_for_bind(struct pn_verbs_binder *binder)
 	PN_REQUIRES(&binder->lock)
