@@ -445,7 +445,7 @@ static void handle_events(struct pn_verbs_device *dev)
 
 /* --- teardown, when the completion queue is empty ------------------------- */
 
-static void destroy_retired(struct pn_verbs_device *dev)
+void pn_verbs_destroy_retired(struct pn_verbs_device *dev)
 {
 	while (dev->retired) {
 		struct pn_verbs_rx *rx = dev->retired;
@@ -510,7 +510,7 @@ static void finish_teardowns(struct pn_verbs_device *dev)
 		pn_list_remove(pos);
 		finish_teardown(dev, peer);
 	}
-	destroy_retired(dev);
+	pn_verbs_destroy_retired(dev);
 }
 
 /* --- poll ----------------------------------------------------------------- */

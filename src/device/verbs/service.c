@@ -2,7 +2,6 @@
 /* The service thread: handles rdma_cm events, asynchronous events of the
  * adapter, requests of callers and deadlines. */
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -175,13 +174,6 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-static int watch(int epoll, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
-
-	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
 static int start_thread(struct pn_verbs_device *dev)
 {
 	int ret = pn_service_thread_start(&dev->service.thread, "pinion-verbs",
@@ -189,11 +181,6 @@ static int start_thread(struct pn_verbs_device *dev)
 
 	dev->service.running = !ret;
 	return ret;
-}
-
-static void make_nonblocking(int fd)
-{
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 int pn_verbs_service_start(struct pn_verbs_device *dev)
@@ -206,13 +193,14 @@ int pn_verbs_service_start(struct pn_verbs_device *dev)
 		ret = -errno;
 		goto close;
 	}
-	make_nonblocking(dev->service.cm->fd);
-	make_nonblocking(dev->context->async_fd);
-	ret = watch(dev->service.epoll, dev->service.event_fd);
+	pn_verbs_set_nonblocking(dev->service.cm->fd);
+	pn_verbs_set_nonblocking(dev->context->async_fd);
+	ret = pn_verbs_watch(dev->service.epoll, dev->service.event_fd);
 	if (!ret)
-		ret = watch(dev->service.epoll, dev->service.cm->fd);
+		ret = pn_verbs_watch(dev->service.epoll, dev->service.cm->fd);
 	if (!ret)
-		ret = watch(dev->service.epoll, dev->context->async_fd);
+		ret = pn_verbs_watch(dev->service.epoll,
+				     dev->context->async_fd);
 	if (!ret)
 		ret = start_thread(dev);
 	if (!ret)

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -147,8 +146,7 @@ static int open_queues(struct pn_verbs_device *dev)
 	dev->channel = ibv_create_comp_channel(dev->domain->context);
 	if (!dev->channel)
 		return -errno;
-	fcntl(dev->channel->fd, F_SETFL,
-	      fcntl(dev->channel->fd, F_GETFL) | O_NONBLOCK);
+	pn_verbs_set_nonblocking(dev->channel->fd);
 	/* On iWARP, all work requests of a broken queue pair complete. */
 	max_cqe =
 		(unsigned)min_of(max_cqe, nreceives + (dev->is_iwarp ? 4 : 1) *
@@ -209,13 +207,6 @@ static int open_completions(struct pn_verbs_device *dev)
 	return dev->done.ring ? 0 : -ENOMEM;
 }
 
-static int watch(int epoll, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
-
-	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
 static int open_wait(struct pn_verbs_device *dev)
 {
 	int ret;
@@ -224,8 +215,8 @@ static int open_wait(struct pn_verbs_device *dev)
 	dev->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (dev->event_fd < 0 || dev->epoll < 0)
 		return -errno;
-	ret = watch(dev->epoll, dev->event_fd);
-	return ret ? ret : watch(dev->epoll, dev->channel->fd);
+	ret = pn_verbs_watch(dev->epoll, dev->event_fd);
+	return ret ? ret : pn_verbs_watch(dev->epoll, dev->channel->fd);
 }
 
 static void open_keys(struct pn_verbs_device *dev)
@@ -346,13 +337,7 @@ static void close_peers(struct pn_verbs_device *dev)
 	}
 	while ((pos = pn_list_pop(&dev->peers)))
 		close_peer(pn_container_of(pos, struct pn_verbs_peer, link));
-	while (dev->retired) {
-		struct pn_verbs_rx *rx = dev->retired;
-
-		dev->retired = rx->next;
-		ibv_destroy_qp(rx->qp);
-		free(rx);
-	}
+	pn_verbs_destroy_retired(dev);
 }
 
 static void close_fd(int fd)

@@ -360,6 +360,8 @@ void pn_verbs_progress(struct pn_verbs_device *dev);
 /* Posts a receive buffer. */
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive);
+/* Destroys the replaced rx queue pairs. The completion queue is empty. */
+void pn_verbs_destroy_retired(struct pn_verbs_device *dev);
 
 /* post.c: posts work requests. -EAGAIN: the queue is full. */
 int pn_verbs_post_wr(struct pn_verbs_tx *tx, struct ibv_send_wr *wr);
@@ -376,6 +378,9 @@ int pn_verbs_swap_retry(struct pn_verbs_record *record);
 
 /* wait.c: makes a sleeping thread look again. Any thread. */
 void pn_verbs_notify(struct pn_verbs_device *dev);
+/* Adds a descriptor to an epoll; 0 or a negative errno. */
+int pn_verbs_watch(int epoll, int fd);
+void pn_verbs_set_nonblocking(int fd);
 
 /* service.c */
 int pn_verbs_service_start(struct pn_verbs_device *dev);

@@ -5,7 +5,9 @@
  * and an eventfd, which the service thread and wake() write.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/cancel.h"
@@ -25,9 +27,21 @@ void pn_verbs_notify(struct pn_verbs_device *dev)
 		return;
 }
 
+void pn_verbs_set_nonblocking(int fd)
+{
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+int pn_verbs_watch(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
 static bool has_work(struct pn_verbs_device *dev)
 {
-	bool cm_event;
+	bool found;
 
 	if (atomic_load_explicit(&dev->woken, memory_order_relaxed) &&
 	    atomic_exchange(&dev->woken, 0))
@@ -35,10 +49,10 @@ static bool has_work(struct pn_verbs_device *dev)
 	pn_verbs_lock(dev);
 	if (!dev->done.n)
 		pn_verbs_progress(dev);
-	cm_event = dev->done.n || dev->post_room;
+	found = dev->done.n || dev->post_room;
 	dev->post_room = false;
 	pn_verbs_unlock(dev);
-	return cm_event;
+	return found;
 }
 
 static bool spin(struct pn_verbs_device *dev, uint64_t deadline_ns)
