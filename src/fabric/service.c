@@ -17,9 +17,8 @@
 
 #include "fabric/fabric.h"
 
-#define SERVICE_MAX                                              \
-	16 /* characters; with the rest they fit into a sun_path \
-	    */
+/* Characters. With the rest of the label they fit into a sun_path. */
+#define SERVICE_MAX 16
 
 bool pn_fi_is_service(const struct pn_fi_name *name)
 {
