@@ -66,16 +66,16 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 			 attr ? attr : &defaults, out);
 }
 
-/* Where the next device of a joined spec begins: behind a '+' or '/' that the
- * name of a kind follows. NULL: there is none. */
+/* Finds the next device of a joined spec: after a '+' or '/' that the name of a
+ * kind follows. NULL: there is none. */
 static const char *next_spec(const char *spec)
 {
-	const char *mark = spec;
+	const char *at = spec;
 
-	while ((mark = strpbrk(mark, "+/"))) {
-		mark++;
-		if (find_kind(mark, strcspn(mark, ":+/")))
-			return mark;
+	while ((at = strpbrk(at, "+/"))) {
+		at++;
+		if (find_kind(at, strcspn(at, ":+/")))
+			return at;
 	}
 	return NULL;
 }
@@ -87,8 +87,8 @@ bool pn_device_spec_is_alternatives(const char *spec)
 	return next && next[-1] == '/';
 }
 
-/* Who means both has to say which of them, and that cannot be said yet. */
-static int check_marks(const char *spec)
+/* Both separators in one spec would need a precedence, which does not exist. */
+static int check_separators(const char *spec)
 {
 	bool either = pn_device_spec_is_alternatives(spec);
 	const char *next = spec;
@@ -141,7 +141,7 @@ static int open_spec(const char *spec, size_t len,
 	return ret;
 }
 
-/* Whether one of them came as a port of the other. */
+/* Whether `other` is `first` or one of its further ports. */
 static bool is_port_of(struct pn_device *first, const struct pn_device *other)
 {
 	struct pn_device *port = first;
@@ -151,7 +151,7 @@ static bool is_port_of(struct pn_device *first, const struct pn_device *other)
 	return port;
 }
 
-/* Whether one sleep can be for all of them. */
+/* Checks that one wait can cover all rails. */
 static int check_rails(struct pn_device *const *rails, unsigned n)
 {
 	for (unsigned i = 1; i < n; i++) {
@@ -181,7 +181,7 @@ int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
 			 struct pn_device **out, unsigned *n)
 {
 	const char *next;
-	int ret = check_marks(spec);
+	int ret = check_separators(spec);
 
 	*n = 0;
 	if (ret)
@@ -240,10 +240,11 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 }
 
 int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
-			  const struct pn_inline_header *head, const void *body,
-			  size_t len)
+			  const struct pn_inline_header *header,
+			  const void *body, size_t len)
 {
-	struct pn_sge sge[2] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
+	struct pn_sge sge[2] = { { (void *)(uintptr_t)header, sizeof(*header),
+				   0 },
 				 { (void *)(uintptr_t)body, len, 0 } };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = PN_OP_INLINE | PN_OP_SILENT,
@@ -280,9 +281,9 @@ int pn_device_connection_error(int error)
 	}
 }
 
-/* A system call that sleeps, as a cancellation point. Not by libc's functions:
- * none of them that is one sleeps on a futex. Nothing but the system call runs
- * while a thread can be canceled anywhere. */
+/* Makes a sleeping system call as a cancellation point. No libc function that
+ * is one sleeps on a futex. Cancellation is asynchronous during the system call
+ * only, so that no other code can be interrupted. */
 static long sleep_cancelable(long number, long a, long b, long c, long d,
 			     long e)
 {
@@ -295,8 +296,9 @@ static long sleep_cancelable(long number, long a, long b, long c, long d,
 	return ret;
 }
 
-/* Sleeps until one of the descriptors is readable, or for a signal; false: the
- * deadline, of the machine's clock, as devices with descriptors have it. */
+/* Sleeps until one of the descriptors is readable or a signal comes. False: the
+ * deadline has passed (by the machine's clock: devices with descriptors use
+ * it). */
 static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 {
 	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_clock_ns();
@@ -309,7 +311,7 @@ static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 				0) != 0;
 }
 
-/* One that has something already ends it before it begins. */
+/* A device that has something already ends the wait before it sleeps. */
 int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
 		       uint64_t deadline_ns)
 {
@@ -339,7 +341,7 @@ bool pn_device_sleep_on(int fd, uint64_t deadline_ns)
 	return sleep_on(&one, 1, deadline_ns);
 }
 
-/* A wait for a word, with or without an end. */
+/* A system call that waits for a word to change. */
 typedef long futex_fn(long number, long a, long b, long c, long d, long e);
 
 static long sleep_plain(long number, long a, long b, long c, long d, long e)

@@ -403,16 +403,16 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 
 /* Takes what begins with an even number. */
 struct even_handler {
-	struct pn_receive_handler receive_handler;
+	struct pn_receive_handler handler;
 	struct pn_peer *from;
 	unsigned seen; /* messages, of all kinds */
 	unsigned taken;
 };
 
-static bool receive_even(struct pn_receive_handler *receive_handler,
+static bool receive_even(struct pn_receive_handler *handler,
 			 struct pn_peer *peer, const void *data, size_t len)
 {
-	struct even_handler *t = (struct even_handler *)receive_handler;
+	struct even_handler *t = (struct even_handler *)handler;
 	uint64_t number;
 
 	assert_ptr_equal(peer, t->from);
@@ -426,7 +426,7 @@ static bool receive_even(struct pn_receive_handler *receive_handler,
 	return true;
 }
 
-/* What is lent was sent before what the receive_handler is offered next. */
+/* What is lent was sent before what the handler is offered next. */
 static void see_all(struct pair *p, struct even_handler *t, unsigned sent)
 {
 	struct pn_completion c[8];
@@ -445,7 +445,7 @@ static void see_all(struct pair *p, struct even_handler *t, unsigned sent)
 
 static void messages_taken_where_they_lie_keep_their_order(void **state)
 {
-	struct even_handler t = { .receive_handler = { receive_even } };
+	struct even_handler t = { .handler = { receive_even } };
 	struct pair p;
 	unsigned sent = 0;
 
@@ -453,7 +453,7 @@ static void messages_taken_where_they_lie_keep_their_order(void **state)
 	open_pair(&p, "soft");
 	t.from = p.peer;
 	p.device->single_threaded = true;
-	p.device->receive_handler = &t.receive_handler;
+	p.device->receive_handler = &t.handler;
 	for (unsigned burst = 1; burst < 100; burst++) {
 		for (unsigned i = 0; i < burst; i++, sent++) {
 			struct pn_inline_header head = { { sent } };

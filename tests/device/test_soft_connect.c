@@ -425,7 +425,7 @@ static void told_to_wait_for_ever_it_gives_up(void **state)
 	sock = hear_hello(&p);
 	tell(&p, sock, -EALREADY, 0);
 	await(&gate, HELD);
-	mine->wire.nretries = 100000;
+	mine->connection.nretries = 100000;
 	gate = OPEN;
 	assert_int_equal(hear_and_close(sock), 1);
 	c = expect(p.device, PN_COMPLETION_PEER_DOWN);

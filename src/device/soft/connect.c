@@ -23,12 +23,13 @@
 #include "base/service_thread.h"
 #include "device/soft/soft_impl.h"
 
-#define BACKLOG		512
-#define CONNECT_NS	(5 * PN_NS_PER_S)
-#define RETRY_MS	20
-#define MAX_RETRIES	(CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* -EALREADY */
+#define BACKLOG	   512
+#define CONNECT_NS (5 * PN_NS_PER_S)
+#define RETRY_MS   20
+#define MAX_RETRIES \
+	(CONNECT_NS / (RETRY_MS * PN_NS_PER_MS)) /* temporary refusals */
 #define ACCEPT_PAUSE_NS (200 * PN_NS_PER_MS)
-#define DEATH_CHECK_NS	PN_NS_PER_S /* between looks for deaths */
+#define DEATH_CHECK_NS	PN_NS_PER_S /* between checks for deaths */
 #define FIRST_PEERS	16
 #define HELLO_FDS	3
 #define WELCOME_FDS	2
@@ -55,7 +56,8 @@ union control {
 	struct cmsghdr align;
 };
 
-/* What may come is what there is room for, which is rounded up. */
+/* The descriptors that fit into the control buffer, whose size is rounded up.
+ */
 #define ROOM_FDS ((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
 
 static int send_hello(int sock, const struct pn_soft_hello *hello,
@@ -85,9 +87,9 @@ static void close_all(const int *fds, unsigned n)
 		close(fds[i]);
 }
 
-/* Receives a hello and its files, up to ROOM_FDS, which are the caller's.
- * Returns the bytes of the message, 0 at the end, or a negative errno; -EMFILE:
- * it has come, but not its files. */
+/* Receives a hello and its files, up to ROOM_FDS, which then belong to the
+ * caller. Returns the bytes of the message, 0 at the end, or a negative errno;
+ * -EMFILE: the message arrived without its files. */
 static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
 		      unsigned *nfds)
 {
@@ -111,7 +113,7 @@ static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
 				   sizeof(int));
 		memcpy(fds, CMSG_DATA(cmsg), *nfds * sizeof(int));
 	}
-	/* Files came that this process has no descriptors for. */
+	/* This process had no descriptors left for the files. */
 	if (msg.msg_flags & MSG_CTRUNC && *nfds < ROOM_FDS) {
 		close_all(fds, *nfds);
 		*nfds = 0;
@@ -135,7 +137,8 @@ static int watch(struct pn_soft_service *service, struct pn_soft_watch *w,
 								    : 0;
 }
 
-/* shutdown() reaches the other side even if a forked child holds a copy. */
+/* shutdown() reaches the other side even if a forked child holds a copy of the
+ * socket. */
 static void unwatch(struct pn_soft_service *service, struct pn_soft_watch *w)
 {
 	if (w->fd < 0)
@@ -155,8 +158,9 @@ static void close_pending(struct pn_soft_service *service,
 	free(w);
 }
 
-/* A peer that is up says nothing to the service any more. */
-static int watch_end(struct pn_soft_service *service, struct pn_soft_watch *w)
+/* The service thread reads nothing from a peer that is up. */
+static int watch_hangup(struct pn_soft_service *service,
+			struct pn_soft_watch *w)
 {
 	struct epoll_event event = { .events = EPOLLRDHUP, .data.ptr = w };
 
@@ -176,7 +180,7 @@ unsigned pn_soft_close_idle_rings(struct pn_soft_device *dev)
 		struct pn_soft_peer *peer =
 			pn_container_of(pos, struct pn_soft_peer, link);
 
-		/* Up to the end of the lock the remote is there. */
+		/* The remote is valid while the lock is held. */
 		if (atomic_load(&peer->state) == PN_SOFT_UP)
 			n += pn_soft_remote_close_idle_rings(&peer->remote);
 	}
@@ -186,8 +190,8 @@ unsigned pn_soft_close_idle_rings(struct pn_soft_device *dev)
 
 /* --- why not ------------------------------------------------------------- */
 
-/* What a connection that failed is report_failure to have ended with; the log
- * says what that does not. */
+/* Returns the status of PEER_DOWN for a connection that failed; logs what the
+ * status does not say. */
 static int report_failure(struct pn_soft_service *service, int ret)
 {
 	int status = pn_device_connection_error(ret);
@@ -203,12 +207,12 @@ static int report_failure(struct pn_soft_service *service, int ret)
 
 /* --- up and down --------------------------------------------------------- */
 
-static void unmap_channels(struct pn_soft_link *wire)
+static void unmap_channels(struct pn_soft_connection *connection)
 {
-	if (wire->channels)
-		munmap(wire->channels,
-		       2 * pn_soft_channel_bytes(wire->ring_bytes));
-	wire->channels = NULL;
+	if (connection->channels)
+		munmap(connection->channels,
+		       2 * pn_soft_channel_bytes(connection->ring_bytes));
+	connection->channels = NULL;
 }
 
 static void unmap_files(struct pn_soft_remote *remote)
@@ -217,7 +221,7 @@ static void unmap_files(struct pn_soft_remote *remote)
 	munmap(remote->presence, sizeof(*remote->presence));
 }
 
-void pn_soft_link_unmap(struct pn_soft_peer *peer)
+void pn_soft_connection_unmap(struct pn_soft_peer *peer)
 {
 	struct pn_soft_device *dev = pn_soft_of(peer->peer.device);
 
@@ -225,19 +229,19 @@ void pn_soft_link_unmap(struct pn_soft_peer *peer)
 		return;
 	PN_NO_CANCEL();
 	peer->mapped = false;
-	/* pn_soft_close_idle_rings() may be at it. */
+	/* pn_soft_close_idle_rings() may be using it. */
 	pn_lock(&dev->peers_lock);
 	pn_soft_remote_fini(&peer->remote);
 	pn_unlock(&dev->peers_lock);
 	pn_soft_rx_fini(&peer->rx);
-	unmap_channels(&peer->wire);
+	unmap_channels(&peer->connection);
 	if (!peer->remote.loopback) {
 		unmap_files(&peer->remote);
-		close(peer->wire.wakeup_fd);
+		close(peer->connection.wakeup_fd);
 	}
 }
 
-/* Nothing of ours touches the peer's memory from here on. */
+/* From here on this process does not access the peer's memory. */
 static void peer_disconnect(struct pn_soft_service *service,
 			    struct pn_soft_peer *peer, int status)
 {
@@ -250,41 +254,42 @@ static void peer_disconnect(struct pn_soft_service *service,
 	pn_soft_engine_kick(&service->dev->engine);
 }
 
-/* Whether it can die without us. */
-static bool is_elsewhere(const struct pn_soft_service *service,
-			 const struct pn_soft_peer *peer)
+/* Whether the peer is in another process, which can die alone. */
+static bool is_other_process(const struct pn_soft_service *service,
+			     const struct pn_soft_peer *peer)
 {
 	return peer->remote.pid != service->address.pid;
 }
 
-/* The socket ends, and nobody hears of it any more; callers may still use its
- * number until the peer is unmapped. */
+/* Ends the socket and stops watching it. Callers may still use its number until
+ * the peer is unmapped. */
 static void end_socket(struct pn_soft_service *service,
 		       struct pn_soft_peer *peer)
 {
-	struct pn_soft_watch *w = &peer->wire.socket;
+	struct pn_soft_watch *w = &peer->connection.socket;
 
 	if (!peer->mapped || w->fd < 0) {
 		unwatch(service, w);
 		return;
 	}
 	epoll_ctl(service->dev->event_fd, EPOLL_CTL_DEL, w->fd, NULL);
-	/* The peer's last wakeup_fd may not have been heard yet, or the peer
-	 * may have died before it rang: it has cleared `sleeping` before. */
+	/* The peer's last wake-up may not have been read yet, or the peer may
+	 * have died before it sent it: it has cleared `sleeping` before. */
 	pn_soft_wake_always(service->dev);
 	epoll_ctl(service->epoll, EPOLL_CTL_DEL, w->fd, NULL);
 	shutdown(w->fd, SHUT_RDWR);
 	w->fd = -1;
-	service->nup -= is_elsewhere(service, peer);
+	service->nup -= is_other_process(service, peer);
 }
 
-/* The socket behind leaving: the other side takes its end for that. */
+/* The socket ends after the rings are closed: the other side relies on that
+ * order. */
 static void peer_down(struct pn_soft_service *service,
 		      struct pn_soft_peer *peer, int status)
 {
-	if (peer->wire.over)
+	if (peer->connection.over)
 		return;
-	peer->wire.over = true;
+	peer->connection.over = true;
 	peer_disconnect(service, peer, status);
 	end_socket(service, peer);
 	pn_soft_queue_down(service->dev, peer);
@@ -294,26 +299,26 @@ static int map_channels(struct pn_soft_peer *peer, int fd, bool ours,
 			uint64_t ring_bytes)
 {
 	size_t bytes = pn_soft_channel_bytes(ring_bytes);
-	void *map = peer->wire.channels;
+	void *map = peer->connection.channels;
 	int ret = ours ? 0 : pn_soft_map(fd, 2 * bytes, &map);
 	char *first, *second;
 
 	if (ret)
 		return ret;
-	peer->wire.channels = map;
-	peer->wire.ring_bytes = ring_bytes;
+	peer->connection.channels = map;
+	peer->connection.ring_bytes = ring_bytes;
 	first = map;
 	second = first + bytes;
-	/* The connector writes the first and reads the second. */
+	/* The side that connects writes the first and reads the second. */
 	pn_soft_tx_init(&peer->tx, ours ? first : second, ring_bytes);
 	return pn_soft_rx_init(&peer->rx, ours ? second : first, ring_bytes);
 }
 
-/* From here on what the peer writes to the socket wakes whoever sleeps. */
+/* From here on bytes of the peer on the socket wake a sleeping thread. */
 static int watch_wakeups(struct pn_soft_service *service,
 			 struct pn_soft_peer *peer)
 {
-	int fd = peer->wire.socket.fd;
+	int fd = peer->connection.socket.fd;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET,
 				     .data.fd = fd };
 
@@ -322,7 +327,7 @@ static int watch_wakeups(struct pn_soft_service *service,
 		       : 0;
 }
 
-/* Maps what a peer shows. */
+/* Maps the files that a peer shares. */
 static int map_files(struct pn_soft_remote *remote, const int *fds, pid_t pid)
 {
 	struct pn_soft_presence *presence;
@@ -339,8 +344,8 @@ static int map_files(struct pn_soft_remote *remote, const int *fds, pid_t pid)
 	return ret;
 }
 
-/* Maps what a peer needs. fds: those that it shows (and the channels when they
- * are not ours); they are consumed. */
+/* Maps what a peer needs. fds: the files that it shares (and the channels when
+ * they are not ours); they are closed. */
 static int map_peer(struct pn_soft_peer *peer,
 		    const struct pn_soft_hello *hello, const int *fds,
 		    bool ours)
@@ -355,35 +360,36 @@ static int map_peer(struct pn_soft_peer *peer,
 	}
 	close_all(fds, ours ? WELCOME_FDS : HELLO_FDS);
 	if (ret)
-		unmap_channels(&peer->wire);
+		unmap_channels(&peer->connection);
 	return ret;
 }
 
-/* Undoes that, for a peer that does not come up. */
+/* Undoes map_peer() for a peer that does not come up. */
 static void unmap_peer(struct pn_soft_peer *peer)
 {
 	pn_soft_remote_fini(&peer->remote);
 	unmap_files(&peer->remote);
 	pn_soft_rx_fini(&peer->rx);
-	unmap_channels(&peer->wire);
+	unmap_channels(&peer->connection);
 }
 
-/* The peer is mapped, its socket watched, and it knows that it may come up:
- * from here on the first to write on the socket may be one of its callers. */
+/* The peer is mapped, its socket watched, and the other side knows that it may
+ * come up: from here on one of the peer's callers may write to the socket
+ * first. */
 static int peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
-	int ret = watch_end(service, &peer->wire.socket);
+	int ret = watch_hangup(service, &peer->connection.socket);
 
-	/* Last: whoever it wakes looks for the descriptor. */
+	/* Last: a thread that the socket wakes needs the descriptor. */
 	if (!ret)
 		ret = watch_wakeups(service, peer);
 	if (ret) {
 		unmap_peer(peer);
 		return ret;
 	}
-	peer->wire.wakeup_fd = peer->wire.socket.fd;
+	peer->connection.wakeup_fd = peer->connection.socket.fd;
 	peer->mapped = true;
-	service->nup += is_elsewhere(service, peer);
+	service->nup += is_other_process(service, peer);
 	atomic_store(&peer->state, PN_SOFT_UP);
 	pn_soft_queue_up(service->dev, peer);
 	return 0;
@@ -417,7 +423,7 @@ static int open_socket(const struct pn_soft_address *address, int *out)
 		*out = sock;
 		return 0;
 	}
-	/* Nobody listens there any more. */
+	/* No device listens there any more. */
 	ret = errno == ECONNREFUSED ? -ECONNRESET : -errno;
 	close(sock);
 	return ret;
@@ -435,29 +441,29 @@ static int uid_of(int sock, uid_t *uid, pid_t *pid)
 	return 0;
 }
 
-static int offer(struct pn_soft_service *service, struct pn_soft_peer *peer,
-		 int sock)
+static int send_offer(struct pn_soft_service *service,
+		      struct pn_soft_peer *peer, int sock)
 {
 	struct pn_soft_device *dev = service->dev;
 	struct pn_soft_hello hello = hello_of(service, 0);
 	size_t bytes = 2 * pn_soft_channel_bytes(hello.ring_bytes);
 	int fds[HELLO_FDS] = { dev->shared_fd, dev->presence_fd, -1 };
 	int ret = pn_soft_memfd("pinion-channels", bytes, &fds[2],
-				&peer->wire.channels);
+				&peer->connection.channels);
 
 	if (ret)
 		return ret;
-	peer->wire.ring_bytes = hello.ring_bytes;
+	peer->connection.ring_bytes = hello.ring_bytes;
 	ret = send_hello(sock, &hello, fds, HELLO_FDS);
 	close(fds[2]);
 	if (ret) {
-		munmap(peer->wire.channels, bytes);
-		peer->wire.channels = NULL;
+		munmap(peer->connection.channels, bytes);
+		peer->connection.channels = NULL;
 	}
 	return ret;
 }
 
-/* 0: hello is sent; -EAGAIN: the other's backlog is full, try later. */
+/* 0: hello was sent; -EAGAIN: the other side's backlog is full, retry later. */
 static int start_connecting(struct pn_soft_service *service,
 			    struct pn_soft_peer *peer)
 {
@@ -474,10 +480,10 @@ static int start_connecting(struct pn_soft_service *service,
 	if (!ret && uid != geteuid())
 		ret = -ECONNREFUSED;
 	if (!ret)
-		ret = offer(service, peer, sock);
+		ret = send_offer(service, peer, sock);
 	if (!ret)
-		ret = watch(service, &peer->wire.socket, PN_SOFT_SOCKET, sock,
-			    peer);
+		ret = watch(service, &peer->connection.socket, PN_SOFT_SOCKET,
+			    sock, peer);
 	if (ret)
 		close(sock);
 	else
@@ -488,12 +494,13 @@ static int start_connecting(struct pn_soft_service *service,
 static void drop_offer(struct pn_soft_service *service,
 		       struct pn_soft_peer *peer)
 {
-	unwatch(service, &peer->wire.socket);
-	unmap_channels(&peer->wire);
+	unwatch(service, &peer->connection.socket);
+	unmap_channels(&peer->connection);
 }
 
-static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
-		    const struct pn_soft_hello *answer)
+static void hello_refused(struct pn_soft_service *service,
+			  struct pn_soft_peer *peer,
+			  const struct pn_soft_hello *answer)
 {
 	if (answer->version != PN_SOFT_VERSION)
 		pn_error("soft: process %d speaks version %u of the soft "
@@ -505,31 +512,32 @@ static void refused(struct pn_soft_service *service, struct pn_soft_peer *peer,
 	peer_down(service, peer, -ECONNREFUSED);
 }
 
-/* Whether an answer means that the same may work in a moment: both have
- * attached, or the other was short of something. */
+/* Whether a retry after this answer may succeed: both have attached, or the
+ * other side was short of a resource. */
 static bool is_temporary(int status)
 {
 	return status == -EALREADY || status == -EMFILE || status == -ENOMEM;
 }
 
-/* The other has answered, so there is time again. */
+/* The other side has answered, so the time to connect starts again. */
 static void schedule_retry(struct pn_soft_peer *peer)
 {
 	uint64_t now = pn_clock_ns();
 
-	peer->wire.nretries++;
-	peer->wire.not_before_ns = now + RETRY_MS * PN_NS_PER_MS;
-	peer->wire.deadline_ns = now + CONNECT_NS;
+	peer->connection.nretries++;
+	peer->connection.not_before_ns = now + RETRY_MS * PN_NS_PER_MS;
+	peer->connection.deadline_ns = now + CONNECT_NS;
 	atomic_store(&peer->state, PN_SOFT_NEW);
 }
 
-static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
+static void answer_readable(struct pn_soft_service *service,
+			    struct pn_soft_peer *peer)
 {
 	struct pn_soft_hello answer = { .magic = 0 };
 	int fds[ROOM_FDS];
 	unsigned nfds;
 	uid_t uid;
-	int n = recv_hello(peer->wire.socket.fd, &answer, fds, &nfds);
+	int n = recv_hello(peer->connection.socket.fd, &answer, fds, &nfds);
 	int ret = -ECONNRESET;
 
 	if (n == -EAGAIN)
@@ -545,13 +553,14 @@ static void answered(struct pn_soft_service *service, struct pn_soft_peer *peer)
 		}
 		if (answer.status || answer.version != PN_SOFT_VERSION) {
 			close_all(fds, nfds);
-			refused(service, peer, &answer);
+			hello_refused(service, peer, &answer);
 			return;
 		}
 		if (n == sizeof(answer) && nfds == WELCOME_FDS) {
-			/* The channels are ours, so is their size. */
-			answer.ring_bytes = peer->wire.ring_bytes;
-			uid_of(peer->wire.socket.fd, &uid, &answer.from.pid);
+			/* The channels are ours, so we know their size. */
+			answer.ring_bytes = peer->connection.ring_bytes;
+			uid_of(peer->connection.socket.fd, &uid,
+			       &answer.from.pid);
 			ret = map_peer(peer, &answer, fds, true);
 			if (!ret)
 				ret = peer_up(service, peer);
@@ -586,7 +595,7 @@ static struct pn_soft_peer *find_peer(struct pn_soft_device *dev,
 	return NULL;
 }
 
-/* Room for one more among those that are up. */
+/* Makes sure that `active` has room for one more peer. */
 static bool reserve_active(struct pn_soft_device *dev)
 	PN_REQUIRES(&dev->peers_lock)
 {
@@ -620,8 +629,8 @@ static struct pn_soft_peer *new_peer(struct pn_soft_device *dev,
 	peer->peer.address.len = sizeof(*address);
 	memcpy(peer->peer.address.data, address, sizeof(*address));
 	peer->nonce = address->nonce;
-	peer->wire.socket.fd = -1;
-	peer->wire.deadline_ns = pn_clock_ns() + CONNECT_NS;
+	peer->connection.socket.fd = -1;
+	peer->connection.deadline_ns = pn_clock_ns() + CONNECT_NS;
 	pn_list_init(&peer->up);
 	pn_list_init(&peer->down);
 	pn_list_init(&peer->ops);
@@ -654,9 +663,9 @@ static bool is_valid_hello(const struct pn_soft_hello *hello, int n,
 	       ring <= RING_MAX && !(ring & (ring - 1));
 }
 
-/* Whether a pending_socket may say anything at all. Others are warned of once,
+/* Whether a pending connection is of our user. Others are logged once only,
  * since they can come as often as they like. */
-static bool is_ours(struct pn_soft_service *service, int sock)
+static bool is_same_user(struct pn_soft_service *service, int sock)
 {
 	uid_t uid = (uid_t)-1;
 	pid_t pid = 0;
@@ -673,7 +682,7 @@ static bool is_ours(struct pn_soft_service *service, int sock)
 	return false;
 }
 
-/* Why a pending_socket's hello is not accepted, or 0. */
+/* Returns why a hello is not accepted, or 0. */
 static int check_hello(int sock, struct pn_soft_hello *hello, int n,
 		       unsigned nfds)
 {
@@ -691,12 +700,13 @@ static int check_hello(int sock, struct pn_soft_hello *hello, int n,
 			 (int)pid, hello->version, PN_SOFT_VERSION);
 		return -EPROTONOSUPPORT;
 	}
-	/* As we see it, should the other live in a namespace of its own. */
+	/* The process number as this process sees it: the other may live in
+	 * another namespace. */
 	hello->from.pid = pid;
 	return is_valid_hello(hello, n, nfds) ? 0 : -EPROTO;
 }
 
-/* Whether the socket has ended on which a hello came. */
+/* Whether the socket of a hello has ended. */
 static bool is_withdrawn(struct pn_soft_watch *pending_socket)
 {
 	char byte;
@@ -706,9 +716,10 @@ static bool is_withdrawn(struct pn_soft_watch *pending_socket)
 	       errno != EAGAIN;
 }
 
-/* Both attached: the smaller nonce's connection counts, also one that is not
- * under way yet. */
-static bool yields(struct pn_soft_service *service, struct pn_soft_peer *peer)
+/* Both attached: the connection of the smaller nonce is used, also if it is not
+ * connecting yet. */
+static bool yields_to_hello(struct pn_soft_service *service,
+			    struct pn_soft_peer *peer)
 {
 	if (service->address.nonce < peer->nonce)
 		return false;
@@ -716,7 +727,7 @@ static bool yields(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	return true;
 }
 
-/* The peer that a hello is of; NULL, and why it cannot be. */
+/* Returns the peer of a hello; NULL, and in *why the error. */
 static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
 					  const struct pn_soft_hello *hello,
 					  int *why)
@@ -726,7 +737,7 @@ static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
 	struct pn_soft_peer *peer =
 		own ? NULL : pn_soft_peer_get(dev, &hello->from, &is_new);
 
-	/* Its maker has ended the connection that we know. */
+	/* The other side has ended the connection that we know. */
 	if (peer && atomic_load(&peer->state) == PN_SOFT_UP) {
 		peer_down(service, peer, -ECONNRESET);
 		peer = pn_soft_peer_get(dev, &hello->from, &is_new);
@@ -734,12 +745,12 @@ static struct pn_soft_peer *peer_of_hello(struct pn_soft_service *service,
 	*why = own ? -EISCONN : -ENOMEM;
 	if (!peer)
 		return NULL;
-	/* One that is not new is one that attach() was called for. */
-	*why = is_new || yields(service, peer) ? 0 : -EALREADY;
+	/* A peer that is not new was created by attach(). */
+	*why = is_new || yields_to_hello(service, peer) ? 0 : -EALREADY;
 	return *why ? NULL : peer;
 }
 
-/* The connection becomes the peer's; the pending_socket's watch goes. */
+/* Gives the socket to the peer; the pending connection ends. */
 static int take_socket(struct pn_soft_service *service,
 		       struct pn_soft_watch *pending_socket,
 		       struct pn_soft_peer *peer)
@@ -749,44 +760,46 @@ static int take_socket(struct pn_soft_service *service,
 	epoll_ctl(service->epoll, EPOLL_CTL_DEL, sock, NULL);
 	pending_socket->fd = -1;
 	close_pending(service, pending_socket);
-	return watch(service, &peer->wire.socket, PN_SOFT_SOCKET, sock, peer);
+	return watch(service, &peer->connection.socket, PN_SOFT_SOCKET, sock,
+		     peer);
 }
 
-/* The answer goes before anything that our callers may write. */
+/* The answer is sent before our callers may write anything. */
 static int answer_hello(struct pn_soft_service *service,
 			struct pn_soft_peer *peer)
 {
 	struct pn_soft_hello answer = hello_of(service, 0);
 	const int fds[WELCOME_FDS] = { service->dev->shared_fd,
 				       service->dev->presence_fd };
-	int ret = send_hello(peer->wire.socket.fd, &answer, fds, WELCOME_FDS);
+	int ret = send_hello(peer->connection.socket.fd, &answer, fds,
+			     WELCOME_FDS);
 
 	if (ret)
 		unmap_peer(peer);
 	return ret;
 }
 
-/* Something is missing here for a connection that the other has asked for. The
- * other is told why, and both try again if that may help. */
+/* A resource is missing here for a connection that the other side asked for.
+ * The other side is told the error, and both try again if that may help. */
 static void defer_connection(struct pn_soft_service *service,
 			     struct pn_soft_peer *peer, int why)
 {
 	struct pn_soft_hello answer = hello_of(service, why);
 
-	send_hello(peer->wire.socket.fd, &answer, NULL, 0);
-	unmap_channels(&peer->wire);
+	send_hello(peer->connection.socket.fd, &answer, NULL, 0);
+	unmap_channels(&peer->connection);
 	if (!is_temporary(why)) {
 		peer_down(service, peer, -ECONNRESET);
 		return;
 	}
-	unwatch(service, &peer->wire.socket);
+	unwatch(service, &peer->connection.socket);
 	schedule_retry(peer);
 }
 
-static void welcome(struct pn_soft_service *service,
-		    struct pn_soft_watch *pending_socket,
-		    struct pn_soft_peer *peer,
-		    const struct pn_soft_hello *hello, const int *fds)
+static void accept_hello(struct pn_soft_service *service,
+			 struct pn_soft_watch *pending_socket,
+			 struct pn_soft_peer *peer,
+			 const struct pn_soft_hello *hello, const int *fds)
 {
 	int ret = take_socket(service, pending_socket, peer);
 
@@ -840,7 +853,7 @@ static void pending_readable(struct pn_soft_service *service,
 	if (!why)
 		peer = peer_of_hello(service, &hello, &why);
 	if (peer) {
-		welcome(service, pending_socket, peer, &hello, fds);
+		accept_hello(service, pending_socket, peer, &hello, fds);
 		return;
 	}
 	close_all(fds, nfds);
@@ -855,7 +868,8 @@ static void listen_for(struct pn_soft_service *service, uint32_t events)
 	epoll_ctl(service->epoll, EPOLL_CTL_MOD, service->listener.fd, &event);
 }
 
-/* Whoever waits at the door would be announced again and again. */
+/* Stops accepting for a while: the waiting connection would be reported again
+ * and again. */
 static void pause_accepting(struct pn_soft_service *service, int error)
 {
 	pn_limits_explain(-error, "let a peer in");
@@ -871,7 +885,8 @@ static int accept_on(struct pn_soft_service *service)
 
 static void accept_one(struct pn_soft_service *service)
 {
-	/* Before the socket: without memory it waits in the backlog. */
+	/* Allocated before accepting: without memory the connection waits in
+	 * the backlog. */
 	struct pn_soft_watch *w = malloc(sizeof(*w));
 	int sock = w ? accept_on(service) : -1;
 
@@ -885,7 +900,7 @@ static void accept_one(struct pn_soft_service *service)
 		free(w);
 		return;
 	}
-	if (!is_ours(service, sock) ||
+	if (!is_same_user(service, sock) ||
 	    watch(service, w, PN_SOFT_SOCKET, sock, NULL)) {
 		free(w);
 		close(sock);
@@ -895,7 +910,8 @@ static void accept_one(struct pn_soft_service *service)
 	pn_list_append(&service->pending, &w->link);
 }
 
-/* Hangs up on pending that stay silent. True: some may still speak. */
+/* Closes pending connections that sent no hello in time. True: some are left.
+ */
 static bool close_expired(struct pn_soft_service *service, uint64_t now)
 {
 	while (!pn_list_empty(&service->pending)) {
@@ -910,7 +926,7 @@ static bool close_expired(struct pn_soft_service *service, uint64_t now)
 	return false;
 }
 
-/* True: not yet. */
+/* True: still paused. */
 static bool resume_accepting(struct pn_soft_service *service, uint64_t now)
 {
 	if (now < service->accept_paused_until_ns)
@@ -923,8 +939,8 @@ static bool resume_accepting(struct pn_soft_service *service, uint64_t now)
 
 /* --- the thread ---------------------------------------------------------- */
 
-/* As detach() asked for. A peer that is up closes its end, too, and only then
- * is it over; a loopback peer has none. */
+/* Executes detach(). If the peer is up, the other side closes its end, too, and
+ * the peer is down only then; a loopback peer has no other end. */
 static void begin_detach(struct pn_soft_service *service,
 			 struct pn_soft_peer *peer)
 {
@@ -933,20 +949,21 @@ static void begin_detach(struct pn_soft_service *service,
 	peer_disconnect(service, peer, -ECONNRESET);
 	if (!peer->mapped)
 		drop_offer(service, peer);
-	if (!up || peer->wire.socket.fd < 0 ||
-	    shutdown(peer->wire.socket.fd, SHUT_WR))
+	if (!up || peer->connection.socket.fd < 0 ||
+	    shutdown(peer->connection.socket.fd, SHUT_WR))
 		peer_down(service, peer, -ECONNRESET);
 }
 
-/* Connects a peer that waits for it, or gives up. True: come back soon. */
+/* Connects a peer that is not connected yet, or gives up. True: call again
+ * soon. */
 static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
 	int state = atomic_load(&peer->state);
 	uint64_t now = pn_clock_ns();
-	bool late = now >= peer->wire.deadline_ns;
+	bool late = now >= peer->connection.deadline_ns;
 	int ret = 0;
 
-	/* It would not close its end. */
+	/* A peer that writes invalid records would not close its end either. */
 	if (atomic_load(&peer->protocol_error)) {
 		peer_down(service, peer, -EPROTO);
 		return false;
@@ -956,13 +973,13 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 			begin_detach(service, peer);
 		return false;
 	}
-	/* The own device's peer needs no connection. */
+	/* The loopback peer needs no connection. */
 	if (state >= PN_SOFT_UP || peer->nonce == service->address.nonce)
 		return false;
 	if (state == PN_SOFT_NEW) {
-		if (now < peer->wire.not_before_ns)
+		if (now < peer->connection.not_before_ns)
 			return true;
-		ret = peer->wire.nretries < MAX_RETRIES
+		ret = peer->connection.nretries < MAX_RETRIES
 			      ? start_connecting(service, peer)
 			      : -ECONNREFUSED;
 		if (ret == -EMFILE && pn_soft_close_idle_rings(service->dev))
@@ -982,8 +999,8 @@ static bool advance(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	return false;
 }
 
-/* A peer's place in the list is for ever, so the lock is not held in between:
- * attach() must not wait for a connection. */
+/* A peer stays in the list, so the lock is not held in between: attach() must
+ * not wait for a connection. */
 static bool advance_all(struct pn_soft_service *service)
 {
 	struct pn_soft_device *dev = service->dev;
@@ -1010,8 +1027,8 @@ static void socket_readable(struct pn_soft_service *service,
 	if (!w->peer)
 		pending_readable(service, w);
 	else if (atomic_load(&w->peer->state) == PN_SOFT_CONNECTING)
-		answered(service, w->peer);
-	else /* it is over: nothing else is watched for */
+		answer_readable(service, w->peer);
+	else /* the end of the socket: nothing else is watched */
 		peer_down(service, w->peer, -ECONNRESET);
 }
 
@@ -1024,8 +1041,7 @@ static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
 		accept_one(service);
 		break;
 	case PN_SOFT_WAKE:
-		/* Only to make it unreadable; service_thread() does the rest.
-		 */
+		/* Only resets the eventfd; service_thread() does the rest. */
 		(void)!read(w->fd, &count, sizeof(count));
 		break;
 	case PN_SOFT_SOCKET:
@@ -1034,7 +1050,7 @@ static void handle(struct pn_soft_service *service, struct pn_soft_watch *w)
 	}
 }
 
-/* What is due without an event. Returns when to look again. */
+/* Does what is due without an event. Returns when to call it again. */
 static uint64_t run_timers(struct pn_soft_service *service)
 {
 	uint64_t now = pn_clock_ns();
@@ -1052,7 +1068,7 @@ static bool is_dead(struct pn_soft_peer *peer)
 	       pn_soft_robust_is_orphan(&peer->remote.presence->alive);
 }
 
-/* Peers that have died though a child of theirs holds the socket. */
+/* Detects peers that have died while a child of theirs holds the socket. */
 static void detect_deaths(struct pn_soft_service *service)
 {
 	struct pn_soft_device *dev = service->dev;
@@ -1082,8 +1098,9 @@ static int timeout_ms(const struct pn_soft_service *service, uint64_t next)
 	return service->nup ? (int)(DEATH_CHECK_NS / PN_NS_PER_MS) : -1;
 }
 
-/* One event at a time: handling one may end the watch of another. By the clock,
- * since pending could keep events coming for ever. */
+/* Handles one event at a time: handling one may end the watch of another.
+ * Timers run by the clock, since pending connections could send events without
+ * end. */
 static void *service_thread(void *arg)
 {
 	struct pn_soft_service *service = arg;
@@ -1117,7 +1134,7 @@ void pn_soft_service_kick(struct pn_soft_service *service)
 	PN_NO_CANCEL();
 	uint64_t one = 1;
 
-	/* Can only fail when it is already readable. */
+	/* Fails only when it is already readable. */
 	if (write(service->waker.fd, &one, sizeof(one)) < 0)
 		return;
 }
@@ -1185,7 +1202,8 @@ static void mix_namespace(uint64_t *hash, const char *path)
 		mix(hash, &st.st_ino, sizeof(st.st_ino));
 }
 
-/* The boot, the two namespaces that count, and what the user calls it. */
+/* Hashes the boot, the two namespaces that matter, and the name that the user
+ * gave. */
 static uint64_t node_of(const char *name)
 {
 	uint64_t hash = UINT64_C(14695981039346656037);

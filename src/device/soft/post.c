@@ -10,7 +10,7 @@
 
 /* --- what is wrong with an operation ------------------------------------- */
 
-/* Whether each local segment is covered by its key. */
+/* Checks that each local segment is covered by its key. */
 static int check_keys(struct pn_soft_device *dev, const struct pn_op *op)
 {
 	unsigned access = op->kind == PN_OP_SEND || op->kind == PN_OP_WRITE
@@ -46,8 +46,8 @@ static int check_peer(const struct pn_soft_peer *peer)
 
 static void notify_peer(struct pn_soft_peer *peer)
 {
-	/* Orders the record before the look at `sleeping`; pairs with the
-	 * fence between the sleeper's store and its look at the channel. */
+	/* Orders the record before the load of `sleeping`; pairs with the fence
+	 * between the sleeper's store and its look at the channel. */
 	atomic_thread_fence(memory_order_seq_cst);
 	pn_soft_notify_peer(peer);
 }
@@ -92,7 +92,7 @@ int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
 	if (op->kind == PN_OP_SEND)
 		return execute_send(peer, op, len, done);
 	PN_NO_CANCEL(); /* system calls that move bytes */
-	/* Before the first byte: after the last there must be room. */
+	/* Checked before the first byte: there must be room after the last. */
 	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;
 	ret = move(staging, peer, op, len, budget, done);
@@ -143,35 +143,36 @@ static int execute_inline(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	pn_soft_completed_add(dev, (struct pn_soft_completed){ peer, op->user,
 							       ret });
 	/* Another thread may sleep for it, or have armed the descriptor. No
-	 * fence: it looked under the lock that we hold, before or after us,
-	 * and set `sleeping` before it looked. */
+	 * fence is needed: that thread set `sleeping` before it looked, under
+	 * the lock that we hold. */
 	pn_soft_notify_own(dev);
 	return 0;
 }
 
-/* Takes the bytes of an operation that its poster may touch right after. */
+/* Copies the bytes of an operation that its poster may modify right afterwards.
+ */
 static int copy_inline(struct pn_soft_op *queued, const struct pn_op *op)
 {
-	char *to = queued->taken;
+	char *to = queued->inline_data;
 
-	if (!to || queued->taken_room < queued->len) {
+	if (!to || queued->inline_capacity < queued->len) {
 		to = realloc(to, queued->len ? queued->len : 1);
 		if (!to)
 			return -EAGAIN;
-		queued->taken = to;
-		queued->taken_room = queued->len;
+		queued->inline_data = to;
+		queued->inline_capacity = queued->len;
 	}
 	for (unsigned i = 0; i < op->nsge; to += op->sge[i++].len)
 		if (op->sge[i].len)
 			memcpy(to, op->sge[i].addr, op->sge[i].len);
-	queued->sge[0] =
-		(struct pn_sge){ .addr = queued->taken, .len = queued->len };
+	queued->sge[0] = (struct pn_sge){ .addr = queued->inline_data,
+					  .len = queued->len };
 	queued->op.nsge = 1;
 	return 0;
 }
 
-/* Memory is tried for again when what is in flight has ended. If nothing is,
- * nobody would tell when that may be. */
+/* The caller retries when an operation in flight has ended. Without one nothing
+ * would say when. */
 static int no_memory(const struct pn_soft_peer *peer)
 {
 	return peer->inflight ? -EAGAIN : -ENOMEM;
@@ -238,10 +239,10 @@ int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 	return ret;
 }
 
-/* Nobody hears of it, so it may overtake what is in flight, but not what is
- * with the engine. */
+/* A silent send brings no completion, so it may overtake completions of
+ * operations in flight, but not operations that are with the engine. */
 int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
-			const struct pn_inline_header *head, const void *body,
+			const struct pn_inline_header *header, const void *body,
 			size_t len)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
@@ -252,11 +253,11 @@ int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
 	if (pn_unlikely(
 		    atomic_load_explicit(&to->state, memory_order_acquire) !=
 			    PN_SOFT_UP ||
-		    to->queued || len > PN_SOFT_MAX_SEND - sizeof(*head))) {
+		    to->queued || len > PN_SOFT_MAX_SEND - sizeof(*header))) {
 		pn_soft_leave(dev);
-		return pn_device_post_inline(device, peer, head, body, len);
+		return pn_device_post_inline(device, peer, header, body, len);
 	}
-	if (pn_likely(pn_soft_tx_send(&to->tx, head, body, len))) {
+	if (pn_likely(pn_soft_tx_send(&to->tx, header, body, len))) {
 		peer->next_send = pn_soft_tx_next(&to->tx);
 		notify_peer(to);
 		ret = 0;

@@ -135,14 +135,14 @@ static int add_table(struct pn_soft_slots *slots, enum pn_soft_family family)
 
 /* --- finding room -------------------------------------------------------- */
 
-static void mark(struct pn_soft_table *table, unsigned slot, unsigned n,
-		 bool used)
+static void set_used(struct pn_soft_table *table, unsigned slot, unsigned n,
+		     bool used)
 {
 	pn_bits_set(table->used, slot, n, used);
 	table->nfree += used ? -n : n;
 }
 
-/* The first of n free slots in a row from `from` on, or -1. */
+/* Returns the first of n consecutive free slots from `from` on, or -1. */
 static int find_run(const struct pn_soft_table *table, unsigned nslots,
 		    unsigned from, unsigned n)
 {
@@ -156,7 +156,8 @@ static int find_run(const struct pn_soft_table *table, unsigned nslots,
 	return -1;
 }
 
-/* Goes on where the last search ended, so that batches get neighbours. */
+/* Continues where the last search ended, so that the ranges of a batch get
+ * neighbouring slots. */
 static int take_slots(struct pn_soft_table *table, unsigned nslots, unsigned n)
 {
 	int slot = -1;
@@ -168,7 +169,7 @@ static int take_slots(struct pn_soft_table *table, unsigned nslots, unsigned n)
 		slot = find_run(table, nslots, 0, n);
 	if (slot < 0)
 		return -1;
-	mark(table, (unsigned)slot, n, true);
+	set_used(table, (unsigned)slot, n, true);
 	table->hint = ((unsigned)slot + n) % nslots;
 	return slot;
 }
@@ -207,8 +208,8 @@ static void free_slots(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		struct pn_soft_table *table =
 			pn_soft_slots_table(slots, mrs[i]->device_slot);
 
-		mark(table, pn_soft_location_slot(mrs[i]->device_slot),
-		     slots_needed(mrs[i]), false);
+		set_used(table, pn_soft_location_slot(mrs[i]->device_slot),
+			 slots_needed(mrs[i]), false);
 		mrs[i]->device_slot = 0;
 	}
 }
@@ -230,22 +231,22 @@ static int allocate_slots(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 
 /* --- pinning ------------------------------------------------------------- */
 
-/* Slots side by side that go to the kernel in one call. */
+/* Consecutive slots that are passed to the kernel in one call. */
 struct run {
 	struct pn_soft_table *table;
 	unsigned first, n;
 	struct iovec iov[BATCH];
 };
 
-/* Leaves the run empty, also when the kernel refuses: what follows is another
- * run. */
+/* The run is empty afterwards, also when the kernel refuses: what follows is
+ * another run. */
 static int flush(struct run *run)
 {
 	unsigned done = 0, n = run->n;
 
 	run->n = 0;
 	while (done < n) {
-		/* After a short count the next call says why. */
+		/* After a short count the next call returns the error. */
 		int ret = pn_soft_ring_update(&run->table->ring,
 					      run->first + done,
 					      run->iov + done, n - done);
@@ -257,7 +258,7 @@ static int flush(struct run *run)
 	return 0;
 }
 
-/* The part is in the run in any case; an error is that of the parts before. */
+/* The slot is in the run in any case; an error is that of the slots before. */
 static int add_slot(struct run *run, struct pn_soft_table *table, unsigned slot,
 		    struct iovec iov)
 {
@@ -275,7 +276,7 @@ static int add_slot(struct run *run, struct pn_soft_table *table, unsigned slot,
 	return ret;
 }
 
-/* What part i of mr pins. */
+/* The range that slot i of mr pins. */
 static struct iovec iovec_of_slot(const struct pn_mr *mr, unsigned i)
 {
 	uint64_t base = (uintptr_t)mr->addr;
@@ -290,8 +291,8 @@ static struct iovec iovec_of_slot(const struct pn_mr *mr, unsigned i)
 	return (struct iovec){ (void *)(uintptr_t)from, end - from };
 }
 
-/* Fills the slots of all mrs, or empties them. Emptying goes on after an
- * error, which it does not expect. */
+/* Fills the slots of all mrs, or empties them. Emptying continues after an
+ * error, which is not expected. */
 static int update_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		      unsigned n, bool fill)
 {
@@ -371,7 +372,7 @@ static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	ret = update_all(slots, mrs, n, true);
 	if (ret)
 		update_all(slots, mrs, n, false);
-	/* A range that fits no address space, and the like. */
+	/* For example a range that is outside the address space. */
 	return ret == -EOVERFLOW || ret == -EOPNOTSUPP ? -EFAULT : ret;
 }
 
@@ -401,11 +402,11 @@ static void publish(struct pn_soft_slots *slots, struct pn_mr *mr)
 	mr->rkey = pn_soft_key(generation, mr->device_slot);
 }
 
-/* Pages that were never touched are faulted in before the kernel pins them: it
- * does that, too, but with the ring locked, and peers that put into other
- * memory of the ring would wait all the while. A look at a few pages in the
- * middle decides, since faulting in what is there costs twice what pinning it
- * does. Failing is harmless: pinning says what is wrong. */
+/* Faults in pages that were never touched before the kernel pins them. The
+ * kernel would do that, too, but with the ring locked, and peers that access
+ * other memory of the ring would wait meanwhile. A few pages in the middle
+ * decide, since faulting in pages that are present costs twice as much as
+ * pinning them. Failing is harmless: pinning returns the error. */
 static void fault_in(const struct pn_mr *mr)
 {
 	enum { LOOK = 8, WORTH = 64 << 10 };
@@ -449,10 +450,10 @@ static void add_dying(struct pn_soft_slots *slots, size_t bytes, uint64_t until)
 	pn_unlock(&slots->lock);
 }
 
-/* The sum of what is dying. */
-static size_t all_dying(struct pn_soft_slots *slots)
+/* Returns the sum of dying bytes. */
+static size_t sum_dying(struct pn_soft_slots *slots)
 {
-	unsigned kept = 0;
+	unsigned left = 0;
 	size_t sum = 0;
 	uint64_t now;
 
@@ -464,14 +465,14 @@ static size_t all_dying(struct pn_soft_slots *slots)
 		if (slots->dying[i].until_ns <= now)
 			continue;
 		sum += slots->dying[i].bytes;
-		slots->dying[kept++] = slots->dying[i];
+		slots->dying[left++] = slots->dying[i];
 	}
-	slots->ndying = kept;
+	slots->ndying = left;
 	pn_unlock(&slots->lock);
 	return sum;
 }
 
-/* Others may pin too, so VmPin only bounds what is left of ours. */
+/* Others may pin, too, so VmPin is only an upper bound for ours. */
 static size_t still_charged(struct pn_soft_slots *slots, size_t dying,
 			    size_t vmpin)
 {
@@ -492,8 +493,8 @@ static struct pn_charge *charge_of(struct pn_soft_slots *slots,
 	return &table->charges[pn_soft_location_slot(mr->device_slot)];
 }
 
-/* Sets what each is charged with, and returns the sum. mlock() charges the
- * pages alone. */
+/* Sets the charge of each registration and returns the sum. mlock() charges the
+ * pages only. */
 static size_t set_charges(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 			  unsigned n, size_t (*charged_for)(struct pn_range))
 {
@@ -510,8 +511,8 @@ static size_t set_charges(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return sum;
 }
 
-/* They are late before the account forgets them: registrations look at both
- * sums under its lock. */
+/* The deferred uncharge is added before the account uncharges: registrations
+ * read both sums under the account's lock. */
 static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		     unsigned n)
 {
@@ -553,8 +554,8 @@ static int pin_charged(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return ret;
 }
 
-/* Charges what pinning costs as far as the page tables tell. Where nothing but
- * late charges are in the way, waits for the kernel. */
+/* Charges what pinning costs according to the page tables. Where only deferred
+ * uncharges are in the way, waits for the kernel. */
 static bool charge_known(struct pn_soft_slots *slots,
 			 struct pn_account *account, struct pn_charge *sum,
 			 size_t *vmpin) PN_REQUIRES(&account->near_limit)
@@ -569,8 +570,8 @@ static bool charge_known(struct pn_soft_slots *slots,
 	}
 }
 
-/* What the kernel charged beyond what was known beforehand. What others pin at
- * the same time counts as ours, until the next look at VmPin. */
+/* Returns what the kernel charged beyond what was known before. Pages that
+ * others pin at the same time count as ours until VmPin is read again. */
 static size_t hidden_charge(const struct pn_charge *sum, size_t before)
 {
 	size_t known = before + sum->bytes, after = pn_huge_vmpin();
@@ -587,8 +588,8 @@ static void undo(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	uncharge(slots, mrs, n);
 }
 
-/* As long as VmPin is not above what the account knows, one look at it will
- * do. -EAGAIN: it is above: there are hidden charges, or others pin too. */
+/* While VmPin is not above the account's sum, reading it once is enough.
+ * -EAGAIN: it is above: there are hidden charges, or others pin, too. */
 static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		     unsigned n, struct pn_account *account,
 		     struct pn_charge *sum) PN_REQUIRES(&account->near_limit)
@@ -601,8 +602,8 @@ static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	ret = pin_charged(slots, mrs, n, sum);
 	if (ret || !slots->uses_uring)
 		return ret;
-	/* Also replaces bounds of others, behind which a hidden charge of this
-	 * one would be out of sight until they are uncharged. */
+	/* Also replaces bounds of other registrations, which would hide an
+	 * unknown charge of this one until they are uncharged. */
 	pn_account_sync(account, &vmpin);
 	if (vmpin == SIZE_MAX || vmpin <= pn_account_bytes(account))
 		return 0;
@@ -611,7 +612,7 @@ static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return -EAGAIN;
 }
 
-/* Looks at VmPin before and after. */
+/* Reads VmPin before and after. */
 static int pin_among_others(struct pn_soft_slots *slots,
 			    struct pn_mr *const *mrs, unsigned n,
 			    struct pn_account *account, struct pn_charge *sum)
@@ -632,8 +633,8 @@ static int pin_among_others(struct pn_soft_slots *slots,
 	return -ENOMEM;
 }
 
-/* The bound exceeds the limit. What the page tables tell may be too little: a
- * huge page can be mapped in small pieces. So look at VmPin afterwards. */
+/* The bound exceeds the limit. The page tables may show too little: a huge page
+ * can be mapped by small entries. So VmPin is read afterwards. */
 static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 			  unsigned n, struct pn_account *account)
 {
@@ -688,8 +689,8 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 	return 0;
 }
 
-/* The keys go first. With the ring's lock, nothing that was checked before is
- * still in flight after. Neighbours in the batch share one locking. */
+/* Clears the keys. After that, under the ring's lock, nothing that was checked
+ * before is in flight. Neighbours in the batch share one locking. */
 static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		      unsigned n)
 {
@@ -767,7 +768,7 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 {
-	out->dying_bytes = all_dying(slots);
+	out->dying_bytes = sum_dying(slots);
 	out->live_bytes = atomic_load(&slots->live_bytes);
 	out->mrs = atomic_load(&slots->mrs);
 	out->device_bytes = atomic_load(&slots->device_bytes);
@@ -776,8 +777,8 @@ void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 			still_charged(slots, out->dying_bytes, pn_huge_vmpin());
 }
 
-/* Registers a page and lets it go, to see whether VmPin follows at once. If
- * not, that page is the first that dies slowly. */
+/* Registers and deregisters a page, to see whether VmPin falls at once. If not,
+ * that page is the first dying entry. */
 static void detect_deferred_uncharge(struct pn_soft_slots *slots)
 {
 	struct pn_mr mr = { .len = PN_PAGE_BYTES };
@@ -825,7 +826,7 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 	slots->uses_uring = attr->uses_uring;
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		seed = pn_clock_ns();
-	/* Half of the 47 bits are left to grow. */
+	/* Leaves half of the 47 bits to count up. */
 	slots->generation = seed >> 18;
 	pn_mutex_init(&slots->lock);
 	pn_lock(&slots->lock);
@@ -839,7 +840,8 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 	return ret;
 }
 
-/* Peers may hold the ring's file a little longer: the pages must go now. */
+/* Peers may keep the ring's file a little longer: the pages must be unpinned
+ * now. */
 static void empty_table(struct pn_soft_slots *slots,
 			struct pn_soft_table *table)
 {

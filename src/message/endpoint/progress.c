@@ -209,12 +209,12 @@ static void complete_into_poll(struct pinion_endpoint *ep,
 /* What most messages are, in one go: a short one that a receive waits for and
  * that the thread which polls takes. False: nothing was done, it goes the conn
  * of all. */
-static bool receive_short(struct pn_receive_handler *receive_handler,
+static bool receive_short(struct pn_receive_handler *handler,
 			  struct pn_peer *device_peer, const void *data,
 			  size_t len)
 {
 	struct pinion_endpoint *ep =
-		pn_container_of(receive_handler, struct pinion_endpoint,
+		pn_container_of(handler, struct pinion_endpoint,
 				receive_handler);
 	const struct pn_connection *conn = device_peer->user;
 	struct pinion_request *receive;
@@ -254,7 +254,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 /* As long as nobody polls there is no room, and nothing is taken so. */
 void pn_progress_init(struct pinion_endpoint *ep)
 {
-	ep->receive_handler.take = receive_short;
+	ep->receive_handler.receive = receive_short;
 	ep->completes_into_poll =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
