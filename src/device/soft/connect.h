@@ -51,16 +51,15 @@
 #ifndef PN_DEVICE_SOFT_CONNECT_H
 #define PN_DEVICE_SOFT_CONNECT_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "device/device.h"
 
-struct pn_soft_device;
 struct pn_soft_peer;
+struct pn_soft_service;
 
 /* The contents of a soft device's address. */
 struct pn_soft_address {
@@ -113,43 +112,38 @@ struct pn_soft_connection {
 	uint64_t ring_bytes;
 };
 
-struct pn_soft_service {
-	struct pn_soft_device *dev;
-	struct pn_soft_address address;
-	int epoll;
-	struct pn_soft_watch listener, waker;
-	struct pn_list pending; /* accepted, no hello yet; the oldest first */
-	/* no descriptors to accept with; 0: not paused */
-	uint64_t accept_paused_until_ns;
-	unsigned nup;		    /* peers of other processes that are up */
-	uint64_t deaths_checked_ns; /* when their locks were checked last */
-	bool warned_user, warned_system;
-	_Atomic bool stop;
-	pthread_t thread;
-	bool running;
-};
+/* How long connecting may take, and how long to wait before a retry. */
+#define PN_SOFT_CONNECT_NS (5 * PN_NS_PER_S)
+#define PN_SOFT_RETRY_MS   20
 
-int pn_soft_service_init(struct pn_soft_service *service,
-			 struct pn_soft_device *dev);
-/* Stops the thread and closes all connections; the peers stay mapped. */
-void pn_soft_service_stop(struct pn_soft_service *service);
-void pn_soft_service_fini(struct pn_soft_service *service);
+/* The files that come with a hello and with its answer. */
+#define PN_SOFT_HELLO_FDS  3
+#define PN_SOFT_ANSWER_FDS 2
 
-/* Makes the thread look for peers to connect to. */
-void pn_soft_service_kick(struct pn_soft_service *service);
+/* --- called by the service thread ---------------------------------------- */
 
-/* Returns the peer at an address that is not down; creates it (state NEW) if
- * there is none. NULL: no memory. Any thread. */
-struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
-				      const struct pn_soft_address *address,
-				      bool *is_new);
+/* Connects a peer that is not connected yet, ends one that detach() or poll()
+ * asks to end, or gives up. True: call again soon. */
+bool pn_soft_connection_advance(struct pn_soft_service *service,
+				struct pn_soft_peer *peer);
 
-/* Closes all rings of peers that are not in use, to free descriptors; returns
- * their number. Any thread. */
-unsigned pn_soft_close_idle_rings(struct pn_soft_device *dev);
+/* Takes back the hello that was sent for a peer, if there is one. */
+void pn_soft_connection_withdraw(struct pn_soft_service *service,
+				 struct pn_soft_peer *peer);
 
-/* Unmaps what a peer that is down (or a closing device) no longer needs. */
-void pn_soft_connection_unmap(struct pn_soft_peer *peer);
+/* The socket of a peer in state CONNECTING is readable: the answer. */
+void pn_soft_answer_readable(struct pn_soft_service *service,
+			     struct pn_soft_peer *peer);
+
+/* A pending connection is readable: its hello. Ends the pending connection. */
+void pn_soft_hello_readable(struct pn_soft_service *service,
+			    struct pn_soft_watch *pending_socket);
+
+/* Whether the other end of a socket is a process of our user. Others are logged
+ * once only, since they can come as often as they like. */
+bool pn_soft_is_same_user(struct pn_soft_service *service, int sock);
+
+/* --- any thread ---------------------------------------------------------- */
 
 /* The name of the abstract socket of an address. */
 struct sockaddr_un;

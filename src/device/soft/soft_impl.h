@@ -27,6 +27,8 @@
 #include "device/soft/connect.h"
 #include "device/soft/engine.h"
 #include "device/soft/move.h"
+#include "device/soft/peer.h"
+#include "device/soft/service.h"
 #include "device/soft/soft.h"
 
 enum pn_soft_mode { PN_SOFT_AUTO, PN_SOFT_URING, PN_SOFT_MLOCK };
