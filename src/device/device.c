@@ -281,17 +281,29 @@ int pn_device_connection_error(int error)
 	}
 }
 
-/* Makes a sleeping system call as a cancellation point. No libc function that
- * is one sleeps on a futex. Cancellation is asynchronous during the system call
- * only, so that no other code can be interrupted. */
-static long sleep_cancelable(long number, long a, long b, long c, long d,
-			     long e)
+/* A system call that sleeps, and its arguments. */
+struct sleep_call {
+	long number;
+	long args[5];
+};
+
+static long sleep_plain(const struct sleep_call *call)
+{
+	const long *a = call->args;
+
+	return syscall(call->number, a[0], a[1], a[2], a[3], a[4], 0);
+}
+
+/* The same as a cancellation point. No libc function that is one sleeps on a
+ * futex. Cancellation is asynchronous during the system call only, so that no
+ * other code can be interrupted. */
+static long sleep_cancelable(const struct sleep_call *call)
 {
 	int type;
 	long ret;
 
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
-	ret = syscall(number, a, b, c, d, e, 0);
+	ret = sleep_plain(call);
 	pthread_setcanceltype(type, NULL);
 	return ret;
 }
@@ -305,10 +317,12 @@ static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
 	struct timespec ts = { (time_t)(left / PN_NS_PER_S),
 			       (long)(left % PN_NS_PER_S) };
+	struct sleep_call call = {
+		SYS_ppoll,
+		{ (long)fds, n, deadline_ns == PN_FOREVER ? 0 : (long)&ts }
+	};
 
-	return sleep_cancelable(SYS_ppoll, (long)fds, n,
-				deadline_ns == PN_FOREVER ? 0 : (long)&ts, 0,
-				0) != 0;
+	return sleep_cancelable(&call) != 0;
 }
 
 /* A device that has something already ends the wait before it sleeps. */
@@ -341,17 +355,9 @@ bool pn_device_sleep_on(int fd, uint64_t deadline_ns)
 	return sleep_on(&one, 1, deadline_ns);
 }
 
-/* A system call that waits for a word to change. */
-typedef long futex_fn(long number, long a, long b, long c, long d, long e);
-
-static long sleep_plain(long number, long a, long b, long c, long d, long e)
-{
-	return syscall(number, a, b, c, d, e, 0);
-}
-
-static void block_by(futex_fn *sleep, struct pn_device *device,
-		     _Atomic uint32_t *word, uint32_t value,
-		     uint64_t deadline_ns)
+static void block_by(long (*sleep)(const struct sleep_call *call),
+		     struct pn_device *device, _Atomic uint32_t *word,
+		     uint32_t value, uint64_t deadline_ns)
 {
 	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_device_now(device);
 	struct timespec ts;
@@ -362,8 +368,10 @@ static void block_by(futex_fn *sleep, struct pn_device *device,
 		.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S),
 		.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S),
 	};
-	sleep(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, value,
-	      deadline_ns == PN_FOREVER ? 0 : (long)&ts, 0);
+	sleep(&(struct sleep_call){
+		SYS_futex,
+		{ (long)word, FUTEX_WAIT_PRIVATE, value,
+		  deadline_ns == PN_FOREVER ? 0 : (long)&ts } });
 }
 
 void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,

@@ -961,20 +961,29 @@ static void silent_operations_speak_only_when_they_fail(struct conf *conf)
 
 /* --- atomics ------------------------------------------------------------- */
 
-static int atomic_op(struct conf *conf, enum pn_op_kind kind, struct remote to,
-		     const struct window *result, uint64_t operand,
-		     uint64_t compare)
+/* Runs an atomic of rank 0; op has kind, operand and compare. */
+static int atomic_op(struct conf *conf, struct remote to,
+		     const struct window *result, struct pn_op op)
 {
 	struct pn_sge sge = segment(result, 0, 8);
 
-	return conf_do(conf, conf->peers[0],
-		       (struct pn_op){ .kind = kind,
-				       .sge = &sge,
-				       .nsge = 1,
-				       .remote_addr = to.addr,
-				       .rkey = to.rkey,
-				       .operand = operand,
-				       .compare = compare });
+	op.sge = &sge;
+	op.nsge = 1;
+	op.remote_addr = to.addr;
+	op.rkey = to.rkey;
+	return conf_do(conf, conf->peers[0], op);
+}
+
+static struct pn_op fetch_add(uint64_t addend)
+{
+	return (struct pn_op){ .kind = PN_OP_FETCH_ADD, .operand = addend };
+}
+
+static struct pn_op compare_swap(uint64_t value, uint64_t compare)
+{
+	return (struct pn_op){ .kind = PN_OP_COMPARE_SWAP,
+			       .operand = value,
+			       .compare = compare };
 }
 
 static void atomics_of_many_peers_lose_nothing(struct conf *conf)
@@ -989,8 +998,8 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 	CHECK(!window_open(conf, 4096, PINION_ACCESS_LOCAL_WRITE, &result));
 	CHECK(share(conf, &w, theirs));
 	for (unsigned i = 0; i < N; i++)
-		CHECK(!atomic_op(conf, PN_OP_FETCH_ADD, theirs[0], &result,
-				 conf->self.rank + 1, 0));
+		CHECK(!atomic_op(conf, theirs[0], &result,
+				 fetch_add(conf->self.rank + 1)));
 	CHECK(rank_barrier(&conf->self));
 	memcpy(&value, w.mem, 8);
 	if (conf->self.rank == 0)
@@ -998,15 +1007,14 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 		      N * conf->self.nranks * (conf->self.nranks + 1) / 2);
 	CHECK(rank_barrier(&conf->self));
 	if (conf->self.rank == 1) {
-		CHECK(!atomic_op(conf, PN_OP_SWAP, theirs[0], &result, 5, 0));
-		CHECK(!atomic_op(conf, PN_OP_COMPARE_SWAP, theirs[0], &result,
-				 6, 4));
+		CHECK(!atomic_op(conf, theirs[0], &result,
+				 (struct pn_op){ .kind = PN_OP_SWAP,
+						 .operand = 5 }));
+		CHECK(!atomic_op(conf, theirs[0], &result, compare_swap(6, 4)));
 		memcpy(&old, result.mem, 8);
 		CHECK(old == 5);
-		CHECK(!atomic_op(conf, PN_OP_COMPARE_SWAP, theirs[0], &result,
-				 7, 5));
-		CHECK(!atomic_op(conf, PN_OP_FETCH_ADD, theirs[0], &result, 0,
-				 0));
+		CHECK(!atomic_op(conf, theirs[0], &result, compare_swap(7, 5)));
+		CHECK(!atomic_op(conf, theirs[0], &result, fetch_add(0)));
 		memcpy(&old, result.mem, 8);
 		CHECK(old == 7);
 	}

@@ -270,7 +270,12 @@ static void put_one(struct channel *c)
 	}
 	memset(bytes, (int)c->put, len);
 	c->lens[c->put % MOST_RECORDS] = len;
-	pn_soft_tx_put(&c->tx, PN_SOFT_SEND, imm_of(c->put), &sge, 1, len);
+	pn_soft_tx_put(&c->tx,
+		       &(struct pn_soft_record_attr){ .kind = PN_SOFT_SEND,
+						      .imm = imm_of(c->put),
+						      .sge = &sge,
+						      .nsge = 1,
+						      .len = len });
 	c->put++;
 	c->switches += c->tx.ring != before;
 }

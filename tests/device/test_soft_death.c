@@ -59,11 +59,16 @@ static int victim(struct board *board, unsigned rank)
 	return 1;
 }
 
-/* Works with the victim until it is down; every operation ends. */
-static void outlive(struct pn_device *device, struct pn_peer *peer,
-		    const struct pn_mr *mr, struct remote_range to,
-		    uint64_t *seed, pid_t pid, uint64_t kill_ns)
+struct death {
+	pid_t pid;
+	uint64_t at_ns;
+};
+
+/* Posts operations to the victim until it is down; every operation ends. */
+static void outlive(struct pn_peer *peer, const struct pn_mr *mr,
+		    struct remote_range to, struct death death, uint64_t *seed)
 {
+	struct pn_device *device = peer->device;
 	uint64_t died = 0;
 	unsigned posted = 0, ended = 0;
 	bool down = false;
@@ -79,9 +84,9 @@ static void outlive(struct pn_device *device, struct pn_peer *peer,
 				    .rkey = to.key };
 		struct pn_completion c;
 
-		if (!died && pn_clock_ns() >= kill_ns) {
+		if (!died && pn_clock_ns() >= death.at_ns) {
 			died = pn_clock_ns();
-			kill(pid, SIGKILL);
+			kill(death.pid, SIGKILL);
 		}
 		posted += !pn_device_post(device, peer, &op);
 		while (pn_device_poll(device, &c, 1)) {
@@ -122,8 +127,12 @@ static void a_peer_killed_at_any_point_leaves_nothing(void **state)
 		await(&board->rank[1].here, 1);
 		to = (struct remote_range){ board->rank[1].addr,
 					    board->rank[1].key };
-		outlive(device, peer, &mr, to, &seed, pid,
-			pn_clock_ns() + test_below(&seed, 5 * PN_NS_PER_MS));
+		outlive(peer, &mr, to,
+			(struct death){
+				pid,
+				pn_clock_ns() +
+					test_below(&seed, 5 * PN_NS_PER_MS) },
+			&seed);
 		waitpid(pid, NULL, 0);
 		/* The ring it may have died on still serves. */
 		assert_ok(move_op(device, self, PN_OP_WRITE, &sge, own));

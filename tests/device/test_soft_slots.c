@@ -13,8 +13,8 @@
 #include "device/soft/fallback.h"
 #include "device/soft/soft_impl.h"
 
-static void put_byte(struct pn_device *device, struct pn_peer *peer, char value,
-		     const struct pn_mr *mr, size_t at, int status)
+static void put_byte(struct pn_peer *peer, char value, const struct pn_mr *mr,
+		     size_t at, int status)
 {
 	struct pn_sge sge = { &value, 1, 0 };
 	struct pn_op op = { .kind = PN_OP_WRITE,
@@ -24,7 +24,7 @@ static void put_byte(struct pn_device *device, struct pn_peer *peer, char value,
 			    .remote_addr = (uintptr_t)mr->addr + at,
 			    .rkey = mr->rkey };
 
-	assert_int_equal(run_op(device, peer, &op), status);
+	assert_int_equal(run_op(peer->device, peer, &op), status);
 }
 
 /* n ranges of len bytes each, one after the other in memory. */
@@ -193,7 +193,7 @@ static void a_stale_registration_loses_the_bytes(void **state)
 
 	(void)state;
 	register_one(device, &mr, memory, PN_PAGE_BYTES, ALL);
-	put_byte(device, peer, 'n', &mr, 0, 0);
+	put_byte(peer, 'n', &mr, 0, 0);
 	assert_int_equal(memory[0], 'n');
 	/* Other pages, at once: unmapped, the place could be anyone's. */
 	again = mmap(memory, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
@@ -201,7 +201,7 @@ static void a_stale_registration_loses_the_bytes(void **state)
 	assert_ptr_equal(again, memory);
 	memset(memory, 'o', PN_PAGE_BYTES);
 	/* Succeeds, into pages that are nobody's any more. */
-	put_byte(device, peer, 'n', &mr, 0, 0);
+	put_byte(peer, 'n', &mr, 0, 0);
 	assert_int_equal(memory[0], 'o');
 	deregister_one(device, &mr);
 	pn_device_close(device);
@@ -256,14 +256,14 @@ static void thousands_of_registrations_take_several_rings(void **state)
 	assert_ok(pn_device_register(device, mrs, N));
 	assert_int_equal(pn_soft_slots_rings(&pn_soft_of(device)->slots), 4);
 	for (unsigned i = 0; i < N; i += 7)
-		put_byte(device, peer, (char)(i % 100 + 1), &mr[i], 63, 0);
+		put_byte(peer, (char)(i % 100 + 1), &mr[i], 63, 0);
 	for (unsigned i = 0; i < N; i++)
 		assert_int_equal(memory[(size_t)i * 64 + 63],
 				 i % 7 ? 0 : (char)(i % 100 + 1));
-	put_byte(device, peer, 1, &mr[N - 1], 64, -EACCES);
+	put_byte(peer, 1, &mr[N - 1], 64, -EACCES);
 	pn_device_deregister(device, mrs, N);
 	mr[5].rkey = pn_soft_key(1, pn_soft_location(PN_SOFT_EXPOSED, 2, 5));
-	put_byte(device, peer, 1, &mr[5], 0, -EACCES);
+	put_byte(peer, 1, &mr[5], 0, -EACCES);
 	pn_device_close(device);
 	munmap(memory, (size_t)N * 64);
 	free(mr);
@@ -330,9 +330,9 @@ static void a_range_above_1_gib_takes_several_slots(void **state)
 	for (size_t i = 0; i < 8192; i++)
 		assert_int_equal(memory[gib - 4000 + i], 'z');
 	assert_int_equal(memory[gib - 4000 + 8192], 0);
-	put_byte(device, peer, 'e', &mr, len - 1, 0);
+	put_byte(peer, 'e', &mr, len - 1, 0);
 	assert_int_equal(memory[100 + len - 1], 'e');
-	put_byte(device, peer, 'e', &mr, len, -EACCES);
+	put_byte(peer, 'e', &mr, len, -EACCES);
 	deregister_one(device, &mr);
 	deregister_one(device, &small);
 	assert_vmpin(before, device);
@@ -350,10 +350,10 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 	struct pn_sge sge;
 
 	register_one(device, &mr, memory + 10, 100, PINION_ACCESS_REMOTE_WRITE);
-	put_byte(device, peer, 7, &mr, 99, 0);
-	put_byte(device, peer, 7, &mr, 100, -EACCES);
-	put_byte(device, peer, 7, &mr, (size_t)-1, -EACCES);
-	put_byte(device, peer, 7, &mr, SIZE_MAX / 2, -EACCES);
+	put_byte(peer, 7, &mr, 99, 0);
+	put_byte(peer, 7, &mr, 100, -EACCES);
+	put_byte(peer, 7, &mr, (size_t)-1, -EACCES);
+	put_byte(peer, 7, &mr, SIZE_MAX / 2, -EACCES);
 	assert_int_equal(memory[110], 1);
 	assert_int_equal(memory[9], 1);
 	/* Writing was granted, reading was not. */
@@ -371,11 +371,11 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 							local.lkey }),
 			 -EACCES);
 	register_one(other, &theirs, memory, PN_PAGE_BYTES, ALL);
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
+	put_byte(peer, 7, &theirs, 0, -EACCES);
 	theirs.rkey = 0;
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
+	put_byte(peer, 7, &theirs, 0, -EACCES);
 	theirs.rkey = UINT64_MAX;
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
+	put_byte(peer, 7, &theirs, 0, -EACCES);
 	assert_int_equal(pn_device_rekey(device, &local), -EINVAL);
 	pn_device_close(other);
 	pn_device_close(device);
@@ -395,18 +395,18 @@ static void keys_that_died_are_refused(const char *spec)
 	old = mr.lkey;
 	assert_ok(pn_device_rekey(device, &mr));
 	assert_int_equal(mr.lkey, old);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
-	put_byte(device, peer, 7, &mr, 0, 0);
+	put_byte(peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &mr, 0, 0);
 	dead = mr;
 	old = mr.rkey;
 	deregister_one(device, &mr);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &dead, 0, -EACCES);
 	/* The generation that empty slots have is nobody's key. */
 	dead.rkey = pn_soft_key(0, dead.device_slot);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &dead, 0, -EACCES);
 	dead.rkey = old;
 	register_one(device, &mr, memory + 10, 100, ALL);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &dead, 0, -EACCES);
 	pn_device_close(device);
 	munmap(memory, PN_PAGE_BYTES);
 }

@@ -145,12 +145,12 @@ bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len)
 	return !tx->stalled;
 }
 
-void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
-		    uint32_t imm, const struct pn_sge *sge, unsigned nsge,
-		    size_t len)
+void pn_soft_tx_put(struct pn_soft_tx *tx,
+		    const struct pn_soft_record_attr *attr)
 {
 	struct pn_soft_cells *ring = tx->ring;
-	uint32_t n = pn_soft_cells_for(len), pad = pad_before(ring, n);
+	const struct pn_sge *sge = attr->sge;
+	uint32_t n = pn_soft_cells_for(attr->len), pad = pad_before(ring, n);
 	char *cell, *to;
 
 	if (pn_unlikely(pad))
@@ -158,10 +158,10 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 	tx->nsmall = n < PN_SOFT_SHORT_CELLS / 4 ? tx->nsmall + 1 : 0;
 	cell = pn_soft_cell_at(ring, ring->at);
 	to = cell + PN_SOFT_HEAD_BYTES;
-	for (unsigned i = 0; i < nsge; to += sge[i].len, i++)
+	for (unsigned i = 0; i < attr->nsge; to += sge[i].len, i++)
 		if (sge[i].len)
 			memcpy(to, sge[i].addr, sge[i].len);
-	pn_soft_tx_publish(cell, kind, imm, len);
+	pn_soft_tx_publish(cell, attr->kind, attr->imm, attr->len);
 	ring->at += n;
 }
 
@@ -172,10 +172,13 @@ bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
 	struct pn_sge sge[] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
 				{ (void *)(uintptr_t)body, len, 0 } };
 	size_t all = sizeof(*head) + len;
+	struct pn_soft_record_attr attr = {
+		.kind = PN_SOFT_SEND, .sge = sge, .nsge = 2, .len = all
+	};
 
 	if (!pn_soft_tx_room(tx, all))
 		return false;
-	pn_soft_tx_put(tx, PN_SOFT_SEND, 0, sge, 2, all);
+	pn_soft_tx_put(tx, &attr);
 	return true;
 }
 

@@ -136,12 +136,20 @@ static inline bool pn_soft_tx_unstalled(struct pn_soft_tx *tx)
 	return true;
 }
 
-/* Appends a record of len bytes, gathered from the segments; there is room. */
-void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
-		    uint32_t imm, const struct pn_sge *sge, unsigned nsge,
-		    size_t len);
+/* A record to append. */
+struct pn_soft_record_attr {
+	enum pn_soft_record kind;
+	uint32_t imm;
+	const struct pn_sge *sge; /* its bytes */
+	unsigned nsge;
+	size_t len; /* of all segments */
+};
 
-/* --- what is on the way of every message ---------------------------------- */
+/* Appends a record; there is room. */
+void pn_soft_tx_put(struct pn_soft_tx *tx,
+		    const struct pn_soft_record_attr *attr);
+
+/* --- the path of every message ------------------------------------------- */
 
 #define PN_SOFT_HEAD_BYTES  8
 #define PN_SOFT_LEN_BITS    28

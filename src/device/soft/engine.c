@@ -130,14 +130,14 @@ static bool execute_some(struct pn_soft_engine *engine, struct pn_soft_op *op,
 	int ret = -ECONNRESET;
 
 	if (atomic_load(&op->peer->state) == PN_SOFT_UP)
-		ret = pn_soft_execute(&engine->staging, op->peer, &op->op,
-				      op->len, budget, &op->done);
+		ret = pn_soft_execute(&engine->staging, op->peer, &op->transfer,
+				      budget);
 	if (ret == -EAGAIN) {
 		end_turn(engine, op, false);
 		return false;
 	}
 	op->status = ret;
-	end_turn(engine, op, ret || op->done == op->len);
+	end_turn(engine, op, ret || op->transfer.done == op->transfer.len);
 	return true;
 }
 

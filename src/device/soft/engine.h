@@ -41,7 +41,7 @@ struct pn_soft_op {
 	struct pn_soft_peer *peer;
 	struct pn_op op; /* its segments are the array below */
 	struct pn_sge sge[PN_SOFT_MAX_SGE];
-	size_t len, done;
+	struct pn_soft_transfer transfer; /* of op */
 	int status;
 	void *inline_data; /* the bytes, with PN_OP_INLINE; kept for the next
 			      use */

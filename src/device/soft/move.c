@@ -354,10 +354,13 @@ static int submit_chunk_locked(struct pn_soft_remote *remote,
 	const struct pn_op *op = chunk->op;
 	struct pn_soft_slot *slot =
 		&ring->slots[pn_soft_location_slot(op->rkey)];
+	struct pn_soft_access access = { .key = op->rkey,
+					 .addr = op->remote_addr,
+					 .len = chunk->op_len,
+					 .access = access_of(op) };
 	uint64_t base;
 
-	if (!pn_soft_slot_grants(slot, op->rkey, op->remote_addr, chunk->op_len,
-				 access_of(op), &base))
+	if (!pn_soft_slot_grants(slot, &access, &base))
 		return -EACCES;
 	if (!ring->uses_uring)
 		return process_copy(remote, opcode, chunk);
@@ -418,16 +421,19 @@ static size_t pages_in(const struct iovec *iov, unsigned n)
 
 /* Moves one local range between its slot and the bounce buffer at offset. */
 static int through_slot(struct pn_soft_staging *staging, int opcode,
-			struct iovec piece, uint64_t lkey, uint64_t offset)
+			struct iovec local, uint64_t lkey, uint64_t offset)
 {
 	struct pn_soft_table *table = pn_soft_slots_table(staging->own, lkey);
 	unsigned slot = pn_soft_location_slot(lkey);
-	uint64_t base, addr = (uintptr_t)piece.iov_base;
+	uint64_t base, addr = (uintptr_t)local.iov_base;
+	struct pn_soft_access access = { .key = lkey,
+					 .addr = addr,
+					 .len = local.iov_len };
 	struct pn_op op = { .rkey = lkey };
 	struct chunk chunk = {
 		.op = &op,
 		.addr = addr,
-		.len = piece.iov_len,
+		.len = local.iov_len,
 		.fd = opcode == IORING_OP_WRITE_FIXED && staging->direct >= 0
 			      ? staging->direct
 			      : staging->file,
@@ -436,8 +442,7 @@ static int through_slot(struct pn_soft_staging *staging, int opcode,
 	int ret = -EFAULT;
 
 	pn_soft_ring_lock(&table->ring);
-	if (pn_soft_slot_grants(&table->local[slot], lkey, addr, piece.iov_len,
-				0, &base))
+	if (pn_soft_slot_grants(&table->local[slot], &access, &base))
 		ret = submit_slots_locked(&table->ring, opcode, &chunk, base);
 	pn_soft_ring_unlock(&table->ring);
 	return ret == -EACCES ? -EFAULT : ret;
@@ -565,9 +570,11 @@ static int get_chunk(struct pn_soft_staging *staging,
 }
 
 int pn_soft_move_bytes(struct pn_soft_staging *staging,
-		       struct pn_soft_remote *remote, const struct pn_op *op,
-		       size_t len, size_t budget, size_t *done)
+		       struct pn_soft_remote *remote,
+		       struct pn_soft_transfer *transfer, size_t budget)
 {
+	const struct pn_op *op = transfer->op;
+	size_t len = transfer->len, *done = &transfer->done;
 	size_t stop = len - *done < budget ? len : *done + budget;
 	int ret = *done < stop ? pn_soft_staging_open(staging) : 0;
 

@@ -83,14 +83,20 @@ void pn_soft_remote_fini(struct pn_soft_remote *remote);
  * needed. Returns the number of descriptors freed. */
 unsigned pn_soft_remote_close_idle_rings(struct pn_soft_remote *remote);
 
-/* Moves up to `budget` bytes of a WRITE or READ of len bytes in all, from
- * *done on, and advances *done. An operation of 0 bytes needs no key. 0,
- * -EACCES, -EFAULT, -ECONNRESET, or what the system says: -EMFILE, before
- * anything else was done, when no descriptor is left for a staging or a ring.
- */
+/* An operation while it is executed. */
+struct pn_soft_transfer {
+	const struct pn_op *op;
+	size_t len;  /* of all segments */
+	size_t done; /* bytes of it that were moved */
+};
+
+/* Moves up to `budget` bytes of a WRITE or READ and advances transfer->done. An
+ * operation of 0 bytes needs no key. 0, -EACCES, -EFAULT, -ECONNRESET, or an
+ * error of the system: -EMFILE, before anything was moved, when no descriptor
+ * is left for a staging or a ring. */
 int pn_soft_move_bytes(struct pn_soft_staging *staging,
-		       struct pn_soft_remote *remote, const struct pn_op *op,
-		       size_t len, size_t budget, size_t *done);
+		       struct pn_soft_remote *remote,
+		       struct pn_soft_transfer *transfer, size_t budget);
 
 /* Executes an atomic; the old value is then in op's segment. */
 int pn_soft_move_atomic(struct pn_soft_staging *staging,

@@ -52,57 +52,69 @@ static void notify_peer(struct pn_soft_peer *peer)
 	pn_soft_notify_peer(peer);
 }
 
-static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
+static void put_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
 {
 	struct pn_sge sge = { .addr = &len, .len = sizeof(len) };
+	struct pn_soft_record_attr attr = { .kind = PN_SOFT_IMM,
+					    .imm = imm,
+					    .sge = &sge,
+					    .nsge = 1,
+					    .len = sizeof(len) };
 
-	pn_soft_tx_put(&peer->tx, PN_SOFT_IMM, imm, &sge, 1, sizeof(len));
+	pn_soft_tx_put(&peer->tx, &attr);
 	notify_peer(peer);
 }
 
-static int execute_send(struct pn_soft_peer *peer, const struct pn_op *op,
-			size_t len, size_t *done)
+static int execute_send(struct pn_soft_peer *peer,
+			struct pn_soft_transfer *transfer)
 {
-	if (!pn_soft_tx_room(&peer->tx, len))
+	const struct pn_op *op = transfer->op;
+	struct pn_soft_record_attr attr = { .kind = PN_SOFT_SEND,
+					    .imm = op->imm,
+					    .sge = op->sge,
+					    .nsge = op->nsge,
+					    .len = transfer->len };
+
+	if (!pn_soft_tx_room(&peer->tx, transfer->len))
 		return -EAGAIN;
-	pn_soft_tx_put(&peer->tx, PN_SOFT_SEND, op->imm, op->sge, op->nsge,
-		       len);
+	pn_soft_tx_put(&peer->tx, &attr);
 	notify_peer(peer);
-	*done = len;
+	transfer->done = transfer->len;
 	return 0;
 }
 
 static int move(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
-		const struct pn_op *op, size_t len, size_t budget, size_t *done)
+		struct pn_soft_transfer *transfer, size_t budget)
 {
-	if (!pn_op_is_atomic(op))
-		return pn_soft_move_bytes(staging, &peer->remote, op, len,
-					  budget, done);
-	*done = len;
-	return pn_soft_move_atomic(staging, &peer->remote, op);
+	if (!pn_op_is_atomic(transfer->op))
+		return pn_soft_move_bytes(staging, &peer->remote, transfer,
+					  budget);
+	transfer->done = transfer->len;
+	return pn_soft_move_atomic(staging, &peer->remote, transfer->op);
 }
 
 int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
-		    const struct pn_op *op, size_t len, size_t budget,
-		    size_t *done)
+		    struct pn_soft_transfer *transfer, size_t budget)
 {
+	const struct pn_op *op = transfer->op;
 	bool imm = op->kind == PN_OP_WRITE && (op->flags & PN_OP_IMM);
 	int ret;
 
 	if (op->kind == PN_OP_SEND)
-		return execute_send(peer, op, len, done);
+		return execute_send(peer, transfer);
 	PN_NO_CANCEL(); /* system calls that move bytes */
 	/* Checked before the first byte: there must be room after the last. */
-	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
+	if (imm && !transfer->done &&
+	    !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;
-	ret = move(staging, peer, op, len, budget, done);
+	ret = move(staging, peer, transfer, budget);
 	if (ret == -EMFILE &&
 	    pn_soft_close_idle_rings(pn_soft_of(peer->peer.device)))
-		ret = move(staging, peer, op, len, budget, done);
+		ret = move(staging, peer, transfer, budget);
 	if (ret == -EMFILE)
 		pn_limits_explain(ret, "reach a peer's memory");
-	if (!ret && imm && *done == len)
-		notify_imm(peer, op->imm, len);
+	if (!ret && imm && transfer->done == transfer->len)
+		put_imm(peer, op->imm, transfer->len);
 	return ret;
 }
 
@@ -129,12 +141,12 @@ static bool executes_inline(const struct pn_soft_device *dev,
 static int execute_inline(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 			  const struct pn_op *op, size_t len)
 {
-	size_t done = 0;
+	struct pn_soft_transfer transfer = { .op = op, .len = len };
 	int ret = pn_soft_completed_reserve(dev);
 
 	if (ret)
 		return ret;
-	ret = pn_soft_execute(&dev->staging, peer, op, len, SIZE_MAX, &done);
+	ret = pn_soft_execute(&dev->staging, peer, &transfer, SIZE_MAX);
 	if (ret == -EAGAIN)
 		return ret;
 	if (!ret && (op->flags & PN_OP_SILENT))
@@ -155,18 +167,19 @@ static int copy_inline(struct pn_soft_op *queued, const struct pn_op *op)
 {
 	char *to = queued->inline_data;
 
-	if (!to || queued->inline_capacity < queued->len) {
-		to = realloc(to, queued->len ? queued->len : 1);
+	if (!to || queued->inline_capacity < queued->transfer.len) {
+		to = realloc(to,
+			     queued->transfer.len ? queued->transfer.len : 1);
 		if (!to)
 			return -EAGAIN;
 		queued->inline_data = to;
-		queued->inline_capacity = queued->len;
+		queued->inline_capacity = queued->transfer.len;
 	}
 	for (unsigned i = 0; i < op->nsge; to += op->sge[i++].len)
 		if (op->sge[i].len)
 			memcpy(to, op->sge[i].addr, op->sge[i].len);
 	queued->sge[0] = (struct pn_sge){ .addr = queued->inline_data,
-					  .len = queued->len };
+					  .len = queued->transfer.len };
 	queued->op.nsge = 1;
 	return 0;
 }
@@ -192,8 +205,8 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	queued->peer = peer;
 	queued->op = *op;
 	queued->op.sge = queued->sge;
-	queued->len = len;
-	queued->done = 0;
+	queued->transfer =
+		(struct pn_soft_transfer){ .op = &queued->op, .len = len };
 	if (op->flags & PN_OP_INLINE) {
 		if (copy_inline(queued, op)) {
 			pn_soft_engine_free(&dev->engine, queued);

@@ -141,10 +141,10 @@ void pn_soft_slot_clear(struct pn_soft_slot *slot)
 	atomic_store(&slot->generation, 0);
 }
 
-bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
-			 uint64_t len, unsigned access, uint64_t *base)
+bool pn_soft_slot_grants(struct pn_soft_slot *slot,
+			 const struct pn_soft_access *use, uint64_t *base)
 {
-	uint64_t want = pn_soft_key_generation(key);
+	uint64_t want = pn_soft_key_generation(use->key);
 	struct pn_range whole;
 	unsigned granted;
 
@@ -155,6 +155,6 @@ bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
 	granted = atomic_load(&slot->access);
 	*base = whole.addr;
 	return atomic_load(&slot->generation) == want &&
-	       (granted & access) == access &&
-	       pn_range_covers(whole, (struct pn_range){ addr, len });
+	       (granted & use->access) == use->access &&
+	       pn_range_covers(whole, (struct pn_range){ use->addr, use->len });
 }

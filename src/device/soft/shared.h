@@ -156,9 +156,15 @@ void pn_soft_slot_set(struct pn_soft_slot *slot, uint64_t generation,
 		      uint64_t base, uint64_t len, unsigned access);
 void pn_soft_slot_clear(struct pn_soft_slot *slot);
 
-/* Whether the slot, as it is now, is that of key and grants `access` to [addr,
- * addr + len); returns its start in *base. */
-bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
-			 uint64_t len, unsigned access, uint64_t *base);
+/* A use of a registration: a key, a range, and what is done to it. */
+struct pn_soft_access {
+	uint64_t key, addr, len;
+	unsigned access; /* PINION_ACCESS_* */
+};
+
+/* Whether the slot, as it is now, is that of use->key and grants that use;
+ * returns its start in *base. */
+bool pn_soft_slot_grants(struct pn_soft_slot *slot,
+			 const struct pn_soft_access *use, uint64_t *base);
 
 #endif

@@ -317,11 +317,11 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 {
 	struct pn_soft_table *table = pn_soft_slots_table(slots, lkey);
 	unsigned slot = pn_soft_location_slot(lkey);
+	struct pn_soft_access use = { lkey, (uintptr_t)addr, len, access };
 	uint64_t base;
 
 	return table && slot < slots->nslots &&
-	       pn_soft_slot_grants(&table->local[slot], lkey, (uintptr_t)addr,
-				   len, access, &base);
+	       pn_soft_slot_grants(&table->local[slot], &use, &base);
 }
 
 /* --- counting ------------------------------------------------------------ */

@@ -185,12 +185,11 @@ static inline void pn_soft_notify_peer(struct pn_soft_peer *peer)
 		pn_soft_wake_peer(peer);
 }
 
-/* Carries out an operation on the thread that calls, with its staging; len is
- * its length. -EAGAIN: the peer's channel is full, nothing was done. Advances
- * *done by up to `budget` bytes; the operation is over when *done is len. */
+/* Executes up to `budget` bytes of an operation in the calling thread, with its
+ * staging, and advances transfer->done; the operation is over when done is len.
+ * -EAGAIN: the peer's channel is full, nothing was done. */
 int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
-		    const struct pn_op *op, size_t len, size_t budget,
-		    size_t *done);
+		    struct pn_soft_transfer *transfer, size_t budget);
 
 /* Entries of the table of operations: post.c, poll.c, wait.c, describe.c. */
 int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
