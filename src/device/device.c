@@ -57,8 +57,7 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 	const struct pn_device_ops *ops = find_kind(spec, len);
 
 	if (!ops) {
-		pn_error("no device '%.64s'; `pinion info` lists those there "
-			 "are",
+		pn_error("no device '%.64s'; `pinion info` lists the devices",
 			 spec);
 		return -ENODEV;
 	}
@@ -162,15 +161,15 @@ static int check_rails(struct pn_device *const *rails, unsigned n)
 		    (rails[i]->caps & rails[0]->caps & PN_CAP_FD))
 			continue;
 		if (alike) {
-			pn_error("device: every '%s' is a world of its own, "
-				 "and worlds are no rails of one context; ask "
-				 "for one with several ports: %s:rails=%u",
+			pn_error("device: every '%s' is a separate simulated "
+				 "world and cannot be a rail of another; use "
+				 "one world with several ports: %s:rails=%u",
 				 rails[0]->ops->kind, rails[0]->ops->kind, n);
 			return -EINVAL;
 		}
 		pn_error("device: '%s' and '%s' cannot be rails of one "
-			 "context: one of them cannot be waited for by a file "
-			 "descriptor",
+			 "context: one of them has no file descriptor to wait "
+			 "for",
 			 rails[0]->ops->kind, rails[i]->ops->kind);
 		return -EINVAL;
 	}

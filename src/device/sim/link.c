@@ -60,7 +60,7 @@ static int parse_address(struct pn_sim *sim, const struct pn_address *address,
 			return 0;
 		}
 	}
-	pn_error("sim: no address of a node of this world; take it from "
+	pn_error("sim: not the address of a node of this world; get it from "
 		 "pn_device_address() of a device of the same world");
 	return -EINVAL;
 }

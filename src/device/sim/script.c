@@ -80,12 +80,12 @@ static int next(struct cursor *c)
 	c->word = (struct word){ "", c->line, c->column };
 	while (in_word(c)) {
 		if (n + 1 == WORD_BYTES)
-			return refuse(c, "too long a word");
+			return refuse(c, "word too long");
 		c->word.text[n++] = *c->at;
 		next_char(c);
 	}
 	if (!n && c->at < c->end && *c->at != '\n' && *c->at != ';')
-		return refuse(c, "a character that has no meaning here");
+		return refuse(c, "unexpected character");
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static const char *word_text(const struct cursor *c)
 static int expect(struct cursor *c, const char *text)
 {
 	if (!is(c, text))
-		return refuse(c, "'%s' is expected, not '%s'", text,
+		return refuse(c, "expected '%s', found '%s'", text,
 			      word_text(c));
 	return next(c);
 }
@@ -157,7 +157,7 @@ static int node_number(struct cursor *c, uint64_t *out)
 	int ret = value(c, PN_OPTION_NUMBER, 0, out);
 
 	if (!ret && *out == PN_FAULT_ANY_NODE)
-		return refuse(&start, "there is no such node");
+		return refuse(&start, "no such node");
 	return ret;
 }
 
@@ -327,7 +327,8 @@ static int parse_statement(struct cursor *c, struct pn_fault *fault)
 		if (!ret)
 			ret = statements[i].parse(c, fault);
 		if (!ret && c->word.text[0])
-			return refuse(c, "'%s' is too much here", word_text(c));
+			return refuse(c, "unexpected '%s' after the statement",
+				      word_text(c));
 		return ret;
 	}
 	return refuse(c,

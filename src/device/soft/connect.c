@@ -225,7 +225,7 @@ static void hello_refused(struct pn_soft_service *service,
 			  const struct pn_soft_hello *answer)
 {
 	if (answer->version != PN_SOFT_VERSION)
-		pn_error("soft: process %d speaks version %u of the soft "
+		pn_error("soft: process %d has version %u of the soft "
 			 "device, this is version %u; run the same pinion on "
 			 "both sides",
 			 (int)answer->from.pid, answer->version,
@@ -337,7 +337,7 @@ static int check_hello(int sock, struct pn_soft_hello *hello, int n,
 	if (n < 8 || hello->magic != PN_SOFT_MAGIC)
 		return -EPROTO;
 	if (hello->version != PN_SOFT_VERSION) {
-		pn_error("soft: refused process %d: it speaks version %u of "
+		pn_error("soft: refused process %d: it has version %u of "
 			 "the soft device, this is version %u; run the same "
 			 "pinion on both sides",
 			 (int)pid, hello->version, PN_SOFT_VERSION);

@@ -167,7 +167,7 @@ static int report_no_access(struct pn_soft_remote *remote)
 	PN_REQUIRES(&remote->lock)
 {
 	if (!remote->warned)
-		pn_warn("soft: process %d does not let us fetch its rings "
+		pn_warn("soft: process %d does not let us open its rings "
 			"(pidfd_getfd: ptrace permission); puts and gets to "
 			"it are refused. It must be dumpable (not just have "
 			"changed its user) and must not hold more "

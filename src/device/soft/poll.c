@@ -200,8 +200,8 @@ static void fail_peer(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
 	if (atomic_exchange(&peer->protocol_error, true))
 		return;
-	pn_error("soft: process %d wrote what makes no sense into the ring of "
-		 "its messages; the connection is ended",
+	pn_error("soft: process %d wrote an invalid record into its message "
+		 "ring; the connection is closed",
 		 (int)peer->remote.pid);
 	pn_soft_service_kick(&dev->service);
 }

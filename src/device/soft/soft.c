@@ -76,7 +76,7 @@ static int parse(struct pn_soft_device *dev, const char *text)
 	dev->profile = pn_profile_find(p->cost);
 	if (!dev->profile) {
 		pn_error("soft: no cost profile '%.64s'; `pinion info` lists "
-			 "those there are",
+			 "the profiles",
 			 p->cost);
 		return -EINVAL;
 	}
@@ -317,7 +317,7 @@ static int open_slots(struct pn_soft_device *dev)
 	if (ret == -ENOMEM)
 		pn_error("soft: no locked memory for the rings: " RAISE_LIMIT);
 	else if (ret)
-		pn_error("soft: io_uring: %s; mode=mlock does without",
+		pn_error("soft: io_uring: %s; mode=mlock works without it",
 			 strerror(-ret));
 	return ret;
 }
