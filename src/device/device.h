@@ -125,7 +125,7 @@ struct pn_account;
 struct pn_device;
 struct pn_device_ops;
 
-/* --- what a device can do ------------------------------------------------ */
+/* --- capabilities, limits and costs -------------------------------------- */
 
 enum pn_capability {
 	PN_CAP_GATHER = 1 << 0,	   /* more than one segment per operation */
@@ -343,7 +343,7 @@ struct pn_completion {
 	void *lease; /* RECV: private to the device, for return_buffer() */
 };
 
-/* --- the operations every device fulfils --------------------------------- */
+/* --- the operations of a device ------------------------------------------ */
 
 struct pn_device_attr {
 	bool single_threaded;

@@ -110,7 +110,7 @@ int pn_measure_move(struct pn_device *device,
 	return 0;
 }
 
-/* --- one device ---------------------------------------------------------- */
+/* --- measuring a device -------------------------------------------------- */
 
 static void add_point(struct points *points, double x, double y)
 {

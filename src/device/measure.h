@@ -49,7 +49,7 @@ int pn_device_measure(struct pn_device *device,
  * doc/design/soft.md), where measuring is not possible. */
 void pn_device_assume_costs(struct pn_device *device);
 
-/* --- what it is made of, for benchmarks too ------------------------------ */
+/* --- building blocks, also for benchmarks -------------------------------- */
 
 /* The median of n > 0 samples, which it reorders. */
 double pn_median(double *samples, size_t n);

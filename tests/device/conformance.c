@@ -374,7 +374,7 @@ static void the_device_itself_is_a_peer(struct conf *conf)
 	window_close(conf, &w);
 }
 
-/* --- what is refused ----------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------ */
 
 static void peers_reach_only_what_was_granted(struct conf *conf)
 {
@@ -1103,7 +1103,7 @@ static void many_peers_share_a_window(struct conf *conf)
 	window_close(conf, &from);
 }
 
-/* --- the end of a peer --------------------------------------------------- */
+/* --- peers that go down -------------------------------------------------- */
 
 static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 {

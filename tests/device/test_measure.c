@@ -84,7 +84,7 @@ static void virtual_costs_are_left_alone(void **state)
 	pn_device_close(device);
 }
 
-/* --- steps ---------------------------------------------------------------- */
+/* --- blocking operations -------------------------------------------------- */
 
 #define LEN ((size_t)64 << 10)
 

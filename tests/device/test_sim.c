@@ -15,7 +15,7 @@
 #define MESSAGE	 500
 #define WIRE_900 1000 /* 900 bytes */
 
-/* --- charges -------------------------------------------------------------- */
+/* --- CPU time ------------------------------------------------------------- */
 
 static void registering_takes_what_the_profile_says(void **state)
 {

@@ -95,7 +95,7 @@ static void malformed_bandwidths_are_refused(void **state)
 	}
 }
 
-/* --- one sleep ------------------------------------------------------------ */
+/* --- waiting -------------------------------------------------------------- */
 
 static void sleeper(void *arg)
 {
@@ -150,7 +150,7 @@ static void the_limit_is_the_nodes(void **state)
 	pn_sim_close(sim);
 }
 
-/* --- failing -------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 static void expect_down(struct pn_device *device, struct pn_peer *peer)
 {

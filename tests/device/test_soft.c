@@ -227,7 +227,7 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 	close_pair(&p);
 }
 
-/* --- the channel by itself, against a list of what was put ---------------- */
+/* --- the channel alone, against a list of what was put -------------------- */
 
 #define CHANNEL_RING (32u << 10)
 #define MAX_RECORDS  4096

@@ -260,7 +260,7 @@ static void wait_until_read(const struct puppet *p)
 	assert_int_equal(receive_and_close(sock), -EPROTO);
 }
 
-/* --- hellos that were taken back ----------------------------------------- */
+/* --- withdrawn hellos ---------------------------------------------------- */
 
 static void withdraw(int sock)
 {
@@ -354,7 +354,7 @@ static void a_withdrawn_hello_does_not_affect_an_attach_after_detach(
 	accept_and_close(&p, again, peer);
 }
 
-/* --- hellos that count --------------------------------------------------- */
+/* --- valid hellos -------------------------------------------------------- */
 
 static void the_smaller_nonce_connects_itself(void **state)
 {
@@ -503,7 +503,7 @@ static void a_wakeup_is_not_lost_when_the_peer_ends_at_once(void **state)
 	puppet_close(&p);
 }
 
-/* --- what is no record ---------------------------------------------------- */
+/* --- invalid records ------------------------------------------------------ */
 
 /* The first cell of the ring that the puppet, which connected, writes. */
 static _Atomic uint32_t *first_ready_word(const struct puppet *p)

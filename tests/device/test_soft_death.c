@@ -285,7 +285,7 @@ static void an_incomplete_message_is_not_received(void **state)
 	free_common(common);
 }
 
-/* --- what was pinned ----------------------------------------------------- */
+/* --- pinned pages -------------------------------------------------------- */
 
 #define HOARD	 ((size_t)3 << 20)
 #define LOCKABLE ((size_t)4 << 20)
@@ -360,7 +360,7 @@ static void pages_pinned_by_a_killed_peer_are_freed(void **state)
 	free_common(common);
 }
 
-/* --- the others ---------------------------------------------------------- */
+/* --- the other peers ----------------------------------------------------- */
 
 static int bystander(struct common *common, unsigned rank)
 {

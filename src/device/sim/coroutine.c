@@ -26,8 +26,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* --- a saved_context to go on from
- * ------------------------------------------------ */
+/* --- saved contexts ------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(PN_COROUTINE_UCONTEXT)
 

@@ -151,7 +151,7 @@ static void copy_bytes(const struct operation *o, void *to)
 		gather(sim_of(o), o->op.sge, o->op.nsge, to);
 }
 
-/* --- the way back --------------------------------------------------------- */
+/* --- replies and completions ---------------------------------------------- */
 
 static void depart(struct operation *o, uint64_t time_ns);
 
@@ -465,7 +465,7 @@ void pn_sim_resume_stalled(struct pn_sim_node *node)
 	}
 }
 
-/* --- leaving -------------------------------------------------------------- */
+/* --- departing ------------------------------------------------------------ */
 
 /* The time on the wire of the request itself. */
 static uint64_t request_ns(const struct operation *o)

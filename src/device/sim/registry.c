@@ -24,7 +24,7 @@
 /* Stale uses that are logged; later ones are only counted. */
 #define MAX_STALE_LINES 10
 
-/* --- is it memory? -------------------------------------------------------- */
+/* --- probing memory ------------------------------------------------------- */
 
 /* Whether the kernel has MADV_POPULATE_* (Linux 5.14); tested once, on a page
  * of our own. The call must succeed where it can and fail where it cannot:
@@ -424,7 +424,7 @@ int pn_sim_check_rkey(struct pn_sim_node *node, uint64_t rkey, uint64_t addr,
 	return check_stale(node, r, rkey, range);
 }
 
-/* --- releasing ------------------------------------------------------------ */
+/* --- releases ------------------------------------------------------------- */
 
 /* Marks the part of a registration that lies in the released range as stale. */
 static void mark_stale(struct pn_interval *interval, void *arg)

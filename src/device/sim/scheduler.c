@@ -60,7 +60,7 @@ uint64_t pn_sim_random(struct pn_sim *sim)
 	return x * UINT64_C(2685821657736338717);
 }
 
-/* --- who is calling ------------------------------------------------------- */
+/* --- the calling task ----------------------------------------------------- */
 
 static _Thread_local struct pn_sim_task *running;
 
@@ -256,7 +256,7 @@ void pn_sim_end_tasks(struct pn_sim *sim, const struct pn_sim_node *node)
 	}
 }
 
-/* --- the world's steps ---------------------------------------------------- */
+/* --- steps of the world --------------------------------------------------- */
 
 /* Runs one task, or one event not later than until_ns. False: there is none. */
 static bool world_step(struct pn_sim *sim, uint64_t until_ns)
@@ -520,7 +520,7 @@ void pn_sim_empty_poll(struct pn_sim_node *node)
 		pn_sim_consume_cpu(node->sim, SPIN_NS);
 }
 
-/* --- public --------------------------------------------------------------- */
+/* --- functions of sim.h --------------------------------------------------- */
 
 static void task_body(void *arg)
 {

@@ -379,7 +379,7 @@ void pn_script_free(struct pn_script *script)
 	*script = (struct pn_script){ 0 };
 }
 
-/* --- asking --------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------- */
 
 /* Whether the fault applies to this registration or message, counted in the
  * world (`all`) and on its node (`own`). */

@@ -97,56 +97,59 @@ struct pn_sim_registration {
 };
 
 /* A port of a node: a device with a wire of its own. The first port is the
- * node's home: the node's CPUs, waiting tasks and counters are kept there.
- * sim->lock protects everything in it. */
+ * node's home: what belongs to the node and not to a port is kept there.
+ * sim->lock protects all of it; the groups say which file writes them. */
 struct pn_sim_node {
 	struct pn_device device; /* first: what callers hold */
+
+	/* constant after pn_sim_open() */
 	struct pn_sim *sim;
 	struct pn_sim_node *home;
 	unsigned index;	 /* of the port: number + rail * nnodes */
 	unsigned number; /* of the node */
+	double slowness; /* of the wire, relative to the profile */
+
+	/* link.c: life, and the peers by node index (open addressing, size a
+	 * power of two) */
 	bool dead;
 	bool failed; /* the port has failed; the node lives */
 	struct pn_sim_event fail_event;
 	uint64_t noperations; /* posted here or executed here */
-	double slowness;      /* of the wire, relative to the profile */
-
-	/* CPU (home; written by scheduler.c) */
-	struct pn_sim_core *cores;
-	struct pn_list core_queue; /* tasks that want a core */
-
-	/* wire: when each direction is free again (operation.c) */
-	uint64_t egress_free_ns, ingress_free_ns;
-
-	/* peers, by node index: open addressing, size a power of two (link.c)
-	 */
 	struct pn_sim_link **links;
 	size_t nlinks, links_capacity;
 	struct pn_list link_list; /* the same links, in the order of creation */
 
-	/* completions: a ring (port.c); waiting tasks (home; scheduler.c) */
-	struct pn_completion *ring;
-	size_t ring_first, ring_n, ring_capacity;
-	struct pn_list waiters;
-	/* tasks in block(), each on a word of its own */
-	struct pn_list blocked;
-	bool woken;	      /* wake() was called while no task waited */
-	unsigned empty_polls; /* in a row */
-	struct pn_list inbox; /* messages whose buffers were not returned */
-	size_t inbox_bytes, inbox_n;
+	/* operation.c: when each direction of the wire is free again */
+	uint64_t egress_free_ns, ingress_free_ns;
 	/* links whose messages wait for room in the inbox */
 	struct pn_list stalled;
 
-	/* registrations, by slot (registry.c) */
+	/* port.c: completions (a ring) and inbox */
+	struct pn_completion *ring;
+	size_t ring_first, ring_n, ring_capacity;
+	struct pn_list inbox; /* messages whose buffers were not returned */
+	size_t inbox_bytes, inbox_n;
+
+	/* registry.c: registrations, by slot */
 	struct pn_sim_registration **slots;
 	size_t nslots, slots_capacity;
 	uint32_t *free_slots;
 	size_t nfree;
 	struct pn_interval *ranges;
-	size_t nmrs, live_bytes, limit_bytes;
+	size_t nmrs, live_bytes;
 
-	/* counters for the script (home) */
+	/* home only, scheduler.c: CPUs and waiting tasks */
+	struct pn_sim_core *cores;
+	struct pn_list core_queue; /* tasks that want a core */
+	struct pn_list waiters;
+	struct pn_list blocked; /* tasks in block(), on words of their own */
+	bool woken;		/* wake() was called while no task waited */
+	unsigned empty_polls;	/* in a row */
+
+	/* home only: counters for the script (registry.c, operation.c), and the
+	 * limit that the script sets (sim.c) */
 	uint64_t nregistrations, nmessages;
+	size_t limit_bytes;
 };
 
 /* A fault of the script that happens at a given time. */
@@ -156,36 +159,41 @@ struct pn_sim_timed_fault {
 };
 
 struct pn_sim {
-	struct pn_mutex lock; /* everything below */
+	/* Protects everything below that is not constant, and all nodes. */
+	struct pn_mutex lock;
 	pthread_cond_t changed;
 	atomic_uint lock_waiters; /* threads that wait for the lock */
 	unsigned sleepers;	  /* threads in pthread_cond_timedwait() */
 
+	/* constant after pn_sim_open() */
 	struct pn_sim_params params;
 	const struct pn_profile *profile;
 	uint64_t latency_ns, message_ns;
 	uint64_t id;	  /* distinguishes the worlds of this process */
 	bool private;	  /* made by pn_device_open(), closed with its device */
 	bool single_host; /* only one thread calls */
+	unsigned nnodes, nrails;
+	struct pn_sim_node *nodes; /* all ports: of rail 0, of rail 1, ... */
+	struct pn_sim_core *cores; /* of all nodes */
+	struct pn_script script;
+	struct pn_sim_timed_fault *timed_faults;
 
+	/* scheduler.c: time and tasks */
 	uint64_t now_ns;
 	uint64_t nsteps;
 	struct pn_sim_event_queue events;
 	struct pn_list ready; /* tasks that can run */
 	struct pn_list tasks;
 	uint64_t ntasks_born;
+	uint64_t digest, random;
+	bool deadlock;
 
-	struct pn_sim_node *nodes; /* all ports: of rail 0, of rail 1, ... */
-	struct pn_sim_core *cores; /* of all nodes */
-	unsigned nnodes, nrails;
-
-	struct pn_script script;
-	struct pn_sim_timed_fault *timed_faults;
+	/* registry.c: keys and stale uses; counters for the script */
+	uint64_t last_key;
+	uint64_t stale_uses;
 	uint64_t nregistrations, nmessages;
 
-	uint64_t digest, random, last_key;
-	uint64_t stale_uses;
-	bool deadlock;
+	/* sim.c: pn_sim_reserve() */
 	struct pn_interval *reservations;
 	uint64_t nreservations;
 };

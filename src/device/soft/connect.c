@@ -33,7 +33,7 @@ unsigned pn_soft_socket_name(const struct pn_soft_address *address,
 	       (unsigned)n;
 }
 
-/* --- messages with files ------------------------------------------------- */
+/* --- hello messages and their files -------------------------------------- */
 
 union control {
 	char bytes[CMSG_SPACE(PN_SOFT_HELLO_FDS * sizeof(int))];
@@ -297,7 +297,7 @@ void pn_soft_answer_readable(struct pn_soft_service *service,
 	pn_soft_peer_down(service, peer, report_failure(service, ret));
 }
 
-/* --- the side that is connected to --------------------------------------- */
+/* --- the side that accepts ----------------------------------------------- */
 
 static bool is_valid_hello(const struct pn_soft_hello *hello, int n,
 			   unsigned nfds)

@@ -233,7 +233,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* --- life ---------------------------------------------------------------- */
+/* --- starting and stopping ----------------------------------------------- */
 
 void pn_soft_engine_init(struct pn_soft_engine *engine,
 			 struct pn_soft_device *dev)

@@ -19,7 +19,7 @@
 #define COPY_MAX ((size_t)16 << 10)
 #define IN_PIPE	 UINT64_MAX
 
-/* --- lanes --------------------------------------------------------------- */
+/* --- staging ------------------------------------------------------------- */
 
 static void open_pipe(struct pn_soft_staging *staging)
 {
@@ -274,7 +274,7 @@ static void end_chunk(struct pn_soft_remote *remote) PN_REQUIRES(&remote->lock)
 		drop_rings(remote, remote->close_after_chunk);
 }
 
-/* --- the far side of a chunk --------------------------------------------- */
+/* --- the remote side of a chunk ------------------------------------------ */
 
 /* Bytes to move between a file (or local memory where there is no io_uring) and
  * the peer. */
@@ -385,7 +385,7 @@ static int submit_chunk(struct pn_soft_remote *remote, int opcode,
 	return ret;
 }
 
-/* --- the near side: local segments --------------------------------------- */
+/* --- the local side: segments -------------------------------------------- */
 
 /* The parts of op's segments that hold bytes [from, from + len). */
 static unsigned gather(const struct pn_op *op, size_t from, size_t len,

@@ -194,7 +194,7 @@ static void fault_in_exposed(const struct pn_soft_slots *slots,
 			fault_in(mrs[i]);
 }
 
-/* --- dying ---------------------------------------------------------------- */
+/* --- deferred uncharges --------------------------------------------------- */
 
 static void add_dying(struct pn_soft_slots *slots, size_t bytes, uint64_t until)
 {

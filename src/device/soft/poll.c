@@ -9,7 +9,7 @@
 
 #define FIRST_COMPLETED 64
 
-/* --- operations that are over -------------------------------------------- */
+/* --- completed operations ------------------------------------------------ */
 
 int pn_soft_completed_reserve(struct pn_soft_device *dev)
 {
@@ -87,7 +87,7 @@ static unsigned poll_engine(struct pn_soft_device *dev,
 	return n;
 }
 
-/* --- peers coming and going ---------------------------------------------- */
+/* --- peers that come up or go down --------------------------------------- */
 
 static void queue_event(struct pn_soft_device *dev, struct pn_list *list,
 			struct pn_list *entry)
@@ -333,7 +333,7 @@ void pn_soft_return_buffer(struct pn_device *device,
 	pn_soft_leave(dev);
 }
 
-/* --- the end of a peer --------------------------------------------------- */
+/* --- peers that are down ------------------------------------------------- */
 
 static bool is_over(const struct pn_soft_peer *peer)
 {

@@ -8,7 +8,7 @@
 #include "device/soft/soft_impl.h"
 #include "device/validate.h"
 
-/* --- what is wrong with an operation ------------------------------------- */
+/* --- checks -------------------------------------------------------------- */
 
 /* Checks that each local segment is covered by its key. */
 static int check_keys(struct pn_soft_device *dev, const struct pn_op *op)
@@ -42,7 +42,7 @@ static int check_peer(const struct pn_soft_peer *peer)
 	}
 }
 
-/* --- carrying out -------------------------------------------------------- */
+/* --- executing ----------------------------------------------------------- */
 
 static void notify_peer(struct pn_soft_peer *peer)
 {

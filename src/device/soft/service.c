@@ -23,7 +23,7 @@
 #define ACCEPT_PAUSE_NS (200 * PN_NS_PER_MS)
 #define DEATH_CHECK_NS	PN_NS_PER_S /* between checks for deaths */
 
-/* --- watching ------------------------------------------------------------ */
+/* --- watched descriptors ------------------------------------------------- */
 
 int pn_soft_watch_add(struct pn_soft_service *service, struct pn_soft_watch *w,
 		      int what, int fd, struct pn_soft_peer *peer)
@@ -269,7 +269,7 @@ static void *service_thread(void *arg)
 	return NULL;
 }
 
-/* --- life ---------------------------------------------------------------- */
+/* --- starting and stopping ----------------------------------------------- */
 
 void pn_soft_service_kick(struct pn_soft_service *service)
 {

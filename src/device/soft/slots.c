@@ -104,7 +104,7 @@ static int add_table(struct pn_soft_slots *slots, enum pn_soft_family family)
 	return 0;
 }
 
-/* --- finding room -------------------------------------------------------- */
+/* --- allocating slots ---------------------------------------------------- */
 
 static void set_used(struct pn_soft_table *table, unsigned slot, unsigned n,
 		     bool used)
@@ -324,7 +324,7 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 	       pn_soft_slot_grants(&table->local[slot], &use, &base);
 }
 
-/* --- counting ------------------------------------------------------------ */
+/* --- statistics ---------------------------------------------------------- */
 
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 {
@@ -366,7 +366,7 @@ unsigned pn_soft_slots_rings(struct pn_soft_slots *slots)
 	return n;
 }
 
-/* --- life ---------------------------------------------------------------- */
+/* --- init and fini ------------------------------------------------------- */
 
 int pn_soft_slots_init(struct pn_soft_slots *slots,
 		       struct pn_soft_shared *shared,

@@ -94,11 +94,12 @@ struct pn_soft_completed {
 };
 
 struct pn_soft_device {
-	struct pn_device device;
+	struct pn_device device; /* first: what callers hold */
+
+	/* Constant after open(). */
 	struct pn_soft_params params;
 	const struct pn_profile *profile;
 	const char *why_mlock; /* NULL: io_uring is used */
-
 	/* The device whose registrations this one uses: itself, or the device
 	 * that it was opened to share them with. The domain has the slots and
 	 * the shared file. */
@@ -109,13 +110,15 @@ struct pn_soft_device {
 	int presence_fd;
 	int event_fd; /* epoll: readable after a notification (wait.c) */
 	int own_fd; /* the eventfd in event_fd by which this process notifies */
+
+	/* Modules with locks and threads of their own. */
 	struct pn_soft_slots slots; /* used if this device is its own domain */
-	struct pn_soft_staging staging; /* of the callers; under lock */
 	struct pn_soft_engine engine;
 	struct pn_soft_service service;
 
-	/* for callers; taken before peers_lock and events_lock */
+	/* Callers, under lock, which is taken before the other two. */
 	struct pn_mutex lock;
+	struct pn_soft_staging staging;
 	struct pn_soft_completed *completed; /* a ring of ncompleted_max */
 	unsigned completed_head, ncompleted, ncompleted_max;
 	/* peers that are up: poll() looks at their channels */
@@ -125,20 +128,21 @@ struct pn_soft_device {
 	unsigned nclosing;
 	bool cells_to_return; /* some peer has consumed cells */
 
-	struct pn_mutex peers_lock; /* protects what follows; any thread */
+	/* Any thread, under peers_lock. */
+	struct pn_mutex peers_lock;
 	struct pn_list peers;
-	/* Replaces `active` when that is full. Whoever creates a peer makes
-	 * sure that there is room for all, so that a peer that comes up needs
-	 * no memory. */
-	/* of peers_capacity; NULL: `active` is that large */
+	/* Replaces `active` when that is full; NULL: `active` has
+	 * peers_capacity. Whoever creates a peer makes sure that there is room
+	 * for all, so that a peer that comes up needs no memory. */
 	struct pn_soft_peer **next_active;
 	unsigned npeers, peers_capacity;
 
-	/* events from the service thread to poll() */
+	/* Events from the service thread to poll(), under events_lock. */
 	struct pn_mutex events_lock;
 	struct pn_list up_events, down_events;
-	_Atomic unsigned nevents;
-	_Atomic unsigned woken; /* set by wake() */
+	_Atomic unsigned nevents; /* read without the lock */
+
+	_Atomic unsigned woken; /* set by wake(), any thread */
 };
 
 static inline struct pn_soft_device *pn_soft_of(struct pn_device *device)
