@@ -238,52 +238,50 @@ struct wake_probe {
 
 static void *answer_wakes(void *arg)
 {
-	struct wake_probe *wake_probe = arg;
+	struct wake_probe *probe = arg;
 
 	for (uint32_t n = 0; n < WAKE_TRIALS; n++) {
-		while (atomic_load(&wake_probe->woken) == n)
-			pn_device_block(wake_probe->device, &wake_probe->woken,
-					n);
-		atomic_store(&wake_probe->answered_ns,
-			     pn_device_now(wake_probe->device));
-		atomic_store(&wake_probe->answered, n + 1);
-		pn_device_unblock(wake_probe->device, &wake_probe->answered);
+		while (atomic_load(&probe->woken) == n)
+			pn_device_block(probe->device, &probe->woken, n);
+		atomic_store(&probe->answered_ns, pn_device_now(probe->device));
+		atomic_store(&probe->answered, n + 1);
+		pn_device_unblock(probe->device, &probe->answered);
 	}
 	return NULL;
 }
 
-static double measure_wake(struct wake_probe *wake_probe, uint32_t n)
+static double measure_wake(struct wake_probe *probe, uint32_t n)
 {
-	uint64_t start = pn_device_now(wake_probe->device);
+	uint64_t start = pn_device_now(probe->device);
 
 	/* The other thread has had time to fall asleep. */
-	while (pn_device_now(wake_probe->device) < start + 20 * PN_NS_PER_US)
+	while (pn_device_now(probe->device) < start + 20 * PN_NS_PER_US)
 		;
-	start = pn_device_now(wake_probe->device);
-	atomic_store(&wake_probe->woken, n + 1);
-	pn_device_unblock(wake_probe->device, &wake_probe->woken);
-	while (atomic_load(&wake_probe->answered) == n)
-		pn_device_block(wake_probe->device, &wake_probe->answered, n);
-	return (double)(atomic_load(&wake_probe->answered_ns) - start);
+	start = pn_device_now(probe->device);
+	atomic_store(&probe->woken, n + 1);
+	pn_device_unblock(probe->device, &probe->woken);
+	while (atomic_load(&probe->answered) == n)
+		pn_device_block(probe->device, &probe->answered, n);
+	return (double)(atomic_load(&probe->answered_ns) - start);
 }
 
 /* The shortest time to wake another thread. On a busy machine the rest is
  * waiting for a core, which is no property of the device. */
 static int measure_handoff(struct run *run, struct pn_costs *costs)
 {
-	struct wake_probe wake_probe = { .device = run->device };
+	struct wake_probe probe = { .device = run->device };
 	pthread_t thread;
 	int ret;
 
 	if (costs->handoff_bytes == SIZE_MAX || !costs->cpu_moves)
 		return 0;
-	ret = pthread_create(&thread, NULL, answer_wakes, &wake_probe);
+	ret = pthread_create(&thread, NULL, answer_wakes, &probe);
 	if (ret)
 		return -ret;
-	costs->handoff_ns = measure_wake(&wake_probe, 0);
+	costs->handoff_ns = measure_wake(&probe, 0);
 	for (uint32_t n = 1; n < WAKE_TRIALS; n++)
 		costs->handoff_ns =
-			fmin(costs->handoff_ns, measure_wake(&wake_probe, n));
+			fmin(costs->handoff_ns, measure_wake(&probe, n));
 	pthread_join(thread, NULL);
 	return 0;
 }

@@ -29,7 +29,7 @@
 struct operation {
 	struct pn_sim_event event; /* the next stage */
 	struct pn_list entry;	   /* in link->ops */
-	struct pn_list queue;	   /* in link->held or link->stalled */
+	struct pn_list queue;	   /* in link->fenced or link->stalled */
 	struct pn_sim_link *link;
 	struct pn_op op; /* op.sge points to `segments` */
 	size_t bytes;	 /* of all segments */

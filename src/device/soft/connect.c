@@ -42,7 +42,7 @@ union control {
 
 /* The descriptors that fit into the control buffer, whose size is rounded up.
  */
-#define ROOM_FDS ((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
+#define MAX_FDS ((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
 
 static int send_hello(int sock, const struct pn_soft_hello *hello,
 		      const int *fds, unsigned nfds)
@@ -65,7 +65,7 @@ static int send_hello(int sock, const struct pn_soft_hello *hello,
 	return sendmsg(sock, &msg, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Receives a hello and its files, up to ROOM_FDS, which then belong to the
+/* Receives a hello and its files, up to MAX_FDS, which then belong to the
  * caller. Returns the bytes of the message, 0 at the end, or a negative errno;
  * -EMFILE: the message arrived without its files. */
 static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
@@ -92,7 +92,7 @@ static int recv_hello(int sock, struct pn_soft_hello *hello, int *fds,
 		memcpy(fds, CMSG_DATA(cmsg), *nfds * sizeof(int));
 	}
 	/* This process had no descriptors left for the files. */
-	if (msg.msg_flags & MSG_CTRUNC && *nfds < ROOM_FDS) {
+	if (msg.msg_flags & MSG_CTRUNC && *nfds < MAX_FDS) {
 		pn_soft_close_fds(fds, *nfds);
 		*nfds = 0;
 		return -EMFILE;
@@ -151,7 +151,7 @@ static int open_socket(const struct pn_soft_address *address, int *out)
 	return ret;
 }
 
-static int uid_of(int sock, uid_t *uid, pid_t *pid)
+static int peer_credentials(int sock, uid_t *uid, pid_t *pid)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
@@ -198,7 +198,7 @@ static int start_connecting(struct pn_soft_service *service,
 	ret = open_socket(&address, &sock);
 	if (ret)
 		return ret;
-	ret = uid_of(sock, &uid, &pid);
+	ret = peer_credentials(sock, &uid, &pid);
 	if (!ret && uid != geteuid())
 		ret = -ECONNREFUSED;
 	if (!ret)
@@ -256,7 +256,7 @@ void pn_soft_answer_readable(struct pn_soft_service *service,
 			     struct pn_soft_peer *peer)
 {
 	struct pn_soft_hello answer = { .magic = 0 };
-	int fds[ROOM_FDS];
+	int fds[MAX_FDS];
 	unsigned nfds;
 	uid_t uid;
 	int n = recv_hello(peer->connection.socket.fd, &answer, fds, &nfds);
@@ -281,8 +281,8 @@ void pn_soft_answer_readable(struct pn_soft_service *service,
 		if (n == sizeof(answer) && nfds == PN_SOFT_ANSWER_FDS) {
 			/* The channels are ours, so we know their size. */
 			answer.ring_bytes = peer->connection.ring_bytes;
-			uid_of(peer->connection.socket.fd, &uid,
-			       &answer.from.pid);
+			peer_credentials(peer->connection.socket.fd, &uid,
+					 &answer.from.pid);
 			ret = pn_soft_peer_map(peer, &answer, fds, true);
 			if (!ret)
 				ret = pn_soft_peer_up(service, peer);
@@ -313,7 +313,7 @@ bool pn_soft_is_same_user(struct pn_soft_service *service, int sock)
 	uid_t uid = (uid_t)-1;
 	pid_t pid = 0;
 
-	if (uid_of(sock, &uid, &pid))
+	if (peer_credentials(sock, &uid, &pid))
 		return false;
 	if (uid == geteuid())
 		return true;
@@ -332,7 +332,7 @@ static int check_hello(int sock, struct pn_soft_hello *hello, int n,
 	uid_t uid;
 	pid_t pid = 0;
 
-	if (uid_of(sock, &uid, &pid))
+	if (peer_credentials(sock, &uid, &pid))
 		return -ECONNREFUSED;
 	if (n < 8 || hello->magic != PN_SOFT_MAGIC)
 		return -EPROTO;
@@ -418,7 +418,7 @@ static int answer_hello(struct pn_soft_service *service,
 			     PN_SOFT_ANSWER_FDS);
 
 	if (ret)
-		pn_soft_peer_unmap(peer);
+		pn_soft_peer_undo_map(peer);
 	return ret;
 }
 
@@ -477,7 +477,7 @@ void pn_soft_hello_readable(struct pn_soft_service *service,
 {
 	struct pn_soft_hello hello = { .magic = 0 };
 	struct pn_soft_peer *peer = NULL;
-	int fds[ROOM_FDS];
+	int fds[MAX_FDS];
 	unsigned nfds;
 	int n = recv_hello(pending_socket->fd, &hello, fds, &nfds);
 	int why;

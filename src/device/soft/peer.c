@@ -136,7 +136,7 @@ static void unmap_files(struct pn_soft_remote *remote)
 	munmap(remote->presence, sizeof(*remote->presence));
 }
 
-void pn_soft_connection_unmap(struct pn_soft_peer *peer)
+void pn_soft_peer_unmap(struct pn_soft_peer *peer)
 {
 	struct pn_soft_device *dev = pn_soft_of(peer->peer.device);
 
@@ -210,7 +210,7 @@ int pn_soft_peer_map(struct pn_soft_peer *peer,
 	return ret;
 }
 
-void pn_soft_peer_unmap(struct pn_soft_peer *peer)
+void pn_soft_peer_undo_map(struct pn_soft_peer *peer)
 {
 	pn_soft_remote_fini(&peer->remote);
 	unmap_files(&peer->remote);
@@ -258,7 +258,7 @@ int pn_soft_peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	if (!ret)
 		ret = watch_wakeups(service, peer);
 	if (ret) {
-		pn_soft_peer_unmap(peer);
+		pn_soft_peer_undo_map(peer);
 		return ret;
 	}
 	peer->connection.wakeup_fd = peer->connection.socket.fd;

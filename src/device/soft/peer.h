@@ -35,11 +35,11 @@ int pn_soft_peer_map(struct pn_soft_peer *peer,
 		     bool ours);
 
 /* Undoes pn_soft_peer_map() for a peer that does not come up. */
-void pn_soft_peer_unmap(struct pn_soft_peer *peer);
+void pn_soft_peer_undo_map(struct pn_soft_peer *peer);
 
 /* Unmaps what a peer that is down (or a closing device) no longer needs.
  * Callers' threads. */
-void pn_soft_connection_unmap(struct pn_soft_peer *peer);
+void pn_soft_peer_unmap(struct pn_soft_peer *peer);
 void pn_soft_channels_unmap(struct pn_soft_connection *connection);
 
 /* The peer is mapped, its socket watched, and the other side knows that it may

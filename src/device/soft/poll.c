@@ -247,10 +247,10 @@ static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
 	return true;
 }
 
-/* Whether the receive handler took the next message of a peer; its cells are
- * then consumed. */
-static inline bool is_handled(struct pn_soft_device *dev,
-			      struct pn_soft_peer *peer)
+/* Offers the next message of a peer to the receive handler. True: the handler
+ * took it, and its cells are consumed. */
+static inline bool offer_message(struct pn_soft_device *dev,
+				 struct pn_soft_peer *peer)
 {
 	struct pn_receive_handler *handler = dev->device.receive_handler;
 	const void *data;
@@ -329,7 +329,7 @@ void pn_soft_return_buffer(struct pn_device *device,
 	peer->lent--;
 	return_cell(dev, peer, completion->lease);
 	if (pn_unlikely(peer->down_polled && !peer->lent))
-		pn_soft_connection_unmap(peer);
+		pn_soft_peer_unmap(peer);
 	pn_soft_leave(dev);
 }
 
@@ -359,7 +359,7 @@ static unsigned poll_closed(struct pn_soft_device *dev,
 		fill_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
 			  peer->status);
 		if (!peer->lent)
-			pn_soft_connection_unmap(peer);
+			pn_soft_peer_unmap(peer);
 	}
 	return n;
 }
@@ -438,7 +438,7 @@ static PN_NOINLINE int offer_messages(struct pn_soft_device *dev,
 	bool burst = dev->cells_to_return;
 
 	do {
-		if (!is_handled(dev, sender))
+		if (!offer_message(dev, sender))
 			return (int)poll_messages(dev, sender, out, max);
 	} while (burst && (sender = next_sender(dev)));
 	return 0;

@@ -74,7 +74,7 @@ static void listen_for(struct pn_soft_service *service, uint32_t events)
  * and again. */
 static void pause_accepting(struct pn_soft_service *service, int error)
 {
-	pn_limits_explain(-error, "let a peer in");
+	pn_limits_explain(-error, "accept a peer");
 	service->accept_paused_until_ns = pn_clock_ns() + ACCEPT_PAUSE_NS;
 	listen_for(service, 0);
 }
@@ -240,7 +240,7 @@ static int timeout_ms(const struct pn_soft_service *service, uint64_t next)
 	return service->nup ? (int)(DEATH_CHECK_NS / PN_NS_PER_MS) : -1;
 }
 
-/* Handles one event at a time: handling one may end the pn_soft_watch_add of
+/* Handles one event at a time: handling one may end the watch of
  * another. Timers run by the clock, since pending connections could send events
  * without end. */
 static void *service_thread(void *arg)

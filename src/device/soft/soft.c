@@ -579,7 +579,7 @@ static void soft_close(struct pn_device *device)
 		struct pn_soft_peer *peer =
 			pn_container_of(pos, struct pn_soft_peer, link);
 
-		pn_soft_connection_unmap(peer);
+		pn_soft_peer_unmap(peer);
 		free(peer);
 	}
 	pn_soft_service_fini(&dev->service);
