@@ -186,13 +186,16 @@ static enum pn_detection try_mmap_fixed(void)
 {
 	char *p = scratch(MAP_PRIVATE);
 	enum pn_detection detection;
+	void *fresh;
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
 	arm(p, pages(SCRATCH_PAGES));
-	mmap(p, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
-	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	fresh = mmap(p, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	detection = detected();
+	if (fresh == MAP_FAILED)
+		detection = PN_DETECTION_IMPOSSIBLE;
 	munmap(p, pages(SCRATCH_PAGES));
 	return detection;
 }
