@@ -104,7 +104,7 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
-			 struct pinion_pin_segment *part);
+			 struct pinion_pin_segment *out);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
 /* Who wants to know of pins: the helper, where the program transfers by itself.
@@ -200,7 +200,7 @@ void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr);
  * giving up cached regions for it. *mr, with the keys, lives until then. May
  * sleep. -ENOBUFS: no room; -ENOMEM; or why the device refuses. */
 int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
-			  unsigned access, const struct pn_mr **mr);
+			  unsigned access, const struct pn_mr **out);
 
 /* From the return on no pin finds it, and it is deregistered: at once, or when
  * whoever still has it pinned unpins. May sleep. False: the device could not

@@ -52,7 +52,7 @@ enum pn_trace_event_flag {
 
 /* From the flags of a pin to those of an event, and back. */
 uint16_t pn_trace_event_flags(unsigned pin_flags);
-unsigned pn_trace_event_pin_flags(uint16_t flags);
+unsigned pn_trace_event_pin_flags(uint16_t event);
 
 enum pn_trace_event_decision {
 	PN_DECIDED_NOTHING,

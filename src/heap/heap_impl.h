@@ -163,7 +163,7 @@ static inline unsigned pn_heap_class_at(const struct pinion_heap *heap,
 /* thread_cache.c */
 /* The calling thread's, made at its first call; NULL: no memory. */
 struct pn_thread_cache *pn_thread_cache_self(struct pinion_heap *heap);
-void pn_thread_cache_ended(void *local);
+void pn_thread_cache_ended(void *value);
 /* A block of a class whose stack is empty. */
 int pn_thread_cache_refill(struct pn_thread_cache *local, unsigned class,
 			   void **out);

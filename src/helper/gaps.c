@@ -86,8 +86,9 @@ void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns)
  * odd gap says nothing about the others. */
 static double margin(const struct pn_gaps *gaps)
 {
-	double low = (double)gaps->sorted[gaps->n / 8];
-	double median = (double)gaps->sorted[gaps->n / 2];
+	const unsigned eighth = gaps->n / 8, half = gaps->n / 2;
+	double low = (double)gaps->sorted[eighth];
+	double median = (double)gaps->sorted[half];
 	double spread = low > 0 ? median / low - 1 : 0;
 
 	return spread < 0.1 ? spread : 0.1;

@@ -74,7 +74,7 @@ static inline void pn_count(pn_helper_counter *stats, uint64_t n)
 }
 
 /* caller.c */
-void pn_caller_ended(void *caller);
+void pn_caller_ended(void *value);
 /* The next record of any thread, and whose it is; false: none. */
 bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
 			  struct pn_caller **from);

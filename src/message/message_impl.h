@@ -455,7 +455,7 @@ int pn_packet_buffers_open(struct pinion_endpoint *ep,
 			   const struct pn_pages_policy *pages);
 void pn_packet_buffers_close(struct pinion_endpoint *ep);
 void pn_packet_buffer_put(struct pinion_endpoint *ep,
-			  struct pn_packet_buffer *bounce);
+			  struct pn_packet_buffer *buffer);
 /* Sends a packet now or, when the queue is full, later and in order. With a
  * request, payload lies in its buffer and request->npackets counts it. */
 int pn_packet_send(struct pinion_peer *peer, const struct pn_wire *wire,
@@ -489,7 +489,7 @@ static inline int pn_packet_post_inline(const struct pn_connection *conn,
 int pn_packet_post(const struct pn_connection *conn, const struct pn_wire *wire,
 		   const void *payload, size_t len);
 /* Puts head and payload into a buffer. */
-void pn_packet_fill(struct pn_packet_buffer *bounce, const struct pn_wire *wire,
+void pn_packet_fill(struct pn_packet_buffer *buffer, const struct pn_wire *wire,
 		    const void *payload, size_t len, struct pn_device *device);
 /* Takes a MATCH or GRANT back that waits for the queue; false: it is out. */
 bool pn_packet_withdraw(struct pinion_request *request);
@@ -501,7 +501,7 @@ void pn_peer_add_pending(struct pinion_peer *peer);
 /* As pn_packet_try_send(), and keeps the packet until it has arrived. */
 int pn_retransmit_send(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const void *payload, size_t len);
-void pn_retransmit_done(struct pn_packet_buffer *kept, int status);
+void pn_retransmit_done(struct pn_packet_buffer *buffer, int status);
 /* Posts again what has to be; true when something moved. */
 bool pn_retransmit_progress(struct pinion_peer *peer);
 void pn_retransmit_drop(struct pinion_peer *peer);

@@ -80,7 +80,7 @@ int pn_trace_cache_config(struct pn_trace *trace, uint16_t source,
 			  struct pn_trace_event_cache *out);
 
 /* The frames of a site, innermost first; how many there are, 0: not known. */
-unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t site,
+unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t id,
 			      uint64_t frames[PN_TRACE_MAX_FRAMES]);
 
 /* What pn_trace_event.op stands for; "" for 0. */

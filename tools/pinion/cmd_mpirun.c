@@ -127,8 +127,6 @@ static void add(struct line *line, const char *word)
 /* What ranks on other hosts must be given by name. */
 static void add_exports(struct line *line)
 {
-	extern char **environ;
-
 	add(line, "-x");
 	add(line, "FI_PROVIDER_PATH");
 	add(line, "-x");
@@ -272,7 +270,6 @@ static const char *preload(const struct pn_paths *place)
 
 static int run(const void *v, char *const *operands)
 {
-	extern char **environ;
 	const struct values *values = v;
 	char made[] = "/tmp/pinion-mpirun-XXXXXX";
 	const char *folder = values->trace;

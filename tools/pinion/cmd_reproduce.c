@@ -23,8 +23,6 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
-extern char **environ;
-
 struct values {
 	bool quick, list;
 	char output[PN_OPTION_TEXT_BYTES], folder[PN_OPTION_TEXT_BYTES];

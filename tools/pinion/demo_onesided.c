@@ -231,7 +231,7 @@ static int check_atomics(struct lead *l)
 {
 	struct order clear = { .job = FILL, .len = 8 };
 	struct order added = { .job = ADDED, .len = 8 };
-	uint64_t first, old;
+	uint64_t first = 0, old;
 	int ret = ask(l, "fill", clear);
 
 	if (!ret)

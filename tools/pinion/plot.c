@@ -13,8 +13,6 @@
 
 #include "base/compiler.h"
 
-extern char **environ;
-
 #define PATH 512
 
 /* Readable on white and on black, and told apart by those who do not see

@@ -47,42 +47,42 @@ struct pn_report_cell {
 	{                                         \
 		key, head, PN_REPORT_TEXT, width, \
 		{                                 \
-			.text = v                 \
+			.text = (v)               \
 		}                                 \
 	}
 #define PN_CELL_COUNT(key, head, width, v)         \
 	{                                          \
 		key, head, PN_REPORT_COUNT, width, \
 		{                                  \
-			.count = v                 \
+			.count = (v)               \
 		}                                  \
 	}
 #define PN_CELL_BYTES(key, head, width, v)         \
 	{                                          \
 		key, head, PN_REPORT_BYTES, width, \
 		{                                  \
-			.count = v                 \
+			.count = (v)               \
 		}                                  \
 	}
 #define PN_CELL_NUMBER(key, head, width, v)         \
 	{                                           \
 		key, head, PN_REPORT_NUMBER, width, \
 		{                                   \
-			.number = v                 \
+			.number = (v)               \
 		}                                   \
 	}
 #define PN_CELL_RATE(key, head, width, v)         \
 	{                                         \
 		key, head, PN_REPORT_RATE, width, \
 		{                                 \
-			.number = v               \
+			.number = (v)             \
 		}                                 \
 	}
 #define PN_CELL_FLAG(key, head, width, v)         \
 	{                                         \
 		key, head, PN_REPORT_FLAG, width, \
 		{                                 \
-			.flag = v                 \
+			.flag = (v)               \
 		}                                 \
 	}
 

@@ -304,15 +304,15 @@ double pn_view_number(const struct pn_stats_block *block, unsigned row,
 }
 
 double pn_view_sum(const struct pn_view *view,
-		   const struct pn_stats_block *block,
+		   const struct pn_stats_block *owner,
 		   const struct pn_stats_field *field)
 {
-	double sum = pn_view_number(block, 0, field);
+	double sum = pn_view_number(owner, 0, field);
 	const struct pn_stats_block *other = NULL;
 
 	while ((other = pn_view_next(view, other))) {
 		const struct pn_stats_field *same =
-			owns(view, block, other) && other->nrows == 1
+			owns(view, owner, other) && other->nrows == 1
 				? pn_view_find(other, field->name)
 				: NULL;
 

@@ -57,7 +57,7 @@ const struct pn_stats_field *pn_view_find(const struct pn_stats_block *block,
 double pn_view_number(const struct pn_stats_block *block, unsigned row,
 		      const struct pn_stats_field *field);
 double pn_view_sum(const struct pn_view *view,
-		   const struct pn_stats_block *block,
+		   const struct pn_stats_block *owner,
 		   const struct pn_stats_field *field);
 uint64_t pn_view_word(const struct pn_stats_block *block, unsigned row,
 		      const struct pn_stats_field *field);

@@ -183,7 +183,7 @@ void pn_onesided_init_request(struct pinion_request *request);
 /* Posts what stalled; true when something moved. */
 bool pn_onesided_post_stalled(struct pinion_peer *peer);
 /* An operation of a fragment ended. */
-void pn_onesided_done(struct pn_onesided_fragment *fragment, int status);
+void pn_onesided_done(struct pn_onesided_fragment *p, int status);
 /* Gives up fragments that the device is not working on. */
 void pn_onesided_abandon(struct pinion_request *request);
 /* The peer has said DOWN of the first conn. */
