@@ -333,7 +333,7 @@ static void share_cores_of(struct cluster *c, unsigned machine)
 		share = pn_share_decide(c->attr->policy, members, n, me++);
 		pn_helper_share_core(c->ranks[i].helper, share.nhelpers,
 				     SLICE_NS);
-		pn_helper_set_idle(c->ranks[i].helper, share.rest);
+		pn_helper_set_idle(c->ranks[i].helper, share.idle);
 	}
 }
 
