@@ -354,14 +354,16 @@ static void only_userfaultfd_detects_raw_system_calls(void **state)
 
 /* --- what a call releases ------------------------------------------------- */
 
-/* Memory that is watched as a whole, at the border of a huge page. */
+/* Memory that is watched as a whole, at the border of a huge page of 2 MiB and
+ * not at one of 1 GiB, where a hook has to assume a larger page. */
 static struct {
 	char *at;
 	struct recorder recorder;
 } stretch;
 
-#define STRETCH (2 * HUGE)
-#define HUGE	((size_t)2 << 20)
+#define STRETCH	 (2 * HUGE)
+#define HUGE	 ((size_t)2 << 20)
+#define GIGANTIC ((size_t)1 << 30)
 
 static void map_stretch(void)
 {
@@ -370,6 +372,8 @@ static void map_stretch(void)
 
 	assert_true(all != MAP_FAILED);
 	stretch.at = all + (-(uintptr_t)all & (HUGE - 1));
+	if (!((uintptr_t)stretch.at & (GIGANTIC - 1)))
+		stretch.at += HUGE;
 	munmap(all, (size_t)(stretch.at - all));
 	munmap(stretch.at + STRETCH,
 	       2 * STRETCH - STRETCH - (size_t)(stretch.at - all));
