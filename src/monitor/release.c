@@ -74,9 +74,22 @@ static void wait_for_readers(void) PN_REQUIRES(&subscribers_lock)
 
 /* --- subscribers --------------------------------------------------------- */
 
+static bool is_subscribed(const struct pn_subscriber *subscriber)
+	PN_REQUIRES(&subscribers_lock)
+{
+	const struct pn_subscriber *s = atomic_load(&first);
+
+	while (s && s != subscriber)
+		s = atomic_load(&s->next);
+	return s;
+}
+
+/* Subscribed twice, it would make the list a cycle, in which a release walks
+ * for ever. */
 void pn_release_subscribe(struct pn_subscriber *subscriber)
 {
 	pn_lock(&subscribers_lock);
+	pn_assert(!is_subscribed(subscriber));
 	subscriber->number = atomic_load(&newest) + 1;
 	atomic_store(&subscriber->next, atomic_load(&first));
 	atomic_store(&first, subscriber);

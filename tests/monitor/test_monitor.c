@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -939,6 +940,29 @@ static void *release_without_end(void *arg)
 	return NULL;
 }
 
+static void ignore_release(void *arg, uintptr_t addr, size_t len,
+			   enum pn_release_phase phase)
+{
+	(void)arg, (void)addr, (void)len, (void)phase;
+}
+
+static void subscribing_twice_aborts(void **state)
+{
+	struct pn_subscriber subscriber = { .released = ignore_release };
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (!pid) {
+		pn_release_subscribe(&subscriber);
+		pn_release_subscribe(&subscriber);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
 static void no_callback_after_unsubscribing(void **state)
 {
 	struct pn_subscriber s = { .released = comes_and_goes };
@@ -1149,6 +1173,7 @@ int main(void)
 		TEST(libcs_copy_of_the_break_is_updated),
 		TEST(a_forked_child_starts_the_monitor_again),
 		TEST(threads_allocating_and_releasing_miss_nothing),
+		TEST(subscribing_twice_aborts),
 		TEST(no_callback_after_unsubscribing),
 		TEST(subscribers_wait_for_releases_under_way),
 		TEST(a_reused_address_is_never_used_unnotified),
