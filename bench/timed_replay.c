@@ -13,7 +13,7 @@
 #include "device/profiles.h"
 #include "device/sim/sim.h"
 #include "helper/helper.h"
-#include "trace/trace.h"
+#include "tools/trace/trace.h"
 
 #define THRESHOLD ((size_t)16 << 10)
 #define PLENTY	  ((size_t)1 << 46)

@@ -17,9 +17,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tools/trace/stat.h"
+#include "tools/trace/write.h"
 #include "trace/format.h"
-#include "trace/stat.h"
-#include "trace/write.h"
 
 #define EVENTS_MAX 512
 

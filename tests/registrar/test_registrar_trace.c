@@ -8,8 +8,8 @@
 #include "base/range.h"
 #include "device/profiles.h"
 #include "ledger.h"
+#include "tools/trace/replay.h"
 #include "trace/record.h"
-#include "trace/replay.h"
 #include "trace/trace_file.h"
 
 #define PAGE  LEDGER_PAGE

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "trace/trace.h"
+#include "tools/trace/trace.h"
 
 static char trace_folder[64];
 

@@ -12,7 +12,7 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/replay_jobs.h"
 #include "tools/pinion/report.h"
-#include "trace/generate.h"
+#include "tools/trace/generate.h"
 
 #define MAX_LIST  64
 #define RECORDED  "recorded" /* as it was when the trace was made */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "tools/pinion/report.h"
-#include "trace/write.h"
+#include "tools/trace/write.h"
 
 /* --- what they share -------------------------------------------------------
  */

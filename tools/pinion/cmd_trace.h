@@ -8,7 +8,7 @@
 #define PN_TOOLS_CMD_TRACE_H
 
 #include "tools/pinion/command.h"
-#include "trace/trace.h"
+#include "tools/trace/trace.h"
 
 /* Opens the one file among the operands. PN_EXIT_OK or what to exit with. */
 int pn_trace_operand(char *const *operands, struct pn_trace **out);

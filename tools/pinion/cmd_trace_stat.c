@@ -20,8 +20,8 @@
 #include "revision.h"
 #include "tools/pinion/json.h"
 #include "tools/pinion/report.h"
-#include "trace/small_buffers.h"
-#include "trace/stat.h"
+#include "tools/trace/small_buffers.h"
+#include "tools/trace/stat.h"
 
 struct values {
 	char profile[PN_OPTION_TEXT_BYTES];

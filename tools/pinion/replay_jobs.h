@@ -8,7 +8,7 @@
 #ifndef PN_TOOLS_REPLAYS_H
 #define PN_TOOLS_REPLAYS_H
 
-#include "trace/replay.h"
+#include "tools/trace/replay.h"
 
 struct pn_replay_job {
 	struct pn_replay_attr attr;

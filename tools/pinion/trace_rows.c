@@ -11,8 +11,8 @@
 #include "revision.h"
 #include "tools/pinion/report.h"
 #include "tools/pinion/timeline.h"
-#include "trace/stat.h"
-#include "trace/trace.h"
+#include "tools/trace/stat.h"
+#include "tools/trace/trace.h"
 
 #define BATCH 256 /* events */
 

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the events of a trace become when they are to be replayed: pins that are
+ * held get numbers, and each number is somebody's until its pin ends. */
+#include "trace/trace_file.h"
+
+#include <errno.h>
+
+#include <pinion/device.h>
+
+#include "base/range.h"
+#include "tools/trace/workload.h"
+#include "tools/trace/write.h"
+#include "trace/record.h"
+
+#define PAGE   PN_PAGE_BYTES
+#define WRITE  PINION_ACCESS_LOCAL_WRITE
+#define MOST   300 /* pins held at a time */
+#define NSTEPS 20000
+
+static void record(struct pn_trace_event event)
+{
+	struct pn_trace_sink *sink = pn_trace_sink();
+
+	event.peer = PN_EVENT_NO_PEER;
+	event.source = event.source ? event.source : 1;
+	sink->record(sink, &event);
+}
+
+static void read_script(const char *name, struct pn_workload *script)
+{
+	struct pn_why why = { "" };
+
+	assert_ok(pn_workload_init(script));
+	if (pn_workload_read(script, trace_path(name), 0, &why))
+		fail_msg("%s", why.text);
+	trace_remove(name);
+}
+
+/* --- many pins held at a time --------------------------------------------- */
+
+struct program {
+	uint64_t seed, handles[MOST];
+	unsigned nheld;
+};
+
+/* Handles are numbers of any size, as addresses are. */
+static void pin(struct program *p)
+{
+	uint64_t handle = test_random(&p->seed) >> (4 * (p->nheld % 8)) | 1;
+
+	for (unsigned i = 0; i < p->nheld; i++)
+		if (p->handles[i] == handle)
+			return;
+	p->handles[p->nheld++] = handle;
+	record((struct pn_trace_event){
+		.kind = PN_EVENT_PIN,
+		.decision = PN_DECIDED_MISS,
+		.flags = WRITE,
+		.addr = (1 + test_below(&p->seed, 999)) * PAGE,
+		.len = PAGE,
+		.handle = handle });
+}
+
+static void unpin(struct program *p)
+{
+	unsigned i = (unsigned)test_below(&p->seed, p->nheld);
+
+	record((struct pn_trace_event){ .kind = PN_EVENT_UNPIN,
+					.handle = p->handles[i] });
+	p->handles[i] = p->handles[--p->nheld];
+}
+
+/* Fills up, empties, and again. */
+static void run_program(struct program *p)
+{
+	for (int i = 0; i < NSTEPS; i++) {
+		bool fills = i / 1000 % 2 == 0;
+
+		if (p->nheld < MOST &&
+		    (test_below(&p->seed, 3) || !p->nheld) == fills)
+			pin(p);
+		else if (p->nheld)
+			unpin(p);
+	}
+}
+
+/* No number is given twice, and what ends was held. */
+static unsigned check_holds(const struct pn_workload *script)
+{
+	bool held[MOST + 1] = { false };
+	unsigned nheld = 0, most = 0;
+
+	for (size_t i = 0; i < script->nsteps; i++) {
+		const struct pn_workload_step *step = &script->steps[i];
+
+		assert_in_range(step->hold, 1, MOST);
+		assert_int_equal(held[step->hold],
+				 step->kind == PN_WORKLOAD_UNPIN);
+		held[step->hold] = step->kind == PN_WORKLOAD_PIN;
+		nheld += step->kind == PN_WORKLOAD_PIN ? 1 : -1U;
+		most = nheld > most ? nheld : most;
+	}
+	assert_int_equal(script->nholds, most);
+	return nheld;
+}
+
+static void pins_that_are_held_have_numbers_of_their_own(void **state)
+{
+	struct program p = { .seed = test_seed() };
+	struct pn_workload script;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("holds"), 64 << 20));
+	run_program(&p);
+	pn_record_stop();
+	read_script("holds", &script);
+	assert_true(script.nholds > 64 && script.npins > NSTEPS / 4);
+	assert_int_equal(check_holds(&script), p.nheld);
+	pn_workload_fini(&script);
+}
+
+/* --- what else there is --------------------------------------------------- */
+
+static void a_pin_named_twice_ends_at_once(void **state)
+{
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN,
+				    .decision = PN_DECIDED_HIT,
+				    .addr = PAGE,
+				    .len = PAGE,
+				    .handle = 7 };
+	struct pn_workload script;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("twice"), 64 << 20));
+	record(e);
+	record(e);
+	e.kind = PN_EVENT_UNPIN;
+	record(e);
+	record(e); /* of nobody */
+	pn_record_stop();
+	read_script("twice", &script);
+	assert_int_equal(script.nsteps, 3);
+	assert_int_equal(script.steps[0].hold, 1);
+	assert_int_equal(script.steps[1].hold, 0);
+	assert_int_equal(script.steps[2].kind, PN_WORKLOAD_UNPIN);
+	assert_int_equal(script.steps[2].hold, 1);
+	pn_workload_fini(&script);
+}
+
+static void mappings_of_a_trace_are_known_to_its_script(void **state)
+{
+	struct pn_trace_event e = { .kind = PN_EVENT_MAPPING,
+				    .decision = PN_DECIDED_YES,
+				    .addr = PAGE,
+				    .len = 2 * PAGE };
+	struct pn_workload script;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("mappings"), 64 << 20));
+	record(e);
+	e.decision = PN_DECIDED_NO;
+	record(e);
+	pn_record_stop();
+	read_script("mappings", &script);
+	assert_true(script.mappings);
+	assert_int_equal(script.nsteps, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(script.steps[i].kind, PN_WORKLOAD_MAPPING);
+		assert_int_equal(script.steps[i].len, 2 * PAGE);
+		assert_int_equal(script.steps[i].hold, !i);
+	}
+	pn_workload_fini(&script);
+}
+
+static void a_request_that_no_program_can_make_is_named(void **state)
+{
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN,
+				    .addr = UINT64_C(1) << 50,
+				    .len = PAGE };
+	struct pn_why why = { "" };
+	struct pn_workload script;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("far"), 64 << 20));
+	record(e);
+	pn_record_stop();
+	assert_ok(pn_workload_init(&script));
+	assert_int_equal(pn_workload_read(&script, trace_path("far"), 0, &why),
+			 -ERANGE);
+	assert_non_null(strstr(why.text, "0x4000000000000"));
+	assert_int_equal(script.nsteps, 0);
+	pn_workload_fini(&script);
+	trace_remove("far");
+}
+
+/* --- writing -------------------------------------------------------------- */
+
+static void where_nothing_can_be_written_is_said(void **state)
+{
+	struct pn_trace_writer *writer;
+	struct pn_why why = { "" };
+	struct pn_trace *trace;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("from"), 64 << 20));
+	record((struct pn_trace_event){ .kind = PN_EVENT_FLUSH });
+	pn_record_stop();
+	assert_ok(pn_trace_open(trace_path("from"), &trace, NULL));
+	assert_int_equal(pn_writer_open("/nowhere/at/all", PN_TRACE_BINARY,
+					trace, &writer, &why),
+			 -ENOENT);
+	assert_non_null(strstr(why.text, "/nowhere/at/all: No such file"));
+	assert_int_equal(pn_writer_open(trace_folder, PN_TRACE_BINARY, trace,
+					&writer, NULL),
+			 -EISDIR);
+	/* What does not fit is told when all is done, at the latest. */
+	assert_ok(pn_writer_open("/dev/full", PN_TRACE_BINARY, trace, &writer,
+				 &why));
+	assert_int_equal(pn_writer_close(writer), -EIO);
+	pn_trace_close(trace);
+	trace_remove("from");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(pins_that_are_held_have_numbers_of_their_own),
+		TEST(a_pin_named_twice_ends_at_once),
+		TEST(mappings_of_a_trace_are_known_to_its_script),
+		TEST(a_request_that_no_program_can_make_is_named),
+		TEST(where_nothing_can_be_written_is_said),
+	};
+
+	return RUN_TESTS(tests);
+}
