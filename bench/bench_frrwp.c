@@ -3,25 +3,26 @@
  * What do FRRWP and conditional writes save (paper Region cache, sections 6 and
  * 8; row M10)?
  *
- * A client wants bytes that a server has; neither buffer is registered yet.
+ * A client requests bytes of a server; neither buffer is registered yet.
  *
- *   sequential         the client registers, asks with its key; the server
- *                      registers, writes
- *   frrwp              the client asks at once, registers, sends its key; the
- *                      server registers when asked, writes when it has the key
- *   conditional-write  the same by pinion_grant() and pinion_put_when(): the
+ *   sequential         the client registers, then requests with its key; the
+ *                      server registers, writes
+ *   frrwp              the client requests at once, registers, sends its key;
+ *                      the server registers on the request, writes when it has
+ *                      the key
+ *   conditional-write  the same with pinion_grant() and pinion_put_when(): the
  *                      write begins inside pinion when the grant arrives
- *   posted-ahead       the same, but the server has its conditional write
- *                      posted before the client asks
+ *   posted-ahead       the same, with the server's conditional write posted
+ *                      before the request
  *
- * Time runs at the client, from its first step to the arrival of the bytes. The
- * first two use the device alone, as the paper draws them. Where a program
- * takes part in handling a message the profile's completion entry (T1) and the
- * kernel crossings to poll it (T2) and to post what follows (T3) are charged;
- * pinion itself needs none. `bare` is the sequential exchange without
- * registrations and without these: what the wire takes, which the paper's
- * figures leave out. In virtual time every trial is alike; elsewhere the median
- * of all counts.
+ * The client measures the time from its first step to the arrival of the bytes.
+ * The first two use the device only, as in the paper's figures. Where a program
+ * handles a message, the profile's cost of a completion entry (T1), of the
+ * kernel crossing to poll it (T2) and of the one to post the next operation
+ * (T3) are charged; pinion itself needs none. `bare` is the sequential exchange
+ * without registrations and without these charges: the time on the wire, which
+ * the paper's figures exclude. In virtual time all trials are equal; otherwise
+ * the median counts.
  */
 #include <errno.h>
 #include <math.h>
@@ -38,7 +39,7 @@
 #define TAG	   7
 
 struct values {
-	struct pn_bench_values common; /* min and max are not asked for */
+	struct pn_bench_values common; /* min and max are not options here */
 	uint64_t min, max;	       /* pages */
 };
 
@@ -46,13 +47,14 @@ struct values {
 
 static const struct pn_option options[] = {
 	{ "device", PN_OPTION_TEXT, "sim:cost=ou2009",
-	  "device spec; its profile says what T1, T2 and T3 are",
-	  AT(common.device), 0, 0, NULL },
+	  "device spec; its profile defines T1, T2 and T3", AT(common.device),
+	  0, 0, NULL },
 	{ "min", PN_OPTION_NUMBER, "1", "fewest pages", AT(min), 1, 1 << 14,
 	  NULL },
-	{ "max", PN_OPTION_NUMBER, "32", "most pages, doubling", AT(max), 1,
+	{ "max", PN_OPTION_NUMBER, "32",
+	  "maximum number of pages; doubled from the minimum", AT(max), 1,
 	  1 << 14, NULL },
-	{ "budget", PN_OPTION_TIME, "5s", "about how long all of it may take",
+	{ "budget", PN_OPTION_TIME, "5s", "approximate time limit",
 	  AT(common.budget), PN_NS_PER_MS, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
@@ -75,9 +77,9 @@ struct end {
 	struct pn_mr mr;
 };
 
-/* What the client tells the server over the device. */
+/* Message from the client to the server over the device. */
 struct word {
-	uint64_t addr, rkey; /* rkey 0: only that it wants something */
+	uint64_t addr, rkey; /* rkey 0: a request without key */
 };
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
@@ -113,14 +115,15 @@ static void charge(const struct end *e, enum pn_profile_field field)
 				      pn_profile_field_ns(profile, field));
 }
 
-/* A program hears of a message: an entry is made (T1), and polled (T2). */
+/* A program receives a message: a completion entry is written (T1) and polled
+ * (T2). */
 static void program_hears(const struct end *e)
 {
 	charge(e, PN_PROFILE_COMPLETION_US);
 	charge(e, PN_PROFILE_CROSSING_US);
 }
 
-/* A program posts what follows from it (T3). */
+/* A program posts the next operation (T3). */
 static void program_posts(const struct end *e)
 {
 	charge(e, PN_PROFILE_CROSSING_US);
@@ -239,7 +242,7 @@ static int server_puts(struct end *e)
 	}
 	if (!ret)
 		ret = pinion_put_when(e->session->ep, &m, &request);
-	/* Only now may the client ask. */
+	/* Only now may the client send its request. */
 	if (!ret && e->flow == POSTED_AHEAD)
 		ret = pn_session_send(e->session, &m.tag, sizeof(m.tag));
 	return ret ? ret
@@ -259,7 +262,7 @@ static int end_open(struct end *e, unsigned access)
 	return ret;
 }
 
-/* What was registered goes with the buffer, untimed. */
+/* Registrations end with the buffer; not timed. */
 static void end_close(struct end *e)
 {
 	withdraw(e);
@@ -281,8 +284,8 @@ static int serve(struct pn_session *session, uint64_t arg)
 	uint64_t ready = 0;
 	int ret = end_open(&e, 0);
 
-	/* The client begins when it hears this: from here on the endpoint
-	 * must not poll, for what comes is not for it. */
+	/* The client begins on this message: from now on the endpoint must not
+	 * poll, since arriving messages are not for it. */
 	if (!ret && e.flow != POSTED_AHEAD)
 		ret = pn_session_send(session, &ready, sizeof(ready));
 	if (!ret)
@@ -324,7 +327,7 @@ struct state {
 	double median[NFLOWS];
 };
 
-/* The paper's figures are of one profile. */
+/* The paper's figures are for one profile. */
 static double paper_us(const struct state *s, size_t pages)
 {
 	return strcmp(s->session->device->profile, "ou2009")
@@ -425,10 +428,10 @@ static int run_frrwp(const void *v, char *const *operands)
 const struct pn_command pn_bench_frrwp = {
 	.name = "frrwp",
 	.help = "what do FRRWP and conditional writes save?",
-	.about = "Time from asking a server for bytes to their arrival, in "
-		 "buffers that are not registered: one thing after the other, "
-		 "overlapped, and by conditional writes, beside the figures "
-		 "of Ou, He and Han (2009).",
+	.about = "Time from the request for bytes of a server to their "
+		 "arrival, with unregistered buffers: sequential, overlapped, "
+		 "and with conditional writes, compared with the figures of "
+		 "Ou, He and Han (2009).",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how does pinion's way to an RDMA adapter compare with the
- * adapter's own tools, on the same adapter in the same run?
+ * Question: how does pinion on an RDMA adapter compare with the adapter's own
+ * tools, on the same adapter in the same run?
  *
- * pinion is measured on two levels. The device: two processes write 8 bytes
- * into each other's memory in turns and look at it until they change, as
- * ib_write_lat does (write_lat; half a round trip, the median), and a stream of
- * writes of one size from registered memory, as ib_write_bw does (write_bw).
- * The public API: messages of 8 bytes by pinion_send() (message_lat), and a
- * stream of pinion_put() from a buffer that the cache knows (put_bw).
- * The others run as programs of their own on the same adapter: perftest, and
- * where installed UCX's ucx_perftest and libfabric's fi_pingpong, whose figure
- * is an average. All take turns, round by round; rows give medians over the
- * rounds, and ratio is the median of the rounds' own ratios: of a tool's row,
- * pinion's nearest kin to it; of pinion's rows, to perftest (latency: below 1
- * pinion is faster; bandwidth: above 1).
+ * pinion is measured on two levels. The device: two processes alternately write
+ * 8 bytes into each other's memory and poll until they change, as ib_write_lat
+ * does (write_lat; half a round trip, the median), and a stream of writes of
+ * one size from registered memory, as ib_write_bw does (write_bw). The public
+ * API: messages of 8 bytes with pinion_send() (message_lat), and a stream of
+ * pinion_put() from a cached buffer (put_bw). The others run as separate
+ * programs on the same adapter: perftest and, if installed, UCX's ucx_perftest
+ * and libfabric's fi_pingpong, whose figure is a mean. All run alternately,
+ * round by round; rows give medians over the rounds, and ratio is the median of
+ * the rounds' ratios: in a tool's row the ratio of the corresponding figure of
+ * pinion to it; in pinion's rows the ratio to perftest (latency: below 1 pinion
+ * is faster; bandwidth: above 1).
  *
  * Only for `verbs`. On emulated machines only the ratios mean something.
  */
@@ -38,7 +38,7 @@
 #define WARM	   50
 #define SMALL	   8
 #define FIRST_PORT 18600
-#define MESSAGES   (UINT32_C(1) << 31) /* in an order: not pings */
+#define MESSAGES   (UINT32_C(1) << 31) /* order that is not a number of pings */
 
 struct values {
 	char device[PN_OPTION_TEXT_BYTES];
@@ -48,7 +48,7 @@ struct values {
 
 static const struct pn_option options[] = {
 	PN_COMMAND_DEVICE(struct values, device),
-	{ "rounds", PN_OPTION_NUMBER, "5", "how often all take a turn",
+	{ "rounds", PN_OPTION_NUMBER, "5", "number of rounds",
 	  offsetof(struct values, rounds), 1, MAX_ROUNDS, NULL },
 	{ "bytes", PN_OPTION_BYTES, "64K", "size of the puts of a stream",
 	  offsetof(struct values, bytes), 1, 1 << 23, NULL },
@@ -59,7 +59,7 @@ static const struct pn_option options[] = {
 
 /* --- pinion: two ends ----------------------------------------------------- */
 
-/* What one end tells the other. */
+/* Sent from one end to the other at the start. */
 struct card {
 	struct pn_address address;
 	uint64_t addr, rkey;
@@ -115,7 +115,7 @@ static void end_close(struct end *end)
 	pn_device_close(end->device);
 }
 
-/* Writes 8 bytes of this turn into the other's memory. */
+/* Writes the 8 bytes of this turn into the other end's memory. */
 static int ping(struct end *end)
 {
 	uint8_t data[SMALL];
@@ -131,7 +131,8 @@ static int ping(struct end *end)
 	return pn_blocking_post(end->device, end->peer, &op);
 }
 
-/* Until the other has written this turn. Gives up after seconds. */
+/* Polls until the other end has written this turn. Gives up after some seconds.
+ */
 static int await(struct end *end)
 {
 	const volatile uint8_t *last =
@@ -159,8 +160,8 @@ static int answer_pings(struct end *end, uint32_t n)
 	return ret;
 }
 
-/* The follower answers as many pings or messages as it is told, until told
- * 0. */
+/* The follower answers as many pings or messages as ordered, until it gets 0.
+ */
 static int follow(struct end *end, struct pn_end *api)
 {
 	uint32_t n;
@@ -222,20 +223,21 @@ static int measure_rate(struct end *end, const struct values *v, double *rate)
 
 	*rate = 1e9 * (double)(v->bytes * v->times) /
 		pn_device_since(end->device, start);
-	/* The stream went over what pings look at. */
+	/* The stream overwrote the memory that pings poll. */
 	return ret;
 }
 
 /* --- the others: programs ------------------------------------------------- */
 
-/* Where the adapter is, for their command lines. */
+/* The adapter, for the command lines. */
 struct place {
 	char adapter[64], ip[64];
 	unsigned port, gid;
-	unsigned cpus[2]; /* of leaders and clients, followers and servers */
+	/* CPUs of leaders and clients, of followers and servers */
+	unsigned cpus[2];
 };
 
-/* What is measured of pinion. */
+/* The figures of pinion. */
 enum own { WRITE_LAT, WRITE_BW, MESSAGE_LAT, PUT_BW, NOWN };
 
 static const char *const own_ops[NOWN] = { "write_lat", "write_bw",
@@ -248,20 +250,20 @@ static bool is_rate(enum own own)
 
 struct tool {
 	const char *name, *op, *program;
-	enum own kin; /* what of pinion's it is compared with */
+	enum own kin; /* figure of pinion that it is compared with */
 	/* %s adapter, port, gid, bytes, times, TCP port: see command_of(). */
 	const char *arguments;
-	const char *line; /* what the line of the result begins with */
-	unsigned column;  /* of the figure in it, from 1 */
-	double scale;	  /* to us or bytes/s */
+	const char *line; /* beginning of the line of the result */
+	unsigned column;  /* column of the figure in that line, from 1 */
+	double scale;	  /* factor to us or bytes/s */
 };
 
-/* With another of rxe's addresses than the first, UCX 1.13 aborts. */
+/* UCX 1.13 aborts with any address of rxe but the first. */
 #define UCX                                         \
 	"UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=0 " \
 	"UCX_TLS=rc_v,ud_v,self ucx_perftest "
 
-/* The first two are perftest's, latency and bandwidth. */
+/* The first two are perftest's latency and bandwidth. */
 static const struct tool tools[] = {
 	{ "perftest", "write_lat", "ib_write_lat", WRITE_LAT,
 	  "ib_write_lat -F -d @a -i @p -x @g -s @b -n 500 -p @t", " 8 ", 5, 1 },
@@ -325,7 +327,7 @@ static double figure_in(const char *line, unsigned column)
 	return word ? strtod(word, NULL) : NAN;
 }
 
-/* Runs server and client, takes the figure from the client's output. */
+/* Runs server and client and parses the figure from the client's output. */
 static double run_tool(const struct tool *tool, const struct place *place,
 		       const struct values *v)
 {
@@ -338,7 +340,7 @@ static double run_tool(const struct tool *tool, const struct place *place,
 	expand(tool->arguments, place, bytes, v, ++tcp, arguments,
 	       sizeof(arguments));
 	expand(tool->line, place, bytes, v, tcp, start, sizeof(start));
-	/* A server may take its time to start: the client tries again. */
+	/* A server may start slowly: the client retries. */
 	snprintf(command, sizeof(command),
 		 "cd /tmp; export LC_ALL=C; "
 		 "timeout 60 taskset -c %u env %s >/dev/null 2>&1 & "
@@ -353,12 +355,12 @@ static double run_tool(const struct tool *tool, const struct place *place,
 			found = figure_in(line, tool->column) * tool->scale;
 	if (file)
 		pclose(file);
-	/* perftest says 0 when it could not calibrate its clock. */
+	/* perftest prints 0 if it could not calibrate its clock. */
 	return found > 0 ? found : NAN;
 }
 
-/* Two that spin on one core take turns of some milliseconds: all get the same
- * two. */
+/* Two processes that spin on one core alternate in milliseconds: all programs
+ * get the same two cores. */
 static void choose_cpus(struct place *place)
 {
 	unsigned n = 0;
@@ -380,7 +382,8 @@ static void stay_on(unsigned cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	if (sched_setaffinity(0, sizeof(set), &set))
-		pn_warn("bench peers: cannot stay on core %u: latencies jump",
+		pn_warn("bench peers: cannot bind to core %u: latencies will "
+			"vary",
 			cpu);
 }
 
@@ -397,7 +400,7 @@ static bool is_installed(const char *program)
 
 struct series {
 	double theirs[MAX_ROUNDS];
-	double ratio[NOWN][MAX_ROUNDS]; /* of pinion's to it */
+	double ratio[NOWN][MAX_ROUNDS]; /* ratio of pinion's figure to it */
 	size_t n;
 };
 
@@ -487,7 +490,7 @@ static void print_all(struct state *s)
 		else
 			pn_report_note(&s->report, "%s: %s", tools[i].program,
 				       is_installed(tools[i].program)
-					       ? "gave no figure"
+					       ? "printed no figure"
 					       : "not installed");
 	}
 }
@@ -504,7 +507,7 @@ static void note_fact(void *arg, const char *name, const char *text)
 		sscanf(text, "%63s", place->ip);
 }
 
-/* The index of the GID that is the IP address: RoCE. */
+/* Finds the index of the GID of the IP address: RoCE. */
 static void find_gid(struct place *place)
 {
 	struct in_addr ip;
@@ -612,7 +615,7 @@ static int run(const void *values, char *const *operands)
 	}
 	if (strncmp(spec.text, "verbs", 5)) {
 		free(s);
-		return pn_usage_error("bench peers: compares adapters: "
+		return pn_usage_error("bench peers: name an adapter with "
 				      "--device verbs:NAME");
 	}
 	s->values = v;
@@ -628,12 +631,14 @@ static int run(const void *values, char *const *operands)
 
 const struct pn_command pn_bench_peers = {
 	.name = "peers",
-	.help = "how does an RDMA adapter's use compare with its own tools?",
+	.help = "how does pinion on an RDMA adapter compare with the adapter's "
+		"own tools?",
 	.about = "Compares latency and bandwidth of pinion on a verbs device, "
-		 "the device alone and the public calls, with perftest, "
-		 "ucx_perftest and fi_pingpong, those of them that are "
-		 "installed, in turns on the same adapter. These never sleep: "
-		 "spin= of the device says how long pinion does not.",
+		 "both of the device and of the public calls, with perftest, "
+		 "ucx_perftest and fi_pingpong if they are installed, "
+		 "alternately on the same adapter. These tools never sleep; "
+		 "the parameter spin= of the device sets how long pinion polls "
+		 "before it sleeps.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

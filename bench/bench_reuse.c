@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What does it gain to send small messages straight from frequently used
- * buffers (paper Reuse, rows R1 to R6), and what does it cost where buffers do
- * not come again?
+ * What does sending small messages directly from frequently used buffers gain
+ * (paper Reuse, rows R1 to R6), and what does it cost if buffers are not
+ * reused?
  *
- *   threshold  how many uses pay for a registration, by way and size: the
- *              paper's table 2
- *   pingpong   one-way latency; each end sends from one buffer, always the same
- *   spectrum   the same with a thousand buffers, the i-th used i times; back to
- *              back, and on pages of their own
- *   put, get   a put and a flag behind it, answered by the same (the paper's
- *              put and fence); a get until its bytes are here
- *   no_reuse   one way, never from the same buffer twice
- *   search     looking for a buffer in the hash table and in a balanced tree
+ *   threshold  number of uses that pay for a registration, by operation and
+ *              size: the paper's table 2
+ *   pingpong   one-way latency; each end always sends from the same buffer
+ *   spectrum   the same with a thousand buffers, the i-th used i times;
+ *              adjacent, and on separate pages
+ *   put, get   a put followed by a flag, answered by the same (the paper's put
+ *              and fence); a get until its bytes have arrived
+ *   no_reuse   one way, never twice from the same buffer
+ *   search     finding a buffer in the hash table and in a balanced tree
  *
- * Each is done with the mechanism (--mode) and without (option reuse=off), in
- * turns within one run; figures are medians over the rounds. In virtual time
- * one round is enough. gain_percent is what is saved of the time without;
- * predicted_percent is the paper's (C - V) / time without, where C is what the
- * engine copies (nothing of what the device takes inline) and V one look-up.
- * With --callgrind no_reuse also counts instructions, which other load does not
- * disturb: of a process that sends to itself, without reuse, everything looked
- * up as with reuse=on, and with reuse=off.
+ * Each is measured with the mechanism (--mode) and without (option reuse=off),
+ * alternately within one run; figures are medians over the rounds. In virtual
+ * time one round is enough. gain_percent is the saved part of the time without;
+ * predicted_percent is the paper's (C - V) / time without, where C is the copy
+ * time of the engine (0 for messages that the device takes inline) and V one
+ * look-up. With --callgrind no_reuse also counts instructions, which other load
+ * does not disturb: of a process that sends to itself, without reuse, with
+ * every buffer looked up as with reuse=on, and with reuse=off.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -40,8 +40,8 @@
 
 #define MAX_ROUNDS 101
 #define KIB	   ((size_t)1 << 10)
-#define BATCH	   64 /* messages one way, before an answer */
-#define STEP	   64 /* bytes from one buffer that is never used again on */
+#define BATCH	   64 /* messages one way before an answer */
+#define STEP	   64 /* distance of buffers that are never reused */
 
 static const char *const modes[] = { "auto", "on", NULL };
 static const char *const structures[] = { "both", "hash", "tree", NULL };
@@ -62,22 +62,24 @@ static const struct pn_option options[] = {
 	  "threshold, pingpong, spectrum, put, get, no_reuse or search",
 	  AT(what), 0, 0, NULL },
 	{ "mode", PN_OPTION_CHOICE, "auto",
-	  "option reuse of what is compared with reuse=off", AT(mode), 0, 0,
-	  modes },
+	  "value of the option reuse that is compared with reuse=off", AT(mode),
+	  0, 0, modes },
 	{ "structure", PN_OPTION_CHOICE, "both",
 	  "search: in the hash table, in a balanced tree", AT(structure), 0, 0,
 	  structures },
 	{ "times", PN_OPTION_NUMBER, "0",
-	  "pingpong, put, get: how often (0: 10000 in virtual time, else 1000)",
+	  "pingpong, put, get: number of repetitions (0: 10000 in virtual "
+	  "time, else 1000)",
 	  AT(times), 0, 1 << 24, NULL },
 	{ "buffers", PN_OPTION_NUMBER, "0",
-	  "spectrum: how many (0: 1000 in virtual time, else 100)", AT(buffers),
-	  0, 1 << 12, NULL },
+	  "spectrum: number of buffers (0: 1000 in virtual time, else 100)",
+	  AT(buffers), 0, 1 << 12, NULL },
 	{ "messages", PN_OPTION_NUMBER, "0",
-	  "no_reuse: how many (0: 1000000 in virtual time, else 100000)",
+	  "no_reuse: number of messages (0: 1000000 in virtual time, else "
+	  "100000)",
 	  AT(messages), 0, 1 << 24, NULL },
 	{ "callgrind", PN_OPTION_BOOL, "no",
-	  "no_reuse: count instructions, too (needs valgrind)", AT(callgrind),
+	  "no_reuse: also count instructions (needs valgrind)", AT(callgrind),
 	  0, 0, NULL },
 };
 
@@ -86,13 +88,13 @@ enum what { PINGPONG, SPECTRUM, PUT, GET, NO_REUSE, NWHATS };
 static const char *const names[NWHATS] = { "pingpong", "spectrum", "put", "get",
 					   "no_reuse" };
 
-/* What both ends do; as a number it is the follower's order. */
+/* An exchange of both ends; its index is the order to the follower. */
 struct game {
 	enum what what;
 	enum pn_reuse_mode mode;
-	bool apart; /* buffers on pages of their own */
+	bool apart; /* buffers on separate pages */
 	size_t bytes;
-	uint64_t n; /* times, buffers or messages */
+	uint64_t n; /* number of repetitions, buffers or messages */
 };
 
 static uint64_t packed(const struct game *g)
@@ -119,7 +121,7 @@ struct state {
 
 /* --- one game ------------------------------------------------------------- */
 
-/* An end of a game while it is played. */
+/* One end of a running exchange. */
 struct end {
 	struct pn_session *session;
 	struct game game;
@@ -146,7 +148,7 @@ static const struct pn_pages_policy *policy_of(const struct end *e)
 	return is_virtual(e->session) ? &untouched : &present;
 }
 
-/* The endpoint knows nothing of any buffer. */
+/* Clears the endpoint's knowledge of buffers. */
 static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
 {
 	struct pn_reuse_attr attr = ep->reuse.attr;
@@ -282,7 +284,7 @@ static int get(struct end *e)
 		   : pinion_wait(e->session->ep, request, PINION_FOREVER, NULL);
 }
 
-/* One of many messages that nobody answers. */
+/* One of many messages without an answer. */
 static int pass(struct end *e, uint64_t i)
 {
 	char flag = 0;
@@ -318,7 +320,7 @@ static int act(struct end *e, uint64_t i)
 	}
 }
 
-/* How many times as long as one way everything took. */
+/* Number of one-way times in the measured time. */
 static double ways(const struct game *g)
 {
 	double n = (double)g->n;
@@ -328,7 +330,7 @@ static double ways(const struct game *g)
 	return g->what == GET || g->what == NO_REUSE ? n : 2 * n;
 }
 
-/* Plays an end of it; *ns is for one, one way. */
+/* Runs one end of the exchange; *ns is for one message, one way. */
 static int play(struct end *e, double *ns)
 {
 	char flag = 0;
@@ -386,7 +388,7 @@ static double copy_ns(const struct state *s, size_t bytes)
 	return (double)bytes * s->session->device->costs.copy_byte_ns;
 }
 
-/* Where nothing can be gained nothing is looked up. */
+/* Without a possible gain there is no look-up. */
 static double predicted(struct state *s, const struct game *g, double ns)
 {
 	struct pn_reuse *reuse = &s->session->ep->reuse;
@@ -409,7 +411,8 @@ static const char *path_of(const struct state *s, enum what what)
 
 struct result {
 	double with_ns, without_ns, gain;
-	double instructions; /* of a send, with; NAN: not counted */
+	/* instructions of a send with the mechanism; NAN: not counted */
+	double instructions;
 	size_t rounds;
 };
 
@@ -448,7 +451,7 @@ static void print(struct state *s, const struct game *g, const struct result *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* Messages alone, not what opens and closes. */
+/* Counts messages only, not opening and closing. */
 static int count_run(const struct state *s, const char *reuse, size_t bytes,
 		     uint64_t n, uint64_t *instructions)
 {
@@ -474,7 +477,7 @@ static int count_run(const struct state *s, const char *reuse, size_t bytes,
 	return pn_callgrind(args, instructions);
 }
 
-/* Sends to itself, from another place each time: one process is enough. */
+/* Sends to itself, from another address each time: one process is enough. */
 static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
 				    uint64_t n)
 {
@@ -503,7 +506,7 @@ static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
 	return ret;
 }
 
-/* What is measured inside of valgrind means nothing: costs are the paper's. */
+/* Times inside valgrind are meaningless: use the costs of the paper. */
 static void assume_costs(struct pinion_endpoint *ep)
 {
 	const struct pn_profile *profile = pn_profile_find("rashti2011");
@@ -513,7 +516,7 @@ static void assume_costs(struct pinion_endpoint *ep)
 	costs->copy_byte_ns = 1 / profile->value[PN_PROFILE_COPY_GBPS];
 }
 
-/* What callgrind runs: --mode on, or nothing but copying. */
+/* The part that callgrind runs: --mode on, or copying only. */
 static int count(const struct values *v)
 {
 	char device[PN_OPTION_TEXT_BYTES + 8];
@@ -539,9 +542,8 @@ static int count(const struct values *v)
 	return ret ? pn_failed("reuse", ret) : PN_EXIT_OK;
 }
 
-/* Of n messages, how many fewer instructions with the mechanism than without,
- * in percent. With `on`: where the costs forbid it there is nothing to count.
- */
+/* How many per cent fewer instructions n messages take with the mechanism than
+ * without. With `on`, since otherwise the costs may disable it. */
 static double count_instructions(struct state *s, const struct game *g)
 {
 	uint64_t with, without;
@@ -587,7 +589,7 @@ static int play_round(struct state *s, struct game game, size_t round)
 	return ret ? ret : lead(s, &game, &s->without[round]);
 }
 
-/* The median of the rounds' own gains. */
+/* The median of the gains of the rounds. */
 static double gain_of(const struct state *s, size_t rounds)
 {
 	double gains[MAX_ROUNDS];
@@ -642,7 +644,7 @@ static bool is_wanted(const struct state *s, const char *what)
 	       !strcmp(s->values->what, what);
 }
 
-/* Those that take long are done for a quarter as many sizes. */
+/* Long exchanges run for a quarter of the sizes. */
 static int measure_sizes(struct state *s, enum what what, bool apart)
 {
 	const struct pn_bench_values *v = &s->values->common;
@@ -680,7 +682,7 @@ static int measure_all(struct state *s)
 
 /* --- thresholds ----------------------------------------------------------- */
 
-/* The paper's table 2, by way; put and get are one column there. */
+/* The paper's table 2, by operation; put and get are one column there. */
 static const struct {
 	size_t bytes;
 	unsigned uses[PN_REUSE_NKINDS];
@@ -736,7 +738,7 @@ static void print_thresholds(struct state *s)
 
 struct searched {
 	struct pn_usage usage;
-	void *tree; /* glibc's: red and black */
+	void *tree; /* glibc's red-black tree */
 	uintptr_t *addrs;
 	size_t n;
 };
@@ -748,7 +750,7 @@ static int by_address(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Multiples of 64 in a GiB, all different: an odd factor permutes them. */
+/* Different multiples of 64 in a GiB: an odd factor permutes them. */
 static uintptr_t address(size_t i)
 {
 	return (uintptr_t)(i * 7368787 % (1 << 24)) * 64 + ((uintptr_t)1 << 40);
@@ -765,7 +767,7 @@ static bool fill(struct searched *s, bool tree)
 	return true;
 }
 
-/* ns for one search; the least of some rounds, each of one in another order. */
+/* ns of one search: the minimum of some rounds, each in another order. */
 static double search_ns(struct searched *s, bool tree)
 {
 	enum { ROUNDS = 9, SEARCHES = 20000 };
@@ -874,9 +876,10 @@ static int run_reuse(const void *v, char *const *operands)
 	s->values = v;
 	if (s->values->common.min > s->values->common.max ||
 	    s->values->common.max >= 16 << 20)
-		ret = pn_usage_error("--min is above --max, or that too large");
+		ret = pn_usage_error(
+			"--min is above --max, or --max is too large");
 	else if (!is_known(s->values->what))
-		ret = pn_usage_error("--what: nothing is called '%s'",
+		ret = pn_usage_error("--what: unknown experiment '%s'",
 				     s->values->what);
 	else if (!strcmp(s->values->what, "count"))
 		ret = count(v);
@@ -888,12 +891,12 @@ static int run_reuse(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_reuse = {
 	.name = "reuse",
-	.help = "what does sending straight from used buffers gain, and cost?",
-	.about =
-		"Ping-pong, a spectrum of reuse, put, get and a stream without "
-		"reuse, each with the mechanism of option reuse and without; "
-		"how many uses pay for a registration; searching in the table "
-		"of buffers.",
+	.help = "what does sending directly from reused buffers gain, and "
+		"cost?",
+	.about = "Ping-pong, a spectrum of reuse, put, get and a stream "
+		 "without reuse, each with and without the mechanism of the "
+		 "option reuse; the number of uses that pay for a "
+		 "registration; searching in the table of buffers.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -11,10 +11,10 @@
 #include "helper/helper.h"
 #include "message/message.h"
 
-/* More than a program posts between two waits. */
+/* Upper bound of the requests that a program posts between two waits. */
 #define MAX_REQUESTS 64
 #define PLENTY	     ((size_t)1 << 40)
-/* Turns of helpers that share a core, as a scheduler gives them. */
+/* Time slices of helpers that share a core, as of a scheduler. */
 #define SLICE_NS     (4 * PN_NS_PER_MS)
 
 static const char *const names[] = { "leave_pinned", "on_demand", "pipeline",
@@ -39,12 +39,12 @@ struct rank {
 	struct pn_cache *cache;
 	struct pn_helper *helper; /* NULL: another scheme */
 	struct pinion_endpoint *ep;
-	struct pinion_peer **peers; /* by rank; made when first met */
+	struct pinion_peer **peers; /* by rank; connected at first use */
 	struct pn_program program;
 	char *memory[PN_PROGRAM_BUFFERS];
 	struct pinion_request *requests[MAX_REQUESTS];
 	unsigned nrequests;
-	struct pn_meter meter; /* counts into the machine's */
+	struct pn_meter meter; /* also counts into the meter of the machine */
 	bool metered, ended;
 	uint64_t noise;
 	uint64_t communication_ns, ended_ns;
@@ -56,12 +56,12 @@ struct cluster {
 	struct pn_meter meter;
 	struct rank *ranks;
 	unsigned nranks, nrunning;
-	int error; /* the first */
+	int error; /* error of the first failed rank */
 };
 
 /* --- a rank --------------------------------------------------------------- */
 
-/* The rank that a rank's job calls `peer`. */
+/* Converts a rank of a job to a rank of the cluster. */
 static unsigned number_of(const struct rank *r, unsigned peer)
 {
 	unsigned each = r->cluster->attr->program.nranks;
@@ -192,7 +192,7 @@ static void run_rank(void *arg)
 	r->ended = !ret && !c->error;
 	if (ret && !c->error) {
 		c->error = ret;
-		/* Who has died will not be the last to end. */
+		/* Failed ranks do not count for the end time. */
 		stop_helpers(c);
 	}
 	if (!--c->nrunning) {
@@ -310,8 +310,9 @@ static void close_rank(struct rank *r)
 	free(r->peers);
 }
 
-/* Who has a helper when cores are short: as processes agree that have not
- * communicated yet. All ranks register the same, so that it stays so. */
+/* Assigns helpers if cores are short, as processes agree that have not
+ * communicated yet. All ranks register the same, so the assignment does not
+ * change. */
 static void share_cores_of(struct cluster *c, unsigned machine)
 {
 	struct pn_member members[PN_SHARE_MAX] = { 0 };
@@ -337,7 +338,7 @@ static void share_cores_of(struct cluster *c, unsigned machine)
 	}
 }
 
-/* Machines are numbered from 0; one that has no ranks is none. */
+/* Machines are numbered from 0; each has ranks. */
 static void share_cores(struct cluster *c)
 {
 	for (unsigned i = 0; i < c->nranks; i++)
@@ -411,13 +412,13 @@ static int open_cluster(struct cluster *c)
 	if (!ret && c->attr->scheme == PN_SCHEME_HELPER &&
 	    c->attr->policy > PN_SHARE_OWN)
 		share_cores(c);
-	/* What it took to open them is not the program's. */
+	/* The time of opening does not count for the program. */
 	start_meters(c, pn_sim_now(c->sim));
 	return ret;
 }
 
-/* Faults that a script asked for are no error of the run: a rank whose peer
- * has died ends, and those that wait for it. */
+/* Faults of a script are no error of the run: a rank whose peer has died ends,
+ * and so do those that wait for it. */
 static int run_world(struct cluster *c)
 {
 	int ret = pn_sim_run(c->sim);

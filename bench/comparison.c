@@ -10,7 +10,7 @@
 #include "base/compiler.h"
 #include "device/measure.h"
 
-/* False: there are no more. */
+/* False: no more lines. */
 static bool take_line(struct pn_comparison *turns, unsigned player, size_t size,
 		      FILE *lines)
 {
@@ -81,7 +81,7 @@ struct pn_spread pn_spread_of(double *samples, size_t n)
 	double median;
 
 	pn_assert(n);
-	median = pn_median(samples, n); /* in order from here on */
+	median = pn_median(samples, n); /* sorted from here on */
 	return (struct pn_spread){ samples[0], median, samples[n - 1] };
 }
 

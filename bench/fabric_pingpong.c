@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * fabric_pingpong PROVIDER MIN MAX -- for `pinion bench fabric`: two processes
- * hand each other messages by libfabric's calls alone, each bound to a core. A
- * line "bytes nanoseconds pace" a size, each four times the one before: half a
- * round trip, the mean of 1,000 in a row with no clock between them, of several
- * such means the median; and that of the slower core (core_speed.h), before or
- * after. The first line has 0 bytes: a bare flag in memory that the same two
- * processes share, which is what the machine takes for it.
+ * exchange messages with libfabric's calls only, each bound to a core. Prints a
+ * line "bytes nanoseconds loop" per size, each size four times the one before:
+ * half a round trip, the mean of 1,000 in a row without reading a clock between
+ * them, the median of several such means; and the loop time of the slower core
+ * (core_speed.h), before or after. The first line has 0 bytes: a bare flag in
+ * memory shared by the same two processes, the machine's own latency.
  *
  * fabric_pingpong PROVIDER count MESSAGES LOOKS -- for callgrind: one process
- * sends so many messages of 8 bytes to itself, in send_to_self(), and finds
- * each at the first look; then so many looks in look_in_vain() find nothing.
- * Nothing there depends on time, so instructions can be counted. (Two endpoints
- * would watch each other by pidfd_open(), which valgrind 3.19 does not know.)
+ * sends MESSAGES messages of 8 bytes to itself, in send_to_self(), and finds
+ * each with the first poll; then LOOKS empty polls in poll_empty(). Nothing
+ * there depends on time, so instructions can be counted. (Two endpoints would
+ * watch each other with pidfd_open(), which valgrind 3.19 does not support.)
  *
- * What it does is what Open MPI does: it injects what may be injected and
- * receives by tag from a named peer. Exit status 3: there is no such provider.
+ * It works like Open MPI: it injects messages that may be injected and receives
+ * by tag from a named peer. Exit status 3: there is no such provider.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -44,14 +44,15 @@
 #include "bench/comparison.h"
 #include "bench/core_speed.h"
 
-#define TRIPS	   1000
-#define MEANS	   31
-#define WARM	   200
-#define LONGEST_NS (100 * PN_NS_PER_MS) /* for a size, on a busy machine */
+#define TRIPS 1000
+#define MEANS 31
+#define WARM  200
+#define LONGEST_NS \
+	(100 * PN_NS_PER_MS) /* time limit of a size, on a busy machine */
 #define TAG	   7
 #define NAME_BYTES 256
-#define AT_ONCE	   8 /* ends read in one call */
-#define COUNTED	   8 /* bytes of a counted message */
+#define AT_ONCE	   8 /* completions read in one call */
+#define COUNTED	   8 /* size of a counted message */
 
 static void fail(const char *what, ssize_t ret)
 {
@@ -60,7 +61,7 @@ static void fail(const char *what, ssize_t ret)
 	exit(EXIT_FAILURE);
 }
 
-/* For calls that return something negative when they fail. */
+/* Exits if a call returned a negative error. */
 #define NEED(call)                         \
 	do {                               \
 		ssize_t ret_ = (call);     \
@@ -80,10 +81,10 @@ struct end {
 	struct fid_cq *cq;
 	struct fid_av *av;
 	fi_addr_t peer;
-	struct fi_context context[2]; /* of a receive, of a send */
+	struct fi_context context[2]; /* contexts of a receive and of a send */
 	char name[NAME_BYTES];
 	char *out, *in;
-	bool alone; /* on one core with the other */
+	bool alone; /* both processes share a core */
 };
 
 static struct fi_info *hints_for(const char *provider)
@@ -167,7 +168,7 @@ static void close_end(struct end *end)
 /* --- messages -------------------------------------------------------------
  */
 
-/* Until n operations have ended. */
+/* Polls until n operations have completed. */
 static inline void take_ends(struct end *end, ssize_t n)
 {
 	struct fi_cq_tagged_entry entries[AT_ONCE];
@@ -190,7 +191,7 @@ static inline void post(struct end *end, size_t n)
 		      &end->context[0]));
 }
 
-/* Progress is ours to make. */
+/* Manual progress. */
 static void go_on(struct end *end)
 {
 	struct fi_cq_tagged_entry none;
@@ -200,7 +201,7 @@ static void go_on(struct end *end)
 		fail("fi_cq_read()", ret);
 }
 
-/* What a send returned: the way may be full. */
+/* Handles the result of a send: the queue may be full. */
 static void make_way(struct end *end, ssize_t ret)
 {
 	if (ret != -FI_EAGAIN)
@@ -240,24 +241,24 @@ static inline void follow(struct end *end, size_t n)
 /* --- a pair ---------------------------------------------------------------
  */
 
-/* What both share; each writes to lines of its own. */
+/* Shared memory of the processes; each writes to its own cache lines. */
 struct flags {
 	_Alignas(4096) _Atomic unsigned leads;
 	_Alignas(4096) _Atomic unsigned follows;
-	_Alignas(4096) _Atomic bool enough; /* of this size */
-	double paces[2];		    /* of both cores */
+	_Alignas(4096) _Atomic bool enough; /* means of this size */
+	double paces[2];		    /* loop times of both cores */
 };
 
 struct pair {
 	struct end end;
 	struct flags *flags;
-	unsigned turn; /* of the flags */
+	unsigned turn; /* sequence number of the flags */
 	int sock;      /* to the other */
 	bool leads;
-	bool patient; /* there is something to do beside waiting for a flag */
+	bool patient; /* make progress while waiting for a flag */
 };
 
-/* The other may be behind: its last message wants us to go on. */
+/* The other process may be behind: its last message needs our progress. */
 static PN_NOINLINE void be_patient(struct pair *pair)
 {
 	if (pair->end.cq)
@@ -273,7 +274,7 @@ static void await(struct pair *pair, _Atomic unsigned *flag)
 			be_patient(pair);
 }
 
-/* The flags go to and fro once; size 0. */
+/* One round trip of the flags; size 0. */
 static void wave(struct pair *pair)
 {
 	struct flags *flags = pair->flags;
@@ -309,7 +310,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Whether this was the last mean; the leader says so, and both know. */
+/* Whether this was the last mean; the leader decides and tells the follower. */
 static bool is_enough(struct pair *pair, uint64_t start, unsigned nmeans)
 {
 	if (pair->leads)
@@ -319,7 +320,7 @@ static bool is_enough(struct pair *pair, uint64_t start, unsigned nmeans)
 	return pair->flags->enough;
 }
 
-/* The slower core's, when both have said theirs. */
+/* The loop time of the slower core, once both are known. */
 static double slower(struct pair *pair, double before)
 {
 	double after = pn_core_loop_ns(), *paces = pair->flags->paces;
@@ -351,16 +352,16 @@ static void measure(struct pair *pair, size_t n)
 static void say(struct pair *pair, const void *what)
 {
 	if (write(pair->sock, what, NAME_BYTES) != NAME_BYTES)
-		fail("telling the other", -errno);
+		fail("sending to the other process", -errno);
 }
 
 static void hear(struct pair *pair, void *what)
 {
 	if (recv(pair->sock, what, NAME_BYTES, MSG_WAITALL) != NAME_BYTES)
-		fail("hearing from the other", -FI_ECONNRESET);
+		fail("receiving from the other process", -FI_ECONNRESET);
 }
 
-/* The n-th core that we may use; false: there is none. */
+/* Binds to the n-th core that this process may use; false: there is none. */
 static bool bind_to(unsigned n)
 {
 	cpu_set_t ours, one;
@@ -391,14 +392,14 @@ static void play(struct pair *pair, char **argv)
 	meet(&pair->end, other);
 	for (size_t n = min; n <= max; n *= 4)
 		measure(pair, n);
-	/* From here on the other may end. */
+	/* From here on the other process may end. */
 	signal(SIGCHLD, SIG_DFL);
 	say(pair, other);
 	hear(pair, other);
 	close_end(&pair->end);
 }
 
-/* Whoever waits for the other would wait for ever. */
+/* The survivor would wait forever. */
 static void end_with_child(int number)
 {
 	int status;
@@ -421,7 +422,7 @@ static int run_pair(char **argv)
 	if (pair.flags == MAP_FAILED ||
 	    socketpair(AF_UNIX, SOCK_STREAM, 0, socks) ||
 	    sched_getaffinity(0, sizeof(ours), &ours))
-		fail("what the two share", -errno);
+		fail("shared memory", -errno);
 	pair.end.alone = CPU_COUNT(&ours) < 2;
 	signal(SIGCHLD, end_with_child);
 	pid = fork();
@@ -444,7 +445,7 @@ static int run_pair(char **argv)
 /* --- counting -------------------------------------------------------------
  */
 
-/* The message is there when the send has returned, so one look finds it. */
+/* The message has arrived when the send returns, so one poll finds it. */
 static PN_NOINLINE void send_to_self(struct end *end, unsigned long times)
 {
 	struct fi_cq_tagged_entry entry;
@@ -456,16 +457,16 @@ static PN_NOINLINE void send_to_self(struct end *end, unsigned long times)
 	}
 }
 
-static PN_NOINLINE void look_in_vain(struct end *end, unsigned long times)
+static PN_NOINLINE void poll_empty(struct end *end, unsigned long times)
 {
 	struct fi_cq_tagged_entry entry;
 
 	while (times--)
 		if (fi_cq_read(end->cq, &entry, 1) != -FI_EAGAIN)
-			fail("a look in vain", -FI_EOTHER);
+			fail("an empty poll", -FI_EOTHER);
 }
 
-/* The first message connects, which takes time. */
+/* The first message connects, which depends on time. */
 static int count(char **argv)
 {
 	struct end end = { .alone = true };
@@ -474,7 +475,7 @@ static int count(char **argv)
 	meet(&end, end.name);
 	lead(&end, COUNTED);
 	send_to_self(&end, strtoul(argv[3], NULL, 10));
-	look_in_vain(&end, strtoul(argv[4], NULL, 10));
+	poll_empty(&end, strtoul(argv[4], NULL, 10));
 	close_end(&end);
 	return EXIT_SUCCESS;
 }
@@ -483,7 +484,7 @@ int main(int argc, char **argv)
 {
 	if (argc < 4)
 		return EXIT_FAILURE;
-	/* Others are not even loaded. */
+	/* Loads no other provider. */
 	setenv("FI_PROVIDER", argv[1], 1);
 	return argc > 4 ? count(argv) : run_pair(argv);
 }

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: a line "bytes
- * microseconds microseconds pace" a size, each four times the one before. The
- * first is the median of trips that are timed one by one; the second the mean
- * of many in a row with no clock between them, of several such means the
- * median; the last is that of the slowest rank's core (core_speed.h), before or
- * after. pingpong  half a round trip between two ranks bcast     a broadcast
- * and the answer, an empty message of the last rank to the root; half of that
- *   scatter   the same, of so many bytes for each rank */
+/*
+ * mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: prints a line "bytes
+ * microseconds microseconds loop" per size, each size four times the one
+ * before. The first figure is the median of trips that are timed one by one;
+ * the second the mean of many in a row without reading a clock between them,
+ * the median of several such means; the last is the loop time of the slowest
+ * rank's core (core_speed.h), before or after.
+ *   pingpong  half a round trip between two ranks
+ *   bcast     a broadcast and the answer, an empty message of the last rank to
+ *             the root; half of that
+ *   scatter   the same, with so many bytes for each rank
+ */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>

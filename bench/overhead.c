@@ -22,7 +22,7 @@ struct job {
 
 /* --- a message, with notes or without ------------------------------------- */
 
-/* One end: its helper takes notes and is never run. */
+/* One end: its helper gets records and never runs. */
 struct end {
 	struct pn_session *session;
 	struct pn_helper *helper;
@@ -67,8 +67,8 @@ static unsigned messages_of(size_t bytes)
 	return WARMING + (bytes < 1 << 20 ? 8000 : 3200);
 }
 
-/* Without, with, with, without: whoever goes second in a pair finds the
- * machine warmer. Both ends do the same. */
+/* Order: without, with, with, without, since the second of a pair finds warmer
+ * caches. Both ends use the same order. */
 static bool has_notes(unsigned i)
 {
 	return (i ^ i >> 1) & 1;
@@ -92,8 +92,8 @@ static int post(struct end *end, bool is_send, void *buf, size_t len,
 		       : pinion_recv(end->session->ep, &m, request);
 }
 
-/* Answers each message. The next receive is posted before that, so that it is
- * expected. */
+/* Answers each message. The next receive is posted before the answer, so that
+ * the next message is expected. */
 static int answer_all(struct end *end)
 {
 	struct pinion_endpoint *ep = end->session->ep;
@@ -186,7 +186,7 @@ static int time_all(struct end *end, struct pn_overhead *out)
 
 /* --- the notes by themselves ---------------------------------------------- */
 
-/* At the depth of the stack of a real message, more or less. */
+/* At about the stack depth of a real message. */
 static PN_NOINLINE void note_one(struct pn_helper *helper, const char *buffer)
 {
 	struct pn_call call;

@@ -17,7 +17,7 @@
 
 /* --- building ------------------------------------------------------------- */
 
-/* A step that finds no memory is lost, and nsteps tells in the end. */
+/* Without memory a step is lost; the caller checks nsteps at the end. */
 static void add(struct pn_program *p, struct pn_program_run_step step)
 {
 	if (p->nsteps == p->capacity) {
@@ -50,11 +50,11 @@ static unsigned new_buffer(struct pn_program *p, size_t bytes)
 	return p->nbuffers++;
 }
 
-/* Sends the same part of one buffer as it receives of another. */
+/* Sends a range of one buffer and receives the same range of another. */
 struct swap {
 	unsigned to, from;    /* ranks */
 	unsigned out, in;     /* buffers */
-	size_t offset, bytes; /* in both */
+	size_t offset, bytes; /* range in both buffers */
 	const char *site;
 };
 
@@ -92,7 +92,7 @@ static int figure1(struct pn_program *p, const struct pn_program_attr *attr)
 		return -EINVAL;
 	for (unsigned i = 0; i < nbuffers; i++)
 		new_buffer(p, bytes);
-	/* Buffers that differ from iteration to iteration: no loop. */
+	/* With a new buffer per iteration there is no loop. */
 	p->iterations = attr->fresh ? 1 : n;
 	for (unsigned i = 0; i < nbuffers; i++) {
 		static const char *const sites[] = { "1", "2", "3" };
@@ -110,7 +110,7 @@ static int figure1(struct pn_program *p, const struct pn_program_attr *attr)
 	return 0;
 }
 
-/* The neighbours in a grid of 2 x 2, and across. */
+/* The neighbours in a grid of 2 x 2, including the diagonal one. */
 enum direction { ALONG_X = 1, ALONG_Y = 2, ACROSS = 3 };
 
 static unsigned neighbour(const struct pn_program_attr *attr,
@@ -190,9 +190,9 @@ static int sp(struct pn_program *p, const struct pn_program_attr *attr)
 						10 * CELLS_D * POINT, 500 });
 }
 
-/* NPB's exchange_3 on a grid of 2 x 2, where each rank has one neighbour in
- * each direction. The first of the two packs and sends before it receives, the
- * second receives and unpacks before it packs and sends: never both at once. */
+/* NPB's exchange_3 on a grid of 2 x 2, where each rank has one neighbour per
+ * direction. The first of the two packs and sends before it receives; the
+ * second receives and unpacks before it packs and sends. */
 static void exchange_3(struct pn_program *p, const struct pn_program_attr *attr,
 		       enum direction direction, const char *const sites[2])
 {
@@ -252,7 +252,7 @@ static void cg_exchanges(struct pn_program *p,
 	exchange(p, (struct swap){ beside, beside, 0, 1, 0, bytes, sites[0] });
 	compute(p, 2 * MS);
 	if (transposed == attr->rank)
-		return; /* it copies */
+		return; /* copies its own slice */
 	exchange(p, (struct swap){ transposed, transposed, 0, 1, 0, bytes,
 				   sites[1] });
 }
@@ -280,8 +280,8 @@ static int cg(struct pn_program *p, const struct pn_program_attr *attr)
 	return 0;
 }
 
-/* All slices but one's own, at once, among `among` ranks that are `stride`
- * apart and begin at `first`. */
+/* Exchanges all slices but its own at once, among `among` ranks that are
+ * `stride` apart and begin at `first`. */
 struct transpose {
 	unsigned first, among, stride;
 	unsigned out, in;

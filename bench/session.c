@@ -35,12 +35,12 @@ struct order {
 	struct pn_session_trial trial;
 	size_t bytes;	/* EXPOSE */
 	unsigned times; /* NOTIFY */
-	/* JOB: the follower is of the same program. */
+	/* JOB: valid in the follower, which is a fork of the same program */
 	pn_session_job *job;
 	uint64_t arg;
 };
 
-/* And back. */
+/* From the follower to the leader. */
 struct answer {
 	int status;
 	uint64_t addr, rkey; /* EXPOSE */
@@ -112,7 +112,7 @@ struct buffers {
 	size_t stride, len;
 };
 
-/* A page lies between neighbours, so that the cache does not join them. */
+/* A page between neighbours keeps the cache from merging them. */
 static int buffers_map(struct buffers *b, const struct pn_session_trial *trial,
 		       bool fresh)
 {
@@ -136,7 +136,8 @@ static char *buffer_at(const struct buffers *b,
 	return b->memory + i * b->stride + trial->offset;
 }
 
-/* The monitor tells the cache; its registrations end here, untimed. */
+/* The monitor notifies the cache, which ends the registrations here, untimed.
+ */
 static void buffers_unmap(struct pn_session *session, struct buffers *b)
 {
 	if (b->memory)
@@ -152,7 +153,7 @@ static void buffers_fill(const struct buffers *b,
 				trial->seed + i);
 }
 
-/* Bytes around the message must not have changed. */
+/* Bytes around the message must be unchanged. */
 static bool edges_are_clean(const char *at,
 			    const struct pn_session_trial *trial)
 {
@@ -193,15 +194,15 @@ static bool goes_eagerly(const struct pn_session *session,
 	return pn_protocol_eager.applies(&session->ep->limits, trial->bytes);
 }
 
-/* Long messages are answered with when they arrived. */
+/* The answer to a long message is its arrival time. */
 static size_t echo_len(const struct pn_session *session,
 		       const struct pn_session_trial *trial)
 {
 	return goes_eagerly(session, trial) ? trial->bytes : sizeof(uint64_t);
 }
 
-/* What `auto` is to know in a cell; without memory for it, what it knows now.
- */
+/* Returns the knowledge of `auto` for a cell; without memory, the current
+ * knowledge. */
 static struct pn_protocol_selector *mind_of(struct pn_session *session,
 					    uint64_t cell)
 {
@@ -226,7 +227,7 @@ static void forget(struct pn_session *session)
 		pn_protocol_selector_close(session->minds[i].knows);
 }
 
-/* Returns what `auto` knew, for trial_ends(). */
+/* Returns the previous knowledge of `auto`, for trial_ends(). */
 static struct pn_protocol_selector *trial_begins(
 	struct pn_session *session, const struct pn_session_trial *trial)
 {
@@ -245,7 +246,7 @@ static void trial_ends(struct pn_session *session,
 	session->ep->selectors[0] = own;
 }
 
-/* The protocol that was taken most since `before`. */
+/* The protocol of most messages since `before`. */
 static int taken_most(struct pn_session *session,
 		      const struct pn_endpoint_stats *before)
 {
@@ -261,7 +262,7 @@ static int taken_most(struct pn_session *session,
 	return most;
 }
 
-/* Sends one message and waits for what comes back. */
+/* Sends one message and waits for its answer. */
 static int ping(struct pn_session *session, char *buf, size_t len, void *echo,
 		size_t necho)
 {
@@ -289,7 +290,7 @@ static int lead_trial(struct pn_session *session,
 		end = start + (pn_device_now(session->device) - start) / 2;
 	else
 		memcpy(&end, echo, sizeof(end));
-	/* Never 0, for ratios are taken. */
+	/* Never 0, since the caller computes ratios. */
 	*ns = (double)(end > start ? end - start : 1) / n;
 	return ret;
 }
@@ -310,7 +311,8 @@ int pn_session_run_trial(struct pn_session *session,
 	if (ret)
 		goto free_echo;
 	buffers_fill(&b, trial);
-	ret = ask(session, &order, &answer); /* its buffers are ready */
+	/* the follower's buffers are ready */
+	ret = ask(session, &order, &answer);
 	own = trial_begins(session, trial);
 	pn_endpoint_query(session->ep, &before);
 	if (!ret)
@@ -333,8 +335,9 @@ free_echo:
 	return ret;
 }
 
-/* Receives one message and sends it, or when it came, back. The next receive
- * is posted before that, so that it is expected. */
+/* Receives one message and answers with the same bytes, or with its arrival
+ * time. The next receive is posted before the answer, so that the next message
+ * is expected. */
 static int pong(struct pn_session *session,
 		const struct pn_session_trial *trial, char *buf, char *next,
 		struct pinion_request **request)
@@ -396,14 +399,14 @@ static int follow_trial(struct pn_session *session,
 
 /* --- raw: notification ---------------------------------------------------- */
 
-/* Each on a cache line of its own; writers differ. */
+/* One cache line each, since the writers differ. */
 struct pn_session_flags {
 	_Atomic uint64_t leader PN_ALIGNED(64);
 	_Atomic uint64_t follower PN_ALIGNED(64);
 };
 
-/* Polls until flag is value. The other process may be gone, or share the core:
- * now and then let others run, and do not wait for ever. */
+/* Polls until the flag has the value. The other process may have ended or share
+ * the core: yields now and then, and gives up after some time. */
 static int flag_await(_Atomic uint64_t *flag, uint64_t value)
 {
 	uint64_t deadline = 0;
@@ -483,8 +486,8 @@ static int follow_expose(struct pn_session *session, size_t bytes)
 	return ret;
 }
 
-/* While the follower waits, nothing but what is posted here is said on the
- * device: it can be used one step at a time. */
+/* While the follower waits, only this function uses the device, so blocking
+ * operations are possible. */
 static int put_often(struct pn_session *session, const struct pn_mr *mr,
 		     const struct answer *to, unsigned times, double *ns)
 {
@@ -499,7 +502,8 @@ static int put_often(struct pn_session *session, const struct pn_mr *mr,
 	uint64_t start;
 
 	if (!ret)
-		ret = pn_blocking_transfer(session->device, &move); /* warms */
+		/* warm-up */
+		ret = pn_blocking_transfer(session->device, &move);
 	start = pn_device_now(session->device);
 	for (unsigned i = 0; !ret && i < times; i++)
 		ret = pn_blocking_transfer(session->device, &move);
@@ -590,7 +594,7 @@ static int follow(struct pn_session *session)
 	return ret;
 }
 
-/* The follower goes on until it is told to end or sees the leader go. */
+/* The follower runs until it is ordered to end or the leader has ended. */
 static int lead(struct pn_session *session, pn_session_fn *fn, void *arg)
 {
 	const struct order end = { .kind = ORDER_END };
@@ -603,7 +607,7 @@ static int lead(struct pn_session *session, pn_session_fn *fn, void *arg)
 
 /* --- endpoints and addresses ---------------------------------------------- */
 
-/* What the ends tell each other. */
+/* Exchanged by the ends at the start. */
 struct hello {
 	int status;
 	struct pinion_address address;
@@ -633,7 +637,7 @@ static int meet(struct pn_session *session, const struct hello *other)
 
 /* --- two processes -------------------------------------------------------- */
 
-/* Opens an end and says where it is, or why there is none. */
+/* Opens an end and sends its address, or the error. */
 static int process_open(const struct pn_spec *spec, struct pn_session *session,
 			int control)
 {
@@ -660,8 +664,8 @@ static int child(const struct pn_spec *spec, struct pn_session *session,
 	struct hello other;
 	int ret;
 
-	/* A leader that is killed before it has spoken leaves no trace on the
-	 * device. */
+	/* A leader that is killed before its first message leaves no trace on
+	 * the device. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	ret = process_open(spec, session, control);
 	if (!ret)
@@ -675,7 +679,7 @@ static int child(const struct pn_spec *spec, struct pn_session *session,
 	return ret;
 }
 
-/* The follower is first: what keeps both from beginning is logged once. */
+/* The follower opens first, so that an error of both is logged once. */
 static int parent(const struct pn_spec *spec, struct pn_session *session,
 		  int control, pn_session_fn *fn, void *arg)
 {
@@ -699,7 +703,8 @@ static int fork_and_run(const struct pn_spec *spec, struct pn_session *session,
 	int ends[2], ret, status;
 	pid_t pid;
 
-	/* What is buffered must not be written by both. */
+	/* Flush, so that parent and child do not both write the buffered
+	 * output. */
 	fflush(NULL);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return -errno;
@@ -748,12 +753,12 @@ struct side {
 
 struct world {
 	struct pn_sim *sim;
-	struct side sides[2]; /* leader, follower */
+	struct side sides[2]; /* index 0: leader, 1: follower */
 	pn_session_fn *fn;
 	void *arg;
 };
 
-/* A context on a node's devices, which belong to the world. */
+/* A context on the devices of a node, which the simulation owns. */
 static int context_on(struct pn_sim *sim, unsigned node,
 		      struct pinion_context *context)
 {
@@ -777,12 +782,12 @@ static void side_close(struct side *side)
 	forget(&side->session);
 	pinion_endpoint_close(side->session.ep);
 	pn_context_close_caches(&side->context);
-	/* The other end sees it go and does not wait for ever. */
+	/* The other end notices the failure and does not wait forever. */
 	if (side->ret)
 		pn_device_close(side->context.device);
 }
 
-/* What either task does: the leader leads, the follower follows. */
+/* Runs the leader or the follower. */
 static void side_run(void *arg)
 {
 	struct side *side = arg;
@@ -830,8 +835,8 @@ int pn_session_run(const struct pn_spec *spec, pn_session_fn *fn, void *arg)
 	if (!params)
 		return run_processes(spec, fn, arg);
 	if (strstr(params, "data=none")) {
-		pn_error("sim:%s: orders travel as messages; leave data=none "
-			 "out",
+		pn_error("sim:%s: orders are messages with data; remove "
+			 "data=none",
 			 params);
 		return -EINVAL;
 	}

@@ -34,7 +34,7 @@ struct replay {
 	int error;
 };
 
-/* The helper's view of a request: sites are frames of their own. */
+/* Passes a request to the helper; the site is its only frame. */
 static void note(struct replay *r, const struct pn_trace_event *event,
 		 struct pn_call *call)
 {
@@ -52,7 +52,7 @@ static void note(struct replay *r, const struct pn_trace_event *event,
 	pn_window_add(&r->window, r->attr->window, call);
 }
 
-/* Until then what was put off is done: nobody else does it here. */
+/* Performs the deferred work until then, since no other thread does. */
 static void await(struct replay *r, const struct pn_trace_event *event)
 {
 	uint64_t due = r->start_ns + event->time_ns, now, next;
@@ -88,7 +88,7 @@ static int request(struct replay *r, const struct pn_trace_event *event)
 	return 0;
 }
 
-/* Does what an event says, if it is for us. */
+/* Replays an event if it concerns the cache. */
 static int play(struct replay *r, const struct pn_trace_event *event)
 {
 	if (!pn_range_valid((uintptr_t)event->addr, event->len))
