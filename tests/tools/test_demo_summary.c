@@ -69,7 +69,7 @@ static void auto_is_compared_with_the_others(void **state)
 			    PN_PROTOCOL_CACHED);
 	assert_says(&seen, "Messages of 1M: auto chose cached and took 50.00 "
 			   "us; copy 2.00 times that, demand 4.00 times that, "
-			   "the quickest (copy) 2.00 times.");
+			   "the fastest (copy) 2.00 times.");
 	assert_silent(&seen, "Messages of 8");
 }
 
@@ -89,10 +89,12 @@ static void a_machine_that_others_use_is_too_busy(void **state)
 						   .others = 20 } };
 
 	(void)state;
-	assert_says(&seen, "Others used 2 % of the processor time: the machine "
-			   "was idle enough.");
+	assert_says(
+		&seen,
+		"Other programs used 2 % of the processor time: the machine "
+		"was idle enough.");
 	seen.ticks.others = 610;
-	assert_says(&seen, "TOO BUSY TO TELL: others used 61 % of its");
+	assert_says(&seen, "TOO BUSY TO TELL: other programs used 61 %");
 	seen.virtual_time = true;
 	assert_silent(&seen, "TOO BUSY");
 }

@@ -71,7 +71,7 @@ class Sim(unittest.TestCase):
         done = run("sim", "cache", "--trace", self.file, "--budget",
                    "recorded")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("does not say how its cache was set up", done.stderr)
+        self.assertIn("has no configuration of its cache", done.stderr)
 
     def test_damage_is_named_with_its_place(self):
         with open(self.file, "w", encoding="ascii") as file:

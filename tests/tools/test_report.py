@@ -83,7 +83,7 @@ class Report(unittest.TestCase):
     def test_rows_become_figures_with_tables_beside_them(self):
         page = self.report(self.write(cache_rows()))
         self.assertEqual(page.seen.count("section"), 3)  # two, and profiles
-        for text in ("Hit ratio against budget, by policy", "lru", "cost",
+        for text in ("Hit ratio by budget and policy", "lru", "cost",
                      "64K", "128K", "30.00"):
             self.assertIn(text, page.text)
 
@@ -139,8 +139,8 @@ class Report(unittest.TestCase):
             for i in range(40):
                 print(f"{i},{0x100000 * (i % 4 + 1)},65536", file=file)
         page = self.report(path)
-        self.assertIn("How often buffers come again", page.text)
-        self.assertIn("What a cache of which size would find", page.text)
+        self.assertIn("Reuse of buffers", page.text)
+        self.assertIn("Hits by cache size", page.text)
         self.assertIn("90.00", page.text)  # 36 of 40
 
     def test_papers_stand_beside_what_was_found(self):
@@ -174,7 +174,7 @@ class Report(unittest.TestCase):
         for rows in ([], [{"bench": "nonsense", "x": 1}]):
             done = run("report", "--output", self.page, self.write(rows))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("makes a figure", done.stderr)
+            self.assertIn("no figure can be made", done.stderr)
         self.assertEqual(run("report").returncode, 2)
         self.assertEqual(run("report", "/nonexistent").returncode, 1)
 

@@ -89,7 +89,7 @@ class Processes(unittest.TestCase):
             w.process.wait()
             done = run("stat", str(w.pid))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("no process of this user", done.stderr)
+            self.assertIn("not a process of this user", done.stderr)
             self.assertNotIn(w.pid, boards())
 
     def test_the_next_process_sweeps_too(self):

@@ -120,7 +120,7 @@ class Damage(Folder):
 
     def test_what_is_no_trace_is_refused(self):
         path = self.write("a.csv", "hello\n")
-        self.assertRegex(run("trace", "show", path).stderr, "no trace")
+        self.assertRegex(run("trace", "show", path).stderr, "not a trace")
         self.assertEqual(run("trace", "show", self.path("none")).returncode, 1)
 
 

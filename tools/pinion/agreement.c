@@ -8,20 +8,21 @@
 
 #include "base/compiler.h"
 
-/* How a number follows from rows. */
+/* How a number is computed from rows. */
 enum how {
-	MEAN,  /* of the key over all rows */
-	MOST,  /* of the key */
-	LESS,  /* per cent by which it is less than in the rows of `base` */
-	TIMES, /* how many times that of the rows of `base` it is */
-	MEET,  /* the least reuse at which it reaches that of `base` */
+	MEAN,  /* mean of the key over all rows */
+	MOST,  /* largest value of the key */
+	LESS,  /* per cent less than in the rows of `base` */
+	TIMES, /* ratio to the rows of `base` */
+	MEET,  /* smallest reuse at which it reaches the rows of `base` */
 };
 
 struct claim {
 	const char *row, *where, *what, *unit;
 	double paper;
-	double low, high; /* ours agrees in between */
-	int good;	  /* beyond: 1 more is better, -1 less; 0 neither */
+	double low, high; /* range of agreement */
+	/* beyond the range: 1 more is better, -1 less is better, 0 neither */
+	int good;
 	enum how how;
 	const char *bench, *key;
 	const char *common[4]; /* conditions, as pn_row_meets() */
@@ -85,7 +86,7 @@ static const struct claim claims[] = {
 	  .low = 12,
 	  .high = 25,
 	  HELPER_NAS("lu"),
-	  .why = "each direction has buffers of its own in the shape; NPB's LU "
+	  .why = "each direction has its own buffers in the shape; NPB's LU "
 		 "shares one pair" },
 	{ .row = "H1",
 	  .where = "Helper (000), figure 11",
@@ -127,8 +128,8 @@ static const struct claim claims[] = {
 	  .high = 96,
 	  PREDICTOR("shortest", "2"),
 	  .key = "within_5_percent",
-	  .why = "the shapes repeat more exactly than real programs: noise of "
-		 "0.1 % alone" },
+	  .why = "the shapes repeat more exactly than real programs: their "
+		 "noise is only 0.1 %" },
 	{ .row = "H3",
 	  .where = "Helper (000), figure 5",
 	  .what = "predictions by call sites within 0.5 %",
@@ -171,7 +172,7 @@ static const struct claim claims[] = {
 	  .why = "as above" },
 	{ .row = "H7",
 	  .where = "Helper (000), section 4.3",
-	  .what = "what noting costs a message of 17 KiB",
+	  .what = "overhead of recording a message of 17 KiB",
 	  .unit = "%",
 	  .paper = 14.02,
 	  .low = 5,
@@ -180,7 +181,7 @@ static const struct claim claims[] = {
 	  .bench = "helper",
 	  .key = "overhead_percent",
 	  .common = { "experiment=recording", "bytes=17K" },
-	  .why = "real time: noise of the machine's load is part of it",
+	  .why = "real time: includes the noise of the machine's load",
 	  .command = "pinion bench helper --experiment recording" },
 	/* --- Heap --- */
 	{ .row = "A4",
@@ -373,7 +374,8 @@ static const struct claim claims[] = {
 	  .command = "pinion bench reuse --device sim:cost=rashti2011" },
 };
 
-/* Rows without a number of the paper's, or without one that can be had here. */
+/* Rows without a number in the paper, or with one that cannot be measured here.
+ */
 static const struct {
 	const char *row, *where, *what, *why;
 } tested[] = {
@@ -389,7 +391,7 @@ static const struct {
 	  "tests/helper/test_share.c, test_registry.c; pinion bench helper "
 	  "--experiment cores" },
 	{ "H9", "Helper (000), figure 3",
-	  "completes where leaving pinned does not fit the limit",
+	  "completes although leaving everything pinned exceeds the limit",
 	  "pinion bench helper --experiment limit: 3.58 GB against a peak of "
 	  "2.39 GB" },
 	{ "A1", "Heap (001)", "heap apart from malloc, thread caches",
@@ -429,7 +431,7 @@ static const struct {
 	  "tests/message/onesided/test_grants.c; see M10" },
 	{ "M9", "Region cache (003)", "registering against writing, by size",
 	  "pinion bench register: the paper's curve is a picture" },
-	{ "R2", "Reuse (004)", "puts and gets straight from buffers",
+	{ "R2", "Reuse (004)", "puts and gets directly from buffers",
 	  "tests/message/protocol/test_reuse.c, test_onesided.c" },
 	{ "R3", "Reuse (004)", "the buffer usage table",
 	  "tests/message/protocol/test_reuse.c" },
@@ -477,7 +479,7 @@ static double most_of(const struct claim *claim, const struct pn_rows *rows)
 	return most;
 }
 
-/* The value of base at the same reuse; NAN: none. */
+/* The value of `base` at the same reuse; NAN: none. */
 static double base_at(const struct claim *claim, const struct pn_rows *rows,
 		      double reuse)
 {
@@ -536,7 +538,7 @@ static enum pn_verdict judge(const struct claim *claim, double ours)
 	return PN_DIFFERS;
 }
 
-/* By paper, then by number; equal ones stay in order. */
+/* By paper, then by number: a stable order. */
 static int by_row(const void *a, const void *b)
 {
 	static const char papers[] = "HAPMR";

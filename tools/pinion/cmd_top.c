@@ -2,10 +2,10 @@
 /*
  * pinion top: this user's processes, live, in a terminal.
  *
- * Twice a second the boards are read (view.h) and everything is drawn anew:
- * the processes, and below them one process in detail. Rates are differences
- * between two looks. The picture is as wide and high as the terminal; 80 x 24
- * holds the essential, what does not fit is left out from below.
+ * Twice a second the statistics segments are read (view.h) and everything is
+ * drawn again: the processes, and below them one process in detail. Rates are
+ * differences between two samples. The picture fills the terminal; 80 x 24
+ * shows the essential lines, and lines that do not fit are left out from below.
  */
 #include <errno.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ struct values {
 };
 
 static const struct pn_option options[] = {
-	{ "interval", PN_OPTION_TIME, "500ms", "how often to look",
+	{ "interval", PN_OPTION_TIME, "500ms", "sampling interval",
 	  offsetof(struct values, interval), 10 * 1000 * 1000,
 	  UINT64_C(3600) * 1000 * 1000 * 1000, NULL },
 };
@@ -33,26 +33,26 @@ static const struct pn_option options[] = {
 #include <ncurses.h>
 
 #define MOST_PROCESSES 256
-#define HISTORY	       512 /* looks; no terminal is wider */
+#define HISTORY	       512 /* samples; more than the columns of any terminal */
 
 struct process {
 	int pid;
 	struct pn_view view;
-	double hits, misses, sent; /* so far */
+	double hits, misses, sent; /* number of samples */
 	double hits_rate, misses_rate, sent_rate;
-	double pinned[HISTORY]; /* a ring */
+	double pinned[HISTORY]; /* ring buffer */
 	unsigned nlooks;
-	bool seen; /* in this look */
+	bool seen; /* seen in this sample */
 };
 
 struct top {
 	struct process *processes;
 	unsigned n;
-	int only;   /* a pid; 0: all */
-	int chosen; /* the pid in detail; 0: the first */
+	int only;   /* the only pid; 0: all */
+	int chosen; /* the pid shown in detail; 0: the first */
 	bool frozen;
-	double seconds; /* since the last look */
-	int row;	/* where the next line is drawn */
+	double seconds; /* since the last sample */
+	int row;	/* row of the next line */
 };
 
 static volatile sig_atomic_t asked_to_end;
@@ -63,7 +63,7 @@ static void ask_to_end(int signal_number)
 	asked_to_end = 1;
 }
 
-/* --- looking -------------------------------------------------------------- */
+/* --- sampling ------------------------------------------------------------- */
 
 static struct process *process_of(struct top *top, int pid)
 {
@@ -77,7 +77,7 @@ static struct process *process_of(struct top *top, int pid)
 	return &top->processes[top->n++];
 }
 
-/* Everything an endpoint sent, by whatever protocol. */
+/* Messages of an endpoint, by any protocol. */
 static double messages_sent(const struct pn_view *view)
 {
 	const struct pn_stats_block *block = NULL;
@@ -166,7 +166,7 @@ static unsigned chosen_index(const struct top *top)
 
 /* --- drawing -------------------------------------------------------------- */
 
-/* A line; what does not fit is cut off. */
+/* Draws a line, cut at the width of the terminal. */
 static void line(struct top *top, int attributes, const char *fmt, ...)
 	PN_PRINTF(3, 4);
 
@@ -206,14 +206,14 @@ static const char *bytes_text(double bytes, char *buf)
 	return buf;
 }
 
-/* Hits of 100 pins. */
+/* Hits per 100 pins. */
 static double percent(double part, double rest)
 {
 	return part + rest > 0 ? 100 * part / (part + rest) : 0;
 }
 
-/* What the process may have pinned: the sum of its contexts' budgets, or its
- * own where that is less. */
+/* Bytes that the process may pin: the sum of its contexts' budgets, or the
+ * budget of the process if that is less. */
 static double budget_of(const struct process *p)
 {
 	double sum = pn_view_total(&p->view, "context", "max_bytes");
@@ -259,8 +259,8 @@ static double pinned_before(const struct process *p, unsigned looks)
 		       : 0;
 }
 
-/* Pinned memory over time, the newest on the right; full height is the budget,
- * or the peak when that is far below. */
+/* Pinned memory over time, newest on the right. Full height is the budget, or
+ * the peak if that is far below. */
 static void draw_history(struct top *top, const struct process *p)
 {
 	double budget = budget_of(p);
@@ -330,7 +330,7 @@ static void draw_helper(struct top *top, const struct process *p)
 	     pn_view_total(&p->view, "helper", "buffers"));
 }
 
-/* Which part of its messages went by which protocol. */
+/* The share of each protocol in its messages. */
 static void draw_protocols(struct top *top, const struct process *p)
 {
 	const struct pn_stats_block *block = NULL;
@@ -450,7 +450,7 @@ static void draw(struct top *top)
 
 /* --- the terminal --------------------------------------------------------- */
 
-/* False: to end. */
+/* Returns false to quit. */
 static bool press(struct top *top, int key)
 {
 	unsigned at = chosen_index(top);
@@ -476,7 +476,7 @@ static void catch_signals(void)
 		sigaction(numbers[i], &action, NULL);
 }
 
-/* Looks when it is time, draws after each key and each look. */
+/* Samples at the interval, draws after each key and each sample. */
 static void watch(struct top *top, uint64_t interval)
 {
 	uint64_t last = pn_clock_ns(), next = last + interval;
@@ -512,8 +512,7 @@ static int show(struct top *top, uint64_t interval)
 				      "prints the same figures");
 	screen = newterm(NULL, stdout, stdin);
 	if (!screen)
-		return pn_usage_error("top: the terminal '%s' is not known; "
-				      "set TERM",
+		return pn_usage_error("top: unknown terminal '%s'; set TERM",
 				      getenv("TERM") ? getenv("TERM") : "");
 	catch_signals();
 	cbreak();
@@ -559,17 +558,17 @@ static int run(const void *v, char *const *operands)
 	long pid = operands[0] ? strtol(operands[0], &end, 10) : 0;
 
 	if (*end || pid < 0 || pid > 1 << 22 || (operands[0] && !pid))
-		return pn_usage_error("top: '%s' is no process number",
+		return pn_usage_error("top: '%s' is not a process id",
 				      operands[0]);
 	if (operands[0] && operands[1])
-		return pn_usage_error("top: one process, or none for all");
+		return pn_usage_error("top: name at most one process");
 	return top_run(v, (int)pid);
 }
 
 const struct pn_command pn_cmd_top = {
 	.name = "top",
-	.help = "watch what running processes have pinned, and why",
-	.about = "Arrow keys choose the process to see in detail, p pauses, q "
+	.help = "watch the pinned memory of running processes",
+	.about = "Arrow keys select the process shown in detail, p pauses, q "
 		 "quits.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),

@@ -22,7 +22,8 @@ struct order {
 
 struct answer {
 	int status;
-	size_t wrong; /* CHECK, GRANT: where; len: nowhere */
+	/* CHECK, GRANT: offset of the first wrong byte; len: none */
+	size_t wrong;
 	struct pinion_exposure_key key;
 };
 
@@ -177,8 +178,8 @@ static int fetch_add(struct lead *l, uint64_t *old)
 		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
-/* One size: put and have it checked, have memory filled and get it, write into
- * a grant. */
+/* One size: put and let the follower check; let the follower fill and get;
+ * write into a grant. */
 static int check_size(struct lead *l, size_t offset, size_t len)
 {
 	struct order order = { CHECK, offset, len, l->demo->seed + len };

@@ -9,8 +9,8 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
-/* Beyond this share of the processor time for others, or when a core is so
- * many times slower than before, figures are not worth comparing. */
+/* If others use more than this share of the processor time, or a core is so
+ * many times slower than before, figures are not comparable. */
 #define BUSY_SHARE 0.2
 #define BUSY_PACE  1.5
 
@@ -21,7 +21,7 @@ static double seconds(const struct timeval *time)
 	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
-/* Of this process and of its children that have ended. */
+/* Ticks of this process and of its ended children. */
 static double own_ticks(void)
 {
 	double sum = 0;
@@ -66,7 +66,7 @@ void pn_demo_end(struct pn_demo_summary *seen)
 	read_ticks(&now);
 	seen->ticks.all = now.all - seen->ticks.all;
 	seen->ticks.others = now.others - seen->ticks.others;
-	/* Ticks are coarse. */
+	/* Ticks are coarse: the difference may be negative. */
 	if (seen->ticks.others < 0)
 		seen->ticks.others = 0;
 }
@@ -150,7 +150,7 @@ static void tell_registering(const struct pn_demo_summary *seen, FILE *file)
 	say(file, text);
 }
 
-/* The quickest of those that a program can ask for by name. */
+/* The fastest protocol that a program can select by name. */
 static int quickest(const struct pn_demo_size *size)
 {
 	int best = -1;
@@ -161,8 +161,8 @@ static int quickest(const struct pn_demo_size *size)
 	return best;
 }
 
-/* Beside what `auto` did: copying, registering for each message, and the best
- * that could have been chosen. */
+/* Compares `auto` with copying, with registering for each message, and with the
+ * fastest protocol. */
 static void tell_size(const struct pn_demo_size *size, FILE *file)
 {
 	const double mine = size->us[PN_PROTOCOL_AUTO];
@@ -184,7 +184,7 @@ static void tell_size(const struct pn_demo_size *size, FILE *file)
 				      pn_protocol_name((unsigned)id),
 				      size->us[id] / mine);
 	snprintf(text + n, sizeof(text) - (size_t)n,
-		 " the quickest (%s) %.2f times.",
+		 " the fastest (%s) %.2f times.",
 		 pn_protocol_name((unsigned)best), size->us[best] / mine);
 	say(file, text);
 }
@@ -199,26 +199,24 @@ static void tell_busy(const struct pn_demo_summary *seen, FILE *file)
 
 	if (seen->virtual_time)
 		snprintf(text, sizeof(text),
-			 "In virtual time it does not matter how busy the "
-			 "machine is.");
+			 "Virtual time does not depend on the load of the "
+			 "machine.");
 	else if (share > BUSY_SHARE)
-		snprintf(
-			text, sizeof(text),
-			"The machine was TOO BUSY TO TELL: others used %.0f %% "
-			"of its processor time. Run this again when it is "
-			"idle.",
-			100 * share);
+		snprintf(text, sizeof(text),
+			 "The machine was TOO BUSY TO TELL: other programs "
+			 "used %.0f %% of the processor time. Repeat the demo "
+			 "when the machine is idle.",
+			 100 * share);
 	else if (slow > BUSY_PACE)
 		snprintf(text, sizeof(text),
 			 "The machine was TOO BUSY TO TELL: a core was %.2g "
-			 "times slower for a while, as when it is shared. Run "
-			 "this again.",
+			 "times slower for a while, probably because it is "
+			 "shared. Repeat the demo.",
 			 slow);
 	else
 		snprintf(text, sizeof(text),
-			 "Others used %.0f %% of the processor time: the "
-			 "machine "
-			 "was idle enough.",
+			 "Other programs used %.0f %% of the processor time: "
+			 "the machine was idle enough.",
 			 100 * share);
 	say(file, text);
 }
@@ -228,9 +226,10 @@ static void tell_commands(const char *command, FILE *file)
 	static const struct {
 		const char *args, *why;
 	} next[] = {
-		{ "info", "what is allowed, and what it costs" },
-		{ "explain --bytes 1M --reuse 8", "why auto chooses what" },
-		{ "bench message --bytes 1M", "all protocols, taking turns" },
+		{ "info", "limits and costs of this machine" },
+		{ "explain --bytes 1M --reuse 8",
+		  "why auto selects a protocol" },
+		{ "bench message --bytes 1M", "compare all protocols" },
 	};
 
 	fprintf(file, "\nTry next:\n");

@@ -35,7 +35,7 @@ static bool same(const struct pn_row *a, const struct pn_row *b,
 			       pn_row_word(b, key, y, sizeof(y)));
 }
 
-/* Whether two rows of a plan belong into one picture. */
+/* Whether two rows of a plan belong to one figure. */
 static bool together(const struct pn_figure_plan *plan, const struct pn_row *a,
 		     const struct pn_row *b)
 {
@@ -60,8 +60,7 @@ static void curve_name(const struct pn_figure_plan *plan,
 		snprintf(buf, bytes, "%s", plan->y_label);
 }
 
-/* Where a word stands in a list; it is added when it is not there. -1: no
- * memory. */
+/* Returns the index of a word in a list, adding a new word. -1: no memory. */
 static long place_of(char ***list, size_t *n, const char *word)
 {
 	char **more;
@@ -77,10 +76,10 @@ static long place_of(char ***list, size_t *n, const char *word)
 	return more[*n] ? (long)(*n)++ : -1;
 }
 
-/* One row on its way into the grid. */
+/* A row as a point of the grid. */
 struct point {
 	double x, y;
-	size_t at; /* of x */
+	size_t at; /* x as text */
 	long curve;
 	char word[NAME];
 };
@@ -116,7 +115,7 @@ static int read_point(struct pn_figure *figure, const struct pn_row *row,
 	return 0;
 }
 
-/* Numbers: x values that differ, in order, each with its word. */
+/* Numeric x values: sorted and unique, each with its text. */
 static int number_places(struct pn_figure *figure, struct point *points,
 			 size_t n)
 {
@@ -135,7 +134,7 @@ static int number_places(struct pn_figure *figure, struct point *points,
 	return 0;
 }
 
-/* Rows of equal x and curve: the last counts. */
+/* If several rows have the same x and curve, the last one counts. */
 static int fill_grid(struct pn_figure *figure, struct point *points, size_t n)
 {
 	bool bars = figure->plan->style & PN_FIGURE_BARS;
@@ -219,7 +218,7 @@ static struct pn_figure *figure_add(struct pn_figures *figures)
 	return &more[figures->n++];
 }
 
-/* All figures of one plan. */
+/* Makes all figures of one plan. */
 static int follow_plan(const struct pn_figure_plan *plan,
 		       const struct pn_rows *rows, struct pn_figures *out)
 {
@@ -239,7 +238,7 @@ static int follow_plan(const struct pn_figure_plan *plan,
 		figure->plan = plan;
 		figure->about = rows->rows[i];
 		ret = make_figure(rows, figure, taken);
-		/* One point is no curve. */
+		/* A single point is no curve. */
 		if (!ret && figure->nx < 2 && !(plan->style & PN_FIGURE_BARS)) {
 			figure_fini(figure);
 			out->n--;

@@ -18,30 +18,32 @@
 #include "base/compiler.h"
 #include "base/stats_segment.h"
 
-#define MOMENT_MS   10
-#define PATIENCE_MS 500	  /* of one in a terminal that may know already */
-#define AGAIN_MS    1000  /* within that, the same signal is one */
-#define TELL_MS	    1000  /* orphans are told then, */
-#define KILL_MS	    3000  /* and killed then */
-#define ORPHANS_MS  60000 /* what is not gone then does not go */
+#define MOMENT_MS 10
+#define PATIENCE_MS                                                            \
+	500 /* before forwarding a signal that a terminal may have sent to the \
+	       launcher too */
+#define AGAIN_MS   1000	 /* the same signal within this time counts as one */
+#define TELL_MS	   1000	 /* orphans get SIGTERM after this time */
+#define KILL_MS	   3000	 /* and SIGKILL after this */
+#define ORPHANS_MS 60000 /* after this, remaining processes are given up */
 
 struct job {
 	pid_t launcher;
-	bool apart; /* in a group of its own */
-	bool over;  /* told to end, or the launcher was killed */
-	bool ended; /* the launcher; its status: */
+	bool apart; /* the launcher has its own process group */
+	bool over;  /* signalled to end, or the launcher was killed */
+	bool ended; /* the launcher has ended; its status: */
 	int status;
-	int number;	  /* the last signal that was to end it, */
-	uint64_t told_ns; /* and when */
+	int number;	  /* the last forwarded signal */
+	uint64_t told_ns; /* its time */
 	sigset_t held;
-	/* Children that we had before: whoever ran us left them. */
+	/* Children that existed before, left by the program that exec'd us. */
 	pid_t *strangers;
 	unsigned nstrangers;
 };
 
 /* --- children ------------------------------------------------------------- */
 
-/* Whose child a process is; 0: it is gone. */
+/* Returns the parent of a process; 0: the process has ended. */
 static pid_t parent_of(const char *pid)
 {
 	char path[64], text[512];
@@ -56,7 +58,7 @@ static pid_t parent_of(const char *pid)
 		close(fd);
 	}
 	text[n > 0 ? n : 0] = '\0';
-	/* The command before it can hold anything, parentheses too. */
+	/* The command name before it can contain anything, even parentheses. */
 	rest = strrchr(text, ')');
 	return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
 }
@@ -90,13 +92,14 @@ static void add_stranger(pid_t pid, void *arg)
 
 /* --- beginning ------------------------------------------------------------ */
 
-/* Signals are taken one by one. Those that nohup(1) has taken away stay so. */
+/* Signals are blocked and fetched one by one. Signals that nohup(1) ignores
+ * stay ignored. */
 static void hold_signals(sigset_t *held, sigset_t *before)
 {
 	static const int numbers[] = { SIGINT,	SIGTERM, SIGHUP, SIGQUIT,
 				       SIGUSR1, SIGUSR2, SIGCHLD };
 
-	signal(SIGCHLD, SIG_DFL); /* else nobody tells of its end */
+	signal(SIGCHLD, SIG_DFL); /* otherwise SIGCHLD is not delivered */
 	sigemptyset(held);
 	for (size_t i = 0; i < PN_ARRAY_LEN(numbers); i++)
 		sigaddset(held, numbers[i]);
@@ -113,7 +116,7 @@ static bool in_foreground(void)
 	return is;
 }
 
-/* Both sides set the group: whoever is first. */
+/* Parent and child both set the group, to avoid a race. */
 static int begin(struct job *job, int (*start)(const void *), const void *arg)
 {
 	sigset_t before;
@@ -137,7 +140,7 @@ static int begin(struct job *job, int (*start)(const void *), const void *arg)
 
 /* --- while it runs -------------------------------------------------------- */
 
-/* Children that have ended are let go; whether there are others. */
+/* Reaps ended children. Returns whether others remain. */
 static bool reap(struct job *job)
 {
 	int status;
@@ -169,7 +172,7 @@ static bool is_again(struct job *job, int number)
 	return again;
 }
 
-/* Whoever told the whole group told the launcher. */
+/* A signal to the whole group has reached the launcher. */
 static void give_it_time(struct job *job)
 {
 	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
@@ -189,7 +192,8 @@ static void pass_on(struct job *job, const siginfo_t *info)
 		if (is_again(job, number))
 			return;
 	}
-	/* A terminal's own (those that no process sent) it gets, too. */
+	/* The launcher gets signals of the terminal (which no process sent),
+	 * too. */
 	if (!job->apart && info->si_code > 0)
 		return;
 	if (!job->apart)
@@ -238,8 +242,8 @@ static void tell(pid_t pid, void *arg)
 	kill(pid, telling->number);
 }
 
-/* To every child of the job; how many there are. Nobody else gets a pid of
- * theirs: they are reaped here. */
+/* Signals every child of the job; returns their number. Pids are not reused
+ * meanwhile, since the children are reaped here. */
 static unsigned tell_all(const struct job *job, int number)
 {
 	struct telling telling = { job, number, 0 };
@@ -248,9 +252,9 @@ static unsigned tell_all(const struct job *job, int number)
 	return telling.n;
 }
 
-/* What a job that is over is told after so long, having been told `before`; 0:
- * nothing. Those whose parents are killed come to us meanwhile: again and
- * again. */
+/* Returns the signal that the processes of an ended job get after so much time,
+ * `before` being the last one; 0: none. Processes whose parents are killed
+ * become our children meanwhile, so this repeats. */
 static int press(const struct job *job, unsigned ms, int before)
 {
 	int number = ms >= KILL_MS ? SIGKILL : ms >= TELL_MS ? SIGTERM : 0;
@@ -260,8 +264,8 @@ static int press(const struct job *job, unsigned ms, int before)
 	return number;
 }
 
-/* What is left of the job; see launch.h. Time is what was waited here: a
- * machine that was suspended meanwhile has given nobody any. */
+/* Ends the rest of the job; see launch.h. Only the time waited here counts:
+ * while a machine is suspended, processes make no progress. */
 static void end_orphans(struct job *job)
 {
 	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
@@ -286,7 +290,8 @@ static void end_orphans(struct job *job)
 		if (ms < KILL_MS)
 			ms = KILL_MS;
 	}
-	fprintf(stderr, "pinion: processes of the job do not end\n");
+	fprintf(stderr,
+		"pinion: some processes of the job could not be killed\n");
 }
 
 int pn_launch(int (*start)(const void *arg), const void *arg)

@@ -11,7 +11,7 @@
 #define LIBRARY "libpinion.so.0"
 #define SITES	"libpinion-pmpi.so"
 
-/* Below the folder that this command is in. */
+/* A path below the folder of this command. */
 #define INSTALLED "../" PN_LIBDIR
 
 static bool is_file(const char *path)
@@ -52,7 +52,7 @@ static int find_folder(char out[PN_PATH_BYTES])
 	return ret || slash ? ret : -ENOENT;
 }
 
-/* Both parts, below the folder that libraries are in. */
+/* Provider and library, below the folder of libraries. */
 static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
 {
 	char provider[PN_PATH_BYTES];
@@ -63,7 +63,7 @@ static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
 	       is_file(provider) && is_file(out->library);
 }
 
-/* Beside the command, or where what is not for people is installed. */
+/* Beside the command, or in the folder of internal programs. */
 static int find_own(const char *bin, const char *name, char out[PN_PATH_BYTES])
 {
 	static const char *const places[] = { "", INSTALLED "/pinion/" };

@@ -35,7 +35,7 @@ static bool field_is_sound(const struct pn_stats_block *block,
 	       (field->type != PN_STATS_REAL || field->bytes == 8);
 }
 
-/* Whether all that a block refers to lies in it. */
+/* Whether everything that a block refers to is inside it. */
 static bool block_is_sound(const struct pn_stats_block *block, size_t left)
 {
 	if (left < sizeof(*block) || block->bytes > left ||
@@ -74,7 +74,7 @@ int pn_view_parse(unsigned char *bytes, size_t len, struct pn_view *view)
 		return -EPROTO;
 	found.used = atomic_load(&head->used);
 	if (found.used > len)
-		found.used = len; /* it has grown since it was copied */
+		found.used = len; /* the file has grown since it was copied */
 	for (size_t at = head->head_bytes; at < found.used;) {
 		const struct pn_stats_block *block = block_at(&found, at);
 
@@ -96,7 +96,7 @@ static void path_of(int pid, char *path, size_t bytes)
 		 (unsigned long long)pn_stats_namespace());
 }
 
-/* Whether a process has a file mapped. Who may not look believes it. */
+/* Whether a process has a file mapped. Without permission to look: yes. */
 static bool maps_it(int pid, const char *path)
 {
 	char name[64], line[512];
@@ -109,13 +109,14 @@ static bool maps_it(int pid, const char *path)
 		return errno != ENOENT;
 	while (!found && fgets(line, sizeof(line), maps))
 		found = strstr(line, path) && !strstr(line, "(deleted)");
-	/* Permission is asked for when it is read. */
+	/* The kernel checks the permission when the file is read. */
 	found |= ferror(maps);
 	fclose(maps);
 	return found;
 }
 
-/* The letter of /proc/PID/stat behind the name, which may hold anything. */
+/* Returns the state letter of /proc/PID/stat, behind the name, which can
+ * contain anything. */
 static char state_of(int pid)
 {
 	char name[64], line[512] = "";
@@ -137,7 +138,7 @@ static bool is_alive(int pid, const char *path)
 	       maps_it(pid, path);
 }
 
-/* Copies as much as is in use; the file is far longer. */
+/* Copies only the used part; the file is far longer. */
 static int copy_file(int fd, unsigned char **out, size_t *len)
 {
 	struct pn_stats_head head;
@@ -287,7 +288,7 @@ uint64_t pn_view_word(const struct pn_stats_block *block, unsigned row,
 	const unsigned char *at = place(block, row, field);
 	uint64_t word = 0;
 
-	/* Little-endian machines only, as everywhere in pinion. */
+	/* Little-endian only, as everywhere in pinion. */
 	memcpy(&word, at, field->bytes < 8 ? field->bytes : 8);
 	return word;
 }
@@ -335,7 +336,7 @@ const char *pn_view_text(const struct pn_stats_block *block, unsigned row,
 	return buf;
 }
 
-/* The next block of a kind that has the field; NULL: there is none. */
+/* Returns the next block of a kind that has the field; NULL: none. */
 static const struct pn_stats_block *next_with(
 	const struct pn_view *view, const struct pn_stats_block *block,
 	const char *kind, const char *name, double *value)

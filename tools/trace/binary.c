@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The binary form: blocks of several threads, merged by time.
+ * Reader of the binary format: blocks of several threads, merged by time.
  *
- * The file is read once, from its beginning to its end. A block stands in the
- * file where its thread asked for it, so about in the order of its first event:
- * `coming` is the next block of the file, of which only the head was looked at.
- * Blocks whose events are not all told yet are `open`; the event that is told
- * next is the earliest of the first ones that the open blocks have, once no
- * block that begins earlier is still to come. Blocks of one stream follow each
- * other: the later ones wait.
+ * The file is read once, from its beginning to its end. Blocks are in the file
+ * in the order in which threads allocated them, so approximately in the order
+ * of their first events. `coming` says that the input is at a block of which
+ * only the header has been read. `open` blocks still have unread events. The
+ * next event is the earliest among the first unread events of the open blocks,
+ * once no block that begins earlier can follow in the file. Blocks of one
+ * stream are read one after the other.
  *
- * A trace of one thread has one open block, whose events are decoded straight
+ * A trace of one thread has one open block, whose events are decoded directly
  * into the caller's array.
  */
 #include <errno.h>
@@ -19,29 +19,32 @@
 #include "tools/trace/trace_impl.h"
 #include "trace/format.h"
 
-/* Threads that record at the same time; more are told less in order. */
+/* Maximum number of open blocks. With more recording threads the order by time
+ * is approximate. */
 #define OPEN_MAX 256
 
 struct block {
 	uint8_t *bytes; /* PN_TRACE_BLOCK_BYTES */
 	const uint8_t *at, *end;
-	uint64_t offset; /* of the block in the file */
+	uint64_t offset; /* offset of the block in the file */
 	uint32_t stream;
 	struct pn_trace_event before;
-	struct pn_record first; /* decoded, not told yet */
+	struct pn_record first; /* decoded, not returned yet */
 };
 
 struct pn_binary {
-	struct block open[OPEN_MAX]; /* [0, nopen); bytes are kept for reuse */
+	/* [0, nopen); unused entries keep their bytes */
+	struct block open[OPEN_MAX];
 	unsigned nopen;
-	bool coming;	  /* the source stands at a block that is not open */
-	uint64_t next_ns; /* when that begins */
+	bool coming;	  /* the input is at a block that is not open yet */
+	uint64_t next_ns; /* its start time */
 	uint32_t next_used, next_stream;
 };
 
-/* --- what records say about the trace ------------------------------------- */
+/* --- metadata records -------------------------------------------------------
+ */
 
-static int learn_site(struct pn_trace *trace, const struct pn_record *record)
+static int store_site(struct pn_trace *trace, const struct pn_record *record)
 {
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
 	unsigned n = record->nblob / sizeof(*frames);
@@ -55,9 +58,10 @@ static int learn_site(struct pn_trace *trace, const struct pn_record *record)
 	return pn_sites_add(&trace->sites, record->event.site, frames, n);
 }
 
-/* Takes in what a record has besides its event. Whether it is an event at all:
- * 1, 0, or an error. */
-static int learn(struct pn_trace *trace, const struct pn_record *record)
+/* Stores the metadata of a record. Returns 1 if the record is an event, 0 if
+ * not, or an error. */
+static int store_metadata(struct pn_trace *trace,
+			  const struct pn_record *record)
 {
 	int ret = 0;
 
@@ -69,7 +73,7 @@ static int learn(struct pn_trace *trace, const struct pn_record *record)
 					    record->nblob);
 		return ret ? ret : 1;
 	case PN_RECORD_SITE:
-		return record->nblob ? learn_site(trace, record) : 0;
+		return record->nblob ? store_site(trace, record) : 0;
 	case PN_RECORD_OP:
 		return pn_ops_name(&trace->ops, record->event.op, record->blob,
 				   record->nblob);
@@ -88,8 +92,8 @@ static int damaged_at(struct pn_trace *trace, const struct block *block)
 	return ret;
 }
 
-/* Decodes the next event of a block into first. 1, 0 at the end, or an error.
- */
+/* Decodes the next event of a block into block->first. Returns 1, 0 at the end,
+ * or an error. */
 static int advance(struct pn_trace *trace, struct block *block)
 {
 	while (block->at < block->end) {
@@ -101,36 +105,35 @@ static int advance(struct pn_trace *trace, struct block *block)
 		if (!next || !pn_trace_event_is_valid(&block->first.event))
 			return damaged_at(trace, block);
 		block->at = next;
-		ret = learn(trace, &block->first);
+		ret = store_metadata(trace, &block->first);
 		if (ret)
 			return ret;
 	}
 	return 0;
 }
 
-/* Looks at the head of the next block that holds anything. */
+/* Reads the header of the next block that is not empty. */
 static int look_ahead(struct pn_trace *trace)
 {
 	struct pn_binary *b = trace->binary;
-	struct pn_input *source = &trace->source;
+	struct pn_input *input = &trace->input;
 
 	while (!b->coming) {
 		struct pn_trace_block head;
-		long n = pn_input_need(source, PN_TRACE_BLOCK_BYTES);
+		long n = pn_input_need(input, PN_TRACE_BLOCK_BYTES);
 
-		/* A file that is being written, or whose disk was full, may
-		 * end within a block that was never begun. */
+		/* A file that is being written, or whose disk was full, may end
+		 * inside a block that was never started. */
 		if (n <= 0 || n < (long)sizeof(head))
 			return n < 0 ? (int)n : 0;
-		memcpy(&head, source->buffer + source->at, sizeof(head));
+		memcpy(&head, input->buffer + input->at, sizeof(head));
 		if (head.magic && head.magic != PN_TRACE_BLOCK_MAGIC)
-			return pn_trace_set_damaged(
-				trace, "no block of a trace begins "
-				       "here");
+			return pn_trace_set_damaged(trace,
+						    "no block begins here");
 		if (head.used > PN_TRACE_BLOCK_ROOM)
 			return pn_trace_set_damaged(trace,
-						    "a block claims to hold "
-						    "more than it can");
+						    "the length of a block is "
+						    "larger than the block");
 		if ((long)(sizeof(head) + head.used) > n)
 			return pn_trace_set_damaged(
 				trace, "the file ends within a block");
@@ -139,21 +142,21 @@ static int look_ahead(struct pn_trace *trace)
 		b->next_used = head.magic ? head.used : 0;
 		b->coming = b->next_used;
 		if (!b->coming)
-			source->at += n < PN_TRACE_BLOCK_BYTES
-					      ? (size_t)n
-					      : PN_TRACE_BLOCK_BYTES;
+			input->at += n < PN_TRACE_BLOCK_BYTES
+					     ? (size_t)n
+					     : PN_TRACE_BLOCK_BYTES;
 	}
 	return 0;
 }
 
-/* Copies the coming block; it is among the open ones from now on, unless it
- * tells nothing. */
+/* Copies the coming block and adds it to the open blocks, unless it has no
+ * events. */
 static int open_block(struct pn_trace *trace)
 {
 	struct pn_binary *b = trace->binary;
-	struct pn_input *source = &trace->source;
+	struct pn_input *input = &trace->input;
 	struct block *block = &b->open[b->nopen];
-	size_t left = source->end - source->at;
+	size_t left = input->end - input->at;
 	size_t n = left < PN_TRACE_BLOCK_BYTES ? left : PN_TRACE_BLOCK_BYTES;
 	int ret;
 
@@ -162,13 +165,13 @@ static int open_block(struct pn_trace *trace)
 		if (!block->bytes)
 			return -ENOMEM;
 	}
-	memcpy(block->bytes, source->buffer + source->at, n);
+	memcpy(block->bytes, input->buffer + input->at, n);
 	block->at = block->bytes + sizeof(struct pn_trace_block);
 	block->end = block->at + b->next_used;
-	block->offset = pn_input_offset(source);
+	block->offset = pn_input_offset(input);
 	block->stream = b->next_stream;
 	block->before = (struct pn_trace_event){ .time_ns = b->next_ns };
-	source->at += n;
+	input->at += n;
 	b->coming = false;
 	ret = advance(trace, block);
 	if (ret > 0)
@@ -180,14 +183,14 @@ static void close_block(struct pn_binary *b, unsigned i)
 {
 	struct block closed = b->open[i];
 
-	/* In order: what comes first in the file comes first here. */
+	/* Keep the order of the file. */
 	b->nopen--;
 	memmove(&b->open[i], &b->open[i + 1],
 		(b->nopen - i) * sizeof(b->open[0]));
 	b->open[b->nopen] = closed;
 }
 
-/* Whether an open block before i is of the same stream. */
+/* Whether an earlier open block belongs to the same stream. */
 static bool waits(const struct pn_binary *b, unsigned i)
 {
 	for (unsigned j = 0; j < i; j++)
@@ -208,7 +211,7 @@ static unsigned earliest(const struct pn_binary *b)
 	return best;
 }
 
-/* Opens every block that begins no later than what would be told next. */
+/* Opens every block that begins no later than the next event. */
 static int open_due(struct pn_trace *trace)
 {
 	struct pn_binary *b = trace->binary;
@@ -224,10 +227,11 @@ static int open_due(struct pn_trace *trace)
 	return ret;
 }
 
-/* --- telling -------------------------------------------------------------- */
+/* --- merging -------------------------------------------------------------- */
 
-/* Until when block i may tell before another one has to be asked. */
-static uint64_t limit_of(const struct pn_binary *b, unsigned i)
+/* The time up to which the events of block i precede those of all other blocks.
+ */
+static uint64_t merge_limit(const struct pn_binary *b, unsigned i)
 {
 	uint64_t limit =
 		b->coming && b->nopen < OPEN_MAX ? b->next_ns : UINT64_MAX;
@@ -239,7 +243,7 @@ static uint64_t limit_of(const struct pn_binary *b, unsigned i)
 	return limit;
 }
 
-static void tell(struct pn_trace *trace, const struct pn_trace_event *event,
+static void emit(struct pn_trace *trace, const struct pn_trace_event *event,
 		 struct pn_trace_event *out)
 {
 	uint64_t start_ns = trace->info.start_ns;
@@ -249,17 +253,18 @@ static void tell(struct pn_trace *trace, const struct pn_trace_event *event,
 		event->time_ns > start_ns ? event->time_ns - start_ns : 0;
 }
 
-/* Tells from one block, at least one event. How many, or an error. */
-static int tell_from(struct pn_trace *trace, unsigned i,
-		     struct pn_trace_event *events, int max)
+/* Returns at least one event of block i. Returns the number of events, or an
+ * error. */
+static int emit_block(struct pn_trace *trace, unsigned i,
+		      struct pn_trace_event *events, int max)
 {
 	struct pn_binary *b = trace->binary;
 	struct block *block = &b->open[i];
-	uint64_t limit = limit_of(b, i);
+	uint64_t limit = merge_limit(b, i);
 	int n = 0, ret;
 
 	do {
-		tell(trace, &block->first.event, &events[n++]);
+		emit(trace, &block->first.event, &events[n++]);
 		ret = advance(trace, block);
 	} while (ret > 0 && n < max && block->first.event.time_ns <= limit);
 	if (ret < 0)
@@ -274,16 +279,16 @@ static int fill_binary(struct pn_trace *trace, struct pn_trace_event *events,
 {
 	int ret = open_due(trace);
 
-	/* What is open is told before the damage behind it. */
+	/* Events of open blocks are returned before the damage behind them. */
 	if (!trace->binary->nopen)
 		return ret;
 	if (ret) {
 		trace->binary->coming = false;
-		trace->source.ended = true;
-		trace->source.error = ret;
-		trace->source.at = trace->source.end;
+		trace->input.ended = true;
+		trace->input.error = ret;
+		trace->input.at = trace->input.end;
 	}
-	return tell_from(trace, earliest(trace->binary), events, max);
+	return emit_block(trace, earliest(trace->binary), events, max);
 }
 
 static void close_binary(struct pn_trace *trace)
@@ -302,24 +307,24 @@ static const struct pn_reader binary_reader = { fill_binary, close_binary };
 static const char *wrong_head(const struct pn_trace_head *head)
 {
 	if (head->order != PN_TRACE_ORDER)
-		return "recorded on a machine of another byte order";
+		return "recorded on a machine with another byte order";
 	if (head->version != PN_TRACE_VERSION)
-		return "of another version of the format; use the pinion that "
+		return "another version of the format; use the pinion that "
 		       "recorded it";
 	if (head->block_bytes != PN_TRACE_BLOCK_BYTES)
-		return "its blocks have a size that this version does not know";
+		return "unsupported size of blocks";
 	return NULL;
 }
 
 int pn_binary_recognise(struct pn_trace *trace)
 {
-	struct pn_input *source = &trace->source;
+	struct pn_input *input = &trace->input;
 	struct pn_trace_head head;
 	const char *wrong;
 
-	if (source->end - source->at < PN_TRACE_HEAD_BYTES)
+	if (input->end - input->at < PN_TRACE_HEAD_BYTES)
 		return 0;
-	memcpy(&head, source->buffer + source->at, sizeof(head));
+	memcpy(&head, input->buffer + input->at, sizeof(head));
 	if (head.magic != PN_TRACE_MAGIC)
 		return 0;
 	wrong = wrong_head(&head);
@@ -328,7 +333,7 @@ int pn_binary_recognise(struct pn_trace *trace)
 	trace->binary = calloc(1, sizeof(*trace->binary));
 	if (!trace->binary)
 		return -ENOMEM;
-	source->at += PN_TRACE_HEAD_BYTES;
+	input->at += PN_TRACE_HEAD_BYTES;
 	trace->info.format = PN_TRACE_BINARY;
 	trace->info.unpins = trace->info.sites = true;
 	trace->info.ops = true;

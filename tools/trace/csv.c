@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Text: `t_us,addr,len[,op[,site]]`, one request a line.
+ * The plain text format: `t_us,addr,len[,op[,site]]`, one request per line.
  *
- * Lines are parsed where they lie in the source's buffer; nothing is allocated
- * for one. A site is the text of its frames: its id is the text's hash, so that
- * the frames themselves are parsed once, when a site is new.
+ * Lines are parsed in place in the input buffer, without allocation. The id of
+ * a site is the hash of the text of its frames, so that the frames are parsed
+ * only once, when the site is new.
  */
 #include <errno.h>
 
@@ -40,13 +40,13 @@ int pn_text_site(struct pn_trace *trace, uint64_t id, struct line text)
 		if (!parse_hex(&text, &frames[n]) ||
 		    (text.at < text.end && *text.at++ != ';'))
 			return pn_trace_set_damaged(
-				trace, "a site is no list of hexadecimal "
-				       "numbers joined by ';'");
+				trace, "a site is not a list of hexadecimal "
+				       "numbers separated by ';'");
 	}
 	return pn_sites_add(&trace->sites, id, frames, n);
 }
 
-/* The id of a site's text; "" is no site. */
+/* Returns the id of a site's text; "" is no site. */
 static int site_of(struct pn_trace *trace, struct line text, uint64_t *id)
 {
 	*id = 0;
@@ -67,15 +67,16 @@ int pn_text_op(struct pn_trace *trace, struct line text,
 			       (size_t)(text.end - text.at));
 
 	if (op == -EBADMSG)
-		return pn_trace_set_damaged(
-			trace, "the operation's name is too long or odd");
+		return pn_trace_set_damaged(trace,
+					    "the operation's name is too long "
+					    "or has invalid characters");
 	if (op < 0)
 		return op;
 	event->op = (uint8_t)op;
 	return 0;
 }
 
-/* What the header announces behind the first three columns. */
+/* Parses the columns that the header line announces behind the first three. */
 static int parse_optional(struct pn_trace *trace, struct line *line,
 			  struct pn_trace_event *event)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Text with a column for each number of an event: what `pinion trace convert`
- * makes of a recording so that other tools can read it, and back.
+ * The full text format with one column per number of an event: `pinion trace
+ * convert` makes it from a recording so that other tools can read it, and back.
  *
- *	#pinion trace 1
- *	#pid,4711
- *	#cache,1,max_bytes=8388608,policy=lru,...
- *	#site,1f2e,558c70b29c12;7fb93335a24a
- *	time_ns,kind,decision,reason,addr,len,flags,handle,...
- *	0,pin,miss,new,0x7f3c5a000000,65536,0x1,0x55d0,0x1f2e,,1,1,0,send
+ * 	#pinion trace 1
+ * 	#pid,4711
+ * 	#cache,1,max_bytes=8388608,policy=lru,...
+ * 	#site,1f2e,558c70b29c12;7fb93335a24a
+ * 	time_ns,kind,decision,reason,addr,len,flags,handle,...
+ * 	0,pin,miss,new,0x7f3c5a000000,65536,0x1,0x55d0,0x1f2e,,1,1,0,send
  *
- * Lines that begin with # say something about the trace; those that nobody
- * knows are remarks. Words may be numbers; an empty field is 0, for the peer
- * nobody.
+ * Lines that begin with # are directives; unknown ones are comments. A number
+ * may replace a word. An empty field is 0; an empty peer means no peer.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +19,8 @@
 
 #include "tools/trace/text.h"
 
-/* --- what # lines say ----------------------------------------------------- */
+/* --- directives ------------------------------------------------------------
+ */
 
 #define FIELD(name, type)                                                 \
 	{                                                                 \
@@ -99,7 +99,7 @@ static bool set_field(const struct pn_cache_field *field, struct line value,
 	}
 }
 
-/* name=value; a name that nobody knows is of a later version. */
+/* Parses name=value; an unknown name is of a later version and ignored. */
 static bool parse_cache_field(struct line text,
 			      struct pn_trace_event_cache *cache)
 {
@@ -182,7 +182,7 @@ static int parse_directive(struct pn_trace *trace, struct line line)
 
 /* --- events --------------------------------------------------------------- */
 
-/* A number of at most `max`; empty: 0. */
+/* Parses a number of at most `max`; empty: 0. */
 static bool parse_below(struct line *line, uint64_t max, uint64_t *out)
 {
 	*out = 0;
@@ -191,7 +191,8 @@ static bool parse_below(struct line *line, uint64_t max, uint64_t *out)
 	return parse_number(line, out) && *out <= max;
 }
 
-/* A number where there is no word for it. */
+/* Sets *out to the number of the word, or parses a number if there is no such
+ * word (word < 0). */
 static bool word_or_number(struct line text, int word, uint8_t *out)
 {
 	uint64_t value = (uint64_t)word;
@@ -202,7 +203,7 @@ static bool word_or_number(struct line text, int word, uint8_t *out)
 	return value <= UINT8_MAX;
 }
 
-/* The first columns; what is wrong, or NULL. */
+/* Parses the first columns. Returns what is wrong, or NULL. */
 static const char *parse_words(struct line *line, struct pn_trace_event *e)
 {
 	struct line text;
@@ -213,19 +214,19 @@ static const char *parse_words(struct line *line, struct pn_trace_event *e)
 	if (!word_or_number(text, pn_trace_kind_number(text.at, length(text)),
 			    &e->kind) ||
 	    e->kind >= PN_EVENT_NKINDS || !skip_comma(line))
-		return "there is no such kind of event";
+		return "unknown kind of event";
 	text = parse_field(line);
 	if (!word_or_number(text,
 			    pn_trace_decision_number(e->kind, text.at,
 						     length(text)),
 			    &e->decision) ||
 	    !skip_comma(line))
-		return "there is no such decision";
+		return "unknown decision";
 	text = parse_field(line);
 	if (!word_or_number(text, pn_trace_reason_number(text.at, length(text)),
 			    &e->reason) ||
 	    !skip_comma(line))
-		return "there is no such reason";
+		return "unknown reason";
 	return NULL;
 }
 
@@ -267,7 +268,7 @@ static int parse_full(struct pn_trace *trace, struct line line,
 	if (!wrong && !pn_trace_event_is_valid(event))
 		wrong = "the range wraps around the end of the address space";
 	if (!wrong && memchr(line.at, ',', length(line)))
-		wrong = "more columns than there are";
+		wrong = "too many columns";
 	if (wrong)
 		return pn_trace_set_damaged(trace, "%s", wrong);
 	return pn_text_op(trace, line, event);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names of the numbers in cache/trace_event.h, in its order. */
+/*
+ * Names of the numbers in cache/event.h, in its order.
+ */
 #include <string.h>
 
 #include "base/compiler.h"

@@ -10,10 +10,12 @@
 #include "base/compiler.h"
 #include "base/range.h"
 
-#define SPACING ((uint64_t)1 << 20) /* from object to object: the largest */
-#define BASE	((uint64_t)1 << 32)
+#define SPACING                                                      \
+	((uint64_t)1 << 20) /* distance of objects: the largest size \
+			     */
+#define BASE ((uint64_t)1 << 32)
 
-/* 0: as the kind has it. */
+/* 0: the default of the kind. */
 struct shape {
 	uint64_t requests, objects, pages, skew, seed, phases;
 };
@@ -23,18 +25,18 @@ struct shape {
 static const struct pn_option options[] = {
 	{ "requests", PN_OPTION_NUMBER, "0", "how many", FIELD(requests), 0,
 	  UINT64_C(1) << 40, NULL },
-	{ "objects", PN_OPTION_NUMBER, "0", "how many buffers there are",
-	  FIELD(objects), 0, 1 << 24, NULL },
+	{ "objects", PN_OPTION_NUMBER, "0", "number of buffers", FIELD(objects),
+	  0, 1 << 24, NULL },
 	{ "pages", PN_OPTION_NUMBER, "0",
-	  "pages of the largest, a power of two; all smaller powers are as "
-	  "likely",
+	  "pages of the largest buffer, a power of two; all smaller powers are "
+	  "equally likely",
 	  FIELD(pages), 0, 256, NULL },
 	{ "skew", PN_OPTION_NUMBER, "0",
 	  "popularity falls as 1/rank to the power of this many hundredths",
 	  FIELD(skew), 0, 300, NULL },
-	{ "phases", PN_OPTION_NUMBER, "0", "how many phases", FIELD(phases), 0,
+	{ "phases", PN_OPTION_NUMBER, "0", "number of phases", FIELD(phases), 0,
 	  1 << 20, NULL },
-	{ "seed", PN_OPTION_NUMBER, "1", "chooses among equal workloads",
+	{ "seed", PN_OPTION_NUMBER, "1", "seed of the random numbers",
 	  FIELD(seed), 0, 0, NULL },
 };
 
@@ -42,11 +44,13 @@ static const struct pn_option options[] = {
 
 struct generator {
 	struct shape shape;
-	uint64_t at;		       /* cello92: where the disk's head is */
-	uint64_t client[CLIENT_SLOTS]; /* and what the client cache holds */
-	struct pn_workload *script;
+	/* cello92: position of the disk's head */
+	uint64_t at;
+	/* cello92: contents of the client cache */
+	uint64_t client[CLIENT_SLOTS];
+	struct pn_workload *workload;
 	uint64_t random;
-	double *chance;	     /* of an object or one of those before it */
+	double *chance;	     /* cumulative probability, by object */
 	uint8_t *log2_pages; /* by object */
 };
 
@@ -62,21 +66,21 @@ static uint64_t next_random(struct generator *g)
 	return g->random * UINT64_C(2685821657736338717);
 }
 
-static uint64_t below(struct generator *g, uint64_t bound)
+static uint64_t random_below(struct generator *g, uint64_t bound)
 {
 	return (next_random(g) >> 11) % bound;
 }
 
-static double unit(struct generator *g)
+static double random_unit(struct generator *g)
 {
 	return (double)(next_random(g) >> 11) * 0x1p-53;
 }
 
-/* An object by popularity. */
-static uint64_t popular(struct generator *g)
+/* Draws an object by popularity. */
+static uint64_t draw_object(struct generator *g)
 {
 	uint64_t low = 0, high = g->shape.objects - 1;
-	double x = unit(g) * g->chance[high];
+	double x = random_unit(g) * g->chance[high];
 
 	while (low < high) {
 		uint64_t middle = (low + high) / 2;
@@ -102,7 +106,7 @@ static int make_objects(struct generator *g)
 	for (uint64_t i = 0; i < n; i++) {
 		sum += pow((double)(i + 1), -(double)g->shape.skew / 100);
 		g->chance[i] = sum;
-		g->log2_pages[i] = (uint8_t)below(g, nsizes);
+		g->log2_pages[i] = (uint8_t)random_below(g, nsizes);
 	}
 	return 0;
 }
@@ -116,19 +120,19 @@ static int request(struct generator *g, uint64_t addr, uint64_t npages)
 					 .len = npages * PN_PAGE_BYTES,
 					 .kind = PN_WORKLOAD_PIN };
 
-	return pn_workload_add(g->script, &step);
+	return pn_workload_add(g->workload, &step);
 }
 
-/* An object whose size is that of `object`, at its place. */
-static int request_at(struct generator *g, uint64_t place, uint64_t object)
+/* Requests an object of the size of `object` at the address number `place`. */
+static int request_at(struct generator *g, uint64_t slot, uint64_t object)
 {
-	return request(g, BASE + place * SPACING,
+	return request(g, BASE + slot * SPACING,
 		       UINT64_C(1) << g->log2_pages[object]);
 }
 
 static int zipf(struct generator *g, uint64_t number)
 {
-	uint64_t object = popular(g);
+	uint64_t object = draw_object(g);
 
 	(void)number;
 	return request_at(g, object, object);
@@ -143,37 +147,39 @@ static int loop(struct generator *g, uint64_t number)
 
 static int scan(struct generator *g, uint64_t number)
 {
-	uint64_t place = g->shape.objects + number;
+	uint64_t slot = g->shape.objects + number;
 
 	if (number % 3)
 		return zipf(g, number);
-	return request_at(g, place, number % g->shape.objects);
+	return request_at(g, slot, number % g->shape.objects);
 }
 
 static int phases(struct generator *g, uint64_t number)
 {
 	uint64_t each = g->shape.requests / g->shape.phases + 1;
-	uint64_t object = popular(g);
+	uint64_t object = draw_object(g);
 
 	return request_at(g, number / each * g->shape.objects + object, object);
 }
 
-#define EXTENT	   (2 * PN_PAGE_BYTES) /* of the disk */
-#define RUN	   8		       /* extents read on, on average */
-#define MOST_TRIES 10000
+#define EXTENT	  (2 * PN_PAGE_BYTES) /* unit of the disk */
+#define RUN	  8		      /* average number of extents in a run */
+#define MAX_TRIES 10000
 
-/* What the client cache lets through, one extent after the other. On a disk
- * that is hardly larger than the client cache, that has a quarter of it. */
+/* The requests that miss the client cache, extent by extent. On a disk that is
+ * hardly larger than the client cache, the client cache has a quarter of the
+ * disk. */
 static int cello92(struct generator *g, uint64_t number)
 {
 	uint64_t n = g->shape.objects;
 	uint64_t nslots = n / 4 < CLIENT_SLOTS ? n / 4 + 1 : CLIENT_SLOTS;
-	uint64_t npages = below(g, 5) ? 2 : 1;
+	uint64_t npages = random_below(g, 5) ? 2 : 1;
 
 	(void)number;
-	for (unsigned tries = 0; tries < MOST_TRIES; tries++) {
-		/* The popular ones lie scattered over the disk. */
-		g->at = below(g, RUN) ? (g->at + 1) % n : popular(g) * 7919 % n;
+	for (unsigned tries = 0; tries < MAX_TRIES; tries++) {
+		/* Popular extents are scattered over the disk. */
+		g->at = random_below(g, RUN) ? (g->at + 1) % n
+					     : draw_object(g) * 7919 % n;
 		if (g->client[g->at % nslots] != g->at + 1)
 			break;
 	}
@@ -204,11 +210,11 @@ static const struct kind kinds[] = {
 	  { .requests = 1000000, .objects = 10000, .pages = 32, .skew = 100 },
 	  zipf },
 	{ "loop",
-	  "the same buffers over and over",
+	  "the same buffers in a loop",
 	  { .requests = 1000000, .objects = 1000, .pages = 32, .skew = 1 },
 	  loop },
 	{ "scan",
-	  "one in three is for a buffer that never returns",
+	  "one request in three is for a buffer that is never used again",
 	  { .requests = 1000000, .objects = 10000, .pages = 32, .skew = 100 },
 	  scan },
 	{ "phases",
@@ -275,7 +281,7 @@ static int parse(const char *spec, const struct kind **kind,
 	return 0;
 }
 
-int pn_generate(const char *spec, struct pn_workload *script,
+int pn_generate(const char *spec, struct pn_workload *workload,
 		struct pn_why *why)
 {
 	struct generator *g = calloc(1, sizeof(*g));
@@ -284,7 +290,7 @@ int pn_generate(const char *spec, struct pn_workload *script,
 
 	if (!g)
 		return -ENOMEM;
-	g->script = script;
+	g->workload = workload;
 	ret = parse(spec, &kind, &g->shape, why);
 	if (ret)
 		goto free_generator;
@@ -294,7 +300,8 @@ int pn_generate(const char *spec, struct pn_workload *script,
 		ret = kind->next(g, i);
 	if (ret)
 		snprintf(why->text, sizeof(why->text), "%s",
-			 ret == -ERANGE ? "its addresses are beyond 2^47"
+			 ret == -ERANGE ? "the addresses of its objects reach "
+					  "beyond 2^47"
 					: strerror(-ret));
 	free(g->chance);
 	free(g->log2_pages);

@@ -4,12 +4,12 @@
 
 #include "tools/trace/trace_impl.h"
 
-/* What zlib says about a read that brought less than asked for. */
-static int gzip_error(struct pn_input *source)
+/* The errno for a short read of zlib. */
+static int gzip_error(struct pn_input *input)
 {
 	int code;
 
-	gzerror(source->file, &code);
+	gzerror(input->file, &code);
 	switch (code) {
 	case Z_OK:
 	case Z_STREAM_END:
@@ -23,36 +23,36 @@ static int gzip_error(struct pn_input *source)
 	}
 }
 
-static void move_to_front(struct pn_input *source)
+static void move_to_front(struct pn_input *input)
 {
-	memmove(source->buffer, source->buffer + source->at,
-		source->end - source->at);
-	source->offset += source->at;
-	source->end -= source->at;
-	source->at = 0;
+	memmove(input->buffer, input->buffer + input->at,
+		input->end - input->at);
+	input->offset += input->at;
+	input->end -= input->at;
+	input->at = 0;
 }
 
-static void fill(struct pn_input *source)
+static void fill(struct pn_input *input)
 {
-	unsigned room = (unsigned)(PN_INPUT_BYTES - source->end);
-	int n = gzread(source->file, source->buffer + source->end, room);
+	unsigned capacity = (unsigned)(PN_INPUT_BYTES - input->end);
+	int n = gzread(input->file, input->buffer + input->end, capacity);
 
 	if (n > 0)
-		source->end += (size_t)n;
-	if (n == (int)room)
+		input->end += (size_t)n;
+	if (n == (int)capacity)
 		return;
-	source->ended = true;
-	source->error = gzip_error(source);
+	input->ended = true;
+	input->error = gzip_error(input);
 }
 
-long pn_input_need(struct pn_input *source, size_t want)
+long pn_input_need(struct pn_input *input, size_t want)
 {
 	pn_assert(want <= PN_INPUT_BYTES);
-	if (source->end - source->at < want && !source->ended) {
-		move_to_front(source);
-		fill(source);
+	if (input->end - input->at < want && !input->ended) {
+		move_to_front(input);
+		fill(input);
 	}
-	if (source->at == source->end)
-		return source->error;
-	return (long)(source->end - source->at);
+	if (input->at == input->end)
+		return input->error;
+	return (long)(input->end - input->at);
 }

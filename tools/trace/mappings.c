@@ -11,7 +11,7 @@ void pn_mappings_fini(struct pn_mappings *mappings)
 
 typedef bool touch_fn(struct pn_range mapping, struct pn_range range);
 
-/* Forgets those that the range touches in this way. */
+/* Removes the mappings for which touches(mapping, range) holds. */
 static void forget(struct pn_mappings *mappings, touch_fn *touches,
 		   struct pn_range range)
 {
@@ -37,15 +37,16 @@ void pn_mappings_split(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 {
 	pn_mappings_remove(mappings, addr, len);
-	if (mappings->n == mappings->room) {
-		size_t room = mappings->room ? 2 * mappings->room : 16;
+	if (mappings->n == mappings->capacity) {
+		size_t capacity =
+			mappings->capacity ? 2 * mappings->capacity : 16;
 		struct pn_range *at =
-			reallocarray(mappings->at, room, sizeof(*at));
+			reallocarray(mappings->at, capacity, sizeof(*at));
 
 		if (!at)
 			return -ENOMEM;
 		mappings->at = at;
-		mappings->room = room;
+		mappings->capacity = capacity;
 	}
 	mappings->at[mappings->n++] = (struct pn_range){ addr, len };
 	return 0;

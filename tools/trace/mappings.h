@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * mappings -- which ranges of a program's addresses were one mapping, as far as
- * its trace tells: what joining neighbours depends on.
+ * mappings -- which address ranges of a program were one mapping, as far as its
+ * trace tells. The cache merges neighbouring regions only inside one mapping.
  *
- * The trace has an answer for each time that the cache asked. The newest is
- * right; what it contradicts is forgotten. Few are ever known, so they stand in
- * an array that is searched from its end.
+ * The trace has one answer per question of the cache. The newest answer is
+ * right; older ones that it contradicts are removed. Few mappings are known at
+ * a time, so they are an array that is searched from its end.
  */
 #ifndef PN_TOOLS_TRACE_MAPPINGS_H
 #define PN_TOOLS_TRACE_MAPPINGS_H
@@ -15,22 +15,23 @@
 
 #include "base/range.h"
 
-/* All zero: none is known. */
+/* All zero: no mapping is known. */
 struct pn_mappings {
 	struct pn_range *at;
-	size_t n, room;
+	size_t n, capacity;
 };
 
 void pn_mappings_fini(struct pn_mappings *mappings);
 /* -ENOMEM. */
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len);
-/* The range is in no single one. */
+/* The range is not in a single mapping: removes every mapping that covers it.
+ */
 void pn_mappings_split(struct pn_mappings *mappings, uintptr_t addr,
 		       size_t len);
-/* The memory went away: what overlaps is known no longer. */
+/* The memory was released: removes every mapping that overlaps. */
 void pn_mappings_remove(struct pn_mappings *mappings, uintptr_t addr,
 			size_t len);
-/* Whether the range is known to lie in one. */
+/* Whether one known mapping covers the range. */
 bool pn_mappings_cover(const struct pn_mappings *mappings, uintptr_t addr,
 		       size_t len);
 

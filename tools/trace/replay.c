@@ -12,8 +12,8 @@
 #include "tools/trace/mappings.h"
 #include "tools/trace/offline.h"
 
-/* Traces may begin at address 0, which is no buffer's: all of them move up to
- * where no program's addresses are. */
+/* Traces may begin at address 0, which the cache refuses: all addresses are
+ * shifted beyond the address space of programs. */
 #define SHIFT ((uint64_t)1 << 47)
 
 /* --- a device that counts --------------------------------------------------
@@ -56,13 +56,13 @@ static void count_deregister(struct pn_device *device, struct pn_mr *const *mrs,
 	counter->nbatches++;
 }
 
-static void nothing_pinned(struct pn_device *device, struct pn_pinned *out)
+static void zero_pinned(struct pn_device *device, struct pn_pinned *out)
 {
 	(void)device;
 	*out = (struct pn_pinned){ 0 };
 }
 
-static uint64_t no_time(struct pn_device *device)
+static uint64_t zero_time(struct pn_device *device)
 {
 	(void)device;
 	return 0;
@@ -74,7 +74,7 @@ static void block(struct pn_device *device, _Atomic uint32_t *word,
 	(void)device;
 	(void)value;
 	(void)deadline_ns;
-	pn_assert(!word); /* nobody else could wake us */
+	pn_assert(!word); /* no other thread could wake the caller */
 }
 
 static void unblock(struct pn_device *device, _Atomic uint32_t *word)
@@ -87,8 +87,8 @@ static const struct pn_device_ops counter_ops = {
 	.kind = "replay",
 	.reg = count_register,
 	.dereg = count_deregister,
-	.pinned = nothing_pinned,
-	.now = no_time,
+	.pinned = zero_pinned,
+	.now = zero_time,
 	.block = block,
 	.unblock = unblock,
 };
@@ -101,14 +101,14 @@ static double ns_of(const struct pn_profile *profile,
 
 static void counter_init(struct counter *counter,
 			 const struct pn_profile *profile,
-			 const struct pn_workload *script)
+			 const struct pn_workload *workload)
 {
 	*counter = (struct counter){
 		.base = {
 			.ops = &counter_ops,
 			.caps = PN_CAP_VIRTUAL_TIME |
-				(script->read_only ? PN_CAP_READ_ONLY : 0) |
-				(script->one_segment ? PN_CAP_ONE_SEGMENT : 0),
+				(workload->read_only ? PN_CAP_READ_ONLY : 0) |
+				(workload->one_segment ? PN_CAP_ONE_SEGMENT : 0),
 			.limits = { .max_mr_bytes = SIZE_MAX,
 				    .max_mrs = SIZE_MAX,
 				    .max_pinned_bytes = SIZE_MAX },
@@ -126,7 +126,7 @@ static void counter_init(struct counter *counter,
 	};
 }
 
-/* The paper's formula 1. */
+/* Formula 1 of the paper Region cache. */
 static double total_us(const struct counter *counter,
 		       const struct pn_profile *profile)
 {
@@ -144,17 +144,19 @@ static double total_us(const struct counter *counter,
  */
 
 struct run {
-	const struct pn_workload *script;
+	const struct pn_workload *workload;
 	const struct pn_replay_attr *attr;
 	struct pn_replay_result *result;
 	struct counter counter;
 	struct pn_budget budget;
 	struct pn_mappings mappings;
 	struct pn_cache *cache;
-	struct pinion_pin *held; /* by number - 1; nsegments 0: not held */
+	struct pinion_pin *held; /* index: hold - 1; nsegments 0: not held */
 	size_t now;		 /* number of the step */
-	size_t others_bytes, others_regions; /* of the budget, as of OTHERS */
-	struct pn_policy *policy; /* offline; NULL: the cache's own */
+	/* part of the budget that OTHERS steps charged */
+	size_t others_bytes, others_regions;
+	/* the offline policy; NULL: the cache's own policy */
+	struct pn_policy *policy;
 	bool bypass;
 };
 
@@ -163,7 +165,7 @@ static struct pn_range pages_of(const struct pn_workload_step *step)
 	return pn_range_pages(step->addr + SHIFT, step->len, PN_PAGE_BYTES);
 }
 
-/* No room for it in this budget: registered for this request alone. */
+/* The request does not fit the budget: register it for this request only. */
 static void pin_oversize(struct run *run, const struct pn_workload_step *step)
 {
 	struct pn_range pages = pages_of(step);
@@ -176,7 +178,7 @@ static void pin_oversize(struct run *run, const struct pn_workload_step *step)
 	counter->deregistered_pages += pages.len >> PN_PAGE_SHIFT;
 }
 
-static int play_pin(struct run *run, const struct pn_workload_step *step)
+static int replay_pin(struct run *run, const struct pn_workload_step *step)
 {
 	unsigned flags = pn_trace_event_pin_flags(step->flags) |
 			 (run->bypass ? PINION_PIN_BYPASS : 0);
@@ -204,17 +206,18 @@ static int play_pin(struct run *run, const struct pn_workload_step *step)
 	return 0;
 }
 
-static void play_unpin(struct run *run, const struct pn_workload_step *step)
+static void replay_unpin(struct run *run, const struct pn_workload_step *step)
 {
 	struct pinion_pin *pin = &run->held[step->hold - 1];
 
-	/* 0: it was oversize. */
+	/* 0: the pin did not fit the budget. */
 	if (pin->nsegments)
 		pn_cache_unpin(run->cache, pin);
 }
 
-/* From what others have to what they should have. */
-static int take_more(struct run *run, size_t bytes, size_t regions)
+/* Charges the difference between the current and the requested share of others.
+ */
+static int charge_others(struct run *run, size_t bytes, size_t regions)
 {
 	int ret;
 
@@ -227,7 +230,8 @@ static int take_more(struct run *run, size_t bytes, size_t regions)
 			      regions > run->others_regions
 				      ? regions - run->others_regions
 				      : 0);
-	/* In a smaller budget than the program's there may be none. */
+	/* A replay with a smaller budget than the recorded one may have no
+	 * space. */
 	if (ret)
 		return ret == -ENOBUFS ? 0 : ret;
 	run->others_bytes =
@@ -237,7 +241,7 @@ static int take_more(struct run *run, size_t bytes, size_t regions)
 	return 0;
 }
 
-static int play_others(struct run *run, size_t bytes, size_t regions)
+static int replay_others(struct run *run, size_t bytes, size_t regions)
 {
 	size_t less_bytes =
 		run->others_bytes > bytes ? run->others_bytes - bytes : 0;
@@ -248,16 +252,16 @@ static int play_others(struct run *run, size_t bytes, size_t regions)
 	pn_budget_uncharge(&run->budget, less_bytes, less_regions);
 	run->others_bytes -= less_bytes;
 	run->others_regions -= less_regions;
-	return take_more(run, bytes, regions);
+	return charge_others(run, bytes, regions);
 }
 
-static void play_release(struct run *run, const struct pn_workload_step *step)
+static void replay_release(struct run *run, const struct pn_workload_step *step)
 {
 	pn_cache_invalidate(run->cache, step->addr + SHIFT, step->len);
 	pn_mappings_remove(&run->mappings, step->addr + SHIFT, step->len);
 }
 
-static int play_mapping(struct run *run, const struct pn_workload_step *step)
+static int replay_mapping(struct run *run, const struct pn_workload_step *step)
 {
 	uintptr_t addr = step->addr + SHIFT;
 
@@ -267,47 +271,47 @@ static int play_mapping(struct run *run, const struct pn_workload_step *step)
 	return 0;
 }
 
-static int play_step(struct run *run, const struct pn_workload_step *step)
+static int replay_step(struct run *run, const struct pn_workload_step *step)
 {
 	switch ((enum pn_workload_step_kind)step->kind) {
 	case PN_WORKLOAD_PIN:
-		return play_pin(run, step);
+		return replay_pin(run, step);
 	case PN_WORKLOAD_UNPIN:
-		play_unpin(run, step);
+		replay_unpin(run, step);
 		return 0;
 	case PN_WORKLOAD_RELEASE:
-		play_release(run, step);
+		replay_release(run, step);
 		return 0;
 	case PN_WORKLOAD_FLUSH:
 		pn_cache_flush(run->cache);
 		return 0;
 	case PN_WORKLOAD_OTHERS:
-		return play_others(run, step->len, step->addr);
+		return replay_others(run, step->len, step->addr);
 	case PN_WORKLOAD_MERGE:
 		pn_cache_set_merging(run->cache, step->hold);
 		return 0;
 	case PN_WORKLOAD_MAPPING:
-		return play_mapping(run, step);
+		return replay_mapping(run, step);
 	}
 	return -EINVAL;
 }
 
 #define PROGRESS_STEPS 65536
 
-static int play(struct run *run)
+static int replay_steps(struct run *run)
 {
-	const struct pn_workload *script = run->script;
+	const struct pn_workload *workload = run->workload;
 	_Atomic uint64_t *progress = run->attr->progress;
 	int ret = 0;
 
-	for (run->now = 0; run->now < script->nsteps && !ret; run->now++) {
-		ret = play_step(run, &script->steps[run->now]);
+	for (run->now = 0; run->now < workload->nsteps && !ret; run->now++) {
+		ret = replay_step(run, &workload->steps[run->now]);
 		if (progress && !((run->now + 1) % PROGRESS_STEPS))
 			atomic_fetch_add(progress, PROGRESS_STEPS);
 	}
 	if (progress)
-		atomic_fetch_add(progress, script->nsteps % PROGRESS_STEPS);
-	for (uint32_t i = 0; i < script->nholds; i++)
+		atomic_fetch_add(progress, workload->nsteps % PROGRESS_STEPS);
+	for (uint32_t i = 0; i < workload->nholds; i++)
 		if (run->held[i].nsegments)
 			pn_cache_unpin(run->cache, &run->held[i]);
 	return ret;
@@ -343,7 +347,7 @@ static int open_cache(struct run *run)
 		.policy = run->bypass ? "lru" : attr->policy,
 		.max_region_bytes = attr->max_region_bytes,
 		.batch = attr->batch,
-		.no_merge = !run->script->mappings || !run->script->joins,
+		.no_merge = !run->workload->mappings || !run->workload->merge,
 		.no_monitor = true,
 		.no_worker = true,
 		.alone = true,
@@ -384,11 +388,11 @@ static void collect(struct run *run)
 	out->total_us = total_us(&run->counter, run->attr->profile);
 }
 
-int pn_replay(const struct pn_workload *script,
+int pn_replay(const struct pn_workload *workload,
 	      const struct pn_replay_attr *attr, struct pn_replay_result *out)
 {
 	struct run run = {
-		.script = script,
+		.workload = workload,
 		.attr = attr,
 		.result = out,
 		.bypass = !strcmp(attr->policy, "none"),
@@ -397,16 +401,16 @@ int pn_replay(const struct pn_workload *script,
 	int ret;
 
 	*out = (struct pn_replay_result){ 0 };
-	counter_init(&run.counter, attr->profile, script);
+	counter_init(&run.counter, attr->profile, workload);
 	pn_budget_init(&run.budget, &run.counter.base, attr->max_bytes,
 		       attr->max_regions ? attr->max_regions : SIZE_MAX, 1);
-	run.held = calloc(script->nholds + 1, sizeof(*run.held));
+	run.held = calloc(workload->nholds + 1, sizeof(*run.held));
 	if (!run.held)
 		return -ENOMEM;
 	ret = open_cache(&run);
 	if (ret)
 		goto free_held;
-	ret = play(&run);
+	ret = replay_steps(&run);
 	if (!ret)
 		collect(&run);
 	out->cpu_s = cpu_seconds() - start;

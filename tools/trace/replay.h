@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * replay -- what another policy or budget would have done with the requests of
- * a program that ran before.
+ * a recorded program.
  *
- * The requests go through the real cache (src/cache), hit path, regions,
- * policies and all, so there is no second idea of a region that could differ.
- * Only the device is not real: it registers nothing, counts, and knows what
- * a cost profile says. Time stands still; nobody else uses the cache, so it
- * needs no barriers.
+ * The requests go through the real cache (src/cache) with its hit path, regions
+ * and policies; there is no second model of a region that could differ. Only
+ * the device is not real: it registers nothing, counts, and has the costs of a
+ * profile. Time stands still. No other thread uses the cache, so it needs no
+ * barriers.
  *
- * A request larger than the budget is a miss, registered and released at once.
- * So is one that finds no room because all that is cached is in use.
- * Total time is the paper's formula 1 (Region cache): every registration pays
- * fixed + pages * page, every batch of deregistrations its fixed part once.
- * What is still cached at the end was not deregistered and is not counted.
+ * A request larger than the budget is a miss that is registered and
+ * deregistered at once. So is a request for which the budget has no space
+ * because all cached regions are in use. Total time is formula 1 of the paper
+ * Region cache: each registration pays fixed + pages * page, each batch of
+ * deregistrations pays its fixed cost once. Regions that are still cached at
+ * the end were not deregistered and are not counted.
  *
- * Threads: any number of runs at a time, each in a thread of its own.
+ * Threads: any number of runs at a time, each in its own thread.
  * Errors: negative errno.
  */
 #ifndef PN_TOOLS_TRACE_REPLAY_H
@@ -37,22 +38,23 @@ struct pn_replay_attr {
 	unsigned batch;		 /* 0: the cache's default */
 	const struct pn_profile *profile;
 	const struct pn_next_use *next_use; /* for offline */
-	_Atomic uint64_t *progress;	    /* counts steps; may be NULL */
+	/* incremented by the number of replayed steps; may be NULL */
+	_Atomic uint64_t *progress;
 };
 
 struct pn_replay_result {
 	uint64_t requests, hits, misses;
-	uint64_t oversize; /* misses that no budget of this size could keep */
+	uint64_t oversize; /* misses that did not fit the budget */
 	uint64_t registrations, registered_bytes;
 	uint64_t deregistrations, deregister_batches;
 	uint64_t evictions, merges;
 	size_t peak_bytes;
 	double total_us;
-	double cpu_s; /* of the thread */
+	double cpu_s; /* CPU time of the calling thread */
 };
 
 /* -EINVAL: no such policy; -ENOMEM, -EMFILE. */
-int pn_replay(const struct pn_workload *script,
+int pn_replay(const struct pn_workload *workload,
 	      const struct pn_replay_attr *attr, struct pn_replay_result *out);
 
 #endif

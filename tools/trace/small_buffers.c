@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static void use(struct pn_small_buffers *small, const struct pn_trace_event *e)
+static void count_use(struct pn_small_buffers *small,
+		      const struct pn_trace_event *e)
 {
 	struct pn_usage_entry *entry;
 
@@ -11,7 +12,7 @@ static void use(struct pn_small_buffers *small, const struct pn_trace_event *e)
 		return;
 	small->requests++;
 	entry = pn_usage_find(&small->usage, e->addr);
-	small->again += entry != NULL;
+	small->reuses += entry != NULL;
 	if (!entry)
 		entry = pn_usage_add(&small->usage, e->addr);
 	if (!entry)
@@ -28,13 +29,14 @@ static bool is_transfer(const struct pn_trace_event *e)
 	       e->kind == PN_EVENT_GET;
 }
 
-/* A trace that knows of transfers has pins that serve them. */
+/* In a trace with transfers the pins serve the transfers and are not counted.
+ */
 static void begin_transfers(struct pn_small_buffers *small)
 {
 	if (small->transfers)
 		return;
 	small->transfers = true;
-	small->requests = small->again = 0;
+	small->requests = small->reuses = 0;
 	pn_usage_fini(&small->usage);
 }
 
@@ -47,10 +49,10 @@ void pn_small_buffers_add(struct pn_small_buffers *small,
 
 		if (is_transfer(e)) {
 			begin_transfers(small);
-			use(small, e);
+			count_use(small, e);
 		} else if (e->kind == PN_EVENT_PIN && !small->transfers &&
 			   !strstr(pn_trace_op_name(trace, e->op), "recv")) {
-			use(small, e);
+			count_use(small, e);
 		}
 	}
 }
@@ -60,7 +62,7 @@ void pn_small_buffers_sum(const struct pn_small_buffers *small,
 			  struct pn_small_buffers_sums *out)
 {
 	*out = (struct pn_small_buffers_sums){ .buffers = small->requests -
-							  small->again };
+							  small->reuses };
 	for (uint32_t i = 1; i <= small->usage.nentries; i++) {
 		const struct pn_usage_entry *e = &small->usage.entries[i];
 

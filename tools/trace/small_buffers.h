@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * small -- how often a program uses its small buffers again: the statistics of
- * the paper Reuse, tables 1 and 3.
+ * small_buffers -- how often a program reuses its small buffers: the statistics
+ * of tables 1 and 3 of the paper Reuse.
  *
- * Buffers are told apart by their address, as the table that decides about
- * them does (message/protocol/usage.h, which counts them here, too): those in
- * one page are different ones. Only what a program sends, puts or gets is
- * counted; of a plain list of requests (CSV) all but those whose operation is a
- * receive. Beyond 2^20 buffers each use counts as one of a new buffer. Threads:
- * it belongs to one.
+ * A buffer is identified by its address, as in the table that decides about
+ * direct sends (message/usage.h, which counts here, too): two addresses in one
+ * page are two buffers. Only buffers that the program sends, puts or gets are
+ * counted; of a plain trace (CSV) all requests whose operation is not a
+ * receive. Beyond 2^20 buffers each use counts as the use of a new buffer.
+ * Threads: one.
  */
 #ifndef PN_TOOLS_TRACE_SMALL_BUFFERS_H
 #define PN_TOOLS_TRACE_SMALL_BUFFERS_H
@@ -16,22 +16,22 @@
 #include "message/protocol/usage.h"
 #include "tools/trace/trace.h"
 
-/* max_bytes is set by the caller, the rest zero. */
+/* The caller sets max_bytes; the rest starts as zero. */
 struct pn_small_buffers {
-	uint64_t max_bytes; /* longer ones are not small */
+	uint64_t max_bytes; /* longer buffers are not counted */
 	uint64_t requests;
-	uint64_t again;	       /* of a buffer that was used before */
-	struct pn_usage usage; /* served: uses; credit: the longest */
-	bool transfers; /* sends and the like were seen, not pins alone */
+	uint64_t reuses;       /* requests for a buffer that was used before */
+	struct pn_usage usage; /* served: number of uses; credit: longest use */
+	bool transfers;	       /* the trace has transfers, not only pins */
 };
 
-/* What a buffer of that length must be used for to be frequent. */
+/* Number of uses that makes a buffer of that length frequent. */
 typedef double pn_min_uses_fn(void *arg, uint64_t len);
 
 struct pn_small_buffers_sums {
 	uint64_t buffers;
-	uint64_t most_uses, most_bytes; /* of the buffer used most */
-	uint64_t counted, frequent;	/* of at least min_bytes */
+	uint64_t most_uses, most_bytes; /* of the most used buffer */
+	uint64_t counted, frequent;	/* buffers of at least min_bytes */
 };
 
 void pn_small_buffers_add(struct pn_small_buffers *small,

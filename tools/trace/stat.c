@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Distances by a Fenwick tree over the order of use: each buffer stands at the
- * slot of its last use with its number of pages, so the pages used since are
- * the sum over all slots behind it. When the slots run out, the buffers close
- * ranks.
+ * Reuse distances with a Fenwick tree over the order of use: each buffer
+ * occupies the slot of its last use with its number of pages, so the pages used
+ * since then are the sum over all later slots. When the slots run out, the
+ * occupied slots are renumbered without gaps.
  */
 #include "tools/trace/stat.h"
 
@@ -16,21 +16,21 @@
 struct buffer {
 	uint64_t first, npages; /* npages 0: free */
 	uint64_t uses;
-	uint32_t slot; /* of its last use, from 1 */
+	uint32_t slot; /* slot of its last use, from 1 */
 };
 
 struct pn_stat_work {
 	struct buffer *buffers; /* open addressing, at most half full */
 	uint32_t mask, n;
 	uint64_t *tree;	 /* Fenwick: pages by slot, from 1 */
-	uint32_t *owner; /* of a slot: place in buffers + 1; 0: nobody */
+	uint32_t *owner; /* by slot: index in buffers + 1; 0: free slot */
 	uint32_t nslots, last;
-	uint64_t live; /* pages of all buffers */
+	uint64_t live; /* total pages of all buffers */
 	struct pn_stat_site *sites;
 	uint32_t site_mask, nsites;
 };
 
-#define FIRST 1024
+#define INITIAL_SLOTS 1024
 
 /* --- the tree --------------------------------------------------------------
  */
@@ -41,7 +41,7 @@ static void tree_add(struct pn_stat_work *w, uint32_t slot, uint64_t pages)
 		w->tree[slot] += pages;
 }
 
-/* Pages at slots up to this one. */
+/* Sum of the pages in slots up to this one. */
 static uint64_t tree_sum(const struct pn_stat_work *w, uint32_t slot)
 {
 	uint64_t sum = 0;
@@ -51,10 +51,11 @@ static uint64_t tree_sum(const struct pn_stat_work *w, uint32_t slot)
 	return sum;
 }
 
-/* Closes ranks, and makes at least as many slots again. */
+/* Renumbers the occupied slots without gaps and allocates at least as many free
+ * slots. */
 static int renumber(struct pn_stat_work *w)
 {
-	uint32_t nslots = 4 * (w->n < FIRST ? FIRST : w->n);
+	uint32_t nslots = 4 * (w->n < INITIAL_SLOTS ? INITIAL_SLOTS : w->n);
 	uint64_t *tree = calloc(nslots + 1, sizeof(*tree));
 	uint32_t *owner = calloc(nslots + 1, sizeof(*owner));
 	uint32_t to = 0;
@@ -93,9 +94,9 @@ static uint64_t mix(uint64_t a, uint64_t b)
 	return hash ^ hash >> 32;
 }
 
-/* Where the buffer is, or would go. */
-static struct buffer *seek(struct buffer *table, uint32_t mask, uint64_t first,
-			   uint64_t npages)
+/* Returns the entry of the buffer, or the free entry where it belongs. */
+static struct buffer *find_entry(struct buffer *table, uint32_t mask,
+				 uint64_t first, uint64_t npages)
 {
 	uint32_t at = (uint32_t)mix(first, npages) & mask;
 
@@ -117,7 +118,7 @@ static int grow(struct pn_stat_work *w)
 
 		if (!old->npages)
 			continue;
-		new = seek(table, mask, old->first, old->npages);
+		new = find_entry(table, mask, old->first, old->npages);
 		*new = *old;
 		w->owner[new->slot] = (uint32_t)(new - table) + 1;
 	}
@@ -127,12 +128,13 @@ static int grow(struct pn_stat_work *w)
 	return 0;
 }
 
-/* The buffer of a request; NULL: new, and there are too many already. */
+/* Returns the buffer of a request; NULL: the buffer is new and the table is
+ * full. */
 static struct buffer *find(struct pn_stat_work *w, struct pn_range pages)
 {
 	uint64_t first = pages.addr >> PN_PAGE_SHIFT;
-	struct buffer *b =
-		seek(w->buffers, w->mask, first, pages.len >> PN_PAGE_SHIFT);
+	struct buffer *b = find_entry(w->buffers, w->mask, first,
+				      pages.len >> PN_PAGE_SHIFT);
 
 	if (b->npages)
 		return b;
@@ -145,9 +147,9 @@ static struct buffer *find(struct pn_stat_work *w, struct pn_range pages)
 	return b;
 }
 
-/* Moves the buffer to the end of the order; its distance in pages before, 0:
- * it is new. */
-static uint64_t use(struct pn_stat_work *w, struct buffer *b)
+/* Moves the buffer to the end of the order. Returns its distance in pages
+ * before that, 0: a new buffer. */
+static uint64_t move_to_end(struct pn_stat_work *w, struct buffer *b)
 {
 	uint64_t distance = 0;
 
@@ -163,7 +165,7 @@ static uint64_t use(struct pn_stat_work *w, struct buffer *b)
 	return distance;
 }
 
-static int make_room(struct pn_stat_work *w)
+static int reserve(struct pn_stat_work *w)
 {
 	int ret = 0;
 
@@ -218,7 +220,7 @@ static int count_request(struct pn_stat *stat, const struct pn_trace_event *e)
 	struct pn_range pages = { 0, 0 };
 	struct buffer *b = NULL;
 	uint64_t npages, distance = 0;
-	int ret = make_room(w);
+	int ret = reserve(w);
 
 	if (ret)
 		return ret;
@@ -234,7 +236,7 @@ static int count_request(struct pn_stat *stat, const struct pn_trace_event *e)
 		return 0;
 	b = find(w, pages);
 	if (b)
-		distance = use(w, b);
+		distance = move_to_end(w, b);
 	stat->untracked += !b;
 	stat->sizes[pn_stat_class_of(e->len)].buffers += b && b->uses == 1;
 	count_in(distance ? &stat->distances[pn_stat_class_of(distance
@@ -288,9 +290,9 @@ int pn_stat_init(struct pn_stat *stat)
 	*stat = (struct pn_stat){ .first_ns = UINT64_MAX, .work = w };
 	if (!w)
 		return -ENOMEM;
-	w->mask = FIRST - 1;
+	w->mask = INITIAL_SLOTS - 1;
 	w->site_mask = 2 * PN_STAT_MAX_SITES - 1;
-	w->buffers = calloc(FIRST, sizeof(*w->buffers));
+	w->buffers = calloc(INITIAL_SLOTS, sizeof(*w->buffers));
 	w->sites = calloc((size_t)w->site_mask + 1, sizeof(*w->sites));
 	if (w->buffers && w->sites && !renumber(w))
 		return 0;
@@ -335,7 +337,7 @@ static void sort_sites(struct pn_stat *stat)
 	w->sites = NULL;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_address(const void *a, const void *b)
 {
 	const struct buffer *x = a, *y = b;
 
@@ -351,12 +353,12 @@ static enum pn_stat_uses uses_of(const struct buffer *b)
 	return b->uses <= 100 ? PN_USED_TO_100 : PN_USED_MORE;
 }
 
-/* Buffers by place, so that what overlaps is counted once. */
+/* Sorts the buffers by address, so that overlapping pages are counted once. */
 static void sum_up(struct pn_stat *stat, struct buffer *buffers, uint32_t n)
 {
 	uint64_t end = 0, pages = 0;
 
-	qsort(buffers, n, sizeof(*buffers), by_place);
+	qsort(buffers, n, sizeof(*buffers), by_address);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct buffer *b = &buffers[i];
 		uint64_t from = b->first > end ? b->first : end;

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sites, names of operations, caches: small tables with limits. */
+/*
+ * Sites, names of operations, caches: small tables with limits.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/trace/trace_impl.h"
 
-/* Ids are hashes already, but perhaps not ours. */
-static uint32_t place_of(const struct pn_sites *sites, uint64_t id)
+/* Ids of other recorders may be no good hashes: mix them. */
+static uint32_t hash_slot(const struct pn_sites *sites, uint64_t id)
 {
 	return (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) &
 	       sites->mask;
 }
 
-/* Where id is, or where it would go. */
-static struct pn_site *seek(const struct pn_sites *sites, uint64_t id)
+/* Returns the entry of id, or the free entry where it belongs. */
+static struct pn_site *find_entry(const struct pn_sites *sites, uint64_t id)
 {
-	uint32_t at = place_of(sites, id);
+	uint32_t at = hash_slot(sites, id);
 
 	while (sites->table[at].id && sites->table[at].id != id)
 		at = (at + 1) & sites->mask;
@@ -29,7 +31,7 @@ const struct pn_site *pn_sites_find(const struct pn_sites *sites, uint64_t id)
 
 	if (!sites->table || !id)
 		return NULL;
-	site = seek(sites, id);
+	site = find_entry(sites, id);
 	return site->id ? site : NULL;
 }
 
@@ -46,7 +48,8 @@ static int grow_table(struct pn_sites *sites)
 		return -ENOMEM;
 	for (uint32_t i = 0; sites->table && i <= sites->mask; i++)
 		if (sites->table[i].id)
-			*seek(&larger, sites->table[i].id) = sites->table[i];
+			*find_entry(&larger, sites->table[i].id) =
+				sites->table[i];
 	free(sites->table);
 	*sites = larger;
 	return 0;
@@ -78,7 +81,7 @@ int pn_sites_add(struct pn_sites *sites, uint64_t id, const uint64_t *frames,
 		ret = grow_frames(sites);
 	if (ret)
 		return ret;
-	*seek(sites, id) = (struct pn_site){ id, sites->nframes, n };
+	*find_entry(sites, id) = (struct pn_site){ id, sites->nframes, n };
 	sites->n++;
 	if (n)
 		memcpy(sites->frames + sites->nframes, frames,

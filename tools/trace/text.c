@@ -3,9 +3,9 @@
 
 int pn_text_line(struct pn_trace *trace, struct line *line)
 {
-	struct pn_input *source = &trace->source;
-	long n = pn_input_need(source, PN_LINE_MAX_BYTES);
-	const char *start = (const char *)source->buffer + source->at;
+	struct pn_input *input = &trace->input;
+	long n = pn_input_need(input, PN_LINE_MAX_BYTES);
+	const char *start = (const char *)input->buffer + input->at;
 	const char *newline;
 	size_t len;
 
@@ -17,10 +17,10 @@ int pn_text_line(struct pn_trace *trace, struct line *line)
 	if (!newline && n >= PN_LINE_MAX_BYTES)
 		return pn_trace_set_damaged(trace, "the line is longer than %d",
 					    PN_LINE_MAX_BYTES);
-	if (!newline && source->error)
-		return source->error;
+	if (!newline && input->error)
+		return input->error;
 	len = newline ? (size_t)(newline - start) : len;
-	source->at += len + !!newline;
+	input->at += len + !!newline;
 	*line = (struct line){ start, start + len };
 	if (len && line->end[-1] == '\r')
 		line->end--;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * text -- lines and the fields in them, parsed where they lie.
+ * text -- splits lines into fields and parses them in place.
  *
- * take_...() read one field at line->at and move behind it; false: it is none.
+ * parse_...() parse one field at line->at and move line->at behind it. They
+ * return false when the field is not of that kind.
  */
 #ifndef PN_TOOLS_TRACE_TEXT_H
 #define PN_TOOLS_TRACE_TEXT_H
@@ -18,14 +19,15 @@ struct line {
 	const char *at, *end; /* without its newline */
 };
 
-/* The next line, which is valid until the next call. 1, 0 at the end, or an
- * error. */
+/* Reads the next line, which is valid until the next call. Returns 1, 0 at the
+ * end, or an error. */
 int pn_text_line(struct pn_trace *trace, struct line *line);
 
-/* csv.c: frames of a site, hexadecimal and joined by ';', into the table. */
+/* csv.c: adds the frames of a site, hexadecimal and separated by ';', to the
+ * table. */
 int pn_text_site(struct pn_trace *trace, uint64_t id, struct line text);
 
-/* csv.c: the number of an operation's name, into the event. */
+/* csv.c: sets event->op to the number of an operation's name. */
 int pn_text_op(struct pn_trace *trace, struct line text,
 	       struct pn_trace_event *event);
 
@@ -53,7 +55,8 @@ static inline bool hex_digit(char c, unsigned *out)
 	return *out >= 10 && *out < 16;
 }
 
-/* Up to the first character that is no digit; false: none, or too large. */
+/* Parses up to the first character that is not a digit. False: no digits, or
+ * too large. */
 static inline bool parse_decimal(struct line *line, uint64_t *out)
 {
 	const char *start = line->at;
@@ -80,7 +83,7 @@ static inline bool parse_hex(struct line *line, uint64_t *out)
 	return line->at > start && line->at - start <= 16;
 }
 
-/* 0x and hexadecimal, or decimal. */
+/* Hexadecimal after 0x, else decimal. */
 static inline bool parse_number(struct line *line, uint64_t *out)
 {
 	if (line->end - line->at > 2 && line->at[0] == '0' &&
@@ -109,7 +112,7 @@ static inline bool parse_time(struct line *line, uint64_t *out)
 	return true;
 }
 
-/* The comma before another field. */
+/* Skips the comma before another field. */
 static inline bool skip_comma(struct line *line)
 {
 	if (line->at == line->end || *line->at != ',')

@@ -21,7 +21,7 @@ int pn_trace_set_damaged(struct pn_trace *trace, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(trace->what, sizeof(trace->what), fmt, ap);
 	va_end(ap);
-	trace->position = pn_input_offset(&trace->source);
+	trace->position = pn_input_offset(&trace->input);
 	return -EBADMSG;
 }
 
@@ -31,7 +31,7 @@ bool pn_trace_event_is_valid(const struct pn_trace_event *event)
 	case PN_EVENT_CLOSE:
 	case PN_EVENT_RESIZE:
 	case PN_EVENT_OTHERS:
-		return true; /* counts, no memory */
+		return true; /* addr and len are counts */
 	default:
 		return event->len <= UINT64_MAX - PN_PAGE_BYTES &&
 		       event->addr <= UINT64_MAX - PN_PAGE_BYTES - event->len;
@@ -48,7 +48,7 @@ static int refuse(struct pn_why *why, const char *path, int ret)
 	return ret;
 }
 
-/* Pipes and terminals would be read, too, but nobody can say how far. */
+/* Pipes can be read too, but without progress. */
 static int open_file(const char *path, struct pn_trace *trace)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -61,12 +61,12 @@ static int open_file(const char *path, struct pn_trace *trace)
 		return -EISDIR;
 	}
 	trace->info.file_bytes = (uint64_t)st.st_size;
-	trace->source.file = gzdopen(fd, "rb");
-	if (!trace->source.file) {
+	trace->input.file = gzdopen(fd, "rb");
+	if (!trace->input.file) {
 		close(fd);
 		return -ENOMEM;
 	}
-	gzbuffer(trace->source.file, PN_INPUT_BYTES);
+	gzbuffer(trace->input.file, PN_INPUT_BYTES);
 	return 0;
 }
 
@@ -77,8 +77,8 @@ static struct pn_trace *trace_alloc(const char *path)
 	if (!trace)
 		return NULL;
 	trace->path = strdup(path);
-	trace->source.buffer = malloc(PN_INPUT_BYTES);
-	if (trace->path && trace->source.buffer)
+	trace->input.buffer = malloc(PN_INPUT_BYTES);
+	if (trace->path && trace->input.buffer)
 		return trace;
 	pn_trace_close(trace);
 	return NULL;
@@ -86,18 +86,18 @@ static struct pn_trace *trace_alloc(const char *path)
 
 static int recognise(struct pn_trace *trace)
 {
-	long n = pn_input_need(&trace->source, PN_INPUT_BYTES);
+	long n = pn_input_need(&trace->input, PN_INPUT_BYTES);
 
 	if (n < 0)
 		return (int)n;
-	trace->info.gzip = !gzdirect(trace->source.file);
+	trace->info.gzip = !gzdirect(trace->input.file);
 	n = pn_binary_recognise(trace);
 	if (!n && !trace->reader)
 		trace->reader = pn_csv_recognise(trace);
 	if (n || trace->reader)
 		return (int)n;
 	return pn_trace_set_damaged(
-		trace, "no trace: it begins neither as a recording "
+		trace, "not a trace: the file begins neither as a recording "
 		       "nor with a line `t_us,addr,len[,op[,site]]`");
 }
 
@@ -129,19 +129,18 @@ void pn_trace_close(struct pn_trace *trace)
 		return;
 	if (trace->reader && trace->reader->close)
 		trace->reader->close(trace);
-	if (trace->source.file)
-		gzclose(trace->source.file);
+	if (trace->input.file)
+		gzclose(trace->input.file);
 	pn_sites_fini(&trace->sites);
 	free(trace->ops.names);
 	free(trace->caches.table);
-	free(trace->source.buffer);
+	free(trace->input.buffer);
 	free(trace->path);
 	free(trace);
 }
 
 /* --- reading ------------------------------------------------------------- */
 
-/* Events before the damage are returned first. */
 int pn_trace_read(struct pn_trace *trace, struct pn_trace_event *events,
 		  int max)
 {
@@ -187,7 +186,7 @@ const char *pn_trace_location(struct pn_trace *trace)
 		snprintf(trace->where, sizeof(trace->where),
 			 "%.200s: byte %" PRIu64 "%s%s", trace->path,
 			 what[0] ? trace->position
-				 : pn_input_offset(&trace->source),
+				 : pn_input_offset(&trace->input),
 			 colon, what);
 	else
 		snprintf(trace->where, sizeof(trace->where),
@@ -198,7 +197,7 @@ const char *pn_trace_location(struct pn_trace *trace)
 
 const struct pn_trace_info *pn_trace_info(struct pn_trace *trace)
 {
-	z_off_t at = gzoffset(trace->source.file);
+	z_off_t at = gzoffset(trace->input.file);
 
 	trace->info.read_bytes = at > 0 ? (uint64_t)at : 0;
 	return &trace->info;

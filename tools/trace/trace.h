@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * trace -- reads the requests of a program that ran before.
+ * trace -- reads the trace of a program that ran before.
  *
  * Nouns
- *   trace    a file, being read from its beginning to its end
- *   event    one row of it, struct pn_trace_event; PIN events are the requests
- *   site     from where in the program a request came: a 64-bit id, and the
- *            return addresses of the calling frames where the file has them
- *   cache    what was recorded: its budget, policy and so on. A process has
- *            one for each context; pn_trace_event.source says which
+ *   trace    a file that is read once, from its beginning to its end
+ *   event    one record of the file, struct pn_trace_event. PIN events are the
+ *            requests
+ *   site     the place in the program that made a request: a 64-bit id, and the
+ *            return addresses of the calling frames if the file has them
+ *   cache    the configuration that was recorded: budget, policy and so on. A
+ *            process has one cache per context; the event's `source` names it
  *
- * Three formats are told apart by their content, each plain or gzip'd:
- *   binary   what PINION_TRACE records (format.h)
- *   full     the same as text: CSV with a column for each number
- *   plain    CSV `t_us,addr,len[,op[,site]]`: one buffer handed to a transfer
- *            per line. All are PIN events, `op` is the number of its name
- *            (pn_trace_op_name()), and nothing says when they were unpinned
- *            (info->unpins is false): at once.
+ * A trace has one of three formats, plain or compressed with gzip. The reader
+ * recognises the format by the content:
+ *   binary   written by PINION_TRACE (trace/format.h)
+ *   full     the same as text: CSV with one column per number
+ *   plain    CSV `t_us,addr,len[,op[,site]]`: one line per buffer that is
+ *            handed to a transfer. Every line is a PIN event, `op` is the
+ *            number of its operation's name (pn_trace_op_name()). The file does
+ *            not record unpins (info->unpins is false): each pin ends at once
  *
- * Events come in order of time as far as clocks can be compared: those of one
- * thread exactly, those of several threads merged.
- * A damaged file is read up to the damage; then pn_trace_read() says -EBADMSG
- * and pn_trace_location() where and what. A binary file whose program crashed
- * is not damaged: it ends where recording ended. Memory is bounded whatever the
- * file says: sites beyond 2^18 have an id and no frames, names beyond 254 share
- * the last number. Threads: a trace belongs to one. Errors: negative errno.
+ * Events of one thread come in their recorded order. Events of several threads
+ * are merged by time, as far as their clocks can be compared. A damaged file is
+ * read up to the damage; then pn_trace_read() returns -EBADMSG and
+ * pn_trace_location() says where and why. A binary file whose program crashed
+ * is not damaged: it ends where recording ended. Memory is bounded for any
+ * input: sites beyond 2^18 keep their id and lose their frames, operation names
+ * beyond 254 share the last number.
+ * Threads: one thread uses a trace. Errors: negative errno.
  */
 #ifndef PN_TOOLS_TRACE_TRACE_H
 #define PN_TOOLS_TRACE_TRACE_H
@@ -43,43 +46,45 @@ enum pn_trace_format { PN_TRACE_BINARY, PN_TRACE_FULL, PN_TRACE_PLAIN };
 struct pn_trace_info {
 	enum pn_trace_format format;
 	bool gzip;
-	bool unpins;	   /* the file says when pins end */
-	bool sites;	   /* and where they came from */
-	bool ops;	   /* and for what */
-	bool complete;	   /* recording ended in good order, or plain text */
+	bool unpins; /* the file records the end of pins */
+	bool sites;  /* the file has call sites */
+	bool ops;    /* the file has names of operations */
+	/* the recording ended normally, or the format is plain */
+	bool complete;
 	uint32_t pid;	   /* 0: not known */
-	uint64_t start_ns; /* the time that time_ns 0 stands for */
-	uint64_t lost;	   /* events that found no room, known so far */
-	uint64_t file_bytes, read_bytes; /* for progress; as on disk */
+	uint64_t start_ns; /* time of time_ns 0 on the recorder's clock */
+	/* events that did not fit, as far as the file is read */
+	uint64_t lost;
+	uint64_t file_bytes, read_bytes; /* for progress: sizes on disk */
 	char program[64];		 /* "": not known */
 };
 
 #define PN_TRACE_MAX_FRAMES 64
 
-/* -ENOENT and so on: as open(2); -EBADMSG: no trace; why says more. */
+/* Errors as open(2); -EBADMSG: the file is not a trace. `why` has the text. */
 int pn_trace_open(const char *path, struct pn_trace **out, struct pn_why *why);
 void pn_trace_close(struct pn_trace *trace);
 
-/* Reads up to max events; returns how many, 0 at the end, or -EBADMSG (once
- * all events before the damage were returned), -EIO, -ENOMEM. */
+/* Reads up to max events. Returns their number, 0 at the end, or -EBADMSG
+ * (after all events before the damage), -EIO, -ENOMEM. */
 int pn_trace_read(struct pn_trace *trace, struct pn_trace_event *events,
 		  int max);
 
-/* One event: 1, 0 at the end, or the errors above. */
+/* Reads one event. Returns 1, 0 at the end, or the errors above. */
 int pn_trace_next(struct pn_trace *trace, struct pn_trace_event *event);
 
-/* Where reading stands and, after an error, what is wrong there:
- * "FILE:12: the length is no number". Valid until the next call. */
+/* The current position and, after an error, its reason: "FILE:12: the length is
+ * no number". Valid until the next call. */
 const char *pn_trace_location(struct pn_trace *trace);
 
 const struct pn_trace_info *pn_trace_info(struct pn_trace *trace);
 
-/* What was said about a source (pn_trace_event.source); known when its OPEN
- * event has been read. -ENOENT: nothing. */
+/* The configuration of a cache (`source` of its events); known once its OPEN
+ * event has been read. -ENOENT: not known. */
 int pn_trace_cache_config(struct pn_trace *trace, uint16_t source,
 			  struct pn_trace_event_cache *out);
 
-/* The frames of a site, innermost first; how many there are, 0: not known. */
+/* The frames of a site, innermost first. Returns their number, 0: not known. */
 unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t site,
 			      uint64_t frames[PN_TRACE_MAX_FRAMES]);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the readers of the formats share; see trace.h for the story.
+ * Shared by the readers of the formats; trace.h describes the module.
  *
- * source  bytes of a file, plain or gzip'd, through one bounded buffer
- * tables  sites and names of operations, each with a limit
- * reader  a format: fills events from the source
+ * input   bytes of a file, plain or gzip'd, through one bounded buffer
+ * tables  sites, names of operations and caches, each with a limit
+ * reader  one format: fills an array of events from the input
  */
 #ifndef PN_TOOLS_TRACE_TRACE_IMPL_H
 #define PN_TOOLS_TRACE_TRACE_IMPL_H
@@ -21,23 +21,24 @@
 struct pn_input {
 	gzFile file;
 	uint8_t *buffer; /* PN_INPUT_BYTES */
-	size_t at, end;	 /* what of it is not read yet */
-	uint64_t offset; /* of buffer[0] in the unpacked file */
+	size_t at, end;	 /* the unread part */
+	uint64_t offset; /* of buffer[0] in the uncompressed file */
 	bool ended;
-	int error; /* what comes after the last byte; 0: the end */
+	int error; /* returned after the last byte; 0: end of file */
 };
 
 /* Makes at least `want` bytes readable at buffer[at], fewer at the end of the
- * file; how many there are. With none: 0, -EIO or -EBADMSG (damaged gzip). */
-long pn_input_need(struct pn_input *source, size_t want);
+ * file. Returns the number of readable bytes; without any: 0, -EIO or -EBADMSG
+ * (damaged gzip). */
+long pn_input_need(struct pn_input *input, size_t want);
 
-static inline uint64_t pn_input_offset(const struct pn_input *source)
+static inline uint64_t pn_input_offset(const struct pn_input *input)
 {
-	return source->offset + source->at;
+	return input->offset + input->at;
 }
 
-/* Ends a text that a file brought, and makes '?' of what cannot stand in a
- * column or must not reach a terminal. */
+/* Terminates a text from a file and replaces characters that a CSV column or a
+ * terminal must not get by '?'. */
 void pn_text_sanitize(char *text, size_t bytes);
 
 /* --- tables -------------------------------------------------------------- */
@@ -60,9 +61,10 @@ struct pn_sites {
 	uint32_t nframes, max_frames;
 };
 
-/* The site, or NULL. */
+/* Returns the site or NULL. */
 const struct pn_site *pn_sites_find(const struct pn_sites *sites, uint64_t id);
-/* Adds one that is not there; beyond the limits it is forgotten. -ENOMEM. */
+/* Adds a site that is not in the table; beyond the limits it is dropped.
+ * -ENOMEM. */
 int pn_sites_add(struct pn_sites *sites, uint64_t id, const uint64_t *frames,
 		 unsigned n);
 void pn_sites_fini(struct pn_sites *sites);
@@ -70,14 +72,15 @@ void pn_sites_fini(struct pn_sites *sites);
 struct pn_ops {
 	char (*names)[PN_OP_BYTES];
 	unsigned n;
-	unsigned last; /* most lines name the same as one before */
+	unsigned last; /* most lines repeat the name of the line before */
 };
 
-/* The number of a name, from 1, newly given if need be. -EBADMSG: too long or
- * odd; -ENOMEM. */
+/* Returns the number of a name, from 1; a new name gets the next number.
+ * -EBADMSG: too long, or invalid characters; -ENOMEM. */
 int pn_ops_number(struct pn_ops *ops, const char *name, size_t len);
 
-/* Gives op a name; what cannot stand in a column becomes '?'. -ENOMEM. */
+/* Sets the name of op; characters that a column must not hold become '?'.
+ * -ENOMEM. */
 int pn_ops_name(struct pn_ops *ops, unsigned op, const char *name, size_t len);
 
 #define PN_CACHES_MAX 4096
@@ -106,16 +109,16 @@ struct pn_reader {
 
 struct pn_trace {
 	char *path;
-	struct pn_input source;
+	struct pn_input input;
 	const struct pn_reader *reader;
 	struct pn_trace_info info;
 	struct pn_sites sites;
 	struct pn_ops ops;
 	struct pn_caches caches;
-	struct pn_binary *binary; /* of that format */
-	uint64_t line;		  /* text formats: being read, from 1 */
-	uint64_t position;	  /* binary: of the damage */
-	int failed;		  /* what every read says from now on */
+	struct pn_binary *binary; /* state of the binary reader */
+	uint64_t line;		  /* text formats: current line, from 1 */
+	uint64_t position;	  /* binary: offset of the damage */
+	int failed;		  /* sticky error of every further read */
 	char what[PN_WHY_BYTES];
 	char where[PN_WHY_BYTES * 2];
 	/* For pn_trace_next(). */
@@ -123,20 +126,20 @@ struct pn_trace {
 	struct pn_trace_event ahead[PN_TRACE_READ_AHEAD];
 };
 
-/* Whether what the event says of memory can be: readers refuse what cannot, so
- * that nobody has to fear an overflow. */
+/* Whether the event's range does not wrap around. Readers refuse other events,
+ * so that their users need no overflow checks. */
 bool pn_trace_event_is_valid(const struct pn_trace_event *event);
 
-/* Says what is wrong; returns -EBADMSG. */
+/* Stores the reason; returns -EBADMSG. */
 int pn_trace_set_damaged(struct pn_trace *trace, const char *fmt, ...)
 	PN_PRINTF(2, 3);
 
-/* binary.c: sets the reader if the file is one of its; the head has been read
- * then. An error if it is but cannot be read. */
+/* binary.c: sets trace->reader and consumes the file header if the file is
+ * binary. Returns an error for a binary file that cannot be read. */
 int pn_binary_recognise(struct pn_trace *trace);
 
-/* csv.c: looks at the first line. The reader that can read what follows it, or
- * NULL; the line has been read then. */
+/* csv.c: consumes the first line and returns the reader that it asks for, or
+ * NULL. */
 const struct pn_reader *pn_csv_recognise(struct pn_trace *trace);
 
 /* csv_full.c: its first line, its columns, its reader. */
@@ -157,6 +160,7 @@ struct pn_cache_field {
 	enum pn_field_type type;
 	uint16_t offset, bytes;
 };
-extern const struct pn_cache_field pn_cache_fields[]; /* name NULL: the end */
+/* terminated by name NULL */
+extern const struct pn_cache_field pn_cache_fields[];
 
 #endif

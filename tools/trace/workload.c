@@ -10,48 +10,51 @@
 #include "base/index.h"
 #include "base/range.h"
 
-#define FIRST_ROOM   ((size_t)1 << 12)
-#define ADDRESS_BITS 47
+#define FIRST_CAPACITY ((size_t)1 << 12)
+#define ADDRESS_BITS   47
 
-int pn_workload_init(struct pn_workload *script)
+int pn_workload_init(struct pn_workload *workload)
 {
 	const char *folder = getenv("TMPDIR");
 
-	*script = (struct pn_workload){ .fd = -1 };
-	script->fd = open(folder && *folder ? folder : "/tmp",
-			  O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	/* Not every file system has nameless files: then memory has to do. */
-	if (script->fd < 0)
-		script->fd = memfd_create("pinion-script", MFD_CLOEXEC);
-	return script->fd < 0 ? -errno : 0;
+	*workload = (struct pn_workload){ .fd = -1 };
+	workload->fd = open(folder && *folder ? folder : "/tmp",
+			    O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	/* Not every file system has O_TMPFILE: fall back to memory. */
+	if (workload->fd < 0)
+		workload->fd = memfd_create("pinion-workload", MFD_CLOEXEC);
+	return workload->fd < 0 ? -errno : 0;
 }
 
-void pn_workload_fini(struct pn_workload *script)
+void pn_workload_fini(struct pn_workload *workload)
 {
-	if (script->steps)
-		munmap(script->steps, script->room * sizeof(*script->steps));
-	if (script->fd >= 0)
-		close(script->fd);
-	*script = (struct pn_workload){ .fd = -1 };
+	if (workload->steps)
+		munmap(workload->steps,
+		       workload->capacity * sizeof(*workload->steps));
+	if (workload->fd >= 0)
+		close(workload->fd);
+	*workload = (struct pn_workload){ .fd = -1 };
 }
 
-static int grow(struct pn_workload *script)
+static int grow(struct pn_workload *workload)
 {
-	size_t room = script->room ? 2 * script->room : FIRST_ROOM;
-	size_t bytes = room * sizeof(*script->steps);
+	size_t capacity =
+		workload->capacity ? 2 * workload->capacity : FIRST_CAPACITY;
+	size_t bytes = capacity * sizeof(*workload->steps);
 	void *steps;
-	int ret = posix_fallocate(script->fd, 0, (off_t)bytes);
+	int ret = posix_fallocate(workload->fd, 0, (off_t)bytes);
 
 	if (ret)
 		return -ret;
 	steps = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-		     script->fd, 0);
+		     workload->fd, 0);
 	if (steps == MAP_FAILED)
 		return -errno;
-	if (script->steps)
-		munmap(script->steps, script->room * sizeof(*script->steps));
-	script->steps = steps;
-	script->room = room;
+	if (workload->steps)
+		munmap(workload->steps,
+		       workload->capacity * sizeof(*workload->steps));
+	workload->steps = steps;
+	workload->capacity = capacity;
 	return 0;
 }
 
@@ -62,7 +65,7 @@ static bool is_range(const struct pn_workload_step *step)
 	       step->kind == PN_WORKLOAD_MAPPING;
 }
 
-int pn_workload_add(struct pn_workload *script,
+int pn_workload_add(struct pn_workload *workload,
 		    const struct pn_workload_step *step)
 {
 	const uint64_t limit = (uint64_t)1 << ADDRESS_BITS;
@@ -72,20 +75,20 @@ int pn_workload_add(struct pn_workload *script,
 	if (is_range(step) &&
 	    (step->len > limit || step->addr > limit - step->len))
 		return -ERANGE;
-	if (script->nsteps == script->room) {
-		int ret = grow(script);
+	if (workload->nsteps == workload->capacity) {
+		int ret = grow(workload);
 
 		if (ret)
 			return ret;
 	}
-	script->steps[script->nsteps++] = *step;
-	script->npins += step->kind == PN_WORKLOAD_PIN;
-	if (step->kind == PN_WORKLOAD_PIN && step->hold > script->nholds)
-		script->nholds = step->hold;
+	workload->steps[workload->nsteps++] = *step;
+	workload->npins += step->kind == PN_WORKLOAD_PIN;
+	if (step->kind == PN_WORKLOAD_PIN && step->hold > workload->nholds)
+		workload->nholds = step->hold;
 	return 0;
 }
 
-/* --- what the pages tell ----------------------------------------------------
+/* --- footprint ------------------------------------------------------------
  */
 
 static struct pn_range pages_of(const struct pn_workload_step *step)
@@ -94,19 +97,20 @@ static struct pn_range pages_of(const struct pn_workload_step *step)
 }
 
 /* Calls fn for each PIN, from the last to the first, with its pages reserved in
- * an index that begins empty. */
-static int walk_back(const struct pn_workload *script,
-		     int (*fn)(struct pn_index *index, struct pn_range pages,
-			       size_t number, void *arg),
-		     void *arg)
+ * an initially empty index. */
+static int for_each_pin_backwards(const struct pn_workload *workload,
+				  int (*fn)(struct pn_index *index,
+					    struct pn_range pages,
+					    size_t number, void *arg),
+				  void *arg)
 {
 	struct pn_index index;
 	int ret = pn_index_init(&index);
 
 	if (ret)
 		return ret;
-	for (size_t i = script->nsteps; i-- && !ret;) {
-		const struct pn_workload_step *step = &script->steps[i];
+	for (size_t i = workload->nsteps; i-- && !ret;) {
+		const struct pn_workload_step *step = &workload->steps[i];
 
 		if (step->kind != PN_WORKLOAD_PIN)
 			continue;
@@ -131,17 +135,17 @@ static int count_new(struct pn_index *index, struct pn_range pages,
 	return 0;
 }
 
-int pn_workload_footprint(const struct pn_workload *script, size_t *bytes)
+int pn_workload_footprint(const struct pn_workload *workload, size_t *bytes)
 {
 	*bytes = 0;
-	return walk_back(script, count_new, bytes);
+	return for_each_pin_backwards(workload, count_new, bytes);
 }
 
-/* --- the future --------------------------------------------------------------
+/* --- next use --------------------------------------------------------------
  */
 
-/* The index holds, for each page, the number of the next request for it plus
- * one. */
+/* The index maps each page to the number of the next request for it plus one.
+ */
 static uint32_t next_of_page(const struct pn_index *index, uintptr_t addr)
 {
 	uint32_t at = pn_index_get(index, addr);
@@ -151,14 +155,15 @@ static uint32_t next_of_page(const struct pn_index *index, uintptr_t addr)
 
 static int add_each(struct pn_next_use *next, uint32_t of_page)
 {
-	if (next->neach == next->room) {
-		size_t room = next->room ? 2 * next->room : 1024;
-		uint32_t *each = reallocarray(next->each, room, sizeof(*each));
+	if (next->neach == next->capacity) {
+		size_t capacity = next->capacity ? 2 * next->capacity : 1024;
+		uint32_t *each =
+			reallocarray(next->each, capacity, sizeof(*each));
 
 		if (!each)
 			return -ENOMEM;
 		next->each = each;
-		next->room = room;
+		next->capacity = capacity;
 	}
 	next->each[next->neach++] = of_page;
 	return 0;
@@ -177,8 +182,8 @@ static int add_mixed(struct pn_next_use *next, const struct pn_index *index,
 	return 0;
 }
 
-static int note_next(struct pn_index *index, struct pn_range pages,
-		     size_t number, void *arg)
+static int set_next_use(struct pn_index *index, struct pn_range pages,
+			size_t number, void *arg)
 {
 	struct pn_next_use *next = arg;
 	uint32_t first = next_of_page(index, pages.addr);
@@ -195,17 +200,18 @@ static int note_next(struct pn_index *index, struct pn_range pages,
 	return ret;
 }
 
-int pn_next_use_init(struct pn_next_use *next, const struct pn_workload *script)
+int pn_next_use_init(struct pn_next_use *next,
+		     const struct pn_workload *workload)
 {
 	int ret;
 
 	*next = (struct pn_next_use){ .of_step = NULL };
-	if (script->nsteps >= PN_NEXT_NEVER)
+	if (workload->nsteps >= PN_NEXT_NEVER)
 		return -E2BIG;
-	next->of_step = calloc(script->nsteps + 1, sizeof(*next->of_step));
+	next->of_step = calloc(workload->nsteps + 1, sizeof(*next->of_step));
 	if (!next->of_step)
 		return -ENOMEM;
-	ret = walk_back(script, note_next, next);
+	ret = for_each_pin_backwards(workload, set_next_use, next);
 	if (ret)
 		pn_next_use_fini(next);
 	return ret;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * From a trace to a script: what happened to one of the caches of the program
- * that was recorded.
+ * Converts a trace to a workload: the operations on one cache of the recorded
+ * program.
  *
- * Pins of the trace are named by handles, those of a script by small numbers
- * that are used again; a table of the pins that are held translates. It is as
- * large as the most pins held at a time.
+ * The trace identifies pins by handles, a workload by small numbers that are
+ * reused. A hash table of the held pins translates; its size follows the
+ * maximum number of pins held at a time.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,12 +25,12 @@ struct held {
 };
 
 struct reader {
-	struct pn_workload *script;
-	unsigned source; /* which cache; 0: the first one that comes */
+	struct pn_workload *workload;
+	unsigned source; /* which cache; 0: the first one in the trace */
 	bool unpins;
 	struct held *table;
 	uint32_t mask, nheld;
-	uint32_t *unused; /* hold numbers, to be used again */
+	uint32_t *unused; /* free hold numbers */
 	uint32_t nunused;
 };
 
@@ -47,18 +47,18 @@ static struct held *slot_of(const struct reader *reader, uint64_t handle)
 static int grow(struct reader *reader)
 {
 	struct reader larger = *reader;
-	uint32_t room = reader->table ? 2 * (reader->mask + 1) : 64;
+	uint32_t capacity = reader->table ? 2 * (reader->mask + 1) : 64;
 	uint32_t *unused;
 
-	larger.table = calloc(room, sizeof(*larger.table));
-	unused = reallocarray(reader->unused, room, sizeof(*unused));
+	larger.table = calloc(capacity, sizeof(*larger.table));
+	unused = reallocarray(reader->unused, capacity, sizeof(*unused));
 	if (unused)
 		reader->unused = unused;
 	if (!larger.table || !unused) {
 		free(larger.table);
 		return -ENOMEM;
 	}
-	larger.mask = room - 1;
+	larger.mask = capacity - 1;
 	for (uint32_t i = 0; reader->table && i <= reader->mask; i++)
 		if (reader->table[i].handle)
 			*slot_of(&larger, reader->table[i].handle) =
@@ -69,7 +69,7 @@ static int grow(struct reader *reader)
 	return 0;
 }
 
-static int hold(struct reader *reader, uint64_t handle, uint32_t *out)
+static int add_held(struct reader *reader, uint64_t handle, uint32_t *out)
 {
 	struct held *slot;
 
@@ -81,7 +81,8 @@ static int hold(struct reader *reader, uint64_t handle, uint32_t *out)
 	}
 	slot = slot_of(reader, handle);
 	if (slot->handle) {
-		*out = 0; /* named twice: a pin that ends at once */
+		/* handle is held already: treat as a pin that ends at once */
+		*out = 0;
 		return 0;
 	}
 	*slot = (struct held){ handle,
@@ -93,8 +94,9 @@ static int hold(struct reader *reader, uint64_t handle, uint32_t *out)
 	return 0;
 }
 
-/* Takes the handle out, and closes the gap that it leaves. 0: not held. */
-static uint32_t unhold(struct reader *reader, uint64_t handle)
+/* Removes the handle and closes the gap in the table. Returns its number, 0:
+ * not held. */
+static uint32_t remove_held(struct reader *reader, uint64_t handle)
 {
 	struct held *slot = reader->table ? slot_of(reader, handle) : NULL;
 	uint32_t number = slot ? slot->hold : 0;
@@ -122,16 +124,16 @@ static int read_pin(struct reader *reader, const struct pn_trace_event *event,
 
 	step->kind = PN_WORKLOAD_PIN;
 	step->flags = event->flags & known;
-	/* A refused pin holds nothing; one that was only begun is taken to end
-	 * at once, since its end names another event. */
+	/* A refused pin holds nothing. A started asynchronous pin is treated as
+	 * ending at once, since its end refers to the READY event. */
 	if (!reader->unpins || !event->handle ||
 	    event->decision == PN_DECIDED_REFUSED ||
 	    event->decision == PN_DECIDED_LATER)
 		return 0;
-	return hold(reader, event->handle, &step->hold);
+	return add_held(reader, event->handle, &step->hold);
 }
 
-/* 1: a step; 0: nothing that a cache sees. */
+/* Returns 1 for a step, 0 for an event that does not concern the cache. */
 static int step_of(struct reader *reader, const struct pn_trace_event *event,
 		   struct pn_workload_step *step)
 {
@@ -142,12 +144,12 @@ static int step_of(struct reader *reader, const struct pn_trace_event *event,
 	switch ((enum pn_trace_event_kind)event->kind) {
 	case PN_EVENT_PIN:
 		if (!event->len)
-			return 0; /* refused then as now */
+			return 0; /* the cache refuses it */
 		ret = read_pin(reader, event, step);
 		return ret ? ret : 1;
 	case PN_EVENT_UNPIN:
 		step->kind = PN_WORKLOAD_UNPIN;
-		step->hold = unhold(reader, event->handle);
+		step->hold = remove_held(reader, event->handle);
 		return step->hold ? 1 : 0;
 	case PN_EVENT_RELEASE:
 		step->kind = PN_WORKLOAD_RELEASE;
@@ -165,7 +167,7 @@ static int step_of(struct reader *reader, const struct pn_trace_event *event,
 	case PN_EVENT_MAPPING:
 		step->kind = PN_WORKLOAD_MAPPING;
 		step->hold = event->decision == PN_DECIDED_YES;
-		reader->script->mappings = true;
+		reader->workload->mappings = true;
 		return event->len ? 1 : 0;
 	default:
 		return 0;
@@ -182,7 +184,7 @@ static int add_event(struct reader *reader, const struct pn_trace_event *event)
 	if (event->source && event->source != reader->source)
 		return 0;
 	ret = step_of(reader, event, &step);
-	return ret > 0 ? pn_workload_add(reader->script, &step) : ret;
+	return ret > 0 ? pn_workload_add(reader->workload, &step) : ret;
 }
 
 static int read_all(struct reader *reader, struct pn_trace *trace,
@@ -212,35 +214,35 @@ static int read_all(struct reader *reader, struct pn_trace *trace,
 	return ret;
 }
 
-/* What the trace says about the cache itself. */
-static void know_cache(struct reader *reader, struct pn_trace *trace)
+/* Copies the configuration of the recorded cache. */
+static void copy_cache_config(struct reader *reader, struct pn_trace *trace)
 {
-	struct pn_workload *script = reader->script;
+	struct pn_workload *workload = reader->workload;
 	struct pn_trace_event_cache about;
 
-	script->joins = true;
+	workload->merge = true;
 	if (!reader->source ||
 	    pn_trace_cache_config(trace, (uint16_t)reader->source, &about))
 		return;
-	script->joins = about.merge;
-	script->read_only = about.read_only;
-	script->one_segment = about.one_segment;
-	script->max_bytes = about.max_bytes;
-	script->max_regions = about.max_regions;
-	script->max_region_bytes = about.max_region_bytes;
-	script->batch = about.batch;
-	memcpy(script->policy, about.policy, sizeof(script->policy));
-	script->policy[sizeof(script->policy) - 1] = '\0';
-	script->register_us = about.register_ns / 1e3;
-	script->register_page_us = about.register_page_ns / 1e3;
-	script->deregister_us = about.deregister_ns / 1e3;
-	script->deregister_page_us = about.deregister_page_ns / 1e3;
+	workload->merge = about.merge;
+	workload->read_only = about.read_only;
+	workload->one_segment = about.one_segment;
+	workload->max_bytes = about.max_bytes;
+	workload->max_regions = about.max_regions;
+	workload->max_region_bytes = about.max_region_bytes;
+	workload->batch = about.batch;
+	memcpy(workload->policy, about.policy, sizeof(workload->policy));
+	workload->policy[sizeof(workload->policy) - 1] = '\0';
+	workload->register_us = about.register_ns / 1e3;
+	workload->register_page_us = about.register_page_ns / 1e3;
+	workload->deregister_us = about.deregister_ns / 1e3;
+	workload->deregister_page_us = about.deregister_page_ns / 1e3;
 }
 
-int pn_workload_read(struct pn_workload *script, const char *path,
+int pn_workload_read(struct pn_workload *workload, const char *path,
 		     unsigned source, struct pn_why *why)
 {
-	struct reader reader = { .script = script, .source = source };
+	struct reader reader = { .workload = workload, .source = source };
 	struct pn_trace *trace;
 	int ret = pn_trace_open(path, &trace, why);
 
@@ -248,7 +250,7 @@ int pn_workload_read(struct pn_workload *script, const char *path,
 		return ret;
 	reader.unpins = pn_trace_info(trace)->unpins;
 	ret = read_all(&reader, trace, why);
-	know_cache(&reader, trace);
+	copy_cache_config(&reader, trace);
 	pn_trace_close(trace);
 	free(reader.table);
 	free(reader.unused);

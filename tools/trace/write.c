@@ -15,12 +15,12 @@ struct pn_trace_writer {
 	enum pn_trace_format format;
 	struct pn_trace *from;
 	bool begun;
-	/* What has been said. */
-	struct pn_sites sites; /* ids alone */
+	/* Metadata that has been written. */
+	struct pn_sites sites; /* ids only */
 	bool ops[256];
-	/* Binary. */
+	/* Binary format: */
 	uint8_t *block; /* PN_TRACE_BLOCK_BYTES */
-	uint8_t *at;	/* NULL: no block is begun */
+	uint8_t *at;	/* NULL: no block is started */
 	struct pn_trace_event before;
 };
 
@@ -139,7 +139,7 @@ static void describe_cache(struct pn_trace_writer *w, uint16_t source,
 	putc('\n', w->file);
 }
 
-/* A word, or its number where there is none. */
+/* Prints a word, or the number if there is no word. */
 static void print_word(FILE *file, const char *word, unsigned number)
 {
 	if (word)
@@ -262,7 +262,7 @@ static void begin(struct pn_trace_writer *w)
 	}
 }
 
-/* Times in binary files are those of the clock that recorded. */
+/* Times in binary files are those of the recorder's clock. */
 int pn_writer_event(struct pn_trace_writer *w,
 		    const struct pn_trace_event *event)
 {

@@ -17,8 +17,8 @@
 #define PAGE   PN_PAGE_BYTES
 #define ACCESS PINION_ACCESS_LOCAL_WRITE
 
-static void add_pin(struct pn_workload *script, uint64_t page, uint64_t npages,
-		    uint32_t hold)
+static void add_pin(struct pn_workload *workload, uint64_t page,
+		    uint64_t npages, uint32_t hold)
 {
 	const struct pn_workload_step step = { .addr = page * PAGE,
 					       .len = npages * PAGE,
@@ -26,10 +26,10 @@ static void add_pin(struct pn_workload *script, uint64_t page, uint64_t npages,
 					       .flags = ACCESS,
 					       .kind = PN_WORKLOAD_PIN };
 
-	assert_ok(pn_workload_add(script, &step));
+	assert_ok(pn_workload_add(workload, &step));
 }
 
-static void add_step(struct pn_workload *script,
+static void add_step(struct pn_workload *workload,
 		     enum pn_workload_step_kind kind, uint64_t addr,
 		     uint64_t len, uint32_t hold)
 {
@@ -37,10 +37,10 @@ static void add_step(struct pn_workload *script,
 		.addr = addr, .len = len, .hold = hold, .kind = (uint16_t)kind
 	};
 
-	assert_ok(pn_workload_add(script, &step));
+	assert_ok(pn_workload_add(workload, &step));
 }
 
-static struct pn_replay_result replay(const struct pn_workload *script,
+static struct pn_replay_result replay(const struct pn_workload *workload,
 				      const char *policy, size_t bytes,
 				      const struct pn_next_use *next)
 {
@@ -51,17 +51,17 @@ static struct pn_replay_result replay(const struct pn_workload *script,
 				       .next_use = next };
 	struct pn_replay_result result;
 
-	assert_ok(pn_replay(script, &attr, &result));
-	assert_int_equal(result.requests, script->npins);
+	assert_ok(pn_replay(workload, &attr, &result));
+	assert_int_equal(result.requests, workload->npins);
 	return result;
 }
 
-static void generate(struct pn_workload *script, const char *spec)
+static void generate(struct pn_workload *workload, const char *spec)
 {
 	struct pn_why why = { "" };
 
-	assert_ok(pn_workload_init(script));
-	assert_ok(pn_generate(spec, script, &why));
+	assert_ok(pn_workload_init(workload));
+	assert_ok(pn_generate(spec, workload, &why));
 }
 
 /* --- small ones -------------------------------------------------------------
@@ -69,16 +69,16 @@ static void generate(struct pn_workload *script, const char *spec)
 
 static void total_time_is_the_papers_formula(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	add_pin(&script, 10, 2, 0);
-	add_pin(&script, 10, 2, 0); /* hit */
-	add_pin(&script, 11, 1, 0); /* hit: a subset */
-	add_pin(&script, 20, 3, 0); /* the first one goes */
-	r = replay(&script, "lru", 4 * PAGE, NULL);
+	assert_ok(pn_workload_init(&workload));
+	add_pin(&workload, 10, 2, 0);
+	add_pin(&workload, 10, 2, 0); /* hit */
+	add_pin(&workload, 11, 1, 0); /* hit: a subset */
+	add_pin(&workload, 20, 3, 0); /* the first one goes */
+	r = replay(&workload, "lru", 4 * PAGE, NULL);
 	assert_int_equal(r.hits, 2);
 	assert_int_equal(r.misses, 2);
 	assert_int_equal(r.registrations, 2);
@@ -87,110 +87,110 @@ static void total_time_is_the_papers_formula(void **state)
 	assert_int_equal(r.peak_bytes, 3 * PAGE);
 	assert_true(fabs(r.total_us - (2 * 7.42 + 5 * 0.77 + 1.1 + 2 * 0.22)) <
 		    1e-9);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void a_batch_pays_its_fixed_part_once(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result lru, fmrd;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
+	assert_ok(pn_workload_init(&workload));
 	for (unsigned i = 0; i < 16; i++)
-		add_pin(&script, 10 * i, 1, 0);
-	add_pin(&script, 1000, 8, 0);
-	lru = replay(&script, "lru", 16 * PAGE, NULL);
-	fmrd = replay(&script, "fmrd", 16 * PAGE, NULL);
+		add_pin(&workload, 10 * i, 1, 0);
+	add_pin(&workload, 1000, 8, 0);
+	lru = replay(&workload, "lru", 16 * PAGE, NULL);
+	fmrd = replay(&workload, "fmrd", 16 * PAGE, NULL);
 	assert_int_equal(lru.deregistrations, 8);
 	assert_int_equal(fmrd.deregistrations, 8);
 	assert_true(fabs(lru.total_us - fmrd.total_us - 7 * 1.1) < 1e-9);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void a_request_larger_than_the_budget_is_a_miss(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	add_pin(&script, 1, 2, 0);
-	add_pin(&script, 100, 9, 1);
-	add_step(&script, PN_WORKLOAD_UNPIN, 0, 0, 1);
-	add_pin(&script, 100, 9, 0);
-	add_pin(&script, 1, 2, 0);
-	r = replay(&script, "lru", 8 * PAGE, NULL);
+	assert_ok(pn_workload_init(&workload));
+	add_pin(&workload, 1, 2, 0);
+	add_pin(&workload, 100, 9, 1);
+	add_step(&workload, PN_WORKLOAD_UNPIN, 0, 0, 1);
+	add_pin(&workload, 100, 9, 0);
+	add_pin(&workload, 1, 2, 0);
+	r = replay(&workload, "lru", 8 * PAGE, NULL);
 	assert_int_equal(r.oversize, 2);
 	assert_int_equal(r.misses, 3);
 	assert_int_equal(r.hits, 1); /* nothing went for their sake */
 	assert_int_equal(r.peak_bytes, 2 * PAGE);
 	assert_int_equal(r.registrations, 3);
 	assert_int_equal(r.deregistrations, 2);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void a_release_makes_the_next_request_miss(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	add_pin(&script, 1, 4, 0);
-	add_step(&script, PN_WORKLOAD_RELEASE, 2 * PAGE, PAGE, 0);
-	add_pin(&script, 1, 4, 0);
-	r = replay(&script, "cost", 64 * PAGE, NULL);
+	assert_ok(pn_workload_init(&workload));
+	add_pin(&workload, 1, 4, 0);
+	add_step(&workload, PN_WORKLOAD_RELEASE, 2 * PAGE, PAGE, 0);
+	add_pin(&workload, 1, 4, 0);
+	r = replay(&workload, "cost", 64 * PAGE, NULL);
 	assert_int_equal(r.hits, 0);
 	assert_int_equal(r.misses, 2);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void neighbours_join_where_one_mapping_holds_them(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	script.joins = script.mappings = true;
-	add_pin(&script, 1, 2, 0);
-	add_step(&script, PN_WORKLOAD_MAPPING, 0, 16 * PAGE, 1);
-	add_pin(&script, 3, 2, 0);
-	add_step(&script, PN_WORKLOAD_MERGE, 0, 0, 0);
-	add_pin(&script, 5, 4, 0);
-	r = replay(&script, "lru", 64 * PAGE, NULL);
+	assert_ok(pn_workload_init(&workload));
+	workload.merge = workload.mappings = true;
+	add_pin(&workload, 1, 2, 0);
+	add_step(&workload, PN_WORKLOAD_MAPPING, 0, 16 * PAGE, 1);
+	add_pin(&workload, 3, 2, 0);
+	add_step(&workload, PN_WORKLOAD_MERGE, 0, 0, 0);
+	add_pin(&workload, 5, 4, 0);
+	r = replay(&workload, "lru", 64 * PAGE, NULL);
 	assert_int_equal(r.merges, 1);
 	assert_int_equal(r.registered_bytes, (2 + 4 + 4) * PAGE);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 /* The last word counts, and a release has one, too. */
 static void neighbours_of_other_mappings_do_not_join(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	script.joins = script.mappings = true;
-	add_step(&script, PN_WORKLOAD_MAPPING, 0, 8 * PAGE, 1);
-	add_step(&script, PN_WORKLOAD_MAPPING, 20 * PAGE, 8 * PAGE, 1);
-	add_step(&script, PN_WORKLOAD_MAPPING, 40 * PAGE, 8 * PAGE, 1);
-	add_step(&script, PN_WORKLOAD_MAPPING, 1 * PAGE, 3 * PAGE,
+	assert_ok(pn_workload_init(&workload));
+	workload.merge = workload.mappings = true;
+	add_step(&workload, PN_WORKLOAD_MAPPING, 0, 8 * PAGE, 1);
+	add_step(&workload, PN_WORKLOAD_MAPPING, 20 * PAGE, 8 * PAGE, 1);
+	add_step(&workload, PN_WORKLOAD_MAPPING, 40 * PAGE, 8 * PAGE, 1);
+	add_step(&workload, PN_WORKLOAD_MAPPING, 1 * PAGE, 3 * PAGE,
 		 0); /* no more */
-	add_step(&script, PN_WORKLOAD_RELEASE, 27 * PAGE, PAGE, 0);
+	add_step(&workload, PN_WORKLOAD_RELEASE, 27 * PAGE, PAGE, 0);
 	for (unsigned at = 0; at < 60; at += 20) {
-		add_pin(&script, at + 1, 2, 0);
-		add_pin(&script, at + 3, 2, 0);
+		add_pin(&workload, at + 1, 2, 0);
+		add_pin(&workload, at + 3, 2, 0);
 	}
-	r = replay(&script, "lru", 64 * PAGE, NULL);
+	r = replay(&workload, "lru", 64 * PAGE, NULL);
 	assert_int_equal(r.merges, 1); /* at 41 */
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 /* Buffers of any pages, now and then held, and given up in between. */
-static void add_overlapping(struct pn_workload *script, uint64_t seed)
+static void add_overlapping(struct pn_workload *workload, uint64_t seed)
 {
 	bool held = false;
 
@@ -198,15 +198,15 @@ static void add_overlapping(struct pn_workload *script, uint64_t seed)
 		uint64_t page = 1 + test_below(&seed, 60);
 
 		if (!test_below(&seed, 50))
-			add_step(script, PN_WORKLOAD_RELEASE, page * PAGE, PAGE,
-				 0);
+			add_step(workload, PN_WORKLOAD_RELEASE, page * PAGE,
+				 PAGE, 0);
 		if (held)
-			add_step(script, PN_WORKLOAD_UNPIN, 0, 0, 1);
+			add_step(workload, PN_WORKLOAD_UNPIN, 0, 0, 1);
 		held = !held && !test_below(&seed, 5);
-		add_pin(script, page, 1 + test_below(&seed, 6), held);
+		add_pin(workload, page, 1 + test_below(&seed, 6), held);
 	}
 	if (held)
-		add_step(script, PN_WORKLOAD_UNPIN, 0, 0, 1);
+		add_step(workload, PN_WORKLOAD_UNPIN, 0, 0, 1);
 }
 
 /* Each page comes again at a time of its own. */
@@ -215,40 +215,40 @@ static void knowing_the_future_helps_though_buffers_overlap(void **state)
 	(void)state;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		struct pn_replay_result offline, lru;
-		struct pn_workload script;
+		struct pn_workload workload;
 		struct pn_next_use next;
 
-		assert_ok(pn_workload_init(&script));
-		add_overlapping(&script, seed);
-		assert_ok(pn_next_use_init(&next, &script));
-		offline = replay(&script, "offline", 24 * PAGE, &next);
-		lru = replay(&script, "lru", 24 * PAGE, NULL);
+		assert_ok(pn_workload_init(&workload));
+		add_overlapping(&workload, seed);
+		assert_ok(pn_next_use_init(&next, &workload));
+		offline = replay(&workload, "offline", 24 * PAGE, &next);
+		lru = replay(&workload, "lru", 24 * PAGE, NULL);
 		assert_true(offline.hits > lru.hits);
 		assert_true(offline.registered_bytes < lru.registered_bytes);
 		pn_next_use_fini(&next);
-		pn_workload_fini(&script);
+		pn_workload_fini(&workload);
 	}
 }
 
 static void room_that_others_could_not_take_is_not_given_back(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result r;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	add_step(&script, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
-	add_step(&script, PN_WORKLOAD_OTHERS, 2, 14 * PAGE,
+	assert_ok(pn_workload_init(&workload));
+	add_step(&workload, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
+	add_step(&workload, PN_WORKLOAD_OTHERS, 2, 14 * PAGE,
 		 0); /* no room here */
-	add_pin(&script, 1, 3, 0);
-	add_step(&script, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
-	add_step(&script, PN_WORKLOAD_OTHERS, 0, 0, 0);
-	add_pin(&script, 1, 3, 0);
-	add_pin(&script, 1, 3, 0);
-	r = replay(&script, "lru", 8 * PAGE, NULL);
+	add_pin(&workload, 1, 3, 0);
+	add_step(&workload, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
+	add_step(&workload, PN_WORKLOAD_OTHERS, 0, 0, 0);
+	add_pin(&workload, 1, 3, 0);
+	add_pin(&workload, 1, 3, 0);
+	r = replay(&workload, "lru", 8 * PAGE, NULL);
 	assert_int_equal(r.oversize, 1);
 	assert_int_equal(r.hits, 1);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void what_no_cache_can_see_is_refused(void **state)
@@ -261,15 +261,15 @@ static void what_no_cache_can_see_is_refused(void **state)
 	const struct pn_workload_step wraps = { .addr = PAGE,
 						.len = UINT64_MAX,
 						.kind = PN_WORKLOAD_PIN };
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
-	assert_int_equal(pn_workload_add(&script, &nothing), -EINVAL);
-	assert_int_equal(pn_workload_add(&script, &far), -ERANGE);
-	assert_int_equal(pn_workload_add(&script, &wraps), -ERANGE);
-	assert_int_equal(script.nsteps, 0);
-	pn_workload_fini(&script);
+	assert_ok(pn_workload_init(&workload));
+	assert_int_equal(pn_workload_add(&workload, &nothing), -EINVAL);
+	assert_int_equal(pn_workload_add(&workload, &far), -ERANGE);
+	assert_int_equal(pn_workload_add(&workload, &wraps), -ERANGE);
+	assert_int_equal(workload.nsteps, 0);
+	pn_workload_fini(&workload);
 }
 
 /* --- against a naive replay -------------------------------------------------
@@ -374,23 +374,23 @@ static void lru_counts_what_a_naive_replay_counts(void **state)
 		struct naive m = { .capacity = 4 + (unsigned)test_below(&random,
 									SPAN) };
 		unsigned longest = 1 + (unsigned)test_below(&random, 12);
-		struct pn_workload script;
+		struct pn_workload workload;
 		struct pn_replay_result r;
 
-		assert_ok(pn_workload_init(&script));
+		assert_ok(pn_workload_init(&workload));
 		for (unsigned i = 0; i < REQUESTS; i++) {
 			unsigned n = 1 + (unsigned)test_below(&random, longest);
 			unsigned page = (unsigned)test_below(&random, SPAN - n);
 
 			naive_request(&m, page, n);
-			add_pin(&script, page, n, 0);
+			add_pin(&workload, page, n, 0);
 		}
-		r = replay(&script, "lru", m.capacity * PAGE, NULL);
+		r = replay(&workload, "lru", m.capacity * PAGE, NULL);
 		assert_int_equal(r.hits, m.hits);
 		assert_int_equal(r.misses, m.misses);
 		assert_int_equal(r.oversize, m.oversize);
 		assert_int_equal(r.registrations, m.registered);
-		pn_workload_fini(&script);
+		pn_workload_fini(&workload);
 	}
 }
 
@@ -399,12 +399,12 @@ static void lru_counts_what_a_naive_replay_counts(void **state)
 
 #define HELD 4
 
-/* A cache on `sim`, and the script of what happens to it. */
+/* A cache on `sim`, and the workload that records its operations. */
 struct live {
 	struct pn_sim *sim;
 	struct pn_budget budget;
 	struct pn_cache *cache;
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pinion_pin held[HELD];
 	uint64_t random, refused;
 	char *base;
@@ -423,13 +423,13 @@ static void live_step(struct live *l)
 
 	if (!what) {
 		pn_cache_invalidate(l->cache, (uintptr_t)addr, n * PAGE);
-		add_step(&l->script, PN_WORKLOAD_RELEASE, place * PAGE,
+		add_step(&l->workload, PN_WORKLOAD_RELEASE, place * PAGE,
 			 n * PAGE, 0);
 		return;
 	}
 	if (what < 4 && pin->nsegments) {
 		pn_cache_unpin(l->cache, pin);
-		add_step(&l->script, PN_WORKLOAD_UNPIN, 0, 0, hold);
+		add_step(&l->workload, PN_WORKLOAD_UNPIN, 0, 0, hold);
 		return;
 	}
 	if (what >= 4 || pin->nsegments)
@@ -442,7 +442,7 @@ static void live_step(struct live *l)
 		pin->nsegments = 0;
 	if (!ret && !hold)
 		pn_cache_unpin(l->cache, &once);
-	add_pin(&l->script, place, n, ret ? 0 : hold);
+	add_pin(&l->workload, place, n, ret ? 0 : hold);
 }
 
 static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
@@ -457,7 +457,7 @@ static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
 	struct pinion_cache_stats stats;
 	struct pn_replay_result r;
 
-	assert_ok(pn_workload_init(&l.script));
+	assert_ok(pn_workload_init(&l.workload));
 	assert_ok(pn_sim_open("cost=ou2009,data=none", NULL, &l.sim));
 	attr.device = pn_sim_device(l.sim, 0);
 	pn_budget_init(&l.budget, attr.device, bytes, SIZE_MAX, 1);
@@ -468,7 +468,7 @@ static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
 	for (unsigned i = 0; i < REQUESTS; i++)
 		live_step(&l);
 	pn_cache_query(l.cache, &stats);
-	r = replay(&l.script, policy, bytes, NULL);
+	r = replay(&l.workload, policy, bytes, NULL);
 	assert_int_equal(r.hits, stats.hits);
 	assert_int_equal(r.oversize, l.refused);
 	assert_int_equal(r.misses - r.oversize, stats.misses);
@@ -480,7 +480,7 @@ static void replay_of_a_live_run_is_exact(const char *policy, uint64_t seed)
 	pn_cache_close(l.cache);
 	pn_sim_close(l.sim);
 	munmap(l.base, SPAN * PAGE);
-	pn_workload_fini(&l.script);
+	pn_workload_fini(&l.workload);
 }
 
 static void replay_of_a_live_run_is_exact_under_every_policy(void **state)
@@ -526,19 +526,19 @@ static void the_same_seed_makes_the_same_requests(void **state)
 /* Requests of 1, 2, 4, ... pages, in thousandths. */
 static void count_sizes(const char *spec, unsigned permille[8])
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	unsigned counts[8] = { 0 };
 
-	generate(&script, spec);
-	for (size_t i = 0; i < script.nsteps; i++) {
-		uint64_t n = script.steps[i].len / PAGE;
+	generate(&workload, spec);
+	for (size_t i = 0; i < workload.nsteps; i++) {
+		uint64_t n = workload.steps[i].len / PAGE;
 
 		assert_true(n && n < 256 && !(n & (n - 1)));
 		counts[__builtin_ctzll(n)]++;
 	}
 	for (unsigned i = 0; i < 8; i++)
-		permille[i] = (unsigned)(counts[i] * 1000ull / script.nsteps);
-	pn_workload_fini(&script);
+		permille[i] = (unsigned)(counts[i] * 1000ull / workload.nsteps);
+	pn_workload_fini(&workload);
 }
 
 static void sizes_are_those_of_the_papers_figure_9(void **state)
@@ -557,24 +557,24 @@ static void sizes_are_those_of_the_papers_figure_9(void **state)
 
 static void a_loop_repeats_itself_and_a_scan_does_not(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_next_use next;
 	size_t never = 0;
 
 	(void)state;
-	generate(&script, "loop,requests=1000,objects=100");
-	assert_ok(pn_next_use_init(&next, &script));
+	generate(&workload, "loop,requests=1000,objects=100");
+	assert_ok(pn_next_use_init(&next, &workload));
 	for (unsigned i = 0; i < 900; i++)
 		assert_int_equal(next.of_step[i], i + 100);
 	pn_next_use_fini(&next);
-	pn_workload_fini(&script);
-	generate(&script, "scan,requests=9000,objects=10");
-	assert_ok(pn_next_use_init(&next, &script));
+	pn_workload_fini(&workload);
+	generate(&workload, "scan,requests=9000,objects=10");
+	assert_ok(pn_next_use_init(&next, &workload));
 	for (unsigned i = 0; i < 9000; i++)
 		never += next.of_step[i] == PN_NEXT_NEVER;
 	assert_in_range(never, 3000, 3010);
 	pn_next_use_fini(&next);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void workloads_that_make_no_sense_are_refused(void **state)
@@ -588,18 +588,19 @@ static void workloads_that_make_no_sense_are_refused(void **state)
 		"zipf,requests=-1",
 		"zipf,,",
 	};
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
-	assert_ok(pn_workload_init(&script));
+	assert_ok(pn_workload_init(&workload));
 	for (size_t i = 0; i < PN_ARRAY_LEN(wrong); i++) {
 		struct pn_why why = { "" };
 
-		assert_int_equal(pn_generate(wrong[i], &script, &why), -EINVAL);
+		assert_int_equal(pn_generate(wrong[i], &workload, &why),
+				 -EINVAL);
 		assert_true(strlen(why.text) > 0);
 	}
-	assert_int_equal(script.nsteps, 0);
-	pn_workload_fini(&script);
+	assert_int_equal(workload.nsteps, 0);
+	pn_workload_fini(&workload);
 }
 
 /* --- policies on generated workloads
@@ -614,17 +615,17 @@ static void assert_same(struct pn_replay_result a, struct pn_replay_result b)
 
 static void replay_is_deterministic(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
-	generate(&script, "phases,requests=20000,objects=500,phases=3");
+	generate(&workload, "phases,requests=20000,objects=500,phases=3");
 	for (unsigned i = 0; pn_policy_at(i); i++) {
 		const char *name = pn_policy_at(i)->name;
 
-		assert_same(replay(&script, name, 512 * PAGE, NULL),
-			    replay(&script, name, 512 * PAGE, NULL));
+		assert_same(replay(&workload, name, 512 * PAGE, NULL),
+			    replay(&workload, name, 512 * PAGE, NULL));
 	}
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 /* Figures, which sanitizers take too long to reach and do not change. */
@@ -640,50 +641,50 @@ static void knowing_the_future_helps(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PN_ARRAY_LEN(specs); i++) {
-		struct pn_workload script;
+		struct pn_workload workload;
 		struct pn_next_use next;
 		struct pn_replay_result offline;
 
-		generate(&script, specs[i]);
-		assert_ok(pn_next_use_init(&next, &script));
-		offline = replay(&script, "offline", 512 * PAGE, &next);
+		generate(&workload, specs[i]);
+		assert_ok(pn_next_use_init(&next, &workload));
+		offline = replay(&workload, "offline", 512 * PAGE, &next);
 		for (unsigned p = 0; pn_policy_at(p); p++) {
 			struct pn_replay_result r =
-				replay(&script, pn_policy_at(p)->name,
+				replay(&workload, pn_policy_at(p)->name,
 				       512 * PAGE, NULL);
 
 			assert_true(offline.hits >= r.hits);
 			assert_true(offline.total_us < r.total_us);
 		}
 		pn_next_use_fini(&next);
-		pn_workload_fini(&script);
+		pn_workload_fini(&workload);
 	}
 }
 
-static double best_of_three(const struct pn_workload *script, size_t bytes)
+static double best_of_three(const struct pn_workload *workload, size_t bytes)
 {
-	double best = replay(script, "lru", bytes, NULL).total_us;
+	double best = replay(workload, "lru", bytes, NULL).total_us;
 
-	best = fmin(best, replay(script, "fmrd", bytes, NULL).total_us);
-	return fmin(best, replay(script, "mre", bytes, NULL).total_us);
+	best = fmin(best, replay(workload, "fmrd", bytes, NULL).total_us);
+	return fmin(best, replay(workload, "mre", bytes, NULL).total_us);
 }
 
 /* At every budget of a doubling series; the worst ratio. */
 static double worst_of(const char *spec)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	size_t footprint;
 	double worst = 0;
 
-	generate(&script, spec);
-	assert_ok(pn_workload_footprint(&script, &footprint));
+	generate(&workload, spec);
+	assert_ok(pn_workload_footprint(&workload, &footprint));
 	for (size_t b = 64 << 10; b < 2 * footprint; b *= 2) {
-		double best = best_of_three(&script, b);
-		double cost = replay(&script, "cost", b, NULL).total_us;
+		double best = best_of_three(&workload, b);
+		double cost = replay(&workload, "cost", b, NULL).total_us;
 
 		worst = fmax(worst, cost / best);
 	}
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 	printf("%s: at worst %.3f of the best\n", spec, worst);
 	return worst;
 }
@@ -711,16 +712,16 @@ static void cost_follows_phases_at_a_price(void **state)
 
 static void cost_finds_out_about_loops(void **state)
 {
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_replay_result lru, cost;
 
 	(void)state;
-	generate(&script, "loop,requests=20000,objects=100,pages=1");
-	lru = replay(&script, "lru", 64 * PAGE, NULL);
-	cost = replay(&script, "cost", 64 * PAGE, NULL);
+	generate(&workload, "loop,requests=20000,objects=100,pages=1");
+	lru = replay(&workload, "lru", 64 * PAGE, NULL);
+	cost = replay(&workload, "cost", 64 * PAGE, NULL);
 	assert_int_equal(lru.hits, 0);
 	assert_true(cost.hits > cost.requests / 3);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 int main(void)

@@ -141,7 +141,7 @@ static void what_is_no_trace_is_refused_with_a_reason(void **state)
 
 		trace_write(path, texts[i], strlen(texts[i]), false);
 		assert_int_equal(pn_trace_open(path, &trace, &why), -EBADMSG);
-		assert_non_null(strstr(why.text, "no trace"));
+		assert_non_null(strstr(why.text, "not a trace"));
 	}
 	trace_remove("text.csv");
 	assert_int_equal(pn_trace_open("/nowhere/at/all", &trace, NULL),

@@ -10,7 +10,7 @@
 
 static const char *folder;
 
-static double total_us(const struct pn_workload *script, const char *policy,
+static double total_us(const struct pn_workload *workload, const char *policy,
 		       size_t bytes)
 {
 	struct pn_replay_attr attr = { .policy = policy,
@@ -18,22 +18,22 @@ static double total_us(const struct pn_workload *script, const char *policy,
 				       .profile = pn_profile_find("ou2009") };
 	struct pn_replay_result result;
 
-	assert_ok(pn_replay(script, &attr, &result));
+	assert_ok(pn_replay(workload, &attr, &result));
 	return result.total_us;
 }
 
-static double worst_of(const struct pn_workload *script)
+static double worst_of(const struct pn_workload *workload)
 {
 	double worst = 0;
 	size_t footprint;
 
-	assert_ok(pn_workload_footprint(script, &footprint));
+	assert_ok(pn_workload_footprint(workload, &footprint));
 	for (size_t b = 64 << 10; b < 2 * footprint; b *= 2) {
-		double best = total_us(script, "lru", b);
+		double best = total_us(workload, "lru", b);
 
-		best = fmin(best, total_us(script, "fmrd", b));
-		best = fmin(best, total_us(script, "mre", b));
-		worst = fmax(worst, total_us(script, "cost", b) / best);
+		best = fmin(best, total_us(workload, "fmrd", b));
+		best = fmin(best, total_us(workload, "mre", b));
+		worst = fmax(worst, total_us(workload, "cost", b) / best);
 	}
 	return worst;
 }
@@ -53,19 +53,19 @@ static void cost_is_within_5_percent_on_every_trace(void **state)
 	assert_true(n > 0);
 	for (int i = 0; i < n; i++) {
 		struct pn_why why = { "" };
-		struct pn_workload script;
+		struct pn_workload workload;
 		char path[4096];
 		double ratio;
 
 		snprintf(path, sizeof(path), "%s/%s", folder,
 			 entries[i]->d_name);
-		assert_ok(pn_workload_init(&script));
-		assert_ok(pn_workload_read(&script, path, 0, &why));
-		ratio = worst_of(&script);
+		assert_ok(pn_workload_init(&workload));
+		assert_ok(pn_workload_read(&workload, path, 0, &why));
+		ratio = worst_of(&workload);
 		printf("%-32s at worst %.3f of the best\n", entries[i]->d_name,
 		       ratio);
 		worst = fmax(worst, ratio);
-		pn_workload_fini(&script);
+		pn_workload_fini(&workload);
 		free(entries[i]);
 	}
 	free(entries);

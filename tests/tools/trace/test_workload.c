@@ -26,12 +26,12 @@ static void record(struct pn_trace_event event)
 	sink->record(sink, &event);
 }
 
-static void read_script(const char *name, struct pn_workload *script)
+static void read_workload(const char *name, struct pn_workload *workload)
 {
 	struct pn_why why = { "" };
 
-	assert_ok(pn_workload_init(script));
-	if (pn_workload_read(script, trace_path(name), 0, &why))
+	assert_ok(pn_workload_init(workload));
+	if (pn_workload_read(workload, trace_path(name), 0, &why))
 		fail_msg("%s", why.text);
 	trace_remove(name);
 }
@@ -85,13 +85,13 @@ static void run_program(struct program *p)
 }
 
 /* No number is given twice, and what ends was held. */
-static unsigned check_holds(const struct pn_workload *script)
+static unsigned check_holds(const struct pn_workload *workload)
 {
 	bool held[MOST + 1] = { false };
 	unsigned nheld = 0, most = 0;
 
-	for (size_t i = 0; i < script->nsteps; i++) {
-		const struct pn_workload_step *step = &script->steps[i];
+	for (size_t i = 0; i < workload->nsteps; i++) {
+		const struct pn_workload_step *step = &workload->steps[i];
 
 		assert_in_range(step->hold, 1, MOST);
 		assert_int_equal(held[step->hold],
@@ -100,23 +100,23 @@ static unsigned check_holds(const struct pn_workload *script)
 		nheld += step->kind == PN_WORKLOAD_PIN ? 1 : -1U;
 		most = nheld > most ? nheld : most;
 	}
-	assert_int_equal(script->nholds, most);
+	assert_int_equal(workload->nholds, most);
 	return nheld;
 }
 
 static void pins_that_are_held_have_numbers_of_their_own(void **state)
 {
 	struct program p = { .seed = test_seed() };
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
 	assert_ok(pn_record_start(trace_path("holds"), 64 << 20));
 	run_program(&p);
 	pn_record_stop();
-	read_script("holds", &script);
-	assert_true(script.nholds > 64 && script.npins > NSTEPS / 4);
-	assert_int_equal(check_holds(&script), p.nheld);
-	pn_workload_fini(&script);
+	read_workload("holds", &workload);
+	assert_true(workload.nholds > 64 && workload.npins > NSTEPS / 4);
+	assert_int_equal(check_holds(&workload), p.nheld);
+	pn_workload_fini(&workload);
 }
 
 /* --- what else there is --------------------------------------------------- */
@@ -128,7 +128,7 @@ static void a_pin_named_twice_ends_at_once(void **state)
 				    .addr = PAGE,
 				    .len = PAGE,
 				    .handle = 7 };
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
 	assert_ok(pn_record_start(trace_path("twice"), 64 << 20));
@@ -138,22 +138,22 @@ static void a_pin_named_twice_ends_at_once(void **state)
 	record(e);
 	record(e); /* of nobody */
 	pn_record_stop();
-	read_script("twice", &script);
-	assert_int_equal(script.nsteps, 3);
-	assert_int_equal(script.steps[0].hold, 1);
-	assert_int_equal(script.steps[1].hold, 0);
-	assert_int_equal(script.steps[2].kind, PN_WORKLOAD_UNPIN);
-	assert_int_equal(script.steps[2].hold, 1);
-	pn_workload_fini(&script);
+	read_workload("twice", &workload);
+	assert_int_equal(workload.nsteps, 3);
+	assert_int_equal(workload.steps[0].hold, 1);
+	assert_int_equal(workload.steps[1].hold, 0);
+	assert_int_equal(workload.steps[2].kind, PN_WORKLOAD_UNPIN);
+	assert_int_equal(workload.steps[2].hold, 1);
+	pn_workload_fini(&workload);
 }
 
-static void mappings_of_a_trace_are_known_to_its_script(void **state)
+static void mappings_of_a_trace_are_in_its_workload(void **state)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_MAPPING,
 				    .decision = PN_DECIDED_YES,
 				    .addr = PAGE,
 				    .len = 2 * PAGE };
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
 	assert_ok(pn_record_start(trace_path("mappings"), 64 << 20));
@@ -161,15 +161,15 @@ static void mappings_of_a_trace_are_known_to_its_script(void **state)
 	e.decision = PN_DECIDED_NO;
 	record(e);
 	pn_record_stop();
-	read_script("mappings", &script);
-	assert_true(script.mappings);
-	assert_int_equal(script.nsteps, 2);
+	read_workload("mappings", &workload);
+	assert_true(workload.mappings);
+	assert_int_equal(workload.nsteps, 2);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(script.steps[i].kind, PN_WORKLOAD_MAPPING);
-		assert_int_equal(script.steps[i].len, 2 * PAGE);
-		assert_int_equal(script.steps[i].hold, !i);
+		assert_int_equal(workload.steps[i].kind, PN_WORKLOAD_MAPPING);
+		assert_int_equal(workload.steps[i].len, 2 * PAGE);
+		assert_int_equal(workload.steps[i].hold, !i);
 	}
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 static void a_request_that_no_program_can_make_is_named(void **state)
@@ -178,18 +178,19 @@ static void a_request_that_no_program_can_make_is_named(void **state)
 				    .addr = UINT64_C(1) << 50,
 				    .len = PAGE };
 	struct pn_why why = { "" };
-	struct pn_workload script;
+	struct pn_workload workload;
 
 	(void)state;
 	assert_ok(pn_record_start(trace_path("far"), 64 << 20));
 	record(e);
 	pn_record_stop();
-	assert_ok(pn_workload_init(&script));
-	assert_int_equal(pn_workload_read(&script, trace_path("far"), 0, &why),
+	assert_ok(pn_workload_init(&workload));
+	assert_int_equal(pn_workload_read(&workload, trace_path("far"), 0,
+					  &why),
 			 -ERANGE);
 	assert_non_null(strstr(why.text, "0x4000000000000"));
-	assert_int_equal(script.nsteps, 0);
-	pn_workload_fini(&script);
+	assert_int_equal(workload.nsteps, 0);
+	pn_workload_fini(&workload);
 	trace_remove("far");
 }
 
@@ -226,7 +227,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(pins_that_are_held_have_numbers_of_their_own),
 		TEST(a_pin_named_twice_ends_at_once),
-		TEST(mappings_of_a_trace_are_known_to_its_script),
+		TEST(mappings_of_a_trace_are_in_its_workload),
 		TEST(a_request_that_no_program_can_make_is_named),
 		TEST(where_nothing_can_be_written_is_said),
 	};
