@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/index.h"
-#include "cache/cache_impl.h"
+#include "cache/cache.h"
 #include "cache/policy/eviction.h"
 #include "cache/policy/rank.h"
 
@@ -15,16 +15,19 @@ struct offline {
 	struct pn_policy base;
 	struct pn_policy_attr attr;
 	const struct pn_next_use *next;
-	size_t neach;		/* of next->each, not yet come to pass */
-	size_t now;		/* number of the request */
-	struct pn_index coming; /* by page: its next request plus one */
+	/* entries of next->each that are still in the future */
+	size_t neach;
+	size_t now; /* number of the current request */
+	/* page -> number of its next request plus one */
+	struct pn_index next_request;
 	struct pn_rank classes[NCLASSES]; /* by log2 of pages */
-	struct pn_list unranked;	  /* no memory: these go first */
+	/* nodes that no heap had memory for: evicted first */
+	struct pn_list unranked;
 };
 
 static const struct pn_policy_ops offline_ops;
 
-static struct offline *of(struct pn_policy *policy)
+static struct offline *offline_of(struct pn_policy *policy)
 {
 	return pn_container_of(policy, struct offline, base);
 }
@@ -36,7 +39,7 @@ int pn_offline_open(const struct pn_policy_attr *attr,
 
 	if (!self)
 		return -ENOMEM;
-	if (pn_index_init(&self->coming)) {
+	if (pn_index_init(&self->next_request)) {
 		free(self);
 		return -ENOMEM;
 	}
@@ -54,30 +57,30 @@ int pn_offline_open(const struct pn_policy_attr *attr,
 static void offline_close(struct pn_policy *policy)
 {
 	for (unsigned i = 0; i < NCLASSES; i++)
-		pn_rank_fini(&of(policy)->classes[i]);
-	pn_index_fini(&of(policy)->coming);
-	free(of(policy));
+		pn_rank_fini(&offline_of(policy)->classes[i]);
+	pn_index_fini(&offline_of(policy)->next_request);
+	free(offline_of(policy));
 }
 
 int pn_offline_request(struct pn_policy *policy, size_t number,
 		       struct pn_range pages)
 {
-	struct offline *self = of(policy);
+	struct offline *self = offline_of(policy);
 	uint32_t next = self->next->of_step[number];
-	int ret = pn_index_reserve(&self->coming, pages);
+	int ret = pn_index_reserve(&self->next_request, pages);
 
 	if (ret)
 		return ret;
 	self->now = number;
 	if (next != PN_NEXT_MIXED) {
-		pn_index_set(&self->coming, pages, next + 1);
+		pn_index_set(&self->next_request, pages, next + 1);
 		return 0;
 	}
 	for (; pages.len; pages.len -= PN_PAGE_BYTES) {
 		struct pn_range page = { pages.addr, PN_PAGE_BYTES };
 
 		next = self->next->each[--self->neach];
-		pn_index_set(&self->coming, page, next + 1);
+		pn_index_set(&self->next_request, page, next + 1);
 		pages.addr += PN_PAGE_BYTES;
 	}
 	return 0;
@@ -95,21 +98,21 @@ static struct pn_rank *class_of(struct offline *self,
 	return &self->classes[31 - __builtin_clz(node->npages)];
 }
 
-/* When the node's region is used next, as it was found at its last use. */
+/* The next use of the node's region, as computed at its last use. */
 static double next_of(const struct pn_policy_node *node)
 {
 	return -node->factor;
 }
 
-/* And as it is now: the first use of any of its pages. */
+/* Computes the next use now: the first use of any page of the region. */
 static uint32_t find_next(struct offline *self, struct pn_policy_node *node)
 {
-	struct pn_range range =
-		pn_region_range(pn_container_of(node, struct pn_region, node));
+	struct pn_range range = pn_cache_node_range(node);
 	uint32_t least = PN_NEXT_NEVER;
 
 	for (size_t off = 0; off < range.len; off += PN_PAGE_BYTES) {
-		uint32_t at = pn_index_get(&self->coming, range.addr + off);
+		uint32_t at =
+			pn_index_get(&self->next_request, range.addr + off);
 
 		if (at && at - 1 < least)
 			least = at - 1;
@@ -117,7 +120,7 @@ static uint32_t find_next(struct offline *self, struct pn_policy_node *node)
 	return least;
 }
 
-static void forget(struct offline *self, struct pn_policy_node *node)
+static void remove_node(struct offline *self, struct pn_policy_node *node)
 {
 	if (pn_rank_has(node))
 		pn_rank_remove(class_of(self, node), node);
@@ -125,9 +128,9 @@ static void forget(struct offline *self, struct pn_policy_node *node)
 		pn_list_remove(&node->link);
 }
 
-/* The heap has the smallest in front, so factors are negative: the farthest
- * next use is the smallest. */
-static void place(struct offline *self, struct pn_policy_node *node)
+/* The heap has the smallest factor in front, so factors are negative: the
+ * farthest next use is the smallest factor. */
+static void insert_node(struct offline *self, struct pn_policy_node *node)
 {
 	node->factor = -(double)find_next(self, node);
 	node->heap_at = PN_RANK_NONE;
@@ -138,28 +141,28 @@ static void place(struct offline *self, struct pn_policy_node *node)
 static void offline_insert(struct pn_policy *policy,
 			   struct pn_policy_node *node)
 {
-	struct offline *self = of(policy);
+	struct offline *self = offline_of(policy);
 
 	pn_policy_request_access(policy, node);
-	place(self, node);
+	insert_node(self, node);
 }
 
 static void offline_access(struct pn_policy *policy,
 			   struct pn_policy_node *node)
 {
-	struct offline *self = of(policy);
+	struct offline *self = offline_of(policy);
 
-	forget(self, node);
-	place(self, node);
+	remove_node(self, node);
+	insert_node(self, node);
 }
 
 static void offline_remove(struct pn_policy *policy,
 			   struct pn_policy_node *node)
 {
-	forget(of(policy), node);
+	remove_node(offline_of(policy), node);
 }
 
-/* What each page of the region saves per request until it is used again. */
+/* What each page of the region saves per request until its next use. */
 static double worth(const struct offline *self,
 		    const struct pn_policy_node *node)
 {
@@ -175,7 +178,7 @@ static double worth(const struct offline *self,
 	return loss / (wait < 1 ? 1 : wait);
 }
 
-/* The class whose first node goes next; NULL: all are empty. */
+/* Returns the class whose first node is evicted next; NULL: all are empty. */
 static struct pn_rank *least_class(struct offline *self)
 {
 	struct pn_rank *least = NULL;
@@ -193,22 +196,23 @@ static struct pn_rank *least_class(struct offline *self)
 	return least;
 }
 
-/* Wanted; or it never returns and makes the batch longer. */
-static bool take_more(const struct offline *self, const struct pn_take *take,
-		      const struct pn_policy_node *node)
+/* Whether to evict the node: it is needed, or its region is never used again
+ * and fills the batch. */
+static bool should_evict(const struct offline *self, const struct pn_take *take,
+			 const struct pn_policy_node *node)
 {
 	return pn_eviction_must(take) || (next_of(node) >= PN_NEXT_NEVER &&
 					  take->nregions < self->attr.batch);
 }
 
-static void take_ranked(struct offline *self, struct pn_take *take)
+static void evict_ranked(struct offline *self, struct pn_take *take)
 {
 	struct pn_rank *class;
 
 	while ((class = least_class(self))) {
 		struct pn_policy_node *node = pn_rank_front(class);
 
-		if (!take_more(self, take, node))
+		if (!should_evict(self, take, node))
 			break;
 		if (pn_eviction_busy(take, node)) {
 			pn_rank_hold(class);
@@ -225,7 +229,7 @@ static unsigned offline_evict(struct pn_policy *policy,
 			      const struct pn_policy_want *want,
 			      struct pn_list *victims)
 {
-	struct offline *self = of(policy);
+	struct offline *self = offline_of(policy);
 	struct pn_take take = { .want = want, .victims = victims };
 	struct pn_list *pos, *tmp;
 
@@ -241,14 +245,14 @@ static unsigned offline_evict(struct pn_policy *policy,
 		pn_take(&take, node);
 	}
 	if (pn_eviction_must(&take))
-		take_ranked(self, &take);
+		evict_ranked(self, &take);
 	return take.nregions;
 }
 
 static void offline_check(struct pn_policy *policy)
 {
 	for (unsigned i = 0; i < NCLASSES; i++)
-		pn_rank_check(&of(policy)->classes[i]);
+		pn_rank_check(&offline_of(policy)->classes[i]);
 }
 
 static const struct pn_policy_ops offline_ops = {
