@@ -484,23 +484,25 @@ static int measure_memory(const struct values *values,
 #define PAGE_PROT  (PROT_READ | PROT_WRITE)
 #define PAGE_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS)
 
-/* mmap and munmap of a libc. */
+/* mmap and munmap of a libc; NULL: raw system calls. */
 struct mapper {
-	void *(*map)(void *addr, size_t len, int prot, int flags, int fd,
-		     off_t offset);
-	int (*unmap)(void *addr, size_t len);
+	__typeof__(mmap) *map;
+	__typeof__(munmap) *unmap;
 };
 
-static void *raw_map(void *addr, size_t len, int prot, int flags, int fd,
-		     off_t offset)
+static inline void map_and_unmap(const struct mapper *mapper, void *at)
 {
-	return (void *)PN_SYSCALL(SYS_mmap, (long)addr, (long)len, prot, flags,
-				  fd, offset);
-}
+	long page;
 
-static int raw_unmap(void *addr, size_t len)
-{
-	return (int)PN_SYSCALL(SYS_munmap, (long)addr, (long)len);
+	if (mapper->map) {
+		mapper->unmap(mapper->map(at, PN_PAGE_BYTES, PAGE_PROT,
+					  PAGE_FLAGS, -1, 0),
+			      PN_PAGE_BYTES);
+		return;
+	}
+	page = PN_SYSCALL(SYS_mmap, (long)at, PN_PAGE_BYTES, PAGE_PROT,
+			  PAGE_FLAGS, -1, 0);
+	PN_SYSCALL(SYS_munmap, page, PN_PAGE_BYTES);
 }
 
 static double batch_ns(const struct mapper *mapper, void *at)
@@ -508,9 +510,7 @@ static double batch_ns(const struct mapper *mapper, void *at)
 	uint64_t start = pn_clock_ns();
 
 	for (int i = 0; i < MUNMAP_PAIRS; i++)
-		mapper->unmap(mapper->map(at, PN_PAGE_BYTES, PAGE_PROT,
-					  PAGE_FLAGS, -1, 0),
-			      PN_PAGE_BYTES);
+		map_and_unmap(mapper, at);
 	return (double)(pn_clock_ns() - start) / MUNMAP_PAIRS;
 }
 
@@ -532,7 +532,7 @@ static bool second_libc(struct mapper *mapper)
  * with watched memory. */
 static void unrelated_munmap(struct point *point, uint64_t budget_ns)
 {
-	static const struct mapper raw = { raw_map, raw_unmap };
+	static const struct mapper raw = { NULL, NULL };
 	static const struct mapper watched = { mmap, munmap };
 	static struct mapper second;
 	static bool tried, there;

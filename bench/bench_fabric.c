@@ -101,41 +101,54 @@ struct floors {
 	double flag, shm;
 };
 
-static void print_row(struct state *s, const char *stack, size_t size,
-		      struct pn_spread is, struct floors to, unsigned slow)
+struct result {
+	const char *stack;
+	struct pn_spread ns;
+	unsigned slow; /* rounds on a slow core */
+};
+
+static void print_row(struct state *s, size_t size, const struct result *r,
+		      struct floors to)
 {
 	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("stack", "stack", 8, stack),
+		PN_CELL_TEXT("stack", "stack", 8, r->stack),
 		PN_CELL_BYTES("bytes", "bytes", 8, s->turns.bytes[size]),
-		PN_CELL_NUMBER("best_ns", "best ns", 10, is.best),
-		PN_CELL_NUMBER("latency_ns", "median ns", 10, is.median),
-		PN_CELL_NUMBER("worst_ns", "worst ns", 10, is.worst),
+		PN_CELL_NUMBER("best_ns", "best ns", 10, r->ns.best),
+		PN_CELL_NUMBER("latency_ns", "median ns", 10, r->ns.median),
+		PN_CELL_NUMBER("worst_ns", "worst ns", 10, r->ns.worst),
 		PN_CELL_NUMBER("ratio_to_shm", "to shm", 10,
-			       is.median / to.shm),
+			       r->ns.median / to.shm),
 		PN_CELL_NUMBER("ratio_to_flag", "to flag", 10,
-			       is.median / to.flag),
+			       r->ns.median / to.flag),
 		PN_CELL_COUNT("pairs", NULL, 0, s->turns.nrounds),
-		PN_CELL_COUNT("slow_turns", "slow", 6, slow),
+		PN_CELL_COUNT("slow_turns", "slow", 6, r->slow),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
 }
 
+static struct result result_of(struct state *s, unsigned provider, size_t size)
+{
+	return (struct result){
+		.stack = names[provider],
+		.ns = pn_comparison_spread(&s->turns, provider, size, 0),
+		.slow = pn_comparison_slow_rounds(&s->turns, provider, size),
+	};
+}
+
 static void print_size(struct state *s, size_t size, double flag)
 {
 	struct floors to = { flag, NAN };
-	struct pn_spread is[NPROVIDERS] = { 0 };
+	struct result results[NPROVIDERS] = { 0 };
 
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
-			is[p] = pn_comparison_spread(&s->turns, p, size, 0);
+			results[p] = result_of(s, p, size);
 	if (!s->absent[SHM])
-		to.shm = is[SHM].median;
+		to.shm = results[SHM].ns.median;
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
-			print_row(s, names[p], size, is[p], to,
-				  pn_comparison_slow_rounds(&s->turns, p,
-							    size));
+			print_row(s, size, &results[p], to);
 }
 
 /* The flag does not depend on the provider: all pairs count. */
@@ -152,18 +165,18 @@ static struct pn_spread flag_of_all(struct state *s)
 
 static int compare_times(struct state *s)
 {
-	struct pn_spread flag;
+	struct result flag = { .stack = "flag" };
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
 		ret = run_round(s);
 	if (ret)
 		return ret;
-	flag = flag_of_all(s);
-	print_row(s, "flag", FLAG, flag, (struct floors){ flag.median, NAN },
-		  pn_comparison_slow_rounds(&s->turns, PINION, FLAG));
+	flag.ns = flag_of_all(s);
+	flag.slow = pn_comparison_slow_rounds(&s->turns, PINION, FLAG);
+	print_row(s, FLAG, &flag, (struct floors){ flag.ns.median, NAN });
 	for (size_t size = FLAG + 1; size < s->turns.nsizes; size++)
-		print_size(s, size, flag.median);
+		print_size(s, size, flag.ns.median);
 	return 0;
 }
 

@@ -230,8 +230,8 @@ static int measure_rate(struct end *end, const struct values *v, double *rate)
 /* --- the others: programs ------------------------------------------------- */
 
 /* The adapter, for the command lines. */
-struct place {
-	char adapter[64], ip[64];
+struct adapter {
+	char name[64], ip[64];
 	unsigned port, gid;
 	/* CPUs of leaders and clients, of followers and servers */
 	unsigned cpus[2];
@@ -282,8 +282,16 @@ static const struct tool tools[] = {
 
 #define NTOOLS PN_ARRAY_LEN(tools)
 
-static void expand(const char *from, const struct place *place, size_t bytes,
-		   const struct values *v, unsigned tcp, char *out, size_t size)
+/* Values of the @ letters in the text of a tool. */
+struct arguments {
+	const struct adapter *adapter;
+	size_t bytes;
+	uint64_t times;
+	unsigned tcp_port;
+};
+
+static void expand(const char *from, const struct arguments *with, char *out,
+		   size_t size)
 {
 	size_t n = 0;
 
@@ -294,23 +302,25 @@ static void expand(const char *from, const struct place *place, size_t bytes,
 		}
 		switch (*++from) {
 		case 'a':
-			n += (size_t)sprintf(out + n, "%s", place->adapter);
+			n += (size_t)sprintf(out + n, "%s",
+					     with->adapter->name);
 			break;
 		case 'p':
-			n += (size_t)sprintf(out + n, "%u", place->port);
+			n += (size_t)sprintf(out + n, "%u",
+					     with->adapter->port);
 			break;
 		case 'g':
-			n += (size_t)sprintf(out + n, "%u", place->gid);
+			n += (size_t)sprintf(out + n, "%u", with->adapter->gid);
 			break;
 		case 'b':
-			n += (size_t)sprintf(out + n, "%zu", bytes);
+			n += (size_t)sprintf(out + n, "%zu", with->bytes);
 			break;
 		case 'n':
 			n += (size_t)sprintf(out + n, "%llu",
-					     (unsigned long long)v->times);
+					     (unsigned long long)with->times);
 			break;
 		default:
-			n += (size_t)sprintf(out + n, "%u", tcp);
+			n += (size_t)sprintf(out + n, "%u", with->tcp_port);
 		}
 	}
 	out[n] = 0;
@@ -328,18 +338,21 @@ static double figure_in(const char *line, unsigned column)
 }
 
 /* Runs server and client and parses the figure from the client's output. */
-static double run_tool(const struct tool *tool, const struct place *place,
+static double run_tool(const struct tool *tool, const struct adapter *adapter,
 		       const struct values *v)
 {
 	static unsigned tcp = FIRST_PORT;
-	size_t bytes = is_rate(tool->kin) ? v->bytes : SMALL;
+	struct arguments with = { .adapter = adapter,
+				  .bytes =
+					  is_rate(tool->kin) ? v->bytes : SMALL,
+				  .times = v->times,
+				  .tcp_port = ++tcp };
 	char arguments[512], start[128], command[1400], line[512];
 	double found = NAN;
 	FILE *file;
 
-	expand(tool->arguments, place, bytes, v, ++tcp, arguments,
-	       sizeof(arguments));
-	expand(tool->line, place, bytes, v, tcp, start, sizeof(start));
+	expand(tool->arguments, &with, arguments, sizeof(arguments));
+	expand(tool->line, &with, start, sizeof(start));
 	/* A server may start slowly: the client retries. */
 	snprintf(command, sizeof(command),
 		 "cd /tmp; export LC_ALL=C; "
@@ -347,8 +360,8 @@ static double run_tool(const struct tool *tool, const struct place *place,
 		 "for i in 1 2 3 4 5 6; do sleep 1; "
 		 "timeout 50 taskset -c %u env %s %s 2>/dev/null && break; "
 		 "done; kill $! 2>/dev/null; wait",
-		 place->cpus[1], arguments, place->cpus[0], arguments,
-		 place->ip);
+		 adapter->cpus[1], arguments, adapter->cpus[0], arguments,
+		 adapter->ip);
 	file = popen(command, "re");
 	while (file && fgets(line, sizeof(line), file))
 		if (!strncmp(line, start, strlen(start)))
@@ -361,7 +374,7 @@ static double run_tool(const struct tool *tool, const struct place *place,
 
 /* Two processes that spin on one core alternate in milliseconds: all programs
  * get the same two cores. */
-static void choose_cpus(struct place *place)
+static void choose_cpus(struct adapter *adapter)
 {
 	unsigned n = 0;
 	cpu_set_t set;
@@ -370,9 +383,9 @@ static void choose_cpus(struct place *place)
 		return;
 	for (unsigned cpu = 0; n < 2 && cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, &set))
-			place->cpus[n++] = cpu;
+			adapter->cpus[n++] = cpu;
 	if (n == 1)
-		place->cpus[1] = place->cpus[0];
+		adapter->cpus[1] = adapter->cpus[0];
 }
 
 static void stay_on(unsigned cpu)
@@ -409,7 +422,7 @@ struct state {
 	const struct values *values;
 	struct end end;
 	struct pn_end api;
-	struct place place;
+	struct adapter adapter;
 	struct series series[NTOOLS];
 	double own[NOWN][MAX_ROUNDS];
 };
@@ -440,7 +453,7 @@ static int play_round(struct state *s, size_t round)
 
 		if (!is_installed(tools[i].program))
 			continue;
-		theirs = run_tool(&tools[i], &s->place, s->values);
+		theirs = run_tool(&tools[i], &s->adapter, s->values);
 		if (isnan(theirs))
 			continue;
 		series->theirs[series->n] = theirs;
@@ -451,19 +464,26 @@ static int play_round(struct state *s, size_t round)
 	return ret;
 }
 
-static void print_row(struct state *s, const char *tool, const char *op,
-		      enum own kin, double figure, double ratio)
+struct result {
+	const char *tool, *op;
+	enum own figure;
+	double value; /* us or bytes/s */
+	double ratio; /* of pinion's figure to it */
+};
+
+static void print_row(struct state *s, const struct result *r)
 {
-	bool rate = is_rate(kin);
+	bool rate = is_rate(r->figure);
 	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("tool", "tool", -10, tool),
-		PN_CELL_TEXT("op", "op", -12, op),
+		PN_CELL_TEXT("tool", "tool", -10, r->tool),
+		PN_CELL_TEXT("op", "op", -12, r->op),
 		PN_CELL_BYTES("bytes", "bytes", 7,
 			      rate ? s->values->bytes : SMALL),
 		PN_CELL_NUMBER("latency_us", "latency us", 11,
-			       rate ? NAN : figure),
-		PN_CELL_RATE("bytes_per_s", "bytes/s", 9, rate ? figure : NAN),
-		PN_CELL_NUMBER("ratio", "pinion/tool", 12, ratio),
+			       rate ? NAN : r->value),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 9,
+			     rate ? r->value : NAN),
+		PN_CELL_NUMBER("ratio", "pinion/tool", 12, r->ratio),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
@@ -477,16 +497,28 @@ static double ratio_to(struct series *series, enum own own)
 static void print_all(struct state *s)
 {
 	for (unsigned o = 0; o < NOWN; o++)
-		print_row(s, "pinion", own_ops[o], o,
-			  pn_median(s->own[o], s->values->rounds),
-			  ratio_to(&s->series[is_rate(o)], o));
+		print_row(s,
+			  &(struct result){
+				  .tool = "pinion",
+				  .op = own_ops[o],
+				  .figure = o,
+				  .value = pn_median(s->own[o],
+						     s->values->rounds),
+				  .ratio = ratio_to(&s->series[is_rate(o)], o),
+			  });
 	for (size_t i = 0; i < NTOOLS; i++) {
 		struct series *series = &s->series[i];
 
 		if (series->n)
-			print_row(s, tools[i].name, tools[i].op, tools[i].kin,
-				  pn_median(series->theirs, series->n),
-				  ratio_to(series, tools[i].kin));
+			print_row(s, &(struct result){
+					     .tool = tools[i].name,
+					     .op = tools[i].op,
+					     .figure = tools[i].kin,
+					     .value = pn_median(series->theirs,
+								series->n),
+					     .ratio = ratio_to(series,
+							       tools[i].kin),
+				     });
 		else
 			pn_report_note(&s->report, "%s: %s", tools[i].program,
 				       is_installed(tools[i].program)
@@ -499,21 +531,21 @@ static void print_all(struct state *s)
 
 static void note_fact(void *arg, const char *name, const char *text)
 {
-	struct place *place = arg;
+	struct adapter *adapter = arg;
 
 	if (!strcmp(name, "adapter"))
-		sscanf(text, "%63[^,], port %u", place->adapter, &place->port);
+		sscanf(text, "%63[^,], port %u", adapter->name, &adapter->port);
 	else if (!strcmp(name, "connects by"))
-		sscanf(text, "%63s", place->ip);
+		sscanf(text, "%63s", adapter->ip);
 }
 
 /* Finds the index of the GID of the IP address: RoCE. */
-static void find_gid(struct place *place)
+static void find_gid(struct adapter *adapter)
 {
 	struct in_addr ip;
 	char path[160], want[16], gid[64];
 
-	if (inet_pton(AF_INET, place->ip, &ip) != 1)
+	if (inet_pton(AF_INET, adapter->ip, &ip) != 1)
 		return;
 	snprintf(want, sizeof(want), "ffff:%04x:%04x", ntohl(ip.s_addr) >> 16,
 		 ntohl(ip.s_addr) & 0xffff);
@@ -522,10 +554,10 @@ static void find_gid(struct place *place)
 
 		snprintf(path, sizeof(path),
 			 "/sys/class/infiniband/%s/ports/%u/gids/%u",
-			 place->adapter, place->port, i);
+			 adapter->name, adapter->port, i);
 		file = fopen(path, "re");
 		if (file && fgets(gid, sizeof(gid), file) && strstr(gid, want))
-			place->gid = i;
+			adapter->gid = i;
 		if (file)
 			fclose(file);
 	}
@@ -543,8 +575,8 @@ static int lead(struct state *s, const struct pn_spec *spec)
 				  s->end.sock);
 	if (ret)
 		return ret;
-	s->end.device->ops->describe(s->end.device, note_fact, &s->place);
-	find_gid(&s->place);
+	s->end.device->ops->describe(s->end.device, note_fact, &s->adapter);
+	find_gid(&s->adapter);
 	pn_report_device(&s->report, s->end.device);
 	pn_report_head(&s->report, pn_bench_peers.help);
 	for (size_t i = 0; !ret && i < s->values->rounds; i++)
@@ -582,7 +614,7 @@ static int run_both(struct state *s, const struct pn_spec *spec)
 	pid = fork(); /* before any device is opened */
 	if (pid < 0)
 		return -errno;
-	stay_on(s->place.cpus[!pid]);
+	stay_on(s->adapter.cpus[!pid]);
 	if (!pid) {
 		close(socks[0]);
 		be_follower(spec, socks[1], s->values->bytes);
@@ -623,7 +655,7 @@ static int run(const void *values, char *const *operands)
 					.bench = "peers",
 					.device = spec.text };
 	signal(SIGPIPE, SIG_IGN);
-	choose_cpus(&s->place);
+	choose_cpus(&s->adapter);
 	ret = run_both(s, &spec);
 	free(s);
 	return ret ? pn_spec_exit("bench peers", ret) : PN_EXIT_OK;
