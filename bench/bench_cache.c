@@ -597,8 +597,8 @@ struct rounds {
 	size_t n;
 };
 
-static int play_round(struct pool *pool, unsigned nthreads, struct rounds *r,
-		      size_t i)
+static int run_round(struct pool *pool, unsigned nthreads, struct rounds *r,
+		     size_t i)
 {
 	const unsigned n[2] = { 1, nthreads };
 	int ret = 0;
@@ -627,13 +627,13 @@ static int play_rounds(struct pool *pool, unsigned nthreads, uint64_t share_ns,
 	for (pool->npairs = 512; !ret && pool->npairs < MOST_PAIRS;) {
 		pool->npairs *= 2;
 		start = pn_clock_ns();
-		ret = play_round(pool, nthreads, r, 0);
+		ret = run_round(pool, nthreads, r, 0);
 		if (pn_clock_ns() - start > share_ns / 16)
 			break;
 	}
 	trials = pn_trials_begin(3, MAX_ROUNDS, share_ns);
 	for (r->n = 0; !ret && pn_trials_continue(&trials, r->n); r->n++)
-		ret = play_round(pool, nthreads, r, r->n);
+		ret = run_round(pool, nthreads, r, r->n);
 	return ret;
 }
 

@@ -62,7 +62,7 @@ struct state {
 	struct pn_report report;
 	char program[PN_PATH_BYTES];
 	bool absent[NPROVIDERS];
-	struct pn_comparison turns;
+	struct pn_comparison comparison;
 };
 
 /* --- time ----------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static int run_pair(struct state *s, enum provider provider)
 
 	snprintf(line, sizeof(line), "'%s' %s %" PRIu64 " %" PRIu64, s->program,
 		 names[provider], s->values->min, s->values->max);
-	ret = pn_comparison_run(&s->turns, provider, line);
+	ret = pn_comparison_run(&s->comparison, provider, line);
 	if (ret != -ENODEV || provider == PINION)
 		return ret;
 	s->absent[provider] = true;
@@ -92,7 +92,7 @@ static int run_round(struct state *s)
 		if (!s->absent[p])
 			ret = run_pair(s, p);
 	if (!ret)
-		s->turns.nrounds++;
+		s->comparison.nrounds++;
 	return ret;
 }
 
@@ -112,7 +112,7 @@ static void print_row(struct state *s, size_t size, const struct result *r,
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("stack", "stack", 8, r->stack),
-		PN_CELL_BYTES("bytes", "bytes", 8, s->turns.bytes[size]),
+		PN_CELL_BYTES("bytes", "bytes", 8, s->comparison.bytes[size]),
 		PN_CELL_NUMBER("best_ns", "best ns", 10, r->ns.best),
 		PN_CELL_NUMBER("latency_ns", "median ns", 10, r->ns.median),
 		PN_CELL_NUMBER("worst_ns", "worst ns", 10, r->ns.worst),
@@ -120,7 +120,7 @@ static void print_row(struct state *s, size_t size, const struct result *r,
 			       r->ns.median / to.shm),
 		PN_CELL_NUMBER("ratio_to_flag", "to flag", 10,
 			       r->ns.median / to.flag),
-		PN_CELL_COUNT("pairs", NULL, 0, s->turns.nrounds),
+		PN_CELL_COUNT("pairs", NULL, 0, s->comparison.nrounds),
 		PN_CELL_COUNT("slow_turns", "slow", 6, r->slow),
 	};
 
@@ -131,8 +131,9 @@ static struct result result_of(struct state *s, unsigned provider, size_t size)
 {
 	return (struct result){
 		.stack = names[provider],
-		.ns = pn_comparison_spread(&s->turns, provider, size, 0),
-		.slow = pn_comparison_slow_rounds(&s->turns, provider, size),
+		.ns = pn_comparison_spread(&s->comparison, provider, size, 0),
+		.slow = pn_comparison_slow_rounds(&s->comparison, provider,
+						  size),
 	};
 }
 
@@ -158,8 +159,9 @@ static struct pn_spread flag_of_all(struct state *s)
 	size_t n = 0;
 
 	for (unsigned p = 0; p < NPROVIDERS; p++)
-		for (unsigned r = 0; !s->absent[p] && r < s->turns.nrounds; r++)
-			all[n++] = s->turns.samples[p][FLAG][0][r];
+		for (unsigned r = 0; !s->absent[p] && r < s->comparison.nrounds;
+		     r++)
+			all[n++] = s->comparison.samples[p][FLAG][0][r];
 	return pn_spread_of(all, n);
 }
 
@@ -173,9 +175,9 @@ static int compare_times(struct state *s)
 	if (ret)
 		return ret;
 	flag.ns = flag_of_all(s);
-	flag.slow = pn_comparison_slow_rounds(&s->turns, PINION, FLAG);
+	flag.slow = pn_comparison_slow_rounds(&s->comparison, PINION, FLAG);
 	print_row(s, FLAG, &flag, (struct floors){ flag.ns.median, NAN });
-	for (size_t size = FLAG + 1; size < s->turns.nsizes; size++)
+	for (size_t size = FLAG + 1; size < s->comparison.nsizes; size++)
 		print_size(s, size, flag.ns.median);
 	return 0;
 }
@@ -285,7 +287,7 @@ static int run(const void *v, char *const *operands)
 	if (!s)
 		return pn_failed("bench fabric", -ENOMEM);
 	s->values = v;
-	s->turns.nfigures = 2;
+	s->comparison.nfigures = 2;
 	s->report = (struct pn_report){ .json = s->values->json,
 					.bench = "fabric",
 					.device = device ? device : "soft" };

@@ -78,7 +78,7 @@ struct end {
 };
 
 /* Message from the client to the server over the device. */
-struct word {
+struct request {
 	uint64_t addr, rkey; /* rkey 0: a request without key */
 };
 
@@ -86,7 +86,7 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 						.numa_node = -1,
 						.populate = true };
 
-static int enroll(struct end *e, unsigned access)
+static int register_memory(struct end *e, unsigned access)
 {
 	struct pn_mr *mr = &e->mr;
 
@@ -96,7 +96,7 @@ static int enroll(struct end *e, unsigned access)
 	return pn_device_register(e->session->device, &mr, 1);
 }
 
-static void withdraw(struct end *e)
+static void deregister_memory(struct end *e)
 {
 	struct pn_mr *mr = &e->mr;
 
@@ -105,7 +105,7 @@ static void withdraw(struct end *e)
 	mr->lkey = 0;
 }
 
-static void charge(const struct end *e, enum pn_profile_field field)
+static void charge_field(const struct end *e, enum pn_profile_field field)
 {
 	const struct pn_profile *profile =
 		pn_profile_find(e->session->device->profile);
@@ -117,22 +117,23 @@ static void charge(const struct end *e, enum pn_profile_field field)
 
 /* A program receives a message: a completion entry is written (T1) and polled
  * (T2). */
-static void program_hears(const struct end *e)
+static void charge_receive(const struct end *e)
 {
-	charge(e, PN_PROFILE_COMPLETION_US);
-	charge(e, PN_PROFILE_CROSSING_US);
+	charge_field(e, PN_PROFILE_COMPLETION_US);
+	charge_field(e, PN_PROFILE_CROSSING_US);
 }
 
 /* A program posts the next operation (T3). */
-static void program_posts(const struct end *e)
+static void charge_post(const struct end *e)
 {
-	charge(e, PN_PROFILE_CROSSING_US);
+	charge_field(e, PN_PROFILE_CROSSING_US);
 }
 
-static int say(struct end *e, bool with_key)
+static int send_request(struct end *e, bool with_key)
 {
-	struct word word = { (uintptr_t)e->memory, with_key ? e->mr.rkey : 0 };
-	struct pn_sge sge = { &word, sizeof(word), 0 };
+	struct request request = { (uintptr_t)e->memory,
+				   with_key ? e->mr.rkey : 0 };
+	struct pn_sge sge = { &request, sizeof(request), 0 };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = PN_OP_INLINE | PN_OP_SILENT,
 			    .sge = &sge,
@@ -141,16 +142,16 @@ static int say(struct end *e, bool with_key)
 	return pn_blocking_post(e->session->device, e->peer, &op);
 }
 
-static int hear(struct end *e, struct word *word)
+static int recv_request(struct end *e, struct request *request)
 {
 	struct pn_completion c;
 	int ret = pn_blocking_poll(e->session->device, PN_COMPLETION_RECV, &c);
 
 	if (ret)
 		return ret;
-	memcpy(word, c.data, sizeof(*word));
+	memcpy(request, c.data, sizeof(*request));
 	pn_device_return_buffer(e->session->device, &c);
-	program_hears(e);
+	charge_receive(e);
 	return 0;
 }
 
@@ -162,17 +163,17 @@ static int client_raw(struct end *e)
 	int ret = 0;
 
 	if (e->flow == FRRWP)
-		ret = say(e, false);
+		ret = send_request(e, false);
 	if (!ret && e->flow != BARE)
-		ret = enroll(e, PINION_ACCESS_REMOTE_WRITE);
+		ret = register_memory(e, PINION_ACCESS_REMOTE_WRITE);
 	if (!ret)
-		ret = say(e, true);
+		ret = send_request(e, true);
 	return ret ? ret
 		   : pn_blocking_poll(e->session->device, PN_COMPLETION_IMM,
 				      &c);
 }
 
-static int write_back(struct end *e, const struct word *to)
+static int write_back(struct end *e, const struct request *to)
 {
 	struct pn_sge sge = { e->memory, e->bytes, e->mr.lkey };
 	struct pn_op op = { .kind = PN_OP_WRITE,
@@ -184,7 +185,7 @@ static int write_back(struct end *e, const struct word *to)
 	struct pn_completion c;
 	int ret;
 
-	program_posts(e);
+	charge_post(e);
 	ret = pn_blocking_post(e->session->device, e->peer, &op);
 	return ret ? ret
 		   : pn_blocking_poll(e->session->device, PN_COMPLETION_OP, &c);
@@ -192,14 +193,14 @@ static int write_back(struct end *e, const struct word *to)
 
 static int server_raw(struct end *e)
 {
-	struct word word;
-	int ret = hear(e, &word);
+	struct request request;
+	int ret = recv_request(e, &request);
 
 	if (!ret && e->flow != BARE)
-		ret = enroll(e, 0);
+		ret = register_memory(e, 0);
 	if (!ret && e->flow == FRRWP)
-		ret = hear(e, &word);
-	return ret ? ret : write_back(e, &word);
+		ret = recv_request(e, &request);
+	return ret ? ret : write_back(e, &request);
 }
 
 /* --- by conditional writes ------------------------------------------------ */
@@ -237,8 +238,8 @@ static int server_puts(struct end *e)
 
 	if (e->flow == CONDITIONAL) {
 		ret = pn_session_recv(e->session, &start, sizeof(start));
-		program_hears(e);
-		program_posts(e);
+		charge_receive(e);
+		charge_post(e);
 	}
 	if (!ret)
 		ret = pinion_put_when(e->session->ep, &m, &request);
@@ -258,14 +259,14 @@ static int end_open(struct end *e, unsigned access)
 	if (!ret && e->flow <= FRRWP)
 		ret = pn_session_quiesce(e->session, &e->peer);
 	if (!ret && e->flow == BARE)
-		ret = enroll(e, access);
+		ret = register_memory(e, access);
 	return ret;
 }
 
 /* Registrations end with the buffer; not timed. */
 static void end_close(struct end *e)
 {
-	withdraw(e);
+	deregister_memory(e);
 	if (e->memory)
 		pn_pages_unmap(e->memory, e->bytes, &present);
 	pn_cache_flush(e->session->context->cache);
@@ -364,7 +365,7 @@ static void print_flow(struct state *s, enum flow flow, size_t pages,
 	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
 }
 
-static int play_round(void *arg, size_t pages, size_t round)
+static int run_round(void *arg, size_t pages, size_t round)
 {
 	struct state *s = arg;
 	int ret = 0;
@@ -383,7 +384,7 @@ static int play_round(void *arg, size_t pages, size_t round)
 
 static int measure_pages(struct state *s, size_t pages)
 {
-	const struct pn_bench_rounds rounds = { play_round, s, 5, MAX_TRIALS };
+	const struct pn_bench_rounds rounds = { run_round, s, 5, MAX_TRIALS };
 	size_t n;
 	int ret = pn_bench_run_rounds(&s->run, &rounds, pages,
 				      pn_bench_share_ns(&s->run), &n);

@@ -275,17 +275,17 @@ static int predict_shape(const char *shape, const struct guess *guess,
 			.range = { ((uintptr_t)step->buffer << 36) +
 					   step->offset,
 				   step->bytes },
-			.kind = step->deed,
+			.kind = step->action,
 			.nframes = 1,
 			.frames = { (uintptr_t)step->site },
 		};
 
-		if (step->deed == PN_COMPUTE)
+		if (step->action == PN_COMPUTE)
 			now += step->ns * pn_program_noise(&noise, jitter);
-		if (step->deed == PN_COMPUTE || step->deed == PN_WAIT_ALL)
+		if (step->action == PN_COMPUTE || step->action == PN_WAIT_ALL)
 			continue;
 		now += 1000;
-		if (step->deed == PN_POST_SEND)
+		if (step->action == PN_POST_SEND)
 			now += (double)step->bytes / 0.9;
 		pn_window_add(&window, guess->window, &call);
 		ret = pn_callsites_add_call(sequence, &call, &verdict);
@@ -819,7 +819,7 @@ static int recording(struct bench *b)
 			PN_CELL_NUMBER("overhead_percent", "more %", 8,
 				       rows[i].percent),
 			PN_CELL_NUMBER("note_ns", "note ns", 8,
-				       rows[i].note_ns),
+				       rows[i].record_cost_ns),
 		};
 
 		pn_report_row(&report, cells, PN_ARRAY_LEN(cells));

@@ -200,7 +200,8 @@ static void choose_entries(struct state *s, size_t bytes)
 	}
 }
 
-static int try_raw(struct state *s, struct entry *e, size_t bytes, double *ns)
+static int measure_raw(struct state *s, struct entry *e, size_t bytes,
+		       double *ns)
 {
 	if (bytes <= RAW_FLAG && s->session->flags)
 		return pn_session_raw_notify(s->session, e->uses, ns);
@@ -209,7 +210,7 @@ static int try_raw(struct state *s, struct entry *e, size_t bytes, double *ns)
 
 /* Trains `auto` with many buffers of this cell before it is measured, for at
  * most half of the time of the size; not at all if `cold` is set. */
-static int teach(struct state *s, struct entry *e,
+static int train(struct state *s, struct entry *e,
 		 struct pn_session_trial *trial)
 {
 	uint64_t end = pn_clock_ns() + s->share_ns / (2 * s->nentries);
@@ -246,7 +247,8 @@ static unsigned trials_of(const struct state *s, const struct entry *e,
 	return most > 1 ? (unsigned)most : 1;
 }
 
-static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
+static int measure_entry(struct state *s, struct entry *e, size_t bytes,
+			 double *ns)
 {
 	struct pn_session_trial trial = { .protocol = e->protocol,
 					  .bytes = bytes,
@@ -257,9 +259,9 @@ static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 	int ret = 0;
 
 	if (e->protocol == RAW)
-		return try_raw(s, e, bytes, ns);
+		return measure_raw(s, e, bytes, ns);
 	if (e->protocol == PN_PROTOCOL_AUTO)
-		ret = teach(s, e, &trial);
+		ret = train(s, e, &trial);
 	*ns = 0;
 	for (unsigned i = 0; !ret && i < times; i++) {
 		struct pn_session_result result = { 0 };
@@ -280,7 +282,7 @@ static const char *entry_name(const struct entry *e)
 }
 
 /* Measures every entry once; the order changes from round to round. */
-static int play_round(void *arg, size_t bytes, size_t round)
+static int run_round(void *arg, size_t bytes, size_t round)
 {
 	struct state *s = arg;
 	char size[PN_REPORT_BYTES_LEN], text[128];
@@ -294,7 +296,7 @@ static int play_round(void *arg, size_t bytes, size_t round)
 		snprintf(text, sizeof(text), "%s, round %zu: %s, %u uses", size,
 			 round + 1, entry_name(e), e->uses);
 		pn_report_progress(text);
-		ret = try_entry(s, e, bytes, &e->ns[round]);
+		ret = measure_entry(s, e, bytes, &e->ns[round]);
 		if (ret) {
 			pn_report_progress(NULL);
 			pn_failed(entry_name(e), ret);
@@ -355,7 +357,7 @@ static void print_size(struct state *s, size_t bytes, size_t rounds)
 
 static int measure_size(struct state *s, size_t bytes)
 {
-	const struct pn_bench_rounds rounds = { play_round, s, 3, MAX_ROUNDS };
+	const struct pn_bench_rounds rounds = { run_round, s, 3, MAX_ROUNDS };
 	size_t n;
 	int ret;
 

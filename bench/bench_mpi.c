@@ -100,7 +100,7 @@ struct state {
 	struct pn_report report;
 	struct pn_paths place;
 	char programs[PN_COMPARISON_COMMANDS][PN_PATH_BYTES]; /* "": none */
-	struct pn_comparison turns;
+	struct pn_comparison comparison;
 };
 
 _Static_assert(PN_ARRAY_LEN(stacks) <= PN_COMPARISON_COMMANDS,
@@ -117,7 +117,7 @@ static int run_stack(struct state *s, unsigned stack)
 		 (unsigned long long)(v->what == PINGPONG ? 2 : v->ranks),
 		 s->programs[stack], (unsigned long long)v->min,
 		 (unsigned long long)v->max, whats[v->what]);
-	return pn_comparison_run(&s->turns, stack, line);
+	return pn_comparison_run(&s->comparison, stack, line);
 }
 
 /* When Open MPI's ranks finalize, PMIx gives mpirun two seconds to notice. On a
@@ -148,7 +148,7 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 		      const struct result *is, const struct result *base)
 {
 	bool peers = s->values->what == PINGPONG;
-	size_t bytes = s->turns.bytes[size];
+	size_t bytes = s->comparison.bytes[size];
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", "what", 9, whats[s->values->what]),
 		PN_CELL_TEXT("stack", "stack", 12, s->stacks[stack].name),
@@ -170,7 +170,7 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 			       peers ? "to best peer" : "to off", 13,
 			       is->mean.median / base->mean.median),
 		PN_CELL_COUNT("slow_turns", "slow", 6,
-			      pn_comparison_slow_rounds(&s->turns, stack,
+			      pn_comparison_slow_rounds(&s->comparison, stack,
 							size)),
 	};
 
@@ -179,11 +179,11 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 
 static struct result result_of(struct state *s, unsigned stack, size_t size)
 {
-	struct pn_comparison *turns = &s->turns;
+	struct pn_comparison *comparison = &s->comparison;
 
 	return (struct result){
-		pn_comparison_spread(turns, stack, size, CLOCKED).median,
-		pn_comparison_spread(turns, stack, size, UNCLOCKED),
+		pn_comparison_spread(comparison, stack, size, CLOCKED).median,
+		pn_comparison_spread(comparison, stack, size, UNCLOCKED),
 	};
 }
 
@@ -222,7 +222,7 @@ static int run_round(struct state *s)
 		if (s->programs[k][0])
 			ret = try_stack(s, k);
 	if (!ret)
-		s->turns.nrounds++;
+		s->comparison.nrounds++;
 	return ret;
 }
 
@@ -265,10 +265,10 @@ static int run(const void *v, char *const *operands)
 		return pn_failed(PROGRAM " (build with libopenmpi-dev)", ret);
 	}
 	pn_report_head(&s->report, pn_bench_mpi.help);
-	s->turns.nfigures = NFIGURES;
+	s->comparison.nfigures = NFIGURES;
 	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
 		ret = run_round(s);
-	for (size_t n = 0; !ret && n < s->turns.nsizes; n++)
+	for (size_t n = 0; !ret && n < s->comparison.nsizes; n++)
 		print_size(s, n);
 	free(s);
 	return ret ? pn_failed("bench mpi", ret) : PN_EXIT_OK;

@@ -74,7 +74,7 @@ struct end {
 	uint8_t turn;
 };
 
-static int wait_up(struct end *end)
+static int wait_for_process(struct end *end)
 {
 	struct pn_completion c;
 
@@ -105,7 +105,7 @@ static int end_open(struct end *end, const char *spec, size_t bytes)
 	if (!ret)
 		ret = pn_device_attach(end->device, &end->other.address,
 				       &end->peer);
-	return ret ? ret : wait_up(end);
+	return ret ? ret : wait_for_process(end);
 }
 
 static void end_close(struct end *end)
@@ -162,7 +162,7 @@ static int answer_pings(struct end *end, uint32_t n)
 
 /* The follower answers as many pings or messages as ordered, until it gets 0.
  */
-static int follow(struct end *end, struct pn_end *api)
+static int run_follower(struct end *end, struct pn_end *api)
 {
 	uint32_t n;
 	int ret = 0;
@@ -250,7 +250,7 @@ static bool is_rate(enum own own)
 
 struct tool {
 	const char *name, *op, *program;
-	enum own kin; /* figure of pinion that it is compared with */
+	enum own counterpart; /* figure of pinion that it is compared with */
 	/* %s adapter, port, gid, bytes, times, TCP port: see command_of(). */
 	const char *arguments;
 	const char *line; /* beginning of the line of the result */
@@ -326,7 +326,7 @@ static void expand(const char *from, const struct arguments *with, char *out,
 	out[n] = 0;
 }
 
-static double figure_in(const char *line, unsigned column)
+static double parse_figure(const char *line, unsigned column)
 {
 	char copy[512], *save = NULL, *word;
 
@@ -343,8 +343,8 @@ static double run_tool(const struct tool *tool, const struct adapter *adapter,
 {
 	static unsigned tcp = FIRST_PORT;
 	struct arguments with = { .adapter = adapter,
-				  .bytes =
-					  is_rate(tool->kin) ? v->bytes : SMALL,
+				  .bytes = is_rate(tool->counterpart) ? v->bytes
+								      : SMALL,
 				  .times = v->times,
 				  .tcp_port = ++tcp };
 	char arguments[512], start[128], command[1400], line[512];
@@ -365,7 +365,7 @@ static double run_tool(const struct tool *tool, const struct adapter *adapter,
 	file = popen(command, "re");
 	while (file && fgets(line, sizeof(line), file))
 		if (!strncmp(line, start, strlen(start)))
-			found = figure_in(line, tool->column) * tool->scale;
+			found = parse_figure(line, tool->column) * tool->scale;
 	if (file)
 		pclose(file);
 	/* perftest prints 0 if it could not calibrate its clock. */
@@ -388,7 +388,7 @@ static void choose_cpus(struct adapter *adapter)
 		adapter->cpus[1] = adapter->cpus[0];
 }
 
-static void stay_on(unsigned cpu)
+static void bind_to_cpu(unsigned cpu)
 {
 	cpu_set_t set;
 
@@ -443,7 +443,7 @@ static int measure_own(struct state *s, size_t round)
 	return ret;
 }
 
-static int play_round(struct state *s, size_t round)
+static int run_round(struct state *s, size_t round)
 {
 	int ret = measure_own(s, round);
 
@@ -510,15 +510,16 @@ static void print_all(struct state *s)
 		struct series *series = &s->series[i];
 
 		if (series->n)
-			print_row(s, &(struct result){
-					     .tool = tools[i].name,
-					     .op = tools[i].op,
-					     .figure = tools[i].kin,
-					     .value = pn_median(series->theirs,
-								series->n),
-					     .ratio = ratio_to(series,
-							       tools[i].kin),
-				     });
+			print_row(s,
+				  &(struct result){
+					  .tool = tools[i].name,
+					  .op = tools[i].op,
+					  .figure = tools[i].counterpart,
+					  .value = pn_median(series->theirs,
+							     series->n),
+					  .ratio = ratio_to(
+						  series, tools[i].counterpart),
+				  });
 		else
 			pn_report_note(&s->report, "%s: %s", tools[i].program,
 				       is_installed(tools[i].program)
@@ -565,7 +566,7 @@ static void find_gid(struct adapter *adapter)
 
 /* --- all of it ------------------------------------------------------------ */
 
-static int lead(struct state *s, const struct pn_spec *spec)
+static int run_leader(struct state *s, const struct pn_spec *spec)
 {
 	uint32_t end = 0;
 	int ret = end_open(&s->end, spec->text, s->values->bytes);
@@ -580,15 +581,15 @@ static int lead(struct state *s, const struct pn_spec *spec)
 	pn_report_device(&s->report, s->end.device);
 	pn_report_head(&s->report, pn_bench_peers.help);
 	for (size_t i = 0; !ret && i < s->values->rounds; i++)
-		ret = play_round(s, i);
+		ret = run_round(s, i);
 	pn_end_socket_send(s->end.sock, &end, sizeof(end));
 	if (!ret)
 		print_all(s);
 	return ret;
 }
 
-static _Noreturn void be_follower(const struct pn_spec *spec, int sock,
-				  size_t bytes)
+static _Noreturn void run_as_follower(const struct pn_spec *spec, int sock,
+				      size_t bytes)
 {
 	struct end end = { .sock = sock };
 	struct pn_end api = { .context = NULL };
@@ -597,7 +598,7 @@ static _Noreturn void be_follower(const struct pn_spec *spec, int sock,
 	if (!ret)
 		ret = pn_end_open(&api, spec->text, bytes, sock);
 	if (!ret)
-		ret = follow(&end, &api);
+		ret = run_follower(&end, &api);
 	pn_end_close(&api);
 	if (end.device)
 		end_close(&end);
@@ -614,14 +615,14 @@ static int run_both(struct state *s, const struct pn_spec *spec)
 	pid = fork(); /* before any device is opened */
 	if (pid < 0)
 		return -errno;
-	stay_on(s->adapter.cpus[!pid]);
+	bind_to_cpu(s->adapter.cpus[!pid]);
 	if (!pid) {
 		close(socks[0]);
-		be_follower(spec, socks[1], s->values->bytes);
+		run_as_follower(spec, socks[1], s->values->bytes);
 	}
 	close(socks[1]);
 	s->end.sock = socks[0];
-	ret = lead(s, spec);
+	ret = run_leader(s, spec);
 	pn_end_close(&s->api);
 	if (s->end.device)
 		end_close(&s->end);

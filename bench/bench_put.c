@@ -136,8 +136,8 @@ static int raw_once(struct state *s, const struct entry *e,
 		   : pn_blocking_poll(s->session->device, PN_COMPLETION_OP, &c);
 }
 
-static int try_raw(struct state *s, const struct entry *e, size_t bytes,
-		   double *ns)
+static int measure_raw(struct state *s, const struct entry *e, size_t bytes,
+		       double *ns)
 {
 	struct pn_device *device = s->session->device;
 	struct pn_peer *peer;
@@ -162,8 +162,8 @@ static int try_raw(struct state *s, const struct entry *e, size_t bytes,
 
 /* --- through pinion ------------------------------------------------------- */
 
-static int ours_once(struct state *s, const struct entry *e, void *buf,
-		     size_t bytes)
+static int pinion_once(struct state *s, const struct entry *e, void *buf,
+		       size_t bytes)
 {
 	struct pinion_endpoint *ep = s->session->ep;
 	struct pinion_move move = { .size = sizeof(move),
@@ -188,7 +188,8 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 						.populate = true };
 
 /* A page between the buffers keeps the cache from merging them. */
-static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
+static int measure_pinion(struct state *s, struct entry *e, size_t bytes,
+			  double *ns)
 {
 	size_t stride =
 		pn_range_pages(0, bytes, PN_PAGE_BYTES).len + PN_PAGE_BYTES;
@@ -203,8 +204,8 @@ static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
 	start = pn_device_now(s->session->device);
 	for (unsigned i = 0; !ret && i < n; i++)
-		ret = ours_once(s, e, (char *)memory + i / e->uses * stride,
-				bytes);
+		ret = pinion_once(s, e, (char *)memory + i / e->uses * stride,
+				  bytes);
 	*ns = pn_device_since(s->session->device, start) / n;
 	if (atomic_load(&budget->peak_bytes) > e->peak_bytes)
 		e->peak_bytes = atomic_load(&budget->peak_bytes);
@@ -259,7 +260,7 @@ static void print_entry(struct state *s, struct entry *e, size_t bytes,
 }
 
 /* Measures every entry once; the order changes from round to round. */
-static int play_round(void *arg, size_t bytes, size_t round)
+static int run_round(void *arg, size_t bytes, size_t round)
 {
 	struct state *s = arg;
 	char text[PN_REPORT_BYTES_LEN];
@@ -268,8 +269,8 @@ static int play_round(void *arg, size_t bytes, size_t round)
 	for (unsigned i = 0; i < s->nentries; i++) {
 		struct entry *e =
 			&s->entries[(i + (unsigned)round) % s->nentries];
-		int ret = e->raw ? try_raw(s, e, bytes, &e->ns[round])
-				 : try_ours(s, e, bytes, &e->ns[round]);
+		int ret = e->raw ? measure_raw(s, e, bytes, &e->ns[round])
+				 : measure_pinion(s, e, bytes, &e->ns[round]);
 
 		if (ret) {
 			pn_report_progress(NULL);
@@ -291,7 +292,7 @@ static void print_size(struct state *s, size_t bytes, size_t rounds)
 
 static int measure_size(struct state *s, size_t bytes)
 {
-	const struct pn_bench_rounds rounds = { play_round, s, 3, MAX_ROUNDS };
+	const struct pn_bench_rounds rounds = { run_round, s, 3, MAX_ROUNDS };
 	size_t n;
 	int ret;
 
@@ -349,7 +350,7 @@ static int measure_all(struct state *s)
 }
 
 /* Of a key with several parts raw reaches the first only. */
-static int aim(struct state *s, const struct pinion_exposure_key *key)
+static int set_target(struct state *s, const struct pinion_exposure_key *key)
 {
 	struct pn_wire_key keys[PN_KEY_MAX];
 	struct pn_key_head head;
@@ -377,7 +378,7 @@ static int body(struct pn_session *session, void *arg)
 	if (!ret)
 		ret = answer.status;
 	if (!ret)
-		ret = aim(s, &answer.key);
+		ret = set_target(s, &answer.key);
 	if (!ret)
 		ret = measure_all(s);
 	pinion_remote_close(s->remote);

@@ -184,7 +184,7 @@ static int sample(struct state *state, unsigned op, size_t bytes, size_t round)
 }
 
 /* Measures every operation once; the order changes from round to round. */
-static int play_round(struct state *state, size_t bytes, size_t round)
+static int run_round(struct state *state, size_t bytes, size_t round)
 {
 	int ret = 0;
 
@@ -251,11 +251,11 @@ static int measure_size(struct state *state, size_t bytes)
 	int ret;
 
 	pn_report_progress(pn_report_bytes(bytes, text));
-	ret = play_round(state, bytes, 0); /* warm-up; overwritten */
+	ret = run_round(state, bytes, 0); /* warm-up; overwritten */
 	trials = pn_trials_begin(3, MAX_ROUNDS,
 				 pn_bench_share_ns(state->ends.run));
 	for (n = 0; !ret && pn_trials_continue(&trials, n); n++)
-		ret = play_round(state, bytes, n);
+		ret = run_round(state, bytes, n);
 	if (!ret)
 		print_size(state, bytes, n);
 	return ret;

@@ -3,15 +3,15 @@
  * Question: what does registering memory cost by size, and how does that
  * compare with moving the bytes?
  *
- * Rows A4 and M9: 128 B to 256 MiB, pages present and never touched, 4 KiB and
- * huge pages. Each series ends with the line a * pages + b through its medians
+ * Rows A4 and M9: 128 B to 256 MiB, present and untouched pages, 4 KiB and huge
+ * pages. Each series ends with the regression a * pages + b of its medians
  * (base/regression.h). put_us is one put of as many bytes between registered
- * buffers of two processes: where register_us is above it, registering on
- * demand costs more than the transfer itself.
+ * buffers of two processes: where register_us is larger, registering on demand
+ * costs more than the transfer itself.
  *
- * Pages never touched are made so again before every trial (MADV_DONTNEED), so
- * registering them includes faulting them in. Huge pages are real: smaps says
- * so, or the series is left out.
+ * Untouched pages are made untouched again before every trial (MADV_DONTNEED),
+ * so registering them includes the page faults. Huge pages are verified in
+ * smaps; without them the series is left out.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -89,7 +89,7 @@ static const char *const names[NWHATS] = { "pingpong", "spectrum", "put", "get",
 					   "no_reuse" };
 
 /* An exchange of both ends; its index is the order to the follower. */
-struct game {
+struct setup {
 	enum what what;
 	enum pn_reuse_mode mode;
 	bool apart; /* buffers on separate pages */
@@ -97,19 +97,19 @@ struct game {
 	uint64_t n; /* number of repetitions, buffers or messages */
 };
 
-static uint64_t packed(const struct game *g)
+static uint64_t pack_setup(const struct setup *g)
 {
 	return (uint64_t)g->what | (uint64_t)g->mode << 4 |
 	       (uint64_t)g->apart << 6 | g->bytes << 8 | g->n << 32;
 }
 
-static struct game unpacked(uint64_t number)
+static struct setup unpack_setup(uint64_t number)
 {
-	return (struct game){ .what = number & 15,
-			      .mode = number >> 4 & 3,
-			      .apart = number >> 6 & 1,
-			      .bytes = number >> 8 & 0xffffff,
-			      .n = number >> 32 };
+	return (struct setup){ .what = number & 15,
+			       .mode = number >> 4 & 3,
+			       .apart = number >> 6 & 1,
+			       .bytes = number >> 8 & 0xffffff,
+			       .n = number >> 32 };
 }
 
 struct state {
@@ -119,12 +119,12 @@ struct state {
 	double with[MAX_ROUNDS], without[MAX_ROUNDS];
 };
 
-/* --- one game ------------------------------------------------------------- */
+/* --- one setup ------------------------------------------------------------ */
 
 /* One end of a running exchange. */
 struct end {
 	struct pn_session *session;
-	struct game game;
+	struct setup setup;
 	bool leads;
 	char *arena, *inbox;
 	size_t stride;
@@ -149,7 +149,7 @@ static const struct pn_pages_policy *policy_of(const struct end *e)
 }
 
 /* Clears the endpoint's knowledge of buffers. */
-static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
+static void clear_usage(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
 {
 	struct pn_reuse_attr attr = ep->reuse.attr;
 
@@ -162,7 +162,7 @@ static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
 
 static size_t arena_bytes(const struct end *e)
 {
-	const struct game *g = &e->game;
+	const struct setup *g = &e->setup;
 
 	switch (g->what) {
 	case SPECTRUM:
@@ -180,14 +180,14 @@ static int map(struct end *e)
 	int ret;
 
 	e->stride =
-		e->game.apart
-			? pn_range_pages(0, e->game.bytes, PN_PAGE_BYTES).len +
+		e->setup.apart
+			? pn_range_pages(0, e->setup.bytes, PN_PAGE_BYTES).len +
 				  PN_PAGE_BYTES
-			: e->game.bytes;
+			: e->setup.bytes;
 	ret = pn_pages_map(arena_bytes(e), policy_of(e), &arena);
 	if (ret)
 		return ret;
-	ret = pn_pages_map(e->game.bytes, &present, &inbox);
+	ret = pn_pages_map(e->setup.bytes, &present, &inbox);
 	if (ret) {
 		pn_pages_unmap(arena, arena_bytes(e), policy_of(e));
 		return ret;
@@ -200,7 +200,7 @@ static int map(struct end *e)
 static void unmap(struct end *e)
 {
 	pn_pages_unmap(e->arena, arena_bytes(e), policy_of(e));
-	pn_pages_unmap(e->inbox, e->game.bytes, &present);
+	pn_pages_unmap(e->inbox, e->setup.bytes, &present);
 	pn_cache_flush(e->session->context->cache);
 }
 
@@ -218,7 +218,7 @@ static int exchange(struct end *e, void *mine, void *theirs, size_t len)
 static int expose(struct end *e)
 {
 	struct pinion_exposure_key mine, theirs;
-	int ret = pinion_exposure_open(e->session->ep, e->inbox, e->game.bytes,
+	int ret = pinion_exposure_open(e->session->ep, e->inbox, e->setup.bytes,
 				       PINION_ACCESS_REMOTE_READ |
 					       PINION_ACCESS_REMOTE_WRITE,
 				       &e->exposure);
@@ -235,7 +235,7 @@ static int expose(struct end *e)
 
 static int ping(struct end *e, const char *buf)
 {
-	size_t bytes = e->game.bytes;
+	size_t bytes = e->setup.bytes;
 	int ret;
 
 	if (e->leads) {
@@ -251,7 +251,7 @@ static int put(struct end *e)
 	struct pinion_move move = { .size = sizeof(move),
 				    .remote = e->remote,
 				    .buf = e->arena,
-				    .len = e->game.bytes };
+				    .len = e->setup.bytes };
 	struct pinion_request *request;
 	char flag = 0;
 	int ret = 0;
@@ -273,7 +273,7 @@ static int get(struct end *e)
 	struct pinion_move move = { .size = sizeof(move),
 				    .remote = e->remote,
 				    .buf = e->arena,
-				    .len = e->game.bytes };
+				    .len = e->setup.bytes };
 	struct pinion_request *request;
 	int ret;
 
@@ -288,10 +288,10 @@ static int get(struct end *e)
 static int pass(struct end *e, uint64_t i)
 {
 	char flag = 0;
-	int ret =
-		e->leads ? pn_session_send(e->session, e->arena + i * STEP,
-					   e->game.bytes)
-			 : pn_session_recv(e->session, e->inbox, e->game.bytes);
+	int ret = e->leads ? pn_session_send(e->session, e->arena + i * STEP,
+					     e->setup.bytes)
+			   : pn_session_recv(e->session, e->inbox,
+					     e->setup.bytes);
 
 	if (ret || (i + 1) % BATCH)
 		return ret;
@@ -301,10 +301,10 @@ static int pass(struct end *e, uint64_t i)
 
 static int act(struct end *e, uint64_t i)
 {
-	uint64_t times = e->game.what == SPECTRUM ? i + 1 : 1;
+	uint64_t times = e->setup.what == SPECTRUM ? i + 1 : 1;
 	int ret = 0;
 
-	switch (e->game.what) {
+	switch (e->setup.what) {
 	case PUT:
 		return put(e);
 	case GET:
@@ -321,7 +321,7 @@ static int act(struct end *e, uint64_t i)
 }
 
 /* Number of one-way times in the measured time. */
-static double ways(const struct game *g)
+static double one_way_trips(const struct setup *g)
 {
 	double n = (double)g->n;
 
@@ -331,52 +331,56 @@ static double ways(const struct game *g)
 }
 
 /* Runs one end of the exchange; *ns is for one message, one way. */
-static int play(struct end *e, double *ns)
+static int run_end(struct end *e, double *ns)
 {
 	char flag = 0;
 	uint64_t start;
 	int ret;
 
-	forget(e->session->ep, e->game.mode);
+	clear_usage(e->session->ep, e->setup.mode);
 	ret = map(e);
 	if (ret)
 		return ret;
-	if (e->game.what == PUT || e->game.what == GET)
+	if (e->setup.what == PUT || e->setup.what == GET)
 		ret = expose(e);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	start = pn_device_now(e->session->device);
-	for (uint64_t i = 0; !ret && i < e->game.n; i++)
+	for (uint64_t i = 0; !ret && i < e->setup.n; i++)
 		ret = act(e, i);
-	*ns = pn_device_since(e->session->device, start) / ways(&e->game);
+	*ns = pn_device_since(e->session->device, start) /
+	      one_way_trips(&e->setup);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	pinion_remote_close(e->remote);
 	pinion_exposure_close(e->exposure);
 	unmap(e);
-	forget(e->session->ep, PN_REUSE_OFF);
+	clear_usage(e->session->ep, PN_REUSE_OFF);
 	return ret;
 }
 
-static int follow(struct pn_session *session, uint64_t number)
+static int run_follower(struct pn_session *session, uint64_t number)
 {
-	struct end e = { .session = session, .game = unpacked(number) };
+	struct end e = { .session = session, .setup = unpack_setup(number) };
 	double ns;
 
-	return play(&e, &ns);
+	return run_end(&e, &ns);
 }
 
-static int lead(struct state *s, const struct game *game, double *ns)
+static int run_leader(struct state *s, const struct setup *setup, double *ns)
 {
-	struct end e = { .session = s->session, .game = *game, .leads = true };
-	int ret = pn_session_start_job(s->session, follow, packed(game));
+	struct end e = { .session = s->session,
+			 .setup = *setup,
+			 .leads = true };
+	int ret = pn_session_start_job(s->session, run_follower,
+				       pack_setup(setup));
 
-	return ret ? ret : play(&e, ns);
+	return ret ? ret : run_end(&e, ns);
 }
 
 /* --- rows ----------------------------------------------------------------- */
 
-static enum pn_reuse_kind way_of(const struct state *s, enum what what)
+static enum pn_reuse_kind kind_of(const struct state *s, enum what what)
 {
 	if (what == PUT)
 		return PN_REUSE_PUT;
@@ -389,15 +393,15 @@ static double copy_ns(const struct state *s, size_t bytes)
 }
 
 /* Without a possible gain there is no look-up. */
-static double predicted(struct state *s, const struct game *g, double ns)
+static double predicted(struct state *s, const struct setup *g, double ns)
 {
 	struct pn_reuse *reuse = &s->session->ep->reuse;
 	double gain = copy_ns(s, g->bytes) - reuse->lookup_ns;
 
 	if (g->what == NO_REUSE ||
-	    (way_of(s, g->what) <= PN_REUSE_SEND &&
+	    (kind_of(s, g->what) <= PN_REUSE_SEND &&
 	     g->bytes > reuse->attr.small_bytes) ||
-	    isinf(pn_reuse_threshold(reuse, way_of(s, g->what), g->bytes)))
+	    isinf(pn_reuse_threshold(reuse, kind_of(s, g->what), g->bytes)))
 		return 0;
 	return 100 * gain / ns;
 }
@@ -416,7 +420,8 @@ struct result {
 	size_t rounds;
 };
 
-static void print(struct state *s, const struct game *g, const struct result *r)
+static void print(struct state *s, const struct setup *g,
+		  const struct result *r)
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", "what", -8, names[g->what]),
@@ -535,7 +540,7 @@ static int count(const struct values *v)
 	ret = pinion_endpoint_open(context, NULL, &ep);
 	if (!ret) {
 		assume_costs(ep);
-		forget(ep, v->mode ? PN_REUSE_ON : PN_REUSE_OFF);
+		clear_usage(ep, v->mode ? PN_REUSE_ON : PN_REUSE_OFF);
 		ret = send_to_self(ep, v->common.max, v->messages);
 	}
 	pinion_close(context);
@@ -544,7 +549,7 @@ static int count(const struct values *v)
 
 /* How many per cent fewer instructions n messages take with the mechanism than
  * without. With `on`, since otherwise the costs may disable it. */
-static double count_instructions(struct state *s, const struct game *g)
+static double count_instructions(struct state *s, const struct setup *g)
 {
 	uint64_t with, without;
 	int ret;
@@ -565,28 +570,28 @@ static double count_instructions(struct state *s, const struct game *g)
 
 /* --- all of them ---------------------------------------------------------- */
 
-/* What is opened once (a pool of landing buffers, say) is not timed. */
-static int warm(struct state *s, struct game game)
+/* What is opened once (for example a pool of bounce buffers) is not timed. */
+static int warm_up(struct state *s, struct setup setup)
 {
 	double ns;
 
-	game.n = 1;
-	game.mode = PN_REUSE_OFF;
-	return lead(s, &game, &ns);
+	setup.n = 1;
+	setup.mode = PN_REUSE_OFF;
+	return run_leader(s, &setup, &ns);
 }
 
-static int play_round(struct state *s, struct game game, size_t round)
+static int run_round(struct state *s, struct setup setup, size_t round)
 {
 	static const enum pn_reuse_mode by_option[] = { PN_REUSE_AUTO,
 							PN_REUSE_ON };
 	char text[PN_REPORT_BYTES_LEN];
 	int ret;
 
-	pn_report_progress(pn_report_bytes(game.bytes, text));
-	game.mode = by_option[s->values->mode];
-	ret = lead(s, &game, &s->with[round]);
-	game.mode = PN_REUSE_OFF;
-	return ret ? ret : lead(s, &game, &s->without[round]);
+	pn_report_progress(pn_report_bytes(setup.bytes, text));
+	setup.mode = by_option[s->values->mode];
+	ret = run_leader(s, &setup, &s->with[round]);
+	setup.mode = PN_REUSE_OFF;
+	return ret ? ret : run_leader(s, &setup, &s->without[round]);
 }
 
 /* The median of the gains of the rounds. */
@@ -599,28 +604,28 @@ static double gain_of(const struct state *s, size_t rounds)
 	return pn_median(gains, rounds);
 }
 
-static int measure(struct state *s, const struct game *game)
+static int measure(struct state *s, const struct setup *setup)
 {
 	bool once = s->run.virtual_time;
 	struct pn_trials trials =
 		pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
 				pn_bench_share_ns(&s->run));
 	struct result r = { .instructions = NAN };
-	int ret = warm(s, *game);
+	int ret = warm_up(s, *setup);
 
 	for (; !ret && pn_trials_continue(&trials, r.rounds); r.rounds++)
-		ret = play_round(s, *game, r.rounds);
+		ret = run_round(s, *setup, r.rounds);
 	if (ret) {
 		pn_report_progress(NULL);
-		pn_failed(names[game->what], ret);
+		pn_failed(names[setup->what], ret);
 		return PN_BENCH_REPORTED;
 	}
 	r.gain = gain_of(s, r.rounds);
 	r.with_ns = pn_median(s->with, r.rounds);
 	r.without_ns = pn_median(s->without, r.rounds);
-	if (game->what == NO_REUSE)
-		r.instructions = count_instructions(s, game);
-	print(s, game, &r);
+	if (setup->what == NO_REUSE)
+		r.instructions = count_instructions(s, setup);
+	print(s, setup, &r);
 	return 0;
 }
 
@@ -653,12 +658,12 @@ static int measure_sizes(struct state *s, enum what what, bool apart)
 
 	for (size_t bytes = v->min; !ret && bytes <= v->max;
 	     bytes *= is_long ? 4 : 2) {
-		struct game game = { .what = what,
-				     .apart = apart,
-				     .bytes = bytes,
-				     .n = count_of(s, what) };
+		struct setup setup = { .what = what,
+				       .apart = apart,
+				       .bytes = bytes,
+				       .n = count_of(s, what) };
 
-		ret = measure(s, &game);
+		ret = measure(s, &setup);
 	}
 	return ret;
 }
@@ -726,7 +731,7 @@ static void print_threshold(struct state *s, enum pn_reuse_kind way, unsigned i)
 
 static void print_thresholds(struct state *s)
 {
-	forget(s->session->ep, PN_REUSE_AUTO);
+	clear_usage(s->session->ep, PN_REUSE_AUTO);
 	pn_report_series(&s->run.report);
 	for (unsigned w = 0; w < PN_REUSE_NKINDS; w++)
 		if (w >= PN_REUSE_PUT || w == s->session->ep->eager_kind)
@@ -791,7 +796,7 @@ static double search_ns(struct searched *s, bool tree)
 	return found == ROUNDS * SEARCHES ? least : NAN;
 }
 
-static void leave(void *node)
+static void end_run(void *node)
 {
 	(void)node;
 }
@@ -817,7 +822,7 @@ static int search_in(struct state *state, size_t n, bool tree)
 	};
 
 	pn_report_row(&state->run.report, row, PN_ARRAY_LEN(row));
-	tdestroy(s.tree, leave);
+	tdestroy(s.tree, end_run);
 	pn_usage_fini(&s.usage);
 	free(s.addrs);
 	return isnan(ns) ? -ENOMEM : 0;

@@ -103,8 +103,9 @@ static int post(struct rank *r, const struct pn_program_run_step *step)
 	if (!m.peer || r->nrequests == MAX_REQUESTS)
 		return -ENOMEM;
 	pn_frames_set_name(step->site);
-	ret = step->deed == PN_POST_SEND ? pn_endpoint_send(r->ep, &m, request)
-					 : pn_endpoint_recv(r->ep, &m, request);
+	ret = step->action == PN_POST_SEND
+		      ? pn_endpoint_send(r->ep, &m, request)
+		      : pn_endpoint_recv(r->ep, &m, request);
 	r->nrequests += !ret;
 	return ret;
 }
@@ -122,7 +123,7 @@ static int wait_all(struct rank *r)
 static int communicate(struct rank *r, const struct pn_program_run_step *step)
 {
 	uint64_t start = pn_device_now(r->device);
-	int ret = step->deed == PN_WAIT_ALL ? wait_all(r) : post(r, step);
+	int ret = step->action == PN_WAIT_ALL ? wait_all(r) : post(r, step);
 
 	r->communication_ns += pn_device_now(r->device) - start;
 	return ret;
@@ -135,7 +136,7 @@ static void stop_helpers(struct cluster *c)
 			pn_helper_stop(c->ranks[i].helper);
 }
 
-static void tell_progress(const struct rank *r, size_t n)
+static void report_progress(const struct rank *r, size_t n)
 {
 	const struct pn_cluster_attr *attr = r->cluster->attr;
 	const struct pn_program *p = &r->program;
@@ -146,7 +147,7 @@ static void tell_progress(const struct rank *r, size_t n)
 		attr->progress(attr->arg, (double)n / all);
 }
 
-static void tell_bytes(void *arg, uint64_t t_ns, size_t bytes)
+static void report_bytes(void *arg, uint64_t t_ns, size_t bytes)
 {
 	const struct rank *r = arg;
 	const struct pn_cluster_attr *attr = r->cluster->attr;
@@ -178,8 +179,8 @@ static void run_rank(void *arg)
 	for (size_t n = 0;
 	     !ret && !c->error && (step = pn_program_step(&r->program, n));
 	     n++) {
-		tell_progress(r, n);
-		if (step->deed != PN_COMPUTE)
+		report_progress(r, n);
+		if (step->action != PN_COMPUTE)
 			ret = communicate(r, step);
 		else
 			pn_device_consume_cpu(
@@ -292,7 +293,7 @@ static int open_rank(struct cluster *c, unsigned number)
 	if (machine_of(c, number) == machine_of(c, 0))
 		r->meter.into = &c->meter;
 	if (c->attr->observe)
-		r->meter.changed = tell_bytes;
+		r->meter.changed = report_bytes;
 	r->meter.arg = r;
 	ret = pn_meter_attach(&r->meter, r->device);
 	r->metered = !ret;

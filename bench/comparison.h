@@ -38,13 +38,13 @@ struct pn_comparison {
 
 /* Runs a shell command in the current round (nrounds). -ENODEV: the command
  * cannot run here; -EIO: it failed and printed why. */
-int pn_comparison_run(struct pn_comparison *turns, unsigned player,
+int pn_comparison_run(struct pn_comparison *comparison, unsigned program,
 		      const char *command);
 
 /* Number of rounds in which a command measured a size on a core whose loop time
  * exceeded the best by more than a seventh. */
-unsigned pn_comparison_slow_rounds(const struct pn_comparison *turns,
-				   unsigned player, size_t size);
+unsigned pn_comparison_slow_rounds(const struct pn_comparison *comparison,
+				   unsigned program, size_t size);
 
 struct pn_spread {
 	double best, median, worst;
@@ -54,8 +54,8 @@ struct pn_spread {
 struct pn_spread pn_spread_of(double *samples, size_t n);
 
 /* Over the completed rounds, at least one. */
-struct pn_spread pn_comparison_spread(struct pn_comparison *turns,
-				      unsigned player, size_t size,
+struct pn_spread pn_comparison_spread(struct pn_comparison *comparison,
+				      unsigned program, size_t size,
 				      unsigned figure);
 
 #endif

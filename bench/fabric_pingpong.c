@@ -147,7 +147,7 @@ static void open_end(struct end *end, const char *provider, size_t max)
 	end->out = memory_of(max);
 }
 
-static void meet(struct end *end, const char *other)
+static void insert_peer(struct end *end, const char *other)
 {
 	if (fi_av_insert(end->av, other, 1, &end->peer, 0, NULL) != 1)
 		fail("fi_av_insert()", -FI_EADDRNOTAVAIL);
@@ -169,7 +169,7 @@ static void close_end(struct end *end)
  */
 
 /* Polls until n operations have completed. */
-static inline void take_ends(struct end *end, ssize_t n)
+static inline void reap_completions(struct end *end, ssize_t n)
 {
 	struct fi_cq_tagged_entry entries[AT_ONCE];
 
@@ -192,7 +192,7 @@ static inline void post(struct end *end, size_t n)
 }
 
 /* Manual progress. */
-static void go_on(struct end *end)
+static void make_progress(struct end *end)
 {
 	struct fi_cq_tagged_entry none;
 	ssize_t ret = fi_cq_read(end->cq, &none, 0);
@@ -202,11 +202,11 @@ static void go_on(struct end *end)
 }
 
 /* Handles the result of a send: the queue may be full. */
-static void make_way(struct end *end, ssize_t ret)
+static void retry_send(struct end *end, ssize_t ret)
 {
 	if (ret != -FI_EAGAIN)
 		fail("sending", ret);
-	go_on(end);
+	make_progress(end);
 }
 
 static inline void send_one(struct end *end, size_t n)
@@ -215,26 +215,26 @@ static inline void send_one(struct end *end, size_t n)
 
 	if (n <= end->info->tx_attr->inject_size) {
 		while ((ret = fi_tinject(end->ep, end->out, n, end->peer, TAG)))
-			make_way(end, ret);
+			retry_send(end, ret);
 		return;
 	}
 	while ((ret = fi_tsend(end->ep, end->out, n, NULL, end->peer, TAG,
 			       &end->context[1])))
-		make_way(end, ret);
-	take_ends(end, 1);
+		retry_send(end, ret);
+	reap_completions(end, 1);
 }
 
-static inline void lead(struct end *end, size_t n)
+static inline void run_leader(struct end *end, size_t n)
 {
 	send_one(end, n);
 	post(end, n);
-	take_ends(end, 1);
+	reap_completions(end, 1);
 }
 
-static inline void follow(struct end *end, size_t n)
+static inline void run_follower(struct end *end, size_t n)
 {
 	post(end, n);
-	take_ends(end, 1);
+	reap_completions(end, 1);
 	send_one(end, n);
 }
 
@@ -246,7 +246,7 @@ struct flags {
 	_Alignas(4096) _Atomic unsigned leads;
 	_Alignas(4096) _Atomic unsigned follows;
 	_Alignas(4096) _Atomic bool enough; /* means of this size */
-	double paces[2];		    /* loop times of both cores */
+	double loop_ns[2];		    /* loop times of both cores */
 };
 
 struct pair {
@@ -255,14 +255,14 @@ struct pair {
 	unsigned turn; /* sequence number of the flags */
 	int sock;      /* to the other */
 	bool leads;
-	bool patient; /* make progress while waiting for a flag */
+	bool progresses; /* make progress while waiting for a flag */
 };
 
 /* The other process may be behind: its last message needs our progress. */
-static PN_NOINLINE void be_patient(struct pair *pair)
+static PN_NOINLINE void poll_and_progress(struct pair *pair)
 {
 	if (pair->end.cq)
-		go_on(&pair->end);
+		make_progress(&pair->end);
 	if (pair->end.alone)
 		sched_yield();
 }
@@ -270,12 +270,12 @@ static PN_NOINLINE void be_patient(struct pair *pair)
 static void await(struct pair *pair, _Atomic unsigned *flag)
 {
 	while (atomic_load_explicit(flag, memory_order_acquire) != pair->turn)
-		if (pair->patient)
-			be_patient(pair);
+		if (pair->progresses)
+			poll_and_progress(pair);
 }
 
 /* One round trip of the flags; size 0. */
-static void wave(struct pair *pair)
+static void exchange_flags(struct pair *pair)
 {
 	struct flags *flags = pair->flags;
 
@@ -295,11 +295,11 @@ static void make_trips(struct pair *pair, size_t n, unsigned times)
 {
 	while (times--) {
 		if (!n)
-			wave(pair);
+			exchange_flags(pair);
 		else if (pair->leads)
-			lead(&pair->end, n);
+			run_leader(&pair->end, n);
 		else
-			follow(&pair->end, n);
+			run_follower(&pair->end, n);
 	}
 }
 
@@ -311,28 +311,28 @@ static int compare(const void *a, const void *b)
 }
 
 /* Whether this was the last mean; the leader decides and tells the follower. */
-static bool is_enough(struct pair *pair, uint64_t start, unsigned nmeans)
+static bool is_last_mean(struct pair *pair, uint64_t start, unsigned nmeans)
 {
 	if (pair->leads)
 		pair->flags->enough =
 			nmeans == MEANS || pn_clock_ns() - start > LONGEST_NS;
-	wave(pair);
+	exchange_flags(pair);
 	return pair->flags->enough;
 }
 
 /* The loop time of the slower core, once both are known. */
 static double slower(struct pair *pair, double before)
 {
-	double after = pn_core_loop_ns(), *paces = pair->flags->paces;
+	double after = pn_core_loop_ns(), *loop_ns = pair->flags->loop_ns;
 
-	paces[pair->leads] = before > after ? before : after;
-	wave(pair);
-	return paces[0] > paces[1] ? paces[0] : paces[1];
+	loop_ns[pair->leads] = before > after ? before : after;
+	exchange_flags(pair);
+	return loop_ns[0] > loop_ns[1] ? loop_ns[0] : loop_ns[1];
 }
 
 static void measure(struct pair *pair, size_t n)
 {
-	double means[MEANS], pace = pn_core_loop_ns();
+	double means[MEANS], loop_ns = pn_core_loop_ns();
 	uint64_t first, start;
 	unsigned i = 0;
 
@@ -342,20 +342,20 @@ static void measure(struct pair *pair, size_t n)
 		start = pn_clock_ns();
 		make_trips(pair, n, TRIPS);
 		means[i++] = (double)(pn_clock_ns() - start) / (2 * TRIPS);
-	} while (!is_enough(pair, first, i));
+	} while (!is_last_mean(pair, first, i));
 	qsort(means, i, sizeof(*means), compare);
-	pace = slower(pair, pace);
+	loop_ns = slower(pair, loop_ns);
 	if (pair->leads)
-		printf("%zu %.1f %.0f\n", n, means[i / 2], pace);
+		printf("%zu %.1f %.0f\n", n, means[i / 2], loop_ns);
 }
 
-static void say(struct pair *pair, const void *what)
+static void socket_send(struct pair *pair, const void *what)
 {
 	if (write(pair->sock, what, NAME_BYTES) != NAME_BYTES)
 		fail("sending to the other process", -errno);
 }
 
-static void hear(struct pair *pair, void *what)
+static void socket_recv(struct pair *pair, void *what)
 {
 	if (recv(pair->sock, what, NAME_BYTES, MSG_WAITALL) != NAME_BYTES)
 		fail("receiving from the other process", -FI_ECONNRESET);
@@ -377,25 +377,25 @@ static bool bind_to(unsigned n)
 	return false;
 }
 
-static void play(struct pair *pair, char **argv)
+static void run_end(struct pair *pair, char **argv)
 {
 	size_t min = strtoul(argv[2], NULL, 10);
 	size_t max = strtoul(argv[3], NULL, 10);
 	char other[NAME_BYTES];
 
-	pair->patient = pair->end.alone;
+	pair->progresses = pair->end.alone;
 	measure(pair, 0);
 	open_end(&pair->end, argv[1], max);
-	pair->patient = true;
-	say(pair, pair->end.name);
-	hear(pair, other);
-	meet(&pair->end, other);
+	pair->progresses = true;
+	socket_send(pair, pair->end.name);
+	socket_recv(pair, other);
+	insert_peer(&pair->end, other);
 	for (size_t n = min; n <= max; n *= 4)
 		measure(pair, n);
 	/* From here on the other process may end. */
 	signal(SIGCHLD, SIG_DFL);
-	say(pair, other);
-	hear(pair, other);
+	socket_send(pair, other);
+	socket_recv(pair, other);
 	close_end(&pair->end);
 }
 
@@ -435,7 +435,7 @@ static int run_pair(char **argv)
 		fail("the parent", -FI_ECONNRESET);
 	if (!pair.end.alone && !bind_to(!pid))
 		fail("binding to a core", -FI_EOTHER);
-	play(&pair, argv);
+	run_end(&pair, argv);
 	if (!pid)
 		return EXIT_SUCCESS;
 	return waitpid(pid, &status, 0) == pid && !status ? EXIT_SUCCESS
@@ -472,8 +472,8 @@ static int count(char **argv)
 	struct end end = { .alone = true };
 
 	open_end(&end, argv[1], COUNTED);
-	meet(&end, end.name);
-	lead(&end, COUNTED);
+	insert_peer(&end, end.name);
+	run_leader(&end, COUNTED);
 	send_to_self(&end, strtoul(argv[3], NULL, 10));
 	poll_empty(&end, strtoul(argv[4], NULL, 10));
 	close_end(&end);

@@ -120,19 +120,19 @@ static double unclocked(trip_fn *trip, char *buf, long n)
 
 static void measure(trip_fn *trip, char *buf, long n)
 {
-	double one, mean, before = pn_core_loop_ns(), after, pace;
+	double one, mean, before = pn_core_loop_ns(), after, loop_ns;
 
 	for (int i = 0; i < WARM; i++)
 		trip(buf, (int)n);
 	one = clocked(trip, buf, n);
 	mean = unclocked(trip, buf, n);
 	after = pn_core_loop_ns();
-	pace = before > after ? before : after;
-	MPI_Reduce(rank ? &pace : MPI_IN_PLACE, &pace, 1, MPI_DOUBLE, MPI_MAX,
-		   0, MPI_COMM_WORLD);
+	loop_ns = before > after ? before : after;
+	MPI_Reduce(rank ? &loop_ns : MPI_IN_PLACE, &loop_ns, 1, MPI_DOUBLE,
+		   MPI_MAX, 0, MPI_COMM_WORLD);
 	if (!rank)
 		printf("%ld %.3f %.3f %.0f\n", n, one * 1e6 / 2, mean * 1e6 / 2,
-		       pace);
+		       loop_ns);
 }
 
 int main(int argc, char **argv)

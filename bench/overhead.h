@@ -24,7 +24,7 @@ struct pn_overhead {
 	double percent;
 	/* CPU time of recording one message and handing the record over,
 	 * measured separately */
-	double note_ns;
+	double record_cost_ns;
 };
 
 /* Measures messages of recordings[i].bytes. May take seconds. */

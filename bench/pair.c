@@ -150,7 +150,7 @@ static void do_job(struct pn_device *device, char *memory,
 
 /* Waits for a request and lets the device accept peers meanwhile. False: the
  * initiator has ended. */
-static bool next_ask(struct pn_device *device, int control,
+static bool recv_ask(struct pn_device *device, int control,
 		     struct pn_pair_ask *ask)
 {
 	struct pollfd fd = { .fd = control, .events = POLLIN };
@@ -169,15 +169,15 @@ static void serve(struct pn_device *device, int control, char *memory)
 	struct pn_pair_answer answer;
 	struct pn_pair_ask ask;
 
-	while (next_ask(device, control, &ask)) {
+	while (recv_ask(device, control, &ask)) {
 		do_job(device, memory, &ask, &answer);
 		if (send(control, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
 			return;
 	}
 }
 
-static void greet(struct pn_device *device, const struct pn_mr *mr, int status,
-		  struct hello *hello)
+static void make_hello(struct pn_device *device, const struct pn_mr *mr,
+		       int status, struct hello *hello)
 {
 	*hello = (struct hello){ .status = status };
 	if (status)
@@ -197,7 +197,7 @@ static int target(const struct pn_spec *spec, size_t bytes, int control)
 
 	if (!ret)
 		ret = pn_pair_map(context->device, bytes, exposed, &mr);
-	greet(context ? context->device : NULL, &mr, ret, &hello);
+	make_hello(context ? context->device : NULL, &mr, ret, &hello);
 	if (send(control, &hello, sizeof(hello), MSG_NOSIGNAL) < 0 || ret)
 		goto close_context;
 	serve(context->device, control, mr.addr);
@@ -209,7 +209,7 @@ close_context:
 
 /* --- the initiator, in two processes -------------------------------------- */
 
-static int meet(struct pn_pair *pair, const struct hello *hello)
+static int attach_target(struct pn_pair *pair, const struct hello *hello)
 {
 	pair->remote_addr = hello->addr;
 	pair->rkey = hello->rkey;
@@ -232,7 +232,7 @@ static int initiate(const struct pn_spec *spec, struct pn_pair *pair,
 	if (ret)
 		return ret;
 	pair->device = context->device;
-	ret = meet(pair, &hello);
+	ret = attach_target(pair, &hello);
 	if (!ret)
 		ret = fn(pair, arg);
 	pinion_close(context);
@@ -290,7 +290,7 @@ static void sim_target(void *arg)
 	struct pn_device *device = pn_sim_device(w->sim, 1);
 	int ret = pn_pair_map(device, w->bytes, exposed, &w->mr);
 
-	greet(device, &w->mr, ret, &w->hello);
+	make_hello(device, &w->mr, ret, &w->hello);
 	w->ready = true;
 }
 
@@ -306,7 +306,7 @@ static void sim_initiator(void *arg)
 	w->pair.device = pn_sim_device(w->sim, 0);
 	w->pair.target = pn_sim_device(w->sim, 1);
 	w->pair.memory = w->mr.addr;
-	w->ret = meet(&w->pair, &w->hello);
+	w->ret = attach_target(&w->pair, &w->hello);
 	if (!w->ret)
 		w->ret = w->fn(&w->pair, w->arg);
 }

@@ -36,12 +36,12 @@ static void add(struct pn_program *p, struct pn_program_run_step step)
 
 static void compute(struct pn_program *p, double ns)
 {
-	add(p, (struct pn_program_run_step){ .deed = PN_COMPUTE, .ns = ns });
+	add(p, (struct pn_program_run_step){ .action = PN_COMPUTE, .ns = ns });
 }
 
 static void wait_all(struct pn_program *p)
 {
-	add(p, (struct pn_program_run_step){ .deed = PN_WAIT_ALL });
+	add(p, (struct pn_program_run_step){ .action = PN_WAIT_ALL });
 }
 
 static unsigned new_buffer(struct pn_program *p, size_t bytes)
@@ -60,7 +60,7 @@ struct swap {
 
 static void post(struct pn_program *p, const struct swap *s)
 {
-	struct pn_program_run_step step = { .deed = PN_POST_RECEIVE,
+	struct pn_program_run_step step = { .action = PN_POST_RECEIVE,
 					    .peer = s->from,
 					    .buffer = s->in,
 					    .offset = s->offset,
@@ -68,7 +68,7 @@ static void post(struct pn_program *p, const struct swap *s)
 					    .site = s->site };
 
 	add(p, step);
-	step.deed = PN_POST_SEND;
+	step.action = PN_POST_SEND;
 	step.peer = s->to;
 	step.buffer = s->out;
 	add(p, step);
@@ -97,13 +97,13 @@ static int figure1(struct pn_program *p, const struct pn_program_attr *attr)
 	for (unsigned i = 0; i < nbuffers; i++) {
 		static const char *const sites[] = { "1", "2", "3" };
 
-		add(p,
-		    (struct pn_program_run_step){
-			    .deed = attr->rank ? PN_POST_RECEIVE : PN_POST_SEND,
-			    .peer = !attr->rank,
-			    .buffer = i,
-			    .bytes = bytes,
-			    .site = sites[i % 3] });
+		add(p, (struct pn_program_run_step){
+			       .action = attr->rank ? PN_POST_RECEIVE
+						    : PN_POST_SEND,
+			       .peer = !attr->rank,
+			       .buffer = i,
+			       .bytes = bytes,
+			       .site = sites[i % 3] });
 		wait_all(p);
 		compute(p, 1 * S);
 	}
@@ -196,12 +196,12 @@ static int sp(struct pn_program *p, const struct pn_program_attr *attr)
 static void exchange_3(struct pn_program *p, const struct pn_program_attr *attr,
 		       enum direction direction, const char *const sites[2])
 {
-	struct pn_program_run_step send = { .deed = PN_POST_SEND,
+	struct pn_program_run_step send = { .action = PN_POST_SEND,
 					    .peer = neighbour(attr, direction),
 					    .buffer = 0,
 					    .bytes = p->buffers[0],
 					    .site = sites[0] };
-	struct pn_program_run_step receive = { .deed = PN_POST_RECEIVE,
+	struct pn_program_run_step receive = { .action = PN_POST_RECEIVE,
 					       .peer = send.peer,
 					       .buffer = 1,
 					       .bytes = p->buffers[1],

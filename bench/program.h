@@ -50,7 +50,7 @@
 enum pn_action { PN_COMPUTE, PN_POST_SEND, PN_POST_RECEIVE, PN_WAIT_ALL };
 
 struct pn_program_run_step {
-	enum pn_action deed;
+	enum pn_action action;
 	double ns;	 /* COMPUTE */
 	unsigned peer;	 /* rank */
 	unsigned buffer; /* number */

@@ -154,7 +154,7 @@ static void buffers_fill(const struct buffers *b,
 }
 
 /* Bytes around the message must be unchanged. */
-static bool edges_are_clean(const char *at,
+static bool edges_unchanged(const char *at,
 			    const struct pn_session_trial *trial)
 {
 	return !at[trial->bytes] && (!trial->offset || !at[-1]);
@@ -168,7 +168,7 @@ static size_t buffers_check(const struct buffers *b,
 		size_t wrong =
 			pn_pattern_check(at, trial->bytes, trial->seed + i);
 
-		if (wrong < trial->bytes || !edges_are_clean(at, trial))
+		if (wrong < trial->bytes || !edges_unchanged(at, trial))
 			return wrong;
 	}
 	return SIZE_MAX;
@@ -188,8 +188,8 @@ bool pn_session_protocol_applies(const struct pn_session *session, int protocol,
 	return pn_protocol_at((unsigned)protocol)->applies(limits, bytes);
 }
 
-static bool goes_eagerly(const struct pn_session *session,
-			 const struct pn_session_trial *trial)
+static bool is_eager(const struct pn_session *session,
+		     const struct pn_session_trial *trial)
 {
 	return pn_protocol_eager.applies(&session->ep->limits, trial->bytes);
 }
@@ -198,16 +198,16 @@ static bool goes_eagerly(const struct pn_session *session,
 static size_t echo_len(const struct pn_session *session,
 		       const struct pn_session_trial *trial)
 {
-	return goes_eagerly(session, trial) ? trial->bytes : sizeof(uint64_t);
+	return is_eager(session, trial) ? trial->bytes : sizeof(uint64_t);
 }
 
 /* Returns the knowledge of `auto` for a cell; without memory, the current
  * knowledge. */
-static struct pn_protocol_selector *mind_of(struct pn_session *session,
-					    uint64_t cell)
+static struct pn_protocol_selector *knowledge_of(struct pn_session *session,
+						 uint64_t cell)
 {
 	struct pn_session_knowledge *mind =
-		&session->minds[cell % PN_SESSION_CELLS];
+		&session->knowledge[cell % PN_SESSION_CELLS];
 	struct pn_protocol_selector *fresh;
 
 	if (mind->knows && mind->cell == cell)
@@ -221,10 +221,10 @@ static struct pn_protocol_selector *mind_of(struct pn_session *session,
 	return fresh;
 }
 
-static void forget(struct pn_session *session)
+static void clear_knowledge(struct pn_session *session)
 {
 	for (unsigned i = 0; i < PN_SESSION_CELLS; i++)
-		pn_protocol_selector_close(session->minds[i].knows);
+		pn_protocol_selector_close(session->knowledge[i].knows);
 }
 
 /* Returns the previous knowledge of `auto`, for trial_ends(). */
@@ -234,7 +234,7 @@ static struct pn_protocol_selector *trial_begins(
 	struct pn_budget *budget = &session->context->budget;
 	struct pn_protocol_selector *own = session->ep->selectors[0];
 
-	session->ep->selectors[0] = mind_of(session, trial->cell);
+	session->ep->selectors[0] = knowledge_of(session, trial->cell);
 	pn_endpoint_set_protocol(session->ep, trial->protocol);
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
 	return own;
@@ -247,8 +247,8 @@ static void trial_ends(struct pn_session *session,
 }
 
 /* The protocol of most messages since `before`. */
-static int taken_most(struct pn_session *session,
-		      const struct pn_endpoint_stats *before)
+static int most_used_protocol(struct pn_session *session,
+			      const struct pn_endpoint_stats *before)
 {
 	struct pn_endpoint_stats now;
 	int most = PN_PROTOCOL_EAGER;
@@ -286,7 +286,7 @@ static int lead_trial(struct pn_session *session,
 	for (unsigned i = 0; !ret && i < n; i++)
 		ret = ping(session, buffer_at(b, trial, i / trial->uses),
 			   trial->bytes, echo, necho);
-	if (goes_eagerly(session, trial))
+	if (is_eager(session, trial))
 		end = start + (pn_device_now(session->device) - start) / 2;
 	else
 		memcpy(&end, echo, sizeof(end));
@@ -325,7 +325,7 @@ int pn_session_run_trial(struct pn_session *session,
 
 		*result = answer.result;
 		result->ns = ns;
-		result->taken = taken_most(session, &before);
+		result->taken = most_used_protocol(session, &before);
 		if (peak > result->peak_bytes)
 			result->peak_bytes = peak;
 	}
@@ -344,7 +344,7 @@ static int pong(struct pn_session *session,
 {
 	int ret = pinion_wait(session->ep, *request, PINION_FOREVER, NULL);
 	uint64_t now = pn_device_now(session->device);
-	bool eager = goes_eagerly(session, trial);
+	bool eager = is_eager(session, trial);
 
 	if (!ret && next)
 		ret = recv_start(session, next, trial->bytes, TAG_DATA,
@@ -488,8 +488,8 @@ static int follow_expose(struct pn_session *session, size_t bytes)
 
 /* While the follower waits, only this function uses the device, so blocking
  * operations are possible. */
-static int put_often(struct pn_session *session, const struct pn_mr *mr,
-		     const struct answer *to, unsigned times, double *ns)
+static int put_stream(struct pn_session *session, const struct pn_mr *mr,
+		      const struct answer *to, unsigned times, double *ns)
 {
 	struct pn_blocking_transfer move = { .kind = PN_OP_WRITE,
 					     .local = mr->addr,
@@ -528,7 +528,7 @@ int pn_session_raw_put(struct pn_session *session, size_t bytes, unsigned times,
 		mr.len = bytes;
 		while (pn_endpoint_progress(session->ep) > 0)
 			;
-		ret = put_often(session, &mr, &to, times, ns);
+		ret = put_stream(session, &mr, &to, times, ns);
 		mr.len = pn_range_pages(0, bytes, PN_PAGE_BYTES).len;
 		if (!ret)
 			ret = send_all(session, (void *)&done, sizeof(done),
@@ -573,7 +573,7 @@ int pn_session_quiesce(struct pn_session *session, struct pn_peer **peer)
 
 /* --- the follower --------------------------------------------------------- */
 
-static int follow(struct pn_session *session)
+static int run_follower(struct pn_session *session)
 {
 	struct order order;
 	int ret = 0;
@@ -595,7 +595,7 @@ static int follow(struct pn_session *session)
 }
 
 /* The follower runs until it is ordered to end or the leader has ended. */
-static int lead(struct pn_session *session, pn_session_fn *fn, void *arg)
+static int run_leader(struct pn_session *session, pn_session_fn *fn, void *arg)
 {
 	const struct order end = { .kind = ORDER_END };
 	int ret = fn(session, arg);
@@ -629,7 +629,7 @@ static int endpoint_open(struct pn_session *session, struct hello *hello)
 	return pinion_endpoint_address(session->ep, &hello->address);
 }
 
-static int meet(struct pn_session *session, const struct hello *other)
+static int add_peer(struct pn_session *session, const struct hello *other)
 {
 	session->other = other->device;
 	return pinion_peer_add(session->ep, &other->address, &session->peer);
@@ -651,7 +651,7 @@ static int process_open(const struct pn_spec *spec, struct pn_session *session,
 	return mine.status;
 }
 
-static int hear(int control, struct hello *other)
+static int recv_order(int control, struct hello *other)
 {
 	if (recv(control, other, sizeof(*other), 0) != sizeof(*other))
 		return -ECONNRESET;
@@ -669,12 +669,12 @@ static int child(const struct pn_spec *spec, struct pn_session *session,
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	ret = process_open(spec, session, control);
 	if (!ret)
-		ret = hear(control, &other);
+		ret = recv_order(control, &other);
 	if (!ret)
-		ret = meet(session, &other);
+		ret = add_peer(session, &other);
 	if (!ret)
-		ret = follow(session);
-	forget(session);
+		ret = run_follower(session);
+	clear_knowledge(session);
 	pinion_close(session->context);
 	return ret;
 }
@@ -684,15 +684,15 @@ static int parent(const struct pn_spec *spec, struct pn_session *session,
 		  int control, pn_session_fn *fn, void *arg)
 {
 	struct hello other;
-	int ret = hear(control, &other);
+	int ret = recv_order(control, &other);
 
 	if (!ret)
 		ret = process_open(spec, session, control);
 	if (!ret)
-		ret = meet(session, &other);
+		ret = add_peer(session, &other);
 	if (!ret)
-		ret = lead(session, fn, arg);
-	forget(session);
+		ret = run_leader(session, fn, arg);
+	clear_knowledge(session);
 	pinion_close(session->context);
 	return ret;
 }
@@ -779,7 +779,7 @@ static int context_on(struct pn_sim *sim, unsigned node,
 
 static void side_close(struct side *side)
 {
-	forget(&side->session);
+	clear_knowledge(&side->session);
 	pinion_endpoint_close(side->session.ep);
 	pn_context_close_caches(&side->context);
 	/* The other end notices the failure and does not wait forever. */
@@ -805,10 +805,11 @@ static void side_run(void *arg)
 	if (!side->ret)
 		side->ret = other->hello.status;
 	if (!side->ret)
-		side->ret = meet(&side->session, &other->hello);
+		side->ret = add_peer(&side->session, &other->hello);
 	if (!side->ret)
-		side->ret = side->node ? follow(&side->session)
-				       : lead(&side->session, w->fn, w->arg);
+		side->ret = side->node
+				    ? run_follower(&side->session)
+				    : run_leader(&side->session, w->fn, w->arg);
 	side_close(side);
 }
 

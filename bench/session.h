@@ -47,7 +47,7 @@ struct pn_session {
 	struct pn_session_knowledge {
 		uint64_t cell;
 		struct pn_protocol_selector *knows;
-	} minds[PN_SESSION_CELLS];
+	} knowledge[PN_SESSION_CELLS];
 	struct pn_address other; /* of the other end's device */
 };
 

@@ -35,8 +35,8 @@ struct replay {
 };
 
 /* Passes a request to the helper; the site is its only frame. */
-static void note(struct replay *r, const struct pn_trace_event *event,
-		 struct pn_call *call)
+static void record_request(struct replay *r, const struct pn_trace_event *event,
+			   struct pn_call *call)
 {
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
 	unsigned n = pn_trace_site_frames(r->trace, event->site, frames);
@@ -74,7 +74,7 @@ static int request(struct replay *r, const struct pn_trace_event *event)
 	int ret;
 
 	await(r, event);
-	note(r, event, &call);
+	record_request(r, event, &call);
 	ret = pn_cache_pin(r->cache, (void *)(uintptr_t)event->addr, event->len,
 			   PINION_ACCESS_REMOTE_WRITE, &pin);
 	if (ret)
@@ -89,7 +89,7 @@ static int request(struct replay *r, const struct pn_trace_event *event)
 }
 
 /* Replays an event if it concerns the cache. */
-static int play(struct replay *r, const struct pn_trace_event *event)
+static int replay_event(struct replay *r, const struct pn_trace_event *event)
 {
 	if (!pn_range_valid((uintptr_t)event->addr, event->len))
 		return 0;
@@ -112,7 +112,7 @@ static void run_requests(void *arg)
 	r->start_ns = pn_device_now(r->device);
 	pn_meter_start(&r->meter, r->start_ns);
 	while ((ret = pn_trace_next(r->trace, &event)) == 1 && !r->error)
-		r->error = play(r, &event);
+		r->error = replay_event(r, &event);
 	if (ret < 0)
 		pn_error("%s", pn_trace_location(r->trace));
 	if (ret < 0 && !r->error)

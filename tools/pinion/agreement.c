@@ -26,25 +26,25 @@ struct claim {
 	enum how how;
 	const char *bench, *key;
 	const char *common[4]; /* conditions, as pn_row_meets() */
-	const char *mine, *base;
+	const char *own_number, *base;
 	const char *why, *command;
 };
 
-#define HELPER_NAS(shape_)                                               \
-	.bench = "helper", .key = "registered_bytes_peak", .how = LESS,  \
-	.common = { "experiment=nas", "shape=" shape_, "jitter=0.001" }, \
-	.mine = "predictor=learned", .base = "scheme=leave_pinned",      \
+#define HELPER_NAS(shape_)                                                \
+	.bench = "helper", .key = "registered_bytes_peak", .how = LESS,   \
+	.common = { "experiment=nas", "shape=" shape_, "jitter=0.001" },  \
+	.own_number = "predictor=learned", .base = "scheme=leave_pinned", \
 	.command = "pinion bench helper --experiment nas"
 #define AGGREGATION(test_)                                                \
 	.how = LESS, .bench = "helper", .key = "registered_bytes_peak",   \
 	.common = { "experiment=aggregation", "shape=ft2d test " test_ }, \
-	.mine = "scheme=helper", .base = "scheme=leave_pinned",           \
+	.own_number = "scheme=helper", .base = "scheme=leave_pinned",     \
 	.command = "pinion bench helper --experiment aggregation"
 #define PREDICTOR(name_, window_)                                         \
 	.bench = "helper", .how = MEAN,                                   \
 	.common = { "experiment=predictor", "jitter=0.001", "shape!=all", \
 		    "window=" window_ },                                  \
-	.mine = "predictor=" name_,                                       \
+	.own_number = "predictor=" name_,                                 \
 	.command = "pinion bench helper --experiment predictor"
 #define HEAP(profile_, what_)                                            \
 	.bench = "heap", .how = MOST, .key = "speedup", .unit = "times", \
@@ -248,7 +248,7 @@ static const struct claim claims[] = {
 	  .bench = "message",
 	  .key = "bytes_per_s",
 	  .common = { "profile=woodall2006", "bytes=8M", "reuse=1" },
-	  .mine = "protocol=pipeline",
+	  .own_number = "protocol=pipeline",
 	  .base = "protocol=cached",
 	  .why = "profile fitted to the paper; fragments of 256 KiB",
 	  .command = MESSAGES },
@@ -264,7 +264,7 @@ static const struct claim claims[] = {
 	  .bench = "message",
 	  .key = "bytes_per_s",
 	  .common = { "profile=woodall2006", "bytes=8M" },
-	  .mine = "protocol=cached",
+	  .own_number = "protocol=cached",
 	  .base = "protocol=pipeline",
 	  .why = "40 to 50 in the paper; later is better, the pipeline costs "
 		 "less",
@@ -310,7 +310,7 @@ static const struct claim claims[] = {
 	  .high = 72,
 	  .good = 1,
 	  FRRWP,
-	  .mine = "pages=1",
+	  .own_number = "pages=1",
 	  .key = "share_without_wire_percent",
 	  .why = "15.42 / 22.84 without pages and wire, as the paper counts" },
 	{ .row = "M7",
@@ -322,7 +322,7 @@ static const struct claim claims[] = {
 	  .high = 22,
 	  .good = 1,
 	  FRRWP,
-	  .mine = "pages=8",
+	  .own_number = "pages=8",
 	  .key = "saved_us",
 	  .why = "0.05 us less: a grant is longer than a bare key" },
 	/* --- Reuse --- */
@@ -441,8 +441,8 @@ static const struct {
 
 /* --- numbers from rows ---------------------------------------------------- */
 
-static bool fits(const struct claim *claim, const struct pn_row *row,
-		 const char *also)
+static bool meets_bounds(const struct claim *claim, const struct pn_row *row,
+			 const char *also)
 {
 	const char *bench = pn_row_text(row, "bench");
 
@@ -461,19 +461,19 @@ static double mean_of(const struct claim *claim, const struct pn_rows *rows,
 	unsigned n = 0;
 
 	for (size_t i = 0; i < rows->n; i++)
-		if (fits(claim, rows->rows[i], also)) {
+		if (meets_bounds(claim, rows->rows[i], also)) {
 			sum += pn_row_number(rows->rows[i], claim->key);
 			n++;
 		}
 	return n ? sum / n : NAN;
 }
 
-static double most_of(const struct claim *claim, const struct pn_rows *rows)
+static double largest_of(const struct claim *claim, const struct pn_rows *rows)
 {
 	double most = NAN;
 
 	for (size_t i = 0; i < rows->n; i++)
-		if (fits(claim, rows->rows[i], claim->mine))
+		if (meets_bounds(claim, rows->rows[i], claim->own_number))
 			most = fmax(most,
 				    pn_row_number(rows->rows[i], claim->key));
 	return most;
@@ -484,7 +484,7 @@ static double base_at(const struct claim *claim, const struct pn_rows *rows,
 		      double reuse)
 {
 	for (size_t i = 0; i < rows->n; i++)
-		if (fits(claim, rows->rows[i], claim->base) &&
+		if (meets_bounds(claim, rows->rows[i], claim->base) &&
 		    pn_row_number(rows->rows[i], "reuse") == reuse)
 			return pn_row_number(rows->rows[i], claim->key);
 	return NAN;
@@ -498,7 +498,7 @@ static double meeting_point(const struct claim *claim,
 	for (size_t i = 0; i < rows->n; i++) {
 		double reuse = pn_row_number(rows->rows[i], "reuse");
 
-		if (fits(claim, rows->rows[i], claim->mine) &&
+		if (meets_bounds(claim, rows->rows[i], claim->own_number) &&
 		    pn_row_number(rows->rows[i], claim->key) >=
 			    base_at(claim, rows, reuse))
 			least = fmin(least, reuse);
@@ -508,25 +508,25 @@ static double meeting_point(const struct claim *claim,
 
 static double number_of(const struct claim *claim, const struct pn_rows *rows)
 {
-	double mine = mean_of(claim, rows, claim->mine);
+	double own_number = mean_of(claim, rows, claim->own_number);
 	double base = mean_of(claim, rows, claim->base);
 
 	switch (claim->how) {
 	case MEAN:
-		return mine;
+		return own_number;
 	case MOST:
-		return most_of(claim, rows);
+		return largest_of(claim, rows);
 	case LESS:
-		return 100 * (1 - mine / base);
+		return 100 * (1 - own_number / base);
 	case TIMES:
-		return mine / base;
+		return own_number / base;
 	case MEET:
 		return meeting_point(claim, rows);
 	}
 	return NAN;
 }
 
-static enum pn_verdict judge(const struct claim *claim, double ours)
+static enum pn_verdict compare(const struct claim *claim, double ours)
 {
 	if (!isfinite(ours))
 		return PN_MISSING;
@@ -587,7 +587,7 @@ int pn_agreement_find(const struct pn_rows *rows, struct pn_agreement **out,
 			.unit = claim->unit,
 			.paper = claim->paper,
 			.ours = ours,
-			.verdict = judge(claim, ours),
+			.verdict = compare(claim, ours),
 			.why = claim->why,
 			.command = claim->command,
 		};

@@ -94,7 +94,7 @@ struct study {
 	char *script;
 	bool recorded;
 	struct pn_timeline lines[MOST_WATCHED];
-	uint64_t began_ns, told_ns; /* real time */
+	uint64_t began_ns, printed_ns; /* real time */
 };
 
 static void observe(void *arg, unsigned rank, uint64_t t_ns, size_t bytes)
@@ -114,9 +114,9 @@ static void progress(void *arg, double done)
 	double took = (double)(now - study->began_ns) / PN_NS_PER_S;
 	char text[160];
 
-	if (now - study->told_ns < PN_NS_PER_S / 10)
+	if (now - study->printed_ns < PN_NS_PER_S / 10)
 		return;
-	study->told_ns = now;
+	study->printed_ns = now;
 	snprintf(text, sizeof(text), "%s on %llu nodes: %.0f %%",
 		 pn_scheme_name(study->scheme),
 		 (unsigned long long)study->values->nodes, 100 * done);

@@ -44,7 +44,7 @@ struct values {
 	struct pn_bench_values common; /* min and budget are not options here */
 	uint64_t seed;
 	/* not an option; shared by the processes */
-	struct pn_demo_summary *seen;
+	struct pn_demo_summary *summary;
 };
 
 static const struct pn_option options[] = {
@@ -270,12 +270,12 @@ static int time_sizes(struct state *state)
 
 		if (bytes > state->pair->bytes)
 			break;
-		pn_demo_sample_speed(state->values->seen);
+		pn_demo_sample_speed(state->values->summary);
 		ret = time_size(state, &row);
 		if (ret)
 			break;
 		print_size(&state->run->report, &row);
-		pn_demo_add_registration(state->values->seen, bytes,
+		pn_demo_add_registration(state->values->summary, bytes,
 					 row.register_us);
 	}
 	return ret;
@@ -556,12 +556,12 @@ static int time_protocol(struct messages *m, int protocol)
 		if (!pn_session_protocol_applies(m->session, protocol,
 						 trial.bytes))
 			continue;
-		pn_demo_sample_speed(m->values->seen);
+		pn_demo_sample_speed(m->values->summary);
 		ret = time_trial(m, &trial, &result);
 		if (ret)
 			break;
 		print_message(m, &trial, &result);
-		pn_demo_add_message(m->values->seen, protocol, trial.bytes,
+		pn_demo_add_message(m->values->summary, protocol, trial.bytes,
 				    result.ns / 1e3, result.taken);
 	}
 	return ret;
@@ -602,21 +602,22 @@ static int pin_again(struct messages *m)
 	struct pinion_cache_stats before = { .size = sizeof(before) };
 	struct pinion_cache_stats after = { .size = sizeof(after) };
 	struct pinion_context *context = m->session->context;
-	struct pn_demo_summary *seen = m->values->seen;
+	struct pn_demo_summary *summary = m->values->summary;
 	void *memory;
 	int ret;
 
-	seen->virtual_time = m->session->device->caps & PN_CAP_VIRTUAL_TIME;
-	if (seen->virtual_time || !seen->register_bytes)
+	summary->virtual_time = m->session->device->caps & PN_CAP_VIRTUAL_TIME;
+	if (summary->virtual_time || !summary->register_bytes)
 		return 0;
-	ret = pn_pages_map(seen->register_bytes, &policy, &memory);
+	ret = pn_pages_map(summary->register_bytes, &policy, &memory);
 	if (ret)
 		return ret;
 	pinion_cache_query(context, &before);
-	ret = time_pins(context, memory, seen->register_bytes, &seen->pin_us);
+	ret = time_pins(context, memory, summary->register_bytes,
+			&summary->pin_us);
 	pinion_cache_query(context, &after);
-	seen->kept = after.hits - before.hits > BATCHES * BATCH / 2;
-	pn_pages_unmap(memory, seen->register_bytes, &policy);
+	summary->kept = after.hits - before.hits > BATCHES * BATCH / 2;
+	pn_pages_unmap(memory, summary->register_bytes, &policy);
 	return ret == -ENOBUFS ? 0 : ret; /* does not fit: not reported */
 }
 
@@ -705,13 +706,13 @@ static int demonstrate_all(const struct values *values)
 {
 	int ret;
 
-	pn_demo_begin(values->seen);
+	pn_demo_begin(values->summary);
 	ret = run_apart(values);
 	if (ret == PN_EXIT_OK)
 		ret = send_messages(values);
-	pn_demo_end(values->seen);
+	pn_demo_end(values->summary);
 	if (ret == PN_EXIT_OK && !values->common.json)
-		pn_demo_print_summary(values->seen, program_invocation_name,
+		pn_demo_print_summary(values->summary, program_invocation_name,
 				      stdout);
 	return ret;
 }
@@ -722,12 +723,13 @@ static int run_demo(const void *arg, char *const *operands)
 	int ret;
 
 	(void)operands;
-	values.seen = mmap(NULL, sizeof(*values.seen), PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (values.seen == MAP_FAILED)
+	values.summary =
+		mmap(NULL, sizeof(*values.summary), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (values.summary == MAP_FAILED)
 		return pn_failed("mmap", -errno);
 	ret = demonstrate_all(&values);
-	munmap(values.seen, sizeof(*values.seen));
+	munmap(values.summary, sizeof(*values.summary));
 	return ret;
 }
 

@@ -154,9 +154,9 @@ static void print_metric(const struct pn_view *views, unsigned n,
 
 /* Whether a field of the same name came before, in this process or in an
  * earlier one. */
-static bool met_before(const struct pn_view *views, unsigned i,
-		       const struct pn_stats_block *block,
-		       const struct pn_stats_field *field)
+static bool is_repeated(const struct pn_view *views, unsigned i,
+			const struct pn_stats_block *block,
+			const struct pn_stats_field *field)
 {
 	for (unsigned v = 0; v <= i; v++) {
 		const struct pn_stats_block *other = NULL;
@@ -181,7 +181,7 @@ static void print_prometheus(const struct pn_view *views, unsigned n)
 					pn_view_field(block, i);
 
 				if (is_metric(block, field) &&
-				    !met_before(views, v, block, field))
+				    !is_repeated(views, v, block, field))
 					print_metric(views, n, block, field);
 			}
 	}
@@ -189,7 +189,7 @@ static void print_prometheus(const struct pn_view *views, unsigned n)
 
 /* --- the command ---------------------------------------------------------- */
 
-static int say_why(int pid, int ret)
+static int print_error(int pid, int ret)
 {
 	if (ret == -ESRCH)
 		fprintf(stderr,
@@ -215,7 +215,7 @@ static int parse_pid(const char *text, int *pid)
 	return PN_EXIT_OK;
 }
 
-static int choose(char *const *operands, int *pids, unsigned *n)
+static int select_processes(char *const *operands, int *pids, unsigned *n)
 {
 	int ret = PN_EXIT_OK;
 
@@ -239,7 +239,7 @@ static int open_views(const int *pids, unsigned n, bool named,
 		int ret = pn_view_open(pids[i], &views[*nviews]);
 
 		if (ret && (named || ret != -ESRCH))
-			return say_why(pids[i], ret);
+			return print_error(pids[i], ret);
 		*nviews += !ret;
 	}
 	return PN_EXIT_OK;
@@ -251,7 +251,7 @@ static int run(const void *v, char *const *operands)
 	static struct pn_view views[MOST];
 	static int pids[MOST];
 	unsigned n, nviews = 0;
-	int ret = choose(operands, pids, &n);
+	int ret = select_processes(operands, pids, &n);
 
 	if (!ret)
 		ret = open_views(pids, n, operands[0], views, &nviews);

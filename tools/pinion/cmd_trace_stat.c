@@ -176,7 +176,7 @@ static const char *time_text(double ns, char buf[32])
 }
 
 /* Rounded for people: 1.2G rather than 1288490188. */
-static const char *about(double bytes, char buf[32])
+static const char *config(double bytes, char buf[32])
 {
 	static const char units[] = " KMGTPE";
 	unsigned i = 0;
@@ -205,18 +205,18 @@ static void print_head(const struct account *a)
 		printf(" of %s, process %u", a->info->program, a->info->pid);
 	printf("\n\n%12" PRIu64 "  requests in %s, %s in all, %s on average\n",
 	       s->requests, time_text(duration_ns(a), t),
-	       about((double)s->bytes, b[0]),
-	       about(ratio((double)s->bytes, (double)s->requests), b[1]));
+	       config((double)s->bytes, b[0]),
+	       config(ratio((double)s->bytes, (double)s->requests), b[1]));
 	printf("%12" PRIu64 "  different buffers (ranges of pages) in %s of "
 	       "memory\n",
-	       s->buffers, about((double)s->footprint_bytes, b[0]));
+	       s->buffers, config((double)s->footprint_bytes, b[0]));
 	printf("%12.1f  uses of each on average; %.1f %% of requests are to a "
 	       "new one\n",
 	       ratio((double)s->requests, (double)s->buffers),
 	       percent(s->cold.requests, s->requests));
 	if (s->untracked)
 		printf("%12" PRIu64 "  requests beyond the first %u buffers, "
-				    "counted as new\n",
+		       "counted as new\n",
 		       s->untracked, PN_STAT_MAX_BUFFERS);
 }
 
@@ -275,7 +275,7 @@ static void print_lost(const struct account *a)
 {
 	if (a->info->lost)
 		printf("%12" PRIu64 "  events lost: the file was full, or "
-				    "releases came too fast\n",
+		       "releases came too fast\n",
 		       a->info->lost);
 	/* A process that ended with _exit() has at least closed its contexts.
 	 */
@@ -297,10 +297,11 @@ static void print_sizes(const struct account *a)
 
 		if (c->requests)
 			printf("%12s %12" PRIu64 " %7.2f %9s %12" PRIu64 "\n",
-			       k ? about((double)((uint64_t)1 << (k - 1)), b[0])
+			       k ? config((double)((uint64_t)1 << (k - 1)),
+					  b[0])
 				 : "0",
 			       c->requests, percent(c->requests, s->requests),
-			       about((double)c->bytes, b[1]), c->buffers);
+			       config((double)c->bytes, b[1]), c->buffers);
 	}
 }
 
@@ -376,7 +377,7 @@ static void print_site(const struct account *a, const struct pn_stat_site *site)
 
 	printf("%12" PRIu64 " %7.2f %9s  %-8s ", site->requests,
 	       percent(site->requests, a->stat.requests),
-	       about((double)site->bytes, b),
+	       config((double)site->bytes, b),
 	       pn_trace_op_name(a->trace, site->op));
 	if (!n)
 		printf("%" PRIx64, site->site);
@@ -402,9 +403,9 @@ static void print_sites(const struct account *a)
  */
 
 /* Prints one point of the verdict, wrapped. */
-static void say(const char *fmt, ...) PN_PRINTF(1, 2);
+static void print_point(const char *fmt, ...) PN_PRINTF(1, 2);
 
-static void say(const char *fmt, ...)
+static void print_point(const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -416,48 +417,55 @@ static void say(const char *fmt, ...)
 	pn_print_wrapped(stdout, 2, 2, text);
 }
 
-static void say_reuse(const struct account *a)
+static void print_reuse_point(const struct account *a)
 {
 	double most = hit_ratio(a, UINT64_MAX);
 	uint64_t budget = good_budget(a);
 	char b[32];
 
 	if (most < 0.05)
-		say("Buffers are hardly reused (%.1f %%), so a cache does not "
-		    "help. Overlap registration with the transfer "
-		    "(protocol=pipeline), copy, or allocate the buffers from "
-		    "registered memory.",
-		    100 * most);
+		print_point("Buffers are hardly reused (%.1f %%), so a cache "
+			    "does not "
+			    "help. Overlap registration with the transfer "
+			    "(protocol=pipeline), copy, or allocate the "
+			    "buffers from "
+			    "registered memory.",
+			    100 * most);
 	else
-		say("%.1f %% of requests reuse a buffer; a cache of %s would "
-		    "find %.1f %% registered.",
-		    100 * most, pn_report_bytes(budget, b),
-		    100 * hit_ratio(a, budget));
+		print_point("%.1f %% of requests reuse a buffer; a cache of %s "
+			    "would "
+			    "find %.1f %% registered.",
+			    100 * most, pn_report_bytes(budget, b),
+			    100 * hit_ratio(a, budget));
 }
 
-static void say_time(const struct account *a)
+static void print_time_point(const struct account *a)
 {
 	double none = cached_ns(a, 0), with = cached_ns(a, good_budget(a));
 	double run = duration_ns(a);
 	char t[3][32];
 
-	say("Registering for each request would take %s under profile %s, with "
-	    "that cache %s: %.2f %% and %.2f %% of the traced time of %s.",
-	    time_text(none, t[0]), a->profile->name, time_text(with, t[1]),
-	    100 * ratio(none, run), 100 * ratio(with, run),
-	    time_text(run, t[2]));
+	print_point(
+		"Registering for each request would take %s under profile %s, "
+		"with "
+		"that cache %s: %.2f %% and %.2f %% of the traced time of %s.",
+		time_text(none, t[0]), a->profile->name, time_text(with, t[1]),
+		100 * ratio(none, run), 100 * ratio(with, run),
+		time_text(run, t[2]));
 }
 
-static void say_short(const struct account *a)
+static void print_short_point(const struct account *a)
 {
 	uint64_t limit = copy_limit(a), n = requests_up_to(a, limit);
 	char b[32];
 
 	if (limit >= 64 && n)
-		say("%.1f %% of requests have %s or less: for a single use, "
-		    "copying them is cheaper than registering (option "
-		    "eager_limit).",
-		    percent(n, a->stat.requests), pn_report_bytes(limit, b));
+		print_point("%.1f %% of requests have %s or less: for a single "
+			    "use, "
+			    "copying them is cheaper than registering (option "
+			    "eager_limit).",
+			    percent(n, a->stat.requests),
+			    pn_report_bytes(limit, b));
 }
 
 static void print_verdict(const struct account *a)
@@ -465,12 +473,14 @@ static void print_verdict(const struct account *a)
 	if (!a->stat.requests)
 		return;
 	puts("\nWould pinion help?");
-	say_reuse(a);
-	say_time(a);
-	say_short(a);
-	say("These are estimates for buffers that do not overlap and are never "
-	    "freed; `pinion sim cache` replays a trace through the real "
-	    "cache.");
+	print_reuse_point(a);
+	print_time_point(a);
+	print_short_point(a);
+	print_point(
+		"These are estimates for buffers that do not overlap and are "
+		"never "
+		"freed; `pinion sim cache` replays a trace through the real "
+		"cache.");
 }
 
 static void print_all(const struct account *a)
@@ -629,7 +639,7 @@ static int add_events(void *arg, const struct pn_trace_event *events, int n)
 }
 
 /* Statistics of the readable part are printed even if the rest is damaged. */
-static int tell(struct account *a)
+static int print_text(struct account *a)
 {
 	int ret = pn_stat_init(&a->stat);
 
@@ -661,7 +671,7 @@ static int run(const void *v, char *const *operands)
 	ret = pn_trace_operand(operands, &a.trace);
 	if (ret)
 		return ret;
-	ret = tell(&a);
+	ret = print_text(&a);
 	pn_trace_close(a.trace);
 	return ret;
 }

@@ -55,23 +55,23 @@ struct pn_demo_summary {
 };
 
 /* Begin and end of the run. */
-void pn_demo_begin(struct pn_demo_summary *seen);
-void pn_demo_end(struct pn_demo_summary *seen);
+void pn_demo_begin(struct pn_demo_summary *summary);
+void pn_demo_end(struct pn_demo_summary *summary);
 
 /* Samples the speed of the core; called before each measurement. */
-void pn_demo_sample_speed(struct pn_demo_summary *seen);
+void pn_demo_sample_speed(struct pn_demo_summary *summary);
 
 /* Adds the time of a registration; the largest size up to PN_DEMO_REGISTERS is
  * kept. */
-void pn_demo_add_registration(struct pn_demo_summary *seen, size_t bytes,
+void pn_demo_add_registration(struct pn_demo_summary *summary, size_t bytes,
 			      double us);
 
 /* Adds the time of a message; `chosen` is the protocol that it used. */
-void pn_demo_add_message(struct pn_demo_summary *seen, int protocol,
+void pn_demo_add_message(struct pn_demo_summary *summary, int protocol,
 			 size_t bytes, double us, int chosen);
 
 /* Prints the summary; `command` is the name of this program. */
-void pn_demo_print_summary(const struct pn_demo_summary *seen,
+void pn_demo_print_summary(const struct pn_demo_summary *summary,
 			   const char *command, FILE *file);
 
 #endif

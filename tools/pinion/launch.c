@@ -29,12 +29,12 @@
 
 struct job {
 	pid_t launcher;
-	bool apart; /* the launcher has its own process group */
-	bool over;  /* signalled to end, or the launcher was killed */
-	bool ended; /* the launcher has ended; its status: */
+	bool apart;   /* the launcher has its own process group */
+	bool is_over; /* signalled to end, or the launcher was killed */
+	bool ended;   /* the launcher has ended; its status: */
 	int status;
-	int number;	  /* the last forwarded signal */
-	uint64_t told_ns; /* its time */
+	int number;	       /* the last forwarded signal */
+	uint64_t signalled_ns; /* its time */
 	sigset_t held;
 	/* Children that existed before, left by the program that exec'd us. */
 	pid_t *strangers;
@@ -155,25 +155,25 @@ static bool reap(struct job *job)
 	return !pid;
 }
 
-static bool is_end(int number)
+static bool is_end_signal(int number)
 {
 	return number == SIGINT || number == SIGTERM || number == SIGHUP ||
 	       number == SIGQUIT;
 }
 
-static bool is_again(struct job *job, int number)
+static bool is_repeated(struct job *job, int number)
 {
 	uint64_t now = pn_clock_ns();
 	bool again = number == job->number &&
-		     now - job->told_ns < AGAIN_MS * PN_NS_PER_MS;
+		     now - job->signalled_ns < AGAIN_MS * PN_NS_PER_MS;
 
 	job->number = number;
-	job->told_ns = now;
+	job->signalled_ns = now;
 	return again;
 }
 
 /* A signal to the whole group has reached the launcher. */
-static void give_it_time(struct job *job)
+static void wait_for_launcher(struct job *job)
 {
 	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
 
@@ -183,13 +183,13 @@ static void give_it_time(struct job *job)
 	}
 }
 
-static void pass_on(struct job *job, const siginfo_t *info)
+static void forward_signal(struct job *job, const siginfo_t *info)
 {
 	int number = info->si_signo;
 
-	if (is_end(number)) {
-		job->over = true;
-		if (is_again(job, number))
+	if (is_end_signal(number)) {
+		job->is_over = true;
+		if (is_repeated(job, number))
 			return;
 	}
 	/* The launcher gets signals of the terminal (which no process sent),
@@ -197,7 +197,7 @@ static void pass_on(struct job *job, const siginfo_t *info)
 	if (!job->apart && info->si_code > 0)
 		return;
 	if (!job->apart)
-		give_it_time(job);
+		wait_for_launcher(job);
 	if (!job->ended)
 		kill(job->launcher, number);
 }
@@ -212,13 +212,13 @@ static void await(struct job *job)
 		if (number == SIGCHLD)
 			reap(job);
 		else if (number > 0)
-			pass_on(job, &info);
+			forward_signal(job, &info);
 	}
 }
 
 /* --- afterwards ----------------------------------------------------------- */
 
-struct telling {
+struct signalling {
 	const struct job *job;
 	int number;
 	unsigned n;
@@ -232,35 +232,35 @@ static bool is_stranger(const struct job *job, pid_t pid)
 	return false;
 }
 
-static void tell(pid_t pid, void *arg)
+static void send_signal(pid_t pid, void *arg)
 {
-	struct telling *telling = arg;
+	struct signalling *signalling = arg;
 
-	if (is_stranger(telling->job, pid))
+	if (is_stranger(signalling->job, pid))
 		return;
-	telling->n++;
-	kill(pid, telling->number);
+	signalling->n++;
+	kill(pid, signalling->number);
 }
 
 /* Signals every child of the job; returns their number. Pids are not reused
  * meanwhile, since the children are reaped here. */
-static unsigned tell_all(const struct job *job, int number)
+static unsigned signal_all(const struct job *job, int number)
 {
-	struct telling telling = { job, number, 0 };
+	struct signalling signalling = { job, number, 0 };
 
-	for_children(tell, &telling);
-	return telling.n;
+	for_children(send_signal, &signalling);
+	return signalling.n;
 }
 
 /* Returns the signal that the processes of an ended job get after so much time,
  * `before` being the last one; 0: none. Processes whose parents are killed
  * become our children meanwhile, so this repeats. */
-static int press(const struct job *job, unsigned ms, int before)
+static int signal_remaining(const struct job *job, unsigned ms, int before)
 {
 	int number = ms >= KILL_MS ? SIGKILL : ms >= TELL_MS ? SIGTERM : 0;
 
 	if (number == SIGKILL || number != before)
-		tell_all(job, number);
+		signal_all(job, number);
 	return number;
 }
 
@@ -270,23 +270,24 @@ static void end_orphans(struct job *job)
 {
 	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
 	unsigned ms = 0;
-	int said = 0;
+	int last_signal = 0;
 
 	while (ms < ORPHANS_MS) {
-		bool left = reap(job) && (!job->nstrangers || tell_all(job, 0));
-		unsigned nboards = pn_stats_sweep();
+		bool left =
+			reap(job) && (!job->nstrangers || signal_all(job, 0));
+		unsigned nsegments = pn_stats_sweep();
 		int number;
 
-		if (job->over ? !left : !nboards)
+		if (job->is_over ? !left : !nsegments)
 			return;
-		if (job->over)
-			said = press(job, ms, said);
+		if (job->is_over)
+			last_signal = signal_remaining(job, ms, last_signal);
 		number = sigtimedwait(&job->held, NULL, &moment);
 		if (number < 0)
 			ms += MOMENT_MS;
-		if (!is_end(number))
+		if (!is_end_signal(number))
 			continue;
-		job->over = true;
+		job->is_over = true;
 		if (ms < KILL_MS)
 			ms = KILL_MS;
 	}
@@ -303,7 +304,7 @@ int pn_launch(int (*start)(const void *arg), const void *arg)
 		return ret;
 	await(&job);
 	if (WIFSIGNALED(job.status))
-		job.over = true;
+		job.is_over = true;
 	end_orphans(&job);
 	free(job.strangers);
 	return WIFEXITED(job.status) ? WEXITSTATUS(job.status)

@@ -53,7 +53,7 @@ static int find_folder(char out[PN_PATH_BYTES])
 }
 
 /* Provider and library, below the folder of libraries. */
-static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
+static bool find_in(const char *bin, const char *lib, struct pn_paths *out)
 {
 	char provider[PN_PATH_BYTES];
 
@@ -64,7 +64,8 @@ static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
 }
 
 /* Beside the command, or in the folder of internal programs. */
-static int find_own(const char *bin, const char *name, char out[PN_PATH_BYTES])
+static int find_beside(const char *bin, const char *name,
+		       char out[PN_PATH_BYTES])
 {
 	static const char *const places[] = { "", INSTALLED "/pinion/" };
 
@@ -85,8 +86,8 @@ int pn_paths_find(struct pn_paths *out)
 		ret = find_folder(bin);
 	if (ret)
 		return ret;
-	find_own(bin, SITES, out->sites);
-	return look_in(bin, ".", out) || look_in(bin, INSTALLED, out) ? 0
+	find_beside(bin, SITES, out->sites);
+	return find_in(bin, ".", out) || find_in(bin, INSTALLED, out) ? 0
 								      : -ENOENT;
 }
 
@@ -95,5 +96,5 @@ int pn_paths_program(const char *name, char out[PN_PATH_BYTES])
 	char bin[PN_PATH_BYTES];
 	int ret = find_folder(bin);
 
-	return ret ? ret : find_own(bin, name, out);
+	return ret ? ret : find_beside(bin, name, out);
 }

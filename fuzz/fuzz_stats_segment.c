@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_board -- what a process shows (base/stats_segment.h), read from a file
- * that anyone of the same user may have damaged.
+ * fuzz_stats_segment -- the statistics segment of a process
+ * (base/stats_segment.h), read from a file that any process of the same user
+ * may have damaged.
  *
- * Reading never leaves the copy, whatever the bytes say; what is accepted can
- * be walked through to its end, every field of every row of it.
+ * Reading never leaves the copy for any input; an accepted segment can be
+ * traversed to its end, with every field of every row.
  */
 #include "fuzz.h"
 
