@@ -87,7 +87,7 @@ class Browser(unittest.TestCase):
         self.assertEqual(saw["drawn"], saw["figures"])
         self.assertEqual(saw["network"], 0)
 
-    def test_a_desk(self):
+    def test_a_desktop_window(self):
         self.check(self.look(1280, 900))
 
     def test_a_telephone(self):

@@ -59,7 +59,7 @@ def top(*args):
 
 
 class Top(unittest.TestCase):
-    def test_80_by_24_holds_what_matters(self):
+    def test_80_by_24_shows_the_essential_lines(self):
         with Watched(PINION_MAX_BYTES="4M") as w:
             w.do("pin 16 halo")
             w.do("hit 3")
@@ -74,7 +74,7 @@ class Top(unittest.TestCase):
                      "Largest regions"):
             self.assertIn(text, screen)
 
-    def test_counters_move_while_one_looks(self):
+    def test_counters_change_while_top_runs(self):
         with Watched() as w:
             w.do("pin 1 here")
             with Terminal(top(str(w.pid))) as t:

@@ -77,7 +77,7 @@ static void total_time_is_the_papers_formula(void **state)
 	add_pin(&workload, 10, 2, 0);
 	add_pin(&workload, 10, 2, 0); /* hit */
 	add_pin(&workload, 11, 1, 0); /* hit: a subset */
-	add_pin(&workload, 20, 3, 0); /* the first one goes */
+	add_pin(&workload, 20, 3, 0); /* evicts the first region */
 	r = replay(&workload, "lru", 4 * PAGE, NULL);
 	assert_int_equal(r.hits, 2);
 	assert_int_equal(r.misses, 2);
@@ -123,7 +123,7 @@ static void a_request_larger_than_the_budget_is_a_miss(void **state)
 	r = replay(&workload, "lru", 8 * PAGE, NULL);
 	assert_int_equal(r.oversize, 2);
 	assert_int_equal(r.misses, 3);
-	assert_int_equal(r.hits, 1); /* nothing went for their sake */
+	assert_int_equal(r.hits, 1); /* nothing was evicted for them */
 	assert_int_equal(r.peak_bytes, 2 * PAGE);
 	assert_int_equal(r.registrations, 3);
 	assert_int_equal(r.deregistrations, 2);
@@ -146,7 +146,7 @@ static void a_release_makes_the_next_request_miss(void **state)
 	pn_workload_fini(&workload);
 }
 
-static void neighbours_join_where_one_mapping_holds_them(void **state)
+static void neighbours_in_one_mapping_are_merged(void **state)
 {
 	struct pn_workload workload;
 	struct pn_replay_result r;
@@ -165,8 +165,8 @@ static void neighbours_join_where_one_mapping_holds_them(void **state)
 	pn_workload_fini(&workload);
 }
 
-/* The last word counts, and a release has one, too. */
-static void neighbours_of_other_mappings_do_not_join(void **state)
+/* The newest answer counts, and a release invalidates it. */
+static void neighbours_in_different_mappings_are_not_merged(void **state)
 {
 	struct pn_workload workload;
 	struct pn_replay_result r;
@@ -178,7 +178,7 @@ static void neighbours_of_other_mappings_do_not_join(void **state)
 	add_step(&workload, PN_WORKLOAD_MAPPING, 20 * PAGE, 8 * PAGE, 1);
 	add_step(&workload, PN_WORKLOAD_MAPPING, 40 * PAGE, 8 * PAGE, 1);
 	add_step(&workload, PN_WORKLOAD_MAPPING, 1 * PAGE, 3 * PAGE,
-		 0); /* no more */
+		 0); /* no longer */
 	add_step(&workload, PN_WORKLOAD_RELEASE, 27 * PAGE, PAGE, 0);
 	for (unsigned at = 0; at < 60; at += 20) {
 		add_pin(&workload, at + 1, 2, 0);
@@ -189,7 +189,7 @@ static void neighbours_of_other_mappings_do_not_join(void **state)
 	pn_workload_fini(&workload);
 }
 
-/* Buffers of any pages, now and then held, and given up in between. */
+/* Random page ranges, sometimes held, with releases in between. */
 static void add_overlapping(struct pn_workload *workload, uint64_t seed)
 {
 	bool held = false;
@@ -209,8 +209,8 @@ static void add_overlapping(struct pn_workload *workload, uint64_t seed)
 		add_step(workload, PN_WORKLOAD_UNPIN, 0, 0, 1);
 }
 
-/* Each page comes again at a time of its own. */
-static void knowing_the_future_helps_though_buffers_overlap(void **state)
+/* Each page is reused at another time. */
+static void offline_policy_is_better_with_overlapping_buffers(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -230,7 +230,7 @@ static void knowing_the_future_helps_though_buffers_overlap(void **state)
 	}
 }
 
-static void room_that_others_could_not_take_is_not_given_back(void **state)
+static void a_failed_charge_of_others_is_not_uncharged(void **state)
 {
 	struct pn_workload workload;
 	struct pn_replay_result r;
@@ -239,7 +239,7 @@ static void room_that_others_could_not_take_is_not_given_back(void **state)
 	assert_ok(pn_workload_init(&workload));
 	add_step(&workload, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
 	add_step(&workload, PN_WORKLOAD_OTHERS, 2, 14 * PAGE,
-		 0); /* no room here */
+		 0); /* the budget is full */
 	add_pin(&workload, 1, 3, 0);
 	add_step(&workload, PN_WORKLOAD_OTHERS, 1, 6 * PAGE, 0);
 	add_step(&workload, PN_WORKLOAD_OTHERS, 0, 0, 0);
@@ -251,7 +251,7 @@ static void room_that_others_could_not_take_is_not_given_back(void **state)
 	pn_workload_fini(&workload);
 }
 
-static void what_no_cache_can_see_is_refused(void **state)
+static void ranges_that_no_cache_can_have_are_refused(void **state)
 {
 	const struct pn_workload_step nothing = { .addr = PAGE,
 						  .kind = PN_WORKLOAD_PIN };
@@ -275,10 +275,10 @@ static void what_no_cache_can_see_is_refused(void **state)
 /* --- against a naive replay -------------------------------------------------
  */
 
-#define SPAN	 64 /* pages that requests are for */
+#define SPAN	 64 /* pages of the requests */
 #define REQUESTS 3000
 
-/* Regions as the cache has them, by walking; LRU. */
+/* A naive LRU cache with the cache's regions, searched linearly. */
 struct naive {
 	struct {
 		unsigned first, n;
@@ -307,7 +307,7 @@ static void evict_oldest(struct naive *m)
 	m->regions[oldest] = m->regions[--m->nregions];
 }
 
-/* The first gap in [page, end); its length, 0: none. */
+/* Returns the length of the first gap in [page, end), 0: none. */
 static unsigned gap_in(const struct naive *m, unsigned *page, unsigned end)
 {
 	unsigned n = 0;
@@ -319,8 +319,8 @@ static unsigned gap_in(const struct naive *m, unsigned *page, unsigned end)
 	return n;
 }
 
-/* How many pages are needed up to the first gap that does not fit; 0: all
- * fit. */
+/* Number of pages that are missing up to the first gap that does not fit the
+ * budget; 0: all fit. */
 static unsigned lacking(const struct naive *m, unsigned page, unsigned end)
 {
 	unsigned need = 0, n;
@@ -523,7 +523,7 @@ static void the_same_seed_makes_the_same_requests(void **state)
 	}
 }
 
-/* Requests of 1, 2, 4, ... pages, in thousandths. */
+/* Shares of requests of 1, 2, 4, ... pages, in thousandths. */
 static void count_sizes(const char *spec, unsigned permille[8])
 {
 	struct pn_workload workload;
@@ -577,7 +577,7 @@ static void a_loop_repeats_itself_and_a_scan_does_not(void **state)
 	pn_workload_fini(&workload);
 }
 
-static void workloads_that_make_no_sense_are_refused(void **state)
+static void invalid_workloads_are_refused(void **state)
 {
 	static const char *const wrong[] = {
 		"",
@@ -606,7 +606,7 @@ static void workloads_that_make_no_sense_are_refused(void **state)
 /* --- policies on generated workloads
  * ------------------------------------------- */
 
-/* Everything but the time it took. */
+/* Compares everything but the CPU time. */
 static void assert_same(struct pn_replay_result a, struct pn_replay_result b)
 {
 	a.cpu_s = b.cpu_s = 0;
@@ -628,10 +628,10 @@ static void replay_is_deterministic(void **state)
 	pn_workload_fini(&workload);
 }
 
-/* Figures, which sanitizers take too long to reach and do not change. */
+/* These figures take too long with sanitizers, which do not change them. */
 #if !PN_ASYMMETRIC_FENCES
 
-static void knowing_the_future_helps(void **state)
+static void offline_policy_is_better(void **state)
 {
 	static const char *const specs[] = {
 		"loop,requests=20000,objects=200",
@@ -669,7 +669,7 @@ static double best_of_three(const struct pn_workload *workload, size_t bytes)
 	return fmin(best, replay(workload, "mre", bytes, NULL).total_us);
 }
 
-/* At every budget of a doubling series; the worst ratio. */
+/* The worst ratio over budgets that double. */
 static double worst_of(const char *spec)
 {
 	struct pn_workload workload;
@@ -701,7 +701,7 @@ static void cost_is_within_5_percent_of_the_best(void **state)
 
 /* Not within 5 %: what was popular before holds on for a while, and where
  * nearly all hit the jury hears of little. */
-static void cost_follows_phases_at_a_price(void **state)
+static void cost_follows_phases_with_a_bounded_loss(void **state)
 {
 	(void)state;
 	assert_true(worst_of("phases,requests=20000,objects=300,phases=5") <=
@@ -710,7 +710,7 @@ static void cost_follows_phases_at_a_price(void **state)
 
 #endif
 
-static void cost_finds_out_about_loops(void **state)
+static void cost_recognises_loops(void **state)
 {
 	struct pn_workload workload;
 	struct pn_replay_result lru, cost;
@@ -731,24 +731,24 @@ int main(void)
 		TEST(a_batch_pays_its_fixed_part_once),
 		TEST(a_request_larger_than_the_budget_is_a_miss),
 		TEST(a_release_makes_the_next_request_miss),
-		TEST(neighbours_join_where_one_mapping_holds_them),
-		TEST(neighbours_of_other_mappings_do_not_join),
-		TEST(knowing_the_future_helps_though_buffers_overlap),
-		TEST(room_that_others_could_not_take_is_not_given_back),
-		TEST(what_no_cache_can_see_is_refused),
+		TEST(neighbours_in_one_mapping_are_merged),
+		TEST(neighbours_in_different_mappings_are_not_merged),
+		TEST(offline_policy_is_better_with_overlapping_buffers),
+		TEST(a_failed_charge_of_others_is_not_uncharged),
+		TEST(ranges_that_no_cache_can_have_are_refused),
 		TEST(lru_counts_what_a_naive_replay_counts),
 		TEST(replay_of_a_live_run_is_exact_under_every_policy),
 		TEST(the_same_seed_makes_the_same_requests),
 		TEST(sizes_are_those_of_the_papers_figure_9),
 		TEST(a_loop_repeats_itself_and_a_scan_does_not),
-		TEST(workloads_that_make_no_sense_are_refused),
+		TEST(invalid_workloads_are_refused),
 		TEST(replay_is_deterministic),
 #if !PN_ASYMMETRIC_FENCES
-		TEST(knowing_the_future_helps),
+		TEST(offline_policy_is_better),
 		TEST(cost_is_within_5_percent_of_the_best),
-		TEST(cost_follows_phases_at_a_price),
+		TEST(cost_follows_phases_with_a_bounded_loss),
 #endif
-		TEST(cost_finds_out_about_loops),
+		TEST(cost_recognises_loops),
 	};
 
 	return RUN_TESTS(tests);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Traces as text: what is read, and how the malformed are refused. */
+/*
+ * Traces as text: what is read, and how malformed files are refused.
+ */
 #include "trace/trace_file.h"
 
 #include <errno.h>
@@ -79,7 +81,8 @@ static void operations_and_sites_get_numbers_and_keep_names(void **state)
 	pn_trace_close(trace);
 }
 
-/* The last of `lines` lines is wrong; those before are read first. */
+/* The last of `lines` lines is wrong; the lines before it are returned first.
+ */
 static void check_damage(const char *text, const char *where, int good)
 {
 	struct pn_trace *trace = open_text(text, false);
@@ -94,7 +97,7 @@ static void check_damage(const char *text, const char *where, int good)
 	pn_trace_close(trace);
 }
 
-static void damage_is_told_with_its_line(void **state)
+static void damage_is_reported_with_its_line(void **state)
 {
 	static const struct {
 		const char *line, *where;
@@ -128,7 +131,7 @@ static void damage_is_told_with_its_line(void **state)
 		     ":2: the operation's name", 0);
 }
 
-static void what_is_no_trace_is_refused_with_a_reason(void **state)
+static void a_file_that_is_not_a_trace_is_refused_with_a_reason(void **state)
 {
 	static const char *const texts[] = { "", "\n", "hello\n", "t_us,addr\n",
 					     "\x7f\x45\x4c\x46" };
@@ -149,7 +152,7 @@ static void what_is_no_trace_is_refused_with_a_reason(void **state)
 	assert_int_equal(pn_trace_open("/", &trace, NULL), -EISDIR);
 }
 
-static void a_line_without_end_is_refused(void **state)
+static void a_line_that_is_too_long_is_refused(void **state)
 {
 	char *text = malloc(20000);
 
@@ -161,7 +164,7 @@ static void a_line_without_end_is_refused(void **state)
 	free(text);
 }
 
-static void a_compressed_file_that_was_cut_is_told(void **state)
+static void a_truncated_compressed_file_is_reported(void **state)
 {
 	enum { LINES = 100000 };
 	char *text = malloc(64 + LINES * 32);
@@ -188,7 +191,7 @@ static void a_compressed_file_that_was_cut_is_told(void **state)
 	pn_trace_close(trace);
 }
 
-static void names_and_sites_without_number_take_bounded_memory(void **state)
+static void any_number_of_names_and_sites_takes_bounded_memory(void **state)
 {
 	enum { LINES = 300000 };
 	char *text = malloc(64 + LINES * 40);
@@ -225,11 +228,11 @@ int main(void)
 		TEST(three_columns_are_requests),
 		TEST(compressed_text_reads_the_same),
 		TEST(operations_and_sites_get_numbers_and_keep_names),
-		TEST(damage_is_told_with_its_line),
-		TEST(what_is_no_trace_is_refused_with_a_reason),
-		TEST(a_line_without_end_is_refused),
-		TEST(a_compressed_file_that_was_cut_is_told),
-		TEST(names_and_sites_without_number_take_bounded_memory),
+		TEST(damage_is_reported_with_its_line),
+		TEST(a_file_that_is_not_a_trace_is_refused_with_a_reason),
+		TEST(a_line_that_is_too_long_is_refused),
+		TEST(a_truncated_compressed_file_is_reported),
+		TEST(any_number_of_names_and_sites_takes_bounded_memory),
 	};
 
 	return RUN_TESTS(tests);

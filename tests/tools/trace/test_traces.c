@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The policies on real request streams: every file in the folder that
- * PINION_TRACES names, at every budget of a doubling series. */
+/*
+ * The policies on real traces: every file in the folder that PINION_TRACES
+ * names, at budgets that double.
+ */
 #include "test.h"
 
 #include <dirent.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the events of a trace become when they are to be replayed: pins that are
- * held get numbers, and each number is somebody's until its pin ends. */
+/*
+ * Conversion of the events of a trace to a workload: held pins get numbers, and
+ * a number belongs to one pin until that ends.
+ */
 #include "trace/trace_file.h"
 
 #include <errno.h>
@@ -43,7 +45,7 @@ struct program {
 	unsigned nheld;
 };
 
-/* Handles are numbers of any size, as addresses are. */
+/* Handles are arbitrary 64-bit numbers, like addresses. */
 static void pin(struct program *p)
 {
 	uint64_t handle = test_random(&p->seed) >> (4 * (p->nheld % 8)) | 1;
@@ -70,7 +72,7 @@ static void unpin(struct program *p)
 	p->handles[i] = p->handles[--p->nheld];
 }
 
-/* Fills up, empties, and again. */
+/* Fills the table, empties it, and repeats. */
 static void run_program(struct program *p)
 {
 	for (int i = 0; i < NSTEPS; i++) {
@@ -84,7 +86,7 @@ static void run_program(struct program *p)
 	}
 }
 
-/* No number is given twice, and what ends was held. */
+/* No number is used twice, and every ending pin was held. */
 static unsigned check_holds(const struct pn_workload *workload)
 {
 	bool held[MOST + 1] = { false };
@@ -104,7 +106,7 @@ static unsigned check_holds(const struct pn_workload *workload)
 	return nheld;
 }
 
-static void pins_that_are_held_have_numbers_of_their_own(void **state)
+static void held_pins_have_unique_numbers(void **state)
 {
 	struct program p = { .seed = test_seed() };
 	struct pn_workload workload;
@@ -121,7 +123,7 @@ static void pins_that_are_held_have_numbers_of_their_own(void **state)
 
 /* --- what else there is --------------------------------------------------- */
 
-static void a_pin_named_twice_ends_at_once(void **state)
+static void a_pin_with_a_held_handle_ends_at_once(void **state)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN,
 				    .decision = PN_DECIDED_HIT,
@@ -136,7 +138,7 @@ static void a_pin_named_twice_ends_at_once(void **state)
 	record(e);
 	e.kind = PN_EVENT_UNPIN;
 	record(e);
-	record(e); /* of nobody */
+	record(e); /* unknown handle */
 	pn_record_stop();
 	read_workload("twice", &workload);
 	assert_int_equal(workload.nsteps, 3);
@@ -172,7 +174,7 @@ static void mappings_of_a_trace_are_in_its_workload(void **state)
 	pn_workload_fini(&workload);
 }
 
-static void a_request_that_no_program_can_make_is_named(void **state)
+static void an_invalid_request_is_reported(void **state)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN,
 				    .addr = UINT64_C(1) << 50,
@@ -196,7 +198,7 @@ static void a_request_that_no_program_can_make_is_named(void **state)
 
 /* --- writing -------------------------------------------------------------- */
 
-static void where_nothing_can_be_written_is_said(void **state)
+static void write_errors_are_reported(void **state)
 {
 	struct pn_trace_writer *writer;
 	struct pn_why why = { "" };
@@ -214,7 +216,7 @@ static void where_nothing_can_be_written_is_said(void **state)
 	assert_int_equal(pn_writer_open(trace_folder, PN_TRACE_BINARY, trace,
 					&writer, NULL),
 			 -EISDIR);
-	/* What does not fit is told when all is done, at the latest. */
+	/* A write error is reported by pn_writer_close() at the latest. */
 	assert_ok(pn_writer_open("/dev/full", PN_TRACE_BINARY, trace, &writer,
 				 &why));
 	assert_int_equal(pn_writer_close(writer), -EIO);
@@ -225,11 +227,11 @@ static void where_nothing_can_be_written_is_said(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(pins_that_are_held_have_numbers_of_their_own),
-		TEST(a_pin_named_twice_ends_at_once),
+		TEST(held_pins_have_unique_numbers),
+		TEST(a_pin_with_a_held_handle_ends_at_once),
 		TEST(mappings_of_a_trace_are_in_its_workload),
-		TEST(a_request_that_no_program_can_make_is_named),
-		TEST(where_nothing_can_be_written_is_said),
+		TEST(an_invalid_request_is_reported),
+		TEST(write_errors_are_reported),
 	};
 
 	return RUN_TESTS(tests);
