@@ -19,7 +19,7 @@ if not CHROMIUM or not shutil.which("gnuplot"):
     print("skipped: needs Chromium and gnuplot")
     sys.exit(77)
 
-# Looks at the page once it is laid out and leaves what it saw in it.
+# Inspects the page after layout and stores the result in it.
 PROBE = """<script>
 const errors = [];
 addEventListener('error', e => errors.push(String(e.message)));

@@ -51,7 +51,7 @@ class Cluster(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w") as script:
             script.write("drop peer 1 at 2s\n")
             script.flush()
-            # A node that is killed takes along what it had not freed yet.
+            # A killed node does not free its memory.
             total, _ = totals("--nodes", "4", "--workload", "cg",
                               "--iterations", "3", "--script", script.name,
                               ASAN_OPTIONS="detect_leaks=0")

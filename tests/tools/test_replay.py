@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_replay.py PINION -- replaying recorded and made-up requests as users do."""
+"""test_replay.py PINION -- replaying recorded and generated requests as users do."""
 
 import json
 import os

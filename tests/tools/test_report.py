@@ -25,7 +25,7 @@ def cache_rows(**more):
 
 
 class Page(html.parser.HTMLParser):
-    """What of a page the tests ask for."""
+    """The parts of a page that the tests check."""
 
     VOID = {"meta", "link", "br"}
 

@@ -238,8 +238,8 @@ class Cache(unittest.TestCase):
             self.assertIsNone(row["instructions_per_hit"])
 
     def test_hits_are_hits(self):
-        # Not under userfaultfd (the mode that sanitizers get): some pins
-        # miss there although nothing of theirs is released.
+        # Not under userfaultfd (the mode of sanitizer builds): there, some
+        # pins miss although their memory was not released.
         for row in rows("bench", "cache", *self.SMALL, PINION_MONITOR="none"):
             self.assertEqual(row["misses"], 0)
             self.assertGreaterEqual(row["rounds"], 3)
@@ -718,7 +718,7 @@ class Demo(unittest.TestCase):
         self.check_words(done.stdout)
 
     def check_words(self, said):
-        """The end tells the figures of the tables above."""
+        """The summary has the figures of the tables."""
         tables, end = said.split("\nWhat was seen:\n")
         end, commands = end.split("\nTry next:\n")
         end = end.replace("\n  ", " ")
@@ -737,7 +737,7 @@ class Demo(unittest.TestCase):
             self.check_commands(commands.splitlines())
 
     def check_commands(self, lines):
-        """Those that it says to try can be."""
+        """The suggested commands work."""
         for line in lines:
             name, *args = shlex.split(line, comments=True)
             self.assertEqual(name, PINION)
@@ -768,7 +768,7 @@ class Demo(unittest.TestCase):
 @unittest.skipIf(VIRTUAL, "one process, no pinned pages")
 class Processes(unittest.TestCase):
     def child_of(self, process):
-        """The one child; waits for it to be there."""
+        """The only child process; waits until it exists."""
         children = pathlib.Path(
             f"/proc/{process.pid}/task/{process.pid}/children")
         for _ in range(1000):
@@ -798,8 +798,8 @@ class Processes(unittest.TestCase):
                            "cached", *FEW], "(cached|raw)")
 
     def copy_for_everyone(self):
-        """The command in a folder that every user may enter: others may not
-        enter the one that it was built in."""
+        """A copy of the command in a folder that every user may enter; the
+        build folder may be private."""
         folder = tempfile.mkdtemp(prefix="pinion-test-", dir="/tmp")
         self.addCleanup(shutil.rmtree, folder)
         os.chmod(folder, 0o755)
@@ -808,18 +808,18 @@ class Processes(unittest.TestCase):
         return command
 
     def test_8_mib_of_memlock_are_enough(self):
-        """Without privilege, RLIMIT_MEMLOCK holds: sizes shrink, bytes stay
-        right."""
+        """Without privileges RLIMIT_MEMLOCK applies: sizes shrink, bytes stay
+        correct."""
         def limit():
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))
 
         who, command = {}, PINION
         if os.geteuid() == 0:
             command = self.copy_for_everyone()
-            # The limit is per user: one that nobody else is.
+            # The limit is per user: use an unused user id.
             who = {"user": 60000 + os.getpid() % 5000, "group": 65534,
                    "extra_groups": []}
-            # Its counters' folder outlives it; this user comes never again.
+            # The folder of its statistics segments would stay forever.
             self.addCleanup(shutil.rmtree, f"/dev/shm/pinion-{who['user']}",
                             ignore_errors=True)
         done = subprocess.run(

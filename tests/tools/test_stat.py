@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_stat.py PINION WATCHED -- what `pinion stat` says of other processes:
-exact, whatever state they are in."""
+"""test_stat.py PINION WATCHED -- the output of `pinion stat` about other
+processes is exact in any state of the process."""
 
 import os
 import re
@@ -133,7 +133,7 @@ class Processes(unittest.TestCase):
                              0o600)
 
     def test_a_full_file_system_only_disables_statistics(self):
-        """Its /dev/shm holds the head of a board and little more."""
+        """A /dev/shm with space for little more than the header of a segment."""
         small = ["unshare", "-m", "sh", "-c",
                  "mount -t tmpfs -o size=16k none /dev/shm && exec \"$0\""]
         if subprocess.run([*small, "true"], check=False,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_trace.py PINION -- recording, showing, summing up and converting traces
+"""test_trace.py PINION -- recording, printing, summarising and converting traces
 as users do. Records `pinion demo` on the simulator, in virtual time."""
 
 import gzip
@@ -79,7 +79,7 @@ class Convert(Folder):
 
     def test_stat_prints_the_reuse_of_small_buffers(self):
         text = "t_us,addr,len,op,site\n"
-        for i in range(400):        # 4 KiB, four times each but for one
+        for i in range(400):        # 4 KiB, each four times
             text += f"{i},{0x1000000 + 4096 * (i // 4):#x},4096,send,1\n"
         for i in range(100):
             text += f"{400 + i},0x7000040,2048,isend,1\n"
