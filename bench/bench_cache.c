@@ -117,7 +117,7 @@ static const struct pn_option options[] = {
 	PN_COMMAND_JSON(struct values, common.json),
 };
 
-/* --- where the regions lie ------------------------------------------------ */
+/* --- addresses of regions ------------------------------------------------ */
 
 struct field {
 	char *base;

@@ -59,8 +59,8 @@ int pn_session_run(const struct pn_spec *spec, pn_session_fn *fn, void *arg);
 
 struct pn_session_trial {
 	int protocol; /* enum pn_protocol_id */
-	/* `auto` knows what it saw in trials with the same number, of the last
-	 * PN_SESSION_CELLS numbers, and nothing else. 0: of all with 0. */
+	/* `auto` uses its knowledge from trials with the same cell number only;
+	 * the last PN_SESSION_CELLS numbers are kept. 0 is one common cell. */
 	uint64_t cell;
 	size_t bytes;
 	size_t offset;	  /* offset of the buffers in their first page */
@@ -92,13 +92,12 @@ int pn_session_bench(struct pn_bench_run *run, const void *values,
 void pn_session_begin(struct pn_session *session, struct pn_bench_run *run,
 		      const struct pn_command *command);
 
-/* What the follower does at the leader's order, with one number to tell what.
- */
+/* A job of the follower, ordered by the leader, with one number as argument. */
 typedef int pn_session_job(struct pn_session *session, uint64_t arg);
 
-/* Has the follower begin a job. The two then session as the job likes: by
- * messages of their own (send and recv wait for the end), or by the device
- * alone, when the endpoint has nothing more to say. */
+/* Starts a job at the follower. Leader and job then communicate with messages
+ * (pn_session_send() and pn_session_recv() wait for their completion), or with
+ * the device only, after pn_session_quiesce(). */
 int pn_session_start_job(struct pn_session *session, pn_session_job *job,
 			 uint64_t arg);
 int pn_session_send(struct pn_session *session, const void *buf, size_t len);

@@ -150,9 +150,9 @@ static void receive_all(struct pinion_endpoint *ep, int socket)
 		{ .fd = pinion_endpoint_fd(ep), .events = POLLIN },
 		{ .fd = socket, .events = POLLIN },
 	};
-	int received = 0, told = 0;
+	int received = 0, sender_done = 0;
 
-	while (received < TIMES || !told) {
+	while (received < TIMES || !sender_done) {
 		int n = serve(ep);
 
 		received += n;
@@ -167,7 +167,7 @@ static void receive_all(struct pinion_endpoint *ep, int socket)
 
 			if (read(socket, text, sizeof(text)) != sizeof(text))
 				stop("the sender is gone", -EPIPE);
-			told = 1;
+			sender_done = 1;
 			fds[1].fd = -1; /* end of the sender's text */
 		}
 	}

@@ -90,7 +90,7 @@ static void connect_grid(struct pinion_context *context, struct grid *grid)
 		stop("malloc", -ENOMEM);
 }
 
-static void tell(struct pinion_context *context)
+static void print_stats(struct pinion_context *context)
 {
 	struct pinion_helper_stats stats = { .size = sizeof(stats) };
 	int ret = pinion_helper_query(context, &stats);
@@ -129,7 +129,7 @@ int main(void)
 		exchange(&grid, "halo y", 2 * step + 1);
 		compute();
 	}
-	tell(context);
+	print_stats(context);
 	pinion_endpoint_close(grid.ep);
 	pinion_close(context);
 	free(grid.out);

@@ -16,20 +16,20 @@
 /* The printed summary as one line. */
 static const char *printed(const struct pn_demo_summary *summary)
 {
-	static char said[4000];
-	FILE *file = fmemopen(said, sizeof(said), "w");
+	static char text[4000];
+	FILE *file = fmemopen(text, sizeof(text), "w");
 	char *from, *to;
 
 	assert_non_null(file);
 	pn_demo_print_summary(summary, "build/pinion", file);
 	fclose(file);
-	for (from = to = said; *from; to++) {
+	for (from = to = text; *from; to++) {
 		if (!strncmp(from, "\n  ", 3))
 			*(from += 2) = ' ';
 		*to = *from++;
 	}
 	*to = 0;
-	return said;
+	return text;
 }
 
 #define assert_says(summary, text) \

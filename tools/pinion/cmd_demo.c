@@ -96,7 +96,7 @@ static int ask(struct state *state, enum pn_pair_job job, struct pn_range at,
 	int ret = pn_pair_ask(state->pair, &a, &answer);
 
 	if (!ret && job == PN_PAIR_CHECK && answer.wrong < at.len)
-		ret = wrong(at.addr ? "what lies behind a put" : "a put",
+		ret = wrong(at.addr ? "the bytes behind a put" : "a put",
 			    answer.wrong, at.len);
 	return ret;
 }
@@ -146,7 +146,7 @@ static int check_get(struct state *state, const struct pn_mr *mr, uint64_t seed)
 	if (at < mr->len)
 		return wrong("a get", at, mr->len);
 	if (*behind != guard)
-		return wrong("what lies behind a get", mr->len, mr->len);
+		return wrong("the bytes behind a get", mr->len, mr->len);
 	return 0;
 }
 

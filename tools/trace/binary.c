@@ -124,7 +124,7 @@ static int look_ahead(struct pn_trace *trace)
 
 		/* A file that is being written, or whose disk was full, may end
 		 * inside a block that was never started. */
-		if (n <= 0 || n < (long)sizeof(head))
+		if (n < (long)sizeof(head))
 			return n < 0 ? (int)n : 0;
 		memcpy(&head, input->buffer + input->at, sizeof(head));
 		if (head.magic && head.magic != PN_TRACE_BLOCK_MAGIC)

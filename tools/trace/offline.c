@@ -212,6 +212,7 @@ static void evict_ranked(struct offline *self, struct pn_take *take)
 	while ((class = least_class(self))) {
 		struct pn_policy_node *node = pn_rank_front(class);
 
+		pn_assert(node); /* least_class() returns no empty one */
 		if (!should_evict(self, take, node))
 			break;
 		if (pn_eviction_busy(take, node)) {

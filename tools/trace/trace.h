@@ -85,14 +85,14 @@ int pn_trace_cache_config(struct pn_trace *trace, uint16_t source,
 			  struct pn_trace_event_cache *out);
 
 /* The frames of a site, innermost first. Returns their number, 0: not known. */
-unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t site,
+unsigned pn_trace_site_frames(struct pn_trace *trace, uint64_t id,
 			      uint64_t frames[PN_TRACE_MAX_FRAMES]);
 
-/* What pn_trace_event.op stands for; "" for 0. */
+/* The name of the operation number op; "" for 0. */
 const char *pn_trace_op_name(struct pn_trace *trace, uint8_t op);
 
-/* event_names.c: what the numbers of an event are called; NULL: they have no
- * name. decision and reason depend on the event's kind and decision. */
+/* event_names.c: the names of the numbers of an event; NULL: no name. Names of
+ * decision and reason depend on the event's kind and decision. */
 const char *pn_trace_kind_name(uint8_t kind);
 const char *pn_trace_decision_name(const struct pn_trace_event *event);
 const char *pn_trace_reason_name(const struct pn_trace_event *event);
