@@ -88,6 +88,11 @@ struct pn_cache_attr {
 	void *mapping_arg;
 };
 
+/* The range of the region that has this node; for policies outside the cache
+ * (own_policy). */
+struct pn_policy_node;
+struct pn_range pn_cache_node_range(const struct pn_policy_node *node);
+
 /* -EINVAL: no such policy; -EMFILE: too many caches; -ENOMEM. */
 int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out);
 
