@@ -191,6 +191,7 @@ struct pn_plan {
 	unsigned *first; /* where each buffer's parts begin */
 	/* When there was no room: how much would have got it further. */
 	size_t need_bytes, need_regions;
+	bool need_merged;	/* with merging */
 	struct pn_segment wait; /* when another plan's region is in the way */
 	/* Of a plan begun by pin_start: */
 	_Atomic uint32_t status;
@@ -523,6 +524,10 @@ struct pn_reclaim_request {
 int pn_reclaim_step(struct pn_cache *cache,
 		    const struct pn_reclaim_request *asked)
 	PN_EXCLUDES(&cache->lock);
+/* Takes steps until so much fits the budget. 0: look again, since it fits or
+ * another thread has taken what was freed; -ENOBUFS: nothing can be done. */
+int pn_reclaim(struct pn_cache *cache, size_t bytes, size_t nregions)
+	PN_EXCLUDES(&cache->lock);
 /* Whether the dying that were not refused are as many as may be. */
 bool pn_reclaim_batch_full_locked(struct pn_cache *cache)
 	PN_REQUIRES(&cache->lock);
@@ -560,9 +565,9 @@ int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
 int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 		  struct pn_range buffer, unsigned access)
 	PN_REQUIRES(&plan->cache->lock);
-/* There is no room for `rest`: what the plan has begun will be undone, so it is
- * needed again. */
-void pn_plan_need(struct pn_plan *plan, size_t rest);
+/* There is no room for `rest` bytes in nregions: what the plan has begun will
+ * be undone, so it is needed again. */
+void pn_plan_need(struct pn_plan *plan, size_t rest, size_t nregions);
 /* What a new region should allow. */
 unsigned pn_plan_access(const struct pn_plan *plan);
 /* The range grown over its neighbours, which die. */

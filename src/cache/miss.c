@@ -58,12 +58,25 @@ static void count_refused(struct pn_cache *cache)
 	pn_unlock(&cache->lock);
 }
 
+/* A merged region and the neighbours in it are in the budget at the same time.
+ * So a plan that merged may need less without merging: the next plan says how
+ * much. A plan that merged nothing needs the same again. */
+static int make_room(struct pn_plan *plan)
+{
+	int ret;
+
+	plan->no_merge = true;
+	if (plan->need_merged)
+		return 0;
+	ret = pn_reclaim(plan->cache, plan->need_bytes, plan->need_regions);
+	if (ret)
+		count_refused(plan->cache);
+	return ret;
+}
+
 /* Acts on what planning said; 0: plan again. */
 static int overcome(struct pn_plan *plan, int why)
 {
-	struct pn_reclaim_request want = { .bytes = plan->need_bytes,
-					   .nregions = plan->need_regions };
-
 	switch (why) {
 	case -EAGAIN:
 		await_region(plan);
@@ -74,16 +87,7 @@ static int overcome(struct pn_plan *plan, int why)
 		plan->flags |= PINION_PIN_BYPASS;
 		return 0;
 	case -ENOBUFS:
-		/* Joining neighbours needs room for both at a time: what is
-		 * needed without that is for the next plan to say. */
-		if (!plan->no_merge) {
-			plan->no_merge = true;
-			return 0;
-		}
-		why = pn_reclaim_step(plan->cache, &want);
-		if (why)
-			count_refused(plan->cache);
-		return why;
+		return make_room(plan);
 	default:
 		return why;
 	}

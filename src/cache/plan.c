@@ -245,12 +245,48 @@ struct pn_range pn_plan_merge(struct pn_plan *plan, struct pn_range gap,
 	}
 }
 
-void pn_plan_need(struct pn_plan *plan, size_t rest)
+void pn_plan_need(struct pn_plan *plan, size_t rest, size_t nregions)
 {
+	plan->need_merged = plan->merged;
 	plan->need_bytes = rest;
-	plan->need_regions = plan->nfresh + 1;
+	plan->need_regions = plan->nfresh + nregions;
 	for (unsigned i = 0; i < plan->nfresh; i++)
 		plan->need_bytes += pn_region_bytes(pn_plan_region(plan, i));
+}
+
+static uintptr_t end_of(const struct pn_region *region)
+{
+	return (uintptr_t)region->mr.addr + region->mr.len;
+}
+
+static size_t nregions_of(const struct pn_cache *cache, struct pn_range gap)
+{
+	size_t max = cache->attr.max_region_bytes;
+
+	return (gap.len + max - 1) / max;
+}
+
+/* A gap found no room. The gaps behind it, in [at, end), need room as well: the
+ * next plan would fail there otherwise. */
+static void need_gaps(struct pn_plan *plan, uintptr_t at, uintptr_t end)
+	PN_REQUIRES(&plan->cache->lock)
+{
+	struct pn_cache *cache = plan->cache;
+
+	while (at < end) {
+		uint32_t id = pn_index_get(&cache->index, at);
+		struct pn_range gap =
+			pn_range_pages(at, end - at, PN_PAGE_BYTES);
+
+		if (id) {
+			at = end_of(&cache->regions[id]);
+			continue;
+		}
+		gap.len = pn_index_next(&cache->index, gap) - gap.addr;
+		plan->need_bytes += gap.len;
+		plan->need_regions += nregions_of(cache, gap);
+		at = gap.addr + gap.len;
+	}
 }
 
 /* Covers a gap with regions no longer than the limit; *next is where they
@@ -272,7 +308,7 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 			piece.len = max;
 		ret = pn_plan_begin(plan, piece, buffer, access);
 		if (ret == -ENOBUFS)
-			pn_plan_need(plan, gap.len);
+			pn_plan_need(plan, gap.len, nregions_of(cache, gap));
 		if (ret)
 			return ret;
 		gap.addr += piece.len;
@@ -330,11 +366,6 @@ unsigned pn_plan_access(const struct pn_plan *plan)
 	return access;
 }
 
-static uintptr_t end_of(const struct pn_region *region)
-{
-	return (uintptr_t)region->mr.addr + region->mr.len;
-}
-
 /* Walks one buffer through the index. 0: planned; -EAGAIN: wait for
  * plan->wait; -EXFULL: more slots; -ENOBUFS: room for plan->need_bytes;
  * -EACCES: register it apart from what is there. */
@@ -370,6 +401,8 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 		if (until > at && until < gap.addr + gap.len)
 			gap.len = until - gap.addr;
 		ret = fill_gap(plan, gap, buffer, access, &at);
+		if (ret == -ENOBUFS && !bypass)
+			need_gaps(plan, at, end);
 		if (at >= until && access & ~wanted & PN_ACCESS_REMOTE)
 			access = wanted;
 	}

@@ -456,7 +456,7 @@ static unsigned evict_missing(struct pn_cache *cache,
 	return evicted;
 }
 
-static bool fits(const struct pn_reclaim_request *want)
+static bool has_room(const struct pn_reclaim_request *want)
 {
 	struct pn_shortage s =
 		pn_budget_shortage(want->budget, want->bytes, want->nregions);
@@ -469,21 +469,34 @@ static bool could_ever_fit(const struct pn_reclaim_request *want)
 	return pn_budget_could_fit(want->budget, want->bytes, want->nregions);
 }
 
-/* What was reaped may be no more than what the caller had begun and undone
- * again: looking again is worth it only when all fits now. */
+/* Deregisters the dying, one batch after another, until the request fits the
+ * budget. One batch is enough when the device lacked room: nobody knows how
+ * much it lacks. False: the dying are used up and the request does not fit. */
+static bool reap_enough(struct pn_cache *cache,
+			const struct pn_reclaim_request *want)
+{
+	unsigned n;
+
+	do {
+		n = pn_reclaim_reap(cache);
+	} while (n && !want->by_device && !has_room(want));
+	return want->by_device ? n : has_room(want);
+}
+
+/* The dying go first, all of them: they are in the budget still, so whoever
+ * evicts before they are gone evicts too much. */
 static int reclaim_own(struct pn_cache *cache,
 		       const struct pn_reclaim_request *want)
 {
 	uint32_t seen = atomic_load(&cache->reaped);
-	bool busy, reaped;
+	bool busy;
 
 	if (!could_ever_fit(want))
 		return -ENOBUFS;
-	reaped = pn_reclaim_reap(cache);
-	if (want->by_device ? reaped : fits(want))
+	if (reap_enough(cache, want))
 		return 0;
 	if (evict_missing(cache, want, &busy)) {
-		pn_reclaim_reap(cache);
+		reap_enough(cache, want);
 		return 0;
 	}
 	if (!busy)
@@ -597,6 +610,20 @@ int pn_reclaim_step(struct pn_cache *cache,
 	if (other)
 		put_sharer(sharers, other);
 	return ret;
+}
+
+int pn_reclaim(struct pn_cache *cache, size_t bytes, size_t nregions)
+{
+	const struct pn_reclaim_request want = { .bytes = bytes,
+						 .nregions = nregions,
+						 .budget = cache->budget };
+	int ret = pn_reclaim_step(cache, &want);
+
+	if (ret)
+		return ret;
+	while (!has_room(&want) && !pn_reclaim_step(cache, &want))
+		;
+	return 0;
 }
 
 bool pn_reclaim_batch_full_locked(struct pn_cache *cache)

@@ -250,8 +250,10 @@ int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
 		make_way(plan, &range, &access);
 	ret = pn_plan_begin(plan, range, buffer, access);
 	if (ret == -ENOBUFS)
-		pn_plan_need(plan, pn_range_pages(range.addr, range.len,
-						  PN_PAGE_BYTES)
-					   .len);
+		pn_plan_need(plan,
+			     pn_range_pages(range.addr, range.len,
+					    PN_PAGE_BYTES)
+				     .len,
+			     1);
 	return ret;
 }

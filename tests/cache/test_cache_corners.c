@@ -95,6 +95,96 @@ static int put_with(const struct pinion_pin *p)
 	return mover_move(&f.mover, MOVER_REMOTE_IN, &part);
 }
 
+/* --- plans --------------------------------------------------------------- */
+
+static unsigned nplans;
+
+int __real_pn_plan_try(struct pn_plan *plan);
+int __wrap_pn_plan_try(struct pn_plan *plan);
+
+int __wrap_pn_plan_try(struct pn_plan *plan)
+{
+	nplans++;
+	return __real_pn_plan_try(plan);
+}
+
+static unsigned plans_of_touching(size_t first, size_t n)
+{
+	nplans = 0;
+	touch(first, n);
+	return nplans;
+}
+
+static uint64_t evictions(void)
+{
+	struct pinion_cache_stats stats;
+
+	pn_cache_query(f.cache, &stats);
+	return stats.evictions;
+}
+
+static void a_miss_plans_once_when_nothing_blocks_it(void **state)
+{
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = 2 * PAGE }, 32);
+	assert_int_equal(plans_of_touching(0, 8), 1);
+	assert_int_equal(plans_of_touching(16, 1), 1);
+	/* One that fills the gap between two regions. */
+	assert_int_equal(plans_of_touching(20, 1), 1);
+	assert_int_equal(plans_of_touching(16, 5), 1);
+	assert_int_equal(plans_of_touching(0, 8), 1); /* several segments */
+	close_all();
+}
+
+static void a_full_budget_costs_a_miss_one_more_plan(void **state)
+{
+	(void)state;
+	for (unsigned merging = 0; merging < 2; merging++) {
+		open_with((struct pn_cache_attr){ .no_merge = !merging }, 8);
+		/* Every second page: there are no neighbours to merge with. */
+		for (unsigned i = 0; i < 8; i++)
+			touch(2 * i, 1);
+		assert_int_equal(plans_of_touching(32, 1), 2);
+		assert_int_equal(plans_of_touching(34, 4), 2);
+		assert_int_equal(evictions(), 5);
+		/* Pages 18 and 20 are cached: three gaps without room. With
+		 * merging, what the gaps need without it is a plan's answer. */
+		touch(18, 1);
+		touch(20, 1);
+		assert_int_equal(plans_of_touching(17, 5), merging ? 3 : 2);
+		close_all();
+	}
+}
+
+/* More of them than one batch deregisters: those that are dying make the room,
+ * no others are evicted for it. */
+static void reclaiming_many_small_regions_takes_no_more_than_needed(
+	void **state)
+{
+	enum { SMALL = 1000, NEEDED = 900 };
+	char *mem;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, SMALL);
+	mem = mmap(NULL, 4 * SMALL * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(mem != MAP_FAILED);
+	for (unsigned i = 0; i < SMALL; i++) {
+		struct pinion_pin p;
+
+		assert_ok(pn_cache_pin(f.cache, mem + 2 * i * PAGE, PAGE, WRITE,
+				       &p));
+		pn_cache_unpin(f.cache, &p);
+	}
+	nplans = 0;
+	assert_ok(pn_cache_prefetch(f.cache, (uintptr_t)mem + 2 * SMALL * PAGE,
+				    NEEDED * PAGE, WRITE));
+	assert_int_equal(nplans, 2);
+	assert_int_equal(evictions(), NEEDED);
+	close_all();
+	munmap(mem, 4 * SMALL * PAGE);
+}
+
 /* --- policies ------------------------------------------------------------ */
 
 static void every_policy_forgets_what_was_released(void **state)
@@ -797,6 +887,9 @@ static void a_chore_does_one_thing_at_a_time(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(a_miss_plans_once_when_nothing_blocks_it),
+		TEST(a_full_budget_costs_a_miss_one_more_plan),
+		TEST(reclaiming_many_small_regions_takes_no_more_than_needed),
 		TEST(every_policy_forgets_what_was_released),
 		TEST(a_buffer_of_many_regions_without_room_is_refused),
 		TEST(a_list_without_room_for_all_is_refused),

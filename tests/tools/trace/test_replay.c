@@ -319,18 +319,15 @@ static unsigned gap_in(const struct naive *m, unsigned *page, unsigned end)
 	return n;
 }
 
-/* Number of pages that are missing up to the first gap that does not fit the
- * budget; 0: all fit. */
+/* How many pages the gaps in [page, end) need, if they do not all fit; 0: they
+ * fit. */
 static unsigned lacking(const struct naive *m, unsigned page, unsigned end)
 {
 	unsigned need = 0, n;
 
-	for (; (n = gap_in(m, &page, end)); page += n) {
+	for (; (n = gap_in(m, &page, end)); page += n)
 		need += n;
-		if (m->npages + need > m->capacity)
-			return need;
-	}
-	return 0;
+	return m->npages + need > m->capacity ? need : 0;
 }
 
 static void naive_request(struct naive *m, unsigned page, unsigned n)
