@@ -344,39 +344,6 @@ void pn_cache_count_endpoint(struct pn_cache *cache, bool more)
 	pn_unlock(&cache->lock);
 }
 
-/* How far from addr on a region reaches that fits the flags; 0: none does. */
-static size_t reach_locked(struct pn_cache *cache, uintptr_t addr,
-			   unsigned flags) PN_REQUIRES(&cache->lock)
-{
-	struct pn_range at = { addr, 1 };
-	const struct pn_region *region = pn_region_next_locked(cache, &at);
-
-	if (!region)
-		return 0;
-	if (atomic_load(&region->state) != PN_REGION_VALID ||
-	    !pn_access_matches(region, flags))
-		return 0;
-	return (uintptr_t)region->mr.addr + region->mr.len - addr;
-}
-
-bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
-		     unsigned flags)
-{
-	uintptr_t at = (uintptr_t)addr, end = at + len;
-	size_t reach = 1;
-
-	pn_lock(&cache->lock);
-	pn_invalidate_drain_locked(cache);
-	for (; at < end && reach; at += reach) {
-		reach = reach_locked(cache, at, flags);
-		if (pn_cache_one_segment(cache) && reach < len)
-			reach = 0;
-	}
-	pn_unlock(&cache->lock);
-	pn_worker_notify_if_wanted(cache);
-	return len && reach;
-}
-
 void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out)
 {
 	pn_lock(&cache->lock);

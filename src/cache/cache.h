@@ -130,9 +130,9 @@ struct pn_pin_listener {
 void pn_cache_set_listener(struct pn_cache *cache,
 			   struct pn_pin_listener *listener);
 
-/* Whether a pin of the range would find all of it registered just now: a hint,
- * for choosing, since it may be gone the next moment. Takes the lock. Not an
- * access: the policy does not learn of it. */
+/* Whether a pin of the range would find all of it registered at this moment: a
+ * hint, for choosing. Takes no lock, unless releases are pending (hints.c says
+ * when else). The policy does not count it as an access. */
 bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 		     unsigned flags);
 

@@ -249,17 +249,3 @@ void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 	else
 		unpin(cache, pin);
 }
-
-bool pn_cache_holds(struct pn_cache *cache, const void *addr)
-{
-	uint32_t id;
-
-	/* What was released counts no more, though nobody has acted yet. */
-	if (pn_unlikely(atomic_load_explicit(&cache->slow_reasons,
-					     memory_order_acquire)))
-		return pn_cache_covers(cache, addr, 1, 0);
-	id = pn_index_get(&cache->index, (uintptr_t)addr);
-	return id &&
-	       atomic_load_explicit(&cache->regions[id].state,
-				    memory_order_relaxed) == PN_REGION_VALID;
-}

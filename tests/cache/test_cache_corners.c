@@ -785,6 +785,53 @@ static void hints_say_what_a_pin_would_find(void **state)
 	close_all();
 }
 
+/* The lock is not recursive: a hint that takes it would never return. */
+static void hints_take_no_lock(void **state)
+{
+	bool cached, partly, uncached, lacking, held;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	touch(2, 2);
+	touch(4, 1);
+	pn_lock(&f.cache->lock);
+	cached = covers(2, 3, WRITE);
+	partly = covers(4, 2, WRITE);
+	uncached = covers(8, 1, WRITE);
+	lacking = covers(2, 1, EXPOSED);
+	held = holds(4);
+	pn_unlock(&f.cache->lock);
+	assert_true(cached && held);
+	assert_false(partly || uncached || lacking);
+	close_all();
+}
+
+static void a_hint_holds_no_region_and_counts_as_no_use(void **state)
+{
+	struct pinion_pin pins[2];
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, 2);
+	touch(0, 1);
+	touch(2, 1);
+	for (unsigned i = 0; i < 100; i++)
+		assert_true(covers(0, 1, WRITE));
+	/* The oldest goes, though it was asked about. */
+	touch(4, 1);
+	assert_false(covers(0, 1, WRITE));
+	assert_true(covers(2, 1, WRITE));
+	pn_cache_flush(f.cache);
+	assert_int_equal(f.cache->ndying, 0);
+	assert_int_equal(atomic_load(&f.budget.bytes), 0);
+	/* While the thread holds pins, too. */
+	for (unsigned i = 0; i < 2; i++)
+		assert_ok(pin(2 * i, 1, WRITE, &pins[i]));
+	assert_true(covers(0, 1, WRITE) && covers(2, 1, WRITE));
+	for (unsigned i = 0; i < 2; i++)
+		pn_cache_unpin(f.cache, &pins[i]);
+	close_all();
+}
+
 /* --- the worker ----------------------------------------------------------- */
 
 static void assert_told(void)
@@ -916,6 +963,8 @@ int main(int argc, char **argv)
 		TEST(after_a_flood_of_releases_new_exposures_live),
 		TEST(where_the_kernel_has_no_barrier_every_pin_takes_the_lock),
 		TEST(hints_say_what_a_pin_would_find),
+		TEST(hints_take_no_lock),
+		TEST(a_hint_holds_no_region_and_counts_as_no_use),
 		TEST(whoever_has_regions_die_tells_the_worker),
 		TEST(a_chore_does_one_thing_at_a_time),
 	};

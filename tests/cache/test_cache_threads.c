@@ -364,6 +364,87 @@ static void threads_get_along_on_soft(void **state)
 	live_together(NULL, "lru");
 }
 
+/* --- hints --------------------------------------------------------------- */
+
+/* Page 0 is pinned all the time, page 2 never; pages 4 to 43 are pinned,
+ * evicted (there is room for 15) and released, so that regions are reused
+ * for other pages all the time. Asked about by threads that neither pin nor
+ * release. */
+struct asker {
+	pthread_t thread;
+	struct pn_cache *cache;
+	char *mem;
+	_Atomic bool *stop;
+	uint64_t asked;
+	unsigned wrong;
+};
+
+static void *ask(void *arg)
+{
+	struct asker *a = arg;
+	uint64_t random = (uintptr_t)a;
+
+	while (!atomic_load(a->stop)) {
+		size_t page = 4 + test_below(&random, 40);
+
+		a->wrong += !pn_cache_covers(a->cache, a->mem, PAGE, FLAGS);
+		a->wrong += pn_cache_covers(a->cache, a->mem + 2 * PAGE, PAGE,
+					    FLAGS);
+		/* Either answer may be right. */
+		pn_cache_covers(a->cache, a->mem + page * PAGE, 2 * PAGE,
+				FLAGS);
+		pn_cache_holds(a->cache, a->mem + page * PAGE);
+		a->asked++;
+	}
+	return NULL;
+}
+
+static void churn(struct pn_cache *cache, char *mem, uint64_t *random)
+{
+	char *at = mem + (4 + test_below(random, 38)) * PAGE;
+	struct pinion_pin pin;
+
+	if (!test_below(random, 8))
+		pn_cache_invalidate(cache, (uintptr_t)at, 2 * PAGE);
+	assert_ok(pn_cache_pin(cache, at, (1 + test_below(random, 3)) * PAGE,
+			       FLAGS, &pin));
+	pn_cache_unpin(cache, &pin);
+}
+
+static void hints_are_right_while_regions_come_and_go(void **state)
+{
+	struct asker askers[2] = { 0 };
+	uint64_t random = test_seed(), asked = 0;
+	struct pinion_pin pin;
+	_Atomic bool stop = false;
+	struct world w = { 0 };
+
+	(void)state;
+	open_world(&w, "", "lru");
+	pn_budget_resize(&w.budget, 16 * PAGE, 0);
+	pn_cache_set_merging(w.cache, false);
+	assert_ok(pn_cache_pin(w.cache, w.area, PAGE, FLAGS, &pin));
+	for (unsigned i = 0; i < 2; i++) {
+		askers[i].cache = w.cache;
+		askers[i].mem = w.area;
+		askers[i].stop = &stop;
+		assert_ok(pthread_create(&askers[i].thread, NULL, ask,
+					 &askers[i]));
+	}
+	for (unsigned i = 0; i < steps; i++)
+		churn(w.cache, w.area, &random);
+	atomic_store(&stop, true);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_ok(pthread_join(askers[i].thread, NULL));
+		assert_int_equal(askers[i].wrong, 0);
+		asked += askers[i].asked;
+	}
+	print_message("asked %llu times\n", (unsigned long long)asked);
+	assert_true(asked > 0);
+	pn_cache_unpin(w.cache, &pin);
+	close_world(&w);
+}
+
 /* --- a budget ------------------------------------------------------------ */
 
 #define TAKES (20 * steps)
@@ -425,6 +506,7 @@ int main(int argc, char **argv)
 		TEST(threads_get_along_on_sim),
 		TEST(threads_get_along_with_a_device_that_fails),
 		TEST(threads_get_along_on_soft),
+		TEST(hints_are_right_while_regions_come_and_go),
 		TEST(what_threads_take_of_a_budget_is_counted),
 	};
 
