@@ -23,6 +23,12 @@ static struct {
 	_Atomic unsigned nlate;	  /* members whose kernel uncharges late */
 	const char *derived_from; /* lock */
 	size_t raised_to;	  /* deriving; as was said last */
+	/* deriving: what the system's limits gave last, and from which of the
+	 * devices' limits; nreads counts the readings. */
+	struct pn_derive derived_with;
+	size_t derived_bytes;
+	const char *derived_why;
+	unsigned nreads;
 	_Atomic size_t max_bytes, bytes, peak_bytes, late_bytes;
 	_Atomic uint64_t refresh_ns; /* as in struct pn_budget */
 	struct pn_account account;
@@ -49,6 +55,7 @@ static void process_init(void) PN_NO_THREAD_SAFETY
 	pn_list_init(&process.members);
 	process.nmembers = 0;
 	process.raised_to = 0;
+	process.nreads = 0;
 	atomic_store(&process.nlate, 0);
 	atomic_store(&process.max_bytes, 0);
 	atomic_store(&process.bytes, 0);
@@ -150,7 +157,28 @@ static void log_raised(size_t derived, size_t raised)
 			MIB(derived), MIB(raised));
 }
 
-static void derive_process(void)
+/* Reading the system's limits goes through /proc, and through the processes of
+ * the user where they share a limit. A context that closes changes nothing
+ * there: what was read last serves again, if the other contexts' devices have
+ * the same limits as all had together. */
+static size_t derive_bytes(const struct pn_derive *from, bool read_again,
+			   const char **why)
+{
+	const struct pn_derive *last = &process.derived_with;
+
+	if (read_again || !process.nreads || from->hard != last->hard ||
+	    from->by_user != last->by_user ||
+	    from->nprocesses != last->nprocesses) {
+		process.derived_with = *from;
+		process.derived_bytes =
+			pn_derive_bytes(from, &process.derived_why);
+		process.nreads++;
+	}
+	*why = process.derived_why;
+	return process.derived_bytes;
+}
+
+static void derive_process(bool read_again)
 {
 	const char *why = "process_max_bytes of a context";
 	uint64_t never = PN_FOREVER;
@@ -161,7 +189,7 @@ static void derive_process(void)
 	read_terms(&terms);
 	max = terms.given;
 	if (max == SIZE_MAX) {
-		max = pn_derive_bytes(&terms.from, &why);
+		max = derive_bytes(&terms.from, read_again, &why);
 		raised = smaller(terms.largest, terms.from.hard);
 		log_raised(max, raised > max ? raised : 0);
 		if (raised > max) {
@@ -282,7 +310,7 @@ static void join(struct pn_budget *budget, const struct pn_budget_attr *attr)
 	process.nmembers++;
 	atomic_fetch_add(&process.nlate, may_be_late(budget));
 	pn_unlock(&process.lock);
-	derive_process();
+	derive_process(true);
 }
 
 void pn_budget_open(struct pn_budget *budget, const struct pn_budget_attr *attr)
@@ -329,7 +357,7 @@ void pn_budget_close(struct pn_budget *budget)
 	set_late(budget, 0);
 	budget->in_process = false;
 	if (others)
-		derive_process();
+		derive_process(false);
 }
 
 /* --- looking -------------------------------------------------------------- */
@@ -346,7 +374,7 @@ static void refresh_limit(struct pn_budget *budget,
 	    !atomic_compare_exchange_strong(refresh_ns, &due, REFRESHING))
 		return;
 	if (budget->in_process)
-		derive_process();
+		derive_process(true);
 	else
 		derive_own(budget);
 	took = pn_clock_ns() - start;
@@ -527,7 +555,7 @@ static void set_cap(struct pn_budget *budget, size_t max_bytes)
 	budget->derived_from = NULL;
 	atomic_store(&budget->max_bytes, max_bytes);
 	pn_unlock(&process.lock);
-	derive_process();
+	derive_process(true);
 }
 
 void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
@@ -556,4 +584,7 @@ void pn_budget_process(struct pn_budget_process *out)
 	out->nmembers = process.nmembers;
 	out->derived_from = process.derived_from;
 	pn_unlock(&process.lock);
+	pn_lock(&process.deriving);
+	out->nreads = process.nreads;
+	pn_unlock(&process.deriving);
 }

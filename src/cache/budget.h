@@ -151,6 +151,7 @@ struct pn_budget_process {
 	size_t charged_bytes; /* by the kernel, at most */
 	unsigned nmembers;
 	const char *derived_from; /* NULL: it was given */
+	unsigned nreads;	  /* how often the system's limits were read */
 };
 
 void pn_budget_process(struct pn_budget_process *out);

@@ -270,6 +270,28 @@ static void the_smallest_given_for_the_process_holds(void **state)
 	pinion_close(a);
 }
 
+static void closing_a_context_does_not_read_the_limits_again(void **state)
+{
+	struct pinion_context *a = open_with(NULL), *b = open_with(NULL);
+	size_t max_bytes = process_now().max_bytes;
+	unsigned nreads = process_now().nreads;
+
+	(void)state;
+	assert_true(nreads > 0);
+	pinion_close(b);
+	assert_int_equal(process_now().nreads, nreads);
+	assert_int_equal(process_now().max_bytes, max_bytes);
+	assert_string_equal(process_now().derived_from, a->budget.derived_from);
+	/* A cap that goes with its context still counts. */
+	b = open_with("process_max_bytes=1M");
+	assert_int_equal(process_now().max_bytes, MIB);
+	nreads = process_now().nreads;
+	pinion_close(b);
+	assert_int_equal(process_now().nreads, nreads);
+	assert_int_equal(process_now().max_bytes, max_bytes);
+	pinion_close(a);
+}
+
 static void virtual_time_stays_out(void **state)
 {
 	struct pinion_context *real = open_with("process_max_bytes=1M");
@@ -504,6 +526,7 @@ int main(void)
 		CASE(a_cap_holds_and_spares_the_others),
 		CASE(a_larger_cap_raises_what_was_derived),
 		CASE(the_smallest_given_for_the_process_holds),
+		CASE(closing_a_context_does_not_read_the_limits_again),
 		CASE(virtual_time_stays_out),
 		CASE(closing_gives_back_what_is_still_pinned),
 		CASE(huge_pages_of_all_contexts_stay_below_the_limit),
