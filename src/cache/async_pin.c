@@ -12,6 +12,10 @@
 #include <stdlib.h>
 
 #include "cache/cache_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 /* --- beginning ------------------------------------------------------------ */
 
@@ -19,17 +23,17 @@
  * Those for which there is no slot are there when all are. */
 static int promise(struct pn_plan *plan)
 {
-	plan->promised = calloc(plan->nsegments, sizeof(*plan->promised));
-	if (plan->nsegments && !plan->promised)
+	plan->available = calloc(plan->nsegments, sizeof(*plan->available));
+	if (plan->nsegments && !plan->available)
 		return -ENOMEM;
 	for (unsigned i = 0; i < plan->nsegments; i++) {
-		struct pn_segment *part = &plan->parts[i];
+		struct pn_segment *part = &plan->segments[i];
 
 		if (atomic_load(&part->region->state) == PN_REGION_PENDING)
 			continue;
-		plan->promised[i] = *part;
-		if (pn_plan_hold(plan, part->region, &plan->promised[i]))
-			plan->promised[i].region = NULL;
+		plan->available[i] = *part;
+		if (pn_plan_hold(plan, part->region, &plan->available[i]))
+			plan->available[i].region = NULL;
 	}
 	plan->navailable = plan->nsegments;
 	return 0;
@@ -85,7 +89,8 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	plan = malloc(sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;
-	pn_plan_init(plan, cache, flags, &plan->buffer, 1, &plan->first_of_one);
+	pn_plan_init(plan, cache, flags, &plan->buffer, 1,
+		     &plan->first_segment);
 	plan->buffer = buffer;
 	/* Parts that are there stay usable; one alone is there or is not. */
 	if (!pn_cache_one_segment(cache))
@@ -125,9 +130,9 @@ bool pn_plan_take_locked(struct pn_cache *cache, struct pn_plan *plan)
 static void put_available(struct pn_plan *plan)
 {
 	for (unsigned i = 0; i < plan->navailable; i++)
-		if (plan->promised[i].region)
-			pn_segments_put(plan->cache, &plan->promised[i], 1);
-	free(plan->promised);
+		if (plan->available[i].region)
+			pn_segments_put(plan->cache, &plan->available[i], 1);
+	free(plan->available);
 }
 
 static void trace_ready(const struct pn_plan *plan,

@@ -9,6 +9,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 #define REGIONS_BYTES	 (PN_CACHE_MAX_REGIONS * sizeof(struct pn_region))
 #define EDGES_BYTES	 (2 * PN_CACHE_MAX_REGIONS * sizeof(struct pn_edge))
@@ -95,13 +100,13 @@ static int open_memory(struct pn_cache *cache)
 
 	if (ret)
 		return ret;
-	ret = pn_index_init(&cache->exposed);
+	ret = pn_index_init(&cache->exposed.pages);
 	if (ret)
 		goto fini_index;
 	ret = open_regions(cache);
 	if (!ret)
 		return 0;
-	pn_index_fini(&cache->exposed);
+	pn_index_fini(&cache->exposed.pages);
 fini_index:
 	pn_index_fini(&cache->index);
 	return ret;
@@ -129,7 +134,7 @@ static void close_memory(struct pn_cache *cache)
 	if (cache->edges)
 		munmap(cache->edges, EDGES_BYTES + EDGE_HEADS_BYTES);
 	munmap(cache->regions, REGIONS_BYTES);
-	pn_index_fini(&cache->exposed);
+	pn_index_fini(&cache->exposed.pages);
 	pn_index_fini(&cache->index);
 }
 
@@ -137,14 +142,14 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 {
 	pn_mutex_init(&cache->lock);
 	pn_list_init(&cache->threads);
-	pn_list_init(&cache->dying);
-	pn_list_init(&cache->refused);
+	pn_list_init(&cache->dying.list);
+	pn_list_init(&cache->failed.list);
 	pn_list_init(&cache->queue);
-	pn_list_init(&cache->exposures);
-	pn_list_init(&cache->tasks);
+	pn_list_init(&cache->exposed.list);
+	pn_list_init(&cache->tasks.list);
 	cache->always_slow = !pn_asymmetric_init();
 	atomic_store(&cache->slow_reasons, cache->always_slow);
-	atomic_store(&cache->joins, !cache->attr.no_merge);
+	atomic_store(&cache->merging, !cache->attr.no_merge);
 }
 
 void pn_cache_refresh(struct pn_cache *cache)
@@ -211,7 +216,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 		goto free_key;
 	pn_reclaim_join(cache);
 	pn_cache_trace_open(cache);
-	cache->told = cache->sink;
+	cache->observed = cache->sink;
 	*out = cache;
 	return 0;
 
@@ -326,12 +331,12 @@ void pn_cache_sync_policy(struct pn_cache *cache)
 
 void pn_cache_set_merging(struct pn_cache *cache, bool joins)
 {
-	atomic_store(&cache->joins, joins && !cache->attr.no_merge);
+	atomic_store(&cache->merging, joins && !cache->attr.no_merge);
 	if (cache->sink)
 		pn_cache_trace(cache,
 			       (struct pn_trace_event){
 				       .kind = PN_EVENT_JOINS,
-				       .len = atomic_load(&cache->joins) });
+				       .len = atomic_load(&cache->merging) });
 }
 
 void pn_cache_count_endpoint(struct pn_cache *cache, bool more)

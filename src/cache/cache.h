@@ -229,11 +229,11 @@ struct pn_background_task {
 	uint64_t (*step)(void *arg);
 	/* Somebody wants room in the budget: gives up what is not in use;
 	 * how many pieces. NULL: there is never anything. */
-	size_t (*give)(void *arg);
+	size_t (*shrink)(void *arg);
 	void *arg;
 	uint64_t when_ns; /* the rest is the cache's */
 	bool running;
-	uint32_t asked; /* in which round for room */
+	uint32_t shrink_round; /* in which it was asked last */
 	struct pn_list link;
 };
 

@@ -2,6 +2,8 @@
 /* The checker: what cache.h says holds at rest. */
 #include "cache/cache_impl.h"
 #include "cache/exposed_memory.h"
+#include "cache/invalidate_impl.h"
+#include "cache/region_impl.h"
 
 struct sums {
 	size_t valid_bytes, dying_bytes, bytes;
@@ -103,8 +105,9 @@ static void check_slow_reasons(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
 	uint32_t called = atomic_load(&cache->slow_reasons);
 
-	if (pn_invalidate_pending(cache) || atomic_load(&cache->ninflight) ||
-	    atomic_load(&cache->never_publish))
+	if (pn_invalidate_pending(cache) ||
+	    atomic_load(&cache->notices.ninflight) ||
+	    atomic_load(&cache->notices.never_publish))
 		return;
 	pn_assert(called <= (uint32_t)atomic_load(&cache->always_slow));
 }
@@ -128,21 +131,21 @@ static void check_dying(struct pn_cache *cache, const struct sums *sums)
 	unsigned waiting = 0, refused = 0;
 	size_t failed_bytes = 0;
 
-	pn_list_for_each (pos, &cache->dying)
+	pn_list_for_each (pos, &cache->dying.list)
 		waiting++;
-	pn_assert(waiting == cache->ndying);
-	pn_list_for_each (pos, &cache->refused) {
+	pn_assert(waiting == cache->dying.n);
+	pn_list_for_each (pos, &cache->failed.list) {
 		pn_assert(pn_region_of_node(pos)->flags &
 			  PN_REGION_DEREG_FAILED);
 		failed_bytes += pn_region_bytes(pn_region_of_node(pos));
 		refused++;
 	}
-	pn_assert(refused == cache->nfailed);
-	pn_assert(failed_bytes == cache->failed_bytes);
+	pn_assert(refused == cache->failed.n);
+	pn_assert(failed_bytes == cache->failed.bytes);
 	waiting += refused;
-	pn_assert(cache->nreaping ? waiting <= sums->ndying
-				  : waiting == sums->ndying);
-	pn_assert(sums->nurgent == cache->nurgent);
+	pn_assert(cache->dying.nbatches ? waiting <= sums->ndying
+					: waiting == sums->ndying);
+	pn_assert(sums->nurgent == cache->dying.nurgent);
 	pn_assert(sums->dying_bytes == cache->stats->dying_bytes);
 }
 
@@ -177,7 +180,7 @@ static unsigned exposures_of(struct pn_cache *cache, uintptr_t addr)
 	struct pn_list *pos;
 	unsigned n = 0;
 
-	pn_list_for_each (pos, &cache->exposures) {
+	pn_list_for_each (pos, &cache->exposed.list) {
 		const struct pn_exposed_memory *e =
 			pn_container_of(pos, struct pn_exposed_memory, link);
 
@@ -192,14 +195,14 @@ static void check_exposed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &cache->exposures) {
+	pn_list_for_each (pos, &cache->exposed.list) {
 		const struct pn_exposed_memory *e =
 			pn_container_of(pos, struct pn_exposed_memory, link);
 		struct pn_range pages = pn_exposed_memory_pages(e);
 
 		for (uintptr_t at = pages.addr - PN_PAGE_BYTES;
 		     at <= pages.addr + pages.len; at += PN_PAGE_BYTES)
-			pn_assert(pn_index_get(&cache->exposed, at) ==
+			pn_assert(pn_index_get(&cache->exposed.pages, at) ==
 				  exposures_of(cache, at));
 	}
 }

@@ -4,6 +4,9 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/worker_impl.h"
 
 /* Exposures may overlap: an entry counts those that cover its page. */
 static void count_pages(struct pn_cache *cache,
@@ -13,7 +16,7 @@ static void count_pages(struct pn_cache *cache,
 	struct pn_range pages = pn_exposed_memory_pages(e);
 
 	for (size_t at = 0; at < pages.len; at += PN_PAGE_BYTES)
-		atomic_fetch_add(pn_index_entry_of(&cache->exposed,
+		atomic_fetch_add(pn_index_entry_of(&cache->exposed.pages,
 						   pages.addr + at),
 				 by);
 }
@@ -27,10 +30,11 @@ static int enter(struct pn_cache *cache, struct pn_exposed_memory *e)
 	pn_invalidate_settle(cache);
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
-	ret = pn_index_reserve(&cache->exposed, pn_exposed_memory_pages(e));
+	ret = pn_index_reserve(&cache->exposed.pages,
+			       pn_exposed_memory_pages(e));
 	if (!ret) {
 		count_pages(cache, e, 1);
-		pn_list_append(&cache->exposures, &e->link);
+		pn_list_append(&cache->exposed.list, &e->link);
 	}
 	pn_unlock(&cache->lock);
 	return ret == -ERANGE ? -EINVAL : ret;
@@ -202,7 +206,7 @@ void pn_exposed_memory_released_locked(struct pn_cache *cache,
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &cache->exposures) {
+	pn_list_for_each (pos, &cache->exposed.list) {
 		struct pn_exposed_memory *e =
 			pn_container_of(pos, struct pn_exposed_memory, link);
 
@@ -219,7 +223,7 @@ static struct pn_exposed_memory *next_released(struct pn_cache *cache)
 
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
-	pn_list_for_each (pos, &cache->exposures) {
+	pn_list_for_each (pos, &cache->exposed.list) {
 		struct pn_exposed_memory *e =
 			pn_container_of(pos, struct pn_exposed_memory, link);
 
@@ -252,19 +256,20 @@ static PN_NOINLINE void revoke_noticed(struct pn_cache *cache)
 {
 	unsigned seen;
 
-	while (atomic_load(&cache->exposed_releases)) {
+	while (atomic_load(&cache->exposed.releases)) {
 		uint32_t idle = 0;
 
-		if (!atomic_compare_exchange_strong(&cache->revoking, &idle,
-						    1)) {
-			pn_device_block(cache->device, &cache->revoking, 1);
+		if (!atomic_compare_exchange_strong(&cache->exposed.revoking,
+						    &idle, 1)) {
+			pn_device_block(cache->device, &cache->exposed.revoking,
+					1);
 			continue;
 		}
-		seen = atomic_load(&cache->exposed_releases);
+		seen = atomic_load(&cache->exposed.releases);
 		revoke_released(cache);
-		atomic_fetch_sub(&cache->exposed_releases, seen);
-		atomic_store(&cache->revoking, 0);
-		pn_device_unblock(cache->device, &cache->revoking);
+		atomic_fetch_sub(&cache->exposed.releases, seen);
+		atomic_store(&cache->exposed.revoking, 0);
+		pn_device_unblock(cache->device, &cache->exposed.revoking);
 		pn_worker_notify_if_wanted(cache);
 	}
 }
@@ -273,6 +278,6 @@ void pn_cache_revoke_released(struct pn_cache *cache)
 {
 	if (pn_unlikely(cache->probing))
 		pn_invalidate_settle(cache);
-	if (pn_unlikely(atomic_load(&cache->exposed_releases)))
+	if (pn_unlikely(atomic_load(&cache->exposed.releases)))
 		revoke_noticed(cache);
 }

@@ -10,11 +10,11 @@
  * Life
  *   PENDING  being registered by its owner; a release meanwhile makes it
  *            REFUSED, and the owner finds that out
- *   LIVE     registered, keys good. In cache->exposures, and its pages counted
- *            in cache->exposed, which release notices look into.
- *   GONE     a notice said that some of its memory is released
- *   CLOSING  somebody is deregistering it, outside the lock
- *   REFUSED  deregistered; the storage waits for its owner to unexpose
+ *   LIVE     registered, keys good. In cache->exposed.list, and its pages
+ * counted in cache->exposed.pages, which release notices look into. GONE     a
+ * notice said that some of its memory is released CLOSING  somebody is
+ * deregistering it, outside the lock REFUSED  deregistered; the storage waits
+ * for its owner to unexpose
  *
  * A notice may not call the device (rule 4), so between a release and the
  * owner's next call (pn_cache_revoke_released()), or the worker's next step,
@@ -44,7 +44,7 @@ enum pn_exposed_memory_state {
 };
 
 struct pn_exposed_memory {
-	struct pn_list link; /* in cache->exposures */
+	struct pn_list link; /* in cache->exposed.list */
 	_Atomic uint32_t state;
 	uintptr_t addr;
 	size_t len;

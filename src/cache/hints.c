@@ -15,6 +15,10 @@
  * another region than the one asked for (shared_pages.c).
  */
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/region_impl.h"
+#include "cache/worker_impl.h"
 
 /* --- with the lock -------------------------------------------------------- */
 

@@ -16,6 +16,11 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 /* Whether [addr, addr + len) lies in the region. Its page is one of addr's, but
  * the region may begin behind addr, or end before it. */
@@ -229,7 +234,7 @@ void pn_cache_set_listener(struct pn_cache *cache,
 			   struct pn_pin_listener *listener)
 {
 	cache->listener = listener;
-	cache->told = cache->sink || cache->listener;
+	cache->observed = cache->sink || cache->listener;
 }
 
 /* --- the calls ------------------------------------------------------------ */
@@ -237,14 +242,14 @@ void pn_cache_set_listener(struct pn_cache *cache,
 int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin)
 {
-	if (pn_unlikely(cache->told))
+	if (pn_unlikely(cache->observed))
 		return pin_observed(cache, addr, len, flags, pin);
 	return pin_buffer(cache, addr, len, flags, pin);
 }
 
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 {
-	if (pn_unlikely(cache->told))
+	if (pn_unlikely(cache->observed))
 		unpin_observed(cache, pin);
 	else
 		unpin(cache, pin);

@@ -25,6 +25,10 @@
 
 #include "base/clock.h"
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 /* Unique among living threads, without allocating. */
 static uintptr_t thread_mark(void)
@@ -42,11 +46,11 @@ static void begin_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
 	uintptr_t thread = thread_mark();
 	unsigned start = first_probe(thread);
 
-	atomic_fetch_add(&cache->ninflight, 1);
+	atomic_fetch_add(&cache->notices.ninflight, 1);
 	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
 		struct pn_inflight_release *f =
-			&cache->inflight[(start + i) %
-					 PN_MAX_INFLIGHT_RELEASES];
+			&cache->notices.inflight[(start + i) %
+						 PN_MAX_INFLIGHT_RELEASES];
 		uintptr_t nobody = 0;
 
 		if (!atomic_compare_exchange_strong(&f->thread, &nobody,
@@ -56,8 +60,8 @@ static void begin_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
 		atomic_store(&f->addr, addr);
 		return;
 	}
-	atomic_store(&cache->never_publish, true);
-	atomic_fetch_sub(&cache->ninflight, 1);
+	atomic_store(&cache->notices.never_publish, true);
+	atomic_fetch_sub(&cache->notices.ninflight, 1);
 }
 
 /* A release that found the table full has no entry: fine. When nothing is under
@@ -69,33 +73,33 @@ static void end_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
 	unsigned start = first_probe(thread);
 
 	/* What this thread has taken off it sees itself. */
-	if (!atomic_load(&cache->ninflight))
+	if (!atomic_load(&cache->notices.ninflight))
 		return;
 	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
 		struct pn_inflight_release *f =
-			&cache->inflight[(start + i) %
-					 PN_MAX_INFLIGHT_RELEASES];
+			&cache->notices.inflight[(start + i) %
+						 PN_MAX_INFLIGHT_RELEASES];
 
 		if (atomic_load(&f->thread) != thread ||
 		    atomic_load(&f->addr) != addr ||
 		    atomic_load(&f->len) != len)
 			continue;
 		atomic_store(&f->thread, 0);
-		atomic_fetch_sub(&cache->ninflight, 1);
+		atomic_fetch_sub(&cache->notices.ninflight, 1);
 		return;
 	}
 }
 
 bool pn_invalidate_in_flight(struct pn_cache *cache, struct pn_range range)
 {
-	if (atomic_load(&cache->never_publish))
+	if (atomic_load(&cache->notices.never_publish))
 		return true;
 	/* Counted before it is entered: a release that is entered when we come
 	 * here is counted, too. */
-	if (!atomic_load(&cache->ninflight))
+	if (!atomic_load(&cache->notices.ninflight))
 		return false;
 	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
-		struct pn_inflight_release *f = &cache->inflight[i];
+		struct pn_inflight_release *f = &cache->notices.inflight[i];
 		struct pn_range r = { atomic_load(&f->addr),
 				      atomic_load(&f->len) };
 
@@ -110,16 +114,17 @@ bool pn_invalidate_in_flight(struct pn_cache *cache, struct pn_range range)
 /* False: no room for it, which is counted. */
 static bool append(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
-	uint64_t at = atomic_load(&cache->ring_head);
+	uint64_t at = atomic_load(&cache->notices.head);
 	struct pn_notice *entry;
 
 	do {
-		if (at - atomic_load(&cache->ring_tail) >= PN_NOTICE_RING) {
-			atomic_fetch_add(&cache->ring_lost, 1);
+		if (at - atomic_load(&cache->notices.tail) >= PN_NOTICE_RING) {
+			atomic_fetch_add(&cache->notices.lost, 1);
 			return false;
 		}
-	} while (!atomic_compare_exchange_weak(&cache->ring_head, &at, at + 1));
-	entry = &cache->ring[at % PN_NOTICE_RING];
+	} while (!atomic_compare_exchange_weak(&cache->notices.head, &at,
+					       at + 1));
+	entry = &cache->notices.ring[at % PN_NOTICE_RING];
 	entry->addr = addr;
 	entry->len = len;
 	/* Pairs with the acquire in next_notice(). */
@@ -152,12 +157,12 @@ void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 	/* Whatever is cached: with another budget it might be. */
 	if (phase == PN_RELEASE_BEFORE && cache->sink)
 		pn_cache_trace_release(cache, range);
-	if (pn_index_any(&cache->exposed, range)) {
+	if (pn_index_any(&cache->exposed.pages, range)) {
 		if (!post_notice(cache, addr, len))
-			atomic_store(&cache->exposed_lost, true);
+			atomic_store(&cache->exposed.lost, true);
 		/* After it: who sees the count finds the notice, or what
 		 * became of it. */
-		atomic_fetch_add(&cache->exposed_releases, 1);
+		atomic_fetch_add(&cache->exposed.releases, 1);
 		pn_worker_wake_idle(cache);
 	} else if (pn_index_any(&cache->index, range)) {
 		post_notice(cache, addr, len);
@@ -216,24 +221,24 @@ static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 static bool next_notice(struct pn_cache *cache, struct pn_range *out)
 	PN_REQUIRES(&cache->lock)
 {
-	uint64_t at = atomic_load(&cache->ring_tail);
-	struct pn_notice *entry = &cache->ring[at % PN_NOTICE_RING];
+	uint64_t at = atomic_load(&cache->notices.tail);
+	struct pn_notice *entry = &cache->notices.ring[at % PN_NOTICE_RING];
 
-	if (at == atomic_load(&cache->ring_head))
+	if (at == atomic_load(&cache->notices.head))
 		return false;
 	while (atomic_load_explicit(&entry->filled, memory_order_acquire) !=
 	       at + 1)
 		pn_relax();
 	*out = (struct pn_range){ entry->addr, entry->len };
-	atomic_store(&cache->ring_tail, at + 1);
+	atomic_store(&cache->notices.tail, at + 1);
 	return true;
 }
 
 bool pn_invalidate_pending(struct pn_cache *cache)
 {
-	return atomic_load(&cache->ring_head) !=
-		       atomic_load(&cache->ring_tail) ||
-	       atomic_load(&cache->ring_lost);
+	return atomic_load(&cache->notices.head) !=
+		       atomic_load(&cache->notices.tail) ||
+	       atomic_load(&cache->notices.lost);
 }
 
 void pn_invalidate_settle(struct pn_cache *cache)
@@ -254,12 +259,12 @@ void pn_invalidate_drain_locked(struct pn_cache *cache)
 	}
 	/* Which exposure is not known, so every one goes; but not for a flood
 	 * of notices that concern none. */
-	if (pn_unlikely(atomic_load(&cache->exposed_lost)) &&
-	    atomic_exchange(&cache->exposed_lost, false))
+	if (pn_unlikely(atomic_load(&cache->exposed.lost)) &&
+	    atomic_exchange(&cache->exposed.lost, false))
 		pn_exposed_memory_released_locked(cache,
 						  (struct pn_range){
 							  0, UINTPTR_MAX });
-	lost = atomic_exchange(&cache->ring_lost, 0);
+	lost = atomic_exchange(&cache->notices.lost, 0);
 	if (!lost)
 		return;
 	invalidate_all(cache);

@@ -11,6 +11,13 @@
 #include <stdlib.h>
 
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 /* --- what stands in the way ----------------------------------------------- */
 
@@ -129,7 +136,7 @@ static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 		stats->misses_new++;
 		plan->reason = PN_BECAUSE_NEW;
 	}
-	if (plan->lacked)
+	if (plan->lacked_access)
 		plan->reason = PN_BECAUSE_ACCESS;
 }
 
@@ -143,7 +150,7 @@ static void watch_fresh(struct pn_plan *plan)
 		if (!plan->cache->subscribed || plan->flags & PINION_PIN_BYPASS)
 			continue;
 		region->watch =
-			plan->unkept || pn_monitor_watch(range.addr, range.len)
+			plan->one_use || pn_monitor_watch(range.addr, range.len)
 				? PN_WATCH_REFUSED
 				: PN_WATCH_ON;
 	}

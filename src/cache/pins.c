@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cache/cache_impl.h"
+#include "cache/pins_impl.h"
 
 #define FIRST_SLOTS 64
 

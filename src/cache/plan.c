@@ -17,6 +17,11 @@
 #include <string.h>
 
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
 
 /* --- storage -------------------------------------------------------------- */
 
@@ -40,11 +45,11 @@ void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
 {
 	*plan = (struct pn_plan){ .cache = cache,
 				  .flags = flags,
-				  .no_merge = !atomic_load(&cache->joins),
+				  .no_merge = !atomic_load(&cache->merging),
 				  .buffers = buffers,
 				  .nbuffers = n,
 				  .first = first };
-	plan->parts = plan->inline_segments;
+	plan->segments = plan->inline_segments;
 	plan->fresh = plan->inline_fresh;
 	plan->max_segments = plan->max_fresh = PN_PLAN_INLINE;
 	pn_list_init(&plan->link);
@@ -64,8 +69,8 @@ static void end_inherited(struct pn_plan *plan)
 void pn_plan_fini(struct pn_plan *plan)
 {
 	end_inherited(plan);
-	if (plan->parts != plan->inline_segments)
-		free(plan->parts);
+	if (plan->segments != plan->inline_segments)
+		free(plan->segments);
 	if (plan->fresh != plan->inline_fresh)
 		free(plan->fresh);
 }
@@ -97,12 +102,12 @@ int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
 	int ret;
 
 	if (plan->nsegments == plan->max_segments) {
-		ret = grow(&plan->parts, &plan->max_segments,
-			   sizeof(*plan->parts), plan->inline_segments);
+		ret = grow(&plan->segments, &plan->max_segments,
+			   sizeof(*plan->segments), plan->inline_segments);
 		if (ret)
 			return ret;
 	}
-	part = &plan->parts[plan->nsegments];
+	part = &plan->segments[plan->nsegments];
 	ret = pn_plan_hold(plan, region, part);
 	if (ret)
 		return ret;
@@ -115,7 +120,7 @@ int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
 void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 {
 	for (unsigned i = 0; i < plan->nsegments; i++)
-		atomic_store_explicit(plan->parts[i].slot, NULL,
+		atomic_store_explicit(plan->segments[i].slot, NULL,
 				      memory_order_release);
 	for (unsigned i = 0; i < plan->nfresh; i++) {
 		struct pn_region *region = pn_plan_region(plan, i);
@@ -344,7 +349,7 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		plan->cache->stats->misses_access++;
 		if (region->resident)
 			return -EACCES;
-		plan->lacked = true;
+		plan->lacked_access = true;
 		pn_region_die_locked(plan->cache, region, PN_BECAUSE_ACCESS);
 		return -ENOENT;
 	}
@@ -415,7 +420,7 @@ static void count_segments(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 	struct pn_cache *cache = plan->cache;
 
 	for (unsigned i = 0; i < plan->nsegments; i++) {
-		struct pn_region *region = plan->parts[i].region;
+		struct pn_region *region = plan->segments[i].region;
 
 		if (atomic_load(&region->state) == PN_REGION_VALID &&
 		    !region->resident)
@@ -437,7 +442,7 @@ int pn_plan_try(struct pn_plan *plan)
 {
 	int ret = 0;
 
-	plan->unkept = !pn_cache_keeps(plan->cache);
+	plan->one_use = !pn_cache_keeps(plan->cache);
 	/* Another cache may have found out. */
 	if (plan->cache->subscribed && !plan->cache->probing &&
 	    pn_monitor_needs_probe())

@@ -7,6 +7,10 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/region_impl.h"
 
 /* The next cached region with bytes of range that lies in its pages as a whole;
  * NULL: none. *range becomes what is behind it. */

@@ -18,6 +18,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 #define REAP_MAX 256
 
@@ -87,7 +94,7 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		struct pn_region *region = pn_region_of_node(link);
 
 		if (region->held == cache->scan) {
-			pn_list_append(&cache->dying, link);
+			pn_list_append(&cache->dying.list, link);
 			nheld_dying++;
 			continue;
 		}
@@ -98,9 +105,9 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		if (region->flags & PN_REGION_REGISTERED)
 			batch->mrs[batch->nmrs++] = &region->mr;
 	}
-	pn_list_splice(&cache->dying, candidates);
-	cache->ndying += ncandidates - (unsigned)batch->n;
-	atomic_store(&cache->nheld_dying, nheld_dying);
+	pn_list_splice(&cache->dying.list, candidates);
+	cache->dying.n += ncandidates - (unsigned)batch->n;
+	atomic_store(&cache->dying.nheld, nheld_dying);
 }
 
 /* A policy says whether its victims go together; buffers used once always do.
@@ -165,21 +172,21 @@ static void queue_failed(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
 	region->flags |= PN_REGION_DEREG_FAILED;
-	pn_list_append(&cache->refused, &region->node.link);
-	cache->nfailed++;
-	cache->failed_bytes += pn_region_bytes(region);
+	pn_list_append(&cache->failed.list, &region->node.link);
+	cache->failed.n++;
+	cache->failed.bytes += pn_region_bytes(region);
 }
 
 /* When to try again: later each time. */
 static void postpone_retry(struct pn_cache *cache, uint64_t now_ns)
 	PN_REQUIRES(&cache->lock)
 {
-	cache->retry_after_ns *= 2;
-	if (cache->retry_after_ns < cache->attr.batch_age_ns)
-		cache->retry_after_ns = cache->attr.batch_age_ns;
-	if (cache->retry_after_ns > MAX_RETRY_NS)
-		cache->retry_after_ns = MAX_RETRY_NS;
-	cache->retry_ns = now_ns + cache->retry_after_ns;
+	cache->failed.interval_ns *= 2;
+	if (cache->failed.interval_ns < cache->attr.batch_age_ns)
+		cache->failed.interval_ns = cache->attr.batch_age_ns;
+	if (cache->failed.interval_ns > MAX_RETRY_NS)
+		cache->failed.interval_ns = MAX_RETRY_NS;
+	cache->failed.retry_ns = now_ns + cache->failed.interval_ns;
 	/* Who sleeps has to wake earlier. */
 	atomic_store(&cache->worker.wanted, true);
 }
@@ -195,7 +202,7 @@ static void finish_batch(struct pn_cache *cache, struct batch *batch,
 	cache->stats->deregistrations += batch->nmrs - batch->nfailed;
 	cache->stats->deregister_batches +=
 		in_one_call(cache, batch) ? !!batch->nmrs : batch->nmrs;
-	cache->nurgent -= (unsigned)batch->nurgent;
+	cache->dying.nurgent -= (unsigned)batch->nurgent;
 	while ((link = pn_list_pop(&batch->regions))) {
 		struct pn_region *region = pn_region_of_node(link);
 
@@ -209,10 +216,10 @@ static void finish_batch(struct pn_cache *cache, struct batch *batch,
 	}
 	if (batch->nfailed)
 		postpone_retry(cache, now_ns);
-	else if (!cache->nfailed)
-		cache->retry_after_ns = 0;
+	else if (!cache->failed.n)
+		cache->failed.interval_ns = 0;
 	cache->stats->dying_bytes -= batch->bytes;
-	cache->nreaping--;
+	cache->dying.nbatches--;
 	cache->own_bytes -= batch->bytes;
 	cache->own_regions -= batch->n;
 	pn_budget_uncharge(cache->budget, batch->bytes, batch->n);
@@ -223,21 +230,22 @@ static void requeue_failed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *link;
 
-	while ((link = pn_list_pop(&cache->refused))) {
+	while ((link = pn_list_pop(&cache->failed.list))) {
 		struct pn_region *region = pn_region_of_node(link);
 
 		region->flags &= (uint16_t)~PN_REGION_DEREG_FAILED;
-		cache->nurgent += pn_region_is_urgent(region);
-		pn_list_insert(&cache->dying, link);
-		cache->ndying++;
+		cache->dying.nurgent += pn_region_is_urgent(region);
+		pn_list_insert(&cache->dying.list, link);
+		cache->dying.n++;
 	}
-	cache->nfailed = 0;
-	cache->failed_bytes = 0;
+	cache->failed.n = 0;
+	cache->failed.bytes = 0;
 }
 
 static bool retry_due(const struct pn_cache *cache)
 {
-	return cache->nfailed && atomic_load(&cache->now_ns) >= cache->retry_ns;
+	return cache->failed.n &&
+	       atomic_load(&cache->now_ns) >= cache->failed.retry_ns;
 }
 
 /* Takes the whole list of the dying away, so that a barrier outside the lock
@@ -249,20 +257,20 @@ static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 
 	if (pn_unlikely(retry_due(cache)))
 		requeue_failed(cache);
-	n = cache->ndying;
+	n = cache->dying.n;
 	pn_list_init(out);
-	pn_list_splice(out, &cache->dying);
-	cache->ndying = 0;
+	pn_list_splice(out, &cache->dying.list);
+	cache->dying.n = 0;
 	if (n)
-		cache->nreaping++;
+		cache->dying.nbatches++;
 	return n;
 }
 
 /* Somebody may wait for the batch. */
 static void wake_reap_waiters(struct pn_cache *cache)
 {
-	atomic_fetch_add(&cache->reaped, 1);
-	pn_device_unblock(cache->device, &cache->reaped);
+	atomic_fetch_add(&cache->dying.reaped, 1);
+	pn_device_unblock(cache->device, &cache->dying.reaped);
 }
 
 /* Deregisters of those taken what nobody holds, a batch at most; how many. */
@@ -301,11 +309,11 @@ unsigned pn_reclaim_reap(struct pn_cache *cache)
 
 void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
 {
-	while (cache->nreaping) {
-		uint32_t seen = atomic_load(&cache->reaped);
+	while (cache->dying.nbatches) {
+		uint32_t seen = atomic_load(&cache->dying.reaped);
 
 		pn_unlock(&cache->lock);
-		pn_device_block(cache->device, &cache->reaped, seen);
+		pn_device_block(cache->device, &cache->dying.reaped, seen);
 		pn_lock(&cache->lock);
 	}
 }
@@ -333,8 +341,8 @@ static void detach_resident(struct pn_cache *cache, struct pn_region *region)
 {
 	pn_region_leave_locked(cache, region);
 	pn_list_remove(&region->node.link);
-	cache->ndying--;
-	cache->nreaping++;
+	cache->dying.n--;
+	cache->dying.nbatches++;
 }
 
 /* Back among the dying, or, if it could not be ended, into the index. Whoever
@@ -342,14 +350,14 @@ static void detach_resident(struct pn_cache *cache, struct pn_region *region)
 static void reattach_resident(struct pn_cache *cache, struct pn_region *region,
 			      bool dying) PN_REQUIRES(&cache->lock)
 {
-	cache->nreaping--;
+	cache->dying.nbatches--;
 	if (dying) {
-		pn_list_append(&cache->dying, &region->node.link);
-		cache->ndying++;
+		pn_list_append(&cache->dying.list, &region->node.link);
+		cache->dying.n++;
 		return;
 	}
 	pn_invalidate_range_locked(cache, pn_region_range(region));
-	cache->nurgent--;
+	cache->dying.nurgent--;
 	cache->stats->dying_bytes -= pn_region_bytes(region);
 	region->flags &= (1u << PN_REGION_WHY) - 1;
 	atomic_store_explicit(&region->state, PN_REGION_VALID,
@@ -403,8 +411,8 @@ void pn_reclaim_abandon_resident(struct pn_cache *cache,
 
 	pn_lock(&cache->lock);
 	detach_resident(cache, region);
-	cache->nreaping--;
-	cache->nurgent--;
+	cache->dying.nbatches--;
+	cache->dying.nurgent--;
 	queue_failed(cache, region);
 	postpone_retry(cache, now_ns);
 	pn_unlock(&cache->lock);
@@ -451,7 +459,7 @@ static unsigned evict_missing(struct pn_cache *cache,
 	if (s.bytes || s.regions)
 		evicted =
 			pn_reclaim_evict_locked(cache, s.bytes, s.regions, why);
-	*busy = cache->nreaping;
+	*busy = cache->dying.nbatches;
 	pn_unlock(&cache->lock);
 	return evicted;
 }
@@ -488,7 +496,7 @@ static bool reap_enough(struct pn_cache *cache,
 static int reclaim_own(struct pn_cache *cache,
 		       const struct pn_reclaim_request *want)
 {
-	uint32_t seen = atomic_load(&cache->reaped);
+	uint32_t seen = atomic_load(&cache->dying.reaped);
 	bool busy;
 
 	if (!could_ever_fit(want))
@@ -501,7 +509,7 @@ static int reclaim_own(struct pn_cache *cache,
 	}
 	if (!busy)
 		return -ENOBUFS;
-	pn_device_block(cache->device, &cache->reaped, seen);
+	pn_device_block(cache->device, &cache->dying.reaped, seen);
 	return 0;
 }
 
@@ -628,15 +636,15 @@ int pn_reclaim(struct pn_cache *cache, size_t bytes, size_t nregions)
 
 bool pn_reclaim_batch_full_locked(struct pn_cache *cache)
 {
-	return cache->ndying >= cache->attr.batch ||
-	       cache->stats->dying_bytes - cache->failed_bytes >=
+	return cache->dying.n >= cache->attr.batch ||
+	       cache->stats->dying_bytes - cache->failed.bytes >=
 		       cache->attr.batch_bytes;
 }
 
 /* Only what was refused is left, perhaps: when to look, and whether now. */
 static bool failed_due(const struct pn_cache *cache, uint64_t *when_ns)
 {
-	*when_ns = cache->nfailed ? cache->retry_ns : PN_FOREVER;
+	*when_ns = cache->failed.n ? cache->failed.retry_ns : PN_FOREVER;
 	return retry_due(cache);
 }
 
@@ -646,14 +654,14 @@ bool pn_reclaim_batch_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	const struct pn_region *oldest;
 	uint64_t old_ns;
 
-	if (due || pn_list_empty(&cache->dying))
+	if (due || pn_list_empty(&cache->dying.list))
 		return due;
-	oldest = pn_region_of_node(cache->dying.next);
-	old_ns = oldest->since_ns + cache->attr.batch_age_ns;
+	oldest = pn_region_of_node(cache->dying.list.next);
+	old_ns = oldest->dying_since_ns + cache->attr.batch_age_ns;
 	if (old_ns < *when_ns)
 		*when_ns = old_ns;
 	/* Buffers used once are released at once, as their users asked. */
-	return cache->nurgent || pn_reclaim_batch_full_locked(cache) ||
+	return cache->dying.nurgent || pn_reclaim_batch_full_locked(cache) ||
 	       atomic_load(&cache->now_ns) >= old_ns;
 }
 
@@ -755,8 +763,8 @@ void pn_reclaim_log_failed(struct pn_cache *cache)
 	size_t bytes;
 
 	pn_lock(&cache->lock);
-	n = cache->nfailed;
-	bytes = cache->failed_bytes;
+	n = cache->failed.n;
+	bytes = cache->failed.bytes;
 	pn_unlock(&cache->lock);
 	if (n)
 		pn_error("%s: %u registrations of %zu bytes could not be "

@@ -3,6 +3,10 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
 
 static uintptr_t end_of(const struct pn_region *region)
 {
@@ -163,7 +167,7 @@ int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 {
 	pn_region_init(region, range, access);
 	region->owner = owner;
-	if (!pn_plan_is_private(owner) && !owner->apart) {
+	if (!pn_plan_is_private(owner) && !owner->overlaps_own) {
 		int ret = pn_index_reserve(&cache->index,
 					   pn_region_pages(region));
 
@@ -210,12 +214,12 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 				       .reason = (uint8_t)why });
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_region_unindex_locked(cache, region);
-	region->since_ns = atomic_load(&cache->now_ns);
-	pn_list_append(&cache->dying, &region->node.link);
+	region->dying_since_ns = atomic_load(&cache->now_ns);
+	pn_list_append(&cache->dying.list, &region->node.link);
 	cache->stats->dying_bytes += pn_region_bytes(region);
-	cache->nurgent += pn_region_is_urgent(region);
+	cache->dying.nurgent += pn_region_is_urgent(region);
 	/* The worker is not waiting for those that it found held. */
-	if (cache->ndying++ <= atomic_load(&cache->nheld_dying) ||
+	if (cache->dying.n++ <= atomic_load(&cache->dying.nheld) ||
 	    pn_reclaim_batch_full_locked(cache))
 		atomic_store(&cache->worker.wanted, true);
 	atomic_store_explicit(&region->state, PN_REGION_DYING,

@@ -16,6 +16,13 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 static struct pn_region *region_of(const struct pn_mr *mr)
 {

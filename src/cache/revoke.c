@@ -10,6 +10,12 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/invalidate_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/region_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 /* The first region with a remote key in range, which goes on behind it; NULL:
  * none. */
@@ -66,9 +72,9 @@ static struct pn_region *dying_exposed(struct pn_cache *cache,
 				       struct pn_range range)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_region *region = exposed_among(&cache->dying, range);
+	struct pn_region *region = exposed_among(&cache->dying.list, range);
 
-	return region ? region : exposed_among(&cache->refused, range);
+	return region ? region : exposed_among(&cache->failed.list, range);
 }
 
 /* Holds the next region that is dying and whose key still works: somebody uses

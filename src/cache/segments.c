@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/cache_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/trace_impl.h"
+#include "cache/worker_impl.h"
 
 static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
 		    const struct pn_segment *parts, unsigned n)
@@ -26,7 +28,7 @@ static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
 	if (!several)
 		return -ENOMEM;
 	several->n = n;
-	memcpy(several->part, parts, n * sizeof(*parts));
+	memcpy(several->segment, parts, n * sizeof(*parts));
 	pin->internal[0] = several;
 	return 0;
 }
@@ -53,8 +55,8 @@ int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins)
 		unsigned first = plan->first[i];
 		unsigned end = i + 1 < n ? plan->first[i + 1] : plan->nsegments;
 
-		if (fill_pin(&pins[i], &plan->buffers[i], &plan->parts[first],
-			     end - first))
+		if (fill_pin(&pins[i], &plan->buffers[i],
+			     &plan->segments[first], end - first))
 			break;
 	}
 	if (i == n)
@@ -62,7 +64,7 @@ int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins)
 	while (i--)
 		if (pins[i].nsegments > 1)
 			free(pins[i].internal[0]);
-	pn_segments_put(plan->cache, plan->parts, plan->nsegments);
+	pn_segments_put(plan->cache, plan->segments, plan->nsegments);
 	return -ENOMEM;
 }
 
@@ -91,7 +93,7 @@ void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 		pin->nsegments = 0;
 		return;
 	}
-	pn_segments_put(cache, several->part, several->n);
+	pn_segments_put(cache, several->segment, several->n);
 	free(several);
 	pin->nsegments = 0;
 	PN_CACHE_CHECK(cache);
@@ -111,11 +113,11 @@ static void describe_segment(const struct pn_segment *part,
 static int describe_plan_segment(const struct pn_plan *plan, unsigned index,
 				 struct pinion_pin_segment *out)
 {
-	const struct pn_segment *part = &plan->promised[index];
+	const struct pn_segment *part = &plan->available[index];
 
 	if (atomic_load(&plan->status) == PN_PLAN_DONE && !plan->result &&
 	    index < plan->nsegments)
-		part = &plan->parts[index];
+		part = &plan->segments[index];
 	if (!part->region)
 		return -EAGAIN;
 	describe_segment(part, out);
@@ -136,7 +138,7 @@ int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
 	if (pin->reserved)
 		return describe_plan_segment(plan, index, out);
 	if (pin->nsegments > 1)
-		describe_segment(&several->part[index], out);
+		describe_segment(&several->segment[index], out);
 	else
 		*out = (struct pinion_pin_segment){ .addr = pin->addr,
 						    .len = pin->len,

@@ -14,6 +14,7 @@
  * beginning, in an array beside that of the regions: listing cannot fail.
  */
 #include "cache/cache_impl.h"
+#include "cache/region_impl.h"
 
 static uint32_t *head_of(struct pn_cache *cache, uintptr_t page)
 {

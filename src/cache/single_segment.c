@@ -18,6 +18,9 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
+#include "cache/pins_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/region_impl.h"
 
 /* Its release may be known to the kernel alone yet: then it is dead now. */
 static bool is_gone(struct pn_plan *plan, struct pn_region *region,
@@ -56,7 +59,7 @@ static int meet(struct pn_plan *plan, struct pn_region *region,
 	if (region->resident)
 		return -EACCES;
 	/* It cannot be replaced before it is registered. */
-	plan->apart |= pending;
+	plan->overlaps_own |= pending;
 	return -ENOENT;
 }
 
@@ -106,7 +109,7 @@ static unsigned choose_access(struct pn_plan *plan, struct pn_range buffer)
 
 		if (pn_range_covers(pn_region_range(region), buffer)) {
 			plan->cache->stats->misses_access++;
-			plan->lacked = true;
+			plan->lacked_access = true;
 			access |= had & ~(unsigned)PINION_ACCESS_RELAXED;
 		} else if (!plan->no_merge) {
 			access |= had & PINION_ACCESS_LOCAL_WRITE;
@@ -211,7 +214,7 @@ static void replace(struct pn_plan *plan, struct pn_range range)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	enum pn_trace_event_reason why =
-		plan->lacked ? PN_BECAUSE_ACCESS : PN_BECAUSE_JOINED;
+		plan->lacked_access ? PN_BECAUSE_ACCESS : PN_BECAUSE_JOINED;
 	struct pn_region *region;
 
 	while ((region = pn_region_next_locked(plan->cache, &range)))
@@ -241,12 +244,12 @@ int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
 
 	if (buffer.len > plan->cache->device->limits.max_mr_bytes)
 		return -EINVAL;
-	plan->apart = false;
+	plan->overlaps_own = false;
 	ret = find(plan, buffer);
 	if (ret != -ENOENT)
 		return ret;
 	/* What is for this plan alone is in nobody's way. */
-	if (!pn_plan_is_private(plan) && !plan->apart)
+	if (!pn_plan_is_private(plan) && !plan->overlaps_own)
 		make_way(plan, &range, &access);
 	ret = pn_plan_begin(plan, range, buffer, access);
 	if (ret == -ENOBUFS)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cache/cache_impl.h"
+#include "cache/region_impl.h"
 
 #define COUNTER(name) \
 	PN_STATS_FIELD(COUNTER, struct pinion_cache_stats, name, #name)

@@ -9,6 +9,8 @@
 #include <stdio.h>
 
 #include "cache/cache_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/trace_impl.h"
 
 static void record_at(struct pn_cache *cache, uint64_t time_ns,
 		      struct pn_trace_event *event)
@@ -108,7 +110,7 @@ static uint64_t handle_of(const struct pinion_pin *pin)
 
 	if (pin->reserved)
 		return 0;
-	return (uintptr_t)(pin->nsegments > 1 ? (void *)several->part[0].slot
+	return (uintptr_t)(pin->nsegments > 1 ? (void *)several->segment[0].slot
 					      : pin->internal[0]);
 }
 

@@ -17,6 +17,10 @@
 #include "base/service_thread.h"
 #include "cache/cache_impl.h"
 #include "cache/exposed_memory.h"
+#include "cache/invalidate_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
+#include "cache/worker_impl.h"
 #include "monitor/syscalls.h"
 
 static struct pn_plan *take_plan(struct pn_cache *cache)
@@ -42,7 +46,7 @@ static struct pn_background_task *start_due_task(struct pn_cache *cache,
 	struct pn_list *pos;
 
 	*when_ns = PN_FOREVER;
-	pn_list_for_each (pos, &cache->tasks) {
+	pn_list_for_each (pos, &cache->tasks.list) {
 		struct pn_background_task *task =
 			pn_container_of(pos, struct pn_background_task, link);
 
@@ -66,9 +70,9 @@ static void end_task(struct pn_cache *cache, struct pn_background_task *task,
 	if (next < task->when_ns)
 		task->when_ns = next;
 	task->running = false;
-	atomic_fetch_add(&cache->task_runs, 1);
+	atomic_fetch_add(&cache->tasks.nruns, 1);
 	pn_unlock(&cache->lock);
-	pn_device_unblock(cache->device, &cache->task_runs);
+	pn_device_unblock(cache->device, &cache->tasks.nruns);
 }
 
 /* Does one step of a task that is due; false: none is. */
@@ -94,15 +98,15 @@ static struct pn_background_task *start_shrinker(struct pn_cache *cache,
 	struct pn_list *pos;
 
 	pn_lock(&cache->lock);
-	pn_list_for_each (pos, &cache->tasks) {
+	pn_list_for_each (pos, &cache->tasks.list) {
 		struct pn_background_task *task =
 			pn_container_of(pos, struct pn_background_task, link);
 
-		if (found || !task->give || task->running ||
-		    task->asked == round)
+		if (found || !task->shrink || task->running ||
+		    task->shrink_round == round)
 			continue;
 		task->running = true;
-		task->asked = round;
+		task->shrink_round = round;
 		found = task;
 	}
 	pn_unlock(&cache->lock);
@@ -111,12 +115,12 @@ static struct pn_background_task *start_shrinker(struct pn_cache *cache,
 
 size_t pn_tasks_shrink(struct pn_cache *cache)
 {
-	uint32_t round = atomic_fetch_add(&cache->asking, 1) + 1;
+	uint32_t round = atomic_fetch_add(&cache->tasks.shrink_round, 1) + 1;
 	struct pn_background_task *task;
 	size_t given = 0;
 
 	while ((task = start_shrinker(cache, round))) {
-		given += task->give(task->arg);
+		given += task->shrink(task->arg);
 		end_task(cache, task, PN_FOREVER);
 	}
 	return given;
@@ -126,9 +130,9 @@ void pn_cache_task_add(struct pn_cache *cache, struct pn_background_task *task)
 {
 	task->when_ns = PN_FOREVER;
 	task->running = false;
-	task->asked = 0;
+	task->shrink_round = 0;
 	pn_lock(&cache->lock);
-	pn_list_append(&cache->tasks, &task->link);
+	pn_list_append(&cache->tasks.list, &task->link);
 	pn_unlock(&cache->lock);
 }
 
@@ -152,10 +156,10 @@ void pn_cache_task_remove(struct pn_cache *cache,
 	pn_lock(&cache->lock);
 	pn_list_remove(&task->link);
 	while (task->running) {
-		uint32_t seen = atomic_load(&cache->task_runs);
+		uint32_t seen = atomic_load(&cache->tasks.nruns);
 
 		pn_unlock(&cache->lock);
-		pn_device_block(cache->device, &cache->task_runs, seen);
+		pn_device_block(cache->device, &cache->tasks.nruns, seen);
 		pn_lock(&cache->lock);
 	}
 	pn_unlock(&cache->lock);
@@ -222,7 +226,7 @@ static uint64_t idle_ns(struct pn_cache *cache, uint64_t when,
 		*recheck_ns = cache->attr.batch_age_ns;
 		return when > now ? when - now : 0;
 	}
-	if (!atomic_load(&cache->nheld_dying))
+	if (!atomic_load(&cache->dying.nheld))
 		return PN_FOREVER;
 	if (*recheck_ns < PN_NS_PER_S)
 		*recheck_ns *= 2;

@@ -368,7 +368,7 @@ int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out)
 		goto close_memory;
 	init_lists(heap);
 	heap->task.step = task_step;
-	heap->task.give = task_shrink;
+	heap->task.shrink = task_shrink;
 	heap->task.arg = heap;
 	pn_cache_task_add(heap->attr.cache, &heap->task);
 	*out = heap;

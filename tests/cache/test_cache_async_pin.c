@@ -19,6 +19,7 @@
 #include "base/huge.h"
 #include "cache/budget.h"
 #include "cache/cache_impl.h"
+#include "cache/plan_impl.h"
 #include "context.h"
 
 #define PAGE  ((size_t)4096)
@@ -121,7 +122,7 @@ static void a_region_that_is_held_does_not_hold_up_others(void **state)
 	assert_ok(pinion_pin(context, held, PAGE, WRITE, &pin));
 	use(p, LARGE, WRITE);
 	munmap(held, PAGE);
-	while (!atomic_load(&context->cache->nheld_dying))
+	while (!atomic_load(&context->cache->dying.nheld))
 		usleep(1000);
 	munmap(p, LARGE);
 	assert_true(falls_to(PAGE));
@@ -244,7 +245,7 @@ static struct pn_plan *begin_plan(char *p, struct pinion_pin *pin)
 
 	assert_non_null(plan);
 	pn_plan_init(plan, context->cache, WRITE, &plan->buffer, 1,
-		     &plan->first_of_one);
+		     &plan->first_segment);
 	plan->buffer = (struct iovec){ p, PAGE };
 	atomic_store(&plan->status, PN_PLAN_RUNNING);
 	*pin = (struct pinion_pin){ .reserved = 1, .internal = { plan } };

@@ -13,6 +13,9 @@
 #include "base/range.h"
 #include "cache/cache_impl.h"
 #include "cache/exposed_memory.h"
+#include "cache/invalidate_impl.h"
+#include "cache/plan_impl.h"
+#include "cache/worker_impl.h"
 #include "device/sim/sim.h"
 #include "mover.h"
 
@@ -649,7 +652,7 @@ static void only_a_release_of_exposed_pages_ends_an_exposure(void **state)
 	pn_cache_check(f.cache);
 	pn_cache_invalidate(f.cache, mem, PAGE);
 	pn_cache_invalidate(f.cache, mem + 4 * PAGE, PAGE);
-	assert_int_equal(atomic_load(&f.cache->exposed_releases), 0);
+	assert_int_equal(atomic_load(&f.cache->exposed.releases), 0);
 	pn_cache_invalidate(f.cache, mem + 3 * PAGE, 1);
 	pn_cache_revoke_released(f.cache);
 	assert_int_equal(atomic_load(&a.state), PN_EXPOSED_LIVE);
@@ -821,7 +824,7 @@ static void a_hint_holds_no_region_and_counts_as_no_use(void **state)
 	assert_false(covers(0, 1, WRITE));
 	assert_true(covers(2, 1, WRITE));
 	pn_cache_flush(f.cache);
-	assert_int_equal(f.cache->ndying, 0);
+	assert_int_equal(f.cache->dying.n, 0);
 	assert_int_equal(atomic_load(&f.budget.bytes), 0);
 	/* While the thread holds pins, too. */
 	for (unsigned i = 0; i < 2; i++)
@@ -836,7 +839,7 @@ static void a_hint_holds_no_region_and_counts_as_no_use(void **state)
 
 static void assert_told(void)
 {
-	assert_true(f.cache->ndying > 0);
+	assert_true(f.cache->dying.n > 0);
 	assert_false(atomic_load(&f.cache->worker.wanted));
 }
 
@@ -905,8 +908,9 @@ static void a_chore_does_one_thing_at_a_time(void **state)
 	/* What is the cache's to set is the cache's to set. */
 	memset(&work, 0xff, sizeof(work));
 	work.background_task.step = do_work;
-	work.background_task.give = give_work;
-	work.background_task.asked = 1; /* which is the first round's number */
+	work.background_task.shrink = give_work;
+	work.background_task.shrink_round =
+		1; /* which is the first round's number */
 	work.nsteps = work.ngives = work.depth = 0;
 	work.nested = false;
 	pn_cache_task_add(f.cache, &work.background_task);

@@ -944,10 +944,10 @@ static void a_cache_works_otherwise_while_an_endpoint_has_it(void **state)
 	(void)state;
 	end_open(&end, NULL);
 	cache = end.context->cache;
-	assert_true(!atomic_load(&cache->joins) &&
+	assert_true(!atomic_load(&cache->merging) &&
 		    atomic_load(&cache->stepped));
 	pinion_endpoint_close(end.ep);
-	assert_true(atomic_load(&cache->joins) &&
+	assert_true(atomic_load(&cache->merging) &&
 		    !atomic_load(&cache->stepped));
 	pinion_close(end.context);
 }

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Evicting regions and deregistering dying ones (reclaim.c). */
+#ifndef PN_CACHE_RECLAIM_IMPL_H
+#define PN_CACHE_RECLAIM_IMPL_H
+
+#include "cache/cache_impl.h"
+
+/* What somebody needs room for. */
+struct pn_reclaim_request {
+	size_t bytes, nregions;
+	bool by_device;		  /* the device refused, not the budget */
+	struct pn_budget *budget; /* that lacks it; pn_reclaim_step() sets it */
+};
+
+/* One step towards room: deregisters the dying, or evicts, or waits for another
+ * thread that does. 0: try again; -ENOBUFS: nothing can be done. */
+int pn_reclaim_step(struct pn_cache *cache,
+		    const struct pn_reclaim_request *asked)
+	PN_EXCLUDES(&cache->lock);
+
+/* Takes steps until so much fits the budget. 0: try again, since it fits or
+ * another thread has taken what was freed; -ENOBUFS: nothing can be done. */
+int pn_reclaim(struct pn_cache *cache, size_t bytes, size_t nregions)
+	PN_EXCLUDES(&cache->lock);
+
+/* Makes the policy's victims DYING until so much would be free; how many. */
+unsigned pn_reclaim_evict_locked(struct pn_cache *cache, size_t bytes,
+				 size_t nregions,
+				 enum pn_trace_event_reason why)
+	PN_REQUIRES(&cache->lock);
+
+/* Deregisters the dying that no slot holds, a batch at most; how many. */
+unsigned pn_reclaim_reap(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+
+/* Deregisters all of them, and waits for batches of other threads. */
+void pn_reclaim_reap_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+
+/* Waits, without the lock, until no batch is being deregistered: a batch has
+ * taken the whole list of the dying, with those that are held. */
+void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
+	PN_REQUIRES(&cache->lock);
+
+/* Whether the dying fill a batch, by number or bytes. */
+bool pn_reclaim_batch_full_locked(struct pn_cache *cache)
+	PN_REQUIRES(&cache->lock);
+
+/* Whether the dying are enough, or old enough, for a batch; *when_ns: when they
+ * will be. */
+bool pn_reclaim_batch_due_locked(struct pn_cache *cache, uint64_t *when_ns)
+	PN_REQUIRES(&cache->lock);
+
+/* Deregisters a resident on a device that can fail to. False: it failed, and
+ * the resident is as before. */
+bool pn_reclaim_remove_resident(struct pn_cache *cache,
+				struct pn_region *region)
+	PN_EXCLUDES(&cache->lock);
+
+/* Its owner goes: it is tried again with the other failed ones. */
+void pn_reclaim_abandon_resident(struct pn_cache *cache,
+				 struct pn_region *region)
+	PN_EXCLUDES(&cache->lock);
+
+/* When to retry failed deregistrations; PN_FOREVER: there are none. */
+uint64_t pn_reclaim_retry_ns(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+
+/* The cache is being closed: logs what could not be deregistered. */
+void pn_reclaim_log_failed(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+
+/* Between join and leave other caches of the process may reclaim in this one.
+ * Leaving waits for those that do. */
+void pn_reclaim_join(struct pn_cache *cache);
+void pn_reclaim_leave(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+
+#endif
