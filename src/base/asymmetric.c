@@ -21,7 +21,8 @@ bool pn_asymmetric_init(void)
 void pn_asymmetric_heavy(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
-	/* Fails only where init() said no; there nobody relies on it. */
+	/* Fails only where pn_asymmetric_init() returned false; nobody relies
+	 * on it there. */
 	if (!PN_ASYMMETRIC_FENCES)
 		membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * asymmetric -- order two threads when one acts often and the other rarely.
+ * asymmetric -- orders two threads of which one acts often and the other
+ * rarely.
  *
  * The pattern is Dekker's: the frequent side stores A then loads B, the rare
- * side stores B then loads A, and at least one must see the other's store.
- * That needs a full barrier on both sides; membarrier(2) lets the rare side
- * execute it on every CPU that runs this process, so that the frequent side
- * pays for a compiler barrier only. Sanitizers do not know membarrier: their
- * builds use sequentially consistent operations on both sides.
+ * side stores B then loads A, and at least one must see the store of the other.
+ * That needs a full barrier on both sides. membarrier(2) lets the rare side
+ * execute the barrier on every CPU that runs this process, so that the frequent
+ * side pays for a compiler barrier only. Sanitizers do not know membarrier:
+ * their builds use sequentially consistent operations on both sides.
  *
- * pn_asymmetric_init() says whether the kernel offers it; without it the
- * frequent side must take a lock that the rare side takes too.
+ * pn_asymmetric_init() says whether the kernel has it. Without it the frequent
+ * side must take a lock that the rare side takes too.
  */
 #ifndef PN_BASE_ASYMMETRIC_H
 #define PN_BASE_ASYMMETRIC_H
@@ -29,13 +30,13 @@
 #define PN_ASYMMETRIC_FENCES 0
 #endif
 
-/* Whether pn_asymmetric_heavy() works here. Again after fork(). */
+/* Whether pn_asymmetric_heavy() works here. To be called again after fork(). */
 bool pn_asymmetric_init(void);
 
 /* The rare side's barrier: microseconds. */
 void pn_asymmetric_heavy(void);
 
-/* The frequent side: stores, then whatever it loads next comes after. */
+/* The frequent side: stores; its later loads come after. */
 #define pn_asymmetric_store(object, value)                           \
 	do {                                                         \
 		if (PN_ASYMMETRIC_FENCES) {                          \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bits -- arrays of bits, in words of 64: what is taken in a table.
+ * bits -- arrays of bits, in words of 64.
  *
- * The array is its owner's, PN_BITS_WORDS(n) words for n bits. Nothing checks
+ * The owner has the array, PN_BITS_WORDS(n) words for n bits. Nothing checks
  * bounds. Threads: the owner's lock.
  */
 #ifndef PN_BASE_BITS_H

@@ -3,18 +3,18 @@
  * cancel -- pthread_cancel() of a thread that is inside the library.
  *
  * A canceled thread ends at the next cancellation point, and many system calls
- * are one: read(), write(), close(), poll(). A thread that ended there while it
- * holds a lock, or half way through a change, would leave the object unusable
- * for all the others. So:
+ * are one: read(), write(), close(), poll(). A thread that ended there with a
+ * lock, or half way through a change, would leave the object unusable for all
+ * others. So:
  *
  * - Two public calls are cancellation points, pinion_wait() and
- *   pinion_pin_wait(), and these only while they sleep. They hold no lock then,
- *   and a cleanup handler hands over what the sleeper was responsible for.
- * - Everywhere else cancellation is off around what may be a cancellation
- *   point: PN_NO_CANCEL(). Calls that are slow anyway turn it off from
- *   beginning to end. A cache hit and a short message make no system call, and
- *   pay nothing: where they leave the short path, what they call turns it off.
- *   The request to end stays pending, and takes effect in the program.
+ *   pinion_pin_wait(), and only while they sleep. They hold no lock then, and a
+ *   cleanup handler hands over what the sleeper was responsible for.
+ * - Everywhere else PN_NO_CANCEL() disables cancellation around what may be a
+ *   cancellation point. Calls that are slow anyway disable it from beginning to
+ *   end. A cache hit and a short message make no system call and pay nothing:
+ *   the slow paths that they call disable it. The request to end stays pending
+ *   and takes effect in the program.
  * - Service threads (service_thread.h) cannot be canceled.
  *
  * Cancellation of type PTHREAD_CANCEL_ASYNCHRONOUS takes effect anywhere; no

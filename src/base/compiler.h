@@ -2,10 +2,11 @@
 /*
  * compiler -- the few macros that every file may use.
  *
- * pn_assert() states a fact that the code relies on; it is compiled into every
- * build, because a broken invariant here means somebody's data is corrupted.
- * pn_debug_assert() is for checks too dear for a release (PINION_CHECK=ON).
- * The PN_REQUIRES family names the locks of clang's thread-safety analysis.
+ * pn_assert() states a fact that the code relies on. It is in every build,
+ * because a broken invariant here means that somebody's data is corrupted.
+ * pn_debug_assert() is for checks too expensive for a release
+ * (PINION_CHECK=ON). The PN_REQUIRES family names the locks for clang's
+ * thread-safety analysis.
  */
 #ifndef PN_BASE_COMPILER_H
 #define PN_BASE_COMPILER_H
@@ -27,8 +28,14 @@
 #define pn_container_of(ptr, type, member) \
 	((type *)((char *)(ptr)-offsetof(type, member)))
 
+static inline size_t pn_min_size(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
 /* Lock annotations, checked by clang. PN_GUARDED_BY() is for variables of a
- * file: in C, a member cannot name another member; a comment says it there. */
+ * file: in C, a member cannot name another member; a comment names the lock
+ * there. */
 #ifdef __clang__
 #define PN_CAPABILITY(name) __attribute__((capability(name)))
 #define PN_GUARDED_BY(lock) __attribute__((guarded_by(lock)))

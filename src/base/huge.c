@@ -42,7 +42,7 @@ size_t pn_huge_bound(struct pn_range pages)
 	return pn_range_pages(pages.addr, pages.len, PN_PAGES_HUGE_BYTES).len;
 }
 
-/* All pages of a huge page are present. */
+/* Whether all pages of a block of 2 MiB are present. */
 static bool block_is_present(uintptr_t page)
 {
 	uintptr_t block = page & ~(PN_PAGES_HUGE_BYTES - 1);
@@ -73,13 +73,13 @@ static int look_up(int pagemap, uintptr_t page)
 	return ioctl(pagemap, SCAN, &scan) < 0 ? -1 : (int)found.categories;
 }
 
-/* Whether the page is part of a huge one; yes when in doubt. */
+/* Whether the page is part of a huge page; true when unknown. */
 static bool is_huge(int pagemap, uintptr_t page)
 {
 	int is = look_up(pagemap, page);
 
 	if (is < 0 || !(is & IS_PRESENT)) {
-		/* Failing is harmless: pinning says what is wrong. */
+		/* A failure is harmless: pinning will report it. */
 		madvise((void *)page, PN_PAGE_BYTES, MADV_POPULATE_WRITE);
 		is = look_up(pagemap, page);
 	}

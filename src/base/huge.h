@@ -3,13 +3,12 @@
  * huge -- how much memory the kernel charges for pinning pages.
  *
  * io_uring charges a huge page (transparent or reserved) whole, however little
- * of it is registered. A program cannot ask the kernel for that charge; what
- * can be known is here: a bound that costs nothing, what the page tables say
- * now, and VmPin, the sum over the process.
- * Threads: any; there is no state.
- * Caveats: huge pages are taken to be of 2 MiB; reserved ones of 1 GiB are
- * counted as 2 MiB. The page tables do not show a huge page that is mapped in
- * small pieces, after a part of it was unmapped, protected or watched by
+ * of it is registered. A program cannot ask the kernel for that charge. This
+ * module has what can be known: a bound that costs nothing, what the page
+ * tables say now, and VmPin, the sum of the process. Threads: any; there is no
+ * state. Caveats: huge pages are taken to be of 2 MiB; reserved ones of 1 GiB
+ * are counted as 2 MiB. The page tables do not show a huge page that is mapped
+ * in small pieces, after a part of it was unmapped, protected or watched by
  * userfaultfd: VmPin does.
  */
 #ifndef PN_BASE_HUGE_H
@@ -17,7 +16,7 @@
 
 #include "base/range.h"
 
-/* At most so many bytes are charged for these pages. */
+/* The most that may be charged for these pages, in bytes. */
 size_t pn_huge_bound(struct pn_range pages);
 
 /* How many bytes are charged, as far as the page tables tell. Faults the first

@@ -89,7 +89,8 @@ uintptr_t pn_index_next(const struct pn_index *index, struct pn_range range)
 	struct pn_range pages =
 		pn_range_pages(range.addr, range.len, PN_PAGE_BYTES);
 
-	/* Nothing is beyond: "everything was released" must not look there. */
+	/* No entries are beyond: an invalidation of all addresses must not look
+	 * there. */
 	while (pages.len && !(pages.addr >> PN_INDEX_ADDRESS_BITS)) {
 		size_t part = in_granule(pages);
 		pn_index_entry *entry = pn_index_entry_of(index, pages.addr);

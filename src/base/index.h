@@ -2,20 +2,20 @@
 /*
  * index -- which object covers a page: a map from address to a small number.
  *
- * The idea is SPDK's memory map: a flat array per piece of address space, so
- * that a look-up is two dependent loads whatever is in it. The address space
- * is cut into granules of 1 GiB; `top` has one pointer for each, to a leaf
- * with one 32-bit entry per 4 KiB page. Both are reserved address space that
- * the kernel backs when touched: a page of a leaf holds 4 MiB worth of
- * addresses, so a dense population costs 4 bytes per page covered and one
- * object alone in its granule costs 4 KiB.
+ * The idea is SPDK's memory map: a flat array for each piece of address space,
+ * so that a look-up is two dependent loads whatever the map holds. The address
+ * space is cut into granules of 1 GiB. `top` has one pointer for each granule,
+ * to a leaf with one 32-bit entry per 4 KiB page. Both are reserved address
+ * space that the kernel backs when touched: a page of a leaf has the entries of
+ * 4 MiB of addresses, so a dense population costs 4 bytes per page, and one
+ * object by itself in its granule costs 4 KiB.
  *
  * 0 stands for nothing. An object that covers n pages has n equal entries;
  * writing them costs about 0.1 ns each, far below registering a page.
  *
- * Threads: any number read at any time without a lock; whoever writes holds
- * the owner's lock. A reader's value is that of some moment during the call.
- * Leaves live until pn_index_fini().
+ * Threads: any number read at any time without a lock; writers hold the owner's
+ * lock. A reader gets the value of some moment during the call. Leaves live
+ * until pn_index_fini().
  */
 #ifndef PN_BASE_INDEX_H
 #define PN_BASE_INDEX_H
@@ -46,7 +46,7 @@ struct pn_index {
 int pn_index_init(struct pn_index *index);
 void pn_index_fini(struct pn_index *index);
 
-/* Where the entry of addr's page is, or NULL: nothing was ever near it. */
+/* The entry of the page of addr; NULL: its granule never had an object. */
 static inline pn_index_entry *pn_index_entry_of(const struct pn_index *index,
 						uintptr_t addr)
 {
@@ -62,7 +62,7 @@ static inline pn_index_entry *pn_index_entry_of(const struct pn_index *index,
 	return &leaf[addr >> PN_PAGE_SHIFT & (PN_INDEX_LEAF_ENTRIES - 1)];
 }
 
-/* What covers addr's page; 0: nothing. Pairs with the release in
+/* What covers the page of addr; 0: nothing. Pairs with the release in
  * pn_index_set(): what was written to the object before is visible. */
 static inline uint32_t pn_index_get(const struct pn_index *index,
 				    uintptr_t addr)
@@ -72,8 +72,8 @@ static inline uint32_t pn_index_get(const struct pn_index *index,
 	return entry ? atomic_load_explicit(entry, memory_order_acquire) : 0;
 }
 
-/* Makes sure that pn_index_set() can write there. -ENOMEM; -ERANGE: addresses
- * beyond 2^48, which no index holds. */
+/* Makes the leaves for pn_index_set(). -ENOMEM; -ERANGE: addresses beyond 2^48,
+ * which no index holds. */
 int pn_index_reserve(struct pn_index *index, struct pn_range range);
 
 /* Sets the entries of a range of whole pages, reserved before. */
@@ -82,7 +82,7 @@ void pn_index_set(struct pn_index *index, struct pn_range range, uint32_t id);
 /* The first page in range with an entry, or range's end. */
 uintptr_t pn_index_next(const struct pn_index *index, struct pn_range range);
 
-/* Whether anything is in range. Safe in a release notification. */
+/* Whether an entry in range is not 0. Safe in a release notification. */
 static inline bool pn_index_any(const struct pn_index *index,
 				struct pn_range range)
 {

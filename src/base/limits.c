@@ -14,7 +14,7 @@
 
 #define QUIET_NS (10 * PN_NS_PER_S)
 
-/* Whether it is time for another line of its kind. */
+/* Whether QUIET_NS have passed since the last such line. */
 static bool may_log(_Atomic uint64_t *logged_ns)
 {
 	uint64_t now = pn_clock_ns();

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * limits -- says which limit of the system is in the way, and what to do.
+ * limits -- logs which limit of the system is reached, and what to do.
  *
- * -EMFILE and -ENOMEM are what a program gets; which of the limits it was, and
- * how to raise it, is said in one line of the log by the place that decides the
- * error. Where one comes after the other only the first is told, and another
- * one some seconds later.
- * Threads: any.
+ * A program gets -EMFILE or -ENOMEM. The place that decides the error logs in
+ * one line which limit it was and how to raise it. Of a series of such errors
+ * the first is logged, and another one some seconds later. Threads: any.
  */
 #ifndef PN_BASE_LIMITS_H
 #define PN_BASE_LIMITS_H
@@ -14,9 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Logs a line if `error`, a negative errno, is one of a limit: descriptors, or
- * memory where the address space is limited. `what` could not be done because
- * of it: "connect to a peer". Returns error. */
+/* Logs a line if `error`, a negative errno, is that of a limit: descriptors, or
+ * memory where the address space is limited. `what` is what failed: "connect to
+ * a peer". Returns error. */
 int pn_limits_explain(int error, const char *what);
 
 /* Whether this process may lock memory beyond RLIMIT_MEMLOCK (CAP_IPC_LOCK). */

@@ -2,9 +2,10 @@
 /*
  * list -- an intrusive, circular, doubly linked list.
  *
- * A list is a pn_list that no object embeds; an object embeds one per list it
- * can stand in. An entry that stands in no list points to itself, so removing
- * it twice is harmless and pn_list_empty(&entry) tells whether it is linked.
+ * The head of a list is a pn_list that no object embeds; an object embeds one
+ * for each list that it can be in. An entry that is in no list points to
+ * itself, so removing it twice is harmless and pn_list_empty(&entry) says
+ * whether it is linked.
  */
 #ifndef PN_BASE_LIST_H
 #define PN_BASE_LIST_H
@@ -47,7 +48,7 @@ static inline void pn_list_remove(struct pn_list *entry)
 	pn_list_init(entry);
 }
 
-/* Takes the oldest entry out; NULL when the list is empty. */
+/* Removes the first entry; NULL: the list is empty. */
 static inline struct pn_list *pn_list_pop(struct pn_list *list)
 {
 	struct pn_list *first = list->next;

@@ -33,7 +33,7 @@ static inline void pn_lock(struct pn_mutex *mutex)
 	pn_assert(!pthread_mutex_lock(&mutex->pthread));
 }
 
-/* True when it was free and is taken now. */
+/* True: the mutex was free and is locked now. */
 static inline bool pn_try_lock(struct pn_mutex *mutex)
 	PN_TRY_ACQUIRE(true, mutex) PN_NO_THREAD_SAFETY
 {

@@ -38,8 +38,8 @@ void pn_log(enum pn_log_level level, const char *fmt, ...)
 	if (len > (int)sizeof(line) - 2)
 		len = sizeof(line) - 2;
 	line[len++] = '\n';
-	/* One write(2) per line, so that lines of several threads and
-	 * processes do not mix. A closed standard error is nobody's problem. */
+	/* One write(2) per line, so that lines of several threads and processes
+	 * do not mix. A closed standard error is ignored. */
 	if (write(STDERR_FILENO, line, len) < 0)
 		errno = 0;
 	errno = saved;

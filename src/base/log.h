@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * log -- one line to standard error for whoever runs the program.
+ * log -- lines on standard error for whoever runs the program.
  *
- * The place that decides an error logs it, once, with the values and what to
- * do about it; callers pass the errno on silently. The level comes from
- * PINION_LOG (set through pn_log_set_level() by config). Never called on a
- * data path or from a release notification.
+ * The place that decides an error logs it, once, with the values and what to do
+ * about it; callers pass the errno on silently. The level comes from PINION_LOG
+ * (config calls pn_log_set_level()). Never called on a data path or from a
+ * release notification.
  * Threads: any; lines do not mix.
  */
 #ifndef PN_BASE_LOG_H

@@ -12,8 +12,8 @@
 
 static const struct pn_pages_policy default_policy = { .numa_node = -1 };
 
-/* What the policy means for len bytes: memory shorter than a huge page does
- * without, unless reserved pages were asked for. */
+/* The pages for len bytes: memory shorter than a huge page gets normal ones,
+ * unless reserved pages were asked for. */
 static enum pn_pages_huge huge_for(size_t len,
 				   const struct pn_pages_policy *policy)
 {
@@ -76,9 +76,9 @@ static int bind_node(void *p, size_t bytes, int node)
 	return 0;
 }
 
-/* What the policy wants of pages that are mapped. The first is advice only: a
- * kernel without transparent huge pages refuses it, and then there is nothing
- * to refuse or to ask for. */
+/* Applies the policy to mapped pages. The first step is advice: a kernel
+ * without transparent huge pages refuses it, and then there is nothing to
+ * refuse or to ask for. */
 static int apply(void *p, size_t bytes, const struct pn_pages_policy *policy)
 {
 	enum pn_pages_huge huge = huge_for(bytes, policy);
@@ -161,9 +161,9 @@ int pn_pages_commit(void *addr, size_t len,
 	return ret;
 }
 
-/* Mapping over what is there gives the pages back without leaving a hole that
- * another mapping could take. Where that would be one mapping too many for the
- * system, the pages go all the same. */
+/* Mapping over the range returns the pages without leaving a hole that another
+ * mapping could take. Where that would be one mapping too many for the system,
+ * the pages are returned all the same. */
 void pn_pages_decommit(void *addr, size_t len)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -173,8 +173,8 @@ void pn_pages_decommit(void *addr, size_t len)
 		madvise(addr, len, MADV_DONTNEED);
 }
 
-/* The kernel reads a signal set before it looks what to do with it, which is
- * nothing here. */
+/* The kernel reads the signal set before it looks at the first argument, which
+ * makes it do nothing. */
 static bool is_readable(uintptr_t addr)
 {
 	return syscall(SYS_rt_sigprocmask, -1, addr & ~(uintptr_t)7, NULL, 8) >=
@@ -182,8 +182,8 @@ static bool is_readable(uintptr_t addr)
 	       errno != EFAULT;
 }
 
-/* EINVAL means that the mapping does not allow it, that it is one of a device's
- * memory, or that the kernel is older than 5.14. */
+/* EINVAL: the mapping does not allow it, or it is memory of a device, or the
+ * kernel is older than 5.14. */
 int pn_pages_check(const void *addr, size_t len, bool write)
 {
 	struct pn_range pages =

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pages -- memory mapped for pinion's own use, under a page and NUMA policy.
+ * pages -- memory that pinion maps for itself, under a page and NUMA policy.
  *
  * Bounce buffers, heap slabs and benchmark buffers come from here, so that the
- * huge-page and NUMA options (row U5) hold everywhere. A mapping is born in
- * pn_pages_map() and dies in pn_pages_unmap() with the length it was given.
- * Who wants its mappings side by side reserves address space first and commits
- * pages to parts of it (the heap, whose look-up by address is an array).
- * Threads: any; there is no state.
+ * options for huge pages and NUMA (row U5) hold everywhere. pn_pages_map()
+ * makes a mapping, pn_pages_unmap() ends it with the length that was given. A
+ * user that wants its mappings side by side reserves address space first and
+ * commits pages to parts of it (the heap, whose look-up by address is an
+ * array). Threads: any; there is no state.
  */
 #ifndef PN_BASE_PAGES_H
 #define PN_BASE_PAGES_H
@@ -17,9 +17,9 @@
 
 enum pn_pages_huge {
 	PN_PAGES_NORMAL, /* 4 KiB pages, transparent huge pages refused */
-	/* Ask the kernel to use 2 MiB pages if it can. Memory that is shorter
-	 * has normal pages: the kernel charges all of a huge page however
-	 * little of it is registered. */
+	/* Asks the kernel for 2 MiB pages. Shorter memory has normal pages: the
+	 * kernel charges all of a huge page however little of it is registered.
+	 */
 	PN_PAGES_TRANSPARENT,
 	PN_PAGES_HUGETLB, /* from the reserved pool, or fail */
 };
@@ -28,7 +28,7 @@ enum pn_pages_huge {
 
 struct pn_pages_policy {
 	enum pn_pages_huge huge;
-	int numa_node; /* preferred node; negative: wherever the kernel likes */
+	int numa_node; /* preferred node; negative: the kernel chooses */
 	bool populate; /* fault every page in now */
 };
 
@@ -38,27 +38,27 @@ struct pn_pages_policy {
  * reserved (vm.nr_hugepages). A NUMA node that does not exist is -EINVAL. */
 int pn_pages_map(size_t len, const struct pn_pages_policy *policy, void **out);
 
-/* Releases what pn_pages_map() returned; len and policy as given there.
- * NULL is fine. */
+/* Unmaps what pn_pages_map() returned; len and policy as given there. NULL is
+ * fine. */
 void pn_pages_unmap(void *addr, size_t len,
 		    const struct pn_pages_policy *policy);
 
-/* Reserves address space, with nothing behind it, aligned to `align` (a power
- * of two, at least a page). -ENOMEM; -EINVAL as above. */
+/* Reserves address space without pages, aligned to `align` (a power of two, at
+ * least a page). -ENOMEM; -EINVAL as above. */
 int pn_pages_reserve(size_t len, size_t align, void **out);
 void pn_pages_unreserve(void *addr, size_t len);
 
-/* Puts zeroed pages behind a part of reserved address space: whole pages of
- * the policy's size. Errors as for pn_pages_map(); then it is as before. */
+/* Maps zeroed pages into a part of reserved address space: whole pages of the
+ * policy's size. Errors as for pn_pages_map(); then the part is as before. */
 int pn_pages_commit(void *addr, size_t len,
 		    const struct pn_pages_policy *policy);
 
-/* Takes them away; the part is reserved again. */
+/* Removes the pages; the part is reserved again. */
 void pn_pages_decommit(void *addr, size_t len);
 
 /* Whether the program could read, or write, all of a range of its own memory:
  * 0, or -EFAULT where it would get a signal. Faults the pages in, and takes as
- * long as that; it says nothing of what other threads unmap meanwhile. */
+ * long as that. Other threads may unmap the range meanwhile. */
 int pn_pages_check(const void *addr, size_t len, bool write);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * platform -- what pinion runs on. The monitor changes code of the C library
- * and makes system calls itself, so it has to know processor and library.
- * cmake/platform.cmake compiles this file first of all and prints the message.
+ * and makes system calls itself, so it depends on processor and library.
+ * cmake/platform.cmake compiles this file first and prints the message.
  */
 #ifndef PN_BASE_PLATFORM_H
 #define PN_BASE_PLATFORM_H

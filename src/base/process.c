@@ -7,7 +7,7 @@
 
 #include "base/lock.h"
 
-/* In a page of its own, which is wiped in children. */
+/* In a page of its own, which the kernel wipes in children. */
 struct pn_process pn_process;
 
 struct handlers {
@@ -17,18 +17,19 @@ struct handlers {
 	_Atomic bool ready; /* the rest can be read */
 };
 
-/* Entered without a lock: whoever registers may hold locks that its own
+/* Written without a lock: the module that registers may hold locks that its own
  * handlers take. */
 static struct handlers handlers[PN_PROCESS_HANDLERS];
 static _Atomic unsigned nentered;
 
-/* Held by the thread that forks; the first lock of all. Protects what follows.
- */
+/* Held by the thread that forks; taken before all other locks. Protects what
+ * follows. */
 static struct pn_mutex forking_lock = { PTHREAD_MUTEX_INITIALIZER };
 static uint32_t forking;  /* the number of the parent; 0: it has none */
 static unsigned nforking; /* handlers that were ready when it began */
 
-static _Atomic bool numbered; /* this process or one that it descends from */
+static _Atomic bool
+	numbered; /* this process, or an ancestor, has had a number */
 
 bool pn_process_is_unusable(void)
 {
@@ -98,7 +99,7 @@ void pn_process_atfork(void (*before)(void), void (*parent)(void),
 
 /* --- the number ----------------------------------------------------------- */
 
-/* A kernel that cannot wipe leaves children of fork(), by the handlers. */
+/* On a kernel that cannot wipe, the handlers find children of fork() only. */
 static void begin(void)
 {
 	madvise(&pn_process, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * process -- which process this is: the one that made an object, or a copy of
- * it that a kind of fork made.
+ * it that some kind of fork made.
  *
  * Every process has a number. An object keeps the number of the process that
- * made it (pn_process_number()), and is foreign where the number differs
- * (pn_process_is_current()). The number lies in a page that the kernel wipes in
+ * made it (pn_process_number()) and is foreign where the number differs
+ * (pn_process_is_current()). The number is in a page that the kernel wipes in
  * every child (MADV_WIPEONFORK), however the child was made:
  *   fork()                 the handlers run; the child gets the next number
  *                          and can have objects of its own.
  *   _Fork(), clone, fork   no handler runs; the number stays 0. Other threads
  *   as system calls        may have held any lock at that moment, so nothing
- *                          can be repaired: the child and its children can
- *                          only be refused everything.
- * A child that shares its parent's memory (vfork(), CLONE_VM) is no copy; it
- * may call nothing of pinion before it executes another program.
+ *                          can be repaired: the child and its children are
+ *                          refused everything.
+ * A child that shares the memory of its parent (vfork(), CLONE_VM) is no copy;
+ * it may call nothing of pinion before it executes another program.
  *
  * Modules with locks or lists to be put in order around fork() give their
  * handlers here (pn_process_atfork()), not to pthread_atfork(): in a process
@@ -32,7 +32,7 @@
 
 #include "base/compiler.h"
 
-/* The largest page of any kernel for this kind of processor. */
+/* The largest page of any kernel on this processor. */
 #ifdef __x86_64__
 #define PN_PROCESS_PAGE 4096
 #else
@@ -43,22 +43,22 @@ struct pn_process {
 	_Atomic uint32_t number; /* 0: none, or not asked for yet */
 } PN_ALIGNED(PN_PROCESS_PAGE);
 
-/* Direct: whoever looks takes one instruction more than for a constant. */
+/* Accessed directly: reading it takes one instruction more than a constant. */
 extern struct pn_process pn_process __attribute__((visibility("hidden")));
 
-/* The number of this process, for an object that is being made; 0: it is a
- * child that no handler has run in, and makes nothing. */
+/* The number of this process, for an object that is being made; 0: a child in
+ * which no handler has run, which makes nothing. */
 uint32_t pn_process_number(void);
 
-/* Whether the process of that number is this one. */
+/* Whether this process has that number. */
 static inline bool pn_process_is_current(uint32_t number)
 {
 	return pn_likely(atomic_load_explicit(&pn_process.number,
 					      memory_order_relaxed) == number);
 }
 
-/* Whether no handler has run in this child: it may take no lock, and nothing
- * of its parent's can be put in order. */
+/* Whether no handler has run in this child: it may take no lock, and nothing of
+ * its parent can be put in order. */
 bool pn_process_is_unusable(void);
 
 /* Handlers around fork(), in the order of pthread_atfork(): `before` of the

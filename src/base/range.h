@@ -42,7 +42,7 @@ static inline bool pn_range_covers(struct pn_range outer, struct pn_range inner)
 	       inner.len <= outer.len - (inner.addr - outer.addr);
 }
 
-/* From where the first begins to where the last ends. */
+/* The smallest range that has both. */
 static inline struct pn_range pn_range_hull(struct pn_range a,
 					    struct pn_range b)
 {

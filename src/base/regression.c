@@ -5,26 +5,26 @@
 #include <math.h>
 
 static void residuals(const double *x, const double *y, size_t n,
-		      struct pn_regression *fit)
+		      struct pn_regression *line)
 {
 	double sum = 0, max = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		double fitted = fit->slope * x[i] + fit->intercept;
+		double fitted = line->slope * x[i] + line->intercept;
 		double r = fabs(y[i] - fitted) / y[i];
 
 		sum += r;
 		max = fmax(max, r);
 	}
-	fit->mean_residual = sum / (double)n;
-	fit->max_residual = max;
+	line->mean_residual = sum / (double)n;
+	line->max_residual = max;
 }
 
 int pn_regression_line(const double *x, const double *y, size_t n,
 		       struct pn_regression *out)
 {
 	double sw = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, det;
-	struct pn_regression fit = { 0 };
+	struct pn_regression line = { 0 };
 
 	if (!n)
 		return -EINVAL;
@@ -42,13 +42,13 @@ int pn_regression_line(const double *x, const double *y, size_t n,
 	det = sw * sxx - sx * sx;
 	/* All x equal: nothing is known about the slope. */
 	if (det > 1e-12 * sw * sxx)
-		fit.slope = fmax(0, (sw * sxy - sx * sy) / det);
-	fit.intercept = (sy - fit.slope * sx) / sw;
-	if (fit.intercept < 0) {
-		fit.intercept = 0;
-		fit.slope = sxy / sxx;
+		line.slope = fmax(0, (sw * sxy - sx * sy) / det);
+	line.intercept = (sy - line.slope * sx) / sw;
+	if (line.intercept < 0) {
+		line.intercept = 0;
+		line.slope = sxy / sxx;
 	}
-	residuals(x, y, n, &fit);
-	*out = fit;
+	residuals(x, y, n, &line);
+	*out = line;
 	return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fit -- the straight line y = a x + b through measured points.
+ * regression -- the straight line y = a x + b through measured points.
  *
- * Registration costs are modelled as a line over pages (Wu et al. 2003, paper
- * Region cache, section 8). Measured points span five decades, so the fit
- * minimises relative residuals (weights 1/y^2): otherwise the largest size
- * alone decides b. Both coefficients are kept from going below zero, since a
- * cost cannot be negative.
+ * The cost of a registration is modelled as a line over pages (Wu and others
+ * 2003; the paper Region cache, section 8). Measured points span five decades,
+ * so the line minimises relative residuals (weights 1/y^2): otherwise the
+ * largest size decides b by itself. Both coefficients are at least zero, since
+ * a cost cannot be negative.
  */
 #ifndef PN_BASE_REGRESSION_H
 #define PN_BASE_REGRESSION_H
@@ -20,8 +20,8 @@ struct pn_regression {
 	double max_residual;
 };
 
-/* Fits n points; y[i] > 0. n == 1 gives a line through the origin's slope 0.
- * -EINVAL: n is 0 or a y is not positive. */
+/* The line through n points; y[i] > 0. n == 1 gives a line of slope 0. -EINVAL:
+ * n is 0 or a y is not positive. */
 int pn_regression_line(const double *x, const double *y, size_t n,
 		       struct pn_regression *out);
 

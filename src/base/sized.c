@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 
-/* What a struct cannot be longer than: an uninitialised size is recognised
- * before memory behind the struct is read. */
+/* The longest possible struct: an uninitialised size is recognised before
+ * memory behind the struct is read. */
 #define MAX_BYTES 4096
 
 static int refuse_size(size_t size)
@@ -38,7 +38,7 @@ int pn_sized_copy(void *ours, size_t bytes, const void *theirs)
 	if (!theirs)
 		return -EINVAL;
 	memcpy(&size, theirs, sizeof(size));
-	/* One that has nothing but its size is the size of a pointer. */
+	/* A struct with nothing but its size has the size of a pointer. */
 	if (size < 2 * sizeof(size) || size > MAX_BYTES ||
 	    size % sizeof(uint32_t))
 		return refuse_size(size);

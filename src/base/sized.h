@@ -3,9 +3,9 @@
  * sized -- structs of the public API that begin with their size, so that
  * fields can be added to them (the rule of openat2(2)).
  *
- * A caller's struct may be shorter than ours, of an older header: missing
- * fields are zero. It may be longer, of a newer header, if what we do not know
- * is zero. Queries write what both sides know.
+ * The struct of a caller may be shorter than ours, of an older header: missing
+ * fields are zero. It may be longer, of a newer header, if the fields that we
+ * do not know are zero. A query writes the fields that both sides know.
  * Threads: any.
  */
 #ifndef PN_BASE_SIZED_H
@@ -17,12 +17,12 @@
 
 #include "base/compiler.h"
 
-/* Copies a caller's struct to *ours, whose length is bytes. -EINVAL: NULL, or a
- * size that cannot be (logged, once); -E2BIG: it is longer, and not zero there.
+/* Copies a caller's struct to *ours, which has `bytes` bytes. -EINVAL: NULL, or
+ * an impossible size (logged once); -E2BIG: it is longer, and not zero there.
  */
 int pn_sized_copy(void *ours, size_t bytes, const void *theirs);
 
-/* Whether a caller's struct is exactly ours. */
+/* Whether the struct of a caller has exactly our size. */
 static inline bool pn_sized_is(const void *theirs, size_t bytes)
 {
 	const size_t *size = theirs;
@@ -30,8 +30,8 @@ static inline bool pn_sized_is(const void *theirs, size_t bytes)
 	return size && *size == bytes;
 }
 
-/* A struct of exactly bytes: the caller's own if it is one, else a copy in
- * *ours. NULL: *ret says why, as above. */
+/* A struct of exactly `bytes` bytes: the caller's if it has that size, else a
+ * copy in *ours. NULL: *ret has the error, as above. */
 static inline const void *pn_sized_use(const void *theirs, void *ours,
 				       size_t bytes, int *ret)
 {
@@ -42,7 +42,7 @@ static inline const void *pn_sized_use(const void *theirs, void *ours,
 	return *ret ? NULL : ours;
 }
 
-/* Hands what a query found, *ours, to its caller. */
+/* Copies the answer of a query, *ours, to its caller. */
 static inline void pn_sized_answer(void *theirs, void *ours, size_t bytes)
 {
 	const size_t *asked = theirs;

@@ -26,25 +26,25 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* In front of every object: where it lives. */
+/* In front of every object: where it is. */
 struct tag {
-	void *heap;	 /* to be freed; NULL: it is on a board */
-	uint64_t number; /* of that board */
+	void *heap;	 /* to be freed; NULL: it is in a segment */
+	uint64_t number; /* of that segment */
 	struct pn_stats_block *block;
 } PN_ALIGNED(PN_CACHELINE);
 
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
-/* Under the lock, but that a forked child starts anew. */
+/* Under the lock, except that a forked child starts anew. */
 static struct {
 	unsigned char *map; /* NULL: there is none */
-	uint64_t number;    /* of the boards so far */
+	uint64_t number;    /* of the segments so far */
 	unsigned nlive;
 	pid_t pid;
 	char name[PN_STATS_PATH_BYTES]; /* in the folder */
-} board;
+} segment;
 
-/* Allocations that only the board refers to are not leaks. Weak: it is there
- * when the program has been built with a sanitizer that looks for them. */
+/* Allocations that only the segment refers to are not leaks. Weak: defined when
+ * the program was built with a sanitizer that looks for leaks. */
 extern void __lsan_register_root_region(const void *, size_t)
 	__attribute__((weak));
 extern void __lsan_unregister_root_region(const void *, size_t)
@@ -71,8 +71,8 @@ uint64_t pn_stats_namespace(void)
 	return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
 }
 
-/* The folder's descriptor. Anyone may make a folder of that name: one that is
- * not ours alone is not used. */
+/* The descriptor of the folder. Anyone may make a folder of that name: one that
+ * others may use is not used. */
 static int open_folder(bool make)
 {
 	char path[PN_STATS_PATH_BYTES];
@@ -101,7 +101,8 @@ static bool is_child(pid_t pid)
 	return !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT);
 }
 
-/* Removes what processes left that are no more; how many are children. */
+/* Removes the files of processes that have ended; returns how many are of
+ * children. */
 static unsigned sweep(int folder, uint64_t namespace)
 {
 	int fd = dup(folder);
@@ -160,12 +161,12 @@ static void write_head(struct pn_stats_head *head, uint64_t namespace)
 	snprintf(head->command, sizeof(head->command), "%s",
 		 program_invocation_short_name);
 	snprintf(head->library, sizeof(head->library), "%s", PN_VERSION);
-	/* Last: a reader that comes meanwhile sees no board yet. */
+	/* Last: a reader that comes meanwhile sees no segment yet. */
 	memcpy(head->magic, PN_STATS_MAGIC, sizeof(head->magic));
 }
 
-/* Makes room up to `end` before it is touched: a full file system would end
- * the process otherwise. */
+/* Allocates the pages up to `end` before they are touched: a full file system
+ * would end the process otherwise. */
 static int populate(unsigned char *map, size_t begin, size_t end)
 {
 	struct pn_range pages =
@@ -176,7 +177,8 @@ static int populate(unsigned char *map, size_t begin, size_t end)
 		       : 0;
 }
 
-/* No descriptor is kept: programs that close all theirs do no harm. */
+/* No descriptor is kept: a program that closes all its descriptors does no
+ * harm. */
 static int map_file(int folder, const char *name, unsigned char **out)
 {
 	int fd, ret = 0;
@@ -215,17 +217,17 @@ static int open_locked(void) PN_REQUIRES(&lock)
 	if (folder < 0)
 		return folder;
 	sweep(folder, namespace);
-	snprintf(board.name, sizeof(board.name), "%d-%llu", (int)getpid(),
+	snprintf(segment.name, sizeof(segment.name), "%d-%llu", (int)getpid(),
 		 (unsigned long long)namespace);
-	ret = map_file(folder, board.name, &map);
+	ret = map_file(folder, segment.name, &map);
 	close(folder);
 	if (ret)
 		return ret;
 	pn_assert(map);
 	write_head((struct pn_stats_head *)map, namespace);
-	board.map = map;
-	board.number++;
-	board.pid = getpid();
+	segment.map = map;
+	segment.number++;
+	segment.pid = getpid();
 	return 0;
 }
 
@@ -234,22 +236,22 @@ static void remove_file(void)
 	char folder[PN_STATS_PATH_BYTES], path[2 * PN_STATS_PATH_BYTES];
 
 	snprintf(path, sizeof(path), "%s/%s", pn_stats_folder(folder),
-		 board.name);
+		 segment.name);
 	unlink(path);
 }
 
 static void close_locked(void) PN_REQUIRES(&lock)
 {
 	remove_file();
-	munmap(board.map, PN_STATS_MAX_BYTES);
-	board.map = NULL;
+	munmap(segment.map, PN_STATS_MAX_BYTES);
+	segment.map = NULL;
 }
 
-/* A program may end with its contexts open. Its memory stays: threads may
+/* A program may end with its contexts open. The mapping stays: threads may
  * still run. */
 __attribute__((destructor)) static void remove_at_exit(void)
 {
-	if (board.map && board.pid == getpid())
+	if (segment.map && segment.pid == getpid())
 		remove_file();
 }
 
@@ -275,13 +277,13 @@ static size_t block_bytes(const struct pn_stats_kind *kind)
 
 static struct pn_stats_block *block_at(size_t at) PN_REQUIRES(&lock)
 {
-	return (struct pn_stats_block *)(board.map + at);
+	return (struct pn_stats_block *)(segment.map + at);
 }
 
-/* One of the same size that was freed, else new room; 0: there is none. */
+/* A freed block of the same size, else new room; 0: there is none. */
 static size_t find_room_locked(size_t bytes) PN_REQUIRES(&lock)
 {
-	struct pn_stats_head *head = (struct pn_stats_head *)board.map;
+	struct pn_stats_head *head = (struct pn_stats_head *)segment.map;
 	size_t at = head->head_bytes, used = atomic_load(&head->used);
 
 	for (; at < used; at += block_at(at)->bytes)
@@ -289,7 +291,7 @@ static size_t find_room_locked(size_t bytes) PN_REQUIRES(&lock)
 		    block_at(at)->bytes == bytes)
 			return at;
 	if (bytes > PN_STATS_MAX_BYTES - used ||
-	    populate(board.map, used, used + bytes))
+	    populate(segment.map, used, used + bytes))
 		return 0;
 	return used;
 }
@@ -301,17 +303,17 @@ static uint64_t place_of(const void *owner) PN_REQUIRES(&lock)
 	if (!owner)
 		return 0;
 	tag = (const struct tag *)owner - 1;
-	if (tag->heap || tag->number != board.number)
+	if (tag->heap || tag->number != segment.number)
 		return 0;
-	return (uint64_t)((unsigned char *)tag->block - board.map);
+	return (uint64_t)((unsigned char *)tag->block - segment.map);
 }
 
 static void *fill_block_locked(const struct pn_stats_kind *kind,
 			       const void *owner, size_t at) PN_REQUIRES(&lock)
 {
-	struct pn_stats_head *head = (struct pn_stats_head *)board.map;
+	struct pn_stats_head *head = (struct pn_stats_head *)segment.map;
 	struct pn_stats_block *block = block_at(at);
-	unsigned char *object = board.map + at + data_at(kind);
+	unsigned char *object = segment.map + at + data_at(kind);
 
 	memset((void *)block, 0, block_bytes(kind));
 	block->bytes = block_bytes(kind);
@@ -323,12 +325,13 @@ static void *fill_block_locked(const struct pn_stats_kind *kind,
 	snprintf(block->kind, sizeof(block->kind), "%s", kind->name);
 	memcpy(block + 1, kind->fields,
 	       kind->nfields * sizeof(struct pn_stats_field));
-	((struct tag *)object)[-1] = (struct tag){ NULL, board.number, block };
+	((struct tag *)object)[-1] =
+		(struct tag){ NULL, segment.number, block };
 	/* Readers pair with it by reading live and used before the rest. */
 	atomic_store_explicit(&block->live, 1, memory_order_release);
 	if (at + block->bytes > atomic_load(&head->used))
 		atomic_store(&head->used, at + block->bytes);
-	board.nlive++;
+	segment.nlive++;
 	if (__lsan_register_root_region)
 		__lsan_register_root_region(block, block->bytes);
 	return object;
@@ -341,13 +344,13 @@ static void *alloc_shown(const struct pn_stats_kind *kind, const void *owner)
 	int ret = 0;
 
 	pn_lock(&lock);
-	if (!board.map)
+	if (!segment.map)
 		ret = open_locked();
-	if (board.map)
+	if (segment.map)
 		at = find_room_locked(block_bytes(kind));
 	if (at)
 		object = fill_block_locked(kind, owner, at);
-	else if (board.map && !board.nlive)
+	else if (segment.map && !segment.nlive)
 		close_locked();
 	pn_unlock(&lock);
 	if (!object)
@@ -391,18 +394,18 @@ void pn_stats_free(void *object)
 		return;
 	}
 	pn_lock(&lock);
-	if (board.map && tag->number == board.number) {
+	if (segment.map && tag->number == segment.number) {
 		atomic_store(&tag->block->live, 0);
 		if (__lsan_unregister_root_region)
 			__lsan_unregister_root_region(tag->block,
 						      tag->block->bytes);
-		if (!--board.nlive)
+		if (!--segment.nlive)
 			close_locked();
 	}
 	pn_unlock(&lock);
 }
 
-/* The copy moves to where the board was, so that pointers stay good. */
+/* The copy moves to the address of the segment, so that pointers stay valid. */
 static void make_private(unsigned char *map)
 {
 	size_t used = atomic_load(&((struct pn_stats_head *)map)->used);
@@ -438,10 +441,10 @@ void pn_stats_in_child(void) PN_NO_THREAD_SAFETY
 {
 	/* Another thread of the parent may have held it. */
 	lock = (struct pn_mutex){ PTHREAD_MUTEX_INITIALIZER };
-	if (!board.map)
+	if (!segment.map)
 		return;
-	make_private(board.map);
-	board.map = NULL;
-	board.number++; /* what is still there is nobody's board */
-	board.nlive = 0;
+	make_private(segment.map);
+	segment.map = NULL;
+	segment.number++; /* objects of the old segment are in no segment now */
+	segment.nlive = 0;
 }

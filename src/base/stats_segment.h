@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * board -- what a process shows of itself while it runs: its counters.
+ * stats_segment -- the counters of a process in shared memory, for other
+ * processes to read.
  *
- * The objects that count (contexts, caches, endpoints, ...) live in a file of
+ * The objects that count (contexts, caches, endpoints, ...) are in a file of
  * shared memory, so that others can read their counters at any time, also when
  * the process is stuck or stopped, or was killed a moment ago. Nothing is
- * published and no thread is needed: counting is what it was, an increment in
- * memory, and a reader finds the counters where they are.
+ * copied and no thread is needed: counting is an increment in memory, and a
+ * reader finds the counters where they are.
  *
  * Nouns
- *   board   the file, /dev/shm/pinion-UID/PID-NAMESPACE, mode 0600 in a folder
- *           0700: private to the user. One per process; its format is below,
- *           board_read.h reads it.
- *   block   an object on the board, or a table of rows: which kind it is, where
- *           its fields are, and the object itself.
- *   field   a counter, gauge or text of a block: name, type, place and width.
- *           Blocks describe themselves, so that a reader needs no table that
- *           could be of another version than the program.
- *   owner   a block may belong to another (a thread's hits to its cache):
- *           fields of one name add up.
+ *   segment  the file, /dev/shm/pinion-UID/PID-NAMESPACE, mode 0600 in a folder
+ *            0700: private to the user. One per process; its format is below,
+ *            and tools/pinion has the reader.
+ *   block    an object in the segment, or a table of rows: which kind it is,
+ *            where its fields are, and the object itself.
+ *   field    a counter, gauge or text of a block: name, type, place and width.
+ *            Blocks describe themselves, so that a reader needs no table that
+ *            could be of another version than the program.
+ *   owner    a block may belong to another (a thread's hits to its cache):
+ *            fields of one name add up.
  *
- * Life: the first pn_stats_alloc() makes the file, freeing the last block
+ * Life: the first pn_stats_alloc() makes the file; freeing the last block
  * removes it, and so does exit(). What a crash leaves behind is removed by the
- * next process of the same user, by whoever reads, and at the end of a `pinion
+ * next process of the same user, by readers, and at the end of a `pinion
  * mpirun`.
- * Where there can be no board (no /dev/shm, no room in it, too old a kernel),
- * objects live on the heap and nobody sees them: pn_stats_alloc() fails only
+ * Where there can be no segment (no /dev/shm, no room in it, too old a kernel),
+ * objects are on the heap and nobody sees them: pn_stats_alloc() fails only
  * without memory.
  *
  * At rest: blocks lie one behind the other from head_bytes to `used`; a freed
- * block is taken again by the next one of its size.
- * Threads: any. fork: the child's copy of the board becomes private memory
- * (pn_stats_in_child()); its own begins with its next block.
+ * block is reused by the next one of its size.
+ * Threads: any. fork: the child's copy of the segment becomes private memory
+ * (pn_stats_in_child()); its own segment begins with its next block.
  * Caveat: a reader sees each counter as it is, not all as of one moment.
  */
 #ifndef PN_BASE_STATS_SEGMENT_H
@@ -46,7 +47,7 @@ enum pn_stats_type {
 	PN_STATS_COUNTER, /* grows */
 	PN_STATS_GAUGE,
 	PN_STATS_BYTES,	  /* a gauge */
-	PN_STATS_ADDRESS, /* or another number that is written in hex */
+	PN_STATS_ADDRESS, /* or another number printed in hex */
 	PN_STATS_TEXT,	  /* ends with 0, or with its width */
 	PN_STATS_REAL,	  /* a double */
 	PN_STATS_NTYPES
@@ -76,25 +77,25 @@ struct pn_stats_kind {
 	unsigned nfields;
 };
 
-/* An object of a kind, zeroed and aligned to a cache line. owner: an object on
- * the board that it belongs to, or NULL. shown: on the board; else on the
+/* An object of a kind, zeroed and aligned to a cache line. owner: an object in
+ * the segment that it belongs to, or NULL. shown: in the segment; else on the
  * heap. NULL: no memory. */
 void *pn_stats_alloc(const struct pn_stats_kind *kind, const void *owner,
 		     bool shown);
 
-/* NULL is fine. In a forked child, leaves what is the parent's alone. */
+/* NULL is fine. In a forked child, leaves the objects of the parent alone. */
 void pn_stats_free(void *object);
 
-/* Whether no counter of an object has been counted below zero; for checkers. */
+/* Whether no counter of an object is below zero; for checkers. */
 bool pn_stats_counters_valid(const struct pn_stats_kind *kind,
 			     const void *object);
 
-/* In a forked child, before it uses anything that is on the board. */
+/* In a forked child, before it uses anything in the segment. */
 void pn_stats_in_child(void);
 
-/* Removes the boards of processes of this user that are no more, as far as
- * their numbers mean something here. How many there still are of children of
- * the process that calls, zombies included. */
+/* Removes the segments of processes of this user that have ended, as far as
+ * their pids mean something here. Returns how many segments there are of
+ * children of the calling process, zombies included. */
 unsigned pn_stats_sweep(void);
 
 /* --- the format ----------------------------------------------------------- */

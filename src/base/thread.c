@@ -14,19 +14,21 @@
 _Thread_local struct pn_thread *pn_thread_current;
 
 /* Protects what follows, and `local` of every context against a key that is
- * given back. */
+ * being freed. */
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct {
 	bool taken;
-	unsigned telling; /* threads inside `ended` */
+	unsigned nending; /* threads inside `ended` */
 	void (*ended)(void *value);
 } keys[PN_THREAD_KEYS] PN_GUARDED_BY(&lock);
-static int nkeys PN_GUARDED_BY(&lock); /* the highest ever taken, and 1 */
+static int nkeys
+	PN_GUARDED_BY(&lock); /* 1 above the highest key ever allocated */
 static struct pn_list contexts PN_GUARDED_BY(&lock) = { &contexts, &contexts };
-static pthread_cond_t told = PTHREAD_COND_INITIALIZER; /* `telling` is 0 */
+static pthread_cond_t ended_cond =
+	PTHREAD_COND_INITIALIZER; /* `nending` is 0 */
 
 /* fork() may come while another thread holds the lock. The child has one
- * thread; contexts of the others stay listed, for nobody. */
+ * thread; the contexts of the others stay listed, unused. */
 static void before_fork(void) PN_NO_THREAD_SAFETY
 {
 	pn_lock(&lock);
@@ -37,8 +39,8 @@ static void after_fork(void) PN_NO_THREAD_SAFETY
 	pn_unlock(&lock);
 }
 
-/* Those who were telling are not here to end it. What the thread had is the
- * parent's; the kernel has wiped it, if it can. */
+/* The threads that were inside `ended` do not exist here. What the thread had
+ * belongs to the parent; the kernel has wiped it, if it can. */
 static void in_child(void) PN_NO_THREAD_SAFETY
 {
 	struct pn_thread *self = pn_thread_current;
@@ -46,8 +48,8 @@ static void in_child(void) PN_NO_THREAD_SAFETY
 	if (self)
 		memset(self->local, 0, (size_t)nkeys * sizeof(*self->local));
 	for (int key = 0; key < nkeys; key++)
-		keys[key].telling = 0;
-	pn_assert(!pthread_cond_init(&told, NULL));
+		keys[key].nending = 0;
+	pn_assert(!pthread_cond_init(&ended_cond, NULL));
 	pn_unlock(&lock);
 }
 
@@ -64,9 +66,9 @@ void pn_thread_init(struct pn_thread *thread)
 	pn_unlock(&lock);
 }
 
-/* Takes the context's first pointer from *key on, which goes behind it; *ended
- * is whom to tell, or NULL. NULL: there is none. From here until told_of() the
- * key's owner stays, since giving the key back waits. */
+/* Removes the first pointer of the context from *key on; *key goes behind it,
+ * and *ended is the function to call, or NULL. NULL: there is none. Until
+ * end_done() the owner of the key stays, since freeing the key waits. */
 static void *take_local(struct pn_thread *thread, int *key,
 			void (**ended)(void *value))
 {
@@ -79,17 +81,17 @@ static void *take_local(struct pn_thread *thread, int *key,
 	if (value) {
 		thread->local[*key - 1] = NULL;
 		*ended = keys[*key - 1].taken ? keys[*key - 1].ended : NULL;
-		keys[*key - 1].telling++;
+		keys[*key - 1].nending++;
 	}
 	pn_unlock(&lock);
 	return value;
 }
 
-static void told_of(int key)
+static void end_done(int key)
 {
 	pn_lock(&lock);
-	if (!--keys[key].telling)
-		pthread_cond_broadcast(&told);
+	if (!--keys[key].nending)
+		pthread_cond_broadcast(&ended_cond);
 	pn_unlock(&lock);
 }
 
@@ -102,7 +104,7 @@ void pn_thread_fini(struct pn_thread *thread)
 	while ((value = take_local(thread, &key, &ended))) {
 		if (ended)
 			ended(value);
-		told_of(key - 1);
+		end_done(key - 1);
 	}
 	pn_lock(&lock);
 	pn_list_remove(&thread->link);
@@ -111,9 +113,9 @@ void pn_thread_fini(struct pn_thread *thread)
 
 /* --- contexts of the system's threads ------------------------------------- */
 
-/* `local` begins a page, and all its pages are wiped in children: whatever kind
- * of fork made the child, it finds no pointer there and goes the slow way,
- * where it is asked whose process this is. */
+/* `local` begins a page, and the kernel wipes all its pages in children:
+ * whatever kind of fork made the child, it finds no pointer there and takes the
+ * slow path, which checks the process. */
 static size_t head_bytes(size_t page)
 {
 	return (offsetof(struct pn_thread, local) + page - 1) & ~(page - 1);
@@ -148,7 +150,7 @@ static void thread_free(struct pn_thread *thread)
 
 static void thread_exits(void *arg)
 {
-	/* A child without handlers may not take the lock. */
+	/* A child in which no handler ran may not take the lock. */
 	if (pn_process_is_unusable())
 		return;
 	pn_thread_fini(arg);
@@ -224,8 +226,8 @@ void pn_thread_key_free(int key)
 {
 	pn_lock(&lock);
 	clear_key(key);
-	while (keys[key].telling)
-		pthread_cond_wait(&told, &lock.pthread);
+	while (keys[key].nending)
+		pthread_cond_wait(&ended_cond, &lock.pthread);
 	keys[key].taken = false;
 	pn_unlock(&lock);
 }

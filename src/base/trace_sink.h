@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * event -- where the library says what it did, for whoever wants to know.
+ * trace_sink -- where the library records what it did.
  *
- * An event is numbers; what they mean is the business of those who record
- * (cache/trace_event.h has the words) and of those who read (trace/). A sink is
- * what takes events; there is one in a process or none, and base does not know
- * what it does with them. trace/record.h brings one that writes a file.
+ * An event is a set of numbers. Those who record define what they mean
+ * (cache/trace_event.h), and readers know it (tools/trace/). A sink takes
+ * events. A process has one sink or none, and base does not know what it does
+ * with events; that of trace/record.h writes a file.
  *
- * Whoever records asks pn_trace_sink() first and keeps the answer where its
- * fast path looks anyway: recording that is off costs what that look costs.
+ * Whoever records calls pn_trace_sink() once and keeps the answer where its
+ * fast path looks anyway: while no trace is recorded, that look is all it
+ * costs.
  *
- * Two ways to record. pn_event_record() may allocate and call the system; it
- * does not wait for other threads. pn_event_record_noalloc() does neither and
- * may be called inside an allocator; it loses events when too many come before
- * the next loud one, and the sink counts these.
+ * There are two ways to record. record() may allocate and make system calls; it
+ * does not wait for other threads. record_noalloc() does neither and may be
+ * called inside an allocator; it loses events when too many come before the
+ * next record(), and the sink counts the losses.
  * Threads: any. A sink stays until the process ends, so that a pointer to it
- * never dangles; it takes nothing any more after its end, nor in a forked
- * child.
+ * never dangles; it ignores events after its end and in a forked child.
  */
 #ifndef PN_BASE_TRACE_SINK_H
 #define PN_BASE_TRACE_SINK_H
@@ -27,16 +27,16 @@
 #define PN_EVENT_NO_PEER UINT32_MAX
 
 struct pn_trace_event {
-	uint64_t time_ns; /* of the clock of the device concerned; a quiet
-			   * event gets that of the next loud one */
+	uint64_t time_ns; /* of the clock of the device; record_noalloc() takes
+			     that of the next record() */
 	uint64_t addr, len;
 	uint64_t site;	 /* call site; 0: not known */
-	uint64_t handle; /* pairs what begins with what ends it */
+	uint64_t handle; /* the same in the event that ends what this begins */
 	uint32_t peer;	 /* PN_EVENT_NO_PEER: none */
 	uint32_t thread; /* numbered from 1 by the sink; 0: not known */
-	uint16_t source; /* who of several records, from 1; 0: not known */
+	uint16_t source; /* the number of the recorder, from 1; 0: not known */
 	uint16_t flags;
-	uint16_t more; /* so many events that belong to this one follow */
+	uint16_t more; /* so many events of the same call follow */
 	uint8_t kind, op;
 	uint8_t decision, reason;
 	uint16_t reserved;
@@ -47,9 +47,9 @@ struct pn_trace_sink {
 		       const struct pn_trace_event *e);
 	void (*record_noalloc)(struct pn_trace_sink *sink,
 			       const struct pn_trace_event *e);
-	/* A number for somebody who will record (its events' `source`), with
-	 * the event that says so and `bytes` bytes about it; 0: none is left.
-	 */
+	/* Returns a number for a new recorder (the `source` of its events), and
+	 * records the event that opens it with `bytes` bytes about it; 0: no
+	 * number is left. */
 	uint16_t (*add_source)(struct pn_trace_sink *sink,
 			       const struct pn_trace_event *e,
 			       const void *about, uint16_t bytes);
@@ -57,7 +57,7 @@ struct pn_trace_sink {
 
 extern struct pn_trace_sink *_Atomic pn_trace_sink_installed;
 
-/* The sink of this process; NULL: nobody records. */
+/* The sink of this process; NULL: no trace is recorded. */
 static inline struct pn_trace_sink *pn_trace_sink(void)
 {
 	/* Pairs with the release in pn_trace_sink_install(). */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pins that are begun now and finished later.
+ * Asynchronous pins: started now, finished later.
  *
- * pn_cache_pin_start() plans at once; what is left of the plan (registering, or
- * planning again when there is room) the worker does, or whoever waits for it
- * first: taking it out of the queue makes it theirs. The parts that were there
- * from the beginning are promised: usable at once, whatever becomes of the
- * rest.
+ * pn_cache_pin_start() plans at once. The rest (registering, or planning again
+ * when there is room) is done by the worker or by the first thread that waits
+ * for the pin: whoever takes the plan out of the queue carries it out. Segments
+ * that were cached at the start are available to the user at once, whatever
+ * becomes of the rest.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,29 +17,29 @@
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
-/* --- beginning ------------------------------------------------------------ */
+/* --- start ---------------------------------------------------------------- */
 
-/* Holds the parts that are there for the user, whatever becomes of the plan.
- * Those for which there is no slot are there when all are. */
-static int promise(struct pn_plan *plan)
+/* Holds the cached segments for the user, whatever becomes of the plan. One for
+ * which no slot is free becomes available with the others. */
+static int hold_available(struct pn_plan *plan)
 {
 	plan->available = calloc(plan->nsegments, sizeof(*plan->available));
 	if (plan->nsegments && !plan->available)
 		return -ENOMEM;
 	for (unsigned i = 0; i < plan->nsegments; i++) {
-		struct pn_segment *part = &plan->segments[i];
+		struct pn_segment *segment = &plan->segments[i];
 
-		if (atomic_load(&part->region->state) == PN_REGION_PENDING)
+		if (atomic_load(&segment->region->state) == PN_REGION_PENDING)
 			continue;
-		plan->available[i] = *part;
-		if (pn_plan_hold(plan, part->region, &plan->available[i]))
+		plan->available[i] = *segment;
+		if (pn_plan_hold(plan, segment->region, &plan->available[i]))
 			plan->available[i].region = NULL;
 	}
 	plan->navailable = plan->nsegments;
 	return 0;
 }
 
-static void abandon(struct pn_plan *plan)
+static void undo_plan(struct pn_plan *plan)
 {
 	unsigned nfresh = plan->nfresh;
 
@@ -49,7 +49,7 @@ static void abandon(struct pn_plan *plan)
 	pn_plan_wake(plan, nfresh);
 }
 
-/* Hands a plan to the worker; the pin stands for it meanwhile. */
+/* Queues a plan for the worker; the pin refers to it meanwhile. */
 static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
 {
 	struct pn_cache *cache = plan->cache;
@@ -69,7 +69,7 @@ static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
 	return -EINPROGRESS;
 }
 
-static bool only_takes_time(int ret)
+static bool can_be_retried(int ret)
 {
 	return ret == -EAGAIN || ret == -EXFULL || ret == -ENOBUFS ||
 	       ret == -EACCES;
@@ -92,18 +92,19 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	pn_plan_init(plan, cache, flags, &plan->buffer, 1,
 		     &plan->first_segment);
 	plan->buffer = buffer;
-	/* Parts that are there stay usable; one alone is there or is not. */
+	/* Cached segments stay usable: no merging. A single segment is there as
+	 * a whole or not at all. */
 	if (!pn_cache_one_segment(cache))
 		plan->no_merge = true;
 	plan->pins = pn_pins_self(cache);
 	ret = plan->pins ? pn_plan_try(plan) : -ENOMEM;
 	if (ret == -EAGAIN)
 		pn_asymmetric_store(plan->wait.slot, NULL);
-	if (only_takes_time(ret) || (!ret && plan->nfresh)) {
-		ret = promise(plan);
+	if (can_be_retried(ret) || (!ret && plan->nfresh)) {
+		ret = hold_available(plan);
 		if (!ret)
 			return enqueue(plan, pin);
-		abandon(plan);
+		undo_plan(plan);
 	} else if (!ret) {
 		ret = pn_plan_finish(plan, pin);
 	}
@@ -114,7 +115,7 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	return ret;
 }
 
-/* --- ending --------------------------------------------------------------- */
+/* --- end ------------------------------------------------------------------ */
 
 bool pn_plan_take_locked(struct pn_cache *cache, struct pn_plan *plan)
 	PN_REQUIRES(&cache->lock)
@@ -146,7 +147,7 @@ static void trace_ready(const struct pn_plan *plan,
 	pn_cache_trace_ready(plan->cache, pin, &outcome);
 }
 
-/* The plan is done: its outcome becomes the pin's. */
+/* The plan is done: its result becomes that of the pin. */
 static int collect_pin(struct pinion_pin *pin)
 {
 	struct pn_plan *plan = pin->internal[0];
@@ -175,7 +176,7 @@ int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin)
 	return collect_pin(pin);
 }
 
-/* If nobody has begun it: does it here rather than wait. */
+/* Carries the plan out if nobody has begun to. */
 static void run_if_queued(struct pn_cache *cache, struct pn_plan *plan)
 {
 	PN_NO_CANCEL();
@@ -188,8 +189,8 @@ static void run_if_queued(struct pn_cache *cache, struct pn_plan *plan)
 		pn_plan_run(plan);
 }
 
-/* A thread that is canceled while it sleeps leaves the plan to whoever waits
- * next; whoever carries it out does not need the sleeper. */
+/* A thread that is canceled while it sleeps leaves the plan to the next thread
+ * that waits; the one that carries it out does not need the sleeper. */
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
 {
 	struct pn_plan *plan = pin->internal[0];

@@ -7,22 +7,23 @@
 #include "base/log.h"
 #include "base/process.h"
 
-/* Values of refresh_ns: somebody is at it; below, a time. */
+/* A value of refresh_ns: some thread is reading the limits; smaller values are
+ * times. */
 #define REFRESHING (PN_FOREVER - 1)
 
 #define MIB(bytes) ((bytes) >> 20)
 
 /* The process's budget. */
 static struct {
-	/* Held while limits are read, so that the last who reads has the last
-	 * word; taken before lock. */
+	/* Held while limits are read, so that the last reader publishes last;
+	 * taken before lock. */
 	struct pn_mutex deriving;
 	struct pn_mutex lock;
 	struct pn_list members;	  /* lock */
 	unsigned nmembers;	  /* lock */
 	_Atomic unsigned nlate;	  /* members whose kernel uncharges late */
 	const char *derived_from; /* lock */
-	size_t raised_to;	  /* deriving; as was said last */
+	size_t raised_to;	  /* deriving; as logged last */
 	/* deriving: what the system's limits gave last, and from which of the
 	 * devices' limits; nreads counts the readings. */
 	struct pn_derive derived_with;
@@ -35,11 +36,6 @@ static struct {
 	struct pn_sharers sharers;
 } process;
 
-static size_t smaller(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
 static void sharers_init(struct pn_sharers *sharers) PN_NO_THREAD_SAFETY
 {
 	pn_mutex_init(&sharers->lock);
@@ -47,7 +43,7 @@ static void sharers_init(struct pn_sharers *sharers) PN_NO_THREAD_SAFETY
 	pn_assert(!pthread_cond_init(&sharers->left, NULL));
 }
 
-/* Also in a forked child, whatever the parent's other threads held. */
+/* Also in a forked child, whatever the other threads of the parent held. */
 static void process_init(void) PN_NO_THREAD_SAFETY
 {
 	pn_mutex_init(&process.deriving);
@@ -72,7 +68,7 @@ static void process_begin(void)
 	pn_process_atfork(NULL, NULL, process_init);
 }
 
-/* --- what there may be ---------------------------------------------------- */
+/* --- limits --------------------------------------------------------------- */
 
 static void add_limits(struct pn_derive *from, const struct pn_budget *budget)
 {
@@ -85,7 +81,7 @@ static bool is_shared(const struct pn_derive *from)
 	return from->by_user && from->hard != SIZE_MAX;
 }
 
-/* What the members of the process say. */
+/* What the members of the process ask for. */
 struct terms {
 	struct pn_derive from;
 	size_t given;	/* SIZE_MAX: not */
@@ -110,8 +106,8 @@ static void read_terms(struct terms *terms)
 		if (budget->nprocesses > terms->from.nprocesses)
 			terms->from.nprocesses = budget->nprocesses;
 		if (budget->process_max_bytes)
-			terms->given = smaller(terms->given,
-					       budget->process_max_bytes);
+			terms->given = pn_min_size(terms->given,
+						   budget->process_max_bytes);
 		if (budget->capped && max > terms->largest)
 			terms->largest = max;
 		if (!budget->capped ||
@@ -123,8 +119,8 @@ static void read_terms(struct terms *terms)
 		terms->sum = SIZE_MAX;
 }
 
-/* Members without a cap follow. What the kernel charges stays below the sum of
- * the caps, too. */
+/* Sets the budget of the process; members without a cap follow. What the kernel
+ * charges stays below the sum of the caps, too. */
 static void publish(size_t max_bytes, size_t sum, const char *derived_from)
 {
 	struct pn_list *pos;
@@ -132,7 +128,7 @@ static void publish(size_t max_bytes, size_t sum, const char *derived_from)
 	pn_lock(&process.lock);
 	process.derived_from = derived_from;
 	atomic_store(&process.max_bytes, max_bytes);
-	atomic_store(&process.account.max_bytes, smaller(max_bytes, sum));
+	atomic_store(&process.account.max_bytes, pn_min_size(max_bytes, sum));
 	pn_list_for_each (pos, &process.members) {
 		struct pn_budget *budget =
 			pn_container_of(pos, struct pn_budget, member);
@@ -190,7 +186,7 @@ static void derive_process(bool read_again)
 	max = terms.given;
 	if (max == SIZE_MAX) {
 		max = derive_bytes(&terms.from, read_again, &why);
-		raised = smaller(terms.largest, terms.from.hard);
+		raised = pn_min_size(terms.largest, terms.from.hard);
 		log_raised(max, raised > max ? raised : 0);
 		if (raised > max) {
 			max = raised;
@@ -232,9 +228,9 @@ static size_t most_regions(const struct pn_budget *budget)
 	return most;
 }
 
-/* A limit that was the devices' own grows with them. A device may have
- * registered something before it had an account, to find out about the kernel:
- * that may be late. */
+/* A number of regions that was the limit of the devices grows with them. A
+ * device may have registered something before it had an account, to test the
+ * kernel: that may be late. */
 void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
 {
 	size_t before = most_regions(budget);
@@ -271,7 +267,7 @@ static void limit_regions(struct pn_budget *budget, size_t max_regions)
 {
 	if (max_regions)
 		atomic_store(&budget->max_regions,
-			     smaller(max_regions, most_regions(budget)));
+			     pn_min_size(max_regions, most_regions(budget)));
 }
 
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
@@ -290,7 +286,8 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 		atomic_store(&budget->refresh_ns, pn_clock_ns() + PN_NS_PER_S);
 }
 
-/* Whether a device's kernel uncharges late: others look at it, too. */
+/* Whether the kernel uncharges late for a device: then other members look at
+ * it, too. */
 static bool may_be_late(const struct pn_budget *budget)
 {
 	for (unsigned i = 0; i < budget->ndevices; i++)
@@ -360,9 +357,9 @@ void pn_budget_close(struct pn_budget *budget)
 		derive_process(false);
 }
 
-/* --- looking -------------------------------------------------------------- */
+/* --- refreshing ----------------------------------------------------------- */
 
-/* One thread at a time, and for a hundredth of the time at most: there may be
+/* One thread at a time, and for at most a hundredth of the time: there may be
  * thousands of processes. */
 static void refresh_limit(struct pn_budget *budget,
 			  _Atomic uint64_t *refresh_ns)
@@ -380,7 +377,7 @@ static void refresh_limit(struct pn_budget *budget,
 	took = pn_clock_ns() - start;
 	took = took * 100 > PN_NS_PER_S ? took * 100 : PN_NS_PER_S;
 	due = REFRESHING;
-	/* A resize meanwhile has the last word. */
+	/* A resize meanwhile has precedence. */
 	atomic_compare_exchange_strong(refresh_ns, &due, start + took);
 }
 
@@ -410,7 +407,7 @@ static void refresh_late(struct pn_budget *budget)
 	set_late(budget, late);
 }
 
-/* Members that register nothing do not look themselves. */
+/* Members that register nothing do not refresh themselves. */
 static void refresh_members(void)
 {
 	struct pn_list *pos;
@@ -434,10 +431,11 @@ void pn_budget_refresh(struct pn_budget *budget)
 		refresh_late(budget);
 }
 
-/* --- taking --------------------------------------------------------------- */
+/* --- charging ------------------------------------------------------------- */
 
 /* Adds n to *used unless that exceeds max - reserve. */
-static bool take(_Atomic size_t *used, size_t n, size_t max, size_t reserve)
+static bool add_below(_Atomic size_t *used, size_t n, size_t max,
+		      size_t reserve)
 {
 	size_t now = atomic_load_explicit(used, memory_order_relaxed);
 
@@ -448,7 +446,7 @@ static bool take(_Atomic size_t *used, size_t n, size_t max, size_t reserve)
 	return true;
 }
 
-static void note_peak(_Atomic size_t *peak_bytes, const _Atomic size_t *bytes)
+static void update_peak(_Atomic size_t *peak_bytes, const _Atomic size_t *bytes)
 {
 	size_t now = atomic_load(bytes), peak = atomic_load(peak_bytes);
 
@@ -459,29 +457,29 @@ static void note_peak(_Atomic size_t *peak_bytes, const _Atomic size_t *bytes)
 
 static bool charge_process(size_t bytes)
 {
-	if (!take(&process.bytes, bytes, atomic_load(&process.max_bytes),
-		  atomic_load(&process.late_bytes)))
+	if (!add_below(&process.bytes, bytes, atomic_load(&process.max_bytes),
+		       atomic_load(&process.late_bytes)))
 		return false;
-	note_peak(&process.peak_bytes, &process.bytes);
+	update_peak(&process.peak_bytes, &process.bytes);
 	return true;
 }
 
 bool pn_budget_charge(struct pn_budget *budget, size_t bytes, size_t regions)
 {
-	if (!take(&budget->bytes, bytes, atomic_load(&budget->max_bytes),
-		  atomic_load(&budget->late_bytes)))
+	if (!add_below(&budget->bytes, bytes, atomic_load(&budget->max_bytes),
+		       atomic_load(&budget->late_bytes)))
 		return false;
-	if (!take(&budget->regions, regions, atomic_load(&budget->max_regions),
-		  0))
-		goto give_bytes;
+	if (!add_below(&budget->regions, regions,
+		       atomic_load(&budget->max_regions), 0))
+		goto uncharge_bytes;
 	if (budget->in_process && !charge_process(bytes))
-		goto give_regions;
-	note_peak(&budget->peak_bytes, &budget->bytes);
+		goto uncharge_regions;
+	update_peak(&budget->peak_bytes, &budget->bytes);
 	return true;
 
-give_regions:
+uncharge_regions:
 	atomic_fetch_sub(&budget->regions, regions);
-give_bytes:
+uncharge_bytes:
 	atomic_fetch_sub(&budget->bytes, bytes);
 	return false;
 }

@@ -1,42 +1,45 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * budget -- how much memory may be kept pinned, in bytes and regions.
+ * budget -- how much memory may be pinned, in bytes and regions.
  *
- * One budget stands for everything that a context has pinned (rule 5): cached
+ * A budget is charged for everything that a context has pinned (rule 5): cached
  * regions in use or not, regions being deregistered, heap slabs, bounce
- * buffers. Whoever wants to register takes room first and gives it back when
- * the device has deregistered, not before. On kernels that unpin late, the
- * device's dying bytes count too. Several rails share one budget: each has a
- * cache, and one that finds no room has the others give up what they do not
+ * buffers. Whoever wants to register charges the budget first, and uncharges it
+ * when the device has deregistered, not before. On kernels that unpin late, the
+ * late bytes of the device count, too. Several rails share one budget: each has
+ * a cache, and a cache that finds no room has the others evict what they do not
  * use.
- * Bytes are those of 4 KiB pages. Where the kernel charges more (a huge page is
- * charged whole by `soft`), the devices see to it that the charge stays below
- * the limit, too (device/account.h): registering fails with -ENOMEM then, and
- * who registers makes room as for every limit of a device.
+ * Bytes are those of 4 KiB pages. Where the kernel charges more (`soft` charges
+ * a huge page whole), the devices keep the charge of the kernel below the
+ * limit, too (device/account.h): registering fails with -ENOMEM then, and the
+ * caller reclaims as for every limit of a device.
  *
  * The process's budget bounds the bytes of all contexts together, since the
- * limits behind it are the process's or the user's. A budget made by
- * pn_budget_open() counts there, too, and its devices have the process's
- * account; one made by pn_budget_init() stands alone, as do those of devices in
- * virtual time, which pin nothing. What the process's budget is:
+ * limits behind it are those of the process or the user. A budget made by
+ * pn_budget_open() counts there, too, and its devices have the account of the
+ * process; one made by pn_budget_init() is independent, as are those of devices
+ * in virtual time, which pin nothing. The process's budget is
  *   given     the least process_max_bytes of the open contexts; else
- *   derived   (derive.h) from the limits of all their devices; and if a context
- *             was given a larger max_bytes, that, but not more than the hard
- *             limit of the devices: asking by number goes beyond the three
- *             quarters, not beyond what the kernel allows. A line says so.
- * A context's max_bytes, where given, is its cap; else it is the process's
- * budget, and follows it. What the kernel charges for all contexts together
+ *   derived   (derive.h) from the limits of all their devices. If a context was
+ *             given a larger max_bytes, the budget is raised to that, but not
+ *             above the hard limit of the devices: an explicit number goes
+ *             beyond the three quarters, not beyond what the kernel allows. A
+ *             log line says so.
+ * The max_bytes of a context, where given, is its cap; else it is the process's
+ * budget and follows it. What the kernel charges for all contexts together
  * stays below the process's budget, and below the sum of the caps where each
- * context has one; which context a charge is for, the kernel does not tell.
- * Found out when a context opens, closes or is resized, and where processes of
+ * context has one; the kernel does not say which context a charge is for. The
+ * limits are read when a context opens or is resized, and where processes of
  * the user share the limit, again about once a second while something is
- * registered, and when the kernel refuses. A forked child begins with none.
+ * registered, and when the kernel refuses to pin. A forked child begins without
+ * contexts.
  *
- * Threads: any; taking is a compare-and-swap, so it never goes over. A budget's
- * devices are added before the first one pins. Caches come and go at any time;
- * whoever walks them holds a reference to one (pn_sharers), not a lock.
- * At rest: used <= max, except after a resize below what is in use; the
- * process's bytes are the sum of its members'.
+ * Threads: any; charging is a compare-and-swap, so that a limit is never
+ * exceeded. The devices of a budget are added before the first one pins. Caches
+ * come and go at any time; who walks them holds a reference to one
+ * (pn_sharers), not a lock.
+ * At rest: used <= max, except after a resize below what is in use; the bytes
+ * of the process are the sum of those of its members.
  */
 #ifndef PN_CACHE_BUDGET_H
 #define PN_CACHE_BUDGET_H
@@ -52,11 +55,12 @@
 #include "device/account.h"
 #include "device/device.h"
 
-/* Caches that make room for each other (reclaim.c). The lock is a leaf. */
+/* The caches that share a budget and reclaim in each other (reclaim.c). The
+ * lock is a leaf. */
 struct pn_sharers {
 	struct pn_mutex lock;
 	struct pn_list caches; /* lock */
-	pthread_cond_t left;   /* nobody has the reference any more */
+	pthread_cond_t left; /* a cache that leaves has no reference any more */
 };
 
 struct pn_budget {
@@ -65,20 +69,20 @@ struct pn_budget {
 	struct pn_sharers *sharers; /* its own, or the process's */
 	struct pn_sharers own_sharers;
 	_Atomic size_t max_bytes, max_regions;
-	_Atomic size_t bytes, regions; /* taken */
+	_Atomic size_t bytes, regions; /* charged */
 	_Atomic size_t peak_bytes;
 	_Atomic size_t late_bytes; /* at the last pn_budget_refresh() */
-	/* Where max_bytes came from, for people: which limit, and among how
-	 * many processes it was divided. NULL: it was given. */
+	/* Which limit max_bytes came from, for people, and among how many
+	 * processes it was divided. NULL: max_bytes was given. */
 	const char *derived_from;
 	unsigned nprocesses;
-	/* Derived from a limit that other processes of the user share: when
-	 * to look next what they hold. PN_FOREVER: never. */
+	/* When to read again what other processes hold, if max_bytes is derived
+	 * from a limit that they share. PN_FOREVER: never. */
 	_Atomic uint64_t refresh_ns;
-	/* What the kernel charges, which may be more than bytes. */
+	/* What the kernel charges; may be more than bytes. */
 	struct pn_account *account; /* its own, or the process's */
 	struct pn_account own_account;
-	bool in_process;	      /* counts in the process's */
+	bool in_process; /* charges count in the process's budget, too */
 	_Atomic size_t process_limit; /* the process's max_bytes; 0: none */
 	size_t process_max_bytes;     /* as given for the process; 0: not */
 	bool capped;		      /* under the process's lock; max_bytes was
@@ -86,9 +90,9 @@ struct pn_budget {
 	struct pn_list member;	      /* of the process's */
 };
 
-/* 0 as a limit means: find out. Bytes: derived (derive.h), from the first
- * device; nprocesses 0: from the MPI launcher's environment, else 1. Regions:
- * the device's limit. */
+/* A limit of 0 means: find out. Bytes are derived (derive.h) from the first
+ * device; nprocesses 0: from the environment of the MPI launcher, else 1.
+ * Regions: the limit of the device. */
 void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 		    size_t max_bytes, size_t max_regions, unsigned nprocesses);
 
@@ -100,31 +104,32 @@ struct pn_budget_attr {
 	size_t process_max_bytes;      /* 0: derived */
 };
 
-/* A context's budget, in the process's unless the devices are in virtual time.
- */
+/* A context's budget. It counts in the process's, unless the devices are in
+ * virtual time. */
 void pn_budget_open(struct pn_budget *budget,
 		    const struct pn_budget_attr *attr);
 
-/* Before its devices are closed, which may still uncharge the account; what is
- * still taken goes back. */
+/* Called before its devices are closed, which may still uncharge the account.
+ * What is still charged is uncharged. */
 void pn_budget_close(struct pn_budget *budget);
 
-/* Another device whose registrations count; before it has any. */
+/* Another device whose registrations count; called before it has any. */
 void pn_budget_add(struct pn_budget *budget, struct pn_device *device);
 
-/* The kernel has refused to pin: others may hold more than was known. */
+/* The kernel has refused to pin: other processes may hold more than was known.
+ */
 void pn_budget_pin_failed(struct pn_budget *budget);
 
 /* Asks the devices what the kernel still charges although it was deregistered,
- * and now and then the system what other processes hold; for
- * pn_budget_charge(), which does not ask, since its callers hold locks. */
+ * and from time to time the system what other processes hold.
+ * pn_budget_charge() does not ask, since its callers hold locks. */
 void pn_budget_refresh(struct pn_budget *budget);
 
-/* Takes room; false when there is not enough, and nothing is taken. */
+/* Charges; false: there is not enough room, and nothing is charged. */
 bool pn_budget_charge(struct pn_budget *budget, size_t bytes, size_t regions);
 void pn_budget_uncharge(struct pn_budget *budget, size_t bytes, size_t regions);
 
-/* How much of what is taken has to go for more to fit. */
+/* How much has to be uncharged for so much more to fit. */
 struct pn_shortage {
 	size_t bytes, regions; /* of the budget itself */
 	size_t process_bytes;  /* of the process's */
@@ -133,15 +138,15 @@ struct pn_shortage {
 struct pn_shortage pn_budget_shortage(const struct pn_budget *budget,
 				      size_t bytes, size_t regions);
 
-/* Whether so much fits when nothing else is taken. */
+/* Whether so much fits when nothing else is charged. */
 bool pn_budget_could_fit(const struct pn_budget *budget, size_t bytes,
 			 size_t regions);
 
-/* What a cache that has so many bytes cannot have besides: taken by others, or
- * late, or beyond the process's budget. */
+/* What a cache that is charged own_bytes cannot have besides: charged by
+ * others, late, or beyond the process's budget. */
 size_t pn_budget_others(const struct pn_budget *budget, size_t own_bytes);
 
-/* 0 leaves a limit as it is. Bytes that are given are a cap from then on. */
+/* 0 leaves a limit as it is. A number of bytes is a cap from then on. */
 void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 		      size_t max_regions);
 

@@ -25,8 +25,8 @@ static void apply_defaults(struct pn_cache_attr *attr)
 
 	if (!attr->policy)
 		attr->policy = "lru";
-	/* Slices of a few hundred MiB keep clear of the slow path that some
-	 * adapters have for huge regions, and cost nothing else. */
+	/* Regions of a few hundred MiB avoid the slow path that some adapters
+	 * have for huge ones, and cost nothing else. */
 	if (!attr->max_region_bytes)
 		attr->max_region_bytes = (size_t)256 << 20;
 	attr->max_region_bytes &= ~(PN_PAGE_BYTES - 1);
@@ -158,7 +158,7 @@ void pn_cache_refresh(struct pn_cache *cache)
 	atomic_store(&cache->now_ns, pn_device_now(cache->device));
 }
 
-/* A monitor that tells late makes every pin ask, and so take the lock. */
+/* A monitor that reports late makes every pin probe, and so take the lock. */
 void pn_cache_update_monitor(struct pn_cache *cache)
 {
 	cache->probing = pn_monitor_needs_probe();
@@ -234,8 +234,8 @@ free_cache:
 	return ret;
 }
 
-/* Takes every region out of the index; those in use die when unpinned. */
-static void unpublish_all(struct pn_cache *cache)
+/* Removes every region from the index; those in use die when unpinned. */
+static void unindex_all(struct pn_cache *cache)
 {
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
@@ -244,25 +244,25 @@ static void unpublish_all(struct pn_cache *cache)
 	pn_unlock(&cache->lock);
 }
 
-static void give_up_all(struct pn_cache *cache)
+static void evict_all(struct pn_cache *cache)
 {
 	if (cache->sink)
 		pn_cache_trace(cache, (struct pn_trace_event){
 					      .kind = PN_EVENT_FLUSH });
-	unpublish_all(cache);
+	unindex_all(cache);
 	pn_reclaim_reap_all(cache);
 	PN_CACHE_CHECK(cache);
 }
 
 void pn_cache_flush(struct pn_cache *cache)
 {
-	give_up_all(cache);
+	evict_all(cache);
 	if (pn_reclaim_retry_ns(cache) != PN_FOREVER)
 		pn_worker_notify(cache);
 }
 
-/* What was not unpinned must not stay registered either: its owner may close
- * what it is registered in. */
+/* What was not unpinned must not stay registered either: the caller may close
+ * the domain that it is registered in. */
 static void end_pins(struct pn_cache *cache)
 {
 	unsigned n = pn_pins_clear_all(cache);
@@ -285,7 +285,7 @@ void pn_cache_close(struct pn_cache *cache)
 	if (cache->sink)
 		pn_cache_trace_close(cache);
 	end_pins(cache);
-	give_up_all(cache);
+	evict_all(cache);
 	pn_reclaim_log_failed(cache);
 	pn_thread_key_free(cache->key);
 	pn_pins_free_all(cache);
@@ -311,7 +311,7 @@ void pn_cache_trim(struct pn_cache *cache)
 	pn_lock(&cache->lock);
 	cache->policy->ops->resize(cache->policy, max >> PN_PAGE_SHIFT);
 	pn_unlock(&cache->lock);
-	/* Read anew each time: when another thread raises the limit meanwhile,
+	/* Read again each time: when another thread raises the limit meanwhile,
 	 * there is room, and waiting for less would never end. */
 	while (atomic_load(&cache->budget->bytes) >
 		       atomic_load(&cache->budget->max_bytes) ||

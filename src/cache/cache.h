@@ -3,47 +3,51 @@
  * cache -- keeps memory registered between transfers.
  *
  * Nouns
- *   region  a registered range of whole pages; where a pin has one segment
- *           (single_segment.c), of bytes. Regions in the index do not overlap.
- *   pin     a caller's hold on the regions that cover its buffer: struct
- *           pinion_pin, in the caller's storage.
- *   slot    where a thread says that it uses a region. Whoever wants to
- *           deregister a region takes it out of the index, then looks into
- *           every slot (rule 2).
- *   plan    a pin that did not hit, on its way: the parts that are there and
- *           those to be registered.
- *   dying   regions out of the index, not yet deregistered: collected to be
- *           deregistered in batches, or still held by a slot.
- *   resident a region that belongs to somebody else, the heap: pins hit it like
- *           any other, but the policy does not know it, no release concerns
- *           it, and it stays until its owner takes it away (resident.c).
+ *   region   a registered range of whole pages; of bytes where a pin has one
+ *            segment (single_segment.c). Regions in the index do not overlap.
+ *   pin      a caller's hold on the regions that cover its buffer: struct
+ *            pinion_pin, in the caller's storage.
+ *   segment  the part of a pinned buffer that one region covers.
+ *   slot     an entry of a thread's table that names a region in use. Whoever
+ *            wants to deregister a region removes it from the index first and
+ *            then reads all slots (rule 2).
+ *   plan     a pin that did not hit, while it is made: the segments that are
+ *            cached and the regions to register (plan_impl.h).
+ *   dying    a region that is out of the index and not yet deregistered: it
+ *            waits for a batch, or a slot holds it.
+ *   resident a region that another module owns: the heap. Pins hit it like any
+ *            other. The policy does not know it, releases do not concern it,
+ * and it stays until its owner removes it (resident.c).
  *
- * Life of a region (region.c is the only place that changes its state)
- *   FREE -> PENDING   a miss puts it into the index; others wait for it
+ * Life of a region (region.c alone changes the state)
+ *   FREE -> PENDING   a miss enters it into the index; other pins wait for it
  *        -> VALID     registered; hits find it
- *        -> DYING     evicted, released, merged into another, or never
- *                     published because its memory was released meanwhile
- *        -> FREE      deregistered, when no slot holds it; when the device
- *                     refuses, it stays DYING and is tried again (reclaim.c)
+ *        -> DYING     evicted, invalidated, merged into another region, or
+ * never published because its memory was released meanwhile
+ *        -> FREE      deregistered, when no slot holds it. When the device
+ *                     fails, the region stays DYING and is tried again
+ *                     (reclaim.c)
  *
- * A walk through the files: hit.c is the whole of a hit; miss.c turns a miss
- * into a plan (plan.c), makes room, registers, publishes; segments.c makes a
- * pin of it (single_segment.c plans where a pin has one segment); async_pin.c
- * does the same for pins that are begun now and finished later; invalidate.c
- * takes the monitor's notices and invalidates; reclaim.c evicts and
- * deregisters; worker.c does what should not wait for the next call.
+ * The files: hit.c is all of a hit. miss.c makes a plan (plan.c, or
+ * single_segment.c where a pin has one segment), makes room, registers and
+ * publishes; segments.c turns the plan into a pin; async_pin.c does the same
+ * for pins that are started and finished later. invalidate.c takes the
+ * monitor's notices and invalidates regions. reclaim.c evicts and deregisters.
+ * worker.c is the service thread, for work that should not wait for the next
+ * call. hints.c says what a pin would find.
  *
- * What holds at rest
+ * At rest
  *   Every index entry names a PENDING or VALID region that covers its page, and
- *   every such region has all its entries (private ones have none). A page that
- *   several have in part names one of them, and all are listed
- * (shared_pages.c). The budget holds exactly the bytes of PENDING, VALID and
- * DYING regions. VALID regions are known to the policy, residents excepted.
+ *   every such region has all its entries, except PRIVATE ones, which have
+ *   none. The entry of a page that several regions cover in part names one of
+ *   them, and all of them are listed (shared_pages.c). The budget is charged
+ *   exactly the bytes of PENDING, VALID and DYING regions. The policy knows all
+ *   VALID regions except residents.
  *
- * Threads: any. cache->lock protects everything but slots, logs and the release
- * ring; it is never held while registering, deregistering, waiting or taking
- * another lock. A hit takes no lock and writes nothing that other threads read
- * but its own slot.
+ * Threads: any. cache->lock protects all but slots, logs and the notice ring.
+ * Nobody registers, deregisters, waits or takes another lock while holding it.
+ * A hit takes no lock, and writes nothing that other threads read except its
+ * own slot.
  * Caveat: regions belong to the process that made them; after fork() the child
  * opens its own cache.
  */
@@ -70,20 +74,22 @@ struct pn_cache_attr {
 	struct pn_device *device;
 	struct pn_budget *budget;
 	const char *policy;	 /* "lru" */
-	size_t max_region_bytes; /* longer ranges take several regions */
-	unsigned batch;		 /* victims and deregistrations at a time */
-	size_t batch_bytes;	 /* dying bytes that are deregistered at once */
-	uint64_t batch_age_ns;	 /* how long a region may go on dying */
-	bool no_merge;	 /* never join a new region with its neighbours */
-	bool no_monitor; /* releases are announced, not watched */
-	bool no_worker;	 /* nobody but callers and pn_cache_step() works */
-	bool alone;	 /* one thread alone ever uses it: no barriers */
-	/* Its counters are on the process's board (base/stats_segment.h) and
-	 * belong to this object there; NULL: they are not. */
+	size_t max_region_bytes; /* a longer range takes several regions */
+	unsigned batch;	       /* evictions and deregistrations in one batch */
+	size_t batch_bytes;    /* so many dying bytes are a batch */
+	uint64_t batch_age_ns; /* how long a dying region may wait */
+	bool no_merge;	       /* never merge a new region with neighbours */
+	bool no_monitor;       /* only pn_cache_invalidate() reports releases */
+	bool no_worker; /* no service thread: callers and pn_cache_step() do the
+			   work */
+	bool alone;	/* one thread uses it: no barriers */
+	/* The object that the counters belong to in the statistics segment
+	 * (base/stats_segment.h); NULL: they are not exported. */
 	const void *stats_owner;
-	/* Instead of `policy`; closed with the cache. */
+	/* Instead of `policy`; the cache closes it. */
 	struct pn_policy *own_policy;
-	/* Instead of asking the kernel whether one mapping holds the range. */
+	/* Replaces the question to the kernel whether one mapping has the
+	 * range. */
 	bool (*is_one_mapping)(void *arg, struct pn_range range);
 	void *mapping_arg;
 };
@@ -99,7 +105,8 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out);
 /* Deregisters everything. Nothing may be pinned. NULL is fine. */
 void pn_cache_close(struct pn_cache *cache);
 
-/* As pinion_pin() and its kin (pinion/cache.h); arguments are checked here. */
+/* As pinion_pin() and the calls beside it (pinion/cache.h). Arguments are
+ * checked here. */
 int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin);
 int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
@@ -112,21 +119,21 @@ int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
 			 struct pinion_pin_segment *out);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
-/* Who wants to know of pins: the helper, where the program transfers by itself.
- * Called by the pinning threads, under no lock; what begin() returns comes back
- * in pinned(), with NULL when the pin failed. Pins that were begun with
- * pn_cache_pin_start() or made as a list are told when they end only. */
+/* Observes pins: the helper does, where the program transfers by itself. The
+ * pinning threads call it, under no lock. pinned() gets what begin() returned,
+ * and NULL as the pin if it failed. Of asynchronous pins and of lists only the
+ * end is reported. */
 struct pn_pin_listener {
 	void *(*begin)(struct pn_pin_listener *self, void *addr, size_t len);
 	void (*pinned)(struct pn_pin_listener *self, void *note,
 		       const struct pinion_pin *pin);
-	/* Before the end of a pin and, if that returned something, after. */
+	/* Before a pin ends; unpinned() follows if this returned something. */
 	void *(*unpinning)(struct pn_pin_listener *self,
 			   const struct pinion_pin *pin);
 	void (*unpinned)(struct pn_pin_listener *self, void *note);
 };
 
-/* NULL: nobody any more. Not while other threads pin. */
+/* NULL: no listener. Not while other threads pin. */
 void pn_cache_set_listener(struct pn_cache *cache,
 			   struct pn_pin_listener *listener);
 
@@ -136,139 +143,143 @@ void pn_cache_set_listener(struct pn_cache *cache,
 bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 		     unsigned flags);
 
-/* Whether addr's page is cached just now: a rougher guess, for every operation,
- * at what pinning will cost. Takes no lock, unless releases are still to be
- * acted upon. */
+/* Whether the page of addr is cached at this moment: a rougher hint, for every
+ * operation, at what pinning will cost. Takes no lock, unless releases are
+ * pending. */
 bool pn_cache_holds(struct pn_cache *cache, const void *addr);
 
-/* Drops whatever is cached in the range, as a release would. */
+/* Invalidates what is cached in the range, as a release does. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 
-/* What to prepare again for what was dropped: the rights of the largest region,
- * from the first to the last of those that had the same. A page that a buffer
- * shares with its neighbour may have more rights, for the neighbour's sake. */
+/* What to prefetch after a drop: the access of the largest region that was
+ * dropped, and the range from the first to the last region that had the same. A
+ * page that a buffer shares with its neighbour may allow more, because of the
+ * neighbour. */
 struct pn_dropped {
 	struct pn_range range;
 	unsigned access;
 };
 
 /* Deregisters the cached regions that lie wholly in the pages of a range, now.
- * How many; 0: none was there; -EBUSY: one of them is in use, and all stay.
- * *dropped is set if there were any. */
+ * Returns how many; 0: there was none; -EBUSY: one of them is in use, and all
+ * stay. *dropped is set if there were any. */
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		  struct pn_dropped *dropped);
 
-/* Whether releases by madvise() are told before their pages go: under
+/* Whether the notice of a madvise() comes before its pages go, as with
  * userfaultfd. A program that uses memory and releases it in one thread need
- * not care; whoever registers it unasked, at a moment of its own, may get the
- * old pages between the news and the end, and nobody would ever say so. */
+ * not care. Whoever registers the memory at a moment of its own may get the old
+ * pages between the notice and the end of the release, and no further notice
+ * comes. */
 bool pn_cache_notices_early(const struct pn_cache *cache);
 
-/* Whether anything stays registered when it is unpinned. Not while the monitor
- * sees no release and nobody has asked for that: then every pin registers,
- * memory of residents excepted. */
+/* Whether anything stays registered when it is unpinned. Nothing does while the
+ * monitor notices no release and the user has not asked to keep regions all the
+ * same: then every pin registers, except in residents. */
 bool pn_cache_keeps(const struct pn_cache *cache);
 
-/* Registers a range for the next pin to find, which may come meanwhile and
- * waits then. Errors as pn_cache_pin(). */
+/* Registers a range for the next pin. A pin that comes meanwhile waits for the
+ * registration. Errors as pn_cache_pin(). */
 int pn_cache_prefetch(struct pn_cache *cache, uintptr_t addr, size_t len,
 		      unsigned access);
 
-/* Deregisters all that is not in use. When it returns, that is out of the
- * budget, whoever was at it. */
+/* Deregisters all that is not in use. On return it is out of the budget, also
+ * what other threads were deregistering. */
 void pn_cache_flush(struct pn_cache *cache);
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
 
-/* Takes room in the budget for others than the cache (registrations by hand,
- * heap slabs), giving up cached regions for it. -ENOBUFS: not to be had. They
- * give it back with pn_budget_uncharge(). */
+/* Charges the budget for registrations outside the cache (by hand, heap slabs),
+ * and evicts cached regions if need be. The caller gives it back with
+ * pn_budget_uncharge(). -ENOBUFS: there is no room. */
 int pn_cache_charge(struct pn_cache *cache, size_t bytes, size_t nregions);
 
-/* Registers memory outside the index (by hand, or pinion's own): in the budget
- * until pn_cache_deregister(), giving up cached regions for it. May sleep.
- * -ENOBUFS: no room, in the budget or at the device; or why the device refuses.
- */
+/* Registers memory outside the index (by hand, or of pinion itself) and charges
+ * the budget until pn_cache_deregister(). Evicts cached regions if need be. May
+ * sleep. -ENOBUFS: no room in the budget or at the device; or the error of the
+ * device. */
 int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr);
 
-/* The same for memory that the caller alone maps and unmaps, without remote
- * access. Where there is no room it is not pinned, if the device can do without
- * (PN_CAP_UNPINNED). */
+/* The same for memory that only the caller maps and unmaps, without remote
+ * access. Where there is no room, the memory is registered unpinned if the
+ * device can (PN_CAP_UNPINNED). */
 int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr);
 
-/* When the device cannot, the registration stays in the budget and is tried
- * again, the last time when the cache is closed; *mr can go all the same. */
+/* If the device fails, the registration stays in the budget and is tried again,
+ * the last time when the cache is closed; *mr may be freed all the same. */
 void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr);
 
-/* Registers whole pages that the caller alone maps and unmaps, and keeps them
- * for pins of any thread until pn_cache_resident_remove(). A pin that asks for
- * more than `access` gets a registration of its own. Takes room in the budget,
- * giving up cached regions for it. *mr, with the keys, lives until then. May
- * sleep. -ENOBUFS: no room; -ENOMEM; or why the device refuses. */
+/* Registers whole pages that only the caller maps and unmaps, for pins of any
+ * thread until pn_cache_resident_remove(). A pin that asks for more than
+ * `access` gets a registration of its own. Charges the budget and evicts cached
+ * regions if need be. *mr, with the keys, is valid until the removal. May
+ * sleep. -ENOBUFS: no room; -ENOMEM; or the error of the device. */
 int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 			  unsigned access, const struct pn_mr **out);
 
-/* From the return on no pin finds it, and it is deregistered: at once, or when
- * whoever still has it pinned unpins. May sleep. False: the device could not
- * deregister it, and it stays as it was; its pages must not go. */
+/* On return no pin finds the resident any more. It is deregistered at once, or
+ * when the last pin of it ends. May sleep. False: the device could not
+ * deregister it; the resident stays as it was, and its pages must not be
+ * unmapped. */
 bool pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr);
 
-/* After that, for an owner that cannot keep it: it leaves the index and is
- * tried again, the last time when the cache is closed. Its pages must stay
- * mapped. */
+/* After a failed removal, for an owner that cannot keep the resident: it leaves
+ * the index and is tried again, the last time when the cache is closed. Its
+ * pages must stay mapped. */
 void pn_cache_resident_abandon(struct pn_cache *cache, const struct pn_mr *mr);
 
-/* After the budget was resized: gives up what is over it and not in use. */
+/* After the budget was resized: evicts what is over it and not in use. */
 void pn_cache_trim(struct pn_cache *cache);
 
 void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out);
 
-/* Deferred work of somebody else that is done along with the cache's own, by
- * whoever calls pn_cache_step(). Storage is the owner's. */
+/* A background task: deferred work of another module, done by whoever calls
+ * pn_cache_step(). It is also a shrinker: it gives memory back to the budget
+ * when others need room. The storage is the owner's. */
 struct pn_background_task {
-	/* Does one piece of it and says when to be called again. */
+	/* Does one piece of the work. Returns when to call again. */
 	uint64_t (*step)(void *arg);
-	/* Somebody wants room in the budget: gives up what is not in use;
-	 * how many pieces. NULL: there is never anything. */
+	/* Somebody needs room in the budget: gives up what is not in use.
+	 * Returns how many pieces. NULL: this task never has any. */
 	size_t (*shrink)(void *arg);
 	void *arg;
-	uint64_t when_ns; /* the rest is the cache's */
+	uint64_t when_ns; /* the cache writes this and what follows */
 	bool running;
 	uint32_t shrink_round; /* in which it was asked last */
 	struct pn_list link;
 };
 
 void pn_cache_task_add(struct pn_cache *cache, struct pn_background_task *task);
-/* Not later than when_ns. */
+/* Runs the task at when_ns at the latest. */
 void pn_cache_task_schedule(struct pn_cache *cache,
 			    struct pn_background_task *task, uint64_t when_ns);
-/* Waits for a step under way. */
+/* Waits while the task runs. */
 void pn_cache_task_remove(struct pn_cache *cache,
 			  struct pn_background_task *task);
 
-/* Tells the policy of the hits so far; misses do that by themselves. */
+/* Reports the hits so far to the policy; misses do that by themselves. */
 void pn_cache_sync_policy(struct pn_cache *cache);
 
-/* Does one piece of deferred work (a batch of deregistrations that is due, a
- * pin begun with pn_cache_pin_start(), a task) if there is any, and says when
- * to call again: PN_FOREVER when nothing is waiting. */
+/* Does one piece of deferred work if there is any: a batch of deregistrations
+ * that is due, an asynchronous pin, a background task. Returns when to call
+ * again; PN_FOREVER: nothing is waiting. */
 uint64_t pn_cache_step(struct pn_cache *cache);
 
-/* Promises to call pn_cache_step() whenever there is nothing better to do; then
- * unpinning leaves deregistration to it. */
+/* Whether somebody calls pn_cache_step() when idle; then unpinning leaves
+ * deregistration to that thread. */
 void pn_cache_set_stepped(struct pn_cache *cache, bool stepped);
 
-/* One more, or one less, that pins for messages: while there is one, as if
- * pn_cache_set_stepped() were promised and new regions did not swallow their
- * neighbours (pn_cache_set_merging()). */
+/* An endpoint was opened, or closed. While there is one, pn_cache_set_stepped()
+ * holds and new regions do not merge with neighbours (pn_cache_set_merging()).
+ */
 void pn_cache_count_endpoint(struct pn_cache *cache, bool more);
 
-/* Whether new regions swallow their neighbours, from now on. Who pins large
- * buffers piece by piece, always the same pieces, wants no joining: each piece
- * would have the ones before it registered again. */
+/* Whether new regions merge with their neighbours from now on. Who pins large
+ * buffers fragment by fragment, always the same ones, wants no merging: each
+ * fragment would have the ones before it registered again. */
 void pn_cache_set_merging(struct pn_cache *cache, bool joins);
 
-/* Tells the process's event sink something in the name of this cache, if there
- * is a sink; source and time are filled in. For the layers above. */
+/* Records a trace event of this cache for a layer above, if there is a sink.
+ * Source and time are filled in. */
 void pn_cache_trace_event(struct pn_cache *cache,
 			  const struct pn_trace_event *event);
 

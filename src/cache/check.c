@@ -10,8 +10,8 @@ struct sums {
 	size_t nvalid, ndying, nurgent, nlisted, n;
 };
 
-/* A page that a region has in part: it is listed there, those listed do not
- * overlap, and the entry names one of them. */
+/* A page that a region covers in part: the region is listed there, those listed
+ * do not overlap, and the entry names one of them. */
 static void check_shared(struct pn_cache *cache, struct pn_region *region,
 			 uintptr_t page) PN_REQUIRES(&cache->lock)
 {
@@ -97,19 +97,19 @@ static void check_region(struct pn_cache *cache, struct pn_region *region,
 	}
 }
 
-/* Nobody is called to slow_reasons for nothing: hits would stay slow, and no
- * test of what they return would see it. The order of loads is that of the
- * stores in invalidate.c, backwards: whoever has called and not yet appended is
- * counted among those under way. */
+/* slow_reasons is not too large: hits would stay slow, and no test of what they
+ * return would see it. The loads are in the reverse order of the stores in
+ * invalidate.c: a notice that has incremented slow_reasons and is not in the
+ * ring yet is counted as in flight. */
 static void check_slow_reasons(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
-	uint32_t called = atomic_load(&cache->slow_reasons);
+	uint32_t reasons = atomic_load(&cache->slow_reasons);
 
 	if (pn_invalidate_pending(cache) ||
 	    atomic_load(&cache->notices.ninflight) ||
 	    atomic_load(&cache->notices.never_publish))
 		return;
-	pn_assert(called <= (uint32_t)atomic_load(&cache->always_slow));
+	pn_assert(reasons <= (uint32_t)atomic_load(&cache->always_slow));
 }
 
 static void check_free(struct pn_cache *cache, size_t n)
@@ -122,8 +122,7 @@ static void check_free(struct pn_cache *cache, size_t n)
 	pn_assert(!n);
 }
 
-/* Between taking them for a batch and burying them, the dying are in no list.
- */
+/* While a batch is being deregistered, its regions are in no list. */
 static void check_dying(struct pn_cache *cache, const struct sums *sums)
 	PN_REQUIRES(&cache->lock)
 {
@@ -149,7 +148,7 @@ static void check_dying(struct pn_cache *cache, const struct sums *sums)
 	pn_assert(sums->dying_bytes == cache->stats->dying_bytes);
 }
 
-/* The largest regions, as the board shows them, are valid ones. */
+/* The largest regions, as exported, are VALID. */
 static void check_largest(struct pn_cache *cache, size_t nlisted)
 	PN_REQUIRES(&cache->lock)
 {
@@ -189,7 +188,7 @@ static unsigned exposures_of(struct pn_cache *cache, uintptr_t addr)
 	return n;
 }
 
-/* Each exposed page, and the one on either side, is counted as often as it is
+/* Each exposed page, and the page on either side, is counted as often as it is
  * exposed. */
 static void check_exposed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {

@@ -13,14 +13,9 @@
 
 #include "base/compiler.h"
 
-/* Where others leave nothing: the kernel has the last word, and may change its
- * mind. */
+/* If other processes leave nothing: the kernel decides in the end, and the
+ * others may end. */
 #define LEAST_BYTES ((size_t)64 << 10)
-
-static size_t smaller(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
 
 /* --- control groups ------------------------------------------------------- */
 
@@ -43,22 +38,22 @@ static size_t limit_in(const char *root, const char *group, const char *file)
 	return found == 1 && max && max < SIZE_MAX ? (size_t)max : SIZE_MAX;
 }
 
-/* The smallest limit from a group up to the root: a job's limit mostly stands
- * above the step or service that the process is in. */
+/* The smallest limit from a group up to the root: the limit of a job is mostly
+ * that of a group above the step or service that the process is in. */
 static size_t least_limit(const char *root, char *group, const char *file)
 {
 	size_t least = limit_in(root, "", file);
 
 	while (*group) {
-		least = smaller(least, limit_in(root, group, file));
+		least = pn_min_size(least, limit_in(root, group, file));
 		*strrchr(group, '/') = '\0';
 	}
 	return least;
 }
 
-/* One line of /proc/self/cgroup: "0::/group" of version 2, or of version 1
- * "7:memory:/group" with other names beside memory. Unlike "/a", "/" names the
- * root; what does not begin with a slash is none of ours. */
+/* One line of /proc/self/cgroup: "0::/group" of version 2, or "7:memory:/group"
+ * of version 1, with other controllers beside memory. "/" names the root,
+ * unlike "/a". A path without a leading slash is ignored. */
 static size_t limit_of_line(char *line, const char *mount)
 {
 	char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
@@ -88,13 +83,13 @@ size_t pn_derive_cgroup_bytes(const char *groups, const char *mount)
 	FILE *f = fopen(groups, "re");
 
 	while (f && fgets(line, sizeof(line), f))
-		least = smaller(least, limit_of_line(line, mount));
+		least = pn_min_size(least, limit_of_line(line, mount));
 	if (f)
 		fclose(f);
 	return least;
 }
 
-/* --- what there may be ---------------------------------------------------- */
+/* --- limits ------------------------------------------------------------- */
 
 static size_t machine_bytes(void)
 {
@@ -103,7 +98,6 @@ static size_t machine_bytes(void)
 	return sysinfo(&info) ? SIZE_MAX : info.totalram * info.mem_unit;
 }
 
-/* Processes of this job on this node, as launchers tell. */
 unsigned pn_derive_processes(void)
 {
 	static const char *const names[] = { "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -129,7 +123,7 @@ static size_t number_of(const char *text, const char *name)
 	return line ? strtoull(line + strlen(name), NULL, 10) : 0;
 }
 
-/* What a process has pinned if it is the user's; 0 also when it is gone. */
+/* What a process has pinned if it is of the user; 0: also when it has ended. */
 static size_t pinned_by(const char *proc, const char *pid, uid_t user)
 {
 	char path[PATH_MAX], text[4096];
@@ -165,9 +159,9 @@ size_t pn_derive_others_bytes(const char *proc)
 	return sum;
 }
 
-/* Three quarters of a limit that fails hard, leaving room for the device's own
- * needs and for processes to come. The share of a process is also bounded by
- * what others leave: not all of them are of this job. */
+/* Three quarters of a limit that makes pinning fail: the device needs some for
+ * itself, and more processes may come. The share of a process is also bounded
+ * by what others leave: not all of them are of this job. */
 static size_t derive_hard(const struct pn_derive *from)
 {
 	size_t share = from->hard / from->nprocesses, others;
@@ -176,21 +170,22 @@ static size_t derive_hard(const struct pn_derive *from)
 		return SIZE_MAX;
 	if (from->by_user) {
 		others = pn_derive_others_bytes("/proc");
-		share = smaller(share,
-				others < from->hard ? from->hard - others : 0);
+		share = pn_min_size(share, others < from->hard
+						   ? from->hard - others
+						   : 0);
 	}
 	share = share / 4 * 3;
 	return share > LEAST_BYTES ? share : LEAST_BYTES;
 }
 
-/* Half of memory, since the program wants some of it unpinned. */
+/* Half of the memory, since the program needs some that is not pinned. */
 size_t pn_derive_bytes(const struct pn_derive *from, const char **why)
 {
 	size_t hard = derive_hard(from);
 	size_t cgroup =
 		pn_derive_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
 	size_t machine = machine_bytes();
-	size_t half = smaller(cgroup, machine) / 2 / from->nprocesses;
+	size_t half = pn_min_size(cgroup, machine) / 2 / from->nprocesses;
 
 	if (hard > half)
 		*why = cgroup <= machine ? "half of the cgroup's memory"
@@ -200,7 +195,7 @@ size_t pn_derive_bytes(const struct pn_derive *from, const char **why)
 		       "leave of RLIMIT_MEMLOCK";
 	else
 		*why = "three quarters of what the device may pin";
-	return smaller(hard, half);
+	return pn_min_size(hard, half);
 }
 
 void pn_derive_add(struct pn_derive *from,

@@ -21,8 +21,9 @@ static void count_pages(struct pn_cache *cache,
 				 by);
 }
 
-/* Stands in the lists before the device looks at the pages, so that a release
- * meanwhile is noticed; older ones, of what was there before, are not meant. */
+/* Enters the list before the device looks at the pages, so that a release
+ * meanwhile is noticed. Notices of earlier releases, of what was there before,
+ * are drained first. */
 static int enter(struct pn_cache *cache, struct pn_exposed_memory *e)
 {
 	int ret;
@@ -48,7 +49,8 @@ static void leave(struct pn_cache *cache, struct pn_exposed_memory *e)
 	pn_unlock(&cache->lock);
 }
 
-/* The longest part; whole pages, since each part but the last ends on one. */
+/* The longest registration; whole pages, since each but the last ends on one.
+ */
 static size_t max_mr_len(const struct pn_cache *cache)
 {
 	return cache->device->limits.max_mr_bytes & ~(PN_PAGE_BYTES - 1);
@@ -102,13 +104,13 @@ static int register_mrs(struct pn_cache *cache, struct pn_exposed_memory *e)
 	ret = pn_miss_register(cache, mrs, e->nmrs);
 	if (ret)
 		pn_budget_uncharge(cache->budget, bytes, e->nmrs);
-	/* Nobody deregisters before it is live. */
+	/* Nobody deregisters before it is LIVE. */
 	for (unsigned i = 0; !ret && i < e->nmrs; i++)
 		e->rkeys[i] = e->parts[i].rkey;
 	return ret;
 }
 
-/* Makes it live if its memory is still what was registered. */
+/* Makes it LIVE if its memory was not released meanwhile. */
 static bool make_live(struct pn_cache *cache, struct pn_exposed_memory *e)
 {
 	bool there;
@@ -147,8 +149,8 @@ int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
 	ret = enter(cache, out);
 	if (ret)
 		return ret;
-	/* What cannot be watched is exposed all the same: it is for the
-	 * program to unexpose what it releases. */
+	/* Memory that cannot be watched is exposed all the same: the program
+	 * has to unexpose what it releases. */
 	if (cache->subscribed)
 		out->watched = !pn_monitor_watch(pages.addr, pages.len);
 	ret = register_mrs(cache, out);
@@ -163,9 +165,9 @@ int pn_cache_expose(struct pn_cache *cache, void *addr, size_t len,
 	return ret ? ret : -EFAULT;
 }
 
-/* Takes it for deregistering; false: it is no longer registered. Waits for
- * another thread that is at it. */
-static bool take(struct pn_cache *cache, struct pn_exposed_memory *e)
+/* Makes it CLOSING; false: it is not registered any more. Waits for another
+ * thread that deregisters it. */
+static bool begin_closing(struct pn_cache *cache, struct pn_exposed_memory *e)
 {
 	for (;;) {
 		uint32_t state;
@@ -184,13 +186,13 @@ static bool take(struct pn_cache *cache, struct pn_exposed_memory *e)
 void pn_cache_unexpose(struct pn_cache *cache,
 		       struct pn_exposed_memory *exposed)
 {
-	if (take(cache, exposed))
+	if (begin_closing(cache, exposed))
 		deregister(cache, exposed);
 	unwatch(exposed);
 	leave(cache, exposed);
 }
 
-/* One that is being registered is its owner's to deregister. */
+/* Its owner deregisters one that is PENDING. */
 static void release(struct pn_exposed_memory *e)
 {
 	uint32_t state = atomic_load(&e->state);
@@ -215,7 +217,7 @@ void pn_exposed_memory_released_locked(struct pn_cache *cache,
 	}
 }
 
-/* The next one whose keys are to be refused, taken for that; NULL: none. */
+/* The next RELEASED one, made CLOSING; NULL: none. */
 static struct pn_exposed_memory *next_released(struct pn_cache *cache)
 {
 	struct pn_exposed_memory *found = NULL;
@@ -243,15 +245,15 @@ static void revoke_released(struct pn_cache *cache)
 
 	while ((e = next_released(cache))) {
 		deregister(cache, e);
-		/* Its owner may free it from here on; the address is all that
-		 * waking needs. */
+		/* Its owner may free it from here on; waking needs the address
+		 * only. */
 		atomic_store(&e->state, PN_EXPOSED_REVOKED);
 		pn_device_unblock(cache->device, &e->state);
 	}
 }
 
-/* One thread at a time; notices are counted off when their keys are refused,
- * so that another thread's call does not return before. */
+/* One thread at a time. Notices are subtracted when their keys are revoked, so
+ * that the call of another thread does not return before. */
 static PN_NOINLINE void revoke_noticed(struct pn_cache *cache)
 {
 	unsigned seen;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hit, from beginning to end: no lock, no write that another thread reads
- * but the slot.
+ * A hit: no lock, and no write that another thread reads except the slot.
  *
- * The order matters (rule 2). Pin: (1) store the region into the slot, (2) load
- * the index entry again. Whoever deregisters: (1) clears the entry, (2)
- * membarrier, (3) loads the slots. So either we see the entry gone, or they see
- * our slot. Unpin: (1) clear the slot, (2) load the state. Whoever lets a
- * region die: (1) stores the state, (2) membarrier, (3) loads the slots. So
- * either we see that it is dying and help it on, or they see the slot empty.
+ * The order matters (rule 2). A pin (1) stores the region into the slot, then
+ * (2) loads the index entry again. A thread that deregisters (1) clears the
+ * entry, (2) calls membarrier, (3) loads the slots. So either the pin sees the
+ * entry gone, or the other thread sees the slot. An unpin (1) clears the slot,
+ * then (2) loads the state. A thread that lets a region die (1) stores the
+ * state, (2) calls membarrier, (3) loads the slots. So either the unpin sees
+ * that the region is dying and notifies the worker, or the other thread sees
+ * the slot empty.
  *
- * Fields of the region are read after the entry was seen again: between the
- * two loads it might have been deregistered and used for another range.
+ * The region's fields are read after the second load of the entry: between the
+ * two loads the region might have been deregistered and reused for another
+ * range.
  */
 #include <errno.h>
 
@@ -22,8 +24,8 @@
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
-/* Whether [addr, addr + len) lies in the region. Its page is one of addr's, but
- * the region may begin behind addr, or end before it. */
+/* Whether [addr, addr + len) lies in the region. The region covers bytes of the
+ * page of addr, but it may begin behind addr or end before it. */
 static inline bool reaches(const struct pn_region *region, uintptr_t addr,
 			   size_t len)
 {
@@ -69,13 +71,13 @@ static inline int log_access(struct pn_pins *pins, struct pn_region *region)
 	return 0;
 }
 
-/* What a pin works with; on registers. */
+/* What a pin works with; in registers. */
 struct attempt {
 	struct pn_pins *pins;
 	pn_index_entry *entry;
 };
 
-/* False: no hit is possible, as in a thread's first pin. */
+/* False: no hit is possible, as in the first pin of a thread. */
 static inline bool begin(struct pn_cache *cache, uintptr_t addr,
 			 struct attempt *attempt)
 {
@@ -90,8 +92,8 @@ static inline bool begin(struct pn_cache *cache, uintptr_t addr,
 					       memory_order_acquire));
 }
 
-/* The rest of a hit, with a slot that is free. An empty entry names region 0,
- * which is never valid. */
+/* The rest of a hit, with a free slot. An empty entry names region 0, which is
+ * never VALID. */
 static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 					       const struct attempt *attempt,
 					       pn_slot *slot, void *addr,
@@ -102,8 +104,9 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 		&cache->regions[atomic_load_explicit(attempt->entry,
 						     memory_order_acquire)];
 
-	/* The number is read from the region, the cache from the pins: two
-	 * values less to keep, and all of this saves no registers. */
+	/* The id is read from the region and the cache from the pins: that
+	 * keeps two values fewer alive, so that no register is saved on the
+	 * stack. */
 	pn_asymmetric_store(slot, region);
 	if (pn_unlikely(pn_asymmetric_load(attempt->entry) != region->id ||
 			atomic_load_explicit(&region->state,
@@ -118,8 +121,9 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 	return log_access(attempt->pins, region);
 }
 
-/* A thread that holds several pins: the next slot is taken, another is free as
- * a rule. Apart, so that the plain hit saves no registers for this call. */
+/* A thread that holds several pins: its next slot is in use, but another is
+ * usually free. Not inlined, so that the plain hit saves no registers for this
+ * call. */
 static PN_NOINLINE int pin_searching(struct pn_cache *cache, void *addr,
 				     size_t len, unsigned flags,
 				     struct pinion_pin *pin)
@@ -167,9 +171,9 @@ static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
 		pn_worker_notify(cache);
 }
 
-/* --- when somebody records ------------------------------------------------ */
+/* --- with a sink or a listener -------------------------------------------- */
 
-/* What is not a plain hit is told where it is decided, in miss.c. */
+/* What is not a plain hit is traced in miss.c, where it is decided. */
 static int pin_recorded(struct pn_cache *cache, void *addr, size_t len,
 			unsigned flags, struct pinion_pin *pin)
 {

@@ -2,24 +2,24 @@
 /*
  * From the monitor's notice to the end of a region (rule 4).
  *
- * A notice runs inside free(): it may do next to nothing. It remembers the
- * release as under way (BEFORE to AFTER), looks into the index whether the
- * range holds anything, appends the range to a ring and raises `slow_reasons`;
- * the next pin of any thread, before it trusts the index, drains the ring under
- * the lock. Why nothing stale is ever used:
+ * A notice runs inside free() and may do next to nothing. It records the
+ * release as in flight (from BEFORE to AFTER), looks into the index whether the
+ * range has a region, appends the range to a ring and increments slow_reasons.
+ * The next pin of any thread drains the ring under the lock before it trusts
+ * the index. Why no stale region is used:
  *
- * - What is cached when memory is released: BEFORE raises slow_reasons before
- * the pages go, so whoever is told of the new owner of the address (which takes
- *   until the system call is through) sees it.
- * - What is being registered meanwhile: it stands in the index as PENDING
- *   before the device looks at the pages, so the notice sees it and its
- *   publication is called off (STALE). Between BEFORE and AFTER nothing that
+ * - A region that is cached when its memory is released: BEFORE increments
+ *   slow_reasons before the pages go. Whoever learns of the new owner of the
+ *   address does so after the system call, and so sees the increment.
+ * - A region that is being registered meanwhile: it is in the index as PENDING
+ *   before the device looks at the pages. So the notice finds it and marks it
+ *   STALE, and it is not published. Between BEFORE and AFTER no region that
  *   overlaps is published either: the device may have pinned the old pages
  *   after BEFORE was drained.
  * - The ring is full: everything is invalidated.
- * - The table of releases under way is full: from then on nothing new is
- *   published at all, until the cache is closed. It takes more than 256
- *   threads inside munmap() at once.
+ * - The table of releases in flight is full: no new region is published until
+ *   the cache is closed. That takes more than 256 threads inside munmap() at
+ *   the same time.
  */
 #include <sched.h>
 
@@ -30,7 +30,7 @@
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
-/* Unique among living threads, without allocating. */
+/* Unique among living threads; allocates nothing. */
 static uintptr_t thread_mark(void)
 {
 	return (uintptr_t)__builtin_thread_pointer();
@@ -64,15 +64,15 @@ static void begin_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
 	atomic_fetch_sub(&cache->notices.ninflight, 1);
 }
 
-/* A release that found the table full has no entry: fine. When nothing is under
- * way there is none either, and looking through the table takes longer than the
- * system call. */
+/* A release that found the table full has no entry: fine. When nothing is in
+ * flight there is no entry either, and searching the table would take longer
+ * than the system call. */
 static void end_inflight(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	uintptr_t thread = thread_mark();
 	unsigned start = first_probe(thread);
 
-	/* What this thread has taken off it sees itself. */
+	/* A thread sees its own begin_inflight(). */
 	if (!atomic_load(&cache->notices.ninflight))
 		return;
 	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
@@ -94,8 +94,8 @@ bool pn_invalidate_in_flight(struct pn_cache *cache, struct pn_range range)
 {
 	if (atomic_load(&cache->notices.never_publish))
 		return true;
-	/* Counted before it is entered: a release that is entered when we come
-	 * here is counted, too. */
+	/* A release is counted before it is entered: one that is entered when
+	 * we come here is counted, too. */
 	if (!atomic_load(&cache->notices.ninflight))
 		return false;
 	for (unsigned i = 0; i < PN_MAX_INFLIGHT_RELEASES; i++) {
@@ -103,15 +103,15 @@ bool pn_invalidate_in_flight(struct pn_cache *cache, struct pn_range range)
 		struct pn_range r = { atomic_load(&f->addr),
 				      atomic_load(&f->len) };
 
-		/* One that is being entered may still show an older one's: what
-		 * is taken for released in vain is registered again. */
+		/* An entry that is being written may still show an older range.
+		 * A region that is dropped for that is registered again. */
 		if (atomic_load(&f->thread) && pn_range_overlaps(r, range))
 			return true;
 	}
 	return false;
 }
 
-/* False: no room for it, which is counted. */
+/* False: the ring is full, which is counted. */
 static bool append(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	uint64_t at = atomic_load(&cache->notices.head);
@@ -132,9 +132,9 @@ static bool append(struct pn_cache *cache, uintptr_t addr, size_t len)
 	return true;
 }
 
-/* Something of ours may be there. Counted first, and counted off only when it
- * has been acted upon: as long as a notice waits, no thread trusts the index.
- */
+/* There may be a region of ours. slow_reasons is incremented first, and
+ * decremented only when the notice has been acted upon: no thread trusts the
+ * index while a notice waits. */
 static bool post_notice(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	/* Pairs with the acquire in pn_cache_pin(). */
@@ -151,17 +151,18 @@ void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 	if (!pn_range_valid(addr, len))
 		return;
 	/* Even when nothing is cached there: a miss of another thread that
-	 * joins neighbours has taken them out of the index for a moment. */
+	 * merges neighbours has them out of the index for a moment. */
 	if (phase == PN_RELEASE_BEFORE)
 		begin_inflight(cache, addr, len);
-	/* Whatever is cached: with another budget it might be. */
+	/* Even when nothing is cached there: with another budget it might be,
+	 * and a replay wants to know. */
 	if (phase == PN_RELEASE_BEFORE && cache->sink)
 		pn_cache_trace_release(cache, range);
 	if (pn_index_any(&cache->exposed.pages, range)) {
 		if (!post_notice(cache, addr, len))
 			atomic_store(&cache->exposed.lost, true);
-		/* After it: who sees the count finds the notice, or what
-		 * became of it. */
+		/* After the notice was posted: who sees the count finds the
+		 * notice, or that it was acted upon. */
 		atomic_fetch_add(&cache->exposed.releases, 1);
 		pn_worker_wake_idle(cache);
 	} else if (pn_index_any(&cache->index, range)) {
@@ -172,11 +173,11 @@ void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 		end_inflight(cache, addr, len);
 }
 
-/* The memory behind a region is going: no new hits. */
+/* The memory of a region is being released: no new hits. */
 static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
-	/* Its owner maps and unmaps it, and nobody else. */
+	/* Only its owner maps and unmaps it. */
 	if (region->resident)
 		return;
 	cache->stats->invalidations++;
@@ -184,8 +185,8 @@ static void invalidate_region(struct pn_cache *cache, struct pn_region *region)
 		pn_region_die_locked(cache, region, PN_BECAUSE_RELEASED);
 		return;
 	}
-	/* PENDING: whoever registers it finds the mark. */
-#ifndef PN_CACHE_BREAK_GENERATION /* a test proves that it is needed */
+	/* PENDING: the thread that registers it sees the flag. */
+#ifndef PN_CACHE_BREAK_GENERATION /* a test proves that this is needed */
 	region->flags |= PN_REGION_STALE;
 	pn_region_unindex_locked(cache, region);
 #endif
@@ -215,9 +216,8 @@ static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 	}
 }
 
-/* The oldest notice in the ring; false when there is none. A notice that has
- * its place but is not written yet is being written right now by a thread
- * that waits for nobody. */
+/* The oldest notice in the ring; false: it is empty. An entry that is taken but
+ * not filled yet is being written by a thread that waits for nobody. */
 static bool next_notice(struct pn_cache *cache, struct pn_range *out)
 	PN_REQUIRES(&cache->lock)
 {
@@ -257,8 +257,8 @@ void pn_invalidate_drain_locked(struct pn_cache *cache)
 		pn_exposed_memory_released_locked(cache, range);
 		atomic_fetch_sub(&cache->slow_reasons, 1);
 	}
-	/* Which exposure is not known, so every one goes; but not for a flood
-	 * of notices that concern none. */
+	/* Nobody knows which exposure it was, so all are ended; but not for a
+	 * flood of notices that concern none. */
 	if (pn_unlikely(atomic_load(&cache->exposed.lost)) &&
 	    atomic_exchange(&cache->exposed.lost, false))
 		pn_exposed_memory_released_locked(cache,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether neighbours in the address space belong together: regions of two
- * mappings must not be joined, since one can go without the other. Linux 6.11
- * answers with an ioctl in a microsecond; older kernels only by reading all of
- * /proc/self/maps, which can take longer than the registration that joining
+ * Whether a range lies in one mapping. Regions of two mappings must not be
+ * merged, since one can be unmapped without the other. Linux 6.11 answers with
+ * an ioctl in a microsecond. Older kernels answer only through all of
+ * /proc/self/maps, which can take longer than the registration that merging
  * would save: there the answer is no.
  */
 #include <errno.h>
@@ -36,9 +36,9 @@ struct procmap_query {
 
 #define QUERY _IOWR('f', 17, struct procmap_query)
 
-/* Opened for each question: a descriptor kept would show the parent's mappings
- * in a forked child. Not by open() and close(), where a thread may be canceled:
- * this runs under the cache's lock. */
+/* Opened for each question: in a forked child, a descriptor that was kept would
+ * show the mappings of the parent. Not by open() and close(), which are
+ * cancellation points: this runs under the cache's lock. */
 bool pn_mapping_is_one(struct pn_range range)
 {
 	struct procmap_query query = { .size = sizeof(query),

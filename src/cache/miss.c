@@ -2,10 +2,10 @@
 /*
  * A miss: plan (plan.c), make room, register, publish.
  *
- * Planning may have to be done again and again: while another thread registers
- * what we need, while there is no room. Then, without the lock: watch, register
- * in one batch. Then, with it again: look whether a release came in between,
- * and publish.
+ * Planning is repeated while another thread registers what the pin needs, and
+ * while there is no room. Then, without the lock, the new regions are watched
+ * and registered in one batch. Then, with the lock, those whose memory was
+ * released meanwhile are dropped and the others are published.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
-/* --- what stands in the way ----------------------------------------------- */
+/* --- what blocks a plan --------------------------------------------------- */
 
-/* The plan whose region is in our way, if it only waits to be carried out: we
- * do it, since without a worker nobody else may come. */
+/* The plan whose region blocks ours, if it is still queued: we carry it out,
+ * since without a worker nobody else may come. */
 static struct pn_plan *take_over(struct pn_plan *plan)
 {
 	struct pn_cache *cache = plan->cache;
@@ -37,7 +37,7 @@ static struct pn_plan *take_over(struct pn_plan *plan)
 	return owner;
 }
 
-/* Another thread registers what we need: wait for that region alone. */
+/* Another thread registers what we need: wait for that region only. */
 static void await_region(struct pn_plan *plan)
 {
 	struct pn_segment *wait = &plan->wait;
@@ -52,7 +52,7 @@ static void await_region(struct pn_plan *plan)
 	wait->region = NULL;
 }
 
-/* Even when some are free now: the plan wanted more than these. */
+/* Even when some are free now: the plan needed more than these. */
 static int more_slots(struct pn_plan *plan)
 {
 	return pn_pins_grow(plan->pins) ? 0 : -ENOMEM;
@@ -81,8 +81,8 @@ static int make_room(struct pn_plan *plan)
 	return ret;
 }
 
-/* Acts on what planning said; 0: plan again. */
-static int overcome(struct pn_plan *plan, int why)
+/* Removes what blocked the plan; 0: plan again. */
+static int unblock(struct pn_plan *plan, int why)
 {
 	switch (why) {
 	case -EAGAIN:
@@ -100,7 +100,7 @@ static int overcome(struct pn_plan *plan, int why)
 	}
 }
 
-/* Plans again and again until nothing stands in the way. */
+/* Plans until nothing blocks the plan. */
 static int make_plan(struct pn_plan *plan)
 {
 	plan->pins = pn_pins_self(plan->cache);
@@ -112,7 +112,7 @@ static int make_plan(struct pn_plan *plan)
 		if (!ret)
 			return 0;
 		plan->waited |= ret == -EAGAIN;
-		ret = overcome(plan, ret);
+		ret = unblock(plan, ret);
 		if (ret)
 			return ret;
 	}
@@ -140,7 +140,8 @@ static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 		plan->reason = PN_BECAUSE_ACCESS;
 }
 
-/* Has the monitor watch; what it cannot watch is not kept. */
+/* Has the monitor watch the new regions; one that it cannot watch is not kept.
+ */
 static void watch_fresh(struct pn_plan *plan)
 {
 	for (unsigned i = 0; i < plan->nfresh; i++) {
@@ -156,7 +157,7 @@ static void watch_fresh(struct pn_plan *plan)
 	}
 }
 
-/* A batch that failed and could not be undone as a whole. */
+/* Whether a failed batch could not be undone as a whole. */
 static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
 		      unsigned n)
 {
@@ -183,7 +184,7 @@ int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
 	return ret == -ENOMEM ? -ENOBUFS : ret;
 }
 
-/* One region is registered: in the index for all, or for this plan alone. */
+/* One region is registered: publishes it, or leaves it to this plan alone. */
 static void settle_region(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
@@ -216,8 +217,8 @@ void pn_plan_wake(struct pn_plan *plan, unsigned n)
 				  &pn_plan_region(plan, i)->state);
 }
 
-/* Registers what a plan has begun and publishes it, or undoes the plan. */
-static int carry_out(struct pn_plan *plan)
+/* Registers and publishes the fresh regions, or undoes the plan. */
+static int register_fresh(struct pn_plan *plan)
 {
 	unsigned nfresh = plan->nfresh;
 	int ret;
@@ -243,22 +244,23 @@ static int carry_out(struct pn_plan *plan)
 	return ret;
 }
 
-/* --- all of it ------------------------------------------------------------ */
+/* --- the whole miss --------------------------------------------------------
+ */
 
-/* Does all that is left of a plan. A joined range that could not be registered
- * is tried again without joining: neighbours may be mapped differently. */
+/* Does all that is left of a plan. A merged range that could not be registered
+ * is tried again without merging: the neighbours may be mapped differently. */
 static int complete(struct pn_plan *plan)
 {
 	int ret = plan->planned ? 0 : make_plan(plan);
 	bool merged = plan->merged;
 
 	if (!ret && plan->nfresh)
-		ret = carry_out(plan);
+		ret = register_fresh(plan);
 	if (ret != -EFAULT || !merged)
 		return ret;
 	plan->no_merge = true;
 	ret = make_plan(plan);
-	return ret || !plan->nfresh ? ret : carry_out(plan);
+	return ret || !plan->nfresh ? ret : register_fresh(plan);
 }
 
 void pn_plan_run(struct pn_plan *plan)
@@ -266,8 +268,8 @@ void pn_plan_run(struct pn_plan *plan)
 	struct pn_device *device = plan->cache->device;
 
 	plan->result = complete(plan);
-	/* Whoever waits may free the plan from here on; its address is all
-	 * that waking needs. */
+	/* The thread that waits may free the plan from here on; waking needs
+	 * its address only. */
 	atomic_store(&plan->status, PN_PLAN_DONE);
 	pn_device_unblock(device, &plan->status);
 }

@@ -94,7 +94,7 @@ void pn_pins_ended(void *value)
 {
 	struct pn_pins *pins = value;
 
-	/* A forked child's: the lock may be taken for ever. */
+	/* In a forked child: the lock may be held for ever. */
 	if (pn_cache_foreign(pins->cache))
 		return;
 	pn_lock(&pins->cache->lock);
@@ -105,7 +105,7 @@ void pn_pins_ended(void *value)
 
 pn_slot *pn_pins_free_slot(struct pn_pins *pins)
 {
-	/* Next fit: pins mostly end in the order they began. */
+	/* Next fit: most pins end in the order in which they began. */
 	for (uint32_t n = 0; n <= pins->mask; n++) {
 		ptrdiff_t at = (pins->next - pins->slots + 1) & pins->mask;
 
@@ -165,7 +165,7 @@ void pn_pins_scan_locked(struct pn_cache *cache)
 			    cache->scan);
 }
 
-/* The policy wants to know of this one; if it is not dead by now. */
+/* The policy has requested this access. The region may be invalid by now. */
 static PN_NOINLINE void report_access(struct pn_policy *policy,
 				      struct pn_region *region)
 {
@@ -177,13 +177,14 @@ static PN_NOINLINE void report_access(struct pn_policy *policy,
 
 typedef struct pn_region *_Atomic pn_log_entry;
 
-/* A million nodes do not fit any CPU's cache: fetch them some steps ahead, so
- * that the misses overlap. */
+/* A million nodes fit no CPU cache: prefetch some steps ahead, so that the
+ * cache misses overlap. */
 #define AHEAD 16
 
-/* Tells the policy of `n` accesses, as pn_policy_use() does. A region that is
- * no longer valid is stamped for nothing: whoever inserts it again forgets.
- * Every hit of a thread alone comes through here, so instructions count. */
+/* Reports `n` accesses to the policy, as pn_policy_use() does. Stamping a
+ * region that is no longer valid does no harm: inserting it again overwrites
+ * the stamp. Every hit of a single thread comes through here, so instructions
+ * count. */
 static inline PN_ALWAYS_INLINE void report_run(struct pn_policy *policy,
 					       const pn_log_entry *entry,
 					       size_t n, bool ahead)
@@ -203,7 +204,7 @@ static inline PN_ALWAYS_INLINE void report_run(struct pn_policy *policy,
 					 ->node,
 				1);
 		region->node.used = ++clock;
-		if (pn_likely(region->node.heard == epoch))
+		if (pn_likely(region->node.ignore_epoch == epoch))
 			continue;
 		policy->clock = clock;
 		report_access(policy, region);
@@ -212,7 +213,7 @@ static inline PN_ALWAYS_INLINE void report_run(struct pn_policy *policy,
 	policy->clock = clock;
 }
 
-/* Tells the policy of the accesses from pins->drained to end. */
+/* Reports the accesses from pins->drained to end. */
 static inline PN_ALWAYS_INLINE void report_accesses(struct pn_cache *cache,
 						    struct pn_pins *pins,
 						    uint64_t end, bool ahead)
@@ -229,7 +230,7 @@ static inline PN_ALWAYS_INLINE void report_accesses(struct pn_cache *cache,
 	}
 }
 
-/* So many regions lie in a CPU's own cache. */
+/* So many regions fit the cache of a CPU. */
 #define NEAR_REGIONS 2048
 
 static void drain_thread(struct pn_cache *cache, struct pn_pins *pins)
@@ -238,7 +239,7 @@ static void drain_thread(struct pn_cache *cache, struct pn_pins *pins)
 	uint64_t end =
 		atomic_load_explicit(&pins->log_at, memory_order_acquire);
 
-	/* The owner ran around: the oldest are lost. */
+	/* The owner has overwritten the oldest entries. */
 	if (end - pins->drained > PN_PINS_LOG)
 		pins->drained = end - PN_PINS_LOG;
 	if (cache->nregions > NEAR_REGIONS)
@@ -255,9 +256,10 @@ void pn_pins_drain_locked(struct pn_cache *cache)
 		drain_thread(cache, pn_container_of(pos, struct pn_pins, link));
 }
 
-/* A thread alone drains, so that nothing is lost and its run can be replayed
- * exactly. With several, the log is overwritten until a miss drains it: hits
- * of one thread must not make the others' cores fetch the policy's lists. */
+/* A single thread drains its log, so that nothing is lost and its run can be
+ * replayed exactly. With several threads the log is overwritten until a miss
+ * drains it: hits of one thread must not make the other cores fetch the lists
+ * of the policy. */
 void pn_pins_log_full(struct pn_cache *cache)
 {
 	if (atomic_load_explicit(&cache->nthreads, memory_order_relaxed) > 1 ||

@@ -2,15 +2,16 @@
 /*
  * Planning a miss: a walk of the buffers through the index, under the lock.
  *
- * What is cached is held in a slot and becomes a part; what another thread is
- * registering makes us wait for that region alone; each gap becomes a PENDING
- * region of ours, put into the index at once so that others wait for it and
- * release notices see it. A plan that meets an obstacle leaves nothing behind.
+ * A cached region is held in a slot and becomes a segment. A region that
+ * another thread is registering makes the plan wait for that region only. Each
+ * gap becomes a PENDING region of the plan, in the index at once, so that other
+ * pins wait for it and release notices find it. A plan that is blocked leaves
+ * nothing behind.
  *
- * Gaps swallow their neighbours in the same mapping when these are not larger
- * than what the gap has grown to already: like a binary counter, so that a
- * page is registered again at most log2(n) times while a buffer touched piece
- * by piece grows together, and not n times.
+ * A gap merges with neighbours in the same mapping that are not larger than
+ * what the gap has grown to. As in a binary counter, a page is registered again
+ * at most log2(n) times while a buffer that is pinned fragment by fragment
+ * grows together, and not n times.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@
 
 /* --- storage -------------------------------------------------------------- */
 
-/* Twice as much as before; `few` is the plan's own and not to be freed. */
+/* Doubles an array; `few` is inside the plan and not to be freed. */
 static int grow(void *array, unsigned *max, size_t size, const void *few)
 {
 	void *old = *(void **)array;
@@ -55,8 +56,8 @@ void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
 	pn_list_init(&plan->link);
 }
 
-/* The plan's own regions are watched, or there are none: the watches of those
- * that they have swallowed end. */
+/* The regions of the plan are watched, or there are none: the watches of the
+ * regions that they merged end. */
 static void end_inherited(struct pn_plan *plan)
 {
 	while (plan->ninherited) {
@@ -75,7 +76,7 @@ void pn_plan_fini(struct pn_plan *plan)
 		free(plan->fresh);
 }
 
-/* --- parts and regions ---------------------------------------------------- */
+/* --- segments and regions ------------------------------------------------- */
 
 static size_t bytes_of(struct pn_range range)
 {
@@ -83,22 +84,22 @@ static size_t bytes_of(struct pn_range range)
 }
 
 int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
-		 struct pn_segment *part)
+		 struct pn_segment *segment)
 {
 	pn_slot *slot = pn_pins_free_slot(plan->pins);
 
 	if (!slot)
 		return -EXFULL;
 	pn_asymmetric_store(slot, region);
-	part->region = region;
-	part->slot = slot;
+	segment->region = region;
+	segment->slot = slot;
 	return 0;
 }
 
 int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
 		size_t len)
 {
-	struct pn_segment *part;
+	struct pn_segment *segment;
 	int ret;
 
 	if (plan->nsegments == plan->max_segments) {
@@ -107,12 +108,12 @@ int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
 		if (ret)
 			return ret;
 	}
-	part = &plan->segments[plan->nsegments];
-	ret = pn_plan_hold(plan, region, part);
+	segment = &plan->segments[plan->nsegments];
+	ret = pn_plan_hold(plan, region, segment);
 	if (ret)
 		return ret;
-	part->addr = addr;
-	part->len = len;
+	segment->addr = addr;
+	segment->len = len;
 	plan->nsegments++;
 	return 0;
 }
@@ -171,8 +172,8 @@ int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 
 /* --- gaps ----------------------------------------------------------------- */
 
-/* The neighbour at addr if gap, with this access, may swallow it. What peers
- * may do is not given to memory that nobody asked it for. */
+/* The region at addr if the gap, with this access, may merge with it. Remote
+ * access does not spread to memory that nobody asked it for. */
 static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 				   struct pn_range gap, unsigned access)
 	PN_REQUIRES(&plan->cache->lock)
@@ -191,8 +192,9 @@ static struct pn_region *mergeable(struct pn_plan *plan, uintptr_t addr,
 	return region;
 }
 
-/* A neighbour's pages become the new region's: between the two they must not
- * go unwatched, so its watch ends only when the new one stands. */
+/* The pages of the neighbour become pages of the new region. They must be
+ * watched all the time, so the watch of the neighbour ends after that of the
+ * new region has begun. */
 bool pn_plan_inherit(struct pn_plan *plan, struct pn_region *neighbour)
 {
 	if (plan->ninherited == PN_PLAN_INHERITED)
@@ -324,11 +326,11 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 
 /* --- buffers -------------------------------------------------------------- */
 
-/* What the region at addr means for the plan: a part (0 and *next set), a wait
- * (-EAGAIN), or nothing any more (-ENOENT: it had too little access; -EACCES:
- * so has this one, and it is not ours to give up). */
-static int meet_region(struct pn_plan *plan, struct pn_region *region,
-		       uintptr_t addr, uintptr_t end, uintptr_t *next)
+/* What the region at addr means for the plan. 0: it is a segment, and *next is
+ * set; -EAGAIN: wait for it; -ENOENT: it allowed too little and is dying;
+ * -EACCES: it allows too little, and only its owner may remove it. */
+static int check_region(struct pn_plan *plan, struct pn_region *region,
+			uintptr_t addr, uintptr_t end, uintptr_t *next)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	uint32_t state = atomic_load(&region->state);
@@ -338,8 +340,8 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 		ret = pn_plan_hold(plan, region, &plan->wait);
 		return ret ? ret : -EAGAIN;
 	}
-	/* Its release may be known to the kernel alone yet. What this plan has
-	 * begun itself is not watched before it is registered. */
+	/* Only the kernel may know of its release yet. A region of this plan is
+	 * not watched before it is registered. */
 	if (state == PN_REGION_VALID && plan->cache->probing &&
 	    !region->resident && !pn_monitor_probe(addr)) {
 		pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
@@ -360,8 +362,8 @@ static int meet_region(struct pn_plan *plan, struct pn_region *region,
 }
 
 /* What a new region should allow. A device that cannot pin read-only memory
- * pins for writing anyway: then a buffer that is sent now and received into
- * later needs no second registration. */
+ * pins for writing anyway: with write access, a buffer that is sent now and
+ * received into later needs no second registration. */
 unsigned pn_plan_access(const struct pn_plan *plan)
 {
 	unsigned access = plan->flags & PINION_ACCESS_ALL;
@@ -371,16 +373,15 @@ unsigned pn_plan_access(const struct pn_plan *plan)
 	return access;
 }
 
-/* Walks one buffer through the index. 0: planned; -EAGAIN: wait for
- * plan->wait; -EXFULL: more slots; -ENOBUFS: room for plan->need_bytes;
- * -EACCES: register it apart from what is there. */
+/* Walks one buffer through the index. Errors as pn_plan_try(). */
 static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_index *index = &plan->cache->index;
 	unsigned wanted = pn_plan_access(plan), access = wanted;
 	uintptr_t at = buffer.addr, end = buffer.addr + buffer.len;
-	uintptr_t until = 0; /* where rights that are not wanted end */
+	uintptr_t until =
+		0; /* where remote access that was not asked for ends */
 	bool bypass = plan->flags & PINION_PIN_BYPASS;
 	int ret = 0;
 
@@ -391,10 +392,10 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 			pn_range_pages(at, end - at, PN_PAGE_BYTES);
 
 		if (id) {
-			ret = meet_region(plan, region, at, end, &at);
+			ret = check_region(plan, region, at, end, &at);
 			if (ret != -ENOENT)
 				continue;
-			/* It is dead; its fields are as they were. */
+			/* It is DYING; its fields are unchanged. */
 			access |= region->mr.access & ~PINION_ACCESS_RELAXED;
 			if (access & ~wanted & PN_ACCESS_REMOTE)
 				until = end_of(region);
@@ -414,7 +415,8 @@ static int plan_buffer(struct pn_plan *plan, struct pn_range buffer)
 	return ret;
 }
 
-/* The cached parts of a plan were used: so many hits when that is all of it. */
+/* The cached segments of the plan count as used. If that is all of the plan, it
+ * is a hit of each buffer. */
 static void count_segments(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_cache *cache = plan->cache;
@@ -443,7 +445,7 @@ int pn_plan_try(struct pn_plan *plan)
 	int ret = 0;
 
 	plan->one_use = !pn_cache_keeps(plan->cache);
-	/* Another cache may have found out. */
+	/* Another cache may have found out that releases are reported late. */
 	if (plan->cache->subscribed && !plan->cache->probing &&
 	    pn_monitor_needs_probe())
 		pn_cache_update_monitor(plan->cache);

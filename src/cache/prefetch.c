@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ahead of use and after it: what the helper asks for. Both are what a pin and
- * an eviction do anyway, for a given range and without a user: everything that
- * holds for them holds here, too.
+ * Prefetch and drop: the helper registers a range before its use and
+ * deregisters it after. Both do what a pin and an eviction do, for a given
+ * range and without a user: the same rules hold.
  */
 #include <errno.h>
 
@@ -12,8 +12,8 @@
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
 
-/* The next cached region with bytes of range that lies in its pages as a whole;
- * NULL: none. *range becomes what is behind it. */
+/* The next cached region with bytes in range that lies wholly in the pages of
+ * range; NULL: none. *range becomes the rest behind that region. */
 static struct pn_region *next_inside(struct pn_cache *cache,
 				     struct pn_range *range)
 	PN_REQUIRES(&cache->lock)
@@ -36,8 +36,8 @@ static bool any_held(struct pn_cache *cache, struct pn_range range)
 {
 	struct pn_region *region;
 
-	/* Without a barrier this misses pins that begin just now: they keep
-	 * their region, which dies when they end. */
+	/* Without a barrier this misses pins that begin at this moment: they
+	 * keep their region, which dies when they end. */
 	pn_pins_scan_locked(cache);
 	while ((region = next_inside(cache, &range)))
 		if (region->held == cache->scan)
@@ -45,8 +45,8 @@ static bool any_held(struct pn_cache *cache, struct pn_range range)
 	return false;
 }
 
-/* The rights of the largest region inside range, and where those that have the
- * same begin and end. False: there is none. */
+/* The access of the largest region in range, and the range from the first to
+ * the last region with the same access. False: there is none. */
 static bool find_droppable(struct pn_cache *cache, struct pn_range range,
 			   struct pn_dropped *found) PN_REQUIRES(&cache->lock)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Room: evicting, and deregistering what is dying.
+ * Reclaim: evicting, and deregistering what is dying.
  *
- * Bytes leave the budget only when the device has deregistered them. A region
- * dies in two steps: out of the index (no new pins), then, when a look into
- * every slot after a membarrier shows that nobody holds it, deregistered
- * together with others, since a batch pays its fixed cost once (M3). While a
- * batch is under way its bytes are neither cached nor free: whoever needs room
- * waits for it instead of failing.
+ * The budget is uncharged only when the device has deregistered. A region dies
+ * in two steps. First it leaves the index: no new pins. Then, when a scan of
+ * all slots after a membarrier shows that nobody holds it, it is deregistered
+ * together with others, since a batch pays its fixed cost once (M3). The bytes
+ * of a batch under way are neither cached nor free: a thread that needs room
+ * waits for the batch instead of failing.
  *
- * What the device cannot deregister stays in the budget, in a list of its own,
+ * What the device fails to deregister stays in the budget, in cache->failed,
  * and goes with a later batch: after batch_age at the earliest, then less and
  * less often, and a last time when the cache is closed. Nobody waits for these.
  */
@@ -54,7 +54,7 @@ unsigned pn_reclaim_evict_locked(struct pn_cache *cache, size_t bytes,
 
 	pn_list_init(&victims);
 	pn_pins_drain_locked(cache);
-	/* Without a barrier this misses pins that begin just now; such a
+	/* Without a barrier this misses pins that begin at this moment. Such a
 	 * region leaves the index all the same and dies when unpinned. */
 	pn_pins_scan_locked(cache);
 	n = cache->policy->ops->evict(cache->policy, &want, &victims);
@@ -68,7 +68,7 @@ unsigned pn_reclaim_evict_locked(struct pn_cache *cache, size_t bytes,
 	return n;
 }
 
-/* What one reaping deregisters. */
+/* What one reap deregisters. */
 struct batch {
 	struct pn_list regions;
 	struct pn_mr *mrs[REAP_MAX];
@@ -78,8 +78,8 @@ struct batch {
 	unsigned nfailed;
 };
 
-/* Takes dying regions that nobody holds; needs the barrier behind it. Those
- * that a full batch leaves over go back untouched, in front: they are older
+/* Takes dying regions that no slot holds. The caller has made the barrier.
+ * Those that do not fit the batch go back unchanged, in front: they are older
  * than what began to die meanwhile. */
 static void collect(struct pn_cache *cache, struct pn_list *candidates,
 		    unsigned ncandidates, struct batch *batch)
@@ -110,14 +110,14 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 	atomic_store(&cache->dying.nheld, nheld_dying);
 }
 
-/* A policy says whether its victims go together; buffers used once always do.
- */
+/* Whether one call deregisters the whole batch: the policy says so for its
+ * victims; urgent ones always go together. */
 static bool in_one_call(const struct pn_cache *cache, const struct batch *batch)
 {
 	return cache->policy->ops->batched || batch->nurgent == batch->n;
 }
 
-/* Of those that it tried: whether the device has it still. */
+/* Of a region in a batch: whether the device failed to deregister it. */
 static bool is_still_registered(const struct pn_cache *cache,
 				const struct pn_region *region)
 {
@@ -137,7 +137,7 @@ static void deregister(struct pn_cache *cache, struct batch *batch)
 
 		if (is_still_registered(cache, region))
 			batch->nfailed++;
-		/* A trace wants to know of releases after it, too. */
+		/* A trace also records later releases of this memory. */
 		else if (region->watch == PN_WATCH_ON && !cache->sink)
 			pn_monitor_unwatch((uintptr_t)region->mr.addr,
 					   region->mr.len);
@@ -167,7 +167,7 @@ static void trace_deregistered(struct pn_cache *cache,
 	}
 }
 
-/* It stays among the dying, and in the budget. */
+/* The region stays DYING and in the budget. */
 static void queue_failed(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
@@ -177,7 +177,7 @@ static void queue_failed(struct pn_cache *cache, struct pn_region *region)
 	cache->failed.bytes += pn_region_bytes(region);
 }
 
-/* When to try again: later each time. */
+/* Retries come later each time. */
 static void postpone_retry(struct pn_cache *cache, uint64_t now_ns)
 	PN_REQUIRES(&cache->lock)
 {
@@ -187,7 +187,7 @@ static void postpone_retry(struct pn_cache *cache, uint64_t now_ns)
 	if (cache->failed.interval_ns > MAX_RETRY_NS)
 		cache->failed.interval_ns = MAX_RETRY_NS;
 	cache->failed.retry_ns = now_ns + cache->failed.interval_ns;
-	/* Who sleeps has to wake earlier. */
+	/* A worker that sleeps has to wake earlier. */
 	atomic_store(&cache->worker.wanted, true);
 }
 
@@ -225,7 +225,7 @@ static void finish_batch(struct pn_cache *cache, struct batch *batch,
 	pn_budget_uncharge(cache->budget, batch->bytes, batch->n);
 }
 
-/* Those that were refused die once more. */
+/* Moves the failed regions to the dying list again. */
 static void requeue_failed(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *link;
@@ -248,8 +248,8 @@ static bool retry_due(const struct pn_cache *cache)
 	       atomic_load(&cache->now_ns) >= cache->failed.retry_ns;
 }
 
-/* Takes the whole list of the dying away, so that a barrier outside the lock
- * covers exactly these; how many there are. */
+/* Detaches the whole list of the dying, so that a barrier outside the lock
+ * covers exactly these. Returns how many there are. */
 static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 	PN_REQUIRES(&cache->lock)
 {
@@ -266,14 +266,15 @@ static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 	return n;
 }
 
-/* Somebody may wait for the batch. */
+/* Some thread may wait for the batch. */
 static void wake_reap_waiters(struct pn_cache *cache)
 {
 	atomic_fetch_add(&cache->dying.reaped, 1);
 	pn_device_unblock(cache->device, &cache->dying.reaped);
 }
 
-/* Deregisters of those taken what nobody holds, a batch at most; how many. */
+/* Deregisters those of the detached list that no slot holds, a batch at most;
+ * how many. */
 static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
 		     unsigned n)
 {
@@ -335,7 +336,7 @@ void pn_reclaim_reap_all(struct pn_cache *cache)
 /* --- residents where deregistering can fail --------------------------------
  */
 
-/* Out of the index and of the list of the dying: a batch alone. */
+/* Removes the resident from the index; it is a batch by itself. */
 static void detach_resident(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
@@ -345,7 +346,7 @@ static void detach_resident(struct pn_cache *cache, struct pn_region *region)
 	cache->dying.nbatches++;
 }
 
-/* Back among the dying, or, if it could not be ended, into the index. Whoever
+/* Back to the dying, or, if deregistering failed, into the index. Whoever
  * registered there meanwhile used memory that was not theirs. */
 static void reattach_resident(struct pn_cache *cache, struct pn_region *region,
 			      bool dying) PN_REQUIRES(&cache->lock)
@@ -419,12 +420,12 @@ void pn_reclaim_abandon_resident(struct pn_cache *cache,
 	wake_reap_waiters(cache);
 }
 
-/* --- making room ------------------------------------------------------------
+/* --- room for a request -----------------------------------------------------
  */
 
-/* How much of a cache has to go. Of another context's, only what the process
- * lacks. At least one region goes when the device has no room although the
- * budget has (`by_device`); none when the kernel merely is late in unpinning.
+/* How much this cache has to evict. Of the cache of another context, only what
+ * the process lacks. When the device has no room although the budget has
+ * (by_device), at least one region. None when the kernel merely uncharges late.
  */
 static struct pn_shortage shortage_of(const struct pn_cache *cache,
 				      const struct pn_reclaim_request *want)
@@ -443,8 +444,8 @@ static struct pn_shortage shortage_of(const struct pn_cache *cache,
 	return s;
 }
 
-/* Evicts what is missing; how many went. *busy: somebody is deregistering just
- * now. */
+/* Evicts what is missing; how many. *busy: a batch is being deregistered now.
+ */
 static unsigned evict_missing(struct pn_cache *cache,
 			      const struct pn_reclaim_request *want, bool *busy)
 {
@@ -513,8 +514,8 @@ static int reclaim_own(struct pn_cache *cache,
 	return 0;
 }
 
-/* Cached regions first, then what others keep there (heaps' empty slabs), which
- * costs more to have again. */
+/* Cached regions first, then what background tasks keep (empty slabs of heaps),
+ * which costs more to get back. */
 static int reclaim_in(struct pn_cache *cache,
 		      const struct pn_reclaim_request *want)
 {
@@ -557,7 +558,7 @@ static void put_sharer_locked(struct pn_sharers *sharers,
 }
 
 /* The cache behind `last` (NULL: the first) with a reference, which keeps it
- * open and in its place; lets go of the one of `last`. NULL: there is none. */
+ * open and in its place; puts the reference to `last`. NULL: there is none. */
 static struct pn_cache *next_sharer(struct pn_sharers *sharers,
 				    struct pn_cache *last)
 {
@@ -586,8 +587,8 @@ static void put_sharer(struct pn_sharers *sharers, struct pn_cache *cache)
 	pn_unlock(&sharers->lock);
 }
 
-/* Another context's cache can help where the process lacks room or the kernel
- * refuses, and the context is not at a cap of its own. */
+/* The cache of another context can help where the process lacks room or the
+ * kernel refuses, and this context is not at a cap of its own. */
 static bool can_help(const struct pn_cache *cache,
 		     const struct pn_reclaim_request *want)
 {
@@ -599,9 +600,9 @@ static bool can_help(const struct pn_cache *cache,
 	return s.process_bytes && !s.bytes && !s.regions;
 }
 
-/* Its own regions first; then those of the other caches that share the budget,
- * of the context's other rails and of other contexts, one at a time, so that no
- * two locks are held. */
+/* Its own regions first, then those of the other caches that share the budget:
+ * of other rails and of other contexts, one at a time, so that no two locks are
+ * held. */
 int pn_reclaim_step(struct pn_cache *cache,
 		    const struct pn_reclaim_request *asked)
 {
@@ -641,7 +642,7 @@ bool pn_reclaim_batch_full_locked(struct pn_cache *cache)
 		       cache->attr.batch_bytes;
 }
 
-/* Only what was refused is left, perhaps: when to look, and whether now. */
+/* *when_ns: when to retry the failed ones; returns whether now. */
 static bool failed_due(const struct pn_cache *cache, uint64_t *when_ns)
 {
 	*when_ns = cache->failed.n ? cache->failed.retry_ns : PN_FOREVER;
@@ -660,7 +661,7 @@ bool pn_reclaim_batch_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	old_ns = oldest->dying_since_ns + cache->attr.batch_age_ns;
 	if (old_ns < *when_ns)
 		*when_ns = old_ns;
-	/* Buffers used once are released at once, as their users asked. */
+	/* Urgent ones are not kept waiting. */
 	return cache->dying.nurgent || pn_reclaim_batch_full_locked(cache) ||
 	       atomic_load(&cache->now_ns) >= old_ns;
 }
@@ -711,8 +712,8 @@ int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
 	return pn_cache_register(cache, mr);
 }
 
-/* A registration outside the index that the device would not end becomes a
- * region, and is the cache's from here on. */
+/* A registration outside the index that the device failed to end becomes a
+ * region, which the cache owns from here on. */
 static bool adopt(struct pn_cache *cache, const struct pn_mr *mr)
 {
 	uint64_t now_ns = pn_device_now(cache->device);

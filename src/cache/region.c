@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions in the index, and their states; nothing else changes them. */
+/* Regions in the index and their states. Only this file changes them. */
 #include <errno.h>
 
 #include "cache/cache_impl.h"
@@ -13,7 +13,7 @@ static uintptr_t end_of(const struct pn_region *region)
 	return (uintptr_t)region->mr.addr + region->mr.len;
 }
 
-/* Of the regions of a page, the first with bytes in range; NULL: none. */
+/* Of the regions of a page, the first one with bytes in range; NULL: none. */
 static struct pn_region *first_of_page(struct pn_cache *cache, uintptr_t page,
 				       struct pn_range range)
 	PN_REQUIRES(&cache->lock)
@@ -112,7 +112,8 @@ struct pn_region *pn_region_alloc_locked(struct pn_cache *cache)
 		if (cache->nregions + 1 >= PN_CACHE_MAX_REGIONS)
 			return NULL;
 		id = ++cache->nregions; /* 0 means nothing in the index */
-		/* Once and for all: hits that were overtaken read it. */
+		/* Written once: a hit that was overtaken may read it at any
+		 * time. */
 		cache->regions[id].id = id;
 	}
 	return &cache->regions[id];
@@ -126,7 +127,7 @@ void pn_region_free_locked(struct pn_cache *cache, struct pn_region *region)
 	cache->free_region = pn_region_id(cache, region);
 }
 
-/* Multiplicative hash; only the policy's ghosts rely on it. */
+/* Multiplicative hash; only the ghost caches of the policy selector use it. */
 static uint32_t name_of(struct pn_range range)
 {
 	uint64_t page = (uint64_t)range.addr >> PN_PAGE_SHIFT;
@@ -188,18 +189,18 @@ int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
 void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 {
 	pn_assert(atomic_load(&region->state) == PN_REGION_PENDING);
-	/* The device may have granted more than it was asked for. */
+	/* The device may have allowed more than it was asked for. */
 	region->access_mask = pn_access_mask(region->mr.access);
 	pn_policy_insert(cache->policy, &region->node);
 	cache->stats->regions++;
 	cache->stats->bytes += pn_region_bytes(region);
 	pn_largest_add_locked(cache, region);
-	/* Pairs with the acquire in pn_cache_pin(): keys are there. */
+	/* Pairs with the acquire in pn_cache_pin(): the keys are complete. */
 	atomic_store_explicit(&region->state, PN_REGION_VALID,
 			      memory_order_release);
 }
 
-/* Out of the index and among the dying. */
+/* Removes the region from the index and appends it to the dying. */
 static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 			 enum pn_trace_event_reason why)
 	PN_REQUIRES(&cache->lock)
@@ -218,7 +219,8 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 	pn_list_append(&cache->dying.list, &region->node.link);
 	cache->stats->dying_bytes += pn_region_bytes(region);
 	cache->dying.nurgent += pn_region_is_urgent(region);
-	/* The worker is not waiting for those that it found held. */
+	/* The worker does not wait for regions that the last reap found held.
+	 */
 	if (cache->dying.n++ <= atomic_load(&cache->dying.nheld) ||
 	    pn_reclaim_batch_full_locked(cache))
 		atomic_store(&cache->worker.wanted, true);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Regions that belong to somebody else: slabs of the heap.
+ * Residents: regions that another module owns, the slabs of the heap.
  *
- * They stand in the index like all others, so a pin of heap memory is a plain
- * hit and costs other pins nothing. What differs: the owner alone maps and
- * unmaps the pages, so that releases do not concern them and neither does
- * whatever else makes the cache distrust its index; hence a pin that could not
- * hit for such a reason, or that would have bypassed the cache, still finds
- * them (pn_resident_pin()). The policy does not know them, and neighbours do
- * not swallow them.
+ * They are in the index like all others, so a pin of heap memory is a plain hit
+ * and costs other pins nothing. Only the owner maps and unmaps the pages, so
+ * releases do not concern residents, and neither do the other reasons why the
+ * cache distrusts its index. Hence a pin that could not hit for such a reason,
+ * or that bypasses the cache, still finds them (pn_resident_pin()). The policy
+ * does not know them, and neighbours do not merge with them.
  *
- * One goes as every region does (rule 2): out of the index, barrier, look into
- * the slots, deregister. Who still has it pinned keeps it registered.
+ * A resident goes as every region does (rule 2): out of the index, barrier,
+ * scan of the slots, deregister. Who has it pinned keeps it registered.
  */
 #include <errno.h>
 
@@ -29,8 +28,8 @@ static struct pn_region *region_of(const struct pn_mr *mr)
 	return pn_container_of(mr, struct pn_region, mr);
 }
 
-/* Registered pages enter the index. What the cache may still have there was of
- * other pages. */
+/* Registered pages enter the index. Regions that the cache may still have there
+ * were of other pages. */
 static int enter(struct pn_cache *cache, const struct pn_mr *mr,
 		 struct pn_region **out)
 {
@@ -51,12 +50,12 @@ static int enter(struct pn_cache *cache, const struct pn_mr *mr,
 		region->mr = *mr;
 		region->flags |= PN_REGION_REGISTERED;
 		region->resident = true;
-		/* Pairs with the acquire in pn_cache_pin(), as does the
-		 * entry. */
+		/* Pairs with the acquire in pn_cache_pin(), as the entry does.
+		 */
 		atomic_store_explicit(&region->state, PN_REGION_VALID,
 				      memory_order_release);
 		pn_region_index_locked(cache, region);
-		/* What the region gives back when it is buried. */
+		/* What is uncharged when the region is deregistered. */
 		cache->own_bytes += range.len;
 		cache->own_regions++;
 		if (cache->sink)
@@ -119,7 +118,7 @@ bool pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
 	return true;
 }
 
-/* No hit and no miss: it is not counted. */
+/* Neither a hit nor a miss: not counted. */
 static void trace_pin(struct pn_cache *cache, const struct pinion_pin *pin,
 		      unsigned flags)
 {
@@ -130,8 +129,8 @@ static void trace_pin(struct pn_cache *cache, const struct pinion_pin *pin,
 	pn_cache_trace_pins(cache, &buffer, 1, pin, &owned);
 }
 
-/* The order is that of a hit (hit.c). What is not resident may not be used
- * without the rest of a hit's or a miss's questions. */
+/* The order is that of a hit (hit.c). A region that is not a resident may not
+ * be used without the other checks of a hit or a miss. */
 bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 		     unsigned flags, struct pinion_pin *pin)
 {
@@ -141,8 +140,8 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 	struct pn_pins *pins;
 	pn_slot *slot;
 
-	/* A slot that names another region only for a moment would keep that
-	 * from being deregistered. */
+	/* A slot that names another region even for a moment would keep it from
+	 * being deregistered. */
 	if (pn_likely(!id) ||
 	    !atomic_load_explicit(&region->resident, memory_order_relaxed) ||
 	    pn_cache_foreign(cache))

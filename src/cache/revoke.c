@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Revoking keys (U6): a region whose remote key was handed out leaves the
- * index, so that the next pin registers anew and gets another key. The old key
- * dies at once: with the deregistration when nobody uses the region, else by
- * the device's rekey(), while the user's transfers go on with the local key.
- * Regions that were dying already and private ones are in no index: they are
- * found among the dying, where their users keep them.
+ * index, so that the next pin registers again and gets another key. The old key
+ * becomes invalid at once: by deregistering when nobody uses the region, else
+ * by the device's rekey(), while the user's transfers go on with the local key.
+ * PRIVATE regions and those that were dying already are in no index: they are
+ * found in the lists of the dying, where their users keep them.
  */
 #include <errno.h>
 
@@ -17,15 +17,15 @@
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
-/* The first region with a remote key in range, which goes on behind it; NULL:
- * none. */
-static struct pn_region *next_exposed(struct pn_cache *cache,
-				      struct pn_range *range)
+/* The first region with a remote key in range; NULL: none. *range becomes the
+ * rest behind it. */
+static struct pn_region *next_remote(struct pn_cache *cache,
+				     struct pn_range *range)
 	PN_REQUIRES(&cache->lock)
 {
 	struct pn_region *region;
 
-	/* A PENDING one's key has reached nobody yet. */
+	/* Nobody has the key of a PENDING region yet. */
 	while ((region = pn_region_next_locked(cache, range)))
 		if (region->mr.access & PN_ACCESS_REMOTE &&
 		    atomic_load(&region->state) == PN_REGION_VALID)
@@ -33,16 +33,16 @@ static struct pn_region *next_exposed(struct pn_cache *cache,
 	return NULL;
 }
 
-/* Takes every region of range with a remote key out of the index. -EBUSY: one
- * is not the cache's to give up. */
-static int unpublish(struct pn_cache *cache, struct pn_range range)
+/* Removes every region of range with a remote key from the index. -EBUSY: one
+ * is a resident, which only its owner removes. */
+static int unindex_remote(struct pn_cache *cache, struct pn_range range)
 {
 	struct pn_region *region;
 	int ret = 0;
 
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
-	while ((region = next_exposed(cache, &range)))
+	while ((region = next_remote(cache, &range)))
 		if (region->resident)
 			ret = -EBUSY;
 		else
@@ -51,8 +51,8 @@ static int unpublish(struct pn_cache *cache, struct pn_range range)
 	return ret;
 }
 
-static struct pn_region *exposed_among(struct pn_list *regions,
-				       struct pn_range range)
+static struct pn_region *remote_among(struct pn_list *regions,
+				      struct pn_range range)
 {
 	struct pn_list *pos;
 
@@ -68,17 +68,17 @@ static struct pn_region *exposed_among(struct pn_list *regions,
 	return NULL;
 }
 
-static struct pn_region *dying_exposed(struct pn_cache *cache,
-				       struct pn_range range)
+static struct pn_region *dying_remote(struct pn_cache *cache,
+				      struct pn_range range)
 	PN_REQUIRES(&cache->lock)
 {
-	struct pn_region *region = exposed_among(&cache->dying.list, range);
+	struct pn_region *region = remote_among(&cache->dying.list, range);
 
-	return region ? region : exposed_among(&cache->failed.list, range);
+	return region ? region : remote_among(&cache->failed.list, range);
 }
 
-/* Holds the next region that is dying and whose key still works: somebody uses
- * it. NULL: there is none. */
+/* Holds the next dying region whose key still works: somebody uses it. NULL:
+ * there is none. */
 static struct pn_region *hold_next(struct pn_cache *cache,
 				   struct pn_range range, pn_slot *slot)
 {
@@ -86,7 +86,7 @@ static struct pn_region *hold_next(struct pn_cache *cache,
 
 	pn_lock(&cache->lock);
 	pn_reclaim_wait_batches_locked(cache);
-	region = dying_exposed(cache, range);
+	region = dying_remote(cache, range);
 	if (region && cache->device->caps & PN_CAP_REKEY)
 		region->flags |= PN_REGION_REVOKED;
 	pn_asymmetric_store(slot, region);
@@ -101,7 +101,7 @@ static int revoke_held(struct pn_cache *cache, struct pn_range range,
 	int ret = 0;
 
 	while (!ret && (region = hold_next(cache, range, slot))) {
-		/* The region's own rkey is only ever read by its users. */
+		/* A copy: users of the region read its rkey without a lock. */
 		struct pn_mr copy = region->mr;
 
 		if (pn_device_rekey(cache->device, &copy))
@@ -128,7 +128,7 @@ int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len)
 			       (struct pn_trace_event){ .kind = PN_EVENT_REVOKE,
 							.addr = addr,
 							.len = len });
-	ret = unpublish(cache, range);
+	ret = unindex_remote(cache, range);
 	while (pn_reclaim_reap(cache))
 		;
 	if (!ret)

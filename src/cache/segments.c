@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* From a plan to a pin: what a pin that is not a plain hit consists of. */
+/* From a plan to a pin, and the segments of a pin that has several. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cache/worker_impl.h"
 
 static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
-		    const struct pn_segment *parts, unsigned n)
+		    const struct pn_segment *segments, unsigned n)
 {
 	struct pn_segments *several;
 
@@ -17,30 +17,30 @@ static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
 				    .len = buffer->iov_len,
 				    .nsegments = n };
 	if (n == 1) {
-		pin->local_key = parts->region->mr.lkey;
-		pin->remote_key = parts->region->mr.rkey;
-		pin->handle = parts->region->mr.handle;
-		pin->internal[0] = (void *)parts->slot;
-		pin->internal[1] = parts->region;
+		pin->local_key = segments->region->mr.lkey;
+		pin->remote_key = segments->region->mr.rkey;
+		pin->handle = segments->region->mr.handle;
+		pin->internal[0] = (void *)segments->slot;
+		pin->internal[1] = segments->region;
 		return 0;
 	}
-	several = malloc(sizeof(*several) + n * sizeof(*parts));
+	several = malloc(sizeof(*several) + n * sizeof(*segments));
 	if (!several)
 		return -ENOMEM;
 	several->n = n;
-	memcpy(several->segment, parts, n * sizeof(*parts));
+	memcpy(several->segment, segments, n * sizeof(*segments));
 	pin->internal[0] = several;
 	return 0;
 }
 
-void pn_segments_put(struct pn_cache *cache, const struct pn_segment *parts,
+void pn_segments_put(struct pn_cache *cache, const struct pn_segment *segments,
 		     unsigned n)
 {
 	bool dying = false;
 
 	for (unsigned i = 0; i < n; i++) {
-		pn_asymmetric_store(parts[i].slot, NULL);
-		dying |= pn_asymmetric_load(&parts[i].region->state) ==
+		pn_asymmetric_store(segments[i].slot, NULL);
+		dying |= pn_asymmetric_load(&segments[i].region->state) ==
 			 PN_REGION_DYING;
 	}
 	if (dying)
@@ -88,7 +88,7 @@ void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 	pn_debug_assert(pin->nsegments);
 	if (!pin->nsegments)
 		return;
-	/* A forked child's: the lock may be taken for ever. */
+	/* In a forked child: the lock may be held for ever. */
 	if (pn_cache_foreign(cache)) {
 		pin->nsegments = 0;
 		return;
@@ -99,28 +99,30 @@ void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 	PN_CACHE_CHECK(cache);
 }
 
-static void describe_segment(const struct pn_segment *part,
+static void describe_segment(const struct pn_segment *segment,
 			     struct pinion_pin_segment *out)
 {
-	*out = (struct pinion_pin_segment){ .addr = (void *)part->addr,
-					    .len = part->len,
-					    .local_key = part->region->mr.lkey,
+	*out = (struct pinion_pin_segment){ .addr = (void *)segment->addr,
+					    .len = segment->len,
+					    .local_key =
+						    segment->region->mr.lkey,
 					    .remote_key =
-						    part->region->mr.rkey };
+						    segment->region->mr.rkey };
 }
 
-/* What was there from the beginning stays there; the rest is, when all is. */
+/* A segment that was available from the start stays available; the others are
+ * when the plan is done. */
 static int describe_plan_segment(const struct pn_plan *plan, unsigned index,
 				 struct pinion_pin_segment *out)
 {
-	const struct pn_segment *part = &plan->available[index];
+	const struct pn_segment *segment = &plan->available[index];
 
 	if (atomic_load(&plan->status) == PN_PLAN_DONE && !plan->result &&
 	    index < plan->nsegments)
-		part = &plan->segments[index];
-	if (!part->region)
+		segment = &plan->segments[index];
+	if (!segment->region)
 		return -EAGAIN;
-	describe_segment(part, out);
+	describe_segment(segment, out);
 	return 0;
 }
 

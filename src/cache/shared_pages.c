@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pages that several regions share: where a pin has one segment, regions with
- * remote access are of exactly the bytes asked for, and small buffers lie side
- * by side.
+ * Pages that several regions share. Where a pin has one segment, regions with
+ * remote access have exactly the bytes asked for, and small buffers lie side by
+ * side.
  *
- * The index has one number for a page. A region that covers a page only in part
- * is therefore also listed here, under that page: at most its first and its
- * last. The page's entry names one of those listed, whichever was used last by
- * a pin that took the lock; a hit finds that one, everybody else finds all of
- * them. Regions do not overlap, so one that covers a whole page has it alone.
+ * The index has one number for a page. So a region that covers a page in part
+ * is also listed here under that page: at most its first and its last page. The
+ * entry of the page names one of those listed, the one last used by a pin that
+ * took the lock. A hit finds that one; everybody else finds all of them.
+ * Regions do not overlap, so a page that one region covers wholly has no other.
  *
- * A hash table over pages with chains. A region has its two links from the
- * beginning, in an array beside that of the regions: listing cannot fail.
+ * The list is a hash table over pages with chains. Each region has its two
+ * links from the beginning, in an array beside that of the regions: adding
+ * cannot fail.
  */
 #include "cache/cache_impl.h"
 #include "cache/region_impl.h"

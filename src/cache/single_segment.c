@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Planning where a pin has one segment (PN_CAP_ONE_SEGMENT): users of the keys
- * know nothing of parts.
+ * Planning where a pin has one segment (PN_CAP_ONE_SEGMENT): the users of the
+ * keys know nothing of segments.
  *
- * One region that covers the buffer serves it; else one new region does, and
- * those with bytes in it leave the index and die with their last pin. What
- * another thread registers there is waited for first.
+ * If one region covers the buffer, the pin takes it. Else one new region is
+ * made, and the regions with bytes in it leave the index and die with their
+ * last pin. A region there that another thread is registering is waited for
+ * first.
  *
- * The new region, if peers have access to it, is of exactly the buffer's bytes:
- * more rights than were asked for would be given away. Without remote access it
- * is of whole pages, and grows over the regions that it replaces, so that
- * windows sliding over a buffer end up in one region instead of replacing each
- * other for ever. A page at the buffer's edge that holds others' bytes is not
- * taken from them: on that side the region ends with the buffer
+ * A new region with remote access has exactly the bytes of the buffer: more
+ * would give peers rights that nobody asked for. Without remote access it has
+ * whole pages and merges the regions that it replaces, so that windows that
+ * slide over a buffer end up in one region instead of replacing each other for
+ * ever. A page at the buffer's edge that has bytes of other regions is not
+ * taken from them: on that side the new region ends with the buffer
  * (shared_pages.c).
  */
 #include <errno.h>
@@ -22,9 +23,9 @@
 #include "cache/plan_impl.h"
 #include "cache/region_impl.h"
 
-/* Its release may be known to the kernel alone yet: then it is dead now. */
-static bool is_gone(struct pn_plan *plan, struct pn_region *region,
-		    struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
+/* Only the kernel may know of its release yet: then the region dies now. */
+static bool was_released(struct pn_plan *plan, struct pn_region *region,
+			 struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
 {
 	uintptr_t at = (uintptr_t)region->mr.addr;
 
@@ -36,11 +37,11 @@ static bool is_gone(struct pn_plan *plan, struct pn_region *region,
 	return true;
 }
 
-/* What a region with bytes of the buffer means for the plan: 0, it is the part;
- * -ENOENT: it is in the way at most; -EAGAIN: wait for it; -EACCES: not ours to
- * replace. */
-static int meet(struct pn_plan *plan, struct pn_region *region,
-		struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
+/* What a region with bytes of the buffer means for the plan. 0: it is the
+ * segment; -ENOENT: the new region replaces it; -EAGAIN: wait for it; -EACCES:
+ * the plan may not replace it. */
+static int check_region(struct pn_plan *plan, struct pn_region *region,
+			struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
 {
 	bool pending = atomic_load(&region->state) == PN_REGION_PENDING;
 	int ret;
@@ -49,7 +50,7 @@ static int meet(struct pn_plan *plan, struct pn_region *region,
 		ret = pn_plan_hold(plan, region, &plan->wait);
 		return ret ? ret : -EAGAIN;
 	}
-	if (is_gone(plan, region, buffer))
+	if (was_released(plan, region, buffer))
 		return -ENOENT;
 	if (pn_range_covers(pn_region_range(region), buffer) &&
 	    pn_access_matches(region, plan->flags)) {
@@ -58,12 +59,13 @@ static int meet(struct pn_plan *plan, struct pn_region *region,
 	}
 	if (region->resident)
 		return -EACCES;
-	/* It cannot be replaced before it is registered. */
+	/* A region cannot be replaced before it is registered. */
 	plan->overlaps_own |= pending;
 	return -ENOENT;
 }
 
-/* Memory of a resident is registered, also for who bypasses the cache. */
+/* A resident also serves pins that bypass the cache: its memory is registered.
+ */
 static int find_resident(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
@@ -89,14 +91,15 @@ static int find(struct pn_plan *plan, struct pn_range buffer)
 		return find_resident(plan, buffer);
 	while (ret == -ENOENT &&
 	       (region = pn_region_next_locked(plan->cache, &rest)))
-		ret = meet(plan, region, buffer);
+		ret = check_region(plan, region, buffer);
 	return ret;
 }
 
 /* --- the new region ------------------------------------------------------- */
 
-/* What the new one allows. Rights of peers are those of a region that had all
- * of these bytes; writing is harmless, and saves the next replacement. */
+/* What the new region allows: also the rights of peers of a region that had all
+ * of these bytes. Local write access does no harm and saves the next
+ * replacement. */
 static unsigned choose_access(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
@@ -119,8 +122,7 @@ static unsigned choose_access(struct pn_plan *plan, struct pn_range buffer)
 	return access;
 }
 
-/* Whether there are bytes in range of regions that do not reach into the
- * buffer. */
+/* Whether regions without bytes of the buffer have bytes in range. */
 static bool others_in(struct pn_plan *plan, struct pn_range range,
 		      struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
 {
@@ -132,7 +134,7 @@ static bool others_in(struct pn_plan *plan, struct pn_range range,
 	return false;
 }
 
-/* The buffer's pages, but for those at its ends that it shares. */
+/* The pages of the buffer, without those at its ends that it shares. */
 static struct pn_range whole_pages(struct pn_plan *plan, struct pn_range buffer)
 	PN_REQUIRES(&plan->cache->lock)
 {
@@ -152,7 +154,7 @@ static struct pn_range whole_pages(struct pn_plan *plan, struct pn_range buffer)
 								    : pages;
 }
 
-/* Whether the new region may grow over one that it replaces. */
+/* Whether the new region may merge one that it replaces. */
 static bool may_merge(struct pn_plan *plan, struct pn_region *region,
 		      struct pn_range wider) PN_REQUIRES(&plan->cache->lock)
 {
@@ -166,12 +168,11 @@ static bool may_merge(struct pn_plan *plan, struct pn_region *region,
 	       pn_plan_inherit(plan, region);
 }
 
-/* The range without its pages' bytes outside of the buffer, on the sides where
- * a region reaches beyond. That region's buffer will be pinned again: if both
- * were rounded to the page that they share, each would replace the other for
- * ever. */
-static struct pn_range end_with(struct pn_range buffer, struct pn_range range,
-				struct pn_range region)
+/* The range, cut to the buffer on the sides where a region reaches beyond the
+ * range. The buffer of that region will be pinned again: if both were rounded
+ * to the page that they share, each would replace the other for ever. */
+static struct pn_range cut_to(struct pn_range buffer, struct pn_range range,
+			      struct pn_range region)
 {
 	uintptr_t start = range.addr, end = range.addr + range.len;
 
@@ -182,10 +183,11 @@ static struct pn_range end_with(struct pn_range buffer, struct pn_range range,
 	return (struct pn_range){ start, end - start };
 }
 
-/* The range grown over those that it replaces, or ending with the buffer where
- * it may not grow. Only the first and the last of them reach beyond it. */
-static struct pn_range grow_over(struct pn_plan *plan, struct pn_range buffer,
-				 struct pn_range range)
+/* The range with the regions that it may merge, or cut to the buffer where it
+ * may not. Only the first and the last of them reach beyond the range. */
+static struct pn_range merge_replaced(struct pn_plan *plan,
+				      struct pn_range buffer,
+				      struct pn_range range)
 	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_range rest = buffer;
@@ -200,7 +202,7 @@ static struct pn_range grow_over(struct pn_plan *plan, struct pn_range buffer,
 		if (wider.len == range.len)
 			continue;
 		if (plan->no_merge || !may_merge(plan, region, wider)) {
-			range = end_with(buffer, range, theirs);
+			range = cut_to(buffer, range, theirs);
 			continue;
 		}
 		range = wider;
@@ -221,16 +223,18 @@ static void replace(struct pn_plan *plan, struct pn_range range)
 		pn_region_die_locked(plan->cache, region, why);
 }
 
-/* Makes way for the new region; *range is the buffer and becomes the region's.
- */
-static void make_way(struct pn_plan *plan, struct pn_range *range,
-		     unsigned *access) PN_REQUIRES(&plan->cache->lock)
+/* Replaces the regions that overlap the new one. *range is the buffer and
+ * becomes the range of the new region. */
+static void replace_overlapping(struct pn_plan *plan, struct pn_range *range,
+				unsigned *access)
+	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_range buffer = *range;
 
 	*access = choose_access(plan, buffer);
 	if (!(*access & PN_ACCESS_REMOTE))
-		*range = grow_over(plan, buffer, whole_pages(plan, buffer));
+		*range =
+			merge_replaced(plan, buffer, whole_pages(plan, buffer));
 	replace(plan, *range);
 	if (!(*access & PN_ACCESS_REMOTE))
 		*range = pn_plan_merge(plan, *range, access);
@@ -248,9 +252,9 @@ int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
 	ret = find(plan, buffer);
 	if (ret != -ENOENT)
 		return ret;
-	/* What is for this plan alone is in nobody's way. */
+	/* A private region is not in the index and replaces nothing. */
 	if (!pn_plan_is_private(plan) && !plan->overlaps_own)
-		make_way(plan, &range, &access);
+		replace_overlapping(plan, &range, &access);
 	ret = pn_plan_begin(plan, range, buffer, access);
 	if (ret == -ENOBUFS)
 		pn_plan_need(plan,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the board shows of a cache: its counters, each thread's hits, and its
- * largest regions with the call sites that had them registered.
+ * What the statistics segment has of a cache: its counters, the hits of each
+ * thread, and the largest regions with the call sites that registered them.
  *
- * The table of largest regions is kept where regions come and go, under the
- * lock; a region smaller than all of a full table costs one comparison. It
- * forgets: a region that was crowded out does not come back when a larger one
+ * The table of the largest regions changes where regions become VALID and stop
+ * being so, under the lock. A region smaller than all of a full table costs one
+ * comparison. A region that was pushed out does not come back when a larger one
  * goes.
  */
 #include <string.h>
@@ -70,7 +70,7 @@ const struct pn_stats_kind pn_stats_kind_largest = {
 	PN_ARRAY_LEN(largest_fields)
 };
 
-/* The row to be taken next: an empty one, or the smallest. */
+/* The row to use next: an empty one, or the smallest. */
 static ROW *smallest(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
 	ROW *found = &cache->largest[0];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the cache tells the process's event sink (rule 6): each request with its
- * outcome and the reason, and all that decides the outcome of later ones, so
- * that a run can be replayed (doc/design/trace.md says what that takes). The
- * callers look whether there is a sink.
+ * The trace events of a cache (rule 6): each request with its outcome and the
+ * reason, and all that decides the outcome of later requests, so that a run can
+ * be replayed (doc/design/trace.md says what that takes). The callers check
+ * whether there is a sink.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -43,8 +43,8 @@ void pn_cache_trace_registered(struct pn_cache *cache,
 
 void pn_cache_trace_release(struct pn_cache *cache, struct pn_range range)
 {
-	/* No time: nobody may be asked for it here. The sink takes that of the
-	 * next event. */
+	/* No time: nobody may ask for it here. The sink takes that of the next
+	 * event. */
 	struct pn_trace_event event = { .kind = PN_EVENT_RELEASE,
 					.addr = range.addr,
 					.len = range.len,
@@ -103,7 +103,7 @@ unsigned pn_trace_event_pin_flags(uint16_t event)
 
 /* --- requests ------------------------------------------------------------- */
 
-/* A slot is in use by one pin at a time. */
+/* One pin at a time uses a slot. */
 static uint64_t handle_of(const struct pinion_pin *pin)
 {
 	const struct pn_segments *several = pin->internal[0];

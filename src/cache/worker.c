@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What should not wait for the next call: batches of deregistrations that are
- * old enough, pins begun with pin_start. A step function does one thing and
- * says when to call again; a thread drives it, started with the first work and
- * asleep while there is none. In virtual time there is no thread: callers, or
- * a task of the test, drive the step.
+ * The worker: work that should not wait for the next call. These are batches of
+ * deregistrations that are old enough, asynchronous pins, background tasks and
+ * keys of released memory. pn_cache_step() does one thing and says when to call
+ * again. A service thread calls it; the thread starts with the first work and
+ * sleeps while there is none. In virtual time there is no thread: callers, or a
+ * task of the test, call the step.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -36,8 +37,7 @@ static struct pn_plan *take_plan(struct pn_cache *cache)
 	return plan;
 }
 
-/* The task that is due, marked as running; *when_ns is when the next will be.
- */
+/* A task that is due, marked as running; *when_ns is when the next will be. */
 static struct pn_background_task *start_due_task(struct pn_cache *cache,
 						 uint64_t *when_ns)
 	PN_REQUIRES(&cache->lock)
@@ -75,7 +75,7 @@ static void end_task(struct pn_cache *cache, struct pn_background_task *task,
 	pn_device_unblock(cache->device, &cache->tasks.nruns);
 }
 
-/* Does one step of a task that is due; false: none is. */
+/* Runs a task that is due; false: none is. */
 static bool run_due_task(struct pn_cache *cache, uint64_t *when_ns)
 {
 	struct pn_background_task *task;
@@ -89,8 +89,8 @@ static bool run_due_task(struct pn_cache *cache, uint64_t *when_ns)
 	return true;
 }
 
-/* The first that may have something to give and was not asked in this round,
- * marked as running. NULL: none. */
+/* The first shrinker that was not asked in this round, marked as running. NULL:
+ * none. */
 static struct pn_background_task *start_shrinker(struct pn_cache *cache,
 						 uint32_t round)
 {
@@ -167,7 +167,7 @@ void pn_cache_task_remove(struct pn_cache *cache,
 
 uint64_t pn_cache_step(struct pn_cache *cache)
 {
-	uint64_t when, chore_when = PN_FOREVER;
+	uint64_t when, task_when = PN_FOREVER;
 	struct pn_plan *plan;
 	bool due, done = true;
 
@@ -182,16 +182,16 @@ uint64_t pn_cache_step(struct pn_cache *cache)
 	if (plan)
 		pn_plan_run(plan);
 	else if (!due || !pn_reclaim_reap(cache))
-		done = run_due_task(cache, &chore_when);
+		done = run_due_task(cache, &task_when);
 	if (done)
 		return pn_device_now(cache->device);
-	/* The others are held: unpinning rings the doorbell. */
+	/* The other dying regions are held: unpinning rings the doorbell. */
 	if (due)
 		when = pn_reclaim_retry_ns(cache);
-	return when < chore_when ? when : chore_when;
+	return when < task_when ? when : task_when;
 }
 
-/* Sleeps until the doorbell rings or for so long. */
+/* Sleeps until the doorbell rings or the time is over. */
 static void sleep_for(struct pn_cache *cache, uint32_t doorbell, uint64_t ns)
 {
 	struct timespec ts = { (time_t)(ns / PN_NS_PER_S),
@@ -201,22 +201,22 @@ static void sleep_for(struct pn_cache *cache, uint32_t doorbell, uint64_t ns)
 		doorbell, ns == PN_FOREVER ? NULL : &ts, NULL, 0);
 }
 
-/* Whoever releases memory rings only a worker that would not look by itself
- * before regions are old enough to go. Said before the last look for notices,
- * so that either we see the notice, or they see us. */
-static void rest(struct pn_cache *cache, uint32_t doorbell, uint64_t ns)
+/* A release notice rings only a worker that would not look by itself before
+ * regions are old enough to go. `idle` is set before the last look for notices,
+ * so that either we see the notice, or the notice sees `idle`. */
+static void idle_sleep(struct pn_cache *cache, uint32_t doorbell, uint64_t ns)
 {
-	bool long_rest = ns > cache->attr.batch_age_ns;
+	bool long_sleep = ns > cache->attr.batch_age_ns;
 
-	atomic_store(&cache->worker.idle, long_rest);
-	if (!long_rest || !pn_invalidate_pending(cache))
+	atomic_store(&cache->worker.idle, long_sleep);
+	if (!long_sleep || !pn_invalidate_pending(cache))
 		sleep_for(cache, doorbell, ns);
 	atomic_store(&cache->worker.idle, false);
 }
 
-/* How long to sleep. A dying region that was held when it was looked at may be
- * let go by somebody who does not look (a hit that failed on it): it is looked
- * at again, less and less often. */
+/* How long to sleep. A dying region that was found held may be let go by a
+ * thread that does not notify (a hit that failed on it): it is looked at again,
+ * less and less often. */
 static uint64_t idle_ns(struct pn_cache *cache, uint64_t when,
 			uint64_t *recheck_ns)
 {
@@ -244,12 +244,12 @@ static void *work(void *arg)
 		uint64_t ns = idle_ns(cache, when, &recheck_ns);
 
 		if (ns)
-			rest(cache, doorbell, ns);
+			idle_sleep(cache, doorbell, ns);
 	}
 	return NULL;
 }
 
-/* Starts the thread once; false where there is to be none. */
+/* Starts the thread once; false: there is none. */
 static bool has_thread(struct pn_cache *cache)
 {
 	bool running;
@@ -269,7 +269,7 @@ static bool has_thread(struct pn_cache *cache)
 static void ring_doorbell(struct pn_cache *cache)
 {
 	atomic_fetch_add(&cache->worker.doorbell, 1);
-	/* Also inside free(): errno stays as it is. */
+	/* Also runs inside free(): errno stays as it is. */
 	PN_SYSCALL(SYS_futex, (long)&cache->worker.doorbell, FUTEX_WAKE_PRIVATE,
 		   1, 0, 0, 0);
 }
@@ -279,7 +279,7 @@ void pn_worker_notify(struct pn_cache *cache)
 	uint64_t when;
 	bool due;
 
-	/* A forked child has no worker, and the lock may be taken for ever. */
+	/* A forked child has no worker, and the lock may be held for ever. */
 	if (pn_cache_foreign(cache))
 		return;
 	if (has_thread(cache)) {

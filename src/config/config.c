@@ -99,8 +99,8 @@ static const struct pn_option table[] = {
 	  "longer buffers are registered in pieces of this size",
 	  FIELD(cache_max_region), 4096, UINT64_C(1) << 40, NULL },
 	{ "cache_merge", PN_OPTION_BOOL, "yes",
-	  "join regions that are neighbours in one mapping", FIELD(cache_merge),
-	  0, 0, NULL },
+	  "merge regions that are neighbours in one mapping",
+	  FIELD(cache_merge), 0, 0, NULL },
 	{ "cache_batch", PN_OPTION_NUMBER, "32",
 	  "how many deregistrations are collected for one batch",
 	  FIELD(cache_batch), 1, 256, NULL },
@@ -226,8 +226,8 @@ static const struct pn_option *find_variable(const char *variable)
 
 static int load_environment(struct pn_config *config)
 {
-	/* Whoever starts a program that has more rights than they (set-user-ID,
-	 * file capabilities) may not tell it, say, what file to write. */
+	/* A user who starts a program that has more rights (set-user-ID, file
+	 * capabilities) may not tell it, for example, which file to write. */
 	if (getauxval(AT_SECURE))
 		return 0;
 	for (char **e = environ; e && *e; e++) {

@@ -2,11 +2,11 @@
 /*
  * config -- the library's options, their values and where these came from.
  *
- * The table in config.c is the only list of options there is: the environment
+ * The table in config.c is the only list of options: the environment
  * (PINION_<NAME>), the attributes of pinion_open(), `pinion config` and
  * pinion(7) are all made from it. A pn_config is filled once, in
- * pinion_open(): defaults, then the environment, then explicit attributes,
- * each overriding the one before; afterwards it does not change.
+ * pinion_open(): defaults, then the environment, then explicit attributes, each
+ * overriding the one before. It does not change afterwards.
  * Threads: read-only after pn_config_load().
  */
 #ifndef PN_CONFIG_CONFIG_H
@@ -61,9 +61,9 @@ struct pn_config {
 const struct pn_option *pn_config_table(size_t *n);
 
 /* Fills config from defaults, environ and `attributes` ("name=value" strings,
- * NULL at the end; may be NULL). -EINVAL: a value does not parse or an
- * attribute's name is unknown: logged with what would do. An unknown
- * PINION_ variable is only warned about. */
+ * NULL at the end; may be NULL). -EINVAL: a value does not parse or the name of
+ * an attribute is unknown; logged with what is allowed. An unknown PINION_
+ * variable is only warned about. */
 int pn_config_load(struct pn_config *config, const char *const *attributes);
 
 /* "default", "environment", "attribute". */

@@ -3,15 +3,15 @@
  * option -- typed, documented settings described by a table.
  *
  * An option is a row: name, type, default, help and the offset of its value in
- * a plain struct. The library's own options (config.h) and the parameters of
- * every device spec ("soft:strict=1,cost=cx5") are such tables, so that both
- * are parsed, checked, printed and documented by this one piece of code.
+ * a plain struct. The options of the library (config.h) and the parameters of
+ * every device spec ("soft:strict=1,cost=cx5") are such tables, so that this
+ * code parses, checks, prints and documents both.
  *
  * Values have these C types in the struct: BOOL bool, NUMBER and BYTES and
  * TIME uint64_t (bytes; nanoseconds), CHOICE int (index into `choices`),
  * TEXT char[PN_OPTION_TEXT_BYTES].
  * Text forms: yes/no/true/false/on/off/1/0; 42; 64K, 2M, 1G, 4096 (powers of
- * 1024, an optional B or iB behind); 5us, 10 ms, 2s, 100ns (a bare number is
+ * 1024, with an optional B or iB); 5us, 10 ms, 2s, 100ns (a bare number is
  * nanoseconds); one of the choices.
  * Threads: tables are constant; a struct of values belongs to its owner.
  */
@@ -36,14 +36,14 @@ enum pn_option_type {
 struct pn_option {
 	const char *name; /* lower case, words joined by '_' */
 	enum pn_option_type type;
-	const char *def;  /* default, in text form; parses by definition */
+	const char *def;  /* default, in text form; always parses */
 	const char *help; /* one sentence, no full stop */
 	size_t offset;
 	uint64_t min, max;	    /* numbers: bounds; max 0: no upper one */
 	const char *const *choices; /* CHOICE: ends with NULL */
 };
 
-/* Why a text was refused, for a person. Empty while nothing went wrong. */
+/* Why a text was refused, for people. Empty if nothing went wrong. */
 struct pn_why {
 	char text[PN_WHY_BYTES];
 };
@@ -56,7 +56,7 @@ const struct pn_option *pn_option_find(const struct pn_option *table, size_t n,
 				       const char *name, size_t len);
 
 /* Parses text into the option's value. -EINVAL: text is no such value; `why`
- * (may be NULL) says what would be. The value is unchanged then. */
+ * (may be NULL) says what is allowed. The value is unchanged then. */
 int pn_option_parse(const struct pn_option *option, const char *text,
 		    void *values, struct pn_why *why);
 

@@ -198,14 +198,15 @@ static struct pn_rank *least_class(struct offline *self)
 
 /* Whether to evict the node: it is needed, or its region is never used again
  * and fills the batch. */
-static bool should_evict(const struct offline *self, const struct pn_take *take,
+static bool should_evict(const struct offline *self,
+			 const struct pn_eviction *take,
 			 const struct pn_policy_node *node)
 {
 	return pn_eviction_must(take) || (next_of(node) >= PN_NEXT_NEVER &&
 					  take->nregions < self->attr.batch);
 }
 
-static void evict_ranked(struct offline *self, struct pn_take *take)
+static void evict_ranked(struct offline *self, struct pn_eviction *take)
 {
 	struct pn_rank *class;
 
@@ -220,7 +221,7 @@ static void evict_ranked(struct offline *self, struct pn_take *take)
 			continue;
 		}
 		pn_rank_pop(class);
-		pn_take(take, node);
+		pn_eviction_add(take, node);
 	}
 	for (unsigned i = 0; i < NCLASSES; i++)
 		pn_rank_unhold(&self->classes[i]);
@@ -231,7 +232,7 @@ static unsigned offline_evict(struct pn_policy *policy,
 			      struct pn_list *victims)
 {
 	struct offline *self = offline_of(policy);
-	struct pn_take take = { .want = want, .victims = victims };
+	struct pn_eviction take = { .want = want, .victims = victims };
 	struct pn_list *pos, *tmp;
 
 	pn_list_for_each_safe (pos, tmp, &self->unranked) {
@@ -243,7 +244,7 @@ static unsigned offline_evict(struct pn_policy *policy,
 		if (pn_eviction_busy(&take, node))
 			continue;
 		pn_list_remove(pos);
-		pn_take(&take, node);
+		pn_eviction_add(&take, node);
 	}
 	if (pn_eviction_must(&take))
 		evict_ranked(self, &take);

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cost -- the policy that costs least here: it watches what each of several
- * would have paid, and does as the best of them does.
+ * cost -- does as that of several policies which would have cost least.
  *
  * No fixed order is right for all programs: recency for one, size for another,
- * large batches where nothing returns, holding on where a loop is larger than
- * the cache. So a selector of ghost caches (selector.h) follows a sample of the
- * regions, one ghost for each candidate, and adds up what registering and
- * deregistering cost it, by this device's figures. The real nodes are in the
- * hands of one candidate, the *active*; when another one is clearly cheaper,
- * it takes over. The first active is greedy.c, best on average.
+ * large batches where no region returns, keeping what is cached where a loop is
+ * larger than the cache. So a selector (selector.h) simulates each candidate in
+ * a ghost cache over a sample of the regions, and adds up what registering and
+ * deregistering would have cost there on this device. One candidate, the
+ * *active* policy, has the real nodes. When another one is clearly cheaper, it
+ * becomes active. The first active policy is greedy.c, the best on average.
  *
- * Until the cache is full for the first time all candidates hold the same, so
- * there is no selector yet, nor any memory for it; then it is shown what is
- * cached. From then on it hears of every registration, and of the first use of
- * each region of the sample since the last registration: while nothing is
- * registered, there is nothing to judge and hits stay cheap.
+ * Until the cache is full for the first time all candidates hold the same
+ * regions: there is no selector yet and no memory for it. Then the selector is
+ * shown what is cached. From then on it learns of every registration, and of
+ * the first use of each sampled region since the last registration: while
+ * nothing is registered, there is nothing to compare and hits stay cheap.
  *
- * Changing the active is O(n log n), so it is done at most once while n
- * regions are evicted.
- * Without memory for a selector the active stays.
+ * Switching costs O(n log n), so it happens at most once while n regions are
+ * evicted. Without memory for a selector the active policy stays.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +31,9 @@ static const struct pn_policy_ops
 		&pn_policy_lru,	   &pn_policy_keep,
 	};
 
-/* Evictions between two changes of active, at least. */
+/* The least number of evictions between two switches: FEW_EVICTIONS, and
+ * 1/TURN_SHARE of the cached regions. A new policy is judged after the cache
+ * was replaced WARM_TURNS times. */
 #define FEW_EVICTIONS 16
 #define TURN_SHARE    8
 #define WARM_TURNS    2
@@ -43,10 +43,10 @@ struct cost {
 	struct pn_policy_attr attr;
 	struct pn_policy *active;
 	struct pn_policy_selector *selector; /* NULL: not yet, or no memory */
-	unsigned active_index;		     /* number of the active */
+	unsigned active_index;		     /* of candidates[] */
 	size_t nnodes;
-	uint64_t nevicted; /* since the active reigns, or is warm */
-	bool warm;	   /* the cache holds what the active chose */
+	uint64_t nevicted; /* since the policy is active, or warm */
+	bool warm;	   /* the cache holds what the active policy chose */
 };
 
 static struct cost *of(struct pn_policy *policy)
@@ -79,7 +79,7 @@ static void cost_close(struct pn_policy *policy)
 	free(of(policy));
 }
 
-/* The active's clock and epoch are ours, before and after each call. */
+/* The active policy has our clock and epoch, before and after each call. */
 static struct pn_policy *active_of(struct cost *cost)
 {
 	cost->active->clock = cost->base.clock;
@@ -110,7 +110,7 @@ static void cost_insert(struct pn_policy *policy, struct pn_policy_node *node)
 	struct cost *cost = of(policy);
 	struct pn_policy *active;
 
-	/* A registration: uses are worth hearing of again. */
+	/* A registration: uses are reported again. */
 	if (cost->selector)
 		policy->epoch++;
 	active = active_of(cost);
@@ -153,7 +153,7 @@ static void open_selector(struct cost *cost)
 	cost->warm = true;
 }
 
-/* Hands all nodes over; their stamps say how old they are. */
+/* Moves all nodes to another policy; their stamps say how old they are. */
 static void switch_to(struct cost *cost, unsigned next)
 {
 	struct pn_policy_want all = { .nregions = UINT32_MAX };
@@ -178,8 +178,8 @@ static void switch_to(struct cost *cost, unsigned next)
 						 link));
 }
 
-/* A active that took over has what another left. It is judged when the cache
- * has been replaced WARM_TURNS times. */
+/* A policy that has just become active has what another one left. It is judged
+ * when the cache has been replaced WARM_TURNS times. */
 static bool is_warming_up(struct cost *cost)
 {
 	if (cost->warm)
@@ -194,7 +194,7 @@ static bool is_warming_up(struct cost *cost)
 
 static void consult_selector(struct cost *cost)
 {
-	unsigned verdict;
+	unsigned best;
 
 	if (!cost->selector) {
 		open_selector(cost);
@@ -203,9 +203,9 @@ static void consult_selector(struct cost *cost)
 	if (is_warming_up(cost) || cost->nevicted < FEW_EVICTIONS ||
 	    cost->nevicted < cost->nnodes / TURN_SHARE)
 		return;
-	verdict = pn_policy_selector_best(cost->selector);
-	if (verdict != cost->active_index)
-		switch_to(cost, verdict);
+	best = pn_policy_selector_best(cost->selector);
+	if (best != cost->active_index)
+		switch_to(cost, best);
 }
 
 static unsigned cost_evict(struct pn_policy *policy,

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * greedy -- keeps the regions whose loss would cost most per page they occupy.
+ * greedy -- keeps the regions whose loss would cost most per page.
  *
  * GreedyDual-Size (Cao, Irani 1997) with use counts in the manner of
- * GreedyDual-Size-Frequency (Cherkasova 1998), fed with this device's costs:
+ * GreedyDual-Size-Frequency (Cherkasova 1998), with the costs of this device:
  * losing a region of p pages costs deregistering it and registering it again,
  *   loss = fixed + p * page, so each of its pages earns fixed / p + page
- * per use. A node's priority is the cache's level plus the credit the node has
- * earned; the smallest goes first, and the level rises to the priority of what
- * went. So credit is worth less as the cache turns over: that ages both
- * recency and frequency, without touching any node.
+ * per use. The priority of a node is the level of the cache plus the credit
+ * that the node has earned. The node with the smallest priority goes first, and
+ * the level rises to that priority. So credit is worth less as the cache turns
+ * over: that ages both recency and frequency, without touching any node.
  *
- * A use adds the region's earning to what is left of its credit, up to
- * CREDIT_USES times the earning. Where use counts only ever grow, a region
- * that was hot once stays for as many turns as it had uses; here the count
- * drains at the speed at which others come and go. A use that finds the credit
- * full changes nothing until the level rises, so none is listened to until
- * then: the level's steps are the epochs.
+ * A use adds the earning of the region to what is left of its credit, up to
+ * CREDIT_USES times the earning. Where use counts only grow, a region that was
+ * hot once stays for as many turns as it had uses; here the credit drains at
+ * the speed at which other regions come and go. A use that finds the credit
+ * full changes nothing until the level rises, so the policy requests no
+ * access() calls until then: the steps of the level are the epochs.
  *
- * With a budget of regions alone a region occupies one place whatever its
- * size, and the earning is its whole loss.
+ * With a budget of regions only, a region occupies one place whatever its size,
+ * and the earning is its whole loss.
  *
  * A use is O(1): it writes the node, whose entry in the heap lags (rank.h). New
  * nodes wait in a list until evict() ranks them, so a cache that never fills
- * needs no heap; those that there is no memory for stay there and go first.
- * Caveat: the first evict() after every region was used puts every entry right
+ * needs no heap. Nodes for which there is no memory stay in the list and go
+ * first.
+ * Caveat: the first evict() after every region was used corrects every entry
  * (0.2 us each); O(log n) is per use on average.
  */
 #include <errno.h>
@@ -37,8 +38,8 @@
 /* See doc/design/policies.md for what other values did. */
 #define CREDIT_USES 4
 
-/* How many hits and misses per cached region the measured hit ratio looks back
- * on: long enough to be steady, short enough to follow a program's phases. */
+/* The hit ratio is measured over so many hits and misses per cached region:
+ * long enough to be steady, short enough to follow the phases of a program. */
 #define LOOK_BACK 16
 
 enum { RANKED, UNRANKED };
@@ -50,9 +51,9 @@ struct greedy {
 	size_t npages, nnodes; /* in all */
 	double level;	       /* priority of what went last */
 	double fixed, page;    /* of losing a region, microseconds */
-	double saving;	       /* of one deregistration more in a batch */
+	double saving;	       /* by one more deregistration in a batch */
 	uint64_t nhits,
-		nmisses;   /* lately; hits without those since `counted` */
+		nmisses;   /* recent; hits without those since `counted` */
 	uint64_t ninserts; /* ever */
 	uint64_t counted;  /* of clock - ninserts */
 	bool regions_only;
@@ -99,7 +100,7 @@ static void greedy_close(struct pn_policy *policy)
 	free(greedy);
 }
 
-/* What each place that the node occupies earns per use. */
+/* What each place of the node earns per use. */
 static double earning(const struct greedy *greedy, uint32_t npages)
 {
 	if (greedy->regions_only)
@@ -153,7 +154,8 @@ static void greedy_remove(struct pn_policy *policy, struct pn_policy_node *node)
 		pn_list_remove(&node->link);
 }
 
-/* Ranks what was inserted since; stops where memory ends. */
+/* Ranks what was inserted since the last time; stops when there is no memory.
+ */
 static void rank_new(struct greedy *greedy)
 {
 	struct pn_list *link;
@@ -170,7 +172,7 @@ static void rank_new(struct greedy *greedy)
 	}
 }
 
-static void take_unranked(struct greedy *greedy, struct pn_take *take)
+static void take_unranked(struct greedy *greedy, struct pn_eviction *eviction)
 {
 	struct pn_list *pos, *tmp;
 
@@ -178,34 +180,35 @@ static void take_unranked(struct greedy *greedy, struct pn_take *take)
 		struct pn_policy_node *node =
 			pn_container_of(pos, struct pn_policy_node, link);
 
-		if (!pn_eviction_more(take))
+		if (!pn_eviction_more(eviction))
 			return;
-		if (pn_eviction_busy(take, node))
+		if (pn_eviction_busy(eviction, node))
 			continue;
 		pn_list_remove(pos);
-		pn_take(take, node);
+		pn_eviction_add(eviction, node);
 	}
 }
 
-static void take_ranked(struct greedy *greedy, struct pn_take *take)
+static void take_ranked(struct greedy *greedy, struct pn_eviction *eviction)
 {
 	struct pn_policy_node *node;
 
-	while (pn_eviction_more(take) && (node = pn_rank_min(&greedy->rank))) {
-		if (pn_eviction_busy(take, node)) {
+	while (pn_eviction_more(eviction) &&
+	       (node = pn_rank_min(&greedy->rank))) {
+		if (pn_eviction_busy(eviction, node)) {
 			pn_rank_hold(&greedy->rank);
 			continue;
 		}
 		pn_rank_pop(&greedy->rank);
-		/* A node that was busy for long may lie below the level. */
+		/* A node that was busy for long may be below the level. */
 		if (node->factor > greedy->level)
 			greedy->level = node->factor;
-		pn_take(take, node);
+		pn_eviction_add(eviction, node);
 	}
 	pn_rank_unhold(&greedy->rank);
 }
 
-/* Uses are what the clock counted beside inserts. */
+/* The clock counts uses and inserts. */
 static void count_hits(struct greedy *greedy)
 {
 	uint64_t nuses = greedy->base.clock - greedy->ninserts;
@@ -214,7 +217,7 @@ static void count_hits(struct greedy *greedy)
 	greedy->counted = nuses;
 }
 
-/* Forgets half of the past from time to time. */
+/* Halves the counts from time to time. */
 static void decay(struct greedy *greedy, size_t nnodes)
 {
 	if (greedy->nhits + greedy->nmisses < LOOK_BACK * (uint64_t)nnodes)
@@ -223,11 +226,10 @@ static void decay(struct greedy *greedy, size_t nnodes)
 	greedy->nmisses /= 2;
 }
 
-/* How many victims pay best. Of n regions, k at a time: each miss pays 1/k of
- * what a batch saves; on average k/2 regions are missing, and with them, at
- * worst in proportion, k/2n of the hits, each a loss. The sum
- *   misses * saving / k + hits * k / 2n * loss
- * is least at the root below. */
+/* The best number of victims. When k of n regions go at a time, each miss pays
+ * 1/k of what a batch saves. On average k/2 regions are missing, and with them,
+ * at worst in proportion, k/2n of the hits, each a loss. The sum misses *
+ * saving / k + hits * k / 2n * loss is least at the root below. */
 static unsigned best_batch(const struct greedy *greedy, size_t nnodes)
 {
 	double loss =
@@ -248,24 +250,24 @@ static unsigned greedy_evict(struct pn_policy *policy,
 {
 	struct greedy *greedy = of(policy);
 	size_t nnodes = greedy->nnodes;
-	struct pn_take take = {
+	struct pn_eviction eviction = {
 		.want = want,
 		.victims = victims,
 		.batch_pages = SIZE_MAX,
 	};
 
-	if (!nnodes || !pn_eviction_must(&take))
+	if (!nnodes || !pn_eviction_must(&eviction))
 		return 0;
 	count_hits(greedy);
 	rank_new(greedy);
-	take.batch_regions = best_batch(greedy, nnodes);
-	take_unranked(greedy, &take);
-	take_ranked(greedy, &take);
-	greedy->npages -= take.npages;
-	greedy->nnodes -= take.nregions;
+	eviction.batch_regions = best_batch(greedy, nnodes);
+	take_unranked(greedy, &eviction);
+	take_ranked(greedy, &eviction);
+	greedy->npages -= eviction.npages;
+	greedy->nnodes -= eviction.nregions;
 	decay(greedy, nnodes);
 	policy->epoch++;
-	return take.nregions;
+	return eviction.nregions;
 }
 
 static void greedy_each(struct pn_policy *policy, pn_policy_node_fn *fn,

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * keep -- holds on to what is there: for loops and scans that are larger than
- * the cache.
+ * keep -- keeps what is cached: for loops and scans larger than the cache.
  *
- * Where a program walks through more than fits, over and over, whoever gives
- * up the oldest gives up what comes next, and nothing ever hits. The remedy is
- * bimodal insertion (Qureshi and others 2007): what is cached stays, and new
- * regions are on *trial*; they go first, together, unless they are used again
- * meanwhile. One time in sixteen the trial is passed without a use, so that a
- * program that has moved on is followed, slowly; and so it is while more is on
- * trial than is not.
+ * Where a program walks through more than fits, over and over, a policy that
+ * evicts the oldest evicts what comes next, and nothing ever hits. The remedy
+ * is bimodal insertion (Qureshi and others 2007): what is cached stays, and new
+ * regions are on *probation*: they go first, together, unless they are used
+ * again meanwhile. One time in sixteen a region passes without a use, so that
+ * the cache follows, slowly, a program that has moved on. Regions also pass
+ * while more pages are on probation than not.
  *
- * Main part: the greedy policy (greedy.c), with regions that were there before
- * the cache was full for the first time, or have passed.
- * Alone this is a poor policy; `cost` takes it where it pays.
+ * The main part is the greedy policy (greedy.c), with the regions that were
+ * there before the cache was full for the first time and those that have
+ * passed. Used by itself this is a poor policy; `cost` takes it where it pays.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,16 +21,16 @@
 
 #define PASS_EVERY 16
 
-enum { ON_TRIAL = 3 }; /* a section that the main part does not use */
+enum { ON_PROBATION = 3 }; /* a section that the main part does not use */
 
 struct keep {
 	struct pn_policy base;
 	struct pn_policy *main;
-	struct pn_list trial; /* oldest first */
-	size_t ntrial;
-	size_t main_pages, trial_pages;
+	struct pn_list probation; /* oldest first */
+	size_t nprobation;
+	size_t main_pages, probation_pages;
 	unsigned turn, batch;
-	bool full; /* has been, once */
+	bool full; /* the cache has been full once */
 };
 
 static struct keep *of(struct pn_policy *policy)
@@ -53,7 +52,7 @@ static int keep_open(const struct pn_policy_attr *attr, struct pn_policy **out)
 	}
 	keep->base.ops = &pn_policy_keep;
 	keep->batch = attr->batch;
-	pn_list_init(&keep->trial);
+	pn_list_init(&keep->probation);
 	*out = &keep->base;
 	return 0;
 }
@@ -64,7 +63,7 @@ static void keep_close(struct pn_policy *policy)
 	free(of(policy));
 }
 
-/* The main part's clock and epoch are ours. */
+/* The main part has our clock and epoch. */
 static struct pn_policy *main_of(struct keep *keep)
 {
 	keep->main->clock = keep->base.clock;
@@ -96,18 +95,18 @@ static void keep_insert(struct pn_policy *policy, struct pn_policy_node *node)
 		main_insert(keep, node);
 		return;
 	}
-	node->section = ON_TRIAL;
+	node->section = ON_PROBATION;
 	pn_policy_request_access(policy, node);
-	pn_list_append(&keep->trial, &node->link);
-	keep->ntrial++;
-	keep->trial_pages += node->npages;
+	pn_list_append(&keep->probation, &node->link);
+	keep->nprobation++;
+	keep->probation_pages += node->npages;
 }
 
-static void end_trial(struct keep *keep, struct pn_policy_node *node)
+static void end_probation(struct keep *keep, struct pn_policy_node *node)
 {
 	pn_list_remove(&node->link);
-	keep->ntrial--;
-	keep->trial_pages -= node->npages;
+	keep->nprobation--;
+	keep->probation_pages -= node->npages;
 }
 
 static void keep_access(struct pn_policy *policy, struct pn_policy_node *node)
@@ -115,8 +114,8 @@ static void keep_access(struct pn_policy *policy, struct pn_policy_node *node)
 	struct keep *keep = of(policy);
 	struct pn_policy *main = main_of(keep);
 
-	if (node->section == ON_TRIAL) {
-		end_trial(keep, node);
+	if (node->section == ON_PROBATION) {
+		end_probation(keep, node);
 		main_insert(keep, node);
 	}
 	main->ops->access(main, node);
@@ -132,59 +131,61 @@ static void keep_remove(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct keep *keep = of(policy);
 
-	if (node->section == ON_TRIAL)
-		end_trial(keep, node);
+	if (node->section == ON_PROBATION)
+		end_probation(keep, node);
 	else
 		main_remove(keep, node);
 }
 
-static void take_trial(struct keep *keep, struct pn_take *take)
+static void evict_probation(struct keep *keep, struct pn_eviction *eviction)
 {
 	struct pn_list *pos, *tmp;
 
-	pn_list_for_each_safe (pos, tmp, &keep->trial) {
+	pn_list_for_each_safe (pos, tmp, &keep->probation) {
 		struct pn_policy_node *node =
 			pn_container_of(pos, struct pn_policy_node, link);
 
-		if (!pn_eviction_more(take))
+		if (!pn_eviction_more(eviction))
 			return;
-		if (pn_eviction_busy(take, node))
+		if (pn_eviction_busy(eviction, node))
 			continue;
-		end_trial(keep, node);
-		pn_take(take, node);
+		end_probation(keep, node);
+		pn_eviction_add(eviction, node);
 	}
 }
 
-/* The oldest on trial passes. */
+/* The oldest on probation passes. */
 static void pass_one(struct keep *keep)
 {
 	struct pn_policy_node *node;
 
-	if (pn_list_empty(&keep->trial))
+	if (pn_list_empty(&keep->probation))
 		return;
-	node = pn_container_of(keep->trial.next, struct pn_policy_node, link);
-	end_trial(keep, node);
+	node = pn_container_of(keep->probation.next, struct pn_policy_node,
+			       link);
+	end_probation(keep, node);
 	main_insert(keep, node);
 }
 
-static void take_main(struct keep *keep, struct pn_take *take)
+static void evict_main(struct keep *keep, struct pn_eviction *eviction)
 {
 	struct pn_policy *main = main_of(keep);
-	struct pn_policy_want rest = *take->want;
-	struct pn_list *last = take->victims->prev;
+	struct pn_policy_want rest = *eviction->want;
+	struct pn_list *last = eviction->victims->prev;
 
-	rest.npages -= take->npages < rest.npages ? take->npages : rest.npages;
-	rest.nregions -=
-		take->nregions < rest.nregions ? take->nregions : rest.nregions;
-	take->nregions += main->ops->evict(main, &rest, take->victims);
+	rest.npages -=
+		eviction->npages < rest.npages ? eviction->npages : rest.npages;
+	rest.nregions -= eviction->nregions < rest.nregions ? eviction->nregions
+							    : rest.nregions;
+	eviction->nregions += main->ops->evict(main, &rest, eviction->victims);
 	keep->base.epoch = main->epoch;
-	while ((last = last->next) != take->victims) {
+	while ((last = last->next) != eviction->victims) {
 		size_t npages =
 			pn_container_of(last, struct pn_policy_node, link)
 				->npages;
 
 		keep->main_pages -= npages;
-		take->npages += npages;
+		eviction->npages += npages;
 	}
 }
 
@@ -193,30 +194,31 @@ static unsigned keep_evict(struct pn_policy *policy,
 			   struct pn_list *victims)
 {
 	struct keep *keep = of(policy);
-	struct pn_take take = {
+	struct pn_eviction eviction = {
 		.want = want,
 		.victims = victims,
 		.batch_pages = SIZE_MAX,
 		.batch_regions = keep->batch,
 	};
 
-	if (!pn_eviction_must(&take))
+	if (!pn_eviction_must(&eviction))
 		return 0;
 	keep->full = true;
-	/* Regions of several sizes: a large one took more than the trials
-	 * had, and what came in its place is as good as what went. */
-	while (keep->main_pages < keep->trial_pages)
+	/* Regions of several sizes: a large one took more pages than were on
+	 * probation, and what came in its place is as good as what went. */
+	while (keep->main_pages < keep->probation_pages)
 		pass_one(keep);
 	if (!(++keep->turn % PASS_EVERY))
 		pass_one(keep);
 	else
-		take_trial(keep, &take);
-	if (pn_eviction_must(&take))
-		take_main(keep, &take);
-	/* A pass made the main part pay; it may not have had enough. */
-	if (pn_eviction_must(&take))
-		take_trial(keep, &take);
-	return take.nregions;
+		evict_probation(keep, &eviction);
+	if (pn_eviction_must(&eviction))
+		evict_main(keep, &eviction);
+	/* A region passed and the main part was asked instead; it may not have
+	 * had enough. */
+	if (pn_eviction_must(&eviction))
+		evict_probation(keep, &eviction);
+	return eviction.nregions;
 }
 
 static void keep_each(struct pn_policy *policy, pn_policy_node_fn *fn,
@@ -226,7 +228,7 @@ static void keep_each(struct pn_policy *policy, pn_policy_node_fn *fn,
 	struct pn_list *pos;
 
 	keep->main->ops->each(keep->main, fn, arg);
-	pn_list_for_each (pos, &keep->trial)
+	pn_list_for_each (pos, &keep->probation)
 		fn(arg, pn_container_of(pos, struct pn_policy_node, link));
 }
 
@@ -236,9 +238,9 @@ static void keep_check(struct pn_policy *policy)
 	struct pn_list *pos;
 	size_t n = 0;
 
-	pn_list_for_each (pos, &keep->trial)
+	pn_list_for_each (pos, &keep->probation)
 		n++;
-	pn_assert(n == keep->ntrial);
+	pn_assert(n == keep->nprobation);
 	keep->main->ops->check(keep->main);
 }
 

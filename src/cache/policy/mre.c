@@ -3,27 +3,28 @@
  * mre -- Memory Resorting and Eviction: among the regions not used lately,
  * large old ones go first, in batches.
  *
- * Source: paper Region cache, section 5. Its stack has two sections. The
- * frequent-reference section on top admits what is registered or used, in the
- * order of use. Below lies the resorting section; its lowest part is the
+ * Source: the paper Region cache, section 5. Its stack has two sections. The
+ * frequent-reference section on top has what was registered or used lately, in
+ * the order of use. Below is the resorting section; its lowest part is the
  * eviction segment. Each time the cache is full
  *   r becomes the eviction factor of the region at the bottom,
  *   regions of the resorting section without a factor get r + 1/pages,
  *   the section is sorted by factor, the smallest at the bottom,
  *   the eviction segment goes, deregistered in one batch.
- * A use sends a region to the top and takes its factor away. So small regions,
- * which cost more to register per page, stay longer; r, which grows, sees to
- * it that they do not stay for ever.
+ * A use moves a region to the top and removes its factor. So small regions,
+ * which cost more to register per page, stay longer; r grows, so that they do
+ * not stay for ever.
  *
- * How it is done. Nothing looks at the boundary between the sections until the
- * cache is full, so it is drawn then: a use only moves a node to the top, O(1).
- * The resorting section is a heap instead of a sorted list: the same order (by
- * factor, then by age), but no sort of half a million regions while the owner
- * holds its lock; O(log n) per region that sinks into it or is taken from it. A
- * node that is used again keeps its old entry in the heap until that comes to
- * the front or the node sinks again, where its factor can only be larger.
- * Caveat: O(log n) is per region on average. The first time that the cache is
- * full, half of it sinks in one call (0.1 s for a million regions).
+ * Implementation. Nothing needs the boundary between the sections until the
+ * cache is full, so the boundary is drawn then, and a use only moves a node to
+ * the top, O(1). The resorting section is a heap instead of a sorted list: the
+ * same order (by factor, then by age), but no sort of half a million regions
+ * while the owner holds its lock; O(log n) per region that sinks into it or is
+ * taken from it. A node that is used again keeps its old entry in the heap
+ * until that entry comes to the front or the node sinks again, when its factor
+ * can only be larger. Caveat: O(log n) is per region on average. The first time
+ * that the cache is full, half of it sinks in one call (0.1 s for a million
+ * regions).
  *
  * What the paper leaves open is in the constants; see doc/design/policies.md.
  */
@@ -33,14 +34,14 @@
 #include "cache/policy/rank.h"
 #include "cache/policy/recency.h"
 
-/* The frequent-reference section keeps at most a half of the pages: a larger
- * one leaves the factors little to choose from, a smaller one lets regions be
- * judged by size before they had a chance of being used again. */
+/* The frequent-reference section keeps at most half of the pages. A larger
+ * section leaves the factors little to choose from; a smaller one judges
+ * regions by size before they had a chance to be used again. */
 #define FREQUENT_SHARE 2
 
 /* The eviction segment is at most a sixteenth of the pages: what goes early is
- * missed in the meantime, and beyond a few regions a batch saves hardly any
- * more. attr.batch bounds it in regions, so that one evict() stays short. */
+ * missed in the meantime, and beyond a few regions a batch saves hardly more.
+ * attr.batch bounds it in regions, so that one evict() stays short. */
 #define EVICTION_SHARE 16
 
 enum { FREQUENT, RESORTING };
@@ -81,8 +82,8 @@ static void mre_close(struct pn_policy *policy)
 	free(mre);
 }
 
-/* The sections are shares of what is cached, which is all there is room for
- * when it matters. */
+/* The sections are shares of what is cached, which fills the capacity when it
+ * matters. */
 static void mre_resize(struct pn_policy *policy, size_t capacity_pages)
 {
 	(void)policy;
@@ -98,7 +99,7 @@ static void mre_insert(struct pn_policy *policy, struct pn_policy_node *node)
 	pn_recency_add(&of(policy)->frequent, node);
 }
 
-/* Among the frequent, the stamp says it all. */
+/* In the frequent section the stamp is enough. */
 static void mre_access(struct pn_policy *policy, struct pn_policy_node *node)
 {
 	struct mre *mre = of(policy);
@@ -138,9 +139,9 @@ static struct pn_policy_node *bottom(struct mre *mre)
 	return node;
 }
 
-/* The oldest frequent node joins the resorting section. Nodes sink in the order
- * of their last use, so that orders those of equal factor. -ENOMEM: it stays.
- */
+/* Moves the oldest frequent node to the resorting section. Nodes sink in the
+ * order of their last use, so nodes of equal factor are in that order. -ENOMEM:
+ * it stays. */
 static int sink(struct mre *mre)
 {
 	struct pn_policy_node *node = pn_recency_oldest(&mre->frequent);
@@ -159,7 +160,7 @@ static int sink(struct mre *mre)
 	return 0;
 }
 
-/* The cache is full: r is set, the sections are drawn, the lower is sorted. */
+/* The cache is full: sets r and draws the boundary. */
 static void resort(struct mre *mre, size_t npages)
 {
 	struct pn_policy_node *lowest = bottom(mre);
@@ -174,18 +175,18 @@ static void resort(struct mre *mre, size_t npages)
 	}
 }
 
-static void take_resorting(struct mre *mre, struct pn_take *take)
+static void take_resorting(struct mre *mre, struct pn_eviction *eviction)
 {
 	struct pn_policy_node *node;
 
-	while (pn_eviction_more(take) && (node = bottom(mre))) {
-		if (pn_eviction_busy(take, node)) {
+	while (pn_eviction_more(eviction) && (node = bottom(mre))) {
+		if (pn_eviction_busy(eviction, node)) {
 			pn_rank_hold(&mre->resorting);
 			continue;
 		}
 		pn_rank_pop(&mre->resorting);
 		mre->resorting_pages -= node->npages;
-		pn_take(take, node);
+		pn_eviction_add(eviction, node);
 	}
 	pn_rank_unhold(&mre->resorting);
 }
@@ -196,22 +197,22 @@ static unsigned mre_evict(struct pn_policy *policy,
 {
 	struct mre *mre = of(policy);
 	size_t npages = mre->frequent.npages + mre->resorting_pages;
-	struct pn_take take = {
+	struct pn_eviction eviction = {
 		.want = want,
 		.victims = victims,
 		.batch_pages = npages / EVICTION_SHARE,
 		.batch_regions = mre->batch,
 	};
 
-	if (!pn_eviction_must(&take))
+	if (!pn_eviction_must(&eviction))
 		return 0;
 	resort(mre, npages);
-	take_resorting(mre, &take);
+	take_resorting(mre, &eviction);
 	/* More is wanted than the resorting section has: the rest comes from
-	 * the other one, oldest first. None of these lags in the heap, which
-	 * was searched to its end. */
-	pn_recency_evict(&mre->frequent, &take, pn_eviction_must);
-	return take.nregions;
+	 * the other section, oldest first. None of these has an entry in the
+	 * heap, which was searched to its end. */
+	pn_recency_evict(&mre->frequent, &eviction, pn_eviction_must);
+	return eviction.nregions;
 }
 
 static void mre_each(struct pn_policy *policy, pn_policy_node_fn *fn, void *arg)

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rank -- nodes ordered by (factor, used), the smallest at hand: a heap with
- * four children per entry, in one array.
+ * rank -- a heap of nodes ordered by (factor, used), with four children per
+ * entry, in one array.
  *
- * An entry is a copy of its node's factor and stamp from when it was placed,
- * so that comparing touches no node. The copy may lag: a policy that raises a
- * node's factor on every use just writes the node, and the entry is put right
- * when it comes to the front (pn_rank_min()). That makes a use O(1) and is
- * exact, since an entry that lags can only stand too far in front.
+ * An entry has a copy of its node's factor and stamp from when it was placed,
+ * so that comparing touches no node. The copy may lag: a policy that raises the
+ * factor of a node on every use just writes the node, and the entry is
+ * corrected when it comes to the front (pn_rank_min()). That makes a use O(1)
+ * and is exact, since an entry that lags can only be too far in front.
  *
- * At rest: each ranked node's heap_at is its entry's place, others' is
- * PN_RANK_NONE; no entry is smaller than its parent. Nodes only grow while they
- * are ranked.
- * An entry at the front can be held back (its region is busy) to reach those
- * behind it; held entries wait behind the heap, in the same array, so holding
- * needs no memory and keeps their order.
- * Place, remove, pop and hold are O(log n). The array grows by half and never
- * shrinks.
+ * At rest: heap_at of each ranked node is the place of its entry, that of
+ * others is PN_RANK_NONE; no entry is smaller than its parent. Nodes only grow
+ * while they are ranked. The entry in front can be held back (its region is
+ * busy) to reach those behind it. Held entries wait behind the heap, in the
+ * same array, so holding needs no memory and keeps their order. Place, remove,
+ * pop and hold are O(log n). The array grows by half and never shrinks.
  */
 #ifndef PN_CACHE_POLICY_RANK_H
 #define PN_CACHE_POLICY_RANK_H
@@ -44,14 +42,14 @@ static inline bool pn_rank_has(const struct pn_policy_node *node)
 	return node->heap_at != PN_RANK_NONE;
 }
 
-/* Puts node where its factor and stamp belong, whether or not it is ranked.
- * Nothing is held. -ENOMEM: it is not ranked. */
+/* Puts the node where its factor and stamp belong, whether or not it is ranked.
+ * Nothing may be held. -ENOMEM: it is not ranked. */
 int pn_rank_place(struct pn_rank *rank, struct pn_policy_node *node);
 
-/* Takes a ranked node out. Nothing is held. */
+/* Removes a ranked node. Nothing may be held. */
 void pn_rank_remove(struct pn_rank *rank, struct pn_policy_node *node);
 
-/* The node whose entry is in front, right or lagging; NULL: none. */
+/* The node whose entry is in front, lagging or not; NULL: none. */
 static inline struct pn_policy_node *pn_rank_front(const struct pn_rank *rank)
 {
 	return rank->n ? rank->at[0].node : NULL;
@@ -66,7 +64,7 @@ void pn_rank_pop(struct pn_rank *rank);
 /* Holds back the entry in front until pn_rank_unhold(). */
 void pn_rank_hold(struct pn_rank *rank);
 
-/* Puts all that is held back in. */
+/* Returns all held entries to the heap. */
 void pn_rank_unhold(struct pn_rank *rank);
 
 /* Asserts what holds at rest. */

@@ -5,24 +5,25 @@
 #include <stdlib.h>
 
 #define BUCKETS (2 * PN_POLICY_SELECTOR_MAX_SAMPLES)
-#define ALL	((uint64_t)1 << 32) /* threshold of all names */
+#define ALL	((uint64_t)1 << 32) /* the threshold that samples all names */
 
-/* Bills decay by half after so many uses per region of the sample. */
+/* Costs are halved after so many uses per sampled region. */
 #define WINDOW_USES 16
 
-/* So many uses make an average of what a registration costs. */
+/* The average cost of a registration is over so many uses. */
 #define AVERAGE_USES 64
 
-/* What another candidate must be better by: so many registrations, for chance,
- * and a share of the cost_us, for changing costs what the new one does not
- * know; a larger one when it is a sample that speaks. */
+/* What another candidate must be cheaper by: so many registrations, against
+ * chance, and a share of the cost of the active one, since switching costs what
+ * the ghost of the new one does not know. The share is larger when only a
+ * sample is compared. */
 #define MIN_GAIN_MISSES	   16
 #define MIN_GAIN_UNSAMPLED 0.003
 #define MIN_GAIN_SAMPLED   0.03
 
-struct known {
+struct sample {
 	uint32_t name, npages;
-	uint32_t in;   /* bit per ghost */
+	uint32_t in;   /* a bit for each ghost that holds it */
 	uint32_t next; /* in its bucket, or free; number plus one */
 	struct pn_policy_node nodes[PN_POLICY_SELECTOR_POLICIES];
 };
@@ -31,12 +32,12 @@ struct ghost {
 	struct pn_policy *policy;
 	size_t npages;
 	double cost_us;
-	/* What the cache paid under this candidate, by what the ghost paid
-	 * meanwhile; 0: not known. */
+	/* What the real cache paid under this candidate divided by what the
+	 * ghost paid meanwhile; 0: not known. */
 	double correction;
 };
 
-/* What was paid since the active reigns. */
+/* What was paid since the candidate is active. */
 struct period {
 	double real, ghost;
 };
@@ -46,14 +47,14 @@ struct pn_policy_selector {
 	uint64_t threshold;
 	size_t capacity_pages; /* of the cache */
 	const struct pn_policy_ops *const *candidates;
-	double miss_cost; /* of registering what is used, on average */
+	double miss_cost; /* average cost of a registration */
 	struct ghost ghosts[PN_POLICY_SELECTOR_POLICIES];
 	unsigned active;
 	struct period period;
-	struct known known[PN_POLICY_SELECTOR_MAX_SAMPLES];
+	struct sample samples[PN_POLICY_SELECTOR_MAX_SAMPLES];
 	uint32_t buckets[BUCKETS];
 	uint32_t free, nsamples;
-	uint64_t nuses; /* since the bills faded */
+	uint64_t nuses; /* since the costs were halved */
 };
 
 int pn_policy_selector_open(const struct pn_policy_attr *attr,
@@ -69,7 +70,7 @@ int pn_policy_selector_open(const struct pn_policy_attr *attr,
 	selector->capacity_pages = attr->capacity_pages;
 	selector->candidates = candidates;
 	for (uint32_t i = 0; i < PN_POLICY_SELECTOR_MAX_SAMPLES; i++)
-		selector->known[i].next =
+		selector->samples[i].next =
 			i + 2 <= PN_POLICY_SELECTOR_MAX_SAMPLES ? i + 2 : 0;
 	selector->free = 1;
 	for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++) {
@@ -100,7 +101,7 @@ bool pn_policy_selector_samples(const struct pn_policy_selector *selector,
 	return node->name < selector->threshold;
 }
 
-/* --- known regions ----------------------------------------------------------
+/* --- the sample -------------------------------------------------------------
  */
 
 /* High bits choose the sample, so buckets take low ones. */
@@ -109,59 +110,60 @@ static uint32_t *bucket_of(struct pn_policy_selector *selector, uint32_t name)
 	return &selector->buckets[name % BUCKETS];
 }
 
-static struct known *find(struct pn_policy_selector *selector, uint32_t name)
+static struct sample *find(struct pn_policy_selector *selector, uint32_t name)
 {
 	uint32_t at = *bucket_of(selector, name);
 
-	while (at && selector->known[at - 1].name != name)
-		at = selector->known[at - 1].next;
-	return at ? &selector->known[at - 1] : NULL;
+	while (at && selector->samples[at - 1].name != name)
+		at = selector->samples[at - 1].next;
+	return at ? &selector->samples[at - 1] : NULL;
 }
 
-/* NULL: no more can be known. */
-static struct known *learn(struct pn_policy_selector *selector,
-			   const struct pn_policy_node *node)
+/* NULL: the sample is full. */
+static struct sample *add_sample(struct pn_policy_selector *selector,
+				 const struct pn_policy_node *node)
 {
 	uint32_t *bucket = bucket_of(selector, node->name), at = selector->free;
-	struct known *known;
+	struct sample *sample;
 
 	if (!at)
 		return NULL;
-	known = &selector->known[at - 1];
-	selector->free = known->next;
+	sample = &selector->samples[at - 1];
+	selector->free = sample->next;
 	selector->nsamples++;
-	*known = (struct known){ .name = node->name,
-				 .npages = node->npages,
-				 .next = *bucket };
+	*sample = (struct sample){ .name = node->name,
+				   .npages = node->npages,
+				   .next = *bucket };
 	*bucket = at;
-	return known;
+	return sample;
 }
 
-static void forget(struct pn_policy_selector *selector, struct known *known)
+static void remove_sample(struct pn_policy_selector *selector,
+			  struct sample *sample)
 {
-	uint32_t at = (uint32_t)(known - selector->known) + 1;
-	uint32_t *from = bucket_of(selector, known->name);
+	uint32_t at = (uint32_t)(sample - selector->samples) + 1;
+	uint32_t *from = bucket_of(selector, sample->name);
 
 	while (*from != at)
-		from = &selector->known[*from - 1].next;
-	*from = known->next;
-	known->next = selector->free;
+		from = &selector->samples[*from - 1].next;
+	*from = sample->next;
+	sample->next = selector->free;
 	selector->free = at;
 	selector->nsamples--;
 }
 
-static struct known *sample_of(struct pn_policy_node *node, unsigned ghost)
+static struct sample *sample_of(struct pn_policy_node *node, unsigned ghost)
 {
-	return pn_container_of(node - ghost, struct known, nodes);
+	return pn_container_of(node - ghost, struct sample, nodes);
 }
 
-static void leave(struct pn_policy_selector *selector, struct known *known,
+static void leave(struct pn_policy_selector *selector, struct sample *sample,
 		  unsigned ghost)
 {
-	selector->ghosts[ghost].npages -= known->npages;
-	known->in &= ~(1u << ghost);
-	if (!known->in)
-		forget(selector, known);
+	selector->ghosts[ghost].npages -= sample->npages;
+	sample->in &= ~(1u << ghost);
+	if (!sample->in)
+		remove_sample(selector, sample);
 }
 
 /* --- ghosts ------------------------------------------------------------------
@@ -177,7 +179,7 @@ static double sampled_share(const struct pn_policy_selector *selector)
 	return (double)selector->threshold / (double)ALL;
 }
 
-/* The share of the sample, in pages. */
+/* The size of a ghost, in pages. */
 static size_t share(const struct pn_policy_selector *selector)
 {
 	return (size_t)((double)selector->capacity_pages *
@@ -185,16 +187,17 @@ static size_t share(const struct pn_policy_selector *selector)
 			0.5);
 }
 
-/* As many batches as n victims cost: in the whole cache they have company. */
+/* How many batches n victims of a ghost stand for: in the real cache, victims
+ * outside the sample go with them. */
 static double batches(const struct pn_policy_selector *selector,
 		      const struct pn_policy *policy, unsigned n)
 {
-	double company = n / sampled_share(selector);
+	double in_cache = n / sampled_share(selector);
 
 	if (!policy->ops->batched)
 		return n;
-	return n / (company < selector->attr.batch ? company
-						   : selector->attr.batch);
+	return n / (in_cache < selector->attr.batch ? in_cache
+						    : selector->attr.batch);
 }
 
 static void charge(struct pn_policy_selector *selector, unsigned i, double us)
@@ -223,12 +226,12 @@ static void make_room(struct pn_policy_selector *selector, unsigned i,
 	charge(selector, i,
 	       selector->attr.deregister_fixed * batches(selector, policy, n));
 	while ((link = pn_list_pop(&victims))) {
-		struct known *known = sample_of(
+		struct sample *sample = sample_of(
 			pn_container_of(link, struct pn_policy_node, link), i);
 
 		charge(selector, i,
-		       selector->attr.deregister_page * known->npages);
-		leave(selector, known, i);
+		       selector->attr.deregister_page * sample->npages);
+		leave(selector, sample, i);
 	}
 }
 
@@ -239,23 +242,25 @@ static double register_cost(const struct pn_policy_selector *selector,
 	       selector->attr.register_page * npages;
 }
 
-static void enter(struct pn_policy_selector *selector, struct known *known,
+static void enter(struct pn_policy_selector *selector, struct sample *sample,
 		  unsigned i)
 {
 	struct ghost *ghost = &selector->ghosts[i];
-	struct pn_policy_node *node = &known->nodes[i];
+	struct pn_policy_node *node = &sample->nodes[i];
 
-	known->in |= 1u << i; /* before others leave, so that it stays known */
-	charge(selector, i, register_cost(selector, known->npages));
-	make_room(selector, i, known->npages);
-	*node = (struct pn_policy_node){ .npages = known->npages,
-					 .name = known->name };
+	sample->in |=
+		1u
+		<< i; /* before others leave, so that it stays in the sample */
+	charge(selector, i, register_cost(selector, sample->npages));
+	make_room(selector, i, sample->npages);
+	*node = (struct pn_policy_node){ .npages = sample->npages,
+					 .name = sample->name };
 	pn_list_init(&node->link);
-	ghost->npages += known->npages;
+	ghost->npages += sample->npages;
 	pn_policy_insert(ghost->policy, node);
 }
 
-/* The candidate once more, with batches that suit the sample. */
+/* Opens the candidate again, with batches that suit the size of the sample. */
 static void reopen(struct pn_policy_selector *selector, unsigned i)
 {
 	struct pn_policy_want all = { .nregions = UINT32_MAX };
@@ -281,22 +286,22 @@ static void reopen(struct pn_policy_selector *selector, unsigned i)
 	selector->ghosts[i].policy = new;
 }
 
-/* Half of the sample goes. */
+/* Halves the sample. */
 static void halve(struct pn_policy_selector *selector)
 {
 	selector->threshold /= 2;
 	for (uint32_t at = 0; at < PN_POLICY_SELECTOR_MAX_SAMPLES; at++) {
-		struct known *known = &selector->known[at];
+		struct sample *sample = &selector->samples[at];
 
-		if (!known->in || known->name < selector->threshold)
+		if (!sample->in || sample->name < selector->threshold)
 			continue;
 		for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++) {
 			struct pn_policy *policy = selector->ghosts[i].policy;
 
-			if (!(known->in & 1u << i))
+			if (!(sample->in & 1u << i))
 				continue;
-			policy->ops->remove(policy, &known->nodes[i]);
-			leave(selector, known, i);
+			policy->ops->remove(policy, &sample->nodes[i]);
+			leave(selector, sample, i);
 		}
 	}
 	for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++) {
@@ -306,8 +311,8 @@ static void halve(struct pn_policy_selector *selector)
 	selector->period = (struct period){ 0, 0 };
 }
 
-/* What a period showed long ago is doubted: the candidate may get another try.
- */
+/* Old corrections move towards that of the active policy: the candidate may get
+ * another try. */
 static void decay_corrections(struct pn_policy_selector *selector)
 {
 	for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++)
@@ -335,25 +340,25 @@ static void decay(struct pn_policy_selector *selector)
 void pn_policy_selector_use(struct pn_policy_selector *selector,
 			    const struct pn_policy_node *node)
 {
-	struct known *known = find(selector, node->name);
+	struct sample *sample = find(selector, node->name);
 
 	if (by_regions(selector) || node->npages > share(selector))
-		return; /* the same for all */
-	while (!known && !(known = learn(selector, node))) {
+		return; /* it costs all candidates the same */
+	while (!sample && !(sample = add_sample(selector, node))) {
 		halve(selector);
 		if (!pn_policy_selector_samples(selector, node))
 			return;
 	}
 	decay(selector);
-	selector->miss_cost +=
-		(register_cost(selector, known->npages) - selector->miss_cost) /
-		AVERAGE_USES;
+	selector->miss_cost += (register_cost(selector, sample->npages) -
+				selector->miss_cost) /
+			       AVERAGE_USES;
 	for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++) {
-		if (known->in & 1u << i)
+		if (sample->in & 1u << i)
 			pn_policy_use(selector->ghosts[i].policy,
-				      &known->nodes[i]);
+				      &sample->nodes[i]);
 		else
-			enter(selector, known, i);
+			enter(selector, sample, i);
 	}
 }
 
@@ -396,10 +401,10 @@ void pn_policy_selector_evicted(struct pn_policy_selector *selector,
 		selector->attr.deregister_page * (double)npages;
 }
 
-/* Ghosts know regions by name. Where requests overlap without being the same,
- * the real cache does otherwise, under some candidates more than under others;
- * so a cost_us is worth what the candidate's last period showed it to be worth.
- */
+/* Ghosts know regions by name. Where requests overlap without being equal, the
+ * real cache behaves otherwise, under some candidates more than under others.
+ * So the cost of a ghost is multiplied by what the real cache paid for it when
+ * the candidate was active last. */
 static void update_correction(struct pn_policy_selector *selector)
 {
 	const struct period *period = &selector->period;
@@ -458,12 +463,12 @@ void pn_policy_selector_check(struct pn_policy_selector *selector)
 	uint32_t nsamples = 0;
 
 	for (uint32_t at = 0; at < PN_POLICY_SELECTOR_MAX_SAMPLES; at++) {
-		const struct known *known = &selector->known[at];
+		const struct sample *sample = &selector->samples[at];
 
-		nsamples += !!known->in;
+		nsamples += !!sample->in;
 		for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++)
-			if (known->in & 1u << i)
-				npages[i] += known->npages;
+			if (sample->in & 1u << i)
+				npages[i] += sample->npages;
 	}
 	pn_assert(nsamples == selector->nsamples);
 	for (unsigned i = 0; i < PN_POLICY_SELECTOR_POLICIES; i++) {
