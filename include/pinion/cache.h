@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion/cache.h -- pin a buffer; registering it disappears.
+ * pinion/cache.h -- pin a buffer; registering it is automatic.
  *
  *	struct pinion_pin pin;
  *	int ret = pinion_pin(context, buf, len, access, &pin);
@@ -10,30 +10,31 @@
  *	... use buf with pin.local_key ...
  *	pinion_unpin(context, &pin);
  *
- * pinion_pin() finds the buffer in the registration cache or registers it;
+ * pinion_pin() finds the buffer in the registration cache or registers it.
  * pinion_unpin() leaves it registered for the next time, for as long as the
- * budget allows. A buffer that is freed or unmapped is forgotten in time (see
- * the option `monitor`), so a key never names memory that is no longer yours.
- * Memory that another allocator manages behind the monitor's back is announced
- * with pinion_invalidate(). `pinion info` and pinion(7) say which releases the
- * monitor does not notice.
+ * budget allows. The cache invalidates a buffer that is freed or unmapped
+ *before its address can be used again (option `monitor`), so a key never names
+ *memory that is no longer yours. The program announces a release that the
+ *monitor does not notice with pinion_invalidate(). `pinion info` and pinion(7)
+ *say which releases these are.
  *
  * Where no release can be noticed (monitor mode `bypass`: pinion was loaded
  * late into a program with threads, and userfaultfd is forbidden), nothing
  * stays registered between uses: every pin registers and every unpin
- * deregisters, which is slow and never stale; the counter `unkept` tells.
- * PINION_MONITOR=none keeps buffers registered although no release is noticed:
- * the program has to call pinion_invalidate() before it releases or remaps
- * memory that was ever pinned or sent, else bytes go to and come from pages
- * that are no longer there, without an error.
+ * deregisters, which is slow and never stale; the counter `unkept` counts
+ *these. PINION_MONITOR=none keeps buffers registered although no release is
+ *noticed: the program has to call pinion_invalidate() before it releases or
+ *remaps memory that was ever pinned or sent. Otherwise bytes go to and come
+ *from pages that the program no longer has, without an error.
  *
- * A buffer can have several segments, each with keys of its own, when pieces of
+ * A buffer can have several segments, each with keys of its own, when parts of
  * it were registered before. A pin whose segments are not all registered yet
  * (pinion_pin_start()) can be used segment by segment meanwhile.
  *
  * Threads: any. A pin may be unpinned by another thread than pinned it.
  * fork: a child cannot use the parent's context: calls that return something
- * return -EPERM, pinion_unpin() and pinion_close() leave the parent alone.
+ * return -EPERM, pinion_unpin() and pinion_close() change nothing of the
+ *parent.
  */
 #ifndef PINION_CACHE_H
 #define PINION_CACHE_H
@@ -51,17 +52,16 @@ extern "C" {
 
 /* Flags of a pin: PINION_ACCESS_ bits, and: */
 enum pinion_pin_flag {
-	/* A buffer used once: registered apart from the cache and given up
+	/* A buffer used once: registered outside the cache and deregistered
 	 * when unpinned. */
 	PINION_PIN_BYPASS = 1 << 24,
 };
 
-/* A pinned buffer. The storage is yours; fill nothing in. */
+/* A pinned buffer. The storage is yours; pinion fills it in. */
 struct pinion_pin {
 	void *addr; /* as asked for */
 	size_t len;
-	uint64_t local_key;  /* of the buffer, when it has one segment;
-			      * else 0 */
+	uint64_t local_key;  /* of the buffer if it has one segment; else 0 */
 	uint64_t remote_key; /* likewise; means nothing without remote access */
 	void *handle;	     /* the registrar's (pinion/registrar.h), or NULL */
 	unsigned nsegments;
@@ -120,17 +120,17 @@ PINION_API int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
 				  struct pinion_pin_segment *segment);
 
 /* Ends a pin. The buffer stays registered for the next time, unless the pin
- * bypassed the cache or the buffer's release would not be noticed. */
+ * bypassed the cache or the release of the buffer would not be noticed. */
 PINION_API void pinion_unpin(struct pinion_context *context,
 			     struct pinion_pin *pin);
 
-/* Says that [addr, addr + len) is being released: nothing cached there is used
- * again, in any context of the process. Call it before the addresses can mean
- * something else. Safe anywhere, also inside an allocator. */
+/* Announces that [addr, addr + len) is being released: nothing cached there is
+ * used again, in any context of the process. Call it before the addresses can
+ * be used for something else. Safe anywhere, also inside an allocator. */
 PINION_API void pinion_invalidate(const void *addr, size_t len);
 
-/* Gives up everything that is not in use, now, and returns when it is
- * deregistered. May sleep. -EINVAL: NULL; -EPERM. */
+/* Evicts everything that is not in use, and returns when it is deregistered.
+ * May sleep. -EINVAL: NULL; -EPERM. */
 PINION_API int pinion_cache_flush(struct pinion_context *context);
 
 /* Makes every remote key handed out for memory in [addr, addr + len) invalid;
@@ -140,8 +140,8 @@ PINION_API int pinion_cache_flush(struct pinion_context *context);
 PINION_API int pinion_cache_revoke(struct pinion_context *context,
 				   const void *addr, size_t len);
 
-/* Changes the context's budget; 0 leaves a limit as it is. What is over it and
- * not in use is given up at once. Bytes given so are a cap, as the option
+/* Changes the context's budget; 0 leaves a limit as it is. What is over the
+ * budget and not in use is evicted at once. max_bytes is a cap, as the option
  * max_bytes is: all contexts of the process together have no more than the
  * process's budget (option process_max_bytes). -EINVAL: NULL; -EPERM. */
 PINION_API int pinion_cache_resize(struct pinion_context *context,
@@ -155,7 +155,7 @@ struct pinion_cache_stats {
 	uint64_t misses_new;	 /* nothing was cached there */
 	uint64_t misses_partial; /* a part was */
 	uint64_t misses_access;	 /* cached with less access */
-	uint64_t misses_bypass;	 /* asked for, or nothing is kept */
+	uint64_t misses_bypass;	 /* PINION_PIN_BYPASS, or nothing is kept */
 	uint64_t waits;		 /* for another thread's registration */
 	uint64_t registrations;
 	uint64_t registered_bytes;
@@ -163,15 +163,16 @@ struct pinion_cache_stats {
 	uint64_t deregister_batches;
 	uint64_t evictions;	/* to make room, or flushed */
 	uint64_t invalidations; /* regions whose memory was released */
-	uint64_t overflows;	/* notices lost: everything was invalidated */
-	uint64_t refused;	/* pins that found no room */
+	uint64_t overflows; /* release notices lost: everything was invalidated
+			     */
+	uint64_t refused;   /* pins that found no room */
 	uint64_t merges;
-	uint64_t unkept;    /* registrations that were given up after one use:
-			     * releases of that memory would not be noticed */
+	uint64_t unkept;    /* registrations that were ended after one use:
+			       releases of that memory would not be noticed */
 	size_t regions;	    /* cached now */
 	size_t bytes;	    /* cached now, in use included */
 	size_t dying_bytes; /* waiting to be deregistered */
-	size_t peak_bytes;  /* the most that this context had of its budget */
+	size_t peak_bytes;  /* the most that this context was charged */
 	/* The context's budget; without a cap of its own, the process's. */
 	size_t max_bytes, max_regions;
 };

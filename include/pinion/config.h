@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion/config.h -- options: what there is to set and what is in force.
+ * pinion/config.h -- options: which there are and which values are in force.
  *
  * Every option can be set by an environment variable (PINION_DEVICE=soft) and
- * by an attribute of pinion_open() ("device=soft"), which wins. The
+ * by an attribute of pinion_open() ("device=soft"), which takes precedence. The
  * environment is read once, in pinion_open(). `pinion config` and pinion(7)
- * list them all.
+ * list all options.
  */
 #ifndef PINION_CONFIG_H
 #define PINION_CONFIG_H

@@ -13,7 +13,7 @@
  *                             reaches it
  *
  * Most programs never need this header: they let pinion decide what to
- * register. Those that know better register memory themselves here.
+ * register. A program that wants to decide registers memory here.
  */
 #ifndef PINION_DEVICE_H
 #define PINION_DEVICE_H
@@ -27,8 +27,8 @@
 extern "C" {
 #endif
 
-/* What a registration allows. Reading by the own adapter always is. The values
- * are those of IBV_ACCESS_, and of no access flag of libfabric. */
+/* What a registration allows. The own adapter may always read. The values are
+ * those of IBV_ACCESS_, not those of the access flags of libfabric. */
 enum pinion_access {
 	/* The own adapter writes: receive, get. */
 	PINION_ACCESS_LOCAL_WRITE = 1 << 0,
@@ -56,7 +56,8 @@ struct pinion_device_info {
 	size_t max_registrations;
 	size_t max_pinned_bytes; /* SIZE_MAX: no limit known */
 	size_t pinned_bytes;	 /* by live registrations */
-	size_t dying_bytes; /* deregistered, not yet given back by the kernel */
+	size_t dying_bytes; /* deregistered, but the kernel still charges them
+			     */
 	size_t registrations;
 };
 
@@ -64,12 +65,12 @@ struct pinion_device_info {
 PINION_API int pinion_device_query(struct pinion_context *context,
 				   struct pinion_device_info *info);
 
-/* Memory registered by hand (row A3). */
+/* Memory registered by hand. */
 struct pinion_registration;
 
-/* What was registered, and the keys for those who post operations themselves.
- * pinion_put() and its kin take the key of an exposure instead
- * (pinion/onesided.h). */
+/* What was registered, and the keys for programs that post operations
+ * themselves. pinion_put() and the other one-sided calls take the key of an
+ * exposure instead (pinion/onesided.h). */
 struct pinion_registration_info {
 	size_t size; /* sizeof(struct pinion_registration_info), by you */
 	void *addr;
@@ -96,8 +97,8 @@ PINION_API int pinion_device_register(struct pinion_context *context,
 				      void *addr, size_t len, unsigned access,
 				      struct pinion_registration **out);
 
-/* Ends a registration; peers' keys to it are refused from now on. NULL is
- * fine. Any thread. */
+/* Ends a registration; its keys are invalid from now on. NULL is fine. Any
+ * thread. */
 PINION_API void pinion_device_deregister(struct pinion_registration *reg);
 
 /* Fills *info, whose `size` you set. -EINVAL: NULL, or size 0. */

@@ -23,7 +23,7 @@
  * and, with remote access, when the peers will not use the key again. Peers
  * address the buffer by pinion_fabric_addr(), whatever FI_MR_VIRT_ADDR says.
  * Memory of a heap (pinion/heap.h) has the descriptor and key of its slab.
- * A context over a registrar (pinion/registrar.h) has no endpoints of pinion's.
+ * A context over a registrar (pinion/registrar.h) has no pinion endpoints.
  *
  * Close the context before the domain (and before the endpoint given in the
  * attributes): fi_close() of a domain returns -FI_EBUSY while memory is
@@ -90,7 +90,7 @@ static inline struct fid_mr *pinion_fabric_mr(const struct pinion_pin *pin)
 	return (struct fid_mr *)pin->handle;
 }
 
-/* The descriptor for operations of our own, as of fi_mr_desc(). */
+/* The descriptor for the program's own operations, as of fi_mr_desc(). */
 static inline void *pinion_fabric_desc(const struct pinion_pin *pin)
 {
 	return (void *)(uintptr_t)pin->local_key;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion/helper.h -- registered memory follows the program's rhythm.
+ * pinion/helper.h -- a thread that registers buffers just before their use.
  *
  * With the option `helper` a thread beside the program deregisters the buffers
  * of long messages when they have been transferred and registers them again
@@ -30,10 +30,10 @@
 extern "C" {
 #endif
 
-/* Names the place in the program from which the calling thread's next messages
- * come, until it names another; NULL: let the stack tell again. Names are equal
- * when their texts are; the text is not kept. Costs some nanoseconds for each
- * character. -EPERM: in a child of _Fork() or a raw clone(); -ENOMEM. */
+/* Names the call site of the calling thread's next messages, until it names
+ * another; NULL: the helper finds the site from the stack again. Names are
+ * equal when their texts are; the text is not kept. Costs some nanoseconds for
+ * each character. -EPERM: in a child of _Fork() or a raw clone(); -ENOMEM. */
 PINION_API int pinion_site_set(const char *name);
 
 /* Counters since the endpoint was opened, and gauges; all 0 without helper. */
@@ -46,18 +46,18 @@ struct pinion_helper_stats {
 	uint64_t late;	       /* that came before it was registered again */
 	uint64_t registered;   /* buffers, ahead of their use */
 	uint64_t deregistered; /* buffers, after a transfer */
-	uint64_t kept;	       /* would be needed again too soon for that */
-	uint64_t expired;      /* nobody came any more: deregistered */
-	uint64_t in_use;       /* by another transfer, so left alone */
-	uint64_t irregular;    /* transfers of sites without a rhythm, whose
-				* buffers are left to the cache */
-	uint64_t refused;      /* registrations that failed */
+	uint64_t kept;	    /* buffers left registered: needed again too soon */
+	uint64_t expired;   /* not used when expected: deregistered */
+	uint64_t in_use;    /* by another transfer, so left alone */
+	uint64_t irregular; /* transfers of sites without a rhythm, whose
+			     * buffers are left to the cache */
+	uint64_t refused;   /* registrations that failed */
 	uint64_t buffers, sites; /* buffers and call sites known now */
 	uint64_t idle;		 /* 1: there is no idle core for it now */
-	uint64_t members;	 /* helpers of this machine it agrees with, with
-				  * itself; 0: it does as it likes */
-	uint64_t held_back;	 /* 1: releases are learnt by userfaultfd, too
-				  * early for it to register anything */
+	uint64_t members;   /* helpers on this machine that share cores with it,
+			       itself included; 0: it does not share */
+	uint64_t held_back; /* 1: it registers nothing, since userfaultfd
+			       reports releases too early for that */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0; -EPERM: the

@@ -37,10 +37,10 @@
  * thousand, and pinion_endpoint_fd() lets it sleep beside its other descriptors
  * (examples/13_server.c).
  *
- * How the bytes move (eagerly, through pre-registered buffers, by RDMA with
- * registration on demand, cached, or pipelined) is pinion's business: it takes
- * what is predicted to cost least and learns from what messages took. The
- * option `protocol` fixes one for experiments.
+ * pinion decides how the bytes move (eagerly, through pre-registered buffers,
+ *by RDMA with registration on demand, cached, or pipelined): it takes the
+ *protocol that is predicted to cost least and learns from what messages took.
+ *The option `protocol` fixes one for experiments.
  *
  * Progress is made inside these calls only. Threads: any, unless the endpoint
  * was opened PINION_ENDPOINT_SINGLE_THREADED: then one at a time, and no lock
@@ -65,7 +65,7 @@ struct pinion_request;
 
 #define PINION_ADDRESS_BYTES 528
 
-/* Names an endpoint. Plain data: send it by whatever means there are. */
+/* Names an endpoint. Plain data: send it by any means. */
 struct pinion_address {
 	uint32_t len;
 	uint8_t data[PINION_ADDRESS_BYTES - 4];

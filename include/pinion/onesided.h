@@ -25,23 +25,23 @@
  * others or the target's CPU but the atomics, towards each other.
  *
  * A buffer needs no registering. Small ones travel inline or through a buffer
- * that is registered already; others are found in the cache or registered,
- * piece by piece while earlier pieces move; when there is no room for that, or
- * copying is cheaper, they go through bounce buffers. The first operation
- * reserves those (260 KiB of the budget).
+ * that is registered already. Others are found in the cache or registered,
+ * fragment by fragment while earlier fragments move. When there is no room for
+ * that, or copying is cheaper, they go through bounce buffers. The first
+ * operation reserves those (260 KiB of the budget).
  *
  * Conditional writes: pinion_put_when() may be started before the peer is ready
  * to receive. It registers its source at once, and waits for the peer's
  * pinion_grant() with the same tag, which registers the target at the same
  * time; then the bytes move, and both requests end. Whoever comes first waits;
- * of several with one tag the oldest goes first.
+ * of several with one tag the oldest is served first.
  *
  * Errors: -EACCES the key was revoked or does not allow it, which leaves the
  * peer usable; -ECONNRESET the peer is gone; -ECANCELED: canceled, or flushed
  * by the device behind an operation that was refused.
  * Exposures and remotes die with their endpoint: close them before it. On
  * several rails these operations go from the first one to the peer's first:
- * -EHOSTUNREACH when no way joins these, -ECONNRESET when it is down.
+ * -EHOSTUNREACH when these have no connection, -ECONNRESET when it is down.
  */
 #ifndef PINION_ONESIDED_H
 #define PINION_ONESIDED_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion/pinion.h -- RDMA memory registration that disappears.
+ * pinion/pinion.h -- automatic RDMA memory registration.
  *
- * A context is a device, opened, with everything pinion keeps for it. Open one
- * per process (more are allowed), close it when done:
+ * A context is an open device with everything that pinion keeps for it. Open
+ *one per process (more are allowed), and close it when done:
  *
  *	struct pinion_context *context;
  *	int ret = pinion_open(NULL, &context);
@@ -13,12 +13,12 @@
  *	pinion_close(context);
  *
  * Functions return 0 or a negative errno and set their outputs on success
- * alone. Where an error needs explaining, a line on standard error does
- * (PINION_LOG=none silences it). Any thread may call anything, except that
- * nothing may run concurrently with pinion_close() of its context. After
- * fork() the child opens a context of its own: on its parent's, calls return
- * -EPERM or -EINVAL and change nothing. So they do in a child of _Fork() or of
- * a raw clone(), which cannot open one either (-EPERM).
+ * only. A line on standard error explains errors that need it (PINION_LOG=none
+ * silences it). Any thread may call anything, except that nothing may run
+ * concurrently with pinion_close() of its context. After fork() the child opens
+ * a context of its own: calls on a context of the parent return -EPERM or
+ * -EINVAL and change nothing. The same holds in a child of _Fork() or of a raw
+ * clone(), which cannot open a context either (-EPERM).
  */
 #ifndef PINION_PINION_H
 #define PINION_PINION_H

@@ -59,7 +59,7 @@ static inline struct ibv_mr *pinion_verbs_mr(const struct pinion_pin *pin)
 	return (struct ibv_mr *)pin->handle;
 }
 
-/* For segments of work requests of our own. */
+/* For the segments of the program's own work requests. */
 static inline uint32_t pinion_verbs_lkey(const struct pinion_pin *pin)
 {
 	return (uint32_t)pin->local_key;
