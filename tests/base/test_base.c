@@ -88,7 +88,7 @@ static void pages_of_a_range_are_those_it_touches(void **state)
 	assert_int_equal(pn_range_npages(8191, 1), 1);
 }
 
-static void fit_finds_the_line_that_made_the_points(void **state)
+static void regression_finds_the_line_that_made_the_points(void **state)
 {
 	double x[] = { 1, 16, 256, 65536 }, y[4];
 	struct pn_regression fit;
@@ -102,7 +102,7 @@ static void fit_finds_the_line_that_made_the_points(void **state)
 	assert_true(fit.max_residual < 1e-9);
 }
 
-static void fit_never_gives_a_negative_cost(void **state)
+static void regression_never_gives_a_negative_cost(void **state)
 {
 	double x[] = { 1, 2, 3 }, falling[] = { 30, 20, 10 };
 	double steep[] = { 1, 20, 60 };
@@ -115,7 +115,7 @@ static void fit_never_gives_a_negative_cost(void **state)
 	assert_true(fit.slope >= 0 && fit.intercept >= 0);
 }
 
-static void fit_refuses_what_is_no_cost(void **state)
+static void regression_refuses_what_is_no_cost(void **state)
 {
 	double x = 1, zero = 0;
 	struct pn_regression fit;
@@ -162,9 +162,9 @@ int main(void)
 		TEST(ranges_that_wrap_around_are_invalid),
 		TEST(range_covers_only_what_lies_inside),
 		TEST(pages_of_a_range_are_those_it_touches),
-		TEST(fit_finds_the_line_that_made_the_points),
-		TEST(fit_never_gives_a_negative_cost),
-		TEST(fit_refuses_what_is_no_cost),
+		TEST(regression_finds_the_line_that_made_the_points),
+		TEST(regression_never_gives_a_negative_cost),
+		TEST(regression_refuses_what_is_no_cost),
 		TEST(mapped_pages_are_aligned_and_zero),
 		TEST(mapping_nothing_or_everything_is_refused),
 	};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The board as its owner writes it and as others read it (tools/pinion/view.h).
+/* The statistics segment as its owner writes it and as others read it
+ * (tools/pinion/view.h).
  */
 #include "apart.h"
 
@@ -110,7 +111,7 @@ static void what_belongs_together_adds_up(void **state)
 	pn_stats_free(owner);
 }
 
-static void a_board_without_blocks_is_gone(void **state)
+static void a_segment_without_blocks_is_removed(void **state)
 {
 	struct pn_view view;
 
@@ -153,7 +154,7 @@ static void blocks_come_and_go_as_a_model_says(void **state)
 		pn_stats_free(model[i]);
 }
 
-static void a_damaged_board_is_refused(void **state)
+static void a_damaged_segment_is_refused(void **state)
 {
 	struct thing *thing = pn_stats_alloc(&thing_kind, NULL, true);
 	struct pn_view good, bad;
@@ -220,7 +221,7 @@ static int make_it_others_too(void)
 	return 0;
 }
 
-static void a_folder_that_others_may_use_shows_nothing(void **state)
+static void a_folder_that_others_may_use_gets_no_segment(void **state)
 {
 	(void)state;
 	run_apart(make_it_others_too);
@@ -258,7 +259,7 @@ static int take_the_room_away(void)
 	return is_shown() ? 2 : 0;
 }
 
-static void a_full_or_read_only_file_system_shows_nothing(void **state)
+static void a_full_or_read_only_file_system_gets_no_segment(void **state)
 {
 	(void)state;
 	run_apart(take_the_room_away);
@@ -270,11 +271,11 @@ int main(void)
 		TEST(objects_are_zero_and_aligned),
 		TEST(a_reader_sees_what_was_last_written),
 		TEST(what_belongs_together_adds_up),
-		TEST(a_board_without_blocks_is_gone),
+		TEST(a_segment_without_blocks_is_removed),
 		TEST(blocks_come_and_go_as_a_model_says),
-		TEST(a_damaged_board_is_refused),
-		TEST(a_folder_that_others_may_use_shows_nothing),
-		TEST(a_full_or_read_only_file_system_shows_nothing),
+		TEST(a_damaged_segment_is_refused),
+		TEST(a_folder_that_others_may_use_gets_no_segment),
+		TEST(a_full_or_read_only_file_system_gets_no_segment),
 	};
 
 	return RUN_TESTS(tests);

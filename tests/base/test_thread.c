@@ -26,7 +26,7 @@ static void *set_local(void *arg)
 	return NULL;
 }
 
-static void a_thread_that_ends_tells_the_module(void **state)
+static void a_thread_that_ends_calls_the_module(void **state)
 {
 	int key = pn_thread_key_alloc(count_ended);
 	pthread_t threads[4];
@@ -41,7 +41,7 @@ static void a_thread_that_ends_tells_the_module(void **state)
 	pn_thread_key_free(key);
 }
 
-static void a_key_given_back_leaves_no_pointer(void **state)
+static void a_freed_key_leaves_no_pointer(void **state)
 {
 	int key = pn_thread_key_alloc(count_ended), again;
 	struct pn_thread coroutine;
@@ -88,7 +88,7 @@ static pthread_t start_slow(int *key)
 	return thread;
 }
 
-static void a_key_is_not_given_back_while_its_module_is_told(void **state)
+static void a_key_is_not_freed_while_its_module_is_called(void **state)
 {
 	int key;
 	pthread_t thread = start_slow(&key);
@@ -150,9 +150,9 @@ static void coroutines_have_contexts_of_their_own(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_thread_that_ends_tells_the_module),
-		TEST(a_key_given_back_leaves_no_pointer),
-		TEST(a_key_is_not_given_back_while_its_module_is_told),
+		TEST(a_thread_that_ends_calls_the_module),
+		TEST(a_freed_key_leaves_no_pointer),
+		TEST(a_key_is_not_freed_while_its_module_is_called),
 		TEST(a_forked_child_waits_for_no_thread_of_its_parent),
 		TEST(keys_run_out_with_an_error),
 		TEST(coroutines_have_contexts_of_their_own),

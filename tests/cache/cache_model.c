@@ -34,7 +34,7 @@ struct page {
 enum pin_life { NOT_THERE, STARTED, HELD };
 
 /* Keys as they were handed out. */
-struct part {
+struct segment {
 	struct pinion_pin_segment keys;
 	bool revoked; /* the remote key must be refused */
 };
@@ -46,7 +46,7 @@ struct held {
 	unsigned flags;
 	uint64_t at;	    /* when it was pinned */
 	bool maybe_revoked; /* a key of its regions was, somewhere */
-	struct part *parts;
+	struct segment *segments;
 };
 
 /* A range as a pin asked for it. */
@@ -383,7 +383,7 @@ static void open_registrar(struct model *m)
 	MUST(!pn_registrar_open(&registrar, &m->device));
 }
 
-/* --- releases while a registration is under way -------------------------- */
+/* --- releases during a registration --------------------------------------- */
 
 /* What the device would do, and whose registrations are meddled with: an
  * operation of a device knows nothing of its caller. */
@@ -422,18 +422,20 @@ static void hook_device(struct model *m)
 
 /* --- using pins ---------------------------------------------------------- */
 
-static void use_part(struct model *m, const struct held *h,
-		     const struct part *part, enum mover_way way)
+static void use_segment(struct model *m, const struct held *h,
+			const struct segment *segment,
+			enum mover_direction direction)
 {
-	bool remote = way == MOVER_REMOTE_IN || way == MOVER_REMOTE_OUT;
-	int status = mover_move(&m->mover, way, &part->keys);
+	bool remote =
+		direction == MOVER_REMOTE_IN || direction == MOVER_REMOTE_OUT;
+	int status = mover_move(&m->mover, direction, &segment->keys);
 
 	m->result->uses++;
 	if (status == -ESTALE) {
 		m->result->stale++;
 		return;
 	}
-	if (remote && part->revoked)
+	if (remote && segment->revoked)
 		MUST(status == -EACCES);
 	else if (remote && h->maybe_revoked)
 		MUST(status == 0 || status == -EACCES);
@@ -441,31 +443,31 @@ static void use_part(struct model *m, const struct held *h,
 		MUST(status == 0);
 }
 
-/* Moves the buffer's bytes through every part, if it is still there. */
+/* Moves the buffer's bytes through every segment, if it is still there. */
 static void use(struct model *m, const struct held *h)
 {
-	enum mover_way way = below(m, MOVER_NWAYS);
+	enum mover_direction direction = below(m, MOVER_NWAYS);
 
-	if (!mover_may(h->flags, way))
-		way = MOVER_LOCAL_OUT;
+	if (!mover_may(h->flags, direction))
+		direction = MOVER_LOCAL_OUT;
 	if (h->life != HELD || !same_since(m, h->range, h->at))
 		return;
 	for (unsigned i = 0; i < h->pin.nsegments; i++)
-		use_part(m, h, &h->parts[i], way);
+		use_segment(m, h, &h->segments[i], direction);
 }
 
 static void check_part(struct model *m, const struct held *h,
-		       const struct pinion_pin_segment *part, uintptr_t at)
+		       const struct pinion_pin_segment *segment, uintptr_t at)
 {
 	unsigned remote = PINION_ACCESS_REMOTE_READ |
 			  PINION_ACCESS_REMOTE_WRITE |
 			  PINION_ACCESS_REMOTE_ATOMIC;
 
-	MUST((uintptr_t)part->addr == at);
-	MUST(part->len);
-	MUST(part->local_key);
-	MUST(!m->registrar || part->len == h->range.len);
-	MUST(part->remote_key || !(h->flags & remote));
+	MUST((uintptr_t)segment->addr == at);
+	MUST(segment->len);
+	MUST(segment->local_key);
+	MUST(!m->registrar || segment->len == h->range.len);
+	MUST(segment->remote_key || !(h->flags & remote));
 }
 
 /* A pin is there: it must cover its buffer, and it must work. */
@@ -477,10 +479,10 @@ static void settle(struct model *m, struct held *h)
 
 	MUST((uintptr_t)pin->addr == at && pin->len == h->range.len);
 	MUST(pin->nsegments && (pin->nsegments == 1) == !!pin->local_key);
-	h->parts = calloc(pin->nsegments, sizeof(*h->parts));
-	MUST(h->parts);
+	h->segments = calloc(pin->nsegments, sizeof(*h->segments));
+	MUST(h->segments);
 	for (unsigned i = 0; i < pin->nsegments; i++) {
-		struct pinion_pin_segment *keys = &h->parts[i].keys;
+		struct pinion_pin_segment *keys = &h->segments[i].keys;
 
 		MUST(!pn_cache_pin_segment(pin, i, keys));
 		check_part(m, h, keys, at);
@@ -657,8 +659,8 @@ static void unpin(struct model *m, struct held *h)
 {
 	use(m, h);
 	pn_cache_unpin(m->cache, &h->pin);
-	free(h->parts);
-	h->parts = NULL;
+	free(h->segments);
+	h->segments = NULL;
 	h->life = NOT_THERE;
 }
 
@@ -696,10 +698,10 @@ static void note_revoked(struct held *h, struct pn_range r)
 {
 	h->maybe_revoked = true;
 	for (unsigned i = 0; h->life == HELD && i < h->pin.nsegments; i++) {
-		const struct pinion_pin_segment *keys = &h->parts[i].keys;
-		struct pn_range part = { (uintptr_t)keys->addr, keys->len };
+		const struct pinion_pin_segment *keys = &h->segments[i].keys;
+		struct pn_range segment = { (uintptr_t)keys->addr, keys->len };
 
-		h->parts[i].revoked |= pn_range_overlaps(r, part);
+		h->segments[i].revoked |= pn_range_overlaps(r, segment);
 	}
 }
 

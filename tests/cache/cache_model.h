@@ -5,11 +5,11 @@
  * The model is an array of pages, each mapped or not since some moment, and
  * the pins that are held. It knows nothing of regions. From that it predicts
  * what a pin may answer, and it uses every pin it gets: bytes go through the
- * keys of each part, over the loopback peer of a simulated device that is told
- * of every release. A stale key ends with -ESTALE there: that is the oracle.
- * The program that the model plays releases memory as programs do, and the
- * monitor sees it where it can (`patch`, `userfaultfd`); elsewhere the cache is
- * told by pn_cache_invalidate().
+ * keys of each segment, over the loopback peer of a simulated device that is
+ * told of every release. A stale key ends with -ESTALE there: that is the
+ * oracle. The program that the model plays releases memory as programs do, and
+ * the monitor sees it where it can (`patch`, `userfaultfd`); elsewhere the
+ * cache is told by pn_cache_invalidate().
  *
  * What to do next is drawn from a seed or from given bytes (fuzzing). A wrong
  * answer prints what was wrong and aborts; stale uses are counted, since tests

@@ -69,7 +69,7 @@ void mover_close(struct mover *mover)
 	pn_pages_unmap(mover->scratch, mover->len, NULL);
 }
 
-bool mover_may(unsigned flags, enum mover_way way)
+bool mover_may(unsigned flags, enum mover_direction direction)
 {
 	static const unsigned needs[] = {
 		[MOVER_LOCAL_OUT] = 0,
@@ -78,7 +78,7 @@ bool mover_may(unsigned flags, enum mover_way way)
 		[MOVER_REMOTE_OUT] = PINION_ACCESS_REMOTE_READ,
 	};
 
-	return (flags & needs[way]) == needs[way];
+	return (flags & needs[direction]) == needs[direction];
 }
 
 static int run(struct mover *mover, const struct pn_op *op)
@@ -91,38 +91,45 @@ static int run(struct mover *mover, const struct pn_op *op)
 	return ret ? ret : c.status;
 }
 
-int mover_move(struct mover *mover, enum mover_way way,
-	       const struct pinion_pin_segment *part)
+int mover_move(struct mover *mover, enum mover_direction direction,
+	       const struct pinion_pin_segment *segment)
 {
-	bool local = way == MOVER_LOCAL_OUT || way == MOVER_LOCAL_IN;
-	bool out = way == MOVER_LOCAL_OUT || way == MOVER_REMOTE_OUT;
-	struct pn_sge sge = { local ? part->addr : mover->scratch, part->len,
-			      local ? part->local_key : mover->mr.lkey };
+	bool local =
+		direction == MOVER_LOCAL_OUT || direction == MOVER_LOCAL_IN;
+	bool out =
+		direction == MOVER_LOCAL_OUT || direction == MOVER_REMOTE_OUT;
+	struct pn_sge sge = { local ? segment->addr : mover->scratch,
+			      segment->len,
+			      local ? segment->local_key : mover->mr.lkey };
 	struct pn_op op = {
 		.kind = local == out ? PN_OP_WRITE : PN_OP_READ,
 		.sge = &sge,
 		.nsge = 1,
-		.remote_addr = (uintptr_t)(local ? mover->scratch : part->addr),
-		.rkey = local ? mover->mr.rkey : part->remote_key,
+		.remote_addr =
+			(uintptr_t)(local ? mover->scratch : segment->addr),
+		.rkey = local ? mover->mr.rkey : segment->remote_key,
 	};
 	int ret;
 
-	memset(out ? part->addr : mover->scratch, ++mover->stamp, part->len);
-	memset(out ? mover->scratch : part->addr, ~mover->stamp, part->len);
+	memset(out ? segment->addr : mover->scratch, ++mover->stamp,
+	       segment->len);
+	memset(out ? mover->scratch : segment->addr, ~mover->stamp,
+	       segment->len);
 	ret = run(mover, &op);
 	if (ret)
 		return ret;
-	return memcmp(part->addr, mover->scratch, part->len) ? -EILSEQ : 0;
+	return memcmp(segment->addr, mover->scratch, segment->len) ? -EILSEQ
+								   : 0;
 }
 
 int mover_put(struct mover *mover, const struct pinion_pin *pin)
 {
 	for (unsigned i = 0; i < pin->nsegments; i++) {
-		struct pinion_pin_segment part;
-		int ret = pinion_pin_segment(pin, i, &part);
+		struct pinion_pin_segment segment;
+		int ret = pinion_pin_segment(pin, i, &segment);
 
 		if (!ret)
-			ret = mover_move(mover, MOVER_REMOTE_IN, &part);
+			ret = mover_move(mover, MOVER_REMOTE_IN, &segment);
 		if (ret)
 			return ret;
 	}

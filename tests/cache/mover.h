@@ -18,7 +18,7 @@
 
 #include "device/device.h"
 
-enum mover_way {
+enum mover_direction {
 	MOVER_LOCAL_OUT,  /* the buffer is the source, by its local key */
 	MOVER_LOCAL_IN,	  /* a get into the buffer, by its local key */
 	MOVER_REMOTE_IN,  /* a peer's put, by the remote key */
@@ -41,13 +41,13 @@ void mover_close(struct mover *mover);
 
 /* Moves len bytes at addr and compares them at the other end.
  * The status of the operation; -EILSEQ: other bytes arrived. */
-int mover_move(struct mover *mover, enum mover_way way,
-	       const struct pinion_pin_segment *part);
+int mover_move(struct mover *mover, enum mover_direction direction,
+	       const struct pinion_pin_segment *segment);
 
-/* Whether a pin with these flags can be moved that way. */
-bool mover_may(unsigned flags, enum mover_way way);
+/* Whether a pin with these flags can be moved in that direction. */
+bool mover_may(unsigned flags, enum mover_direction direction);
 
-/* A peer's put into every part of a pin. Errors as above. */
+/* A peer's put into every segment of a pin. Errors as above. */
 int mover_put(struct mover *mover, const struct pinion_pin *pin);
 
 #endif

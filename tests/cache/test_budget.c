@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The process's budget of pinned memory: contexts share it, make room for each
- * other, obey caps of their own, and leave nothing behind. On `soft`, so that
- * VmPin tells.
+ * The process's budget of pinned memory: contexts share it, reclaim in each
+ * other, obey caps of their own, and leave nothing behind. On `soft`, where
+ * VmPin shows what is pinned.
  */
 #include "test.h"
 

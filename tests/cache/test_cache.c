@@ -134,7 +134,7 @@ static void bytes_of_one_page_share_its_region(void **state)
 
 static void intersection_registers_only_the_rest(void **state)
 {
-	struct pinion_pin_segment part;
+	struct pinion_pin_segment segment;
 	struct pinion_pin p;
 
 	(void)state;
@@ -143,11 +143,11 @@ static void intersection_registers_only_the_rest(void **state)
 	assert_ok(pin(1, 8, &p));
 	assert_int_equal(p.nsegments, 5);
 	for (unsigned i = 0, page = 1; i < p.nsegments; i++) {
-		assert_ok(pn_cache_pin_segment(&p, i, &part));
-		assert_ptr_equal(part.addr, f.mem + page * PAGE);
-		page += (unsigned)(part.len / PAGE);
+		assert_ok(pn_cache_pin_segment(&p, i, &segment));
+		assert_ptr_equal(segment.addr, f.mem + page * PAGE);
+		page += (unsigned)(segment.len / PAGE);
 	}
-	assert_int_equal(pn_cache_pin_segment(&p, 5, &part), -EINVAL);
+	assert_int_equal(pn_cache_pin_segment(&p, 5, &segment), -EINVAL);
 	assert_int_equal(stats().registered_bytes, 8 * PAGE);
 	assert_int_equal(stats().misses_partial, 1);
 	pn_cache_unpin(f.cache, &p);
@@ -288,7 +288,7 @@ static void regions_count_as_well_as_bytes(void **state)
 	assert_int_equal(stats().regions, 3);
 }
 
-static void lru_gives_up_the_oldest(void **state)
+static void lru_evicts_the_oldest(void **state)
 {
 	(void)state;
 	pn_budget_resize(&f.budget, 3 * PAGE, 0);
@@ -315,7 +315,7 @@ static void shrinking_the_budget_gives_memory_back(void **state)
 	assert_int_equal(stats().regions, 5);
 }
 
-static void flush_gives_up_all_that_is_not_in_use(void **state)
+static void flush_evicts_all_that_is_not_in_use(void **state)
 {
 	struct pinion_pin held;
 
@@ -328,7 +328,7 @@ static void flush_gives_up_all_that_is_not_in_use(void **state)
 	pn_cache_unpin(f.cache, &held);
 }
 
-static void a_device_out_of_memory_makes_the_cache_give(void **state)
+static void a_device_out_of_memory_makes_the_cache_evict(void **state)
 {
 	struct pinion_pin p;
 
@@ -357,7 +357,7 @@ static void a_failing_registration_leaves_nothing_behind(void **state)
 	touch(10, 1);
 }
 
-static void released_memory_is_forgotten(void **state)
+static void released_memory_is_invalidated(void **state)
 {
 	(void)state;
 	touch(0, 4);
@@ -445,7 +445,7 @@ static void neighbours_grow_together_without_being_quadratic(void **state)
 		touch(i, 1);
 	if (!stats().merges) {
 		print_message("this kernel cannot tell mappings apart "
-			      "cheaply: nothing is joined\n");
+			      "cheaply: nothing is merged\n");
 		skip();
 	}
 	assert_int_equal(stats().regions, 1);
@@ -492,7 +492,7 @@ static void batches_pay_their_fixed_cost_once(void **state)
 
 static void a_pin_can_be_begun_and_finished_later(void **state)
 {
-	struct pinion_pin_segment part;
+	struct pinion_pin_segment segment;
 	struct pinion_pin p;
 
 	(void)state;
@@ -503,11 +503,11 @@ static void a_pin_can_be_begun_and_finished_later(void **state)
 					    &p),
 			 -EINPROGRESS);
 	assert_int_equal(pn_cache_pin_test(f.cache, &p), -EINPROGRESS);
-	assert_ok(pn_cache_pin_segment(&p, 0, &part));
-	assert_int_not_equal(part.local_key, 0);
-	assert_int_equal(pn_cache_pin_segment(&p, 1, &part), -EAGAIN);
+	assert_ok(pn_cache_pin_segment(&p, 0, &segment));
+	assert_int_not_equal(segment.local_key, 0);
+	assert_int_equal(pn_cache_pin_segment(&p, 1, &segment), -EAGAIN);
 	pn_cache_step(f.cache);
-	assert_ok(pn_cache_pin_segment(&p, 1, &part));
+	assert_ok(pn_cache_pin_segment(&p, 1, &segment));
 	assert_ok(pn_cache_pin_test(f.cache, &p));
 	assert_int_equal(p.nsegments, 2);
 	pn_cache_unpin(f.cache, &p);
@@ -617,7 +617,7 @@ static void expose(size_t first, size_t n)
 
 /* A page at an edge may be registered for the neighbour: neither are its rights
  * for the whole range, nor is it to be registered again with fewer. */
-static void what_was_dropped_has_the_rights_of_its_largest_region(void **state)
+static void what_was_dropped_has_the_access_of_its_largest_region(void **state)
 {
 	(void)state;
 	touch(0, 4);
@@ -679,7 +679,7 @@ static void a_resident_is_not_dropped(void **state)
 	pn_cache_resident_remove(f.cache, mr);
 }
 
-static void what_was_prepared_is_found(void **state)
+static void what_was_prefetched_is_found(void **state)
 {
 	(void)state;
 	assert_ok(prepare(3, 5, WRITE));
@@ -690,7 +690,7 @@ static void what_was_prepared_is_found(void **state)
 	assert_int_equal(stats().hits, 2);
 }
 
-static void preparing_again_registers_nothing(void **state)
+static void prefetching_again_registers_nothing(void **state)
 {
 	(void)state;
 	touch(3, 5);
@@ -702,7 +702,7 @@ static void preparing_again_registers_nothing(void **state)
 	assert_int_equal(registered(), 8 * PAGE);
 }
 
-static void what_was_dropped_can_be_prepared_as_it_was(void **state)
+static void what_was_dropped_can_be_prefetched_as_it_was(void **state)
 {
 	struct pinion_pin p;
 
@@ -717,7 +717,7 @@ static void what_was_dropped_can_be_prepared_as_it_was(void **state)
 	assert_int_equal(stats().hits, 1);
 }
 
-static void preparing_takes_no_more_than_the_budget(void **state)
+static void prefetching_takes_no_more_than_the_budget(void **state)
 {
 	struct pinion_pin p;
 
@@ -731,7 +731,7 @@ static void preparing_takes_no_more_than_the_budget(void **state)
 	pn_cache_unpin(f.cache, &p);
 }
 
-static void preparing_can_fail_and_leaves_nothing_behind(void **state)
+static void prefetching_can_fail_and_leaves_nothing_behind(void **state)
 {
 	(void)state;
 	close_all();
@@ -760,12 +760,12 @@ int main(void)
 		CASE(eviction_spares_regions_in_use),
 		CASE(without_room_a_pin_is_refused_and_nothing_lost),
 		CASE(regions_count_as_well_as_bytes),
-		CASE(lru_gives_up_the_oldest),
+		CASE(lru_evicts_the_oldest),
 		CASE(shrinking_the_budget_gives_memory_back),
-		CASE(flush_gives_up_all_that_is_not_in_use),
-		CASE(a_device_out_of_memory_makes_the_cache_give),
+		CASE(flush_evicts_all_that_is_not_in_use),
+		CASE(a_device_out_of_memory_makes_the_cache_evict),
 		CASE(a_failing_registration_leaves_nothing_behind),
-		CASE(released_memory_is_forgotten),
+		CASE(released_memory_is_invalidated),
 		CASE(a_region_in_use_dies_with_its_last_user),
 		CASE(too_many_notices_invalidate_everything),
 		CASE(unrelated_releases_change_nothing),
@@ -778,15 +778,15 @@ int main(void)
 		CASE(hundreds_of_pins_can_be_held),
 		CASE(no_such_policy_is_refused),
 		CASE(dropping_deregisters_at_once),
-		CASE(what_was_dropped_has_the_rights_of_its_largest_region),
+		CASE(what_was_dropped_has_the_access_of_its_largest_region),
 		CASE(what_sticks_out_of_the_range_is_not_dropped),
 		CASE(a_range_in_use_is_dropped_as_a_whole_or_not_at_all),
 		CASE(a_resident_is_not_dropped),
-		CASE(what_was_prepared_is_found),
-		CASE(preparing_again_registers_nothing),
-		CASE(what_was_dropped_can_be_prepared_as_it_was),
-		CASE(preparing_takes_no_more_than_the_budget),
-		CASE(preparing_can_fail_and_leaves_nothing_behind),
+		CASE(what_was_prefetched_is_found),
+		CASE(prefetching_again_registers_nothing),
+		CASE(what_was_dropped_can_be_prefetched_as_it_was),
+		CASE(prefetching_takes_no_more_than_the_budget),
+		CASE(prefetching_can_fail_and_leaves_nothing_behind),
 	};
 
 	return RUN_TESTS(tests);

@@ -125,7 +125,7 @@ static void a_buffer_sent_from_is_received_into_as_it_is(void **state)
 
 static void missing_arguments_are_refused(void **state)
 {
-	struct pinion_pin_segment part;
+	struct pinion_pin_segment segment;
 	struct pinion_pin pin = { 0 };
 	struct iovec list = { mem, PAGE };
 
@@ -148,9 +148,9 @@ static void missing_arguments_are_refused(void **state)
 	assert_int_equal(pinion_pin_wait(NULL, &pin), -EINVAL);
 	assert_int_equal(pinion_pin_wait(context, NULL), -EINVAL);
 	assert_int_equal(pinion_pin_wait(context, &pin), -EINVAL);
-	assert_int_equal(pinion_pin_segment(NULL, 0, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(NULL, 0, &segment), -EINVAL);
 	assert_int_equal(pinion_pin_segment(&pin, 0, NULL), -EINVAL);
-	assert_int_equal(pinion_pin_segment(&pin, 0, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, 0, &segment), -EINVAL);
 	pinion_unpin(NULL, &pin);
 	pinion_unpin(context, NULL);
 	assert_int_equal(stats().registrations, 0);
@@ -214,22 +214,23 @@ static void more_than_the_budget_is_refused(void **state)
 	pinion_unpin(context, &held);
 }
 
-static void an_unpinned_pin_has_no_parts(void **state)
+static void an_unpinned_pin_has_no_segments(void **state)
 {
-	struct pinion_pin_segment part;
+	struct pinion_pin_segment segment;
 	struct pinion_pin pin;
 
 	(void)state;
 	assert_ok(pinion_pin(context, mem + 1, PAGE, WRITE, &pin));
 	assert_ok(pinion_pin_test(context, &pin));
 	assert_ok(pinion_pin_wait(context, &pin));
-	assert_ok(pinion_pin_segment(&pin, 0, &part));
-	assert_ptr_equal(part.addr, mem + 1);
-	assert_int_equal(part.len, PAGE);
-	assert_int_equal(pinion_pin_segment(&pin, 1, &part), -EINVAL);
-	assert_int_equal(pinion_pin_segment(&pin, UINT32_MAX, &part), -EINVAL);
+	assert_ok(pinion_pin_segment(&pin, 0, &segment));
+	assert_ptr_equal(segment.addr, mem + 1);
+	assert_int_equal(segment.len, PAGE);
+	assert_int_equal(pinion_pin_segment(&pin, 1, &segment), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, UINT32_MAX, &segment),
+			 -EINVAL);
 	pinion_unpin(context, &pin);
-	assert_int_equal(pinion_pin_segment(&pin, 0, &part), -EINVAL);
+	assert_int_equal(pinion_pin_segment(&pin, 0, &segment), -EINVAL);
 	assert_int_equal(pinion_pin_test(context, &pin), -EINVAL);
 }
 
@@ -330,7 +331,7 @@ static void a_closed_context_leaves_no_descriptor(void **state)
 		if (i == 1)
 			before = test_descriptors();
 		setup(state);
-		/* Two neighbours: whether they join, the kernel is asked. */
+		/* Two neighbours: whether they merge, the kernel is asked. */
 		for (unsigned k = 0; k < 2; k++) {
 			struct pinion_pin pin;
 
@@ -379,7 +380,7 @@ int main(void)
 		CASE(missing_arguments_are_refused),
 		CASE(memory_that_cannot_be_pinned_is_refused),
 		CASE(more_than_the_budget_is_refused),
-		CASE(an_unpinned_pin_has_no_parts),
+		CASE(an_unpinned_pin_has_no_segments),
 		CASE(unpinning_twice_does_no_harm),
 		CASE(other_calls_refuse_what_is_wrong),
 		CASE(an_older_program_gets_as_much_as_it_knows),

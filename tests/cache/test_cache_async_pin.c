@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the cache does when no call comes that would do it: memory that the
- * program released is unpinned soon, held regions do not keep others waiting,
- * and the thread that sees to it is no burden. On `soft`, so that VmPin tells.
+ * What the worker does without a call of the program: it soon unpins memory
+ * that was released, regions in use do not delay others, and the thread takes
+ * no signals of the program. Also asynchronous pins. On `soft`, where VmPin
+ * shows what is pinned.
  */
 #include "test.h"
 
@@ -112,7 +113,7 @@ static void released_memory_is_unpinned_in_a_program_that_only_hits(
 }
 
 /* Its regions' memory is released while they are pinned: they stay, and the
- * worker has looked at them in vain before the next one goes. */
+ * worker has found them held before the next one goes. */
 static void a_region_that_is_held_does_not_hold_up_others(void **state)
 {
 	char *held = map(PAGE), *p = map(LARGE);
@@ -130,9 +131,10 @@ static void a_region_that_is_held_does_not_hold_up_others(void **state)
 	assert_true(falls_to(0));
 }
 
-/* --- parts that are there ------------------------------------------------- */
+/* --- available segments -----------------------------------------------------
+ */
 
-static void a_part_that_was_promised_stays_though_the_rest_fails(void **state)
+static void an_available_segment_stays_though_the_rest_fails(void **state)
 {
 	char *p = map(2 * PAGE);
 	struct pinion_pin_segment before, after;
@@ -353,7 +355,7 @@ int main(void)
 		TEST_OPEN(
 			released_memory_is_unpinned_in_a_program_that_only_hits),
 		TEST_OPEN(a_region_that_is_held_does_not_hold_up_others),
-		TEST_OPEN(a_part_that_was_promised_stays_though_the_rest_fails),
+		TEST_OPEN(an_available_segment_stays_though_the_rest_fails),
 		TEST_OPEN(the_worker_takes_none_of_the_programs_signals),
 		TEST_OPEN(a_canceled_thread_leaves_no_lock_behind),
 		TEST_OPEN(a_thread_that_waits_for_a_pin_can_be_canceled),

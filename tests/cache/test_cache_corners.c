@@ -90,12 +90,12 @@ static uint64_t registrations(void)
 /* What a peer finds that was given the key of a pin. */
 static int put_with(const struct pinion_pin *p)
 {
-	struct pinion_pin_segment part = { .addr = p->addr,
-					   .len = p->len,
-					   .local_key = p->local_key,
-					   .remote_key = p->remote_key };
+	struct pinion_pin_segment segment = { .addr = p->addr,
+					      .len = p->len,
+					      .local_key = p->local_key,
+					      .remote_key = p->remote_key };
 
-	return mover_move(&f.mover, MOVER_REMOTE_IN, &part);
+	return mover_move(&f.mover, MOVER_REMOTE_IN, &segment);
 }
 
 /* --- plans --------------------------------------------------------------- */
@@ -190,7 +190,7 @@ static void reclaiming_many_small_regions_takes_no_more_than_needed(
 
 /* --- policies ------------------------------------------------------------ */
 
-static void every_policy_forgets_what_was_released(void **state)
+static void every_policy_drops_what_was_released(void **state)
 {
 	static const char *const policies[] = { "lru",	  "fmrd", "mre",
 						"greedy", "keep", "cost" };
@@ -260,7 +260,7 @@ static void too_few_regions_are_refused_as_too_few_bytes_are(void **state)
 }
 
 /* The new buffer and its neighbour together are too much, alone it is not. */
-static void joining_neighbours_never_costs_a_pin(void **state)
+static void merging_neighbours_never_costs_a_pin(void **state)
 {
 	struct pinion_pin held, p;
 
@@ -297,13 +297,13 @@ static void touch_as(size_t first, size_t n, unsigned access)
 /* Whether a region has no key that a peer could use. */
 static void assert_local(const struct pinion_pin *p)
 {
-	struct pinion_pin_segment part;
+	struct pinion_pin_segment segment;
 
-	for (unsigned i = 0; !pn_cache_pin_segment(p, i, &part); i++)
-		assert_int_equal(part.remote_key, 0);
+	for (unsigned i = 0; !pn_cache_pin_segment(p, i, &segment); i++)
+		assert_int_equal(segment.remote_key, 0);
 }
 
-static void what_peers_may_reach_is_not_joined_with_what_they_may_not(
+static void what_peers_may_access_is_not_merged_with_what_they_may_not(
 	void **state)
 {
 	struct pinion_pin p;
@@ -327,7 +327,7 @@ static void what_peers_may_reach_is_not_joined_with_what_they_may_not(
 
 /* A buffer that is only sent from takes along its neighbour, which is received
  * into. */
-static void what_was_joined_may_be_written_as_before(void **state)
+static void what_was_merged_may_be_written_as_before(void **state)
 {
 	(void)state;
 	open_with((struct pn_cache_attr){ .max_region_bytes = 0 }, NPAGES);
@@ -341,7 +341,7 @@ static void what_was_joined_may_be_written_as_before(void **state)
 
 /* Pages that were writable stay so when the buffer around them becomes
  * readable; the others do not become writable. */
-static void rights_of_a_part_do_not_spread_over_the_buffer(void **state)
+static void access_of_a_segment_does_not_spread_over_the_buffer(void **state)
 {
 	struct pinion_pin p;
 
@@ -363,9 +363,9 @@ static void rights_of_a_part_do_not_spread_over_the_buffer(void **state)
 	close_all();
 }
 
-/* --- pins that were begun ------------------------------------------------ */
+/* --- asynchronous pins -------------------------------------------------- */
 
-static void a_pin_behind_one_that_was_begun_carries_it_out(void **state)
+static void a_pin_blocked_by_an_asynchronous_one_carries_it_out(void **state)
 {
 	struct pinion_pin begun, p;
 
@@ -383,9 +383,9 @@ static void a_pin_behind_one_that_was_begun_carries_it_out(void **state)
 }
 
 /* Every second page is registered: these can be used at once. */
-static void parts_that_are_there_serve_before_the_others(void **state)
+static void cached_segments_can_be_used_before_the_others(void **state)
 {
-	struct pinion_pin_segment part;
+	struct pinion_pin_segment segment;
 	struct pinion_pin begun;
 
 	(void)state;
@@ -397,16 +397,16 @@ static void parts_that_are_there_serve_before_the_others(void **state)
 			 -EINPROGRESS);
 	assert_int_equal(begun.nsegments, 6);
 	for (unsigned i = 0; i < 6; i++)
-		assert_int_equal(pn_cache_pin_segment(&begun, i, &part),
+		assert_int_equal(pn_cache_pin_segment(&begun, i, &segment),
 				 i % 2 ? 0 : -EAGAIN);
-	assert_ptr_equal(part.addr, f.mem + 5 * PAGE);
+	assert_ptr_equal(segment.addr, f.mem + 5 * PAGE);
 	assert_ok(pn_cache_pin_wait(f.cache, &begun));
 	assert_int_equal(registrations(), 6);
 	pn_cache_unpin(f.cache, &begun);
 	close_all();
 }
 
-static void two_pins_that_were_begun_end_in_either_order(void **state)
+static void two_asynchronous_pins_end_in_either_order(void **state)
 {
 	struct pinion_pin a, b;
 
@@ -440,7 +440,7 @@ static void no_region_is_less_than_a_page(void **state)
 	close_all();
 }
 
-static void a_buffer_of_more_parts_than_free_slots_is_pinned(void **state)
+static void a_buffer_of_more_segments_than_free_slots_is_pinned(void **state)
 {
 	struct pinion_pin held[NPAGES - 4], p;
 
@@ -459,8 +459,8 @@ static void a_buffer_of_more_parts_than_free_slots_is_pinned(void **state)
 /* --- releases ------------------------------------------------------------ */
 
 /* When the release begins nothing is cached there; while it is under way
- * something is registered, as joining neighbours does. */
-static void nothing_is_published_while_a_release_is_under_way(void **state)
+ * something is registered, as merging neighbours does. */
+static void nothing_is_published_while_a_release_is_in_flight(void **state)
 {
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
@@ -478,7 +478,7 @@ static void nothing_is_published_while_a_release_is_under_way(void **state)
 }
 
 /* Who cannot tell any more what is under way keeps nothing, for good. */
-static void more_releases_than_can_be_told_apart_end_the_keeping(void **state)
+static void more_releases_in_flight_than_entries_end_publishing(void **state)
 {
 	uintptr_t far;
 
@@ -500,7 +500,7 @@ static void more_releases_than_can_be_told_apart_end_the_keeping(void **state)
 }
 
 /* Nothing says which notice was lost: it may have been of these pages. */
-static void a_notice_lost_spoils_what_is_being_registered(void **state)
+static void a_lost_notice_makes_pending_regions_stale(void **state)
 {
 	struct pinion_cache_stats stats;
 	struct pinion_pin p;
@@ -665,7 +665,7 @@ static void only_a_release_of_exposed_pages_ends_an_exposure(void **state)
 }
 
 /* Parts meet on page boundaries, whatever the first byte is. */
-static void a_long_exposure_takes_parts_of_whole_pages(void **state)
+static void a_long_exposure_has_registrations_of_whole_pages(void **state)
 {
 	struct pn_exposed_memory e;
 
@@ -680,7 +680,7 @@ static void a_long_exposure_takes_parts_of_whole_pages(void **state)
 	assert_int_equal(atomic_load(&f.budget.bytes), 6 * PAGE);
 	assert_int_equal(atomic_load(&f.budget.regions), 3);
 	pn_cache_unexpose(f.cache, &e);
-	/* Seven parts surely do, whatever the first byte is. */
+	/* Seven registrations surely do, whatever the first byte is. */
 	assert_ok(pn_cache_expose(f.cache, f.mem + 10, 14 * PAGE - 1, EXPOSED,
 				  &e));
 	assert_int_equal(e.nmrs, 8);
@@ -844,7 +844,7 @@ static void assert_told(void)
 }
 
 /* It would sleep, and they stay pinned, until something else happens. */
-static void whoever_has_regions_die_tells_the_worker(void **state)
+static void who_lets_regions_die_notifies_the_worker(void **state)
 {
 	struct pinion_pin p;
 
@@ -901,7 +901,7 @@ static size_t give_work(void *arg)
 	return 0;
 }
 
-static void a_chore_does_one_thing_at_a_time(void **state)
+static void a_background_task_does_one_thing_at_a_time(void **state)
 {
 	(void)state;
 	open_with((struct pn_cache_attr){ .no_worker = true }, NPAGES);
@@ -941,36 +941,36 @@ int main(int argc, char **argv)
 		TEST(a_miss_plans_once_when_nothing_blocks_it),
 		TEST(a_full_budget_costs_a_miss_one_more_plan),
 		TEST(reclaiming_many_small_regions_takes_no_more_than_needed),
-		TEST(every_policy_forgets_what_was_released),
+		TEST(every_policy_drops_what_was_released),
 		TEST(a_buffer_of_many_regions_without_room_is_refused),
 		TEST(a_list_without_room_for_all_is_refused),
 		TEST(too_few_regions_are_refused_as_too_few_bytes_are),
-		TEST(joining_neighbours_never_costs_a_pin),
-		TEST(what_peers_may_reach_is_not_joined_with_what_they_may_not),
-		TEST(what_was_joined_may_be_written_as_before),
-		TEST(rights_of_a_part_do_not_spread_over_the_buffer),
-		TEST(a_pin_behind_one_that_was_begun_carries_it_out),
-		TEST(parts_that_are_there_serve_before_the_others),
-		TEST(two_pins_that_were_begun_end_in_either_order),
+		TEST(merging_neighbours_never_costs_a_pin),
+		TEST(what_peers_may_access_is_not_merged_with_what_they_may_not),
+		TEST(what_was_merged_may_be_written_as_before),
+		TEST(access_of_a_segment_does_not_spread_over_the_buffer),
+		TEST(a_pin_blocked_by_an_asynchronous_one_carries_it_out),
+		TEST(cached_segments_can_be_used_before_the_others),
+		TEST(two_asynchronous_pins_end_in_either_order),
 		TEST(no_region_is_less_than_a_page),
-		TEST(a_buffer_of_more_parts_than_free_slots_is_pinned),
-		TEST(nothing_is_published_while_a_release_is_under_way),
-		TEST(more_releases_than_can_be_told_apart_end_the_keeping),
-		TEST(a_notice_lost_spoils_what_is_being_registered),
+		TEST(a_buffer_of_more_segments_than_free_slots_is_pinned),
+		TEST(nothing_is_published_while_a_release_is_in_flight),
+		TEST(more_releases_in_flight_than_entries_end_publishing),
+		TEST(a_lost_notice_makes_pending_regions_stale),
 		TEST(a_release_that_has_ended_concerns_nobody),
 		TEST(keys_of_regions_that_are_dying_are_revoked),
 		TEST(keys_of_bypassing_pins_are_revoked),
 		TEST(a_device_that_cannot_rekey_keeps_the_keys_in_use),
 		TEST(regions_are_the_whole_pages_that_the_device_takes),
 		TEST(only_a_release_of_exposed_pages_ends_an_exposure),
-		TEST(a_long_exposure_takes_parts_of_whole_pages),
+		TEST(a_long_exposure_has_registrations_of_whole_pages),
 		TEST(after_a_flood_of_releases_new_exposures_live),
 		TEST(where_the_kernel_has_no_barrier_every_pin_takes_the_lock),
 		TEST(hints_say_what_a_pin_would_find),
 		TEST(hints_take_no_lock),
 		TEST(a_hint_holds_no_region_and_counts_as_no_use),
-		TEST(whoever_has_regions_die_tells_the_worker),
-		TEST(a_chore_does_one_thing_at_a_time),
+		TEST(who_lets_regions_die_notifies_the_worker),
+		TEST(a_background_task_does_one_thing_at_a_time),
 	};
 
 	if (argc > 1)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A registration that takes long delays nobody who does not want that very
- * memory. On `sim` to the nanosecond of virtual time; on `soft` by a device
- * whose registration of one buffer does not end before the others are done.
- * And whoever flushes waits for what another is deregistering.
+ * A slow registration delays only those who need the same memory. On `sim` the
+ * test is exact in virtual time; on `soft` the device does not end the
+ * registration of one buffer before the others are done. And a flush waits for
+ * what another thread is deregistering.
  */
 #include "test.h"
 
@@ -107,8 +107,8 @@ static void run(void (*fn)(void *arg), void *arg)
 	assert_ok(pn_sim_run(f.sim));
 }
 
-/* Tasks alone use the cache: a task runs under the world's lock, and takes the
- * cache's; others take them the other way round. */
+/* Only tasks use the cache: a task runs under the lock of the world and takes
+ * that of the cache; other threads would take them in the other order. */
 static void a_slow_registration_delays_no_hit_in_virtual_time(void **state)
 {
 	struct task first = { .page = HOT, .times = 1 };
@@ -203,8 +203,8 @@ static void remove_in_time(void *arg)
 	pn_cache_task_remove(f.cache, arg);
 }
 
-/* What it works on may be gone afterwards. */
-static void who_removes_a_chore_waits_until_it_is_done(void **state)
+/* Its data may be freed afterwards. */
+static void removing_a_background_task_waits_until_it_is_done(void **state)
 {
 	struct pn_background_task background_task = { .step = work_slowly };
 	uint64_t start;
@@ -238,7 +238,7 @@ static bool await(_Atomic bool *flag)
 	return *flag;
 }
 
-/* Does not come back from registering SLOW before it may. */
+/* Does not return from registering SLOW before it may. */
 static int register_slowly(struct pn_device *device, struct pn_mr *const *mrs,
 			   unsigned n)
 {
@@ -311,7 +311,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_slow_registration_delays_no_hit_in_virtual_time),
 		TEST(a_flush_ends_when_all_is_deregistered),
-		TEST(who_removes_a_chore_waits_until_it_is_done),
+		TEST(removing_a_background_task_waits_until_it_is_done),
 		TEST(a_slow_registration_delays_no_hit_of_another_thread),
 	};
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The cache without memory: every allocation of an operation fails once, the
- * first, the second and so on, until the operation needs no more than it gets.
- * Each time it says -ENOMEM, holds nothing, and works the next time. The linker
- * puts the test in front of malloc() and its kin. On `sim`, without a worker
- * and, but for the last test, without a monitor.
+ * first, the second and so on, until the operation succeeds. Each time it
+ * returns -ENOMEM, holds nothing, and works the next time. The linker puts the
+ * test in front of malloc() and similar functions. On `sim`, without a worker
+ * and, except for the last test, without a monitor.
  */
 #include "test.h"
 
@@ -85,9 +85,9 @@ static void nothing_is_held(void)
 	assert_int_equal(atomic_load(&f.budget.regions), 0);
 }
 
-/* Fails every allocation of `act` in turn; how often that made it fail. What
- * fails inside the device, the cache takes for want of room there, and tries
- * again when it had something to give up. */
+/* Fails every allocation of `act` in turn; how often `act` failed. The cache
+ * takes a failure inside the device for a lack of room there, and tries again
+ * if it could evict something. */
 static unsigned fail_each(int (*act)(void))
 {
 	unsigned nfailed = 0;
@@ -113,8 +113,8 @@ static unsigned fail_each(int (*act)(void))
 
 /* --- operations ---------------------------------------------------------- */
 
-/* Buffers of one part, of several, of one again, of more than a plan has room
- * for without malloc(). */
+/* Buffers of one segment, of several, of one again, of more than a plan has
+ * room for without malloc(). */
 static int pin_several(void)
 {
 	static const unsigned npages[] = { 1, 3, 1, 12 };
@@ -138,7 +138,7 @@ static int pin_several(void)
 static void a_list_is_pinned_as_a_whole_or_not_at_all(void **state)
 {
 	(void)state;
-	/* The list of firsts, parts and regions twice each, two pins. */
+	/* The list of firsts, segments and regions twice each, two pins. */
 	assert_true(fail_each(pin_several) >= 7);
 	nothing_is_held();
 	assert_ok(pin_several());
@@ -199,9 +199,9 @@ static int pin_page(unsigned i, struct pinion_pin *out)
 	return pn_cache_pin(f.cache, f.mem + i * PAGE, PAGE, WRITE, out);
 }
 
-/* Slots that were given back, however old, serve before there are more; those
- * of others do not. */
-static void slots_given_back_are_taken_first(void **state)
+/* Freed slots, however old, are used before new ones are added; those of other
+ * threads are not. */
+static void freed_slots_are_taken_first(void **state)
 {
 	struct pinion_pin held[NPAGES];
 	unsigned n = 0;
@@ -267,8 +267,8 @@ static void a_cache_opens_and_pins_or_leaves_nothing(void **state)
 	assert_ok(open_another());
 }
 
-/* What nobody is shown is not kept. */
-static void only_a_cache_that_is_shown_knows_its_largest_regions(void **state)
+/* A cache that is not exported keeps no table. */
+static void only_an_exported_cache_knows_its_largest_regions(void **state)
 {
 	(void)state;
 	assert_null(f.cache->largest);
@@ -311,9 +311,9 @@ int main(void)
 		TEST(a_pin_that_cannot_be_begun_or_ended_leaves_nothing),
 		TEST(a_pin_without_a_slot_is_refused),
 		TEST(an_exposure_is_whole_or_none),
-		TEST(slots_given_back_are_taken_first),
+		TEST(freed_slots_are_taken_first),
 		TEST(a_cache_opens_and_pins_or_leaves_nothing),
-		TEST(only_a_cache_that_is_shown_knows_its_largest_regions),
+		TEST(only_an_exported_cache_knows_its_largest_regions),
 		TEST(caches_too_many_leave_no_address_space_behind),
 	};
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Threads on one cache: each pins memory of its own and memory that all share,
- * gives its own memory back and takes it again, hands pins to others to unpin,
+ * unmaps its own memory and maps it again, hands pins to others to unpin,
  * invalidates, flushes, resizes.
  *
- * Every pin is used through its keys. On `sim` a stale key is told, on `soft`
- * the bytes get lost. One thread at a time moves bytes, since the shared
- * buffers are everybody's. The areas of all threads lie side by side in one
- * mapping, so that the cache joins across them.
+ * Every pin is used through its keys. `sim` reports a stale key; on `soft` the
+ * bytes get lost. One thread at a time moves bytes, since all threads use the
+ * shared buffers. The areas of all threads lie side by side in one mapping, so
+ * that the cache merges across them.
  *
- * test_cache_threads [STEPS]: so many of each thread.
+ * test_cache_threads [STEPS]: so many steps of each thread.
  */
 #include "test.h"
 
@@ -471,7 +471,7 @@ static void *take_and_give(void *arg)
 }
 
 /* Room for three of four. */
-static void what_threads_take_of_a_budget_is_counted(void **state)
+static void what_threads_charge_to_a_budget_is_counted(void **state)
 {
 	struct taker takers[NTHREADS] = { 0 };
 	pthread_t threads[NTHREADS];
@@ -507,7 +507,7 @@ int main(int argc, char **argv)
 		TEST(threads_get_along_with_a_device_that_fails),
 		TEST(threads_get_along_on_soft),
 		TEST(hints_are_right_while_regions_come_and_go),
-		TEST(what_threads_take_of_a_budget_is_counted),
+		TEST(what_threads_charge_to_a_budget_is_counted),
 	};
 
 	if (argc > 1)

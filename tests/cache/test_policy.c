@@ -521,7 +521,7 @@ static void greedy_takes_batches_only_while_hits_are_rare(void **state)
 
 /* --- keep ----------------------------------------------------------------- */
 
-static void keep_gives_up_what_is_new_and_unused(void **state)
+static void keep_evicts_what_is_new_and_unused(void **state)
 {
 	struct pn_policy_attr attr = plain;
 	struct bed bed;
@@ -1057,7 +1057,7 @@ int main(void)
 		TEST(greedy_without_costs_is_lru),
 		TEST(greedy_forgets_old_uses),
 		TEST(greedy_takes_batches_only_while_hits_are_rare),
-		TEST(keep_gives_up_what_is_new_and_unused),
+		TEST(keep_evicts_what_is_new_and_unused),
 		TEST(keep_follows_in_the_end),
 		TEST(without_memory_policies_still_evict),
 		TEST(a_million_regions_come_and_go),

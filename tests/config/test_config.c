@@ -89,7 +89,7 @@ static void an_unknown_variable_is_only_a_warning(void **state)
 
 #define NOBODY 65534
 
-/* What the copy below does: 0 when it heeded nobody. */
+/* What the copy below does: 0 when it ignored the environment. */
 static int be_privileged(void)
 {
 	struct pn_config config;
