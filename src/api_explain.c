@@ -5,7 +5,8 @@
 
 #include "base/sized.h"
 #include "context.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/protocol/select.h"
 
 /* The index-th protocol with a prediction; PN_PROTOCOL_COUNT: none. */
 static int nth_weighed(const struct pn_prices *prices, int chosen,

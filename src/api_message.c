@@ -13,7 +13,8 @@
 #include "context.h"
 #include "device/measure.h"
 #include "device/registrar/registrar.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/endpoint/endpoint.h"
 
 static bool power_of_two(uint64_t n)
 {

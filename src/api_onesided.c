@@ -8,7 +8,9 @@
 #include "base/range.h"
 #include "base/sized.h"
 #include "context.h"
-#include "message/message_impl.h"
+#include "message/connection/keys.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 
 static bool usable(const struct pinion_endpoint *ep)
 {

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/twosided/direct.h"
 
 #define OFTEN 50
 

@@ -12,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/transfer.h"
 
 #define NPACKET_BUFFERS 64
 
@@ -65,13 +71,13 @@ int pn_packet_buffers_open(struct pinion_endpoint *ep,
 	void *memory;
 	int ret;
 
-	pn_list_init(&ep->packet_buffers);
-	ep->pages = *pages;
+	pn_list_init(&ep->packets.free_buffers);
+	ep->packets.pages = *pages;
 	if (!needs_buffers(ep))
 		return 0;
-	ep->packet_buffer_storage =
-		calloc(NPACKET_BUFFERS, sizeof(*ep->packet_buffer_storage));
-	if (!ep->packet_buffer_storage)
+	ep->packets.storage =
+		calloc(NPACKET_BUFFERS, sizeof(*ep->packets.storage));
+	if (!ep->packets.storage)
 		return -ENOMEM;
 	ret = pn_pages_map(len, pages, &memory);
 	if (ret)
@@ -79,24 +85,24 @@ int pn_packet_buffers_open(struct pinion_endpoint *ep,
 	ret = register_buffers(ep, memory, len);
 	if (ret)
 		goto unmap;
-	for (ep->npacket_buffers = 0; ep->npacket_buffers < NPACKET_BUFFERS;
-	     ep->npacket_buffers++) {
+	for (ep->packets.nbuffers = 0; ep->packets.nbuffers < NPACKET_BUFFERS;
+	     ep->packets.nbuffers++) {
 		struct pn_packet_buffer *b =
-			&ep->packet_buffer_storage[ep->npacket_buffers];
+			&ep->packets.storage[ep->packets.nbuffers];
 
 		b->operation =
 			(struct pn_operation_context){ PN_OPERATION_PACKET,
 						       ep };
-		b->data = (uint8_t *)memory + ep->npacket_buffers * each;
-		pn_list_append(&ep->packet_buffers, &b->link);
+		b->data = (uint8_t *)memory + ep->packets.nbuffers * each;
+		pn_list_append(&ep->packets.free_buffers, &b->link);
 	}
 	return 0;
 
 unmap:
 	pn_pages_unmap(memory, len, pages);
 free_storage:
-	free(ep->packet_buffer_storage);
-	ep->packet_buffer_storage = NULL;
+	free(ep->packets.storage);
+	ep->packets.storage = NULL;
 	return ret;
 }
 
@@ -104,18 +110,18 @@ void pn_packet_buffers_close(struct pinion_endpoint *ep)
 {
 	const struct pn_mr *mr = &ep->rails[0].packet_mr;
 
-	if (!ep->npacket_buffers)
+	if (!ep->packets.nbuffers)
 		return;
 	deregister_buffers(ep, ep->nrails);
-	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+	pn_pages_unmap(mr->addr, mr->len, &ep->packets.pages);
 }
 
 void pn_packet_buffer_put(struct pinion_endpoint *ep,
 			  struct pn_packet_buffer *buffer)
 {
 	buffer->peer = NULL;
-	pn_list_insert(buffer->small ? &ep->unregistered_buffers
-				     : &ep->packet_buffers,
+	pn_list_insert(buffer->unregistered ? &ep->packets.free_unregistered
+					    : &ep->packets.free_buffers,
 		       &buffer->link);
 }
 
@@ -137,9 +143,9 @@ static int post_buffered(const struct pn_connection *conn,
 			 const struct pn_wire *wire, const void *payload,
 			 size_t len)
 {
-	struct pinion_endpoint *ep = conn->owner->ep;
+	struct pinion_endpoint *ep = conn->peer->ep;
 	const struct pn_rail *rail = conn->rail;
-	struct pn_list *link = pn_list_pop(&ep->packet_buffers);
+	struct pn_list *link = pn_list_pop(&ep->packets.free_buffers);
 	struct pn_packet_buffer *buffer;
 	struct pn_sge sge;
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
@@ -152,7 +158,7 @@ static int post_buffered(const struct pn_connection *conn,
 	sge = (struct pn_sge){ buffer->data, sizeof(*wire) + len,
 			       rail->packet_mr.lkey };
 	op.user = buffer;
-	ret = pn_device_post(rail->device, conn->peer, &op);
+	ret = pn_device_post(rail->device, conn->device_peer, &op);
 	if (ret)
 		pn_packet_buffer_put(ep, buffer);
 	else
@@ -185,7 +191,7 @@ int pn_packet_try_send(struct pinion_peer *peer, const struct pn_wire *wire,
 
 static struct pn_queued_packet *packet_alloc(struct pinion_endpoint *ep)
 {
-	struct pn_list *link = pn_list_pop(&ep->packets);
+	struct pn_list *link = pn_list_pop(&ep->packets.free_queued);
 
 	return link ? pn_container_of(link, struct pn_queued_packet, link)
 		    : malloc(sizeof(struct pn_queued_packet));
@@ -193,8 +199,8 @@ static struct pn_queued_packet *packet_alloc(struct pinion_endpoint *ep)
 
 void pn_peer_add_pending(struct pinion_peer *peer)
 {
-	if (pn_list_empty(&peer->busy))
-		pn_list_append(&peer->ep->busy, &peer->busy);
+	if (pn_list_empty(&peer->pending_link))
+		pn_list_append(&peer->ep->pending_peers, &peer->pending_link);
 }
 
 static int enqueue(struct pinion_peer *peer, const struct pn_wire *wire,
@@ -212,9 +218,9 @@ static int enqueue(struct pinion_peer *peer, const struct pn_wire *wire,
 	if (request) {
 		request->npackets++;
 	} else if (len) {
-		pn_assert(len <= sizeof(packet->small));
-		memcpy(packet->small, payload, len);
-		packet->payload = packet->small;
+		pn_assert(len <= sizeof(packet->copy));
+		memcpy(packet->copy, payload, len);
+		packet->payload = packet->copy;
 	}
 	pn_list_append(&peer->packets, &packet->link);
 	pn_peer_add_pending(peer);
@@ -251,7 +257,7 @@ bool pn_packet_withdraw(struct pinion_request *request)
 		if (p->request)
 			request->npackets--;
 		pn_list_remove(pos);
-		pn_list_insert(&request->ep->packets, pos);
+		pn_list_insert(&request->ep->packets.free_queued, pos);
 		return true;
 	}
 	return false;
@@ -274,7 +280,7 @@ static bool progress_packets(struct pinion_peer *peer)
 			break;
 		moved = true;
 		pn_list_remove(&p->link);
-		pn_list_insert(&ep->packets, &p->link);
+		pn_list_insert(&ep->packets.free_queued, &p->link);
 		if (!request)
 			continue;
 		request->npackets--;
@@ -322,6 +328,6 @@ bool pn_peer_progress(struct pinion_peer *peer)
 	/* Looked at last: what was pumped may have said something. */
 	if (idle && pn_list_empty(&peer->packets) && !peer->resend &&
 	    pn_list_empty(&peer->onesided.stalled))
-		pn_list_remove(&peer->busy);
+		pn_list_remove(&peer->pending_link);
 	return moved;
 }

@@ -36,7 +36,13 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/transfer.h"
 
 static bool same_address(const struct pn_address *a, const struct pn_address *b)
 {
@@ -73,7 +79,7 @@ static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
 static void init_connections(struct pinion_peer *peer)
 {
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
-		peer->conns[r].owner = peer;
+		peer->conns[r].peer = peer;
 		peer->conns[r].rail = &peer->ep->rails[r];
 		pn_list_init(&peer->conns[r].stalled);
 	}
@@ -101,16 +107,16 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 	if (!peer)
 		return NULL;
 	peer->ep = ep;
-	peer->name = atomic_fetch_add(&nnames, 1) + 1;
+	peer->session = atomic_fetch_add(&nnames, 1) + 1;
 	peer->single = single || ep->either;
 	set_rails(peer, rails, nrails);
 	init_connections(peer);
 	peer->next_sequence = peer->expected_sequence = 1;
 	pn_list_init(&peer->requests);
 	pn_list_init(&peer->packets);
-	pn_list_init(&peer->sent);
+	pn_list_init(&peer->unconfirmed);
 	pn_list_init(&peer->out_of_order);
-	pn_list_init(&peer->busy);
+	pn_list_init(&peer->pending_link);
 	pn_onesided_init_peer(peer);
 	pn_list_append(&ep->peers, &peer->link);
 	return peer;
@@ -136,7 +142,7 @@ static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
 
 static bool is_alive(const struct pn_connection *conn)
 {
-	return conn->peer && !conn->down;
+	return conn->device_peer && !conn->down;
 }
 
 /* The first conn that lives, or NULL. */
@@ -150,7 +156,7 @@ static struct pn_connection *first_alive(struct pinion_peer *peer)
 
 bool pn_connection_has_alternative(const struct pn_connection *conn)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		if (&peer->conns[r] != conn && is_alive(&peer->conns[r]))
@@ -164,7 +170,7 @@ bool pn_connection_is_loopback(const struct pn_connection *conn)
 	struct pn_address own;
 
 	pn_device_address(conn->rail->device, &own);
-	return same_address(&conn->peer->address, &own);
+	return same_address(&conn->device_peer->address, &own);
 }
 
 /* The conn to a peer's rail, or NULL. */
@@ -172,7 +178,8 @@ static struct pn_connection *connection_to(struct pinion_peer *peer,
 					   unsigned number)
 {
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
-		if (peer->conns[r].peer && peer->conns[r].number == number)
+		if (peer->conns[r].device_peer &&
+		    peer->conns[r].remote_rail == number)
 			return &peer->conns[r];
 	return NULL;
 }
@@ -181,7 +188,7 @@ struct pn_connection *pn_connection_by_rail(struct pinion_peer *peer,
 					    unsigned number)
 {
 	if (pn_likely(!peer->sequenced))
-		return !number && peer->conn->peer ? peer->conn : NULL;
+		return !number && peer->conn->device_peer ? peer->conn : NULL;
 	return connection_to(peer, number);
 }
 
@@ -190,14 +197,14 @@ struct pn_connection *pn_connection_by_rail(struct pinion_peer *peer,
  * be of one that is over here, or not yet over there. */
 static void update_up(struct pn_connection *conn)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
-	conn->up = conn->peer->up && !conn->down && !conn->hello_due &&
+	conn->up = conn->device_peer->up && !conn->down && !conn->hello_due &&
 		   !conn->wrong_session &&
 		   (!peer->sequenced ||
 		    (conn->hello_sent && conn->hello_received));
 	if (conn->up || conn->hello_due)
-		pn_peer_add_pending(conn->owner);
+		pn_peer_add_pending(conn->peer);
 }
 
 /* The conn is over this peer of its device. It may have come up before this
@@ -207,10 +214,10 @@ static void update_up(struct pn_connection *conn)
 static void bind_connection(struct pn_connection *conn,
 			    struct pn_peer *device_peer, unsigned number)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 
-	conn->peer = device_peer;
-	conn->number = number;
+	conn->device_peer = device_peer;
+	conn->remote_rail = number;
 	conn->hello_sent = conn->hello_received = conn->wrong_session = false;
 	device_peer->user = conn;
 	if (!is_alive(peer->conn))
@@ -221,7 +228,7 @@ static void bind_connection(struct pn_connection *conn,
 /* Attaches a conn to the peer's i-th device. */
 static int attach_to(struct pn_connection *conn, unsigned i)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_peer *device_peer;
 	int ret = pn_device_attach(conn->rail->device, &peer->rails[i],
 				   &device_peer);
@@ -239,7 +246,7 @@ static int attach_to(struct pn_connection *conn, unsigned i)
 /* Attaches a conn to one of the peer's devices that no other conn goes to. */
 static int attach(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	int ret = -EINVAL;
 
 	for (unsigned i = 0; ret && i < peer->nrails; i++)
@@ -254,7 +261,8 @@ static int attach_each(struct pinion_peer *peer)
 	int first = 0;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
-		int ret = peer->conns[r].peer ? 0 : attach(&peer->conns[r]);
+		int ret = peer->conns[r].device_peer ? 0
+						     : attach(&peer->conns[r]);
 
 		if (!first)
 			first = ret;
@@ -329,13 +337,13 @@ bool pn_connection_send_hello(struct pn_connection *conn)
 {
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_HELLO,
-				.tag = conn->owner->name,
-				.offset = conn->owner->remote_session };
+				.tag = conn->peer->session,
+				.offset = conn->peer->remote_session };
 	struct pinion_address mine;
 
-	if (pn_likely(!conn->hello_due) || !conn->peer->up)
+	if (pn_likely(!conn->hello_due) || !conn->device_peer->up)
 		return false;
-	pn_endpoint_address(conn->owner->ep, &mine);
+	pn_endpoint_address(conn->peer->ep, &mine);
 	if (pn_packet_post(conn, &wire, mine.data, mine.len))
 		return false;
 	conn->hello_due = false;
@@ -373,11 +381,12 @@ static struct pn_connection *free_connection_for(
 {
 	struct pinion_endpoint *ep = peer->ep;
 	struct pn_connection *conn =
-		&peer->conns[rail_of(ep, device_peer->device) - ep->rails];
+		&peer->conns[rail_of(ep, device_peer->device)->index];
 	int number = number_of(peer, &device_peer->address);
 
-	if (conn->peer || number < 0 || connection_to(peer, (unsigned)number) ||
-	    (peer->single && peer->conn->peer))
+	if (conn->device_peer || number < 0 ||
+	    connection_to(peer, (unsigned)number) ||
+	    (peer->single && peer->conn->device_peer))
 		return NULL;
 	return conn;
 }
@@ -416,7 +425,7 @@ struct pn_connection *pn_connection_find(struct pinion_endpoint *ep,
 static bool is_same_session(const struct pinion_peer *peer,
 			    const struct pn_wire *hello)
 {
-	return (!hello->offset || hello->offset == peer->name) &&
+	return (!hello->offset || hello->offset == peer->session) &&
 	       (!peer->remote_session || peer->remote_session == hello->tag);
 }
 
@@ -461,15 +470,14 @@ static void replace_pending(struct pinion_peer *peer,
 			    const struct pn_peer *device_peer)
 {
 	struct pn_connection *conn =
-		&peer->conns[rail_of(peer->ep, device_peer->device) -
-			     peer->ep->rails];
+		&peer->conns[rail_of(peer->ep, device_peer->device)->index];
 	int number = number_of(peer, &device_peer->address);
 
-	if (peer->down || number < 0 || !conn->peer || conn->up || conn->down ||
-	    conn->number != (unsigned)number)
+	if (peer->down || number < 0 || !conn->device_peer || conn->up ||
+	    conn->down || conn->remote_rail != (unsigned)number)
 		return;
-	pn_connection_refuse(conn->peer);
-	conn->peer = NULL;
+	pn_connection_refuse(conn->device_peer);
+	conn->device_peer = NULL;
 }
 
 /* Whether it may call itself so: by its own name, and not by another peer's,
@@ -523,12 +531,12 @@ static void mark_wrong_session(struct pn_connection *conn)
 int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
 			const uint8_t *payload, size_t len)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_address rails[PN_RAILS_MAX];
 	unsigned nrails;
 
 	if (pn_wire_get_address(payload, len, rails, &nrails) ||
-	    !is_among(&conn->peer->address, rails, nrails))
+	    !is_among(&conn->device_peer->address, rails, nrails))
 		return -EPROTO;
 	if (!is_same_session(peer, wire)) {
 		if (conn->hello_received)
@@ -547,7 +555,7 @@ int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
 
 bool pn_connection_accepts(struct pn_connection *conn)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
 	if (peer->down || conn->wrong_session)
 		return false;
@@ -558,13 +566,13 @@ bool pn_connection_accepts(struct pn_connection *conn)
 
 void pn_connection_up(struct pn_connection *conn)
 {
-	if (!conn->owner->down)
+	if (!conn->peer->down)
 		update_up(conn);
 }
 
 static void send_down(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_DOWN,
 				.protocol = (uint8_t)pn_connection_local_rail(
@@ -575,7 +583,7 @@ static void send_down(struct pn_connection *conn)
 
 void pn_connection_down(struct pn_connection *conn, int why)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	bool taken = peer->conn == conn; /* attaching may find another */
 
 	if (conn->down)
@@ -592,11 +600,11 @@ void pn_connection_down(struct pn_connection *conn, int why)
 		return;
 	}
 	pn_info("rail %u to a peer is down (%s); messages go on over others",
-		(unsigned)(conn->rail - peer->ep->rails), strerror(-why));
+		conn->rail->index, strerror(-why));
 	peer->ep->stats.rails_lost++;
 	if (taken) {
 		peer->conn = first_alive(peer);
-		peer->resend = !pn_list_empty(&peer->sent);
+		peer->resend = !pn_list_empty(&peer->unconfirmed);
 	}
 	pn_failover_connection_down(conn);
 	/* By that number the peer may know another one, which is good. */
@@ -607,8 +615,8 @@ void pn_connection_down(struct pn_connection *conn, int why)
 
 void pn_connection_break(struct pn_connection *conn)
 {
-	if (!conn->down &&
-	    pn_device_detach(conn->rail->device, conn->peer) == -EOPNOTSUPP)
+	if (!conn->down && pn_device_detach(conn->rail->device,
+					    conn->device_peer) == -EOPNOTSUPP)
 		pn_connection_down(conn, -ECONNRESET);
 }
 
@@ -637,16 +645,16 @@ static void drop_packets(struct pinion_peer *peer)
 
 		if (p->request)
 			p->request->npackets--;
-		pn_list_insert(&peer->ep->packets, link);
+		pn_list_insert(&peer->ep->packets.free_queued, link);
 	}
-	pn_list_remove(&peer->busy);
+	pn_list_remove(&peer->pending_link);
 }
 
 static void fail_posted(struct pinion_peer *peer, int why)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &peer->ep->posted) {
+	pn_list_for_each_safe (pos, next, &peer->ep->matching.posted) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 
@@ -660,7 +668,7 @@ static void end_connection(struct pn_connection *conn)
 {
 	conn->up = conn->hello_due = false;
 	if (is_alive(conn))
-		pn_device_detach(conn->rail->device, conn->peer);
+		pn_device_detach(conn->rail->device, conn->device_peer);
 }
 
 /* Messages that nobody received yet stay: the bytes of eager ones are here,

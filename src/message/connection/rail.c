@@ -25,8 +25,12 @@
  */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/rail.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
 #include "message/protocol/shapes.h"
+#include "message/twosided/transfer.h"
 
 /* Less than this is not worth a second rail. */
 #define MIN_SHARE_BYTES ((size_t)64 << 10)
@@ -59,7 +63,8 @@ void pn_rails_set_owner(struct pinion_endpoint *ep, bool ours,
 		pn_cache_count_endpoint(ep->rails[r].cache, ours);
 		ep->rails[r].device->single_threaded = single_threaded;
 		ep->rails[r].device->receive_handler =
-			ours && single_threaded ? &ep->receive_handler : NULL;
+			ours && single_threaded ? &ep->poll.receive_handler
+						: NULL;
 	}
 }
 
@@ -82,7 +87,7 @@ static uint64_t register_ns(const struct pinion_request *request, size_t len)
 {
 	const struct pn_costs *costs = &request->ep->device->costs;
 
-	return request->shape.keep
+	return request->transfer.shape.keep
 		       ? 0
 		       : (uint64_t)(pn_cost_register(costs, len, 1) +
 				    pn_cost_deregister(costs, len, 1));
@@ -91,8 +96,7 @@ static uint64_t register_ns(const struct pinion_request *request, size_t len)
 static void plan(struct pinion_request *request, const struct pn_rail *rail,
 		 size_t len)
 {
-	request->plan_ns[rail - request->ep->rails] +=
-		(double)len * rail->byte_ns;
+	request->transfer.plan_ns[rail->index] += (double)len * rail->byte_ns;
 }
 
 /* When a fragment can begin, as far as registering goes: one CPU does it for
@@ -101,7 +105,8 @@ static uint64_t ready_ns(const struct pinion_request *request, size_t len)
 {
 	uint64_t now = pn_device_now(request->ep->device);
 
-	return (request->ready_ns > now ? request->ready_ns : now) +
+	return (request->transfer.ready_ns > now ? request->transfer.ready_ns
+						 : now) +
 	       register_ns(request, len);
 }
 
@@ -111,9 +116,9 @@ void pn_rail_expect(struct pn_fragment *f)
 
 	if (pn_likely(ep->nrails == 1))
 		return;
-	f->request->ready_ns = ready_ns(f->request, f->len);
-	if (f->conn->rail->free_ns < f->request->ready_ns)
-		f->conn->rail->free_ns = f->request->ready_ns;
+	f->request->transfer.ready_ns = ready_ns(f->request, f->len);
+	if (f->conn->rail->free_ns < f->request->transfer.ready_ns)
+		f->conn->rail->free_ns = f->request->transfer.ready_ns;
 	expect(ep, f->conn->rail, f->len);
 	plan(f->request, f->conn->rail, f->len);
 	f->expected = true;
@@ -124,14 +129,15 @@ void pn_rail_expect_data(struct pinion_request *request)
 {
 	if (pn_likely(request->ep->nrails == 1))
 		return;
-	request->due_rail = request->peer->conn->rail;
-	expect(request->ep, request->due_rail, request->due);
-	plan(request, request->due_rail, request->due);
+	request->transfer.data_rail = request->peer->conn->rail;
+	expect(request->ep, request->transfer.data_rail,
+	       request->transfer.data_due);
+	plan(request, request->transfer.data_rail, request->transfer.data_due);
 }
 
 void pn_rail_data_arrived(struct pinion_request *request, size_t len)
 {
-	struct pn_rail *rail = request->due_rail;
+	struct pn_rail *rail = request->transfer.data_rail;
 
 	if (pn_likely(!rail))
 		return;
@@ -173,7 +179,7 @@ void pn_rail_expect_done(struct pn_fragment *f, bool landed)
 	rail->expected -= f->len;
 	if (landed) {
 		measure(rail, f->len, now);
-		ep->stats.fragments[rail - ep->rails]++;
+		ep->stats.fragments[rail->index]++;
 	}
 	rail->last_arrival_ns = landed && rail->expected ? now : 0;
 	rail->free_ns =
@@ -186,8 +192,8 @@ void pn_rail_expect_done(struct pn_fragment *f, bool landed)
 bool pn_rail_can_read(const struct pinion_request *request,
 		      const struct pn_connection *conn)
 {
-	for (unsigned i = 0; i < request->nkeys; i++)
-		if (pn_wire_key_rail(request->key_rails, i) ==
+	for (unsigned i = 0; i < request->transfer.nkeys; i++)
+		if (pn_wire_key_rail(request->transfer.key_rails, i) ==
 		    pn_connection_remote_rail(conn))
 			return true;
 	return false;
@@ -196,7 +202,8 @@ bool pn_rail_can_read(const struct pinion_request *request,
 static bool is_usable(const struct pinion_request *request,
 		      const struct pn_connection *conn)
 {
-	return conn->up && (!request->nkeys || pn_rail_can_read(request, conn));
+	return conn->up &&
+	       (!request->transfer.nkeys || pn_rail_can_read(request, conn));
 }
 
 static unsigned count_usable(const struct pinion_request *request)
@@ -214,7 +221,7 @@ static unsigned count_on(const struct pinion_request *request,
 	struct pn_list *pos;
 	unsigned n = 0;
 
-	pn_list_for_each (pos, &request->fragments)
+	pn_list_for_each (pos, &request->transfer.fragments)
 		n += pn_container_of(pos, struct pn_fragment, link)->conn ==
 		     conn;
 	return n;
@@ -231,8 +238,8 @@ static const struct pn_connection *planned_connection(
 
 	for (unsigned r = 0; r < request->ep->nrails; r++) {
 		const struct pn_connection *conn = &request->peer->conns[r];
-		double ns =
-			request->plan_ns[r] + (double)len * conn->rail->byte_ns;
+		double ns = request->transfer.plan_ns[r] +
+			    (double)len * conn->rail->byte_ns;
 
 		if (is_usable(request, conn) && (!best || ns < least)) {
 			least = ns;
@@ -288,13 +295,13 @@ struct pn_connection *pn_rail_choose_alternative(
 
 static size_t fragment_len(const struct pinion_request *request)
 {
-	size_t len = request->shape.fragment;
-	size_t left = request->total - request->next;
-	uintptr_t at = (uintptr_t)request->buf + request->next;
+	size_t len = request->transfer.shape.fragment;
+	size_t left = request->total - request->transfer.next;
+	uintptr_t at = (uintptr_t)request->buf + request->transfer.next;
 
-	if (request->shape.align)
-		len -= at & (request->shape.align - 1) &
-		       (request->shape.fragment - 1);
+	if (request->transfer.shape.align)
+		len -= at & (request->transfer.shape.align - 1) &
+		       (request->transfer.shape.fragment - 1);
 	return len && len < left ? len : left;
 }
 
@@ -303,10 +310,10 @@ static size_t fragment_len(const struct pinion_request *request)
 static size_t last_len(const struct pinion_request *request,
 		       const struct pn_connection *conn, size_t len)
 {
-	size_t left = request->total - request->next, share;
+	size_t left = request->total - request->transfer.next, share;
 	double bytes = (double)left, rate = 0, own;
 
-	if (left > count_usable(request) * request->shape.fragment)
+	if (left > count_usable(request) * request->transfer.shape.fragment)
 		return len;
 	for (unsigned r = 0; r < request->ep->nrails; r++) {
 		const struct pn_connection *w = &request->peer->conns[r];
@@ -314,9 +321,9 @@ static size_t last_len(const struct pinion_request *request,
 		if (!is_usable(request, w))
 			continue;
 		rate += 1 / w->rail->byte_ns;
-		bytes += request->plan_ns[r] / w->rail->byte_ns;
+		bytes += request->transfer.plan_ns[r] / w->rail->byte_ns;
 	}
-	own = request->plan_ns[conn->rail - request->ep->rails];
+	own = request->transfer.plan_ns[conn->rail->index];
 	own = (bytes / rate - own) / conn->rail->byte_ns;
 	share = own > 0 ? (size_t)own : 0;
 	share = (share + MIN_SHARE_BYTES - 1) & ~(MIN_SHARE_BYTES - 1);
@@ -330,7 +337,7 @@ static size_t last_len(const struct pinion_request *request,
 /* A message that is taken whole. */
 static bool is_whole(const struct pinion_request *request)
 {
-	return request->shape.fragment >= request->message_len;
+	return request->transfer.shape.fragment >= request->message_len;
 }
 
 /* The share of what is left that a conn has among itself and those behind it;
@@ -340,7 +347,7 @@ static size_t share_len(const struct pinion_request *request,
 {
 	const struct pn_connection *last =
 		&request->peer->conns[request->ep->nrails];
-	size_t left = request->total - request->next, len;
+	size_t left = request->total - request->transfer.next, len;
 	double all = 0;
 
 	for (const struct pn_connection *w = conn; w < last; w++)
@@ -355,7 +362,7 @@ static size_t share_len(const struct pinion_request *request,
 static int choose_share(struct pinion_request *request, size_t *len,
 			struct pn_connection **out)
 {
-	size_t left = request->total - request->next;
+	size_t left = request->total - request->transfer.next;
 
 	if (left < 2 * MIN_SHARE_BYTES) {
 		*len = left;
@@ -380,16 +387,21 @@ int pn_rail_choose(struct pinion_request *request, size_t *len,
 	*out = request->peer->conn;
 	if (pn_likely(request->ep->nrails == 1) || !count_usable(request)) {
 		*len = fragment_len(request);
-		return request->nfragments < request->shape.depth ? 0 : -EAGAIN;
+		return request->transfer.nfragments <
+				       request->transfer.shape.depth
+			       ? 0
+			       : -EAGAIN;
 	}
 	if (is_whole(request))
 		return choose_share(request, len, out);
 	*len = fragment_len(request);
 	*out = best_connection(request, *len,
-			       request->shape.keep
+			       request->transfer.shape.keep
 				       ? planned_connection(request, *len)
 				       : NULL);
-	if (request->shape.keep)
+	if (request->transfer.shape.keep)
 		*len = last_len(request, *out, *len);
-	return count_on(request, *out) < request->shape.depth ? 0 : -EAGAIN;
+	return count_on(request, *out) < request->transfer.shape.depth
+		       ? 0
+		       : -EAGAIN;
 }

@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/endpoint.h"
+#include "message/matching/matching.h"
 
 /* More than can be under conn to one peer. */
 #define MAX_OUT_OF_ORDER 8192
@@ -30,18 +33,18 @@ static uint32_t after(uint32_t sequence)
 
 static struct pn_packet_buffer *unregistered_alloc(struct pinion_endpoint *ep)
 {
-	struct pn_list *link = pn_list_pop(&ep->unregistered_buffers);
+	struct pn_list *link = pn_list_pop(&ep->packets.free_unregistered);
 	struct pn_packet_buffer *small;
 
 	if (link)
 		return pn_container_of(link, struct pn_packet_buffer, link);
-	small = malloc(sizeof(*small) + ep->small_bytes);
+	small = malloc(sizeof(*small) + ep->packets.unregistered_bytes);
 	if (!small)
 		return NULL;
 	*small = (struct pn_packet_buffer){ .operation = { PN_OPERATION_PACKET,
 							   ep },
 					    .data = (uint8_t *)(small + 1),
-					    .small = true };
+					    .unregistered = true };
 	return small;
 }
 
@@ -50,9 +53,9 @@ static struct pn_packet_buffer *buffer_alloc(struct pinion_endpoint *ep,
 {
 	struct pn_list *link;
 
-	if (len <= ep->small_bytes)
+	if (len <= ep->packets.unregistered_bytes)
 		return unregistered_alloc(ep);
-	link = pn_list_pop(&ep->packet_buffers);
+	link = pn_list_pop(&ep->packets.free_buffers);
 	return link ? pn_container_of(link, struct pn_packet_buffer, link)
 		    : NULL;
 }
@@ -64,12 +67,13 @@ static int post_buffer(struct pn_packet_buffer *buffer)
 	struct pn_sge sge = { buffer->data, buffer->len,
 			      conn->rail->packet_mr.lkey };
 	struct pn_op op = { .kind = PN_OP_SEND,
-			    .flags = buffer->small ? PN_OP_INLINE : 0,
+			    .flags = buffer->unregistered ? PN_OP_INLINE : 0,
 			    .sge = &sge,
 			    .nsge = 1,
 			    .imm = buffer->sequence,
 			    .user = buffer };
-	int ret = conn->up ? pn_device_post(conn->rail->device, conn->peer, &op)
+	int ret = conn->up ? pn_device_post(conn->rail->device,
+					    conn->device_peer, &op)
 			   : -EAGAIN;
 
 	if (ret)
@@ -102,7 +106,7 @@ int pn_retransmit_send(struct pinion_peer *peer, const struct pn_wire *wire,
 		return ret;
 	}
 	peer->next_sequence = after(buffer->sequence);
-	pn_list_append(&peer->sent, &buffer->link);
+	pn_list_append(&peer->unconfirmed, &buffer->link);
 	return 0;
 }
 
@@ -128,7 +132,7 @@ bool pn_retransmit_progress(struct pinion_peer *peer)
 
 	if (pn_likely(!peer->resend))
 		return false;
-	pn_list_for_each (pos, &peer->sent) {
+	pn_list_for_each (pos, &peer->unconfirmed) {
 		struct pn_packet_buffer *buffer =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
@@ -149,7 +153,7 @@ void pn_retransmit_drop(struct pinion_peer *peer)
 	struct pn_list *pos, *next;
 
 	peer->resend = false;
-	pn_list_for_each_safe (pos, next, &peer->sent) {
+	pn_list_for_each_safe (pos, next, &peer->unconfirmed) {
 		struct pn_packet_buffer *buffer =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 

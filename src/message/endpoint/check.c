@@ -31,7 +31,14 @@
  * there is none, nor does it keep out who waits: whoever calls sees to it that
  * nobody else is inside.
  */
-#include "message/message_impl.h"
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/direct.h"
+#include "message/twosided/transfer.h"
 
 struct sums {
 	uint32_t shelved;    /* free, or ended and to be polled */
@@ -80,8 +87,8 @@ static void check_rdma(const struct pn_fragment *f)
 {
 	const struct pinion_request *request = f->request;
 
-	pn_assert(f->pinned ||
-		  (f->kind == PN_FRAGMENT_WRITE && request->source_pinned));
+	pn_assert(f->pinned || (f->kind == PN_FRAGMENT_WRITE &&
+				request->transfer.source_pinned));
 	if (request->status || f->status)
 		pn_assert(f->inflight ||
 			  (f->kind == PN_FRAGMENT_READ && !request->status));
@@ -126,7 +133,7 @@ static void check_fragment(const struct pinion_request *request,
 {
 	const struct pinion_endpoint *ep = request->ep;
 
-	pn_assert(f->request == request && f->conn->owner == request->peer);
+	pn_assert(f->request == request && f->conn->peer == request->peer);
 	pn_assert(f->operation.kind == PN_OPERATION_FRAGMENT &&
 		  f->operation.ep == ep);
 	pn_assert(f->len && f->posted <= f->len);
@@ -137,7 +144,7 @@ static void check_fragment(const struct pinion_request *request,
 	sums->operations += f->inflight;
 	sums->stalled += is_linked(&f->stall_link);
 	if (f->expected)
-		sums->expected[f->conn->rail - ep->rails] += f->len;
+		sums->expected[f->conn->rail->index] += f->len;
 }
 
 /* --- messages ------------------------------------------------------------- */
@@ -150,8 +157,9 @@ static void check_bytes(const struct pinion_request *request, size_t owed)
 	if (request->is_send || request->status)
 		return;
 	pn_assert(request->moved < request->total);
-	pn_assert(request->next <= request->total);
-	pn_assert(request->moved + request->due + owed == request->next);
+	pn_assert(request->transfer.next <= request->total);
+	pn_assert(request->moved + request->transfer.data_due + owed ==
+		  request->transfer.next);
 }
 
 static void check_message(const struct pinion_request *request,
@@ -161,7 +169,7 @@ static void check_message(const struct pinion_request *request,
 	unsigned n = 0;
 	size_t owed = 0;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		const struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
@@ -169,15 +177,15 @@ static void check_message(const struct pinion_request *request,
 		owed += f->len - f->arrived;
 		n++;
 	}
-	pn_assert(n == request->nfragments);
+	pn_assert(n == request->transfer.nfragments);
 	pn_assert(!is_linked(&request->link) && !request->onesided.nfragments);
 	pn_assert(n || request->npackets ||
 		  (!request->status &&
 		   (request->awaits_got || request->moved < request->total)));
 	check_bytes(request, owed);
-	if (request->due_rail)
-		sums->expected[request->due_rail - request->ep->rails] +=
-			request->due;
+	if (request->transfer.data_rail)
+		sums->expected[request->transfer.data_rail->index] +=
+			request->transfer.data_due;
 }
 
 /* --- one-sided requests --------------------------------------------------- */
@@ -198,7 +206,7 @@ static void check_piece(const struct pinion_request *request,
 	pn_assert(p->request == request && p->operation.ep == request->ep);
 	pn_assert(p->operation.kind == PN_OPERATION_ONESIDED);
 	pn_assert(p->len && p->posted <= p->len);
-	pn_assert(p->offset + p->len <= request->next);
+	pn_assert(p->offset + p->len <= request->transfer.next);
 	pn_assert(!p->pin.nsegments == (p->path != PN_PATH_PINNED));
 	pn_assert(!p->bounce_buffer || p->path == PN_PATH_BOUNCED);
 	if (p->pin.nsegments)
@@ -233,9 +241,9 @@ static void check_pieces(const struct pinion_request *request,
 	}
 	pn_assert(n == o->nfragments && pending == o->npending &&
 		  !o->advancing);
-	pn_assert(request->next <= request->total);
+	pn_assert(request->transfer.next <= request->total);
 	pn_assert(request->status || request->kind == PN_REQUEST_GRANT ||
-		  cut == request->next);
+		  cut == request->transfer.next);
 }
 
 /* What is behind a fence has not begun. */
@@ -243,7 +251,7 @@ static void check_place(const struct pinion_request *request, struct sums *sums)
 {
 	const struct pn_onesided *o = &request->onesided;
 	bool waits = is_linked(&request->link);
-	bool more = request->next < request->total || o->npending;
+	bool more = request->transfer.next < request->total || o->npending;
 
 	pn_assert(is_linked(&o->order) == is_ordered(request));
 	pn_assert(o->held == (waits && request->kind == PN_REQUEST_PUT_WHEN));
@@ -256,7 +264,8 @@ static void check_place(const struct pinion_request *request, struct sums *sums)
 	sums->fenced += waits;
 	sums->unposted += o->unposted;
 	if (waits)
-		pn_assert(!o->unposted && !request->next && !o->nfragments);
+		pn_assert(!o->unposted && !request->transfer.next &&
+			  !o->nfragments);
 	else if (!request->status)
 		pn_assert(o->unposted == more && o->nfragments);
 }
@@ -265,12 +274,14 @@ static void check_onesided(const struct pinion_request *request,
 			   struct sums *sums)
 {
 	sums->in_order += is_ordered(request);
-	pn_assert(pn_list_empty(&request->fragments) && !request->nfragments);
+	pn_assert(pn_list_empty(&request->transfer.fragments) &&
+		  !request->transfer.nfragments);
 	check_pieces(request, sums);
 	check_place(request, sums);
 	pn_assert(!request->status || request->onesided.nfragments);
-	if (request->source_pinned)
-		check_pin(&request->source, request->buf, request->len);
+	if (request->transfer.source_pinned)
+		check_pin(&request->transfer.source, request->buf,
+			  request->len);
 }
 
 /* --- requests ------------------------------------------------------------- */
@@ -279,9 +290,10 @@ static void check_holds_nothing(const struct pinion_request *request)
 {
 	const struct pn_onesided *o = &request->onesided;
 
-	pn_assert(!request->nfragments && pn_list_empty(&request->fragments));
-	pn_assert(!request->npackets && !request->source_pinned &&
-		  !request->exposed && !request->tells);
+	pn_assert(!request->transfer.nfragments &&
+		  pn_list_empty(&request->transfer.fragments));
+	pn_assert(!request->npackets && !request->transfer.source_pinned &&
+		  !request->transfer.exposed && !request->sends_fail);
 	pn_assert(!o->nfragments && pn_list_empty(&o->fragments) &&
 		  !o->npending);
 	pn_assert(!o->held && !o->unposted && !o->remote && !o->advancing);
@@ -291,11 +303,12 @@ static void check_holds_nothing(const struct pinion_request *request)
 /* What a short message has not touched is as it was made. */
 static void check_untouched(const struct pinion_request *request)
 {
-	pn_assert(!request->next && !request->due && !request->due_rail &&
-		  !request->ready_ns && !request->began_ns && !request->nkeys &&
-		  !request->shape.fragment && !request->onesided.granted &&
-		  !request->onesided.fence && !request->onesided.notified &&
-		  !request->onesided.nkeys);
+	pn_assert(!request->transfer.next && !request->transfer.data_due &&
+		  !request->transfer.data_rail && !request->transfer.ready_ns &&
+		  !request->transfer.began_ns && !request->transfer.nkeys &&
+		  !request->transfer.shape.fragment &&
+		  !request->onesided.granted && !request->onesided.fence &&
+		  !request->onesided.notified && !request->onesided.nkeys);
 }
 
 static void check_ended(const struct pinion_request *request, struct sums *sums)
@@ -339,9 +352,10 @@ static void check_multi_recv(const struct pinion_endpoint *ep,
 	unsigned n = 0;
 	struct pn_list *pos;
 
-	for (uint32_t i = 0; i < ep->nrequests; i++)
-		n += ep->table[i]->multi_recv == multi && !ep->table[i]->ended;
-	pn_list_for_each (pos, &ep->done)
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		n += ep->requests.table[i]->multi_recv == multi &&
+		     !ep->requests.table[i]->ended;
+	pn_list_for_each (pos, &ep->requests.done)
 		n += pn_container_of(pos, struct pinion_request, link)
 			     ->multi_recv == multi;
 	pn_assert(n == multi->internal);
@@ -367,15 +381,16 @@ static void check_free_and_done(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_assert(length(&ep->requests) + length(&ep->done) == sums->shelved);
-	pn_assert(length(&ep->posted) == sums->posted);
-	pn_list_for_each (pos, &ep->done) {
+	pn_assert(length(&ep->requests.free) + length(&ep->requests.done) ==
+		  sums->shelved);
+	pn_assert(length(&ep->matching.posted) == sums->posted);
+	pn_list_for_each (pos, &ep->requests.done) {
 		const struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 
 		pn_assert(request->ended && !request->has_handle);
 	}
-	pn_list_for_each (pos, &ep->requests)
+	pn_list_for_each (pos, &ep->requests.free)
 		pn_assert(pn_container_of(pos, struct pinion_request, link)
 				  ->ended);
 }
@@ -385,11 +400,11 @@ static void check_free_and_done(const struct pinion_endpoint *ep,
 static void check_connection(const struct pn_connection *conn,
 			     struct sums *sums)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
 	sums->stalled -= length(&conn->stalled);
 	pn_assert(!conn->close_state);
-	if (!conn->peer) {
+	if (!conn->device_peer) {
 		pn_assert(!conn->up && !conn->hello_due && !conn->down);
 		return;
 	}
@@ -397,8 +412,8 @@ static void check_connection(const struct pn_connection *conn,
 		  (conn->hello_sent && conn->hello_received));
 	pn_assert(!conn->wrong_session ||
 		  (!conn->up && !conn->hello_due && !conn->hello_received));
-	pn_assert(conn->peer->user == conn);
-	pn_assert(conn->number < peer->nrails);
+	pn_assert(conn->device_peer->user == conn);
+	pn_assert(conn->remote_rail < peer->nrails);
 	pn_assert(!conn->up ||
 		  (!conn->hello_due && !conn->down && !peer->down));
 	pn_assert(!conn->hello_due || (!conn->down && !peer->down));
@@ -413,18 +428,18 @@ static void check_connections(struct pinion_peer *peer, struct sums *sums)
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		const struct pn_connection *conn = &peer->conns[r];
 
-		pn_assert(conn->owner == peer && conn->rail == &ep->rails[r]);
+		pn_assert(conn->peer == peer && conn->rail == &ep->rails[r]);
 		check_connection(conn, sums);
-		if (!conn->peer)
+		if (!conn->device_peer)
 			continue;
-		pn_assert(!(numbers >> conn->number & 1));
-		numbers |= 1U << conn->number;
+		pn_assert(!(numbers >> conn->remote_rail & 1));
+		numbers |= 1U << conn->remote_rail;
 		lives |= !conn->down;
 		waits |= conn->hello_due || is_linked(&conn->stalled);
 	}
 	pn_assert(!lives || peer->down ||
-		  (peer->conn->peer && !peer->conn->down));
-	pn_assert(!waits || is_linked(&peer->busy));
+		  (peer->conn->device_peer && !peer->conn->down));
+	pn_assert(!waits || is_linked(&peer->pending_link));
 	pn_assert(lives || peer->down || !peer->connected);
 }
 
@@ -435,7 +450,7 @@ static unsigned check_sent(const struct pinion_peer *peer, struct sums *sums)
 	unsigned registered = 0;
 	const struct pn_list *pos;
 
-	pn_list_for_each (pos, &peer->sent) {
+	pn_list_for_each (pos, &peer->unconfirmed) {
 		const struct pn_packet_buffer *kept =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
@@ -445,7 +460,7 @@ static unsigned check_sent(const struct pinion_peer *peer, struct sums *sums)
 		pn_assert(kept->posted || !peer->down);
 		before = kept->sequence;
 		sums->operations += kept->posted;
-		registered += !kept->small;
+		registered += !kept->unregistered;
 	}
 	return registered;
 }
@@ -509,18 +524,18 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_assert(peer->ep == ep && peer->nrails && peer->name);
+	pn_assert(peer->ep == ep && peer->nrails && peer->session);
 	check_connections(peer, sums);
 	check_out_of_order(peer);
 	check_queue(peer, sums);
 	check_order(peer, sums);
-	pn_assert(is_linked(&peer->busy) ||
+	pn_assert(is_linked(&peer->pending_link) ||
 		  (pn_list_empty(&peer->packets) && !peer->resend &&
 		   pn_list_empty(&peer->onesided.stalled)));
-	pn_assert(!peer->resend || is_linked(&peer->sent));
+	pn_assert(!peer->resend || is_linked(&peer->unconfirmed));
 	pn_assert(peer->sequenced ==
 		  (peer->nrails > 1 && ep->nrails > 1 && !peer->single));
-	pn_assert(peer->number <= ep->ntraced_peers);
+	pn_assert(peer->trace_number <= ep->ntraced_peers);
 	sums->with_peers -= length(&peer->requests);
 	pn_list_for_each (pos, &peer->requests)
 		pn_assert(pn_container_of(pos, struct pinion_request, peer_link)
@@ -540,9 +555,9 @@ static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 			pn_container_of(pos, struct pinion_peer, link);
 
 		registered += check_peer(ep, peer, sums);
-		busy += is_linked(&peer->busy);
+		busy += is_linked(&peer->pending_link);
 	}
-	pn_assert(busy == length(&ep->busy));
+	pn_assert(busy == length(&ep->pending_peers));
 	pn_assert(!sums->with_peers && !sums->in_order && !sums->stalled &&
 		  !sums->stalled_pieces && !sums->fenced && !sums->unposted);
 	return registered;
@@ -553,25 +568,25 @@ static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 static void check_packet_buffers(const struct pinion_endpoint *ep,
 				 unsigned kept, struct sums *sums)
 {
-	unsigned apart = length(&ep->packet_buffers) + kept;
+	unsigned apart = length(&ep->packets.free_buffers) + kept;
 	const struct pn_list *pos;
 
-	pn_assert(apart <= ep->npacket_buffers);
-	sums->operations += ep->npacket_buffers - apart;
-	pn_list_for_each (pos, &ep->packet_buffers) {
+	pn_assert(apart <= ep->packets.nbuffers);
+	sums->operations += ep->packets.nbuffers - apart;
+	pn_list_for_each (pos, &ep->packets.free_buffers) {
 		const struct pn_packet_buffer *b =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
-		pn_assert(!b->small && !b->peer && !b->posted);
+		pn_assert(!b->unregistered && !b->peer && !b->posted);
 	}
-	pn_list_for_each (pos, &ep->unregistered_buffers)
+	pn_list_for_each (pos, &ep->packets.free_unregistered)
 		pn_assert(pn_container_of(pos, struct pn_packet_buffer, link)
-				  ->small);
+				  ->unregistered);
 }
 
 static void check_directs(const struct pinion_endpoint *ep, struct sums *sums)
 {
-	const struct pn_direct_pool *d = ep->direct_pool;
+	const struct pn_direct_pool *d = ep->transfers.direct_pool;
 	unsigned used = 0;
 
 	for (unsigned i = 0; d && i < PN_DIRECT_SLOTS; i++) {
@@ -611,7 +626,7 @@ static void check_unmatched(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->posted)
+	pn_list_for_each (pos, &ep->matching.posted)
 		pn_assert(!pn_match_accepts(
 			pn_container_of(pos, struct pinion_request, link),
 			unexpected->peer, &unexpected->wire));
@@ -713,23 +728,25 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	unsigned kept;
 
 	pn_endpoint_lock(ep);
-	for (uint32_t i = 0; i < ep->nrequests; i++)
-		check_request(ep, ep->table[i], &sums);
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		check_request(ep, ep->requests.table[i], &sums);
 	check_free_and_done(ep, &sums);
 	kept = check_peers(ep, &sums);
 	check_packet_buffers(ep, kept, &sums);
 	check_directs(ep, &sums);
 	check_bounce_buffers(ep, sums.bounce_buffers);
-	check_unexpected(ep, &ep->unexpected, true);
-	check_unexpected(ep, &ep->probed, false);
-	check_free_unexpected(&ep->small_unexpected, PN_UNEXPECTED_SMALL_BYTES);
-	check_free_unexpected(&ep->large_unexpected, ep->limits.packet_bytes);
+	check_unexpected(ep, &ep->matching.unexpected, true);
+	check_unexpected(ep, &ep->matching.probed, false);
+	check_free_unexpected(&ep->matching.free_small,
+			      PN_UNEXPECTED_SMALL_BYTES);
+	check_free_unexpected(&ep->matching.free_large,
+			      ep->limits.packet_bytes);
 	check_grants(ep, sums.held);
 	check_rails(ep, &sums);
 	pn_assert(sums.packets == sums.queued);
 	pn_assert(sums.operations == ep->noperations && !ep->nclosing);
-	pn_assert(!ep->polled.n && !ep->polled.room);
+	pn_assert(!ep->poll.n && !ep->poll.room);
 	pn_assert(pn_stats_counters_valid(&pn_endpoint_statistics, ep));
-	pn_assert(ep->armed || !ep->others_armed);
+	pn_assert(ep->waiting.armed || !ep->waiting.others_armed);
 	pn_endpoint_unlock(ep);
 }

@@ -25,13 +25,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stats_segment.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
+#include "message/twosided/direct.h"
+#include "message/twosided/transfer.h"
 
 #define CLOSE_TIMEOUT_NS PN_NS_PER_S
 
 /* What a device's peer belongs to when its endpoint has gone. */
 static struct pinion_peer closed_peer = { .down = -ECONNRESET };
-static struct pn_connection closed_connection = { .owner = &closed_peer,
+static struct pn_connection closed_connection = { .peer = &closed_peer,
 						  .down = -ECONNRESET };
 
 static void for_connections(struct pinion_endpoint *ep,
@@ -44,7 +53,7 @@ static void for_connections(struct pinion_endpoint *ep,
 			pn_container_of(pos, struct pinion_peer, link);
 
 		for (unsigned r = 0; r < ep->nrails; r++)
-			if (peer->conns[r].peer)
+			if (peer->conns[r].device_peer)
 				fn(&peer->conns[r]);
 	}
 }
@@ -57,13 +66,13 @@ static void begin_close(struct pn_connection *conn)
 	if (conn->down)
 		return;
 	conn->close_state = PN_CLOSE_PENDING;
-	conn->owner->ep->nclosing++;
+	conn->peer->ep->nclosing++;
 }
 
 static void end_close(struct pn_connection *conn)
 {
 	conn->close_state = PN_CLOSE_NONE;
-	conn->owner->ep->nclosing--;
+	conn->peer->ep->nclosing--;
 }
 
 /* PEER_DOWN follows. Where nothing was said yet, a conn to itself just stays.
@@ -71,7 +80,7 @@ static void end_close(struct pn_connection *conn)
 static void detach(struct pn_connection *conn)
 {
 	if (pn_connection_is_loopback(conn) ||
-	    pn_device_detach(conn->rail->device, conn->peer))
+	    pn_device_detach(conn->rail->device, conn->device_peer))
 		end_close(conn);
 	else
 		conn->close_state = PN_CLOSE_DETACHED;
@@ -81,7 +90,7 @@ static void detach(struct pn_connection *conn)
  * were to say: a peer may wait for it. False: there is still no room. */
 static bool flush_queued(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 
 	if (peer->conn != conn || peer->sequenced)
 		return true;
@@ -94,7 +103,7 @@ static bool flush_queued(struct pn_connection *conn)
 						  p->len) == -EAGAIN)
 			return false;
 		pn_list_remove(&p->link);
-		pn_list_insert(&peer->ep->packets, &p->link);
+		pn_list_insert(&peer->ep->packets.free_queued, &p->link);
 	}
 	return true;
 }
@@ -102,19 +111,19 @@ static bool flush_queued(struct pn_connection *conn)
 static void send_bye(struct pn_connection *conn)
 {
 	const struct pn_op bye = { .kind = PN_OP_SEND, .user = &conn->bye };
-	struct pinion_endpoint *ep = conn->owner->ep;
+	struct pinion_endpoint *ep = conn->peer->ep;
 	int ret;
 
 	if (conn->close_state != PN_CLOSE_PENDING)
 		return;
-	if (!conn->peer->up) {
+	if (!conn->device_peer->up) {
 		detach(conn);
 		return;
 	}
 	if (!flush_queued(conn))
 		return;
 	conn->bye = (struct pn_operation_context){ PN_OPERATION_BYE, ep };
-	ret = pn_device_post(conn->rail->device, conn->peer, &bye);
+	ret = pn_device_post(conn->rail->device, conn->device_peer, &bye);
 	if (!ret) {
 		ep->noperations++;
 		conn->close_state = PN_CLOSE_BYE_SENT;
@@ -161,7 +170,7 @@ static void on_completion(struct pinion_endpoint *ep,
 			  const struct pn_completion *c)
 {
 	struct pn_connection *conn = c->peer->user;
-	bool ours = conn && conn->owner->ep == ep;
+	bool ours = conn && conn->peer->ep == ep;
 
 	/* One that has just come, and of whose first words nothing is kept: the
 	 * next endpoint would not know what the rest is about. */
@@ -218,8 +227,8 @@ static void unbind(struct pn_connection *conn)
 
 	if (conn->close_state == PN_CLOSE_PENDING ||
 	    conn->close_state == PN_CLOSE_BYE_SENT)
-		pn_device_detach(conn->rail->device, conn->peer);
-	conn->peer->user = stays ? NULL : &closed_connection;
+		pn_device_detach(conn->rail->device, conn->device_peer);
+	conn->device_peer->user = stays ? NULL : &closed_connection;
 }
 
 /* --- memory --------------------------------------------------------------- */
@@ -229,13 +238,13 @@ static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
 {
 	struct pn_list *link;
 
-	while ((link = pn_list_pop(&request->fragments))) {
+	while ((link = pn_list_pop(&request->transfer.fragments))) {
 		struct pn_fragment *f =
 			pn_container_of(link, struct pn_fragment, link);
 
 		if (f->pinned)
 			pn_cache_unpin(f->conn->rail->cache, &f->pin);
-		pn_list_append(&ep->fragments, link);
+		pn_list_append(&ep->transfers.free_fragments, link);
 	}
 	pn_request_unpin(request);
 }
@@ -260,21 +269,25 @@ static void free_all(struct pinion_endpoint *ep)
 			  offsetof(struct pn_queued_packet, link));
 		pn_retransmit_drop(peer);
 	}
-	free_list(&ep->unexpected, offsetof(struct pinion_unexpected, link));
-	free_list(&ep->probed, offsetof(struct pinion_unexpected, link));
-	free_list(&ep->small_unexpected,
+	free_list(&ep->matching.unexpected,
 		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->large_unexpected,
+	free_list(&ep->matching.probed,
 		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->packets, offsetof(struct pn_queued_packet, link));
-	free_list(&ep->fragments, offsetof(struct pn_fragment, link));
-	free_list(&ep->unregistered_buffers,
+	free_list(&ep->matching.free_small,
+		  offsetof(struct pinion_unexpected, link));
+	free_list(&ep->matching.free_large,
+		  offsetof(struct pinion_unexpected, link));
+	free_list(&ep->packets.free_queued,
+		  offsetof(struct pn_queued_packet, link));
+	free_list(&ep->transfers.free_fragments,
+		  offsetof(struct pn_fragment, link));
+	free_list(&ep->packets.free_unregistered,
 		  offsetof(struct pn_packet_buffer, link));
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
 	pn_onesided_free_fragments(ep);
 	pn_requests_free(ep);
-	free(ep->packet_buffer_storage);
-	free(ep->direct_pool);
+	free(ep->packets.storage);
+	free(ep->transfers.direct_pool);
 	pn_stats_free(ep);
 }
 
@@ -300,13 +313,13 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	pn_rails_set_owner(ep, false, false);
 	drain(ep);
 	PN_ENDPOINT_CHECK_CLOSING(ep);
-	for (uint32_t i = 0; i < ep->nrequests; i++)
-		abandon(ep, ep->table[i]);
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		abandon(ep, ep->requests.table[i]);
 	pn_onesided_fini(ep);
 	for_connections(ep, unbind);
-	if (ep->epoll >= 0) {
-		close(ep->epoll);
-		close(ep->told);
+	if (ep->waiting.epoll >= 0) {
+		close(ep->waiting.epoll);
+		close(ep->waiting.notify_fd);
 	}
 	pn_direct_close(ep);
 	pn_reuse_fini(&ep->reuse);

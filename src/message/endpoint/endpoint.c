@@ -2,22 +2,26 @@
 /* Life of an endpoint but its end, which is in close.c. */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/connection/packet.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
 
 static void init_lists(struct pinion_endpoint *ep)
 {
-	struct pn_list *lists[] = { &ep->unregistered_buffers,
+	struct pn_list *lists[] = { &ep->packets.free_unregistered,
 				    &ep->peers,
-				    &ep->busy,
-				    &ep->posted,
-				    &ep->unexpected,
-				    &ep->done,
-				    &ep->small_unexpected,
-				    &ep->large_unexpected,
-				    &ep->probed,
-				    &ep->packets,
-				    &ep->fragments,
-				    &ep->requests };
+				    &ep->pending_peers,
+				    &ep->matching.posted,
+				    &ep->matching.unexpected,
+				    &ep->requests.done,
+				    &ep->matching.free_small,
+				    &ep->matching.free_large,
+				    &ep->matching.probed,
+				    &ep->packets.free_queued,
+				    &ep->transfers.free_fragments,
+				    &ep->requests.free };
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
 		pn_list_init(lists[i]);
@@ -30,21 +34,23 @@ static void set_limits(struct pinion_endpoint *ep)
 	struct pn_costs costs = ep->device->costs;
 	double bandwidth = 0;
 
-	limits->packet_bytes = ep->small_bytes = SIZE_MAX;
+	limits->packet_bytes = ep->packets.unregistered_bytes = SIZE_MAX;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		const struct pn_device_limits *of = &ep->devices[r]->limits;
 		size_t most = of->max_send_bytes - sizeof(struct pn_wire);
 
 		if (limits->packet_bytes > most)
 			limits->packet_bytes = most;
-		if (ep->small_bytes > of->inline_bytes)
-			ep->small_bytes = of->inline_bytes;
+		if (ep->packets.unregistered_bytes > of->inline_bytes)
+			ep->packets.unregistered_bytes = of->inline_bytes;
 		bandwidth += 1 / ep->rails[r].byte_ns;
 	}
 	if (ep->nrails > 1 && !ep->either)
 		costs.put_byte_ns = 1 / bandwidth;
-	if (ep->small_bytes > sizeof(struct pn_wire) + limits->packet_bytes)
-		ep->small_bytes = sizeof(struct pn_wire) + limits->packet_bytes;
+	if (ep->packets.unregistered_bytes >
+	    sizeof(struct pn_wire) + limits->packet_bytes)
+		ep->packets.unregistered_bytes =
+			sizeof(struct pn_wire) + limits->packet_bytes;
 	if (limits->eager_bytes > limits->packet_bytes)
 		limits->eager_bytes = limits->packet_bytes;
 	if (limits->match_bytes > limits->packet_bytes)
@@ -117,10 +123,11 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		return -ENOMEM;
 	ep->nrails = attr->nrails;
 	ep->either = attr->either && attr->nrails > 1;
-	ep->epoll = ep->told = -1;
+	ep->waiting.epoll = ep->waiting.notify_fd = -1;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		ep->rails[r].device = attr->rails[r].device;
 		ep->rails[r].cache = attr->rails[r].cache;
+		ep->rails[r].index = r;
 		ep->devices[r] = attr->rails[r].device;
 	}
 	ep->device = ep->rails[0].device;

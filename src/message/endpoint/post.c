@@ -3,7 +3,15 @@
  */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
+#include "message/twosided/transfer.h"
 
 /* --- how a message goes --------------------------------------------------- */
 
@@ -132,7 +140,8 @@ static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 	if (pn_unlikely(ret))
 		return ret;
 	ep->stats.sent[PN_PROTOCOL_EAGER]++;
-	atomic_store_explicit(&peer->next_send, peer->conn->peer->next_send,
+	atomic_store_explicit(&peer->next_send,
+			      peer->conn->device_peer->next_send,
 			      memory_order_relaxed);
 	return 0;
 }
@@ -218,7 +227,7 @@ static void receive_unexpected(struct pinion_endpoint *ep,
 			       struct pinion_unexpected *unexpected)
 {
 	pn_list_remove(&unexpected->link);
-	request->late = true;
+	request->was_unexpected = true;
 	pn_transfer_receive(request, unexpected->peer, &unexpected->wire,
 			    unexpected->payload, unexpected->payload_len);
 	pn_unexpected_free(ep, unexpected);
@@ -258,7 +267,7 @@ static int receive(struct pinion_endpoint *ep,
 	if (unexpected)
 		receive_unexpected(ep, request, unexpected);
 	else
-		pn_list_append(&ep->posted, &request->link);
+		pn_list_append(&ep->matching.posted, &request->link);
 	if (out)
 		*out = request;
 	return 0;
@@ -358,7 +367,7 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 			};
 		if (unexpected) {
 			pn_list_remove(&found->link);
-			pn_list_append(&ep->probed, &found->link);
+			pn_list_append(&ep->matching.probed, &found->link);
 			*unexpected = found;
 		}
 	}
@@ -396,7 +405,7 @@ static void cancel(struct pinion_request *request)
 	if (request->moved == request->total)
 		return;
 	request->canceling = true;
-	if (!request->other)
+	if (!request->remote_id)
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
@@ -415,7 +424,7 @@ int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user)
 	struct pn_list *pos;
 
 	pn_endpoint_lock(ep);
-	pn_list_for_each (pos, &ep->posted) {
+	pn_list_for_each (pos, &ep->matching.posted) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 

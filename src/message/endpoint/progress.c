@@ -5,7 +5,15 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/direct.h"
+#include "message/twosided/transfer.h"
 
 #define POLL_BATCH 16
 
@@ -29,7 +37,7 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	if (!unexpected)
 		return -ENOMEM;
 	pn_copy(ep->device, unexpected->payload, payload, len);
-	pn_list_append(&ep->unexpected, &unexpected->link);
+	pn_list_append(&ep->matching.unexpected, &unexpected->link);
 	ep->stats.unexpected++;
 	return 0;
 }
@@ -134,8 +142,8 @@ static int on_connection(struct pn_connection *conn, uint32_t sequence,
 	if (!pn_connection_accepts(conn))
 		return 0;
 	if (pn_unlikely(sequence))
-		return on_sequenced(conn->owner, sequence, wire, payload, len);
-	return on_packet(conn->owner, wire, payload, len);
+		return on_sequenced(conn->peer, sequence, wire, payload, len);
+	return on_packet(conn->peer, wire, payload, len);
 }
 
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
@@ -148,11 +156,11 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 	struct pn_connection *conn =
 		connection_of_packet(ep, c, &wire, ret, payload, len);
 
-	if (conn && !conn->owner->down && !conn->wrong_session) {
+	if (conn && !conn->peer->down && !conn->wrong_session) {
 		if (!ret)
 			ret = on_connection(conn, c->imm, &wire, payload, len);
 		if (ret)
-			bad_packet(conn->owner, ret);
+			bad_packet(conn->peer, ret);
 	}
 	pn_device_return_buffer(device, c);
 }
@@ -178,10 +186,11 @@ static struct pinion_request *posted_receive_for(
 	const struct pn_wire *wire)
 {
 	struct pinion_request *first =
-		pn_container_of(ep->posted.next, struct pinion_request, link);
+		pn_container_of(ep->matching.posted.next, struct pinion_request,
+				link);
 
-	if (!conn || pn_list_empty(&ep->posted) || !conn->up ||
-	    !pn_match_accepts(first, conn->owner, wire) ||
+	if (!conn || pn_list_empty(&ep->matching.posted) || !conn->up ||
+	    !pn_match_accepts(first, conn->peer, wire) ||
 	    wire->len > first->len || first->has_handle || first->multi_recv)
 		return NULL;
 	return first;
@@ -192,7 +201,7 @@ static void complete_into_poll(struct pinion_endpoint *ep,
 			       struct pinion_peer *peer,
 			       const struct pn_wire *wire)
 {
-	ep->polled.out[ep->polled.n++] = (struct pinion_completion){
+	ep->poll.out[ep->poll.n++] = (struct pinion_completion){
 		.flags = wire->status & PN_WIRE_HAS_DATA
 				 ? PINION_COMPLETION_DATA
 				 : 0,
@@ -215,13 +224,13 @@ static bool receive_short(struct pn_receive_handler *receive_handler,
 {
 	struct pinion_endpoint *ep =
 		pn_container_of(receive_handler, struct pinion_endpoint,
-				receive_handler);
+				poll.receive_handler);
 	const struct pn_connection *conn = device_peer->user;
 	struct pinion_request *receive;
 	struct pn_wire wire;
 
-	if (len < sizeof(wire) || ep->polled.n == ep->polled.room ||
-	    !pn_list_empty(&ep->done))
+	if (len < sizeof(wire) || ep->poll.n == ep->poll.room ||
+	    !pn_list_empty(&ep->requests.done))
 		return false;
 	memcpy(&wire, data, sizeof(wire));
 	if (!is_whole(&wire, len))
@@ -234,7 +243,7 @@ static bool receive_short(struct pn_receive_handler *receive_handler,
 		pn_copy(ep->device, receive->buf,
 			(const uint8_t *)data + sizeof(wire), wire.len);
 	ep->stats.received++;
-	complete_into_poll(ep, receive, conn->owner, &wire);
+	complete_into_poll(ep, receive, conn->peer, &wire);
 	receive->ended = receive->rest_is_clean = true;
 	pn_request_free(receive);
 	return true;
@@ -245,7 +254,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 			       const struct pn_completion *c)
 {
 	if (c->kind != PN_COMPLETION_RECV || c->imm ||
-	    !receive_short(&ep->receive_handler, c->peer, c->data, c->len))
+	    !receive_short(&ep->poll.receive_handler, c->peer, c->data, c->len))
 		return false;
 	pn_device_return_buffer(c->peer->device, c);
 	return true;
@@ -254,8 +263,8 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 /* As long as nobody polls there is no room, and nothing is taken so. */
 void pn_progress_init(struct pinion_endpoint *ep)
 {
-	ep->receive_handler.take = receive_short;
-	ep->completes_into_poll =
+	ep->poll.receive_handler.take = receive_short;
+	ep->poll.enabled =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
 
@@ -318,7 +327,7 @@ static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 	case PN_COMPLETION_IMM:
 		conn = pn_connection_of(ep, c->peer);
 		if (conn && pn_connection_accepts(conn))
-			on_imm(conn->owner, c);
+			on_imm(conn->peer, c);
 		return;
 	}
 }
@@ -328,9 +337,9 @@ static bool progress_peers(struct pinion_endpoint *ep)
 	struct pn_list *pos, *next;
 	bool moved = false;
 
-	pn_list_for_each_safe (pos, next, &ep->busy) {
+	pn_list_for_each_safe (pos, next, &ep->pending_peers) {
 		struct pinion_peer *peer =
-			pn_container_of(pos, struct pinion_peer, busy);
+			pn_container_of(pos, struct pinion_peer, pending_link);
 
 		moved |= pn_peer_progress(peer);
 	}
@@ -367,7 +376,7 @@ static PN_ALWAYS_INLINE inline int progress(struct pinion_endpoint *ep)
 	n = poll_rail(ep, ep->device);
 	if (pn_unlikely(ep->nrails > 1))
 		n += poll_other_rails(ep);
-	if (pn_unlikely(!pn_list_empty(&ep->busy)))
+	if (pn_unlikely(!pn_list_empty(&ep->pending_peers)))
 		n += progress_peers(ep);
 	return n;
 }
@@ -386,13 +395,13 @@ static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 {
 	unsigned n;
 
-	if (pn_likely(ep->completes_into_poll)) {
-		ep->polled.out = out;
-		ep->polled.room = max;
+	if (pn_likely(ep->poll.enabled)) {
+		ep->poll.out = out;
+		ep->poll.room = max;
 	}
 	progress(ep);
-	n = ep->polled.n;
-	ep->polled.n = ep->polled.room = 0;
+	n = ep->poll.n;
+	ep->poll.n = ep->poll.room = 0;
 	return n;
 }
 
@@ -401,8 +410,8 @@ static PN_NOINLINE unsigned reap_done(struct pinion_endpoint *ep,
 				      struct pinion_completion *out, unsigned n,
 				      unsigned max)
 {
-	for (; n < max && !pn_list_empty(&ep->done); n++)
-		pn_request_reap(pn_container_of(ep->done.next,
+	for (; n < max && !pn_list_empty(&ep->requests.done); n++)
+		pn_request_reap(pn_container_of(ep->requests.done.next,
 						struct pinion_request, link),
 				&out[n]);
 	return n;
@@ -415,9 +424,9 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
-	if (pn_likely(pn_list_empty(&ep->done)))
+	if (pn_likely(pn_list_empty(&ep->requests.done)))
 		n = progress_and_collect(ep, out, max);
-	if (pn_unlikely(!pn_list_empty(&ep->done)))
+	if (pn_unlikely(!pn_list_empty(&ep->requests.done)))
 		n = reap_done(ep, out, n, max);
 	if (!n)
 		pn_reuse_idle(&ep->reuse, true);

@@ -5,23 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/transfer.h"
 
 #define INDEX_BITS 20
 #define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
 
 static int grow_table(struct pinion_endpoint *ep)
 {
-	uint32_t n = ep->ntable ? 2 * ep->ntable : 64;
+	uint32_t n = ep->requests.ntable ? 2 * ep->requests.ntable : 64;
 	struct pinion_request **table;
 
 	if (n > INDEX_MASK)
 		return -ENOMEM;
-	table = realloc(ep->table, n * sizeof(*table));
+	table = realloc(ep->requests.table, n * sizeof(*table));
 	if (!table)
 		return -ENOMEM;
-	ep->table = table;
-	ep->ntable = n;
+	ep->requests.table = table;
+	ep->requests.ntable = n;
 	return 0;
 }
 
@@ -29,28 +33,28 @@ static struct pinion_request *new_request(struct pinion_endpoint *ep)
 {
 	struct pinion_request *request;
 
-	if (ep->nrequests == ep->ntable && grow_table(ep))
+	if (ep->requests.nrequests == ep->requests.ntable && grow_table(ep))
 		return NULL;
 	request = calloc(1, sizeof(*request));
 	if (!request)
 		return NULL;
 	/* Index 0 with generation 0 would be 0, which means none. */
-	request->id = ep->nrequests | UINT32_C(1) << INDEX_BITS;
-	ep->table[ep->nrequests++] = request;
+	request->id = ep->requests.nrequests | UINT32_C(1) << INDEX_BITS;
+	ep->requests.table[ep->requests.nrequests++] = request;
 	return request;
 }
 
 /* What a short message does not touch. */
 static void init_rest(struct pinion_request *request)
 {
-	struct pn_wire_key *keys = request->keys;
-	struct pinion_pin *sources = request->sources;
+	struct pn_wire_key *keys = request->transfer.keys;
+	struct pinion_pin *sources = request->transfer.sources;
 
-	memset((char *)request + offsetof(struct pinion_request, keys), 0,
-	       sizeof(*request) - offsetof(struct pinion_request, keys));
-	request->keys = keys;
-	request->sources = sources;
-	pn_list_init(&request->fragments);
+	memset((char *)request + offsetof(struct pinion_request, call), 0,
+	       sizeof(*request) - offsetof(struct pinion_request, call));
+	request->transfer.keys = keys;
+	request->transfer.sources = sources;
+	pn_list_init(&request->transfer.fragments);
 	pn_onesided_init_request(request);
 }
 
@@ -58,9 +62,9 @@ static void init_request(struct pinion_request *request,
 			 struct pinion_endpoint *ep,
 			 const struct pinion_message *message)
 {
-	memset((char *)request + offsetof(struct pinion_request, other), 0,
-	       offsetof(struct pinion_request, keys) -
-		       offsetof(struct pinion_request, other));
+	memset((char *)request + offsetof(struct pinion_request, remote_id), 0,
+	       offsetof(struct pinion_request, call) -
+		       offsetof(struct pinion_request, remote_id));
 	request->ep = ep;
 	request->peer = message->peer;
 	request->buf = message->buf;
@@ -79,7 +83,7 @@ static void init_request(struct pinion_request *request,
 struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 					const struct pinion_message *message)
 {
-	struct pn_list *free_one = pn_list_pop(&ep->requests);
+	struct pn_list *free_one = pn_list_pop(&ep->requests.free);
 	struct pinion_request *request =
 		free_one
 			? pn_container_of(free_one, struct pinion_request, link)
@@ -99,9 +103,9 @@ struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id)
 	uint32_t index = id & INDEX_MASK;
 	struct pinion_request *request;
 
-	if (index >= ep->nrequests)
+	if (index >= ep->requests.nrequests)
 		return NULL;
-	request = ep->table[index];
+	request = ep->requests.table[index];
 	if (request->id != id || request->ended || request->peer != peer)
 		return NULL;
 	return request;
@@ -110,7 +114,8 @@ struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id)
 /* Index and count: no two fragments that could be confused have the same. */
 uint32_t pn_request_new_immediate(struct pinion_request *request)
 {
-	return request->announced++ << INDEX_BITS | (request->id & INDEX_MASK);
+	return request->nimmediates++ << INDEX_BITS |
+	       (request->id & INDEX_MASK);
 }
 
 struct pinion_request *pn_request_by_immediate(struct pinion_peer *peer,
@@ -119,8 +124,8 @@ struct pinion_request *pn_request_by_immediate(struct pinion_peer *peer,
 	struct pinion_endpoint *ep = peer->ep;
 	uint32_t index = number & INDEX_MASK;
 
-	return index < ep->nrequests
-		       ? pn_request_by_id(peer, ep->table[index]->id)
+	return index < ep->requests.nrequests
+		       ? pn_request_by_id(peer, ep->requests.table[index]->id)
 		       : NULL;
 }
 
@@ -140,23 +145,25 @@ int pn_request_store_keys(struct pinion_request *request,
 {
 	if (!wire->nkeys)
 		return 0;
-	if (!request->keys)
-		request->keys =
-			malloc(PN_WIRE_MAX_KEYS * sizeof(*request->keys));
-	if (!request->keys)
+	if (!request->transfer.keys)
+		request->transfer.keys = malloc(
+			PN_WIRE_MAX_KEYS * sizeof(*request->transfer.keys));
+	if (!request->transfer.keys)
 		return -ENOMEM;
-	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
-	request->nkeys = wire->nkeys;
-	request->key_rails = wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
+	memcpy(request->transfer.keys, payload,
+	       wire->nkeys * sizeof(*request->transfer.keys));
+	request->transfer.nkeys = wire->nkeys;
+	request->transfer.key_rails =
+		wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
 	return 0;
 }
 
 void pn_request_unpin(struct pinion_request *request)
 {
-	if (request->source_pinned)
-		pn_cache_unpin(request->ep->cache, &request->source);
-	request->source_pinned = false;
-	if (request->exposed)
+	if (request->transfer.source_pinned)
+		pn_cache_unpin(request->ep->cache, &request->transfer.source);
+	request->transfer.source_pinned = false;
+	if (request->transfer.exposed)
 		pn_transfer_unpin_source(request);
 }
 
@@ -167,9 +174,9 @@ static bool is_truncated(const struct pinion_request *request)
 
 static void tell(struct pinion_request *request)
 {
-	bool tells = request->tells;
+	bool tells = request->sends_fail;
 
-	request->tells = false;
+	request->sends_fail = false;
 	if (tells && request->kind)
 		pn_grant_send_fail(request);
 	else if (tells)
@@ -186,10 +193,10 @@ static void finish(struct pinion_request *request)
 	pn_list_remove(&request->peer_link);
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
-		pn_list_append(&ep->done, &request->link);
+		pn_list_append(&ep->requests.done, &request->link);
 	/* Its owner may sleep in the device, which has no more to say, or on
 	 * the descriptor. */
-	if (ep->sleeping)
+	if (ep->waiting.sleeping)
 		pn_device_wake(ep->device);
 	pn_endpoint_notify(ep);
 }
@@ -204,15 +211,15 @@ void pn_request_end(struct pinion_request *request, int status)
 		pn_onesided_abandon(request);
 	else if (status)
 		pn_transfer_abandon(request);
-	if (request->nfragments || request->npackets ||
+	if (request->transfer.nfragments || request->npackets ||
 	    request->onesided.nfragments ||
 	    (pn_unlikely(request->awaits_got) && !request->status))
 		return;
 	pn_request_unpin(request);
-	pn_rail_data_arrived(request, request->due);
+	pn_rail_data_arrived(request, request->transfer.data_due);
 	tell(request);
 	if (pn_unlikely(request->sends_got) && !request->status)
-		pn_transfer_send_got(request->peer, request->other);
+		pn_transfer_send_got(request->peer, request->remote_id);
 	/* Said last: its buffer is full only when nothing else went wrong. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
@@ -240,7 +247,7 @@ static uint32_t next_generation(uint32_t id)
 void pn_request_free(struct pinion_request *request)
 {
 	request->id = next_generation(request->id);
-	pn_list_insert(&request->ep->requests, &request->link);
+	pn_list_insert(&request->ep->requests.free, &request->link);
 }
 
 void pn_request_reap(struct pinion_request *request,
@@ -266,12 +273,12 @@ void pn_request_reap(struct pinion_request *request,
 
 void pn_requests_free(struct pinion_endpoint *ep)
 {
-	for (uint32_t i = 0; i < ep->nrequests; i++) {
-		struct pinion_request *request = ep->table[i];
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++) {
+		struct pinion_request *request = ep->requests.table[i];
 
-		free(request->keys);
-		free(request->sources);
+		free(request->transfer.keys);
+		free(request->transfer.sources);
 		free(request);
 	}
-	free(ep->table);
+	free(ep->requests.table);
 }

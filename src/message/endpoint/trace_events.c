@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What a trace says of messages: that they were posted, and how they go. */
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 
 static uint32_t number_of(struct pinion_peer *peer)
 {
 	if (!peer)
 		return PN_EVENT_NO_PEER; /* received from anybody */
-	if (!peer->number)
-		peer->number = ++peer->ep->ntraced_peers;
-	return peer->number;
+	if (!peer->trace_number)
+		peer->trace_number = ++peer->ep->ntraced_peers;
+	return peer->trace_number;
 }
 
 static void tell(struct pinion_request *request, struct pn_trace_event event)

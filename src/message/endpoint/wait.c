@@ -10,25 +10,27 @@
 
 #include "base/cancel.h"
 #include "base/thread.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
 
 /* --- taking turns in virtual time ----------------------------------------- */
 
 void pn_endpoint_lock_virtual(struct pinion_endpoint *ep)
 {
-	ep->queued++;
-	while (ep->inside)
-		pn_device_block(ep->device, &ep->left, atomic_load(&ep->left));
-	ep->queued--;
-	ep->inside = true;
+	ep->virtual_lock.nqueued++;
+	while (ep->virtual_lock.held)
+		pn_device_block(ep->device, &ep->virtual_lock.nfreed,
+				atomic_load(&ep->virtual_lock.nfreed));
+	ep->virtual_lock.nqueued--;
+	ep->virtual_lock.held = true;
 }
 
 void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 {
-	ep->inside = false;
-	atomic_fetch_add(&ep->left, 1);
-	if (ep->queued)
-		pn_device_unblock(ep->device, &ep->left);
+	ep->virtual_lock.held = false;
+	atomic_fetch_add(&ep->virtual_lock.nfreed, 1);
+	if (ep->virtual_lock.nqueued)
+		pn_device_unblock(ep->device, &ep->virtual_lock.nfreed);
 }
 
 /* --- asking and waiting --------------------------------------------------- */
@@ -75,11 +77,11 @@ static bool run_deferred_work(struct pinion_endpoint *ep)
  * next. */
 static void end_sleep(struct pinion_endpoint *ep)
 {
-	ep->sleeping = false;
+	ep->waiting.sleeping = false;
 	pn_endpoint_notify(ep);
-	atomic_fetch_add(&ep->progressed, 1);
+	atomic_fetch_add(&ep->waiting.progressed, 1);
 	if (ep->locking)
-		pn_device_unblock(ep->device, &ep->progressed);
+		pn_device_unblock(ep->device, &ep->waiting.progressed);
 }
 
 /* It was canceled: its request stays as it is. */
@@ -105,16 +107,16 @@ static void sleep_in_devices(struct pinion_endpoint *ep, uint64_t deadline_ns)
  * meanwhile. */
 static void sleep_until_event(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
-	uint32_t seen = atomic_load(&ep->progressed);
+	uint32_t seen = atomic_load(&ep->waiting.progressed);
 
-	if (ep->sleeping) {
+	if (ep->waiting.sleeping) {
 		pn_endpoint_unlock(ep);
-		pn_device_block_cancelable(ep->device, &ep->progressed, seen,
-					   deadline_ns);
+		pn_device_block_cancelable(ep->device, &ep->waiting.progressed,
+					   seen, deadline_ns);
 		pn_endpoint_lock(ep);
 		return;
 	}
-	ep->sleeping = true;
+	ep->waiting.sleeping = true;
 	pn_endpoint_unlock(ep);
 	sleep_in_devices(ep, deadline_ns);
 	pn_endpoint_lock(ep);
@@ -168,13 +170,14 @@ void pn_endpoint_notify(struct pinion_endpoint *ep)
 {
 	uint64_t one = 1;
 
-	if (pn_likely(!ep->armed))
+	if (pn_likely(!ep->waiting.armed))
 		return;
 	PN_NO_CANCEL();
-	ep->armed = NULL;
-	ep->others_armed = false;
+	ep->waiting.armed = NULL;
+	ep->waiting.others_armed = false;
 	/* Fails only when it is readable as it can be. */
-	if (ep->told >= 0 && write(ep->told, &one, sizeof(one)) < 0)
+	if (ep->waiting.notify_fd >= 0 &&
+	    write(ep->waiting.notify_fd, &one, sizeof(one)) < 0)
 		return;
 }
 
@@ -197,8 +200,8 @@ static int open_epoll(struct pinion_endpoint *ep)
 	for (unsigned r = 0; r < ep->nrails && !ret; r++)
 		ret = watch(epoll, pn_device_fd(ep->devices[r]));
 	if (!ret) {
-		ep->told = told;
-		ep->epoll = epoll;
+		ep->waiting.notify_fd = told;
+		ep->waiting.epoll = epoll;
 		return epoll;
 	}
 	if (epoll >= 0)
@@ -213,7 +216,7 @@ int pn_endpoint_fd(struct pinion_endpoint *ep)
 	int fd;
 
 	pn_endpoint_lock(ep);
-	fd = ep->epoll < 0 ? open_epoll(ep) : ep->epoll;
+	fd = ep->waiting.epoll < 0 ? open_epoll(ep) : ep->waiting.epoll;
 	pn_endpoint_unlock(ep);
 	return fd;
 }
@@ -226,9 +229,10 @@ static int arm_all(struct pinion_endpoint *ep)
 	int ret = 0;
 
 	/* What an earlier tell left. */
-	if (ep->told >= 0 && read(ep->told, &count, sizeof(count)) < 0)
+	if (ep->waiting.notify_fd >= 0 &&
+	    read(ep->waiting.notify_fd, &count, sizeof(count)) < 0)
 		count = 0;
-	if (ep->sleeping && ep->told >= 0)
+	if (ep->waiting.sleeping && ep->waiting.notify_fd >= 0)
 		return 0;
 	for (unsigned r = 0; r < ep->nrails && !ret; r++)
 		ret = pn_device_arm(ep->devices[r]);
@@ -245,12 +249,12 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
 	/* What moved may have ended a request that has a handle. */
-	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
+	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->requests.done)
 		      ? -EAGAIN
 		      : arm_all(ep);
 	if (!ret) {
-		ep->others_armed = ep->armed;
-		ep->armed = self;
+		ep->waiting.others_armed = ep->waiting.armed;
+		ep->waiting.armed = self;
 	} else {
 		/* The bell that others wait for may be taken away by now. */
 		pn_endpoint_notify(ep);

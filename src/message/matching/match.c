@@ -3,7 +3,8 @@
  * Plain lists: a receive that matches is nearly always near the front. */
 #include <stdlib.h>
 
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/matching/matching.h"
 
 static bool fits(uint64_t tag, uint64_t wanted, uint64_t ignore)
 {
@@ -21,7 +22,7 @@ struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->posted) {
+	pn_list_for_each (pos, &ep->matching.posted) {
 		struct pinion_request *receive =
 			pn_container_of(pos, struct pinion_request, link);
 
@@ -40,7 +41,7 @@ struct pinion_unexpected *pn_match_unexpected(
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->unexpected) {
+	pn_list_for_each (pos, &ep->matching.unexpected) {
 		struct pinion_unexpected *unexpected =
 			pn_container_of(pos, struct pinion_unexpected, link);
 
@@ -64,8 +65,8 @@ static struct pinion_unexpected *unexpected_storage(struct pinion_endpoint *ep,
 
 	if (pn_unlikely(len > capacity))
 		return NULL;
-	free_one = pn_list_pop(small ? &ep->small_unexpected
-				     : &ep->large_unexpected);
+	free_one = pn_list_pop(small ? &ep->matching.free_small
+				     : &ep->matching.free_large);
 	if (free_one)
 		return pn_container_of(free_one, struct pinion_unexpected,
 				       link);
@@ -97,7 +98,7 @@ void pn_unexpected_free(struct pinion_endpoint *ep,
 {
 	pn_list_remove(&unexpected->link);
 	pn_list_insert(unexpected->capacity == PN_UNEXPECTED_SMALL_BYTES
-			       ? &ep->small_unexpected
-			       : &ep->large_unexpected,
+			       ? &ep->matching.free_small
+			       : &ep->matching.free_large,
 		       &unexpected->link);
 }

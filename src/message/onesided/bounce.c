@@ -4,7 +4,7 @@
  * budget is small where RLIMIT_MEMLOCK is. */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/onesided/onesided_impl.h"
 
 #define CELLS_BYTES (PN_NBOUNCE_CELLS * PN_BOUNCE_CELL_BYTES)
 #define ALL_BYTES   (CELLS_BYTES + PN_NBOUNCE_BUFFERS * PN_BOUNCE_BUFFER_BYTES)
@@ -26,20 +26,20 @@ static void fill_pool(struct pn_bounce_pool *pool)
 
 static int get_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
-	int ret = pn_pages_map(ALL_BYTES, &ep->pages, &mr->addr);
+	int ret = pn_pages_map(ALL_BYTES, &ep->packets.pages, &mr->addr);
 
 	if (ret)
 		return ret;
 	ret = pn_cache_register_own(ep->cache, mr);
 	if (ret)
-		pn_pages_unmap(mr->addr, ALL_BYTES, &ep->pages);
+		pn_pages_unmap(mr->addr, ALL_BYTES, &ep->packets.pages);
 	return ret;
 }
 
 static void give_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
 	pn_cache_deregister(ep->cache, mr);
-	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+	pn_pages_unmap(mr->addr, mr->len, &ep->packets.pages);
 }
 
 int pn_bounce_pool_open(struct pinion_endpoint *ep)

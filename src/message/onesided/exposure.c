@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/wire.h"
+#include "message/onesided/onesided_impl.h"
 
 struct pinion_exposure {
 	struct pinion_endpoint *ep;

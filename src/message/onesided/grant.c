@@ -20,14 +20,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided_impl.h"
 
 static void grant_header(const struct pinion_request *request,
 			 struct pn_wire *wire, enum pn_wire_kind kind)
 {
 	*wire = (struct pn_wire){ .version = PN_WIRE_VERSION,
 				  .kind = (uint8_t)kind,
-				  .to = request->other,
+				  .to = request->remote_id,
 				  .from = request->id,
 				  .tag = request->tag };
 }
@@ -70,7 +75,7 @@ static void apply_grant(struct pinion_request *request,
 	struct pn_onesided *o = &request->onesided;
 	int ret = 0;
 
-	request->other = wire->from;
+	request->remote_id = wire->from;
 	o->number = (uint32_t)wire->offset;
 	o->granted = true;
 	if (wire->len < request->total)
@@ -78,11 +83,11 @@ static void apply_grant(struct pinion_request *request,
 	else
 		ret = pn_request_store_keys(request, wire, payload);
 	if (ret) {
-		request->tells = true;
+		request->sends_fail = true;
 		pn_request_end(request, ret);
 		return;
 	}
-	o->keys = request->keys;
+	o->keys = request->transfer.keys;
 	o->nkeys = wire->nkeys;
 	pn_onesided_granted(request);
 }
@@ -204,14 +209,15 @@ static int pin_granted(struct pinion_request *request, struct pn_wire *wire,
 {
 	struct pinion_endpoint *ep = request->ep;
 	int ret = pn_cache_pin(ep->cache, request->buf, request->len,
-			       PINION_ACCESS_REMOTE_WRITE, &request->source);
+			       PINION_ACCESS_REMOTE_WRITE,
+			       &request->transfer.source);
 
 	if (ret)
 		return pn_copy_check(ep->device, ret, request->buf,
 				     request->len, true);
-	request->source_pinned = true;
+	request->transfer.source_pinned = true;
 	/* Too many parts: as if there were no room. */
-	if (!pn_keys_export(&request->source, wire, keys))
+	if (!pn_keys_export(&request->transfer.source, wire, keys))
 		pn_request_unpin(request);
 	return 0;
 }
@@ -256,7 +262,7 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 		   const uint8_t *payload, size_t len)
 {
-	if (request->source_pinned || wire->offset > request->len ||
+	if (request->transfer.source_pinned || wire->offset > request->len ||
 	    len > request->len - wire->offset ||
 	    len > request->len - request->moved)
 		return -EPROTO;
@@ -269,7 +275,7 @@ static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 static int complete_grant(struct pinion_request *request, uint64_t len)
 {
 	if (len > request->len ||
-	    (!request->source_pinned && len != request->moved))
+	    (!request->transfer.source_pinned && len != request->moved))
 		return -EPROTO;
 	request->moved = len;
 	pn_request_end(request, 0);
@@ -288,7 +294,8 @@ void pn_onesided_written(struct pinion_request *request, uint32_t number,
 			 size_t len)
 {
 	if (request->kind == PN_REQUEST_GRANT && !request->status &&
-	    request->onesided.number == number && request->source_pinned)
+	    request->onesided.number == number &&
+	    request->transfer.source_pinned)
 		complete_grant(request, len);
 }
 

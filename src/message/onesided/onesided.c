@@ -4,7 +4,11 @@
 #include <errno.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided_impl.h"
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -45,8 +49,8 @@ int pn_onesided_init(struct pinion_endpoint *ep)
 /* Pieces of requests that never ended still hold pins. */
 static void abandon_all(struct pinion_endpoint *ep)
 {
-	for (uint32_t i = 0; i < ep->nrequests; i++) {
-		struct pinion_request *request = ep->table[i];
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++) {
+		struct pinion_request *request = ep->requests.table[i];
 		struct pn_list *link;
 
 		while ((link = pn_list_pop(&request->onesided.fragments))) {
@@ -195,7 +199,7 @@ static int check_reach(const struct pinion_peer *peer)
 {
 	const struct pn_connection *conn = &peer->conns[0];
 
-	if (conn->peer && !conn->number)
+	if (conn->device_peer && !conn->remote_rail)
 		return 0;
 	pn_error(
 		"one-sided operations go from first rail to first rail, and "

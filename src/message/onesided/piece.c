@@ -9,7 +9,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided_impl.h"
 
 /* --- life of a fragment ------------------------------------------------------
  */
@@ -28,7 +32,7 @@ static struct pn_onesided_fragment *fragment_alloc(
 		.operation = { PN_OPERATION_ONESIDED, request->ep },
 		.path = request->onesided.path,
 		.request = request,
-		.offset = request->next,
+		.offset = request->transfer.next,
 		.len = len
 	};
 	pn_list_init(&p->link);
@@ -179,7 +183,7 @@ static int post_one(struct pn_onesided_fragment *p)
 	if (sge.len > device->limits.max_op_bytes)
 		sge.len = device->limits.max_op_bytes;
 	set_flags(p, &op);
-	ret = pn_device_post(device, request->peer->conns[0].peer, &op);
+	ret = pn_device_post(device, request->peer->conns[0].device_peer, &op);
 	if (ret)
 		return ret;
 	request->ep->noperations++;
@@ -200,7 +204,7 @@ static int post_packet(struct pn_onesided_fragment *p)
 	size_t at = p->offset + p->posted, len = p->len - p->posted;
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_DATA,
-				.to = request->other,
+				.to = request->remote_id,
 				.from = request->id,
 				.offset = at };
 	int ret;
@@ -259,8 +263,8 @@ static void copy_out(struct pn_onesided_fragment *p)
 
 static void fail(struct pinion_request *request, int status)
 {
-	request->tells |= request->kind == PN_REQUEST_PUT_WHEN && status &&
-			  !request->status;
+	request->sends_fail |= request->kind == PN_REQUEST_PUT_WHEN && status &&
+			       !request->status;
 	pn_request_end(request, status);
 }
 
@@ -301,7 +305,8 @@ void pn_onesided_done(struct pn_onesided_fragment *p, int status)
 
 static void check_posted(struct pinion_request *request)
 {
-	if (request->next == request->total && !request->onesided.npending)
+	if (request->transfer.next == request->total &&
+	    !request->onesided.npending)
 		pn_onesided_posted(request);
 }
 
@@ -366,13 +371,14 @@ bool pn_onesided_post_stalled(struct pinion_peer *peer)
  * registrations cost more than one. */
 static size_t fragment_len(const struct pinion_request *request)
 {
-	size_t left = request->total - request->next, most = left;
+	size_t left = request->total - request->transfer.next, most = left;
 	size_t segment = request->ep->limits.segment_bytes;
 
 	if (request->onesided.path == PN_PATH_PINNED &&
 	    request->total > segment)
-		most = segment - (((uintptr_t)request->buf + request->next) &
-				  (segment - 1));
+		most = segment -
+		       (((uintptr_t)request->buf + request->transfer.next) &
+			(segment - 1));
 	else if (request->onesided.path == PN_PATH_BOUNCED)
 		most = PN_BOUNCE_BUFFER_BYTES;
 	return most < left ? most : left;
@@ -435,7 +441,7 @@ static int cut(struct pinion_request *request,
 		fragment_free(request->ep, p);
 		return ret;
 	}
-	request->next += p->len;
+	request->transfer.next += p->len;
 	request->onesided.nfragments++;
 	pn_list_append(&request->onesided.fragments, &p->link);
 	*out = p;
@@ -456,7 +462,8 @@ static int fill_pipeline(struct pinion_request *request, bool go)
 	int ret = 0;
 
 	/* One of nfragments is the caller. */
-	while (!ret && !request->status && request->next < request->total &&
+	while (!ret && !request->status &&
+	       request->transfer.next < request->total &&
 	       o->nfragments <= depth_of(request)) {
 		struct pn_onesided_fragment *p;
 
@@ -520,7 +527,7 @@ static void switch_to_packets(struct pinion_request *request)
 	struct pinion_endpoint *ep = request->ep;
 
 	pn_onesided_abandon(request);
-	request->next = 0;
+	request->transfer.next = 0;
 	request->onesided.path = PN_PATH_PACKETS;
 	ep->stats.copied_no_budget++;
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/pages.h"
-#include "message/message_impl.h"
+#include "message/connection/keys.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
 
 #define MAX_SEGMENTS 8
 
@@ -38,7 +40,7 @@ static int pool_open(struct pinion_endpoint *ep)
 	if (!d)
 		return -ENOMEM;
 	d->mr.len = PN_DIRECT_SLOTS * PN_DIRECT_HEADER_BYTES;
-	ret = pn_pages_map(d->mr.len, &ep->pages, &d->mr.addr);
+	ret = pn_pages_map(d->mr.len, &ep->packets.pages, &d->mr.addr);
 	if (ret)
 		goto free_slots;
 	ret = pn_cache_register(ep->cache, &d->mr);
@@ -46,15 +48,15 @@ static int pool_open(struct pinion_endpoint *ep)
 		goto unmap;
 	pool_init(ep, d);
 	/* Another task may have been faster, while this one registered. */
-	if (ep->direct_pool) {
+	if (ep->transfers.direct_pool) {
 		pn_cache_deregister(ep->cache, &d->mr);
 		goto unmap;
 	}
-	ep->direct_pool = d;
+	ep->transfers.direct_pool = d;
 	return 0;
 
 unmap:
-	pn_pages_unmap(d->mr.addr, d->mr.len, &ep->pages);
+	pn_pages_unmap(d->mr.addr, d->mr.len, &ep->packets.pages);
 free_slots:
 	free(d);
 	return ret;
@@ -64,26 +66,27 @@ static struct pn_direct_slot *slot_alloc(struct pinion_endpoint *ep)
 {
 	struct pn_list *link;
 
-	if (pn_unlikely(!ep->direct_pool) && pool_open(ep))
+	if (pn_unlikely(!ep->transfers.direct_pool) && pool_open(ep))
 		return NULL;
-	link = pn_list_pop(&ep->direct_pool->free);
+	link = pn_list_pop(&ep->transfers.direct_pool->free);
 	return link ? pn_container_of(link, struct pn_direct_slot, link) : NULL;
 }
 
 static void slot_free(struct pinion_endpoint *ep, struct pn_direct_slot *direct)
 {
 	direct->request = NULL;
-	pn_list_insert(&ep->direct_pool->free, &direct->link);
+	pn_list_insert(&ep->transfers.direct_pool->free, &direct->link);
 }
 
 size_t pn_direct_bytes(const struct pinion_endpoint *ep)
 {
-	return ep->direct_pool ? ep->direct_pool->mr.len : 0;
+	return ep->transfers.direct_pool ? ep->transfers.direct_pool->mr.len
+					 : 0;
 }
 
 void pn_direct_close(struct pinion_endpoint *ep)
 {
-	struct pn_direct_pool *d = ep->direct_pool;
+	struct pn_direct_pool *d = ep->transfers.direct_pool;
 	struct pn_mr *mr;
 
 	if (!d)
@@ -93,7 +96,7 @@ void pn_direct_close(struct pinion_endpoint *ep)
 			pn_cache_unpin(ep->cache, &d->storage[i].pin);
 	mr = &d->mr;
 	pn_cache_deregister(ep->cache, mr);
-	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+	pn_pages_unmap(mr->addr, mr->len, &ep->packets.pages);
 }
 
 /* --- sending -------------------------------------------------------------- */
@@ -112,7 +115,7 @@ static int gather(const struct pn_direct_slot *direct, struct pn_sge *sge,
 	size_t len;
 
 	sge[0] = (struct pn_sge){ direct->head, sizeof(struct pn_wire),
-				  request->ep->direct_pool->mr.lkey };
+				  request->ep->transfers.direct_pool->mr.lkey };
 	*n = 1;
 	for (size_t at = 0; at < request->len; at += len) {
 		struct pn_sge part = pn_pin_at(&direct->pin, at);
@@ -140,7 +143,7 @@ static int post(struct pn_direct_slot *direct, const struct pn_wire *wire)
 	if (ret)
 		return ret;
 	memcpy(direct->head, wire, sizeof(*wire));
-	ret = pn_device_post(ep->device, conn->peer, &op);
+	ret = pn_device_post(ep->device, conn->device_peer, &op);
 	if (!ret)
 		ep->noperations++;
 	return ret;

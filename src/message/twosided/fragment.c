@@ -11,7 +11,8 @@ struct pn_fragment *pn_fragment_add(struct pinion_request *request,
 				    enum pn_fragment_kind kind, size_t offset,
 				    size_t len)
 {
-	struct pn_list *link = pn_list_pop(&request->ep->fragments);
+	struct pn_list *link =
+		pn_list_pop(&request->ep->transfers.free_fragments);
 	struct pn_fragment *f =
 		link ? pn_container_of(link, struct pn_fragment, link)
 		     : malloc(sizeof(*f));
@@ -30,8 +31,8 @@ struct pn_fragment *pn_fragment_add(struct pinion_request *request,
 	f->status = 0;
 	f->pinned = f->expected = f->again = false;
 	pn_list_init(&f->stall_link);
-	pn_list_append(&request->fragments, &f->link);
-	request->nfragments++;
+	pn_list_append(&request->transfer.fragments, &f->link);
+	request->transfer.nfragments++;
 	return f;
 }
 
@@ -40,7 +41,7 @@ void pn_fragment_detach(struct pn_fragment *f)
 	pn_rail_expect_done(f, false);
 	pn_list_remove(&f->stall_link);
 	pn_list_remove(&f->link);
-	f->request->nfragments--;
+	f->request->transfer.nfragments--;
 }
 
 void pn_fragment_unpin(struct pn_fragment *f)
@@ -53,7 +54,7 @@ void pn_fragment_unpin(struct pn_fragment *f)
 void pn_fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f)
 {
 	pn_fragment_unpin(f);
-	pn_list_insert(&ep->fragments, &f->link);
+	pn_list_insert(&ep->transfers.free_fragments, &f->link);
 }
 
 void pn_fragment_drop(struct pn_fragment *f)
@@ -69,7 +70,7 @@ void pn_fragment_drop(struct pn_fragment *f)
 unsigned pn_fragment_access(const struct pinion_request *request,
 			    unsigned access)
 {
-	if (!request->shape.keep)
+	if (!request->transfer.shape.keep)
 		return access | PINION_PIN_BYPASS;
 	if (request->ep->protocol != PN_PROTOCOL_AUTO)
 		return access;
@@ -96,7 +97,7 @@ int pn_fragment_pin(struct pn_fragment *f, unsigned access)
 	bool whole = f->offset && f->offset + f->len == request->total;
 	int ret;
 
-	if (whole && request->shape.keep &&
+	if (whole && request->transfer.shape.keep &&
 	    f->offset <= request->ep->limits.match_bytes &&
 	    request->ep->protocol == PN_PROTOCOL_AUTO)
 		pin_whole(f, access);
@@ -115,7 +116,7 @@ static struct pn_sge local_sge(const struct pn_fragment *f)
 {
 	if (f->pinned)
 		return pn_pin_at(&f->pin, f->posted);
-	return pn_pin_at(&f->request->source, f->offset + f->posted);
+	return pn_pin_at(&f->request->transfer.source, f->offset + f->posted);
 }
 
 static struct pn_wire_key remote_key(const struct pn_fragment *f)
@@ -124,8 +125,8 @@ static struct pn_wire_key remote_key(const struct pn_fragment *f)
 
 	if (f->kind == PN_FRAGMENT_WRITE)
 		return pn_keys_at(f->keys, f->nkeys, f->posted);
-	return pn_keys_on_rail(request->keys, request->nkeys,
-			       request->key_rails,
+	return pn_keys_on_rail(request->transfer.keys, request->transfer.nkeys,
+			       request->transfer.key_rails,
 			       pn_connection_remote_rail(f->conn),
 			       f->offset + f->posted);
 }
@@ -163,7 +164,7 @@ static int post_rdma(struct pn_fragment *f, enum pn_op_kind kind)
 			op.flags = PN_OP_IMM;
 			op.imm = f->number;
 		}
-		ret = pn_device_post(device, f->conn->peer, &op);
+		ret = pn_device_post(device, f->conn->device_peer, &op);
 		if (ret)
 			return ret;
 		request->ep->noperations++;

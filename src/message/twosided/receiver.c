@@ -3,6 +3,7 @@
  * announces fragments of the target or reads them, and sees them land. */
 #include <errno.h>
 
+#include "message/protocol/select.h"
 #include "message/twosided/transfer_impl.h"
 
 /* --- fragments, up to the depth ------------------------------------------- */
@@ -19,7 +20,7 @@ static void receiver_moved(struct pinion_request *request, size_t len)
 		return;
 	}
 	pn_timing_record(request);
-	if (request->nkeys) {
+	if (request->transfer.nkeys) {
 		pn_packet_header(request, &wire, PN_WIRE_DONE);
 		wire.tag = pn_timing_take(request->peer);
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
@@ -59,18 +60,18 @@ static int begin_fragment(struct pinion_request *request)
 
 	if (ret)
 		return ret;
-	read = request->nkeys && pn_rail_can_read(request, conn);
+	read = request->transfer.nkeys && pn_rail_can_read(request, conn);
 	f = pn_fragment_add(request,
 			    read ? PN_FRAGMENT_READ : PN_FRAGMENT_TARGET,
-			    request->next, len);
+			    request->transfer.next, len);
 	if (!f)
 		return -ENOMEM;
 	f->conn = conn;
-	ret = request->shape.fragment
+	ret = request->transfer.shape.fragment
 		      ? pn_fragment_pin(f, read ? PINION_ACCESS_LOCAL_WRITE
 						: PINION_ACCESS_REMOTE_WRITE)
 		      : -ENOBUFS;
-	if (ret == -ENOBUFS && request->nfragments > 1) {
+	if (ret == -ENOBUFS && request->transfer.nfragments > 1) {
 		pn_fragment_drop(f);
 		return -EAGAIN;
 	}
@@ -84,7 +85,7 @@ static int begin_fragment(struct pinion_request *request)
 		request->ep->stats.copied_no_budget++;
 		f->kind = PN_FRAGMENT_TARGET;
 	}
-	request->next += f->len;
+	request->transfer.next += f->len;
 	if (f->kind == PN_FRAGMENT_TARGET)
 		return pn_receiver_announce(f);
 	pn_rail_expect(f);
@@ -94,7 +95,7 @@ static int begin_fragment(struct pinion_request *request)
 
 static void advance(struct pinion_request *request)
 {
-	while (request->next < request->total && !request->status) {
+	while (request->transfer.next < request->total && !request->status) {
 		int ret = begin_fragment(request);
 
 		if (ret == -EAGAIN)
@@ -112,20 +113,20 @@ static void advance(struct pinion_request *request)
 static void accept_long(struct pinion_request *request)
 {
 	struct pn_wire wire;
-	size_t offset = request->shape.offset;
+	size_t offset = request->transfer.shape.offset;
 	int ret = 0;
 
-	if (offset > request->total || !request->shape.fragment)
+	if (offset > request->total || !request->transfer.shape.fragment)
 		offset = request->total;
-	if (offset < request->moved || request->nkeys)
+	if (offset < request->moved || request->transfer.nkeys)
 		offset = request->moved;
-	request->next = offset;
-	request->due = offset - request->moved;
+	request->transfer.next = offset;
+	request->transfer.data_due = offset - request->moved;
 	pn_rail_expect_data(request);
 	pn_packet_header(request, &wire, PN_WIRE_ACK);
 	wire.offset = offset;
 	wire.len = request->total;
-	if (!request->nkeys) {
+	if (!request->transfer.nkeys) {
 		wire.tag = pn_timing_take(request->peer);
 		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 	}
@@ -150,9 +151,10 @@ static void receiver_shape(struct pinion_request *request,
 				 .unkept = !pn_cache_keeps(ep->cache) };
 	bool keep;
 
-	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
-	if (ep->protocol != PN_PROTOCOL_AUTO || !request->shape.fragment ||
-	    !request->total)
+	pn_protocol_at(id)->shape(&ep->limits, wire->len,
+				  &request->transfer.shape);
+	if (ep->protocol != PN_PROTOCOL_AUTO ||
+	    !request->transfer.shape.fragment || !request->total)
 		return;
 	target.cached = pn_peer_covers(request->peer, request->buf,
 				       request->total, PN_TARGET_ACCESS);
@@ -163,8 +165,9 @@ static void receiver_shape(struct pinion_request *request,
 		id = PN_PROTOCOL_CACHING_PIPELINE;
 	else if (id == PN_PROTOCOL_CACHING_PIPELINE && !keep)
 		id = PN_PROTOCOL_PIPELINE;
-	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
-	request->shape.keep = keep;
+	pn_protocol_at(id)->shape(&ep->limits, wire->len,
+				  &request->transfer.shape);
+	request->transfer.shape.keep = keep;
 }
 
 /* The bytes that came with the MATCH. */
@@ -187,7 +190,7 @@ void pn_transfer_receive(struct pinion_request *request,
 	request->tag = wire->tag;
 	request->data = wire->to;
 	request->has_data = wire->status & PN_WIRE_HAS_DATA;
-	request->other = wire->from;
+	request->remote_id = wire->from;
 	request->message_len = wire->len;
 	request->total = wire->len < request->len ? wire->len : request->len;
 	request->ep->stats.received++;
@@ -208,9 +211,9 @@ void pn_transfer_receive(struct pinion_request *request,
 		pn_request_end(request, peer->down);
 		return;
 	}
-	if (!request->late) {
-		request->began_ns = pn_device_now(request->ep->device);
-		pn_helper_need(&request->call, request->began_ns);
+	if (!request->was_unexpected) {
+		request->transfer.began_ns = pn_device_now(request->ep->device);
+		pn_helper_need(&request->call, request->transfer.began_ns);
 	}
 	receiver_shape(request, wire);
 	accept_long(request);
@@ -224,7 +227,7 @@ static struct pn_fragment *target_at(struct pinion_request *request,
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
@@ -243,7 +246,7 @@ static bool data_is_due(const struct pinion_request *request,
 		return len <= f->len - f->arrived &&
 		       len <= f->len - (offset - f->offset);
 	return offset <= request->total && len <= request->total - offset &&
-	       len <= request->due;
+	       len <= request->transfer.data_due;
 }
 
 int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
@@ -255,7 +258,7 @@ int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
 		return -EPROTO;
 	pn_copy(request->ep->device, request->buf + wire->offset, payload, len);
 	if (!f) {
-		request->due -= len;
+		request->transfer.data_due -= len;
 		pn_rail_data_arrived(request, len);
 	} else {
 		f->arrived += len;
@@ -275,7 +278,8 @@ void pn_receiver_arrived(struct pn_fragment *f)
 	struct pinion_endpoint *ep = request->ep;
 
 	pn_rail_expect_done(f, true);
-	if (request->nfragments == 1 && request->next == request->total) {
+	if (request->transfer.nfragments == 1 &&
+	    request->transfer.next == request->total) {
 		f->inflight++; /* in virtual time others may run */
 		pn_fragment_unpin(f);
 		f->inflight--;
@@ -304,7 +308,7 @@ void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
 
 	if (!request || request->status)
 		return;
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 

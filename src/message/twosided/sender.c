@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "message/protocol/select.h"
+#include "message/twosided/direct.h"
 #include "message/twosided/transfer_impl.h"
 
 /* What a receiver may have announced at a time: the deepest pipeline, and what
@@ -18,7 +20,7 @@ static int expose_on(struct pinion_request *request, unsigned rail,
 		     struct pn_wire *wire, struct pn_wire_key *keys)
 {
 	struct pn_cache *cache = request->ep->rails[rail].cache;
-	struct pinion_pin *pin = &request->sources[rail];
+	struct pinion_pin *pin = &request->transfer.sources[rail];
 	unsigned before = wire->nkeys;
 	int ret = pn_cache_pin(cache, request->buf, request->len,
 			       pn_fragment_access(request,
@@ -32,7 +34,7 @@ static int expose_on(struct pinion_request *request, unsigned rail,
 		pn_cache_unpin(cache, pin);
 		return 0;
 	}
-	request->exposed |= 1U << rail;
+	request->transfer.exposed |= 1U << rail;
 	for (unsigned i = before; i < wire->nkeys; i++)
 		wire->offset |= (uint64_t)pn_connection_local_rail(
 					&request->peer->conns[rail])
@@ -49,7 +51,7 @@ static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 			 struct pn_wire_key *keys)
 {
 	struct pinion_peer *peer = request->peer;
-	unsigned first = (unsigned)(peer->conn->rail - request->ep->rails);
+	unsigned first = peer->conn->rail->index;
 	bool known =
 		request->ep->nrails > 1 &&
 		pn_cache_covers(peer->conn->rail->cache, request->buf,
@@ -58,10 +60,11 @@ static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 						   PINION_ACCESS_REMOTE_READ));
 	int ret = 0;
 
-	if (!request->sources)
-		request->sources =
-			calloc(PN_RAILS_MAX, sizeof(*request->sources));
-	if (!request->sources)
+	if (!request->transfer.sources)
+		request->transfer.sources =
+			calloc(PN_RAILS_MAX,
+			       sizeof(*request->transfer.sources));
+	if (!request->transfer.sources)
 		return 0;
 	for (unsigned r = 0; r < request->ep->nrails && !ret; r++)
 		if (r == first || (known && peer->conns[r].up))
@@ -71,11 +74,11 @@ static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 
 void pn_transfer_unpin_source(struct pinion_request *request)
 {
-	for (unsigned r = 0; request->exposed >> r; r++)
-		if (request->exposed >> r & 1)
+	for (unsigned r = 0; request->transfer.exposed >> r; r++)
+		if (request->transfer.exposed >> r & 1)
 			pn_cache_unpin(request->ep->rails[r].cache,
-				       &request->sources[r]);
-	request->exposed = 0;
+				       &request->transfer.sources[r]);
+	request->transfer.exposed = 0;
 }
 
 /* early: registers the whole source while the receiver does its part. What
@@ -85,9 +88,10 @@ static void pin_early(struct pinion_request *request)
 {
 	/* In virtual time it may end meanwhile: it waits for us. */
 	request->npackets++;
-	request->source_pinned =
+	request->transfer.source_pinned =
 		!pn_cache_pin(request->ep->cache, request->buf, request->len,
-			      pn_fragment_access(request, 0), &request->source);
+			      pn_fragment_access(request, 0),
+			      &request->transfer.source);
 	request->npackets--;
 	if (request->status || request->moved == request->total)
 		pn_request_end(request, 0);
@@ -105,9 +109,10 @@ int pn_transfer_send(struct pinion_request *request,
 	bool whole;
 	int ret = 0;
 
-	row->shape(&request->ep->limits, request->len, &request->shape);
-	request->shape.keep = choice->keep;
-	len = request->shape.match;
+	row->shape(&request->ep->limits, request->len,
+		   &request->transfer.shape);
+	request->transfer.shape.keep = choice->keep;
+	len = request->transfer.shape.match;
 	pn_packet_header(request, &wire, PN_WIRE_MATCH);
 	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
@@ -116,7 +121,7 @@ int pn_transfer_send(struct pinion_request *request,
 		      (request->awaits_got ? PN_WIRE_TELL : 0);
 	wire.len = request->len;
 	request->total = request->message_len = request->len;
-	if (request->shape.read)
+	if (request->transfer.shape.read)
 		ret = expose_source(request, &wire, keys);
 	if (wire.nkeys) {
 		payload = keys;
@@ -133,7 +138,7 @@ int pn_transfer_send(struct pinion_request *request,
 				     wire.nkeys ? NULL : request);
 	if (ret || whole)
 		pn_request_end(request, ret);
-	else if (request->shape.early && request->ep->nrails == 1)
+	else if (request->transfer.shape.early && request->ep->nrails == 1)
 		pin_early(request);
 	return 0;
 }
@@ -155,10 +160,10 @@ int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
 	struct pn_fragment *f;
 
 	if (wire->len > request->len || wire->offset > wire->len ||
-	    request->other)
+	    request->remote_id)
 		return -EPROTO;
-	pn_transfer_use_report(request->peer, wire->tag);
-	request->other = wire->from;
+	pn_timing_received(request->peer, wire->tag);
+	request->remote_id = wire->from;
 	request->total = wire->len;
 	if (request->moved > wire->len)
 		request->moved = wire->len; /* a short receive took less */
@@ -181,7 +186,7 @@ static bool source_covers(const struct pn_fragment *f)
 {
 	struct pinion_request *request = f->request;
 
-	return request->source_pinned &&
+	return request->transfer.source_pinned &&
 	       f->conn->rail->cache == request->ep->cache;
 }
 
@@ -240,7 +245,7 @@ static void ready_again(struct pinion_request *request,
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
@@ -275,9 +280,9 @@ int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
 	}
 	if (!wire->len || wire->offset > request->total ||
 	    wire->len > request->total - wire->offset ||
-	    request->nfragments == MAX_FRAGMENTS)
+	    request->transfer.nfragments == MAX_FRAGMENTS)
 		return -EPROTO;
-	request->other = wire->from;
+	request->remote_id = wire->from;
 	f = pn_fragment_add(request, PN_FRAGMENT_DATA, wire->offset, wire->len);
 	if (!f) {
 		pn_transfer_fail(request, -ENOMEM);
@@ -313,9 +318,9 @@ int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 {
 	struct pn_list *pos, *next;
 
-	if (!request->exposed || !request->shape.read)
+	if (!request->transfer.exposed || !request->transfer.shape.read)
 		return -EPROTO;
-	pn_list_for_each_safe (pos, next, &request->fragments) {
+	pn_list_for_each_safe (pos, next, &request->transfer.fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
@@ -324,7 +329,7 @@ int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 		if (f->kind == PN_FRAGMENT_LOST)
 			pn_fragment_drop(f);
 	}
-	pn_transfer_use_report(request->peer, wire->tag);
+	pn_timing_received(request->peer, wire->tag);
 	request->moved = request->total;
 	pn_request_end(request, 0);
 	return 0;

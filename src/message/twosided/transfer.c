@@ -3,6 +3,7 @@
  * find their side, and a side that cannot go on gives up. */
 #include <errno.h>
 
+#include "message/matching/matching.h"
 #include "message/twosided/transfer_impl.h"
 
 /* --- giving up ------------------------------------------------------------ */
@@ -11,11 +12,11 @@ void pn_transfer_send_fail(struct pinion_request *request)
 {
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_FAIL,
-				.to = request->other,
+				.to = request->remote_id,
 				.from = request->id,
 				.status = request->status };
 
-	if (request->peer && request->other)
+	if (request->peer && request->remote_id)
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
@@ -24,7 +25,7 @@ void pn_transfer_send_fail(struct pinion_request *request)
  * for free. */
 void pn_transfer_fail(struct pinion_request *request, int status)
 {
-	request->tells |= !request->status;
+	request->sends_fail |= !request->status;
 	pn_request_end(request, status);
 }
 
@@ -39,7 +40,7 @@ void pn_transfer_abandon(struct pinion_request *request)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &request->fragments) {
+	pn_list_for_each_safe (pos, next, &request->transfer.fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
@@ -82,7 +83,7 @@ static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 				.to = wire->from };
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &peer->ep->unexpected) {
+	pn_list_for_each (pos, &peer->ep->matching.unexpected) {
 		struct pinion_unexpected *unexpected =
 			pn_container_of(pos, struct pinion_unexpected, link);
 

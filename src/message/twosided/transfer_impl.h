@@ -34,9 +34,7 @@
  *   fragment.c   what either has under conn: storage, pins, operations
  *   failover.c   fragments whose conn went down
  *   timing.c     what a message took, for its sender's next choice
- * These files alone include this header; others enter by message_impl.h
- * (pn_transfer_*). A fragment belongs to its request and dies in
- * pn_fragment_free(), the only place.
+ * These files alone include this header; others enter by transfer.h.
  *
  * Threads: under the endpoint's lock. In virtual time others run while
  * something is pinned or unpinned, and a request may end meanwhile.
@@ -44,18 +42,12 @@
 #ifndef PN_MESSAGE_TRANSFER_IMPL_H
 #define PN_MESSAGE_TRANSFER_IMPL_H
 
-#include "message/message_impl.h"
-
-/* A packet for the other side of a request, without what its kind adds. */
-static inline void pn_packet_header(const struct pinion_request *request,
-				    struct pn_wire *wire,
-				    enum pn_wire_kind kind)
-{
-	*wire = (struct pn_wire){ .version = PN_WIRE_VERSION,
-				  .kind = (uint8_t)kind,
-				  .to = request->other,
-				  .from = request->id };
-}
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/protocol/timing.h"
+#include "message/twosided/transfer.h"
 
 /* Whether a write tells the receiver of itself: no FIN then. */
 static inline bool pn_transfer_notifies(const struct pn_device *device)
@@ -89,20 +81,6 @@ int pn_fragment_pin(struct pn_fragment *f, unsigned access);
 void pn_fragment_start(struct pn_fragment *f);
 /* It stays behind, the queue is full: at its conn. */
 void pn_fragment_stall(struct pn_fragment *f);
-
-/* keys.c: as pn_keys_at(), of the keys for one rail of the other side; rails as
- * in a MATCH. */
-struct pn_wire_key pn_keys_on_rail(const struct pn_wire_key *keys,
-				   unsigned nkeys, uint64_t rails,
-				   unsigned rail, size_t n);
-
-/* timing.c */
-/* Receiver: all of a message is there. */
-void pn_timing_record(struct pinion_request *request);
-/* The newest report that this peer was not told yet, as a word for it, or 0. */
-uint64_t pn_timing_take(struct pinion_peer *peer);
-/* Sender: such a word came; 0 is none. */
-void pn_transfer_use_report(const struct pinion_peer *peer, uint64_t word);
 
 /* sender.c */
 int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire);

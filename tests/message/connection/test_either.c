@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "test.h"
 
 #define BYTES  ((size_t)300000)
@@ -74,8 +74,8 @@ static void two_hosts(struct rank *rank)
 		const struct pn_connection *conns = party.peers[r]->conns;
 		bool near = r / 2 == rank->rank / 2;
 
-		RANK_CHECK(rank, !!conns[0].peer == near);
-		RANK_CHECK(rank, !!conns[1].peer == !near);
+		RANK_CHECK(rank, !!conns[0].device_peer == near);
+		RANK_CHECK(rank, !!conns[1].device_peer == !near);
 	}
 	party_close(&party);
 }
@@ -100,7 +100,7 @@ static void one_way(struct rank *rank)
 	if (!exchange_often(&party, rank))
 		return;
 	for (unsigned r = 0; r < rank->nrails; r++)
-		nways += !!party.peers[!rank->rank]->conns[r].peer;
+		nways += !!party.peers[!rank->rank]->conns[r].device_peer;
 	RANK_CHECK(rank, nways == 1);
 	party_close(&party);
 }
@@ -186,12 +186,13 @@ static void lose_it(struct rank *rank)
 	if (rank->rank) {
 		RANK_CHECK(rank, !party_send(&party, 0, &c, 1, 1));
 		RANK_CHECK(rank, party_barrier(&party));
-		pn_device_detach(rank->rails[0], party.peers[0]->conns[0].peer);
+		pn_device_detach(rank->rails[0],
+				 party.peers[0]->conns[0].device_peer);
 	} else {
 		RANK_CHECK(rank, !party_recv(&party, 1, &c, 1, 1));
 		RANK_CHECK(rank, party_barrier(&party));
 		RANK_CHECK(rank, party_recv(&party, 1, &c, 1, 2) < 0);
-		RANK_CHECK(rank, !party.peers[1]->conns[1].peer);
+		RANK_CHECK(rank, !party.peers[1]->conns[1].device_peer);
 		RANK_CHECK(rank, party_send(&party, 1, &c, 1, 3) < 0);
 	}
 	if (party_barrier(&party))

@@ -16,7 +16,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
 
 #define MIB ((size_t)1 << 20)

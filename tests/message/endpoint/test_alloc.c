@@ -17,7 +17,7 @@
 
 #include "allocations.h"
 #include "base/clock.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "message/onesided/onesided.h"
 #include "test.h"
 

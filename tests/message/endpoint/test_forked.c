@@ -17,7 +17,7 @@
 
 #include "cache/cache_impl.h"
 #include "heap/heap_impl.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 
 #define LEN    (4 * PN_PAGE_BYTES)
 /* All that messages may ask for, too, so that none registers anew. */

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "device/sim/sim.h"
+#include "message/endpoint/endpoint.h"
 #include "message/ends.h"
-#include "message/message_impl.h"
 #include "message/party.h"
 
 #define LONG  ((size_t)600 << 10)

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "cache/cache_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "message/ends.h"
-#include "message/message_impl.h"
 
 /* --- what is refused ------------------------------------------------------ */
 
@@ -531,7 +531,8 @@ static void a_short_message_can_be_injected(void **state)
 	assert_ok(pinion_inject(self.ep, &m));
 	memset(out, 0, sizeof(out)); /* ours again */
 	/* Now it is known where the next one goes. */
-	assert_ptr_equal(m.peer->next_send, m.peer->conn->peer->next_send);
+	assert_ptr_equal(m.peer->next_send,
+			 m.peer->conn->device_peer->next_send);
 	assert_non_null(m.peer->next_send);
 	pinion_peer_prefetch(m.peer, m.len);
 	assert_ok(pinion_send(self.ep, &m, &request));

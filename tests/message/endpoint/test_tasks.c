@@ -5,7 +5,8 @@
 
 #include "base/clock.h"
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
 #include "test.h"
 

@@ -16,7 +16,7 @@
 
 #include <pinion/pinion.h>
 
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "message/party.h"
 
 #define NTHREADS  4

@@ -17,7 +17,8 @@
 
 #include "base/clock.h"
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "test.h"
 
 enum { WRITER, GRANTER };

@@ -10,8 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
 #include "message/ends.h"
-#include "message/message_impl.h"
 
 #define BYTES	   ((size_t)256 << 10)
 #define READ_WRITE (PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE)

@@ -23,7 +23,8 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "test.h"
 
 #define NRANKS	   3

@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
 
 #define KIB   ((size_t)1 << 10)

@@ -89,7 +89,7 @@ static struct pn_fragment *next_on(struct pinion_request *request,
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
 			pn_container_of(pos, struct pn_fragment, link);
 
@@ -103,7 +103,7 @@ static struct pn_fragment *next_on(struct pinion_request *request,
 
 void pn_failover_connection_down(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_list *pos, *next;
 
 	pn_list_for_each_safe (pos, next, &peer->requests) {
@@ -120,7 +120,7 @@ void pn_failover_remote_down(struct pn_connection *conn)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &conn->owner->requests) {
+	pn_list_for_each_safe (pos, next, &conn->peer->requests) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, peer_link);
 		struct pn_fragment *f;
