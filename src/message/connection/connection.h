@@ -44,8 +44,6 @@ struct pn_rail {
 	struct pn_device *device;
 	struct pn_cache *cache;
 	unsigned index; /* in ep->rails */
-	/* Registration of all packet buffers with this device (packet.c). */
-	struct pn_mr packet_mr;
 	/* Bytes that are on their way to this side (rail.c). */
 	double byte_ns;		  /* estimated */
 	size_t expected;	  /* bytes announced that have not arrived */

@@ -36,93 +36,65 @@ static bool needs_buffers(const struct pinion_endpoint *ep)
 	return false;
 }
 
-/* Those of the first n rails. */
-static void deregister_buffers(struct pinion_endpoint *ep, unsigned n)
+/* On every rail: a packet that one rail has lost goes over another. */
+static int open_buffers(struct pinion_endpoint *ep)
 {
-	while (n) {
-		struct pn_rail *rail = &ep->rails[--n];
+	struct pn_endpoint_packets *packets = &ep->packets;
+	size_t each = buffer_bytes(ep);
+	const struct pn_pool_memory_attr attr = { .len = NPACKET_BUFFERS * each,
+						  .nrails = ep->nrails };
+	int ret = pn_pool_fix(&packets->buffers, NPACKET_BUFFERS);
 
-		pn_cache_deregister(rail->cache, &rail->packet_mr);
-	}
-}
-
-/* On every rail: a packet that one has lost goes over another. */
-static int register_buffers(struct pinion_endpoint *ep, void *memory,
-			    size_t len)
-{
-	for (unsigned r = 0; r < ep->nrails; r++) {
-		struct pn_mr *mr = &ep->rails[r].packet_mr;
-		int ret;
-
-		*mr = (struct pn_mr){ .addr = memory, .len = len };
-		ret = pn_cache_register_own(ep->rails[r].cache, mr);
-		if (ret) {
-			deregister_buffers(ep, r);
-			return ret;
-		}
-	}
-	return 0;
-}
-
-int pn_packet_buffers_open(struct pinion_endpoint *ep,
-			   const struct pn_pages_policy *pages)
-{
-	size_t each = buffer_bytes(ep), len = NPACKET_BUFFERS * each;
-	void *memory;
-	int ret;
-
-	pn_list_init(&ep->packets.free_buffers);
-	ep->packets.pages = *pages;
-	if (!needs_buffers(ep))
-		return 0;
-	ep->packets.storage =
-		calloc(NPACKET_BUFFERS, sizeof(*ep->packets.storage));
-	if (!ep->packets.storage)
-		return -ENOMEM;
-	ret = pn_pages_map(len, pages, &memory);
+	if (!ret)
+		ret = pn_pool_memory_open(&packets->memory, ep, &attr);
 	if (ret)
-		goto free_storage;
-	ret = register_buffers(ep, memory, len);
-	if (ret)
-		goto unmap;
-	for (ep->packets.nbuffers = 0; ep->packets.nbuffers < NPACKET_BUFFERS;
-	     ep->packets.nbuffers++) {
-		struct pn_packet_buffer *b =
-			&ep->packets.storage[ep->packets.nbuffers];
+		return ret;
+	for (unsigned i = 0; i < NPACKET_BUFFERS; i++) {
+		struct pn_packet_buffer *b = pn_pool_at(&packets->buffers, i);
 
 		b->operation =
 			(struct pn_operation_context){ PN_OPERATION_PACKET,
 						       ep };
-		b->data = (uint8_t *)memory + ep->packets.nbuffers * each;
-		pn_list_append(&ep->packets.free_buffers, &b->link);
+		b->data = pn_pool_memory_addr(&packets->memory) + i * each;
 	}
 	return 0;
+}
 
-unmap:
-	pn_pages_unmap(memory, len, pages);
-free_storage:
-	free(ep->packets.storage);
-	ep->packets.storage = NULL;
+int pn_packets_open(struct pinion_endpoint *ep)
+{
+	struct pn_endpoint_packets *packets = &ep->packets;
+	int ret;
+
+	PN_POOL_INIT(&packets->buffers, struct pn_packet_buffer, link, 0);
+	PN_POOL_INIT(&packets->unregistered, struct pn_packet_buffer, link,
+		     packets->unregistered_bytes);
+	PN_POOL_INIT(&packets->queued, struct pn_queued_packet, link, 0);
+	ret = needs_buffers(ep) ? open_buffers(ep)
+				: pn_pool_fix(&packets->buffers, 0);
+	if (ret)
+		pn_packets_free(ep);
 	return ret;
 }
 
-void pn_packet_buffers_close(struct pinion_endpoint *ep)
+void pn_packets_close(struct pinion_endpoint *ep)
 {
-	const struct pn_mr *mr = &ep->rails[0].packet_mr;
+	pn_pool_memory_close(&ep->packets.memory);
+}
 
-	if (!ep->packets.nbuffers)
-		return;
-	deregister_buffers(ep, ep->nrails);
-	pn_pages_unmap(mr->addr, mr->len, &ep->packets.pages);
+void pn_packets_free(struct pinion_endpoint *ep)
+{
+	pn_pool_fini(&ep->packets.buffers);
+	pn_pool_fini(&ep->packets.unregistered);
+	pn_pool_fini(&ep->packets.queued);
 }
 
 void pn_packet_buffer_put(struct pinion_endpoint *ep,
 			  struct pn_packet_buffer *buffer)
 {
 	buffer->peer = NULL;
-	pn_list_insert(buffer->unregistered ? &ep->packets.free_unregistered
-					    : &ep->packets.free_buffers,
-		       &buffer->link);
+	pn_pool_put(buffer->unregistered ? &ep->packets.unregistered
+					 : &ep->packets.buffers,
+		    buffer);
 }
 
 /* Keys are no payload: they are there also where none is moved. */
@@ -145,18 +117,16 @@ static int post_buffered(const struct pn_connection *conn,
 {
 	struct pinion_endpoint *ep = conn->peer->ep;
 	const struct pn_rail *rail = conn->rail;
-	struct pn_list *link = pn_list_pop(&ep->packets.free_buffers);
-	struct pn_packet_buffer *buffer;
+	struct pn_packet_buffer *buffer = pn_pool_get(&ep->packets.buffers);
 	struct pn_sge sge;
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
 	int ret;
 
-	if (!link)
+	if (!buffer)
 		return -EAGAIN;
-	buffer = pn_container_of(link, struct pn_packet_buffer, link);
 	pn_packet_fill(buffer, wire, payload, len, ep->device);
 	sge = (struct pn_sge){ buffer->data, sizeof(*wire) + len,
-			       rail->packet_mr.lkey };
+			       ep->packets.memory.mrs[rail->index].lkey };
 	op.user = buffer;
 	ret = pn_device_post(rail->device, conn->device_peer, &op);
 	if (ret)
@@ -189,14 +159,6 @@ int pn_packet_try_send(struct pinion_peer *peer, const struct pn_wire *wire,
 	return pn_packet_post(conn, wire, payload, len);
 }
 
-static struct pn_queued_packet *packet_alloc(struct pinion_endpoint *ep)
-{
-	struct pn_list *link = pn_list_pop(&ep->packets.free_queued);
-
-	return link ? pn_container_of(link, struct pn_queued_packet, link)
-		    : malloc(sizeof(struct pn_queued_packet));
-}
-
 void pn_peer_add_pending(struct pinion_peer *peer)
 {
 	if (pn_list_empty(&peer->pending_link))
@@ -207,7 +169,8 @@ static int enqueue(struct pinion_peer *peer, const struct pn_wire *wire,
 		   const void *payload, size_t len,
 		   struct pinion_request *request)
 {
-	struct pn_queued_packet *packet = packet_alloc(peer->ep);
+	struct pn_queued_packet *packet =
+		pn_pool_get(&peer->ep->packets.queued);
 
 	if (!packet)
 		return -ENOMEM;
@@ -257,7 +220,7 @@ bool pn_packet_withdraw(struct pinion_request *request)
 		if (p->request)
 			request->npackets--;
 		pn_list_remove(pos);
-		pn_list_insert(&request->ep->packets.free_queued, pos);
+		pn_pool_put(&request->ep->packets.queued, p);
 		return true;
 	}
 	return false;
@@ -280,7 +243,7 @@ static bool progress_packets(struct pinion_peer *peer)
 			break;
 		moved = true;
 		pn_list_remove(&p->link);
-		pn_list_insert(&ep->packets.free_queued, &p->link);
+		pn_pool_put(&ep->packets.queued, p);
 		if (!request)
 			continue;
 		request->npackets--;

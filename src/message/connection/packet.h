@@ -22,18 +22,17 @@
 #define PN_MESSAGE_PACKET_H
 
 #include "base/list.h"
-#include "base/pages.h"
 #include "message/connection/connection.h"
 #include "message/connection/wire.h"
 #include "message/endpoint/operation.h"
+#include "message/endpoint/pool.h"
 
 struct pinion_request;
 struct pinion_unexpected;
 
 struct pn_packet_buffer {
 	struct pn_operation_context operation;
-	struct pn_list link; /* in free_buffers or free_unregistered; in
-			      * peer->unconfirmed */
+	struct pn_list link; /* in its pool, or in peer->unconfirmed */
 	uint8_t *data;
 	struct pinion_peer *peer; /* whose unconfirmed list it is in; or NULL */
 	size_t len;
@@ -56,20 +55,20 @@ struct pn_queued_packet {
 
 /* What an endpoint has for packets. */
 struct pn_endpoint_packets {
-	struct pn_pages_policy pages; /* of the packet buffers' memory */
-	struct pn_packet_buffer *storage;
-	unsigned nbuffers;
-	struct pn_list free_buffers;
-	struct pn_list free_unregistered;
-	size_t unregistered_bytes;  /* capacity of an unregistered buffer */
-	struct pn_list free_queued; /* struct pn_queued_packet */
+	struct pn_pool buffers;	      /* fixed; registered in `memory` */
+	struct pn_pool_memory memory; /* on every rail */
+	struct pn_pool unregistered;  /* for retransmission of short packets */
+	size_t unregistered_bytes;    /* capacity of these */
+	struct pn_pool queued;	      /* struct pn_queued_packet */
 };
 
-/* Maps and registers the packet buffers, if a device needs them. */
-int pn_packet_buffers_open(struct pinion_endpoint *ep,
-			   const struct pn_pages_policy *pages);
-/* Deregisters and unmaps. The structs stay until the endpoint is freed. */
-void pn_packet_buffers_close(struct pinion_endpoint *ep);
+/* Makes the pools, and registers memory for packet buffers if a device needs
+ * them. */
+int pn_packets_open(struct pinion_endpoint *ep);
+/* Deregisters. Operations may still point to packet buffers. */
+void pn_packets_close(struct pinion_endpoint *ep);
+/* Frees the pools when the endpoint is freed. */
+void pn_packets_free(struct pinion_endpoint *ep);
 void pn_packet_buffer_put(struct pinion_endpoint *ep,
 			  struct pn_packet_buffer *buffer);
 

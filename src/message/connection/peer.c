@@ -645,7 +645,7 @@ static void drop_packets(struct pinion_peer *peer)
 
 		if (p->request)
 			p->request->npackets--;
-		pn_list_insert(&peer->ep->packets.free_queued, link);
+		pn_pool_put(&peer->ep->packets.queued, p);
 	}
 	pn_list_remove(&peer->pending_link);
 }

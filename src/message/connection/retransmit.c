@@ -31,41 +31,31 @@ static uint32_t after(uint32_t sequence)
 
 /* --- sending -------------------------------------------------------------- */
 
-static struct pn_packet_buffer *unregistered_alloc(struct pinion_endpoint *ep)
-{
-	struct pn_list *link = pn_list_pop(&ep->packets.free_unregistered);
-	struct pn_packet_buffer *small;
-
-	if (link)
-		return pn_container_of(link, struct pn_packet_buffer, link);
-	small = malloc(sizeof(*small) + ep->packets.unregistered_bytes);
-	if (!small)
-		return NULL;
-	*small = (struct pn_packet_buffer){ .operation = { PN_OPERATION_PACKET,
-							   ep },
-					    .data = (uint8_t *)(small + 1),
-					    .unregistered = true };
-	return small;
-}
-
+/* A short packet is sent inline: its copy need not be registered. */
 static struct pn_packet_buffer *buffer_alloc(struct pinion_endpoint *ep,
 					     size_t len)
 {
-	struct pn_list *link;
+	struct pn_packet_buffer *buffer;
 
-	if (len <= ep->packets.unregistered_bytes)
-		return unregistered_alloc(ep);
-	link = pn_list_pop(&ep->packets.free_buffers);
-	return link ? pn_container_of(link, struct pn_packet_buffer, link)
-		    : NULL;
+	if (len > ep->packets.unregistered_bytes)
+		return pn_pool_get(&ep->packets.buffers);
+	buffer = pn_pool_get(&ep->packets.unregistered);
+	if (buffer)
+		*buffer = (struct pn_packet_buffer){
+			.operation = { PN_OPERATION_PACKET, ep },
+			.data = (uint8_t *)(buffer + 1),
+			.unregistered = true
+		};
+	return buffer;
 }
 
 /* A conn that is going down refuses; it will be replaced soon. */
 static int post_buffer(struct pn_packet_buffer *buffer)
 {
 	const struct pn_connection *conn = buffer->peer->conn;
+	const struct pn_endpoint_packets *packets = &conn->peer->ep->packets;
 	struct pn_sge sge = { buffer->data, buffer->len,
-			      conn->rail->packet_mr.lkey };
+			      packets->memory.mrs[conn->rail->index].lkey };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = buffer->unregistered ? PN_OP_INLINE : 0,
 			    .sge = &sge,

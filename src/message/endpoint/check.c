@@ -568,18 +568,18 @@ static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 static void check_packet_buffers(const struct pinion_endpoint *ep,
 				 unsigned kept, struct sums *sums)
 {
-	unsigned apart = length(&ep->packets.free_buffers) + kept;
+	unsigned apart = length(&ep->packets.buffers.free) + kept;
 	const struct pn_list *pos;
 
-	pn_assert(apart <= ep->packets.nbuffers);
-	sums->operations += ep->packets.nbuffers - apart;
-	pn_list_for_each (pos, &ep->packets.free_buffers) {
+	pn_assert(apart <= ep->packets.buffers.nfixed);
+	sums->operations += ep->packets.buffers.nfixed - apart;
+	pn_list_for_each (pos, &ep->packets.buffers.free) {
 		const struct pn_packet_buffer *b =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
 		pn_assert(!b->unregistered && !b->peer && !b->posted);
 	}
-	pn_list_for_each (pos, &ep->packets.free_unregistered)
+	pn_list_for_each (pos, &ep->packets.unregistered.free)
 		pn_assert(pn_container_of(pos, struct pn_packet_buffer, link)
 				  ->unregistered);
 }

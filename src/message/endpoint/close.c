@@ -103,7 +103,7 @@ static bool flush_queued(struct pn_connection *conn)
 						  p->len) == -EAGAIN)
 			return false;
 		pn_list_remove(&p->link);
-		pn_list_insert(&peer->ep->packets.free_queued, &p->link);
+		pn_pool_put(&peer->ep->packets.queued, p);
 	}
 	return true;
 }
@@ -277,16 +277,12 @@ static void free_all(struct pinion_endpoint *ep)
 		  offsetof(struct pinion_unexpected, link));
 	free_list(&ep->matching.free_large,
 		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->packets.free_queued,
-		  offsetof(struct pn_queued_packet, link));
 	free_list(&ep->transfers.free_fragments,
 		  offsetof(struct pn_fragment, link));
-	free_list(&ep->packets.free_unregistered,
-		  offsetof(struct pn_packet_buffer, link));
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
 	pn_onesided_free_fragments(ep);
 	pn_requests_free(ep);
-	free(ep->packets.storage);
+	pn_packets_free(ep);
 	free(ep->transfers.direct_pool);
 	pn_stats_free(ep);
 }
@@ -323,7 +319,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	}
 	pn_direct_close(ep);
 	pn_reuse_fini(&ep->reuse);
-	pn_packet_buffers_close(ep);
+	pn_packets_close(ep);
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_protocol_selector_close(ep->selectors[r]);
 	pn_mutex_fini(&ep->lock);

@@ -10,8 +10,7 @@
 
 static void init_lists(struct pinion_endpoint *ep)
 {
-	struct pn_list *lists[] = { &ep->packets.free_unregistered,
-				    &ep->peers,
+	struct pn_list *lists[] = { &ep->peers,
 				    &ep->pending_peers,
 				    &ep->matching.posted,
 				    &ep->matching.unexpected,
@@ -19,7 +18,7 @@ static void init_lists(struct pinion_endpoint *ep)
 				    &ep->matching.free_small,
 				    &ep->matching.free_large,
 				    &ep->matching.probed,
-				    &ep->packets.free_queued,
+
 				    &ep->transfers.free_fragments,
 				    &ep->requests.free };
 
@@ -136,6 +135,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->helper = attr->helper;
 	ep->owns_devices = attr->owns_devices;
 	ep->limits = attr->limits;
+	ep->pages = attr->pages;
 	pn_rails_init(ep);
 	set_limits(ep);
 	init_reuse(ep, attr->reuse);
@@ -149,7 +149,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		goto free_ep;
 	ret = open_choosers(ep);
 	if (!ret)
-		ret = pn_packet_buffers_open(ep, &attr->pages);
+		ret = pn_packets_open(ep);
 	if (ret)
 		goto close_choosers;
 	pn_mutex_init(&ep->lock);

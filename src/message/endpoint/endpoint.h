@@ -74,6 +74,7 @@ struct pinion_endpoint {
 	struct pn_cache *cache;	  /* the first rail's */
 	struct pn_helper *helper; /* is told of every request; or NULL */
 	struct pn_budget *budget;
+	struct pn_pages_policy pages; /* behind the endpoint's own memory */
 	struct pn_protocol_limits limits;
 	/* Shorter messages are eager, go inline and are of no interest to
 	 * `reuse`. */

@@ -26,20 +26,20 @@ static void fill_pool(struct pn_bounce_pool *pool)
 
 static int get_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
-	int ret = pn_pages_map(ALL_BYTES, &ep->packets.pages, &mr->addr);
+	int ret = pn_pages_map(ALL_BYTES, &ep->pages, &mr->addr);
 
 	if (ret)
 		return ret;
 	ret = pn_cache_register_own(ep->cache, mr);
 	if (ret)
-		pn_pages_unmap(mr->addr, ALL_BYTES, &ep->packets.pages);
+		pn_pages_unmap(mr->addr, ALL_BYTES, &ep->pages);
 	return ret;
 }
 
 static void give_memory(struct pinion_endpoint *ep, struct pn_mr *mr)
 {
 	pn_cache_deregister(ep->cache, mr);
-	pn_pages_unmap(mr->addr, mr->len, &ep->packets.pages);
+	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
 }
 
 int pn_bounce_pool_open(struct pinion_endpoint *ep)

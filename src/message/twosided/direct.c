@@ -40,7 +40,7 @@ static int pool_open(struct pinion_endpoint *ep)
 	if (!d)
 		return -ENOMEM;
 	d->mr.len = PN_DIRECT_SLOTS * PN_DIRECT_HEADER_BYTES;
-	ret = pn_pages_map(d->mr.len, &ep->packets.pages, &d->mr.addr);
+	ret = pn_pages_map(d->mr.len, &ep->pages, &d->mr.addr);
 	if (ret)
 		goto free_slots;
 	ret = pn_cache_register(ep->cache, &d->mr);
@@ -56,7 +56,7 @@ static int pool_open(struct pinion_endpoint *ep)
 	return 0;
 
 unmap:
-	pn_pages_unmap(d->mr.addr, d->mr.len, &ep->packets.pages);
+	pn_pages_unmap(d->mr.addr, d->mr.len, &ep->pages);
 free_slots:
 	free(d);
 	return ret;
@@ -96,7 +96,7 @@ void pn_direct_close(struct pinion_endpoint *ep)
 			pn_cache_unpin(ep->cache, &d->storage[i].pin);
 	mr = &d->mr;
 	pn_cache_deregister(ep->cache, mr);
-	pn_pages_unmap(mr->addr, mr->len, &ep->packets.pages);
+	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
 }
 
 /* --- sending -------------------------------------------------------------- */
