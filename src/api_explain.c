@@ -42,7 +42,7 @@ static int weigh(const struct pinion_endpoint *ep,
 	const struct pn_choice_input question = {
 		.len = attr->len,
 		.forecast.further = (double)attr->reuse - 1,
-		.roomy = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
+		.has_room = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
 	};
 
 	*reason = PN_BECAUSE_SHORT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Endpoints that are closed, and others opened in their place: what was under
- * conn is over at both ends, and nothing of one life reaches the next.
+ * connection is over at both ends, and nothing of one life reaches the next.
  */
 #include "test.h"
 
@@ -321,7 +321,7 @@ static void close_unsettled(struct party *party)
 	RANK_CHECK(party->rank, !atomic_load(&party->budget.bytes));
 }
 
-/* Every message leaves three seconds late: what an endpoint has under conn to
+/* Every message leaves three seconds late: what an endpoint has under connection to
  * itself cannot end while it closes, and comes up in its successor. */
 static void leave_behind(struct rank *rank)
 {
