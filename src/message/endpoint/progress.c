@@ -115,23 +115,17 @@ static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
 	return ret;
 }
 
-/* If the first packet of an unknown peer does not parse, only the device's
- * address is known. */
 static struct pn_connection *connection_of_packet(struct pinion_endpoint *ep,
-						  const struct pn_completion *c,
+						  struct pn_peer *device_peer,
 						  const struct pn_wire *wire,
-						  int parsed,
 						  const uint8_t *payload,
 						  size_t len)
 {
-	static const struct pn_wire nothing;
-	struct pn_connection *conn = pn_connection_of(ep, c->peer);
+	struct pn_connection *conn = pn_connection_of(ep, device_peer);
 
-	return pn_likely(conn)
-		       ? conn
-		       : pn_connection_identify(ep, c->peer,
-						parsed ? &nothing : wire,
-						payload, len);
+	return pn_likely(conn) ? conn
+			       : pn_connection_identify(ep, device_peer, wire,
+							payload, len);
 }
 
 static int on_connection(struct pn_connection *conn, uint32_t sequence,
@@ -149,13 +143,17 @@ static int on_connection(struct pn_connection *conn, uint32_t sequence,
 
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
+	static const struct pn_wire nothing;
 	struct pn_device *device = c->peer->device;
 	const uint8_t *payload = NULL;
 	struct pn_wire wire;
 	size_t len = 0;
 	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
+	/* If the first packet of an unknown peer does not parse, only the
+	 * device's address is known. */
 	struct pn_connection *conn =
-		connection_of_packet(ep, c, &wire, ret, payload, len);
+		connection_of_packet(ep, c->peer, ret ? &nothing : &wire,
+				     payload, len);
 
 	if (conn && !conn->peer->down && !conn->wrong_session) {
 		if (!ret)
