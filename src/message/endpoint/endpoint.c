@@ -145,6 +145,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
 	pn_progress_init(ep);
+	pn_direct_init(ep);
 	ret = pn_onesided_init(ep);
 	if (ret)
 		goto free_ep;

@@ -33,8 +33,7 @@ int pn_onesided_init(struct pinion_endpoint *ep)
 	struct pn_endpoint_onesided *o = &ep->onesided;
 	int ret;
 
-	pn_list_init(&o->bounce_pool.free);
-	pn_list_init(&o->bounce_pool.free_cells);
+	pn_bounce_pool_init(&o->bounce_pool);
 	pn_list_init(&o->fragments);
 	pn_list_init(&o->exposures);
 	pn_list_init(&o->remotes);

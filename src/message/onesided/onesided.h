@@ -43,6 +43,7 @@
 #include "device/device.h"
 #include "message/connection/wire.h"
 #include "message/endpoint/operation.h"
+#include "message/endpoint/pool.h"
 #include "message/matching/tags.h"
 #include "message/onesided/path.h"
 
@@ -68,9 +69,9 @@ struct pn_bounce_buffer {
 #define PN_NBOUNCE_CELLS       64
 
 struct pn_bounce_pool {
-	struct pn_mr mr; /* addr NULL: not opened */
-	struct pn_list free, free_cells;
-	struct pn_bounce_buffer storage[PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS];
+	struct pn_pool_memory
+		memory; /* of the first rail; opened when needed */
+	struct pn_pool buffers, cells; /* struct pn_bounce_buffer */
 };
 
 /* A part of a request's bytes on its conn. */

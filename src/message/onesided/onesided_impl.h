@@ -6,6 +6,7 @@
 #include "message/endpoint/endpoint.h"
 #include "message/onesided/onesided.h"
 
+void pn_bounce_pool_init(struct pn_bounce_pool *pool);
 /* bounce.c: opens the pool when it is not, with the lock, which is given up
  * meanwhile; -ENOBUFS, -ENOMEM. */
 int pn_bounce_pool_open(struct pinion_endpoint *ep);

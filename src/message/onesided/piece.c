@@ -129,7 +129,7 @@ static struct pn_sge local_at(const struct pn_onesided_fragment *p, size_t n)
 	case PN_PATH_BOUNCED:
 		return (struct pn_sge){
 			p->bounce_buffer->data + n, p->len - n,
-			request->ep->onesided.bounce_pool.mr.lkey
+			request->ep->onesided.bounce_pool.memory.mrs[0].lkey
 		};
 	default:
 		return (struct pn_sge){ request->buf + p->offset + n,
