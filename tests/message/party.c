@@ -122,7 +122,7 @@ bool party_barrier(struct party *party)
 	return rank_barrier(party->rank);
 }
 
-/* The cache's worker may be at the last ones still. */
+/* The cache's worker may still be deregistering the last ones. */
 static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
@@ -142,7 +142,7 @@ static bool settles(struct party *party)
 	return true;
 }
 
-/* All count upwards, and nobody lives long enough for so much. */
+/* Counters only grow, and no test lasts long enough for such values. */
 static bool counts_are_sane(const struct party *party)
 {
 	struct pn_endpoint_stats s;

@@ -64,8 +64,8 @@ static void bad_packet(struct pinion_peer *peer, int why)
 			 "than %d: use one version of pinion everywhere",
 			 PN_WIRE_VERSION);
 	else
-		pn_error("a peer sent what makes no sense (%s); its messages "
-			 "are given up",
+		pn_error("a peer sent an invalid packet (%s): its requests "
+			 "fail, and its connections end",
 			 strerror(-why));
 	pn_peer_fail(peer, why);
 }

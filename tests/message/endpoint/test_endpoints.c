@@ -78,7 +78,7 @@ static struct pinion_peer *peer_at(struct pinion_endpoint *ep,
 	return peer;
 }
 
-/* Until it has ended, while the others go on, too. */
+/* Waits for the end of a request while the other endpoints make progress. */
 static int finish_in(struct group *g, unsigned i,
 		     struct pinion_request *request)
 {
@@ -140,8 +140,8 @@ static bool is_all(const unsigned char *buf, unsigned char value, size_t len)
 	return buf[0] == value && !memcmp(buf, buf + 1, len - 1);
 }
 
-/* To and from one of the others; the process, number NENDS, sends the same
- * back. */
+/* Exchanges a message with another endpoint; number NENDS is the other process,
+ * which sends back what it receives. */
 static bool exchange(struct speaker *s, unsigned other, unsigned round,
 		     unsigned char *buf)
 {
@@ -174,8 +174,8 @@ static bool exchange(struct speaker *s, unsigned other, unsigned round,
 
 #define ROUNDS 24
 
-/* The same order of pairs at both ends: nobody waits for somebody who waits for
- * a third. */
+/* All threads go through the pairs in the same order, so that none waits in a
+ * circle. */
 static void *speak(void *arg)
 {
 	struct speaker *s = arg;
@@ -243,7 +243,7 @@ static void await(const _Atomic bool *flag)
 		sched_yield();
 }
 
-/* Sends back what comes, to whom it came from. */
+/* Sends every message back to its sender. */
 static void echo(struct pinion_endpoint *ep, unsigned n)
 {
 	unsigned char *buf = malloc(MIB);
@@ -323,7 +323,7 @@ static void live_as_a_child(void)
 	echo(ep, NENDS * ROUNDS);
 	reach_in(ep);
 	atomic_store(&stage->done, true);
-	/* Dies, and is not heard of any more. */
+	/* Waits to be killed. */
 	while (true)
 		pinion_poll(ep, NULL, 0, 0);
 }
@@ -345,7 +345,7 @@ static pid_t begin_child(void)
 	return pid;
 }
 
-/* The child's one-sided operations need nobody's progress here. */
+/* One-sided operations of the child need no progress here. */
 static void let_the_child_in(struct group *g)
 {
 	static char memory[8192] PN_ALIGNED(4096);
@@ -392,7 +392,7 @@ static void each_sees_a_peer_of_another_process_and_its_death(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	for (unsigned i = 0; i < NENDS; i++)
 		assert_int_equal(finish_in(&g, i, requests[i]), -ECONNRESET);
-	/* The others are there. */
+	/* The other endpoints still work. */
 	speak_together(&g, NULL);
 	pinion_close(g.context);
 	munmap(stage, sizeof(*stage));
@@ -418,7 +418,7 @@ static void what_one_registers_serves_all(void **state)
 	for (unsigned i = 0; i < NENDS; i++)
 		pass(&g, i, (i + 1) % NENDS, own, MIB);
 	assert_int_equal(stats_of(&g).registrations, before);
-	/* What one has cached, too. */
+	/* Registrations that one endpoint has cached serve the others, too. */
 	pass(&g, 0, 1, plain, MIB);
 	assert_true(stats_of(&g).registrations > before);
 	before = stats_of(&g).registrations;
@@ -611,7 +611,7 @@ static void virtual_time_has_one_endpoint_in_a_context(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest everywhere[] = {
-		/* The first forks, before there are threads. */
+		/* The first test forks, before there are threads. */
 		TEST(each_sees_a_peer_of_another_process_and_its_death),
 		TEST(endpoints_of_a_context_talk_to_each_other),
 		TEST(what_one_registers_serves_all),

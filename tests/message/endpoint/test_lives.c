@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Endpoints that are closed, and others opened in their place: what was under
- * connection is over at both ends, and nothing of one life reaches the next.
+ * Endpoints that are closed, and others opened in their place: requests in
+ * flight end at both ends, and nothing of one endpoint reaches the next.
  */
 #include "test.h"
 
@@ -57,7 +57,7 @@ static void reopen(struct end *end)
 	assert_ok(pinion_endpoint_open(end->context, NULL, &end->ep));
 }
 
-/* The one opened again speaks first. */
+/* The endpoint that was opened again sends first. */
 static void pass_after_reopening(const char *device)
 {
 	static const size_t lens[] = { 8, LONG, 100, LONG };
@@ -88,7 +88,7 @@ static void one_with_several_rails_does_so_too(void **state)
 	pass_after_reopening("device=soft+soft");
 }
 
-/* Waits until a peer is known to have gone. */
+/* Waits until an endpoint knows that a peer is gone. */
 static void see_gone(struct pair *pair, struct pinion_endpoint *ep,
 		     struct pinion_peer *peer)
 {
@@ -101,7 +101,7 @@ static void see_gone(struct pair *pair, struct pinion_endpoint *ep,
 	assert_int_equal(pinion_send(ep, &m, &request), -ECONNRESET);
 }
 
-/* The other one speaks first: it adds the peer again. */
+/* The other endpoint sends first: it adds the peer again. */
 static void a_peer_that_was_opened_again_can_be_added_again(void **state)
 {
 	static const char *const devices[] = { "device=soft",
@@ -136,7 +136,7 @@ static void what_was_under_way_ends_at_the_other_side(void **state)
 
 	(void)state;
 	pair_open(&pair, NULL);
-	/* Who is not connected yet does so to the next life. */
+	/* A peer that is not connected yet connects to the new endpoint. */
 	pair.to_a = pass(&pair, true, 8, 1);
 	m = any(in, LONG);
 	m.peer = pair.to_a;
@@ -150,7 +150,8 @@ static void what_was_under_way_ends_at_the_other_side(void **state)
 		pair_progress(&pair);
 	reopen(&pair.a);
 	assert_int_equal(finish(&pair, pair.b.ep, send).status, -ECONNRESET);
-	finish(&pair, pair.b.ep, receive); /* as far as it came */
+	finish(&pair, pair.b.ep,
+	       receive); /* fails, or not, depending on how far it came */
 	pair_close(&pair);
 	free(in);
 	free(out);
@@ -178,7 +179,8 @@ static void what_was_sent_arrives_though_its_sender_closes(void **state)
 
 /* --- on sim --------------------------------------------------------------- */
 
-/* Rank 1 stays as it is while rank 0 lives again and again. */
+/* Rank 1 stays open while rank 0 closes and opens its endpoint again and again.
+ */
 static bool live_again(struct party *party, struct rank *rank,
 		       const struct party_attr *attr)
 {
@@ -244,7 +246,7 @@ static void every_protocol_outlives_its_endpoint(void **state)
 		}
 }
 
-/* A rail that one life had attached may come up in the next. */
+/* A rail that one endpoint attached may come up in the next. */
 static void rails_that_are_late_lead_to_the_right_life(void **state)
 {
 	static const char *const late[] = { "1us",   "2us",   "3us",  "5us",
@@ -268,7 +270,7 @@ static void rails_that_are_late_lead_to_the_right_life(void **state)
 		}
 }
 
-/* Rank 0 looks for the first time when rank 1 has gone. */
+/* Rank 0 polls for the first time when rank 1 is gone. */
 static void come_and_go(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -307,7 +309,7 @@ static void who_came_and_went_unseen_is_known_to_be_gone(void **state)
 	}
 }
 
-/* As party_close(), whatever is under conn. */
+/* As party_close(), with requests in flight. */
 static void close_unsettled(struct party *party)
 {
 	party->rank->idle = NULL;
@@ -318,9 +320,8 @@ static void close_unsettled(struct party *party)
 	RANK_CHECK(party->rank, !atomic_load(&party->budget.bytes));
 }
 
-/* Every message leaves three seconds late: what an endpoint has under
- * connection to itself cannot end while it closes, and comes up in its
- * successor. */
+/* Every message leaves three seconds late: an endpoint's messages to itself
+ * cannot end while it closes, and arrive at the endpoint opened after it. */
 static void leave_behind(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -339,7 +340,7 @@ static void leave_behind(struct rank *rank)
 		m.buf = out;
 		pattern_fill(out, LONG, life);
 		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &r));
-		/* The last life ends well. */
+		/* The last endpoint waits until everything has ended. */
 		while (life == LIVES - 1 &&
 		       pn_endpoint_test(party.ep, r, NULL) == -EAGAIN)
 			rank_pause(rank);
@@ -350,7 +351,8 @@ static void leave_behind(struct rank *rank)
 		close_unsettled(&party);
 	}
 	RANK_CHECK(rank, pattern_holds(in, LONG, LIVES - 1));
-	/* One that says nothing takes what the last has left. */
+	/* An endpoint that sends nothing takes the completions that the last
+	 * one left. */
 	if (!party_open(&party, rank, &attr))
 		return;
 	late = pn_device_now(rank->device) + 20 * PN_NS_PER_S;
