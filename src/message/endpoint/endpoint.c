@@ -144,9 +144,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
 	pn_progress_init(ep);
-	ret = pn_onesided_init(ep);
-	if (ret)
-		goto free_ep;
+	pn_onesided_init(ep);
 	ret = open_choosers(ep);
 	if (!ret)
 		ret = pn_packets_open(ep);
@@ -160,7 +158,6 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 close_choosers:
 	close_choosers(ep);
 	pn_onesided_fini(ep);
-free_ep:
 	pn_stats_free(ep);
 	return ret;
 }

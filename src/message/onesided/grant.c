@@ -96,8 +96,8 @@ static int on_grant(struct pinion_peer *peer, const struct pn_wire *wire,
 		    const uint8_t *payload, size_t len)
 {
 	struct pinion_endpoint *ep = peer->ep;
-	struct pn_tag_key tag = { peer, wire->tag };
-	struct pn_list *link = pn_tag_table_find(&ep->onesided.held, tag);
+	struct pn_tag_key key = { peer, wire->tag, 0 };
+	struct pn_list *link = pn_tag_table_find(&ep->onesided.held, key);
 	struct pinion_unexpected *unexpected;
 
 	if (link) {
@@ -123,8 +123,8 @@ static int on_grant(struct pinion_peer *peer, const struct pn_wire *wire,
 static bool use_stored_grant(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
-	struct pn_tag_key tag = { request->peer, request->tag };
-	struct pn_list *link = pn_tag_table_find(&ep->onesided.granted, tag);
+	struct pn_tag_key key = { request->peer, request->tag, 0 };
+	struct pn_list *link = pn_tag_table_find(&ep->onesided.granted, key);
 	struct pinion_unexpected *unexpected;
 
 	if (!link)
@@ -181,12 +181,12 @@ int pn_endpoint_put_when(struct pinion_endpoint *ep,
 static void on_ungrant(struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	struct pn_tag_table *tags = &peer->ep->onesided.granted;
-	struct pn_tag_key tag = { peer, wire->tag };
+	struct pn_tag_key key = { peer, wire->tag, 0 };
 	struct pn_wire gone = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_UNGRANTED,
 				.to = wire->from };
 
-	for (struct pn_list *link = pn_tag_table_find(tags, tag); link;
+	for (struct pn_list *link = pn_tag_table_find(tags, key); link;
 	     link = pn_tag_table_next(tags, link)) {
 		struct pinion_unexpected *unexpected =
 			pn_container_of(link, struct pinion_unexpected, link);

@@ -12,38 +12,33 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-static struct pn_tag_key tag_of_request(const struct pn_list *link)
+static struct pn_tag_key key_of_put_when(const struct pn_list *link)
 {
 	const struct pinion_request *request =
 		pn_container_of(link, const struct pinion_request, link);
 
-	return (struct pn_tag_key){ request->peer, request->tag };
+	return (struct pn_tag_key){ request->peer, request->tag, 0 };
 }
 
-static struct pn_tag_key tag_of_grant(const struct pn_list *link)
+static struct pn_tag_key key_of_grant(const struct pn_list *link)
 {
 	const struct pinion_unexpected *unexpected =
 		pn_container_of(link, const struct pinion_unexpected, link);
 
-	return (struct pn_tag_key){ unexpected->peer, unexpected->wire.tag };
+	return (struct pn_tag_key){ unexpected->peer, unexpected->wire.tag, 0 };
 }
 
-int pn_onesided_init(struct pinion_endpoint *ep)
+void pn_onesided_init(struct pinion_endpoint *ep)
 {
 	struct pn_endpoint_onesided *o = &ep->onesided;
-	int ret;
 
 	pn_list_init(&o->bounce_pool.free);
 	pn_list_init(&o->bounce_pool.free_cells);
 	pn_list_init(&o->fragments);
 	pn_list_init(&o->exposures);
 	pn_list_init(&o->remotes);
-	ret = pn_tag_table_init(&o->held, tag_of_request);
-	if (!ret)
-		ret = pn_tag_table_init(&o->granted, tag_of_grant);
-	if (ret)
-		pn_tag_table_fini(&o->held);
-	return ret;
+	pn_tag_table_init(&o->held, key_of_put_when);
+	pn_tag_table_init(&o->granted, key_of_grant);
 }
 
 /* Pieces of requests that never ended still hold pins. */

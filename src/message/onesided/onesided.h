@@ -9,7 +9,7 @@
  * of what peers expose; path.c decides how a local buffer reaches the device;
  * bounce.c keeps bounce buffers; piece.c moves a request's bytes fragment by
  * fragment; onesided.c starts and ends requests and keeps their order; grant.c
- * brings conditional writes and grants together (tags.c finds them).
+ * brings conditional writes and grants together (tag_table.h finds them).
  *
  * A request (kinds below) moves in fragments: a fragment is cut, gets its path
  * (and its pin), is posted as far as the device's queue and the bounce buffers
@@ -43,7 +43,7 @@
 #include "device/device.h"
 #include "message/connection/wire.h"
 #include "message/endpoint/operation.h"
-#include "message/matching/tags.h"
+#include "message/matching/tag_table.h"
 #include "message/onesided/path.h"
 
 enum pn_request_kind {
@@ -174,7 +174,7 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 		      struct pinion_request **out);
 
 /* Hooks of the message layer. */
-int pn_onesided_init(struct pinion_endpoint *ep); /* -ENOMEM */
+void pn_onesided_init(struct pinion_endpoint *ep);
 /* After operations have ended or were given up. Leaves fragments, for
  * pn_onesided_free_fragments(). */
 void pn_onesided_fini(struct pinion_endpoint *ep);
