@@ -654,7 +654,7 @@ static void fail_posted(struct pinion_peer *peer, int why)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &peer->ep->matching.posted) {
+	pn_list_for_each_safe (pos, next, &peer->ep->matching.posted.entries) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 

@@ -383,7 +383,7 @@ static void check_free_and_done(const struct pinion_endpoint *ep,
 
 	pn_assert(length(&ep->requests.free) + length(&ep->requests.done) ==
 		  sums->shelved);
-	pn_assert(length(&ep->matching.posted) == sums->posted);
+	pn_assert(length(&ep->matching.posted.entries) == sums->posted);
 	pn_list_for_each (pos, &ep->requests.done) {
 		const struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
@@ -626,7 +626,7 @@ static void check_unmatched(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->matching.posted)
+	pn_list_for_each (pos, &ep->matching.posted.entries)
 		pn_assert(!pn_match_accepts(
 			pn_container_of(pos, struct pinion_request, link),
 			unexpected->peer, &unexpected->wire));
@@ -735,8 +735,9 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	check_packet_buffers(ep, kept, &sums);
 	check_directs(ep, &sums);
 	check_bounce_buffers(ep, sums.bounce_buffers);
-	check_unexpected(ep, &ep->matching.unexpected, true);
+	check_unexpected(ep, &ep->matching.unexpected.entries, true);
 	check_unexpected(ep, &ep->matching.probed, false);
+	pn_matching_check(&ep->matching);
 	check_free_unexpected(&ep->matching.free_small,
 			      PN_UNEXPECTED_SMALL_BYTES);
 	check_free_unexpected(&ep->matching.free_large,

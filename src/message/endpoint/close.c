@@ -269,7 +269,7 @@ static void free_all(struct pinion_endpoint *ep)
 			  offsetof(struct pn_queued_packet, link));
 		pn_retransmit_drop(peer);
 	}
-	free_list(&ep->matching.unexpected,
+	free_list(&ep->matching.unexpected.entries,
 		  offsetof(struct pinion_unexpected, link));
 	free_list(&ep->matching.probed,
 		  offsetof(struct pinion_unexpected, link));
@@ -277,6 +277,7 @@ static void free_all(struct pinion_endpoint *ep)
 		  offsetof(struct pinion_unexpected, link));
 	free_list(&ep->matching.free_large,
 		  offsetof(struct pinion_unexpected, link));
+	pn_matching_fini(&ep->matching);
 	free_list(&ep->transfers.free_fragments,
 		  offsetof(struct pn_fragment, link));
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));

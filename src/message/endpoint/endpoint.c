@@ -10,15 +10,8 @@
 
 static void init_lists(struct pinion_endpoint *ep)
 {
-	struct pn_list *lists[] = { &ep->peers,
-				    &ep->pending_peers,
-				    &ep->matching.posted,
-				    &ep->matching.unexpected,
+	struct pn_list *lists[] = { &ep->peers, &ep->pending_peers,
 				    &ep->requests.done,
-				    &ep->matching.free_small,
-				    &ep->matching.free_large,
-				    &ep->matching.probed,
-
 				    &ep->transfers.free_fragments,
 				    &ep->requests.free };
 
@@ -143,6 +136,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->locking = !attr->single_threaded;
 	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
+	pn_matching_init(&ep->matching);
 	pn_progress_init(ep);
 	pn_onesided_init(ep);
 	ret = open_choosers(ep);

@@ -191,6 +191,8 @@ static void finish(struct pinion_request *request)
 	request->ended = true;
 	pn_helper_done(ep->helper, &request->call);
 	pn_list_remove(&request->peer_link);
+	if (pn_unlikely(request->hashed))
+		pn_match_unhash(&ep->matching, request);
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
 		pn_list_append(&ep->requests.done, &request->link);

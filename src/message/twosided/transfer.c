@@ -83,7 +83,7 @@ static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 				.to = wire->from };
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &peer->ep->matching.unexpected) {
+	pn_list_for_each (pos, &peer->ep->matching.unexpected.entries) {
 		struct pinion_unexpected *unexpected =
 			pn_container_of(pos, struct pinion_unexpected, link);
 
