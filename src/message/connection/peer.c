@@ -81,7 +81,8 @@ static void init_connections(struct pinion_peer *peer)
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
 		peer->conns[r].peer = peer;
 		peer->conns[r].rail = &peer->ep->rails[r];
-		pn_list_init(&peer->conns[r].stalled);
+		for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+			pn_list_init(&peer->conns[r].stalled[user]);
 	}
 	peer->conn = &peer->conns[0];
 }
@@ -630,7 +631,7 @@ void pn_connection_remote_down(struct pinion_peer *peer, unsigned number)
 	pn_connection_break(conn);
 	pn_failover_remote_down(conn);
 	if (conn == &peer->conns[0])
-		pn_onesided_swept(peer);
+		pn_onesided_remote_down(peer);
 }
 
 /* --- the end -------------------------------------------------------------- */

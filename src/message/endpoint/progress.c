@@ -288,10 +288,8 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 			pn_packet_buffer_put(ep, bounce);
 	} else if (operation->kind == PN_OPERATION_DIRECT) {
 		pn_direct_done(ep, c->user, c->status);
-	} else if (operation->kind == PN_OPERATION_ONESIDED) {
-		pn_onesided_done(c->user, c->status);
 	} else {
-		pn_transfer_done(c->user, c->status);
+		pn_rdma_done(c->user, c->status);
 	}
 }
 

@@ -210,9 +210,9 @@ void pn_request_end(struct pinion_request *request, int status)
 	if (status && !request->status)
 		request->status = status;
 	if (status && request->kind)
-		pn_onesided_abandon(request);
+		pn_rdma_abandon(&request->onesided.fragments);
 	else if (status)
-		pn_transfer_abandon(request);
+		pn_rdma_abandon(&request->transfer.fragments);
 	if (request->transfer.nfragments || request->npackets ||
 	    request->onesided.nfragments ||
 	    (pn_unlikely(request->awaits_got) && !request->status))

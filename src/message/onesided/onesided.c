@@ -41,31 +41,13 @@ void pn_onesided_init(struct pinion_endpoint *ep)
 	pn_tag_table_init(&o->granted, key_of_grant);
 }
 
-/* Pieces of requests that never ended still hold pins. */
-static void abandon_all(struct pinion_endpoint *ep)
-{
-	for (uint32_t i = 0; i < ep->requests.nrequests; i++) {
-		struct pinion_request *request = ep->requests.table[i];
-		struct pn_list *link;
-
-		while ((link = pn_list_pop(&request->onesided.fragments))) {
-			struct pn_onesided_fragment *p =
-				pn_container_of(link,
-						struct pn_onesided_fragment,
-						link);
-
-			if (p->pin.nsegments)
-				pn_cache_unpin(ep->cache, &p->pin);
-			pn_list_append(&ep->onesided.fragments, link);
-		}
-	}
-}
-
 void pn_onesided_fini(struct pinion_endpoint *ep)
 {
 	struct pn_list *link;
 
-	abandon_all(ep);
+	/* Requests that never ended still hold pins. */
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		pn_onesided_unpin_fragments(ep->requests.table[i]);
 	while ((link = pn_tag_table_any(&ep->onesided.granted))) {
 		pn_unexpected_free(ep, pn_container_of(link,
 						       struct pinion_unexpected,
@@ -84,7 +66,6 @@ void pn_onesided_init_peer(struct pinion_peer *peer)
 {
 	pn_list_init(&peer->onesided.order);
 	pn_list_init(&peer->onesided.fenced);
-	pn_list_init(&peer->onesided.stalled);
 }
 
 void pn_onesided_init_request(struct pinion_request *request)

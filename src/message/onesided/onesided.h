@@ -42,9 +42,9 @@
 #include "cache/exposed_memory.h"
 #include "device/device.h"
 #include "message/connection/wire.h"
-#include "message/endpoint/operation.h"
 #include "message/matching/tag_table.h"
 #include "message/onesided/path.h"
+#include "message/rdma/rdma.h"
 
 enum pn_request_kind {
 	PN_REQUEST_MESSAGE, /* not of this file */
@@ -73,21 +73,13 @@ struct pn_bounce_pool {
 	struct pn_bounce_buffer storage[PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS];
 };
 
-/* A part of a request's bytes on its conn. */
+/* A fragment of a one-sided operation. rdma.lost: of a conditional write whose
+ * connection failed. */
 struct pn_onesided_fragment {
-	struct pn_operation_context operation;
+	struct pn_rdma_fragment rdma;
 	enum pn_path path;
-	struct pinion_request *request;
-	struct pn_list link;	   /* in the request's fragments; or free */
-	struct pn_list stall_link; /* in the peer's stalled */
-	size_t offset, len;	   /* in the request */
-	size_t posted;		   /* bytes */
-	unsigned inflight; /* operations of the device; and whoever posts */
-	int status;
-	bool counted; /* in the request's npending */
-	bool lost; /* may land though its conn is down (see check_complete()) */
-	struct pn_bounce_buffer *bounce_buffer;
-	struct pinion_pin pin; /* nsegments 0: none */
+	bool pending; /* counted in the request's npending */
+	struct pn_bounce_buffer *bounce_buffer; /* BOUNCED, while posted */
 };
 
 /* What a request has besides a message's fields. */
@@ -113,9 +105,8 @@ struct pn_onesided {
 };
 
 struct pn_peer_onesided {
-	struct pn_list order;	/* requests */
-	struct pn_list fenced;	/* requests behind a fence, by their link */
-	struct pn_list stalled; /* fragments */
+	struct pn_list order;  /* requests */
+	struct pn_list fenced; /* requests behind a fence, by their link */
 	unsigned nunposted;
 	bool fence; /* stands before the next request */
 	bool ending_flushes,
@@ -180,14 +171,8 @@ void pn_onesided_init(struct pinion_endpoint *ep);
 void pn_onesided_fini(struct pinion_endpoint *ep);
 void pn_onesided_init_peer(struct pinion_peer *peer);
 void pn_onesided_init_request(struct pinion_request *request);
-/* Posts what stalled; true when something moved. */
-bool pn_onesided_post_stalled(struct pinion_peer *peer);
-/* An operation of a fragment ended. */
-void pn_onesided_done(struct pn_onesided_fragment *fragment, int status);
-/* Gives up fragments that the device is not working on. */
-void pn_onesided_abandon(struct pinion_request *request);
 /* The peer has said DOWN of the first conn. */
-void pn_onesided_swept(struct pinion_peer *peer);
+void pn_onesided_remote_down(struct pinion_peer *peer);
 /* A request of this file has ended. */
 void pn_onesided_ended(struct pinion_request *request);
 void pn_onesided_cancel(struct pinion_request *request);

@@ -20,7 +20,7 @@ void pn_remote_get(struct pinion_remote *remote);
 void pn_remote_put(struct pinion_remote *remote);
 void pn_exposures_close(struct pinion_endpoint *ep);
 
-/* piece.c */
+/* fragment.c */
 /* Cuts and posts fragments as far as the pipeline goes; ends the request when
  * everything has arrived or it has failed. */
 void pn_onesided_advance(struct pinion_request *request);
@@ -28,6 +28,9 @@ void pn_onesided_advance(struct pinion_request *request);
 void pn_onesided_prepare(struct pinion_request *request);
 /* PUT_WHEN: the grant is here; posts what was prepared and goes on. */
 void pn_onesided_granted(struct pinion_request *request);
+/* Unpins the fragments of a request that never ended, when the endpoint closes.
+ */
+void pn_onesided_unpin_fragments(struct pinion_request *request);
 
 /* onesided.c */
 /* Begins a request of any of these kinds, with the lock: sees to it that the

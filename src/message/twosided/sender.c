@@ -184,30 +184,30 @@ int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
 /* Whether all of the source is registered, with the fragment's device. */
 static bool source_covers(const struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 
 	return request->transfer.source_pinned &&
-	       f->conn->rail->cache == request->ep->cache;
+	       f->rdma.conn->rail->cache == request->ep->cache;
 }
 
 /* Registers what a write takes from, or has it copied. False: the memory is not
  * there, and the request has failed. */
 static bool pin_source(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 	int ret = pn_fragment_pin(f, 0);
 
 	if (!ret)
 		return true;
-	ret = pn_copy_check(request->ep->device, ret, request->buf + f->offset,
-			    f->len, false);
+	ret = pn_copy_check(request->ep->device, ret,
+			    request->buf + f->rdma.offset, f->rdma.len, false);
 	if (ret) {
 		pn_fragment_drop(f);
 		pn_transfer_fail(request, ret);
 		return false;
 	}
 	f->kind = PN_FRAGMENT_DATA;
-	f->conn = request->peer->conn;
+	f->rdma.conn = request->peer->conn;
 	request->ep->stats.copied_no_budget++;
 	return true;
 }
@@ -215,13 +215,13 @@ static bool pin_source(struct pn_fragment *f)
 void pn_sender_begin(struct pn_fragment *f, struct pn_connection *conn)
 {
 	f->kind = f->nkeys ? PN_FRAGMENT_WRITE : PN_FRAGMENT_DATA;
-	f->conn = f->nkeys ? conn : f->request->peer->conn;
-	f->posted = 0;
-	f->status = 0;
-	f->again = false;
+	f->rdma.conn = f->nkeys ? conn : f->rdma.request->peer->conn;
+	f->rdma.posted = 0;
+	f->rdma.status = 0;
+	f->again = f->rdma.lost = false;
 	if (f->kind == PN_FRAGMENT_WRITE && conn->down) {
 		/* The peer does not know yet; it will announce it again. */
-		f->kind = PN_FRAGMENT_LOST;
+		f->rdma.lost = true;
 		return;
 	}
 	if (f->kind == PN_FRAGMENT_DATA || source_covers(f) || pin_source(f))
@@ -247,15 +247,14 @@ static void ready_again(struct pinion_request *request,
 
 	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
-		if (f->offset != wire->offset || f->len != wire->len ||
-		    (f->kind != PN_FRAGMENT_WRITE &&
-		     f->kind != PN_FRAGMENT_LOST))
+		if (f->rdma.offset != wire->offset ||
+		    f->rdma.len != wire->len || f->kind != PN_FRAGMENT_WRITE)
 			continue;
 		store_ready(f, wire, payload);
 		request->ep->stats.resent++;
-		if (f->kind == PN_FRAGMENT_LOST) {
+		if (f->rdma.lost) {
 			pn_sender_begin(f, conn);
 		} else {
 			f->again = true;
@@ -295,15 +294,15 @@ int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
 
 void pn_sender_written(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
-	size_t len = f->len;
+	struct pinion_request *request = f->rdma.request;
+	size_t len = f->rdma.len;
 	struct pn_wire wire;
 	int ret = 0;
 
 	pn_packet_header(request, &wire, PN_WIRE_FIN);
-	wire.offset = f->offset;
-	wire.len = f->len;
-	if (!pn_transfer_notifies(f->conn->rail->device))
+	wire.offset = f->rdma.offset;
+	wire.len = f->rdma.len;
+	if (!pn_transfer_notifies(f->rdma.conn->rail->device))
 		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 	pn_fragment_drop(f);
 	if (ret)
@@ -322,11 +321,11 @@ int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 		return -EPROTO;
 	pn_list_for_each_safe (pos, next, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
 		if (f->kind == PN_FRAGMENT_DATA)
 			return -EPROTO;
-		if (f->kind == PN_FRAGMENT_LOST)
+		if (f->rdma.lost)
 			pn_fragment_drop(f);
 	}
 	pn_timing_received(request->peer, wire->tag);

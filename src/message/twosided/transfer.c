@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What both sides of a message have in common: packets and ends of operations
- * find their side, and a side that cannot go on gives up. */
+/* What both sides of a message have in common: packets find their side, and a
+ * side that cannot go on gives up. */
 #include <errno.h>
 
 #include "message/matching/matching.h"
@@ -29,51 +29,8 @@ void pn_transfer_fail(struct pinion_request *request, int status)
 	pn_request_end(request, status);
 }
 
-/* A write that a conn has lost may land until the peer has said DOWN. */
-static bool may_still_write(const struct pn_fragment *f)
-{
-	return f->kind == PN_FRAGMENT_LOST && !f->conn->down_received &&
-	       !f->request->peer->down;
-}
-
-void pn_transfer_abandon(struct pinion_request *request)
-{
-	struct pn_list *pos, *next;
-
-	pn_list_for_each_safe (pos, next, &request->transfer.fragments) {
-		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
-
-		pn_list_remove(&f->stall_link);
-		if (!f->inflight && !may_still_write(f))
-			pn_fragment_drop(f);
-	}
-}
-
-/* --- what the device and the peer say ------------------------------------- */
-
-void pn_transfer_done(struct pn_fragment *f, int status)
-{
-	struct pinion_request *request = f->request;
-
-	f->inflight--;
-	if (status && !f->status)
-		f->status = status;
-	if (f->inflight ||
-	    (!f->status && !request->status && f->posted < f->len))
-		return;
-	if (pn_unlikely(f->status) && pn_failover_handles(f))
-		return;
-	if (f->status || request->status) {
-		status = f->status;
-		pn_fragment_drop(f);
-		pn_transfer_fail(request, status);
-	} else if (f->kind == PN_FRAGMENT_WRITE) {
-		pn_sender_written(f);
-	} else {
-		pn_receiver_arrived(f);
-	}
-}
+/* --- what the peer says ----------------------------------------------------
+ */
 
 /* The sender wants a message back that nobody has received yet. */
 static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)

@@ -58,29 +58,36 @@ static inline bool pn_transfer_notifies(const struct pn_device *device)
 /* transfer.c: this side cannot go on; the other is told at its end. */
 void pn_transfer_fail(struct pinion_request *request, int status);
 
+/* fragment.c: how fragments of messages are posted and end. */
+extern const struct pn_rdma_ops pn_transfer_rdma_ops;
+
 /* fragment.c */
-/* On the conn that packets take, not pinned. NULL: no memory. */
+/* The fragment that begins with a struct pn_rdma_fragment. */
+static inline struct pn_fragment *pn_fragment_of(
+	const struct pn_rdma_fragment *rdma)
+{
+	return pn_container_of(rdma, struct pn_fragment, rdma);
+}
+/* A fragment on the connection that packets take, not pinned. NULL: no memory.
+ */
 struct pn_fragment *pn_fragment_add(struct pinion_request *request,
 				    enum pn_fragment_kind kind, size_t offset,
 				    size_t len);
-/* Takes it off its request; its pin is still held. */
+/* Unlinks a fragment from its request; its pin stays. */
 void pn_fragment_detach(struct pn_fragment *f);
-/* If it is pinned. Also of a detached one, whose request may be gone. */
-void pn_fragment_unpin(struct pn_fragment *f);
-/* The end of a detached fragment. */
+/* Unpins and frees a detached fragment, whose request may be gone. */
 void pn_fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f);
 /* Detaches and frees. */
 void pn_fragment_drop(struct pn_fragment *f);
 /* What a registration of a request's buffer must allow, to allow `access`. */
 unsigned pn_fragment_access(const struct pinion_request *request,
 			    unsigned access);
-/* Pins its bytes with its conn's device; errors as pn_cache_pin()'s. */
+/* Pins the fragment's bytes with its connection's device; errors of
+ * pn_cache_pin(). */
 int pn_fragment_pin(struct pn_fragment *f, unsigned access);
-/* Posts what it can now; the rest follows when there is room, and behind what
- * is waiting already. It may be gone afterwards. */
+/* Posts the fragment by operations or packets, as its kind says (rdma.h). The
+ * fragment may be gone afterwards. */
 void pn_fragment_start(struct pn_fragment *f);
-/* It stays behind, the queue is full: at its conn. */
-void pn_fragment_stall(struct pn_fragment *f);
 
 /* sender.c */
 int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire);
