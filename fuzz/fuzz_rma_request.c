@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_rma_request -- what peers ask the target of RMA and atomics to do
- * (fabric/onesided.h).
+ * fuzz_rma_request -- parses RMA requests of peers (fabric/onesided.h).
  *
- * Parsing never reads outside the message; of an atomic that is accepted the
- * operands and what to compare with lie inside, and running it changes exactly
- * its bytes.
+ * The parser never reads outside the message. The operands of an accepted
+ * atomic, and the values to compare with, lie inside of it, and running the
+ * atomic changes only its bytes.
  */
 #include "fuzz.h"
 
@@ -13,46 +12,49 @@
 
 #define MARGIN 64
 
-static void check_atomic(const struct pn_fi_rma_request *e,
+static void check_atomic(const struct pn_fi_rma_request *request,
 			 const uint8_t *payload)
 {
 	static _Alignas(64) uint8_t memory[PN_FI_ATOMIC_BYTES + MARGIN];
 	uint8_t before[PN_FI_ATOMIC_BYTES];
 	struct pn_fi_atomic_args r = {
-		.type = e->type,
-		.op = e->op,
+		.type = request->type,
+		.op = request->op,
 		.at = memory,
-		.bytes = e->len,
-		.operand = e->op == FI_ATOMIC_READ ? NULL : payload,
-		.compare = e->kind == PN_FI_COMPARE ? payload + e->len : NULL,
+		.bytes = request->len,
+		.operand = request->op == FI_ATOMIC_READ ? NULL : payload,
+		.compare = request->kind == PN_FI_COMPARE
+				   ? payload + request->len
+				   : NULL,
 		.before = before,
 	};
 
-	FUZZ_ASSERT(e->len <= PN_FI_ATOMIC_BYTES);
+	FUZZ_ASSERT(request->len <= PN_FI_ATOMIC_BYTES);
 	memset(memory, 0, sizeof(memory));
 	pn_fi_atomic_run(&r);
-	for (size_t i = 0; i < e->len; i++)
+	for (size_t i = 0; i < request->len; i++)
 		FUZZ_ASSERT(!before[i]);
 	for (size_t i = 0; i < MARGIN; i++)
-		FUZZ_ASSERT(!memory[e->len + i]);
+		FUZZ_ASSERT(!memory[request->len + i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	/* Exactly its size, so that a read past it is noticed. */
 	uint8_t *exact = malloc(size ? size : 1);
-	struct pn_fi_rma_request e;
+	struct pn_fi_rma_request request;
 	const uint8_t *payload;
 
 	if (!exact)
 		return 0;
 	if (size)
 		memcpy(exact, data, size);
-	if (!pn_fi_rma_request_parse(exact, size, &e, &payload)) {
-		FUZZ_ASSERT(size == sizeof(e) + pn_fi_rma_request_payload(&e));
-		FUZZ_ASSERT(payload == exact + sizeof(e));
-		if (e.kind >= PN_FI_UPDATE)
-			check_atomic(&e, payload);
+	if (!pn_fi_rma_request_parse(exact, size, &request, &payload)) {
+		FUZZ_ASSERT(size == sizeof(request) + pn_fi_rma_request_payload(
+							      &request));
+		FUZZ_ASSERT(payload == exact + sizeof(request));
+		if (request.kind >= PN_FI_UPDATE)
+			check_atomic(&request, payload);
 	}
 	free(exact);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_verbs -- what a stranger can send to a verbs device: the hello in a
- * connection's private data, and address blobs. Both are refused or whole.
+ * fuzz_verbs -- untrusted input of a verbs device: the hello in the private
+ * data of a connection request, and address blobs. Each is refused or complete.
  */
 #include "fuzz.h"
 

@@ -10,7 +10,7 @@
 #include "context.h"
 #include "monitor/monitor.h"
 
-/* Why a handle cannot be used, or 0. */
+/* Why a handle cannot be used; 0: it can. */
 static int unusable(const struct pinion_context *context)
 {
 	if (!context)
@@ -18,8 +18,8 @@ static int unusable(const struct pinion_context *context)
 	return pn_context_foreign(context) ? -EPERM : 0;
 }
 
-/* A foreign context (after fork) is refused by the cache itself, so that a hit
- * need not look. */
+/* The cache itself refuses a foreign context (after fork), so a hit need not
+ * check. */
 int pinion_pin(struct pinion_context *context, void *addr, size_t len,
 	       unsigned flags, struct pinion_pin *pin)
 {
@@ -126,7 +126,7 @@ int pinion_cache_resize(struct pinion_context *context, size_t max_bytes,
 	return 0;
 }
 
-/* What the caches of all rails have counted; the budget is one. */
+/* Sums the counters of the caches of all rails. The budget is one. */
 static void query_rails(struct pinion_context *context,
 			struct pinion_cache_stats *out)
 {

@@ -17,7 +17,7 @@
 #include "revision.h"
 #include "trace/record.h"
 
-/* In place of the devices that the option names. */
+/* Opens the registrar instead of the devices of the option. */
 static int open_registrar(struct pinion_context *context,
 			  const struct pinion_registrar *registrar)
 {
@@ -93,13 +93,14 @@ int pn_context_open_caches(struct pinion_context *context)
 
 /* --- fork() --------------------------------------------------------------- */
 
-/* The child's copies of the counters are not to be the parent's. */
+/* Counters of a child must not be the parent's. */
 static void watch_fork(void)
 {
 	pn_process_atfork(NULL, NULL, pn_stats_in_child);
 }
 
-/* Locks of the parent's other threads may be held for ever. */
+/* Without the fork handlers, locks of the parent's other threads may be held
+ * for ever. */
 static int refuse_lost(void)
 {
 	pn_error("pinion_open() in a child of _Fork() or of a raw clone() or "
@@ -144,12 +145,12 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 	context = pn_stats_alloc(&shown_context, NULL, true);
 	if (!context)
 		return -ENOMEM;
-	context->shown = true;
+	context->exported = true;
 	ret = pn_config_load(&context->config, attr.options);
 	if (ret)
 		goto free_context;
 	pn_log_set_level((enum pn_log_level)context->config.log);
-	/* Without a trace the program still does its work. */
+	/* An error is logged; the program runs without a trace. */
 	(void)pn_record_start(context->config.trace,
 			      context->config.trace_max_bytes);
 	ret = pn_limits_explain(open_devices(context, attr.registrar),
@@ -157,12 +158,13 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 	if (ret)
 		goto free_context;
 	ret = pn_context_open_caches(context);
-	/* -EMFILE is of thread keys, not of descriptors. */
+	/* -EMFILE is about thread keys here, not about descriptors. */
 	if (ret == -ENOMEM)
 		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
-	/* Elsewhere messages feed it, and it comes with the endpoints. */
+	/* Over a registrar, pins feed the helper. Otherwise messages do, and it
+	 * is opened with the first endpoint. */
 	if (attr.registrar)
 		ret = pn_context_open_helper(context);
 	if (ret)
@@ -187,7 +189,7 @@ void pinion_close(struct pinion_context *context)
 		return;
 	if (!pn_context_foreign(context)) {
 		pn_context_close_endpoints(context);
-		pn_context_close_helper(context); /* of a registrar's pins */
+		pn_context_close_helper(context); /* of a registrar */
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_context_close_caches(context);

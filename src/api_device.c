@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The public calls of pinion/device.h: what the device is, and registering by
- * hand. */
+/* The public calls of pinion/device.h: the device, and explicit registrations.
+ */
 #include <pinion/device.h>
 
 #include <errno.h>
@@ -16,8 +16,8 @@ struct pinion_registration {
 	struct pn_list link; /* in context->registrations */
 };
 
-/* Registrations by hand count in the one budget like everything else. */
-static int begin(struct pinion_context *context, struct pn_mr *mr)
+/* Explicit registrations are charged to the budget, too. */
+static int register_memory(struct pinion_context *context, struct pn_mr *mr)
 {
 	int ret = pn_device_check_mr(context->device, mr);
 
@@ -28,7 +28,7 @@ static int begin(struct pinion_context *context, struct pn_mr *mr)
 	return ret == -ENOBUFS ? -ENOMEM : ret;
 }
 
-static void end(struct pinion_registration *reg)
+static void end_registration(struct pinion_registration *reg)
 {
 	pn_cache_deregister(reg->context->cache, &reg->mr);
 	free(reg);
@@ -40,7 +40,9 @@ void pn_context_free_registrations(struct pinion_context *context)
 	struct pn_list *entry;
 
 	while ((entry = pn_list_pop(&context->registrations)))
-		end(pn_container_of(entry, struct pinion_registration, link));
+		end_registration(pn_container_of(entry,
+						 struct pinion_registration,
+						 link));
 }
 
 int pinion_device_query(struct pinion_context *context,
@@ -86,7 +88,7 @@ int pinion_device_register(struct pinion_context *context, void *addr,
 		return -ENOMEM;
 	reg->context = context;
 	reg->mr = (struct pn_mr){ .addr = addr, .len = len, .access = access };
-	ret = begin(context, &reg->mr);
+	ret = register_memory(context, &reg->mr);
 	if (ret) {
 		free(reg);
 		return ret;
@@ -103,7 +105,7 @@ void pinion_device_deregister(struct pinion_registration *reg)
 	PN_NO_CANCEL();
 	if (!reg)
 		return;
-	/* The registration is the parent's, and so may the lock be. */
+	/* The registration belongs to the parent, whose lock may be held. */
 	if (pn_context_foreign(reg->context)) {
 		if (!pn_process_is_unusable())
 			free(reg);
@@ -112,7 +114,7 @@ void pinion_device_deregister(struct pinion_registration *reg)
 	pn_lock(&reg->context->lock);
 	pn_list_remove(&reg->link);
 	pn_unlock(&reg->context->lock);
-	end(reg);
+	end_registration(reg);
 }
 
 int pinion_registration_query(const struct pinion_registration *reg,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pinion_endpoint_explain() of pinion/message.h: the protocols that `auto`
- * weighs for a message, with what they are predicted to take. */
+ * considers for a message, and their predicted times. */
 #include <errno.h>
 
 #include "base/sized.h"
@@ -20,7 +20,7 @@ static int nth_weighed(const struct pn_prices *prices, int chosen,
 	return id;
 }
 
-/* What is short goes eagerly and is not weighed. */
+/* A short message is sent eagerly, without a choice. */
 static int explain_eager(const struct pinion_endpoint *ep,
 			 const struct pinion_explain_attr *attr,
 			 struct pn_prices *prices)
@@ -42,7 +42,7 @@ static int weigh(const struct pinion_endpoint *ep,
 	const struct pn_choice_input question = {
 		.len = attr->len,
 		.forecast.further = (double)attr->reuse - 1,
-		.roomy = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
+		.has_room = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
 	};
 
 	*reason = PN_BECAUSE_SHORT;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "context.h"
-#include "heap/heap_impl.h"
+#include "heap/heap.h"
 
 #define ALL_FLAGS 31u
 
@@ -41,7 +41,7 @@ static void choose_pages(const struct pinion_heap_attr *attr,
 		pages->numa_node = (int)attr->numa_node;
 }
 
-/* Who prefers huge pages by attribute gets slabs that they fit into. */
+/* If the attributes prefer huge pages, slabs are at least that large. */
 static size_t choose_slab(const struct pinion_context *context,
 			  const struct pinion_heap_attr *attr)
 {
@@ -70,6 +70,7 @@ int pinion_heap_open(struct pinion_context *context,
 	PN_NO_CANCEL();
 	struct pinion_heap_attr attr = { .size = sizeof(attr) };
 	struct pn_heap_attr inner;
+	struct pn_heap_owner *owner;
 	int ret = given ? pn_sized_copy(&attr, sizeof(attr), given) : 0;
 
 	if (ret)
@@ -92,9 +93,10 @@ int pinion_heap_open(struct pinion_context *context,
 	ret = pn_heap_open(&inner, out);
 	if (ret)
 		return ret;
-	(*out)->context = context;
+	owner = pn_heap_owner(*out);
+	owner->context = context;
 	pn_lock(&context->lock);
-	pn_list_append(&context->heaps, &(*out)->context_link);
+	pn_list_append(&context->heaps, &owner->link);
 	pn_unlock(&context->lock);
 	return 0;
 }
@@ -102,11 +104,14 @@ int pinion_heap_open(struct pinion_context *context,
 void pinion_heap_close(struct pinion_heap *heap)
 {
 	PN_NO_CANCEL();
-	if (!heap || pn_heap_foreign(heap))
+	struct pn_heap_owner *owner;
+
+	if (!heap || pn_heap_is_foreign(heap))
 		return;
-	pn_lock(&heap->context->lock);
-	pn_list_remove(&heap->context_link);
-	pn_unlock(&heap->context->lock);
+	owner = pn_heap_owner(heap);
+	pn_lock(&owner->context->lock);
+	pn_list_remove(&owner->link);
+	pn_unlock(&owner->context->lock);
 	pn_heap_close(heap);
 }
 
@@ -115,8 +120,8 @@ void pn_context_close_heaps(struct pinion_context *context) PN_NO_THREAD_SAFETY
 	struct pn_list *link;
 
 	while ((link = pn_list_pop(&context->heaps)))
-		pn_heap_close(pn_container_of(link, struct pinion_heap,
-					      context_link));
+		pn_heap_close(pn_container_of(link, struct pn_heap_owner, link)
+				      ->heap);
 }
 
 static void *no_heap(void)
@@ -171,7 +176,7 @@ size_t pinion_heap_usable_size(struct pinion_heap *heap, const void *block)
 
 int pinion_heap_contains(struct pinion_heap *heap, const void *addr)
 {
-	return heap && pn_heap_class_at(heap, addr);
+	return heap && pn_heap_contains(heap, addr);
 }
 
 int pinion_heap_find(struct pinion_heap *heap, const void *addr,
@@ -182,7 +187,7 @@ int pinion_heap_find(struct pinion_heap *heap, const void *addr,
 
 	if (!heap || !region || !region->size)
 		return -EINVAL;
-	mr = pn_heap_foreign(heap) ? NULL : pn_heap_mr(heap, addr);
+	mr = pn_heap_is_foreign(heap) ? NULL : pn_heap_mr(heap, addr);
 	if (!mr)
 		return -ENOENT;
 	full = (struct pinion_heap_region){ .addr = mr->addr,
@@ -199,7 +204,7 @@ static int unusable(const struct pinion_heap *heap)
 {
 	if (!heap)
 		return -EINVAL;
-	return pn_heap_foreign(heap) ? -EPERM : 0;
+	return pn_heap_is_foreign(heap) ? -EPERM : 0;
 }
 
 int pinion_heap_trim(struct pinion_heap *heap)

@@ -35,9 +35,9 @@ int pinion_helper_query(struct pinion_context *context,
 	return 0;
 }
 
-/* `own` asks nobody. For the others cores and registry are looked at; where
- * they cannot be, `auto` means no helper, and whoever asked for more hears it.
- */
+/* The policy `own` needs no core assignment. The others look at the cores and
+ * at the helper registry. If that fails, `auto` means no helper; any other
+ * policy reports the error. */
 static int join_registry(struct pn_helper *helper, enum pn_share_policy policy)
 {
 	struct pn_cores cores;
@@ -70,7 +70,7 @@ int pn_context_open_helper(struct pinion_context *context)
 	};
 	int ret;
 
-	/* In virtual time whoever runs the world drives a helper. */
+	/* In virtual time the simulation runs a helper. */
 	if (policy == PN_SHARE_OFF ||
 	    context->device->caps & PN_CAP_VIRTUAL_TIME)
 		return 0;
@@ -78,9 +78,9 @@ int pn_context_open_helper(struct pinion_context *context)
 	if (ret)
 		return ret;
 	if (pn_cache_notices_early(context->cache))
-		pn_warn("the helper holds back: releases are learnt by "
-			"userfaultfd, which tells of madvise() too early; load "
-			"pinion at program start (LD_PRELOAD)");
+		pn_warn("the helper holds back: userfaultfd reports madvise() "
+			"before it takes effect; load pinion at program start "
+			"(LD_PRELOAD)");
 	if (!pn_cache_keeps(context->cache))
 		pn_warn("the helper holds back: nothing stays registered "
 			"between uses (the monitor's mode is bypass)");

@@ -569,9 +569,9 @@ static void fill_stats(const struct pn_endpoint_stats *in,
 		.unexpected = in->unexpected,
 		.copied_no_budget = in->copied_no_budget,
 		.stalls = in->stalls,
-		.explored = in->choices.trials,
-		.predictions = in->choices.told,
-		.prediction_error = in->choices.off,
+		.explored = in->choices.explored,
+		.predictions = in->choices.measured,
+		.prediction_error = in->choices.mean_error,
 		.sent_direct = in->direct,
 	};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The public calls of pinion/verbs.h and pinion/fabric.h: contexts over a
- * protection domain or a libfabric domain of the caller. */
+ * protection domain or a libfabric domain of the program. */
 #include <pinion/fabric.h>
 #include <pinion/pinion.h>
 #include <pinion/verbs.h>
@@ -13,7 +13,7 @@
 #include "device/registrar/fabric.h"
 #include "device/registrar/verbs.h"
 
-/* Opens a context over a registrar of ours, whose arg it owns from now on. */
+/* Opens a context over a registrar and takes ownership of its arg. */
 static int open_over(struct pinion_registrar *registrar,
 		     struct pinion_attr *attr, struct pinion_context **out)
 {
@@ -32,27 +32,28 @@ static int open_over(struct pinion_registrar *registrar,
 	return 0;
 }
 
-/* The attributes of the context, which may have no registrar of their own. */
-static int take_attr(struct pinion_attr *ours, const struct pinion_attr *theirs)
+/* Copies the attributes of the context. They must have no registrar of their
+ * own. */
+static int copy_attr(struct pinion_attr *own, const struct pinion_attr *attr)
 {
 	int ret = 0;
 
-	*ours = (struct pinion_attr){ 0 };
-	if (theirs)
-		ret = pn_sized_copy(ours, sizeof(*ours), theirs);
-	return ret ? ret : ours->registrar ? -EINVAL : 0;
+	*own = (struct pinion_attr){ 0 };
+	if (attr)
+		ret = pn_sized_copy(own, sizeof(*own), attr);
+	return ret ? ret : own->registrar ? -EINVAL : 0;
 }
 
 int pinion_verbs_open(struct ibv_pd *pd, const struct pinion_attr *attr,
 		      struct pinion_context **out)
 {
 	struct pinion_registrar registrar;
-	struct pinion_attr ours;
-	int ret = pd && out ? take_attr(&ours, attr) : -EINVAL;
+	struct pinion_attr own;
+	int ret = pd && out ? copy_attr(&own, attr) : -EINVAL;
 
 	if (!ret)
 		ret = pn_registrar_verbs(pd, &registrar);
-	return ret ? ret : open_over(&registrar, &ours, out);
+	return ret ? ret : open_over(&registrar, &own, out);
 }
 
 int pinion_fabric_open(const struct pinion_fabric_attr *fabric,
@@ -61,14 +62,14 @@ int pinion_fabric_open(const struct pinion_fabric_attr *fabric,
 {
 	struct pinion_fabric_attr domain = { 0 };
 	struct pinion_registrar registrar;
-	struct pinion_attr ours;
-	int ret = fabric && out ? take_attr(&ours, attr) : -EINVAL;
+	struct pinion_attr own;
+	int ret = fabric && out ? copy_attr(&own, attr) : -EINVAL;
 
 	if (!ret)
 		ret = pn_sized_copy(&domain, sizeof(domain), fabric);
 	if (!ret)
 		ret = pn_registrar_fabric(&domain, &registrar);
-	return ret ? ret : open_over(&registrar, &ours, out);
+	return ret ? ret : open_over(&registrar, &own, out);
 }
 
 uint64_t pinion_fabric_addr(const struct pinion_pin *pin)

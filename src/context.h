@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * context -- what stands behind the public handle: configuration, device,
- * budget, cache, heaps, endpoint.
+ * context -- the object behind the public handle: configuration, devices,
+ * budget, caches, heaps, endpoints.
  *
- * Born in pinion_open(), dies in pinion_close(). Parts are opened bottom up
- * and closed top down. The files api_*.c hold the public calls, one for each
- * public header: they validate and pass on to the layer that does the work.
- * fork: a child's copy is foreign, whatever kind of fork made the child. Every
- * call on it is refused but pinion_close(), which leaves the parent's device
- * alone. A child that the handlers did not run in is refused pinion_open(),
- * too.
+ * Life: pinion_open() opens its parts bottom up, pinion_close() closes them top
+ * down. The files api_*.c have the public calls, one file for each public
+ * header: they validate the arguments and call the layer that does the work.
+ * Threads: any. `lock` protects the lists; opening and closing of endpoints is
+ * serialized by `entered` (api_message.c).
+ * fork: the copy of a context in a child is foreign, whatever kind of fork made
+ * the child. Every call on it is refused, except pinion_close(), which does not
+ * touch the parent's device. In a child in which the fork handlers did not run,
+ * pinion_open() is refused, too.
  */
 #ifndef PN_CONTEXT_H
 #define PN_CONTEXT_H
@@ -28,54 +30,55 @@
 
 struct pinion_context {
 	struct pn_config config;
-	/* The rails: each a device with its cache, the budget one for all.
-	 * The first is what all calls but messages mean. */
+	/* The rails: each is a device and its cache. One budget serves all.
+	 * Calls other than messages use the first rail. */
 	struct pn_device *devices[PN_RAILS_MAX];
 	struct pn_cache *caches[PN_RAILS_MAX];
 	unsigned nrails;
 	struct pn_device *device; /* devices[0] */
 	struct pn_cache *cache;	  /* caches[0] */
 	struct pn_budget budget;
-	/* The endpoints. The first has the context's devices for itself, the
-	 * others open devices that share their registrations. Whoever opens or
-	 * closes one is alone at it (enter() in api_message.c). */
+	/* The endpoints. The first one uses the context's devices; the others
+	 * open devices that share their registrations. One thread at a time
+	 * opens or closes an endpoint: the one that set `entered` (enter() in
+	 * api_message.c). */
+	_Atomic uint32_t entered;
 	struct pn_list endpoints; /* lock */
-	bool devices_taken;	  /* by an endpoint; entered */
+	bool devices_taken;	  /* entered: an endpoint uses `devices` */
 	unsigned nendpoints;	  /* entered */
-	_Atomic uint32_t entered; /* somebody has */
-	/* NULL: none. From the first endpoint to the last (entered); over a
-	 * registrar, as long as the context, and fed by pins. */
+	/* The helper, or NULL. It lives from the first endpoint to the last
+	 * (entered); over a registrar it lives as long as the context, and
+	 * pins feed it. */
 	struct pn_helper *helper;
 	struct pn_helper_pins *helper_pins;
-	uint32_t process;     /* that made it (base/process.h) */
-	bool shown;	      /* lives on the board (base/stats_segment.h) */
-	struct pn_mutex lock; /* protects the lists */
-	struct pn_list registrations; /* made by hand */
+	uint32_t process;	      /* that opened it (base/process.h) */
+	bool exported;		      /* in the statistics segment */
+	struct pn_mutex lock;	      /* protects the lists */
+	struct pn_list registrations; /* of pinion_device_register() */
 	struct pn_list heaps;
-	void *transport; /* of pinion/verbs.h or fabric.h: freed with it */
+	void *transport; /* of api_transport.c: freed with the context */
 };
 
-/* What the counters of its parts belong to on the board; NULL: none is there.
- */
+/* The owner of its parts' counters in the statistics segment; NULL: none. */
 static inline const void *pn_context_stats_owner(
 	const struct pinion_context *context)
 {
-	return context->shown ? context : NULL;
+	return context->exported ? context : NULL;
 }
 
-/* Whether a forked child has it from its parent. */
+/* Whether a parent of this process opened it. */
 static inline bool pn_context_foreign(const struct pinion_context *context)
 {
 	return !pn_process_is_current(context->process);
 }
 
-/* Whether a caller's handle can be used. */
+/* Whether the handle of a caller can be used. */
 static inline bool pn_context_usable(const struct pinion_context *context)
 {
 	return context && !pn_context_foreign(context);
 }
 
-/* The pages behind memory that the parts of a context map for themselves. */
+/* How the parts of a context map their own memory. */
 static inline struct pn_pages_policy pn_context_pages(
 	const struct pinion_context *context)
 {
@@ -89,7 +92,7 @@ static inline struct pn_pages_policy pn_context_pages(
 	};
 }
 
-/* The empty lists of a context that is being made. */
+/* Initializes the lock and the lists. */
 static inline void pn_context_init(struct pinion_context *context)
 {
 	pn_mutex_init(&context->lock);
@@ -98,17 +101,16 @@ static inline void pn_context_init(struct pinion_context *context)
 	pn_list_init(&context->endpoints);
 }
 
-/* Opens the budget and the caches of all devices as the options want them; and
- * closes the caches. */
+/* Opens and closes the budget and the caches of all devices. */
 int pn_context_open_caches(struct pinion_context *context);
 void pn_context_close_caches(struct pinion_context *context);
 
-/* Opens the helper if the options want one, and closes it. Its cache must be
- * there, its endpoints not yet and not any more. */
+/* Opens the helper, if the options ask for one, and closes it. The cache must
+ * be open; no endpoint may be. */
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
 
-/* Ends the registrations made by hand that are left. */
+/* Ends the registrations of pinion_device_register() that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
 
 /* Closes the endpoints that are left. */

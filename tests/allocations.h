@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * allocations -- a test program's place before malloc() and its like, for one
- * that is linked with --wrap of them It is asked before
- * each: test_may_allocate() is its own; false: the call fails.
+ * allocations -- makes malloc() and the like fail, in a test program that is
+ * linked with --wrap of them. The program defines test_may_allocate(), which is
+ * called before each allocation; if it returns false, the allocation fails.
  */
 #ifndef PN_TESTS_ALLOCATIONS_H
 #define PN_TESTS_ALLOCATIONS_H
@@ -14,7 +14,7 @@ static bool test_may_allocate(void *caller);
 
 #define TEST_CALLER __builtin_return_address(0)
 
-/* The linker's names: what is called, and what would have been. */
+/* The names of --wrap: the real function, and the one that is called. */
 void *__real_malloc(size_t len);
 void *__real_calloc(size_t n, size_t len);
 void *__real_realloc(void *old, size_t len);

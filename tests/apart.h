@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * apart -- a child with a /dev/shm of its own, where nobody else meets and
- * where it may spoil what it likes. Checked by its exit status; where that is
- * not permitted the test is skipped.
+ * apart -- a child with its own /dev/shm, which no other process uses and which
+ * it may corrupt. Its exit status is the result. The test is skipped where this
+ * is not permitted.
  */
 #ifndef PN_TESTS_APART_H
 #define PN_TESTS_APART_H
@@ -22,14 +22,14 @@ static inline void apart_go(void)
 		_exit(TEST_SKIP);
 }
 
-/* What returns 0 when all is as it should be, else which step was not. */
+/* Returns 0 on success, else the number of the step that failed. */
 static inline void run_apart(int (*what)(void))
 {
 	pid_t pid = fork();
 	int status;
 
 	if (!pid) {
-		/* What fails there ends the child, not the test in it. */
+		/* A failure ends the child, not the test in it. */
 		setenv("CMOCKA_TEST_ABORT", "1", 1);
 		apart_go();
 		_exit(what());

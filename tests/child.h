@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * child -- what a forked child does, checked by its exit status: there is no
- * cmocka in it.
+ * child -- checks in a forked child, by its exit status: cmocka does not work
+ * there.
  */
 #ifndef PN_TESTS_CHILD_H
 #define PN_TESTS_CHILD_H
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In children: no assertion of cmocka's, but a line and an exit status. */
+/* For children, instead of cmocka's assertions: prints a line and exits. */
 #define CHECK(x)                                                           \
 	do {                                                               \
 		if (!(x)) {                                                \
@@ -21,8 +21,8 @@
 		}                                                          \
 	} while (0)
 
-/* RLIMIT_MEMLOCK counts over all processes of a user, and old kernels give a
- * charge back late: each test has users that no other is. */
+/* RLIMIT_MEMLOCK counts over all processes of a user, and old kernels uncharge
+ * late: each test has its own users. */
 static inline uid_t fresh_user(void)
 {
 	static unsigned n;
@@ -30,7 +30,7 @@ static inline uid_t fresh_user(void)
 	return 40000 + ((unsigned)getpid() * 8 + n++) % 20000;
 }
 
-/* Runs fn in a child, which succeeds unless fn ends it, or hangs. */
+/* Runs fn in a child. The child succeeds unless fn ends it, or hangs. */
 static inline void child_run(void (*fn)(void))
 {
 	int status;
@@ -40,7 +40,7 @@ static inline void child_run(void (*fn)(void))
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(60); /* whoever hangs is ended */
+		alarm(60); /* ends a child that hangs */
 		fn();
 		_exit(0);
 	}

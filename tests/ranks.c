@@ -13,15 +13,17 @@
 #include "base/compiler.h"
 #include "device/sim/sim.h"
 
-#define PATIENCE_NS (400 * PN_NS_PER_S) /* more than whoever tells why */
-#define PATIENCE_S  800			/* of a rank, in all */
+#define PATIENCE_NS                                                          \
+	(400 * PN_NS_PER_S) /* longer than the timeouts that report a reason \
+			     */
+#define PATIENCE_S 800	    /* of a rank as a whole */
 
 struct gang {
 	const struct ranks *run;
 	struct rank ranks[RANKS_MAX];
 };
 
-/* --- what a rank may call ------------------------------------------------- */
+/* --- functions for ranks ------------------------------------------------- */
 
 void rank_fail(struct rank *rank, const char *what, const char *file, int line)
 {
@@ -87,14 +89,14 @@ bool rank_barrier(struct rank *rank)
 	return rank_exchange(rank, NULL, 0, NULL);
 }
 
-/* --- ways to run them ----------------------------------------------------- */
+/* --- running ranks ------------------------------------------------------- */
 
 static struct gang *gang_of(struct rank *rank)
 {
 	return pn_container_of(rank - rank->rank, struct gang, ranks[0]);
 }
 
-/* The spec of a rank: one of those that '|' parts, in turn. */
+/* The spec of a rank: '|' separates specs, which ranks use in turn. */
 static void spec_of(const char *specs, unsigned rank, char *out, size_t size)
 {
 	const char *from = specs;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ranks -- runs one function several times at once, each with a device of its
- * own: as coroutines of one simulated world, as threads, or as processes.
+ * ranks -- runs one function in several ranks at the same time, each with its
+ * own device: as coroutines of one simulation, as threads, or as processes.
  *
- * Ranks talk out of band through a board in shared memory. A check that fails
- * marks the board and ends the rank; the others notice at their next exchange,
- * so that a failure never hangs. The device is opened before the function is
- * called and closed after it.
+ * Ranks exchange data out of band through a board in shared memory. A check
+ * that fails marks the board and ends the rank; the others notice at their next
+ * exchange, so a failure never hangs. The device is opened before the function
+ * is called, and closed after it.
  */
 #ifndef PN_TESTS_RANKS_H
 #define PN_TESTS_RANKS_H
@@ -26,31 +26,32 @@ struct rank_board {
 	char why[256];
 	struct {
 		_Atomic uint32_t round;
-		uint8_t blob[2][RANKS_BLOB_BYTES]; /* by the round's parity */
+		uint8_t blob[2]
+			    [RANKS_BLOB_BYTES]; /* by the parity of the round */
 	} rank[RANKS_MAX];
 };
 
-/* What one rank knows. */
+/* The state of one rank. */
 struct rank {
 	struct rank_board *board;
-	struct pn_device *device; /* the first of: */
+	struct pn_device *device; /* rails[0] */
 	struct pn_device *rails[PN_RAILS_MAX];
 	unsigned nrails;
-	bool either; /* each peer over one of them */
+	bool either; /* each peer uses one of the devices */
 	unsigned rank, nranks;
 	uint32_t round;
 	bool virtual_time;
-	struct pn_sim *sim; /* the world; NULL outside virtual time */
-	void *arg;	    /* the same for all */
-	/* Called again and again while it waits for the others; NULL: not. */
+	struct pn_sim *sim; /* the simulation; NULL outside virtual time */
+	void *arg;	    /* the same for all ranks */
+	/* Called repeatedly while the rank waits for the others; or NULL. */
 	void (*idle)(void *idle_arg);
 	void *idle_arg;
 };
 
 struct ranks {
 	const char *how; /* "sim", "threads" or "processes" */
-	/* Of the device; of each rank's in turn when several stand in it, as
-	 * in "verbs:rxe0|verbs:rxe1". */
+	/* Of the device. '|' separates the specs of several ranks, as in
+	 * "verbs:rxe0|verbs:rxe1". */
 	const char *spec;
 	const char *script; /* sim: faults; NULL: none */
 	unsigned nranks;
@@ -58,17 +59,18 @@ struct ranks {
 	void *arg;
 };
 
-/* True when no rank failed; else a line says what did. */
+/* True: no rank failed. Else a line says which check failed. */
 bool ranks_run(const struct ranks *run);
 
-/* The same in a process of its own: the dead end where they stand and cannot
- * clean up, and it takes what they leave along. */
+/* The same in a child process. Ranks that die cannot clean up; the child ends
+ * with what they leave. */
 bool ranks_run_apart(const struct ranks *run);
 
-/* Marks the board; the first failure wins. */
+/* Marks the board; only the first failure counts. */
 void rank_fail(struct rank *rank, const char *what, const char *file, int line);
 
-/* In a rank's function: a fact, or the rank has failed and returns. */
+/* In a rank's function: checks a fact; if it is false, the rank fails and
+ * returns. */
 #define RANK_CHECK(r, fact)                                      \
 	do {                                                     \
 		if (!(fact)) {                                   \
@@ -77,18 +79,19 @@ void rank_fail(struct rank *rank, const char *what, const char *file, int line);
 		}                                                \
 	} while (0)
 
-/* Waits for news of any rail, until the device's clock says deadline_ns. */
+/* Waits for an event of any rail, until the device's clock reaches deadline_ns.
+ */
 void rank_wait(struct rank *rank, uint64_t deadline_ns);
 
 /* Lets the others run for a moment. */
 void rank_pause(struct rank *rank);
 
-/* Passes blobs around: theirs[r] is what rank r gave. All ranks call it. False
- * when another rank failed or does not come. */
+/* Exchanges blobs: theirs[r] is the blob of rank r. All ranks call it. False:
+ * another rank failed or does not come. */
 bool rank_exchange(struct rank *rank, const void *mine, size_t len,
 		   void *theirs);
 
-/* All ranks meet. */
+/* A barrier of all ranks. */
 bool rank_barrier(struct rank *rank);
 
 #endif

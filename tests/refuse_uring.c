@@ -21,8 +21,8 @@
 	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
 
-/* The three calls have neighbouring numbers. Calls of 32-bit programs, whose
- * numbers are the same, are refused too. */
+/* The three calls have consecutive numbers. 32-bit programs use the same
+ * numbers and are refused, too. */
 static int refuse(unsigned error)
 {
 	struct sock_filter code[] = {

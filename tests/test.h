@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * test -- what every test program includes: cmocka, and a few words of ours.
+ * test -- included by every test program: cmocka, and a few functions of ours.
  *
  * A test is `static void a_sentence_that_is_true(void **state)`; TEST() lists
  * it. Random tests take their seed from test_seed(), which prints it, so that
@@ -26,7 +26,7 @@
 
 #define TEST(name) cmocka_unit_test(name)
 
-/* What ctest takes for "skipped". */
+/* The exit status that ctest counts as skipped. */
 #define TEST_SKIP 77
 
 #define RUN_TESTS(tests) cmocka_run_group_tests(tests, NULL, NULL)
@@ -47,7 +47,7 @@ static inline uint64_t test_seed(void)
 	return seed;
 }
 
-/* xorshift64*: small, good enough, the same everywhere. */
+/* xorshift64*: small, good enough, and the same on every machine. */
 static inline uint64_t test_random(uint64_t *state)
 {
 	uint64_t x = *state ? *state : 1;
@@ -59,7 +59,7 @@ static inline uint64_t test_random(uint64_t *state)
 	return x * UINT64_C(2685821657736338717);
 }
 
-/* A number that depends on both. */
+/* A hash of both. */
 static inline uint64_t test_mix(uint64_t a, uint64_t b)
 {
 	uint64_t x = a ^ (b + UINT64_C(0x9e3779b97f4a7c15)) *
@@ -73,7 +73,7 @@ static inline uint64_t test_below(uint64_t *state, uint64_t bound)
 	return test_random(state) % bound;
 }
 
-/* Pages of address space that this process has. */
+/* The address space of this process, in pages. */
 static inline size_t test_mapped_pages(void)
 {
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -85,7 +85,7 @@ static inline size_t test_mapped_pages(void)
 	return n;
 }
 
-/* How many descriptors this process has open. */
+/* The number of open descriptors of this process. */
 static inline unsigned test_descriptors(void)
 {
 	DIR *folder = opendir("/proc/self/fd");

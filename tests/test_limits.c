@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Limits on pinned memory, as programs meet them: what the kernel charges
- * (VmPin) never exceeds the budget, whatever pages the memory has; and under
- * RLIMIT_MEMLOCK, which processes of a user share, nothing fails for want of
- * pinned memory but exposing it.
+ * Limits on pinned memory. The kernel's charge (VmPin) never exceeds the
+ * budget, whatever pages the memory has. Under RLIMIT_MEMLOCK, which the
+ * processes of a user share, only exposing memory fails for lack of pinned
+ * memory.
  *
- * Programs run in children: what is pinned is counted by process and by user.
+ * Programs run in children, since the kernel counts by process and by user.
  */
 #include "test.h"
 
@@ -34,12 +34,12 @@
 #define ARENA (8 * MIB)
 #define ALL   PINION_ACCESS_ALL
 
-/* A program of one endpoint that speaks to itself. */
+/* A program with one endpoint that sends to itself. */
 struct program {
 	struct pinion_context *context;
 	struct pinion_endpoint *ep;
 	struct pinion_peer *self;
-	size_t budget; /* 0: not looked at */
+	size_t budget; /* 0: not checked */
 	unsigned nexposed;
 };
 
@@ -63,7 +63,7 @@ static size_t charged(void)
 	return vmpin() + vm_bytes("VmLck");
 }
 
-/* Old kernels give charges back a second late. */
+/* Old kernels uncharge a second late. */
 static void check_pinned(const struct program *p)
 {
 	bool late = pn_soft_of(p->context->device)->slots.deferred_uncharge;
@@ -78,7 +78,7 @@ static void check_pinned(const struct program *p)
 	CHECK(charged() <= p->budget);
 }
 
-/* --- what a program does -------------------------------------------------- */
+/* --- the program --------------------------------------------------------- */
 
 static void message(struct program *p, char *from, char *to, size_t len)
 {
@@ -138,7 +138,7 @@ static void add(struct program *p, struct pinion_remote *remote)
 	CHECK(before[1] == before[0] + 1);
 }
 
-/* Exposing is what may fail. */
+/* Only exposing may fail. */
 static void onesided(struct program *p, char *memory, char *buf, size_t len)
 {
 	struct pinion_exposure *exposure;
@@ -203,7 +203,7 @@ static void do_everything(struct program *p, char *arena)
 
 	check_pinned(p);
 	for (size_t i = 0; i < PN_ARRAY_LEN(lens); i++) {
-		/* Buffers at odd places of huge pages. */
+		/* Unaligned buffers in huge pages. */
 		size_t at = (i * 9 + 3) * 4096 + 100;
 
 		message(p, arena + at, half + at, lens[i]);
@@ -240,13 +240,13 @@ static char *huge_pages(void)
 	return arena;
 }
 
-/* Registering makes the huge pages. */
+/* Registration faults the huge pages in. */
 static char *untouched_huge_pages(void)
 {
 	return map_arena(MADV_HUGEPAGE);
 }
 
-/* Huge pages that are mapped in small pieces: page tables do not tell. */
+/* Huge pages that are mapped by small pages: page tables do not show them. */
 static char *broken_huge_pages(void)
 {
 	char *arena = huge_pages();
@@ -258,7 +258,7 @@ static char *broken_huge_pages(void)
 	return arena;
 }
 
-/* Looks all the time. */
+/* Checks in a loop. */
 struct watcher {
 	pthread_t thread;
 	_Atomic bool stop;
@@ -280,8 +280,8 @@ static void *watch(void *arg)
 
 static const struct {
 	char *(*map)(void);
-	size_t least; /* budget with which something can be exposed */
-	bool undone;  /* too much is pinned for a moment, then undone */
+	size_t least; /* smallest budget with which memory can be exposed */
+	bool undone;  /* too much may be pinned for a moment */
 } arenas[] = {
 	{ small_pages, 0, false },
 	{ huge_pages, 4 * MIB, false },
@@ -294,7 +294,7 @@ static void stay_below(const char *device, size_t budget, unsigned kind)
 	struct watcher watcher = { .most = 0 };
 	struct program p;
 	char option[64];
-	bool late, splits; /* userfaultfd does, where it watches */
+	bool late, splits; /* with userfaultfd */
 
 	snprintf(option, sizeof(option), "max_bytes=%zu", budget);
 	CHECK(!pthread_create(&watcher.thread, NULL, watch, &watcher));
@@ -330,7 +330,7 @@ static pid_t begin_child(void)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid)
-		alarm(120); /* whoever hangs is ended */
+		alarm(120); /* ends a child that hangs */
 	return pid;
 }
 
@@ -358,21 +358,21 @@ static void the_kernel_never_charges_more_than_the_budget(void **state)
 	check_budgets("device=soft");
 }
 
-static void nor_where_local_segments_go_through_their_slots(void **state)
+static void nor_with_local_segments_in_slots(void **state)
 {
 	(void)state;
 	check_budgets("device=soft:strict=yes");
 }
 
-static void nor_where_pages_are_locked(void **state)
+static void nor_with_locked_pages(void **state)
 {
 	(void)state;
 	check_budgets("device=soft:mode=mlock");
 }
 
-/* A huge page is charged whole however little of it is registered, but once. A
- * piece may belong to another page as far as is known beforehand: hence two. */
-static void pin_pieces_of_one_huge_page(void)
+/* A huge page is charged as a whole, once, however little of it is registered.
+ * Before registration, a part may belong to another huge page: hence two. */
+static void pin_parts_of_one_huge_page(void)
 {
 	struct pinion_pin pins[8];
 	char *arena = huge_pages();
@@ -393,13 +393,13 @@ static void pin_pieces_of_one_huge_page(void)
 	_exit(huge ? 0 : TEST_SKIP); /* there are no huge pages here */
 }
 
-static void pieces_of_one_huge_page_fit_a_budget_of_two(void **state)
+static void parts_of_one_huge_page_fit_a_budget_of_two(void **state)
 {
 	pid_t pid = begin_child();
 
 	(void)state;
 	if (!pid)
-		pin_pieces_of_one_huge_page();
+		pin_parts_of_one_huge_page();
 	assert_ends_well(pid);
 }
 
@@ -413,8 +413,7 @@ static void need_root(void)
 	skip();
 }
 
-/* Goes on as that user, without capabilities; what peers need to reach us is
- * given back. */
+/* Continues as that user, without capabilities, but accessible to peers. */
 static void become(uid_t user, size_t lockable)
 {
 	struct rlimit limit = { lockable, lockable };
@@ -456,7 +455,7 @@ static void meet(_Atomic unsigned *here, unsigned n)
 		usleep(1000);
 }
 
-/* All hold what they need for one-sided operations at the same time. */
+/* All keep the memory of one-sided operations pinned at the same time. */
 static void share_the_limit(uid_t user, _Atomic unsigned *here)
 {
 	char *arena = small_pages();
@@ -495,11 +494,11 @@ static void processes_of_a_user_share_its_limit(void **state)
 	munmap((void *)here, 4096);
 }
 
-/* --- others hold it ------------------------------------------------------- */
+/* --- others use the limit ------------------------------------------------ */
 
 #define LOCKABLE (2 * MIB)
 
-/* What the processes of a test know of each other. */
+/* Shared by the processes of a test. */
 struct stage {
 	_Atomic int exposed, wanted_free, nfree, done;
 	struct pinion_address address;
@@ -514,7 +513,7 @@ static void await(_Atomic int *flag, int value)
 		usleep(200);
 }
 
-/* Exposes memory as long as there is room. */
+/* Exposes memory until the limit is reached. */
 static void expose(struct stage *stage)
 {
 	struct pinion_exposure *exposure;
@@ -531,7 +530,7 @@ static void expose(struct stage *stage)
 	pinion_close(p.context);
 }
 
-/* Pins all that the user may, page by page, and gives pages back one by one. */
+/* Pins up to the user's limit, page by page, then unpins one page at a time. */
 static void hold(struct stage *stage)
 {
 	static struct pn_mr mrs[LOCKABLE / 4096];
@@ -578,7 +577,7 @@ static void use_exposed(struct program *p, struct stage *stage, char *buf)
 	pinion_remote_close(remote);
 }
 
-/* One line said what to do, and none more. */
+/* Exactly one line said what to do. */
 static void check_said(struct stage *stage, int fd)
 {
 	ssize_t n = pread(fd, stage->said, sizeof(stage->said) - 1, 0);
@@ -606,9 +605,9 @@ static void live_without_pinning(struct stage *stage)
 	pinion_close(p.context);
 }
 
-/* With so many pages left: at first not even rings can be made, then they can
- * and nothing can be pinned. */
-static void endpoints_open_though_others_hold_the_limit(void **state)
+/* With n pages left: at first even the rings cannot be allocated, then they can
+ * but nothing can be pinned. */
+static void endpoints_open_although_others_use_the_limit(void **state)
 {
 	struct stage *stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -651,7 +650,7 @@ static void endpoints_open_though_others_hold_the_limit(void **state)
 
 /* --- defaults ------------------------------------------------------------- */
 
-/* Up to a few pages: old kernels charge those late that a device tried. */
+/* Up to a few pages: old kernels uncharge pages late that a device tried. */
 static void assert_default_budget(uid_t user, size_t expected)
 {
 	struct pinion_context *context;
@@ -669,9 +668,9 @@ static void assert_default_budget(uid_t user, size_t expected)
 	assert_ends_well(pid);
 }
 
-/* Another process pins half of the limit: three quarters of what is left are
- * ours. */
-static void the_default_leaves_what_others_hold(void **state)
+/* Another process pins half of the limit: the default is three quarters of the
+ * rest. */
+static void the_default_budget_leaves_what_others_use(void **state)
 {
 	_Atomic int *go = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -706,13 +705,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_kernel_never_charges_more_than_the_budget),
-		TEST(nor_where_local_segments_go_through_their_slots),
-		TEST(nor_where_pages_are_locked),
-		TEST(pieces_of_one_huge_page_fit_a_budget_of_two),
+		TEST(nor_with_local_segments_in_slots),
+		TEST(nor_with_locked_pages),
+		TEST(parts_of_one_huge_page_fit_a_budget_of_two),
 		TEST(puts_and_atomics_work_under_a_tight_limit),
 		TEST(processes_of_a_user_share_its_limit),
-		TEST(endpoints_open_though_others_hold_the_limit),
-		TEST(the_default_leaves_what_others_hold),
+		TEST(endpoints_open_although_others_use_the_limit),
+		TEST(the_default_budget_leaves_what_others_use),
 	};
 
 	return RUN_TESTS(tests);

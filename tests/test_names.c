@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names that stand in two layers, since the lower one may not know the upper:
- * the choices of an option and the things they choose. */
+/* Names that two layers define, since the lower one must not include the upper:
+ * the choices of an option and the objects that they choose. */
 #include "test.h"
 
 #include "cache/policy/policy.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The public calls: what is wrong is refused with the errno that the header
- * names, changes nothing and leaks nothing. Runs on each device in turn. */
+/* The public calls: a bad argument is refused with the errno that the header
+ * names, changes nothing and leaks nothing. Runs on each device. */
 #include "test.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void version_is_the_project_s(void **state)
 	assert_int_equal(pinion_version()[end], 0);
 }
 
-static void open_refuses_what_does_not_parse(void **state)
+static void open_refuses_bad_options(void **state)
 {
 	static const struct {
 		const char *option;
@@ -117,7 +117,7 @@ static void open_takes_attributes_of_other_versions(void **state)
 	} newer = { .attr = { .size = sizeof(newer) } };
 	struct pinion_attr older = {
 		.size = offsetof(struct pinion_attr, registrar),
-		/* Not the program's to set: its struct ends before. */
+		/* The program cannot set it: its struct ends before it. */
 		.registrar = (void *)1,
 	};
 	struct pinion_context *context = NULL;
@@ -133,7 +133,7 @@ static void open_takes_attributes_of_other_versions(void **state)
 	assert_null(context);
 }
 
-static void closing_and_deregistering_nothing_is_fine(void **state)
+static void closing_and_deregistering_null_is_fine(void **state)
 {
 	(void)state;
 	pinion_close(NULL);
@@ -165,7 +165,7 @@ static void config_names_every_option_and_its_source(void **state)
 	pinion_close(context);
 }
 
-static void query_fills_what_the_caller_s_struct_holds(void **state)
+static void query_fills_the_caller_s_struct(void **state)
 {
 	struct pinion_context *context = open_device();
 	struct pinion_device_info info = { .size = sizeof(info) };
@@ -227,7 +227,7 @@ static void registering_refuses_bad_ranges(void **state)
 	munmap(p, PAGE);
 }
 
-/* Only a device that really pins looks at the pages. */
+/* Only a device that pins checks the pages. */
 static bool looks_at_pages(struct pinion_context *context)
 {
 	struct pinion_device_info info = { .size = sizeof(info) };
@@ -236,7 +236,7 @@ static bool looks_at_pages(struct pinion_context *context)
 	return info.pins;
 }
 
-static void registering_refuses_what_cannot_be_pinned(void **state)
+static void registering_refuses_unpinnable_memory(void **state)
 {
 	struct pinion_context *context = open_device();
 	struct pinion_registration *reg = NULL;
@@ -253,7 +253,7 @@ static void registering_refuses_what_cannot_be_pinned(void **state)
 	assert_int_equal(pinion_device_register(context, p + 2 * PAGE, PAGE, 0,
 						&reg),
 			 -EFAULT);
-	/* In the middle, and one byte too many. */
+	/* In the middle, and one byte beyond the end. */
 	assert_int_equal(pinion_device_register(context, p, 4 * PAGE, 0, &reg),
 			 -EFAULT);
 	assert_int_equal(pinion_device_register(context, p, 2 * PAGE + 1, 0,
@@ -271,7 +271,7 @@ close:
 	munmap(constant, PAGE);
 }
 
-static void key_is_for_those_who_granted_access(void **state)
+static void a_remote_key_needs_remote_access(void **state)
 {
 	struct pinion_context *context = open_device();
 	struct pinion_registration *reg;
@@ -302,7 +302,7 @@ static void key_is_for_those_who_granted_access(void **state)
 	munmap(p, PAGE);
 }
 
-static void registered_pages_are_counted_and_given_back(void **state)
+static void registered_pages_are_counted_and_uncounted(void **state)
 {
 	struct pinion_context *context = open_device();
 	struct pinion_registration *regs[3];
@@ -313,7 +313,7 @@ static void registered_pages_are_counted_and_given_back(void **state)
 	assert_vmpin_comes_back_to(0); /* from the tests before */
 	assert_ok(pinion_device_register(context, p, 8 * PAGE, 0, &regs[0]));
 	assert_registered(context, 1, 8 * PAGE);
-	/* One byte is a page; the same page counts again. */
+	/* One byte counts as a page; the same page counts again. */
 	assert_ok(pinion_device_register(context, p, 1, 0, &regs[1]));
 	assert_ok(
 		pinion_device_register(context, p + PAGE - 1, 2, 0, &regs[2]));
@@ -330,7 +330,7 @@ static void registered_pages_are_counted_and_given_back(void **state)
 	munmap(p, 8 * PAGE);
 }
 
-static void closing_ends_what_is_registered(void **state)
+static void closing_ends_registrations(void **state)
 {
 	char *p = map(4 * PAGE, PROT_READ | PROT_WRITE);
 
@@ -358,8 +358,8 @@ static void a_forked_child_ends_no_registration_of_its_parent(void **state)
 	pid_t pid;
 
 	(void)state;
-	/* The allocators of sanitizers (whose builds have fences) are not made
-	 * for forking among threads. */
+	/* The allocators of sanitizers (whose builds have fences) do not
+	 * support fork() in a program with threads. */
 	if (PN_ASYMMETRIC_FENCES)
 		skip();
 	context = open_device();
@@ -386,17 +386,17 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(version_is_the_project_s),
-		TEST(open_refuses_what_does_not_parse),
+		TEST(open_refuses_bad_options),
 		TEST(open_refuses_null_and_unknown_flags),
 		TEST(open_takes_attributes_of_other_versions),
-		TEST(closing_and_deregistering_nothing_is_fine),
+		TEST(closing_and_deregistering_null_is_fine),
 		TEST(config_names_every_option_and_its_source),
-		TEST(query_fills_what_the_caller_s_struct_holds),
+		TEST(query_fills_the_caller_s_struct),
 		TEST(registering_refuses_bad_ranges),
-		TEST(registering_refuses_what_cannot_be_pinned),
-		TEST(key_is_for_those_who_granted_access),
-		TEST(registered_pages_are_counted_and_given_back),
-		TEST(closing_ends_what_is_registered),
+		TEST(registering_refuses_unpinnable_memory),
+		TEST(a_remote_key_needs_remote_access),
+		TEST(registered_pages_are_counted_and_uncounted),
+		TEST(closing_ends_registrations),
 		TEST(a_forked_child_ends_no_registration_of_its_parent),
 	};
 

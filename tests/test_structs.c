@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Structs that begin with their size, at every public call that takes one: of
- * an older header (shorter), of a newer one (longer), and wrong ones. */
+ * an older header (shorter), of a newer one (longer), and invalid ones. */
 #include <pinion/pinion.h>
 
 #include <errno.h>
@@ -55,7 +55,7 @@ static int close_all(void **state)
 
 /* --- structs that the caller fills ---------------------------------------- */
 
-/* Each ends what it has begun. */
+/* Each function undoes what it did. */
 static int finish(int ret, struct pinion_request *const *request)
 {
 	return ret ? ret : pinion_wait(f.ep, *request, PINION_FOREVER, NULL);
@@ -81,7 +81,7 @@ static int call_heap_open(void *attr)
 	return ret;
 }
 
-/* In a context of its own. */
+/* In its own context. */
 static int call_endpoint_open(void *attr)
 {
 	struct pinion_context *context;
@@ -101,7 +101,7 @@ static int call_send(void *message)
 	return finish(pinion_send(f.ep, message, &request), &request);
 }
 
-/* What was sent before is received. */
+/* Receives the message that was sent before. */
 static int call_recv(void *message)
 {
 	struct pinion_message out = { .size = sizeof(out), .peer = f.self };
@@ -125,7 +125,7 @@ static int call_probe(void *message)
 	return ret == -EAGAIN ? 0 : ret;
 }
 
-/* Nobody grants or writes: what has begun is canceled. */
+/* No peer answers: cancels the request. */
 static int cancel(int ret, struct pinion_request *const *request)
 {
 	if (ret)
@@ -182,9 +182,9 @@ struct row {
 	const char *name;
 	int (*call)(void *arg);
 	size_t size;	/* of the struct */
-	size_t needed;	/* of it, for a call that can succeed */
-	size_t flags;	/* where they are */
-	uint64_t known; /* of them */
+	size_t needed;	/* bytes that a successful call needs */
+	size_t flags;	/* offset of the flags */
+	uint64_t known; /* known flags */
 };
 
 #define END_OF(type, member) \
@@ -211,8 +211,8 @@ static const struct row rows[] = {
 	ROW(call_explain, struct pinion_explain_attr, len, 1),
 };
 
-/* A struct of some length with good contents, followed by what must not be
- * read. */
+/* A struct of some length with valid contents, followed by memory that must not
+ * be read. */
 union any {
 	size_t size;
 	struct pinion_message message;
@@ -265,7 +265,7 @@ static void try_row(const struct row *row)
 	expect(row, "size of no struct", &any, -EINVAL);
 	any.size = SIZE_MAX;
 	expect(row, "size without end", &any, -EINVAL);
-	/* Older: what it does not have is not looked at. */
+	/* Older: the missing fields are not read. */
 	for (size_t size = row->needed > 16 ? row->needed : 16;
 	     size < row->size; size += 8) {
 		fill(row, &any);
@@ -273,7 +273,7 @@ static void try_row(const struct row *row)
 		any.size = size;
 		expect(row, "older", &any, 0);
 	}
-	/* Newer: fine as long as it wants nothing new. */
+	/* Newer: accepted while the unknown fields are 0. */
 	fill(row, &any);
 	any.size = row->size + 40;
 	expect(row, "newer", &any, 0);
@@ -290,10 +290,10 @@ static void try_row(const struct row *row)
 	}
 }
 
-static void structs_of_other_sizes_are_taken_or_refused(void **state)
+static void structs_of_other_sizes_are_accepted_or_refused(void **state)
 {
 	(void)state;
-	/* Connected, so that injecting is possible. */
+	/* Connected, so that inject is possible. */
 	for (union any any;;) {
 		fill(&rows[3], &any);
 		assert_ok(call_send(&any));
@@ -309,7 +309,7 @@ static void structs_that_are_null_are_refused(void **state)
 	(void)state;
 	for (size_t i = 3; i < PN_ARRAY_LEN(rows); i++)
 		assert_int_equal(rows[i].call(NULL), -EINVAL);
-	/* The others mean the defaults. */
+	/* For the others NULL means the defaults. */
 	for (size_t i = 0; i < 3; i++)
 		assert_ok(rows[i].call(NULL));
 }
@@ -382,7 +382,7 @@ static const struct {
 	{ ask_explain, sizeof(struct pinion_explanation) },
 };
 
-/* How many bytes were written, from the front. */
+/* The number of bytes written, from the front. */
 static size_t ask(size_t i, size_t size, size_t *told)
 {
 	unsigned char out[1024];
@@ -397,7 +397,7 @@ static size_t ask(size_t i, size_t size, size_t *told)
 	return n;
 }
 
-static void queries_write_what_both_sides_know(void **state)
+static void queries_write_fields_that_both_sides_know(void **state)
 {
 	size_t told;
 
@@ -420,7 +420,7 @@ static void queries_write_what_both_sides_know(void **state)
 /* --- completions -----------------------------------------------------------
  */
 
-/* Sends `n` messages to itself without handles. */
+/* Sends `n` messages to itself, without handles. */
 static void send_some(unsigned n)
 {
 	struct pinion_message out = { .size = sizeof(out), .peer = f.self };
@@ -433,7 +433,7 @@ static void send_some(unsigned n)
 	}
 }
 
-/* As long as an element is, so far is it to the next. */
+/* The distance of elements is their size. */
 static void poll_elements(size_t bytes)
 {
 	enum { N = 40 };
@@ -476,10 +476,9 @@ static void completions_of_other_sizes_are_polled(void **state)
 	assert_int_equal(pinion_poll(f.ep, NULL, 0, 0), 0);
 }
 
-/* --- waiting with an end ----------------------------------------------------
- */
+/* --- wait with a timeout ------------------------------------------------- */
 
-static void waiting_ends_in_time_and_the_request_goes_on(void **state)
+static void a_wait_that_times_out_leaves_the_request_pending(void **state)
 {
 	struct pinion_message in = { .size = sizeof(in), .tag = 77 };
 	struct pinion_message out = { .size = sizeof(out),
@@ -500,7 +499,7 @@ static void waiting_ends_in_time_and_the_request_goes_on(void **state)
 /* --- explain ----------------------------------------------------------------
  */
 
-static void one_protocol_is_chosen_and_says_why(void **state)
+static void explain_marks_one_protocol_and_its_reason(void **state)
 {
 	struct pinion_explain_attr attr = { .size = sizeof(attr) };
 	struct pinion_explanation e = { .size = sizeof(e) };
@@ -527,12 +526,12 @@ static void one_protocol_is_chosen_and_says_why(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(structs_of_other_sizes_are_taken_or_refused),
+		TEST(structs_of_other_sizes_are_accepted_or_refused),
 		TEST(structs_that_are_null_are_refused),
-		TEST(queries_write_what_both_sides_know),
+		TEST(queries_write_fields_that_both_sides_know),
 		TEST(completions_of_other_sizes_are_polled),
-		TEST(waiting_ends_in_time_and_the_request_goes_on),
-		TEST(one_protocol_is_chosen_and_says_why),
+		TEST(a_wait_that_times_out_leaves_the_request_pending),
+		TEST(explain_marks_one_protocol_and_its_reason),
 	};
 
 	return cmocka_run_group_tests(tests, open_all, close_all);

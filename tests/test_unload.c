@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loads the library that the argument names, uses it and closes it, in a thread
- * that then ends: the library's own end of the thread comes last. This program
- * itself has none of pinion's code.
+ * Loads the library that the argument names, uses it and closes it in a thread,
+ * which then ends: the library's thread destructor runs after dlclose(). This
+ * program itself has no code of pinion.
  */
 #include "test.h"
 
@@ -13,7 +13,7 @@
 
 static const char *library;
 
-/* What came of the thread. */
+/* The result of the thread. */
 struct use {
 	int opened, pinned, closed;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* vmpin -- what the kernel says that this process has pinned or locked. */
+/* vmpin -- how much this process has pinned or locked, from the kernel. */
 #ifndef PN_TESTS_VMPIN_H
 #define PN_TESTS_VMPIN_H
 
@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-/* The bytes that a line of the process's status tells. */
+/* The bytes of a line in /proc/self/status. */
 static inline size_t vm_bytes(const char *name)
 {
 	FILE *file = fopen("/proc/self/status", "re");
@@ -25,13 +25,13 @@ static inline size_t vm_bytes(const char *name)
 	return kib << 10;
 }
 
-/* 0 where the device only locks pages. */
+/* 0 if the device only locks pages. */
 static inline size_t vmpin(void)
 {
 	return vm_bytes("VmPin");
 }
 
-/* Kernel 6.1 gives pages back about a second late. */
+/* Kernel 6.1 uncharges pages about a second late. */
 static inline void assert_vmpin_comes_back_to(size_t bytes)
 {
 	uint64_t end = pn_clock_ns() + 60 * PN_NS_PER_S;

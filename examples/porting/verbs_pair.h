@@ -152,8 +152,8 @@ static enum ibv_wc_status pair_do(struct pair *pair, enum ibv_wr_opcode opcode,
 	return wc.status;
 }
 
-static void pair_write(struct pair *pair, const void *from, size_t len,
-		       uint32_t lkey, void *to, uint32_t rkey)
+static inline void pair_write(struct pair *pair, const void *from, size_t len,
+			      uint32_t lkey, void *to, uint32_t rkey)
 {
 	struct ibv_sge sge = { (uintptr_t)from, (uint32_t)len, lkey };
 	enum ibv_wc_status status =

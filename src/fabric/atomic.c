@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* libfabric's atomic calls, as tasks, and what of them there is. */
+/* libfabric's atomic calls (fi_atomic(3)). */
 #include "fabric/onesided.h"
 
-/* Where the target's values are. */
-struct place {
+/* The target's values, and the operation. */
+struct target {
 	fi_addr_t peer;
 	uint64_t addr, key;
 	enum fi_datatype type;
@@ -19,42 +19,42 @@ struct values {
 };
 
 static ssize_t run(struct fid_ep *ep, enum pn_fi_rma_kind kind,
-		   const struct place *place, const struct values *v,
+		   const struct target *target, const struct values *v,
 		   uint64_t flags)
 {
-	size_t bytes = pn_fi_datatype_bytes(place->type);
-	struct pn_fi_rma_args task = { .kind = kind,
-				       .type = place->type,
-				       .op = place->op,
+	size_t bytes = pn_fi_datatype_bytes(target->type);
+	struct pn_fi_rma_args args = { .kind = kind,
+				       .type = target->type,
+				       .op = target->op,
 				       .buf = v->buf,
 				       .compare = v->compare,
 				       .result = v->result,
-				       .peer = place->peer,
-				       .addr = place->addr,
-				       .key = place->key,
-				       .context = place->context,
+				       .peer = target->peer,
+				       .addr = target->addr,
+				       .key = target->key,
+				       .context = target->context,
 				       .flags = flags };
 
 	if (!bytes)
 		return -FI_EOPNOTSUPP;
 	if (v->count > PN_FI_ATOMIC_BYTES / bytes)
 		return -FI_EMSGSIZE;
-	task.len = v->count * bytes;
-	return pn_fi_rma_post(ep, &task);
+	args.len = v->count * bytes;
+	return pn_fi_rma_post(ep, &args);
 }
 
-/* --- without an answer ---------------------------------------------------- */
+/* --- without a result ----------------------------------------------------- */
 
 static ssize_t atomic_write(struct fid_ep *ep, const void *buf, size_t count,
 			    void *desc, fi_addr_t dest, uint64_t addr,
 			    uint64_t key, enum fi_datatype type, enum fi_op op,
 			    void *context)
 {
-	struct place place = { dest, addr, key, type, op, context };
+	struct target target = { dest, addr, key, type, op, context };
 	struct values v = { .buf = buf, .count = count };
 
 	(void)desc;
-	return run(ep, PN_FI_UPDATE, &place, &v, pn_fi_rma_op_flags(ep));
+	return run(ep, PN_FI_UPDATE, &target, &v, pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t atomic_writev(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -69,8 +69,8 @@ static ssize_t atomic_writev(struct fid_ep *ep, const struct fi_ioc *iov,
 			    type, op, context);
 }
 
-/* One part here, one there, equally long. */
-static int unpack(const struct fi_msg_atomic *msg, struct place *place,
+/* One local and one remote segment of the same length. */
+static int unpack(const struct fi_msg_atomic *msg, struct target *target,
 		  struct values *v)
 {
 	bool operands = msg->op != FI_ATOMIC_READ;
@@ -79,9 +79,9 @@ static int unpack(const struct fi_msg_atomic *msg, struct place *place,
 	    (operands && (msg->iov_count != 1 ||
 			  msg->msg_iov->count != msg->rma_iov->count)))
 		return -FI_EINVAL;
-	*place = (struct place){ msg->addr,	    msg->rma_iov->addr,
-				 msg->rma_iov->key, msg->datatype,
-				 msg->op,	    msg->context };
+	*target = (struct target){ msg->addr,	      msg->rma_iov->addr,
+				   msg->rma_iov->key, msg->datatype,
+				   msg->op,	      msg->context };
 	v->buf = operands ? msg->msg_iov->addr : NULL;
 	v->count = msg->rma_iov->count;
 	return 0;
@@ -91,10 +91,10 @@ static ssize_t atomic_writemsg(struct fid_ep *ep,
 			       const struct fi_msg_atomic *msg, uint64_t flags)
 {
 	struct values v = { 0 };
-	struct place place;
-	int ret = unpack(msg, &place, &v);
+	struct target target;
+	int ret = unpack(msg, &target, &v);
 
-	return ret ? ret : run(ep, PN_FI_UPDATE, &place, &v, flags);
+	return ret ? ret : run(ep, PN_FI_UPDATE, &target, &v, flags);
 }
 
 static ssize_t atomic_inject(struct fid_ep *ep, const void *buf, size_t count,
@@ -102,7 +102,7 @@ static ssize_t atomic_inject(struct fid_ep *ep, const void *buf, size_t count,
 			     enum fi_datatype type, enum fi_op op)
 {
 	size_t bytes = pn_fi_datatype_bytes(type);
-	struct pn_fi_rma_args task = { .kind = PN_FI_UPDATE,
+	struct pn_fi_rma_args args = { .kind = PN_FI_UPDATE,
 				       .type = type,
 				       .op = op,
 				       .buf = buf,
@@ -110,28 +110,28 @@ static ssize_t atomic_inject(struct fid_ep *ep, const void *buf, size_t count,
 				       .addr = addr,
 				       .key = key,
 				       .flags = FI_INJECT,
-				       .silent = true };
+				       .never_signaled = true };
 
 	if (!bytes)
 		return -FI_EOPNOTSUPP;
 	if (count > PN_FI_INJECT_BYTES / bytes)
 		return -FI_EINVAL;
-	task.len = count * bytes;
-	return pn_fi_rma_post(ep, &task);
+	args.len = count * bytes;
+	return pn_fi_rma_post(ep, &args);
 }
 
-/* --- with one ------------------------------------------------------------- */
+/* --- with the old values -------------------------------------------------- */
 
 static ssize_t atomic_fetch(struct fid_ep *ep, const void *buf, size_t count,
 			    void *desc, void *result, void *result_desc,
 			    fi_addr_t dest, uint64_t addr, uint64_t key,
 			    enum fi_datatype type, enum fi_op op, void *context)
 {
-	struct place place = { dest, addr, key, type, op, context };
+	struct target target = { dest, addr, key, type, op, context };
 	struct values v = { .buf = buf, .result = result, .count = count };
 
 	(void)desc, (void)result_desc;
-	return run(ep, PN_FI_FETCH, &place, &v, pn_fi_rma_op_flags(ep));
+	return run(ep, PN_FI_FETCH, &target, &v, pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t atomic_fetchv(struct fid_ep *ep, const struct fi_ioc *iov,
@@ -158,8 +158,8 @@ static ssize_t atomic_fetchmsg(struct fid_ep *ep,
 			       size_t result_count, uint64_t flags)
 {
 	struct values v = { 0 };
-	struct place place;
-	int ret = unpack(msg, &place, &v);
+	struct target target;
+	int ret = unpack(msg, &target, &v);
 
 	(void)result_desc;
 	if (ret)
@@ -167,10 +167,10 @@ static ssize_t atomic_fetchmsg(struct fid_ep *ep,
 	if (result_count != 1 || result->count != v.count)
 		return -FI_EINVAL;
 	v.result = result->addr;
-	return run(ep, PN_FI_FETCH, &place, &v, flags);
+	return run(ep, PN_FI_FETCH, &target, &v, flags);
 }
 
-/* --- and a comparison ----------------------------------------------------- */
+/* --- with a comparison ---------------------------------------------------- */
 
 static ssize_t atomic_compare(struct fid_ep *ep, const void *buf, size_t count,
 			      void *desc, const void *compare,
@@ -179,13 +179,14 @@ static ssize_t atomic_compare(struct fid_ep *ep, const void *buf, size_t count,
 			      uint64_t key, enum fi_datatype type,
 			      enum fi_op op, void *context)
 {
-	struct place place = { dest, addr, key, type, op, context };
+	struct target target = { dest, addr, key, type, op, context };
 	struct values v = {
 		.buf = buf, .compare = compare, .result = result, .count = count
 	};
 
 	(void)desc, (void)compare_desc, (void)result_desc;
-	return run(ep, PN_FI_COMPARE, &place, &v, pn_fi_rma_op_flags(ep));
+	return run(ep, PN_FI_COMPARE, &target, &v,
+		   pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t atomic_comparev(
@@ -212,8 +213,8 @@ static ssize_t atomic_comparemsg(struct fid_ep *ep,
 				 size_t result_count, uint64_t flags)
 {
 	struct values v = { 0 };
-	struct place place;
-	int ret = unpack(msg, &place, &v);
+	struct target target;
+	int ret = unpack(msg, &target, &v);
 
 	(void)compare_desc, (void)result_desc;
 	if (ret)
@@ -223,10 +224,10 @@ static ssize_t atomic_comparemsg(struct fid_ep *ep,
 		return -FI_EINVAL;
 	v.compare = compare->addr;
 	v.result = result->addr;
-	return run(ep, PN_FI_COMPARE, &place, &v, flags);
+	return run(ep, PN_FI_COMPARE, &target, &v, flags);
 }
 
-/* --- what there is -------------------------------------------------------- */
+/* --- fi_query_atomic() ---------------------------------------------------- */
 
 static int valid(enum pn_fi_rma_kind kind, unsigned type, unsigned op,
 		 size_t *count)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names by number. A number is never given twice, so that one that was removed
- * does not mean somebody else. */
+/* The AV: names by number. The number of a removed name is not given out again.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,6 @@ static bool name_ok(const struct pn_fi_name *name)
 	       pn_fi_is_service(name);
 }
 
-/* Under the lock. */
 static int insert_one(struct pn_fi_av *av, const void *addr, fi_addr_t *out)
 {
 	struct pn_fi_name name;
@@ -96,7 +95,7 @@ static int no_symmetric(struct fid_av *av, const char *node, size_t nodecnt,
 	return -FI_ENOSYS;
 }
 
-static bool is_there(const struct pn_fi_av *av, fi_addr_t addr)
+static bool is_present(const struct pn_fi_av *av, fi_addr_t addr)
 {
 	return addr < av->n && av->names[addr].len;
 }
@@ -110,7 +109,7 @@ static int remove_all(struct fid_av *fid, fi_addr_t *fi_addr, size_t count,
 	(void)flags;
 	pn_fi_lock(av->domain);
 	for (size_t i = 0; i < count; i++) {
-		if (is_there(av, fi_addr[i]))
+		if (is_present(av, fi_addr[i]))
 			av->names[fi_addr[i]].len = 0;
 		else
 			ret = -FI_EINVAL;
@@ -127,7 +126,7 @@ static int lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr,
 	int ret = -FI_EINVAL;
 
 	pn_fi_lock(av->domain);
-	if (is_there(av, fi_addr)) {
+	if (is_present(av, fi_addr)) {
 		*addrlen = PN_FI_NAME_BYTES;
 		memcpy(addr, &av->names[fi_addr],
 		       room < *addrlen ? room : *addrlen);
@@ -146,7 +145,8 @@ static size_t write_hex(const struct pn_fi_name *name, char *out, size_t room)
 	return n;
 }
 
-/* "pinion:" and the name's bytes in hexadecimal, or "service:" and its text. */
+/* "pinion:" and the bytes of the name in hexadecimal, or "pinion:service:" and
+ * the service. */
 static const char *to_text(struct fid_av *fid, const void *addr, char *buf,
 			   size_t *len)
 {
@@ -202,7 +202,7 @@ int pn_fi_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 {
 	struct pn_fi_av *av;
 
-	/* Shared and asynchronous ones are not offered. */
+	/* Shared and asynchronous AVs are not supported. */
 	if (attr->name || attr->flags || attr->rx_ctx_bits)
 		return -FI_ENOSYS;
 	if (attr->type == FI_AV_UNSPEC)
@@ -257,7 +257,7 @@ int pn_fi_peer_find(struct pn_fi_ep *ep, fi_addr_t addr,
 {
 	int ret;
 
-	if (!is_there(ep->av, addr))
+	if (!is_present(ep->av, addr))
 		return -FI_EINVAL;
 	if (pn_unlikely(addr >= ep->npeers || !ep->peers[addr])) {
 		ret = add_peer(ep, addr);
@@ -273,8 +273,8 @@ static bool was_used(const struct pn_fi_ep *ep, fi_addr_t addr)
 	return addr < ep->npeers && ep->peers[addr];
 }
 
-/* Those not used yet have no peer so far, but may have written to us; whom a
- * service means is not looked up for this. Only fi_cq_readfrom() comes here. */
+/* A source that this endpoint has not used yet has no peer so far: it is added.
+ * A service is not resolved for this. Only fi_cq_readfrom() comes here. */
 fi_addr_t pn_fi_addr_of(struct pn_fi_ep *ep, const struct pinion_peer *peer)
 {
 	for (fi_addr_t i = 0; peer && i < ep->av->n; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters. Each has a CQ of its own that stays empty: what a CQ knows of
- * endpoints, progress and waiting serves a counter, too; and an endpoint that
- * has a counter and no CQ drops its entries there. */
+/* Counters. Each has a CQ of its own that stays empty: it serves progress and
+ * waiting. An endpoint that has a counter but no CQ discards its entries there.
+ */
 #include <stdlib.h>
 
 #include "fabric/fabric.h"
 
-/* fi_ep_bind()'s flags, as enum pn_fi_event has them. */
+/* The flags of fi_ep_bind() for each event. */
 static const uint64_t event_flags[PN_FI_EVENTS] = {
 	FI_SEND, FI_RECV, FI_READ, FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE,
 };
@@ -18,8 +18,7 @@ static struct pn_fi_counter *counter_of(struct fid_cntr *fid)
 
 /* --- counting ------------------------------------------------------------- */
 
-/* Under the lock, but for add and set of programs. */
-static void changed(struct pn_fi_counter *counter)
+static void notify_changed(struct pn_fi_counter *counter)
 {
 	if (counter->cq->armed)
 		pn_fi_cq_wake(counter->cq);
@@ -28,19 +27,19 @@ static void changed(struct pn_fi_counter *counter)
 void pn_fi_counter_add(struct pn_fi_counter *counter, int status)
 {
 	atomic_fetch_add(status ? &counter->errors : &counter->value, 1);
-	changed(counter);
+	notify_changed(counter);
 }
 
 void pn_fi_counter_progress(struct pn_fi_counter *counter)
 {
-	struct pn_list *pos, *serving = &counter->cq->domain->serving;
+	struct pn_list *pos, *responding = &counter->cq->domain->responding;
 
 	pn_fi_cq_progress(counter->cq);
 	if (!counter->regions)
 		return;
-	pn_list_for_each (pos, serving) {
+	pn_list_for_each (pos, responding) {
 		pn_fi_ep_progress(
-			pn_container_of(pos, struct pn_fi_ep, serving));
+			pn_container_of(pos, struct pn_fi_ep, responding));
 	}
 }
 
@@ -77,7 +76,7 @@ static int change(struct fid_cntr *fid, atomic_uint_fast64_t *what,
 
 	pn_fi_lock(counter->cq->domain);
 	atomic_store(what, value + (add ? atomic_load(what) : 0));
-	changed(counter);
+	notify_changed(counter);
 	pn_fi_unlock(counter->cq->domain);
 	return 0;
 }
@@ -104,8 +103,8 @@ static int set_error(struct fid_cntr *fid, uint64_t value)
 
 /* --- waiting -------------------------------------------------------------- */
 
-/* What regions count comes by endpoints that the descriptor knows nothing of.
- */
+/* Writes to bound regions arrive at endpoints that the wait object does not
+ * know. */
 static bool may_sleep(const struct pn_fi_counter *counter)
 {
 	return counter->cq->epoll >= 0 && !counter->regions;
@@ -131,9 +130,9 @@ int pn_fi_counter_trywait(struct pn_fi_counter *counter)
 	return changed_since || !may_sleep(counter) ? -FI_EAGAIN : ret;
 }
 
-/* Of a wait that began with so many errors; -FI_EAGAIN: it goes on. */
-static int judge(const struct pn_fi_counter *counter, uint64_t threshold,
-		 uint64_t errors)
+/* Status of a wait that began with `errors`. -FI_EAGAIN: it goes on. */
+static int wait_status(const struct pn_fi_counter *counter, uint64_t threshold,
+		       uint64_t errors)
 {
 	if (atomic_load(&counter->value) >= threshold)
 		return 0;
@@ -141,34 +140,34 @@ static int judge(const struct pn_fi_counter *counter, uint64_t threshold,
 						       : -FI_EAGAIN;
 }
 
-/* The condition is looked at with the lock that arming has: what changes it
- * after that wakes. FI_WAIT_NONE is a promise not to come here, which programs
- * break. */
+/* The condition is checked under the lock that arming takes: a later change
+ * wakes the thread. Programs with FI_WAIT_NONE come here, too, although they
+ * should not. */
 static int wait_for(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct pn_fi_counter *counter = counter_of(fid);
 	uint64_t errors = atomic_load(&counter->errors);
 	int64_t deadline = pn_fi_deadline_ms(timeout);
-	bool dozes = false;
+	bool is_armed = false;
 	int ret;
 
 	do {
 		pn_fi_lock(counter->cq->domain);
 		pn_fi_counter_progress(counter);
-		ret = judge(counter, threshold, errors);
+		ret = wait_status(counter, threshold, errors);
 		if (ret == -FI_EAGAIN)
-			dozes = may_sleep(counter) &&
-				pn_fi_cq_sleep_begin(counter->cq);
+			is_armed = may_sleep(counter) &&
+				   pn_fi_cq_sleep_begin(counter->cq);
 		pn_fi_unlock(counter->cq->domain);
 		if (ret != -FI_EAGAIN)
 			return ret;
-	} while (pn_fi_cq_sleep(counter->cq, dozes, deadline));
+	} while (pn_fi_cq_sleep(counter->cq, is_armed, deadline));
 	return -FI_ETIMEDOUT;
 }
 
 /* --- binding -------------------------------------------------------------- */
 
-/* An endpoint stands once in the list, however many of its events count. */
+/* An endpoint is listed once, whatever the number of its events. */
 static bool is_member(const struct pn_fi_counter *counter,
 		      const struct pn_fi_ep *ep)
 {
@@ -287,7 +286,7 @@ int pn_fi_counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		return ret;
 	}
 	counter->cq = pn_container_of(cq, struct pn_fi_cq, fid);
-	counter->cq->bin = true;
+	counter->cq->discards_entries = true;
 	counter->fid.fid.fclass = FI_CLASS_CNTR;
 	counter->fid.fid.context = context;
 	counter->fid.fid.ops = &counter_fid_ops;

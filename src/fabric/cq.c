@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues. Reading makes progress when nothing is there yet, unless
- * by experience that is in vain (skips_empty_poll()). */
+/* Completion queues. Reading an empty ring makes progress, unless experience
+ * says that the poll would be empty (skips_empty_poll()). */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -69,35 +69,36 @@ void pn_fi_cq_wake(struct pn_fi_cq *cq)
 		return;
 	PN_NO_CANCEL();
 	cq->armed = false;
-	cq->told = true;
-	(void)!write(cq->wake, &one, sizeof(one)); /* full is awake, too */
+	cq->wakeup_pending = true;
+	(void)!write(cq->event_fd, &one, sizeof(one)); /* full: readable, too */
 }
 
 static void copy_entry(const struct pn_fi_cq *cq, void *to,
-		       const struct fi_cq_tagged_entry *end)
+		       const struct fi_cq_tagged_entry *cqe)
 {
-	if (pn_likely(cq->entry_bytes == sizeof(*end)))
-		memcpy(to, end, sizeof(*end));
+	if (pn_likely(cq->entry_bytes == sizeof(*cqe)))
+		memcpy(to, cqe, sizeof(*cqe));
 	else
-		memcpy(to, end, cq->entry_bytes);
+		memcpy(to, cqe, cq->entry_bytes);
 }
 
-static void tell_from(const struct pn_fi_entry *entry, fi_addr_t *from)
+static void set_source(const struct pn_fi_entry *entry, fi_addr_t *from)
 {
 	*from = entry->ep ? pn_fi_addr_of(entry->ep, entry->peer)
 			  : FI_ADDR_NOTAVAIL;
 }
 
-/* To whoever reads; false: nobody does, or it is an error. */
-static bool hand_over(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
+/* Copies an entry to the reader. False: there is no reader, or it is an error.
+ */
+static bool copy_to_reader(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 {
 	size_t n = cq->reader.n;
 
 	if (!pn_fi_cq_has_reader(cq) || entry->err)
 		return false;
-	copy_entry(cq, cq->reader.buf + n * cq->entry_bytes, &entry->end);
+	copy_entry(cq, cq->reader.buf + n * cq->entry_bytes, &entry->cqe);
 	if (pn_unlikely(cq->reader.from))
-		tell_from(entry, &cq->reader.from[n]);
+		set_source(entry, &cq->reader.from[n]);
 	cq->reader.n++;
 	return true;
 }
@@ -105,7 +106,7 @@ static bool hand_over(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 {
 	cq->reserved--;
-	if (pn_unlikely(cq->bin) || hand_over(cq, entry))
+	if (pn_unlikely(cq->discards_entries) || copy_to_reader(cq, entry))
 		return;
 	*entry_at(cq, cq->tail++) = *entry;
 	if (pn_unlikely(cq->armed))
@@ -117,7 +118,7 @@ static struct pn_fi_ep *ep_at(struct pn_list *link)
 	return pn_container_of(link, struct pn_fi_member, link)->ep;
 }
 
-static int progress(struct pn_fi_cq *cq)
+static int progress_endpoints(struct pn_fi_cq *cq)
 {
 	struct pn_list *pos;
 	int n = 0;
@@ -131,14 +132,14 @@ static int progress(struct pn_fi_cq *cq)
 bool pn_fi_cq_progress(struct pn_fi_cq *cq)
 {
 	if (cq->head == cq->tail)
-		progress(cq);
+		progress_endpoints(cq);
 	return cq->head != cq->tail;
 }
 
 /* --- reading -------------------------------------------------------------- */
 
-static PN_NOINLINE ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
-				fi_addr_t *src_addr)
+static PN_NOINLINE ssize_t pop_entries(struct pn_fi_cq *cq, void *buf,
+				       size_t count, fi_addr_t *src_addr)
 {
 	size_t n = 0;
 
@@ -147,16 +148,16 @@ static PN_NOINLINE ssize_t take(struct pn_fi_cq *cq, void *buf, size_t count,
 
 		if (entry->err)
 			break;
-		copy_entry(cq, (char *)buf + n * cq->entry_bytes, &entry->end);
+		copy_entry(cq, (char *)buf + n * cq->entry_bytes, &entry->cqe);
 		if (src_addr)
-			tell_from(entry, &src_addr[n]);
+			set_source(entry, &src_addr[n]);
 	}
 	if (n)
 		return (ssize_t)n;
 	return cq->head != cq->tail && count ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
-/* Makes progress with the reader's memory at hand; how many came into it. */
+/* Makes progress; completions go to the reader's buffer. Returns how many. */
 static ssize_t progress_for_reader(struct pn_fi_cq *cq, void *buf, size_t count,
 				   fi_addr_t *src_addr)
 {
@@ -164,20 +165,20 @@ static ssize_t progress_for_reader(struct pn_fi_cq *cq, void *buf, size_t count,
 	cq->reader.from = src_addr;
 	cq->reader.n = 0;
 	cq->reader.room = count;
-	progress(cq);
+	progress_endpoints(cq);
 	cq->reader.room = cq->reader.n;
 	return (ssize_t)cq->reader.n;
 }
 
-/* Many read until there is nothing left, and go on with what they got after
- * that: each message then waits for a look in vain behind it. Whoever got less
- * than was asked for, and by experience hears nothing when asking again at
- * once, is told so without a look. */
+/* Many programs read until nothing is left, then handle what they got: each
+ * message then waits for an empty poll behind it. After a read that returned
+ * fewer entries than asked for, the next read returns -FI_EAGAIN without
+ * polling, if the last MIN_EMPTY_POLLS such polls were empty. */
 #define MIN_EMPTY_POLLS 16
 
 static inline bool skips_empty_poll(struct pn_fi_cq *cq, size_t count)
 {
-	/* Who has no room asks for progress, not for news. */
+	/* A read of 0 entries asks for progress. */
 	if (pn_likely(!cq->polls_again || !count))
 		return false;
 	if (cq->empty_polls++ < MIN_EMPTY_POLLS)
@@ -186,8 +187,8 @@ static inline bool skips_empty_poll(struct pn_fi_cq *cq, size_t count)
 	return true;
 }
 
-static inline ssize_t look_for(struct pn_fi_cq *cq, void *buf, size_t count,
-			       fi_addr_t *src_addr)
+static inline ssize_t poll_for_reader(struct pn_fi_cq *cq, void *buf,
+				      size_t count, fi_addr_t *src_addr)
 {
 	ssize_t n = progress_for_reader(cq, buf, count, src_addr);
 
@@ -197,7 +198,7 @@ static inline ssize_t look_for(struct pn_fi_cq *cq, void *buf, size_t count,
 	return n;
 }
 
-/* Inline: most find nothing, over and over. */
+/* Inline: most calls find nothing. */
 static PN_ALWAYS_INLINE inline ssize_t read_some(struct pn_fi_cq *cq, void *buf,
 						 size_t count,
 						 fi_addr_t *src_addr)
@@ -206,14 +207,14 @@ static PN_ALWAYS_INLINE inline ssize_t read_some(struct pn_fi_cq *cq, void *buf,
 
 	pn_fi_lock(cq->domain);
 	if (pn_likely(cq->head == cq->tail) && !skips_empty_poll(cq, count))
-		ret = look_for(cq, buf, count, src_addr);
+		ret = poll_for_reader(cq, buf, count, src_addr);
 	if (pn_unlikely(cq->head != cq->tail) && !ret)
-		ret = take(cq, buf, count, src_addr);
+		ret = pop_entries(cq, buf, count, src_addr);
 	pn_fi_unlock(cq->domain);
 	return ret ? ret : -FI_EAGAIN;
 }
 
-static bool take_signal(struct pn_fi_cq *cq)
+static bool consume_signal(struct pn_fi_cq *cq)
 {
 	bool signaled;
 
@@ -224,14 +225,14 @@ static bool take_signal(struct pn_fi_cq *cq)
 	return signaled;
 }
 
-/* Who waits for the descriptor himself reads after a signal, too. */
+/* A program that waits on the descriptor itself reads after a signal, too. */
 static ssize_t read_from(struct fid_cq *fid, void *buf, size_t count,
 			 fi_addr_t *src_addr)
 {
 	ssize_t ret = read_some(cq_of(fid), buf, count, src_addr);
 
 	if (pn_unlikely(ret == -FI_EAGAIN && cq_of(fid)->epoll >= 0))
-		take_signal(cq_of(fid));
+		consume_signal(cq_of(fid));
 	return ret;
 }
 
@@ -240,8 +241,8 @@ static ssize_t read_plain(struct fid_cq *fid, void *buf, size_t count)
 	return read_from(fid, buf, count, NULL);
 }
 
-/* err_data has nothing to say; what older programs did not know of is left
- * alone by libfabric's versions of this struct all beginning alike. */
+/* There is no err_data. All versions of libfabric's struct begin with these
+ * fields; the fields that newer versions added are not written. */
 static ssize_t read_error(struct fid_cq *fid, struct fi_cq_err_entry *buf,
 			  uint64_t flags)
 {
@@ -253,12 +254,12 @@ static ssize_t read_error(struct fid_cq *fid, struct fi_cq_err_entry *buf,
 	pn_fi_lock(cq->domain);
 	entry = entry_at(cq, cq->head);
 	if (cq->head != cq->tail && entry->err) {
-		buf->op_context = entry->end.op_context;
-		buf->flags = entry->end.flags;
-		buf->len = entry->end.len;
-		buf->buf = entry->end.buf;
-		buf->data = entry->end.data;
-		buf->tag = entry->end.tag;
+		buf->op_context = entry->cqe.op_context;
+		buf->flags = entry->cqe.flags;
+		buf->len = entry->cqe.len;
+		buf->buf = entry->cqe.buf;
+		buf->data = entry->cqe.data;
+		buf->tag = entry->cqe.tag;
 		buf->olen = entry->olen;
 		buf->err = entry->err;
 		buf->prov_errno = entry->err;
@@ -303,20 +304,21 @@ void pn_fi_cq_unwatch(struct pn_fi_cq *cq, struct pn_fi_ep *ep)
 			  pinion_endpoint_fd(ep->endpoint), NULL);
 }
 
-/* Arming an endpoint makes progress, which may fill another's CQ. News that
- * sleepers were told, and have not seen, stay: a thread that poll() has woken
- * looks again, and would sleep on if another had taken them meanwhile. */
+/* Arming an endpoint makes progress, which may fill another CQ. A notification
+ * that sleepers have not seen yet stays: a thread that poll() woke checks
+ * again, and would go back to sleep if another thread had consumed it. */
 static int arm(struct pn_fi_cq *cq)
 {
 	PN_NO_CANCEL();
 	struct pn_list *pos;
 	uint64_t n;
 
-	if (cq->told && cq->sleepers)
+	if (cq->wakeup_pending && cq->sleepers)
 		return -FI_EAGAIN;
-	cq->told = false;
+	cq->wakeup_pending = false;
 	if (!cq->signaled)
-		(void)!read(cq->wake, &n, sizeof(n)); /* old news */
+		(void)!read(cq->event_fd, &n,
+			    sizeof(n)); /* an old notification */
 	pn_list_for_each (pos, &cq->eps) {
 		if (pinion_endpoint_arm(ep_at(pos)->endpoint))
 			return -FI_EAGAIN;
@@ -377,7 +379,7 @@ static void stop_sleeping(void *arg)
 	pn_fi_unlock(cq->domain);
 }
 
-/* A thread that is canceled in its sleep is no sleeper either. */
+/* A thread that is canceled in its sleep must not be counted. */
 static bool sleep_counted(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
 	bool in_time;
@@ -388,24 +390,24 @@ static bool sleep_counted(struct pn_fi_cq *cq, int64_t deadline_ms)
 	return in_time;
 }
 
-bool pn_fi_cq_sleep(struct pn_fi_cq *cq, bool dozes, int64_t deadline_ms)
+bool pn_fi_cq_sleep(struct pn_fi_cq *cq, bool is_armed, int64_t deadline_ms)
 {
-	if (dozes)
+	if (is_armed)
 		return sleep_counted(cq, deadline_ms);
 	sched_yield();
 	return deadline_ms < 0 || now_ms() < deadline_ms;
 }
 
-/* False: the time is up. */
+/* False: the deadline has passed. */
 static bool wait_for_entry(struct pn_fi_cq *cq, int64_t deadline_ms)
 {
-	bool found, dozes;
+	bool found, is_armed;
 
 	pn_fi_lock(cq->domain);
 	found = pn_fi_cq_progress(cq);
-	dozes = !found && pn_fi_cq_sleep_begin(cq);
+	is_armed = !found && pn_fi_cq_sleep_begin(cq);
 	pn_fi_unlock(cq->domain);
-	return found || pn_fi_cq_sleep(cq, dozes, deadline_ms);
+	return found || pn_fi_cq_sleep(cq, is_armed, deadline_ms);
 }
 
 static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
@@ -415,12 +417,12 @@ static ssize_t sread_from(struct fid_cq *fid, void *buf, size_t count,
 	int64_t deadline = pn_fi_deadline_ms(timeout);
 	ssize_t ret;
 
-	(void)cond; /* a hint at most: FI_CQ_COND_NONE is what there is */
+	(void)cond; /* only FI_CQ_COND_NONE is supported */
 	if (cq->epoll < 0)
 		return -FI_ENOSYS;
 	for (;;) {
 		ret = read_some(cq, buf, count, src_addr);
-		if (ret != -FI_EAGAIN || take_signal(cq))
+		if (ret != -FI_EAGAIN || consume_signal(cq))
 			break;
 		if (!wait_for_entry(cq, deadline))
 			break;
@@ -454,7 +456,7 @@ static void free_cq(struct pn_fi_cq *cq)
 	PN_NO_CANCEL();
 	if (cq->epoll >= 0) {
 		close(cq->epoll);
-		close(cq->wake);
+		close(cq->event_fd);
 	}
 	free(cq->ring);
 	free(cq);
@@ -505,7 +507,7 @@ static struct fi_ops_cq cq_ops = {
 	.strerror = error_text,
 };
 
-/* All formats are beginnings of the longest. 0: no such. */
+/* Each format is a prefix of the longest one. 0: no such format. */
 static size_t entry_bytes(enum fi_cq_format format)
 {
 	switch (format) {
@@ -532,16 +534,16 @@ static int open_wait(struct pn_fi_cq *cq, enum fi_wait_obj kind)
 		return 0;
 	if (kind != FI_WAIT_UNSPEC && kind != FI_WAIT_FD)
 		return -FI_ENOSYS;
-	cq->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (cq->wake < 0)
+	cq->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (cq->event_fd < 0)
 		return -errno;
 	cq->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (cq->epoll < 0 ||
-	    epoll_ctl(cq->epoll, EPOLL_CTL_ADD, cq->wake, &event)) {
+	    epoll_ctl(cq->epoll, EPOLL_CTL_ADD, cq->event_fd, &event)) {
 		int ret = -errno;
 
 		if (cq->epoll < 0)
-			close(cq->wake);
+			close(cq->event_fd);
 		return ret;
 	}
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The domain: a lock, and refusals of what is not offered. */
+/* Domains. A domain has the lock; calls that are not supported are refused. */
 #include <stdlib.h>
 
 #include "fabric/onesided.h"
@@ -39,7 +39,7 @@ static int no_shared_rx(struct fid_domain *domain, struct fi_rx_attr *attr,
 	return -FI_ENOSYS;
 }
 
-/* Nothing here has events. */
+/* No events are reported. */
 static int bind_domain(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	(void)fid, (void)flags;
@@ -82,9 +82,9 @@ int pn_fi_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 	}
 	mode = info->domain_attr->mr_mode;
 	domain->virtual_addresses = mode & (PN_FI_MR_BASIC | FI_MR_VIRT_ADDR);
-	domain->own_keys = mode & (PN_FI_MR_BASIC | FI_MR_PROV_KEY);
+	domain->prov_keys = mode & (PN_FI_MR_BASIC | FI_MR_PROV_KEY);
 	domain->next_key = 1;
-	pn_list_init(&domain->serving);
+	pn_list_init(&domain->responding);
 	domain->fabric = pn_container_of(fabric, struct pn_fi_fabric, fid);
 	atomic_fetch_add(&domain->fabric->refs, 1);
 	domain->locking = info->domain_attr->threading != FI_THREAD_DOMAIN;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Endpoints: opened with their pinion context, bound to an AV and one or two
- * CQs, then enabled. */
+/* Endpoints: opened with a pinion context, bound to an AV and one or two CQs,
+ * then enabled. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,22 +13,22 @@ static struct pn_fi_ep *ep_of(struct fid *fid)
 
 /* --- binding -------------------------------------------------------------- */
 
-/* Both directions may end in one CQ, which polls the endpoint once. */
-static int bind_way(struct pn_fi_ep *ep, enum pn_fi_dir way,
+/* Both directions may use one CQ, which lists the endpoint once. */
+static int bind_dir(struct pn_fi_ep *ep, enum pn_fi_dir dir,
 		    struct pn_fi_cq *cq, uint64_t flags)
 {
-	enum pn_fi_dir other = way == PN_FI_TX ? PN_FI_RX : PN_FI_TX;
+	enum pn_fi_dir other = dir == PN_FI_TX ? PN_FI_RX : PN_FI_TX;
 	int ret;
 
-	if (ep->ways[way].cq)
+	if (ep->dirs[dir].cq)
 		return -FI_EINVAL;
 	ret = pn_fi_cq_watch(cq, ep);
 	if (ret)
 		return ret;
-	if (ep->ways[other].cq != cq)
-		pn_list_append(&cq->eps, &ep->ways[way].member.link);
-	ep->ways[way].cq = cq;
-	ep->ways[way].selective = flags & FI_SELECTIVE_COMPLETION;
+	if (ep->dirs[other].cq != cq)
+		pn_list_append(&cq->eps, &ep->dirs[dir].member.link);
+	ep->dirs[dir].cq = cq;
+	ep->dirs[dir].selective = flags & FI_SELECTIVE_COMPLETION;
 	cq->refs++;
 	return 0;
 }
@@ -43,9 +43,9 @@ static int bind_cq(struct pn_fi_ep *ep, struct pn_fi_cq *cq, uint64_t flags)
 		return -FI_EBADFLAGS;
 	pn_fi_lock(ep->domain);
 	if (flags & FI_TRANSMIT)
-		ret = bind_way(ep, PN_FI_TX, cq, flags);
+		ret = bind_dir(ep, PN_FI_TX, cq, flags);
 	if (!ret && flags & FI_RECV)
-		ret = bind_way(ep, PN_FI_RX, cq, flags);
+		ret = bind_dir(ep, PN_FI_RX, cq, flags);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }
@@ -81,28 +81,29 @@ static int bind_any(struct fid *fid, struct fid *other, uint64_t flags)
 							  struct pn_fi_counter,
 							  fid.fid),
 					  flags);
-	case FI_CLASS_EQ: /* nothing here has events */
+	case FI_CLASS_EQ: /* no events are reported */
 		return 0;
 	default:
 		return -FI_EINVAL;
 	}
 }
 
-/* A way that is only counted ends in its counter's CQ, where nothing stays. */
-static int bind_counted(struct pn_fi_ep *ep, enum pn_fi_dir way,
+/* A direction with a counter and no CQ uses the counter's CQ, which discards
+ * entries. */
+static int bind_counted(struct pn_fi_ep *ep, enum pn_fi_dir dir,
 			enum pn_fi_event event)
 {
 	struct pn_fi_counter *counter = ep->events[event].counter;
 
-	return counter && !ep->ways[way].cq
-		       ? bind_way(ep, way, counter->cq, FI_SELECTIVE_COMPLETION)
+	return counter && !ep->dirs[dir].cq
+		       ? bind_dir(ep, dir, counter->cq, FI_SELECTIVE_COMPLETION)
 		       : 0;
 }
 
 static int bind_all_counted(struct pn_fi_ep *ep)
 {
 	static const struct {
-		enum pn_fi_dir way;
+		enum pn_fi_dir dir;
 		enum pn_fi_event event;
 	} counted[] = { { PN_FI_TX, PN_FI_EVENT_SEND },
 			{ PN_FI_TX, PN_FI_EVENT_WRITE },
@@ -111,7 +112,7 @@ static int bind_all_counted(struct pn_fi_ep *ep)
 	int ret = 0;
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(counted) && !ret; i++)
-		ret = bind_counted(ep, counted[i].way, counted[i].event);
+		ret = bind_counted(ep, counted[i].dir, counted[i].event);
 	return ret;
 }
 
@@ -119,7 +120,7 @@ static int enable_locked(struct pn_fi_ep *ep)
 {
 	int ret = bind_all_counted(ep);
 
-	if (!ret && !ep->ways[PN_FI_TX].cq && !ep->ways[PN_FI_RX].cq)
+	if (!ret && !ep->dirs[PN_FI_TX].cq && !ep->dirs[PN_FI_RX].cq)
 		ret = -FI_ENOCQ;
 	if (!ret && ep->caps & (FI_RMA | FI_ATOMIC))
 		ret = pn_fi_responders_open(ep);
@@ -142,19 +143,19 @@ static int enable(struct pn_fi_ep *ep)
 	return ret;
 }
 
-/* What ops without flags of their own get: fi_endpoint(3), FI_SETOPSFLAG. */
+/* The default flags of operations: fi_endpoint(3), FI_SETOPSFLAG. */
 static int flags_of(struct pn_fi_ep *ep, bool change, uint64_t *flags)
 {
-	uint64_t ways = *flags & (FI_TRANSMIT | FI_RECV);
-	uint64_t *kept;
+	uint64_t dir = *flags & (FI_TRANSMIT | FI_RECV);
+	uint64_t *op_flags;
 
-	if (ways != FI_TRANSMIT && ways != FI_RECV)
+	if (dir != FI_TRANSMIT && dir != FI_RECV)
 		return -FI_EINVAL;
-	kept = &ep->ways[ways == FI_TRANSMIT ? PN_FI_TX : PN_FI_RX].op_flags;
+	op_flags = &ep->dirs[dir == FI_TRANSMIT ? PN_FI_TX : PN_FI_RX].op_flags;
 	if (change)
-		*kept = *flags & ~ways;
+		*op_flags = *flags & ~dir;
 	else
-		*flags = *kept;
+		*flags = *op_flags;
 	return 0;
 }
 
@@ -236,13 +237,13 @@ static int getname(fid_t fid, void *addr, size_t *addrlen)
 	return room < sizeof(name) ? -FI_ETOOSMALL : 0;
 }
 
-/* Whoever was given a source by service is known by it. */
+/* Publishes the endpoint if its source address is a service. */
 static int publish(struct pn_fi_ep *ep, const struct fi_info *info)
 {
 	struct pn_fi_name service, name;
 	int ret;
 
-	ep->held[0] = ep->held[1] = -1;
+	ep->service_fds[0] = ep->service_fds[1] = -1;
 	if (!info->src_addr)
 		return 0;
 	if (info->src_addrlen != sizeof(service))
@@ -252,7 +253,7 @@ static int publish(struct pn_fi_ep *ep, const struct fi_info *info)
 	    !strcmp(pn_fi_service_text(&service), PN_FI_NO_SERVICE))
 		return 0;
 	ret = own_name(ep, &name);
-	return ret ? ret : pn_fi_publish(&service, &name, ep->held);
+	return ret ? ret : pn_fi_publish(&service, &name, ep->service_fds);
 }
 
 static int no_name(fid_t fid, void *addr, size_t len)
@@ -321,15 +322,15 @@ static ssize_t no_size_left(struct fid_ep *ep)
 
 /* --- life ----------------------------------------------------------------- */
 
-static void unbind_way(struct pn_fi_ep *ep, enum pn_fi_dir way)
+static void unbind_dir(struct pn_fi_ep *ep, enum pn_fi_dir dir)
 {
-	struct pn_fi_cq *cq = ep->ways[way].cq;
+	struct pn_fi_cq *cq = ep->dirs[dir].cq;
 
 	if (!cq)
 		return;
-	pn_list_remove(&ep->ways[way].member.link);
+	pn_list_remove(&ep->dirs[dir].member.link);
 	pn_fi_cq_unwatch(cq, ep);
-	/* Entries that are left can no longer say from whom. */
+	/* Entries that are left cannot name their source any more. */
 	for (size_t n = cq->head; n != cq->tail; n++) {
 		struct pn_fi_entry *entry = &cq->ring[n & (cq->capacity - 1)];
 
@@ -346,14 +347,15 @@ static int close_ep(struct fid *fid)
 	pn_fi_lock(ep->domain);
 	pn_fi_ops_abandon(ep);
 	pn_fi_responders_abandon(ep);
-	unbind_way(ep, PN_FI_TX);
-	unbind_way(ep, PN_FI_RX);
+	unbind_dir(ep, PN_FI_TX);
+	unbind_dir(ep, PN_FI_RX);
 	pn_fi_counters_unbind(ep);
 	if (ep->av)
 		ep->av->refs--;
 	pn_fi_unlock(ep->domain);
-	pn_fi_unpublish(ep->held);
-	/* What is under way is abandoned: its buffers are needed until then. */
+	pn_fi_unpublish(ep->service_fds);
+	/* Operations in flight are abandoned: their buffers are needed until
+	 * here. */
 	pinion_close(ep->context);
 	pn_fi_ops_free(ep);
 	pn_fi_rma_tx_bufs_free(ep);
@@ -397,7 +399,6 @@ static struct fi_ops_cm cm_ops = {
 	.shutdown = no_shutdown,
 };
 
-/* What info asks for; the rest is pinion's business. */
 static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 		    void *context)
 {
@@ -405,21 +406,21 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 
 	pn_list_init(&ep->active);
 	pn_list_init(&ep->free_ops);
-	pn_list_init(&ep->notes);
-	pn_list_init(&ep->free_notes);
-	pn_list_init(&ep->serving);
+	pn_list_init(&ep->rma_tx_bufs);
+	pn_list_init(&ep->free_rma_tx_bufs);
+	pn_list_init(&ep->responding);
 	pn_list_init(&ep->responders);
 	for (int e = 0; e < PN_FI_EVENTS; e++) {
 		pn_list_init(&ep->events[e].member.link);
 		ep->events[e].member.ep = ep;
 	}
-	for (int way = 0; way < PN_FI_DIRS; way++) {
-		pn_list_init(&ep->ways[way].member.link);
-		ep->ways[way].member.ep = ep;
+	for (int dir = 0; dir < PN_FI_DIRS; dir++) {
+		pn_list_init(&ep->dirs[dir].member.link);
+		ep->dirs[dir].member.ep = ep;
 	}
-	ep->ways[PN_FI_TX].op_flags =
+	ep->dirs[PN_FI_TX].op_flags =
 		info->tx_attr ? info->tx_attr->op_flags : 0;
-	ep->ways[PN_FI_RX].op_flags =
+	ep->dirs[PN_FI_RX].op_flags =
 		info->rx_attr ? info->rx_attr->op_flags : 0;
 	ep->caps = caps;
 	ep->directed = caps & FI_DIRECTED_RECV;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Event queues: a list, and an eventfd that is readable while it is not
- * empty. A lock of its own: it belongs to no domain. */
+/* Event queues: a list, and an eventfd that is readable while the list is not
+ * empty. An event queue belongs to no domain and has its own lock. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -39,7 +39,9 @@ static void drain(int fd)
 	PN_NO_CANCEL();
 	uint64_t n;
 
-	(void)!read(fd, &n, sizeof(n)); /* not blocking; what it was is known */
+	(void)!read(
+		fd, &n,
+		sizeof(n)); /* it does not block; its value does not matter */
 }
 
 static ssize_t read_event(struct fid_eq *fid, uint32_t *event, void *buf,
@@ -70,7 +72,7 @@ unlock:
 	return ret;
 }
 
-/* Nothing here fails later than it is called. */
+/* No asynchronous errors are reported. */
 static ssize_t read_error(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 			  uint64_t flags)
 {
@@ -97,7 +99,8 @@ static ssize_t write_event(struct fid_eq *fid, uint32_t event, const void *buf,
 	memcpy(e->data, buf, len);
 	pn_lock(&q->lock);
 	pn_list_append(&q->events, &e->link);
-	(void)!write(q->fd, &one, sizeof(one)); /* never full: it is drained */
+	(void)!write(q->fd, &one,
+		     sizeof(one)); /* never full: read_event() drains it */
 	pn_unlock(&q->lock);
 	return (ssize_t)len;
 }
@@ -110,7 +113,7 @@ static ssize_t sread_event(struct fid_eq *fid, uint32_t *event, void *buf,
 	int64_t deadline = pn_fi_deadline_ms(timeout);
 	ssize_t ret;
 
-	/* Another thread may have taken what woke this one. */
+	/* Another thread may have read the event that woke this one. */
 	for (;;) {
 		int left = timeout;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is offered: one kind of endpoint, asked for in many ways. Opens nothing:
- * every program that lists providers comes here. */
+/* fi_getinfo(): one kind of endpoint. Opens no device, since every program that
+ * lists providers calls it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +26,10 @@
 #define MR_MODES   (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
 #define RX_FLAGS   (FI_COMPLETION | FI_MULTI_RECV)
 #define QUEUE_SIZE 65536
-/* All 64 bits may be used, as libfabric writes it. */
+/* All 64 bits of a tag are usable, in libfabric's notation. */
 #define TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
-/* Refuses with a line for those who ask libfabric why (FI_LOG_LEVEL=info). */
+/* Refuses, with the reason in libfabric's log (FI_LOG_LEVEL=info). */
 #define REFUSE(...)                                                 \
 	do {                                                        \
 		FI_INFO(&pn_fi_provider, FI_LOG_CORE, __VA_ARGS__); \
@@ -43,7 +43,7 @@ static const char *device_name(void)
 	return spec && *spec ? spec : "soft";
 }
 
-/* Capabilities are what was asked for, and those that cost nothing. */
+/* The capabilities that were asked for, and those that cost nothing. */
 static uint64_t caps_for(const struct fi_info *hints)
 {
 	uint64_t caps = hints ? hints->caps : 0;
@@ -59,10 +59,10 @@ static uint64_t caps_for(const struct fi_info *hints)
 	return caps | CAPS_REACH;
 }
 
-/* `soft` takes all of a small message while it posts: it has no use for a
- * buffer that stays, unless an experiment asks to look for such. What is
- * one-sided takes another way, which has no room for more. With other devices
- * for other hosts behind it, messages to these are copied. */
+/* `soft` copies a small message while it posts, so a larger limit of inject
+ * costs nothing there, unless PINION_REUSE=on asks to detect reuse of buffers.
+ * One-sided operations have no room for more. With a second device for other
+ * hosts, messages to these are copied. */
 size_t pn_fi_inject_bytes(uint64_t caps)
 {
 	const char *reuse = secure_getenv("PINION_REUSE"),
@@ -173,8 +173,8 @@ static void fill_tx_rx(struct fi_info *info, const struct fi_info *hints)
 		info->rx_attr->op_flags = hints->rx_attr->op_flags;
 }
 
-/* Any will do: what a program is used to, it gets. Before 1.5 there were two,
- * and a word for either. */
+/* Any mode is accepted: pinion needs none. Before version 1.5 there were two
+ * modes with a name each. */
 static int mr_mode_for(uint32_t version, int wanted)
 {
 	if (wanted == PN_FI_MR_BASIC || wanted == PN_FI_MR_SCALABLE)
@@ -229,8 +229,8 @@ static int copy_address(const void *from, size_t len, void **to, size_t *to_len)
 	return 0;
 }
 
-/* A service names an endpoint of this host: with FI_SOURCE the one to be
- * opened, else the one to be talked to. */
+/* A service names an endpoint of this host: the source address with FI_SOURCE,
+ * else the destination address. */
 static int name_service(struct fi_info *info, const char *node,
 			const char *service, uint64_t flags)
 {
@@ -248,8 +248,8 @@ static int name_service(struct fi_info *info, const char *node,
 				      &info->dest_addrlen);
 }
 
-/* What is not said by node and service is as in the hints; a source there is
- * always. */
+/* Addresses that node and service do not give are taken from the hints. There
+ * is always a source address. */
 static int fill_addresses(struct fi_info *info, const struct fi_info *hints,
 			  const char *node, const char *service, uint64_t flags)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions: memory that has a key. Nothing is registered with the device here:
- * what moves long messages does that, through the cache, when it is needed. */
+/* Regions: memory with a key. Nothing is registered with the device here: the
+ * cache registers the buffers of long messages when they are sent. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ uint8_t *pn_fi_mr_at(const struct pn_fi_mr *mr, uint64_t addr, uint64_t len,
 {
 	uint64_t base = mr->domain->virtual_addresses ? (uintptr_t)mr->base : 0;
 
-	/* In this order nothing wraps around. */
+	/* This order avoids overflow. */
 	if (addr < base || addr - base > mr->len ||
 	    len > mr->len - (addr - base) || (mr->access & access) != access)
 		return NULL;
@@ -63,23 +63,23 @@ uint8_t *pn_fi_mr_at(const struct pn_fi_mr *mr, uint64_t addr, uint64_t len,
 
 /* --- life ----------------------------------------------------------------- */
 
-/* Under the lock. */
+/* Under the lock. Makes progress of all endpoints with responders. */
 static bool is_used(const struct pn_fi_mr *mr)
 {
 	struct pn_list *pos;
 
 	if (!mr->users)
 		return false;
-	pn_list_for_each (pos, &mr->domain->serving) {
+	pn_list_for_each (pos, &mr->domain->responding) {
 		pn_fi_ep_progress(
-			pn_container_of(pos, struct pn_fi_ep, serving));
+			pn_container_of(pos, struct pn_fi_ep, responding));
 	}
 	return mr->users;
 }
 
-/* Whoever asked for an operation may know of its end before this side has
- * heard of it; what is under way still is not to be left alone with memory
- * that the program will free. */
+/* The initiator may see a completion before this side has polled the end of the
+ * operation. The program may free the memory after close, so wait until no
+ * responder accesses it. */
 static bool wait_unused(struct pn_fi_mr *mr)
 {
 	int64_t deadline = pn_fi_deadline_ms(CLOSE_MS);
@@ -95,7 +95,7 @@ static bool wait_unused(struct pn_fi_mr *mr)
 	return !used;
 }
 
-/* It keeps its key, should it not be closed after all. */
+/* The region keeps its key, since its close may fail. */
 static void set_closing(struct pn_fi_mr *mr, bool closing)
 {
 	pn_fi_lock(mr->domain);
@@ -123,7 +123,7 @@ static int close_mr(struct fid *fid)
 	return 0;
 }
 
-/* Endpoints need not be told of regions: all of a domain's are theirs. */
+/* All endpoints of a domain use its regions: binding to one does nothing. */
 static int bind_mr(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct pn_fi_mr *mr = pn_container_of(fid, struct pn_fi_mr, fid.fid);
@@ -144,7 +144,7 @@ static int bind_mr(struct fid *fid, struct fid *other, uint64_t flags)
 	return 0;
 }
 
-/* It is usable from the start. */
+/* A region is enabled from the start. */
 static int control(struct fid *fid, int command, void *arg)
 {
 	(void)fid, (void)arg;
@@ -159,19 +159,19 @@ static struct fi_ops mr_fid_ops = {
 	.ops_open = pn_fi_no_ops,
 };
 
-/* Gives it its key and enters it. Under the lock. */
-static int enter(struct pn_fi_mr *mr, uint64_t wanted)
+/* Sets the key and inserts the region. Under the lock. */
+static int insert_mr(struct pn_fi_mr *mr, uint64_t wanted)
 {
 	struct pn_fi_domain *domain = mr->domain;
 
-	mr->fid.key = domain->own_keys ? domain->next_key++ : wanted;
+	mr->fid.key = domain->prov_keys ? domain->next_key++ : wanted;
 	if (pn_fi_mr_find(domain, mr->fid.key))
 		return -FI_ENOKEY;
 	pn_list_append(chain_of(domain, mr->fid.key), &mr->link);
 	return 0;
 }
 
-static int check(const struct fi_mr_attr *attr, uint64_t flags)
+static int validate(const struct fi_mr_attr *attr, uint64_t flags)
 {
 	const struct iovec *iov = attr->mr_iov;
 
@@ -193,7 +193,7 @@ static int reg_attr(struct fid *fid, const struct fi_mr_attr *attr,
 
 	if (fid->fclass != FI_CLASS_DOMAIN || !attr)
 		return -FI_EINVAL;
-	ret = check(attr, flags);
+	ret = validate(attr, flags);
 	if (ret)
 		return ret;
 	mr = calloc(1, sizeof(*mr));
@@ -208,7 +208,7 @@ static int reg_attr(struct fid *fid, const struct fi_mr_attr *attr,
 	mr->fid.fid.ops = &mr_fid_ops;
 	mr->fid.mem_desc = mr;
 	pn_fi_lock(mr->domain);
-	ret = enter(mr, attr->requested_key);
+	ret = insert_mr(mr, attr->requested_key);
 	pn_fi_unlock(mr->domain);
 	if (ret) {
 		free(mr);

@@ -5,7 +5,7 @@
 static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 		      fi_addr_t src, void *context)
 {
-	struct pn_fi_msg_args work = { .buf = buf,
+	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
 				       .addr = src,
 				       .space = PN_FI_SPACE_MSG,
@@ -13,13 +13,13 @@ static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 				       .flags = pn_fi_op_flags(ep, PN_FI_RX) };
 
 	(void)desc;
-	return pn_fi_receive(ep, &work);
+	return pn_fi_receive(ep, &args);
 }
 
 static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t src, void *context)
 {
-	struct pn_fi_msg_args work = { .iov = iov,
+	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
 				       .addr = src,
 				       .space = PN_FI_SPACE_MSG,
@@ -27,13 +27,13 @@ static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 				       .flags = pn_fi_op_flags(ep, PN_FI_RX) };
 
 	(void)desc;
-	return pn_fi_receive(ep, &work);
+	return pn_fi_receive(ep, &args);
 }
 
 static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
 				       .addr = msg->addr,
 				       .space = PN_FI_SPACE_MSG,
@@ -42,13 +42,13 @@ static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 
 	if (flags & ~(PN_FI_RECV_FLAGS | FI_MULTI_RECV))
 		return -FI_EBADFLAGS;
-	return pn_fi_receive(ep, &work);
+	return pn_fi_receive(ep, &args);
 }
 
 static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
 		      void *desc, fi_addr_t dest, void *context)
 {
-	struct pn_fi_msg_args work = { .buf = buf,
+	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
 				       .addr = dest,
 				       .space = PN_FI_SPACE_MSG,
@@ -56,13 +56,13 @@ static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
 				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t dest, void *context)
 {
-	struct pn_fi_msg_args work = { .iov = iov,
+	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
 				       .addr = dest,
 				       .space = PN_FI_SPACE_MSG,
@@ -70,13 +70,13 @@ static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
 				       .addr = msg->addr,
 				       .space = PN_FI_SPACE_MSG,
@@ -86,7 +86,7 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 
 	if (flags & ~PN_FI_SEND_FLAGS)
 		return -FI_EBADFLAGS;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
@@ -107,7 +107,7 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 			  void *desc, uint64_t data, fi_addr_t dest,
 			  void *context)
 {
-	struct pn_fi_msg_args work = { .buf = buf,
+	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
 				       .addr = dest,
 				       .space = PN_FI_SPACE_MSG,
@@ -117,7 +117,7 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 						FI_REMOTE_CQ_DATA };
 
 	(void)desc;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,

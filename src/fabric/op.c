@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ops: what is under way, from its place in a CQ to the entry it ends with. */
+/* Ops: operations in flight, from the reserved entry to the completion. */
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "fabric/fabric.h"
 
-/* What comes beyond it at once goes a longer way: as many as fit into a page of
- * the stack. */
+/* So many completions fit into a page of the stack. More are polled by the next
+ * call. */
 #define POLL_BATCH 48
 
 /* --- life ----------------------------------------------------------------- */
 
-struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir way)
+struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir dir)
 {
 	struct pn_list *free_one = pn_list_pop(&ep->free_ops);
 	struct pn_fi_op *op =
@@ -21,21 +21,20 @@ struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir way)
 	if (!op)
 		return NULL;
 	pn_list_init(&op->link);
-	if (pn_fi_cq_reserve(ep->ways[way].cq)) {
+	if (pn_fi_cq_reserve(ep->dirs[dir].cq)) {
 		pn_list_insert(&ep->free_ops, &op->link);
 		return NULL;
 	}
 	op->ep = ep;
-	op->way = way;
-	op->event = way == PN_FI_TX ? PN_FI_EVENT_SEND : PN_FI_EVENT_RECV;
-	op->end.ended = NULL;
-	op->quiet = false;
+	op->dir = dir;
+	op->event = dir == PN_FI_TX ? PN_FI_EVENT_SEND : PN_FI_EVENT_RECV;
+	op->callback.completed = NULL;
+	op->unsignaled = false;
 	op->copy = NULL;
 	pn_list_append(&ep->active, &op->link);
 	return op;
 }
 
-/* Its reservation was used or is given back by the caller. */
 void pn_fi_op_free(struct pn_fi_op *op)
 {
 	if (pn_unlikely(op->copy)) {
@@ -48,7 +47,7 @@ void pn_fi_op_free(struct pn_fi_op *op)
 
 void pn_fi_op_drop(struct pn_fi_op *op)
 {
-	pn_fi_cq_unreserve(op->ep->ways[op->way].cq);
+	pn_fi_cq_unreserve(op->ep->dirs[op->dir].cq);
 	pn_fi_op_free(op);
 }
 
@@ -73,7 +72,7 @@ void pn_fi_ops_abandon(struct pn_fi_ep *ep)
 		struct pn_fi_op *op =
 			pn_container_of(pos, struct pn_fi_op, link);
 
-		pn_fi_cq_unreserve(ep->ways[op->way].cq);
+		pn_fi_cq_unreserve(ep->dirs[op->dir].cq);
 	}
 }
 
@@ -94,10 +93,10 @@ ssize_t pn_fi_cancel(fid_t fid, void *context)
 		struct pn_fi_op *op =
 			pn_container_of(pos, struct pn_fi_op, link);
 
-		if (op->context != context || op->way != PN_FI_RX)
+		if (op->context != context || op->dir != PN_FI_RX)
 			continue;
-		/* One that was matched meanwhile ends as if not asked. */
-		pinion_recv_cancel(ep->endpoint, &op->end);
+		/* A receive that was matched meanwhile completes normally. */
+		pinion_recv_cancel(ep->endpoint, &op->callback);
 		ret = 0;
 		break;
 	}
@@ -105,16 +104,16 @@ ssize_t pn_fi_cancel(fid_t fid, void *context)
 	return ret;
 }
 
-/* --- ends ----------------------------------------------------------------- */
+/* --- completion ----------------------------------------------------------- */
 
 static int error_of(int status)
 {
 	return status == -EMSGSIZE ? FI_ETRUNC : -status;
 }
 
-/* What a receive ends with. */
-static struct fi_cq_tagged_entry received(const struct pn_fi_op *op,
-					  const struct pinion_completion *c)
+/* The entry of a receive. */
+static struct fi_cq_tagged_entry recv_entry(const struct pn_fi_op *op,
+					    const struct pinion_completion *c)
 {
 	return (struct fi_cq_tagged_entry){
 		.op_context = op->context,
@@ -131,14 +130,14 @@ static struct fi_cq_tagged_entry received(const struct pn_fi_op *op,
 struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 				  const struct pinion_completion *c)
 {
-	if (op->way != PN_FI_RX)
+	if (op->dir != PN_FI_RX)
 		return (struct pn_fi_entry){
-			.end = { .op_context = op->context,
+			.cqe = { .op_context = op->context,
 				 .flags = op->flags },
 			.err = error_of(c->status),
 		};
 	return (struct pn_fi_entry){
-		.end = received(op, c),
+		.cqe = recv_entry(op, c),
 		.olen = c->message_len > c->len ? c->message_len - c->len : 0,
 		.err = error_of(c->status),
 		.ep = op->ep,
@@ -146,47 +145,50 @@ struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 	};
 }
 
-/* No memory to tell of what is still to come into a buffer: none of it is, and
- * the buffer stays pinion's until it has come. */
-static void end_untold(struct pn_fi_callback *end,
-		       const struct pinion_completion *c)
+/* There was no memory for the entries of later messages: they are dropped. The
+ * buffer belongs to pinion until the last one. */
+static void discard_completion(struct pn_fi_callback *callback,
+			       const struct pinion_completion *c)
 {
 	if (!(c->flags & PINION_COMPLETION_MORE))
-		pn_fi_op_free(pn_container_of(end, struct pn_fi_op, end));
+		pn_fi_op_free(
+			pn_container_of(callback, struct pn_fi_op, callback));
 }
 
-static void stop_multi(struct pn_fi_op *op)
+static void stop_multi_recv(struct pn_fi_op *op)
 {
-	pn_error("no memory for a completion queue: a buffer of several "
-		 "messages ends, and those under way into it are not told");
-	op->end.ended = end_untold;
-	pn_list_remove(&op->link); /* it has no place in the queue any more */
-	pinion_recv_cancel(op->ep->endpoint, &op->end);
+	pn_error("no memory for a completion queue: a multi-receive "
+		 "buffer ends, and messages in flight into it are not "
+		 "reported; free memory");
+	op->callback.completed = discard_completion;
+	pn_list_remove(&op->link); /* it has no reserved entry any more */
+	pinion_recv_cancel(op->ep->endpoint, &op->callback);
 }
 
-/* One entry is reserved for the next end, as long as there is one. */
-static void end_multi(struct pn_fi_callback *end,
-		      const struct pinion_completion *c)
+/* One entry is reserved for the next message, as long as more may come. */
+static void multi_recv_completed(struct pn_fi_callback *callback,
+				 const struct pinion_completion *c)
 {
-	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
-	struct pn_fi_cq *cq = op->ep->ways[PN_FI_RX].cq;
+	struct pn_fi_op *op =
+		pn_container_of(callback, struct pn_fi_op, callback);
+	struct pn_fi_cq *cq = op->ep->dirs[PN_FI_RX].cq;
 	struct pn_fi_entry entry = pn_fi_op_entry(op, c);
 	bool more = c->flags & PINION_COMPLETION_MORE;
-	bool told = more && !pn_fi_cq_reserve(cq);
+	bool wakeup_pending = more && !pn_fi_cq_reserve(cq);
 
-	entry.end.buf = c->buf;
+	entry.cqe.buf = c->buf;
 	pn_fi_count_event(op->ep, PN_FI_EVENT_RECV, c->status);
 	if (!(c->flags & PINION_COMPLETION_MORE))
-		entry.end.flags |= FI_MULTI_RECV;
+		entry.cqe.flags |= FI_MULTI_RECV;
 	pn_fi_cq_push(cq, &entry);
 	if (!(c->flags & PINION_COMPLETION_MORE))
 		pn_fi_op_free(op);
-	else if (!told)
-		stop_multi(op);
+	else if (!wakeup_pending)
+		stop_multi_recv(op);
 }
 
 /* Each message takes its part of the buffer when it is matched, so that the
- * rest keeps its place among the receives. */
+ * rest keeps its place among the posted receives. */
 void pn_fi_op_make_multi_recv(struct pn_fi_op *op)
 {
 	op->multi_recv =
@@ -194,7 +196,7 @@ void pn_fi_op_make_multi_recv(struct pn_fi_op *op)
 					    .min_bytes =
 						    op->ep->min_multi_recv };
 	op->message.multi_recv = &op->multi_recv;
-	op->end.ended = end_multi;
+	op->callback.completed = multi_recv_completed;
 }
 
 void pn_fi_op_complete(struct pn_fi_op *op, const struct pinion_completion *c)
@@ -202,39 +204,42 @@ void pn_fi_op_complete(struct pn_fi_op *op, const struct pinion_completion *c)
 	struct pn_fi_entry entry;
 
 	pn_fi_count_event(op->ep, op->event, c->status);
-	if (op->quiet && !c->status) {
+	if (op->unsignaled && !c->status) {
 		pn_fi_op_drop(op);
 		return;
 	}
 	entry = pn_fi_op_entry(op, c);
-	pn_fi_cq_push(op->ep->ways[op->way].cq, &entry);
+	pn_fi_cq_push(op->ep->dirs[op->dir].cq, &entry);
 	pn_fi_op_free(op);
 }
 
-/* A message that came, past the ring; false: there is more to say of it. */
-static bool end_received(struct pn_fi_op *op, const struct pinion_completion *c)
+/* Writes the entry of a received message directly to the reader. False: use
+ * pn_fi_op_complete(). */
+static bool complete_received(struct pn_fi_op *op,
+			      const struct pinion_completion *c)
 {
 	struct fi_cq_tagged_entry *to;
 
-	if (pn_unlikely(op->way != PN_FI_RX || op->quiet || c->status))
+	if (pn_unlikely(op->dir != PN_FI_RX || op->unsignaled || c->status))
 		return false;
-	to = pn_fi_cq_reader_entry(op->ep->ways[PN_FI_RX].cq);
+	to = pn_fi_cq_reader_entry(op->ep->dirs[PN_FI_RX].cq);
 	if (pn_unlikely(!to))
 		return false;
-	*to = received(op, c);
+	*to = recv_entry(op, c);
 	pn_fi_count_event(op->ep, PN_FI_EVENT_RECV, 0);
 	pn_fi_op_free(op);
 	return true;
 }
 
-static void end_of(struct pn_fi_callback *end,
-		   const struct pinion_completion *c)
+static void dispatch(struct pn_fi_callback *callback,
+		     const struct pinion_completion *c)
 {
-	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
+	struct pn_fi_op *op =
+		pn_container_of(callback, struct pn_fi_op, callback);
 
-	if (pn_unlikely(end->ended))
-		end->ended(end, c);
-	else if (!end_received(op, c))
+	if (pn_unlikely(callback->completed))
+		callback->completed(callback, c);
+	else if (!complete_received(op, c))
 		pn_fi_op_complete(op, c);
 }
 
@@ -244,6 +249,6 @@ int pn_fi_ep_progress(struct pn_fi_ep *ep)
 	int n = pinion_poll(ep->endpoint, ends, sizeof(*ends), POLL_BATCH);
 
 	for (int i = 0; i < n; i++)
-		end_of(ends[i].user, &ends[i]);
+		dispatch(ends[i].user, &ends[i]);
 	return n < 0 ? 0 : n;
 }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pmpi -- tells the helper where in an MPI program a message comes from.
+ * pmpi -- tells the helper which call site of an MPI program a message is from.
  *
- * The provider is called from deep inside MPI, where the stack says more about
- * MPI than about the program (and Debian's is built without frame pointers).
- * This library, libpinion-pmpi.so, stands before MPI's own (MPI's profiling
- * interface is made for that): a call that moves data names the place it was
- * called from, by pinion_site_set(), for as long as it lasts. `pinion mpirun`
- * preloads it when the helper is on; without the helper nobody asks.
+ * The provider is called from deep inside MPI: the stack then describes MPI
+ * rather than the program (and Debian's MPI has no frame pointers). This
+ * library, libpinion-pmpi.so, uses MPI's profiling interface: a call that moves
+ * data names its caller by pinion_site_set() for as long as it lasts. `pinion
+ * mpirun` preloads the library when the helper is on.
  *
- * C programs and Fortran ones: Open MPI's Fortran calls do not come by those of
- * C, and those of `use mpi_f08` not by those of `use mpi` and mpif.h, so all
- * three are here. A collective call that does not block names what it posts by
- * itself; what MPI posts for it later, while the program waits, is told by the
- * stack as before.
+ * C and Fortran: Open MPI's Fortran functions do not call the C ones, and those
+ * of `use mpi_f08` do not call those of `use mpi` and mpif.h, so all three are
+ * here. A nonblocking collective names the messages that it posts itself;
+ * messages that MPI posts for it later, while the program waits, are named by
+ * the stack as before.
  *
- * It is not linked with MPI, so that ranks that are scripts load none.
- * Threads: any; what is kept is each thread's own.
+ * The library is not linked with MPI, so that ranks that are scripts load none.
+ * Threads: any; the state is per thread.
  */
 #include <stdint.h>
 
@@ -24,7 +23,7 @@
 
 #include <pinion/helper.h>
 
-/* MPI may call itself: the outermost call is the program's. */
+/* MPI calls itself: only the outermost call is the program's. */
 static _Thread_local unsigned depth;
 
 static void enter(const void *caller)
@@ -88,7 +87,7 @@ CALL(Sendrecv_replace,
 CALL(Start, (REQUEST), (request))
 CALL(Startall, (int n, MPI_Request requests[]), (n, requests))
 
-/* A collective call, and the same that does not block. */
+/* A collective call and its nonblocking form. */
 #define LIST(...) __VA_ARGS__
 #define BOTH(name, iname, params, args) \
 	CALL(name, params, args)        \
@@ -136,13 +135,12 @@ BOTH(Scan, Iscan,
      (const void *buf, void *out, int n, MPI_Datatype type, MPI_Op op, COMM),
      (buf, out, n, type, op, comm))
 
-/* --- Fortran: everything is a pointer, the last one takes the error --------
- */
+/* --- Fortran: all arguments are pointers, the last is the error ----------- */
 
-#define SHOWN __attribute__((visibility("default")))
+#define EXPORTED __attribute__((visibility("default")))
 #define FORTRAN_AS(name, n)                         \
 	void p##name(PARAMS_##n);                   \
-	SHOWN void name(PARAMS_##n);                \
+	EXPORTED void name(PARAMS_##n);             \
 	void name(PARAMS_##n)                       \
 	{                                           \
 		enter(__builtin_return_address(0)); \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Poll sets: CQs and counters that are asked together which of them has
- * something. A counter has when it changed since it was asked last. */
+/* Poll sets: CQs and counters that are polled together. A counter is ready if
+ * it changed since the last poll. */
 #include <stdlib.h>
 
 #include "fabric/fabric.h"
@@ -44,7 +44,7 @@ static bool has_something(struct member *m)
 	return true;
 }
 
-static int ask(struct fid_poll *fid, void **context, int count)
+static int poll_members(struct fid_poll *fid, void **context, int count)
 {
 	struct set *set = set_of(fid);
 	struct pn_list *pos;
@@ -104,7 +104,7 @@ static int add(struct fid_poll *fid, struct fid *event_fid, uint64_t flags)
 }
 
 /* Under the lock. */
-static void take_out(struct member *m)
+static void remove_member(struct member *m)
 {
 	pn_list_remove(&m->link);
 	--*m->refs;
@@ -125,7 +125,7 @@ static int del(struct fid_poll *fid, struct fid *event_fid, uint64_t flags)
 
 		if (m->fid != event_fid)
 			continue;
-		take_out(m);
+		remove_member(m);
 		ret = 0;
 	}
 	pn_fi_unlock(set->domain);
@@ -138,8 +138,8 @@ static int close_set(struct fid *fid)
 
 	pn_fi_lock(set->domain);
 	while (!pn_list_empty(&set->members))
-		take_out(pn_container_of(set->members.next, struct member,
-					 link));
+		remove_member(pn_container_of(set->members.next, struct member,
+					      link));
 	pn_fi_unlock(set->domain);
 	atomic_fetch_sub(&set->domain->refs, 1);
 	free(set);
@@ -156,7 +156,7 @@ static struct fi_ops set_fid_ops = {
 
 static struct fi_ops_poll set_ops = {
 	.size = sizeof(struct fi_ops_poll),
-	.poll = ask,
+	.poll = poll_members,
 	.poll_add = add,
 	.poll_del = del,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The plug-in's entry, and the fabric. */
+/* The entry point of the plug-in, and fabrics. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int close_fabric(struct fid *fid)
 	return 0;
 }
 
-/* Says that all descriptors will tell, or that something is there to read. */
+/* 0: all wait objects are armed; -FI_EAGAIN: read first. */
 static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 {
 	int ret = 0;

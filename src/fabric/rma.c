@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* libfabric's calls to read and write remote memory, as tasks. */
+/* libfabric's calls to read and write remote memory (fi_rma(3)). */
 #include "fabric/onesided.h"
 
 static ssize_t rma_read(struct fid_ep *ep, void *buf, size_t len, void *desc,
 			fi_addr_t src, uint64_t addr, uint64_t key,
 			void *context)
 {
-	struct pn_fi_rma_args task = { .kind = PN_FI_READ,
+	struct pn_fi_rma_args args = { .kind = PN_FI_READ,
 				       .result = buf,
 				       .len = len,
 				       .peer = src,
 				       .addr = addr,
 				       .key = key,
 				       .context = context,
-				       .flags = pn_fi_rma_op_flags(ep) };
+				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
-	return pn_fi_rma_post(ep, &task);
+	return pn_fi_rma_post(ep, &args);
 }
 
-/* What all calls that write have in common. */
+/* The common arguments of calls that write. */
 static struct pn_fi_rma_args write_of(const void *buf, size_t len,
 				      fi_addr_t dest, uint64_t addr,
 				      uint64_t key)
@@ -36,12 +36,12 @@ static ssize_t rma_write(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, fi_addr_t dest, uint64_t addr,
 			 uint64_t key, void *context)
 {
-	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args args = write_of(buf, len, dest, addr, key);
 
 	(void)desc;
-	task.context = context;
-	task.flags = pn_fi_rma_op_flags(ep);
-	return pn_fi_rma_post(ep, &task);
+	args.context = context;
+	args.flags = pn_fi_op_flags(ep, PN_FI_TX);
+	return pn_fi_rma_post(ep, &args);
 }
 
 static ssize_t rma_readv(struct fid_ep *ep, const struct iovec *iov,
@@ -66,7 +66,7 @@ static ssize_t rma_writev(struct fid_ep *ep, const struct iovec *iov,
 			 context);
 }
 
-/* One part here, one there, equally long. */
+/* One local and one remote segment of the same length. */
 static bool msg_ok(const struct fi_msg_rma *msg)
 {
 	return msg->iov_count == 1 && msg->rma_iov_count == 1 &&
@@ -76,11 +76,11 @@ static bool msg_ok(const struct fi_msg_rma *msg)
 static ssize_t run_msg(struct fid_ep *ep, const struct fi_msg_rma *msg,
 		       enum pn_fi_rma_kind kind, uint64_t flags)
 {
-	struct pn_fi_rma_args task;
+	struct pn_fi_rma_args args;
 
 	if (!msg_ok(msg))
 		return -FI_EINVAL;
-	task = (struct pn_fi_rma_args){ .kind = kind,
+	args = (struct pn_fi_rma_args){ .kind = kind,
 					.buf = msg->msg_iov->iov_base,
 					.result = msg->msg_iov->iov_base,
 					.len = msg->msg_iov->iov_len,
@@ -90,7 +90,7 @@ static ssize_t run_msg(struct fid_ep *ep, const struct fi_msg_rma *msg,
 					.data = msg->data,
 					.context = msg->context,
 					.flags = flags };
-	return pn_fi_rma_post(ep, &task);
+	return pn_fi_rma_post(ep, &args);
 }
 
 static ssize_t rma_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg,
@@ -109,35 +109,35 @@ static ssize_t rma_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 			      uint64_t data, fi_addr_t dest, uint64_t addr,
 			      uint64_t key)
 {
-	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args args = write_of(buf, len, dest, addr, key);
 
-	task.data = data;
-	task.flags = FI_INJECT | FI_REMOTE_CQ_DATA;
-	task.silent = true;
-	return pn_fi_rma_post(ep, &task);
+	args.data = data;
+	args.flags = FI_INJECT | FI_REMOTE_CQ_DATA;
+	args.never_signaled = true;
+	return pn_fi_rma_post(ep, &args);
 }
 
 static ssize_t rma_inject(struct fid_ep *ep, const void *buf, size_t len,
 			  fi_addr_t dest, uint64_t addr, uint64_t key)
 {
-	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args args = write_of(buf, len, dest, addr, key);
 
-	task.flags = FI_INJECT;
-	task.silent = true;
-	return pn_fi_rma_post(ep, &task);
+	args.flags = FI_INJECT;
+	args.never_signaled = true;
+	return pn_fi_rma_post(ep, &args);
 }
 
 static ssize_t rma_writedata(struct fid_ep *ep, const void *buf, size_t len,
 			     void *desc, uint64_t data, fi_addr_t dest,
 			     uint64_t addr, uint64_t key, void *context)
 {
-	struct pn_fi_rma_args task = write_of(buf, len, dest, addr, key);
+	struct pn_fi_rma_args args = write_of(buf, len, dest, addr, key);
 
 	(void)desc;
-	task.data = data;
-	task.context = context;
-	task.flags = pn_fi_rma_op_flags(ep) | FI_REMOTE_CQ_DATA;
-	return pn_fi_rma_post(ep, &task);
+	args.data = data;
+	args.context = context;
+	args.flags = pn_fi_op_flags(ep, PN_FI_TX) | FI_REMOTE_CQ_DATA;
+	return pn_fi_rma_post(ep, &args);
 }
 
 struct fi_ops_rma pn_fi_rma_ops = {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What travels to the target of a one-sided operation (see onesided.h). */
+/* Checks and parses RMA requests (onesided.h). */
 #include <errno.h>
 #include <string.h>
 
 #include "fabric/onesided.h"
 
-size_t pn_fi_rma_request_payload(const struct pn_fi_rma_request *errand)
+size_t pn_fi_rma_request_payload(const struct pn_fi_rma_request *request)
 {
-	switch (errand->kind) {
+	switch (request->kind) {
 	case PN_FI_WRITE:
-		return errand->flags & PN_FI_DATA_FOLLOWS ? 0 : errand->len;
+		return request->flags & PN_FI_DATA_FOLLOWS ? 0 : request->len;
 	case PN_FI_READ:
 		return 0;
 	case PN_FI_COMPARE:
-		return 2 * errand->len;
+		return 2 * request->len;
 	default:
-		return errand->op == FI_ATOMIC_READ ? 0 : errand->len;
+		return request->op == FI_ATOMIC_READ ? 0 : request->len;
 	}
 }
 

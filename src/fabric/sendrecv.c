@@ -4,69 +4,69 @@
 
 #include "fabric/sendrecv.h"
 
-/* Checks what all have in common and finds the buffer. */
-static int prepare(const struct pn_fi_ep *ep, enum pn_fi_dir way,
-		   struct pn_fi_msg_args *work)
+/* Checks what all calls have in common and finds the buffer. */
+static int prepare(const struct pn_fi_ep *ep, enum pn_fi_dir dir,
+		   struct pn_fi_msg_args *args)
 {
-	if (!ep->enabled || !ep->ways[way].cq)
+	if (!ep->enabled || !ep->dirs[dir].cq)
 		return -FI_EOPBADSTATE;
-	if (work->count > 1)
+	if (args->count > 1)
 		return -FI_EINVAL;
-	if (work->count) {
-		work->buf = work->iov->iov_base;
-		work->len = work->iov->iov_len;
+	if (args->count) {
+		args->buf = args->iov->iov_base;
+		args->len = args->iov->iov_len;
 	}
 	return 0;
 }
 
-/* Of the entry that an op ends with. */
-static uint64_t entry_flags(const struct pn_fi_msg_args *work,
-			    enum pn_fi_dir way)
+/* Flags of the entry. */
+static uint64_t entry_flags(const struct pn_fi_msg_args *args,
+			    enum pn_fi_dir dir)
 {
-	return (work->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED) |
-	       (way == PN_FI_TX ? FI_SEND : FI_RECV);
+	return (args->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED) |
+	       (dir == PN_FI_TX ? FI_SEND : FI_RECV);
 }
 
-static bool is_quiet(const struct pn_fi_ep *ep,
-		     const struct pn_fi_msg_args *work, enum pn_fi_dir way)
+static bool is_unsignaled(const struct pn_fi_ep *ep,
+			  const struct pn_fi_msg_args *args, enum pn_fi_dir dir)
 {
-	return ep->ways[way].selective && !(work->flags & FI_COMPLETION);
+	return ep->dirs[dir].selective && !(args->flags & FI_COMPLETION);
 }
 
-/* Word by word: what is put together elsewhere and then copied is read again
- * before it is written. */
+/* Fills it field by field: a compound literal that is built elsewhere and
+ * copied would be read again before it is written. */
 static void fill_message(struct pinion_message *m,
-			 const struct pn_fi_msg_args *work,
+			 const struct pn_fi_msg_args *args,
 			 struct pinion_peer *peer)
 {
 	memset(m, 0, sizeof(*m));
 	m->size = sizeof(*m);
-	m->buf = (void *)(uintptr_t)work->buf;
-	m->len = work->len;
-	m->tag = work->tag;
-	m->ignore = work->ignore;
+	m->buf = (void *)(uintptr_t)args->buf;
+	m->len = args->len;
+	m->tag = args->tag;
+	m->ignore = args->ignore;
 	m->peer = peer;
-	m->space = work->space;
-	m->data = (uint32_t)work->data;
-	if (work->flags & FI_REMOTE_CQ_DATA)
+	m->space = args->space;
+	m->data = (uint32_t)args->data;
+	if (args->flags & FI_REMOTE_CQ_DATA)
 		m->flags = PINION_MESSAGE_DATA;
 }
 
-static void describe(struct pn_fi_op *op, const struct pn_fi_msg_args *work,
-		     struct pinion_peer *peer)
+static void init_op(struct pn_fi_op *op, const struct pn_fi_msg_args *args,
+		    struct pinion_peer *peer)
 {
-	op->context = work->context;
-	op->flags = entry_flags(work, op->way);
-	op->quiet = is_quiet(op->ep, work, op->way);
-	fill_message(&op->message, work, peer);
-	op->message.user = &op->end;
+	op->context = args->context;
+	op->flags = entry_flags(args, op->dir);
+	op->unsignaled = is_unsignaled(op->ep, args, op->dir);
+	fill_message(&op->message, args, peer);
+	op->message.user = &op->callback;
 }
 
 /* --- sending -------------------------------------------------------------- */
 
-/* Longer ones than 128 bytes get here only when they could not leave at once.
- */
-static int keep_copy(struct pn_fi_op *op)
+/* Copies of more than 128 bytes are made only if the message could not leave in
+ * the call. */
+static int copy_inject_data(struct pn_fi_op *op)
 {
 	size_t len = op->message.len;
 	void *copy = op->inject;
@@ -81,50 +81,50 @@ static int keep_copy(struct pn_fi_op *op)
 	return 0;
 }
 
-/* What leaves before the call returns needs no op. is_for_later(): it could
- * not. */
-static int send_now(struct pn_fi_ep *ep, const struct pn_fi_msg_args *work,
-		    struct pinion_peer *peer, bool quiet)
+/* Sends a message without an op, if it can leave before the call returns. If
+ * not, must_queue() of the result is true. */
+static int try_inject(struct pn_fi_ep *ep, const struct pn_fi_msg_args *args,
+		      struct pinion_peer *peer, bool unsignaled)
 {
-	struct pn_fi_cq *cq = ep->ways[PN_FI_TX].cq;
+	struct pn_fi_cq *cq = ep->dirs[PN_FI_TX].cq;
 	struct pinion_message message;
 	struct pn_fi_entry entry;
 	int ret;
 
-	fill_message(&message, work, peer);
-	if (!quiet && pn_fi_cq_reserve(cq))
+	fill_message(&message, args, peer);
+	if (!unsignaled && pn_fi_cq_reserve(cq))
 		return -FI_EAGAIN;
 	ret = pinion_inject(ep->endpoint, &message);
 	if (ret) {
-		if (!quiet)
+		if (!unsignaled)
 			pn_fi_cq_unreserve(cq);
 		return ret;
 	}
 	pn_fi_count_event(ep, PN_FI_EVENT_SEND, 0);
-	if (quiet)
+	if (unsignaled)
 		return 0;
 	entry = (struct pn_fi_entry){
-		.end = { .op_context = work->context,
-			 .flags = entry_flags(work, PN_FI_TX) },
+		.cqe = { .op_context = args->context,
+			 .flags = entry_flags(args, PN_FI_TX) },
 	};
 	pn_fi_cq_push(cq, &entry);
 	return 0;
 }
 
-static int send_later(struct pn_fi_ep *ep, const struct pn_fi_msg_args *work,
-		      struct pinion_peer *peer, bool quiet)
+static int send_queued(struct pn_fi_ep *ep, const struct pn_fi_msg_args *args,
+		       struct pinion_peer *peer, bool unsignaled)
 {
 	struct pn_fi_op *op = pn_fi_op_alloc(ep, PN_FI_TX);
 	int ret = 0;
 
 	if (!op)
 		return -FI_EAGAIN;
-	describe(op, work, peer);
-	op->quiet = quiet;
-	if (work->flags & FI_DELIVERY_COMPLETE)
+	init_op(op, args, peer);
+	op->unsignaled = unsignaled;
+	if (args->flags & FI_DELIVERY_COMPLETE)
 		op->message.flags |= PINION_MESSAGE_DELIVERY_COMPLETE;
-	if (work->flags & FI_INJECT)
-		ret = keep_copy(op);
+	if (args->flags & FI_INJECT)
+		ret = copy_inject_data(op);
 	if (!ret)
 		ret = pinion_send(ep->endpoint, &op->message, NULL);
 	if (ret)
@@ -132,48 +132,51 @@ static int send_later(struct pn_fi_ep *ep, const struct pn_fi_msg_args *work,
 	return ret;
 }
 
-/* Whether what could not be injected is to be sent. */
-static bool is_for_later(int ret)
+/* Whether pinion_send() is to send a message that pinion_inject() did not take.
+ */
+static bool must_queue(int ret)
 {
 	return ret == -EAGAIN || ret == -EMSGSIZE || ret == -EOPNOTSUPP;
 }
 
 static ssize_t send_locked(struct pn_fi_ep *ep,
-			   const struct pn_fi_msg_args *work, bool silent)
+			   const struct pn_fi_msg_args *args,
+			   bool never_signaled)
 {
-	bool quiet = silent || is_quiet(ep, work, PN_FI_TX);
+	bool unsignaled = never_signaled || is_unsignaled(ep, args, PN_FI_TX);
 	struct pinion_peer *peer;
-	int ret = pn_fi_peer_at(ep, work->addr, &peer);
+	int ret = pn_fi_peer_at(ep, args->addr, &peer);
 
 	if (ret)
 		return ret;
-	ret = pn_unlikely(work->flags & FI_DELIVERY_COMPLETE)
+	ret = pn_unlikely(args->flags & FI_DELIVERY_COMPLETE)
 		      ? -FI_EAGAIN
-		      : send_now(ep, work, peer, quiet);
-	return pn_likely(!is_for_later(ret))
+		      : try_inject(ep, args, peer, unsignaled);
+	return pn_likely(!must_queue(ret))
 		       ? ret
-		       : send_later(ep, work, peer, quiet);
+		       : send_queued(ep, args, peer, unsignaled);
 }
 
-ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_msg_args *work, bool silent)
+ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_msg_args *args,
+		   bool never_signaled)
 {
 	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
-	ssize_t ret = prepare(ep, PN_FI_TX, work);
+	ssize_t ret = prepare(ep, PN_FI_TX, args);
 
 	if (ret)
 		return ret;
-	if (work->flags & FI_INJECT && work->len > ep->inject_bytes)
+	if (args->flags & FI_INJECT && args->len > ep->inject_bytes)
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
-	ret = send_locked(ep, work, silent);
+	ret = send_locked(ep, args, never_signaled);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }
 
-static PN_NOINLINE int inject_later(struct pn_fi_ep *ep,
-				    const struct pinion_message *message)
+static PN_NOINLINE int inject_queued(struct pn_fi_ep *ep,
+				     const struct pinion_message *message)
 {
-	const struct pn_fi_msg_args work = {
+	const struct pn_fi_msg_args args = {
 		.buf = message->buf,
 		.len = message->len,
 		.tag = message->tag,
@@ -184,7 +187,7 @@ static PN_NOINLINE int inject_later(struct pn_fi_ep *ep,
 					      : 0),
 	};
 
-	return send_later(ep, &work, message->peer, true);
+	return send_queued(ep, &args, message->peer, true);
 }
 
 static int inject_locked(struct pn_fi_ep *ep, struct pinion_message *message,
@@ -196,7 +199,7 @@ static int inject_locked(struct pn_fi_ep *ep, struct pinion_message *message,
 		return ret;
 	ret = pinion_inject(ep->endpoint, message);
 	if (pn_unlikely(ret))
-		return is_for_later(ret) ? inject_later(ep, message) : ret;
+		return must_queue(ret) ? inject_queued(ep, message) : ret;
 	pn_fi_count_event(ep, PN_FI_EVENT_SEND, 0);
 	return 0;
 }
@@ -207,7 +210,7 @@ ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
 	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
 	int ret;
 
-	if (!ep->enabled || !ep->ways[PN_FI_TX].cq)
+	if (!ep->enabled || !ep->dirs[PN_FI_TX].cq)
 		return -FI_EOPBADSTATE;
 	if (message->len > ep->inject_bytes)
 		return -FI_EINVAL;
@@ -217,27 +220,29 @@ ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
 	return ret;
 }
 
-/* --- receiving, and looking first ----------------------------------------- */
+/* --- receive, peek and claim ---------------------------------------------- */
 
-/* Ends at once: what was found, or that nothing was. */
-static ssize_t tell_peek(struct pn_fi_op *op, int found,
+/* A peek completes in the call: with the message found, or with -FI_ENOMSG. */
+static ssize_t push_peek(struct pn_fi_op *op, int found,
 			 const struct pinion_completion *c)
 {
 	struct pinion_completion nothing = { .status = -FI_ENOMSG,
 					     .tag = op->message.tag };
 	struct pn_fi_entry entry = pn_fi_op_entry(op, found ? &nothing : c);
 
-	entry.end.buf = NULL;
-	pn_fi_cq_push(op->ep->ways[PN_FI_RX].cq, &entry);
+	entry.cqe.buf = NULL;
+	pn_fi_cq_push(op->ep->dirs[PN_FI_RX].cq, &entry);
 	pn_fi_op_free(op);
 	return 0;
 }
 
-/* Nobody wants the message. That it was longer than nothing is no error. */
-static void end_unwanted(struct pn_fi_callback *end,
-			 const struct pinion_completion *c)
+/* A message was discarded. It is longer than its buffer of 0 bytes, which is no
+ * error here. */
+static void discarded(struct pn_fi_callback *callback,
+		      const struct pinion_completion *c)
 {
-	struct pn_fi_op *op = pn_container_of(end, struct pn_fi_op, end);
+	struct pn_fi_op *op =
+		pn_container_of(callback, struct pn_fi_op, callback);
 	struct pinion_completion good = *c;
 
 	good.status = c->status == -EMSGSIZE ? 0 : c->status;
@@ -245,8 +250,8 @@ static void end_unwanted(struct pn_fi_callback *end,
 	pn_fi_op_complete(op, &good);
 }
 
-/* It is received into nothing; the peek has told of it. */
-static int discard(struct pn_fi_ep *ep, struct pinion_unexpected *claim,
+/* Receives the message into a buffer of 0 bytes. The peek has reported it. */
+static int discard(struct pn_fi_ep *ep, struct pinion_unexpected *unexpected,
 		   const struct pinion_message *like)
 {
 	struct pn_fi_op *op = pn_fi_op_alloc(ep, PN_FI_RX);
@@ -255,48 +260,49 @@ static int discard(struct pn_fi_ep *ep, struct pinion_unexpected *claim,
 
 	if (!op)
 		return -FI_EAGAIN;
-	op->end.ended = end_unwanted;
-	op->quiet = true;
+	op->callback.completed = discarded;
+	op->unsignaled = true;
 	op->context = NULL;
 	op->message = message;
 	message.buf = NULL;
 	message.len = 0;
-	message.user = &op->end;
-	ret = pinion_recv_unexpected(ep->endpoint, claim, &message, NULL);
+	message.user = &op->callback;
+	ret = pinion_recv_unexpected(ep->endpoint, unexpected, &message, NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	return ret;
 }
 
 static ssize_t peek(struct pn_fi_ep *ep, struct pn_fi_op *op,
-		    const struct pn_fi_msg_args *work)
+		    const struct pn_fi_msg_args *args)
 {
-	bool take = work->flags & (FI_CLAIM | FI_DISCARD);
-	struct pinion_unexpected *claim = NULL;
+	bool take = args->flags & (FI_CLAIM | FI_DISCARD);
+	struct pinion_unexpected *unexpected = NULL;
 	struct pinion_completion c;
 	int found = pinion_probe(ep->endpoint, &op->message, &c,
-				 take ? &claim : NULL);
+				 take ? &unexpected : NULL);
 
-	if (!found && work->flags & FI_DISCARD)
-		found = discard(ep, claim, &op->message);
-	else if (!found && work->flags & FI_CLAIM)
-		((struct fi_context *)work->context)->internal[0] = claim;
-	return tell_peek(op, found, &c);
+	if (!found && args->flags & FI_DISCARD)
+		found = discard(ep, unexpected, &op->message);
+	else if (!found && args->flags & FI_CLAIM)
+		((struct fi_context *)args->context)->internal[0] = unexpected;
+	return push_peek(op, found, &c);
 }
 
 static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
-			       const struct pn_fi_msg_args *work)
+			       const struct pn_fi_msg_args *args)
 {
-	struct fi_context *context = work->context;
-	struct pinion_unexpected *claim = context->internal[0];
+	struct fi_context *context = args->context;
+	struct pinion_unexpected *unexpected = context->internal[0];
 	int ret;
 
-	if (work->flags & FI_DISCARD) {
+	if (args->flags & FI_DISCARD) {
 		op->message.buf = NULL;
 		op->message.len = 0;
-		op->end.ended = end_unwanted;
+		op->callback.completed = discarded;
 	}
-	ret = pinion_recv_unexpected(ep->endpoint, claim, &op->message, NULL);
+	ret = pinion_recv_unexpected(ep->endpoint, unexpected, &op->message,
+				     NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	else
@@ -305,26 +311,26 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 }
 
 static ssize_t receive_locked(struct pn_fi_ep *ep,
-			      const struct pn_fi_msg_args *work)
+			      const struct pn_fi_msg_args *args)
 {
 	struct pinion_peer *peer = NULL;
 	struct pn_fi_op *op;
 	int ret = 0;
 
-	if (ep->directed && work->addr != FI_ADDR_UNSPEC)
-		ret = pn_fi_peer_at(ep, work->addr, &peer);
+	if (ep->directed && args->addr != FI_ADDR_UNSPEC)
+		ret = pn_fi_peer_at(ep, args->addr, &peer);
 	if (ret)
 		return ret;
 	op = pn_fi_op_alloc(ep, PN_FI_RX);
 	if (!op)
 		return -FI_EAGAIN;
-	describe(op, work, peer);
+	init_op(op, args, peer);
 	op->message.flags = 0;
-	if (pn_unlikely(work->flags & FI_PEEK))
-		return peek(ep, op, work);
-	if (pn_unlikely(work->flags & FI_CLAIM))
-		return receive_claimed(ep, op, work);
-	if (pn_unlikely(work->flags & FI_MULTI_RECV))
+	if (pn_unlikely(args->flags & FI_PEEK))
+		return peek(ep, op, args);
+	if (pn_unlikely(args->flags & FI_CLAIM))
+		return receive_claimed(ep, op, args);
+	if (pn_unlikely(args->flags & FI_MULTI_RECV))
 		pn_fi_op_make_multi_recv(op);
 	ret = pinion_recv(ep->endpoint, &op->message, NULL);
 	if (ret)
@@ -332,17 +338,17 @@ static ssize_t receive_locked(struct pn_fi_ep *ep,
 	return ret;
 }
 
-ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_msg_args *work)
+ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_msg_args *args)
 {
 	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
-	ssize_t ret = prepare(ep, PN_FI_RX, work);
+	ssize_t ret = prepare(ep, PN_FI_RX, args);
 
 	if (ret)
 		return ret;
-	if (work->flags & FI_CLAIM && !work->context)
+	if (args->flags & FI_CLAIM && !args->context)
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
-	ret = receive_locked(ep, work);
+	ret = receive_locked(ep, args);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * work -- sends and receives: from libfabric's many calls to two functions.
+ * sendrecv -- sends and receives: libfabric's many calls become two functions.
  *
- * tagged.c and msg.c, libfabric's tables of calls, say what is asked for in a
- * struct pn_fi_msg_args, on the stack. pn_fi_send() and pn_fi_receive() check
- * it, take the domain's lock and have pinion do it: at once when it can leave
- * before the call returns, else as an op (op.c) that ends with an entry. Only
- * those two files call them.
+ * tagged.c and msg.c, libfabric's tables of calls, put their arguments into a
+ * struct pn_fi_msg_args on the stack. pn_fi_send() and pn_fi_receive() check
+ * them, take the domain's lock and call pinion: by pinion_inject() if the
+ * message can leave before the call returns, else as an op (op.c) that
+ * completes with an entry. Only tagged.c and msg.c call these functions.
  */
 #ifndef PN_FABRIC_WORK_H
 #define PN_FABRIC_WORK_H
 
 #include "fabric/fabric.h"
 
-/* What any of the calls asks for. */
+/* The arguments of a call. */
 struct pn_fi_msg_args {
 	const struct iovec *iov; /* or buf and len */
 	size_t count;
@@ -26,7 +26,7 @@ struct pn_fi_msg_args {
 	uint8_t space;
 };
 
-/* What calls with flags of their own may ask for. */
+/* Flags that fi_sendmsg(), fi_recvmsg() and their tagged forms accept. */
 #define PN_FI_SEND_FLAGS                                                   \
 	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |                  \
 	 FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_REMOTE_CQ_DATA | \
@@ -34,18 +34,9 @@ struct pn_fi_msg_args {
 #define PN_FI_RECV_FLAGS (FI_COMPLETION | FI_MORE)
 #define PN_FI_PEEK_FLAGS (FI_PEEK | FI_CLAIM | FI_DISCARD)
 
-/* What those without mean. */
-static inline uint64_t pn_fi_op_flags(const struct fid_ep *fid,
-				      enum pn_fi_dir way)
-{
-	const struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
-
-	return ep->ways[way].op_flags;
-}
-
-/* What is injected leaves at once, as a rule: that is said before anything is
- * looked at, since what it is written to takes as long to come as all the rest.
- * Peers are looked at without the lock where there is none. */
+/* An injected message usually leaves in the call. Prefetch the memory that it
+ * is written to before anything else: it takes as long to arrive as the rest
+ * takes to run. Only without a lock, since this reads ep->peers. */
 static inline void pn_fi_inject_prefetch(const struct fid_ep *fid,
 					 fi_addr_t addr, size_t len)
 {
@@ -56,13 +47,13 @@ static inline void pn_fi_inject_prefetch(const struct fid_ep *fid,
 		pinion_peer_prefetch(ep->peers[addr], len);
 }
 
-/* silent: a good end is never told. Both return 0, -FI_EAGAIN (no room now) or
- * another negative errno, and then nothing has begun. */
-ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_msg_args *work,
-		   bool silent);
-ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_msg_args *work);
-/* What fi_inject() and its like are: silent, and gone when they return. As
- * pn_fi_send(), but nothing is written down of what leaves at once. */
+/* never_signaled: success writes no entry. Both return 0, -FI_EAGAIN (no room
+ * now) or another negative errno; on error nothing was started. */
+ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_msg_args *args,
+		   bool never_signaled);
+ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_msg_args *args);
+/* fi_inject() and its forms: pn_fi_send() with FI_INJECT and never signaled,
+ * without a struct pn_fi_msg_args for a message that leaves in the call. */
 ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
 		     fi_addr_t addr);
 

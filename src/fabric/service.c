@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Names by service: a port, say, instead of what a device calls an endpoint.
- *
- * An endpoint that was opened with one holds two sockets of the abstract
- * namespace, to which nobody connects. The name of the first is the service,
- * which keeps a second endpoint from taking it; the name of the other is the
- * service and the endpoint's own name, which others find in /proc/net/unix. So
- * nothing is left behind, however a process ends. This is for one host and
- * user, as `soft` is; the device of several hosts has no such names. */
+/* Names by service, for example a port number, instead of the address of a
+ * device. An endpoint that was opened with a service holds two abstract
+ * sockets, to which nobody connects. The name of the first is the service: a
+ * second endpoint cannot bind it. The name of the second is the service and the
+ * endpoint's name: other processes find it in /proc/net/unix. Nothing is left
+ * behind, however the process ends. This works for one host and one user, as
+ * `soft` does; other devices have no such names. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -18,9 +17,8 @@
 
 #include "fabric/fabric.h"
 
-#define SERVICE_MAX                                              \
-	16 /* characters; with the rest they fit into a sun_path \
-	    */
+/* Characters. With the rest of the label they fit into a sun_path. */
+#define SERVICE_MAX 16
 
 bool pn_fi_is_service(const struct pn_fi_name *name)
 {
@@ -44,8 +42,8 @@ int pn_fi_service_name(const char *service, struct pn_fi_name *out)
 	return 0;
 }
 
-/* "pinion-fi/USER/SERVICE", and "/NAME" in hexadecimal if there is one. How
- * long it is; -1: too long. */
+/* "pinion-fi/USER/SERVICE", then "/NAME" in hexadecimal if `name` is given.
+ * Returns the length; -1: too long. */
 static int write_label(char *out, size_t room, const struct pn_fi_name *service,
 		       const struct pn_fi_name *name)
 {
@@ -57,9 +55,10 @@ static int write_label(char *out, size_t room, const struct pn_fi_name *service,
 	return n < (int)room ? n : -1;
 }
 
-/* --- the one who is called so --------------------------------------------- */
+/* --- publishing ----------------------------------------------------------- */
 
-static int hold(const struct pn_fi_name *service, const struct pn_fi_name *name)
+static int bind_label(const struct pn_fi_name *service,
+		      const struct pn_fi_name *name)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNIX };
 	int len = write_label(at.sun_path + 1, sizeof(at.sun_path) - 1, service,
@@ -82,27 +81,27 @@ static int hold(const struct pn_fi_name *service, const struct pn_fi_name *name)
 }
 
 int pn_fi_publish(const struct pn_fi_name *service,
-		  const struct pn_fi_name *name, int held[2])
+		  const struct pn_fi_name *name, int service_fds[2])
 {
-	held[0] = hold(service, NULL);
-	if (held[0] < 0)
-		return held[0];
-	held[1] = hold(service, name);
-	if (held[1] >= 0)
+	service_fds[0] = bind_label(service, NULL);
+	if (service_fds[0] < 0)
+		return service_fds[0];
+	service_fds[1] = bind_label(service, name);
+	if (service_fds[1] >= 0)
 		return 0;
-	close(held[0]);
-	held[0] = -1;
-	return held[1];
+	close(service_fds[0]);
+	service_fds[0] = -1;
+	return service_fds[1];
 }
 
-void pn_fi_unpublish(const int held[2])
+void pn_fi_unpublish(const int service_fds[2])
 {
 	for (int i = 0; i < 2; i++)
-		if (held[i] >= 0)
-			close(held[i]);
+		if (service_fds[i] >= 0)
+			close(service_fds[i]);
 }
 
-/* --- those who call ------------------------------------------------------- */
+/* --- resolving ------------------------------------------------------------ */
 
 static int digit_of(char c)
 {
@@ -125,7 +124,7 @@ static int read_name(const char *hex, struct pn_fi_name *out)
 	return out->len && (*hex == '\n' || !*hex) ? 0 : -FI_EINVAL;
 }
 
-/* The list of the kernel shows abstract names with a '@' in front. */
+/* The kernel's list shows abstract names with a leading '@'. */
 int pn_fi_resolve(const struct pn_fi_name *service, struct pn_fi_name *out)
 {
 	FILE *list = fopen("/proc/net/unix", "re");
@@ -150,7 +149,7 @@ int pn_fi_resolve(const struct pn_fi_name *service, struct pn_fi_name *out)
 
 /* --- hosts ---------------------------------------------------------------- */
 
-static bool is_mine(const struct addrinfo *at)
+static bool is_local(const struct addrinfo *at)
 {
 	int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	bool mine = fd >= 0 && !bind(fd, at->ai_addr, at->ai_addrlen);
@@ -171,7 +170,7 @@ bool pn_fi_is_this_host(const char *node, uint64_t flags)
 	if (getaddrinfo(node, NULL, &hints, &all))
 		return false;
 	for (at = all; at && !mine; at = at->ai_next)
-		mine = is_mine(at);
+		mine = is_local(at);
 	freeaddrinfo(all);
 	return mine;
 }

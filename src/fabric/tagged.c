@@ -6,7 +6,7 @@ static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 		      fi_addr_t src, uint64_t tag, uint64_t ignore,
 		      void *context)
 {
-	struct pn_fi_msg_args work = { .buf = buf,
+	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
 				       .addr = src,
 				       .tag = tag,
@@ -16,14 +16,14 @@ static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 						~FI_MULTI_RECV };
 
 	(void)desc;
-	return pn_fi_receive(ep, &work);
+	return pn_fi_receive(ep, &args);
 }
 
 static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t src, uint64_t tag,
 		       uint64_t ignore, void *context)
 {
-	struct pn_fi_msg_args work = { .iov = iov,
+	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
 				       .addr = src,
 				       .tag = tag,
@@ -33,13 +33,13 @@ static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 						~FI_MULTI_RECV };
 
 	(void)desc;
-	return pn_fi_receive(ep, &work);
+	return pn_fi_receive(ep, &args);
 }
 
 static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
 				       .addr = msg->addr,
 				       .tag = msg->tag,
@@ -49,13 +49,13 @@ static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 
 	if (flags & ~(PN_FI_RECV_FLAGS | PN_FI_PEEK_FLAGS))
 		return -FI_EBADFLAGS;
-	return pn_fi_receive(ep, &work);
+	return pn_fi_receive(ep, &args);
 }
 
 static ssize_t t_send(struct fid_ep *ep, const void *buf, size_t len,
 		      void *desc, fi_addr_t dest, uint64_t tag, void *context)
 {
-	struct pn_fi_msg_args work = { .buf = buf,
+	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
 				       .addr = dest,
 				       .tag = tag,
@@ -63,14 +63,14 @@ static ssize_t t_send(struct fid_ep *ep, const void *buf, size_t len,
 				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		       size_t count, fi_addr_t dest, uint64_t tag,
 		       void *context)
 {
-	struct pn_fi_msg_args work = { .iov = iov,
+	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
 				       .addr = dest,
 				       .tag = tag,
@@ -78,13 +78,13 @@ static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
 
 	(void)desc;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			 uint64_t flags)
 {
-	struct pn_fi_msg_args work = { .iov = msg->msg_iov,
+	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
 				       .addr = msg->addr,
 				       .tag = msg->tag,
@@ -94,7 +94,7 @@ static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 
 	if (flags & ~PN_FI_SEND_FLAGS)
 		return -FI_EBADFLAGS;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len,
@@ -115,7 +115,7 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
 			  void *desc, uint64_t data, fi_addr_t dest,
 			  uint64_t tag, void *context)
 {
-	struct pn_fi_msg_args work = { .buf = buf,
+	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
 				       .addr = dest,
 				       .tag = tag,
@@ -125,7 +125,7 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
 						FI_REMOTE_CQ_DATA };
 
 	(void)desc;
-	return pn_fi_send(ep, &work, false);
+	return pn_fi_send(ep, &args, false);
 }
 
 static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len,

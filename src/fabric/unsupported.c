@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* libfabric calls through these without looking whether they are there. */
+/* libfabric calls these without checking for NULL. */
 #include "fabric/fabric.h"
 
 int pn_fi_no_bind(struct fid *fid, struct fid *other, uint64_t flags)

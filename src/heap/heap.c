@@ -332,7 +332,8 @@ static void init_lists(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
 			pn_list_init(&heap->bins[kind][i]);
 	pn_list_init(&heap->empty);
 	pn_list_init(&heap->thread_caches);
-	pn_list_init(&heap->context_link);
+	pn_list_init(&heap->owner.link);
+	heap->owner.heap = heap;
 }
 
 static uint64_t task_step(void *arg)
@@ -390,6 +391,21 @@ void pn_heap_close(struct pinion_heap *heap)
 	close_memory(heap);
 	pn_mutex_fini(&heap->lock);
 	free(heap);
+}
+
+struct pn_heap_owner *pn_heap_owner(struct pinion_heap *heap)
+{
+	return &heap->owner;
+}
+
+bool pn_heap_is_foreign(const struct pinion_heap *heap)
+{
+	return pn_heap_foreign(heap);
+}
+
+bool pn_heap_contains(const struct pinion_heap *heap, const void *addr)
+{
+	return pn_heap_class_at(heap, addr);
 }
 
 void pn_heap_trim(struct pinion_heap *heap)

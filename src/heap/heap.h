@@ -53,6 +53,7 @@
 
 #include <pinion/heap.h>
 
+#include "base/list.h"
 #include "base/pages.h"
 #include "cache/cache.h"
 #include "device/device.h"
@@ -77,6 +78,20 @@ int pn_heap_open(const struct pn_heap_attr *attr, struct pinion_heap **out);
 
 /* Returns every slab, whatever is still allocated. NULL is fine. */
 void pn_heap_close(struct pinion_heap *heap);
+
+/* What the public calls keep with a heap; the heap itself does not use it. */
+struct pn_heap_owner {
+	struct pinion_heap *heap;
+	struct pinion_context *context;
+	struct pn_list link; /* context->heaps */
+};
+struct pn_heap_owner *pn_heap_owner(struct pinion_heap *heap);
+
+/* Whether the heap belongs to the parent of this process, after fork(). */
+bool pn_heap_is_foreign(const struct pinion_heap *heap);
+
+/* Whether an address is in a block of the heap. */
+bool pn_heap_contains(const struct pinion_heap *heap, const void *addr);
 
 /* As pinion_heap_malloc() and its kin; NULL with errno. */
 void *pn_heap_alloc(struct pinion_heap *heap, size_t size);

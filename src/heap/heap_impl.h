@@ -112,8 +112,7 @@ struct pinion_heap {
 	struct pn_slab *_Atomic *slabs_at; /* by unit: which slab */
 	struct pn_span *spans;
 	struct pn_heap_attr attr;
-	struct pinion_context *context; /* set and used by the public calls */
-	struct pn_list context_link;
+	struct pn_heap_owner owner; /* used by the public calls */
 	struct pn_background_task task;
 	uint32_t process;	   /* that made it (base/process.h) */
 	_Atomic bool slab_emptied; /* a slab has become empty */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What only a real RDMA stack can show, between two adapters:
+ * Tests that need a real RDMA stack, between two adapters:
  *
  *   test_verbs SPEC SPEC [INTERFACE busy|idle|silent]
  *
- * The first is this process's, the second that of a child, which dies; or the
- * cable does: INTERFACE is taken down, and up again, or loses all it is to
- * send. That is one test for each
- * run, for after it the rxe of Linux 6.1 connects no more: the kernel's own
- * management packets broke their queue pair. Make the adapters anew.
+ * This process uses the first adapter, a child the second. The child dies, or
+ * the cable does: INTERFACE is taken down and up again, or drops all packets.
+ * The latter is one test per run: afterwards rxe of Linux 6.1 cannot connect,
+ * since the queue pair of the kernel's management packets is broken. Create the
+ * adapters anew.
  */
 #include "test.h"
 
@@ -25,7 +25,7 @@
 
 #define BYTES	    ((size_t)64 << 10)
 #define POSTS	    64
-/* Twenty times what the device promises: emulated machines are slow. */
+/* Twenty times the device's limit: emulated machines are slow. */
 #define PATIENCE_NS (20 * PN_NS_PER_S)
 #define EXPOSED	    (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_REMOTE_READ)
 
@@ -37,7 +37,7 @@ struct hello {
 	uint64_t addr, rkey;
 };
 
-/* One end: a device and memory that the other may reach. */
+/* One end: a device, and memory that the other end may access. */
 struct end {
 	struct pn_device *device;
 	struct pn_mr mr;
@@ -78,13 +78,13 @@ static bool next(struct end *end, struct pn_completion *out)
 	return true;
 }
 
-/* A child with an end of its own, which does nothing until it is killed. */
+/* A child with an end. It only makes progress, until it is killed. */
 struct child {
 	pid_t pid;
 	struct hello hello;
 };
 
-static void live(int to)
+static void run_child(int to)
 {
 	struct end end;
 	struct pn_completion c;
@@ -98,7 +98,7 @@ static void live(int to)
 	}
 }
 
-/* Before the parent opens its device: nothing of it is in the child. */
+/* Called before the parent opens its device, so that the child has no copy. */
 static void child_start(struct child *child)
 {
 	int pipes[2];
@@ -107,7 +107,7 @@ static void child_start(struct child *child)
 	child->pid = fork();
 	assert_true(child->pid >= 0);
 	if (!child->pid)
-		live(pipes[1]);
+		run_child(pipes[1]);
 	assert_int_equal(read(pipes[0], &child->hello, sizeof(child->hello)),
 			 sizeof(child->hello));
 	close(pipes[0]);
@@ -148,9 +148,9 @@ static unsigned post_writes(struct end *end, struct pn_peer *peer,
 	return n;
 }
 
-/* All that was posted ends, then the peer is down, then nothing. */
-static void expect_the_end(struct end *end, struct pn_peer *peer,
-			   unsigned posted)
+/* Every posted operation completes, then the peer is down, then nothing. */
+static void expect_completions_and_down(struct end *end, struct pn_peer *peer,
+					unsigned posted)
 {
 	struct pn_sge sge = { end->mr.addr, 8, end->mr.lkey };
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
@@ -176,7 +176,7 @@ static void expect_the_end(struct end *end, struct pn_peer *peer,
 			      PN_NS_PER_MS);
 }
 
-static void what_was_posted_to_a_killed_peer_ends(void **state)
+static void operations_to_a_killed_peer_complete(void **state)
 {
 	struct child child;
 	struct end end;
@@ -189,7 +189,7 @@ static void what_was_posted_to_a_killed_peer_ends(void **state)
 	peer = attach(&end, &child);
 	posted = post_writes(&end, peer, &child);
 	child_end(&child);
-	expect_the_end(&end, peer, posted);
+	expect_completions_and_down(&end, peer, posted);
 	end_close(&end);
 }
 
@@ -204,11 +204,11 @@ static void an_idle_peer_that_is_killed_goes_down(void **state)
 	end_open(&end, specs[0]);
 	peer = attach(&end, &child);
 	child_end(&child);
-	expect_the_end(&end, peer, 0);
+	expect_completions_and_down(&end, peer, 0);
 	end_close(&end);
 }
 
-static void nobody_at_an_address_is_a_peer_that_is_down(void **state)
+static void an_address_without_a_device_is_a_peer_that_is_down(void **state)
 {
 	struct child child;
 	struct pn_completion c;
@@ -234,9 +234,10 @@ static void set_link(const char *how)
 	assert_ok(system(command));
 }
 
-/* All that is posted after cut(off) ends; cut(on) mends it. */
-static void posted_ends_after(void (*cut)(const char *how), const char *off,
-			      const char *on)
+/* Every operation that is posted after cut(off) completes. cut(on) repairs the
+ * connection. */
+static void expect_completions_after(void (*cut)(const char *how),
+				     const char *off, const char *on)
 {
 	struct child child;
 	struct end end;
@@ -248,19 +249,19 @@ static void posted_ends_after(void (*cut)(const char *how), const char *off,
 	peer = attach(&end, &child);
 	cut(off);
 	posted = post_writes(&end, peer, &child);
-	expect_the_end(&end, peer, posted);
+	expect_completions_and_down(&end, peer, posted);
 	child_end(&child);
 	cut(on);
 	end_close(&end);
 }
 
-static void what_was_posted_over_a_dead_cable_ends(void **state)
+static void operations_over_a_dead_cable_complete(void **state)
 {
 	(void)state;
-	posted_ends_after(set_link, "down", "up");
+	expect_completions_after(set_link, "down", "up");
 }
 
-static void lose_all(const char *how)
+static void drop_packets(const char *how)
 {
 	char command[128];
 
@@ -269,11 +270,11 @@ static void lose_all(const char *how)
 	assert_ok(system(command));
 }
 
-/* As if the peer's machine had lost its power. */
-static void what_was_posted_to_a_peer_that_is_silent_ends(void **state)
+/* As if the peer's machine had lost power. */
+static void operations_to_a_silent_peer_complete(void **state)
 {
 	(void)state;
-	posted_ends_after(lose_all, "add", "del");
+	expect_completions_after(drop_packets, "add", "del");
 }
 
 static void idle_peers_go_down_with_their_port(void **state)
@@ -287,7 +288,7 @@ static void idle_peers_go_down_with_their_port(void **state)
 	end_open(&end, specs[0]);
 	peer = attach(&end, &child);
 	set_link("down");
-	expect_the_end(&end, peer, 0);
+	expect_completions_and_down(&end, peer, 0);
 	set_link("up");
 	end_close(&end);
 	child_end(&child);
@@ -312,7 +313,7 @@ static void registered_memory_stays_the_parent_s_after_fork(void **state)
 	if (!sleeper.pid)
 		for (;;)
 			pause();
-	memset(memory, 7, BYTES); /* would be copied now */
+	memset(memory, 7, BYTES); /* copy on write would happen here */
 	sge = (struct pn_sge){ memory, BYTES, end.mr.lkey };
 	assert_ok(
 		pn_device_post(end.device, peer,
@@ -352,21 +353,21 @@ static void detaching_ends_a_peer_on_both_sides(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest peers[] = {
-		TEST(what_was_posted_to_a_killed_peer_ends),
+		TEST(operations_to_a_killed_peer_complete),
 		TEST(an_idle_peer_that_is_killed_goes_down),
-		TEST(nobody_at_an_address_is_a_peer_that_is_down),
+		TEST(an_address_without_a_device_is_a_peer_that_is_down),
 		TEST(registered_memory_stays_the_parent_s_after_fork),
 		TEST(detaching_ends_a_peer_on_both_sides),
 	};
 	const struct CMUnitTest busy[] = {
-		TEST(what_was_posted_over_a_dead_cable_ends),
+		TEST(operations_over_a_dead_cable_complete),
 	};
 	const struct CMUnitTest idle[] = {
 		TEST(idle_peers_go_down_with_their_port),
 	};
 
 	const struct CMUnitTest silent[] = {
-		TEST(what_was_posted_to_a_peer_that_is_silent_ends),
+		TEST(operations_to_a_silent_peer_complete),
 	};
 
 	if (argc != 3 && argc != 5) {

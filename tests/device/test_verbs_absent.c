@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The verbs device where there is no adapter, and what its parsers refuse. */
+/* The verbs device without an adapter, and bad input to its parsers. */
 #include "test.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static struct pn_verbs_hello good_hello(void)
 	return hello;
 }
 
-static void hellos_are_checked(void **state)
+static void bad_hellos_are_refused(void **state)
 {
 	struct pn_verbs_hello hello = good_hello(), out;
 
@@ -78,7 +78,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(specs_that_do_not_parse_are_refused),
 		TEST(an_adapter_that_is_not_there_is_enodev),
-		TEST(hellos_are_checked),
+		TEST(bad_hellos_are_refused),
 	};
 
 	pn_log_set_level(PN_LOG_NONE);

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
-# again COMMAND... -- runs it, and once more when mpirun was not heard of in time.
+# again COMMAND... -- runs a command, and once more if mpirun answered too late.
 #
-# Ranks that finalize give mpirun two seconds to answer (PMIx 4.2, not to be set)
-# and then end without it. On a machine so busy mpirun misses their farewell, says
-# that its rank 0 was "exiting improperly" and fails, over whatever messages went.
-# Ranks that crash, abort or exit with an error are told of in other words.
+# Ranks that finalize wait two seconds for mpirun's answer (PMIx 4.2, a fixed
+# limit), then exit without it. On a very busy machine mpirun therefore reports
+# that rank 0 was "exiting improperly" and fails, whatever the transport. Ranks
+# that crash, abort or exit with an error are reported in other words.
 again() {
 	local said status
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* An MPI program that does a little of everything and prints a digest of what
- * it received, section by section: the same over every transport. A fact that
- * does not hold ends the job. */
+/* An MPI program that uses most calls and prints a digest of what it received,
+ * section by section: the same over every transport. A fact that does not hold
+ * ends the job. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -28,7 +28,7 @@ static void fill(uint8_t *buf, size_t len, unsigned seed)
 		buf[i] = (uint8_t)(i * 13 + seed * 101 + i / 509);
 }
 
-/* Rank 0 prints what all have received since the last time. */
+/* Rank 0 prints a digest of what all ranks received since the last call. */
 static void section(const char *name)
 {
 	uint64_t all[64];
@@ -47,7 +47,7 @@ static void section(const char *name)
 typedef int send_fn(const void *buf, int n, MPI_Datatype type, int to, int tag,
 		    MPI_Comm comm);
 
-/* Round the ring; the receive is there before a ready send begins. */
+/* Around the ring; the receive is posted before a ready send begins. */
 static void ring(send_fn *send, uint8_t *out, uint8_t *in, int len)
 {
 	MPI_Request request;
@@ -81,7 +81,8 @@ static void modes(uint8_t *out, uint8_t *in)
 	free(buffer);
 }
 
-/* Hundreds under way, waited for in any order; some receives come late. */
+/* Hundreds of messages in flight, completed in any order; some receives are
+ * posted late. */
 static void many(uint8_t *out, uint8_t *in)
 {
 	enum { N = 200, LEN = 3000 };
@@ -292,7 +293,7 @@ static void threads(void)
 	}
 }
 
-/* --- and one that dies ---------------------------------------------------- */
+/* --- a rank that dies ----------------------------------------------------- */
 
 static void die(void)
 {
@@ -300,7 +301,7 @@ static void die(void)
 
 	if (rank == nranks - 1)
 		raise(SIGKILL);
-	/* Of nobody who lives. */
+	/* From no living rank. */
 	MPI_Recv(&c, 1, MPI_CHAR, nranks - 1, 9, MPI_COMM_WORLD,
 		 MPI_STATUS_IGNORE);
 }

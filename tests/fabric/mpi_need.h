@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * mpi_need -- words of the MPI programs that the tests run over one transport
- * and another: facts, and digests of what was received. A fact that does not
- * hold ends the job.
+ * mpi_need -- checks and digests for the MPI programs that the tests run over
+ * several transports. A check that fails ends the job.
  */
 #ifndef PN_TESTS_FABRIC_MPI_NEED_H
 #define PN_TESTS_FABRIC_MPI_NEED_H
@@ -12,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Of this process, once it knows. */
+/* The rank of this process, once it is known. */
 static int rank;
 
 #define NEED(fact)                                                    \
@@ -24,7 +23,7 @@ static int rank;
 		}                                                     \
 	} while (0)
 
-/* FNV-1a, going on from h. */
+/* FNV-1a, continued from h. */
 static inline uint64_t hash(uint64_t h, const void *data, size_t len)
 {
 	const uint8_t *bytes = data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* An MPI program that prints the call sites that the helper is told of, as they
- * are told. Sends of 64 KiB from two places of C and one of each kind of
- * Fortran, in turns; two broadcasts, one of which does not block. */
+/* An MPI program that prints the call sites that the helper learns. It sends 64
+ * KiB from two places in C and one in each kind of Fortran, in turns; it calls
+ * two broadcasts, one of them nonblocking. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static int telling;
 
 typedef int site_fn(const char *name);
 
-/* Passes everything on to the library's. */
+/* Forwards the call to the library. */
 __attribute__((visibility("default"))) int pinion_site_set(const char *name)
 {
 	site_fn *next;
@@ -29,8 +29,8 @@ __attribute__((visibility("default"))) int pinion_site_set(const char *name)
 	return next ? next(name) : 0;
 }
 
-/* As a Fortran program calls it; found when it runs, where Fortran's library
- * is. */
+/* Called as a Fortran program does; looked up at run time, where Fortran's
+ * library is present. */
 typedef void fortran_send(void *buf, int *n, MPI_Fint *type, int *to, int *tag,
 			  MPI_Fint *comm, int *error);
 
@@ -50,7 +50,7 @@ static fortran_send *find_fortran(const char *library, const char *name)
 {
 	fortran_send *send;
 
-	/* libpinion-pmpi.so has one, which calls MPI's. */
+	/* libpinion-pmpi.so has this function and calls MPI's. */
 	if (!dlopen(library, RTLD_NOW | RTLD_GLOBAL))
 		exit(1);
 	*(void **)&send = dlsym(RTLD_DEFAULT, name);

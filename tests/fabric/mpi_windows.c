@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* An MPI program that does all that can be done to a window, and prints what
- * windows held after each section: the same over every transport. A fact that
- * does not hold ends the job. */
+/* An MPI program that uses all calls on windows and prints what the windows
+ * hold after each section: the same over every transport. A fact that does not
+ * hold ends the job. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void clear(void)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Rank 0 prints what all windows hold; then they are empty. */
+/* Rank 0 prints a digest of all windows; then they are cleared. */
 static void section(const char *name)
 {
 	uint64_t mine, all[64];
@@ -67,7 +67,7 @@ static void fence(void)
 	section("fence");
 }
 
-/* Post, start, complete, wait: each writes to the next. */
+/* Post, start, complete, wait: each rank writes to the next. */
 static void pscw(void)
 {
 	MPI_Group all, to, from;
@@ -93,7 +93,7 @@ static void pscw(void)
 	section("pscw");
 }
 
-/* Every rank writes its part of every window, strided, and asks for it back. */
+/* Every rank writes its part of every window, strided, and reads it back. */
 static void strided(void)
 {
 	int part = WORDS / nranks / 2;
@@ -125,7 +125,7 @@ static void strided(void)
 
 /* --- atomics -------------------------------------------------------------- */
 
-/* All ranks add, multiply and so on into the same words of each window. */
+/* All ranks accumulate into the same words of each window. */
 static void accumulate(void)
 {
 	const MPI_Op ops[] = { MPI_SUM, MPI_MAX, MPI_BXOR, MPI_BOR };
@@ -144,7 +144,7 @@ static void accumulate(void)
 	section("accumulate");
 }
 
-/* Other types than 64-bit integers: sums that are exact in any order. */
+/* Types other than 64-bit integers; the sums are exact in any order. */
 static void types(void)
 {
 	double reals[20];
@@ -169,7 +169,7 @@ static void types(void)
 	section("types");
 }
 
-/* Tickets: no two ranks draw the same, and none is left out. */
+/* Tickets: no two ranks get the same one, and none is skipped. */
 static void fetch_and_op(void)
 {
 	int64_t one = 1, ticket, mark = 1;
@@ -195,7 +195,7 @@ static void fetch_and_op(void)
 	section("fetch_and_op");
 }
 
-/* Adds one under a lock that is a word of host's window. */
+/* Adds one under a lock that is a word of the host's window. */
 static void count_at(int host)
 {
 	int64_t nobody = 0, me = rank + 1, was, count;
@@ -215,7 +215,7 @@ static void count_at(int host)
 	NEED(was == me);
 }
 
-/* Not at the own rank: Open MPI 4.1's osc/rdma crashes there, over any btl. */
+/* Not at its own rank: Open MPI 4.1's osc/rdma crashes there, with any btl. */
 static void compare_and_swap(void)
 {
 	MPI_Win_lock_all(0, win);
@@ -252,7 +252,7 @@ static void get_accumulate(void)
 
 /* --- locks ---------------------------------------------------------------- */
 
-/* Read, change and write under an exclusive lock. */
+/* Reads, changes and writes under an exclusive lock. */
 static void lock(void)
 {
 	int64_t count;

@@ -97,7 +97,7 @@ static bool meet(struct side *s)
 
 bool close_side(struct side *s)
 {
-	/* What others refer to is not closed under them. */
+	/* Objects in use cannot be closed. */
 	NEED(fi_close(&s->domain->fid) == -FI_EBUSY);
 	NEED(fi_close(&s->rx->fid) == -FI_EBUSY);
 	for (int i = 0; s->counters[0] && i < NCOUNTS; i++)
@@ -121,7 +121,7 @@ bool sync_up(struct side *s)
 	char c = 1;
 
 	NEED(write(s->pipe, &c, 1) == 1);
-	/* Progress is manual: the other may need us. */
+	/* Progress is manual: the other side may need it. */
 	while (!poll(&ready, 1, 0)) {
 		NEED(fi_cq_read(s->rx, &none, 0) <= 0);
 		sched_yield();
@@ -157,7 +157,7 @@ void run_with(part_fn *parent, part_fn *child, const struct setup *setup)
 	}
 	close(pipes[1]);
 	passed = play(parent, pipes[0], false, setup);
-	close(pipes[0]); /* a child that waits is let go */
+	close(pipes[0]); /* a child that waits reads the end of file */
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(passed);
 	assert_int_equal(status, 0);
@@ -171,14 +171,14 @@ void run(part_fn *parent, part_fn *child, enum fi_av_type type,
 	run_with(parent, child, &setup);
 }
 
-/* --- words for the parts -------------------------------------------------- */
+/* --- functions for the parts ---------------------------------------------- */
 
-bool next_end(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
+bool next_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *out)
 {
 	ssize_t n;
 
 	while ((n = fi_cq_read(cq, out, 1)) == -FI_EAGAIN)
-		sched_yield(); /* the other's core may be this one */
+		sched_yield(); /* the other side may need this core */
 	NEED(n == 1);
 	return true;
 }
@@ -189,7 +189,7 @@ bool next_error(struct fid_cq *cq, struct fi_cq_err_entry *out)
 	ssize_t n;
 
 	while ((n = fi_cq_read(cq, &end, 1)) == -FI_EAGAIN)
-		sched_yield(); /* the other's core may be this one */
+		sched_yield(); /* the other side may need this core */
 	NEED(n == -FI_EAVAIL);
 	NEED(fi_cq_readerr(cq, out, 0) == 1);
 	return true;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * side -- the provider through libfabric's own calls, in two processes.
+ * side -- tests of the provider through libfabric's calls, in two processes.
  *
- * This process and a forked one each have a side: everything that one has open.
- * Each plays its part of a test, a function that returns whether all was well;
- * the child exits with that, the parent asserts both. Parts check by NEED():
- * the child cannot use cmocka's. FI_PROVIDER_PATH is set by ctest.
+ * The test process and a forked child have a side each: the libfabric objects
+ * that it opened. Each runs its part of a test, a function that returns whether
+ * all was well; the child exits with the result, the parent asserts both. Parts
+ * check by NEED(), since cmocka's assertions do not work in the child. ctest
+ * sets FI_PROVIDER_PATH.
  *
- * Progress is manual: while one side waits for the other outside libfabric, it
- * does so in sync_up(), which makes progress.
+ * Progress is manual: sync_up() makes progress while a side waits for the
+ * other.
  */
 #ifndef PN_TESTS_FABRIC_SIDE_H
 #define PN_TESTS_FABRIC_SIDE_H
@@ -39,9 +40,9 @@
 		}                                                         \
 	} while (0)
 
-/* What a side is opened with; zero is fine. */
+/* How a side is opened; zero means the default. */
 struct setup {
-	uint64_t caps; /* 0: all of messages */
+	uint64_t caps; /* 0: all that concern messages */
 	enum fi_av_type av;
 	uint64_t bind_flags; /* of the sending CQ */
 	int mr_mode;
@@ -55,14 +56,14 @@ struct side {
 	struct fid_domain *domain;
 	struct fid_av *av;
 	struct fid_cq *tx, *rx;
-	struct fid_cntr *counters[6]; /* with FI_RMA_EVENT: of each event */
+	struct fid_cntr *counters[6]; /* with FI_RMA_EVENT: one per event */
 	struct fid_ep *ep;
 	fi_addr_t peer, self;
-	int pipe;      /* to the other */
-	bool is_child; /* else it is the test's own process */
+	int pipe;      /* to the other side */
+	bool is_child; /* else the test process */
 };
 
-/* In the order of struct side's. */
+/* Indices of struct side's counters. */
 enum {
 	COUNT_SEND,
 	COUNT_RECV,
@@ -75,27 +76,27 @@ enum {
 
 typedef bool part_fn(struct side *s);
 
-/* Hints for this provider; the caller's to free. */
+/* Hints for this provider; the caller frees them. */
 struct fi_info *hints_for(uint64_t caps);
 
-/* Runs both parts at once, each in a process. */
+/* Runs both parts at the same time, each in a process. */
 void run_with(part_fn *parent, part_fn *child, const struct setup *setup);
 void run(part_fn *parent, part_fn *child, enum fi_av_type type,
 	 uint64_t bind_flags);
 
-/* Opens one alone, which knows nobody; and closes it, which has to be possible
- * only in the right order. */
+/* Opens one side, whose AV is empty; and closes it, and checks that objects in
+ * use cannot be closed. */
 bool open_side(struct side *s);
 bool close_side(struct side *s);
 
-/* The other is told, and has told, that it got here. */
+/* Waits until both sides have come here. */
 bool sync_up(struct side *s);
 
-/* Sends bytes to the other, and takes as many of its. */
+/* Exchanges bytes with the other side. */
 bool swap_bytes(struct side *s, const void *mine, void *theirs, size_t len);
 
-/* The next entry; it has to be a good one, or an error. */
-bool next_end(struct fid_cq *cq, struct fi_cq_tagged_entry *out);
+/* Waits for the next entry, which must be a success, or an error. */
+bool next_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *out);
 bool next_error(struct fid_cq *cq, struct fi_cq_err_entry *out);
 
 void fill(uint8_t *buf, size_t len, unsigned seed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages through libfabric's own calls, and what surrounds them. */
+/* Messages, completion queues and discovery through libfabric's calls. */
 #include "test.h"
 
 #include <poll.h>
@@ -22,7 +22,7 @@ static bool send_sizes(struct side *s)
 		fill(buf, sizes[i], i);
 		NEED(!fi_tsenddata(s->ep, buf, sizes[i], NULL, 1000 + i,
 				   s->peer, i, buf + i));
-		NEED(next_end(s->tx, &end));
+		NEED(next_entry(s->tx, &end));
 		NEED(end.op_context == buf + i);
 		NEED((end.flags & (FI_SEND | FI_TAGGED)) ==
 		     (FI_SEND | FI_TAGGED));
@@ -68,7 +68,7 @@ static bool send_kinds(struct side *s)
 
 	NEED(!fi_send(s->ep, "msg", 4, NULL, s->peer, NULL));
 	NEED(!fi_tsend(s->ep, "tag", 4, NULL, s->peer, 0, NULL));
-	NEED(next_end(s->tx, &end) && next_end(s->tx, &end));
+	NEED(next_entry(s->tx, &end) && next_entry(s->tx, &end));
 	return true;
 }
 
@@ -77,20 +77,20 @@ static bool receive_kinds(struct side *s)
 	char tagged[8] = "", msg[8] = "", own[8] = "";
 	struct fi_cq_tagged_entry end;
 
-	/* From itself: the peer's messages are not for this one. */
+	/* Its source is this endpoint: messages of the peer do not match. */
 	NEED(!fi_trecv(s->ep, own, 8, NULL, s->self, 0, ~UINT64_C(0), own));
 	NEED(!fi_trecv(s->ep, tagged, 8, NULL, FI_ADDR_UNSPEC, 0, ~UINT64_C(0),
 		       tagged));
 	NEED(!fi_recv(s->ep, msg, 8, NULL, FI_ADDR_UNSPEC, msg));
 	for (int i = 0; i < 2; i++) {
-		NEED(next_end(s->rx, &end));
+		NEED(next_entry(s->rx, &end));
 		NEED(end.flags & (end.op_context == msg ? FI_MSG : FI_TAGGED));
 		NEED(end.op_context != own);
 		NEED(!(end.flags & FI_REMOTE_CQ_DATA));
 	}
 	NEED(!strcmp(tagged, "tag") && !strcmp(msg, "msg"));
 	NEED(!fi_tinject(s->ep, "own", 4, s->self, 5));
-	NEED(next_end(s->rx, &end) && end.op_context == own);
+	NEED(next_entry(s->rx, &end) && end.op_context == own);
 	NEED(!strcmp(own, "own") && end.tag == 5);
 	return true;
 }
@@ -110,7 +110,7 @@ static size_t injected(unsigned i)
 	return lens[i % 4];
 }
 
-static bool send_quietly(struct side *s)
+static bool send_unselected(struct side *s)
 {
 	struct fi_cq_tagged_entry end;
 	uint8_t buf[4097];
@@ -121,31 +121,31 @@ static bool send_quietly(struct side *s)
 				   .tag = 1001,
 				   .context = &iov };
 
-	/* The first ones come before the peer is there and are kept. */
+	/* The first messages arrive before the peer is up and are queued. */
 	for (unsigned i = 0; i < 1000; i++) {
 		size_t len = injected(i);
 
 		fill(buf, len, i);
 		NEED(!fi_tinjectdata(s->ep, buf, len, i, s->peer, i));
-		memset(buf, 0, sizeof(buf)); /* is ours again */
+		memset(buf, 0, sizeof(buf)); /* the buffer may be reused */
 	}
 	NEED(fi_tinject(s->ep, buf, 4097, s->peer, 0) == -FI_EINVAL);
 	fill(buf, 64, 9);
 	NEED(!fi_tsend(s->ep, buf, 64, NULL, s->peer, 1000, NULL));
 	NEED(!fi_tsendmsg(s->ep, &m, FI_COMPLETION));
-	NEED(next_end(s->tx, &end) && end.op_context == &iov);
+	NEED(next_entry(s->tx, &end) && end.op_context == &iov);
 	NEED(fi_cq_read(s->tx, &end, 1) == -FI_EAGAIN);
 	return sync_up(s);
 }
 
-static bool receive_quietly(struct side *s)
+static bool receive_unselected(struct side *s)
 {
 	struct fi_cq_tagged_entry end;
 	uint8_t buf[4096];
 
 	for (unsigned i = 0; i < 1002; i++) {
 		NEED(!fi_trecv(s->ep, buf, 4096, NULL, s->peer, i, 0, NULL));
-		NEED(next_end(s->rx, &end) && end.tag == i);
+		NEED(next_entry(s->rx, &end) && end.tag == i);
 		if (i < 1000)
 			NEED(end.data == i && end.len == injected(i) &&
 			     is_filled(buf, end.len, i));
@@ -155,10 +155,10 @@ static bool receive_quietly(struct side *s)
 	return sync_up(s);
 }
 
-static void what_is_injected_or_not_selected_is_not_told(void **state)
+static void injected_and_unselected_sends_write_no_entry(void **state)
 {
 	(void)state;
-	run(receive_quietly, send_quietly, FI_AV_TABLE,
+	run(receive_unselected, send_unselected, FI_AV_TABLE,
 	    FI_SELECTIVE_COMPLETION);
 }
 
@@ -174,7 +174,7 @@ static bool send_for_peek(struct side *s)
 	NEED(!fi_tsend(s->ep, buf, 100, NULL, s->peer, 7, NULL));
 	NEED(!fi_tsend(s->ep, buf, 50, NULL, s->peer, 8, NULL));
 	for (int i = 0; i < 3; i++)
-		NEED(next_end(s->tx, &end));
+		NEED(next_entry(s->tx, &end));
 	free(buf);
 	return sync_up(s);
 }
@@ -189,9 +189,10 @@ static ssize_t look(struct side *s, uint64_t tag, uint64_t flags,
 	return fi_trecvmsg(s->ep, &m, flags | FI_COMPLETION);
 }
 
-/* Until it has come. */
-static bool look_for(struct side *s, uint64_t tag, uint64_t flags,
-		     struct fi_context *context, struct fi_cq_tagged_entry *out)
+/* Peeks until the message has arrived. */
+static bool peek_until_found(struct side *s, uint64_t tag, uint64_t flags,
+			     struct fi_context *context,
+			     struct fi_cq_tagged_entry *out)
 {
 	struct fi_cq_err_entry error;
 	ssize_t n;
@@ -220,16 +221,17 @@ static bool receive_by_peek(struct side *s)
 
 	NEED(!look(s, 99, FI_PEEK, &context));
 	NEED(next_error(s->rx, &error) && error.err == FI_ENOMSG);
-	NEED(look_for(s, 7, FI_PEEK, &context, &end) && end.len == 300000);
-	NEED(look_for(s, 7, FI_PEEK | FI_CLAIM, &context, &end));
+	NEED(peek_until_found(s, 7, FI_PEEK, &context, &end) &&
+	     end.len == 300000);
+	NEED(peek_until_found(s, 7, FI_PEEK | FI_CLAIM, &context, &end));
 	NEED(end.len == 300000 && end.data == 77);
-	/* The second with the tag is the first that others find. */
+	/* The second message with the tag is the first that others find. */
 	NEED(!fi_trecv(s->ep, buf, 300000, NULL, s->peer, 7, 0, NULL));
-	NEED(next_end(s->rx, &end) && end.len == 100);
+	NEED(next_entry(s->rx, &end) && end.len == 100);
 	NEED(!fi_trecvmsg(s->ep, &m, FI_CLAIM | FI_COMPLETION));
-	NEED(next_end(s->rx, &end) && end.len == 300000 && end.data == 77);
+	NEED(next_entry(s->rx, &end) && end.len == 300000 && end.data == 77);
 	NEED(is_filled(buf, 300000, 1));
-	NEED(look_for(s, 8, FI_PEEK | FI_DISCARD, &context, &end));
+	NEED(peek_until_found(s, 8, FI_PEEK | FI_DISCARD, &context, &end));
 	NEED(end.len == 50);
 	NEED(!look(s, 8, FI_PEEK, &context));
 	NEED(next_error(s->rx, &error) && error.err == FI_ENOMSG);
@@ -237,7 +239,7 @@ static bool receive_by_peek(struct side *s)
 	return sync_up(s);
 }
 
-static void a_claimed_message_is_the_claimers(void **state)
+static void a_claimed_message_is_received_by_its_claim(void **state)
 {
 	(void)state;
 	run(receive_by_peek, send_for_peek, FI_AV_MAP, 0);
@@ -245,7 +247,7 @@ static void a_claimed_message_is_the_claimers(void **state)
 
 /* --- multi-receive, truncation, cancel ------------------------------------ */
 
-static bool send_many(struct side *s)
+static bool send_small(struct side *s)
 {
 	struct fi_cq_tagged_entry end;
 	uint8_t buf[100];
@@ -254,12 +256,12 @@ static bool send_many(struct side *s)
 	for (unsigned i = 0; i < 20; i++) {
 		fill(buf, 100, i);
 		NEED(!fi_send(s->ep, buf, 100, NULL, s->peer, NULL));
-		NEED(next_end(s->tx, &end));
+		NEED(next_entry(s->tx, &end));
 	}
 	return true;
 }
 
-static bool receive_many(struct side *s)
+static bool receive_multi(struct side *s)
 {
 	static uint8_t buf[1050], rest[1100];
 	struct iovec iov[2] = { { buf, 1050 }, { rest, 1100 } };
@@ -279,21 +281,21 @@ static bool receive_many(struct side *s)
 	}
 	NEED(sync_up(s));
 	for (unsigned i = 0; i < 20; i++) {
-		NEED(next_end(s->rx, &end));
+		NEED(next_entry(s->rx, &end));
 		NEED(end.len == 100 && is_filled(end.buf, 100, i));
 		done += !!(end.flags & FI_MULTI_RECV);
 	}
-	NEED(done == 1); /* the second has room for one more */
+	NEED(done == 1); /* the second buffer has room for one more */
 	return true;
 }
 
-static void a_buffer_takes_several_messages(void **state)
+static void a_multi_receive_takes_several_messages(void **state)
 {
 	(void)state;
-	run(receive_many, send_many, FI_AV_TABLE, 0);
+	run(receive_multi, send_small, FI_AV_TABLE, 0);
 }
 
-/* --- ends that mean that it has arrived ----------------------------------- */
+/* --- delivery complete ---------------------------------------------------- */
 
 static bool send_one(struct side *s, uint64_t flags, uint8_t *buf, size_t len,
 		     bool tagged)
@@ -311,65 +313,65 @@ static bool send_one(struct side *s, uint64_t flags, uint8_t *buf, size_t len,
 	return true;
 }
 
-/* The other makes no progress until it has read from the pipe. */
-static bool send_for_sure(struct side *s)
+/* The other side makes no progress until it has read from the pipe. */
+static bool send_delivery_complete(struct side *s)
 {
 	uint64_t sure = FI_COMPLETION | FI_DELIVERY_COMPLETE;
 	struct fi_cq_tagged_entry end;
 	uint8_t *buf = calloc(1, LONG_BYTES), one = 1;
 
 	NEED(send_one(s, FI_COMPLETION, buf, 8, true));
-	NEED(next_end(s->tx, &end)); /* it is connected */
+	NEED(next_entry(s->tx, &end)); /* the peers are connected */
 	for (int i = 0; i < 2; i++) {
 		NEED(sync_up(s));
 		NEED(send_one(s, sure | (i ? FI_INJECT : 0), buf, 8, i));
 		for (int k = 0; k < 1000; k++)
 			NEED(fi_cq_read(s->tx, &end, 1) == -FI_EAGAIN);
 		NEED(write(s->pipe, &one, 1) == 1);
-		NEED(next_end(s->tx, &end) && end.op_context == buf);
+		NEED(next_entry(s->tx, &end) && end.op_context == buf);
 	}
 	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
 		NEED(send_one(s, sure, buf, sizes[i], i % 2));
-		NEED(next_end(s->tx, &end) && end.op_context == buf);
+		NEED(next_entry(s->tx, &end) && end.op_context == buf);
 	}
 	free(buf);
 	return true;
 }
 
-static bool receive_for_sure(struct side *s)
+static bool receive_late(struct side *s)
 {
 	struct fi_cq_tagged_entry end;
 	uint8_t *buf = malloc(LONG_BYTES), one;
 
 	NEED(!fi_trecv(s->ep, buf, 8, NULL, s->peer, 0, 0, NULL));
-	NEED(next_end(s->rx, &end));
+	NEED(next_entry(s->rx, &end));
 	for (int i = 0; i < 2; i++) {
 		NEED(sync_up(s));
 		NEED(read(s->pipe, &one, 1) == 1);
-		/* Kept, for want of a receive, is delivered. */
+		/* A message that is stored as unexpected is delivered. */
 		NEED(fi_cq_read(s->rx, &end, 1) == -FI_EAGAIN);
 	}
 	NEED(!fi_recv(s->ep, buf, 8, NULL, s->peer, NULL));
 	NEED(!fi_trecv(s->ep, buf, 8, NULL, s->peer, 0, 0, NULL));
-	NEED(next_end(s->rx, &end) && next_end(s->rx, &end));
+	NEED(next_entry(s->rx, &end) && next_entry(s->rx, &end));
 	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
 		NEED(!(i % 2 ? fi_trecv(s->ep, buf, LONG_BYTES, NULL, s->peer,
 					0, 0, NULL)
 			     : fi_recv(s->ep, buf, LONG_BYTES, NULL, s->peer,
 				       NULL)));
-		NEED(next_end(s->rx, &end) && end.len == sizes[i]);
+		NEED(next_entry(s->rx, &end) && end.len == sizes[i]);
 	}
 	free(buf);
 	return true;
 }
 
-static void delivered_is_told_when_the_other_side_has_it(void **state)
+static void delivery_complete_waits_for_the_target(void **state)
 {
 	(void)state;
-	run(receive_for_sure, send_for_sure, FI_AV_TABLE, 0);
+	run(receive_late, send_delivery_complete, FI_AV_TABLE, 0);
 }
 
-/* --- and keeps its place -------------------------------------------------- */
+/* --- multi-receive keeps its place ---------------------------------------- */
 
 #define PLACE_LONG 200000
 
@@ -385,12 +387,13 @@ static bool send_in_order(struct side *s)
 		NEED(!fi_send(s->ep, brief[i], 100, NULL, s->peer, NULL));
 	}
 	for (int i = 0; i < 4; i++)
-		NEED(next_end(s->tx, &end));
+		NEED(next_entry(s->tx, &end));
 	free(buf);
 	return true;
 }
 
-/* What is posted behind the buffer gets what it has no room for, alone. */
+/* A receive that is posted after the buffer gets only the message that the
+ * buffer has no room for. */
 static bool receive_in_order(struct side *s)
 {
 	uint8_t *buf = malloc(PLACE_LONG + 200), last[100];
@@ -406,7 +409,7 @@ static bool receive_in_order(struct side *s)
 	NEED(!fi_recv(s->ep, last, sizeof(last), NULL, FI_ADDR_UNSPEC, last));
 	NEED(sync_up(s));
 	for (int i = 0; i < 4; i++) {
-		NEED(next_end(s->rx, &end));
+		NEED(next_entry(s->rx, &end));
 		NEED(end.len == (end.buf == buf ? PLACE_LONG : 100));
 		NEED((end.op_context == last) == (end.buf == last));
 		lasts += !!(end.flags & FI_MULTI_RECV);
@@ -419,7 +422,7 @@ static bool receive_in_order(struct side *s)
 	return true;
 }
 
-static void a_buffer_for_several_messages_keeps_its_place(void **state)
+static void a_multi_receive_keeps_its_place(void **state)
 {
 	(void)state;
 	run(receive_in_order, send_in_order, FI_AV_TABLE, 0);
@@ -432,7 +435,7 @@ static bool send_too_much(struct side *s)
 
 	NEED(!fi_tsend(s->ep, buf, 200, NULL, s->peer, 1, NULL));
 	NEED(!fi_tsend(s->ep, buf, 100000, NULL, s->peer, 2, NULL));
-	NEED(next_end(s->tx, &end) && next_end(s->tx, &end));
+	NEED(next_entry(s->tx, &end) && next_entry(s->tx, &end));
 	free(buf);
 	return true;
 }
@@ -457,7 +460,7 @@ static bool receive_too_little(struct side *s)
 	return true;
 }
 
-static void what_is_too_long_or_cancelled_ends_with_an_error(void **state)
+static void truncated_and_cancelled_receives_end_with_an_error(void **state)
 {
 	(void)state;
 	run(receive_too_little, send_too_much, FI_AV_MAP, 0);
@@ -473,12 +476,12 @@ static bool send_late(struct side *s)
 		NEED(sync_up(s));
 		usleep(20000);
 		NEED(!fi_tsend(s->ep, "late", 5, NULL, s->peer, 1, NULL));
-		NEED(next_end(s->tx, &end));
+		NEED(next_entry(s->tx, &end));
 	}
 	return true;
 }
 
-static bool receive_asleep(struct side *s)
+static bool receive_sleeping(struct side *s)
 {
 	struct fid *fids[] = { &s->rx->fid };
 	struct pollfd ready = { .events = POLLIN };
@@ -506,13 +509,11 @@ static bool receive_asleep(struct side *s)
 	return true;
 }
 
-static void a_reader_sleeps_until_something_comes(void **state)
+static void a_reader_sleeps_until_an_entry_arrives(void **state)
 {
 	(void)state;
-	run(receive_asleep, send_late, FI_AV_MAP, 0);
+	run(receive_sleeping, send_late, FI_AV_MAP, 0);
 }
-
-/* --- alone ---------------------------------------------------------------- */
 
 /* --- two endpoints in a process ------------------------------------------- */
 
@@ -525,7 +526,7 @@ static bool send_to_self(struct side *s, uint8_t *from, uint8_t *to, size_t len)
 	fill(from, len, (unsigned)len);
 	NEED(!fi_trecv(s->ep, to, len, NULL, s->self, 1, 0, to));
 	NEED(!fi_tsend(s->ep, from, len, NULL, s->self, 1, from));
-	NEED(next_end(s->rx, &end) && next_end(s->tx, &end));
+	NEED(next_entry(s->rx, &end) && next_entry(s->tx, &end));
 	NEED(is_filled(to, len, (unsigned)len));
 	return true;
 }
@@ -540,7 +541,7 @@ static bool know_self(struct side *s)
 	return true;
 }
 
-/* Each has a context of its own; what they keep registered is one sum. */
+/* Each endpoint has its own context; the budget is one for the process. */
 static void endpoints_share_the_budget(void **state)
 {
 	static const struct setup plain;
@@ -569,7 +570,7 @@ static void endpoints_share_the_budget(void **state)
 	free(memory);
 }
 
-static void what_is_not_offered_is_not_found(void **state)
+static void unsupported_hints_find_no_provider(void **state)
 {
 	static const uint64_t caps[] = { FI_TRIGGER, FI_FENCE, FI_COLLECTIVE,
 					 FI_TAGGED | FI_HMEM };
@@ -595,7 +596,7 @@ static void what_is_not_offered_is_not_found(void **state)
 	fi_freeinfo(hints);
 }
 
-static void an_event_queue_keeps_what_is_written(void **state)
+static void an_event_queue_keeps_written_events(void **state)
 {
 	struct fi_eq_attr attr = { .flags = FI_WRITE, .wait_obj = FI_WAIT_FD };
 	struct fi_info *hints = hints_for(FI_TAGGED), *info;
@@ -633,16 +634,16 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(tagged_messages_of_all_sizes_arrive),
 		TEST(kinds_and_senders_are_kept_apart),
-		TEST(what_is_injected_or_not_selected_is_not_told),
-		TEST(a_claimed_message_is_the_claimers),
-		TEST(delivered_is_told_when_the_other_side_has_it),
-		TEST(a_buffer_takes_several_messages),
-		TEST(a_buffer_for_several_messages_keeps_its_place),
-		TEST(what_is_too_long_or_cancelled_ends_with_an_error),
-		TEST(a_reader_sleeps_until_something_comes),
+		TEST(injected_and_unselected_sends_write_no_entry),
+		TEST(a_claimed_message_is_received_by_its_claim),
+		TEST(delivery_complete_waits_for_the_target),
+		TEST(a_multi_receive_takes_several_messages),
+		TEST(a_multi_receive_keeps_its_place),
+		TEST(truncated_and_cancelled_receives_end_with_an_error),
+		TEST(a_reader_sleeps_until_an_entry_arrives),
 		TEST(endpoints_share_the_budget),
-		TEST(what_is_not_offered_is_not_found),
-		TEST(an_event_queue_keeps_what_is_written),
+		TEST(unsupported_hints_find_no_provider),
+		TEST(an_event_queue_keeps_written_events),
 	};
 
 	return RUN_TESTS(tests);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The forms of a call that programs take less often, each with the same effect
- * as the plain one, and what objects tell of themselves. One endpoint that
- * sends to itself. */
+/* The less usual forms of libfabric's calls. Each must have the same effect as
+ * the plain one. One endpoint sends to itself. */
 #include "test.h"
 
 #include <rdma/fi_ext.h>
@@ -39,7 +38,7 @@ static int close_self(void **state)
 	return close_side(&s) ? 0 : -1;
 }
 
-/* The next end of a queue, while the other one goes on, too. */
+/* The next entry of a queue; the other queue makes progress, too. */
 static struct fi_cq_tagged_entry end_of(struct fid_cq *cq, struct fid_cq *other)
 {
 	struct fi_cq_tagged_entry end;
@@ -56,7 +55,7 @@ static struct iovec buffer(void *buf)
 	return (struct iovec){ buf, LEN };
 }
 
-/* What was sent as `seed` says has come, as it was announced. */
+/* The message with this seed arrived, and its entry is right. */
 static void assert_came(unsigned seed, void *context)
 {
 	struct fi_cq_tagged_entry end = end_of(s.rx, s.tx);
@@ -69,7 +68,7 @@ static void assert_came(unsigned seed, void *context)
 
 /* --- messages ------------------------------------------------------------- */
 
-static void lists_of_one_are_as_good_as_buffers(void **state)
+static void calls_with_one_iovec_work_like_buffers(void **state)
 {
 	struct iovec from = buffer(out), to = buffer(in);
 
@@ -89,7 +88,7 @@ static void lists_of_one_are_as_good_as_buffers(void **state)
 			 -FI_EINVAL);
 }
 
-static void data_goes_along(void **state)
+static void remote_cq_data_arrives_with_the_message(void **state)
 {
 	struct fi_cq_tagged_entry end;
 
@@ -109,12 +108,13 @@ static void data_goes_along(void **state)
 	assert_int_equal(end.data, 78);
 	assert_int_equal(end.len, 100);
 	assert_true(is_filled(in, 100, 4));
-	/* What is injected is not told. */
+	/* Inject writes no entry. */
 	assert_int_equal(fi_cq_read(s.tx, &end, 1), -FI_EAGAIN);
 }
 
-/* More of them than the queue was made for, read when all have come. */
-static void ends_that_wait_are_read_with_their_sender(void **state)
+/* More messages than the initial capacity of the queue, read when all have
+ * arrived. */
+static void queued_entries_are_read_with_their_source(void **state)
 {
 	enum { MESSAGES = 100 };
 	struct fi_cq_tagged_entry ends[MESSAGES];
@@ -126,7 +126,7 @@ static void ends_that_wait_are_read_with_their_sender(void **state)
 		assert_ok(
 			fi_recv(s.ep, in + i, 1, NULL, FI_ADDR_UNSPEC, in + i));
 		assert_ok(fi_send(s.ep, out + i, 1, NULL, s.self, out + i));
-		/* Makes progress for both queues, and reads one. */
+		/* Makes progress of both queues, and reads one. */
 		assert_ptr_equal(end_of(s.tx, s.tx).op_context, out + i);
 		while (fi_cq_read(s.tx, ends, 1) != -FI_EAGAIN)
 			;
@@ -144,7 +144,7 @@ static void ends_that_wait_are_read_with_their_sender(void **state)
 	}
 }
 
-/* Looks until it has come, and keeps it. */
+/* Peeks until the message has arrived, and claims it. */
 static void claim(uint64_t tag, struct fi_context *context)
 {
 	const struct fi_msg_tagged m = { .addr = s.self,
@@ -165,7 +165,7 @@ static void claim(uint64_t tag, struct fi_context *context)
 	assert_int_equal(end.len, LEN);
 }
 
-static void what_was_claimed_may_be_discarded(void **state)
+static void a_claimed_message_may_be_discarded(void **state)
 {
 	struct fi_context context;
 	struct fi_msg_tagged m = { .addr = s.self,
@@ -198,7 +198,7 @@ static ssize_t ask(void)
 	return fi_cq_read(s.rx, ends, PN_ARRAY_LEN(ends));
 }
 
-/* Messages, each of them followed by a question in vain. */
+/* Messages, each followed by an empty read. */
 static void ask_in_vain(unsigned times)
 {
 	pass_one();
@@ -210,8 +210,8 @@ static void ask_in_vain(unsigned times)
 	}
 }
 
-/* So often that it is tried again and again. */
-static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
+/* So often that the counter of empty polls wraps around. */
+static void repeated_empty_reads_return_without_polling(void **state)
 {
 	(void)state;
 	ask_in_vain(600);
@@ -222,8 +222,8 @@ static void who_asks_again_in_vain_is_told_so_without_a_look(void **state)
 	assert_int_equal(ask(), 1);
 }
 
-/* And then there is something to read. */
-static void who_has_no_room_asks_for_progress(void **state)
+/* Then there is an entry to read. */
+static void a_read_of_no_entries_makes_progress(void **state)
 {
 	(void)state;
 	ask_in_vain(40);
@@ -236,7 +236,7 @@ static void who_has_no_room_asks_for_progress(void **state)
 	assert_int_equal(ask(), 1);
 }
 
-static void who_finds_more_when_asking_again_is_not_put_off(void **state)
+static void a_read_that_finds_more_entries_polls_again(void **state)
 {
 	(void)state;
 	ask_in_vain(0);
@@ -248,7 +248,7 @@ static void who_finds_more_when_asking_again_is_not_put_off(void **state)
 
 /* --- RMA ------------------------------------------------------------------ */
 
-static void reads_and_writes_take_lists_of_one(void **state)
+static void reads_and_writes_take_one_iovec(void **state)
 {
 	static uint8_t window[LEN];
 	struct iovec from = buffer(out), to = buffer(in);
@@ -272,7 +272,7 @@ static void reads_and_writes_take_lists_of_one(void **state)
 	assert_ok(fi_close(&mr->fid));
 }
 
-/* --- what objects tell ---------------------------------------------------- */
+/* --- queries -------------------------------------------------------------- */
 
 static void counters_are_set_and_added_to(void **state)
 {
@@ -291,7 +291,7 @@ static void counters_are_set_and_added_to(void **state)
 	assert_ok(fi_close(&counter->fid));
 }
 
-static void a_poll_set_names_who_has_something(void **state)
+static void a_poll_set_names_members_with_events(void **state)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
 	struct fi_poll_attr none = { 0 };
@@ -309,7 +309,7 @@ static void a_poll_set_names_who_has_something(void **state)
 	assert_ok(fi_cntr_add(counter, 1));
 	assert_int_equal(fi_poll(set, who, 4), 1);
 	assert_ptr_equal(who[0], mine);
-	assert_int_equal(fi_poll(set, who, 4), 0); /* it was told */
+	assert_int_equal(fi_poll(set, who, 4), 0); /* it was reported */
 	assert_ok(fi_recv(s.ep, in, LEN, NULL, s.self, in));
 	assert_ok(fi_inject(s.ep, out, 10, s.self));
 	while (!fi_poll(set, who, 4))
@@ -335,15 +335,15 @@ static void names_and_errors_have_a_text(void **state)
 	len = sizeof(few);
 	fi_av_straddr(s.av, name, few, &len);
 	assert_string_equal(few, "pin");
-	assert_int_equal(len, strlen(text) + 1); /* what it takes */
+	assert_int_equal(len, strlen(text) + 1); /* the length that it needs */
 	assert_string_equal(fi_cq_strerror(s.tx, FI_EINVAL, NULL, few, 4),
 			    "Inv");
 	assert_string_equal(fi_cq_strerror(s.tx, FI_EINVAL, NULL, NULL, 0),
 			    fi_strerror(FI_EINVAL));
 }
 
-/* Many at a time, each with its own error where that is asked for. */
-static void names_are_inserted_each_with_its_error(void **state)
+/* Several names at a time, each with its own error if FI_SYNC_ERR is set. */
+static void av_insert_reports_the_error_of_each_name(void **state)
 {
 	enum { NAMES = 40, BAD = 3 };
 	static char names[NAMES][NAME_BYTES];
@@ -362,7 +362,7 @@ static void names_are_inserted_each_with_its_error(void **state)
 		assert_int_equal(errors[i], i == BAD ? FI_EINVAL : 0);
 		assert_true((addrs[i] == FI_ADDR_NOTAVAIL) == (i == BAD));
 	}
-	/* All of them are this endpoint. */
+	/* All of them name this endpoint. */
 	assert_ok(fi_recv(s.ep, in, LEN, NULL, FI_ADDR_UNSPEC, in));
 	fill(out, LEN, 9);
 	assert_ok(fi_send(s.ep, out, LEN, NULL, addrs[NAMES - 1], out));
@@ -370,7 +370,7 @@ static void names_are_inserted_each_with_its_error(void **state)
 	assert_ptr_equal(end_of(s.tx, s.rx).op_context, out);
 }
 
-static void a_service_has_its_name_as_text(void **state)
+static void a_service_is_converted_to_text(void **state)
 {
 	struct fi_info *hints = hints_for(FI_MSG), *info;
 	size_t len = 100;
@@ -386,7 +386,7 @@ static void a_service_has_its_name_as_text(void **state)
 	fi_freeinfo(hints);
 }
 
-static void who_asks_for_no_kind_of_transfer_gets_messages(void **state)
+static void hints_without_capabilities_mean_messages(void **state)
 {
 	struct fi_info *hints = hints_for(FI_SOURCE), *info;
 
@@ -472,8 +472,8 @@ static void an_event_queue_has_a_descriptor(void **state)
 	assert_ok(fi_close(&eq->fid)); /* with an event in it */
 }
 
-/* What connected endpoints, scalable ones and wait sets would need. */
-static void what_is_not_there_says_so(void **state)
+/* Calls for connected endpoints, scalable endpoints and wait sets. */
+static void unsupported_calls_return_enosys(void **state)
 {
 	struct fi_wait_attr wait = { .wait_obj = FI_WAIT_FD };
 	size_t len = sizeof(name);
@@ -502,7 +502,7 @@ static void what_is_not_there_says_so(void **state)
 			 -FI_ENOSYS);
 }
 
-/* One attribute that nobody offers, each time another. */
+/* One unsupported attribute at a time. */
 static bool spoil(struct fi_info *hints, unsigned which)
 {
 	switch (which) {
@@ -537,7 +537,7 @@ static bool spoil(struct fi_info *hints, unsigned which)
 	return false;
 }
 
-static void attributes_beyond_the_offer_find_nothing(void **state)
+static void attributes_beyond_the_limits_find_nothing(void **state)
 {
 	bool more = true;
 
@@ -559,25 +559,25 @@ static void attributes_beyond_the_offer_find_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(lists_of_one_are_as_good_as_buffers),
-		CASE(data_goes_along),
-		CASE(ends_that_wait_are_read_with_their_sender),
-		CASE(what_was_claimed_may_be_discarded),
-		CASE(who_asks_again_in_vain_is_told_so_without_a_look),
-		CASE(who_has_no_room_asks_for_progress),
-		CASE(who_finds_more_when_asking_again_is_not_put_off),
-		CASE(reads_and_writes_take_lists_of_one),
+		CASE(calls_with_one_iovec_work_like_buffers),
+		CASE(remote_cq_data_arrives_with_the_message),
+		CASE(queued_entries_are_read_with_their_source),
+		CASE(a_claimed_message_may_be_discarded),
+		CASE(repeated_empty_reads_return_without_polling),
+		CASE(a_read_of_no_entries_makes_progress),
+		CASE(a_read_that_finds_more_entries_polls_again),
+		CASE(reads_and_writes_take_one_iovec),
 		CASE(counters_are_set_and_added_to),
-		CASE(a_poll_set_names_who_has_something),
+		CASE(a_poll_set_names_members_with_events),
 		CASE(names_and_errors_have_a_text),
-		CASE(names_are_inserted_each_with_its_error),
-		CASE(a_service_has_its_name_as_text),
-		TEST(who_asks_for_no_kind_of_transfer_gets_messages),
+		CASE(av_insert_reports_the_error_of_each_name),
+		CASE(a_service_is_converted_to_text),
+		TEST(hints_without_capabilities_mean_messages),
 		CASE(queues_of_every_format_open),
 		CASE(an_endpoint_keeps_its_options),
 		CASE(an_event_queue_has_a_descriptor),
-		CASE(what_is_not_there_says_so),
-		TEST(attributes_beyond_the_offer_find_nothing),
+		CASE(unsupported_calls_return_enosys),
+		TEST(attributes_beyond_the_limits_find_nothing),
 	};
 
 	return RUN_TESTS(tests);

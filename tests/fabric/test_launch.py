@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_launch.py PINION -- `pinion mpirun` passes signals on and leaves no
-process of its job behind. By launchers that are scripts, and by Open MPI's."""
+"""test_launch.py PINION -- `pinion mpirun` forwards signals and leaves no
+process of its job behind. With launchers that are scripts, and with Open MPI's."""
 
 import os
 import pathlib
@@ -15,21 +15,21 @@ import unittest
 
 PINION = sys.argv.pop(1)
 
-# Tells who it is, then stays whatever it is told; and so does one that it has
-# started in a session of its own.
+# Records its process id, then ignores signals; it starts a second one like
+# itself in another session.
 STUBBORN = """
 trap '' TERM INT HUP
 echo $$ >"$1/$$.pid.new"; mv "$1/$$.pid.new" "$1/$$.pid"
 [ "${2-}" = alone ] || setsid bash "$0" "$1" alone &
 while :; do sleep 1; done
 """
-# Begins such a one, then does as it is told.
+# Starts a stubborn process, then obeys signals.
 LAUNCHER = """
 bash {stubborn} {here} &
 echo $$ >{here}/launcher.new; mv {here}/launcher.new {here}/launcher
 wait
 """
-# Says what it hears, until it hears USR1.
+# Records the signals that it gets, until USR1.
 LISTENER = """
 trap 'echo TERM >>{here}/heard' TERM
 trap 'echo INT >>{here}/heard' INT
@@ -40,7 +40,7 @@ while :; do sleep 0.05; done
 
 
 def is_there(pid):
-    """Zombies, which somebody else has to let go, are not."""
+    """A zombie is not: another process has to reap it."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -49,10 +49,10 @@ def is_there(pid):
 
 
 def wait_for(condition):
-    """Not for ever, so that a failure has a name."""
+    """Has a limit, so that a failure is reported."""
     end = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() < end, "it does not come"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
 
 
@@ -63,7 +63,7 @@ class Launch(unittest.TestCase):
         (self.here / "stubborn").write_text(STUBBORN)
 
     def begin(self, *args):
-        """In a session of its own, and so in no terminal's foreground."""
+        """In its own session, so in no foreground of a terminal."""
         env = {k: v for k, v in os.environ.items()
                if not k.startswith(("FI_", "PINION_"))}
         process = subprocess.Popen(
@@ -96,7 +96,7 @@ class Launch(unittest.TestCase):
         return int((self.here / "launcher").read_text())
 
     def test_orphans_are_killed_after_a_signal(self):
-        """And sooner after another."""
+        """A second signal kills them sooner."""
         process = self.begin_script(LAUNCHER)
         pids = self.wait_for_stubborn(2)
         launcher = self.launcher()
@@ -114,7 +114,7 @@ class Launch(unittest.TestCase):
         self.assert_gone(pids)
 
     def test_children_from_before_are_not_of_the_job(self):
-        """A shell's, which then became us: like the tee of a script."""
+        """Children of a shell that executed mpirun, like the tee of a script."""
         path = self.here / "script"
         path.write_text("#!/bin/bash\necho $$ >{0}/launcher.new\n"
                         "mv {0}/launcher.new {0}/launcher\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Bad input to the provider's entries: the error that the manual pages name,
- * and nothing that is left of it (the sanitizers' builds look for that). */
+/* Bad input to the provider: the error that the manual pages name, and no leak
+ * (the builds with sanitizers check that). */
 #include "test.h"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@
 static const struct setup plain = { .caps = CAPS, .mr_mode = MODE };
 static uint8_t memory[4096];
 
-/* Each test works on a side of its own that knows itself alone. */
+/* Each test has its own side, which knows only itself. */
 static struct side *open_alone(const struct setup *setup)
 {
 	struct side *s = calloc(1, sizeof(*s));
@@ -34,7 +34,7 @@ static void close_alone(struct side *s)
 	free(s);
 }
 
-/* --- what is not to be had ------------------------------------------------ */
+/* --- hints and addresses -------------------------------------------------- */
 
 typedef void spoil_fn(struct fi_info *hints);
 
@@ -94,7 +94,7 @@ static void come_from_nowhere(struct fi_info *h)
 	h->src_addrlen = 3;
 }
 
-static void what_is_not_offered_is_no_data(void **state)
+static void unsupported_hints_return_enodata(void **state)
 {
 	static spoil_fn *const spoils[] = {
 		want_msg,	   want_order,	      want_much_data,
@@ -117,7 +117,7 @@ static void what_is_not_offered_is_no_data(void **state)
 	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	assert_ok(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
 	fi_freeinfo(info);
-	/* A host that is none, and one that is another (a documentation's). */
+	/* No host, and another host (of a documentation network). */
 	assert_int_equal(fi_getinfo(FI_VERSION(1, 17), "192.0.2.1", "1",
 				    FI_NUMERICHOST, hints, &info),
 			 -FI_ENODATA);
@@ -129,7 +129,7 @@ static void what_is_not_offered_is_no_data(void **state)
 
 /* --- objects of a domain -------------------------------------------------- */
 
-static void opening_badly_is_refused(void **state)
+static void bad_attributes_of_open_calls_are_refused(void **state)
 {
 	struct fi_cntr_attr counter = { .flags = 1 };
 	struct fi_av_attr av = { .name = "shared" };
@@ -171,7 +171,7 @@ static void opening_badly_is_refused(void **state)
 	close_alone(s);
 }
 
-static void binding_badly_is_refused(void **state)
+static void bad_bindings_are_refused(void **state)
 {
 	struct side *s = open_alone(&plain), *other = open_alone(&plain);
 	struct fi_poll_attr attr = { 0 };
@@ -205,7 +205,7 @@ static void binding_badly_is_refused(void **state)
 	assert_ok(fi_enable(ep));
 	assert_int_equal(fi_enable(ep), -FI_EOPBADSTATE);
 	assert_int_equal(fi_ep_bind(ep, &s->rx->fid, FI_RECV), -FI_EOPBADSTATE);
-	/* There is no CQ for what is received. */
+	/* There is no receive CQ. */
 	assert_int_equal(fi_recv(ep, memory, 1, NULL, 0, NULL),
 			 -FI_EOPBADSTATE);
 	assert_ok(fi_close(&ep->fid));
@@ -222,7 +222,7 @@ static void binding_badly_is_refused(void **state)
 	close_alone(s);
 }
 
-static void regions_are_checked(void **state)
+static void bad_regions_are_refused(void **state)
 {
 	const struct setup own_keys = { .caps = CAPS, .mr_mode = 0 };
 	struct side *s = open_alone(&own_keys);
@@ -264,7 +264,7 @@ static void regions_are_checked(void **state)
 
 /* --- operations ----------------------------------------------------------- */
 
-static void operations_are_checked(void **state)
+static void bad_operations_are_refused(void **state)
 {
 	struct side *s = open_alone(&plain);
 	struct iovec iov[2] = { { memory, 8 }, { memory, 8 } };
@@ -311,7 +311,7 @@ static void operations_are_checked(void **state)
 	close_alone(s);
 }
 
-static void endpoints_without_a_capability_do_without_it(void **state)
+static void operations_without_the_capability_are_refused(void **state)
 {
 	const struct setup messages = { .caps = FI_MSG };
 	struct side *s = open_alone(&messages);
@@ -328,7 +328,7 @@ static void endpoints_without_a_capability_do_without_it(void **state)
 
 /* --- names ---------------------------------------------------------------- */
 
-static void removed_names_are_gone(void **state)
+static void removed_names_are_not_found(void **state)
 {
 	struct side *s = open_alone(&plain);
 	uint8_t name[2 * NAME_BYTES] = { 0 };
@@ -339,7 +339,7 @@ static void removed_names_are_gone(void **state)
 
 	(void)state;
 	assert_ok(fi_av_lookup(s->av, s->self, name, &len));
-	/* The second is none. */
+	/* The second one is no name. */
 	assert_int_equal(fi_av_insert(s->av, name, 2, again, 0, NULL), 1);
 	assert_true(again[0] != s->self && again[1] == FI_ADDR_NOTAVAIL);
 	assert_ok(fi_av_remove(s->av, &s->self, 1, 0));
@@ -347,7 +347,7 @@ static void removed_names_are_gone(void **state)
 	assert_int_equal(fi_av_lookup(s->av, s->self, name, &len), -FI_EINVAL);
 	assert_int_equal(fi_send(s->ep, memory, 1, NULL, s->self, NULL),
 			 -FI_EINVAL);
-	/* The other number of the same endpoint works, and is its source. */
+	/* The other number of the endpoint works, and is its source. */
 	assert_ok(fi_recv(s->ep, memory, 1, NULL, FI_ADDR_UNSPEC, NULL));
 	assert_ok(fi_send(s->ep, memory + 1, 1, NULL, again[0], NULL));
 	while ((n = fi_cq_readfrom(s->rx, &end, 1, again + 1)) == -FI_EAGAIN)
@@ -357,13 +357,13 @@ static void removed_names_are_gone(void **state)
 	close_alone(s);
 }
 
-/* A word that no other test, and no other run of this one, has. */
+/* A name that no other test and no other run uses. */
 static void name_service(char out[16])
 {
 	snprintf(out, 16, "t%d", (int)getpid());
 }
 
-static void a_service_is_one_endpoints(void **state)
+static void a_service_belongs_to_one_endpoint(void **state)
 {
 	struct fi_info *hints = hints_for(FI_MSG), *info, *to;
 	struct side *s = open_alone(&plain);
@@ -401,7 +401,7 @@ static void a_service_is_one_endpoints(void **state)
 
 /* --- the rest ------------------------------------------------------------- */
 
-static void options_and_queues_are_checked(void **state)
+static void bad_options_and_queues_are_refused(void **state)
 {
 	struct fi_eq_attr attr = { .wait_obj = FI_WAIT_NONE };
 	struct side *s = open_alone(&plain);
@@ -437,15 +437,15 @@ static void options_and_queues_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(what_is_not_offered_is_no_data),
-		TEST(opening_badly_is_refused),
-		TEST(binding_badly_is_refused),
-		TEST(regions_are_checked),
-		TEST(operations_are_checked),
-		TEST(endpoints_without_a_capability_do_without_it),
-		TEST(removed_names_are_gone),
-		TEST(a_service_is_one_endpoints),
-		TEST(options_and_queues_are_checked),
+		TEST(unsupported_hints_return_enodata),
+		TEST(bad_attributes_of_open_calls_are_refused),
+		TEST(bad_bindings_are_refused),
+		TEST(bad_regions_are_refused),
+		TEST(bad_operations_are_refused),
+		TEST(operations_without_the_capability_are_refused),
+		TEST(removed_names_are_not_found),
+		TEST(a_service_belongs_to_one_endpoint),
+		TEST(bad_options_and_queues_are_refused),
 	};
 
 	return RUN_TESTS(tests);

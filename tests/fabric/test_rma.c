@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* RMA and counters. The parent is the target: its memory is read and written
- * by the child, which checks what it gets, as the parent checks what came. */
+/* RMA and counters. The parent is the target; the child reads and writes its
+ * memory. Both check the bytes. */
 #include "test.h"
 
 #include <unistd.h>
@@ -11,15 +11,22 @@
 #define ACCESS	     (FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define CAPS	     (FI_RMA | FI_MSG | FI_SOURCE | FI_RMA_EVENT)
 
-/* How a region is named to the other side. */
+/* The address and the key of a region, for the other side. */
 struct window {
 	uint64_t addr, key;
 };
 
-static bool register_at(struct side *s, void *buf, size_t len, uint64_t access,
-			uint64_t key, struct fid_mr **mr)
+/* What a region is registered with. */
+struct region {
+	void *buf;
+	size_t len;
+	uint64_t access, key;
+};
+
+static bool register_region(struct side *s, struct region r, struct fid_mr **mr)
 {
-	NEED(!fi_mr_reg(s->domain, buf, len, access, 0, key, 0, mr, NULL));
+	NEED(!fi_mr_reg(s->domain, r.buf, r.len, r.access, 0, r.key, 0, mr,
+			NULL));
 	return true;
 }
 
@@ -31,13 +38,14 @@ static struct window window_of(const struct side *s, void *buf,
 	return (struct window){ virtual ? (uintptr_t)buf : 0, fi_mr_key(mr) };
 }
 
-/* The target's part of most tests: shows memory until the other is done. */
-static bool show(struct side *s, uint8_t *buf, size_t len)
+/* The target's part of most tests: exposes memory until the initiator is done.
+ */
+static bool expose(struct side *s, uint8_t *buf, size_t len)
 {
 	struct window mine, none;
 	struct fid_mr *mr;
 
-	NEED(register_at(s, buf, len, ACCESS, 77, &mr));
+	NEED(register_region(s, (struct region){ buf, len, ACCESS, 77 }, &mr));
 	mine = window_of(s, buf, mr);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
 	NEED(sync_up(s));
@@ -46,7 +54,7 @@ static bool show(struct side *s, uint8_t *buf, size_t len)
 	return true;
 }
 
-static bool see(struct side *s, struct window *theirs)
+static bool get_window(struct side *s, struct window *theirs)
 {
 	struct window none = { 0 };
 
@@ -59,11 +67,11 @@ static bool see(struct side *s, struct window *theirs)
 static const size_t sizes[] = { 0,    1,    8,	   128,	   129,	      2048,
 				2049, 8192, 65536, 300000, LONG_BYTES };
 
-static bool show_long(struct side *s)
+static bool expose_long(struct side *s)
 {
 	uint8_t *buf = calloc(1, LONG_BYTES);
 
-	NEED(show(s, buf, LONG_BYTES));
+	NEED(expose(s, buf, LONG_BYTES));
 	NEED(is_filled(buf, LONG_BYTES, PN_ARRAY_LEN(sizes) - 1));
 	free(buf);
 	return true;
@@ -77,10 +85,10 @@ static bool use_size(struct side *s, const struct window *w, size_t len,
 
 	fill(out, len, seed);
 	NEED(!fi_write(s->ep, out, len, NULL, s->peer, w->addr, w->key, out));
-	NEED(next_end(s->tx, &end) && end.op_context == out);
+	NEED(next_entry(s->tx, &end) && end.op_context == out);
 	NEED(end.flags == (FI_RMA | FI_WRITE));
 	NEED(!fi_read(s->ep, in, len, NULL, s->peer, w->addr, w->key, in));
-	NEED(next_end(s->tx, &end) && end.op_context == in);
+	NEED(next_entry(s->tx, &end) && end.op_context == in);
 	NEED(end.flags == (FI_RMA | FI_READ));
 	NEED(is_filled(in, len, seed));
 	free(out);
@@ -92,7 +100,7 @@ static bool use_sizes(struct side *s)
 {
 	struct window w;
 
-	NEED(see(s, &w));
+	NEED(get_window(s, &w));
 	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++)
 		NEED(use_size(s, &w, sizes[i], i));
 	return sync_up(s);
@@ -108,7 +116,7 @@ static void reads_and_writes_of_all_sizes_arrive(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PN_ARRAY_LEN(setups); i++)
-		run_with(show_long, use_sizes, &setups[i]);
+		run_with(expose_long, use_sizes, &setups[i]);
 }
 
 /* --- data and counters ---------------------------------------------------- */
@@ -120,7 +128,7 @@ static bool wait_for(struct fid_cntr *counter, uint64_t n)
 	return true;
 }
 
-static bool be_told(struct side *s)
+static bool expect_data(struct side *s)
 {
 	uint8_t *buf = calloc(1, LONG_BYTES);
 	struct fi_cq_tagged_entry end;
@@ -132,7 +140,8 @@ static bool be_told(struct side *s)
 	ssize_t n;
 
 	NEED(!fi_cntr_open(s->domain, &attr, &counter, NULL));
-	NEED(register_at(s, buf, LONG_BYTES, ACCESS, 0, &mr));
+	NEED(register_region(s, (struct region){ buf, LONG_BYTES, ACCESS, 0 },
+			     &mr));
 	NEED(!fi_mr_bind(mr, &counter->fid, FI_REMOTE_WRITE));
 	NEED(fi_close(&counter->fid) == -FI_EBUSY);
 	mine = window_of(s, buf, mr);
@@ -158,7 +167,7 @@ static bool be_told(struct side *s)
 	return true;
 }
 
-static bool tell(struct side *s)
+static bool write_with_data(struct side *s)
 {
 	uint8_t *buf = malloc(500000);
 	struct iovec iov = { buf, 100 };
@@ -172,12 +181,12 @@ static bool tell(struct side *s)
 	struct fi_cq_tagged_entry end;
 	struct window w;
 
-	NEED(see(s, &w));
+	NEED(get_window(s, &w));
 	at.addr = w.addr;
 	at.key = w.key;
 	fill(buf, 100, 0);
 	NEED(!fi_writemsg(s->ep, &m, FI_REMOTE_CQ_DATA | FI_INJECT));
-	fill(buf, 100, 99); /* it is ours again */
+	fill(buf, 100, 99); /* the buffer may be reused */
 	NEED(sync_up(s));
 	fill(buf, 100, 1);
 	NEED(!fi_inject_writedata(s->ep, buf, 100, 101, s->peer, w.addr,
@@ -192,8 +201,9 @@ static bool tell(struct side *s)
 	NEED(!fi_inject_write(s->ep, buf, 8, s->peer, w.addr, w.key));
 	m.context = &m;
 	NEED(!fi_readmsg(s->ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE));
-	NEED(next_end(s->tx, &end) && end.op_context == &m);
-	NEED(fi_cq_read(s->tx, &end, 1) == -FI_EAGAIN); /* not asked for */
+	NEED(next_entry(s->tx, &end) && end.op_context == &m);
+	NEED(fi_cq_read(s->tx, &end, 1) ==
+	     -FI_EAGAIN); /* no completion was asked for */
 	NEED(wait_for(s->counters[COUNT_WRITE], 4));
 	NEED(wait_for(s->counters[COUNT_READ], 1));
 	NEED(!fi_cntr_read(s->counters[COUNT_SEND]));
@@ -201,27 +211,31 @@ static bool tell(struct side *s)
 	return sync_up(s);
 }
 
-static void writes_with_data_tell_the_target_and_all_is_counted(void **state)
+static void writes_with_data_notify_the_target_and_are_counted(void **state)
 {
 	struct setup setup = { .caps = CAPS,
 			       .mr_mode = MODE_VIRTUAL,
 			       .bind_flags = FI_SELECTIVE_COMPLETION };
 
 	(void)state;
-	run_with(be_told, tell, &setup);
+	run_with(expect_data, write_with_data, &setup);
 }
 
-/* --- what is not allowed -------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------- */
 
-static bool show_little(struct side *s)
+static bool expose_restricted(struct side *s)
 {
 	static uint8_t buf[8192];
 	struct window mine[3], none[3];
 	struct fid_mr *mr[3];
 
-	NEED(register_at(s, buf, 4096, FI_REMOTE_READ, 1, &mr[0]));
-	NEED(register_at(s, buf, 4096, FI_REMOTE_WRITE, 2, &mr[1]));
-	NEED(register_at(s, buf, 4096, ACCESS, 3, &mr[2]));
+	NEED(register_region(s, (struct region){ buf, 4096, FI_REMOTE_READ, 1 },
+			     &mr[0]));
+	NEED(register_region(s,
+			     (struct region){ buf, 4096, FI_REMOTE_WRITE, 2 },
+			     &mr[1]));
+	NEED(register_region(s, (struct region){ buf, 4096, ACCESS, 3 },
+			     &mr[2]));
 	for (int i = 0; i < 3; i++)
 		mine[i] = window_of(s, buf, mr[i]);
 	NEED(!fi_close(&mr[2]->fid));
@@ -233,9 +247,10 @@ static bool show_little(struct side *s)
 	return true;
 }
 
-/* It is refused, the buffer is as it was, and others go on. */
-static bool refused(struct side *s, bool write, size_t len,
-		    const struct window *w)
+/* The operation is refused, the buffer does not change, and later operations
+ * work. */
+static bool is_refused(struct side *s, bool write, size_t len,
+		       const struct window *w)
 {
 	uint8_t *buf = malloc(len + 1);
 	struct fi_cq_err_entry error;
@@ -256,7 +271,7 @@ static bool refused(struct side *s, bool write, size_t len,
 	return true;
 }
 
-static bool try_much(struct side *s)
+static bool try_refusals(struct side *s)
 {
 	struct window w[3], beyond, wrapped, unknown;
 	struct fi_cq_tagged_entry end;
@@ -266,22 +281,25 @@ static bool try_much(struct side *s)
 	beyond = (struct window){ w[1].addr + 4095, w[1].key };
 	wrapped = (struct window){ ~UINT64_C(0), w[1].key };
 	unknown = (struct window){ w[1].addr, 12345 };
-	NEED(refused(s, true, 8, &w[0]) && refused(s, false, 8, &w[1]));
-	NEED(refused(s, true, 8, &w[2]) && refused(s, false, 8, &w[2]));
-	NEED(refused(s, true, 2, &beyond) && refused(s, true, 5000, &w[1]));
-	NEED(refused(s, true, 1, &wrapped) && refused(s, true, 0, &unknown));
-	NEED(refused(s, true, 1 << 20, &unknown)); /* bytes on their way */
-	NEED(refused(s, false, 1 << 20, &w[0]));
+	NEED(is_refused(s, true, 8, &w[0]) && is_refused(s, false, 8, &w[1]));
+	NEED(is_refused(s, true, 8, &w[2]) && is_refused(s, false, 8, &w[2]));
+	NEED(is_refused(s, true, 2, &beyond) &&
+	     is_refused(s, true, 5000, &w[1]));
+	NEED(is_refused(s, true, 1, &wrapped) &&
+	     is_refused(s, true, 0, &unknown));
+	NEED(is_refused(s, true, 1 << 20,
+			&unknown)); /* the data travels separately */
+	NEED(is_refused(s, false, 1 << 20, &w[0]));
 	NEED(fi_cntr_readerr(s->counters[COUNT_WRITE]) == 7);
 	NEED(fi_cntr_readerr(s->counters[COUNT_READ]) == 3);
 	NEED(fi_cntr_wait(s->counters[COUNT_READ], 1, 1) == -FI_ETIMEDOUT);
 	NEED(!fi_read(s->ep, &byte, 1, NULL, s->peer, w[0].addr, w[0].key,
 		      NULL));
-	NEED(next_end(s->tx, &end) && !byte);
+	NEED(next_entry(s->tx, &end) && !byte);
 	return sync_up(s);
 }
 
-static void what_a_key_does_not_allow_is_refused(void **state)
+static void operations_that_a_key_does_not_allow_are_refused(void **state)
 {
 	const struct setup setups[] = {
 		{ .caps = CAPS, .mr_mode = MODE_VIRTUAL },
@@ -290,75 +308,77 @@ static void what_a_key_does_not_allow_is_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PN_ARRAY_LEN(setups); i++)
-		run_with(show_little, try_much, &setups[i]);
+		run_with(expose_restricted, try_refusals, &setups[i]);
 }
 
-/* --- one that does not go on ---------------------------------------------- */
+/* --- a peer that makes no progress ---------------------------------------- */
 
-#define NSTUCK	    20 /* more than there are responders; the ring has room */
-#define STUCK_BYTES 100000
-#define DONE_TAG    5
+#define NPENDING      20 /* more than PN_FI_MIN_RESPONDERS */
+#define PENDING_BYTES 100000
+#define DONE_TAG      5
 
-/* Asks for much, and then lets the target wait for the bytes. */
-static bool get_stuck(struct side *s)
+/* Sends many requests, then makes no progress, so the target waits for the
+ * data. */
+static bool write_and_stop(struct side *s)
 {
-	uint8_t *buf = malloc(STUCK_BYTES), answer;
+	uint8_t *buf = malloc(PENDING_BYTES), answer;
 	struct fi_cq_tagged_entry end;
 	struct window w;
 
-	fill(buf, STUCK_BYTES, 1);
-	NEED(see(s, &w));
+	fill(buf, PENDING_BYTES, 1);
+	NEED(get_window(s, &w));
 	NEED(!fi_tsend(s->ep, buf, 8, NULL, s->peer, DONE_TAG, NULL));
-	NEED(next_end(s->tx, &end)); /* it is connected */
-	for (int i = 0; i < NSTUCK; i++)
-		NEED(!fi_write(s->ep, buf, STUCK_BYTES, NULL, s->peer, w.addr,
+	NEED(next_entry(s->tx, &end)); /* the peers are connected */
+	for (int i = 0; i < NPENDING; i++)
+		NEED(!fi_write(s->ep, buf, PENDING_BYTES, NULL, s->peer, w.addr,
 			       w.key, NULL));
 	NEED(!fi_tinject(s->ep, buf, 8, s->peer, DONE_TAG));
 	NEED(read(s->pipe, &answer, 1) == 1);
-	for (int i = 0; i < NSTUCK; i++)
-		NEED(next_end(s->tx, &end));
+	for (int i = 0; i < NPENDING; i++)
+		NEED(next_entry(s->tx, &end));
 	free(buf);
 	return sync_up(s);
 }
 
-/* The target has met all of that before it asks something of itself. */
-static bool go_on(struct side *s)
+/* The target has received all requests before it writes to itself. */
+static bool write_to_self(struct side *s)
 {
-	uint8_t *buf = calloc(1, STUCK_BYTES + 1), one = 7, first[8];
+	uint8_t *buf = calloc(1, PENDING_BYTES + 1), one = 7, first[8];
 	struct fi_cq_tagged_entry end;
 	struct window mine, none;
 	struct fid_mr *mr;
 
-	NEED(register_at(s, buf, STUCK_BYTES + 1, ACCESS, 77, &mr));
+	NEED(register_region(
+		s, (struct region){ buf, PENDING_BYTES + 1, ACCESS, 77 }, &mr));
 	mine = window_of(s, buf, mr);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
 	for (int i = 0; i < 2; i++) {
 		NEED(!fi_trecv(s->ep, first, 8, NULL, s->peer, DONE_TAG, 0,
 			       first));
-		NEED(next_end(s->rx, &end) && end.op_context == first);
+		NEED(next_entry(s->rx, &end) && end.op_context == first);
 	}
-	NEED(!fi_write(s->ep, &one, 1, NULL, s->self, mine.addr + STUCK_BYTES,
+	NEED(!fi_write(s->ep, &one, 1, NULL, s->self, mine.addr + PENDING_BYTES,
 		       mine.key, &one));
 	NEED(fi_cq_sread(s->tx, &end, 1, NULL, 100000) == 1);
-	NEED(end.op_context == &one && buf[STUCK_BYTES] == 7);
+	NEED(end.op_context == &one && buf[PENDING_BYTES] == 7);
 	NEED(write(s->pipe, &one, 1) == 1);
 	NEED(sync_up(s));
-	NEED(is_filled(buf, STUCK_BYTES, 1));
+	NEED(is_filled(buf, PENDING_BYTES, 1));
 	NEED(!fi_close(&mr->fid));
 	free(buf);
 	return true;
 }
 
-static void a_peer_that_does_not_go_on_holds_up_nobody_else(void **state)
+static void a_peer_without_progress_does_not_block_others(void **state)
 {
 	struct setup setup = { .caps = CAPS | FI_TAGGED | FI_DIRECTED_RECV,
 			       .mr_mode = MODE_VIRTUAL };
 
 	(void)state;
-	run_with(go_on, get_stuck, &setup);
+	run_with(write_to_self, write_and_stop, &setup);
 }
 
-/* --- an endpoint that goes ------------------------------------------------ */
+/* --- an endpoint that closes ---------------------------------------------- */
 
 static bool open_another(struct side *s, struct fid_cq **cq, struct fid_ep **ep)
 {
@@ -372,8 +392,9 @@ static bool open_another(struct side *s, struct fid_cq **cq, struct fid_ep **ep)
 	return true;
 }
 
-/* Opens one that never makes progress, and closes it under the other. */
-static bool go_away(struct side *s)
+/* Opens an endpoint that never makes progress, and closes it while operations
+ * wait. */
+static bool close_endpoint(struct side *s)
 {
 	uint8_t name[NAME_BYTES], none[NAME_BYTES], answer;
 	size_t len = sizeof(name);
@@ -388,7 +409,7 @@ static bool go_away(struct side *s)
 	return true;
 }
 
-static bool be_left(struct side *s)
+static bool operate_on_closed(struct side *s)
 {
 	uint8_t name[NAME_BYTES], *buf = calloc(1, 300000), byte = 1;
 	struct fi_cq_err_entry error;
@@ -411,7 +432,7 @@ static void operations_on_an_endpoint_that_closes_end_with_an_error(
 	struct setup setup = { .caps = CAPS };
 
 	(void)state;
-	run_with(be_left, go_away, &setup);
+	run_with(operate_on_closed, close_endpoint, &setup);
 }
 
 /* --- random programs ------------------------------------------------------ */
@@ -420,7 +441,7 @@ static void operations_on_an_endpoint_that_closes_end_with_an_error(
 #define SLOT_BYTES 20000
 #define STEPS	   400
 
-/* One operation at a time works on a slot: they have no order. */
+/* One operation at a time per slot: operations have no order. */
 struct slot {
 	uint8_t model[SLOT_BYTES];
 	uint8_t buf[SLOT_BYTES];
@@ -453,7 +474,7 @@ static bool finish(struct side *s)
 	struct fi_cq_tagged_entry end;
 	struct slot *slot;
 
-	NEED(next_end(s->tx, &end));
+	NEED(next_entry(s->tx, &end));
 	slot = end.op_context;
 	slot->busy = false;
 	if (slot->reads)
@@ -461,17 +482,20 @@ static bool finish(struct side *s)
 	return true;
 }
 
-/* Works on the other's memory while the other works on this one's. */
-static bool play_random(struct side *s)
+/* Both sides operate on the memory of the other. */
+static bool run_random(struct side *s)
 {
 	struct slot *slots = calloc(SLOTS, sizeof(*slots));
-	uint8_t *shown = calloc(SLOTS, SLOT_BYTES);
+	uint8_t *exposed = calloc(SLOTS, SLOT_BYTES);
 	uint64_t rng = s->setup->seed + s->is_child;
 	struct window mine, w;
 	struct fid_mr *mr;
 
-	NEED(register_at(s, shown, SLOTS * SLOT_BYTES, ACCESS, 5, &mr));
-	mine = window_of(s, shown, mr);
+	NEED(register_region(s,
+			     (struct region){ exposed, SLOTS * SLOT_BYTES,
+					      ACCESS, 5 },
+			     &mr));
+	mine = window_of(s, exposed, mr);
 	NEED(swap_bytes(s, &mine, &w, sizeof(w)));
 	for (int i = 0; i < STEPS; i++) {
 		size_t number = test_below(&rng, SLOTS);
@@ -495,7 +519,7 @@ static bool play_random(struct side *s)
 	}
 	NEED(sync_up(s));
 	NEED(!fi_close(&mr->fid));
-	free(shown);
+	free(exposed);
 	free(slots);
 	return true;
 }
@@ -510,16 +534,16 @@ static void random_reads_and_writes_agree_with_a_model(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PN_ARRAY_LEN(setups); i++)
-		run_with(play_random, play_random, &setups[i]);
+		run_with(run_random, run_random, &setups[i]);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(reads_and_writes_of_all_sizes_arrive),
-		TEST(writes_with_data_tell_the_target_and_all_is_counted),
-		TEST(what_a_key_does_not_allow_is_refused),
-		TEST(a_peer_that_does_not_go_on_holds_up_nobody_else),
+		TEST(writes_with_data_notify_the_target_and_are_counted),
+		TEST(operations_that_a_key_does_not_allow_are_refused),
+		TEST(a_peer_without_progress_does_not_block_others),
 		TEST(operations_on_an_endpoint_that_closes_end_with_an_error),
 		TEST(random_reads_and_writes_agree_with_a_model),
 	};

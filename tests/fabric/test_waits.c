@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Several threads that wait for the same thing: each hears of what it waits
- * for, whatever the others took. Waits have a limit that is never reached
- * unless news were lost. */
+/* Several threads that wait for the same object: each wakes up for its event,
+ * whatever the others consumed. The timeouts are reached only if a wakeup is
+ * lost. */
 #include "test.h"
 
 #include <poll.h>
@@ -27,7 +27,7 @@ struct waiter {
 	_Atomic unsigned reached; /* rounds */
 };
 
-/* In every round each waits for a value of its own. */
+/* In every round each thread waits for a value of its own. */
 static void *wait_for_each(void *arg)
 {
 	struct waiter *w = arg;
@@ -69,7 +69,7 @@ static void threads_wait_for_values_of_one_counter(void **state)
 	assert_true(open_side(&s));
 	counter = s.counters[COUNT_SEND];
 	start_waiters(waiters, threads, counter, &wrong);
-	/* The others of a round sleep on while one is woken. */
+	/* The other threads of a round keep sleeping while one is woken. */
 	for (unsigned n = 0; n < ROUNDS * NTHREADS; n++) {
 		struct waiter *w = &waiters[n % NTHREADS];
 
@@ -90,7 +90,7 @@ static bool is_readable(int fd)
 	return poll(&ready, 1, 0) == 1;
 }
 
-static void a_counters_descriptor_tells_of_what_was_not_read(void **state)
+static void a_counters_descriptor_reports_unread_changes(void **state)
 {
 	struct side s = { .setup = &setup };
 	struct fid_cntr *counter;
@@ -110,7 +110,7 @@ static void a_counters_descriptor_tells_of_what_was_not_read(void **state)
 	assert_int_equal(fi_cntr_read(counter), 1);
 	assert_ok(fi_trywait(s.fabric, fids, 1));
 	assert_false(is_readable(fd));
-	/* Reading one of the two is not reading the other. */
+	/* Reading the value does not read the errors. */
 	assert_ok(fi_cntr_adderr(counter, 1));
 	assert_int_equal(fi_cntr_read(counter), 1);
 	assert_int_equal(fi_trywait(s.fabric, fids, 1), -FI_EAGAIN);
@@ -126,7 +126,7 @@ struct reader {
 	_Atomic unsigned *taken, *wrong;
 };
 
-/* Until all are taken; a signal tells that they are. */
+/* Reads until all entries are consumed; a signal reports that. */
 static void *read_entries(void *arg)
 {
 	struct reader *r = arg;
@@ -153,7 +153,7 @@ static void send_to_itself(struct side *s, char *buf, fi_addr_t self)
 
 	assert_ok(fi_trecv(s->ep, buf, 1, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
 	assert_ok(fi_tsend(s->ep, "x", 1, NULL, self, 1, NULL));
-	assert_true(next_end(s->tx, &end));
+	assert_true(next_entry(s->tx, &end));
 }
 
 static fi_addr_t own_address(struct side *s)
@@ -167,7 +167,7 @@ static fi_addr_t own_address(struct side *s)
 	return self;
 }
 
-static void threads_read_one_queue_asleep(void **state)
+static void threads_sleep_on_one_completion_queue(void **state)
 {
 	struct side s = { .setup = &setup };
 	_Atomic unsigned taken = 0, wrong = 0;
@@ -205,8 +205,8 @@ static void *read_event(void *arg)
 		       : NULL;
 }
 
-/* One event wakes all; those who find it gone sleep on. */
-static void threads_read_events_asleep(void **state)
+/* One event wakes all threads; those that find the queue empty sleep again. */
+static void threads_sleep_on_one_event_queue(void **state)
 {
 	struct fi_eq_attr attr = { .flags = FI_WRITE,
 				   .wait_obj = FI_WAIT_UNSPEC };
@@ -242,9 +242,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(threads_wait_for_values_of_one_counter),
-		TEST(a_counters_descriptor_tells_of_what_was_not_read),
-		TEST(threads_read_one_queue_asleep),
-		TEST(threads_read_events_asleep),
+		TEST(a_counters_descriptor_reports_unread_changes),
+		TEST(threads_sleep_on_one_completion_queue),
+		TEST(threads_sleep_on_one_event_queue),
 	};
 
 	return RUN_TESTS(tests);

@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define KEY_BITS UINT64_C(0xffffffff) /* as verbs' */
+#define KEY_BITS                                                     \
+	UINT64_C(0xffffffff) /* keys have 32 bits, as those of verbs \
+			      */
 
 static _Thread_local bool releasing;
 
@@ -18,7 +20,7 @@ static void wrong(struct ledger *l, const char *what)
 		snprintf(l->what, sizeof(l->what), "%s", what);
 }
 
-/* What holds for every call. */
+/* Checks that hold for every call. */
 static void check_call(struct ledger *l, unsigned n)
 {
 	if (releasing)
@@ -68,7 +70,7 @@ static void enter(struct ledger *l, struct pinion_registrar_range *r)
 				    .access = r->access,
 				    .tick = atomic_load(&l->tick),
 				    .older = l->newest };
-	/* The first has keys that are 0. */
+	/* The keys of the first entry are 0. */
 	e->local_key = (number - 1) & KEY_BITS;
 	e->remote_key = (number - 1) << 8 & KEY_BITS;
 	l->newest = e;
@@ -191,7 +193,7 @@ void ledger_close(struct ledger *l, struct pinion_context *context)
 	atomic_store(&l->closed, true);
 }
 
-/* Whether memory of the entry was released after it was made. */
+/* Whether memory of the entry was released after its registration. */
 static bool is_stale(struct ledger *l, const struct ledger_entry *e,
 		     const struct pinion_pin *pin)
 {
@@ -226,7 +228,7 @@ const char *ledger_use(struct ledger *l, const struct pinion_pin *pin,
 	return is_stale(l, e, pin) ? "memory that was released" : NULL;
 }
 
-/* Before the pages go: what was registered until now is of the old ones. */
+/* Called before the release: entries up to now are of the old pages. */
 static void release(struct ledger *l, void *addr, size_t len)
 {
 	uint64_t tick = atomic_fetch_add(&l->tick, 1) + 1;

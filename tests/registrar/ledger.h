@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ledger -- a registrar for tests that writes everything down.
+ * ledger -- a registrar for tests that records every call.
  *
- * Each range that it registers becomes an entry, which is the handle; entries
- * are never freed while the ledger lives, so that whoever uses the handle of a
- * range that was deregistered is found out. An entry also remembers which
- * generation of pages it was made over: a test that releases memory of the
- * ledger's area says so (ledger_unmap() and its kin), and a later use of an
- * older entry is stale.
+ * Each range that it registers is an entry, which is the handle. Entries are
+ * not freed while the ledger lives, so the use of the handle of a deregistered
+ * range is detected. An entry also records the time of its registration: a test
+ * releases memory of the ledger's area by ledger_remap() or ledger_discard(),
+ * and a later use of an older entry is stale.
  *
  * The functions check what pinion promises about their calls: never inside a
  * release of memory, never in a forked child, never after pinion_close()
- * returned, batches and lengths within the limits, ranges that are handed back
- * as they were registered. What is wrong is counted in `wrong`, with the first
- * thing said in `what`; tests assert that it is 0.
+ * returned, batches and lengths within the limits, deregistered ranges as they
+ * were registered. `wrong` counts violations, and `what` describes the first
+ * one; tests assert that `wrong` is 0.
  *
  * Threads: any.
  */
@@ -41,19 +40,19 @@ struct ledger_entry {
 	struct ledger_entry *older;
 };
 
-/* Which calls of a function fail: from the first-th on (1 is the first call; 0:
- * none), so many of them. */
+/* Which calls of a function fail: n calls from the first-th on (1 is the first
+ * call; 0: none). */
 struct ledger_fault {
 	unsigned first, n;
 	int error;
-	bool names_one; /* deregister: only the first range of the call stays */
+	bool names_one; /* deregister: only the first range of the call fails */
 };
 
 struct ledger {
 	struct pinion_registrar registrar;
 	pid_t process;
-	_Atomic bool closed; /* no call may come any more */
-	char *area;	     /* LEDGER_PAGES of memory, for who wants some */
+	_Atomic bool closed; /* no call is allowed any more */
+	char *area;	     /* LEDGER_PAGES of memory for tests */
 	_Atomic uint64_t tick;
 	_Atomic uint64_t released[LEDGER_PAGES]; /* tick of the last release */
 
@@ -67,10 +66,10 @@ struct ledger {
 	unsigned max_live, longest_batch;
 	unsigned wrong;
 	char what[160];
-	/* Whether a range was asked for; NULL: nobody looks. */
+	/* Whether a range is one that the test asked for; NULL: no check. */
 	bool (*check_range)(struct ledger *ledger,
 			    const struct pinion_registrar_range *range);
-	/* Called inside the functions, if set, under no lock. */
+	/* Called inside the functions, without a lock; or NULL. */
 	void (*inside)(struct ledger *ledger);
 	void *inside_arg;
 };
@@ -78,14 +77,15 @@ struct ledger {
 void ledger_init(struct ledger *ledger);
 void ledger_fini(struct ledger *ledger);
 
-/* Sets one of its faults, also while functions are being called. */
+/* Sets a fault, also while functions are called. */
 void ledger_fail(struct ledger *ledger, struct ledger_fault *which,
 		 struct ledger_fault fault);
 
-/* A context over it, with options ("name=value", NULL at the end) or NULL. */
+/* Opens a context over it, with options ("name=value", NULL at the end) or
+ * NULL. */
 int ledger_open(struct ledger *ledger, const char *const *options,
 		struct pinion_context **out);
-/* Closes it and expects no call afterwards. */
+/* Closes the context; later calls of the functions are wrong. */
 void ledger_close(struct ledger *ledger, struct pinion_context *context);
 
 /* What is wrong with using a pin now; NULL: nothing. `access` as it was pinned.
@@ -93,7 +93,7 @@ void ledger_close(struct ledger *ledger, struct pinion_context *context);
 const char *ledger_use(struct ledger *ledger, const struct pinion_pin *pin,
 		       unsigned access);
 
-/* Releases of whole pages of the area, after which they are there anew. */
+/* Release whole pages of the area and map them anew. */
 void ledger_remap(struct ledger *ledger, void *addr, size_t len);
 void ledger_discard(struct ledger *ledger, void *addr, size_t len);
 

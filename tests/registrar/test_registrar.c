@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A context over functions of the program: what pins give, how ranges are
- * chosen, limits, costs, and what is refused. */
+/* A context over functions of the program: pins, the choice of ranges, limits,
+ * costs, and refusals. */
 #include "test.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static void start(struct fixture *f)
 	open_with(f, NULL);
 }
 
-/* Nothing was wrong, and nothing is left. */
+/* No call was wrong, and no registration is left. */
 static void stop(struct fixture *f)
 {
 	pn_cache_check(f->context->cache);
@@ -58,7 +58,7 @@ static void pin(struct fixture *f, size_t at, size_t len, unsigned access,
 	pn_cache_check(f->context->cache);
 }
 
-/* Pins and unpins; the handle. */
+/* Pins and unpins; returns the handle. */
 static struct ledger_entry *touch(struct fixture *f, size_t at, size_t len,
 				  unsigned access)
 {
@@ -100,7 +100,7 @@ static void a_pin_gives_what_the_function_returned(void **state)
 	assert_int_equal(part.local_key, p.local_key);
 	assert_int_equal(part.remote_key, p.remote_key);
 	pinion_unpin(f.context, &p);
-	/* Keys of 0 are keys: the first entry has them. */
+	/* 0 is a valid key: the first entry has it. */
 	assert_int_equal(p.local_key, 0);
 	assert_ptr_equal(touch(&f, 100, 5000, LOCAL), p.handle);
 	assert_int_equal(f.ledger.nregister, 1);
@@ -126,7 +126,7 @@ static void other_devices_have_no_handles(void **state)
 	pinion_close(context);
 }
 
-static void a_buffer_over_cached_pieces_is_registered_as_one(void **state)
+static void a_buffer_over_cached_regions_is_registered_as_one(void **state)
 {
 	struct ledger_entry *a, *b, *all;
 	struct pinion_pin held;
@@ -139,7 +139,7 @@ static void a_buffer_over_cached_pieces_is_registered_as_one(void **state)
 	b = touch(&f, 4 * PAGE, PAGE, LOCAL);
 	all = touch(&f, 0, 6 * PAGE, LOCAL);
 	assert_range(&f, all, 0, 6 * PAGE);
-	/* What is in use lives until it is not. */
+	/* A registration in use lives until it is unpinned. */
 	assert_false(a->dead);
 	assert_null(ledger_use(&f.ledger, &held, LOCAL));
 	assert_ptr_equal(touch(&f, 0, PAGE, LOCAL), all);
@@ -241,7 +241,7 @@ static void a_pin_that_is_started_has_one_segment(void **state)
 	stop(&f);
 }
 
-static void a_pin_that_bypasses_is_given_up(void **state)
+static void a_pin_that_bypasses_the_cache_is_not_kept(void **state)
 {
 	struct ledger_entry *e;
 	struct fixture f;
@@ -270,7 +270,7 @@ static void released_memory_is_registered_anew(void **state)
 	stop(&f);
 }
 
-/* --- remote access: exactly what was asked for ---------------------------- */
+/* --- remote access: exact ranges ------------------------------------------ */
 
 static void a_range_with_remote_access_is_exact(void **state)
 {
@@ -281,16 +281,16 @@ static void a_range_with_remote_access_is_exact(void **state)
 	start(&f);
 	e = touch(&f, 100, 3 * PAGE, PUT);
 	assert_range(&f, e, 100, 3 * PAGE);
-	/* What lies inside is a part of it. */
+	/* A range inside is covered by it. */
 	assert_ptr_equal(touch(&f, 200, PAGE, PUT), e);
 	assert_ptr_equal(touch(&f, 100 + PAGE, 2 * PAGE, LOCAL), e);
-	/* What does not is not. */
+	/* A range that is not inside is not. */
 	assert_ptr_not_equal(touch(&f, 99, 10, LOCAL), e);
 	assert_ptr_not_equal(touch(&f, 100 + 3 * PAGE, 1, GET), e);
 	stop(&f);
 }
 
-static void exact_ranges_are_not_joined(void **state)
+static void exact_ranges_are_not_merged(void **state)
 {
 	struct fixture f;
 
@@ -316,7 +316,7 @@ static void exact_ranges_share_pages(void **state)
 	for (size_t i = 0; i < 32; i++)
 		assert_ptr_equal(touch(&f, 500 * i, 500, PUT), e[i]);
 	assert_int_equal(f.ledger.nranges, 32);
-	/* A release of one page concerns all that have bytes in it. */
+	/* A release of a page invalidates all ranges with bytes in it. */
 	ledger_remap(&f.ledger, f.ledger.area + PAGE, PAGE);
 	for (size_t i = 0; i < 32; i++) {
 		bool gone = 500 * (i + 1) > PAGE && 500 * i < 2 * PAGE;
@@ -326,7 +326,7 @@ static void exact_ranges_share_pages(void **state)
 	stop(&f);
 }
 
-static void local_ranges_make_way_at_shared_pages(void **state)
+static void local_ranges_are_replaced_at_shared_pages(void **state)
 {
 	struct ledger_entry *remote, *local;
 	struct fixture f;
@@ -335,18 +335,18 @@ static void local_ranges_make_way_at_shared_pages(void **state)
 	start(&f);
 	remote = touch(&f, 1000, 100, PUT);
 	local = touch(&f, 2000, 2 * PAGE, LOCAL);
-	/* Rounded where nobody else is. */
+	/* Rounded to pages where there is no other range. */
 	assert_range(&f, local, 2000, 3 * PAGE - 2000);
 	assert_ptr_equal(touch(&f, 1000, 100, PUT), remote);
 	assert_ptr_equal(touch(&f, 2000, 2 * PAGE, LOCAL), local);
-	/* One over both replaces both. */
+	/* A range over both replaces both. */
 	assert_range(&f, touch(&f, 500, PAGE, LOCAL), 0, 3 * PAGE);
 	stop(&f);
 }
 
-/* As malloc() places them. Nothing is joined where the kernel does not tell
+/* As malloc() places buffers. Nothing is merged where the kernel does not tell
  * which mapping a page belongs to (before 6.11). */
-static void neighbours_in_a_page_need_not_be_joined(void **state)
+static void neighbours_in_a_page_need_not_be_merged(void **state)
 {
 	static const char *const options[] = { "cache_merge=no", NULL };
 	const size_t len = 16 * PAGE, step = len + 16;
@@ -379,7 +379,7 @@ static void an_exact_range_replaces_a_rounded_one(void **state)
 	assert_range(&f, remote, 200, 100);
 	assert_null(ledger_use(&f.ledger, &held, LOCAL));
 	pinion_unpin(f.context, &held);
-	/* Not rounded any more, so both stay. */
+	/* It is not rounded any more, so both stay. */
 	assert_range(&f, touch(&f, 0, 100, LOCAL), 0, 100);
 	assert_ptr_equal(touch(&f, 200, 100, PUT), remote);
 	stop(&f);
@@ -401,8 +401,8 @@ static void rights_of_the_same_bytes_add_up(void **state)
 	stop(&f);
 }
 
-/* The kernel releases whole pages, and so does who invalidates. */
-static void a_release_of_a_few_bytes_is_of_their_page(void **state)
+/* The kernel releases whole pages, and so does an invalidation. */
+static void a_release_of_a_few_bytes_invalidates_their_page(void **state)
 {
 	struct ledger_entry *e;
 	struct fixture f;
@@ -452,7 +452,8 @@ static void a_heap_block_has_its_slabs_handle(void **state)
 	pinion_unpin(f.context, &a);
 	pinion_unpin(f.context, &b);
 	pinion_unpin(f.context, &c);
-	/* More than the slab grants is registered apart. */
+	/* Access that the slab does not grant takes a registration of its own.
+	 */
 	assert_ok(pinion_pin(f.context, block, 1000, GET, &a));
 	assert_ptr_not_equal(a.handle, b.handle);
 	pinion_unpin(f.context, &a);
@@ -493,7 +494,7 @@ static void a_buffer_over_the_limit_is_refused(void **state)
 	assert_int_equal(pinion_pin(f.context, f.ledger.area, 10001, LOCAL, &p),
 			 -EINVAL);
 	assert_int_equal(f.ledger.nregister, 0);
-	/* Rounding it would be over. */
+	/* Rounded, it would exceed the limit. */
 	assert_range(&f, touch(&f, 100, 10000, LOCAL), 100, 10000);
 	stop(&f);
 }
@@ -520,7 +521,7 @@ static void pins_in_use_can_fill_the_limits(void **state)
 	stop(&f);
 }
 
-static void long_batches_are_cut(void **state)
+static void long_batches_are_divided(void **state)
 {
 	struct iovec list[23];
 	struct pinion_pin pins[23];
@@ -564,7 +565,7 @@ static void costs_are_learned_from_the_calls_alone(void **state)
 	for (size_t i = 1; i <= 8; i++)
 		touch(&f, i * 64 * PAGE, i * PAGE, LOCAL);
 	assert_int_equal(f.ledger.nregister, 8);
-	/* Each call slept so long, whatever its size. */
+	/* Each call slept for that time, whatever its size. */
 	assert_true(costs->register_ns + costs->register_page_ns >= 100000);
 	assert_ok(pinion_cache_flush(f.context));
 	assert_true(costs->deregister_ns + costs->deregister_page_ns > 0);
@@ -572,7 +573,7 @@ static void costs_are_learned_from_the_calls_alone(void **state)
 	stop(&f);
 }
 
-static void costs_that_are_given_stay(void **state)
+static void given_costs_are_not_changed(void **state)
 {
 	struct fixture f;
 
@@ -586,7 +587,7 @@ static void costs_that_are_given_stay(void **state)
 	stop(&f);
 }
 
-/* --- what is refused ------------------------------------------------------ */
+/* --- refusals ------------------------------------------------------------- */
 
 static int open_changed(const struct pinion_registrar *registrar)
 {
@@ -602,7 +603,7 @@ static int open_changed(const struct pinion_registrar *registrar)
 	return ret;
 }
 
-static void open_refuses_what_it_does_not_understand(void **state)
+static void open_refuses_bad_registrars(void **state)
 {
 	struct {
 		struct pinion_registrar registrar;
@@ -675,7 +676,7 @@ static void the_device_is_described(void **state)
 	stop(&f);
 }
 
-static void memory_is_registered_by_hand(void **state)
+static void memory_is_registered_explicitly(void **state)
 {
 	struct pinion_registration *reg;
 	struct pinion_registration_info key = { .size = sizeof(key) };
@@ -713,7 +714,7 @@ static void revoking_ends_registrations_that_are_not_in_use(void **state)
 	stop(&f);
 }
 
-/* What a program forgot to unpin must not keep its domain from closing. */
+/* A pin that the program forgot must not keep its domain from closing. */
 static void closing_deregisters_what_is_pinned(void **state)
 {
 	struct pinion_pin held[3];
@@ -727,7 +728,7 @@ static void closing_deregisters_what_is_pinned(void **state)
 	stop(&f);
 }
 
-static void pins_that_the_functions_have_no_room_for_are_counted(void **state)
+static void pins_beyond_the_limits_are_counted(void **state)
 {
 	struct pinion_cache_stats stats = { .size = sizeof(stats) };
 	struct pinion_pin failed;
@@ -745,13 +746,12 @@ static void pins_that_the_functions_have_no_room_for_are_counted(void **state)
 	stop(&f);
 }
 
-/* --- the helper ------------------------------------------------------------
- */
+/* --- the helper ----------------------------------------------------------- */
 
-/* As many steps as it takes to see another thread act: half a minute. */
+/* Steps to wait for another thread: half a minute. */
 #define PATIENCE 3000
 
-/* Under userfaultfd, as with sanitizers, the helper learns and registers
+/* Under userfaultfd, as with sanitizers, the helper learns but registers
  * nothing. */
 static bool has_acted(const struct pinion_helper_stats *stats)
 {
@@ -771,7 +771,7 @@ static void the_helper_is_fed_by_pins(void **state)
 	for (unsigned i = 0; i < PATIENCE && !has_acted(&stats); i++) {
 		touch(&f, 0, 32 * PAGE, LOCAL);
 		touch(&f, 100 * PAGE + 10, 40 * PAGE, PUT);
-		touch(&f, 200 * PAGE, 100, PUT); /* too short to matter */
+		touch(&f, 200 * PAGE, 100, PUT); /* too short for the helper */
 		usleep(10000);
 		assert_ok(pinion_helper_query(f.context, &stats));
 	}
@@ -781,7 +781,7 @@ static void the_helper_is_fed_by_pins(void **state)
 	stop(&f);
 }
 
-static void pins_that_never_end_are_no_trouble_to_the_helper(void **state)
+static void pins_that_never_end_do_not_disturb_the_helper(void **state)
 {
 	static const char *const options[] = { "helper=own", NULL };
 	struct pinion_pin p, failed;
@@ -800,10 +800,9 @@ static void pins_that_never_end_are_no_trouble_to_the_helper(void **state)
 	ledger_fini(&f.ledger);
 }
 
-/* --- when the functions run ------------------------------------------------
- */
+/* --- when the functions run ----------------------------------------------- */
 
-/* What would wait for ever if the caller of a function held its lock. */
+/* It would deadlock if the caller of a function held a lock. */
 static void *ask(void *arg)
 {
 	struct pinion_cache_stats stats = { .size = sizeof(stats) };
@@ -826,7 +825,7 @@ static void ask_meanwhile(struct ledger *ledger)
 
 	pthread_create(&thread, NULL, ask, ledger->inside_arg);
 	pthread_join(thread, NULL);
-	/* They may also allocate, free and unmap. */
+	/* The functions may also allocate, free and unmap. */
 	munmap(mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
 	       PAGE);
 }
@@ -896,38 +895,38 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_pin_gives_what_the_function_returned),
 		TEST(closing_deregisters_what_is_pinned),
-		TEST(pins_that_the_functions_have_no_room_for_are_counted),
+		TEST(pins_beyond_the_limits_are_counted),
 		TEST(other_devices_have_no_handles),
-		TEST(a_buffer_over_cached_pieces_is_registered_as_one),
+		TEST(a_buffer_over_cached_regions_is_registered_as_one),
 		TEST(the_limit_of_regions_does_not_split_a_buffer),
 		TEST(windows_that_slide_end_in_one_region),
 		TEST(a_list_is_registered_in_one_call),
 		TEST(buffers_of_a_list_may_overlap),
 		TEST(a_pin_that_is_started_has_one_segment),
-		TEST(a_pin_that_bypasses_is_given_up),
+		TEST(a_pin_that_bypasses_the_cache_is_not_kept),
 		TEST(released_memory_is_registered_anew),
 		TEST(a_range_with_remote_access_is_exact),
-		TEST(exact_ranges_are_not_joined),
+		TEST(exact_ranges_are_not_merged),
 		TEST(exact_ranges_share_pages),
-		TEST(local_ranges_make_way_at_shared_pages),
-		TEST(neighbours_in_a_page_need_not_be_joined),
+		TEST(local_ranges_are_replaced_at_shared_pages),
+		TEST(neighbours_in_a_page_need_not_be_merged),
 		TEST(an_exact_range_replaces_a_rounded_one),
 		TEST(rights_of_the_same_bytes_add_up),
-		TEST(a_release_of_a_few_bytes_is_of_their_page),
+		TEST(a_release_of_a_few_bytes_invalidates_their_page),
 		TEST(a_heap_block_has_its_slabs_handle),
 		TEST(registrations_stay_below_the_limits),
 		TEST(a_buffer_over_the_limit_is_refused),
 		TEST(pins_in_use_can_fill_the_limits),
-		TEST(long_batches_are_cut),
+		TEST(long_batches_are_divided),
 		TEST(costs_are_learned_from_the_calls_alone),
-		TEST(costs_that_are_given_stay),
-		TEST(open_refuses_what_it_does_not_understand),
+		TEST(given_costs_are_not_changed),
+		TEST(open_refuses_bad_registrars),
 		TEST(messages_are_refused),
 		TEST(the_device_is_described),
-		TEST(memory_is_registered_by_hand),
+		TEST(memory_is_registered_explicitly),
 		TEST(revoking_ends_registrations_that_are_not_in_use),
 		TEST(the_helper_is_fed_by_pins),
-		TEST(pins_that_never_end_are_no_trouble_to_the_helper),
+		TEST(pins_that_never_end_do_not_disturb_the_helper),
 		TEST(functions_run_under_no_lock),
 		TEST(functions_do_not_run_in_a_child),
 	};

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A context over libfabric domains of the program's own:
+ * A context over libfabric domains of the program:
  *
  *   test_registrar_fabric tcp|verbs|shm [ADDRESS]
  *
  * Two sides in one process, each with a domain, an endpoint and a context. One
- * writes and reads memory of the other with keys of pins; every byte is
- * compared.
+ * side writes and reads memory of the other with the keys of pins; every byte
+ * is compared.
  */
-#include "maps.h"
-#include "test.h"
+#include "transfers.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -28,8 +26,6 @@
 #include "base/clock.h"
 #include "base/range.h"
 
-#define KIB	    ((size_t)1 << 10)
-#define MIB	    ((size_t)1 << 20)
 #define PATIENCE_NS (60 * PN_NS_PER_S)
 #define ALL_MODES \
 	(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
@@ -60,7 +56,7 @@ static bool find_type(enum fi_ep_type type, int mr_mode, struct fi_info **out)
 
 	hints->caps = FI_MSG | FI_RMA;
 	hints->ep_attr->type = type;
-	/* A completion of verbs says as much by itself. */
+	/* A completion of verbs implies delivery. */
 	if (strncmp(provider, "verbs", 5))
 		hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	hints->fabric_attr->prov_name =
@@ -164,17 +160,9 @@ static void close_pair(struct pair *pair)
 	close_side(&pair->b);
 }
 
-static struct pinion_cache_stats query(const struct side *s)
-{
-	struct pinion_cache_stats stats = { .size = sizeof(stats) };
-
-	assert_ok(pinion_cache_query(s->context, &stats));
-	return stats;
-}
-
 /* --- transfers ------------------------------------------------------------ */
 
-/* Whether a completion came; -1: one of an error. Both sides make progress. */
+/* 1: a completion; -1: an error; 0: none. Both sides make progress. */
 static int poll_pair(struct pair *pair)
 {
 	struct fi_cq_entry entry;
@@ -200,85 +188,58 @@ static int finish(struct pair *pair)
 	return ret;
 }
 
-typedef ssize_t transfer_fn(struct fid_ep *ep, void *buf, size_t len,
-			    void *desc, fi_addr_t peer, uint64_t addr,
-			    uint64_t key, void *context);
-
-static ssize_t write_to(struct fid_ep *ep, void *buf, size_t len, void *desc,
-			fi_addr_t peer, uint64_t addr, uint64_t key,
-			void *context)
+static ssize_t post(const struct side *s, bool is_write,
+		    const struct pinion_pin *local,
+		    const struct pinion_pin *remote)
 {
-	return fi_write(ep, buf, len, desc, peer, addr, key, context);
+	void *desc = pinion_fabric_desc(local);
+	uint64_t addr = pinion_fabric_addr(remote);
+
+	return is_write ? fi_write(s->ep, local->addr, local->len, desc,
+				   s->peer, addr, remote->remote_key, NULL)
+			: fi_read(s->ep, local->addr, local->len, desc, s->peer,
+				  addr, remote->remote_key, NULL);
 }
 
-static ssize_t read_from(struct fid_ep *ep, void *buf, size_t len, void *desc,
-			 fi_addr_t peer, uint64_t addr, uint64_t key,
-			 void *context)
-{
-	return fi_read(ep, buf, len, desc, peer, addr, key, context);
-}
-
-/* All of the one pin to or from the start of the other. 1, or -1: refused. */
-static int transfer(struct pair *pair, transfer_fn *fn,
-		    const struct pinion_pin *mine,
-		    const struct pinion_pin *theirs)
+/* Moves all of the local pin to or from the start of the remote one. 1, or -1:
+ * refused. */
+static int transfer(struct pair *pair, bool is_write,
+		    const struct pinion_pin *local,
+		    const struct pinion_pin *remote)
 {
 	uint64_t until = pn_clock_ns() + PATIENCE_NS;
 
-	while (fn(pair->a.ep, mine->addr, mine->len, pinion_fabric_desc(mine),
-		  pair->a.peer, pinion_fabric_addr(theirs), theirs->remote_key,
-		  NULL) == -FI_EAGAIN) {
+	while (post(&pair->a, is_write, local, remote) == -FI_EAGAIN) {
 		assert_int_equal(poll_pair(pair), 0);
 		assert_true(pn_clock_ns() < until);
 	}
 	return finish(pair);
 }
 
-static void fill(void *buf, size_t len, uint64_t seed)
+static bool write_pin(void *arg, const struct pinion_pin *local,
+		      const struct pinion_pin *remote)
 {
-	unsigned char *bytes = buf;
-
-	for (size_t i = 0; i < len; i++)
-		bytes[i] = (unsigned char)(test_mix(seed, i >> 3) >> i % 8 * 8);
+	return transfer(arg, true, local, remote) == 1;
 }
 
-/* Writes one buffer to another and compares. */
-static void write_and_compare(struct pair *pair, void *from, void *to,
-			      size_t len, uint64_t seed)
+static bool read_pin(void *arg, const struct pinion_pin *local,
+		     const struct pinion_pin *remote)
 {
-	struct pinion_pin mine, theirs;
-
-	fill(from, len, seed);
-	memset(to, 0, len);
-	assert_ok(pinion_pin(pair->a.context, from, len, 0, &mine));
-	assert_ok(pinion_pin(pair->b.context, to, len,
-			     PINION_ACCESS_REMOTE_WRITE, &theirs));
-	assert_int_equal(transfer(pair, write_to, &mine, &theirs), 1);
-	assert_memory_equal(from, to, len);
-	pinion_unpin(pair->a.context, &mine);
-	pinion_unpin(pair->b.context, &theirs);
+	return transfer(arg, false, local, remote) == 1;
 }
 
-static void read_and_compare(struct pair *pair, void *from, void *to,
-			     size_t len, uint64_t seed)
+static struct transport transport_of(struct pair *pair)
 {
-	struct pinion_pin mine, theirs;
-
-	fill(from, len, seed);
-	memset(to, 0, len);
-	assert_ok(pinion_pin(pair->a.context, to, len,
-			     PINION_ACCESS_LOCAL_WRITE, &mine));
-	assert_ok(pinion_pin(pair->b.context, from, len,
-			     PINION_ACCESS_REMOTE_READ, &theirs));
-	assert_int_equal(transfer(pair, read_from, &mine, &theirs), 1);
-	assert_memory_equal(from, to, len);
-	pinion_unpin(pair->a.context, &mine);
-	pinion_unpin(pair->b.context, &theirs);
+	return (struct transport){ .local = pair->a.context,
+				   .remote = pair->b.context,
+				   .write = write_pin,
+				   .read = read_pin,
+				   .arg = pair };
 }
 
 /* --- the tests ------------------------------------------------------------ */
 
-/* First of all: the count of keys begins with the process. */
+/* It must be the first test: the counter of keys starts with the process. */
 static void keys_that_the_program_has_taken_are_skipped(void **state)
 {
 	struct side s = { 0 };
@@ -307,41 +268,35 @@ static void keys_that_the_program_has_taken_are_skipped(void **state)
 	close_domain(&s);
 }
 
-/* Not aligned, and the second time from the cache. */
 static void pinned_memory_is_written_and_read(void **state)
 {
-	static const size_t lengths[] = { 1, 100, 4096, 100 * 1000, 2 << 20 };
-	char *mine = map_at(NULL, 3 * MIB), *theirs = map_at(NULL, 3 * MIB);
+	struct transport t;
 	struct pair pair;
 
 	open_pair(&pair, *(int *)*state, NULL);
-	for (unsigned i = 0; i < 2 * PN_ARRAY_LEN(lengths); i++) {
-		size_t len = lengths[i / 2];
-
-		write_and_compare(&pair, mine + 13, theirs + 4000, len, i);
-		read_and_compare(&pair, theirs + 777, mine + 13, len, i);
-	}
-	assert_true(query(&pair.a).hits > 0);
-	assert_true(query(&pair.b).hits > 0);
+	t = transport_of(&pair);
+	move_buffers(&t);
+	assert_true(query(pair.a.context).hits > 0);
+	assert_true(query(pair.b.context).hits > 0);
 	close_pair(&pair);
-	munmap(mine, 3 * MIB);
-	munmap(theirs, 3 * MIB);
 }
 
-/* A peer addresses a buffer that lies inside of what is registered. */
+/* A peer addresses a buffer inside of a larger registration. */
 static void a_pin_inside_another_has_its_own_address(void **state)
 {
 	char *mine = map_at(NULL, MIB), *theirs = map_at(NULL, MIB);
 	struct pinion_pin outer;
+	struct transport t;
 	struct pair pair;
 	uint64_t before;
 
 	open_pair(&pair, *(int *)*state, NULL);
+	t = transport_of(&pair);
 	assert_ok(pinion_pin(pair.b.context, theirs, MIB,
 			     PINION_ACCESS_REMOTE_WRITE, &outer));
-	before = query(&pair.b).registrations;
-	write_and_compare(&pair, mine, theirs + 12345, 50000, 1);
-	assert_int_equal(query(&pair.b).registrations, before);
+	before = query(pair.b.context).registrations;
+	write_and_compare(&t, mine, theirs + 12345, 50000, 1);
+	assert_int_equal(query(pair.b.context).registrations, before);
 	pinion_unpin(pair.b.context, &outer);
 	close_pair(&pair);
 	munmap(mine, MIB);
@@ -350,78 +305,47 @@ static void a_pin_inside_another_has_its_own_address(void **state)
 
 static void heap_memory_needs_no_registration_of_its_own(void **state)
 {
-	struct pinion_heap_attr keep = { .size = sizeof(keep),
-					 .return_us = PINION_HEAP_KEEP };
-	struct pinion_heap *mine, *theirs;
+	struct transport t;
 	struct pair pair;
-	uint64_t before[2];
 
 	open_pair(&pair, *(int *)*state, NULL);
-	assert_ok(pinion_heap_open(pair.a.context, &keep, &mine));
-	assert_ok(pinion_heap_open(pair.b.context, &keep, &theirs));
-	for (unsigned i = 0; i < 50; i++) {
-		size_t len = 100 + i * 300;
-		void *from = pinion_heap_malloc(mine, len);
-		void *to = pinion_heap_malloc(theirs, len);
-
-		assert_non_null(from);
-		assert_non_null(to);
-		before[0] = query(&pair.a).registrations;
-		before[1] = query(&pair.b).registrations;
-		write_and_compare(&pair, from, to, len, i);
-		read_and_compare(&pair, to, from, len, i);
-		assert_int_equal(query(&pair.a).registrations, before[0]);
-		assert_int_equal(query(&pair.b).registrations, before[1]);
-		if (i % 3)
-			pinion_heap_free(theirs, to);
-	}
+	t = transport_of(&pair);
+	move_heap_buffers(&t);
 	close_pair(&pair);
 }
 
 static void a_small_budget_evicts_and_no_byte_is_lost(void **state)
 {
-	const size_t len = 64 * KIB, n = 64;
-	char *mine = map_at(NULL, n * len), *theirs = map_at(NULL, n * len);
 	struct pinion_cache_stats stats;
+	struct transport t;
 	struct pair pair;
 
-	/* Else neighbours become one region. */
+	/* With a larger budget, neighbours are merged into one region. */
 	open_pair(&pair, *(int *)*state, "max_bytes=1M");
-	for (unsigned i = 0; i < 4 * n; i++) {
-		size_t at = i * 7 % n * len;
-
-		write_and_compare(&pair, mine + at, theirs + at, len, i);
-	}
-	stats = query(&pair.b);
+	t = transport_of(&pair);
+	write_many(&t, 64, 64 * KIB);
+	stats = query(pair.b.context);
 	assert_true(stats.evictions > 0);
 	assert_true(stats.peak_bytes <= MIB);
-	assert_true(stats.registrations > n);
-	assert_true(query(&pair.a).evictions > 0);
-	assert_true(query(&pair.a).peak_bytes <= MIB);
+	assert_true(stats.registrations > 64);
+	assert_true(query(pair.a.context).evictions > 0);
+	assert_true(query(pair.a.context).peak_bytes <= MIB);
 	close_pair(&pair);
-	munmap(mine, n * len);
-	munmap(theirs, n * len);
 }
 
-/* The key of the old memory is dead, the new memory has another. */
+/* The key of the old memory is invalid, and the new memory has another. */
 static void memory_mapped_anew_is_registered_anew(void **state)
 {
-	const size_t len = 256 * KIB;
-	char *mine = map_at(NULL, len), *theirs = map_at(NULL, len);
 	struct pinion_cache_stats stats;
+	struct transport t;
 	struct pair pair;
 
 	open_pair(&pair, *(int *)*state, NULL);
-	for (unsigned i = 0; i < 20; i++) {
-		write_and_compare(&pair, mine, theirs, len, i);
-		remap(i % 2 ? &mine : &theirs, len);
-	}
-	stats = query(&pair.b);
+	t = transport_of(&pair);
+	stats = write_remapped(&t);
 	assert_int_equal(stats.invalidations, 10);
 	assert_int_equal(stats.registrations, 11);
 	close_pair(&pair);
-	munmap(mine, len);
-	munmap(theirs, len);
 }
 
 static void a_dead_key_is_refused(void **state)
@@ -435,7 +359,7 @@ static void a_dead_key_is_refused(void **state)
 	assert_ok(pinion_pin(pair.a.context, mine, 4096, 0, &from));
 	assert_ok(pinion_pin(pair.b.context, theirs, 4096,
 			     PINION_ACCESS_REMOTE_WRITE, &to));
-	assert_int_equal(transfer(&pair, write_to, &from, &to), 1);
+	assert_int_equal(transfer(&pair, true, &from, &to), 1);
 	addr = pinion_fabric_addr(&to);
 	pinion_unpin(pair.b.context, &to);
 	pinion_close(pair.b.context);
@@ -444,7 +368,7 @@ static void a_dead_key_is_refused(void **state)
 	while (fi_write(pair.a.ep, mine, 4096, pinion_fabric_desc(&from),
 			pair.a.peer, addr, to.remote_key, NULL) == -FI_EAGAIN)
 		poll_pair(&pair);
-	/* shm (libfabric 1.17) tells the target alone. */
+	/* shm (libfabric 1.17) reports the error to the target only. */
 	if (strcmp(provider, "shm"))
 		assert_int_equal(finish(&pair), -1);
 	for (unsigned i = 0; i < 1000; i++)
@@ -456,100 +380,60 @@ static void a_dead_key_is_refused(void **state)
 	munmap(theirs, 4096);
 }
 
-/* Buffers of all sizes in memory that comes and goes. */
+/* Buffers of all sizes, in memory that is mapped anew at random. */
 static void random_buffers_arrive_whole(void **state)
 {
-	const size_t len = 4 * MIB, piece = 128 * KIB;
+	const size_t len = 4 * MIB, part = 128 * KIB;
 	char *mine = map_at(NULL, len), *theirs = map_at(NULL, len);
 	uint64_t seed = test_seed();
+	struct transport t;
 	struct pair pair;
 
 	open_pair(&pair, *(int *)*state, "max_bytes=2M");
+	t = transport_of(&pair);
 	for (unsigned i = 0; i < 400; i++) {
 		size_t n = 1 + test_below(&seed, test_below(&seed, 4) ? 10000
 								      : 400000);
 		char *from = mine + test_below(&seed, len - n);
 		char *to = theirs + test_below(&seed, len - n);
-		size_t at = test_below(&seed, len / piece) * piece;
+		size_t at = test_below(&seed, len / part) * part;
 
 		if (i % 2)
-			write_and_compare(&pair, from, to, n, i);
+			write_and_compare(&t, from, to, n, i);
 		else
-			read_and_compare(&pair, to, from, n, i);
+			read_and_compare(&t, from, to, n, i);
 		if (test_below(&seed, 3))
 			continue;
-		map_at((i % 4 ? mine : theirs) + at, piece);
+		map_at((i % 4 ? mine : theirs) + at, part);
 	}
-	assert_true(query(&pair.a).peak_bytes <= 2 * MIB);
-	assert_true(query(&pair.b).invalidations > 0);
+	assert_true(query(pair.a.context).peak_bytes <= 2 * MIB);
+	assert_true(query(pair.b.context).invalidations > 0);
 	close_pair(&pair);
 	munmap(mine, len);
 	munmap(theirs, len);
 }
 
-struct pinner {
-	struct side *side;
-	uint64_t seed;
-	unsigned errors;
-	pthread_t thread;
-};
-
-/* What is pinned is covered by its registration, and by no other's key. */
-static void *pin_much(void *arg)
+/* The remote key is that of the registration that covers the pin. */
+static bool has_its_own_key(const struct pinion_pin *pin, unsigned flags)
 {
-	struct pinner *p = arg;
-	char *memory = mmap(NULL, MIB, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	for (unsigned i = 0; i < 1000; i++) {
-		size_t len = 1 + test_below(&p->seed, 50000);
-		size_t at = test_below(&p->seed, MIB - len);
-		struct pinion_pin pin;
-		int ret = pinion_pin(p->side->context, memory + at, len,
-				     i % 2 ? PINION_ACCESS_REMOTE_WRITE : 0,
-				     &pin);
-
-		/* What the others use may be all that there is: their buffers
-		 * lie in merged regions. */
-		if (ret) {
-			p->errors += ret != -ENOBUFS;
-			continue;
-		}
-		p->errors += !pin.handle;
-		if (i % 2)
-			p->errors += pin.remote_key !=
-				     fi_mr_key(pinion_fabric_mr(&pin));
-		pinion_unpin(p->side->context, &pin);
-		if (i % 50 == 0)
-			madvise(memory, MIB / 2, MADV_DONTNEED);
-	}
-	munmap(memory, MIB);
-	return NULL;
+	return pin->handle &&
+	       (!(flags & PINION_ACCESS_REMOTE_WRITE) ||
+		pin->remote_key == fi_mr_key(pinion_fabric_mr(pin)));
 }
 
 static void threads_pin_at_the_same_time(void **state)
 {
-	uint64_t seed = test_seed();
-	struct pinner pinners[4];
 	struct side s = { 0 };
 
 	open_domain(&s, *(int *)*state);
 	open_context(&s, "max_bytes=1M");
-	for (unsigned i = 0; i < PN_ARRAY_LEN(pinners); i++) {
-		pinners[i] = (struct pinner){ &s, test_mix(seed, i), 0, 0 };
-		assert_ok(pthread_create(&pinners[i].thread, NULL, pin_much,
-					 &pinners[i]));
-	}
-	for (unsigned i = 0; i < PN_ARRAY_LEN(pinners); i++) {
-		pthread_join(pinners[i].thread, NULL);
-		assert_int_equal(pinners[i].errors, 0);
-	}
+	pin_in_threads(s.context, 1000, has_its_own_key);
 	pinion_close(s.context);
 	close_domain(&s);
 }
 
-/* Of the core provider: ofi_rxm (libfabric 1.17) frees half of a domain that is
- * in use. */
+/* Tests the core provider: ofi_rxm (libfabric 1.17) frees half of a domain that
+ * is in use. */
 static void a_domain_in_use_is_not_closed(void **state)
 {
 	bool layered = strchr(provider, ';');
@@ -564,7 +448,7 @@ static void a_domain_in_use_is_not_closed(void **state)
 	assert_ok(pinion_pin(s.context, memory, sizeof(memory), 0, &pin));
 	assert_int_equal(fi_close(&s.domain->fid), -FI_EBUSY);
 	pinion_unpin(s.context, &pin);
-	/* Not in use, but registered still. */
+	/* Not pinned, but still registered. */
 	assert_int_equal(fi_close(&s.domain->fid), -FI_EBUSY);
 	assert_ok(pinion_pin(s.context, memory, 1, PINION_ACCESS_REMOTE_WRITE,
 			     &pin));
@@ -599,27 +483,18 @@ static void contexts_over_one_domain_have_keys_of_their_own(void **state)
 
 static void memory_that_cannot_be_pinned_is_refused(void **state)
 {
-	char *memory = map_at(NULL, 8192);
-	struct pinion_pin pin = { 0 };
+	struct pinion_pin pin;
 	struct side s = { 0 };
 
 	open_domain(&s, *(int *)*state);
 	open_context(&s, NULL);
-	munmap(memory + 4096, 4096);
-	assert_int_equal(pinion_pin(s.context, memory, 8192, 0, &pin), -EFAULT);
-	assert_ok(mprotect(memory, 4096, PROT_READ));
-	assert_int_equal(pinion_pin(s.context, memory, 4096,
-				    PINION_ACCESS_LOCAL_WRITE, &pin),
-			 -EFAULT);
-	assert_ok(pinion_pin(s.context, memory, 4096, 0, &pin));
-	pinion_unpin(s.context, &pin);
+	expect_unpinnable_memory_refused(s.context);
 	if (!(s.info->caps & FI_ATOMIC))
 		assert_int_equal(pinion_pin(s.context, &pin, sizeof(pin),
 					    PINION_ACCESS_REMOTE_ATOMIC, &pin),
 				 -EOPNOTSUPP);
 	pinion_close(s.context);
 	close_domain(&s);
-	munmap(memory, 4096);
 }
 
 static int open_with(const struct pinion_fabric_attr *fabric,
@@ -710,10 +585,9 @@ static void bad_attributes_are_refused(void **state)
 	close_domain(&s);
 }
 
-/* --- FI_MR_ENDPOINT, which no provider here asks for -----------------------
- */
+/* --- FI_MR_ENDPOINT, which no provider here asks for ---------------------- */
 
-/* A domain that remembers what was bound and enabled. */
+/* A domain that records what was bound and enabled. */
 static struct {
 	struct fid_mr mr;
 	const struct fid *bound;
@@ -741,7 +615,7 @@ static int fake_control(struct fid *fid, int command, void *arg)
 	assert_int_equal(command, FI_ENABLE);
 	assert_non_null(fake.bound);
 	fake.enabled++;
-	/* Known from now on. */
+	/* The key is known after FI_ENABLE. */
 	fake.mr.key = 4711;
 	return 0;
 }
@@ -831,7 +705,7 @@ int main(int argc, char **argv)
 	struct fi_info *info;
 	int failed = 0;
 
-	/* rxm's queues for more do not fit into rxe. */
+	/* Queues of rxm for more do not fit into rxe. */
 	setenv("FI_UNIVERSE_SIZE", "4", 0);
 	provider = argc < 2		       ? "tcp;ofi_rxm"
 		   : !strcmp(argv[1], "tcp")   ? "tcp;ofi_rxm"

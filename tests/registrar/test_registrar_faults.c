@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Functions of the program that fail: at the first, second, ... call, once and
- * for ever. Nothing may be left behind, and errors are those documented. */
+/* Functions of the program that fail: the first, second, ... call, once or
+ * always. Nothing may be left registered, and the errors are the documented
+ * ones. */
 #include "test.h"
 
 #include <errno.h>
@@ -16,13 +17,13 @@
 #define PUT   (PINION_ACCESS_LOCAL_WRITE | PINION_ACCESS_REMOTE_WRITE)
 #define LIST  20
 
-/* As many steps as it takes to wait for another thread: half a minute. */
+/* Steps to wait for another thread: half a minute. */
 #define PATIENCE 30000
 
 struct fixture {
 	struct ledger ledger;
 	struct pinion_context *context;
-	int error; /* what pins may return besides 0 */
+	int error; /* that pins may return, besides 0 */
 };
 
 static void start(struct fixture *f)
@@ -174,13 +175,13 @@ static void play(struct fixture *f)
 	use_by_hand(f);
 	use(f, 50 * PAGE, PAGE, LOCAL | PINION_PIN_BYPASS);
 	assert_ok(pinion_cache_flush(f->context));
-	/* More than the budget. */
+	/* More than the budget allows. */
 	for (size_t i = 0; i < 4; i++)
 		use(f, i * 200 * PAGE, 512 * PAGE - 100 * i, LOCAL);
 	pn_cache_check(f->context->cache);
 }
 
-/* How many calls the program makes when none fails. */
+/* The number of calls if none fails. */
 static void count_calls(unsigned *nregister, unsigned *nderegister)
 {
 	struct fixture f;
@@ -223,7 +224,7 @@ static void a_register_without_room_leaves_nothing(void **state)
 	fail_registers(-ENOMEM, -ENOBUFS, LEDGER_FOREVER);
 }
 
-static void whatever_a_register_returns_is_an_error(void **state)
+static void any_nonzero_return_of_register_is_an_error(void **state)
 {
 	(void)state;
 	fail_registers(7, -EIO, 1);
@@ -243,7 +244,7 @@ static void a_deregister_that_fails_once_is_tried_again(void **state)
 		f.error = -ENOBUFS;
 		fail_deregister(&f, (i + 1) / 2, 1, i % 2);
 		play(&f);
-		/* The last call of all may be the one that fails. */
+		/* The last call may be the one that fails. */
 		fail_deregister(&f, 0, 0, false);
 		stop(&f);
 	}
@@ -268,9 +269,9 @@ static void a_deregister_that_fails_for_ever_ends_in_close(void **state)
 	}
 }
 
-/* The first chunk of a batch is registered, the second fails, and so does
- * undoing the first. */
-static void a_batch_that_cannot_be_undone_is_ended_later(void **state)
+/* The first part of a batch is registered, the second fails, and undoing the
+ * first fails, too. */
+static void a_batch_that_cannot_be_undone_is_deregistered_later(void **state)
 {
 	struct fixture f;
 
@@ -291,8 +292,7 @@ static void a_batch_that_cannot_be_undone_is_ended_later(void **state)
 	}
 }
 
-/* --- what was refused ------------------------------------------------------
- */
+/* --- deregistrations that fail -------------------------------------------- */
 
 static unsigned live(struct ledger *ledger)
 {
@@ -304,7 +304,7 @@ static unsigned live(struct ledger *ledger)
 	return n;
 }
 
-static void what_was_refused_stays_in_the_budget(void **state)
+static void a_failed_deregistration_stays_in_the_budget(void **state)
 {
 	struct fixture f;
 	size_t bytes;
@@ -317,7 +317,7 @@ static void what_was_refused_stays_in_the_budget(void **state)
 	assert_ok(pinion_cache_flush(f.context));
 	bytes = atomic_load(&f.context->budget.bytes);
 	assert_int_equal(bytes, 4 * PAGE);
-	/* Nobody gets the old registration. */
+	/* No pin gets the old registration. */
 	use(&f, 0, 3 * PAGE, LOCAL);
 	assert_int_equal(f.ledger.nranges, 3);
 	fail_deregister(&f, 0, 0, false);
@@ -326,7 +326,7 @@ static void what_was_refused_stays_in_the_budget(void **state)
 	stop(&f);
 }
 
-static void what_was_refused_is_tried_again_by_itself(void **state)
+static void a_failed_deregistration_is_retried(void **state)
 {
 	struct fixture f;
 
@@ -343,7 +343,7 @@ static void what_was_refused_is_tried_again_by_itself(void **state)
 	stop(&f);
 }
 
-static void nobody_spins_on_what_was_refused(void **state)
+static void failed_deregistrations_are_not_retried_in_a_loop(void **state)
 {
 	struct pinion_pin pin;
 	struct fixture f;
@@ -355,12 +355,13 @@ static void nobody_spins_on_what_was_refused(void **state)
 	f.error = -ENOBUFS;
 	use(&f, 0, 1000 * PAGE, LOCAL);
 	assert_ok(pinion_cache_flush(f.context));
-	/* All of the budget is lost: no call waits for it. */
+	/* The whole budget is in use by them: no call waits for it. */
 	assert_int_equal(pinion_pin(f.context, f.ledger.area, 200 * PAGE, PUT,
 				    &pin),
 			 -ENOBUFS);
 	usleep(300000);
-	/* Some ten with a pause that doubles; a loop makes thousands. */
+	/* About ten retries with a pause that doubles; a loop would make
+	 * thousands. */
 	pthread_mutex_lock(&f.ledger.lock);
 	ncalls = f.ledger.nderegister;
 	pthread_mutex_unlock(&f.ledger.lock);
@@ -369,7 +370,7 @@ static void nobody_spins_on_what_was_refused(void **state)
 	stop(&f);
 }
 
-static void a_refused_key_cannot_be_revoked(void **state)
+static void a_key_whose_deregistration_fails_cannot_be_revoked(void **state)
 {
 	struct fixture f;
 
@@ -385,8 +386,7 @@ static void a_refused_key_cannot_be_revoked(void **state)
 	stop(&f);
 }
 
-/* --- slabs ------------------------------------------------------------------
- */
+/* --- slabs ---------------------------------------------------------------- */
 
 static size_t slabs(struct pinion_heap *heap)
 {
@@ -449,7 +449,7 @@ static void memory_of_a_slab_that_stays_is_not_unmapped(void **state)
 	stop(&f);
 }
 
-static void a_registration_by_hand_is_ended_later(void **state)
+static void an_explicit_registration_is_deregistered_later(void **state)
 {
 	struct pinion_registration *reg;
 	struct fixture f;
@@ -472,17 +472,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_register_that_fails_leaves_nothing),
 		TEST(a_register_without_room_leaves_nothing),
-		TEST(whatever_a_register_returns_is_an_error),
+		TEST(any_nonzero_return_of_register_is_an_error),
 		TEST(a_deregister_that_fails_once_is_tried_again),
 		TEST(a_deregister_that_fails_for_ever_ends_in_close),
-		TEST(a_batch_that_cannot_be_undone_is_ended_later),
-		TEST(what_was_refused_stays_in_the_budget),
-		TEST(what_was_refused_is_tried_again_by_itself),
-		TEST(nobody_spins_on_what_was_refused),
-		TEST(a_refused_key_cannot_be_revoked),
+		TEST(a_batch_that_cannot_be_undone_is_deregistered_later),
+		TEST(a_failed_deregistration_stays_in_the_budget),
+		TEST(a_failed_deregistration_is_retried),
+		TEST(failed_deregistrations_are_not_retried_in_a_loop),
+		TEST(a_key_whose_deregistration_fails_cannot_be_revoked),
 		TEST(a_slab_that_stays_registered_stays_in_use),
 		TEST(memory_of_a_slab_that_stays_is_not_unmapped),
-		TEST(a_registration_by_hand_is_ended_later),
+		TEST(an_explicit_registration_is_deregistered_later),
 	};
 
 	return RUN_TESTS(tests);

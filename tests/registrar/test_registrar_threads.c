@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads over one registrar. They share small buffers that lie side by side in
- * common pages, and each has pages of its own that it releases and uses again;
- * the pages of two threads are neighbours, so that regions without remote
- * access are joined over both.
+ * Threads over one registrar. They share small buffers side by side in common
+ * pages. Each thread also has pages of its own, which it releases and uses
+ * again. The pages of two threads are neighbours, so that regions without
+ * remote access are merged over both.
  *
  * test_registrar_threads [STEPS]
  */
@@ -22,7 +22,7 @@
 #define COMMON	 16 /* pages */
 #define OWN	 32 /* pages of each thread */
 #define SMALL	 300
-#define OFFSET	 100 /* in a page, of a thread's own remote buffers */
+#define OFFSET	 100 /* in a page: the remote buffers of a thread */
 #define LOCAL	 PINION_ACCESS_LOCAL_WRITE
 #define PUT	 (PINION_ACCESS_LOCAL_WRITE | PINION_ACCESS_REMOTE_WRITE)
 #define GET	 PINION_ACCESS_REMOTE_READ
@@ -38,7 +38,7 @@ struct worker {
 	unsigned number;
 	uint64_t seed;
 	unsigned npins;
-	const char *wrong; /* the first thing that was */
+	const char *wrong; /* the first violation */
 };
 
 static char *own_pages(const struct worker *w)
@@ -57,8 +57,8 @@ static void note(struct worker *w, const char *what)
 		w->wrong = what;
 }
 
-/* Remote access is exactly as it was asked for: a few small buffers, or a
- * thread's own at that offset. */
+/* Ranges with remote access are exact: one of a few small buffers, or a
+ * thread's own buffer at OFFSET. */
 static bool check_range(struct ledger *l,
 			const struct pinion_registrar_range *r)
 {
@@ -233,7 +233,7 @@ static void run(struct ledger *ledger, const char *const *options)
 	assert_true(npins > steps);
 }
 
-static void no_thread_uses_what_is_stale(void **state)
+static void no_thread_uses_a_stale_registration(void **state)
 {
 	struct ledger ledger;
 
@@ -244,7 +244,7 @@ static void no_thread_uses_what_is_stale(void **state)
 	ledger_fini(&ledger);
 }
 
-static void no_thread_uses_what_was_evicted(void **state)
+static void no_thread_uses_an_evicted_registration(void **state)
 {
 	static const char *const options[] = { "max_bytes=4M", "max_regions=24",
 					       NULL };
@@ -275,8 +275,8 @@ static void deregistrations_that_fail_leave_nothing(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(no_thread_uses_what_is_stale),
-		TEST(no_thread_uses_what_was_evicted),
+		TEST(no_thread_uses_a_stale_registration),
+		TEST(no_thread_uses_an_evicted_registration),
 		TEST(deregistrations_that_fail_leave_nothing),
 	};
 

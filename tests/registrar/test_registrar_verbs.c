@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A context over a protection domain of the program's own, which writes, reads
- * and adds between two queue pairs of its own:
+ * A context over a protection domain of the program, which writes, reads and
+ * adds between its own two queue pairs:
  *
  *   test_registrar_verbs [ADAPTER]
  *
- * Without an adapter only what is refused is tested. tests/vm/suite names one.
+ * Without an adapter only refusals are tested. tests/vm/suite names an adapter.
  */
-#include "maps.h"
-#include "test.h"
+#include "transfers.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <pinion/pinion.h>
@@ -19,8 +17,6 @@
 
 #include "../../examples/porting/verbs_pair.h"
 
-#define KIB	 ((size_t)1 << 10)
-#define MIB	 ((size_t)1 << 20)
 #define NBUFFERS 10000
 
 static const char *adapter;
@@ -41,19 +37,11 @@ static void open_world(struct world *w, const char *budget)
 	assert_ok(pinion_verbs_open(w->pair.pd, &attr, &w->context));
 }
 
-/* Which fails if anything is registered still. */
+/* pair_close() fails if anything is still registered. */
 static void close_world(struct world *w)
 {
 	pinion_close(w->context);
 	pair_close(&w->pair);
-}
-
-static struct pinion_cache_stats query(const struct world *w)
-{
-	struct pinion_cache_stats stats = { .size = sizeof(stats) };
-
-	assert_ok(pinion_cache_query(w->context, &stats));
-	return stats;
 }
 
 static void pin(struct world *w, void *addr, size_t len, unsigned flags,
@@ -84,165 +72,120 @@ static enum ibv_wc_status transfer(struct world *w, enum ibv_wr_opcode opcode,
 		       pinion_verbs_rkey(theirs));
 }
 
-static void fill(char *buf, size_t len, uint64_t seed)
+static bool write_pin(void *arg, const struct pinion_pin *local,
+		      const struct pinion_pin *remote)
 {
-	for (size_t i = 0; i < len; i++)
-		buf[i] = (char)(seed + i * 31 + (i >> 8));
+	return transfer(arg, IBV_WR_RDMA_WRITE, local, remote) ==
+	       IBV_WC_SUCCESS;
 }
 
-static void write_and_compare(struct world *w, char *from, char *to, size_t len,
-			      uint64_t seed)
+static bool read_pin(void *arg, const struct pinion_pin *local,
+		     const struct pinion_pin *remote)
 {
-	struct pinion_pin mine, theirs;
-
-	fill(from, len, seed);
-	memset(to, 0, len);
-	pin(w, from, len, 0, &mine);
-	pin(w, to, len, PINION_ACCESS_REMOTE_WRITE, &theirs);
-	pair_write(&w->pair, from, len, pinion_verbs_lkey(&mine), to,
-		   pinion_verbs_rkey(&theirs));
-	assert_memory_equal(from, to, len);
-	pinion_unpin(w->context, &mine);
-	pinion_unpin(w->context, &theirs);
+	return transfer(arg, IBV_WR_RDMA_READ, local, remote) == IBV_WC_SUCCESS;
 }
 
-static void read_and_compare(struct world *w, char *from, char *to, size_t len,
-			     uint64_t seed)
+/* One context plays both parts. */
+static struct transport transport_of(struct world *w)
 {
-	struct pinion_pin mine, theirs;
-
-	fill(from, len, seed);
-	memset(to, 0, len);
-	pin(w, to, len, PINION_ACCESS_LOCAL_WRITE, &mine);
-	pin(w, from, len, PINION_ACCESS_REMOTE_READ, &theirs);
-	assert_int_equal(transfer(w, IBV_WR_RDMA_READ, &mine, &theirs),
-			 IBV_WC_SUCCESS);
-	assert_memory_equal(from, to, len);
-	pinion_unpin(w->context, &mine);
-	pinion_unpin(w->context, &theirs);
+	return (struct transport){ .local = w->context,
+				   .remote = w->context,
+				   .write = write_pin,
+				   .read = read_pin,
+				   .arg = w };
 }
 
 /* --- the tests ------------------------------------------------------------ */
 
 static void pinned_memory_is_written_and_read(void **state)
 {
-	static const size_t lengths[] = { 1, 100, 4096, 100 * 1000, 2 << 20 };
-	char *mine = map_at(NULL, 3 * MIB), *theirs = map_at(NULL, 3 * MIB);
+	struct transport t;
 	struct world w;
 
 	(void)state;
 	open_world(&w, NULL);
-	for (unsigned i = 0; i < 2 * PN_ARRAY_LEN(lengths); i++) {
-		size_t len = lengths[i / 2];
-
-		write_and_compare(&w, mine + 13, theirs + 4000, len, i);
-		read_and_compare(&w, theirs + 777, mine + 13, len, i);
-	}
-	assert_true(query(&w).hits > 0);
+	t = transport_of(&w);
+	move_buffers(&t);
+	assert_true(query(w.context).hits > 0);
 	close_world(&w);
-	munmap(mine, 3 * MIB);
-	munmap(theirs, 3 * MIB);
 }
 
 static void heap_memory_needs_no_registration_of_its_own(void **state)
 {
-	struct pinion_heap_attr keep = { .size = sizeof(keep),
-					 .return_us = PINION_HEAP_KEEP };
-	struct pinion_heap *heap;
+	struct transport t;
 	struct world w;
 
 	(void)state;
 	open_world(&w, NULL);
-	assert_ok(pinion_heap_open(w.context, &keep, &heap));
-	for (unsigned i = 0; i < 50; i++) {
-		size_t len = 100 + i * 300;
-		char *from = pinion_heap_malloc(heap, len);
-		char *to = pinion_heap_malloc(heap, len);
-		uint64_t before;
-
-		assert_non_null(from);
-		assert_non_null(to);
-		before = query(&w).registrations;
-		write_and_compare(&w, from, to, len, i);
-		read_and_compare(&w, to, from, len, i);
-		assert_int_equal(query(&w).registrations, before);
-		if (i % 3)
-			pinion_heap_free(heap, to);
-	}
+	t = transport_of(&w);
+	move_heap_buffers(&t);
 	close_world(&w);
 }
 
 static void a_small_budget_evicts_and_no_byte_is_lost(void **state)
 {
-	const size_t len = 64 * KIB, n = 64;
-	char *mine = map_at(NULL, n * len), *theirs = map_at(NULL, n * len);
 	struct pinion_cache_stats stats;
+	struct transport t;
 	struct world w;
 
 	(void)state;
 	open_world(&w, "max_bytes=2M");
-	for (unsigned i = 0; i < 4 * n; i++) {
-		size_t at = i * 7 % n * len;
-
-		write_and_compare(&w, mine + at, theirs + at, len, i);
-	}
-	stats = query(&w);
+	t = transport_of(&w);
+	write_many(&t, 64, 64 * KIB);
+	stats = query(w.context);
 	assert_true(stats.evictions > 0);
 	assert_true(stats.peak_bytes <= 2 * MIB);
-	assert_true(stats.registrations > 2 * n);
+	assert_true(stats.registrations > 2 * 64);
 	close_world(&w);
-	munmap(mine, n * len);
-	munmap(theirs, n * len);
 }
 
 /* A registration of the old pages would lose the bytes, or send old ones. */
 static void memory_mapped_anew_is_registered_anew(void **state)
 {
-	const size_t len = 256 * KIB;
-	char *mine = map_at(NULL, len), *theirs = map_at(NULL, len);
+	struct pinion_cache_stats stats;
+	struct transport t;
 	struct world w;
 
 	(void)state;
 	open_world(&w, NULL);
-	for (unsigned i = 0; i < 20; i++) {
-		write_and_compare(&w, mine, theirs, len, i);
-		remap(i % 2 ? &mine : &theirs, len);
-	}
-	/* The last one is noticed by the next pin. */
-	assert_true(query(&w).invalidations >= 19);
-	assert_int_equal(query(&w).registrations, 21);
+	t = transport_of(&w);
+	stats = write_remapped(&t);
+	/* The next pin would notice the last one. */
+	assert_true(stats.invalidations >= 19);
+	assert_int_equal(stats.registrations, 21);
 	close_world(&w);
-	munmap(mine, len);
-	munmap(theirs, len);
 }
 
-/* Small ones side by side, which peers reach to the byte and no further. */
+/* Small buffers side by side. Each has a registration of its own, since peers
+ * must not reach the bytes around it. */
 static void ten_thousand_buffers_keep_their_keys(void **state)
 {
 	static char *buffers[NBUFFERS];
 	char from[64];
 	struct pinion_cache_stats first, second;
+	struct transport t;
 	struct world w;
 
 	(void)state;
 	open_world(&w, NULL);
+	t = transport_of(&w);
 	for (unsigned i = 0; i < NBUFFERS; i++) {
 		buffers[i] = malloc(1 + i % 5000);
 		assert_non_null(buffers[i]);
 	}
 	for (unsigned i = 0; i < NBUFFERS; i++)
-		write_and_compare(&w, from, buffers[i],
+		write_and_compare(&t, from, buffers[i],
 				  i % 5000 < 63 ? 1 + i % 5000 : 64, i);
-	first = query(&w);
+	first = query(w.context);
 	for (unsigned i = 0; i < NBUFFERS; i++)
-		write_and_compare(&w, from, buffers[i],
+		write_and_compare(&t, from, buffers[i],
 				  i % 5000 < 63 ? 1 + i % 5000 : 64, i + 1);
-	second = query(&w);
+	second = query(w.context);
 	printf("%d buffers: %llu registrations, then %llu more\n", NBUFFERS,
 	       (unsigned long long)first.registrations,
 	       (unsigned long long)(second.registrations -
 				    first.registrations));
-	/* Each buffer's, and the other side's of some lengths. */
+	/* One for each buffer, and some for `from`. */
 	assert_true(first.registrations >= NBUFFERS);
 	if (!second.evictions)
 		assert_int_equal(second.registrations, first.registrations);
@@ -272,7 +215,7 @@ static void peers_reach_what_was_pinned_and_no_byte_more(void **state)
 	munmap(theirs, 4096);
 }
 
-/* Two contexts over one protection domain; one ends. */
+/* Two contexts over one protection domain; one is closed. */
 static void a_dead_key_is_refused(void **state)
 {
 	char *mine = map_at(NULL, 4096), *theirs = map_at(NULL, 4096);
@@ -299,23 +242,12 @@ static void a_dead_key_is_refused(void **state)
 
 static void memory_that_cannot_be_pinned_is_refused(void **state)
 {
-	char *memory = map_at(NULL, 8192);
-	struct pinion_pin out;
 	struct world w;
 
 	(void)state;
 	open_world(&w, NULL);
-	munmap(memory + 4096, 4096);
-	assert_int_equal(pinion_pin(w.context, memory, 8192, 0, &out), -EFAULT);
-	assert_ok(mprotect(memory, 4096, PROT_READ));
-	assert_int_equal(pinion_pin(w.context, memory, 4096,
-				    PINION_ACCESS_LOCAL_WRITE, &out),
-			 -EFAULT);
-	pin(&w, memory, 4096, 0, &out);
-	assert_int_equal(pinion_verbs_rkey(&out), 0);
-	pinion_unpin(w.context, &out);
+	expect_unpinnable_memory_refused(w.context);
 	close_world(&w);
-	munmap(memory, 4096);
 }
 
 static void a_protection_domain_in_use_is_not_closed(void **state)
@@ -326,13 +258,13 @@ static void a_protection_domain_in_use_is_not_closed(void **state)
 
 	(void)state;
 	open_world(&w, NULL);
-	/* The queue pairs would keep it open, too. */
+	/* The queue pairs would keep it in use, too. */
 	ibv_destroy_qp(w.pair.qp[0]);
 	ibv_destroy_qp(w.pair.qp[1]);
 	pin(&w, memory, 4096, 0, &out);
 	assert_int_equal(ibv_dealloc_pd(w.pair.pd), EBUSY);
 	pinion_unpin(w.context, &out);
-	/* Not in use, but registered still. */
+	/* Not pinned, but still registered. */
 	assert_int_equal(ibv_dealloc_pd(w.pair.pd), EBUSY);
 	pin(&w, memory + 100, 100, PINION_ACCESS_REMOTE_READ, &out);
 	pinion_unpin(w.context, &out);
@@ -343,7 +275,7 @@ static void a_protection_domain_in_use_is_not_closed(void **state)
 	munmap(memory, 4096);
 }
 
-/* Adds to a number of the peer's, on adapters that can. */
+/* Fetch-and-add on adapters that have atomics. */
 static void atomics_are_granted_where_the_adapter_has_them(void **state)
 {
 	const unsigned atomic = PINION_ACCESS_REMOTE_ATOMIC;
@@ -388,56 +320,19 @@ close:
 	munmap(numbers, 4096);
 }
 
-struct pinner {
-	struct world *world;
-	uint64_t seed;
-	unsigned errors;
-	pthread_t thread;
-};
-
-static void *pin_much(void *arg)
+static bool has_its_own_lkey(const struct pinion_pin *pin, unsigned flags)
 {
-	struct pinner *p = arg;
-	char *memory = mmap(NULL, MIB, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	for (unsigned i = 0; i < 500; i++) {
-		size_t len = 1 + test_below(&p->seed, 50000);
-		size_t at = test_below(&p->seed, MIB - len);
-		struct pinion_pin out;
-
-		if (pinion_pin(p->world->context, memory + at, len,
-			       i % 2 ? PINION_ACCESS_REMOTE_WRITE : 0, &out)) {
-			p->errors++;
-			continue;
-		}
-		p->errors +=
-			pinion_verbs_mr(&out)->lkey != pinion_verbs_lkey(&out);
-		pinion_unpin(p->world->context, &out);
-		if (i % 50 == 0)
-			madvise(memory, MIB / 2, MADV_DONTNEED);
-	}
-	munmap(memory, MIB);
-	return NULL;
+	(void)flags;
+	return pinion_verbs_mr(pin)->lkey == pinion_verbs_lkey(pin);
 }
 
 static void threads_pin_at_the_same_time(void **state)
 {
-	uint64_t seed = test_seed();
-	struct pinner pinners[4];
 	struct world w;
 
 	(void)state;
 	open_world(&w, "max_bytes=1M");
-	for (unsigned i = 0; i < PN_ARRAY_LEN(pinners); i++) {
-		pinners[i] = (struct pinner){ &w, test_mix(seed, i), 0, 0 };
-		assert_ok(pthread_create(&pinners[i].thread, NULL, pin_much,
-					 &pinners[i]));
-	}
-	for (unsigned i = 0; i < PN_ARRAY_LEN(pinners); i++) {
-		pthread_join(pinners[i].thread, NULL);
-		assert_int_equal(pinners[i].errors, 0);
-	}
+	pin_in_threads(w.context, 500, has_its_own_lkey);
 	close_world(&w);
 }
 
@@ -447,7 +342,7 @@ static void bad_arguments_are_refused(void **state)
 	struct pinion_attr attr = { .size = sizeof(attr),
 				    .registrar = &registrar };
 	struct pinion_context *context = (void *)1;
-	/* Not looked at before the rest is. */
+	/* Not used before the other arguments are checked. */
 	struct ibv_pd *pd = (void *)&attr;
 
 	(void)state;

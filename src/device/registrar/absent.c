@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The registrars whose libraries were not there when pinion was built. */
+/* Replaces the registrars whose libraries were absent when pinion was built. */
 #include <errno.h>
 
 #include "base/log.h"

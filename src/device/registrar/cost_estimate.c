@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "device/registrar/cost_estimate.h"
 
-void pn_cost_estimate_init(struct pn_cost_estimate *learn)
+void pn_cost_estimate_init(struct pn_cost_estimate *estimate, double *fixed_ns,
+			   double *page_ns)
 {
-	*learn = (struct pn_cost_estimate){ .w = 0 };
-	pn_mutex_init(&learn->lock);
+	*estimate = (struct pn_cost_estimate){ .fixed_ns = fixed_ns,
+					       .page_ns = page_ns };
+	pn_mutex_init(&estimate->lock);
 }
 
-void pn_cost_estimate_fini(struct pn_cost_estimate *learn)
+void pn_cost_estimate_fini(struct pn_cost_estimate *estimate)
 {
-	pn_mutex_fini(&learn->lock);
+	pn_mutex_fini(&estimate->lock);
 }
 
-static void add(struct pn_cost_estimate *learn, double x, double y)
+static void add(struct pn_cost_estimate *estimate, double x, double y)
 {
 	const double keep = 1 - 1.0 / PN_COST_ESTIMATE_MEMORY;
 	double w = 1 / (y * y);
 
-	learn->w = keep * learn->w + w;
-	learn->x = keep * learn->x + w * x;
-	learn->y = keep * learn->y + w * y;
-	learn->xx = keep * learn->xx + w * x * x;
-	learn->xy = keep * learn->xy + w * x * y;
+	estimate->w = keep * estimate->w + w;
+	estimate->x = keep * estimate->x + w * x;
+	estimate->y = keep * estimate->y + w * y;
+	estimate->xx = keep * estimate->xx + w * x * x;
+	estimate->xy = keep * estimate->xy + w * x * y;
 }
 
 static void store(double *where, double value)
@@ -29,35 +31,35 @@ static void store(double *where, double value)
 	__atomic_store(where, &value, __ATOMIC_RELAXED);
 }
 
-/* As pn_regression_line(): neither coefficient is below zero, and nothing is
- * known of the slope while all calls are of one size. */
-static void solve(const struct pn_cost_estimate *learn, double *fixed,
-		  double *per_page)
+/* As pn_regression_line(): no coefficient is negative, and the slope is 0 while
+ * all calls have the same size. */
+static void solve(const struct pn_cost_estimate *estimate)
 {
-	double det = learn->w * learn->xx - learn->x * learn->x;
+	double det = estimate->w * estimate->xx - estimate->x * estimate->x;
 	double slope = 0, intercept;
 
-	if (det > 1e-9 * learn->w * learn->xx)
-		slope = (learn->w * learn->xy - learn->x * learn->y) / det;
+	if (det > 1e-9 * estimate->w * estimate->xx)
+		slope = (estimate->w * estimate->xy -
+			 estimate->x * estimate->y) /
+			det;
 	if (slope < 0)
 		slope = 0;
-	intercept = (learn->y - slope * learn->x) / learn->w;
+	intercept = (estimate->y - slope * estimate->x) / estimate->w;
 	if (intercept < 0) {
 		intercept = 0;
-		slope = learn->xy / learn->xx;
+		slope = estimate->xy / estimate->xx;
 	}
-	store(fixed, intercept);
-	store(per_page, slope);
+	store(estimate->fixed_ns, intercept);
+	store(estimate->page_ns, slope);
 }
 
-void pn_cost_estimate_add(struct pn_cost_estimate *learn, unsigned n,
-			  size_t npages, uint64_t ns, double *fixed,
-			  double *per_page)
+void pn_cost_estimate_add(struct pn_cost_estimate *estimate, unsigned n,
+			  size_t npages, uint64_t ns)
 {
-	if (!pn_try_lock(&learn->lock))
+	if (!pn_try_lock(&estimate->lock))
 		return;
-	/* A clock may stand still for as long as a call takes. */
-	add(learn, (double)npages / n, (double)(ns ? ns : 1) / n);
-	solve(learn, fixed, per_page);
-	pn_unlock(&learn->lock);
+	/* A coarse clock may not advance during a call. */
+	add(estimate, (double)npages / n, (double)(ns ? ns : 1) / n);
+	solve(estimate);
+	pn_unlock(&estimate->lock);
 }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * learn -- what calls cost, as a line over pages, from the calls themselves.
+ * cost_estimate -- estimates the cost of a call from the calls themselves: a
+ * fixed cost and a cost per page.
  *
- * The line of base/regression.h (relative residuals), kept as running sums so
- * that a call costs a few multiplications. Old calls fade: each new one takes
- * 1/PN_COST_ESTIMATE_MEMORY of the weight, so that the line follows a machine
- * that becomes busy.
+ * It is the regression of base/regression.h (relative residuals), kept as
+ * running sums, so a call costs a few multiplications. Old calls fade: each new
+ * one gets 1/PN_COST_ESTIMATE_MEMORY of the weight, so the estimate follows a
+ * machine that becomes busy.
  *
- * Threads: any. A call that finds another thread at it is not counted.
+ * Threads: any. A call during which another thread updates the estimate is not
+ * counted.
  */
-#ifndef PN_DEVICE_REGISTRAR_LEARN_H
-#define PN_DEVICE_REGISTRAR_LEARN_H
+#ifndef PN_DEVICE_REGISTRAR_COST_ESTIMATE_H
+#define PN_DEVICE_REGISTRAR_COST_ESTIMATE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,17 +22,19 @@
 #define PN_COST_ESTIMATE_MEMORY 256
 
 struct pn_cost_estimate {
-	struct pn_mutex lock;
+	double *fixed_ns, *page_ns; /* the result; read by pn_cost() */
+	struct pn_mutex lock;	    /* protects the sums */
 	double w, x, y, xx, xy;
 };
 
-void pn_cost_estimate_init(struct pn_cost_estimate *learn);
-void pn_cost_estimate_fini(struct pn_cost_estimate *learn);
+/* The estimate is stored to *fixed_ns and *page_ns. */
+void pn_cost_estimate_init(struct pn_cost_estimate *estimate, double *fixed_ns,
+			   double *page_ns);
+void pn_cost_estimate_fini(struct pn_cost_estimate *estimate);
 
-/* A call for n ranges of npages in all took ns; the line of one range goes to
- * *fixed and *per_page, which other threads read by pn_cost(). */
-void pn_cost_estimate_add(struct pn_cost_estimate *learn, unsigned n,
-			  size_t npages, uint64_t ns, double *fixed,
-			  double *per_page);
+/* Adds a call for n ranges of npages in all that took ns. The estimate is for
+ * one range. */
+void pn_cost_estimate_add(struct pn_cost_estimate *estimate, unsigned n,
+			  size_t npages, uint64_t ns);
 
 #endif

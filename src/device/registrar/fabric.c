@@ -15,27 +15,28 @@
 #include "base/pages.h"
 #include "device/registrar/per_range.h"
 
-/* Keys tried before the domain counts as full. */
+/* Keys to try before the domain counts as full. */
 #define MAX_KEY_TRIES 1024
 
-/* The modes of programs older than libfabric 1.5, deprecated in libfabric 2. */
+/* The modes before libfabric 1.5, deprecated in libfabric 2. */
 #define MR_BASIC    (1 << 0)
 #define MR_SCALABLE (1 << 1)
 
 struct domain {
-	struct pn_registrar_per_range each;
+	struct pn_registrar_per_range per_range;
 	struct fid_domain *domain;
 	struct fid_ep *endpoint; /* NULL: no FI_MR_ENDPOINT */
-	uint64_t first_key;	 /* of ours; 0: the provider chooses */
+	uint64_t first_key; /* the first of our keys; 0: the provider chooses */
 	bool virt_addr, pins, has_atomics;
 };
 
 /* --- keys ----------------------------------------------------------------- */
 
-/* One count for the process: contexts over the same domain do not meet. */
+/* One counter for the process, so that contexts over the same domain use
+ * different keys. */
 static _Atomic uint64_t last_key;
 
-/* The upper half of what mr_key_size allows, in a circle. */
+/* Keys are the upper half of what mr_key_size allows, and wrap around. */
 static uint64_t next_key(const struct domain *domain)
 {
 	uint64_t n =
@@ -55,7 +56,7 @@ static uint64_t first_key(const struct fi_info *info)
 
 /* --- registering ---------------------------------------------------------- */
 
-/* libfabric's own errors come after those of the system. */
+/* Errors from FI_ERRNO_OFFSET on are libfabric's own. */
 static int error_of(int ret)
 {
 	if (ret == -FI_ENOKEY)
@@ -106,7 +107,7 @@ static int bind_mr(const struct domain *domain, struct fid_mr *mr)
 	return ret ? ret : fi_mr_enable(mr);
 }
 
-/* Where nothing is pinned the provider takes any range. */
+/* A provider that does not pin accepts any range, so check it here. */
 static int check_range(const struct domain *domain,
 		       const struct pinion_registrar_range *range)
 {
@@ -185,9 +186,9 @@ static int check_mode(const struct fi_info *info, int mode)
 		return refuse("the domain's keys are longer than 64 bits "
 			      "(FI_MR_RAW): pins cannot hold them");
 	if (mode & FI_MR_MMU_NOTIFY)
-		return refuse("the domain wants to be told of page tables "
+		return refuse("the domain wants to be notified of page tables "
 			      "(FI_MR_MMU_NOTIFY), which pinion does not do");
-	/* A newer libfabric's FI_PROGRESS_CONTROL_UNIFIED. */
+	/* FI_PROGRESS_CONTROL_UNIFIED of newer versions. */
 	if (info->domain_attr->control_progress > FI_PROGRESS_MANUAL)
 		return refuse("the domain's control calls are not thread safe "
 			      "(FI_PROGRESS_CONTROL_UNIFIED): open it with "
@@ -230,7 +231,7 @@ int pn_registrar_fabric(const struct pinion_fabric_attr *attr,
 	if (!domain)
 		return -ENOMEM;
 	mode = mode_of(info);
-	domain->each =
+	domain->per_range =
 		(struct pn_registrar_per_range){ register_one, deregister_one };
 	domain->domain = attr->domain;
 	domain->endpoint = attr->endpoint;

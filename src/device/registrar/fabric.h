@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fabric -- a registrar over a libfabric domain of the caller.
+ * fabric -- a registrar over a libfabric domain of the program.
  *
- * One fid_mr for each range. The handle is the fid_mr, local_key its
- * descriptor, remote_key its key. The address where offsets of peers begin is
- * kept in the fid's context, which belongs to whoever registers: 0 with
- * FI_MR_VIRT_ADDR, else the start of the range.
+ * Each range has a fid_mr. The handle is the fid_mr, local_key its descriptor,
+ * remote_key its key. The fid's context holds the address that peers count
+ * offsets from: 0 with FI_MR_VIRT_ADDR, else the start of the range.
  *
- * Only libfabric's headers are needed: what is called is inline over tables of
- * the domain.
+ * Only libfabric's headers are needed: its calls are inline functions over the
+ * tables of the domain.
  * Threads: any; libfabric's control calls are thread safe.
  */
 #ifndef PN_DEVICE_REGISTRAR_FABRIC_H
@@ -17,8 +16,8 @@
 #include <pinion/fabric.h>
 #include <pinion/registrar.h>
 
-/* Fills *out for the domain. free(out->arg) when no function of it is called
- * any more. -EINVAL: the attributes; -EOPNOTSUPP: the domain's mr_mode;
+/* Fills *out for the domain. The caller frees out->arg after the last call of
+ * its functions. -EINVAL: the attributes; -EOPNOTSUPP: the domain's mr_mode;
  * -ENOMEM. */
 int pn_registrar_fabric(const struct pinion_fabric_attr *attr,
 			struct pinion_registrar *out);

@@ -8,11 +8,11 @@
 int pn_registrar_per_range_deregister(
 	void *arg, struct pinion_registrar_range *const *ranges, unsigned n)
 {
-	const struct pn_registrar_per_range *each = arg;
+	const struct pn_registrar_per_range *per_range = arg;
 	int ret = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		ranges[i]->status = each->dereg(arg, ranges[i]);
+		ranges[i]->status = per_range->dereg(arg, ranges[i]);
 		if (ranges[i]->status)
 			ret = ranges[i]->status;
 	}
@@ -22,12 +22,12 @@ int pn_registrar_per_range_deregister(
 int pn_registrar_per_range_register(
 	void *arg, struct pinion_registrar_range *const *ranges, unsigned n)
 {
-	const struct pn_registrar_per_range *each = arg;
+	const struct pn_registrar_per_range *per_range = arg;
 	int ret = 0;
 	unsigned done = 0;
 
 	while (!ret && done < n) {
-		ret = each->reg(arg, ranges[done]);
+		ret = per_range->reg(arg, ranges[done]);
 		done += !ret;
 	}
 	if (ret && pn_registrar_per_range_deregister(arg, ranges, done))

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * each -- batches for transports that register ranges one by one.
+ * per_range -- the functions of a registrar, for transports that register one
+ * range at a time.
  *
- * The contract of pinion/registrar.h: registering is all or nothing, and
- * deregistering goes on behind a range that cannot be deregistered.
+ * As pinion/registrar.h demands, registering is all or nothing, and
+ * deregistering continues after a range that cannot be deregistered.
  */
-#ifndef PN_DEVICE_REGISTRAR_EACH_H
-#define PN_DEVICE_REGISTRAR_EACH_H
+#ifndef PN_DEVICE_REGISTRAR_PER_RANGE_H
+#define PN_DEVICE_REGISTRAR_PER_RANGE_H
 
 #include <pinion/registrar.h>
 
@@ -14,7 +15,7 @@
 typedef int pn_registrar_one_fn(void *arg,
 				struct pinion_registrar_range *range);
 
-/* What the argument of such a registrar begins with. */
+/* The argument of such a registrar begins with it. */
 struct pn_registrar_per_range {
 	pn_registrar_one_fn *reg, *dereg;
 };

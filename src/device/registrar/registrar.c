@@ -12,14 +12,14 @@
 #include "base/sized.h"
 #include "device/registrar/cost_estimate.h"
 
-/* Ranges in one call, at most and unless the caller wants fewer. */
+/* The limit of ranges in one call. */
 #define MAX_BATCH_RANGES 64
 
 #define ALL_FLAGS ((uint64_t)PINION_REGISTRAR_READ_ONLY)
 
 struct registrar {
 	struct pn_device device;
-	struct pinion_registrar given;
+	struct pinion_registrar attr;
 	unsigned max_batch;
 	bool estimates_costs;
 	struct pn_cost_estimate reg, dereg;
@@ -44,7 +44,7 @@ static size_t pages_of(const struct pn_mr *mr)
 	return pn_range_npages((uintptr_t)mr->addr, mr->len);
 }
 
-/* --- calling -------------------------------------------------------------- */
+/* --- calls of the program's functions ------------------------------------- */
 
 static void prepare(struct call *call, struct pn_mr *const *mrs, unsigned n)
 {
@@ -66,9 +66,9 @@ static void prepare(struct call *call, struct pn_mr *const *mrs, unsigned n)
 	}
 }
 
-/* What a function may return; -EINPROGRESS means something else to whoever
- * waits for a pin. */
-static int sane(int ret)
+/* Replaces return values that are not allowed. -EINPROGRESS has another meaning
+ * for pins. */
+static int checked_status(int ret)
 {
 	return ret > 0 || ret == -EINPROGRESS ? -EIO : ret;
 }
@@ -81,25 +81,24 @@ static int call_register(struct registrar *r, struct pn_mr *const *mrs,
 	int ret;
 
 	prepare(&call, mrs, n);
-	ret = sane(r->given.register_ranges(r->given.arg, call.list, n));
+	ret = checked_status(
+		r->attr.register_ranges(r->attr.arg, call.list, n));
 	if (ret)
 		return ret;
 	if (r->estimates_costs)
 		pn_cost_estimate_add(&r->reg, n, call.npages,
-				     pn_clock_ns() - start,
-				     &r->device.costs.register_ns,
-				     &r->device.costs.register_page_ns);
+				     pn_clock_ns() - start);
 	for (unsigned i = 0; i < n; i++) {
 		mrs[i]->handle = call.ranges[i].handle;
 		mrs[i]->lkey = call.ranges[i].local_key;
 		mrs[i]->rkey = call.ranges[i].remote_key;
-		mrs[i]->device_slot = 1; /* registered; see stays() */
+		mrs[i]->device_slot = 1; /* registered; see registrar_stays() */
 	}
 	return 0;
 }
 
-/* A function that fails and names no range means all of them. */
-static bool names_any(const struct call *call)
+/* A deregister function that fails and marks no range means all of them. */
+static bool marks_any(const struct call *call)
 {
 	for (unsigned i = 0; i < call->n; i++)
 		if (call->ranges[i].status)
@@ -116,13 +115,12 @@ static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
 	int ret;
 
 	prepare(&call, mrs, n);
-	ret = sane(r->given.deregister_ranges(r->given.arg, call.list, n));
+	ret = checked_status(
+		r->attr.deregister_ranges(r->attr.arg, call.list, n));
 	if (!ret && r->estimates_costs)
 		pn_cost_estimate_add(&r->dereg, n, call.npages,
-				     pn_clock_ns() - start,
-				     &r->device.costs.deregister_ns,
-				     &r->device.costs.deregister_page_ns);
-	all = ret && !names_any(&call);
+				     pn_clock_ns() - start);
+	all = ret && !marks_any(&call);
 	for (unsigned i = 0; i < n; i++) {
 		if (ret && (all || call.ranges[i].status))
 			continue;
@@ -155,8 +153,8 @@ static size_t bytes_of(struct pn_mr *const *mrs, unsigned n)
 	return npages << PN_PAGE_SHIFT;
 }
 
-/* Counts ranges before they are registered: two threads do not go over the
- * limit together. */
+/* Charges ranges before they are registered, so that two threads together stay
+ * within the limits. */
 static int charge_limits(struct registrar *r, size_t bytes, unsigned n)
 {
 	const struct pn_device_limits *limits = &r->device.limits;
@@ -234,7 +232,7 @@ static void registrar_pinned(struct pn_device *device, struct pn_pinned *out)
 				   .mrs = atomic_load(&r->nmrs) };
 }
 
-/* --- what it does not do -------------------------------------------------- */
+/* --- operations that a registrar does not have ---------------------------- */
 
 static int refuse_open(const char *params, const struct pn_device_attr *attr,
 		       struct pn_device **out)
@@ -270,8 +268,8 @@ static int poll_nothing(struct pn_device *device, struct pn_completion *out,
 	return 0;
 }
 
-static void release_nothing(struct pn_device *device,
-			    const struct pn_completion *completion)
+static void return_nothing(struct pn_device *device,
+			   const struct pn_completion *completion)
 {
 	(void)device, (void)completion;
 }
@@ -293,7 +291,7 @@ static int refuse(struct pn_device *device)
 	return -EOPNOTSUPP;
 }
 
-/* --- life ----------------------------------------------------------------- */
+/* --- opening and closing -------------------------------------------------- */
 
 static uint64_t registrar_now(struct pn_device *device)
 {
@@ -339,7 +337,7 @@ static const struct pn_device_ops registrar_ops = {
 	.attach = refuse_attach,
 	.post = refuse_post,
 	.poll = poll_nothing,
-	.return_buffer = release_nothing,
+	.return_buffer = return_nothing,
 	.wait = refuse_wait,
 	.wake = wake_nobody,
 	.fd = refuse,
@@ -352,18 +350,18 @@ bool pn_device_is_registrar(const struct pn_device *device)
 	return device->ops == &registrar_ops;
 }
 
-/* Whatever is not 0 is a cost; what is not a number is none. */
-static bool costs_ok(const struct pinion_registrar *given)
+/* NaN is refused, too. */
+static bool costs_ok(const struct pinion_registrar *attr)
 {
-	return given->register_ns >= 0 && given->register_page_ns >= 0 &&
-	       given->deregister_ns >= 0 && given->deregister_page_ns >= 0;
+	return attr->register_ns >= 0 && attr->register_page_ns >= 0 &&
+	       attr->deregister_ns >= 0 && attr->deregister_page_ns >= 0;
 }
 
-static int validate(const struct pinion_registrar *given,
+static int validate(const struct pinion_registrar *attr,
 		    struct pinion_registrar *out)
 {
 	const char *what = NULL;
-	int ret = pn_sized_copy(out, sizeof(*out), given);
+	int ret = pn_sized_copy(out, sizeof(*out), attr);
 
 	if (ret == -E2BIG)
 		what = "sets fields that this version of pinion does not know";
@@ -390,49 +388,51 @@ static size_t or_unlimited(size_t limit)
 
 static void fill_device(struct registrar *r)
 {
-	const struct pinion_registrar *given = &r->given;
+	const struct pinion_registrar *attr = &r->attr;
 	struct pn_device *device = &r->device;
 
 	device->ops = &registrar_ops;
 	device->caps = PN_CAP_PINS | PN_CAP_ONE_SEGMENT;
-	if (given->flags & PINION_REGISTRAR_READ_ONLY)
+	if (attr->flags & PINION_REGISTRAR_READ_ONLY)
 		device->caps |= PN_CAP_READ_ONLY;
 	device->limits = (struct pn_device_limits){
-		.max_mr_bytes = or_unlimited(given->max_registration_bytes),
-		.max_mrs = or_unlimited(given->max_registrations),
-		.max_pinned_bytes = or_unlimited(given->max_pinned_bytes),
+		.max_mr_bytes = or_unlimited(attr->max_registration_bytes),
+		.max_mrs = or_unlimited(attr->max_registrations),
+		.max_pinned_bytes = or_unlimited(attr->max_pinned_bytes),
 	};
 	device->costs = (struct pn_costs){
-		.register_ns = given->register_ns,
-		.register_page_ns = given->register_page_ns,
-		.deregister_ns = given->deregister_ns,
-		.deregister_page_ns = given->deregister_page_ns,
+		.register_ns = attr->register_ns,
+		.register_page_ns = attr->register_page_ns,
+		.deregister_ns = attr->deregister_ns,
+		.deregister_page_ns = attr->deregister_page_ns,
 	};
 	device->profile = "none";
 	r->estimates_costs =
-		given->register_ns == 0 && given->register_page_ns == 0 &&
-		given->deregister_ns == 0 && given->deregister_page_ns == 0;
+		attr->register_ns == 0 && attr->register_page_ns == 0 &&
+		attr->deregister_ns == 0 && attr->deregister_page_ns == 0;
 	r->max_batch = MAX_BATCH_RANGES;
-	if (given->max_batch)
-		r->max_batch = smaller(given->max_batch, MAX_BATCH_RANGES);
+	if (attr->max_batch)
+		r->max_batch = smaller(attr->max_batch, MAX_BATCH_RANGES);
 }
 
-int pn_registrar_open(const struct pinion_registrar *given,
+int pn_registrar_open(const struct pinion_registrar *attr,
 		      struct pn_device **out)
 {
-	struct pinion_registrar ours;
+	struct pinion_registrar own;
 	struct registrar *r;
-	int ret = validate(given, &ours);
+	int ret = validate(attr, &own);
 
 	if (ret)
 		return ret;
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	r->given = ours;
+	r->attr = own;
 	fill_device(r);
-	pn_cost_estimate_init(&r->reg);
-	pn_cost_estimate_init(&r->dereg);
+	pn_cost_estimate_init(&r->reg, &r->device.costs.register_ns,
+			      &r->device.costs.register_page_ns);
+	pn_cost_estimate_init(&r->dereg, &r->device.costs.deregister_ns,
+			      &r->device.costs.deregister_page_ns);
 	*out = &r->device;
 	return 0;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * registrar -- a device over two functions of the caller, one that registers
+ * registrar -- a device over two functions of the program, one that registers
  * and one that deregisters (pinion/registrar.h).
  *
- * It has registrations and a clock, and nothing else: peers, operations and
- * completions are refused with -EOPNOTSUPP. What the register function returns
- * (a handle, two keys) stands in struct pn_mr and is handed back when the range
- * is deregistered; the values mean nothing here, and 0 is as good as any.
+ * The device has registrations and a clock. Peers, operations and completions
+ * are refused with -EOPNOTSUPP. struct pn_mr holds what the register function
+ * returned (a handle and two keys) until the range is deregistered. These
+ * values have no meaning here; they may be 0.
  *
- * Batches are cut into calls of max_batch ranges. When a call fails, the ranges
- * of the calls before it are deregistered again. A range that cannot be
- * deregistered says so in stays(): its storage must be kept and tried again.
- * The limits of the caller hold whatever the budget is: over them, reg()
- * returns -ENOMEM without a call.
+ * Batches are divided into calls of max_batch ranges. When a call fails, the
+ * ranges of the earlier calls are deregistered again. If a range cannot be
+ * deregistered, stays() returns true: the caller keeps its struct pn_mr and
+ * tries again. The program's limits hold in addition to the budget: beyond
+ * them reg() returns -ENOMEM without a call.
  *
- * Costs are the caller's, or learned from the calls that are made anyway
- * (cost_estimate.h); nothing is ever registered to measure it.
+ * The program gives the costs, or they are estimated from the calls
+ * (cost_estimate.h). Nothing is registered only to measure it.
  *
  * Threads: any. No lock is held while a function runs.
  */
@@ -26,13 +26,12 @@
 
 #include "device/device.h"
 
-/* Opens a device over the functions, which it copies. -EINVAL: no functions,
- * or unknown flags; -E2BIG: fields that are not known here (each logged);
- * -ENOMEM. */
-int pn_registrar_open(const struct pinion_registrar *given,
+/* Opens a device over a copy of *attr. -EINVAL: no functions, unknown flags or
+ * a negative cost; -E2BIG: unknown fields are set (each logged); -ENOMEM. */
+int pn_registrar_open(const struct pinion_registrar *attr,
 		      struct pn_device **out);
 
-/* Whether a device is one. */
+/* Whether a device is a registrar. */
 bool pn_device_is_registrar(const struct pn_device *device);
 
 #endif

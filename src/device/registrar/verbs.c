@@ -9,10 +9,10 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "device/registrar/per_range.h"
-#include "device/verbs/access.h"
+#include "device/verbs_access.h"
 
 struct domain {
-	struct pn_registrar_per_range each;
+	struct pn_registrar_per_range per_range;
 	struct ibv_pd *pd;
 	bool is_iwarp, has_atomics;
 };
@@ -59,14 +59,14 @@ int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
 
 	if (error) {
 		pn_error("verbs: the adapter of the protection domain does not "
-			 "tell its limits: %s",
+			 "report its limits: %s",
 			 strerror(error));
 		return -EIO;
 	}
 	domain = calloc(1, sizeof(*domain));
 	if (!domain)
 		return -ENOMEM;
-	domain->each =
+	domain->per_range =
 		(struct pn_registrar_per_range){ register_one, deregister_one };
 	domain->pd = pd;
 	domain->is_iwarp =

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * verbs -- a registrar over a protection domain of the caller.
+ * verbs -- a registrar over a protection domain of the program.
  *
- * One ibv_mr for each range. The handle is the ibv_mr, the keys are its own.
+ * Each range has an ibv_mr, which is the handle; the keys are those of the
+ * ibv_mr.
  * Threads: any.
  */
 #ifndef PN_DEVICE_REGISTRAR_VERBS_H
@@ -12,8 +13,8 @@
 
 struct ibv_pd;
 
-/* Fills *out for the domain. free(out->arg) when no function of it is called
- * any more. -ENOMEM; -EIO: the adapter cannot be asked for its limits. */
+/* Fills *out for the domain. The caller frees out->arg after the last call of
+ * its functions. -ENOMEM; -EIO: the adapter does not report its limits. */
 int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out);
 
 #endif

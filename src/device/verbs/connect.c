@@ -1,115 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "device/verbs/connect.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/service_thread.h"
 #include "device/verbs/iwarp.h"
 
-#define MAGIC		  UINT32_C(0x70696e76) /* "pinv" */
 #define BACKLOG		  512
-/* The kernel sends a lost packet of its own again after 4.3 s. */
+/* The kernel resends its own lost packets after 4.3 s. */
 #define CONNECT_NS	  (20 * PN_NS_PER_S)
 #define RESOLVE_MS	  2000
-#define LOST_NS		  PN_NS_PER_S
-#define TICK_MS		  50
-#define SLOW_TICK_MS	  1000 /* iWARP: to see whether peers are stuck */
-#define AGAIN_NS	  (50 * PN_NS_PER_MS)
-#define STALE_REFUSAL	  10 /* IB_CM_REJ_STALE_CONN */
-/* The status of a refusal that its private data explains. */
-#define EXPLAINED_REFUSAL 28 /* IB_CM_REJ_CONSUMER_DEFINED */
+#define REJECTED_STALE	  10 /* IB_CM_REJ_STALE_CONN */
+/* A rejection whose private data has the reason. */
+#define REJECTED_CONSUMER 28 /* IB_CM_REJ_CONSUMER_DEFINED */
 
 _Static_assert(sizeof(struct pn_verbs_hello) <= 56, "fits private data");
 
-/* --- addresses ----------------------------------------------------------- */
-
-union any_address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
-static void to_socket_address(const struct pn_verbs_address *from, bool port,
-			      union any_address *out)
-{
-	memset(out, 0, sizeof(*out));
-	out->any.sa_family = from->family;
-	if (from->family == AF_INET) {
-		memcpy(&out->v4.sin_addr, from->ip, 4);
-		out->v4.sin_port = port ? from->port : 0;
-	} else {
-		memcpy(&out->v6.sin6_addr, from->ip, 16);
-		out->v6.sin6_port = port ? from->port : 0;
-		out->v6.sin6_scope_id = from->scope;
-	}
-}
-
-static int check_from(const struct pn_verbs_address *from)
-{
-	return !memcmp(from->kind, "verb", 4) &&
-			       from->version == PN_VERBS_VERSION &&
-			       (from->family == AF_INET ||
-				from->family == AF_INET6) &&
-			       from->port
-		       ? 0
-		       : -EINVAL;
-}
-
-/* The blob of an IPv4 address: what stands before the scope, and 4 bytes. */
-#define V4_HEAD	 offsetof(struct pn_verbs_address, scope)
-#define V4_BYTES (V4_HEAD + 4)
-
-void pn_verbs_address_put(const struct pn_verbs_address *address,
-			  struct pn_address *out)
-{
-	memset(out, 0, sizeof(*out));
-	out->len = address->family == AF_INET ? V4_BYTES : sizeof(*address);
-	memcpy(out->data, address, sizeof(*address));
-	if (address->family != AF_INET)
-		return;
-	memset(out->data + V4_HEAD, 0, sizeof(*address) - V4_HEAD);
-	memcpy(out->data + V4_HEAD, address->ip, 4);
-}
-
-int pn_verbs_address_check(const struct pn_address *blob,
-			   struct pn_verbs_address *out)
-{
-	bool v4 = blob->len == V4_BYTES;
-
-	if (!v4 && blob->len != sizeof(*out))
-		return -EINVAL;
-	memset(out, 0, sizeof(*out));
-	memcpy(out, blob->data, v4 ? V4_HEAD : sizeof(*out));
-	if (v4)
-		memcpy(out->ip, blob->data + V4_HEAD, 4);
-	return v4 == (out->family == AF_INET) ? check_from(out) : -EINVAL;
-}
-
-int pn_verbs_hello_check(const void *data, size_t len, uint64_t nonce,
-			 struct pn_verbs_hello *out)
-{
-	if (len < sizeof(*out))
-		return -EPROTO;
-	memcpy(out, data, sizeof(*out));
-	if (out->magic != PN_VERBS_MAGIC)
-		return -EPROTO;
-	if (out->version != PN_VERBS_VERSION)
-		return -ECONNREFUSED;
-	if (out->to != nonce)
-		return -ECONNRESET;
-	return check_from(&out->from);
-}
-
-/* --- peers --------------------------------------------------------------- */
+/* --- peers ---------------------------------------------------------------- */
 
 static struct pn_verbs_peer *find_peer(struct pn_verbs_device *dev,
 				       uint64_t nonce)
@@ -127,20 +36,20 @@ static struct pn_verbs_peer *find_peer(struct pn_verbs_device *dev,
 	return NULL;
 }
 
-static struct pn_verbs_peer *make_peer(struct pn_verbs_device *dev,
-				       const struct pn_verbs_address *at)
+static struct pn_verbs_peer *create_peer(struct pn_verbs_device *dev,
+					 const struct pn_verbs_address *at)
 	PN_REQUIRES(&dev->peers_lock)
 {
 	struct pn_verbs_peer *peer = calloc(1, sizeof(*peer));
 
 	if (!peer)
 		return NULL;
-	/* The last one is no operation's, but the device's own. */
-	peer->out.records = calloc(dev->device.limits.queue_depth + 1,
-				   sizeof(*peer->out.records));
-	if (!peer->out.records ||
-	    (dev->is_iwarp && pn_verbs_stage_alloc(dev, &peer->out))) {
-		free(peer->out.records);
+	/* The last record is for messages of the device itself (iwarp.c). */
+	peer->tx.records = calloc(dev->device.limits.queue_depth + 1,
+				  sizeof(*peer->tx.records));
+	if (!peer->tx.records ||
+	    (dev->is_iwarp && pn_verbs_stage_alloc(dev, &peer->tx))) {
+		free(peer->tx.records);
 		free(peer);
 		return NULL;
 	}
@@ -149,14 +58,15 @@ static struct pn_verbs_peer *make_peer(struct pn_verbs_device *dev,
 	peer->at = *at;
 	peer->tag = pn_verbs_tag(at->nonce);
 	pn_list_init(&peer->early);
-	pn_list_init(&peer->failing);
-	pn_list_init(&peer->owed);
-	atomic_store(&peer->wants_lane, true);
+	pn_list_init(&peer->teardown);
+	pn_list_init(&peer->credit_due);
+	atomic_store(&peer->connect_wanted, true);
 	pn_list_append(&dev->peers, &peer->link);
 	return peer;
 }
 
-/* The peer at an address; a new one wants a lane. NULL: no memory. */
+/* The peer with this address; a new peer is to be connected. NULL: no memory.
+ */
 static struct pn_verbs_peer *get_peer(struct pn_verbs_device *dev,
 				      const struct pn_verbs_address *at)
 {
@@ -165,7 +75,7 @@ static struct pn_verbs_peer *get_peer(struct pn_verbs_device *dev,
 	pn_lock(&dev->peers_lock);
 	peer = find_peer(dev, at->nonce);
 	if (!peer)
-		peer = make_peer(dev, at);
+		peer = create_peer(dev, at);
 	pn_unlock(&dev->peers_lock);
 	return peer;
 }
@@ -188,92 +98,99 @@ int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
 	return 0;
 }
 
-/* --- telling the callers ------------------------------------------------- */
+/* --- events for the callers ----------------------------------------------- */
 
-/* False: no memory; the peer will not come up and runs into its deadline. */
-static bool tell(struct pn_verbs_device *dev, struct pn_verbs_event what)
+/* False: no memory. The peer does not come up and reaches its deadline. */
+static bool queue_event(struct pn_verbs_device *dev, struct pn_verbs_event what)
 {
 	struct pn_verbs_event *event = malloc(sizeof(*event));
 
 	if (!event)
 		return false;
 	*event = what;
-	pn_lock(&dev->events_lock);
-	pn_list_append(&dev->events, &event->link);
-	atomic_fetch_add(&dev->nevents, 1);
-	pn_unlock(&dev->events_lock);
+	pn_lock(&dev->events.lock);
+	pn_list_append(&dev->events.list, &event->link);
+	atomic_fetch_add(&dev->events.n, 1);
+	pn_unlock(&dev->events.lock);
 	pn_verbs_notify(dev);
 	return true;
 }
 
-static void end_id(struct rdma_cm_id **id)
+static void destroy_id(struct rdma_cm_id **id)
 {
 	if (*id)
-		rdma_destroy_id(*id); /* says goodbye when connected */
+		rdma_destroy_id(*id); /* disconnects, if connected */
 	*id = NULL;
 }
 
-/* Lets go of what the service holds of the out lane. */
-static void end_out(struct pn_verbs_peer *peer)
+/* Closes the part of tx that belongs to the service thread. */
+static void close_tx(struct pn_verbs_peer *peer)
 {
-	end_id(&peer->out_id);
-	if (peer->out_qp)
-		ibv_destroy_qp(peer->out_qp);
-	peer->out_qp = NULL;
+	destroy_id(&peer->tx_id);
+	if (peer->connecting_qp)
+		ibv_destroy_qp(peer->connecting_qp);
+	peer->connecting_qp = NULL;
 }
 
-static void end_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		     int status)
+void pn_verbs_peer_disconnect(struct pn_verbs_peer *peer)
 {
-	end_out(peer);
-	end_id(&peer->in_id);
-	peer->deadline_ns = peer->in_lost_ns = peer->out_lost_ns = 0;
-	dev->nwindows -= peer->has_window;
-	peer->has_window = false;
-	if (!peer->gone)
-		peer->gone =
-			tell(dev, (struct pn_verbs_event){
-					  .kind = PN_VERBS_EVENT_PEER_DOWN,
-					  .peer = peer,
-					  .status = pn_device_connection_error(
-						  status) });
+	close_tx(peer);
+	destroy_id(&peer->rx_id);
 }
 
-/* --- the out lane -------------------------------------------------------- */
-
-static void start_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+void pn_verbs_peer_down(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+			int status)
 {
-	union any_address here, there;
+	pn_verbs_peer_disconnect(peer);
+	peer->deadline_ns = peer->rx_lost_ns = peer->tx_lost_ns = 0;
+	dev->service.ncredit_windows -= peer->has_credit_window;
+	peer->has_credit_window = false;
+	if (!peer->down_queued)
+		peer->down_queued = queue_event(
+			dev,
+			(struct pn_verbs_event){
+				.kind = PN_VERBS_EVENT_PEER_DOWN,
+				.peer = peer,
+				.status = pn_device_connection_error(status) });
+}
 
-	end_out(peer);
+/* --- tx: connecting ------------------------------------------------------- */
+
+void pn_verbs_peer_connect(struct pn_verbs_device *dev,
+			   struct pn_verbs_peer *peer)
+{
+	union pn_verbs_socket_address here, there;
+
+	close_tx(peer);
 	if (!peer->deadline_ns)
 		peer->deadline_ns = pn_clock_ns() + CONNECT_NS;
-	to_socket_address(&dev->address, false, &here);
-	to_socket_address(&peer->at, true, &there);
-	if (rdma_create_id(dev->cm, &peer->out_id, peer, RDMA_PS_TCP)) {
-		peer->out_id = NULL;
-		end_peer(dev, peer, -ENOMEM);
-	} else if (rdma_resolve_addr(peer->out_id, &here.any, &there.any,
+	pn_verbs_address_to_socket(&dev->address, false, &here);
+	pn_verbs_address_to_socket(&peer->at, true, &there);
+	if (rdma_create_id(dev->service.cm, &peer->tx_id, peer, RDMA_PS_TCP)) {
+		peer->tx_id = NULL;
+		pn_verbs_peer_down(dev, peer, -ENOMEM);
+	} else if (rdma_resolve_addr(peer->tx_id, &here.any, &there.any,
 				     RESOLVE_MS)) {
-		end_peer(dev, peer, -ECONNRESET);
+		pn_verbs_peer_down(dev, peer, -ECONNRESET);
 	}
 }
 
-static int least_of(int a, int b)
+static int min_int(int a, int b)
 {
 	return a < b ? a : b;
 }
 
-static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
+static struct rdma_conn_param conn_param(struct pn_verbs_device *dev,
 					 const struct ibv_qp *qp)
 {
 	int reads = dev->attr.max_qp_rd_atom;
-	int asks = dev->attr.max_qp_init_rd_atom;
+	int initiator_reads = dev->attr.max_qp_init_rd_atom;
 
 	return (struct rdma_conn_param){
 		.responder_resources =
-			(uint8_t)least_of(reads, PN_VERBS_MAX_READS),
-		.initiator_depth = (uint8_t)least_of(asks, PN_VERBS_MAX_READS),
+			(uint8_t)min_int(reads, PN_VERBS_MAX_READS),
+		.initiator_depth =
+			(uint8_t)min_int(initiator_reads, PN_VERBS_MAX_READS),
 		.retry_count = (uint8_t)dev->params.retries,
 		.rnr_retry_count = 7,
 		.srq = 1,
@@ -281,83 +198,87 @@ static struct rdma_conn_param parameters(struct pn_verbs_device *dev,
 	};
 }
 
-static int connect_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+static int send_connect_request(struct pn_verbs_device *dev,
+				struct pn_verbs_peer *peer)
 {
-	uint32_t grant = atomic_load(&peer->last_grant);
+	uint32_t credit = atomic_load(&peer->granted_credit);
 	struct pn_verbs_iwarp_hello hello = {
 		.hello = { .magic = PN_VERBS_MAGIC,
 			   .version = PN_VERBS_VERSION,
 			   .to = peer->at.nonce,
 			   .from = dev->address },
-		.lane = ++peer->out_number,
-		.grant = { (uint16_t)(grant >> 16), (uint16_t)grant },
+		.generation = ++peer->tx_generation,
+		.credit = { (uint16_t)(credit >> 16), (uint16_t)credit },
 	};
 	struct rdma_conn_param param;
 	int ret;
 
 	if (dev->is_iwarp)
-		hello.byte = (struct pn_verbs_confirm_byte){
-			(uintptr_t)dev->byte_mr->addr, dev->byte_mr->rkey, 0
+		hello.confirm_byte = (struct pn_verbs_confirm_byte){
+			(uintptr_t)dev->confirm_mr->addr, dev->confirm_mr->rkey,
+			0
 		};
 
-	peer->out_qp = pn_verbs_qp_create(dev, dev->device.limits.queue_depth);
-	if (!peer->out_qp)
+	peer->connecting_qp =
+		pn_verbs_qp_create(dev, dev->device.limits.queue_depth);
+	if (!peer->connecting_qp)
 		return -errno;
-	ret = pn_verbs_qp_modify(dev, peer->out_qp, peer->out_id, IBV_QPS_INIT);
+	ret = pn_verbs_qp_modify(dev, peer->connecting_qp, peer->tx_id,
+				 IBV_QPS_INIT);
 	if (ret)
 		return ret;
-	param = parameters(dev, peer->out_qp);
+	param = conn_param(dev, peer->connecting_qp);
 	param.private_data = &hello;
 	param.private_data_len =
 		dev->is_iwarp ? sizeof(hello) : sizeof(hello.hello);
-	peer->told_grant = grant;
-	return rdma_connect(peer->out_id, &param) ? -errno : 0;
+	peer->hello_credit = credit;
+	return rdma_connect(peer->tx_id, &param) ? -errno : 0;
 }
 
-/* The callers may post as soon as the lane can send: before the other side
- * hears that we are there. */
-static int hand_over_out(struct pn_verbs_device *dev,
-			 struct pn_verbs_peer *peer)
+/* Callers may post as soon as the queue pair can send, before the other side
+ * knows that it is connected. */
+static int hand_over_tx(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
 	struct pn_verbs_event event = { .kind = PN_VERBS_EVENT_TX_READY,
 					.peer = peer,
-					.qp = peer->out_qp,
-					.number = peer->out_number };
+					.qp = peer->connecting_qp,
+					.generation = peer->tx_generation };
 
-	event.grant.lane = (uint16_t)(peer->told_grant >> 16);
-	event.grant.messages = (uint16_t)peer->told_grant;
-	if (!tell(dev, event))
+	event.credit.generation = (uint16_t)(peer->hello_credit >> 16);
+	event.credit.messages = (uint16_t)peer->hello_credit;
+	if (!queue_event(dev, event))
 		return -ENOMEM;
-	peer->out_qp = NULL;
+	peer->connecting_qp = NULL;
 	peer->deadline_ns = 0;
 	return 0;
 }
 
-static int answered(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+static int on_connect_response(struct pn_verbs_device *dev,
+			       struct pn_verbs_peer *peer)
 {
-	int ret = pn_verbs_qp_modify(dev, peer->out_qp, peer->out_id,
+	int ret = pn_verbs_qp_modify(dev, peer->connecting_qp, peer->tx_id,
 				     IBV_QPS_RTR);
 
 	if (!ret)
-		ret = pn_verbs_qp_modify(dev, peer->out_qp, peer->out_id,
+		ret = pn_verbs_qp_modify(dev, peer->connecting_qp, peer->tx_id,
 					 IBV_QPS_RTS);
 	if (!ret)
-		ret = hand_over_out(dev, peer);
+		ret = hand_over_tx(dev, peer);
 	if (ret)
 		return ret;
-	return rdma_establish(peer->out_id) ? -errno : 0;
+	return rdma_establish(peer->tx_id) ? -errno : 0;
 }
 
-/* On iWARP. A port that goes down drops its connections before it says so, and
- * siw's connecting keeps this thread until TCP gives up: there, so short a
- * while is worth waiting. */
-static void lose_out(struct pn_verbs_peer *peer)
+/* iWARP. A port that goes down drops its connections before it reports its
+ * state. To connect over such a port blocks this thread in siw until TCP gives
+ * up, so the reconnect waits a little (RECONNECT_NS). */
+static void tx_lost(struct pn_verbs_peer *peer)
 {
-	end_out(peer);
-	peer->out_lost_ns = pn_clock_ns();
+	close_tx(peer);
+	peer->tx_lost_ns = pn_clock_ns();
 }
 
-static bool port_is_up(struct pn_verbs_device *dev)
+bool pn_verbs_port_is_up(struct pn_verbs_device *dev)
 {
 	struct ibv_port_attr attr;
 
@@ -365,16 +286,18 @@ static bool port_is_up(struct pn_verbs_device *dev)
 	       attr.state == IBV_PORT_ACTIVE;
 }
 
-/* What was under way on a lane that a dead port dropped was not refused. */
-static int established(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+/* iWARP. With the port down, the target refused nothing: no operation of the
+ * lost queue pair may be blamed. */
+static int on_established(struct pn_verbs_device *dev,
+			  struct pn_verbs_peer *peer)
 {
-	return port_is_up(dev) ? hand_over_out(dev, peer) : -ENETDOWN;
+	return pn_verbs_port_is_up(dev) ? hand_over_tx(dev, peer) : -ENETDOWN;
 }
 
-/* --- the in lane --------------------------------------------------------- */
+/* --- rx: accepting -------------------------------------------------------- */
 
-static int make_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
-		   struct ibv_qp **out)
+static int create_rx(struct pn_verbs_device *dev, struct rdma_cm_id *id,
+		     struct ibv_qp **out)
 {
 	struct ibv_qp *qp = pn_verbs_qp_create(dev, 0);
 	int ret;
@@ -393,63 +316,65 @@ static int make_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 	return ret;
 }
 
-/* On iWARP every peer is promised receive buffers. */
-static int promise(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+/* iWARP: every peer has receive buffers of its own. */
+static int reserve_credit_window(struct pn_verbs_device *dev,
+				 struct pn_verbs_peer *peer)
 {
 	unsigned each = PN_VERBS_CREDIT_WINDOW + PN_VERBS_CREDIT_SPARE;
 
-	if (!dev->is_iwarp || peer->has_window)
+	if (!dev->is_iwarp || peer->has_credit_window)
 		return 0;
-	if ((dev->nwindows + 1) * each > dev->params.receives) {
+	if ((dev->service.ncredit_windows + 1) * each > dev->params.receives) {
 		pn_error("verbs: %s has receive buffers for %u peers; "
 			 "receives=%u allows one more",
-			 dev->name, dev->nwindows, (dev->nwindows + 1) * each);
+			 dev->name, dev->service.ncredit_windows,
+			 (dev->service.ncredit_windows + 1) * each);
 		return -ENOMEM;
 	}
-	dev->nwindows++;
-	peer->has_window = true;
+	dev->service.ncredit_windows++;
+	peer->has_credit_window = true;
 	return 0;
 }
 
-static int accept_in(struct pn_verbs_device *dev, struct rdma_cm_id *id,
+static int accept_rx(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 		     const struct pn_verbs_iwarp_hello *hello)
 {
 	struct pn_verbs_peer *peer = get_peer(dev, &hello->hello.from);
 	struct rdma_conn_param param;
 	struct pn_verbs_event event = { .kind = PN_VERBS_EVENT_RX_READY,
-					.number = hello->lane,
-					.grant = hello->grant,
-					.byte = hello->byte };
+					.generation = hello->generation,
+					.credit = hello->credit,
+					.confirm_byte = hello->confirm_byte };
 	int ret;
 
-	if (!peer || peer->gone)
+	if (!peer || peer->down_queued)
 		return peer ? -ECONNRESET : -ENOMEM;
-	ret = promise(dev, peer);
+	ret = reserve_credit_window(dev, peer);
 	if (ret)
 		return ret;
-	ret = make_in(dev, id, &event.qp);
+	ret = create_rx(dev, id, &event.qp);
 	if (ret)
 		return ret;
-	param = parameters(dev, event.qp);
+	param = conn_param(dev, event.qp);
 	event.peer = peer;
-	/* First tell, then accept: a message that comes finds its peer. */
-	if (!tell(dev, event)) {
+	/* Before rdma_accept(): a message that arrives finds its peer. */
+	if (!queue_event(dev, event)) {
 		ibv_destroy_qp(event.qp);
 		return -ENOMEM;
 	}
 	if (rdma_accept(id, &param))
 		return -errno;
-	end_id(&peer->in_id);
+	destroy_id(&peer->rx_id);
 	id->context = peer;
-	peer->in_id = id;
-	peer->in_lost_ns = 0;
+	peer->rx_id = id;
+	peer->rx_lost_ns = 0;
 	return 0;
 }
 
-static void answer(struct pn_verbs_device *dev, struct rdma_cm_id *id,
-		   const void *data, size_t len)
+static void answer_request(struct pn_verbs_device *dev, struct rdma_cm_id *id,
+			   const void *data, size_t len)
 {
-	struct pn_verbs_iwarp_hello hello = { .lane = 0 };
+	struct pn_verbs_iwarp_hello hello = { .generation = 0 };
 	int32_t status = pn_verbs_hello_check(data, len, dev->address.nonce,
 					      &hello.hello);
 
@@ -458,378 +383,167 @@ static void answer(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 	if (!status && dev->is_iwarp)
 		memcpy(&hello, data, sizeof(hello));
 	if (!status)
-		status = accept_in(dev, id, &hello);
+		status = accept_rx(dev, id, &hello);
 	if (!status)
 		return;
 	if (status == -ECONNREFUSED)
-		pn_warn("verbs: refused a peer that speaks version %u, not %u",
+		pn_warn("verbs: refused a peer with protocol version %u (this "
+			"is %u): use one version of pinion everywhere",
 			hello.hello.version, PN_VERBS_VERSION);
 	rdma_reject(id, &status, sizeof(status));
 	rdma_destroy_id(id);
 }
 
-/* --- what rdma_cm says --------------------------------------------------- */
+/* --- rdma_cm events ------------------------------------------------------- */
 
-/* An event without its storage. */
-struct news {
-	enum rdma_cm_event_type what;
+/* A copy of an event, which was acknowledged. */
+struct cm_event {
+	enum rdma_cm_event_type type;
 	int status;
 	struct rdma_cm_id *id;
 	uint8_t data[256];
 	size_t len;
 };
 
-static int why_rejected(const struct news *news)
+static int reject_reason(const struct cm_event *cm_event)
 {
 	int32_t status = 0;
 
-	if (news->status == EXPLAINED_REFUSAL && news->len >= sizeof(status))
-		memcpy(&status, news->data, sizeof(status));
+	if (cm_event->status == REJECTED_CONSUMER &&
+	    cm_event->len >= sizeof(status))
+		memcpy(&status, cm_event->data, sizeof(status));
 	return status == -ECONNREFUSED ? status : -ECONNRESET;
 }
 
-static void out_failed(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		       const struct news *news)
+static void connect_failed(struct pn_verbs_device *dev,
+			   struct pn_verbs_peer *peer,
+			   const struct cm_event *cm_event)
 {
-	bool is_stale = news->what == RDMA_CM_EVENT_REJECTED &&
-			news->status == STALE_REFUSAL;
-	bool was_there = !peer->deadline_ns;
+	bool is_stale = cm_event->type == RDMA_CM_EVENT_REJECTED &&
+			cm_event->status == REJECTED_STALE;
+	bool was_connected = !peer->deadline_ns;
 
-	/* The kernel still remembers an older lane of this number; or an iWARP
-	 * target refused something. */
+	/* Stale: the kernel still remembers an older queue pair with this
+	 * number. Disconnected on iWARP: the target may have refused an
+	 * operation. */
 	if (is_stale)
-		start_out(dev, peer);
-	else if (dev->is_iwarp && was_there && port_is_up(dev) &&
-		 news->what == RDMA_CM_EVENT_DISCONNECTED)
-		lose_out(peer);
+		pn_verbs_peer_connect(dev, peer);
+	else if (dev->is_iwarp && was_connected && pn_verbs_port_is_up(dev) &&
+		 cm_event->type == RDMA_CM_EVENT_DISCONNECTED)
+		tx_lost(peer);
 	else
-		end_peer(dev, peer,
-			 news->what == RDMA_CM_EVENT_REJECTED
-				 ? why_rejected(news)
-				 : -ECONNRESET);
+		pn_verbs_peer_down(dev, peer,
+				   cm_event->type == RDMA_CM_EVENT_REJECTED
+					   ? reject_reason(cm_event)
+					   : -ECONNRESET);
 }
 
-static void on_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		   const struct news *news)
+static void on_tx_event(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+			const struct cm_event *cm_event)
 {
 	int ret = 0;
 
-	switch (news->what) {
+	switch (cm_event->type) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		ret = rdma_resolve_route(peer->out_id, RESOLVE_MS) ? -errno : 0;
+		ret = rdma_resolve_route(peer->tx_id, RESOLVE_MS) ? -errno : 0;
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		ret = connect_out(dev, peer);
+		ret = send_connect_request(dev, peer);
 		break;
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
-		ret = answered(dev, peer);
+		ret = on_connect_response(dev, peer);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
-		if (peer->out_qp) /* iWARP: the kernel did it all */
-			ret = established(dev, peer);
+		if (peer->connecting_qp) /* iWARP: the kernel connected it */
+			ret = on_established(dev, peer);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
 		break;
 	default:
-		out_failed(dev, peer, news);
+		connect_failed(dev, peer, cm_event);
 	}
 	if (ret) {
-		pn_debug("verbs: connecting: event %d: %s", news->what,
+		pn_debug("verbs: connecting: event %d: %s", cm_event->type,
 			 strerror(-ret));
-		end_peer(dev, peer, -ECONNRESET);
+		pn_verbs_peer_down(dev, peer, -ECONNRESET);
 	}
 }
 
-static void on_in(struct pn_verbs_peer *peer, const struct news *news)
+static void on_rx_event(struct pn_verbs_peer *peer,
+			const struct cm_event *cm_event)
 {
-	switch (news->what) {
+	switch (cm_event->type) {
 	case RDMA_CM_EVENT_DISCONNECTED:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		end_id(&peer->in_id);
-		peer->in_lost_ns = pn_clock_ns();
+		destroy_id(&peer->rx_id);
+		peer->rx_lost_ns = pn_clock_ns();
 		break;
 	default:
 		break;
 	}
 }
 
-static void on_news(struct pn_verbs_device *dev, const struct news *news)
+static void on_cm_event(struct pn_verbs_device *dev,
+			const struct cm_event *cm_event)
 {
-	struct pn_verbs_peer *peer = news->id->context;
+	struct pn_verbs_peer *peer = cm_event->id->context;
 
-	pn_debug("verbs: rdma_cm: %s, status %d", rdma_event_str(news->what),
-		 news->status);
-	if (news->what == RDMA_CM_EVENT_CONNECT_REQUEST)
-		answer(dev, news->id, news->data, news->len);
-	else if (peer && news->id == peer->out_id)
-		on_out(dev, peer, news);
-	else if (peer && news->id == peer->in_id)
-		on_in(peer, news);
+	pn_debug("verbs: rdma_cm: %s, status %d",
+		 rdma_event_str(cm_event->type), cm_event->status);
+	if (cm_event->type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		answer_request(dev, cm_event->id, cm_event->data,
+			       cm_event->len);
+	else if (peer && cm_event->id == peer->tx_id)
+		on_tx_event(dev, peer, cm_event);
+	else if (peer && cm_event->id == peer->rx_id)
+		on_rx_event(peer, cm_event);
 }
 
-static void take_news(struct pn_verbs_device *dev)
+void pn_verbs_cm_read_events(struct pn_verbs_device *dev)
 {
 	struct rdma_cm_event *event;
 
-	while (!rdma_get_cm_event(dev->cm, &event)) {
-		struct news news = { .what = event->event,
-				     .status = event->status,
-				     .id = event->id };
+	while (!rdma_get_cm_event(dev->service.cm, &event)) {
+		struct cm_event cm_event = { .type = event->event,
+					     .status = event->status,
+					     .id = event->id };
 
-		news.len = event->param.conn.private_data_len;
+		cm_event.len = event->param.conn.private_data_len;
 		if (!event->param.conn.private_data)
-			news.len = 0;
-		if (news.len > sizeof(news.data))
-			news.len = sizeof(news.data);
-		if (news.len)
-			memcpy(news.data, event->param.conn.private_data,
-			       news.len);
-		/* An event keeps its id from being destroyed. */
+			cm_event.len = 0;
+		if (cm_event.len > sizeof(cm_event.data))
+			cm_event.len = sizeof(cm_event.data);
+		if (cm_event.len)
+			memcpy(cm_event.data, event->param.conn.private_data,
+			       cm_event.len);
+		/* Before handling: an unacknowledged event blocks
+		 * rdma_destroy_id(). */
 		rdma_ack_cm_event(event);
-		on_news(dev, &news);
+		on_cm_event(dev, &cm_event);
 	}
 }
 
-/* --- what the adapter says ----------------------------------------------- */
-
-/* The peer after pos, or NULL. Callers add to the list's end only, and the
- * lock is not held while at work. */
-static struct pn_verbs_peer *next_peer(struct pn_verbs_device *dev,
-				       struct pn_list *pos)
-{
-	pn_lock(&dev->peers_lock);
-	pos = pos->next;
-	pn_unlock(&dev->peers_lock);
-	return pos == &dev->peers
-		       ? NULL
-		       : pn_container_of(pos, struct pn_verbs_peer, link);
-}
-
-static void end_all(struct pn_verbs_device *dev)
-{
-	for (struct pn_verbs_peer *peer = next_peer(dev, &dev->peers); peer;
-	     peer = next_peer(dev, &peer->link))
-		end_peer(dev, peer, -ECONNRESET);
-}
-
-static void on_async(struct pn_verbs_device *dev,
-		     const struct ibv_async_event *event)
-{
-	switch (event->event_type) {
-	case IBV_EVENT_PORT_ERR:
-		if (event->element.port_num == dev->port)
-			dev->port_lost_ns = pn_clock_ns();
-		break;
-	case IBV_EVENT_PORT_ACTIVE:
-		if (event->element.port_num == dev->port)
-			dev->port_lost_ns = 0;
-		break;
-	case IBV_EVENT_DEVICE_FATAL:
-		pn_error("verbs: %s has failed or was removed: all peers are "
-			 "down; open it again when it is back",
-			 dev->name);
-		end_all(dev);
-		break;
-	default: /* queue pairs: their operations say it, too */
-		break;
-	}
-}
-
-static void take_async(struct pn_verbs_device *dev)
-{
-	struct ibv_async_event event;
-
-	while (!ibv_get_async_event(dev->context, &event)) {
-		pn_debug("verbs: %s: %s", dev->name,
-			 ibv_event_type_str(event.event_type));
-		/* Acknowledged first: destroying what it is about waits. */
-		ibv_ack_async_event(&event);
-		on_async(dev, &event);
-	}
-}
-
-/* --- the thread ---------------------------------------------------------- */
-
-void pn_verbs_service_notify(struct pn_verbs_device *dev)
-{
-	PN_NO_CANCEL();
-	uint64_t one = 1;
-
-	if (write(dev->kick_fd, &one, sizeof(one)) < 0)
-		return;
-}
-
-static bool is_late(uint64_t since_ns, uint64_t patience_ns)
-{
-	return since_ns && pn_clock_ns() > since_ns + patience_ns;
-}
-
-/* iWARP: whether nothing of what is under way has ended for too long. */
-static bool is_stuck(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
-{
-	uint32_t pulse =
-		atomic_load_explicit(&peer->pulse, memory_order_relaxed);
-
-	if (pulse != peer->seen_pulse || !(pulse & 1)) {
-		peer->seen_pulse = pulse;
-		peer->pulse_ns = pn_clock_ns();
-		return false;
-	}
-	return is_late(peer->pulse_ns, dev->params.patience);
-}
-
-/* What callers want of one peer, and its deadlines. True: look again soon. */
-static bool look_after(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
-{
-	if (atomic_exchange(&peer->wants_end, false)) {
-		peer->gone = true;
-		end_peer(dev, peer, 0);
-	}
-	if (peer->gone)
-		return false;
-	if (atomic_exchange(&peer->wants_lane, false))
-		start_out(dev, peer);
-	if (is_late(peer->out_lost_ns, AGAIN_NS)) {
-		peer->out_lost_ns = 0;
-		if (port_is_up(dev))
-			start_out(dev, peer);
-		else
-			end_peer(dev, peer, -ECONNRESET);
-	}
-	if (is_late(peer->deadline_ns, 0) || is_stuck(dev, peer) ||
-	    is_late(peer->in_lost_ns, LOST_NS)) {
-		pn_info("verbs: %s: a peer %s: it is gone", dev->name,
-			peer->in_lost_ns ? "closed its lane"
-					 : "does not answer");
-		end_peer(dev, peer, -ECONNRESET);
-	}
-	return peer->deadline_ns || peer->in_lost_ns || peer->out_lost_ns;
-}
-
-static bool look_after_all(struct pn_verbs_device *dev)
-{
-	bool soon = dev->port_lost_ns;
-
-	if (is_late(dev->port_lost_ns, LOST_NS)) {
-		dev->port_lost_ns = 0;
-		pn_warn("verbs: port %u of %s is down: so are all peers",
-			dev->port, dev->name);
-		end_all(dev);
-	}
-	for (struct pn_verbs_peer *peer = next_peer(dev, &dev->peers); peer;
-	     peer = next_peer(dev, &peer->link))
-		soon |= look_after(dev, peer);
-	return soon;
-}
-
-static void *serve(void *arg)
-{
-	struct pn_verbs_device *dev = arg;
-	struct epoll_event events[3];
-	uint64_t count;
-
-	while (!atomic_load(&dev->stop)) {
-		bool soon = look_after_all(dev);
-
-		epoll_wait(dev->service_epoll, events, 3,
-			   soon		   ? TICK_MS
-			   : dev->is_iwarp ? SLOW_TICK_MS
-					   : -1);
-		if (read(dev->kick_fd, &count, sizeof(count)) < 0)
-			count = 0;
-		take_news(dev);
-		take_async(dev);
-	}
-	return NULL;
-}
-
-static int watch(int epoll, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
-
-	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
-static int start_thread(struct pn_verbs_device *dev)
-{
-	int ret = pn_service_thread_start(&dev->thread, "pinion-verbs", serve,
-					  dev);
-
-	dev->running = !ret;
-	return ret;
-}
-
-static void make_nonblocking(int fd)
-{
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
-int pn_verbs_service_start(struct pn_verbs_device *dev)
-{
-	int ret;
-
-	dev->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	dev->service_epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (dev->kick_fd < 0 || dev->service_epoll < 0) {
-		ret = -errno;
-		goto close;
-	}
-	make_nonblocking(dev->cm->fd);
-	make_nonblocking(dev->context->async_fd);
-	ret = watch(dev->service_epoll, dev->kick_fd);
-	if (!ret)
-		ret = watch(dev->service_epoll, dev->cm->fd);
-	if (!ret)
-		ret = watch(dev->service_epoll, dev->context->async_fd);
-	if (!ret)
-		ret = start_thread(dev);
-	if (!ret)
-		return 0;
-close:
-	close(dev->kick_fd);
-	close(dev->service_epoll);
-	return ret;
-}
-
-void pn_verbs_service_stop(struct pn_verbs_device *dev)
-{
-	struct pn_list *pos;
-
-	atomic_store(&dev->stop, true);
-	pn_verbs_service_notify(dev);
-	pthread_join(dev->thread, NULL);
-	pn_list_for_each (pos, &dev->peers) {
-		struct pn_verbs_peer *peer =
-			pn_container_of(pos, struct pn_verbs_peer, link);
-
-		end_out(peer);
-		end_id(&peer->in_id);
-	}
-	close(dev->kick_fd);
-	close(dev->service_epoll);
-}
-
-/* --- listening ----------------------------------------------------------- */
+/* --- listening ------------------------------------------------------------ */
 
 int pn_verbs_listen(struct pn_verbs_device *dev)
 {
-	/* pn_verbs_find() has bound it. */
-	if (rdma_listen(dev->listener, BACKLOG)) {
+	/* pn_verbs_find() has bound the listener. */
+	if (rdma_listen(dev->service.listener, BACKLOG)) {
 		pn_error("verbs: cannot listen on %s: %s", dev->name,
 			 strerror(errno));
 		return -errno;
 	}
-	dev->address.port = rdma_get_src_port(dev->listener);
+	dev->address.port = rdma_get_src_port(dev->service.listener);
 	return 0;
 }
 
 void pn_verbs_listen_stop(struct pn_verbs_device *dev)
 {
-	end_id(&dev->listener);
-	if (dev->cm)
-		rdma_destroy_event_channel(dev->cm);
-	dev->cm = NULL;
+	destroy_id(&dev->service.listener);
+	if (dev->service.cm)
+		rdma_destroy_event_channel(dev->service.cm);
+	dev->service.cm = NULL;
 }

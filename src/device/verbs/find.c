@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which adapter and port a spec means, and which IP address rdma_cm knows it
- * by: every address of the machine is tried, and the one kept that rdma_cm
- * places on this port.
+ * Finds the adapter and the port that a spec names, and their IP address: binds
+ * an rdma_cm id to each address of the machine until one is on this port.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,7 +14,7 @@
 #include "base/log.h"
 #include "device/verbs/verbs_impl.h"
 
-/* --- the IP address ------------------------------------------------------ */
+/* --- the IP address ------------------------------------------------------- */
 
 static bool is_on_port(const struct pn_verbs_device *dev,
 		       const struct rdma_cm_id *id)
@@ -44,8 +43,8 @@ static bool is_wanted(const struct pn_verbs_device *dev,
 		!strcmp(text, dev->params.address));
 }
 
-static void keep_address(struct pn_verbs_device *dev,
-			 const struct sockaddr *addr)
+static void set_address(struct pn_verbs_device *dev,
+			const struct sockaddr *addr)
 {
 	struct pn_verbs_address *to = &dev->address;
 
@@ -64,23 +63,23 @@ static void keep_address(struct pn_verbs_device *dev,
 	}
 }
 
-/* Binds dev->listener to the address if it is on the port. */
+/* Binds dev->service.listener to the address if it is on the port. */
 static bool bind_address(struct pn_verbs_device *dev, struct sockaddr *addr)
 {
 	struct rdma_cm_id *id;
 
-	if (rdma_create_id(dev->cm, &id, NULL, RDMA_PS_TCP))
+	if (rdma_create_id(dev->service.cm, &id, NULL, RDMA_PS_TCP))
 		return false;
 	if (!rdma_bind_addr(id, addr) && is_on_port(dev, id)) {
-		dev->listener = id;
-		keep_address(dev, addr);
+		dev->service.listener = id;
+		set_address(dev, addr);
 		return true;
 	}
 	rdma_destroy_id(id);
 	return false;
 }
 
-/* IPv4 first: the other side may have no IPv6. */
+/* IPv4 first: the peer may have no IPv6. */
 static bool find_address(struct pn_verbs_device *dev)
 {
 	static const int families[] = { AF_INET, AF_INET6 };
@@ -101,7 +100,7 @@ static bool find_address(struct pn_verbs_device *dev)
 	return found;
 }
 
-/* --- the adapter --------------------------------------------------------- */
+/* --- the adapter ---------------------------------------------------------- */
 
 static bool is_in_sysfs(const char *name, const char *what)
 {
@@ -112,7 +111,7 @@ static bool is_in_sysfs(const char *name, const char *what)
 	return !access(path, F_OK);
 }
 
-static int no_device(const char *name)
+static int report_no_device(const char *name)
 {
 	if (!is_in_sysfs(NULL, ""))
 		pn_error("verbs: no RDMA adapter here: its driver is not "
@@ -125,12 +124,12 @@ static int no_device(const char *name)
 			 "rdma_ucm`, or give the container that folder");
 	else
 		pn_error("verbs: no RDMA adapter '%s' that can be opened; "
-			 "`pinion info` lists those there are",
+			 "`pinion info` lists the adapters",
 			 name);
 	return -ENODEV;
 }
 
-/* libibverbs does not pass on that its file may not be opened. */
+/* libibverbs does not report that it may not open the device file. */
 static bool may_not_open(const struct ibv_device *device)
 {
 	char path[160];
@@ -139,7 +138,7 @@ static bool may_not_open(const struct ibv_device *device)
 	return !access(path, F_OK) && access(path, R_OK | W_OK);
 }
 
-static int cannot_open(const struct ibv_device *device, int error)
+static int report_open_error(const struct ibv_device *device, int error)
 {
 	if (error == EACCES || error == EPERM || may_not_open(device)) {
 		pn_error("verbs: no permission to open %s: the files in "
@@ -157,10 +156,10 @@ static int open_cm(struct pn_verbs_device *dev)
 {
 	int error;
 
-	if (dev->cm)
+	if (dev->service.cm)
 		return 0;
-	dev->cm = rdma_create_event_channel();
-	if (dev->cm)
+	dev->service.cm = rdma_create_event_channel();
+	if (dev->service.cm)
 		return 0;
 	error = errno;
 	pn_error("verbs: no connection manager: %s; `modprobe rdma_ucm`, and "
@@ -169,7 +168,7 @@ static int open_cm(struct pn_verbs_device *dev)
 	return error == EACCES || error == EPERM ? -EACCES : -ENODEV;
 }
 
-/* Whether the port works; complains only when it was asked for. */
+/* Whether the port works. `asked`: the spec names it, so log errors. */
 static int try_port(struct pn_verbs_device *dev, uint8_t port, bool asked)
 {
 	dev->port = port;
@@ -204,7 +203,7 @@ static void query(struct pn_verbs_device *dev)
 	dev->is_iwarp =
 		dev->context->device->transport_type == IBV_TRANSPORT_IWARP;
 	dev->is_software = !is_in_sysfs(dev->name, "/device/vendor");
-	dev->own_fences = dev->is_iwarp || dev->is_software;
+	dev->software_fences = dev->is_iwarp || dev->is_software;
 	if (!ibv_query_device_ex(dev->context, NULL, &more))
 		dev->odp_caps =
 			more.odp_caps.general_caps & IBV_ODP_SUPPORT
@@ -221,7 +220,7 @@ static int try_device(struct pn_verbs_device *dev, struct ibv_device *device,
 		 ibv_get_device_name(device));
 	dev->context = ibv_open_device(device);
 	if (!dev->context)
-		return asked ? cannot_open(device, errno) : -ENODEV;
+		return asked ? report_open_error(device, errno) : -ENODEV;
 	if (ibv_query_device(dev->context, &dev->attr))
 		ret = -EIO;
 	else if (port)
@@ -266,10 +265,10 @@ static int choose(struct pn_verbs_device *dev, struct ibv_device **list,
 		if (name[0] && strcmp(name, ibv_get_device_name(list[i])))
 			continue;
 		found = true;
-		/* The last is as good as any to say what is wrong. */
+		/* If none works, the last one logs its error. */
 		ret = try_device(dev, list[i], port, name[0] || !list[i + 1]);
 	}
-	return found ? ret : no_device(name);
+	return found ? ret : report_no_device(name);
 }
 
 int pn_verbs_find(struct pn_verbs_device *dev, const char *name)
@@ -283,7 +282,7 @@ int pn_verbs_find(struct pn_verbs_device *dev, const char *name)
 		return ret;
 	list = ibv_get_device_list(NULL);
 	if (!list || !list[0])
-		ret = no_device(device);
+		ret = report_no_device(device);
 	if (!ret)
 		ret = open_cm(dev);
 	if (!ret)

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/range.h"
-#include "device/verbs/access.h"
+#include "device/verbs_access.h"
 
 #define MAX_THREADS 8
 
@@ -18,48 +18,48 @@ void pn_verbs_keys_init(struct pn_verbs_keys *keys)
 	pn_mutex_init(&keys->lock);
 }
 
-/* --- slots --------------------------------------------------------------- */
+/* --- slots ---------------------------------------------------------------- */
 
 static struct pn_verbs_slot *slot_at(const struct pn_verbs_keys *keys,
 				     unsigned index)
 {
-	struct pn_verbs_slot *chunk = NULL;
+	struct pn_verbs_slot *block = NULL;
 
-	/* Pairs with the release in add_chunk(). */
+	/* Pairs with the release in add_block(). */
 	if (index < PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS)
-		chunk = atomic_load_explicit(
-			&keys->chunks[index / PN_VERBS_BLOCK_SLOTS],
+		block = atomic_load_explicit(
+			&keys->blocks[index / PN_VERBS_BLOCK_SLOTS],
 			memory_order_acquire);
-	return chunk ? &chunk[index % PN_VERBS_BLOCK_SLOTS] : NULL;
+	return block ? &block[index % PN_VERBS_BLOCK_SLOTS] : NULL;
 }
 
-static int add_chunk(struct pn_verbs_keys *keys) PN_REQUIRES(&keys->lock)
+static int add_block(struct pn_verbs_keys *keys) PN_REQUIRES(&keys->lock)
 {
 	unsigned which = keys->nslots / PN_VERBS_BLOCK_SLOTS;
-	struct pn_verbs_slot *chunk;
+	struct pn_verbs_slot *block;
 
 	if (which == PN_VERBS_MAX_BLOCKS)
 		return -ENOMEM;
-	chunk = calloc(PN_VERBS_BLOCK_SLOTS, sizeof(*chunk));
-	if (!chunk)
+	block = calloc(PN_VERBS_BLOCK_SLOTS, sizeof(*block));
+	if (!block)
 		return -ENOMEM;
 	for (unsigned i = 0; i < PN_VERBS_BLOCK_SLOTS; i++)
-		chunk[i].next_free =
+		block[i].next_free =
 			i + 1 < PN_VERBS_BLOCK_SLOTS ? keys->nslots + i + 2 : 0;
-	atomic_store_explicit(&keys->chunks[which], chunk,
+	atomic_store_explicit(&keys->blocks[which], block,
 			      memory_order_release);
 	keys->free = keys->nslots + 1;
 	keys->nslots += PN_VERBS_BLOCK_SLOTS;
 	return 0;
 }
 
-static int take_slot(struct pn_verbs_keys *keys, unsigned *out)
+static int alloc_slot(struct pn_verbs_keys *keys, unsigned *out)
 {
 	int ret = 0;
 
 	pn_lock(&keys->lock);
 	if (!keys->free)
-		ret = add_chunk(keys);
+		ret = add_block(keys);
 	if (!ret) {
 		*out = keys->free - 1;
 		keys->free = slot_at(keys, *out)->next_free;
@@ -68,7 +68,7 @@ static int take_slot(struct pn_verbs_keys *keys, unsigned *out)
 	return ret;
 }
 
-static void give_slot(struct pn_verbs_keys *keys, unsigned index)
+static void free_slot(struct pn_verbs_keys *keys, unsigned index)
 {
 	pn_lock(&keys->lock);
 	slot_at(keys, index)->next_free = keys->free;
@@ -76,7 +76,7 @@ static void give_slot(struct pn_verbs_keys *keys, unsigned index)
 	pn_unlock(&keys->lock);
 }
 
-/* --- one of the adapter's registrations ---------------------------------- */
+/* --- access of an ibv_mr -------------------------------------------------- */
 
 static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
 {
@@ -91,103 +91,103 @@ static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
 	return flags;
 }
 
-/* --- work shared among threads ------------------------------------------- */
+/* --- chunks, registered by several threads -------------------------------- */
 
-/* Parts of one range, taken one by one by whoever is free. */
-struct parts {
+/* The chunks of a range. Each thread takes the next one. */
+struct chunk_job {
 	const struct pn_verbs_keys *keys;
 	char *addr;
 	size_t len, chunk;
-	unsigned nparts;
+	unsigned nchunks;
 	int access;
 	struct ibv_mr **mrs; /* NULL: only fault the pages in */
 	_Atomic unsigned next;
 	_Atomic int error;
 };
 
-static void do_part(struct parts *work, unsigned i)
+static void run_chunk(struct chunk_job *job, unsigned i)
 {
-	char *addr = work->addr + i * work->chunk;
-	size_t len = i + 1 < work->nparts ? work->chunk
-					  : work->len - i * work->chunk;
+	char *addr = job->addr + i * job->chunk;
+	size_t len =
+		i + 1 < job->nchunks ? job->chunk : job->len - i * job->chunk;
 
-	if (!work->mrs) {
-		/* Best effort: registering faults in what this could not. */
+	if (!job->mrs) {
+		/* Best effort: registering faults in the other pages. */
 		struct pn_range pages =
 			pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
 
 		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
 		return;
 	}
-	work->mrs[i] = ibv_reg_mr(work->keys->pd, addr, len, work->access);
-	if (!work->mrs[i])
-		atomic_store(&work->error,
-			     pn_verbs_reg_error(errno, addr, len));
+	job->mrs[i] = ibv_reg_mr(job->keys->pd, addr, len, job->access);
+	if (!job->mrs[i])
+		atomic_store(&job->error, pn_verbs_reg_error(errno, addr, len));
 }
 
-static void *do_parts(void *arg)
+static void *run_chunks(void *arg)
 {
-	struct parts *work = arg;
+	struct chunk_job *job = arg;
 	unsigned i;
 
-	while (!atomic_load(&work->error) &&
-	       (i = atomic_fetch_add(&work->next, 1)) < work->nparts)
-		do_part(work, i);
+	while (!atomic_load(&job->error) &&
+	       (i = atomic_fetch_add(&job->next, 1)) < job->nchunks)
+		run_chunk(job, i);
 	return NULL;
 }
 
-static void do_parts_in_threads(struct parts *work)
+static void run_in_threads(struct chunk_job *job)
 {
 	pthread_t threads[MAX_THREADS];
-	unsigned n = 0, most = work->keys->nthreads;
+	unsigned n = 0, max = job->keys->nthreads;
 
-	while (n + 1 < most && n + 1 < work->nparts &&
-	       !pthread_create(&threads[n], NULL, do_parts, work))
+	while (n + 1 < max && n + 1 < job->nchunks &&
+	       !pthread_create(&threads[n], NULL, run_chunks, job))
 		n++;
-	do_parts(work);
+	run_chunks(job);
 	while (n)
 		pthread_join(threads[--n], NULL);
 }
 
-static void end_parts(struct ibv_mr **mrs, unsigned n)
+static void deregister_chunks(struct ibv_mr **mrs, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		if (mrs[i] && ibv_dereg_mr(mrs[i]))
 			pn_error("verbs: ibv_dereg_mr: %s", strerror(errno));
 }
 
-/* --- registering --------------------------------------------------------- */
+/* --- registering ---------------------------------------------------------- */
 
-static int make_parts(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
+static int register_chunks(struct pn_verbs_keys *keys,
+			   struct pn_verbs_slot *slot)
 {
 	unsigned n = (unsigned)((slot->len + keys->chunk - 1) / keys->chunk);
-	struct parts work = { .keys = keys,
-			      .addr = (char *)slot->addr,
-			      .len = slot->len,
-			      .chunk = keys->chunk,
-			      .nparts = n,
-			      .access = adapter_access(keys, slot->access) };
+	struct chunk_job job = { .keys = keys,
+				 .addr = (char *)slot->addr,
+				 .len = slot->len,
+				 .chunk = keys->chunk,
+				 .nchunks = n,
+				 .access = adapter_access(keys, slot->access) };
 
 	if (n > 1 && slot->access & PN_ACCESS_REMOTE) {
 		if (slot->access & PINION_ACCESS_LOCAL_WRITE &&
 		    !keys->on_demand)
-			do_parts_in_threads(&work);
-		work.nparts = n = 1;
-		atomic_store(&work.next, 0);
+			run_in_threads(&job);
+		job.nchunks = n = 1;
+		atomic_store(&job.next, 0);
 	}
-	work.mrs = n > 1 ? calloc(n, sizeof(*work.mrs)) : &slot->first;
-	if (!work.mrs)
+	job.mrs = n > 1 ? calloc(n, sizeof(*job.mrs)) : &slot->first;
+	if (!job.mrs)
 		return -ENOMEM;
 	slot->first = NULL;
-	do_parts_in_threads(&work);
-	if (work.error) {
-		end_parts(work.mrs, n);
+	run_in_threads(&job);
+	if (job.error) {
+		deregister_chunks(job.mrs, n);
 		if (n > 1)
-			free(work.mrs);
-		return work.error;
+			free(job.mrs);
+		return job.error;
 	}
-	slot->nparts = n;
-	slot->parts = work.mrs;
+	slot->nchunks = n;
+	slot->chunks = job.mrs;
 	return 0;
 }
 
@@ -200,12 +200,12 @@ static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 		(unsigned)pn_verbs_remote_access(slot->access, keys->is_iwarp));
 }
 
-static void end_registration(struct pn_verbs_slot *slot)
+static void deregister_adapter(struct pn_verbs_slot *slot)
 {
 	pn_verbs_window_free(&slot->window);
-	end_parts(slot->parts, slot->nparts);
-	if (slot->nparts > 1)
-		free(slot->parts);
+	deregister_chunks(slot->chunks, slot->nchunks);
+	if (slot->nchunks > 1)
+		free(slot->chunks);
 }
 
 static uint64_t rkey_of(const struct pn_verbs_keys *keys,
@@ -225,7 +225,7 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 {
 	struct pn_verbs_slot *slot;
 	unsigned index;
-	int ret = take_slot(keys, &index);
+	int ret = alloc_slot(keys, &index);
 
 	if (ret)
 		return ret;
@@ -233,14 +233,14 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	slot->addr = (uintptr_t)mr->addr;
 	slot->len = mr->len;
 	slot->access = mr->access;
-	ret = make_parts(keys, slot);
+	ret = register_chunks(keys, slot);
 	if (ret)
-		goto give_slot;
+		goto free_slot;
 	ret = bind_window(keys, slot);
 	if (ret)
-		goto end_registration;
+		goto deregister_adapter;
 	mr->device_slot = index;
-	mr->lkey = (uint64_t)(index + 1) << 32 | slot->parts[0]->lkey;
+	mr->lkey = (uint64_t)(index + 1) << 32 | slot->chunks[0]->lkey;
 	mr->rkey = rkey_of(keys, slot);
 	atomic_fetch_add(&keys->live_bytes,
 			 pn_range_npages(slot->addr, slot->len)
@@ -250,24 +250,24 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	atomic_store_explicit(&slot->lkey, mr->lkey, memory_order_release);
 	return 0;
 
-end_registration:
-	end_registration(slot);
-give_slot:
-	give_slot(keys, index);
+deregister_adapter:
+	deregister_adapter(slot);
+free_slot:
+	free_slot(keys, index);
 	return ret;
 }
 
-static void end_slot(struct pn_verbs_keys *keys, unsigned index)
+static void deregister_slot(struct pn_verbs_keys *keys, unsigned index)
 {
 	struct pn_verbs_slot *slot = slot_at(keys, index);
 
 	atomic_store(&slot->lkey, 0);
-	end_registration(slot);
+	deregister_adapter(slot);
 	atomic_fetch_sub(&keys->live_bytes,
 			 pn_range_npages(slot->addr, slot->len)
 				 << PN_PAGE_SHIFT);
 	atomic_fetch_sub(&keys->nmrs, 1);
-	give_slot(keys, index);
+	free_slot(keys, index);
 }
 
 int pn_verbs_keys_register(struct pn_verbs_keys *keys, struct pn_mr *const *mrs,
@@ -288,13 +288,15 @@ void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
 			      struct pn_mr *const *mrs, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		end_slot(keys, mrs[i]->device_slot);
+		deregister_slot(keys, mrs[i]->device_slot);
 }
 
-/* The new registration is there before the old one ends, so the pages stay
- * pinned. What callers see as the lkey stays; the adapter's changes. */
-static int register_again(struct pn_verbs_keys *keys,
-			  struct pn_verbs_slot *slot, const struct pn_mr *mr)
+/* The pages stay pinned: the new ibv_mr is registered before the old one is
+ * deregistered. The lkey that callers see does not change; the adapter's does.
+ */
+static int replace_registration(struct pn_verbs_keys *keys,
+				struct pn_verbs_slot *slot,
+				const struct pn_mr *mr)
 {
 	struct ibv_mr *old = slot->first, *new;
 
@@ -303,7 +305,7 @@ static int register_again(struct pn_verbs_keys *keys,
 	if (!new)
 		return pn_verbs_reg_error(errno, mr->addr, mr->len);
 	__atomic_store_n(&slot->first, new, __ATOMIC_RELEASE);
-	end_parts(&old, 1);
+	deregister_chunks(&old, 1);
 	return 0;
 }
 
@@ -315,7 +317,7 @@ int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	if (!(slot->access & PN_ACCESS_REMOTE))
 		return 0;
 	ret = slot->window.mw ? bind_window(keys, slot)
-			      : register_again(keys, slot, mr);
+			      : replace_registration(keys, slot, mr);
 	if (!ret)
 		mr->rkey = rkey_of(keys, slot);
 	return ret;
@@ -325,14 +327,14 @@ void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
 {
 	for (unsigned i = 0; i < keys->nslots; i++)
 		if (slot_at(keys, i)->lkey)
-			end_slot(keys, i);
+			deregister_slot(keys, i);
 	for (unsigned i = 0; i < PN_VERBS_MAX_BLOCKS; i++)
-		free(keys->chunks[i]);
+		free(keys->blocks[i]);
 	pn_verbs_binder_close(&keys->binder);
 	pn_mutex_fini(&keys->lock);
 }
 
-/* --- looking up ---------------------------------------------------------- */
+/* --- look-up -------------------------------------------------------------- */
 
 static struct pn_verbs_slot *slot_of(const struct pn_verbs_keys *keys,
 				     uint64_t lkey)
@@ -346,9 +348,9 @@ static struct pn_verbs_slot *slot_of(const struct pn_verbs_keys *keys,
 		       : NULL;
 }
 
-static unsigned cut(const struct pn_verbs_keys *keys,
-		    const struct pn_verbs_slot *slot, const struct pn_sge *sge,
-		    struct ibv_sge *out)
+static unsigned split_segment(const struct pn_verbs_keys *keys,
+			      const struct pn_verbs_slot *slot,
+			      const struct pn_sge *sge, struct ibv_sge *out)
 {
 	size_t at = (uintptr_t)sge->addr - slot->addr;
 	size_t left = sge->len;
@@ -361,7 +363,7 @@ static unsigned cut(const struct pn_verbs_keys *keys,
 		out[n++] = (struct ibv_sge){
 			.addr = slot->addr + at,
 			.length = (uint32_t)len,
-			.lkey = slot->parts[at / keys->chunk]->lkey
+			.lkey = slot->chunks[at / keys->chunk]->lkey
 		};
 		at += len;
 		left -= len;
@@ -379,7 +381,7 @@ int pn_verbs_keys_resolve(const struct pn_verbs_keys *keys,
 	if (!slot || (slot->access & access) != access ||
 	    !pn_range_covers((struct pn_range){ slot->addr, slot->len }, want))
 		return -EFAULT;
-	if (pn_likely(slot->nparts == 1)) {
+	if (pn_likely(slot->nchunks == 1)) {
 		struct ibv_mr *mr =
 			__atomic_load_n(&slot->first, __ATOMIC_ACQUIRE);
 
@@ -393,5 +395,5 @@ int pn_verbs_keys_resolve(const struct pn_verbs_keys *keys,
 		    (want.addr - slot->addr) / keys->chunk + 1 >
 	    max)
 		return -EINVAL;
-	return (int)cut(keys, slot, sge, out);
+	return (int)split_segment(keys, slot, sge, out);
 }

@@ -2,24 +2,25 @@
 /*
  * keys -- the registrations of a verbs device.
  *
- * A slot remembers one registration: its range, its rights and the adapter's
- * own handles. Its number and the adapter's lkey together are the lkey that
- * callers see, so that a segment can be checked before it is posted: an
- * adapter that finds out breaks the connection.
+ * A slot holds one registration: its range, its access and the memory regions
+ * of the adapter (struct ibv_mr). The lkey that callers see consists of the
+ * number of the slot and the adapter's lkey. post() looks the lkey up and
+ * checks the segment: if the adapter found the error, the queue pair would
+ * break.
  *
- * A registration without remote access that is longer than `chunk` becomes
- * several of the adapter's, made by several threads at once; a segment that
- * crosses the border of two is posted as two. Peers need one key, so memory
- * that is open to them is never cut: its pages are faulted in by several
- * threads instead, which is most of the work.
+ * A registration without remote access that is longer than the option `chunk`
+ * is divided into several chunks, each an ibv_mr, which several threads
+ * register in parallel. A segment that crosses a chunk border is posted as two.
+ * Peers need one key, so memory with remote access is one ibv_mr; several
+ * threads fault its pages in first, which is most of the cost.
  *
- * A new key (rekey) is a new registration, or with windows=yes another key of
- * the window that peers see it through (window.h).
+ * A new rkey (rekey) is a new ibv_mr or, with windows=yes, another key of the
+ * memory window (window.h).
  *
- * At rest: a slot with lkey 0 is free and in the free list; all others hold at
- * least one of the adapter's registrations.
- * Threads: any. Slots are looked at without a lock; a look-up that races with
- * the end of the same registration is its caller's mistake and finds either.
+ * At rest: a slot with lkey 0 is free and in the free list; every other slot
+ * has at least one ibv_mr.
+ * Threads: any. Slots are read without a lock. A look-up must not race with the
+ * deregistration of the same key; if it does, it finds the slot or not.
  */
 #ifndef PN_DEVICE_VERBS_KEYS_H
 #define PN_DEVICE_VERBS_KEYS_H
@@ -32,44 +33,46 @@
 #include "device/device.h"
 #include "device/verbs/window.h"
 
+/* The table of slots grows by blocks, which never move. */
 #define PN_VERBS_BLOCK_SLOTS 1024
 #define PN_VERBS_MAX_BLOCKS  1024
 
-/* In the tag of an rkey: peers may not read. siw serves such reads all the
- * same, so who posts them looks. */
+/* Set in the tag of an rkey: peers may not read. siw executes such reads
+ * nevertheless, so the initiator checks. */
 #define PN_VERBS_NO_READ UINT32_C(0x80000000)
 
 struct pn_verbs_slot {
 	_Atomic uint64_t lkey; /* 0: free */
-	struct ibv_mr **parts;
+	struct ibv_mr **chunks;
 	uintptr_t addr;
 	size_t len;
 	unsigned access;
-	unsigned nparts;
-	struct ibv_mr *first; /* where parts points when there is one */
-	struct pn_verbs_window window; /* whose key peers use */
+	unsigned nchunks;
+	struct ibv_mr *first; /* the only chunk: chunks points here */
+	struct pn_verbs_window
+		window; /* its key is the rkey, if there is one */
 	unsigned next_free;
 };
 
 struct pn_verbs_keys {
 	struct ibv_pd *pd;
 	uint32_t tag;	/* in our rkeys */
-	size_t chunk;	/* bytes of a part */
-	bool is_iwarp;	/* reads land only where peers may write */
+	size_t chunk;	/* bytes of a chunk */
+	bool is_iwarp;	/* reads write only where peers may write */
 	bool on_demand; /* IBV_ACCESS_ON_DEMAND */
-	/* Open: what peers reach, they reach through windows. */
+	/* If open, peers access memory through windows. */
 	struct pn_verbs_binder binder;
 	unsigned nthreads;
 
-	struct pn_mutex lock; /* the chunks and the free list */
-	struct pn_verbs_slot *_Atomic chunks[PN_VERBS_MAX_BLOCKS];
+	struct pn_mutex lock; /* protects blocks and the free list */
+	struct pn_verbs_slot *_Atomic blocks[PN_VERBS_MAX_BLOCKS];
 	unsigned nslots, free; /* free: slot + 1 */
 
 	_Atomic size_t live_bytes, nmrs;
 };
 
 void pn_verbs_keys_init(struct pn_verbs_keys *keys);
-/* Ends every registration that is left. */
+/* Deregisters what is left. */
 void pn_verbs_keys_fini(struct pn_verbs_keys *keys);
 
 int pn_verbs_keys_register(struct pn_verbs_keys *keys, struct pn_mr *const *mrs,
@@ -78,8 +81,9 @@ void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
 			      struct pn_mr *const *mrs, unsigned n);
 int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr);
 
-/* Turns a segment into the adapter's, at most max of them. Returns how many;
- * -EFAULT: its key does not cover it or lacks `access`; -EINVAL: max. */
+/* Turns a segment into segments of the adapter, at most max, and returns their
+ * number. -EFAULT: its key does not cover it or lacks `access`; -EINVAL: more
+ * than max. */
 int pn_verbs_keys_resolve(const struct pn_verbs_keys *keys,
 			  const struct pn_sge *sge, unsigned access,
 			  struct ibv_sge *out, unsigned max);

@@ -7,31 +7,35 @@
 #include "device/verbs/connect.h"
 #include "device/verbs/iwarp.h"
 
-/* In wr_id: a receive buffer, not an operation. */
+/* Set in a wr_id: it names a receive buffer, not an operation. */
 #define RECEIVE	  ((uint64_t)1 << 63)
 #define POINTER	  (((uint64_t)1 << 48) - 1)
-#define KEEP_FREE 4 /* of dev->done: an event and a handful more */
+/* Entries of dev->done that stay free for an event and what it leads to. */
+#define KEEP_FREE 4
 
-/* --- what poll() will say ------------------------------------------------ */
+/* --- the ring of completions ---------------------------------------------- */
 
-static void tell(struct pn_verbs_device *dev, struct pn_completion done)
+static void add_completion(struct pn_verbs_device *dev,
+			   struct pn_completion done)
 {
-	dev->done[(dev->done_head + dev->ndone++) & (dev->max_done - 1)] = done;
+	dev->done.ring[(dev->done.head + dev->done.n++) & (dev->done.max - 1)] =
+		done;
 }
 
-static void tell_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		      enum pn_completion_kind kind, int status)
-{
-	tell(dev, (struct pn_completion){ .kind = kind,
-					  .status = status,
-					  .peer = &peer->peer });
-}
-
-/* A message is lent, and its buffer comes back by release(); an immediate has
- * said all. */
-static void tell_received(struct pn_verbs_device *dev,
+static void complete_peer(struct pn_verbs_device *dev,
 			  struct pn_verbs_peer *peer,
-			  struct pn_verbs_receive *receive)
+			  enum pn_completion_kind kind, int status)
+{
+	add_completion(dev, (struct pn_completion){ .kind = kind,
+						    .status = status,
+						    .peer = &peer->peer });
+}
+
+/* The buffer of a message is lent to the caller until return_buffer(). The
+ * buffer of immediate data is posted again. */
+static void complete_receive(struct pn_verbs_device *dev,
+			     struct pn_verbs_peer *peer,
+			     struct pn_verbs_receive *receive)
 {
 	struct pn_completion done = { .kind = PN_COMPLETION_IMM,
 				      .peer = &peer->peer,
@@ -43,56 +47,56 @@ static void tell_received(struct pn_verbs_device *dev,
 		done.data = receive->data;
 		done.lease = receive;
 	}
-	tell(dev, done);
+	add_completion(dev, done);
 	if (receive->is_imm)
 		pn_verbs_receive_post(dev, receive);
 }
 
-/* --- operations ---------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
-/* The oldest operation is over. */
-static void retire(struct pn_verbs_device *dev, struct pn_verbs_tx *lane,
-		   int status)
+/* The oldest operation has ended. */
+static void retire_operation(struct pn_verbs_device *dev,
+			     struct pn_verbs_tx *tx, int status)
 {
-	struct pn_verbs_record *record = &lane->records[lane->head];
+	struct pn_verbs_record *record = &tx->records[tx->head];
 
-	if (++lane->head == dev->device.limits.queue_depth)
-		lane->head = 0;
-	lane->count--;
-	lane->reads -= record->reads;
-	lane->fenced &= lane->reads > 0;
+	if (++tx->head == dev->device.limits.queue_depth)
+		tx->head = 0;
+	tx->count--;
+	tx->reads -= record->reads;
+	tx->fenced &= tx->reads > 0;
 	if (pn_unlikely(dev->is_iwarp))
 		pn_verbs_count_progress(record->peer);
-	if (pn_unlikely(lane->refused)) {
-		lane->refused = false;
-		dev->relieved = true;
+	if (pn_unlikely(tx->post_refused)) {
+		tx->post_refused = false;
+		dev->post_room = true;
 	}
 	if (record->silent && !status) {
 		dev->nsends--;
 		return;
 	}
-	tell(dev, (struct pn_completion){ .kind = PN_COMPLETION_OP,
-					  .status = status,
-					  .peer = &record->peer->peer,
-					  .user = record->user });
+	add_completion(dev, (struct pn_completion){ .kind = PN_COMPLETION_OP,
+						    .status = status,
+						    .peer = &record->peer->peer,
+						    .user = record->user });
 }
 
-/* A lane broke, or the peer is down: then nothing more may arrive either, so
- * that what was acknowledged is in the queue before PEER_DOWN is told. */
+/* When the peer is down, rx stops, too: all messages that it acknowledged are
+ * then in the completion queue, before PEER_DOWN is reported. */
 void pn_verbs_teardown_begin(struct pn_verbs_device *dev,
 			     struct pn_verbs_peer *peer, int broken)
 {
 	struct ibv_qp_attr stop = { .qp_state = IBV_QPS_ERR };
 
-	if (!peer->out.broken)
-		peer->out.broken = broken;
-	/* On iWARP, that is how the service comes to hear of it. */
-	if (dev->is_iwarp && peer->out.qp)
-		ibv_modify_qp(peer->out.qp, &stop, IBV_QP_STATE);
-	if (peer->down && peer->in)
-		ibv_modify_qp(peer->in->qp, &stop, IBV_QP_STATE);
-	if (pn_list_empty(&peer->failing) && !peer->down_told)
-		pn_list_append(&dev->failing, &peer->failing);
+	if (!peer->tx.broken)
+		peer->tx.broken = broken;
+	/* iWARP: the error state makes rdma_cm tell the service thread. */
+	if (dev->is_iwarp && peer->tx.qp)
+		ibv_modify_qp(peer->tx.qp, &stop, IBV_QP_STATE);
+	if (peer->down && peer->rx)
+		ibv_modify_qp(peer->rx->qp, &stop, IBV_QP_STATE);
+	if (pn_list_empty(&peer->teardown) && !peer->down_reported)
+		pn_list_append(&dev->teardowns, &peer->teardown);
 }
 
 void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer)
@@ -105,11 +109,11 @@ void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer)
 		p->down = -ECONNRESET;
 	pn_verbs_teardown_begin(dev, p, p->down);
 	pn_verbs_unlock(dev);
-	/* Whoever sleeps tells of it. */
+	/* A thread that sleeps makes progress and reports PEER_DOWN. */
 	pn_verbs_wake(device);
 }
 
-/* How an operation ended, and what that means for those after it. */
+/* The status of an operation. `broken`: that of flushed operations. */
 static int status_of(enum ibv_wc_status status, int broken)
 {
 	switch (status) {
@@ -127,58 +131,59 @@ static int status_of(enum ibv_wc_status status, int broken)
 		return -EINVAL;
 	case IBV_WC_WR_FLUSH_ERR:
 		return broken ? broken : -ECONNRESET;
-	default: /* LOC_QP_OP_ERR too: rxe says so when its port is down */
+	default: /* LOC_QP_OP_ERR, too: rxe reports it when its port is down */
 		return -ECONNRESET;
 	}
 }
 
-static bool swap_goes_on(struct pn_verbs_device *dev,
-			 struct pn_verbs_record *record)
+/* True: the guess was wrong, and the next compare-swap was posted. */
+static bool swap_retried(struct pn_verbs_record *record)
 {
-	struct pn_verbs_tx *lane = &record->peer->out;
+	struct pn_verbs_tx *tx = &record->peer->tx;
 
 	if (*record->result != record->guess) {
-		int ret = pn_verbs_swap_retry(dev, record);
+		int ret = pn_verbs_swap_retry(record);
 
 		if (!ret)
 			return true;
 		record->status = ret;
 	}
-	lane->swapping = false;
+	tx->swap_pending = false;
 	return false;
 }
 
-static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
+static void operation_completed(struct pn_verbs_device *dev,
+				const struct ibv_wc *wc)
 {
 	struct pn_verbs_record *record =
 		(struct pn_verbs_record *)(uintptr_t)(wc->wr_id & POINTER &
 						      ~PN_VERBS_CONFIRM);
 	struct pn_verbs_peer *peer = record->peer;
-	struct pn_verbs_tx *lane = &peer->out;
-	int status = status_of(wc->status, lane->broken);
+	struct pn_verbs_tx *tx = &peer->tx;
+	int status = status_of(wc->status, tx->broken);
 
-	if (pn_unlikely(lane->epoch != wc->wr_id >> 48))
+	if (pn_unlikely(tx->epoch != wc->wr_id >> 48))
 		return;
 	if (pn_unlikely(dev->is_iwarp && status)) {
-		/* Why, the service finds out. */
+		/* The service thread finds out the reason. */
 		pn_verbs_teardown_begin(dev, peer, -ECANCELED);
 		return;
 	}
-	if (pn_unlikely(record->swap && !status && swap_goes_on(dev, record)))
+	if (pn_unlikely(record->swap && !status && swap_retried(record)))
 		return;
-	/* Those before it that were not to tell went well. */
-	while (&lane->records[lane->head] != record)
-		retire(dev, lane, lane->records[lane->head].status);
-	retire(dev, lane, status ? status : record->status);
+	/* The unsignaled operations before it succeeded. */
+	while (&tx->records[tx->head] != record)
+		retire_operation(dev, tx, tx->records[tx->head].status);
+	retire_operation(dev, tx, status ? status : record->status);
 	if (pn_unlikely(wc->wr_id & PN_VERBS_CONFIRM)) {
-		lane->confirming = false;
+		tx->confirming = false;
 		pn_verbs_confirm(dev, peer);
 	}
 	if (pn_likely(!status))
 		return;
 	if (status == -ECONNRESET && !peer->down) {
 		pn_info("verbs: %s: an operation ended with \"%s\": its peer "
-			"is gone",
+			"is down",
 			dev->name, ibv_wc_status_str(wc->status));
 		peer->down = status;
 	}
@@ -186,14 +191,15 @@ static void end_operation(struct pn_verbs_device *dev, const struct ibv_wc *wc)
 				status == -ECONNRESET ? status : -ECANCELED);
 }
 
-/* --- messages ------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------- */
 
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive)
 {
 	struct ibv_sge sge = { (uintptr_t)receive->buffer,
-			       (uint32_t)(PN_VERBS_MAX_SEND + dev->head_bytes),
-			       dev->receive_mr->lkey };
+			       (uint32_t)(PN_VERBS_MAX_SEND +
+					  dev->header_bytes),
+			       dev->receive.mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = RECEIVE | (uintptr_t)receive,
 				  .sg_list = &sge,
 				  .num_sge = 1 };
@@ -201,212 +207,218 @@ void pn_verbs_receive_post(struct pn_verbs_device *dev,
 	int ret = ibv_post_srq_recv(dev->srq, &wr, &bad);
 
 	if (ret)
-		pn_error("verbs: a receive buffer is lost: %s", strerror(ret));
+		pn_error("verbs: cannot post a receive buffer, which is lost: "
+			 "%s",
+			 strerror(ret));
 }
 
 static struct pn_verbs_rx **bucket_of(struct pn_verbs_device *dev,
-				      uint32_t number)
+				      uint32_t qp_num)
 {
-	return &dev->in[number % PN_VERBS_RX_BUCKETS];
+	return &dev->rx_table[qp_num % PN_VERBS_RX_BUCKETS];
 }
 
 static struct pn_verbs_rx *find_sender(struct pn_verbs_device *dev,
-				       uint32_t number)
+				       uint32_t qp_num)
 {
-	for (struct pn_verbs_rx *in = *bucket_of(dev, number); in;
-	     in = in->next)
-		if (in->qp->qp_num == number)
-			return in;
-	for (struct pn_verbs_rx *in = dev->retired; in; in = in->next)
-		if (in->qp->qp_num == number)
-			return in;
+	for (struct pn_verbs_rx *rx = *bucket_of(dev, qp_num); rx;
+	     rx = rx->next)
+		if (rx->qp->qp_num == qp_num)
+			return rx;
+	for (struct pn_verbs_rx *rx = dev->retired; rx; rx = rx->next)
+		if (rx->qp->qp_num == qp_num)
+			return rx;
 	return NULL;
 }
 
-/* False: it was no message. */
-static bool fill_receive(struct pn_verbs_device *dev, struct pn_verbs_rx *in,
+/* False: no message for the caller. */
+static bool fill_receive(struct pn_verbs_device *dev, struct pn_verbs_rx *rx,
 			 const struct ibv_wc *wc,
 			 struct pn_verbs_receive *receive)
 {
 	const struct pn_verbs_message_header *head;
 
-	receive->peer = in->peer;
-	receive->len = wc->byte_len - (uint32_t)dev->head_bytes;
+	receive->peer = rx->peer;
+	receive->len = wc->byte_len - (uint32_t)dev->header_bytes;
 	if (pn_likely(!dev->is_iwarp)) {
 		receive->imm = ntohl(wc->imm_data);
 		receive->is_imm = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
 		return true;
 	}
-	head = pn_verbs_message_parse(dev, in, receive->buffer, wc->byte_len);
+	head = pn_verbs_message_parse(dev, rx, receive->buffer, wc->byte_len);
 	if (head)
 		receive->imm = head->imm;
 	return head;
 }
 
-static void take_events(struct pn_verbs_device *dev);
+static void handle_events(struct pn_verbs_device *dev);
 
-static void end_receive(struct pn_verbs_device *dev, const struct ibv_wc *wc)
+static void receive_completed(struct pn_verbs_device *dev,
+			      const struct ibv_wc *wc)
 {
 	struct pn_verbs_receive *receive =
 		(struct pn_verbs_receive *)(uintptr_t)(wc->wr_id & POINTER);
-	struct pn_verbs_rx *in = find_sender(dev, wc->qp_num);
+	struct pn_verbs_rx *rx = find_sender(dev, wc->qp_num);
 
-	if (pn_unlikely(!in)) {
-		/* The service told of its lane before it could receive. */
-		take_events(dev);
-		in = find_sender(dev, wc->qp_num);
+	if (pn_unlikely(!rx)) {
+		/* RX_READY was queued before the queue pair could receive. */
+		handle_events(dev);
+		rx = find_sender(dev, wc->qp_num);
 	}
-	if (pn_unlikely(wc->status || !in || in->peer->down_told) ||
-	    pn_unlikely(!fill_receive(dev, in, wc, receive)))
+	if (pn_unlikely(wc->status || !rx || rx->peer->down_reported) ||
+	    pn_unlikely(!fill_receive(dev, rx, wc, receive)))
 		pn_verbs_receive_post(dev, receive);
-	else if (pn_likely(in->peer->up_told))
-		tell_received(dev, in->peer, receive);
+	else if (pn_likely(rx->peer->up_reported))
+		complete_receive(dev, rx->peer, receive);
 	else
-		pn_list_append(&in->peer->early, &receive->link);
+		pn_list_append(&rx->peer->early, &receive->link);
 }
 
-/* --- peers coming and going ---------------------------------------------- */
+/* --- events of the service thread ----------------------------------------- */
 
-static void come_up(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+static void report_up_if_ready(struct pn_verbs_device *dev,
+			       struct pn_verbs_peer *peer)
 {
 	struct pn_list *pos;
 
-	if (peer->up_told || peer->down || !peer->out.qp || !peer->in)
+	if (peer->up_reported || peer->down || !peer->tx.qp || !peer->rx)
 		return;
-	peer->up_told = true;
-	tell_peer(dev, peer, PN_COMPLETION_PEER_UP, 0);
+	peer->up_reported = true;
+	complete_peer(dev, peer, PN_COMPLETION_PEER_UP, 0);
 	while ((pos = pn_list_pop(&peer->early)))
-		tell_received(dev, peer,
-			      pn_container_of(pos, struct pn_verbs_receive,
-					      link));
+		complete_receive(dev, peer,
+				 pn_container_of(pos, struct pn_verbs_receive,
+						 link));
 }
 
-/* iWARP: the target refused one of what is left, and does not say which. */
-static void end_refused(struct pn_verbs_device *dev, struct pn_verbs_tx *lane)
+/* iWARP: the target refused one of the operations that are left and does not
+ * say which. The first with remote access is blamed. */
+static void blame_refused(struct pn_verbs_device *dev, struct pn_verbs_tx *tx)
 {
 	bool found = false;
 
-	while (lane->count) {
-		struct pn_verbs_record *record = &lane->records[lane->head];
-		bool blamed = !found && record->reaches;
+	while (tx->count) {
+		struct pn_verbs_record *record = &tx->records[tx->head];
+		bool blamed = !found && record->remote_access;
 		int status = blamed ? -EACCES : found ? -ECANCELED : 0;
 
 		found |= blamed;
-		retire(dev, lane, status ? status : record->status);
+		retire_operation(dev, tx, status ? status : record->status);
 	}
 }
 
-static void use_lane(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		     struct ibv_qp *qp)
+static void use_tx(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		   struct ibv_qp *qp)
 {
-	struct pn_verbs_tx *lane = &peer->out;
+	struct pn_verbs_tx *tx = &peer->tx;
 
-	end_refused(dev, lane);
-	lane->qp = qp;
-	lane->next = NULL;
-	lane->number = lane->next_number;
-	lane->broken = 0;
-	lane->unsignalled = 0;
-	lane->sent = 0;
-	lane->swapping = lane->confirming = false;
-	lane->uncovered = NULL;
-	dev->relieved |= lane->refused;
-	lane->refused = false;
-	come_up(dev, peer);
+	blame_refused(dev, tx);
+	tx->qp = qp;
+	tx->next = NULL;
+	tx->generation = tx->next_generation;
+	tx->broken = 0;
+	tx->unsignalled = 0;
+	tx->sent = 0;
+	tx->swap_pending = tx->confirming = false;
+	tx->unconfirmed = NULL;
+	dev->post_room |= tx->post_refused;
+	tx->post_refused = false;
+	report_up_if_ready(dev, peer);
 }
 
-/* On iWARP the service may be faster than the completions of the lane that is
- * gone. */
-static void take_out(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+/* On iWARP, TX_READY may arrive before the completions of the broken queue
+ * pair. */
+static void tx_ready(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 		     const struct pn_verbs_event *event)
 {
-	struct pn_verbs_tx *lane = &peer->out;
-	uint32_t told =
-		(uint32_t)event->grant.lane << 16 | event->grant.messages;
+	struct pn_verbs_tx *tx = &peer->tx;
+	uint32_t known = (uint32_t)event->credit.generation << 16 |
+			 event->credit.messages;
 
 	if (peer->down) {
 		ibv_destroy_qp(event->qp);
 		return;
 	}
-	lane->next_number = event->number;
-	/* What was granted since the hello may have been lost. */
-	peer->must_grant |= told != atomic_load(&peer->last_grant);
-	if (!lane->qp) {
-		pn_assert(dev->is_iwarp || !lane->count);
-		use_lane(dev, peer, event->qp);
+	tx->next_generation = event->generation;
+	/* Credit that was granted after the hello may be lost. */
+	peer->credit_urgent |= known != atomic_load(&peer->granted_credit);
+	if (!tx->qp) {
+		pn_assert(dev->is_iwarp || !tx->count);
+		use_tx(dev, peer, event->qp);
 	} else {
 		pn_assert(dev->is_iwarp);
-		if (lane->next)
-			ibv_destroy_qp(lane->next);
-		lane->next = event->qp;
+		if (tx->next)
+			ibv_destroy_qp(tx->next);
+		tx->next = event->qp;
 		pn_verbs_teardown_begin(dev, peer, -ECANCELED);
 	}
 	if (dev->is_iwarp)
 		pn_verbs_credit_send_if_due(dev, peer);
 }
 
-static void unlink_in(struct pn_verbs_device *dev, struct pn_verbs_rx *in)
+static void unlink_rx(struct pn_verbs_device *dev, struct pn_verbs_rx *rx)
 {
-	struct pn_verbs_rx **pos = bucket_of(dev, in->qp->qp_num);
+	struct pn_verbs_rx **pos = bucket_of(dev, rx->qp->qp_num);
 
-	while (*pos != in)
+	while (*pos != rx)
 		pos = &(*pos)->next;
-	*pos = in->next;
+	*pos = rx->next;
 }
 
-/* Messages of a lane that goes may still be in the queue: it is destroyed when
- * that was seen empty. */
-static void retire_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+/* Its messages may still be in the completion queue: the queue pair is
+ * destroyed when that queue was empty. */
+static void retire_rx(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_rx *in = peer->in;
+	struct pn_verbs_rx *rx = peer->rx;
 
-	if (!in)
+	if (!rx)
 		return;
-	peer->in = NULL;
-	unlink_in(dev, in);
-	in->next = dev->retired;
-	dev->retired = in;
+	peer->rx = NULL;
+	unlink_rx(dev, rx);
+	rx->next = dev->retired;
+	dev->retired = rx;
 }
 
-static void take_in(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
-		    const struct pn_verbs_event *event)
+static void rx_ready(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		     const struct pn_verbs_event *event)
 {
 	struct ibv_qp *qp = event->qp;
-	struct pn_verbs_rx *in = malloc(sizeof(*in));
+	struct pn_verbs_rx *rx = malloc(sizeof(*rx));
 	struct pn_verbs_rx **bucket = bucket_of(dev, qp->qp_num);
 
-	if (peer->down || !in) {
-		/* Without it the peer's sends fail, and it goes down. */
+	if (peer->down || !rx) {
+		/* The operations of the peer fail, and it goes down. */
 		ibv_destroy_qp(qp);
-		free(in);
+		free(rx);
 		return;
 	}
-	retire_in(dev, peer);
-	*in = (struct pn_verbs_rx){
-		.qp = qp, .peer = peer, .next = *bucket, .number = event->number
-	};
-	*bucket = in;
-	peer->in = in;
-	peer->granted = peer->arrived = 0;
-	peer->byte = event->byte;
-	come_up(dev, peer);
+	retire_rx(dev, peer);
+	*rx = (struct pn_verbs_rx){ .qp = qp,
+				    .peer = peer,
+				    .next = *bucket,
+				    .generation = event->generation };
+	*bucket = rx;
+	peer->rx = rx;
+	peer->credits_granted = peer->credits_used = 0;
+	peer->confirm_byte = event->confirm_byte;
+	report_up_if_ready(dev, peer);
 	if (dev->is_iwarp) {
-		pn_verbs_credit_received(dev, peer, event->grant);
+		pn_verbs_credit_received(dev, peer, event->credit);
 		pn_verbs_credit_send_if_due(dev, peer);
 	}
 }
 
-static void take_event(struct pn_verbs_device *dev,
-		       struct pn_verbs_event *event)
+static void handle_event(struct pn_verbs_device *dev,
+			 struct pn_verbs_event *event)
 {
 	struct pn_verbs_peer *peer = event->peer;
 
 	switch (event->kind) {
 	case PN_VERBS_EVENT_TX_READY:
-		take_out(dev, peer, event);
+		tx_ready(dev, peer, event);
 		break;
 	case PN_VERBS_EVENT_RX_READY:
-		take_in(dev, peer, event);
+		rx_ready(dev, peer, event);
 		break;
 	case PN_VERBS_EVENT_PEER_DOWN:
 		if (!peer->down)
@@ -415,108 +427,110 @@ static void take_event(struct pn_verbs_device *dev,
 	}
 }
 
-static void take_events(struct pn_verbs_device *dev)
+static void handle_events(struct pn_verbs_device *dev)
 {
 	struct pn_list *pos;
 
-	while (atomic_load(&dev->nevents) &&
-	       dev->ndone + KEEP_FREE < dev->max_done) {
-		pn_lock(&dev->events_lock);
-		pos = pn_list_pop(&dev->events);
-		atomic_fetch_sub(&dev->nevents, 1);
-		pn_unlock(&dev->events_lock);
-		take_event(dev,
-			   pn_container_of(pos, struct pn_verbs_event, link));
+	while (atomic_load(&dev->events.n) &&
+	       dev->done.n + KEEP_FREE < dev->done.max) {
+		pn_lock(&dev->events.lock);
+		pos = pn_list_pop(&dev->events.list);
+		atomic_fetch_sub(&dev->events.n, 1);
+		pn_unlock(&dev->events.lock);
+		handle_event(dev,
+			     pn_container_of(pos, struct pn_verbs_event, link));
 		free(pn_container_of(pos, struct pn_verbs_event, link));
 	}
 }
 
-/* --- the end of lanes, the completion queue being empty ------------------- */
+/* --- teardown, when the completion queue is empty ------------------------- */
 
-static void destroy_retired(struct pn_verbs_device *dev)
+void pn_verbs_destroy_retired(struct pn_verbs_device *dev)
 {
 	while (dev->retired) {
-		struct pn_verbs_rx *in = dev->retired;
+		struct pn_verbs_rx *rx = dev->retired;
 
-		dev->retired = in->next;
-		ibv_destroy_qp(in->qp);
-		free(in);
+		dev->retired = rx->next;
+		ibv_destroy_qp(rx->qp);
+		free(rx);
 	}
 }
 
-static void finish_peer(struct pn_verbs_device *dev, struct pn_verbs_peer *peer)
+static void finish_teardown(struct pn_verbs_device *dev,
+			    struct pn_verbs_peer *peer)
 {
-	struct pn_verbs_tx *lane = &peer->out;
+	struct pn_verbs_tx *tx = &peer->tx;
 	struct pn_list *pos;
 
-	if (lane->qp)
-		ibv_destroy_qp(lane->qp);
-	lane->qp = NULL;
-	lane->epoch = (lane->epoch + 1) & 0x7fff;
+	if (tx->qp)
+		ibv_destroy_qp(tx->qp);
+	tx->qp = NULL;
+	tx->epoch = (tx->epoch + 1) & 0x7fff;
 	if (dev->is_iwarp && !peer->down) {
-		/* What is left ends when it is known why: take_out(), or the
-		 * end of the peer. */
-		if (lane->next)
-			use_lane(dev, peer, lane->next);
+		/* The operations that are left complete when the reason is
+		 * known: in tx_ready(), or when the peer is down. */
+		if (tx->next)
+			use_tx(dev, peer, tx->next);
 		return;
 	}
-	while (lane->count)
-		retire(dev, lane, dev->is_iwarp ? peer->down : lane->broken);
+	while (tx->count)
+		retire_operation(dev, tx,
+				 dev->is_iwarp ? peer->down : tx->broken);
 	if (!peer->down) {
-		atomic_store(&peer->wants_lane, true);
+		atomic_store(&peer->connect_wanted, true);
 		pn_verbs_service_notify(dev);
 		return;
 	}
-	if (lane->next)
-		ibv_destroy_qp(lane->next);
-	lane->next = NULL;
-	dev->relieved |= lane->refused;
-	retire_in(dev, peer);
+	if (tx->next)
+		ibv_destroy_qp(tx->next);
+	tx->next = NULL;
+	dev->post_room |= tx->post_refused;
+	retire_rx(dev, peer);
 	while ((pos = pn_list_pop(&peer->early)))
 		pn_verbs_receive_post(dev,
 				      pn_container_of(pos,
 						      struct pn_verbs_receive,
 						      link));
-	peer->down_told = true;
-	tell_peer(dev, peer, PN_COMPLETION_PEER_DOWN, peer->down);
-	atomic_store(&peer->wants_end, true);
+	peer->down_reported = true;
+	complete_peer(dev, peer, PN_COMPLETION_PEER_DOWN, peer->down);
+	atomic_store(&peer->close_wanted, true);
 	pn_verbs_service_notify(dev);
 }
 
-static void finish_failing(struct pn_verbs_device *dev)
+static void finish_teardowns(struct pn_verbs_device *dev)
 {
 	struct pn_list *pos, *tmp;
 
-	pn_list_for_each_safe (pos, tmp, &dev->failing) {
+	pn_list_for_each_safe (pos, tmp, &dev->teardowns) {
 		struct pn_verbs_peer *peer =
-			pn_container_of(pos, struct pn_verbs_peer, failing);
+			pn_container_of(pos, struct pn_verbs_peer, teardown);
 
-		if (dev->ndone + peer->out.count + KEEP_FREE > dev->max_done)
+		if (dev->done.n + peer->tx.count + KEEP_FREE > dev->done.max)
 			return;
 		pn_list_remove(pos);
-		finish_peer(dev, peer);
+		finish_teardown(dev, peer);
 	}
-	destroy_retired(dev);
+	pn_verbs_destroy_retired(dev);
 }
 
-/* --- poll ---------------------------------------------------------------- */
+/* --- poll ----------------------------------------------------------------- */
 
-static int take_completions(struct pn_verbs_device *dev)
+static int poll_cq(struct pn_verbs_device *dev)
 {
 	struct ibv_wc wc[PN_VERBS_POLL_BATCH];
 	int n = ibv_poll_cq(dev->cq, PN_VERBS_POLL_BATCH, wc);
 
 	for (int i = 0; i < n; i++)
 		if (wc[i].wr_id & RECEIVE)
-			end_receive(dev, &wc[i]);
+			receive_completed(dev, &wc[i]);
 		else
-			end_operation(dev, &wc[i]);
+			operation_completed(dev, &wc[i]);
 	return n;
 }
 
-static bool is_ending(const struct pn_verbs_device *dev)
+static bool is_tearing_down(const struct pn_verbs_device *dev)
 {
-	return !pn_list_empty(&dev->failing) || dev->retired;
+	return !pn_list_empty(&dev->teardowns) || dev->retired;
 }
 
 void pn_verbs_progress(struct pn_verbs_device *dev)
@@ -524,21 +538,21 @@ void pn_verbs_progress(struct pn_verbs_device *dev)
 	int n;
 
 	if (pn_unlikely(
-		    atomic_load_explicit(&dev->nevents, memory_order_acquire)))
-		take_events(dev);
-	/* What ends waits for the queue to be empty, of which nobody tells: a
-	 * sleeper would sleep on. */
+		    atomic_load_explicit(&dev->events.n, memory_order_acquire)))
+		handle_events(dev);
+	/* A teardown waits until the queue is empty, which no notification
+	 * reports: a thread that sleeps would not wake up. So empty it here. */
 	do {
-		/* One completion may retire a whole queue of silent operations,
-		 * but says something about one only. */
-		if (dev->ndone + PN_VERBS_POLL_BATCH + KEEP_FREE >
-		    dev->max_done)
+		/* A completion may retire a whole queue of silent operations
+		 * but adds one entry to the ring. */
+		if (dev->done.n + PN_VERBS_POLL_BATCH + KEEP_FREE >
+		    dev->done.max)
 			return;
-		n = take_completions(dev);
-	} while (pn_unlikely(n > 0 && is_ending(dev)));
-	if (pn_unlikely(n == 0 && is_ending(dev)))
-		finish_failing(dev);
-	if (pn_unlikely(!pn_list_empty(&dev->owed)))
+		n = poll_cq(dev);
+	} while (pn_unlikely(n > 0 && is_tearing_down(dev)));
+	if (pn_unlikely(n == 0 && is_tearing_down(dev)))
+		finish_teardowns(dev);
+	if (pn_unlikely(!pn_list_empty(&dev->credits_due)))
 		pn_verbs_credit_send_pending(dev);
 }
 
@@ -549,20 +563,20 @@ int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
 	unsigned n = 0;
 
 	pn_verbs_lock(dev);
-	if (!dev->ndone)
+	if (!dev->done.n)
 		pn_verbs_progress(dev);
-	while (n < max && dev->ndone) {
-		out[n] = dev->done[dev->done_head];
-		dev->done_head = (dev->done_head + 1) & (dev->max_done - 1);
-		dev->ndone--;
+	while (n < max && dev->done.n) {
+		out[n] = dev->done.ring[dev->done.head];
+		dev->done.head = (dev->done.head + 1) & (dev->done.max - 1);
+		dev->done.n--;
 		dev->nsends -= out[n++].kind == PN_COMPLETION_OP;
 	}
 	pn_verbs_unlock(dev);
 	return (int)n;
 }
 
-void pn_verbs_release(struct pn_device *device,
-		      const struct pn_completion *completion)
+void pn_verbs_return_buffer(struct pn_device *device,
+			    const struct pn_completion *completion)
 {
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 	struct pn_verbs_receive *receive;
@@ -573,7 +587,7 @@ void pn_verbs_release(struct pn_device *device,
 	pn_verbs_lock(dev);
 	pn_verbs_receive_post(dev, receive);
 	if (pn_unlikely(dev->is_iwarp)) {
-		receive->peer->held--;
+		receive->peer->unreturned--;
 		pn_verbs_credit_send_if_due(dev, receive->peer);
 	}
 	pn_verbs_unlock(dev);

@@ -5,20 +5,20 @@
 #include "device/verbs/iwarp.h"
 
 #define INLINE_BYTES 256
-/* How long a sender waits that found no receive buffer: 0.16 ms. */
+/* After RNR the sender waits 0.16 ms. */
 #define RNR_TIMER    8
 
-/* Reads in parts, reads of nothing, grants: what a record of iWARP may need on
- * the average besides its own. */
+/* iWARP: work requests per record, on the average: split reads, confirming
+ * reads, credit messages. */
 #define IWARP_REQUESTS 8
 
 static unsigned send_requests(const struct pn_verbs_device *dev,
 			      unsigned send_wrs)
 {
-	unsigned most = (unsigned)dev->attr.max_qp_wr;
-	unsigned want = dev->is_iwarp ? IWARP_REQUESTS * send_wrs : send_wrs;
+	unsigned max = (unsigned)dev->attr.max_qp_wr;
+	unsigned wanted = dev->is_iwarp ? IWARP_REQUESTS * send_wrs : send_wrs;
 
-	return want < most ? want : most;
+	return wanted < max ? wanted : max;
 }
 
 static uint32_t inline_bytes(const struct pn_verbs_device *dev)
@@ -44,7 +44,7 @@ struct ibv_qp *pn_verbs_qp_create(struct pn_verbs_device *dev,
 	return ibv_create_qp(dev->pd, &attr);
 }
 
-/* Adapters do not say what they can inline: ask for less and less. */
+/* Adapters do not report what they can inline: try less and less. */
 int pn_verbs_qp_probe(struct pn_verbs_device *dev)
 {
 	struct pn_device_limits *limits = &dev->device.limits;
@@ -61,20 +61,20 @@ int pn_verbs_qp_probe(struct pn_verbs_device *dev)
 		qp = pn_verbs_qp_create(dev, limits->queue_depth);
 	}
 	if (!qp) {
-		pn_error("verbs: %s gives no queue pair: %s; "
-			 "verbs:queue_depth= asks for a smaller one",
+		pn_error("verbs: cannot create a queue pair on %s: %s; try a "
+			 "smaller verbs:queue_depth=",
 			 dev->name, strerror(errno));
 		return -errno;
 	}
 	ibv_destroy_qp(qp);
-	/* Of iWARP, only heads are inlined; the callers' bytes are staged. */
+	/* On iWARP only headers are inline; data of callers is staged. */
 	if (dev->is_iwarp)
 		limits->inline_bytes = PN_VERBS_STAGE_INLINE;
 	return 0;
 }
 
-/* What rdma_cm does not know or sets as for programs that never wait: it lets
- * a sender retry for minutes, and sleep 0.65 s for a receive buffer. */
+/* Sets what rdma_cm does not know, and replaces its defaults: with those a
+ * sender retries for minutes, and waits 0.65 s after RNR. */
 static void adjust(const struct pn_verbs_device *dev, struct ibv_qp_attr *attr,
 		   int *mask)
 {
@@ -91,7 +91,7 @@ static void adjust(const struct pn_verbs_device *dev, struct ibv_qp_attr *attr,
 	if (attr->qp_state == IBV_QPS_RTS) {
 		attr->timeout = (uint8_t)dev->params.ack_timeout;
 		attr->retry_cnt = (uint8_t)dev->params.retries;
-		attr->rnr_retry = 7; /* for ever */
+		attr->rnr_retry = 7; /* no limit */
 	}
 }
 

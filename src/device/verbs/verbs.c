@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -17,7 +16,7 @@
 #include "device/verbs/connect.h"
 #include "device/verbs/iwarp.h"
 
-/* --- parameters ---------------------------------------------------------- */
+/* --- parameters ----------------------------------------------------------- */
 
 #define AT(field) offsetof(struct pn_verbs_params, field)
 
@@ -28,22 +27,22 @@ static const struct pn_option params[] = {
 	  "receive buffers of 8 KiB, shared by all peers", AT(receives), 16,
 	  1 << 14, NULL },
 	{ "chunk", PN_OPTION_BYTES, "1G",
-	  "longer ranges are registered in parts of this, by several threads",
+	  "longer ranges are registered in chunks of this, by several threads",
 	  AT(chunk), 1 << 20, (uint64_t)1 << 31, NULL },
 	{ "ack_timeout", PN_OPTION_NUMBER, "14",
-	  "send again when 4.096 us times 2 to this power have passed",
-	  AT(ack_timeout), 1, 31, NULL },
+	  "retransmit after 4.096 us times 2 to this power", AT(ack_timeout), 1,
+	  31, NULL },
 	{ "retries", PN_OPTION_NUMBER, "7",
-	  "times to send again before the peer counts as gone", AT(retries), 0,
-	  7, NULL },
+	  "retransmissions before the peer counts as down", AT(retries), 0, 7,
+	  NULL },
 	{ "patience", PN_OPTION_TIME, "60s",
-	  "iWARP: a peer that carries out nothing for so long is gone",
+	  "iWARP: a peer that executes nothing for so long is down",
 	  AT(patience), PN_NS_PER_S / 10, UINT64_MAX, NULL },
 	{ "odp", PN_OPTION_BOOL, "no",
-	  "register on demand: the adapter faults pages in instead of pinning",
+	  "on-demand paging: the adapter faults pages in instead of pinning",
 	  AT(odp), 0, 0, NULL },
 	{ "windows", PN_OPTION_BOOL, "no",
-	  "peers reach memory through windows: revoking a key registers "
+	  "peers access memory through windows: revoking a key registers "
 	  "nothing",
 	  AT(windows), 0, 0, NULL },
 	{ "address", PN_OPTION_TEXT, "",
@@ -74,46 +73,46 @@ static int parse(struct pn_verbs_device *dev, const char *text, char *name,
 	return -EINVAL;
 }
 
-/* --- what the adapter can do --------------------------------------------- */
+/* --- limits and capabilities ---------------------------------------------- */
 
-static size_t least(uint64_t a, uint64_t b)
+static size_t min_of(uint64_t a, uint64_t b)
 {
 	return (size_t)(a < b ? a : b);
 }
 
-/* Half of the adapter's segments are kept for those that cross the border of
- * two parts (keys.h). */
+/* Half of the adapter's segments are kept for segments that cross a chunk
+ * border (keys.h). */
 static void set_limits(struct pn_verbs_device *dev)
 {
 	const struct ibv_device_attr *attr = &dev->attr;
 	unsigned sge =
-		(unsigned)least((unsigned)attr->max_sge, PN_VERBS_MAX_SGE);
+		(unsigned)min_of((unsigned)attr->max_sge, PN_VERBS_MAX_SGE);
 
-	dev->head_bytes =
+	dev->header_bytes =
 		dev->is_iwarp ? sizeof(struct pn_verbs_message_header) : 0;
 	dev->max_sge = sge;
 	dev->device.limits = (struct pn_device_limits){
-		.max_mr_bytes = least(attr->max_mr_size, SIZE_MAX / 2),
-		.max_mrs = least((unsigned)attr->max_mr,
-				 PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS) -
+		.max_mr_bytes = min_of(attr->max_mr_size, SIZE_MAX / 2),
+		.max_mrs = min_of((unsigned)attr->max_mr,
+				  PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS) -
 			   1,
 		.max_pinned_bytes = pn_limits_memlock(),
 		.max_send_bytes = PN_VERBS_MAX_SEND,
 		.max_op_bytes =
-			least(dev->port_attr.max_msg_sz, (uint64_t)1 << 30),
+			min_of(dev->port_attr.max_msg_sz, (uint64_t)1 << 30),
 		.max_sge = sge >= 6 ? sge / 2 : sge,
-		.queue_depth = (unsigned)least(dev->params.queue_depth,
-					       (unsigned)attr->max_qp_wr),
+		.queue_depth = (unsigned)min_of(dev->params.queue_depth,
+						(unsigned)attr->max_qp_wr),
 	};
-	/* rxe takes 7 to mean for ever. */
+	/* rxe retries without limit if it is 7. */
 	if (dev->is_software && dev->params.retries > 6)
 		dev->params.retries = 6;
 	dev->params.receives =
-		least(dev->params.receives, (unsigned)attr->max_srq_wr);
+		min_of(dev->params.receives, (unsigned)attr->max_srq_wr);
 }
 
-static void set_facts(struct pn_verbs_device *dev,
-		      const struct pn_device_attr *attr)
+static void set_capabilities(struct pn_verbs_device *dev,
+			     const struct pn_device_attr *attr)
 {
 	struct pn_device *device = &dev->device;
 
@@ -133,26 +132,26 @@ static void set_facts(struct pn_verbs_device *dev,
 		device->caps |= PN_CAP_PINS;
 }
 
-/* --- opening ------------------------------------------------------------- */
+/* --- opening -------------------------------------------------------------- */
 
 static int open_queues(struct pn_verbs_device *dev)
 {
 	unsigned nreceives = (unsigned)dev->params.receives;
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = nreceives,
 						   .max_sge = 1 } };
-	unsigned most = (unsigned)dev->attr.max_cqe;
+	unsigned max_cqe = (unsigned)dev->attr.max_cqe;
 
-	/* The queue holds a completion of everything that can be under way. */
-	dev->max_sends = (unsigned)least(most - nreceives, 8192);
+	/* The queue has room for the completions of everything in flight. */
+	dev->max_sends = (unsigned)min_of(max_cqe - nreceives, 8192);
 	dev->channel = ibv_create_comp_channel(dev->domain->context);
 	if (!dev->channel)
 		return -errno;
-	fcntl(dev->channel->fd, F_SETFL,
-	      fcntl(dev->channel->fd, F_GETFL) | O_NONBLOCK);
-	/* When a lane of iWARP ends, all its work requests say so. */
-	most = (unsigned)least(most, nreceives + (dev->is_iwarp ? 4 : 1) *
-							 dev->max_sends);
-	dev->cq = ibv_create_cq(dev->domain->context, (int)most, NULL,
+	pn_verbs_set_nonblocking(dev->channel->fd);
+	/* On iWARP, all work requests of a broken queue pair complete. */
+	max_cqe =
+		(unsigned)min_of(max_cqe, nreceives + (dev->is_iwarp ? 4 : 1) *
+							      dev->max_sends);
+	dev->cq = ibv_create_cq(dev->domain->context, (int)max_cqe, NULL,
 				dev->channel, 0);
 	if (!dev->cq)
 		return -errno;
@@ -164,23 +163,23 @@ static int open_receives(struct pn_verbs_device *dev,
 			 const struct pn_pages_policy *pages)
 {
 	unsigned n = (unsigned)dev->params.receives;
-	size_t each = PN_VERBS_MAX_SEND + dev->head_bytes;
+	size_t each = PN_VERBS_MAX_SEND + dev->header_bytes;
 	size_t bytes = n * each;
 	void *memory;
 	int ret;
 
-	dev->receives = calloc(n, sizeof(*dev->receives));
-	if (!dev->receives)
+	dev->receive.buffers = calloc(n, sizeof(*dev->receive.buffers));
+	if (!dev->receive.buffers)
 		return -ENOMEM;
 	ret = pn_pages_map(bytes, pages, &memory);
 	if (ret)
 		return ret;
-	dev->receive_memory = memory;
-	dev->receive_bytes = bytes;
-	dev->receive_pages = *pages;
-	dev->receive_mr =
+	dev->receive.memory = memory;
+	dev->receive.bytes = bytes;
+	dev->receive.pages = *pages;
+	dev->receive.mr =
 		ibv_reg_mr(dev->pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE);
-	if (!dev->receive_mr) {
+	if (!dev->receive.mr) {
 		ret = -errno;
 		pn_error(
 			"verbs: cannot register %zu KiB of receive buffers: "
@@ -190,32 +189,25 @@ static int open_receives(struct pn_verbs_device *dev,
 		return ret;
 	}
 	for (unsigned i = 0; i < n; i++) {
-		dev->receives[i].buffer = dev->receive_memory + i * each;
-		dev->receives[i].data =
-			dev->receives[i].buffer + dev->head_bytes;
-		pn_verbs_receive_post(dev, &dev->receives[i]);
+		dev->receive.buffers[i].buffer = dev->receive.memory + i * each;
+		dev->receive.buffers[i].data =
+			dev->receive.buffers[i].buffer + dev->header_bytes;
+		pn_verbs_receive_post(dev, &dev->receive.buffers[i]);
 	}
 	return 0;
 }
 
-static int open_done(struct pn_verbs_device *dev)
+static int open_completions(struct pn_verbs_device *dev)
 {
-	dev->max_done = 64;
-	while (dev->max_done <
+	dev->done.max = 64;
+	while (dev->done.max <
 	       dev->max_sends + dev->params.receives + 2 * PN_VERBS_POLL_BATCH)
-		dev->max_done *= 2;
-	dev->done = calloc(dev->max_done, sizeof(*dev->done));
-	return dev->done ? 0 : -ENOMEM;
+		dev->done.max *= 2;
+	dev->done.ring = calloc(dev->done.max, sizeof(*dev->done.ring));
+	return dev->done.ring ? 0 : -ENOMEM;
 }
 
-static int watch(int epoll, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
-
-	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
-static int open_sleeping(struct pn_verbs_device *dev)
+static int open_wait(struct pn_verbs_device *dev)
 {
 	int ret;
 
@@ -223,8 +215,8 @@ static int open_sleeping(struct pn_verbs_device *dev)
 	dev->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (dev->event_fd < 0 || dev->epoll < 0)
 		return -errno;
-	ret = watch(dev->epoll, dev->event_fd);
-	return ret ? ret : watch(dev->epoll, dev->channel->fd);
+	ret = pn_verbs_watch(dev->epoll, dev->event_fd);
+	return ret ? ret : pn_verbs_watch(dev->epoll, dev->channel->fd);
 }
 
 static void open_keys(struct pn_verbs_device *dev)
@@ -307,27 +299,27 @@ static int open_parts(struct pn_verbs_device *dev, const char *name,
 	if (!ret)
 		ret = open_receives(dev, &attr->pages);
 	if (!ret)
-		ret = open_done(dev);
+		ret = open_completions(dev);
 	if (!ret)
-		ret = open_sleeping(dev);
+		ret = open_wait(dev);
 	if (!ret)
 		ret = pn_verbs_listen(dev);
 	return ret ? ret : pn_verbs_service_start(dev);
 }
 
-/* --- closing ------------------------------------------------------------- */
+/* --- closing -------------------------------------------------------------- */
 
 static void close_peer(struct pn_verbs_peer *peer)
 {
-	if (peer->out.qp)
-		ibv_destroy_qp(peer->out.qp);
-	if (peer->in)
-		ibv_destroy_qp(peer->in->qp);
-	if (peer->out.next)
-		ibv_destroy_qp(peer->out.next);
-	pn_verbs_stage_free(&peer->out);
-	free(peer->in);
-	free(peer->out.records);
+	if (peer->tx.qp)
+		ibv_destroy_qp(peer->tx.qp);
+	if (peer->rx)
+		ibv_destroy_qp(peer->rx->qp);
+	if (peer->tx.next)
+		ibv_destroy_qp(peer->tx.next);
+	pn_verbs_stage_free(&peer->tx);
+	free(peer->rx);
+	free(peer->tx.records);
 	free(peer);
 }
 
@@ -335,7 +327,7 @@ static void close_peers(struct pn_verbs_device *dev)
 {
 	struct pn_list *pos;
 
-	while ((pos = pn_list_pop(&dev->events))) {
+	while ((pos = pn_list_pop(&dev->events.list))) {
 		struct pn_verbs_event *event =
 			pn_container_of(pos, struct pn_verbs_event, link);
 
@@ -345,13 +337,7 @@ static void close_peers(struct pn_verbs_device *dev)
 	}
 	while ((pos = pn_list_pop(&dev->peers)))
 		close_peer(pn_container_of(pos, struct pn_verbs_peer, link));
-	while (dev->retired) {
-		struct pn_verbs_rx *in = dev->retired;
-
-		dev->retired = in->next;
-		ibv_destroy_qp(in->qp);
-		free(in);
-	}
+	pn_verbs_destroy_retired(dev);
 }
 
 static void close_fd(int fd)
@@ -360,10 +346,10 @@ static void close_fd(int fd)
 		close(fd);
 }
 
-/* Whatever of it is there. */
+/* Closes the parts that are open. */
 static void close_parts(struct pn_verbs_device *dev)
 {
-	if (dev->running)
+	if (dev->service.running)
 		pn_verbs_service_stop(dev);
 	close_peers(dev);
 	pn_verbs_listen_stop(dev);
@@ -377,10 +363,10 @@ static void close_parts(struct pn_verbs_device *dev)
 		ibv_destroy_cq(dev->cq);
 	if (dev->channel)
 		ibv_destroy_comp_channel(dev->channel);
-	if (dev->receive_mr)
-		ibv_dereg_mr(dev->receive_mr);
-	pn_pages_unmap(dev->receive_memory, dev->receive_bytes,
-		       &dev->receive_pages);
+	if (dev->receive.mr)
+		ibv_dereg_mr(dev->receive.mr);
+	pn_pages_unmap(dev->receive.memory, dev->receive.bytes,
+		       &dev->receive.pages);
 	if (dev->pd && dev->domain == dev)
 		ibv_dealloc_pd(dev->pd);
 	if (dev->context)
@@ -391,9 +377,9 @@ static void free_device(struct pn_verbs_device *dev)
 {
 	pn_mutex_fini(&dev->lock);
 	pn_mutex_fini(&dev->peers_lock);
-	pn_mutex_fini(&dev->events_lock);
-	free(dev->receives);
-	free(dev->done);
+	pn_mutex_fini(&dev->events.lock);
+	free(dev->receive.buffers);
+	free(dev->done.ring);
 	free(dev);
 }
 
@@ -403,7 +389,7 @@ static void verbs_close(struct pn_device *device)
 	free_device(pn_verbs_of(device));
 }
 
-static struct pn_verbs_device *make_device(void)
+static struct pn_verbs_device *alloc_device(void)
 {
 	struct pn_verbs_device *dev = calloc(1, sizeof(*dev));
 
@@ -411,11 +397,11 @@ static struct pn_verbs_device *make_device(void)
 		return NULL;
 	pn_mutex_init(&dev->lock);
 	pn_mutex_init(&dev->peers_lock);
-	pn_mutex_init(&dev->events_lock);
+	pn_mutex_init(&dev->events.lock);
 	pn_list_init(&dev->peers);
-	pn_list_init(&dev->failing);
-	pn_list_init(&dev->owed);
-	pn_list_init(&dev->events);
+	pn_list_init(&dev->teardowns);
+	pn_list_init(&dev->credits_due);
+	pn_list_init(&dev->events.list);
 	pn_verbs_keys_init(&dev->keys);
 	dev->epoll = dev->event_fd = -1;
 	dev->address.version = PN_VERBS_VERSION;
@@ -425,9 +411,9 @@ static struct pn_verbs_device *make_device(void)
 	return dev;
 }
 
-static int finish_open(struct pn_verbs_device *dev, const char *name,
-		       const struct pn_device_attr *attr,
-		       struct pn_device **out)
+static int open_or_free(struct pn_verbs_device *dev, const char *name,
+			const struct pn_device_attr *attr,
+			struct pn_device **out)
 {
 	int ret = open_parts(dev, name, attr);
 
@@ -436,7 +422,7 @@ static int finish_open(struct pn_verbs_device *dev, const char *name,
 		free_device(dev);
 		return ret;
 	}
-	set_facts(dev, attr);
+	set_capabilities(dev, attr);
 	*out = &dev->device;
 	return 0;
 }
@@ -444,26 +430,26 @@ static int finish_open(struct pn_verbs_device *dev, const char *name,
 static int verbs_open(const char *text, const struct pn_device_attr *attr,
 		      struct pn_device **out)
 {
-	struct pn_verbs_device *dev = make_device();
+	struct pn_verbs_device *dev = alloc_device();
 	char name[2 * PN_VERBS_DEVICE_NAME];
 	int ret;
 
 	if (!dev)
 		return -ENOMEM;
-	/* Before the first registration of the process, or it is of no use.
-	 * Kernels from 5.12 need none and say so. */
+	/* It must precede the first registration of the process. Kernels from
+	 * 5.12 on do not need it; libibverbs finds out. */
 	ibv_fork_init();
 	ret = parse(dev, text, name, sizeof(name));
 	if (!ret)
-		return finish_open(dev, name, attr, out);
+		return open_or_free(dev, name, attr, out);
 	close_parts(dev);
 	free_device(dev);
 	return ret;
 }
 
-/* Another nonce of the same tag: peers of this device check the domain's keys
- * by it. */
-static uint64_t nonce_like(uint64_t nonce, uint64_t random)
+/* Another nonce with the same tag: peers check keys of the domain against the
+ * tag of this device. */
+static uint64_t nonce_with_tag_of(uint64_t nonce, uint64_t random)
 {
 	uint32_t folded = (uint32_t)(nonce ^ nonce >> 32);
 	uint32_t top = (uint32_t)(random >> 32);
@@ -471,13 +457,13 @@ static uint64_t nonce_like(uint64_t nonce, uint64_t random)
 	return (uint64_t)top << 32 | (top ^ folded);
 }
 
-/* The same adapter, port and address. */
+/* On the same adapter, port and address. */
 static int verbs_open_shared(struct pn_device *device,
 			     const struct pn_device_attr *attr,
 			     struct pn_device **out)
 {
 	struct pn_verbs_device *with = pn_verbs_of(device);
-	struct pn_verbs_device *dev = make_device();
+	struct pn_verbs_device *dev = alloc_device();
 	char name[2 * PN_VERBS_DEVICE_NAME];
 	int ret;
 
@@ -485,18 +471,18 @@ static int verbs_open_shared(struct pn_device *device,
 		return -ENOMEM;
 	dev->params = with->params;
 	dev->domain = with->domain;
-	dev->address.nonce =
-		nonce_like(with->domain->address.nonce, dev->address.nonce);
+	dev->address.nonce = nonce_with_tag_of(with->domain->address.nonce,
+					       dev->address.nonce);
 	inet_ntop(with->address.family, with->address.ip, dev->params.address,
 		  sizeof(dev->params.address));
 	snprintf(name, sizeof(name), "%s/%u", with->name, with->port);
-	ret = finish_open(dev, name, attr, out);
+	ret = open_or_free(dev, name, attr, out);
 	if (!ret)
 		(*out)->costs = device->costs;
 	return ret;
 }
 
-/* --- the rest of the table ----------------------------------------------- */
+/* --- the table of operations ---------------------------------------------- */
 
 static int verbs_reg(struct pn_device *device, struct pn_mr *const *mrs,
 		     unsigned n)
@@ -523,7 +509,7 @@ static void verbs_pinned(struct pn_device *device, struct pn_pinned *out)
 	*out = (struct pn_pinned){
 		.live_bytes = atomic_load(&dev->domain->keys.live_bytes),
 		.mrs = atomic_load(&dev->domain->keys.nmrs),
-		.device_bytes = dev->receive_bytes,
+		.device_bytes = dev->receive.bytes,
 	};
 }
 
@@ -565,7 +551,7 @@ static void describe_port(struct pn_verbs_device *dev, pn_fact_fn *fn,
 	fn(arg, "firmware", dev->attr.fw_ver[0] ? dev->attr.fw_ver : "none");
 }
 
-void pn_verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
+static void verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
 {
 	struct pn_verbs_device *dev = pn_verbs_of(device);
 	char text[160];
@@ -580,7 +566,7 @@ void pn_verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg)
 	   : dev->params.windows ? "used (windows=yes)"
 				 : "offered, not used (windows=yes)");
 	snprintf(text, sizeof(text),
-		 "%llu us before sending again, at most %llu times",
+		 "%llu us before sending again, at max_cqe %llu times",
 		 (unsigned long long)(4096u << dev->params.ack_timeout) / 1000,
 		 (unsigned long long)dev->params.retries);
 	fn(arg, "patience", text);
@@ -598,7 +584,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.open = verbs_open,
 	.open_shared = verbs_open_shared,
 	.close = verbs_close,
-	.describe = pn_verbs_describe,
+	.describe = verbs_describe,
 	.reg = verbs_reg,
 	.dereg = verbs_dereg,
 	.rekey = verbs_rekey,
@@ -608,7 +594,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.detach = pn_verbs_detach,
 	.post = pn_verbs_post,
 	.poll = pn_verbs_poll,
-	.return_buffer = pn_verbs_release,
+	.return_buffer = pn_verbs_return_buffer,
 	.wait = pn_verbs_wait,
 	.wake = pn_verbs_wake,
 	.fd = verbs_fd,

@@ -1,37 +1,39 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * verbs -- real RDMA: InfiniBand, RoCE, iWARP and the kernel's own software
- * adapters (rxe, siw), through libibverbs and librdmacm.
+ * verbs -- the device over RDMA adapters: InfiniBand, RoCE, iWARP and the
+ * kernel's software adapters (rxe, siw), through libibverbs and librdmacm.
  *
- * A device is one port of one adapter. To each peer there are two reliable
- * connections, one for each direction of asking: what we post travels on our
- * `out` lane, what the peer posts arrives on its own, our `in` lane (lane.h).
- * So an operation that the peer refuses breaks, as RC does, only the lane of
- * the one who asked: the device makes that lane anew behind the peer, and what
- * the peer itself has under way never notices.
+ * A device is one port of one adapter. Each peer has two reliable connected
+ * queue pairs, one per initiator. The device posts its operations on the `tx`
+ * queue pair; the peer's operations arrive on the `rx` queue pair. When the
+ * peer refuses an operation, RC moves the queue pair to the error state. With
+ * two queue pairs only the initiator's breaks: the device replaces its tx queue
+ * pair, and the operations of the peer continue.
  *
- * Lanes are made by rdma_cm, which is the one way that works alike on
- * InfiniBand (with IPoIB), RoCE, iWARP, rxe and siw (connect.h). Each side
- * connects its own out lane, so that both may attach at the same moment and
- * still be one peer each.
+ * rdma_cm connects the queue pairs (connect.h): it is the one interface that
+ * works on InfiniBand (with IPoIB), RoCE, iWARP, rxe and siw. Each side
+ * connects its own tx queue pair. Two devices may therefore attach to each
+ * other at the same time.
  *
- * Sends arrive in buffers of the device through one shared receive queue; a
- * sender that is too fast is told to wait by the receiver's adapter (RNR) for
- * as long as it takes, and its own queue fills up. iWARP has no such waiting,
- * nor immediates, nor completions that say something was done: iwarp.h.
+ * Sends arrive in buffers of the device through one shared receive queue. When
+ * the receiver has no buffer, its adapter answers RNR; the sender's adapter
+ * retries without limit, and the sender's queue fills up. iWARP has no RNR, no
+ * immediate data and no completion that means "done at the target"; iwarp.h
+ * adds them.
  *
- * Fences: rxe and siw cannot be relied on (rxe sends a fenced operation again
- * only when reads have ended that wait for it), so on software adapters and on
- * iWARP post() says -EAGAIN until the reads that a fence waits for have ended.
+ * Fences: fences of rxe and siw are not reliable (rxe resends a fenced
+ * operation only when the reads that it waits for have ended). On software
+ * adapters and on iWARP, post() returns -EAGAIN until the reads before a fence
+ * have ended.
  *
- * Keys: an lkey of ours is a slot of a table (keys.h) besides the adapter's
- * own number, checked before posting; an rkey is the adapter's number and a
- * tag of its device, checked by whoever uses it: a key of one device that is
- * used with another is refused even if the adapters chose the same number.
+ * Keys: an lkey holds the slot of a table (keys.h) and the adapter's lkey.
+ * post() checks it. An rkey holds the adapter's rkey and a tag of the device.
+ * The initiator checks the tag: a key of another device is refused even if both
+ * adapters chose the same number.
  *
- * doc/design/verbs.md tells why.
- * Caveat: after fork() the child must not touch the device; the memory stays
- * the parent's (ibv_fork_init()).
+ * doc/design/verbs.md has the reasons.
+ * Caveat: after fork() the child must not use the device. Registered memory
+ * stays with the parent (ibv_fork_init()).
  */
 #ifndef PN_DEVICE_VERBS_H
 #define PN_DEVICE_VERBS_H

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * verbs_impl -- the verbs device and its peers, as its own files see them.
+ * verbs_impl -- the verbs device and its peers, for the files of this folder.
  *
- * Two kinds of threads touch a device:
- *   callers   post, poll, release: one at a time (dev->lock, which a
- *             single_threaded device leaves out). They alone post to queue
- *             pairs, read the completion queue and destroy queue pairs.
- *   service   one thread: speaks rdma_cm and hears the adapter's asynchronous
- *             events (connect.h). It alone makes queue pairs and connections.
- * What crosses between them: the service tells callers by events (a lane is
- * there, a peer is gone), callers tell the service by flags in the peer and a
- * kick. Nobody waits for the other.
+ * Threads: two kinds of threads use a device.
+ *   callers   call post, poll and the other operations, one at a time (under
+ *             dev->lock; a single_threaded device omits the lock). Only callers
+ *             post to queue pairs, read the completion queue and destroy queue
+ *             pairs.
+ *   service   the service thread handles rdma_cm and the adapter's asynchronous
+ *             events (service.c). Only the service thread creates and connects
+ *             queue pairs.
+ * The service thread sends events to the callers (queue pair ready, peer down).
+ * Callers set flags in the peer and notify the service thread. Neither waits
+ * for the other.
  *
- * Everything the device has to say goes through dev->done, a ring that poll()
- * empties; progress() fills it from the completion queue. A post that finds
- * its lane broken makes progress too, so that a caller that only posts gets
- * on.
+ * Completions go through the ring dev->done: pn_verbs_progress() fills it from
+ * the completion queue and from events, poll() empties it. A post that finds a
+ * broken queue pair makes progress, too, so a caller that only posts advances.
  *
- * A lane ends in two steps: it is marked (broken, or the peer is down); then,
- * when the completion queue was seen empty, its queue pair is destroyed,
- * after which the adapter touches none of its memory, and what is still
- * recorded ends with the reason. Completions that come later belong to an
- * older epoch and are dropped.
+ * Teardown of a tx queue pair has two steps. First it is marked (tx.broken, or
+ * peer.down). Then, when the completion queue was empty, the queue pair is
+ * destroyed: after that the adapter does not access memory of its operations,
+ * and the operations that are left complete with the reason. Later completions
+ * carry an older epoch and are dropped.
  */
 #ifndef PN_DEVICE_VERBS_IMPL_H
 #define PN_DEVICE_VERBS_IMPL_H
@@ -43,7 +44,7 @@
 #define PN_VERBS_MAX_SGE     16
 #define PN_VERBS_RX_BUCKETS  256
 #define PN_VERBS_POLL_BATCH  32
-#define PN_VERBS_MAX_READS   16 /* reads and atomics at a time per lane */
+#define PN_VERBS_MAX_READS   16 /* reads and atomics in flight per queue pair */
 #define PN_VERBS_DEVICE_NAME 64
 
 struct pn_verbs_params {
@@ -53,7 +54,7 @@ struct pn_verbs_params {
 	char address[PN_OPTION_TEXT_BYTES];
 };
 
-/* What a verbs device's address holds. */
+/* The address of a verbs device, as it travels. */
 struct pn_verbs_address {
 	uint32_t version;
 	char kind[4]; /* "verb" */
@@ -64,25 +65,25 @@ struct pn_verbs_address {
 	uint8_t ip[16];
 };
 
-/* On iWARP: messages of lane `lane` that its owner may have sent in all, modulo
- * 2^16 (iwarp.h). */
+/* iWARP: how many messages the owner of the tx queue pair of this generation
+ * may send on it in all, modulo 2^16 (iwarp.h). */
 struct pn_verbs_credit {
-	uint16_t lane, messages;
+	uint16_t generation, messages;
 };
 
-/* On iWARP: a byte that the peer may read to see what was done (iwarp.h). */
+/* iWARP: a byte that peers read to confirm operations (iwarp.h). */
 struct pn_verbs_confirm_byte {
 	uint64_t addr;
 	uint32_t rkey, unused;
 };
 
-/* A receive buffer: posted, or lent to whoever polled its message. */
+/* A receive buffer: posted, or lent to the caller that polled its message. */
 struct pn_verbs_receive {
 	struct pn_list link;	    /* peer->early */
-	struct pn_verbs_peer *peer; /* iWARP: whose message it holds */
+	struct pn_verbs_peer *peer; /* iWARP: sender of the message in it */
 	char *buffer, *data;
 	uint32_t imm, len;
-	bool is_imm; /* a write's immediate: no message */
+	bool is_imm; /* immediate data of a write: no message */
 };
 
 /* An operation in flight. */
@@ -90,92 +91,97 @@ struct pn_verbs_record {
 	struct pn_verbs_peer *peer;
 	void *user;
 	uint64_t operand; /* SWAP: the new value */
-	uint64_t guess;	  /* SWAP: what the last compare-swap expected */
-	uint64_t *result; /* SWAP: where the old value lands */
+	uint64_t guess;	  /* SWAP: expected value of the last compare-swap */
+	uint64_t *result; /* SWAP: the adapter writes the old value here */
 	uint64_t remote_addr;
 	uint32_t rkey, lkey;
-	int status; /* if the adapter says it went well */
+	int status; /* to report if the adapter reports success */
 	bool silent, swap;
-	bool reaches;	/* into the peer's memory: may be refused */
-	unsigned reads; /* what it adds to its lane's */
+	bool remote_access; /* accesses the peer's memory: may be refused */
+	unsigned reads;	    /* its share of tx.reads */
 };
 
 struct pn_verbs_stage;
 
-/* What we post on; the callers'. */
+/* The queue pair of our operations. Callers write all of it. */
 struct pn_verbs_tx {
-	struct ibv_qp *qp;		 /* NULL: not there (any more) */
-	struct pn_verbs_record *records; /* queue_depth of them, a ring */
-	unsigned head, count;		 /* oldest; in flight */
-	unsigned unsignalled;		 /* posted since the last signal */
+	struct ibv_qp *qp; /* NULL: not connected, or destroyed */
+	struct pn_verbs_record
+		*records;     /* ring of queue_depth, + 1 (iwarp.c) */
+	unsigned head, count; /* oldest; in flight */
+	unsigned unsignalled; /* posted since the last signaled one */
 	uint16_t epoch;
-	bool swapping; /* a SWAP is under way: nothing goes after it */
-	bool refused;  /* a post was told -EAGAIN */
-	int broken;    /* how what is left will end; 0: it works */
+	bool swap_pending; /* a SWAP is in flight: nothing is posted after it */
+	bool post_refused; /* a post returned -EAGAIN */
+	int broken;	   /* status of operations that are left; 0: it works */
 
-	/* Fences of our own. */
-	unsigned reads; /* and atomics under way; on iWARP, parts of reads */
-	bool fenced;	/* one was told to wait for them: all wait */
+	/* Software fences. */
+	unsigned reads; /* reads and atomics in flight; iWARP: their segments */
+	bool fenced;	/* a fenced operation waits for reads: all wait */
 
 	/* iWARP only (iwarp.h). */
 	struct pn_verbs_stage *stage; /* one for each record */
 	struct ibv_mr *stage_mr;
-	struct ibv_qp *next;		   /* to take the broken one's place */
-	uint16_t next_number;		   /* its number */
-	uint16_t number, sent;		   /* messages on this lane */
-	bool confirming;		   /* a read of a byte is under way */
-	struct pn_verbs_record *uncovered; /* newest to tell, no read behind */
+	struct ibv_qp *next; /* connected; will replace the broken qp */
+	uint16_t next_generation;
+	uint16_t generation, sent; /* of qp; messages sent on it */
+	bool confirming;	   /* a confirming read is in flight */
+	/* The newest signaled operation with no read posted after it. */
+	struct pn_verbs_record *unconfirmed;
 };
 
-/* What the peer posts on; the callers'. */
+/* The queue pair of the peer's operations. Callers write all of it. */
 struct pn_verbs_rx {
 	struct ibv_qp *qp;
 	struct pn_verbs_peer *peer;
-	struct pn_verbs_rx *next; /* bucket, or dev->retired */
-	uint16_t number;	  /* iWARP: as the peer counts its lanes */
+	struct pn_verbs_rx *next; /* in its bucket, or in dev->retired */
+	uint16_t generation;	  /* iWARP: the peer's tx.generation */
 };
 
 struct pn_verbs_peer {
+	/* Constant. */
 	struct pn_peer peer;
 	struct pn_list link; /* dev->peers */
 	struct pn_verbs_address at;
 	uint32_t tag; /* in its rkeys */
 
-	/* The callers'. */
-	struct pn_verbs_tx out;
-	struct pn_verbs_rx *in;
-	struct pn_list early;	/* received before PEER_UP was told */
-	struct pn_list failing; /* dev->failing: lane broken or peer down */
-	bool up_told, down_told;
-	int down;			   /* 0 or why */
-	struct pn_verbs_confirm_byte byte; /* of its, to read */
-	struct pn_verbs_credit may_send;   /* what it granted us */
-	uint16_t granted, arrived;	   /* what we granted it; what came */
-	unsigned held;			   /* of its messages, not released */
-	bool must_grant;		   /* what it does not know yet */
-	struct pn_list owed; /* dev->owed: to be granted something */
+	/* Written by callers. */
+	struct pn_verbs_tx tx;
+	struct pn_verbs_rx *rx;
+	struct pn_list early;	 /* messages received before PEER_UP */
+	struct pn_list teardown; /* dev->teardowns: tx broken or peer down */
+	bool up_reported, down_reported;
+	int down; /* 0, or the reason */
+	/* iWARP. */
+	struct pn_verbs_confirm_byte confirm_byte; /* of the peer */
+	struct pn_verbs_credit credit; /* that the peer granted us */
+	uint16_t credits_granted;  /* to the peer, on its current queue pair */
+	uint16_t credits_used;	   /* messages that arrived on it */
+	unsigned unreturned;	   /* its messages that callers still hold */
+	bool credit_urgent;	   /* a grant that the peer may not know */
+	struct pn_list credit_due; /* dev->credits_due */
 
-	/* From the callers to the service. */
-	_Atomic bool wants_lane, wants_end;
-	_Atomic uint32_t pulse; /* iWARP: changes when an operation ends; odd:
-				 * some are under way */
-	_Atomic uint32_t last_grant; /* lane << 16 | messages */
+	/* Written by callers, read by the service thread. */
+	_Atomic bool connect_wanted, close_wanted;
+	/* iWARP: changes when an operation ends; odd: some are in flight. */
+	_Atomic uint32_t progress_count;
+	_Atomic uint32_t granted_credit; /* generation << 16 | messages */
 
-	/* The service's. */
-	struct rdma_cm_id *out_id, *in_id;
-	struct ibv_qp *out_qp; /* until it is handed over */
-	uint64_t deadline_ns;  /* for the out lane to be there; 0: it is */
-	uint64_t out_lost_ns;  /* iWARP: dropped then; to be connected again */
-	uint64_t in_lost_ns;   /* the in lane went away then; 0: it is there */
-	uint64_t pulse_ns;     /* when it was seen to change */
-	uint32_t seen_pulse;
-	uint16_t out_number; /* of lanes connected */
-	uint32_t told_grant; /* last_grant as the out lane's hello had it */
-	bool has_window;     /* dev->nwindows counts it */
-	bool gone;	     /* DOWN was told */
+	/* Written by the service thread. */
+	struct rdma_cm_id *tx_id, *rx_id;
+	struct ibv_qp *connecting_qp; /* until it is handed to the callers */
+	uint64_t deadline_ns; /* for tx to be connected; 0: it is connected */
+	uint64_t tx_lost_ns;  /* iWARP: when tx was lost; reconnect is due */
+	uint64_t rx_lost_ns;  /* when rx was disconnected; 0: connected */
+	uint64_t progress_ns; /* when progress_count was seen to change */
+	uint32_t seen_progress_count;
+	uint16_t tx_generation; /* counts connection requests */
+	uint32_t hello_credit;	/* granted_credit in the hello of tx */
+	bool has_credit_window; /* counted in service.ncredit_windows */
+	bool down_queued;	/* PEER_DOWN was queued */
 };
 
-/* From the service to the callers. */
+/* From the service thread to the callers. */
 struct pn_verbs_event {
 	struct pn_list link;
 	enum {
@@ -186,76 +192,99 @@ struct pn_verbs_event {
 	struct pn_verbs_peer *peer;
 	struct ibv_qp *qp;
 	int status;
-	/* iWARP. OUT: its number, the grant its hello told. IN: its number,
-	 * the grant and the byte in its hello. */
-	uint16_t number;
-	struct pn_verbs_credit grant;
-	struct pn_verbs_confirm_byte byte;
+	/* iWARP. TX_READY: the credit in our hello. RX_READY: the
+	 * credit and the byte in the peer's hello. */
+	uint16_t generation;
+	struct pn_verbs_credit credit;
+	struct pn_verbs_confirm_byte confirm_byte;
 };
 
 struct pn_verbs_device {
 	struct pn_device device;
-	struct pn_verbs_params params;
-	char name[PN_VERBS_DEVICE_NAME];
-	uint8_t port;
-	bool is_iwarp, is_software;
-	bool own_fences; /* those of the adapter fail (verbs.h) */
-	struct ibv_device_attr attr;
-	struct ibv_port_attr port_attr;
-	unsigned odp_caps;
-	struct pn_verbs_address address;
 
-	/* Whose registrations it uses: its own, or those of the device that it
-	 * was opened to share them with. Queues are made on the domain's
-	 * context, since they use its protection domain; the device's own
-	 * context is for the adapter's asynchronous events, of which each
-	 * context hears those of the port. */
-	struct pn_verbs_device *domain;
-	struct ibv_context *context;
-	struct ibv_pd *pd; /* the domain's */
-	struct ibv_comp_channel *channel;
+	/* --- constant after open
+	 * -------------------------------------------------- */
+
+	bool is_iwarp, is_software;
+	bool software_fences; /* the adapter's are not reliable (verbs.h) */
+	uint8_t port;
+	unsigned max_sge;    /* of the adapter, per operation */
+	unsigned max_sends;  /* limit of nsends */
+	size_t header_bytes; /* before the payload of each message */
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
+	/* The device whose registrations this device uses: itself, or the
+	 * device that it was opened to share registrations with. Queues are
+	 * created on the domain's context, since they use its protection
+	 * domain. The device's own context delivers the asynchronous events of
+	 * the port. */
+	struct pn_verbs_device *domain;
+	struct ibv_context *context;
+	struct ibv_pd *pd; /* of the domain */
+	struct ibv_comp_channel *channel;
+	int event_fd, epoll; /* for threads that sleep (wait.c) */
+	struct {
+		struct pn_verbs_receive *buffers;
+		struct ibv_mr *mr;
+		char *memory;
+		size_t bytes;
+		struct pn_pages_policy pages;
+	} receive;
+	struct ibv_mr *confirm_mr; /* iWARP: the byte that peers read */
+	struct pn_verbs_address address;
+	struct pn_verbs_params params;
+	char name[PN_VERBS_DEVICE_NAME];
+	unsigned odp_caps;
+	struct ibv_port_attr port_attr;
+	struct ibv_device_attr attr;
+
+	/* --- any thread; locks of its own
+	 * ----------------------------------------- */
+
 	struct pn_verbs_keys keys; /* of a domain */
-	char *receive_memory;
-	size_t receive_bytes;
-	struct pn_pages_policy receive_pages;
-	struct ibv_mr *receive_mr;
-	struct pn_verbs_receive *receives;
-	struct ibv_mr *byte_mr; /* iWARP: what peers read to confirm */
-	size_t head_bytes;	/* before the payload of each message */
-	unsigned max_sge;	/* of the adapter's, per operation */
-	unsigned max_sends;
-	int event_fd, epoll; /* sleepers */
 
-	struct pn_mutex lock;	    /* see above; before the others */
-	int cancel_was;		    /* of the thread that is inside */
-	struct pn_completion *done; /* a ring of max_done, a power of two */
-	unsigned done_head, ndone, max_done;
-	unsigned nsends; /* in flight, or done and not polled */
-	struct pn_verbs_rx *in[PN_VERBS_RX_BUCKETS];
-	struct pn_verbs_rx *retired; /* replaced; CQ not seen empty since */
-	struct pn_list failing;
-	struct pn_list owed; /* iWARP: peers that wait for a grant */
-	bool relieved;	     /* a lane that had refused a post has room */
+	/* --- written by callers, under lock
+	 * --------------------------------------- */
 
-	struct pn_mutex peers_lock; /* the list; any thread */
+	struct pn_mutex lock; /* taken before the other locks of the device */
+	int cancel_was;	      /* cancelability of the thread that holds lock */
+	struct {
+		struct pn_completion *ring;
+		unsigned head, n, max; /* max: a power of two */
+	} done;
+	unsigned nsends; /* in flight, or completed and not polled */
+	bool post_room;	 /* a tx that refused a post has room again */
+	struct pn_verbs_rx *retired; /* replaced; to destroy when CQ is empty */
+	struct pn_list teardowns;    /* peers, by peer->teardown */
+	struct pn_list credits_due;  /* iWARP: peers, by peer->credit_due */
+	struct pn_verbs_rx *rx_table[PN_VERBS_RX_BUCKETS]; /* by qp_num */
+
+	/* --- shared by callers and the service thread
+	 * ----------------------------- */
+
+	struct pn_mutex peers_lock; /* protects the list */
 	struct pn_list peers;
+	struct {
+		struct pn_mutex lock; /* protects list */
+		struct pn_list list;
+		_Atomic unsigned n;
+	} events;		/* the service thread appends, callers remove */
+	_Atomic unsigned woken; /* by wake() */
 
-	struct pn_mutex events_lock; /* the service's news */
-	struct pn_list events;
-	_Atomic unsigned nevents;
-	_Atomic unsigned woken; /* wake() */
+	/* --- written by the service thread (and by open and close)
+	 * ---------------- */
 
-	/* The service. */
-	pthread_t thread;
-	bool running;
-	_Atomic bool stop;
-	struct rdma_event_channel *cm;
-	struct rdma_cm_id *listener;
-	int service_epoll, kick_fd;
-	uint64_t port_lost_ns;
-	unsigned nwindows; /* iWARP: peers that have been promised buffers */
+	struct {
+		pthread_t thread;
+		bool running;
+		_Atomic bool stop; /* written by close */
+		struct rdma_event_channel *cm;
+		struct rdma_cm_id *listener;
+		int epoll, event_fd;
+		uint64_t port_lost_ns;	  /* 0: the port is up */
+		unsigned ncredit_windows; /* iWARP: peers with reserved buffers
+					   */
+	} service;
 };
 
 static inline struct pn_verbs_device *pn_verbs_of(struct pn_device *device)
@@ -268,9 +297,9 @@ static inline struct pn_verbs_peer *pn_verbs_peer_of(struct pn_peer *peer)
 	return pn_container_of(peer, struct pn_verbs_peer, peer);
 }
 
-/* A single-threaded device pays for no lock; the analysis of clang cannot
- * follow that. Posting and polling may be system calls (rxe, siw), which a
- * canceled thread must not end in. */
+/* Begins and ends an operation of a caller. A single_threaded device takes no
+ * lock, which clang's analysis cannot follow. Posting and polling may be system
+ * calls (rxe, siw): cancellation is off, so that no thread ends inside them. */
 static inline void pn_verbs_lock(struct pn_verbs_device *dev)
 	PN_NO_THREAD_SAFETY
 {
@@ -291,13 +320,13 @@ static inline void pn_verbs_unlock(struct pn_verbs_device *dev)
 	pn_cancel_restore(&was);
 }
 
-/* The tag of a device's rkeys; never 0. */
+/* The tag in the rkeys of a device; never 0. */
 static inline uint32_t pn_verbs_tag(uint64_t nonce)
 {
 	return ((uint32_t)(nonce ^ nonce >> 32) | 1) & ~PN_VERBS_NO_READ;
 }
 
-/* Whether an rkey can be of this peer and good for an operation. */
+/* Whether the rkey of an operation may be a key of this peer that allows it. */
 static inline bool pn_verbs_key_matches(const struct pn_verbs_peer *peer,
 					const struct pn_op *op)
 {
@@ -307,47 +336,58 @@ static inline bool pn_verbs_key_matches(const struct pn_verbs_peer *peer,
 	       (op->kind != PN_OP_READ || !(tag & PN_VERBS_NO_READ));
 }
 
-/* find.c: the adapter that a spec names ("rxe0/1", "rxe0", "": the first that
- * works), opened, and an IP address of its port. Says in one line what is
- * missing and what to do. */
+/* find.c: opens the adapter that a spec names ("rxe0/1", "rxe0"; "": the first
+ * that works) and finds an IP address of its port. Logs what is missing and
+ * what to do. */
 int pn_verbs_find(struct pn_verbs_device *dev, const char *name);
 
-/* qp.c: queue pairs. */
-/* send_wrs 0: for an in lane. NULL with errno. */
+/* qp.c: creates a queue pair. send_wrs 0: for rx. NULL: see errno. */
 struct ibv_qp *pn_verbs_qp_create(struct pn_verbs_device *dev,
 				  unsigned send_wrs);
-/* Moves a queue pair along as its connection says. */
+/* Moves a queue pair to `state` with the attributes of its connection. */
 int pn_verbs_qp_modify(struct pn_verbs_device *dev, struct ibv_qp *qp,
 		       struct rdma_cm_id *id, enum ibv_qp_state state);
-/* Measures what a queue pair of this adapter can do: inline, segments. */
+/* Finds out how many bytes the adapter can inline. */
 int pn_verbs_qp_probe(struct pn_verbs_device *dev);
 
-/* poll.c, the caller being inside. */
-/* A lane does not work any more: what is left on it will end with `broken`. */
+/* poll.c. All of these: the caller holds dev->lock. */
+/* Marks tx broken: operations that are left complete with `broken`. */
 void pn_verbs_teardown_begin(struct pn_verbs_device *dev,
 			     struct pn_verbs_peer *peer, int broken);
-/* Turns what the adapter and the service say into completions. */
+/* Turns completions of the adapter and events of the service thread into
+ * completions in dev->done. */
 void pn_verbs_progress(struct pn_verbs_device *dev);
-/* Posts a receive buffer again. */
+/* Posts a receive buffer. */
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive);
+/* Destroys the replaced rx queue pairs. The completion queue is empty. */
+void pn_verbs_destroy_retired(struct pn_verbs_device *dev);
 
-/* post.c: gives work to the adapter: 0, -EAGAIN or what it says. */
-int pn_verbs_post_wr(struct pn_verbs_tx *lane, struct ibv_send_wr *wr);
-/* The number of a record in completions. */
-static inline uint64_t pn_verbs_wr_id(const struct pn_verbs_tx *lane,
+/* post.c: posts work requests. -EAGAIN: the queue is full. */
+int pn_verbs_post_wr(struct pn_verbs_tx *tx, struct ibv_send_wr *wr);
+/* The wr_id of a record. */
+static inline uint64_t pn_verbs_wr_id(const struct pn_verbs_tx *tx,
 				      const struct pn_verbs_record *record)
 {
-	return (uint64_t)lane->epoch << 48 | (uintptr_t)record;
+	return (uint64_t)tx->epoch << 48 | (uintptr_t)record;
 }
-/* In it: the read of a byte behind the record. */
+/* Set in a wr_id: the confirming read after the record. */
 #define PN_VERBS_CONFIRM UINT64_C(1)
-/* The next compare-swap of a SWAP. */
-int pn_verbs_swap_retry(struct pn_verbs_device *dev,
-			struct pn_verbs_record *record);
+/* Posts the next compare-swap of a SWAP. */
+int pn_verbs_swap_retry(struct pn_verbs_record *record);
 
-/* wait.c: makes whoever sleeps look again. Any thread. */
+/* wait.c: makes a sleeping thread look again. Any thread. */
 void pn_verbs_notify(struct pn_verbs_device *dev);
+/* Adds a descriptor to an epoll; 0 or a negative errno. */
+int pn_verbs_watch(int epoll, int fd);
+void pn_verbs_set_nonblocking(int fd);
+
+/* service.c */
+int pn_verbs_service_start(struct pn_verbs_device *dev);
+/* Ends the thread and all connections. */
+void pn_verbs_service_stop(struct pn_verbs_device *dev);
+/* Makes the service thread look at the flags of peers. Any thread. */
+void pn_verbs_service_notify(struct pn_verbs_device *dev);
 
 /* Rows of the table of operations. */
 int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
@@ -357,11 +397,10 @@ int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,
 		  const struct pn_op *op);
 int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
 		  unsigned max);
-void pn_verbs_release(struct pn_device *device,
-		      const struct pn_completion *completion);
+void pn_verbs_return_buffer(struct pn_device *device,
+			    const struct pn_completion *completion);
 int pn_verbs_wait(struct pn_device *device, uint64_t deadline_ns);
 void pn_verbs_wake(struct pn_device *device);
 int pn_verbs_arm(struct pn_device *device);
-void pn_verbs_describe(struct pn_device *device, pn_fact_fn *fn, void *arg);
 
 #endif

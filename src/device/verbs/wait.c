@@ -1,45 +1,58 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sleeping without missing anything: the adapter is asked to tell of the next
- * completion, then one looks once more. Who sleeps does so on an epoll that
- * holds the completion channel and an eventfd, which the service and wake()
- * write.
+ * Sleeping without missing a completion: arm the completion queue, then poll
+ * once more, then sleep on an epoll descriptor. It holds the completion channel
+ * and an eventfd, which the service thread and wake() write.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "device/verbs/verbs_impl.h"
 
-/* Between two yields: the peer may need this very core. */
-#define LOOKS_PER_YIELD 16
+/* The peer may run on the same core. */
+#define POLLS_PER_YIELD 16
 
 void pn_verbs_notify(struct pn_verbs_device *dev)
 {
 	PN_NO_CANCEL();
 	uint64_t one = 1;
 
-	/* Fails only when it is readable as it can be. */
+	/* It fails only when the counter is full: then it is readable. */
 	if (write(dev->event_fd, &one, sizeof(one)) < 0)
 		return;
 }
 
-static bool has_news(struct pn_verbs_device *dev)
+void pn_verbs_set_nonblocking(int fd)
 {
-	bool news;
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+int pn_verbs_watch(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static bool has_work(struct pn_verbs_device *dev)
+{
+	bool found;
 
 	if (atomic_load_explicit(&dev->woken, memory_order_relaxed) &&
 	    atomic_exchange(&dev->woken, 0))
 		return true;
 	pn_verbs_lock(dev);
-	if (!dev->ndone)
+	if (!dev->done.n)
 		pn_verbs_progress(dev);
-	news = dev->ndone || dev->relieved;
-	dev->relieved = false;
+	found = dev->done.n || dev->post_room;
+	dev->post_room = false;
 	pn_verbs_unlock(dev);
-	return news;
+	return found;
 }
 
 static bool spin(struct pn_verbs_device *dev, uint64_t deadline_ns)
@@ -47,8 +60,8 @@ static bool spin(struct pn_verbs_device *dev, uint64_t deadline_ns)
 	uint64_t now = pn_clock_ns(), until = now + dev->params.spin;
 
 	do {
-		for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
-			if (has_news(dev))
+		for (unsigned i = 0; i < POLLS_PER_YIELD; i++) {
+			if (has_work(dev))
 				return true;
 			pn_relax();
 		}
@@ -58,7 +71,7 @@ static bool spin(struct pn_verbs_device *dev, uint64_t deadline_ns)
 	return false;
 }
 
-/* Takes what earlier bells left. */
+/* Removes earlier notifications. */
 static void drain(struct pn_verbs_device *dev)
 {
 	struct ibv_cq *cq;
@@ -71,14 +84,14 @@ static void drain(struct pn_verbs_device *dev)
 		ibv_ack_cq_events(cq, 1);
 }
 
-/* True: asleep, in the sense that the descriptor will tell. */
-static bool fall_asleep(struct pn_verbs_device *dev)
+/* True: armed, and there is nothing to poll. */
+static bool arm(struct pn_verbs_device *dev)
 {
 	pn_verbs_lock(dev);
 	drain(dev);
 	ibv_req_notify_cq(dev->cq, 0);
 	pn_verbs_unlock(dev);
-	return !has_news(dev);
+	return !has_work(dev);
 }
 
 int pn_verbs_wait(struct pn_device *device, uint64_t deadline_ns)
@@ -87,10 +100,11 @@ int pn_verbs_wait(struct pn_device *device, uint64_t deadline_ns)
 
 	if (spin(dev, deadline_ns))
 		return 0;
-	/* The adapter also tells of what is no news to the caller. */
-	while (fall_asleep(dev))
+	/* A notification may bring nothing for the caller (silent operations).
+	 */
+	while (arm(dev))
 		if (!pn_device_sleep_on(dev->epoll, deadline_ns))
-			return has_news(dev) ? 0 : -ETIMEDOUT;
+			return has_work(dev) ? 0 : -ETIMEDOUT;
 	return 0;
 }
 
@@ -104,5 +118,5 @@ void pn_verbs_wake(struct pn_device *device)
 
 int pn_verbs_arm(struct pn_device *device)
 {
-	return fall_asleep(pn_verbs_of(device)) ? 0 : -EAGAIN;
+	return arm(pn_verbs_of(device)) ? 0 : -EAGAIN;
 }

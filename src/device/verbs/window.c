@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define MAX_BINDS   200 /* of 256 keys */
-#define PATIENCE_NS PN_NS_PER_S
+#define MAX_BINDS	200 /* of 256 keys */
+#define BIND_TIMEOUT_NS PN_NS_PER_S
 
 /* --- a queue pair that is connected to itself ----------------------------- */
 
-/* On Ethernet by any address of the port's: nothing is ever sent. */
+/* On Ethernet any GID of the port will do: nothing is ever sent. */
 static int find_self(struct ibv_context *context, uint8_t port,
 		     const struct ibv_port_attr *port_attr,
 		     struct ibv_ah_attr *out)
@@ -100,12 +100,12 @@ void pn_verbs_binder_close(struct pn_verbs_binder *binder)
 	memset(binder, 0, sizeof(*binder));
 }
 
-/* --- windows ---------------------------------------------------------------
- */
+/* --- windows -------------------------------------------------------------- */
 
-static int await(struct pn_verbs_binder *binder) PN_REQUIRES(&binder->lock)
+static int wait_for_bind(struct pn_verbs_binder *binder)
+	PN_REQUIRES(&binder->lock)
 {
-	uint64_t deadline_ns = pn_clock_ns() + PATIENCE_NS;
+	uint64_t deadline_ns = pn_clock_ns() + BIND_TIMEOUT_NS;
 	struct ibv_wc wc;
 	int n;
 
@@ -131,7 +131,7 @@ static int bind_mw(struct pn_verbs_binder *binder, struct ibv_mw *mw,
 	pn_lock(&binder->lock);
 	ret = -ibv_bind_mw(binder->qp, mw, &bind);
 	if (!ret)
-		ret = await(binder);
+		ret = wait_for_bind(binder);
 	pn_unlock(&binder->lock);
 	if (ret) {
 		mw->rkey = before;

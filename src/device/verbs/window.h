@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * window -- memory windows of type 1: keys for peers that can be revoked while
- * the registration behind them stays as it is (U6).
+ * window -- memory windows of type 1: an rkey that can be revoked while the
+ * registration stays (U6).
  *
- * A window is bound to a registration, and its key then is what peers use; to
- * bind it again gives it another key and ends the one before. No page is
- * touched, and transfers with the registration's own lkey go on. Without
- * windows a new key takes a new registration, and what is under way with the
- * old one's lkey fails (keys.c).
+ * A window is bound to a registration, and peers use the window's key. Binding
+ * it again gives it a new key and invalidates the old one. No page is touched,
+ * and transfers with the registration's lkey continue. Without windows a new
+ * key takes a new registration, and transfers in flight with the old lkey fail
+ * (keys.c).
  *
  * The binder is a queue pair that is connected to itself and sends nothing:
- * binding is work that is posted, and no lane may have to be there for it.
- * Type 2 windows belong to the queue pair they were bound on, so they would
- * serve one peer only.
+ * a bind is a work request, and it must not depend on a connected peer. Type 2
+ * windows belong to the queue pair they were bound on, so they would serve one
+ * peer only.
  *
- * A key has eight bits that change from bind to bind: before they come round,
- * the window is replaced by a new one.
+ * Eight bits of a key change from bind to bind. Before they wrap around, the
+ * window is replaced by a new one.
  *
  * Threads: any.
  */
@@ -32,24 +32,24 @@ struct pn_verbs_binder {
 	struct pn_mutex lock; /* one bind at a time */
 };
 
-/* All zero: none. */
+/* All zero: no window. */
 struct pn_verbs_window {
 	struct ibv_mw *mw;
 	unsigned nbinds;
 };
 
-/* Opens the binder on a port. 0 or a negative errno; not for iWARP. */
+/* Opens the binder on a port; not for iWARP. */
 int pn_verbs_binder_open(struct pn_verbs_binder *binder, struct ibv_pd *pd,
 			 uint8_t port, const struct ibv_port_attr *attr);
-/* Of one that never was open, too. */
+/* Also if it was never opened. */
 void pn_verbs_binder_close(struct pn_verbs_binder *binder);
 
-/* Gives the window a new key for all of a registration; the one before is
- * refused from the return on. On failure nothing has changed. */
+/* Gives the window a new key for a whole registration. The old key is refused
+ * after the return. On failure nothing changes. */
 int pn_verbs_window_bind(struct pn_verbs_binder *binder,
 			 struct pn_verbs_window *window, struct ibv_mr *mr,
 			 unsigned access);
-/* Before its registration ends. */
+/* Call it before the deregistration. */
 void pn_verbs_window_free(struct pn_verbs_window *window);
 
 #endif

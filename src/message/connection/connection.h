@@ -4,7 +4,8 @@
  *
  * Nouns
  *   rail        one device of an endpoint, with the cache that registers for
- * it. peer        the endpoint that an address names: `struct pinion_peer`, the
+ *               it.
+ *   peer        the endpoint that an address names: `struct pinion_peer`, the
  *               handle that programs hold.
  *   connection  the link to a peer over one rail (UCX: a lane). The device's
  *               own object for it is a `struct pn_peer`, whose `user` points

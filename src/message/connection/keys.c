@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keys of registered memory: of this side for the other to use, and of the
- * other side to be used here. */
 #include "message/connection/keys.h"
 
 #include "cache/cache.h"

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Packets: head and payload in one send of the device.
- *
- * A packet that the device takes inline is gathered straight from where it
- * lies: one copy, by the device. Longer ones are copied into a registered
- * buffer buffer first (the copy that the papers' copy-in/out pays). When the
- * device's queue is full the packet waits at its peer, and everything behind
- * it too, so that messages match in the order they were sent.
- */
+/* Packets, their buffers, and the queue of a peer. packet.h tells the story.
+ * The copy into a packet buffer is the copy that the papers' copy-in/copy-out
+ * protocols pay for. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +21,7 @@ static size_t buffer_bytes(const struct pinion_endpoint *ep)
 	return sizeof(struct pn_wire) + ep->limits.packet_bytes;
 }
 
-/* A device that takes every packet inline needs none. */
+/* A device that takes every packet inline needs no packet buffers. */
 static bool needs_buffers(const struct pinion_endpoint *ep)
 {
 	for (unsigned r = 0; r < ep->nrails; r++)
@@ -97,7 +91,8 @@ void pn_packet_buffer_put(struct pinion_endpoint *ep,
 		    buffer);
 }
 
-/* Keys are no payload: they are there also where none is moved. */
+/* Keys are not payload: they are copied also in a simulation that moves no
+ * payload. */
 void pn_packet_fill(struct pn_packet_buffer *buffer, const struct pn_wire *wire,
 		    const void *payload, size_t len, struct pn_device *device)
 {
@@ -247,7 +242,8 @@ static bool progress_packets(struct pinion_peer *peer)
 		if (!request)
 			continue;
 		request->npackets--;
-		/* All of an eager message is out; others wait for more. */
+		/* An eager message is complete when it is posted; other
+		 * messages wait for more. */
 		if (ret || request->status || request->moved == request->total)
 			pn_request_end(request, ret);
 	}

@@ -2,26 +2,26 @@
 /*
  * Which rail a fragment takes.
  *
- * The receiver decides, as it is the one that announces (or reads) fragments:
- * each goes to the rail that would have it through first. For each rail it
- * keeps what is still to come over it and how fast that has been lately, so
- * that rails of different bandwidth, or that others use too, carry their share
- * without anybody computing shares. A rail that would be first but has as many
- * fragments of the message as the depth allows is waited for: the slower one
- * would end later still.
+ * The receiver decides, since it announces (or reads) the fragments. Each
+ * fragment takes the rail on which it would arrive first. For each rail the
+ * receiver knows the bytes still to come over it and its recent speed. So rails
+ * of different bandwidth, and rails that others use too, carry their share
+ * although nobody computes shares. If the rail that would be first has as many
+ * fragments of the message as the depth allows, the receiver waits for it: the
+ * slower rail would end later still.
  *
- * When nothing is kept, the CPU that registers a fragment is often slower than
- * a rail: until it is ready all rails are as good as idle, and the fastest is
- * taken.
+ * When registrations are not kept, the CPU that registers a fragment is often
+ * slower than a rail. Until the fragment is registered all rails count as idle,
+ * and the fastest is taken.
  *
- * Registrations that are kept would be made on every rail in the course of
- * time, since the moment decides. So a message has a plan: the same choice,
- * made as if nothing else were on the rails, which is the same each time the
- * message comes. Another rail than the planned one must win more than what
- * registering takes.
+ * When registrations are kept, choosing by the moment would in time register
+ * every buffer on every rail. So a message has a plan: the same choice, made as
+ * if nothing else were on the rails, which is the same each time the message
+ * comes. A rail that is not the planned one must gain more than registering
+ * costs.
  *
- * Protocols that take a message whole cut it into one piece for each rail, in
- * proportion to the speeds that plans go by, so again the same each time.
+ * Protocols that transfer a message as a whole cut it into one share for each
+ * rail, in proportion to the planned speeds, so again the same each time.
  */
 #include <errno.h>
 
@@ -32,12 +32,12 @@
 #include "message/protocol/shapes.h"
 #include "message/twosided/transfer.h"
 
-/* Less than this is not worth a second rail. */
+/* A shorter share is not worth a second rail. */
 #define MIN_SHARE_BYTES ((size_t)64 << 10)
 
-/* So many bytes are watched before a rail's speed is believed to be another,
- * and by how much it must be slower, or faster: what is polled late looks as if
- * it had come fast, and plans should change rarely. */
+/* So many bytes are measured before the estimate of a rail's speed changes, and
+ * the new speed must be slower or faster by these factors: fragments that are
+ * polled late look as if they had come fast, and plans should change rarely. */
 #define MEASURED_BYTES ((size_t)32 << 20)
 #define SLOWER	       1.1
 #define FASTER	       1.5
@@ -46,7 +46,7 @@ static double nominal_byte_ns(const struct pn_rail *rail)
 {
 	double ns = rail->device->costs.put_byte_ns;
 
-	/* A device that costs nothing is fast, not infinitely so. */
+	/* A device without cost is fast, but not infinitely fast. */
 	return ns > 1e-3 ? ns : 1e-3;
 }
 
@@ -68,8 +68,7 @@ void pn_rails_set_owner(struct pinion_endpoint *ep, bool ours,
 	}
 }
 
-/* --- what is on its conn ---------------------------------------------------
- */
+/* --- bytes on their way --------------------------------------------------- */
 
 static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
 {
@@ -81,8 +80,8 @@ static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
 	rail->expected += len;
 }
 
-/* What registering a fragment of a message that keeps nothing takes, at the
- * end with more to do. Until that is done its rail may as well be busy. */
+/* The time to register a fragment, and to deregister it at the end, if
+ * registrations are not kept. Until then its rail may as well be busy. */
 static uint64_t register_ns(const struct pinion_request *request, size_t len)
 {
 	const struct pn_costs *costs = &request->ep->device->costs;
@@ -99,8 +98,7 @@ static void plan(struct pinion_request *request, const struct pn_rail *rail,
 	request->transfer.plan_ns[rail->index] += (double)len * rail->byte_ns;
 }
 
-/* When a fragment can begin, as far as registering goes: one CPU does it for
- * one after the other. */
+/* When a fragment will be registered: one CPU registers one after the other. */
 static uint64_t ready_ns(const struct pinion_request *request, size_t len)
 {
 	uint64_t now = pn_device_now(request->ep->device);
@@ -126,7 +124,7 @@ void pn_rail_expect(struct pn_fragment *f)
 	f->expected = true;
 }
 
-/* The bytes up to the offset come by DATA, over the conn of packets. */
+/* The bytes up to the offset come by DATA, over the connection of packets. */
 void pn_rail_expect_data(struct pinion_request *request)
 {
 	if (pn_likely(request->ep->nrails == 1))
@@ -148,8 +146,8 @@ void pn_rail_data_arrived(struct pinion_request *request, size_t len)
 		rail->expected ? pn_device_now(request->ep->device) : 0;
 }
 
-/* Between two fragments that landed while more were expected the rail was
- * never idle: that is what it can do. Of short ones the latency would show. */
+/* Between two fragments that arrive while more are expected the rail is never
+ * idle: so fast is it. Short fragments would show the latency instead. */
 static void measure(struct pn_rail *rail, size_t len, uint64_t now)
 {
 	double promised = nominal_byte_ns(rail), ns;
@@ -188,8 +186,7 @@ void pn_rail_expect_done(struct pn_fragment *f, bool landed)
 		now + (uint64_t)((double)rail->expected * rail->byte_ns);
 }
 
-/* --- conns that can be taken -----------------------------------------------
- */
+/* --- usable connections --------------------------------------------------- */
 
 bool pn_rail_can_read(const struct pinion_request *request,
 		      const struct pn_connection *conn)
@@ -229,9 +226,9 @@ static unsigned count_on(const struct pinion_request *request,
 	return n;
 }
 
-/* --- the best one --------------------------------------------------------- */
+/* --- the best connection -------------------------------------------------- */
 
-/* The conn that a fragment would take if there were nothing but its message. */
+/* The connection that a fragment would take if there were no other message. */
 static const struct pn_connection *planned_connection(
 	const struct pinion_request *request, size_t len)
 {
@@ -251,7 +248,7 @@ static const struct pn_connection *planned_connection(
 	return best;
 }
 
-/* When a fragment of len bytes that is ready then would be through. */
+/* When a fragment of len bytes that is registered at `ready` would arrive. */
 static double end_ns(const struct pn_rail *rail, size_t len, uint64_t ready)
 {
 	uint64_t begin = rail->free_ns > ready ? rail->free_ns : ready;
@@ -259,8 +256,8 @@ static double end_ns(const struct pn_rail *rail, size_t len, uint64_t ready)
 	return (double)begin + (double)len * rail->byte_ns;
 }
 
-/* The best conn now; another than `planned`, if that is not NULL, must win
- * more than registering takes. */
+/* The best connection now. If `planned` is not NULL, another connection must
+ * gain more than registering costs. */
 static struct pn_connection *best_connection(
 	const struct pinion_request *request, size_t len,
 	const struct pn_connection *planned)
@@ -293,7 +290,7 @@ struct pn_connection *pn_rail_choose_alternative(
 	return best_connection(request, len, NULL);
 }
 
-/* --- how long it is ------------------------------------------------------- */
+/* --- the length of a fragment --------------------------------------------- */
 
 static size_t fragment_len(const struct pinion_request *request)
 {
@@ -307,8 +304,8 @@ static size_t fragment_len(const struct pinion_request *request)
 	return len && len < left ? len : left;
 }
 
-/* Near its end a message's fragments are cut so that by the plan all rails
- * have the last byte at the same time. */
+/* Cuts the last fragments of a message so that, by the plan, all rails end at
+ * the same time. */
 static size_t last_len(const struct pinion_request *request,
 		       const struct pn_connection *conn, size_t len)
 {
@@ -336,14 +333,14 @@ static size_t last_len(const struct pinion_request *request,
 	return share < len ? share : len;
 }
 
-/* A message that is taken whole. */
+/* A message that is transferred as a whole. */
 static bool is_whole(const struct pinion_request *request)
 {
 	return request->transfer.shape.fragment >= request->message_len;
 }
 
-/* The share of what is left that a conn has among itself and those behind it;
- * the last takes all. */
+/* The share of a connection in the bytes that are left for it and the
+ * connections behind it. The last one takes all. */
 static size_t share_len(const struct pinion_request *request,
 			const struct pn_connection *conn)
 {
@@ -360,7 +357,7 @@ static size_t share_len(const struct pinion_request *request,
 	return len < left ? len : left;
 }
 
-/* One piece for each conn that has none yet. */
+/* One share for each connection that has none yet. */
 static int choose_share(struct pinion_request *request, size_t *len,
 			struct pn_connection **out)
 {

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The checker: what holds of an endpoint at rest, that is when nobody is inside
- * a call on it.
+ * The checker: asserts what holds for an endpoint at rest, that is while no
+ * thread is inside a call on it.
  *
- * Requests. Each is in one place: posted, with its peer, ended and not yet
- * taken, or free. One that lives has something to wait for; one that has ended
- * holds nothing: no fragment, fragment, queued packet, pin or place in an
+ * Requests. Each is in one place: posted, listed with its peer, ended and not
+ * yet reaped, or free. A request that has not ended waits for something. One
+ * that has ended holds nothing: no fragment, queued packet, pin or place in an
  * order.
  *
- * Bytes. Of a message that is received, what has come, what is to come by DATA,
- * what its fragments lack and what is not announced yet make the whole. Of a
- * one-sided request, what has moved and what its fragments have is what was
- * cut.
+ * Bytes. Of a message that is being received, four numbers make the whole:
+ * bytes that have arrived, bytes still to come by DATA, bytes that its
+ * fragments lack, and bytes not announced yet. Of a one-sided request, the
+ * bytes moved and those of its fragments are the bytes cut so far.
  *
- * Fragments and fragments. Each is where its kind says: in the device, waiting
- * in its conn's or peer's queue, or waiting for the other side; and is pinned
- * or not accordingly.
+ * Fragments, two-sided and one-sided. Each is where its kind says: in the
+ * device, in the queue of its connection or peer, or waiting for the other
+ * side; it is pinned or not accordingly.
  *
- * Operations. Those of fragments, fragments, bounce buffers and direct sends
- * are all that the endpoint waits for; what is not in one of them is free.
+ * Operations. The endpoint waits for the operations of fragments, packet
+ * buffers and direct sends, and for no others. Objects without an operation are
+ * free.
  *
- * Peers. Whoever has something to post is busy. Packets take a conn that lives,
- * if there is one. What is gone has nothing waiting.
+ * Peers. A peer with something to post is pending. Packets take a connection
+ * that is alive, if there is one. Nothing waits for a peer that is down.
  *
- * Matching. No receive is posted that would take a message that is here.
+ * Matching. No posted receive accepts an unexpected message.
  *
  * Rails expect the bytes that fragments and DATA still owe, no more.
  *
- * Threads: takes the endpoint's lock. Where an endpoint is single-threaded
- * there is none, nor does it keep out who waits: whoever calls sees to it that
- * nobody else is inside.
+ * Threads: takes the endpoint's lock. A single-threaded endpoint has none: the
+ * caller sees to it that no other thread is inside.
  */
 #include "message/connection/keys.h"
 #include "message/connection/packet.h"
@@ -43,12 +43,12 @@
 struct sums {
 	uint32_t shelved;    /* free, or ended and to be polled */
 	uint32_t posted;     /* receives */
-	uint32_t with_peers; /* that live, and are not posted */
-	uint32_t in_order;   /* of these, one-sided in the peer's order */
-	unsigned operations; /* of the device */
+	uint32_t with_peers; /* not ended and not posted */
+	uint32_t in_order;   /* of these, in the peer's one-sided order */
+	unsigned operations; /* of the devices */
 	unsigned packets;    /* that requests wait for */
-	unsigned queued;     /* of these, found: in queues and direct slots */
-	unsigned stalled;    /* fragments, in the queues of their connections */
+	unsigned queued;     /* of these, found in queues and direct slots */
+	unsigned stalled;    /* fragments in the queues of their connections */
 	unsigned bounce_buffers; /* in use */
 	uint32_t held, fenced, unposted;
 	size_t expected[PN_RAILS_MAX];
@@ -80,8 +80,9 @@ static void check_pin(const struct pinion_pin *pin, const uint8_t *at,
 	pn_assert(pn_pin_at(pin, len - 1).len);
 }
 
-/* One that goes by operations of the device. What failed waits for those under
- * conn; a read, then, for its conn to be down. */
+/* A fragment that goes by operations of the device. If it has failed, it waits
+ * for its operations in flight; a read then waits for its connection to be
+ * down. */
 static void check_rdma(const struct pn_fragment *f)
 {
 	const struct pinion_request *request = f->rdma.request;
@@ -156,7 +157,7 @@ static void check_fragment(const struct pinion_request *request,
 
 /* --- messages ------------------------------------------------------------- */
 
-/* A sender may be told of more than there is by a peer that lies. */
+/* A lying peer may make a sender count more bytes than there are. */
 static void check_bytes(const struct pinion_request *request, size_t owed)
 {
 	pn_assert(request->moved <= request->total &&
@@ -258,7 +259,7 @@ static void check_onesided_fragments(const struct pinion_request *request,
 		  cut == request->transfer.next);
 }
 
-/* What is behind a fence has not begun. */
+/* A request behind a fence has not begun. */
 static void check_place(const struct pinion_request *request, struct sums *sums)
 {
 	const struct pn_onesided *o = &request->onesided;
@@ -312,7 +313,7 @@ static void check_holds_nothing(const struct pinion_request *request)
 	pn_assert(pn_list_empty(&o->order));
 }
 
-/* What a short message has not touched is as it was made. */
+/* What a short message does not use is as pn_request_alloc() made it. */
 static void check_untouched(const struct pinion_request *request)
 {
 	pn_assert(!request->transfer.next && !request->transfer.data_due &&
@@ -357,7 +358,7 @@ static void check_living(const struct pinion_request *request,
 		check_message(request, sums);
 }
 
-/* All that a multi-receive stands for are counted by it. */
+/* A multi-receive counts all receives that it stands for. */
 static void check_multi_recv(const struct pinion_endpoint *ep,
 			     const struct pinion_multi_recv *multi)
 {
@@ -458,7 +459,8 @@ static void check_connections(struct pinion_peer *peer, struct sums *sums)
 	pn_assert(lives || peer->down || !peer->connected);
 }
 
-/* In the order of their numbers, none twice; how many are registered. */
+/* In the order of their sequence numbers, each once. Returns how many are
+ * registered. */
 static unsigned check_sent(const struct pinion_peer *peer, struct sums *sums)
 {
 	uint32_t before = 0;
@@ -513,7 +515,7 @@ static void check_queue(const struct pinion_peer *peer, struct sums *sums)
 	pn_assert(pn_list_empty(&peer->packets) || !peer->down);
 }
 
-/* The first of those behind a fence waits for others. */
+/* The first request behind a fence waits for others. */
 static void check_order(const struct pinion_peer *peer, struct sums *sums)
 {
 	const struct pn_peer_onesided *o = &peer->onesided;
@@ -556,8 +558,8 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 	return check_sent(peer, sums);
 }
 
-/* Takes off the sums what it finds with the peers; how many bounce buffers are
- * kept there. */
+/* Subtracts from the sums what it finds with the peers. Returns how many
+ * registered packet buffers are unconfirmed there. */
 static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 {
 	unsigned registered = 0, busy = 0;
@@ -672,7 +674,7 @@ static void check_free_unexpected(const struct pn_list *messages,
 				  ->capacity == capacity);
 }
 
-/* Each is found by its tag, and counted. */
+/* Each entry is found by its tag, and counted. */
 static void check_tags(const struct pn_tag_table *tags)
 {
 	uint32_t n = 0;
@@ -691,7 +693,7 @@ static void check_tags(const struct pn_tag_table *tags)
 	pn_assert(n == tags->n);
 }
 
-/* No PUT_WHEN is held for a grant that is here. */
+/* No conditional write is queued for a grant that is here. */
 static void check_grants(const struct pinion_endpoint *ep, uint32_t held)
 {
 	const struct pn_endpoint_onesided *o = &ep->onesided;
@@ -708,7 +710,7 @@ static void check_grants(const struct pinion_endpoint *ep, uint32_t held)
 	}
 }
 
-/* --- all ------------------------------------------------------------------ */
+/* --- everything ----------------------------------------------------------- */
 
 static void check_rails(const struct pinion_endpoint *ep,
 			const struct sums *sums)
@@ -719,7 +721,7 @@ static void check_rails(const struct pinion_endpoint *ep,
 	}
 }
 
-/* Whoever has not parted is counted. */
+/* Connections that are still closing are counted. */
 void pn_endpoint_check_closing(const struct pinion_endpoint *ep)
 {
 	const struct pn_list *pos;

@@ -2,20 +2,22 @@
 /*
  * The end of an endpoint.
  *
- * Devices outlive it, and another endpoint may be opened on them: nothing of
- * this one may come up there. So its conns end with it. On each a BYE, an empty
- * send, goes out behind everything else, also what waited for room; when it has
- * arrived, so has the last message that was reported as sent, and the conn is
- * detached. PEER_DOWN comes when nothing of the peer can touch memory here any
- * more. A conn to itself stays, as it is the device's own: there the BYE is
- * waited for, behind which nothing of this life follows.
+ * Devices may outlive the endpoint, and another endpoint may be opened on them.
+ * Nothing of the old endpoint may reach the new one, so its connections end
+ * with it. On each connection a BYE, which is an empty send, follows everything
+ * else, including packets that waited for the queue. When the BYE has arrived,
+ * so has the last message that was reported as sent, and the connection is
+ * detached. PEER_DOWN comes when the peer cannot touch memory here any more. A
+ * loopback connection stays, since it is the device's own: the endpoint waits
+ * until the BYE has come back, and nothing of this endpoint follows it.
  *
- * Operations point into the endpoint's memory, so their ends are waited for,
- * too. All of this takes a second at most. What has not ended by then (a peer
- * that is stopped, say) is left behind: the endpoint's memory stays until the
- * device has told of its last operation, whoever polls that. Registrations go
- * in any case, which devices allow while operations use them. An endpoint that
- * has devices of its own closes them, and leaves nothing behind.
+ * Operations point into the endpoint's memory, so the endpoint waits for their
+ * completions, too. All of this takes CLOSE_TIMEOUT_NS at most. What has not
+ * ended by then (the peer is stopped, say) is orphaned: the endpoint's memory
+ * stays until the device has completed its last operation, whoever polls the
+ * device. Registrations end in any case; devices allow that while operations
+ * use them. An endpoint that owns its devices closes them and leaves nothing
+ * behind.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,7 +40,8 @@
 
 #define CLOSE_TIMEOUT_NS PN_NS_PER_S
 
-/* What a device's peer belongs to when its endpoint has gone. */
+/* The owner of a device's peer whose endpoint is closed: all it sends is
+ * ignored. */
 static struct pinion_peer closed_peer = { .down = -ECONNRESET };
 static struct pn_connection closed_connection = { .peer = &closed_peer,
 						  .down = -ECONNRESET };
@@ -58,8 +61,7 @@ static void for_connections(struct pinion_endpoint *ep,
 	}
 }
 
-/* --- close_state
- * -------------------------------------------------------------- */
+/* --- closing connections -------------------------------------------------- */
 
 static void begin_close(struct pn_connection *conn)
 {
@@ -75,8 +77,7 @@ static void end_close(struct pn_connection *conn)
 	conn->peer->ep->nclosing--;
 }
 
-/* PEER_DOWN follows. Where nothing was said yet, a conn to itself just stays.
- */
+/* PEER_DOWN follows. A loopback connection on which nothing was sent stays. */
 static void detach(struct pn_connection *conn)
 {
 	if (pn_connection_is_loopback(conn) ||
@@ -86,8 +87,9 @@ static void detach(struct pn_connection *conn)
 		conn->close_state = PN_CLOSE_DETACHED;
 }
 
-/* What was to be said and found no room, without what sends that have not ended
- * were to say: a peer may wait for it. False: there is still no room. */
+/* Posts the packets that waited for the queue, since a peer may wait for them,
+ * but not those of sends that have not ended. False: the queue is still full.
+ */
 static bool flush_queued(struct pn_connection *conn)
 {
 	struct pinion_peer *peer = conn->peer;
@@ -132,7 +134,7 @@ static void send_bye(struct pn_connection *conn)
 	}
 }
 
-/* --- what devices still have to say --------------------------------------- */
+/* --- completions while closing -------------------------------------------- */
 
 static void on_op(struct pinion_endpoint *ep,
 		  struct pn_operation_context *operation)
@@ -172,8 +174,8 @@ static void on_completion(struct pinion_endpoint *ep,
 	struct pn_connection *conn = c->peer->user;
 	bool ours = conn && conn->peer->ep == ep;
 
-	/* One that has just come, and of whose first words nothing is kept: the
-	 * next endpoint would not know what the rest is about. */
+	/* A new peer. Its first packets are dropped here, so the next endpoint
+	 * could not make sense of the rest: refuse it. */
 	if (!conn && c->kind != PN_COMPLETION_PEER_DOWN &&
 	    !is_own_address(c->peer))
 		pn_connection_refuse(c->peer);
@@ -219,7 +221,7 @@ static void drain(struct pinion_endpoint *ep)
 	}
 }
 
-/* The device's peer outlives the conn. */
+/* The device's peer outlives the connection. */
 static void unbind(struct pn_connection *conn)
 {
 	bool stays = pn_connection_is_loopback(conn) && !conn->close_state &&
@@ -233,7 +235,7 @@ static void unbind(struct pn_connection *conn)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Fragments of requests that never ended still hold pins. */
+/* Requests that never ended still hold pins of fragments. */
 static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
 {
 	struct pn_list *link;
@@ -293,7 +295,7 @@ void pn_endpoint_orphan_done(struct pinion_endpoint *ep)
 		free_all(ep);
 }
 
-/* Nothing is told of operations any more, nor done. */
+/* A closed device executes no operation and completes none. */
 static void close_devices(struct pinion_endpoint *ep)
 {
 	for (unsigned r = ep->nrails; r--;)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Life of an endpoint but its end, which is in close.c. */
+/* Opens an endpoint, and answers queries. close.c ends it. */
 #include <errno.h>
 
 #include "message/connection/packet.h"
@@ -19,7 +19,8 @@ static void init_lists(struct pinion_endpoint *ep)
 		pn_list_init(lists[i]);
 }
 
-/* What the device allows, and what its costs suggest where nothing is set. */
+/* Applies the limits of the devices, and derives from their costs what the
+ * program has not set. */
 static void set_limits(struct pinion_endpoint *ep)
 {
 	struct pn_protocol_limits *limits = &ep->limits;
@@ -85,7 +86,7 @@ static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 	ep->inject_below = inject_below(ep);
 }
 
-static int open_choosers(struct pinion_endpoint *ep)
+static int open_selectors(struct pinion_endpoint *ep)
 {
 	for (unsigned r = 0; r < (ep->either ? ep->nrails : 1); r++) {
 		ep->selectors[r] =
@@ -97,7 +98,7 @@ static int open_choosers(struct pinion_endpoint *ep)
 	return 0;
 }
 
-static void close_choosers(struct pinion_endpoint *ep)
+static void close_selectors(struct pinion_endpoint *ep)
 {
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_protocol_selector_close(ep->selectors[r]);
@@ -139,38 +140,38 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	pn_matching_init(&ep->matching);
 	pn_progress_init(ep);
 	pn_onesided_init(ep);
-	ret = open_choosers(ep);
+	ret = open_selectors(ep);
 	if (!ret)
 		ret = pn_packets_open(ep);
 	if (ret)
-		goto close_choosers;
+		goto close_selectors;
 	pn_mutex_init(&ep->lock);
 	pn_rails_set_owner(ep, true, attr->single_threaded);
 	*out = ep;
 	return 0;
 
-close_choosers:
-	close_choosers(ep);
+close_selectors:
+	close_selectors(ep);
 	pn_onesided_fini(ep);
 	pn_stats_free(ep);
 	return ret;
 }
 
-/* All together. */
-static void query_choosers(struct pinion_endpoint *ep,
-			   struct pn_protocol_selector_stats *out)
+/* The sum over all selectors. */
+static void query_selectors(struct pinion_endpoint *ep,
+			    struct pn_protocol_selector_stats *out)
 {
 	struct pn_protocol_selector_stats one;
 
 	*out = (struct pn_protocol_selector_stats){ 0 };
 	for (unsigned r = 0; r < ep->nrails && ep->selectors[r]; r++) {
 		pn_protocol_selector_query(ep->selectors[r], &one);
-		out->off += one.off * (double)one.told;
-		out->told += one.told;
-		out->trials += one.trials;
+		out->mean_error += one.mean_error * (double)one.measured;
+		out->measured += one.measured;
+		out->explored += one.explored;
 	}
-	if (out->told)
-		out->off /= (double)out->told;
+	if (out->measured)
+		out->mean_error /= (double)out->measured;
 }
 
 void pn_endpoint_query(struct pinion_endpoint *ep,
@@ -178,7 +179,7 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 {
 	pn_endpoint_lock(ep);
 	*out = ep->stats;
-	query_choosers(ep, &out->choices);
+	query_selectors(ep, &out->choices);
 	pn_endpoint_unlock(ep);
 }
 

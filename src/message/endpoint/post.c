@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages as the program posts them: sent, received, looked for, taken back.
- */
+/* Posts messages for the program: send, inject, receive, probe, cancel. */
 #include <errno.h>
 
 #include "message/connection/connection.h"
@@ -13,7 +12,7 @@
 #include "message/protocol/select.h"
 #include "message/twosided/transfer.h"
 
-/* --- how a message goes --------------------------------------------------- */
+/* --- choosing the protocol ------------------------------------------------ */
 
 bool pn_endpoint_budget_allows(const struct pinion_endpoint *ep, size_t len)
 {
@@ -40,7 +39,8 @@ bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
 	       pn_cache_covers(cache, buf + from, len - from, access);
 }
 
-/* An eager message is copied, or goes straight from its buffer. */
+/* Decides whether an eager message is copied or sent directly from its buffer.
+ */
 static void choose_eager(struct pinion_endpoint *ep,
 			 const struct pinion_message *m, struct pn_choice *out)
 {
@@ -54,7 +54,7 @@ static void choose_eager(struct pinion_endpoint *ep,
 						 : PN_BECAUSE_REUSE;
 }
 
-/* A message goes eagerly when it may, else as configured, else by copying. */
+/* Eager if the length allows it, else as configured, else by copying. */
 static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 		   struct pn_choice *out)
 {
@@ -92,8 +92,8 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 
 /* --- sending -------------------------------------------------------------- */
 
-/* Sends as chosen; how long it took until the MATCH was out is part of the bet.
- */
+/* Sends as chosen. The time until the MATCH was posted is part of the
+ * prediction that the selector checks. */
 static int send_chosen(struct pinion_request *request,
 		       const struct pn_choice *choice)
 {
@@ -113,7 +113,7 @@ static int send_chosen(struct pinion_request *request,
 	return ret;
 }
 
-/* Whether a message could leave before the call returns, without a request. */
+/* Whether a message can be sent before the call returns, without a request. */
 static bool can_inject(const struct pinion_endpoint *ep,
 		       const struct pinion_message *m)
 {
@@ -124,8 +124,8 @@ static bool can_inject(const struct pinion_endpoint *ep,
 	       !ep->helper && !pn_trace_sink();
 }
 
-/* An eager message whose bytes the device takes while it posts needs no
- * request: what the receiver would say to it, nobody here would hear. */
+/* An eager message that the device takes inline needs no request: the receiver
+ * sends no answer to it. */
 static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 {
 	const struct pn_inline_header head =
@@ -189,8 +189,8 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	return ret;
 }
 
-/* Whoever tries again wants the peer to be connected by then; where trying
- * again never helps, the error says so. */
+/* The caller will try again: sees to it that the peer is connected by then.
+ * -EOPNOTSUPP: trying again never helps. */
 static PN_NOINLINE int cannot_inject(struct pinion_peer *peer)
 {
 	int ret = peer->down ? peer->down : pn_peer_connect(peer);
@@ -273,8 +273,7 @@ static int receive(struct pinion_endpoint *ep,
 	return 0;
 }
 
-/* What a message leaves of the buffer of a multi-receive; false: it is used up.
- */
+/* Advances a multi-receive past a message. False: the buffer is used up. */
 static bool advance_multi_recv(struct pinion_message *message, size_t used)
 {
 	size_t min = message->multi_recv->min_bytes;
@@ -305,8 +304,9 @@ void pn_multi_recv_repost(struct pinion_request *receive, size_t message_len)
 		pn_match_post_behind(&receive->ep->matching, receive, request);
 }
 
-/* First what has come already; what is left then is posted. The buffer is used
- * up, too, when there is no memory to go on, or nobody to hear from. */
+/* Takes unexpected messages first, and posts what they leave of the buffer. The
+ * buffer also counts as used up if there is no memory for another receive, or
+ * if the peer is down. */
 static int receive_multi(struct pinion_endpoint *ep,
 			 const struct pinion_message *message)
 {
@@ -375,7 +375,7 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 	return found ? 0 : -EAGAIN;
 }
 
-/* --- taking back ---------------------------------------------------------- */
+/* --- cancelling ----------------------------------------------------------- */
 
 static void cancel(struct pinion_request *request)
 {
@@ -390,18 +390,18 @@ static void cancel(struct pinion_request *request)
 		return;
 	}
 	if (!request->is_send) {
-		/* Only one that has not been matched is in the list. */
+		/* Only a receive that is not matched is in the list. */
 		if (!pn_list_empty(&request->link))
 			pn_request_end(request, -ECANCELED);
 		return;
 	}
-	/* An eager message ends when it is out: asked to forget it after that,
-	 * the receiver would lose what was reported as sent. */
+	/* An eager message ends when it is posted. A CANCEL after that would
+	 * make the receiver drop a message that was reported as sent. */
 	if (pn_packet_withdraw(request)) {
 		pn_request_end(request, -ECANCELED);
 		return;
 	}
-	/* The same holds for one that is out, straight from its buffer. */
+	/* The same holds for a direct send that is posted. */
 	if (request->moved == request->total)
 		return;
 	request->canceling = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Progress of an endpoint: what its devices say goes to whom it concerns, and
- * what waited for room in their queues is posted. */
+/* Progress of an endpoint: dispatches the completions of its devices, and posts
+ * what waited for their queues. */
 #include <errno.h>
 #include <string.h>
 
@@ -42,7 +42,8 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	return 0;
 }
 
-/* Of a message that is more than its MATCH is told at its end. */
+/* A message that came whole with its MATCH is confirmed here, a longer one at
+ * its end. */
 static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 		    const uint8_t *payload, size_t len)
 {
@@ -54,7 +55,7 @@ static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	return ret;
 }
 
-/* One peer's garbage ends that peer and nothing else. */
+/* A peer that sends garbage fails. Nothing else does. */
 static void bad_packet(struct pinion_peer *peer, int why)
 {
 	peer->ep->stats.bad_packets++;
@@ -95,7 +96,7 @@ static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
 		pn_transfer_written(peer, c->imm);
 }
 
-/* Those that came too early follow when their turn has come. */
+/* Packets that came out of order before follow when it is their turn. */
 static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
 			const struct pn_wire *wire, const uint8_t *payload,
 			size_t len)
@@ -114,23 +115,17 @@ static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
 	return ret;
 }
 
-/* Of a stranger whose first packet says nothing nothing is known but its
- * device. */
 static struct pn_connection *connection_of_packet(struct pinion_endpoint *ep,
-						  const struct pn_completion *c,
+						  struct pn_peer *device_peer,
 						  const struct pn_wire *wire,
-						  int parsed,
 						  const uint8_t *payload,
 						  size_t len)
 {
-	static const struct pn_wire nothing;
-	struct pn_connection *conn = pn_connection_of(ep, c->peer);
+	struct pn_connection *conn = pn_connection_of(ep, device_peer);
 
-	return pn_likely(conn)
-		       ? conn
-		       : pn_connection_identify(ep, c->peer,
-						parsed ? &nothing : wire,
-						payload, len);
+	return pn_likely(conn) ? conn
+			       : pn_connection_identify(ep, device_peer, wire,
+							payload, len);
 }
 
 static int on_connection(struct pn_connection *conn, uint32_t sequence,
@@ -148,13 +143,17 @@ static int on_connection(struct pn_connection *conn, uint32_t sequence,
 
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
+	static const struct pn_wire nothing;
 	struct pn_device *device = c->peer->device;
 	const uint8_t *payload = NULL;
 	struct pn_wire wire;
 	size_t len = 0;
 	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
+	/* If the first packet of an unknown peer does not parse, only the
+	 * device's address is known. */
 	struct pn_connection *conn =
-		connection_of_packet(ep, c, &wire, ret, payload, len);
+		connection_of_packet(ep, c->peer, ret ? &nothing : &wire,
+				     payload, len);
 
 	if (conn && !conn->peer->down && !conn->wrong_session) {
 		if (!ret)
@@ -165,10 +164,9 @@ static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 	pn_device_return_buffer(device, c);
 }
 
-/* --- the short conn --------------------------------------------------------
- */
+/* --- the fast path for short messages ------------------------------------- */
 
-/* A message that is all there, as most are. */
+/* A message that is complete with its MATCH, as most are. */
 static inline bool is_whole(const struct pn_wire *wire, size_t len)
 {
 	uint32_t first;
@@ -179,8 +177,8 @@ static inline bool is_whole(const struct pn_wire *wire, size_t len)
 	       !(wire->status & ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA));
 }
 
-/* The oldest receive, if it is what the message is for and there is nothing
- * else to do than to copy and to tell whoever polls. */
+/* The oldest posted receive, if it accepts the message and nothing else is to
+ * be done than to copy the bytes and to write a completion. */
 static struct pinion_request *posted_receive_for(
 	const struct pinion_endpoint *ep, const struct pn_connection *conn,
 	const struct pn_wire *wire)
@@ -215,9 +213,9 @@ static void complete_into_poll(struct pinion_endpoint *ep,
 	};
 }
 
-/* What most messages are, in one go: a short one that a receive waits for and
- * that the thread which polls takes. False: nothing was done, it goes the conn
- * of all. */
+/* The fast path: a short message that a posted receive accepts, while the
+ * program polls. Copies the message and writes the completion. False: nothing
+ * was done, the message takes the general path. */
 static bool receive_short(struct pn_receive_handler *receive_handler,
 			  struct pn_peer *device_peer, const void *data,
 			  size_t len)
@@ -249,7 +247,8 @@ static bool receive_short(struct pn_receive_handler *receive_handler,
 	return true;
 }
 
-/* The same of what was lent, since not every device asks. */
+/* The same for a message that the device has lent: not every device calls the
+ * receive handler. */
 static bool receive_short_lent(struct pinion_endpoint *ep,
 			       const struct pn_completion *c)
 {
@@ -260,7 +259,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 	return true;
 }
 
-/* As long as nobody polls there is no room, and nothing is taken so. */
+/* While no thread polls, poll.room is 0 and receive_short() refuses. */
 void pn_progress_init(struct pinion_endpoint *ep)
 {
 	ep->poll.receive_handler.take = receive_short;
@@ -268,7 +267,7 @@ void pn_progress_init(struct pinion_endpoint *ep)
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
 
-/* --- all that a device tells ---------------------------------------------- */
+/* --- completions ---------------------------------------------------------- */
 
 static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
@@ -300,14 +299,15 @@ static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 
 	switch (c->kind) {
 	case PN_COMPLETION_RECV:
-		/* An empty one is a BYE: PEER_DOWN will say the same. */
+		/* An empty packet is a BYE: PEER_DOWN will say the same. */
 		if (pn_likely(c->len))
 			on_recv(ep, c);
 		else
 			pn_device_return_buffer(c->peer->device, c);
 		return;
 	case PN_COMPLETION_OP:
-		/* A silent packet that failed has no user; its peer will. */
+		/* An inline packet that failed has no context. PEER_DOWN
+		 * follows. */
 		if (c->user)
 			on_op(ep, c);
 		return;
@@ -344,7 +344,7 @@ static bool progress_peers(struct pinion_endpoint *ep)
 	return moved;
 }
 
-/* Inline: most find nothing, and are over. */
+/* Inline: most polls find nothing. */
 static PN_ALWAYS_INLINE inline int poll_rail(struct pinion_endpoint *ep,
 					     struct pn_device *device)
 {
@@ -384,10 +384,10 @@ int pn_endpoint_progress(struct pinion_endpoint *ep)
 	return progress(ep);
 }
 
-/* --- polling -------------------------------------------------------------- */
+/* --- pinion_poll() -------------------------------------------------------- */
 
-/* Nothing has ended before, or it would be taken first. In virtual time others
- * run while this one copies, and may come here, too. */
+/* Called when no request has ended before; those are reaped first. In virtual
+ * time another task may get here while this one copies. */
 static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max)
 {
@@ -403,7 +403,7 @@ static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	return n;
 }
 
-/* Behind the n that are there already. */
+/* Appends to the n completions that are there. */
 static PN_NOINLINE unsigned reap_done(struct pinion_endpoint *ep,
 				      struct pinion_completion *out, unsigned n,
 				      unsigned max)

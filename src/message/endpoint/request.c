@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests and their numbers. A number is an index and a generation, so that
- * a peer that is late or lying does not hit the index's next owner. */
+/* Requests: allocation, ids, and the end. request.h explains ids. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,13 +37,13 @@ static struct pinion_request *new_request(struct pinion_endpoint *ep)
 	request = calloc(1, sizeof(*request));
 	if (!request)
 		return NULL;
-	/* Index 0 with generation 0 would be 0, which means none. */
+	/* Index 0 with generation 0 would be id 0, which means none. */
 	request->id = ep->requests.nrequests | UINT32_C(1) << INDEX_BITS;
 	ep->requests.table[ep->requests.nrequests++] = request;
 	return request;
 }
 
-/* What a short message does not touch. */
+/* Initializes what short messages do not use. */
 static void init_rest(struct pinion_request *request)
 {
 	struct pn_wire_key *keys = request->transfer.keys;
@@ -111,7 +110,7 @@ struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id)
 	return request;
 }
 
-/* Index and count: no two fragments that could be confused have the same. */
+/* Index and count: no two fragments in flight have the same. */
 uint32_t pn_request_new_immediate(struct pinion_request *request)
 {
 	return request->nimmediates++ << INDEX_BITS |
@@ -139,7 +138,7 @@ struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 		       : NULL;
 }
 
-/* Room for them, once got, stays with the request when it is used again. */
+/* The storage stays with the request when it is used again. */
 int pn_request_store_keys(struct pinion_request *request,
 			  const struct pn_wire *wire, const uint8_t *payload)
 {
@@ -183,7 +182,7 @@ static void tell(struct pinion_request *request)
 		pn_transfer_send_fail(request);
 }
 
-/* From here on its owner may take it. */
+/* From here on the program may reap the request. */
 static void finish(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
@@ -196,8 +195,8 @@ static void finish(struct pinion_request *request)
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
 		pn_list_append(&ep->requests.done, &request->link);
-	/* Its owner may sleep in the device, which has no more to say, or on
-	 * the descriptor. */
+	/* The owner of the request may sleep in the device, which has nothing
+	 * more to signal, or on the descriptor. */
 	if (ep->waiting.sleeping)
 		pn_device_wake(ep->device);
 	pn_endpoint_notify(ep);
@@ -222,7 +221,7 @@ void pn_request_end(struct pinion_request *request, int status)
 	tell(request);
 	if (pn_unlikely(request->sends_got) && !request->status)
 		pn_transfer_send_got(request->peer, request->remote_id);
-	/* Said last: its buffer is full only when nothing else went wrong. */
+	/* Last: a truncated message is the error only if there is no other. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
 	finish(request);
@@ -245,7 +244,7 @@ static uint32_t next_generation(uint32_t id)
 	return next >> INDEX_BITS ? next : next + (UINT32_C(1) << INDEX_BITS);
 }
 
-/* The newest first: its memory is warm. */
+/* The most recently used comes first: its memory is warm. */
 void pn_request_free(struct pinion_request *request)
 {
 	request->id = next_generation(request->id);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the board (base/stats_segment.h) shows of an endpoint. */
+/* The counters of an endpoint in the statistics segment (base/stats_segment.h).
+ */
 #include "message/endpoint/endpoint.h"
 
 #define COUNTER(member, name) \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ends of requests, as the program learns of them: asked for, waited for, or
- * told by a descriptor. One thread at a time sleeps in the devices; while it
- * does the others wait for it. */
+/* How a program learns that requests have ended: by test, by wait, or by a file
+ * descriptor. One thread at a time sleeps in the devices; the others sleep
+ * until that one is back. */
 #include <errno.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -13,7 +13,7 @@
 #include "message/endpoint/endpoint.h"
 #include "message/endpoint/request.h"
 
-/* --- taking turns in virtual time ----------------------------------------- */
+/* --- the lock in virtual time --------------------------------------------- */
 
 void pn_endpoint_lock_virtual(struct pinion_endpoint *ep)
 {
@@ -33,9 +33,10 @@ void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 		pn_device_unblock(ep->device, &ep->virtual_lock.nfreed);
 }
 
-/* --- asking and waiting --------------------------------------------------- */
+/* --- test and wait -------------------------------------------------------- */
 
-/* Eager, and not out yet or not read yet. */
+/* A send that is eager, and has not been posted yet or not been read by the
+ * device yet. */
 static bool is_direct(const struct pinion_request *request)
 {
 	return request->is_send && request->moved == request->total;
@@ -59,8 +60,8 @@ int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 	return ended ? 0 : -EAGAIN;
 }
 
-/* What can be done while there is nothing to do: releasing registrations that
- * nobody needs any more. False: not even that. */
+/* Uses idle time to deregister what is not needed any more. False: there was
+ * nothing to do. */
 static bool run_deferred_work(struct pinion_endpoint *ep)
 {
 	bool more = false;
@@ -73,8 +74,7 @@ static bool run_deferred_work(struct pinion_endpoint *ep)
 	return more;
 }
 
-/* The thread that slept in the devices does so no longer: one of the others is
- * next. */
+/* The thread that slept in the devices is back: another one takes its place. */
 static void end_sleep(struct pinion_endpoint *ep)
 {
 	ep->waiting.sleeping = false;
@@ -84,7 +84,7 @@ static void end_sleep(struct pinion_endpoint *ep)
 		pn_device_unblock(ep->device, &ep->waiting.progressed);
 }
 
-/* It was canceled: its request stays as it is. */
+/* The thread was canceled; its request stays as it is. */
 static void end_canceled_sleep(void *arg)
 {
 	struct pinion_endpoint *ep = arg;
@@ -94,7 +94,7 @@ static void end_canceled_sleep(void *arg)
 	pn_endpoint_unlock(ep);
 }
 
-/* The cancellation point of pinion_wait(), without the lock. */
+/* The cancellation point of pinion_wait(); called without the lock. */
 static void sleep_in_devices(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
 	pthread_cleanup_push(end_canceled_sleep, ep);
@@ -102,8 +102,7 @@ static void sleep_in_devices(struct pinion_endpoint *ep, uint64_t deadline_ns)
 	pthread_cleanup_pop(0);
 }
 
-/* Sleeps until something happened, or the deadline. One thread sleeps in the
- * device; others wait for that one. Called with the lock, which is given up
+/* Sleeps until there is an event, or until the deadline. Releases the lock
  * meanwhile. */
 static void sleep_until_event(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
@@ -133,8 +132,9 @@ int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 			   struct pinion_request *request, uint64_t deadline_ns,
 			   struct pinion_completion *out)
 {
-	/* An answer is often a fraction of a microsecond away. Others who
-	 * wait for the lock, and virtual time, are not kept waiting. */
+	/* An answer is often a fraction of a microsecond away, so poll for a
+	 * while before sleeping. Not where that would keep other threads from
+	 * the lock, or in virtual time. */
 	unsigned most = ep->locking || ep->virtual_time ? 0 : 100;
 	struct pinion_completion end;
 	unsigned looks = 0;
@@ -152,7 +152,7 @@ int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 			pn_endpoint_unlock(ep);
 			return -ETIMEDOUT;
 		}
-		/* Another thread may have ended it while this one tidied. */
+		/* Another thread may have ended the request meanwhile. */
 		if (run_deferred_work(ep) || request->ended)
 			continue;
 		sleep_until_event(ep, deadline_ns);
@@ -164,7 +164,7 @@ int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 	return end.status;
 }
 
-/* --- the descriptor ------------------------------------------------------- */
+/* --- the file descriptor -------------------------------------------------- */
 
 void pn_endpoint_notify(struct pinion_endpoint *ep)
 {
@@ -175,7 +175,7 @@ void pn_endpoint_notify(struct pinion_endpoint *ep)
 	PN_NO_CANCEL();
 	ep->waiting.armed = NULL;
 	ep->waiting.others_armed = false;
-	/* Fails only when it is readable as it can be. */
+	/* Fails only if the descriptor is readable already. */
 	if (ep->waiting.notify_fd >= 0 &&
 	    write(ep->waiting.notify_fd, &one, sizeof(one)) < 0)
 		return;
@@ -190,7 +190,8 @@ static int watch(int epoll, int fd)
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* One descriptor for all: readable when that of a rail or `told` is. */
+/* One descriptor for all: readable when a device's descriptor or notify_fd is.
+ */
 static int open_epoll(struct pinion_endpoint *ep)
 {
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -221,14 +222,16 @@ int pn_endpoint_fd(struct pinion_endpoint *ep)
 	return fd;
 }
 
-/* Those armed before one that has something may tell of it in vain. Arming
- * would take away the bell that is rung for a thread that sleeps there. */
+/* If a later rail has an event, earlier ones stay armed: the descriptor may
+ * become readable for an event that was polled already. While a thread sleeps
+ * in the devices they stay as they are: arming would consume the notification
+ * that this thread sleeps for. */
 static int arm_all(struct pinion_endpoint *ep)
 {
 	uint64_t count;
 	int ret = 0;
 
-	/* What an earlier tell left. */
+	/* Consumes an earlier notification. */
 	if (ep->waiting.notify_fd >= 0 &&
 	    read(ep->waiting.notify_fd, &count, sizeof(count)) < 0)
 		count = 0;
@@ -248,7 +251,7 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 		return -ENOMEM;
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
-	/* What moved may have ended a request that has a handle. */
+	/* The progress may have ended a request with a handle. */
 	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->requests.done)
 		      ? -EAGAIN
 		      : arm_all(ep);
@@ -256,7 +259,8 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 		ep->waiting.others_armed = ep->waiting.armed;
 		ep->waiting.armed = self;
 	} else {
-		/* The bell that others wait for may be taken away by now. */
+		/* Arming may have consumed the notification that other threads
+		 * wait for. */
 		pn_endpoint_notify(ep);
 	}
 	pn_endpoint_unlock(ep);

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a message took, told to its sender by the receiver, who sees its end: a
- * sender's choices are bets on that (select.h). The word goes along with the
- * next ACK or DONE to that peer; those that found none by then are overwritten.
- */
 #include "message/protocol/timing.h"
 #include "message/endpoint/endpoint.h"
 #include "message/protocol/select.h"
 #include "message/twosided/transfer.h"
 
-#define TIMING_UNIT_NS 16 /* a unit */
+#define TIMING_UNIT_NS 16 /* unit of the reported time */
 
-/* The request at the sender and the time in 16 ns, in one word. */
+/* The sender's request id and the time in units, in one word. */
 void pn_timing_record(struct pinion_request *request)
 {
 	struct pinion_peer *peer = request->peer;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Endpoints whose peers have one conn each, over the first rail that reaches
+ * Endpoints whose peers have one connection each, over the first rail that reaches
  * them. Nodes are `soft`'s: rails of one name reach each other. In each test
  * rails "a" and "b" are inside two hosts, and "w" is between hosts.
  */

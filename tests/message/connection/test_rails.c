@@ -295,7 +295,7 @@ static void a_rail_may_fail_at_any_moment(void **state)
 	}
 }
 
-/* Rank 1 has only been written to, over the one conn that is there so far. */
+/* Rank 1 has only been written to, over the one connection that is there so far. */
 static void run_one_message(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = *(int *)rank->arg };
@@ -496,7 +496,7 @@ static void run_seen_again(struct rank *rank)
 
 	if (!party_open(&party, rank, &attr))
 		return;
-	talk(&party, !rank->rank, 2, 0); /* all conns are up */
+	talk(&party, !rank->rank, 2, 0); /* all connections are up */
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned n = 0;
 
@@ -521,7 +521,7 @@ static void a_source_is_registered_on_each_rail_when_it_comes_again(
 			      NULL));
 }
 
-/* Rank 1 has one rail and knows rank 0 by its second alone: of the conns
+/* Rank 1 has one rail and knows rank 0 by its second alone: of the connections
  * between them none joins the first rails. */
 static void know_by_second_rail(struct pinion_peer *peer)
 {

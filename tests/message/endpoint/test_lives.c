@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Endpoints that are closed, and others opened in their place: what was under
- * conn is over at both ends, and nothing of one life reaches the next.
+ * connection is over at both ends, and nothing of one life reaches the next.
  */
 #include "test.h"
 
@@ -24,24 +24,25 @@ static struct pinion_message any(void *buf, size_t len)
 					.tag = 7 };
 }
 
-/* One message; who it was of, as its receiver sees it. */
-static struct pinion_peer *pass(struct pair *pair, struct pinion_endpoint *from,
-				struct pinion_peer *to,
-				struct pinion_endpoint *at, size_t len,
+/* Sends one message from a to b, or back. Returns its sender, as the receiver
+ * knows it. */
+static struct pinion_peer *pass(struct pair *pair, bool from_a, size_t len,
 				uint64_t key)
 {
+	struct pinion_endpoint *from = from_a ? pair->a.ep : pair->b.ep;
+	struct pinion_endpoint *to = from_a ? pair->b.ep : pair->a.ep;
 	uint8_t *out = malloc(len), *in = malloc(len);
 	struct pinion_message m = any(in, len);
 	struct pinion_request *send, *receive;
 	struct pinion_completion end;
 
 	pattern_fill(out, len, key);
-	assert_ok(pinion_recv(at, &m, &receive));
+	assert_ok(pinion_recv(to, &m, &receive));
 	m = any(out, len);
-	m.peer = to;
+	m.peer = from_a ? pair->to_b : pair->to_a;
 	assert_ok(pinion_send(from, &m, &send));
 	assert_ok(finish(pair, from, send).status);
-	end = finish(pair, at, receive);
+	end = finish(pair, to, receive);
 	assert_ok(end.status);
 	assert_true(pattern_holds(in, len, key));
 	free(out);
@@ -67,10 +68,8 @@ static void pass_after_reopening(const char *device)
 		assert_ok(pinion_peer_add(pair.a.ep, &pair.b.address,
 					  &pair.to_b));
 		for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++) {
-			pair.to_a = pass(&pair, pair.a.ep, pair.to_b, pair.b.ep,
-					 lens[i], 10 * life + i);
-			pass(&pair, pair.b.ep, pair.to_a, pair.a.ep, lens[i],
-			     100 * life + i);
+			pair.to_a = pass(&pair, true, lens[i], 10 * life + i);
+			pass(&pair, false, lens[i], 100 * life + i);
 		}
 		reopen(&pair.a);
 	}
@@ -113,8 +112,7 @@ static void a_peer_that_was_opened_again_can_be_added_again(void **state)
 	(void)state;
 	for (unsigned d = 0; d < PN_ARRAY_LEN(devices); d++) {
 		pair_open(&pair, devices[d]);
-		pair.to_a =
-			pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, LONG, 1);
+		pair.to_a = pass(&pair, true, LONG, 1);
 		for (unsigned life = 0; life < LIVES; life++) {
 			reopen(&pair.a);
 			see_gone(&pair, pair.b.ep, pair.to_a);
@@ -122,9 +120,8 @@ static void a_peer_that_was_opened_again_can_be_added_again(void **state)
 						  &again));
 			assert_ptr_not_equal(again, pair.to_a);
 			pair.to_a = again;
-			pair.to_b = pass(&pair, pair.b.ep, pair.to_a, pair.a.ep,
-					 LONG, life);
-			pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, 8, life);
+			pair.to_b = pass(&pair, false, LONG, life);
+			pass(&pair, true, 8, life);
 		}
 		pair_close(&pair);
 	}
@@ -140,7 +137,7 @@ static void what_was_under_way_ends_at_the_other_side(void **state)
 	(void)state;
 	pair_open(&pair, NULL);
 	/* Who is not connected yet does so to the next life. */
-	pair.to_a = pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, 8, 1);
+	pair.to_a = pass(&pair, true, 8, 1);
 	m = any(in, LONG);
 	m.peer = pair.to_a;
 	assert_ok(pinion_recv(pair.b.ep, &m, &receive));
@@ -321,8 +318,9 @@ static void close_unsettled(struct party *party)
 	RANK_CHECK(party->rank, !atomic_load(&party->budget.bytes));
 }
 
-/* Every message leaves three seconds late: what an endpoint has under conn to
- * itself cannot end while it closes, and comes up in its successor. */
+/* Every message leaves three seconds late: what an endpoint has under
+ * connection to itself cannot end while it closes, and comes up in its
+ * successor. */
 static void leave_behind(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };

@@ -237,7 +237,7 @@ static void run_auto(struct cell *cell)
 	       pn_protocol_name((unsigned)cell->best_protocol),
 	       cell->best / 1e3, cell->cold / 1e3, cell->cold / cell->best,
 	       cell->learned / 1e3, 100 * cell->best / cell->learned,
-	       100 * course.stats.choices.off);
+	       100 * course.stats.choices.mean_error);
 }
 
 /* --- the grid ------------------------------------------------------------- */

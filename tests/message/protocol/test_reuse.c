@@ -153,9 +153,9 @@ static void what_is_short_or_inline_is_never_looked_up(void **state)
 		/* With its head, as much as the device takes inline. */
 		assert_int_equal(use(buffer(0), 216), PN_REUSE_COPY);
 	}
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 	assert_int_equal(use(buffer(0), 1024), PN_REUSE_COPY);
-	assert_int_equal(f.reuse.stats.looks, 1);
+	assert_int_equal(f.reuse.stats.lookups, 1);
 }
 
 /* Up to 400 bytes the look-up costs as much as the copy; up to 800 it gains
@@ -168,7 +168,7 @@ static void where_it_cannot_pay_nothing_is_looked_up(void **state)
 		assert_int_equal(use(buffer(0), 300), PN_REUSE_COPY);
 		assert_int_equal(use(buffer(0), 600), PN_REUSE_COPY);
 	}
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 }
 
 static void a_device_that_copies_nothing_is_left_alone(void **state)
@@ -178,7 +178,7 @@ static void a_device_that_copies_nothing_is_left_alone(void **state)
 	open_with("cost=none", (struct pn_reuse_attr){ 0 });
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(use(buffer(0), SMALL), PN_REUSE_COPY);
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 }
 
 static void off_leaves_longer_transfers_as_they_are(void **state)
@@ -189,7 +189,7 @@ static void off_leaves_longer_transfers_as_they_are(void **state)
 		  (struct pn_reuse_attr){ .mode = PN_REUSE_OFF });
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(use(buffer(0), SMALL), PN_REUSE_COPY);
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 	/* 59 us to register, 4 us to copy, all of the threshold. */
 	for (unsigned i = 0; i < 14; i++)
 		assert_int_equal(pn_reuse_decide(&f.reuse, PN_REUSE_PUT,
@@ -399,7 +399,7 @@ static void a_stream_without_reuse_is_hardly_looked_at(void **state)
 	assert_in_range(f.reuse.usage.nentries, 1, 8192);
 	assert_int_equal(f.reuse.stats.stops, 1);
 	assert_int_equal(f.reuse.stats.registrations, 0);
-	assert_in_range(f.reuse.stats.looks, 1, 26000);
+	assert_in_range(f.reuse.stats.lookups, 1, 26000);
 }
 
 static void another_phase_of_the_program_is_noticed(void **state)
@@ -449,11 +449,11 @@ static void buffers_that_come_too_seldom_are_given_up(void **state)
 	(void)state;
 	for (n = 0; n < 1000000; n++)
 		use(f.arena + n / 3 * (size_t)64, 2048);
-	before = f.reuse.stats.looks;
+	before = f.reuse.stats.lookups;
 	for (; n < 1100000; n++)
 		use(f.arena + n / 3 * (size_t)64, 2048);
 	assert_int_equal(f.reuse.stats.registrations, 0);
-	assert_in_range(f.reuse.stats.looks - before, 1, 10000);
+	assert_in_range(f.reuse.stats.lookups - before, 1, 10000);
 }
 
 /* --- waiting -------------------------------------------------------------- */

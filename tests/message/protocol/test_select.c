@@ -234,9 +234,9 @@ static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 	}
 	pn_protocol_selector_query(selector, &stats);
 	assert_true(ntrials > 3 && npredicted > MESSAGES / 2);
-	assert_int_equal(stats.trials, ntrials);
-	assert_int_equal(stats.told, MESSAGES);
-	assert_true(stats.off < 0.05);
+	assert_int_equal(stats.explored, ntrials);
+	assert_int_equal(stats.measured, MESSAGES);
+	assert_true(stats.mean_error < 0.05);
 	pn_protocol_selector_close(selector);
 }
 

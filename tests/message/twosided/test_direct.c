@@ -300,7 +300,7 @@ static void where_nothing_costs_anything_nothing_goes_straight(void **state)
 	(void)state;
 	c = run("sim:cost=none,data=none", c);
 	assert_int_equal(c.stats.direct, 0);
-	assert_int_equal(c.looked.looks, 0);
+	assert_int_equal(c.looked.lookups, 0);
 }
 
 /* --- that the bytes are right --------------------------------------------- */

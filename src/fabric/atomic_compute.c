@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What atomics compute: every operation on every type.
+/* Executes atomics: every operation on every type.
  *
- * Values of up to 8 bytes are exchanged by compare-and-swap, so that they are
- * atomic towards the program's own atomics, too; longer ones, and such as are
- * not aligned, under a lock of the process. Signed integers wrap around. */
+ * Aligned values of up to 8 bytes are exchanged by compare-and-swap, so they
+ * are atomic with respect to the program's own atomics, too. Longer values and
+ * unaligned ones are exchanged under a lock of the process. Signed integers
+ * wrap around. */
 #include <complex.h>
 #include <string.h>
 
@@ -11,11 +12,11 @@
 
 #define MAX_BYTES sizeof(long double complex)
 
-/* One value: what becomes of `old`. */
+/* Computes the new value of one `old` value. */
 typedef void compute_fn(enum fi_op op, const void *old, const void *operand,
 			const void *compare, void *out);
 
-/* Operations that need no order and no bits: all types have them. */
+/* Operations that need neither order nor bits: all types have them. */
 #define COMMON(type)                  \
 	case FI_PROD:                 \
 		r = (type)(o * x);    \
@@ -73,7 +74,6 @@ typedef void compute_fn(enum fi_op op, const void *old, const void *operand,
 		r = (type)((x & c) | (o & ~c)); \
 		break
 
-/* The sum and the rest are the only ones that differ between kinds of types. */
 #define COMPUTE(name, type, ...)                                              \
 	static void name(enum fi_op op, const void *old, const void *operand, \
 			 const void *compare, void *out)                      \
@@ -104,8 +104,8 @@ typedef void compute_fn(enum fi_op op, const void *old, const void *operand,
 	COMPUTE(name, type, SUM(type); COMMON(type); ORDERED)
 #define COMPUTE_COMPLEX(name, type) COMPUTE(name, type, SUM(type); COMMON(type))
 
-/* All but what depends on the sign is done by the unsigned twin, which wraps
- * around; small ones are computed as int and cut. */
+/* Operations that do not depend on the sign use the unsigned type, which wraps
+ * around. Small types are computed as int and truncated. */
 #define COMPUTE_SIGNED(name, type, twin)                                      \
 	COMPUTE(name##_ordered, type, ORDERED)                                \
 	static void name(enum fi_op op, const void *old, const void *operand, \
@@ -118,7 +118,7 @@ typedef void compute_fn(enum fi_op op, const void *old, const void *operand,
 			twin(op, old, operand, compare, out);                 \
 	}
 
-/* 16 bits times 16 bits would be computed as int, and overflow it. */
+/* A product of two 16-bit values would be computed as int and overflow. */
 #define COMPUTE_SHORT(name, type)                                             \
 	COMPUTE(name##_rest, type, SUM(type); COMMON(type); ORDERED;          \
 		BITS(type))                                                   \
@@ -235,7 +235,7 @@ struct value {
 	void *before;
 };
 
-/* For those that nothing exchanges in one piece. */
+/* For values that no compare-exchange of the machine covers. */
 static void exchange_wide(const struct pn_fi_atomic_args *r, uint8_t *at,
 			  size_t bytes, const struct value *v)
 {
@@ -243,7 +243,7 @@ static void exchange_wide(const struct pn_fi_atomic_args *r, uint8_t *at,
 
 	pthread_mutex_lock(&wide_lock);
 	memcpy(old, at, bytes);
-	/* A read writes nothing: its memory may not even be writable. */
+	/* A read must not write: the memory may be read-only. */
 	if (r->op != FI_ATOMIC_READ) {
 		types[r->type].compute(r->op, old, v->operand, v->compare, new);
 		memcpy(at, new, bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * access -- access bits and registration errors, from verbs and to verbs.
+ * verbs_access -- translates access bits and registration errors of verbs.
  *
- * Shared by the verbs device (keys.h) and by the registrar over a protection
+ * Used by the verbs device (keys.h) and by the registrar over a protection
  * domain of the caller (device/registrar/verbs.h).
  */
 #ifndef PN_DEVICE_VERBS_ACCESS_H
@@ -13,14 +13,15 @@
 
 #include "device/device.h"
 
-/* The IBV_ACCESS_ bits for peers. iWARP has no atomics. */
+/* The IBV_ACCESS_REMOTE_ bits. iWARP has no atomics. */
 int pn_verbs_remote_access(unsigned access, bool is_iwarp);
 
-/* All IBV_ACCESS_ bits. On iWARP, memory that a read of our own writes to has
- * to be open to writes of peers. */
+/* All IBV_ACCESS_ bits. On iWARP, memory that our own reads write to must be
+ * open to writes of peers. */
 int pn_verbs_access(unsigned access, bool is_iwarp);
 
-/* The errno of ibv_reg_mr() as device.h names it: -EFAULT or -ENOMEM. */
+/* Translates the errno of ibv_reg_mr() to those of device.h: -EFAULT or
+ * -ENOMEM. */
 int pn_verbs_reg_error(int error, const void *addr, size_t len);
 
 #endif

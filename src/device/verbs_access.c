@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "device/verbs/access.h"
+#include "device/verbs_access.h"
 
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -33,7 +33,7 @@ int pn_verbs_access(unsigned access, bool is_iwarp)
 	return flags;
 }
 
-/* Whether all of a range is mapped. */
+/* Whether a range is mapped completely. */
 static bool is_mapped(const void *addr, size_t len)
 {
 	struct pn_range left =
@@ -52,15 +52,15 @@ static bool is_mapped(const void *addr, size_t len)
 	return true;
 }
 
-/* Where libibverbs keeps pages from children, its madvise() fails first, with
- * ENOMEM. */
+/* With fork support in libibverbs, its madvise() fails first, with ENOMEM,
+ * for unmapped memory. So look at the mapping. */
 int pn_verbs_reg_error(int error, const void *addr, size_t len)
 {
 	if (!is_mapped(addr, len))
 		return -EFAULT;
 	switch (error) {
 	case EFAULT:
-	case EINVAL: /* a mapping that cannot be pinned */
+	case EINVAL: /* the mapping cannot be pinned */
 	case EPERM:
 	case EOPNOTSUPP:
 		return -EFAULT;
