@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests of one-sided operations: their start, their order, their end (see
- * onesided.h). */
+/* Requests of one-sided operations: start, order and end (onesided.h). */
 #include <errno.h>
 
 #include "base/log.h"
@@ -55,7 +54,7 @@ void pn_onesided_fini(struct pinion_endpoint *ep)
 		pn_tag_table_removed(&ep->onesided.granted);
 	}
 	pn_assert(!ep->onesided.granted.n);
-	/* Links of requests lie in the chains; they are not looked at again. */
+	/* The buckets still hold links of requests; nobody follows them. */
 	pn_tag_table_fini(&ep->onesided.held);
 	pn_tag_table_fini(&ep->onesided.granted);
 	pn_exposures_close(ep);
@@ -83,7 +82,7 @@ static void begin(struct pinion_request *request)
 	pn_onesided_advance(request);
 }
 
-/* Begins what a fence has held, up to the next one that has to wait. */
+/* Begins the requests behind a fence, up to the next fence that has to wait. */
 static void begin_fenced(struct pinion_peer *peer)
 {
 	struct pn_peer_onesided *o = &peer->onesided;
@@ -134,8 +133,8 @@ static void end_flushes(struct pinion_peer *peer)
 	o->ending_flushes = false;
 }
 
-/* A fence that stood before it, and was not passed on to the device, stands
- * before the next. */
+/* The request ended with a fence that no operation has carried to the device:
+ * the next request inherits the fence. */
 static void inherit_fence(struct pinion_request *request)
 {
 	struct pn_peer_onesided *o = &request->peer->onesided;
@@ -167,10 +166,10 @@ void pn_onesided_ended(struct pinion_request *request)
 
 /* --- starting ------------------------------------------------------------- */
 
-/* Keys are of the peer's first rail, and the local memory is registered with
- * this endpoint's first: both must be ends of one conn. Others live when the
- * peer has fewer rails and attached to another one, or when rails are listed in
- * another order and are of different kinds. */
+/* Keys are of the peer's first rail, and local memory is registered with this
+ * endpoint's first rail: one connection must join the two. It may not if the
+ * peer has fewer rails and attached to another one, or lists its rails in
+ * another order. */
 static int check_reach(const struct pinion_peer *peer)
 {
 	const struct pn_connection *conn = &peer->conns[0];
@@ -187,8 +186,8 @@ static int check_reach(const struct pinion_peer *peer)
 static int prepare(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		   struct pinion_peer *peer)
 {
-	/* A flush has no bytes, a grant's go to its own buffer. First, as it
-	 * gives up the lock. */
+	/* A flush has no bytes; those of a grant go to its own buffer. First,
+	 * since this releases the lock. */
 	bool needs_bounce =
 		kind != PN_REQUEST_FLUSH && kind != PN_REQUEST_GRANT;
 	int ret = needs_bounce ? pn_bounce_pool_open(ep) : 0;
@@ -220,7 +219,8 @@ int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
 	return 0;
 }
 
-/* Takes its place behind those started before, and begins if it may. */
+/* Puts a request behind those started before, and begins it unless a fence
+ * holds it. */
 static void enqueue(struct pinion_request *request)
 {
 	struct pinion_peer *peer = request->peer;
@@ -343,7 +343,8 @@ int pn_endpoint_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
 	return ret;
 }
 
-/* Of the others only what a fence holds has touched nothing yet. */
+/* A request can be canceled until something of it is posted: a grant until a
+ * write uses it, others while a fence or a missing grant holds them. */
 void pn_onesided_cancel(struct pinion_request *request)
 {
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,

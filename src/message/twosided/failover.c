@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ways that go down, and operations that end badly through no fault of theirs.
+ * Fragments whose connection goes down, and operations that fail through no
+ * fault of their own.
  *
- * The receiver announces again, over another conn, what it expected over this
- * one; then it says DOWN. The sender loses what it was writing there: such a
- * fragment is LOST until it is announced again or the peer's DOWN comes without
- * that, since then it had arrived. A device says PEER_DOWN only when nothing of
- * that conn can touch memory any more, so a write of the old announcement never
- * lands behind one of the new. doc/design/rails.md goes through the cases.
+ * The receiver announces again, over another connection, what it expected over
+ * the failed one; then it sends DOWN. The sender loses what it was writing
+ * there: such a fragment is lost (rdma.lost) until the receiver announces it
+ * again, or sends DOWN without that: then the fragment had arrived. A device
+ * says PEER_DOWN only when nothing of that connection can touch memory any
+ * more, so a write for the old announcement never arrives after one for the
+ * new. doc/design/rails.md goes through the cases.
  */
 #include <errno.h>
 
 #include "message/twosided/transfer_impl.h"
 
-/* Receiver: what was to come over another conn is asked for again. Of a read
- * the sender has not heard before. */
+/* Receiver: announces a fragment of a failed connection on another one. The
+ * sender has not heard of a read before. */
 static void announce_again(struct pn_fragment *f)
 {
 	struct pinion_request *request = f->rdma.request;
@@ -35,7 +37,7 @@ static void announce_again(struct pn_fragment *f)
 		pn_transfer_fail(request, ret);
 }
 
-/* Sender: all operations of a write have ended, not all well. */
+/* Sender: all operations of a write have ended, some with errors. */
 static void write_lost(struct pn_fragment *f)
 {
 	struct pinion_request *request = f->rdma.request;
@@ -53,7 +55,8 @@ static void write_lost(struct pn_fragment *f)
 	}
 }
 
-/* A fragment whose conn has gone; afterwards it is on another one, or LOST. */
+/* The connection of a fragment is down: afterwards the fragment is on another
+ * one, or lost. */
 static void reroute(struct pn_fragment *f, struct pn_connection *instead)
 {
 	switch (f->kind) {
@@ -64,7 +67,7 @@ static void reroute(struct pn_fragment *f, struct pn_connection *instead)
 		announce_again(f);
 		return;
 	case PN_FRAGMENT_TARGET:
-		/* What comes by DATA is not concerned. */
+		/* Fragments that come by DATA are not concerned. */
 		if (f->rdma.pinned && !f->arrived) {
 			announce_again(f);
 			return;
@@ -78,7 +81,8 @@ static void reroute(struct pn_fragment *f, struct pn_connection *instead)
 	}
 }
 
-/* One that is on a conn, LOST or else what the device is done with. */
+/* A fragment on a connection: a lost one, or one without operations in flight.
+ */
 static struct pn_fragment *next_on(struct pinion_request *request,
 				   const struct pn_connection *conn, bool lost)
 {
@@ -130,22 +134,24 @@ void pn_failover_remote_down(struct pn_connection *conn)
 	}
 }
 
-/* An operation ended so because its conn does not work, not because of what it
- * was to do: a refusal says nothing of the conn. */
+/* Whether operations failed because the connection does not work. An operation
+ * that the peer refused says nothing about the connection. */
 static bool is_connection_fault(const struct pn_fragment *f)
 {
 	return f->rdma.status == -ECONNRESET && !f->rdma.request->status &&
 	       pn_connection_has_alternative(f->rdma.conn);
 }
 
-/* Nothing was wrong with it: an operation before it was refused, and the device
- * had to start over. Of its own none was; what arrived is written once more. */
+/* Whether operations were flushed because another one was refused, and the
+ * device had to start over. None of the fragment's own was refused; bytes that
+ * arrived are written once more. */
 static bool was_flushed(const struct pn_fragment *f)
 {
 	return f->rdma.status == -ECANCELED && !f->rdma.request->status;
 }
 
-/* The same of a request that has failed: it waits for the peer's DOWN. */
+/* Whether a write of a failed request was lost: it waits for the peer's DOWN.
+ */
 static bool is_write_lost_late(const struct pn_fragment *f)
 {
 	return f->rdma.status == -ECONNRESET && f->rdma.request->status &&
@@ -161,7 +167,7 @@ static void write_lost_late(struct pn_fragment *f)
 	pn_connection_break(f->rdma.conn);
 }
 
-/* PEER_DOWN comes behind the last of them and asks for what was to be read. */
+/* A read is announced when PEER_DOWN comes, behind the last completion. */
 static void connection_failed(struct pn_fragment *f)
 {
 	struct pn_connection *conn = f->rdma.conn;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The receiver's side of a message: takes the MATCH, says ACK, pins and
- * announces fragments of the target or reads them, and sees them land. */
+/* The receiver's side of a message: accepts the MATCH, sends ACK, pins and
+ * announces fragments of the target, or reads them, and ends those that have
+ * arrived. */
 #include <errno.h>
 
 #include "message/protocol/select.h"
@@ -110,7 +111,7 @@ static void advance(struct pinion_request *request)
 
 /* --- the MATCH ------------------------------------------------------------ */
 
-/* A long message was matched: say so and begin. */
+/* A long message was matched: sends ACK and begins. */
 static void accept_long(struct pinion_request *request)
 {
 	struct pn_wire wire;
@@ -139,8 +140,8 @@ static void accept_long(struct pinion_request *request)
 		advance(request);
 }
 
-/* With `auto` the receiver leaves its target registered or not as its own
- * history says; fragments are cut accordingly. */
+/* With `auto` the receiver decides by its own history whether the target stays
+ * registered; fragments are cut accordingly. */
 static void receiver_shape(struct pinion_request *request,
 			   const struct pn_wire *wire)
 {
@@ -171,7 +172,7 @@ static void receiver_shape(struct pinion_request *request,
 	request->transfer.shape.keep = keep;
 }
 
-/* The bytes that came with the MATCH. */
+/* Copies the bytes that came with the MATCH. */
 static void copy_match_payload(struct pinion_request *request,
 			       const uint8_t *payload, size_t len)
 {
@@ -239,7 +240,7 @@ static struct pn_fragment *target_at(struct pinion_request *request,
 	return NULL;
 }
 
-/* Whether these bytes were asked for and did not come yet. */
+/* Whether these bytes were asked for and have not arrived yet. */
 static bool data_is_due(const struct pinion_request *request,
 			const struct pn_fragment *f, size_t offset, size_t len)
 {
@@ -270,9 +271,9 @@ int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
 	return 0;
 }
 
-/* The next one is registered and announced before this one is released: the
- * sender waits for the former. The last is released first: at its request's end
- * nothing is in use any more. */
+/* The next fragment is registered and announced before this one is unpinned,
+ * since the sender waits for it. The last fragment is unpinned first: when a
+ * request ends it holds nothing. */
 void pn_receiver_arrived(struct pn_fragment *f)
 {
 	struct pinion_request *request = f->rdma.request;
@@ -281,7 +282,7 @@ void pn_receiver_arrived(struct pn_fragment *f)
 	pn_rail_expect_done(f, true);
 	if (request->transfer.nfragments == 1 &&
 	    request->transfer.next == request->total) {
-		f->rdma.inflight++; /* in virtual time others may run */
+		f->rdma.inflight++; /* other tasks may run */
 		pn_rdma_unpin(&f->rdma);
 		f->rdma.inflight--;
 	}
@@ -302,7 +303,7 @@ int pn_receiver_fin(struct pinion_request *request, const struct pn_wire *wire)
 	return 0;
 }
 
-/* One that is not found has ended here meanwhile. */
+/* A fragment that is not found has ended here meanwhile. */
 void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
 {
 	struct pinion_request *request = pn_request_by_immediate(peer, number);

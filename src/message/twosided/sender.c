@@ -8,14 +8,15 @@
 #include "message/twosided/direct.h"
 #include "message/twosided/transfer_impl.h"
 
-/* What a receiver may have announced at a time: the deepest pipeline, and what
- * goes by send/receive. Who announces more is out to fill our memory. */
+/* Fragments that a receiver may have announced at a time: the deepest pipeline
+ * on all rails, and one that goes by send/receive. More would fill our memory.
+ */
 #define MAX_FRAGMENTS (PN_RAILS_MAX * PN_PROTOCOL_MAX_DEPTH + 1)
 
 /* --- the MATCH ------------------------------------------------------------ */
 
-/* Exposes the whole source on one rail, if there is room. -EFAULT: it is not
- * all mapped. */
+/* Exposes the whole source on one rail, if the budget allows. -EFAULT: it is
+ * not all mapped. */
 static int expose_on(struct pinion_request *request, unsigned rail,
 		     struct pn_wire *wire, struct pn_wire_key *keys)
 {
@@ -42,11 +43,11 @@ static int expose_on(struct pinion_request *request, unsigned rail,
 	return 0;
 }
 
-/* read: exposes the whole source; when it comes again on each rail, so that
- * the receiver can take what is fast: registering it on all at first sight
- * would take longer than one rail does. Where there is no room, the receiver
- * finds no keys; when it finds none at all it asks for the bytes. -EFAULT:
- * there are none. */
+/* read: exposes the whole source. A source that is registered already is
+ * exposed on every rail, so that the receiver can use all; registering a new
+ * one on all rails would take longer than one rail saves. Without budget there
+ * are no keys for a rail; a receiver that gets no keys at all asks for DATA.
+ * -EFAULT: the source is not mapped. */
 static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 			 struct pn_wire_key *keys)
 {
@@ -81,12 +82,13 @@ void pn_transfer_unpin_source(struct pinion_request *request)
 	request->transfer.exposed = 0;
 }
 
-/* early: registers the whole source while the receiver does its part. What
- * cannot be had is tried again fragment by fragment. With several rails nobody
- * knows yet which part goes over which. */
+/* early: registers the whole source while the receiver registers its target. If
+ * that fails, it is tried again fragment by fragment. Not with several rails:
+ * the rail of each fragment is not known yet. */
 static void pin_early(struct pinion_request *request)
 {
-	/* In virtual time it may end meanwhile: it waits for us. */
+	/* In virtual time the request might end meanwhile; npackets keeps it.
+	 */
 	request->npackets++;
 	request->transfer.source_pinned =
 		!pn_cache_pin(request->ep->cache, request->buf, request->len,
@@ -145,7 +147,7 @@ int pn_transfer_send(struct pinion_request *request,
 
 /* --- what the receiver says ----------------------------------------------- */
 
-/* What was read meanwhile may have been written, too. */
+/* After a failover bytes may have been both read and written. */
 void pn_sender_moved(struct pinion_request *request, size_t len)
 {
 	request->moved += len;
@@ -181,7 +183,7 @@ int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
 	return 0;
 }
 
-/* Whether all of the source is registered, with the fragment's device. */
+/* Whether the whole source is registered with the fragment's device. */
 static bool source_covers(const struct pn_fragment *f)
 {
 	struct pinion_request *request = f->rdma.request;
@@ -190,8 +192,8 @@ static bool source_covers(const struct pn_fragment *f)
 	       f->rdma.conn->rail->cache == request->ep->cache;
 }
 
-/* Registers what a write takes from, or has it copied. False: the memory is not
- * there, and the request has failed. */
+/* Pins the source of a write, or has it sent by DATA. False: the memory is not
+ * mapped, and the request has failed. */
 static bool pin_source(struct pn_fragment *f)
 {
 	struct pinion_request *request = f->rdma.request;
@@ -220,7 +222,7 @@ void pn_sender_begin(struct pn_fragment *f, struct pn_connection *conn)
 	f->rdma.status = 0;
 	f->again = f->rdma.lost = false;
 	if (f->kind == PN_FRAGMENT_WRITE && conn->down) {
-		/* The peer does not know yet; it will announce it again. */
+		/* The peer does not know yet; it will announce again. */
 		f->rdma.lost = true;
 		return;
 	}
@@ -236,9 +238,9 @@ static void store_ready(struct pn_fragment *f, const struct pn_wire *wire,
 	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
 }
 
-/* A fragment that the peer has announced before, over a conn that went down.
- * One that is not here any more has been written, and one that goes by DATA is
- * on its conn. */
+/* The peer announces a fragment again, since its connection went down. A
+ * fragment that is not here any more has been written; one that goes by DATA is
+ * not concerned. */
 static void ready_again(struct pinion_request *request,
 			const struct pn_wire *wire, const uint8_t *payload,
 			struct pn_connection *conn)
@@ -311,8 +313,8 @@ void pn_sender_written(struct pn_fragment *f)
 		pn_sender_moved(request, len);
 }
 
-/* The source has been read: only one that was exposed. Writes that stood in for
- * reads have arrived; of some the device may not have told yet. */
+/* The receiver has read the whole source. Writes that replaced reads have
+ * arrived; the completions of some may still come. */
 int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 {
 	struct pn_list *pos, *next;

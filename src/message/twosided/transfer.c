@@ -6,22 +6,20 @@
 #include "message/matching/matching.h"
 #include "message/twosided/transfer_impl.h"
 
-/* --- giving up ------------------------------------------------------------ */
+/* --- failure -------------------------------------------------------------- */
 
 void pn_transfer_send_fail(struct pinion_request *request)
 {
-	struct pn_wire wire = { .version = PN_WIRE_VERSION,
-				.kind = PN_WIRE_FAIL,
-				.to = request->remote_id,
-				.from = request->id,
-				.status = request->status };
+	struct pn_wire wire;
 
+	pn_packet_header(request, &wire, PN_WIRE_FAIL);
+	wire.status = request->status;
 	if (request->peer && request->remote_id)
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
-/* The other is told at its end, not before: on another rail than the packet
- * takes, writes may be under conn to a buffer that the receiver would then take
+/* FAIL is sent when the request ends, not before: writes may be under way on
+ * another rail than the packet takes, and the receiver would take its buffer
  * for free. */
 void pn_transfer_fail(struct pinion_request *request, int status)
 {
@@ -32,7 +30,7 @@ void pn_transfer_fail(struct pinion_request *request, int status)
 /* --- what the peer says ----------------------------------------------------
  */
 
-/* The sender wants a message back that nobody has received yet. */
+/* The sender cancels: drops the message if no receive has matched it. */
 static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	struct pn_wire gone = { .version = PN_WIRE_VERSION,
@@ -62,7 +60,7 @@ void pn_transfer_send_got(struct pinion_peer *peer, uint32_t request)
 	pn_packet_send(peer, &wire, NULL, 0, NULL);
 }
 
-/* It ends now, or when the device has let go of its buffer. */
+/* The request ends now, or when the device has finished with its buffer. */
 int pn_transfer_on_got(struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	struct pinion_request *request = pn_request_find(peer, wire->to, true);
@@ -83,7 +81,7 @@ static bool for_sender(enum pn_wire_kind kind)
 	       kind == PN_WIRE_DONE || kind == PN_WIRE_GONE;
 }
 
-/* A FAIL may mean either side. */
+/* A FAIL may be for either side. */
 static struct pinion_request *addressee(struct pinion_peer *peer,
 					const struct pn_wire *wire)
 {
@@ -106,7 +104,7 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		return 0;
 	}
 	request = addressee(peer, wire);
-	/* It ended here while the packet was on its conn. */
+	/* The request ended here while the packet was under way. */
 	if (!request || request->status)
 		return 0;
 	switch (wire->kind) {
