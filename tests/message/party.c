@@ -127,9 +127,10 @@ static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
 	uint64_t deadline = pn_device_now(device) + 60 * PN_NS_PER_S;
-	size_t packet_buffers = party->bounce_bytes +
-				party->ep->onesided.bounce_pool.mr.len +
-				pn_direct_bytes(party->ep);
+	size_t packet_buffers =
+		party->bounce_bytes +
+		party->ep->onesided.bounce_pool.memory.mrs[0].len +
+		pn_direct_bytes(party->ep);
 
 	for (unsigned r = 0; r < party->rank->nrails; r++)
 		pn_cache_flush(party->caches[r]);

@@ -601,19 +601,20 @@ static void check_packet_buffers(const struct pinion_endpoint *ep,
 
 static void check_directs(const struct pinion_endpoint *ep, struct sums *sums)
 {
-	const struct pn_direct_pool *d = ep->transfers.direct_pool;
+	const struct pn_pool *slots = &ep->transfers.direct_pool.slots;
 	unsigned used = 0;
 
-	for (unsigned i = 0; d && i < PN_DIRECT_SLOTS; i++) {
-		const struct pinion_request *request = d->storage[i].request;
+	for (unsigned i = 0; i < slots->nfixed; i++) {
+		const struct pn_direct_slot *slot = pn_pool_at(slots, i);
+		const struct pinion_request *request = slot->request;
 
 		if (!request)
 			continue;
 		pn_assert(!request->ended && request->is_send);
-		check_pin(&d->storage[i].pin, request->buf, request->len);
+		check_pin(&slot->pin, request->buf, request->len);
 		used++;
 	}
-	pn_assert(!d || used + length(&d->free) == PN_DIRECT_SLOTS);
+	pn_assert(used + length(&slots->free) == slots->nfixed);
 	pn_assert(used == ep->reuse.direct_inflight);
 	sums->operations += used;
 	sums->queued += used;
@@ -624,14 +625,13 @@ static void check_bounce_buffers(const struct pinion_endpoint *ep,
 {
 	const struct pn_bounce_pool *pool = &ep->onesided.bounce_pool;
 	const struct pn_list *pos;
-	unsigned n = length(&pool->free) + length(&pool->free_cells);
+	unsigned n = length(&pool->buffers.free) + length(&pool->cells.free);
 
-	pn_assert(n + used ==
-		  (pool->mr.addr ? PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS : 0));
-	pn_list_for_each (pos, &pool->free_cells)
-		pn_assert(pn_container_of(pos, struct pn_bounce_buffer, link) -
-				  pool->storage <
-			  PN_NBOUNCE_CELLS);
+	pn_assert(n + used == pool->buffers.nfixed + pool->cells.nfixed);
+	pn_list_for_each (pos, &pool->cells.free)
+		pn_assert(pn_pool_owns(
+			&pool->cells,
+			pn_container_of(pos, struct pn_bounce_buffer, link)));
 }
 
 /* --- matching ------------------------------------------------------------- */

@@ -285,7 +285,7 @@ static void free_all(struct pinion_endpoint *ep)
 	pn_onesided_free_fragments(ep);
 	pn_requests_free(ep);
 	pn_packets_free(ep);
-	free(ep->transfers.direct_pool);
+	pn_direct_free(ep);
 	pn_stats_free(ep);
 }
 

@@ -139,6 +139,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	init_lists(ep);
 	pn_matching_init(&ep->matching);
 	pn_progress_init(ep);
+	pn_direct_init(ep);
 	pn_onesided_init(ep);
 	ret = open_selectors(ep);
 	if (!ret)

@@ -66,6 +66,13 @@ static inline void *pn_pool_at(const struct pn_pool *pool, unsigned i)
 	return (char *)pool->storage + i * pool->object_bytes;
 }
 
+/* Whether an object is one of a fixed pool's. */
+static inline bool pn_pool_owns(const struct pn_pool *pool, const void *object)
+{
+	return (size_t)((const char *)object - (const char *)pool->storage) <
+	       pool->nfixed * pool->object_bytes;
+}
+
 /* A new object of a growing pool, zeroed; or NULL. */
 void *pn_pool_grow(struct pn_pool *pool);
 

@@ -145,7 +145,7 @@ static struct pn_sge local_sge(const struct pn_onesided_fragment *f)
 	case PN_PATH_BOUNCED:
 		return (struct pn_sge){
 			f->bounce_buffer->data + rdma->posted, left,
-			request->ep->onesided.bounce_pool.mr.lkey
+			request->ep->onesided.bounce_pool.memory.mrs[0].lkey
 		};
 	default:
 		return (struct pn_sge){

@@ -31,8 +31,7 @@ void pn_onesided_init(struct pinion_endpoint *ep)
 {
 	struct pn_endpoint_onesided *o = &ep->onesided;
 
-	pn_list_init(&o->bounce_pool.free);
-	pn_list_init(&o->bounce_pool.free_cells);
+	pn_bounce_pool_init(&o->bounce_pool);
 	pn_list_init(&o->fragments);
 	pn_list_init(&o->exposures);
 	pn_list_init(&o->remotes);

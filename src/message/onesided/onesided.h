@@ -40,6 +40,7 @@
 #include "cache/exposed_memory.h"
 #include "device/device.h"
 #include "message/connection/wire.h"
+#include "message/endpoint/pool.h"
 #include "message/matching/tag_table.h"
 #include "message/onesided/path.h"
 #include "message/rdma/rdma.h"
@@ -66,9 +67,9 @@ struct pn_bounce_buffer {
 #define PN_NBOUNCE_CELLS       64
 
 struct pn_bounce_pool {
-	struct pn_mr mr; /* addr NULL: not opened */
-	struct pn_list free, free_cells;
-	struct pn_bounce_buffer storage[PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS];
+	struct pn_pool_memory
+		memory; /* of the first rail; opened when needed */
+	struct pn_pool buffers, cells; /* struct pn_bounce_buffer */
 };
 
 /* A fragment of a one-sided operation. rdma.lost: of a conditional write whose

@@ -6,8 +6,10 @@
 #include "message/endpoint/endpoint.h"
 #include "message/onesided/onesided.h"
 
-/* bounce.c: opens the pool if it is not open. Called with the lock, which is
- * released meanwhile. -ENOBUFS, -ENOMEM. */
+/* bounce.c: the pool is empty until it is opened. */
+void pn_bounce_pool_init(struct pn_bounce_pool *pool);
+/* Opens the pool if it is not open. Called with the lock, which is released
+ * meanwhile. -ENOBUFS, -ENOMEM. */
 int pn_bounce_pool_open(struct pinion_endpoint *ep);
 void pn_bounce_pool_close(struct pinion_endpoint *ep);
 struct pn_bounce_buffer *pn_bounce_buffer_get(struct pinion_endpoint *ep,

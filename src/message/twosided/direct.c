@@ -2,10 +2,8 @@
 #include "message/twosided/direct.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/pages.h"
 #include "message/connection/keys.h"
 #include "message/endpoint/endpoint.h"
 #include "message/endpoint/request.h"
@@ -17,86 +15,89 @@ _Static_assert(sizeof(struct pn_wire) <= PN_DIRECT_HEADER_BYTES,
 
 /* --- slots ---------------------------------------------------------------- */
 
-static void pool_init(struct pinion_endpoint *ep, struct pn_direct_pool *d)
+static void init_slots(struct pinion_endpoint *ep)
 {
-	pn_list_init(&d->free);
-	for (unsigned i = 0; i < PN_DIRECT_SLOTS; i++) {
-		struct pn_direct_slot *direct = &d->storage[i];
+	struct pn_direct_pool *d = &ep->transfers.direct_pool;
 
-		direct->operation =
+	for (unsigned i = 0; i < PN_DIRECT_SLOTS; i++) {
+		struct pn_direct_slot *slot = pn_pool_at(&d->slots, i);
+
+		slot->operation =
 			(struct pn_operation_context){ PN_OPERATION_DIRECT,
 						       ep };
-		direct->head =
-			(uint8_t *)d->mr.addr + i * PN_DIRECT_HEADER_BYTES;
-		pn_list_append(&d->free, &direct->link);
+		slot->head = pn_pool_memory_addr(&d->memory) +
+			     i * PN_DIRECT_HEADER_BYTES;
 	}
 }
 
 static int pool_open(struct pinion_endpoint *ep)
 {
-	struct pn_direct_pool *d = calloc(1, sizeof(*d));
-	int ret;
+	static const struct pn_pool_memory_attr attr = {
+		.len = PN_DIRECT_SLOTS * PN_DIRECT_HEADER_BYTES,
+		.nrails = 1,
+		.strict = true
+	};
+	struct pn_direct_pool *d = &ep->transfers.direct_pool;
+	struct pn_pool_memory memory;
+	int ret = pn_pool_memory_open(&memory, ep, &attr);
 
-	if (!d)
-		return -ENOMEM;
-	d->mr.len = PN_DIRECT_SLOTS * PN_DIRECT_HEADER_BYTES;
-	ret = pn_pages_map(d->mr.len, &ep->pages, &d->mr.addr);
 	if (ret)
-		goto free_slots;
-	ret = pn_cache_register(ep->cache, &d->mr);
-	if (ret)
-		goto unmap;
-	pool_init(ep, d);
+		return ret;
 	/* Another task may have been faster, while this one registered. */
-	if (ep->transfers.direct_pool) {
-		pn_cache_deregister(ep->cache, &d->mr);
-		goto unmap;
+	ret = pn_pool_memory_is_open(&d->memory)
+		      ? -EALREADY
+		      : pn_pool_fix(&d->slots, PN_DIRECT_SLOTS);
+	if (ret) {
+		pn_pool_memory_close(&memory);
+		return ret == -EALREADY ? 0 : ret;
 	}
-	ep->transfers.direct_pool = d;
+	d->memory = memory;
+	init_slots(ep);
 	return 0;
-
-unmap:
-	pn_pages_unmap(d->mr.addr, d->mr.len, &ep->pages);
-free_slots:
-	free(d);
-	return ret;
 }
 
 static struct pn_direct_slot *slot_alloc(struct pinion_endpoint *ep)
 {
-	struct pn_list *link;
+	struct pn_direct_pool *d = &ep->transfers.direct_pool;
 
-	if (pn_unlikely(!ep->transfers.direct_pool) && pool_open(ep))
+	if (pn_unlikely(!pn_pool_memory_is_open(&d->memory)) && pool_open(ep))
 		return NULL;
-	link = pn_list_pop(&ep->transfers.direct_pool->free);
-	return link ? pn_container_of(link, struct pn_direct_slot, link) : NULL;
+	return pn_pool_get(&d->slots);
 }
 
 static void slot_free(struct pinion_endpoint *ep, struct pn_direct_slot *direct)
 {
 	direct->request = NULL;
-	pn_list_insert(&ep->transfers.direct_pool->free, &direct->link);
+	pn_pool_put(&ep->transfers.direct_pool.slots, direct);
+}
+
+void pn_direct_init(struct pinion_endpoint *ep)
+{
+	PN_POOL_INIT(&ep->transfers.direct_pool.slots, struct pn_direct_slot,
+		     link, 0);
 }
 
 size_t pn_direct_bytes(const struct pinion_endpoint *ep)
 {
-	return ep->transfers.direct_pool ? ep->transfers.direct_pool->mr.len
-					 : 0;
+	return pn_pool_memory_bytes(&ep->transfers.direct_pool.memory);
 }
 
 void pn_direct_close(struct pinion_endpoint *ep)
 {
-	struct pn_direct_pool *d = ep->transfers.direct_pool;
-	struct pn_mr *mr;
+	struct pn_direct_pool *d = &ep->transfers.direct_pool;
 
-	if (!d)
-		return;
-	for (unsigned i = 0; i < PN_DIRECT_SLOTS; i++)
-		if (d->storage[i].request)
-			pn_cache_unpin(ep->cache, &d->storage[i].pin);
-	mr = &d->mr;
-	pn_cache_deregister(ep->cache, mr);
-	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+	for (unsigned i = 0; i < d->slots.nfixed; i++) {
+		struct pn_direct_slot *slot = pn_pool_at(&d->slots, i);
+
+		if (slot->request)
+			pn_cache_unpin(ep->cache, &slot->pin);
+	}
+	pn_pool_memory_close(&d->memory);
+}
+
+void pn_direct_free(struct pinion_endpoint *ep)
+{
+	pn_pool_fini(&ep->transfers.direct_pool.slots);
 }
 
 /* --- sending -------------------------------------------------------------- */
@@ -112,10 +113,11 @@ static int gather(const struct pn_direct_slot *direct, struct pn_sge *sge,
 		  unsigned most, unsigned *n)
 {
 	const struct pinion_request *request = direct->request;
+	const struct pn_direct_pool *pool = &request->ep->transfers.direct_pool;
 	size_t len;
 
 	sge[0] = (struct pn_sge){ direct->head, sizeof(struct pn_wire),
-				  request->ep->transfers.direct_pool->mr.lkey };
+				  pool->memory.mrs[0].lkey };
 	*n = 1;
 	for (size_t at = 0; at < request->len; at += len) {
 		struct pn_sge part = pn_pin_at(&direct->pin, at);

@@ -33,6 +33,7 @@
 #include "base/list.h"
 #include "device/device.h"
 #include "message/endpoint/operation.h"
+#include "message/endpoint/pool.h"
 
 struct pinion_endpoint;
 struct pinion_request;
@@ -43,16 +44,15 @@ struct pn_wire;
 
 struct pn_direct_slot {
 	struct pn_operation_context operation;
-	struct pn_list link; /* among the free ones */
+	struct pn_list link; /* in the pool while free */
 	uint8_t *head;
 	struct pinion_request *request; /* NULL: free */
 	struct pinion_pin pin;
 };
 
 struct pn_direct_pool {
-	struct pn_mr mr; /* of all heads */
-	struct pn_list free;
-	struct pn_direct_slot storage[PN_DIRECT_SLOTS];
+	struct pn_pool_memory memory; /* of all heads; opened when needed */
+	struct pn_pool slots;
 };
 
 /* Sends a whole message with this head now. Anything but 0: it is still to be
@@ -66,8 +66,10 @@ void pn_direct_done(struct pinion_endpoint *ep, struct pn_direct_slot *direct,
 /* How much of the budget is taken. */
 size_t pn_direct_bytes(const struct pinion_endpoint *ep);
 
-/* When operations have ended or were given up. Leaves the slots, to be freed.
- */
+void pn_direct_init(struct pinion_endpoint *ep);
+/* When operations have ended or were given up. Leaves the slots, which
+ * operations may still point to, for pn_direct_free(). */
 void pn_direct_close(struct pinion_endpoint *ep);
+void pn_direct_free(struct pinion_endpoint *ep);
 
 #endif

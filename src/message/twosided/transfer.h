@@ -18,13 +18,13 @@
 #include "message/connection/wire.h"
 #include "message/protocol/protocol.h"
 #include "message/rdma/rdma.h"
+#include "message/twosided/direct.h"
 
 struct pinion_endpoint;
 struct pinion_peer;
 struct pinion_request;
 struct pn_choice;
 struct pn_connection;
-struct pn_direct_pool;
 struct pn_rail;
 
 enum pn_fragment_kind {
@@ -79,7 +79,7 @@ struct pn_transfer {
 /* What an endpoint has for transfers. */
 struct pn_endpoint_transfers {
 	struct pn_list free_fragments;
-	struct pn_direct_pool *direct_pool; /* NULL: not needed yet */
+	struct pn_direct_pool direct_pool;
 };
 
 /* Sends the message of a request as chosen. */
