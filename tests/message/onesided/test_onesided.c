@@ -599,7 +599,7 @@ static void doomed(int out)
 		pinion_poll(end.ep, NULL, 0, 0);
 }
 
-/* Everything that can be under conn to a peer when it dies. */
+/* Everything that can be under way to a peer when it dies. */
 static unsigned begin_all(struct end *end, struct pinion_peer *peer,
 			  uint8_t *buf, struct pinion_request **requests)
 {

@@ -46,7 +46,7 @@ struct attr {
 	size_t left;
 };
 
-/* An operation under conn, and what must come of it. */
+/* An operation under way, and what must come of it. */
 struct pending {
 	struct pinion_request *request; /* NULL: reported by poll */
 	bool ended;
@@ -208,7 +208,7 @@ static struct pinion_request **handle(struct storm *s, struct pending *p)
 
 /* --- puts and gets -------------------------------------------------------- */
 
-/* Whether op must come after one that is under conn since the last fence. */
+/* Whether op must come after one that is under way since the last fence. */
 static bool meets(const struct op *ops, unsigned first, unsigned n)
 {
 	for (unsigned i = first; i < n; i++)
