@@ -3,6 +3,7 @@
  * considers for a message, and their predicted times. */
 #include <errno.h>
 
+#include "api_endpoint.h"
 #include "base/sized.h"
 #include "context.h"
 #include "message/endpoint/endpoint.h"
@@ -67,7 +68,7 @@ int pinion_endpoint_explain(struct pinion_endpoint *ep,
 
 	if (ret)
 		return ret;
-	if (!ep || !pn_context_usable(ep->context) || !out || !out->size ||
+	if (!pn_endpoint_usable(ep) || !out || !out->size ||
 	    attr.flags & ~(uint64_t)PINION_EXPLAIN_BUDGET_FULL)
 		return -EINVAL;
 	attr.reuse += !attr.reuse;

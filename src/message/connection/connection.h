@@ -38,6 +38,7 @@
 #include "message/connection/wire.h"
 #include "message/endpoint/operation.h"
 #include "message/onesided/onesided.h"
+#include "message/rdma/rdma.h"
 
 struct pinion_endpoint;
 
@@ -75,7 +76,8 @@ struct pn_connection {
 	int down;	     /* 0, or why the connection is down */
 	enum pn_close_state close_state;
 	struct pn_operation_context bye;
-	struct pn_list stalled; /* fragments that wait for its queue */
+	/* Fragments that wait for its queue (rdma.h). */
+	struct pn_list stalled[PN_RDMA_NUSERS];
 };
 
 #define PN_TIMINGS 4 /* a power of two */

@@ -250,44 +250,32 @@ static bool progress_packets(struct pinion_peer *peer)
 	return moved;
 }
 
-/* Posting one fragment may end requests, which removes others: take them one by
- * one. */
-static bool progress_fragments(struct pn_connection *conn)
+static bool has_pending(const struct pinion_peer *peer)
 {
-	struct pn_list *link;
-	bool moved = false;
+	for (unsigned r = 0; r < peer->ep->nrails; r++) {
+		const struct pn_connection *conn = &peer->conns[r];
 
-	while ((link = pn_list_pop(&conn->stalled))) {
-		struct pn_fragment *f =
-			pn_container_of(link, struct pn_fragment, stall_link);
-		size_t before = f->posted;
-
-		if (pn_fragment_post(f) == -EAGAIN) {
-			pn_list_insert(&conn->stalled, link);
-			return moved || f->posted != before;
-		}
-		moved = true;
+		if (conn->hello_due ||
+		    !pn_list_empty(&conn->stalled[PN_RDMA_TWOSIDED]) ||
+		    !pn_list_empty(&conn->stalled[PN_RDMA_ONESIDED]))
+			return true;
 	}
-	return moved;
+	return peer->resend || !pn_list_empty(&peer->packets);
 }
 
 bool pn_peer_progress(struct pinion_peer *peer)
 {
-	bool moved = false, idle = true;
+	bool moved = false;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		moved |= pn_connection_send_hello(&peer->conns[r]);
 	moved |= pn_retransmit_progress(peer);
 	moved |= progress_packets(peer);
-	for (unsigned r = 0; r < peer->ep->nrails; r++) {
-		moved |= progress_fragments(&peer->conns[r]);
-		idle &= pn_list_empty(&peer->conns[r].stalled) &&
-			!peer->conns[r].hello_due;
-	}
-	moved |= pn_onesided_post_stalled(peer);
-	/* Looked at last: posting may have queued packets. */
-	if (idle && pn_list_empty(&peer->packets) && !peer->resend &&
-	    pn_list_empty(&peer->onesided.stalled))
+	for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+		for (unsigned r = 0; r < peer->ep->nrails; r++)
+			moved |= pn_rdma_progress(&peer->conns[r], user);
+	/* Checked last: posting may have queued something. */
+	if (!has_pending(peer))
 		pn_list_remove(&peer->pending_link);
 	return moved;
 }

@@ -81,7 +81,8 @@ static void init_connections(struct pinion_peer *peer)
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
 		peer->conns[r].peer = peer;
 		peer->conns[r].rail = &peer->ep->rails[r];
-		pn_list_init(&peer->conns[r].stalled);
+		for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+			pn_list_init(&peer->conns[r].stalled[user]);
 	}
 	peer->conn = &peer->conns[0];
 }
@@ -634,7 +635,7 @@ void pn_connection_remote_down(struct pinion_peer *peer, unsigned number)
 	pn_connection_break(conn);
 	pn_failover_remote_down(conn);
 	if (conn == &peer->conns[0])
-		pn_onesided_swept(peer);
+		pn_onesided_remote_down(peer);
 }
 
 /* --- failure of a peer ---------------------------------------------------- */
@@ -658,7 +659,7 @@ static void fail_posted(struct pinion_peer *peer, int why)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &peer->ep->matching.posted) {
+	pn_list_for_each_safe (pos, next, &peer->ep->matching.posted.entries) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 

@@ -110,15 +110,17 @@ static uint64_t ready_ns(const struct pinion_request *request, size_t len)
 
 void pn_rail_expect(struct pn_fragment *f)
 {
-	struct pinion_endpoint *ep = f->request->ep;
+	struct pinion_endpoint *ep = f->rdma.request->ep;
 
 	if (pn_likely(ep->nrails == 1))
 		return;
-	f->request->transfer.ready_ns = ready_ns(f->request, f->len);
-	if (f->conn->rail->free_ns < f->request->transfer.ready_ns)
-		f->conn->rail->free_ns = f->request->transfer.ready_ns;
-	expect(ep, f->conn->rail, f->len);
-	plan(f->request, f->conn->rail, f->len);
+	f->rdma.request->transfer.ready_ns =
+		ready_ns(f->rdma.request, f->rdma.len);
+	if (f->rdma.conn->rail->free_ns < f->rdma.request->transfer.ready_ns)
+		f->rdma.conn->rail->free_ns =
+			f->rdma.request->transfer.ready_ns;
+	expect(ep, f->rdma.conn->rail, f->rdma.len);
+	plan(f->rdma.request, f->rdma.conn->rail, f->rdma.len);
 	f->expected = true;
 }
 
@@ -166,17 +168,17 @@ static void measure(struct pn_rail *rail, size_t len, uint64_t now)
 
 void pn_rail_expect_done(struct pn_fragment *f, bool landed)
 {
-	struct pinion_endpoint *ep = f->request->ep;
-	struct pn_rail *rail = f->conn->rail;
+	struct pinion_endpoint *ep = f->rdma.request->ep;
+	struct pn_rail *rail = f->rdma.conn->rail;
 	uint64_t now;
 
 	if (pn_likely(!f->expected))
 		return;
 	f->expected = false;
 	now = pn_device_now(ep->device);
-	rail->expected -= f->len;
+	rail->expected -= f->rdma.len;
 	if (landed) {
-		measure(rail, f->len, now);
+		measure(rail, f->rdma.len, now);
 		ep->stats.fragments[rail->index]++;
 	}
 	rail->last_arrival_ns = landed && rail->expected ? now : 0;
@@ -219,8 +221,8 @@ static unsigned count_on(const struct pinion_request *request,
 	unsigned n = 0;
 
 	pn_list_for_each (pos, &request->transfer.fragments)
-		n += pn_container_of(pos, struct pn_fragment, link)->conn ==
-		     conn;
+		n += pn_container_of(pos, struct pn_fragment, rdma.link)
+			     ->rdma.conn == conn;
 	return n;
 }
 

@@ -49,7 +49,6 @@ struct sums {
 	unsigned packets;    /* that requests wait for */
 	unsigned queued;     /* of these, found in queues and direct slots */
 	unsigned stalled;    /* fragments in the queues of their connections */
-	unsigned stalled_pieces;
 	unsigned bounce_buffers; /* in use */
 	uint32_t held, fenced, unposted;
 	size_t expected[PN_RAILS_MAX];
@@ -86,45 +85,51 @@ static void check_pin(const struct pinion_pin *pin, const uint8_t *at,
  * down. */
 static void check_rdma(const struct pn_fragment *f)
 {
-	const struct pinion_request *request = f->request;
+	const struct pinion_request *request = f->rdma.request;
 
-	pn_assert(f->pinned || (f->kind == PN_FRAGMENT_WRITE &&
-				request->transfer.source_pinned));
-	if (request->status || f->status)
-		pn_assert(f->inflight ||
+	pn_assert(f->rdma.pinned || (f->kind == PN_FRAGMENT_WRITE &&
+				     request->transfer.source_pinned));
+	if (request->status || f->rdma.status)
+		pn_assert(f->rdma.inflight ||
 			  (f->kind == PN_FRAGMENT_READ && !request->status));
-	else if (is_linked(&f->stall_link))
-		pn_assert(f->posted < f->len);
+	else if (is_linked(&f->rdma.stall_link))
+		pn_assert(f->rdma.posted < f->rdma.len);
 	else
-		pn_assert(f->inflight && f->posted == f->len);
-	pn_assert(!request->status || !is_linked(&f->stall_link));
+		pn_assert(f->rdma.inflight && f->rdma.posted == f->rdma.len);
+	pn_assert(!request->status || !is_linked(&f->rdma.stall_link));
+}
+
+static void check_lost(const struct pn_fragment *f)
+{
+	pn_assert(f->kind == PN_FRAGMENT_WRITE);
+	pn_assert(!f->rdma.pinned && !f->rdma.inflight &&
+		  !is_linked(&f->rdma.stall_link));
+	pn_assert(!f->rdma.request->status || !f->rdma.conn->down_received);
 }
 
 static void check_kind(const struct pn_fragment *f)
 {
-	const struct pinion_request *request = f->request;
+	const struct pinion_request *request = f->rdma.request;
 	bool many_rails = request->ep->nrails > 1;
 
-	pn_assert(request->is_send == (f->kind <= PN_FRAGMENT_LOST));
+	pn_assert(request->is_send == (f->kind <= PN_FRAGMENT_WRITE));
 	pn_assert(f->expected ==
-		  (!request->is_send && f->pinned && many_rails));
+		  (!request->is_send && f->rdma.pinned && many_rails));
 	switch (f->kind) {
 	case PN_FRAGMENT_WRITE:
 	case PN_FRAGMENT_READ:
-		check_rdma(f);
+		if (f->rdma.lost)
+			check_lost(f);
+		else
+			check_rdma(f);
 		return;
 	case PN_FRAGMENT_DATA:
-		pn_assert(!f->pinned && !f->inflight &&
-			  is_linked(&f->stall_link));
-		return;
-	case PN_FRAGMENT_LOST:
-		pn_assert(!f->pinned && !f->inflight &&
-			  !is_linked(&f->stall_link));
-		pn_assert(!request->status || !f->conn->down_received);
+		pn_assert(!f->rdma.pinned && !f->rdma.inflight &&
+			  is_linked(&f->rdma.stall_link));
 		return;
 	case PN_FRAGMENT_TARGET:
-		pn_assert(!f->inflight && !is_linked(&f->stall_link));
-		pn_assert(!request->status && f->arrived < f->len);
+		pn_assert(!f->rdma.inflight && !is_linked(&f->rdma.stall_link));
+		pn_assert(!request->status && f->arrived < f->rdma.len);
 		return;
 	}
 }
@@ -134,18 +139,20 @@ static void check_fragment(const struct pinion_request *request,
 {
 	const struct pinion_endpoint *ep = request->ep;
 
-	pn_assert(f->request == request && f->conn->peer == request->peer);
-	pn_assert(f->operation.kind == PN_OPERATION_FRAGMENT &&
-		  f->operation.ep == ep);
-	pn_assert(f->len && f->posted <= f->len);
-	pn_assert(f->offset + f->len <= request->len);
-	if (f->pinned)
-		check_pin(&f->pin, request->buf + f->offset, f->len);
+	pn_assert(f->rdma.request == request &&
+		  f->rdma.conn->peer == request->peer);
+	pn_assert(f->rdma.operation.kind == PN_OPERATION_FRAGMENT &&
+		  f->rdma.operation.ep == ep);
+	pn_assert(f->rdma.len && f->rdma.posted <= f->rdma.len);
+	pn_assert(f->rdma.offset + f->rdma.len <= request->len);
+	if (f->rdma.pinned)
+		check_pin(&f->rdma.pin, request->buf + f->rdma.offset,
+			  f->rdma.len);
 	check_kind(f);
-	sums->operations += f->inflight;
-	sums->stalled += is_linked(&f->stall_link);
+	sums->operations += f->rdma.inflight;
+	sums->stalled += is_linked(&f->rdma.stall_link);
 	if (f->expected)
-		sums->expected[f->conn->rail->index] += f->len;
+		sums->expected[f->rdma.conn->rail->index] += f->rdma.len;
 }
 
 /* --- messages ------------------------------------------------------------- */
@@ -172,10 +179,10 @@ static void check_message(const struct pinion_request *request,
 
 	pn_list_for_each (pos, &request->transfer.fragments) {
 		const struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
 		check_fragment(request, f, sums);
-		owed += f->len - f->arrived;
+		owed += f->rdma.len - f->arrived;
 		n++;
 	}
 	pn_assert(n == request->transfer.nfragments);
@@ -197,34 +204,38 @@ static bool is_ordered(const struct pinion_request *request)
 	       request->kind != PN_REQUEST_GRANT;
 }
 
-static void check_piece(const struct pinion_request *request,
-			const struct pn_onesided_fragment *p, struct sums *sums)
+static void check_onesided_fragment(const struct pinion_request *request,
+				    const struct pn_onesided_fragment *p,
+				    struct sums *sums)
 {
 	bool prepared = request->kind == PN_REQUEST_PUT_WHEN &&
 			!request->onesided.granted;
-	bool stalled = is_linked(&p->stall_link);
+	bool stalled = is_linked(&p->rdma.stall_link);
 
-	pn_assert(p->request == request && p->operation.ep == request->ep);
-	pn_assert(p->operation.kind == PN_OPERATION_ONESIDED);
-	pn_assert(p->len && p->posted <= p->len);
-	pn_assert(p->offset + p->len <= request->transfer.next);
-	pn_assert(!p->pin.nsegments == (p->path != PN_PATH_PINNED));
+	pn_assert(p->rdma.request == request &&
+		  p->rdma.operation.ep == request->ep);
+	pn_assert(p->rdma.operation.kind == PN_OPERATION_FRAGMENT);
+	pn_assert(p->rdma.len && p->rdma.posted <= p->rdma.len);
+	pn_assert(p->rdma.offset + p->rdma.len <= request->transfer.next);
+	pn_assert(p->rdma.pinned == (p->path == PN_PATH_PINNED));
 	pn_assert(!p->bounce_buffer || p->path == PN_PATH_BOUNCED);
-	if (p->pin.nsegments)
-		check_pin(&p->pin, request->buf + p->offset, p->len);
+	if (p->rdma.pinned)
+		check_pin(&p->rdma.pin, request->buf + p->rdma.offset,
+			  p->rdma.len);
 	if (request->status)
-		pn_assert(!stalled && (p->inflight || p->lost));
+		pn_assert(!stalled && (p->rdma.inflight || p->rdma.lost));
 	else if (prepared)
-		pn_assert(!stalled && !p->counted && !p->inflight);
+		pn_assert(!stalled && !p->pending && !p->rdma.inflight);
 	else
-		pn_assert(stalled == p->counted && (stalled || p->inflight));
-	sums->operations += p->inflight;
-	sums->stalled_pieces += stalled;
+		pn_assert(stalled == p->pending &&
+			  (stalled || p->rdma.inflight));
+	sums->operations += p->rdma.inflight;
+	sums->stalled += stalled;
 	sums->bounce_buffers += p->bounce_buffer != NULL;
 }
 
-static void check_pieces(const struct pinion_request *request,
-			 struct sums *sums)
+static void check_onesided_fragments(const struct pinion_request *request,
+				     struct sums *sums)
 {
 	const struct pn_onesided *o = &request->onesided;
 	const struct pn_list *pos;
@@ -233,11 +244,12 @@ static void check_pieces(const struct pinion_request *request,
 
 	pn_list_for_each (pos, &o->fragments) {
 		const struct pn_onesided_fragment *p =
-			pn_container_of(pos, struct pn_onesided_fragment, link);
+			pn_container_of(pos, struct pn_onesided_fragment,
+					rdma.link);
 
-		check_piece(request, p, sums);
-		cut += p->len;
-		pending += p->counted;
+		check_onesided_fragment(request, p, sums);
+		cut += p->rdma.len;
+		pending += p->pending;
 		n++;
 	}
 	pn_assert(n == o->nfragments && pending == o->npending &&
@@ -277,7 +289,7 @@ static void check_onesided(const struct pinion_request *request,
 	sums->in_order += is_ordered(request);
 	pn_assert(pn_list_empty(&request->transfer.fragments) &&
 		  !request->transfer.nfragments);
-	check_pieces(request, sums);
+	check_onesided_fragments(request, sums);
 	check_place(request, sums);
 	pn_assert(!request->status || request->onesided.nfragments);
 	if (request->transfer.source_pinned)
@@ -384,7 +396,7 @@ static void check_free_and_done(const struct pinion_endpoint *ep,
 
 	pn_assert(length(&ep->requests.free) + length(&ep->requests.done) ==
 		  sums->shelved);
-	pn_assert(length(&ep->matching.posted) == sums->posted);
+	pn_assert(length(&ep->matching.posted.entries) == sums->posted);
 	pn_list_for_each (pos, &ep->requests.done) {
 		const struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
@@ -403,7 +415,8 @@ static void check_connection(const struct pn_connection *conn,
 {
 	const struct pinion_peer *peer = conn->peer;
 
-	sums->stalled -= length(&conn->stalled);
+	for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+		sums->stalled -= length(&conn->stalled[user]);
 	pn_assert(!conn->close_state);
 	if (!conn->device_peer) {
 		pn_assert(!conn->up && !conn->hello_due && !conn->down);
@@ -436,7 +449,9 @@ static void check_connections(struct pinion_peer *peer, struct sums *sums)
 		pn_assert(!(numbers >> conn->remote_rail & 1));
 		numbers |= 1U << conn->remote_rail;
 		lives |= !conn->down;
-		waits |= conn->hello_due || is_linked(&conn->stalled);
+		waits |= conn->hello_due ||
+			 is_linked(&conn->stalled[PN_RDMA_TWOSIDED]) ||
+			 is_linked(&conn->stalled[PN_RDMA_ONESIDED]);
 	}
 	pn_assert(!lives || peer->down ||
 		  (peer->conn->device_peer && !peer->conn->down));
@@ -509,7 +524,6 @@ static void check_order(const struct pinion_peer *peer, struct sums *sums)
 	sums->in_order -= length(&o->order);
 	sums->fenced -= length(&o->fenced);
 	sums->unposted -= o->nunposted;
-	sums->stalled_pieces -= length(&o->stalled);
 	if (is_linked(&o->fenced))
 		pn_assert(o->nunposted &&
 			  pn_container_of(o->fenced.next, struct pinion_request,
@@ -532,8 +546,7 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 	check_queue(peer, sums);
 	check_order(peer, sums);
 	pn_assert(is_linked(&peer->pending_link) ||
-		  (pn_list_empty(&peer->packets) && !peer->resend &&
-		   pn_list_empty(&peer->onesided.stalled)));
+		  (pn_list_empty(&peer->packets) && !peer->resend));
 	pn_assert(!peer->resend || is_linked(&peer->unconfirmed));
 	pn_assert(peer->sequenced ==
 		  (peer->nrails > 1 && ep->nrails > 1 && !peer->single));
@@ -561,7 +574,7 @@ static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 	}
 	pn_assert(busy == length(&ep->pending_peers));
 	pn_assert(!sums->with_peers && !sums->in_order && !sums->stalled &&
-		  !sums->stalled_pieces && !sums->fenced && !sums->unposted);
+		  !sums->fenced && !sums->unposted);
 	return registered;
 }
 
@@ -628,7 +641,7 @@ static void check_unmatched(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->matching.posted)
+	pn_list_for_each (pos, &ep->matching.posted.entries)
 		pn_assert(!pn_match_accepts(
 			pn_container_of(pos, struct pinion_request, link),
 			unexpected->peer, &unexpected->wire));
@@ -737,8 +750,9 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	check_packet_buffers(ep, kept, &sums);
 	check_directs(ep, &sums);
 	check_bounce_buffers(ep, sums.bounce_buffers);
-	check_unexpected(ep, &ep->matching.unexpected, true);
+	check_unexpected(ep, &ep->matching.unexpected.entries, true);
 	check_unexpected(ep, &ep->matching.probed, false);
+	pn_matching_check(&ep->matching);
 	check_free_unexpected(&ep->matching.free_small,
 			      PN_UNEXPECTED_SMALL_BYTES);
 	check_free_unexpected(&ep->matching.free_large,

@@ -242,10 +242,9 @@ static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
 
 	while ((link = pn_list_pop(&request->transfer.fragments))) {
 		struct pn_fragment *f =
-			pn_container_of(link, struct pn_fragment, link);
+			pn_container_of(link, struct pn_fragment, rdma.link);
 
-		if (f->pinned)
-			pn_cache_unpin(f->conn->rail->cache, &f->pin);
+		pn_rdma_unpin(&f->rdma);
 		pn_list_append(&ep->transfers.free_fragments, link);
 	}
 	pn_request_unpin(request);
@@ -271,7 +270,7 @@ static void free_all(struct pinion_endpoint *ep)
 			  offsetof(struct pn_queued_packet, link));
 		pn_retransmit_drop(peer);
 	}
-	free_list(&ep->matching.unexpected,
+	free_list(&ep->matching.unexpected.entries,
 		  offsetof(struct pinion_unexpected, link));
 	free_list(&ep->matching.probed,
 		  offsetof(struct pinion_unexpected, link));
@@ -279,8 +278,9 @@ static void free_all(struct pinion_endpoint *ep)
 		  offsetof(struct pinion_unexpected, link));
 	free_list(&ep->matching.free_large,
 		  offsetof(struct pinion_unexpected, link));
+	pn_matching_fini(&ep->matching);
 	free_list(&ep->transfers.free_fragments,
-		  offsetof(struct pn_fragment, link));
+		  offsetof(struct pn_fragment, rdma.link));
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
 	pn_onesided_free_fragments(ep);
 	pn_requests_free(ep);

@@ -10,15 +10,8 @@
 
 static void init_lists(struct pinion_endpoint *ep)
 {
-	struct pn_list *lists[] = { &ep->peers,
-				    &ep->pending_peers,
-				    &ep->matching.posted,
-				    &ep->matching.unexpected,
+	struct pn_list *lists[] = { &ep->peers, &ep->pending_peers,
 				    &ep->requests.done,
-				    &ep->matching.free_small,
-				    &ep->matching.free_large,
-				    &ep->matching.probed,
-
 				    &ep->transfers.free_fragments,
 				    &ep->requests.free };
 
@@ -144,11 +137,10 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->locking = !attr->single_threaded;
 	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
+	pn_matching_init(&ep->matching);
 	pn_progress_init(ep);
 	pn_direct_init(ep);
-	ret = pn_onesided_init(ep);
-	if (ret)
-		goto free_ep;
+	pn_onesided_init(ep);
 	ret = open_selectors(ep);
 	if (!ret)
 		ret = pn_packets_open(ep);
@@ -162,7 +154,6 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 close_selectors:
 	close_selectors(ep);
 	pn_onesided_fini(ep);
-free_ep:
 	pn_stats_free(ep);
 	return ret;
 }

@@ -14,8 +14,7 @@ struct pinion_endpoint;
 
 enum pn_operation_kind {
 	PN_OPERATION_PACKET,   /* struct pn_packet_buffer */
-	PN_OPERATION_FRAGMENT, /* struct pn_fragment */
-	PN_OPERATION_ONESIDED, /* struct pn_onesided_fragment */
+	PN_OPERATION_FRAGMENT, /* struct pn_rdma_fragment */
 	PN_OPERATION_DIRECT,   /* struct pn_direct_slot */
 	PN_OPERATION_BYE,      /* struct pn_connection, member bye */
 };

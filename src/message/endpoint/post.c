@@ -226,7 +226,7 @@ static void receive_unexpected(struct pinion_endpoint *ep,
 			       struct pinion_request *request,
 			       struct pinion_unexpected *unexpected)
 {
-	pn_list_remove(&unexpected->link);
+	pn_unexpected_remove(&ep->matching, unexpected);
 	request->was_unexpected = true;
 	pn_transfer_receive(request, unexpected->peer, &unexpected->wire,
 			    unexpected->payload, unexpected->payload_len);
@@ -256,18 +256,18 @@ static int receive(struct pinion_endpoint *ep,
 	struct pinion_request *request;
 
 	if (!unexpected && message->peer && message->peer->down &&
-	    !pn_match_unexpected(ep, message))
+	    !pn_match_unexpected(&ep->matching, message))
 		return message->peer->down;
 	request = begin_receive(ep, message);
 	if (!request)
 		return -ENOMEM;
 	request->has_handle = out;
 	if (!unexpected)
-		unexpected = pn_match_unexpected(ep, message);
+		unexpected = pn_match_unexpected(&ep->matching, message);
 	if (unexpected)
 		receive_unexpected(ep, request, unexpected);
 	else
-		pn_list_append(&ep->matching.posted, &request->link);
+		pn_match_post(&ep->matching, request);
 	if (out)
 		*out = request;
 	return 0;
@@ -301,7 +301,7 @@ void pn_multi_recv_repost(struct pinion_request *receive, size_t message_len)
 	if (advance_multi_recv(&rest, message_len))
 		request = begin_receive(receive->ep, &rest);
 	if (request)
-		pn_list_insert(&receive->link, &request->link);
+		pn_match_post_behind(&receive->ep->matching, receive, request);
 }
 
 /* Takes unexpected messages first, and posts what they leave of the buffer. The
@@ -317,7 +317,7 @@ static int receive_multi(struct pinion_endpoint *ep,
 	int ret;
 
 	do {
-		unexpected = pn_match_unexpected(ep, &rest);
+		unexpected = pn_match_unexpected(&ep->matching, &rest);
 		used = unexpected ? unexpected->wire.len : rest.len;
 		ret = receive(ep, &rest, unexpected, NULL);
 		began |= !ret;
@@ -348,10 +348,10 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 	struct pinion_unexpected *found;
 
 	pn_endpoint_lock(ep);
-	found = pn_match_unexpected(ep, message);
+	found = pn_match_unexpected(&ep->matching, message);
 	if (!found) {
 		pn_endpoint_progress(ep);
-		found = pn_match_unexpected(ep, message);
+		found = pn_match_unexpected(&ep->matching, message);
 	}
 	if (found) {
 		if (out)
@@ -366,7 +366,7 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 				.data = found->wire.to,
 			};
 		if (unexpected) {
-			pn_list_remove(&found->link);
+			pn_unexpected_remove(&ep->matching, found);
 			pn_list_append(&ep->matching.probed, &found->link);
 			*unexpected = found;
 		}
@@ -424,7 +424,7 @@ int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user)
 	struct pn_list *pos;
 
 	pn_endpoint_lock(ep);
-	pn_list_for_each (pos, &ep->matching.posted) {
+	pn_list_for_each (pos, &ep->matching.posted.entries) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 

@@ -37,7 +37,7 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	if (!unexpected)
 		return -ENOMEM;
 	pn_copy(ep->device, unexpected->payload, payload, len);
-	pn_list_append(&ep->matching.unexpected, &unexpected->link);
+	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
 	ep->stats.unexpected++;
 	return 0;
 }
@@ -184,10 +184,10 @@ static struct pinion_request *posted_receive_for(
 	const struct pn_wire *wire)
 {
 	struct pinion_request *first =
-		pn_container_of(ep->matching.posted.next, struct pinion_request,
-				link);
+		pn_container_of(ep->matching.posted.entries.next,
+				struct pinion_request, link);
 
-	if (!conn || pn_list_empty(&ep->matching.posted) || !conn->up ||
+	if (!conn || pn_list_empty(&ep->matching.posted.entries) || !conn->up ||
 	    !pn_match_accepts(first, conn->peer, wire) ||
 	    wire->len > first->len || first->has_handle || first->multi_recv)
 		return NULL;
@@ -236,7 +236,7 @@ static bool receive_short(struct pn_receive_handler *receive_handler,
 	receive = posted_receive_for(ep, conn, &wire);
 	if (!receive)
 		return false;
-	pn_list_remove(&receive->link);
+	pn_match_unpost(&ep->matching, receive);
 	if (wire.len)
 		pn_copy(ep->device, receive->buf,
 			(const uint8_t *)data + sizeof(wire), wire.len);
@@ -287,10 +287,8 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 			pn_packet_buffer_put(ep, bounce);
 	} else if (operation->kind == PN_OPERATION_DIRECT) {
 		pn_direct_done(ep, c->user, c->status);
-	} else if (operation->kind == PN_OPERATION_ONESIDED) {
-		pn_onesided_done(c->user, c->status);
 	} else {
-		pn_transfer_done(c->user, c->status);
+		pn_rdma_done(c->user, c->status);
 	}
 }
 

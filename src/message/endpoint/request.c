@@ -190,6 +190,8 @@ static void finish(struct pinion_request *request)
 	request->ended = true;
 	pn_helper_done(ep->helper, &request->call);
 	pn_list_remove(&request->peer_link);
+	if (pn_unlikely(request->hashed))
+		pn_match_unhash(&ep->matching, request);
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
 		pn_list_append(&ep->requests.done, &request->link);
@@ -207,9 +209,9 @@ void pn_request_end(struct pinion_request *request, int status)
 	if (status && !request->status)
 		request->status = status;
 	if (status && request->kind)
-		pn_onesided_abandon(request);
+		pn_rdma_abandon(&request->onesided.fragments);
 	else if (status)
-		pn_transfer_abandon(request);
+		pn_rdma_abandon(&request->transfer.fragments);
 	if (request->transfer.nfragments || request->npackets ||
 	    request->onesided.nfragments ||
 	    (pn_unlikely(request->awaits_got) && !request->status))

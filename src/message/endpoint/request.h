@@ -69,8 +69,9 @@ struct pinion_request {
 	bool sends_fail;     /* at the end: FAIL goes to the peer */
 	bool awaits_got;     /* send: the end waits for GOT */
 	bool sends_got;	     /* receive of a long message: GOT at the end */
-	/* From `call` on everything is as pn_request_alloc() made it: the next
-	 * user of this request need not set it again. */
+	bool hashed;	     /* posted receive: `match` is in use */
+	/* From `call` on everything but `match` is as pn_request_alloc() made
+	 * it: the next user of this request need not set it again. */
 	bool rest_is_clean;
 	size_t message_len; /* as the sender says */
 	size_t total;	    /* bytes of the message that are transferred */
@@ -78,7 +79,13 @@ struct pinion_request {
 
 	/* What short messages do not use. */
 	struct pn_call call; /* of the helper */
-	unsigned npackets;   /* queued packets and direct sends from buf */
+	/* Of a posted receive in a long queue (matching.h): in the table or
+	 * among the wildcards, and how old. */
+	struct {
+		struct pn_list link;
+		uint64_t sequence;
+	} match;
+	unsigned npackets; /* queued packets and direct sends from buf */
 	struct pn_transfer transfer; /* two-sided */
 	struct pn_onesided onesided; /* kinds other than PN_REQUEST_MESSAGE */
 };

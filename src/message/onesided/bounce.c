@@ -64,7 +64,7 @@ int pn_bounce_pool_open(struct pinion_endpoint *ep)
 	pn_endpoint_unlock(ep);
 	ret = pn_pool_memory_open(&memory, ep, &attr);
 	pn_endpoint_lock(ep);
-	late = pn_pool_memory_is_open(&pool->memory); /* another was faster */
+	late = pn_pool_memory_is_open(&pool->memory); /* by another thread */
 	if (ret)
 		return late ? 0 : ret;
 	ret = late ? 0 : set_memory(pool, &memory);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is exposed here, and the keys of what peers expose. */
+/* Memory that this endpoint exposes, and keys of memory that peers expose. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +84,8 @@ void pn_exposures_close(struct pinion_endpoint *ep)
 		free(pn_container_of(link, struct pinion_remote, link));
 }
 
-/* --- what peers expose ---------------------------------------------------- */
+/* --- memory of peers -------------------------------------------------------
+ */
 
 int pn_endpoint_remote(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		       const struct pinion_exposure_key *key,

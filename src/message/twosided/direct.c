@@ -11,7 +11,7 @@
 #define MAX_SEGMENTS 8
 
 _Static_assert(sizeof(struct pn_wire) <= PN_DIRECT_HEADER_BYTES,
-	       "a head fits a slot");
+	       "a header fits a slot");
 
 /* --- slots ---------------------------------------------------------------- */
 
@@ -25,8 +25,8 @@ static void init_slots(struct pinion_endpoint *ep)
 		slot->operation =
 			(struct pn_operation_context){ PN_OPERATION_DIRECT,
 						       ep };
-		slot->head = pn_pool_memory_addr(&d->memory) +
-			     i * PN_DIRECT_HEADER_BYTES;
+		slot->header = pn_pool_memory_addr(&d->memory) +
+			       i * PN_DIRECT_HEADER_BYTES;
 	}
 }
 
@@ -65,10 +65,10 @@ static struct pn_direct_slot *slot_alloc(struct pinion_endpoint *ep)
 	return pn_pool_get(&d->slots);
 }
 
-static void slot_free(struct pinion_endpoint *ep, struct pn_direct_slot *direct)
+static void slot_free(struct pinion_endpoint *ep, struct pn_direct_slot *slot)
 {
-	direct->request = NULL;
-	pn_pool_put(&ep->transfers.direct_pool.slots, direct);
+	slot->request = NULL;
+	pn_pool_put(&ep->transfers.direct_pool.slots, slot);
 }
 
 void pn_direct_init(struct pinion_endpoint *ep)
@@ -108,83 +108,82 @@ static bool may_post(const struct pinion_peer *peer)
 	       peer->ep->nrails == 1;
 }
 
-/* The head and the parts of the pin; -E2BIG: too many for the device. */
-static int gather(const struct pn_direct_slot *direct, struct pn_sge *sge,
+/* The header and the segments of the pin; -E2BIG: too many for the device. */
+static int gather(const struct pn_direct_slot *slot, struct pn_sge *sge,
 		  unsigned most, unsigned *n)
 {
-	const struct pinion_request *request = direct->request;
+	const struct pinion_request *request = slot->request;
 	const struct pn_direct_pool *pool = &request->ep->transfers.direct_pool;
 	size_t len;
 
-	sge[0] = (struct pn_sge){ direct->head, sizeof(struct pn_wire),
+	sge[0] = (struct pn_sge){ slot->header, sizeof(struct pn_wire),
 				  pool->memory.mrs[0].lkey };
 	*n = 1;
 	for (size_t at = 0; at < request->len; at += len) {
-		struct pn_sge part = pn_pin_at(&direct->pin, at);
+		struct pn_sge segment = pn_pin_at(&slot->pin, at);
 
 		if (*n == most)
 			return -E2BIG;
-		if (part.len > request->len - at)
-			part.len = request->len - at;
-		len = part.len;
-		sge[(*n)++] = part;
+		if (segment.len > request->len - at)
+			segment.len = request->len - at;
+		len = segment.len;
+		sge[(*n)++] = segment;
 	}
 	return 0;
 }
 
-static int post(struct pn_direct_slot *direct, const struct pn_wire *wire)
+static int post(struct pn_direct_slot *slot, const struct pn_wire *wire)
 {
-	struct pinion_endpoint *ep = direct->request->ep;
-	const struct pn_connection *conn = direct->request->peer->conn;
+	struct pinion_endpoint *ep = slot->request->ep;
+	const struct pn_connection *conn = slot->request->peer->conn;
 	unsigned most = ep->device->limits.max_sge;
 	struct pn_sge sge[MAX_SEGMENTS];
-	struct pn_op op = { .kind = PN_OP_SEND, .sge = sge, .user = direct };
-	int ret = gather(direct, sge, most < MAX_SEGMENTS ? most : MAX_SEGMENTS,
+	struct pn_op op = { .kind = PN_OP_SEND, .sge = sge, .user = slot };
+	int ret = gather(slot, sge, most < MAX_SEGMENTS ? most : MAX_SEGMENTS,
 			 &op.nsge);
 
 	if (ret)
 		return ret;
-	memcpy(direct->head, wire, sizeof(*wire));
+	memcpy(slot->header, wire, sizeof(*wire));
 	ret = pn_device_post(ep->device, conn->device_peer, &op);
 	if (!ret)
 		ep->noperations++;
 	return ret;
 }
 
-/* Others may run while it is pinned: the peer may go, or packets come to wait
- * that this one must not overtake. */
-static int pin_and_post(struct pn_direct_slot *direct,
-			const struct pn_wire *wire)
+/* Other tasks may run while the buffer is pinned: the peer may fail, or packets
+ * may begin to wait that this one must not overtake. */
+static int pin_and_post(struct pn_direct_slot *slot, const struct pn_wire *wire)
 {
-	struct pinion_request *request = direct->request;
+	struct pinion_request *request = slot->request;
 	struct pn_cache *cache = request->ep->cache;
-	int ret = pn_cache_pin(cache, request->buf, request->len, 0,
-			       &direct->pin);
+	int ret =
+		pn_cache_pin(cache, request->buf, request->len, 0, &slot->pin);
 
 	if (ret)
 		return ret;
-	ret = may_post(request->peer) && !request->status ? post(direct, wire)
+	ret = may_post(request->peer) && !request->status ? post(slot, wire)
 							  : -EAGAIN;
 	if (ret)
-		pn_cache_unpin(cache, &direct->pin);
+		pn_cache_unpin(cache, &slot->pin);
 	return ret;
 }
 
 int pn_direct_send(struct pinion_request *request, const struct pn_wire *wire)
 {
 	struct pinion_endpoint *ep = request->ep;
-	struct pn_direct_slot *direct;
+	struct pn_direct_slot *slot;
 	int ret;
 
 	if (!may_post(request->peer))
 		return -EAGAIN;
 	request->npackets++;
-	direct = slot_alloc(ep);
-	if (direct) {
-		direct->request = request;
-		ret = pin_and_post(direct, wire);
+	slot = slot_alloc(ep);
+	if (slot) {
+		slot->request = request;
+		ret = pin_and_post(slot, wire);
 		if (ret)
-			slot_free(ep, direct);
+			slot_free(ep, slot);
 	} else {
 		ret = -ENOBUFS;
 	}
@@ -197,13 +196,13 @@ int pn_direct_send(struct pinion_request *request, const struct pn_wire *wire)
 	return 0;
 }
 
-void pn_direct_done(struct pinion_endpoint *ep, struct pn_direct_slot *direct,
+void pn_direct_done(struct pinion_endpoint *ep, struct pn_direct_slot *slot,
 		    int status)
 {
-	struct pinion_request *request = direct->request;
+	struct pinion_request *request = slot->request;
 
-	pn_cache_unpin(ep->cache, &direct->pin);
-	slot_free(ep, direct);
+	pn_cache_unpin(ep->cache, &slot->pin);
+	slot_free(ep, slot);
 	pn_reuse_direct_done(&ep->reuse);
 	request->npackets--;
 	pn_request_end(request, status);

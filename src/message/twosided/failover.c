@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ways that go down, and operations that end badly through no fault of theirs.
+ * Fragments whose connection goes down, and operations that fail through no
+ * fault of their own.
  *
- * The receiver announces again, over another conn, what it expected over this
- * one; then it says DOWN. The sender loses what it was writing there: such a
- * fragment is LOST until it is announced again or the peer's DOWN comes without
- * that, since then it had arrived. A device says PEER_DOWN only when nothing of
- * that conn can touch memory any more, so a write of the old announcement never
- * lands behind one of the new. doc/design/rails.md goes through the cases.
+ * The receiver announces again, over another connection, what it expected over
+ * the failed one; then it sends DOWN. The sender loses what it was writing
+ * there: such a fragment is lost (rdma.lost) until the receiver announces it
+ * again, or sends DOWN without that: then the fragment had arrived. A device
+ * says PEER_DOWN only when nothing of that connection can touch memory any
+ * more, so a write for the old announcement never arrives after one for the
+ * new. doc/design/rails.md goes through the cases.
  */
 #include <errno.h>
 
 #include "message/twosided/transfer_impl.h"
 
-/* Receiver: what was to come over another conn is asked for again. Of a read
- * the sender has not heard before. */
+/* Receiver: announces a fragment of a failed connection on another one. The
+ * sender has not heard of a read before. */
 static void announce_again(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 	int ret;
 
 	pn_rail_expect_done(f, false);
-	pn_list_remove(&f->stall_link);
-	pn_fragment_unpin(f);
+	pn_rdma_unstall(&f->rdma);
+	pn_rdma_unpin(&f->rdma);
 	f->again |= f->kind == PN_FRAGMENT_TARGET;
 	f->kind = PN_FRAGMENT_TARGET;
-	f->status = 0;
-	f->conn = pn_rail_choose_alternative(request, f->len);
+	f->rdma.status = 0;
+	f->rdma.conn = pn_rail_choose_alternative(request, f->rdma.len);
 	if (pn_fragment_pin(f, PINION_ACCESS_REMOTE_WRITE))
 		request->ep->stats.copied_no_budget++;
 	request->ep->stats.resent++;
@@ -35,25 +37,26 @@ static void announce_again(struct pn_fragment *f)
 		pn_transfer_fail(request, ret);
 }
 
-/* Sender: all operations of a write have ended, not all well. */
+/* Sender: all operations of a write have ended, some with errors. */
 static void write_lost(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
-	size_t len = f->len;
+	struct pinion_request *request = f->rdma.request;
+	size_t len = f->rdma.len;
 
-	pn_list_remove(&f->stall_link);
-	pn_fragment_unpin(f);
+	pn_rdma_unstall(&f->rdma);
+	pn_rdma_unpin(&f->rdma);
 	if (f->again) {
 		pn_sender_begin(f, f->next_conn);
-	} else if (f->conn->down_received) {
+	} else if (f->rdma.conn->down_received) {
 		pn_fragment_drop(f);
 		pn_sender_moved(request, len);
 	} else {
-		f->kind = PN_FRAGMENT_LOST;
+		f->rdma.lost = true;
 	}
 }
 
-/* A fragment whose conn has gone; afterwards it is on another one, or LOST. */
+/* The connection of a fragment is down: afterwards the fragment is on another
+ * one, or lost. */
 static void reroute(struct pn_fragment *f, struct pn_connection *instead)
 {
 	switch (f->kind) {
@@ -64,38 +67,33 @@ static void reroute(struct pn_fragment *f, struct pn_connection *instead)
 		announce_again(f);
 		return;
 	case PN_FRAGMENT_TARGET:
-		/* What comes by DATA is not concerned. */
-		if (f->pinned && !f->arrived) {
+		/* Fragments that come by DATA are not concerned. */
+		if (f->rdma.pinned && !f->arrived) {
 			announce_again(f);
 			return;
 		}
 		pn_rail_expect_done(f, false);
-		pn_fragment_unpin(f);
-		f->conn = instead;
+		pn_rdma_unpin(&f->rdma);
+		f->rdma.conn = instead;
 		return;
 	default:
-		f->conn = instead;
-		if (pn_list_empty(&f->stall_link))
-			return;
-		pn_list_remove(&f->stall_link);
-		pn_fragment_stall(f);
+		pn_rdma_move(&f->rdma, instead);
 	}
 }
 
-/* One that is on a conn, LOST or else what the device is done with. */
+/* A fragment on a connection: a lost one, or one without operations in flight.
+ */
 static struct pn_fragment *next_on(struct pinion_request *request,
-				   const struct pn_connection *conn,
-				   bool write_lost)
+				   const struct pn_connection *conn, bool lost)
 {
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
-		if (f->conn == conn &&
-		    (f->kind == PN_FRAGMENT_LOST) == write_lost &&
-		    (write_lost || !f->inflight))
+		if (f->rdma.conn == conn && f->rdma.lost == lost &&
+		    (lost || !f->rdma.inflight))
 			return f;
 	}
 	return NULL;
@@ -136,49 +134,43 @@ void pn_failover_remote_down(struct pn_connection *conn)
 	}
 }
 
-/* An operation ended so because its conn does not work, not because of what it
- * was to do: a refusal says nothing of the conn. */
+/* Whether operations failed because the connection does not work. An operation
+ * that the peer refused says nothing about the connection. */
 static bool is_connection_fault(const struct pn_fragment *f)
 {
-	return f->status == -ECONNRESET && !f->request->status &&
-	       pn_connection_has_alternative(f->conn);
+	return f->rdma.status == -ECONNRESET && !f->rdma.request->status &&
+	       pn_connection_has_alternative(f->rdma.conn);
 }
 
-/* Nothing was wrong with it: an operation before it was refused, and the device
- * had to start over. Of its own none was; what arrived is written once more. */
+/* Whether operations were flushed because another one was refused, and the
+ * device had to start over. None of the fragment's own was refused; bytes that
+ * arrived are written once more. */
 static bool was_flushed(const struct pn_fragment *f)
 {
-	return f->status == -ECANCELED && !f->request->status;
+	return f->rdma.status == -ECANCELED && !f->rdma.request->status;
 }
 
-static void repost(struct pn_fragment *f)
-{
-	pn_list_remove(&f->stall_link);
-	f->status = 0;
-	f->posted = 0;
-	pn_fragment_start(f);
-}
-
-/* The same of a request that has failed: it waits for the peer's DOWN. */
+/* Whether a write of a failed request was lost: it waits for the peer's DOWN.
+ */
 static bool is_write_lost_late(const struct pn_fragment *f)
 {
-	return f->status == -ECONNRESET && f->request->status &&
-	       f->kind == PN_FRAGMENT_WRITE && !f->conn->down_received &&
-	       !f->request->peer->down &&
-	       pn_connection_has_alternative(f->conn);
+	return f->rdma.status == -ECONNRESET && f->rdma.request->status &&
+	       f->kind == PN_FRAGMENT_WRITE && !f->rdma.conn->down_received &&
+	       !f->rdma.request->peer->down &&
+	       pn_connection_has_alternative(f->rdma.conn);
 }
 
 static void write_lost_late(struct pn_fragment *f)
 {
-	pn_fragment_unpin(f);
-	f->kind = PN_FRAGMENT_LOST;
-	pn_connection_break(f->conn);
+	pn_rdma_unpin(&f->rdma);
+	f->rdma.lost = true;
+	pn_connection_break(f->rdma.conn);
 }
 
-/* PEER_DOWN comes behind the last of them and asks for what was to be read. */
+/* A read is announced when PEER_DOWN comes, behind the last completion. */
 static void connection_failed(struct pn_fragment *f)
 {
-	struct pn_connection *conn = f->conn;
+	struct pn_connection *conn = f->rdma.conn;
 
 	if (f->kind == PN_FRAGMENT_WRITE)
 		write_lost(f);
@@ -192,7 +184,7 @@ bool pn_failover_handles(struct pn_fragment *f)
 	if (is_connection_fault(f))
 		connection_failed(f);
 	else if (was_flushed(f))
-		repost(f);
+		pn_rdma_restart(&f->rdma);
 	else if (is_write_lost_late(f))
 		write_lost_late(f);
 	else

@@ -16,8 +16,8 @@
 
 #include "base/list.h"
 #include "message/connection/wire.h"
-#include "message/endpoint/operation.h"
 #include "message/protocol/protocol.h"
+#include "message/rdma/rdma.h"
 #include "message/twosided/direct.h"
 
 struct pinion_endpoint;
@@ -30,34 +30,24 @@ struct pn_rail;
 enum pn_fragment_kind {
 	PN_FRAGMENT_DATA,   /* sender: goes by DATA packets */
 	PN_FRAGMENT_WRITE,  /* sender: goes by RDMA writes */
-	PN_FRAGMENT_LOST,   /* sender: was written over a connection that went
-			     * down */
 	PN_FRAGMENT_TARGET, /* receiver: waits for FIN or DATA */
 	PN_FRAGMENT_READ,   /* receiver: comes by RDMA reads */
 };
 
-/* A fragment of a long message that is being transferred. */
+/* A fragment of a long message that is being transferred. Of a WRITE,
+ * rdma.lost says that its connection went down: the fragment waits until the
+ * receiver announces it again, or says that all has arrived. */
 struct pn_fragment {
-	struct pn_operation_context operation;
+	struct pn_rdma_fragment rdma;
 	enum pn_fragment_kind kind;
-	struct pinion_request *request;
-	struct pn_list link; /* in transfer.fragments */
-	struct pn_connection *conn;
-	struct pn_list stall_link; /* in conn->stalled: not all is posted */
-	size_t offset, len;	   /* in the message */
-	size_t posted;		   /* bytes */
-	size_t arrived;		   /* TARGET: bytes that came by DATA */
-	unsigned inflight;	   /* operations of the device */
-	uint32_t number;	   /* immediate of its last write */
-	int status;
-	bool pinned;
-	bool expected; /* counted in rail->expected */
+	size_t arrived;	 /* TARGET: bytes that came by DATA */
+	uint32_t number; /* immediate of its last write */
+	bool expected;	 /* counted in rail->expected */
 	/* TARGET: was announced before. WRITE: was announced again on
 	 * next_conn; restarts there when the operations in flight have failed.
 	 */
 	bool again;
 	struct pn_connection *next_conn;
-	struct pinion_pin pin;
 	unsigned nkeys;
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS]; /* of the other side */
 };
@@ -107,16 +97,6 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 
 /* A peer's write with an immediate arrived. */
 void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
-
-/* An operation of a fragment ended. */
-void pn_transfer_done(struct pn_fragment *fragment, int status);
-
-/* Posts more of a fragment. -EAGAIN: the queue is full. */
-int pn_fragment_post(struct pn_fragment *fragment);
-
-/* Drops the fragments of a request that has failed, except those that the
- * device works on or a peer may still write. */
-void pn_transfer_abandon(struct pinion_request *request);
 
 /* Sends FAIL for a request that has failed here. */
 void pn_transfer_send_fail(struct pinion_request *request);

@@ -179,7 +179,7 @@ static void end_onesided(void)
 static void await_grants(struct party *party)
 {
 	struct pn_tag_key last = { party->peers[!party->rank->rank],
-				   AHEAD - 1 };
+				   AHEAD - 1, 0 };
 
 	while (!pn_tag_table_find(&party->ep->onesided.granted, last))
 		party_poll(party);
