@@ -178,8 +178,8 @@ static void end_onesided(void)
  * and is stored. */
 static void await_grants(struct party *party)
 {
-	struct pn_tag_key last = { party->peers[!party->rank->rank],
-				   AHEAD - 1, 0 };
+	struct pn_tag_key last = { party->peers[!party->rank->rank], AHEAD - 1,
+				   0 };
 
 	while (!pn_tag_table_find(&party->ep->onesided.granted, last))
 		party_poll(party);
