@@ -23,7 +23,7 @@ run: ## install what is missing, build, and run the demonstration
 check: ## install what is missing, build, and run the tests; 5 minutes
 	@tools/check quick
 
-check-all: ## check, sanitizers, what is shipped, aarch64; 25 minutes
+check-all: ## check, analyzers, sanitizers, what is shipped, aarch64; 25 minutes
 	@tools/check all
 
 check-long: ## check-all, the long tests and some fuzzing; hours

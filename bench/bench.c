@@ -32,7 +32,8 @@ int pn_bench_run_rounds(struct pn_bench_run *run,
 {
 	bool once = run->virtual_time;
 	struct pn_trials trials;
-	int ret = rounds->round(rounds->arg, size, 0); /* overwritten */
+	/* warm-up; overwritten */
+	int ret = rounds->round(rounds->arg, size, 0);
 
 	trials = pn_trials_begin(once ? 1 : rounds->fewest,
 				 once ? 1 : rounds->most, share_ns);
@@ -41,7 +42,7 @@ int pn_bench_run_rounds(struct pn_bench_run *run,
 	return ret;
 }
 
-/* A benchmark on its way to the pair. */
+/* Arguments of body_of(), which runs between the two ends. */
 struct started {
 	const struct pn_command *command;
 	const struct pn_bench_values *values;
@@ -61,8 +62,8 @@ static int body_of(struct pn_pair *pair, void *arg)
 	pn_report_head(&s->run.report, s->command->help);
 	if (pair->bytes < s->values->max)
 		pn_report_note(&s->run.report,
-			       "the target may not pin more than %s: nothing "
-			       "larger is moved",
+			       "the target may not pin more than %s: larger "
+			       "sizes are skipped",
 			       pn_report_bytes(pair->bytes, text));
 	return s->body(&s->run);
 }

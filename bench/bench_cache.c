@@ -1,42 +1,50 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: what does pinning a buffer cost that is cached, how does that grow
- * with the number of regions and with threads, and what does the cache cost
- * besides?
+ * Question: what does pinning a cached buffer cost, how does the cost grow with
+ * the number of regions and threads, and what else does the cache cost?
  *
- * Regions of 8 KiB lie one in every 16 KiB of reserved addresses; the last row
- * has them one in every GiB. The device is simulated, costs nothing and touches
- * no memory, so what is measured is the cache behind pinion_pin() and
+ * Regions of 8 KiB, one in every 16 KiB of reserved addresses; in the last row
+ * one in every GiB. The device is simulated, costs nothing and touches no
+ * memory, so the benchmark measures the cache behind pinion_pin() and
  * pinion_unpin(). Addresses are generated beforehand. With --registrar the
- * context is over functions of a caller that do nothing instead
- * (pinion/registrar.h); with --contexts others are open beside it, with a
+ * context uses registration functions of a caller that do nothing
+ * (pinion/registrar.h); with --contexts further contexts are open, with a
  * region each.
  *
- *   ns_per_hit       real time by pairs of pin and unpin, of all threads
- *                    together: random hits that do not depend on each other, so
- *                    that a CPU overlaps their cache misses
- *   ns_dependent     the same when each address depends on the key that the
- *                    last pin gave, so that it cannot
- *   speedup          throughput of all threads over that of one, from slices in
- *                    turns; the median over the rounds. A thread alone tells
- *                    the policy of each hit, several leave that to misses: the
- *                    other threads are born for their slice and end with it, so
- *                    that one thread is measured as one alone
- *   bytes_per_region what the anonymous memory of the process grows by from the
- *                    first region (which brings the thread's slots and log) to
- *                    the last, on the same device with a registration that
- *                    keeps nothing: neither its registry nor the buffers, which
- *                    are never touched, are in it
- *   ns_per_miss      a pin that registers, and its unpin; _bare: without what
- *                    the device does
- *   ns_unrelated_munmap  what mmap and munmap of a page that nobody watches
- *                    take longer through libc, where the monitor looks at
- *                    them, than through a second libc loaded beside it
- *                    (dlmopen), where it does not. ns_munmap_over_raw: than by
- *                    system calls without any libc, which are faster by some
- *                    hundred nanoseconds for reasons that are not ours
- *   instructions_per_hit  of a pair, by callgrind (--callgrind); a thread alone
- *                    tells the policy, see above
+ *   ns_per_hit       real time per pair of pin and unpin, over all threads:
+ *                    random hits that do not depend on each other, so that the
+ *                    CPU overlaps their cache misses
+ *   ns_dependent     the same if each address depends on the key of the last
+ *                    pin, so that the CPU cannot overlap them
+ *   speedup          throughput of all threads over that of one thread,
+ *                    measured alternately in slices; the median over the
+ *                    rounds. A single thread reports each hit to the policy,
+ *                    several threads leave that to misses. The other threads
+ *                    exist only during their slice, so that one thread is
+ *                    measured as a single one
+ *   bytes_per_region growth of the process's anonymous memory from the first
+ *   region
+ *                    (which brings the thread's slots and log) to the last, on
+ *                    the
+ *                    same device with registrations that keep nothing: includes
+ *                    neither the device's registry nor the buffers, which are
+ *                    never
+ *                    touched
+ *   ns_per_miss      a pin that registers, and its unpin; _bare: without the
+ *                    device
+ *   ns_unrelated_munmap  additional time of mmap and munmap of an unwatched
+ *                        page
+ *                    through libc, which the monitor intercepts, compared with
+ *                    a
+ *                    second libc (dlmopen), which it does not intercept.
+ *                    ns_munmap_over_raw: compared with raw system calls, which
+ *                    are
+ *                    faster by some hundred nanoseconds for reasons unrelated
+ *                    to
+ *                    pinion
+ *   instructions_per_hit  of a pair, by callgrind (--callgrind); a single
+ *                         thread
+ *                    reports to the policy, see above
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -70,7 +78,7 @@
 #define ACCESS		PINION_ACCESS_LOCAL_WRITE
 
 struct values {
-	struct pn_bench_values common; /* sizes are not asked for */
+	struct pn_bench_values common; /* sizes are not options here */
 	char regions[PN_OPTION_TEXT_BYTES];
 	uint64_t scattered, threads, hits, contexts;
 	char policy[PN_OPTION_TEXT_BYTES];
@@ -83,39 +91,39 @@ static const struct pn_option options[] = {
 	{ "device", PN_OPTION_TEXT, "sim:cost=none,data=none",
 	  "the device, as a spec", FIELD(common.device), 0, 0, NULL },
 	{ "registrar", PN_OPTION_BOOL, "no",
-	  "a context over functions that do nothing, instead of a device",
+	  "use registration functions that do nothing instead of a device",
 	  FIELD(registrar), 0, 0, NULL },
 	{ "contexts", PN_OPTION_NUMBER, "1",
-	  "contexts that are open, of which one is measured", FIELD(contexts),
+	  "number of open contexts, of which one is measured", FIELD(contexts),
 	  1, MAX_CONTEXTS, NULL },
 	{ "regions", PN_OPTION_TEXT, "1000,100000,1000000",
-	  "how many regions, one in 16 KiB; numbers joined by commas",
+	  "number of regions, one in 16 KiB; separated by commas",
 	  FIELD(regions), 0, 0, NULL },
 	{ "scattered", PN_OPTION_NUMBER, "1000",
-	  "how many regions one in a GiB (0: leave that out)", FIELD(scattered),
-	  0, 65536, NULL },
+	  "number of regions, one in a GiB (0: skip)", FIELD(scattered), 0,
+	  65536, NULL },
 	{ "threads", PN_OPTION_NUMBER, "2", "threads to compare with one",
 	  FIELD(threads), 1, MAX_THREADS, NULL },
-	{ "policy", PN_OPTION_TEXT, "cost", "policies, joined by commas",
+	{ "policy", PN_OPTION_TEXT, "cost", "policies, separated by commas",
 	  FIELD(policy), 0, 0, NULL },
 	{ "callgrind", PN_OPTION_BOOL, "no",
-	  "count instructions, too (needs valgrind)", FIELD(callgrind), 0, 0,
+	  "also count instructions (needs valgrind)", FIELD(callgrind), 0, 0,
 	  NULL },
 	{ "hits", PN_OPTION_NUMBER, "0",
-	  "make so many hits and end; this is what callgrind is given",
-	  FIELD(hits), 0, 0, NULL },
-	{ "budget", PN_OPTION_TIME, "20s", "about how long all of it may take",
+	  "run so many hits and exit (used with callgrind)", FIELD(hits), 0, 0,
+	  NULL },
+	{ "budget", PN_OPTION_TIME, "20s", "approximate time limit",
 	  FIELD(common.budget), PN_NS_PER_MS, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
 
-/* --- where the regions lie ------------------------------------------------ */
+/* --- addresses of regions ------------------------------------------------ */
 
 struct field {
 	char *base;
 	size_t n, spacing;
-	void **order;  /* random addresses, norder for each thread */
-	size_t norder; /* a power of two */
+	void **order;  /* random addresses, norder per thread */
+	size_t norder; /* power of two */
 };
 
 static void *region_at(const struct field *field, size_t i)
@@ -131,8 +139,8 @@ static uint64_t next_random(uint64_t *state)
 	return *state;
 }
 
-/* Twice as many addresses as regions: most regions are in there, and the
- * array, read in order, takes little of the CPU's caches. */
+/* Twice as many addresses as regions: the array contains most regions and, read
+ * in order, takes little of the CPU's caches. */
 static int make_order(struct field *field, unsigned nthreads)
 {
 	uint64_t random = UINT64_C(0x9e3779b97f4a7c15);
@@ -180,13 +188,14 @@ struct worker {
 	bool dependent;
 	uint64_t end_ns;
 	int ret;
-	/* of the threads that are born for a slice */
+	/* threads of the current slice */
 	pthread_t thread;
 	_Atomic unsigned *ready;
 	_Atomic bool *go;
 };
 
-/* Nobody knows that it stays 0, so that adding it makes a dependence. */
+/* The compiler cannot know that it stays 0, so adding it creates a dependence.
+ */
 static volatile uint64_t nothing;
 
 static inline __attribute__((always_inline)) int pin_pairs(struct worker *w,
@@ -219,7 +228,7 @@ static void work(struct worker *w)
 	w->end_ns = pn_clock_ns();
 }
 
-/* The first pin of a thread makes its slots; then all start at once. */
+/* The first pin of a thread allocates its slots; then all start at once. */
 static void *thread_main(void *arg)
 {
 	struct worker *w = arg;
@@ -234,7 +243,7 @@ static void *thread_main(void *arg)
 
 struct pool {
 	struct worker workers[MAX_THREADS];
-	size_t npairs; /* of each in a slice */
+	size_t npairs; /* pairs of each thread in a slice */
 };
 
 static void pool_init(struct pool *pool, struct pinion_context *context,
@@ -248,8 +257,8 @@ static void pool_init(struct pool *pool, struct pinion_context *context,
 		};
 }
 
-/* Starts threads 1 to n - 1 and waits until they stand at the line; returns
- * how many there are, thread 0 included. */
+/* Starts threads 1 to n - 1 and waits until they are ready. Returns the number
+ * of threads, including thread 0. */
 static unsigned line_up(struct pool *pool, unsigned n, _Atomic unsigned *ready,
 			_Atomic bool *go)
 {
@@ -268,7 +277,7 @@ static unsigned line_up(struct pool *pool, unsigned n, _Atomic unsigned *ready,
 	return started;
 }
 
-/* All of n threads make their pairs; *ns: the time of the slowest, by all the
+/* n threads run their pairs. *ns: the time of the slowest thread divided by all
  * pairs. */
 static int slice(struct pool *pool, unsigned n, bool dependent, double *ns)
 {
@@ -300,7 +309,7 @@ static int slice(struct pool *pool, unsigned n, bool dependent, double *ns)
 
 /* --- memory and misses ---------------------------------------------------- */
 
-/* Registering costs nothing and keeps nothing. */
+/* Registrations cost nothing and keep nothing. */
 static int register_nothing(void *arg,
 			    struct pinion_registrar_range *const *ranges,
 			    unsigned n)
@@ -347,7 +356,7 @@ static int open_one(const struct values *values, const char *policy,
 	return pinion_open(&attr, out);
 }
 
-/* The context to be measured, and those beside it. */
+/* The measured context and the further ones. */
 struct contexts {
 	struct pinion_context *one;
 	struct pinion_context *others[MAX_CONTEXTS];
@@ -361,7 +370,7 @@ static void close_contexts(struct contexts *contexts)
 		pinion_close(contexts->others[--contexts->nothers]);
 }
 
-/* Each of the others has a region that the one will have, too. */
+/* Each further context has a region that the measured one will have, too. */
 static int open_contexts(const struct values *values, const char *policy,
 			 const struct field *field, struct contexts *out)
 {
@@ -436,9 +445,9 @@ struct point {
 	size_t regions, spacing, rounds;
 	unsigned threads;
 	double bytes, miss_ns, bare_miss_ns;
-	double instructions[2]; /* alone, in company */
+	double instructions[2]; /* of one thread; of several */
 	double munmap_ns, munmap_raw_ns;
-	uint64_t misses; /* while hits were measured: should be none */
+	uint64_t misses; /* during the hit measurement: should be 0 */
 	double hit_ns, dependent_ns, speedup;
 };
 
@@ -466,7 +475,7 @@ static int measure_memory(const struct values *values,
 	return ret;
 }
 
-/* --- a munmap that concerns nobody ---------------------------------------- */
+/* --- munmap of unwatched memory ------------------------------------------- */
 
 #define MUNMAP_PAIRS   200
 #define MUNMAP_BATCHES 201
@@ -475,23 +484,25 @@ static int measure_memory(const struct values *values,
 #define PAGE_PROT  (PROT_READ | PROT_WRITE)
 #define PAGE_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS)
 
-/* A libc's mmap and munmap. */
+/* mmap and munmap of a libc; NULL: raw system calls. */
 struct mapper {
-	void *(*map)(void *addr, size_t len, int prot, int flags, int fd,
-		     off_t offset);
-	int (*unmap)(void *addr, size_t len);
+	__typeof__(mmap) *map;
+	__typeof__(munmap) *unmap;
 };
 
-static void *raw_map(void *addr, size_t len, int prot, int flags, int fd,
-		     off_t offset)
+static inline void map_and_unmap(const struct mapper *mapper, void *at)
 {
-	return (void *)PN_SYSCALL(SYS_mmap, (long)addr, (long)len, prot, flags,
-				  fd, offset);
-}
+	long page;
 
-static int raw_unmap(void *addr, size_t len)
-{
-	return (int)PN_SYSCALL(SYS_munmap, (long)addr, (long)len);
+	if (mapper->map) {
+		mapper->unmap(mapper->map(at, PN_PAGE_BYTES, PAGE_PROT,
+					  PAGE_FLAGS, -1, 0),
+			      PN_PAGE_BYTES);
+		return;
+	}
+	page = PN_SYSCALL(SYS_mmap, (long)at, PN_PAGE_BYTES, PAGE_PROT,
+			  PAGE_FLAGS, -1, 0);
+	PN_SYSCALL(SYS_munmap, page, PN_PAGE_BYTES);
 }
 
 static double batch_ns(const struct mapper *mapper, void *at)
@@ -499,13 +510,12 @@ static double batch_ns(const struct mapper *mapper, void *at)
 	uint64_t start = pn_clock_ns();
 
 	for (int i = 0; i < MUNMAP_PAIRS; i++)
-		mapper->unmap(mapper->map(at, PN_PAGE_BYTES, PAGE_PROT,
-					  PAGE_FLAGS, -1, 0),
-			      PN_PAGE_BYTES);
+		map_and_unmap(mapper, at);
 	return (double)(pn_clock_ns() - start) / MUNMAP_PAIRS;
 }
 
-/* A second libc, which nobody has patched; false where there cannot be one. */
+/* Loads a second libc, which the monitor has not patched; false: not possible.
+ */
 static bool second_libc(struct mapper *mapper)
 {
 	void *libc = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
@@ -517,12 +527,12 @@ static bool second_libc(struct mapper *mapper)
 	return map && unmap;
 }
 
-/* In a hole, so that nothing is near, and each batch at another place: the
- * monitor's filter is a hash, and some places share a bucket with something
- * that is watched. */
+/* In an address hole, away from other mappings, and each batch at another
+ * address: the monitor's filter is a hash, and some addresses share a bucket
+ * with watched memory. */
 static void unrelated_munmap(struct point *point, uint64_t budget_ns)
 {
-	static const struct mapper raw = { raw_map, raw_unmap };
+	static const struct mapper raw = { NULL, NULL };
 	static const struct mapper watched = { mmap, munmap };
 	static struct mapper second;
 	static bool tried, there;
@@ -587,13 +597,13 @@ struct rounds {
 	size_t n;
 };
 
-static int play_round(struct pool *pool, unsigned nthreads, struct rounds *r,
-		      size_t i)
+static int run_round(struct pool *pool, unsigned nthreads, struct rounds *r,
+		     size_t i)
 {
 	const unsigned n[2] = { 1, nthreads };
 	int ret = 0;
 
-	/* Whoever begins changes from round to round. */
+	/* The order changes from round to round. */
 	for (unsigned turn = 0; turn < 2 && !ret; turn++) {
 		unsigned t = (turn + (unsigned)i) % 2;
 
@@ -612,22 +622,22 @@ static int play_rounds(struct pool *pool, unsigned nthreads, uint64_t share_ns,
 	uint64_t start;
 	int ret = 0;
 
-	/* Warms, too: slices long enough for the clock and for starting
-	 * threads, but so that several rounds fit. */
+	/* Also warms up. Slices are long enough for the clock and for starting
+	 * threads, and short enough for several rounds. */
 	for (pool->npairs = 512; !ret && pool->npairs < MOST_PAIRS;) {
 		pool->npairs *= 2;
 		start = pn_clock_ns();
-		ret = play_round(pool, nthreads, r, 0);
+		ret = run_round(pool, nthreads, r, 0);
 		if (pn_clock_ns() - start > share_ns / 16)
 			break;
 	}
 	trials = pn_trials_begin(3, MAX_ROUNDS, share_ns);
 	for (r->n = 0; !ret && pn_trials_continue(&trials, r->n); r->n++)
-		ret = play_round(pool, nthreads, r, r->n);
+		ret = run_round(pool, nthreads, r, r->n);
 	return ret;
 }
 
-/* Ratios first: medians reorder. */
+/* Ratios first: computing a median reorders the samples. */
 static void print_rounds(struct pn_report *report, struct point *point,
 			 unsigned nthreads, struct rounds *r)
 {
@@ -651,7 +661,7 @@ static uint64_t misses_of(struct pinion_context *context)
 	return stats.misses;
 }
 
-/* Everything that is measured with a full cache. */
+/* All measurements with a full cache. */
 static int measure_hits(struct pn_bench_run *run,
 			struct pinion_context *context,
 			const struct field *field, struct point *point)
@@ -717,7 +727,8 @@ static int measure_point(struct pn_bench_run *run, struct point point)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* Whole logs, so that the policy is told as often as on average. */
+/* Multiples of the log length, so that the policy is updated as often as on
+ * average. */
 #define FEW_HITS  UINT64_C(4096)
 #define MANY_HITS UINT64_C(24576)
 
@@ -768,7 +779,8 @@ static double count_instructions(const struct values *values,
 	return NAN;
 }
 
-/* So many hits by one thread; the others have pinned something and live. */
+/* The hits of one thread while the other threads are alive and have pinned a
+ * buffer. */
 static int hits_in_company(struct pool *pool, unsigned nthreads, size_t hits)
 {
 	_Atomic unsigned ready = 0;
@@ -782,7 +794,7 @@ static int hits_in_company(struct pool *pool, unsigned nthreads, size_t hits)
 	return started < nthreads ? -EAGAIN : ret;
 }
 
-/* What callgrind runs. */
+/* The part that callgrind runs. */
 static int make_hits(const struct values *values, const char *policy)
 {
 	unsigned nthreads = (unsigned)values->threads;
@@ -825,7 +837,7 @@ static const char *find_policy(const char *name, size_t len)
 	return NULL;
 }
 
-/* Each list has at least one entry, and all of them mean something. */
+/* Each list has at least one entry, and all entries are valid. */
 static bool parse_lists(const struct values *values, struct lists *lists)
 {
 	const char *at = values->policy;
@@ -869,10 +881,10 @@ static int measure_policy(struct pn_bench_run *run, const struct lists *lists,
 		if (point.regions <= max_regions)
 			ret = measure_point(run, point);
 		else
-			pn_report_note(&run->report,
-				       "%zu regions are more than the device "
-				       "takes",
-				       point.regions);
+			pn_report_note(
+				&run->report,
+				"%zu regions are more than the device supports",
+				point.regions);
 	}
 	point.regions = values->scattered;
 	point.spacing = SCATTERED_BYTES;
@@ -896,7 +908,7 @@ static int measure(struct pn_bench_run *run, const struct lists *lists,
 	return ret ? pn_failed("cache", ret) : PN_EXIT_OK;
 }
 
-/* Opens the device once to say what it is and takes. */
+/* Opens the device once to print its name and costs. */
 static int run_cache(const void *v, char *const *operands)
 {
 	const struct values *values = v;
@@ -909,10 +921,9 @@ static int run_cache(const void *v, char *const *operands)
 
 	(void)operands;
 	if (!parse_lists(values, &lists))
-		return pn_usage_error("--regions takes numbers, --policy takes "
-				      "lru, fmrd, mre, greedy, keep and cost, "
-				      "joined by "
-				      "commas");
+		return pn_usage_error(
+			"--regions takes numbers, --policy takes lru, fmrd, "
+			"mre, greedy, keep and cost, separated by commas");
 	if (pn_spec_find(&spec, values->common.device))
 		return PN_EXIT_FAILED;
 	if (values->hits)
@@ -932,10 +943,10 @@ static int run_cache(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_cache = {
 	.name = "cache",
-	.help = "what does pinning a buffer cost that is cached?",
-	.about = "Pins and unpins cached buffers at random, with one thread "
-		 "and with several in turns; beside it what a miss, a region "
-		 "and an unrelated munmap cost.",
+	.help = "what does pinning a cached buffer cost?",
+	.about = "Pins and unpins random cached buffers, alternately with one "
+		 "thread and with several; also measures the cost of a miss, "
+		 "of a region and of an unrelated munmap.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

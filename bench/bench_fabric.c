@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how long does a short message take by libfabric's calls alone, over
- * pinion, over libfabric's own shared memory, and beside a bare flag?
+ * Question: how long does a short message take with libfabric's calls only,
+ * over pinion, over libfabric's own shared memory provider, and compared with a
+ * bare flag in shared memory?
  *
- * A program of its own (fabric_pingpong.c) is run for each provider in turn,
- * round by round: pinion's, and shm, where libfabric has it. Each run is a new
- * pair of processes; its figure for a size is a mean over 1,000 round trips
- * without a clock between them. Rows give the best, the median and the worst
- * pair, and the median's ratio to shm's and to that of the flag which all pairs
- * hand each other first: the machine's own time for it, the floor. `slow` says
- * how many pairs had a core that was slow just then (core_speed.h).
+ * A separate program (fabric_pingpong.c) runs alternately for each provider:
+ * pinion's and, where libfabric has it, shm. Each run is a new pair of
+ * processes; its figure for a size is the mean over 1,000 round trips without
+ * reading a clock between them. Rows give the best, the median and the worst
+ * pair, and the ratio of the median to that of shm and to that of the flag
+ * which each pair exchanges first: the machine's own latency, the floor. `slow`
+ * is the number of pairs on a core that was slow at that time (core_speed.h).
  *
- * With --callgrind also: how many instructions does a message take, sent,
- * received and told of, and how many a look that finds nothing? One process
- * sends to itself, so that the number of looks is known.
+ * With --callgrind also: how many instructions does a message take, from the
+ * send to the read completion, and how many an empty poll? One process sends to
+ * itself, so that the number of polls is known.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -41,10 +42,10 @@ static const struct pn_option options[] = {
 	  "largest size; each is four times the one before",
 	  offsetof(struct values, max), 1, 1 << 30, NULL },
 	{ "rounds", PN_OPTION_NUMBER, "9",
-	  "how often all take a turn, each time as a new pair of processes",
+	  "number of rounds, each with new pairs of processes",
 	  offsetof(struct values, rounds), 1, PN_COMPARISON_ROUNDS, NULL },
 	{ "callgrind", PN_OPTION_BOOL, "no",
-	  "count instructions, too (needs valgrind)",
+	  "also count instructions (needs valgrind)",
 	  offsetof(struct values, callgrind), 0, 0, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
@@ -53,7 +54,7 @@ enum provider { PINION, SHM, NPROVIDERS };
 
 static const char *const names[NPROVIDERS] = { "pinion", "shm" };
 
-/* What the first line of every pair is about. */
+/* The first line of every pair is the flag. */
 #define FLAG 0
 
 struct state {
@@ -61,7 +62,7 @@ struct state {
 	struct pn_report report;
 	char program[PN_PATH_BYTES];
 	bool absent[NPROVIDERS];
-	struct pn_comparison turns;
+	struct pn_comparison comparison;
 };
 
 /* --- time ----------------------------------------------------------------- */
@@ -73,12 +74,12 @@ static int run_pair(struct state *s, enum provider provider)
 
 	snprintf(line, sizeof(line), "'%s' %s %" PRIu64 " %" PRIu64, s->program,
 		 names[provider], s->values->min, s->values->max);
-	ret = pn_comparison_run(&s->turns, provider, line);
+	ret = pn_comparison_run(&s->comparison, provider, line);
 	if (ret != -ENODEV || provider == PINION)
 		return ret;
 	s->absent[provider] = true;
 	pn_report_note(&s->report,
-		       "libfabric has no provider %s here: not compared with",
+		       "libfabric has no provider %s here: no comparison",
 		       names[provider]);
 	return 0;
 }
@@ -91,84 +92,99 @@ static int run_round(struct state *s)
 		if (!s->absent[p])
 			ret = run_pair(s, p);
 	if (!ret)
-		s->turns.nrounds++;
+		s->comparison.nrounds++;
 	return ret;
 }
 
-/* What rows are compared with; shm may be NaN. */
+/* The reference times of rows; shm may be NaN. */
 struct floors {
 	double flag, shm;
 };
 
-static void print_row(struct state *s, const char *stack, size_t size,
-		      struct pn_spread is, struct floors to, unsigned slow)
+struct result {
+	const char *stack;
+	struct pn_spread ns;
+	unsigned slow; /* rounds on a slow core */
+};
+
+static void print_row(struct state *s, size_t size, const struct result *r,
+		      struct floors to)
 {
 	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("stack", "stack", 8, stack),
-		PN_CELL_BYTES("bytes", "bytes", 8, s->turns.bytes[size]),
-		PN_CELL_NUMBER("best_ns", "best ns", 10, is.best),
-		PN_CELL_NUMBER("latency_ns", "median ns", 10, is.median),
-		PN_CELL_NUMBER("worst_ns", "worst ns", 10, is.worst),
+		PN_CELL_TEXT("stack", "stack", 8, r->stack),
+		PN_CELL_BYTES("bytes", "bytes", 8, s->comparison.bytes[size]),
+		PN_CELL_NUMBER("best_ns", "best ns", 10, r->ns.best),
+		PN_CELL_NUMBER("latency_ns", "median ns", 10, r->ns.median),
+		PN_CELL_NUMBER("worst_ns", "worst ns", 10, r->ns.worst),
 		PN_CELL_NUMBER("ratio_to_shm", "to shm", 10,
-			       is.median / to.shm),
+			       r->ns.median / to.shm),
 		PN_CELL_NUMBER("ratio_to_flag", "to flag", 10,
-			       is.median / to.flag),
-		PN_CELL_COUNT("pairs", NULL, 0, s->turns.nrounds),
-		PN_CELL_COUNT("slow_turns", "slow", 6, slow),
+			       r->ns.median / to.flag),
+		PN_CELL_COUNT("pairs", NULL, 0, s->comparison.nrounds),
+		PN_CELL_COUNT("slow_turns", "slow", 6, r->slow),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
 }
 
+static struct result result_of(struct state *s, unsigned provider, size_t size)
+{
+	return (struct result){
+		.stack = names[provider],
+		.ns = pn_comparison_spread(&s->comparison, provider, size, 0),
+		.slow = pn_comparison_slow_rounds(&s->comparison, provider,
+						  size),
+	};
+}
+
 static void print_size(struct state *s, size_t size, double flag)
 {
 	struct floors to = { flag, NAN };
-	struct pn_spread is[NPROVIDERS] = { 0 };
+	struct result results[NPROVIDERS] = { 0 };
 
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
-			is[p] = pn_comparison_spread(&s->turns, p, size, 0);
+			results[p] = result_of(s, p, size);
 	if (!s->absent[SHM])
-		to.shm = is[SHM].median;
+		to.shm = results[SHM].ns.median;
 	for (unsigned p = 0; p < NPROVIDERS; p++)
 		if (!s->absent[p])
-			print_row(s, names[p], size, is[p], to,
-				  pn_comparison_slow_rounds(&s->turns, p,
-							    size));
+			print_row(s, size, &results[p], to);
 }
 
-/* The flag knows no provider: all pairs count. */
+/* The flag does not depend on the provider: all pairs count. */
 static struct pn_spread flag_of_all(struct state *s)
 {
 	double all[NPROVIDERS * PN_COMPARISON_ROUNDS];
 	size_t n = 0;
 
 	for (unsigned p = 0; p < NPROVIDERS; p++)
-		for (unsigned r = 0; !s->absent[p] && r < s->turns.nrounds; r++)
-			all[n++] = s->turns.samples[p][FLAG][0][r];
+		for (unsigned r = 0; !s->absent[p] && r < s->comparison.nrounds;
+		     r++)
+			all[n++] = s->comparison.samples[p][FLAG][0][r];
 	return pn_spread_of(all, n);
 }
 
 static int compare_times(struct state *s)
 {
-	struct pn_spread flag;
+	struct result flag = { .stack = "flag" };
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
 		ret = run_round(s);
 	if (ret)
 		return ret;
-	flag = flag_of_all(s);
-	print_row(s, "flag", FLAG, flag, (struct floors){ flag.median, NAN },
-		  pn_comparison_slow_rounds(&s->turns, PINION, FLAG));
-	for (size_t size = FLAG + 1; size < s->turns.nsizes; size++)
-		print_size(s, size, flag.median);
+	flag.ns = flag_of_all(s);
+	flag.slow = pn_comparison_slow_rounds(&s->comparison, PINION, FLAG);
+	print_row(s, FLAG, &flag, (struct floors){ flag.ns.median, NAN });
+	for (size_t size = FLAG + 1; size < s->comparison.nsizes; size++)
+		print_size(s, size, flag.ns.median);
 	return 0;
 }
 
 /* --- instructions --------------------------------------------------------- */
 
-/* Enough for everything that is done now and then, such as giving back room. */
+/* Enough to include periodic work such as returning credits. */
 #define FEW  UINT64_C(2000)
 #define MANY UINT64_C(12000)
 
@@ -177,7 +193,7 @@ static int count_run(struct state *s, enum provider provider, uint64_t messages,
 {
 	char sent[24], looked[24];
 	const char *const args[] = { "--toggle-collect=send_to_self",
-				     "--toggle-collect=look_in_vain",
+				     "--toggle-collect=poll_empty",
 				     s->program,
 				     names[provider],
 				     "count",
@@ -205,9 +221,9 @@ static int print_counts(struct state *s, enum provider provider)
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("stack", "stack", 8, names[provider]),
 		PN_CELL_NUMBER("instructions_per_message",
-			       "instructions a message", 24,
+			       "instructions per message", 24,
 			       (double)(more_messages - few) / each),
-		PN_CELL_NUMBER("instructions_per_look", "a look in vain", 16,
+		PN_CELL_NUMBER("instructions_per_look", "an empty poll", 16,
 			       (double)(more_looks - few) / each),
 	};
 
@@ -235,8 +251,8 @@ static int count_instructions(struct state *s)
 
 /* --- all of it ------------------------------------------------------------ */
 
-/* libfabric finds the provider that belongs to this command; for callgrind,
- * libc stays as it was translated. */
+/* Makes libfabric find the provider of this command; for callgrind, libc must
+ * not be patched after it was translated. */
 static int find_parts(struct state *s)
 {
 	struct pn_paths place;
@@ -271,7 +287,7 @@ static int run(const void *v, char *const *operands)
 	if (!s)
 		return pn_failed("bench fabric", -ENOMEM);
 	s->values = v;
-	s->turns.nfigures = 2;
+	s->comparison.nfigures = 2;
 	s->report = (struct pn_report){ .json = s->values->json,
 					.bench = "fabric",
 					.device = device ? device : "soft" };
@@ -287,12 +303,13 @@ static int run(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_fabric = {
 	.name = "fabric",
-	.help = "how long does a short message take by libfabric's calls, "
-		"beside shm and a bare flag?",
-	.about = "Runs pairs of processes on this machine, over pinion's "
-		 "provider and over libfabric's own shared memory in turn. "
-		 "Pairs differ for their whole life, so each turn is a new "
-		 "one, and the best, the median and the worst are printed.",
+	.help = "how long does a short message take through libfabric, "
+		"compared with shm and a bare flag?",
+	.about = "Runs pairs of processes on this machine, alternately over "
+		 "pinion's provider and over libfabric's own shared memory. "
+		 "Each pair keeps its speed for its whole life, so each round "
+		 "uses new pairs, and the best, the median and the worst are "
+		 "printed.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -3,25 +3,26 @@
  * What do FRRWP and conditional writes save (paper Region cache, sections 6 and
  * 8; row M10)?
  *
- * A client wants bytes that a server has; neither buffer is registered yet.
+ * A client requests bytes of a server; neither buffer is registered yet.
  *
- *   sequential         the client registers, asks with its key; the server
- *                      registers, writes
- *   frrwp              the client asks at once, registers, sends its key; the
- *                      server registers when asked, writes when it has the key
- *   conditional-write  the same by pinion_grant() and pinion_put_when(): the
+ *   sequential         the client registers, then requests with its key; the
+ *                      server registers, writes
+ *   frrwp              the client requests at once, registers, sends its key;
+ *                      the server registers on the request, writes when it has
+ *                      the key
+ *   conditional-write  the same with pinion_grant() and pinion_put_when(): the
  *                      write begins inside pinion when the grant arrives
- *   posted-ahead       the same, but the server has its conditional write
- *                      posted before the client asks
+ *   posted-ahead       the same, with the server's conditional write posted
+ *                      before the request
  *
- * Time runs at the client, from its first step to the arrival of the bytes. The
- * first two use the device alone, as the paper draws them. Where a program
- * takes part in handling a message the profile's completion entry (T1) and the
- * kernel crossings to poll it (T2) and to post what follows (T3) are charged;
- * pinion itself needs none. `bare` is the sequential exchange without
- * registrations and without these: what the wire takes, which the paper's
- * figures leave out. In virtual time every trial is alike; elsewhere the median
- * of all counts.
+ * The client measures the time from its first step to the arrival of the bytes.
+ * The first two use the device only, as in the paper's figures. Where a program
+ * handles a message, the profile's cost of a completion entry (T1), of the
+ * kernel crossing to poll it (T2) and of the one to post the next operation
+ * (T3) are charged; pinion itself needs none. `bare` is the sequential exchange
+ * without registrations and without these charges: the time on the wire, which
+ * the paper's figures exclude. In virtual time all trials are equal; otherwise
+ * the median counts.
  */
 #include <errno.h>
 #include <math.h>
@@ -38,7 +39,7 @@
 #define TAG	   7
 
 struct values {
-	struct pn_bench_values common; /* min and max are not asked for */
+	struct pn_bench_values common; /* min and max are not options here */
 	uint64_t min, max;	       /* pages */
 };
 
@@ -46,13 +47,14 @@ struct values {
 
 static const struct pn_option options[] = {
 	{ "device", PN_OPTION_TEXT, "sim:cost=ou2009",
-	  "device spec; its profile says what T1, T2 and T3 are",
-	  AT(common.device), 0, 0, NULL },
+	  "device spec; its profile defines T1, T2 and T3", AT(common.device),
+	  0, 0, NULL },
 	{ "min", PN_OPTION_NUMBER, "1", "fewest pages", AT(min), 1, 1 << 14,
 	  NULL },
-	{ "max", PN_OPTION_NUMBER, "32", "most pages, doubling", AT(max), 1,
+	{ "max", PN_OPTION_NUMBER, "32",
+	  "maximum number of pages; doubled from the minimum", AT(max), 1,
 	  1 << 14, NULL },
-	{ "budget", PN_OPTION_TIME, "5s", "about how long all of it may take",
+	{ "budget", PN_OPTION_TIME, "5s", "approximate time limit",
 	  AT(common.budget), PN_NS_PER_MS, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
@@ -75,16 +77,16 @@ struct end {
 	struct pn_mr mr;
 };
 
-/* What the client tells the server over the device. */
-struct word {
-	uint64_t addr, rkey; /* rkey 0: only that it wants something */
+/* Message from the client to the server over the device. */
+struct request {
+	uint64_t addr, rkey; /* rkey 0: a request without key */
 };
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 						.numa_node = -1,
 						.populate = true };
 
-static int enroll(struct end *e, unsigned access)
+static int register_memory(struct end *e, unsigned access)
 {
 	struct pn_mr *mr = &e->mr;
 
@@ -94,7 +96,7 @@ static int enroll(struct end *e, unsigned access)
 	return pn_device_register(e->session->device, &mr, 1);
 }
 
-static void withdraw(struct end *e)
+static void deregister_memory(struct end *e)
 {
 	struct pn_mr *mr = &e->mr;
 
@@ -103,7 +105,7 @@ static void withdraw(struct end *e)
 	mr->lkey = 0;
 }
 
-static void charge(const struct end *e, enum pn_profile_field field)
+static void charge_field(const struct end *e, enum pn_profile_field field)
 {
 	const struct pn_profile *profile =
 		pn_profile_find(e->session->device->profile);
@@ -113,23 +115,25 @@ static void charge(const struct end *e, enum pn_profile_field field)
 				      pn_profile_field_ns(profile, field));
 }
 
-/* A program hears of a message: an entry is made (T1), and polled (T2). */
-static void program_hears(const struct end *e)
+/* A program receives a message: a completion entry is written (T1) and polled
+ * (T2). */
+static void charge_receive(const struct end *e)
 {
-	charge(e, PN_PROFILE_COMPLETION_US);
-	charge(e, PN_PROFILE_CROSSING_US);
+	charge_field(e, PN_PROFILE_COMPLETION_US);
+	charge_field(e, PN_PROFILE_CROSSING_US);
 }
 
-/* A program posts what follows from it (T3). */
-static void program_posts(const struct end *e)
+/* A program posts the next operation (T3). */
+static void charge_post(const struct end *e)
 {
-	charge(e, PN_PROFILE_CROSSING_US);
+	charge_field(e, PN_PROFILE_CROSSING_US);
 }
 
-static int say(struct end *e, bool with_key)
+static int send_request(struct end *e, bool with_key)
 {
-	struct word word = { (uintptr_t)e->memory, with_key ? e->mr.rkey : 0 };
-	struct pn_sge sge = { &word, sizeof(word), 0 };
+	struct request request = { (uintptr_t)e->memory,
+				   with_key ? e->mr.rkey : 0 };
+	struct pn_sge sge = { &request, sizeof(request), 0 };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = PN_OP_INLINE | PN_OP_SILENT,
 			    .sge = &sge,
@@ -138,16 +142,16 @@ static int say(struct end *e, bool with_key)
 	return pn_blocking_post(e->session->device, e->peer, &op);
 }
 
-static int hear(struct end *e, struct word *word)
+static int recv_request(struct end *e, struct request *request)
 {
 	struct pn_completion c;
 	int ret = pn_blocking_poll(e->session->device, PN_COMPLETION_RECV, &c);
 
 	if (ret)
 		return ret;
-	memcpy(word, c.data, sizeof(*word));
+	memcpy(request, c.data, sizeof(*request));
 	pn_device_return_buffer(e->session->device, &c);
-	program_hears(e);
+	charge_receive(e);
 	return 0;
 }
 
@@ -159,17 +163,17 @@ static int client_raw(struct end *e)
 	int ret = 0;
 
 	if (e->flow == FRRWP)
-		ret = say(e, false);
+		ret = send_request(e, false);
 	if (!ret && e->flow != BARE)
-		ret = enroll(e, PINION_ACCESS_REMOTE_WRITE);
+		ret = register_memory(e, PINION_ACCESS_REMOTE_WRITE);
 	if (!ret)
-		ret = say(e, true);
+		ret = send_request(e, true);
 	return ret ? ret
 		   : pn_blocking_poll(e->session->device, PN_COMPLETION_IMM,
 				      &c);
 }
 
-static int write_back(struct end *e, const struct word *to)
+static int write_back(struct end *e, const struct request *to)
 {
 	struct pn_sge sge = { e->memory, e->bytes, e->mr.lkey };
 	struct pn_op op = { .kind = PN_OP_WRITE,
@@ -181,7 +185,7 @@ static int write_back(struct end *e, const struct word *to)
 	struct pn_completion c;
 	int ret;
 
-	program_posts(e);
+	charge_post(e);
 	ret = pn_blocking_post(e->session->device, e->peer, &op);
 	return ret ? ret
 		   : pn_blocking_poll(e->session->device, PN_COMPLETION_OP, &c);
@@ -189,14 +193,14 @@ static int write_back(struct end *e, const struct word *to)
 
 static int server_raw(struct end *e)
 {
-	struct word word;
-	int ret = hear(e, &word);
+	struct request request;
+	int ret = recv_request(e, &request);
 
 	if (!ret && e->flow != BARE)
-		ret = enroll(e, 0);
+		ret = register_memory(e, 0);
 	if (!ret && e->flow == FRRWP)
-		ret = hear(e, &word);
-	return ret ? ret : write_back(e, &word);
+		ret = recv_request(e, &request);
+	return ret ? ret : write_back(e, &request);
 }
 
 /* --- by conditional writes ------------------------------------------------ */
@@ -234,12 +238,12 @@ static int server_puts(struct end *e)
 
 	if (e->flow == CONDITIONAL) {
 		ret = pn_session_recv(e->session, &start, sizeof(start));
-		program_hears(e);
-		program_posts(e);
+		charge_receive(e);
+		charge_post(e);
 	}
 	if (!ret)
 		ret = pinion_put_when(e->session->ep, &m, &request);
-	/* Only now may the client ask. */
+	/* Only now may the client send its request. */
 	if (!ret && e->flow == POSTED_AHEAD)
 		ret = pn_session_send(e->session, &m.tag, sizeof(m.tag));
 	return ret ? ret
@@ -255,14 +259,14 @@ static int end_open(struct end *e, unsigned access)
 	if (!ret && e->flow <= FRRWP)
 		ret = pn_session_quiesce(e->session, &e->peer);
 	if (!ret && e->flow == BARE)
-		ret = enroll(e, access);
+		ret = register_memory(e, access);
 	return ret;
 }
 
-/* What was registered goes with the buffer, untimed. */
+/* Registrations end with the buffer; not timed. */
 static void end_close(struct end *e)
 {
-	withdraw(e);
+	deregister_memory(e);
 	if (e->memory)
 		pn_pages_unmap(e->memory, e->bytes, &present);
 	pn_cache_flush(e->session->context->cache);
@@ -281,8 +285,8 @@ static int serve(struct pn_session *session, uint64_t arg)
 	uint64_t ready = 0;
 	int ret = end_open(&e, 0);
 
-	/* The client begins when it hears this: from here on the endpoint
-	 * must not poll, for what comes is not for it. */
+	/* The client begins on this message: from now on the endpoint must not
+	 * poll, since arriving messages are not for it. */
 	if (!ret && e.flow != POSTED_AHEAD)
 		ret = pn_session_send(session, &ready, sizeof(ready));
 	if (!ret)
@@ -324,7 +328,7 @@ struct state {
 	double median[NFLOWS];
 };
 
-/* The paper's figures are of one profile. */
+/* The paper's figures are for one profile. */
 static double paper_us(const struct state *s, size_t pages)
 {
 	return strcmp(s->session->device->profile, "ou2009")
@@ -361,7 +365,7 @@ static void print_flow(struct state *s, enum flow flow, size_t pages,
 	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
 }
 
-static int play_round(void *arg, size_t pages, size_t round)
+static int run_round(void *arg, size_t pages, size_t round)
 {
 	struct state *s = arg;
 	int ret = 0;
@@ -380,7 +384,7 @@ static int play_round(void *arg, size_t pages, size_t round)
 
 static int measure_pages(struct state *s, size_t pages)
 {
-	const struct pn_bench_rounds rounds = { play_round, s, 5, MAX_TRIALS };
+	const struct pn_bench_rounds rounds = { run_round, s, 5, MAX_TRIALS };
 	size_t n;
 	int ret = pn_bench_run_rounds(&s->run, &rounds, pages,
 				      pn_bench_share_ns(&s->run), &n);
@@ -425,10 +429,10 @@ static int run_frrwp(const void *v, char *const *operands)
 const struct pn_command pn_bench_frrwp = {
 	.name = "frrwp",
 	.help = "what do FRRWP and conditional writes save?",
-	.about = "Time from asking a server for bytes to their arrival, in "
-		 "buffers that are not registered: one thing after the other, "
-		 "overlapped, and by conditional writes, beside the figures "
-		 "of Ou, He and Han (2009).",
+	.about = "Time from the request for bytes of a server to their "
+		 "arrival, with unregistered buffers: sequential, overlapped, "
+		 "and with conditional writes, compared with the figures of "
+		 "Ou, He and Han (2009).",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: what does registered memory cost when it comes from a heap, beside
- * malloc() and registering explicitly? (Paper Heap, figures 1 to 7.)
+ * Question: what does registered memory from a heap cost, compared with
+ * malloc() and with explicit registration? (Paper Heap, figures 1 to 7.)
  *
  *   register  registering a buffer of malloc(), and deregistering it
  *   new       memory that was never registered: nothing is freed until all
- *             trials are made. Means, since one block of many pays for a slab
- *   reuse     alloc and free of warm memory; malloc() and free() beside it are
- *             the bound, malloc() and registering is what a program does
- *             without a heap (freeing and deregistering are not counted)
- *   put       getting a buffer and putting its contents to the other end
+ *             trials are done. Means, since one block of many pays for a slab
+ *   reuse     alloc and free of warm memory; malloc() and free() are the bound,
+ *             malloc() and registering is the cost without a heap (freeing and
+ *             deregistering are not counted)
+ *   put       allocating a buffer and putting its contents to the other end
  *   view      moving the contents of an array to the other end: an array in
  *             heap memory (pinned), one in ordinary memory that is registered
  *             for it (host), one that is copied into heap memory (serialise);
- *             and what the device's costs predict for each
+ *             and the prediction of the device's costs for each
  *
- * What is compared takes turns, trial by trial, and rows give medians over the
- * trials; `reuse` times batches, since one pair is shorter than a look at the
- * clock. In virtual time (`sim`) only registering, moving and copying cost
- * anything: what takes no time is not shown, and there is one thread.
+ * The alternatives are measured alternately, trial by trial, and rows give
+ * medians over the trials; `reuse` times batches, since one pair is shorter
+ * than reading the clock. In virtual time (`sim`) only registering, moving and
+ * copying cost anything: rows without a cost are not shown, and there is one
+ * thread.
  */
 #include <errno.h>
 #include <math.h>
@@ -34,7 +35,7 @@
 #include "heap/heap.h"
 
 #define MAX_TRIALS  1000
-#define PAIRS	    100 /* alloc and free, in a trial of `reuse` */
+#define PAIRS	    100 /* pairs of alloc and free in a trial of `reuse` */
 #define MAX_THREADS 2
 #define NEW_ROUNDS  5
 
@@ -46,10 +47,10 @@ struct values {
 
 static const struct pn_option options[] = {
 	PN_BENCH_OPTIONS("128", "2M", "60s"),
-	{ "trials", PN_OPTION_NUMBER, "1000", "how often each thing is done",
+	{ "trials", PN_OPTION_NUMBER, "1000", "number of trials",
 	  offsetof(struct values, trials), 3, MAX_TRIALS, NULL },
 	{ "what", PN_OPTION_TEXT, "register,new,reuse,put,view",
-	  "what to measure, joined by commas", offsetof(struct values, what), 0,
+	  "experiments, separated by commas", offsetof(struct values, what), 0,
 	  0, NULL },
 };
 
@@ -68,7 +69,7 @@ struct state {
 
 /* --- buffers of both sorts ------------------------------------------------ */
 
-/* The compiler must not see that nobody uses the memory. */
+/* Hides from the compiler that the memory is not used. */
 static inline void touch(void *p)
 {
 	__asm__ volatile("" : : "r"(p) : "memory");
@@ -95,7 +96,7 @@ static int register_buffer(struct state *state, void *p, size_t bytes,
 	return pn_device_register(state->device, &mr, 1);
 }
 
-/* malloc() and registering, as a program without a heap does. */
+/* malloc() and registering, as in a program without a heap. */
 static int get_explicit(struct state *state, size_t bytes, struct pn_mr *mr)
 {
 	void *p = malloc(bytes);
@@ -130,7 +131,7 @@ static int put_bytes(struct state *state, void *p, size_t bytes, uint64_t lkey)
 	return pn_blocking_transfer(state->device, &move);
 }
 
-/* Nanoseconds of the device's clock. */
+/* Nanoseconds since `from` on the device's clock. */
 static double since(struct state *state, uint64_t start)
 {
 	return (double)(pn_device_now(state->device) - start);
@@ -145,7 +146,7 @@ struct row {
 	double heap, explicit, malloc; /* ns; NAN: not measured */
 };
 
-/* What takes no time in virtual time says nothing. */
+/* A cost of 0 in virtual time is not shown. */
 static double shown(double ns)
 {
 	return ns > 0 ? ns : NAN;
@@ -217,14 +218,15 @@ static void print_register(struct state *state, size_t bytes, size_t n)
 	pn_report_row(&state->run->report, cells, PN_ARRAY_LEN(cells));
 }
 
-/* Trials as far as the time goes; how many, or a negative errno. */
+/* Runs trials within the time budget. Returns their number or a negative errno.
+ */
 static int try_all(struct state *state, size_t bytes,
 		   int (*once)(struct state *state, size_t bytes, size_t i))
 {
 	struct pn_trials trials =
 		pn_trials_begin(3, state->trials,
 				pn_bench_share_ns(state->run));
-	int ret = once(state, bytes, 0); /* warms; overwritten */
+	int ret = once(state, bytes, 0); /* warm-up; overwritten */
 	size_t n;
 
 	for (n = 0; !ret && pn_trials_continue(&trials, n); n++)
@@ -244,7 +246,7 @@ static int measure_register(struct state *state, size_t bytes)
 
 /* --- new ------------------------------------------------------------------ */
 
-/* As many as may be pinned twice: by the heap, then explicitly. */
+/* As many as can be pinned twice: by the heap, then explicitly. */
 static size_t new_trials(struct state *state, size_t bytes)
 {
 	size_t room = atomic_load(&state->budget.max_bytes) / 2;
@@ -257,7 +259,7 @@ static size_t new_trials(struct state *state, size_t bytes)
 	return n ? n : 1;
 }
 
-/* ns for each of n new blocks of a fresh heap. */
+/* ns per block for n new blocks of a new heap. */
 static int new_from_heap(struct state *state, size_t bytes, size_t n,
 			 double *ns)
 {
@@ -368,7 +370,7 @@ struct reuser {
 	double heap_ns[MAX_TRIALS], malloc_ns[MAX_TRIALS];
 };
 
-/* Pairs in turns; one thread's. */
+/* Pairs of the alternatives, alternately; for one thread. */
 static void *reuse(void *arg)
 {
 	struct reuser *r = arg;
@@ -501,8 +503,8 @@ static int measure_put(struct state *state, size_t bytes)
 
 /* --- view ----------------------------------------------------------------- */
 
-/* The array is there; its contents are to be moved. blocks[0] is in heap
- * memory, blocks[1] in ordinary memory. */
+/* Moves the contents of an existing array. blocks[0] is in heap memory,
+ * blocks[1] in ordinary memory. */
 static int view_pinned(struct state *state, size_t bytes, double *ns)
 {
 	void *view = state->blocks[0];
@@ -605,14 +607,14 @@ static int measure_view(struct state *state, size_t bytes)
 static const struct experiment {
 	const char *name;
 	int (*measure)(struct state *state, size_t bytes);
-	unsigned points; /* for each size */
+	unsigned points; /* per size */
 } experiments[] = {
 	{ "register", measure_register, 1 }, { "new", measure_new, 1 },
 	{ "reuse", measure_reuse, 3 },	     { "put", measure_put, 1 },
 	{ "view", measure_view, 1 },
 };
 
-/* Whether a list of names, joined by commas, has this one. */
+/* Whether a comma-separated list contains the name. */
 static bool listed(const char *list, const char *name)
 {
 	size_t len = strlen(name);
@@ -717,17 +719,17 @@ static int run_heap(const void *v, char *const *operands)
 	(void)operands;
 	if (!*values->what || !all_known(values->what))
 		return pn_usage_error("--what takes register, new, reuse, put "
-				      "and view, joined by commas");
+				      "and view, separated by commas");
 	return pn_bench_execute(&pn_bench_heap, values, body);
 }
 
 const struct pn_command pn_bench_heap = {
 	.name = "heap",
-	.help = "what does registered memory from a heap cost, beside malloc() "
-		"and registering?",
+	.help = "what does registered memory from a heap cost, compared with "
+		"malloc() and registering?",
 	.about = "The experiments of the paper on a heap of registered memory: "
-		 "registering, new memory, memory used again, putting it, and "
-		 "moving an array by three strategies.",
+		 "registering, new memory, reused memory, puts, and moving an "
+		 "array with three strategies.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how much less memory is registered when it follows the program's
- * rhythm, and what does that cost?
+ * Question: how much less memory is registered if registration follows the
+ * phases of the program, and what does that cost?
  *
  * Programs shaped like those of the paper Helper (program.h) run on simulated
  * nodes (cluster.h), once under each scheme, with the same noise:
- *   leave_pinned           registered when first used, kept (the paper's
- *                          "default", Open MPI's too)
- *   on_demand              registered for each message, given up at once
- *   pipeline               in fragments, given up at once (paper Pipeline)
+ *   leave_pinned           registered at first use, kept (the paper's
+ *                          "default", also Open MPI's)
+ *   on_demand              registered for each message, deregistered at once
+ *   pipeline               in fragments, deregistered at once (paper Pipeline)
  *   pipeline_leave_pinned  in fragments, kept
  *   helper                 as leave_pinned, with the helper
  *
  * Experiments
- *   predictor    how far predictions are from what happens: the share within
- *                5 % and 0.5 %, for each predictor, window and jitter; `window`
- *                is of context for learned and shortest, and the number of
- *                calls compared for periodic
- *   figure1      the paper's microbenchmark, with buffers reused and not
+ *   predictor    accuracy of predictions: the share within 5 % and 0.5 %, for
+ *                each predictor, window and jitter; `window` is the context
+ *                length of learned and shortest, and the number of compared
+ *                calls of periodic
+ *   figure1      the paper's microbenchmark, with and without reuse of buffers
  *   nas          BT, LU, SP, CG, FT on four nodes
- *   limit        FT with 3.58 GB to register for each rank, and a budget of
- *                3 GB: `scheme` helper without and with it
- *   recorded     streams of real programs (--traces), replayed at their times
+ *   limit        FT with 3.58 GB to register per rank, and a budget of 3 GB:
+ *                `scheme` helper without and with it
+ *   recorded     traces of real programs (--traces), replayed at their times
  *                over one node: registered memory and late registrations with
  *                the predictors shortest and learned
  *   cores        SP and CG, six ranks on a machine with two idle cores: own
@@ -29,13 +29,15 @@
  *   aggregation  FT on 16 ranks, four on a machine, two random groupings
  *   scaling      FT, strong and weak, 16, 32, 64 nodes, and 1,024
  *   memory       registered memory over time, of each process and of its
- *                machine: figure1, the NAS shapes, aggregation. One row for
- *                each point of a series (series.h); drawn for people
- *   recording    what noting messages costs on the critical path, between two
- *                processes over --device, in real time (overhead.h)
+ *                machine: figure1, the NAS shapes, aggregation. One row per
+ *                point of a series (series.h); drawn for people
+ *   recording    what recording messages for the helper costs on the critical
+ *                path, between two processes over --device, in real time
+ *                (overhead.h)
  * registered_bytes_* are of one machine (the first); communication_s is the
- * mean of all ranks, time_s until the last has ended, in virtual time.
- * late_percent: transfers that had to register what had been registered before.
+ * mean of all ranks, time_s the end of the last one, in virtual time.
+ * late_percent: transfers that had to register a buffer that had been
+ * registered before.
  */
 #include <errno.h>
 #include <math.h>
@@ -52,7 +54,8 @@
 #define GB 1000000000
 
 struct values {
-	struct pn_bench_values common; /* device and json are asked for */
+	/* only device and json are options here */
+	struct pn_bench_values common;
 	char experiment[PN_OPTION_TEXT_BYTES];
 	char cost[PN_OPTION_TEXT_BYTES];
 	char traces[PN_OPTION_TEXT_BYTES];
@@ -64,24 +67,23 @@ struct values {
 
 static const struct pn_option options[] = {
 	{ "experiment", PN_OPTION_TEXT, "",
-	  "only this one (predictor, figure1, nas, limit, recorded, cores, "
-	  "aggregation, scaling, memory, recording)",
+	  "only this experiment (predictor, figure1, nas, limit, recorded, "
+	  "cores, aggregation, scaling, memory, recording)",
 	  FIELD(experiment), 0, 0, NULL },
 	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
 	  FIELD(cost), 0, 0, NULL },
 	{ "shape", PN_OPTION_TEXT, "",
 	  "only this program of nas and memory (bt, lu, sp, cg, ft)",
 	  FIELD(shape), 0, 0, NULL },
-	{ "traces", PN_OPTION_TEXT, "",
-	  "folder of recorded streams (*.csv, *.csv.gz)", FIELD(traces), 0, 0,
-	  NULL },
+	{ "traces", PN_OPTION_TEXT, "", "folder of traces (*.csv, *.csv.gz)",
+	  FIELD(traces), 0, 0, NULL },
 	{ "patience", PN_OPTION_NUMBER, "2500",
 	  "helper_patience (see pinion(7)) of recorded", FIELD(patience), 1,
 	  1000000000, NULL },
-	{ "seed", PN_OPTION_NUMBER, "1", "of the noise in computing times",
+	{ "seed", PN_OPTION_NUMBER, "1", "seed of the noise in computing times",
 	  FIELD(seed), 1, 1000000000, NULL },
-	{ "nodes", PN_OPTION_NUMBER, "1024", "the most nodes of scaling",
-	  FIELD(nodes), 16, 1024, NULL },
+	{ "nodes", PN_OPTION_NUMBER, "1024",
+	  "maximum number of nodes of scaling", FIELD(nodes), 16, 1024, NULL },
 	{ "device", PN_OPTION_TEXT, "soft", "the device of recording",
 	  FIELD(common.device), 0, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
@@ -142,7 +144,7 @@ static const char *predictor_of(const struct pn_cluster_attr *attr)
 		       : "";
 }
 
-/* Runs one and prints it; *out may be NULL. */
+/* Runs one configuration and prints it; *out may be NULL. */
 static int run_one(struct bench *b, const char *experiment, const char *shape,
 		   const struct pn_cluster_attr *attr,
 		   struct pn_cluster_result *out)
@@ -177,7 +179,7 @@ static double percent_less(double a, double b)
 	return 100 * (1 - a / b);
 }
 
-/* Leave-pinned and helper side by side, and in words. */
+/* Compares leave-pinned and helper, also in words. */
 static int compare(struct bench *b, const char *experiment, const char *shape,
 		   struct pn_cluster_attr attr, double *saved)
 {
@@ -243,7 +245,8 @@ static void count(struct hits *hits, const struct pn_call_result *v)
 	hits->within_0_5 += error <= 0.005;
 }
 
-/* Rank 0 of a shape, alone: messages take their time on the link. */
+/* Rank 0 of a shape without the others: messages take their time on the link.
+ */
 static int predict_shape(const char *shape, const struct guess *guess,
 			 double jitter, struct hits *hits)
 {
@@ -272,17 +275,17 @@ static int predict_shape(const char *shape, const struct guess *guess,
 			.range = { ((uintptr_t)step->buffer << 36) +
 					   step->offset,
 				   step->bytes },
-			.kind = step->deed,
+			.kind = step->action,
 			.nframes = 1,
 			.frames = { (uintptr_t)step->site },
 		};
 
-		if (step->deed == PN_COMPUTE)
+		if (step->action == PN_COMPUTE)
 			now += step->ns * pn_program_noise(&noise, jitter);
-		if (step->deed == PN_COMPUTE || step->deed == PN_WAIT_ALL)
+		if (step->action == PN_COMPUTE || step->action == PN_WAIT_ALL)
 			continue;
 		now += 1000;
-		if (step->deed == PN_POST_SEND)
+		if (step->action == PN_POST_SEND)
 			now += (double)step->bytes / 0.9;
 		pn_window_add(&window, guess->window, &call);
 		ret = pn_callsites_add_call(sequence, &call, &verdict);
@@ -321,7 +324,7 @@ static void print_prediction(struct bench *b, const char *shape,
 	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
 }
 
-/* Each shape, and all of them with equal weight: the mean of percentages. */
+/* Each shape, and the mean of the percentages over all shapes. */
 static int predict(struct bench *b, const struct guess *guess, double jitter)
 {
 	struct hits all = { 0 };
@@ -467,7 +470,7 @@ static int limit(struct bench *b)
 	if (!ret)
 		pn_report_note(&b->report,
 			       "under the limit: time %+.3f %%, %llu fragments "
-			       "copied for want of room",
+			       "copied because the budget was full",
 			       -percent_less(under.time_s, free_of_it.time_s),
 			       (unsigned long long)under.copied);
 	return ret;
@@ -475,8 +478,8 @@ static int limit(struct bench *b)
 
 /* --- machines with several ranks ------------------------------------------ */
 
-/* Nine jobs of four ranks on six machines of eight cores: six ranks each, and
- * two cores are idle. No two ranks of a job are on one machine. */
+/* Nine jobs of four ranks on six machines of eight cores: six ranks per machine
+ * and two idle cores. No two ranks of a job share a machine. */
 static int cores(struct bench *b)
 {
 	static const char *const shapes[] = { "sp", "cg" };
@@ -504,7 +507,7 @@ static int cores(struct bench *b)
 	return ret;
 }
 
-/* Puts ranks on machines of `each`, in random order. */
+/* Assigns ranks to machines, `each` per machine, in random order. */
 static void group(unsigned *machines, unsigned n, unsigned each, uint64_t seed)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -581,12 +584,12 @@ static int scaling(struct bench *b)
 /* --- registered memory over time -------------------------------------------
  */
 
-/* One run; with --json a row for each point. */
+/* One run; with --json one row per point. */
 struct drawn {
 	const char *shape, *scheme;
 	double jitter;
-	double process; /* NAN: the whole machine */
-	double scale;	/* of the drawing: the highest of all */
+	double process; /* NAN: the machine */
+	double scale;	/* maximum of the drawing */
 };
 
 static void print_points(struct bench *b, const struct drawn *d,
@@ -611,7 +614,7 @@ static void print_points(struct bench *b, const struct drawn *d,
 	}
 }
 
-/* A character for two points, from nothing to the highest of all. */
+/* Draws one character per two points, from 0 to the maximum. */
 static void draw(struct bench *b, const struct drawn *d,
 		 const struct pn_series *series)
 {
@@ -641,8 +644,8 @@ static void show_series(struct bench *b, const struct drawn *d,
 		draw(b, d, series);
 }
 
-/* Runs a program and shows what was registered when. *scale: the highest of
- * the run, unless it was set by one before. */
+/* Runs a program and prints its registered memory over time. *scale: the
+ * maximum of the run, unless set before. */
 static int watch(struct bench *b, const char *shape,
 		 struct pn_cluster_attr attr, double *scale)
 {
@@ -662,7 +665,7 @@ static int watch(struct bench *b, const char *shape,
 	d.scale = *scale;
 	if (!ret)
 		show_series(b, &d, &series->machine);
-	/* One alone is drawn once. */
+	/* With one process the machine is the same curve. */
 	for (unsigned i = 0; !ret && i < series->nprocesses &&
 			     (series->nprocesses > 1 || b->report.json);
 	     i++) {
@@ -673,7 +676,7 @@ static int watch(struct bench *b, const char *shape,
 	return ret;
 }
 
-/* Leave-pinned first: it registers the most. */
+/* Leave-pinned first, since it registers most and sets the scale. */
 static int watch_schemes(struct bench *b, const char *shape,
 			 struct pn_cluster_attr attr, bool all)
 {
@@ -688,7 +691,7 @@ static int watch_schemes(struct bench *b, const char *shape,
 	return ret;
 }
 
-/* The paper shows two steps of each program, and all of FT. */
+/* The paper shows two steps of each program and the whole of FT. */
 static int watch_nas(struct bench *b)
 {
 	static const unsigned iterations[] = { 8, 8, 8, 1, 20 };
@@ -763,7 +766,7 @@ static int replay_file(void *arg, const char *path, const char *name)
 	attr.scheme = PN_SCHEME_LEAVE_PINNED;
 	ret = pn_timed_replay_run(&attr, &result);
 	if (ret == -ENODATA)
-		return 0; /* nothing long enough */
+		return 0; /* no request is long enough */
 	if (!ret)
 		print_replay(b, name, attr.scheme, 0, &result);
 	attr.scheme = PN_SCHEME_HELPER;
@@ -816,7 +819,7 @@ static int recording(struct bench *b)
 			PN_CELL_NUMBER("overhead_percent", "more %", 8,
 				       rows[i].percent),
 			PN_CELL_NUMBER("note_ns", "note ns", 8,
-				       rows[i].note_ns),
+				       rows[i].record_cost_ns),
 		};
 
 		pn_report_row(&report, cells, PN_ARRAY_LEN(cells));
@@ -887,8 +890,8 @@ static int run_helper(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_helper = {
 	.name = "helper",
-	.help = "how much less memory is registered when it follows the "
-		"program's rhythm?",
+	.help = "how much less memory is registered if registration follows "
+		"the program's phases?",
 	.about = "Runs programs shaped like the NAS benchmarks on simulated "
 		 "nodes, with memory left registered, registered on demand, in "
 		 "pipelines and by the helper, and compares registered memory "

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How fast do messages arrive under each protocol, by size and by how often a
- * buffer is used?
+ * How fast do messages arrive under each protocol, by size and by number of
+ * uses of a buffer?
  *
  * Buffers are new in every trial, and each is used `reuse` times (session.h
- * says what is timed). For each size all protocols and numbers of uses, and
- * beside them what the device does without messages (raw: eight bytes in polled
- * shared memory, or one put between registered buffers), take turns within one
- * run; figures are medians over the rounds, and the ratio to raw is the median
- * of the ratios of the rounds. Virtual time repeats: one round is enough.
+ * describes what is timed). For each size, all protocols and numbers of uses,
+ * and the device without messages (raw: eight bytes in polled shared memory, or
+ * one put between registered buffers), are measured alternately within one run;
+ * figures are medians over the rounds, and the ratio to raw is the median of
+ * the ratios of the rounds. In virtual time all rounds are equal: one is
+ * enough.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,21 +22,21 @@
 #define MAX_LIST    64
 #define MAX_ENTRIES 512
 #define MAX_ROUNDS  201
-/* Of messages that need no registered buffer; few, so that whatever interrupts
- * them spoils few rounds. */
+/* Messages per turn that need no registered buffer; few, so that an
+ * interruption affects few rounds. */
 #define PINGS	    250
-#define PUT_BYTES   ((size_t)32 << 20) /* in one trial, about */
+#define PUT_BYTES   ((size_t)32 << 20) /* approximate bytes of a trial */
 #define RAW	    (-1)
-#define RAW_FLAG    8	/* bytes; up to here raw is a notification */
-#define SEEN	    200 /* buffers, before `auto` counts as having learned */
-/* In real time a turn has so many messages, at least: `auto` tries things now
- * and then, and what interrupts one trial must not be seen with one and
- * overlooked with another. Unless they are long: so many bytes. */
+#define RAW_FLAG    8	/* bytes; up to this size raw is a notification */
+#define SEEN	    200 /* buffers until `auto` counts as trained */
+/* Minimum number of messages of a turn in real time: `auto` explores now and
+ * then, and an interruption must affect all alternatives alike. Long messages
+ * are limited by bytes instead. */
 #define TURN	    96
 #define TURN_BYTES  ((size_t)256 << 20)
 
 struct values {
-	struct pn_bench_values common; /* min and max are not asked for */
+	struct pn_bench_values common; /* min and max are not options here */
 	char protocol[PN_OPTION_TEXT_BYTES];
 	char bytes[PN_OPTION_TEXT_BYTES];
 	char reuse[PN_OPTION_TEXT_BYTES];
@@ -48,23 +49,23 @@ struct values {
 static const struct pn_option options[] = {
 	PN_COMMAND_DEVICE(struct values, common.device),
 	{ "protocol", PN_OPTION_TEXT, "all",
-	  "protocols joined by commas: eager, copy, demand, cached, pipeline, "
-	  "caching-pipeline, read, overlapped, auto",
+	  "protocols separated by commas: eager, copy, demand, cached, "
+	  "pipeline, caching-pipeline, read, overlapped, auto",
 	  AT(protocol), 0, 0, NULL },
 	{ "bytes", PN_OPTION_TEXT, "8,64K,1M,4M,16M",
-	  "sizes joined by commas; 1M..64M doubles from one to the other",
+	  "sizes separated by commas; 1M..64M: each size twice the one before",
 	  AT(bytes), 0, 0, NULL },
 	{ "reuse", PN_OPTION_TEXT, "1,32",
-	  "how often each buffer is used, likewise", AT(reuse), 0, 0, NULL },
+	  "number of uses of each buffer, likewise", AT(reuse), 0, 0, NULL },
 	{ "buffers", PN_OPTION_NUMBER, "4",
-	  "how many buffers, one after the other, in a trial", AT(buffers), 1,
-	  1 << 16, NULL },
-	{ "fresh", PN_OPTION_BOOL, "no",
-	  "receive into pages that were never touched", AT(fresh), 0, 0, NULL },
+	  "number of buffers of a trial, used one after the other", AT(buffers),
+	  1, 1 << 16, NULL },
+	{ "fresh", PN_OPTION_BOOL, "no", "receive into untouched pages",
+	  AT(fresh), 0, 0, NULL },
 	{ "cold", PN_OPTION_BOOL, "no",
-	  "auto: what it does at first sight, not when it has learned",
+	  "auto: measure its first decisions instead of the trained ones",
 	  AT(cold), 0, 0, NULL },
-	{ "budget", PN_OPTION_TIME, "20s", "about how long all of it may take",
+	{ "budget", PN_OPTION_TIME, "20s", "approximate time limit",
 	  AT(common.budget), PN_NS_PER_MS, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
@@ -122,7 +123,7 @@ static bool parse_list(const char *text, struct list *list)
 	return list->n;
 }
 
-/* As a set of bits; 0: one of them is not known. */
+/* The set of protocols as bits; 0: a name is unknown. */
 static unsigned parse_protocols(const char *text)
 {
 	char copy[PN_OPTION_TEXT_BYTES], *save = NULL;
@@ -143,16 +144,17 @@ static unsigned parse_protocols(const char *text)
 	return set;
 }
 
-/* --- what takes turns for a size ------------------------------------------ */
+/* --- the alternatives of a size --------------------------------------------
+ */
 
 struct entry {
-	int protocol; /* or RAW */
+	int protocol; /* protocol or RAW */
 	unsigned buffers, uses;
-	uint64_t cell; /* auto */
+	uint64_t cell; /* auto only */
 	int taken;     /* the protocol of most messages */
 	size_t peak_bytes;
 	double ns[MAX_ROUNDS];
-	double ratio; /* to raw */
+	double ratio; /* ratio to raw */
 };
 
 struct state {
@@ -164,7 +166,7 @@ struct state {
 	struct entry entries[MAX_ENTRIES];
 	unsigned nentries;
 	uint64_t ncells;
-	uint64_t share_ns; /* of real time, for the size */
+	uint64_t share_ns; /* real time for the size */
 };
 
 static void add_entry(struct state *s, int protocol, unsigned buffers,
@@ -177,8 +179,8 @@ static void add_entry(struct state *s, int protocol, unsigned buffers,
 						    .taken = protocol };
 }
 
-/* Raw comes first, so that its rates are there for the others' ratios. What
- * goes eagerly is no matter of registering: one row, however often. */
+/* Raw comes first, since the ratios of the others need it. Eager messages need
+ * no registration: one row for all numbers of uses. */
 static void choose_entries(struct state *s, size_t bytes)
 {
 	const unsigned buffers = (unsigned)s->values->buffers;
@@ -198,16 +200,17 @@ static void choose_entries(struct state *s, size_t bytes)
 	}
 }
 
-static int try_raw(struct state *s, struct entry *e, size_t bytes, double *ns)
+static int measure_raw(struct state *s, struct entry *e, size_t bytes,
+		       double *ns)
 {
 	if (bytes <= RAW_FLAG && s->session->flags)
 		return pn_session_raw_notify(s->session, e->uses, ns);
 	return pn_session_raw_put(s->session, bytes, e->uses, ns);
 }
 
-/* `auto` has seen many buffers of this cell before it is measured, or, when
- * that takes too long, half of what the size may take; or none. */
-static int teach(struct state *s, struct entry *e,
+/* Trains `auto` with many buffers of this cell before it is measured, for at
+ * most half of the time of the size; not at all if `cold` is set. */
+static int train(struct state *s, struct entry *e,
 		 struct pn_session_trial *trial)
 {
 	uint64_t end = pn_clock_ns() + s->share_ns / (2 * s->nentries);
@@ -244,7 +247,8 @@ static unsigned trials_of(const struct state *s, const struct entry *e,
 	return most > 1 ? (unsigned)most : 1;
 }
 
-static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
+static int measure_entry(struct state *s, struct entry *e, size_t bytes,
+			 double *ns)
 {
 	struct pn_session_trial trial = { .protocol = e->protocol,
 					  .bytes = bytes,
@@ -255,9 +259,9 @@ static int try_entry(struct state *s, struct entry *e, size_t bytes, double *ns)
 	int ret = 0;
 
 	if (e->protocol == RAW)
-		return try_raw(s, e, bytes, ns);
+		return measure_raw(s, e, bytes, ns);
 	if (e->protocol == PN_PROTOCOL_AUTO)
-		ret = teach(s, e, &trial);
+		ret = train(s, e, &trial);
 	*ns = 0;
 	for (unsigned i = 0; !ret && i < times; i++) {
 		struct pn_session_result result = { 0 };
@@ -277,8 +281,8 @@ static const char *entry_name(const struct entry *e)
 				  : pn_protocol_name((unsigned)e->protocol);
 }
 
-/* Every entry once; whoever begins changes from round to round. */
-static int play_round(void *arg, size_t bytes, size_t round)
+/* Measures every entry once; the order changes from round to round. */
+static int run_round(void *arg, size_t bytes, size_t round)
 {
 	struct state *s = arg;
 	char size[PN_REPORT_BYTES_LEN], text[128];
@@ -292,7 +296,7 @@ static int play_round(void *arg, size_t bytes, size_t round)
 		snprintf(text, sizeof(text), "%s, round %zu: %s, %u uses", size,
 			 round + 1, entry_name(e), e->uses);
 		pn_report_progress(text);
-		ret = try_entry(s, e, bytes, &e->ns[round]);
+		ret = measure_entry(s, e, bytes, &e->ns[round]);
 		if (ret) {
 			pn_report_progress(NULL);
 			pn_failed(entry_name(e), ret);
@@ -341,7 +345,7 @@ static void print_entry(struct state *s, struct entry *e, size_t bytes,
 	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
 }
 
-/* Ratios first: medians reorder. */
+/* Ratios first: computing a median reorders the samples. */
 static void print_size(struct state *s, size_t bytes, size_t rounds)
 {
 	for (unsigned i = 0; i < s->nentries; i++)
@@ -353,7 +357,7 @@ static void print_size(struct state *s, size_t bytes, size_t rounds)
 
 static int measure_size(struct state *s, size_t bytes)
 {
-	const struct pn_bench_rounds rounds = { play_round, s, 3, MAX_ROUNDS };
+	const struct pn_bench_rounds rounds = { run_round, s, 3, MAX_ROUNDS };
 	size_t n;
 	int ret;
 
@@ -389,10 +393,10 @@ static int run_message(const void *v, char *const *operands)
 	s->values = v;
 	s->protocols = parse_protocols(s->values->protocol);
 	if (!s->protocols)
-		ret = pn_usage_error("--protocol takes eager, copy, demand, "
-				     "cached, pipeline, caching-pipeline, "
-				     "read, overlapped, auto, joined by "
-				     "commas, or all");
+		ret = pn_usage_error(
+			"--protocol takes eager, copy, demand, cached, "
+			"pipeline, caching-pipeline, read, overlapped, auto, "
+			"separated by commas, or all");
 	else if (!parse_list(s->values->bytes, &s->bytes) ||
 		 !parse_list(s->values->reuse, &s->reuse))
 		ret = pn_usage_error("--bytes and --reuse take numbers above "
@@ -407,9 +411,9 @@ static int run_message(const void *v, char *const *operands)
 const struct pn_command pn_bench_message = {
 	.name = "message",
 	.help = "how fast do messages arrive under each protocol?",
-	.about = "Bandwidth, latency and registered bytes by size and by how "
-		 "often a buffer is used, beside the device's own notification "
-		 "and put, in turns within one run.",
+	.about = "Bandwidth, latency and registered bytes by size and number "
+		 "of uses of a buffer, compared with notification and put of "
+		 "the device, alternately within one run.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how fast is an MPI ping-pong over pinion, beside other ways that
- * Open MPI can take between two ranks of this machine?
+ * Question: how fast is an MPI ping-pong over pinion, compared with other
+ * transports of Open MPI between two ranks of this machine?
  *
- * A program of its own (mpi_pingpong.c) runs under mpirun, over each stack in
- * turn, round by round: pinion's provider; Open MPI's own shared memory
- * (ob1/vader); libfabric's tcp;ofi_rxm; UCX as MPICH uses it, where that is
- * installed. All bind each rank to a core. Rows give the median over the rounds
- * of the program's median half round trip, and how that compares with the best
- * of the others (below 1: faster). Bandwidth is bytes over that latency.
+ * A separate program (mpi_pingpong.c) runs under mpirun, alternately over each
+ * stack: pinion's provider; Open MPI's own shared memory (ob1/vader);
+ * libfabric's tcp;ofi_rxm; UCX as MPICH uses it, if installed. All bind each
+ * rank to a core. Rows give the median over the rounds of the program's median
+ * half round trip, and its ratio to the best of the others (below 1: faster).
+ * Bandwidth is bytes over that latency.
  *
- * A clock is read at both ends of these trips, which takes its time and hides
- * what follows a message. So there is a second figure, of 1,000 trips (from
- * 64 KiB on 100) in a row without a clock between them: the median over the
- * rounds, that of the best and that of the worst, and the ratio of the medians.
- * Every round is a new pair of processes, and pairs differ.
+ * These trips read the clock at both ends, which costs time and hides what
+ * follows a message. The second figure is therefore that of 1,000 trips (from
+ * 64 KiB on 100) in a row without reading a clock: the median over the rounds,
+ * the best and the worst, and the ratio of the medians. Every round is a new
+ * pair of processes, and pairs differ.
  *
- * With --what bcast or scatter: how much do these gain when small messages go
- * straight from buffers that are used often (option `reuse`, paper Reuse)? Over
- * pinion alone, with the mechanism off, as it decides by itself, and on. The
- * ratio is to `off`.
+ * With --what bcast or scatter: how much do collectives gain if small messages
+ * are sent directly from frequently used buffers (option `reuse`, paper Reuse)?
+ * Over pinion only, with the mechanism off, automatic, and on. The ratio is to
+ * `off`.
  *
- * On a virtual machine, where its cores are is the host's choice, and changes:
- * two that share a cache pass a line in a fifth of the time. Many short rounds
- * see all stacks in the same places. And a core may have to share with another
- * machine's: `slow` says of how many turns that was so (core_speed.h).
+ * On a virtual machine, the host chooses the cores and changes them: two that
+ * share a cache exchange a line in a fifth of the time. Many short rounds give
+ * all stacks the same placements. And a core may be shared with another virtual
+ * machine: `slow` is the number of turns for which that was so (core_speed.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -54,13 +54,13 @@ static const struct pn_option options[] = {
 	{ "max", PN_OPTION_BYTES, "4M",
 	  "largest size; each is four times the one before",
 	  offsetof(struct values, max), 1, 1 << 30, NULL },
-	{ "rounds", PN_OPTION_NUMBER, "5", "how often all take a turn",
+	{ "rounds", PN_OPTION_NUMBER, "5", "number of rounds",
 	  offsetof(struct values, rounds), 1, PN_COMPARISON_ROUNDS, NULL },
 	{ "what", PN_OPTION_CHOICE, "pingpong",
-	  "pingpong: beside other stacks; bcast, scatter: with the option "
-	  "reuse and without",
+	  "pingpong: compared with other stacks; bcast, scatter: with and "
+	  "without the option reuse",
 	  offsetof(struct values, what), 0, 0, whats },
-	{ "ranks", PN_OPTION_NUMBER, "2", "bcast, scatter: how many",
+	{ "ranks", PN_OPTION_NUMBER, "2", "bcast, scatter: number of ranks",
 	  offsetof(struct values, ranks), 2, 1024, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
@@ -69,10 +69,10 @@ static const struct pn_option options[] = {
 #define PINION	"'%s' mpirun --oversubscribe"
 
 struct stack {
-	const char *name, *program, *launch; /* %s is this command */
+	const char *name, *program, *launch; /* %s: this command */
 };
 
-/* The first is compared with the best of the others. */
+/* The first one is compared with the best of the others. */
 static const struct stack stacks[] = {
 	{ "pinion", PROGRAM, PINION },
 	{ "vader", PROGRAM, OPENMPI "--mca pml ob1 --mca btl self,vader" },
@@ -83,14 +83,14 @@ static const struct stack stacks[] = {
 	{ "ucx", PROGRAM "_mpich", "mpiexec.hydra -bind-to core" },
 };
 
-/* Each is compared with the first. */
+/* Each one is compared with the first. */
 static const struct stack reuses[] = {
 	{ "reuse=off", PROGRAM, "PINION_REUSE=off " PINION },
 	{ "reuse=auto", PROGRAM, "PINION_REUSE=auto " PINION },
 	{ "reuse=on", PROGRAM, "PINION_REUSE=on " PINION },
 };
 
-/* What a line of the program says besides its bytes. */
+/* The figures of a line of the program, behind its bytes. */
 enum figure { CLOCKED, UNCLOCKED, PACE, NFIGURES };
 
 struct state {
@@ -99,11 +99,12 @@ struct state {
 	unsigned nstacks;
 	struct pn_report report;
 	struct pn_paths place;
-	char programs[PN_COMPARISON_COMMANDS][PN_PATH_BYTES]; /* "": no rows */
-	struct pn_comparison turns;
+	char programs[PN_COMPARISON_COMMANDS][PN_PATH_BYTES]; /* "": none */
+	struct pn_comparison comparison;
 };
 
-_Static_assert(PN_ARRAY_LEN(stacks) <= PN_COMPARISON_COMMANDS, "all can play");
+_Static_assert(PN_ARRAY_LEN(stacks) <= PN_COMPARISON_COMMANDS,
+	       "all stacks are available");
 
 static int run_stack(struct state *s, unsigned stack)
 {
@@ -116,12 +117,12 @@ static int run_stack(struct state *s, unsigned stack)
 		 (unsigned long long)(v->what == PINGPONG ? 2 : v->ranks),
 		 s->programs[stack], (unsigned long long)v->min,
 		 (unsigned long long)v->max, whats[v->what]);
-	return pn_comparison_run(&s->turns, stack, line);
+	return pn_comparison_run(&s->comparison, stack, line);
 }
 
-/* When Open MPI's ranks finalize, PMIx gives mpirun two seconds to hear of it.
- * On a machine that is busier they end unheard, and mpirun says of its rank 0
- * that it was "exiting improperly", whatever it ran over. */
+/* When Open MPI's ranks finalize, PMIx gives mpirun two seconds to notice. On a
+ * busier machine the ranks end unnoticed, and mpirun reports rank 0 as "exiting
+ * improperly", with any transport. */
 static int try_stack(struct state *s, unsigned stack)
 {
 	int ret = -EIO;
@@ -130,14 +131,14 @@ static int try_stack(struct state *s, unsigned stack)
 		ret = run_stack(s, stack);
 		if (ret == -EIO && tries)
 			fprintf(stderr,
-				"pinion: %s is run again; a busy machine is "
-				"enough for mpirun to fail\n",
+				"pinion: running %s again; mpirun may fail on "
+				"a busy machine\n",
 				s->stacks[stack].name);
 	}
 	return ret;
 }
 
-/* What is printed of a stack and a size. */
+/* The result of a stack for a size. */
 struct result {
 	double us; /* median of clocked trips */
 	struct pn_spread mean;
@@ -147,7 +148,7 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 		      const struct result *is, const struct result *base)
 {
 	bool peers = s->values->what == PINGPONG;
-	size_t bytes = s->turns.bytes[size];
+	size_t bytes = s->comparison.bytes[size];
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", "what", 9, whats[s->values->what]),
 		PN_CELL_TEXT("stack", "stack", 12, s->stacks[stack].name),
@@ -169,7 +170,7 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 			       peers ? "to best peer" : "to off", 13,
 			       is->mean.median / base->mean.median),
 		PN_CELL_COUNT("slow_turns", "slow", 6,
-			      pn_comparison_slow_rounds(&s->turns, stack,
+			      pn_comparison_slow_rounds(&s->comparison, stack,
 							size)),
 	};
 
@@ -178,15 +179,15 @@ static void print_row(struct state *s, unsigned stack, size_t size,
 
 static struct result result_of(struct state *s, unsigned stack, size_t size)
 {
-	struct pn_comparison *turns = &s->turns;
+	struct pn_comparison *comparison = &s->comparison;
 
 	return (struct result){
-		pn_comparison_spread(turns, stack, size, CLOCKED).median,
-		pn_comparison_spread(turns, stack, size, UNCLOCKED),
+		pn_comparison_spread(comparison, stack, size, CLOCKED).median,
+		pn_comparison_spread(comparison, stack, size, UNCLOCKED),
 	};
 }
 
-/* The best of both figures, which need not be one stack's. */
+/* The best of both figures, possibly of different stacks. */
 static void keep_best(struct result *best, const struct result *is)
 {
 	if (!best->us || is->us < best->us)
@@ -221,11 +222,11 @@ static int run_round(struct state *s)
 		if (s->programs[k][0])
 			ret = try_stack(s, k);
 	if (!ret)
-		s->turns.nrounds++;
+		s->comparison.nrounds++;
 	return ret;
 }
 
-/* Those of Open MPI stand or fall together. */
+/* The stacks of Open MPI are available together or not at all. */
 static int find_programs(struct state *s)
 {
 	int ret = pn_paths_find(&s->place);
@@ -264,10 +265,10 @@ static int run(const void *v, char *const *operands)
 		return pn_failed(PROGRAM " (build with libopenmpi-dev)", ret);
 	}
 	pn_report_head(&s->report, pn_bench_mpi.help);
-	s->turns.nfigures = NFIGURES;
+	s->comparison.nfigures = NFIGURES;
 	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
 		ret = run_round(s);
-	for (size_t n = 0; !ret && n < s->turns.nsizes; n++)
+	for (size_t n = 0; !ret && n < s->comparison.nsizes; n++)
 		print_size(s, n);
 	free(s);
 	return ret ? pn_failed("bench mpi", ret) : PN_EXIT_OK;
@@ -275,13 +276,13 @@ static int run(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_mpi = {
 	.name = "mpi",
-	.help = "how fast is an MPI ping-pong over pinion, beside other ways "
-		"of Open MPI?",
-	.about = "Runs Open MPI's mpirun, two ranks on this machine, over each "
-		 "stack in turn; or broadcasts and scatters over pinion, with "
-		 "small messages straight from their buffers and without. As "
-		 "root, set OMPI_ALLOW_RUN_AS_ROOT=1 and "
-		 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.",
+	.help = "how fast is an MPI ping-pong over pinion, compared with other "
+		"transports?",
+	.about = "Runs Open MPI's mpirun, two ranks on this machine, "
+		 "alternately over each stack; or broadcasts and scatters over "
+		 "pinion, with and without sending small messages directly "
+		 "from their buffers. As root, set OMPI_ALLOW_RUN_AS_ROOT=1 "
+		 "and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

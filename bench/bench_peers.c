@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how does pinion's way to an RDMA adapter compare with the
- * adapter's own tools, on the same adapter in the same run?
+ * Question: how does pinion on an RDMA adapter compare with the adapter's own
+ * tools, on the same adapter in the same run?
  *
- * pinion is measured on two levels. The device: two processes write 8 bytes
- * into each other's memory in turns and look at it until they change, as
- * ib_write_lat does (write_lat; half a round trip, the median), and a stream of
- * writes of one size from registered memory, as ib_write_bw does (write_bw).
- * The public API: messages of 8 bytes by pinion_send() (message_lat), and a
- * stream of pinion_put() from a buffer that the cache knows (put_bw).
- * The others run as programs of their own on the same adapter: perftest, and
- * where installed UCX's ucx_perftest and libfabric's fi_pingpong, whose figure
- * is an average. All take turns, round by round; rows give medians over the
- * rounds, and ratio is the median of the rounds' own ratios: of a tool's row,
- * pinion's nearest kin to it; of pinion's rows, to perftest (latency: below 1
- * pinion is faster; bandwidth: above 1).
+ * pinion is measured on two levels. The device: two processes alternately write
+ * 8 bytes into each other's memory and poll until they change, as ib_write_lat
+ * does (write_lat; half a round trip, the median), and a stream of writes of
+ * one size from registered memory, as ib_write_bw does (write_bw). The public
+ * API: messages of 8 bytes with pinion_send() (message_lat), and a stream of
+ * pinion_put() from a cached buffer (put_bw). The others run as separate
+ * programs on the same adapter: perftest and, if installed, UCX's ucx_perftest
+ * and libfabric's fi_pingpong, whose figure is a mean. All run alternately,
+ * round by round; rows give medians over the rounds, and ratio is the median of
+ * the rounds' ratios: in a tool's row the ratio of the corresponding figure of
+ * pinion to it; in pinion's rows the ratio to perftest (latency: below 1 pinion
+ * is faster; bandwidth: above 1).
  *
  * Only for `verbs`. On emulated machines only the ratios mean something.
  */
@@ -38,7 +38,7 @@
 #define WARM	   50
 #define SMALL	   8
 #define FIRST_PORT 18600
-#define MESSAGES   (UINT32_C(1) << 31) /* in an order: not pings */
+#define MESSAGES   (UINT32_C(1) << 31) /* order that is not a number of pings */
 
 struct values {
 	char device[PN_OPTION_TEXT_BYTES];
@@ -48,7 +48,7 @@ struct values {
 
 static const struct pn_option options[] = {
 	PN_COMMAND_DEVICE(struct values, device),
-	{ "rounds", PN_OPTION_NUMBER, "5", "how often all take a turn",
+	{ "rounds", PN_OPTION_NUMBER, "5", "number of rounds",
 	  offsetof(struct values, rounds), 1, MAX_ROUNDS, NULL },
 	{ "bytes", PN_OPTION_BYTES, "64K", "size of the puts of a stream",
 	  offsetof(struct values, bytes), 1, 1 << 23, NULL },
@@ -59,7 +59,7 @@ static const struct pn_option options[] = {
 
 /* --- pinion: two ends ----------------------------------------------------- */
 
-/* What one end tells the other. */
+/* Sent from one end to the other at the start. */
 struct card {
 	struct pn_address address;
 	uint64_t addr, rkey;
@@ -74,7 +74,7 @@ struct end {
 	uint8_t turn;
 };
 
-static int wait_up(struct end *end)
+static int wait_for_process(struct end *end)
 {
 	struct pn_completion c;
 
@@ -105,7 +105,7 @@ static int end_open(struct end *end, const char *spec, size_t bytes)
 	if (!ret)
 		ret = pn_device_attach(end->device, &end->other.address,
 				       &end->peer);
-	return ret ? ret : wait_up(end);
+	return ret ? ret : wait_for_process(end);
 }
 
 static void end_close(struct end *end)
@@ -115,7 +115,7 @@ static void end_close(struct end *end)
 	pn_device_close(end->device);
 }
 
-/* Writes 8 bytes of this turn into the other's memory. */
+/* Writes the 8 bytes of this turn into the other end's memory. */
 static int ping(struct end *end)
 {
 	uint8_t data[SMALL];
@@ -131,7 +131,8 @@ static int ping(struct end *end)
 	return pn_blocking_post(end->device, end->peer, &op);
 }
 
-/* Until the other has written this turn. Gives up after seconds. */
+/* Polls until the other end has written this turn. Gives up after some seconds.
+ */
 static int await(struct end *end)
 {
 	const volatile uint8_t *last =
@@ -159,9 +160,9 @@ static int answer_pings(struct end *end, uint32_t n)
 	return ret;
 }
 
-/* The follower answers as many pings or messages as it is told, until told
- * 0. */
-static int follow(struct end *end, struct pn_end *api)
+/* The follower answers as many pings or messages as ordered, until it gets 0.
+ */
+static int run_follower(struct end *end, struct pn_end *api)
 {
 	uint32_t n;
 	int ret = 0;
@@ -222,20 +223,21 @@ static int measure_rate(struct end *end, const struct values *v, double *rate)
 
 	*rate = 1e9 * (double)(v->bytes * v->times) /
 		pn_device_since(end->device, start);
-	/* The stream went over what pings look at. */
+	/* The stream overwrote the memory that pings poll. */
 	return ret;
 }
 
 /* --- the others: programs ------------------------------------------------- */
 
-/* Where the adapter is, for their command lines. */
-struct place {
-	char adapter[64], ip[64];
+/* The adapter, for the command lines. */
+struct adapter {
+	char name[64], ip[64];
 	unsigned port, gid;
-	unsigned cpus[2]; /* of leaders and clients, followers and servers */
+	/* CPUs of leaders and clients, of followers and servers */
+	unsigned cpus[2];
 };
 
-/* What is measured of pinion. */
+/* The figures of pinion. */
 enum own { WRITE_LAT, WRITE_BW, MESSAGE_LAT, PUT_BW, NOWN };
 
 static const char *const own_ops[NOWN] = { "write_lat", "write_bw",
@@ -248,20 +250,20 @@ static bool is_rate(enum own own)
 
 struct tool {
 	const char *name, *op, *program;
-	enum own kin; /* what of pinion's it is compared with */
+	enum own counterpart; /* figure of pinion that it is compared with */
 	/* %s adapter, port, gid, bytes, times, TCP port: see command_of(). */
 	const char *arguments;
-	const char *line; /* what the line of the result begins with */
-	unsigned column;  /* of the figure in it, from 1 */
-	double scale;	  /* to us or bytes/s */
+	const char *line; /* beginning of the line of the result */
+	unsigned column;  /* column of the figure in that line, from 1 */
+	double scale;	  /* factor to us or bytes/s */
 };
 
-/* With another of rxe's addresses than the first, UCX 1.13 aborts. */
+/* UCX 1.13 aborts with any address of rxe but the first. */
 #define UCX                                         \
 	"UCX_NET_DEVICES=@a:@p UCX_IB_GID_INDEX=0 " \
 	"UCX_TLS=rc_v,ud_v,self ucx_perftest "
 
-/* The first two are perftest's, latency and bandwidth. */
+/* The first two are perftest's latency and bandwidth. */
 static const struct tool tools[] = {
 	{ "perftest", "write_lat", "ib_write_lat", WRITE_LAT,
 	  "ib_write_lat -F -d @a -i @p -x @g -s @b -n 500 -p @t", " 8 ", 5, 1 },
@@ -280,8 +282,16 @@ static const struct tool tools[] = {
 
 #define NTOOLS PN_ARRAY_LEN(tools)
 
-static void expand(const char *from, const struct place *place, size_t bytes,
-		   const struct values *v, unsigned tcp, char *out, size_t size)
+/* Values of the @ letters in the text of a tool. */
+struct arguments {
+	const struct adapter *adapter;
+	size_t bytes;
+	uint64_t times;
+	unsigned tcp_port;
+};
+
+static void expand(const char *from, const struct arguments *with, char *out,
+		   size_t size)
 {
 	size_t n = 0;
 
@@ -292,29 +302,31 @@ static void expand(const char *from, const struct place *place, size_t bytes,
 		}
 		switch (*++from) {
 		case 'a':
-			n += (size_t)sprintf(out + n, "%s", place->adapter);
+			n += (size_t)sprintf(out + n, "%s",
+					     with->adapter->name);
 			break;
 		case 'p':
-			n += (size_t)sprintf(out + n, "%u", place->port);
+			n += (size_t)sprintf(out + n, "%u",
+					     with->adapter->port);
 			break;
 		case 'g':
-			n += (size_t)sprintf(out + n, "%u", place->gid);
+			n += (size_t)sprintf(out + n, "%u", with->adapter->gid);
 			break;
 		case 'b':
-			n += (size_t)sprintf(out + n, "%zu", bytes);
+			n += (size_t)sprintf(out + n, "%zu", with->bytes);
 			break;
 		case 'n':
 			n += (size_t)sprintf(out + n, "%llu",
-					     (unsigned long long)v->times);
+					     (unsigned long long)with->times);
 			break;
 		default:
-			n += (size_t)sprintf(out + n, "%u", tcp);
+			n += (size_t)sprintf(out + n, "%u", with->tcp_port);
 		}
 	}
 	out[n] = 0;
 }
 
-static double figure_in(const char *line, unsigned column)
+static double parse_figure(const char *line, unsigned column)
 {
 	char copy[512], *save = NULL, *word;
 
@@ -325,41 +337,44 @@ static double figure_in(const char *line, unsigned column)
 	return word ? strtod(word, NULL) : NAN;
 }
 
-/* Runs server and client, takes the figure from the client's output. */
-static double run_tool(const struct tool *tool, const struct place *place,
+/* Runs server and client and parses the figure from the client's output. */
+static double run_tool(const struct tool *tool, const struct adapter *adapter,
 		       const struct values *v)
 {
 	static unsigned tcp = FIRST_PORT;
-	size_t bytes = is_rate(tool->kin) ? v->bytes : SMALL;
+	struct arguments with = { .adapter = adapter,
+				  .bytes = is_rate(tool->counterpart) ? v->bytes
+								      : SMALL,
+				  .times = v->times,
+				  .tcp_port = ++tcp };
 	char arguments[512], start[128], command[1400], line[512];
 	double found = NAN;
 	FILE *file;
 
-	expand(tool->arguments, place, bytes, v, ++tcp, arguments,
-	       sizeof(arguments));
-	expand(tool->line, place, bytes, v, tcp, start, sizeof(start));
-	/* A server may take its time to start: the client tries again. */
+	expand(tool->arguments, &with, arguments, sizeof(arguments));
+	expand(tool->line, &with, start, sizeof(start));
+	/* A server may start slowly: the client retries. */
 	snprintf(command, sizeof(command),
 		 "cd /tmp; export LC_ALL=C; "
 		 "timeout 60 taskset -c %u env %s >/dev/null 2>&1 & "
 		 "for i in 1 2 3 4 5 6; do sleep 1; "
 		 "timeout 50 taskset -c %u env %s %s 2>/dev/null && break; "
 		 "done; kill $! 2>/dev/null; wait",
-		 place->cpus[1], arguments, place->cpus[0], arguments,
-		 place->ip);
+		 adapter->cpus[1], arguments, adapter->cpus[0], arguments,
+		 adapter->ip);
 	file = popen(command, "re");
 	while (file && fgets(line, sizeof(line), file))
 		if (!strncmp(line, start, strlen(start)))
-			found = figure_in(line, tool->column) * tool->scale;
+			found = parse_figure(line, tool->column) * tool->scale;
 	if (file)
 		pclose(file);
-	/* perftest says 0 when it could not calibrate its clock. */
+	/* perftest prints 0 if it could not calibrate its clock. */
 	return found > 0 ? found : NAN;
 }
 
-/* Two that spin on one core take turns of some milliseconds: all get the same
- * two. */
-static void choose_cpus(struct place *place)
+/* Two processes that spin on one core alternate in milliseconds: all programs
+ * get the same two cores. */
+static void choose_cpus(struct adapter *adapter)
 {
 	unsigned n = 0;
 	cpu_set_t set;
@@ -368,19 +383,20 @@ static void choose_cpus(struct place *place)
 		return;
 	for (unsigned cpu = 0; n < 2 && cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, &set))
-			place->cpus[n++] = cpu;
+			adapter->cpus[n++] = cpu;
 	if (n == 1)
-		place->cpus[1] = place->cpus[0];
+		adapter->cpus[1] = adapter->cpus[0];
 }
 
-static void stay_on(unsigned cpu)
+static void bind_to_cpu(unsigned cpu)
 {
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	if (sched_setaffinity(0, sizeof(set), &set))
-		pn_warn("bench peers: cannot stay on core %u: latencies jump",
+		pn_warn("bench peers: cannot bind to core %u: latencies will "
+			"vary",
 			cpu);
 }
 
@@ -397,7 +413,7 @@ static bool is_installed(const char *program)
 
 struct series {
 	double theirs[MAX_ROUNDS];
-	double ratio[NOWN][MAX_ROUNDS]; /* of pinion's to it */
+	double ratio[NOWN][MAX_ROUNDS]; /* ratio of pinion's figure to it */
 	size_t n;
 };
 
@@ -406,7 +422,7 @@ struct state {
 	const struct values *values;
 	struct end end;
 	struct pn_end api;
-	struct place place;
+	struct adapter adapter;
 	struct series series[NTOOLS];
 	double own[NOWN][MAX_ROUNDS];
 };
@@ -427,7 +443,7 @@ static int measure_own(struct state *s, size_t round)
 	return ret;
 }
 
-static int play_round(struct state *s, size_t round)
+static int run_round(struct state *s, size_t round)
 {
 	int ret = measure_own(s, round);
 
@@ -437,7 +453,7 @@ static int play_round(struct state *s, size_t round)
 
 		if (!is_installed(tools[i].program))
 			continue;
-		theirs = run_tool(&tools[i], &s->place, s->values);
+		theirs = run_tool(&tools[i], &s->adapter, s->values);
 		if (isnan(theirs))
 			continue;
 		series->theirs[series->n] = theirs;
@@ -448,19 +464,26 @@ static int play_round(struct state *s, size_t round)
 	return ret;
 }
 
-static void print_row(struct state *s, const char *tool, const char *op,
-		      enum own kin, double figure, double ratio)
+struct result {
+	const char *tool, *op;
+	enum own figure;
+	double value; /* us or bytes/s */
+	double ratio; /* of pinion's figure to it */
+};
+
+static void print_row(struct state *s, const struct result *r)
 {
-	bool rate = is_rate(kin);
+	bool rate = is_rate(r->figure);
 	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("tool", "tool", -10, tool),
-		PN_CELL_TEXT("op", "op", -12, op),
+		PN_CELL_TEXT("tool", "tool", -10, r->tool),
+		PN_CELL_TEXT("op", "op", -12, r->op),
 		PN_CELL_BYTES("bytes", "bytes", 7,
 			      rate ? s->values->bytes : SMALL),
 		PN_CELL_NUMBER("latency_us", "latency us", 11,
-			       rate ? NAN : figure),
-		PN_CELL_RATE("bytes_per_s", "bytes/s", 9, rate ? figure : NAN),
-		PN_CELL_NUMBER("ratio", "pinion/tool", 12, ratio),
+			       rate ? NAN : r->value),
+		PN_CELL_RATE("bytes_per_s", "bytes/s", 9,
+			     rate ? r->value : NAN),
+		PN_CELL_NUMBER("ratio", "pinion/tool", 12, r->ratio),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
@@ -474,20 +497,33 @@ static double ratio_to(struct series *series, enum own own)
 static void print_all(struct state *s)
 {
 	for (unsigned o = 0; o < NOWN; o++)
-		print_row(s, "pinion", own_ops[o], o,
-			  pn_median(s->own[o], s->values->rounds),
-			  ratio_to(&s->series[is_rate(o)], o));
+		print_row(s,
+			  &(struct result){
+				  .tool = "pinion",
+				  .op = own_ops[o],
+				  .figure = o,
+				  .value = pn_median(s->own[o],
+						     s->values->rounds),
+				  .ratio = ratio_to(&s->series[is_rate(o)], o),
+			  });
 	for (size_t i = 0; i < NTOOLS; i++) {
 		struct series *series = &s->series[i];
 
 		if (series->n)
-			print_row(s, tools[i].name, tools[i].op, tools[i].kin,
-				  pn_median(series->theirs, series->n),
-				  ratio_to(series, tools[i].kin));
+			print_row(s,
+				  &(struct result){
+					  .tool = tools[i].name,
+					  .op = tools[i].op,
+					  .figure = tools[i].counterpart,
+					  .value = pn_median(series->theirs,
+							     series->n),
+					  .ratio = ratio_to(
+						  series, tools[i].counterpart),
+				  });
 		else
 			pn_report_note(&s->report, "%s: %s", tools[i].program,
 				       is_installed(tools[i].program)
-					       ? "gave no figure"
+					       ? "printed no figure"
 					       : "not installed");
 	}
 }
@@ -496,21 +532,21 @@ static void print_all(struct state *s)
 
 static void note_fact(void *arg, const char *name, const char *text)
 {
-	struct place *place = arg;
+	struct adapter *adapter = arg;
 
 	if (!strcmp(name, "adapter"))
-		sscanf(text, "%63[^,], port %u", place->adapter, &place->port);
+		sscanf(text, "%63[^,], port %u", adapter->name, &adapter->port);
 	else if (!strcmp(name, "connects by"))
-		sscanf(text, "%63s", place->ip);
+		sscanf(text, "%63s", adapter->ip);
 }
 
-/* The index of the GID that is the IP address: RoCE. */
-static void find_gid(struct place *place)
+/* Finds the index of the GID of the IP address: RoCE. */
+static void find_gid(struct adapter *adapter)
 {
 	struct in_addr ip;
 	char path[160], want[16], gid[64];
 
-	if (inet_pton(AF_INET, place->ip, &ip) != 1)
+	if (inet_pton(AF_INET, adapter->ip, &ip) != 1)
 		return;
 	snprintf(want, sizeof(want), "ffff:%04x:%04x", ntohl(ip.s_addr) >> 16,
 		 ntohl(ip.s_addr) & 0xffff);
@@ -519,10 +555,10 @@ static void find_gid(struct place *place)
 
 		snprintf(path, sizeof(path),
 			 "/sys/class/infiniband/%s/ports/%u/gids/%u",
-			 place->adapter, place->port, i);
+			 adapter->name, adapter->port, i);
 		file = fopen(path, "re");
 		if (file && fgets(gid, sizeof(gid), file) && strstr(gid, want))
-			place->gid = i;
+			adapter->gid = i;
 		if (file)
 			fclose(file);
 	}
@@ -530,7 +566,7 @@ static void find_gid(struct place *place)
 
 /* --- all of it ------------------------------------------------------------ */
 
-static int lead(struct state *s, const struct pn_spec *spec)
+static int run_leader(struct state *s, const struct pn_spec *spec)
 {
 	uint32_t end = 0;
 	int ret = end_open(&s->end, spec->text, s->values->bytes);
@@ -540,20 +576,20 @@ static int lead(struct state *s, const struct pn_spec *spec)
 				  s->end.sock);
 	if (ret)
 		return ret;
-	s->end.device->ops->describe(s->end.device, note_fact, &s->place);
-	find_gid(&s->place);
+	s->end.device->ops->describe(s->end.device, note_fact, &s->adapter);
+	find_gid(&s->adapter);
 	pn_report_device(&s->report, s->end.device);
 	pn_report_head(&s->report, pn_bench_peers.help);
 	for (size_t i = 0; !ret && i < s->values->rounds; i++)
-		ret = play_round(s, i);
+		ret = run_round(s, i);
 	pn_end_socket_send(s->end.sock, &end, sizeof(end));
 	if (!ret)
 		print_all(s);
 	return ret;
 }
 
-static _Noreturn void be_follower(const struct pn_spec *spec, int sock,
-				  size_t bytes)
+static _Noreturn void run_as_follower(const struct pn_spec *spec, int sock,
+				      size_t bytes)
 {
 	struct end end = { .sock = sock };
 	struct pn_end api = { .context = NULL };
@@ -562,7 +598,7 @@ static _Noreturn void be_follower(const struct pn_spec *spec, int sock,
 	if (!ret)
 		ret = pn_end_open(&api, spec->text, bytes, sock);
 	if (!ret)
-		ret = follow(&end, &api);
+		ret = run_follower(&end, &api);
 	pn_end_close(&api);
 	if (end.device)
 		end_close(&end);
@@ -579,14 +615,14 @@ static int run_both(struct state *s, const struct pn_spec *spec)
 	pid = fork(); /* before any device is opened */
 	if (pid < 0)
 		return -errno;
-	stay_on(s->place.cpus[!pid]);
+	bind_to_cpu(s->adapter.cpus[!pid]);
 	if (!pid) {
 		close(socks[0]);
-		be_follower(spec, socks[1], s->values->bytes);
+		run_as_follower(spec, socks[1], s->values->bytes);
 	}
 	close(socks[1]);
 	s->end.sock = socks[0];
-	ret = lead(s, spec);
+	ret = run_leader(s, spec);
 	pn_end_close(&s->api);
 	if (s->end.device)
 		end_close(&s->end);
@@ -612,7 +648,7 @@ static int run(const void *values, char *const *operands)
 	}
 	if (strncmp(spec.text, "verbs", 5)) {
 		free(s);
-		return pn_usage_error("bench peers: compares adapters: "
+		return pn_usage_error("bench peers: name an adapter with "
 				      "--device verbs:NAME");
 	}
 	s->values = v;
@@ -620,7 +656,7 @@ static int run(const void *values, char *const *operands)
 					.bench = "peers",
 					.device = spec.text };
 	signal(SIGPIPE, SIG_IGN);
-	choose_cpus(&s->place);
+	choose_cpus(&s->adapter);
 	ret = run_both(s, &spec);
 	free(s);
 	return ret ? pn_spec_exit("bench peers", ret) : PN_EXIT_OK;
@@ -628,12 +664,14 @@ static int run(const void *values, char *const *operands)
 
 const struct pn_command pn_bench_peers = {
 	.name = "peers",
-	.help = "how does an RDMA adapter's use compare with its own tools?",
+	.help = "how does pinion on an RDMA adapter compare with the adapter's "
+		"own tools?",
 	.about = "Compares latency and bandwidth of pinion on a verbs device, "
-		 "the device alone and the public calls, with perftest, "
-		 "ucx_perftest and fi_pingpong, those of them that are "
-		 "installed, in turns on the same adapter. These never sleep: "
-		 "spin= of the device says how long pinion does not.",
+		 "both of the device and of the public calls, with perftest, "
+		 "ucx_perftest and fi_pingpong if they are installed, "
+		 "alternately on the same adapter. These tools never sleep; "
+		 "the parameter spin= of the device sets how long pinion polls "
+		 "before it sleeps.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

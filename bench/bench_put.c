@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How fast are put, get and atomics through pinion, by size and by how often a
- * buffer is used, beside the device's own?
+ * How fast are put, get and atomics through pinion, by size and by number of
+ * uses of a buffer, compared with the device?
  *
  * The follower exposes memory; the leader puts to it and gets from it, one
  * operation after the other, from buffers that are new in every trial and each
  * used `reuse` times. `raw` is the same operation posted to the device, from
- * memory that is registered already. All of a size take turns within one run;
- * figures are medians over the rounds, and the ratio to raw is the median of
- * the ratios of the rounds. Mapping and filling buffers, and giving up their
- * registrations, is not timed. Virtual time repeats: one round is enough.
+ * registered memory. All alternatives of a size are measured alternately within
+ * one run; figures are medians over the rounds, and the ratio to raw is the
+ * median of the ratios of the rounds. Mapping and filling buffers and ending
+ * their registrations is not timed. In virtual time all rounds are equal: one
+ * is enough.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #include "message/endpoint/endpoint.h"
 
 #define MAX_ROUNDS  201
-#define TRIAL_BYTES ((size_t)16 << 20) /* moved in one trial, about */
+#define TRIAL_BYTES ((size_t)16 << 20) /* approximate bytes of a trial */
 #define MAX_TIMES   200
 
 struct values {
@@ -36,14 +37,15 @@ struct values {
 static const struct pn_option options[] = {
 	PN_BENCH_OPTIONS("8", "4M", "20s"),
 	{ "reuse", PN_OPTION_NUMBER, "32",
-	  "how often each buffer is used, besides once", AT(reuse), 1, 1 << 16,
+	  "number of uses of each buffer, besides 1", AT(reuse), 1, 1 << 16,
 	  NULL },
 	{ "buffers", PN_OPTION_NUMBER, "4",
-	  "how many buffers, one after the other, in a trial", AT(buffers), 1,
-	  1 << 10, NULL },
+	  "number of buffers of a trial, used one after the other", AT(buffers),
+	  1, 1 << 10, NULL },
 };
 
-/* --- what takes turns for a size ------------------------------------------ */
+/* --- the alternatives of a size --------------------------------------------
+ */
 
 enum what { PUT, GET, FETCH_ADD, NWHATS };
 
@@ -64,7 +66,7 @@ struct state {
 	const struct values *values;
 	struct pn_session *session;
 	struct pinion_remote *remote;
-	struct pn_wire_key target; /* the same for the device */
+	struct pn_wire_key target; /* the operation of the device */
 	struct entry entries[3 * NWHATS];
 	unsigned nentries;
 };
@@ -84,8 +86,8 @@ static void add_entry(struct state *s, enum what what, bool raw,
 	};
 }
 
-/* Raw comes first of its kind, so that its rates are there for the ratios. An
- * atomic has no buffer to register: one row, however often. */
+/* Raw comes first of its kind, since the ratios need it. An atomic has no
+ * buffer to register: one row for all numbers of uses. */
 static void choose_entries(struct state *s, size_t bytes)
 {
 	unsigned buffers = (unsigned)s->values->buffers;
@@ -135,8 +137,8 @@ static int raw_once(struct state *s, const struct entry *e,
 		   : pn_blocking_poll(s->session->device, PN_COMPLETION_OP, &c);
 }
 
-static int try_raw(struct state *s, const struct entry *e, size_t bytes,
-		   double *ns)
+static int measure_raw(struct state *s, const struct entry *e, size_t bytes,
+		       double *ns)
 {
 	struct pn_device *device = s->session->device;
 	struct pn_peer *peer;
@@ -149,7 +151,7 @@ static int try_raw(struct state *s, const struct entry *e, size_t bytes,
 	ret = mr.len < bytes ? -ENOMEM : pn_session_quiesce(s->session, &peer);
 	mr.len = bytes;
 	if (!ret)
-		ret = raw_once(s, e, peer, &mr); /* warms */
+		ret = raw_once(s, e, peer, &mr); /* warm-up */
 	start = pn_device_now(device);
 	for (unsigned i = 0; !ret && i < e->uses; i++)
 		ret = raw_once(s, e, peer, &mr);
@@ -161,8 +163,8 @@ static int try_raw(struct state *s, const struct entry *e, size_t bytes,
 
 /* --- through pinion ------------------------------------------------------- */
 
-static int ours_once(struct state *s, const struct entry *e, void *buf,
-		     size_t bytes)
+static int pinion_once(struct state *s, const struct entry *e, void *buf,
+		       size_t bytes)
 {
 	struct pinion_endpoint *ep = s->session->ep;
 	struct pinion_move move = { .size = sizeof(move),
@@ -186,8 +188,9 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 						.numa_node = -1,
 						.populate = true };
 
-/* A page lies between the buffers, so that the cache does not join them. */
-static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
+/* A page between the buffers keeps the cache from merging them. */
+static int measure_pinion(struct state *s, struct entry *e, size_t bytes,
+			  double *ns)
 {
 	size_t stride =
 		pn_range_pages(0, bytes, PN_PAGE_BYTES).len + PN_PAGE_BYTES;
@@ -202,8 +205,8 @@ static int try_ours(struct state *s, struct entry *e, size_t bytes, double *ns)
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
 	start = pn_device_now(s->session->device);
 	for (unsigned i = 0; !ret && i < n; i++)
-		ret = ours_once(s, e, (char *)memory + i / e->uses * stride,
-				bytes);
+		ret = pinion_once(s, e, (char *)memory + i / e->uses * stride,
+				  bytes);
 	*ns = pn_device_since(s->session->device, start) / n;
 	if (atomic_load(&budget->peak_bytes) > e->peak_bytes)
 		e->peak_bytes = atomic_load(&budget->peak_bytes);
@@ -257,8 +260,8 @@ static void print_entry(struct state *s, struct entry *e, size_t bytes,
 	pn_report_row(&s->run.report, row, PN_ARRAY_LEN(row));
 }
 
-/* Every entry once; whoever begins changes from round to round. */
-static int play_round(void *arg, size_t bytes, size_t round)
+/* Measures every entry once; the order changes from round to round. */
+static int run_round(void *arg, size_t bytes, size_t round)
 {
 	struct state *s = arg;
 	char text[PN_REPORT_BYTES_LEN];
@@ -267,8 +270,8 @@ static int play_round(void *arg, size_t bytes, size_t round)
 	for (unsigned i = 0; i < s->nentries; i++) {
 		struct entry *e =
 			&s->entries[(i + (unsigned)round) % s->nentries];
-		int ret = e->raw ? try_raw(s, e, bytes, &e->ns[round])
-				 : try_ours(s, e, bytes, &e->ns[round]);
+		int ret = e->raw ? measure_raw(s, e, bytes, &e->ns[round])
+				 : measure_pinion(s, e, bytes, &e->ns[round]);
 
 		if (ret) {
 			pn_report_progress(NULL);
@@ -279,7 +282,7 @@ static int play_round(void *arg, size_t bytes, size_t round)
 	return 0;
 }
 
-/* Ratios first: medians reorder. */
+/* Ratios first: computing a median reorders the samples. */
 static void print_size(struct state *s, size_t bytes, size_t rounds)
 {
 	for (unsigned i = 0; i < s->nentries; i++)
@@ -290,7 +293,7 @@ static void print_size(struct state *s, size_t bytes, size_t rounds)
 
 static int measure_size(struct state *s, size_t bytes)
 {
-	const struct pn_bench_rounds rounds = { play_round, s, 3, MAX_ROUNDS };
+	const struct pn_bench_rounds rounds = { run_round, s, 3, MAX_ROUNDS };
 	size_t n;
 	int ret;
 
@@ -304,7 +307,7 @@ static int measure_size(struct state *s, size_t bytes)
 
 /* --- both ends ------------------------------------------------------------ */
 
-/* What the follower says when its memory is exposed. */
+/* Sent by the follower when its memory is exposed. */
 struct exposed {
 	int status;
 	struct pinion_exposure_key key;
@@ -348,7 +351,7 @@ static int measure_all(struct state *s)
 }
 
 /* Of a key with several parts raw reaches the first only. */
-static int aim(struct state *s, const struct pinion_exposure_key *key)
+static int set_target(struct state *s, const struct pinion_exposure_key *key)
 {
 	struct pn_wire_key keys[PN_KEY_MAX];
 	struct pn_key_head head;
@@ -376,7 +379,7 @@ static int body(struct pn_session *session, void *arg)
 	if (!ret)
 		ret = answer.status;
 	if (!ret)
-		ret = aim(s, &answer.key);
+		ret = set_target(s, &answer.key);
 	if (!ret)
 		ret = measure_all(s);
 	pinion_remote_close(s->remote);
@@ -404,8 +407,9 @@ const struct pn_command pn_bench_put = {
 	.name = "put",
 	.help = "how fast are put, get and atomics?",
 	.about = "Bandwidth, latency and registered bytes of put, get and "
-		 "fetch-add by size and by how often a buffer is used, beside "
-		 "the same posted to the device, in turns within one run.",
+		 "fetch-add by size and number of uses of a buffer, compared "
+		 "with the same operation posted to the device, alternately "
+		 "within one run.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -2,12 +2,12 @@
 /*
  * How much faster do messages arrive over several rails than over one?
  *
- * In a simulated world of two nodes: one rail, two equal ones, and two of which
- * the second has a third of the first's bandwidth. Each row is compared with
- * the same message over one rail and with the sum of what its rails can carry.
- * Buffers that come again show what the rails do; with fresh ones the CPU that
- * registers them is soon the slowest. Virtual time repeats: one trial is
- * enough.
+ * In a simulated world of two nodes: one rail, two equal rails, and two of
+ * which the second has a third of the first's bandwidth. Each row is compared
+ * with the same message over one rail and with the sum of the bandwidths of its
+ * rails. Reused buffers show the effect of the rails; with new buffers the CPU
+ * that registers them is soon the bottleneck. In virtual time all trials are
+ * equal: one is enough.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,10 +32,11 @@ static const struct pn_option options[] = {
 	  "a spec of sim, without rails", AT(device), 0, 0, NULL },
 	{ "min", PN_OPTION_BYTES, "8M", "smallest message", AT(min), 4096,
 	  UINT64_C(1) << 40, NULL },
-	{ "max", PN_OPTION_BYTES, "64M", "largest; doubled in between", AT(max),
-	  4096, UINT64_C(1) << 40, NULL },
+	{ "max", PN_OPTION_BYTES, "64M",
+	  "largest size; each is twice the one before", AT(max), 4096,
+	  UINT64_C(1) << 40, NULL },
 	{ "reuse", PN_OPTION_NUMBER, "32",
-	  "how often each buffer is used, beside once", AT(reuse), 2, 1 << 16,
+	  "number of uses of each buffer, besides 1", AT(reuse), 2, 1 << 16,
 	  NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
@@ -43,7 +44,7 @@ static const struct pn_option options[] = {
 static const struct layout {
 	const char *params, *bandwidths;
 	unsigned rails;
-	double sum; /* of bandwidths, the first rail's being 1 */
+	double sum; /* sum of the bandwidths relative to the first rail */
 } layouts[] = {
 	{ "", "1", 1, 1 },
 	{ ",rails=2", "1:1", 2, 2 },
@@ -61,7 +62,7 @@ struct state {
 	const struct values *values;
 	struct pn_report report;
 	const struct layout *layout;
-	/* With one rail, by size, protocol and whether buffers come again. */
+	/* Times with one rail, by size, protocol and reuse of buffers. */
 	double one_ns[MAX_SIZES][NPROTOCOLS][2];
 };
 
@@ -96,7 +97,8 @@ static int try_one(struct state *s, struct pn_session *session,
 {
 	struct pn_session_result result;
 	int ret = pn_session_run_trial(session, trial,
-				       &result); /* rails are up */
+				       /* waits until the rails are connected */
+				       &result);
 
 	if (!ret)
 		ret = pn_session_run_trial(session, trial, &result);
@@ -168,9 +170,9 @@ static int run_rails(const void *v, char *const *operands)
 const struct pn_command pn_bench_rails = {
 	.name = "rails",
 	.help = "how much faster do messages arrive over several rails?",
-	.about = "One simulated rail against two equal ones and two of 3:1, by "
-		 "protocol and size, with buffers that come again and fresh "
-		 "ones.",
+	.about = "Compares one simulated rail with two equal ones and with two "
+		 "of 3:1, by protocol and size, with reused and with new "
+		 "buffers.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how fast are the device's put and get, beside what the system
- * offers for the same job?
+ * Question: how fast are put and get of the device, compared with what the
+ * system offers for the same job?
  *
  * Between two processes: put and get of the device, process_vm_writev into the
  * same memory of the same process, and memcpy within one process as the bound.
- * All work on the same registered, present, warm buffers. latency_us is one
- * operation from post to completion; bytes_per_s is a stream of them, as many
- * in flight as the device takes. The operations take turns, round by round, so
- * that each round sees the same noise; rows give medians over the rounds, and
- * ratio_to_process_vm_writev the median of the rounds' own ratios.
+ * All use the same registered, present, warm buffers. latency_us is one
+ * operation from post to completion; bytes_per_s is a stream of operations, as
+ * many in flight as the device accepts. The operations are measured
+ * alternately, round by round, so that each round has the same noise; rows give
+ * medians over the rounds, and ratio_to_process_vm_writev the median of the
+ * rounds' ratios.
  *
  * In virtual time (`sim`) only the device's own operations mean something;
  * memcpy is pn_copy(), charged by the profile.
@@ -36,7 +37,7 @@ struct values {
 static const struct pn_option options[] = {
 	PN_BENCH_OPTIONS("8", "64M", "20s"),
 	{ "op", PN_OPTION_TEXT, "put,get,process_vm_writev,memcpy",
-	  "operations to measure, joined by commas",
+	  "operations to measure, separated by commas",
 	  offsetof(struct values, op), 0, 0, NULL },
 };
 
@@ -103,7 +104,7 @@ static int copy(struct ends *ends, size_t bytes, unsigned times)
 struct op {
 	const char *name;
 	int (*fn)(struct ends *ends, size_t bytes, unsigned times);
-	bool real_time; /* has no meaning in virtual time */
+	bool real_time; /* meaningless in virtual time */
 };
 
 enum { VM_WRITEV = 2, NOPS = 4 };
@@ -115,7 +116,7 @@ static const struct op ops[NOPS] = {
 	{ "memcpy", copy, false },
 };
 
-/* The set of operations that a list names; 0 when one is unknown. */
+/* The set of operations that a list names; 0: a name is unknown. */
 static unsigned parse_ops(const char *list)
 {
 	unsigned set = 0;
@@ -147,11 +148,11 @@ struct samples {
 
 struct state {
 	struct ends ends;
-	unsigned set; /* bit per operation */
+	unsigned set; /* one bit per operation */
 	struct samples samples[NOPS];
 };
 
-/* As many as fit into a batch. */
+/* Number of operations of a batch. */
 static unsigned fit(size_t bytes, unsigned most)
 {
 	size_t n = BATCH_BYTES / bytes;
@@ -182,8 +183,8 @@ static int sample(struct state *state, unsigned op, size_t bytes, size_t round)
 	return ret;
 }
 
-/* Every operation once; whoever begins changes from round to round. */
-static int play_round(struct state *state, size_t bytes, size_t round)
+/* Measures every operation once; the order changes from round to round. */
+static int run_round(struct state *state, size_t bytes, size_t round)
 {
 	int ret = 0;
 
@@ -231,7 +232,7 @@ static void print_op(struct pn_report *report, struct samples *s,
 	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
-/* Ratios first: medians reorder the rates. */
+/* Ratios first: computing a median reorders the rates. */
 static void print_size(struct state *state, size_t bytes, size_t rounds)
 {
 	for (unsigned op = 0; op < NOPS; op++)
@@ -250,11 +251,11 @@ static int measure_size(struct state *state, size_t bytes)
 	int ret;
 
 	pn_report_progress(pn_report_bytes(bytes, text));
-	ret = play_round(state, bytes, 0); /* warms; overwritten */
+	ret = run_round(state, bytes, 0); /* warm-up; overwritten */
 	trials = pn_trials_begin(3, MAX_ROUNDS,
 				 pn_bench_share_ns(state->ends.run));
 	for (n = 0; !ret && pn_trials_continue(&trials, n); n++)
-		ret = play_round(state, bytes, n);
+		ret = run_round(state, bytes, n);
 	if (!ret)
 		print_size(state, bytes, n);
 	return ret;
@@ -295,7 +296,7 @@ static int with_copy(struct state *state, const struct values *values)
 	return ret;
 }
 
-/* Leaves out what cannot be done here. */
+/* Removes operations that are not possible here. */
 static void choose_ops(struct state *state, const char *list)
 {
 	struct pn_bench_run *run = state->ends.run;
@@ -340,15 +341,16 @@ static int run_raw(const void *v, char *const *operands)
 	(void)operands;
 	if (!parse_ops(values->op))
 		return pn_usage_error("--op takes put, get, process_vm_writev "
-				      "and memcpy, joined by commas");
+				      "and memcpy, separated by commas");
 	return pn_bench_execute(&pn_bench_raw, values, body);
 }
 
 const struct pn_command pn_bench_raw = {
 	.name = "raw",
 	.help = "how fast are put and get between two processes?",
-	.about = "Latency and bandwidth of the device's put and get beside "
-		 "process_vm_writev and memcpy, in turns within one run.",
+	.about = "Latency and bandwidth of the device's put and get, compared "
+		 "with process_vm_writev and memcpy, alternately within one "
+		 "run.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

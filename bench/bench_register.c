@@ -3,15 +3,15 @@
  * Question: what does registering memory cost by size, and how does that
  * compare with moving the bytes?
  *
- * Rows A4 and M9: 128 B to 256 MiB, pages present and never touched, 4 KiB and
- * huge pages. Each series ends with the line a * pages + b through its medians
+ * Rows A4 and M9: 128 B to 256 MiB, present and untouched pages, 4 KiB and huge
+ * pages. Each series ends with the regression a * pages + b of its medians
  * (base/regression.h). put_us is one put of as many bytes between registered
- * buffers of two processes: where register_us is above it, registering on
- * demand costs more than the transfer itself.
+ * buffers of two processes: where register_us is larger, registering on demand
+ * costs more than the transfer itself.
  *
- * Pages never touched are made so again before every trial (MADV_DONTNEED), so
- * registering them includes faulting them in. Huge pages are real: smaps says
- * so, or the series is left out.
+ * Untouched pages are made untouched again before every trial (MADV_DONTNEED),
+ * so registering them includes the page faults. Huge pages are verified in
+ * smaps; without them the series is left out.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -42,7 +42,7 @@ static const char *const present_choices[] = { "yes", "no", "both", NULL };
 static const struct pn_option options[] = {
 	PN_BENCH_OPTIONS("128", "256M", "20s"),
 	{ "trials", PN_OPTION_NUMBER, "1000",
-	  "registrations per size (fewer where the budget does not allow it)",
+	  "registrations per size (fewer if the budget does not allow it)",
 	  FIELD(trials), 1, 100000, NULL },
 	{ "pages", PN_OPTION_CHOICE, "both", "pages of 4 KiB, or of 2 MiB",
 	  FIELD(pages), 0, 0, page_choices },
@@ -51,7 +51,7 @@ static const struct pn_option options[] = {
 	  present_choices },
 };
 
-/* One buffer and how its pages are. */
+/* A buffer and the state of its pages. */
 struct series {
 	struct pn_pages_policy policy;
 	size_t page_bytes;
@@ -69,16 +69,17 @@ struct point {
 struct state {
 	struct pn_bench_run *run;
 	const struct values *values;
-	uint64_t point_ns; /* for registering; half as long for putting */
+	uint64_t point_ns; /* budget for registering; half of it for putting */
 	double *samples;   /* 2 * values->trials */
-	double x[MAX_POINTS], r[MAX_POINTS], d[MAX_POINTS]; /* for the fit */
+	/* for the regression */
+	double x[MAX_POINTS], r[MAX_POINTS], d[MAX_POINTS];
 	size_t npoints;
 };
 
 /* --- pages ---------------------------------------------------------------- */
 
-/* Bytes of [addr, addr + len) that smaps says lie on transparent huge pages;
- * mappings may have been merged or split, so whole ones count. */
+/* Bytes of [addr, addr + len) on transparent huge pages according to smaps.
+ * Mappings may have been merged or split, so whole mappings count. */
 static size_t huge_bytes(const char *addr, size_t len)
 {
 	FILE *file = fopen("/proc/self/smaps", "re");
@@ -114,8 +115,8 @@ static int map_series(struct series *s, size_t bytes)
 	return 0;
 }
 
-/* Maps huge pages that are huge indeed: transparent ones if the kernel gives
- * them, else reserved ones. */
+/* Maps real huge pages: transparent ones if the kernel provides them, else
+ * reserved ones. */
 static int map_huge(struct series *s, size_t bytes)
 {
 	size_t whole =
@@ -131,7 +132,8 @@ static int map_huge(struct series *s, size_t bytes)
 	return map_series(s, bytes);
 }
 
-/* Gives the pages behind the point's bytes back: they are untouched again. */
+/* Returns the pages of the point's bytes to the kernel: they are untouched
+ * again. */
 static void untouch(void *arg)
 {
 	const struct point *point = arg;
@@ -169,7 +171,8 @@ static int put_trials(struct state *state, struct pn_mr *mr, double *ns)
 	struct pn_blocking_transfer move = pn_pair_move(pair, PN_OP_WRITE, mr);
 	struct pn_trials trials;
 	int ret =
-		pn_blocking_transfer(pair->device, &move); /* warms both ends */
+		/* warm-up of both ends */
+		pn_blocking_transfer(pair->device, &move);
 
 	trials = pn_trials_begin(3, state->values->trials, state->point_ns / 2);
 	return ret ? ret
@@ -315,7 +318,7 @@ static int measure_sizes(struct state *state, const struct series *s)
 			ret = measure_point(state, s, bytes);
 	if (ret == -ENOMEM) {
 		pn_report_note(&state->run->report,
-			       "more cannot be pinned: RLIMIT_MEMLOCK");
+			       "larger sizes exceed RLIMIT_MEMLOCK");
 		ret = 0;
 	}
 	return ret ? ret : print_fit(state, s);
@@ -351,7 +354,7 @@ static bool wants(int which, bool second)
 	return which == BOTH || which == (second ? SECOND : FIRST);
 }
 
-/* A simulated device knows neither huge nor missing pages. */
+/* A simulated device has neither huge nor missing pages. */
 static bool has_series(const struct state *state, bool huge, bool is_present)
 {
 	return wants(state->values->pages, huge) &&
@@ -402,9 +405,10 @@ static int run_register(const void *values, char *const *operands)
 const struct pn_command pn_bench_register = {
 	.name = "register",
 	.help = "what does registering memory cost by size?",
-	.about = "Registers and deregisters ranges of pages present and never "
-		 "touched, of 4 KiB and huge ones; fits a line over pages; "
-		 "beside it one put of as many bytes between two processes.",
+	.about = "Registers and deregisters ranges of present and of untouched "
+		 "pages, of 4 KiB and of huge ones; computes a linear "
+		 "regression over pages; compares with one put of as many "
+		 "bytes between two processes.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

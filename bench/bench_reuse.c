@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What does it gain to send small messages straight from frequently used
- * buffers (paper Reuse, rows R1 to R6), and what does it cost where buffers do
- * not come again?
+ * What does sending small messages directly from frequently used buffers gain
+ * (paper Reuse, rows R1 to R6), and what does it cost if buffers are not
+ * reused?
  *
- *   threshold  how many uses pay for a registration, by way and size: the
- *              paper's table 2
- *   pingpong   one-way latency; each end sends from one buffer, always the same
- *   spectrum   the same with a thousand buffers, the i-th used i times; back to
- *              back, and on pages of their own
- *   put, get   a put and a flag behind it, answered by the same (the paper's
- *              put and fence); a get until its bytes are here
- *   no_reuse   one way, never from the same buffer twice
- *   search     looking for a buffer in the hash table and in a balanced tree
+ *   threshold  number of uses that pay for a registration, by operation and
+ *              size: the paper's table 2
+ *   pingpong   one-way latency; each end always sends from the same buffer
+ *   spectrum   the same with a thousand buffers, the i-th used i times;
+ *              adjacent, and on separate pages
+ *   put, get   a put followed by a flag, answered by the same (the paper's put
+ *              and fence); a get until its bytes have arrived
+ *   no_reuse   one way, never twice from the same buffer
+ *   search     finding a buffer in the hash table and in a balanced tree
  *
- * Each is done with the mechanism (--mode) and without (option reuse=off), in
- * turns within one run; figures are medians over the rounds. In virtual time
- * one round is enough. gain_percent is what is saved of the time without;
- * predicted_percent is the paper's (C - V) / time without, where C is what the
- * engine copies (nothing of what the device takes inline) and V one look-up.
- * With --callgrind no_reuse also counts instructions, which other load does not
- * disturb: of a process that sends to itself, without reuse, everything looked
- * up as with reuse=on, and with reuse=off.
+ * Each is measured with the mechanism (--mode) and without (option reuse=off),
+ * alternately within one run; figures are medians over the rounds. In virtual
+ * time one round is enough. gain_percent is the saved part of the time without;
+ * predicted_percent is the paper's (C - V) / time without, where C is the copy
+ * time of the engine (0 for messages that the device takes inline) and V one
+ * look-up. With --callgrind no_reuse also counts instructions, which other load
+ * does not disturb: of a process that sends to itself, without reuse, with
+ * every buffer looked up as with reuse=on, and with reuse=off.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -40,8 +40,8 @@
 
 #define MAX_ROUNDS 101
 #define KIB	   ((size_t)1 << 10)
-#define BATCH	   64 /* messages one way, before an answer */
-#define STEP	   64 /* bytes from one buffer that is never used again on */
+#define BATCH	   64 /* messages one way before an answer */
+#define STEP	   64 /* distance of buffers that are never reused */
 
 static const char *const modes[] = { "auto", "on", NULL };
 static const char *const structures[] = { "both", "hash", "tree", NULL };
@@ -62,22 +62,24 @@ static const struct pn_option options[] = {
 	  "threshold, pingpong, spectrum, put, get, no_reuse or search",
 	  AT(what), 0, 0, NULL },
 	{ "mode", PN_OPTION_CHOICE, "auto",
-	  "option reuse of what is compared with reuse=off", AT(mode), 0, 0,
-	  modes },
+	  "value of the option reuse that is compared with reuse=off", AT(mode),
+	  0, 0, modes },
 	{ "structure", PN_OPTION_CHOICE, "both",
 	  "search: in the hash table, in a balanced tree", AT(structure), 0, 0,
 	  structures },
 	{ "times", PN_OPTION_NUMBER, "0",
-	  "pingpong, put, get: how often (0: 10000 in virtual time, else 1000)",
+	  "pingpong, put, get: number of repetitions (0: 10000 in virtual "
+	  "time, else 1000)",
 	  AT(times), 0, 1 << 24, NULL },
 	{ "buffers", PN_OPTION_NUMBER, "0",
-	  "spectrum: how many (0: 1000 in virtual time, else 100)", AT(buffers),
-	  0, 1 << 12, NULL },
+	  "spectrum: number of buffers (0: 1000 in virtual time, else 100)",
+	  AT(buffers), 0, 1 << 12, NULL },
 	{ "messages", PN_OPTION_NUMBER, "0",
-	  "no_reuse: how many (0: 1000000 in virtual time, else 100000)",
+	  "no_reuse: number of messages (0: 1000000 in virtual time, else "
+	  "100000)",
 	  AT(messages), 0, 1 << 24, NULL },
 	{ "callgrind", PN_OPTION_BOOL, "no",
-	  "no_reuse: count instructions, too (needs valgrind)", AT(callgrind),
+	  "no_reuse: also count instructions (needs valgrind)", AT(callgrind),
 	  0, 0, NULL },
 };
 
@@ -86,28 +88,28 @@ enum what { PINGPONG, SPECTRUM, PUT, GET, NO_REUSE, NWHATS };
 static const char *const names[NWHATS] = { "pingpong", "spectrum", "put", "get",
 					   "no_reuse" };
 
-/* What both ends do; as a number it is the follower's order. */
-struct game {
+/* An exchange of both ends; its index is the order to the follower. */
+struct setup {
 	enum what what;
 	enum pn_reuse_mode mode;
-	bool apart; /* buffers on pages of their own */
+	bool apart; /* buffers on separate pages */
 	size_t bytes;
-	uint64_t n; /* times, buffers or messages */
+	uint64_t n; /* number of repetitions, buffers or messages */
 };
 
-static uint64_t packed(const struct game *g)
+static uint64_t pack_setup(const struct setup *g)
 {
 	return (uint64_t)g->what | (uint64_t)g->mode << 4 |
 	       (uint64_t)g->apart << 6 | g->bytes << 8 | g->n << 32;
 }
 
-static struct game unpacked(uint64_t number)
+static struct setup unpack_setup(uint64_t number)
 {
-	return (struct game){ .what = number & 15,
-			      .mode = number >> 4 & 3,
-			      .apart = number >> 6 & 1,
-			      .bytes = number >> 8 & 0xffffff,
-			      .n = number >> 32 };
+	return (struct setup){ .what = number & 15,
+			       .mode = number >> 4 & 3,
+			       .apart = number >> 6 & 1,
+			       .bytes = number >> 8 & 0xffffff,
+			       .n = number >> 32 };
 }
 
 struct state {
@@ -117,12 +119,12 @@ struct state {
 	double with[MAX_ROUNDS], without[MAX_ROUNDS];
 };
 
-/* --- one game ------------------------------------------------------------- */
+/* --- one setup ------------------------------------------------------------ */
 
-/* An end of a game while it is played. */
+/* One end of a running exchange. */
 struct end {
 	struct pn_session *session;
-	struct game game;
+	struct setup setup;
 	bool leads;
 	char *arena, *inbox;
 	size_t stride;
@@ -146,8 +148,8 @@ static const struct pn_pages_policy *policy_of(const struct end *e)
 	return is_virtual(e->session) ? &untouched : &present;
 }
 
-/* The endpoint knows nothing of any buffer. */
-static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
+/* Clears the endpoint's knowledge of buffers. */
+static void clear_usage(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
 {
 	struct pn_reuse_attr attr = ep->reuse.attr;
 
@@ -160,7 +162,7 @@ static void forget(struct pinion_endpoint *ep, enum pn_reuse_mode mode)
 
 static size_t arena_bytes(const struct end *e)
 {
-	const struct game *g = &e->game;
+	const struct setup *g = &e->setup;
 
 	switch (g->what) {
 	case SPECTRUM:
@@ -178,14 +180,14 @@ static int map(struct end *e)
 	int ret;
 
 	e->stride =
-		e->game.apart
-			? pn_range_pages(0, e->game.bytes, PN_PAGE_BYTES).len +
+		e->setup.apart
+			? pn_range_pages(0, e->setup.bytes, PN_PAGE_BYTES).len +
 				  PN_PAGE_BYTES
-			: e->game.bytes;
+			: e->setup.bytes;
 	ret = pn_pages_map(arena_bytes(e), policy_of(e), &arena);
 	if (ret)
 		return ret;
-	ret = pn_pages_map(e->game.bytes, &present, &inbox);
+	ret = pn_pages_map(e->setup.bytes, &present, &inbox);
 	if (ret) {
 		pn_pages_unmap(arena, arena_bytes(e), policy_of(e));
 		return ret;
@@ -198,7 +200,7 @@ static int map(struct end *e)
 static void unmap(struct end *e)
 {
 	pn_pages_unmap(e->arena, arena_bytes(e), policy_of(e));
-	pn_pages_unmap(e->inbox, e->game.bytes, &present);
+	pn_pages_unmap(e->inbox, e->setup.bytes, &present);
 	pn_cache_flush(e->session->context->cache);
 }
 
@@ -216,7 +218,7 @@ static int exchange(struct end *e, void *mine, void *theirs, size_t len)
 static int expose(struct end *e)
 {
 	struct pinion_exposure_key mine, theirs;
-	int ret = pinion_exposure_open(e->session->ep, e->inbox, e->game.bytes,
+	int ret = pinion_exposure_open(e->session->ep, e->inbox, e->setup.bytes,
 				       PINION_ACCESS_REMOTE_READ |
 					       PINION_ACCESS_REMOTE_WRITE,
 				       &e->exposure);
@@ -233,7 +235,7 @@ static int expose(struct end *e)
 
 static int ping(struct end *e, const char *buf)
 {
-	size_t bytes = e->game.bytes;
+	size_t bytes = e->setup.bytes;
 	int ret;
 
 	if (e->leads) {
@@ -249,7 +251,7 @@ static int put(struct end *e)
 	struct pinion_move move = { .size = sizeof(move),
 				    .remote = e->remote,
 				    .buf = e->arena,
-				    .len = e->game.bytes };
+				    .len = e->setup.bytes };
 	struct pinion_request *request;
 	char flag = 0;
 	int ret = 0;
@@ -271,7 +273,7 @@ static int get(struct end *e)
 	struct pinion_move move = { .size = sizeof(move),
 				    .remote = e->remote,
 				    .buf = e->arena,
-				    .len = e->game.bytes };
+				    .len = e->setup.bytes };
 	struct pinion_request *request;
 	int ret;
 
@@ -282,14 +284,14 @@ static int get(struct end *e)
 		   : pinion_wait(e->session->ep, request, PINION_FOREVER, NULL);
 }
 
-/* One of many messages that nobody answers. */
+/* One of many messages without an answer. */
 static int pass(struct end *e, uint64_t i)
 {
 	char flag = 0;
-	int ret =
-		e->leads ? pn_session_send(e->session, e->arena + i * STEP,
-					   e->game.bytes)
-			 : pn_session_recv(e->session, e->inbox, e->game.bytes);
+	int ret = e->leads ? pn_session_send(e->session, e->arena + i * STEP,
+					     e->setup.bytes)
+			   : pn_session_recv(e->session, e->inbox,
+					     e->setup.bytes);
 
 	if (ret || (i + 1) % BATCH)
 		return ret;
@@ -299,10 +301,10 @@ static int pass(struct end *e, uint64_t i)
 
 static int act(struct end *e, uint64_t i)
 {
-	uint64_t times = e->game.what == SPECTRUM ? i + 1 : 1;
+	uint64_t times = e->setup.what == SPECTRUM ? i + 1 : 1;
 	int ret = 0;
 
-	switch (e->game.what) {
+	switch (e->setup.what) {
 	case PUT:
 		return put(e);
 	case GET:
@@ -318,8 +320,8 @@ static int act(struct end *e, uint64_t i)
 	}
 }
 
-/* How many times as long as one way everything took. */
-static double ways(const struct game *g)
+/* Number of one-way times in the measured time. */
+static double one_way_trips(const struct setup *g)
 {
 	double n = (double)g->n;
 
@@ -328,53 +330,57 @@ static double ways(const struct game *g)
 	return g->what == GET || g->what == NO_REUSE ? n : 2 * n;
 }
 
-/* Plays an end of it; *ns is for one, one way. */
-static int play(struct end *e, double *ns)
+/* Runs one end of the exchange; *ns is for one message, one way. */
+static int run_end(struct end *e, double *ns)
 {
 	char flag = 0;
 	uint64_t start;
 	int ret;
 
-	forget(e->session->ep, e->game.mode);
+	clear_usage(e->session->ep, e->setup.mode);
 	ret = map(e);
 	if (ret)
 		return ret;
-	if (e->game.what == PUT || e->game.what == GET)
+	if (e->setup.what == PUT || e->setup.what == GET)
 		ret = expose(e);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	start = pn_device_now(e->session->device);
-	for (uint64_t i = 0; !ret && i < e->game.n; i++)
+	for (uint64_t i = 0; !ret && i < e->setup.n; i++)
 		ret = act(e, i);
-	*ns = pn_device_since(e->session->device, start) / ways(&e->game);
+	*ns = pn_device_since(e->session->device, start) /
+	      one_way_trips(&e->setup);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	pinion_remote_close(e->remote);
 	pinion_exposure_close(e->exposure);
 	unmap(e);
-	forget(e->session->ep, PN_REUSE_OFF);
+	clear_usage(e->session->ep, PN_REUSE_OFF);
 	return ret;
 }
 
-static int follow(struct pn_session *session, uint64_t number)
+static int run_follower(struct pn_session *session, uint64_t number)
 {
-	struct end e = { .session = session, .game = unpacked(number) };
+	struct end e = { .session = session, .setup = unpack_setup(number) };
 	double ns;
 
-	return play(&e, &ns);
+	return run_end(&e, &ns);
 }
 
-static int lead(struct state *s, const struct game *game, double *ns)
+static int run_leader(struct state *s, const struct setup *setup, double *ns)
 {
-	struct end e = { .session = s->session, .game = *game, .leads = true };
-	int ret = pn_session_start_job(s->session, follow, packed(game));
+	struct end e = { .session = s->session,
+			 .setup = *setup,
+			 .leads = true };
+	int ret = pn_session_start_job(s->session, run_follower,
+				       pack_setup(setup));
 
-	return ret ? ret : play(&e, ns);
+	return ret ? ret : run_end(&e, ns);
 }
 
 /* --- rows ----------------------------------------------------------------- */
 
-static enum pn_reuse_kind way_of(const struct state *s, enum what what)
+static enum pn_reuse_kind kind_of(const struct state *s, enum what what)
 {
 	if (what == PUT)
 		return PN_REUSE_PUT;
@@ -386,16 +392,16 @@ static double copy_ns(const struct state *s, size_t bytes)
 	return (double)bytes * s->session->device->costs.copy_byte_ns;
 }
 
-/* Where nothing can be gained nothing is looked up. */
-static double predicted(struct state *s, const struct game *g, double ns)
+/* Without a possible gain there is no look-up. */
+static double predicted(struct state *s, const struct setup *g, double ns)
 {
 	struct pn_reuse *reuse = &s->session->ep->reuse;
 	double gain = copy_ns(s, g->bytes) - reuse->lookup_ns;
 
 	if (g->what == NO_REUSE ||
-	    (way_of(s, g->what) <= PN_REUSE_SEND &&
+	    (kind_of(s, g->what) <= PN_REUSE_SEND &&
 	     g->bytes > reuse->attr.small_bytes) ||
-	    isinf(pn_reuse_threshold(reuse, way_of(s, g->what), g->bytes)))
+	    isinf(pn_reuse_threshold(reuse, kind_of(s, g->what), g->bytes)))
 		return 0;
 	return 100 * gain / ns;
 }
@@ -409,11 +415,13 @@ static const char *path_of(const struct state *s, enum what what)
 
 struct result {
 	double with_ns, without_ns, gain;
-	double instructions; /* of a send, with; NAN: not counted */
+	/* instructions of a send with the mechanism; NAN: not counted */
+	double instructions;
 	size_t rounds;
 };
 
-static void print(struct state *s, const struct game *g, const struct result *r)
+static void print(struct state *s, const struct setup *g,
+		  const struct result *r)
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", "what", -8, names[g->what]),
@@ -448,7 +456,7 @@ static void print(struct state *s, const struct game *g, const struct result *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* Messages alone, not what opens and closes. */
+/* Counts messages only, not opening and closing. */
 static int count_run(const struct state *s, const char *reuse, size_t bytes,
 		     uint64_t n, uint64_t *instructions)
 {
@@ -474,7 +482,7 @@ static int count_run(const struct state *s, const char *reuse, size_t bytes,
 	return pn_callgrind(args, instructions);
 }
 
-/* Sends to itself, from another place each time: one process is enough. */
+/* Sends to itself, from another address each time: one process is enough. */
 static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
 				    uint64_t n)
 {
@@ -503,7 +511,7 @@ static PN_NOINLINE int send_to_self(struct pinion_endpoint *ep, size_t bytes,
 	return ret;
 }
 
-/* What is measured inside of valgrind means nothing: costs are the paper's. */
+/* Times inside valgrind are meaningless: use the costs of the paper. */
 static void assume_costs(struct pinion_endpoint *ep)
 {
 	const struct pn_profile *profile = pn_profile_find("rashti2011");
@@ -513,7 +521,7 @@ static void assume_costs(struct pinion_endpoint *ep)
 	costs->copy_byte_ns = 1 / profile->value[PN_PROFILE_COPY_GBPS];
 }
 
-/* What callgrind runs: --mode on, or nothing but copying. */
+/* The part that callgrind runs: --mode on, or copying only. */
 static int count(const struct values *v)
 {
 	char device[PN_OPTION_TEXT_BYTES + 8];
@@ -532,17 +540,16 @@ static int count(const struct values *v)
 	ret = pinion_endpoint_open(context, NULL, &ep);
 	if (!ret) {
 		assume_costs(ep);
-		forget(ep, v->mode ? PN_REUSE_ON : PN_REUSE_OFF);
+		clear_usage(ep, v->mode ? PN_REUSE_ON : PN_REUSE_OFF);
 		ret = send_to_self(ep, v->common.max, v->messages);
 	}
 	pinion_close(context);
 	return ret ? pn_failed("reuse", ret) : PN_EXIT_OK;
 }
 
-/* Of n messages, how many fewer instructions with the mechanism than without,
- * in percent. With `on`: where the costs forbid it there is nothing to count.
- */
-static double count_instructions(struct state *s, const struct game *g)
+/* How many per cent fewer instructions n messages take with the mechanism than
+ * without. With `on`, since otherwise the costs may disable it. */
+static double count_instructions(struct state *s, const struct setup *g)
 {
 	uint64_t with, without;
 	int ret;
@@ -563,31 +570,31 @@ static double count_instructions(struct state *s, const struct game *g)
 
 /* --- all of them ---------------------------------------------------------- */
 
-/* What is opened once (a pool of landing buffers, say) is not timed. */
-static int warm(struct state *s, struct game game)
+/* What is opened once (for example a pool of bounce buffers) is not timed. */
+static int warm_up(struct state *s, struct setup setup)
 {
 	double ns;
 
-	game.n = 1;
-	game.mode = PN_REUSE_OFF;
-	return lead(s, &game, &ns);
+	setup.n = 1;
+	setup.mode = PN_REUSE_OFF;
+	return run_leader(s, &setup, &ns);
 }
 
-static int play_round(struct state *s, struct game game, size_t round)
+static int run_round(struct state *s, struct setup setup, size_t round)
 {
 	static const enum pn_reuse_mode by_option[] = { PN_REUSE_AUTO,
 							PN_REUSE_ON };
 	char text[PN_REPORT_BYTES_LEN];
 	int ret;
 
-	pn_report_progress(pn_report_bytes(game.bytes, text));
-	game.mode = by_option[s->values->mode];
-	ret = lead(s, &game, &s->with[round]);
-	game.mode = PN_REUSE_OFF;
-	return ret ? ret : lead(s, &game, &s->without[round]);
+	pn_report_progress(pn_report_bytes(setup.bytes, text));
+	setup.mode = by_option[s->values->mode];
+	ret = run_leader(s, &setup, &s->with[round]);
+	setup.mode = PN_REUSE_OFF;
+	return ret ? ret : run_leader(s, &setup, &s->without[round]);
 }
 
-/* The median of the rounds' own gains. */
+/* The median of the gains of the rounds. */
 static double gain_of(const struct state *s, size_t rounds)
 {
 	double gains[MAX_ROUNDS];
@@ -597,28 +604,28 @@ static double gain_of(const struct state *s, size_t rounds)
 	return pn_median(gains, rounds);
 }
 
-static int measure(struct state *s, const struct game *game)
+static int measure(struct state *s, const struct setup *setup)
 {
 	bool once = s->run.virtual_time;
 	struct pn_trials trials =
 		pn_trials_begin(once ? 1 : 3, once ? 1 : MAX_ROUNDS,
 				pn_bench_share_ns(&s->run));
 	struct result r = { .instructions = NAN };
-	int ret = warm(s, *game);
+	int ret = warm_up(s, *setup);
 
 	for (; !ret && pn_trials_continue(&trials, r.rounds); r.rounds++)
-		ret = play_round(s, *game, r.rounds);
+		ret = run_round(s, *setup, r.rounds);
 	if (ret) {
 		pn_report_progress(NULL);
-		pn_failed(names[game->what], ret);
+		pn_failed(names[setup->what], ret);
 		return PN_BENCH_REPORTED;
 	}
 	r.gain = gain_of(s, r.rounds);
 	r.with_ns = pn_median(s->with, r.rounds);
 	r.without_ns = pn_median(s->without, r.rounds);
-	if (game->what == NO_REUSE)
-		r.instructions = count_instructions(s, game);
-	print(s, game, &r);
+	if (setup->what == NO_REUSE)
+		r.instructions = count_instructions(s, setup);
+	print(s, setup, &r);
 	return 0;
 }
 
@@ -642,7 +649,7 @@ static bool is_wanted(const struct state *s, const char *what)
 	       !strcmp(s->values->what, what);
 }
 
-/* Those that take long are done for a quarter as many sizes. */
+/* Long exchanges run for a quarter of the sizes. */
 static int measure_sizes(struct state *s, enum what what, bool apart)
 {
 	const struct pn_bench_values *v = &s->values->common;
@@ -651,12 +658,12 @@ static int measure_sizes(struct state *s, enum what what, bool apart)
 
 	for (size_t bytes = v->min; !ret && bytes <= v->max;
 	     bytes *= is_long ? 4 : 2) {
-		struct game game = { .what = what,
-				     .apart = apart,
-				     .bytes = bytes,
-				     .n = count_of(s, what) };
+		struct setup setup = { .what = what,
+				       .apart = apart,
+				       .bytes = bytes,
+				       .n = count_of(s, what) };
 
-		ret = measure(s, &game);
+		ret = measure(s, &setup);
 	}
 	return ret;
 }
@@ -680,7 +687,7 @@ static int measure_all(struct state *s)
 
 /* --- thresholds ----------------------------------------------------------- */
 
-/* The paper's table 2, by way; put and get are one column there. */
+/* The paper's table 2, by operation; put and get are one column there. */
 static const struct {
 	size_t bytes;
 	unsigned uses[PN_REUSE_NKINDS];
@@ -724,7 +731,7 @@ static void print_threshold(struct state *s, enum pn_reuse_kind way, unsigned i)
 
 static void print_thresholds(struct state *s)
 {
-	forget(s->session->ep, PN_REUSE_AUTO);
+	clear_usage(s->session->ep, PN_REUSE_AUTO);
 	pn_report_series(&s->run.report);
 	for (unsigned w = 0; w < PN_REUSE_NKINDS; w++)
 		if (w >= PN_REUSE_PUT || w == s->session->ep->eager_kind)
@@ -736,7 +743,7 @@ static void print_thresholds(struct state *s)
 
 struct searched {
 	struct pn_usage usage;
-	void *tree; /* glibc's: red and black */
+	void *tree; /* glibc's red-black tree */
 	uintptr_t *addrs;
 	size_t n;
 };
@@ -748,7 +755,7 @@ static int by_address(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Multiples of 64 in a GiB, all different: an odd factor permutes them. */
+/* Different multiples of 64 in a GiB: an odd factor permutes them. */
 static uintptr_t address(size_t i)
 {
 	return (uintptr_t)(i * 7368787 % (1 << 24)) * 64 + ((uintptr_t)1 << 40);
@@ -765,7 +772,7 @@ static bool fill(struct searched *s, bool tree)
 	return true;
 }
 
-/* ns for one search; the least of some rounds, each of one in another order. */
+/* ns of one search: the minimum of some rounds, each in another order. */
 static double search_ns(struct searched *s, bool tree)
 {
 	enum { ROUNDS = 9, SEARCHES = 20000 };
@@ -789,7 +796,7 @@ static double search_ns(struct searched *s, bool tree)
 	return found == ROUNDS * SEARCHES ? least : NAN;
 }
 
-static void leave(void *node)
+static void end_run(void *node)
 {
 	(void)node;
 }
@@ -815,7 +822,7 @@ static int search_in(struct state *state, size_t n, bool tree)
 	};
 
 	pn_report_row(&state->run.report, row, PN_ARRAY_LEN(row));
-	tdestroy(s.tree, leave);
+	tdestroy(s.tree, end_run);
 	pn_usage_fini(&s.usage);
 	free(s.addrs);
 	return isnan(ns) ? -ENOMEM : 0;
@@ -874,9 +881,10 @@ static int run_reuse(const void *v, char *const *operands)
 	s->values = v;
 	if (s->values->common.min > s->values->common.max ||
 	    s->values->common.max >= 16 << 20)
-		ret = pn_usage_error("--min is above --max, or that too large");
+		ret = pn_usage_error(
+			"--min is above --max, or --max is too large");
 	else if (!is_known(s->values->what))
-		ret = pn_usage_error("--what: nothing is called '%s'",
+		ret = pn_usage_error("--what: unknown experiment '%s'",
 				     s->values->what);
 	else if (!strcmp(s->values->what, "count"))
 		ret = count(v);
@@ -888,12 +896,12 @@ static int run_reuse(const void *v, char *const *operands)
 
 const struct pn_command pn_bench_reuse = {
 	.name = "reuse",
-	.help = "what does sending straight from used buffers gain, and cost?",
-	.about =
-		"Ping-pong, a spectrum of reuse, put, get and a stream without "
-		"reuse, each with the mechanism of option reuse and without; "
-		"how many uses pay for a registration; searching in the table "
-		"of buffers.",
+	.help = "what does sending directly from reused buffers gain, and "
+		"cost?",
+	.about = "Ping-pong, a spectrum of reuse, put, get and a stream "
+		 "without reuse, each with and without the mechanism of the "
+		 "option reuse; the number of uses that pay for a "
+		 "registration; searching in the table of buffers.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -16,7 +16,8 @@
 
 extern char **environ;
 
-/* Starts argv with its standard error in *from and no other output. */
+/* Starts argv with its standard error readable from *from and no other output.
+ */
 static int start(char *const *argv, FILE **from, pid_t *pid)
 {
 	posix_spawn_file_actions_t actions;
@@ -38,7 +39,7 @@ static int start(char *const *argv, FILE **from, pid_t *pid)
 	return ret ? -ret : -ENOMEM;
 }
 
-/* Reads all that callgrind says, so that it never waits for us; keeps "==7==
+/* Reads all output of callgrind, so that it never blocks; keeps "==7==
  * Collected : 123". */
 static uint64_t collected(FILE *from)
 {
@@ -52,7 +53,8 @@ static uint64_t collected(FILE *from)
 
 int pn_callgrind(const char *const *args, uint64_t *instructions)
 {
-	/* Patches in libc are code that changes after it was translated. */
+	/* The monitor's patches change code of libc that valgrind has already
+	 * translated. */
 	const char *argv[MAX_ARGS + 8] = { "valgrind", "--tool=callgrind",
 					   "--callgrind-out-file=/dev/null",
 					   "--smc-check=all" };

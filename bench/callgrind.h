@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * callgrind -- how many instructions something takes, whatever the machine is
- * busy with.
+ * callgrind -- counts instructions, independently of the load of the machine.
  *
- * A program, most often this very one with other arguments, is run under
- * valgrind's callgrind, and the instructions of that run, or of some functions
- * in it, are counted.
- * Whoever wants to know what one of n things takes runs two different n and
- * divides the difference: setting up cancels out.
+ * A program, usually this one with other arguments, runs under valgrind's
+ * callgrind, which counts the instructions of the run or of some functions in
+ * it. To find the cost of one of n operations, run two different n and divide
+ * the difference: the setup cancels out.
  * Threads: any. May sleep for seconds.
  */
 #ifndef PN_BENCH_CALLGRIND_H
@@ -15,10 +13,10 @@
 
 #include <stdint.h>
 
-/* args: options of callgrind, a program ("--": this one), its arguments; NULL
- * at the end, at most 32. The program's output is thrown away. -ENOENT:
+/* args: options of callgrind, a program ("--": this one), its arguments;
+ * terminated by NULL, at most 32. The program's output is discarded. -ENOENT:
  * valgrind is not installed; -EIO: the run failed or counted nothing (a
- * stripped program has no functions to name); or what kept it from starting. */
+ * stripped program has no function names); others: it did not start. */
 int pn_callgrind(const char *const *args, uint64_t *instructions);
 
 #endif

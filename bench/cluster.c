@@ -11,10 +11,10 @@
 #include "helper/helper.h"
 #include "message/message.h"
 
-/* More than a program posts between two waits. */
+/* Upper bound of the requests that a program posts between two waits. */
 #define MAX_REQUESTS 64
 #define PLENTY	     ((size_t)1 << 40)
-/* Turns of helpers that share a core, as a scheduler gives them. */
+/* Time slices of helpers that share a core, as of a scheduler. */
 #define SLICE_NS     (4 * PN_NS_PER_MS)
 
 static const char *const names[] = { "leave_pinned", "on_demand", "pipeline",
@@ -39,12 +39,12 @@ struct rank {
 	struct pn_cache *cache;
 	struct pn_helper *helper; /* NULL: another scheme */
 	struct pinion_endpoint *ep;
-	struct pinion_peer **peers; /* by rank; made when first met */
+	struct pinion_peer **peers; /* by rank; connected at first use */
 	struct pn_program program;
 	char *memory[PN_PROGRAM_BUFFERS];
 	struct pinion_request *requests[MAX_REQUESTS];
 	unsigned nrequests;
-	struct pn_meter meter; /* counts into the machine's */
+	struct pn_meter meter; /* also counts into the meter of the machine */
 	bool metered, ended;
 	uint64_t noise;
 	uint64_t communication_ns, ended_ns;
@@ -56,12 +56,12 @@ struct cluster {
 	struct pn_meter meter;
 	struct rank *ranks;
 	unsigned nranks, nrunning;
-	int error; /* the first */
+	int error; /* error of the first failed rank */
 };
 
 /* --- a rank --------------------------------------------------------------- */
 
-/* The rank that a rank's job calls `peer`. */
+/* Converts a rank of a job to a rank of the cluster. */
 static unsigned number_of(const struct rank *r, unsigned peer)
 {
 	unsigned each = r->cluster->attr->program.nranks;
@@ -103,8 +103,9 @@ static int post(struct rank *r, const struct pn_program_run_step *step)
 	if (!m.peer || r->nrequests == MAX_REQUESTS)
 		return -ENOMEM;
 	pn_frames_set_name(step->site);
-	ret = step->deed == PN_POST_SEND ? pn_endpoint_send(r->ep, &m, request)
-					 : pn_endpoint_recv(r->ep, &m, request);
+	ret = step->action == PN_POST_SEND
+		      ? pn_endpoint_send(r->ep, &m, request)
+		      : pn_endpoint_recv(r->ep, &m, request);
 	r->nrequests += !ret;
 	return ret;
 }
@@ -122,7 +123,7 @@ static int wait_all(struct rank *r)
 static int communicate(struct rank *r, const struct pn_program_run_step *step)
 {
 	uint64_t start = pn_device_now(r->device);
-	int ret = step->deed == PN_WAIT_ALL ? wait_all(r) : post(r, step);
+	int ret = step->action == PN_WAIT_ALL ? wait_all(r) : post(r, step);
 
 	r->communication_ns += pn_device_now(r->device) - start;
 	return ret;
@@ -135,7 +136,7 @@ static void stop_helpers(struct cluster *c)
 			pn_helper_stop(c->ranks[i].helper);
 }
 
-static void tell_progress(const struct rank *r, size_t n)
+static void report_progress(const struct rank *r, size_t n)
 {
 	const struct pn_cluster_attr *attr = r->cluster->attr;
 	const struct pn_program *p = &r->program;
@@ -146,7 +147,7 @@ static void tell_progress(const struct rank *r, size_t n)
 		attr->progress(attr->arg, (double)n / all);
 }
 
-static void tell_bytes(void *arg, uint64_t t_ns, size_t bytes)
+static void report_bytes(void *arg, uint64_t t_ns, size_t bytes)
 {
 	const struct rank *r = arg;
 	const struct pn_cluster_attr *attr = r->cluster->attr;
@@ -178,8 +179,8 @@ static void run_rank(void *arg)
 	for (size_t n = 0;
 	     !ret && !c->error && (step = pn_program_step(&r->program, n));
 	     n++) {
-		tell_progress(r, n);
-		if (step->deed != PN_COMPUTE)
+		report_progress(r, n);
+		if (step->action != PN_COMPUTE)
 			ret = communicate(r, step);
 		else
 			pn_device_consume_cpu(
@@ -192,7 +193,7 @@ static void run_rank(void *arg)
 	r->ended = !ret && !c->error;
 	if (ret && !c->error) {
 		c->error = ret;
-		/* Who has died will not be the last to end. */
+		/* Failed ranks do not count for the end time. */
 		stop_helpers(c);
 	}
 	if (!--c->nrunning) {
@@ -292,7 +293,7 @@ static int open_rank(struct cluster *c, unsigned number)
 	if (machine_of(c, number) == machine_of(c, 0))
 		r->meter.into = &c->meter;
 	if (c->attr->observe)
-		r->meter.changed = tell_bytes;
+		r->meter.changed = report_bytes;
 	r->meter.arg = r;
 	ret = pn_meter_attach(&r->meter, r->device);
 	r->metered = !ret;
@@ -310,8 +311,9 @@ static void close_rank(struct rank *r)
 	free(r->peers);
 }
 
-/* Who has a helper when cores are short: as processes agree that have not
- * communicated yet. All ranks register the same, so that it stays so. */
+/* Assigns helpers if cores are short, as processes agree that have not
+ * communicated yet. All ranks register the same, so the assignment does not
+ * change. */
 static void share_cores_of(struct cluster *c, unsigned machine)
 {
 	struct pn_member members[PN_SHARE_MAX] = { 0 };
@@ -333,11 +335,11 @@ static void share_cores_of(struct cluster *c, unsigned machine)
 		share = pn_share_decide(c->attr->policy, members, n, me++);
 		pn_helper_share_core(c->ranks[i].helper, share.nhelpers,
 				     SLICE_NS);
-		pn_helper_set_idle(c->ranks[i].helper, share.rest);
+		pn_helper_set_idle(c->ranks[i].helper, share.idle);
 	}
 }
 
-/* Machines are numbered from 0; one that has no ranks is none. */
+/* Machines are numbered from 0; each has ranks. */
 static void share_cores(struct cluster *c)
 {
 	for (unsigned i = 0; i < c->nranks; i++)
@@ -411,13 +413,13 @@ static int open_cluster(struct cluster *c)
 	if (!ret && c->attr->scheme == PN_SCHEME_HELPER &&
 	    c->attr->policy > PN_SHARE_OWN)
 		share_cores(c);
-	/* What it took to open them is not the program's. */
+	/* The time of opening does not count for the program. */
 	start_meters(c, pn_sim_now(c->sim));
 	return ret;
 }
 
-/* Faults that a script asked for are no error of the run: a rank whose peer
- * has died ends, and those that wait for it. */
+/* Faults of a script are no error of the run: a rank whose peer has died ends,
+ * and so do those that wait for it. */
 static int run_world(struct cluster *c)
 {
 	int ret = pn_sim_run(c->sim);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cluster -- runs a program (program.h) on simulated nodes, with the message
- * layer, caches and helpers as they are, in virtual time, and measures how
- * much memory was registered when.
+ * cluster -- runs a program (program.h) on simulated nodes with the real
+ * message layer, caches and helpers, in virtual time, and measures registered
+ * memory over time.
  *
- * Each rank has a node of `sim` with two cores, one for the program and one
- * for its helper. Ranks can share a machine: then what is registered is summed
- * up over them, and messages between them are not sent at all (shared memory
- * carries them, which needs no registration).
- * Memory has no bytes behind it (data=none).
+ * Each rank has a node of `sim` with two cores, one for the program and one for
+ * its helper. Ranks can share a machine: then registered memory is summed over
+ * them, and messages between them are not sent at all (shared memory carries
+ * them and needs no registration). Memory has no bytes behind it (data=none).
  */
 #ifndef PN_BENCH_CLUSTER_H
 #define PN_BENCH_CLUSTER_H
@@ -35,36 +34,38 @@ const char *pn_scheme_name(enum pn_scheme scheme);
 
 #define PN_CLUSTER_PROCESSES 8
 
-/* Registered memory over time on machine 0: of all its ranks, and of the first
- * of them one by one. */
+/* Registered memory over time on machine 0: of all its ranks, and of each of
+ * the first ones. */
 struct pn_cluster_series {
 	struct pn_series machine;
 	struct pn_series processes[PN_CLUSTER_PROCESSES];
-	unsigned ranks[PN_CLUSTER_PROCESSES]; /* whose they are */
+	unsigned ranks[PN_CLUSTER_PROCESSES]; /* their ranks */
 	unsigned nprocesses;
 };
 
 struct pn_cluster_attr {
 	struct pn_program_attr program; /* rank is set here */
-	unsigned copies;  /* of the whole job, side by side; 0: 1 */
+	unsigned copies;  /* copies of the whole job in parallel; 0: 1 */
 	const char *cost; /* profile */
 	enum pn_scheme scheme;
 	enum pn_predictor predictor;
 	unsigned window;
 	double jitter;
 	uint64_t seed;
-	size_t max_bytes; /* budget of each rank; 0: plenty */
-	/* Ranks on one machine: machine of rank r is machines[r]; NULL: one
-	 * each. The meter is of machine 0. */
+	size_t max_bytes; /* budget of each rank; 0: large */
+	/* Machine of rank r is machines[r]; NULL: one machine per rank. The
+	 * meter measures machine 0. */
 	const unsigned *machines;
 	/* How helpers get cores (H8); PN_SHARE_OFF, the first: as OWN. */
 	enum pn_share_policy policy;
-	unsigned idle_cores; /* of a machine, beside one for each rank */
-	struct pn_cluster_series *series; /* set; NULL: not asked for */
-	const char *script; /* faults (device/sim/script.h); NULL: none. With
-			     * one, ranks may fail: the result says so */
-	/* Told how much each rank has registered, whenever that changes, and
-	 * how far rank 0 has come, 0 to 1; NULL: nobody. */
+	/* idle cores of a machine besides one core per rank */
+	unsigned idle_cores;
+	struct pn_cluster_series *series; /* output; NULL: not wanted */
+	/* faults (device/sim/script.h); NULL: none. With a script, ranks may
+	 * fail: see the result */
+	const char *script;
+	/* Called with the registered bytes of a rank whenever they change, and
+	 * with the progress of rank 0, 0 to 1; may be NULL. */
 	void (*observe)(void *arg, unsigned rank, uint64_t t_ns, size_t bytes);
 	void (*progress)(void *arg, double done);
 	void *arg;
@@ -73,14 +74,16 @@ struct pn_cluster_attr {
 struct pn_cluster_result {
 	struct pn_metered registered; /* on machine 0 */
 	double communication_s;	      /* mean of the ranks */
-	double time_s;		      /* until the last rank ended */
-	uint64_t transfers, late; /* of all ranks, above the threshold; late:
-				   * on the critical path again although the
-				   * buffer had been used before */
-	uint64_t copied;	  /* fragments copied for want of room */
-	uint64_t irregular; /* transfers whose site was left to the cache */
-	unsigned failed;    /* ranks that did not come to their end */
-	int error;	    /* of the first of them */
+	double time_s;		      /* end of the last rank */
+	/* of all ranks, above the threshold; late: registered again on the
+	 * critical path although the buffer had been used before */
+	uint64_t transfers, late;
+	/* fragments copied because the budget was full */
+	uint64_t copied;
+	/* transfers whose site the helper left to the cache */
+	uint64_t irregular;
+	unsigned failed; /* number of ranks that did not finish */
+	int error;	 /* error of the first of them */
 };
 
 int pn_cluster_run(const struct pn_cluster_attr *attr,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pace -- how fast a core is just now.
+ * core_speed -- measures how fast a core is at the moment.
  *
- * A core of a virtual machine is, as a rule, one of the two threads of a real
- * core, and what runs on the other is somebody else's. While that one is busy
- * this one has half as many instructions a second, and a figure taken then says
- * nothing about one taken at another time. A loop that fills the core tells.
+ * A core of a virtual machine is usually one of the two hardware threads of a
+ * real core; the other one may run another virtual machine. While that one is
+ * busy, this one executes half as many instructions per second, and its figures
+ * are not comparable with those of another time. The time of a loop that
+ * saturates the core detects this.
  *
  * Threads: any.
  */
@@ -14,11 +15,11 @@
 
 #include <time.h>
 
-#define PN_CORE_LOOP_ITERATIONS 20000 /* some 10 us */
+#define PN_CORE_LOOP_ITERATIONS 20000 /* about 10 us */
 #define PN_CORE_LOOP_TRIES	5
 
-/* How long the loop takes, in ns: sums that do not wait for each other, and
- * that the compiler cannot do at once. */
+/* Time of the loop in ns: sums that do not depend on each other and that the
+ * compiler cannot fold. */
 static inline double pn_core_loop_once_ns(void)
 {
 	unsigned long a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
@@ -36,7 +37,7 @@ static inline double pn_core_loop_once_ns(void)
 	       (double)(to.tv_nsec - from.tv_nsec);
 }
 
-/* The best of a few, so that an interrupt does not count. */
+/* The best of a few runs, so that an interrupt does not count. */
 static inline double pn_core_loop_ns(void)
 {
 	double best = pn_core_loop_once_ns();

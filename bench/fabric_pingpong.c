@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * fabric_pingpong PROVIDER MIN MAX -- for `pinion bench fabric`: two processes
- * hand each other messages by libfabric's calls alone, each bound to a core. A
- * line "bytes nanoseconds pace" a size, each four times the one before: half a
- * round trip, the mean of 1,000 in a row with no clock between them, of several
- * such means the median; and that of the slower core (core_speed.h), before or
- * after. The first line has 0 bytes: a bare flag in memory that the same two
- * processes share, which is what the machine takes for it.
+ * exchange messages with libfabric's calls only, each bound to a core. Prints a
+ * line "bytes nanoseconds loop" per size, each size four times the one before:
+ * half a round trip, the mean of 1,000 in a row without reading a clock between
+ * them, the median of several such means; and the loop time of the slower core
+ * (core_speed.h), before or after. The first line has 0 bytes: a bare flag in
+ * memory shared by the same two processes, the machine's own latency.
  *
  * fabric_pingpong PROVIDER count MESSAGES LOOKS -- for callgrind: one process
- * sends so many messages of 8 bytes to itself, in send_to_self(), and finds
- * each at the first look; then so many looks in look_in_vain() find nothing.
- * Nothing there depends on time, so instructions can be counted. (Two endpoints
- * would watch each other by pidfd_open(), which valgrind 3.19 does not know.)
+ * sends MESSAGES messages of 8 bytes to itself, in send_to_self(), and finds
+ * each with the first poll; then LOOKS empty polls in poll_empty(). Nothing
+ * there depends on time, so instructions can be counted. (Two endpoints would
+ * watch each other with pidfd_open(), which valgrind 3.19 does not support.)
  *
- * What it does is what Open MPI does: it injects what may be injected and
- * receives by tag from a named peer. Exit status 3: there is no such provider.
+ * It works like Open MPI: it injects messages that may be injected and receives
+ * by tag from a named peer. Exit status 3: there is no such provider.
  */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -44,14 +44,15 @@
 #include "bench/comparison.h"
 #include "bench/core_speed.h"
 
-#define TRIPS	   1000
-#define MEANS	   31
-#define WARM	   200
-#define LONGEST_NS (100 * PN_NS_PER_MS) /* for a size, on a busy machine */
+#define TRIPS 1000
+#define MEANS 31
+#define WARM  200
+#define LONGEST_NS \
+	(100 * PN_NS_PER_MS) /* time limit of a size, on a busy machine */
 #define TAG	   7
 #define NAME_BYTES 256
-#define AT_ONCE	   8 /* ends read in one call */
-#define COUNTED	   8 /* bytes of a counted message */
+#define AT_ONCE	   8 /* completions read in one call */
+#define COUNTED	   8 /* size of a counted message */
 
 static void fail(const char *what, ssize_t ret)
 {
@@ -60,7 +61,7 @@ static void fail(const char *what, ssize_t ret)
 	exit(EXIT_FAILURE);
 }
 
-/* For calls that return something negative when they fail. */
+/* Exits if a call returned a negative error. */
 #define NEED(call)                         \
 	do {                               \
 		ssize_t ret_ = (call);     \
@@ -80,10 +81,10 @@ struct end {
 	struct fid_cq *cq;
 	struct fid_av *av;
 	fi_addr_t peer;
-	struct fi_context context[2]; /* of a receive, of a send */
+	struct fi_context context[2]; /* contexts of a receive and of a send */
 	char name[NAME_BYTES];
 	char *out, *in;
-	bool alone; /* on one core with the other */
+	bool alone; /* both processes share a core */
 };
 
 static struct fi_info *hints_for(const char *provider)
@@ -146,7 +147,7 @@ static void open_end(struct end *end, const char *provider, size_t max)
 	end->out = memory_of(max);
 }
 
-static void meet(struct end *end, const char *other)
+static void insert_peer(struct end *end, const char *other)
 {
 	if (fi_av_insert(end->av, other, 1, &end->peer, 0, NULL) != 1)
 		fail("fi_av_insert()", -FI_EADDRNOTAVAIL);
@@ -167,8 +168,8 @@ static void close_end(struct end *end)
 /* --- messages -------------------------------------------------------------
  */
 
-/* Until n operations have ended. */
-static inline void take_ends(struct end *end, ssize_t n)
+/* Polls until n operations have completed. */
+static inline void reap_completions(struct end *end, ssize_t n)
 {
 	struct fi_cq_tagged_entry entries[AT_ONCE];
 
@@ -190,8 +191,8 @@ static inline void post(struct end *end, size_t n)
 		      &end->context[0]));
 }
 
-/* Progress is ours to make. */
-static void go_on(struct end *end)
+/* Manual progress. */
+static void make_progress(struct end *end)
 {
 	struct fi_cq_tagged_entry none;
 	ssize_t ret = fi_cq_read(end->cq, &none, 0);
@@ -200,12 +201,12 @@ static void go_on(struct end *end)
 		fail("fi_cq_read()", ret);
 }
 
-/* What a send returned: the way may be full. */
-static void make_way(struct end *end, ssize_t ret)
+/* Handles the result of a send: the queue may be full. */
+static void retry_send(struct end *end, ssize_t ret)
 {
 	if (ret != -FI_EAGAIN)
 		fail("sending", ret);
-	go_on(end);
+	make_progress(end);
 }
 
 static inline void send_one(struct end *end, size_t n)
@@ -214,54 +215,54 @@ static inline void send_one(struct end *end, size_t n)
 
 	if (n <= end->info->tx_attr->inject_size) {
 		while ((ret = fi_tinject(end->ep, end->out, n, end->peer, TAG)))
-			make_way(end, ret);
+			retry_send(end, ret);
 		return;
 	}
 	while ((ret = fi_tsend(end->ep, end->out, n, NULL, end->peer, TAG,
 			       &end->context[1])))
-		make_way(end, ret);
-	take_ends(end, 1);
+		retry_send(end, ret);
+	reap_completions(end, 1);
 }
 
-static inline void lead(struct end *end, size_t n)
+static inline void run_leader(struct end *end, size_t n)
 {
 	send_one(end, n);
 	post(end, n);
-	take_ends(end, 1);
+	reap_completions(end, 1);
 }
 
-static inline void follow(struct end *end, size_t n)
+static inline void run_follower(struct end *end, size_t n)
 {
 	post(end, n);
-	take_ends(end, 1);
+	reap_completions(end, 1);
 	send_one(end, n);
 }
 
 /* --- a pair ---------------------------------------------------------------
  */
 
-/* What both share; each writes to lines of its own. */
+/* Shared memory of the processes; each writes to its own cache lines. */
 struct flags {
 	_Alignas(4096) _Atomic unsigned leads;
 	_Alignas(4096) _Atomic unsigned follows;
-	_Alignas(4096) _Atomic bool enough; /* of this size */
-	double paces[2];		    /* of both cores */
+	_Alignas(4096) _Atomic bool enough; /* means of this size */
+	double loop_ns[2];		    /* loop times of both cores */
 };
 
 struct pair {
 	struct end end;
 	struct flags *flags;
-	unsigned turn; /* of the flags */
+	unsigned turn; /* sequence number of the flags */
 	int sock;      /* to the other */
 	bool leads;
-	bool patient; /* there is something to do beside waiting for a flag */
+	bool progresses; /* make progress while waiting for a flag */
 };
 
-/* The other may be behind: its last message wants us to go on. */
-static PN_NOINLINE void be_patient(struct pair *pair)
+/* The other process may be behind: its last message needs our progress. */
+static PN_NOINLINE void poll_and_progress(struct pair *pair)
 {
 	if (pair->end.cq)
-		go_on(&pair->end);
+		make_progress(&pair->end);
 	if (pair->end.alone)
 		sched_yield();
 }
@@ -269,12 +270,12 @@ static PN_NOINLINE void be_patient(struct pair *pair)
 static void await(struct pair *pair, _Atomic unsigned *flag)
 {
 	while (atomic_load_explicit(flag, memory_order_acquire) != pair->turn)
-		if (pair->patient)
-			be_patient(pair);
+		if (pair->progresses)
+			poll_and_progress(pair);
 }
 
-/* The flags go to and fro once; size 0. */
-static void wave(struct pair *pair)
+/* One round trip of the flags; size 0. */
+static void exchange_flags(struct pair *pair)
 {
 	struct flags *flags = pair->flags;
 
@@ -294,11 +295,11 @@ static void make_trips(struct pair *pair, size_t n, unsigned times)
 {
 	while (times--) {
 		if (!n)
-			wave(pair);
+			exchange_flags(pair);
 		else if (pair->leads)
-			lead(&pair->end, n);
+			run_leader(&pair->end, n);
 		else
-			follow(&pair->end, n);
+			run_follower(&pair->end, n);
 	}
 }
 
@@ -309,29 +310,29 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Whether this was the last mean; the leader says so, and both know. */
-static bool is_enough(struct pair *pair, uint64_t start, unsigned nmeans)
+/* Whether this was the last mean; the leader decides and tells the follower. */
+static bool is_last_mean(struct pair *pair, uint64_t start, unsigned nmeans)
 {
 	if (pair->leads)
 		pair->flags->enough =
 			nmeans == MEANS || pn_clock_ns() - start > LONGEST_NS;
-	wave(pair);
+	exchange_flags(pair);
 	return pair->flags->enough;
 }
 
-/* The slower core's, when both have said theirs. */
+/* The loop time of the slower core, once both are known. */
 static double slower(struct pair *pair, double before)
 {
-	double after = pn_core_loop_ns(), *paces = pair->flags->paces;
+	double after = pn_core_loop_ns(), *loop_ns = pair->flags->loop_ns;
 
-	paces[pair->leads] = before > after ? before : after;
-	wave(pair);
-	return paces[0] > paces[1] ? paces[0] : paces[1];
+	loop_ns[pair->leads] = before > after ? before : after;
+	exchange_flags(pair);
+	return loop_ns[0] > loop_ns[1] ? loop_ns[0] : loop_ns[1];
 }
 
 static void measure(struct pair *pair, size_t n)
 {
-	double means[MEANS], pace = pn_core_loop_ns();
+	double means[MEANS], loop_ns = pn_core_loop_ns();
 	uint64_t first, start;
 	unsigned i = 0;
 
@@ -341,26 +342,26 @@ static void measure(struct pair *pair, size_t n)
 		start = pn_clock_ns();
 		make_trips(pair, n, TRIPS);
 		means[i++] = (double)(pn_clock_ns() - start) / (2 * TRIPS);
-	} while (!is_enough(pair, first, i));
+	} while (!is_last_mean(pair, first, i));
 	qsort(means, i, sizeof(*means), compare);
-	pace = slower(pair, pace);
+	loop_ns = slower(pair, loop_ns);
 	if (pair->leads)
-		printf("%zu %.1f %.0f\n", n, means[i / 2], pace);
+		printf("%zu %.1f %.0f\n", n, means[i / 2], loop_ns);
 }
 
-static void say(struct pair *pair, const void *what)
+static void socket_send(struct pair *pair, const void *what)
 {
 	if (write(pair->sock, what, NAME_BYTES) != NAME_BYTES)
-		fail("telling the other", -errno);
+		fail("sending to the other process", -errno);
 }
 
-static void hear(struct pair *pair, void *what)
+static void socket_recv(struct pair *pair, void *what)
 {
 	if (recv(pair->sock, what, NAME_BYTES, MSG_WAITALL) != NAME_BYTES)
-		fail("hearing from the other", -FI_ECONNRESET);
+		fail("receiving from the other process", -FI_ECONNRESET);
 }
 
-/* The n-th core that we may use; false: there is none. */
+/* Binds to the n-th core that this process may use; false: there is none. */
 static bool bind_to(unsigned n)
 {
 	cpu_set_t ours, one;
@@ -376,29 +377,29 @@ static bool bind_to(unsigned n)
 	return false;
 }
 
-static void play(struct pair *pair, char **argv)
+static void run_end(struct pair *pair, char **argv)
 {
 	size_t min = strtoul(argv[2], NULL, 10);
 	size_t max = strtoul(argv[3], NULL, 10);
 	char other[NAME_BYTES];
 
-	pair->patient = pair->end.alone;
+	pair->progresses = pair->end.alone;
 	measure(pair, 0);
 	open_end(&pair->end, argv[1], max);
-	pair->patient = true;
-	say(pair, pair->end.name);
-	hear(pair, other);
-	meet(&pair->end, other);
+	pair->progresses = true;
+	socket_send(pair, pair->end.name);
+	socket_recv(pair, other);
+	insert_peer(&pair->end, other);
 	for (size_t n = min; n <= max; n *= 4)
 		measure(pair, n);
-	/* From here on the other may end. */
+	/* From here on the other process may end. */
 	signal(SIGCHLD, SIG_DFL);
-	say(pair, other);
-	hear(pair, other);
+	socket_send(pair, other);
+	socket_recv(pair, other);
 	close_end(&pair->end);
 }
 
-/* Whoever waits for the other would wait for ever. */
+/* The survivor would wait forever. */
 static void end_with_child(int number)
 {
 	int status;
@@ -421,7 +422,7 @@ static int run_pair(char **argv)
 	if (pair.flags == MAP_FAILED ||
 	    socketpair(AF_UNIX, SOCK_STREAM, 0, socks) ||
 	    sched_getaffinity(0, sizeof(ours), &ours))
-		fail("what the two share", -errno);
+		fail("shared memory", -errno);
 	pair.end.alone = CPU_COUNT(&ours) < 2;
 	signal(SIGCHLD, end_with_child);
 	pid = fork();
@@ -434,7 +435,7 @@ static int run_pair(char **argv)
 		fail("the parent", -FI_ECONNRESET);
 	if (!pair.end.alone && !bind_to(!pid))
 		fail("binding to a core", -FI_EOTHER);
-	play(&pair, argv);
+	run_end(&pair, argv);
 	if (!pid)
 		return EXIT_SUCCESS;
 	return waitpid(pid, &status, 0) == pid && !status ? EXIT_SUCCESS
@@ -444,7 +445,7 @@ static int run_pair(char **argv)
 /* --- counting -------------------------------------------------------------
  */
 
-/* The message is there when the send has returned, so one look finds it. */
+/* The message has arrived when the send returns, so one poll finds it. */
 static PN_NOINLINE void send_to_self(struct end *end, unsigned long times)
 {
 	struct fi_cq_tagged_entry entry;
@@ -456,25 +457,25 @@ static PN_NOINLINE void send_to_self(struct end *end, unsigned long times)
 	}
 }
 
-static PN_NOINLINE void look_in_vain(struct end *end, unsigned long times)
+static PN_NOINLINE void poll_empty(struct end *end, unsigned long times)
 {
 	struct fi_cq_tagged_entry entry;
 
 	while (times--)
 		if (fi_cq_read(end->cq, &entry, 1) != -FI_EAGAIN)
-			fail("a look in vain", -FI_EOTHER);
+			fail("an empty poll", -FI_EOTHER);
 }
 
-/* The first message connects, which takes time. */
+/* The first message connects, which depends on time. */
 static int count(char **argv)
 {
 	struct end end = { .alone = true };
 
 	open_end(&end, argv[1], COUNTED);
-	meet(&end, end.name);
-	lead(&end, COUNTED);
+	insert_peer(&end, end.name);
+	run_leader(&end, COUNTED);
 	send_to_self(&end, strtoul(argv[3], NULL, 10));
-	look_in_vain(&end, strtoul(argv[4], NULL, 10));
+	poll_empty(&end, strtoul(argv[4], NULL, 10));
 	close_end(&end);
 	return EXIT_SUCCESS;
 }
@@ -483,7 +484,7 @@ int main(int argc, char **argv)
 {
 	if (argc < 4)
 		return EXIT_FAILURE;
-	/* Others are not even loaded. */
+	/* Loads no other provider. */
 	setenv("FI_PROVIDER", argv[1], 1);
 	return argc > 4 ? count(argv) : run_pair(argv);
 }

@@ -6,7 +6,7 @@
 
 #include "base/range.h"
 
-/* A copy of the device's own table, with two entries changed. */
+/* A copy of the device's operations with two replaced. */
 struct metered_ops {
 	struct pn_device_ops ops;
 	const struct pn_device_ops *inner;
@@ -27,7 +27,7 @@ static size_t bytes_of(struct pn_mr *const *mrs, unsigned n)
 	return npages << PN_PAGE_SHIFT;
 }
 
-/* A task that owes time is ahead of the others: time may seem to go back. */
+/* A task that owes time is ahead of the others, so the clock may go back. */
 static void settle(struct pn_meter *meter, uint64_t now_ns)
 {
 	if (now_ns <= meter->since_ns)
@@ -38,7 +38,7 @@ static void settle(struct pn_meter *meter, uint64_t now_ns)
 	pn_series_add(&meter->series, (double)meter->bytes, now_ns);
 }
 
-static void tell(const struct pn_meter *meter)
+static void notify(const struct pn_meter *meter)
 {
 	if (meter->changed)
 		meter->changed(meter->arg, meter->since_ns - meter->start_ns,
@@ -52,7 +52,7 @@ static void more(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 		meter->bytes += bytes;
 		if (meter->bytes > meter->metered.peak_bytes)
 			meter->metered.peak_bytes = meter->bytes;
-		tell(meter);
+		notify(meter);
 	}
 }
 
@@ -61,7 +61,7 @@ static void less(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 	for (; meter; meter = meter->into) {
 		settle(meter, now_ns);
 		meter->bytes -= bytes;
-		tell(meter);
+		notify(meter);
 	}
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * meter -- how much memory is registered, over time, on one or several devices
- * of one world.
+ * meter -- measures the registered memory over time of one or several devices
+ * of one simulation.
  *
- * It stands between the devices and those who register: bytes count from the
- * beginning of a registration to the end of its deregistration. A meter may
- * count into another: that of a process into that of its machine.
- * Threads: one; the devices are of one world.
+ * A meter replaces the register and deregister calls of its devices: bytes
+ * count from the beginning of a registration to the end of its deregistration.
+ * A meter may also count into another one: that of a process into that of its
+ * machine.
+ * Threads: one; the devices are of one simulation.
  */
 #ifndef PN_BENCH_METER_H
 #define PN_BENCH_METER_H
@@ -19,7 +20,7 @@
 
 struct pn_metered {
 	size_t peak_bytes;
-	double mean_bytes; /* over the time between start and stop */
+	double mean_bytes; /* mean between start and stop */
 };
 
 struct pn_meter {
@@ -28,17 +29,17 @@ struct pn_meter {
 	double byte_ns;
 	struct pn_metered metered;
 	struct pn_series series; /* bytes over time */
-	struct pn_meter *into;	 /* NULL: no other */
-	/* Told whenever the bytes have changed; NULL: nobody. */
+	struct pn_meter *into;	 /* also counts there; may be NULL */
+	/* Called whenever the bytes have changed; may be NULL. */
 	void (*changed)(void *arg, uint64_t since_start_ns, size_t bytes);
 	void *arg;
 };
 
-/* Measures what is registered from now on, on top of what is. Leaves `into`
- * and who is told as they are. */
+/* Starts measuring, beginning with the currently registered bytes. Does not
+ * change `into` and `changed`. */
 void pn_meter_start(struct pn_meter *meter, uint64_t now_ns);
 
-/* A device counts for the meter until it is closed. -ENOMEM. */
+/* The device counts for the meter until it is closed. -ENOMEM. */
 int pn_meter_attach(struct pn_meter *meter, struct pn_device *device);
 void pn_meter_detach(struct pn_device *device);
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: a line "bytes
- * microseconds microseconds pace" a size, each four times the one before. The
- * first is the median of trips that are timed one by one; the second the mean
- * of many in a row with no clock between them, of several such means the
- * median; the last is that of the slowest rank's core (core_speed.h), before or
- * after. pingpong  half a round trip between two ranks bcast     a broadcast
- * and the answer, an empty message of the last rank to the root; half of that
- *   scatter   the same, of so many bytes for each rank */
+/*
+ * mpi_pingpong MIN MAX [WHAT] -- for `pinion bench mpi`: prints a line "bytes
+ * microseconds microseconds loop" per size, each size four times the one
+ * before. The first figure is the median of trips that are timed one by one;
+ * the second the mean of many in a row without reading a clock between them,
+ * the median of several such means; the last is the loop time of the slowest
+ * rank's core (core_speed.h), before or after.
+ *   pingpong  half a round trip between two ranks
+ *   bcast     a broadcast and the answer, an empty message of the last rank to
+ *             the root; half of that
+ *   scatter   the same, with so many bytes for each rank
+ */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -116,19 +120,19 @@ static double unclocked(trip_fn *trip, char *buf, long n)
 
 static void measure(trip_fn *trip, char *buf, long n)
 {
-	double one, mean, before = pn_core_loop_ns(), after, pace;
+	double one, mean, before = pn_core_loop_ns(), after, loop_ns;
 
 	for (int i = 0; i < WARM; i++)
 		trip(buf, (int)n);
 	one = clocked(trip, buf, n);
 	mean = unclocked(trip, buf, n);
 	after = pn_core_loop_ns();
-	pace = before > after ? before : after;
-	MPI_Reduce(rank ? &pace : MPI_IN_PLACE, &pace, 1, MPI_DOUBLE, MPI_MAX,
-		   0, MPI_COMM_WORLD);
+	loop_ns = before > after ? before : after;
+	MPI_Reduce(rank ? &loop_ns : MPI_IN_PLACE, &loop_ns, 1, MPI_DOUBLE,
+		   MPI_MAX, 0, MPI_COMM_WORLD);
 	if (!rank)
 		printf("%ld %.3f %.3f %.0f\n", n, one * 1e6 / 2, mean * 1e6 / 2,
-		       pace);
+		       loop_ns);
 }
 
 int main(int argc, char **argv)

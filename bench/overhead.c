@@ -22,7 +22,7 @@ struct job {
 
 /* --- a message, with notes or without ------------------------------------- */
 
-/* One end: its helper takes notes and is never run. */
+/* One end: its helper gets records and never runs. */
 struct end {
 	struct pn_session *session;
 	struct pn_helper *helper;
@@ -67,16 +67,16 @@ static unsigned messages_of(size_t bytes)
 	return WARMING + (bytes < 1 << 20 ? 8000 : 3200);
 }
 
-/* Without, with, with, without: whoever goes second in a pair finds the
- * machine warmer. Both ends do the same. */
-static bool has_notes(unsigned i)
+/* Order: without, with, with, without, since the second of a pair finds warmer
+ * caches. Both ends use the same order. */
+static bool records_message(unsigned i)
 {
 	return (i ^ i >> 1) & 1;
 }
 
-static void take_turn(struct end *end, unsigned i)
+static void run_pair(struct end *end, unsigned i)
 {
-	end->session->ep->helper = has_notes(i) ? end->helper : NULL;
+	end->session->ep->helper = records_message(i) ? end->helper : NULL;
 }
 
 static int post(struct end *end, bool is_send, void *buf, size_t len,
@@ -92,8 +92,8 @@ static int post(struct end *end, bool is_send, void *buf, size_t len,
 		       : pinion_recv(end->session->ep, &m, request);
 }
 
-/* Answers each message. The next receive is posted before that, so that it is
- * expected. */
+/* Answers each message. The next receive is posted before the answer, so that
+ * the next message is expected. */
 static int answer_all(struct end *end)
 {
 	struct pinion_endpoint *ep = end->session->ep;
@@ -102,13 +102,13 @@ static int answer_all(struct end *end)
 	uint64_t word = 0;
 	int ret;
 
-	take_turn(end, 0);
+	run_pair(end, 0);
 	ret = post(end, false, end->buffer, end->bytes, &message);
 	if (!ret) /* it begins */
 		ret = pn_session_send(end->session, &word, sizeof(word));
 	for (unsigned i = 0; i < n && !ret; i++) {
 		ret = pinion_wait(ep, message, PINION_FOREVER, NULL);
-		take_turn(end, i + 1);
+		run_pair(end, i + 1);
 		if (!ret && i + 1 < n)
 			ret = post(end, false, end->buffer, end->bytes,
 				   &message);
@@ -120,7 +120,7 @@ static int answer_all(struct end *end)
 	return ret;
 }
 
-static int follow(struct pn_session *session, uint64_t bytes)
+static int run_follower(struct pn_session *session, uint64_t bytes)
 {
 	struct end end;
 	int ret = end_open(&end, session, bytes);
@@ -139,7 +139,7 @@ static int time_one(struct end *end, unsigned i, double *us)
 	uint64_t word, start;
 	int ret = post(end, false, &word, sizeof(word), &answer);
 
-	take_turn(end, i);
+	run_pair(end, i);
 	start = pn_device_now(end->session->device);
 	if (!ret)
 		ret = post(end, true, end->buffer, end->bytes, &message);
@@ -155,14 +155,14 @@ static void sum_up(const double *us, unsigned n, double *samples,
 		   struct pn_overhead *out)
 {
 	for (unsigned i = 0; i < n / 2; i++)
-		samples[i] = us[2 * i + has_notes(2 * i)];
+		samples[i] = us[2 * i + records_message(2 * i)];
 	out->without_us = pn_median(samples, n / 2);
 	for (unsigned i = 0; i < n / 2; i++)
-		samples[i] = us[2 * i + !has_notes(2 * i)];
+		samples[i] = us[2 * i + !records_message(2 * i)];
 	out->with_us = pn_median(samples, n / 2);
 	for (unsigned i = 0; i < n / 2; i++)
-		samples[i] = us[2 * i + !has_notes(2 * i)] -
-			     us[2 * i + has_notes(2 * i)];
+		samples[i] = us[2 * i + !records_message(2 * i)] -
+			     us[2 * i + records_message(2 * i)];
 	out->percent = 100 * pn_median(samples, n / 2) / out->without_us;
 }
 
@@ -171,7 +171,8 @@ static int time_all(struct end *end, struct pn_overhead *out)
 	unsigned n = messages_of(out->bytes);
 	double *us = calloc(n + n / 2, sizeof(*us));
 	uint64_t ready;
-	int ret = us ? pn_session_start_job(end->session, follow, out->bytes)
+	int ret = us ? pn_session_start_job(end->session, run_follower,
+					    out->bytes)
 		     : -ENOMEM;
 
 	if (!ret)
@@ -186,8 +187,8 @@ static int time_all(struct end *end, struct pn_overhead *out)
 
 /* --- the notes by themselves ---------------------------------------------- */
 
-/* At the depth of the stack of a real message, more or less. */
-static PN_NOINLINE void note_one(struct pn_helper *helper, const char *buffer)
+/* At about the stack depth of a real message. */
+static PN_NOINLINE void record_one(struct pn_helper *helper, const char *buffer)
 {
 	struct pn_call call;
 
@@ -195,13 +196,13 @@ static PN_NOINLINE void note_one(struct pn_helper *helper, const char *buffer)
 	pn_helper_done(helper, &call);
 }
 
-static double note_ns(struct pn_helper *helper)
+static double record_cost_ns(struct pn_helper *helper)
 {
 	struct timespec start, end;
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
 	for (int i = 0; i < NOTES; i++)
-		note_one(helper, (const char *)helper);
+		record_one(helper, (const char *)helper);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
 	return ((double)(end.tv_sec - start.tv_sec) * 1e9 +
 		(double)(end.tv_nsec - start.tv_nsec)) /
@@ -215,13 +216,13 @@ static int measure(struct pn_session *session, struct pn_overhead *out)
 
 	if (ret)
 		return ret;
-	out->note_ns = note_ns(end.helper);
+	out->record_cost_ns = record_cost_ns(end.helper);
 	ret = time_all(&end, out);
 	end_close(&end);
 	return ret;
 }
 
-static int lead(struct pn_session *session, void *arg)
+static int run_leader(struct pn_session *session, void *arg)
 {
 	struct job *job = arg;
 	int ret = 0;
@@ -236,5 +237,5 @@ int pn_overhead_measure(const struct pn_spec *spec,
 {
 	struct job job = { recordings, n };
 
-	return pn_session_run(spec, lead, &job);
+	return pn_session_run(spec, run_leader, &job);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * recording -- what noting a transfer for the helper costs on the critical
- * path, as the paper Helper measured it (4.3, row H7): messages between two
- * processes with notes at both ends and without, and no helper that would act
- * on them.
+ * overhead -- what recording a transfer for the helper costs on the critical
+ * path, as measured in the paper Helper (section 4.3, row H7): messages between
+ * two processes with recording at both ends and without, and no helper that
+ * acts on the records.
  *
- * Messages with and without take turns one by one, so that what else the
- * machine does meets both alike: neighbours make a pair, and the median of the
- * pairs' differences is the cost. A message is timed until eight bytes answer.
+ * Messages with and without recording alternate one by one, so that other load
+ * of the machine affects both alike: neighbours form a pair, and the median of
+ * the differences of the pairs is the cost. A message is timed until its answer
+ * of eight bytes.
  */
 #ifndef PN_BENCH_RECORDING_H
 #define PN_BENCH_RECORDING_H
@@ -18,11 +19,12 @@
 
 struct pn_overhead {
 	size_t bytes;
-	double without_us, with_us; /* one message; medians */
-	double percent;		    /* the median of the pairs' differences, of
-				     * without_us */
-	double note_ns; /* CPU time of noting one message and handing it over,
-			 * measured by themselves: no noise of others */
+	double without_us, with_us; /* medians per message */
+	/* median of the differences of the pairs, relative to without_us */
+	double percent;
+	/* CPU time of recording one message and handing the record over,
+	 * measured separately */
+	double record_cost_ns;
 };
 
 /* Measures messages of recordings[i].bytes. May take seconds. */

@@ -24,7 +24,7 @@ static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
 static const unsigned exposed =
 	PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE;
 
-/* What the target says first. */
+/* First message of the target. */
 struct hello {
 	int status;
 	struct pn_address address;
@@ -34,8 +34,8 @@ struct hello {
 
 /* --- patterns ------------------------------------------------------------ */
 
-/* splitmix64: every word of the pattern is a hash of seed and place, so that
- * bytes that land at a wrong place show. */
+/* splitmix64: every word of the pattern is a hash of seed and offset, so that
+ * bytes at a wrong offset are found. */
 static uint64_t pattern_word(uint64_t seed, uint64_t index)
 {
 	uint64_t x = seed + (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -86,7 +86,7 @@ void pn_pair_pinned(struct pn_device *device, struct pn_pair_answer *answer)
 	answer->vmpin = pn_proc_field("/proc/self/status", "VmPin", 0);
 }
 
-/* What the device does is measured outside any budget. */
+/* The device is measured outside any budget. */
 static int try_map(struct pn_device *device, size_t bytes, unsigned access,
 		   struct pn_mr *mr)
 {
@@ -112,7 +112,7 @@ int pn_pair_map(struct pn_device *device, size_t bytes, unsigned access,
 	int ret = -ENOMEM;
 
 	bytes = pn_range_pages(0, bytes, PN_PAGE_BYTES).len;
-	/* Both ends may share one limit: take no more than a quarter. */
+	/* Both ends may share one limit: use at most a quarter of it. */
 	while (bytes > PN_PAGE_BYTES &&
 	       (bytes > device->limits.max_mr_bytes ||
 		bytes > device->limits.max_pinned_bytes / 4))
@@ -148,9 +148,9 @@ static void do_job(struct pn_device *device, char *memory,
 	}
 }
 
-/* Lets the device accept peers while waiting for a request. False at the end.
- */
-static bool next_ask(struct pn_device *device, int control,
+/* Waits for a request and lets the device accept peers meanwhile. False: the
+ * initiator has ended. */
+static bool recv_ask(struct pn_device *device, int control,
 		     struct pn_pair_ask *ask)
 {
 	struct pollfd fd = { .fd = control, .events = POLLIN };
@@ -169,15 +169,15 @@ static void serve(struct pn_device *device, int control, char *memory)
 	struct pn_pair_answer answer;
 	struct pn_pair_ask ask;
 
-	while (next_ask(device, control, &ask)) {
+	while (recv_ask(device, control, &ask)) {
 		do_job(device, memory, &ask, &answer);
 		if (send(control, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
 			return;
 	}
 }
 
-static void greet(struct pn_device *device, const struct pn_mr *mr, int status,
-		  struct hello *hello)
+static void make_hello(struct pn_device *device, const struct pn_mr *mr,
+		       int status, struct hello *hello)
 {
 	*hello = (struct hello){ .status = status };
 	if (status)
@@ -197,7 +197,7 @@ static int target(const struct pn_spec *spec, size_t bytes, int control)
 
 	if (!ret)
 		ret = pn_pair_map(context->device, bytes, exposed, &mr);
-	greet(context ? context->device : NULL, &mr, ret, &hello);
+	make_hello(context ? context->device : NULL, &mr, ret, &hello);
 	if (send(control, &hello, sizeof(hello), MSG_NOSIGNAL) < 0 || ret)
 		goto close_context;
 	serve(context->device, control, mr.addr);
@@ -209,7 +209,7 @@ close_context:
 
 /* --- the initiator, in two processes -------------------------------------- */
 
-static int meet(struct pn_pair *pair, const struct hello *hello)
+static int attach_target(struct pn_pair *pair, const struct hello *hello)
 {
 	pair->remote_addr = hello->addr;
 	pair->rkey = hello->rkey;
@@ -232,7 +232,7 @@ static int initiate(const struct pn_spec *spec, struct pn_pair *pair,
 	if (ret)
 		return ret;
 	pair->device = context->device;
-	ret = meet(pair, &hello);
+	ret = attach_target(pair, &hello);
 	if (!ret)
 		ret = fn(pair, arg);
 	pinion_close(context);
@@ -245,7 +245,8 @@ static int run_processes(const struct pn_spec *spec, size_t bytes,
 	struct pn_pair pair = { 0 };
 	int ends[2], ret, status;
 
-	/* What is buffered must not be written by both. */
+	/* Flush, so that parent and child do not both write the buffered
+	 * output. */
 	fflush(NULL);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return -errno;
@@ -289,7 +290,7 @@ static void sim_target(void *arg)
 	struct pn_device *device = pn_sim_device(w->sim, 1);
 	int ret = pn_pair_map(device, w->bytes, exposed, &w->mr);
 
-	greet(device, &w->mr, ret, &w->hello);
+	make_hello(device, &w->mr, ret, &w->hello);
 	w->ready = true;
 }
 
@@ -305,7 +306,7 @@ static void sim_initiator(void *arg)
 	w->pair.device = pn_sim_device(w->sim, 0);
 	w->pair.target = pn_sim_device(w->sim, 1);
 	w->pair.memory = w->mr.addr;
-	w->ret = meet(&w->pair, &w->hello);
+	w->ret = attach_target(&w->pair, &w->hello);
 	if (!w->ret)
 		w->ret = w->fn(&w->pair, w->arg);
 }
@@ -333,7 +334,7 @@ int pn_pair_world(const char *params, struct pn_sim **out)
 	ret = pn_sim_open(strstr(params, "nodes=") ? params : text, NULL, out);
 	if (ret || pn_sim_nnodes(*out) >= 2)
 		return ret;
-	pn_error("sim:%s: this takes two nodes; give nodes=2", params);
+	pn_error("sim:%s: needs two nodes; use nodes=2", params);
 	pn_sim_close(*out);
 	return -EINVAL;
 }

@@ -17,7 +17,7 @@
 
 /* --- building ------------------------------------------------------------- */
 
-/* A step that finds no memory is lost, and nsteps tells in the end. */
+/* Without memory a step is lost; the caller checks nsteps at the end. */
 static void add(struct pn_program *p, struct pn_program_run_step step)
 {
 	if (p->nsteps == p->capacity) {
@@ -36,12 +36,12 @@ static void add(struct pn_program *p, struct pn_program_run_step step)
 
 static void compute(struct pn_program *p, double ns)
 {
-	add(p, (struct pn_program_run_step){ .deed = PN_COMPUTE, .ns = ns });
+	add(p, (struct pn_program_run_step){ .action = PN_COMPUTE, .ns = ns });
 }
 
 static void wait_all(struct pn_program *p)
 {
-	add(p, (struct pn_program_run_step){ .deed = PN_WAIT_ALL });
+	add(p, (struct pn_program_run_step){ .action = PN_WAIT_ALL });
 }
 
 static unsigned new_buffer(struct pn_program *p, size_t bytes)
@@ -50,17 +50,17 @@ static unsigned new_buffer(struct pn_program *p, size_t bytes)
 	return p->nbuffers++;
 }
 
-/* Sends the same part of one buffer as it receives of another. */
+/* Sends a range of one buffer and receives the same range of another. */
 struct swap {
 	unsigned to, from;    /* ranks */
 	unsigned out, in;     /* buffers */
-	size_t offset, bytes; /* in both */
+	size_t offset, bytes; /* range in both buffers */
 	const char *site;
 };
 
 static void post(struct pn_program *p, const struct swap *s)
 {
-	struct pn_program_run_step step = { .deed = PN_POST_RECEIVE,
+	struct pn_program_run_step step = { .action = PN_POST_RECEIVE,
 					    .peer = s->from,
 					    .buffer = s->in,
 					    .offset = s->offset,
@@ -68,7 +68,7 @@ static void post(struct pn_program *p, const struct swap *s)
 					    .site = s->site };
 
 	add(p, step);
-	step.deed = PN_POST_SEND;
+	step.action = PN_POST_SEND;
 	step.peer = s->to;
 	step.buffer = s->out;
 	add(p, step);
@@ -92,25 +92,25 @@ static int figure1(struct pn_program *p, const struct pn_program_attr *attr)
 		return -EINVAL;
 	for (unsigned i = 0; i < nbuffers; i++)
 		new_buffer(p, bytes);
-	/* Buffers that differ from iteration to iteration: no loop. */
+	/* With a new buffer per iteration there is no loop. */
 	p->iterations = attr->fresh ? 1 : n;
 	for (unsigned i = 0; i < nbuffers; i++) {
 		static const char *const sites[] = { "1", "2", "3" };
 
-		add(p,
-		    (struct pn_program_run_step){
-			    .deed = attr->rank ? PN_POST_RECEIVE : PN_POST_SEND,
-			    .peer = !attr->rank,
-			    .buffer = i,
-			    .bytes = bytes,
-			    .site = sites[i % 3] });
+		add(p, (struct pn_program_run_step){
+			       .action = attr->rank ? PN_POST_RECEIVE
+						    : PN_POST_SEND,
+			       .peer = !attr->rank,
+			       .buffer = i,
+			       .bytes = bytes,
+			       .site = sites[i % 3] });
 		wait_all(p);
 		compute(p, 1 * S);
 	}
 	return 0;
 }
 
-/* The neighbours in a grid of 2 x 2, and across. */
+/* The neighbours in a grid of 2 x 2, including the diagonal one. */
 enum direction { ALONG_X = 1, ALONG_Y = 2, ACROSS = 3 };
 
 static unsigned neighbour(const struct pn_program_attr *attr,
@@ -190,18 +190,18 @@ static int sp(struct pn_program *p, const struct pn_program_attr *attr)
 						10 * CELLS_D * POINT, 500 });
 }
 
-/* NPB's exchange_3 on a grid of 2 x 2, where each rank has one neighbour in
- * each direction. The first of the two packs and sends before it receives, the
- * second receives and unpacks before it packs and sends: never both at once. */
+/* NPB's exchange_3 on a grid of 2 x 2, where each rank has one neighbour per
+ * direction. The first of the two packs and sends before it receives; the
+ * second receives and unpacks before it packs and sends. */
 static void exchange_3(struct pn_program *p, const struct pn_program_attr *attr,
 		       enum direction direction, const char *const sites[2])
 {
-	struct pn_program_run_step send = { .deed = PN_POST_SEND,
+	struct pn_program_run_step send = { .action = PN_POST_SEND,
 					    .peer = neighbour(attr, direction),
 					    .buffer = 0,
 					    .bytes = p->buffers[0],
 					    .site = sites[0] };
-	struct pn_program_run_step receive = { .deed = PN_POST_RECEIVE,
+	struct pn_program_run_step receive = { .action = PN_POST_RECEIVE,
 					       .peer = send.peer,
 					       .buffer = 1,
 					       .bytes = p->buffers[1],
@@ -252,7 +252,7 @@ static void cg_exchanges(struct pn_program *p,
 	exchange(p, (struct swap){ beside, beside, 0, 1, 0, bytes, sites[0] });
 	compute(p, 2 * MS);
 	if (transposed == attr->rank)
-		return; /* it copies */
+		return; /* copies its own slice */
 	exchange(p, (struct swap){ transposed, transposed, 0, 1, 0, bytes,
 				   sites[1] });
 }
@@ -280,8 +280,8 @@ static int cg(struct pn_program *p, const struct pn_program_attr *attr)
 	return 0;
 }
 
-/* All slices but one's own, at once, among `among` ranks that are `stride`
- * apart and begin at `first`. */
+/* Exchanges all slices but its own at once, among `among` ranks that are
+ * `stride` apart and begin at `first`. */
 struct transpose {
 	unsigned first, among, stride;
 	unsigned out, in;

@@ -68,7 +68,7 @@ struct pn_point pn_series_at(const struct pn_series *series, unsigned i)
 	uint64_t left = series->end_ns - series->start_ns - begins;
 
 	pn_assert(i < pn_series_n(series));
-	/* The last one may be shorter. */
+	/* The last point may be shorter. */
 	if (left > series->step_ns)
 		left = series->step_ns;
 	return (struct pn_point){ (double)begins / 1e9,

@@ -36,12 +36,12 @@ struct order {
 	struct pn_session_trial trial;
 	size_t bytes;	/* EXPOSE */
 	unsigned times; /* NOTIFY */
-	/* JOB: the follower is of the same program. */
+	/* JOB: valid in the follower, which is a fork of the same program */
 	pn_session_job *job;
 	uint64_t arg;
 };
 
-/* And back. */
+/* From the follower to the leader. */
 struct answer {
 	int status;
 	uint64_t addr, rkey; /* EXPOSE */
@@ -113,7 +113,7 @@ struct buffers {
 	size_t stride, len;
 };
 
-/* A page lies between neighbours, so that the cache does not join them. */
+/* A page between neighbours keeps the cache from merging them. */
 static int buffers_map(struct buffers *b, const struct pn_session_trial *trial,
 		       bool fresh)
 {
@@ -137,7 +137,8 @@ static char *buffer_at(const struct buffers *b,
 	return b->memory + i * b->stride + trial->offset;
 }
 
-/* The monitor tells the cache; its registrations end here, untimed. */
+/* The monitor notifies the cache, which ends the registrations here, untimed.
+ */
 static void buffers_unmap(struct pn_session *session, struct buffers *b)
 {
 	if (b->memory)
@@ -153,8 +154,8 @@ static void buffers_fill(const struct buffers *b,
 				trial->seed + i);
 }
 
-/* Bytes around the message must not have changed. */
-static bool edges_are_clean(const char *at,
+/* Bytes around the message must be unchanged. */
+static bool edges_unchanged(const char *at,
 			    const struct pn_session_trial *trial)
 {
 	return !at[trial->bytes] && (!trial->offset || !at[-1]);
@@ -168,7 +169,7 @@ static size_t buffers_check(const struct buffers *b,
 		size_t wrong =
 			pn_pattern_check(at, trial->bytes, trial->seed + i);
 
-		if (wrong < trial->bytes || !edges_are_clean(at, trial))
+		if (wrong < trial->bytes || !edges_unchanged(at, trial))
 			return wrong;
 	}
 	return SIZE_MAX;
@@ -188,26 +189,26 @@ bool pn_session_protocol_applies(const struct pn_session *session, int protocol,
 	return pn_protocol_at((unsigned)protocol)->applies(limits, bytes);
 }
 
-static bool goes_eagerly(const struct pn_session *session,
-			 const struct pn_session_trial *trial)
+static bool is_eager(const struct pn_session *session,
+		     const struct pn_session_trial *trial)
 {
 	return pn_protocol_eager.applies(&session->ep->limits, trial->bytes);
 }
 
-/* Long messages are answered with when they arrived. */
+/* The answer to a long message is its arrival time. */
 static size_t echo_len(const struct pn_session *session,
 		       const struct pn_session_trial *trial)
 {
-	return goes_eagerly(session, trial) ? trial->bytes : sizeof(uint64_t);
+	return is_eager(session, trial) ? trial->bytes : sizeof(uint64_t);
 }
 
-/* What `auto` is to know in a cell; without memory for it, what it knows now.
- */
-static struct pn_protocol_selector *mind_of(struct pn_session *session,
-					    uint64_t cell)
+/* Returns the knowledge of `auto` for a cell; without memory, the current
+ * knowledge. */
+static struct pn_protocol_selector *knowledge_of(struct pn_session *session,
+						 uint64_t cell)
 {
 	struct pn_session_knowledge *mind =
-		&session->minds[cell % PN_SESSION_CELLS];
+		&session->knowledge[cell % PN_SESSION_CELLS];
 	struct pn_protocol_selector *fresh;
 
 	if (mind->knows && mind->cell == cell)
@@ -221,20 +222,20 @@ static struct pn_protocol_selector *mind_of(struct pn_session *session,
 	return fresh;
 }
 
-static void forget(struct pn_session *session)
+static void clear_knowledge(struct pn_session *session)
 {
 	for (unsigned i = 0; i < PN_SESSION_CELLS; i++)
-		pn_protocol_selector_close(session->minds[i].knows);
+		pn_protocol_selector_close(session->knowledge[i].knows);
 }
 
-/* Returns what `auto` knew, for trial_ends(). */
+/* Returns the previous knowledge of `auto`, for trial_ends(). */
 static struct pn_protocol_selector *trial_begins(
 	struct pn_session *session, const struct pn_session_trial *trial)
 {
 	struct pn_budget *budget = &session->context->budget;
 	struct pn_protocol_selector *own = session->ep->selectors[0];
 
-	session->ep->selectors[0] = mind_of(session, trial->cell);
+	session->ep->selectors[0] = knowledge_of(session, trial->cell);
 	pn_endpoint_set_protocol(session->ep, trial->protocol);
 	atomic_store(&budget->peak_bytes, atomic_load(&budget->bytes));
 	return own;
@@ -246,9 +247,9 @@ static void trial_ends(struct pn_session *session,
 	session->ep->selectors[0] = own;
 }
 
-/* The protocol that was taken most since `before`. */
-static int taken_most(struct pn_session *session,
-		      const struct pn_endpoint_stats *before)
+/* The protocol of most messages since `before`. */
+static int most_used_protocol(struct pn_session *session,
+			      const struct pn_endpoint_stats *before)
 {
 	struct pn_endpoint_stats now;
 	int most = PN_PROTOCOL_EAGER;
@@ -262,7 +263,7 @@ static int taken_most(struct pn_session *session,
 	return most;
 }
 
-/* Sends one message and waits for what comes back. */
+/* Sends one message and waits for its answer. */
 static int ping(struct pn_session *session, char *buf, size_t len, void *echo,
 		size_t necho)
 {
@@ -286,11 +287,11 @@ static int lead_trial(struct pn_session *session,
 	for (unsigned i = 0; !ret && i < n; i++)
 		ret = ping(session, buffer_at(b, trial, i / trial->uses),
 			   trial->bytes, echo, necho);
-	if (goes_eagerly(session, trial))
+	if (is_eager(session, trial))
 		end = start + (pn_device_now(session->device) - start) / 2;
 	else
 		memcpy(&end, echo, sizeof(end));
-	/* Never 0, for ratios are taken. */
+	/* Never 0, since the caller computes ratios. */
 	*ns = (double)(end > start ? end - start : 1) / n;
 	return ret;
 }
@@ -311,7 +312,8 @@ int pn_session_run_trial(struct pn_session *session,
 	if (ret)
 		goto free_echo;
 	buffers_fill(&b, trial);
-	ret = ask(session, &order, &answer); /* its buffers are ready */
+	/* the follower's buffers are ready */
+	ret = ask(session, &order, &answer);
 	own = trial_begins(session, trial);
 	pn_endpoint_query(session->ep, &before);
 	if (!ret)
@@ -324,7 +326,7 @@ int pn_session_run_trial(struct pn_session *session,
 
 		*result = answer.result;
 		result->ns = ns;
-		result->taken = taken_most(session, &before);
+		result->taken = most_used_protocol(session, &before);
 		if (peak > result->peak_bytes)
 			result->peak_bytes = peak;
 	}
@@ -334,15 +336,16 @@ free_echo:
 	return ret;
 }
 
-/* Receives one message and sends it, or when it came, back. The next receive
- * is posted before that, so that it is expected. */
+/* Receives one message and answers with the same bytes, or with its arrival
+ * time. The next receive is posted before the answer, so that the next message
+ * is expected. */
 static int pong(struct pn_session *session,
 		const struct pn_session_trial *trial, char *buf, char *next,
 		struct pinion_request **request)
 {
 	int ret = pinion_wait(session->ep, *request, PINION_FOREVER, NULL);
 	uint64_t now = pn_device_now(session->device);
-	bool eager = goes_eagerly(session, trial);
+	bool eager = is_eager(session, trial);
 
 	if (!ret && next)
 		ret = recv_start(session, next, trial->bytes, TAG_DATA,
@@ -397,14 +400,14 @@ static int follow_trial(struct pn_session *session,
 
 /* --- raw: notification ---------------------------------------------------- */
 
-/* Each on a cache line of its own; writers differ. */
+/* One cache line each, since the writers differ. */
 struct pn_session_flags {
 	_Atomic uint64_t leader PN_ALIGNED(64);
 	_Atomic uint64_t follower PN_ALIGNED(64);
 };
 
-/* Polls until flag is value. The other process may be gone, or share the core:
- * now and then let others run, and do not wait for ever. */
+/* Polls until the flag has the value. The other process may have ended or share
+ * the core: yields now and then, and gives up after some time. */
 static int flag_await(_Atomic uint64_t *flag, uint64_t value)
 {
 	uint64_t deadline = 0;
@@ -484,10 +487,10 @@ static int follow_expose(struct pn_session *session, size_t bytes)
 	return ret;
 }
 
-/* While the follower waits, nothing but what is posted here is said on the
- * device: it can be used one step at a time. */
-static int put_often(struct pn_session *session, const struct pn_mr *mr,
-		     const struct answer *to, unsigned times, double *ns)
+/* While the follower waits, only this function uses the device, so blocking
+ * operations are possible. */
+static int put_stream(struct pn_session *session, const struct pn_mr *mr,
+		      const struct answer *to, unsigned times, double *ns)
 {
 	struct pn_blocking_transfer move = { .kind = PN_OP_WRITE,
 					     .local = mr->addr,
@@ -500,7 +503,8 @@ static int put_often(struct pn_session *session, const struct pn_mr *mr,
 	uint64_t start;
 
 	if (!ret)
-		ret = pn_blocking_transfer(session->device, &move); /* warms */
+		/* warm-up */
+		ret = pn_blocking_transfer(session->device, &move);
 	start = pn_device_now(session->device);
 	for (unsigned i = 0; !ret && i < times; i++)
 		ret = pn_blocking_transfer(session->device, &move);
@@ -525,7 +529,7 @@ int pn_session_raw_put(struct pn_session *session, size_t bytes, unsigned times,
 		mr.len = bytes;
 		while (pn_endpoint_progress(session->ep) > 0)
 			;
-		ret = put_often(session, &mr, &to, times, ns);
+		ret = put_stream(session, &mr, &to, times, ns);
 		mr.len = pn_range_pages(0, bytes, PN_PAGE_BYTES).len;
 		if (!ret)
 			ret = send_all(session, (void *)&done, sizeof(done),
@@ -570,7 +574,7 @@ int pn_session_quiesce(struct pn_session *session, struct pn_peer **peer)
 
 /* --- the follower --------------------------------------------------------- */
 
-static int follow(struct pn_session *session)
+static int run_follower(struct pn_session *session)
 {
 	struct order order;
 	int ret = 0;
@@ -591,8 +595,8 @@ static int follow(struct pn_session *session)
 	return ret;
 }
 
-/* The follower goes on until it is told to end or sees the leader go. */
-static int lead(struct pn_session *session, pn_session_fn *fn, void *arg)
+/* The follower runs until it is ordered to end or the leader has ended. */
+static int run_leader(struct pn_session *session, pn_session_fn *fn, void *arg)
 {
 	const struct order end = { .kind = ORDER_END };
 	int ret = fn(session, arg);
@@ -604,7 +608,7 @@ static int lead(struct pn_session *session, pn_session_fn *fn, void *arg)
 
 /* --- endpoints and addresses ---------------------------------------------- */
 
-/* What the ends tell each other. */
+/* Exchanged by the ends at the start. */
 struct hello {
 	int status;
 	struct pinion_address address;
@@ -626,7 +630,7 @@ static int endpoint_open(struct pn_session *session, struct hello *hello)
 	return pinion_endpoint_address(session->ep, &hello->address);
 }
 
-static int meet(struct pn_session *session, const struct hello *other)
+static int add_peer(struct pn_session *session, const struct hello *other)
 {
 	session->other = other->device;
 	return pinion_peer_add(session->ep, &other->address, &session->peer);
@@ -634,7 +638,7 @@ static int meet(struct pn_session *session, const struct hello *other)
 
 /* --- two processes -------------------------------------------------------- */
 
-/* Opens an end and says where it is, or why there is none. */
+/* Opens an end and sends its address, or the error. */
 static int process_open(const struct pn_spec *spec, struct pn_session *session,
 			int control)
 {
@@ -648,7 +652,7 @@ static int process_open(const struct pn_spec *spec, struct pn_session *session,
 	return mine.status;
 }
 
-static int hear(int control, struct hello *other)
+static int recv_order(int control, struct hello *other)
 {
 	if (recv(control, other, sizeof(*other), 0) != sizeof(*other))
 		return -ECONNRESET;
@@ -661,35 +665,35 @@ static int child(const struct pn_spec *spec, struct pn_session *session,
 	struct hello other;
 	int ret;
 
-	/* A leader that is killed before it has spoken leaves no trace on the
-	 * device. */
+	/* A leader that is killed before its first message leaves no trace on
+	 * the device. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	ret = process_open(spec, session, control);
 	if (!ret)
-		ret = hear(control, &other);
+		ret = recv_order(control, &other);
 	if (!ret)
-		ret = meet(session, &other);
+		ret = add_peer(session, &other);
 	if (!ret)
-		ret = follow(session);
-	forget(session);
+		ret = run_follower(session);
+	clear_knowledge(session);
 	pinion_close(session->context);
 	return ret;
 }
 
-/* The follower is first: what keeps both from beginning is logged once. */
+/* The follower opens first, so that an error of both is logged once. */
 static int parent(const struct pn_spec *spec, struct pn_session *session,
 		  int control, pn_session_fn *fn, void *arg)
 {
 	struct hello other;
-	int ret = hear(control, &other);
+	int ret = recv_order(control, &other);
 
 	if (!ret)
 		ret = process_open(spec, session, control);
 	if (!ret)
-		ret = meet(session, &other);
+		ret = add_peer(session, &other);
 	if (!ret)
-		ret = lead(session, fn, arg);
-	forget(session);
+		ret = run_leader(session, fn, arg);
+	clear_knowledge(session);
 	pinion_close(session->context);
 	return ret;
 }
@@ -700,7 +704,8 @@ static int fork_and_run(const struct pn_spec *spec, struct pn_session *session,
 	int ends[2], ret, status;
 	pid_t pid;
 
-	/* What is buffered must not be written by both. */
+	/* Flush, so that parent and child do not both write the buffered
+	 * output. */
 	fflush(NULL);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return -errno;
@@ -749,12 +754,12 @@ struct side {
 
 struct world {
 	struct pn_sim *sim;
-	struct side sides[2]; /* leader, follower */
+	struct side sides[2]; /* index 0: leader, 1: follower */
 	pn_session_fn *fn;
 	void *arg;
 };
 
-/* A context on a node's devices, which belong to the world. */
+/* A context on the devices of a node, which the simulation owns. */
 static int context_on(struct pn_sim *sim, unsigned node,
 		      struct pinion_context *context)
 {
@@ -775,15 +780,15 @@ static int context_on(struct pn_sim *sim, unsigned node,
 
 static void side_close(struct side *side)
 {
-	forget(&side->session);
+	clear_knowledge(&side->session);
 	pinion_endpoint_close(side->session.ep);
 	pn_context_close_caches(&side->context);
-	/* The other end sees it go and does not wait for ever. */
+	/* The other end notices the failure and does not wait forever. */
 	if (side->ret)
 		pn_device_close(side->context.device);
 }
 
-/* What either task does: the leader leads, the follower follows. */
+/* Runs the leader or the follower. */
 static void side_run(void *arg)
 {
 	struct side *side = arg;
@@ -801,10 +806,11 @@ static void side_run(void *arg)
 	if (!side->ret)
 		side->ret = other->hello.status;
 	if (!side->ret)
-		side->ret = meet(&side->session, &other->hello);
+		side->ret = add_peer(&side->session, &other->hello);
 	if (!side->ret)
-		side->ret = side->node ? follow(&side->session)
-				       : lead(&side->session, w->fn, w->arg);
+		side->ret = side->node
+				    ? run_follower(&side->session)
+				    : run_leader(&side->session, w->fn, w->arg);
 	side_close(side);
 }
 
@@ -831,8 +837,8 @@ int pn_session_run(const struct pn_spec *spec, pn_session_fn *fn, void *arg)
 	if (!params)
 		return run_processes(spec, fn, arg);
 	if (strstr(params, "data=none")) {
-		pn_error("sim:%s: orders travel as messages; leave data=none "
-			 "out",
+		pn_error("sim:%s: orders are messages with data; remove "
+			 "data=none",
 			 params);
 		return -EINVAL;
 	}

@@ -13,7 +13,7 @@
 #include "device/profiles.h"
 #include "device/sim/sim.h"
 #include "helper/helper.h"
-#include "trace/trace.h"
+#include "tools/trace/trace.h"
 
 #define THRESHOLD ((size_t)16 << 10)
 #define PLENTY	  ((size_t)1 << 46)
@@ -34,9 +34,9 @@ struct replay {
 	int error;
 };
 
-/* The helper's view of a request: sites are frames of their own. */
-static void note(struct replay *r, const struct pn_trace_event *event,
-		 struct pn_call *call)
+/* Passes a request to the helper; the site is its only frame. */
+static void record_request(struct replay *r, const struct pn_trace_event *event,
+			   struct pn_call *call)
 {
 	uint64_t frames[PN_TRACE_MAX_FRAMES];
 	unsigned n = pn_trace_site_frames(r->trace, event->site, frames);
@@ -52,7 +52,7 @@ static void note(struct replay *r, const struct pn_trace_event *event,
 	pn_window_add(&r->window, r->attr->window, call);
 }
 
-/* Until then what was put off is done: nobody else does it here. */
+/* Performs the deferred work until then, since no other thread does. */
 static void await(struct replay *r, const struct pn_trace_event *event)
 {
 	uint64_t due = r->start_ns + event->time_ns, now, next;
@@ -74,7 +74,7 @@ static int request(struct replay *r, const struct pn_trace_event *event)
 	int ret;
 
 	await(r, event);
-	note(r, event, &call);
+	record_request(r, event, &call);
 	ret = pn_cache_pin(r->cache, (void *)(uintptr_t)event->addr, event->len,
 			   PINION_ACCESS_REMOTE_WRITE, &pin);
 	if (ret)
@@ -88,8 +88,8 @@ static int request(struct replay *r, const struct pn_trace_event *event)
 	return 0;
 }
 
-/* Does what an event says, if it is for us. */
-static int play(struct replay *r, const struct pn_trace_event *event)
+/* Replays an event if it concerns the cache. */
+static int replay_event(struct replay *r, const struct pn_trace_event *event)
 {
 	if (!pn_range_valid((uintptr_t)event->addr, event->len))
 		return 0;
@@ -112,7 +112,7 @@ static void run_requests(void *arg)
 	r->start_ns = pn_device_now(r->device);
 	pn_meter_start(&r->meter, r->start_ns);
 	while ((ret = pn_trace_next(r->trace, &event)) == 1 && !r->error)
-		r->error = play(r, &event);
+		r->error = replay_event(r, &event);
 	if (ret < 0)
 		pn_error("%s", pn_trace_location(r->trace));
 	if (ret < 0 && !r->error)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * recorded -- replays the requests of a program that ran before, at their
- * times, over one simulated node, with or without helper.
+ * timed_replay -- replays the requests of a trace at their recorded times over
+ * one simulated node, with or without helper.
  *
- * Each request of at least 16 KiB pins its buffer, holds it for as long as its
- * bytes take on the link, and unpins it. What registering takes delays the
- * requests behind it only where they would have come before. The trace's call
- * sites are the helper's. Memory that the program released is deregistered
- * then, if the trace says so (plain ones do not): nobody leaves that pinned.
+ * Each request of at least 16 KiB pins its buffer, holds it for the time that
+ * its bytes take on the link, and unpins it. The time of a registration delays
+ * the following requests only if they would come before its end. The call sites
+ * of the trace are those of the helper. Memory that the program released is
+ * deregistered at that time if the trace has releases (plain traces have none).
  */
 #ifndef PN_BENCH_RECORDED_H
 #define PN_BENCH_RECORDED_H
@@ -20,16 +20,17 @@ struct pn_timed_replay_attr {
 	enum pn_scheme scheme; /* LEAVE_PINNED or HELPER */
 	enum pn_predictor predictor;
 	unsigned window;
-	double patience; /* of `learned`; 0: the default */
+	double patience; /* parameter of `learned`; 0: the default */
 };
 
-/* -ENODATA: no request is long enough; errors of pn_trace_open(), said. */
+/* -ENODATA: no request is long enough; errors of pn_trace_open(), printed. */
 int pn_timed_replay_run(const struct pn_timed_replay_attr *attr,
 			struct pn_cluster_result *out);
 
 typedef int pn_trace_file_fn(void *arg, const char *path, const char *name);
 
-/* Calls fn for each trace of a folder, by name, until it returns an error. */
+/* Calls fn for each trace of a folder, sorted by name, until it returns an
+ * error. */
 int pn_trace_files_each(const char *folder, pn_trace_file_fn *fn, void *arg);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 01_register -- register memory by hand, and hand its key to a peer.
+ * 01_register -- register memory by hand, and pass its key to a peer.
  *
- * Opens a context on the default device (PINION_DEVICE chooses another one),
+ * Opens a context on the default device (PINION_DEVICE selects another one),
  * registers a buffer so that peers may put to it and get from it, prints what
- * such a peer needs to know, and gives everything back.
+ * such a peer needs, and closes everything.
  *
- *	cc 01_register.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 01_register.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <stdio.h>
 #include <stdlib.h>

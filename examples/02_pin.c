@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 02_pin -- pin a buffer for each use of it; registering it disappears.
+ * 02_pin -- pin a buffer for each use; the cost of registering disappears.
  *
- * Registering by hand (01_register) is slow and has to end before the memory
- * does. pinion_pin() registers a buffer the first time and finds it cached
- * from then on; when the buffer is freed, the cache forgets it by itself, and
- * what takes its place is registered anew. The counters show all of this.
+ * Registering by hand (01_register) is slow and has to end before the memory is
+ * freed. pinion_pin() registers a buffer at its first use and finds it cached
+ * afterwards. When the buffer is freed, the cache drops it by itself, and other
+ * memory at that address is registered anew. The counters show all of this.
  *
- *	cc 02_pin.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 02_pin.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +44,8 @@ static void use(struct pinion_context *context, void *buffer)
 	if (ret)
 		stop("pinion_pin", ret);
 
-	/* A buffer comes in one part or, when pieces of it were registered
-	 * before, in several; each has keys of its own. */
+	/* A pin has one segment or, if parts of the buffer were registered
+	 * before, several; each has its own keys. */
 	for (unsigned i = 0; i < pin.nsegments; i++) {
 		struct pinion_pin_segment part;
 
@@ -96,7 +96,7 @@ int main(void)
 	       (unsigned long long)stats.registrations,
 	       (unsigned long long)stats.invalidations);
 
-	/* Pinned memory is scarce: give up what is not in use. */
+	/* Pinned memory is scarce: deregister what is not in use. */
 	ret = pinion_cache_flush(context);
 	if (ret)
 		stop("pinion_cache_flush", ret);

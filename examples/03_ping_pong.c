@@ -2,12 +2,12 @@
 /*
  * 03_ping_pong -- two processes send each other a message.
  *
- * An endpoint is where messages leave from and arrive at; it has an address,
- * plain data that programs carry to each other as they like, here through a
- * pipe each way. What is sent needs no registering by hand (01_register) nor
- * pinning (02_pin): pinion chooses how the bytes move.
+ * An endpoint sends and receives messages. Its address is plain data that
+ * programs exchange as they like, here through a pipe in each direction.
+ * Messages need neither registering by hand (01_register) nor pinning (02_pin):
+ * pinion selects how the bytes move.
  *
- *	cc 03_ping_pong.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 03_ping_pong.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void move(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		stop(sending ? "send" : "receive", ret);
 }
 
-/* Our address goes out, theirs comes in. */
+/* Exchanges the addresses. */
 static struct pinion_peer *meet(struct pinion_endpoint *ep, int in, int out)
 {
 	struct pinion_address mine, theirs;
@@ -66,7 +66,7 @@ static struct pinion_peer *meet(struct pinion_endpoint *ep, int in, int out)
 	return peer;
 }
 
-/* What comes is sent back, changed. */
+/* Sends the received message back, changed. */
 static void answer(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		   char *buf)
 {
@@ -127,7 +127,8 @@ int main(void)
 	if (pid < 0)
 		stop("fork", -errno);
 	if (!pid) {
-		/* Whoever waits for bytes must see it when the other ends. */
+		/* Close the other ends, so that a reader notices when the other
+		 * process ends. */
 		close(there[1]);
 		close(back[0]);
 		run(there[0], back[1], 0);

@@ -2,14 +2,14 @@
 /*
  * 04_completions -- many messages at a time, and sleeping in poll(2).
  *
- * A request without a handle (03_ping_pong has one for each) reports its end to
- * pinion_poll(), with the pointer that the message carried. A server that also
+ * A request without a handle (03_ping_pong uses handles) reports its completion
+ * to pinion_poll(), with the `user` pointer of the message. A server that also
  * serves other descriptors sleeps on all of them together: it arms the
- * endpoint's, which becomes readable when there is something to poll. Here the
- * other descriptor is a socket on which the sender says in plain text that it
- * is done.
+ * endpoint's descriptor, which becomes readable when there is something to
+ * poll. Here the other descriptor is a socket on which the sender writes a line
+ * of text when it is done.
  *
- *	cc 04_completions.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 04_completions.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <poll.h>
@@ -22,7 +22,7 @@
 
 #include <pinion/pinion.h>
 
-#define SLOTS 4 /* receives that are posted at a time */
+#define SLOTS 4 /* number of posted receives */
 #define TIMES 50
 #define LEN   ((size_t)256 << 10)
 
@@ -47,7 +47,7 @@ static struct pinion_endpoint *start(struct pinion_context **context)
 
 /* --- the sender ----------------------------------------------------------- */
 
-/* All are begun at once; each brings its number as its tag. */
+/* Starts all sends at once; the tag of each is its number. */
 static void send_all(struct pinion_endpoint *ep, struct pinion_peer *peer)
 {
 	struct pinion_completion done[SLOTS];
@@ -93,8 +93,8 @@ static void sender(int socket)
 	if (ret)
 		stop("pinion_peer_add", ret);
 	send_all(ep, peer);
-	/* An endpoint that closes takes with it what its peer has not read:
-	 * say that all is out, and stay until that is known. */
+	/* A closing endpoint discards messages that its peer has not read: tell
+	 * the peer that all are sent, and wait for its answer. */
 	if (write(socket, "done", 4) != 4 || read(socket, &go, 1) != 0)
 		stop("the receiver is gone", -EPIPE);
 	pinion_close(context);
@@ -106,7 +106,7 @@ struct slot {
 	char buf[LEN];
 };
 
-/* A slot takes whatever comes next, from anybody. */
+/* A slot receives the next message from any peer. */
 static void post(struct pinion_endpoint *ep, struct slot *slot)
 {
 	struct pinion_message message = { .size = sizeof(message),
@@ -131,7 +131,7 @@ static void check(const struct pinion_completion *done)
 			stop("wrong bytes", -EBADMSG);
 }
 
-/* Takes what has arrived; returns how many. */
+/* Polls completions; returns their number. */
 static int serve(struct pinion_endpoint *ep)
 {
 	struct pinion_completion done[SLOTS];
@@ -150,13 +150,14 @@ static void receive_all(struct pinion_endpoint *ep, int socket)
 		{ .fd = pinion_endpoint_fd(ep), .events = POLLIN },
 		{ .fd = socket, .events = POLLIN },
 	};
-	int received = 0, told = 0;
+	int received = 0, sender_done = 0;
 
-	while (received < TIMES || !told) {
+	while (received < TIMES || !sender_done) {
 		int n = serve(ep);
 
 		received += n;
-		/* Something may have come since: arm() knows. */
+		/* A message may have arrived meanwhile: pinion_endpoint_arm()
+		 * then returns -EAGAIN. */
 		if (n > 0 || pinion_endpoint_arm(ep) == -EAGAIN)
 			continue;
 		if (poll(fds, 2, -1) < 0)
@@ -166,8 +167,8 @@ static void receive_all(struct pinion_endpoint *ep, int socket)
 
 			if (read(socket, text, sizeof(text)) != sizeof(text))
 				stop("the sender is gone", -EPIPE);
-			told = 1;
-			fds[1].fd = -1; /* nothing more comes there */
+			sender_done = 1;
+			fds[1].fd = -1; /* end of the sender's text */
 		}
 	}
 	printf("%d messages, all bytes right\n", received);
@@ -203,7 +204,7 @@ int main(void)
 	pid = fork();
 	if (pid < 0)
 		stop("fork", -errno);
-	close(ends[!pid]); /* so that the other's end is seen */
+	close(ends[!pid]); /* so that the end of the other process is noticed */
 	if (!pid) {
 		sender(ends[0]);
 	} else {

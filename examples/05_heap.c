@@ -2,11 +2,11 @@
 /*
  * 05_heap -- take buffers from a heap of registered memory.
  *
- * What a program takes from a heap is registered already: nothing is registered
- * when it is sent, and taking it again costs what malloc() costs. The program
- * knows which of its memory that is, and can ask for the keys.
+ * Memory from a heap is registered already: sending it registers nothing, and
+ * allocating it again costs as much as malloc(). The program can ask whether
+ * memory is from the heap, and for its keys.
  *
- *	cc 05_heap.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 05_heap.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void show(const char *when, struct pinion_heap *heap)
 	       stats.slab_bytes >> 10, (unsigned long long)stats.registrations);
 }
 
-/* A thousand messages, each from a buffer of its own. */
+/* A thousand messages, each from its own buffer. */
 static void send_many(struct pinion_heap *heap)
 {
 	for (int i = 0; i < 1000; i++) {
@@ -82,7 +82,7 @@ int main(void)
 	show("used", heap);
 	ask_for_keys(heap);
 
-	/* Empty memory returns to the system after a second; or now. */
+	/* Unused memory is returned to the system after a second, or now. */
 	ret = pinion_heap_trim(heap);
 	if (ret)
 		stop("pinion_heap_trim", ret);

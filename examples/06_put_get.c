@@ -2,13 +2,14 @@
 /*
  * 06_put_get -- several processes work on a table that one of them owns.
  *
- * The owner exposes the table and hands its key and its address to the others,
- * here through pipes. Each worker draws row numbers by an atomic add, gets the
- * row, changes it and puts it back; the owner's CPU takes no part in it. At the
- * end each worker sends a report by a conditional write: started whenever it
- * is ready, held until the owner grants a buffer for it.
+ * The owner exposes the table and passes its key and its address to the
+ * workers, here through pipes. Each worker draws row numbers with an atomic
+ * add, gets the row, changes it and puts it back; the owner's CPU is not
+ * involved. At the end each worker sends a report with a conditional write:
+ * started whenever the worker is ready, and held until the owner grants a
+ * buffer for it.
  *
- *	cc 06_put_get.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 06_put_get.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 #define NCELLS	 1000
 
 struct table {
-	uint64_t next; /* row to be worked on; drawn atomically */
+	uint64_t next; /* next row; drawn with an atomic add */
 	uint64_t rows[NROWS][NCELLS];
 };
 
@@ -32,7 +33,7 @@ struct report {
 	uint64_t rows;
 };
 
-/* What a worker needs to reach the table, and what the owner needs to know. */
+/* Exchanged by owner and worker at the start. */
 struct invitation {
 	struct pinion_address address;
 	struct pinion_exposure_key key;
@@ -189,7 +190,7 @@ static void own(int in[], int out[])
 			stop("a worker is gone", -EPIPE);
 		rows += hear_report(ep, &worker);
 	}
-	pinion_exposure_close(exposure); /* from now on the key is refused */
+	pinion_exposure_close(exposure); /* revokes the key */
 	check(table);
 	printf("%llu rows by %d workers, all of them right\n",
 	       (unsigned long long)rows, NWORKERS);

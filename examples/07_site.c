@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 07_site -- a program with a rhythm, and the helper that learns it.
+ * 07_site -- a program with phases, and the helper that learns them.
  *
  * A solver exchanges the halo of its grid in two directions, computes after
- *each, and begins again. With the option `helper` its buffers are deregistered
- *after each exchange and registered again just before the next. The helper
- *learns when that is from where in the program each message comes. Here all
- *messages go through one function, exchange(), so its callers say who they are
- *with pinion_site_set(); a program that calls pinion directly need not, since
- *the stack tells.
+ * each exchange, and repeats. With the option `helper` its buffers are
+ * deregistered after each exchange and registered again just before the next
+ * one. The helper learns these times by the call site of each message. Here all
+ * messages go through one function, exchange(), so its callers name their site
+ * with pinion_site_set(); a program that calls pinion directly need not, since
+ * pinion reads the stack.
  *
- * `auto` is for real runs: a helper only where there is an idle core for it.
- * Here it is `own`, to show one in any case. The neighbour is the program
- * itself.
+ * `auto` is for real runs: it starts a helper only if there is an idle core.
+ * Here the option is `own`, to show a helper in any case. The neighbour is the
+ * program itself.
  *
- *	cc 07_site.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 07_site.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void stop(const char *what, int ret)
 struct grid {
 	struct pinion_endpoint *ep;
 	struct pinion_peer *neighbour;
-	char *out, *in; /* both directions use them */
+	char *out, *in; /* used by both directions */
 };
 
 static void exchange(struct grid *grid, const char *direction, int fill)
@@ -90,7 +90,7 @@ static void connect_grid(struct pinion_context *context, struct grid *grid)
 		stop("malloc", -ENOMEM);
 }
 
-static void tell(struct pinion_context *context)
+static void print_stats(struct pinion_context *context)
 {
 	struct pinion_helper_stats stats = { .size = sizeof(stats) };
 	int ret = pinion_helper_query(context, &stats);
@@ -112,9 +112,8 @@ static void tell(struct pinion_context *context)
 
 int main(void)
 {
-	/* Set PINION_HELPER=auto instead, and give no attribute, to let the
-	 * machine decide. Long messages take the cache, which the helper
-	 * serves. */
+	/* Set PINION_HELPER=auto and no attribute to use a helper only on an
+	 * idle core. Long messages use the cache, which the helper serves. */
 	const char *const options[] = { "helper=own", "protocol=cached", NULL };
 	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
 	struct pinion_context *context;
@@ -130,7 +129,7 @@ int main(void)
 		exchange(&grid, "halo y", 2 * step + 1);
 		compute();
 	}
-	tell(context);
+	print_stats(context);
 	pinion_endpoint_close(grid.ep);
 	pinion_close(context);
 	free(grid.out);

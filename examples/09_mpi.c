@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 09_mpi -- an MPI program, which knows nothing of pinion.
+ * 09_mpi -- an MPI program without any call of pinion.
  *
- * Each rank passes a buffer round the ring, and adds to it. Run by Open MPI it
- * takes whatever way that chooses; run by `pinion mpirun` its messages go over
- * pinion, and --report writes a page of what each rank registered:
+ * Each rank passes a buffer round the ring and adds to it. Started by Open MPI,
+ * it uses the transport that Open MPI selects; started by `pinion mpirun`, its
+ * messages go over pinion, and --report writes a page of what each rank
+ * registered:
  *
- *	mpicc 09_mpi.c && pinion mpirun --report ring.html -n 4 ./a.out
+ * 	mpicc 09_mpi.c && pinion mpirun --report ring.html -n 4 ./a.out
  */
 #include <mpi.h>
 #include <stdio.h>

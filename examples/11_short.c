@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 11_short -- short messages, of which every nanosecond counts.
+ * 11_short -- short messages with the lowest latency.
  *
- * A request (03_ping_pong) is work, and most short messages need none: they are
- * written into the other's memory before the call returns. pinion_inject()
- * sends such a message or says that it cannot: then pinion_send() does. There
- *is nothing to wait for, and the buffer can be used again.
- *pinion_peer_prefetch(), called before the message is prepared, fetches the
- *cache lines that it will be written to meanwhile.
+ * A request (03_ping_pong) costs work that most short messages do not need:
+ * they are written into the receiver's memory before the call returns.
+ * pinion_inject() sends such a message or returns an error; then pinion_send()
+ * sends it. After pinion_inject() there is nothing to wait for, and the buffer
+ * can be reused. pinion_peer_prefetch(), called before the message is prepared,
+ * prefetches the cache lines that the message will be written to.
  *
  * Here the program sends prices to itself.
  *
- *	cc 11_short.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 11_short.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static struct price price_now(long number)
 	return (struct price){ number, middle - 0.25, middle + 0.25 };
 }
 
-/* Whether it was injected. */
+/* Returns whether the message was injected. */
 static int send_price(struct pinion_endpoint *ep, struct pinion_peer *to,
 		      long number)
 {
@@ -56,7 +56,8 @@ static int send_price(struct pinion_endpoint *ep, struct pinion_peer *to,
 	if (!pinion_inject(ep, &message))
 		return 1;
 	ret = pinion_send(ep, &message, &request);
-	/* The first ones, while we connect; or the other does not look. */
+	/* Not possible for the first messages, before the connection is up, or
+	 * if the receiver does not poll. */
 	if (!ret)
 		ret = pinion_wait(ep, request, PINION_FOREVER, NULL);
 	if (ret)
@@ -103,6 +104,6 @@ int main(void)
 		take_price(ep, i);
 	}
 	printf("%d of %d prices were injected\n", injected, TIMES);
-	pinion_close(context); /* and with it the endpoint */
+	pinion_close(context); /* also closes the endpoint */
 	return EXIT_SUCCESS;
 }

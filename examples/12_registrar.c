@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 12_registrar -- pinion's cache under a transport of your own.
+ * 12_registrar -- pinion's cache under your own transport.
  *
  * The transport of this program is a copy, and registering is mlock(): enough
  * to show what a program with verbs, libfabric or a driver does. It gives
- * pinion two functions and pins its buffers; how often they are really
- * registered, and when they are not any more, is pinion's business.
+ * pinion two functions and pins its buffers; pinion decides when they are
+ * registered and deregistered.
  *
- *	cc 12_registrar.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 12_registrar.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -21,14 +21,14 @@
 #define LEN    ((size_t)16 << 10)
 #define ROUNDS 1000
 
-/* What this transport knows of registered memory. */
+/* A registration of this transport. */
 struct region {
 	char *addr;
 	size_t len;
 };
 
 struct transport {
-	_Atomic unsigned nregions, nregistered; /* now; so far */
+	_Atomic unsigned nregions, nregistered; /* current number; total */
 };
 
 static void stop(const char *what, int ret)
@@ -62,7 +62,8 @@ static struct region *register_one(struct transport *t, void *addr, size_t len)
 	return region;
 }
 
-/* All of them, or none. -ENOMEM makes pinion give up what is not in use. */
+/* Registers all or none. After -ENOMEM, pinion deregisters unused regions and
+ * tries again. */
 static int register_ranges(void *arg,
 			   struct pinion_registrar_range *const *ranges,
 			   unsigned n)
@@ -90,7 +91,7 @@ static int deregister_ranges(void *arg,
 
 /* --- the program ---------------------------------------------------------- */
 
-/* A transfer looks its memory up in the region that the handle names. */
+/* A transfer finds its memory in the registration that the handle names. */
 static void transfer(char *to, const char *from, size_t len,
 		     const struct region *region)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * 13_server -- ten thousand requests under way, one thread, no handle.
+ * 13_server -- ten thousand concurrent requests, one thread, no handle.
  *
- * A handle must be asked about one by one (pinion_test()), which a server with
- * thousands of them cannot afford. A message without a handle carries a `user`
+ * Handles must be tested one by one (pinion_test()), which is too slow for a
+ * server with thousands of requests. A message without a handle has a `user`
  * pointer instead, here to an operation that begins with the function to call
- * when it has ended. pinion_poll() returns what has ended, at the same cost for
- * one request under way as for ten thousand; when there is nothing, the server
- * sleeps on the endpoint's descriptor beside its others: here a timer, which
- * stands for a disk that has data ready.
+ * at its completion. pinion_poll() returns completions at a cost that does not
+ * depend on the number of requests; when there are none, the server sleeps on
+ * the endpoint's descriptor and its other ones: here a timer, which stands for
+ * a disk that has data ready.
  *
- * The client asks for ten thousand records at a time. The server answers them
- * when the disk has them, in another order than they came.
+ * The client requests ten thousand records at a time. The server answers when
+ * the disk has them, in another order than they were requested.
  *
- *	cc 13_server.c $(pkg-config --cflags --libs pinion) && ./a.out
+ * 	cc 13_server.c $(pkg-config --cflags --libs pinion) && ./a.out
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,9 +28,9 @@
 #include <pinion/pinion.h>
 
 #define RECORDS 10000
-#define SLOTS	64 /* requests that are received at a time */
-#define BATCH	64 /* completions that are taken at a time */
-#define ASK	1  /* tag of a request; an answer's is its number + 2 */
+#define SLOTS	64 /* number of posted receives */
+#define BATCH	64 /* completions per poll */
+#define ASK	1 /* tag of a request; the tag of an answer is its number + 2 */
 
 static void stop(const char *what, int ret)
 {
@@ -56,7 +56,7 @@ static void make_record(struct record *record, unsigned number)
 	snprintf(record->text, sizeof(record->text), "record %u", number);
 }
 
-/* What a message's `user` points to. */
+/* The `user` pointer of a message points to this. */
 struct operation {
 	void (*ended)(struct operation *op, const struct pinion_completion *c);
 	unsigned number;
@@ -64,7 +64,7 @@ struct operation {
 	struct record record;
 };
 
-/* Takes what has ended; how many. */
+/* Polls completions; returns their number. */
 static int poll_some(struct pinion_endpoint *ep)
 {
 	struct pinion_completion done[BATCH];
@@ -114,7 +114,7 @@ static void answered(struct operation *op, const struct pinion_completion *c)
 	nanswered++;
 }
 
-/* All of them at once: for each the receive of its answer, and the request. */
+/* Posts all at once: for each the receive of its answer, and the request. */
 static void client(int socket)
 {
 	static struct operation questions[RECORDS], answers[RECORDS];
@@ -182,7 +182,7 @@ static void answer(struct operation *op)
 	must("pinion_send", pinion_send(server.ep, &out, NULL));
 }
 
-/* The request waits for the disk; its slot takes the next one. */
+/* The request waits for the disk; its slot receives the next one. */
 static void requested(struct operation *slot, const struct pinion_completion *c)
 {
 	struct operation *op = malloc(sizeof(*op));
@@ -210,7 +210,7 @@ static void receive_request(struct operation *slot)
 	must("pinion_recv", pinion_recv(server.ep, &in, NULL));
 }
 
-/* The disk has what was asked for, the last first. */
+/* The disk has the requested records, the last one first. */
 static void disk_ready(int timer)
 {
 	uint64_t ticks;

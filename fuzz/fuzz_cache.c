@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations on a cache, drawn from the input, against the naive model of the
- * tests (tests/cache/cache_model.h), which aborts when something is wrong. No
- * stale key may be used.
+ * fuzz_cache -- operations on a cache, drawn from the input, compared with the
+ * naive model of the tests (tests/cache/cache_model.h), which aborts on a
+ * difference. No stale key may be used.
  */
 #include "fuzz.h"
 
 #include "cache_model.h"
 
-/* As many as the longest input can ask for. */
+/* Maximum number of operations of an input. */
 #define OPERATIONS 10000
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

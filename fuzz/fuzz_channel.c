@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_channel -- the ring of a soft device's messages (device/soft/channel.h),
- * whose producer writes what it likes.
+ * fuzz_channel -- the ring of a soft device's messages (device/soft/channel.h)
+ * with an arbitrary producer.
  *
- * The input is a list of steps, each of four bytes: what to do, a place and a
- * number. Words are written anywhere in the shared memory, as records would be
- * or not at all like them; between these the consumer takes, on loan or where
- * it lies, releases and gives back. It never leaves the memory, which has
- * exactly its size; what it takes lies within one ring; and it comes to an end.
+ * The input is a list of steps of four bytes: an action, an offset and a
+ * number. Words are written anywhere in the shared memory, shaped like records
+ * or not; between them the consumer takes messages, on loan or in place, and
+ * returns them. The consumer never accesses memory outside the ring, which has
+ * exactly its size; a message that it takes is inside one ring; and it
+ * terminates.
  */
 #include "fuzz.h"
 
@@ -22,7 +23,7 @@ struct play {
 	struct pn_soft_rx rx;
 	void *leases[MOST_LENT];
 	unsigned nlent;
-	uint64_t sum; /* of all bytes taken, so that they are read */
+	uint64_t sum; /* checksum of all taken bytes, so that they are read */
 };
 
 static void check_taken(struct play *p, const struct pn_soft_message *m)
@@ -50,7 +51,7 @@ static void take(struct play *p)
 	p->leases[p->nlent++] = m.lease;
 }
 
-/* Without having it lent. */
+/* Reads the message in place, without a loan. */
 static void take_there(struct play *p)
 {
 	struct pn_soft_message m = { .kind = PN_SOFT_SEND };
@@ -73,7 +74,7 @@ static void release(struct play *p, unsigned which)
 	p->leases[which] = p->leases[--p->nlent];
 }
 
-/* Where the consumer looks next, or anywhere. */
+/* Writes where the consumer reads next, or anywhere. */
 static void write_word(struct play *p, unsigned place, uint32_t word)
 {
 	size_t cell =
@@ -104,10 +105,10 @@ static void step(struct play *p, const uint8_t *s)
 	case 2:
 		pn_soft_rx_return_pending(&p->rx);
 		break;
-	case 3: /* any kind, any length */
+	case 3: /* any kind and length */
 		write_word(p, s[1], (uint32_t)s[2] << 28 | s[3] * 33u);
 		break;
-	default: /* one that looks well */
+	default: /* a valid record */
 		write_word(p, s[1] / 16 * n,
 			   (uint32_t)(s[1] & 3) << 28 | (1 + n % 9000));
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_key -- keys of exposed memory (message/connection/wire.h), which travel
- * by means that nobody checks.
+ * fuzz_key -- keys of exposed memory (message/wire.h), which arrive over
+ * untrusted channels.
  *
- * The input is parsed as it is, and, its first byte aside, as the head and keys
- * of a blob that is packed well: so wild numbers get past the check value.
- * Parsing never reads outside a blob; what is accepted covers exactly its
+ * The input is parsed as it is and, without its first byte, as the header and
+ * keys of a correctly packed blob, so that arbitrary numbers pass the check
+ * value. Parsing never reads outside a blob; an accepted key covers exactly its
  * length, does not wrap around, and packs to the same bytes again.
  */
 #include "fuzz.h"
@@ -33,7 +33,8 @@ static void check_accepted(const struct pn_key_head *head,
 	FUZZ_ASSERT(!memcmp(again, data, size));
 }
 
-/* Memory of exactly the blob's size, so that a read past it is noticed. */
+/* Memory of exactly the blob's size, so that a read past its end is detected.
+ */
 static void check_parse(const uint8_t *data, size_t size)
 {
 	uint8_t *exact = malloc(size ? size : 1);

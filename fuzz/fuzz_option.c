@@ -2,9 +2,9 @@
 /*
  * fuzz_option -- values and lists of options (config/option.h).
  *
- * The first byte chooses: a row of the table, whose value the rest is, or a
- * whole list. What parses is formatted and parsed again, and must come out the
- * same; what is refused leaves a value as it was and says why.
+ * The first byte selects a row of the table, whose value is the rest of the
+ * input, or a whole list. An accepted value is formatted and parsed again with
+ * the same result; a refused one leaves the old value and gives a reason.
  */
 #include "fuzz.h"
 
@@ -19,7 +19,7 @@ struct values {
 	uint64_t number, bounded, bytes, time;
 	int choice;
 	char text[PN_OPTION_TEXT_BYTES];
-	char after[8]; /* nobody's: must stay as it is */
+	char after[8]; /* not an option: must stay unchanged */
 };
 
 static const char *const choices[] = { "red", "green", "blue", NULL };

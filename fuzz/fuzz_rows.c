@@ -2,9 +2,8 @@
 /*
  * fuzz_rows -- rows of measurements that `pinion report` reads.
  *
- * Whatever the line: it is refused with a reason, or becomes a row whose values
- * can all be asked for, by number, by text and as a word, and whose figures can
- * be made.
+ * Every line is either refused with a reason, or becomes a row whose values can
+ * be read as number, as text and as word, and whose figures can be made.
  */
 #include "fuzz.h"
 

@@ -2,9 +2,10 @@
 /*
  * fuzz_script -- fault scripts of the simulator (device/sim/script.h).
  *
- * The input is appended to a script that is right. Refused: the script is as
- * it was and there is a reason. Taken: every fault is one that the simulator
- * knows, and the same text once more brings the same faults once more.
+ * The input is appended to a valid script. If it is refused, the script is
+ * unchanged and there is a reason. If it is accepted, every fault is one that
+ * the simulator knows, and parsing the same text again adds the same faults
+ * again.
  */
 #include "fuzz.h"
 
@@ -49,7 +50,7 @@ static void check_fault(const struct pn_fault *fault)
 	FUZZ_ASSERT(!"a known kind");
 }
 
-/* Asking must be safe for whatever was taken. */
+/* Queries must be safe for every accepted script. */
 static void ask(const struct pn_script *script)
 {
 	for (uint64_t n = 1; n < 12; n++) {
@@ -86,7 +87,7 @@ static void try_text(const char *text, size_t len, struct pn_script *script)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	/* No NUL behind it: the parser is given a length. */
+	/* Not terminated by NUL: the parser gets a length. */
 	char *text = malloc(size ? size : 1);
 	struct pn_script script = { 0 };
 

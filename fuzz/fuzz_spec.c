@@ -2,10 +2,10 @@
 /*
  * fuzz_spec -- device specs (KIND or KIND:PARAMETERS).
  *
- * The kind is taken off and the parameters parsed with the table of that kind,
- * into a struct of just the size that the table reaches, so that the address
- * sanitizer sees a row that writes past its field. pn_device_open() is called
- * only for specs that must be refused: an input must not open devices.
+ * The parameters are parsed with the table of the kind, into a struct of
+ * exactly the size that the table covers, so that the address sanitizer detects
+ * a row that writes past its field. pn_device_open() is called only for specs
+ * that must be refused, so that no input opens a device.
  */
 #include "fuzz.h"
 
@@ -56,7 +56,7 @@ static const struct pn_device_ops *kind_of(const char *spec)
 	return NULL;
 }
 
-/* Returns what the kind's own table says to the parameters. */
+/* Parses the parameters with the table of the kind. */
 static int parse(const struct pn_device_ops *ops, const char *params)
 {
 	struct pn_why why = { "" };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_trace -- trace files of every format (trace/trace.h).
+ * fuzz_trace -- trace files of every format (tools/trace/trace.h).
  *
- * The input is a file. Refused: there is a reason. Read: every event is sane,
- * damage has a place, names and sites are found or are not, what was read can
- * be summed up, and, written in either lossless format and read again, is the
- * same.
+ * The input is a file. If it is refused, there is a reason. If it is read,
+ * every event is valid, damage has a position, names and sites can be looked
+ * up, the statistics can be computed, and the events, written in either
+ * lossless format and read again, are the same.
  *
- * An input that begins with `B` is the records of a recording's only block
- * instead: the fuzzer need not find out how a head looks.
+ * An input that begins with `B` is the records of the only block of a recording
+ * instead, so that the fuzzer need not find a valid header.
  */
 #include "fuzz.h"
 
@@ -17,15 +17,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tools/trace/stat.h"
+#include "tools/trace/write.h"
 #include "trace/format.h"
-#include "trace/stat.h"
-#include "trace/write.h"
 
 #define EVENTS_MAX 512
 
 static struct pn_trace_event events[EVENTS_MAX], again[EVENTS_MAX];
 
-/* A file in memory; its name is in path. */
+/* Makes a file in memory; stores its name in path. */
 static int make_file(const void *bytes, size_t size, char path[32])
 {
 	int fd = memfd_create("trace", MFD_CLOEXEC);
@@ -53,7 +53,7 @@ static void check_event(struct pn_trace *trace, const struct pn_trace_event *e)
 	(void)pn_trace_reason_name(e);
 }
 
-/* Reads all; the first EVENTS_MAX are kept. */
+/* Reads all events and keeps the first EVENTS_MAX. */
 static size_t read_all(struct pn_trace *trace, struct pn_trace_event *out)
 {
 	struct pn_trace_event e;
@@ -86,7 +86,7 @@ static void sum_up(size_t n)
 	pn_stat_fini(&stat);
 }
 
-/* Ops may get other numbers; their names stay. */
+/* Operations may get other numbers; their names are equal. */
 static void check_same(struct pn_trace *a, struct pn_trace *b, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

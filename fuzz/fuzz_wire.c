@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_wire -- packets between endpoints (message/connection/wire.h), parsed
- * and sent to a live endpoint (tests/message/hostile.h).
+ * fuzz_wire -- packets between endpoints (message/wire.h), parsed and sent to a
+ * live endpoint (tests/message/hostile.h).
  *
- * The input is a row of packets. A byte with its top bit set begins a raw one:
- * how many bytes, and these. Any other begins one whose head is made from the
- * twelve bytes behind it, so that wild numbers in good heads come up often.
- * Parsing never reads outside a packet; the endpoint ends every request, talks
- * on with its honest peer, and keeps nothing pinned.
+ * The input is a sequence of packets. A byte with its top bit set begins a raw
+ * packet: its length, then its bytes. Any other byte begins a packet whose
+ * header is built from the following twelve bytes, so that arbitrary numbers in
+ * valid headers are frequent. Parsing never reads outside a packet; the
+ * endpoint completes every request, keeps working with its honest peer, and
+ * leaves nothing pinned.
  */
 #include "fuzz.h"
 
@@ -44,7 +45,7 @@ static size_t take_bytes(struct input *in, uint8_t *to, size_t len)
 	return len;
 }
 
-/* Any size from a byte to the largest number there is. */
+/* Any size from 1 to the largest number. */
 static uint64_t wild(struct input *in)
 {
 	uint64_t mantissa = take(in);
@@ -52,7 +53,7 @@ static uint64_t wild(struct input *in)
 	return mantissa << take(in) % 64;
 }
 
-/* As many keys as the head says, over as many bytes. */
+/* As many keys and bytes as the header announces. */
 static size_t put_keys(const struct pn_wire *wire, uint8_t *to, uint8_t rkey)
 {
 	struct pn_wire_key key = { .addr = (uint64_t)rkey << 12,
@@ -98,7 +99,8 @@ static size_t next_packet(struct input *in, uint8_t *to)
 			    : make_packet(in, first, to);
 }
 
-/* Memory of exactly the packet's size, so that a read past it is noticed. */
+/* Memory of exactly the packet's size, so that a read past its end is detected.
+ */
 static void check_parse(const uint8_t *bytes, size_t len)
 {
 	uint8_t *exact = malloc(len ? len : 1);

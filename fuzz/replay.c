@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * replay -- main() of the fuzz programs where libFuzzer is not linked: runs
- * every file named, and every file of every folder named, as an input. Takes
- * and ignores libFuzzer's options (-runs=0). Nothing to run is an error.
+ * replay -- main() of the fuzz programs without libFuzzer: runs every named
+ * file, and every file of every named folder, as an input. Ignores libFuzzer's
+ * options (-runs=0). No input is an error.
  */
 #include "fuzz.h"
 
@@ -32,7 +32,7 @@ static void run_file(const char *path)
 	free(data);
 }
 
-/* Returns how many inputs were run. */
+/* Returns the number of inputs. */
 static unsigned run_path(const char *path)
 {
 	struct dirent *entry;

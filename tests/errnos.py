@@ -25,7 +25,7 @@ import errno as system
 import re
 
 # Built into other programs than the library.
-LEFT_OUT = ("src/fabric/", "src/trace/generate", "src/trace/replay")
+LEFT_OUT = ("src/fabric/",)
 
 TOKEN = re.compile(r"""
     (?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*)

@@ -18,7 +18,7 @@ mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 # bash would go on counting from a SECONDS that make exports.
 SECONDS=0
-# All cores and no more: a build must not starve the machine it runs on.
+# One job per core, so that a build does not starve the machine.
 export CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
 
 # Adds ctest's results in a log to the totals.
@@ -47,7 +47,7 @@ give_up() {
 	exit 1
 }
 
-# Names the tests that a step skipped, so that nobody takes them for passed.
+# Prints the tests that a step skipped.
 show_skipped() {
 	sed -n 's/^\t *[0-9]* - \(.*\) (Skipped)$/    skipped: \1/p' "$1"
 }
@@ -160,9 +160,8 @@ need() {
 	}
 }
 
-# The C and C++ files of the repository, in $files. None at all means that
-# something is wrong, which must not look as if all were well. Root may well
-# work on a tree of somebody else's, which git would otherwise refuse.
+# The C and C++ files of the repository, in $files. No files is an error. Root may
+# work on a tree of another user, which git would refuse by default.
 list_sources() {
 	mapfile -t files < <(git -c safe.directory="$PWD" ls-files \
 		'*.c' '*.h' '*.hpp' '*.cpp')
@@ -172,7 +171,7 @@ list_sources() {
 	}
 }
 
-# What the tree is, as one number: all files that git tracks or would.
+# A checksum of the tree: all files that git tracks or would track.
 tree_id() {
 	git -c safe.directory="$PWD" ls-files -co --exclude-standard -z |
 		xargs -0r sha256sum 2>&1 | sha256sum
@@ -183,8 +182,8 @@ note_green() {
 	echo "$1" >"$logs/check.green"
 }
 
-# Whether it did, on the tree as it is now and within the hour: later on the
-# machine may be another.
+# Whether it passed on the current tree within the hour; later the machine may
+# have changed.
 is_green() {
 	[ -n "$(find "$logs/check.green" -mmin -60 2>/dev/null)" ] &&
 		[ "$(tree_id)" = "$(cat "$logs/check.green")" ]

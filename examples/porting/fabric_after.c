@@ -18,12 +18,12 @@
 static char to[LEN];
 
 static void transfer(struct pinion_context *context, struct pair *pair,
-		     void *buf, uint64_t addr, uint64_t key)
+		     void *buf, const struct fi_rma_iov *iov)
 {
 	struct pinion_pin pin;
 
 	need(!pinion_pin(context, buf, LEN, 0, &pin), "pinion_pin");
-	pair_write(pair, buf, LEN, pinion_fabric_desc(&pin), addr, key);
+	pair_write(pair, buf, pinion_fabric_desc(&pin), iov);
 	pinion_unpin(context, &pin);
 }
 
@@ -32,6 +32,7 @@ int main(void)
 	struct pinion_cache_stats stats = { .size = sizeof(stats) };
 	struct pinion_fabric_attr fabric = { .size = sizeof(fabric) };
 	struct pinion_context *context;
+	struct fi_rma_iov iov = { .len = LEN };
 	struct pinion_pin target;
 	struct pair pair;
 	char *bufs[NBUFS];
@@ -43,13 +44,14 @@ int main(void)
 	     "pinion_fabric_open");
 	need(!pinion_pin(context, to, LEN, PINION_ACCESS_REMOTE_WRITE, &target),
 	     "pinion_pin");
+	iov.addr = pinion_fabric_addr(&target);
+	iov.key = target.remote_key;
 	for (int i = 0; i < NBUFS; i++)
 		bufs[i] = malloc(LEN);
 
 	for (int i = 0; i < ROUNDS * NBUFS; i++) {
 		memset(bufs[i % NBUFS], 'a' + i % 26, LEN);
-		transfer(context, &pair, bufs[i % NBUFS],
-			 pinion_fabric_addr(&target), target.remote_key);
+		transfer(context, &pair, bufs[i % NBUFS], &iov);
 		need(!memcmp(to, bufs[i % NBUFS], LEN), "what arrived");
 	}
 	need(!pinion_cache_query(context, &stats), "pinion_cache_query");

@@ -13,13 +13,13 @@
 
 static char to[LEN];
 
-static void transfer(struct pair *pair, void *buf, uint64_t addr, uint64_t key)
+static void transfer(struct pair *pair, void *buf, const struct fi_rma_iov *iov)
 {
 	struct fid_mr *mr;
 
 	need(!fi_mr_reg(pair->domain, buf, LEN, FI_WRITE, 0, 1, 0, &mr, NULL),
 	     "fi_mr_reg");
-	pair_write(pair, buf, LEN, fi_mr_desc(mr), addr, key);
+	pair_write(pair, buf, fi_mr_desc(mr), iov);
 	fi_close(&mr->fid);
 }
 
@@ -27,7 +27,7 @@ int main(void)
 {
 	struct pair pair;
 	struct fid_mr *target;
-	uint64_t addr = 0;
+	struct fi_rma_iov iov = { .len = LEN };
 	char *bufs[NBUFS];
 
 	pair_open(&pair);
@@ -35,13 +35,14 @@ int main(void)
 			NULL),
 	     "fi_mr_reg");
 	if (pair.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
-		addr = (uintptr_t)to;
+		iov.addr = (uintptr_t)to;
+	iov.key = fi_mr_key(target);
 	for (int i = 0; i < NBUFS; i++)
 		bufs[i] = malloc(LEN);
 
 	for (int i = 0; i < ROUNDS * NBUFS; i++) {
 		memset(bufs[i % NBUFS], 'a' + i % 26, LEN);
-		transfer(&pair, bufs[i % NBUFS], addr, fi_mr_key(target));
+		transfer(&pair, bufs[i % NBUFS], &iov);
 		need(!memcmp(to, bufs[i % NBUFS], LEN), "what arrived");
 	}
 	printf("%d transfers\n", ROUNDS * NBUFS);

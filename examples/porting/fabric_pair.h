@@ -82,15 +82,15 @@ static void pair_open(struct pair *pair)
 }
 
 /* RMA write from the first to the second; returns when it is done. */
-static void pair_write(struct pair *pair, const void *from, size_t len,
-		       void *desc, uint64_t to, uint64_t key)
+static void pair_write(struct pair *pair, const void *from, void *desc,
+		       const struct fi_rma_iov *to)
 {
 	struct fi_cq_entry entry;
 	ssize_t ret;
 
 	/* Both endpoints make progress by their completion queue. */
-	while ((ret = fi_write(pair->ep[0], from, len, desc, pair->addr[1], to,
-			       key, NULL)) == -FI_EAGAIN)
+	while ((ret = fi_write(pair->ep[0], from, to->len, desc, pair->addr[1],
+			       to->addr, to->key, NULL)) == -FI_EAGAIN)
 		fi_cq_read(pair->cq, &entry, 0);
 	need(!ret, "fi_write");
 	while ((ret = fi_cq_read(pair->cq, &entry, 1)) == -FI_EAGAIN)

@@ -23,7 +23,10 @@ static void transfer(struct pinion_context *context, struct pair *pair,
 
 	need(!pinion_pin(context, buf, LEN, PINION_ACCESS_LOCAL_WRITE, &pin),
 	     "pinion_pin");
-	pair_write(pair, buf, LEN, pinion_verbs_lkey(&pin), to, rkey);
+	pair_write(pair,
+		   (struct ibv_sge){ (uintptr_t)buf, LEN,
+				     pinion_verbs_lkey(&pin) },
+		   to, rkey);
 	pinion_unpin(context, &pin);
 }
 

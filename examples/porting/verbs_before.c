@@ -19,7 +19,8 @@ static void transfer(struct pair *pair, void *buf, uint32_t rkey)
 		ibv_reg_mr(pair->pd, buf, LEN, IBV_ACCESS_LOCAL_WRITE);
 
 	need(mr != NULL, "ibv_reg_mr");
-	pair_write(pair, buf, LEN, mr->lkey, to, rkey);
+	pair_write(pair, (struct ibv_sge){ (uintptr_t)buf, LEN, mr->lkey }, to,
+		   rkey);
 	ibv_dereg_mr(mr);
 }
 

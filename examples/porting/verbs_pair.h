@@ -152,12 +152,11 @@ static enum ibv_wc_status pair_do(struct pair *pair, enum ibv_wr_opcode opcode,
 	return wc.status;
 }
 
-static inline void pair_write(struct pair *pair, const void *from, size_t len,
-			      uint32_t lkey, void *to, uint32_t rkey)
+static inline void pair_write(struct pair *pair, struct ibv_sge from, void *to,
+			      uint32_t rkey)
 {
-	struct ibv_sge sge = { (uintptr_t)from, (uint32_t)len, lkey };
 	enum ibv_wc_status status =
-		pair_do(pair, IBV_WR_RDMA_WRITE, sge, to, rkey);
+		pair_do(pair, IBV_WR_RDMA_WRITE, from, to, rkey);
 
 	if (status != IBV_WC_SUCCESS) {
 		fprintf(stderr, "write: %s\n", ibv_wc_status_str(status));

@@ -221,6 +221,7 @@ static int open_locked(void) PN_REQUIRES(&lock)
 	close(folder);
 	if (ret)
 		return ret;
+	pn_assert(map);
 	write_head((struct pn_stats_head *)map, namespace);
 	board.map = map;
 	board.number++;

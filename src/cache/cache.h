@@ -88,6 +88,11 @@ struct pn_cache_attr {
 	void *mapping_arg;
 };
 
+/* The range of the region that has this node; for policies outside the cache
+ * (own_policy). */
+struct pn_policy_node;
+struct pn_range pn_cache_node_range(const struct pn_policy_node *node);
+
 /* -EINVAL: no such policy; -EMFILE: too many caches; -ENOMEM. */
 int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out);
 
@@ -104,7 +109,7 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
-			 struct pinion_pin_segment *part);
+			 struct pinion_pin_segment *out);
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
 /* Who wants to know of pins: the helper, where the program transfers by itself.
@@ -200,7 +205,7 @@ void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr);
  * giving up cached regions for it. *mr, with the keys, lives until then. May
  * sleep. -ENOBUFS: no room; -ENOMEM; or why the device refuses. */
 int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
-			  unsigned access, const struct pn_mr **mr);
+			  unsigned access, const struct pn_mr **out);
 
 /* From the return on no pin finds it, and it is deregistered: at once, or when
  * whoever still has it pinned unpins. May sleep. False: the device could not

@@ -440,7 +440,7 @@ void pn_largest_remove_locked(struct pn_cache *cache, struct pn_region *region)
 
 /* pins.c: slots and logs. */
 struct pn_pins *pn_pins_self(struct pn_cache *cache); /* NULL: no memory */
-void pn_pins_ended(void *pins);
+void pn_pins_ended(void *value);
 /* A free slot of the calling thread, or NULL: no memory. */
 pn_slot *pn_pins_slot(struct pn_pins *pins) PN_EXCLUDES(&pins->cache->lock);
 /* The same when cache->lock is held: does not grow; NULL: none is free. */
@@ -459,7 +459,7 @@ unsigned pn_pins_clear_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 void pn_pins_free_all(struct pn_cache *cache);
 
 /* invalidate.c */
-void pn_invalidate_notice(void *cache, uintptr_t addr, size_t len,
+void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 			  enum pn_release_phase phase);
 /* Whether there are notices to be drained. */
 bool pn_invalidate_pending(struct pn_cache *cache);
@@ -521,7 +521,7 @@ struct pn_reclaim_request {
 /* Takes one step towards room: deregisters the dying, or evicts, or waits for
  * another thread that does. 0: look again; -ENOBUFS: nothing can be done. */
 int pn_reclaim_step(struct pn_cache *cache,
-		    const struct pn_reclaim_request *want)
+		    const struct pn_reclaim_request *asked)
 	PN_EXCLUDES(&cache->lock);
 /* Whether the dying that were not refused are as many as may be. */
 bool pn_reclaim_batch_full_locked(struct pn_cache *cache)
@@ -566,7 +566,7 @@ void pn_plan_need(struct pn_plan *plan, size_t rest);
 /* What a new region should allow. */
 unsigned pn_plan_access(const struct pn_plan *plan);
 /* The range grown over its neighbours, which die. */
-struct pn_range pn_plan_merge(struct pn_plan *plan, struct pn_range range,
+struct pn_range pn_plan_merge(struct pn_plan *plan, struct pn_range gap,
 			      unsigned *access) PN_REQUIRES(&plan->cache->lock);
 /* Whether one mapping holds all of it; the sink is told. */
 bool pn_plan_one_mapping(struct pn_plan *plan, struct pn_range range);

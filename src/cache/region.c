@@ -244,3 +244,8 @@ void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
 		  atomic_load(&region->state) == PN_REGION_VALID);
 	begin_to_die(cache, region, PN_BECAUSE_OWNED);
 }
+
+struct pn_range pn_cache_node_range(const struct pn_policy_node *node)
+{
+	return pn_region_range(pn_container_of(node, struct pn_region, node));
+}

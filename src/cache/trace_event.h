@@ -3,7 +3,7 @@
  * event -- the words of a trace: what an event's numbers mean.
  *
  * The numbers are those of files that people keep: they are never given a new
- * meaning; new ones are added at the end. trace/event_names.c has their names.
+ * meaning; new ones are added at the end. tools/trace/event_names.c names them.
  * Requests are PIN events; all else is what became of them or around them. An
  * event is recorded when its outcome is known, so what a PIN caused (REGISTER,
  * EVICT, ...) stands before it.
@@ -52,7 +52,7 @@ enum pn_trace_event_flag {
 
 /* From the flags of a pin to those of an event, and back. */
 uint16_t pn_trace_event_flags(unsigned pin_flags);
-unsigned pn_trace_event_pin_flags(uint16_t flags);
+unsigned pn_trace_event_pin_flags(uint16_t event);
 
 enum pn_trace_event_decision {
 	PN_DECIDED_NOTHING,

@@ -257,7 +257,7 @@ static void exchange_wide(const struct pn_fi_atomic_args *r, uint8_t *at,
 	static void exchange_##type_name(const struct pn_fi_atomic_args *r,   \
 					 uint8_t *at, const struct value *v)  \
 	{                                                                     \
-		type_name *cell = (type_name *)(void *)at;                    \
+		type_name *cell = (void *)at; /* NOLINT: a type */            \
 		type_name old = __atomic_load_n(cell, __ATOMIC_SEQ_CST), new; \
 		bool done = r->op == FI_ATOMIC_READ;                          \
                                                                               \

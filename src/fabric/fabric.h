@@ -405,7 +405,7 @@ int pn_fi_no_ops(struct fid *fid, const char *name, uint64_t flags, void **ops,
 /* eq.c */
 int pn_fi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		  struct fid_eq **out, void *context);
-int pn_fi_eq_trywait(struct fid_eq *eq);
+int pn_fi_eq_trywait(struct fid_eq *fid);
 
 /* endpoint.c */
 int pn_fi_endpoint_open(struct fid_domain *domain, struct fi_info *info,

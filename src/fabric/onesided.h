@@ -158,7 +158,7 @@ struct pn_fi_rma_args {
 };
 
 /* initiator.c: posts an operation; returns what fi_write() returns. */
-ssize_t pn_fi_rma_post(struct fid_ep *ep, const struct pn_fi_rma_args *args);
+ssize_t pn_fi_rma_post(struct fid_ep *fid, const struct pn_fi_rma_args *args);
 void pn_fi_rma_tx_bufs_free(struct pn_fi_ep *ep);
 
 /* rma.c, atomic.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The checker: what heap.h says holds at rest; and, where PINION_CHECK is on,
- * whether what is freed was allocated. */
+/* Asserts what heap.h says holds at rest; and, with PINION_CHECK, that what is
+ * freed was allocated. */
 #include <stdlib.h>
 
 #include "base/bits.h"
@@ -16,7 +16,7 @@ static uint32_t count_bits(const uint64_t *words, size_t nwords)
 	return n;
 }
 
-/* The span at a page that begins a run; how many pages it has. */
+/* Checks the span that begins at a page; returns its number of pages. */
 static uint32_t check_span(struct pinion_heap *heap, size_t page)
 	PN_REQUIRES(&heap->lock)
 {
@@ -33,7 +33,7 @@ static uint32_t check_span(struct pinion_heap *heap, size_t page)
 	return span->npages;
 }
 
-/* Its runs, one after the other; how many pages they have. */
+/* Checks the runs of a slab; returns their number of pages. */
 static uint32_t check_slab(struct pinion_heap *heap, const struct pn_slab *slab)
 	PN_REQUIRES(&heap->lock)
 {
@@ -66,8 +66,8 @@ void pn_heap_check(struct pinion_heap *heap)
 	pn_lock(&heap->lock);
 	for (size_t i = 0; i < heap->npages / PN_HEAP_UNIT_PAGES; i++) {
 		slab = atomic_load(&heap->slabs_at[i]);
-		/* One that is on its way from or to the system is in no list,
-		 * and its registration is another thread's. */
+		/* A slab that is being acquired or returned is in no list, and
+		 * its registration is another thread's. */
 		if (slab && slab != before &&
 		    (slab->nused || !pn_list_empty(&slab->link))) {
 			nslabs++;
@@ -90,7 +90,7 @@ static _Noreturn void invalid_free(const void *block, const char *why)
 	abort();
 }
 
-/* The program's bit of a block. */
+/* The word and the bit that say whether a block is allocated. */
 static _Atomic uint64_t *bit_of(struct pinion_heap *heap, void *block,
 				uint64_t *bit)
 {

@@ -37,25 +37,25 @@ static void *alloc_large(struct pinion_heap *heap, size_t size, size_t align)
 
 static void *alloc_class(struct pinion_heap *heap, unsigned class)
 {
-	struct pn_thread_cache *local = pn_thread_cache_self(heap);
-	struct pn_recency *stack;
+	struct pn_thread_cache *tcache = pn_thread_cache_self(heap);
+	struct pn_block_stack *stack;
 	void *block = NULL;
 	int ret = 0;
 
-	if (!local)
+	if (!tcache)
 		return fail(-ENOMEM);
-	stack = &local->stacks[class];
+	stack = &tcache->stacks[class];
 	if (stack->n)
 		block = stack->blocks[--stack->n];
 	else
-		ret = pn_thread_cache_refill(local, class, &block);
+		ret = pn_thread_cache_refill(tcache, class, &block);
 	if (ret)
 		return fail(ret);
 	pn_heap_check_alloc(heap, block);
 	return block;
 }
 
-/* Apart, so that the fast path saves no registers. */
+/* A function of its own, so that the fast path saves no registers. */
 static PN_NOINLINE void *alloc_slow(struct pinion_heap *heap, size_t size)
 {
 	if (pn_heap_foreign(heap))
@@ -70,17 +70,17 @@ static PN_NOINLINE void *alloc_slow(struct pinion_heap *heap, size_t size)
 void *pn_heap_alloc(struct pinion_heap *heap, size_t size)
 {
 	struct pn_thread *self = pn_thread_current;
-	struct pn_thread_cache *local;
-	struct pn_recency *stack;
+	struct pn_thread_cache *tcache;
+	struct pn_block_stack *stack;
 	uint32_t n;
 
-	/* A size of 0 becomes huge. */
+	/* A size of 0 wraps around and is too large. */
 	if (pn_unlikely(size - 1 >= PN_HEAP_SMALL_BYTES || !self))
 		return alloc_slow(heap, size);
-	local = self->local[heap->key];
-	if (pn_unlikely(!local))
+	tcache = self->local[heap->key];
+	if (pn_unlikely(!tcache))
 		return alloc_slow(heap, size);
-	stack = &local->stacks[pn_heap_class(size)];
+	stack = &tcache->stacks[pn_heap_class(size)];
 	n = stack->n;
 	if (pn_unlikely(!n))
 		return alloc_slow(heap, size);
@@ -89,7 +89,7 @@ void *pn_heap_alloc(struct pinion_heap *heap, size_t size)
 	return stack->blocks[n];
 }
 
-/* The smallest class that is long enough and whose blocks are aligned so. */
+/* The smallest class that is long enough and whose blocks are so aligned. */
 static unsigned aligned_class(size_t align, size_t size)
 {
 	unsigned class = pn_heap_class(size);
@@ -117,7 +117,7 @@ void *pn_heap_alloc_aligned(struct pinion_heap *heap, size_t align, size_t size)
 static PN_NOINLINE void free_slow(struct pinion_heap *heap, void *block)
 {
 	unsigned class = pn_heap_class_at(heap, block);
-	struct pn_thread_cache *local;
+	struct pn_thread_cache *tcache;
 
 	if (!block || pn_heap_foreign(heap))
 		return;
@@ -131,9 +131,9 @@ static PN_NOINLINE void free_slow(struct pinion_heap *heap, void *block)
 		pn_span_free_large(heap, block);
 		return;
 	}
-	local = pn_thread_cache_self(heap);
-	if (local)
-		pn_thread_cache_spill(local, class, block);
+	tcache = pn_thread_cache_self(heap);
+	if (tcache)
+		pn_thread_cache_spill(tcache, class, block);
 	else
 		pn_span_free_blocks(heap, &block, 1);
 }
@@ -142,8 +142,8 @@ void pn_heap_free(struct pinion_heap *heap, void *block)
 {
 	struct pn_thread *self = pn_thread_current;
 	size_t page = pn_heap_page(heap, block);
-	struct pn_thread_cache *local;
-	struct pn_recency *stack;
+	struct pn_thread_cache *tcache;
+	struct pn_block_stack *stack;
 	uint32_t n;
 
 	pn_heap_check_free(heap, block);
@@ -151,13 +151,13 @@ void pn_heap_free(struct pinion_heap *heap, void *block)
 		free_slow(heap, block);
 		return;
 	}
-	local = self->local[heap->key];
-	if (pn_unlikely(!local)) {
+	tcache = self->local[heap->key];
+	if (pn_unlikely(!tcache)) {
 		free_slow(heap, block);
 		return;
 	}
-	stack = &local->stacks[atomic_load_explicit(&heap->classes[page],
-						    memory_order_relaxed)];
+	stack = &tcache->stacks[atomic_load_explicit(&heap->classes[page],
+						     memory_order_relaxed)];
 	n = stack->n;
 	if (pn_unlikely(n == stack->max)) {
 		free_slow(heap, block);
@@ -167,7 +167,7 @@ void pn_heap_free(struct pinion_heap *heap, void *block)
 	stack->n = n + 1;
 }
 
-/* --- blocks that exist ---------------------------------------------------- */
+/* --- allocated blocks ----------------------------------------------------- */
 
 size_t pn_heap_usable(struct pinion_heap *heap, const void *block)
 {
@@ -181,8 +181,8 @@ size_t pn_heap_usable(struct pinion_heap *heap, const void *block)
 	       << PN_PAGE_SHIFT;
 }
 
-/* A block stays where it is when it is long enough and not more than half of
- * it would be wasted. */
+/* A block stays in place when it is long enough and at least half of it is
+ * used. */
 void *pn_heap_realloc(struct pinion_heap *heap, void *block, size_t size)
 {
 	size_t had = pn_heap_usable(heap, block);
@@ -208,7 +208,7 @@ const struct pn_mr *pn_heap_mr(struct pinion_heap *heap, const void *addr)
 
 	if (!pn_heap_class_at(heap, addr))
 		return NULL;
-	/* Pairs with the release in slab.c. */
+	/* Pairs with the release store in set_units(). */
 	slab = atomic_load_explicit(
 		&heap->slabs_at[pn_heap_page(heap, addr) / PN_HEAP_UNIT_PAGES],
 		memory_order_acquire);
@@ -222,8 +222,8 @@ static size_t round_up(size_t n, size_t to)
 	return (n + to - 1) / to * to;
 }
 
-/* Twice the memory that there is: a budget is at most half of it, and holes
- * come between slabs. At least some, for machines of the future and past. */
+/* Twice the memory of the machine: a budget is at most half of it, and there
+ * are holes between slabs. At least 4 GiB. */
 static size_t default_arena(void)
 {
 	struct sysinfo info;
@@ -234,8 +234,8 @@ static size_t default_arena(void)
 	return bytes > (size_t)4 << 30 ? bytes : (size_t)4 << 30;
 }
 
-/* All that peers can do, because that is what the memory is for; not relaxed
- * order, which must be asked for. */
+/* All operations of peers, since the memory is for that; not relaxed ordering,
+ * which must be asked for. */
 static unsigned default_access(const struct pn_device *device)
 {
 	unsigned access = PINION_ACCESS_LOCAL_WRITE |
@@ -266,7 +266,7 @@ static void apply_defaults(struct pn_heap_attr *attr)
 		attr->return_ns = PN_NS_PER_S;
 }
 
-/* An array that costs only what is touched. */
+/* An array of which only the pages that are touched cost memory. */
 static void *reserve_array(size_t n, size_t size)
 {
 	void *p = mmap(NULL, n * size, PROT_READ | PROT_WRITE,
@@ -294,7 +294,8 @@ static void close_memory(struct pinion_heap *heap)
 	unmap_array((void *)heap->slabs_at, heap_nunits(heap),
 		    sizeof(*heap->slabs_at));
 	unmap_array(heap->spans, heap->npages + 1, sizeof(*heap->spans));
-	/* Another mapping must not come where a slab is registered still. */
+	/* No other mapping may come to the address of a slab that is still
+	 * registered. */
 	if (heap->base && !heap->leaked_slabs)
 		pn_pages_unreserve((void *)heap->base, heap->attr.max_bytes);
 }
@@ -411,10 +412,10 @@ bool pn_heap_contains(const struct pinion_heap *heap, const void *addr)
 void pn_heap_trim(struct pinion_heap *heap)
 {
 	const struct pn_thread *self = pn_thread_current;
-	struct pn_thread_cache *local = self ? self->local[heap->key] : NULL;
+	struct pn_thread_cache *tcache = self ? self->local[heap->key] : NULL;
 
-	if (local)
-		pn_thread_cache_flush(local);
+	if (tcache)
+		pn_thread_cache_flush(tcache);
 	pn_slab_return_empty(heap, 0);
 }
 

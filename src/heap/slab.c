@@ -2,11 +2,12 @@
 /*
  * Slabs and the runs of pages in them.
  *
- * A run is taken from the slab of its kind that has room for it and least to
- * spare, and there from the shortest stretch that fits: so long stretches stay
- * for long runs. Slabs are listed by the logarithm of their longest stretch,
- * so that finding one looks at few. An empty slab is touched only when no
- * other has room: it may be about to return to the system.
+ * A run is allocated from a slab of its kind with little to spare, and there
+ * from the shortest stretch of free pages that is long enough: long stretches
+ * stay for long runs. Slabs are in bins by the logarithm of their longest
+ * stretch; the search begins with the lowest bin that may do, and looks at few
+ * slabs. An empty slab is used only when no other has a stretch: it may be
+ * about to return to the system.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,12 +18,12 @@
 #include "base/log.h"
 #include "heap/heap_impl.h"
 
-/* When to try again to give back what could not be deregistered. */
+/* When to try again to return a slab that could not be deregistered. */
 #define RETRY_NS (100 * PN_NS_PER_MS)
 
 /* --- stretches of free pages ---------------------------------------------- */
 
-/* The first bit from `at` on that is `set`, or n. */
+/* The first bit from `at` on whose value is `set`; n: none. */
 static uint32_t next_bit(const uint64_t *words, uint32_t n, uint32_t at,
 			 bool set)
 {
@@ -44,7 +45,7 @@ struct stretch {
 	uint32_t start, end;
 };
 
-/* The next one from stretch->end on; false: there is none. */
+/* The next stretch from s->end on; false: there is none. */
 static bool next_stretch(const struct pn_slab *slab, struct stretch *s)
 {
 	s->start = next_bit(slab->used, slab->npages, s->end, false);
@@ -73,7 +74,7 @@ static void mark(struct pn_slab *slab, uint32_t start, uint32_t npages,
 	update_largest(slab);
 }
 
-/* The shortest stretch that the run fits into; false: none. */
+/* The shortest stretch that is long enough for the run; false: none. */
 static bool best_fit(const struct pn_slab *slab,
 		     const struct pn_run_request *request, uint32_t *start)
 {
@@ -104,14 +105,14 @@ unsigned pn_run_kind(size_t npages)
 	return kind;
 }
 
-/* --- which slab has room -------------------------------------------------- */
+/* --- finding a slab ------------------------------------------------------- */
 
 static unsigned bin_of(uint32_t npages)
 {
 	return 31 - (unsigned)__builtin_clz(npages);
 }
 
-/* Puts the slab where its room says. */
+/* Moves the slab to the list for its longest stretch. */
 static void relink(struct pinion_heap *heap, struct pn_slab *slab)
 	PN_REQUIRES(&heap->lock)
 {
@@ -162,9 +163,9 @@ static struct pn_slab *find_empty(struct pinion_heap *heap,
 	return best;
 }
 
-/* A slab of one list with room for the run. In the first list the longest
- * stretch may be too short, in all the others only alignment can stand in the
- * way: looking at a few is enough. */
+/* Allocates the run from a slab of one bin. In the first bin the longest
+ * stretch may be too short; in all others only the alignment can rule a slab
+ * out, so looking at a few is enough. */
 static bool take_from_bin(struct pinion_heap *heap, struct pn_list *list,
 			  const struct pn_run_request *request, size_t *first)
 	PN_REQUIRES(&heap->lock)
@@ -219,7 +220,7 @@ void pn_run_free_locked(struct pinion_heap *heap, size_t first, size_t npages)
 	relink(heap, slab);
 }
 
-/* --- from the system ------------------------------------------------------ */
+/* --- acquiring slabs ------------------------------------------------------ */
 
 static size_t nunits(const struct pn_slab *slab)
 {
@@ -236,7 +237,7 @@ static void set_units(struct pinion_heap *heap, const struct pn_slab *at,
 				      memory_order_release);
 }
 
-/* How many units from `unit` on are free, up to n. */
+/* How many units from `unit` on are free, at most n. */
 static size_t count_free_units(struct pinion_heap *heap, size_t unit, size_t n)
 {
 	size_t i = 0;
@@ -247,8 +248,8 @@ static size_t count_free_units(struct pinion_heap *heap, size_t unit, size_t n)
 	return i;
 }
 
-/* Finds the slab a place in the arena: the lowest, so that the arena stays
- * dense. */
+/* Reserves units of the arena for the slab: the lowest that are free, so that
+ * the arena stays dense. */
 static int reserve_units(struct pinion_heap *heap, struct pn_slab *slab,
 			 size_t align) PN_REQUIRES(&heap->lock)
 {
@@ -291,7 +292,7 @@ static void *slab_address(struct pinion_heap *heap, const struct pn_slab *slab)
 	return pn_heap_address(heap, slab->first);
 }
 
-/* Pages behind it, and their registration. */
+/* Gives the slab pages and registers them. */
 static int populate(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	void *addr = slab_address(heap, slab);
@@ -310,7 +311,8 @@ static int populate(struct pinion_heap *heap, struct pn_slab *slab)
 	return ret;
 }
 
-/* Room that the heap itself can do without comes before an error. */
+/* When the budget is full, returns the heap's own empty slabs and tries again.
+ */
 static int populate_or_shrink(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	uint64_t before = atomic_load(&heap->nreturned);
@@ -367,7 +369,7 @@ int pn_slab_acquire(struct pinion_heap *heap,
 
 	if (request->npages > heap->npages || npages > heap->npages)
 		return -ENOMEM;
-	/* Huge pages begin where they should. */
+	/* Aligned for huge pages. */
 	if (npages << PN_PAGE_SHIFT >= PN_PAGES_HUGE_BYTES)
 		align = PN_PAGES_HUGE_BYTES >> PN_HEAP_UNIT_SHIFT;
 	slab = slab_alloc(npages);
@@ -392,9 +394,9 @@ free_slab:
 	return ret;
 }
 
-/* --- and back ------------------------------------------------------------- */
+/* --- returning slabs ------------------------------------------------------ */
 
-/* False: it could not be deregistered, and is the heap's still. */
+/* False: the slab could not be deregistered and stays the heap's. */
 static bool return_slab(struct pinion_heap *heap, struct pn_slab *slab)
 {
 	if (!pn_cache_resident_remove(heap->attr.cache, slab->mr))
@@ -406,8 +408,9 @@ static bool return_slab(struct pinion_heap *heap, struct pn_slab *slab)
 	return true;
 }
 
-/* Takes the slab that has been empty longest if it is old enough; else *next
- * is when it will be. Stamps those that became empty since. */
+/* Takes the slab that has been empty longest out of the list, if it has been
+ * for age_ns; else sets *next to when it will have been. Also stamps slabs that
+ * became empty since the last call. */
 static struct pn_slab *take_expired(struct pinion_heap *heap, uint64_t now_ns,
 				    uint64_t age_ns, uint64_t *next)
 {
@@ -480,7 +483,8 @@ uint64_t pn_heap_step(struct pinion_heap *heap)
 	return pn_slab_return_empty(heap, heap->attr.return_ns);
 }
 
-/* Whatever is in them: the heap is being closed. */
+/* Returns all slabs, whatever is allocated in them: the heap is being closed.
+ */
 void pn_slabs_close(struct pinion_heap *heap) PN_NO_THREAD_SAFETY
 {
 	for (size_t i = 0; i < heap->npages / PN_HEAP_UNIT_PAGES;) {

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Spans: runs of pages take_from_span into blocks of one class, or left whole.
+ * Spans: runs of pages divided into blocks of one class, or one large block.
  *
- * A span's free blocks are bits outside it. Spans with free blocks stand in a
- * list for each class; the first is used up before the next is touched, and
- * one that gets blocks back goes to the end, so that those at the end have a
- * chance to become whole again.
+ * The free blocks of a span are bits outside its memory. Spans with free blocks
+ * are in a list for each class. The first is used up before the next one is
+ * touched, and a span that gets blocks back goes to the end, so that spans at
+ * the end have a chance to become free as a whole.
  */
 #include <errno.h>
 
 #include "heap/heap_impl.h"
 
-#define SPAN_PAGES 4  /* at least, for blocks of up to a page */
-#define MAX_PAGES  32 /* at most, for any */
+#define MIN_PAGES 4  /* of a span with blocks of up to a page */
+#define MAX_PAGES 32 /* of any span with blocks */
 
-/* When there is no choice. */
+/* A slab of any kind. */
 #define ANY_KIND PN_SLAB_KINDS
 
-/* The shortest run whose tail, too short for a block, is less than 1/32. */
+/* The shortest run of which at most 1/32 is a tail too short for a block. */
 static size_t span_pages(size_t block)
 {
 	size_t least = (block + PN_PAGE_BYTES - 1) >> PN_PAGE_SHIFT;
-	size_t npages = block <= PN_PAGE_BYTES ? SPAN_PAGES : least;
+	size_t npages = block <= PN_PAGE_BYTES ? MIN_PAGES : least;
 
 	while (npages < MAX_PAGES) {
 		size_t bytes = npages << PN_PAGE_SHIFT;
@@ -51,7 +51,7 @@ static struct pn_span *span_alloc(struct pinion_heap *heap)
 	return &heap->spans[id];
 }
 
-/* Every page of a span says whose it is, or nobody's. */
+/* Sets the maps for all pages of a span; id 0 and class 0: no span. */
 static void map_span(struct pinion_heap *heap, const struct pn_span *span,
 		     uint32_t id, unsigned class)
 {
@@ -80,7 +80,7 @@ static void free_all_blocks(struct pn_span *span)
 	span->nfree = span->nblocks;
 }
 
-/* A span in a run of the slabs there are; NULL: none has room. */
+/* A new span in a run of the existing slabs; NULL: none has one. */
 static struct pn_span *span_begin(struct pinion_heap *heap,
 				  const struct pn_run_request *request,
 				  unsigned class, size_t nblocks)
@@ -118,7 +118,7 @@ static void span_end(struct pinion_heap *heap, struct pn_span *span)
 
 /* --- blocks --------------------------------------------------------------- */
 
-/* Takes up to n blocks of a span; how many. */
+/* Takes up to n free blocks of a span; returns how many. */
 static unsigned take_from_span(struct pinion_heap *heap, struct pn_span *span,
 			       void **blocks, unsigned n)
 	PN_REQUIRES(&heap->lock)
@@ -149,7 +149,7 @@ static struct pn_run_request class_want(unsigned class, unsigned kind)
 					.kind = kind };
 }
 
-/* Takes up to n blocks of what the heap has; 0: it has none. */
+/* Takes up to n free blocks of the existing slabs; 0: there are none. */
 static unsigned alloc_blocks(struct pinion_heap *heap, unsigned class,
 			     unsigned kind, void **blocks, unsigned n)
 {
@@ -193,7 +193,7 @@ int pn_span_alloc_blocks(struct pinion_heap *heap, unsigned class,
 		ret = pn_slab_acquire(heap, &request);
 		if (!ret)
 			continue;
-		/* Mixed with large blocks rather than not at all. */
+		/* In a slab with large blocks rather than not at all. */
 		got = alloc_blocks(heap, class, ANY_KIND, blocks, n);
 		return got ? (int)got : ret;
 	}

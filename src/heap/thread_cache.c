@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread has at hand: stacks of free blocks, one for each class.
+ * Thread caches: stacks of free blocks, one for each class.
  *
- * Stacks are arrays beside the heap's memory, not lists through it: a peer
- * that writes into a free block harms nothing. Full and empty ones exchange
- * half of what they hold with the spans, so that a thread that alternates
- * around either end takes the lock once for many blocks.
+ * A stack is an array outside the heap's memory, not a list through the blocks:
+ * a peer that writes into a free block does no harm. A stack that is full or
+ * empty exchanges half of its blocks with the spans, so that a thread that
+ * alternates around either end takes the lock once for many blocks.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,53 +28,54 @@ static uint32_t stack_max(unsigned class)
 
 static struct pn_thread_cache *thread_cache_alloc(struct pinion_heap *heap)
 {
-	struct pn_thread_cache *local;
+	struct pn_thread_cache *tcache;
 	size_t nblocks = 0, at = 0;
 
 	for (unsigned class = 1; class <= PN_HEAP_NCLASSES; class ++)
 		nblocks += stack_max(class);
-	local = calloc(1, sizeof(*local) + nblocks * sizeof(void *));
-	if (!local)
+	tcache = calloc(1, sizeof(*tcache) + nblocks * sizeof(void *));
+	if (!tcache)
 		return NULL;
-	local->heap = heap;
+	tcache->heap = heap;
 	for (unsigned class = 1; class <= PN_HEAP_NCLASSES; class ++) {
-		local->stacks[class].max = stack_max(class);
-		local->stacks[class].blocks = &local->storage[at];
+		tcache->stacks[class].max = stack_max(class);
+		tcache->stacks[class].blocks = &tcache->storage[at];
 		at += stack_max(class);
 	}
-	return local;
+	return tcache;
 }
 
 struct pn_thread_cache *pn_thread_cache_self(struct pinion_heap *heap)
 {
 	struct pn_thread *self = pn_thread_self();
-	struct pn_thread_cache *local = self ? self->local[heap->key] : NULL;
+	struct pn_thread_cache *tcache = self ? self->local[heap->key] : NULL;
 
 	if (pn_unlikely(!self))
 		return NULL;
-	if (pn_likely(local))
-		return local;
-	local = thread_cache_alloc(heap);
-	if (!local)
+	if (pn_likely(tcache))
+		return tcache;
+	tcache = thread_cache_alloc(heap);
+	if (!tcache)
 		return NULL;
 	pn_lock(&heap->lock);
-	pn_list_append(&heap->thread_caches, &local->link);
+	pn_list_append(&heap->thread_caches, &tcache->link);
 	pn_unlock(&heap->lock);
-	self->local[heap->key] = local;
-	return local;
+	self->local[heap->key] = tcache;
+	return tcache;
 }
 
-int pn_thread_cache_refill(struct pn_thread_cache *local, unsigned class,
+int pn_thread_cache_refill(struct pn_thread_cache *tcache, unsigned class,
 			   void **out)
 {
-	struct pn_recency *stack = &local->stacks[class];
-	int n = pn_span_alloc_blocks(local->heap, class, stack->blocks,
+	struct pn_block_stack *stack = &tcache->stacks[class];
+	int n = pn_span_alloc_blocks(tcache->heap, class, stack->blocks,
 				     stack->max / 2);
 
 	if (n == -ENOBUFS || n == -ENOMEM) {
-		/* What is at hand in other classes may make a span whole. */
-		pn_thread_cache_flush(local);
-		n = pn_span_alloc_blocks(local->heap, class, stack->blocks, 1);
+		/* Free blocks of other classes may complete a span, whose run
+		 * can be used then. */
+		pn_thread_cache_flush(tcache);
+		n = pn_span_alloc_blocks(tcache->heap, class, stack->blocks, 1);
 	}
 	if (n < 0)
 		return n;
@@ -83,46 +84,46 @@ int pn_thread_cache_refill(struct pn_thread_cache *local, unsigned class,
 	return 0;
 }
 
-/* Gives the oldest n of a stack back. */
-static void flush_oldest(struct pn_thread_cache *local,
-			 struct pn_recency *stack, uint32_t n)
+/* Returns the oldest n blocks of a stack to their spans. */
+static void flush_oldest(struct pn_thread_cache *tcache,
+			 struct pn_block_stack *stack, uint32_t n)
 {
 	if (!n)
 		return;
-	pn_span_free_blocks(local->heap, stack->blocks, n);
+	pn_span_free_blocks(tcache->heap, stack->blocks, n);
 	stack->n -= n;
 	memmove(stack->blocks, stack->blocks + n, stack->n * sizeof(void *));
 }
 
-void pn_thread_cache_spill(struct pn_thread_cache *local, unsigned class,
+void pn_thread_cache_spill(struct pn_thread_cache *tcache, unsigned class,
 			   void *block)
 {
-	struct pn_recency *stack = &local->stacks[class];
+	struct pn_block_stack *stack = &tcache->stacks[class];
 
 	if (stack->n == stack->max)
-		flush_oldest(local, stack, stack->max / 2);
+		flush_oldest(tcache, stack, stack->max / 2);
 	stack->blocks[stack->n++] = block;
 }
 
-void pn_thread_cache_flush(struct pn_thread_cache *local)
+void pn_thread_cache_flush(struct pn_thread_cache *tcache)
 {
 	for (unsigned class = 1; class <= PN_HEAP_NCLASSES; class ++)
-		flush_oldest(local, &local->stacks[class],
-			     local->stacks[class].n);
+		flush_oldest(tcache, &tcache->stacks[class],
+			     tcache->stacks[class].n);
 }
 
 void pn_thread_cache_ended(void *value)
 {
-	struct pn_thread_cache *local = value;
-	struct pinion_heap *heap = local->heap;
+	struct pn_thread_cache *tcache = value;
+	struct pinion_heap *heap = tcache->heap;
 
 	if (pn_heap_foreign(heap))
 		return;
-	pn_thread_cache_flush(local);
+	pn_thread_cache_flush(tcache);
 	pn_lock(&heap->lock);
-	pn_list_remove(&local->link);
+	pn_list_remove(&tcache->link);
 	pn_unlock(&heap->lock);
-	free(local);
+	free(tcache);
 }
 
 void pn_thread_caches_free(struct pinion_heap *heap) PN_NO_THREAD_SAFETY

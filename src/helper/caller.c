@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The critical path, and the threads that are on it. */
+/* The critical path: threads of the program record their calls. */
 #include <stdlib.h>
 
 #include "helper/frames.h"
@@ -51,7 +51,7 @@ void pn_helper_record_post(struct pn_helper *helper, struct pn_call *call,
 	call->nframes = pn_frames_capture(call->frames, PN_CALL_FRAMES,
 					  helper->attr.frames);
 	pn_window_add(&caller->window, helper->attr.window, call);
-	pn_ring_put(&caller->begun, call);
+	pn_ring_put(&caller->posted, call);
 	if (pn_unlikely(atomic_load(&helper->sleeping)))
 		pn_helper_notify(helper);
 }
@@ -62,7 +62,7 @@ void pn_helper_record_done(struct pn_helper *helper, const struct pn_call *call)
 
 	if (pn_unlikely(!caller))
 		return;
-	pn_ring_put(&caller->ring, call);
+	pn_ring_put(&caller->done, call);
 	if (pn_unlikely(atomic_load(&helper->sleeping)))
 		pn_helper_notify(helper);
 }
@@ -74,7 +74,7 @@ static void caller_free(struct pn_caller *caller)
 	free(caller);
 }
 
-/* Each caller in turn: the one served goes to the end of the list. */
+/* Takes the callers in turn: the one served goes to the end of the list. */
 bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
 			  struct pn_caller **from)
 {
@@ -88,14 +88,14 @@ bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
 			pn_container_of(pos, struct pn_caller, link);
 		bool ended = atomic_load(&caller->ended);
 
-		if (pn_ring_take(&caller->ring, call, &lost)) {
+		if (pn_ring_take(&caller->done, call, &lost)) {
 			pn_list_remove(pos);
 			pn_list_append(&helper->callers, pos);
 			*from = caller;
 			found = true;
 			break;
 		}
-		/* It had ended before its ring was found empty. */
+		/* `ended` was read before the ring was found empty. */
 		if (ended)
 			caller_free(caller);
 	}
@@ -107,13 +107,13 @@ bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
 bool pn_callers_take_posted(struct pn_helper *helper, struct pn_call *call)
 {
 	struct pn_list *pos;
-	uint64_t lost = 0; /* nobody waits for them */
+	uint64_t lost = 0; /* not counted: only their end matters */
 	bool found = false;
 
 	pn_lock(&helper->lock);
 	pn_list_for_each (pos, &helper->callers) {
 		found = pn_ring_take(
-			&pn_container_of(pos, struct pn_caller, link)->begun,
+			&pn_container_of(pos, struct pn_caller, link)->posted,
 			call, &lost);
 		if (found)
 			break;
@@ -132,8 +132,8 @@ bool pn_callers_any(struct pn_helper *helper)
 		struct pn_caller *caller =
 			pn_container_of(pos, struct pn_caller, link);
 
-		any |= pn_ring_any(&caller->ring) ||
-		       pn_ring_any(&caller->begun);
+		any |= pn_ring_any(&caller->done) ||
+		       pn_ring_any(&caller->posted);
 	}
 	pn_unlock(&helper->lock);
 	return any;

@@ -11,28 +11,29 @@
 
 #ifdef PN_HWLOC
 
-/* Cores that the set touches; a core's number is that of its first CPU in the
- * whole machine, seen from here or not. */
-static void add_cores(hwloc_topology_t machine, hwloc_const_bitmap_t cpus,
+/* Adds the cores of which the set has a CPU. A core's number is that of its
+ * first CPU in the whole topology, whether this process sees that CPU or not.
+ */
+static void add_cores(hwloc_topology_t topology, hwloc_const_bitmap_t cpus,
 		      struct pn_cores *out)
 {
 	hwloc_obj_t core = NULL;
 	int cpu;
 
-	while ((core = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_CORE,
+	while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE,
 						  core)))
 		if (hwloc_bitmap_intersects(core->cpuset, cpus))
 			pn_cores_add(out, (unsigned)hwloc_bitmap_first(
 						  core->complete_cpuset));
-	if (hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_CORE) > 0)
+	if (hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0)
 		return;
-	/* Some virtual machines show CPUs alone. */
+	/* Some virtual machines show CPUs and no cores. */
 	hwloc_bitmap_foreach_begin(cpu, cpus) pn_cores_add(out, (unsigned)cpu);
 	hwloc_bitmap_foreach_end();
 }
 
-/* The machine without its caches and devices, which take long to find. */
-static int see_machine(hwloc_topology_t *out)
+/* Loads the topology without caches and devices, which take long to find. */
+static int load_topology(hwloc_topology_t *out)
 {
 	if (hwloc_topology_init(out))
 		return -ENOMEM;
@@ -45,21 +46,21 @@ static int see_machine(hwloc_topology_t *out)
 	return -ENOTSUP;
 }
 
-static int look(struct pn_cores *out)
+static int find_cores(struct pn_cores *out)
 {
 	hwloc_bitmap_t bound = hwloc_bitmap_alloc();
-	hwloc_topology_t machine;
-	int ret = bound ? see_machine(&machine) : -ENOMEM;
+	hwloc_topology_t topology;
+	int ret = bound ? load_topology(&topology) : -ENOMEM;
 
 	if (!ret) {
-		if (hwloc_get_cpubind(machine, bound, HWLOC_CPUBIND_THREAD))
+		if (hwloc_get_cpubind(topology, bound, HWLOC_CPUBIND_THREAD))
 			hwloc_bitmap_copy(bound,
 					  hwloc_topology_get_allowed_cpuset(
-						  machine));
+						  topology));
 		hwloc_bitmap_and(bound, bound,
-				 hwloc_topology_get_allowed_cpuset(machine));
-		add_cores(machine, bound, out);
-		hwloc_topology_destroy(machine);
+				 hwloc_topology_get_allowed_cpuset(topology));
+		add_cores(topology, bound, out);
+		hwloc_topology_destroy(topology);
 	}
 	hwloc_bitmap_free(bound);
 	return ret;
@@ -67,7 +68,7 @@ static int look(struct pn_cores *out)
 
 #else
 
-static int look(struct pn_cores *out)
+static int find_cores(struct pn_cores *out)
 {
 	cpu_set_t cpus[PN_CORES_MAX / CPU_SETSIZE];
 
@@ -84,11 +85,11 @@ static int look(struct pn_cores *out)
 int pn_cores_mine(struct pn_cores *out)
 {
 	struct pn_cores cores = { 0 };
-	int ret = look(&cores);
+	int ret = find_cores(&cores);
 
 	if (ret) {
 		pn_warn("cannot find out on which cores this process may run; "
-			"helper=own needs not know");
+			"set helper=own, which does not need to know");
 		return ret;
 	}
 	*out = cores;

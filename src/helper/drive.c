@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Driving the step. Waking a thread costs the waker a system call, microseconds
- * on the critical path, so the helper naps while the program communicates and
- * sleeps, to be woken, only when there was nothing for a while: an idle program
- * has an idle helper. In virtual time waking costs nothing, and it always
- * sleeps. One at rest has nothing to be in time for, and no core of its own:
- * its naps are long.
+ * The loop around pn_helper_step().
+ *
+ * Waking a thread costs the waker a system call: microseconds on the critical
+ * path. So the helper polls with short naps while the program communicates. It
+ * sleeps until it is woken only when it had nothing to do for a while, so that
+ * the helper of an idle program is idle, too. In virtual time waking costs
+ * nothing, and the helper always sleeps. An idle helper has no deadline to keep
+ * and no core of its own: its naps are longer.
  */
 #include <errno.h>
 
@@ -44,8 +46,9 @@ static void nap(struct pn_helper *helper, uint32_t doorbell, uint64_t now,
 			      when < end ? when : end);
 }
 
-/* The flag goes up before the rings are looked at, and a caller looks at it
- * after it has written: one of them sees the other. */
+/* `sleeping` is set before the rings are read; a caller writes its ring before
+ * it reads `sleeping` (both sequentially consistent). So at least one of the
+ * two sees what the other wrote. */
 static void sleep_until(struct pn_helper *helper, uint32_t doorbell,
 			uint64_t when)
 {
@@ -62,8 +65,8 @@ void pn_helper_run(struct pn_helper *helper)
 		uint32_t doorbell = atomic_load(&helper->doorbell);
 		uint64_t when, now;
 
-		/* Before the step: what was agreed long ago, before it slept,
-		 * does not hold for what woke it. */
+		/* Before the step: after a long sleep the last decision is out
+		 * of date for the record that ended the sleep. */
 		pn_helper_rebalance(helper, pn_device_now(helper->device));
 		when = pn_helper_step(helper);
 		now = pn_device_now(helper->device);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Walking the stack must work in programs built without frame pointers, must
- * not crash whatever they are built with, and must be quick: it is on the
- * critical path. libunwind's unw_backtrace() does so, remembering for each
- * return address how to find the next; it is looked for when first needed.
- * Without it glibc's backtrace() does the same and takes ten times as long.
+ * The walk up the stack has to work in programs built without frame pointers,
+ * must not crash whatever they are built with, and has to be fast: it is on the
+ * critical path. libunwind's unw_backtrace() does: it remembers for each return
+ * address how to find the next one. It is loaded when it is first needed.
+ * Without libunwind, glibc's backtrace() does the same and takes ten times as
+ * long.
  */
 #include "helper/frames.h"
 
@@ -17,10 +18,10 @@
 #include "base/thread.h"
 #include "helper/hash_table.h"
 
-/* What lies between the program and the walk: our own functions, the same for
- * all calls of a kind. */
+/* Frames of our own between the program and the walk: the same for all calls of
+ * a kind. */
 #define OWN_FRAMES 3
-#define MOST	   32
+#define MAX_FRAMES 32
 
 typedef int walk_fn(void **frames, int max);
 
@@ -34,22 +35,22 @@ static void find_unwinder(void)
 	void *first;
 
 	unwind = walk ? (walk_fn *)walk : backtrace;
-	/* The first walk loads and allocates things; later ones do not. */
+	/* Only the first walk loads libraries and allocates. */
 	unwind(&first, 1);
 }
 
 unsigned pn_frames_capture(uintptr_t *frames, unsigned max, bool walk)
 {
 	const struct pn_thread *self = pn_thread_self();
-	void *found[MOST];
+	void *found[MAX_FRAMES];
 	int n;
 
 	frames[0] = self ? (uintptr_t)self->site : 0;
 	if (frames[0] || !walk)
 		return !!frames[0];
 	pthread_once(&once, find_unwinder);
-	if (max > MOST - OWN_FRAMES)
-		max = MOST - OWN_FRAMES;
+	if (max > MAX_FRAMES - OWN_FRAMES)
+		max = MAX_FRAMES - OWN_FRAMES;
 	n = unwind(found, (int)max + OWN_FRAMES) - OWN_FRAMES;
 	if (n <= 0)
 		return 0;
@@ -71,7 +72,7 @@ int pn_frames_set_name(const char *name)
 			self->site_name[n++] = *name;
 	}
 	self->site_name[n] = '\0';
-	/* Never 0 for a name: that means none. */
+	/* 0: no name. The hash of a name is odd, so never 0. */
 	self->site = hash;
 	return 0;
 }

@@ -13,8 +13,8 @@ void pn_gaps_fini(struct pn_gaps *gaps)
 	free(gaps->recent);
 }
 
-/* Where `gap` stands, or would stand, in the sorted array. */
-static unsigned place_of(const struct pn_gaps *gaps, uint64_t gap)
+/* The index of `gap` in the sorted array, or where it belongs. */
+static unsigned index_of(const struct pn_gaps *gaps, uint64_t gap)
 {
 	unsigned low = 0, high = gaps->n;
 
@@ -29,8 +29,8 @@ static unsigned place_of(const struct pn_gaps *gaps, uint64_t gap)
 	return low;
 }
 
-/* Called when it is full; next is 0 then unless memory was short before, and
- * the oldest stands first. */
+/* Doubles the storage when it is full. `next` is 0 then, so that the oldest gap
+ * is the first, unless memory was short before: then the storage stays. */
 static void grow(struct pn_gaps *gaps)
 {
 	unsigned capacity =
@@ -56,7 +56,7 @@ static void grow(struct pn_gaps *gaps)
 
 static void forget_oldest(struct pn_gaps *gaps)
 {
-	unsigned at = place_of(gaps, gaps->recent[gaps->next]);
+	unsigned at = index_of(gaps, gaps->recent[gaps->next]);
 
 	gaps->n--;
 	memmove(&gaps->sorted[at], &gaps->sorted[at + 1],
@@ -73,7 +73,7 @@ void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns)
 		return;
 	if (gaps->n == gaps->capacity)
 		forget_oldest(gaps);
-	at = place_of(gaps, gap_ns);
+	at = index_of(gaps, gap_ns);
 	memmove(&gaps->sorted[at + 1], &gaps->sorted[at],
 		(gaps->n - at) * sizeof(*gaps->sorted));
 	gaps->sorted[at] = gap_ns;
@@ -82,25 +82,25 @@ void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns)
 	gaps->next = (uint16_t)((gaps->next + 1) % gaps->capacity);
 }
 
-/* The share of a gap by which to be early. An eighth, not the shortest: one
- * odd gap says nothing about the others. */
+/* The share of a gap by which to be early. The lower eighth instead of the
+ * shortest: one odd gap says nothing about the others. */
 static double margin(const struct pn_gaps *gaps)
 {
-	double low = (double)gaps->sorted[gaps->n / 8];
-	double median = (double)gaps->sorted[gaps->n / 2];
+	const unsigned eighth = gaps->n / 8, half = gaps->n / 2;
+	double low = (double)gaps->sorted[eighth];
+	double median = (double)gaps->sorted[half];
 	double spread = low > 0 ? median / low - 1 : 0;
 
 	return spread < 0.1 ? spread : 0.1;
 }
 
-/* Walks from the longest gap to the shortest: those not shorter than the
- * candidate are what is behind. */
+/* Goes from the longest gap to the shortest. The gaps from `behind` on are not
+ * shorter than the candidate; `sum` is their sum. */
 uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 			  double hold)
 {
 	double early, unseen, n = gaps->n, best = 0, best_cost, sum = 0;
-	unsigned behind =
-		gaps->n; /* first gap not shorter than the candidate */
+	unsigned behind = gaps->n;
 
 	if (gaps->n < PN_GAPS_FEW)
 		return gaps->sorted[0] - gaps->sorted[0] * 3 / 500;

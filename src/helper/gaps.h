@@ -2,26 +2,26 @@
 /*
  * gaps -- the last times between two events, and the deadline they suggest.
  *
- * A pn_gaps remembers the last PN_GAPS_MAX gaps, in the order they came (to
- * forget the oldest) and sorted (to read quantiles). Storage grows with use:
- * most sites are seen a few times.
+ * A struct pn_gaps remembers the last PN_GAPS_MAX gaps twice: in the order in
+ * which they came, to forget the oldest, and sorted, to read quantiles. Storage
+ * grows with use: most sites are seen a few times.
  *
- * The deadline. Something must be ready when the gap ends. Ready at d, it
- * costs what being late costs if the gap was shorter than d, and what holding
- * costs for the time from d to the end if it was longer:
+ * The deadline. Something must be ready when the gap ends. If it is ready at d,
+ * it costs what being late costs when the gap is shorter than d, and what
+ * holding costs for the time from d to the end when the gap is longer:
  *
  *	cost(d) = late * P(gap < d) + hold * E[(gap - d)+]
  *
- * pn_gaps_deadline() takes the d that costs least, among: at once (never
- * late), and a little before each gap remembered. "A little before" is what
- * the gaps differ from each other, at most a tenth. P counts one more gap than
- * there were, shorter than all of them: of n gaps the next is the shortest once
- * in n + 1 times. Where the gaps agree to a twentieth, being a little
- * early catches that as a rule, and it counts a tenth. With fewer
- * than PN_GAPS_FEW gaps there is no distribution to speak of, and the shortest
- * is taken, as in the paper (Helper, 4.2), less 0.6 %: the next is shorter so
- * often that a little noise is worth allowing for. More would hold memory
- * through what comes just before it.
+ * pn_gaps_deadline() returns the d of least cost, among 0 (never late) and a
+ * little before each gap remembered. "A little before" is how much the gaps
+ * differ from each other, at most a tenth. P counts one more gap than there
+ * were, shorter than all of them: of n gaps the next is the shortest once in
+ * n + 1 times. Where the gaps agree to a twentieth, being a little early covers
+ * that as a rule, and the extra gap counts a tenth. With fewer than PN_GAPS_FEW
+ * gaps there is no distribution. The deadline is the shortest gap then, as in
+ * the paper (section 4.2; helper.h names it), less 0.6 % for noise, since the
+ * next gap is often a little shorter. A larger margin would hold memory while
+ * the call just before still runs.
  *
  * Threads: the caller's.
  */
@@ -43,15 +43,18 @@ struct pn_gaps {
 /* All zero is an empty pn_gaps. */
 void pn_gaps_fini(struct pn_gaps *gaps);
 
-/* Remembers a gap; forgets the oldest when there is no room or memory. */
+/* Remembers a gap; forgets the oldest when there are PN_GAPS_MAX, or no memory
+ * for more. */
 void pn_gaps_add(struct pn_gaps *gaps, uint64_t gap_ns);
 
 /* How long after the last event to be ready. late_ns: the cost of being late;
- * hold: the cost of a nanosecond ready in vain. n must not be 0. */
+ * hold: the cost of being ready a nanosecond too early. n must not be 0. */
 uint64_t pn_gaps_deadline(const struct pn_gaps *gaps, double late_ns,
 			  double hold);
 
-/* Whether they agree to a tenth; n must not be 0. */
+/* Whether no gap is more than a tenth longer than the shortest; n must not be
+ * 0.
+ */
 static inline bool pn_gaps_consistent(const struct pn_gaps *gaps)
 {
 	return (double)gaps->sorted[gaps->n - 1] <=

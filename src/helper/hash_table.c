@@ -37,13 +37,13 @@ struct pn_hash_entry *pn_hash_table_find(const struct pn_hash_table *table,
 
 static void insert(struct pn_hash_table *table, struct pn_hash_entry *entry)
 {
-	struct pn_hash_entry **chain = bucket_of(table, entry->key);
+	struct pn_hash_entry **bucket = bucket_of(table, entry->key);
 
-	entry->next = *chain;
-	*chain = entry;
+	entry->next = *bucket;
+	*bucket = entry;
 }
 
-/* Without memory buckets get longer, that is all. */
+/* Without memory the buckets get longer. */
 static void grow(struct pn_hash_table *table)
 {
 	struct pn_hash_table wider = { .nbuckets = 2 * table->nbuckets };

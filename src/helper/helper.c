@@ -10,9 +10,9 @@
 
 #define DEFAULT_THRESHOLD ((size_t)16 << 10)
 
-/* What comparing two entries of a queue takes, and finding something in a
- * table that is not in the CPU's cache. Generous: the terms they are in are
- * small beside registering. */
+/* Comparing two entries of a queue; finding an entry of a table that is not in
+ * the CPU's cache; switching threads. Generous: beside registering they are
+ * small. */
 #define COMPARE_NS 20
 #define LOOKUP_NS  500
 #define SWITCH_NS  3000
@@ -41,7 +41,7 @@ static const struct pn_stats_field helper_fields[] = {
 	PN_STATS_FIELD(GAUGE, struct pn_helper, idle, "idle"),
 };
 
-static const struct pn_stats_kind shown_helper = {
+static const struct pn_stats_kind helper_stats_kind = {
 	"helper", sizeof(struct pn_helper), 0, helper_fields,
 	PN_ARRAY_LEN(helper_fields)
 };
@@ -56,7 +56,7 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 
 	if (attr->window > PN_WINDOW_MAX)
 		return -EINVAL;
-	helper = pn_stats_alloc(&shown_helper, attr->stats_owner,
+	helper = pn_stats_alloc(&helper_stats_kind, attr->stats_owner,
 				attr->stats_owner);
 	if (!helper)
 		return -ENOMEM;
@@ -114,8 +114,9 @@ void pn_helper_set_idle(struct pn_helper *helper, bool idle)
 	atomic_store(&helper->idle, idle);
 }
 
-/* --- what things take ----------------------------------------------------- */
+/* --- what operations cost ------------------------------------------------- */
 
+/* One page more: a buffer need not begin at a page. */
 static uint64_t line(double fixed, double per_page, size_t bytes)
 {
 	double npages = (double)((bytes + PN_PAGE_BYTES - 1) >> PN_PAGE_SHIFT);
@@ -139,14 +140,14 @@ static uint64_t deregister_ns(const struct pn_helper *helper, size_t bytes)
 		    pn_cost(&costs->deregister_page_ns), bytes);
 }
 
-/* Inserting into a queue, or updating a buffer in it: every entry is looked at
- * in the worst case. */
+/* Inserting a job into a queue, or updating it: in the worst case every entry
+ * is looked at. */
 static uint64_t queue_ns(const struct pn_helper *helper)
 {
 	return COMPARE_NS * (helper->jobs.n + 1);
 }
 
-/* The other helpers' turns on this core. */
+/* Waiting for the other helpers on this core. */
 static uint64_t turn_ns(const struct pn_helper *helper)
 {
 	return atomic_load_explicit(&helper->turn_ns, memory_order_relaxed);
@@ -159,8 +160,8 @@ static uint64_t round_trip_ns(const struct pn_helper *helper, size_t bytes)
 	       register_ns(helper, bytes) + queue_ns(helper) + turn_ns(helper);
 }
 
-/* One record, and then this buffer: hash and cache are looked up, the largest
- * buffer is deregistered and queued. */
+/* Handling one record, with a lookup in the table and one in the cache, where
+ * the largest buffer is deregistered and queued; then registering this one. */
 static uint64_t job_ns(const struct pn_helper *helper, size_t bytes)
 {
 	return 2 * LOOKUP_NS + deregister_ns(helper, helper->largest) +
@@ -170,6 +171,7 @@ static uint64_t job_ns(const struct pn_helper *helper, size_t bytes)
 
 /* --- whether to act ------------------------------------------------------- */
 
+/* Whether the monitor of this process rules out registering in advance. */
 static bool held_back(const struct pn_helper *helper)
 {
 	return !pn_cache_keeps(helper->cache) ||
@@ -177,46 +179,48 @@ static bool held_back(const struct pn_helper *helper)
 		pn_cache_notices_early(helper->cache));
 }
 
-/* --- buffers ---------------------------------------------------------------
- */
+/* --- buffers -------------------------------------------------------------- */
 
 static struct pn_call_buffer *buffer_of(struct pn_job *job)
 {
 	return pn_container_of(job, struct pn_call_buffer, job);
 }
 
-/* It is not planned for any more, neither to be registered nor to be dropped.
- */
+/* Takes the buffer's job out of its queue: it is neither to be registered nor
+ * to be deregistered at a certain time. */
 static void cancel_job(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	if (buffer->held)
+	if (buffer->queued)
 		pn_job_queue_remove(buffer->leased ? &helper->leases
 						   : &helper->jobs,
 				    &buffer->job);
-	buffer->held = buffer->leased = false;
+	buffer->queued = buffer->leased = false;
 }
 
-/* It is registered, and used before its expiry or dropped then. */
+/* For a buffer that is registered: it is used before its expiry, or
+ * deregistered then. */
 static void lease(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
 	if (buffer->expiry_ns == PN_FOREVER)
 		return;
-	buffer->held = buffer->leased = true;
+	buffer->queued = buffer->leased = true;
 	buffer->job.due_ns = buffer->expiry_ns;
 	buffer->job.work_ns = 0;
 	pn_job_queue_add(&helper->leases, &buffer->job);
 }
 
-static void plan(struct pn_helper *helper, struct pn_call_buffer *buffer)
+/* For a buffer that is not: it is registered by its deadline. */
+static void queue_job(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
-	buffer->held = true;
+	buffer->queued = true;
 	buffer->job.due_ns = buffer->deadline_ns;
 	buffer->job.work_ns = job_ns(helper, buffer->range.len);
 	pn_job_queue_add(&helper->jobs, &buffer->job);
 }
 
-/* Whether the buffer is deregistered now. */
-static bool drop(struct pn_helper *helper, struct pn_call_buffer *buffer)
+/* Deregisters the buffer; false: it was not registered, or is in use. */
+static bool deregister_buffer(struct pn_helper *helper,
+			      struct pn_call_buffer *buffer)
 {
 	int n = pn_cache_drop(helper->cache, buffer->range.addr,
 			      buffer->range.len, &buffer->dropped);
@@ -231,13 +235,14 @@ static bool drop(struct pn_helper *helper, struct pn_call_buffer *buffer)
 	return true;
 }
 
-/* --- the three things a step can do --------------------------------------- */
+/* --- the four things a step can do ---------------------------------------- */
 
-/* Whether the buffer is registered now. */
-static bool prepare(struct pn_helper *helper, struct pn_call_buffer *buffer)
+/* Registers the buffer; false: held back, or the cache refused. */
+static bool register_buffer(struct pn_helper *helper,
+			    struct pn_call_buffer *buffer)
 {
 	cancel_job(helper, buffer);
-	/* The monitor may have changed since it was planned. */
+	/* The monitor's mode may have changed since the job was queued. */
 	if (held_back(helper) ||
 	    pn_cache_prefetch(helper->cache, buffer->dropped.range.addr,
 			      buffer->dropped.range.len,
@@ -249,8 +254,8 @@ static bool prepare(struct pn_helper *helper, struct pn_call_buffer *buffer)
 	return true;
 }
 
-/* Registers the first buffer of the queue unless one record can be served
- * before. */
+/* Runs the first registration job, unless there is time to handle a record
+ * before it. */
 static bool run_job(struct pn_helper *helper, uint64_t now)
 {
 	struct pn_job *job = pn_job_queue_first(&helper->jobs);
@@ -260,27 +265,27 @@ static bool run_job(struct pn_helper *helper, uint64_t now)
 	    now + job_ns(helper, buffer_of(job)->range.len) < job->due_ns)
 		return false;
 	buffer = buffer_of(job);
-	if (prepare(helper, buffer)) {
+	if (register_buffer(helper, buffer)) {
 		pn_count(&helper->stats.registered, 1);
 		lease(helper, buffer);
 	}
 	return true;
 }
 
-/* Whether a transfer that was posted has no memory to come: its buffer was
- * dropped, and it is not over yet. A receive that has an job is as early as
- * ever: its message comes later. */
+/* Whether the buffer of a posted transfer is not registered and the transfer
+ * has not ended. A receive whose buffer has a job can wait for it: the message
+ * comes later. */
 static bool needs_registration(const struct pn_call *call,
 			       const struct pn_call_buffer *buffer)
 {
 	return buffer && buffer->ready_ns == PN_FOREVER &&
-	       buffer->seen_ns < call->time_ns &&
-	       !(buffer->held && call->kind == PN_CALL_RECEIVE);
+	       buffer->last_call_ns < call->time_ns &&
+	       !(buffer->queued && call->kind == PN_CALL_RECEIVE);
 }
 
-/* A transfer was posted whose buffer is not registered: until it wants its
- * memory there may be time, or the program has others to register, too. It
- * begins with the first of them, so this one with the last. */
+/* Registers the buffer of a posted transfer. There may be time until the
+ * program needs it, or the program has several to register: it begins with the
+ * first, so this function with the last. */
 static bool register_posted(struct pn_helper *helper)
 {
 	struct pn_call_buffer *buffer;
@@ -297,7 +302,7 @@ static bool register_posted(struct pn_helper *helper)
 	call = helper->posted[--helper->nposted];
 	buffer = pn_callsites_find(helper->sites, call.range);
 	if (needs_registration(&call, buffer))
-		prepare(helper, buffer);
+		register_buffer(helper, buffer);
 	return true;
 }
 
@@ -318,8 +323,8 @@ static void count_call(struct pn_helper *helper, const struct pn_call *call,
 	atomic_store(&helper->stats.sites, pn_callsites_nsites(helper->sites));
 }
 
-/* Whether a buffer can be deregistered and registered again in time: for
- * itself, and with all that is queued already. */
+/* Whether the buffer can be deregistered and registered again by its deadline,
+ * by itself and with all jobs that are queued. */
 static bool can_return_in_time(const struct pn_helper *helper,
 			       const struct pn_call_buffer *buffer,
 			       uint64_t now)
@@ -332,7 +337,7 @@ static bool can_return_in_time(const struct pn_helper *helper,
 					  job_ns(helper, bytes));
 }
 
-/* A transfer is over: what becomes of its buffer? */
+/* Decides what happens to the buffer of a transfer that has ended. */
 static void decide(struct pn_helper *helper,
 		   const struct pn_call_result *result)
 {
@@ -349,14 +354,14 @@ static void decide(struct pn_helper *helper,
 		lease(helper, buffer);
 		return;
 	}
-	if (!drop(helper, buffer))
+	if (!deregister_buffer(helper, buffer))
 		return;
 	pn_count(&helper->stats.deregistered, 1);
 	if (buffer->deadline_ns)
-		plan(helper, buffer);
+		queue_job(helper, buffer);
 }
 
-/* What a call lost by registering its buffer itself. */
+/* What a call lost because it had to register its buffer itself. */
 static uint64_t delay_of(const struct pn_helper *helper,
 			 const struct pn_call *call)
 {
@@ -384,7 +389,7 @@ static bool handle_done_call(struct pn_helper *helper)
 	call.delay_ns = delay_of(helper, &call);
 	if (caller->sequence &&
 	    !pn_callsites_add_call(caller->sequence, &call, &result)) {
-		result.buffer->seen_ns = call.time_ns;
+		result.buffer->last_call_ns = call.time_ns;
 		count_call(helper, &call, &result);
 		decide(helper, &result);
 	}
@@ -400,12 +405,12 @@ static bool end_lease(struct pn_helper *helper, uint64_t now)
 		return false;
 	buffer = buffer_of(job);
 	cancel_job(helper, buffer);
-	if (drop(helper, buffer))
+	if (deregister_buffer(helper, buffer))
 		pn_count(&helper->stats.expired, 1);
 	return true;
 }
 
-/* When the first job can be put off no longer, or the first lease ends. */
+/* When the first job has to begin or the first lease ends. */
 static uint64_t next_time(struct pn_helper *helper)
 {
 	struct pn_job *job = pn_job_queue_first(&helper->jobs);

@@ -1,62 +1,68 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * helper -- registered memory follows the program's rhythm.
+ * helper -- keeps a buffer registered only around its transfers.
  *
  * A program that repeats itself uses the same buffers again and again, with
- * long computations between. A cache leaves them registered all the time. The
- * helper deregisters a buffer when its transfer is over and registers it again
- * just before the next one, off the program's critical path: as fast as
- * leaving memory pinned, with less of it pinned (paper Helper, rows H1-H10).
+ * long computations between. A cache leaves the buffers registered all the
+ * time. The helper deregisters a buffer when its transfer has ended and
+ * registers it again just before the next one, off the program's critical path:
+ * as fast as leaving memory pinned, with less of it pinned. (Li, Cameron,
+ * Nikolopoulos, de Supinski, Schulz: Scalable Memory Registration for High
+ * Performance Networks Using Helper Threads, 2011; its claims are the rows H1
+ * to H10 of `pinion reproduce`.)
  *
  * Nouns
  *   call, buffer, site, signature, context window, period, gap, deadline
  *             see site.h: what the program did, and when it will do so again
- *   record    a call, when it is posted and when it is over, on its way to
- *             the helper, in rings of the thread that made it (ring.h; the
- *             paper's deregistration queue)
- *   job    a buffer to be registered by its deadline (job_queue.h; the paper's
- *             registration queue)
- *   lease     a buffer that is registered and expected to be used: deregistered
- *             when nobody came until its expiry
+ *   record    a call on its way to the helper, written when the transfer is
+ *             posted and again when it has ended, in rings of the thread that
+ *             made it (ring.h; the paper's deregistration queue)
+ *   job       a buffer that has to be registered by its deadline (job_queue.h;
+ *             the paper's registration queue)
+ *   lease     a buffer that is registered and expected to be used. It is
+ *             deregistered if no transfer used it until its expiry.
+ *   idle      a helper that no core is assigned to: it learns and does not act
  *
- * Life of a buffer, after each transfer:
- *   first time, or no prediction  -> deregistered; nothing is planned
- *   deadline far enough           -> deregistered, an job is queued
- *                                 -> registered by the job, leased
- *                                 -> used (a hit), or expired: deregistered
- *   deadline near                 -> stays registered, leased
- *   site irregular                -> left to the cache
- * and when a transfer is posted whose buffer is not registered: it is, at once,
- * while the program has not got that far or registers others.
- * Places are registered in and dropped from the cache: a transfer that comes
- * before its job is a miss of the cache like any other, a region that is in
- * use is never touched, budget and release notices are the cache's. So what
- * the helper gets wrong costs time, never correctness.
+ * Life of a buffer, after each of its transfers:
+ *   first transfer, or no prediction -> deregistered; no job
+ *   enough time until the deadline   -> deregistered, a job is queued
+ *                                    -> the job registers it; leased
+ *                                    -> used (a hit), or expired: deregistered
+ *   too little time                  -> stays registered; leased
+ *   the site is irregular            -> left to the cache
+ * When a transfer is posted and its buffer is not registered, the helper
+ * registers it at once: the program may not need it yet, or may be registering
+ * other buffers.
+ * The helper registers and deregisters through the cache. A transfer that comes
+ * before its job is a cache miss like any other; a region in use is never
+ * touched; budget and release notifications are the cache's. So a wrong
+ * prediction costs time, never correctness.
  *
- * Conditions (H6), every term from the device's measured line costs, taking
- * the largest possible value:
+ * Conditions. Every term is the largest possible value, from the device's
+ * measured line costs:
  *   deregister if  now + deregister + insert + register + update <= deadline
  *   put off registering while  now + hash + cache + deregister + insert +
- *		       register + update < deadline, where deregister is that
- *		       of the largest buffer known: the one record that may come
- *		       first
- * With n helpers on one core each side also waits for its turn: n * (slice +
- * switch) is added (H8). Which helpers of a machine act, and how many on one
- * core, they agree among themselves: share.h, registry.h, cores.h.
+ *		       register + update < deadline, where deregister is the
+ *		       cost of the largest buffer known: one record may have to
+ *		       be handled first
+ * With n helpers on one core a helper also waits for its turn: n * (slice +
+ * switch) is added to both. The helpers of a machine agree which of them act
+ * and how many share a core: share.h, registry.h, cores.h.
  *
- * The step: pn_helper_step() does one thing (register what is due, else take a
- * record, first of what is over, else end a lease) and says when to call again.
- *pn_helper_run() drives it: in a thread of its own on real devices, in a task
- *in virtual time. It sleeps when there is nothing to do.
+ * pn_helper_step() does one thing (register the buffer of a job that is due,
+ * else handle a record, ended transfers first, else end a lease) and says when
+ * to call it again. pn_helper_run() calls it: in a thread of its own on real
+ * devices, in a task in virtual time. It sleeps when there is nothing to do.
  *
- * Threads: pn_helper_post() and _done() any, writing only what belongs to the
- * calling thread; step and run one thread; query any. helper->lock protects
- * the list of rings alone and is never held while calling cache or device.
- * Caveat: registering unasked needs a monitor that tells of a release while its
- * pages are there and again when they are gone. userfaultfd tells of madvise()
- * once, before (pn_cache_notices_early()): there the helper holds back, learns,
- * and leaves buffers to the cache.
- * Errors: none reach the program. What cannot be registered is counted.
+ * Threads: pn_helper_post() and pn_helper_done() in any thread; they write only
+ * what belongs to the calling thread. Step and run in one thread; query in any.
+ * helper->lock protects the list of rings alone and is never held while the
+ * cache or the device are called.
+ * Caveat: registering before a transfer asks for it needs a monitor that
+ * reports a release while the pages are there and again when they are gone.
+ * userfaultfd reports madvise() once, before (pn_cache_notices_early()). There
+ * the helper is held back: it learns, and leaves buffers to the cache.
+ * Errors: none reach the program; failed registrations are counted.
  */
 #ifndef PN_HELPER_HELPER_H
 #define PN_HELPER_HELPER_H
@@ -79,37 +85,38 @@ struct pn_helper;
 struct pn_helper_attr {
 	struct pn_device *device;
 	struct pn_cache *cache;
-	size_t threshold; /* smaller transfers are not looked at; 16 KiB */
+	size_t threshold; /* smaller transfers are ignored; 16 KiB */
 	enum pn_predictor predictor;
-	unsigned window; /* as it is: 0 means none */
+	unsigned window; /* calls of context; 0 means none, not a default */
 	double patience; /* see site.h */
 	bool frames;	 /* tell call sites apart by the stack */
-	bool no_madvise; /* buffers are never released by madvise(): act though
-			  * news of it come early */
+	bool no_madvise; /* buffers are never released by madvise(): act even
+			  * if its notification comes early */
 	const void *stats_owner; /* as in struct pn_cache_attr */
 };
 
-/* The device's costs must be measured, or are learned while it is used.
+/* The device's costs have been measured, or are learned while it is used.
  * -EINVAL: a window that is too long; -EMFILE: no key for thread contexts;
  * -ENOMEM. */
 int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out);
 
-/* Stops the thread, if there is one. What is registered stays in the cache.
- * No thread may be in post or done. NULL is fine. */
+/* Stops the thread, if there is one. Registered buffers stay in the cache.
+ * No thread may be in pn_helper_post() or pn_helper_done(). NULL is fine. */
 void pn_helper_close(struct pn_helper *helper);
 
 /* --- the critical path ---------------------------------------------------- */
 
-/* A transfer of a buffer begins: notes time and call site in *call, which the
- * caller keeps until the transfer is over. helper may be NULL. */
+/* A transfer of a buffer begins: records time and call site in *call, which
+ * the caller keeps until the transfer has ended, and in the thread's ring. */
 void pn_helper_record_post(struct pn_helper *helper, struct pn_call *call,
 			   unsigned kind, const void *addr, size_t len);
 
-/* It is over, and its memory not in use any more: hands the record over. Does
- * nothing for what was below the threshold. Never waits. */
+/* The transfer has ended and does not use its memory any more. Never waits. */
 void pn_helper_record_done(struct pn_helper *helper,
 			   const struct pn_call *call);
 
+/* pn_helper_record_post() where there is a helper. Transfers below the
+ * threshold are not recorded: call->range.len stays 0. */
 static inline void pn_helper_post(struct pn_helper *helper,
 				  struct pn_call *call, unsigned kind,
 				  const void *addr, size_t len)
@@ -119,13 +126,14 @@ static inline void pn_helper_post(struct pn_helper *helper,
 		pn_helper_record_post(helper, call, kind, addr, len);
 }
 
-/* Its memory is wanted only now: a receive whose message came later than it.
- * What it holds until then it would hold in vain. */
+/* The transfer needs its memory only now: a receive whose message came after
+ * it was posted. Memory registered earlier would be held for nothing. */
 static inline void pn_helper_need(struct pn_call *call, uint64_t now_ns)
 {
 	call->time_ns = now_ns;
 }
 
+/* pn_helper_record_done() for a transfer that was recorded. */
 static inline void pn_helper_done(struct pn_helper *helper,
 				  const struct pn_call *call)
 {
@@ -135,33 +143,34 @@ static inline void pn_helper_done(struct pn_helper *helper,
 
 /* --- driving -------------------------------------------------------------- */
 
-/* Does one thing and says when to call again; PN_FOREVER: when the doorbell
- * rings. */
+/* Does one thing and returns when to call again; PN_FOREVER: when the doorbell
+ * was rung. */
 uint64_t pn_helper_step(struct pn_helper *helper);
 
 /* Steps and sleeps until pn_helper_stop(). */
 void pn_helper_run(struct pn_helper *helper);
 
-/* Makes pn_helper_run() return; any thread or task. */
+/* Makes pn_helper_run() return. Any thread or task. */
 void pn_helper_stop(struct pn_helper *helper);
 
-/* Runs it in a thread of its own. -EAGAIN: there is none to be had. */
+/* Calls pn_helper_run() in a thread of its own. -EAGAIN: no thread could be
+ * started. */
 int pn_helper_start(struct pn_helper *helper);
 
-/* So many helpers take turns on this one's core, each for slice_ns; 0 or 1:
- * it has the core for itself. */
+/* nhelpers take turns on this helper's core, each for slice_ns; 0 or 1: it has
+ * the core for itself. */
 void pn_helper_share_core(struct pn_helper *helper, unsigned nhelpers,
 			  uint64_t slice_ns);
 
-/* Lets it agree with the other helpers of the machine about cores, every 250 ms
- * in which the program communicates, under a policy that needs that. Call it
- * before the thread starts. The registry is the helper's from now on. */
+/* Makes this helper share cores with the others of the registry, under a policy
+ * that needs that: every 250 ms in which the program communicates it reads the
+ * registry and decides whether it acts. Call it before the thread starts. The
+ * registry is the helper's from now on; pn_helper_close() leaves it. */
 void pn_helper_join_registry(struct pn_helper *helper,
 			     struct pn_helper_registry *registry,
 			     enum pn_share_policy policy);
 
-/* Whether it acts: when not, records are learned from and buffers are left to
- * the cache. */
+/* An idle helper learns from records and leaves buffers to the cache. */
 void pn_helper_set_idle(struct pn_helper *helper, bool idle);
 
 /* --- what happened -------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the helper share; see helper.h for the story. */
+/* What the files of the helper share; helper.h explains the helper. */
 #ifndef PN_HELPER_IMPL_H
 #define PN_HELPER_IMPL_H
 
@@ -11,54 +11,77 @@
 #include "helper/registry.h"
 #include "helper/ring.h"
 
-/* A thread that makes transfers. Born at its first record; when the thread has
- * ended the helper takes what is left in the ring and frees it. */
+/* A thread of the program that makes transfers. Allocated at its first
+ * transfer. After the thread has ended, the helper handles what is left in
+ * `done` and frees the caller. */
 struct pn_caller {
-	struct pn_ring ring;	 /* transfers that are over */
-	struct pn_ring begun;	 /* transfers that were posted */
-	struct pn_window window; /* the thread's own */
-	struct pn_helper *helper;
-	struct pn_list link; /* in helper->callers */
-	_Atomic bool ended;
-	struct pn_call_sequence *sequence; /* the helper's */
+	/* Written by the thread, read by the helper. */
+	struct pn_ring done;   /* transfers that have ended */
+	struct pn_ring posted; /* transfers that have begun */
+	_Atomic bool ended;    /* the thread has */
+
+	struct pn_window window; /* the thread's alone */
+
+	struct pn_helper *helper;	   /* constant */
+	struct pn_list link;		   /* in helper->callers */
+	struct pn_call_sequence *sequence; /* the helper's alone */
 };
 
-/* Of a counter that one thread writes and others read. */
+/* A counter that one thread writes and any thread reads. */
 typedef _Atomic uint64_t pn_helper_counter;
 
+/* "The helper's thread" is whoever calls pn_helper_step(): one at a time. */
 struct pn_helper {
+	/* Constant after pn_helper_open(); the critical path reads it. */
 	struct pn_helper_attr attr;
 	struct pn_device *device;
 	struct pn_cache *cache;
 	int key; /* of base/thread.h */
 	bool virtual_time;
 
-	/* Leaf lock: protects the list, not what is in it. */
+	/* Set by pn_helper_join_registry() before the helper's thread starts;
+	 * constant afterwards. What the registry holds is the helper's
+	 * thread's. */
+	struct pn_helper_registry *registry; /* NULL: no other helpers */
+	enum pn_share_policy policy;
+
+	/* Any thread adds itself to `callers`, the helper's thread walks and
+	 * removes, both under `lock`. A leaf lock: nothing is locked, and
+	 * neither cache nor device are called, while it is held. It does not
+	 * protect what is in a caller. */
 	struct pn_mutex lock;
 	struct pn_list callers;
 
-	/* The helper's own. */
+	/* Read and written by the helper's thread alone; no lock. */
 	struct pn_callsites *sites;
 	struct pn_job_queue jobs;   /* buffers to register */
-	struct pn_job_queue leases; /* buffers to deregister, unless used */
-	struct pn_call posted[PN_RING_SLOTS]; /* that lack their memory */
+	struct pn_job_queue leases; /* buffers to deregister unless used */
+	struct pn_call posted[PN_RING_SLOTS]; /* of buffers not registered */
 	unsigned nposted;
-	size_t largest;	    /* bytes of the largest buffer that was dropped */
-	uint64_t active_ns; /* when it last had something to do */
+	size_t largest;	       /* bytes of the largest buffer deregistered */
+	uint64_t active_ns;    /* when a step last did something */
+	uint64_t rebalance_ns; /* when to read the registry again */
 
-	_Atomic uint64_t turn_ns; /* until its turn on a shared core */
-	_Atomic bool idle;
-	struct pn_helper_registry *registry; /* NULL: it knows no others */
-	enum pn_share_policy policy;
-	uint64_t rebalance_ns;	  /* when to agree with them again */
-	_Atomic unsigned members; /* of the registry, when it last did */
+	/* Written by the helper's thread, or by pn_helper_share_core() and
+	 * pn_helper_set_idle() in any thread; read by any. Atomic, no lock. */
+	_Atomic uint64_t turn_ns; /* longest wait for a shared core */
+	_Atomic bool idle;	  /* it learns and does not act */
+	_Atomic unsigned members; /* helpers in the registry, last time */
 
-	_Atomic uint32_t doorbell;
-	_Atomic bool sleeping; /* ring the doorbell for a record */
+	/* Waking the helper's thread; atomic, no lock. Any thread increments
+	 * `doorbell` and sets `stop`; the helper's thread sets `sleeping`
+	 * (drive.c says in which order both sides read and write). */
+	_Atomic uint32_t doorbell; /* a futex word */
+	_Atomic bool sleeping;	   /* a new record has to ring the doorbell */
 	_Atomic bool stop;
+
+	/* Written by pn_helper_start(), read by pn_helper_close(): the thread
+	 * that owns the helper. */
 	bool running;
 	pthread_t thread;
 
+	/* Written by the helper's thread, read by any (pn_helper_query(), the
+	 * statistics segment). */
 	struct {
 		pn_helper_counter calls, lost, first, registered, deregistered,
 			expired, kept, in_use, in_time, late, irregular,
@@ -66,29 +89,34 @@ struct pn_helper {
 	} stats;
 };
 
-static inline void pn_count(pn_helper_counter *stats, uint64_t n)
+static inline void pn_count(pn_helper_counter *counter, uint64_t n)
 {
-	atomic_store_explicit(
-		stats, atomic_load_explicit(stats, memory_order_relaxed) + n,
-		memory_order_relaxed);
+	atomic_store_explicit(counter,
+			      atomic_load_explicit(counter,
+						   memory_order_relaxed) +
+				      n,
+			      memory_order_relaxed);
 }
 
 /* caller.c */
-void pn_caller_ended(void *caller);
-/* The next record of any thread, and whose it is; false: none. */
+void pn_caller_ended(void *value);
+/* The next transfer that has ended, of any thread, and its caller; false:
+ * none. */
 bool pn_callers_take_done(struct pn_helper *helper, struct pn_call *call,
 			  struct pn_caller **from);
-/* The next that was posted. */
+/* The next transfer that was posted, of any thread. */
 bool pn_callers_take_posted(struct pn_helper *helper, struct pn_call *call);
+/* Whether either of them would find one. */
 bool pn_callers_any(struct pn_helper *helper);
 void pn_callers_free(struct pn_helper *helper);
 
 /* rebalance.c */
-/* Asks the registry, if there is one and it is time, what this helper may do.
- */
+/* Every 250 ms, when there is a registry: publishes what this helper knows,
+ * reads the other members and decides whether this helper acts. */
 void pn_helper_rebalance(struct pn_helper *helper, uint64_t now);
 
 /* drive.c */
+/* Wakes the helper's thread; any thread. */
 void pn_helper_notify(struct pn_helper *helper);
 
 #endif

@@ -6,22 +6,24 @@ static struct pn_job *job_of(struct pn_list *link)
 	return pn_container_of(link, struct pn_job, link);
 }
 
-static uint64_t before(uint64_t time_ns, uint64_t ns)
+/* Not below 0. */
+static uint64_t subtract(uint64_t time_ns, uint64_t ns)
 {
 	return time_ns > ns ? time_ns - ns : 0;
 }
 
-/* Makes `job` leave enough time for the one behind it. */
+/* Moves the deadline of `job` so that enough time is left for the job behind.
+ */
 static void leave_time(struct pn_job *job, const struct pn_job *behind)
 {
-	uint64_t latest = before(behind->due_ns, behind->work_ns);
+	uint64_t latest = subtract(behind->due_ns, behind->work_ns);
 
 	if (job->due_ns > latest)
 		job->due_ns = latest;
 }
 
-/* The job behind which one that is due at due_ns belongs; or the list. New
- * ones are mostly due last: look from there. */
+/* The link behind which a job due at due_ns belongs: a job's, or the list's.
+ * New jobs are mostly due last, so the search begins at the end. */
 static struct pn_list *position_for(const struct pn_job_queue *jobs,
 				    uint64_t due_ns)
 {
@@ -41,13 +43,13 @@ uint64_t pn_job_queue_start(const struct pn_job_queue *jobs, uint64_t due_ns,
 
 	if (pos->next != list) {
 		const struct pn_job *behind = job_of(pos->next);
-		uint64_t latest = before(behind->due_ns, behind->work_ns);
+		uint64_t latest = subtract(behind->due_ns, behind->work_ns);
 
 		due_ns = due_ns < latest ? due_ns : latest;
 	}
-	start = before(due_ns, work_ns);
+	start = subtract(due_ns, work_ns);
 	for (; pos != list && job_of(pos)->due_ns > start; pos = pos->prev)
-		start = before(start, job_of(pos)->work_ns);
+		start = subtract(start, job_of(pos)->work_ns);
 	return start;
 }
 
@@ -61,11 +63,11 @@ void pn_job_queue_add(struct pn_job_queue *jobs, struct pn_job *job)
 	if (job->link.next != list)
 		leave_time(job, job_of(job->link.next));
 	for (; pos != list; pos = pos->prev) {
-		uint64_t asked = job_of(pos)->due_ns;
+		uint64_t wanted_ns = job_of(pos)->due_ns;
 
 		leave_time(job_of(pos), job_of(pos->next));
-		if (job_of(pos)->due_ns == asked)
-			return; /* those before it had time enough */
+		if (job_of(pos)->due_ns == wanted_ns)
+			return; /* the jobs further ahead had time enough */
 	}
 }
 

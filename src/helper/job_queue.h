@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * job -- something to be done by a deadline, and the queue of them (the
- * paper's RQ).
+ * job_queue -- registration jobs ordered by deadline: the registration queue
+ * of the paper that helper.h names.
  *
- * The queue is ordered by deadline. One after the other, every job must be
- * done in time: between an job and the one before it lies at least the time
- * that it takes. Adding one that comes too close moves deadlines forward in
- * time, its own or those before it, never back (paper Helper, 3.2, "adjusting
- * registration deadlines").
+ * A job takes up to work_ns and has to be done by due_ns. One thread does the
+ * jobs one after the other, so the deadline of a job leaves enough time for
+ * the job behind it. Adding a job that comes too close to its neighbours moves
+ * deadlines to earlier times, the job's own or those before it, never to later
+ * ones (the paper's section 3.2, "adjusting registration deadlines").
  *
- * At rest: for neighbours a, b: a.due_ns + b.work_ns <= b.due_ns, or both are
- * as early as can be.
+ * At rest: for neighbours a, b: a.due_ns + b.work_ns <= b.due_ns, or both
+ * deadlines are 0.
  * Threads: the caller's.
  */
 #ifndef PN_HELPER_JOB_QUEUE_H
@@ -22,9 +22,9 @@
 #include "base/list.h"
 
 struct pn_job {
-	struct pn_list link; /* in the queue, or alone */
-	uint64_t due_ns;     /* done by then */
-	uint64_t work_ns;    /* how long it takes, at most */
+	struct pn_list link; /* in a queue, or empty */
+	uint64_t due_ns;     /* the deadline */
+	uint64_t work_ns;    /* how long the job takes at most */
 };
 
 struct pn_job_queue {
@@ -43,7 +43,7 @@ static inline void pn_job_queue_init(struct pn_job_queue *jobs)
 	jobs->n = 0;
 }
 
-/* The one due first; NULL: none. */
+/* The job with the first deadline; NULL: the queue is empty. */
 static inline struct pn_job *pn_job_queue_first(const struct pn_job_queue *jobs)
 {
 	if (pn_list_empty(&jobs->list))
@@ -51,15 +51,16 @@ static inline struct pn_job *pn_job_queue_first(const struct pn_job_queue *jobs)
 	return pn_container_of(jobs->list.next, struct pn_job, link);
 }
 
-/* When the first job that would have to move for it, or itself, would have
- * to be begun if one were added that is due at due_ns and takes work_ns. */
+/* If a job were added that is due at due_ns and takes work_ns: the latest time
+ * at which the first of the jobs concerned, that one or one that would have to
+ * move for it, could begin. */
 uint64_t pn_job_queue_start(const struct pn_job_queue *jobs, uint64_t due_ns,
 			    uint64_t work_ns);
 
-/* Adds an job that stands in no queue; its due_ns may become earlier. */
+/* Adds a job that is in no queue; its due_ns may become earlier. */
 void pn_job_queue_add(struct pn_job_queue *jobs, struct pn_job *job);
 
-/* Takes it out; nothing happens when it stands in no queue. */
+/* Does nothing when the job is in no queue. */
 void pn_job_queue_remove(struct pn_job_queue *jobs, struct pn_job *job);
 
 #endif

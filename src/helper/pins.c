@@ -17,7 +17,7 @@ static struct pn_helper_pins *pins_of(struct pn_pin_listener *listener)
 	return pn_container_of(listener, struct pn_helper_pins, listener);
 }
 
-/* Slots are pointers in arrays. */
+/* Slots are elements of arrays: their low bits do not differ much. */
 static struct pn_list *list_of(struct pn_helper_pins *pins, const void *slot)
 {
 	uint64_t hash = (uintptr_t)slot * UINT64_C(0x9e3779b97f4a7c15);
@@ -25,7 +25,7 @@ static struct pn_list *list_of(struct pn_helper_pins *pins, const void *slot)
 	return &pins->lists[hash >> 32 & (PN_PINNED_LISTS - 1)];
 }
 
-/* Without memory the helper does not hear of it. */
+/* Without memory the pin is not recorded. */
 static void *begin(struct pn_pin_listener *listener, void *addr, size_t len)
 {
 	struct pn_helper_pins *pins = pins_of(listener);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pins -- feeds the helper from pins, where the program transfers by itself: a
- * pin is a transfer that begins, its unpin is one that is over.
+ * pins -- makes pins the helper's calls, where the program transfers by itself:
+ * a pin is a transfer that begins, its unpin is one that has ended.
  *
- * A transfer's record (struct pn_call) waits in a table between the two, found
- * by the pin's slot, which no other pin has meanwhile. Short buffers have none.
+ * Between the two, the record of the transfer (struct pn_call) is in a table.
+ * It is found by the pin's slot, which no other pin has meanwhile. Buffers
+ * below the helper's threshold have no record.
  *
- * Threads: any. The lock is of the table, and held for a few instructions.
+ * Threads: any. The lock protects the table and is held for a few instructions.
  */
 #ifndef PN_HELPER_PINS_H
 #define PN_HELPER_PINS_H
@@ -27,12 +28,12 @@ struct pn_helper_pins {
 	struct pn_list lists[PN_PINNED_LISTS];
 };
 
-/* From here on the cache's pins are the helper's records. -ENOMEM. */
+/* From now on each pin of the cache is recorded as a call. -ENOMEM. */
 int pn_helper_pins_open(struct pn_helper *helper, struct pn_cache *cache,
 			struct pn_helper_pins **out);
 
-/* Before the helper is closed; nobody pins. Records of pins that were never
- * unpinned go. NULL is fine. */
+/* To be called before the helper is closed, while no thread pins. Frees the
+ * records of pins that were never unpinned. NULL is fine. */
 void pn_helper_pins_close(struct pn_helper_pins *pins);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The three predictors; site.h tells what each does. */
+/* The three predictors; site.h says what each does. */
 #include "base/compiler.h"
 #include "helper/site_impl.h"
 
-/* After so many times the longest gap nobody is expected any more; with few
- * gaps the longest is yet to come. */
-#define GIVE_UP	    4
-#define GIVE_UP_FEW 8
+/* The expiry, in multiples of the longest gap. With few gaps it is later, since
+ * the longest may be yet to come. */
+#define EXPIRY_GAPS	4
+#define EXPIRY_GAPS_FEW 8
 
 static const char *const names[] = { "learned", "shortest", "periodic" };
 
@@ -39,11 +39,11 @@ void pn_predict_check(const struct pn_callsites *sites,
 		result->observed_ns = 0;
 }
 
-/* The real time of ns after a moment of the program's own. */
-static uint64_t real_time(const struct pn_callsites *sites, uint64_t own_ns,
+/* The real time that is ns after a moment of program time. */
+static uint64_t real_time(const struct pn_callsites *sites, uint64_t program_ns,
 			  uint64_t ns)
 {
-	uint64_t real_ns = own_ns + sites->lag_ns + sites->pending_ns;
+	uint64_t real_ns = program_ns + sites->lag_ns + sites->pending_ns;
 
 	return ns > UINT64_MAX - real_ns ? UINT64_MAX : real_ns + ns;
 }
@@ -81,8 +81,8 @@ static void predict_learned(const struct pn_callsites *sites,
 		      costs->register_page_ns *
 			      (double)(buffer->range.len >> PN_PAGE_SHIFT);
 
-	/* Too new to have a distribution, or a rhythm that can be seen at once:
-	 * that of the buffer, if it has one. */
+	/* A site with few gaps, unless they agree, uses the distribution of
+	 * its buffer, if there is one. */
 	if (gaps->n < PN_GAPS_FEW && buffer->gaps.n >= PN_GAPS_FEW &&
 	    !(gaps->n && pn_gaps_consistent(gaps)))
 		gaps = &buffer->gaps;
@@ -93,10 +93,10 @@ static void predict_learned(const struct pn_callsites *sites,
 	buffer->predicted_ns =
 		pn_gaps_deadline(gaps, late, 1 / sites->attr.patience);
 	buffer->deadline_ns = real_time(sites, now_ns, buffer->predicted_ns);
-	buffer->expiry_ns =
-		real_time(sites, now_ns,
-			  (gaps->n < PN_GAPS_FEW ? GIVE_UP_FEW : GIVE_UP) *
-				  pn_gaps_longest(gaps));
+	buffer->expiry_ns = real_time(sites, now_ns,
+				      (gaps->n < PN_GAPS_FEW ? EXPIRY_GAPS_FEW
+							     : EXPIRY_GAPS) *
+					      pn_gaps_longest(gaps));
 }
 
 /* --- periodic ------------------------------------------------------------- */
@@ -107,20 +107,21 @@ static struct pn_past_call *past(const struct pn_call_sequence *sequence,
 	return &sequence->past[at % sequence->sites->attr.periodic];
 }
 
-/* Whether the window repeats itself m calls later. */
+/* Whether each call of the window equals the call m before it. */
 static bool repeats(const struct pn_call_sequence *sequence, unsigned m)
 {
 	uint64_t end = sequence->npast;
 
 	for (uint64_t i = end - sequence->sites->attr.periodic + m; i < end;
 	     i++)
-		if (past(sequence, i)->what != past(sequence, i - m)->what)
+		if (past(sequence, i)->call_hash !=
+		    past(sequence, i - m)->call_hash)
 			return false;
 	return true;
 }
 
-/* At least half the window has to bear witness. The period found before goes
- * on if the last call fits: all calls before it did. */
+/* The window has to hold at least two repetitions. The period found before
+ * holds on if the last call matches: all calls before the last did. */
 static unsigned find_period(const struct pn_call_sequence *sequence)
 {
 	uint64_t last = sequence->npast - 1;
@@ -128,7 +129,8 @@ static unsigned find_period(const struct pn_call_sequence *sequence)
 
 	if (sequence->npast < sequence->sites->attr.periodic)
 		return 0;
-	if (m && past(sequence, last)->what == past(sequence, last - m)->what)
+	if (m && past(sequence, last)->call_hash ==
+			 past(sequence, last - m)->call_hash)
 		return m;
 	for (m = 1; m <= sequence->sites->attr.periodic / 2; m++)
 		if (repeats(sequence, m))
@@ -136,7 +138,7 @@ static unsigned find_period(const struct pn_call_sequence *sequence)
 	return 0;
 }
 
-/* The buffer's next call in the repetition before. */
+/* Looks for the buffer's next call in the repetition before this one. */
 static void predict_periodic(struct pn_call_sequence *sequence,
 			     struct pn_call_buffer *buffer, uint64_t now_ns)
 {
@@ -150,14 +152,15 @@ static void predict_periodic(struct pn_call_sequence *sequence,
 		return;
 	from = sequence->npast - 1 - sequence->period;
 	next = from + 1;
-	while (past(sequence, next)->where != buffer->entry.key)
+	while (past(sequence, next)->buffer_key != buffer->entry.key)
 		next++;
 	buffer->predicted_ns =
 		past(sequence, next)->time_ns - past(sequence, from)->time_ns;
 	buffer->deadline_ns = real_time(sites, now_ns, buffer->predicted_ns);
 }
 
-/* --- all ------------------------------------------------------------------ */
+/* --- all three ---------------------------------------------------------------
+ */
 
 static void learn(struct pn_callsite *site, uint64_t now_ns)
 {
@@ -176,7 +179,8 @@ static void learn(struct pn_callsite *site, uint64_t now_ns)
 }
 
 void pn_predict_call(struct pn_call_sequence *sequence,
-		     struct pn_callsite *site, uint64_t now_ns, uint64_t what)
+		     struct pn_callsite *site, uint64_t now_ns,
+		     uint64_t call_hash)
 {
 	const struct pn_callsites *sites = sequence->sites;
 
@@ -186,9 +190,9 @@ void pn_predict_call(struct pn_call_sequence *sequence,
 		predict_shortest(sites, site);
 		return;
 	case PN_PREDICT_PERIODIC:
-		*past(sequence, sequence->npast++) =
-			(struct pn_past_call){ what, site->buffer->entry.key,
-					       now_ns };
+		*past(sequence, sequence->npast++) = (struct pn_past_call){
+			call_hash, site->buffer->entry.key, now_ns
+		};
 		predict_periodic(sequence, site->buffer, now_ns);
 		return;
 	default:

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Agreeing with the other helpers of the machine, from time to time. What one
- * tells is the size of the buffers it knows: what would be pinned if all were
- * left so. What is pinned now would not do: a helper that works well makes it
- * small, would give its core away for that, and want it back.
+ * Sharing cores with the other helpers of the machine.
+ *
+ * A helper publishes the size of all buffers it knows: what would be pinned if
+ * they all stayed registered. The size of what is pinned now would not do: a
+ * helper that works well makes it small, would lose its core for that, stop
+ * working, and get the core back.
  */
 #include "base/clock.h"
 #include "helper/helper_impl.h"
 
 #define REBALANCE_NS (250 * PN_NS_PER_MS)
-/* What Linux gives a thread before its turn ends, with some others waiting. */
+/* How long Linux lets a thread run while some others wait. */
 #define SLICE_NS     (4 * PN_NS_PER_MS)
 
 void pn_helper_join_registry(struct pn_helper *helper,
@@ -18,13 +20,13 @@ void pn_helper_join_registry(struct pn_helper *helper,
 {
 	helper->registry = registry;
 	helper->policy = policy;
-	pn_helper_set_idle(helper, true); /* until it knows better */
+	pn_helper_set_idle(helper, true); /* until it has read the registry */
 }
 
 void pn_helper_rebalance(struct pn_helper *helper, uint64_t now)
 {
 	const struct pn_member *members;
-	struct pn_share share = { .rest = true, .nhelpers = 1 };
+	struct pn_share share = { .idle = true, .nhelpers = 1 };
 	unsigned n, me = PN_SHARE_MAX;
 
 	if (!helper->registry || now < helper->rebalance_ns)
@@ -37,5 +39,5 @@ void pn_helper_rebalance(struct pn_helper *helper, uint64_t now)
 		share = pn_share_decide(helper->policy, members, n, me);
 	atomic_store(&helper->members, n);
 	pn_helper_share_core(helper, share.nhelpers, SLICE_NS);
-	pn_helper_set_idle(helper, share.rest);
+	pn_helper_set_idle(helper, share.idle);
 }

@@ -14,35 +14,35 @@
 #include "base/compiler.h"
 #include "base/log.h"
 
-/* Of the layout, and of what members agree on, which is how share.h decides.
- * In the name, so that different ones do not meet; and in the file, behind
- * "pinion", since anybody can write anything there. */
+/* The version of the layout and of the rules by which members decide (share.h).
+ * It is in the name, so that different versions do not meet; and in the file,
+ * behind "pinion", since any process of the user can write to it. */
 #define LAYOUT	1
 #define VERSION (UINT64_C(0x70696e696f6e0000) | LAYOUT)
 
 struct slot {
 	_Atomic uint64_t owner;	    /* 0: free */
-	_Atomic uint64_t announced; /* the owner that filled in the rest */
+	_Atomic uint64_t announced; /* the owner that filled the slot */
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t cores[PN_CORES_WORDS];
 };
 
 struct segment {
-	_Atomic uint64_t version; /* 0: just made */
+	_Atomic uint64_t version; /* 0: just created */
 	struct slot slots[PN_SHARE_MAX];
 };
 
 struct pn_helper_registry {
 	struct segment *segment;
-	struct slot *slot; /* this one's */
+	struct slot *slot; /* of this member */
 	uint64_t process;
 	pid_t pid;
-	struct pn_member members[PN_SHARE_MAX]; /* as last seen */
+	struct pn_member members[PN_SHARE_MAX]; /* as last read */
 };
 
 /* --- processes ------------------------------------------------------------ */
 
-/* What /proc says of a process. -ESRCH: there is none. */
+/* Reads /proc/PID/stat. -ESRCH: there is no such process. */
 static int read_stat(pid_t pid, char *text, size_t size)
 {
 	char path[32];
@@ -61,8 +61,8 @@ static int read_stat(pid_t pid, char *text, size_t size)
 	return 0;
 }
 
-/* Start time and PID of a living process. The time is in ticks since boot: its
- * low half tells processes of one PID apart. -ESRCH: there is none. */
+/* Start time and PID of a living process. The time is in ticks since boot; its
+ * low half tells processes with the same PID apart. -ESRCH: there is none. */
 static int process_of(pid_t pid, uint64_t *out)
 {
 	char text[1024], state;
@@ -73,22 +73,23 @@ static int process_of(pid_t pid, uint64_t *out)
 
 	if (ret)
 		return ret;
-	/* The command before it can hold anything, parentheses too. */
+	/* The command's name in parentheses may contain parentheses. */
 	rest = strrchr(text, ')');
 	if (!rest || sscanf(rest,
 			    ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u "
 			    "%*u %*d %*d %*d %*d %ld %*d %llu",
 			    &state, &nthreads, &start) != 3)
 		return -EIO;
-	/* Dead and not yet waited for; a first thread that ended before the
-	 * others looks the same but for their number. */
+	/* A zombie is dead. A process whose first thread ended before the
+	 * others looks the same, but has more threads. */
 	if (state == 'X' || (state == 'Z' && nthreads <= 1))
 		return -ESRCH;
 	*out = (uint64_t)start << 32 | (uint32_t)pid;
 	return 0;
 }
 
-/* One that cannot be looked at, say, for want of descriptors, is not dead. */
+/* A process that cannot be examined, say, for lack of descriptors, counts as
+ * alive. */
 static bool is_alive(uint64_t process)
 {
 	uint64_t now;
@@ -106,24 +107,23 @@ void pn_helper_registry_name(char name[PN_HELPER_REGISTRY_NAME_BYTES])
 {
 	struct stat namespace = { 0 };
 
-	/* Without /proc everyone is in one namespace, as far as one can tell.
-	 */
+	/* Without /proc all count as one namespace. */
 	stat("/proc/self/ns/pid", &namespace);
 	snprintf(name, PN_HELPER_REGISTRY_NAME_BYTES,
 		 "/pinion-helpers-%u-%u-%llu", LAYOUT, (unsigned)geteuid(),
 		 (unsigned long long)namespace.st_ino);
 }
 
-/* Says why, and what to do. */
+/* Logs why, and what to do. */
 static int refuse(const char *name, int ret, const char *why)
 {
-	pn_warn("helpers cannot meet in /dev/shm%s: %s; remove it when no "
-		"other program uses it, or set helper=own or off",
+	pn_warn("helpers cannot share cores through /dev/shm%s: %s; remove it "
+		"when no other program uses it, or set helper=own or off",
 		name, why);
 	return ret;
 }
 
-/* Nobody else may have made it, nor be able to write to it. */
+/* Only this user may have created the file and may write to it. */
 static int check_file(const char *name, int fd)
 {
 	struct stat st;
@@ -153,7 +153,7 @@ static int open_segment(const char *name)
 		return refuse(name, ret, strerror(-ret));
 	}
 	ret = check_file(name, fd);
-	/* Several may do this at once: it stays as it is. */
+	/* Several may do this at once: the size is the same. */
 	if (!ret && ftruncate(fd, sizeof(struct segment)))
 		ret = refuse(name, -errno, strerror(errno));
 	if (!ret)
@@ -187,7 +187,7 @@ static int map_segment(const char *name, struct segment **out)
 
 /* --- slots ---------------------------------------------------------------- */
 
-/* A free one, or one whose owner is dead. */
+/* Takes a free slot, or one whose owner is dead. */
 static int take_slot(struct pn_helper_registry *registry, const char *name)
 {
 	int ret = process_of(registry->pid, &registry->process);
@@ -208,8 +208,8 @@ static int take_slot(struct pn_helper_registry *registry, const char *name)
 	return refuse(name, -EUSERS, "all its slots are taken");
 }
 
-/* Until it is announced, readers pass it over: also when the same process had
- * it before, since leaving takes that back. */
+/* Readers skip the slot until it is announced, also when the same process had
+ * it before: leaving clears `announced`. */
 static void fill(struct slot *slot, uint64_t process,
 		 const struct pn_cores *cores)
 {
@@ -288,7 +288,7 @@ void pn_helper_registry_publish(struct pn_helper_registry *registry,
 	atomic_store(&registry->slot->bytes, bytes);
 }
 
-/* This one is always there: nobody takes the slot of the living. */
+/* This member is among them: no process takes the slot of a living one. */
 unsigned pn_helper_registry_read(struct pn_helper_registry *registry,
 				 const struct pn_member **members, unsigned *me)
 {

@@ -11,17 +11,18 @@ void pn_ring_put(struct pn_ring *ring, const struct pn_call *call)
 
 	memcpy(words, call, sizeof(words));
 	atomic_store_explicit(&slot->number, 0, memory_order_relaxed);
-	/* Release: whoever sees one of the new words sees the 0, too. */
+	/* Release: a reader that sees one of the new words sees the 0, too. */
 	for (size_t i = 0; i < PN_CALL_WORDS; i++)
 		atomic_store_explicit(&slot->words[i], words[i],
 				      memory_order_release);
 	atomic_store_explicit(&slot->number, n + 1, memory_order_release);
-	/* Sequentially consistent: then the writer looks whether the reader
-	 * sleeps, and the reader, having said so, looks here. */
+	/* Sequentially consistent: after this the writer reads whether the
+	 * reader sleeps; the reader first says that it sleeps, then reads
+	 * this (drive.c). */
 	atomic_store(&ring->head, n + 1);
 }
 
-/* Whether record n is still, and all the time was, in its slot. */
+/* Copies record n; false: the writer has overwritten it, or does so now. */
 static bool copy_out(struct pn_ring *ring, uint64_t n, struct pn_call *call)
 {
 	struct pn_ring_slot *slot = &ring->slots[n % PN_RING_SLOTS];
@@ -29,7 +30,7 @@ static bool copy_out(struct pn_ring *ring, uint64_t n, struct pn_call *call)
 
 	if (atomic_load_explicit(&slot->number, memory_order_acquire) != n + 1)
 		return false;
-	/* Acquire: the second look comes after them. */
+	/* Acquire: the second load of `number` comes after them. */
 	for (size_t i = 0; i < PN_CALL_WORDS; i++)
 		words[i] = atomic_load_explicit(&slot->words[i],
 						memory_order_acquire);

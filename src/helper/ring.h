@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * ring -- records of calls, from the thread that makes them to the helper: the
- * paper's deregistration queue (H2).
+ * deregistration queue of the paper that helper.h names.
  *
- * One thread writes, one reads, neither waits. The writer overwrites what the
- * reader has not taken in time: a program that transfers that fast gives no
- * time to register in between, so skipping loses nothing. Records hold no
- * reference to anything.
+ * One thread writes, one reads, neither waits. The writer overwrites records
+ * that the reader has not taken in time. A program that transfers so fast
+ * leaves no time to deregister and register in between, so the loss does not
+ * matter. Records hold no reference to anything.
  *
- * A slot carries the number of its record + 1 once it can be read and 0 while
- * it is written; the reader copies, then looks whether the number is still the
- * same. All words are atomic, so that a torn copy is only discarded, not
+ * A slot carries the number of its record + 1 when it can be read and 0 while
+ * it is written. The reader copies the record, then looks whether the number is
+ * still the same. All words are atomic, so that a torn copy is discarded, not
  * undefined.
- * Orders: the writer's release of `number` pairs with the reader's acquire;
- * the writer's store of 0 comes before its words by a release fence in each
- * word's store, the reader's second look after them by acquire loads.
+ * Orders: the writer's release store of `number` pairs with the reader's first
+ * acquire load of it. The writer's store of 0 comes before its words because
+ * each word is a release store; the reader's second load of `number` comes
+ * after the words because each word is an acquire load.
  */
 #ifndef PN_HELPER_RING_H
 #define PN_HELPER_RING_H
@@ -37,17 +38,18 @@ struct pn_ring_slot {
 
 struct pn_ring {
 	_Atomic uint64_t head; /* records written */
-	uint64_t tail;	       /* records taken or skipped: the reader's */
+	uint64_t tail;	       /* records taken or lost; the reader's alone */
 	struct pn_ring_slot slots[PN_RING_SLOTS];
 };
 
-/* The writer. */
+/* For the writer. */
 void pn_ring_put(struct pn_ring *ring, const struct pn_call *call);
 
-/* The reader: false when there is none. Adds what it had to skip to *lost. */
+/* For the reader; false: the ring is empty. Adds the number of records that
+ * were overwritten to *lost. */
 bool pn_ring_take(struct pn_ring *ring, struct pn_call *call, uint64_t *lost);
 
-/* The reader: whether there is one. */
+/* For the reader: whether there is a record. */
 static inline bool pn_ring_any(struct pn_ring *ring)
 {
 	return atomic_load(&ring->head) != ring->tail;

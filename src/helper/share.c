@@ -24,15 +24,15 @@ unsigned pn_cores_count(const struct pn_cores *cores)
 	return n;
 }
 
-/* --- seats ---------------------------------------------------------------- */
+/* --- assigning cores ------------------------------------------------------ */
 
-/* Guests 0 to n-1 are the members' programs, n to 2n-1 their helpers. */
+/* Tasks 0 to n-1 are the members' programs, n to 2n-1 their helpers. */
 struct assignment {
 	const struct pn_member *members;
 	unsigned n;
 	struct pn_cores used;
 	struct pn_cores visited;     /* in this search */
-	uint16_t task[PN_CORES_MAX]; /* of a core that is used */
+	uint16_t task[PN_CORES_MAX]; /* which has a core that is used */
 };
 
 static const struct pn_cores *cores_of(const struct assignment *s,
@@ -41,12 +41,12 @@ static const struct pn_cores *cores_of(const struct assignment *s,
 	return &s->members[task % s->n].cores;
 }
 
-/* The first core of `in` that is not in `but`; PN_CORES_MAX: none. */
+/* The first core of `in` that is not in `excluded`; PN_CORES_MAX: none. */
 static unsigned first_core(const struct pn_cores *in,
-			   const struct pn_cores *but)
+			   const struct pn_cores *excluded)
 {
 	for (unsigned i = 0; i < PN_CORES_WORDS; i++) {
-		uint64_t left = in->word[i] & ~but->word[i];
+		uint64_t left = in->word[i] & ~excluded->word[i];
 
 		if (left)
 			return 64 * i + (unsigned)__builtin_ctzll(left);
@@ -54,8 +54,8 @@ static unsigned first_core(const struct pn_cores *in,
 	return PN_CORES_MAX;
 }
 
-/* Seats a task on a free core, or where another makes room by moving. Each
- * core is visited once in a search, which bounds it and its depth. */
+/* Gives a task a free core, or a core whose task can move to another. Each core
+ * is visited once in a search, which bounds its time and its depth. */
 static bool find_core(struct assignment *s, unsigned task)
 {
 	const struct pn_cores *cores = cores_of(s, task);
@@ -82,7 +82,7 @@ static bool assign(struct assignment *s, unsigned task)
 	return find_core(s, task);
 }
 
-/* A process with two helpers is one program. */
+/* Two helpers of one process have one program. */
 static void assign_programs(struct assignment *s)
 {
 	for (unsigned i = 0; i < s->n; i++) {
@@ -97,8 +97,9 @@ static void assign_programs(struct assignment *s)
 
 /* --- policies ------------------------------------------------------------- */
 
-/* The more memory the sooner; ties by process, which is as good as any but the
- * same for all who decide, then by place, which keeps the order total. */
+/* The member with more memory comes first; ties by process, which is arbitrary
+ * but the same for all who decide, then by index, which makes the order total.
+ */
 static int by_bytes(const void *a, const void *b)
 {
 	const struct pn_member *l = *(const struct pn_member *const *)a;
@@ -137,7 +138,7 @@ static bool overlap(const struct pn_cores *a, const struct pn_cores *b)
 	return both;
 }
 
-/* The helpers that can come to the cores left to this one, spread evenly. */
+/* The helpers that may run on the idle cores of this one, spread evenly. */
 static struct pn_share share_idle_cores(const struct assignment *s, unsigned me)
 {
 	struct pn_cores idle = s->members[me].cores;
@@ -147,7 +148,7 @@ static struct pn_share share_idle_cores(const struct assignment *s, unsigned me)
 		idle.word[i] &= ~s->used.word[i];
 	nidle = pn_cores_count(&idle);
 	if (!nidle)
-		return (struct pn_share){ .rest = true, .nhelpers = 1 };
+		return (struct pn_share){ .idle = true, .nhelpers = 1 };
 	for (unsigned i = 0; i < s->n; i++)
 		nhelpers += overlap(&s->members[i].cores, &idle);
 	return (struct pn_share){ .nhelpers = (nhelpers + nidle - 1) / nidle };
@@ -162,12 +163,12 @@ struct pn_share pn_share_decide(enum pn_share_policy policy,
 
 	pn_assert(me < n && n <= PN_SHARE_MAX);
 	if (policy == PN_SHARE_OFF)
-		share.rest = true;
+		share.idle = true;
 	if (policy == PN_SHARE_OFF || policy == PN_SHARE_OWN)
 		return share;
 	assign_programs(&s);
 	if (policy == PN_SHARE_AGGRESSIVE)
 		return share_idle_cores(&s, me);
-	share.rest = !has_core(&s, me);
+	share.idle = !has_core(&s, me);
 	return share;
 }

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * share -- which helpers of a machine get its idle cores (H8).
+ * share -- which helpers of a machine get its idle cores.
  *
  * Nouns
- *   cores    a set of cores; a core's number is that of its first CPU.
- *   member   a helper of the machine: of which process, on which cores that
- *            may run, and how much memory it looks after.
- *   seat     a core given to a program or to a helper: one each.
+ *   cores       a set of cores; a core's number is that of its first CPU.
+ *   member      a helper of the machine: its process, the cores where that
+ *               process may run, and how much memory the helper manages.
+ *   assignment  a core given to a program or to a helper, one each.
  *
- * Programs are seated first, one core for each process, then helpers, those
- * that look after the most memory first, each on a core where its process may
- * run. Bindings overlap in every way, so that whoever comes first must not sit
- * where another has to: a newcomer may make those before it move, but never
- * stand up (augmenting paths, Kuhn 1955). So nobody is left standing whom any
- * arrangement of those before it could have seated, and the memory looked after
- * by seated helpers is the most there can be.
+ * Programs get a core first, one for each process, then helpers, those that
+ * manage the most memory first, each among the cores where its process may run.
+ * Bindings overlap in every way, so a program or helper that has a core may
+ * have to move to another core to make room for the next, but it never loses
+ * its core (augmenting paths, Kuhn 1955). So a member gets a core whenever any
+ * assignment of those before it allows that, and the memory managed by helpers
+ * with a core is the most there can be.
  *
  * Policies
- *   own           the helper acts, whatever there is.
- *   conservative  the helper acts if it is seated.
+ *   own           the helper acts, whatever cores there are.
+ *   conservative  the helper acts if it gets a core.
  *   aggressive    all helpers act if there is an idle core for them, and take
  *                 turns on it.
- *   auto          as conservative, which is as `own` while cores last: what the
- *                 paper prefers.
+ *   auto          as conservative, which is as `own` while there are cores: the
+ *                 policy that the paper prefers (helper.h names it).
  *
- * Pure: equal members give equal answers, so processes that see the same need
- * not talk about it. Seats are counted, not assigned: the kernel moves threads
- * within their binding, and nobody leaves the binding that the user gave.
+ * Pure functions: equal members give equal answers, so processes that see the
+ * same need not talk about it. Cores are counted, not bound: the kernel moves
+ * threads within the binding that the user gave.
  * Threads: any.
  */
 #ifndef PN_HELPER_SHARE_H
@@ -35,7 +35,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As the choices of the option `helper`; a test compares. */
+/* In the order of the choices of the option `helper`; a test compares. */
 enum pn_share_policy {
 	PN_SHARE_OFF,
 	PN_SHARE_OWN,
@@ -72,11 +72,11 @@ struct pn_member {
 };
 
 struct pn_share {
-	bool rest;	   /* there is no core for it */
-	unsigned nhelpers; /* that take turns on its core; 1: it is alone */
+	bool idle;	   /* there is no core for the helper */
+	unsigned nhelpers; /* that take turns on its core; 1: itself alone */
 };
 
-/* What member `me` of `n`, at most PN_SHARE_MAX, does under a policy. */
+/* What member `me` of `n` (at most PN_SHARE_MAX) does under a policy. */
 struct pn_share pn_share_decide(enum pn_share_policy policy,
 				const struct pn_member *members, unsigned n,
 				unsigned me);

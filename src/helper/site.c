@@ -9,8 +9,8 @@
 #define DEFAULT_BUFFERS	 16384
 #define DEFAULT_PATIENCE 2500
 
-/* A miss weighs two predictions that came true: a site with more than a third
- * of them missed ends up irregular. */
+/* A missed prediction counts as much as two that came true: a site that misses
+ * more than a third of its predictions ends up irregular. */
 #define MISS_WEIGHT	 2
 #define MAX_MISSES	 16
 #define IRREGULAR_MISSES 12
@@ -128,7 +128,7 @@ static uint64_t hash_of_range(struct pn_range range)
 	return pn_hash_mix(pn_hash_mix(0, range.addr), range.len);
 }
 
-/* This call alone: where it was made, what it does, on which memory. */
+/* Of a call without its context: where it was made, its kind, its memory. */
 static uint64_t hash_of_call(const struct pn_call *call)
 {
 	uint64_t key = pn_hash_mix(hash_of_range(call->range), call->kind);
@@ -140,13 +140,13 @@ static uint64_t hash_of_call(const struct pn_call *call)
 
 /* --- the table ------------------------------------------------------------ */
 
-/* Makes room for one more, if it can: the buffers held stay. */
+/* Makes room for one more buffer, unless all are queued. */
 static void forget_oldest(struct pn_callsites *sites)
 {
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &sites->buffers) {
-		if (buffer_of_link(pos)->held)
+		if (buffer_of_link(pos)->queued)
 			continue;
 		forget_buffer(sites, buffer_of_link(pos));
 		return;
@@ -204,9 +204,9 @@ static struct pn_callsite *site_for(struct pn_callsites *sites,
 	return site;
 }
 
-/* Whether what was predicted after the buffer's last call came true: not before
- * the deadline, not long after. */
-static void keep_score(struct pn_call_buffer *buffer, uint64_t now_ns)
+/* Counts whether the prediction made at the buffer's last call came true: this
+ * call came between deadline and expiry. */
+static void count_miss(struct pn_call_buffer *buffer, uint64_t now_ns)
 {
 	struct pn_callsite *site = buffer->last_site;
 
@@ -224,20 +224,20 @@ static void keep_score(struct pn_call_buffer *buffer, uint64_t now_ns)
 		site->irregular = false;
 }
 
-/* The program's own time of a call. It never goes back: what calls were held
- * up counts only as far as time has passed since, which bounds what threads
- * that were held up at the same time add. */
+/* The program time of a call. It never goes back: a delay counts only as far as
+ * time has passed since, which bounds the sum of the delays of threads that
+ * were delayed at the same time. */
 static uint64_t program_time(struct pn_callsites *sites,
 			     const struct pn_call *call)
 {
 	uint64_t passed = call->time_ns > sites->last_ns
 				  ? call->time_ns - sites->last_ns
 				  : 0;
-	uint64_t held_up =
+	uint64_t delayed =
 		sites->pending_ns < passed ? sites->pending_ns : passed;
 
-	sites->lag_ns += held_up;
-	sites->pending_ns += call->delay_ns - held_up;
+	sites->lag_ns += delayed;
+	sites->pending_ns += call->delay_ns - delayed;
 	sites->last_ns += passed;
 	return call->time_ns > sites->lag_ns ? call->time_ns - sites->lag_ns
 					     : 0;
@@ -248,24 +248,23 @@ int pn_callsites_add_call(struct pn_call_sequence *sequence,
 			  struct pn_call_result *result)
 {
 	struct pn_callsites *sites = sequence->sites;
-	uint64_t what = hash_of_call(call);
+	uint64_t call_hash = hash_of_call(call);
 	struct pn_call_buffer *buffer = buffer_for(sites, call);
 	struct pn_callsite *site;
 	uint64_t now_ns;
 
 	site = buffer ? site_for(sites, buffer,
-				 pn_hash_mix(what, call->context))
+				 pn_hash_mix(call_hash, call->context))
 		      : NULL;
 	if (!site)
-		return -ENOMEM; /* a buffer without sites is forgotten in time
-				 */
+		return -ENOMEM; /* a buffer without sites will be forgotten */
 	*result = (struct pn_call_result){ .buffer = buffer,
 					   .site = site,
 					   .first = !buffer->last_site };
 	now_ns = program_time(sites, call);
 	pn_predict_check(sites, site, now_ns, result);
-	keep_score(buffer, call->time_ns);
-	pn_predict_call(sequence, site, now_ns, what);
+	count_miss(buffer, call->time_ns);
+	pn_predict_call(sequence, site, now_ns, call_hash);
 	result->irregular = site->irregular;
 	pn_list_remove(&buffer->link);
 	pn_list_append(&sites->buffers, &buffer->link);

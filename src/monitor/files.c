@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Releases through a file: truncating it or punching a hole takes pages away
- * from every mapping of it, private ones that were written to included, and
- * names a file, not an address. Where anything is watched and the call takes
- * pages away at all, the mappings of that file are looked for by its inode
- * number. The device is not compared: /proc/self/maps and stat() name different
- * ones on some file systems (btrfs, overlayfs), and a file too many costs only
- * time.
+ * Releases through a file. Truncating a file or punching a hole into it takes
+ * pages from all its mappings, also from private ones that were written to, and
+ * names a file, not an address. If anything is watched and the call takes pages
+ * at all, the mappings of the file are found by its inode number. The device
+ * number is not compared: /proc/self/maps and stat() name different ones on
+ * some file systems (btrfs, overlayfs), and a file too many costs only time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +17,7 @@
 
 #define END_OF_FILE UINT64_MAX
 
-struct cut {
+struct file_release {
 	struct pn_release *release;
 	uint64_t inode;
 	uint64_t from, to; /* offsets in the file */
@@ -26,33 +25,33 @@ struct cut {
 
 static bool add_mapping(void *arg, const struct pn_mapping *m)
 {
-	struct cut *cut = arg;
+	struct file_release *gone = arg;
 	uint64_t start = m->offset, end = start + (m->end - m->start);
 
-	if (m->inode != cut->inode || start >= cut->to || end <= cut->from)
+	if (m->inode != gone->inode || start >= gone->to || end <= gone->from)
 		return true;
-	if (start < cut->from)
-		start = cut->from;
-	if (end > cut->to)
-		end = cut->to;
-	pn_release_add(cut->release, m->start + (start - m->offset),
+	if (start < gone->from)
+		start = gone->from;
+	if (end > gone->to)
+		end = gone->to;
+	pn_release_add(gone->release, m->start + (start - m->offset),
 		       end - start);
 	return true;
 }
 
-static void add_cut(struct pn_release *release, const struct stat *st,
-		    uint64_t from, uint64_t to)
+static void add_file_release(struct pn_release *release, const struct stat *st,
+			     uint64_t from, uint64_t to)
 {
 	const struct pn_range all = { pn_monitor_page_bytes(),
 				      UINTPTR_MAX / 2 };
-	struct cut cut = { release, st->st_ino, from, to };
+	struct file_release gone = { release, st->st_ino, from, to };
 
-	/* Where mappings cannot be looked at, any may be one of the file's. */
-	if (pn_filter_may_overlap(all) && pn_maps_walk(add_mapping, &cut))
+	/* If the mappings cannot be read, any may be one of the file. */
+	if (pn_filter_may_overlap(all) && pn_maps_walk(add_mapping, &gone))
 		pn_release_add(release, all.addr, all.len);
 }
 
-/* False: there is no such file, and the call will fail. */
+/* False: there is no such file; the call will fail. */
 static bool status_of(int fd, const char *path, struct stat *out)
 {
 	return !PN_SYSCALL(SYS_newfstatat, path ? AT_FDCWD : fd,
@@ -66,7 +65,7 @@ void pn_release_add_truncate(struct pn_release *release, int fd,
 	struct stat st;
 
 	if (len >= 0 && status_of(fd, path, &st) && len < st.st_size)
-		add_cut(release, &st, (uint64_t)len, END_OF_FILE);
+		add_file_release(release, &st, (uint64_t)len, END_OF_FILE);
 }
 
 void pn_release_add_fallocate(struct pn_release *release, int fd, int mode,
@@ -79,6 +78,7 @@ void pn_release_add_fallocate(struct pn_release *release, int fd, int mode,
 	if (!(mode & (shifts | empties)) || from < 0 || len <= 0 ||
 	    !status_of(fd, NULL, &st))
 		return;
-	add_cut(release, &st, (uint64_t)from,
-		mode & shifts ? END_OF_FILE : (uint64_t)from + (uint64_t)len);
+	add_file_release(release, &st, (uint64_t)from,
+			 mode & shifts ? END_OF_FILE
+				       : (uint64_t)from + (uint64_t)len);
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The filter answers "may anybody watch a byte of this range?" in a few
+ * The filter answers "may a byte of this range be watched?" in a few
  * nanoseconds, without a lock, inside free(). It is a counting hash over
- * granules of 2 MiB: a watch counts in the bucket of each granule it touches,
- * and a release asks the buckets of its own granules. Buckets are shared, so a
- * yes may be wrong and a no never is. The span of all watches answers for most
- * releases before the first bucket is looked at.
+ * granules of 2 MiB: a watch counts in the bucket of each granule that it
+ * touches, and a release reads the buckets of its granules. Buckets are shared,
+ * so a yes may be wrong and a no never is. The span of all watches answers for
+ * most releases before a bucket is read.
  *
- * Order: counts go up before pn_monitor_watch() returns; hooks read them
- * before and after the system call. A watch made while a release runs is seen
- * by the second reading if it was not by the first: the kernel's lock on the
- * address space, which registering memory and releasing it both take, stands
- * between.
+ * Order: the counts are increased before pn_monitor_watch() returns; hooks read
+ * them before and after the system call. If a watch is made while a release
+ * runs, the second read sees it at the latest: registering memory and releasing
+ * it both take the kernel's lock on the address space, which orders the two.
  */
 #include <stdatomic.h>
 
@@ -21,12 +20,13 @@
 #define GRANULE_SHIFT 21
 #define BUCKETS_LOG2  15
 
-/* Beyond so many granules (128 MiB) a release is worth a callback unasked. */
+/* For more granules than this (128 MiB) the buckets are not read: the callback
+ * costs little beside such a release. */
 #define MAX_GRANULES 64
 
 static _Atomic uint32_t buckets[1 << BUCKETS_LOG2];
 static _Atomic size_t nwatches;
-/* The span only grows while anything is watched. */
+/* The span of all watches so far; it only grows. */
 static _Atomic uintptr_t low = UINTPTR_MAX, high;
 
 static _Atomic uint32_t *bucket_of(uintptr_t granule)
@@ -44,13 +44,13 @@ static uintptr_t last_granule(struct pn_range range)
 static void widen(struct pn_range range)
 {
 	uintptr_t end = range.addr + range.len;
-	uintptr_t seen = atomic_load(&low);
+	uintptr_t old = atomic_load(&low);
 
-	while (range.addr < seen &&
-	       !atomic_compare_exchange_weak(&low, &seen, range.addr))
+	while (range.addr < old &&
+	       !atomic_compare_exchange_weak(&low, &old, range.addr))
 		;
-	seen = atomic_load(&high);
-	while (end > seen && !atomic_compare_exchange_weak(&high, &seen, end))
+	old = atomic_load(&high);
+	while (end > old && !atomic_compare_exchange_weak(&high, &old, end))
 		;
 }
 

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What runs instead of libc's munmap, mremap, madvise, mmap, brk, shmdt and
- * the rarer calls that release memory. libc's are thin wrappers around one
- * system call, so these make the call themselves: no instruction of libc's is
- * ever moved or decoded. When another library had patched an entry before us,
- * its hook is called instead of the kernel, and both are told.
+ * The functions that replace libc's munmap, mremap, madvise, mmap, brk, shmdt
+ * and the rarer calls that release memory. libc's are thin wrappers around one
+ * system call, so the hooks make the call themselves: no instruction of libc is
+ * moved or decoded. If another library had patched an entry before pinion, the
+ * hook calls that library's hook instead of the kernel.
  *
- * Each hook says which ranges the call may release, tells, calls, tells. It
- * says so from number and arguments of the system call alone: what the call
- * will really do is known only when it is too late. So a growing mremap that
- * could stay in place counts as a move, and a call that fails has been told all
- * the same: a registration too few is only a little time.
+ * Each hook determines which ranges the call may release, notifies BEFORE,
+ * makes the call, notifies AFTER. It determines them from number and arguments
+ * of the system call alone, since what the call really does is known only
+ * afterwards. So a growing mremap that could stay in place counts as a move,
+ * and a call that fails has been notified all the same: a registration too few
+ * costs only a little time.
  *
- * What comes through syscall() always goes to the kernel: other libraries'
- * hooks end there, and calling them from there would never end.
+ * What comes through syscall() always goes to the kernel: hooks of other
+ * libraries end there, and calling them from there would be an endless loop.
  *
  * errno is set as libc sets it: on failure only.
  */
@@ -61,8 +62,8 @@ void pn_hook_set_curbrk(void **curbrk)
 
 /* --- what a system call releases ----------------------------------------- */
 
-/* On huge pages mmap and mremap round lengths up to whole ones; only an address
- * on the border of one can be on one. */
+/* For huge pages mmap and mremap round lengths up to whole ones. A range can be
+ * in huge pages only if its address is a multiple of their size. */
 static size_t huge_span(uintptr_t addr, size_t len)
 {
 	static const size_t huge[] = { (size_t)1 << 30, (size_t)2 << 20 };
@@ -80,7 +81,7 @@ static void add_mmap(struct pn_release *release, uintptr_t addr, size_t len,
 		pn_release_add(release, addr, huge_span(addr, len));
 }
 
-/* The fifth argument counts only with flags that want it. */
+/* The fifth argument is used only with flags that ask for it. */
 static void add_mremap(struct pn_release *release, const struct pn_args *args)
 {
 	uintptr_t old = (uintptr_t)args->v[0], to = (uintptr_t)args->v[4];
@@ -104,8 +105,8 @@ static bool advice_releases(int advice)
 }
 
 /* Reads one element of a caller's array as the kernel would: a bad pointer is
- * an error there, not a crash here. Where process_vm_readv is forbidden, the
- * pointer is trusted. */
+ * an error, not a crash. Where process_vm_readv is forbidden, the pointer is
+ * trusted. */
 static bool fetch_iovec(const struct iovec *from, struct iovec *out)
 {
 	struct iovec local = { out, sizeof(*out) };
@@ -119,7 +120,7 @@ static bool fetch_iovec(const struct iovec *from, struct iovec *out)
 	return ret != -EFAULT;
 }
 
-/* Ranges in another process count as ours: rare, and only a loss of time. */
+/* Ranges of another process count as ours: rare, and it costs only time. */
 static void add_iovecs(struct pn_release *release, const struct iovec *iov,
 		       size_t n)
 {
@@ -145,8 +146,8 @@ struct attachment {
 	uintptr_t addr, end;
 };
 
-/* The kernel detaches every mapping of the segment that stands where attaching
- * at addr would have put it. Others that look so are taken along. */
+/* The kernel detaches every mapping of the segment that is where attaching at
+ * addr would have put it. Other mappings that look like that are included. */
 static bool extend_attachment(void *arg, const struct pn_mapping *m)
 {
 	struct attachment *a = arg;
@@ -238,8 +239,8 @@ static long with_errno(long ret)
 	return -1;
 }
 
-/* libc's malloc and sbrk() go by libc's own note of the break, so whoever
- * moves it has to write it down there. */
+/* libc's malloc and sbrk() use libc's copy of the break, so whoever moves the
+ * break has to update the copy. */
 static long kernel_brk(void *addr)
 {
 	void *now = (void *)PN_SYSCALL(SYS_brk, (long)addr);
@@ -251,7 +252,7 @@ static long kernel_brk(void *addr)
 	return -1;
 }
 
-/* The call itself: the kernel's, or that of who was here before us. */
+/* Makes the call: the kernel's, or the hook that was here before pinion's. */
 static inline long perform(enum pn_entry entry, long nr,
 			   const struct pn_args *args)
 {
@@ -295,7 +296,7 @@ static void *hook_mmap(void *addr, size_t len, int prot, int flags, int fd,
 				    offset));
 }
 
-/* libc's is variadic; the fifth argument travels in the same register. */
+/* libc's function is variadic; the fifth argument is in the same register. */
 static void *hook_mremap(void *old, size_t old_len, size_t len, int flags,
 			 void *to)
 {
@@ -332,8 +333,8 @@ static int hook_brk(void *addr)
 	return (int)call(PN_ENTRY_BRK, SYS_brk, PN_ARGS((long)addr));
 }
 
-/* Installed only over another library's sbrk, which may go to the kernel by
- * itself: libc's own ends in brk(). */
+/* Installed only over another library's sbrk, which may call the kernel itself;
+ * libc's own sbrk ends in brk(). */
 static void *hook_sbrk(intptr_t increment)
 {
 	struct pn_release release;
@@ -378,9 +379,10 @@ static int hook_fallocate(int fd, int mode, off_t from, off_t len)
 			 PN_ARGS(fd, mode, from, len));
 }
 
-/* The kernel looks at 32 bits of the number. On x86-64 one of them asks for the
- * calls of 32-bit pointers, which have the same numbers where they release. */
-static long number_of(long nr)
+/* The kernel uses 32 bits of the number. On x86-64 one of them selects the
+ * calls with 32-bit pointers; those that release memory have the same numbers.
+ */
+static long syscall_number(long nr)
 {
 #ifdef __x86_64__
 	return nr & 0xbfffffff;
@@ -389,8 +391,8 @@ static long number_of(long nr)
 #endif
 }
 
-/* The stub comes here with the numbers that release memory. brk: libc keeps no
- * note of a break moved this way, and neither do we. */
+/* The stub jumps here with the numbers that release memory. brk: libc does not
+ * update its copy of the break for this one, and neither does the hook. */
 long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
 {
 	struct pn_args args = PN_ARGS(a, b, c, d, e, f);
@@ -398,7 +400,7 @@ long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
 	long ret;
 
 	pn_release_init(&release);
-	add_call(&release, number_of(nr), &args);
+	add_call(&release, syscall_number(nr), &args);
 	pn_release_begin(&release);
 	ret = pn_syscall(nr, args);
 	pn_release_end(&release);

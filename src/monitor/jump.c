@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The jump at the entry of a patched function: how it is written, and how to
- * recognise one that another library has written.
+ * The jump at the entry of a patched function: how it is written, and how a
+ * jump that another library has written is recognised.
  *
- * Ours reaches any address and uses only a register that the ABI leaves to
+ * Ours reaches any address and uses only a register that the ABI reserves for
  * such veneers (r11; x16). A landing pad (endbr64; bti c) stays in front.
  *
- * It is written through /proc/self/mem: the kernel copies the page and never
- * makes it writable nor, for a moment, not executable. Where that is not
- * permitted, the page is made writable instead of executable, with system
- * calls made from here, since libc's mprotect may live in that very page, and
- * with signals held off.
+ * The jump is written through /proc/self/mem: the kernel copies the page, which
+ * is never writable and always executable. Where that is not permitted, the
+ * page is made writable instead of executable for a moment, with signals
+ * blocked, and with system calls made from here, since libc's mprotect may be
+ * in that page.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,17 +54,16 @@ static size_t landing_pad_bytes(const uint8_t *entry)
 /* movabs $target, %r11; jmp *%r11 */
 static size_t encode(uint8_t *code, const void *target)
 {
-	static const uint8_t form[] = { 0x49, 0xbb, 0, 0,    0,	   0,	0,
-					0,    0,    0, 0x41, 0xff, 0xe3 };
+	static const uint8_t template[] = { 0x49, 0xbb, 0, 0,	 0,    0,   0,
+					    0,	  0,	0, 0x41, 0xff, 0xe3 };
 
-	memcpy(code, form, sizeof(form));
+	memcpy(code, template, sizeof(template));
 	put64(code + 2, (uintptr_t)target);
-	return sizeof(form);
+	return sizeof(template);
 }
 
-/* The forms that hooking libraries use: a move to a register and a jump
- * through it (UCX, Open MPI, libfabric, this one), a near jump, a jump through
- * memory. */
+/* The jumps that hooking libraries use: a move to a register and a jump through
+ * it (UCX, Open MPI, libfabric, pinion), a near jump, a jump through memory. */
 static uintptr_t decode(const uint8_t *c)
 {
 	if (c[0] == 0x49 && c[1] == 0xbb && c[10] == 0x41 && c[11] == 0xff &&
@@ -89,11 +88,11 @@ static size_t landing_pad_bytes(const uint8_t *entry)
 /* ldr x16, 1f; br x16; 1: target */
 static size_t encode(uint8_t *code, const void *target)
 {
-	static const uint32_t form[] = { 0x58000050, 0xd61f0200 };
+	static const uint32_t template[] = { 0x58000050, 0xd61f0200 };
 
-	memcpy(code, form, sizeof(form));
-	put64(code + sizeof(form), (uintptr_t)target);
-	return sizeof(form) + sizeof(uint64_t);
+	memcpy(code, template, sizeof(template));
+	put64(code + sizeof(template), (uintptr_t)target);
+	return sizeof(template) + sizeof(uint64_t);
 }
 
 /* movz and movk of one register, then a branch to it (UCX, Open MPI). */

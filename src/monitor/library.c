@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of shared libraries. ld.so knows it: since glibc 2.35 without a lock
- * and in some ten nanoseconds, before with a search for a symbol.
+ * Whether memory belongs to a shared library. ld.so knows: since glibc 2.35
+ * without a lock and in some ten nanoseconds, before by looking for a symbol.
  */
 #include <dlfcn.h>
 #include <link.h>
 
 #include "monitor/monitor_impl.h"
 
-/* NULL: no library nor the program. */
+/* NULL: neither a library nor the program. */
 static const struct link_map *map_of(uintptr_t addr)
 {
 #ifdef DLFO_STRUCT_HAS_EH_DBASE

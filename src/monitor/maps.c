@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * /proc/self/maps, read through a buffer on the stack: this runs inside
+ * Reads /proc/self/maps through a buffer on the stack: it is used inside
  * shmdt(), where nothing may be allocated.
  */
 #include <errno.h>
@@ -41,7 +41,7 @@ static int digit_value(int c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
 }
 
-/* A number and the one character behind it; false at the end of the file. */
+/* Reads a number and the one character behind it; false: end of the file. */
 static bool read_number(struct reader *r, int base, unsigned long *out)
 {
 	int c;
@@ -68,8 +68,8 @@ static bool starts_with(const char *path, const char *start)
 	return !strncmp(path, start, strlen(start));
 }
 
-/* The rest of the line, up to its end; the character behind the inode has been
- * eaten and ends the line when there is no path. */
+/* Reads the rest of the line. The character behind the inode has been read
+ * already; it ends the line when there is no path. */
 static bool read_path(struct reader *r, struct pn_mapping *m)
 {
 	char path[16] = "";
@@ -82,8 +82,8 @@ static bool read_path(struct reader *r, struct pn_mapping *m)
 		if (len < sizeof(path) - 1)
 			path[len++] = (char)c;
 	m->sysv = starts_with(path, "/SYSV");
-	/* Shared and huge pages without a file have one that nobody can open.
-	 */
+	/* Anonymous shared memory and huge pages have a file that no process
+	 * can open. */
 	m->file = m->inode && !m->sysv && !starts_with(path, "/dev/zero") &&
 		  !starts_with(path, "/anon_hugepage");
 	return c == '\n';

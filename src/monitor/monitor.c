@@ -20,32 +20,31 @@
 #include "config/config.h"
 #include "monitor/monitor_impl.h"
 
-/* What is known of the patches: they are made in the constructor, tested when
- * the first subscriber comes, and tried again only when somebody asks (setup)
- * or overwrites them (check). */
+/* State of the patches. They are made in the constructor and tested when the
+ * first subscriber comes. They are tried again only when a caller asks for it
+ * (setup) or another library overwrites them (check). */
 enum patch_state { PATCH_UNTRIED, PATCH_GOOD, PATCH_REFUSED };
 
-/* The first lock; taken before the gate's. Nobody waits for it in a release.
- */
+/* The first lock: taken before subscribers_lock. No release waits for it. */
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct pn_monitor_report report PN_GUARDED_BY(&lock) = {
 	.mode = PN_MONITOR_NONE,
 };
 static enum patch_state patch_state PN_GUARDED_BY(&lock);
 static bool started PN_GUARDED_BY(&lock);
-/* report.mode, for those who do not take the lock. */
+/* Copy of report.mode that is read without the lock. */
 static _Atomic int mode_now = PN_MONITOR_NONE;
 
 static const char *const mode_names[] = { "auto", "patch", "userfaultfd",
 					  "keep", "none",  "bypass" };
 
-/* --- what stands in the way ---------------------------------------------- */
+/* --- why a mode is refused ----------------------------------------------- */
 
-/* Why threads may run besides this one and our own reader, which never
- * allocates nor calls libc's patched functions; NULL: none does. Threads are
- * the links of this directory. Where it is not mounted: unsharing what threads
- * share changes nothing when there is one thread, and is refused with EINVAL
- * when there are several. */
+/* Why threads may run besides this one and pinion's reader, which neither
+ * allocates nor calls patched functions of libc; NULL: none runs. The links of
+ * /proc/self/task are the threads. Where /proc is not mounted: unsharing what
+ * threads share does nothing for a single thread, and fails with EINVAL when
+ * there are several. */
 static const char *other_threads(void)
 {
 	static const char several[] =
@@ -65,13 +64,13 @@ static const char *other_threads(void)
 				 "is not mounted, and unshare() forbidden";
 }
 
-static bool alone(void)
+static bool single_threaded(void)
 {
 	return !other_threads();
 }
 
 /* The allocators of sanitizers release memory with system calls of their own,
- * long after free(), where no test would notice. */
+ * long after free(), where the self-test would not notice. */
 static bool sanitizer_allocates(void)
 {
 	return dlsym(RTLD_DEFAULT, "__sanitizer_get_allocated_size") != NULL;
@@ -88,7 +87,7 @@ static bool libc_allocates(void)
 	return yes && !sanitizer_allocates();
 }
 
-/* The program itself has no name and cannot be unloaded. */
+/* The program itself has no name and is never unloaded. */
 int pn_monitor_keep_loaded(struct pn_why *why)
 {
 	struct link_map *map = NULL;
@@ -110,7 +109,7 @@ static int refuse(enum pn_monitor_mode mode, const char *why) PN_REQUIRES(&lock)
 	return -EOPNOTSUPP;
 }
 
-/* Lists the kinds in `missed` behind a verb. */
+/* The reason lists the kinds in `missed`. */
 static int refuse_missed(enum pn_monitor_mode mode, unsigned missed)
 	PN_REQUIRES(&lock)
 {
@@ -127,8 +126,8 @@ static int refuse_missed(enum pn_monitor_mode mode, unsigned missed)
 
 /* --- the modes ----------------------------------------------------------- */
 
-/* What a mode may miss, and is reported: patches do not see what other
- * processes do to a file in any case, and the kernel has no event for guard
+/* The kinds that a mode has to detect. Patches need not detect cuts of files:
+ * they never detect those by other processes. The kernel has no event for guard
  * pages. */
 static unsigned required(enum pn_monitor_mode mode)
 {
@@ -138,7 +137,8 @@ static unsigned required(enum pn_monitor_mode mode)
 
 static int test(enum pn_monitor_mode mode, unsigned kinds) PN_REQUIRES(&lock)
 {
-	unsigned missed = pn_selftest_run(kinds, alone(), report.detection);
+	unsigned missed =
+		pn_selftest_run(kinds, single_threaded(), report.detection);
 
 	missed &= required(mode);
 	return missed ? refuse_missed(mode, missed) : 0;
@@ -163,7 +163,7 @@ static int install_patch(void) PN_REQUIRES(&lock)
 	return 0;
 }
 
-/* All that must be done and tried while no other thread runs. */
+/* What must be done and tested while no other thread runs. */
 static int try_patch(void) PN_REQUIRES(&lock)
 {
 	int ret = install_patch();
@@ -183,7 +183,7 @@ static int begin_patch(void) PN_REQUIRES(&lock)
 		try_patch();
 	if (patch_state == PATCH_REFUSED)
 		return -EOPNOTSUPP;
-	/* Others may have come since the constructor. */
+	/* Other libraries may have patched since the constructor. */
 	if (!pn_patch_intact() && !patch_repaired()) {
 		patch_state = PATCH_REFUSED;
 		return refuse(PN_MONITOR_PATCH, PATCHED_OVER);
@@ -202,8 +202,8 @@ static int begin_userfaultfd(void) PN_REQUIRES(&lock)
 	struct pn_why why = { "" };
 	int ret;
 
-	/* Memory belongs to one userfaultfd at most: where we were first, the
-	 * program's own registration would fail (EBUSY). */
+	/* Memory belongs to at most one userfaultfd: where pinion was first,
+	 * the program's own registration would fail (EBUSY). */
 	if (report.wanted != PN_MONITOR_USERFAULTFD &&
 	    pn_uffd_used_by_program())
 		return refuse(
@@ -217,14 +217,14 @@ static int begin_userfaultfd(void) PN_REQUIRES(&lock)
 		pn_uffd_close();
 		return ret;
 	}
-	/* The event of madvise() comes before the pages go, so that a pin made
-	 * right after it may still get the old ones. */
+	/* The event of madvise() comes before the pages go, so a pin made right
+	 * after it may still get the old pages. */
 	report.race_unmap = report.needs_probe = true;
 	return 0;
 }
 
-/* Nothing is seen; malloc is told to give nothing back (paper Pipeline: sbrk
- * disabled). Cannot be undone. */
+/* Detects nothing, but makes malloc keep its memory (Woodall and others, High
+ * Performance RDMA Protocols in HPC, 2006: sbrk disabled). Cannot be undone. */
 static int begin_keep(void) PN_REQUIRES(&lock)
 {
 	if (!libc_allocates())
@@ -255,9 +255,9 @@ static int begin(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
 
 /* --- choosing ------------------------------------------------------------ */
 
-/* What is tried after `mode` was refused. Never `none`: what is kept
- * registered while nothing is seen goes stale, so that is for the user to ask
- * for. */
+/* The mode to try after `mode` was refused. Never `none`: there, registrations
+ * become stale unless the program announces releases, so the user has to ask
+ * for it. */
 static enum pn_monitor_mode next_mode(enum pn_monitor_mode mode)
 {
 	return mode == PN_MONITOR_PATCH ? PN_MONITOR_USERFAULTFD
@@ -275,8 +275,8 @@ static void set_mode(enum pn_monitor_mode mode) PN_REQUIRES(&lock)
 	"between uses, which is slow; link the program with libpinion or "     \
 	"preload it (LD_PRELOAD), or permit userfaultfd (`pinion info`)"
 
-/* With `auto`, being loaded late is not worth a line as long as the next mode
- * does. */
+/* With `auto`, a refusal is not worth a warning as long as the next mode
+ * works. */
 static void log_refusal(enum pn_monitor_mode mode, enum pn_monitor_mode next)
 	PN_REQUIRES(&lock)
 {
@@ -311,23 +311,23 @@ static void start(void) PN_REQUIRES(&lock)
 		choose();
 }
 
-/* --- another library patches over us ------------------------------------- */
+/* --- another library patches over pinion's hooks ------------------------- */
 
-/* Whether all is still seen, or can be made so. The break cannot be tried
- * while other threads run. */
+/* Whether all kinds are still detected, or can be again. The break cannot be
+ * tested while other threads run. */
 static bool patch_repaired(void) PN_REQUIRES(&lock)
 {
 	unsigned kinds = PN_SELFTEST_ALL & ~PN_SELFTEST_THREAD &
 			 required(PN_MONITOR_PATCH);
 	struct pn_why why = { "" };
-	bool free_hand = alone();
+	bool single = single_threaded();
 
-	if ((free_hand || !pn_patch_break_changed()) &&
-	    !pn_selftest_run(kinds, free_hand, report.detection)) {
+	if ((single || !pn_patch_break_changed()) &&
+	    !pn_selftest_run(kinds, single, report.detection)) {
 		pn_patch_accept();
 		return true;
 	}
-	if (!free_hand || pn_patch_install(&why) ||
+	if (!single || pn_patch_install(&why) ||
 	    pn_selftest_run(kinds, true, report.detection))
 		return false;
 	report.chained = pn_patch_chained();
@@ -357,7 +357,7 @@ bool pn_monitor_check(void)
 	if (report.mode == PN_MONITOR_PATCH && !pn_patch_intact())
 		repair();
 	pn_unlock(&lock);
-	/* Something may have gone unseen since the last look. */
+	/* A release may have been missed since the last check. */
 	pn_release_notify_all();
 	return false;
 }
@@ -373,7 +373,7 @@ static enum pn_monitor_mode wanted_by_environment(void)
 
 	table = pn_config_table(&n);
 	option = pn_option_find(table, n, "monitor", strlen("monitor"));
-	/* A bad value is refused in pinion_open(), where it can be. */
+	/* pinion_open() refuses a bad value; a constructor cannot. */
 	if (text && pn_option_parse(option, text, &config, NULL))
 		return PN_MONITOR_AUTO;
 	return (enum pn_monitor_mode)config.monitor;
@@ -503,7 +503,7 @@ bool pn_monitor_probe(uintptr_t addr)
 	return !pn_monitor_needs_probe() || pn_uffd_probe(addr);
 }
 
-/* --- for people ---------------------------------------------------------- */
+/* --- what `pinion info` shows -------------------------------------------- */
 
 enum pn_monitor_mode pn_monitor_mode(void)
 {

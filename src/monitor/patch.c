@@ -4,13 +4,13 @@
  *
  * The entries are those of libc.so.6 itself, whatever else defines a symbol of
  * that name: libc's malloc calls them directly, and an interposed munmap ends
- * there. An entry that already starts with a jump belongs to another library:
- * its target is called from our hook from then on. What stands at each entry
- * afterwards is remembered, so that looking whether it is still there is a
- * compare of a few bytes.
+ * there. An entry that starts with a jump already belongs to another library;
+ * pinion's hook calls the target of that jump from then on. The first bytes of
+ * each patched entry are saved, so that checking whether the patch is still
+ * there compares a few bytes.
  *
- * Code is replaced only while one thread runs. So an entry is never taken
- * back: nobody could say when the last thread has left a hook.
+ * Code is replaced only while one thread runs. An entry is never restored: it
+ * is not known when the last thread has left a hook.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,12 +23,12 @@
 #include "config/option.h"
 #include "monitor/monitor_impl.h"
 
-/* As many bytes as a foreign patch would change first. */
+/* A foreign patch changes at least one of these. */
 #define SAVED_BYTES 16
 
 static struct entry {
 	uint8_t *addr; /* NULL: libc has no such function */
-	uint8_t seen[SAVED_BYTES];
+	uint8_t saved[SAVED_BYTES];
 	bool chained;
 } entries[PN_NENTRIES];
 
@@ -79,10 +79,11 @@ static int find_entries(struct pn_why *why)
 
 static void save_bytes(struct entry *entry)
 {
-	memcpy(entry->seen, entry->addr, SAVED_BYTES);
+	memcpy(entry->saved, entry->addr, SAVED_BYTES);
 }
 
-/* Whether what jumps to `target` (NULL: libc's own code) gives way to us. */
+/* Whether an entry that jumps to `target` (NULL: libc's own code) gets a hook.
+ */
 static bool should_patch(enum pn_entry e, void *target)
 {
 	unsigned flags = pn_hooks[e].flags;
@@ -132,12 +133,12 @@ bool pn_patch_installed(void)
 	return installed;
 }
 
-/* Reads what pn_patch_accept() may be writing: torn bytes look changed, and
- * whoever finds a change looks again under the monitor's lock. */
+/* May read bytes that pn_patch_accept() is writing: they look changed, and the
+ * caller looks again under the monitor's lock. */
 static bool changed(enum pn_entry e)
 {
 	return entries[e].addr &&
-	       memcmp(entries[e].addr, entries[e].seen, SAVED_BYTES);
+	       memcmp(entries[e].addr, entries[e].saved, SAVED_BYTES);
 }
 
 bool pn_patch_intact(void)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A release on its way to the subscribers, without a lock, since it may run
- * readers anything. The subscribers are a list through their own storage, so
- * there may be any number of them. Whoever tells passes a gate: it counts
- * itself in on one of two sides for as long as it walks the list, from before
- * the system call until after it. A subscriber that leaves is taken out of the
- * list, where whoever stands on it still finds the next, and then waits until
- * both sides have been seen empty: newcomers are sent to the other epoch
- * meanwhile, so a steady stream of releases does not hold it up (the idea of
- * sleepable RCU). One that arrives waits likewise, so that no release that it
- * should hear of is half done. Subscribers are numbered as they come: a release
- * is told to those that were there when it began, BEFORE and AFTER.
+ * Notifying the subscribers of a release, without a lock, since a release may
+ * happen inside anything.
+ *
+ * The subscribers are a list through their own storage, so that there may be
+ * any number of them. A release counts itself as a reader of the list, in one
+ * of two epochs, from before the system call until after it. A subscriber that
+ * leaves is removed from the list (a reader that is at it still finds the next)
+ * and then waits until both epochs have been seen without readers. New readers
+ * enter the other epoch meanwhile, so a steady stream of releases does not
+ * delay it. This is the idea of sleepable RCU. A subscriber that arrives waits,
+ * too, so that no release which has to notify it is half done. Subscribers are
+ * numbered as they come: a release notifies those that were there when it
+ * began, BEFORE and AFTER.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -24,13 +26,13 @@
 struct pn_monitor_faults pn_monitor_faults;
 
 static struct pn_subscriber *_Atomic first;
-/* The number of the newest in the list; stored after it is there, so that
- * whoever reads the number finds all up to it. */
+/* The number of the newest subscriber. Stored after the subscriber is in the
+ * list, so that whoever reads the number finds all up to it. */
 static _Atomic uint64_t newest;
 
 static _Atomic unsigned epoch_now;
 static _Atomic unsigned readers[2];
-/* Protects the writing of the list and epoch_now; taken after the monitor's. */
+/* Protects writing the list and epoch_now; taken after the monitor's lock. */
 static struct pn_mutex subscribers_lock = { PTHREAD_MUTEX_INITIALIZER };
 
 size_t pn_monitor_page_bytes(void)
@@ -45,7 +47,7 @@ size_t pn_monitor_page_bytes(void)
 	return page;
 }
 
-/* --- the gate ------------------------------------------------------------ */
+/* --- readers of the list ------------------------------------------------- */
 
 static void readers_enter(struct pn_release *release)
 {
@@ -58,11 +60,11 @@ static void readers_leave(struct pn_release *release)
 	atomic_fetch_sub(&readers[release->epoch], 1);
 }
 
-/* Returns when everybody who might have walked the list before this call has
- * left. Twice, since one may have read epoch_now and not yet counted itself. */
+/* Returns when all who may have read the list before this call have left. Two
+ * rounds, since a reader may have read epoch_now and not yet counted itself. */
 static void wait_for_readers(void) PN_REQUIRES(&subscribers_lock)
 {
-	for (int turn = 0; turn < 2; turn++) {
+	for (int round = 0; round < 2; round++) {
 		unsigned old = atomic_fetch_xor(&epoch_now, 1) & 1;
 
 		while (atomic_load(&readers[old]))
@@ -72,9 +74,22 @@ static void wait_for_readers(void) PN_REQUIRES(&subscribers_lock)
 
 /* --- subscribers --------------------------------------------------------- */
 
+static bool is_subscribed(const struct pn_subscriber *subscriber)
+	PN_REQUIRES(&subscribers_lock)
+{
+	const struct pn_subscriber *s = atomic_load(&first);
+
+	while (s && s != subscriber)
+		s = atomic_load(&s->next);
+	return s;
+}
+
+/* Subscribed twice, it would make the list a cycle, in which a release walks
+ * for ever. */
 void pn_release_subscribe(struct pn_subscriber *subscriber)
 {
 	pn_lock(&subscribers_lock);
+	pn_assert(!is_subscribed(subscriber));
 	subscriber->number = atomic_load(&newest) + 1;
 	atomic_store(&subscriber->next, atomic_load(&first));
 	atomic_store(&first, subscriber);
@@ -83,7 +98,7 @@ void pn_release_subscribe(struct pn_subscriber *subscriber)
 	pn_unlock(&subscribers_lock);
 }
 
-/* A subscriber that is not there leaves all as it is. */
+/* Does nothing for a subscriber that is not in the list. */
 void pn_release_unsubscribe(struct pn_subscriber *subscriber)
 {
 	struct pn_subscriber *_Atomic *link = &first, *s;
@@ -111,7 +126,7 @@ void pn_release_reset(void)
 	atomic_store(&readers[1], 0);
 }
 
-/* --- telling ------------------------------------------------------------- */
+/* --- notifying ----------------------------------------------------------- */
 
 void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len)
 {
@@ -149,7 +164,7 @@ static void notify(const struct pn_release *release,
 	}
 }
 
-/* In a child that no handler has run in the subscribers are the parent's. */
+/* In a child in which no fork handler ran, the subscribers are the parent's. */
 static void begin_notify(struct pn_release *release)
 {
 	readers_enter(release);
@@ -177,7 +192,7 @@ void pn_release_end(struct pn_release *release)
 	if (!release->open && pn_likely(!anything_watched(release)))
 		return;
 	if (!release->open)
-		begin_notify(release); /* watched only since it began */
+		begin_notify(release); /* watched since it began */
 	notify(release, PN_RELEASE_AFTER);
 	readers_leave(release);
 	release->open = false;

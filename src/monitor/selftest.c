@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Performs every kind of release on scratch memory, as a program would, and
- * looks whether a subscriber of the monitor's own was told of the right range
- * and when. That is the only way to know what a mode is worth in this process:
- * another allocator, another library's hooks, a sandbox or a kernel may each
- * take something away.
+ * checks whether a subscriber of the monitor's own was notified of the right
+ * range, and when. Only this shows what a mode detects in this process: another
+ * allocator, hooks of another library, a sandbox or the kernel may each take
+ * something away.
  *
- * Care is taken to leave no trace: blocks are above the size from which
- * freeing one changes malloc's own thresholds (32 MiB), the break is moved
- * only when no other thread could be moving it, and what userfaultfd watches
- * is the scratch pages alone.
+ * The tests leave no trace: blocks are larger than the size from which freeing
+ * one changes malloc's own thresholds (32 MiB), the break is moved only when no
+ * other thread could move it, and userfaultfd watches only the scratch pages.
  *
  * Threads: one test at a time (the monitor's lock).
  */
@@ -45,19 +44,20 @@
 #define STACK_BYTES   ((size_t)1 << 20)
 #define PATTERN	      0xa5
 
-static struct witness {
+/* The release under test, and which notifications came. */
+static struct observed {
 	struct pn_range target;
 	_Atomic long releaser; /* thread that performs the release */
 	_Atomic bool before, after;
-	bool refused; /* the mode will not watch such memory */
-} witness;
+	bool refused; /* the mode does not watch such memory */
+} observed;
 
 static size_t pages(size_t n)
 {
 	return n * pn_monitor_page_bytes();
 }
 
-/* Runs inside the release: system calls only. */
+/* Called inside the release: only system calls are allowed. */
 static bool resident(uintptr_t addr)
 {
 	unsigned char vec = 0;
@@ -67,10 +67,10 @@ static bool resident(uintptr_t addr)
 	       (vec & 1);
 }
 
-static void witness_released(void *arg, uintptr_t addr, size_t len,
-			     enum pn_release_phase phase)
+static void observe_release(void *arg, uintptr_t addr, size_t len,
+			    enum pn_release_phase phase)
 {
-	struct witness *w = arg;
+	struct observed *w = arg;
 
 	if (!pn_range_covers((struct pn_range){ addr, len }, w->target))
 		return;
@@ -81,46 +81,47 @@ static void witness_released(void *arg, uintptr_t addr, size_t len,
 		atomic_store(&w->before, true);
 }
 
-static struct pn_subscriber subscriber = { .released = witness_released,
-					   .arg = &witness };
+static struct pn_subscriber subscriber = { .released = observe_release,
+					   .arg = &observed };
 
-/* --- arming, judging ----------------------------------------------------- */
+/* --- before and after a release ------------------------------------------ */
 
-/* Waits for news that are being told. */
+/* Waits for notifications under way. */
 static void settle(void)
 {
 	while (!pn_uffd_settled())
 		sched_yield();
 }
 
-/* Fills the pages and begins to watch them; this thread will release them. Late
- * news of what was at this address before do not count. */
-static void arm(void *addr, size_t len)
+/* Fills the pages and watches them; this thread will release them. Waits first,
+ * so that late notifications of what was at this address before do not count.
+ */
+static void watch_target(void *addr, size_t len)
 {
 	settle();
 	memset(addr, PATTERN, len);
-	witness.target = (struct pn_range){ (uintptr_t)addr, len };
-	atomic_store(&witness.releaser, PN_SYSCALL(SYS_gettid, 0));
-	atomic_store(&witness.before, false);
-	atomic_store(&witness.after, false);
-	pn_filter_add(witness.target);
-	witness.refused = pn_uffd_running() &&
-			  pn_uffd_watch(witness.target, true) == -EOPNOTSUPP;
+	observed.target = (struct pn_range){ (uintptr_t)addr, len };
+	atomic_store(&observed.releaser, PN_SYSCALL(SYS_gettid, 0));
+	atomic_store(&observed.before, false);
+	atomic_store(&observed.after, false);
+	pn_filter_add(observed.target);
+	observed.refused = pn_uffd_running() &&
+			   pn_uffd_watch(observed.target, true) == -EOPNOTSUPP;
 }
 
 static enum pn_detection detected(void)
 {
 	settle();
-	pn_filter_remove(witness.target);
-	if (!atomic_load(&witness.after))
-		return witness.refused ? PN_DETECTION_REFUSED
-				       : PN_DETECTION_NONE;
-	return atomic_load(&witness.before) ? PN_DETECTION_BEFORE
-					    : PN_DETECTION_AFTER;
+	pn_filter_remove(observed.target);
+	if (!atomic_load(&observed.after))
+		return observed.refused ? PN_DETECTION_REFUSED
+					: PN_DETECTION_NONE;
+	return atomic_load(&observed.before) ? PN_DETECTION_BEFORE
+					     : PN_DETECTION_AFTER;
 }
 
-/* Whether the page at addr still holds the pattern; asks the kernel, since it
- * may not be there. */
+/* Whether the page at addr still holds the pattern. Asks the kernel, since the
+ * page may not be mapped. */
 static bool still_mapped(uintptr_t addr)
 {
 	unsigned char byte = 0;
@@ -137,12 +138,13 @@ static bool still_mapped(uintptr_t addr)
 	return same;
 }
 
-/* For releases that an allocator may put off: unseen is well if they were. */
+/* For releases that an allocator may put off: then no notification is right. */
 static enum pn_detection detected_or_kept(void)
 {
 	enum pn_detection detection = detected();
 
-	if (detection == PN_DETECTION_NONE && still_mapped(witness.target.addr))
+	if (detection == PN_DETECTION_NONE &&
+	    still_mapped(observed.target.addr))
 		return PN_DETECTION_KEPT;
 	return detection;
 }
@@ -163,7 +165,7 @@ static enum pn_detection try_munmap(void)
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p, pages(SCRATCH_PAGES));
+	watch_target(p, pages(SCRATCH_PAGES));
 	munmap(p, pages(SCRATCH_PAGES));
 	return detected();
 }
@@ -175,7 +177,7 @@ static enum pn_detection try_munmap_part(void)
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p + pages(1), pages(1));
+	watch_target(p + pages(1), pages(1));
 	munmap(p + pages(1), pages(1));
 	detection = detected();
 	munmap(p, pages(SCRATCH_PAGES));
@@ -186,13 +188,16 @@ static enum pn_detection try_mmap_fixed(void)
 {
 	char *p = scratch(MAP_PRIVATE);
 	enum pn_detection detection;
+	void *fresh;
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p, pages(SCRATCH_PAGES));
-	mmap(p, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
-	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	watch_target(p, pages(SCRATCH_PAGES));
+	fresh = mmap(p, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	detection = detected();
+	if (fresh == MAP_FAILED)
+		detection = PN_DETECTION_IMPOSSIBLE;
 	munmap(p, pages(SCRATCH_PAGES));
 	return detection;
 }
@@ -206,7 +211,7 @@ static enum pn_detection try_mremap_fixed(bool watch_new)
 
 	if (!from || !to)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(watch_new ? to : from, len);
+	watch_target(watch_new ? to : from, len);
 	moved = mremap(from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to);
 	detection = detected();
 	if (moved == MAP_FAILED) {
@@ -234,7 +239,7 @@ static enum pn_detection try_mremap_shrink(void)
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p + pages(2), pages(SCRATCH_PAGES - 2));
+	watch_target(p + pages(2), pages(SCRATCH_PAGES - 2));
 	mremap(p, pages(SCRATCH_PAGES), pages(2), 0);
 	detection = detected();
 	munmap(p, pages(SCRATCH_PAGES));
@@ -248,7 +253,7 @@ static enum pn_detection try_advice(int flags, int advice)
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p, pages(SCRATCH_PAGES));
+	watch_target(p, pages(SCRATCH_PAGES));
 	if (madvise(p, pages(SCRATCH_PAGES), advice)) {
 		detected();
 		detection = PN_DETECTION_IMPOSSIBLE;
@@ -279,7 +284,7 @@ static enum pn_detection try_dontneed_locked(void)
 	return try_advice(MAP_PRIVATE, MADV_DONTNEED_LOCKED);
 }
 
-/* Kernels before 6.13 let no process advise itself so. */
+/* Kernels before 6.13 do not let a process advise itself. */
 static enum pn_detection try_process_madvise(void)
 {
 	ssize_t (*advise)(int, const struct iovec *, size_t, int, unsigned) =
@@ -291,7 +296,7 @@ static enum pn_detection try_process_madvise(void)
 	enum pn_detection detection = PN_DETECTION_IMPOSSIBLE;
 
 	if (advise && p && self >= 0) {
-		arm(p, iov.iov_len);
+		watch_target(p, iov.iov_len);
 		if (advise((int)self, &iov, 1, MADV_DONTNEED, 0) < 0)
 			detected();
 		else
@@ -312,12 +317,12 @@ static enum pn_detection try_brk(void)
 
 	if (sbrk(more) == (void *)-1)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm((void *)edge, pages(SCRATCH_PAGES));
+	watch_target((void *)edge, pages(SCRATCH_PAGES));
 	sbrk(-more);
 	return detected();
 }
 
-/* Whole pages at `offset` in a block of malloc's. */
+/* The page at `offset` in a block of malloc's. */
 static char *inside(char *block, size_t offset)
 {
 	return (char *)(((uintptr_t)block + offset) & ~(pages(1) - 1));
@@ -329,12 +334,12 @@ static enum pn_detection try_big_free(void)
 
 	if (!block)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(inside(block, BIG_BYTES / 2), pages(SCRATCH_PAGES));
+	watch_target(inside(block, BIG_BYTES / 2), pages(SCRATCH_PAGES));
 	free(block);
 	return detected_or_kept();
 }
 
-/* Shrinks, as growing in place would release nothing. */
+/* Shrinks the block: growing in place would release nothing. */
 static enum pn_detection try_big_realloc(void)
 {
 	size_t more = BIG_BYTES / 4;
@@ -344,7 +349,7 @@ static enum pn_detection try_big_realloc(void)
 
 	if (!block)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(inside(block, BIG_BYTES + more / 2), pages(SCRATCH_PAGES));
+	watch_target(inside(block, BIG_BYTES + more / 2), pages(SCRATCH_PAGES));
 	kept = realloc(block, BIG_BYTES);
 	detection = detected_or_kept();
 	free(kept ? kept : block);
@@ -362,18 +367,18 @@ static enum pn_detection try_shmdt(void)
 	shmctl(id, IPC_RMID, NULL);
 	if (p == (void *)-1)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p, pages(SCRATCH_PAGES));
+	watch_target(p, pages(SCRATCH_PAGES));
 	shmdt(p);
 	return detected();
 }
 
-/* A thread that ends gives the unused part of its stack back. */
+/* A thread that ends releases the unused part of its stack. */
 static void *use_stack(void *arg)
 {
 	char *frame = __builtin_frame_address(0);
 
 	(void)arg;
-	arm(inside(frame - STACK_BYTES / 2, 0), pages(1));
+	watch_target(inside(frame - STACK_BYTES / 2, 0), pages(1));
 	return NULL;
 }
 
@@ -394,14 +399,14 @@ static enum pn_detection try_thread_stack(void)
 	return detected_or_kept();
 }
 
-/* The kernel looks at 32 bits of the number. */
+/* The kernel uses 32 bits of the number. */
 static enum pn_detection try_high_bits(void)
 {
 	char *p = scratch(MAP_PRIVATE);
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
-	arm(p, pages(SCRATCH_PAGES));
+	watch_target(p, pages(SCRATCH_PAGES));
 	if (!syscall(SYS_munmap | 1L << 32, p, pages(SCRATCH_PAGES)))
 		return detected();
 	detected();
@@ -426,7 +431,7 @@ static int punch_hole(int fd)
 			 (off_t)pages(SCRATCH_PAGES));
 }
 
-/* Has `cut` take the pages of a file in memory away. */
+/* Makes `cut` take the pages of a file in memory away. */
 static enum pn_detection try_file(int flags, int (*cut)(int fd))
 {
 	size_t len = pages(SCRATCH_PAGES);
@@ -440,7 +445,7 @@ static enum pn_detection try_file(int flags, int (*cut)(int fd))
 	if (!PN_SYSCALL(SYS_ftruncate, fd, (long)len)) {
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, (int)fd, 0);
 		if (p != MAP_FAILED) {
-			arm(p, len);
+			watch_target(p, len);
 			if (cut((int)fd))
 				detected();
 			else
@@ -467,8 +472,8 @@ static enum pn_detection try_punch_hole(void)
 	return try_file(MAP_SHARED, punch_hole);
 }
 
-/* No library is loaded for this: whether the memory of one that is there would
- * be watched. The kernel sees what ld.so does. */
+/* Loads no library: checks whether the memory of one that is loaded would be
+ * refused. The kernel's events include what ld.so does. */
 static enum pn_detection try_dlclose(void)
 {
 	uintptr_t addr = (uintptr_t)dlsym(RTLD_DEFAULT, "fallocate");
@@ -505,7 +510,7 @@ static enum pn_detection (*const tries[PN_RELEASE_NKINDS])(void) = {
 	[PN_RELEASE_DLCLOSE] = try_dlclose,
 };
 
-unsigned pn_selftest_run(unsigned kinds, bool alone,
+unsigned pn_selftest_run(unsigned kinds, bool single_threaded,
 			 enum pn_detection detection[PN_RELEASE_NKINDS])
 {
 	unsigned missed = 0;
@@ -515,7 +520,7 @@ unsigned pn_selftest_run(unsigned kinds, bool alone,
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++) {
 		if (!(kinds >> k & 1))
 			continue;
-		detection[k] = k == PN_RELEASE_BRK && !alone
+		detection[k] = k == PN_RELEASE_BRK && !single_threaded
 				       ? PN_DETECTION_UNTESTED
 				       : tries[k]();
 		if (detection[k] == PN_DETECTION_NONE)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What runs instead of libc's syscall(). Some allocators (gperftools') release
- * memory through it. Most numbers have nothing to do with memory, and some
- * (clone, vfork, rt_sigreturn) come back on another stack or not at all: so
- * this is written without a stack frame, as libc's own is. Numbers that
- * release memory go to pn_hook_syscall() with all arguments where they are.
+ * The function that replaces libc's syscall(). Some allocators (gperftools')
+ * release memory through it. Most numbers have nothing to do with memory, and
+ * some (clone, vfork, rt_sigreturn) return on another stack or not at all. So
+ * it is written without a stack frame, as libc's own is. Numbers that release
+ * memory jump to pn_hook_syscall() with all arguments in place.
  */
 #include "monitor/monitor_impl.h"
 #include "monitor/syscalls.h"
@@ -25,7 +25,7 @@
 	CASE(SYS_ftruncate) CASE(SYS_truncate) CASE(SYS_fallocate)
 
 #if defined(__x86_64__)
-/* The kernel looks at 32 bits, less the one for calls of 32-bit pointers. */
+/* The kernel uses 32 bits; one of them selects calls with 32-bit pointers. */
 #define NUMBER	 "mov %edi, %eax\n\tand $0xbfffffff, %eax\n\t"
 #define CASE(nr) "cmp $" TEXT(nr) ", %eax\n\tje pn_hook_syscall\n\t"
 
@@ -53,7 +53,7 @@ __asm__(".text\n"
 		      ".size pn_syscall_stub, . - pn_syscall_stub\n");
 
 #elif defined(__aarch64__)
-/* The kernel looks at 32 bits. */
+/* The kernel uses 32 bits. */
 #define CASE(nr) "cmp w0, #" TEXT(nr) "\n\tb.eq 2f\n\t"
 
 __asm__(".text\n"

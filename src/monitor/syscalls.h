@@ -2,9 +2,10 @@
 /*
  * syscalls -- system calls made without libc.
  *
- * The hooks stand in for libc's own wrappers, so they cannot call them; and
- * they run where errno, thread-local storage and interposed functions are
- * somebody else's. Returns what the kernel returns: negative errno on failure.
+ * The hooks replace libc's wrappers, so they cannot call them. They also run
+ * where errno, thread-local storage and interposed functions must not be
+ * touched. Functions return what the kernel returns: a negative errno on
+ * failure.
  */
 #ifndef PN_MONITOR_SYSCALLS_H
 #define PN_MONITOR_SYSCALLS_H
@@ -16,7 +17,7 @@ struct pn_args {
 	long v[6];
 };
 
-/* Those not given are 0. */
+/* Arguments that are not given are 0. */
 #define PN_ARGS(...) ((struct pn_args){ { __VA_ARGS__ } })
 
 static inline long pn_syscall(long nr, struct pn_args args)

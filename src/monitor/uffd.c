@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * userfaultfd: the kernel tells a file descriptor what happens to mappings
- * registered with it. They are registered for write protection and never
- * protected, so that no fault is ever raised; only the events are wanted.
+ * userfaultfd: the kernel reports to a file descriptor what happens to mappings
+ * that are registered with it. They are registered for write protection and
+ * never protected, so that no fault is ever raised; only the events are wanted.
  *
- * A reader thread reads them and tells the subscribers. The kernel lets a
- * releasing thread go on when its event has been *read*, not told, so the
- * reader makes `event_seq` odd before it reads and even after it has told: who
- * finds it even knows that every release whose system call has returned has
- * been told (pn_uffd_settled()). The releasing thread can still be inside the
- * kernel when the address is already another thread's; for that window the
- * kernel answers EAGAIN to requests on this descriptor, also to one that it
- * would refuse anyway: that is the probe. A second one finds a mapping that
- * took the place of a watched one without an event: it is not registered
- * (ENOENT).
+ * A reader thread reads the events and notifies the subscribers. The kernel
+ * lets a releasing thread go on when its event has been *read*, not when
+ * subscribers have been notified. So the reader makes `event_seq` odd before it
+ * reads and even after it has notified: when it is even, every release whose
+ * system call has returned has been notified (pn_uffd_settled()). The releasing
+ * thread may still be inside the kernel when another thread has the address
+ * already. In that window the kernel answers EAGAIN to requests on this
+ * descriptor, also to one that it would refuse anyway: that is the first probe.
+ * A second probe detects a mapping that replaced a watched one without an
+ * event: it is not registered (ENOENT).
  *
- * Whole mappings are registered, since each edge of a registered range splits
- * a mapping and a process has 65,530. They stay so until they are unmapped.
+ * Whole mappings are registered, since each edge of a registered range splits a
+ * mapping and a process may have 65,530. They stay registered until they are
+ * unmapped.
  *
- * The program may have userfaultfds of its own. A mapping belongs to one at
- * most: registering another's is refused (EBUSY), and such memory is not
- * watched. Requests to write-protect do not ask whose a mapping is: they would
- * succeed there and end the program's protection, so there are none here.
+ * The program may have userfaultfds of its own. A mapping belongs to at most
+ * one of them: registering another's mapping is refused (EBUSY), and such
+ * memory is not watched. Requests to write-protect do not check to which
+ * userfaultfd a mapping belongs: they would succeed there and end the program's
+ * protection, so there are none here.
  *
  * Nothing here allocates or frees while holding a lock that the reader needs;
  * the reader needs none.
@@ -58,17 +60,17 @@
 #define MESSAGES 16
 
 static _Atomic int uffd = -1;
-static int stop_fd = -1; /* becomes readable when the reader is to end */
+static int stop_fd = -1; /* readable: the reader has to end */
 static pthread_t reader;
-static _Atomic uint64_t event_seq; /* odd while the reader reads and tells */
+static _Atomic uint64_t event_seq; /* odd while events are handled */
 
 /* --- which mappings are registered already -------------------------------- */
 
 /* Mappings that were registered as a whole, found by any address in them. Only
  * a hint, written and read without a lock: a range that lies in one is
- * registered without looking for its mapping. When the hint is right that
- * changes nothing; when it is out of date the edges of the range split another
- * mapping, which costs two of 65,530. */
+ * registered without a search for its mapping. If the hint is right that
+ * changes nothing; if it is out of date, the edges of the range split another
+ * mapping, which costs two of the 65,530. */
 #define HINTS_LOG2    9
 #define GRANULE_SHIFT 21
 
@@ -97,7 +99,7 @@ static void hint_add(struct pn_range mapping, uintptr_t from)
 	}
 }
 
-static bool hinted(struct pn_range range)
+static bool has_hint(struct pn_range range)
 {
 	struct hint *hint = hint_of(range.addr >> GRANULE_SHIFT);
 
@@ -105,7 +107,7 @@ static bool hinted(struct pn_range range)
 	       range.addr + range.len <= atomic_load(&hint->end);
 }
 
-static void hints_forget(struct pn_range range)
+static void hints_remove(struct pn_range range)
 {
 	for (size_t i = 0; i < PN_ARRAY_LEN(hints); i++) {
 		uintptr_t start = atomic_load(&hints[i].start);
@@ -122,7 +124,7 @@ static void handle_message(const struct uffd_msg *msg)
 {
 	switch (msg->event) {
 	case UFFD_EVENT_UNMAP:
-		hints_forget((struct pn_range){
+		hints_remove((struct pn_range){
 			msg->arg.remove.start,
 			msg->arg.remove.end - msg->arg.remove.start });
 		/* fall through */
@@ -132,7 +134,7 @@ static void handle_message(const struct uffd_msg *msg)
 			msg->arg.remove.end - msg->arg.remove.start });
 		break;
 	case UFFD_EVENT_REMAP:
-		hints_forget((struct pn_range){ msg->arg.remap.from,
+		hints_remove((struct pn_range){ msg->arg.remap.from,
 						msg->arg.remap.len });
 		pn_release_notify_watched((struct pn_range){
 			msg->arg.remap.from, msg->arg.remap.len });
@@ -184,7 +186,7 @@ static int open_descriptor(void)
 	errno = ENOSYS;
 	if (pn_monitor_faults.no_userfaultfd)
 		return -1;
-	/* The first is permitted to everybody since Linux 5.11. */
+	/* User mode only is permitted to everybody since Linux 5.11. */
 	fd = syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY);
 	if (fd < 0)
 		fd = syscall(SYS_userfaultfd, flags);
@@ -197,7 +199,7 @@ static int refuse(struct pn_why *why, const char *what, int error)
 	return -EOPNOTSUPP;
 }
 
-/* With hugetlbfs and shared memory where the kernel (5.19) can. */
+/* Write protection of hugetlbfs and shared memory needs Linux 5.19. */
 static int open_with(uint64_t features)
 {
 	struct uffdio_api api = { .api = UFFD_API, .features = features };
@@ -271,8 +273,8 @@ close_fd:
 	return ret;
 }
 
-/* Closing the descriptor unregisters every mapping and lets those go who wait
- * for their event to be read. */
+/* Closing the descriptor unregisters every mapping and lets threads go on that
+ * wait for their event to be read. */
 void pn_uffd_close(void)
 {
 	uint64_t one = 1;
@@ -284,7 +286,7 @@ void pn_uffd_close(void)
 	pthread_join(reader, NULL);
 	close(fd);
 	close(stop_fd);
-	hints_forget((struct pn_range){ 0, UINTPTR_MAX });
+	hints_remove((struct pn_range){ 0, UINTPTR_MAX });
 }
 
 void pn_uffd_reset(void)
@@ -296,7 +298,7 @@ void pn_uffd_reset(void)
 	close(fd);
 	close(stop_fd);
 	atomic_store(&event_seq, 0);
-	hints_forget((struct pn_range){ 0, UINTPTR_MAX });
+	hints_remove((struct pn_range){ 0, UINTPTR_MAX });
 }
 
 bool pn_uffd_running(void)
@@ -323,8 +325,8 @@ struct watching {
 	int ret;
 };
 
-/* shmdt() brings no event (Linux 6.18), nor does the truncation of a file, by
- * whomever. */
+/* shmdt() raises no event (Linux 6.18), nor does the truncation of a file by
+ * any process: such mappings are refused. */
 static bool watch_mapping(void *arg, const struct pn_mapping *m)
 {
 	struct watching *w = arg;
@@ -362,8 +364,9 @@ int pn_uffd_watch(struct pn_range range, bool exact)
 	uint64_t before = atomic_load(&event_seq);
 	int ret;
 
-	/* Already, mostly. A hint counts while no news are on their way. */
-	if (!exact && hinted(range) && !register_range(range) &&
+	/* Mostly it is registered already. A hint is used only while no event
+	 * is being handled. */
+	if (!exact && has_hint(range) && !register_range(range) &&
 	    !(before & 1) && atomic_load(&event_seq) == before)
 		return 0;
 	ret = watch_mappings(range, exact);
@@ -371,15 +374,15 @@ int pn_uffd_watch(struct pn_range range, bool exact)
 								: ret;
 }
 
-/* --- asking -------------------------------------------------------------- */
+/* --- probes -------------------------------------------------------------- */
 
 bool pn_uffd_settled(void)
 {
 	return !(atomic_load(&event_seq) & 1);
 }
 
-/* Whether a release is between the beginning of its system call and the
- * reading of its event. An empty range is refused behind that question. */
+/* Whether a release is between the beginning of its system call and the reading
+ * of its event. The kernel checks that before it refuses the empty range. */
 static bool in_flight(void)
 {
 	struct uffdio_writeprotect nothing = { .mode = 0 };
@@ -388,9 +391,9 @@ static bool in_flight(void)
 	       errno == EAGAIN;
 }
 
-/* Whether no userfaultfd has the page's mapping. Anonymous memory takes no
- * such request, shared memory has its page mapped as if it had been read; both
- * are asked for after that. Before Linux 5.13 the answer is no. */
+/* Whether no userfaultfd has the page's mapping. The kernel checks that first;
+ * then it refuses the request for anonymous memory, and for shared memory maps
+ * the page as a read would. Before Linux 5.13 the answer is no. */
 static bool unregistered(uintptr_t addr)
 {
 	size_t page = pn_monitor_page_bytes();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What cannot be tried when a mode is set up: it would take a second process, a
- * thread of the kernel's in this one, a file on a disk. The table says what
- * each mode sees of it; tests try what is claimed, doc/design/monitor.md and
+ * The kinds of release that the self-test cannot perform, since they take a
+ * second process, a kernel thread or a file on a disk. The table says how each
+ * mode detects them. Tests verify the table; doc/design/monitor.md and
  * pinion(7) have the same rows.
  */
 #include "base/compiler.h"
@@ -29,19 +29,19 @@ static const struct row {
 };
 
 const char *pn_monitor_untested(unsigned index, enum pn_monitor_mode mode,
-				const char **seen)
+				const char **detection)
 {
 	if (index >= PN_ARRAY_LEN(rows))
 		return NULL;
 	switch (mode) {
 	case PN_MONITOR_PATCH:
-		*seen = rows[index].patch;
+		*detection = rows[index].patch;
 		break;
 	case PN_MONITOR_USERFAULTFD:
-		*seen = rows[index].userfaultfd;
+		*detection = rows[index].userfaultfd;
 		break;
 	default:
-		*seen = unseen;
+		*detection = unseen;
 	}
 	return rows[index].what;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records, there and back; format.h says how they look. */
+/*
+ * Encoding and decoding of records; format.h describes them.
+ */
 #include "trace/format.h"
 
 #include "base/compiler.h"
@@ -24,8 +26,8 @@ static inline uint8_t *encode_varint(uint8_t *to, uint64_t value)
 	return to;
 }
 
-/* X(field): all fields but time and kind, in the order of their bits. Only ever
- * added to at the end. */
+/* X(field): all fields except time and kind, in the order of their bits. New
+ * fields are added at the end only. */
 #define FIELDS(X)   \
 	X(addr)     \
 	X(len)      \
@@ -77,7 +79,7 @@ uint8_t *pn_record_encode(uint8_t *to, const struct pn_record *record,
 	return to + record->nblob;
 }
 
-/* NULL: it does not end. */
+/* Returns NULL if the varint does not end before `end`. */
 static inline const uint8_t *decode_varint(const uint8_t *at,
 					   const uint8_t *end, uint64_t *out)
 {
@@ -125,7 +127,7 @@ static inline const uint8_t *decode_fields(const uint8_t *at,
 	mask >>= 1;
 	FIELDS(TAKE)
 #undef TAKE
-	/* Fields that a later version has added. */
+	/* Fields that a later version added. */
 	for (; mask; mask >>= 1)
 		if (mask & 1 && !(at = decode_varint(at, end, &value)))
 			return NULL;

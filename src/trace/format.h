@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * format -- the binary form of a trace.
+ * format -- the binary trace file.
  *
- * A file is a head of PN_TRACE_HEAD_BYTES and blocks of equal size. A block
- * belongs to one stream (one thread at a time writes it) and holds records, one
- * behind the other, `used` bytes of them; what lies behind is undefined. A
- * block whose magic is 0 was never begun and holds nothing. Blocks are
- * independent: each begins with the state that an all-zero event is.
+ * A file is a header of PN_TRACE_HEAD_BYTES and blocks of equal size. A block
+ * belongs to one stream (one thread at a time writes a stream). It holds
+ * records one after the other, `used` bytes of them; the bytes behind are
+ * undefined. A block whose magic is 0 was allocated but not started and holds
+ * nothing. Blocks are independent: the delta encoding of each starts from an
+ * all-zero event.
  *
- * A record says how an event differs from the one before it in its block:
+ * A record encodes how an event differs from the event before it in its block:
  *
- *	kind      1 byte; the top bit: a blob follows
- *	changed   2 bytes: bit i stands for field i of pn_trace_fields
- *	time      zigzag varint: difference to the time before
- *	fields    those that changed, in order: zigzag varint of the difference
- *	blob      varint length, then bytes
+ * 	kind      1 byte; top bit: a blob follows
+ * 	changed   2 bytes: bit i stands for field i of FIELDS in encode.c
+ * 	time      zigzag varint: difference to the previous time
+ * 	fields    the changed fields, in order: zigzag varint of the difference
+ * 	blob      varint length, then bytes
  *
- * A varint is 7 bits a byte, lowest first, the top bit says that more follow;
- * zigzag maps 0, -1, 1, -2 to 0, 1, 2, 3. Differences are modulo 2^64.
+ * A varint has 7 bits per byte, lowest first; the top bit says that another
+ * byte follows. Zigzag maps 0, -1, 1, -2 to 0, 1, 2, 3. Differences are modulo
+ * 2^64.
  *
- * Besides events (cache/trace_event.h) there are records about the trace
- *itself: PN_RECORD_SITE gives `site` its frames (blob: 8 bytes each),
- *PN_RECORD_OP gives `op` its name. An OPEN event has a struct
- *pn_trace_event_cache for a blob.
+ * Besides events (cache/event.h) there are records about the trace itself:
+ * PN_RECORD_SITE gives `site` its frames (blob: 8 bytes each), PN_RECORD_OP
+ * gives `op` its name. The blob of an OPEN event is a struct
+ * pn_trace_event_cache.
  *
- * Numbers are in the byte order of the machine that recorded; readers refuse
- * another order and another major version. What can be added without changing
- * the version: kinds, bits in `changed` up to 15, bytes at the end of blobs.
+ * Numbers have the byte order of the recording machine; readers refuse another
+ * byte order and another major version. Additions that keep the version: new
+ * kinds, bits in `changed` up to 15, bytes at the end of blobs.
  */
 #ifndef PN_TRACE_FORMAT_H
 #define PN_TRACE_FORMAT_H
@@ -49,16 +51,16 @@ struct pn_trace_head {
 	uint64_t magic;
 	uint32_t order, version;
 	uint32_t block_bytes, pid;
-	uint64_t start_ns;     /* of the first block: readers count from it */
-	_Atomic uint64_t lost; /* events that found no room */
-	_Atomic uint32_t complete; /* the process ended in good order */
+	uint64_t start_ns;	   /* of the first block: time 0 for readers */
+	_Atomic uint64_t lost;	   /* events that did not fit */
+	_Atomic uint32_t complete; /* the process ended normally */
 	uint32_t reserved;
 	char program[64];
 };
 
 struct pn_trace_block {
 	uint32_t magic, stream;
-	uint64_t start_ns; /* of its first event */
+	uint64_t start_ns; /* time of its first event */
 	_Atomic uint32_t used;
 	uint32_t reserved;
 	uint8_t records[];
@@ -70,13 +72,14 @@ struct pn_trace_block {
 enum pn_record_kind {
 	PN_RECORD_SITE = 120,
 	PN_RECORD_OP = 121,
-	PN_RECORD_BLOB = 128, /* the bit */
+	PN_RECORD_BLOB = 128, /* flag: a blob follows */
 };
 
-/* No record is longer: 3 bytes, 13 varints, and the blob. */
+/* Maximum length: 3 bytes, 13 varints, and the blob. */
 #define PN_RECORD_BLOB_MAX  1024
 #define PN_RECORD_MAX	    (3 + 13 * 10 + 2 + PN_RECORD_BLOB_MAX)
-/* Without a blob: four varints of 64 bits and time, the others shorter. */
+/* Maximum without a blob: four varints of 64 bits and the time; the other
+ * fields are shorter. */
 #define PN_RECORD_PLAIN_MAX (3 + 5 * 10 + 2 * 5 + 3 * 3 + 3 * 2)
 
 struct pn_record {
@@ -85,17 +88,17 @@ struct pn_record {
 	uint16_t nblob;
 };
 
-/* encode.c: writes a record at `to`, where PN_RECORD_MAX bytes fit (or
- * PN_RECORD_PLAIN_MAX, without a blob); *before is the event before, and this
- * one afterwards. Returns the end. */
+/* encode.c: writes a record at `to`, which has PN_RECORD_MAX bytes of space
+ * (PN_RECORD_PLAIN_MAX without a blob). *before is the previous event; on
+ * return it is this one. Returns the end of the record. */
 uint8_t *pn_record_encode(uint8_t *to, const struct pn_record *record,
 			  struct pn_trace_event *before);
-/* The same for what most records are. */
+/* The same for an event without a blob, the common case. */
 uint8_t *pn_event_encode(uint8_t *to, const struct pn_trace_event *event,
 			 struct pn_trace_event *before);
 
-/* Reads a record; *before as above. Returns its end, or NULL: it is damaged or
- * does not end before `end`. The blob is where it lies. */
+/* Reads a record; *before as above. Returns its end, or NULL if the record is
+ * damaged or reaches beyond `end`. The blob is not copied. */
 const uint8_t *pn_record_decode(const uint8_t *at, const uint8_t *end,
 				struct pn_record *record,
 				struct pn_trace_event *before);

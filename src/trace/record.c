@@ -22,10 +22,10 @@
 #include "monitor/syscalls.h"
 #include "trace/format.h"
 
-#define RING_ENTRIES 512 /* quiet events; a power of two */
+#define RING_ENTRIES 512 /* quiet events; power of two */
 
 struct ring_entry {
-	_Atomic uint64_t filled; /* its number + 1, once it can be read */
+	_Atomic uint64_t filled; /* its number + 1 once the event is complete */
 	struct pn_trace_event event;
 };
 
@@ -33,35 +33,36 @@ struct recorder;
 
 struct stream {
 	struct recorder *recorder;
-	struct pn_trace_block *block; /* NULL: none yet, or no room */
+	struct pn_trace_block *block; /* NULL: none yet, or the file is full */
 	uint32_t used;
 	uint32_t number;
-	bool busy; /* recording just now: a signal handler came in between */
+	bool busy; /* inside record(): detects a signal handler that records */
 	struct pn_trace_event before;
-	struct pn_list link;  /* among the streams that nobody uses */
-	struct stream *older; /* among all */
+	struct pn_list link;  /* in recorder.idle */
+	struct stream *older; /* list of all streams */
 };
 
 struct recorder {
-	struct pn_trace_sink sink; /* first */
-	_Atomic uint32_t *state;   /* enum state; FOREIGN in children */
+	struct pn_trace_sink sink; /* must be first */
+	/* enum state; reads as FOREIGN in forked children */
+	_Atomic uint32_t *state;
 	struct pn_trace_head *head;
 	int fd;
 	uint64_t max_blocks;
 	_Atomic uint64_t nblocks;
-	_Atomic bool full; /* no more blocks */
+	_Atomic bool full; /* no further blocks */
 	_Atomic uint32_t nsources;
-	_Atomic uint64_t latest_ns; /* when the last block was begun */
+	_Atomic uint64_t latest_ns; /* start time of the newest block */
 	char path[4096];
-	/* The ring. */
+	/* The ring of quiet events. */
 	_Atomic uint64_t ring_head, ring_tail;
 	_Atomic bool draining;
 	struct ring_entry ring[RING_ENTRIES];
-	/* Protects what follows. */
+	/* Protects the fields below. */
 	struct pn_mutex lock;
-	struct pn_list idle;	/* streams of threads that ended */
-	struct stream *newest;	/* of all streams */
-	struct recorder *older; /* the parent's, or one that was stopped */
+	struct pn_list idle;	/* streams of ended threads */
+	struct stream *newest;	/* head of the list of all streams */
+	struct recorder *older; /* the parent's recorder, or a stopped one */
 };
 
 enum state { FOREIGN, RECORDING, STOPPED };
@@ -69,8 +70,9 @@ enum state { FOREIGN, RECORDING, STOPPED };
 static struct recorder *_Atomic current;
 static struct pn_mutex start_lock = { PTHREAD_MUTEX_INITIALIZER };
 
-/* Numbers of threads go on in a child, whose first thread has one. */
-static int thread_key; /* of base/thread.h; negative: none was left */
+/* A forked child continues the numbering: its first thread keeps the parent's
+ * number. */
+static int thread_key; /* base/thread.h; negative: no key was free */
 static _Atomic uint32_t nthreads;
 
 static _Thread_local struct stream *my_stream
@@ -89,7 +91,7 @@ static void count_lost(struct recorder *r)
 
 /* --- blocks --------------------------------------------------------------- */
 
-/* Not through libc: its munmap() would tell the monitor. */
+/* Not through libc: libc's munmap() would notify the monitor. */
 static void unmap(void *at, size_t bytes)
 {
 	PN_SYSCALL(SYS_munmap, (long)at, (long)bytes);
@@ -103,7 +105,8 @@ static void *map(int fd, off_t offset, size_t bytes)
 	return pn_syscall_failed(at) ? NULL : (void *)at;
 }
 
-/* Disk space first: writing to a mapped hole of a full disk is a signal. */
+/* Reserves disk space first: a store to a mapped hole on a full disk raises
+ * SIGBUS. */
 static void *map_new(struct recorder *r, off_t offset, size_t bytes)
 {
 	PN_NO_CANCEL();
@@ -123,8 +126,8 @@ static void *map_new(struct recorder *r, off_t offset, size_t bytes)
 static void stop_growing(struct recorder *r, const char *why)
 {
 	if (!atomic_exchange(&r->full, true))
-		pn_warn("recording to %s ends: %s; further events are counted "
-			"as lost",
+		pn_warn("recording to %s stops: %s; further events are "
+			"counted as lost",
 			r->path, why);
 }
 
@@ -150,7 +153,7 @@ static struct pn_trace_block *new_block(struct recorder *r, bool *first)
 	return block;
 }
 
-/* The stream goes on in a block of its own. */
+/* Gives the stream a new block. */
 static bool next_block(struct stream *stream, uint64_t start_ns)
 {
 	bool first = false;
@@ -177,16 +180,18 @@ static bool next_block(struct stream *stream, uint64_t start_ns)
 
 static pthread_key_t stream_key;
 static pthread_once_t stream_once = PTHREAD_ONCE_INIT;
-static bool has_stream_key; /* else streams of threads that end are lost */
+/* otherwise streams of ended threads are not reused */
+static bool has_stream_key;
 
-/* The thread ends: its stream is for the next one. */
+/* Destructor of the thread: hands the stream to the next thread. */
 static void detach_stream(void *arg)
 {
 	struct stream *stream = arg;
 	struct recorder *r = stream->recorder;
 
 	my_stream = NULL;
-	/* A child has no thread that would unlock. */
+	/* In a forked child the lock may be held by a thread that does not
+	 * exist there. */
 	if (atomic_load(r->state) == FOREIGN)
 		return;
 	pn_lock(&r->lock);
@@ -230,7 +235,8 @@ static PN_NOINLINE struct stream *attach_stream(struct recorder *r)
 		return NULL;
 	pthread_once(&stream_once, make_stream_key);
 	if (!has_stream_key || pthread_setspecific(stream_key, stream))
-		pn_debug("a thread's stream is lost when it ends");
+		pn_debug("no thread key: the stream of a thread is not reused "
+			 "when it ends");
 	return my_stream = stream;
 }
 
@@ -238,7 +244,7 @@ static inline struct stream *stream_of(struct recorder *r)
 {
 	struct stream *stream = my_stream;
 
-	/* A child's first thread has the stream of its parent. */
+	/* The first thread of a forked child still has its parent's stream. */
 	return pn_likely(stream && stream->recorder == r) ? stream
 							  : attach_stream(r);
 }
@@ -248,7 +254,8 @@ static inline struct stream *stream_of(struct recorder *r)
 static inline void commit(struct stream *stream, const uint8_t *end)
 {
 	stream->used = (uint32_t)(end - stream->block->records);
-	/* Readers of a live file, and of what a kill leaves, see no more. */
+	/* Readers of a live file, and of the file of a killed process, read up
+	 * to `used`. */
 	atomic_store_explicit(&stream->block->used, stream->used,
 			      memory_order_release);
 }
@@ -274,7 +281,7 @@ static inline void write_event(struct stream *stream,
 				       event, &stream->before));
 }
 
-/* Which thread of execution it is, and where in the program it says it is. */
+/* Sets the thread number and the site that the thread has declared. */
 static inline void name_thread(struct pn_trace_event *event)
 {
 	struct pn_thread *self = pn_thread_self();
@@ -293,14 +300,14 @@ static inline void name_thread(struct pn_trace_event *event)
 	event->thread = (uint32_t)(uintptr_t)*number;
 }
 
-/* Moves what waits in the ring into the caller's stream. */
+/* Moves the events of the ring into the caller's stream. */
 static PN_NOINLINE void drain_ring(struct recorder *r, struct stream *stream,
 				   uint64_t now_ns)
 {
 	uint64_t at;
 
 	if (atomic_exchange_explicit(&r->draining, true, memory_order_acquire))
-		return; /* another thread does it */
+		return; /* another thread is draining */
 	at = atomic_load_explicit(&r->ring_tail, memory_order_relaxed);
 	for (;; at++) {
 		struct ring_entry *w = &r->ring[at % RING_ENTRIES];
@@ -352,7 +359,8 @@ static void record_noalloc(struct pn_trace_sink *sink,
 		return;
 	at = atomic_load(&r->ring_head);
 	do {
-		/* Acquire: the entry has been read, it may be overwritten. */
+		/* Acquire pairs with the release in drain_ring(): the entry has
+		 * been read and may be overwritten. */
 		if (at - atomic_load_explicit(&r->ring_tail,
 					      memory_order_acquire) >=
 		    RING_ENTRIES) {
@@ -395,7 +403,7 @@ static uint16_t add_source(struct pn_trace_sink *sink,
 /* --- the file ------------------------------------------------------------- */
 
 /* -ENAMETOOLONG. */
-static int expand(const char *pattern, char *out, size_t size)
+static int expand_pattern(const char *pattern, char *out, size_t size)
 {
 	size_t n = 0;
 
@@ -413,7 +421,7 @@ static int expand(const char *pattern, char *out, size_t size)
 	return 0;
 }
 
-/* Nothing that somebody may still want is overwritten. */
+/* Only an empty file or a trace may be overwritten. */
 static int check_overwritable(int fd)
 {
 	uint64_t magic;
@@ -431,8 +439,8 @@ static int check_overwritable(int fd)
 	return -EEXIST;
 }
 
-/* A descriptor of the file, empty and locked; -EWOULDBLOCK: somebody else
- * records into it. */
+/* Returns a descriptor of the file, truncated and locked. -EWOULDBLOCK: another
+ * process records into it. */
 static int open_locked(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -451,7 +459,7 @@ static int open_locked(const char *path)
 
 static int open_path(struct recorder *r, const char *pattern)
 {
-	int ret = expand(pattern, r->path, sizeof(r->path) - 16);
+	int ret = expand_pattern(pattern, r->path, sizeof(r->path) - 16);
 
 	if (ret)
 		return ret;
@@ -484,7 +492,7 @@ static int write_head(struct recorder *r)
 
 /* --- beginning and end ---------------------------------------------------- */
 
-/* A word that is FOREIGN in every child. */
+/* Allocates a word that reads as FOREIGN in every forked child. */
 static int make_state(struct recorder *r)
 {
 	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -528,10 +536,10 @@ static int start_recorder(const char *pattern, uint64_t max_bytes)
 	int ret = r ? recorder_open(r, pattern, max_bytes) : -ENOMEM;
 
 	if (ret) {
-		pn_error("cannot record to %s: %s; going on without",
+		pn_error("cannot record to %s: %s; continuing without a trace",
 			 r && r->path[0] ? r->path : pattern,
-			 ret == -EEXIST ? "there is such a file and it is no "
-					  "trace; name another or remove it"
+			 ret == -EEXIST ? "the file exists and is not a trace; "
+					  "name another file or remove it"
 					: strerror(-ret));
 		free(r);
 		return ret;
@@ -542,7 +550,7 @@ static int start_recorder(const char *pattern, uint64_t max_bytes)
 	return 0;
 }
 
-/* fork() may come while another thread starts. */
+/* fork() may run while another thread is in pn_record_start(). */
 static void before_fork(void) PN_NO_THREAD_SAFETY
 {
 	pn_lock(&start_lock);
@@ -553,7 +561,7 @@ static void after_fork(void) PN_NO_THREAD_SAFETY
 	pn_unlock(&start_lock);
 }
 
-static void prepare(void)
+static void init_once(void)
 {
 	pn_process_atfork(before_fork, after_fork, after_fork);
 	thread_key = pn_thread_key_alloc(NULL);
@@ -567,7 +575,7 @@ int pn_record_start(const char *pattern, uint64_t max_bytes)
 
 	if (!pattern[0])
 		return 0;
-	pthread_once(&once, prepare);
+	pthread_once(&once, init_once);
 	pn_lock(&start_lock);
 	r = atomic_load(&current);
 	if (!r || !is_recording(r))
@@ -583,7 +591,7 @@ const char *pn_record_path(void)
 	return r && is_recording(r) ? r->path : NULL;
 }
 
-/* The recorder itself stays: threads may be about to look at it. */
+/* The recorder is not freed: other threads may still use it. */
 void __attribute__((destructor)) pn_record_stop(void)
 {
 	struct recorder *r = atomic_load(&current);
@@ -598,5 +606,6 @@ void __attribute__((destructor)) pn_record_stop(void)
 					    : atomic_load(&r->latest_ns));
 	atomic_store(r->state, STOPPED);
 	atomic_store(&r->head->complete, 1);
-	flock(r->fd, LOCK_UN); /* a thread may be about to use the descriptor */
+	/* not closed: a thread may be about to use the descriptor */
+	flock(r->fd, LOCK_UN);
 }

@@ -3,47 +3,50 @@
  * record -- writes the events of this process into a file.
  *
  * Nouns
- *   recorder  the process's sink (base/trace_sink.h) with its file. Born with
- * the first context that is opened with the option `trace`, ends with the
- * process. stream      what a thread writes with: a block of the file, mapped.
- * When the thread ends, another takes its stream over. ring      where quiet
- * events wait for the next loud one of any thread.
+ *   recorder  the event sink of the process (base/event.h) with its file. The
+ *             first context that is opened with the option `trace` creates it;
+ *             it lives until the process ends.
+ *   stream    the state with which a thread writes: a block of the file,
+ *             mapped. When the thread ends, another thread takes over its
+ *             stream.
+ *   ring      buffer of quiet events until the next loud event of any thread
  *
- * A thread encodes an event into the block of its stream and says so by storing
- * `used`: no lock, nothing shared, no system call until the block is full. The
- * mapping is shared with the file, so whatever was recorded is in the file at
- * once: a program that is killed leaves all of it, and nobody has to flush. (A
- * machine that crashes leaves what its kernel had written back.)
+ * A thread encodes an event into the block of its stream and publishes it by
+ * storing `used`: no lock, no shared write, no system call until the block is
+ * full. The mapping is shared with the file, so every recorded event is in the
+ * file at once: a killed program leaves all its events, and nothing has to be
+ * flushed. (After a crash of the machine the file has what the kernel had
+ * written back.)
  *
- * Bounds: memory is a block for each thread that records at a time; the file
- * never exceeds its limit, and disk space is reserved before it is mapped, so
- * that a full disk is an error and not a signal. What finds no room is counted
- * (`lost` in the file's head), and the program goes on.
+ * Bounds: memory is one block per recording thread. The file never exceeds its
+ * limit. Disk space is reserved before a block is mapped, so that a full disk
+ * is an error and not a signal. Events that do not fit are counted (`lost` in
+ * the file's header), and the program continues.
  *
- * fork: the child does not record into its parent's file. A page that the
- * kernel wipes in children (MADV_WIPEONFORK) says whose the recorder is, so
- * that this holds for every kind of fork. A child that opens a context gets a
- * recorder and a file of its own.
- * Threads: any; a signal handler that records inside recording loses its event.
- * Errors: what cannot be recorded is logged once; nothing fails because of it.
+ * fork: a child does not record into the file of its parent. A page that the
+ * kernel wipes in children (MADV_WIPEONFORK) identifies the process that owns
+ * the recorder, so that this holds for every kind of fork. A child that opens a
+ * context gets its own recorder and file.
+ * Threads: any. A signal handler that interrupts recording loses its event.
+ * Errors: a recording error is logged once; no other call fails because of it.
  */
 #ifndef PN_TRACE_RECORD_H
 #define PN_TRACE_RECORD_H
 
 #include <stdint.h>
 
-/* Starts recording into the file that `pattern` names (%p stands for the
- * process id, %% for %), once per process; "" is no recording. A file that
- * another process is recording into is left alone: this one's gets the process
- * id behind its name. -EEXIST: there is such a file and it is no trace; others
- * as open(2); all logged. */
+/* Starts recording into the file that `pattern` names (%p is the process id, %%
+ * is %), once per process; "" means no recording. If another process is
+ * recording into that file, the process id is appended to the name. -EEXIST:
+ * the file exists and is not a trace; others as open(2). All errors are logged.
+ */
 int pn_record_start(const char *pattern, uint64_t max_bytes);
 
-/* The file; NULL: nothing is being recorded by this process. */
+/* The path of the file; NULL: this process does not record. */
 const char *pn_record_path(void);
 
-/* Ends recording in good order; events after it are dropped. The process's end
- * does it, too. */
+/* Ends recording normally; later events are dropped. Also called when the
+ * process exits. */
 void pn_record_stop(void);
 
 #endif

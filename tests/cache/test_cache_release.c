@@ -81,7 +81,7 @@ static int put_once(void *addr, size_t len)
 /* --- one release at a time ----------------------------------------------- */
 
 /* Makes the scene's memory usable again. False: the allocator has it. */
-static bool take_again(const struct release_way *way, const struct scene *s,
+static bool take_again(const struct release_case *way, const struct scene *s,
 		       bool *mapped)
 {
 	void *p =
@@ -102,7 +102,7 @@ static bool claimed(enum pn_detection detection)
 }
 
 /* The allocator kept what it was given and hands it out again. */
-static void put_into_another(const struct release_way *way)
+static void put_into_another(const struct release_case *way)
 {
 	struct scene s = { 0 };
 
@@ -115,7 +115,7 @@ static void put_into_another(const struct release_way *way)
 }
 
 /* Whether bytes were lost. */
-static bool loses(const struct release_way *way, enum pn_detection detection)
+static bool loses(const struct release_case *way, enum pn_detection detection)
 {
 	bool lost = false, mapped = false, kept = false;
 	struct scene s = { 0 };
@@ -154,8 +154,8 @@ static void new_pages_get_the_bytes_after_each_release(void **state)
 	unsigned nlost = 0;
 
 	(void)state;
-	for (size_t i = 0; i < nrelease_ways; i++) {
-		const struct release_way *way = &release_ways[i];
+	for (size_t i = 0; i < nrelease_cases; i++) {
+		const struct release_case *way = &release_cases[i];
 
 		/* What is freed stays with a sanitizer's allocator. */
 		if (RECORDER_SANITIZED && !way->exact)
@@ -214,7 +214,7 @@ static bool release_stack(struct scene *s)
 
 static void new_pages_get_the_bytes_after_a_thread_ended(void **state)
 {
-	const struct release_way way = {
+	const struct release_case way = {
 		"thread's stack", PN_RELEASE_THREAD_STACK, false,
 		prepare_stack,	  release_stack,	   NULL
 	};

@@ -38,7 +38,8 @@ static struct pinion_context *open_context(const char *budget)
 	return context;
 }
 
-/* For tests that count: however slow the machine, no slab goes by itself. */
+/* For tests that count: on however slow a machine, no slab returns by itself.
+ */
 static const struct pinion_heap_attr keep = { .size = sizeof(keep),
 					      .return_us = PINION_HEAP_KEEP };
 
@@ -196,7 +197,7 @@ static void a_thousand_blocks_take_one_registration(void **state)
 	close_heap(&f);
 }
 
-static void reusing_never_registers(void **state)
+static void reusing_blocks_never_registers(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	uint64_t before = 0;
@@ -246,7 +247,7 @@ static void every_block_has_keys_that_work(void **state)
 	close_heap(&f);
 }
 
-static void the_heap_knows_its_memory(void **state)
+static void the_heap_recognises_its_memory(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap_region region = { .size = sizeof(region) };
@@ -267,7 +268,7 @@ static void the_heap_knows_its_memory(void **state)
 	close_heap(&f);
 }
 
-static void heaps_are_apart(void **state)
+static void heaps_do_not_share_memory(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap *heaps[100];
@@ -321,7 +322,7 @@ static void pins_of_heap_memory_use_its_keys(void **state)
 	assert_int_equal(pin.local_key, region.local_key);
 	pinion_unpin(f.context, &pin);
 	assert_int_equal(pinion_cache_revoke(f.context, block, 100), -EBUSY);
-	/* A release that somebody announces by mistake. */
+	/* A release that is announced by mistake. */
 	pinion_invalidate(block, 40000);
 	assert_ok(pinion_pin(f.context, block, 100, access, &pin));
 	assert_int_equal(pin.local_key, region.local_key);
@@ -355,7 +356,7 @@ static void the_helper_cannot_drop_heap_memory(void **state)
 	close_heap(&f);
 }
 
-static void pins_that_ask_for_more_are_registered_apart(void **state)
+static void pins_with_more_access_are_registered_separately(void **state)
 {
 	const struct pinion_heap_attr attr = {
 		.size = sizeof(attr), .access = PINION_ACCESS_LOCAL_WRITE
@@ -403,9 +404,9 @@ static void a_slab_in_use_is_deregistered_when_unpinned(void **state)
 	close_heap(&f);
 }
 
-/* --- what comes back ------------------------------------------------------ */
+/* --- returning slabs ------------------------------------------------------ */
 
-static void trimming_returns_what_is_empty(void **state)
+static void trimming_returns_empty_slabs(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	size_t before = registrations(f.context);
@@ -439,13 +440,13 @@ static void empty_slabs_return_by_themselves_after_a_while(void **state)
 	(void)state;
 	pinion_heap_free(f.heap, pinion_heap_malloc(f.heap, 2 * MIB));
 	if (f.context->device->caps & PN_CAP_VIRTUAL_TIME) {
-		/* Nobody drives the cache's step, and time stands still. */
+		/* Nothing calls the cache's step, and time stands still. */
 		assert_int_equal(query(f.heap).slabs, 1);
 		f.heap->attr.return_ns = 0;
 		pn_cache_step(f.context->cache);
 		assert_int_equal(pn_heap_step(f.heap), PN_FOREVER);
 	}
-	/* It leaves the count of slabs before its pages go back. */
+	/* The slab is uncounted before its pages are returned. */
 	while (!query(f.heap).returned && pn_clock_ns() < end)
 		usleep(1000);
 	assert_int_equal(query(f.heap).returned, 1);
@@ -453,7 +454,7 @@ static void empty_slabs_return_by_themselves_after_a_while(void **state)
 	close_heap(&f);
 }
 
-static void slabs_stay_when_they_are_to_be_kept(void **state)
+static void slabs_stay_with_an_endless_return_time(void **state)
 {
 	const struct pinion_heap_attr attr = { .size = sizeof(attr),
 					       .return_us = PINION_HEAP_KEEP };
@@ -504,7 +505,8 @@ static void a_thread_that_ends_gives_its_blocks_back(void **state)
 
 /* --- limits --------------------------------------------------------------- */
 
-static void without_room_allocation_fails_and_the_heap_goes_on(void **state)
+static void with_a_full_budget_allocation_fails_and_the_heap_works_on(
+	void **state)
 {
 	struct fixture f = open_heap("max_bytes=4M", &keep);
 	void *blocks[100], *small;
@@ -524,7 +526,7 @@ static void without_room_allocation_fails_and_the_heap_goes_on(void **state)
 	pn_heap_check(f.heap);
 	while (n)
 		pinion_heap_free(f.heap, blocks[--n]);
-	/* What is empty makes room for what is longer. */
+	/* Empty slabs return to make room for a longer one. */
 	assert_non_null(pinion_heap_malloc(f.heap, 3 * MIB));
 	pinion_heap_free(f.heap, small);
 	close_heap(&f);
@@ -566,7 +568,7 @@ static void empty_slabs_make_room_for_pins_and_other_heaps(void **state)
 	pinion_heap_free(f.heap, pinion_heap_malloc(f.heap, 3 * MIB));
 	assert_non_null(pinion_heap_malloc(other, 2 * MIB));
 	assert_int_equal(query(f.heap).slabs, 0);
-	/* But none that is in use. */
+	/* A slab in use does not. */
 	assert_int_equal(pinion_pin(f.context, memory, 3 * MIB, 0, &pin),
 			 -ENOBUFS);
 	pinion_heap_close(other);
@@ -633,7 +635,7 @@ static void bad_input_is_refused_and_changes_nothing(void **state)
 	close_heap(&f);
 }
 
-static void senseless_attributes_are_refused(void **state)
+static void invalid_attributes_are_refused(void **state)
 {
 	struct pinion_context *context = open_context(NULL);
 	const struct pinion_heap_attr bad[] = {
@@ -717,8 +719,9 @@ static unsigned long number_in(const char *path)
 	return n;
 }
 
-/* Where none are reserved the program hears it; it asked for them. */
-static void reserved_huge_pages_are_taken_or_missed(void **state)
+/* Where none are reserved the program gets an error, since it asked for them.
+ */
+static void reserved_huge_pages_are_used_or_an_error(void **state)
 {
 	const struct pinion_heap_attr attr = {
 		.size = sizeof(attr), .flags = PINION_HEAP_HUGE_RESERVED
@@ -779,14 +782,14 @@ static void normal_pages_stay_normal(void **state)
 
 static int stray; /* not of any heap */
 
-/* The signal that ends a child which frees wrongly. */
+/* The signal that ends a child which makes an invalid free. */
 static int end_of(struct pinion_heap *heap, void *first, void *second)
 {
 	pid_t pid = fork();
 	int status;
 
 	if (!pid) {
-		/* As if it were the child's own. */
+		/* As if the heap were the child's own. */
 		heap->process = pn_process_number();
 		freopen("/dev/null", "w", stderr);
 		pinion_heap_free(heap, first);
@@ -797,7 +800,7 @@ static int end_of(struct pinion_heap *heap, void *first, void *second)
 	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-static void wrong_frees_are_detected(void **state)
+static void invalid_frees_are_detected(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	char *a = pinion_heap_malloc(f.heap, 100);
@@ -815,7 +818,7 @@ static void wrong_frees_are_detected(void **state)
 
 #else
 
-static void a_foreign_pointer_is_said_and_not_freed(void **state)
+static void a_foreign_pointer_is_logged_and_not_freed(void **state)
 {
 	struct fixture f = open_heap(NULL, &keep);
 	struct pinion_heap_stats before, after;
@@ -842,33 +845,33 @@ int main(int argc, char **argv)
 		TEST(realloc_keeps_contents_and_moves_only_when_it_must),
 		TEST(aligned_blocks_are_aligned),
 		TEST(a_thousand_blocks_take_one_registration),
-		TEST(reusing_never_registers),
+		TEST(reusing_blocks_never_registers),
 		TEST(every_block_has_keys_that_work),
-		TEST(the_heap_knows_its_memory),
-		TEST(heaps_are_apart),
+		TEST(the_heap_recognises_its_memory),
+		TEST(heaps_do_not_share_memory),
 		TEST(pins_of_heap_memory_use_its_keys),
 		TEST(the_helper_cannot_drop_heap_memory),
-		TEST(pins_that_ask_for_more_are_registered_apart),
+		TEST(pins_with_more_access_are_registered_separately),
 		TEST(a_slab_in_use_is_deregistered_when_unpinned),
-		TEST(trimming_returns_what_is_empty),
+		TEST(trimming_returns_empty_slabs),
 		TEST(empty_slabs_return_by_themselves_after_a_while),
-		TEST(slabs_stay_when_they_are_to_be_kept),
+		TEST(slabs_stay_with_an_endless_return_time),
 		TEST(a_thread_that_ends_gives_its_blocks_back),
-		TEST(without_room_allocation_fails_and_the_heap_goes_on),
+		TEST(with_a_full_budget_allocation_fails_and_the_heap_works_on),
 		TEST(cached_regions_make_room_for_slabs),
 		TEST(empty_slabs_make_room_for_pins_and_other_heaps),
 		TEST(a_heap_keeps_to_its_own_limit),
 		TEST(bad_input_is_refused_and_changes_nothing),
-		TEST(senseless_attributes_are_refused),
+		TEST(invalid_attributes_are_refused),
 		TEST(more_than_there_are_addresses_is_refused),
 		TEST(a_node_that_does_not_exist_fails_the_allocation),
 		TEST(huge_pages_make_longer_slabs),
-		TEST(reserved_huge_pages_are_taken_or_missed),
+		TEST(reserved_huge_pages_are_used_or_an_error),
 		TEST(normal_pages_stay_normal),
 #ifdef PINION_CHECK
-		TEST(wrong_frees_are_detected),
+		TEST(invalid_frees_are_detected),
 #else
-		TEST(a_foreign_pointer_is_said_and_not_freed),
+		TEST(a_foreign_pointer_is_logged_and_not_freed),
 #endif
 	};
 

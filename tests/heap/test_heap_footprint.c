@@ -27,7 +27,7 @@ static size_t paper_size(uint64_t *random)
 	return (size_t)128 << test_below(random, 15);
 }
 
-/* Whatever lies between them. */
+/* Any size between them. */
 static size_t any_size(uint64_t *random)
 {
 	size_t octave = (size_t)128 << test_below(random, 14);
@@ -58,7 +58,7 @@ static size_t fill(struct pinion_heap *heap, uint64_t *random, size_fn *size_of,
 	return live;
 }
 
-/* Nine of ten, each with the same chance; what is left. */
+/* Frees nine of ten, each with the same chance; returns what is left. */
 static size_t free_most(struct pinion_heap *heap, uint64_t *random, size_t n)
 {
 	size_t live = 0;
@@ -102,7 +102,7 @@ static void add_round(struct footprint *f, size_fn *size_of, uint64_t *random)
 	pinion_close(context);
 }
 
-/* Over several gigabytes: in a tenth of one, few blocks decide. */
+/* Averages several gigabytes: a tenth of one depends on few blocks. */
 static void assert_footprint(size_fn *size_of, double full, double sparse)
 {
 	uint64_t random = test_seed();
@@ -119,14 +119,14 @@ static void assert_footprint(size_fn *size_of, double full, double sparse)
 	assert_true(tenth <= sparse);
 }
 
-static void a_heap_holds_little_more_than_what_is_live(void **state)
+static void a_heap_holds_little_more_than_live_blocks(void **state)
 {
 	(void)state;
 	assert_footprint(paper_size, 1.25, 2.0);
 }
 
-/* Blocks do not move, and slabs are of 1 MiB: by the chance that all blocks of
- * a slab are freed, 2.0 is what to expect (doc/design/heap.md). */
+/* Blocks do not move, and slabs have 1 MiB: from the chance that all blocks of
+ * a slab are freed, 2.0 is expected (doc/design/heap.md). */
 static void sizes_between_cost_a_little_more(void **state)
 {
 	(void)state;
@@ -136,7 +136,7 @@ static void sizes_between_cost_a_little_more(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_heap_holds_little_more_than_what_is_live),
+		TEST(a_heap_holds_little_more_than_live_blocks),
 		TEST(sizes_between_cost_a_little_more),
 	};
 

@@ -46,7 +46,7 @@ static int setup(void **state)
 	assert_non_null(f.block);
 	memset(f.block, 'p', LEN);
 	assert_ok(mover_open(&f.mover, f.context->device, LEN));
-	/* Some are at hand, too. */
+	/* Some are in the thread cache. */
 	pinion_heap_free(f.heap, pinion_heap_malloc(f.heap, LEN));
 	return 0;
 }
@@ -144,7 +144,7 @@ static void a_child_can_have_a_heap_of_its_own(void **state)
 	run_child(open_own_heap);
 }
 
-static void children_can_be_spared_the_memory(void **state)
+static void no_fork_keeps_the_memory_from_children(void **state)
 {
 	const struct pinion_heap_attr attr = {
 		.size = sizeof(attr), .flags = PINION_HEAP_NOT_IN_CHILDREN
@@ -160,7 +160,7 @@ static void children_can_be_spared_the_memory(void **state)
 	assert_non_null(block);
 	assert_ok(pipe(fds));
 	pid = fork();
-	/* The kernel is asked, so that nobody crashes. */
+	/* Asks the kernel instead of touching the memory. */
 	if (!pid)
 		_exit(write(fds[1], block, 1) == 1 ? 0 : errno);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -175,7 +175,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_child_reads_and_cannot_allocate),
 		TEST(a_child_can_have_a_heap_of_its_own),
-		TEST(children_can_be_spared_the_memory),
+		TEST(no_fork_keeps_the_memory_from_children),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

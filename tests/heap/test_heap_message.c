@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages from and into heap memory: whatever the protocol, nothing is
- * registered for them, neither at the first message nor when the protocol
- * would register for each. On `sim`, where the world counts, and between
- * processes on `soft`.
+ * Messages from and into heap memory: whatever the protocol, they register
+ * nothing, neither the first message nor where the protocol would register for
+ * each. On `sim`, which counts registrations, and between processes on `soft`.
  */
 #include "test.h"
 

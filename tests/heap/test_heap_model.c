@@ -47,7 +47,7 @@ static struct {
 	_Atomic size_t refused; /* allocations without room */
 } w;
 
-/* The first thing that was wrong, in any thread. */
+/* The first error, in any thread. */
 static struct {
 	_Atomic bool found;
 	const char *what;
@@ -133,7 +133,7 @@ static void resize(struct slot *slot, uint64_t *random)
 	got(slot, random, block, size, 16);
 }
 
-/* A block's keys are those of memory that holds it, and work. */
+/* The keys of a block belong to memory that holds it, and work. */
 static void try_keys(struct slot *slot)
 {
 	struct pinion_heap_region region = { .size = sizeof(region) };
@@ -204,7 +204,7 @@ static void *run_program(void *arg)
 	return NULL;
 }
 
-/* Threads come and go, so that stacks are given back and taken anew. */
+/* Threads end and start, so that their stacks are returned and filled again. */
 static void run_threads(uint64_t seed)
 {
 	pthread_t threads[NTHREADS];
@@ -257,7 +257,7 @@ static void free_everything(void)
 	}
 	assert_false(wrong.found);
 	assert_ok(pinion_heap_trim(w.heap));
-	/* The cache's worker may be returning the last ones still. */
+	/* The cache's worker may still be returning the last slabs. */
 	while (w.heap->nreturned != w.heap->nregistrations &&
 	       pn_clock_ns() < end)
 		usleep(1000);
@@ -265,7 +265,7 @@ static void free_everything(void)
 	assert_int_equal(w.heap->nslabs, 0);
 }
 
-static void a_random_program_finds_nothing_wrong(void **state)
+static void a_random_program_matches_the_model(void **state)
 {
 	uint64_t seed = test_seed() >> 8;
 	size_t before, kernel_before;
@@ -292,7 +292,7 @@ static void a_random_program_finds_nothing_wrong(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_random_program_finds_nothing_wrong),
+		TEST(a_random_program_matches_the_model),
 	};
 
 	w.steps = (argc > 1 ? strtoul(argv[1], NULL, 0) : 20000) / 12;

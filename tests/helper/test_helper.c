@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The helper in virtual time: a task that transfers, one that helps. */
+/* The helper in virtual time: one task transfers, another is the helper. */
 #include "device/sim_world.h"
 
 #include <signal.h>
@@ -116,7 +116,7 @@ static struct program run(void (*main)(struct program *program),
 	return p;
 }
 
-/* --- the rhythm ----------------------------------------------------------- */
+/* --- regular calls -------------------------------------------------------- */
 
 static void use_once(struct program *p)
 {
@@ -128,7 +128,7 @@ static void use_once(struct program *p)
 	CHECK(!registered(p));
 }
 
-static void what_is_used_once_is_given_up(void **state)
+static void a_buffer_used_once_is_deregistered(void **state)
 {
 	struct program p = run(use_once, NULL);
 
@@ -156,7 +156,7 @@ static void check_regular(const struct pn_helper_attr *attr)
 {
 	struct program p = run(use_regularly, attr);
 
-	/* The first registers, the second too, since one use is no rhythm. */
+	/* The first call registers, and the second: one use is no period. */
 	assert_int_equal(p.misses, 2);
 	assert_int_equal(p.stats.calls, 20);
 	assert_int_equal(p.stats.late, 1);
@@ -166,7 +166,7 @@ static void check_regular(const struct pn_helper_attr *attr)
 	assert_int_equal(p.stats.buffers, 1);
 }
 
-static void a_rhythm_is_followed_just_in_time(void **state)
+static void a_regular_buffer_is_registered_in_time(void **state)
 {
 	(void)state;
 	check_regular(NULL);
@@ -183,7 +183,7 @@ static void use_quickly(struct program *p)
 	}
 }
 
-static void what_comes_again_soon_stays_registered(void **state)
+static void a_buffer_used_again_soon_stays_registered(void **state)
 {
 	struct program p = run(use_quickly, NULL);
 
@@ -205,7 +205,7 @@ static void use_and_end(struct program *p)
 	CHECK(!registered(p));
 }
 
-static void a_rhythm_that_ends_is_not_waited_for_for_ever(void **state)
+static void a_lease_ends_when_no_call_comes(void **state)
 {
 	struct program p = run(use_and_end, NULL);
 
@@ -232,7 +232,7 @@ static void a_phase_of_many_buffers_is_ready_in_time(void **state)
 	(void)state;
 	assert_int_equal(p.misses, 2 * 16);
 	assert_int_equal(p.stats.late, 16);
-	/* The last round ends before most of the next are due. */
+	/* The last round ends before most jobs of the next are due. */
 	assert_int_equal(p.stats.registered, 8 * 16 + 1);
 }
 
@@ -260,8 +260,8 @@ static void all_at_once(struct program *p)
 	}
 }
 
-/* Eight buffers, posted before the first of them is wanted: twice, so that the
- * second time they are known and nobody expects them. */
+/* Eight buffers, all posted before the first is needed. Twice: the second time
+ * their sites are known, and no call is predicted. */
 static void post_then_pin(struct program *p)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -287,7 +287,7 @@ static void post_then_pin(struct program *p)
 	}
 }
 
-static void what_is_posted_unexpectedly_both_register(void **state)
+static void helper_and_program_register_posted_buffers(void **state)
 {
 	struct program p = run(post_then_pin, NULL);
 
@@ -298,8 +298,8 @@ static void what_is_posted_unexpectedly_both_register(void **state)
 	assert_int_equal(p.stats.registered, 0);
 }
 
-/* Their deadlines are one; each registration takes 0.27 ms. When the first of
- * them stops being late the others come sooner than ever, once. */
+/* All have the same deadline, and each registration takes 0.27 ms. When the
+ * first is not late any more the others come sooner than ever, once. */
 static void deadlines_that_coincide_are_all_met(void **state)
 {
 	struct program p = run(all_at_once, NULL);
@@ -345,7 +345,7 @@ static void use_a_little(struct program *p)
 	compute(p, MS(1));
 }
 
-static void small_transfers_are_not_looked_at(void **state)
+static void transfers_below_the_threshold_are_ignored(void **state)
 {
 	struct program p = run(use_a_little, NULL);
 
@@ -354,7 +354,7 @@ static void small_transfers_are_not_looked_at(void **state)
 	assert_int_equal(p.stats.deregistered, 0); /* nothing was there */
 }
 
-/* Each gap is much shorter than any before: whatever is predicted is late. */
+/* Each gap is much shorter than any before: every prediction is late. */
 static void use_ever_sooner(struct program *p)
 {
 	for (uint64_t gap = MS(1 << 20); gap > MS(2); gap /= 2) {
@@ -370,7 +370,7 @@ static void irregular_sites_are_left_to_the_cache(void **state)
 	(void)state;
 	assert_true(p.stats.irregular > 5);
 	assert_int_equal(p.stats.late + p.stats.in_time + 1, p.stats.calls);
-	/* From then on nothing is late: the region stays. */
+	/* From then on no call is late: the region stays. */
 	assert_int_equal(p.misses, p.stats.late + 1);
 	assert_in_range(p.misses, 7, 10);
 }
@@ -385,7 +385,7 @@ static void rest_after_a_while(struct program *p)
 	CHECK(registered(p) == BYTES);
 }
 
-static void a_helper_at_rest_leaves_things_as_they_are(void **state)
+static void an_idle_helper_leaves_buffers_to_the_cache(void **state)
 {
 	(void)state;
 	assert_int_equal(run(rest_after_a_while, NULL).misses, 0);
@@ -407,7 +407,7 @@ static void use_with_neighbours(struct program *p)
 	}
 }
 
-static void whoever_shares_a_core_keeps_what_comes_before_its_turn(void **state)
+static void buffers_used_before_the_helpers_turn_stay_registered(void **state)
 {
 	struct program p = run(use_with_neighbours, NULL);
 
@@ -416,12 +416,12 @@ static void whoever_shares_a_core_keeps_what_comes_before_its_turn(void **state)
 	assert_int_equal(p.stats.deregistered, 1 + 10 + 0);
 }
 
-/* --- agreeing with others ------------------------------------------------- */
+/* --- sharing cores with other helpers ------------------------------------- */
 
 static char segment[64]; /* where members meet, children too */
 
 /* With so many cores. */
-static struct pn_helper_registry *join_crew(unsigned ncores)
+static struct pn_helper_registry *join_registry(unsigned ncores)
 {
 	struct pn_helper_registry *registry = NULL;
 	struct pn_cores cores = { 0 };
@@ -432,7 +432,7 @@ static struct pn_helper_registry *join_crew(unsigned ncores)
 	return registry;
 }
 
-/* How many of 10 regular transfers, 100 ms apart, were followed by dropping. */
+/* How many of 10 regular transfers, 100 ms apart, were deregistered. */
 static uint64_t drops_of_ten(struct program *p)
 {
 	struct pinion_helper_stats before, after;
@@ -447,13 +447,13 @@ static uint64_t drops_of_ten(struct program *p)
 }
 
 /* Two cores: one for the program, one for a helper. The other member, of the
- * same process, tells of more memory, then of less, then leaves. */
+ * same process, publishes more memory, then less, then leaves. */
 static void agree_about_one_core(struct program *p)
 {
-	struct pn_helper_registry *other = join_crew(2);
+	struct pn_helper_registry *other = join_registry(2);
 
 	pn_helper_registry_publish(other, BYTES + 1);
-	pn_helper_join_registry(p->helper, join_crew(2), PN_SHARE_AUTO);
+	pn_helper_join_registry(p->helper, join_registry(2), PN_SHARE_AUTO);
 	CHECK(drops_of_ten(p) == 0);
 	pn_helper_query(p->helper, &p->stats);
 	CHECK(p->stats.idle && p->stats.members == 2);
@@ -481,7 +481,7 @@ static int forget_segment(void **state)
 	return shm_unlink(segment);
 }
 
-static void the_one_with_more_memory_has_the_core(void **state)
+static void the_helper_with_more_memory_gets_the_core(void **state)
 {
 	struct program p = run(agree_about_one_core, NULL);
 
@@ -490,7 +490,7 @@ static void the_one_with_more_memory_has_the_core(void **state)
 	assert_int_equal(p.stats.members, 1);
 }
 
-/* A process that has more memory is killed: the core is ours. */
+/* A process with more memory is killed: this helper gets the core. */
 static void outlive_another(struct program *p)
 {
 	int ends[2], status;
@@ -500,14 +500,15 @@ static void outlive_another(struct program *p)
 	CHECK(!pipe(ends));
 	pid = fork();
 	if (!pid) {
-		pn_helper_registry_publish(join_crew(3), 2 * BYTES);
+		pn_helper_registry_publish(join_registry(3), 2 * BYTES);
 		if (write(ends[1], "x", 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
 	}
 	CHECK(read(ends[0], &byte, 1) == 1);
-	pn_helper_join_registry(p->helper, join_crew(3), PN_SHARE_CONSERVATIVE);
+	pn_helper_join_registry(p->helper, join_registry(3),
+				PN_SHARE_CONSERVATIVE);
 	CHECK(drops_of_ten(p) == 0);
 	CHECK(!kill(pid, SIGKILL));
 	CHECK(waitpid(pid, &status, 0) == pid);
@@ -525,10 +526,12 @@ static void the_core_of_a_killed_process_is_taken(void **state)
 
 static void agree_to_take_turns(struct program *p)
 {
-	struct pn_helper_registry *others[2] = { join_crew(2), join_crew(2) };
+	struct pn_helper_registry *others[2] = { join_registry(2),
+						 join_registry(2) };
 
-	pn_helper_join_registry(p->helper, join_crew(2), PN_SHARE_AGGRESSIVE);
-	/* Three on one core: a turn comes within 12 ms and switches. */
+	pn_helper_join_registry(p->helper, join_registry(2),
+				PN_SHARE_AGGRESSIVE);
+	/* Three helpers on one core: a turn comes within 12 ms and switches. */
 	for (unsigned i = 0; i < 10; i++) {
 		transfer(p, 0);
 		compute(p, MS(10));
@@ -537,7 +540,7 @@ static void agree_to_take_turns(struct program *p)
 	pn_helper_registry_leave(others[1]);
 }
 
-static void those_who_share_a_core_know_how_many_they_are(void **state)
+static void helpers_on_one_core_know_their_number(void **state)
 {
 	struct program p = run(agree_to_take_turns, NULL);
 
@@ -562,14 +565,14 @@ static void idle(struct program *p)
 	steps_of_idling = pn_sim_steps(p->sim) - before;
 }
 
-static void an_idle_helper_sleeps(void **state)
+static void a_helper_without_work_sleeps(void **state)
 {
 	(void)state;
 	run(idle, NULL);
 	assert_in_range(steps_of_idling, 1, 4);
 }
 
-/* The same buffer from two entry sites, in turns of 20 and 80 ms. */
+/* The same buffer from two call sites alternately, after 20 and 80 ms. */
 static void use_by_name(struct program *p)
 {
 	for (unsigned i = 0; i < 30; i++) {
@@ -581,7 +584,7 @@ static void use_by_name(struct program *p)
 	pn_frames_set_name(NULL);
 }
 
-static void named_sites_have_rhythms_of_their_own(void **state)
+static void named_sites_have_periods_of_their_own(void **state)
 {
 	struct program p = run(use_by_name, NULL);
 
@@ -596,23 +599,23 @@ static void named_sites_have_rhythms_of_their_own(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST_MET(the_one_with_more_memory_has_the_core),
+		TEST_MET(the_helper_with_more_memory_gets_the_core),
 		TEST_MET(the_core_of_a_killed_process_is_taken),
-		TEST_MET(those_who_share_a_core_know_how_many_they_are),
-		TEST(what_is_used_once_is_given_up),
-		TEST(a_rhythm_is_followed_just_in_time),
-		TEST(what_comes_again_soon_stays_registered),
-		TEST(a_rhythm_that_ends_is_not_waited_for_for_ever),
+		TEST_MET(helpers_on_one_core_know_their_number),
+		TEST(a_buffer_used_once_is_deregistered),
+		TEST(a_regular_buffer_is_registered_in_time),
+		TEST(a_buffer_used_again_soon_stays_registered),
+		TEST(a_lease_ends_when_no_call_comes),
 		TEST(a_phase_of_many_buffers_is_ready_in_time),
 		TEST(deadlines_that_coincide_are_all_met),
-		TEST(what_is_posted_unexpectedly_both_register),
+		TEST(helper_and_program_register_posted_buffers),
 		TEST(a_region_in_use_is_not_touched),
-		TEST(small_transfers_are_not_looked_at),
+		TEST(transfers_below_the_threshold_are_ignored),
 		TEST(irregular_sites_are_left_to_the_cache),
-		TEST(a_helper_at_rest_leaves_things_as_they_are),
-		TEST(whoever_shares_a_core_keeps_what_comes_before_its_turn),
-		TEST(an_idle_helper_sleeps),
-		TEST(named_sites_have_rhythms_of_their_own),
+		TEST(an_idle_helper_leaves_buffers_to_the_cache),
+		TEST(buffers_used_before_the_helpers_turn_stay_registered),
+		TEST(a_helper_without_work_sleeps),
+		TEST(named_sites_have_periods_of_their_own),
 	};
 
 	return RUN_TESTS(tests);

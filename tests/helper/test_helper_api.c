@@ -85,7 +85,7 @@ static struct pinion_helper_stats query(struct program *p)
 	return stats;
 }
 
-/* The helper sees a message when it gets to it. */
+/* The helper handles the record of a message some time after it. */
 static struct pinion_helper_stats seen(struct program *p, uint64_t ncalls)
 {
 	struct timespec moment = { .tv_nsec = PN_NS_PER_MS };
@@ -128,7 +128,7 @@ static void named_sites_are_told_apart(void **state)
 	exchange(&p, 1);
 	exchange(&p, 2);
 	seen(&p, 4);
-	/* What was before is in a signature, too. */
+	/* The calls before are part of a signature, too. */
 	assert_in_range(query(&p).sites, 2, 4);
 	assert_ok(pinion_site_set("two"));
 	exchange(&p, 3);
@@ -155,7 +155,7 @@ static void without_a_helper_nothing_is_counted(void **state)
 
 /* --- an idle program ------------------------------------------------------ */
 
-/* A number in a file of /proc, behind a name. */
+/* The number that follows a name in a file of /proc. */
 static unsigned long number_in(const char *path, const char *name)
 {
 	FILE *file = fopen(path, "r");
@@ -198,8 +198,8 @@ static void find_helper(char *path, size_t bytes)
 	assert_true(found);
 }
 
-/* Every time it wakes up it goes to sleep again, and that is counted. What it
- * has planned comes first: it may take a while to end. */
+/* Each wake-up ends in a sleep, which the kernel counts. Jobs that are queued
+ * come first: they may take a while to end. */
 static void in_an_idle_program_the_helper_never_wakes_up(void **state)
 {
 	struct timespec moment = { .tv_nsec = 100 * PN_NS_PER_MS };
@@ -228,7 +228,7 @@ static void in_an_idle_program_the_helper_never_wakes_up(void **state)
 
 /* --- with other processes of the machine ---------------------------------- */
 
-/* Opens the segment to all. */
+/* Lets all users open the segment. */
 static void spoil_segment(void)
 {
 	char name[PN_HELPER_REGISTRY_NAME_BYTES];
@@ -240,7 +240,7 @@ static void spoil_segment(void)
 		_exit(2);
 }
 
-/* 0: as it should be; else which step was not. */
+/* 0: all as expected; else the step that was not. */
 static int meet_where_one_cannot(void)
 {
 	struct program p;
@@ -262,7 +262,7 @@ static int meet_where_one_cannot(void)
 	return 0;
 }
 
-static void where_helpers_cannot_meet_auto_does_without(void **state)
+static void without_a_registry_auto_has_no_helper(void **state)
 {
 	(void)state;
 	run_apart(meet_where_one_cannot);
@@ -322,7 +322,7 @@ static void a_program_bound_to_one_core_has_no_helper(void **state)
 	run_apart(open_on_one_core);
 }
 
-/* Binds this process to two cores, of which two programs leave none. */
+/* Binds this process to two cores: two programs leave none idle. */
 static void take_two_cores(void)
 {
 	cpu_set_t all, few;
@@ -344,7 +344,8 @@ static void take_two_cores(void)
 	_exit(TEST_SKIP);
 }
 
-/* Exchanges until as many helpers are there and this one rests or not. */
+/* Exchanges messages until there are so many helpers and this one is idle, or
+ * is not. */
 static bool comes_true(struct program *p, uint64_t members, uint64_t resting)
 {
 	struct timespec moment = { .tv_nsec = PN_NS_PER_MS };
@@ -360,7 +361,7 @@ static bool comes_true(struct program *p, uint64_t members, uint64_t resting)
 	return false;
 }
 
-/* Two programs with a core each have no helper. One is killed. */
+/* Two programs with a core each leave none to a helper. One is killed. */
 static int outlive_the_other(void)
 {
 	struct program p;
@@ -397,7 +398,7 @@ int main(void)
 		/* First: the thread sanitizer lets a child start threads only
 		 * if its parent has had none. */
 		TEST(the_core_of_a_killed_program_goes_to_a_helper),
-		TEST(where_helpers_cannot_meet_auto_does_without),
+		TEST(without_a_registry_auto_has_no_helper),
 		TEST(every_policy_lets_messages_arrive),
 		TEST(a_program_bound_to_one_core_has_no_helper),
 		TEST(every_long_message_is_seen_and_arrives),

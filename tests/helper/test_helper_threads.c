@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A helper thread, threads that transfer, release their memory and take it
- * again, a budget that changes and a device that now and then fails to
- * register, on `soft`, where a stale registration loses bytes. Whatever the
- * helper does and however late it is, every transfer moves its bytes, or is
- * refused for want of room, or is told that the device failed.
+ * A helper thread; threads that transfer, release their memory and allocate it
+ * again; a budget that changes; a device that now and then fails to register.
+ * All on `soft`, where a stale registration loses bytes. Whatever the helper
+ * does and however late it is, every transfer moves its bytes, or is refused
+ * for lack of budget, or reports that the device failed.
  *
- * test_helper_threads [STEPS]: so many of each thread.
+ * test_helper_threads [STEPS]: so many steps of each thread.
  */
 #include "test.h"
 
@@ -67,8 +67,7 @@ static void make_fail(struct pn_device *device)
 	device->ops = &failing.ops;
 }
 
-/* --- threads that transfer -------------------------------------------------
- */
+/* --- threads that transfer ------------------------------------------------ */
 
 struct record {
 	struct world *w;
@@ -79,7 +78,7 @@ struct record {
 	int wrong;
 };
 
-/* As a transfer does it: note, pin, move, unpin, hand over. */
+/* As a transfer does: record, pin, move, unpin, record the end. */
 static void transfer(struct record *r, unsigned buffer)
 {
 	char *addr = r->area + buffer * BYTES;
@@ -127,8 +126,8 @@ static void pause_for(uint64_t ns)
 	nanosleep(&ts, NULL);
 }
 
-/* Rounds over the buffers, with pauses of a rhythm that the helper can learn
- * and now and then one that it cannot. */
+/* Rounds over the buffers, with regular pauses that the helper can learn and
+ * now and then one that it cannot. */
 static void *work(void *arg)
 {
 	struct record *r = arg;
@@ -197,7 +196,7 @@ static void start_threads(struct world *w, struct record *records,
 	}
 }
 
-/* From plenty to less than all need at a time. */
+/* From more than enough to less than all threads need at a time. */
 static void change_budget(struct world *w, uint64_t *seed)
 {
 	while (atomic_load(&w->running)) {
@@ -209,7 +208,7 @@ static void change_budget(struct world *w, uint64_t *seed)
 	}
 }
 
-/* All of it; what the helper did. */
+/* Runs all threads; returns the helper's statistics. */
 static struct pinion_helper_stats run_threads(bool madvise)
 {
 	struct record records[NTHREADS], sum = { 0 };
@@ -240,14 +239,14 @@ static struct pinion_helper_stats run_threads(bool madvise)
 	assert_int_equal(sum.wrong, 0);
 	assert_int_equal(sum.moved + sum.refused + sum.failed,
 			 NTHREADS * steps);
-	/* Some of the failures were the helper's, and cost time alone. */
+	/* Some of the failures were the helper's, and cost only time. */
 	assert_in_range(sum.failed, 0, atomic_load(&failing.failed));
 	assert_true(stats.calls + stats.lost <= sum.moved);
 	return stats;
 }
 
-/* Under userfaultfd (the monitor of sanitized programs) with releases by
- * mapping anew alone. */
+/* Under userfaultfd (the monitor of sanitized programs) memory is released only
+ * by mapping it anew. */
 static void whatever_the_helper_does_bytes_arrive(void **state)
 {
 	struct pinion_helper_stats stats;
@@ -258,8 +257,8 @@ static void whatever_the_helper_does_bytes_arrive(void **state)
 	assert_true(atomic_load(&failing.failed) > 0);
 }
 
-/* Its news of madvise() come before the pages go: a helper that registered
- * then lost bytes. */
+/* Its notification of madvise() comes before the pages go: a helper that
+ * registered at that moment lost bytes. */
 static void under_userfaultfd_the_helper_holds_back(void **state)
 {
 	struct pinion_helper_stats stats;

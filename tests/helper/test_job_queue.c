@@ -15,7 +15,7 @@ static void add_three(struct pn_job_queue *jobs, struct pn_job e[3])
 		pn_job_queue_add(jobs, &e[i]);
 }
 
-static void errands_come_by_deadline(void **state)
+static void jobs_are_ordered_by_deadline(void **state)
 {
 	struct pn_job e[3] = { { .due_ns = 300 },
 			       { .due_ns = 100 },
@@ -33,7 +33,7 @@ static void errands_come_by_deadline(void **state)
 	assert_int_equal(jobs.n, 2);
 }
 
-static void deadlines_that_crowd_are_pulled_apart(void **state)
+static void close_deadlines_become_earlier(void **state)
 {
 	struct pn_job e[3] = { { .due_ns = 1000, .work_ns = 100 },
 			       { .due_ns = 1000, .work_ns = 30 },
@@ -47,8 +47,9 @@ static void deadlines_that_crowd_are_pulled_apart(void **state)
 	assert_int_equal(e[0].due_ns, 970);
 }
 
-/* One that comes too close to the next moves itself and those before it. */
-static void a_newcomer_makes_those_before_it_earlier(void **state)
+/* A job that comes too close to the next moves itself and the jobs before it.
+ */
+static void a_new_job_moves_the_deadlines_before_it(void **state)
 {
 	struct pn_job e[3] = { { .due_ns = 1000, .work_ns = 100 },
 			       { .due_ns = 950, .work_ns = 100 },
@@ -62,7 +63,7 @@ static void a_newcomer_makes_those_before_it_earlier(void **state)
 	assert_int_equal(e[1].due_ns, 890);
 }
 
-static void a_start_is_what_adding_would_bring_about(void **state)
+static void the_start_is_that_after_adding_the_job(void **state)
 {
 	struct pn_job e[3] = { { .due_ns = 1000, .work_ns = 100 },
 			       { .due_ns = 950, .work_ns = 100 },
@@ -83,8 +84,8 @@ static void a_start_is_what_adding_would_bring_about(void **state)
 
 #define NERRANDS 64
 
-/* A naive model: any job can be done in time, one after the other, and
- * none is asked for earlier than those after it force it to be. */
+/* A naive model: every job can be done in time, one after the other, and no
+ * deadline is earlier than the jobs after it require. */
 static void check(const struct pn_job_queue *jobs, const uint64_t *asked,
 		  const struct pn_job *all)
 {
@@ -138,10 +139,10 @@ static void any_order_of_adding_leaves_time_for_each(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(errands_come_by_deadline),
-		TEST(deadlines_that_crowd_are_pulled_apart),
-		TEST(a_newcomer_makes_those_before_it_earlier),
-		TEST(a_start_is_what_adding_would_bring_about),
+		TEST(jobs_are_ordered_by_deadline),
+		TEST(close_deadlines_become_earlier),
+		TEST(a_new_job_moves_the_deadlines_before_it),
+		TEST(the_start_is_that_after_adding_the_job),
 		TEST(any_order_of_adding_leaves_time_for_each),
 	};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Processes that meet in a segment, die, and leave things behind. */
+/* Processes that share a registry, die, and leave slots behind. */
 #include "test.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static int teardown(void **state)
 	return shm_unlink(name);
 }
 
-/* A set by which a member is known. */
+/* A set of cores that identifies a member. */
 static struct pn_cores cores_of(unsigned number)
 {
 	struct pn_cores cores = { 0 };
@@ -79,7 +79,8 @@ struct process {
 	int said; /* a byte when it is done; it waits to be killed then */
 };
 
-/* Joins so many times with so many bytes each, says so, and stays. */
+/* A process that joins so many times with so many bytes each, reports that, and
+ * stays. */
 static struct process start(unsigned times, uint64_t bytes)
 {
 	struct pn_cores cores = cores_of(1);
@@ -114,7 +115,7 @@ static void await(struct process *p)
 	close(p->said);
 }
 
-/* Dead, but a zombie still. */
+/* Kills it and leaves it a zombie. */
 static void kill_it(struct process *p)
 {
 	siginfo_t info;
@@ -145,7 +146,7 @@ static void processes_see_each_other(void **state)
 	pn_helper_registry_leave(registry);
 }
 
-static void whoever_was_killed_does_not_count_and_stops_nobody(void **state)
+static void a_killed_member_neither_counts_nor_blocks(void **state)
 {
 	struct pn_helper_registry *registry = join(1), *late;
 	struct process a = start(1, 100), b = start(1, 1000);
@@ -169,8 +170,8 @@ static void whoever_was_killed_does_not_count_and_stops_nobody(void **state)
 	pn_helper_registry_leave(registry);
 }
 
-/* A job that took every slot and was killed. */
-static void the_segment_of_a_dead_job_is_taken_over(void **state)
+/* A process that took every slot and was killed. */
+static void the_slots_of_a_dead_process_are_taken_over(void **state)
 {
 	struct process job = start(PN_SHARE_MAX, 1);
 	struct pn_cores cores = cores_of(1);
@@ -204,8 +205,8 @@ static uint64_t *map_words(size_t *n)
 	return words;
 }
 
-/* As if the PID had been another's, who died, and were ours now. */
-static void a_pid_that_came_again_is_somebody_else(void **state)
+/* As if the PID had belonged to another process, which died, and were ours. */
+static void a_reused_pid_is_another_process(void **state)
 {
 	struct pn_helper_registry *first = join(1), *second = join(2);
 	unsigned changed = 0;
@@ -229,7 +230,7 @@ static void a_pid_that_came_again_is_somebody_else(void **state)
 	pn_helper_registry_leave(second);
 }
 
-static void a_child_that_leaves_leaves_its_parent_there(void **state)
+static void a_child_that_leaves_keeps_its_parents_slot(void **state)
 {
 	struct pn_helper_registry *registry = join(1), *other = join(2);
 	pid_t pid = fork();
@@ -248,12 +249,12 @@ static void a_child_that_leaves_leaves_its_parent_there(void **state)
 	pn_helper_registry_leave(other);
 }
 
-/* --- coming and going ----------------------------------------------------- */
+/* --- joining and leaving -------------------------------------------------- */
 
 #define NPROCESSES 4
 #define TURNS	   60
 
-/* What is read of a member is of that member: its cores and its bytes are both
+/* The fields read of a member belong together: its cores and its bytes are both
  * its PID, its bytes also 0 just after joining. */
 static bool is_sound(const struct pn_member *m)
 {
@@ -283,15 +284,15 @@ static int come_and_go(void)
 		for (unsigned j = 0; j < n; j++)
 			if (!is_sound(&members[j]))
 				return 3;
-		/* Every other time it dies with its slot, or nearly so. */
+		/* Every other process dies with its slot, or nearly so. */
 		if (i % 2)
 			pn_helper_registry_leave(registry);
 	}
 	return 0;
 }
 
-/* On a segment that none of them finds: they make it together. */
-static void many_may_come_and_go_at_once(void **state)
+/* On a segment that does not exist yet: they create it together. */
+static void many_processes_join_and_leave_at_once(void **state)
 {
 	pid_t pids[NPROCESSES];
 	struct pn_helper_registry *registry;
@@ -354,7 +355,8 @@ static void threads_of_a_process_may_be_members_each(void **state)
 
 /* --- refusing ------------------------------------------------------------- */
 
-/* Joins and expects ret, and one line that names the segment and says why. */
+/* Joins and expects ret, and one log line that names the segment and the
+ * reason. */
 static void assert_refused(int ret, const char *why)
 {
 	struct pn_cores cores = cores_of(1);
@@ -470,11 +472,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST_MET(processes_see_each_other),
-		TEST_MET(whoever_was_killed_does_not_count_and_stops_nobody),
-		TEST_MET(the_segment_of_a_dead_job_is_taken_over),
-		TEST_MET(a_pid_that_came_again_is_somebody_else),
-		TEST_MET(a_child_that_leaves_leaves_its_parent_there),
-		TEST_MET(many_may_come_and_go_at_once),
+		TEST_MET(a_killed_member_neither_counts_nor_blocks),
+		TEST_MET(the_slots_of_a_dead_process_are_taken_over),
+		TEST_MET(a_reused_pid_is_another_process),
+		TEST_MET(a_child_that_leaves_keeps_its_parents_slot),
+		TEST_MET(many_processes_join_and_leave_at_once),
 		TEST_MET(threads_of_a_process_may_be_members_each),
 		TEST_MET(a_segment_that_is_open_to_others_is_refused),
 		TEST_MET(a_segment_of_another_user_is_refused),

@@ -47,7 +47,7 @@ static void records_come_out_as_they_went_in(void **state)
 	assert_int_equal(lost, 0);
 }
 
-static void the_newest_survive_when_nobody_takes_them(void **state)
+static void the_newest_records_survive_an_absent_reader(void **state)
 {
 	struct pn_ring ring = { 0 };
 	struct pn_call call;
@@ -105,7 +105,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(records_come_out_as_they_went_in),
-		TEST(the_newest_survive_when_nobody_takes_them),
+		TEST(the_newest_records_survive_an_absent_reader),
 		TEST(a_reader_sees_whole_records_in_order),
 	};
 

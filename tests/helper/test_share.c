@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who gets the idle cores, against trying everything. */
+/* Which helpers get the idle cores, compared with an exhaustive search. */
 #include "test.h"
 
 #include "helper/share.h"
@@ -19,7 +19,7 @@ static struct pn_member member(uint64_t process, uint64_t bytes, uint64_t mask)
 static bool rests(enum pn_share_policy policy, const struct pn_member *members,
 		  unsigned n, unsigned me)
 {
-	return pn_share_decide(policy, members, n, me).rest;
+	return pn_share_decide(policy, members, n, me).idle;
 }
 
 static void with_a_core_for_each_all_helpers_act(void **state)
@@ -47,8 +47,8 @@ static void the_largest_registrants_keep_their_helpers(void **state)
 	assert_false(rests(PN_SHARE_AUTO, m, 3, 2));
 }
 
-/* In whatever order the members are read, one is chosen and the same one. */
-static void of_equals_all_choose_the_same(void **state)
+/* In whatever order the members are read, the same one is chosen. */
+static void equal_members_choose_the_same_one(void **state)
 {
 	struct pn_member m[] = { member(8, 5, 0x7), member(4, 5, 0x7) };
 	struct pn_member twins[] = { member(8, 5, 0x3), member(8, 5, 0x3) };
@@ -60,7 +60,7 @@ static void of_equals_all_choose_the_same(void **state)
 	m[1] = member(8, 5, 0x7);
 	assert_false(rests(PN_SHARE_CONSERVATIVE, m, 2, 0));
 	assert_true(rests(PN_SHARE_CONSERVATIVE, m, 2, 1));
-	/* Two helpers of one process: by their place. */
+	/* Two helpers of one process: by their index. */
 	assert_false(rests(PN_SHARE_CONSERVATIVE, twins, 2, 0));
 	assert_true(rests(PN_SHARE_CONSERVATIVE, twins, 2, 1));
 }
@@ -70,19 +70,19 @@ static void helpers_take_turns_aggressively(void **state)
 	struct pn_member m[6];
 
 	(void)state;
-	/* The paper's: six tasks on eight cores. */
+	/* The paper's example: six tasks on eight cores. */
 	for (unsigned i = 0; i < 6; i++)
 		m[i] = member(i + 1, i, 0xff);
 	for (unsigned i = 0; i < 6; i++) {
 		struct pn_share share =
 			pn_share_decide(PN_SHARE_AGGRESSIVE, m, 6, i);
 
-		assert_false(share.rest);
+		assert_false(share.idle);
 		assert_int_equal(share.nhelpers, 3);
 	}
 }
 
-static void without_an_idle_core_nobody_helps_but_whoever_insists(void **state)
+static void without_an_idle_core_only_policy_own_acts(void **state)
 {
 	struct pn_member m[] = { member(1, 5, 0x3), member(2, 9, 0x3) };
 
@@ -98,7 +98,7 @@ static void without_an_idle_core_nobody_helps_but_whoever_insists(void **state)
 
 static void a_helper_does_not_leave_its_process_binding(void **state)
 {
-	/* Core 2 and 3 are idle, but the first may run on core 0 alone. */
+	/* Cores 2 and 3 are idle, but the first may run on core 0 alone. */
 	struct pn_member m[] = { member(1, 9, 0x1), member(2, 5, 0xe) };
 
 	(void)state;
@@ -107,9 +107,9 @@ static void a_helper_does_not_leave_its_process_binding(void **state)
 	assert_false(rests(PN_SHARE_AUTO, m, 2, 1));
 }
 
-static void whoever_can_move_makes_room_for_the_bound(void **state)
+static void a_member_moves_to_make_room_for_a_bound_one(void **state)
 {
-	/* The first could sit on core 0, where the second has to. */
+	/* The first could have core 0, which the second needs. */
 	struct pn_member m[] = { member(1, 9, 0x7), member(2, 5, 0x3) };
 
 	(void)state;
@@ -128,7 +128,7 @@ static void two_helpers_of_a_process_are_beside_one_program(void **state)
 	assert_false(rests(PN_SHARE_AUTO, m, 2, 1));
 }
 
-static void a_full_house_on_a_large_machine_is_seated(void **state)
+static void all_members_of_a_large_machine_are_assigned(void **state)
 {
 	static struct pn_member m[PN_SHARE_MAX];
 	struct pn_cores all;
@@ -151,12 +151,12 @@ static void a_full_house_on_a_large_machine_is_seated(void **state)
 				 i < PN_SHARE_MAX - 44);
 }
 
-/* --- against trying everything -------------------------------------------- */
+/* --- against an exhaustive search ----------------------------------------- */
 
-#define MOST  4
-#define CORES 7
+#define MAX_MEMBERS 4
+#define CORES	    7
 
-/* Whether each guest of a list can have a core of its own. */
+/* Whether each task of a list can have a core of its own. */
 static bool fits(const uint64_t *masks, unsigned n, uint64_t taken)
 {
 	if (!n)
@@ -171,24 +171,24 @@ static bool fits(const uint64_t *masks, unsigned n, uint64_t taken)
 	return false;
 }
 
-/* Takes a guest in if there is a way to seat all. */
-static bool admit(uint64_t *seated, unsigned *n, uint64_t mask)
+/* Adds a task if all can have a core then. */
+static bool add_task(uint64_t *assigned, unsigned *n, uint64_t mask)
 {
-	seated[*n] = mask;
-	if (!fits(seated, *n + 1, 0))
+	assigned[*n] = mask;
+	if (!fits(assigned, *n + 1, 0))
 		return false;
 	++*n;
 	return true;
 }
 
-/* Which helpers act: a bit for each. Bytes are all different. */
+/* Which helpers act, a bit for each. All have different bytes. */
 static unsigned model(const struct pn_member *m, unsigned n)
 {
-	uint64_t seated[2 * MOST];
-	unsigned nseated = 0, acting = 0, served = 0;
+	uint64_t assigned[2 * MAX_MEMBERS];
+	unsigned nassigned = 0, acting = 0, served = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		admit(seated, &nseated, m[i].cores.word[0]);
+		add_task(assigned, &nassigned, m[i].cores.word[0]);
 	for (unsigned k = 0; k < n; k++) {
 		unsigned best = n;
 
@@ -197,25 +197,26 @@ static unsigned model(const struct pn_member *m, unsigned n)
 			    (best == n || m[i].bytes > m[best].bytes))
 				best = i;
 		served |= 1u << best;
-		if (admit(seated, &nseated, m[best].cores.word[0]))
+		if (add_task(assigned, &nassigned, m[best].cores.word[0]))
 			acting |= 1u << best;
 	}
 	return acting;
 }
 
-static void seats_are_given_as_by_trying_everything(void **state)
+static void assignments_equal_an_exhaustive_search(void **state)
 {
 	uint64_t random = test_seed();
 
 	(void)state;
 	for (unsigned round = 0; round < 2000; round++) {
-		unsigned n = 1 + (unsigned)test_below(&random, MOST);
-		struct pn_member m[MOST];
+		unsigned n = 1 + (unsigned)test_below(&random, MAX_MEMBERS);
+		struct pn_member m[MAX_MEMBERS];
 		unsigned acting = 0;
 
 		for (unsigned i = 0; i < n; i++)
 			m[i] = member(i + 1,
-				      test_below(&random, 1000) * MOST + i,
+				      test_below(&random, 1000) * MAX_MEMBERS +
+					      i,
 				      test_random(&random) >> 20 &
 					      ((1u << CORES) - 1));
 		for (unsigned i = 0; i < n; i++)
@@ -231,14 +232,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(with_a_core_for_each_all_helpers_act),
 		TEST(the_largest_registrants_keep_their_helpers),
-		TEST(of_equals_all_choose_the_same),
+		TEST(equal_members_choose_the_same_one),
 		TEST(helpers_take_turns_aggressively),
-		TEST(without_an_idle_core_nobody_helps_but_whoever_insists),
+		TEST(without_an_idle_core_only_policy_own_acts),
 		TEST(a_helper_does_not_leave_its_process_binding),
-		TEST(whoever_can_move_makes_room_for_the_bound),
+		TEST(a_member_moves_to_make_room_for_a_bound_one),
 		TEST(two_helpers_of_a_process_are_beside_one_program),
-		TEST(a_full_house_on_a_large_machine_is_seated),
-		TEST(seats_are_given_as_by_trying_everything),
+		TEST(all_members_of_a_large_machine_are_assigned),
+		TEST(assignments_equal_an_exhaustive_search),
 	};
 
 	return RUN_TESTS(tests);

@@ -74,7 +74,7 @@ static void the_shortest_period_is_predicted(void **state)
 	close_table(&table);
 }
 
-static void the_earliest_of_a_places_sites_counts(void **state)
+static void the_earliest_site_of_a_buffer_counts(void **state)
 {
 	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
 	struct pn_call_result v;
@@ -91,8 +91,8 @@ static void the_earliest_of_a_places_sites_counts(void **state)
 	close_table(&table);
 }
 
-/* One line of the program uses buffer 0 in turns after 1 and after 2: 30 us
- * and 70 us lie between, and what was before tells which. */
+/* One line of the program uses buffer 0 alternately after 1 and after 2. The
+ * gaps are 30 us and 70 us; the call before tells which. */
 static unsigned predictions_missed(unsigned window)
 {
 	struct table table = open_table(PN_PREDICT_SHORTEST, window);
@@ -116,7 +116,7 @@ static void context_tells_periods_of_one_line_apart(void **state)
 {
 	(void)state;
 	/* Of 20 calls one is the first, one has no period yet, and then every
-	 * other is not the shortest. */
+	 * other period is not the shortest. */
 	assert_int_equal(predictions_missed(0), 9);
 	assert_int_equal(predictions_missed(1), 0);
 	assert_int_equal(predictions_missed(2), 0);
@@ -162,8 +162,8 @@ static void few_gaps_predict_the_shortest(void **state)
 	close_table(&table);
 }
 
-/* 20 us to register, 40 ms held at most: one short gap in a hundred is not
- * worth holding the memory for it when the rest is ten times as long. */
+/* 20 us to register, 40 ms held at most: for one short gap in a hundred it is
+ * not worth holding the memory when the other gaps are ten times as long. */
 static void a_rare_short_gap_does_not_rule_what_is_learned(void **state)
 {
 	struct table table = open_table(PN_PREDICT_LEARNED, 0);
@@ -175,13 +175,13 @@ static void a_rare_short_gap_does_not_rule_what_is_learned(void **state)
 		v = call_at(&table, time_us, 1, 0);
 		time_us += i == 50 ? 10000 : 100000;
 	}
-	/* A gap that is late cost 20 us; the others would be held 90 ms. */
+	/* One late call costs 20 us; the others would be held 90 ms. */
 	assert_int_equal(v.buffer->predicted_ns, 100000 * 1000);
 	close_table(&table);
 }
 
-/* A new site of a buffer that is known asks the buffer. */
-static void a_new_site_knows_what_its_place_knows(void **state)
+/* A new site of a known buffer uses the buffer's gaps. */
+static void a_new_site_uses_the_gaps_of_its_buffer(void **state)
 {
 	struct table table = open_table(PN_PREDICT_LEARNED, 0);
 	struct pn_call_result v;
@@ -194,7 +194,7 @@ static void a_new_site_knows_what_its_place_knows(void **state)
 	close_table(&table);
 }
 
-static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
+static void a_site_is_irregular_while_its_predictions_miss(void **state)
 {
 	struct table table = open_table(PN_PREDICT_SHORTEST, 0);
 	uint64_t time_us = 1 << 30, pause_us = 1 << 28;
@@ -202,7 +202,7 @@ static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
 	unsigned n = 0;
 
 	(void)state;
-	/* Always sooner than ever before. */
+	/* Each call comes sooner than ever before. */
 	for (; !v.irregular && n < 20; n++, pause_us /= 2) {
 		v = call_at(&table, time_us, 1, 0);
 		time_us += pause_us;
@@ -214,7 +214,7 @@ static void a_site_that_keeps_missing_is_irregular_until_it_mends(void **state)
 	close_table(&table);
 }
 
-static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
+static void the_oldest_buffer_is_forgotten_unless_queued(void **state)
 {
 	struct pn_callsites_attr attr = { .predictor = PN_PREDICT_SHORTEST,
 					  .max_buffers = 3 };
@@ -225,7 +225,7 @@ static void the_oldest_place_is_forgotten_unless_it_is_held(void **state)
 	assert_ok(pn_callsites_open(&attr, &table.sites));
 	table.sequence = pn_call_sequence_alloc(table.sites);
 	v = call_at(&table, 1, 1, 0);
-	v.buffer->held = true;
+	v.buffer->queued = true;
 	for (unsigned i = 1; i < 5; i++)
 		call_at(&table, 1 + i, 1, i);
 	assert_int_equal(pn_callsites_nbuffers(table.sites), 3);
@@ -268,19 +268,19 @@ struct model {
 	double late, hold, unseen;
 };
 
-/* Straight from the formula in gaps.h. */
+/* The formula in gaps.h, written down naively. */
 static double model_cost(const struct model *m, double d)
 {
-	double shorter = 0, held = 0;
+	double shorter = 0, queued = 0;
 
 	for (unsigned i = 0; i < m->n; i++) {
 		double gap = (double)m->gaps[i];
 
 		shorter += gap < d;
-		held += gap > d ? gap - d : 0;
+		queued += gap > d ? gap - d : 0;
 	}
 	return (d > 0 ? m->late * (shorter + m->unseen) / (m->n + 1) : 0) +
-	       m->hold * held / m->n;
+	       m->hold * queued / m->n;
 }
 
 static double model_best(const struct model *m)
@@ -333,53 +333,53 @@ static void the_deadline_costs_least_of_all(void **state)
 	pn_gaps_fini(&gaps);
 }
 
-/* --- names ---------------------------------------------------------------- */
+/* --- the hash table ------------------------------------------------------- */
 
 #define NNAMES 5000
 
-static void names_are_found_while_they_are_there(void **state)
+static void keys_are_found_while_they_are_in_the_table(void **state)
 {
 	static struct pn_hash_entry all[NNAMES];
 	static bool there[NNAMES];
 	uint64_t seed = test_seed();
-	struct pn_hash_table names;
+	struct pn_hash_table table;
 	size_t n = 0;
 
 	(void)state;
-	assert_ok(pn_hash_table_init(&names));
+	assert_ok(pn_hash_table_init(&table));
 	for (unsigned i = 0; i < NNAMES; i++)
 		all[i].key = pn_hash_mix(0, i);
 	for (unsigned step = 0; step < 100000; step++) {
 		unsigned i = (unsigned)test_below(&seed, NNAMES);
 
-		assert_ptr_equal(pn_hash_table_find(&names, all[i].key),
+		assert_ptr_equal(pn_hash_table_find(&table, all[i].key),
 				 there[i] ? &all[i] : NULL);
 		if (there[i])
-			pn_hash_table_remove(&names, &all[i]);
+			pn_hash_table_remove(&table, &all[i]);
 		else
-			pn_hash_table_add(&names, &all[i]);
+			pn_hash_table_add(&table, &all[i]);
 		there[i] = !there[i];
 		n += there[i] ? 1 : (size_t)-1;
-		assert_int_equal(names.n, n);
+		assert_int_equal(table.n, n);
 	}
-	pn_hash_table_fini(&names);
+	pn_hash_table_fini(&table);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_shortest_period_is_predicted),
-		TEST(the_earliest_of_a_places_sites_counts),
+		TEST(the_earliest_site_of_a_buffer_counts),
 		TEST(context_tells_periods_of_one_line_apart),
 		TEST(a_pattern_is_found_when_the_window_is_full),
 		TEST(few_gaps_predict_the_shortest),
 		TEST(a_rare_short_gap_does_not_rule_what_is_learned),
-		TEST(a_new_site_knows_what_its_place_knows),
-		TEST(a_site_that_keeps_missing_is_irregular_until_it_mends),
-		TEST(the_oldest_place_is_forgotten_unless_it_is_held),
+		TEST(a_new_site_uses_the_gaps_of_its_buffer),
+		TEST(a_site_is_irregular_while_its_predictions_miss),
+		TEST(the_oldest_buffer_is_forgotten_unless_queued),
 		TEST(windows_beyond_the_limit_are_refused),
 		TEST(the_deadline_costs_least_of_all),
-		TEST(names_are_found_while_they_are_there),
+		TEST(keys_are_found_while_they_are_in_the_table),
 	};
 
 	return RUN_TESTS(tests);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What does the monitor add to a munmap that concerns nobody?
+ * What does the monitor add to a munmap of memory that nobody watches?
  *
- * munmap through libc and by a raw system call, in turn, of ranges with
- * nothing in them, so that the call itself is as cheap as it gets; 10,000
- * regions are watched elsewhere. Prints one JSON line: medians of 301 batches
- * of 1,000. Also what a probe, a watched munmap and a check cost.
+ * Alternates munmap through libc and by a raw system call, of empty ranges, so
+ * that the call itself is as cheap as possible; 10,000 regions are watched
+ * elsewhere. Prints one JSON line: medians of 301 batches of 1,000. Also what a
+ * probe, a watched munmap and a check cost.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static double batch_ns(void (*fn)(void))
 	return (double)(pn_clock_ns() - start) / BATCH;
 }
 
-/* Batches of a and b in turn, so that noise meets both. */
+/* Batches of a and b alternate, so that noise affects both. */
 static void medians(void (*a)(void), void (*b)(void), double *a_ns,
 		    double *b_ns)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* forbid -- less than a program expects: a seccomp filter as containers have,
- * and no /proc. */
+/* forbid -- takes away what a program expects: a seccomp filter as containers
+ * have, and no /proc. */
 #ifndef PN_TESTS_MONITOR_FORBID_H
 #define PN_TESTS_MONITOR_FORBID_H
 
@@ -43,7 +43,7 @@ static inline bool forbid_proc(void)
 	       !mount("none", "/proc", "tmpfs", 0, NULL);
 }
 
-/* What a test ends with that cannot forbid. */
+/* Exit status of a test that cannot forbid. */
 static inline int forbid_skip(const char *why)
 {
 	fprintf(stderr, "skipped: %s\n", why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A library with the whole monitor inside, to be loaded by dlopen(): what
- * becomes of it depends on when that happens.
+ * A library that contains the monitor, to be loaded by dlopen(): the mode
+ * depends on when that happens.
  */
 #include "late.h"
 
@@ -10,7 +10,7 @@ void late_report(struct pn_monitor_report *out)
 	pn_monitor_report(out);
 }
 
-/* A release of watched memory, and how often it was told. */
+/* Releases watched memory; returns how often it was notified. */
 unsigned late_count_told(void)
 {
 	struct recorder r;

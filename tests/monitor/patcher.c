@@ -15,14 +15,14 @@
 
 static atomic_uint calls;
 static int (*next)(void *, size_t);
-static enum patcher_way how;
+static enum patcher_kind installed_kind;
 
 static int patched_munmap(void *addr, size_t len)
 {
 	calls++;
 	if (next)
 		return next(addr, len);
-	if (how == PATCHER_SYSCALL)
+	if (installed_kind == PATCHER_SYSCALL)
 		return (int)syscall(SYS_munmap, addr, len);
 	return PN_SYSCALL(SYS_munmap, (long)addr, (long)len) ? -1 : 0;
 }
@@ -54,7 +54,7 @@ static struct jump make_jump(uintptr_t target)
 	return jump;
 }
 
-/* Behind the landing pad, endbr64, that Ubuntu's libc has. */
+/* Behind the landing pad (endbr64) of Ubuntu's libc. */
 static uintptr_t read_jump(const void *entry)
 {
 	static const uint8_t pad[] = { 0xf3, 0x0f, 0x1e, 0xfa };
@@ -98,10 +98,10 @@ static uintptr_t read_jump(const void *entry)
 
 #endif
 
-int patcher_install(enum patcher_way way)
+int patcher_install(enum patcher_kind kind)
 {
 	void *libc = dlopen("libc.so.6", RTLD_NOLOAD | RTLD_LAZY);
-	bool sbrks = way == PATCHER_SBRK;
+	bool sbrks = kind == PATCHER_SBRK;
 	void *entry = libc ? dlsym(libc, sbrks ? "sbrk" : "munmap") : NULL;
 	struct jump jump = make_jump(sbrks ? (uintptr_t)patched_sbrk
 					   : (uintptr_t)patched_munmap);
@@ -110,8 +110,8 @@ int patcher_install(enum patcher_way way)
 
 	if (!entry)
 		return -1;
-	how = way;
-	if (way == PATCHER_POLITE)
+	installed_kind = kind;
+	if (kind == PATCHER_POLITE)
 		next = (int (*)(void *, size_t))read_jump(entry);
 	if (mprotect((void *)pages.addr, pages.len,
 		     PROT_READ | PROT_WRITE | PROT_EXEC))
@@ -126,18 +126,18 @@ unsigned patcher_calls(void)
 	return calls;
 }
 
-/* Preloaded, it is there before anybody else. */
+/* When preloaded, it patches before any other library. */
 __attribute__((constructor)) static void install_early(void)
 {
 	const char *early = getenv("PATCHER_EARLY");
-	enum patcher_way way = PATCHER_RAW;
+	enum patcher_kind kind = PATCHER_RAW;
 
 	if (!early)
 		return;
 	if (!strcmp(early, "syscall"))
-		way = PATCHER_SYSCALL;
+		kind = PATCHER_SYSCALL;
 	if (!strcmp(early, "sbrk"))
-		way = PATCHER_SBRK;
-	if (patcher_install(way))
+		kind = PATCHER_SBRK;
+	if (patcher_install(kind))
 		abort();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * recorder -- a subscriber that writes down what it is told about one range.
+ * recorder -- a subscriber that records the notifications of one range.
  *
- * It does what a callback may: no allocation, no lock. Whether the pages were
- * still there is asked of the kernel at that very moment.
+ * It does what a callback may: no allocation, no lock. It asks the kernel at
+ * that moment whether the pages are still there.
  */
 #ifndef PN_TESTS_MONITOR_RECORDER_H
 #define PN_TESTS_MONITOR_RECORDER_H
@@ -38,7 +38,7 @@ struct recorder {
 	atomic_uint before, after; /* releases that cover the target */
 	atomic_uint others;	   /* that touch nothing of it */
 	atomic_bool present;	   /* at BEFORE, in the releasing thread */
-	_Atomic uintptr_t addr;	   /* as told */
+	_Atomic uintptr_t addr;	   /* as notified */
 	_Atomic size_t len;
 	long releaser;
 };
@@ -71,14 +71,14 @@ static inline void recorder_released(void *arg, uintptr_t addr, size_t len,
 		r->present = vec & 1;
 }
 
-/* Waits for news of releases that have returned. */
+/* Waits for the notifications of releases that have returned. */
 static inline void recorder_settle(void)
 {
 	while (!pn_monitor_settled())
 		sched_yield();
 }
 
-/* Late news of what was at this address before are not wanted. */
+/* Late notifications of what was at this address before are ignored. */
 static inline void recorder_aim(struct recorder *r, void *addr, size_t len)
 {
 	recorder_settle();

@@ -146,7 +146,7 @@ static bool advise_remove(struct scene *s)
 	return !madvise(s->base, LEN, MADV_REMOVE);
 }
 
-/* And usable again, with new pages. */
+/* Makes the memory usable again, with new pages. */
 static bool advise_guard(struct scene *s)
 {
 	return !madvise(s->base, LEN, MADV_GUARD_INSTALL) &&
@@ -273,7 +273,8 @@ static bool prepare_private_file(struct scene *s)
 	return map_file(s, MAP_PRIVATE);
 }
 
-/* As long again as it was, so that the memory can be used: with new pages. */
+/* Makes the file as long as it was: the memory is usable again, with new pages.
+ */
 static bool cut_and_grown(struct scene *s, int ret)
 {
 	return !ret && !ftruncate(s->id, 2 * LEN);
@@ -311,7 +312,7 @@ static void close_file(struct scene *s)
 
 #define K(kind) PN_RELEASE_##kind
 
-const struct release_way release_ways[] = {
+const struct release_case release_cases[] = {
 	{ "munmap", K(MUNMAP), true, prepare_private, release_whole, NULL },
 	{ "munmap of shared memory", K(MUNMAP), true, prepare_shared,
 	  release_whole, NULL },
@@ -359,4 +360,4 @@ const struct release_way release_ways[] = {
 	  close_file },
 };
 
-const size_t nrelease_ways = PN_ARRAY_LEN(release_ways);
+const size_t nrelease_cases = PN_ARRAY_LEN(release_cases);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * releases -- every way a program gives memory back, one row each.
+ * releases -- every kind of release, one row each.
  *
- * A row prepares memory that holds `target`, and releases it later. What is
- * left over is cleaned up by the row itself.
+ * A row prepares memory that holds `target`, and releases it later. The row
+ * cleans up what is left.
  */
 #ifndef PN_TESTS_MONITOR_RELEASES_H
 #define PN_TESTS_MONITOR_RELEASES_H
@@ -21,10 +21,10 @@ struct scene {
 	size_t len;
 };
 
-struct release_way {
+struct release_case {
 	const char *name;
 	enum pn_release_kind kind; /* what the report calls it */
-	bool exact;		   /* told is the target and nothing more */
+	bool exact;		   /* the notified range is the target */
 	/* false: not possible here. */
 	bool (*prepare)(struct scene *scene);
 	/* false: this system refuses. */
@@ -32,7 +32,7 @@ struct release_way {
 	void (*clean)(struct scene *scene); /* may be NULL */
 };
 
-extern const struct release_way release_ways[];
-extern const size_t nrelease_ways;
+extern const struct release_case release_cases[];
+extern const size_t nrelease_cases;
 
 #endif

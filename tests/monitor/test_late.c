@@ -25,29 +25,29 @@ static void *sit_and_wait(void *arg)
 	return read(*(int *)arg, &byte, 1) == 1 ? arg : NULL;
 }
 
-static void *load(struct pn_monitor_report *report, unsigned *told)
+static void *load(struct pn_monitor_report *report, unsigned *notified)
 {
 	void *handle = dlopen(library, RTLD_NOW);
 	void (*get_report)(struct pn_monitor_report *);
-	unsigned (*count_told)(void);
+	unsigned (*count_notified)(void);
 
 	assert_non_null(handle);
 	get_report = (void (*)(struct pn_monitor_report *))dlsym(handle,
 								 "late_report");
-	count_told = (unsigned (*)(void))dlsym(handle, "late_count_told");
+	count_notified = (unsigned (*)(void))dlsym(handle, "late_count_told");
 	assert_non_null(get_report);
-	assert_non_null(count_told);
+	assert_non_null(count_notified);
 	get_report(report);
-	*told = count_told();
+	*notified = count_notified();
 	return handle;
 }
 
-static void loading_late_takes_what_is_safe(void **state)
+static void loading_late_selects_a_safe_mode(void **state)
 {
 	struct pn_monitor_report report;
 	bool patched;
-	unsigned told;
-	void *handle = load(&report, &told);
+	unsigned notified;
+	void *handle = load(&report, &notified);
 
 	(void)state;
 	patched = report.mode == PN_MONITOR_PATCH;
@@ -57,27 +57,27 @@ static void loading_late_takes_what_is_safe(void **state)
 	if (threaded && !RECORDER_SANITIZED)
 		assert_non_null(
 			strstr(report.refused[PN_MONITOR_PATCH], "threads"));
-	/* Threads, and no way to learn what is mapped. */
+	/* With threads, and without a way to read the mappings. */
 	if (no_proc && !patched) {
 		assert_int_equal(report.mode, PN_MONITOR_BYPASS);
-		assert_int_equal(told, 0);
+		assert_int_equal(notified, 0);
 		dlclose(handle);
 		return;
 	}
-	assert_int_equal(told, 1);
-	/* What libc jumps to is still there. */
+	assert_int_equal(notified, 1);
+	/* The code that libc jumps to is still there. */
 	assert_ok(dlclose(handle));
 	munmap(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
 	       4096);
-	handle = load(&report, &told);
-	assert_int_equal(told, 1);
+	handle = load(&report, &notified);
+	assert_int_equal(notified, 1);
 	dlclose(handle);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(loading_late_takes_what_is_safe),
+		TEST(loading_late_selects_a_safe_mode),
 	};
 	pthread_t thread;
 	int fds[2];

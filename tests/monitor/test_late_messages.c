@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program with threads loads libpinion late (argument 1), on a machine that
- * forbids what is left then (argument 2):
- *   seccomp  userfaultfd, by a filter as containers have
- *   no_proc  the same, and /proc is not mounted
- * Releases of memory go unseen, so nothing may stay registered: messages into
- * memory that is mapped anew before each must arrive. This program itself has
- * none of pinion's code.
+ * A program with threads loads libpinion late (argument 1), where the modes
+ * that are possible then are forbidden (argument 2): seccomp  userfaultfd, by a
+ * filter as containers have no_proc  the same, and /proc is not mounted
+ * Releases of memory are not detected, so nothing may stay registered: messages
+ * into memory that is mapped again before each must arrive. This program itself
+ * has none of pinion's code.
  */
 #include "test.h"
 
@@ -125,12 +124,11 @@ static struct pinion_cache_stats stats_of(const struct end *end)
 	return stats;
 }
 
-/* --- the tests -------------------------------------------------------------
- */
+/* --- the tests ----------------------------------------------------------- */
 
 static struct end a, b;
 
-static void messages_into_memory_mapped_anew_are_right(void **state)
+static void messages_arrive_in_memory_mapped_again(void **state)
 {
 	char *source = map(NULL), *target = map(NULL);
 	unsigned wrong = 0;
@@ -168,7 +166,7 @@ static void nothing_stays_registered_after_a_pin(void **state)
 	munmap(p, LEN);
 }
 
-/* Nobody else unmaps it. */
+/* Only the heap unmaps it. */
 static void memory_of_a_heap_stays_registered(void **state)
 {
 	struct pinion_cache_stats before, after;
@@ -208,8 +206,7 @@ static int close_both(void **state)
 	return 0;
 }
 
-/* --- the machine -----------------------------------------------------------
- */
+/* --- the machine --------------------------------------------------------- */
 
 static void *sit_and_wait(void *arg)
 {
@@ -221,7 +218,7 @@ static void *sit_and_wait(void *arg)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(messages_into_memory_mapped_anew_are_right),
+		TEST(messages_arrive_in_memory_mapped_again),
 		TEST(nothing_stays_registered_after_a_pin),
 		TEST(memory_of_a_heap_stays_registered),
 	};

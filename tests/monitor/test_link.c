@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * test_link BARE LINKED -- what a program pays that is linked with libpinion
- * and never opens a context, in system calls: by ptrace(2), of two programs
- * that do nothing, without and with the library.
+ * test_link BARE LINKED -- how many system calls a program makes more because
+ * it is linked with libpinion, without opening a context. Counts with ptrace(2)
+ * the calls of two programs that do nothing, without and with the library.
  *
- * Calls that fail are not counted: they are the loader's, looking for
+ * Calls that fail are not counted: they are the loader's, which looks for
  * libraries in one folder after the other.
  */
 #include "test.h"

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs once per mode (PINION_MONITOR in the environment) and again under other
- * allocators. What a mode claims in its report is what it is held to.
+ * Runs once for each mode (PINION_MONITOR in the environment) and again under
+ * other allocators. A mode has to do what it claims in its report.
  */
 #include "test.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -36,7 +37,7 @@ static bool sees_nothing(void)
 	return mode == PN_MONITOR_KEEP || mode == PN_MONITOR_NONE;
 }
 
-/* A mapping that is watched, and that r looks at. */
+/* A mapping that is watched, with recorder r. */
 static char *map_watched(struct recorder *r)
 {
 	char *p = map_at(NULL, 0);
@@ -47,8 +48,8 @@ static char *map_watched(struct recorder *r)
 	return p;
 }
 
-/* The first of all: nobody has asked for the mode yet. */
-static void who_subscribes_first_starts_the_monitor(void **state)
+/* The first test: the mode has not been chosen yet. */
+static void the_first_subscriber_starts_the_monitor(void **state)
 {
 	char *p;
 	struct recorder r;
@@ -62,9 +63,8 @@ static void who_subscribes_first_starts_the_monitor(void **state)
 	recorder_close(&r);
 }
 
-/* `keep` tells libc's malloc to give nothing back; another's does not listen.
- */
-static void keep_is_taken_where_libc_allocates_and_only_there(void **state)
+/* `keep` makes libc's malloc keep its memory; other allocators ignore that. */
+static void keep_works_only_with_libcs_malloc(void **state)
 {
 	const char *asked = getenv("PINION_MONITOR");
 	Dl_info info;
@@ -79,7 +79,7 @@ static void keep_is_taken_where_libc_allocates_and_only_there(void **state)
 			 libcs ? PN_MONITOR_KEEP : PN_MONITOR_BYPASS);
 }
 
-/* What goes unseen is not to be kept registered, unless asked for by name. */
+/* What is not detected must not stay registered, unless asked for by name. */
 static void nothing_can_be_watched_in_bypass(void **state)
 {
 	char *p = map_at(NULL, 0);
@@ -109,21 +109,22 @@ static bool watched(const struct scene *s, enum pn_detection detection)
 	return !ret;
 }
 
-/* Compares what the recorder heard with what the mode had promised. */
-static void assert_told(const struct recorder *r, const struct release_way *way,
-			enum pn_detection detection)
+/* Compares the recorded notifications with the detection in the report. */
+static void assert_notified(const struct recorder *r,
+			    const struct release_case *c,
+			    enum pn_detection detection)
 {
 	if (detection == PN_DETECTION_NONE) {
 		assert_int_equal(r->after, 0);
 		return;
 	}
 	if (detection == PN_DETECTION_KEPT)
-		return; /* told or not: the pages stay */
+		return; /* notified or not: the pages stay */
 	assert_true(r->after >= 1);
 	assert_int_equal(r->before, r->after);
 	if (detection == PN_DETECTION_BEFORE)
 		assert_true(r->present);
-	if (way->exact) {
+	if (c->exact) {
 		assert_true(
 			pn_range_covers((struct pn_range){ r->addr, r->len },
 					r->target));
@@ -131,36 +132,36 @@ static void assert_told(const struct recorder *r, const struct release_way *way,
 	}
 }
 
-static void play(struct recorder *r, const struct release_way *way,
+static void play(struct recorder *r, const struct release_case *c,
 		 enum pn_detection detection)
 {
 	struct scene s = { 0 };
 
-	if (!way->prepare(&s)) {
-		print_message("%s: not possible here\n", way->name);
+	if (!c->prepare(&s)) {
+		print_message("%s: not possible here\n", c->name);
 		return;
 	}
 	recorder_aim(r, s.target, s.len);
 	if (watched(&s, detection)) {
-		bool done = way->release(&s);
+		bool done = c->release(&s);
 
 		recorder_settle();
-		print_message("%s: %s, told %u+%u\n", way->name,
+		print_message("%s: %s, notified %u+%u\n", c->name,
 			      pn_detection_name(detection), r->before,
 			      r->after);
 		assert_int_equal(done, detection != PN_DETECTION_IMPOSSIBLE);
 		if (done)
-			assert_told(r, way, detection);
+			assert_notified(r, c, detection);
 		pn_monitor_unwatch(r->target.addr, r->target.len);
 	} else {
-		way->release(&s);
+		c->release(&s);
 	}
 	recorder_aim(r, (void *)PN_PAGE_BYTES, 1);
-	if (way->clean)
-		way->clean(&s);
+	if (c->clean)
+		c->clean(&s);
 }
 
-static void each_release_is_told_as_the_mode_claims(void **state)
+static void each_release_is_notified_as_reported(void **state)
 {
 	struct pn_monitor_report report;
 	struct recorder r;
@@ -169,14 +170,14 @@ static void each_release_is_told_as_the_mode_claims(void **state)
 	pn_monitor_report(&report);
 	print_message("mode %s\n", pn_monitor_mode_name(report.mode));
 	assert_ok(recorder_open(&r));
-	for (size_t i = 0; i < nrelease_ways; i++)
-		play(&r, &release_ways[i],
-		     report.detection[release_ways[i].kind]);
+	for (size_t i = 0; i < nrelease_cases; i++)
+		play(&r, &release_cases[i],
+		     report.detection[release_cases[i].kind]);
 	recorder_close(&r);
 }
 
-/* A mode that was asked for and claims less than this is broken. */
-static void modes_claim_what_they_are_for(void **state)
+/* A wanted mode that detects less than this is broken. */
+static void modes_detect_what_they_are_for(void **state)
 {
 	struct pn_monitor_report report;
 
@@ -198,7 +199,7 @@ static void modes_claim_what_they_are_for(void **state)
 	assert_int_equal(report.race_unmap, !sees_nothing());
 }
 
-static void the_mode_asked_for_is_taken_where_it_can_be(void **state)
+static void the_wanted_mode_is_used_if_possible(void **state)
 {
 	const char *asked = getenv("PINION_MONITOR");
 	struct pn_monitor_report report;
@@ -216,8 +217,8 @@ static void the_mode_asked_for_is_taken_where_it_can_be(void **state)
 		assert_int_not_equal(report.mode, PN_MONITOR_PATCH);
 }
 
-/* Granules share buckets, so a few may be told in vain. */
-static void unrelated_releases_are_told_to_nobody(void **state)
+/* Granules share buckets, so a few may be notified all the same. */
+static void unrelated_releases_notify_nobody(void **state)
 {
 	char *kept = map_at(NULL, 0), *far;
 	struct recorder r;
@@ -260,7 +261,7 @@ static void a_watch_counts_until_its_last_unwatch(void **state)
 	recorder_close(&r);
 }
 
-static void invalidation_is_told_in_every_mode(void **state)
+static void invalidation_notifies_in_every_mode(void **state)
 {
 	static char buffer[LEN] PN_ALIGNED(4096);
 	struct recorder r;
@@ -298,8 +299,8 @@ static void bad_input_is_refused(void **state)
 	recorder_close(&r); /* a stranger by now */
 }
 
-/* They leave in another order than they came. */
-static void any_number_of_subscribers_is_told(void **state)
+/* They unsubscribe in another order than they subscribed. */
+static void any_number_of_subscribers_is_notified(void **state)
 {
 	enum { MANY = 1500 };
 	struct recorder *r = calloc(MANY, sizeof(*r));
@@ -338,7 +339,7 @@ static void unmapped_memory_cannot_be_watched_by_the_kernel(void **state)
 	munmap(p, LEN);
 }
 
-static void raw_system_calls_are_seen_by_the_kernel_alone(void **state)
+static void only_userfaultfd_detects_raw_system_calls(void **state)
 {
 	char *p;
 	struct recorder r;
@@ -354,14 +355,16 @@ static void raw_system_calls_are_seen_by_the_kernel_alone(void **state)
 
 /* --- what a call releases ------------------------------------------------- */
 
-/* A stretch of memory, watched as a whole, on the border of a huge page. */
+/* Memory that is watched as a whole, at the border of a huge page of 2 MiB and
+ * not at one of 1 GiB, where a hook has to assume a larger page. */
 static struct {
 	char *at;
 	struct recorder recorder;
 } stretch;
 
-#define STRETCH (2 * HUGE)
-#define HUGE	((size_t)2 << 20)
+#define STRETCH	 (2 * HUGE)
+#define HUGE	 ((size_t)2 << 20)
+#define GIGANTIC ((size_t)1 << 30)
 
 static void map_stretch(void)
 {
@@ -370,6 +373,8 @@ static void map_stretch(void)
 
 	assert_true(all != MAP_FAILED);
 	stretch.at = all + (-(uintptr_t)all & (HUGE - 1));
+	if (!((uintptr_t)stretch.at & (GIGANTIC - 1)))
+		stretch.at += HUGE;
 	munmap(all, (size_t)(stretch.at - all));
 	munmap(stretch.at + STRETCH,
 	       2 * STRETCH - STRETCH - (size_t)(stretch.at - all));
@@ -385,7 +390,7 @@ static void unmap_stretch(void)
 	munmap(stretch.at, STRETCH);
 }
 
-/* What was told since the last time: these pages, or none at all. */
+/* Expects that these pages were notified since the last time, or none. */
 static void assert_released(size_t first, size_t npages)
 {
 	struct recorder *r = &stretch.recorder;
@@ -412,13 +417,13 @@ static char *map_over(size_t first, size_t npages, int flags)
 		    -1, 0);
 }
 
-/* Patches say it from the arguments alone; the kernel tells what it did. */
+/* Patches know only the arguments; the kernel reports what it did. */
 static bool patched(void)
 {
 	return pn_monitor_mode() == PN_MONITOR_PATCH;
 }
 
-static void mapping_over_memory_releases_what_it_covers(void **state)
+static void mapping_over_memory_releases_it(void **state)
 {
 	char *elsewhere;
 
@@ -442,7 +447,7 @@ static void mapping_over_memory_releases_what_it_covers(void **state)
 	unmap_stretch();
 }
 
-static void moving_memory_releases_the_old_place_and_the_new(void **state)
+static void mremap_releases_source_and_destination(void **state)
 {
 	char *moved;
 
@@ -458,7 +463,7 @@ static void moving_memory_releases_the_old_place_and_the_new(void **state)
 				3 * PN_PAGE_BYTES, 0),
 			 page_of(4));
 	assert_released(0, 0);
-	/* It need not move, but nobody knows. */
+	/* It need not move, but the hook cannot know. */
 	assert_ptr_equal(mremap(page_of(4), 3 * PN_PAGE_BYTES,
 				4 * PN_PAGE_BYTES, MREMAP_MAYMOVE),
 			 page_of(4));
@@ -493,14 +498,14 @@ static void only_some_advice_releases(void **state)
 	}
 	assert_ok(madvise(page_of(9), 2 * PN_PAGE_BYTES, MADV_DONTNEED));
 	assert_released(9, 2);
-	/* Linux 6.13; others refuse it, which nobody knows before. */
+	/* Linux 6.13; others refuse it, which the hook cannot know. */
 	madvise(page_of(12), 3 * PN_PAGE_BYTES, GUARD_INSTALL);
 	assert_released(12, 3);
 	unmap_stretch();
 }
 
-/* An old call that shows pages of shared memory in another order. */
-static void other_pages_of_a_file_release_those_before(void **state)
+/* An old system call that maps pages of shared memory in another order. */
+static void remap_file_pages_releases_the_old_pages(void **state)
 {
 	(void)state;
 	if (!patched())
@@ -518,8 +523,8 @@ static void other_pages_of_a_file_release_those_before(void **state)
 	unmap_stretch();
 }
 
-/* As many as the kernel takes, and one more, which it refuses. */
-static void a_list_of_ranges_is_told_if_the_kernel_takes_it(void **state)
+/* As many ranges as the kernel accepts, and one more, which it refuses. */
+static void process_madvise_notifies_each_range(void **state)
 {
 	static struct iovec list[1025];
 
@@ -529,7 +534,7 @@ static void a_list_of_ranges_is_told_if_the_kernel_takes_it(void **state)
 	map_stretch();
 	for (size_t i = 0; i < PN_ARRAY_LEN(list); i++)
 		list[i] = (struct iovec){ page_of(i % 1024), PN_PAGE_BYTES };
-	/* What the process is, is the kernel's business, and asked later. */
+	/* The hook does not check which process is meant; the kernel does. */
 	syscall(SYS_process_madvise, -1, list, 1024, MADV_DONTNEED, 0);
 	assert_true(stretch.recorder.before >= 1);
 	assert_int_equal(stretch.recorder.before, stretch.recorder.after);
@@ -540,7 +545,7 @@ static void a_list_of_ranges_is_told_if_the_kernel_takes_it(void **state)
 }
 
 /* The segment has three pages, and is attached one byte behind the first. */
-static void a_segment_attached_over_memory_releases_it(void **state)
+static void shmat_over_memory_releases_it(void **state)
 {
 	int id = shmget(IPC_PRIVATE, 3 * PN_PAGE_BYTES, 0600);
 
@@ -565,8 +570,8 @@ static void a_segment_attached_over_memory_releases_it(void **state)
 	unmap_stretch();
 }
 
-/* What cannot be watched stands first, what can behind it. */
-static void one_mapping_that_cannot_be_watched_is_enough(void **state)
+/* The first half cannot be watched, the second can. */
+static void one_unwatchable_mapping_refuses_the_range(void **state)
 {
 	int id = shmget(IPC_PRIVATE, 4 * PN_PAGE_BYTES, 0600);
 	char *p = map_at(NULL, 0);
@@ -581,8 +586,8 @@ static void one_mapping_that_cannot_be_watched_is_enough(void **state)
 	munmap(p, LEN);
 }
 
-/* What hooks do with a call, without the call. */
-static void a_range_watched_during_its_release_is_still_told(void **state)
+/* What hooks do around a call, without the call. */
+static void a_range_watched_during_its_release_is_notified(void **state)
 {
 	struct pn_release release;
 	struct recorder r;
@@ -644,8 +649,8 @@ static void many_ranges_in_one_release_are_all_covered(void **state)
 		assert_all_covered(step);
 }
 
-/* Told when any is watched, not only the first. */
-static void one_watched_range_of_several_is_enough(void **state)
+/* Any watched range notifies, not only the first. */
+static void one_watched_range_of_several_notifies(void **state)
 {
 	char *p, *far = map_at(NULL, 0);
 	struct pn_release release;
@@ -661,7 +666,7 @@ static void one_watched_range_of_several_is_enough(void **state)
 	assert_int_equal(r.before, 1);
 	assert_int_equal(r.after, 1);
 	assert_int_equal(r.others, 2);
-	/* What the storage held before does not count. */
+	/* The old contents of the storage do not matter. */
 	pn_release_init(&release);
 	pn_release_add(&release, PN_PAGE_BYTES, 1);
 	pn_release_begin(&release);
@@ -715,7 +720,7 @@ static void a_thread_that_ends_releases_its_stack(void **state)
 	recorder_close(&stack_recorder);
 }
 
-/* The replacements must fail as libc does. */
+/* The hooks have to fail as libc does. */
 static void errno_is_as_libc_sets_it(void **state)
 {
 	char *p = map_at(NULL, 0);
@@ -745,7 +750,7 @@ static void errno_is_as_libc_sets_it(void **state)
 	assert_int_equal(munmap(p, LEN), 0);
 }
 
-static void the_break_moves_as_libc_remembers(void **state)
+static void libcs_copy_of_the_break_is_updated(void **state)
 {
 	char *start = sbrk(0);
 
@@ -776,12 +781,12 @@ static int child_main(struct recorder *of_parent)
 	recorder_settle();
 	if (!ignore_hooks && r.after != 1)
 		return 3;
-	/* What the parent watched may be unwatched here. */
+	/* The child may unwatch what the parent watched. */
 	pn_monitor_unwatch(of_parent->target.addr, of_parent->target.len);
 	return of_parent->others || of_parent->after ? 4 : 0;
 }
 
-static void a_forked_child_starts_afresh(void **state)
+static void a_forked_child_starts_the_monitor_again(void **state)
 {
 	enum pn_monitor_mode mode = pn_monitor_mode();
 	char *p;
@@ -798,7 +803,7 @@ static void a_forked_child_starts_afresh(void **state)
 	ndescriptors = test_descriptors();
 	pid = fork();
 	assert_true(pid >= 0);
-	/* The kernel's two are the parent's. */
+	/* The two that the kernel watches are the parent's. */
 	if (!pid && mode == PN_MONITOR_USERFAULTFD)
 		ndescriptors -= 2;
 	if (!pid && test_descriptors() != ndescriptors)
@@ -814,28 +819,28 @@ static void a_forked_child_starts_afresh(void **state)
 	recorder_close(&r);
 }
 
-#define LANES	4
-#define ROUNDS	300
-#define LANE_NO 0
+#define SLICES	 4
+#define ROUNDS	 300
+#define SLICE_NO 0
 
-/* One thread's own range; the callback finds the lane by address. */
-static struct lane {
+/* One thread's own range; the callback finds the slice by address. */
+static struct slice {
 	_Atomic uintptr_t addr;
-	atomic_uint told;
+	atomic_uint notified;
 	unsigned missed;
 	uint64_t seed;
-} lanes[LANES];
+} slices[SLICES];
 
-static void lanes_released(void *arg, uintptr_t addr, size_t len,
-			   enum pn_release_phase phase)
+static void slices_released(void *arg, uintptr_t addr, size_t len,
+			    enum pn_release_phase phase)
 {
-	struct lane *lane = arg;
+	struct slice *slice = arg;
 
-	for (int i = 0; i < LANES; i++) {
-		uintptr_t at = lane[i].addr;
+	for (int i = 0; i < SLICES; i++) {
+		uintptr_t at = slice[i].addr;
 
 		if (phase == PN_RELEASE_AFTER && at >= addr && at < addr + len)
-			lane[i].told++;
+			slice[i].notified++;
 	}
 }
 
@@ -856,22 +861,22 @@ static void churn(uint64_t *seed)
 
 static void *hammer(void *arg)
 {
-	struct lane *lane = arg;
+	struct slice *slice = arg;
 
 	for (int i = 0; i < ROUNDS; i++) {
 		char *p = map_at(NULL, 0);
-		unsigned before = lane->told;
+		unsigned before = slice->notified;
 
-		churn(&lane->seed);
+		churn(&slice->seed);
 		memset(p, 1, LEN);
-		lane->addr = (uintptr_t)p;
+		slice->addr = (uintptr_t)p;
 		if (pn_monitor_watch((uintptr_t)p, LEN))
-			lane->missed++;
+			slice->missed++;
 		munmap(p, LEN);
 		recorder_settle();
-		if (lane->told == before)
-			lane->missed++;
-		lane->addr = 0;
+		if (slice->notified == before)
+			slice->missed++;
+		slice->addr = 0;
 		pn_monitor_unwatch((uintptr_t)p, LEN);
 	}
 	return NULL;
@@ -879,20 +884,21 @@ static void *hammer(void *arg)
 
 static void run_lanes(void *(*fn)(void *), uint64_t seed)
 {
-	pthread_t threads[LANES];
+	pthread_t threads[SLICES];
 
-	for (int i = 0; i < LANES; i++) {
-		lanes[i].seed = test_random(&seed);
-		lanes[i].missed = 0;
-		assert_ok(pthread_create(&threads[i], NULL, fn, &lanes[i]));
+	for (int i = 0; i < SLICES; i++) {
+		slices[i].seed = test_random(&seed);
+		slices[i].missed = 0;
+		assert_ok(pthread_create(&threads[i], NULL, fn, &slices[i]));
 	}
-	for (int i = 0; i < LANES; i++)
+	for (int i = 0; i < SLICES; i++)
 		assert_ok(pthread_join(threads[i], NULL));
 }
 
 static void threads_allocating_and_releasing_miss_nothing(void **state)
 {
-	struct pn_subscriber all = { .released = lanes_released, .arg = lanes };
+	struct pn_subscriber all = { .released = slices_released,
+				     .arg = slices };
 
 	(void)state;
 	if (sees_nothing())
@@ -900,8 +906,8 @@ static void threads_allocating_and_releasing_miss_nothing(void **state)
 	assert_ok(pn_monitor_subscribe(&all));
 	run_lanes(hammer, test_seed());
 	pn_monitor_unsubscribe(&all);
-	for (int i = 0; i < LANES; i++)
-		assert_int_equal(lanes[i].missed, 0);
+	for (int i = 0; i < SLICES; i++)
+		assert_int_equal(slices[i].missed, 0);
 }
 
 static atomic_bool comes_and_goes_alive;
@@ -934,7 +940,30 @@ static void *release_without_end(void *arg)
 	return NULL;
 }
 
-static void nobody_is_told_after_unsubscribing(void **state)
+static void ignore_release(void *arg, uintptr_t addr, size_t len,
+			   enum pn_release_phase phase)
+{
+	(void)arg, (void)addr, (void)len, (void)phase;
+}
+
+static void subscribing_twice_aborts(void **state)
+{
+	struct pn_subscriber subscriber = { .released = ignore_release };
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (!pid) {
+		pn_release_subscribe(&subscriber);
+		pn_release_subscribe(&subscriber);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void no_callback_after_unsubscribing(void **state)
 {
 	struct pn_subscriber s = { .released = comes_and_goes };
 	pthread_t thread;
@@ -956,8 +985,7 @@ static void nobody_is_told_after_unsubscribing(void **state)
 	assert_int_equal(called_when_gone, 0);
 }
 
-/* --- a release half done ---------------------------------------------------
- */
+/* --- a release half done ------------------------------------------------- */
 
 static atomic_bool passed;
 
@@ -976,7 +1004,7 @@ static void *unsubscribe_meanwhile(void *arg)
 }
 
 /* Runs fn while a release is under way: it must not return before that ends.
- * However long we wait here, a right one does not. */
+ * However long the test waits, a correct one does not. */
 static void assert_waits(void *(*fn)(void *), struct pn_subscriber *s,
 			 struct pn_release *release)
 {
@@ -993,15 +1021,15 @@ static void assert_waits(void *(*fn)(void *), struct pn_subscriber *s,
 	assert_true(passed);
 }
 
-static void who_comes_or_goes_waits_for_releases_under_way(void **state)
+static void subscribers_wait_for_releases_under_way(void **state)
 {
 	struct pn_subscriber s = { .released = comes_and_goes };
 	char *p = map_at(NULL, 0);
 	struct pn_release release;
 
 	(void)state;
-	/* The gate is the same in every mode; here threads whose stacks are
-	 * watched wait for the reader, too. */
+	/* The epochs are the same in every mode; under userfaultfd threads
+	 * whose stacks are watched wait for the reader, too. */
 	if (pn_monitor_needs_probe())
 		skip();
 	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
@@ -1015,7 +1043,7 @@ static void who_comes_or_goes_waits_for_releases_under_way(void **state)
 }
 
 /* The race: one thread unmaps, another gets the address at once and asks
- * whether it may trust what it knows about it. */
+ * whether it may use what it knows about it. */
 static struct race {
 	_Atomic uintptr_t addr; /* mapped and watched; 0: not yet */
 	atomic_bool over;
@@ -1041,41 +1069,41 @@ static void *unmap_on_signal(void *arg)
 
 static void run_race_once(struct race *r, char *p)
 {
-	unsigned told = lanes[LANE_NO].told;
+	unsigned notified = slices[SLICE_NO].notified;
 	char *again;
 
 	memset(p, 1, LEN);
-	lanes[LANE_NO].addr = (uintptr_t)p;
+	slices[SLICE_NO].addr = (uintptr_t)p;
 	assert_ok(pn_monitor_watch((uintptr_t)p, LEN));
 	r->addr = (uintptr_t)p;
 	for (int i = 1; !(again = map_at(p, MAP_FIXED_NOREPLACE)); i++)
 		if (i % 64 == 0)
 			sched_yield(); /* for machines with few cores */
-	/* p means other pages now. */
+	/* There are other pages at p now. */
 	if (!pn_monitor_probe((uintptr_t)again))
 		r->in_doubt++;
-	else if (lanes[LANE_NO].told == told)
+	else if (slices[SLICE_NO].notified == notified)
 		r->stale++;
 	while (r->addr)
 		sched_yield();
 	recorder_settle();
-	assert_true(lanes[LANE_NO].told > told);
-	lanes[LANE_NO].addr = 0;
+	assert_true(slices[SLICE_NO].notified > notified);
+	slices[SLICE_NO].addr = 0;
 	pn_monitor_unwatch((uintptr_t)p, LEN);
 	munmap(p, LEN);
 }
 
-/* In patch mode BEFORE is what counts: the cache has dropped the range. */
+/* In patch mode BEFORE counts: the cache has invalidated the range. */
 static void race_released(void *arg, uintptr_t addr, size_t len,
 			  enum pn_release_phase phase)
 {
 	(void)phase;
-	lanes_released(arg, addr, len, PN_RELEASE_AFTER);
+	slices_released(arg, addr, len, PN_RELEASE_AFTER);
 }
 
-static void an_address_taken_over_is_never_trusted_untold(void **state)
+static void a_reused_address_is_never_used_unnotified(void **state)
 {
-	struct pn_subscriber all = { .released = race_released, .arg = lanes };
+	struct pn_subscriber all = { .released = race_released, .arg = slices };
 	pthread_t thread;
 
 	(void)state;
@@ -1109,45 +1137,46 @@ static bool taken_for_bypass(void)
 int main(void)
 {
 	const struct CMUnitTest ignore_hooks[] = {
-		TEST(keep_is_taken_where_libc_allocates_and_only_there),
-		TEST(the_mode_asked_for_is_taken_where_it_can_be),
+		TEST(keep_works_only_with_libcs_malloc),
+		TEST(the_wanted_mode_is_used_if_possible),
 		TEST(nothing_can_be_watched_in_bypass),
-		TEST(invalidation_is_told_in_every_mode),
+		TEST(invalidation_notifies_in_every_mode),
 		TEST(bad_input_is_refused),
 		TEST(errno_is_as_libc_sets_it),
-		TEST(the_break_moves_as_libc_remembers),
+		TEST(libcs_copy_of_the_break_is_updated),
 	};
 	const struct CMUnitTest tests[] = {
-		TEST(who_subscribes_first_starts_the_monitor),
-		TEST(the_mode_asked_for_is_taken_where_it_can_be),
-		TEST(keep_is_taken_where_libc_allocates_and_only_there),
-		TEST(modes_claim_what_they_are_for),
-		TEST(each_release_is_told_as_the_mode_claims),
-		TEST(unrelated_releases_are_told_to_nobody),
+		TEST(the_first_subscriber_starts_the_monitor),
+		TEST(the_wanted_mode_is_used_if_possible),
+		TEST(keep_works_only_with_libcs_malloc),
+		TEST(modes_detect_what_they_are_for),
+		TEST(each_release_is_notified_as_reported),
+		TEST(unrelated_releases_notify_nobody),
 		TEST(a_watch_counts_until_its_last_unwatch),
-		TEST(invalidation_is_told_in_every_mode),
+		TEST(invalidation_notifies_in_every_mode),
 		TEST(bad_input_is_refused),
-		TEST(any_number_of_subscribers_is_told),
+		TEST(any_number_of_subscribers_is_notified),
 		TEST(unmapped_memory_cannot_be_watched_by_the_kernel),
-		TEST(raw_system_calls_are_seen_by_the_kernel_alone),
-		TEST(mapping_over_memory_releases_what_it_covers),
-		TEST(moving_memory_releases_the_old_place_and_the_new),
+		TEST(only_userfaultfd_detects_raw_system_calls),
+		TEST(mapping_over_memory_releases_it),
+		TEST(mremap_releases_source_and_destination),
 		TEST(only_some_advice_releases),
-		TEST(other_pages_of_a_file_release_those_before),
-		TEST(a_list_of_ranges_is_told_if_the_kernel_takes_it),
-		TEST(a_segment_attached_over_memory_releases_it),
-		TEST(one_mapping_that_cannot_be_watched_is_enough),
-		TEST(a_range_watched_during_its_release_is_still_told),
+		TEST(remap_file_pages_releases_the_old_pages),
+		TEST(process_madvise_notifies_each_range),
+		TEST(shmat_over_memory_releases_it),
+		TEST(one_unwatchable_mapping_refuses_the_range),
+		TEST(a_range_watched_during_its_release_is_notified),
 		TEST(many_ranges_in_one_release_are_all_covered),
-		TEST(one_watched_range_of_several_is_enough),
+		TEST(one_watched_range_of_several_notifies),
 		TEST(a_thread_that_ends_releases_its_stack),
 		TEST(errno_is_as_libc_sets_it),
-		TEST(the_break_moves_as_libc_remembers),
-		TEST(a_forked_child_starts_afresh),
+		TEST(libcs_copy_of_the_break_is_updated),
+		TEST(a_forked_child_starts_the_monitor_again),
 		TEST(threads_allocating_and_releasing_miss_nothing),
-		TEST(nobody_is_told_after_unsubscribing),
-		TEST(who_comes_or_goes_waits_for_releases_under_way),
-		TEST(an_address_taken_over_is_never_trusted_untold),
+		TEST(subscribing_twice_aborts),
+		TEST(no_callback_after_unsubscribing),
+		TEST(subscribers_wait_for_releases_under_way),
+		TEST(a_reused_address_is_never_used_unnotified),
 	};
 
 	return taken_for_bypass() ? RUN_TESTS(ignore_hooks) : RUN_TESTS(tests);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Another library patches libc too (arguments: that library, and when). One
+ * Another library patches libc, too (arguments: that library, and when). One
  * process for each case, since code is patched for good.
  */
 #include "test.h"
@@ -17,7 +17,7 @@
 
 static const char *library;
 static unsigned (*count_calls)(void);
-static int (*install)(enum patcher_way way);
+static int (*install)(enum patcher_kind kind);
 
 static void load_patcher(void)
 {
@@ -25,14 +25,14 @@ static void load_patcher(void)
 
 	assert_non_null(handle);
 	count_calls = (unsigned (*)(void))dlsym(handle, "patcher_calls");
-	install = (int (*)(enum patcher_way))dlsym(handle, "patcher_install");
+	install = (int (*)(enum patcher_kind))dlsym(handle, "patcher_install");
 	assert_non_null(count_calls);
 	assert_non_null(install);
 }
 
-/* A watched release: how often it was told; *calls: how often the other
- * library was called. */
-static unsigned count_told(unsigned *calls)
+/* Releases watched memory and returns how often it was notified; *calls: how
+ * often the other library was called. */
+static unsigned count_notified(unsigned *calls)
 {
 	unsigned before = count_calls();
 	char *p = mmap(NULL, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
@@ -50,7 +50,7 @@ static unsigned count_told(unsigned *calls)
 	return r.after;
 }
 
-static void assert_both_are_called(unsigned chained, unsigned told)
+static void assert_both_are_called(unsigned chained, unsigned notified)
 {
 	struct pn_monitor_report report;
 	unsigned calls;
@@ -58,11 +58,11 @@ static void assert_both_are_called(unsigned chained, unsigned told)
 	pn_monitor_report(&report);
 	assert_int_equal(report.mode, PN_MONITOR_PATCH);
 	assert_int_equal(report.chained, chained);
-	assert_int_equal(count_told(&calls), told);
+	assert_int_equal(count_notified(&calls), notified);
 	assert_int_equal(calls, 1);
 }
 
-static void who_was_here_before_is_called_through(void **state)
+static void an_earlier_patch_is_called(void **state)
 {
 	(void)state;
 	load_patcher();
@@ -70,16 +70,17 @@ static void who_was_here_before_is_called_through(void **state)
 	assert_true(pn_monitor_check());
 }
 
-/* Its syscall() comes back to us, and no further. */
-static void who_was_here_before_may_end_in_syscall(void **state)
+/* Its syscall() comes back to pinion's hook, and goes to the kernel there. */
+static void an_earlier_patch_may_end_in_syscall(void **state)
 {
 	(void)state;
 	load_patcher();
 	assert_both_are_called(1, 2);
 }
 
-/* Four pages more and four less: told is what goes, before it goes. */
-static void who_moves_the_break_is_called_through(void **state)
+/* Moves the break by four pages and back: what goes is notified, before it
+ * goes. */
+static void an_earlier_patch_of_sbrk_is_called(void **state)
 {
 	const size_t len = 4 * PN_PAGE_BYTES;
 	struct recorder r;
@@ -113,8 +114,8 @@ static void who_moves_the_break_is_called_through(void **state)
 	recorder_close(&r);
 }
 
-/* Subscribes, lets the other library patch, and looks. */
-static void overwrite(enum patcher_way way, struct recorder *r)
+/* Subscribes, lets the other library patch, and checks. */
+static void overwrite(enum patcher_kind kind, struct recorder *r)
 {
 	static char buffer[PN_PAGE_BYTES] PN_ALIGNED(4096);
 
@@ -123,15 +124,15 @@ static void overwrite(enum patcher_way way, struct recorder *r)
 	recorder_aim(r, buffer, sizeof(buffer));
 	assert_true(pn_monitor_check());
 	load_patcher();
-	assert_ok(install(way));
+	assert_ok(install(kind));
 	assert_false(pn_monitor_check());
-	/* Everything counts as released, since something may have been. */
+	/* Everything counts as released: a release may have been missed. */
 	assert_int_equal(r->after, 1);
 	assert_true(pn_monitor_check());
 	recorder_close(r);
 }
 
-static void who_comes_later_is_patched_over_and_called(void **state)
+static void a_later_patch_is_patched_over_and_called(void **state)
 {
 	struct recorder r;
 
@@ -140,7 +141,7 @@ static void who_comes_later_is_patched_over_and_called(void **state)
 	assert_both_are_called(1, 1);
 }
 
-static void who_comes_later_and_calls_us_is_left_alone(void **state)
+static void a_later_patch_that_calls_pinion_stays(void **state)
 {
 	struct recorder r;
 
@@ -149,7 +150,7 @@ static void who_comes_later_and_calls_us_is_left_alone(void **state)
 	assert_both_are_called(0, 1);
 }
 
-static void who_comes_later_and_ends_in_syscall_is_left_alone(void **state)
+static void a_later_patch_that_ends_in_syscall_stays(void **state)
 {
 	struct recorder r;
 
@@ -158,7 +159,7 @@ static void who_comes_later_and_ends_in_syscall_is_left_alone(void **state)
 	assert_both_are_called(0, 1);
 }
 
-static void with_threads_the_next_mode_is_taken(void **state)
+static void with_threads_the_next_mode_is_used(void **state)
 {
 	struct recorder r;
 	unsigned calls;
@@ -169,7 +170,7 @@ static void with_threads_the_next_mode_is_taken(void **state)
 	overwrite(PATCHER_RAW, &r);
 	assert_int_equal(pn_monitor_mode(), PN_MONITOR_USERFAULTFD);
 	assert_true(pn_monitor_needs_probe());
-	assert_int_equal(count_told(&calls), 1);
+	assert_int_equal(count_notified(&calls), 1);
 	assert_int_equal(calls, 1);
 }
 
@@ -184,14 +185,13 @@ int main(int argc, char **argv)
 		const char *when;
 		struct CMUnitTest test;
 	} cases[] = {
-		CASE("early", who_was_here_before_is_called_through),
-		CASE("early_syscall", who_was_here_before_may_end_in_syscall),
-		CASE("early_sbrk", who_moves_the_break_is_called_through),
-		CASE("later", who_comes_later_is_patched_over_and_called),
-		CASE("polite", who_comes_later_and_calls_us_is_left_alone),
-		CASE("syscall",
-		     who_comes_later_and_ends_in_syscall_is_left_alone),
-		CASE("threads", with_threads_the_next_mode_is_taken),
+		CASE("early", an_earlier_patch_is_called),
+		CASE("early_syscall", an_earlier_patch_may_end_in_syscall),
+		CASE("early_sbrk", an_earlier_patch_of_sbrk_is_called),
+		CASE("later", a_later_patch_is_patched_over_and_called),
+		CASE("polite", a_later_patch_that_calls_pinion_stays),
+		CASE("syscall", a_later_patch_that_ends_in_syscall_stays),
+		CASE("threads", with_threads_the_next_mode_is_used),
 	};
 
 	for (size_t i = 0; argc == 3 && i < PN_ARRAY_LEN(cases); i++) {

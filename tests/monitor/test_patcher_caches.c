@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Another library patches libc over our hooks while there are threads and two
- * caches (arguments: that library, and the mode that is taken next).
- * userfaultfd tells late, so every cache has to ask, also the one that did not
- * find out itself; in bypass no cache keeps anything.
+ * Another library patches libc over pinion's hooks while there are threads and
+ * two caches (arguments: that library, and the next mode). userfaultfd notifies
+ * late, so every cache has to ask, also one that did not find out by itself; in
+ * bypass no cache keeps anything.
  */
 #include "test.h"
 
@@ -49,10 +49,10 @@ static void use(struct pinion_context *context, void *page)
 static void patch_libc(void)
 {
 	void *handle = dlopen(library, RTLD_NOW);
-	int (*install)(enum patcher_way way);
+	int (*install)(enum patcher_kind kind);
 
 	assert_non_null(handle);
-	install = (int (*)(enum patcher_way))dlsym(handle, "patcher_install");
+	install = (int (*)(enum patcher_kind))dlsym(handle, "patcher_install");
 	assert_non_null(install);
 	assert_ok(install(PATCHER_RAW));
 }
@@ -67,7 +67,7 @@ static void assert_heeded(struct pinion_context *context)
 	assert_int_equal(stats.regions, next == PN_MONITOR_USERFAULTFD);
 }
 
-static void every_cache_learns_that_the_mode_has_changed(void **state)
+static void every_cache_follows_the_new_mode(void **state)
 {
 	struct pinion_context *first = open_soft(), *second = open_soft();
 	char *pages = mmap(NULL, 2 * PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
@@ -94,7 +94,7 @@ static void every_cache_learns_that_the_mode_has_changed(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(every_cache_learns_that_the_mode_has_changed),
+		TEST(every_cache_follows_the_new_mode),
 	};
 
 	if (argc != 3)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Modes broken on purpose (struct pn_monitor_faults) must be refused, with a
- * reason, and the next one taken.
+ * Modes that are broken on purpose (struct pn_monitor_faults) must be refused
+ * with a reason, and the next mode used.
  */
 #include "test.h"
 
@@ -33,7 +33,7 @@ static int heal(void **state)
 	return 0;
 }
 
-static void a_patch_that_sees_nothing_is_refused(void **state)
+static void patches_that_detect_nothing_are_refused(void **state)
 {
 	struct pn_monitor_report report;
 
@@ -47,7 +47,7 @@ static void a_patch_that_sees_nothing_is_refused(void **state)
 	assert_non_null(strstr(report.refused[PN_MONITOR_PATCH], "not see"));
 }
 
-/* The child starts the monitor anew, with patches that were good at first. */
+/* The child starts the monitor again, with patches that worked at first. */
 static void start_blind(void)
 {
 	struct pn_monitor_report report;
@@ -59,7 +59,7 @@ static void start_blind(void)
 		_exit(1);
 }
 
-static void patches_are_tested_when_somebody_needs_them(void **state)
+static void patches_are_tested_when_a_subscriber_comes(void **state)
 {
 	(void)state;
 	if (report_of(PN_MONITOR_PATCH).mode != PN_MONITOR_PATCH)
@@ -67,8 +67,8 @@ static void patches_are_tested_when_somebody_needs_them(void **state)
 	child_run(start_blind);
 }
 
-/* A mode that was tried and refused leaves nothing running. */
-static void a_userfaultfd_that_sees_too_little_is_ended(void **state)
+/* A refused mode leaves nothing running. */
+static void a_userfaultfd_that_misses_releases_is_closed(void **state)
 {
 	struct pn_monitor_report report;
 
@@ -82,7 +82,7 @@ static void a_userfaultfd_that_sees_too_little_is_ended(void **state)
 	assert_false(pn_uffd_running());
 }
 
-static void without_userfaultfd_nothing_is_left(void **state)
+static void without_userfaultfd_only_bypass_is_left(void **state)
 {
 	struct pn_monitor_report report;
 	struct recorder r;
@@ -97,7 +97,7 @@ static void without_userfaultfd_nothing_is_left(void **state)
 		strstr(report.refused[PN_MONITOR_USERFAULTFD], "userfaultfd"));
 	for (int k = 0; k < PN_RELEASE_NKINDS; k++)
 		assert_int_equal(report.detection[k], PN_DETECTION_NONE);
-	/* What goes unseen is not to be kept registered. */
+	/* What is not detected must not stay registered. */
 	assert_false(pn_monitor_watches());
 	assert_int_equal(pn_monitor_watch(PN_PAGE_BYTES, 1), -EOPNOTSUPP);
 	/* Explicit invalidation works all the same. */
@@ -107,7 +107,7 @@ static void without_userfaultfd_nothing_is_left(void **state)
 	recorder_close(&r);
 }
 
-static void a_healthy_mode_can_be_taken_again(void **state)
+static void a_working_mode_can_be_selected_again(void **state)
 {
 	struct pn_monitor_report report = report_of(PN_MONITOR_AUTO);
 
@@ -125,7 +125,7 @@ static void a_healthy_mode_can_be_taken_again(void **state)
 			 PN_DETECTION_BEFORE);
 }
 
-static void modes_that_were_left_leave_no_descriptor(void **state)
+static void a_mode_that_ends_closes_its_descriptors(void **state)
 {
 	unsigned before;
 
@@ -161,13 +161,13 @@ static void walk_without_reading(void)
 		_exit(1);
 }
 
-static void mappings_that_cannot_be_read_are_not_taken_for_none(void **state)
+static void unreadable_mappings_are_an_error(void **state)
 {
 	(void)state;
 	child_run(walk_without_reading);
 }
 
-/* But for what libc keeps: its heap and stacks. */
+/* Except for what libc keeps: its heap and stacks. */
 static void the_self_test_leaves_no_memory_behind(void **state)
 {
 	const unsigned kinds =
@@ -197,7 +197,7 @@ static uintptr_t followed(uint8_t a, uint8_t b)
 }
 
 /* Two bytes make a jump through memory, not one of them. */
-static void what_is_no_jump_is_not_followed(void **state)
+static void only_jumps_are_decoded(void **state)
 {
 	(void)state;
 	assert_int_equal(followed(0xff, 0x25), 0x12345678);
@@ -246,21 +246,21 @@ static bool proc_mem_writes(void *at)
 	return yes;
 }
 
-/* Nobody who runs the code meanwhile finds it not executable for a moment: the
- * pages' protection is touched only where there is no other way. */
-static void code_is_written_past_the_protection_where_it_can_be(void **state)
+/* The code stays executable at all times: the protection of its pages is
+ * changed only if there is no other way. */
+static void code_is_written_without_mprotect_if_possible(void **state)
 {
 	size_t page = pn_monitor_page_bytes();
 	uint8_t code[PN_JUMP_MAX_BYTES];
 	size_t len;
 
 	(void)state;
-	for (int way = 0; way < 2; way++) {
+	for (int fault = 0; fault < 2; fault++) {
 		void *at = mmap(NULL, page, PROT_READ,
 				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		bool must_touch = way || !proc_mem_writes(at);
+		bool must_touch = fault || !proc_mem_writes(at);
 
-		pn_monitor_faults.no_proc_mem = way;
+		pn_monitor_faults.no_proc_mem = fault;
 		len = pn_jump_encode(at, (void *)forty_two, code);
 		pn_jump_begin();
 		assert_ok(pn_jump_write(at, code, len));
@@ -279,11 +279,11 @@ static void code_can_be_written_either_way(void **state)
 	size_t len;
 
 	(void)state;
-	for (int way = 0; way < 2; way++) {
+	for (int fault = 0; fault < 2; fault++) {
 		void *at = mmap(NULL, page, PROT_READ | PROT_EXEC,
 				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-		pn_monitor_faults.no_proc_mem = way;
+		pn_monitor_faults.no_proc_mem = fault;
 		pn_jump_begin();
 		assert_null(pn_jump_decode(at));
 		len = pn_jump_encode(at, (void *)forty_two, code);
@@ -303,24 +303,23 @@ static void code_can_be_written_either_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(a_patch_that_sees_nothing_is_refused,
-					  heal),
-		TEST(patches_are_tested_when_somebody_needs_them),
-		cmocka_unit_test_teardown(without_userfaultfd_nothing_is_left,
-					  heal),
 		cmocka_unit_test_teardown(
-			a_userfaultfd_that_sees_too_little_is_ended, heal),
-		TEST(a_healthy_mode_can_be_taken_again),
-		TEST(modes_that_were_left_leave_no_descriptor),
-		TEST(mappings_that_cannot_be_read_are_not_taken_for_none),
+			patches_that_detect_nothing_are_refused, heal),
+		TEST(patches_are_tested_when_a_subscriber_comes),
+		cmocka_unit_test_teardown(
+			without_userfaultfd_only_bypass_is_left, heal),
+		cmocka_unit_test_teardown(
+			a_userfaultfd_that_misses_releases_is_closed, heal),
+		TEST(a_working_mode_can_be_selected_again),
+		TEST(a_mode_that_ends_closes_its_descriptors),
+		TEST(unreadable_mappings_are_an_error),
 		TEST(the_self_test_leaves_no_memory_behind),
 #ifdef __x86_64__
-		TEST(what_is_no_jump_is_not_followed),
+		TEST(only_jumps_are_decoded),
 #endif
 		cmocka_unit_test_teardown(code_can_be_written_either_way, heal),
 		cmocka_unit_test_teardown(
-			code_is_written_past_the_protection_where_it_can_be,
-			heal),
+			code_is_written_without_mprotect_if_possible, heal),
 	};
 
 	return RUN_TESTS(tests);

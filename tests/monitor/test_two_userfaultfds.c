@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program that uses userfaultfd itself, with write protection. What it has
- * registered is not to be kept registered with a device, and its protection is
- * not to be touched.
+ * A program that uses userfaultfd itself, with write protection. Memory that it
+ * has registered must not stay registered with a device, and its protection
+ * must not change.
  */
 #include "test.h"
 
@@ -73,7 +73,8 @@ static unsigned protected_pages(const char *addr)
 	return n;
 }
 
-/* Apart from its neighbours, as the kernel joins mappings that are alike. */
+/* Apart from its neighbours, since the kernel merges mappings that are alike.
+ */
 static char *map(void)
 {
 	char *p = mmap(NULL, LEN + 2 * PN_PAGE_BYTES, PROT_NONE,
@@ -102,14 +103,13 @@ static int take_userfaultfd(void **state)
 static int heal(void **state)
 {
 	(void)state;
-	/* Ends the reader, which looks at them. */
+	/* Ends the reader, which reads them. */
 	assert_ok(pn_monitor_setup(PN_MONITOR_NONE));
 	pn_monitor_faults = (struct pn_monitor_faults){ 0 };
 	return 0;
 }
 
-/* --- the tests -------------------------------------------------------------
- */
+/* --- the tests ----------------------------------------------------------- */
 
 static void memory_of_another_userfaultfd_is_not_watched(void **state)
 {
@@ -123,8 +123,8 @@ static void memory_of_another_userfaultfd_is_not_watched(void **state)
 	unmap(p);
 }
 
-/* Half of a buffer is enough. */
-static void memory_that_belongs_to_it_in_part_is_not_watched(void **state)
+/* Half of a buffer is enough to refuse it. */
+static void memory_partly_of_another_userfaultfd_is_not_watched(void **state)
 {
 	char *p = map(), *q = p + LEN / 2;
 	struct uffdio_register half = { .range = { (uintptr_t)q, LEN / 2 },
@@ -138,8 +138,8 @@ static void memory_that_belongs_to_it_in_part_is_not_watched(void **state)
 	unmap(p);
 }
 
-/* Also where a mapping that was watched stood before. */
-static void its_protection_stays(void **state)
+/* Also where a watched mapping was before. */
+static void the_programs_write_protection_stays(void **state)
 {
 	char *p = map();
 
@@ -167,9 +167,9 @@ static struct pinion_cache_stats stats_of(struct pinion_context *context)
 	return stats;
 }
 
-/* It would be stale when the program gives the pages back: the kernel tells
- * the program's userfaultfd of that, not ours. */
-static void its_memory_does_not_stay_registered(void **state)
+/* It would become stale when the program releases the pages: the kernel reports
+ * that to the program's userfaultfd, not to pinion's. */
+static void memory_of_another_userfaultfd_does_not_stay_registered(void **state)
 {
 	const char *const options[] = { "device=soft", "log=none", NULL };
 	const struct pinion_attr attr = { .size = sizeof(attr),
@@ -194,9 +194,9 @@ static void its_memory_does_not_stay_registered(void **state)
 	unmap(p);
 }
 
-/* Where we were first, the program would be refused: a program that is known
- * to use it gets another mode unless it asks for this one. */
-static void a_program_that_uses_it_keeps_it_for_itself(void **state)
+/* Where pinion was first, the program would be refused. So a program that is
+ * known to use userfaultfd gets another mode, unless it asks for this one. */
+static void a_program_with_a_userfaultfd_gets_another_mode(void **state)
 {
 	struct pn_monitor_report report;
 	char *p = map();
@@ -214,7 +214,7 @@ static void a_program_that_uses_it_keeps_it_for_itself(void **state)
 }
 
 /* What the kernel makes impossible, and the manual says. */
-static void memory_that_is_watched_is_refused_to_the_program(void **state)
+static void a_userfaultfd_of_the_program_is_refused_watched_memory(void **state)
 {
 	char *p = map();
 
@@ -225,8 +225,8 @@ static void memory_that_is_watched_is_refused_to_the_program(void **state)
 	unmap(p);
 }
 
-/* Told, so that its address can be watched anew: no hint outlives it. */
-static void mappings_that_come_again_are_watched_as_new_ones(void **state)
+/* Notified, so that its address can be watched again: no hint outlives it. */
+static void a_mapping_at_an_old_address_is_watched_anew(void **state)
 {
 	char *p = map();
 
@@ -234,7 +234,7 @@ static void mappings_that_come_again_are_watched_as_new_ones(void **state)
 	for (int i = 0; i < 100; i++) {
 		assert_ok(pn_monitor_watch((uintptr_t)p, PN_PAGE_BYTES));
 		while (!pn_monitor_probe((uintptr_t)p))
-			sched_yield(); /* news are on their way */
+			sched_yield(); /* events are being handled */
 		assert_true(mmap(p, LEN, PROT_READ | PROT_WRITE,
 				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
 				 0) == p);
@@ -250,13 +250,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		UFFD_TEST(memory_of_another_userfaultfd_is_not_watched),
-		UFFD_TEST(memory_that_belongs_to_it_in_part_is_not_watched),
-		UFFD_TEST(its_protection_stays),
-		UFFD_TEST(its_memory_does_not_stay_registered),
-		UFFD_TEST(memory_that_is_watched_is_refused_to_the_program),
-		UFFD_TEST(mappings_that_come_again_are_watched_as_new_ones),
+		UFFD_TEST(memory_partly_of_another_userfaultfd_is_not_watched),
+		UFFD_TEST(the_programs_write_protection_stays),
+		UFFD_TEST(
+			memory_of_another_userfaultfd_does_not_stay_registered),
+		UFFD_TEST(
+			a_userfaultfd_of_the_program_is_refused_watched_memory),
+		UFFD_TEST(a_mapping_at_an_old_address_is_watched_anew),
 		cmocka_unit_test_teardown(
-			a_program_that_uses_it_keeps_it_for_itself, heal),
+			a_program_with_a_userfaultfd_gets_another_mode, heal),
 	};
 
 	pn_log_set_level(PN_LOG_NONE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Releases that a mode has trouble to see, each as src/monitor/untested.c and
- * the self-test say of the mode in force (PINION_MONITOR). The argument is a
+ * Releases that are hard to detect, each as src/monitor/untested.c and the
+ * self-test say of the mode in force (PINION_MONITOR). The argument is a
  * library that can be unloaded.
  */
 #include "test.h"
@@ -80,7 +80,7 @@ static char *load(void **handle)
 			~(PN_PAGE_BYTES - 1));
 }
 
-static void memory_of_a_library_is_not_kept_or_its_end_is_told(void **state)
+static void unloading_a_library_is_notified_or_its_memory_refused(void **state)
 {
 	struct recorder r;
 	void *handle;
@@ -154,8 +154,8 @@ static void a_private_file_that_is_truncated_is_told_or_not_watched(
 	close(fd);
 }
 
-/* Files of which nothing is mapped concern nobody. */
-static void other_files_are_cut_in_silence(void **state)
+/* Files that are not mapped do not matter. */
+static void truncating_other_files_notifies_nobody(void **state)
 {
 	int fd = memfd_create("mapped", MFD_CLOEXEC);
 	int other = memfd_create("other", MFD_CLOEXEC);
@@ -177,7 +177,7 @@ static void other_files_are_cut_in_silence(void **state)
 	close(other);
 }
 
-/* One madvise() by the ring; false: no io_uring here. */
+/* One madvise() by io_uring; false: there is no io_uring here. */
 static bool advise_by_ring(void *addr)
 {
 	struct io_uring_params params = { 0 };
@@ -200,7 +200,7 @@ static bool advise_by_ring(void *addr)
 	return true;
 }
 
-static void advice_by_io_uring_is_told_as_the_table_says(void **state)
+static void madvise_by_io_uring_is_as_the_table_says(void **state)
 {
 	char *p = map(MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	const char *seen = seen_of("io_uring madvise");
@@ -218,7 +218,7 @@ static void advice_by_io_uring_is_told_as_the_table_says(void **state)
 	munmap(p, LEN);
 }
 
-/* News of other memory may be on their way, but not for ever. */
+/* Notifications of other memory may be under way, but not for ever. */
 static bool trusted(const char *p)
 {
 	for (int i = 0; i < 1000; i++) {
@@ -230,7 +230,7 @@ static bool trusted(const char *p)
 	return false;
 }
 
-/* The kernel has no event for these two; whoever asks finds out. */
+/* The kernel has no event for these two; a probe detects them. */
 static void what_comes_over_memory_without_an_event_is_found_by_asking(
 	void **state)
 {
@@ -258,11 +258,11 @@ static void what_comes_over_memory_without_an_event_is_found_by_asking(
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(memory_of_a_library_is_not_kept_or_its_end_is_told),
+		TEST(unloading_a_library_is_notified_or_its_memory_refused),
 		TEST(memory_of_the_program_itself_can_be_watched),
 		TEST(a_private_file_that_is_truncated_is_told_or_not_watched),
-		TEST(other_files_are_cut_in_silence),
-		TEST(advice_by_io_uring_is_told_as_the_table_says),
+		TEST(truncating_other_files_notifies_nobody),
+		TEST(madvise_by_io_uring_is_as_the_table_says),
 		TEST(what_comes_over_memory_without_an_event_is_found_by_asking),
 	};
 

@@ -8,8 +8,8 @@
 #include "base/range.h"
 #include "device/profiles.h"
 #include "ledger.h"
+#include "tools/trace/replay.h"
 #include "trace/record.h"
-#include "trace/replay.h"
 #include "trace/trace_file.h"
 
 #define PAGE  LEDGER_PAGE
@@ -70,7 +70,7 @@ static void a_run_over_a_registrar_is_replayed_exactly(void **state)
 	struct pn_replay_attr attr;
 	struct pinion_context *context;
 	struct pn_why why = { "" };
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct ledger ledger;
 
 	(void)state;
@@ -83,24 +83,24 @@ static void a_run_over_a_registrar_is_replayed_exactly(void **state)
 	assert_int_equal(ledger.wrong, 0);
 	ledger_fini(&ledger);
 	pn_record_stop();
-	assert_ok(pn_workload_init(&script));
-	assert_ok(pn_workload_read(&script, trace_path("run"), 0, &why));
-	assert_true(script.one_segment);
+	assert_ok(pn_workload_init(&workload));
+	assert_ok(pn_workload_read(&workload, trace_path("run"), 0, &why));
+	assert_true(workload.one_segment);
 	attr = (struct pn_replay_attr){
-		.policy = script.policy,
-		.max_bytes = script.max_bytes,
-		.max_regions = script.max_regions,
-		.max_region_bytes = script.max_region_bytes,
-		.batch = script.batch,
+		.policy = workload.policy,
+		.max_bytes = workload.max_bytes,
+		.max_regions = workload.max_regions,
+		.max_region_bytes = workload.max_region_bytes,
+		.batch = workload.batch,
 		.profile = pn_profile_find("ou2009"),
 	};
-	assert_ok(pn_replay(&script, &attr, &result));
+	assert_ok(pn_replay(&workload, &attr, &result));
 	assert_true(stats.hits > STEPS / 20);
 	assert_int_equal(result.hits, stats.hits);
 	assert_int_equal(result.misses, stats.misses);
 	assert_int_equal(result.registrations, stats.registrations);
 	assert_int_equal(result.merges, stats.merges);
-	pn_workload_fini(&script);
+	pn_workload_fini(&workload);
 }
 
 int main(void)

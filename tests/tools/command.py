@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the tests of the command share: running it, and what rows must have."""
+"""Shared by the tests of the command: runs it and checks the keys of rows."""
 
 import json
 import os
@@ -11,13 +11,13 @@ import sys
 PINION = sys.argv.pop(1)
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
-# Every row says what it is about.
+# Keys of every row.
 ALWAYS = {"bench", "device", "emulated", "profile", "revision", "machine"}
 
 
 def run(*args, **env):
-    """Runs `pinion args` with PINION_* from env alone. It has to exit: a signal
-    that ends it is an error by its name."""
+    """Runs `pinion args` with PINION_* from env only. A signal that ends the
+    command is an error."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PINION_")}
     done = subprocess.run(
         [PINION, *args], env={**clean, **env}, text=True,
@@ -30,7 +30,7 @@ def run(*args, **env):
 
 
 def rows(*args, **env):
-    """The rows of `pinion args --json`, each checked for what all have."""
+    """The rows of `pinion args --json`; checks the keys that all must have."""
     done = run(*args, "--json", **env)
     assert done.returncode == 0, f"{args}: {done.returncode} {done.stderr}"
 
@@ -45,12 +45,12 @@ def rows(*args, **env):
 
 
 def words(*args):
-    """What may follow `pinion args`."""
+    """The words that may follow `pinion args`."""
     return run("help", "--words", "--", *args).stdout.split()
 
 
 def commands(*below):
-    """Every command there is, as tuples of words."""
+    """All commands, as tuples of words."""
     yield below
     for word in words(*below):
         if not word.startswith("-"):

@@ -19,7 +19,7 @@ if not CHROMIUM or not shutil.which("gnuplot"):
     print("skipped: needs Chromium and gnuplot")
     sys.exit(77)
 
-# Looks at the page once it is laid out and leaves what it saw in it.
+# Inspects the page after layout and stores the result in it.
 PROBE = """<script>
 const errors = [];
 addEventListener('error', e => errors.push(String(e.message)));
@@ -87,7 +87,7 @@ class Browser(unittest.TestCase):
         self.assertEqual(saw["drawn"], saw["figures"])
         self.assertEqual(saw["network"], 0)
 
-    def test_a_desk(self):
+    def test_a_desktop_window(self):
         self.check(self.look(1280, 900))
 
     def test_a_telephone(self):

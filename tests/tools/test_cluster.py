@@ -26,7 +26,7 @@ class Cluster(unittest.TestCase):
                        if row["scheme"] == scheme and row["node"] == 0)
             self.assertEqual(peak, total[scheme]["registered_bytes_peak"])
 
-    def test_memory_over_time_is_told_of_every_node_watched(self):
+    def test_every_watched_node_has_memory_over_time(self):
         _, memory = totals("--nodes", "4", "--workload", "cg", "--iterations",
                            "2", "--watch", "3", "--helper", "off",
                            "--protocol", "leave_pinned")
@@ -51,7 +51,7 @@ class Cluster(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w") as script:
             script.write("drop peer 1 at 2s\n")
             script.flush()
-            # A node that is killed takes along what it had not freed yet.
+            # A killed node does not free its memory.
             total, _ = totals("--nodes", "4", "--workload", "cg",
                               "--iterations", "3", "--script", script.name,
                               ASAN_OPTIONS="detect_leaks=0")
@@ -93,7 +93,7 @@ class Cluster(unittest.TestCase):
         self.assertEqual(total["leave_pinned"]["registered_bytes_peak"],
                          1 << 20)
 
-    def test_what_cannot_be_run_is_said(self):
+    def test_invalid_runs_are_reported(self):
         for args in (["--nodes", "5", "--workload", "cg"],
                      ["--nodes", "6", "--workload", "ft"],
                      ["--workload", "nonsense"],

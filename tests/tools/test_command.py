@@ -131,7 +131,7 @@ class BadInput(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"\Apinion: error: huge_pages [^\n]+\n\Z")
 
-    def test_full_disk_is_no_success(self):
+    def test_full_disk_is_an_error(self):
         with open("/dev/full", "w", encoding="ascii") as full:
             done = subprocess.run([PINION, "--help"], stdout=full,
                                   stderr=subprocess.PIPE, check=False)
@@ -166,7 +166,7 @@ class Config(unittest.TestCase):
                          ("7", "device"))
         self.assertEqual(self.value("sim:nodes")[1], "default")
 
-    def test_odd_bytes_still_make_json(self):
+    def test_arbitrary_bytes_still_make_json(self):
         value, source = self.value("PINION_DEVICE",
                                    PINION_DEVICE='a"b\\c\n\udcff')
         self.assertEqual((value, source), ('a"b\\c\n\ufffd', "environment"))

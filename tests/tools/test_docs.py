@@ -50,7 +50,7 @@ And `make run` again.
 
 
 class Finding(unittest.TestCase):
-    def test_commands_are_found_where_they_stand(self):
+    def test_commands_of_the_pages_are_found(self):
         with tempfile.TemporaryDirectory() as folder:
             page = pathlib.Path(folder) / "page.md"
             page.write_text(PAGE, encoding="utf-8")
@@ -72,7 +72,7 @@ class Looking(unittest.TestCase):
     def look(self, text):
         return CHECK.Looker(PINION).look(text)
 
-    def test_what_there_is_passes(self):
+    def test_existing_commands_pass(self):
         for text in ("pinion bench raw --json", "make check", "pinion",
                      "PINION_TRACE=x ./a.out", "tools/metrics",
                      "pinion trace record --output x -- ./a.out --any",
@@ -80,7 +80,7 @@ class Looking(unittest.TestCase):
                      "ctest --preset dev -R cache"):
             self.assertIsNone(self.look(text), text)
 
-    def test_what_there_is_not_is_named(self):
+    def test_missing_commands_are_reported(self):
         for text, what in (("pinion bnech raw", "bnech"),
                            ("pinion bench raw --jsno", "--jsno"),
                            ("make chek", "chek"),

@@ -8,7 +8,7 @@ import unittest
 
 from command import rows, run
 
-SIZES = [64, 256, 1024, 4096, 16384]  # the last is more than is injected
+SIZES = [64, 256, 1024, 4096, 16384]  # the last one cannot be injected
 
 
 class Fabric(unittest.TestCase):

@@ -8,7 +8,7 @@
 static char *text;
 static size_t text_len;
 
-/* Opens an object whose line ends up in `text`. */
+/* Begins an object whose line is written to `text`. */
 static void begin(struct pn_json *json)
 {
 	FILE *file = open_memstream(&text, &text_len);
@@ -50,7 +50,7 @@ static void fields_come_in_order(void **state)
 			  "\"f\":true,\"g\":false,\"z\":null}\n");
 }
 
-static void what_has_no_value_is_null(void **state)
+static void values_unknown_to_json_are_null(void **state)
 {
 	struct pn_json json;
 
@@ -106,7 +106,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(object_without_fields_is_empty),
 		TEST(fields_come_in_order),
-		TEST(what_has_no_value_is_null),
+		TEST(values_unknown_to_json_are_null),
 		TEST(texts_are_escaped),
 		TEST(utf8_passes_and_other_bytes_are_replaced),
 	};

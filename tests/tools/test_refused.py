@@ -52,7 +52,7 @@ class Refused(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""), args)
             self.assertTrue(done.stdout)
 
-    def test_insisting_on_io_uring_fails_and_says_what_would_do(self):
+    def test_requiring_io_uring_fails_with_advice(self):
         done = run("demo", "--device", "soft:mode=uring")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertRegex(done.stderr, r"\A[^\n]*io_uring: [^\n]*mode=mlock")

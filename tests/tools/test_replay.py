@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_replay.py PINION -- replaying recorded and made-up requests as users do."""
+"""test_replay.py PINION -- replaying recorded and generated requests as users do."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Sim(unittest.TestCase):
                          [64, 128, 256])
         self.assertEqual(found[-1]["misses"], 50)
 
-    def test_a_written_workload_is_the_same_as_the_made_up_one(self):
+    def test_a_written_workload_is_the_same_as_the_generated_one(self):
         spec = "scan,requests=3000,objects=100"
         done = run("sim", "generate", "--output", self.file, spec)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -66,14 +66,14 @@ class Sim(unittest.TestCase):
         self.assertGreater(total["hits"], 0)
         self.assertEqual((hits, misses), (total["hits"], total["misses"]))
 
-    def test_what_was_not_recorded_is_said(self):
+    def test_a_missing_recorded_value_is_reported(self):
         run("sim", "generate", "--output", self.file, "loop,requests=9")
         done = run("sim", "cache", "--trace", self.file, "--budget",
                    "recorded")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("does not say how its cache was set up", done.stderr)
+        self.assertIn("has no configuration of its cache", done.stderr)
 
-    def test_damage_is_named_with_its_place(self):
+    def test_damage_is_reported_with_its_position(self):
         with open(self.file, "w", encoding="ascii") as file:
             file.write("t_us,addr,len\n0,4096,1\n1,4096,many\n")
         done = run("sim", "cache", "--trace", self.file)

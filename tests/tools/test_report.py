@@ -25,7 +25,7 @@ def cache_rows(**more):
 
 
 class Page(html.parser.HTMLParser):
-    """What of a page the tests ask for."""
+    """The parts of a page that the tests check."""
 
     VOID = {"meta", "link", "br"}
 
@@ -83,7 +83,7 @@ class Report(unittest.TestCase):
     def test_rows_become_figures_with_tables_beside_them(self):
         page = self.report(self.write(cache_rows()))
         self.assertEqual(page.seen.count("section"), 3)  # two, and profiles
-        for text in ("Hit ratio against budget, by policy", "lru", "cost",
+        for text in ("Hit ratio by budget and policy", "lru", "cost",
                      "64K", "128K", "30.00"):
             self.assertIn(text, page.text)
 
@@ -132,18 +132,18 @@ class Report(unittest.TestCase):
         self.assertFalse(os.path.exists(mark))
         self.assertNotIn("script", page.seen)
 
-    def test_traces_tell_reuse_and_what_a_cache_would_find(self):
+    def test_traces_make_figures_of_reuse_and_cache_size(self):
         path = f"{self.folder}/program.csv"
         with open(path, "w") as file:
             print("t_us,addr,len", file=file)
             for i in range(40):
                 print(f"{i},{0x100000 * (i % 4 + 1)},65536", file=file)
         page = self.report(path)
-        self.assertIn("How often buffers come again", page.text)
-        self.assertIn("What a cache of which size would find", page.text)
+        self.assertIn("Reuse of buffers", page.text)
+        self.assertIn("Hits by cache size", page.text)
         self.assertIn("90.00", page.text)  # 36 of 40
 
-    def test_papers_stand_beside_what_was_found(self):
+    def test_figures_are_compared_with_the_papers(self):
         rows = [{"bench": "frrwp", **ABOUT, "protocol": "posted-ahead",
                  "pages": pages, "reuse": 1, "latency_us": 1,
                  "share_without_wire_percent": 66.2, "saved_us": saved}
@@ -154,7 +154,7 @@ class Report(unittest.TestCase):
         self.assertRegex(page.text, r"M7.*?21\.585\.000usdiffers")
         self.assertIn("pinion sim paper", page.text)  # missing
 
-    def test_what_is_no_row_is_refused_with_its_line(self):
+    def test_an_invalid_row_is_refused_with_its_line(self):
         good = json.dumps(cache_rows()[0])
         for bad in ("{", "{}x", '{"a":[1]}', '{"a":{}}', "[1]", '{"a":}',
                     '{"a" 1}', '{"a":1,,}', '{"a":"\\q"}', '{"a":1e999}',
@@ -170,11 +170,11 @@ class Report(unittest.TestCase):
         page = self.report(self.write(rows))
         self.assertIn("é ü \"x\" \\ \u20ac \U0001f600", page.text)
 
-    def test_nothing_to_draw_is_said(self):
+    def test_a_report_without_figures_is_an_error(self):
         for rows in ([], [{"bench": "nonsense", "x": 1}]):
             done = run("report", "--output", self.page, self.write(rows))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("makes a figure", done.stderr)
+            self.assertIn("no figure can be made", done.stderr)
         self.assertEqual(run("report").returncode, 2)
         self.assertEqual(run("report", "/nonexistent").returncode, 1)
 

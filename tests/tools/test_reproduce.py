@@ -21,7 +21,7 @@ class Reproduce(unittest.TestCase):
         return run("reproduce", "--quick", "--folder", self.rows, "--output",
                    self.page, *args)
 
-    def test_every_experiment_is_a_command_that_there_is(self):
+    def test_every_experiment_is_an_existing_command(self):
         known = {" ".join(words) for words in commands()}
         for variant in ((), ("--quick",)):
             lines = run("reproduce", "--list", *variant).stdout.splitlines()
@@ -41,7 +41,7 @@ class Reproduce(unittest.TestCase):
             text = re.sub(r"<[^>]*>", " ", file.read())
         self.assertRegex(text, r"68\.00\s+66\.\d+\s+%\s+agrees")
 
-    def test_rows_that_are_there_stay_in_the_report(self):
+    def test_existing_rows_stay_in_the_report(self):
         self.reproduce("--only", "frrwp")
         done = self.reproduce("--only", "fast-register")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -51,13 +51,13 @@ class Reproduce(unittest.TestCase):
         self.assertIn("class=agrees><td class=t>M10", text)
         self.assertIn("Cost of registering by size", text)
 
-    def test_an_experiment_that_fails_is_said(self):
+    def test_a_failed_experiment_is_reported(self):
         done = self.reproduce("--only", "recorded", "--traces", "/nonexistent")
         self.assertEqual(done.returncode, 1)
         self.assertIn("FAILED", done.stdout)
         self.assertFalse(os.path.exists(f"{self.rows}/recorded.json"))
 
-    def test_what_is_no_experiment_is_refused(self):
+    def test_an_unknown_experiment_is_refused(self):
         self.assertEqual(self.reproduce("--only", "nonsense").returncode, 2)
 
 

@@ -30,7 +30,7 @@ FEW = ["--cold"] if SANITIZED else []
 
 
 class Info(unittest.TestCase):
-    def test_rows_of_every_sort_are_there(self):
+    def test_every_kind_of_row_is_printed(self):
         found = rows("info", "--device", DEVICE)
         sorts = {row["what"] for row in found}
         self.assertLessEqual({"kind", "parameter", "fact", "capability",
@@ -77,7 +77,7 @@ class Info(unittest.TestCase):
         return facts, {r["name"]: r["text"] for r in found
                        if r["what"] == "release"}
 
-    def test_monitor_says_what_is_seen_of_each_release(self):
+    def test_monitor_names_the_detection_of_each_release(self):
         facts, seen = self.monitor("none")
         self.assertEqual(facts["mode"], "none (asked for: none)")
         self.assertRegex(facts["kept registered"], "^everything; .*invalidate")
@@ -91,7 +91,7 @@ class Info(unittest.TestCase):
         if facts["mode"].startswith("patch"):
             self.assertEqual(seen["munmap"], "before")
 
-    def test_what_is_not_seen_is_named_where_a_user_looks(self):
+    def test_undetected_releases_are_printed(self):
         root = pathlib.Path(__file__).parents[2]
         found = rows("info", "--device", DEVICE)
         names = [r["name"] for r in found if r["what"] == "untried"]
@@ -238,8 +238,8 @@ class Cache(unittest.TestCase):
             self.assertIsNone(row["instructions_per_hit"])
 
     def test_hits_are_hits(self):
-        # Not under userfaultfd (the mode that sanitizers get): some pins
-        # miss there although nothing of theirs is released.
+        # Not under userfaultfd (the mode of sanitizer builds): there, some
+        # pins miss although their memory was not released.
         for row in rows("bench", "cache", *self.SMALL, PINION_MONITOR="none"):
             self.assertEqual(row["misses"], 0)
             self.assertGreaterEqual(row["rounds"], 3)
@@ -254,7 +254,7 @@ class Cache(unittest.TestCase):
                      "--policy", "mre,lru")
         self.assertEqual([r["policy"] for r in found], ["mre", "lru"])
 
-    def test_more_than_the_device_takes_is_left_out(self):
+    def test_more_regions_than_the_device_supports_are_skipped(self):
         found = rows("bench", "cache", "--device",
                      "sim:data=none,max_mrs=100", "--regions", "100,101",
                      "--scattered", "0", "--threads", "1", "--budget", "50ms")
@@ -347,7 +347,7 @@ class Reuse(unittest.TestCase):
             self.assertLessEqual(self.KEYS, row.keys())
         return found
 
-    def test_rows_of_every_sort_are_there(self):
+    def test_every_kind_of_row_is_printed(self):
         found = self.run_bench("--min", "1K", "--max", "8K", "--times", "50",
                                "--buffers", "10", "--messages", "128",
                                "--structure", "hash")
@@ -360,7 +360,7 @@ class Reuse(unittest.TestCase):
                    if row["what"] == "spectrum"}
         self.assertEqual(layouts, {"back to back", "own pages"})
 
-    def test_bytes_may_go_straight_where_they_need_not(self):
+    def test_copied_bytes_may_be_sent_directly(self):
         found = self.run_bench("--mode", "on", "--what", "pingpong", "--max",
                                "512", "--times", "50")
         self.assertEqual(len(found), 3)
@@ -373,7 +373,7 @@ class Reuse(unittest.TestCase):
             self.assertGreaterEqual(row["gain_percent"], least)
             self.assertLess(row["gain_percent"], row["predicted_percent"])
 
-    def test_what_is_unknown_is_refused(self):
+    def test_unknown_names_are_refused(self):
         done = run("bench", "reuse", "--what", "nothing")
         self.assertEqual(done.returncode, 2)
 
@@ -416,7 +416,7 @@ class Message(unittest.TestCase):
                          ["raw", "demand", "cached"])
         self.assertEqual({r["fresh"] for r in found}, {True})
 
-    def test_cached_keeps_what_demand_gives_up(self):
+    def test_cached_keeps_registrations_that_demand_ends(self):
         peak = {r["protocol"]: r["registered_bytes_peak"] for r in
                 self.run_bench("--bytes", "1M", "--reuse", "1", "--buffers",
                                "8", "--protocol", "cached,demand,copy",
@@ -439,7 +439,7 @@ class Message(unittest.TestCase):
         self.assertEqual(rows(*args), rows(*args))
 
     @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
-    def test_auto_takes_what_is_best_when_it_has_learned(self):
+    def test_auto_selects_the_best_protocol_after_training(self):
         found = rows("bench", "message", "--device", "sim:cost=cx5",
                      "--bytes", "64K", "--reuse", "1,16")
         best = {n: max(r["bytes_per_s"] for r in found if r["reuse"] == n and
@@ -490,12 +490,12 @@ class Explain(unittest.TestCase):
                 found, _ = self.explain("--bytes", size, "--reuse", reuse)
                 self.assertGreaterEqual(len(found), 4)
 
-    def test_what_is_short_goes_eagerly(self):
+    def test_short_messages_are_eager(self):
         found, chosen = self.explain("--bytes", "0")
         self.assertEqual((len(found), chosen), (1, "eager"))
 
     @unittest.skipUnless(VIRTUAL, "needs the profile's costs")
-    def test_registering_pays_when_a_buffer_comes_again(self):
+    def test_registering_pays_if_a_buffer_is_reused(self):
         def chosen(*args):
             return [r["protocol"] for r in rows("explain", "--device",
                     "sim:cost=cx5", "--bytes", "64K", *args) if r["chosen"]]
@@ -673,7 +673,7 @@ class Helper(unittest.TestCase):
                     row["registered_bytes_mean"],
                     sum(r["registered_bytes_mean"] for r in of), delta=1e5)
 
-    def test_notes_cost_nothing_in_virtual_time(self):
+    def test_recording_costs_nothing_in_virtual_time(self):
         found = self.experiment("recording", "--device", "sim:cost=ou2009")
         self.assertEqual([r["bytes"] for r in found],
                          [17 << 10, 1 << 20, 4 << 20])
@@ -683,7 +683,7 @@ class Helper(unittest.TestCase):
             self.assertEqual(row["overhead_percent"], 0)
             self.assertGreater(row["note_ns"], 0)
 
-    def test_streams_of_other_programs_are_replayed(self):
+    def test_traces_of_other_programs_are_replayed(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(folder + "/loop.csv", "w", encoding="ascii") as file:
                 print("t_us,addr,len,op,site", file=file)
@@ -718,7 +718,7 @@ class Demo(unittest.TestCase):
         self.check_words(done.stdout)
 
     def check_words(self, said):
-        """The end tells the figures of the tables above."""
+        """The summary has the figures of the tables."""
         tables, end = said.split("\nWhat was seen:\n")
         end, commands = end.split("\nTry next:\n")
         end = end.replace("\n  ", " ")
@@ -728,7 +728,7 @@ class Demo(unittest.TestCase):
         self.assertIn(f"Messages of 64K: auto chose {took[2]} and took "
                       f"{took[1]} us;", end)
         if VIRTUAL:
-            self.assertIn("In virtual time it does not matter", end)
+            self.assertIn("Virtual time does not depend on the load", end)
         else:
             self.assertRegex(end, r"from the cache costs [\d.]+ us: \d+ times")
             self.assertRegex(end, "TOO BUSY TO TELL|was idle enough")
@@ -737,7 +737,7 @@ class Demo(unittest.TestCase):
             self.check_commands(commands.splitlines())
 
     def check_commands(self, lines):
-        """Those that it says to try can be."""
+        """The suggested commands work."""
         for line in lines:
             name, *args = shlex.split(line, comments=True)
             self.assertEqual(name, PINION)
@@ -768,7 +768,7 @@ class Demo(unittest.TestCase):
 @unittest.skipIf(VIRTUAL, "one process, no pinned pages")
 class Processes(unittest.TestCase):
     def child_of(self, process):
-        """The one child; waits for it to be there."""
+        """The only child process; waits until it exists."""
         children = pathlib.Path(
             f"/proc/{process.pid}/task/{process.pid}/children")
         for _ in range(1000):
@@ -798,8 +798,8 @@ class Processes(unittest.TestCase):
                            "cached", *FEW], "(cached|raw)")
 
     def copy_for_everyone(self):
-        """The command in a folder that every user may enter: others may not
-        enter the one that it was built in."""
+        """A copy of the command in a folder that every user may enter; the
+        build folder may be private."""
         folder = tempfile.mkdtemp(prefix="pinion-test-", dir="/tmp")
         self.addCleanup(shutil.rmtree, folder)
         os.chmod(folder, 0o755)
@@ -807,19 +807,19 @@ class Processes(unittest.TestCase):
         os.chmod(command, 0o755)
         return command
 
-    def test_plain_user_gets_along_with_8_mib(self):
-        """Without privilege, RLIMIT_MEMLOCK holds: sizes shrink, bytes stay
-        right."""
+    def test_8_mib_of_memlock_are_enough(self):
+        """Without privileges RLIMIT_MEMLOCK applies: sizes shrink, bytes stay
+        correct."""
         def limit():
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))
 
         who, command = {}, PINION
         if os.geteuid() == 0:
             command = self.copy_for_everyone()
-            # The limit is per user: one that nobody else is.
+            # The limit is per user: use an unused user id.
             who = {"user": 60000 + os.getpid() % 5000, "group": 65534,
                    "extra_groups": []}
-            # Its counters' folder outlives it; this user comes never again.
+            # The folder of its statistics segments would stay forever.
             self.addCleanup(shutil.rmtree, f"/dev/shm/pinion-{who['user']}",
                             ignore_errors=True)
         done = subprocess.run(

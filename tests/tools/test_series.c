@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A quantity over time in a bounded number of points, against all of it. */
+/*
+ * A quantity over time in a bounded number of points, compared with its full
+ * history.
+ */
 #include "test.h"
 
 #include <math.h>
@@ -8,7 +11,7 @@
 
 #define CHANGES 200
 
-/* What was added: values[i] until times[i]. */
+/* The history: values[i] until times[i]. */
 struct history {
 	uint64_t start, times[CHANGES];
 	double values[CHANGES];
@@ -38,7 +41,7 @@ static void check_point(const struct history *h, const struct pn_series *series,
 	assert_float_equal(point.mean, area / (double)(to - from), 1e-3);
 }
 
-static void points_are_as_everything_that_happened(void **state)
+static void points_agree_with_the_full_history(void **state)
 {
 	uint64_t seed = test_seed();
 
@@ -64,7 +67,7 @@ static void points_are_as_everything_that_happened(void **state)
 	}
 }
 
-static void half_of_the_points_are_used_at_least(void **state)
+static void at_least_half_of_the_points_are_used(void **state)
 {
 	struct pn_series series;
 
@@ -80,8 +83,8 @@ static void half_of_the_points_are_used_at_least(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(points_are_as_everything_that_happened),
-		TEST(half_of_the_points_are_used_at_least),
+		TEST(points_agree_with_the_full_history),
+		TEST(at_least_half_of_the_points_are_used),
 	};
 
 	return RUN_TESTS(tests);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_stat.py PINION WATCHED -- what `pinion stat` says of other processes:
-exact, whatever state they are in."""
+"""test_stat.py PINION WATCHED -- the output of `pinion stat` about other
+processes is exact in any state of the process."""
 
 import os
 import re
@@ -34,7 +34,7 @@ class Counters(unittest.TestCase):
             self.assertEqual(stat(w.pid, "cache")["misses_new"], 2)
             self.assertEqual(stat(w.pid, "cache")["bytes"], 8 * 4096)
 
-    def test_pinned_memory_stands_beside_the_budget(self):
+    def test_pinned_memory_is_printed_with_the_budget(self):
         with Watched(PINION_MAX_BYTES="1M") as w:
             w.do("pin 4 here")
             context = stat(w.pid, "context")
@@ -73,7 +73,7 @@ class Counters(unittest.TestCase):
 
 
 class Processes(unittest.TestCase):
-    def test_a_stopped_process_is_read_all_the_same(self):
+    def test_a_stopped_process_can_be_read(self):
         with Watched() as w:
             w.do("pin 3 here")
             w.do("hit 5")
@@ -82,17 +82,17 @@ class Processes(unittest.TestCase):
                 time.sleep(0.01)
             self.assertEqual(stat(w.pid, "cache")["hits"], 5)
 
-    def test_what_a_killed_process_left_is_removed(self):
+    def test_the_segment_of_a_killed_process_is_removed(self):
         with Watched() as w:
             self.assertIn(w.pid, boards())
             w.process.kill()
             w.process.wait()
             done = run("stat", str(w.pid))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("no process of this user", done.stderr)
+            self.assertIn("not a process of this user", done.stderr)
             self.assertNotIn(w.pid, boards())
 
-    def test_the_next_process_sweeps_too(self):
+    def test_the_next_process_removes_it_too(self):
         with Watched() as w:
             w.process.kill()
             w.process.wait()
@@ -132,8 +132,8 @@ class Processes(unittest.TestCase):
             self.assertEqual(os.stat(f"{FOLDER}/{name}").st_mode & 0o777,
                              0o600)
 
-    def test_a_full_file_system_only_hides(self):
-        """Its /dev/shm holds the head of a board and little more."""
+    def test_a_full_file_system_only_disables_statistics(self):
+        """A /dev/shm with space for little more than the header of a segment."""
         small = ["unshare", "-m", "sh", "-c",
                  "mount -t tmpfs -o size=16k none /dev/shm && exec \"$0\""]
         if subprocess.run([*small, "true"], check=False,
@@ -150,7 +150,7 @@ class Prometheus(unittest.TestCase):
     SAMPLE = re.compile(r'^([a-z_]+)\{pid="\d+",command="watched",'
                         r'number="\d+"\} \d+(\.\d+)?(e[+-]\d+)?$')
 
-    def test_metrics_stand_together_below_their_type(self):
+    def test_samples_of_a_metric_follow_its_type(self):
         with Watched() as one, Watched() as two:
             one.do("pin 1 here")
             text = run("stat", "--format", "prometheus", str(one.pid),
@@ -170,7 +170,7 @@ class Prometheus(unittest.TestCase):
 
 
 class BadInput(unittest.TestCase):
-    def test_what_is_no_process_is_said(self):
+    def test_an_unknown_process_is_reported(self):
         for bad in ("x", "-1", "0", "12x"):
             done = run("stat", "--", bad)
             self.assertEqual(done.returncode, 2, bad)

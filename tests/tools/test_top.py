@@ -20,7 +20,7 @@ if not shutil.which("tmux"):
 
 
 class Terminal:
-    """A shell in a terminal of its own, which nobody sees."""
+    """A shell in a detached terminal."""
 
     def __init__(self, command, columns=80, lines=24):
         self.folder = tempfile.mkdtemp(prefix="pinion-top-")
@@ -38,7 +38,7 @@ class Terminal:
         return self.tmux("capture-pane", "-p", "-t", "top")
 
     def wait_for(self, *texts):
-        """The screen once all texts are on it."""
+        """Waits until all texts are on the screen; returns it."""
         for _ in range(1200):
             screen = self.screen()
             if all(text in screen for text in texts):
@@ -59,7 +59,7 @@ def top(*args):
 
 
 class Top(unittest.TestCase):
-    def test_80_by_24_holds_what_matters(self):
+    def test_80_by_24_shows_the_essential_lines(self):
         with Watched(PINION_MAX_BYTES="4M") as w:
             w.do("pin 16 halo")
             w.do("hit 3")
@@ -74,7 +74,7 @@ class Top(unittest.TestCase):
                      "Largest regions"):
             self.assertIn(text, screen)
 
-    def test_counters_move_while_one_looks(self):
+    def test_counters_change_while_top_runs(self):
         with Watched() as w:
             w.do("pin 1 here")
             with Terminal(top(str(w.pid))) as t:
@@ -84,7 +84,7 @@ class Top(unittest.TestCase):
 
     @staticmethod
     def press_until(t, key, text):
-        """There may be any number of other processes between."""
+        """Other processes may be between the two."""
         for _ in range(400):
             if text in t.screen():
                 return
@@ -118,7 +118,7 @@ class Top(unittest.TestCase):
                                     for line in screen.split("\n")))
 
     def leaves(self, *end):
-        """The terminal afterwards is what it was before."""
+        """The terminal is restored at the end."""
         with Watched() as w, tempfile.TemporaryDirectory() as folder:
             shell = (f"trap : INT; stty -g >{folder}/before; echo BEFORE; "
                      f"{top(str(w.pid))}; "

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_trace.py PINION -- recording, showing, summing up and converting traces
+"""test_trace.py PINION -- recording, printing, summarising and converting traces
 as users do. Records `pinion demo` on the simulator, in virtual time."""
 
 import gzip
@@ -55,7 +55,7 @@ class Folder(unittest.TestCase):
 
 
 class Convert(Folder):
-    def test_there_and_back_is_the_same(self):
+    def test_converting_there_and_back_gives_the_same(self):
         path = self.write("a.csv.gz", PLAIN)
         binary = self.convert(path, "binary")
         csv = self.convert(binary, "csv")
@@ -77,9 +77,9 @@ class Convert(Folder):
                         "first_uses"):
                 self.assertEqual(other[key], first[key], (form, key))
 
-    def test_stat_tells_how_small_buffers_come_again(self):
+    def test_stat_prints_the_reuse_of_small_buffers(self):
         text = "t_us,addr,len,op,site\n"
-        for i in range(400):        # 4 KiB, four times each but for one
+        for i in range(400):        # 4 KiB, each four times
             text += f"{i},{0x1000000 + 4096 * (i // 4):#x},4096,send,1\n"
         for i in range(100):
             text += f"{400 + i},0x7000040,2048,isend,1\n"
@@ -102,7 +102,7 @@ class Convert(Folder):
 
 
 class Damage(Folder):
-    def test_errors_name_the_place(self):
+    def test_errors_name_the_position(self):
         lines = PLAIN.splitlines(True)
         lines[500] = "nonsense\n"
         path = self.write("a.csv", "".join(lines))
@@ -118,9 +118,9 @@ class Damage(Folder):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"\.binary: byte \d+: a record is")
 
-    def test_what_is_no_trace_is_refused(self):
+    def test_a_file_that_is_not_a_trace_is_refused(self):
         path = self.write("a.csv", "hello\n")
-        self.assertRegex(run("trace", "show", path).stderr, "no trace")
+        self.assertRegex(run("trace", "show", path).stderr, "not a trace")
         self.assertEqual(run("trace", "show", self.path("none")).returncode, 1)
 
 
@@ -130,7 +130,7 @@ class Show(Folder):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout.splitlines()[1:]
 
-    def test_filters_leave_out_the_others(self):
+    def test_filters_select_events(self):
         path = self.write("a.csv", PLAIN)
         self.assertEqual(len(self.lines(path)), 1000)
         self.assertEqual(len(self.lines("--limit", "7", path)), 7)
@@ -179,7 +179,7 @@ class Record(Folder):
         self.assertAlmostEqual(total["hit_ratio"], total["hits"] / (
             total["hits"] + total["misses"]))
 
-    def test_a_command_that_is_not_there_is_said(self):
+    def test_a_missing_command_is_reported(self):
         done = run("trace", "record", "--", self.path("nothing"))
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "No such file")

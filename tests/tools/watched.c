@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program for others to look at. It opens a context, says "ready", and does
- * what the lines of its standard input ask for, answering each with "done":
+ * A program that the tests of `pinion stat` and `pinion top` watch. It opens a
+ * context, prints "ready", and executes the lines of its standard input,
+ * answering each with "done":
  *
- *   pin PAGES SITE  registers a new buffer of so many pages from a named site
+ *   pin PAGES SITE  registers a new buffer of PAGES pages at a named site
  *   hit N           pins the first buffer N times
  *   send N          sends N small messages to itself
- *   fork            a child pins in a context of its own, then ends
+ *   fork            a child pins in its own context, then ends
  *   quit            closes the context and ends
  */
 #include <errno.h>
@@ -33,7 +34,7 @@ static int pin_once(struct pinion_context *where, void *buf, size_t len)
 	return ret;
 }
 
-/* A gap before and behind, so that regions do not grow together. */
+/* A gap on both sides keeps the cache from merging regions. */
 static int pin_new(unsigned pages, const char *site)
 {
 	size_t len = (size_t)pages * 4096;
@@ -91,7 +92,7 @@ static int send_some(unsigned n)
 	return ret;
 }
 
-/* The child must neither change what the parent shows nor remove it. */
+/* The child must neither change nor remove the parent's statistics segment. */
 static int in_child(void)
 {
 	static char buf[8192];

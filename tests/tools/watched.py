@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A program to look at (watched.c), and what `pinion stat` says of it."""
+"""A program to watch (watched.c), and the output of `pinion stat` about it."""
 
 import json
 import os

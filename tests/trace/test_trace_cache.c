@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a cache tells while it works: the trace of a random run adds up to the
- * cache's own counters, and says at each moment what is registered.
+ * Events of a cache: the trace of a random run adds up to the cache's own
+ * counters and determines at each moment what is registered.
  */
 #include "trace_file.h"
 
@@ -209,7 +209,7 @@ static void read_pin(struct reader *r, const struct pn_trace_event *e)
 {
 	r->hits += e->decision == PN_DECIDED_HIT;
 	r->misses += e->decision == PN_DECIDED_MISS;
-	/* A list is refused as a whole: counted once. */
+	/* A list is refused as a whole: it counts once. */
 	if (e->decision == PN_DECIDED_REFUSED && !r->rest)
 		r->refused++;
 	r->rest = e->more;
@@ -269,7 +269,7 @@ static void check_config(struct pn_trace *trace, const char *policy)
 	assert_int_equal(cache.max_bytes, BUDGET);
 	assert_int_equal(cache.batch, 4);
 	assert_int_equal(cache.merge, 1);
-	assert_int_equal(cache.read_only, 1); /* as `sim` can */
+	assert_int_equal(cache.read_only, 1); /* capability of `sim` */
 	assert_string_equal(cache.policy, policy);
 	assert_string_equal(cache.device, "sim");
 	assert_true(cache.register_ns > 15900 && cache.register_ns < 16100);
@@ -346,7 +346,7 @@ static void *run_thread(void *arg)
 	return NULL;
 }
 
-/* Outcomes are known when they are recorded, whoever else is at it. */
+/* The recorded outcomes are final, whatever other threads do. */
 static void threads_are_recorded_with_all_their_outcomes(void **state)
 {
 	struct world w;
@@ -383,9 +383,9 @@ static void threads_are_recorded_with_all_their_outcomes(void **state)
 
 /* --- several caches ------------------------------------------------------- */
 
-/* What the layers above tell in a cache's name bears its number and its time.
- */
-static void what_is_told_in_the_name_of_a_cache_is_of_that_cache(void **state)
+/* Events of upper layers on behalf of a cache have its source number and its
+ * clock. */
+static void events_of_upper_layers_have_the_source_of_their_cache(void **state)
 {
 	const struct pn_trace_event sent = { .kind = PN_EVENT_SEND,
 					     .peer = PN_EVENT_NO_PEER,
@@ -430,8 +430,8 @@ static void fill_world(struct world *w)
 	pn_cache_resident_remove(w->cache, mr);
 }
 
-/* Memory that belongs to its owner, as a heap's slabs do, is neither hit nor
- * missed; a budget that changes decides about all that follows. */
+/* Owned memory, such as slabs of a heap, is neither hit nor missed; a changed
+ * budget applies to all later requests. */
 static void owned_memory_and_new_budgets_are_recorded(void **state)
 {
 	struct pn_trace_event e, seen[PN_EVENT_NKINDS] = { 0 };
@@ -466,7 +466,7 @@ int main(void)
 		TEST(a_trace_adds_up_to_the_counters_of_lru),
 		TEST(a_trace_adds_up_to_the_counters_of_mre),
 		TEST(threads_are_recorded_with_all_their_outcomes),
-		TEST(what_is_told_in_the_name_of_a_cache_is_of_that_cache),
+		TEST(events_of_upper_layers_have_the_source_of_their_cache),
 		TEST(owned_memory_and_new_budgets_are_recorded),
 	};
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Records: random events come back as they were, whatever cuts them. */
+/*
+ * Records: random events survive encoding and decoding; truncated records are
+ * refused.
+ */
 #include "trace_file.h"
 
 #include "trace/format.h"
@@ -26,7 +29,7 @@ static size_t encode_all(uint8_t *bytes, uint64_t *seed)
 	return (size_t)(to - bytes);
 }
 
-static void random_events_come_back_as_they_were(void **state)
+static void random_events_survive_encoding(void **state)
 {
 	uint8_t *bytes = malloc(EVENTS * PN_RECORD_PLAIN_MAX);
 	uint64_t seed = test_seed();
@@ -47,7 +50,7 @@ static void random_events_come_back_as_they_were(void **state)
 	free(bytes);
 }
 
-static void a_record_that_is_cut_is_refused(void **state)
+static void a_truncated_record_is_refused(void **state)
 {
 	struct pn_trace_event none = { 0 };
 	uint8_t bytes[PN_RECORD_MAX];
@@ -62,7 +65,7 @@ static void a_record_that_is_cut_is_refused(void **state)
 
 	(void)state;
 	for (size_t cut = 0; cut < len; cut++) {
-		/* Its own memory: reading past the end is noticed. */
+		/* Separate memory, so that a read past the end is detected. */
 		uint8_t *part = malloc(cut ? cut : 1);
 
 		memcpy(part, bytes, cut);
@@ -93,8 +96,8 @@ static void a_varint_without_end_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(random_events_come_back_as_they_were),
-		TEST(a_record_that_is_cut_is_refused),
+		TEST(random_events_survive_encoding),
+		TEST(a_truncated_record_is_refused),
 		TEST(a_varint_without_end_is_refused),
 	};
 

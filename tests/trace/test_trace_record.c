@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Recording into a file: threads, crash, fork, bounds; and reading it back. */
+/*
+ * Recording into a file: threads, crash, fork, limits; and reading the file.
+ */
 #include "trace_file.h"
 
 #include <errno.h>
@@ -89,7 +91,7 @@ static void what_was_recorded_is_read_in_order(void **state)
 	trace_remove("one");
 }
 
-static void quiet_events_stand_before_the_next_loud_one(void **state)
+static void quiet_events_precede_the_next_loud_one(void **state)
 {
 	struct pn_trace_sink *sink;
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN, .time_ns = 5 }, got;
@@ -125,7 +127,7 @@ static void quiet_events_stand_before_the_next_loud_one(void **state)
 	trace_remove("quiet");
 }
 
-static void a_full_file_counts_what_it_loses(void **state)
+static void a_full_file_counts_lost_events(void **state)
 {
 	const uint64_t events = 60000, max = 256 << 10;
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN };
@@ -151,7 +153,7 @@ static void a_full_file_counts_what_it_loses(void **state)
 	trace_remove("full");
 }
 
-static void the_site_of_a_thread_goes_with_its_events(void **state)
+static void events_have_the_site_of_their_thread(void **state)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN }, got;
 	struct pn_trace *trace;
@@ -160,7 +162,7 @@ static void the_site_of_a_thread_goes_with_its_events(void **state)
 	assert_ok(pn_record_start(trace_path("site"), MIB));
 	pn_thread_self()->site = 4711;
 	record(&e);
-	e.site = 42; /* of the caller's own */
+	e.site = 42; /* set by the caller */
 	record(&e);
 	pn_thread_self()->site = 0;
 	pn_record_stop();
@@ -175,7 +177,7 @@ static void the_site_of_a_thread_goes_with_its_events(void **state)
 
 /* --- files ---------------------------------------------------------------- */
 
-static void a_file_that_is_no_trace_is_left_alone(void **state)
+static void a_file_that_is_not_a_trace_is_not_overwritten(void **state)
 {
 	const char *path = trace_path("thesis");
 	struct stat st;
@@ -192,7 +194,7 @@ static void a_file_that_is_no_trace_is_left_alone(void **state)
 	assert_null(pn_trace_sink());
 }
 
-static void a_name_may_have_the_process_in_it(void **state)
+static void a_file_name_may_contain_the_process_id(void **state)
 {
 	char name[64];
 
@@ -230,9 +232,9 @@ static void *record_in_turns(void *arg)
 	return NULL;
 }
 
-/* Each thread's events in their order, and all in about that of time: a thread
- * that was kept from running between taking the time and asking for a block
- * comes late. */
+/* The events of each thread are in order, and all events approximately in the
+ * order of time: a thread that was preempted between reading the clock and
+ * allocating a block is late. */
 static void check_threads(struct pn_trace *trace, unsigned nthreads)
 {
 	uint64_t next[2 * THREADS] = { 0 }, before = 0, releases = 0, late = 0;
@@ -279,8 +281,8 @@ static void threads_record_without_losing_anything(void **state)
 	(void)state;
 	assert_ok(pn_record_start(trace_path("threads"), 64 * MIB));
 	run_threads(0);
-	run_threads(THREADS); /* in the streams of the first ones */
-	pn_record_stop();     /* and what still waits in the ring */
+	run_threads(THREADS); /* in the streams of the first threads */
+	pn_record_stop();     /* with the events that are still in the ring */
 	assert_ok(stat(trace_path("threads"), &st));
 	assert_true(st.st_size < 32 * 2 * THREADS * PER_THREAD);
 	trace = reopen(trace_path("threads"));
@@ -322,30 +324,30 @@ static void a_killed_program_leaves_what_it_recorded(void **state)
 	assert_false(pn_trace_info(trace)->complete);
 	assert_int_equal(pn_trace_info(trace)->pid, child);
 	n += pn_trace_info(trace)->lost;
-	/* The last one may have been recorded and not counted. */
+	/* The last event may be recorded and not counted. */
 	assert_in_range(n, atomic_load(done), atomic_load(done) + 1);
 	pn_trace_close(trace);
 	munmap((void *)done, 4096);
 	trace_remove("killed");
 }
 
-/* The child records, starts a trace of its own, records again. */
+/* The child records, starts its own trace, and records again. */
 static void act_as_child(const char *pattern)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_UNPIN };
 
-	record(&e); /* into nothing */
+	record(&e); /* dropped */
 	if (pn_record_path() || pn_record_start(pattern, MIB))
 		_exit(1);
 	record(&e);
 	record(&e);
 	if (!strcmp(pn_record_path(), pattern))
 		_exit(2);
-	trace_folder[0] = 0; /* the parent's to remove */
-	exit(0);	     /* as programs end */
+	trace_folder[0] = 0; /* the parent removes it */
+	exit(0);	     /* as at program exit */
 }
 
-static void a_child_records_into_a_file_of_its_own(void **state)
+static void a_child_records_into_its_own_file(void **state)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN };
 	struct pn_trace *trace;
@@ -381,14 +383,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(what_was_recorded_is_read_in_order),
-		TEST(quiet_events_stand_before_the_next_loud_one),
-		TEST(a_full_file_counts_what_it_loses),
-		TEST(the_site_of_a_thread_goes_with_its_events),
-		TEST(a_file_that_is_no_trace_is_left_alone),
-		TEST(a_name_may_have_the_process_in_it),
+		TEST(quiet_events_precede_the_next_loud_one),
+		TEST(a_full_file_counts_lost_events),
+		TEST(events_have_the_site_of_their_thread),
+		TEST(a_file_that_is_not_a_trace_is_not_overwritten),
+		TEST(a_file_name_may_contain_the_process_id),
 		TEST(threads_record_without_losing_anything),
 		TEST(a_killed_program_leaves_what_it_recorded),
-		TEST(a_child_records_into_a_file_of_its_own),
+		TEST(a_child_records_into_its_own_file),
 	};
 
 	return RUN_TESTS(tests);

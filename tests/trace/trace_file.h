@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Files that tests of traces write, and what comes back from them. */
+/*
+ * Trace files written by tests, and what is read from them.
+ */
 #ifndef PN_TESTS_TRACE_FILE_H
 #define PN_TESTS_TRACE_FILE_H
 
@@ -9,7 +11,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "trace/trace.h"
+#include "tools/trace/trace.h"
 
 static char trace_folder[64];
 
@@ -20,13 +22,13 @@ static inline int trace_remove_entry(const char *path, const struct stat *st,
 	return remove(path);
 }
 
-/* With what a test that failed left in it. */
+/* Also removes files of a failed test. */
 static inline void trace_remove_folder(void)
 {
 	nftw(trace_folder, trace_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A name in a folder of the test's own, which goes when the test ends. */
+/* A path in the test's own folder, which is removed when the test ends. */
 static inline const char *trace_path(const char *name)
 {
 	static char path[128];
@@ -45,7 +47,7 @@ static inline void trace_remove(const char *name)
 	unlink(trace_path(name));
 }
 
-/* Writes bytes, gzip'd or not. */
+/* Writes bytes, compressed with gzip or not. */
 static inline void trace_write(const char *path, const void *bytes, size_t len,
 			       bool gzip)
 {
@@ -57,8 +59,8 @@ static inline void trace_write(const char *path, const void *bytes, size_t len,
 	assert_int_equal(gzclose(file), Z_OK);
 }
 
-/* Two events that say the same, but for the time, which readers count from the
- * first. */
+/* Whether two events are equal except for the time, which readers count from
+ * the first event. */
 static inline bool trace_same(const struct pn_trace_event *a,
 			      const struct pn_trace_event *b)
 {
@@ -68,7 +70,7 @@ static inline bool trace_same(const struct pn_trace_event *a,
 	return !memcmp(&x, &y, sizeof(x));
 }
 
-/* An event of numbers that are small, large or as before. */
+/* A random event whose numbers are small, large or unchanged. */
 static inline void trace_random(uint64_t *seed, struct pn_trace_event *e)
 {
 	static const uint8_t shifts[] = { 0, 8, 30, 52, 60, 63 };

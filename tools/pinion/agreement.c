@@ -8,42 +8,43 @@
 
 #include "base/compiler.h"
 
-/* How a number follows from rows. */
+/* How a number is computed from rows. */
 enum how {
-	MEAN,  /* of the key over all rows */
-	MOST,  /* of the key */
-	LESS,  /* per cent by which it is less than in the rows of `base` */
-	TIMES, /* how many times that of the rows of `base` it is */
-	MEET,  /* the least reuse at which it reaches that of `base` */
+	MEAN,  /* mean of the key over all rows */
+	MOST,  /* largest value of the key */
+	LESS,  /* per cent less than in the rows of `base` */
+	TIMES, /* ratio to the rows of `base` */
+	MEET,  /* smallest reuse at which it reaches the rows of `base` */
 };
 
 struct claim {
 	const char *row, *where, *what, *unit;
 	double paper;
-	double low, high; /* ours agrees in between */
-	int good;	  /* beyond: 1 more is better, -1 less; 0 neither */
+	double low, high; /* range of agreement */
+	/* beyond the range: 1 more is better, -1 less is better, 0 neither */
+	int good;
 	enum how how;
 	const char *bench, *key;
 	const char *common[4]; /* conditions, as pn_row_meets() */
-	const char *mine, *base;
+	const char *own_number, *base;
 	const char *why, *command;
 };
 
-#define HELPER_NAS(shape_)                                               \
-	.bench = "helper", .key = "registered_bytes_peak", .how = LESS,  \
-	.common = { "experiment=nas", "shape=" shape_, "jitter=0.001" }, \
-	.mine = "predictor=learned", .base = "scheme=leave_pinned",      \
+#define HELPER_NAS(shape_)                                                \
+	.bench = "helper", .key = "registered_bytes_peak", .how = LESS,   \
+	.common = { "experiment=nas", "shape=" shape_, "jitter=0.001" },  \
+	.own_number = "predictor=learned", .base = "scheme=leave_pinned", \
 	.command = "pinion bench helper --experiment nas"
 #define AGGREGATION(test_)                                                \
 	.how = LESS, .bench = "helper", .key = "registered_bytes_peak",   \
 	.common = { "experiment=aggregation", "shape=ft2d test " test_ }, \
-	.mine = "scheme=helper", .base = "scheme=leave_pinned",           \
+	.own_number = "scheme=helper", .base = "scheme=leave_pinned",     \
 	.command = "pinion bench helper --experiment aggregation"
 #define PREDICTOR(name_, window_)                                         \
 	.bench = "helper", .how = MEAN,                                   \
 	.common = { "experiment=predictor", "jitter=0.001", "shape!=all", \
 		    "window=" window_ },                                  \
-	.mine = "predictor=" name_,                                       \
+	.own_number = "predictor=" name_,                                 \
 	.command = "pinion bench helper --experiment predictor"
 #define HEAP(profile_, what_)                                            \
 	.bench = "heap", .how = MOST, .key = "speedup", .unit = "times", \
@@ -85,7 +86,7 @@ static const struct claim claims[] = {
 	  .low = 12,
 	  .high = 25,
 	  HELPER_NAS("lu"),
-	  .why = "each direction has buffers of its own in the shape; NPB's LU "
+	  .why = "each direction has its own buffers in the shape; NPB's LU "
 		 "shares one pair" },
 	{ .row = "H1",
 	  .where = "Helper (000), figure 11",
@@ -127,8 +128,8 @@ static const struct claim claims[] = {
 	  .high = 96,
 	  PREDICTOR("shortest", "2"),
 	  .key = "within_5_percent",
-	  .why = "the shapes repeat more exactly than real programs: noise of "
-		 "0.1 % alone" },
+	  .why = "the shapes repeat more exactly than real programs: their "
+		 "noise is only 0.1 %" },
 	{ .row = "H3",
 	  .where = "Helper (000), figure 5",
 	  .what = "predictions by call sites within 0.5 %",
@@ -171,7 +172,7 @@ static const struct claim claims[] = {
 	  .why = "as above" },
 	{ .row = "H7",
 	  .where = "Helper (000), section 4.3",
-	  .what = "what noting costs a message of 17 KiB",
+	  .what = "overhead of recording a message of 17 KiB",
 	  .unit = "%",
 	  .paper = 14.02,
 	  .low = 5,
@@ -180,7 +181,7 @@ static const struct claim claims[] = {
 	  .bench = "helper",
 	  .key = "overhead_percent",
 	  .common = { "experiment=recording", "bytes=17K" },
-	  .why = "real time: noise of the machine's load is part of it",
+	  .why = "real time: includes the noise of the machine's load",
 	  .command = "pinion bench helper --experiment recording" },
 	/* --- Heap --- */
 	{ .row = "A4",
@@ -247,7 +248,7 @@ static const struct claim claims[] = {
 	  .bench = "message",
 	  .key = "bytes_per_s",
 	  .common = { "profile=woodall2006", "bytes=8M", "reuse=1" },
-	  .mine = "protocol=pipeline",
+	  .own_number = "protocol=pipeline",
 	  .base = "protocol=cached",
 	  .why = "profile fitted to the paper; fragments of 256 KiB",
 	  .command = MESSAGES },
@@ -263,7 +264,7 @@ static const struct claim claims[] = {
 	  .bench = "message",
 	  .key = "bytes_per_s",
 	  .common = { "profile=woodall2006", "bytes=8M" },
-	  .mine = "protocol=cached",
+	  .own_number = "protocol=cached",
 	  .base = "protocol=pipeline",
 	  .why = "40 to 50 in the paper; later is better, the pipeline costs "
 		 "less",
@@ -309,7 +310,7 @@ static const struct claim claims[] = {
 	  .high = 72,
 	  .good = 1,
 	  FRRWP,
-	  .mine = "pages=1",
+	  .own_number = "pages=1",
 	  .key = "share_without_wire_percent",
 	  .why = "15.42 / 22.84 without pages and wire, as the paper counts" },
 	{ .row = "M7",
@@ -321,7 +322,7 @@ static const struct claim claims[] = {
 	  .high = 22,
 	  .good = 1,
 	  FRRWP,
-	  .mine = "pages=8",
+	  .own_number = "pages=8",
 	  .key = "saved_us",
 	  .why = "0.05 us less: a grant is longer than a bare key" },
 	/* --- Reuse --- */
@@ -373,7 +374,8 @@ static const struct claim claims[] = {
 	  .command = "pinion bench reuse --device sim:cost=rashti2011" },
 };
 
-/* Rows without a number of the paper's, or without one that can be had here. */
+/* Rows without a number in the paper, or with one that cannot be measured here.
+ */
 static const struct {
 	const char *row, *where, *what, *why;
 } tested[] = {
@@ -389,7 +391,7 @@ static const struct {
 	  "tests/helper/test_share.c, test_registry.c; pinion bench helper "
 	  "--experiment cores" },
 	{ "H9", "Helper (000), figure 3",
-	  "completes where leaving pinned does not fit the limit",
+	  "completes although leaving everything pinned exceeds the limit",
 	  "pinion bench helper --experiment limit: 3.58 GB against a peak of "
 	  "2.39 GB" },
 	{ "A1", "Heap (001)", "heap apart from malloc, thread caches",
@@ -429,7 +431,7 @@ static const struct {
 	  "tests/message/onesided/test_grants.c; see M10" },
 	{ "M9", "Region cache (003)", "registering against writing, by size",
 	  "pinion bench register: the paper's curve is a picture" },
-	{ "R2", "Reuse (004)", "puts and gets straight from buffers",
+	{ "R2", "Reuse (004)", "puts and gets directly from buffers",
 	  "tests/message/protocol/test_reuse.c, test_onesided.c" },
 	{ "R3", "Reuse (004)", "the buffer usage table",
 	  "tests/message/protocol/test_reuse.c" },
@@ -439,8 +441,8 @@ static const struct {
 
 /* --- numbers from rows ---------------------------------------------------- */
 
-static bool fits(const struct claim *claim, const struct pn_row *row,
-		 const char *also)
+static bool meets_bounds(const struct claim *claim, const struct pn_row *row,
+			 const char *also)
 {
 	const char *bench = pn_row_text(row, "bench");
 
@@ -459,30 +461,30 @@ static double mean_of(const struct claim *claim, const struct pn_rows *rows,
 	unsigned n = 0;
 
 	for (size_t i = 0; i < rows->n; i++)
-		if (fits(claim, rows->rows[i], also)) {
+		if (meets_bounds(claim, rows->rows[i], also)) {
 			sum += pn_row_number(rows->rows[i], claim->key);
 			n++;
 		}
 	return n ? sum / n : NAN;
 }
 
-static double most_of(const struct claim *claim, const struct pn_rows *rows)
+static double largest_of(const struct claim *claim, const struct pn_rows *rows)
 {
 	double most = NAN;
 
 	for (size_t i = 0; i < rows->n; i++)
-		if (fits(claim, rows->rows[i], claim->mine))
+		if (meets_bounds(claim, rows->rows[i], claim->own_number))
 			most = fmax(most,
 				    pn_row_number(rows->rows[i], claim->key));
 	return most;
 }
 
-/* The value of base at the same reuse; NAN: none. */
+/* The value of `base` at the same reuse; NAN: none. */
 static double base_at(const struct claim *claim, const struct pn_rows *rows,
 		      double reuse)
 {
 	for (size_t i = 0; i < rows->n; i++)
-		if (fits(claim, rows->rows[i], claim->base) &&
+		if (meets_bounds(claim, rows->rows[i], claim->base) &&
 		    pn_row_number(rows->rows[i], "reuse") == reuse)
 			return pn_row_number(rows->rows[i], claim->key);
 	return NAN;
@@ -496,7 +498,7 @@ static double meeting_point(const struct claim *claim,
 	for (size_t i = 0; i < rows->n; i++) {
 		double reuse = pn_row_number(rows->rows[i], "reuse");
 
-		if (fits(claim, rows->rows[i], claim->mine) &&
+		if (meets_bounds(claim, rows->rows[i], claim->own_number) &&
 		    pn_row_number(rows->rows[i], claim->key) >=
 			    base_at(claim, rows, reuse))
 			least = fmin(least, reuse);
@@ -506,25 +508,25 @@ static double meeting_point(const struct claim *claim,
 
 static double number_of(const struct claim *claim, const struct pn_rows *rows)
 {
-	double mine = mean_of(claim, rows, claim->mine);
+	double own_number = mean_of(claim, rows, claim->own_number);
 	double base = mean_of(claim, rows, claim->base);
 
 	switch (claim->how) {
 	case MEAN:
-		return mine;
+		return own_number;
 	case MOST:
-		return most_of(claim, rows);
+		return largest_of(claim, rows);
 	case LESS:
-		return 100 * (1 - mine / base);
+		return 100 * (1 - own_number / base);
 	case TIMES:
-		return mine / base;
+		return own_number / base;
 	case MEET:
 		return meeting_point(claim, rows);
 	}
 	return NAN;
 }
 
-static enum pn_verdict judge(const struct claim *claim, double ours)
+static enum pn_verdict compare(const struct claim *claim, double ours)
 {
 	if (!isfinite(ours))
 		return PN_MISSING;
@@ -536,7 +538,7 @@ static enum pn_verdict judge(const struct claim *claim, double ours)
 	return PN_DIFFERS;
 }
 
-/* By paper, then by number; equal ones stay in order. */
+/* By paper, then by number: a stable order. */
 static int by_row(const void *a, const void *b)
 {
 	static const char papers[] = "HAPMR";
@@ -585,7 +587,7 @@ int pn_agreement_find(const struct pn_rows *rows, struct pn_agreement **out,
 			.unit = claim->unit,
 			.paper = claim->paper,
 			.ours = ours,
-			.verdict = judge(claim, ours),
+			.verdict = compare(claim, ours),
 			.why = claim->why,
 			.command = claim->command,
 		};

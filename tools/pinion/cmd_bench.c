@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion bench: the table of benchmarks. Alone it lists them. */
+/* pinion bench: the table of benchmarks. Without a name it lists them. */
 #include "bench/bench.h"
 #include "tools/pinion/command.h"
 
@@ -23,7 +23,7 @@ static int run(const void *values, char *const *operands)
 
 const struct pn_command pn_cmd_bench = {
 	.name = "bench",
-	.help = "run a benchmark; alone, list them",
+	.help = "run a benchmark; without a name, list them",
 	.subs = benchmarks,
 	.run = run,
 };

@@ -34,42 +34,42 @@ static const char *const helpers[] = { "off", "shortest", "learned", "periodic",
 				       NULL };
 
 static const struct pn_option options[] = {
-	{ "nodes", PN_OPTION_NUMBER, "16", "how many nodes, one rank each",
+	{ "nodes", PN_OPTION_NUMBER, "16", "number of nodes, one rank each",
 	  FIELD(nodes), 2, 4096, NULL },
 	{ "workload", PN_OPTION_TEXT, "ft",
 	  "ft, ft2d, bt, sp, lu, cg or figure1; or a file with recorded "
 	  "requests of one rank",
 	  FIELD(workload), 0, 0, NULL },
 	{ "protocol", PN_OPTION_TEXT, "leave_pinned,pipeline",
-	  "ways to register, joined by commas: leave_pinned, on_demand, "
+	  "registration schemes, separated by commas: leave_pinned, on_demand, "
 	  "pipeline, pipeline_leave_pinned",
 	  FIELD(protocol), 0, 0, NULL },
 	{ "helper", PN_OPTION_CHOICE, "learned",
-	  "also leave pinned with a helper that predicts so", FIELD(helper), 0,
-	  0, helpers },
+	  "also run leave_pinned with a helper and this predictor",
+	  FIELD(helper), 0, 0, helpers },
 	{ "budget", PN_OPTION_BYTES, "0",
-	  "how much each rank may pin (0: no limit)", FIELD(budget), 0,
+	  "bytes that each rank may pin (0: no limit)", FIELD(budget), 0,
 	  UINT64_C(1) << 46, NULL },
 	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
 	  FIELD(cost), 0, 0, NULL },
 	{ "iterations", PN_OPTION_NUMBER, "0",
-	  "of the program (0: as many as are telling)", FIELD(iterations), 0,
-	  1000000, NULL },
+	  "iterations of the program (0: the default of the workload)",
+	  FIELD(iterations), 0, 1000000, NULL },
 	{ "jitter", PN_OPTION_NUMBER, "1",
 	  "noise of computing times, in thousandths", FIELD(jitter), 0, 1000,
 	  NULL },
-	{ "seed", PN_OPTION_NUMBER, "1", "of the noise", FIELD(seed), 0, 0,
+	{ "seed", PN_OPTION_NUMBER, "1", "seed of the noise", FIELD(seed), 0, 0,
 	  NULL },
 	{ "script", PN_OPTION_TEXT, "",
 	  "a file of faults, such as: drop peer 3 at 2s", FIELD(script), 0, 0,
 	  NULL },
 	{ "watch", PN_OPTION_NUMBER, "4",
-	  "of so many nodes print memory over time, with --json", FIELD(watch),
-	  0, MOST_WATCHED, NULL },
+	  "number of nodes whose memory over time is printed, with --json",
+	  FIELD(watch), 0, MOST_WATCHED, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
 
-/* How many ranks a job of a shape has; larger clusters run several jobs. */
+/* Number of ranks of a job; larger clusters run several jobs. */
 static unsigned ranks_of(const char *shape, unsigned nodes)
 {
 	static const struct {
@@ -90,11 +90,11 @@ struct study {
 	struct pn_report report;
 	const struct values *values;
 	enum pn_scheme scheme;
-	unsigned nranks; /* of a job */
+	unsigned nranks; /* ranks of a job */
 	char *script;
 	bool recorded;
 	struct pn_timeline lines[MOST_WATCHED];
-	uint64_t began_ns, told_ns; /* real time */
+	uint64_t began_ns, printed_ns; /* real time */
 };
 
 static void observe(void *arg, unsigned rank, uint64_t t_ns, size_t bytes)
@@ -105,7 +105,8 @@ static void observe(void *arg, unsigned rank, uint64_t t_ns, size_t bytes)
 		pn_timeline_set(&study->lines[rank], t_ns, (double)bytes);
 }
 
-/* Percent and, once it can be guessed, what is left, ten times a second. */
+/* Prints the percentage done and an estimate of the remaining time, ten times a
+ * second. */
 static void progress(void *arg, double done)
 {
 	struct study *study = arg;
@@ -113,9 +114,9 @@ static void progress(void *arg, double done)
 	double took = (double)(now - study->began_ns) / PN_NS_PER_S;
 	char text[160];
 
-	if (now - study->told_ns < PN_NS_PER_S / 10)
+	if (now - study->printed_ns < PN_NS_PER_S / 10)
 		return;
-	study->told_ns = now;
+	study->printed_ns = now;
 	snprintf(text, sizeof(text), "%s on %llu nodes: %.0f %%",
 		 pn_scheme_name(study->scheme),
 		 (unsigned long long)study->values->nodes, 100 * done);
@@ -250,8 +251,7 @@ static int run_scheme(struct study *study, enum pn_scheme scheme)
 		print_memory(study);
 	print_total(study, &result);
 	if (result.error)
-		pn_report_note(&study->report,
-			       "%u of %llu ranks did not end well: %s",
+		pn_report_note(&study->report, "%u of %llu ranks failed: %s",
 			       result.failed,
 			       (unsigned long long)study->values->nodes,
 			       strerror(-result.error));
@@ -260,7 +260,7 @@ static int run_scheme(struct study *study, enum pn_scheme scheme)
 
 /* --- the command ---------------------------------------------------------- */
 
-/* The schemes that --protocol names, a bit each; 0: one is unknown. */
+/* The schemes that --protocol names, one bit each; 0: a name is unknown. */
 static unsigned schemes_of(const char *list)
 {
 	unsigned found = 0;
@@ -305,7 +305,7 @@ static int run_all(struct study *study, unsigned schemes)
 	pn_report_head(&study->report,
 		       "what does a parallel program register, and when?");
 	for (unsigned s = 0; s < PN_SCHEME_COUNT && !ret; s++) {
-		/* A recorded stream has no messages, so no protocols. */
+		/* A trace has no messages, so no protocols. */
 		if (study->recorded && s != PN_SCHEME_LEAVE_PINNED &&
 		    s != PN_SCHEME_HELPER)
 			continue;
@@ -323,8 +323,7 @@ static int check(struct study *study)
 	study->recorded = !study->nranks && !access(values->workload, R_OK);
 	if (!study->nranks && !study->recorded)
 		return pn_usage_error(
-			"sim cluster: no workload is called '%s', "
-			"and no file",
+			"sim cluster: '%s' is neither a workload nor a file",
 			values->workload);
 	if (study->nranks && values->nodes % study->nranks)
 		return pn_usage_error("sim cluster: a job of %s has %u ranks: "
@@ -332,8 +331,8 @@ static int check(struct study *study)
 				      values->workload, study->nranks);
 	if (!strcmp(values->workload, "ft") &&
 	    values->nodes & (values->nodes - 1))
-		return pn_usage_error("sim cluster: ft runs on a power of two "
-				      "of nodes");
+		return pn_usage_error(
+			"sim cluster: ft needs a power of two as --nodes");
 	if (!pn_profile_find(values->cost))
 		return pn_usage_error("sim cluster: no cost profile is called "
 				      "'%s'; `pinion info --profiles` lists "
@@ -359,9 +358,9 @@ static int run(const void *v, char *const *operands)
 		return ret;
 	if (!schemes)
 		return pn_usage_error(
-			"sim cluster: --protocol takes "
-			"leave_pinned, on_demand, pipeline and "
-			"pipeline_leave_pinned, joined by commas");
+			"sim cluster: --protocol takes leave_pinned, "
+			"on_demand, pipeline and pipeline_leave_pinned, "
+			"separated by commas");
 	if (values->script[0]) {
 		study.script = read_script(values->script);
 		if (!study.script)
@@ -376,8 +375,8 @@ const struct pn_command pn_sim_cluster = {
 	.name = "cluster",
 	.help = "run a parallel program on simulated nodes",
 	.about = "Caches, protocols and helpers are the library's own, in "
-		 "virtual time. With --json, rows of registered memory over "
-		 "time come too, for `pinion report`.",
+		 "virtual time. With --json, it also prints rows of registered "
+		 "memory over time, for `pinion report`.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion config: every option and every device's parameters: what is in force,
- * where it came from, what it means. */
+/* pinion config: every option and every parameter of the devices: value,
+ * origin, meaning. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
@@ -21,10 +21,10 @@ static const struct pn_option options[] = {
 	  offsetof(struct values, man), 0, 0, NULL },
 };
 
-/* One setting, wherever it belongs. */
+/* An option of the library or a parameter of a device. */
 struct setting {
 	const struct pn_option *option;
-	const char *device; /* whose parameter; NULL: the library's option */
+	const char *device; /* kind of device; NULL: an option of the library */
 	const char *value, *source;
 	char variable[64]; /* "PINION_DEVICE" or "soft:cost" */
 };
@@ -92,7 +92,7 @@ static void print_text(struct pn_report *report, const struct setting *s)
 	pn_print_wrapped(stdout, 6, 6, text);
 }
 
-/* Markdown reads some characters as its own. */
+/* Escapes characters that have a meaning in Markdown. */
 static void print_escaped(const char *text)
 {
 	for (; *text; text++) {
@@ -143,8 +143,8 @@ static void each_option(struct pn_report *report,
 	}
 }
 
-/* A parameter's value: as the configured spec says, if that names the kind.
- * A spec that does not parse is an error for who opens it, not here. */
+/* The value of a parameter: from the configured spec if that names the kind. A
+ * spec that does not parse is an error of whoever opens it, not here. */
 static void find_value(const struct pn_device_ops *kind, const char *spec,
 		       struct setting *s)
 {

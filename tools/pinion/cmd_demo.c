@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * pinion demo: two processes put, get and send real buffers and check every
- * byte, with tables of what it cost.
+ * byte, with tables of the costs.
  *
- * For each size, odd ones and odd places too: this process fills a buffer with
- * a pattern, registers it, puts it into the other's memory, and the other
- * checks every byte there; then the other fills its memory with another
- * pattern, this process gets it and checks. Then many small buffers from a heap
- * are put, for which one registration is enough. Around all of it the kernel's
- * count of pinned bytes (VmPin) is compared with what the device says it
- * holds. Then two other processes send each other messages under every
- * protocol, of odd sizes and at odd places, every byte checked where it
- * arrives, and once more of round sizes to see how fast that is; and put, get,
- * add and write conditionally through the library (demo_onesided.h). At the end
- * it says in words what was seen (demo_summary.h).
+ * For each size, including odd sizes and unaligned addresses: this process
+ * fills a buffer with a pattern, registers it and puts it into the other
+ * process's memory, where the other process checks every byte; then the other
+ * process fills its memory with another pattern, and this process gets it and
+ * checks. Then many small buffers of a heap are put, which need one
+ * registration. Around all of this the kernel's count of pinned bytes (VmPin)
+ * is compared with the count of the device. Then two other processes exchange
+ * messages under every protocol, with odd sizes and unaligned buffers, every
+ * byte checked at the receiver, and once more with powers of two to measure the
+ * speed; and put, get, add and write conditionally through the library
+ * (demo_onesided.h). At the end a summary in words is printed (demo_summary.h).
  */
 #include <errno.h>
 #include <math.h>
@@ -33,23 +33,25 @@
 
 #define TRIALS 25
 
-/* Of real time: four points for each size of put and get, one of messages. */
+/* Budget of real time for four points per size of put and get and one of
+ * messages. */
 #define POINT_NS (60 * PN_NS_PER_MS)
 
-/* Bytes behind the end of a put that must not change. */
+/* Bytes behind the end of a put that must stay unchanged. */
 #define GUARD 64
 
 struct values {
-	struct pn_bench_values common; /* min and budget are not asked for */
+	struct pn_bench_values common; /* min and budget are not options here */
 	uint64_t seed;
-	struct pn_demo_summary *seen; /* no option; shared by the processes */
+	/* not an option; shared by the processes */
+	struct pn_demo_summary *summary;
 };
 
 static const struct pn_option options[] = {
 	PN_COMMAND_DEVICE(struct values, common.device),
 	{ "max", PN_OPTION_BYTES, "16M", "largest buffer",
 	  offsetof(struct values, common.max), 8192, UINT64_C(1) << 30, NULL },
-	{ "seed", PN_OPTION_NUMBER, "1", "of the patterns",
+	{ "seed", PN_OPTION_NUMBER, "1", "seed of the patterns",
 	  offsetof(struct values, seed), 0, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
@@ -60,9 +62,9 @@ struct state {
 	const struct values *values;
 	struct pn_pages_policy policy;
 	char *buffer;
-	size_t bytes;	   /* of the buffer */
-	uint64_t checked;  /* bytes found right */
-	size_t most_vmpin; /* seen while something was registered */
+	size_t bytes;	   /* bytes of the buffer */
+	uint64_t checked;  /* bytes checked and correct */
+	size_t most_vmpin; /* largest VmPin while memory was registered */
 };
 
 struct row {
@@ -83,7 +85,7 @@ static int wrong(const char *what, size_t at, size_t len)
 	return PN_BENCH_REPORTED;
 }
 
-/* A job on the target's memory; what is wrong there, if anything, is said. */
+/* Runs a job on the target's memory and reports wrong bytes. */
 static int ask(struct state *state, enum pn_pair_job job, struct pn_range at,
 	       uint64_t seed)
 {
@@ -94,7 +96,7 @@ static int ask(struct state *state, enum pn_pair_job job, struct pn_range at,
 	int ret = pn_pair_ask(state->pair, &a, &answer);
 
 	if (!ret && job == PN_PAIR_CHECK && answer.wrong < at.len)
-		ret = wrong(at.addr ? "what lies behind a put" : "a put",
+		ret = wrong(at.addr ? "the bytes behind a put" : "a put",
 			    answer.wrong, at.len);
 	return ret;
 }
@@ -109,8 +111,9 @@ static int move(struct state *state, const struct pn_mr *mr,
 
 /* --- bytes ---------------------------------------------------------------- */
 
-/* Before it, the target's memory holds the pattern of the get before, so that
- * bytes which a put leaves out show; the bytes behind its end must stay. */
+/* Before the put, the target's memory holds the pattern of the previous get, so
+ * that bytes which the put misses are found; the bytes behind its end must stay
+ * unchanged. */
 static int check_put(struct state *state, const struct pn_mr *mr, uint64_t seed)
 {
 	const struct pn_range all = { 0, mr->len }, behind = { mr->len, GUARD };
@@ -143,7 +146,7 @@ static int check_get(struct state *state, const struct pn_mr *mr, uint64_t seed)
 	if (at < mr->len)
 		return wrong("a get", at, mr->len);
 	if (*behind != guard)
-		return wrong("what lies behind a get", mr->len, mr->len);
+		return wrong("the bytes behind a get", mr->len, mr->len);
 	return 0;
 }
 
@@ -166,7 +169,7 @@ static int check_bytes(struct state *state, size_t offset, size_t len,
 	return ret;
 }
 
-/* Powers of two, one less and one more, at odd places. */
+/* Powers of two, one byte less and one more, at unaligned addresses. */
 static int check_sizes(struct state *state)
 {
 	size_t room = state->bytes < state->pair->bytes ? state->bytes
@@ -267,12 +270,12 @@ static int time_sizes(struct state *state)
 
 		if (bytes > state->pair->bytes)
 			break;
-		pn_demo_sample_speed(state->values->seen);
+		pn_demo_sample_speed(state->values->summary);
 		ret = time_size(state, &row);
 		if (ret)
 			break;
 		print_size(&state->run->report, &row);
-		pn_demo_add_registration(state->values->seen, bytes,
+		pn_demo_add_registration(state->values->summary, bytes,
 					 row.register_us);
 	}
 	return ret;
@@ -280,8 +283,8 @@ static int time_sizes(struct state *state)
 
 /* --- all of it ------------------------------------------------------------ */
 
-/* Nothing is registered here any more: what the kernel still charges must be
- * what the device says it still holds. */
+/* Nothing is registered here any more: the bytes that the kernel still charges
+ * must be those that the device still holds. */
 static int check_pinned(struct state *state)
 {
 	uint64_t end = pn_clock_ns() + 3 * PN_NS_PER_S;
@@ -303,10 +306,10 @@ static int check_pinned(struct state *state)
 
 /* --- the heap ------------------------------------------------------------- */
 
-#define BLOCK 512 /* bytes of a buffer from the heap */
+#define BLOCK 512 /* size of a buffer of the heap */
 
-/* Puts the buffer's contents block by block, each from a new block of a heap.
- */
+/* Puts the contents of the buffer block by block, each from a new block of a
+ * heap. */
 static int put_blocks(struct state *state, struct pinion_heap *heap,
 		      size_t nblocks)
 {
@@ -330,7 +333,7 @@ static int put_blocks(struct state *state, struct pinion_heap *heap,
 	return ret;
 }
 
-/* The bytes are checked where they arrived. */
+/* The target checks the bytes. */
 static int put_from_heap(struct state *state, struct pinion_heap *heap)
 {
 	size_t n = state->bytes / BLOCK < 1000 ? state->bytes / BLOCK : 1000;
@@ -384,7 +387,7 @@ static int show_heap(struct state *state)
 	if (ret != -ENOBUFS)
 		return ret;
 	pn_report_note(&state->run->report,
-		       "\nno heap: not even one slab of it may be pinned here");
+		       "\nno heap: this process may not pin one slab");
 	return 0;
 }
 
@@ -441,14 +444,14 @@ static int body(struct pn_bench_run *run)
 
 #define REUSE	8
 #define REPEATS 15
-#define BATCHES 15 /* of pins that are timed at once */
+#define BATCHES 15 /* pins per timed batch */
 #define BATCH	20
 
 struct messages {
 	struct pn_report report;
 	const struct values *values;
 	struct pn_session *session;
-	uint64_t sent, checked; /* messages, bytes */
+	uint64_t sent, checked; /* number of messages; bytes */
 };
 
 static const char *protocol_name(const struct pn_session_trial *trial)
@@ -456,7 +459,7 @@ static const char *protocol_name(const struct pn_session_trial *trial)
 	return pn_protocol_name((unsigned)trial->protocol);
 }
 
-/* A trial with every byte checked. */
+/* Runs a trial and checks every byte. */
 static int send_checked(struct messages *m, struct pn_session_trial *trial,
 			struct pn_session_result *result)
 {
@@ -474,7 +477,7 @@ static int send_checked(struct messages *m, struct pn_session_trial *trial,
 	return 0;
 }
 
-/* Sizes around powers of two, at odd places, two buffers of each. */
+/* Sizes around powers of two, at unaligned addresses, two buffers of each. */
 static int check_protocol(struct messages *m, int protocol)
 {
 	struct pn_session_trial trial = { .protocol = protocol,
@@ -518,7 +521,7 @@ static void print_message(struct messages *m,
 }
 
 /* The median of a few trials, of which the first is checked: on a busy machine
- * one alone may have waited for its turn. */
+ * a single trial may have waited for a core. */
 static int time_trial(struct messages *m, struct pn_session_trial *trial,
 		      struct pn_session_result *result)
 {
@@ -538,7 +541,7 @@ static int time_trial(struct messages *m, struct pn_session_trial *trial,
 	return ret;
 }
 
-/* New buffers, each used a few times, as programs do. */
+/* New buffers, each used a few times, as in programs. */
 static int time_protocol(struct messages *m, int protocol)
 {
 	const bool eager = protocol == PN_PROTOCOL_EAGER;
@@ -553,18 +556,18 @@ static int time_protocol(struct messages *m, int protocol)
 		if (!pn_session_protocol_applies(m->session, protocol,
 						 trial.bytes))
 			continue;
-		pn_demo_sample_speed(m->values->seen);
+		pn_demo_sample_speed(m->values->summary);
 		ret = time_trial(m, &trial, &result);
 		if (ret)
 			break;
 		print_message(m, &trial, &result);
-		pn_demo_add_message(m->values->seen, protocol, trial.bytes,
+		pn_demo_add_message(m->values->summary, protocol, trial.bytes,
 				    result.ns / 1e3, result.taken);
 	}
 	return ret;
 }
 
-/* Pins and unpins memory that was pinned before; the median of a few batches,
+/* Pins and unpins memory that was pinned before. The median of a few batches,
  * in us. */
 static int time_pins(struct pinion_context *context, void *memory, size_t len,
 		     double *us)
@@ -589,8 +592,8 @@ static int time_pins(struct pinion_context *context, void *memory, size_t len,
 	return ret;
 }
 
-/* What a pin costs of as many bytes as were registered before. Simulated
- * devices have no time for what costs only the CPU's. */
+/* The cost of a pin of as many bytes as were registered before. In virtual time
+ * a cached pin costs nothing, so it is not measured there. */
 static int pin_again(struct messages *m)
 {
 	const struct pn_pages_policy policy = { .huge = PN_PAGES_NORMAL,
@@ -599,25 +602,27 @@ static int pin_again(struct messages *m)
 	struct pinion_cache_stats before = { .size = sizeof(before) };
 	struct pinion_cache_stats after = { .size = sizeof(after) };
 	struct pinion_context *context = m->session->context;
-	struct pn_demo_summary *seen = m->values->seen;
+	struct pn_demo_summary *summary = m->values->summary;
 	void *memory;
 	int ret;
 
-	seen->virtual_time = m->session->device->caps & PN_CAP_VIRTUAL_TIME;
-	if (seen->virtual_time || !seen->register_bytes)
+	summary->virtual_time = m->session->device->caps & PN_CAP_VIRTUAL_TIME;
+	if (summary->virtual_time || !summary->register_bytes)
 		return 0;
-	ret = pn_pages_map(seen->register_bytes, &policy, &memory);
+	ret = pn_pages_map(summary->register_bytes, &policy, &memory);
 	if (ret)
 		return ret;
 	pinion_cache_query(context, &before);
-	ret = time_pins(context, memory, seen->register_bytes, &seen->pin_us);
+	ret = time_pins(context, memory, summary->register_bytes,
+			&summary->pin_us);
 	pinion_cache_query(context, &after);
-	seen->kept = after.hits - before.hits > BATCHES * BATCH / 2;
-	pn_pages_unmap(memory, seen->register_bytes, &policy);
-	return ret == -ENOBUFS ? 0 : ret; /* no room for it: not told */
+	summary->kept = after.hits - before.hits > BATCHES * BATCH / 2;
+	pn_pages_unmap(memory, summary->register_bytes, &policy);
+	return ret == -ENOBUFS ? 0 : ret; /* does not fit: not reported */
 }
 
-/* Exposed memory cannot be copied instead: as much as surely fits. */
+/* Exposed memory cannot be replaced by a copy: use a size that fits the budget.
+ */
 static int use_remote_memory(struct messages *m)
 {
 	const size_t most = (size_t)1 << 20;
@@ -629,8 +634,8 @@ static int use_remote_memory(struct messages *m)
 	ret = pn_demo_onesided(m->session, &demo);
 	if (!ret)
 		pn_report_note(&m->report,
-			       "all bytes right: %llu puts, gets, atomics and "
-			       "conditional writes,\n%llu bytes checked",
+			       "all bytes right: %llu puts, gets, atomics "
+			       "and conditional writes,\n%llu bytes checked",
 			       (unsigned long long)demo.operations,
 			       (unsigned long long)demo.checked);
 	return ret == -EBADMSG ? PN_BENCH_REPORTED : ret;
@@ -677,8 +682,8 @@ static int send_messages(const struct values *values)
 	return ret ? pn_spec_exit("messages", ret) : PN_EXIT_OK;
 }
 
-/* Puts and gets in a process of their own: the library's threads outlive a
- * context, and only a process without threads may fork into two ends. */
+/* Puts and gets run in their own process: threads of the library outlive a
+ * context, and only a process without threads may fork the target. */
 static int run_apart(const struct values *values)
 {
 	int status;
@@ -701,13 +706,13 @@ static int demonstrate_all(const struct values *values)
 {
 	int ret;
 
-	pn_demo_begin(values->seen);
+	pn_demo_begin(values->summary);
 	ret = run_apart(values);
 	if (ret == PN_EXIT_OK)
 		ret = send_messages(values);
-	pn_demo_end(values->seen);
+	pn_demo_end(values->summary);
 	if (ret == PN_EXIT_OK && !values->common.json)
-		pn_demo_print_summary(values->seen, program_invocation_name,
+		pn_demo_print_summary(values->summary, program_invocation_name,
 				      stdout);
 	return ret;
 }
@@ -718,21 +723,22 @@ static int run_demo(const void *arg, char *const *operands)
 	int ret;
 
 	(void)operands;
-	values.seen = mmap(NULL, sizeof(*values.seen), PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (values.seen == MAP_FAILED)
+	values.summary =
+		mmap(NULL, sizeof(*values.summary), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (values.summary == MAP_FAILED)
 		return pn_failed("mmap", -errno);
 	ret = demonstrate_all(&values);
-	munmap(values.seen, sizeof(*values.seen));
+	munmap(values.summary, sizeof(*values.summary));
 	return ret;
 }
 
 const struct pn_command pn_cmd_demo = {
 	.name = "demo",
 	.help = "two processes put, get and send buffers, every byte checked",
-	.about = "A few seconds: the bytes of many sizes at odd places, put, "
-		 "got and sent under every protocol, tables of what that "
-		 "costs, and at the end what was seen, in words.",
+	.about = "Takes a few seconds: puts, gets and sends buffers of many "
+		 "sizes at unaligned addresses under every protocol, prints "
+		 "tables of the costs, and ends with a summary in words.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion explain: which protocol `auto` takes for a message, and why: the
- * candidates with what they are predicted to take on this device. */
+/* pinion explain: the protocol that `auto` selects for a message, and why: the
+ * candidates with their predicted times on this device. */
 #include <stdbool.h>
 
 #include <pinion/pinion.h>
@@ -23,11 +23,10 @@ static const struct pn_option options[] = {
 	{ "bytes", PN_OPTION_BYTES, "1M", "length of the message", AT(bytes), 0,
 	  UINT64_C(1) << 40, NULL },
 	{ "reuse", PN_OPTION_NUMBER, "1",
-	  "how often the buffer is used before its memory is released",
+	  "number of uses of the buffer before its memory is released",
 	  AT(reuse), 1, 1 << 30, NULL },
 	{ "full", PN_OPTION_BOOL, "no",
-	  "what may be pinned is pinned: to leave a buffer registered, another "
-	  "must be given up",
+	  "the budget is full: keeping a buffer registered evicts another one",
 	  AT(full), 0, 0, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
@@ -62,8 +61,8 @@ static void print_all(struct pn_report *report, const struct values *values,
 	struct pinion_explanation e = { .size = sizeof(e) };
 	const char *chosen = "", *reason = "";
 
-	pn_report_head(report, "which protocol a message takes, and what it is "
-			       "predicted to take");
+	pn_report_head(report, "which protocol does a message use, and how "
+			       "long does each take?");
 	for (unsigned i = 0; !pinion_endpoint_explain(ep, &attr, i, &e); i++) {
 		print_candidate(report, values, &e);
 		if (e.chosen) {
@@ -72,9 +71,9 @@ static void print_all(struct pn_report *report, const struct values *values,
 		}
 	}
 	pn_report_note(report,
-		       "\n%s: %s.\nfirst: the buffer has to be registered; "
-		       "later: it is; mean: of all uses,\nthis one by that "
-		       "protocol, the others by what is cheapest then.",
+		       "\n%s: %s.\nfirst: the buffer is not registered yet; "
+		       "later: it is; mean: over all uses,\nthis one with that "
+		       "protocol, the others with the cheapest one.",
 		       chosen, reason);
 }
 
@@ -105,12 +104,11 @@ static int run(const void *v, char *const *operands)
 
 const struct pn_command pn_cmd_explain = {
 	.name = "explain",
-	.help = "which protocol a message takes, and why",
-	.about =
-		"The candidates with what they are predicted to take for a "
-		"message of that length, whose buffer is used so often, by the "
-		"costs of the device alone. A running endpoint corrects them "
-		"by what messages really took.",
+	.help = "explain the protocol of a message",
+	.about = "Prints the candidates with their predicted times for a "
+		 "message of that length whose buffer is used so often, from "
+		 "the costs of the device. A running endpoint corrects the "
+		 "predictions with the measured times of its messages.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

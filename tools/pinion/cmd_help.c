@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion help: what a command does and takes. */
+/* pinion help: prints the help of a command. */
 #include <stdbool.h>
 
 #include "tools/pinion/command.h"
@@ -10,7 +10,8 @@ struct values {
 
 static const struct pn_option options[] = {
 	{ "words", PN_OPTION_BOOL, "no",
-	  "print what may follow COMMAND..., one word a line (for completion)",
+	  "print the words that may follow COMMAND..., one per line (for "
+	  "completion)",
 	  offsetof(struct values, words), 0, 0, NULL },
 };
 
@@ -25,16 +26,16 @@ static int run(const void *v, char *const *operands)
 	}
 	pn_command_find(&pn_cmd_pinion, operands, &rest);
 	if (*rest)
-		return pn_usage_error("no command '%s'; `pinion --help` lists "
-				      "those there are",
-				      *rest);
+		return pn_usage_error(
+			"no command '%s'; `pinion --help` lists the commands",
+			*rest);
 	pn_command_help(stdout, &pn_cmd_pinion, operands);
 	return PN_EXIT_OK;
 }
 
 const struct pn_command pn_cmd_help = {
 	.name = "help",
-	.help = "say what a command does and takes",
+	.help = "print the help of a command",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion info: the devices there are, what the chosen one can do and costs
- * here, the budget, how releases are noticed, and what the system permits. */
+/* pinion info: the available devices, capabilities and costs of the selected
+ * one, the budget, how releases are detected, and the limits of the system. */
 #include <dirent.h>
 #include <math.h>
 #include <stdbool.h>
@@ -41,22 +41,22 @@ static const struct {
 	  "registrations fill slots allocated beforehand" },
 	{ PN_CAP_READ_ONLY, "read_only", "registers read-only memory" },
 	{ PN_CAP_RELAXED, "relaxed", "relaxed ordering has an effect" },
-	{ PN_CAP_PINS, "pins", "registered pages are really pinned" },
+	{ PN_CAP_PINS, "pins", "registered pages are pinned by the kernel" },
 	{ PN_CAP_REKEY, "rekey", "a key can be revoked, pages stay pinned" },
 	{ PN_CAP_FD, "fd", "completions wake a pollable descriptor" },
 	{ PN_CAP_VIRTUAL_TIME, "virtual_time", "time is simulated" },
-	{ PN_CAP_RING, "ring", "sends are writes into a ring that is polled" },
+	{ PN_CAP_RING, "ring", "sends write into a polled ring" },
 	{ PN_CAP_ATTACH_AGAIN, "attach_again",
 	  "peers that went down can be connected again" },
 	{ PN_CAP_UNPINNED, "unpinned",
-	  "bounce buffers need not be pinned where there is no room" },
+	  "bounce buffers work without being pinned" },
 };
 
 /* --- facts: a name and a text, under a heading ---------------------------- */
 
 struct facts {
 	struct pn_report *report;
-	const char *what; /* JSON: what kind of fact it is */
+	const char *what; /* JSON: kind of the fact */
 };
 
 static void print_fact(void *arg, const char *name, const char *text)
@@ -102,7 +102,7 @@ static void print_kinds(struct facts *facts)
 	}
 }
 
-/* RDMA adapters that the kernel knows, for `verbs`. */
+/* RDMA adapters of the kernel, for `verbs`. */
 static void print_adapters(struct facts *facts)
 {
 	DIR *folder = opendir("/sys/class/infiniband");
@@ -225,7 +225,7 @@ static void print_budget_row(struct pn_report *report, const char *name,
 	pn_print_wrapped(stdout, 26, 26, text);
 }
 
-/* "the environment": who set the option. */
+/* Who set the option: "the environment". */
 static const char *source_of(const struct pinion_context *context,
 			     const char *name)
 {
@@ -265,20 +265,21 @@ static void print_budget(struct pn_report *report,
 
 /* --- the monitor ---------------------------------------------------------- */
 
-/* What stays registered between uses. */
+/* Where registrations are kept between uses. */
 static const char *kept_in(enum pn_monitor_mode mode)
 {
 	switch (mode) {
 	case PN_MONITOR_BYPASS:
-		return "nothing between uses but heaps, as no release would be "
-		       "noticed; link with libpinion or preload it "
+		return "nothing between uses but heaps, since no release would "
+		       "be "
+		       "detected; link with libpinion or preload it "
 		       "(LD_PRELOAD), or permit userfaultfd";
 	case PN_MONITOR_KEEP:
 	case PN_MONITOR_NONE:
 		return "everything; the program must announce its releases "
 		       "(pinion_invalidate())";
 	default:
-		return "all memory whose release is noticed";
+		return "all memory whose release is detected";
 	}
 }
 
@@ -286,7 +287,7 @@ static void print_untried(struct facts *facts, enum pn_monitor_mode mode)
 {
 	const char *what, *seen;
 
-	heading(facts->report, "What was not tried, and what is seen of it");
+	heading(facts->report, "Not tried, and why");
 	facts->what = "untried";
 	for (unsigned i = 0; (what = pn_monitor_untested(i, mode, &seen)); i++)
 		print_fact(facts, what, seen);
@@ -298,7 +299,7 @@ static void print_monitor(struct facts *facts)
 	char text[PN_MONITOR_REASON_BYTES + 64];
 
 	pn_monitor_report(&report);
-	heading(facts->report, "How the release of memory is noticed");
+	heading(facts->report, "How the release of memory is detected");
 	facts->what = "monitor";
 	snprintf(text, sizeof(text), "%s (asked for: %s)",
 		 pn_monitor_mode_name(report.mode),
@@ -332,7 +333,7 @@ static void print_monitor(struct facts *facts)
 struct cost {
 	const char *name;
 	double fixed_ns, page_ns, byte_ns;
-	const struct pn_regression *fit; /* NULL: no line */
+	const struct pn_regression *fit; /* NULL: no regression */
 };
 
 static void print_cost(struct pn_report *report, const struct cost *c)
@@ -359,7 +360,7 @@ static void print_costs(struct pn_report *report,
 			const struct pn_measure_regressions *fits)
 {
 	const struct pn_costs *c = &device->costs;
-	const bool m = fits->max_pages > 0; /* measured */
+	const bool m = fits->max_pages > 0; /* measured here */
 	const struct cost costs[] = {
 		{ "register", c->register_ns, c->register_page_ns, NAN,
 		  m ? &fits->reg : NULL },
@@ -374,8 +375,7 @@ static void print_costs(struct pn_report *report,
 		{ "handing over", c->handoff_ns, NAN, NAN, NULL },
 	};
 
-	heading(report,
-		m ? "Costs, measured here" : "Costs, as the profile declares");
+	heading(report, m ? "Costs, measured here" : "Costs of the profile");
 	for (size_t i = 0; i < PN_ARRAY_LEN(costs); i++)
 		print_cost(report, &costs[i]);
 }
@@ -401,7 +401,7 @@ static void print_profile_json(struct pn_report *report,
 	}
 }
 
-/* Wide enough for a name, a figure and its mark. */
+/* Wide enough for a name, a figure and the mark of an assumed figure. */
 static int profile_width(const struct pn_profile *profile)
 {
 	int width = (int)strlen(profile->name) + 1;
@@ -409,7 +409,7 @@ static int profile_width(const struct pn_profile *profile)
 	return width < 9 ? 9 : width;
 }
 
-/* A row per figure, a column per profile: they fit in 80 columns. */
+/* One row per figure, one column per profile; fits in 80 columns. */
 static void print_profile_table(void)
 {
 	static const char *const labels[PN_PROFILE_NFIELDS] = {
@@ -476,7 +476,7 @@ static int print_context(struct pn_report *report,
 		ret = pn_device_measure(context->devices[r], &fits[r]);
 	if (ret)
 		return pn_failed("measuring the device", ret);
-	pn_report_head(report, "what there is, and what it costs here");
+	pn_report_head(report, "devices, capabilities and measured costs");
 	print_kinds(&facts);
 	print_adapters(&facts);
 	for (unsigned r = 0; r < context->nrails; r++)
@@ -517,7 +517,7 @@ static int run(const void *v, char *const *operands)
 
 const struct pn_command pn_cmd_info = {
 	.name = "info",
-	.help = "show devices, limits, what is permitted here, measured costs",
+	.help = "print devices, limits, permissions and measured costs",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion mpirun: Open MPI's mpirun, set up so that messages go over pinion. */
+/* pinion mpirun: runs Open MPI's mpirun, configured to send messages over
+ * pinion. */
 #include <errno.h>
 #include <glob.h>
 #include <stdbool.h>
@@ -23,36 +24,36 @@ struct values {
 
 static const struct pn_option options[] = {
 	{ "trace", PN_OPTION_TEXT, "",
-	  "record each rank's requests into this folder, one file a rank, for "
-	  "`pinion trace`",
+	  "record each rank's requests into this folder, one file per rank, "
+	  "for `pinion trace`",
 	  offsetof(struct values, trace), 0, 0, NULL },
 	{ "report", PN_OPTION_TEXT, "",
-	  "when it has ended, write a page of what each rank registered and "
-	  "asked for, as `pinion report`",
+	  "after the job, write a page of each rank's registrations and "
+	  "requests, as `pinion report`",
 	  offsetof(struct values, report), 0, 0, NULL },
 	{ "windows", PN_OPTION_BOOL, "no",
-	  "windows by RMA and atomics of the provider instead of messages, "
-	  "over a second endpoint in each rank",
+	  "implement windows with RMA and atomics of the provider instead of "
+	  "messages, over a second endpoint in each rank",
 	  offsetof(struct values, windows), 0, 0, NULL },
 	{ "launcher", PN_OPTION_TEXT, "",
 	  "the mpirun to start (default: mpirun.openmpi, else mpirun)",
 	  offsetof(struct values, launcher), 0, 0, NULL },
 	{ "print", PN_OPTION_BOOL, "no",
-	  "print what would be run instead of running it",
+	  "print the command instead of running it",
 	  offsetof(struct values, print), 0, 0, NULL },
 };
 
 /* --- setting up ----------------------------------------------------------- */
 
-/* What Open MPI is told, unless the user tells it otherwise: Debian's own
- * configuration file switches most of this off. Open MPI's memory hooks would
- * overwrite ours, and serve nothing here. Windows work over messages (pt2pt),
- * or by RMA (rdma over btl/ofi), which every rank opens an endpoint for,
- * whether it has windows or not. */
+/* MCA parameters for Open MPI, unless the user sets others: Debian's
+ * configuration file disables most of this. Open MPI's memory hooks would
+ * overwrite ours and are not needed. Windows use messages (pt2pt) or RMA (rdma
+ * over btl/ofi); for btl/ofi every rank opens an endpoint, whether it has
+ * windows or not. */
 static const struct {
 	const char *name;
 	const char *by_messages;
-	const char *by_rma; /* NULL: the same */
+	const char *by_rma; /* NULL: the same value */
 } settings[] = {
 	{ "FI_PROVIDER", "pinion", NULL },
 	{ "OMPI_MCA_pml", "cm", NULL },
@@ -60,12 +61,12 @@ static const struct {
 	{ "OMPI_MCA_btl", "self", "self,ofi" },
 	{ "OMPI_MCA_osc", "^ucx,rdma", "rdma" },
 	{ "OMPI_MCA_osc_rdma_btls", "ofi", NULL },
-	/* btl/ofi of 4.1 aborts on minima, which osc/rdma would give it. */
+	/* btl/ofi of 4.1 aborts on atomic minima, which osc/rdma would use. */
 	{ "OMPI_MCA_osc_rdma_acc_use_amo", "0", NULL },
 	{ "OMPI_MCA_memory", "^patcher", NULL },
 };
 
-/* Puts one more in front of a variable's list. */
+/* Prepends an entry to the list in an environment variable. */
 static int prepend(const char *name, const char *value)
 {
 	const char *old = getenv(name);
@@ -88,7 +89,7 @@ static int set_trace(const char *folder)
 		return 0;
 	if (mkdir(folder, 0777) && errno != EEXIST)
 		return -errno;
-	/* Ranks may be started in another folder. */
+	/* Absolute, since ranks may be started in another folder. */
 	if (!realpath(folder, full))
 		return -errno;
 	if (!pn_path_print(pattern, "%s/%%p.trace", full))
@@ -113,7 +114,7 @@ static int set_up(const struct pn_paths *place, const char *trace, bool windows)
 
 /* --- running -------------------------------------------------------------- */
 
-/* A command line in the making; run() has made room. */
+/* A command line under construction; run() allocated enough entries. */
 struct line {
 	const char **words;
 	size_t n;
@@ -124,11 +125,9 @@ static void add(struct line *line, const char *word)
 	line->words[line->n++] = word;
 }
 
-/* What ranks on other hosts must be given by name. */
+/* Variables that mpirun must export to ranks on other hosts. */
 static void add_exports(struct line *line)
 {
-	extern char **environ;
-
 	add(line, "-x");
 	add(line, "FI_PROVIDER_PATH");
 	add(line, "-x");
@@ -142,7 +141,7 @@ static void add_exports(struct line *line)
 		if (!name)
 			continue;
 		add(line, "-x");
-		add(line, name); /* lives as long as this process */
+		add(line, name); /* putenv() keeps the string */
 	}
 }
 
@@ -175,7 +174,7 @@ static bool helper_is_on(void)
 
 /* --- a report afterwards -------------------------------------------------- */
 
-/* The traces of a folder; NULL at the end, and NULL: no memory. */
+/* The traces of a folder, terminated by NULL; returns NULL without memory. */
 static char **list_traces(const char *folder, size_t *n)
 {
 	char pattern[PN_PATH_BYTES];
@@ -220,13 +219,13 @@ static int report_on(const struct values *values, const char *folder,
 
 /* --- as a child ----------------------------------------------------------- */
 
-/* How the launcher is started. */
+/* Arguments of start(). */
 struct call {
 	const struct line *line;
 	bool named;
 };
 
-/* Returns only when that failed. */
+/* Returns only when exec failed. */
 static int start(const void *arg)
 {
 	const struct call *call = arg;
@@ -240,7 +239,8 @@ static int start(const void *arg)
 	return pn_failed(argv[0], -errno);
 }
 
-/* Runs it, and reports when asked to. The launcher's status counts. */
+/* Runs the job and writes the report if requested. Returns the launcher's
+ * status. */
 static int run_and_report(const struct line *line, const struct values *values,
 			  const char *folder)
 {
@@ -255,8 +255,8 @@ static int run_and_report(const struct line *line, const struct values *values,
 	return status;
 }
 
-/* Only the ranks are to have the library preloaded, not mpirun; and call sites
- * named only where somebody asks for them. */
+/* Only the ranks get the library preloaded, not mpirun; and call sites are
+ * named only on request. */
 static const char *preload(const struct pn_paths *place)
 {
 	const char *old = getenv("LD_PRELOAD");
@@ -272,7 +272,6 @@ static const char *preload(const struct pn_paths *place)
 
 static int run(const void *v, char *const *operands)
 {
-	extern char **environ;
 	const struct values *values = v;
 	char made[] = "/tmp/pinion-mpirun-XXXXXX";
 	const char *folder = values->trace;
@@ -281,7 +280,7 @@ static int run(const void *v, char *const *operands)
 	int ret;
 
 	if (!*operands)
-		return pn_usage_error("mpirun: what is to be run? For example "
+		return pn_usage_error("mpirun: name a program, for example "
 				      "`pinion mpirun -n 2 ./a.out`");
 	if (pn_paths_find(&place))
 		return pn_usage_error("mpirun: no " PN_PROVIDER " beside this "
@@ -315,15 +314,15 @@ static int run(const void *v, char *const *operands)
 const struct pn_command pn_cmd_mpirun = {
 	.name = "mpirun",
 	.help = "run an MPI program over pinion, with Open MPI's mpirun",
-	.about = "Everything behind these options goes to mpirun. It finds the "
-		 "libfabric provider, tells Open MPI to use it, and preloads "
-		 "the library, so that the release of memory is noticed from "
-		 "the start; with PINION_HELPER also one that tells the helper "
-		 "where in the program a message comes from. What the "
-		 "environment or mpirun's own options say "
-		 "about Open MPI wins. At the end, what ranks that were "
-		 "killed have left in /dev/shm is removed, and of a job that "
-		 "was told to end no process stays.",
+	.about = "Everything after these options goes to mpirun. The command "
+		 "finds the libfabric provider, configures Open MPI to use it, "
+		 "and preloads the library, so that the release of memory is "
+		 "detected from the start; with PINION_HELPER it also preloads "
+		 "a library that names the call sites of messages for the "
+		 "helper. Settings of Open MPI in the environment or in "
+		 "mpirun's own options take precedence. At the end it removes "
+		 "files of killed ranks in /dev/shm, and ends all processes of "
+		 "a job that was told to end.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion report: one page of figures from measurements, simulations, traces. */
+/* pinion report: one HTML page of figures from measurements, simulations and
+ * traces. */
 #include "tools/pinion/cmd_report.h"
 
 #include <errno.h>
@@ -24,16 +25,17 @@ static const struct pn_option options[] = {
 	{ "output", PN_OPTION_TEXT, "report.html", "the page to write",
 	  offsetof(struct values, output), 0, 0, NULL },
 	{ "title", PN_OPTION_TEXT, "pinion: what was measured",
-	  "what stands above it", offsetof(struct values, title), 0, 0, NULL },
+	  "title of the page", offsetof(struct values, title), 0, 0, NULL },
 	{ "papers", PN_OPTION_BOOL, "no",
-	  "begin with a table of the papers' figures beside these",
+	  "begin with a table that compares these figures with those of the "
+	  "papers",
 	  offsetof(struct values, papers), 0, 0, NULL },
 	{ "pictures", PN_OPTION_TEXT, "",
 	  "also write each figure as FOLDER/figure-N.svg",
 	  offsetof(struct values, pictures), 0, 0, NULL },
 };
 
-/* JSON begins with a brace; everything else may be a trace. */
+/* JSON begins with a brace; any other file may be a trace. */
 static bool is_json(const char *path)
 {
 	FILE *file = fopen(path, "re");
@@ -75,8 +77,8 @@ static int write_page(const struct pn_page *page, const char *path)
 	return ret ? pn_failed(path, ret) : PN_EXIT_OK;
 }
 
-/* A picture that stands alone has text and axes in grey, which shows on white
- * and on black. */
+/* A picture outside the page has grey text and axes, readable on white and on
+ * black. */
 static int write_picture(const char *svg, const char *folder, size_t number)
 {
 	char path[PN_OPTION_TEXT_BYTES + 32];
@@ -107,7 +109,7 @@ static void draw(struct pn_figures *figures)
 	int ret = pn_plot(figures);
 
 	if (ret)
-		fprintf(stderr, "pinion: no pictures, tables alone: %s\n",
+		fprintf(stderr, "pinion: tables only, no pictures: %s\n",
 			ret == -ENOENT ? "install gnuplot (Debian: "
 					 "gnuplot-nox)"
 				       : strerror(-ret));
@@ -147,9 +149,10 @@ int pn_report_write(const struct pn_report_attr *attr)
 	if (!ret && pn_figures_make(&rows, &figures))
 		ret = pn_failed("the report", -ENOMEM);
 	if (!ret && !figures.n && !attr->agreement) {
-		fprintf(stderr, "pinion: nothing in there makes a figure; "
-				"rows of `pinion bench ... --json`, `pinion "
-				"sim ... --json` and traces do\n");
+		fprintf(stderr,
+			"pinion: no figure can be made from these files; "
+			"figures need rows of `pinion bench ... --json`, "
+			"`pinion sim ... --json`, or traces\n");
 		ret = PN_EXIT_FAILED;
 	}
 	if (!ret)
@@ -171,17 +174,17 @@ static int run(const void *v, char *const *operands)
 	};
 
 	if (!operands[0])
-		return pn_usage_error("report: which files? Rows that a "
-				      "command printed with --json, or traces");
+		return pn_usage_error("report: name files: rows that a command "
+				      "printed with --json, or traces");
 	return pn_report_write(&attr);
 }
 
 const struct pn_command pn_cmd_report = {
 	.name = "report",
-	.help = "make one page of figures from measurements, simulations, "
+	.help = "make one page of figures from measurements, simulations and "
 		"traces",
-	.about = "The page needs no network: figures are in it, with tables "
-		 "beside them.",
+	.about = "The page is self-contained: it needs no network, and each "
+		 "figure has its table.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

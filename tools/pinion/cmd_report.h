@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Writing a report, for `pinion report` and for commands that end with one. */
+/*
+ * Writing a report, for `pinion report` and for commands that end with one.
+ */
 #ifndef PN_TOOLS_CMD_REPORT_H
 #define PN_TOOLS_CMD_REPORT_H
 
@@ -7,14 +9,15 @@
 
 struct pn_report_attr {
 	const char *title;
-	char *const *files; /* NULL at the end */
+	char *const *files; /* terminated by NULL */
 	const char *output;
-	bool agreement;	      /* with the papers' figures beside ours */
-	const char *pictures; /* a folder for each figure's SVG; NULL: none */
+	bool agreement; /* include the comparison with the papers */
+	/* a folder for the SVG of each figure; NULL: none */
+	const char *pictures;
 };
 
-/* Reads, draws and writes; says what is wrong on standard error. Returns enum
- * pn_exit. */
+/* Reads, draws and writes the report; prints errors on standard error. Returns
+ * enum pn_exit. */
 int pn_report_write(const struct pn_report_attr *attr);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion reproduce: the experiments of the five papers, one after the other,
- * and one report with the papers' figures beside ours.
+ * pinion reproduce: runs the experiments of the five papers, one after the
+ * other, and writes one report with the papers' figures beside ours.
  *
- * An experiment is a row of the table below: a command of pinion, its arguments
- * in the quick and in the full variant, and about how long they take. Each runs
- * as a process of its own, so that none disturbs the next, and leaves its rows
- * in a file. Experiments that fail are said and left out: their claims are
- * missing in the report.
+ * An experiment is an entry of the table below: a command of pinion, its
+ * arguments in the quick and in the full variant, and the approximate run time.
+ * Each runs in its own process, so that it does not disturb the next one, and
+ * writes its rows to a file. A failed experiment is reported and left out: its
+ * claims are missing in the report.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +23,6 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
-extern char **environ;
-
 struct values {
 	bool quick, list;
 	char output[PN_OPTION_TEXT_BYTES], folder[PN_OPTION_TEXT_BYTES];
@@ -35,22 +33,21 @@ struct values {
 
 static const struct pn_option options[] = {
 	{ "quick", PN_OPTION_BOOL, "no",
-	  "smaller variants: minutes instead of most of an hour", FIELD(quick),
-	  0, 0, NULL },
+	  "run smaller variants: minutes instead of most of an hour",
+	  FIELD(quick), 0, 0, NULL },
 	{ "output", PN_OPTION_TEXT, "reproduced.html", "the report",
 	  FIELD(output), 0, 0, NULL },
 	{ "folder", PN_OPTION_TEXT, "reproduced",
-	  "where the rows of each experiment are left", FIELD(folder), 0, 0,
-	  NULL },
+	  "folder for the rows of each experiment", FIELD(folder), 0, 0, NULL },
 	{ "only", PN_OPTION_TEXT, "",
-	  "one experiment alone; the report has the others' rows that are in "
+	  "run only this experiment; the report uses the rows of the others in "
 	  "the folder",
 	  FIELD(only), 0, 0, NULL },
 	{ "traces", PN_OPTION_TEXT, "",
-	  "folder of recorded streams, for the experiment `recorded`",
-	  FIELD(traces), 0, 0, NULL },
-	{ "list", PN_OPTION_BOOL, "no", "say which experiments there are",
-	  FIELD(list), 0, 0, NULL },
+	  "folder of traces, for the experiment `recorded`", FIELD(traces), 0,
+	  0, NULL },
+	{ "list", PN_OPTION_BOOL, "no", "list the experiments", FIELD(list), 0,
+	  0, NULL },
 };
 
 #define NAS_SIZES  "--device sim:cost=woodall2006 --buffers 1 --bytes "
@@ -59,10 +56,10 @@ static const struct pn_option options[] = {
 
 static const struct experiment {
 	const char *name;
-	const char *rows; /* of the design */
+	const char *rows; /* rows of the design */
 	const char *command;
-	const char *quick, *full; /* arguments; NULL: as quick */
-	unsigned quick_s, full_s; /* about so long */
+	const char *quick, *full; /* arguments; NULL: same as quick */
+	unsigned quick_s, full_s; /* approximate run time */
 } experiments[] = {
 	/* Helper */
 	{ "predictor", "H3 H5", "bench helper --experiment predictor", "", NULL,
@@ -134,7 +131,7 @@ static void path_of(const struct values *values, const struct experiment *e,
 	snprintf(path, bytes, "%.480s/%s.json", values->folder, e->name);
 }
 
-/* Splits a line into words, which point into it; how many. */
+/* Splits a line into words that point into it. Returns their number. */
 static int split(char *line, char **words, int max)
 {
 	int n = 0;
@@ -155,7 +152,7 @@ static int spawn(char **argv, const char *path, pid_t *child)
 	ret = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, path,
 					       O_WRONLY | O_CREAT | O_TRUNC,
 					       0666);
-	/* Progress on the terminal is ours alone. */
+	/* Only this process prints progress on the terminal. */
 	if (!ret)
 		ret = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO,
 						       "/dev/null", O_RDONLY,
@@ -167,11 +164,11 @@ static int spawn(char **argv, const char *path, pid_t *child)
 	return -ret;
 }
 
-/* What is being done, which of how many, and about how long all still takes:
- * the rest of what was expected, times how far off that was so far. */
+/* Prints the current experiment, its number, and the estimated remaining time:
+ * the expected rest, scaled by the error of the estimate so far. */
 struct clock {
 	uint64_t began_ns;
-	unsigned done_s, all_s; /* as expected */
+	unsigned done_s, all_s; /* expected */
 };
 
 static double left_s(const struct clock *clock)
@@ -254,7 +251,7 @@ static unsigned run_all(const struct values *values)
 	return failed;
 }
 
-/* Recorded streams are an experiment of their own where there are some. */
+/* Recorded traces are a separate experiment if there are any. */
 static int run_recorded(const struct values *values)
 {
 	char line[2 * PN_OPTION_TEXT_BYTES];
@@ -265,8 +262,8 @@ static int run_recorded(const struct values *values)
 	if (!values->traces[0] || !wanted(values, &recorded))
 		return 0;
 	if (strchr(values->traces, ' '))
-		return pn_usage_error("reproduce: the folder of traces may not "
-				      "have blanks in its name");
+		return pn_usage_error("reproduce: the name of the folder of "
+				      "traces must not contain blanks");
 	snprintf(line, sizeof(line),
 		 "bench helper --experiment recorded --traces %s",
 		 values->traces);
@@ -326,10 +323,9 @@ static int run(const void *v, char *const *operands)
 	if (values->list)
 		return list(values->quick);
 	if (!is_known(values->only))
-		return pn_usage_error(
-			"reproduce: no experiment is called '%s'; "
-			"--list has them all",
-			values->only);
+		return pn_usage_error("reproduce: no experiment is called "
+				      "'%s'; --list prints all",
+				      values->only);
 	if (mkdir(values->folder, 0777) && errno != EEXIST)
 		return pn_failed(values->folder, -errno);
 	failed = run_all(values);
@@ -343,10 +339,10 @@ static int run(const void *v, char *const *operands)
 const struct pn_command pn_cmd_reproduce = {
 	.name = "reproduce",
 	.help = "run the experiments of the five papers and write a report",
-	.about = "The report begins with a table of the papers' figures beside "
-		 "ours and says why they differ where they do. Experiments in "
-		 "virtual time give the same figures everywhere; the others "
-		 "depend on the machine and its load.",
+	.about = "The report begins with a table that compares the papers' "
+		 "figures with ours and explains differences. Experiments in "
+		 "virtual time give the same figures on every machine; the "
+		 "others depend on the machine and its load.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

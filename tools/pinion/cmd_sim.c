@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion sim: what the cache would do with requests that were recorded or made
- * up, without doing it. */
+/* pinion sim: replays recorded or generated requests through the cache, without
+ * registering anything. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,10 +12,10 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/replay_jobs.h"
 #include "tools/pinion/report.h"
-#include "trace/generate.h"
+#include "tools/trace/generate.h"
 
 #define MAX_LIST  64
-#define RECORDED  "recorded" /* as it was when the trace was made */
+#define RECORDED  "recorded" /* the value in the trace */
 #define GENERATED "gen:"
 #define SMALLEST  ((size_t)64 << 10)
 #define ACCESS	  PINION_ACCESS_LOCAL_WRITE
@@ -40,7 +40,7 @@ static bool is_policy(const char *name)
 	return false;
 }
 
-/* Calls fn for each of the words between commas; none may be empty. */
+/* Calls fn for each word of a comma-separated list; none may be empty. */
 static int each_word(const char *list, int (*fn)(const char *word, void *arg),
 		     void *arg)
 {
@@ -105,19 +105,20 @@ struct values {
 
 static const struct pn_option cache_options[] = {
 	{ "trace", PN_OPTION_TEXT, "",
-	  "a recorded trace, CSV or binary, gzip'd or not; or gen: and a "
-	  "workload, as in gen:httpd,requests=100000",
+	  "a trace, CSV or binary, compressed with gzip or not; or gen: and a "
+	  "workload, such as gen:httpd,requests=100000",
 	  FIELD(trace), 0, 0, NULL },
 	{ "policy", PN_OPTION_TEXT, "lru,fmrd,mre,cost",
-	  "eviction policies, joined by commas; also offline, a heuristic that "
-	  "knows the future, and none, no cache",
+	  "eviction policies, separated by commas; also offline, a heuristic "
+	  "that knows the future, and none, no cache",
 	  FIELD(policy), 0, 0, NULL },
 	{ "budget", PN_OPTION_TEXT, "",
-	  "how much may be pinned, sizes joined by commas (default: from 64K, "
-	  "doubling, to all that is asked for)",
+	  "budgets of pinned memory, sizes separated by commas (default: from "
+	  "64K, doubling, to the footprint of the trace)",
 	  FIELD(budget), 0, 0, NULL },
 	{ "profile", PN_OPTION_TEXT, "ou2009",
-	  "cost profile; recorded, here and above: as in the recorded run",
+	  "cost profile; `recorded`, here and above: the value of the recorded "
+	  "run",
 	  FIELD(profile), 0, 0, NULL },
 	{ "batch", PN_OPTION_NUMBER, "0",
 	  "regions deregistered at a time (0: the cache's default)",
@@ -128,16 +129,15 @@ static const struct pn_option cache_options[] = {
 	{ "cache", PN_OPTION_NUMBER, "0",
 	  "which of several caches in a trace (0: the first)", FIELD(cache), 0,
 	  65535, NULL },
-	{ "threads", PN_OPTION_NUMBER, "0",
-	  "runs at a time (0: one for each core)", FIELD(threads), 0, 1024,
-	  NULL },
+	{ "threads", PN_OPTION_NUMBER, "0", "parallel runs (0: one per core)",
+	  FIELD(threads), 0, 1024, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
 
-/* What one command works on. */
+/* State of `pinion sim cache`. */
 struct study {
 	struct pn_report report;
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_next_use next_use;
 	struct lists lists;
 	const char *trace;
@@ -153,24 +153,24 @@ static int load(struct study *study, const char *trace, unsigned source)
 {
 	struct pn_why why = { "" };
 	size_t prefix = strlen(GENERATED);
-	int ret = pn_workload_init(&study->script);
+	int ret = pn_workload_init(&study->workload);
 
 	if (ret)
 		return pn_failed("a temporary file", ret);
 	study->trace = trace;
 	ret = strncmp(trace, GENERATED, prefix)
-		      ? pn_workload_read(&study->script, trace, source, &why)
-		      : pn_generate(trace + prefix, &study->script, &why);
+		      ? pn_workload_read(&study->workload, trace, source, &why)
+		      : pn_generate(trace + prefix, &study->workload, &why);
 	if (ret) {
 		fprintf(stderr, "pinion: %s\n",
 			why.text[0] ? why.text : strerror(-ret));
 		return ret == -EINVAL ? PN_EXIT_USAGE : PN_EXIT_FAILED;
 	}
-	if (!study->script.npins) {
-		fprintf(stderr, "pinion: %s: no requests in it\n", trace);
+	if (!study->workload.npins) {
+		fprintf(stderr, "pinion: %s has no requests\n", trace);
 		return PN_EXIT_FAILED;
 	}
-	ret = pn_workload_footprint(&study->script, &study->footprint);
+	ret = pn_workload_footprint(&study->workload, &study->footprint);
 	return ret ? pn_failed("the pages of the trace", ret) : PN_EXIT_OK;
 }
 
@@ -185,37 +185,37 @@ static void doubling_budgets(struct study *study)
 	}
 }
 
-/* Puts what was recorded in the place of that word. */
+/* Replaces the word `recorded` by the recorded value. */
 static int fill_recorded(struct study *study)
 {
-	const struct pn_workload *script = &study->script;
+	const struct pn_workload *workload = &study->workload;
 	struct lists *lists = &study->lists;
 	bool asked = study->profile == &study->recorded;
 
 	for (unsigned i = 0; i < lists->nbudgets; i++) {
 		asked |= !lists->budgets[i];
 		if (!lists->budgets[i])
-			lists->budgets[i] = script->max_bytes;
+			lists->budgets[i] = workload->max_bytes;
 	}
 	for (unsigned i = 0; i < lists->npolicies; i++) {
 		if (strcmp(lists->policies[i], RECORDED))
 			continue;
 		asked = true;
-		strcpy(lists->policies[i], script->policy);
+		strcpy(lists->policies[i], workload->policy);
 	}
 	study->recorded = (struct pn_profile){
 		.name = RECORDED,
-		.value = { [PN_PROFILE_REGISTER_US] = script->register_us,
+		.value = { [PN_PROFILE_REGISTER_US] = workload->register_us,
 			   [PN_PROFILE_REGISTER_PAGE_US] =
-				   script->register_page_us,
-			   [PN_PROFILE_DEREGISTER_US] = script->deregister_us,
+				   workload->register_page_us,
+			   [PN_PROFILE_DEREGISTER_US] = workload->deregister_us,
 			   [PN_PROFILE_DEREGISTER_PAGE_US] =
-				   script->deregister_page_us },
+				   workload->deregister_page_us },
 	};
-	if (!asked || (script->max_bytes && is_policy(script->policy)))
+	if (!asked || (workload->max_bytes && is_policy(workload->policy)))
 		return PN_EXIT_OK;
-	return pn_usage_error("sim cache: %s does not say how its cache was "
-			      "set up, so nothing can be as recorded",
+	return pn_usage_error("sim cache: %s has no configuration of its "
+			      "cache, so no option can be `recorded`",
 			      study->trace);
 }
 
@@ -236,7 +236,7 @@ static struct pn_replay_job *job_of(const struct study *study, unsigned budget,
 static int run_jobs(struct study *study)
 {
 	const struct lists *lists = &study->lists;
-	const struct pn_workload *script = &study->script;
+	const struct pn_workload *workload = &study->workload;
 	size_t n = (size_t)lists->nbudgets * lists->npolicies;
 	int ret = 0;
 
@@ -244,7 +244,7 @@ static int run_jobs(struct study *study)
 	if (!study->jobs)
 		return -ENOMEM;
 	if (wants(study, "offline"))
-		ret = pn_next_use_init(&study->next_use, &study->script);
+		ret = pn_next_use_init(&study->next_use, &study->workload);
 	for (unsigned b = 0; b < lists->nbudgets; b++)
 		for (unsigned p = 0; p < lists->npolicies; p++)
 			job_of(study, b, p)->attr = (struct pn_replay_attr){
@@ -253,14 +253,14 @@ static int run_jobs(struct study *study)
 				.max_region_bytes =
 					study->max_region
 						? study->max_region
-						: script->max_region_bytes,
+						: workload->max_region_bytes,
 				.batch = study->batch ? (unsigned)study->batch
-						      : script->batch,
+						      : workload->batch,
 				.profile = study->profile,
 				.next_use = &study->next_use,
 			};
 	return ret ? ret
-		   : pn_replay_jobs_run(&study->script, study->jobs, n,
+		   : pn_replay_jobs_run(&study->workload, study->jobs, n,
 					study->threads);
 }
 
@@ -268,7 +268,7 @@ static void study_fini(struct study *study)
 {
 	free(study->jobs);
 	pn_next_use_fini(&study->next_use);
-	pn_workload_fini(&study->script);
+	pn_workload_fini(&study->workload);
 }
 
 static void print_job(struct study *study, const struct pn_replay_job *job)
@@ -325,7 +325,7 @@ static int study_cache(struct study *study, const struct values *values)
 	pn_report_note(&study->report,
 		       "%s: %zu requests for %s; requests per second of one "
 		       "core's time",
-		       values->trace, study->script.npins,
+		       values->trace, study->workload.npins,
 		       pn_report_bytes(study->footprint, footprint));
 	ret = run_jobs(study);
 	if (ret)
@@ -352,7 +352,7 @@ static int run_cache(const void *v, char *const *operands)
 					   .bench = "sim cache",
 					   .device = "replay",
 					   .emulated = true },
-			       .script = { .fd = -1 },
+			       .workload = { .fd = -1 },
 			       .batch = values->batch,
 			       .max_region = values->max_region,
 			       .threads = (unsigned)values->threads };
@@ -360,16 +360,16 @@ static int run_cache(const void *v, char *const *operands)
 
 	(void)operands;
 	if (!values->trace[0])
-		return pn_usage_error("sim cache: which trace? --trace FILE or "
-				      "--trace gen:httpd");
+		return pn_usage_error("sim cache: name a trace: --trace FILE "
+				      "or --trace gen:httpd");
 	if (each_word(values->policy, add_policy, &study.lists))
 		return pn_usage_error("sim cache: --policy takes lru, fmrd, "
-				      "mre, greedy, keep, cost, offline, "
-				      "none and recorded, joined by commas");
+				      "mre, greedy, keep, cost, offline, none "
+				      "and recorded, separated by commas");
 	if (values->budget[0] &&
 	    each_word(values->budget, add_budget, &study.lists))
 		return pn_usage_error("sim cache: --budget takes sizes from 4K "
-				      "on, such as 1M,4M, joined by commas");
+				      "on, separated by commas, such as 1M,4M");
 	study.profile = strcmp(values->profile, RECORDED)
 				? profile_called(values->profile)
 				: &study.recorded;
@@ -385,8 +385,8 @@ static const struct pn_command sim_cache = {
 	.name = "cache",
 	.help = "replay a trace under every policy and budget",
 	.about = "The requests go through the library's own cache over a "
-		 "device that only counts. Total time is what registering and "
-		 "deregistering would have cost by the profile.",
+		 "device that only counts. Total time is the cost of "
+		 "registering and deregistering with the profile.",
 	.options = cache_options,
 	.noptions = PN_ARRAY_LEN(cache_options),
 	.values_bytes = sizeof(struct values),
@@ -405,21 +405,21 @@ static const struct pn_option generate_options[] = {
 	  offsetof(struct generate_values, output), 0, 0, NULL },
 };
 
-/* One request a microsecond: nobody knows when they came. */
-static int write_script(const struct pn_workload *script, FILE *file)
+/* One request per microsecond: generated requests have no times. */
+static int write_workload(const struct pn_workload *workload, FILE *file)
 {
 	fputs("t_us,addr,len\n", file);
-	for (size_t i = 0; i < script->nsteps; i++)
+	for (size_t i = 0; i < workload->nsteps; i++)
 		fprintf(file, "%zu,%#llx,%llu\n", i,
-			(unsigned long long)script->steps[i].addr,
-			(unsigned long long)script->steps[i].len);
+			(unsigned long long)workload->steps[i].addr,
+			(unsigned long long)workload->steps[i].len);
 	return fflush(file) || ferror(file) ? -errno : 0;
 }
 
-static int write_file(const struct pn_workload *script, const char *path)
+static int write_file(const struct pn_workload *workload, const char *path)
 {
 	FILE *file = path[0] ? fopen(path, "we") : stdout;
-	int ret = file ? write_script(script, file) : -errno;
+	int ret = file ? write_workload(workload, file) : -errno;
 
 	if (file && file != stdout && fclose(file) && !ret)
 		ret = -errno;
@@ -438,7 +438,7 @@ static void list_kinds(void)
 static int run_generate(const void *v, char *const *operands)
 {
 	const struct generate_values *values = v;
-	struct pn_workload script;
+	struct pn_workload workload;
 	struct pn_why why = { "" };
 	int ret;
 
@@ -449,25 +449,27 @@ static int run_generate(const void *v, char *const *operands)
 	if (operands[1])
 		return pn_usage_error("sim generate: one workload at a time; "
 				      "options follow its name after a comma");
-	ret = pn_workload_init(&script);
+	ret = pn_workload_init(&workload);
 	if (ret)
 		return pn_failed("a temporary file", ret);
-	ret = pn_generate(operands[0], &script, &why);
+	ret = pn_generate(operands[0], &workload, &why);
 	if (ret == -EINVAL)
 		ret = pn_usage_error("sim generate: %s", why.text);
 	else
 		ret = ret ? pn_failed(operands[0], ret)
-			  : write_file(&script, values->output);
-	pn_workload_fini(&script);
+			  : write_file(&workload, values->output);
+	pn_workload_fini(&workload);
 	return ret;
 }
 
 static const struct pn_command sim_generate = {
 	.name = "generate",
-	.help = "write the trace of a made-up workload; alone, list them",
-	.about = "A workload is a name and options: httpd,requests=1000,"
-		 "seed=2. Options are requests, objects, pages, skew, phases "
-		 "and seed; pinion(1) tells the shapes.",
+	.help = "write the trace of a generated workload; without a name, list "
+		"the workloads",
+	.about =
+		"A workload is a name and options: httpd,requests=1000,seed=2. "
+		"Options are requests, objects, pages, skew, phases and seed; "
+		"pinion(1) describes the shapes.",
 	.options = generate_options,
 	.noptions = PN_ARRAY_LEN(generate_options),
 	.values_bytes = sizeof(struct generate_values),
@@ -493,7 +495,7 @@ static double ratio(const struct pn_replay_job *job)
 	return (double)job->result.hits / (double)job->result.requests;
 }
 
-/* How much less than `than`, in per cent. */
+/* By how many per cent less than `than`. */
 static double less(double value, double than)
 {
 	return 100 * (1 - value / than);
@@ -538,7 +540,7 @@ static int paper_trace(struct pn_report *report, const char *trace,
 		       const char *says)
 {
 	struct study study = { .report = *report,
-			       .script = { .fd = -1 },
+			       .workload = { .fd = -1 },
 			       .profile = pn_profile_find("ou2009"),
 			       .batch = 16 };
 	int ret = load(&study, trace, 0);
@@ -573,9 +575,9 @@ static int run_paper(const void *v, char *const *operands)
 
 	(void)operands;
 	pn_report_head(&report, "figures 10 to 12 of paper Region cache");
-	pn_report_note(&report,
-		       "hit ratios; +%%: more hits than lru; -%%: less total "
-		       "time than lru; none -%%: mre's than no cache's");
+	pn_report_note(&report, "hit ratios; +%%: more hits than lru; -%%: "
+				"less total time than lru; none -%%: less "
+				"total time of mre than without cache");
 	ret = paper_trace(&report, "gen:httpd",
 			  "MRE about 10 % above LRU in hits, lower in cost");
 	return ret ? ret
@@ -586,7 +588,8 @@ static int run_paper(const void *v, char *const *operands)
 
 static const struct pn_command sim_paper = {
 	.name = "paper",
-	.help = "figures 10 to 12 of paper Region cache, beside what it says",
+	.help = "figures 10 to 12 of the paper Region cache, compared with its "
+		"text",
 	.options = paper_options,
 	.noptions = PN_ARRAY_LEN(paper_options),
 	.values_bytes = sizeof(struct paper_values),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinion stat: the counters of running processes, as they are now. */
+/* pinion stat: prints the current counters of running processes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "tools/pinion/json.h"
 #include "tools/pinion/view.h"
 
-#define MOST 1024 /* processes */
+#define MOST 1024 /* maximum number of processes */
 
 struct values {
 	int format;
@@ -20,11 +20,11 @@ static const char *const formats[] = { "json", "prometheus", NULL };
 
 static const struct pn_option options[] = {
 	{ "format", PN_OPTION_CHOICE, "json",
-	  "json, one object a line, or prometheus, its text format",
+	  "json, one object per line, or prometheus, its text format",
 	  offsetof(struct values, format), 0, 0, formats },
 };
 
-/* How many blocks of its kind come before: its name among them. */
+/* Number of blocks of the same kind before this one: its index among them. */
 static unsigned ordinal(const struct pn_view *view,
 			const struct pn_stats_block *block)
 {
@@ -36,7 +36,7 @@ static unsigned ordinal(const struct pn_view *view,
 	return n;
 }
 
-/* A row of a table is there when its first field is not 0. */
+/* A row of a table is valid if its first field is not 0. */
 static bool row_is_empty(const struct pn_stats_block *block, unsigned row)
 {
 	return block->nrows > 1 && block->nfields &&
@@ -95,7 +95,7 @@ static void print_json(const struct pn_view *view)
 
 /* --- Prometheus ----------------------------------------------------------- */
 
-/* Label values: backslash, quote and end of line are escaped. */
+/* In label values, backslash, quote and newline are escaped. */
 static void print_label(const char *name, const char *text)
 {
 	printf("%s=\"", name);
@@ -128,7 +128,7 @@ static void print_sample(const struct pn_view *view,
 	       pn_view_sum(view, block, field));
 }
 
-/* A metric's samples must stand together, whatever process they are of. */
+/* The samples of a metric must be together, for all processes. */
 static void print_metric(const struct pn_view *views, unsigned n,
 			 const struct pn_stats_block *first,
 			 const struct pn_stats_field *field)
@@ -152,11 +152,11 @@ static void print_metric(const struct pn_view *views, unsigned n,
 	}
 }
 
-/* Whether a field of the same name has been met before, in this process or in
- * one before it. */
-static bool met_before(const struct pn_view *views, unsigned i,
-		       const struct pn_stats_block *block,
-		       const struct pn_stats_field *field)
+/* Whether a field of the same name came before, in this process or in an
+ * earlier one. */
+static bool is_repeated(const struct pn_view *views, unsigned i,
+			const struct pn_stats_block *block,
+			const struct pn_stats_field *field)
 {
 	for (unsigned v = 0; v <= i; v++) {
 		const struct pn_stats_block *other = NULL;
@@ -181,7 +181,7 @@ static void print_prometheus(const struct pn_view *views, unsigned n)
 					pn_view_field(block, i);
 
 				if (is_metric(block, field) &&
-				    !met_before(views, v, block, field))
+				    !is_repeated(views, v, block, field))
 					print_metric(views, n, block, field);
 			}
 	}
@@ -189,15 +189,15 @@ static void print_prometheus(const struct pn_view *views, unsigned n)
 
 /* --- the command ---------------------------------------------------------- */
 
-static int say_why(int pid, int ret)
+static int print_error(int pid, int ret)
 {
 	if (ret == -ESRCH)
 		fprintf(stderr,
-			"pinion: %d is no process of this user that has a "
-			"pinion context open\n",
+			"pinion: process %d is not a process of this user with "
+			"an open pinion context\n",
 			pid);
 	else
-		fprintf(stderr, "pinion: what process %d shows: %s\n", pid,
+		fprintf(stderr, "pinion: statistics of process %d: %s\n", pid,
 			ret == -EPROTO ? "damaged, or of another version of "
 					 "pinion"
 				       : strerror(-ret));
@@ -210,12 +210,12 @@ static int parse_pid(const char *text, int *pid)
 	long value = strtol(text, &end, 10);
 
 	if (*end || value <= 0 || value > 1 << 22)
-		return pn_usage_error("stat: '%s' is no process number", text);
+		return pn_usage_error("stat: '%s' is not a process id", text);
 	*pid = (int)value;
 	return PN_EXIT_OK;
 }
 
-static int choose(char *const *operands, int *pids, unsigned *n)
+static int select_processes(char *const *operands, int *pids, unsigned *n)
 {
 	int ret = PN_EXIT_OK;
 
@@ -225,12 +225,13 @@ static int choose(char *const *operands, int *pids, unsigned *n)
 		return ret;
 	ret = pn_view_list(pids, MOST);
 	if (ret < 0)
-		return pn_failed("the processes that show something", ret);
+		return pn_failed("listing the processes", ret);
 	*n = (unsigned)ret;
 	return PN_EXIT_OK;
 }
 
-/* Of those named, each must be there; of all, those that still are. */
+/* A process named on the command line must exist; without names, processes that
+ * have ended are skipped. */
 static int open_views(const int *pids, unsigned n, bool named,
 		      struct pn_view *views, unsigned *nviews)
 {
@@ -238,7 +239,7 @@ static int open_views(const int *pids, unsigned n, bool named,
 		int ret = pn_view_open(pids[i], &views[*nviews]);
 
 		if (ret && (named || ret != -ESRCH))
-			return say_why(pids[i], ret);
+			return print_error(pids[i], ret);
 		*nviews += !ret;
 	}
 	return PN_EXIT_OK;
@@ -250,7 +251,7 @@ static int run(const void *v, char *const *operands)
 	static struct pn_view views[MOST];
 	static int pids[MOST];
 	unsigned n, nviews = 0;
-	int ret = choose(operands, pids, &n);
+	int ret = select_processes(operands, pids, &n);
 
 	if (!ret)
 		ret = open_views(pids, n, operands[0], views, &nviews);
@@ -267,9 +268,9 @@ static int run(const void *v, char *const *operands)
 const struct pn_command pn_cmd_stat = {
 	.name = "stat",
 	.help = "print the counters of running processes",
-	.about = "Of all this user's processes that have a pinion context "
-		 "open, or of those named. Works as well when a process is "
-		 "stuck or stopped: it takes no part.",
+	.about = "Prints the counters of all processes of this user with an "
+		 "open pinion context, or of the named ones. Also works for a "
+		 "stuck or stopped process, since the process takes no part.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -2,10 +2,10 @@
 /*
  * pinion top: this user's processes, live, in a terminal.
  *
- * Twice a second the boards are read (view.h) and everything is drawn anew:
- * the processes, and below them one process in detail. Rates are differences
- * between two looks. The picture is as wide and high as the terminal; 80 x 24
- * holds the essential, what does not fit is left out from below.
+ * Twice a second the statistics segments are read (view.h) and everything is
+ * drawn again: the processes, and below them one process in detail. Rates are
+ * differences between two samples. The picture fills the terminal; 80 x 24
+ * shows the essential lines, and lines that do not fit are left out from below.
  */
 #include <errno.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ struct values {
 };
 
 static const struct pn_option options[] = {
-	{ "interval", PN_OPTION_TIME, "500ms", "how often to look",
+	{ "interval", PN_OPTION_TIME, "500ms", "sampling interval",
 	  offsetof(struct values, interval), 10 * 1000 * 1000,
 	  UINT64_C(3600) * 1000 * 1000 * 1000, NULL },
 };
@@ -33,37 +33,37 @@ static const struct pn_option options[] = {
 #include <ncurses.h>
 
 #define MOST_PROCESSES 256
-#define HISTORY	       512 /* looks; no terminal is wider */
+#define HISTORY	       512 /* samples; more than the columns of any terminal */
 
 struct process {
 	int pid;
 	struct pn_view view;
-	double hits, misses, sent; /* so far */
+	double hits, misses, sent; /* number of samples */
 	double hits_rate, misses_rate, sent_rate;
-	double pinned[HISTORY]; /* a ring */
-	unsigned nlooks;
-	bool seen; /* in this look */
+	double pinned[HISTORY]; /* ring buffer */
+	unsigned nsamples;
+	bool seen; /* seen in this sample */
 };
 
 struct top {
 	struct process *processes;
 	unsigned n;
-	int only;   /* a pid; 0: all */
-	int chosen; /* the pid in detail; 0: the first */
+	int only;     /* the only pid; 0: all */
+	int selected; /* the pid shown in detail; 0: the first */
 	bool frozen;
-	double seconds; /* since the last look */
-	int row;	/* where the next line is drawn */
+	double seconds; /* since the last sample */
+	int row;	/* row of the next line */
 };
 
 static volatile sig_atomic_t asked_to_end;
 
-static void ask_to_end(int signal_number)
+static void request_end(int signal_number)
 {
 	(void)signal_number;
 	asked_to_end = 1;
 }
 
-/* --- looking -------------------------------------------------------------- */
+/* --- sampling ------------------------------------------------------------- */
 
 static struct process *process_of(struct top *top, int pid)
 {
@@ -77,7 +77,7 @@ static struct process *process_of(struct top *top, int pid)
 	return &top->processes[top->n++];
 }
 
-/* Everything an endpoint sent, by whatever protocol. */
+/* Messages of an endpoint, by any protocol. */
 static double messages_sent(const struct pn_view *view)
 {
 	const struct pn_stats_block *block = NULL;
@@ -99,7 +99,7 @@ static void advance(double *so_far, double now, double seconds, double *rate,
 	*so_far = now;
 }
 
-static void look_at(struct top *top, int pid)
+static void sample_process(struct top *top, int pid)
 {
 	struct process *p = process_of(top, pid);
 	struct pn_view view;
@@ -107,7 +107,7 @@ static void look_at(struct top *top, int pid)
 
 	if (!p || pn_view_open(pid, &view))
 		return;
-	first = !p->nlooks;
+	first = !p->nsamples;
 	pn_view_close(&p->view);
 	p->view = view;
 	p->seen = true;
@@ -117,11 +117,11 @@ static void look_at(struct top *top, int pid)
 		top->seconds, &p->misses_rate, first);
 	advance(&p->sent, messages_sent(&view), top->seconds, &p->sent_rate,
 		first);
-	p->pinned[p->nlooks++ % HISTORY] =
+	p->pinned[p->nsamples++ % HISTORY] =
 		pn_view_total(&view, "context", "pinned_bytes");
 }
 
-static void forget_gone(struct top *top)
+static void remove_ended(struct top *top)
 {
 	unsigned kept = 0;
 
@@ -142,7 +142,7 @@ static int by_pid(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void look(struct top *top)
+static void sample(struct top *top)
 {
 	int pids[MOST_PROCESSES], n;
 
@@ -151,22 +151,22 @@ static void look(struct top *top)
 	pids[0] = top->only;
 	n = top->only ? 1 : pn_view_list(pids, MOST_PROCESSES);
 	for (int i = 0; i < n; i++)
-		look_at(top, pids[i]);
-	forget_gone(top);
+		sample_process(top, pids[i]);
+	remove_ended(top);
 	qsort(top->processes, top->n, sizeof(top->processes[0]), by_pid);
 }
 
-static unsigned chosen_index(const struct top *top)
+static unsigned selected_index(const struct top *top)
 {
 	for (unsigned i = 0; i < top->n; i++)
-		if (top->processes[i].pid == top->chosen)
+		if (top->processes[i].pid == top->selected)
 			return i;
 	return 0;
 }
 
 /* --- drawing -------------------------------------------------------------- */
 
-/* A line; what does not fit is cut off. */
+/* Draws a line, cut at the width of the terminal. */
 static void line(struct top *top, int attributes, const char *fmt, ...)
 	PN_PRINTF(3, 4);
 
@@ -206,14 +206,14 @@ static const char *bytes_text(double bytes, char *buf)
 	return buf;
 }
 
-/* Hits of 100 pins. */
+/* Hits per 100 pins. */
 static double percent(double part, double rest)
 {
 	return part + rest > 0 ? 100 * part / (part + rest) : 0;
 }
 
-/* What the process may have pinned: the sum of its contexts' budgets, or its
- * own where that is less. */
+/* Bytes that the process may pin: the sum of its contexts' budgets, or the
+ * budget of the process if that is less. */
 static double budget_of(const struct process *p)
 {
 	double sum = pn_view_total(&p->view, "context", "max_bytes");
@@ -222,11 +222,12 @@ static double budget_of(const struct process *p)
 	return most > 0 && most < sum ? most : sum;
 }
 
-static void draw_process(struct top *top, const struct process *p, bool chosen)
+static void draw_process(struct top *top, const struct process *p,
+			 bool selected)
 {
 	char pinned[PN_REPORT_BYTES_LEN], budget[PN_REPORT_BYTES_LEN];
 
-	line(top, chosen ? A_REVERSE : A_NORMAL,
+	line(top, selected ? A_REVERSE : A_NORMAL,
 	     "%7d %c %-14.14s %8s %8s %6.1f%% %9.0f %8.0f %8.0f", p->pid,
 	     p->view.state, p->view.head->command,
 	     bytes_text(pn_view_total(&p->view, "context", "pinned_bytes"),
@@ -237,16 +238,16 @@ static void draw_process(struct top *top, const struct process *p, bool chosen)
 
 static void draw_processes(struct top *top)
 {
-	unsigned chosen = chosen_index(top);
+	unsigned selected = selected_index(top);
 	unsigned shown = LINES > 40 ? 12 : 5, first = 0;
 
 	line(top, A_BOLD, "%7s S %-14s %8s %8s %7s %9s %8s %8s", "PID",
 	     "COMMAND", "PINNED", "BUDGET", "HITS", "HITS/s", "MISSES/s",
 	     "SENT/s");
-	if (chosen >= shown)
-		first = chosen - shown + 1;
+	if (selected >= shown)
+		first = selected - shown + 1;
 	for (unsigned i = first; i < top->n && i < first + shown; i++)
-		draw_process(top, &top->processes[i], i == chosen);
+		draw_process(top, &top->processes[i], i == selected);
 	if (!top->n)
 		line(top, A_NORMAL,
 		     "No process of this user has a pinion context open.");
@@ -254,13 +255,13 @@ static void draw_processes(struct top *top)
 
 static double pinned_before(const struct process *p, unsigned looks)
 {
-	return p->nlooks > looks && looks < HISTORY
-		       ? p->pinned[(p->nlooks - 1 - looks) % HISTORY]
+	return p->nsamples > looks && looks < HISTORY
+		       ? p->pinned[(p->nsamples - 1 - looks) % HISTORY]
 		       : 0;
 }
 
-/* Pinned memory over time, the newest on the right; full height is the budget,
- * or the peak when that is far below. */
+/* Pinned memory over time, newest on the right. Full height is the budget, or
+ * the peak if that is far below. */
 static void draw_history(struct top *top, const struct process *p)
 {
 	double budget = budget_of(p);
@@ -330,7 +331,7 @@ static void draw_helper(struct top *top, const struct process *p)
 	     pn_view_total(&p->view, "helper", "buffers"));
 }
 
-/* Which part of its messages went by which protocol. */
+/* The share of each protocol in its messages. */
 static void draw_protocols(struct top *top, const struct process *p)
 {
 	const struct pn_stats_block *block = NULL;
@@ -437,7 +438,7 @@ static void draw(struct top *top)
 	     top->frozen ? "  PAUSED" : "");
 	draw_processes(top);
 	if (top->n) {
-		const struct process *p = &top->processes[chosen_index(top)];
+		const struct process *p = &top->processes[selected_index(top)];
 
 		draw_history(top, p);
 		draw_cache(top, p);
@@ -450,39 +451,39 @@ static void draw(struct top *top)
 
 /* --- the terminal --------------------------------------------------------- */
 
-/* False: to end. */
-static bool press(struct top *top, int key)
+/* Returns false to quit. */
+static bool handle_key(struct top *top, int key)
 {
-	unsigned at = chosen_index(top);
+	unsigned at = selected_index(top);
 
 	if (key == 'q' || key == 'Q')
 		return false;
 	if (key == 'p' || key == ' ')
 		top->frozen = !top->frozen;
 	if ((key == KEY_DOWN || key == 'j') && at + 1 < top->n)
-		top->chosen = top->processes[at + 1].pid;
+		top->selected = top->processes[at + 1].pid;
 	if ((key == KEY_UP || key == 'k') && at > 0)
-		top->chosen = top->processes[at - 1].pid;
+		top->selected = top->processes[at - 1].pid;
 	return true;
 }
 
 static void catch_signals(void)
 {
 	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction action = { .sa_handler = ask_to_end };
+	struct sigaction action = { .sa_handler = request_end };
 
 	sigemptyset(&action.sa_mask);
 	for (size_t i = 0; i < PN_ARRAY_LEN(numbers); i++)
 		sigaction(numbers[i], &action, NULL);
 }
 
-/* Looks when it is time, draws after each key and each look. */
+/* Samples at the interval, draws after each key and each sample. */
 static void watch(struct top *top, uint64_t interval)
 {
 	uint64_t last = pn_clock_ns(), next = last + interval;
 
 	top->seconds = (double)interval / PN_NS_PER_S;
-	look(top);
+	sample(top);
 	for (;;) {
 		uint64_t now = pn_clock_ns();
 		int key;
@@ -490,7 +491,7 @@ static void watch(struct top *top, uint64_t interval)
 		draw(top);
 		timeout(next > now ? (int)((next - now) / 1000000) + 1 : 0);
 		key = getch();
-		if (asked_to_end || (key != ERR && !press(top, key)))
+		if (asked_to_end || (key != ERR && !handle_key(top, key)))
 			return;
 		now = pn_clock_ns();
 		if (now < next)
@@ -499,7 +500,7 @@ static void watch(struct top *top, uint64_t interval)
 		last = now;
 		next = now + interval;
 		if (!top->frozen)
-			look(top);
+			sample(top);
 	}
 }
 
@@ -512,8 +513,7 @@ static int show(struct top *top, uint64_t interval)
 				      "prints the same figures");
 	screen = newterm(NULL, stdout, stdin);
 	if (!screen)
-		return pn_usage_error("top: the terminal '%s' is not known; "
-				      "set TERM",
+		return pn_usage_error("top: unknown terminal '%s'; set TERM",
 				      getenv("TERM") ? getenv("TERM") : "");
 	catch_signals();
 	cbreak();
@@ -559,17 +559,17 @@ static int run(const void *v, char *const *operands)
 	long pid = operands[0] ? strtol(operands[0], &end, 10) : 0;
 
 	if (*end || pid < 0 || pid > 1 << 22 || (operands[0] && !pid))
-		return pn_usage_error("top: '%s' is no process number",
+		return pn_usage_error("top: '%s' is not a process id",
 				      operands[0]);
 	if (operands[0] && operands[1])
-		return pn_usage_error("top: one process, or none for all");
+		return pn_usage_error("top: name at most one process");
 	return top_run(v, (int)pid);
 }
 
 const struct pn_command pn_cmd_top = {
 	.name = "top",
-	.help = "watch what running processes have pinned, and why",
-	.about = "Arrow keys choose the process to see in detail, p pauses, q "
+	.help = "watch the pinned memory of running processes",
+	.about = "Arrow keys select the process shown in detail, p pauses, q "
 		 "quits.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),

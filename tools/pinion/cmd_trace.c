@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion trace: record what a program asks for, look at it, turn it into other
- * formats. `stat` has a file of its own.
+ * pinion trace: record the requests of a program, print them, convert them to
+ * other formats. `stat` is in cmd_trace_stat.c.
  */
 #include "tools/pinion/cmd_trace.h"
 
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "tools/pinion/report.h"
-#include "trace/write.h"
+#include "tools/trace/write.h"
 
 /* --- what they share -------------------------------------------------------
  */
@@ -23,15 +23,14 @@ int pn_trace_operand(char *const *operands, struct pn_trace **out)
 	struct pn_why why = { "" };
 
 	if (!operands[0] || operands[1])
-		return pn_usage_error("trace: name one file, behind the "
-				      "options");
+		return pn_usage_error("trace: name one file after the options");
 	if (!pn_trace_open(operands[0], out, &why))
 		return PN_EXIT_OK;
 	fprintf(stderr, "pinion: %s\n", why.text);
 	return PN_EXIT_FAILED;
 }
 
-/* Once in a while is enough. */
+/* Updates rarely. */
 static void show_progress(struct pn_trace *trace, uint64_t nevents)
 {
 	const struct pn_trace_info *info;
@@ -85,21 +84,21 @@ struct record_values {
 
 static const struct pn_option record_options[] = {
 	{ "output", PN_OPTION_TEXT, "pinion-%p.trace",
-	  "the file; %p stands for the process id",
+	  "the file; %p is replaced by the process id",
 	  offsetof(struct record_values, output), 0, 0, NULL },
-	{ "max", PN_OPTION_BYTES, "1G", "how long a file may become",
+	{ "max", PN_OPTION_BYTES, "1G", "maximum size of a file",
 	  offsetof(struct record_values, max), 128 << 10, 0, NULL },
 };
 
-/* The command takes our place; it, and every process that it starts, records
- * when it opens pinion. */
+/* The command replaces this process; it, and every process that it starts,
+ * records when it opens pinion. */
 static int run_record(const void *v, char *const *operands)
 {
 	const struct record_values *values = v;
 	char max[24];
 
 	if (!operands[0])
-		return pn_usage_error("trace record: which command? `pinion "
+		return pn_usage_error("trace record: name a command: `pinion "
 				      "trace record -- ./a.out`");
 	snprintf(max, sizeof(max), "%" PRIu64, values->max);
 	if (setenv("PINION_TRACE", values->output, 1) ||
@@ -112,9 +111,9 @@ static int run_record(const void *v, char *const *operands)
 static const struct pn_command record_command = {
 	.name = "record",
 	.help = "run a command and record its requests",
-	.about = "Every process that opens pinion writes a file of its own; a "
-		 "name without %p gets the process id behind it when another "
-		 "process is writing that file already.",
+	.about = "Every process that opens pinion writes its own file; if the "
+		 "name has no %p and another process is writing that file "
+		 "already, the process id is appended.",
 	.options = record_options,
 	.noptions = PN_ARRAY_LEN(record_options),
 	.values_bytes = sizeof(struct record_values),
@@ -135,25 +134,26 @@ struct show_values {
 
 static const struct pn_option show_options[] = {
 	{ "kind", PN_OPTION_TEXT, "",
-	  "only these kinds of events, joined by commas (pin,evict)",
+	  "only these kinds of events, separated by commas (pin,evict)",
 	  SHOW(kind), 0, 0, NULL },
 	{ "decision", PN_OPTION_TEXT, "",
-	  "only those decided so: hit, miss, refused, later, kept, dropped",
+	  "only events with this decision: hit, miss, refused, later, kept, "
+	  "dropped",
 	  SHOW(decision), 0, 0, NULL },
-	{ "at", PN_OPTION_TEXT, "", "only ranges that hold this address",
+	{ "at", PN_OPTION_TEXT, "", "only ranges that contain this address",
 	  SHOW(at), 0, 0, NULL },
 	{ "from", PN_OPTION_TIME, "0", "only events at this time or later",
 	  SHOW(from), 0, 0, NULL },
 	{ "to", PN_OPTION_TIME, "0", "only events before this time (0: all)",
 	  SHOW(to), 0, 0, NULL },
-	{ "min", PN_OPTION_BYTES, "0", "only ranges of so many bytes or more",
+	{ "min", PN_OPTION_BYTES, "0", "only ranges of at least so many bytes",
 	  SHOW(min), 0, 0, NULL },
 	{ "thread", PN_OPTION_NUMBER, "0", "only this thread (0: all)",
 	  SHOW(thread), 0, 0, NULL },
 	{ "cache", PN_OPTION_NUMBER, "0", "only this cache (0: all)",
 	  SHOW(cache), 0, 0, NULL },
-	{ "limit", PN_OPTION_NUMBER, "0", "stop after so many lines (0: never)",
-	  SHOW(limit), 0, 0, NULL },
+	{ "limit", PN_OPTION_NUMBER, "0",
+	  "stop after so many lines (0: no limit)", SHOW(limit), 0, 0, NULL },
 };
 
 struct show {
@@ -175,9 +175,9 @@ static int parse_kinds(struct show *show)
 		int kind = len ? pn_trace_kind_number(list, len) : -1;
 
 		if (kind < 0)
-			return pn_usage_error("trace show: no kind of events "
-					      "is called '%.*s'",
-					      (int)len, list);
+			return pn_usage_error(
+				"trace show: unknown kind of event '%.*s'",
+				(int)len, list);
 		show->kinds[kind] = true;
 		list += len + (list[len] == ',');
 	}
@@ -194,12 +194,12 @@ static int parse_filters(struct show *show)
 		show->decision = pn_trace_decision_number(PN_EVENT_PIN, word,
 							  strlen(word));
 	if (*word && show->decision < 0)
-		return pn_usage_error("trace show: no decision is called '%s'",
+		return pn_usage_error("trace show: unknown decision '%s'",
 				      word);
 	show->has_at = *at;
 	show->at = strtoull(at, &end, 0);
 	if (*end)
-		return pn_usage_error("trace show: '%s' is no address", at);
+		return pn_usage_error("trace show: '%s' is not an address", at);
 	return parse_kinds(show);
 }
 
@@ -280,10 +280,10 @@ static int run_show(const void *v, char *const *operands)
 
 static const struct pn_command show_command = {
 	.name = "show",
-	.help = "print a trace, one event a line",
-	.about = "Times count from the first event; c is the cache, of which a "
-		 "process has one for each context. What a request caused "
-		 "stands before it.",
+	.help = "print a trace, one event per line",
+	.about = "Times are relative to the first event; c is the cache, one "
+		 "per context of the process. The events that a request caused "
+		 "precede it.",
 	.options = show_options,
 	.noptions = PN_ARRAY_LEN(show_options),
 	.values_bytes = sizeof(struct show_values),
@@ -304,7 +304,7 @@ static const char *const formats[] = { "binary", "csv", "plain", NULL };
 
 static const struct pn_option convert_options[] = {
 	{ "format", PN_OPTION_CHOICE, "csv",
-	  "binary, csv (a column for every number) or plain (requests alone: "
+	  "binary, csv (one column per number) or plain (requests only: "
 	  "t_us,addr,len,op,site)",
 	  offsetof(struct convert_values, format), 0, 0, formats },
 	{ "output", PN_OPTION_TEXT, "-", "the file; -: standard output",
@@ -353,11 +353,12 @@ static int run_convert(const void *v, char *const *operands)
 
 	if (values->format == PN_TRACE_BINARY && isatty(STDOUT_FILENO) &&
 	    !strcmp(values->output, "-"))
-		return pn_usage_error("trace convert: name a file with "
-				      "--output; a terminal cannot show it");
+		return pn_usage_error(
+			"trace convert: name a file with --output; binary data "
+			"cannot go to a terminal");
 	if (operands[0] && same_file(operands[0], values->output))
-		return pn_usage_error("trace convert: '%s' cannot be written "
-				      "while it is read",
+		return pn_usage_error("trace convert: '%s' is the input file; "
+				      "name another output",
 				      operands[0]);
 	ret = pn_trace_operand(operands, &trace);
 	if (ret)
@@ -369,10 +370,9 @@ static int run_convert(const void *v, char *const *operands)
 
 static const struct pn_command convert_command = {
 	.name = "convert",
-	.help = "turn a trace into another format",
-	.about = "Reads every format that there is, compressed with gzip or "
-		 "not. binary and csv hold the same; plain leaves out all but "
-		 "the requests.",
+	.help = "convert a trace to another format",
+	.about = "Reads every format, compressed with gzip or not. binary and "
+		 "csv have the same contents; plain has only the requests.",
 	.options = convert_options,
 	.noptions = PN_ARRAY_LEN(convert_options),
 	.values_bytes = sizeof(struct convert_values),
@@ -390,8 +390,8 @@ static const struct pn_command *const subs[] = {
 
 const struct pn_command pn_cmd_trace = {
 	.name = "trace",
-	.help = "record the requests of a program, and look at them",
-	.about = "A program that uses pinion records by itself when "
-		 "PINION_TRACE names a file.",
+	.help = "record the requests of a program, print and analyse them",
+	.about = "A program that uses pinion also records when PINION_TRACE "
+		 "names a file.",
 	.subs = subs,
 };

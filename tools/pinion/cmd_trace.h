@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cmd_trace -- what the commands below `pinion trace` share: opening the file
- * that they are given, walking through it with progress, and saying what is
- * wrong with it.
+ * cmd_trace -- shared by the commands below `pinion trace`: opens the file
+ * operand, reads it with progress, and reports errors of the file.
  */
 #ifndef PN_TOOLS_CMD_TRACE_H
 #define PN_TOOLS_CMD_TRACE_H
 
 #include "tools/pinion/command.h"
-#include "trace/trace.h"
+#include "tools/trace/trace.h"
 
-/* Opens the one file among the operands. PN_EXIT_OK or what to exit with. */
+/* Opens the single file operand. Returns enum pn_exit. */
 int pn_trace_operand(char *const *operands, struct pn_trace **out);
 
-/* Hands events to fn, some at a time, until the end or until fn returns
- * something else than 0, which is passed on. What is wrong with the file is
- * said: PN_EXIT_FAILED. */
+/* Calls fn with several events at a time, until the end or until fn returns a
+ * value other than 0, which is returned. Errors of the file are printed:
+ * PN_EXIT_FAILED. */
 int pn_trace_walk(struct pn_trace *trace,
 		  int (*fn)(void *arg, const struct pn_trace_event *events,
 			    int n),

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pinion trace stat: what a program asks for, and whether pinion would help it.
+ * pinion trace stat: the requests of a program, and whether pinion would help
+ * it.
  *
- * The question behind it has three parts. Do buffers come again, and with how
- * much else in between: what cache would find them? What would registering cost
- * without one, in the time that the program took? And which requests are so
- * short that copying them is cheaper than registering?
+ * It answers three questions. Does the program reuse buffers, and after how
+ * many other bytes: which cache size would find them? What would registering
+ * cost without a cache, compared with the run time of the program? Which
+ * requests are so short that copying them is cheaper than registering?
  */
 #include "tools/pinion/cmd_trace.h"
 
@@ -20,8 +21,8 @@
 #include "revision.h"
 #include "tools/pinion/json.h"
 #include "tools/pinion/report.h"
-#include "trace/small_buffers.h"
-#include "trace/stat.h"
+#include "tools/trace/small_buffers.h"
+#include "tools/trace/stat.h"
 
 struct values {
 	char profile[PN_OPTION_TEXT_BYTES];
@@ -30,7 +31,7 @@ struct values {
 	bool json;
 };
 
-/* As the options reuse_min and reuse_share have it. */
+/* The defaults of the options reuse_min and reuse_share. */
 #define SMALLEST 128
 #define SHARE	 0.25
 
@@ -38,15 +39,15 @@ static const struct pn_option options[] = {
 	{ "profile", PN_OPTION_TEXT, "cx5",
 	  "cost profile for the estimates (pinion info --profiles)",
 	  offsetof(struct values, profile), 0, 0, NULL },
-	{ "sites", PN_OPTION_NUMBER, "10", "how many call sites to list",
+	{ "sites", PN_OPTION_NUMBER, "10", "number of call sites to list",
 	  offsetof(struct values, sites), 0, 0, NULL },
 	{ "small", PN_OPTION_BYTES, "8K",
-	  "the largest messages that are copied: see small buffers",
+	  "largest message that is copied, for the statistics of small buffers",
 	  offsetof(struct values, small), 1, UINT32_MAX, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
 
-/* One trace and what is said about it. */
+/* A trace and the statistics about it. */
 struct account {
 	const struct values *values;
 	const char *path;
@@ -60,7 +61,7 @@ struct account {
 /* --- estimates --------------------------------------------------------------
  */
 
-/* Registering and deregistering, one by one. */
+/* Cost of registering and deregistering each request. */
 static double registering_ns(const struct pn_profile *profile, uint64_t n,
 			     uint64_t pages)
 {
@@ -72,7 +73,7 @@ static double registering_ns(const struct pn_profile *profile, uint64_t n,
 				       v[PN_PROFILE_DEREGISTER_PAGE_US]));
 }
 
-/* With a cache of so many bytes; SIZE_MAX: of any size. */
+/* The same with a cache of so many bytes; SIZE_MAX: without limit. */
 static double cached_ns(const struct account *a, uint64_t budget)
 {
 	struct pn_stat_class hits = pn_stat_hits(&a->stat, budget);
@@ -92,7 +93,7 @@ static double hit_ratio(const struct account *a, uint64_t budget)
 		     (double)a->stat.requests);
 }
 
-/* The smallest power of two that finds nearly all that can be found. */
+/* The smallest power of two that finds nearly all reusable requests. */
 static uint64_t good_budget(const struct account *a)
 {
 	double most = hit_ratio(a, UINT64_MAX);
@@ -103,8 +104,8 @@ static uint64_t good_budget(const struct account *a)
 	return budget;
 }
 
-/* The largest size that is copied at both ends before registering it once, at
- * both ends, would have been cheaper; a power of two. */
+/* The largest power of two for which copying at both ends is cheaper than one
+ * registration at both ends. */
 static uint64_t copy_limit(const struct account *a)
 {
 	uint64_t bytes = 64;
@@ -130,7 +131,8 @@ static double duration_ns(const struct account *a)
 	return (double)(a->stat.last_ns - a->stat.first_ns);
 }
 
-/* Uses at which a small buffer is registered: a share of R / (C - V). */
+/* Number of uses after which a small buffer is registered: a share of R / (C -
+ * V). */
 static double uses_needed(void *arg, uint64_t len)
 {
 	const struct pn_profile *profile = arg;
@@ -173,8 +175,8 @@ static const char *time_text(double ns, char buf[32])
 	return buf;
 }
 
-/* Rounded to something a person reads: 1.2G rather than 1288490188. */
-static const char *about(double bytes, char buf[32])
+/* Rounded for people: 1.2G rather than 1288490188. */
+static const char *config(double bytes, char buf[32])
 {
 	static const char units[] = " KMGTPE";
 	unsigned i = 0;
@@ -203,18 +205,18 @@ static void print_head(const struct account *a)
 		printf(" of %s, process %u", a->info->program, a->info->pid);
 	printf("\n\n%12" PRIu64 "  requests in %s, %s in all, %s on average\n",
 	       s->requests, time_text(duration_ns(a), t),
-	       about((double)s->bytes, b[0]),
-	       about(ratio((double)s->bytes, (double)s->requests), b[1]));
+	       config((double)s->bytes, b[0]),
+	       config(ratio((double)s->bytes, (double)s->requests), b[1]));
 	printf("%12" PRIu64 "  different buffers (ranges of pages) in %s of "
 	       "memory\n",
-	       s->buffers, about((double)s->footprint_bytes, b[0]));
+	       s->buffers, config((double)s->footprint_bytes, b[0]));
 	printf("%12.1f  uses of each on average; %.1f %% of requests are to a "
 	       "new one\n",
 	       ratio((double)s->requests, (double)s->buffers),
 	       percent(s->cold.requests, s->requests));
 	if (s->untracked)
 		printf("%12" PRIu64 "  requests beyond the first %u buffers, "
-		       "taken for new\n",
+		       "counted as new\n",
 		       s->untracked, PN_STAT_MAX_BUFFERS);
 }
 
@@ -236,7 +238,7 @@ static void print_reasons(const uint64_t *counts, const uint8_t *reasons,
 	puts(before[0] == ',' ? ")" : "");
 }
 
-/* What the cache that was recorded made of it. */
+/* Hits and misses of the recorded cache. */
 static void print_recorded(const struct account *a)
 {
 	static const uint8_t hits[] = { PN_BECAUSE_CACHED, PN_BECAUSE_LOOKED,
@@ -260,7 +262,7 @@ static void print_recorded(const struct account *a)
 	print_reasons(s->why, hits, PN_ARRAY_LEN(hits));
 	printf("%12" PRIu64 "  misses", miss);
 	print_reasons(s->why, misses, PN_ARRAY_LEN(misses));
-	printf("%12" PRIu64 "  refused, %" PRIu64 " begun and finished later\n",
+	printf("%12" PRIu64 "  refused, %" PRIu64 " completed asynchronously\n",
 	       s->decided[PN_DECIDED_REFUSED], s->decided[PN_DECIDED_LATER]);
 	printf("%12" PRIu64 "  regions registered, %" PRIu64 " deregistered\n",
 	       s->events[PN_EVENT_REGISTER], s->events[PN_EVENT_DEREGISTER]);
@@ -272,14 +274,15 @@ static void print_recorded(const struct account *a)
 static void print_lost(const struct account *a)
 {
 	if (a->info->lost)
-		printf("%12" PRIu64 "  events lost: file full, or notices came "
-		       "too fast\n",
+		printf("%12" PRIu64 "  events lost: the file was full, or "
+		       "releases came too fast\n",
 		       a->info->lost);
-	/* Who leaves with _exit() has closed its contexts at least. */
+	/* A process that ended with _exit() has at least closed its contexts.
+	 */
 	if (!a->info->complete &&
 	    a->stat.events[PN_EVENT_OPEN] != a->stat.events[PN_EVENT_CLOSE])
-		puts("              the program did not end in good order, or "
-		     "still runs");
+		puts("              the program did not end normally, or still "
+		     "runs");
 }
 
 static void print_sizes(const struct account *a)
@@ -294,10 +297,11 @@ static void print_sizes(const struct account *a)
 
 		if (c->requests)
 			printf("%12s %12" PRIu64 " %7.2f %9s %12" PRIu64 "\n",
-			       k ? about((double)((uint64_t)1 << (k - 1)), b[0])
+			       k ? config((double)((uint64_t)1 << (k - 1)),
+					  b[0])
 				 : "0",
 			       c->requests, percent(c->requests, s->requests),
-			       about((double)c->bytes, b[1]), c->buffers);
+			       config((double)c->bytes, b[1]), c->buffers);
 	}
 }
 
@@ -318,7 +322,7 @@ static void print_uses(const struct account *a)
 	}
 }
 
-/* The paper Reuse, tables 1 and 3. */
+/* Tables 1 and 3 of the paper Reuse. */
 static void print_small(const struct account *a)
 {
 	const struct pn_small_buffers *s = &a->small;
@@ -332,17 +336,19 @@ static void print_small(const struct account *a)
 	       pn_report_bytes(s->max_bytes, b));
 	printf("%12" PRIu64 "  requests for %" PRIu64 " buffers\n", s->requests,
 	       sums.buffers);
-	printf("%12" PRIu64 "  uses of the one used most, of %s\n",
+	printf("%12" PRIu64 "  uses of the most used buffer, of %s\n",
 	       sums.most_uses, pn_report_bytes(sums.most_bytes, b));
 	printf("%12.2f  %% of requests are for a buffer used before\n",
-	       percent(s->again, s->requests));
-	printf("%12.2f  %% of buffers of %d bytes or more come often enough to "
-	       "be\n              sent from without a copy (profile %s)\n",
+	       percent(s->reuses, s->requests));
+	printf("%12.2f  %% of buffers of %d bytes or more are used often "
+	       "enough to be\n              sent from without a copy (profile "
+	       "%s)\n",
 	       percent(sums.frequent, sums.counted), SMALLEST,
 	       a->profile->name);
 }
 
-/* Budgets from the first that finds anything to the first that finds all. */
+/* Budgets from the first with hits to the first that hits all reusable
+ * requests. */
 static void print_budgets(const struct account *a)
 {
 	double all = hit_ratio(a, UINT64_MAX);
@@ -371,7 +377,7 @@ static void print_site(const struct account *a, const struct pn_stat_site *site)
 
 	printf("%12" PRIu64 " %7.2f %9s  %-8s ", site->requests,
 	       percent(site->requests, a->stat.requests),
-	       about((double)site->bytes, b),
+	       config((double)site->bytes, b),
 	       pn_trace_op_name(a->trace, site->op));
 	if (!n)
 		printf("%" PRIx64, site->site);
@@ -396,10 +402,10 @@ static void print_sites(const struct account *a)
 /* --- the verdict ------------------------------------------------------------
  */
 
-/* One point of the verdict, wrapped. */
-static void say(const char *fmt, ...) PN_PRINTF(1, 2);
+/* Prints one point of the verdict, wrapped. */
+static void print_point(const char *fmt, ...) PN_PRINTF(1, 2);
 
-static void say(const char *fmt, ...)
+static void print_point(const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -411,48 +417,55 @@ static void say(const char *fmt, ...)
 	pn_print_wrapped(stdout, 2, 2, text);
 }
 
-static void say_reuse(const struct account *a)
+static void print_reuse_point(const struct account *a)
 {
 	double most = hit_ratio(a, UINT64_MAX);
 	uint64_t budget = good_budget(a);
 	char b[32];
 
 	if (most < 0.05)
-		say("Buffers hardly come again (%.1f %%), so no cache can keep "
-		    "them registered. What helps is to overlap registration "
-		    "with the transfer (protocol=pipeline), to copy, or to "
-		    "allocate the buffers from registered memory.",
-		    100 * most);
+		print_point("Buffers are hardly reused (%.1f %%), so a cache "
+			    "does not "
+			    "help. Overlap registration with the transfer "
+			    "(protocol=pipeline), copy, or allocate the "
+			    "buffers from "
+			    "registered memory.",
+			    100 * most);
 	else
-		say("%.1f %% of requests use a buffer again; a cache of %s "
-		    "would find %.1f %% registered.",
-		    100 * most, pn_report_bytes(budget, b),
-		    100 * hit_ratio(a, budget));
+		print_point("%.1f %% of requests reuse a buffer; a cache of %s "
+			    "would "
+			    "find %.1f %% registered.",
+			    100 * most, pn_report_bytes(budget, b),
+			    100 * hit_ratio(a, budget));
 }
 
-static void say_time(const struct account *a)
+static void print_time_point(const struct account *a)
 {
 	double none = cached_ns(a, 0), with = cached_ns(a, good_budget(a));
 	double run = duration_ns(a);
 	char t[3][32];
 
-	say("Registering for each request would take %s under profile %s, with "
-	    "that cache %s: %.2f %% and %.2f %% of the %s traced.",
-	    time_text(none, t[0]), a->profile->name, time_text(with, t[1]),
-	    100 * ratio(none, run), 100 * ratio(with, run),
-	    time_text(run, t[2]));
+	print_point(
+		"Registering for each request would take %s under profile %s, "
+		"with "
+		"that cache %s: %.2f %% and %.2f %% of the traced time of %s.",
+		time_text(none, t[0]), a->profile->name, time_text(with, t[1]),
+		100 * ratio(none, run), 100 * ratio(with, run),
+		time_text(run, t[2]));
 }
 
-static void say_short(const struct account *a)
+static void print_short_point(const struct account *a)
 {
 	uint64_t limit = copy_limit(a), n = requests_up_to(a, limit);
 	char b[32];
 
 	if (limit >= 64 && n)
-		say("%.1f %% of requests are of %s or less: when used once, "
-		    "these are cheaper to copy than to register (option "
-		    "eager_limit).",
-		    percent(n, a->stat.requests), pn_report_bytes(limit, b));
+		print_point("%.1f %% of requests have %s or less: for a single "
+			    "use, "
+			    "copying them is cheaper than registering (option "
+			    "eager_limit).",
+			    percent(n, a->stat.requests),
+			    pn_report_bytes(limit, b));
 }
 
 static void print_verdict(const struct account *a)
@@ -460,12 +473,14 @@ static void print_verdict(const struct account *a)
 	if (!a->stat.requests)
 		return;
 	puts("\nWould pinion help?");
-	say_reuse(a);
-	say_time(a);
-	say_short(a);
-	say("These are estimates for buffers that do not overlap and are never "
-	    "freed; `pinion sim cache` replays a trace through the cache "
-	    "itself.");
+	print_reuse_point(a);
+	print_time_point(a);
+	print_short_point(a);
+	print_point(
+		"These are estimates for buffers that do not overlap and are "
+		"never "
+		"freed; `pinion sim cache` replays a trace through the real "
+		"cache.");
 }
 
 static void print_all(const struct account *a)
@@ -561,7 +576,7 @@ static void json_small(const struct account *a)
 	pn_json_count(&json, "most_uses", sums.most_uses);
 	pn_json_count(&json, "most_uses_bytes", sums.most_bytes);
 	pn_json_number(&json, "reuse_percent",
-		       percent(a->small.again, a->small.requests));
+		       percent(a->small.reuses, a->small.requests));
 	pn_json_number(&json, "frequent_percent",
 		       percent(sums.frequent, sums.counted));
 	pn_json_end(&json);
@@ -623,8 +638,8 @@ static int add_events(void *arg, const struct pn_trace_event *events, int n)
 	return ret ? pn_failed("trace stat", ret) : PN_EXIT_OK;
 }
 
-/* What could be read is told, even when the rest is damaged. */
-static int tell(struct account *a)
+/* Statistics of the readable part are printed even if the rest is damaged. */
+static int print_text(struct account *a)
 {
 	int ret = pn_stat_init(&a->stat);
 
@@ -656,17 +671,18 @@ static int run(const void *v, char *const *operands)
 	ret = pn_trace_operand(operands, &a.trace);
 	if (ret)
 		return ret;
-	ret = tell(&a);
+	ret = print_text(&a);
 	pn_trace_close(a.trace);
 	return ret;
 }
 
 const struct pn_command pn_cmd_trace_stat = {
 	.name = "stat",
-	.help = "sum up a trace: sizes, reuse, hits, and whether pinion helps",
-	.about = "Hits and times for caches of several sizes are estimates "
-		 "from one pass: least recently used buffers go first, buffers "
-		 "do not overlap and are never freed.",
+	.help = "summarise a trace: sizes, reuse, hits, and whether pinion "
+		"helps",
+	.about = "Hits and times for several cache sizes are estimates from "
+		 "one pass for an LRU cache of buffers that do not overlap and "
+		 "are never freed.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -19,7 +19,7 @@
 #define NAME_BYTES  32
 #define PATH_BYTES  128
 
-/* Where the walk down the tree of commands stands. */
+/* Position in the tree of commands. */
 struct walk {
 	const struct pn_command *command;
 	char path[PATH_BYTES]; /* "pinion bench register" */
@@ -37,7 +37,7 @@ int pn_usage_error(const char *fmt, ...)
 	return PN_EXIT_USAGE;
 }
 
-/* "info: " for `pinion info`; nothing for `pinion` itself. */
+/* "info: " for `pinion info`, "" for `pinion` itself. */
 static const char *where(const struct walk *walk, char *buf, size_t len)
 {
 	const char *below = strchr(walk->path, ' ');
@@ -83,7 +83,7 @@ void pn_print_wrapped(FILE *file, int indent, int column, const char *text)
 
 /* --- names --------------------------------------------------------------- */
 
-/* --some-name for some_name. */
+/* Converts some_name to --some-name. */
 static void option_flag(const struct pn_option *option, char *buf)
 {
 	snprintf(buf, NAME_BYTES, "%s", option->name);
@@ -107,7 +107,7 @@ static void walk_start(struct walk *walk, const struct pn_command *root)
 	snprintf(walk->path, sizeof(walk->path), "%s", root->name);
 }
 
-/* One level down; false when there is no such command. */
+/* Descends one level; false: there is no such command. */
 static bool walk_down(struct walk *walk, const char *name)
 {
 	const struct pn_command *sub = find_sub(walk->command, name);
@@ -149,8 +149,7 @@ static void print_sub(FILE *file, const struct pn_command *sub)
 	pn_print_wrapped(file, 12, 12, sub->help);
 }
 
-/* Options are long; only the two that every command of a system has are also
- * -h and -V. */
+/* Options are long; only --help and --version also have letters, -h and -V. */
 static bool is_version(const struct pn_option *option)
 {
 	return !strcmp(option->name, "version");
@@ -235,7 +234,7 @@ static void print_kinds(FILE *file)
 		fprintf(file, "%s\n", pn_device_kind(i)->kind);
 }
 
-/* The option that --flag is, or NULL. */
+/* Returns the option that --flag names, or NULL. */
 static const struct pn_option *find_flag(const struct pn_command *command,
 					 const char *flag)
 {
@@ -249,7 +248,7 @@ static const struct pn_option *find_flag(const struct pn_command *command,
 	return NULL;
 }
 
-/* Nothing is known about the values of most options. */
+/* Most options have no list of values. */
 static void print_values(FILE *file, const struct pn_option *option)
 {
 	if (!strcmp(option->name, "device"))
@@ -289,8 +288,8 @@ void pn_command_words(FILE *file, const struct pn_command *root,
 
 /* --- parsing and running ------------------------------------------------- */
 
-/* getopt's view of the table: the index of an option is its value; --help
- * comes after the last. No index is as large as a letter. */
+/* The options for getopt: `val` is the index of the option; --help comes after
+ * the last one. Indexes are smaller than letters. */
 struct flags {
 	const char *letters;
 	struct option options[MAX_OPTIONS + 2];
@@ -330,7 +329,7 @@ static int set_value(const struct walk *walk, const struct pn_option *option,
 	return pn_usage_error("%s%s", where(walk, at, sizeof(at)), why.text);
 }
 
-/* How many of the first words are a command's own options. */
+/* How many of the first words are options of the command itself. */
 static int own_words(const struct pn_command *command, int argc, char **argv)
 {
 	const struct pn_option *option;
@@ -353,7 +352,8 @@ static int own_words(const struct pn_command *command, int argc, char **argv)
 	return n < argc ? n : argc;
 }
 
-/* The index of what getopt found: a letter stands for a long option. */
+/* Converts the result of getopt to an index: a letter stands for a long option.
+ */
 static int found_index(const struct pn_command *command, int found)
 {
 	if (found == 'h')
@@ -364,8 +364,8 @@ static int found_index(const struct pn_command *command, int found)
 	return found;
 }
 
-/* Fills values; optind is then at the first operand. PN_EXIT_OK to go on; -1
- * when help was asked for. */
+/* Fills values; afterwards optind is at the first operand. Returns PN_EXIT_OK
+ * to continue, -1 if help was requested. */
 static int parse(const struct walk *walk, int argc, char **argv, void *values)
 {
 	const struct pn_command *command = walk->command;
@@ -379,7 +379,7 @@ static int parse(const struct walk *walk, int argc, char **argv, void *values)
 	pn_options_defaults(command->options, command->noptions, values);
 	if (command->passes)
 		argc = own_words(command, argc, argv);
-	optind = 0; /* glibc: forget the former argv */
+	optind = 0; /* glibc: reset the state of getopt */
 	opterr = 0;
 	while (!ret && (found = getopt_long(argc, argv, flags.letters,
 					    flags.options, NULL)) != -1) {
@@ -402,7 +402,8 @@ static int parse(const struct walk *walk, int argc, char **argv, void *values)
 
 static int run_walk(struct walk *walk, int argc, char **argv);
 
-/* What stands behind the options: a command below, or operands. */
+/* Runs what follows the options: a subcommand, or the command with its
+ * operands. */
 static int run_rest(struct walk *walk, int argc, char **argv,
 		    const void *values)
 {
@@ -411,17 +412,17 @@ static int run_rest(struct walk *walk, int argc, char **argv,
 	if (command->subs && argc > 0) {
 		if (walk_down(walk, argv[0]))
 			return run_walk(walk, argc, argv);
-		return pn_usage_error("no command '%s %s'; `%s --help` lists "
-				      "those there are",
-				      walk->path, argv[0], walk->path);
+		return pn_usage_error(
+			"no command '%s %s'; `%s --help` lists the commands",
+			walk->path, argv[0], walk->path);
 	}
 	if (!command->run)
-		return pn_usage_error("%s needs a command; `%s --help` lists "
-				      "those there are",
-				      walk->path, walk->path);
+		return pn_usage_error(
+			"%s needs a command; `%s --help` lists the commands",
+			walk->path, walk->path);
 	if (argc > 0 && !command->operands)
-		return pn_usage_error("what is '%s'? `%s --help` says what it "
-				      "takes",
+		return pn_usage_error("unexpected argument '%s'; `%s --help` "
+				      "prints the usage",
 				      argv[0], walk->path);
 	return command->run(values, argv);
 }
@@ -452,7 +453,7 @@ int pn_command_run(const struct pn_command *root, int argc, char **argv)
 
 	walk_start(&walk, root);
 	ret = run_walk(&walk, argc, argv);
-	/* A full disk or a closed pipe must not look like success. */
+	/* A full disk or a closed pipe must not be reported as success. */
 	if (fflush(stdout) || ferror(stdout))
 		return pn_failed("standard output", -errno);
 	return ret;

@@ -22,7 +22,8 @@ struct order {
 
 struct answer {
 	int status;
-	size_t wrong; /* CHECK, GRANT: where; len: nowhere */
+	/* CHECK, GRANT: offset of the first wrong byte; len: none */
+	size_t wrong;
 	struct pinion_exposure_key key;
 };
 
@@ -44,8 +45,8 @@ static int receive_granted(struct pn_session *session, char *at, size_t len)
 		   : pinion_wait(session->ep, request, PINION_FOREVER, NULL);
 }
 
-static int obey(struct pn_session *session, const struct order *order,
-		char *memory)
+static int run_order(struct pn_session *session, const struct order *order,
+		     char *memory)
 {
 	struct answer answer = { .wrong = order->len };
 	char *at = memory + order->offset;
@@ -80,13 +81,13 @@ static int serve(struct pn_session *session, char *memory, size_t bytes)
 		ret = pn_session_recv(session, &order, sizeof(order));
 		if (ret || order.job == END)
 			break;
-		ret = obey(session, &order, memory);
+		ret = run_order(session, &order, memory);
 	}
 	pinion_exposure_close(exposure);
 	return ret;
 }
 
-static int follow(struct pn_session *session, uint64_t bytes)
+static int run_follower(struct pn_session *session, uint64_t bytes)
 {
 	void *memory;
 	int ret = pn_pages_map(bytes, &present, &memory);
@@ -100,7 +101,7 @@ static int follow(struct pn_session *session, uint64_t bytes)
 
 /* --- the leader ----------------------------------------------------------- */
 
-struct lead {
+struct run_leader {
 	struct pn_session *session;
 	struct pn_demo_onesided *demo;
 	struct pinion_remote *remote;
@@ -115,7 +116,7 @@ static int wrong(const char *what, size_t at, size_t len)
 	return -EBADMSG;
 }
 
-static int ask(struct lead *l, const char *what, struct order order)
+static int ask(struct run_leader *l, const char *what, struct order order)
 {
 	struct answer answer;
 	int ret = pn_session_send(l->session, &order, sizeof(order));
@@ -133,7 +134,7 @@ static int ask(struct lead *l, const char *what, struct order order)
 typedef int move_fn(struct pinion_endpoint *ep, const struct pinion_move *move,
 		    struct pinion_request **out);
 
-static int move(struct lead *l, move_fn *fn, size_t offset, size_t len)
+static int move(struct run_leader *l, move_fn *fn, size_t offset, size_t len)
 {
 	struct pinion_move m = { .size = sizeof(m),
 				 .remote = l->remote,
@@ -148,7 +149,7 @@ static int move(struct lead *l, move_fn *fn, size_t offset, size_t len)
 		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
-static int put_when(struct lead *l, size_t len)
+static int put_when(struct run_leader *l, size_t len)
 {
 	struct pinion_message m = { .size = sizeof(m),
 				    .buf = l->buf,
@@ -163,7 +164,7 @@ static int put_when(struct lead *l, size_t len)
 		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
-static int fetch_add(struct lead *l, uint64_t *old)
+static int fetch_add(struct run_leader *l, uint64_t *old)
 {
 	struct pinion_atomic atomic = { .size = sizeof(atomic),
 					.remote = l->remote,
@@ -177,9 +178,9 @@ static int fetch_add(struct lead *l, uint64_t *old)
 		   : pinion_wait(l->session->ep, request, PINION_FOREVER, NULL);
 }
 
-/* One size: put and have it checked, have memory filled and get it, write into
- * a grant. */
-static int check_size(struct lead *l, size_t offset, size_t len)
+/* One size: put and let the follower check; let the follower fill and get;
+ * write into a grant. */
+static int check_size(struct run_leader *l, size_t offset, size_t len)
 {
 	struct order order = { CHECK, offset, len, l->demo->seed + len };
 	size_t at;
@@ -216,7 +217,7 @@ static int check_size(struct lead *l, size_t offset, size_t len)
 	return ret;
 }
 
-static int check_sizes(struct lead *l)
+static int check_sizes(struct run_leader *l)
 {
 	int ret = 0;
 
@@ -227,11 +228,11 @@ static int check_sizes(struct lead *l)
 	return ret;
 }
 
-static int check_atomics(struct lead *l)
+static int check_atomics(struct run_leader *l)
 {
 	struct order clear = { .job = FILL, .len = 8 };
 	struct order added = { .job = ADDED, .len = 8 };
-	uint64_t first, old;
+	uint64_t first = 0, old;
 	int ret = ask(l, "fill", clear);
 
 	if (!ret)
@@ -249,7 +250,7 @@ static int check_atomics(struct lead *l)
 
 enum what { PUT, GET, FETCH_ADD, NWHATS };
 
-static int once(struct lead *l, enum what what, size_t bytes)
+static int once(struct run_leader *l, enum what what, size_t bytes)
 {
 	uint64_t old;
 
@@ -258,7 +259,7 @@ static int once(struct lead *l, enum what what, size_t bytes)
 	return move(l, what == PUT ? pinion_put : pinion_get, 0, bytes);
 }
 
-static int time_one(struct lead *l, enum what what, size_t bytes)
+static int time_one(struct run_leader *l, enum what what, size_t bytes)
 {
 	static const char *const names[NWHATS] = { "put", "get", "fetch-add" };
 	struct pn_device *device = l->session->device;
@@ -292,7 +293,7 @@ static int time_one(struct lead *l, enum what what, size_t bytes)
 	return ret;
 }
 
-static int time_all(struct lead *l)
+static int time_all(struct run_leader *l)
 {
 	int ret = 0;
 
@@ -306,7 +307,7 @@ static int time_all(struct lead *l)
 	return ret;
 }
 
-static int lead(struct lead *l)
+static int run_leader(struct run_leader *l)
 {
 	const struct order end = { .job = END };
 	struct answer answer;
@@ -330,16 +331,16 @@ static int lead(struct lead *l)
 int pn_demo_onesided(struct pn_session *session, struct pn_demo_onesided *demo)
 {
 	const size_t bytes = demo->max + 4 * PN_PAGE_BYTES;
-	struct lead l = { .session = session, .demo = demo };
+	struct run_leader l = { .session = session, .demo = demo };
 	void *memory;
 	int ret = pn_pages_map(bytes, &present, &memory);
 
 	if (ret)
 		return ret;
 	l.buf = memory;
-	ret = pn_session_start_job(session, follow, bytes);
+	ret = pn_session_start_job(session, run_follower, bytes);
 	if (!ret)
-		ret = lead(&l);
+		ret = run_leader(&l);
 	pn_pages_unmap(memory, bytes, &present);
 	return ret;
 }

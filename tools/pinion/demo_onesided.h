@@ -3,9 +3,9 @@
  * demo_onesided -- the part of `pinion demo` about put, get, atomics and
  * conditional writes.
  *
- * The follower exposes memory, fills and checks it at the leader's order, and
- * grants it. Sizes around powers of two, at odd places, every byte checked
- * where it arrived; then a row for each operation, warm, of a small and a
+ * The follower exposes memory, fills, checks and grants it on the leader's
+ * orders. Sizes around powers of two, at unaligned addresses, every byte
+ * checked at the target; then one row per operation, warm, with a small and a
  * larger size.
  */
 #ifndef PN_TOOLS_DEMO_ONESIDED_H
@@ -16,12 +16,13 @@
 
 struct pn_demo_onesided {
 	struct pn_report *report;
-	size_t max; /* bytes of the largest buffer */
+	size_t max; /* size of the largest buffer */
 	uint64_t seed;
-	uint64_t operations, checked; /* how many, bytes; counted up */
+	/* incremented: number of operations; bytes checked */
+	uint64_t operations, checked;
 };
 
-/* 0; -EBADMSG: bytes were wrong (said); or why it could not be done. */
+/* -EBADMSG: wrong bytes (printed); or the error of an operation. */
 int pn_demo_onesided(struct pn_session *session, struct pn_demo_onesided *demo);
 
 #endif

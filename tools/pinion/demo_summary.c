@@ -9,8 +9,8 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
-/* Beyond this share of the processor time for others, or when a core is so
- * many times slower than before, figures are not worth comparing. */
+/* If others use more than this share of the processor time, or a core is so
+ * many times slower than before, figures are not comparable. */
 #define BUSY_SHARE 0.2
 #define BUSY_PACE  1.5
 
@@ -21,7 +21,7 @@ static double seconds(const struct timeval *time)
 	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
-/* Of this process and of its children that have ended. */
+/* Ticks of this process and of its ended children. */
 static double own_ticks(void)
 {
 	double sum = 0;
@@ -54,59 +54,61 @@ static void read_ticks(struct pn_demo_ticks *ticks)
 	ticks->others = all - field[3] - field[4] - own_ticks();
 }
 
-void pn_demo_begin(struct pn_demo_summary *seen)
+void pn_demo_begin(struct pn_demo_summary *summary)
 {
-	read_ticks(&seen->ticks);
+	read_ticks(&summary->ticks);
 }
 
-void pn_demo_end(struct pn_demo_summary *seen)
+void pn_demo_end(struct pn_demo_summary *summary)
 {
 	struct pn_demo_ticks now;
 
 	read_ticks(&now);
-	seen->ticks.all = now.all - seen->ticks.all;
-	seen->ticks.others = now.others - seen->ticks.others;
-	/* Ticks are coarse. */
-	if (seen->ticks.others < 0)
-		seen->ticks.others = 0;
+	summary->ticks.all = now.all - summary->ticks.all;
+	summary->ticks.others = now.others - summary->ticks.others;
+	/* Ticks are coarse: the difference may be negative. */
+	if (summary->ticks.others < 0)
+		summary->ticks.others = 0;
 }
 
-void pn_demo_sample_speed(struct pn_demo_summary *seen)
+void pn_demo_sample_speed(struct pn_demo_summary *summary)
 {
 	double ns = pn_core_loop_ns();
 
-	if (!seen->best_pace || ns < seen->best_pace)
-		seen->best_pace = ns;
-	if (ns > seen->worst_pace)
-		seen->worst_pace = ns;
+	if (!summary->best_pace || ns < summary->best_pace)
+		summary->best_pace = ns;
+	if (ns > summary->worst_pace)
+		summary->worst_pace = ns;
 }
 
 /* --- figures -------------------------------------------------------------- */
 
-void pn_demo_add_registration(struct pn_demo_summary *seen, size_t bytes,
+void pn_demo_add_registration(struct pn_demo_summary *summary, size_t bytes,
 			      double us)
 {
-	if (bytes > PN_DEMO_REGISTERS || bytes < seen->register_bytes)
+	if (bytes > PN_DEMO_REGISTERS || bytes < summary->register_bytes)
 		return;
-	seen->register_bytes = bytes;
-	seen->register_us = us;
+	summary->register_bytes = bytes;
+	summary->register_us = us;
 }
 
-static struct pn_demo_size *size_of(struct pn_demo_summary *seen, size_t bytes)
+static struct pn_demo_size *size_of(struct pn_demo_summary *summary,
+				    size_t bytes)
 {
-	for (size_t i = 0; i < seen->nsizes; i++)
-		if (seen->sizes[i].bytes == bytes)
-			return &seen->sizes[i];
-	if (seen->nsizes == PN_DEMO_SIZES)
+	for (size_t i = 0; i < summary->nsizes; i++)
+		if (summary->sizes[i].bytes == bytes)
+			return &summary->sizes[i];
+	if (summary->nsizes == PN_DEMO_SIZES)
 		return NULL;
-	seen->sizes[seen->nsizes] = (struct pn_demo_size){ .bytes = bytes };
-	return &seen->sizes[seen->nsizes++];
+	summary->sizes[summary->nsizes] =
+		(struct pn_demo_size){ .bytes = bytes };
+	return &summary->sizes[summary->nsizes++];
 }
 
-void pn_demo_add_message(struct pn_demo_summary *seen, int protocol,
+void pn_demo_add_message(struct pn_demo_summary *summary, int protocol,
 			 size_t bytes, double us, int chosen)
 {
-	struct pn_demo_size *size = size_of(seen, bytes);
+	struct pn_demo_size *size = size_of(summary, bytes);
 
 	if (!size)
 		return;
@@ -119,39 +121,39 @@ void pn_demo_add_message(struct pn_demo_summary *seen, int protocol,
 
 #define TEXT 400
 
-static void say(FILE *file, const char *text)
+static void append(FILE *file, const char *text)
 {
 	fprintf(file, "- ");
 	pn_print_wrapped(file, 2, 2, text);
 }
 
-static void tell_registering(const struct pn_demo_summary *seen, FILE *file)
+static void print_registering(const struct pn_demo_summary *summary, FILE *file)
 {
 	char text[TEXT], bytes[PN_REPORT_BYTES_LEN], us[PN_REPORT_NUMBER_LEN];
 	int n;
 
-	if (!seen->register_bytes)
+	if (!summary->register_bytes)
 		return;
 	n = snprintf(text, sizeof(text), "Registering %s costs %s us %s.",
-		     pn_report_bytes(seen->register_bytes, bytes),
-		     pn_report_number(seen->register_us, us),
-		     seen->virtual_time ? "in virtual time" : "here");
-	pn_report_number(seen->pin_us, us);
-	if (seen->pin_us && seen->kept)
+		     pn_report_bytes(summary->register_bytes, bytes),
+		     pn_report_number(summary->register_us, us),
+		     summary->virtual_time ? "in virtual time" : "here");
+	pn_report_number(summary->pin_us, us);
+	if (summary->pin_us && summary->kept)
 		snprintf(text + n, sizeof(text) - (size_t)n,
 			 " Pinning and unpinning it again from the cache costs "
 			 "%s us: %.0f times less.",
-			 us, seen->register_us / seen->pin_us);
-	else if (seen->pin_us)
+			 us, summary->register_us / summary->pin_us);
+	else if (summary->pin_us)
 		snprintf(text + n, sizeof(text) - (size_t)n,
 			 " Nothing stays registered between uses here: pinning "
 			 "it again costs %s us.",
 			 us);
-	say(file, text);
+	append(file, text);
 }
 
-/* The quickest of those that a program can ask for by name. */
-static int quickest(const struct pn_demo_size *size)
+/* The fastest protocol that a program can select by name. */
+static int fastest(const struct pn_demo_size *size)
 {
 	int best = -1;
 
@@ -161,13 +163,13 @@ static int quickest(const struct pn_demo_size *size)
 	return best;
 }
 
-/* Beside what `auto` did: copying, registering for each message, and the best
- * that could have been chosen. */
-static void tell_size(const struct pn_demo_size *size, FILE *file)
+/* Compares `auto` with copying, with registering for each message, and with the
+ * fastest protocol. */
+static void print_size(const struct pn_demo_size *size, FILE *file)
 {
 	const double mine = size->us[PN_PROTOCOL_AUTO];
 	char text[TEXT], bytes[PN_REPORT_BYTES_LEN], us[PN_REPORT_NUMBER_LEN];
-	int best = quickest(size);
+	int best = fastest(size);
 	int n;
 
 	if (!mine || best < 0)
@@ -184,53 +186,54 @@ static void tell_size(const struct pn_demo_size *size, FILE *file)
 				      pn_protocol_name((unsigned)id),
 				      size->us[id] / mine);
 	snprintf(text + n, sizeof(text) - (size_t)n,
-		 " the quickest (%s) %.2f times.",
+		 " the fastest (%s) %.2f times.",
 		 pn_protocol_name((unsigned)best), size->us[best] / mine);
-	say(file, text);
+	append(file, text);
 }
 
-static void tell_busy(const struct pn_demo_summary *seen, FILE *file)
+static void print_busy(const struct pn_demo_summary *summary, FILE *file)
 {
-	const double slow =
-		seen->best_pace ? seen->worst_pace / seen->best_pace : 1;
-	const double share =
-		seen->ticks.all > 0 ? seen->ticks.others / seen->ticks.all : 0;
+	const double slow = summary->best_pace
+				    ? summary->worst_pace / summary->best_pace
+				    : 1;
+	const double share = summary->ticks.all > 0 ? summary->ticks.others /
+							      summary->ticks.all
+						    : 0;
 	char text[TEXT];
 
-	if (seen->virtual_time)
+	if (summary->virtual_time)
 		snprintf(text, sizeof(text),
-			 "In virtual time it does not matter how busy the "
-			 "machine is.");
+			 "Virtual time does not depend on the load of the "
+			 "machine.");
 	else if (share > BUSY_SHARE)
-		snprintf(
-			text, sizeof(text),
-			"The machine was TOO BUSY TO TELL: others used %.0f %% "
-			"of its processor time. Run this again when it is "
-			"idle.",
-			100 * share);
+		snprintf(text, sizeof(text),
+			 "The machine was TOO BUSY TO TELL: other programs "
+			 "used %.0f %% of the processor time. Repeat the demo "
+			 "when the machine is idle.",
+			 100 * share);
 	else if (slow > BUSY_PACE)
 		snprintf(text, sizeof(text),
 			 "The machine was TOO BUSY TO TELL: a core was %.2g "
-			 "times slower for a while, as when it is shared. Run "
-			 "this again.",
+			 "times slower for a while, probably because it is "
+			 "shared. Repeat the demo.",
 			 slow);
 	else
 		snprintf(text, sizeof(text),
-			 "Others used %.0f %% of the processor time: the "
-			 "machine "
-			 "was idle enough.",
+			 "Other programs used %.0f %% of the processor time: "
+			 "the machine was idle enough.",
 			 100 * share);
-	say(file, text);
+	append(file, text);
 }
 
-static void tell_commands(const char *command, FILE *file)
+static void print_commands(const char *command, FILE *file)
 {
 	static const struct {
 		const char *args, *why;
 	} next[] = {
-		{ "info", "what is allowed, and what it costs" },
-		{ "explain --bytes 1M --reuse 8", "why auto chooses what" },
-		{ "bench message --bytes 1M", "all protocols, taking turns" },
+		{ "info", "limits and costs of this machine" },
+		{ "explain --bytes 1M --reuse 8",
+		  "why auto selects a protocol" },
+		{ "bench message --bytes 1M", "compare all protocols" },
 	};
 
 	fprintf(file, "\nTry next:\n");
@@ -239,13 +242,13 @@ static void tell_commands(const char *command, FILE *file)
 			next[i].why);
 }
 
-void pn_demo_print_summary(const struct pn_demo_summary *seen,
+void pn_demo_print_summary(const struct pn_demo_summary *summary,
 			   const char *command, FILE *file)
 {
 	fprintf(file, "\nWhat was seen:\n");
-	tell_registering(seen, file);
-	for (size_t i = 0; i < seen->nsizes; i++)
-		tell_size(&seen->sizes[i], file);
-	tell_busy(seen, file);
-	tell_commands(command, file);
+	print_registering(summary, file);
+	for (size_t i = 0; i < summary->nsizes; i++)
+		print_size(&summary->sizes[i], file);
+	print_busy(summary, file);
+	print_commands(command, file);
 }

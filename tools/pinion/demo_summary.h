@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * demo_seen -- what a run of `pinion demo` has seen, in words.
+ * demo_summary -- summarises a run of `pinion demo` in words.
  *
- * The demonstration notes its figures as it goes: what registering cost, what a
- * cached pin cost, what messages took under each protocol. At the end
- * pn_demo_print_summary() prints sentences about them, whether the machine was
- * too busy for them to mean anything, and commands to try next. Every figure is
- * of this run.
+ * The demo adds its figures as it runs: cost of a registration, cost of a
+ * cached pin, time of messages under each protocol. At the end
+ * pn_demo_print_summary() prints sentences about them, a warning if the machine
+ * was too busy for the figures to mean anything, and commands to try next.
+ * Every figure is of this run.
  *
- * Busy is a machine on which others took a good part of the processor time
- * meanwhile (/proc/stat, less what this process and its children took), or
- * whose cores changed their speed (bench/core_speed.h).
- * Threads: none. The struct may lie in memory that processes share, of which
- * one writes at a time.
+ * A machine is busy if other programs used a large share of the processor time
+ * during the run (/proc/stat minus this process and its children), or if its
+ * cores changed their speed (bench/core_speed.h).
+ * Threads: none. The struct may be in memory shared by processes of which one
+ * writes at a time.
  */
 #ifndef PN_TOOLS_DEMO_SEEN_H
 #define PN_TOOLS_DEMO_SEEN_H
@@ -23,13 +23,14 @@
 
 #include "message/protocol/protocol.h"
 
-#define PN_DEMO_SIZES	  8
-#define PN_DEMO_REGISTERS ((size_t)4 << 20) /* bytes, unless fewer fit */
+#define PN_DEMO_SIZES 8
+#define PN_DEMO_REGISTERS \
+	((size_t)4 << 20) /* bytes, unless fewer can be pinned */
 
-/* Processor time since some moment, in ticks. */
+/* Processor time in ticks. */
 struct pn_demo_ticks {
-	double all;    /* of all cores, idle ones too */
-	double others; /* for other programs and other virtual machines */
+	double all;    /* of all cores, including idle ones */
+	double others; /* used by other programs and other virtual machines */
 };
 
 /* Messages of one size. */
@@ -41,34 +42,36 @@ struct pn_demo_size {
 
 struct pn_demo_summary {
 	bool virtual_time;
-	size_t register_bytes; /* 0: nothing was registered */
+	size_t register_bytes; /* 0: not measured */
 	double register_us;
-	double pin_us; /* of as many bytes, again; 0: not measured */
-	bool kept;     /* they were still registered then */
+	double pin_us; /* second pin of as many bytes; 0: not measured */
+	bool kept;     /* the second pin was a hit */
 	struct pn_demo_size sizes[PN_DEMO_SIZES];
 	size_t nsizes;
-	double best_pace, worst_pace; /* ns; 0: not measured */
-	struct pn_demo_ticks ticks;   /* at the begin; then during the run */
+	/* fastest and slowest loop in ns; 0: not measured */
+	double best_pace, worst_pace;
+	/* at the beginning; after pn_demo_end() of the run */
+	struct pn_demo_ticks ticks;
 };
 
-/* Around all of it. */
-void pn_demo_begin(struct pn_demo_summary *seen);
-void pn_demo_end(struct pn_demo_summary *seen);
+/* Begin and end of the run. */
+void pn_demo_begin(struct pn_demo_summary *summary);
+void pn_demo_end(struct pn_demo_summary *summary);
 
-/* Before each thing that is timed. */
-void pn_demo_sample_speed(struct pn_demo_summary *seen);
+/* Samples the speed of the core; called before each measurement. */
+void pn_demo_sample_speed(struct pn_demo_summary *summary);
 
-/* What registering that much took; the largest size up to PN_DEMO_REGISTERS
- * stays. */
-void pn_demo_add_registration(struct pn_demo_summary *seen, size_t bytes,
+/* Adds the time of a registration; the largest size up to PN_DEMO_REGISTERS is
+ * kept. */
+void pn_demo_add_registration(struct pn_demo_summary *summary, size_t bytes,
 			      double us);
 
-/* What a message took; `chosen` is the protocol that it went by. */
-void pn_demo_add_message(struct pn_demo_summary *seen, int protocol,
+/* Adds the time of a message; `chosen` is the protocol that it used. */
+void pn_demo_add_message(struct pn_demo_summary *summary, int protocol,
 			 size_t bytes, double us, int chosen);
 
-/* Prints all of it; `command` is how this program was called. */
-void pn_demo_print_summary(const struct pn_demo_summary *seen,
+/* Prints the summary; `command` is the name of this program. */
+void pn_demo_print_summary(const struct pn_demo_summary *summary,
 			   const char *command, FILE *file);
 
 #endif

@@ -11,8 +11,7 @@
 
 /* --- which rows ----------------------------------------------------------- */
 
-static bool concerns(const struct pn_figure_plan *plan,
-		     const struct pn_row *row)
+static bool selects(const struct pn_figure_plan *plan, const struct pn_row *row)
 {
 	const char *bench = pn_row_text(row, "bench");
 
@@ -35,9 +34,9 @@ static bool same(const struct pn_row *a, const struct pn_row *b,
 			       pn_row_word(b, key, y, sizeof(y)));
 }
 
-/* Whether two rows of a plan belong into one picture. */
-static bool together(const struct pn_figure_plan *plan, const struct pn_row *a,
-		     const struct pn_row *b)
+/* Whether two rows of a plan belong to one figure. */
+static bool same_figure(const struct pn_figure_plan *plan,
+			const struct pn_row *a, const struct pn_row *b)
 {
 	return same(a, b, plan->each) && same(a, b, "device") &&
 	       same(a, b, "profile") && same(a, b, "machine");
@@ -60,9 +59,8 @@ static void curve_name(const struct pn_figure_plan *plan,
 		snprintf(buf, bytes, "%s", plan->y_label);
 }
 
-/* Where a word stands in a list; it is added when it is not there. -1: no
- * memory. */
-static long place_of(char ***list, size_t *n, const char *word)
+/* Returns the index of a word in a list, adding a new word. -1: no memory. */
+static long index_of_word(char ***list, size_t *n, const char *word)
 {
 	char **more;
 
@@ -77,10 +75,10 @@ static long place_of(char ***list, size_t *n, const char *word)
 	return more[*n] ? (long)(*n)++ : -1;
 }
 
-/* One row on its way into the grid. */
+/* A row as a point of the grid. */
 struct point {
 	double x, y;
-	size_t at; /* of x */
+	size_t at; /* x as text */
 	long curve;
 	char word[NAME];
 };
@@ -99,7 +97,7 @@ static int read_point(struct pn_figure *figure, const struct pn_row *row,
 	char name[NAME];
 
 	curve_name(plan, row, name, sizeof(name));
-	point->curve = place_of(&figure->curves, &figure->ncurves, name);
+	point->curve = index_of_word(&figure->curves, &figure->ncurves, name);
 	if (point->curve < 0)
 		return -ENOMEM;
 	point->y = pn_row_number(row, plan->y) /
@@ -107,7 +105,8 @@ static int read_point(struct pn_figure *figure, const struct pn_row *row,
 	pn_row_word(row, plan->x, point->word, sizeof(point->word));
 	point->x = pn_row_number(row, plan->x);
 	if (plan->style & PN_FIGURE_BARS) {
-		long at = place_of(&figure->x_words, &figure->nx, point->word);
+		long at = index_of_word(&figure->x_words, &figure->nx,
+					point->word);
 
 		if (at < 0)
 			return -ENOMEM;
@@ -116,8 +115,8 @@ static int read_point(struct pn_figure *figure, const struct pn_row *row,
 	return 0;
 }
 
-/* Numbers: x values that differ, in order, each with its word. */
-static int number_places(struct pn_figure *figure, struct point *points,
+/* Numeric x values: sorted and unique, each with its text. */
+static int index_numbers(struct pn_figure *figure, struct point *points,
 			 size_t n)
 {
 	figure->x_words = calloc(n, sizeof(*figure->x_words));
@@ -135,7 +134,7 @@ static int number_places(struct pn_figure *figure, struct point *points,
 	return 0;
 }
 
-/* Rows of equal x and curve: the last counts. */
+/* If several rows have the same x and curve, the last one counts. */
 static int fill_grid(struct pn_figure *figure, struct point *points, size_t n)
 {
 	bool bars = figure->plan->style & PN_FIGURE_BARS;
@@ -147,7 +146,7 @@ static int fill_grid(struct pn_figure *figure, struct point *points, size_t n)
 	else
 		qsort(points, n, sizeof(*points), by_x);
 	if (!bars)
-		ret = number_places(figure, points, n);
+		ret = index_numbers(figure, points, n);
 	if (ret)
 		return ret;
 	figure->xs = calloc(figure->nx, sizeof(double));
@@ -174,8 +173,8 @@ static int make_figure(const struct pn_rows *rows, struct pn_figure *figure,
 	int ret = points ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < rows->n && !ret; i++) {
-		if (taken[i] || !concerns(plan, rows->rows[i]) ||
-		    !together(plan, figure->about, rows->rows[i]))
+		if (taken[i] || !selects(plan, rows->rows[i]) ||
+		    !same_figure(plan, figure->about, rows->rows[i]))
 			continue;
 		taken[i] = true;
 		ret = read_point(figure, rows->rows[i], &points[n++]);
@@ -219,9 +218,9 @@ static struct pn_figure *figure_add(struct pn_figures *figures)
 	return &more[figures->n++];
 }
 
-/* All figures of one plan. */
-static int follow_plan(const struct pn_figure_plan *plan,
-		       const struct pn_rows *rows, struct pn_figures *out)
+/* Makes all figures of one plan. */
+static int make_plan_figures(const struct pn_figure_plan *plan,
+			     const struct pn_rows *rows, struct pn_figures *out)
 {
 	bool *taken = calloc(rows->n + 1, sizeof(*taken));
 	int ret = taken ? 0 : -ENOMEM;
@@ -229,7 +228,7 @@ static int follow_plan(const struct pn_figure_plan *plan,
 	for (size_t i = 0; i < rows->n && !ret; i++) {
 		struct pn_figure *figure;
 
-		if (taken[i] || !concerns(plan, rows->rows[i]))
+		if (taken[i] || !selects(plan, rows->rows[i]))
 			continue;
 		figure = figure_add(out);
 		if (!figure) {
@@ -239,7 +238,7 @@ static int follow_plan(const struct pn_figure_plan *plan,
 		figure->plan = plan;
 		figure->about = rows->rows[i];
 		ret = make_figure(rows, figure, taken);
-		/* One point is no curve. */
+		/* A single point is no curve. */
 		if (!ret && figure->nx < 2 && !(plan->style & PN_FIGURE_BARS)) {
 			figure_fini(figure);
 			out->n--;
@@ -255,7 +254,7 @@ int pn_figures_make(const struct pn_rows *rows, struct pn_figures *out)
 
 	*out = (struct pn_figures){ 0 };
 	for (size_t i = 0; i < pn_figure_nplans && !ret; i++)
-		ret = follow_plan(&pn_figure_plans[i], rows, out);
+		ret = make_plan_figures(&pn_figure_plans[i], rows, out);
 	if (ret)
 		pn_figures_fini(out);
 	return ret;

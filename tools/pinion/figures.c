@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The plans of all figures: a new one is a row here. */
+/* The plans of all figures; a new figure is a new entry. */
 #include "base/compiler.h"
 #include "tools/pinion/figure.h"
 
@@ -9,7 +9,7 @@
 const struct pn_figure_plan pn_figure_plans[] = {
 	/* --- simulations of clusters --- */
 	{ .title = "Registered memory of a node over time",
-	  .says = "The same program under each way to register.",
+	  .says = "The same program under each registration scheme.",
 	  .bench = "sim cluster",
 	  .where = { "what=memory", "node=0" },
 	  .x = "t_s",
@@ -20,7 +20,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "registered",
 	  .style = OVER_TIME },
 	{ .title = "Registered memory over time, by node",
-	  .says = "What the nodes of a simulated cluster have registered.",
+	  .says = "Registered memory of the nodes of a simulated cluster.",
 	  .bench = "sim cluster",
 	  .where = { "what=memory" },
 	  .x = "t_s",
@@ -30,7 +30,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .x_label = "seconds (virtual)",
 	  .y_label = "registered",
 	  .style = OVER_TIME },
-	{ .title = "A cluster under each way to register",
+	{ .title = "Registration schemes of a cluster",
 	  .says = "Registered memory of a node, mean over time.",
 	  .bench = "sim cluster",
 	  .where = { "what=total" },
@@ -61,8 +61,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .x_label = "seconds",
 	  .y_label = "registered",
 	  .style = OVER_TIME },
-	{ .title = "How often buffers come again",
-	  .says = "Requests by how often their buffer was used in all.",
+	{ .title = "Reuse of buffers",
+	  .says = "Requests by the number of uses of their buffer.",
 	  .bench = "trace",
 	  .where = { "what=reuse" },
 	  .x = "used",
@@ -71,9 +71,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .x_label = "uses of a buffer",
 	  .y_label = "% of requests",
 	  .style = PN_FIGURE_BARS },
-	{ .title = "What a cache of which size would find",
-	  .says = "Hit ratio of a cache that gives up the least recently used "
-		  "buffer, estimated from reuse distances.",
+	{ .title = "Hits by cache size",
+	  .says = "Hit ratio of an LRU cache, estimated from reuse distances.",
 	  .bench = "trace",
 	  .where = { "what=budget" },
 	  .x = "budget_bytes",
@@ -83,8 +82,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "% of requests",
 	  .style = BYTES_X },
 	/* --- policies and budgets --- */
-	{ .title = "Hit ratio against budget, by policy",
-	  .says = "Requests replayed through the cache itself.",
+	{ .title = "Hit ratio by budget and policy",
+	  .says = "Requests replayed through the real cache.",
 	  .bench = "sim cache",
 	  .x = "budget_bytes",
 	  .y = "hit_ratio",
@@ -94,8 +93,9 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "% of requests",
 	  .y_scale = 0.01,
 	  .style = BYTES_X },
-	{ .title = "Cost of registering against budget, by policy",
-	  .says = "All registering and deregistering, by the cost profile.",
+	{ .title = "Cost of registering by budget and policy",
+	  .says = "Total of all registrations and deregistrations with the "
+		  "cost profile.",
 	  .bench = "sim cache",
 	  .x = "budget_bytes",
 	  .y = "total_us",
@@ -106,8 +106,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_scale = 1e6,
 	  .style = BYTES_X },
 	/* --- messages --- */
-	{ .title = "Bandwidth against size, by protocol",
-	  .says = "Buffers used so often as the figure says.",
+	{ .title = "Bandwidth by size and protocol",
+	  .says = "Each buffer is used as often as the title says.",
 	  .bench = "message",
 	  .where = { "protocol!=raw", "protocol!=notify" },
 	  .x = "bytes",
@@ -118,8 +118,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "MB/s",
 	  .y_scale = 1e6,
 	  .style = BYTES_X },
-	{ .title = "Bandwidth against reuse, by protocol",
-	  .says = "Leaving memory pinned pays once a buffer comes again often "
+	{ .title = "Bandwidth by reuse and protocol",
+	  .says = "Leaving memory pinned pays if a buffer is reused often "
 		  "enough.",
 	  .bench = "message",
 	  .where = { "protocol!=raw", "protocol!=notify" },
@@ -132,7 +132,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_scale = 1e6,
 	  .style = PN_FIGURE_LOG_X },
 	{ .title = "Bandwidth over several rails",
-	  .says = "One rail, two equal ones, and two of 3 : 1.",
+	  .says = "One rail, two equal rails, and two rails of 3 : 1.",
 	  .bench = "rails",
 	  .x = "bytes",
 	  .y = "bytes_per_s",
@@ -143,8 +143,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_scale = 1e6,
 	  .style = BYTES_X },
 	{ .title = "One-sided operations by size",
-	  .says = "Put, get and fetch-add, beside the same posted to the "
-		  "device.",
+	  .says = "Put, get and fetch-add through pinion and posted directly "
+		  "to the device.",
 	  .bench = "put",
 	  .x = "bytes",
 	  .y = "latency_us",
@@ -153,9 +153,9 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .x_label = "bytes",
 	  .y_label = "microseconds",
 	  .style = BYTES_X | PN_FIGURE_LOG_Y },
-	{ .title = "Reading from a server into buffers not registered",
-	  .says = "One thing after the other, overlapped (FRRWP), and by "
-		  "conditional writes.",
+	{ .title = "Reading from a server into unregistered buffers",
+	  .says = "Sequential, overlapped (FRRWP), and with conditional "
+		  "writes.",
 	  .bench = "frrwp",
 	  .x = "pages",
 	  .y = "latency_us",
@@ -166,7 +166,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .style = PN_FIGURE_LOG_X },
 	/* --- registering and heaps --- */
 	{ .title = "Cost of registering by size",
-	  .says = "Beside it one put of as many bytes.",
+	  .says = "Compared with one put of as many bytes.",
 	  .bench = "register",
 	  .where = { "fit=no", "present=yes", "page_bytes=4K" },
 	  .x = "bytes",
@@ -176,7 +176,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "microseconds to register",
 	  .style = BYTES_X | PN_FIGURE_LOG_Y },
 	{ .title = "Registered memory from a heap",
-	  .says = "Time to have it, by what is done.",
+	  .says = "Time to allocate it, by experiment.",
 	  .bench = "heap",
 	  .where = { "what!=view" },
 	  .x = "bytes",
@@ -186,7 +186,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "nanoseconds",
 	  .style = BYTES_X | PN_FIGURE_LOG_Y },
 	{ .title = "The same with malloc() and registering",
-	  .says = "What a program pays that registers by itself.",
+	  .says = "The cost for a program that registers explicitly.",
 	  .bench = "heap",
 	  .where = { "what!=view" },
 	  .x = "bytes",
@@ -196,7 +196,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "nanoseconds",
 	  .style = BYTES_X | PN_FIGURE_LOG_Y },
 	{ .title = "How much faster the heap is",
-	  .says = "Time of malloc() and registering, divided by the heap's.",
+	  .says = "Time of malloc() and registering divided by the time of the "
+		  "heap.",
 	  .bench = "heap",
 	  .x = "bytes",
 	  .y = "speedup",
@@ -204,7 +205,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .x_label = "bytes",
 	  .y_label = "times",
 	  .style = BYTES_X | PN_FIGURE_LOG_Y },
-	{ .title = "What a hit in the cache costs",
+	{ .title = "Cost of a cache hit",
 	  .says = "Pin and unpin of a buffer that is cached.",
 	  .bench = "cache",
 	  .x = "regions",
@@ -214,8 +215,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "nanoseconds",
 	  .style = PN_FIGURE_LOG_X },
 	/* --- small messages straight from buffers --- */
-	{ .title = "Saved by sending straight from buffers that come again",
-	  .says = "Of the time that it takes with a copy.",
+	{ .title = "Time saved by sending directly from reused buffers",
+	  .says = "Relative to the time with a copy.",
 	  .bench = "reuse",
 	  .where = { "what!=no_reuse" },
 	  .x = "bytes",
@@ -235,8 +236,8 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .y_label = "uses",
 	  .style = BYTES_X | PN_FIGURE_LOG_Y },
 	/* --- the helper --- */
-	{ .title = "How well the next use of a buffer is predicted",
-	  .says = "Predictions that were right to 5 %.",
+	{ .title = "Accuracy of the predicted next use of a buffer",
+	  .says = "Predictions within 5 %.",
 	  .bench = "helper",
 	  .where = { "experiment=predictor", "predictor!=exact" },
 	  .x = "shape",
@@ -269,7 +270,7 @@ const struct pn_figure_plan pn_figure_plans[] = {
 	  .x_label = "",
 	  .y_label = "seconds (virtual)",
 	  .style = PN_FIGURE_BARS },
-	{ .title = "Registered memory when the program grows",
+	{ .title = "Registered memory by size of the program",
 	  .says = "Strong and weak scaling, in virtual time.",
 	  .bench = "helper",
 	  .where = { "experiment=scaling" },

@@ -22,8 +22,8 @@ static void put_key(struct pn_json *json, const char *key)
 	json->first = false;
 }
 
-/* Bytes of the UTF-8 character at s; 0 when it is none. Overlong forms,
- * surrogates and what lies beyond U+10FFFF are none. */
+/* Length of the UTF-8 character at s; 0: invalid. Overlong forms, surrogates
+ * and values beyond U+10FFFF are invalid. */
 static size_t utf8_len(const unsigned char *s)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * json -- one flat JSON object per line, written field by field.
+ * json -- writes one flat JSON object per line, field by field.
  *
- *	struct pn_json json;
+ * 	struct pn_json json;
  *
- *	pn_json_begin(&json, stdout);
- *	pn_json_text(&json, "bench", "raw");
- *	pn_json_number(&json, "latency_us", 1.5);
- *	pn_json_end(&json);
+ * 	pn_json_begin(&json, stdout);
+ * 	pn_json_text(&json, "bench", "raw");
+ * 	pn_json_number(&json, "latency_us", 1.5);
+ * 	pn_json_end(&json);
  *
- * What comes out always parses: texts are escaped, bytes that are not UTF-8
- * become U+FFFD, and what has no value in JSON (NULL, NaN, infinity) is null.
- * Keys are ours: plain ASCII, not escaped.
- * Threads: a pn_json belongs to one.
+ * The output is always valid JSON: texts are escaped, bytes that are not UTF-8
+ * become U+FFFD, and values that JSON does not have (NULL, NaN, infinity)
+ * become null. Keys are constants in plain ASCII and are not escaped.
+ * Threads: one per pn_json.
  */
 #ifndef PN_TOOLS_JSON_H
 #define PN_TOOLS_JSON_H

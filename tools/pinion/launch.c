@@ -18,30 +18,32 @@
 #include "base/compiler.h"
 #include "base/stats_segment.h"
 
-#define MOMENT_MS   10
-#define PATIENCE_MS 500	  /* of one in a terminal that may know already */
-#define AGAIN_MS    1000  /* within that, the same signal is one */
-#define TELL_MS	    1000  /* orphans are told then, */
-#define KILL_MS	    3000  /* and killed then */
-#define ORPHANS_MS  60000 /* what is not gone then does not go */
+#define MOMENT_MS 10
+#define PATIENCE_MS                                                            \
+	500 /* before forwarding a signal that a terminal may have sent to the \
+	       launcher too */
+#define AGAIN_MS   1000	 /* the same signal within this time counts as one */
+#define TELL_MS	   1000	 /* orphans get SIGTERM after this time */
+#define KILL_MS	   3000	 /* and SIGKILL after this */
+#define ORPHANS_MS 60000 /* after this, remaining processes are given up */
 
 struct job {
 	pid_t launcher;
-	bool apart; /* in a group of its own */
-	bool over;  /* told to end, or the launcher was killed */
-	bool ended; /* the launcher; its status: */
+	bool apart;   /* the launcher has its own process group */
+	bool is_over; /* signalled to end, or the launcher was killed */
+	bool ended;   /* the launcher has ended; its status: */
 	int status;
-	int number;	  /* the last signal that was to end it, */
-	uint64_t told_ns; /* and when */
+	int number;	       /* the last forwarded signal */
+	uint64_t signalled_ns; /* its time */
 	sigset_t held;
-	/* Children that we had before: whoever ran us left them. */
+	/* Children that existed before, left by the program that exec'd us. */
 	pid_t *strangers;
 	unsigned nstrangers;
 };
 
 /* --- children ------------------------------------------------------------- */
 
-/* Whose child a process is; 0: it is gone. */
+/* Returns the parent of a process; 0: the process has ended. */
 static pid_t parent_of(const char *pid)
 {
 	char path[64], text[512];
@@ -56,7 +58,7 @@ static pid_t parent_of(const char *pid)
 		close(fd);
 	}
 	text[n > 0 ? n : 0] = '\0';
-	/* The command before it can hold anything, parentheses too. */
+	/* The command name before it can contain anything, even parentheses. */
 	rest = strrchr(text, ')');
 	return rest && sscanf(rest, ") %*c %d", &parent) == 1 ? parent : 0;
 }
@@ -90,13 +92,14 @@ static void add_stranger(pid_t pid, void *arg)
 
 /* --- beginning ------------------------------------------------------------ */
 
-/* Signals are taken one by one. Those that nohup(1) has taken away stay so. */
+/* Signals are blocked and fetched one by one. Signals that nohup(1) ignores
+ * stay ignored. */
 static void hold_signals(sigset_t *held, sigset_t *before)
 {
 	static const int numbers[] = { SIGINT,	SIGTERM, SIGHUP, SIGQUIT,
 				       SIGUSR1, SIGUSR2, SIGCHLD };
 
-	signal(SIGCHLD, SIG_DFL); /* else nobody tells of its end */
+	signal(SIGCHLD, SIG_DFL); /* otherwise SIGCHLD is not delivered */
 	sigemptyset(held);
 	for (size_t i = 0; i < PN_ARRAY_LEN(numbers); i++)
 		sigaddset(held, numbers[i]);
@@ -113,7 +116,7 @@ static bool in_foreground(void)
 	return is;
 }
 
-/* Both sides set the group: whoever is first. */
+/* Parent and child both set the group, to avoid a race. */
 static int begin(struct job *job, int (*start)(const void *), const void *arg)
 {
 	sigset_t before;
@@ -137,7 +140,7 @@ static int begin(struct job *job, int (*start)(const void *), const void *arg)
 
 /* --- while it runs -------------------------------------------------------- */
 
-/* Children that have ended are let go; whether there are others. */
+/* Reaps ended children. Returns whether others remain. */
 static bool reap(struct job *job)
 {
 	int status;
@@ -152,25 +155,25 @@ static bool reap(struct job *job)
 	return !pid;
 }
 
-static bool is_end(int number)
+static bool is_end_signal(int number)
 {
 	return number == SIGINT || number == SIGTERM || number == SIGHUP ||
 	       number == SIGQUIT;
 }
 
-static bool is_again(struct job *job, int number)
+static bool is_repeated(struct job *job, int number)
 {
 	uint64_t now = pn_clock_ns();
 	bool again = number == job->number &&
-		     now - job->told_ns < AGAIN_MS * PN_NS_PER_MS;
+		     now - job->signalled_ns < AGAIN_MS * PN_NS_PER_MS;
 
 	job->number = number;
-	job->told_ns = now;
+	job->signalled_ns = now;
 	return again;
 }
 
-/* Whoever told the whole group told the launcher. */
-static void give_it_time(struct job *job)
+/* A signal to the whole group has reached the launcher. */
+static void wait_for_launcher(struct job *job)
 {
 	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
 
@@ -180,20 +183,21 @@ static void give_it_time(struct job *job)
 	}
 }
 
-static void pass_on(struct job *job, const siginfo_t *info)
+static void forward_signal(struct job *job, const siginfo_t *info)
 {
 	int number = info->si_signo;
 
-	if (is_end(number)) {
-		job->over = true;
-		if (is_again(job, number))
+	if (is_end_signal(number)) {
+		job->is_over = true;
+		if (is_repeated(job, number))
 			return;
 	}
-	/* A terminal's own (those that no process sent) it gets, too. */
+	/* The launcher gets signals of the terminal (which no process sent),
+	 * too. */
 	if (!job->apart && info->si_code > 0)
 		return;
 	if (!job->apart)
-		give_it_time(job);
+		wait_for_launcher(job);
 	if (!job->ended)
 		kill(job->launcher, number);
 }
@@ -208,13 +212,13 @@ static void await(struct job *job)
 		if (number == SIGCHLD)
 			reap(job);
 		else if (number > 0)
-			pass_on(job, &info);
+			forward_signal(job, &info);
 	}
 }
 
 /* --- afterwards ----------------------------------------------------------- */
 
-struct telling {
+struct signalling {
 	const struct job *job;
 	int number;
 	unsigned n;
@@ -228,65 +232,67 @@ static bool is_stranger(const struct job *job, pid_t pid)
 	return false;
 }
 
-static void tell(pid_t pid, void *arg)
+static void send_signal(pid_t pid, void *arg)
 {
-	struct telling *telling = arg;
+	struct signalling *signalling = arg;
 
-	if (is_stranger(telling->job, pid))
+	if (is_stranger(signalling->job, pid))
 		return;
-	telling->n++;
-	kill(pid, telling->number);
+	signalling->n++;
+	kill(pid, signalling->number);
 }
 
-/* To every child of the job; how many there are. Nobody else gets a pid of
- * theirs: they are reaped here. */
-static unsigned tell_all(const struct job *job, int number)
+/* Signals every child of the job; returns their number. Pids are not reused
+ * meanwhile, since the children are reaped here. */
+static unsigned signal_all(const struct job *job, int number)
 {
-	struct telling telling = { job, number, 0 };
+	struct signalling signalling = { job, number, 0 };
 
-	for_children(tell, &telling);
-	return telling.n;
+	for_children(send_signal, &signalling);
+	return signalling.n;
 }
 
-/* What a job that is over is told after so long, having been told `before`; 0:
- * nothing. Those whose parents are killed come to us meanwhile: again and
- * again. */
-static int press(const struct job *job, unsigned ms, int before)
+/* Returns the signal that the processes of an ended job get after so much time,
+ * `before` being the last one; 0: none. Processes whose parents are killed
+ * become our children meanwhile, so this repeats. */
+static int signal_remaining(const struct job *job, unsigned ms, int before)
 {
 	int number = ms >= KILL_MS ? SIGKILL : ms >= TELL_MS ? SIGTERM : 0;
 
 	if (number == SIGKILL || number != before)
-		tell_all(job, number);
+		signal_all(job, number);
 	return number;
 }
 
-/* What is left of the job; see launch.h. Time is what was waited here: a
- * machine that was suspended meanwhile has given nobody any. */
+/* Ends the rest of the job; see launch.h. Only the time waited here counts:
+ * while a machine is suspended, processes make no progress. */
 static void end_orphans(struct job *job)
 {
 	const struct timespec moment = { .tv_nsec = MOMENT_MS * 1000000 };
 	unsigned ms = 0;
-	int said = 0;
+	int last_signal = 0;
 
 	while (ms < ORPHANS_MS) {
-		bool left = reap(job) && (!job->nstrangers || tell_all(job, 0));
-		unsigned nboards = pn_stats_sweep();
+		bool left =
+			reap(job) && (!job->nstrangers || signal_all(job, 0));
+		unsigned nsegments = pn_stats_sweep();
 		int number;
 
-		if (job->over ? !left : !nboards)
+		if (job->is_over ? !left : !nsegments)
 			return;
-		if (job->over)
-			said = press(job, ms, said);
+		if (job->is_over)
+			last_signal = signal_remaining(job, ms, last_signal);
 		number = sigtimedwait(&job->held, NULL, &moment);
 		if (number < 0)
 			ms += MOMENT_MS;
-		if (!is_end(number))
+		if (!is_end_signal(number))
 			continue;
-		job->over = true;
+		job->is_over = true;
 		if (ms < KILL_MS)
 			ms = KILL_MS;
 	}
-	fprintf(stderr, "pinion: processes of the job do not end\n");
+	fprintf(stderr,
+		"pinion: some processes of the job could not be killed\n");
 }
 
 int pn_launch(int (*start)(const void *arg), const void *arg)
@@ -298,7 +304,7 @@ int pn_launch(int (*start)(const void *arg), const void *arg)
 		return ret;
 	await(&job);
 	if (WIFSIGNALED(job.status))
-		job.over = true;
+		job.is_over = true;
 	end_orphans(&job);
 	free(job.strangers);
 	return WIFEXITED(job.status) ? WEXITSTATUS(job.status)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The command `pinion`: its table of commands, and main(). */
+/* The command `pinion`: table of commands and main(). */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -23,8 +23,8 @@ static int run(const void *v, char *const *operands)
 
 	(void)operands;
 	if (!values->version)
-		return pn_usage_error("which command? `pinion --help` lists "
-				      "those there are");
+		return pn_usage_error(
+			"name a command; `pinion --help` lists the commands");
 	printf("pinion %s (%s)\n", pinion_version(), PN_REVISION);
 	return PN_EXIT_OK;
 }
@@ -43,7 +43,7 @@ const struct pn_command pn_cmd_pinion = {
 	.name = "pinion",
 	.help = "RDMA memory registration that disappears: what there is, what "
 		"it costs here",
-	.about = "`pinion help COMMAND` and pinion(1) say more about each; "
+	.about = "`pinion help COMMAND` and pinion(1) describe each command; "
 		 "pinion(7) lists the environment variables.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),

@@ -76,7 +76,7 @@ static void put_element(FILE *file, const char *tag, const char *text)
 	fprintf(file, "</%.*s>", (int)name, tag);
 }
 
-/* Four digits say all that a noisy machine can tell. */
+/* Four digits are enough for a noisy machine. */
 static void put_number(FILE *file, double number)
 {
 	int digits = 3;
@@ -145,7 +145,7 @@ static void put_grid(FILE *file, const struct pn_figure *figure)
 	fputs("</tbody></table>", file);
 }
 
-/* Of a curve over time: its least, mean over the points, and most. */
+/* Summary of a curve over time: minimum, mean over the points, maximum. */
 static void put_summary(FILE *file, const struct pn_figure *figure)
 {
 	fputs("<table><thead><tr><th class=t></th><th>least</th><th>mean</th>"
@@ -263,16 +263,16 @@ static void put_agreements(FILE *file, const struct pn_page *page)
 	for (size_t i = 0; i < page->nagreements; i++)
 		count[page->agreements[i].verdict]++;
 	fprintf(file,
-		"<section id=agreement><h2>The papers' figures beside ours</h2>"
-		"<p>%zu figures agree, %zu are better, %zu differ (why is in "
-		"the last column), %zu were not run (the command is there); "
-		"%zu rows have no number to compare and name the tests that "
-		"show them.</p>"
-		"<div class=table tabindex=0><table class=wide><thead><tr>"
-		"<th class=t>row</th><th class=t>what</th><th>paper</th>"
-		"<th>here</th><th class=t>unit</th><th class=t></th>"
-		"<th class=t>why, or what it stands on</th></tr></thead>"
-		"<tbody>\n",
+		"<section id=agreement><h2>Comparison with the "
+		"papers</h2><p>%zu figures agree, %zu are better, %zu differ "
+		"(the last column says why), %zu were not run (the last column "
+		"has the command); %zu rows have no number to compare and name "
+		"the tests that cover them.</p><div class=table "
+		"tabindex=0><table class=wide><thead><tr><th "
+		"class=t>row</th><th "
+		"class=t>what</th><th>paper</th><th>here</th><th "
+		"class=t>unit</th><th class=t></th><th class=t>reason or "
+		"basis</th></tr></thead><tbody>\n",
 		count[PN_AGREES], count[PN_BETTER], count[PN_DIFFERS],
 		count[PN_MISSING], count[PN_TESTED]);
 	for (size_t i = 0; i < page->nagreements; i++)
@@ -338,8 +338,8 @@ static void put_contents(FILE *file, const struct pn_page *page)
 {
 	fputs("<nav><ul>\n", file);
 	if (page->nagreements)
-		fputs("<li><a href=#agreement>The papers' figures beside "
-		      "ours</a></li>\n",
+		fputs("<li><a href=#agreement>Comparison with the "
+		      "papers</a></li>\n",
 		      file);
 	for (size_t i = 0; i < page->figures->n; i++) {
 		fprintf(file, "<li><a href=#figure-%zu>", i);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * page -- one HTML page of figures that needs nothing else: no network, no
- * script. Light or dark as the reader's system is, black on white on paper,
- * one column on a telephone.
+ * page -- one self-contained HTML page of figures: no network, no script. Light
+ * or dark as the reader's system, black on white in print, one column on a
+ * telephone.
  *
- * Each figure says on which device and with which costs it was made, whether
- * these are emulated, on which machine, and by which command. Profiles that
- * figures used are printed in full, assumed figures marked.
- * Threads: the caller's.
+ * Each figure names its device and cost profile, whether the costs are
+ * emulated, the machine, and the command. Profiles used by figures are printed
+ * in full, with assumed figures marked.
+ * Threads: one at a time.
  */
 #ifndef PN_TOOLS_PAGE_H
 #define PN_TOOLS_PAGE_H
@@ -22,12 +22,12 @@ struct pn_page {
 	const char *title;
 	const struct pn_rows *rows;
 	const struct pn_figures *figures;
-	/* What papers say beside what was found; n 0: there is none. */
+	/* Comparison with the papers; nagreements 0: none. */
 	const struct pn_agreement *agreements;
 	size_t nagreements;
 };
 
-/* -EIO: it could not be written. */
+/* -EIO: write error. */
 int pn_page_write(const struct pn_page *page, FILE *file);
 
 #endif

@@ -11,7 +11,7 @@
 #define LIBRARY "libpinion.so.0"
 #define SITES	"libpinion-pmpi.so"
 
-/* Below the folder that this command is in. */
+/* A path below the folder of this command. */
 #define INSTALLED "../" PN_LIBDIR
 
 static bool is_file(const char *path)
@@ -52,8 +52,8 @@ static int find_folder(char out[PN_PATH_BYTES])
 	return ret || slash ? ret : -ENOENT;
 }
 
-/* Both parts, below the folder that libraries are in. */
-static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
+/* Provider and library, below the folder of libraries. */
+static bool find_in(const char *bin, const char *lib, struct pn_paths *out)
 {
 	char provider[PN_PATH_BYTES];
 
@@ -63,8 +63,9 @@ static bool look_in(const char *bin, const char *lib, struct pn_paths *out)
 	       is_file(provider) && is_file(out->library);
 }
 
-/* Beside the command, or where what is not for people is installed. */
-static int find_own(const char *bin, const char *name, char out[PN_PATH_BYTES])
+/* Beside the command, or in the folder of internal programs. */
+static int find_beside(const char *bin, const char *name,
+		       char out[PN_PATH_BYTES])
 {
 	static const char *const places[] = { "", INSTALLED "/pinion/" };
 
@@ -85,8 +86,8 @@ int pn_paths_find(struct pn_paths *out)
 		ret = find_folder(bin);
 	if (ret)
 		return ret;
-	find_own(bin, SITES, out->sites);
-	return look_in(bin, ".", out) || look_in(bin, INSTALLED, out) ? 0
+	find_beside(bin, SITES, out->sites);
+	return find_in(bin, ".", out) || find_in(bin, INSTALLED, out) ? 0
 								      : -ENOENT;
 }
 
@@ -95,5 +96,5 @@ int pn_paths_program(const char *name, char out[PN_PATH_BYTES])
 	char bin[PN_PATH_BYTES];
 	int ret = find_folder(bin);
 
-	return ret ? ret : find_own(bin, name, out);
+	return ret ? ret : find_beside(bin, name, out);
 }

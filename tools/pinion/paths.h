@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * place -- where the parts of pinion are that other programs load or run:
- * beside this command in the build tree, or as installed with it.
+ * paths -- locates the parts of pinion that other programs load or run: beside
+ * this command in the build tree, or as installed.
  *
  * Threads: any.
  */
@@ -17,21 +17,22 @@
 #define PN_PROVIDER "libpinion-fi.so"
 
 struct pn_paths {
-	char command[PN_PATH_BYTES];	  /* this one */
-	char provider_dir[PN_PATH_BYTES]; /* where PN_PROVIDER is */
-	char library[PN_PATH_BYTES];	  /* which the provider needs */
-	char sites[PN_PATH_BYTES];	  /* names call sites of MPI; "": built
-					   * without Open MPI */
+	char command[PN_PATH_BYTES];	  /* this command */
+	char provider_dir[PN_PATH_BYTES]; /* folder of PN_PROVIDER */
+	char library[PN_PATH_BYTES];	  /* needed by the provider */
+	/* preloaded library that names call sites of MPI; "": built without
+	 * Open MPI */
+	char sites[PN_PATH_BYTES];
 };
 
-/* -ENOENT: there is no provider. */
+/* -ENOENT: no provider was found. */
 int pn_paths_find(struct pn_paths *out);
 
-/* A program that was built with this command and is not for people.
- * -ENOENT: there is none. */
+/* The path of an internal program that was built with this command. -ENOENT:
+ * not found. */
 int pn_paths_program(const char *name, char out[PN_PATH_BYTES]);
 
-/* Prints a path; false: it is too long. */
+/* Formats a path; false: too long. */
 bool pn_path_print(char out[PN_PATH_BYTES], const char *fmt, ...)
 	PN_PRINTF(2, 3);
 

@@ -13,12 +13,11 @@
 
 #include "base/compiler.h"
 
-extern char **environ;
-
 #define PATH 512
 
-/* Readable on white and on black, and told apart by those who do not see
- * colours: points and dashes differ, too (Okabe and Ito 2008, toned down). */
+/* Readable on white and on black. Points and dashes differ, too, for readers
+ * who cannot distinguish colours (palette of Okabe and Ito, Color universal
+ * design, 2008, with less contrast). */
 static const char *const colours[] = {
 	"#2b7bba", "#d1661b", "#17936c", "#b8579a",
 	"#8f7a00", "#7065c7", "#c43d3d", "#5f7d8c",
@@ -26,7 +25,7 @@ static const char *const colours[] = {
 
 /* --- the script ----------------------------------------------------------- */
 
-/* Anything that could mean something to gnuplot becomes a blank. */
+/* Replaces characters that have a meaning in gnuplot by blanks. */
 static void put_text(FILE *script, const char *text)
 {
 	for (; *text; text++)
@@ -37,7 +36,7 @@ static void put_text(FILE *script, const char *text)
 		     script);
 }
 
-/* Every power of two where there are few, every second where not. */
+/* A tic at every power of two, or at every second one if there are many. */
 static void put_bytes_tics(FILE *script, const struct pn_figure *figure)
 {
 	static const char *const units[] = { "", "K", "M", "G", "T" };
@@ -60,7 +59,7 @@ static double largest(const struct pn_figure *figure)
 	return most;
 }
 
-/* Some five tics at round numbers of bytes. */
+/* About five tics at round numbers of bytes. */
 static void put_bytes_scale(FILE *script, double most)
 {
 	static const char *const units[] = { "B", "K", "M", "G", "T" };
@@ -125,8 +124,8 @@ static void put_data(FILE *script, const struct pn_figure *figure)
 	fprintf(script, "END_OF_DATA\n");
 }
 
-/* A curve that has gaps where others have points is still one line, so each
- * is drawn without its missing points. */
+/* A curve with missing points is still one line, so each curve is drawn without
+ * its missing points. */
 static void put_curve(FILE *script, const struct pn_figure *figure, size_t c)
 {
 	unsigned style = figure->plan->style;
@@ -231,7 +230,7 @@ static char *read_all(const char *path)
 	return text;
 }
 
-/* What is written in place of what. Ids must be the page's only ones. */
+/* Replacements in the SVG. Ids must be unique in the page. */
 struct change {
 	const char *from, *to;
 };
@@ -254,7 +253,8 @@ static void write_changed(FILE *out, const char *at,
 	}
 }
 
-/* From <svg on, black as the page's text, ids with the figure's number. */
+/* Copies from <svg on, with black replaced by the page's text colour and the
+ * figure's number added to ids. */
 static char *fit_into_page(const char *text, size_t number)
 {
 	char id[32], id_single[32], href[32], url[32];
@@ -325,7 +325,7 @@ int pn_plot(struct pn_figures *figures)
 
 	if (!figures->n)
 		return 0;
-	/* The script names the folder, in quotes. */
+	/* The script has the folder's name in quotes. */
 	if (!where || strchr(where, '\''))
 		where = "/tmp";
 	if (snprintf(folder, sizeof(folder), "%s/pinion-report-XXXXXX",

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * plot -- draws figures with gnuplot, as SVG that takes its colours of text and
- * axes from the page it stands in.
+ * plot -- draws figures with gnuplot, as SVG whose text and axes take their
+ * colours from the surrounding page.
  *
- * One gnuplot draws all figures of a report, from a script and into files of a
- * temporary folder. Texts of rows reach the script without any character that
- * gnuplot gives a meaning to.
- * Threads: the caller's.
+ * One gnuplot process draws all figures of a report, from a script and into
+ * files of a temporary folder. Texts from rows are stripped of characters that
+ * have a meaning in gnuplot.
+ * Threads: one at a time.
  */
 #ifndef PN_TOOLS_PLOT_H
 #define PN_TOOLS_PLOT_H
 
 #include "tools/pinion/figure.h"
 
-/* Sets figure->svg of each. -ENOENT: there is no gnuplot; -EIO: it failed, and
- * has said why on standard error; -ENOMEM. Figures stay without pictures. */
+/* Sets figure->svg of each figure. -ENOENT: gnuplot is not installed; -EIO:
+ * gnuplot failed and printed why on standard error; -ENOMEM. After an error,
+ * figures have no pictures. */
 int pn_plot(struct pn_figures *figures);
 
 #endif

@@ -13,7 +13,7 @@
 #define LOOK_US 20000
 
 struct pool {
-	const struct pn_workload *script;
+	const struct pn_workload *workload;
 	struct pn_replay_job *jobs;
 	size_t njobs;
 	_Atomic size_t next, done;
@@ -29,7 +29,7 @@ static void *work(void *arg)
 		struct pn_replay_job *job = &pool->jobs[i];
 
 		job->attr.progress = &pool->nsteps;
-		job->ret = pn_replay(pool->script, &job->attr, &job->result);
+		job->ret = pn_replay(pool->workload, &job->attr, &job->result);
 		atomic_fetch_add(&pool->done, 1);
 	}
 	return NULL;
@@ -37,7 +37,7 @@ static void *work(void *arg)
 
 static void show(struct pool *pool)
 {
-	double all = (double)pool->njobs * (double)pool->script->nsteps;
+	double all = (double)pool->njobs * (double)pool->workload->nsteps;
 	char text[64];
 
 	snprintf(text, sizeof(text), "replaying: %zu of %zu runs, %.0f %%",
@@ -63,11 +63,13 @@ static int first_error(const struct pool *pool)
 	return 0;
 }
 
-int pn_replay_jobs_run(const struct pn_workload *script,
+int pn_replay_jobs_run(const struct pn_workload *workload,
 		       struct pn_replay_job *jobs, size_t njobs,
 		       unsigned nthreads)
 {
-	struct pool pool = { .script = script, .jobs = jobs, .njobs = njobs };
+	struct pool pool = { .workload = workload,
+			     .jobs = jobs,
+			     .njobs = njobs };
 	unsigned n, max = nthreads ? nthreads : ncores();
 	pthread_t *threads;
 

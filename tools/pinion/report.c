@@ -62,7 +62,7 @@ const char *pn_report_command(void)
 	for (size_t i = program; i + 1 < n; i++)
 		if (!words[i])
 			words[i] = ' ';
-	/* By its name alone, wherever it lies. */
+	/* The name of the program without its path. */
 	snprintf(command, sizeof(command), "pinion%s", words + program);
 	return command;
 }
@@ -155,7 +155,7 @@ static void json_cell(struct pn_json *json, const struct pn_report_cell *cell)
 
 /* --- tables -------------------------------------------------------------- */
 
-/* Four digits say all that a noisy machine can tell. */
+/* Four digits are enough for a noisy machine. */
 const char *pn_report_number(double number, char buf[PN_REPORT_NUMBER_LEN])
 {
 	int digits = 3;

@@ -31,17 +31,17 @@ struct pn_row *pn_rows_add(struct pn_rows *rows)
 {
 	struct pn_row *row = calloc(1, sizeof(*row));
 
-	if (row && rows->n == rows->room) {
-		size_t room = rows->room ? 2 * rows->room : 64;
+	if (row && rows->n == rows->capacity) {
+		size_t capacity = rows->capacity ? 2 * rows->capacity : 64;
 		struct pn_row **more =
-			realloc(rows->rows, room * sizeof(*more));
+			realloc(rows->rows, capacity * sizeof(*more));
 
 		if (!more) {
 			free(row);
 			return NULL;
 		}
 		rows->rows = more;
-		rows->room = room;
+		rows->capacity = capacity;
 	}
 	if (row)
 		rows->rows[rows->n++] = row;
@@ -56,7 +56,7 @@ static struct pn_row_value *find(const struct pn_row *row, const char *key)
 	return NULL;
 }
 
-/* The value of a key, which is new or set again; NULL: no memory. */
+/* Returns the value of a key, adding a new key; NULL: no memory. */
 static struct pn_row_value *value_of(struct pn_row *row, const char *key)
 {
 	struct pn_row_value *value = find(row, key);
@@ -177,7 +177,7 @@ static int refuse(struct pn_why *why, const char *what)
 	return -EBADMSG;
 }
 
-/* A code point as UTF-8; what is none becomes U+FFFD. */
+/* Writes a code point as UTF-8; an invalid one becomes U+FFFD. */
 static size_t put_utf8(char *out, unsigned long c)
 {
 	if (c > 0x10ffff || !c || (c >= 0xd800 && c < 0xe000))
@@ -204,7 +204,7 @@ static size_t put_utf8(char *out, unsigned long c)
 	return 4;
 }
 
-/* Four digits of \uXXXX; -1: they are not there. */
+/* Parses the four digits of \uXXXX; -1: invalid. */
 static long hex4(const char *at)
 {
 	char digits[5] = "";
@@ -217,7 +217,8 @@ static long hex4(const char *at)
 	return strtol(digits, NULL, 16);
 }
 
-/* After the backslash; moves *at behind the escape. 0: it is none. */
+/* Parses an escape after its backslash and moves *at behind it. Returns 0 if it
+ * is invalid. */
 static size_t unescape(const char **at, char *out)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -242,7 +243,8 @@ static size_t unescape(const char **at, char *out)
 	return put_utf8(out, (unsigned long)high);
 }
 
-/* A string in quotes; *text is the caller's to free. NULL: it is none. */
+/* Parses a quoted string; the caller frees *text. Returns NULL if it is
+ * invalid. */
 static const char *read_string(const char *at, char **text)
 {
 	size_t n = 0;
@@ -251,7 +253,7 @@ static const char *read_string(const char *at, char **text)
 	if (*at++ != '"')
 		return NULL;
 	out = malloc(strlen(at) +
-		     1); /* escapes are longer than what they are */
+		     1); /* escapes are longer than their characters */
 	if (!out)
 		return NULL;
 	while (*at && *at != '"') {
@@ -283,7 +285,7 @@ static const char *read_word(const char *at, const char *word)
 	return strncmp(at, word, len) ? NULL : at + len;
 }
 
-/* Any value but a string; NULL: it is none, or not flat. */
+/* Parses any value but a string. Returns NULL if it is invalid or not flat. */
 static const char *read_plain(const char *at, struct pn_row_value *value)
 {
 	const char *end;
@@ -304,7 +306,7 @@ static const char *read_plain(const char *at, struct pn_row_value *value)
 	return isfinite(value->number) ? after : NULL;
 }
 
-/* "key": value; -EBADMSG, -ENOMEM. */
+/* Parses "key": value. -EBADMSG, -ENOMEM. */
 static int read_pair(const char **at, struct pn_row *row)
 {
 	struct pn_row_value value = { 0 }, *place;
@@ -335,7 +337,7 @@ static int read_object(const char *at, struct pn_row *row, struct pn_why *why)
 	int ret = 0;
 
 	if (*at != '{')
-		return refuse(why, "no JSON object");
+		return refuse(why, "not a JSON object");
 	at = skip_space(at + 1);
 	while (!ret && *at != '}') {
 		ret = read_pair(&at, row);
@@ -345,9 +347,9 @@ static int read_object(const char *at, struct pn_row *row, struct pn_why *why)
 			at = skip_space(at + 1);
 	}
 	if (ret == -ENOMEM)
-		return refuse(why, "more keys than a row has");
+		return refuse(why, "too many keys");
 	if (ret || *skip_space(at + 1))
-		return refuse(why, "not one flat JSON object");
+		return refuse(why, "not a flat JSON object");
 	return 0;
 }
 
@@ -366,13 +368,13 @@ int pn_rows_read(struct pn_rows *rows, const char *path, struct pn_why *why)
 {
 	FILE *file = fopen(path, "re");
 	struct pn_why what = { "" };
-	size_t number = 0, room = 0;
+	size_t number = 0, capacity = 0;
 	char *line = NULL;
 	int ret = 0;
 
 	if (!file)
 		return -errno;
-	while (!ret && getline(&line, &room, file) >= 0) {
+	while (!ret && getline(&line, &capacity, file) >= 0) {
 		number++;
 		ret = pn_rows_parse(rows, line, &what);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * open -- the device that a command works on: the one its --device names, else
- * the one that PINION_DEVICE names, else the default.
+ * spec -- the device that a command uses: from --device, else from
+ * PINION_DEVICE, else the default.
  */
 #ifndef PN_TOOLS_OPEN_H
 #define PN_TOOLS_OPEN_H
@@ -14,16 +14,17 @@ struct pn_spec {
 	char text[PN_OPTION_TEXT_BYTES];
 };
 
-/* given: from --device, may be "". -EINVAL: an option does not parse
+/* given: value of --device, may be "". -EINVAL: an option does not parse
  * (logged). */
 int pn_spec_find(struct pn_spec *spec, const char *given);
 
-/* What a command exits with after opening failed with ret. What is wrong with
- * the spec or the system was logged where it was found; the rest is said here.
- */
+/* Returns the exit status of a command whose open failed with ret. Errors in
+ * the spec and of the system were logged where they occurred; other errors are
+ * printed here. */
 int pn_spec_exit(const char *what, int ret);
 
-/* A context on it, as any program would open it; errors as pinion_open(). */
+/* Opens a context on the device with the public API; errors as pinion_open().
+ */
 int pn_spec_open(const struct pn_spec *spec, struct pinion_context **out);
 
 #endif

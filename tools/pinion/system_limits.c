@@ -50,7 +50,7 @@ static void memlock(pn_fact_fn *fn, void *arg)
 			      "raise it in /etc/security/limits.conf");
 	fn(arg, "RLIMIT_MEMLOCK", text);
 	fn(arg, "CAP_IPC_LOCK",
-	   privileged ? "yes" : "no: the limit above holds");
+	   privileged ? "yes" : "no: the limit above applies");
 }
 
 static void uring(pn_fact_fn *fn, void *arg)
@@ -72,7 +72,7 @@ static void uring(pn_fact_fn *fn, void *arg)
 	fn(arg, "io_uring", text);
 }
 
-/* The word in brackets of "always [madvise] never". */
+/* Returns the word in brackets of "always [madvise] never". */
 static void transparent(pn_fact_fn *fn, void *arg)
 {
 	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");

@@ -23,7 +23,7 @@ static void halve(struct pn_timeline *line)
 	line->n = left;
 }
 
-/* Spans that nothing happened in hold what was there. */
+/* Spans without a change keep the current value. */
 void pn_timeline_set(struct pn_timeline *line, uint64_t t_ns, double value)
 {
 	while (t_ns / line->span_ns >= PN_TIMELINE_POINTS) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * timeline -- how much there was at each time, in as many points as a picture
- * can show, whatever the length.
+ * timeline -- a quantity over time, in at most PN_TIMELINE_POINTS points.
  *
- * Time is cut into equal spans, each of which keeps the most there was; when
- * there are too many, spans are joined two by two and last twice as long.
- * Threads: the caller's.
+ * Time is divided into equal spans; each keeps the maximum of the quantity.
+ * When there are too many spans, neighbours are combined and spans last twice
+ * as long.
+ * Threads: one at a time.
  */
 #ifndef PN_TOOLS_TIMELINE_H
 #define PN_TOOLS_TIMELINE_H
@@ -16,18 +16,19 @@
 #define PN_TIMELINE_POINTS 256
 
 struct pn_timeline {
-	double now;			 /* how much there is */
-	double most[PN_TIMELINE_POINTS]; /* of each span */
+	double now;			 /* current value */
+	double most[PN_TIMELINE_POINTS]; /* maximum of each span */
 	uint64_t span_ns;
-	size_t n; /* spans so far; 0: nothing yet */
+	size_t n; /* number of spans */
 };
 
 void pn_timeline_init(struct pn_timeline *line);
 
-/* From this time on there is so much. A time before the last counts as it. */
+/* Sets the value from this time on. A time before the last one counts as the
+ * last one. */
 void pn_timeline_set(struct pn_timeline *line, uint64_t t_ns, double value);
 
-/* When the i-th span begins. */
+/* Start of the i-th span in seconds. */
 double pn_timeline_s(const struct pn_timeline *line, size_t i);
 
 #endif

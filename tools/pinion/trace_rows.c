@@ -11,10 +11,10 @@
 #include "revision.h"
 #include "tools/pinion/report.h"
 #include "tools/pinion/timeline.h"
-#include "trace/stat.h"
-#include "trace/trace.h"
+#include "tools/trace/stat.h"
+#include "tools/trace/trace.h"
 
-#define BATCH 256 /* events */
+#define BATCH 256 /* events per read */
 
 struct reading {
 	struct pn_rows *rows;
@@ -119,7 +119,7 @@ static int read_events(struct reading *r, struct pn_trace *trace)
 	return n;
 }
 
-/* "a.out 1234", or the file's name. */
+/* "a.out 1234", or the name of the file. */
 static void name_process(struct reading *r, struct pn_trace *trace)
 {
 	const struct pn_trace_info *info = pn_trace_info(trace);

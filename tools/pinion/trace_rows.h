@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * traced -- what a recorded trace says, as rows for a report: registered memory
- * over time (`what` memory), how often buffers come again (reuse), and what a
- * cache of which size would find (budget).
+ * trace_rows -- makes rows for a report from a trace: registered memory over
+ * time (`what` memory), reuse of buffers (reuse), and hits by cache size
+ * (budget).
  *
- * A trace that says when regions were registered tells memory over time; plain
- * lists of requests tell the rest alone.
+ * Memory over time needs a trace with registrations; plain traces have only the
+ * rest.
  */
 #ifndef PN_TOOLS_TRACED_H
 #define PN_TOOLS_TRACED_H
 
 #include "tools/pinion/rows.h"
 
-/* -EBADMSG: no trace, or damaged (`why`); -ENOMEM; or as open(2). */
+/* -EBADMSG: not a trace, or damaged (`why`); -ENOMEM; others as open(2). */
 int pn_trace_rows_read(struct pn_rows *rows, const char *path,
 		       struct pn_why *why);
 

@@ -21,7 +21,7 @@ static const struct pn_stats_block *block_at(const struct pn_view *view,
 	return (const struct pn_stats_block *)(view->copy + at);
 }
 
-static bool field_is_sound(const struct pn_stats_block *block,
+static bool field_is_valid(const struct pn_stats_block *block,
 			   const struct pn_stats_field *field)
 {
 	bool number = field->bytes == 1 || field->bytes == 2 ||
@@ -35,8 +35,8 @@ static bool field_is_sound(const struct pn_stats_block *block,
 	       (field->type != PN_STATS_REAL || field->bytes == 8);
 }
 
-/* Whether all that a block refers to lies in it. */
-static bool block_is_sound(const struct pn_stats_block *block, size_t left)
+/* Whether everything that a block refers to is inside it. */
+static bool block_is_valid(const struct pn_stats_block *block, size_t left)
 {
 	if (left < sizeof(*block) || block->bytes > left ||
 	    block->bytes < sizeof(*block) || block->bytes % PN_CACHELINE ||
@@ -48,12 +48,12 @@ static bool block_is_sound(const struct pn_stats_block *block, size_t left)
 	    !memchr(block->kind, '\0', sizeof(block->kind)))
 		return false;
 	for (unsigned i = 0; i < block->nfields; i++)
-		if (!field_is_sound(block, pn_view_field(block, i)))
+		if (!field_is_valid(block, pn_view_field(block, i)))
 			return false;
 	return true;
 }
 
-static bool head_is_sound(const struct pn_stats_head *head, size_t len)
+static bool head_is_valid(const struct pn_stats_head *head, size_t len)
 {
 	return len >= sizeof(*head) &&
 	       !memcmp(head->magic, PN_STATS_MAGIC, sizeof(head->magic)) &&
@@ -70,15 +70,15 @@ int pn_view_parse(unsigned char *bytes, size_t len, struct pn_view *view)
 	const struct pn_stats_head *head = (const void *)bytes;
 	struct pn_view found = { .copy = bytes, .head = head, .state = '?' };
 
-	if (!head_is_sound(head, len))
+	if (!head_is_valid(head, len))
 		return -EPROTO;
 	found.used = atomic_load(&head->used);
 	if (found.used > len)
-		found.used = len; /* it has grown since it was copied */
+		found.used = len; /* the file has grown since it was copied */
 	for (size_t at = head->head_bytes; at < found.used;) {
 		const struct pn_stats_block *block = block_at(&found, at);
 
-		if (!block_is_sound(block, found.used - at))
+		if (!block_is_valid(block, found.used - at))
 			return -EPROTO;
 		at += block->bytes;
 	}
@@ -96,8 +96,8 @@ static void path_of(int pid, char *path, size_t bytes)
 		 (unsigned long long)pn_stats_namespace());
 }
 
-/* Whether a process has a file mapped. Who may not look believes it. */
-static bool maps_it(int pid, const char *path)
+/* Whether a process has a file mapped. Without permission to look: yes. */
+static bool has_mapped(int pid, const char *path)
 {
 	char name[64], line[512];
 	bool found = false;
@@ -109,13 +109,14 @@ static bool maps_it(int pid, const char *path)
 		return errno != ENOENT;
 	while (!found && fgets(line, sizeof(line), maps))
 		found = strstr(line, path) && !strstr(line, "(deleted)");
-	/* Permission is asked for when it is read. */
+	/* The kernel checks the permission when the file is read. */
 	found |= ferror(maps);
 	fclose(maps);
 	return found;
 }
 
-/* The letter of /proc/PID/stat behind the name, which may hold anything. */
+/* Returns the state letter of /proc/PID/stat, behind the name, which can
+ * contain anything. */
 static char state_of(int pid)
 {
 	char name[64], line[512] = "";
@@ -134,10 +135,10 @@ static char state_of(int pid)
 static bool is_alive(int pid, const char *path)
 {
 	return (!kill(pid, 0) || errno == EPERM) && state_of(pid) != 'Z' &&
-	       maps_it(pid, path);
+	       has_mapped(pid, path);
 }
 
-/* Copies as much as is in use; the file is far longer. */
+/* Copies only the used part; the file is far longer. */
 static int copy_file(int fd, unsigned char **out, size_t *len)
 {
 	struct pn_stats_head head;
@@ -273,9 +274,9 @@ const struct pn_stats_field *pn_view_find(const struct pn_stats_block *block,
 	return NULL;
 }
 
-static const unsigned char *place(const struct pn_stats_block *block,
-				  unsigned row,
-				  const struct pn_stats_field *field)
+static const unsigned char *value_at(const struct pn_stats_block *block,
+				     unsigned row,
+				     const struct pn_stats_field *field)
 {
 	return (const unsigned char *)block + block->data_at +
 	       (size_t)row * block->row_bytes + field->at;
@@ -284,10 +285,10 @@ static const unsigned char *place(const struct pn_stats_block *block,
 uint64_t pn_view_word(const struct pn_stats_block *block, unsigned row,
 		      const struct pn_stats_field *field)
 {
-	const unsigned char *at = place(block, row, field);
+	const unsigned char *at = value_at(block, row, field);
 	uint64_t word = 0;
 
-	/* Little-endian machines only, as everywhere in pinion. */
+	/* Little-endian only, as everywhere in pinion. */
 	memcpy(&word, at, field->bytes < 8 ? field->bytes : 8);
 	return word;
 }
@@ -299,20 +300,20 @@ double pn_view_number(const struct pn_stats_block *block, unsigned row,
 
 	if (field->type != PN_STATS_REAL)
 		return (double)pn_view_word(block, row, field);
-	memcpy(&real, place(block, row, field), sizeof(real));
+	memcpy(&real, value_at(block, row, field), sizeof(real));
 	return real;
 }
 
 double pn_view_sum(const struct pn_view *view,
-		   const struct pn_stats_block *block,
+		   const struct pn_stats_block *owner,
 		   const struct pn_stats_field *field)
 {
-	double sum = pn_view_number(block, 0, field);
+	double sum = pn_view_number(owner, 0, field);
 	const struct pn_stats_block *other = NULL;
 
 	while ((other = pn_view_next(view, other))) {
 		const struct pn_stats_field *same =
-			owns(view, block, other) && other->nrows == 1
+			owns(view, owner, other) && other->nrows == 1
 				? pn_view_find(other, field->name)
 				: NULL;
 
@@ -326,7 +327,7 @@ const char *pn_view_text(const struct pn_stats_block *block, unsigned row,
 			 const struct pn_stats_field *field, char *buf,
 			 size_t bytes)
 {
-	const unsigned char *at = place(block, row, field);
+	const unsigned char *at = value_at(block, row, field);
 	size_t n = 0;
 
 	for (; n < field->bytes && n + 1 < bytes && at[n]; n++)
@@ -335,7 +336,7 @@ const char *pn_view_text(const struct pn_stats_block *block, unsigned row,
 	return buf;
 }
 
-/* The next block of a kind that has the field; NULL: there is none. */
+/* Returns the next block of a kind that has the field; NULL: none. */
 static const struct pn_stats_block *next_with(
 	const struct pn_view *view, const struct pn_stats_block *block,
 	const char *kind, const char *name, double *value)

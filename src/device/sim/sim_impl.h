@@ -279,11 +279,11 @@ void pn_sim_empty_poll(struct pn_sim_node *node);
 /* There is something to poll: makes the waiting tasks ready. */
 void pn_sim_notify(struct pn_sim_node *node);
 
-int pn_sim_wait(struct pn_sim_node *node, uint64_t deadline_ns);
-void pn_sim_wake(struct pn_sim_node *node);
-void pn_sim_block(struct pn_sim_node *node, const _Atomic uint32_t *word,
+int pn_sim_wait(struct pn_sim_node *port, uint64_t deadline_ns);
+void pn_sim_wake(struct pn_sim_node *port);
+void pn_sim_block(struct pn_sim_node *port, const _Atomic uint32_t *word,
 		  uint32_t value, uint64_t deadline_ns);
-void pn_sim_unblock(struct pn_sim_node *node, const _Atomic uint32_t *word);
+void pn_sim_unblock(struct pn_sim_node *port, const _Atomic uint32_t *word);
 
 /* Ends the tasks of a node, or all tasks with NULL, wherever they are. Not to
  * be called from one of them. */

@@ -19,11 +19,11 @@ static enum pn_soft_family family_of(const struct pn_mr *mr)
 }
 
 struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
-					  uint64_t allocate_slots)
+					  uint64_t location)
 {
 	return atomic_load_explicit(
-		&slots->tables[pn_soft_location_family(allocate_slots)]
-			      [pn_soft_location_ring(allocate_slots)],
+		&slots->tables[pn_soft_location_family(location)]
+			      [pn_soft_location_ring(location)],
 		memory_order_acquire);
 }
 

@@ -355,6 +355,7 @@ static int accept_rx(struct pn_verbs_device *dev, struct rdma_cm_id *id,
 	ret = create_rx(dev, id, &event.qp);
 	if (ret)
 		return ret;
+	pn_assert(event.qp);
 	param = conn_param(dev, event.qp);
 	event.peer = peer;
 	/* Before rdma_accept(): a message that arrives finds its peer. */

@@ -33,6 +33,16 @@ static struct pn_verbs_slot *slot_at(const struct pn_verbs_keys *keys,
 	return block ? &block[index % PN_VERBS_BLOCK_SLOTS] : NULL;
 }
 
+/* A slot that is not free, or is about to be taken: it exists. */
+static struct pn_verbs_slot *known_slot(const struct pn_verbs_keys *keys,
+					unsigned index)
+{
+	struct pn_verbs_slot *slot = slot_at(keys, index);
+
+	pn_assert(slot);
+	return slot;
+}
+
 static int add_block(struct pn_verbs_keys *keys) PN_REQUIRES(&keys->lock)
 {
 	unsigned which = keys->nslots / PN_VERBS_BLOCK_SLOTS;
@@ -62,7 +72,7 @@ static int alloc_slot(struct pn_verbs_keys *keys, unsigned *out)
 		ret = add_block(keys);
 	if (!ret) {
 		*out = keys->free - 1;
-		keys->free = slot_at(keys, *out)->next_free;
+		keys->free = known_slot(keys, *out)->next_free;
 	}
 	pn_unlock(&keys->lock);
 	return ret;
@@ -71,7 +81,7 @@ static int alloc_slot(struct pn_verbs_keys *keys, unsigned *out)
 static void free_slot(struct pn_verbs_keys *keys, unsigned index)
 {
 	pn_lock(&keys->lock);
-	slot_at(keys, index)->next_free = keys->free;
+	known_slot(keys, index)->next_free = keys->free;
 	keys->free = index + 1;
 	pn_unlock(&keys->lock);
 }
@@ -229,7 +239,7 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 
 	if (ret)
 		return ret;
-	slot = slot_at(keys, index);
+	slot = known_slot(keys, index);
 	slot->addr = (uintptr_t)mr->addr;
 	slot->len = mr->len;
 	slot->access = mr->access;
@@ -259,7 +269,7 @@ free_slot:
 
 static void deregister_slot(struct pn_verbs_keys *keys, unsigned index)
 {
-	struct pn_verbs_slot *slot = slot_at(keys, index);
+	struct pn_verbs_slot *slot = known_slot(keys, index);
 
 	atomic_store(&slot->lkey, 0);
 	deregister_adapter(slot);
@@ -311,7 +321,7 @@ static int replace_registration(struct pn_verbs_keys *keys,
 
 int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
 {
-	struct pn_verbs_slot *slot = slot_at(keys, mr->device_slot);
+	struct pn_verbs_slot *slot = known_slot(keys, mr->device_slot);
 	int ret;
 
 	if (!(slot->access & PN_ACCESS_REMOTE))
@@ -326,7 +336,7 @@ int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
 void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
 {
 	for (unsigned i = 0; i < keys->nslots; i++)
-		if (slot_at(keys, i)->lkey)
+		if (known_slot(keys, i)->lkey)
 			deregister_slot(keys, i);
 	for (unsigned i = 0; i < PN_VERBS_MAX_BLOCKS; i++)
 		free(keys->blocks[i]);

@@ -437,6 +437,7 @@ static void handle_events(struct pn_verbs_device *dev)
 		pos = pn_list_pop(&dev->events.list);
 		atomic_fetch_sub(&dev->events.n, 1);
 		pn_unlock(&dev->events.lock);
+		pn_assert(pos); /* events.n counts them, and none else pops */
 		handle_event(dev,
 			     pn_container_of(pos, struct pn_verbs_event, link));
 		free(pn_container_of(pos, struct pn_verbs_event, link));
