@@ -33,7 +33,7 @@
 #include "bench/bench.h"
 #include "bench/session.h"
 #include "device/profiles.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 
 #define MAX_TRIALS 101
 #define TAG	   7

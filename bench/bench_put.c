@@ -19,7 +19,8 @@
 #include "base/range.h"
 #include "bench/bench.h"
 #include "bench/session.h"
-#include "message/message_impl.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
 
 #define MAX_ROUNDS  201
 #define TRIAL_BYTES ((size_t)16 << 20) /* approximate bytes of a trial */

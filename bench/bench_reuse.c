@@ -36,7 +36,7 @@
 #include "bench/callgrind.h"
 #include "bench/session.h"
 #include "device/profiles.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 
 #define MAX_ROUNDS 101
 #define KIB	   ((size_t)1 << 10)

@@ -9,7 +9,7 @@
 #include "bench/session.h"
 #include "device/measure.h"
 #include "helper/helper.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 
 #define NOTES	  20000
 #define WARMING	  20

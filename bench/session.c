@@ -22,7 +22,8 @@
 #include "cache/policy/policy.h"
 #include "device/measure.h"
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/protocol/select.h"
 #include "trace/record.h"
 
 enum { TAG_ORDER = 1, TAG_ANSWER, TAG_DATA, TAG_JOB };

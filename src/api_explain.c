@@ -3,9 +3,11 @@
  * considers for a message, and their predicted times. */
 #include <errno.h>
 
+#include "api_endpoint.h"
 #include "base/sized.h"
 #include "context.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/protocol/select.h"
 
 /* The index-th protocol with a prediction; PN_PROTOCOL_COUNT: none. */
 static int nth_weighed(const struct pn_prices *prices, int chosen,
@@ -41,7 +43,7 @@ static int weigh(const struct pinion_endpoint *ep,
 	const struct pn_choice_input question = {
 		.len = attr->len,
 		.forecast.further = (double)attr->reuse - 1,
-		.roomy = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
+		.has_room = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
 	};
 
 	*reason = PN_BECAUSE_SHORT;
@@ -66,7 +68,7 @@ int pinion_endpoint_explain(struct pinion_endpoint *ep,
 
 	if (ret)
 		return ret;
-	if (!ep || !pn_context_usable(ep->context) || !out || !out->size ||
+	if (!pn_endpoint_usable(ep) || !out || !out->size ||
 	    attr.flags & ~(uint64_t)PINION_EXPLAIN_BUDGET_FULL)
 		return -EINVAL;
 	attr.reuse += !attr.reuse;

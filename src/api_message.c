@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api_endpoint.h"
 #include "base/cancel.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -13,7 +14,8 @@
 #include "context.h"
 #include "device/measure.h"
 #include "device/registrar/registrar.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/endpoint/endpoint.h"
 
 static bool power_of_two(uint64_t n)
 {
@@ -281,23 +283,17 @@ void pn_context_close_endpoints(struct pinion_context *context)
 					       context_link));
 }
 
-/* After fork() the child's copy is the parent's. */
-static bool usable(const struct pinion_endpoint *ep)
-{
-	return ep && pn_context_usable(ep->context);
-}
-
 void pinion_endpoint_close(struct pinion_endpoint *ep)
 {
 	PN_NO_CANCEL();
-	if (usable(ep))
+	if (pn_endpoint_usable(ep))
 		close_endpoint(ep);
 }
 
 int pinion_endpoint_address(struct pinion_endpoint *ep,
 			    struct pinion_address *out)
 {
-	if (!usable(ep) || !out)
+	if (!pn_endpoint_usable(ep) || !out)
 		return -EINVAL;
 	pn_endpoint_address(ep, out);
 	return 0;
@@ -308,7 +304,7 @@ int pinion_peer_add(struct pinion_endpoint *ep,
 		    struct pinion_peer **out)
 {
 	PN_NO_CANCEL();
-	if (!usable(ep) || !address || !out)
+	if (!pn_endpoint_usable(ep) || !address || !out)
 		return -EINVAL;
 	return pn_endpoint_peer(ep, address, out);
 }
@@ -329,8 +325,8 @@ int pinion_peer_address(const struct pinion_peer *peer,
 static bool header_valid(const struct pinion_endpoint *ep,
 			 const struct pinion_message *m, uint64_t flags)
 {
-	return usable(ep) && !(m->flags & ~flags) && m->space <= UINT8_MAX &&
-	       (!m->peer || m->peer->ep == ep);
+	return pn_endpoint_usable(ep) && !(m->flags & ~flags) &&
+	       m->space <= UINT8_MAX && (!m->peer || m->peer->ep == ep);
 }
 
 static bool message_valid(const struct pinion_endpoint *ep,
@@ -343,7 +339,7 @@ static bool message_valid(const struct pinion_endpoint *ep,
 static bool request_valid(const struct pinion_endpoint *ep,
 			  const struct pinion_request *request)
 {
-	return usable(ep) && request && request->ep == ep;
+	return pn_endpoint_usable(ep) && request && request->ep == ep;
 }
 
 void pinion_peer_prefetch(const struct pinion_peer *peer, size_t len)
@@ -473,7 +469,8 @@ int pinion_cancel(struct pinion_endpoint *ep, struct pinion_request *request)
 
 int pinion_recv_cancel(struct pinion_endpoint *ep, const void *user)
 {
-	return usable(ep) ? pn_endpoint_cancel_user(ep, user) : -EINVAL;
+	return pn_endpoint_usable(ep) ? pn_endpoint_cancel_user(ep, user)
+				      : -EINVAL;
 }
 
 int pinion_test(struct pinion_endpoint *ep, struct pinion_request *request,
@@ -514,7 +511,7 @@ static PN_NOINLINE int poll_other_size(struct pinion_endpoint *ep, char *out,
 	unsigned done = 0;
 	int n;
 
-	if (!usable(ep) || (max && (!out || !element_bytes)))
+	if (!pn_endpoint_usable(ep) || (max && (!out || !element_bytes)))
 		return -EINVAL;
 	do {
 		n = pn_endpoint_poll(ep, batch,
@@ -533,7 +530,8 @@ static PN_NOINLINE int poll_other_size(struct pinion_endpoint *ep, char *out,
 int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		size_t element_bytes, unsigned max)
 {
-	if (pn_unlikely(element_bytes != sizeof(*out) || !out || !usable(ep)))
+	if (pn_unlikely(element_bytes != sizeof(*out) || !out ||
+			!pn_endpoint_usable(ep)))
 		return poll_other_size(ep, (char *)out, element_bytes, max);
 	return pn_endpoint_poll(ep, out, max);
 }
@@ -541,15 +539,16 @@ int pinion_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 int pinion_endpoint_fd(struct pinion_endpoint *ep)
 {
 	PN_NO_CANCEL();
-	return usable(ep) ? pn_limits_explain(pn_endpoint_fd(ep),
-					      "open a descriptor to wait on")
-			  : -EINVAL;
+	return pn_endpoint_usable(ep)
+		       ? pn_limits_explain(pn_endpoint_fd(ep),
+					   "open a descriptor to wait on")
+		       : -EINVAL;
 }
 
 int pinion_endpoint_arm(struct pinion_endpoint *ep)
 {
 	PN_NO_CANCEL();
-	return usable(ep) ? pn_endpoint_arm(ep) : -EINVAL;
+	return pn_endpoint_usable(ep) ? pn_endpoint_arm(ep) : -EINVAL;
 }
 
 static void fill_stats(const struct pn_endpoint_stats *in,
@@ -568,9 +567,9 @@ static void fill_stats(const struct pn_endpoint_stats *in,
 		.unexpected = in->unexpected,
 		.copied_no_budget = in->copied_no_budget,
 		.stalls = in->stalls,
-		.explored = in->choices.trials,
-		.predictions = in->choices.told,
-		.prediction_error = in->choices.off,
+		.explored = in->choices.explored,
+		.predictions = in->choices.measured,
+		.prediction_error = in->choices.mean_error,
 		.sent_direct = in->direct,
 	};
 }
@@ -581,7 +580,7 @@ int pinion_endpoint_query(struct pinion_endpoint *ep,
 	struct pn_endpoint_stats inner;
 	struct pinion_endpoint_stats full;
 
-	if (!usable(ep) || !stats || !stats->size)
+	if (!pn_endpoint_usable(ep) || !stats || !stats->size)
 		return -EINVAL;
 	pn_endpoint_query(ep, &inner);
 	fill_stats(&inner, &full);

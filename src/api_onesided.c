@@ -4,28 +4,26 @@
 
 #include <errno.h>
 
+#include "api_endpoint.h"
 #include "base/cancel.h"
 #include "base/range.h"
 #include "base/sized.h"
 #include "context.h"
-#include "message/message_impl.h"
-
-static bool usable(const struct pinion_endpoint *ep)
-{
-	return ep && pn_context_usable(ep->context);
-}
+#include "message/connection/keys.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 
 static bool peer_valid(const struct pinion_endpoint *ep,
 		       const struct pinion_peer *peer)
 {
-	return usable(ep) && peer && peer->ep == ep;
+	return pn_endpoint_usable(ep) && peer && peer->ep == ep;
 }
 
 int pinion_exposure_open(struct pinion_endpoint *ep, void *addr, size_t len,
 			 unsigned access, struct pinion_exposure **out)
 {
 	PN_NO_CANCEL();
-	if (!usable(ep) || !out || !(access & PN_ACCESS_REMOTE))
+	if (!pn_endpoint_usable(ep) || !out || !(access & PN_ACCESS_REMOTE))
 		return -EINVAL;
 	return pn_endpoint_expose(ep, addr, len, access, out);
 }
@@ -43,7 +41,7 @@ int pinion_exposure_key(const struct pinion_exposure *exposure,
 void pinion_exposure_close(struct pinion_exposure *exposure)
 {
 	PN_NO_CANCEL();
-	if (exposure && usable(pn_exposure_endpoint(exposure)))
+	if (exposure && pn_endpoint_usable(pn_exposure_endpoint(exposure)))
 		pn_endpoint_unexpose(exposure);
 }
 
@@ -60,7 +58,7 @@ int pinion_remote_open(struct pinion_endpoint *ep, struct pinion_peer *peer,
 void pinion_remote_close(struct pinion_remote *remote)
 {
 	PN_NO_CANCEL();
-	if (remote && usable(remote->peer->ep))
+	if (remote && pn_endpoint_usable(remote->peer->ep))
 		pn_endpoint_remote_close(remote);
 }
 

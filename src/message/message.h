@@ -1,49 +1,45 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * message -- tagged messages over a device and a cache.
+ * message -- tagged messages and one-sided operations over devices and caches.
  *
- * The public story is pinion/message.h; this is how it is built.
+ * pinion/message.h and pinion/onesided.h tell the public story; this is how it
+ * is built. The parts, each a folder with headers of its own:
  *
- * A walk through the files: post.c takes what the program sends and receives,
- * progress.c polls the devices and hands what they have to say to the others,
- * wait.c tells the program what has ended. packet.c sends packets and keeps
- * those that found the device's queue full; match.c brings messages and
- * receives together; transfers move the bytes of long messages fragment by
- * fragment, whatever the protocol (transfer_impl.h, protocol/); select.c
- * chooses one, by history.c; request.c keeps requests and their numbers.
- * reuse.c decides which small transfers go straight from the program's buffer
- * (usage.c counts them), direct.c sends those. peer.c knows peers and the conns
- * to them. endpoint.c opens an endpoint, close.c ends it all.
+ *   endpoint/    the state of an endpoint, its lock, posting, progress,
+ *                waiting, requests, opening and closing
+ *   connection/  peers, connections over rails, packets, retransmission, the
+ *                wire format
+ *   matching/    brings messages and receives together
+ *   twosided/    transfers the bytes of messages, fragment by fragment
+ *   onesided/    put, get, atomics, conditional writes, exposed memory
+ *   protocol/    the protocols as rows, which one a message takes, and which
+ *                small transfers use the program's buffer directly
  *
- * Life of a request: pn_request_alloc() -> posted or sent -> matched ->
- * fragments come and go -> pn_request_end() -> taken by test, wait or poll ->
- * freed. It ends only when no operation of the device and no queued packet
- * refers to its buffer any more, also when it failed.
+ * Life of a message: post.c makes a request, chooses a protocol and hands the
+ * request to the sender (twosided/sender.c). progress.c polls the devices;
+ * packets find their receive (matching/) and the receiver
+ * (twosided/receiver.c), which asks for fragments. request.c ends the request,
+ * and test, wait or poll reap it. request.h tells the life of a request.
  *
- * What holds at rest: a request that has not ended is in exactly one of: the
- * list of posted receives, or its peer's list of requests. Each fragment of a
- * request has a pin, or moves by DATA packets. moved counts bytes that need
- * no more attention.
+ * Threads: one lock per endpoint protects everything; there is none if the
+ * endpoint is single-threaded. One thread at a time sleeps in the devices;
+ * others wait for it to make progress.
  *
- * Threads: one lock per endpoint around everything, none when single_threaded.
- * One thread at a time sleeps in the device; others wait for it to make
- * progress.
- *
- * That lock is held while the engine pins and unpins fragments, fragments and
- * granted buffers (registering on a miss) and copies packets; this is the one
- * exception to "no lock across register, deregister, copy", and it breaks
- * nothing that the rule protects. The rule is for virtual time, where these
- * calls let other tasks run: there it is no mutex but a place that tasks queue
- * for (wait.c). Where it is given up, whatever works on a request counts itself
- * in (npackets, nfragments, inflight) so that it is still there afterwards.
- * Nobody who holds a lock that registering needs waits for this one: it is
- * taken first, the cache's, monitor's and device's after it, and none of these
- * calls back. What it costs is that another thread's call on the same endpoint
- * waits for a registration; hits of the cache, pins and other endpoints do not.
- * Giving it up instead would let a second thread post later fragments and
- * packets first: the order that messages promise hangs on it. Not under it:
- * waiting, blocking, exposing and unexposing memory, opening bounce buffers,
- * deferred deregistration (pn_cache_step() in tidy()).
+ * The lock is held while fragments and granted buffers are pinned and unpinned
+ * (which registers on a miss) and while packets are copied. This is the one
+ * exception to "no lock across register, deregister, copy". The rule exists for
+ * virtual time, where these calls let other tasks run: there the lock is not a
+ * mutex but a queue of tasks (pn_endpoint_lock_virtual()). Where another task
+ * may run, whoever works on a request counts itself in (npackets, nfragments,
+ * inflight), so that the request is still there afterwards. No deadlock
+ * follows: this lock is taken before those of cache, monitor and device, and
+ * none of these calls back while it registers. The cost is
+ * that another thread's call on the same endpoint waits for a registration;
+ * cache hits, pins and other endpoints do not wait. Without the lock a second
+ * thread could post later fragments and packets first, and messages would lose
+ * their order. Not under the lock: waiting, blocking, exposing and unexposing
+ * memory, opening bounce buffers, deferred deregistration (run_deferred_work()
+ * in wait.c).
  */
 #ifndef PN_MESSAGE_MESSAGE_H
 #define PN_MESSAGE_MESSAGE_H
@@ -60,25 +56,27 @@
 struct pn_endpoint_attr {
 	struct {
 		struct pn_device *device;
-		struct pn_cache *cache; /* of that device, or of its domain */
+		struct pn_cache *cache; /* of this device, or of its domain */
 	} rails[PN_RAILS_MAX];
 	unsigned nrails;
-	bool either; /* each peer over one of them, the first that reaches it */
-	/* The devices are this endpoint's alone and are closed with it. They
+	bool either; /* each peer is reached over one rail, the first that can
+		      */
+	/* The endpoint closes the devices. No other endpoint uses them. They
 	 * share the domain of the device that the cache registers with. */
 	bool owns_devices;
 	struct pn_budget *budget;
 	struct pn_helper *helper; /* of the first rail's cache; or NULL */
-	struct pn_protocol_limits limits; /* packet_bytes is found out */
-	int protocol; /* of messages that are not eager; PN_PROTOCOL_AUTO */
-	struct pn_reuse_attr reuse; /* small_bytes is eager_bytes */
+	struct pn_protocol_limits
+		limits; /* packet_bytes is set by pn_endpoint_open() */
+	int protocol; /* of messages that are not eager; or PN_PROTOCOL_AUTO */
+	struct pn_reuse_attr reuse; /* small_bytes is set to eager_bytes */
 	bool single_threaded;
 	struct pn_pages_policy pages;
 	const void *stats_owner; /* as in struct pn_cache_attr */
 };
 
-/* As pinion_endpoint_open() and its kin; arguments are checked by the public
- * calls. */
+/* What the public calls of the same names do. The public calls have checked the
+ * arguments. */
 int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		     struct pinion_endpoint **out);
 void pn_endpoint_close(struct pinion_endpoint *ep);
@@ -98,7 +96,7 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_completion *out,
 		      struct pinion_unexpected **unexpected);
-/* unexpected may be NULL: whatever matches. */
+/* unexpected may be NULL: any message that matches. */
 int pn_endpoint_recv_unexpected(struct pinion_endpoint *ep,
 				struct pinion_unexpected *unexpected,
 				const struct pinion_message *message,
@@ -128,30 +126,33 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 int pn_endpoint_fd(struct pinion_endpoint *ep);
 int pn_endpoint_arm(struct pinion_endpoint *ep);
 
-/* How often each protocol was taken, and what else happened. */
+/* How often each protocol was used, and other counts. */
 struct pn_endpoint_stats {
 	uint64_t sent[PN_PROTOCOL_COUNT];
-	uint64_t direct; /* of the eager ones: straight from their buffers */
+	uint64_t direct; /* eager sends directly from their buffers */
 	uint64_t received;
 	uint64_t unexpected;
-	uint64_t copied_no_budget; /* fragments sent by DATA for want of room */
+	uint64_t copied_no_budget; /* fragments sent by DATA because the budget
+				      had no room */
 	uint64_t accesses[4];	   /* puts and gets by enum pn_path */
-	uint64_t bounced;	   /* fragments of one-sided operations */
-	uint64_t stalls;	   /* packets that found the queue full */
+	uint64_t bounced; /* fragments of one-sided operations through bounce
+			     buffers */
+	uint64_t stalls;  /* packets that waited for the queue */
 	uint64_t bad_packets;
-	struct pn_protocol_selector_stats choices; /* of `auto` */
-	uint64_t rails_lost; /* conns that went down while others lived */
+	struct pn_protocol_selector_stats choices; /* by `auto` */
+	uint64_t rails_lost; /* connections that went down while the peer had
+				others */
 	uint64_t fragments[PN_RAILS_MAX]; /* received by RDMA over each rail */
-	uint64_t resent; /* packets and fragments, over another */
+	uint64_t resent; /* packets and fragments, over another connection */
 };
 
 void pn_endpoint_query(struct pinion_endpoint *ep,
 		       struct pn_endpoint_stats *out);
 
-/* check.c: checks what holds at rest; asserts. For tests, slow. */
+/* check.c: asserts what holds at rest. For tests; slow. */
 void pn_endpoint_check(struct pinion_endpoint *ep);
 
-/* Sends messages by this protocol, or `auto`, from now on (benchmarks). */
+/* From now on sends messages by this protocol, or `auto` (benchmarks). */
 void pn_endpoint_set_protocol(struct pinion_endpoint *ep, int protocol);
 
 #endif

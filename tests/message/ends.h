@@ -40,7 +40,7 @@ static inline void end_close(struct end *end)
 	pinion_close(end->context);
 }
 
-/* Soon: the cache's worker may be at the last ones still. */
+/* Soon: the cache's worker may still be deregistering the last ones. */
 static inline void assert_nothing_pinned(struct end *end)
 {
 	uint64_t deadline = pn_clock_ns() + 60 * PN_NS_PER_S;
@@ -76,7 +76,8 @@ static inline void pair_progress(struct pair *pair)
 	pinion_poll(pair->b.ep, NULL, 0, 0);
 }
 
-/* Tests until it has ended, while the other endpoint goes on, too. */
+/* Waits for the end of a request while the other endpoint makes progress, too.
+ */
 static inline struct pinion_completion finish(struct pair *pair,
 					      struct pinion_endpoint *ep,
 					      struct pinion_request *request)

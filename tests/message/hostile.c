@@ -66,7 +66,7 @@ static void begin(struct victim *v, unsigned which)
 	RANK_CHECK(v->party.rank, !ret);
 }
 
-/* Messages of the honest peer come and go, whatever the other one does. */
+/* The honest peer exchanges messages, whatever the hostile one does. */
 static void talk(struct party *party, unsigned other)
 {
 	size_t len[NHONEST] = { 0, 100, 3000, 30000, 70000, 200000 };
@@ -114,7 +114,8 @@ static void be_victim(struct rank *rank)
 		return;
 	for (unsigned i = 0; i < HOSTILE_NREQUESTS; i++)
 		begin(v, i);
-	/* Let the MATCHes and GRANTs out, then take the last ones back. */
+	/* Waits until MATCH and GRANT packets are sent, then cancels the last
+	 * requests. */
 	rank_barrier(rank);
 	pn_endpoint_cancel(v->party.ep, v->requests[HOSTILE_CANCELED]);
 	pn_endpoint_cancel(v->party.ep, v->requests[HOSTILE_UNGRANT]);
@@ -138,7 +139,7 @@ static void be_honest(struct rank *rank)
 	rank_barrier(rank);
 	talk(&party, VICTIM);
 	talk(&party, VICTIM);
-	/* The victim may still want what is queued here. */
+	/* The victim may still need packets that are queued here. */
 	for (unsigned i = 0; i < 100; i++) {
 		party_poll(&party);
 		rank_pause(rank);
@@ -164,7 +165,7 @@ static bool meet(struct rank *rank, struct pn_peer **victim)
 	       !pn_device_attach(rank->device, &rails[0], victim);
 }
 
-/* Polls, gives everything back, lets time pass. */
+/* Polls, returns all buffers, lets time pass. */
 static void idle(struct rank *rank)
 {
 	struct pn_completion c;
@@ -184,7 +185,7 @@ static void shoot(struct rank *rank, struct pn_peer *victim,
 	memcpy(mr->addr, packet->data, packet->len);
 	while (pn_device_post(rank->device, victim, &op) == -EAGAIN)
 		idle(rank);
-	/* The buffer is free again when it has arrived. */
+	/* The buffer is free again when the packet has arrived. */
 	for (unsigned i = 0; i < 10; i++)
 		idle(rank);
 }

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/twosided/direct.h"
 
 #define OFTEN 50
 
@@ -121,14 +122,15 @@ bool party_barrier(struct party *party)
 	return rank_barrier(party->rank);
 }
 
-/* The cache's worker may be at the last ones still. */
+/* The cache's worker may still be deregistering the last ones. */
 static bool settles(struct party *party)
 {
 	struct pn_device *device = party->rank->device;
 	uint64_t deadline = pn_device_now(device) + 60 * PN_NS_PER_S;
-	size_t packet_buffers = party->bounce_bytes +
-				party->ep->onesided.bounce_pool.mr.len +
-				pn_direct_bytes(party->ep);
+	size_t packet_buffers =
+		party->bounce_bytes +
+		party->ep->onesided.bounce_pool.memory.mrs[0].len +
+		pn_direct_bytes(party->ep);
 
 	for (unsigned r = 0; r < party->rank->nrails; r++)
 		pn_cache_flush(party->caches[r]);
@@ -140,7 +142,7 @@ static bool settles(struct party *party)
 	return true;
 }
 
-/* All count upwards, and nobody lives long enough for so much. */
+/* Counters only grow, and no test lasts long enough for such values. */
 static bool counts_are_sane(const struct party *party)
 {
 	struct pn_endpoint_stats s;

@@ -17,15 +17,15 @@ struct party_attr {
 	size_t max_bytes; /* of the budget; 0: plenty */
 	bool single_threaded;
 	struct pn_reuse_attr reuse;
-	bool helped;	   /* a helper hears of requests; nobody drives it */
-	bool knows_nobody; /* the others are no peers until they write */
+	bool helped;	   /* a helper is told of requests; nothing drives it */
+	bool knows_nobody; /* the others become peers when they send first */
 	struct pn_protocol_limits limits; /* all zero: small ones */
 };
 
 struct party {
 	struct rank *rank;
 	struct pn_budget budget;
-	struct pn_cache *cache; /* the first of: */
+	struct pn_cache *cache; /* the first of these: */
 	struct pn_cache *caches[PN_RAILS_MAX];
 	struct pn_helper *helper; /* or NULL */
 	struct pinion_endpoint *ep;
@@ -38,26 +38,26 @@ struct party {
 bool party_open(struct party *party, struct rank *rank,
 		const struct party_attr *attr);
 
-/* Nothing may be under way. */
+/* No request may be in flight. */
 void party_close(struct party *party);
 
-/* Has the endpoint checked: each time in the beginning, then now and then,
- * since it takes as long as many messages. The others do. */
+/* Checks the endpoint: each time in the beginning, then now and then, since a
+ * check takes as long as many messages. The functions below call it. */
 void party_look(struct party *party);
 
-/* Makes progress; who has ended is not asked. */
+/* Makes progress; does not ask for completions. */
 void party_poll(struct party *party);
 
-/* All meet, making progress meanwhile. */
+/* All ranks meet, and make progress meanwhile. */
 bool party_barrier(struct party *party);
 
-/* Sends or receives and waits for the end; its status. */
+/* Sends or receives, and waits for the end. Returns its status. */
 int party_send(struct party *party, unsigned to, void *buf, size_t len,
 	       uint64_t tag);
 int party_recv(struct party *party, unsigned from, void *buf, size_t len,
 	       uint64_t tag);
 
-/* Bytes that only this key makes, from offset on; whether they are there. */
+/* Writes bytes that depend on the key and the offset; and checks them. */
 void pattern_fill(void *buf, size_t len, uint64_t key);
 bool pattern_holds(const void *buf, size_t len, uint64_t key);
 

@@ -13,9 +13,9 @@
 #define ARENA_BYTES ((size_t)8 << 30)
 #define GUARD	    24
 #define GUARD_BYTE  0x5a
-#define PATIENCE_NS (300 * PN_NS_PER_S) /* others may have the cores */
+#define PATIENCE_NS (300 * PN_NS_PER_S) /* others may use the cores */
 #define ANY_LEN	    20000		/* longest message of class ANY */
-#define ANY_ROOM    16000		/* what all its receives offer */
+#define ANY_ROOM    16000		/* length of all its receives */
 
 enum class { EXACT, ORDER, ANY, PROBE, CANCEL, NEVER, VERDICT, NCLASSES };
 
@@ -85,7 +85,7 @@ static uint32_t letters_of_pair(const struct storm *s, unsigned from,
 	return 1 + (uint32_t)(pair_seed(s, from, to) % s->attr->per_pair);
 }
 
-/* Short ones mostly; each power of two has a chance. */
+/* Mostly short ones; each power of two is possible. */
 static size_t random_len(uint64_t *random, size_t max)
 {
 	unsigned bits = 0, a, b;
@@ -166,7 +166,7 @@ static bool is_guard(const uint8_t *bytes, size_t len)
 	return true;
 }
 
-/* A receive's buffer holds what came, and nothing else was touched. */
+/* A receive's buffer holds the message, and nothing around it was written. */
 static void check_bytes(struct storm *s, const struct item *item, size_t len)
 {
 	CHECK(s, pattern_holds(item->buf, len, item->letter.key));
@@ -191,7 +191,8 @@ static struct item *add_item(struct storm *s, const struct letter *letter,
 	return item;
 }
 
-/* The verdict on a CANCEL: a byte; its item stands behind the other's. */
+/* The verdict on a CANCEL is a message of one byte; its item follows the
+ * CANCEL's. */
 static struct letter verdict_of(const struct storm *s, const struct letter *l)
 {
 	struct letter verdict = *l;
@@ -253,12 +254,13 @@ static bool swappable(const struct item *a, const struct item *b)
 	bool same = a->is_send == b->is_send && a->letter.to == b->letter.to &&
 		    a->letter.from == b->letter.from;
 
-	/* Sends to a peer, and receives that count on order, keep theirs. */
+	/* Sends to one peer, and receives that depend on order, keep their
+	 * order. */
 	return !bound && !(same && (a->is_send || a->letter.class == ORDER ||
 				    b->letter.class == ORDER));
 }
 
-/* Neighbours change places, again and again. */
+/* Swaps neighbours again and again. */
 static void shuffle(struct storm *s)
 {
 	for (unsigned n = 8 * s->nitems; n && s->nitems > 1; n--) {
@@ -302,7 +304,7 @@ static unsigned rank_of(const struct storm *s, const struct pinion_peer *peer)
 	return RANKS_MAX;
 }
 
-/* Which message an ANY got is known only now. */
+/* Only now it is known which message an ANY has received. */
 static void identify(struct storm *s, struct item *item)
 {
 	unsigned from = rank_of(s, item->end.peer);
@@ -348,7 +350,8 @@ static void check_sent(struct storm *s, struct item *item)
 		item[1].buf[0] = item->end.status ? 1 : 2;
 }
 
-/* A CANCEL was taken back, says its sender: so must be its receive. */
+/* The sender of a CANCEL says that it was canceled: its receive must be
+ * canceled, too. */
 static void heed_verdict(struct storm *s, struct item *verdict)
 {
 	struct item *item = verdict - 1;
@@ -398,7 +401,7 @@ static void refused(struct storm *s, struct item *item, int ret)
 	end_item(s, item);
 }
 
-/* It was gone before the call returned. */
+/* The message was sent before the call returned. */
 static void injected(struct storm *s, struct item *item)
 {
 	item->end = (struct pinion_completion){ .len = item->letter.len };
@@ -454,7 +457,7 @@ static struct item *probe_item(struct storm *s, unsigned from, uint64_t tag)
 	return NULL;
 }
 
-/* What was probed is the next of its class, whole as announced. */
+/* A probed message is the next of its class, with the announced length. */
 static struct item *probed(struct storm *s, unsigned from,
 			   const struct pinion_completion *seen)
 {
@@ -532,7 +535,7 @@ static void test_one(struct storm *s, struct item *item)
 		end_item(s, item);
 }
 
-/* Takes back what may be, sooner or later. */
+/* Cancels what may be canceled, sooner or later. */
 static void cancel_one(struct storm *s, struct item *item)
 {
 	if (item->state == POSTED &&
@@ -567,7 +570,7 @@ static void do_something(struct storm *s)
 	}
 }
 
-/* Sleeps as a program with an event loop would. */
+/* Sleeps on the descriptor, as a program with an event loop does. */
 static void sleep_on_fd(struct storm *s)
 {
 	struct pollfd fd = { .fd = pn_endpoint_fd(s->party.ep),
@@ -590,7 +593,7 @@ static void rest(struct storm *s)
 
 /* --- a round -------------------------------------------------------------- */
 
-/* Everything once: what has a handle is tested, canceled, probed for. */
+/* Looks at every item once: tests, cancels, probes. */
 static void look_at_all(struct storm *s)
 {
 	poll_some(s);
@@ -607,7 +610,7 @@ static bool has_verdict(const struct item *item)
 	return item->letter.class == CANCEL || item->letter.class == NEVER;
 }
 
-/* Blocks for one that must end by itself. */
+/* Blocks in pinion_wait() for an item that must end by itself. */
 static void wait_one(struct storm *s)
 {
 	struct item *item = any_item(s);
@@ -620,7 +623,7 @@ static void wait_one(struct storm *s)
 	end_item(s, item);
 }
 
-/* Says which messages hang. */
+/* Prints the messages that hang. */
 static void tell_hang(struct storm *s)
 {
 	for (unsigned i = 0; i < s->nitems; i++) {
@@ -650,7 +653,8 @@ static void finish_round(struct storm *s)
 			tell_hang(s);
 
 		look_at_all(s);
-		/* A wait may be for ever while others have to be posted. */
+		/* A wait may last for ever while other items have to be posted.
+		 */
 		if (s->ndone == before)
 			rest(s);
 	}
@@ -660,7 +664,7 @@ static bool is_due(struct storm *s, const struct item *item)
 {
 	const struct letter *l = &item->letter;
 
-	/* The verdict goes when it is known, in finish_verdicts(). */
+	/* The verdict is sent when it is known, in finish_verdicts(). */
 	return item->state == WAITING &&
 	       !(item->is_send && l->class == VERDICT) &&
 	       !(!item->is_send && l->class == PROBE) && !failed(s);
@@ -705,7 +709,7 @@ static int by_order(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Late writes would show now; and messages of class ANY came in order. */
+/* Late writes would show now; messages of class ANY arrived in order. */
 static void check_round(struct storm *s)
 {
 	qsort(s->items, s->nitems, sizeof(*s->items), by_order);
@@ -760,7 +764,8 @@ static bool open_storm(struct storm *s, struct rank *rank)
 	return party_open(&s->party, rank, &attr);
 }
 
-/* The dead cannot be waited for; the living need no more than this. */
+/* Ranks that are dead cannot be waited for; the others need no more time than
+ * this. */
 static void meet(struct storm *s)
 {
 	struct pn_device *device = s->rank->device;

@@ -3,20 +3,20 @@
  * storm -- random messages between all ranks, every byte checked.
  *
  * What is sent follows from the seed, so both ends know it without talking. A
- * round is a number of messages for each pair of ranks (a rank and itself
- * too); a message's class says how it is received:
+ * round is a number of messages for each pair of ranks (including a rank and
+ * itself). The class of a message says how it is received:
  *
- *   EXACT   by its very tag, in an order other than it was sent in
+ *   EXACT   by its exact tag, not in the order of sending
  *   ORDER   by peer and class: must come in the order of sending
- *   ANY     by class from anybody: in order for each sender
- *   PROBE   probed for, then claimed or received
- *   CANCEL  the sender tries to take it back; a VERDICT says with what luck
- *   NEVER   a receive that nobody sends to, canceled
+ *   ANY     by class from any peer: in order for each sender
+ *   PROBE   probed for, then received by the probe's handle or by tag
+ *   CANCEL  the sender tries to cancel it; a VERDICT says whether it could
+ *   NEVER   a receive that no message matches, canceled
  *
- * Buffers lie anywhere in an arena that every round uses anew, between guards.
- * A send's buffer is overwritten as soon as its request has ended; a receive's
- * is checked then and again at the end of the round, for writes that come too
- * late. Receives may be too short, and then be full to the last byte.
+ * Buffers lie anywhere in an arena that every round uses again, between guards.
+ * The buffer of a send is overwritten as soon as its request has ended. The
+ * buffer of a receive is checked then, and again at the end of the round, for
+ * late writes. Receives may be too short, and then are full to the last byte.
  */
 #ifndef PN_TESTS_STORM_H
 #define PN_TESTS_STORM_H

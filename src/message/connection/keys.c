@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Keys of registered memory: of this side for the other to use, and of the
- * other side to be used here. */
-#include "message/twosided/transfer_impl.h"
+#include "message/connection/keys.h"
+
+#include "cache/cache.h"
 
 struct pn_sge pn_pin_at(const struct pinion_pin *pin, size_t n)
 {

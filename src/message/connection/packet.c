@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Packets: head and payload in one send of the device.
- *
- * A packet that the device takes inline is gathered straight from where it
- * lies: one copy, by the device. Longer ones are copied into a registered
- * buffer buffer first (the copy that the papers' copy-in/out pays). When the
- * device's queue is full the packet waits at its peer, and everything behind
- * it too, so that messages match in the order they were sent.
- */
+/* Packets, their buffers, and the queue of a peer. packet.h tells the story.
+ * The copy into a packet buffer is the copy that the papers' copy-in/copy-out
+ * protocols pay for. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/transfer.h"
 
 #define NPACKET_BUFFERS 64
 
@@ -21,7 +21,7 @@ static size_t buffer_bytes(const struct pinion_endpoint *ep)
 	return sizeof(struct pn_wire) + ep->limits.packet_bytes;
 }
 
-/* A device that takes every packet inline needs none. */
+/* A device that takes every packet inline needs no packet buffers. */
 static bool needs_buffers(const struct pinion_endpoint *ep)
 {
 	for (unsigned r = 0; r < ep->nrails; r++)
@@ -30,96 +30,69 @@ static bool needs_buffers(const struct pinion_endpoint *ep)
 	return false;
 }
 
-/* Those of the first n rails. */
-static void deregister_buffers(struct pinion_endpoint *ep, unsigned n)
+/* On every rail: a packet that one rail has lost goes over another. */
+static int open_buffers(struct pinion_endpoint *ep)
 {
-	while (n) {
-		struct pn_rail *rail = &ep->rails[--n];
+	struct pn_endpoint_packets *packets = &ep->packets;
+	size_t each = buffer_bytes(ep);
+	const struct pn_pool_memory_attr attr = { .len = NPACKET_BUFFERS * each,
+						  .nrails = ep->nrails };
+	int ret = pn_pool_fix(&packets->buffers, NPACKET_BUFFERS);
 
-		pn_cache_deregister(rail->cache, &rail->packet_mr);
-	}
-}
-
-/* On every rail: a packet that one has lost goes over another. */
-static int register_buffers(struct pinion_endpoint *ep, void *memory,
-			    size_t len)
-{
-	for (unsigned r = 0; r < ep->nrails; r++) {
-		struct pn_mr *mr = &ep->rails[r].packet_mr;
-		int ret;
-
-		*mr = (struct pn_mr){ .addr = memory, .len = len };
-		ret = pn_cache_register_own(ep->rails[r].cache, mr);
-		if (ret) {
-			deregister_buffers(ep, r);
-			return ret;
-		}
-	}
-	return 0;
-}
-
-int pn_packet_buffers_open(struct pinion_endpoint *ep,
-			   const struct pn_pages_policy *pages)
-{
-	size_t each = buffer_bytes(ep), len = NPACKET_BUFFERS * each;
-	void *memory;
-	int ret;
-
-	pn_list_init(&ep->packet_buffers);
-	ep->pages = *pages;
-	if (!needs_buffers(ep))
-		return 0;
-	ep->packet_buffer_storage =
-		calloc(NPACKET_BUFFERS, sizeof(*ep->packet_buffer_storage));
-	if (!ep->packet_buffer_storage)
-		return -ENOMEM;
-	ret = pn_pages_map(len, pages, &memory);
+	if (!ret)
+		ret = pn_pool_memory_open(&packets->memory, ep, &attr);
 	if (ret)
-		goto free_storage;
-	ret = register_buffers(ep, memory, len);
-	if (ret)
-		goto unmap;
-	for (ep->npacket_buffers = 0; ep->npacket_buffers < NPACKET_BUFFERS;
-	     ep->npacket_buffers++) {
-		struct pn_packet_buffer *b =
-			&ep->packet_buffer_storage[ep->npacket_buffers];
+		return ret;
+	for (unsigned i = 0; i < NPACKET_BUFFERS; i++) {
+		struct pn_packet_buffer *b = pn_pool_at(&packets->buffers, i);
 
 		b->operation =
 			(struct pn_operation_context){ PN_OPERATION_PACKET,
 						       ep };
-		b->data = (uint8_t *)memory + ep->npacket_buffers * each;
-		pn_list_append(&ep->packet_buffers, &b->link);
+		b->data = pn_pool_memory_addr(&packets->memory) + i * each;
 	}
 	return 0;
+}
 
-unmap:
-	pn_pages_unmap(memory, len, pages);
-free_storage:
-	free(ep->packet_buffer_storage);
-	ep->packet_buffer_storage = NULL;
+int pn_packets_open(struct pinion_endpoint *ep)
+{
+	struct pn_endpoint_packets *packets = &ep->packets;
+	int ret;
+
+	PN_POOL_INIT(&packets->buffers, struct pn_packet_buffer, link, 0);
+	PN_POOL_INIT(&packets->unregistered, struct pn_packet_buffer, link,
+		     packets->unregistered_bytes);
+	PN_POOL_INIT(&packets->queued, struct pn_queued_packet, link, 0);
+	ret = needs_buffers(ep) ? open_buffers(ep)
+				: pn_pool_fix(&packets->buffers, 0);
+	if (ret)
+		pn_packets_free(ep);
 	return ret;
 }
 
-void pn_packet_buffers_close(struct pinion_endpoint *ep)
+void pn_packets_close(struct pinion_endpoint *ep)
 {
-	const struct pn_mr *mr = &ep->rails[0].packet_mr;
+	pn_pool_memory_close(&ep->packets.memory);
+}
 
-	if (!ep->npacket_buffers)
-		return;
-	deregister_buffers(ep, ep->nrails);
-	pn_pages_unmap(mr->addr, mr->len, &ep->pages);
+void pn_packets_free(struct pinion_endpoint *ep)
+{
+	pn_pool_fini(&ep->packets.buffers);
+	pn_pool_fini(&ep->packets.unregistered);
+	pn_pool_fini(&ep->packets.queued);
 }
 
 void pn_packet_buffer_put(struct pinion_endpoint *ep,
 			  struct pn_packet_buffer *buffer)
 {
 	buffer->peer = NULL;
-	pn_list_insert(buffer->small ? &ep->unregistered_buffers
-				     : &ep->packet_buffers,
-		       &buffer->link);
+	pn_pool_put(buffer->unregistered ? &ep->packets.unregistered
+					 : &ep->packets.buffers,
+		    buffer);
 }
 
-/* Keys are no payload: they are there also where none is moved. */
+/* Keys are not payload: they are copied also in a simulation that moves no
+ * payload. */
 void pn_packet_fill(struct pn_packet_buffer *buffer, const struct pn_wire *wire,
 		    const void *payload, size_t len, struct pn_device *device)
 {
@@ -137,22 +110,20 @@ static int post_buffered(const struct pn_connection *conn,
 			 const struct pn_wire *wire, const void *payload,
 			 size_t len)
 {
-	struct pinion_endpoint *ep = conn->owner->ep;
+	struct pinion_endpoint *ep = conn->peer->ep;
 	const struct pn_rail *rail = conn->rail;
-	struct pn_list *link = pn_list_pop(&ep->packet_buffers);
-	struct pn_packet_buffer *buffer;
+	struct pn_packet_buffer *buffer = pn_pool_get(&ep->packets.buffers);
 	struct pn_sge sge;
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
 	int ret;
 
-	if (!link)
+	if (!buffer)
 		return -EAGAIN;
-	buffer = pn_container_of(link, struct pn_packet_buffer, link);
 	pn_packet_fill(buffer, wire, payload, len, ep->device);
 	sge = (struct pn_sge){ buffer->data, sizeof(*wire) + len,
-			       rail->packet_mr.lkey };
+			       ep->packets.memory.mrs[rail->index].lkey };
 	op.user = buffer;
-	ret = pn_device_post(rail->device, conn->peer, &op);
+	ret = pn_device_post(rail->device, conn->device_peer, &op);
 	if (ret)
 		pn_packet_buffer_put(ep, buffer);
 	else
@@ -183,25 +154,18 @@ int pn_packet_try_send(struct pinion_peer *peer, const struct pn_wire *wire,
 	return pn_packet_post(conn, wire, payload, len);
 }
 
-static struct pn_queued_packet *packet_alloc(struct pinion_endpoint *ep)
-{
-	struct pn_list *link = pn_list_pop(&ep->packets);
-
-	return link ? pn_container_of(link, struct pn_queued_packet, link)
-		    : malloc(sizeof(struct pn_queued_packet));
-}
-
 void pn_peer_add_pending(struct pinion_peer *peer)
 {
-	if (pn_list_empty(&peer->busy))
-		pn_list_append(&peer->ep->busy, &peer->busy);
+	if (pn_list_empty(&peer->pending_link))
+		pn_list_append(&peer->ep->pending_peers, &peer->pending_link);
 }
 
 static int enqueue(struct pinion_peer *peer, const struct pn_wire *wire,
 		   const void *payload, size_t len,
 		   struct pinion_request *request)
 {
-	struct pn_queued_packet *packet = packet_alloc(peer->ep);
+	struct pn_queued_packet *packet =
+		pn_pool_get(&peer->ep->packets.queued);
 
 	if (!packet)
 		return -ENOMEM;
@@ -212,9 +176,9 @@ static int enqueue(struct pinion_peer *peer, const struct pn_wire *wire,
 	if (request) {
 		request->npackets++;
 	} else if (len) {
-		pn_assert(len <= sizeof(packet->small));
-		memcpy(packet->small, payload, len);
-		packet->payload = packet->small;
+		pn_assert(len <= sizeof(packet->copy));
+		memcpy(packet->copy, payload, len);
+		packet->payload = packet->copy;
 	}
 	pn_list_append(&peer->packets, &packet->link);
 	pn_peer_add_pending(peer);
@@ -251,7 +215,7 @@ bool pn_packet_withdraw(struct pinion_request *request)
 		if (p->request)
 			request->npackets--;
 		pn_list_remove(pos);
-		pn_list_insert(&request->ep->packets, pos);
+		pn_pool_put(&request->ep->packets.queued, p);
 		return true;
 	}
 	return false;
@@ -274,54 +238,44 @@ static bool progress_packets(struct pinion_peer *peer)
 			break;
 		moved = true;
 		pn_list_remove(&p->link);
-		pn_list_insert(&ep->packets, &p->link);
+		pn_pool_put(&ep->packets.queued, p);
 		if (!request)
 			continue;
 		request->npackets--;
-		/* All of an eager message is out; others wait for more. */
+		/* An eager message is complete when it is posted; other
+		 * messages wait for more. */
 		if (ret || request->status || request->moved == request->total)
 			pn_request_end(request, ret);
 	}
 	return moved;
 }
 
-/* Pumping one may end others' requests, so take them one by one. */
-static bool progress_fragments(struct pn_connection *conn)
+static bool has_pending(const struct pinion_peer *peer)
 {
-	struct pn_list *link;
-	bool moved = false;
+	for (unsigned r = 0; r < peer->ep->nrails; r++) {
+		const struct pn_connection *conn = &peer->conns[r];
 
-	while ((link = pn_list_pop(&conn->stalled))) {
-		struct pn_fragment *f =
-			pn_container_of(link, struct pn_fragment, stall_link);
-		size_t before = f->posted;
-
-		if (pn_fragment_post(f) == -EAGAIN) {
-			pn_list_insert(&conn->stalled, link);
-			return moved || f->posted != before;
-		}
-		moved = true;
+		if (conn->hello_due ||
+		    !pn_list_empty(&conn->stalled[PN_RDMA_TWOSIDED]) ||
+		    !pn_list_empty(&conn->stalled[PN_RDMA_ONESIDED]))
+			return true;
 	}
-	return moved;
+	return peer->resend || !pn_list_empty(&peer->packets);
 }
 
 bool pn_peer_progress(struct pinion_peer *peer)
 {
-	bool moved = false, idle = true;
+	bool moved = false;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		moved |= pn_connection_send_hello(&peer->conns[r]);
 	moved |= pn_retransmit_progress(peer);
 	moved |= progress_packets(peer);
-	for (unsigned r = 0; r < peer->ep->nrails; r++) {
-		moved |= progress_fragments(&peer->conns[r]);
-		idle &= pn_list_empty(&peer->conns[r].stalled) &&
-			!peer->conns[r].hello_due;
-	}
-	moved |= pn_onesided_post_stalled(peer);
-	/* Looked at last: what was pumped may have said something. */
-	if (idle && pn_list_empty(&peer->packets) && !peer->resend &&
-	    pn_list_empty(&peer->onesided.stalled))
-		pn_list_remove(&peer->busy);
+	for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+		for (unsigned r = 0; r < peer->ep->nrails; r++)
+			moved |= pn_rdma_progress(&peer->conns[r], user);
+	/* Checked last: posting may have queued something. */
+	if (!has_pending(peer))
+		pn_list_remove(&peer->pending_link);
 	return moved;
 }

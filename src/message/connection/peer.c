@@ -1,42 +1,47 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers, and the conns to them: one for each rail that both sides have.
+ * Peers and their connections: one for each rail that both sides have.
  *
- * A peer is the endpoint that an address names. An address lists the devices of
- * all its rails; the i-th conn is over this endpoint's i-th rail, to the first
- * of the peer's devices that it can be attached to and that no other conn goes
- * to. Both sides so find the same pairs. Ways are attached when the peer is
- * first sent to. One that the peer attached first comes with a HELLO, which
- * says whose it is: a device's address alone does not, when there are several.
- * It is answered by another.
- * Endpoints with one rail need none and send none.
+ * An address lists the devices of all rails of an endpoint. The i-th connection
+ * goes over this endpoint's i-th rail, to the first of the peer's devices that
+ * it can be attached to and that no other connection goes to. So both sides
+ * find the same pairs. Connections are attached when the peer is first sent to.
+ * If the peer attached first, its HELLO says whose connection it is: with
+ * several rails the address of one device does not. A HELLO is answered by a
+ * HELLO. Endpoints with one rail need no HELLO and send none.
  *
- * An endpoint may have rails of which each peer has one (`either`: soft inside
- * a host, verbs between hosts): the first that reaches it. Then there is one
- * conn, as with one rail, and no HELLO. Both sides have to find the same one:
- * the order of the endpoint with the smaller address counts.
+ * An endpoint may reach each peer over one rail only (`either`: soft inside a
+ * host, verbs between hosts), the first that can. Then there is one connection,
+ * as with one rail, and no HELLO. Both sides have to find the same one: the
+ * order of the endpoint with the smaller address counts.
  *
- * A peer that is gone stays so; its address then names a new one. That may have
- * come already: an endpoint that is closed and opened again has the same
- * address, and with it begin new requests, new sequence numbers, and new peers
- * of the devices, one for each conn. The end of the old conns may be
- * hello_received after the beginning of the new ones. So a device's peer that
- * comes to a conn that is taken belongs to a new conversation, and a HELLO says
- * to which: each side names its own end, and the other's if it knows it. A conn
- * is up when both have said the same; one that decides_order to another
- * conversation than its other end believes is detached.
+ * Sessions. A peer that is down stays down; its address then names a new peer.
+ * The new peer may be there already: an endpoint that is closed and opened
+ * again has the same address, but new requests, new sequence numbers, and new
+ * peers in the devices. Its first packets may arrive before the end of its old
+ * connections is known. So, if a device's peer belongs to a connection that
+ * exists already, it belongs to a new session, and the HELLO says to which:
+ * each side names its own end of the session, and the other end if it knows it.
+ * A connection is up when both sides have named the same session. A connection
+ * whose two ends mean different sessions is detached.
  *
- * Packets take the first conn that lives. When a conn goes down and there are
- * others, packets are sent again (retransmit.c), fragments are announced again
- * (failover.c), and the peer is told, since its device may not have noticed.
- * Only with its last conn does a peer go.
+ * Packets take the first connection that is alive. When a connection goes down
+ * and the peer has others, packets are sent again (retransmit.c), fragments are
+ * announced again (failover.c), and the peer is told by a DOWN, since its
+ * device may not have noticed. The peer fails with its last connection.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/transfer.h"
 
 static bool same_address(const struct pn_address *a, const struct pn_address *b)
 {
@@ -52,7 +57,8 @@ static bool is_among(const struct pn_address *rail,
 	return false;
 }
 
-/* The newest one that is not gone; they stand at the end of the list. */
+/* The newest peer with one of these devices that is not down; new peers are at
+ * the end of the list. */
 static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
 				     const struct pn_address *rails,
 				     unsigned nrails)
@@ -73,14 +79,16 @@ static struct pinion_peer *find_peer(struct pinion_endpoint *ep,
 static void init_connections(struct pinion_peer *peer)
 {
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
-		peer->conns[r].owner = peer;
+		peer->conns[r].peer = peer;
 		peer->conns[r].rail = &peer->ep->rails[r];
-		pn_list_init(&peer->conns[r].stalled);
+		for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+			pn_list_init(&peer->conns[r].stalled[user]);
 	}
 	peer->conn = &peer->conns[0];
 }
 
-/* What is known of a peer's devices; before it was perhaps one of several. */
+/* Sets the addresses of the peer's devices. Before, perhaps only one of several
+ * was known. */
 static void set_rails(struct pinion_peer *peer, const struct pn_address *rails,
 		      unsigned nrails)
 {
@@ -101,22 +109,22 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 	if (!peer)
 		return NULL;
 	peer->ep = ep;
-	peer->name = atomic_fetch_add(&nnames, 1) + 1;
+	peer->session = atomic_fetch_add(&nnames, 1) + 1;
 	peer->single = single || ep->either;
 	set_rails(peer, rails, nrails);
 	init_connections(peer);
 	peer->next_sequence = peer->expected_sequence = 1;
 	pn_list_init(&peer->requests);
 	pn_list_init(&peer->packets);
-	pn_list_init(&peer->sent);
+	pn_list_init(&peer->unconfirmed);
 	pn_list_init(&peer->out_of_order);
-	pn_list_init(&peer->busy);
+	pn_list_init(&peer->pending_link);
 	pn_onesided_init_peer(peer);
 	pn_list_append(&ep->peers, &peer->link);
 	return peer;
 }
 
-/* The peer with one of these devices that is not gone; made when there is none.
+/* The peer with one of these devices that is not down. Made if there is none.
  * NULL: no memory. */
 static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
 				   const struct pn_address *rails,
@@ -131,15 +139,14 @@ static struct pinion_peer *peer_of(struct pinion_endpoint *ep,
 	return peer;
 }
 
-/* --- conns -----------------------------------------------------------------
- */
+/* --- connections ---------------------------------------------------------- */
 
 static bool is_alive(const struct pn_connection *conn)
 {
-	return conn->peer && !conn->down;
+	return conn->device_peer && !conn->down;
 }
 
-/* The first conn that lives, or NULL. */
+/* The first connection that is alive, or NULL. */
 static struct pn_connection *first_alive(struct pinion_peer *peer)
 {
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
@@ -150,7 +157,7 @@ static struct pn_connection *first_alive(struct pinion_peer *peer)
 
 bool pn_connection_has_alternative(const struct pn_connection *conn)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		if (&peer->conns[r] != conn && is_alive(&peer->conns[r]))
@@ -164,15 +171,16 @@ bool pn_connection_is_loopback(const struct pn_connection *conn)
 	struct pn_address own;
 
 	pn_device_address(conn->rail->device, &own);
-	return same_address(&conn->peer->address, &own);
+	return same_address(&conn->device_peer->address, &own);
 }
 
-/* The conn to a peer's rail, or NULL. */
+/* The connection to one of the peer's rails, or NULL. */
 static struct pn_connection *connection_to(struct pinion_peer *peer,
 					   unsigned number)
 {
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
-		if (peer->conns[r].peer && peer->conns[r].number == number)
+		if (peer->conns[r].device_peer &&
+		    peer->conns[r].remote_rail == number)
 			return &peer->conns[r];
 	return NULL;
 }
@@ -181,36 +189,35 @@ struct pn_connection *pn_connection_by_rail(struct pinion_peer *peer,
 					    unsigned number)
 {
 	if (pn_likely(!peer->sequenced))
-		return !number && peer->conn->peer ? peer->conn : NULL;
+		return !number && peer->conn->device_peer ? peer->conn : NULL;
 	return connection_to(peer, number);
 }
 
-/* Between endpoints with several rails nothing but a HELLO goes over a conn
- * before both have said that they mean the same conversation: its other end may
- * be of one that is over here, or not yet over there. */
+/* Between endpoints with several rails, only HELLO goes over a connection until
+ * both ends have named the same session: the other end may belong to a session
+ * that is over here, or not yet over there. */
 static void update_up(struct pn_connection *conn)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
-	conn->up = conn->peer->up && !conn->down && !conn->hello_due &&
+	conn->up = conn->device_peer->up && !conn->down && !conn->hello_due &&
 		   !conn->wrong_session &&
 		   (!peer->sequenced ||
 		    (conn->hello_sent && conn->hello_received));
 	if (conn->up || conn->hello_due)
-		pn_peer_add_pending(conn->owner);
+		pn_peer_add_pending(conn->peer);
 }
 
-/* The conn is over this peer of its device. It may have come up before this
- * endpoint was there: the device's own address, when its costs were measured.
- * It may be down again, too; that is hello_received after what it had to say.
- */
+/* Binds a connection to a peer of its device. That peer may have come up before
+ * this endpoint was opened (loopback, when costs were measured). It may also be
+ * down again: PEER_DOWN comes after its packets. */
 static void bind_connection(struct pn_connection *conn,
 			    struct pn_peer *device_peer, unsigned number)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 
-	conn->peer = device_peer;
-	conn->number = number;
+	conn->device_peer = device_peer;
+	conn->remote_rail = number;
 	conn->hello_sent = conn->hello_received = conn->wrong_session = false;
 	device_peer->user = conn;
 	if (!is_alive(peer->conn))
@@ -218,17 +225,17 @@ static void bind_connection(struct pn_connection *conn,
 	update_up(conn);
 }
 
-/* Attaches a conn to the peer's i-th device. */
+/* Attaches a connection to the peer's i-th device. */
 static int attach_to(struct pn_connection *conn, unsigned i)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_peer *device_peer;
 	int ret = pn_device_attach(conn->rail->device, &peer->rails[i],
 				   &device_peer);
 
 	if (ret)
 		return ret;
-	if (device_peer->user) /* of another life, or another's */
+	if (device_peer->user) /* of an earlier endpoint, or of another peer */
 		return device_peer->down ? device_peer->down : -EBUSY;
 	conn->down = device_peer->down;
 	conn->hello_due = peer->sequenced && !conn->down;
@@ -236,10 +243,10 @@ static int attach_to(struct pn_connection *conn, unsigned i)
 	return 0;
 }
 
-/* Attaches a conn to one of the peer's devices that no other conn goes to. */
+/* Attaches a connection to one of the peer's devices that has none. */
 static int attach(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	int ret = -EINVAL;
 
 	for (unsigned i = 0; ret && i < peer->nrails; i++)
@@ -248,13 +255,14 @@ static int attach(struct pn_connection *conn)
 	return ret;
 }
 
-/* The first error counts when no conn can be attached. */
+/* If no connection can be attached, the first error counts. */
 static int attach_each(struct pinion_peer *peer)
 {
 	int first = 0;
 
 	for (unsigned r = 0; r < peer->ep->nrails; r++) {
-		int ret = peer->conns[r].peer ? 0 : attach(&peer->conns[r]);
+		int ret = peer->conns[r].device_peer ? 0
+						     : attach(&peer->conns[r]);
 
 		if (!first)
 			first = ret;
@@ -262,7 +270,7 @@ static int attach_each(struct pinion_peer *peer)
 	return first;
 }
 
-/* Whether the order of this endpoint's rails counts, not that of the peer's. */
+/* Whether the order of this endpoint's rails counts, and not the peer's. */
 static bool decides_order(const struct pinion_peer *peer)
 {
 	struct pn_address own;
@@ -271,8 +279,9 @@ static bool decides_order(const struct pinion_peer *peer)
 	return memcmp(own.data, peer->rails[0].data, sizeof(own.data)) <= 0;
 }
 
-/* One conn, unless the peer came by itself. Of the errors the one that tells
- * most: addresses of other kinds of devices are none. */
+/* Attaches one connection, unless the peer attached first. Returns the most
+ * telling error: -EINVAL only means that the address is of another kind of
+ * device. */
 static int attach_one(struct pinion_peer *peer)
 {
 	unsigned n = peer->ep->nrails, m = peer->nrails;
@@ -293,7 +302,7 @@ static int attach_one(struct pinion_peer *peer)
 	return why;
 }
 
-/* Each send to it asks again, and once is told why it is in vain. */
+/* Every send to this peer tries again; the reason is logged once. */
 static int unreachable(struct pinion_peer *peer, int why)
 {
 	if (!peer->unreachable_logged && why == -EHOSTUNREACH)
@@ -329,13 +338,13 @@ bool pn_connection_send_hello(struct pn_connection *conn)
 {
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_HELLO,
-				.tag = conn->owner->name,
-				.offset = conn->owner->remote_session };
+				.tag = conn->peer->session,
+				.offset = conn->peer->remote_session };
 	struct pinion_address mine;
 
-	if (pn_likely(!conn->hello_due) || !conn->peer->up)
+	if (pn_likely(!conn->hello_due) || !conn->device_peer->up)
 		return false;
-	pn_endpoint_address(conn->owner->ep, &mine);
+	pn_endpoint_address(conn->peer->ep, &mine);
 	if (pn_packet_post(conn, &wire, mine.data, mine.len))
 		return false;
 	conn->hello_due = false;
@@ -344,7 +353,7 @@ bool pn_connection_send_hello(struct pn_connection *conn)
 	return true;
 }
 
-/* --- what a device says of a peer ----------------------------------------- */
+/* --- events of a device's peer -------------------------------------------- */
 
 static struct pn_rail *rail_of(struct pinion_endpoint *ep,
 			       const struct pn_device *device)
@@ -356,7 +365,7 @@ static struct pn_rail *rail_of(struct pinion_endpoint *ep,
 	return rail;
 }
 
-/* The number of a device's address among a peer's, or -1. */
+/* The index of a device's address among the peer's, or -1. */
 static int number_of(const struct pinion_peer *peer,
 		     const struct pn_address *address)
 {
@@ -366,23 +375,24 @@ static int number_of(const struct pinion_peer *peer,
 	return -1;
 }
 
-/* The conn of a peer that a device's peer can be; NULL: none, or it is taken.
- */
+/* The connection that a device's peer can be bound to; NULL: none, or it is
+ * bound already. */
 static struct pn_connection *free_connection_for(
 	struct pinion_peer *peer, const struct pn_peer *device_peer)
 {
 	struct pinion_endpoint *ep = peer->ep;
 	struct pn_connection *conn =
-		&peer->conns[rail_of(ep, device_peer->device) - ep->rails];
+		&peer->conns[rail_of(ep, device_peer->device)->index];
 	int number = number_of(peer, &device_peer->address);
 
-	if (conn->peer || number < 0 || connection_to(peer, (unsigned)number) ||
-	    (peer->single && peer->conn->peer))
+	if (conn->device_peer || number < 0 ||
+	    connection_to(peer, (unsigned)number) ||
+	    (peer->single && peer->conn->device_peer))
 		return NULL;
 	return conn;
 }
 
-/* It came by itself. */
+/* Binds a device's peer that was attached by the other side. */
 static struct pn_connection *adopt(struct pinion_peer *peer,
 				   struct pn_peer *device_peer)
 {
@@ -396,8 +406,8 @@ static struct pn_connection *adopt(struct pinion_peer *peer,
 	return conn;
 }
 
-/* With one rail a device's peer is the whole peer, known from the start. With
- * several, one that has several as well says HELLO first. */
+/* With one rail the device's peer is the whole peer and is known at once. With
+ * several rails, a peer that has several, too, sends HELLO first. */
 struct pn_connection *pn_connection_find(struct pinion_endpoint *ep,
 					 struct pn_peer *device_peer)
 {
@@ -412,15 +422,15 @@ struct pn_connection *pn_connection_find(struct pinion_endpoint *ep,
 	return adopt(peer, device_peer);
 }
 
-/* Whether a HELLO can be of this peer's conversation. */
+/* Whether a HELLO can belong to the session of this peer. */
 static bool is_same_session(const struct pinion_peer *peer,
 			    const struct pn_wire *hello)
 {
-	return (!hello->offset || hello->offset == peer->name) &&
+	return (!hello->offset || hello->offset == peer->session) &&
 	       (!peer->remote_session || peer->remote_session == hello->tag);
 }
 
-/* The peer to whose conversation a device's peer comes, or NULL. */
+/* The peer to whose session a new device's peer belongs, or NULL. */
 static struct pinion_peer *find_session(struct pinion_endpoint *ep,
 					const struct pn_peer *device_peer,
 					const struct pn_wire *hello)
@@ -438,8 +448,8 @@ static struct pinion_peer *find_session(struct pinion_endpoint *ep,
 	return NULL;
 }
 
-/* The conversation that the other end calls so, also one that is over here; or
- * NULL. */
+/* The peer, also one that is down, whose remote end has this name of the
+ * session; or NULL. */
 static struct pinion_peer *find_remote_session(const struct pinion_endpoint *ep,
 					       uint64_t remote_session)
 {
@@ -455,25 +465,25 @@ static struct pinion_peer *find_remote_session(const struct pinion_endpoint *ep,
 	return NULL;
 }
 
-/* We had attached it ourselves and it never came up: what the other side
- * attached takes its place. */
+/* If this side attached the connection, and it never came up, it is replaced by
+ * the one that the other side attached. */
 static void replace_pending(struct pinion_peer *peer,
 			    const struct pn_peer *device_peer)
 {
 	struct pn_connection *conn =
-		&peer->conns[rail_of(peer->ep, device_peer->device) -
-			     peer->ep->rails];
+		&peer->conns[rail_of(peer->ep, device_peer->device)->index];
 	int number = number_of(peer, &device_peer->address);
 
-	if (peer->down || number < 0 || !conn->peer || conn->up || conn->down ||
-	    conn->number != (unsigned)number)
+	if (peer->down || number < 0 || !conn->device_peer || conn->up ||
+	    conn->down || conn->remote_rail != (unsigned)number)
 		return;
-	pn_connection_refuse(conn->peer);
-	conn->peer = NULL;
+	pn_connection_refuse(conn->device_peer);
+	conn->device_peer = NULL;
 }
 
-/* Whether it may call itself so: by its own name, and not by another peer's,
- * unless that is an older life of its own. */
+/* Whether a device's peer may claim these addresses: they include its own, and
+ * none of them belongs to another peer, except to an earlier session of the
+ * same endpoint. */
 static bool may_use_addresses(struct pinion_endpoint *ep,
 			      const struct pn_address *own,
 			      const struct pn_address *rails, unsigned nrails)
@@ -502,7 +512,8 @@ struct pn_connection *pn_connection_identify(struct pinion_endpoint *ep,
 	if (known)
 		replace_pending(known, device_peer);
 	peer = find_session(ep, device_peer, hello ? wire : &silent);
-	/* What is known and has no place for it is late, and no beginning. */
+	/* A HELLO for a session that exists, or that this side knows but has no
+	 * connection for, is late: it starts nothing new. */
 	if (!peer && hello &&
 	    (wire->offset || known ||
 	     !may_use_addresses(ep, own, rails, nrails)))
@@ -512,7 +523,8 @@ struct pn_connection *pn_connection_identify(struct pinion_endpoint *ep,
 	return adopt(peer, device_peer);
 }
 
-/* What else comes of its other end is not for this conversation. */
+/* Whatever still comes over this connection does not belong to the peer's
+ * session. */
 static void mark_wrong_session(struct pn_connection *conn)
 {
 	conn->wrong_session = true;
@@ -523,12 +535,12 @@ static void mark_wrong_session(struct pn_connection *conn)
 int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
 			const uint8_t *payload, size_t len)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_address rails[PN_RAILS_MAX];
 	unsigned nrails;
 
 	if (pn_wire_get_address(payload, len, rails, &nrails) ||
-	    !is_among(&conn->peer->address, rails, nrails))
+	    !is_among(&conn->device_peer->address, rails, nrails))
 		return -EPROTO;
 	if (!is_same_session(peer, wire)) {
 		if (conn->hello_received)
@@ -539,7 +551,7 @@ int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
 	peer->remote_session = wire->tag;
 	set_rails(peer, rails, nrails);
 	conn->hello_received = true;
-	/* It is to know our name, too. */
+	/* The other end has to learn our name of the session, too. */
 	conn->hello_due = peer->sequenced && !conn->hello_sent && !conn->down;
 	update_up(conn);
 	return 0;
@@ -547,7 +559,7 @@ int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
 
 bool pn_connection_accepts(struct pn_connection *conn)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
 	if (peer->down || conn->wrong_session)
 		return false;
@@ -558,13 +570,13 @@ bool pn_connection_accepts(struct pn_connection *conn)
 
 void pn_connection_up(struct pn_connection *conn)
 {
-	if (!conn->owner->down)
+	if (!conn->peer->down)
 		update_up(conn);
 }
 
 static void send_down(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_DOWN,
 				.protocol = (uint8_t)pn_connection_local_rail(
@@ -575,8 +587,9 @@ static void send_down(struct pn_connection *conn)
 
 void pn_connection_down(struct pn_connection *conn, int why)
 {
-	struct pinion_peer *peer = conn->owner;
-	bool taken = peer->conn == conn; /* attaching may find another */
+	struct pinion_peer *peer = conn->peer;
+	bool taken =
+		peer->conn == conn; /* before attach_all() changes peer->conn */
 
 	if (conn->down)
 		return;
@@ -584,7 +597,7 @@ void pn_connection_down(struct pn_connection *conn, int why)
 	conn->down = why;
 	if (peer->down)
 		return;
-	/* The peer may have more conns than it has spoken on. */
+	/* More connections may be possible than the peer has used so far. */
 	if (!first_alive(peer) && !peer->single)
 		attach_all(peer);
 	if (!first_alive(peer)) {
@@ -592,14 +605,14 @@ void pn_connection_down(struct pn_connection *conn, int why)
 		return;
 	}
 	pn_info("rail %u to a peer is down (%s); messages go on over others",
-		(unsigned)(conn->rail - peer->ep->rails), strerror(-why));
+		conn->rail->index, strerror(-why));
 	peer->ep->stats.rails_lost++;
 	if (taken) {
 		peer->conn = first_alive(peer);
-		peer->resend = !pn_list_empty(&peer->sent);
+		peer->resend = !pn_list_empty(&peer->unconfirmed);
 	}
 	pn_failover_connection_down(conn);
-	/* By that number the peer may know another one, which is good. */
+	/* Otherwise the peer may know a working connection by this number. */
 	if (!conn->wrong_session)
 		send_down(conn);
 	pn_peer_add_pending(peer);
@@ -607,8 +620,8 @@ void pn_connection_down(struct pn_connection *conn, int why)
 
 void pn_connection_break(struct pn_connection *conn)
 {
-	if (!conn->down &&
-	    pn_device_detach(conn->rail->device, conn->peer) == -EOPNOTSUPP)
+	if (!conn->down && pn_device_detach(conn->rail->device,
+					    conn->device_peer) == -EOPNOTSUPP)
 		pn_connection_down(conn, -ECONNRESET);
 }
 
@@ -622,10 +635,10 @@ void pn_connection_remote_down(struct pinion_peer *peer, unsigned number)
 	pn_connection_break(conn);
 	pn_failover_remote_down(conn);
 	if (conn == &peer->conns[0])
-		pn_onesided_swept(peer);
+		pn_onesided_remote_down(peer);
 }
 
-/* --- the end -------------------------------------------------------------- */
+/* --- failure of a peer ---------------------------------------------------- */
 
 static void drop_packets(struct pinion_peer *peer)
 {
@@ -637,16 +650,16 @@ static void drop_packets(struct pinion_peer *peer)
 
 		if (p->request)
 			p->request->npackets--;
-		pn_list_insert(&peer->ep->packets, link);
+		pn_pool_put(&peer->ep->packets.queued, p);
 	}
-	pn_list_remove(&peer->busy);
+	pn_list_remove(&peer->pending_link);
 }
 
 static void fail_posted(struct pinion_peer *peer, int why)
 {
 	struct pn_list *pos, *next;
 
-	pn_list_for_each_safe (pos, next, &peer->ep->posted) {
+	pn_list_for_each_safe (pos, next, &peer->ep->matching.posted.entries) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 
@@ -655,17 +668,17 @@ static void fail_posted(struct pinion_peer *peer, int why)
 	}
 }
 
-/* The other side is to know, and nothing of it is to come any more. */
+/* Detaches: the other side learns of it, and nothing arrives any more. */
 static void end_connection(struct pn_connection *conn)
 {
 	conn->up = conn->hello_due = false;
 	if (is_alive(conn))
-		pn_device_detach(conn->rail->device, conn->peer);
+		pn_device_detach(conn->rail->device, conn->device_peer);
 }
 
-/* Messages that nobody received yet stay: the bytes of eager ones are here,
- * and the receives that the others would have matched are to fail, not to
- * match what was sent after them. */
+/* Unexpected messages stay. The bytes of eager ones are here. Receives that
+ * match the others are to fail, and not to match messages that were sent later.
+ */
 void pn_peer_fail(struct pinion_peer *peer, int why)
 {
 	struct pn_list ending, *link;
@@ -678,8 +691,8 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 	drop_packets(peer);
 	pn_retransmit_drop(peer);
 	fail_posted(peer, why);
-	/* The end of one may end others (a flush) or begin them (a fence), so
-	 * they are taken one by one. */
+	/* The end of one request may end others (a flush) or begin them (a
+	 * fence): take them one by one. */
 	pn_list_init(&ending);
 	pn_list_splice(&ending, &peer->requests);
 	while ((link = pn_list_pop(&ending))) {

@@ -2,38 +2,42 @@
 /*
  * Which rail a fragment takes.
  *
- * The receiver decides, as it is the one that announces (or reads) fragments:
- * each goes to the rail that would have it through first. For each rail it
- * keeps what is still to come over it and how fast that has been lately, so
- * that rails of different bandwidth, or that others use too, carry their share
- * without anybody computing shares. A rail that would be first but has as many
- * fragments of the message as the depth allows is waited for: the slower one
- * would end later still.
+ * The receiver decides, since it announces (or reads) the fragments. Each
+ * fragment takes the rail on which it would arrive first. For each rail the
+ * receiver knows the bytes still to come over it and its recent speed. So rails
+ * of different bandwidth, and rails that others use too, carry their share
+ * although nobody computes shares. If the rail that would be first has as many
+ * fragments of the message as the depth allows, the receiver waits for it: the
+ * slower rail would end later still.
  *
- * When nothing is kept, the CPU that registers a fragment is often slower than
- * a rail: until it is ready all rails are as good as idle, and the fastest is
- * taken.
+ * When registrations are not kept, the CPU that registers a fragment is often
+ * slower than a rail. Until the fragment is registered all rails count as idle,
+ * and the fastest is taken.
  *
- * Registrations that are kept would be made on every rail in the course of
- * time, since the moment decides. So a message has a plan: the same choice,
- * made as if nothing else were on the rails, which is the same each time the
- * message comes. Another rail than the planned one must win more than what
- * registering takes.
+ * When registrations are kept, choosing by the moment would in time register
+ * every buffer on every rail. So a message has a plan: the same choice, made as
+ * if nothing else were on the rails, which is the same each time the message
+ * comes. A rail that is not the planned one must gain more than registering
+ * costs.
  *
- * Protocols that take a message whole cut it into one piece for each rail, in
- * proportion to the speeds that plans go by, so again the same each time.
+ * Protocols that transfer a message as a whole cut it into one share for each
+ * rail, in proportion to the planned speeds, so again the same each time.
  */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/rail.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
 #include "message/protocol/shapes.h"
+#include "message/twosided/transfer.h"
 
-/* Less than this is not worth a second rail. */
+/* A shorter share is not worth a second rail. */
 #define MIN_SHARE_BYTES ((size_t)64 << 10)
 
-/* So many bytes are watched before a rail's speed is believed to be another,
- * and by how much it must be slower, or faster: what is polled late looks as if
- * it had come fast, and plans should change rarely. */
+/* So many bytes are measured before the estimate of a rail's speed changes, and
+ * the new speed must be slower or faster by these factors: fragments that are
+ * polled late look as if they had come fast, and plans should change rarely. */
 #define MEASURED_BYTES ((size_t)32 << 20)
 #define SLOWER	       1.1
 #define FASTER	       1.5
@@ -42,7 +46,7 @@ static double nominal_byte_ns(const struct pn_rail *rail)
 {
 	double ns = rail->device->costs.put_byte_ns;
 
-	/* A device that costs nothing is fast, not infinitely so. */
+	/* A device without cost is fast, but not infinitely fast. */
 	return ns > 1e-3 ? ns : 1e-3;
 }
 
@@ -59,12 +63,12 @@ void pn_rails_set_owner(struct pinion_endpoint *ep, bool ours,
 		pn_cache_count_endpoint(ep->rails[r].cache, ours);
 		ep->rails[r].device->single_threaded = single_threaded;
 		ep->rails[r].device->receive_handler =
-			ours && single_threaded ? &ep->receive_handler : NULL;
+			ours && single_threaded ? &ep->poll.receive_handler
+						: NULL;
 	}
 }
 
-/* --- what is on its conn ---------------------------------------------------
- */
+/* --- bytes on their way --------------------------------------------------- */
 
 static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
 {
@@ -76,13 +80,13 @@ static void expect(struct pinion_endpoint *ep, struct pn_rail *rail, size_t len)
 	rail->expected += len;
 }
 
-/* What registering a fragment of a message that keeps nothing takes, at the
- * end with more to do. Until that is done its rail may as well be busy. */
+/* The time to register a fragment, and to deregister it at the end, if
+ * registrations are not kept. Until then its rail may as well be busy. */
 static uint64_t register_ns(const struct pinion_request *request, size_t len)
 {
 	const struct pn_costs *costs = &request->ep->device->costs;
 
-	return request->shape.keep
+	return request->transfer.shape.keep
 		       ? 0
 		       : (uint64_t)(pn_cost_register(costs, len, 1) +
 				    pn_cost_deregister(costs, len, 1));
@@ -91,47 +95,49 @@ static uint64_t register_ns(const struct pinion_request *request, size_t len)
 static void plan(struct pinion_request *request, const struct pn_rail *rail,
 		 size_t len)
 {
-	request->plan_ns[rail - request->ep->rails] +=
-		(double)len * rail->byte_ns;
+	request->transfer.plan_ns[rail->index] += (double)len * rail->byte_ns;
 }
 
-/* When a fragment can begin, as far as registering goes: one CPU does it for
- * one after the other. */
+/* When a fragment will be registered: one CPU registers one after the other. */
 static uint64_t ready_ns(const struct pinion_request *request, size_t len)
 {
 	uint64_t now = pn_device_now(request->ep->device);
 
-	return (request->ready_ns > now ? request->ready_ns : now) +
+	return (request->transfer.ready_ns > now ? request->transfer.ready_ns
+						 : now) +
 	       register_ns(request, len);
 }
 
 void pn_rail_expect(struct pn_fragment *f)
 {
-	struct pinion_endpoint *ep = f->request->ep;
+	struct pinion_endpoint *ep = f->rdma.request->ep;
 
 	if (pn_likely(ep->nrails == 1))
 		return;
-	f->request->ready_ns = ready_ns(f->request, f->len);
-	if (f->conn->rail->free_ns < f->request->ready_ns)
-		f->conn->rail->free_ns = f->request->ready_ns;
-	expect(ep, f->conn->rail, f->len);
-	plan(f->request, f->conn->rail, f->len);
+	f->rdma.request->transfer.ready_ns =
+		ready_ns(f->rdma.request, f->rdma.len);
+	if (f->rdma.conn->rail->free_ns < f->rdma.request->transfer.ready_ns)
+		f->rdma.conn->rail->free_ns =
+			f->rdma.request->transfer.ready_ns;
+	expect(ep, f->rdma.conn->rail, f->rdma.len);
+	plan(f->rdma.request, f->rdma.conn->rail, f->rdma.len);
 	f->expected = true;
 }
 
-/* The bytes up to the offset come by DATA, over the conn of packets. */
+/* The bytes up to the offset come by DATA, over the connection of packets. */
 void pn_rail_expect_data(struct pinion_request *request)
 {
 	if (pn_likely(request->ep->nrails == 1))
 		return;
-	request->due_rail = request->peer->conn->rail;
-	expect(request->ep, request->due_rail, request->due);
-	plan(request, request->due_rail, request->due);
+	request->transfer.data_rail = request->peer->conn->rail;
+	expect(request->ep, request->transfer.data_rail,
+	       request->transfer.data_due);
+	plan(request, request->transfer.data_rail, request->transfer.data_due);
 }
 
 void pn_rail_data_arrived(struct pinion_request *request, size_t len)
 {
-	struct pn_rail *rail = request->due_rail;
+	struct pn_rail *rail = request->transfer.data_rail;
 
 	if (pn_likely(!rail))
 		return;
@@ -140,8 +146,8 @@ void pn_rail_data_arrived(struct pinion_request *request, size_t len)
 		rail->expected ? pn_device_now(request->ep->device) : 0;
 }
 
-/* Between two fragments that landed while more were expected the rail was
- * never idle: that is what it can do. Of short ones the latency would show. */
+/* Between two fragments that arrive while more are expected the rail is never
+ * idle: so fast is it. Short fragments would show the latency instead. */
 static void measure(struct pn_rail *rail, size_t len, uint64_t now)
 {
 	double promised = nominal_byte_ns(rail), ns;
@@ -160,34 +166,33 @@ static void measure(struct pn_rail *rail, size_t len, uint64_t now)
 		rail->byte_ns = ns;
 }
 
-void pn_rail_expect_done(struct pn_fragment *f, bool landed)
+void pn_rail_expect_done(struct pn_fragment *f, bool arrived)
 {
-	struct pinion_endpoint *ep = f->request->ep;
-	struct pn_rail *rail = f->conn->rail;
+	struct pinion_endpoint *ep = f->rdma.request->ep;
+	struct pn_rail *rail = f->rdma.conn->rail;
 	uint64_t now;
 
 	if (pn_likely(!f->expected))
 		return;
 	f->expected = false;
 	now = pn_device_now(ep->device);
-	rail->expected -= f->len;
-	if (landed) {
-		measure(rail, f->len, now);
-		ep->stats.fragments[rail - ep->rails]++;
+	rail->expected -= f->rdma.len;
+	if (arrived) {
+		measure(rail, f->rdma.len, now);
+		ep->stats.fragments[rail->index]++;
 	}
-	rail->last_arrival_ns = landed && rail->expected ? now : 0;
+	rail->last_arrival_ns = arrived && rail->expected ? now : 0;
 	rail->free_ns =
 		now + (uint64_t)((double)rail->expected * rail->byte_ns);
 }
 
-/* --- conns that can be taken -----------------------------------------------
- */
+/* --- usable connections --------------------------------------------------- */
 
 bool pn_rail_can_read(const struct pinion_request *request,
 		      const struct pn_connection *conn)
 {
-	for (unsigned i = 0; i < request->nkeys; i++)
-		if (pn_wire_key_rail(request->key_rails, i) ==
+	for (unsigned i = 0; i < request->transfer.nkeys; i++)
+		if (pn_wire_key_rail(request->transfer.key_rails, i) ==
 		    pn_connection_remote_rail(conn))
 			return true;
 	return false;
@@ -196,7 +201,8 @@ bool pn_rail_can_read(const struct pinion_request *request,
 static bool is_usable(const struct pinion_request *request,
 		      const struct pn_connection *conn)
 {
-	return conn->up && (!request->nkeys || pn_rail_can_read(request, conn));
+	return conn->up &&
+	       (!request->transfer.nkeys || pn_rail_can_read(request, conn));
 }
 
 static unsigned count_usable(const struct pinion_request *request)
@@ -214,15 +220,15 @@ static unsigned count_on(const struct pinion_request *request,
 	struct pn_list *pos;
 	unsigned n = 0;
 
-	pn_list_for_each (pos, &request->fragments)
-		n += pn_container_of(pos, struct pn_fragment, link)->conn ==
-		     conn;
+	pn_list_for_each (pos, &request->transfer.fragments)
+		n += pn_container_of(pos, struct pn_fragment, rdma.link)
+			     ->rdma.conn == conn;
 	return n;
 }
 
-/* --- the best one --------------------------------------------------------- */
+/* --- the best connection -------------------------------------------------- */
 
-/* The conn that a fragment would take if there were nothing but its message. */
+/* The connection that a fragment would take if there were no other message. */
 static const struct pn_connection *planned_connection(
 	const struct pinion_request *request, size_t len)
 {
@@ -231,8 +237,8 @@ static const struct pn_connection *planned_connection(
 
 	for (unsigned r = 0; r < request->ep->nrails; r++) {
 		const struct pn_connection *conn = &request->peer->conns[r];
-		double ns =
-			request->plan_ns[r] + (double)len * conn->rail->byte_ns;
+		double ns = request->transfer.plan_ns[r] +
+			    (double)len * conn->rail->byte_ns;
 
 		if (is_usable(request, conn) && (!best || ns < least)) {
 			least = ns;
@@ -242,7 +248,7 @@ static const struct pn_connection *planned_connection(
 	return best;
 }
 
-/* When a fragment of len bytes that is ready then would be through. */
+/* When a fragment of len bytes that is registered at `ready` would arrive. */
 static double end_ns(const struct pn_rail *rail, size_t len, uint64_t ready)
 {
 	uint64_t begin = rail->free_ns > ready ? rail->free_ns : ready;
@@ -250,8 +256,8 @@ static double end_ns(const struct pn_rail *rail, size_t len, uint64_t ready)
 	return (double)begin + (double)len * rail->byte_ns;
 }
 
-/* The best conn now; another than `planned`, if that is not NULL, must win
- * more than registering takes. */
+/* The best connection now. If `planned` is not NULL, another connection must
+ * gain more than registering costs. */
 static struct pn_connection *best_connection(
 	const struct pinion_request *request, size_t len,
 	const struct pn_connection *planned)
@@ -284,29 +290,29 @@ struct pn_connection *pn_rail_choose_alternative(
 	return best_connection(request, len, NULL);
 }
 
-/* --- how long it is ------------------------------------------------------- */
+/* --- the length of a fragment --------------------------------------------- */
 
 static size_t fragment_len(const struct pinion_request *request)
 {
-	size_t len = request->shape.fragment;
-	size_t left = request->total - request->next;
-	uintptr_t at = (uintptr_t)request->buf + request->next;
+	size_t len = request->transfer.shape.fragment;
+	size_t left = request->total - request->transfer.next;
+	uintptr_t at = (uintptr_t)request->buf + request->transfer.next;
 
-	if (request->shape.align)
-		len -= at & (request->shape.align - 1) &
-		       (request->shape.fragment - 1);
+	if (request->transfer.shape.align)
+		len -= at & (request->transfer.shape.align - 1) &
+		       (request->transfer.shape.fragment - 1);
 	return len && len < left ? len : left;
 }
 
-/* Near its end a message's fragments are cut so that by the plan all rails
- * have the last byte at the same time. */
+/* Cuts the last fragments of a message so that, by the plan, all rails end at
+ * the same time. */
 static size_t last_len(const struct pinion_request *request,
 		       const struct pn_connection *conn, size_t len)
 {
-	size_t left = request->total - request->next, share;
+	size_t left = request->total - request->transfer.next, share;
 	double bytes = (double)left, rate = 0, own;
 
-	if (left > count_usable(request) * request->shape.fragment)
+	if (left > count_usable(request) * request->transfer.shape.fragment)
 		return len;
 	for (unsigned r = 0; r < request->ep->nrails; r++) {
 		const struct pn_connection *w = &request->peer->conns[r];
@@ -314,9 +320,9 @@ static size_t last_len(const struct pinion_request *request,
 		if (!is_usable(request, w))
 			continue;
 		rate += 1 / w->rail->byte_ns;
-		bytes += request->plan_ns[r] / w->rail->byte_ns;
+		bytes += request->transfer.plan_ns[r] / w->rail->byte_ns;
 	}
-	own = request->plan_ns[conn->rail - request->ep->rails];
+	own = request->transfer.plan_ns[conn->rail->index];
 	own = (bytes / rate - own) / conn->rail->byte_ns;
 	share = own > 0 ? (size_t)own : 0;
 	share = (share + MIN_SHARE_BYTES - 1) & ~(MIN_SHARE_BYTES - 1);
@@ -327,20 +333,20 @@ static size_t last_len(const struct pinion_request *request,
 	return share < len ? share : len;
 }
 
-/* A message that is taken whole. */
+/* A message that is transferred as a whole. */
 static bool is_whole(const struct pinion_request *request)
 {
-	return request->shape.fragment >= request->message_len;
+	return request->transfer.shape.fragment >= request->message_len;
 }
 
-/* The share of what is left that a conn has among itself and those behind it;
- * the last takes all. */
+/* The share of a connection in the bytes that are left for it and the
+ * connections behind it. The last one takes all. */
 static size_t share_len(const struct pinion_request *request,
 			const struct pn_connection *conn)
 {
 	const struct pn_connection *last =
 		&request->peer->conns[request->ep->nrails];
-	size_t left = request->total - request->next, len;
+	size_t left = request->total - request->transfer.next, len;
 	double all = 0;
 
 	for (const struct pn_connection *w = conn; w < last; w++)
@@ -351,11 +357,11 @@ static size_t share_len(const struct pinion_request *request,
 	return len < left ? len : left;
 }
 
-/* One piece for each conn that has none yet. */
+/* One share for each connection that has none yet. */
 static int choose_share(struct pinion_request *request, size_t *len,
 			struct pn_connection **out)
 {
-	size_t left = request->total - request->next;
+	size_t left = request->total - request->transfer.next;
 
 	if (left < 2 * MIN_SHARE_BYTES) {
 		*len = left;
@@ -380,16 +386,21 @@ int pn_rail_choose(struct pinion_request *request, size_t *len,
 	*out = request->peer->conn;
 	if (pn_likely(request->ep->nrails == 1) || !count_usable(request)) {
 		*len = fragment_len(request);
-		return request->nfragments < request->shape.depth ? 0 : -EAGAIN;
+		return request->transfer.nfragments <
+				       request->transfer.shape.depth
+			       ? 0
+			       : -EAGAIN;
 	}
 	if (is_whole(request))
 		return choose_share(request, len, out);
 	*len = fragment_len(request);
 	*out = best_connection(request, *len,
-			       request->shape.keep
+			       request->transfer.shape.keep
 				       ? planned_connection(request, *len)
 				       : NULL);
-	if (request->shape.keep)
+	if (request->transfer.shape.keep)
 		*len = last_len(request, *out, *len);
-	return count_on(request, *out) < request->shape.depth ? 0 : -EAGAIN;
+	return count_on(request, *out) < request->transfer.shape.depth
+		       ? 0
+		       : -EAGAIN;
 }

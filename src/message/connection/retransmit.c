@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets that outlive a rail.
+ * The retransmit queue: packets that survive the failure of a rail.
  *
- * Between endpoints that both have several rails, packets are numbered and
- * buffer until the device says that they have arrived. All take one conn, the
- * first that lives. When it goes down its last word has been heard (PEER_DOWN
- * comes behind all completions), and what it did not confirm is posted again,
- * in order, on the next. Some of that may have arrived, so the receiver acts on
- * each number once; and what comes over the new conn may overtake what the old
- * one still has to be polled for, so the receiver parks what is too early.
+ * Between endpoints that both use several rails, packets are numbered, and kept
+ * until the device confirms them. All take one connection, the first that is
+ * alive. When it goes down, all its completions have been polled (PEER_DOWN
+ * comes last), and the packets that were not confirmed are posted again, in
+ * order, on the next connection. Some of these may have arrived, so the
+ * receiver acts on each number once. Packets on the new connection may overtake
+ * those that the receiver has not polled from the old one yet, so it keeps
+ * packets that are out of order.
  *
- * A number is never 0: that is what packets of other peers have.
+ * A sequence number is never 0, which means: not numbered.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/endpoint.h"
+#include "message/matching/matching.h"
 
-/* More than can be under conn to one peer. */
+/* More than can be in flight to one peer. */
 #define MAX_OUT_OF_ORDER 8192
 
 static uint32_t after(uint32_t sequence)
@@ -28,48 +32,39 @@ static uint32_t after(uint32_t sequence)
 
 /* --- sending -------------------------------------------------------------- */
 
-static struct pn_packet_buffer *unregistered_alloc(struct pinion_endpoint *ep)
-{
-	struct pn_list *link = pn_list_pop(&ep->unregistered_buffers);
-	struct pn_packet_buffer *small;
-
-	if (link)
-		return pn_container_of(link, struct pn_packet_buffer, link);
-	small = malloc(sizeof(*small) + ep->small_bytes);
-	if (!small)
-		return NULL;
-	*small = (struct pn_packet_buffer){ .operation = { PN_OPERATION_PACKET,
-							   ep },
-					    .data = (uint8_t *)(small + 1),
-					    .small = true };
-	return small;
-}
-
+/* A short packet is sent inline: its copy need not be registered. */
 static struct pn_packet_buffer *buffer_alloc(struct pinion_endpoint *ep,
 					     size_t len)
 {
-	struct pn_list *link;
+	struct pn_packet_buffer *buffer;
 
-	if (len <= ep->small_bytes)
-		return unregistered_alloc(ep);
-	link = pn_list_pop(&ep->packet_buffers);
-	return link ? pn_container_of(link, struct pn_packet_buffer, link)
-		    : NULL;
+	if (len > ep->packets.unregistered_bytes)
+		return pn_pool_get(&ep->packets.buffers);
+	buffer = pn_pool_get(&ep->packets.unregistered);
+	if (buffer)
+		*buffer = (struct pn_packet_buffer){
+			.operation = { PN_OPERATION_PACKET, ep },
+			.data = (uint8_t *)(buffer + 1),
+			.unregistered = true
+		};
+	return buffer;
 }
 
-/* A conn that is going down refuses; it will be replaced soon. */
+/* -ECONNRESET: the connection is going down and will be replaced soon. */
 static int post_buffer(struct pn_packet_buffer *buffer)
 {
 	const struct pn_connection *conn = buffer->peer->conn;
+	const struct pn_endpoint_packets *packets = &conn->peer->ep->packets;
 	struct pn_sge sge = { buffer->data, buffer->len,
-			      conn->rail->packet_mr.lkey };
+			      packets->memory.mrs[conn->rail->index].lkey };
 	struct pn_op op = { .kind = PN_OP_SEND,
-			    .flags = buffer->small ? PN_OP_INLINE : 0,
+			    .flags = buffer->unregistered ? PN_OP_INLINE : 0,
 			    .sge = &sge,
 			    .nsge = 1,
 			    .imm = buffer->sequence,
 			    .user = buffer };
-	int ret = conn->up ? pn_device_post(conn->rail->device, conn->peer, &op)
+	int ret = conn->up ? pn_device_post(conn->rail->device,
+					    conn->device_peer, &op)
 			   : -EAGAIN;
 
 	if (ret)
@@ -86,7 +81,7 @@ int pn_retransmit_send(struct pinion_peer *peer, const struct pn_wire *wire,
 	struct pn_packet_buffer *buffer;
 	int ret;
 
-	/* Behind what was sent before. */
+	/* Packets that are to be posted again come first. */
 	if (peer->resend)
 		return -EAGAIN;
 	buffer = buffer_alloc(ep, sizeof(*wire) + len);
@@ -94,7 +89,7 @@ int pn_retransmit_send(struct pinion_peer *peer, const struct pn_wire *wire,
 		return -EAGAIN;
 	pn_packet_fill(buffer, wire, payload, len, ep->device);
 	buffer->peer = peer;
-	/* Others may have sent while this was copied. */
+	/* Other tasks may have sent while this one copied. */
 	buffer->sequence = peer->next_sequence;
 	ret = peer->resend ? -EAGAIN : post_buffer(buffer);
 	if (ret) {
@@ -102,7 +97,7 @@ int pn_retransmit_send(struct pinion_peer *peer, const struct pn_wire *wire,
 		return ret;
 	}
 	peer->next_sequence = after(buffer->sequence);
-	pn_list_append(&peer->sent, &buffer->link);
+	pn_list_append(&peer->unconfirmed, &buffer->link);
 	return 0;
 }
 
@@ -115,7 +110,8 @@ void pn_retransmit_done(struct pn_packet_buffer *buffer, int status)
 		pn_list_remove(&buffer->link);
 		pn_packet_buffer_put(peer->ep, buffer);
 	} else if (status != -ECONNRESET) {
-		/* Refused because of another operation; the conn lives. */
+		/* Failed because of another operation; the connection is alive.
+		 */
 		peer->resend = true;
 		pn_peer_add_pending(peer);
 	}
@@ -128,7 +124,7 @@ bool pn_retransmit_progress(struct pinion_peer *peer)
 
 	if (pn_likely(!peer->resend))
 		return false;
-	pn_list_for_each (pos, &peer->sent) {
+	pn_list_for_each (pos, &peer->unconfirmed) {
 		struct pn_packet_buffer *buffer =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
@@ -143,13 +139,13 @@ bool pn_retransmit_progress(struct pinion_peer *peer)
 	return true;
 }
 
-/* Those that the device still has come back by their completions. */
+/* Packets that the device still has are freed by their completions. */
 void pn_retransmit_drop(struct pinion_peer *peer)
 {
 	struct pn_list *pos, *next;
 
 	peer->resend = false;
-	pn_list_for_each_safe (pos, next, &peer->sent) {
+	pn_list_for_each_safe (pos, next, &peer->unconfirmed) {
 		struct pn_packet_buffer *buffer =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
@@ -168,8 +164,8 @@ void pn_retransmit_drop(struct pinion_peer *peer)
 
 /* --- receiving ------------------------------------------------------------ */
 
-/* Where a number stands among the out_of_order: before the first larger one.
- * NULL: it is there already. */
+/* The first out-of-order packet with a larger number, or the end of the list.
+ * NULL: this number is there already. */
 static struct pn_list *place_of(struct pinion_peer *peer, uint32_t sequence)
 {
 	struct pn_list *pos;

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Keys name exactly the bytes that the packet is about; those of each rail do,
- * when a MATCH has several. */
+/* The keys of a packet name exactly the bytes that it is about. In a MATCH the
+ * keys of each rail do. */
 static bool keys_ok(const struct pn_wire *wire, const uint8_t *keys, size_t len)
 {
 	uint64_t rails = wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
@@ -31,7 +31,7 @@ static bool keys_ok(const struct pn_wire *wire, const uint8_t *keys, size_t len)
 	return true;
 }
 
-/* Whether a kind of packet may carry this payload. */
+/* Whether this kind of packet may have this payload. */
 static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 		       size_t len)
 {
@@ -82,7 +82,7 @@ int pn_wire_get_address(const uint8_t *data, size_t len,
 		return -EINVAL;
 	if (data[0] != PN_WIRE_VERSION)
 		return -EPROTONOSUPPORT;
-	/* Once: a hostile peer may change what it has sent. */
+	/* Read once: a hostile peer may change what it has sent. */
 	count = *(const volatile uint8_t *)&data[1] & ~(unsigned)PN_WIRE_EITHER;
 	if (!count || count > PN_RAILS_MAX)
 		return -EINVAL;
@@ -102,14 +102,15 @@ int pn_wire_get_address(const uint8_t *data, size_t len,
 int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
 		  const uint8_t **payload, size_t *payload_len)
 {
-	/* The version stands first in every version. */
+	/* The version is the first byte in every version. */
 	if (!len)
 		return -EPROTO;
 	if (*(const uint8_t *)data != PN_WIRE_VERSION)
 		return -EPROTONOSUPPORT;
 	if (len < sizeof(*out))
 		return -EPROTO;
-	/* Looked at in the copy alone: its sender could still change it. */
+	/* Only the copy is looked at: the sender could still change the
+	 * original. */
 	memcpy(out, data, sizeof(*out));
 	*payload = (const uint8_t *)data + sizeof(*out);
 	*payload_len = len - sizeof(*out);
@@ -121,7 +122,7 @@ int pn_wire_parse(const void *data, size_t len, struct pn_wire *out,
 
 /* --- key blobs ------------------------------------------------------------ */
 
-/* FNV-1a, over what stands around the field itself. */
+/* FNV-1a over everything except the field `check`. */
 static uint32_t check_of(const struct pn_key_head *head,
 			 const struct pn_wire_key *keys)
 {
@@ -165,7 +166,7 @@ static bool covers(const struct pn_key_head *head,
 int pn_key_parse(const void *data, size_t len, struct pn_key_head *head,
 		 struct pn_wire_key keys[PN_KEY_MAX])
 {
-	/* The version stands first in every version. */
+	/* The version is the first byte in every version. */
 	if (!len)
 		return -EINVAL;
 	if (*(const uint8_t *)data != PN_KEY_VERSION)

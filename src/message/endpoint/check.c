@@ -1,48 +1,54 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The checker: what holds of an endpoint at rest, that is when nobody is inside
- * a call on it.
+ * The checker: asserts what holds for an endpoint at rest, that is while no
+ * thread is inside a call on it.
  *
- * Requests. Each is in one place: posted, with its peer, ended and not yet
- * taken, or free. One that lives has something to wait for; one that has ended
- * holds nothing: no fragment, fragment, queued packet, pin or place in an
+ * Requests. Each is in one place: posted, listed with its peer, ended and not
+ * yet reaped, or free. A request that has not ended waits for something. One
+ * that has ended holds nothing: no fragment, queued packet, pin or place in an
  * order.
  *
- * Bytes. Of a message that is received, what has come, what is to come by DATA,
- * what its fragments lack and what is not announced yet make the whole. Of a
- * one-sided request, what has moved and what its fragments have is what was
- * cut.
+ * Bytes. Of a message that is being received, four numbers make the whole:
+ * bytes that have arrived, bytes still to come by DATA, bytes that its
+ * fragments lack, and bytes not announced yet. Of a one-sided request, the
+ * bytes moved and those of its fragments are the bytes cut so far.
  *
- * Fragments and fragments. Each is where its kind says: in the device, waiting
- * in its conn's or peer's queue, or waiting for the other side; and is pinned
- * or not accordingly.
+ * Fragments, two-sided and one-sided. Each is where its kind says: in the
+ * device, in the queue of its connection or peer, or waiting for the other
+ * side; it is pinned or not accordingly.
  *
- * Operations. Those of fragments, fragments, bounce buffers and direct sends
- * are all that the endpoint waits for; what is not in one of them is free.
+ * Operations. The endpoint waits for the operations of fragments, packet
+ * buffers and direct sends, and for no others. Objects without an operation are
+ * free.
  *
- * Peers. Whoever has something to post is busy. Packets take a conn that lives,
- * if there is one. What is gone has nothing waiting.
+ * Peers. A peer with something to post is pending. Packets take a connection
+ * that is alive, if there is one. Nothing waits for a peer that is down.
  *
- * Matching. No receive is posted that would take a message that is here.
+ * Matching. No posted receive accepts an unexpected message.
  *
  * Rails expect the bytes that fragments and DATA still owe, no more.
  *
- * Threads: takes the endpoint's lock. Where an endpoint is single-threaded
- * there is none, nor does it keep out who waits: whoever calls sees to it that
- * nobody else is inside.
+ * Threads: takes the endpoint's lock. A single-threaded endpoint has none: the
+ * caller sees to it that no other thread is inside.
  */
-#include "message/message_impl.h"
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/direct.h"
+#include "message/twosided/transfer.h"
 
 struct sums {
 	uint32_t shelved;    /* free, or ended and to be polled */
 	uint32_t posted;     /* receives */
-	uint32_t with_peers; /* that live, and are not posted */
-	uint32_t in_order;   /* of these, one-sided in the peer's order */
-	unsigned operations; /* of the device */
+	uint32_t with_peers; /* not ended and not posted */
+	uint32_t in_order;   /* of these, in the peer's one-sided order */
+	unsigned operations; /* of the devices */
 	unsigned packets;    /* that requests wait for */
-	unsigned queued;     /* of these, found: in queues and direct slots */
-	unsigned stalled;    /* fragments, in their conns' queues */
-	unsigned stalled_pieces;
+	unsigned queued;     /* of these, found in queues and direct slots */
+	unsigned stalled;    /* fragments in the queues of their connections */
 	unsigned bounce_buffers; /* in use */
 	uint32_t held, fenced, unposted;
 	size_t expected[PN_RAILS_MAX];
@@ -74,49 +80,56 @@ static void check_pin(const struct pinion_pin *pin, const uint8_t *at,
 	pn_assert(pn_pin_at(pin, len - 1).len);
 }
 
-/* One that goes by operations of the device. What failed waits for those under
- * conn; a read, then, for its conn to be down. */
+/* A fragment that goes by operations of the device. If it has failed, it waits
+ * for its operations in flight; a read then waits for its connection to be
+ * down. */
 static void check_rdma(const struct pn_fragment *f)
 {
-	const struct pinion_request *request = f->request;
+	const struct pinion_request *request = f->rdma.request;
 
-	pn_assert(f->pinned ||
-		  (f->kind == PN_FRAGMENT_WRITE && request->source_pinned));
-	if (request->status || f->status)
-		pn_assert(f->inflight ||
+	pn_assert(f->rdma.pinned || (f->kind == PN_FRAGMENT_WRITE &&
+				     request->transfer.source_pinned));
+	if (request->status || f->rdma.status)
+		pn_assert(f->rdma.inflight ||
 			  (f->kind == PN_FRAGMENT_READ && !request->status));
-	else if (is_linked(&f->stall_link))
-		pn_assert(f->posted < f->len);
+	else if (is_linked(&f->rdma.stall_link))
+		pn_assert(f->rdma.posted < f->rdma.len);
 	else
-		pn_assert(f->inflight && f->posted == f->len);
-	pn_assert(!request->status || !is_linked(&f->stall_link));
+		pn_assert(f->rdma.inflight && f->rdma.posted == f->rdma.len);
+	pn_assert(!request->status || !is_linked(&f->rdma.stall_link));
+}
+
+static void check_lost(const struct pn_fragment *f)
+{
+	pn_assert(f->kind == PN_FRAGMENT_WRITE);
+	pn_assert(!f->rdma.pinned && !f->rdma.inflight &&
+		  !is_linked(&f->rdma.stall_link));
+	pn_assert(!f->rdma.request->status || !f->rdma.conn->down_received);
 }
 
 static void check_kind(const struct pn_fragment *f)
 {
-	const struct pinion_request *request = f->request;
+	const struct pinion_request *request = f->rdma.request;
 	bool many_rails = request->ep->nrails > 1;
 
-	pn_assert(request->is_send == (f->kind <= PN_FRAGMENT_LOST));
+	pn_assert(request->is_send == (f->kind <= PN_FRAGMENT_WRITE));
 	pn_assert(f->expected ==
-		  (!request->is_send && f->pinned && many_rails));
+		  (!request->is_send && f->rdma.pinned && many_rails));
 	switch (f->kind) {
 	case PN_FRAGMENT_WRITE:
 	case PN_FRAGMENT_READ:
-		check_rdma(f);
+		if (f->rdma.lost)
+			check_lost(f);
+		else
+			check_rdma(f);
 		return;
 	case PN_FRAGMENT_DATA:
-		pn_assert(!f->pinned && !f->inflight &&
-			  is_linked(&f->stall_link));
-		return;
-	case PN_FRAGMENT_LOST:
-		pn_assert(!f->pinned && !f->inflight &&
-			  !is_linked(&f->stall_link));
-		pn_assert(!request->status || !f->conn->down_received);
+		pn_assert(!f->rdma.pinned && !f->rdma.inflight &&
+			  is_linked(&f->rdma.stall_link));
 		return;
 	case PN_FRAGMENT_TARGET:
-		pn_assert(!f->inflight && !is_linked(&f->stall_link));
-		pn_assert(!request->status && f->arrived < f->len);
+		pn_assert(!f->rdma.inflight && !is_linked(&f->rdma.stall_link));
+		pn_assert(!request->status && f->arrived < f->rdma.len);
 		return;
 	}
 }
@@ -126,23 +139,25 @@ static void check_fragment(const struct pinion_request *request,
 {
 	const struct pinion_endpoint *ep = request->ep;
 
-	pn_assert(f->request == request && f->conn->owner == request->peer);
-	pn_assert(f->operation.kind == PN_OPERATION_FRAGMENT &&
-		  f->operation.ep == ep);
-	pn_assert(f->len && f->posted <= f->len);
-	pn_assert(f->offset + f->len <= request->len);
-	if (f->pinned)
-		check_pin(&f->pin, request->buf + f->offset, f->len);
+	pn_assert(f->rdma.request == request &&
+		  f->rdma.conn->peer == request->peer);
+	pn_assert(f->rdma.operation.kind == PN_OPERATION_FRAGMENT &&
+		  f->rdma.operation.ep == ep);
+	pn_assert(f->rdma.len && f->rdma.posted <= f->rdma.len);
+	pn_assert(f->rdma.offset + f->rdma.len <= request->len);
+	if (f->rdma.pinned)
+		check_pin(&f->rdma.pin, request->buf + f->rdma.offset,
+			  f->rdma.len);
 	check_kind(f);
-	sums->operations += f->inflight;
-	sums->stalled += is_linked(&f->stall_link);
+	sums->operations += f->rdma.inflight;
+	sums->stalled += is_linked(&f->rdma.stall_link);
 	if (f->expected)
-		sums->expected[f->conn->rail - ep->rails] += f->len;
+		sums->expected[f->rdma.conn->rail->index] += f->rdma.len;
 }
 
 /* --- messages ------------------------------------------------------------- */
 
-/* A sender may be told of more than there is by a peer that lies. */
+/* A lying peer may make a sender count more bytes than there are. */
 static void check_bytes(const struct pinion_request *request, size_t owed)
 {
 	pn_assert(request->moved <= request->total &&
@@ -150,8 +165,9 @@ static void check_bytes(const struct pinion_request *request, size_t owed)
 	if (request->is_send || request->status)
 		return;
 	pn_assert(request->moved < request->total);
-	pn_assert(request->next <= request->total);
-	pn_assert(request->moved + request->due + owed == request->next);
+	pn_assert(request->transfer.next <= request->total);
+	pn_assert(request->moved + request->transfer.data_due + owed ==
+		  request->transfer.next);
 }
 
 static void check_message(const struct pinion_request *request,
@@ -161,23 +177,23 @@ static void check_message(const struct pinion_request *request,
 	unsigned n = 0;
 	size_t owed = 0;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		const struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
 		check_fragment(request, f, sums);
-		owed += f->len - f->arrived;
+		owed += f->rdma.len - f->arrived;
 		n++;
 	}
-	pn_assert(n == request->nfragments);
+	pn_assert(n == request->transfer.nfragments);
 	pn_assert(!is_linked(&request->link) && !request->onesided.nfragments);
 	pn_assert(n || request->npackets ||
 		  (!request->status &&
 		   (request->awaits_got || request->moved < request->total)));
 	check_bytes(request, owed);
-	if (request->due_rail)
-		sums->expected[request->due_rail - request->ep->rails] +=
-			request->due;
+	if (request->transfer.data_rail)
+		sums->expected[request->transfer.data_rail->index] +=
+			request->transfer.data_due;
 }
 
 /* --- one-sided requests --------------------------------------------------- */
@@ -188,34 +204,38 @@ static bool is_ordered(const struct pinion_request *request)
 	       request->kind != PN_REQUEST_GRANT;
 }
 
-static void check_piece(const struct pinion_request *request,
-			const struct pn_onesided_fragment *p, struct sums *sums)
+static void check_onesided_fragment(const struct pinion_request *request,
+				    const struct pn_onesided_fragment *p,
+				    struct sums *sums)
 {
 	bool prepared = request->kind == PN_REQUEST_PUT_WHEN &&
 			!request->onesided.granted;
-	bool stalled = is_linked(&p->stall_link);
+	bool stalled = is_linked(&p->rdma.stall_link);
 
-	pn_assert(p->request == request && p->operation.ep == request->ep);
-	pn_assert(p->operation.kind == PN_OPERATION_ONESIDED);
-	pn_assert(p->len && p->posted <= p->len);
-	pn_assert(p->offset + p->len <= request->next);
-	pn_assert(!p->pin.nsegments == (p->path != PN_PATH_PINNED));
+	pn_assert(p->rdma.request == request &&
+		  p->rdma.operation.ep == request->ep);
+	pn_assert(p->rdma.operation.kind == PN_OPERATION_FRAGMENT);
+	pn_assert(p->rdma.len && p->rdma.posted <= p->rdma.len);
+	pn_assert(p->rdma.offset + p->rdma.len <= request->transfer.next);
+	pn_assert(p->rdma.pinned == (p->path == PN_PATH_PINNED));
 	pn_assert(!p->bounce_buffer || p->path == PN_PATH_BOUNCED);
-	if (p->pin.nsegments)
-		check_pin(&p->pin, request->buf + p->offset, p->len);
+	if (p->rdma.pinned)
+		check_pin(&p->rdma.pin, request->buf + p->rdma.offset,
+			  p->rdma.len);
 	if (request->status)
-		pn_assert(!stalled && (p->inflight || p->lost));
+		pn_assert(!stalled && (p->rdma.inflight || p->rdma.lost));
 	else if (prepared)
-		pn_assert(!stalled && !p->counted && !p->inflight);
+		pn_assert(!stalled && !p->pending && !p->rdma.inflight);
 	else
-		pn_assert(stalled == p->counted && (stalled || p->inflight));
-	sums->operations += p->inflight;
-	sums->stalled_pieces += stalled;
+		pn_assert(stalled == p->pending &&
+			  (stalled || p->rdma.inflight));
+	sums->operations += p->rdma.inflight;
+	sums->stalled += stalled;
 	sums->bounce_buffers += p->bounce_buffer != NULL;
 }
 
-static void check_pieces(const struct pinion_request *request,
-			 struct sums *sums)
+static void check_onesided_fragments(const struct pinion_request *request,
+				     struct sums *sums)
 {
 	const struct pn_onesided *o = &request->onesided;
 	const struct pn_list *pos;
@@ -224,26 +244,27 @@ static void check_pieces(const struct pinion_request *request,
 
 	pn_list_for_each (pos, &o->fragments) {
 		const struct pn_onesided_fragment *p =
-			pn_container_of(pos, struct pn_onesided_fragment, link);
+			pn_container_of(pos, struct pn_onesided_fragment,
+					rdma.link);
 
-		check_piece(request, p, sums);
-		cut += p->len;
-		pending += p->counted;
+		check_onesided_fragment(request, p, sums);
+		cut += p->rdma.len;
+		pending += p->pending;
 		n++;
 	}
 	pn_assert(n == o->nfragments && pending == o->npending &&
 		  !o->advancing);
-	pn_assert(request->next <= request->total);
+	pn_assert(request->transfer.next <= request->total);
 	pn_assert(request->status || request->kind == PN_REQUEST_GRANT ||
-		  cut == request->next);
+		  cut == request->transfer.next);
 }
 
-/* What is behind a fence has not begun. */
+/* A request behind a fence has not begun. */
 static void check_place(const struct pinion_request *request, struct sums *sums)
 {
 	const struct pn_onesided *o = &request->onesided;
 	bool waits = is_linked(&request->link);
-	bool more = request->next < request->total || o->npending;
+	bool more = request->transfer.next < request->total || o->npending;
 
 	pn_assert(is_linked(&o->order) == is_ordered(request));
 	pn_assert(o->held == (waits && request->kind == PN_REQUEST_PUT_WHEN));
@@ -256,7 +277,8 @@ static void check_place(const struct pinion_request *request, struct sums *sums)
 	sums->fenced += waits;
 	sums->unposted += o->unposted;
 	if (waits)
-		pn_assert(!o->unposted && !request->next && !o->nfragments);
+		pn_assert(!o->unposted && !request->transfer.next &&
+			  !o->nfragments);
 	else if (!request->status)
 		pn_assert(o->unposted == more && o->nfragments);
 }
@@ -265,12 +287,14 @@ static void check_onesided(const struct pinion_request *request,
 			   struct sums *sums)
 {
 	sums->in_order += is_ordered(request);
-	pn_assert(pn_list_empty(&request->fragments) && !request->nfragments);
-	check_pieces(request, sums);
+	pn_assert(pn_list_empty(&request->transfer.fragments) &&
+		  !request->transfer.nfragments);
+	check_onesided_fragments(request, sums);
 	check_place(request, sums);
 	pn_assert(!request->status || request->onesided.nfragments);
-	if (request->source_pinned)
-		check_pin(&request->source, request->buf, request->len);
+	if (request->transfer.source_pinned)
+		check_pin(&request->transfer.source, request->buf,
+			  request->len);
 }
 
 /* --- requests ------------------------------------------------------------- */
@@ -279,23 +303,25 @@ static void check_holds_nothing(const struct pinion_request *request)
 {
 	const struct pn_onesided *o = &request->onesided;
 
-	pn_assert(!request->nfragments && pn_list_empty(&request->fragments));
-	pn_assert(!request->npackets && !request->source_pinned &&
-		  !request->exposed && !request->tells);
+	pn_assert(!request->transfer.nfragments &&
+		  pn_list_empty(&request->transfer.fragments));
+	pn_assert(!request->npackets && !request->transfer.source_pinned &&
+		  !request->transfer.exposed && !request->sends_fail);
 	pn_assert(!o->nfragments && pn_list_empty(&o->fragments) &&
 		  !o->npending);
 	pn_assert(!o->held && !o->unposted && !o->remote && !o->advancing);
 	pn_assert(pn_list_empty(&o->order));
 }
 
-/* What a short message has not touched is as it was made. */
+/* What a short message does not use is as pn_request_alloc() made it. */
 static void check_untouched(const struct pinion_request *request)
 {
-	pn_assert(!request->next && !request->due && !request->due_rail &&
-		  !request->ready_ns && !request->began_ns && !request->nkeys &&
-		  !request->shape.fragment && !request->onesided.granted &&
-		  !request->onesided.fence && !request->onesided.notified &&
-		  !request->onesided.nkeys);
+	pn_assert(!request->transfer.next && !request->transfer.data_due &&
+		  !request->transfer.data_rail && !request->transfer.ready_ns &&
+		  !request->transfer.began_ns && !request->transfer.nkeys &&
+		  !request->transfer.shape.fragment &&
+		  !request->onesided.granted && !request->onesided.fence &&
+		  !request->onesided.notified && !request->onesided.nkeys);
 }
 
 static void check_ended(const struct pinion_request *request, struct sums *sums)
@@ -332,16 +358,17 @@ static void check_living(const struct pinion_request *request,
 		check_message(request, sums);
 }
 
-/* All that a multi-receive stands for are counted by it. */
+/* A multi-receive counts all receives that it stands for. */
 static void check_multi_recv(const struct pinion_endpoint *ep,
 			     const struct pinion_multi_recv *multi)
 {
 	unsigned n = 0;
 	struct pn_list *pos;
 
-	for (uint32_t i = 0; i < ep->nrequests; i++)
-		n += ep->table[i]->multi_recv == multi && !ep->table[i]->ended;
-	pn_list_for_each (pos, &ep->done)
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		n += ep->requests.table[i]->multi_recv == multi &&
+		     !ep->requests.table[i]->ended;
+	pn_list_for_each (pos, &ep->requests.done)
 		n += pn_container_of(pos, struct pinion_request, link)
 			     ->multi_recv == multi;
 	pn_assert(n == multi->internal);
@@ -367,15 +394,16 @@ static void check_free_and_done(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_assert(length(&ep->requests) + length(&ep->done) == sums->shelved);
-	pn_assert(length(&ep->posted) == sums->posted);
-	pn_list_for_each (pos, &ep->done) {
+	pn_assert(length(&ep->requests.free) + length(&ep->requests.done) ==
+		  sums->shelved);
+	pn_assert(length(&ep->matching.posted.entries) == sums->posted);
+	pn_list_for_each (pos, &ep->requests.done) {
 		const struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 
 		pn_assert(request->ended && !request->has_handle);
 	}
-	pn_list_for_each (pos, &ep->requests)
+	pn_list_for_each (pos, &ep->requests.free)
 		pn_assert(pn_container_of(pos, struct pinion_request, link)
 				  ->ended);
 }
@@ -385,11 +413,12 @@ static void check_free_and_done(const struct pinion_endpoint *ep,
 static void check_connection(const struct pn_connection *conn,
 			     struct sums *sums)
 {
-	const struct pinion_peer *peer = conn->owner;
+	const struct pinion_peer *peer = conn->peer;
 
-	sums->stalled -= length(&conn->stalled);
+	for (unsigned user = 0; user < PN_RDMA_NUSERS; user++)
+		sums->stalled -= length(&conn->stalled[user]);
 	pn_assert(!conn->close_state);
-	if (!conn->peer) {
+	if (!conn->device_peer) {
 		pn_assert(!conn->up && !conn->hello_due && !conn->down);
 		return;
 	}
@@ -397,8 +426,8 @@ static void check_connection(const struct pn_connection *conn,
 		  (conn->hello_sent && conn->hello_received));
 	pn_assert(!conn->wrong_session ||
 		  (!conn->up && !conn->hello_due && !conn->hello_received));
-	pn_assert(conn->peer->user == conn);
-	pn_assert(conn->number < peer->nrails);
+	pn_assert(conn->device_peer->user == conn);
+	pn_assert(conn->remote_rail < peer->nrails);
 	pn_assert(!conn->up ||
 		  (!conn->hello_due && !conn->down && !peer->down));
 	pn_assert(!conn->hello_due || (!conn->down && !peer->down));
@@ -413,39 +442,43 @@ static void check_connections(struct pinion_peer *peer, struct sums *sums)
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		const struct pn_connection *conn = &peer->conns[r];
 
-		pn_assert(conn->owner == peer && conn->rail == &ep->rails[r]);
+		pn_assert(conn->peer == peer && conn->rail == &ep->rails[r]);
 		check_connection(conn, sums);
-		if (!conn->peer)
+		if (!conn->device_peer)
 			continue;
-		pn_assert(!(numbers >> conn->number & 1));
-		numbers |= 1U << conn->number;
+		pn_assert(!(numbers >> conn->remote_rail & 1));
+		numbers |= 1U << conn->remote_rail;
 		lives |= !conn->down;
-		waits |= conn->hello_due || is_linked(&conn->stalled);
+		waits |= conn->hello_due ||
+			 is_linked(&conn->stalled[PN_RDMA_TWOSIDED]) ||
+			 is_linked(&conn->stalled[PN_RDMA_ONESIDED]);
 	}
 	pn_assert(!lives || peer->down ||
-		  (peer->conn->peer && !peer->conn->down));
-	pn_assert(!waits || is_linked(&peer->busy));
+		  (peer->conn->device_peer && !peer->conn->down));
+	pn_assert(!waits || is_linked(&peer->pending_link));
 	pn_assert(lives || peer->down || !peer->connected);
 }
 
-/* In the order of their numbers, none twice; how many are registered. */
+/* In the order of their sequence numbers, each once. Returns how many are
+ * registered. */
 static unsigned check_sent(const struct pinion_peer *peer, struct sums *sums)
 {
 	uint32_t before = 0;
 	unsigned registered = 0;
 	const struct pn_list *pos;
 
-	pn_list_for_each (pos, &peer->sent) {
-		const struct pn_packet_buffer *kept =
+	pn_list_for_each (pos, &peer->unconfirmed) {
+		const struct pn_packet_buffer *buffer =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
-		pn_assert(kept->peer == peer && kept->sequence);
-		pn_assert(!before || (int32_t)(kept->sequence - before) > 0);
-		pn_assert((int32_t)(peer->next_sequence - kept->sequence) > 0);
-		pn_assert(kept->posted || !peer->down);
-		before = kept->sequence;
-		sums->operations += kept->posted;
-		registered += !kept->small;
+		pn_assert(buffer->peer == peer && buffer->sequence);
+		pn_assert(!before || (int32_t)(buffer->sequence - before) > 0);
+		pn_assert((int32_t)(peer->next_sequence - buffer->sequence) >
+			  0);
+		pn_assert(buffer->posted || !peer->down);
+		before = buffer->sequence;
+		sums->operations += buffer->posted;
+		registered += !buffer->unregistered;
 	}
 	return registered;
 }
@@ -483,7 +516,7 @@ static void check_queue(const struct pinion_peer *peer, struct sums *sums)
 	pn_assert(pn_list_empty(&peer->packets) || !peer->down);
 }
 
-/* The first of those behind a fence waits for others. */
+/* The first request behind a fence waits for others. */
 static void check_order(const struct pinion_peer *peer, struct sums *sums)
 {
 	const struct pn_peer_onesided *o = &peer->onesided;
@@ -492,7 +525,6 @@ static void check_order(const struct pinion_peer *peer, struct sums *sums)
 	sums->in_order -= length(&o->order);
 	sums->fenced -= length(&o->fenced);
 	sums->unposted -= o->nunposted;
-	sums->stalled_pieces -= length(&o->stalled);
 	if (is_linked(&o->fenced))
 		pn_assert(o->nunposted &&
 			  pn_container_of(o->fenced.next, struct pinion_request,
@@ -509,18 +541,17 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_assert(peer->ep == ep && peer->nrails && peer->name);
+	pn_assert(peer->ep == ep && peer->nrails && peer->session);
 	check_connections(peer, sums);
 	check_out_of_order(peer);
 	check_queue(peer, sums);
 	check_order(peer, sums);
-	pn_assert(is_linked(&peer->busy) ||
-		  (pn_list_empty(&peer->packets) && !peer->resend &&
-		   pn_list_empty(&peer->onesided.stalled)));
-	pn_assert(!peer->resend || is_linked(&peer->sent));
+	pn_assert(is_linked(&peer->pending_link) ||
+		  (pn_list_empty(&peer->packets) && !peer->resend));
+	pn_assert(!peer->resend || is_linked(&peer->unconfirmed));
 	pn_assert(peer->sequenced ==
 		  (peer->nrails > 1 && ep->nrails > 1 && !peer->single));
-	pn_assert(peer->number <= ep->ntraced_peers);
+	pn_assert(peer->trace_number <= ep->ntraced_peers);
 	sums->with_peers -= length(&peer->requests);
 	pn_list_for_each (pos, &peer->requests)
 		pn_assert(pn_container_of(pos, struct pinion_request, peer_link)
@@ -528,8 +559,8 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 	return check_sent(peer, sums);
 }
 
-/* Takes off the sums what it finds with the peers; how many bounce buffers are
- * kept there. */
+/* Subtracts from the sums what it finds with the peers. Returns how many
+ * registered packet buffers are unconfirmed there. */
 static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 {
 	unsigned registered = 0, busy = 0;
@@ -540,50 +571,51 @@ static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 			pn_container_of(pos, struct pinion_peer, link);
 
 		registered += check_peer(ep, peer, sums);
-		busy += is_linked(&peer->busy);
+		busy += is_linked(&peer->pending_link);
 	}
-	pn_assert(busy == length(&ep->busy));
+	pn_assert(busy == length(&ep->pending_peers));
 	pn_assert(!sums->with_peers && !sums->in_order && !sums->stalled &&
-		  !sums->stalled_pieces && !sums->fenced && !sums->unposted);
+		  !sums->fenced && !sums->unposted);
 	return registered;
 }
 
 /* --- buffers -------------------------------------------------------------- */
 
 static void check_packet_buffers(const struct pinion_endpoint *ep,
-				 unsigned kept, struct sums *sums)
+				 unsigned unconfirmed, struct sums *sums)
 {
-	unsigned apart = length(&ep->packet_buffers) + kept;
+	unsigned apart = length(&ep->packets.buffers.free) + unconfirmed;
 	const struct pn_list *pos;
 
-	pn_assert(apart <= ep->npacket_buffers);
-	sums->operations += ep->npacket_buffers - apart;
-	pn_list_for_each (pos, &ep->packet_buffers) {
+	pn_assert(apart <= ep->packets.buffers.nfixed);
+	sums->operations += ep->packets.buffers.nfixed - apart;
+	pn_list_for_each (pos, &ep->packets.buffers.free) {
 		const struct pn_packet_buffer *b =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
-		pn_assert(!b->small && !b->peer && !b->posted);
+		pn_assert(!b->unregistered && !b->peer && !b->posted);
 	}
-	pn_list_for_each (pos, &ep->unregistered_buffers)
+	pn_list_for_each (pos, &ep->packets.unregistered.free)
 		pn_assert(pn_container_of(pos, struct pn_packet_buffer, link)
-				  ->small);
+				  ->unregistered);
 }
 
 static void check_directs(const struct pinion_endpoint *ep, struct sums *sums)
 {
-	const struct pn_direct_pool *d = ep->direct_pool;
+	const struct pn_pool *slots = &ep->transfers.direct_pool.slots;
 	unsigned used = 0;
 
-	for (unsigned i = 0; d && i < PN_DIRECT_SLOTS; i++) {
-		const struct pinion_request *request = d->storage[i].request;
+	for (unsigned i = 0; i < slots->nfixed; i++) {
+		const struct pn_direct_slot *slot = pn_pool_at(slots, i);
+		const struct pinion_request *request = slot->request;
 
 		if (!request)
 			continue;
 		pn_assert(!request->ended && request->is_send);
-		check_pin(&d->storage[i].pin, request->buf, request->len);
+		check_pin(&slot->pin, request->buf, request->len);
 		used++;
 	}
-	pn_assert(!d || used + length(&d->free) == PN_DIRECT_SLOTS);
+	pn_assert(used + length(&slots->free) == slots->nfixed);
 	pn_assert(used == ep->reuse.direct_inflight);
 	sums->operations += used;
 	sums->queued += used;
@@ -594,14 +626,13 @@ static void check_bounce_buffers(const struct pinion_endpoint *ep,
 {
 	const struct pn_bounce_pool *pool = &ep->onesided.bounce_pool;
 	const struct pn_list *pos;
-	unsigned n = length(&pool->free) + length(&pool->free_cells);
+	unsigned n = length(&pool->buffers.free) + length(&pool->cells.free);
 
-	pn_assert(n + used ==
-		  (pool->mr.addr ? PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS : 0));
-	pn_list_for_each (pos, &pool->free_cells)
-		pn_assert(pn_container_of(pos, struct pn_bounce_buffer, link) -
-				  pool->storage <
-			  PN_NBOUNCE_CELLS);
+	pn_assert(n + used == pool->buffers.nfixed + pool->cells.nfixed);
+	pn_list_for_each (pos, &pool->cells.free)
+		pn_assert(pn_pool_owns(
+			&pool->cells,
+			pn_container_of(pos, struct pn_bounce_buffer, link)));
 }
 
 /* --- matching ------------------------------------------------------------- */
@@ -611,7 +642,7 @@ static void check_unmatched(const struct pinion_endpoint *ep,
 {
 	const struct pn_list *pos;
 
-	pn_list_for_each (pos, &ep->posted)
+	pn_list_for_each (pos, &ep->matching.posted.entries)
 		pn_assert(!pn_match_accepts(
 			pn_container_of(pos, struct pinion_request, link),
 			unexpected->peer, &unexpected->wire));
@@ -644,7 +675,7 @@ static void check_free_unexpected(const struct pn_list *messages,
 				  ->capacity == capacity);
 }
 
-/* Each is found by its tag, and counted. */
+/* Each entry is found by its tag, and counted. */
 static void check_tags(const struct pn_tag_table *tags)
 {
 	uint32_t n = 0;
@@ -663,7 +694,7 @@ static void check_tags(const struct pn_tag_table *tags)
 	pn_assert(n == tags->n);
 }
 
-/* No PUT_WHEN is held for a grant that is here. */
+/* No conditional write is queued for a grant that is here. */
 static void check_grants(const struct pinion_endpoint *ep, uint32_t held)
 {
 	const struct pn_endpoint_onesided *o = &ep->onesided;
@@ -680,7 +711,7 @@ static void check_grants(const struct pinion_endpoint *ep, uint32_t held)
 	}
 }
 
-/* --- all ------------------------------------------------------------------ */
+/* --- everything ----------------------------------------------------------- */
 
 static void check_rails(const struct pinion_endpoint *ep,
 			const struct sums *sums)
@@ -691,7 +722,7 @@ static void check_rails(const struct pinion_endpoint *ep,
 	}
 }
 
-/* Whoever has not parted is counted. */
+/* Connections that are still closing are counted. */
 void pn_endpoint_check_closing(const struct pinion_endpoint *ep)
 {
 	const struct pn_list *pos;
@@ -710,26 +741,29 @@ void pn_endpoint_check_closing(const struct pinion_endpoint *ep)
 void pn_endpoint_check(struct pinion_endpoint *ep)
 {
 	struct sums sums = { 0 };
-	unsigned kept;
+	unsigned unconfirmed;
 
 	pn_endpoint_lock(ep);
-	for (uint32_t i = 0; i < ep->nrequests; i++)
-		check_request(ep, ep->table[i], &sums);
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		check_request(ep, ep->requests.table[i], &sums);
 	check_free_and_done(ep, &sums);
-	kept = check_peers(ep, &sums);
-	check_packet_buffers(ep, kept, &sums);
+	unconfirmed = check_peers(ep, &sums);
+	check_packet_buffers(ep, unconfirmed, &sums);
 	check_directs(ep, &sums);
 	check_bounce_buffers(ep, sums.bounce_buffers);
-	check_unexpected(ep, &ep->unexpected, true);
-	check_unexpected(ep, &ep->probed, false);
-	check_free_unexpected(&ep->small_unexpected, PN_UNEXPECTED_SMALL_BYTES);
-	check_free_unexpected(&ep->large_unexpected, ep->limits.packet_bytes);
+	check_unexpected(ep, &ep->matching.unexpected.entries, true);
+	check_unexpected(ep, &ep->matching.probed, false);
+	pn_matching_check(&ep->matching);
+	check_free_unexpected(&ep->matching.free_small,
+			      PN_UNEXPECTED_SMALL_BYTES);
+	check_free_unexpected(&ep->matching.free_large,
+			      ep->limits.packet_bytes);
 	check_grants(ep, sums.held);
 	check_rails(ep, &sums);
 	pn_assert(sums.packets == sums.queued);
 	pn_assert(sums.operations == ep->noperations && !ep->nclosing);
-	pn_assert(!ep->polled.n && !ep->polled.room);
+	pn_assert(!ep->poll.n && !ep->poll.room);
 	pn_assert(pn_stats_counters_valid(&pn_endpoint_statistics, ep));
-	pn_assert(ep->armed || !ep->others_armed);
+	pn_assert(ep->waiting.armed || !ep->waiting.others_armed);
 	pn_endpoint_unlock(ep);
 }

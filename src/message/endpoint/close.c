@@ -2,20 +2,22 @@
 /*
  * The end of an endpoint.
  *
- * Devices outlive it, and another endpoint may be opened on them: nothing of
- * this one may come up there. So its conns end with it. On each a BYE, an empty
- * send, goes out behind everything else, also what waited for room; when it has
- * arrived, so has the last message that was reported as sent, and the conn is
- * detached. PEER_DOWN comes when nothing of the peer can touch memory here any
- * more. A conn to itself stays, as it is the device's own: there the BYE is
- * waited for, behind which nothing of this life follows.
+ * Devices may outlive the endpoint, and another endpoint may be opened on them.
+ * Nothing of the old endpoint may reach the new one, so its connections end
+ * with it. On each connection a BYE, which is an empty send, follows everything
+ * else, including packets that waited for the queue. When the BYE has arrived,
+ * so has the last message that was reported as sent, and the connection is
+ * detached. PEER_DOWN comes when the peer cannot touch memory here any more. A
+ * loopback connection stays, since it is the device's own: the endpoint waits
+ * until the BYE has come back, and nothing of this endpoint follows it.
  *
- * Operations point into the endpoint's memory, so their ends are waited for,
- * too. All of this takes a second at most. What has not ended by then (a peer
- * that is stopped, say) is left behind: the endpoint's memory stays until the
- * device has told of its last operation, whoever polls that. Registrations go
- * in any case, which devices allow while operations use them. An endpoint that
- * has devices of its own closes them, and leaves nothing behind.
+ * Operations point into the endpoint's memory, so the endpoint waits for their
+ * completions, too. All of this takes CLOSE_TIMEOUT_NS at most. What has not
+ * ended by then (the peer is stopped, say) is orphaned: the endpoint's memory
+ * stays until the device has completed its last operation, whoever polls the
+ * device. Registrations end in any case; devices allow that while operations
+ * use them. An endpoint that owns its devices closes them and leaves nothing
+ * behind.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,13 +27,23 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stats_segment.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
+#include "message/twosided/direct.h"
+#include "message/twosided/transfer.h"
 
 #define CLOSE_TIMEOUT_NS PN_NS_PER_S
 
-/* What a device's peer belongs to when its endpoint has gone. */
+/* The owner of a device's peer whose endpoint is closed: all it sends is
+ * ignored. */
 static struct pinion_peer closed_peer = { .down = -ECONNRESET };
-static struct pn_connection closed_connection = { .owner = &closed_peer,
+static struct pn_connection closed_connection = { .peer = &closed_peer,
 						  .down = -ECONNRESET };
 
 static void for_connections(struct pinion_endpoint *ep,
@@ -44,44 +56,43 @@ static void for_connections(struct pinion_endpoint *ep,
 			pn_container_of(pos, struct pinion_peer, link);
 
 		for (unsigned r = 0; r < ep->nrails; r++)
-			if (peer->conns[r].peer)
+			if (peer->conns[r].device_peer)
 				fn(&peer->conns[r]);
 	}
 }
 
-/* --- close_state
- * -------------------------------------------------------------- */
+/* --- closing connections -------------------------------------------------- */
 
 static void begin_close(struct pn_connection *conn)
 {
 	if (conn->down)
 		return;
 	conn->close_state = PN_CLOSE_PENDING;
-	conn->owner->ep->nclosing++;
+	conn->peer->ep->nclosing++;
 }
 
 static void end_close(struct pn_connection *conn)
 {
 	conn->close_state = PN_CLOSE_NONE;
-	conn->owner->ep->nclosing--;
+	conn->peer->ep->nclosing--;
 }
 
-/* PEER_DOWN follows. Where nothing was said yet, a conn to itself just stays.
- */
+/* PEER_DOWN follows. A loopback connection on which nothing was sent stays. */
 static void detach(struct pn_connection *conn)
 {
 	if (pn_connection_is_loopback(conn) ||
-	    pn_device_detach(conn->rail->device, conn->peer))
+	    pn_device_detach(conn->rail->device, conn->device_peer))
 		end_close(conn);
 	else
 		conn->close_state = PN_CLOSE_DETACHED;
 }
 
-/* What was to be said and found no room, without what sends that have not ended
- * were to say: a peer may wait for it. False: there is still no room. */
+/* Posts the packets that waited for the queue, since a peer may wait for them,
+ * but not those of sends that have not ended. False: the queue is still full.
+ */
 static bool flush_queued(struct pn_connection *conn)
 {
-	struct pinion_peer *peer = conn->owner;
+	struct pinion_peer *peer = conn->peer;
 
 	if (peer->conn != conn || peer->sequenced)
 		return true;
@@ -94,7 +105,7 @@ static bool flush_queued(struct pn_connection *conn)
 						  p->len) == -EAGAIN)
 			return false;
 		pn_list_remove(&p->link);
-		pn_list_insert(&peer->ep->packets, &p->link);
+		pn_pool_put(&peer->ep->packets.queued, p);
 	}
 	return true;
 }
@@ -102,19 +113,19 @@ static bool flush_queued(struct pn_connection *conn)
 static void send_bye(struct pn_connection *conn)
 {
 	const struct pn_op bye = { .kind = PN_OP_SEND, .user = &conn->bye };
-	struct pinion_endpoint *ep = conn->owner->ep;
+	struct pinion_endpoint *ep = conn->peer->ep;
 	int ret;
 
 	if (conn->close_state != PN_CLOSE_PENDING)
 		return;
-	if (!conn->peer->up) {
+	if (!conn->device_peer->up) {
 		detach(conn);
 		return;
 	}
 	if (!flush_queued(conn))
 		return;
 	conn->bye = (struct pn_operation_context){ PN_OPERATION_BYE, ep };
-	ret = pn_device_post(conn->rail->device, conn->peer, &bye);
+	ret = pn_device_post(conn->rail->device, conn->device_peer, &bye);
 	if (!ret) {
 		ep->noperations++;
 		conn->close_state = PN_CLOSE_BYE_SENT;
@@ -123,7 +134,7 @@ static void send_bye(struct pn_connection *conn)
 	}
 }
 
-/* --- what devices still have to say --------------------------------------- */
+/* --- completions while closing -------------------------------------------- */
 
 static void on_op(struct pinion_endpoint *ep,
 		  struct pn_operation_context *operation)
@@ -161,10 +172,10 @@ static void on_completion(struct pinion_endpoint *ep,
 			  const struct pn_completion *c)
 {
 	struct pn_connection *conn = c->peer->user;
-	bool ours = conn && conn->owner->ep == ep;
+	bool ours = conn && conn->peer->ep == ep;
 
-	/* One that has just come, and of whose first words nothing is kept: the
-	 * next endpoint would not know what the rest is about. */
+	/* A new peer. Its first packets are dropped here, so the next endpoint
+	 * could not make sense of the rest: refuse it. */
 	if (!conn && c->kind != PN_COMPLETION_PEER_DOWN &&
 	    !is_own_address(c->peer))
 		pn_connection_refuse(c->peer);
@@ -210,7 +221,7 @@ static void drain(struct pinion_endpoint *ep)
 	}
 }
 
-/* The device's peer outlives the conn. */
+/* The device's peer outlives the connection. */
 static void unbind(struct pn_connection *conn)
 {
 	bool stays = pn_connection_is_loopback(conn) && !conn->close_state &&
@@ -218,24 +229,23 @@ static void unbind(struct pn_connection *conn)
 
 	if (conn->close_state == PN_CLOSE_PENDING ||
 	    conn->close_state == PN_CLOSE_BYE_SENT)
-		pn_device_detach(conn->rail->device, conn->peer);
-	conn->peer->user = stays ? NULL : &closed_connection;
+		pn_device_detach(conn->rail->device, conn->device_peer);
+	conn->device_peer->user = stays ? NULL : &closed_connection;
 }
 
 /* --- memory --------------------------------------------------------------- */
 
-/* Fragments of requests that never ended still hold pins. */
+/* Requests that never ended still hold pins of fragments. */
 static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
 {
 	struct pn_list *link;
 
-	while ((link = pn_list_pop(&request->fragments))) {
+	while ((link = pn_list_pop(&request->transfer.fragments))) {
 		struct pn_fragment *f =
-			pn_container_of(link, struct pn_fragment, link);
+			pn_container_of(link, struct pn_fragment, rdma.link);
 
-		if (f->pinned)
-			pn_cache_unpin(f->conn->rail->cache, &f->pin);
-		pn_list_append(&ep->fragments, link);
+		pn_rdma_unpin(&f->rdma);
+		pn_pool_put(&ep->transfers.fragments, f);
 	}
 	pn_request_unpin(request);
 }
@@ -260,21 +270,21 @@ static void free_all(struct pinion_endpoint *ep)
 			  offsetof(struct pn_queued_packet, link));
 		pn_retransmit_drop(peer);
 	}
-	free_list(&ep->unexpected, offsetof(struct pinion_unexpected, link));
-	free_list(&ep->probed, offsetof(struct pinion_unexpected, link));
-	free_list(&ep->small_unexpected,
+	free_list(&ep->matching.unexpected.entries,
 		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->large_unexpected,
+	free_list(&ep->matching.probed,
 		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->packets, offsetof(struct pn_queued_packet, link));
-	free_list(&ep->fragments, offsetof(struct pn_fragment, link));
-	free_list(&ep->unregistered_buffers,
-		  offsetof(struct pn_packet_buffer, link));
+	free_list(&ep->matching.free_small,
+		  offsetof(struct pinion_unexpected, link));
+	free_list(&ep->matching.free_large,
+		  offsetof(struct pinion_unexpected, link));
+	pn_matching_fini(&ep->matching);
+	pn_pool_fini(&ep->transfers.fragments);
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
 	pn_onesided_free_fragments(ep);
 	pn_requests_free(ep);
-	free(ep->packet_buffer_storage);
-	free(ep->direct_pool);
+	pn_packets_free(ep);
+	pn_direct_free(ep);
 	pn_stats_free(ep);
 }
 
@@ -284,7 +294,7 @@ void pn_endpoint_orphan_done(struct pinion_endpoint *ep)
 		free_all(ep);
 }
 
-/* Nothing is told of operations any more, nor done. */
+/* A closed device executes no operation and completes none. */
 static void close_devices(struct pinion_endpoint *ep)
 {
 	for (unsigned r = ep->nrails; r--;)
@@ -300,17 +310,17 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	pn_rails_set_owner(ep, false, false);
 	drain(ep);
 	PN_ENDPOINT_CHECK_CLOSING(ep);
-	for (uint32_t i = 0; i < ep->nrequests; i++)
-		abandon(ep, ep->table[i]);
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		abandon(ep, ep->requests.table[i]);
 	pn_onesided_fini(ep);
 	for_connections(ep, unbind);
-	if (ep->epoll >= 0) {
-		close(ep->epoll);
-		close(ep->told);
+	if (ep->waiting.epoll >= 0) {
+		close(ep->waiting.epoll);
+		close(ep->waiting.notify_fd);
 	}
 	pn_direct_close(ep);
 	pn_reuse_fini(&ep->reuse);
-	pn_packet_buffers_close(ep);
+	pn_packets_close(ep);
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_protocol_selector_close(ep->selectors[r]);
 	pn_mutex_fini(&ep->lock);

@@ -1,50 +1,47 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Life of an endpoint but its end, which is in close.c. */
+/* Opens an endpoint, and answers queries. close.c ends it. */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/connection/packet.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
 
 static void init_lists(struct pinion_endpoint *ep)
 {
-	struct pn_list *lists[] = { &ep->unregistered_buffers,
-				    &ep->peers,
-				    &ep->busy,
-				    &ep->posted,
-				    &ep->unexpected,
-				    &ep->done,
-				    &ep->small_unexpected,
-				    &ep->large_unexpected,
-				    &ep->probed,
-				    &ep->packets,
-				    &ep->fragments,
-				    &ep->requests };
+	struct pn_list *lists[] = { &ep->peers, &ep->pending_peers,
+				    &ep->requests.done, &ep->requests.free };
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
 		pn_list_init(lists[i]);
 }
 
-/* What the device allows, and what its costs suggest where nothing is set. */
+/* Applies the limits of the devices, and derives from their costs what the
+ * program has not set. */
 static void set_limits(struct pinion_endpoint *ep)
 {
 	struct pn_protocol_limits *limits = &ep->limits;
 	struct pn_costs costs = ep->device->costs;
 	double bandwidth = 0;
 
-	limits->packet_bytes = ep->small_bytes = SIZE_MAX;
+	limits->packet_bytes = ep->packets.unregistered_bytes = SIZE_MAX;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		const struct pn_device_limits *of = &ep->devices[r]->limits;
 		size_t most = of->max_send_bytes - sizeof(struct pn_wire);
 
 		if (limits->packet_bytes > most)
 			limits->packet_bytes = most;
-		if (ep->small_bytes > of->inline_bytes)
-			ep->small_bytes = of->inline_bytes;
+		if (ep->packets.unregistered_bytes > of->inline_bytes)
+			ep->packets.unregistered_bytes = of->inline_bytes;
 		bandwidth += 1 / ep->rails[r].byte_ns;
 	}
 	if (ep->nrails > 1 && !ep->either)
 		costs.put_byte_ns = 1 / bandwidth;
-	if (ep->small_bytes > sizeof(struct pn_wire) + limits->packet_bytes)
-		ep->small_bytes = sizeof(struct pn_wire) + limits->packet_bytes;
+	if (ep->packets.unregistered_bytes >
+	    sizeof(struct pn_wire) + limits->packet_bytes)
+		ep->packets.unregistered_bytes =
+			sizeof(struct pn_wire) + limits->packet_bytes;
 	if (limits->eager_bytes > limits->packet_bytes)
 		limits->eager_bytes = limits->packet_bytes;
 	if (limits->match_bytes > limits->packet_bytes)
@@ -87,7 +84,7 @@ static void init_reuse(struct pinion_endpoint *ep, struct pn_reuse_attr attr)
 	ep->inject_below = inject_below(ep);
 }
 
-static int open_choosers(struct pinion_endpoint *ep)
+static int open_selectors(struct pinion_endpoint *ep)
 {
 	for (unsigned r = 0; r < (ep->either ? ep->nrails : 1); r++) {
 		ep->selectors[r] =
@@ -99,7 +96,7 @@ static int open_choosers(struct pinion_endpoint *ep)
 	return 0;
 }
 
-static void close_choosers(struct pinion_endpoint *ep)
+static void close_selectors(struct pinion_endpoint *ep)
 {
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_protocol_selector_close(ep->selectors[r]);
@@ -117,10 +114,11 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		return -ENOMEM;
 	ep->nrails = attr->nrails;
 	ep->either = attr->either && attr->nrails > 1;
-	ep->epoll = ep->told = -1;
+	ep->waiting.epoll = ep->waiting.notify_fd = -1;
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		ep->rails[r].device = attr->rails[r].device;
 		ep->rails[r].cache = attr->rails[r].cache;
+		ep->rails[r].index = r;
 		ep->devices[r] = attr->rails[r].device;
 	}
 	ep->device = ep->rails[0].device;
@@ -129,6 +127,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->helper = attr->helper;
 	ep->owns_devices = attr->owns_devices;
 	ep->limits = attr->limits;
+	ep->pages = attr->pages;
 	pn_rails_init(ep);
 	set_limits(ep);
 	init_reuse(ep, attr->reuse);
@@ -136,43 +135,44 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->locking = !attr->single_threaded;
 	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
+	pn_matching_init(&ep->matching);
 	pn_progress_init(ep);
-	ret = pn_onesided_init(ep);
-	if (ret)
-		goto free_ep;
-	ret = open_choosers(ep);
+	PN_POOL_INIT(&ep->transfers.fragments, struct pn_fragment, rdma.link,
+		     0);
+	pn_direct_init(ep);
+	pn_onesided_init(ep);
+	ret = open_selectors(ep);
 	if (!ret)
-		ret = pn_packet_buffers_open(ep, &attr->pages);
+		ret = pn_packets_open(ep);
 	if (ret)
-		goto close_choosers;
+		goto close_selectors;
 	pn_mutex_init(&ep->lock);
 	pn_rails_set_owner(ep, true, attr->single_threaded);
 	*out = ep;
 	return 0;
 
-close_choosers:
-	close_choosers(ep);
+close_selectors:
+	close_selectors(ep);
 	pn_onesided_fini(ep);
-free_ep:
 	pn_stats_free(ep);
 	return ret;
 }
 
-/* All together. */
-static void query_choosers(struct pinion_endpoint *ep,
-			   struct pn_protocol_selector_stats *out)
+/* The sum over all selectors. */
+static void query_selectors(struct pinion_endpoint *ep,
+			    struct pn_protocol_selector_stats *out)
 {
 	struct pn_protocol_selector_stats one;
 
 	*out = (struct pn_protocol_selector_stats){ 0 };
 	for (unsigned r = 0; r < ep->nrails && ep->selectors[r]; r++) {
 		pn_protocol_selector_query(ep->selectors[r], &one);
-		out->off += one.off * (double)one.told;
-		out->told += one.told;
-		out->trials += one.trials;
+		out->mean_error += one.mean_error * (double)one.measured;
+		out->measured += one.measured;
+		out->explored += one.explored;
 	}
-	if (out->told)
-		out->off /= (double)out->told;
+	if (out->measured)
+		out->mean_error /= (double)out->measured;
 }
 
 void pn_endpoint_query(struct pinion_endpoint *ep,
@@ -180,7 +180,7 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 {
 	pn_endpoint_lock(ep);
 	*out = ep->stats;
-	query_choosers(ep, &out->choices);
+	query_selectors(ep, &out->choices);
 	pn_endpoint_unlock(ep);
 }
 

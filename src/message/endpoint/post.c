@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages as the program posts them: sent, received, looked for, taken back.
- */
+/* Posts messages for the program: send, inject, receive, probe, cancel. */
 #include <errno.h>
 
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
+#include "message/twosided/transfer.h"
 
-/* --- how a message goes --------------------------------------------------- */
+/* --- choosing the protocol ------------------------------------------------ */
 
 bool pn_endpoint_budget_allows(const struct pinion_endpoint *ep, size_t len)
 {
@@ -32,7 +39,8 @@ bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
 	       pn_cache_covers(cache, buf + from, len - from, access);
 }
 
-/* An eager message is copied, or goes straight from its buffer. */
+/* Decides whether an eager message is copied or sent directly from its buffer.
+ */
 static void choose_eager(struct pinion_endpoint *ep,
 			 const struct pinion_message *m, struct pn_choice *out)
 {
@@ -46,7 +54,7 @@ static void choose_eager(struct pinion_endpoint *ep,
 						 : PN_BECAUSE_REUSE;
 }
 
-/* A message goes eagerly when it may, else as configured, else by copying. */
+/* Eager if the length allows it, else as configured, else by copying. */
 static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 		   struct pn_choice *out)
 {
@@ -84,8 +92,8 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 
 /* --- sending -------------------------------------------------------------- */
 
-/* Sends as chosen; how long it took until the MATCH was out is part of the bet.
- */
+/* Sends as chosen. The time until the MATCH was posted is part of the
+ * prediction that the selector checks. */
 static int send_chosen(struct pinion_request *request,
 		       const struct pn_choice *choice)
 {
@@ -105,7 +113,7 @@ static int send_chosen(struct pinion_request *request,
 	return ret;
 }
 
-/* Whether a message could leave before the call returns, without a request. */
+/* Whether a message can be sent before the call returns, without a request. */
 static bool can_inject(const struct pinion_endpoint *ep,
 		       const struct pinion_message *m)
 {
@@ -116,8 +124,8 @@ static bool can_inject(const struct pinion_endpoint *ep,
 	       !ep->helper && !pn_trace_sink();
 }
 
-/* An eager message whose bytes the device takes while it posts needs no
- * request: what the receiver would say to it, nobody here would hear. */
+/* An eager message that the device takes inline needs no request: the receiver
+ * sends no answer to it. */
 static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 {
 	const struct pn_inline_header head =
@@ -132,7 +140,8 @@ static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 	if (pn_unlikely(ret))
 		return ret;
 	ep->stats.sent[PN_PROTOCOL_EAGER]++;
-	atomic_store_explicit(&peer->next_send, peer->conn->peer->next_send,
+	atomic_store_explicit(&peer->next_send,
+			      peer->conn->device_peer->next_send,
 			      memory_order_relaxed);
 	return 0;
 }
@@ -180,8 +189,8 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	return ret;
 }
 
-/* Whoever tries again wants the peer to be connected by then; where trying
- * again never helps, the error says so. */
+/* The caller will try again: sees to it that the peer is connected by then.
+ * -EOPNOTSUPP: trying again never helps. */
 static PN_NOINLINE int cannot_inject(struct pinion_peer *peer)
 {
 	int ret = peer->down ? peer->down : pn_peer_connect(peer);
@@ -217,8 +226,8 @@ static void receive_unexpected(struct pinion_endpoint *ep,
 			       struct pinion_request *request,
 			       struct pinion_unexpected *unexpected)
 {
-	pn_list_remove(&unexpected->link);
-	request->late = true;
+	pn_unexpected_remove(&ep->matching, unexpected);
+	request->was_unexpected = true;
 	pn_transfer_receive(request, unexpected->peer, &unexpected->wire,
 			    unexpected->payload, unexpected->payload_len);
 	pn_unexpected_free(ep, unexpected);
@@ -247,25 +256,24 @@ static int receive(struct pinion_endpoint *ep,
 	struct pinion_request *request;
 
 	if (!unexpected && message->peer && message->peer->down &&
-	    !pn_match_unexpected(ep, message))
+	    !pn_match_unexpected(&ep->matching, message))
 		return message->peer->down;
 	request = begin_receive(ep, message);
 	if (!request)
 		return -ENOMEM;
 	request->has_handle = out;
 	if (!unexpected)
-		unexpected = pn_match_unexpected(ep, message);
+		unexpected = pn_match_unexpected(&ep->matching, message);
 	if (unexpected)
 		receive_unexpected(ep, request, unexpected);
 	else
-		pn_list_append(&ep->posted, &request->link);
+		pn_match_post(&ep->matching, request);
 	if (out)
 		*out = request;
 	return 0;
 }
 
-/* What a message leaves of the buffer of a multi-receive; false: it is used up.
- */
+/* Advances a multi-receive past a message. False: the buffer is used up. */
 static bool advance_multi_recv(struct pinion_message *message, size_t used)
 {
 	size_t min = message->multi_recv->min_bytes;
@@ -293,11 +301,12 @@ void pn_multi_recv_repost(struct pinion_request *receive, size_t message_len)
 	if (advance_multi_recv(&rest, message_len))
 		request = begin_receive(receive->ep, &rest);
 	if (request)
-		pn_list_insert(&receive->link, &request->link);
+		pn_match_post_behind(&receive->ep->matching, receive, request);
 }
 
-/* First what has come already; what is left then is posted. The buffer is used
- * up, too, when there is no memory to go on, or nobody to hear from. */
+/* Takes unexpected messages first, and posts what they leave of the buffer. The
+ * buffer also counts as used up if there is no memory for another receive, or
+ * if the peer is down. */
 static int receive_multi(struct pinion_endpoint *ep,
 			 const struct pinion_message *message)
 {
@@ -308,7 +317,7 @@ static int receive_multi(struct pinion_endpoint *ep,
 	int ret;
 
 	do {
-		unexpected = pn_match_unexpected(ep, &rest);
+		unexpected = pn_match_unexpected(&ep->matching, &rest);
 		used = unexpected ? unexpected->wire.len : rest.len;
 		ret = receive(ep, &rest, unexpected, NULL);
 		began |= !ret;
@@ -339,10 +348,10 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 	struct pinion_unexpected *found;
 
 	pn_endpoint_lock(ep);
-	found = pn_match_unexpected(ep, message);
+	found = pn_match_unexpected(&ep->matching, message);
 	if (!found) {
 		pn_endpoint_progress(ep);
-		found = pn_match_unexpected(ep, message);
+		found = pn_match_unexpected(&ep->matching, message);
 	}
 	if (found) {
 		if (out)
@@ -357,8 +366,8 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 				.data = found->wire.to,
 			};
 		if (unexpected) {
-			pn_list_remove(&found->link);
-			pn_list_append(&ep->probed, &found->link);
+			pn_unexpected_remove(&ep->matching, found);
+			pn_list_append(&ep->matching.probed, &found->link);
 			*unexpected = found;
 		}
 	}
@@ -366,7 +375,7 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 	return found ? 0 : -EAGAIN;
 }
 
-/* --- taking back ---------------------------------------------------------- */
+/* --- cancelling ----------------------------------------------------------- */
 
 static void cancel(struct pinion_request *request)
 {
@@ -381,22 +390,22 @@ static void cancel(struct pinion_request *request)
 		return;
 	}
 	if (!request->is_send) {
-		/* Only one that has not been matched is in the list. */
+		/* Only a receive that is not matched is in the list. */
 		if (!pn_list_empty(&request->link))
 			pn_request_end(request, -ECANCELED);
 		return;
 	}
-	/* An eager message ends when it is out: asked to forget it after that,
-	 * the receiver would lose what was reported as sent. */
+	/* An eager message ends when it is posted. A CANCEL after that would
+	 * make the receiver drop a message that was reported as sent. */
 	if (pn_packet_withdraw(request)) {
 		pn_request_end(request, -ECANCELED);
 		return;
 	}
-	/* The same holds for one that is out, straight from its buffer. */
+	/* The same holds for a direct send that is posted. */
 	if (request->moved == request->total)
 		return;
 	request->canceling = true;
-	if (!request->other)
+	if (!request->remote_id)
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
@@ -415,7 +424,7 @@ int pn_endpoint_cancel_user(struct pinion_endpoint *ep, const void *user)
 	struct pn_list *pos;
 
 	pn_endpoint_lock(ep);
-	pn_list_for_each (pos, &ep->posted) {
+	pn_list_for_each (pos, &ep->matching.posted.entries) {
 		struct pinion_request *request =
 			pn_container_of(pos, struct pinion_request, link);
 

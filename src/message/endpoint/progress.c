@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Progress of an endpoint: what its devices say goes to whom it concerns, and
- * what waited for room in their queues is posted. */
+/* Progress of an endpoint: dispatches the completions of its devices, and posts
+ * what waited for their queues. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/direct.h"
+#include "message/twosided/transfer.h"
 
 #define POLL_BATCH 16
 
@@ -29,12 +37,13 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	if (!unexpected)
 		return -ENOMEM;
 	pn_copy(ep->device, unexpected->payload, payload, len);
-	pn_list_append(&ep->unexpected, &unexpected->link);
+	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
 	ep->stats.unexpected++;
 	return 0;
 }
 
-/* Of a message that is more than its MATCH is told at its end. */
+/* A message that came whole with its MATCH is confirmed here, a longer one at
+ * its end. */
 static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 		    const uint8_t *payload, size_t len)
 {
@@ -46,7 +55,7 @@ static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 	return ret;
 }
 
-/* One peer's garbage ends that peer and nothing else. */
+/* A peer that sends garbage fails. Nothing else does. */
 static void bad_packet(struct pinion_peer *peer, int why)
 {
 	peer->ep->stats.bad_packets++;
@@ -55,8 +64,8 @@ static void bad_packet(struct pinion_peer *peer, int why)
 			 "than %d: use one version of pinion everywhere",
 			 PN_WIRE_VERSION);
 	else
-		pn_error("a peer sent what makes no sense (%s); its messages "
-			 "are given up",
+		pn_error("a peer sent an invalid packet (%s): its requests "
+			 "fail, and its connections end",
 			 strerror(-why));
 	pn_peer_fail(peer, why);
 }
@@ -87,7 +96,7 @@ static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
 		pn_transfer_written(peer, c->imm);
 }
 
-/* Those that came too early follow when their turn has come. */
+/* Packets that came out of order before follow when it is their turn. */
 static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
 			const struct pn_wire *wire, const uint8_t *payload,
 			size_t len)
@@ -106,23 +115,17 @@ static int on_sequenced(struct pinion_peer *peer, uint32_t sequence,
 	return ret;
 }
 
-/* Of a stranger whose first packet says nothing nothing is known but its
- * device. */
 static struct pn_connection *connection_of_packet(struct pinion_endpoint *ep,
-						  const struct pn_completion *c,
+						  struct pn_peer *device_peer,
 						  const struct pn_wire *wire,
-						  int parsed,
 						  const uint8_t *payload,
 						  size_t len)
 {
-	static const struct pn_wire nothing;
-	struct pn_connection *conn = pn_connection_of(ep, c->peer);
+	struct pn_connection *conn = pn_connection_of(ep, device_peer);
 
-	return pn_likely(conn)
-		       ? conn
-		       : pn_connection_identify(ep, c->peer,
-						parsed ? &nothing : wire,
-						payload, len);
+	return pn_likely(conn) ? conn
+			       : pn_connection_identify(ep, device_peer, wire,
+							payload, len);
 }
 
 static int on_connection(struct pn_connection *conn, uint32_t sequence,
@@ -134,33 +137,36 @@ static int on_connection(struct pn_connection *conn, uint32_t sequence,
 	if (!pn_connection_accepts(conn))
 		return 0;
 	if (pn_unlikely(sequence))
-		return on_sequenced(conn->owner, sequence, wire, payload, len);
-	return on_packet(conn->owner, wire, payload, len);
+		return on_sequenced(conn->peer, sequence, wire, payload, len);
+	return on_packet(conn->peer, wire, payload, len);
 }
 
 static void on_recv(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
+	static const struct pn_wire nothing;
 	struct pn_device *device = c->peer->device;
 	const uint8_t *payload = NULL;
 	struct pn_wire wire;
 	size_t len = 0;
 	int ret = pn_wire_parse(c->data, c->len, &wire, &payload, &len);
+	/* If the first packet of an unknown peer does not parse, only the
+	 * device's address is known. */
 	struct pn_connection *conn =
-		connection_of_packet(ep, c, &wire, ret, payload, len);
+		connection_of_packet(ep, c->peer, ret ? &nothing : &wire,
+				     payload, len);
 
-	if (conn && !conn->owner->down && !conn->wrong_session) {
+	if (conn && !conn->peer->down && !conn->wrong_session) {
 		if (!ret)
 			ret = on_connection(conn, c->imm, &wire, payload, len);
 		if (ret)
-			bad_packet(conn->owner, ret);
+			bad_packet(conn->peer, ret);
 	}
 	pn_device_return_buffer(device, c);
 }
 
-/* --- the short conn --------------------------------------------------------
- */
+/* --- the fast path for short messages ------------------------------------- */
 
-/* A message that is all there, as most are. */
+/* A message that is complete with its MATCH, as most are. */
 static inline bool is_whole(const struct pn_wire *wire, size_t len)
 {
 	uint32_t first;
@@ -171,17 +177,18 @@ static inline bool is_whole(const struct pn_wire *wire, size_t len)
 	       !(wire->status & ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA));
 }
 
-/* The oldest receive, if it is what the message is for and there is nothing
- * else to do than to copy and to tell whoever polls. */
+/* The oldest posted receive, if it accepts the message and nothing else is to
+ * be done than to copy the bytes and to write a completion. */
 static struct pinion_request *posted_receive_for(
 	const struct pinion_endpoint *ep, const struct pn_connection *conn,
 	const struct pn_wire *wire)
 {
 	struct pinion_request *first =
-		pn_container_of(ep->posted.next, struct pinion_request, link);
+		pn_container_of(ep->matching.posted.entries.next,
+				struct pinion_request, link);
 
-	if (!conn || pn_list_empty(&ep->posted) || !conn->up ||
-	    !pn_match_accepts(first, conn->owner, wire) ||
+	if (!conn || pn_list_empty(&ep->matching.posted.entries) || !conn->up ||
+	    !pn_match_accepts(first, conn->peer, wire) ||
 	    wire->len > first->len || first->has_handle || first->multi_recv)
 		return NULL;
 	return first;
@@ -192,7 +199,7 @@ static void complete_into_poll(struct pinion_endpoint *ep,
 			       struct pinion_peer *peer,
 			       const struct pn_wire *wire)
 {
-	ep->polled.out[ep->polled.n++] = (struct pinion_completion){
+	ep->poll.out[ep->poll.n++] = (struct pinion_completion){
 		.flags = wire->status & PN_WIRE_HAS_DATA
 				 ? PINION_COMPLETION_DATA
 				 : 0,
@@ -206,22 +213,23 @@ static void complete_into_poll(struct pinion_endpoint *ep,
 	};
 }
 
-/* What most messages are, in one go: a short one that a receive waits for and
- * that the thread which polls takes. False: nothing was done, it goes the conn
- * of all. */
+/* The fast path, which is the receive handler of the devices: a short message
+ * that a posted receive accepts, while the program polls. Copies the message
+ * and writes the completion. False: nothing was done, the message takes the
+ * general path. */
 static bool receive_short(struct pn_receive_handler *handler,
 			  struct pn_peer *device_peer, const void *data,
 			  size_t len)
 {
 	struct pinion_endpoint *ep =
 		pn_container_of(handler, struct pinion_endpoint,
-				receive_handler);
+				poll.receive_handler);
 	const struct pn_connection *conn = device_peer->user;
 	struct pinion_request *receive;
 	struct pn_wire wire;
 
-	if (len < sizeof(wire) || ep->polled.n == ep->polled.room ||
-	    !pn_list_empty(&ep->done))
+	if (len < sizeof(wire) || ep->poll.n == ep->poll.room ||
+	    !pn_list_empty(&ep->requests.done))
 		return false;
 	memcpy(&wire, data, sizeof(wire));
 	if (!is_whole(&wire, len))
@@ -229,37 +237,38 @@ static bool receive_short(struct pn_receive_handler *handler,
 	receive = posted_receive_for(ep, conn, &wire);
 	if (!receive)
 		return false;
-	pn_list_remove(&receive->link);
+	pn_match_unpost(&ep->matching, receive);
 	if (wire.len)
 		pn_copy(ep->device, receive->buf,
 			(const uint8_t *)data + sizeof(wire), wire.len);
 	ep->stats.received++;
-	complete_into_poll(ep, receive, conn->owner, &wire);
+	complete_into_poll(ep, receive, conn->peer, &wire);
 	receive->ended = receive->rest_is_clean = true;
 	pn_request_free(receive);
 	return true;
 }
 
-/* The same of what was lent, since not every device asks. */
+/* The same for a message that the device has lent: not every device calls the
+ * receive handler. */
 static bool receive_short_lent(struct pinion_endpoint *ep,
 			       const struct pn_completion *c)
 {
 	if (c->kind != PN_COMPLETION_RECV || c->imm ||
-	    !receive_short(&ep->receive_handler, c->peer, c->data, c->len))
+	    !receive_short(&ep->poll.receive_handler, c->peer, c->data, c->len))
 		return false;
 	pn_device_return_buffer(c->peer->device, c);
 	return true;
 }
 
-/* As long as nobody polls there is no room, and nothing is taken so. */
+/* While no thread polls, poll.room is 0 and receive_short() refuses. */
 void pn_progress_init(struct pinion_endpoint *ep)
 {
-	ep->receive_handler.receive = receive_short;
-	ep->completes_into_poll =
+	ep->poll.receive_handler.receive = receive_short;
+	ep->poll.enabled =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
 
-/* --- all that a device tells ---------------------------------------------- */
+/* --- completions ---------------------------------------------------------- */
 
 static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 {
@@ -279,10 +288,8 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 			pn_packet_buffer_put(ep, bounce);
 	} else if (operation->kind == PN_OPERATION_DIRECT) {
 		pn_direct_done(ep, c->user, c->status);
-	} else if (operation->kind == PN_OPERATION_ONESIDED) {
-		pn_onesided_done(c->user, c->status);
 	} else {
-		pn_transfer_done(c->user, c->status);
+		pn_rdma_done(c->user, c->status);
 	}
 }
 
@@ -293,14 +300,15 @@ static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 
 	switch (c->kind) {
 	case PN_COMPLETION_RECV:
-		/* An empty one is a BYE: PEER_DOWN will say the same. */
+		/* An empty packet is a BYE: PEER_DOWN will say the same. */
 		if (pn_likely(c->len))
 			on_recv(ep, c);
 		else
 			pn_device_return_buffer(c->peer->device, c);
 		return;
 	case PN_COMPLETION_OP:
-		/* A silent packet that failed has no user; its peer will. */
+		/* An inline packet that failed has no context. PEER_DOWN
+		 * follows. */
 		if (c->user)
 			on_op(ep, c);
 		return;
@@ -318,7 +326,7 @@ static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 	case PN_COMPLETION_IMM:
 		conn = pn_connection_of(ep, c->peer);
 		if (conn && pn_connection_accepts(conn))
-			on_imm(conn->owner, c);
+			on_imm(conn->peer, c);
 		return;
 	}
 }
@@ -328,16 +336,16 @@ static bool progress_peers(struct pinion_endpoint *ep)
 	struct pn_list *pos, *next;
 	bool moved = false;
 
-	pn_list_for_each_safe (pos, next, &ep->busy) {
+	pn_list_for_each_safe (pos, next, &ep->pending_peers) {
 		struct pinion_peer *peer =
-			pn_container_of(pos, struct pinion_peer, busy);
+			pn_container_of(pos, struct pinion_peer, pending_link);
 
 		moved |= pn_peer_progress(peer);
 	}
 	return moved;
 }
 
-/* Inline: most find nothing, and are over. */
+/* Inline: most polls find nothing. */
 static PN_ALWAYS_INLINE inline int poll_rail(struct pinion_endpoint *ep,
 					     struct pn_device *device)
 {
@@ -367,7 +375,7 @@ static PN_ALWAYS_INLINE inline int progress(struct pinion_endpoint *ep)
 	n = poll_rail(ep, ep->device);
 	if (pn_unlikely(ep->nrails > 1))
 		n += poll_other_rails(ep);
-	if (pn_unlikely(!pn_list_empty(&ep->busy)))
+	if (pn_unlikely(!pn_list_empty(&ep->pending_peers)))
 		n += progress_peers(ep);
 	return n;
 }
@@ -377,32 +385,32 @@ int pn_endpoint_progress(struct pinion_endpoint *ep)
 	return progress(ep);
 }
 
-/* --- polling -------------------------------------------------------------- */
+/* --- pinion_poll() -------------------------------------------------------- */
 
-/* Nothing has ended before, or it would be taken first. In virtual time others
- * run while this one copies, and may come here, too. */
+/* Called when no request has ended before; those are reaped first. In virtual
+ * time another task may get here while this one copies. */
 static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max)
 {
 	unsigned n;
 
-	if (pn_likely(ep->completes_into_poll)) {
-		ep->polled.out = out;
-		ep->polled.room = max;
+	if (pn_likely(ep->poll.enabled)) {
+		ep->poll.out = out;
+		ep->poll.room = max;
 	}
 	progress(ep);
-	n = ep->polled.n;
-	ep->polled.n = ep->polled.room = 0;
+	n = ep->poll.n;
+	ep->poll.n = ep->poll.room = 0;
 	return n;
 }
 
-/* Behind the n that are there already. */
+/* Appends to the n completions that are there. */
 static PN_NOINLINE unsigned reap_done(struct pinion_endpoint *ep,
 				      struct pinion_completion *out, unsigned n,
 				      unsigned max)
 {
-	for (; n < max && !pn_list_empty(&ep->done); n++)
-		pn_request_reap(pn_container_of(ep->done.next,
+	for (; n < max && !pn_list_empty(&ep->requests.done); n++)
+		pn_request_reap(pn_container_of(ep->requests.done.next,
 						struct pinion_request, link),
 				&out[n]);
 	return n;
@@ -415,9 +423,9 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
-	if (pn_likely(pn_list_empty(&ep->done)))
+	if (pn_likely(pn_list_empty(&ep->requests.done)))
 		n = progress_and_collect(ep, out, max);
-	if (pn_unlikely(!pn_list_empty(&ep->done)))
+	if (pn_unlikely(!pn_list_empty(&ep->requests.done)))
 		n = reap_done(ep, out, n, max);
 	if (!n)
 		pn_reuse_idle(&ep->reuse, true);

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests and their numbers. A number is an index and a generation, so that
- * a peer that is late or lying does not hit the index's next owner. */
+/* Requests: allocation, ids, and the end. request.h explains ids. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
+#include "message/onesided/onesided.h"
+#include "message/twosided/transfer.h"
 
 #define INDEX_BITS 20
 #define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
 
 static int grow_table(struct pinion_endpoint *ep)
 {
-	uint32_t n = ep->ntable ? 2 * ep->ntable : 64;
+	uint32_t n = ep->requests.ntable ? 2 * ep->requests.ntable : 64;
 	struct pinion_request **table;
 
 	if (n > INDEX_MASK)
 		return -ENOMEM;
-	table = realloc(ep->table, n * sizeof(*table));
+	table = realloc(ep->requests.table, n * sizeof(*table));
 	if (!table)
 		return -ENOMEM;
-	ep->table = table;
-	ep->ntable = n;
+	ep->requests.table = table;
+	ep->requests.ntable = n;
 	return 0;
 }
 
@@ -29,28 +32,28 @@ static struct pinion_request *new_request(struct pinion_endpoint *ep)
 {
 	struct pinion_request *request;
 
-	if (ep->nrequests == ep->ntable && grow_table(ep))
+	if (ep->requests.nrequests == ep->requests.ntable && grow_table(ep))
 		return NULL;
 	request = calloc(1, sizeof(*request));
 	if (!request)
 		return NULL;
-	/* Index 0 with generation 0 would be 0, which means none. */
-	request->id = ep->nrequests | UINT32_C(1) << INDEX_BITS;
-	ep->table[ep->nrequests++] = request;
+	/* Index 0 with generation 0 would be id 0, which means none. */
+	request->id = ep->requests.nrequests | UINT32_C(1) << INDEX_BITS;
+	ep->requests.table[ep->requests.nrequests++] = request;
 	return request;
 }
 
-/* What a short message does not touch. */
+/* Initializes what short messages do not use. */
 static void init_rest(struct pinion_request *request)
 {
-	struct pn_wire_key *keys = request->keys;
-	struct pinion_pin *sources = request->sources;
+	struct pn_wire_key *keys = request->transfer.keys;
+	struct pinion_pin *sources = request->transfer.sources;
 
-	memset((char *)request + offsetof(struct pinion_request, keys), 0,
-	       sizeof(*request) - offsetof(struct pinion_request, keys));
-	request->keys = keys;
-	request->sources = sources;
-	pn_list_init(&request->fragments);
+	memset((char *)request + offsetof(struct pinion_request, call), 0,
+	       sizeof(*request) - offsetof(struct pinion_request, call));
+	request->transfer.keys = keys;
+	request->transfer.sources = sources;
+	pn_list_init(&request->transfer.fragments);
 	pn_onesided_init_request(request);
 }
 
@@ -58,9 +61,9 @@ static void init_request(struct pinion_request *request,
 			 struct pinion_endpoint *ep,
 			 const struct pinion_message *message)
 {
-	memset((char *)request + offsetof(struct pinion_request, other), 0,
-	       offsetof(struct pinion_request, keys) -
-		       offsetof(struct pinion_request, other));
+	memset((char *)request + offsetof(struct pinion_request, remote_id), 0,
+	       offsetof(struct pinion_request, call) -
+		       offsetof(struct pinion_request, remote_id));
 	request->ep = ep;
 	request->peer = message->peer;
 	request->buf = message->buf;
@@ -79,7 +82,7 @@ static void init_request(struct pinion_request *request,
 struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
 					const struct pinion_message *message)
 {
-	struct pn_list *free_one = pn_list_pop(&ep->requests);
+	struct pn_list *free_one = pn_list_pop(&ep->requests.free);
 	struct pinion_request *request =
 		free_one
 			? pn_container_of(free_one, struct pinion_request, link)
@@ -99,18 +102,19 @@ struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id)
 	uint32_t index = id & INDEX_MASK;
 	struct pinion_request *request;
 
-	if (index >= ep->nrequests)
+	if (index >= ep->requests.nrequests)
 		return NULL;
-	request = ep->table[index];
+	request = ep->requests.table[index];
 	if (request->id != id || request->ended || request->peer != peer)
 		return NULL;
 	return request;
 }
 
-/* Index and count: no two fragments that could be confused have the same. */
+/* Index and count: no two fragments in flight have the same. */
 uint32_t pn_request_new_immediate(struct pinion_request *request)
 {
-	return request->announced++ << INDEX_BITS | (request->id & INDEX_MASK);
+	return request->nimmediates++ << INDEX_BITS |
+	       (request->id & INDEX_MASK);
 }
 
 struct pinion_request *pn_request_by_immediate(struct pinion_peer *peer,
@@ -119,8 +123,8 @@ struct pinion_request *pn_request_by_immediate(struct pinion_peer *peer,
 	struct pinion_endpoint *ep = peer->ep;
 	uint32_t index = number & INDEX_MASK;
 
-	return index < ep->nrequests
-		       ? pn_request_by_id(peer, ep->table[index]->id)
+	return index < ep->requests.nrequests
+		       ? pn_request_by_id(peer, ep->requests.table[index]->id)
 		       : NULL;
 }
 
@@ -134,29 +138,31 @@ struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 		       : NULL;
 }
 
-/* Room for them, once got, stays with the request when it is used again. */
+/* The storage stays with the request when it is used again. */
 int pn_request_store_keys(struct pinion_request *request,
 			  const struct pn_wire *wire, const uint8_t *payload)
 {
 	if (!wire->nkeys)
 		return 0;
-	if (!request->keys)
-		request->keys =
-			malloc(PN_WIRE_MAX_KEYS * sizeof(*request->keys));
-	if (!request->keys)
+	if (!request->transfer.keys)
+		request->transfer.keys = malloc(
+			PN_WIRE_MAX_KEYS * sizeof(*request->transfer.keys));
+	if (!request->transfer.keys)
 		return -ENOMEM;
-	memcpy(request->keys, payload, wire->nkeys * sizeof(*request->keys));
-	request->nkeys = wire->nkeys;
-	request->key_rails = wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
+	memcpy(request->transfer.keys, payload,
+	       wire->nkeys * sizeof(*request->transfer.keys));
+	request->transfer.nkeys = wire->nkeys;
+	request->transfer.key_rails =
+		wire->kind == PN_WIRE_MATCH ? wire->offset : 0;
 	return 0;
 }
 
 void pn_request_unpin(struct pinion_request *request)
 {
-	if (request->source_pinned)
-		pn_cache_unpin(request->ep->cache, &request->source);
-	request->source_pinned = false;
-	if (request->exposed)
+	if (request->transfer.source_pinned)
+		pn_cache_unpin(request->ep->cache, &request->transfer.source);
+	request->transfer.source_pinned = false;
+	if (request->transfer.exposed)
 		pn_transfer_unpin_source(request);
 }
 
@@ -167,16 +173,16 @@ static bool is_truncated(const struct pinion_request *request)
 
 static void tell(struct pinion_request *request)
 {
-	bool tells = request->tells;
+	bool tells = request->sends_fail;
 
-	request->tells = false;
+	request->sends_fail = false;
 	if (tells && request->kind)
 		pn_grant_send_fail(request);
 	else if (tells)
 		pn_transfer_send_fail(request);
 }
 
-/* From here on its owner may take it. */
+/* From here on the program may reap the request. */
 static void finish(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
@@ -184,12 +190,14 @@ static void finish(struct pinion_request *request)
 	request->ended = true;
 	pn_helper_done(ep->helper, &request->call);
 	pn_list_remove(&request->peer_link);
+	if (pn_unlikely(request->hashed))
+		pn_match_unhash(&ep->matching, request);
 	pn_list_remove(&request->link);
 	if (!request->has_handle)
-		pn_list_append(&ep->done, &request->link);
-	/* Its owner may sleep in the device, which has no more to say, or on
-	 * the descriptor. */
-	if (ep->sleeping)
+		pn_list_append(&ep->requests.done, &request->link);
+	/* The owner of the request may sleep in the device, which has nothing
+	 * more to signal, or on the descriptor. */
+	if (ep->waiting.sleeping)
 		pn_device_wake(ep->device);
 	pn_endpoint_notify(ep);
 }
@@ -201,19 +209,19 @@ void pn_request_end(struct pinion_request *request, int status)
 	if (status && !request->status)
 		request->status = status;
 	if (status && request->kind)
-		pn_onesided_abandon(request);
+		pn_rdma_abandon(&request->onesided.fragments);
 	else if (status)
-		pn_transfer_abandon(request);
-	if (request->nfragments || request->npackets ||
+		pn_rdma_abandon(&request->transfer.fragments);
+	if (request->transfer.nfragments || request->npackets ||
 	    request->onesided.nfragments ||
 	    (pn_unlikely(request->awaits_got) && !request->status))
 		return;
 	pn_request_unpin(request);
-	pn_rail_data_arrived(request, request->due);
+	pn_rail_data_arrived(request, request->transfer.data_due);
 	tell(request);
 	if (pn_unlikely(request->sends_got) && !request->status)
-		pn_transfer_send_got(request->peer, request->other);
-	/* Said last: its buffer is full only when nothing else went wrong. */
+		pn_transfer_send_got(request->peer, request->remote_id);
+	/* Last: a truncated message is the error only if there is no other. */
 	if (!request->status && is_truncated(request))
 		request->status = -EMSGSIZE;
 	finish(request);
@@ -236,11 +244,11 @@ static uint32_t next_generation(uint32_t id)
 	return next >> INDEX_BITS ? next : next + (UINT32_C(1) << INDEX_BITS);
 }
 
-/* The newest first: its memory is warm. */
+/* The most recently used comes first: its memory is warm. */
 void pn_request_free(struct pinion_request *request)
 {
 	request->id = next_generation(request->id);
-	pn_list_insert(&request->ep->requests, &request->link);
+	pn_list_insert(&request->ep->requests.free, &request->link);
 }
 
 void pn_request_reap(struct pinion_request *request,
@@ -266,12 +274,12 @@ void pn_request_reap(struct pinion_request *request,
 
 void pn_requests_free(struct pinion_endpoint *ep)
 {
-	for (uint32_t i = 0; i < ep->nrequests; i++) {
-		struct pinion_request *request = ep->table[i];
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++) {
+		struct pinion_request *request = ep->requests.table[i];
 
-		free(request->keys);
-		free(request->sources);
+		free(request->transfer.keys);
+		free(request->transfer.sources);
 		free(request);
 	}
-	free(ep->table);
+	free(ep->requests.table);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the board (base/stats_segment.h) shows of an endpoint. */
-#include "message/message_impl.h"
+/* The counters of an endpoint in the statistics segment (base/stats_segment.h).
+ */
+#include "message/endpoint/endpoint.h"
 
 #define COUNTER(member, name) \
 	PN_STATS_FIELD(COUNTER, struct pinion_endpoint, stats.member, name)

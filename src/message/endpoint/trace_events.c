@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a trace says of messages: that they were posted, and how they go. */
-#include "message/message_impl.h"
+/* Trace events of messages: a request was posted, a protocol was chosen. */
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 
 static uint32_t number_of(struct pinion_peer *peer)
 {
 	if (!peer)
-		return PN_EVENT_NO_PEER; /* received from anybody */
-	if (!peer->number)
-		peer->number = ++peer->ep->ntraced_peers;
-	return peer->number;
+		return PN_EVENT_NO_PEER; /* a receive from any peer */
+	if (!peer->trace_number)
+		peer->trace_number = ++peer->ep->ntraced_peers;
+	return peer->trace_number;
 }
 
 static void tell(struct pinion_request *request, struct pn_trace_event event)
@@ -30,7 +31,7 @@ static uint8_t kind_of(const struct pinion_request *request)
 		return PN_EVENT_PUT;
 	case PN_REQUEST_GET:
 		return PN_EVENT_GET;
-	default: /* moves nothing that is the program's to register */
+	default: /* transfers no memory of the program */
 		return PN_EVENT_NONE;
 	}
 }

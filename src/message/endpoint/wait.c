@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ends of requests, as the program learns of them: asked for, waited for, or
- * told by a descriptor. One thread at a time sleeps in the devices; while it
- * does the others wait for it. */
+/* How a program learns that requests have ended: by test, by wait, or by a file
+ * descriptor. One thread at a time sleeps in the devices; the others sleep
+ * until that one is back. */
 #include <errno.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -10,30 +10,33 @@
 
 #include "base/cancel.h"
 #include "base/thread.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/endpoint/request.h"
 
-/* --- taking turns in virtual time ----------------------------------------- */
+/* --- the lock in virtual time --------------------------------------------- */
 
 void pn_endpoint_lock_virtual(struct pinion_endpoint *ep)
 {
-	ep->queued++;
-	while (ep->inside)
-		pn_device_block(ep->device, &ep->left, atomic_load(&ep->left));
-	ep->queued--;
-	ep->inside = true;
+	ep->virtual_lock.nqueued++;
+	while (ep->virtual_lock.held)
+		pn_device_block(ep->device, &ep->virtual_lock.nfreed,
+				atomic_load(&ep->virtual_lock.nfreed));
+	ep->virtual_lock.nqueued--;
+	ep->virtual_lock.held = true;
 }
 
 void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 {
-	ep->inside = false;
-	atomic_fetch_add(&ep->left, 1);
-	if (ep->queued)
-		pn_device_unblock(ep->device, &ep->left);
+	ep->virtual_lock.held = false;
+	atomic_fetch_add(&ep->virtual_lock.nfreed, 1);
+	if (ep->virtual_lock.nqueued)
+		pn_device_unblock(ep->device, &ep->virtual_lock.nfreed);
 }
 
-/* --- asking and waiting --------------------------------------------------- */
+/* --- test and wait -------------------------------------------------------- */
 
-/* Eager, and not out yet or not read yet. */
+/* A send that is eager, and has not been posted yet or not been read by the
+ * device yet. */
 static bool is_direct(const struct pinion_request *request)
 {
 	return request->is_send && request->moved == request->total;
@@ -57,8 +60,8 @@ int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 	return ended ? 0 : -EAGAIN;
 }
 
-/* What can be done while there is nothing to do: releasing registrations that
- * nobody needs any more. False: not even that. */
+/* Uses idle time to deregister what is not needed any more. False: there was
+ * nothing to do. */
 static bool run_deferred_work(struct pinion_endpoint *ep)
 {
 	bool more = false;
@@ -71,18 +74,17 @@ static bool run_deferred_work(struct pinion_endpoint *ep)
 	return more;
 }
 
-/* The thread that slept in the devices does so no longer: one of the others is
- * next. */
+/* The thread that slept in the devices is back: another one takes its place. */
 static void end_sleep(struct pinion_endpoint *ep)
 {
-	ep->sleeping = false;
+	ep->waiting.sleeping = false;
 	pn_endpoint_notify(ep);
-	atomic_fetch_add(&ep->progressed, 1);
+	atomic_fetch_add(&ep->waiting.progressed, 1);
 	if (ep->locking)
-		pn_device_unblock(ep->device, &ep->progressed);
+		pn_device_unblock(ep->device, &ep->waiting.progressed);
 }
 
-/* It was canceled: its request stays as it is. */
+/* The thread was canceled; its request stays as it is. */
 static void end_canceled_sleep(void *arg)
 {
 	struct pinion_endpoint *ep = arg;
@@ -92,7 +94,7 @@ static void end_canceled_sleep(void *arg)
 	pn_endpoint_unlock(ep);
 }
 
-/* The cancellation point of pinion_wait(), without the lock. */
+/* The cancellation point of pinion_wait(); called without the lock. */
 static void sleep_in_devices(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
 	pthread_cleanup_push(end_canceled_sleep, ep);
@@ -100,21 +102,20 @@ static void sleep_in_devices(struct pinion_endpoint *ep, uint64_t deadline_ns)
 	pthread_cleanup_pop(0);
 }
 
-/* Sleeps until something happened, or the deadline. One thread sleeps in the
- * device; others wait for that one. Called with the lock, which is given up
+/* Sleeps until there is an event, or until the deadline. Releases the lock
  * meanwhile. */
 static void sleep_until_event(struct pinion_endpoint *ep, uint64_t deadline_ns)
 {
-	uint32_t seen = atomic_load(&ep->progressed);
+	uint32_t seen = atomic_load(&ep->waiting.progressed);
 
-	if (ep->sleeping) {
+	if (ep->waiting.sleeping) {
 		pn_endpoint_unlock(ep);
-		pn_device_block_cancelable(ep->device, &ep->progressed, seen,
-					   deadline_ns);
+		pn_device_block_cancelable(ep->device, &ep->waiting.progressed,
+					   seen, deadline_ns);
 		pn_endpoint_lock(ep);
 		return;
 	}
-	ep->sleeping = true;
+	ep->waiting.sleeping = true;
 	pn_endpoint_unlock(ep);
 	sleep_in_devices(ep, deadline_ns);
 	pn_endpoint_lock(ep);
@@ -131,8 +132,9 @@ int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 			   struct pinion_request *request, uint64_t deadline_ns,
 			   struct pinion_completion *out)
 {
-	/* An answer is often a fraction of a microsecond away. Others who
-	 * wait for the lock, and virtual time, are not kept waiting. */
+	/* An answer is often a fraction of a microsecond away, so poll for a
+	 * while before sleeping. Not where that would keep other threads from
+	 * the lock, or in virtual time. */
 	unsigned most = ep->locking || ep->virtual_time ? 0 : 100;
 	struct pinion_completion end;
 	unsigned looks = 0;
@@ -150,7 +152,7 @@ int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 			pn_endpoint_unlock(ep);
 			return -ETIMEDOUT;
 		}
-		/* Another thread may have ended it while this one tidied. */
+		/* Another thread may have ended the request meanwhile. */
 		if (run_deferred_work(ep) || request->ended)
 			continue;
 		sleep_until_event(ep, deadline_ns);
@@ -162,19 +164,20 @@ int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 	return end.status;
 }
 
-/* --- the descriptor ------------------------------------------------------- */
+/* --- the file descriptor -------------------------------------------------- */
 
 void pn_endpoint_notify(struct pinion_endpoint *ep)
 {
 	uint64_t one = 1;
 
-	if (pn_likely(!ep->armed))
+	if (pn_likely(!ep->waiting.armed))
 		return;
 	PN_NO_CANCEL();
-	ep->armed = NULL;
-	ep->others_armed = false;
-	/* Fails only when it is readable as it can be. */
-	if (ep->told >= 0 && write(ep->told, &one, sizeof(one)) < 0)
+	ep->waiting.armed = NULL;
+	ep->waiting.others_armed = false;
+	/* Fails only if the descriptor is readable already. */
+	if (ep->waiting.notify_fd >= 0 &&
+	    write(ep->waiting.notify_fd, &one, sizeof(one)) < 0)
 		return;
 }
 
@@ -187,24 +190,25 @@ static int watch(int epoll, int fd)
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* One descriptor for all: readable when that of a rail or `told` is. */
+/* One descriptor for all: readable when a device's descriptor or notify_fd is.
+ */
 static int open_epoll(struct pinion_endpoint *ep)
 {
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
-	int told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int ret = epoll < 0 || told < 0 ? -errno : watch(epoll, told);
+	int notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int ret = epoll < 0 || notify_fd < 0 ? -errno : watch(epoll, notify_fd);
 
 	for (unsigned r = 0; r < ep->nrails && !ret; r++)
 		ret = watch(epoll, pn_device_fd(ep->devices[r]));
 	if (!ret) {
-		ep->told = told;
-		ep->epoll = epoll;
+		ep->waiting.notify_fd = notify_fd;
+		ep->waiting.epoll = epoll;
 		return epoll;
 	}
 	if (epoll >= 0)
 		close(epoll);
-	if (told >= 0)
-		close(told);
+	if (notify_fd >= 0)
+		close(notify_fd);
 	return ret;
 }
 
@@ -213,22 +217,25 @@ int pn_endpoint_fd(struct pinion_endpoint *ep)
 	int fd;
 
 	pn_endpoint_lock(ep);
-	fd = ep->epoll < 0 ? open_epoll(ep) : ep->epoll;
+	fd = ep->waiting.epoll < 0 ? open_epoll(ep) : ep->waiting.epoll;
 	pn_endpoint_unlock(ep);
 	return fd;
 }
 
-/* Those armed before one that has something may tell of it in vain. Arming
- * would take away the bell that is rung for a thread that sleeps there. */
+/* If a later rail has an event, earlier ones stay armed: the descriptor may
+ * become readable for an event that was polled already. While a thread sleeps
+ * in the devices they stay as they are: arming would consume the notification
+ * that this thread sleeps for. */
 static int arm_all(struct pinion_endpoint *ep)
 {
 	uint64_t count;
 	int ret = 0;
 
-	/* What an earlier tell left. */
-	if (ep->told >= 0 && read(ep->told, &count, sizeof(count)) < 0)
+	/* Consumes an earlier notification. */
+	if (ep->waiting.notify_fd >= 0 &&
+	    read(ep->waiting.notify_fd, &count, sizeof(count)) < 0)
 		count = 0;
-	if (ep->sleeping && ep->told >= 0)
+	if (ep->waiting.sleeping && ep->waiting.notify_fd >= 0)
 		return 0;
 	for (unsigned r = 0; r < ep->nrails && !ret; r++)
 		ret = pn_device_arm(ep->devices[r]);
@@ -244,15 +251,16 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 		return -ENOMEM;
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
-	/* What moved may have ended a request that has a handle. */
-	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->done)
+	/* The progress may have ended a request with a handle. */
+	ret = pn_endpoint_progress(ep) || !pn_list_empty(&ep->requests.done)
 		      ? -EAGAIN
 		      : arm_all(ep);
 	if (!ret) {
-		ep->others_armed = ep->armed;
-		ep->armed = self;
+		ep->waiting.others_armed = ep->waiting.armed;
+		ep->waiting.armed = self;
 	} else {
-		/* The bell that others wait for may be taken away by now. */
+		/* Arming may have consumed the notification that other threads
+		 * wait for. */
 		pn_endpoint_notify(ep);
 	}
 	pn_endpoint_unlock(ep);

@@ -1,53 +1,396 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages and receives find each other: the oldest that fits, on both sides.
- * Plain lists: a receive that matches is nearly always near the front. */
+#include "message/matching/matching.h"
+
 #include <stdlib.h>
 
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 
-static bool fits(uint64_t tag, uint64_t wanted, uint64_t ignore)
+static struct pinion_request *receive_at(const struct pn_list *link)
 {
-	return !((tag ^ wanted) & ~ignore);
+	return pn_container_of(link, struct pinion_request, link);
 }
 
-static uint8_t space_of(const struct pn_wire *match)
+static struct pinion_request *hashed_receive_at(const struct pn_list *link)
 {
-	return match->status & PN_WIRE_SPACE;
+	return pn_container_of(link, struct pinion_request, match.link);
+}
+
+static struct pinion_unexpected *unexpected_at(const struct pn_list *link)
+{
+	return pn_container_of(link, struct pinion_unexpected, link);
+}
+
+static struct pinion_unexpected *hashed_unexpected_at(
+	const struct pn_list *link)
+{
+	return pn_container_of(link, struct pinion_unexpected, match_link);
+}
+
+static struct pn_tag_key key_of_receive(const struct pn_list *link)
+{
+	const struct pinion_request *receive = hashed_receive_at(link);
+
+	return (struct pn_tag_key){ receive->peer, receive->tag,
+				    receive->space };
+}
+
+static struct pn_tag_key key_of_message(const struct pinion_peer *peer,
+					const struct pn_wire *wire)
+{
+	return (struct pn_tag_key){ peer, wire->tag,
+				    (uint8_t)(wire->status & PN_WIRE_SPACE) };
+}
+
+static struct pn_tag_key key_of_unexpected(const struct pn_list *link)
+{
+	const struct pinion_unexpected *unexpected = hashed_unexpected_at(link);
+
+	return key_of_message(unexpected->peer, &unexpected->wire);
+}
+
+/* --- queues --------------------------------------------------------------- */
+
+static void queue_init(struct pn_match_queue *queue, pn_tag_key_fn *key_of)
+{
+	pn_list_init(&queue->entries);
+	queue->last_hashed = &queue->entries;
+	queue->nhashed = 0;
+	pn_tag_table_init(&queue->table, key_of);
+}
+
+void pn_matching_init(struct pn_endpoint_matching *m)
+{
+	queue_init(&m->posted, key_of_receive);
+	queue_init(&m->unexpected, key_of_unexpected);
+	pn_list_init(&m->wildcards);
+	pn_list_init(&m->probed);
+	pn_list_init(&m->free_small);
+	pn_list_init(&m->free_large);
+	m->next_sequence = m->npassed = 0;
+}
+
+void pn_matching_fini(struct pn_endpoint_matching *m)
+{
+	pn_tag_table_fini(&m->posted.table);
+	pn_tag_table_fini(&m->unexpected.table);
+}
+
+/* The oldest entry that is not hashed is hashed now. */
+static void queue_hashed(struct pn_match_queue *queue)
+{
+	queue->last_hashed = queue->last_hashed->next;
+	queue->nhashed++;
+}
+
+/* A hashed entry, still in the list, is not hashed any more. */
+static void queue_unhashed(struct pn_match_queue *queue,
+			   const struct pn_list *link)
+{
+	if (queue->last_hashed == link)
+		queue->last_hashed = link->prev;
+	queue->nhashed--;
+}
+
+/* Whether the table serves receives with this mask, now or with more bits left
+ * out. */
+static bool is_narrow(const struct pn_match_queue *queue, uint64_t ignore)
+{
+	return !(ignore & ~queue->table.ignore) ||
+	       __builtin_popcountll(ignore | queue->table.ignore) <=
+		       PN_MATCH_IGNORED_BITS;
+}
+
+/* --- posted receives ------------------------------------------------------ */
+
+/* A mask only ever gains bits, so this stays as it was when the receive was
+ * hashed. */
+static bool is_in_table(const struct pn_match_queue *queue,
+			const struct pinion_request *receive)
+{
+	return !(receive->ignore & ~queue->table.ignore);
+}
+
+/* False: no memory. */
+static bool hash_receive(struct pn_endpoint_matching *m)
+{
+	struct pn_match_queue *queue = &m->posted;
+	struct pinion_request *receive = receive_at(queue->last_hashed->next);
+
+	if (!is_in_table(queue, receive))
+		pn_list_append(&m->wildcards, &receive->match.link);
+	else if (pn_tag_table_add(&queue->table, &receive->match.link))
+		return false;
+	receive->match.sequence = m->next_sequence++;
+	receive->hashed = true;
+	queue_hashed(queue);
+	return true;
+}
+
+/* Leaves more bits out of the hash. Receives whose keys become equal were not
+ * in order before, so all are hashed again. */
+static void widen_posted(struct pn_endpoint_matching *m, uint64_t ignore)
+{
+	struct pn_match_queue *queue = &m->posted;
+	uint32_t n = queue->nhashed;
+	struct pn_list *pos = queue->entries.next;
+
+	for (uint32_t i = 0; i < n; i++, pos = pos->next)
+		receive_at(pos)->hashed = false;
+	pn_tag_table_clear(&queue->table, ignore | queue->table.ignore);
+	pn_list_init(&m->wildcards);
+	queue->last_hashed = &queue->entries;
+	queue->nhashed = 0;
+	while (queue->nhashed < n && hash_receive(m))
+		;
+}
+
+static void hash_oldest_receive(struct pn_endpoint_matching *m)
+{
+	struct pn_match_queue *queue = &m->posted;
+	uint64_t ignore = receive_at(queue->last_hashed->next)->ignore;
+
+	if (ignore & ~queue->table.ignore && is_narrow(queue, ignore))
+		widen_posted(m, ignore);
+	hash_receive(m);
+}
+
+void pn_match_unhash(struct pn_endpoint_matching *m,
+		     struct pinion_request *receive)
+{
+	pn_list_remove(&receive->match.link);
+	if (is_in_table(&m->posted, receive))
+		pn_tag_table_removed(&m->posted.table);
+	queue_unhashed(&m->posted, &receive->link);
+	receive->hashed = false;
+}
+
+void pn_match_post_behind(struct pn_endpoint_matching *m,
+			  struct pinion_request *behind,
+			  struct pinion_request *receive)
+{
+	struct pn_match_queue *queue = &m->posted;
+
+	pn_list_insert(&behind->link, &receive->link);
+	if (!behind->hashed)
+		return;
+	if (is_in_table(queue, behind))
+		pn_tag_table_add_behind(&queue->table, &behind->match.link,
+					&receive->match.link);
+	else
+		pn_list_insert(&behind->match.link, &receive->match.link);
+	receive->match.sequence = behind->match.sequence;
+	receive->hashed = true;
+	queue->nhashed++;
+	if (queue->last_hashed == &behind->link)
+		queue->last_hashed = &receive->link;
+}
+
+/* The oldest receive in the table that names this peer, NULL for any, and
+ * accepts the message. */
+static struct pinion_request *find_in_table(struct pn_endpoint_matching *m,
+					    const struct pinion_peer *named,
+					    const struct pinion_peer *peer,
+					    const struct pn_wire *wire)
+{
+	const struct pn_tag_table *table = &m->posted.table;
+	struct pn_list *link =
+		pn_tag_table_find(table, key_of_message(named, wire));
+
+	for (; link; link = pn_tag_table_next(table, link)) {
+		struct pinion_request *receive = hashed_receive_at(link);
+
+		if (pn_match_accepts(receive, peer, wire))
+			return receive;
+		m->npassed++;
+	}
+	return NULL;
+}
+
+static bool is_older(const struct pinion_request *a,
+		     const struct pinion_request *b)
+{
+	return !b || (a && a->match.sequence < b->match.sequence);
+}
+
+static PN_NOINLINE struct pinion_request *find_hashed(
+	struct pn_endpoint_matching *m, const struct pinion_peer *peer,
+	const struct pn_wire *wire)
+{
+	struct pinion_request *named = find_in_table(m, peer, peer, wire);
+	struct pinion_request *any = find_in_table(m, NULL, peer, wire);
+	struct pinion_request *oldest = is_older(named, any) ? named : any;
+	struct pn_list *pos;
+
+	pn_list_for_each (pos, &m->wildcards) {
+		struct pinion_request *receive = hashed_receive_at(pos);
+
+		if (!is_older(receive, oldest))
+			break;
+		if (pn_match_accepts(receive, peer, wire))
+			return receive;
+		m->npassed++;
+	}
+	return oldest;
+}
+
+/* Hashed receives are older than the others. */
+static PN_NOINLINE struct pinion_request *search_posted(
+	struct pn_endpoint_matching *m, const struct pinion_peer *peer,
+	const struct pn_wire *wire)
+{
+	struct pn_match_queue *queue = &m->posted;
+	struct pinion_request *receive =
+		queue->nhashed ? find_hashed(m, peer, wire) : NULL;
+	struct pn_list *pos;
+	unsigned passed = 0;
+
+	if (receive)
+		return receive;
+	for (pos = queue->last_hashed->next; pos != &queue->entries;
+	     pos = pos->next) {
+		receive = receive_at(pos);
+		if (pn_match_accepts(receive, peer, wire))
+			return receive;
+		m->npassed++;
+		if (++passed > PN_MATCH_WINDOW)
+			hash_oldest_receive(m);
+	}
+	return NULL;
+}
+
+/* Most messages are for the oldest receive, hashed or not. */
+static inline struct pinion_request *find_posted(struct pn_endpoint_matching *m,
+						 const struct pinion_peer *peer,
+						 const struct pn_wire *wire)
+{
+	struct pn_list *first = m->posted.entries.next;
+
+	if (first == &m->posted.entries)
+		return NULL;
+	return pn_likely(pn_match_accepts(receive_at(first), peer, wire))
+		       ? receive_at(first)
+		       : search_posted(m, peer, wire);
+}
+
+struct pinion_request *pn_match_find_posted(struct pn_endpoint_matching *m,
+					    const struct pinion_peer *peer,
+					    const struct pn_wire *wire)
+{
+	return find_posted(m, peer, wire);
 }
 
 struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
 				       struct pinion_peer *peer,
 				       const struct pn_wire *wire)
 {
-	struct pn_list *pos;
+	struct pn_endpoint_matching *m = &ep->matching;
+	struct pinion_request *receive = find_posted(m, peer, wire);
 
-	pn_list_for_each (pos, &ep->posted) {
-		struct pinion_request *receive =
-			pn_container_of(pos, struct pinion_request, link);
+	if (!receive)
+		return NULL;
+	if (pn_unlikely(receive->multi_recv))
+		pn_multi_recv_repost(receive, wire->len);
+	pn_match_unpost(m, receive);
+	return receive;
+}
 
-		if (!pn_match_accepts(receive, peer, wire))
-			continue;
-		if (pn_unlikely(receive->multi_recv))
-			pn_multi_recv_repost(receive, wire->len);
-		pn_list_remove(pos);
-		return receive;
+/* --- unexpected messages -------------------------------------------------- */
+
+static bool accepts(const struct pinion_message *wanted,
+		    const struct pinion_unexpected *unexpected)
+{
+	const struct pn_wire *wire = &unexpected->wire;
+
+	return (!wanted->peer || wanted->peer == unexpected->peer) &&
+	       wanted->space == (wire->status & PN_WIRE_SPACE) &&
+	       !((wire->tag ^ wanted->tag) & ~wanted->ignore);
+}
+
+/* False: no memory. */
+static bool hash_oldest_unexpected(struct pn_endpoint_matching *m)
+{
+	struct pn_match_queue *queue = &m->unexpected;
+	struct pinion_unexpected *unexpected =
+		unexpected_at(queue->last_hashed->next);
+
+	if (pn_tag_table_add(&queue->table, &unexpected->match_link))
+		return false;
+	unexpected->hashed = true;
+	queue_hashed(queue);
+	return true;
+}
+
+/* As widen_posted(). */
+static void widen_unexpected(struct pn_endpoint_matching *m, uint64_t ignore)
+{
+	struct pn_match_queue *queue = &m->unexpected;
+	uint32_t n = queue->nhashed;
+	struct pn_list *pos = queue->entries.next;
+
+	for (uint32_t i = 0; i < n; i++, pos = pos->next)
+		unexpected_at(pos)->hashed = false;
+	pn_tag_table_clear(&queue->table, ignore | queue->table.ignore);
+	queue->last_hashed = &queue->entries;
+	queue->nhashed = 0;
+	while (queue->nhashed < n && hash_oldest_unexpected(m))
+		;
+}
+
+static struct pinion_unexpected *find_hashed_unexpected(
+	struct pn_endpoint_matching *m, const struct pinion_message *wanted)
+{
+	const struct pn_tag_table *table = &m->unexpected.table;
+	struct pn_tag_key key = { wanted->peer, wanted->tag,
+				  (uint8_t)wanted->space };
+	struct pn_list *link = pn_tag_table_find(table, key);
+
+	for (; link; link = pn_tag_table_next(table, link)) {
+		if (accepts(wanted, hashed_unexpected_at(link)))
+			return hashed_unexpected_at(link);
+		m->npassed++;
 	}
 	return NULL;
 }
 
-struct pinion_unexpected *pn_match_unexpected(
-	struct pinion_endpoint *ep, const struct pinion_message *wanted)
+/* For a receive that names its peer, and a tag but for a few bits. */
+static PN_NOINLINE struct pinion_unexpected *find_unexpected(
+	struct pn_endpoint_matching *m, const struct pinion_message *wanted)
 {
+	struct pn_match_queue *queue = &m->unexpected;
+	struct pinion_unexpected *unexpected;
 	struct pn_list *pos;
+	unsigned passed = 0;
 
-	pn_list_for_each (pos, &ep->unexpected) {
-		struct pinion_unexpected *unexpected =
-			pn_container_of(pos, struct pinion_unexpected, link);
+	if (wanted->ignore & ~queue->table.ignore)
+		widen_unexpected(m, wanted->ignore);
+	unexpected = queue->nhashed ? find_hashed_unexpected(m, wanted) : NULL;
+	if (unexpected)
+		return unexpected;
+	for (pos = queue->last_hashed->next; pos != &queue->entries;
+	     pos = pos->next) {
+		if (accepts(wanted, unexpected_at(pos)))
+			return unexpected_at(pos);
+		m->npassed++;
+		if (++passed > PN_MATCH_WINDOW)
+			hash_oldest_unexpected(m);
+	}
+	return NULL;
+}
 
-		if ((!wanted->peer || wanted->peer == unexpected->peer) &&
-		    wanted->space == space_of(&unexpected->wire) &&
-		    fits(unexpected->wire.tag, wanted->tag, wanted->ignore))
-			return unexpected;
+struct pinion_unexpected *pn_match_search_unexpected(
+	struct pn_endpoint_matching *m, const struct pinion_message *wanted)
+{
+	struct pn_list *pos = m->unexpected.entries.next;
+
+	/* Most receives take the oldest message, hashed or not. */
+	if (accepts(wanted, unexpected_at(pos)))
+		return unexpected_at(pos);
+	if (wanted->peer && is_narrow(&m->unexpected, wanted->ignore))
+		return find_unexpected(m, wanted);
+	pn_list_for_each (pos, &m->unexpected.entries) {
+		if (accepts(wanted, unexpected_at(pos)))
+			return unexpected_at(pos);
+		m->npassed++;
 	}
 	return NULL;
 }
@@ -59,20 +402,20 @@ static struct pinion_unexpected *unexpected_storage(struct pinion_endpoint *ep,
 	bool small = len <= PN_UNEXPECTED_SMALL_BYTES;
 	size_t capacity =
 		small ? PN_UNEXPECTED_SMALL_BYTES : ep->limits.packet_bytes;
-	struct pn_list *free_one;
 	struct pinion_unexpected *unexpected;
+	struct pn_list *link;
 
 	if (pn_unlikely(len > capacity))
 		return NULL;
-	free_one = pn_list_pop(small ? &ep->small_unexpected
-				     : &ep->large_unexpected);
-	if (free_one)
-		return pn_container_of(free_one, struct pinion_unexpected,
-				       link);
+	link = pn_list_pop(small ? &ep->matching.free_small
+				 : &ep->matching.free_large);
+	if (link)
+		return unexpected_at(link);
 	unexpected = malloc(sizeof(*unexpected) + capacity);
 	if (!unexpected)
 		return NULL;
 	unexpected->capacity = capacity;
+	unexpected->hashed = false;
 	pn_list_init(&unexpected->link);
 	return unexpected;
 }
@@ -92,12 +435,97 @@ struct pinion_unexpected *pn_unexpected_alloc(struct pinion_peer *peer,
 	return unexpected;
 }
 
+void pn_unexpected_remove(struct pn_endpoint_matching *m,
+			  struct pinion_unexpected *unexpected)
+{
+	if (pn_unlikely(unexpected->hashed)) {
+		pn_list_remove(&unexpected->match_link);
+		pn_tag_table_removed(&m->unexpected.table);
+		queue_unhashed(&m->unexpected, &unexpected->link);
+		unexpected->hashed = false;
+	}
+	pn_list_remove(&unexpected->link);
+}
+
 void pn_unexpected_free(struct pinion_endpoint *ep,
 			struct pinion_unexpected *unexpected)
 {
-	pn_list_remove(&unexpected->link);
+	struct pn_endpoint_matching *m = &ep->matching;
+
+	pn_unexpected_remove(m, unexpected);
 	pn_list_insert(unexpected->capacity == PN_UNEXPECTED_SMALL_BYTES
-			       ? &ep->small_unexpected
-			       : &ep->large_unexpected,
+			       ? &m->free_small
+			       : &m->free_large,
 		       &unexpected->link);
+}
+
+/* --- checks --------------------------------------------------------------- */
+
+/* Whether an entry of a table is found by its key. */
+static bool is_found(const struct pn_tag_table *table,
+		     const struct pn_list *link)
+{
+	const struct pn_list *at =
+		pn_tag_table_find(table, table->key_of(link));
+
+	while (at && at != link)
+		at = pn_tag_table_next(table, at);
+	return at;
+}
+
+static void check_posted(const struct pn_endpoint_matching *m)
+{
+	const struct pn_match_queue *queue = &m->posted;
+	const struct pn_list *pos, *last = &queue->entries;
+	const struct pn_list *wildcard = m->wildcards.next;
+	uint32_t n = 0, in_table = 0;
+	uint64_t sequence = 0;
+
+	pn_list_for_each (pos, &queue->entries) {
+		const struct pinion_request *receive = receive_at(pos);
+
+		pn_assert(receive->hashed == (n < queue->nhashed));
+		if (!receive->hashed)
+			break;
+		pn_assert(receive->match.sequence >= sequence);
+		sequence = receive->match.sequence;
+		if (is_in_table(queue, receive)) {
+			pn_assert(
+				is_found(&queue->table, &receive->match.link));
+			in_table++;
+		} else {
+			pn_assert(wildcard == &receive->match.link);
+			wildcard = wildcard->next;
+		}
+		last = pos;
+		n++;
+	}
+	pn_assert(n == queue->nhashed && last == queue->last_hashed);
+	pn_assert(in_table == queue->table.n && wildcard == &m->wildcards);
+}
+
+static void check_unexpected(const struct pn_endpoint_matching *m)
+{
+	const struct pn_match_queue *queue = &m->unexpected;
+	const struct pn_list *pos, *last = &queue->entries;
+	uint32_t n = 0;
+
+	pn_list_for_each (pos, &queue->entries) {
+		const struct pinion_unexpected *unexpected = unexpected_at(pos);
+
+		pn_assert(unexpected->hashed == (n < queue->nhashed));
+		if (!unexpected->hashed)
+			break;
+		pn_assert(is_found(&queue->table, &unexpected->match_link));
+		last = pos;
+		n++;
+	}
+	pn_assert(n == queue->nhashed && last == queue->last_hashed &&
+		  n == queue->table.n);
+}
+
+void pn_matching_check(const struct pn_endpoint_matching *m)
+{
+	check_posted(m);
+	check_unexpected(m);
 }

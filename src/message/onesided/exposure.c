@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is exposed here, and the keys of what peers expose. */
+/* Memory that this endpoint exposes, and keys of memory that peers expose. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/wire.h"
+#include "message/onesided/onesided_impl.h"
 
 struct pinion_exposure {
 	struct pinion_endpoint *ep;
@@ -83,7 +84,8 @@ void pn_exposures_close(struct pinion_endpoint *ep)
 		free(pn_container_of(link, struct pinion_remote, link));
 }
 
-/* --- what peers expose ---------------------------------------------------- */
+/* --- memory of peers -------------------------------------------------------
+ */
 
 int pn_endpoint_remote(struct pinion_endpoint *ep, struct pinion_peer *peer,
 		       const struct pinion_exposure_key *key,

@@ -2,35 +2,29 @@
 /*
  * Conditional writes (paper Region cache, section 6: CRW and STCRW).
  *
- * The writer's side holds a PUT_WHEN until a GRANT with its tag arrives, its
- * source pinned meanwhile; or it keeps the GRANT until there is a PUT_WHEN. The
- * granter's side pins the target and sends its keys at once. So both register
- * at the same time (FRRWP), and the write begins inside the progress of the
- * writer's side, without the program.
+ * The writer holds a PUT_WHEN, with its source pinned, until a GRANT with the
+ * same tag arrives; or it keeps a GRANT until there is a PUT_WHEN. The granter
+ * pins the target and sends its keys at once. So both sides register at the
+ * same time (FRRWP), and the write begins in the progress of the writer's
+ * endpoint, without the program.
  *
- *   GRANT      G -> W  tag, length, keys of the target; without keys there is
- *                      no room to pin it, and the bytes come by DATA
- *   DATA, FIN  W -> G  bytes; all are there. A write that is one operation
- *                      carries the grant's number as immediate instead
- *   FAIL       W -> G  it will not come: status
- *   UNGRANT    G -> W  forget the grant if nothing has used it yet
- *   UNGRANTED  W -> G  forgotten, as asked
+ *   GRANT      G -> W  tag, length, keys of the target. No keys: the target
+ * could not be pinned, and the bytes come by DATA DATA       W -> G  bytes FIN
+ * W -> G  all bytes have arrived. A write of one operation carries the grant's
+ * number as immediate instead FAIL       W -> G  the write has failed: status
+ *   UNGRANT    G -> W  drop the grant if no write has used it yet
+ *   UNGRANTED  W -> G  the grant was dropped
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/message_impl.h"
-
-static void grant_header(const struct pinion_request *request,
-			 struct pn_wire *wire, enum pn_wire_kind kind)
-{
-	*wire = (struct pn_wire){ .version = PN_WIRE_VERSION,
-				  .kind = (uint8_t)kind,
-				  .to = request->other,
-				  .from = request->id,
-				  .tag = request->tag };
-}
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/connection/wire.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided_impl.h"
 
 /* --- the writer's side ---------------------------------------------------- */
 
@@ -40,7 +34,7 @@ int pn_grant_send_fin(struct pinion_request *request)
 
 	if (request->onesided.notified)
 		return 0;
-	grant_header(request, &wire, PN_WIRE_FIN);
+	pn_packet_header(request, &wire, PN_WIRE_FIN);
 	wire.len = request->total;
 	return pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
@@ -51,7 +45,7 @@ void pn_grant_send_fail(struct pinion_request *request)
 
 	if (!request->onesided.granted)
 		return;
-	grant_header(request, &wire, PN_WIRE_FAIL);
+	pn_packet_header(request, &wire, PN_WIRE_FAIL);
 	wire.status = request->status;
 	pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
@@ -63,14 +57,14 @@ void pn_grant_unqueue(struct pinion_request *request)
 	request->onesided.held = false;
 }
 
-/* A PUT_WHEN meets its grant. */
+/* A PUT_WHEN and its grant have met: the write can begin. */
 static void apply_grant(struct pinion_request *request,
 			const struct pn_wire *wire, const uint8_t *payload)
 {
 	struct pn_onesided *o = &request->onesided;
 	int ret = 0;
 
-	request->other = wire->from;
+	request->remote_id = wire->from;
 	o->number = (uint32_t)wire->offset;
 	o->granted = true;
 	if (wire->len < request->total)
@@ -78,11 +72,11 @@ static void apply_grant(struct pinion_request *request,
 	else
 		ret = pn_request_store_keys(request, wire, payload);
 	if (ret) {
-		request->tells = true;
+		request->sends_fail = true;
 		pn_request_end(request, ret);
 		return;
 	}
-	o->keys = request->keys;
+	o->keys = request->transfer.keys;
 	o->nkeys = wire->nkeys;
 	pn_onesided_granted(request);
 }
@@ -91,8 +85,8 @@ static int on_grant(struct pinion_peer *peer, const struct pn_wire *wire,
 		    const uint8_t *payload, size_t len)
 {
 	struct pinion_endpoint *ep = peer->ep;
-	struct pn_tag_key tag = { peer, wire->tag };
-	struct pn_list *link = pn_tag_table_find(&ep->onesided.held, tag);
+	struct pn_tag_key key = { peer, wire->tag, 0 };
+	struct pn_list *link = pn_tag_table_find(&ep->onesided.held, key);
 	struct pinion_unexpected *unexpected;
 
 	if (link) {
@@ -114,12 +108,12 @@ static int on_grant(struct pinion_peer *peer, const struct pn_wire *wire,
 	return -ENOMEM;
 }
 
-/* The oldest grant of that tag that came before; false: none. */
+/* Uses the oldest grant with the tag of a PUT_WHEN; false: none has arrived. */
 static bool use_stored_grant(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
-	struct pn_tag_key tag = { request->peer, request->tag };
-	struct pn_list *link = pn_tag_table_find(&ep->onesided.granted, tag);
+	struct pn_tag_key key = { request->peer, request->tag, 0 };
+	struct pn_list *link = pn_tag_table_find(&ep->onesided.granted, key);
 	struct pinion_unexpected *unexpected;
 
 	if (!link)
@@ -132,8 +126,8 @@ static bool use_stored_grant(struct pinion_request *request)
 	return true;
 }
 
-/* The source is registered right away, whether or not the grant is here: that
- * is the point of it. So it is not copied, unless it is tiny. */
+/* The source is registered at once, also before the grant arrives: that is the
+ * point of a conditional write. So it is not copied, unless it is tiny. */
 static void put_when(struct pinion_request *request)
 {
 	struct pinion_endpoint *ep = request->ep;
@@ -172,16 +166,16 @@ int pn_endpoint_put_when(struct pinion_endpoint *ep,
 	return ret;
 }
 
-/* The granter takes a grant back that nothing has used yet. */
+/* The granter cancels: drops the grant if no write has used it yet. */
 static void on_ungrant(struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	struct pn_tag_table *tags = &peer->ep->onesided.granted;
-	struct pn_tag_key tag = { peer, wire->tag };
+	struct pn_tag_key key = { peer, wire->tag, 0 };
 	struct pn_wire gone = { .version = PN_WIRE_VERSION,
 				.kind = PN_WIRE_UNGRANTED,
 				.to = wire->from };
 
-	for (struct pn_list *link = pn_tag_table_find(tags, tag); link;
+	for (struct pn_list *link = pn_tag_table_find(tags, key); link;
 	     link = pn_tag_table_next(tags, link)) {
 		struct pinion_unexpected *unexpected =
 			pn_container_of(link, struct pinion_unexpected, link);
@@ -197,21 +191,22 @@ static void on_ungrant(struct pinion_peer *peer, const struct pn_wire *wire)
 
 /* --- the granter's side --------------------------------------------------- */
 
-/* Registers what is granted, if there is room, and exports its keys. -EFAULT:
- * the memory is not there. */
+/* Pins the granted memory, if the budget allows, and exports its keys. -EFAULT:
+ * it is not mapped. */
 static int pin_granted(struct pinion_request *request, struct pn_wire *wire,
 		       struct pn_wire_key *keys)
 {
 	struct pinion_endpoint *ep = request->ep;
 	int ret = pn_cache_pin(ep->cache, request->buf, request->len,
-			       PINION_ACCESS_REMOTE_WRITE, &request->source);
+			       PINION_ACCESS_REMOTE_WRITE,
+			       &request->transfer.source);
 
 	if (ret)
 		return pn_copy_check(ep->device, ret, request->buf,
 				     request->len, true);
-	request->source_pinned = true;
-	/* Too many parts: as if there were no room. */
-	if (!pn_keys_export(&request->source, wire, keys))
+	request->transfer.source_pinned = true;
+	/* Too many segments: the bytes come by DATA. */
+	if (!pn_keys_export(&request->transfer.source, wire, keys))
 		pn_request_unpin(request);
 	return 0;
 }
@@ -223,7 +218,8 @@ static void grant(struct pinion_request *request)
 	struct pn_wire wire;
 	int ret = 0;
 
-	grant_header(request, &wire, PN_WIRE_GRANT);
+	pn_packet_header(request, &wire, PN_WIRE_GRANT);
+	wire.tag = request->tag;
 	wire.len = request->len;
 	request->onesided.number = pn_request_new_immediate(request);
 	wire.offset = request->onesided.number;
@@ -256,7 +252,7 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 		   const uint8_t *payload, size_t len)
 {
-	if (request->source_pinned || wire->offset > request->len ||
+	if (request->transfer.source_pinned || wire->offset > request->len ||
 	    len > request->len - wire->offset ||
 	    len > request->len - request->moved)
 		return -EPROTO;
@@ -265,11 +261,11 @@ static int on_data(struct pinion_request *request, const struct pn_wire *wire,
 	return 0;
 }
 
-/* Everything is there: by writes, or as many bytes as came by DATA. */
+/* All bytes have arrived, by writes or by DATA. */
 static int complete_grant(struct pinion_request *request, uint64_t len)
 {
 	if (len > request->len ||
-	    (!request->source_pinned && len != request->moved))
+	    (!request->transfer.source_pinned && len != request->moved))
 		return -EPROTO;
 	request->moved = len;
 	pn_request_end(request, 0);
@@ -283,12 +279,13 @@ static struct pinion_request *grant_at(struct pinion_peer *peer, uint32_t id)
 	return request && request->kind == PN_REQUEST_GRANT ? request : NULL;
 }
 
-/* A number of another time, or a write that cannot be: not for this one. */
+/* A write with the number of an earlier grant is ignored. */
 void pn_onesided_written(struct pinion_request *request, uint32_t number,
 			 size_t len)
 {
 	if (request->kind == PN_REQUEST_GRANT && !request->status &&
-	    request->onesided.number == number && request->source_pinned)
+	    request->onesided.number == number &&
+	    request->transfer.source_pinned)
 		complete_grant(request, len);
 }
 
@@ -310,7 +307,7 @@ bool pn_onesided_concerns(struct pinion_peer *peer, const struct pn_wire *wire)
 	}
 }
 
-/* What a packet means for a grant. */
+/* Acts on a packet for a grant. */
 static int grant_packet(struct pinion_request *request,
 			const struct pn_wire *wire, const uint8_t *payload,
 			size_t len)
@@ -343,7 +340,7 @@ int pn_onesided_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		return 0;
 	}
 	request = grant_at(peer, wire->to);
-	/* It ended here while the packet was on its conn. */
+	/* The request ended here while the packet was under way. */
 	if (!request || request->status)
 		return 0;
 	return grant_packet(request, wire, payload, len);

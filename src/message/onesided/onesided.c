@@ -1,72 +1,51 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Requests of one-sided operations: their start, their order, their end (see
- * onesided.h). */
+/* Requests of one-sided operations: start, order and end (onesided.h). */
 #include <errno.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/onesided/onesided_impl.h"
 
 /* --- life ----------------------------------------------------------------- */
 
-static struct pn_tag_key tag_of_request(const struct pn_list *link)
+static struct pn_tag_key key_of_put_when(const struct pn_list *link)
 {
 	const struct pinion_request *request =
 		pn_container_of(link, const struct pinion_request, link);
 
-	return (struct pn_tag_key){ request->peer, request->tag };
+	return (struct pn_tag_key){ request->peer, request->tag, 0 };
 }
 
-static struct pn_tag_key tag_of_grant(const struct pn_list *link)
+static struct pn_tag_key key_of_grant(const struct pn_list *link)
 {
 	const struct pinion_unexpected *unexpected =
 		pn_container_of(link, const struct pinion_unexpected, link);
 
-	return (struct pn_tag_key){ unexpected->peer, unexpected->wire.tag };
+	return (struct pn_tag_key){ unexpected->peer, unexpected->wire.tag, 0 };
 }
 
-int pn_onesided_init(struct pinion_endpoint *ep)
+void pn_onesided_init(struct pinion_endpoint *ep)
 {
 	struct pn_endpoint_onesided *o = &ep->onesided;
-	int ret;
 
-	pn_list_init(&o->bounce_pool.free);
-	pn_list_init(&o->bounce_pool.free_cells);
-	pn_list_init(&o->fragments);
+	pn_bounce_pool_init(&o->bounce_pool);
+	PN_POOL_INIT(&o->fragments, struct pn_onesided_fragment, rdma.link, 0);
 	pn_list_init(&o->exposures);
 	pn_list_init(&o->remotes);
-	ret = pn_tag_table_init(&o->held, tag_of_request);
-	if (!ret)
-		ret = pn_tag_table_init(&o->granted, tag_of_grant);
-	if (ret)
-		pn_tag_table_fini(&o->held);
-	return ret;
-}
-
-/* Pieces of requests that never ended still hold pins. */
-static void abandon_all(struct pinion_endpoint *ep)
-{
-	for (uint32_t i = 0; i < ep->nrequests; i++) {
-		struct pinion_request *request = ep->table[i];
-		struct pn_list *link;
-
-		while ((link = pn_list_pop(&request->onesided.fragments))) {
-			struct pn_onesided_fragment *p =
-				pn_container_of(link,
-						struct pn_onesided_fragment,
-						link);
-
-			if (p->pin.nsegments)
-				pn_cache_unpin(ep->cache, &p->pin);
-			pn_list_append(&ep->onesided.fragments, link);
-		}
-	}
+	pn_tag_table_init(&o->held, key_of_put_when);
+	pn_tag_table_init(&o->granted, key_of_grant);
 }
 
 void pn_onesided_fini(struct pinion_endpoint *ep)
 {
 	struct pn_list *link;
 
-	abandon_all(ep);
+	/* Requests that never ended still hold pins. */
+	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
+		pn_onesided_unpin_fragments(ep->requests.table[i]);
 	while ((link = pn_tag_table_any(&ep->onesided.granted))) {
 		pn_unexpected_free(ep, pn_container_of(link,
 						       struct pinion_unexpected,
@@ -74,7 +53,7 @@ void pn_onesided_fini(struct pinion_endpoint *ep)
 		pn_tag_table_removed(&ep->onesided.granted);
 	}
 	pn_assert(!ep->onesided.granted.n);
-	/* Links of requests lie in the chains; they are not looked at again. */
+	/* The buckets still hold links of requests; nobody follows them. */
 	pn_tag_table_fini(&ep->onesided.held);
 	pn_tag_table_fini(&ep->onesided.granted);
 	pn_exposures_close(ep);
@@ -85,7 +64,6 @@ void pn_onesided_init_peer(struct pinion_peer *peer)
 {
 	pn_list_init(&peer->onesided.order);
 	pn_list_init(&peer->onesided.fenced);
-	pn_list_init(&peer->onesided.stalled);
 }
 
 void pn_onesided_init_request(struct pinion_request *request)
@@ -103,7 +81,7 @@ static void begin(struct pinion_request *request)
 	pn_onesided_advance(request);
 }
 
-/* Begins what a fence has held, up to the next one that has to wait. */
+/* Begins the requests behind a fence, up to the next fence that has to wait. */
 static void begin_fenced(struct pinion_peer *peer)
 {
 	struct pn_peer_onesided *o = &peer->onesided;
@@ -154,8 +132,8 @@ static void end_flushes(struct pinion_peer *peer)
 	o->ending_flushes = false;
 }
 
-/* A fence that stood before it, and was not passed on to the device, stands
- * before the next. */
+/* The request ended with a fence that no operation has carried to the device:
+ * the next request inherits the fence. */
 static void inherit_fence(struct pinion_request *request)
 {
 	struct pn_peer_onesided *o = &request->peer->onesided;
@@ -187,15 +165,15 @@ void pn_onesided_ended(struct pinion_request *request)
 
 /* --- starting ------------------------------------------------------------- */
 
-/* Keys are of the peer's first rail, and the local memory is registered with
- * this endpoint's first: both must be ends of one conn. Others live when the
- * peer has fewer rails and attached to another one, or when rails are listed in
- * another order and are of different kinds. */
+/* Keys are of the peer's first rail, and local memory is registered with this
+ * endpoint's first rail: one connection must join the two. It may not if the
+ * peer has fewer rails and attached to another one, or lists its rails in
+ * another order. */
 static int check_reach(const struct pinion_peer *peer)
 {
 	const struct pn_connection *conn = &peer->conns[0];
 
-	if (conn->peer && !conn->number)
+	if (conn->device_peer && !conn->remote_rail)
 		return 0;
 	pn_error(
 		"one-sided operations go from first rail to first rail, and "
@@ -207,8 +185,8 @@ static int check_reach(const struct pinion_peer *peer)
 static int prepare(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		   struct pinion_peer *peer)
 {
-	/* A flush has no bytes, a grant's go to its own buffer. First, as it
-	 * gives up the lock. */
+	/* A flush has no bytes; those of a grant go to its own buffer. First,
+	 * since this releases the lock. */
 	bool needs_bounce =
 		kind != PN_REQUEST_FLUSH && kind != PN_REQUEST_GRANT;
 	int ret = needs_bounce ? pn_bounce_pool_open(ep) : 0;
@@ -240,7 +218,8 @@ int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
 	return 0;
 }
 
-/* Takes its place behind those started before, and begins if it may. */
+/* Puts a request behind those started before, and begins it unless a fence
+ * holds it. */
 static void enqueue(struct pinion_request *request)
 {
 	struct pinion_peer *peer = request->peer;
@@ -363,7 +342,8 @@ int pn_endpoint_fence(struct pinion_endpoint *ep, struct pinion_peer *peer)
 	return ret;
 }
 
-/* Of the others only what a fence holds has touched nothing yet. */
+/* A request can be canceled until something of it is posted: a grant until a
+ * write uses it, others while a fence or a missing grant holds them. */
 void pn_onesided_cancel(struct pinion_request *request)
 {
 	struct pn_wire wire = { .version = PN_WIRE_VERSION,

@@ -5,33 +5,31 @@
  *
  * The public story is pinion/onesided.h; this is how it is built.
  *
- * A walk through the files: exposure.c keeps what is exposed here and the keys
- * of what peers expose; path.c decides how a local buffer reaches the device;
- * bounce.c keeps bounce buffers; piece.c moves a request's bytes fragment by
- * fragment; onesided.c starts and ends requests and keeps their order; grant.c
- * brings conditional writes and grants together (tags.c finds them).
+ * Files: onesided.c starts and ends requests and keeps their order; fragment.c
+ * cuts a request into fragments, which rdma.h posts; path.c decides how a local
+ * buffer reaches the device; bounce.c keeps bounce buffers; exposure.c keeps
+ * exposed memory and the keys of memory that peers expose; grant.c brings
+ * conditional writes and grants together (tag_table.h finds them).
  *
- * A request (kinds below) moves in fragments: a fragment is cut, gets its path
- * (and its pin), is posted as far as the device's queue and the bounce buffers
- * go, stalls at its peer when they do not, and is dropped when the device has
- * completed all its operations. As many fragments as the pipeline is deep are
- * under conn at a time.
+ * Life of a request (kinds below): started -> behind a fence it waits -> cut
+ * into fragments, as many at a time as the pipeline is deep; each is pinned, or
+ * goes through a bounce buffer, and is dropped when its operations have
+ * completed -> ends when all bytes have moved.
  *
- * What holds at rest: `next` bytes of a request are cut into fragments, `moved`
- * of them have arrived. A put, get, atomic or flush that has not ended is in
- * its peer's list `order`, oldest first; a flush ends when it is the first
- * there. nunposted counts the begun ones of which not everything is in the
- * device's queue; those behind a fence are begun when it is 0, so that the
- * device's own order and PN_OP_FENCE do the rest.
+ * At rest: `next` bytes of a request are cut into fragments, `moved` bytes of
+ * these have completed. A put, get, atomic or flush that has not ended is in
+ * `order` of its peer, oldest first; a flush ends when it is the first there.
+ * `nunposted` counts requests that have begun and are not all in the device's
+ * queue. A request behind a fence begins when that count is 0: the order of the
+ * device and PN_OP_FENCE do the rest.
  *
- * Rails: one-sided operations go from the first rail to the peer's first. A
- * peer's order is the device's, and keys are of one device. Where no conn joins
- * these two, they are refused.
+ * Rails: one-sided operations go from the first rail to the peer's first rail,
+ * since the order is the device's, and keys belong to one device. Where no
+ * connection joins these two, operations are refused.
  *
- * Threads: under the endpoint's lock, like all of the message layer. In virtual
- * time other tasks may run in pins and copies: a request counts a fragment too
- * many (nfragments, inflight) meanwhile, so that it is not ended under the feet
- * of whoever works on it.
+ * Threads: under the endpoint's lock. In virtual time other tasks run while
+ * memory is pinned or copied: whoever works on a request counts as one of its
+ * fragments (nfragments, inflight), so that the request does not end meanwhile.
  */
 #ifndef PN_MESSAGE_ONESIDED_H
 #define PN_MESSAGE_ONESIDED_H
@@ -42,12 +40,13 @@
 #include "cache/exposed_memory.h"
 #include "device/device.h"
 #include "message/connection/wire.h"
-#include "message/endpoint/operation.h"
-#include "message/matching/tags.h"
+#include "message/endpoint/pool.h"
+#include "message/matching/tag_table.h"
 #include "message/onesided/path.h"
+#include "message/rdma/rdma.h"
 
 enum pn_request_kind {
-	PN_REQUEST_MESSAGE, /* not of this file */
+	PN_REQUEST_MESSAGE, /* two-sided */
 	PN_REQUEST_PUT,
 	PN_REQUEST_GET,
 	PN_REQUEST_ATOMIC,
@@ -56,7 +55,7 @@ enum pn_request_kind {
 	PN_REQUEST_GRANT,
 };
 
-/* A registered buffer for bytes on their conn. */
+/* A registered buffer that bytes are copied through. */
 struct pn_bounce_buffer {
 	struct pn_list link; /* in the pool while free */
 	uint8_t *data;
@@ -68,67 +67,58 @@ struct pn_bounce_buffer {
 #define PN_NBOUNCE_CELLS       64
 
 struct pn_bounce_pool {
-	struct pn_mr mr; /* addr NULL: not opened */
-	struct pn_list free, free_cells;
-	struct pn_bounce_buffer storage[PN_NBOUNCE_BUFFERS + PN_NBOUNCE_CELLS];
+	struct pn_pool_memory
+		memory; /* of the first rail; opened when needed */
+	struct pn_pool buffers, cells; /* struct pn_bounce_buffer */
 };
 
-/* A part of a request's bytes on its conn. */
+/* A fragment of a one-sided operation. rdma.lost: of a conditional write whose
+ * connection failed. */
 struct pn_onesided_fragment {
-	struct pn_operation_context operation;
+	struct pn_rdma_fragment rdma;
 	enum pn_path path;
-	struct pinion_request *request;
-	struct pn_list link;	   /* in the request's fragments; or free */
-	struct pn_list stall_link; /* in the peer's stalled */
-	size_t offset, len;	   /* in the request */
-	size_t posted;		   /* bytes */
-	unsigned inflight; /* operations of the device; and whoever posts */
-	int status;
-	bool counted; /* in the request's npending */
-	bool lost; /* may land though its conn is down (see check_complete()) */
-	struct pn_bounce_buffer *bounce_buffer;
-	struct pinion_pin pin; /* nsegments 0: none */
+	bool pending; /* counted in the request's npending */
+	struct pn_bounce_buffer *bounce_buffer; /* BOUNCED, while posted */
 };
 
 /* What a request has besides a message's fields. */
 struct pn_onesided {
 	struct pn_list order; /* in the peer's order */
 	struct pn_list fragments;
-	unsigned nfragments; /* in that list; and whoever adds to it */
-	unsigned npending;   /* of these: not all posted */
+	unsigned nfragments; /* in that list, and who adds to it */
+	unsigned npending;   /* of these, not all posted */
 	enum pn_path path;
 	enum pn_op_kind op;
-	bool advancing; /* somebody cuts fragments just now */
+	bool advancing; /* fragments are being cut */
 	bool unposted;	/* counted in the peer's nunposted */
 	bool fence;	/* its first operation carries PN_OP_FENCE */
 	bool held;	/* PUT_WHEN: in the endpoint's `held` */
-	bool granted;	/* PUT_WHEN: the grant is here */
-	bool notified;	/* PUT_WHEN: the write itself tells the target */
+	bool granted;	/* PUT_WHEN: the grant has arrived */
+	bool notified;	/* PUT_WHEN: the write notifies the target itself */
 	struct pinion_remote *remote;	/* PUT, GET, ATOMIC: a reference */
 	const struct pn_wire_key *keys; /* of the target */
 	unsigned nkeys;
-	uint64_t at; /* where in them */
+	uint64_t at; /* offset in the target */
 	uint64_t operand, compare;
 	uint32_t number; /* PUT_WHEN, GRANT: the immediate of the write */
 };
 
 struct pn_peer_onesided {
-	struct pn_list order;	/* requests */
-	struct pn_list fenced;	/* requests behind a fence, by their link */
-	struct pn_list stalled; /* fragments */
+	struct pn_list order;  /* requests */
+	struct pn_list fenced; /* requests behind a fence, by their link */
 	unsigned nunposted;
-	bool fence; /* stands before the next request */
-	bool ending_flushes,
-		beginning_fenced; /* somebody is at it, further up the stack */
+	bool fence; /* the next request begins with a fence */
+	/* Set while the function runs: it is not entered again. */
+	bool ending_flushes, beginning_fenced;
 };
 
 struct pn_endpoint_onesided {
 	struct pn_bounce_pool bounce_pool;
-	struct pn_list fragments; /* free ones */
-	struct pn_list exposures; /* here */
-	struct pn_list remotes;
+	struct pn_pool fragments;    /* struct pn_onesided_fragment */
+	struct pn_list exposures;    /* of this endpoint */
+	struct pn_list remotes;	     /* of peers */
 	struct pn_tag_table held;    /* PUT_WHENs without a grant, by link */
-	struct pn_tag_table granted; /* claims: grants without a PUT_WHEN */
+	struct pn_tag_table granted; /* grants without a PUT_WHEN */
 };
 
 struct pinion_remote {
@@ -145,7 +135,7 @@ struct pinion_endpoint;
 struct pinion_peer;
 struct pinion_request;
 
-/* Arguments of these are checked by the public calls. */
+/* The public calls have checked the arguments. */
 int pn_endpoint_expose(struct pinion_endpoint *ep, void *addr, size_t len,
 		       unsigned access, struct pinion_exposure **out);
 void pn_exposure_key(const struct pinion_exposure *exposure,
@@ -173,26 +163,19 @@ int pn_endpoint_grant(struct pinion_endpoint *ep,
 		      const struct pinion_message *message,
 		      struct pinion_request **out);
 
-/* Hooks of the message layer. */
-int pn_onesided_init(struct pinion_endpoint *ep); /* -ENOMEM */
-/* After operations have ended or were given up. Leaves fragments, for
- * pn_onesided_free_fragments(). */
+void pn_onesided_init(struct pinion_endpoint *ep);
+/* When operations have ended or were abandoned. The fragments' storage stays,
+ * for pn_onesided_free_fragments(). */
 void pn_onesided_fini(struct pinion_endpoint *ep);
 void pn_onesided_init_peer(struct pinion_peer *peer);
 void pn_onesided_init_request(struct pinion_request *request);
-/* Posts what stalled; true when something moved. */
-bool pn_onesided_post_stalled(struct pinion_peer *peer);
-/* An operation of a fragment ended. */
-void pn_onesided_done(struct pn_onesided_fragment *p, int status);
-/* Gives up fragments that the device is not working on. */
-void pn_onesided_abandon(struct pinion_request *request);
-/* The peer has said DOWN of the first conn. */
-void pn_onesided_swept(struct pinion_peer *peer);
-/* A request of this file has ended. */
+/* The peer has sent DOWN for the first connection. */
+void pn_onesided_remote_down(struct pinion_peer *peer);
+/* A one-sided request has ended. */
 void pn_onesided_ended(struct pinion_request *request);
 void pn_onesided_cancel(struct pinion_request *request);
-/* Whether a packet is about a request of this file; if so, what it means:
- * -EPROTO: it makes no sense. */
+/* Whether a packet is for a one-sided request; and acts on it. -EPROTO: it
+ * makes no sense. */
 bool pn_onesided_concerns(struct pinion_peer *peer, const struct pn_wire *wire);
 int pn_onesided_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const uint8_t *payload, size_t len);
@@ -200,49 +183,9 @@ int pn_onesided_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 void pn_onesided_written(struct pinion_request *request, uint32_t number,
 			 size_t len);
 
-/* --- between its files ---------------------------------------------------- */
-
-/* bounce.c: opens the pool when it is not, with the lock, which is given up
- * meanwhile; -ENOBUFS, -ENOMEM. */
-int pn_bounce_pool_open(struct pinion_endpoint *ep);
-void pn_bounce_pool_close(struct pinion_endpoint *ep);
-struct pn_bounce_buffer *pn_bounce_buffer_get(struct pinion_endpoint *ep,
-					      size_t len);
-void pn_bounce_buffer_put(struct pinion_endpoint *ep,
-			  struct pn_bounce_buffer *bounce_buffer);
-
-/* exposure.c */
-void pn_remote_get(struct pinion_remote *remote);
-void pn_remote_put(struct pinion_remote *remote);
-void pn_exposures_close(struct pinion_endpoint *ep);
-
-/* piece.c */
-/* Cuts and posts fragments as far as the pipeline goes; ends the request when
- * everything has arrived or it has failed. */
-void pn_onesided_advance(struct pinion_request *request);
-/* PUT_WHEN: cuts and pins fragments ahead of the grant; posts nothing. */
-void pn_onesided_prepare(struct pinion_request *request);
-/* PUT_WHEN: the grant is here; posts what was prepared and goes on. */
-void pn_onesided_granted(struct pinion_request *request);
+/* Frees all fragments when the endpoint is freed. */
 void pn_onesided_free_fragments(struct pinion_endpoint *ep);
-
-/* onesided.c */
-/* Begins a request of any of these kinds, with the lock: sees to it that the
- * peer can be reached and that there are bounce buffers, and tells *handle, if
- * there is one. -EHOSTUNREACH: no conn joins the first rails (logged); or why
- * the peer is gone, -ENOBUFS, -ENOMEM. */
-int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
-		      const struct pinion_message *what,
-		      struct pinion_request **handle,
-		      struct pinion_request **out);
-/* All of it is in the device's queue, or never will be. */
-void pn_onesided_posted(struct pinion_request *request);
-
-/* grant.c: all bytes of a PUT_WHEN are there: 0, or why it fails. */
-int pn_grant_send_fin(struct pinion_request *request);
-/* A held one is taken out. */
-void pn_grant_unqueue(struct pinion_request *request);
-/* A PUT_WHEN has failed: the granter is told. */
+/* Sends FAIL for a conditional write that has failed. */
 void pn_grant_send_fail(struct pinion_request *request);
 
 #endif

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * cached -- leave pinned (P4): as demand, but registrations go through the
- * cache and stay, so a buffer that comes again costs nothing. As in the paper
- * the target registers when the message is matched, the source when the answer
- * comes.
- */
+/* cached -- leave pinned (P4). As demand, but registrations go through the
+ * cache and stay, so a buffer that is used again costs nothing. As in the
+ * paper, the target is registered when the message is matched, the source when
+ * the answer arrives. */
 #include "message/protocol/shapes.h"
 
 static void shape(const struct pn_protocol_limits *limits, size_t len,

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * caching-pipeline -- the hybrid (P6): the pipeline, with each fragment's
- * registration kept in the cache. Fragments end where the address is a multiple
- * of the segment size, so that another message over the same memory finds the
- * same regions.
- */
+/* caching-pipeline -- the hybrid (P6): the pipeline, with the registration of
+ * each fragment kept in the cache. Fragments end at addresses that are
+ * multiples of the segment size, so that another message over the same memory
+ * finds the same regions. */
 #include "message/protocol/shapes.h"
 
 static void shape(const struct pn_protocol_limits *limits, size_t len,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * copy -- in and out of pre-registered buffers (P2): after the ACK everything
- * goes by packets. No registration, two copies of every byte.
- */
+/* copy -- in and out of registered packet buffers (P2). After the ACK
+ * everything goes by packets. No registration; every byte is copied twice. */
 #include "message/protocol/shapes.h"
 
 static void shape(const struct pn_protocol_limits *limits, size_t len,

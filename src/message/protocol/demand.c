@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * demand -- register on demand, release at once (P3): the target when the
- * message is matched, the source when the answer comes, one RDMA write of
- * everything, and both are deregistered. What the others are measured against.
- */
+/* demand -- register on demand, deregister at once (P3). The target is
+ * registered when the message is matched, the source when the answer arrives;
+ * one RDMA write transfers everything, and both are deregistered. The baseline
+ * for the others. */
 #include "message/protocol/shapes.h"
 
 static void shape(const struct pn_protocol_limits *limits, size_t len,

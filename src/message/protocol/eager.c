@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * eager -- the whole message with its MATCH (P1): one packet, one copy at each
- * end, no registration, no answer. For what fits a packet.
- */
+/* eager -- the whole message with its MATCH (P1): one packet, one copy at each
+ * end, no registration, no answer. For messages that fit into a packet. */
 #include "message/protocol/protocol.h"
 
 static bool applies(const struct pn_protocol_limits *limits, size_t len)

@@ -10,31 +10,34 @@
 #define SETS  1024 /* a power of two */
 #define WAYS  4
 #define MARKS 34
-#define LIVES 32 /* begun, before all counts are halved */
-#define PRIOR 1	 /* lives that the rule of renting counts for */
+#define LIVES 32 /* lives begun until all counts are halved */
+#define PRIOR 1	 /* lives that the ski-rental rule counts for */
 
-/* The ceiling rises with every use while nothing is left registered: it doubles
- * in some 45, which is how often a buffer that disappoints is tried. */
+/* While a buffer is not kept registered, the limit of its forecast rises with
+ * every use. It doubles in some 45 uses: so often a buffer that disappointed is
+ * tried again. */
 #define CEILING_RISE  (1.0f / 64)
 #define CEILING_LEAST (1.0f / 8)
 
 struct buffer {
 	uint64_t key; /* 0: free */
 	uint32_t uses;
-	uint32_t since; /* the use that its registration was left after */
-	float hoped;	/* then, uses to follow; 0: it has kept its promise */
-	float further;	/* at the last use */
-	float ceiling;	/* never hope for more */
-	bool kept;	/* its registration was left */
+	uint32_t since; /* value of `uses` when its registration was kept */
+	float expected; /* further uses that were expected then; 0: they have
+			 * come
+			 */
+	float further;	/* forecast at the last use */
+	float ceiling;	/* upper limit of the forecast */
+	bool kept;	/* its registration was kept */
 };
 
 struct kind {
 	double reached[MARKS]; /* lives that had mark(i) uses */
-	float ceiling;	       /* that new ones begin with */
+	float ceiling;	       /* initial limit for new buffers */
 };
 
 struct pn_history {
-	struct buffer buffers[SETS][WAYS]; /* newest first */
+	struct buffer buffers[SETS][WAYS]; /* most recently used first */
 	struct kind kinds[PN_NENDS][PN_HISTORY_SIZES];
 };
 
@@ -81,7 +84,7 @@ static unsigned mark_of(uint32_t uses)
 
 /* --- the table ------------------------------------------------------------ */
 
-/* A hash of all that makes a buffer stands for it. */
+/* A hash of everything that identifies a buffer. */
 static uint64_t key_of(const struct pn_use *use)
 {
 	uint64_t x = use->addr * UINT64_C(0x9e3779b97f4a7c15);
@@ -93,7 +96,7 @@ static uint64_t key_of(const struct pn_use *use)
 	return x ? x : 1;
 }
 
-/* The row of a buffer, which becomes the newest of its set. */
+/* The row of a buffer, which becomes the most recently used of its set. */
 static struct buffer *row_of(struct pn_history *history, uint64_t key)
 {
 	struct buffer *set = history->buffers[key & (SETS - 1)];
@@ -117,7 +120,8 @@ static struct kind *kind_of(struct pn_history *history,
 
 /* --- lives ---------------------------------------------------------------- */
 
-/* A registration served so often, and is gone or has served enough. */
+/* A registration served so many uses; enough: as many as were expected, or else
+ * it is gone. */
 static void learn(float *ceiling, float served, bool enough)
 {
 	if (enough)
@@ -127,19 +131,20 @@ static void learn(float *ceiling, float served, bool enough)
 	*ceiling = fmaxf(*ceiling, CEILING_LEAST);
 }
 
-/* What became of the hope with which a registration was left. */
+/* Compares the forecast that a registration was kept for with the uses that
+ * came. */
 static void check_forecast(struct kind *kind, struct buffer *row, bool cached)
 {
 	float served = (float)(row->uses - row->since + cached);
-	bool enough = served >= row->hoped;
+	bool enough = served >= row->expected;
 
 	if (!row->kept) {
 		row->ceiling *= 1 + CEILING_RISE;
 		kind->ceiling *= 1 + CEILING_RISE;
-	} else if (row->hoped > 0 && (enough || !cached)) {
+	} else if (row->expected > 0 && (enough || !cached)) {
 		learn(&row->ceiling, served, enough);
 		learn(&kind->ceiling, served, enough);
-		row->hoped = 0;
+		row->expected = 0;
 	}
 }
 
@@ -155,8 +160,8 @@ static void count_life(struct kind *kind, uint32_t uses)
 		kind->reached[i] /= 2;
 }
 
-/* Lives are counted at marks; between two, as many are alive as at the later
- * one. The life at hand has not shown yet how long it is. */
+/* Lives are counted at marks; between two marks as many are alive as at the
+ * later one. The present life does not count: its length is not known yet. */
 static void judge(const struct kind *kind, struct buffer *row,
 		  struct pn_forecast *out)
 {
@@ -204,7 +209,7 @@ void pn_history_kept(struct pn_history *history, const struct pn_use *use,
 
 	if (kept && !row->kept) {
 		row->since = row->uses;
-		row->hoped = row->further;
+		row->expected = row->further;
 	}
 	row->kept = kept;
 }

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * history -- whether a buffer will come again, from what buffers did before.
+ * history -- forecasts how often a long buffer will be used again, from what
+ * buffers did before. The protocol selector asks (select.h). reuse.h explains
+ * why small transfers have another predictor.
  *
  * Nouns
- *   buffer  an address and a length at one end of a transfer: a source and a
- *           target are two, and so are two call sites where callers number
- *           them. A row of a table of fixed size, the least recently used of
- *           its set giving way: memory is bounded, and a buffer that was
- *           forgotten is a new one.
- *   life    the uses of a buffer for which one registration would have done.
- *           It begins with the first use, and ends unseen, by the buffer not
- *           coming any more, or seen: it comes and the registration that was
- *           kept for it is gone (its memory was released, or room was needed).
- *           So a new buffer at an old address is a new life as soon as that
- *           matters, which is when a registration was kept.
+ *   buffer  an address and a length at one end of a transfer. A source and a
+ *           target are two buffers, and so are two call sites, if callers
+ *           number them. A buffer is a row of a table of fixed size; the least
+ *           recently used row of a set is replaced. So memory is bounded, and a
+ *           buffer that was replaced counts as new.
+ *   life    the uses of a buffer that one registration could have served. It
+ *           begins with the first use. It ends unseen when the buffer is not
+ *           used any more; or it ends at the next use, if the registration that
+ *           was kept for the buffer is gone (its memory was released, or it was
+ *           evicted). So a new buffer at an old address is a new life as soon
+ *           as that matters, which is when a registration was kept.
  *   kind    buffers of about one size at one end. Lives are counted by kind:
  *           how many reached 1, 2, 3, 4, 6, 8, 12, ... uses.
  *
- * The question, at the u-th use: how many uses will follow? Of the lives of
- * this kind that reached u, so many went on to 2u, 3u, ...: that is the mean
- * of what is left, for lives drawn alike. With nothing known the answer is u,
- * "as many again", which is the rule of renting until the rent has paid the
- * price (ski rental: at most twice what one who knows would pay). One life's
- * weight is given to that rule for good.
- * Counts are halved when LIVES have begun, so that a program that changes its
- * ways is followed within a few times as many buffers.
+ * The question at the u-th use: how many uses will follow? The lives of this
+ * kind that reached u give the mean of what followed. With nothing known the
+ * answer is u, "as many again": the ski-rental rule, which costs at most twice
+ * what someone who knows the future would pay. This rule always counts as one
+ * life. All counts are halved when LIVES have begun, so that a program that
+ * changes its behaviour is followed within a few times as many buffers.
  *
- * While nothing is kept, a buffer that is freed and comes again at the same
- * address looks like one that is used again. So hopes are compared with what
- * became of them: a registration that was left and is gone before it served as
- * often as was hoped sets a ceiling to the next hope for this buffer, and for
- * new ones of its kind; one that served as hoped lifts it, and so, slowly, do
- * uses without a registration.
+ * While nothing is kept, a buffer that is freed and allocated again at the same
+ * address looks like one that is used again. So forecasts are compared with
+ * what happened. If a registration is gone before it served as many uses as
+ * expected, that limits the next forecast for this buffer and for new buffers
+ * of its kind. A registration that served as expected removes the limit, and
+ * uses without a registration raise it slowly.
  *
- * Threads: the endpoint's lock. Nothing here calls anybody.
+ * Threads: the endpoint's lock. Nothing here calls other modules.
  */
 #ifndef PN_MESSAGE_HISTORY_H
 #define PN_MESSAGE_HISTORY_H
@@ -50,31 +50,32 @@ struct pn_use {
 	uintptr_t addr;
 	size_t len;
 	enum pn_end end;
-	uint64_t site; /* the caller's number of the call site; 0: none */
-	bool cached;   /* a registration of it is kept now */
-	bool unkept;   /* none would be: no further use has one for nothing */
+	uint64_t site; /* number of the call site; 0: none */
+	bool cached;   /* it is registered now */
+	bool unkept; /* registrations cannot be kept: further uses gain nothing
+		      */
 };
 
 /* What is known about a buffer. */
 struct pn_forecast {
-	double uses;	/* of this life, the one at hand included */
-	double further; /* that one registration would serve, expected */
-	double lives;	/* that this is judged by; 0: none */
+	double uses;	/* of this life, including the present one */
+	double further; /* expected uses that one registration would serve */
+	double lives;	/* that the forecast is based on; 0: none */
 };
 
 /* NULL: no memory. */
 struct pn_history *pn_history_open(void);
 void pn_history_close(struct pn_history *history);
 
-/* A buffer is used. */
+/* Counts a use of a buffer and forecasts further ones. */
 void pn_history_use(struct pn_history *history, const struct pn_use *use,
 		    struct pn_forecast *out);
 
-/* It was, or was not, left registered, after pn_history_use(). */
+/* After pn_history_use(): whether the buffer stays registered. */
 void pn_history_kept(struct pn_history *history, const struct pn_use *use,
 		     bool kept);
 
-/* Sizes that are judged alike: two for each power of two. */
+/* Size classes: two for each power of two. */
 #define PN_HISTORY_SIZES 96
 unsigned pn_history_size(size_t len);
 

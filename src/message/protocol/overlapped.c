@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * overlapped -- as cached, but the source registers as soon as it has sent the
- * MATCH, while the target does (FRRWP for messages, paper Region cache): the
- * two registrations pass at the same time.
- */
+/* overlapped -- as cached, but the source is registered as soon as the MATCH is
+ * sent (FRRWP for messages, paper Region cache): both sides register at the
+ * same time. */
 #include "message/protocol/shapes.h"
 
 static void shape(const struct pn_protocol_limits *limits, size_t len,
@@ -13,7 +11,7 @@ static void shape(const struct pn_protocol_limits *limits, size_t len,
 	out->early = true;
 }
 
-/* The source is ready before the target's answer comes. */
+/* The source is ready before the target's answer arrives. */
 static double cost(const struct pn_protocol_limits *limits,
 		   const struct pn_costs *costs, size_t len, double reuse)
 {

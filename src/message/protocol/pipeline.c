@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * pipeline -- the paper's protocol (P5): fragments of the target are registered
- * up to a depth, each announced by READY, written, ended by FIN and released at
- * once; data up to the RDMA offset goes by send/receive to cover the start.
+/* pipeline -- the paper's protocol (P5). Fragments of the target are registered
+ * up to a depth; each is announced by READY, written, ended by FIN and
+ * deregistered at once. Data up to the RDMA offset goes by packets meanwhile.
  */
 #include "message/protocol/shapes.h"
 

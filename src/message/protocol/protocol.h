@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * protocol -- ways to move a message, as rows that explain themselves.
+ * protocol -- how a message is transferred, as rows that explain themselves.
  *
- * All protocols are the paper's pipeline (002, section 4) with other numbers:
- * how much goes with the MATCH, how much by send/receive, how large the RDMA
- * fragments are, how many at a time, and whether registrations are kept. So a
- * protocol is a row: when it applies, its shape for a length, what it will
- * cost. sender.c and receiver.c carry out any shape. The sender chooses the
- * protocol and names it in the MATCH; each side then takes the shape from its
- * own row and options, which need not agree.
+ * All protocols are the pipeline of the paper (Pipeline, section 4) with other
+ * numbers: how much goes with the MATCH, how much by packets, how large the
+ * RDMA fragments are, how many are in flight, and whether registrations are
+ * kept. So a protocol is a row: when it applies, its shape for a length, and
+ * its predicted cost. sender.c and receiver.c execute any shape. The sender
+ * chooses the protocol and names it in the MATCH; each side takes the shape
+ * from its own row and options, which need not agree.
  */
 #ifndef PN_MESSAGE_PROTOCOL_H
 #define PN_MESSAGE_PROTOCOL_H
@@ -19,27 +19,28 @@
 
 #include "device/device.h"
 
-/* Fragments of one message registered at a time, at most. */
+/* Fragments of one message that are registered at a time, at most. */
 #define PN_PROTOCOL_MAX_DEPTH 64
 
 /* Row P8: every limit is an option; these are their values. */
 struct pn_protocol_limits {
 	size_t packet_bytes;   /* payload of one send; from the device */
 	size_t eager_bytes;    /* largest message sent whole with its MATCH */
-	size_t match_bytes;    /* of a longer one, how much goes with it */
-	size_t rdma_offset;    /* pipeline: up to here by send/receive */
-	size_t fragment_bytes; /* pipeline; 0: by the device's costs */
-	size_t segment_bytes;  /* caching pipeline: fragments end on multiples;
-				* a power of two; 0: by costs */
-	unsigned depth;	       /* fragments registered at a time */
+	size_t match_bytes;    /* of a longer one, bytes that go with it */
+	size_t rdma_offset;    /* pipeline: up to here by packets */
+	size_t fragment_bytes; /* pipeline; 0: from the device's costs */
+	size_t segment_bytes; /* caching pipeline: fragments end at multiples; a
+				 power of two; 0: from costs */
+	unsigned depth;	      /* fragments registered at a time */
 };
 
-/* How one message moves. */
+/* How one message is transferred. */
 struct pn_shape {
 	size_t match;	 /* bytes in the MATCH */
 	size_t offset;	 /* from `match` to here by DATA; then RDMA */
-	size_t fragment; /* bytes of one RDMA fragment; 0: no RDMA at all */
-	size_t align; /* fragments end where the address is a multiple; 0: no */
+	size_t fragment; /* bytes of one RDMA fragment; 0: no RDMA */
+	size_t align; /* fragments end at multiples of this address; 0: anywhere
+		       */
 	unsigned depth;
 	bool keep;  /* registrations go through the cache and stay */
 	bool early; /* the sender registers before the receiver answers */
@@ -49,18 +50,17 @@ struct pn_shape {
 struct pn_protocol {
 	const char *name;
 	const char *help; /* one line */
-	/* Whether a message of len bytes can go this way. */
+	/* Whether it can transfer a message of len bytes. */
 	bool (*applies)(const struct pn_protocol_limits *limits, size_t len);
 	void (*shape)(const struct pn_protocol_limits *limits, size_t len,
 		      struct pn_shape *out);
-	/* Predicted time from send to arrival, in ns, of the first message
-	 * from and into buffers never used before (reuse 0) or always used
-	 * (reuse 1). */
+	/* Predicted time from send to arrival, in ns. reuse 0: the buffers were
+	 * never used before; reuse 1: they always were. */
 	double (*cost)(const struct pn_protocol_limits *limits,
 		       const struct pn_costs *costs, size_t len, double reuse);
 };
 
-/* Numbers on the wire: only ever appended to. */
+/* Numbers on the wire: new ones are appended. */
 enum pn_protocol_id {
 	PN_PROTOCOL_EAGER,
 	PN_PROTOCOL_COPY,
@@ -71,8 +71,7 @@ enum pn_protocol_id {
 	PN_PROTOCOL_READ,
 	PN_PROTOCOL_OVERLAPPED,
 	PN_PROTOCOL_COUNT,
-	/* No row and never on the wire: message/protocol/select.h chooses one.
-	 */
+	/* No row, and never on the wire: select.h chooses one. */
 	PN_PROTOCOL_AUTO = PN_PROTOCOL_COUNT,
 };
 
@@ -85,8 +84,8 @@ extern const struct pn_protocol pn_protocol_caching_pipeline;
 extern const struct pn_protocol pn_protocol_read;
 extern const struct pn_protocol pn_protocol_overlapped;
 
-/* The fragment size for which the pipeline's predicted cost is least; keep: of
- * the caching one. A power of two. */
+/* The fragment size for which the pipeline's predicted cost is lowest; keep:
+ * the caching pipeline's. A power of two. */
 size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 				 const struct pn_costs *costs, bool keep);
 
@@ -96,7 +95,8 @@ const struct pn_protocol *pn_protocol_at(unsigned id);
 /* A row's name, or "auto". */
 const char *pn_protocol_name(unsigned id);
 
-/* The number of the protocol called name, "auto" among them, or -ENOENT. */
+/* The number of the protocol with this name, which may be "auto"; or -ENOENT.
+ */
 int pn_protocol_find(const char *name);
 
 #endif

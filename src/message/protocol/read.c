@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * read -- receiver-driven: the sender registers the source when it sends and
- * says where it is; the receiver registers its target in fragments and reads.
- * One message fewer than writing, and the sender's CPU is free meanwhile.
- */
+/* read -- receiver-driven. The sender registers the source when it sends and
+ * puts its keys into the MATCH; the receiver registers its target in fragments
+ * and reads. One packet fewer than with writes, and the sender's CPU is free
+ * meanwhile. */
 #include "message/protocol/shapes.h"
 
 #include <math.h>
@@ -19,8 +18,8 @@ static void shape(const struct pn_protocol_limits *limits, size_t len,
 				  .read = true };
 }
 
-/* Registering all of the source, then the target's fragments, of which all but
- * the first are registered while others move. */
+/* Registering the whole source, then the target's fragments, of which all but
+ * the first are registered while others are transferred. */
 static double cost(const struct pn_protocol_limits *limits,
 		   const struct pn_costs *costs, size_t len, double reuse)
 {

@@ -8,19 +8,25 @@
 #include "message/onesided/path.h"
 #include "message/protocol/shapes.h"
 
-#define INITIAL_ENTRIES		 4096 /* entries, until the first review */
-#define UNCHAINED		 8192 /* as many as may be few without any chain */
-#define MAX_SPECULATIVE_ENTRIES	 32768 /* as many as mere uses make room for */
-#define MIN_SHARE		 5     /* one in so many is enough */
-#define WINDOW			 256   /* looks that are judged together */
-#define MIN_SAMPLE_RATE		 64 /* one in so many is looked at, at least */
-#define ADMIT_RATE		 4 /* one in so many unknown ones, when stopped */
-#define MAX_UNPROFITABLE_LOOKUPS 16    /* looks for each entry, without gain */
-#define MAX_USES		 46340 /* beyond, weights would not be exact */
+#define INITIAL_ENTRIES 4096 /* entries until the first review */
+#define UNCHAINED                                                             \
+	8192 /* entries from which on a table without chains is reviewed, too \
+	      */
+#define MAX_SPECULATIVE_ENTRIES \
+	32768	      /* entries that the table may grow to for hits alone */
+#define MIN_SHARE 5   /* one in so many is enough */
+#define WINDOW	  256 /* lookups that are reviewed together */
+#define MIN_SAMPLE_RATE                                       \
+	64 /* one in so many transfers is looked up, at least \
+	    */
+#define ADMIT_RATE \
+	4 /* one in so many unknown buffers is admitted to a full table */
+#define MAX_UNPROFITABLE_LOOKUPS 16 /* lookups per entry without gain */
+#define MAX_USES		 46340 /* above this the weights would not be exact */
 #define MAX_PENALTY		 16
 #define MIN_PAUSE		 1024
 #define MAX_PAUSE		 65536
-#define MAX_LOSS		 16 /* gains that may be lost before a rest */
+#define MAX_LOSS		 16 /* gains that may be lost until direct sends pause */
 #define MAX_CREDIT		 64 /* gains that count at most */
 
 const char *pn_reuse_kind_name(enum pn_reuse_kind kind)
@@ -38,7 +44,7 @@ static double copy_ns(const struct pn_costs *costs, size_t len)
 	return (double)len * costs->copy_byte_ns;
 }
 
-/* The most that the device takes inline, by a kind. */
+/* The longest transfer of a kind that the device takes inline. */
 static size_t inlined(const struct pn_reuse *reuse, enum pn_reuse_kind kind)
 {
 	size_t most = reuse->device->limits.inline_bytes;
@@ -66,9 +72,9 @@ double pn_reuse_threshold(const struct pn_reuse *reuse, enum pn_reuse_kind kind,
 					   : uses_that_pay(reuse, len);
 }
 
-/* What looking takes here, in real time: the least of some rounds. A hit is
- * pinned and unpinned besides, which takes ten times as long (20 ns where this
- * takes 2); timing that would take a registration. */
+/* Measures V in real time: the minimum of some rounds of lookups, times TIMES.
+ * A direct transfer also pins and unpins, which takes ten times as long as a
+ * lookup (20 ns and 2 ns); to time it would need a registration. */
 static double measure_lookup(struct pn_cache *cache)
 {
 	enum { ROUNDS = 8, LOOKS = 128, BUFFERS = 16, TIMES = 10 };
@@ -96,9 +102,9 @@ static double measure_lookup(struct pn_cache *cache)
 	return found ? TIMES * (double)least / LOOKS : 0;
 }
 
-/* How many uses it takes until a buffer is registered. Where a look costs more
- * than a use gains, buffers that do not come again would cost more than others
- * bring. With `on` there, too: at the second use. */
+/* The number of uses until a buffer is registered. INFINITY where a lookup
+ * costs more than a use gains: buffers that are not used again would cost more
+ * than others gain. With `on` the second use registers there, too. */
 static double uses_needed(const struct pn_reuse *reuse, size_t len)
 {
 	const struct pn_reuse_attr *attr = &reuse->attr;
@@ -110,7 +116,7 @@ static double uses_needed(const struct pn_reuse *reuse, size_t len)
 	return len <= attr->small_bytes ? n * attr->share / 100 : n;
 }
 
-/* With uses that are worth this, the n-th makes a whole, and none before. */
+/* The credit of a use, such that n uses make PN_USAGE_ONE and fewer do not. */
 static uint32_t weight_of(double n)
 {
 	uint32_t uses;
@@ -121,7 +127,7 @@ static uint32_t weight_of(double n)
 	return PN_USAGE_ONE / uses + (PN_USAGE_ONE % uses != 0);
 }
 
-/* The shortest length of a class. */
+/* The shortest length of a size class. */
 static size_t shortest(unsigned size)
 {
 	size_t power = (size_t)1 << size / 2;
@@ -158,7 +164,7 @@ static size_t first_len(const struct pn_reuse *reuse, enum pn_reuse_kind kind)
 		from = beyond;
 	if (attr->mode == PN_REUSE_OFF && from <= attr->small_bytes)
 		from = attr->small_bytes + 1;
-	/* Sends that are not small go by another protocol. */
+	/* Longer messages take another protocol. */
 	return kind <= PN_REUSE_SEND && from > attr->small_bytes ? SIZE_MAX
 								 : from;
 }
@@ -170,7 +176,7 @@ void pn_reuse_init(struct pn_reuse *reuse, struct pn_device *device,
 				    .cache = cache,
 				    .attr = *attr,
 				    .limit = INITIAL_ENTRIES,
-				    .every = 1 };
+				    .sample_every = 1 };
 	if (!attr->share)
 		reuse->attr.share = PN_REUSE_SHARE;
 	if (!attr->min_bytes)
@@ -192,8 +198,8 @@ void pn_reuse_fini(struct pn_reuse *reuse)
 
 /* --- adaptation ----------------------------------------------------------- */
 
-/* Regular addresses spread so well that they never share a bucket: then it is
- * their number that counts. */
+/* Regular addresses spread so well that they never share a bucket: then the
+ * number of entries counts. */
 static bool is_not_worth_it(const struct pn_usage *usage)
 {
 	return usage->nfrequent * MIN_SHARE < usage->nentries &&
@@ -206,12 +212,12 @@ static void grow(struct pn_reuse *reuse, uint32_t most)
 
 	reuse->limit = 2 * n < most ? 2 * n : most;
 	reuse->stopped = n >= reuse->limit;
-	reuse->every = 1;
+	reuse->sample_every = 1;
 }
 
 static void begin_window(struct pn_reuse *reuse)
 {
-	reuse->window.looks = reuse->window.hits = 0;
+	reuse->window.lookups = reuse->window.hits = 0;
 	reuse->window.saved_ns = 0;
 }
 
@@ -229,22 +235,23 @@ static void review(struct pn_reuse *reuse)
 
 static void end_window(struct pn_reuse *reuse)
 {
-	bool poor = reuse->window.saved_ns < WINDOW * reuse->lookup_ns;
+	bool unprofitable = reuse->window.saved_ns < WINDOW * reuse->lookup_ns;
 	bool many = reuse->window.hits * MIN_SHARE >= WINDOW;
 	bool worth_it = !is_not_worth_it(&reuse->usage);
 
-	reuse->poor = poor ? reuse->poor + WINDOW : 0;
-	if (worth_it || (many && reuse->poor / MAX_UNPROFITABLE_LOOKUPS <
-					 reuse->usage.nentries))
+	reuse->unprofitable = unprofitable ? reuse->unprofitable + WINDOW : 0;
+	if (worth_it ||
+	    (many && reuse->unprofitable / MAX_UNPROFITABLE_LOOKUPS <
+			     reuse->usage.nentries))
 		grow(reuse, worth_it ? PN_USAGE_MAX : MAX_SPECULATIVE_ENTRIES);
-	else if (!poor)
-		reuse->every = 1;
-	else if (reuse->every < MIN_SAMPLE_RATE)
-		reuse->every *= 2;
+	else if (!unprofitable)
+		reuse->sample_every = 1;
+	else if (reuse->sample_every < MIN_SAMPLE_RATE)
+		reuse->sample_every *= 2;
 	begin_window(reuse);
 }
 
-/* An entry for a buffer that has none, or NULL. */
+/* An entry for a buffer that has none; or NULL. */
 static struct pn_usage_entry *admit(struct pn_reuse *reuse, uintptr_t addr)
 {
 	struct pn_usage_entry *entry;
@@ -258,10 +265,10 @@ static struct pn_usage_entry *admit(struct pn_reuse *reuse, uintptr_t addr)
 	return entry;
 }
 
-/* --- looking -------------------------------------------------------------- */
+/* --- lookup --------------------------------------------------------------- */
 
-/* Its registration is gone. When it was before it had paid, the next has to be
- * earned more dearly. */
+/* The registration is gone. If it had not paid off, the next one needs more
+ * uses. */
 static void lose(struct pn_reuse *reuse, struct pn_usage_entry *entry,
 		 const struct pn_reuse_class *c)
 {
@@ -275,7 +282,7 @@ static void lose(struct pn_reuse *reuse, struct pn_usage_entry *entry,
 	reuse->stats.lost++;
 }
 
-/* Counts a use; whether the buffer is frequent now. */
+/* Adds the credit of a use. True: the buffer is frequent now. */
 static bool credit(struct pn_reuse *reuse, struct pn_usage_entry *entry,
 		   const struct pn_reuse_class *c)
 {
@@ -290,7 +297,7 @@ static bool credit(struct pn_reuse *reuse, struct pn_usage_entry *entry,
 	return true;
 }
 
-/* As far as one sees without a lock: its first page and its last. */
+/* Looks at the first and the last page, without a lock. */
 static bool is_held(const struct pn_reuse *reuse, const void *buf, size_t len)
 {
 	return pn_cache_holds(reuse->cache, buf) &&
@@ -305,7 +312,7 @@ static enum pn_reuse_verdict use(struct pn_reuse *reuse,
 	struct pn_usage_entry *entry = pn_usage_find(&reuse->usage, addr);
 	bool known = entry, held = is_held(reuse, buf, len);
 
-	reuse->stats.looks++;
+	reuse->stats.lookups++;
 	reuse->stats.hits += known || held;
 	if (!known && !held)
 		entry = admit(reuse, addr);
@@ -316,7 +323,8 @@ static enum pn_reuse_verdict use(struct pn_reuse *reuse,
 			entry->served++;
 		return PN_REUSE_CACHED;
 	}
-	/* A registration that serves once does not pay. */
+	/* Without a caching cache a registration serves once and does not pay.
+	 */
 	if (!entry || pn_unlikely(!pn_cache_keeps(reuse->cache)))
 		return PN_REUSE_COPY;
 	if (pn_unlikely(entry->frequent))
@@ -327,8 +335,7 @@ static enum pn_reuse_verdict use(struct pn_reuse *reuse,
 	return PN_REUSE_REGISTER;
 }
 
-/* What is not small and not known is not left to chance: one copy may cost more
- * than registering. */
+/* A long transfer is not sampled: one copy may cost more than registering. */
 static enum pn_reuse_verdict look_long(struct pn_reuse *reuse,
 				       const struct pn_reuse_class *c,
 				       const void *buf, size_t len)
@@ -352,7 +359,7 @@ enum pn_reuse_verdict pn_reuse_lookup(struct pn_reuse *reuse,
 		return PN_REUSE_COPY;
 	if (len > reuse->attr.small_bytes)
 		return look_long(reuse, c, buf, len);
-	/* Others may run: before anything is looked at. */
+	/* Other tasks may run here, before anything is looked at. */
 	pn_device_consume_cpu(reuse->device, (uint64_t)reuse->lookup_ns);
 	verdict = use(reuse, c, buf, len);
 	reuse->window.hits += (uint32_t)(reuse->stats.hits - hits);
@@ -360,13 +367,13 @@ enum pn_reuse_verdict pn_reuse_lookup(struct pn_reuse *reuse,
 		reuse->window.saved_ns += c->gain_ns;
 		reuse->stats.wanted++;
 	}
-	if (reuse->stopped && ++reuse->window.looks >= WINDOW)
+	if (reuse->stopped && ++reuse->window.lookups >= WINDOW)
 		end_window(reuse);
-	reuse->skip[kind] = reuse->every - 1;
+	reuse->skip[kind] = reuse->sample_every - 1;
 	return verdict;
 }
 
-/* --- waiting -------------------------------------------------------------- */
+/* --- waiting for direct sends --------------------------------------------- */
 
 void pn_reuse_direct_sent(struct pn_reuse *reuse, enum pn_reuse_kind kind,
 			  size_t len)
@@ -379,7 +386,7 @@ void pn_reuse_direct_sent(struct pn_reuse *reuse, enum pn_reuse_kind kind,
 	if (reuse->balance_ns < MAX_CREDIT * gain)
 		return;
 	reuse->balance_ns = MAX_CREDIT * gain;
-	reuse->rest = 0;
+	reuse->pause = 0;
 }
 
 static void end_waiting(struct pn_reuse *reuse)
@@ -415,10 +422,10 @@ void pn_reuse_end_wait(struct pn_reuse *reuse)
 	if (reuse->balance_ns > -MAX_LOSS * reuse->gain_ns ||
 	    reuse->attr.mode == PN_REUSE_ON)
 		return;
-	reuse->rest = reuse->rest ? 2 * reuse->rest : MIN_PAUSE;
-	if (reuse->rest > MAX_PAUSE)
-		reuse->rest = MAX_PAUSE;
-	reuse->skip[PN_REUSE_RING] = reuse->skip[PN_REUSE_SEND] = reuse->rest;
+	reuse->pause = reuse->pause ? 2 * reuse->pause : MIN_PAUSE;
+	if (reuse->pause > MAX_PAUSE)
+		reuse->pause = MAX_PAUSE;
+	reuse->skip[PN_REUSE_RING] = reuse->skip[PN_REUSE_SEND] = reuse->pause;
 	reuse->balance_ns = 0;
 	reuse->stats.pauses++;
 }

@@ -1,56 +1,75 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * reuse -- whether a small transfer goes straight from (or into) the program's
- * buffer instead of being copied (paper Reuse; rows R1 to R5).
+ * reuse -- decides whether a small transfer uses the program's buffer directly,
+ * or is copied (paper Reuse; rows R1 to R5). Puts and gets that are longer are
+ * decided here, too.
  *
  * Nouns
- *   kind        how a transfer would go: through a ring that the device writes
- *              (the paper's fast path), by send and receive, by put, by get.
- *   R, C, V    what registering the buffer costs, copying it, and looking for
- *              it here and in the cache. R and C are the device's costs; V is
- *              its profile's in virtual time, else measured when this is
- *              opened.
- *   threshold  n > R / (C - V) uses pay for a registration: one for each kind
- *              and class of size (history.h's classes; for the shortest of
- *              each). What a device takes inline is copied by nobody else:
- *              it never goes straight, and is not looked up; nor is what gains
- *              less than a look costs (C - V < V).
- *   share      a buffer is registered at this part of the threshold, in the
- *              hope that it comes as often again as would pay (the paper's
- *              25 %). Puts and gets that are not small wait for all of it, and
- *              adaptation does not concern them.
- *   frequent   a buffer that reached it. Its registration lives in the cache,
- *              under the one budget, and may be lost to others or with its
- *              memory (the monitor's notice): when it is gone before it has
- *              served n times, the buffer's uses count half from then on; in
- *              any case they are counted anew.
+ *   kind       of a transfer: through a ring that the device writes (the
+ *              paper's fast path), by send and receive, by put, by get.
+ *   R, C, V    the cost of registering the buffer, of copying it, and of a
+ *              lookup here and in the cache. R and C come from the device's
+ *              costs. V comes from its profile in virtual time; otherwise
+ *              pn_reuse_init() measures it.
+ *   threshold  n > R / (C - V) uses pay for a registration: one threshold for
+ *              each kind and size class (those of history.h; computed for the
+ *              shortest length of a class). Transfers that the device takes
+ *              inline are never direct and are not looked up: the device copies
+ *              them anyway. Nor are transfers that gain less than a lookup
+ *              costs (C - V < V).
+ *   share      the part of the threshold at which a buffer is registered, in
+ *              the hope that it is used as often again as would pay (the
+ *              paper's 25 %). Puts and gets that are not small wait for all of
+ *              it, and adaptation does not concern them.
+ *   frequent   a buffer that reached the share. The cache keeps its
+ *              registration, under the one budget, and may evict or invalidate
+ *              it. If it is gone before it served n uses, the buffer's uses
+ *              count half from then on; in any case counting starts again.
  *
- * A use is worth 1/n of a registration (usage.h's credit), so a buffer that is
- * used with several lengths, or by several kinds, is judged by the sum.
- * A buffer whose pages are registered anyway (by a neighbour, by the heap) goes
- * straight at once.
+ * A use is worth 1/n of a registration (the credit of usage.h), so a buffer
+ * that is used with several lengths, or by several kinds, is judged by the sum.
+ * A buffer whose pages are registered already (for a neighbour, by the heap) is
+ * used directly at once.
  *
- * Adaptation (row R5). The table grows while it is worth it: when it has
- * `limit` entries and chains, and fewer than 20 % of them are frequent, no more
- * are added. From then on looks are judged in windows of 256:
+ * Two predictors of reuse. This one, with the table in usage.h, decides about
+ * small transfers, puts and gets. history.h forecasts for messages longer than
+ * eager. Each transfer asks exactly one of them. They stay apart because they
+ * answer different questions at different prices:
+ *   - history.h returns a number, the expected further uses, which the selector
+ *     multiplies by the prices of its candidates. This one compares a count
+ *     with a threshold.
+ *   - history.h counts lives by size, so it can judge a buffer that it has
+ *     never seen. This one learns nothing about unknown buffers: copying a
+ *     small buffer a few times costs less than such statistics.
+ *   - A use costs 50 to 90 ns in history.h (16 to 4096 buffers) and 2 to 4 ns
+ *     in usage.h (AMD EPYC). The first is little beside a long message, which
+ *     takes microseconds, but not beside a short one, which takes 1500
+ *     instructions at both ends together.
+ *   - history.h knows 4096 buffers by address, length and end, since protocols
+ *     differ for these. usage.h knows a million by address: programs have many
+ *     more small buffers, and one registration serves all lengths.
+ *
+ * Adaptation (row R5). The table grows while that is worth it. When it has
+ * `limit` entries and chains, and fewer than 20 % of the entries are frequent,
+ * no more are added. From then on lookups are reviewed in windows of 256:
  *   - 20 % are frequent after all: the table may grow to twice its size.
- *   - one look in five finds its buffer: the program uses buffers again. The
+ *   - One lookup in five finds its buffer: the program uses buffers again. The
  *     table may grow likewise, up to 2^15 entries.
- *   - fewer, and what the direct transfers saved does not pay for looking:
- *     half as many transfers are looked at as before, down to one in 64.
- *   - buffers are found, but nothing was gained in 16 looks for each entry: as
- *     if they were not.
- * Meanwhile one in four of the buffers that are looked for in vain takes the
- * place of one that was not used lately: so another phase of the program is
- * noticed.
+ *   - Fewer, and direct transfers saved less than the lookups cost: half as
+ *     many transfers are looked up as before, down to one in 64.
+ *   - Buffers are found, but nothing was gained in 16 lookups for each entry:
+ *     as if they were not found.
  *
- * Waiting (not in the paper). A copied send ends at once; one straight from the
- * buffer ends when the bytes are there. To a program that waits for an answer
- * that makes no difference; one that sends again as soon as it may loses a
- * round trip each time. So the time is taken in which the program waited for
- * direct sends. If it then sends, it has lost that time; if it then waits for
- * something else, it has not. When more is lost than saved, sends are copied
- * for a while (2^10 of them, then twice as many).
+ * Meanwhile one in four of the buffers that are not found replaces an entry
+ * that was not used lately. So another phase of the program is noticed.
+ *
+ * Waiting (not in the paper). A copied send ends at once; a direct one ends
+ * when the device has read the buffer. That makes no difference to a program
+ * that waits for an answer, but one that sends again as soon as it may loses a
+ * round trip each time. So the time is measured in which the program waits for
+ * direct sends. If the program then sends, it has lost that time; if it then
+ * waits for something else, it has not. When more is lost than saved, direct
+ * sends pause: 2^10 sends are copied, then twice as many each time.
  *
  * Threads: the endpoint's lock. pn_reuse_decide() may let other tasks run in
  * virtual time, at its beginning.
@@ -71,7 +90,7 @@ enum pn_reuse_kind {
 	PN_REUSE_NKINDS,
 };
 
-/* "fast-path" and so on. */
+/* "fast-path", "send-receive", "put" or "get". */
 const char *pn_reuse_kind_name(enum pn_reuse_kind kind);
 
 /* In the order of the option's choices. */
@@ -84,27 +103,27 @@ enum pn_reuse_mode {
 struct pn_reuse_attr {
 	enum pn_reuse_mode mode;
 	unsigned share;	  /* percent; 0: 25 */
-	size_t min_bytes; /* shorter ones are copied; 0: 128 */
+	size_t min_bytes; /* shorter transfers are copied; 0: 128 */
 	size_t small_bytes;
 };
 
 #define PN_REUSE_SHARE 25
 #define PN_REUSE_MIN   128
 
-/* What is known about transfers of one class of size, by one kind. */
+/* Thresholds for transfers of one size class and kind. */
 struct pn_reuse_class {
-	uint32_t weight; /* of a use, in PN_USAGE_ONE; 0: never goes straight */
+	uint32_t weight; /* credit of a use; 0: never direct */
 	uint32_t pays;	 /* uses that a registration must serve */
 	double gain_ns;	 /* C - V */
 };
 
 struct pn_reuse_stats {
-	uint64_t looks, hits;	/* and found, in the table or the cache */
-	uint64_t wanted;	/* said to go straight */
-	uint64_t registrations; /* of these, the first of a buffer */
-	uint64_t lost;		/* registrations that were gone too early */
-	uint64_t stops;		/* of growing */
-	uint64_t pauses;	/* times that sends were copied for a while */
+	uint64_t lookups, hits; /* found in the table or the cache */
+	uint64_t wanted;	/* decided to be direct */
+	uint64_t registrations; /* of these, with a new registration */
+	uint64_t lost;	 /* registrations that were gone before they paid */
+	uint64_t stops;	 /* of the growth of the table */
+	uint64_t pauses; /* of direct sends */
 };
 
 struct pn_reuse {
@@ -112,57 +131,59 @@ struct pn_reuse {
 	struct pn_cache *cache;
 	struct pn_reuse_attr attr;
 	double lookup_ns;		/* V */
-	size_t from[PN_REUSE_NKINDS];	/* shorter ones never go straight */
-	uint32_t skip[PN_REUSE_NKINDS]; /* small ones that are not looked at */
+	size_t from[PN_REUSE_NKINDS];	/* shorter transfers are never direct */
+	uint32_t skip[PN_REUSE_NKINDS]; /* next small ones that are not looked
+					   up */
 	struct pn_reuse_class classes[PN_REUSE_NKINDS][PN_HISTORY_SIZES];
 	struct pn_usage usage;
-	/* adaptation */
+	/* Adaptation. */
 	uint32_t limit;
 	bool stopped;
-	uint32_t every; /* one in so many small transfers is looked at */
+	uint32_t sample_every; /* one in so many small transfers is looked up */
 	uint32_t missed;
 	struct {
-		uint32_t looks, hits;
+		uint32_t lookups, hits;
 		double saved_ns;
 	} window;
-	uint64_t poor; /* looks in a row that did not pay */
-	/* waiting */
-	uint32_t direct_inflight; /* direct sends */
-	uint64_t idle_ns;	  /* since when they are waited for; 0: not */
-	double waited_ns;	  /* and for how long they were */
-	double balance_ns;	  /* saved, less what was lost */
-	double gain_ns;		  /* of the last one */
-	uint32_t rest;		  /* sends that were copied for it, last time */
+	uint64_t unprofitable; /* lookups in a row that did not pay */
+	/* Waiting for direct sends. */
+	uint32_t direct_inflight;
+	uint64_t idle_ns;  /* since when the program waits for them; 0: it does
+			      not */
+	double waited_ns;  /* time that it has waited */
+	double balance_ns; /* time saved, less time lost */
+	double gain_ns;	   /* of the last direct send */
+	uint32_t pause;	   /* sends copied in the last pause */
 	struct pn_reuse_stats stats;
 };
 
-/* Zeroes are the defaults. Takes no memory. */
+/* Zeroes in attr are the defaults. Takes no memory. */
 void pn_reuse_init(struct pn_reuse *reuse, struct pn_device *device,
 		   struct pn_cache *cache, const struct pn_reuse_attr *attr);
 void pn_reuse_fini(struct pn_reuse *reuse);
 
-/* n for a length: how many uses pay for a registration. INFINITY: none. */
+/* The threshold n for a length. INFINITY: no number of uses pays. */
 double pn_reuse_threshold(const struct pn_reuse *reuse, enum pn_reuse_kind kind,
 			  size_t len);
 
 enum pn_reuse_verdict {
 	PN_REUSE_COPY,
-	PN_REUSE_CACHED,   /* straight: it is registered, as far as one sees */
-	PN_REUSE_REGISTER, /* straight, and registered for it */
+	PN_REUSE_CACHED,   /* direct: the first and last page are registered */
+	PN_REUSE_REGISTER, /* direct, after registering the buffer */
 };
 
 enum pn_reuse_verdict pn_reuse_lookup(struct pn_reuse *reuse,
 				      enum pn_reuse_kind kind, const void *buf,
 				      size_t len);
 
-/* Whether buffers of that length are copied anyway, and not counted. */
+/* Whether transfers of that length are always copied, and not counted. */
 static inline bool pn_reuse_skips(const struct pn_reuse *reuse,
 				  enum pn_reuse_kind kind, size_t len)
 {
 	return len < reuse->from[kind];
 }
 
-/* Counts a use of a buffer and says how it is to go. */
+/* Counts a use of a buffer and decides. */
 static inline enum pn_reuse_verdict pn_reuse_decide(struct pn_reuse *reuse,
 						    enum pn_reuse_kind kind,
 						    const void *buf, size_t len)
@@ -176,16 +197,16 @@ static inline enum pn_reuse_verdict pn_reuse_decide(struct pn_reuse *reuse,
 	return pn_reuse_lookup(reuse, kind, buf, len);
 }
 
-/* No transfer of that kind ever goes straight. */
+/* No transfer of this kind is direct. */
 static inline void pn_reuse_exclude(struct pn_reuse *reuse,
 				    enum pn_reuse_kind kind)
 {
 	reuse->from[kind] = SIZE_MAX;
 }
 
-/* --- waiting -------------------------------------------------------------- */
+/* --- waiting for direct sends --------------------------------------------- */
 
-/* A direct send of len bytes went out, and ended. */
+/* A direct send of len bytes was posted, and has ended. */
 void pn_reuse_direct_sent(struct pn_reuse *reuse, enum pn_reuse_kind kind,
 			  size_t len);
 void pn_reuse_direct_done(struct pn_reuse *reuse);
@@ -193,8 +214,8 @@ void pn_reuse_direct_done(struct pn_reuse *reuse);
 void pn_reuse_record_wait(struct pn_reuse *reuse, bool direct);
 void pn_reuse_end_wait(struct pn_reuse *reuse);
 
-/* The program waits, and there is nothing to do; direct: for a direct send, as
- * far as is known. */
+/* The program waits, and nothing is to be done. direct: it may wait for a
+ * direct send. */
 static inline void pn_reuse_idle(struct pn_reuse *reuse, bool direct)
 {
 	if (pn_unlikely(reuse->direct_inflight || reuse->waited_ns > 0))

@@ -6,30 +6,40 @@
 
 #include "message/protocol/shapes.h"
 
-#define NPREDICTIONS	   64	/* a power of two; older ones are forgotten */
-#define MIN_MEASUREMENTS   3	/* measurements, not to be tried any more */
-#define MIN_RETRY_MESSAGES 32	/* messages of a size until it is tried again, \
-				 */
-#define MAX_RETRY_MESSAGES 1024 /* four times as many then, up to this */
-#define EXPLORATION_SHARE  (1.0 / 64) /* of the time, for trying */
-#define MAX_EXPLORED_COST  3.0 /* times the best; not tried if predicted above \
-				*/
-#define MEASUREMENT_WINDOW 8   /* measurements that a correction remembers */
-#define MAX_OUTLIER	   1.25 /* times the correction; more is a disturbance */
-#define MAX_CORRECTION	   16.0 /* corrections lie within this and its inverse */
-#define MIN_FURTHER_USES   0.5 /* fewer further uses do not pay for pushing out \
-				*/
+#define NPREDICTIONS 64 /* a power of two; older ones are overwritten */
 
-/* What was learned about a candidate, for a size and a state of the source. */
+/* Corrections: measurements until a candidate counts as known, and in the mean
+ * afterwards; how much longer than the mean a message may take before that is a
+ * disturbance; corrections lie between MAX_CORRECTION and its inverse. */
+#define MIN_MEASUREMENTS   3
+#define MEASUREMENT_WINDOW 8
+#define MAX_OUTLIER	   1.25
+#define MAX_CORRECTION	   16.0
+
+/* Exploration: its share of the time spent; not explored are candidates with a
+ * price above so many times the best; messages of a size until a candidate is
+ * explored again, four times as many each time. */
+#define EXPLORATION_SHARE  (1.0 / 64)
+#define MAX_EXPLORED_COST  3.0
+#define MIN_RETRY_MESSAGES 32
+#define MAX_RETRY_MESSAGES 1024
+
+/* Fewer further uses do not pay for evicting another registration. */
+#define MIN_FURTHER_USES 0.5
+
+/* What was learned about a candidate, for one size and one state of the source.
+ */
 struct estimate {
-	double correction; /* 0 stands for 1: nothing was ever measured */
-	unsigned n;	   /* measurements, since it is believed again */
-	uint64_t taken;	   /* number of the message that it was taken for */
-	uint64_t patience; /* messages after that until it is tried again */
+	double correction;	 /* 0: nothing was measured, counts as 1 */
+	unsigned n;		 /* measurements since exploration began */
+	uint64_t taken;		 /* number of the last message that used it */
+	uint64_t retry_messages; /* messages after that until it is explored
+				    again */
 };
 
-/* Some messages in a row: caches are still full of what others need. */
-struct trial {
+/* Exploration uses some messages in a row: at first the CPU's caches hold what
+ * other protocols need. */
+struct exploration {
 	int id;
 	unsigned left;
 };
@@ -37,8 +47,8 @@ struct trial {
 struct size {
 	struct estimate estimates[PN_PROTOCOL_COUNT][2]; /* by registered */
 	uint64_t messages;
-	double spent_ns, tried_ns; /* all of it; of that, on trials */
-	struct trial trials[2];	   /* by registered */
+	double spent_ns, explored_ns; /* all of it; of that, on exploration */
+	struct exploration explorations[2]; /* by registered */
 	/* Predictions for the length that was asked for last. */
 	size_t len;
 	struct pn_prices predicted;
@@ -58,7 +68,7 @@ struct pn_protocol_selector {
 	struct prediction predictions[NPREDICTIONS];
 	unsigned npredictions;
 	struct pn_protocol_selector_stats stats;
-	double off_sum;
+	double error_sum;
 };
 
 const char *pn_choice_text(enum pn_trace_event_reason reason)
@@ -120,7 +130,7 @@ bool pn_protocol_keeps_registration(int protocol)
 	return shape.keep;
 }
 
-/* A pipeline whose offset is beyond the end is copying by another name. */
+/* A pipeline whose RDMA offset is beyond the end is copy by another name. */
 static bool is_candidate(const struct pn_protocol_limits *limits, unsigned id,
 			 size_t len)
 {
@@ -147,7 +157,7 @@ void pn_protocol_selector_predict(const struct pn_protocol_limits *limits,
 		out->first[id] = row->cost(limits, costs, len, 0);
 		out->later[id] = row->cost(limits, costs, len, 1);
 	}
-	/* Copying does not care. */
+	/* Copying does not depend on registrations. */
 	out->later[PN_PROTOCOL_COPY] = out->first[PN_PROTOCOL_COPY];
 }
 
@@ -160,7 +170,8 @@ static void correct(const struct size *size, struct pn_prices *prices)
 	prices->later[PN_PROTOCOL_COPY] = prices->first[PN_PROTOCOL_COPY];
 }
 
-/* Programs ask for the same length again and again. */
+/* Programs ask for the same length again and again: the prediction is cached.
+ */
 static void price(struct pn_protocol_selector *selector, struct size *size,
 		  size_t len, struct pn_prices *out)
 {
@@ -172,8 +183,8 @@ static void price(struct pn_protocol_selector *selector, struct size *size,
 	correct(size, out);
 }
 
-/* The least of those that leave their registration, or of those that do not.
- */
+/* The lowest price of the candidates that keep their registration, or of those
+ * that do not. */
 static double least(const double *prices, const bool *leaves, bool leaving)
 {
 	double best = INFINITY;
@@ -184,7 +195,8 @@ static double least(const double *prices, const bool *leaves, bool leaving)
 	return best;
 }
 
-/* What is registered stays with those that use it, or is copied from. */
+/* If the source is registered, only candidates that use the registration, and
+ * copy, are considered. */
 static void weigh_registered(struct pn_prices *prices)
 {
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
@@ -197,7 +209,7 @@ static void weigh_fresh(const struct pn_choice_input *q,
 {
 	double rent = least(prices->first, prices->leaves, false);
 	double after = fmin(least(prices->later, prices->leaves, true), rent);
-	double push = q->roomy ? 0 : pn_cost_deregister(costs, q->len, 1);
+	double push = q->has_room ? 0 : pn_cost_deregister(costs, q->len, 1);
 
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++)
 		prices->plan[id] =
@@ -216,19 +228,19 @@ static int cheapest(const double *prices)
 	return best;
 }
 
-int pn_protocol_selector_weigh(const struct pn_choice_input *question,
+int pn_protocol_selector_weigh(const struct pn_choice_input *input,
 			       const struct pn_costs *costs,
 			       struct pn_prices *prices,
 			       enum pn_trace_event_reason *reason)
 {
 	int best;
 
-	if (question->registered)
+	if (input->registered)
 		weigh_registered(prices);
 	else
-		weigh_fresh(question, costs, prices);
+		weigh_fresh(input, costs, prices);
 	best = cheapest(prices->plan);
-	if (question->registered)
+	if (input->registered)
 		*reason = PN_BECAUSE_CACHED;
 	else if (best == cheapest(prices->first))
 		*reason = PN_BECAUSE_CHEAPEST;
@@ -237,16 +249,17 @@ int pn_protocol_selector_weigh(const struct pn_choice_input *question,
 	return best;
 }
 
-/* --- trying --------------------------------------------------------------- */
+/* --- exploration ---------------------------------------------------------- */
 
 static struct estimate *estimate_of(struct size *size, int id, bool registered)
 {
 	return &size->estimates[id][registered && id != PN_PROTOCOL_COPY];
 }
 
-/* Whether a candidate is worth a trial if it can be afforded. One that looks
- * bad by measurement is: had it been disturbed then, nobody would find out
- * otherwise, while one that looks good in error is taken and found out. */
+/* Whether a candidate should be explored if that is affordable. One that was
+ * measured as bad should: if that measurement was disturbed, nothing else would
+ * correct it, while a candidate that looks good in error is used and corrected.
+ */
 static bool is_unknown(const struct size *size, const struct estimate *estimate,
 		       double plan, double best)
 {
@@ -254,7 +267,7 @@ static bool is_unknown(const struct size *size, const struct estimate *estimate,
 
 	if (estimate->n >= MIN_MEASUREMENTS)
 		return size->messages - estimate->taken >=
-		       (far ? MAX_RETRY_MESSAGES : estimate->patience);
+		       (far ? MAX_RETRY_MESSAGES : estimate->retry_messages);
 	return estimate->correction > 0 || !far;
 }
 
@@ -263,8 +276,8 @@ static const double *prices_now(const struct pn_prices *prices, bool registered)
 	return registered ? prices->later : prices->first;
 }
 
-/* What a candidate is optimistic to take: measurements that looked bad are not
- * believed for ever. */
+/* What a candidate may take at best: bad measurements are not believed for
+ * ever. */
 static double optimistic(double corrected_ns, double plain_ns)
 {
 	return fmin(corrected_ns, plain_ns);
@@ -275,14 +288,15 @@ static void begin_exploration(struct size *size, int id, bool registered)
 	struct estimate *estimate = estimate_of(size, id, registered);
 
 	estimate->n = 0;
-	estimate->patience *= 4;
-	if (estimate->patience > MAX_RETRY_MESSAGES)
-		estimate->patience = MAX_RETRY_MESSAGES;
-	size->trials[registered] = (struct trial){ id, MIN_MEASUREMENTS };
+	estimate->retry_messages *= 4;
+	if (estimate->retry_messages > MAX_RETRY_MESSAGES)
+		estimate->retry_messages = MAX_RETRY_MESSAGES;
+	size->explorations[registered] =
+		(struct exploration){ id, MIN_MEASUREMENTS };
 }
 
-/* What trying a candidate takes above the best, if it is as optimistic: what it
- * is going to save is less certain than what it takes now. */
+/* What exploring a candidate costs above the best one, if the candidate is as
+ * good as it may be. Its later gains are less certain than its present cost. */
 static double extra(const struct size *size, const struct pn_prices *prices,
 		    int id, int best, bool registered)
 {
@@ -294,11 +308,11 @@ static double extra(const struct size *size, const struct pn_prices *prices,
 	return fmax(hope - now[best], plan - (now[id] - hope));
 }
 
-/* Begins with a candidate that little is known of and that can be afforded. */
+/* Chooses a candidate about which little is known and that is affordable. */
 static void find_exploration(struct size *size, const struct pn_prices *prices,
 			     int best, bool registered)
 {
-	double spare = EXPLORATION_SHARE * size->spent_ns - size->tried_ns;
+	double spare = EXPLORATION_SHARE * size->spent_ns - size->explored_ns;
 	double least = prices->plan[best];
 
 	for (int id = 0; id < PN_PROTOCOL_COUNT; id++) {
@@ -315,22 +329,23 @@ static void find_exploration(struct size *size, const struct pn_prices *prices,
 	}
 }
 
-/* What is on trial, or the best. */
+/* The candidate that is being explored, or the best. */
 static int explore(struct size *size, const struct pn_prices *prices, int best,
 		   bool registered)
 {
-	struct trial *trial = &size->trials[registered];
+	struct exploration *exploration = &size->explorations[registered];
 
-	if (!trial->left)
+	if (!exploration->left)
 		find_exploration(size, prices, best, registered);
-	/* Another length of this size may be none for it. */
-	if (trial->left && isnan(prices->plan[trial->id]))
-		trial->left = 0;
-	if (!trial->left)
+	/* It may not apply to another length of this size. */
+	if (exploration->left && isnan(prices->plan[exploration->id]))
+		exploration->left = 0;
+	if (!exploration->left)
 		return best;
-	trial->left--;
-	size->tried_ns += extra(size, prices, trial->id, best, registered);
-	return trial->id;
+	exploration->left--;
+	size->explored_ns +=
+		extra(size, prices, exploration->id, best, registered);
+	return exploration->id;
 }
 
 static void count(struct size *size, const struct pn_choice *choice)
@@ -339,32 +354,32 @@ static void count(struct size *size, const struct pn_choice *choice)
 		&size->estimates[choice->protocol][choice->registered];
 
 	estimate->taken = ++size->messages;
-	/* If it ceases to be the best, that may be an error. */
-	if (choice->reason != PN_BECAUSE_TRIAL || !estimate->patience)
-		estimate->patience = MIN_RETRY_MESSAGES;
+	/* If this candidate stops being the best, that may be an error. */
+	if (choice->reason != PN_BECAUSE_TRIAL || !estimate->retry_messages)
+		estimate->retry_messages = MIN_RETRY_MESSAGES;
 	size->spent_ns += choice->predicted_ns;
 }
 
 void pn_protocol_selector_choose(struct pn_protocol_selector *selector,
-				 const struct pn_use *source, bool roomy,
+				 const struct pn_use *source, bool has_room,
 				 struct pn_choice *out)
 {
 	unsigned index = pn_history_size(source->len);
 	struct size *size = &selector->sizes[index];
-	struct pn_choice_input question = { .len = source->len,
-					    .registered = source->cached,
-					    .roomy = roomy };
+	struct pn_choice_input input = { .len = source->len,
+					 .registered = source->cached,
+					 .has_room = has_room };
 	struct pn_prices prices;
 	int best, id;
 
-	pn_history_use(selector->history, source, &question.forecast);
+	pn_history_use(selector->history, source, &input.forecast);
 	price(selector, size, source->len, &prices);
-	best = pn_protocol_selector_weigh(&question, selector->costs, &prices,
+	best = pn_protocol_selector_weigh(&input, selector->costs, &prices,
 					  &out->reason);
 	id = explore(size, &prices, best, source->cached);
 	if (id != best) {
 		out->reason = PN_BECAUSE_TRIAL;
-		selector->stats.trials++;
+		selector->stats.explored++;
 	}
 	out->protocol = id;
 	out->len = source->len;
@@ -377,7 +392,7 @@ void pn_protocol_selector_choose(struct pn_protocol_selector *selector,
 	pn_history_kept(selector->history, source, out->keep || source->cached);
 }
 
-/* --- what it took --------------------------------------------------------- */
+/* --- measurements --------------------------------------------------------- */
 
 void pn_protocol_selector_sent(struct pn_protocol_selector *selector,
 			       const struct pn_choice *choice, uint32_t id,
@@ -386,7 +401,7 @@ void pn_protocol_selector_sent(struct pn_protocol_selector *selector,
 	double before =
 		pn_cost_match(selector->limits, selector->costs, choice->len);
 
-	/* Its MATCH carries keys, and waits for the source. */
+	/* Its MATCH carries keys, and waits until the source is registered. */
 	if (choice->protocol == PN_PROTOCOL_READ)
 		before = took_ns + selector->costs->send_ns;
 	selector->predictions[selector->npredictions++ & (NPREDICTIONS - 1)] =
@@ -398,7 +413,7 @@ void pn_protocol_selector_sent(struct pn_protocol_selector *selector,
 static struct prediction *find_prediction(struct pn_protocol_selector *selector,
 					  uint32_t id)
 {
-	/* Answers come soon: the newest first. */
+	/* Measurements come soon: search the newest first. */
 	for (unsigned i = 1; i <= NPREDICTIONS; i++) {
 		struct prediction *prediction =
 			&selector->predictions[(selector->npredictions - i) &
@@ -410,10 +425,11 @@ static struct prediction *find_prediction(struct pn_protocol_selector *selector,
 	return NULL;
 }
 
-/* The first of a kind is often slow (caches, pages, whoever sleeps), so the
- * best of the first MIN_MEASUREMENTS counts, then the mean of the last
- * MEASUREMENT_WINDOW. What took much longer was disturbed by something else; if
- * it was not, the next ones are alike, and are believed bit by bit. */
+/* The first messages are often slow (cold caches, page faults, sleeping
+ * threads), so the best of the first MIN_MEASUREMENTS counts, then the mean of
+ * the last MEASUREMENT_WINDOW. A message that took much longer was disturbed.
+ * If it was not, the next ones take as long, and the mean follows step by step.
+ */
 static void learn(struct estimate *estimate, double found)
 {
 	double known = correction(estimate);
@@ -431,7 +447,8 @@ static void learn(struct estimate *estimate, double found)
 		fmin(fmax(known, 1 / MAX_CORRECTION), MAX_CORRECTION);
 }
 
-/* Above what was counted when it began. A stop of a second is nobody's cost. */
+/* Counts what exploration cost above what was charged when it began. A pause of
+ * a second is not its cost. */
 static void charge_exploration(struct size *size, const struct pn_choice *c,
 			       double took_ns)
 {
@@ -439,7 +456,7 @@ static void charge_exploration(struct size *size, const struct pn_choice *c,
 	double hope = optimistic(c->predicted_ns, c->plain_ns);
 
 	if (most > hope)
-		size->tried_ns += most - hope;
+		size->explored_ns += most - hope;
 }
 
 void pn_protocol_selector_measured(struct pn_protocol_selector *selector,
@@ -462,20 +479,21 @@ void pn_protocol_selector_measured(struct pn_protocol_selector *selector,
 	      took_ns / c->plain_ns);
 	if (c->reason == PN_BECAUSE_TRIAL)
 		charge_exploration(size, c, took_ns);
-	selector->stats.told++;
-	selector->off_sum += fabs(took_ns / c->predicted_ns - 1);
+	selector->stats.measured++;
+	selector->error_sum += fabs(took_ns / c->predicted_ns - 1);
 }
 
 /* --- the receiver --------------------------------------------------------- */
 
 bool pn_protocol_selector_keep(struct pn_protocol_selector *selector,
-			       const struct pn_use *target, bool roomy)
+			       const struct pn_use *target, bool has_room)
 {
 	struct pn_forecast forecast;
 	bool keep;
 
 	pn_history_use(selector->history, target, &forecast);
-	keep = target->cached || roomy || forecast.further > MIN_FURTHER_USES;
+	keep = target->cached || has_room ||
+	       forecast.further > MIN_FURTHER_USES;
 	pn_history_kept(selector->history, target, keep);
 	return keep;
 }
@@ -484,6 +502,6 @@ void pn_protocol_selector_query(const struct pn_protocol_selector *selector,
 				struct pn_protocol_selector_stats *out)
 {
 	*out = selector->stats;
-	if (out->told)
-		out->off = selector->off_sum / (double)out->told;
+	if (out->measured)
+		out->mean_error = selector->error_sum / (double)out->measured;
 }

@@ -58,7 +58,7 @@ static double cost_write(const struct pn_costs *costs, size_t len)
 }
 
 /* Copying in, the link and copying out overlap packet by packet: the first
- * takes all three, the others the slowest. */
+ * packet takes all three, the others take the slowest. */
 double pn_cost_copy(const struct pn_protocol_limits *limits,
 		    const struct pn_costs *costs, size_t len)
 {
@@ -81,17 +81,18 @@ double pn_cost_whole(const struct pn_protocol_limits *limits,
 	size_t rest = len - pn_shape_match(limits, len);
 	double each = (1 - reuse) * pn_cost_register(costs, rest, 1);
 
-	/* Released while the next message is on its way, by half. */
+	/* One of the two deregistrations overlaps with the next message. */
 	if (!keep)
 		each += pn_cost_deregister(costs, rest, 1) / 2;
 	return pn_cost_match(limits, costs, len) + 2 * each + costs->send_ns +
 	       cost_write(costs, rest);
 }
 
-/* In a pipeline that runs, the link and either side's CPU work at the same
- * time, and the slowest sets the pace. Before it runs, the first fragment is
- * registered at the target, while the sender copies what goes up to the
- * offset, then at the source. A CPU's last fragment is still to be moved. */
+/* In a running pipeline the link and both CPUs work at the same time, and the
+ * slowest sets the pace. Before, the first fragment is registered at the
+ * target, while the sender copies the data up to the offset, and then at the
+ * source. Where a CPU is the slowest, its last fragment is still to be
+ * transferred. */
 double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 			const struct pn_costs *costs, size_t len, double reuse,
 			bool keep)
@@ -128,16 +129,15 @@ size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 	size_t best = 0;
 	double least = 0;
 
-	/* Judged by a message of the papers' size; longer ones differ little.
-	 */
+	/* For a message of the papers' size; longer ones differ little. */
 	for (size_t f = (size_t)64 << 10; f <= (size_t)4 << 20; f *= 2) {
 		double cost;
 
 		trial.fragment_bytes = trial.segment_bytes = f;
 		cost = pn_cost_pipeline(&trial, costs, (size_t)8 << 20, 0,
 					keep);
-		/* Of those about as good the largest: fewer messages and
-		 * regions. */
+		/* Of those that are about as good, the largest: fewer packets
+		 * and regions. */
 		if (best && cost > 1.01 * least)
 			continue;
 		best = f;

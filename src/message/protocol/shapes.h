@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What several rows share. */
+/* What several rows of protocol.h share: shapes and costs. */
 #ifndef PN_MESSAGE_SHAPES_H
 #define PN_MESSAGE_SHAPES_H
 
@@ -8,13 +8,13 @@
 
 bool pn_shape_always(const struct pn_protocol_limits *limits, size_t len);
 
-/* At least one byte to move by RDMA. */
+/* At least one byte goes by RDMA. */
 bool pn_shape_not_empty(const struct pn_protocol_limits *limits, size_t len);
 
 /* How much of a long message goes with its MATCH. */
 size_t pn_shape_match(const struct pn_protocol_limits *limits, size_t len);
 
-/* Registering and deregistering len bytes in n pieces. */
+/* Registering and deregistering len bytes in n parts. */
 double pn_cost_register(const struct pn_costs *costs, size_t len, size_t n);
 double pn_cost_deregister(const struct pn_costs *costs, size_t len, size_t n);
 

@@ -4,9 +4,9 @@
 #include "base/pages.h"
 
 #define NBUCKETS ((size_t)1 << PN_USAGE_BITS)
-#define STEPS	 8 /* of the hand, to find an entry that may go */
+#define STEPS	 8 /* of the clock hand, to find an entry that may be replaced */
 
-/* Small pages: the first touch of a bucket is to take 4 KiB, not 2 MiB. */
+/* Normal pages: the first touch of a bucket takes 4 KiB, not 2 MiB. */
 static const struct pn_pages_policy policy = { .huge = PN_PAGES_NORMAL,
 					       .numa_node = -1 };
 
@@ -65,7 +65,8 @@ struct pn_usage_entry *pn_usage_add(struct pn_usage *usage, uintptr_t addr)
 	return chain_insert(usage, ++usage->nentries, addr);
 }
 
-/* One that others hang behind was not alone, whoever came first. */
+/* An entry with others behind it is not alone in its bucket, whichever came
+ * first. */
 static void chain_remove(struct pn_usage *usage, uint32_t i)
 {
 	struct pn_usage_entry *entry = &usage->entries[i];

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * usage -- which small buffers have been used, and how much (paper Reuse,
- * section 3.3.3).
+ * usage -- the table of small buffers that have been used (paper Reuse, section
+ * 3.3.3). reuse.h decides by it.
  *
  * Nouns
- *   entry   a buffer, by its address: two lengths at one address are one
+ *   entry   a buffer, by its address. Two lengths at one address are one
  *           buffer, since one registration serves both.
- *   bucket  where entries whose address has one hash hang, as a chain. There
+ *   bucket  a chain of the entries whose addresses have the same hash. There
  *           are 2^20, and the hash is multiplicative: the paper's choice, with
- *           which a search takes the same from ten buffers to hundreds of
- *           thousands. `pinion bench reuse` compares with a balanced tree.
- *   credit  what an entry's uses are worth, in parts of PN_USAGE_ONE: each adds
- *           the share of a registration that it would have paid for (reuse.h).
+ *           which a search takes the same time for ten buffers and for hundreds
+ *           of thousands. `pinion bench reuse` compares it with a balanced
+ *           tree.
+ *   credit  what the uses of an entry are worth, in parts of PN_USAGE_ONE: each
+ *           use adds the share of a registration that it would have paid for.
  *
- * Life: an entry is added, or takes the place of one that has not been used
- * since the hand last came by (second chance), and is never removed otherwise:
- * a registration that is gone is seen at the next use, and until then an entry
- * is 24 bytes.
+ * Life: an entry is added, or replaces one that has not been used since the
+ * clock hand last passed (second chance). It is not removed otherwise: that a
+ * registration is gone shows at the next use, and until then an entry costs 24
+ * bytes.
  *
- * At rest: every entry hangs in the chain of its bucket once; nchained counts
- * those beyond the first of a bucket, nfrequent the frequent ones.
+ * At rest: every entry is in the chain of its bucket, once. nchained counts the
+ * entries that are not the first of a bucket, nfrequent the frequent ones.
  *
- * Memory is taken as the table fills: address space for all of it when the
- * first entry is added, pages when they are touched. 4 MiB of buckets and
- * 24 MiB of entries are the most.
+ * Memory: address space for the whole table is mapped with the first entry;
+ * pages are taken when they are touched. At most 4 MiB of buckets and 24 MiB of
+ * entries.
  *
- * Threads: the caller's lock. Nothing here calls anybody.
+ * Threads: the caller's lock. Nothing here calls other modules.
  */
 #ifndef PN_MESSAGE_USAGE_H
 #define PN_MESSAGE_USAGE_H
@@ -42,17 +43,17 @@
 
 struct pn_usage_entry {
 	uintptr_t addr;
-	uint32_t next; /* in its chain; 0: the last */
+	uint32_t next; /* in its chain; 0: the last one */
 	uint32_t credit;
-	uint32_t served; /* uses of its registration */
+	uint32_t served; /* uses that its registration served */
 	uint8_t penalty; /* its uses count 2^penalty times less */
-	bool frequent;	 /* was found worth registering */
-	bool used;	 /* since the hand came by */
+	bool frequent;	 /* was worth registering */
+	bool used;	 /* since the clock hand passed */
 };
 
-/* Zero is fine at birth. */
+/* All zero is an empty table. */
 struct pn_usage {
-	uint32_t *buckets; /* the first entry's number; NULL: nothing yet */
+	uint32_t *buckets; /* index of the first entry; NULL: no entry yet */
 	struct pn_usage_entry *entries; /* from 1 on */
 	uint32_t nentries, nchained, nfrequent;
 	uint32_t hand;
@@ -60,7 +61,7 @@ struct pn_usage {
 
 void pn_usage_fini(struct pn_usage *usage);
 
-/* Linux's hash for buffer addresses: the high bits of a product. */
+/* The multiplicative hash of Linux: the high bits of a product. */
 static inline uint32_t pn_usage_bucket(uintptr_t addr)
 {
 	return (uint32_t)(addr * UINT64_C(0x9e3779b97f4a7c15) >>
@@ -82,10 +83,10 @@ static inline struct pn_usage_entry *pn_usage_find(const struct pn_usage *usage,
 	return NULL;
 }
 
-/* Adds a buffer that is not there. NULL: PN_USAGE_MAX are, or no memory. */
+/* Adds a buffer that has no entry. NULL: the table is full, or no memory. */
 struct pn_usage_entry *pn_usage_add(struct pn_usage *usage, uintptr_t addr);
 
-/* The same in the place of another. NULL: the next few have all been used. */
+/* The same, replacing another. NULL: the next few have all been used. */
 struct pn_usage_entry *pn_usage_replace(struct pn_usage *usage, uintptr_t addr);
 
 static inline void pn_usage_mark(struct pn_usage *usage,
@@ -96,7 +97,7 @@ static inline void pn_usage_mark(struct pn_usage *usage,
 	entry->frequent = frequent;
 }
 
-/* Checks what holds at rest; asserts. For tests, slow. */
+/* Asserts what holds at rest. For tests; slow. */
 void pn_usage_check(const struct pn_usage *usage);
 
 #endif

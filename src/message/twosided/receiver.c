@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The receiver's side of a message: takes the MATCH, says ACK, pins and
- * announces fragments of the target or reads them, and sees them land. */
+/* The receiver's side of a message: accepts the MATCH, sends ACK, pins and
+ * announces fragments of the target, or reads them, and ends those that have
+ * arrived. */
 #include <errno.h>
 
+#include "message/protocol/select.h"
 #include "message/twosided/transfer_impl.h"
 
 /* --- fragments, up to the depth ------------------------------------------- */
@@ -19,7 +21,7 @@ static void receiver_moved(struct pinion_request *request, size_t len)
 		return;
 	}
 	pn_timing_record(request);
-	if (request->nkeys) {
+	if (request->transfer.nkeys) {
 		pn_packet_header(request, &wire, PN_WIRE_DONE);
 		wire.tag = pn_timing_take(request->peer);
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
@@ -29,20 +31,20 @@ static void receiver_moved(struct pinion_request *request, size_t len)
 
 int pn_receiver_announce(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
 	struct pn_wire wire;
 
 	pn_packet_header(request, &wire, PN_WIRE_READY);
 	f->number = pn_request_new_immediate(request);
 	wire.tag = f->number;
-	wire.protocol = (uint8_t)pn_connection_local_rail(f->conn);
+	wire.protocol = (uint8_t)pn_connection_local_rail(f->rdma.conn);
 	wire.status = f->again;
-	wire.offset = f->offset;
-	wire.len = f->len;
-	if (f->pinned && !pn_keys_export(&f->pin, &wire, keys))
-		pn_fragment_unpin(f);
-	if (f->pinned)
+	wire.offset = f->rdma.offset;
+	wire.len = f->rdma.len;
+	if (f->rdma.pinned && !pn_keys_export(&f->rdma.pin, &wire, keys))
+		pn_rdma_unpin(&f->rdma);
+	if (f->rdma.pinned)
 		pn_rail_expect(f);
 	return pn_packet_send(request->peer, &wire, keys,
 			      wire.nkeys * sizeof(keys[0]), NULL);
@@ -59,24 +61,25 @@ static int begin_fragment(struct pinion_request *request)
 
 	if (ret)
 		return ret;
-	read = request->nkeys && pn_rail_can_read(request, conn);
+	read = request->transfer.nkeys && pn_rail_can_read(request, conn);
 	f = pn_fragment_add(request,
 			    read ? PN_FRAGMENT_READ : PN_FRAGMENT_TARGET,
-			    request->next, len);
+			    request->transfer.next, len);
 	if (!f)
 		return -ENOMEM;
-	f->conn = conn;
-	ret = request->shape.fragment
+	f->rdma.conn = conn;
+	ret = request->transfer.shape.fragment
 		      ? pn_fragment_pin(f, read ? PINION_ACCESS_LOCAL_WRITE
 						: PINION_ACCESS_REMOTE_WRITE)
 		      : -ENOBUFS;
-	if (ret == -ENOBUFS && request->nfragments > 1) {
+	if (ret == -ENOBUFS && request->transfer.nfragments > 1) {
 		pn_fragment_drop(f);
 		return -EAGAIN;
 	}
 	if (ret) {
 		ret = pn_copy_check(request->ep->device, ret,
-				    request->buf + f->offset, f->len, true);
+				    request->buf + f->rdma.offset, f->rdma.len,
+				    true);
 		if (ret) {
 			pn_fragment_drop(f);
 			return ret;
@@ -84,7 +87,7 @@ static int begin_fragment(struct pinion_request *request)
 		request->ep->stats.copied_no_budget++;
 		f->kind = PN_FRAGMENT_TARGET;
 	}
-	request->next += f->len;
+	request->transfer.next += f->rdma.len;
 	if (f->kind == PN_FRAGMENT_TARGET)
 		return pn_receiver_announce(f);
 	pn_rail_expect(f);
@@ -94,7 +97,7 @@ static int begin_fragment(struct pinion_request *request)
 
 static void advance(struct pinion_request *request)
 {
-	while (request->next < request->total && !request->status) {
+	while (request->transfer.next < request->total && !request->status) {
 		int ret = begin_fragment(request);
 
 		if (ret == -EAGAIN)
@@ -108,24 +111,24 @@ static void advance(struct pinion_request *request)
 
 /* --- the MATCH ------------------------------------------------------------ */
 
-/* A long message was matched: say so and begin. */
+/* A long message was matched: sends ACK and begins. */
 static void accept_long(struct pinion_request *request)
 {
 	struct pn_wire wire;
-	size_t offset = request->shape.offset;
+	size_t offset = request->transfer.shape.offset;
 	int ret = 0;
 
-	if (offset > request->total || !request->shape.fragment)
+	if (offset > request->total || !request->transfer.shape.fragment)
 		offset = request->total;
-	if (offset < request->moved || request->nkeys)
+	if (offset < request->moved || request->transfer.nkeys)
 		offset = request->moved;
-	request->next = offset;
-	request->due = offset - request->moved;
+	request->transfer.next = offset;
+	request->transfer.data_due = offset - request->moved;
 	pn_rail_expect_data(request);
 	pn_packet_header(request, &wire, PN_WIRE_ACK);
 	wire.offset = offset;
 	wire.len = request->total;
-	if (!request->nkeys) {
+	if (!request->transfer.nkeys) {
 		wire.tag = pn_timing_take(request->peer);
 		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 	}
@@ -137,8 +140,8 @@ static void accept_long(struct pinion_request *request)
 		advance(request);
 }
 
-/* With `auto` the receiver leaves its target registered or not as its own
- * history says; fragments are cut accordingly. */
+/* With `auto` the receiver decides by its own history whether the target stays
+ * registered; fragments are cut accordingly. */
 static void receiver_shape(struct pinion_request *request,
 			   const struct pn_wire *wire)
 {
@@ -150,9 +153,10 @@ static void receiver_shape(struct pinion_request *request,
 				 .unkept = !pn_cache_keeps(ep->cache) };
 	bool keep;
 
-	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
-	if (ep->protocol != PN_PROTOCOL_AUTO || !request->shape.fragment ||
-	    !request->total)
+	pn_protocol_at(id)->shape(&ep->limits, wire->len,
+				  &request->transfer.shape);
+	if (ep->protocol != PN_PROTOCOL_AUTO ||
+	    !request->transfer.shape.fragment || !request->total)
 		return;
 	target.cached = pn_peer_covers(request->peer, request->buf,
 				       request->total, PN_TARGET_ACCESS);
@@ -163,11 +167,12 @@ static void receiver_shape(struct pinion_request *request,
 		id = PN_PROTOCOL_CACHING_PIPELINE;
 	else if (id == PN_PROTOCOL_CACHING_PIPELINE && !keep)
 		id = PN_PROTOCOL_PIPELINE;
-	pn_protocol_at(id)->shape(&ep->limits, wire->len, &request->shape);
-	request->shape.keep = keep;
+	pn_protocol_at(id)->shape(&ep->limits, wire->len,
+				  &request->transfer.shape);
+	request->transfer.shape.keep = keep;
 }
 
-/* The bytes that came with the MATCH. */
+/* Copies the bytes that came with the MATCH. */
 static void copy_match_payload(struct pinion_request *request,
 			       const uint8_t *payload, size_t len)
 {
@@ -187,7 +192,7 @@ void pn_transfer_receive(struct pinion_request *request,
 	request->tag = wire->tag;
 	request->data = wire->to;
 	request->has_data = wire->status & PN_WIRE_HAS_DATA;
-	request->other = wire->from;
+	request->remote_id = wire->from;
 	request->message_len = wire->len;
 	request->total = wire->len < request->len ? wire->len : request->len;
 	request->ep->stats.received++;
@@ -208,9 +213,9 @@ void pn_transfer_receive(struct pinion_request *request,
 		pn_request_end(request, peer->down);
 		return;
 	}
-	if (!request->late) {
-		request->began_ns = pn_device_now(request->ep->device);
-		pn_helper_need(&request->call, request->began_ns);
+	if (!request->was_unexpected) {
+		request->transfer.began_ns = pn_device_now(request->ep->device);
+		pn_helper_need(&request->call, request->transfer.began_ns);
 	}
 	receiver_shape(request, wire);
 	accept_long(request);
@@ -224,26 +229,26 @@ static struct pn_fragment *target_at(struct pinion_request *request,
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
 		if (f->kind == PN_FRAGMENT_TARGET &&
-		    offset - f->offset < f->len)
+		    offset - f->rdma.offset < f->rdma.len)
 			return f;
 	}
 	return NULL;
 }
 
-/* Whether these bytes were asked for and did not come yet. */
+/* Whether these bytes were asked for and have not arrived yet. */
 static bool data_is_due(const struct pinion_request *request,
 			const struct pn_fragment *f, size_t offset, size_t len)
 {
 	if (f)
-		return len <= f->len - f->arrived &&
-		       len <= f->len - (offset - f->offset);
+		return len <= f->rdma.len - f->arrived &&
+		       len <= f->rdma.len - (offset - f->rdma.offset);
 	return offset <= request->total && len <= request->total - offset &&
-	       len <= request->due;
+	       len <= request->transfer.data_due;
 }
 
 int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
@@ -255,33 +260,34 @@ int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
 		return -EPROTO;
 	pn_copy(request->ep->device, request->buf + wire->offset, payload, len);
 	if (!f) {
-		request->due -= len;
+		request->transfer.data_due -= len;
 		pn_rail_data_arrived(request, len);
 	} else {
 		f->arrived += len;
-		if (f->arrived == f->len)
+		if (f->arrived == f->rdma.len)
 			pn_fragment_drop(f);
 	}
 	receiver_moved(request, len);
 	return 0;
 }
 
-/* The next one is registered and announced before this one is released: the
- * sender waits for the former. The last is released first: at its request's end
- * nothing is in use any more. */
+/* The next fragment is registered and announced before this one is unpinned,
+ * since the sender waits for it. The last fragment is unpinned first: when a
+ * request ends it holds nothing. */
 void pn_receiver_arrived(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 	struct pinion_endpoint *ep = request->ep;
 
 	pn_rail_expect_done(f, true);
-	if (request->nfragments == 1 && request->next == request->total) {
-		f->inflight++; /* in virtual time others may run */
-		pn_fragment_unpin(f);
-		f->inflight--;
+	if (request->transfer.nfragments == 1 &&
+	    request->transfer.next == request->total) {
+		f->rdma.inflight++; /* other tasks may run */
+		pn_rdma_unpin(&f->rdma);
+		f->rdma.inflight--;
 	}
 	pn_fragment_detach(f);
-	receiver_moved(request, f->len);
+	receiver_moved(request, f->rdma.len);
 	pn_fragment_free(ep, f);
 }
 
@@ -289,14 +295,15 @@ int pn_receiver_fin(struct pinion_request *request, const struct pn_wire *wire)
 {
 	struct pn_fragment *f = target_at(request, wire->offset);
 
-	if (!f || !(f->pinned || f->again) || f->offset != wire->offset ||
-	    f->len != wire->len || f->arrived)
+	if (!f || !(f->rdma.pinned || f->again) ||
+	    f->rdma.offset != wire->offset || f->rdma.len != wire->len ||
+	    f->arrived)
 		return -EPROTO;
 	pn_receiver_arrived(f);
 	return 0;
 }
 
-/* One that is not found has ended here meanwhile. */
+/* A fragment that is not found has ended here meanwhile. */
 void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
 {
 	struct pinion_request *request = pn_request_by_immediate(peer, number);
@@ -304,12 +311,12 @@ void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
 
 	if (!request || request->status)
 		return;
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
 		if (f->kind == PN_FRAGMENT_TARGET && f->number == number &&
-		    f->pinned && !f->arrived) {
+		    f->rdma.pinned && !f->arrived) {
 			pn_receiver_arrived(f);
 			return;
 		}

@@ -4,21 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "message/protocol/select.h"
+#include "message/twosided/direct.h"
 #include "message/twosided/transfer_impl.h"
 
-/* What a receiver may have announced at a time: the deepest pipeline, and what
- * goes by send/receive. Who announces more is out to fill our memory. */
+/* Fragments that a receiver may have announced at a time: the deepest pipeline
+ * on all rails, and one that goes by send/receive. More would fill our memory.
+ */
 #define MAX_FRAGMENTS (PN_RAILS_MAX * PN_PROTOCOL_MAX_DEPTH + 1)
 
 /* --- the MATCH ------------------------------------------------------------ */
 
-/* Exposes the whole source on one rail, if there is room. -EFAULT: it is not
- * all mapped. */
+/* Exposes the whole source on one rail, if the budget allows. -EFAULT: it is
+ * not all mapped. */
 static int expose_on(struct pinion_request *request, unsigned rail,
 		     struct pn_wire *wire, struct pn_wire_key *keys)
 {
 	struct pn_cache *cache = request->ep->rails[rail].cache;
-	struct pinion_pin *pin = &request->sources[rail];
+	struct pinion_pin *pin = &request->transfer.sources[rail];
 	unsigned before = wire->nkeys;
 	int ret = pn_cache_pin(cache, request->buf, request->len,
 			       pn_fragment_access(request,
@@ -32,7 +35,7 @@ static int expose_on(struct pinion_request *request, unsigned rail,
 		pn_cache_unpin(cache, pin);
 		return 0;
 	}
-	request->exposed |= 1U << rail;
+	request->transfer.exposed |= 1U << rail;
 	for (unsigned i = before; i < wire->nkeys; i++)
 		wire->offset |= (uint64_t)pn_connection_local_rail(
 					&request->peer->conns[rail])
@@ -40,16 +43,16 @@ static int expose_on(struct pinion_request *request, unsigned rail,
 	return 0;
 }
 
-/* read: exposes the whole source; when it comes again on each rail, so that
- * the receiver can take what is fast: registering it on all at first sight
- * would take longer than one rail does. Where there is no room, the receiver
- * finds no keys; when it finds none at all it asks for the bytes. -EFAULT:
- * there are none. */
+/* read: exposes the whole source. A source that is registered already is
+ * exposed on every rail, so that the receiver can use all; registering a new
+ * one on all rails would take longer than one rail saves. Without budget there
+ * are no keys for a rail; a receiver that gets no keys at all asks for DATA.
+ * -EFAULT: the source is not mapped. */
 static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 			 struct pn_wire_key *keys)
 {
 	struct pinion_peer *peer = request->peer;
-	unsigned first = (unsigned)(peer->conn->rail - request->ep->rails);
+	unsigned first = peer->conn->rail->index;
 	bool known =
 		request->ep->nrails > 1 &&
 		pn_cache_covers(peer->conn->rail->cache, request->buf,
@@ -58,10 +61,11 @@ static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 						   PINION_ACCESS_REMOTE_READ));
 	int ret = 0;
 
-	if (!request->sources)
-		request->sources =
-			calloc(PN_RAILS_MAX, sizeof(*request->sources));
-	if (!request->sources)
+	if (!request->transfer.sources)
+		request->transfer.sources =
+			calloc(PN_RAILS_MAX,
+			       sizeof(*request->transfer.sources));
+	if (!request->transfer.sources)
 		return 0;
 	for (unsigned r = 0; r < request->ep->nrails && !ret; r++)
 		if (r == first || (known && peer->conns[r].up))
@@ -71,23 +75,25 @@ static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 
 void pn_transfer_unpin_source(struct pinion_request *request)
 {
-	for (unsigned r = 0; request->exposed >> r; r++)
-		if (request->exposed >> r & 1)
+	for (unsigned r = 0; request->transfer.exposed >> r; r++)
+		if (request->transfer.exposed >> r & 1)
 			pn_cache_unpin(request->ep->rails[r].cache,
-				       &request->sources[r]);
-	request->exposed = 0;
+				       &request->transfer.sources[r]);
+	request->transfer.exposed = 0;
 }
 
-/* early: registers the whole source while the receiver does its part. What
- * cannot be had is tried again fragment by fragment. With several rails nobody
- * knows yet which part goes over which. */
+/* early: registers the whole source while the receiver registers its target. If
+ * that fails, it is tried again fragment by fragment. Not with several rails:
+ * the rail of each fragment is not known yet. */
 static void pin_early(struct pinion_request *request)
 {
-	/* In virtual time it may end meanwhile: it waits for us. */
+	/* In virtual time the request might end meanwhile; npackets keeps it.
+	 */
 	request->npackets++;
-	request->source_pinned =
+	request->transfer.source_pinned =
 		!pn_cache_pin(request->ep->cache, request->buf, request->len,
-			      pn_fragment_access(request, 0), &request->source);
+			      pn_fragment_access(request, 0),
+			      &request->transfer.source);
 	request->npackets--;
 	if (request->status || request->moved == request->total)
 		pn_request_end(request, 0);
@@ -105,9 +111,10 @@ int pn_transfer_send(struct pinion_request *request,
 	bool whole;
 	int ret = 0;
 
-	row->shape(&request->ep->limits, request->len, &request->shape);
-	request->shape.keep = choice->keep;
-	len = request->shape.match;
+	row->shape(&request->ep->limits, request->len,
+		   &request->transfer.shape);
+	request->transfer.shape.keep = choice->keep;
+	len = request->transfer.shape.match;
 	pn_packet_header(request, &wire, PN_WIRE_MATCH);
 	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
@@ -116,7 +123,7 @@ int pn_transfer_send(struct pinion_request *request,
 		      (request->awaits_got ? PN_WIRE_TELL : 0);
 	wire.len = request->len;
 	request->total = request->message_len = request->len;
-	if (request->shape.read)
+	if (request->transfer.shape.read)
 		ret = expose_source(request, &wire, keys);
 	if (wire.nkeys) {
 		payload = keys;
@@ -133,14 +140,14 @@ int pn_transfer_send(struct pinion_request *request,
 				     wire.nkeys ? NULL : request);
 	if (ret || whole)
 		pn_request_end(request, ret);
-	else if (request->shape.early && request->ep->nrails == 1)
+	else if (request->transfer.shape.early && request->ep->nrails == 1)
 		pin_early(request);
 	return 0;
 }
 
 /* --- what the receiver says ----------------------------------------------- */
 
-/* What was read meanwhile may have been written, too. */
+/* After a failover bytes may have been both read and written. */
 void pn_sender_moved(struct pinion_request *request, size_t len)
 {
 	request->moved += len;
@@ -155,10 +162,10 @@ int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
 	struct pn_fragment *f;
 
 	if (wire->len > request->len || wire->offset > wire->len ||
-	    request->other)
+	    request->remote_id)
 		return -EPROTO;
-	pn_transfer_use_report(request->peer, wire->tag);
-	request->other = wire->from;
+	pn_timing_received(request->peer, wire->tag);
+	request->remote_id = wire->from;
 	request->total = wire->len;
 	if (request->moved > wire->len)
 		request->moved = wire->len; /* a short receive took less */
@@ -176,33 +183,33 @@ int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire)
 	return 0;
 }
 
-/* Whether all of the source is registered, with the fragment's device. */
+/* Whether the whole source is registered with the fragment's device. */
 static bool source_covers(const struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 
-	return request->source_pinned &&
-	       f->conn->rail->cache == request->ep->cache;
+	return request->transfer.source_pinned &&
+	       f->rdma.conn->rail->cache == request->ep->cache;
 }
 
-/* Registers what a write takes from, or has it copied. False: the memory is not
- * there, and the request has failed. */
+/* Pins the source of a write, or has it sent by DATA. False: the memory is not
+ * mapped, and the request has failed. */
 static bool pin_source(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
+	struct pinion_request *request = f->rdma.request;
 	int ret = pn_fragment_pin(f, 0);
 
 	if (!ret)
 		return true;
-	ret = pn_copy_check(request->ep->device, ret, request->buf + f->offset,
-			    f->len, false);
+	ret = pn_copy_check(request->ep->device, ret,
+			    request->buf + f->rdma.offset, f->rdma.len, false);
 	if (ret) {
 		pn_fragment_drop(f);
 		pn_transfer_fail(request, ret);
 		return false;
 	}
 	f->kind = PN_FRAGMENT_DATA;
-	f->conn = request->peer->conn;
+	f->rdma.conn = request->peer->conn;
 	request->ep->stats.copied_no_budget++;
 	return true;
 }
@@ -210,13 +217,13 @@ static bool pin_source(struct pn_fragment *f)
 void pn_sender_begin(struct pn_fragment *f, struct pn_connection *conn)
 {
 	f->kind = f->nkeys ? PN_FRAGMENT_WRITE : PN_FRAGMENT_DATA;
-	f->conn = f->nkeys ? conn : f->request->peer->conn;
-	f->posted = 0;
-	f->status = 0;
-	f->again = false;
+	f->rdma.conn = f->nkeys ? conn : f->rdma.request->peer->conn;
+	f->rdma.posted = 0;
+	f->rdma.status = 0;
+	f->again = f->rdma.lost = false;
 	if (f->kind == PN_FRAGMENT_WRITE && conn->down) {
-		/* The peer does not know yet; it will announce it again. */
-		f->kind = PN_FRAGMENT_LOST;
+		/* The peer does not know yet; it will announce again. */
+		f->rdma.lost = true;
 		return;
 	}
 	if (f->kind == PN_FRAGMENT_DATA || source_covers(f) || pin_source(f))
@@ -231,26 +238,25 @@ static void store_ready(struct pn_fragment *f, const struct pn_wire *wire,
 	memcpy(f->keys, payload, wire->nkeys * sizeof(f->keys[0]));
 }
 
-/* A fragment that the peer has announced before, over a conn that went down.
- * One that is not here any more has been written, and one that goes by DATA is
- * on its conn. */
+/* The peer announces a fragment again, since its connection went down. A
+ * fragment that is not here any more has been written; one that goes by DATA is
+ * not concerned. */
 static void ready_again(struct pinion_request *request,
 			const struct pn_wire *wire, const uint8_t *payload,
 			struct pn_connection *conn)
 {
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &request->fragments) {
+	pn_list_for_each (pos, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
-		if (f->offset != wire->offset || f->len != wire->len ||
-		    (f->kind != PN_FRAGMENT_WRITE &&
-		     f->kind != PN_FRAGMENT_LOST))
+		if (f->rdma.offset != wire->offset ||
+		    f->rdma.len != wire->len || f->kind != PN_FRAGMENT_WRITE)
 			continue;
 		store_ready(f, wire, payload);
 		request->ep->stats.resent++;
-		if (f->kind == PN_FRAGMENT_LOST) {
+		if (f->rdma.lost) {
 			pn_sender_begin(f, conn);
 		} else {
 			f->again = true;
@@ -275,9 +281,9 @@ int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
 	}
 	if (!wire->len || wire->offset > request->total ||
 	    wire->len > request->total - wire->offset ||
-	    request->nfragments == MAX_FRAGMENTS)
+	    request->transfer.nfragments == MAX_FRAGMENTS)
 		return -EPROTO;
-	request->other = wire->from;
+	request->remote_id = wire->from;
 	f = pn_fragment_add(request, PN_FRAGMENT_DATA, wire->offset, wire->len);
 	if (!f) {
 		pn_transfer_fail(request, -ENOMEM);
@@ -290,15 +296,15 @@ int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
 
 void pn_sender_written(struct pn_fragment *f)
 {
-	struct pinion_request *request = f->request;
-	size_t len = f->len;
+	struct pinion_request *request = f->rdma.request;
+	size_t len = f->rdma.len;
 	struct pn_wire wire;
 	int ret = 0;
 
 	pn_packet_header(request, &wire, PN_WIRE_FIN);
-	wire.offset = f->offset;
-	wire.len = f->len;
-	if (!pn_transfer_notifies(f->conn->rail->device))
+	wire.offset = f->rdma.offset;
+	wire.len = f->rdma.len;
+	if (!pn_transfer_notifies(f->rdma.conn->rail->device))
 		ret = pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 	pn_fragment_drop(f);
 	if (ret)
@@ -307,24 +313,24 @@ void pn_sender_written(struct pn_fragment *f)
 		pn_sender_moved(request, len);
 }
 
-/* The source has been read: only one that was exposed. Writes that stood in for
- * reads have arrived; of some the device may not have told yet. */
+/* The receiver has read the whole source. Writes that replaced reads have
+ * arrived; the completions of some may still come. */
 int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 {
 	struct pn_list *pos, *next;
 
-	if (!request->exposed || !request->shape.read)
+	if (!request->transfer.exposed || !request->transfer.shape.read)
 		return -EPROTO;
-	pn_list_for_each_safe (pos, next, &request->fragments) {
+	pn_list_for_each_safe (pos, next, &request->transfer.fragments) {
 		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
+			pn_container_of(pos, struct pn_fragment, rdma.link);
 
 		if (f->kind == PN_FRAGMENT_DATA)
 			return -EPROTO;
-		if (f->kind == PN_FRAGMENT_LOST)
+		if (f->rdma.lost)
 			pn_fragment_drop(f);
 	}
-	pn_transfer_use_report(request->peer, wire->tag);
+	pn_timing_received(request->peer, wire->tag);
 	request->moved = request->total;
 	pn_request_end(request, 0);
 	return 0;

@@ -1,80 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What both sides of a message have in common: packets and ends of operations
- * find their side, and a side that cannot go on gives up. */
+/* What both sides of a message have in common: packets find their side, and a
+ * side that cannot go on gives up. */
 #include <errno.h>
 
+#include "message/matching/matching.h"
 #include "message/twosided/transfer_impl.h"
 
-/* --- giving up ------------------------------------------------------------ */
+/* --- failure -------------------------------------------------------------- */
 
 void pn_transfer_send_fail(struct pinion_request *request)
 {
-	struct pn_wire wire = { .version = PN_WIRE_VERSION,
-				.kind = PN_WIRE_FAIL,
-				.to = request->other,
-				.from = request->id,
-				.status = request->status };
+	struct pn_wire wire;
 
-	if (request->peer && request->other)
+	pn_packet_header(request, &wire, PN_WIRE_FAIL);
+	wire.status = request->status;
+	if (request->peer && request->remote_id)
 		pn_packet_send(request->peer, &wire, NULL, 0, NULL);
 }
 
-/* The other is told at its end, not before: on another rail than the packet
- * takes, writes may be under conn to a buffer that the receiver would then take
+/* FAIL is sent when the request ends, not before: writes may be under way on
+ * another rail than the packet takes, and the receiver would take its buffer
  * for free. */
 void pn_transfer_fail(struct pinion_request *request, int status)
 {
-	request->tells |= !request->status;
+	request->sends_fail |= !request->status;
 	pn_request_end(request, status);
 }
 
-/* A write that a conn has lost may land until the peer has said DOWN. */
-static bool may_still_write(const struct pn_fragment *f)
-{
-	return f->kind == PN_FRAGMENT_LOST && !f->conn->down_received &&
-	       !f->request->peer->down;
-}
+/* --- what the peer says ----------------------------------------------------
+ */
 
-void pn_transfer_abandon(struct pinion_request *request)
-{
-	struct pn_list *pos, *next;
-
-	pn_list_for_each_safe (pos, next, &request->fragments) {
-		struct pn_fragment *f =
-			pn_container_of(pos, struct pn_fragment, link);
-
-		pn_list_remove(&f->stall_link);
-		if (!f->inflight && !may_still_write(f))
-			pn_fragment_drop(f);
-	}
-}
-
-/* --- what the device and the peer say ------------------------------------- */
-
-void pn_transfer_done(struct pn_fragment *f, int status)
-{
-	struct pinion_request *request = f->request;
-
-	f->inflight--;
-	if (status && !f->status)
-		f->status = status;
-	if (f->inflight ||
-	    (!f->status && !request->status && f->posted < f->len))
-		return;
-	if (pn_unlikely(f->status) && pn_failover_handles(f))
-		return;
-	if (f->status || request->status) {
-		status = f->status;
-		pn_fragment_drop(f);
-		pn_transfer_fail(request, status);
-	} else if (f->kind == PN_FRAGMENT_WRITE) {
-		pn_sender_written(f);
-	} else {
-		pn_receiver_arrived(f);
-	}
-}
-
-/* The sender wants a message back that nobody has received yet. */
+/* The sender cancels: drops the message if no receive has matched it. */
 static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	struct pn_wire gone = { .version = PN_WIRE_VERSION,
@@ -82,7 +38,7 @@ static void on_cancel(struct pinion_peer *peer, const struct pn_wire *wire)
 				.to = wire->from };
 	struct pn_list *pos;
 
-	pn_list_for_each (pos, &peer->ep->unexpected) {
+	pn_list_for_each (pos, &peer->ep->matching.unexpected.entries) {
 		struct pinion_unexpected *unexpected =
 			pn_container_of(pos, struct pinion_unexpected, link);
 
@@ -104,7 +60,7 @@ void pn_transfer_send_got(struct pinion_peer *peer, uint32_t request)
 	pn_packet_send(peer, &wire, NULL, 0, NULL);
 }
 
-/* It ends now, or when the device has let go of its buffer. */
+/* The request ends now, or when the device has finished with its buffer. */
 int pn_transfer_on_got(struct pinion_peer *peer, const struct pn_wire *wire)
 {
 	struct pinion_request *request = pn_request_find(peer, wire->to, true);
@@ -125,7 +81,7 @@ static bool for_sender(enum pn_wire_kind kind)
 	       kind == PN_WIRE_DONE || kind == PN_WIRE_GONE;
 }
 
-/* A FAIL may mean either side. */
+/* A FAIL may be for either side. */
 static struct pinion_request *addressee(struct pinion_peer *peer,
 					const struct pn_wire *wire)
 {
@@ -148,7 +104,7 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		return 0;
 	}
 	request = addressee(peer, wire);
-	/* It ended here while the packet was on its conn. */
+	/* The request ended here while the packet was under way. */
 	if (!request || request->status)
 		return 0;
 	switch (wire->kind) {

@@ -1,133 +1,121 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * transfer -- the bytes of a message, fragment by fragment (paper Pipeline,
- * section 4).
+ * transfer -- how the bytes of a message move, fragment by fragment (paper
+ * Pipeline, section 4).
  *
- * Sender: MATCH with the first bytes; on ACK the bytes up to the offset by
- * DATA; for each READY pin that part of the source, write it, tell the
- * receiver, unpin when the write has completed. Receiver: on a match send ACK,
- * pin fragments of the target up to the depth, READY for each; when one has
- * been written unpin it and go on. With `read` the sender pins all of the
- * source and says so in the MATCH; the receiver reads fragment by fragment and
- * says DONE.
+ * Sender: sends MATCH with the first bytes. On ACK it sends the bytes up to the
+ * offset by DATA. For each READY it pins that part of the source, writes it,
+ * notifies the receiver, and unpins when the write has completed. Receiver: on
+ * a match it sends ACK, pins fragments of the target up to the depth of the
+ * pipeline and sends READY for each; when a fragment has been written, the
+ * receiver unpins it and goes on. With `read` the sender pins the whole source
+ * and sends its keys with the MATCH; the receiver reads fragment by fragment
+ * and sends DONE.
  *
- * What cannot be pinned (no room, memory of a kind that the device refuses)
- * goes by DATA instead: a receiver asks for it by a READY without keys, a
- * sender just does it. So a transfer slows, but does not fail (rule 5). A
- * receiver short of room first waits for its own fragments in flight: a
- * shallower pipeline is faster than copying.
+ * A fragment that cannot be pinned (no budget, memory that the device refuses)
+ * goes by DATA: a receiver asks for that by READY without keys, a sender just
+ * does it. So a transfer slows, but does not fail (rule 5). A receiver without
+ * budget first waits for its own fragments in flight: a shallower pipeline is
+ * faster than copying.
  *
- * The paper's FIN is a message of its own, sent when the write has completed;
- * on the link it stands behind the fragments posted meanwhile, and the
- * receiver learns of a fragment one whole pipeline later. Where the device can
- * notify with the write itself (PN_CAP_WRITE_IMM) the last write of a fragment
- * does: its immediate is a number that the READY gave.
+ * The paper's FIN is a packet, sent when the write has completed. On the link
+ * it follows the fragments posted meanwhile, so the receiver learns of a
+ * fragment one whole pipeline later. If the device can notify with the write
+ * (PN_CAP_WRITE_IMM), the last write of a fragment does: its immediate is a
+ * number from the READY.
  *
- * Several rails. The receiver chooses a rail for each fragment (rail.c), pins
- * the target there alone and names it in the READY. What becomes of fragments
- * whose conn goes down is told in failover.c.
+ * Several rails: the receiver chooses a rail for each fragment (rail.c), pins
+ * the target there alone and names the rail in the READY. failover.c handles
+ * fragments whose connection goes down.
  *
- * Who does what
- *   transfer.c   the door: packets and ends of operations find their side
- *   sender.c     one side
- *   receiver.c   the other; the two meet on the wire alone
- *   fragment.c   what either has under conn: storage, pins, operations
- *   failover.c   fragments whose conn went down
- *   timing.c     what a message took, for its sender's next choice
- * These files alone include this header; others enter by message_impl.h
- * (pn_transfer_*). A fragment belongs to its request and dies in
- * pn_fragment_free(), the only place.
+ * Files
+ *   transfer.c   dispatches packets to the sender's or the receiver's side
+ *   sender.c     the sender's side
+ *   receiver.c   the receiver's side; the two share nothing but the wire
+ *   fragment.c   fragments of either side: storage, pins, operations (rdma.h)
+ *   failover.c   fragments whose connection went down
+ *   direct.c     eager messages sent from the program's buffer
+ * These files alone include this header; others include transfer.h.
  *
- * Threads: under the endpoint's lock. In virtual time others run while
- * something is pinned or unpinned, and a request may end meanwhile.
+ * Threads: under the endpoint's lock. In virtual time other tasks run while a
+ * fragment is pinned or unpinned, and the request may end meanwhile.
  */
 #ifndef PN_MESSAGE_TRANSFER_IMPL_H
 #define PN_MESSAGE_TRANSFER_IMPL_H
 
-#include "message/message_impl.h"
+#include "message/connection/keys.h"
+#include "message/connection/packet.h"
+#include "message/connection/rail.h"
+#include "message/endpoint/endpoint.h"
+#include "message/protocol/timing.h"
+#include "message/twosided/transfer.h"
 
-/* A packet for the other side of a request, without what its kind adds. */
-static inline void pn_packet_header(const struct pinion_request *request,
-				    struct pn_wire *wire,
-				    enum pn_wire_kind kind)
-{
-	*wire = (struct pn_wire){ .version = PN_WIRE_VERSION,
-				  .kind = (uint8_t)kind,
-				  .to = request->other,
-				  .from = request->id };
-}
-
-/* Whether a write tells the receiver of itself: no FIN then. */
+/* Whether a write notifies the receiver itself: no FIN is sent then. */
 static inline bool pn_transfer_notifies(const struct pn_device *device)
 {
 	return device->caps & PN_CAP_WRITE_IMM;
 }
 
-/* transfer.c: this side cannot go on; the other is told at its end. */
+/* transfer.c: fails the request; FAIL goes to the peer when the request ends.
+ */
 void pn_transfer_fail(struct pinion_request *request, int status);
 
+/* fragment.c: how fragments of messages are posted and end. */
+extern const struct pn_rdma_ops pn_transfer_rdma_ops;
+
 /* fragment.c */
-/* On the conn that packets take, not pinned. NULL: no memory. */
+/* The fragment that begins with a struct pn_rdma_fragment. */
+static inline struct pn_fragment *pn_fragment_of(
+	const struct pn_rdma_fragment *rdma)
+{
+	return pn_container_of(rdma, struct pn_fragment, rdma);
+}
+/* A fragment on the connection that packets take, not pinned. NULL: no memory.
+ */
 struct pn_fragment *pn_fragment_add(struct pinion_request *request,
 				    enum pn_fragment_kind kind, size_t offset,
 				    size_t len);
-/* Takes it off its request; its pin is still held. */
+/* Unlinks a fragment from its request; its pin stays. */
 void pn_fragment_detach(struct pn_fragment *f);
-/* If it is pinned. Also of a detached one, whose request may be gone. */
-void pn_fragment_unpin(struct pn_fragment *f);
-/* The end of a detached fragment. */
+/* Unpins and frees a detached fragment, whose request may be gone. */
 void pn_fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f);
 /* Detaches and frees. */
 void pn_fragment_drop(struct pn_fragment *f);
 /* What a registration of a request's buffer must allow, to allow `access`. */
 unsigned pn_fragment_access(const struct pinion_request *request,
 			    unsigned access);
-/* Pins its bytes with its conn's device; errors as pn_cache_pin()'s. */
+/* Pins the fragment's bytes with its connection's device; errors of
+ * pn_cache_pin(). */
 int pn_fragment_pin(struct pn_fragment *f, unsigned access);
-/* Posts what it can now; the rest follows when there is room, and behind what
- * is waiting already. It may be gone afterwards. */
+/* Posts the fragment by operations or packets, as its kind says (rdma.h). The
+ * fragment may be gone afterwards. */
 void pn_fragment_start(struct pn_fragment *f);
-/* It stays behind, the queue is full: at its conn. */
-void pn_fragment_stall(struct pn_fragment *f);
-
-/* keys.c: as pn_keys_at(), of the keys for one rail of the other side; rails as
- * in a MATCH. */
-struct pn_wire_key pn_keys_on_rail(const struct pn_wire_key *keys,
-				   unsigned nkeys, uint64_t rails,
-				   unsigned rail, size_t n);
-
-/* timing.c */
-/* Receiver: all of a message is there. */
-void pn_timing_record(struct pinion_request *request);
-/* The newest report that this peer was not told yet, as a word for it, or 0. */
-uint64_t pn_timing_take(struct pinion_peer *peer);
-/* Sender: such a word came; 0 is none. */
-void pn_transfer_use_report(const struct pinion_peer *peer, uint64_t word);
 
 /* sender.c */
 int pn_sender_ack(struct pinion_request *request, const struct pn_wire *wire);
 int pn_sender_ready(struct pinion_request *request, const struct pn_wire *wire,
 		    const uint8_t *payload);
 int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire);
-/* Goes by writes over a conn if it has keys and can be pinned there, else by
- * DATA. */
+/* Starts a fragment: by writes over a connection if it has keys and can be
+ * pinned there, else by DATA. */
 void pn_sender_begin(struct pn_fragment *f, struct pn_connection *conn);
-/* All writes of a fragment are through: its end. */
+/* All writes of a fragment have completed: ends the fragment. */
 void pn_sender_written(struct pn_fragment *f);
-/* So many more bytes are out; the request may end. */
+/* len more bytes are sent; the request may end. */
 void pn_sender_moved(struct pinion_request *request, size_t len);
 
 /* receiver.c */
 int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
 		     const uint8_t *payload, size_t len);
 int pn_receiver_fin(struct pinion_request *request, const struct pn_wire *wire);
-/* Announces a fragment of the target; without keys it asks for DATA. */
+/* Sends READY for a fragment of the target; without keys it asks for DATA. */
 int pn_receiver_announce(struct pn_fragment *f);
-/* A fragment of the target has its bytes: its end. */
+/* All bytes of a fragment have arrived: ends the fragment. */
 void pn_receiver_arrived(struct pn_fragment *f);
 
-/* failover.c: all operations of a fragment have ended, not all well. True: it
- * goes on over another conn, or waits to; false: it has failed. */
+/* failover.c: all operations of a fragment have ended, some with errors. True:
+ * the fragment goes on over another connection, or waits to; false: it has
+ * failed. */
 bool pn_failover_handles(struct pn_fragment *f);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Endpoints whose peers have one conn each, over the first rail that reaches
- * them. Nodes are `soft`'s: rails of one name reach each other. In each test
- * rails "a" and "b" are inside two hosts, and "w" is between hosts.
+ * Endpoints whose peers have one connection each, over the first rail that
+ * reaches them. Nodes are `soft`'s: rails of one name reach each other. In each
+ * test rails "a" and "b" are inside two hosts, and "w" is between hosts.
  */
 #include "message/party.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "test.h"
 
 #define BYTES  ((size_t)300000)
@@ -19,7 +19,8 @@
 #define IN_A "soft:node=a/soft:node=w"
 #define IN_B "soft:node=b/soft:node=w"
 
-/* A message to each other rank and one of each, at once. */
+/* Sends a message to each other rank and receives one from each, all at once.
+ */
 static void exchange(struct party *party, uint64_t round)
 {
 	struct rank *rank = party->rank;
@@ -51,7 +52,7 @@ static void exchange(struct party *party, uint64_t round)
 	free(out);
 }
 
-/* Leaves the party open. */
+/* Leaves the endpoint open. */
 static bool exchange_often(struct party *party, struct rank *rank)
 {
 	const struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -74,8 +75,8 @@ static void two_hosts(struct rank *rank)
 		const struct pn_connection *conns = party.peers[r]->conns;
 		bool near = r / 2 == rank->rank / 2;
 
-		RANK_CHECK(rank, !!conns[0].peer == near);
-		RANK_CHECK(rank, !!conns[1].peer == !near);
+		RANK_CHECK(rank, !!conns[0].device_peer == near);
+		RANK_CHECK(rank, !!conns[1].device_peer == !near);
 	}
 	party_close(&party);
 }
@@ -91,7 +92,7 @@ static void a_peer_is_reached_over_the_first_rail_that_can(void **state)
 	assert_true(ranks_run(&run));
 }
 
-/* Two ranks that have everything in common, but not in the same order. */
+/* Two ranks with the same rails in different orders. */
 static void one_way(struct rank *rank)
 {
 	struct party party;
@@ -100,7 +101,7 @@ static void one_way(struct rank *rank)
 	if (!exchange_often(&party, rank))
 		return;
 	for (unsigned r = 0; r < rank->nrails; r++)
-		nways += !!party.peers[!rank->rank]->conns[r].peer;
+		nways += !!party.peers[!rank->rank]->conns[r].device_peer;
 	RANK_CHECK(rank, nways == 1);
 	party_close(&party);
 }
@@ -128,8 +129,8 @@ static void endpoints_of_other_sorts_are_peers_too(void **state)
 	run_pair("soft:node=x+soft:node=w|" IN_A, one_way);
 }
 
-/* Whoever was not told of a peer hears from it all the same: it knows one
- * address of it, not the number that this has among the peer's. */
+/* A rank that does not know a peer receives from it all the same. It then knows
+ * one address of the peer, but not its index among the peer's rails. */
 static void hear_a_stranger(struct rank *rank)
 {
 	const struct party_attr attr = { .protocol = PN_PROTOCOL_PIPELINE,
@@ -174,7 +175,7 @@ static void strangers_are_heard_over_any_rail(void **state)
 	run_pair(IN_B "|soft:node=x+soft:node=w", hear_a_stranger);
 }
 
-/* The other rail would reach it, but what was sent is lost. */
+/* The other rail would reach the peer, but what was sent is lost. */
 static void lose_it(struct rank *rank)
 {
 	const struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -186,12 +187,13 @@ static void lose_it(struct rank *rank)
 	if (rank->rank) {
 		RANK_CHECK(rank, !party_send(&party, 0, &c, 1, 1));
 		RANK_CHECK(rank, party_barrier(&party));
-		pn_device_detach(rank->rails[0], party.peers[0]->conns[0].peer);
+		pn_device_detach(rank->rails[0],
+				 party.peers[0]->conns[0].device_peer);
 	} else {
 		RANK_CHECK(rank, !party_recv(&party, 1, &c, 1, 1));
 		RANK_CHECK(rank, party_barrier(&party));
 		RANK_CHECK(rank, party_recv(&party, 1, &c, 1, 2) < 0);
-		RANK_CHECK(rank, !party.peers[1]->conns[1].peer);
+		RANK_CHECK(rank, !party.peers[1]->conns[1].device_peer);
 		RANK_CHECK(rank, party_send(&party, 1, &c, 1, 3) < 0);
 	}
 	if (party_barrier(&party))

@@ -16,7 +16,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
 
 #define MIB ((size_t)1 << 20)
@@ -42,9 +43,9 @@ struct course {
 	int protocol;
 	size_t len;
 	bool reuse;
-	size_t at;	  /* of the buffers, from a multiple of 1 MiB */
-	double lie;	  /* what the second rail's promise is multiplied by */
-	uint64_t took_ns; /* each message, out */
+	size_t at;  /* of the buffers, from a multiple of 1 MiB */
+	double lie; /* the second rail's nominal speed is multiplied by this */
+	uint64_t took_ns; /* time per message */
 	uint64_t fragments[PN_RAILS_MAX];
 };
 
@@ -108,12 +109,12 @@ static const int by_rdma[] = { PN_PROTOCOL_DEMAND, PN_PROTOCOL_CACHED,
 			       PN_PROTOCOL_PIPELINE,
 			       PN_PROTOCOL_CACHING_PIPELINE, PN_PROTOCOL_READ };
 
-/* Protocols that keep registrations; and where buffers begin. */
+/* Protocols that keep registrations, and offsets of buffers. */
 static const int keeping[] = { PN_PROTOCOL_CACHED, PN_PROTOCOL_CACHING_PIPELINE,
 			       PN_PROTOCOL_READ };
 static const size_t places[] = { 0, 4096, 300 << 10, 700 << 10, 1020 << 10 };
 
-/* Where failures are sampled, so are places and sizes. */
+/* If failures are sampled, so are offsets and sizes. */
 static size_t nplaces(void)
 {
 	return step > 1 ? 2 : PN_ARRAY_LEN(places);
@@ -149,9 +150,9 @@ static void two_equal_rails_are_nearly_twice_as_fast(void **state)
 						  true) >= 1.9);
 }
 
-/* Fresh buffers are bound by what one CPU can register: the pages of a message
- * take as long as one rail takes to carry them. A second one is of no use; it
- * must not hurt. */
+/* With new buffers the time is that of registering on one CPU: the pages of a
+ * message take as long as one rail takes to transfer them. A second rail gains
+ * nothing; it must not cost anything either. */
 static void fresh_buffers_are_bound_by_registering(void **state)
 {
 	(void)state;
@@ -189,7 +190,7 @@ static void unequal_rails_carry_their_share(void **state)
 							 places[i], 0) >= 0.9);
 }
 
-/* The second rail is said to be as fast as the first. */
+/* The second rail claims to be as fast as the first. */
 static void shares_follow_what_is_observed(void **state)
 {
 	(void)state;
@@ -199,13 +200,14 @@ static void shares_follow_what_is_observed(void **state)
 
 /* --- failing -------------------------------------------------------------- */
 
-/* Two messages from rank 0 to rank 1, one back, and both talk to rank 2. */
+/* Two messages from rank 0 to rank 1, one back, and both exchange messages with
+ * rank 2. */
 #define LEN 200000
 
 struct trip {
 	int protocol;
 	uint64_t lost, resent; /* of both */
-	int expected;	       /* status of what goes between 0 and 1 */
+	int expected;	       /* status of messages between ranks 0 and 1 */
 };
 
 static void talk(struct party *party, unsigned other, uint64_t tag, int status)
@@ -248,7 +250,7 @@ static void run_trip(struct rank *rank)
 	pn_endpoint_query(party.ep, &stats);
 	trip->lost += stats.rails_lost;
 	trip->resent += stats.resent;
-	/* The last DOWNs are still to come. */
+	/* The last DOWN packets are still in flight. */
 	for (unsigned i = 0; i < 3000; i++) {
 		party_poll(&party);
 		rank_pause(rank);
@@ -257,8 +259,8 @@ static void run_trip(struct rank *rank)
 	party_close(&party);
 }
 
-/* Failures after 1, 2, ... operations of a port, up to the last that makes a
- * difference; how many. */
+/* Fails a port after 1, 2, ... operations, up to the last one that makes a
+ * difference. Returns how many. */
 static unsigned fail_everywhere(int protocol, unsigned rail, unsigned node)
 {
 	struct trip trip;
@@ -294,7 +296,7 @@ static void a_rail_may_fail_at_any_moment(void **state)
 	}
 }
 
-/* Rank 1 has only been written to, over the one conn that is there so far. */
+/* Rank 1 has only received, over the one connection that exists so far. */
 static void run_one_message(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = *(int *)rank->arg };
@@ -333,7 +335,7 @@ static void what_was_kept_takes_a_way_attached_for_it(void **state)
 	}
 }
 
-/* Rank 1 is cut off altogether; ranks 0 and 2 go on. */
+/* All rails of rank 1 fail; ranks 0 and 2 go on. */
 static void run_cut_off(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_PIPELINE };
@@ -375,8 +377,8 @@ static void a_peer_goes_with_its_last_rail(void **state)
 
 /* --- refusals ------------------------------------------------------------- */
 
-/* Rank 1 revokes its keys when it has announced them; then a message that is
- * not disturbed. */
+/* Rank 1 revokes its keys after it has announced them; then follows a message
+ * that is not disturbed. */
 #define NFAILS 3
 
 static void revoke(struct party *party, const uint8_t *buf, unsigned nrails)
@@ -440,9 +442,9 @@ static void run_refused(struct rank *rank)
 	free(buf);
 }
 
-/* The second rail is a hundred times slower than it promises. When the first
- * one's write was refused the message has failed, but the receiver must not
- * take its buffer back while the other write is under conn. */
+/* The second rail is a hundred times slower than its nominal speed. When the
+ * write over the first rail was refused the message has failed, but the
+ * receiver must not free its buffer while the other write is in flight. */
 static void run_overtaken(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -485,8 +487,8 @@ static void a_refused_key_fails_its_message_and_no_rail(void **state)
 		run_ranks("sim:cost=cx5,rails=2", NULL, 2, run_refused, NULL));
 }
 
-/* To be read over each rail a source must be registered there: when it comes
- * again, not at first sight. */
+/* A source must be registered on each rail over which it is read: on the second
+ * use, not on the first. */
 static void run_seen_again(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_READ };
@@ -495,7 +497,7 @@ static void run_seen_again(struct rank *rank)
 
 	if (!party_open(&party, rank, &attr))
 		return;
-	talk(&party, !rank->rank, 2, 0); /* all conns are up */
+	talk(&party, !rank->rank, 2, 0); /* all connections are up */
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned n = 0;
 
@@ -520,8 +522,8 @@ static void a_source_is_registered_on_each_rail_when_it_comes_again(
 			      NULL));
 }
 
-/* Rank 1 has one rail and knows rank 0 by its second alone: of the conns
- * between them none joins the first rails. */
+/* Rank 1 has one rail and knows rank 0 by its second rail only: no connection
+ * joins the first rails. */
 static void know_by_second_rail(struct pinion_peer *peer)
 {
 	peer->rails[0] = peer->rails[1];
@@ -554,7 +556,7 @@ static void run_out_of_reach(struct rank *rank)
 					 -EHOSTUNREACH);
 		RANK_CHECK(rank, pn_endpoint_grant(party.ep, &m, &request) ==
 					 -EHOSTUNREACH);
-		/* Messages have a conn. */
+		/* Messages have a connection. */
 		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &request));
 		RANK_CHECK(rank, !pn_endpoint_wait(party.ep, request, NULL));
 	}

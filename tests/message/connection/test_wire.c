@@ -166,7 +166,7 @@ static void assert_all_failed(const struct hostile_result *r, int status)
 		assert_int_equal(r->status[i], status);
 }
 
-/* What no peer may say. */
+/* A packet that no peer may send. */
 static void assert_nonsense(const struct packet *p, size_t len)
 {
 	struct hostile_result r = shoot(p, len);
@@ -192,7 +192,7 @@ static void a_good_message_is_received_from_anyone(void **state)
 	assert_int_equal(r.status[HOSTILE_CACHED], -ECONNRESET);
 }
 
-/* Everything that a peer must not say. */
+/* Every packet that a peer must not send. */
 static void nonsense_fails_its_peer_and_nobody_else(void **state)
 {
 	struct packet done = packet_of(PN_WIRE_DONE);
@@ -220,7 +220,8 @@ static void nonsense_fails_its_peer_and_nobody_else(void **state)
 	assert_nonsense(&match, sizeof(match.wire));
 }
 
-/* A HELLO tells the devices of its sender, which must be among them. */
+/* A HELLO lists the devices of its sender; the sending device must be among
+ * them. */
 static void a_false_name_fails_its_peer_and_nobody_else(void **state)
 {
 	static const uint8_t anothers[] = {
@@ -256,8 +257,8 @@ static void nonsense_about_grants_fails_its_peer_and_nobody_else(void **state)
 	assert_nonsense(&grant, sizeof(grant.wire) + sizeof(grant.keys[0]));
 }
 
-/* A grant of memory that is not there fails the write that took it; one that
- * is too short likewise. */
+/* A grant of memory that is not mapped fails the write that uses it; so does a
+ * grant that is too short. */
 static void false_grants_fail_one_write(void **state)
 {
 	struct packet grant = packet_of(PN_WIRE_GRANT);
@@ -278,7 +279,7 @@ static void false_grants_fail_one_write(void **state)
 	assert_int_equal(r.status[HOSTILE_PUT_WHEN], -EMSGSIZE);
 }
 
-/* Keys that are none: the operation is refused, the request fails. */
+/* With invalid keys the operation is refused and the request fails. */
 static void keys_that_are_none_fail_one_request(void **state)
 {
 	struct packet ready = packet_of(PN_WIRE_READY);

@@ -17,7 +17,7 @@
 
 #include "allocations.h"
 #include "base/clock.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "message/onesided/onesided.h"
 #include "test.h"
 
@@ -25,7 +25,7 @@
 
 static _Atomic bool counting;
 static _Atomic unsigned nallocations;
-static void *_Atomic whence; /* who called first */
+static void *_Atomic whence; /* return address of the first caller */
 
 static bool test_may_allocate(void *caller)
 {
@@ -53,7 +53,7 @@ struct game {
 	unsigned n;
 };
 
-/* Messages that come before they are wanted need memory, too. */
+/* Unexpected messages need memory, too. */
 static void surprise(struct party *party, const struct game *game, uint8_t *out,
 		     uint8_t *in)
 {
@@ -100,7 +100,8 @@ static int wait_for(struct party *party, int ret,
 	return ret ? ret : pn_endpoint_wait(party->ep, *request, NULL);
 }
 
-/* Inline and landed, pinned in one piece and in several, and atomics. */
+/* Inline, through bounce buffers, pinned in one fragment and in several, and
+ * atomics. */
 static void use_remote(struct party *party, struct pinion_remote *target,
 		       uint8_t *out, unsigned n)
 {
@@ -132,7 +133,7 @@ static void use_remote(struct party *party, struct pinion_remote *target,
 	}
 }
 
-/* Each way in turn; what came first is found first by either side, in turn. */
+/* In turns the write comes first and the grant does. */
 static void write_when(struct party *party, uint8_t *out, uint8_t *in,
 		       size_t len, unsigned n)
 {
@@ -169,16 +170,16 @@ static void end_onesided(void)
 		pn_endpoint_remote_close(remote);
 }
 
-/* As far as one side can be ahead of the other, and further: grants that wait
- * for their writes, and writes that wait for their grants. */
+/* More than one side can be ahead of the other: grants wait for their writes,
+ * and writes wait for their grants. */
 #define AHEAD 8
 
-/* The other's grants have been sent; until the last of them has come in, and is
- * kept for a write to come. */
+/* The other rank has sent its grants. Waits until the last of them has arrived
+ * and is stored. */
 static void await_grants(struct party *party)
 {
-	struct pn_tag_key last = { party->peers[!party->rank->rank],
-				   AHEAD - 1 };
+	struct pn_tag_key last = { party->peers[!party->rank->rank], AHEAD - 1,
+				   0 };
 
 	while (!pn_tag_table_find(&party->ep->onesided.granted, last))
 		party_poll(party);

@@ -33,7 +33,7 @@ struct waiter {
 	struct pinion_request *request;
 	pthread_t thread;
 	_Atomic int tid;
-	int status; /* of the wait; 1: it did not return */
+	int status; /* of pinion_wait(); 1: it did not return */
 	bool cleaned;
 };
 
@@ -70,7 +70,8 @@ static bool sleeps(int tid)
 	return state && state[2] == 'S';
 }
 
-/* Begins to wait; returns when it has slept for a while. */
+/* Starts a thread that waits; returns when that thread has slept for a while.
+ */
 static void begin_wait(struct waiter *w, struct end *end,
 		       struct pinion_request *request)
 {
@@ -145,7 +146,7 @@ static void a_canceled_wait_leaves_its_request_to_others(void **state)
 	pair_close(&pair);
 }
 
-/* One of them sleeps in the device, the others wait for that one. */
+/* One thread sleeps in the device, the others wait for it. */
 static void any_of_several_that_wait_can_be_canceled(void **state)
 {
 	struct pinion_request *requests[3];
@@ -182,12 +183,12 @@ struct story {
 	struct pinion_exposure *exposure;
 	struct pinion_remote *remote;
 	struct pinion_pin pin;
-	const char *at; /* the call under way */
+	const char *at; /* the call that is being made */
 	bool over;
 	int wrong; /* what it returned, if not 0 */
 };
 
-/* A call with a request to end pending: it comes back. */
+/* Makes a call while a cancellation is pending: the call returns. */
 #define SURVIVES(s, call)                    \
 	do {                                 \
 		if (!(s)->wrong) {           \
@@ -273,7 +274,7 @@ static int pin_and_unpin(struct story *s, size_t len)
 	return ret;
 }
 
-/* Nobody but this thread takes part, so nothing has to be waited for. */
+/* No other thread takes part, so the test waits for none. */
 static int pin_later(struct story *s)
 {
 	int ret = pinion_pin_start(s->pair.a.context, s->mem + 4096, 8192,
@@ -301,7 +302,7 @@ static int use_heap(struct story *s)
 	return !block;
 }
 
-/* pinion_open() reports where nothing can be sent from, on standard error. */
+/* pinion_open() logs to standard error, which nothing can be sent from. */
 static int open_and_close(void)
 {
 	struct pinion_context *context;
@@ -318,7 +319,7 @@ static int use_descriptor(struct story *s)
 
 	while (pinion_endpoint_arm(s->pair.a.ep))
 		pinion_poll(s->pair.a.ep, NULL, 0, 0);
-	return fd < 0 ? fd : exchange(s, 8); /* rings the bell */
+	return fd < 0 ? fd : exchange(s, 8); /* notifies the peer */
 }
 
 static void *live_with_request_to_end(void *arg)
@@ -370,7 +371,7 @@ static void other_calls_come_to_their_end(void **state)
 	munmap(s.mem, 2 * LONG);
 }
 
-/* The peer sleeps, so that a short message is a system call, too. */
+/* The peer sleeps, so a short message makes a system call, too. */
 static void *send_one(void *arg)
 {
 	struct pair *pair = arg;

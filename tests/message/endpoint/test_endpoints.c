@@ -78,7 +78,7 @@ static struct pinion_peer *peer_at(struct pinion_endpoint *ep,
 	return peer;
 }
 
-/* Until it has ended, while the others go on, too. */
+/* Waits for the end of a request while the other endpoints make progress. */
 static int finish_in(struct group *g, unsigned i,
 		     struct pinion_request *request)
 {
@@ -94,10 +94,12 @@ static int finish_in(struct group *g, unsigned i,
 	return end.status;
 }
 
-/* A message from one to another, both in this thread. */
-static void pass(struct group *g, unsigned from, unsigned to, void *src,
-		 void *dst, size_t len)
+/* A message from one endpoint to another, both in this thread. The bytes behind
+ * `buf` receive it. */
+static void pass(struct group *g, unsigned from, unsigned to, char *buf,
+		 size_t len)
 {
+	char *src = buf, *dst = buf + len;
 	struct pinion_message m = { .size = sizeof(m), .buf = dst, .len = len };
 	struct pinion_request *sent, *received;
 
@@ -138,8 +140,8 @@ static bool is_all(const unsigned char *buf, unsigned char value, size_t len)
 	return buf[0] == value && !memcmp(buf, buf + 1, len - 1);
 }
 
-/* To and from one of the others; the process, number NENDS, sends the same
- * back. */
+/* Exchanges a message with another endpoint; number NENDS is the other process,
+ * which sends back what it receives. */
 static bool exchange(struct speaker *s, unsigned other, unsigned round,
 		     unsigned char *buf)
 {
@@ -172,8 +174,8 @@ static bool exchange(struct speaker *s, unsigned other, unsigned round,
 
 #define ROUNDS 24
 
-/* The same order of pairs at both ends: nobody waits for somebody who waits for
- * a third. */
+/* All threads go through the pairs in the same order, so that none waits in a
+ * circle. */
 static void *speak(void *arg)
 {
 	struct speaker *s = arg;
@@ -241,7 +243,7 @@ static void await(const _Atomic bool *flag)
 		sched_yield();
 }
 
-/* Sends back what comes, to whom it came from. */
+/* Sends every message back to its sender. */
 static void echo(struct pinion_endpoint *ep, unsigned n)
 {
 	unsigned char *buf = malloc(MIB);
@@ -321,7 +323,7 @@ static void live_as_a_child(void)
 	echo(ep, NENDS * ROUNDS);
 	reach_in(ep);
 	atomic_store(&stage->done, true);
-	/* Dies, and is not heard of any more. */
+	/* Waits to be killed. */
 	while (true)
 		pinion_poll(ep, NULL, 0, 0);
 }
@@ -343,7 +345,7 @@ static pid_t begin_child(void)
 	return pid;
 }
 
-/* The child's one-sided operations need nobody's progress here. */
+/* One-sided operations of the child need no progress here. */
 static void let_the_child_in(struct group *g)
 {
 	static char memory[8192] PN_ALIGNED(4096);
@@ -390,7 +392,7 @@ static void each_sees_a_peer_of_another_process_and_its_death(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	for (unsigned i = 0; i < NENDS; i++)
 		assert_int_equal(finish_in(&g, i, requests[i]), -ECONNRESET);
-	/* The others are there. */
+	/* The other endpoints still work. */
 	speak_together(&g, NULL);
 	pinion_close(g.context);
 	munmap(stage, sizeof(*stage));
@@ -403,26 +405,25 @@ static void what_one_registers_serves_all(void **state)
 	struct pinion_heap_attr attr = { .size = sizeof(attr),
 					 .slab_bytes = 4 * MIB };
 	struct pinion_heap *heap;
-	char *from, *to, *plain = malloc(2 * MIB);
+	char *own, *plain = malloc(2 * MIB);
 	uint64_t before;
 	struct group g;
 
 	(void)state;
 	group_open(&g, "protocol=cached");
 	assert_ok(pinion_heap_open(g.context, &attr, &heap));
-	from = pinion_heap_malloc(heap, MIB);
-	to = pinion_heap_malloc(heap, MIB);
-	assert_true(from && to);
+	own = pinion_heap_malloc(heap, 2 * MIB);
+	assert_non_null(own);
 	before = stats_of(&g).registrations;
 	for (unsigned i = 0; i < NENDS; i++)
-		pass(&g, i, (i + 1) % NENDS, from, to, MIB);
+		pass(&g, i, (i + 1) % NENDS, own, MIB);
 	assert_int_equal(stats_of(&g).registrations, before);
-	/* What one has cached, too. */
-	pass(&g, 0, 1, plain, plain + MIB, MIB);
+	/* Registrations that one endpoint has cached serve the others, too. */
+	pass(&g, 0, 1, plain, MIB);
 	assert_true(stats_of(&g).registrations > before);
 	before = stats_of(&g).registrations;
-	pass(&g, 1, 2, plain, plain + MIB, MIB);
-	pass(&g, 2, 0, plain, plain + MIB, MIB);
+	pass(&g, 1, 2, plain, MIB);
+	pass(&g, 2, 0, plain, MIB);
 	assert_int_equal(stats_of(&g).registrations, before);
 	pinion_close(g.context);
 	free(plain);
@@ -515,13 +516,12 @@ static void endpoints_close_in_any_order(void **state)
 		const unsigned *order = orders[n];
 
 		for (unsigned i = 0; i < NENDS; i++)
-			pass(&g, order[i], order[(i + 1) % NENDS], buf,
-			     buf + 5000, 5000);
+			pass(&g, order[i], order[(i + 1) % NENDS], buf, 5000);
 		pinion_endpoint_close(g.eps[order[0]]);
 		g.eps[order[0]] = NULL;
-		pass(&g, order[1], order[2], buf, buf + 5000, 5000);
+		pass(&g, order[1], order[2], buf, 5000);
 		open_endpoint(&g, order[0]);
-		pass(&g, order[0], order[2], buf, buf + 5000, 5000);
+		pass(&g, order[0], order[2], buf, 5000);
 		for (unsigned i = 0; i < NENDS; i++) {
 			pinion_endpoint_close(g.eps[order[i]]);
 			g.eps[order[i]] = NULL;
@@ -611,7 +611,7 @@ static void virtual_time_has_one_endpoint_in_a_context(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest everywhere[] = {
-		/* The first forks, before there are threads. */
+		/* The first test forks, before there are threads. */
 		TEST(each_sees_a_peer_of_another_process_and_its_death),
 		TEST(endpoints_of_a_context_talk_to_each_other),
 		TEST(what_one_registers_serves_all),

@@ -34,9 +34,8 @@ static char *map(int protection)
 	return p;
 }
 
-/* The second half is not mapped, or mapped for nobody. Far from where the
- * kernel maps what is asked for elsewhere: nothing comes to be there by itself.
- */
+/* The second half is not mapped, or mapped without access. Far from where the
+ * kernel maps by default, so that nothing else is mapped there. */
 static char *map_half(bool hole)
 {
 	char *p =
@@ -55,7 +54,7 @@ struct outcome {
 	int sent, received;
 };
 
-/* A receive that no message came for is canceled. */
+/* Cancels a receive for which no message came. */
 static struct outcome exchange(struct pair *pair, char *from, char *to)
 {
 	static uint64_t tag;
@@ -92,7 +91,8 @@ static void assert_works(struct pair *pair, char *from, char *to)
 
 /* --- memory that is not mapped -------------------------------------------- */
 
-/* By each protocol, of memory that is half there and of memory that is. */
+/* Under each protocol, from memory that is half mapped, then from memory that
+ * is mapped. */
 static void fail_by_each(bool source)
 {
 	char *good = map(PROT_READ | PROT_WRITE);
@@ -100,7 +100,7 @@ static void fail_by_each(bool source)
 
 	for (unsigned i = 0; i < 2 * PN_ARRAY_LEN(registering); i++) {
 		const char *protocol = registering[i / 2];
-		/* By `read` nothing is sent of a source that is not there. */
+		/* Under `read` nothing is sent if the source is not mapped. */
 		int other = source && strstr(protocol, "read") ? -ECANCELED
 							       : -EREMOTEIO;
 		char *half = map_half(i % 2);
@@ -208,7 +208,7 @@ static void a_grant_of_memory_that_is_not_mapped_fails(void **state)
 
 /* --- limits --------------------------------------------------------------- */
 
-/* What goes to standard error from here on. */
+/* Captures standard error from here on. */
 static int listen_to_log(int *stderr_was)
 {
 	int fds[2];
@@ -277,7 +277,7 @@ static void a_send_without_descriptors_says_what_to_raise(void **state)
 	log = listen_to_log(&stderr_was);
 	was = leave_no_descriptors();
 	assert_int_equal(send_short(&pair), -EMFILE);
-	/* Another peer of the same address, and no second line. */
+	/* A second peer with the same address logs no second line. */
 	assert_ok(pinion_peer_add(pair.a.ep, &pair.b.address, &pair.to_b));
 	assert_int_equal(send_short(&pair), -EMFILE);
 	assert_ok(setrlimit(RLIMIT_NOFILE, &was));

@@ -17,10 +17,10 @@
 
 #include "cache/cache_impl.h"
 #include "heap/heap_impl.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 
 #define LEN    (4 * PN_PAGE_BYTES)
-/* All that messages may ask for, too, so that none registers anew. */
+/* Everything that messages need, so that none registers again. */
 #define ACCESS (PINION_ACCESS_ALL & ~PINION_ACCESS_RELAXED)
 
 /* In a child: no cmocka. */
@@ -216,12 +216,12 @@ static void call_everything(void)
 	send_everything();
 	move_everything();
 	CHECK(pinion_helper_query(f.pair.a.context, &stats) == -EPERM);
-	CHECK(!munmap(f.mem, LEN)); /* told to nobody */
+	CHECK(!munmap(f.mem, LEN)); /* no monitor is notified */
 	pinion_close(f.pair.a.context);
 	pinion_close(f.pair.b.context);
 }
 
-/* And nothing new. */
+/* Nothing new can be opened either. */
 static void call_everything_lost(void)
 {
 	const char *const options[] = { "log=none", NULL };
@@ -297,7 +297,7 @@ static void unlock_everything(void) PN_NO_THREAD_SAFETY
 	pn_unlock(&f.pair.a.context->lock);
 }
 
-/* As if another thread were in the middle of something. */
+/* Locks are held as if another thread were inside the library. */
 static void run_child(pid_t (*make)(void), void (*fn)(void))
 {
 	int status;
@@ -412,7 +412,7 @@ static void such_a_child_may_end_like_a_program(void **state)
 	assert_unharmed();
 }
 
-/* fork() afterwards still works, with a child that can do all. */
+/* fork() still works afterwards; its child may do everything. */
 static void open_own(void)
 {
 	struct pinion_context *context;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Endpoints that are closed, and others opened in their place: what was under
- * conn is over at both ends, and nothing of one life reaches the next.
+ * Endpoints that are closed, and others opened in their place: requests in
+ * flight end at both ends, and nothing of one endpoint reaches the next.
  */
 #include "test.h"
 
 #include "base/log.h"
 #include "device/sim/sim.h"
+#include "message/endpoint/endpoint.h"
 #include "message/ends.h"
-#include "message/message_impl.h"
 #include "message/party.h"
 
 #define LONG  ((size_t)600 << 10)
@@ -24,24 +24,25 @@ static struct pinion_message any(void *buf, size_t len)
 					.tag = 7 };
 }
 
-/* One message; who it was of, as its receiver sees it. */
-static struct pinion_peer *pass(struct pair *pair, struct pinion_endpoint *from,
-				struct pinion_peer *to,
-				struct pinion_endpoint *at, size_t len,
+/* Sends one message from a to b, or back. Returns its sender, as the receiver
+ * knows it. */
+static struct pinion_peer *pass(struct pair *pair, bool from_a, size_t len,
 				uint64_t key)
 {
+	struct pinion_endpoint *from = from_a ? pair->a.ep : pair->b.ep;
+	struct pinion_endpoint *to = from_a ? pair->b.ep : pair->a.ep;
 	uint8_t *out = malloc(len), *in = malloc(len);
 	struct pinion_message m = any(in, len);
 	struct pinion_request *send, *receive;
 	struct pinion_completion end;
 
 	pattern_fill(out, len, key);
-	assert_ok(pinion_recv(at, &m, &receive));
+	assert_ok(pinion_recv(to, &m, &receive));
 	m = any(out, len);
-	m.peer = to;
+	m.peer = from_a ? pair->to_b : pair->to_a;
 	assert_ok(pinion_send(from, &m, &send));
 	assert_ok(finish(pair, from, send).status);
-	end = finish(pair, at, receive);
+	end = finish(pair, to, receive);
 	assert_ok(end.status);
 	assert_true(pattern_holds(in, len, key));
 	free(out);
@@ -56,7 +57,7 @@ static void reopen(struct end *end)
 	assert_ok(pinion_endpoint_open(end->context, NULL, &end->ep));
 }
 
-/* The one opened again speaks first. */
+/* The endpoint that was opened again sends first. */
 static void pass_after_reopening(const char *device)
 {
 	static const size_t lens[] = { 8, LONG, 100, LONG };
@@ -67,10 +68,8 @@ static void pass_after_reopening(const char *device)
 		assert_ok(pinion_peer_add(pair.a.ep, &pair.b.address,
 					  &pair.to_b));
 		for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++) {
-			pair.to_a = pass(&pair, pair.a.ep, pair.to_b, pair.b.ep,
-					 lens[i], 10 * life + i);
-			pass(&pair, pair.b.ep, pair.to_a, pair.a.ep, lens[i],
-			     100 * life + i);
+			pair.to_a = pass(&pair, true, lens[i], 10 * life + i);
+			pass(&pair, false, lens[i], 100 * life + i);
 		}
 		reopen(&pair.a);
 	}
@@ -89,7 +88,7 @@ static void one_with_several_rails_does_so_too(void **state)
 	pass_after_reopening("device=soft+soft");
 }
 
-/* Waits until a peer is known to have gone. */
+/* Waits until an endpoint knows that a peer is gone. */
 static void see_gone(struct pair *pair, struct pinion_endpoint *ep,
 		     struct pinion_peer *peer)
 {
@@ -102,7 +101,7 @@ static void see_gone(struct pair *pair, struct pinion_endpoint *ep,
 	assert_int_equal(pinion_send(ep, &m, &request), -ECONNRESET);
 }
 
-/* The other one speaks first: it adds the peer again. */
+/* The other endpoint sends first: it adds the peer again. */
 static void a_peer_that_was_opened_again_can_be_added_again(void **state)
 {
 	static const char *const devices[] = { "device=soft",
@@ -113,8 +112,7 @@ static void a_peer_that_was_opened_again_can_be_added_again(void **state)
 	(void)state;
 	for (unsigned d = 0; d < PN_ARRAY_LEN(devices); d++) {
 		pair_open(&pair, devices[d]);
-		pair.to_a =
-			pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, LONG, 1);
+		pair.to_a = pass(&pair, true, LONG, 1);
 		for (unsigned life = 0; life < LIVES; life++) {
 			reopen(&pair.a);
 			see_gone(&pair, pair.b.ep, pair.to_a);
@@ -122,9 +120,8 @@ static void a_peer_that_was_opened_again_can_be_added_again(void **state)
 						  &again));
 			assert_ptr_not_equal(again, pair.to_a);
 			pair.to_a = again;
-			pair.to_b = pass(&pair, pair.b.ep, pair.to_a, pair.a.ep,
-					 LONG, life);
-			pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, 8, life);
+			pair.to_b = pass(&pair, false, LONG, life);
+			pass(&pair, true, 8, life);
 		}
 		pair_close(&pair);
 	}
@@ -139,8 +136,8 @@ static void what_was_under_way_ends_at_the_other_side(void **state)
 
 	(void)state;
 	pair_open(&pair, NULL);
-	/* Who is not connected yet does so to the next life. */
-	pair.to_a = pass(&pair, pair.a.ep, pair.to_b, pair.b.ep, 8, 1);
+	/* A peer that is not connected yet connects to the new endpoint. */
+	pair.to_a = pass(&pair, true, 8, 1);
 	m = any(in, LONG);
 	m.peer = pair.to_a;
 	assert_ok(pinion_recv(pair.b.ep, &m, &receive));
@@ -153,7 +150,8 @@ static void what_was_under_way_ends_at_the_other_side(void **state)
 		pair_progress(&pair);
 	reopen(&pair.a);
 	assert_int_equal(finish(&pair, pair.b.ep, send).status, -ECONNRESET);
-	finish(&pair, pair.b.ep, receive); /* as far as it came */
+	finish(&pair, pair.b.ep,
+	       receive); /* fails, or not, depending on how far it came */
 	pair_close(&pair);
 	free(in);
 	free(out);
@@ -181,7 +179,8 @@ static void what_was_sent_arrives_though_its_sender_closes(void **state)
 
 /* --- on sim --------------------------------------------------------------- */
 
-/* Rank 1 stays as it is while rank 0 lives again and again. */
+/* Rank 1 stays open while rank 0 closes and opens its endpoint again and again.
+ */
 static bool live_again(struct party *party, struct rank *rank,
 		       const struct party_attr *attr)
 {
@@ -247,7 +246,7 @@ static void every_protocol_outlives_its_endpoint(void **state)
 		}
 }
 
-/* A rail that one life had attached may come up in the next. */
+/* A rail that one endpoint attached may come up in the next. */
 static void rails_that_are_late_lead_to_the_right_life(void **state)
 {
 	static const char *const late[] = { "1us",   "2us",   "3us",  "5us",
@@ -271,7 +270,7 @@ static void rails_that_are_late_lead_to_the_right_life(void **state)
 		}
 }
 
-/* Rank 0 looks for the first time when rank 1 has gone. */
+/* Rank 0 polls for the first time when rank 1 is gone. */
 static void come_and_go(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -310,7 +309,7 @@ static void who_came_and_went_unseen_is_known_to_be_gone(void **state)
 	}
 }
 
-/* As party_close(), whatever is under conn. */
+/* As party_close(), with requests in flight. */
 static void close_unsettled(struct party *party)
 {
 	party->rank->idle = NULL;
@@ -321,8 +320,8 @@ static void close_unsettled(struct party *party)
 	RANK_CHECK(party->rank, !atomic_load(&party->budget.bytes));
 }
 
-/* Every message leaves three seconds late: what an endpoint has under conn to
- * itself cannot end while it closes, and comes up in its successor. */
+/* Every message leaves three seconds late: an endpoint's messages to itself
+ * cannot end while it closes, and arrive at the endpoint opened after it. */
 static void leave_behind(struct rank *rank)
 {
 	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
@@ -341,7 +340,7 @@ static void leave_behind(struct rank *rank)
 		m.buf = out;
 		pattern_fill(out, LONG, life);
 		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &r));
-		/* The last life ends well. */
+		/* The last endpoint waits until everything has ended. */
 		while (life == LIVES - 1 &&
 		       pn_endpoint_test(party.ep, r, NULL) == -EAGAIN)
 			rank_pause(rank);
@@ -352,7 +351,8 @@ static void leave_behind(struct rank *rank)
 		close_unsettled(&party);
 	}
 	RANK_CHECK(rank, pattern_holds(in, LONG, LIVES - 1));
-	/* One that says nothing takes what the last has left. */
+	/* An endpoint that sends nothing takes the completions that the last
+	 * one left. */
 	if (!party_open(&party, rank, &attr))
 		return;
 	late = pn_device_now(rank->device) + 20 * PN_NS_PER_S;

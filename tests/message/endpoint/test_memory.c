@@ -23,7 +23,8 @@
 
 #define LEN ((size_t)300 << 10)
 
-static _Atomic unsigned fail_in; /* the one after so many fails; 0: none */
+static _Atomic unsigned
+	fail_in; /* number of the allocation that fails, from now on; 0: none */
 static _Atomic bool fail_all;
 static unsigned step = 1;
 
@@ -44,7 +45,8 @@ static struct {
 	char *mem; /* 2 * LEN */
 } f;
 
-/* What a call may say whose memory was refused, or the peer's. */
+/* The errors that a call may return if its memory, or the peer's, was refused.
+ */
 static int expected(int ret)
 {
 	if (ret && ret != -ENOMEM && ret != -ENOBUFS && ret != -ECONNREFUSED &&
@@ -88,7 +90,7 @@ static void close_both(void)
 	memset(&f.pair, 0, sizeof(f.pair));
 }
 
-/* Ends a request that was begun; `ret` says whether it was. */
+/* Waits for a request, unless `ret` says that it was not posted. */
 static int ended(struct end *end, int ret, struct pinion_request *request)
 {
 	if (ret)
@@ -98,7 +100,8 @@ static int ended(struct end *end, int ret, struct pinion_request *request)
 
 static int exchange(size_t len)
 {
-	static uint64_t tag; /* one that was not received is never met again */
+	static uint64_t tag; /* a message that was not received is never matched
+				later */
 	struct pinion_message out = { .size = sizeof(out),
 				      .buf = f.mem,
 				      .len = len,
@@ -202,8 +205,8 @@ static int story(void)
 	return ret ? ret : use_memory();
 }
 
-/* A peer that could not connect is gone, and another is made; the other side
- * may learn of its end only in the middle of the next story. */
+/* A peer that could not connect is gone, and a new one is made. The other side
+ * may learn of its end only during the next story. */
 static void recover(void)
 {
 	for (unsigned i = 0; i < 3; i++)
@@ -252,7 +255,7 @@ static void *pin_in_thread(void *arg)
 	return NULL;
 }
 
-/* A thread's first call needs memory, whatever is cached. */
+/* The first call of a thread allocates, even if everything is cached. */
 static void a_new_thread_without_memory_is_told_so(void **state)
 {
 	pthread_t thread;

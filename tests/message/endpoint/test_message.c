@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "cache/cache_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "message/ends.h"
-#include "message/message_impl.h"
 
 /* --- what is refused ------------------------------------------------------ */
 
@@ -253,7 +253,8 @@ static void send_bytes(struct end *end, struct pinion_peer *peer, void *buf,
 	assert_ok(pinion_send(end->ep, &m, NULL));
 }
 
-/* Takes ends until `n` receives have ended, those of `many` by their place. */
+/* Polls until n receives have ended; those of a multi-receive are recognized by
+ * their place. */
 static void take_receives(struct end *end, unsigned n, const char *many,
 			  struct pinion_completion *out)
 {
@@ -283,8 +284,8 @@ static unsigned nmore(const struct pinion_completion *ends, unsigned n)
 	return more;
 }
 
-/* A long message, three short ones and one for which there is no room; the
- * receive behind gets that one alone. */
+/* A long message, three short ones, and one that does not fit any more: the
+ * next receive gets that one. */
 static void many_come(bool early)
 {
 	char *out = malloc(MANY_LONG), *in = malloc(MANY_BYTES), last[100];
@@ -410,7 +411,7 @@ static void deliver(struct pair *pair, void *out, void *in, size_t len)
 	assert_ok(pinion_recv(pair->b.ep, &m, NULL));
 	while (!ends_of(&pair->a, &sent))
 		ends_of(&pair->b, &received);
-	/* It had ended there before it did here. */
+	/* The receive ended before the send did. */
 	assert_int_equal(received, 1);
 	assert_memory_equal(in, out, len);
 }
@@ -438,7 +439,8 @@ static void delivered_means_that_the_receive_has_ended(void **state)
 	free(in);
 }
 
-/* Whether it had it before it went is its own affair; but it ends. */
+/* Whether the message arrived before the peer was gone is not known; but the
+ * send ends. */
 static void delivered_to_one_that_goes_ends(void **state)
 {
 	char out[] = "hello", in[6];
@@ -460,7 +462,7 @@ static void delivered_to_one_that_goes_ends(void **state)
 	end_close(&pair.a);
 }
 
-/* Takes all the ends that are there: all good. How many. */
+/* Polls all completions, which must be good. Returns how many. */
 static unsigned take_good_ends(struct end *end)
 {
 	struct pinion_completion c;
@@ -473,7 +475,7 @@ static unsigned take_good_ends(struct end *end)
 	return n;
 }
 
-/* The sender does not look, so most of what is said to it waits for room. */
+/* The sender does not poll, so most of the GOT packets wait for the queue. */
 static void what_was_delivered_is_told_also_by_one_that_goes(void **state)
 {
 	enum { N = 1000, BATCH = 50 };
@@ -506,7 +508,8 @@ static void what_was_delivered_is_told_also_by_one_that_goes(void **state)
 	end_close(&pair.a);
 }
 
-/* Before the peer is there it cannot, and makes a request as ever. */
+/* Before the peer is connected a message cannot be injected, and is sent by a
+ * request. */
 static void a_short_message_can_be_injected(void **state)
 {
 	char out[] = "hello", in[6] = "";
@@ -520,7 +523,9 @@ static void a_short_message_can_be_injected(void **state)
 	(void)state;
 	end_open(&self, NULL);
 	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
-	pinion_peer_prefetch(m.peer, m.len); /* nobody knows where to yet */
+	pinion_peer_prefetch(
+		m.peer,
+		m.len); /* the address of the next message is not known yet */
 	assert_int_equal(pinion_inject(self.ep, &m), -EAGAIN);
 	m.user = out;
 	assert_ok(pinion_send(self.ep, &m, NULL));
@@ -529,9 +534,10 @@ static void a_short_message_can_be_injected(void **state)
 	m.data = 77;
 	m.flags = PINION_MESSAGE_DATA;
 	assert_ok(pinion_inject(self.ep, &m));
-	memset(out, 0, sizeof(out)); /* ours again */
-	/* Now it is known where the next one goes. */
-	assert_ptr_equal(m.peer->next_send, m.peer->conn->peer->next_send);
+	memset(out, 0, sizeof(out)); /* the buffer may be reused at once */
+	/* Now the address of the next message is known. */
+	assert_ptr_equal(m.peer->next_send,
+			 m.peer->conn->device_peer->next_send);
 	assert_non_null(m.peer->next_send);
 	pinion_peer_prefetch(m.peer, m.len);
 	assert_ok(pinion_send(self.ep, &m, &request));
@@ -549,7 +555,7 @@ static void a_short_message_can_be_injected(void **state)
 	end_close(&self);
 }
 
-/* Trying again is enough: nobody has to poll for it. */
+/* Injecting again is enough: the program need not poll. */
 static void injecting_again_and_again_connects(void **state)
 {
 	uint64_t deadline = pn_clock_ns() + 60 * PN_NS_PER_S;
@@ -681,7 +687,7 @@ static void pass_one_byte(struct pair *pair)
 	assert_int_equal(in, 'o');
 }
 
-/* A message so small ends while it is sent: no device has news of it. */
+/* Such a small message ends while it is sent: no device signals it. */
 static void an_armed_descriptor_tells_of_what_ends_at_once(void **state)
 {
 	static const char *const devices[] = { "device=soft",
@@ -715,7 +721,7 @@ static void an_armed_descriptor_tells_of_what_ends_at_once(void **state)
 	}
 }
 
-/* A handle's request may end while arming. */
+/* A request with a handle may end while the descriptor is armed. */
 static void arming_says_when_there_is_something(void **state)
 {
 	struct pinion_message m = { .size = sizeof(m), .buf = "x", .len = 1 };
@@ -782,7 +788,7 @@ static void a_context_can_open_an_endpoint_again(void **state)
 	end_close(&end);
 }
 
-/* On `sim`, which needs bounce buffers. */
+/* On `sim`, which needs packet buffers. */
 static void an_endpoint_opens_where_the_cache_has_filled_the_budget(
 	void **state)
 {
@@ -862,7 +868,7 @@ static void doomed(int in, int out)
 		pinion_poll(end.ep, NULL, 0, 0);
 }
 
-/* Lets some of the message come, then kills the sender. */
+/* Lets some of the message arrive, then kills the sender. */
 static void kill_amid(struct end *end, pid_t pid,
 		      struct pinion_request *request)
 {
@@ -881,8 +887,8 @@ static void kill_amid(struct end *end, pid_t pid,
 	assert_int_equal(c.status, -ECONNRESET);
 }
 
-/* A request can know before its endpoint that the peer is gone; so the next one
- * is refused, or ends. */
+/* A request may fail before the endpoint knows that the peer is gone; so the
+ * next request is refused, or fails. */
 static void assert_gone(struct end *end,
 			int (*begin)(struct pinion_endpoint *,
 				     const struct pinion_message *,
@@ -934,8 +940,8 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 		assert_false(close(up[i]) || close(down[i]));
 }
 
-/* Messages pin piece by piece, always the same pieces, and make progress by
- * themselves. */
+/* Messages pin fragment by fragment, always the same fragments, and make
+ * progress by themselves. */
 static void a_cache_works_otherwise_while_an_endpoint_has_it(void **state)
 {
 	struct pn_cache *cache;
@@ -958,7 +964,7 @@ static void a_closed_endpoint_leaves_no_descriptor(void **state)
 	struct end end;
 
 	(void)state;
-	/* The first one may leave what the process keeps. */
+	/* The first endpoint may leave allocations that the process keeps. */
 	for (unsigned i = 0; i < 3; i++) {
 		if (i == 1)
 			before = test_descriptors();
@@ -969,7 +975,7 @@ static void a_closed_endpoint_leaves_no_descriptor(void **state)
 	assert_int_equal(test_descriptors(), before);
 }
 
-/* To itself; both buffers are its own. */
+/* From the endpoint to itself; both buffers are in `mem`. */
 static void send_along(struct end *end, struct pinion_peer *peer, char *from,
 		       char *to, size_t len)
 {
@@ -1007,7 +1013,7 @@ static void an_endpoint_tells_how_messages_moved(void **state)
 	assert_int_equal(stats.sent_eager, 1);
 	assert_int_equal(longer, 5);
 	assert_int_equal(stats.received, 6);
-	/* The last one is still to be told of, unless it was read. */
+	/* The last message may not be measured yet. */
 	assert_true(stats.predictions >= 4 && stats.prediction_error >= 0);
 	stats.size = offsetof(struct pinion_endpoint_stats, sent_copy);
 	stats.sent_copy = 77;
@@ -1020,7 +1026,7 @@ static void an_endpoint_tells_how_messages_moved(void **state)
 	end_close(&end);
 }
 
-/* What an inline packet takes, and no byte more. */
+/* The largest packet that goes inline, and not one byte more. */
 static void what_goes_inline_can_be_injected(void **state)
 {
 	struct pinion_endpoint_stats stats = { .size = sizeof(stats) };

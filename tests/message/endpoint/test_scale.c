@@ -114,7 +114,7 @@ static void pass_on(struct end *from, struct end *to, unsigned number)
 	CHECK(got == number);
 }
 
-/* Each has a cache that hears of releases. */
+/* Each context has a cache that is notified of releases. */
 static void release_pinned(struct end *ends)
 {
 	struct pinion_pin pin;
@@ -188,7 +188,7 @@ static void a_process_has_a_thousand_endpoints(void **state)
 
 /* --- many peers of one endpoint ------------------------------------------- */
 
-/* What the processes tell each other; shared. */
+/* Shared between the processes. */
 static struct {
 	_Atomic unsigned nhere; /* peers that can be reached */
 	_Atomic bool over;	/* the hub has done all */
@@ -250,7 +250,7 @@ static void peer_answer(struct peer *p, size_t len)
 	p->receive = NULL;
 }
 
-/* Answers each question with what came. */
+/* Sends every message back. */
 static void peer_step(struct peer *p)
 {
 	struct pinion_completion c;
@@ -299,7 +299,7 @@ static void host_role(unsigned rank)
 
 /* --- the hub -------------------------------------------------------------- */
 
-/* Sends to all, then takes all answers. */
+/* Sends to all peers, then receives all answers. */
 static void ask_all(struct end *hub, struct pinion_peer **peers, unsigned tag,
 		    size_t len, char *buf)
 {
@@ -357,7 +357,7 @@ static void put_to(struct end *hub, struct pinion_peer *peer, unsigned number,
 	pinion_remote_close(move.remote);
 }
 
-/* Whoever has peers in it hears that a process is gone, about all of them. */
+/* The end of a process is noticed for all peers in it. */
 static void lose_a_host(struct end *hub, struct pinion_peer **peers, char *buf)
 {
 	pid_t pid = atomic_load(&board->hosts[0]);
@@ -389,7 +389,7 @@ static void hub_role(unsigned rank)
 
 	(void)rank;
 	CHECK(peers && buf);
-	/* What others have left open does not count. */
+	/* Descriptors left open by others do not count. */
 	CHECK(!close_range(STDERR_FILENO + 1, UINT_MAX, 0));
 	CHECK(!setrlimit(RLIMIT_NOFILE, &few));
 	open_end(&hub);
@@ -424,7 +424,7 @@ static void many_peers_need_few_descriptors(void **state)
 	for (unsigned i = 0; i < NHOSTS; i++)
 		hosts[i] = start(host_role, i);
 	assert_int_equal(waitpid(hub, &status, 0), hub);
-	if (status) /* nobody else ends them */
+	if (status) /* no one else kills them */
 		for (unsigned i = 0; i < NHOSTS; i++)
 			kill(hosts[i], SIGKILL);
 	assert_int_equal(status, 0);

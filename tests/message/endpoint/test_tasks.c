@@ -5,7 +5,8 @@
 
 #include "base/clock.h"
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
 #include "test.h"
 
@@ -156,9 +157,9 @@ static void every_end_is_told_once_to_one_of_several(void **state)
 /* --- a storm --------------------------------------------------------------
  */
 
-/* Tasks in pairs, one on each node, share the nodes' endpoints: messages by
- * any protocol, puts and gets. Each waits for its own, and has the others run
- * meanwhile wherever it waits, copies or registers. */
+/* Tasks in pairs, one on each node, share the endpoints of the nodes: messages
+ * under any protocol, puts and gets. Each task waits for its own requests;
+ * other tasks run wherever it waits, copies or registers. */
 #define PAIRS 4
 #define STEPS 40
 #define MOST  ((size_t)200 << 10)
@@ -331,7 +332,7 @@ static void look_once(void *arg)
 
 	(void)arg;
 	for (unsigned i = 0; i < 2; i++) {
-		/* The first finds out who it is, too. */
+		/* The first probe also connects. */
 		pn_sim_sleep(bed.sim, 50 * PN_NS_PER_MS);
 		while (pn_endpoint_probe(bed.nodes[1].ep, &any, &seen, NULL))
 			assert_int_equal(i, 0);
@@ -379,7 +380,7 @@ static void a_probe_finds_what_has_come(void **state)
 #define TEST_SANITIZED 0
 #endif
 
-/* Sends from its buffer and puts through bounce buffers. */
+/* Sends directly from a buffer and puts through bounce buffers. */
 static void use_all(void *arg)
 {
 	static char exposed[64], buf[BYTES];
@@ -411,7 +412,7 @@ static void use_all(void *arg)
 	pn_endpoint_unexpose(exposure);
 	pn_endpoint_query(ep, &stats);
 	assert_true(stats.direct > 0);
-	assert_non_null(ep->onesided.bounce_pool.mr.addr);
+	assert_true(pn_pool_memory_is_open(&ep->onesided.bounce_pool.memory));
 }
 
 static void live_once(void)
@@ -423,8 +424,8 @@ static void live_once(void)
 	bed_close();
 }
 
-/* Bounce buffers, those of one-sided operations and heads of direct sends are
- * a page at least. */
+/* Packet buffers, bounce buffers and headers of direct sends take at least a
+ * page each. */
 static void endpoints_leave_no_memory_behind(void **state)
 {
 	size_t before;

@@ -16,7 +16,7 @@
 
 #include <pinion/pinion.h>
 
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
 #include "message/party.h"
 
 #define NTHREADS  4
@@ -68,7 +68,7 @@ static size_t len_of(uint64_t seed, unsigned from, unsigned n)
 	return test_below(&random, n % 4 ? 3000 : MAX_LEN);
 }
 
-/* Sends and receives one message at a time, both under way together. */
+/* Sends and receives one message at a time, both in flight together. */
 static bool exchange(struct worker *w, unsigned n, uint8_t *out, uint8_t *in)
 {
 	size_t len = len_of(w->seed, w->index, n);
@@ -110,7 +110,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Polls what others sleep for. */
+/* Polls the completions that others sleep for. */
 struct thief {
 	struct place *place;
 	_Atomic bool stop;
@@ -210,7 +210,7 @@ static bool pass(struct worker *w, bool send, unsigned tag)
 	       !pinion_wait(w->place->ep, request, PINION_FOREVER, NULL);
 }
 
-/* Nothing else goes on: news that get lost are missed for ever. */
+/* Nothing else happens: an event that is lost is lost for ever. */
 static void *ask(void *arg)
 {
 	struct worker *w = arg;
@@ -232,7 +232,7 @@ static void *answer(void *arg)
 	return NULL;
 }
 
-/* Sleeps on the descriptor, on the endpoint where another thread waits. */
+/* Sleeps on the descriptor of the endpoint on which another thread waits. */
 static void *loop(void *arg)
 {
 	struct worker *w = arg;
@@ -324,7 +324,8 @@ static void a_wait_ends_when_another_thread_cancels(void **state)
 		assert_ok(pthread_create(&threads[i], NULL, wait_for,
 					 &waiters[i]));
 	}
-	/* Whether they sleep already is up to the scheduler: both are fine. */
+	/* Whether they sleep already depends on the scheduler: both are fine.
+	 */
 	for (unsigned i = 0; i < NTHREADS; i++) {
 		sched_yield();
 		assert_ok(pinion_cancel(place.ep, waiters[i].request));
@@ -345,7 +346,8 @@ static int arm(struct pinion_endpoint *ep)
 	return ret;
 }
 
-/* Arms, looks by itself, and ends a receive that another waits for. */
+/* Arms the descriptor, polls, and ends a receive that another thread waits for.
+ */
 static void *arm_look_and_cancel(void *arg)
 {
 	struct pinion_completion end;
@@ -384,7 +386,7 @@ static void who_arms_does_not_disarm_others(void **state)
 	place_close(&place);
 }
 
-/* A message comes while a device is armed. */
+/* A message arrives while a device is being armed. */
 static const struct pn_device_ops *real_ops;
 static struct pinion_message late;
 static struct pinion_endpoint *late_from;
@@ -397,7 +399,7 @@ static int arm_too_late(struct pn_device *device)
 	return real_ops->arm(device);
 }
 
-/* Arms in vain, takes what came, and goes. */
+/* Arming fails with -EAGAIN; polls the message, and ends. */
 static void *arm_in_vain(void *arg)
 {
 	struct pinion_completion end;

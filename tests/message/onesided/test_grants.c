@@ -17,7 +17,8 @@
 
 #include "base/clock.h"
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "test.h"
 
 enum { WRITER, GRANTER };
@@ -50,7 +51,7 @@ static bool open_party(struct party *party, struct rank *rank, size_t left)
 	return party_open(party, rank, &attr);
 }
 
-/* Until nobody has anything to say: by then news have arrived. */
+/* Makes progress until nothing happens any more: all packets have arrived. */
 static bool settle(struct party *party)
 {
 	for (unsigned i = 0; i < 3; i++) {
@@ -64,7 +65,7 @@ static bool settle(struct party *party)
 	return true;
 }
 
-/* Connects both conns, which takes as long as it likes. */
+/* Connects in both directions, however long that takes. */
 static bool meet(struct party *party)
 {
 	unsigned me = party->rank->rank;
@@ -75,7 +76,7 @@ static bool meet(struct party *party)
 				      !party_send(party, !me, NULL, 0, 2);
 }
 
-/* The steps of this rank, in their place. */
+/* Does the steps of this rank, each in its place. */
 static struct pinion_request *take_steps(struct party *party,
 					 const struct scenario *s, uint8_t *buf)
 {
@@ -104,7 +105,7 @@ static struct pinion_request *take_steps(struct party *party,
 	return request;
 }
 
-/* What comes of the steps when news are told between them. */
+/* The outcome of the steps when packets arrive between them. */
 static int outcome(const struct scenario *s)
 {
 	bool put = false, granted = false;
@@ -213,13 +214,12 @@ static bool without_room_for_pins_the_bytes_come_by_packets(struct ranks *run)
 						  .left = 40960 });
 }
 
-/* --- two of a tag ----------------------------------------------------------
- */
+/* --- two grants of one tag ------------------------------------------------ */
 
 #define HALF 5000
 
-/* The later grant is taken back; what is written goes where the first one said,
- * and a second write waits in vain. */
+/* The later grant is cancelled: the write goes to the buffer of the first
+ * grant, and a second write finds no grant. */
 static void take_back_the_later(struct party *party, uint8_t *buf)
 {
 	struct pinion_message m = { .size = sizeof(m),
@@ -286,10 +286,9 @@ static bool of_two_grants_of_a_tag_either_can_be_taken_back(struct ranks *run)
 	return ranks_run(run);
 }
 
-/* --- devices that take less at a time --------------------------------------
- */
+/* --- devices with short operations ---------------------------------------- */
 
-/* By a message, whose fragments are longer, and by a conditional write. */
+/* Moves a message, whose fragments are longer, and a conditional write. */
 static void move_in_parts(struct rank *rank)
 {
 	uint8_t *buf = map(MAX_BYTES);
@@ -327,11 +326,11 @@ static bool what_a_device_cannot_take_at_once_goes_in_parts(struct ranks *run)
 	return ranks_run(run);
 }
 
-/* --- many ----------------------------------------------------------------- */
+/* --- many grants ---------------------------------------------------------- */
 
 #define NMANY 3000
 
-/* Thousands outstanding, met in the reverse order. */
+/* Thousands are outstanding, and writes come in the reverse order. */
 static void grant_many(struct rank *rank)
 {
 	static struct pinion_request *requests[2][NMANY];
@@ -370,7 +369,7 @@ static bool thousands_may_be_outstanding(struct ranks *run)
 
 /* --- dying peers ---------------------------------------------------------- */
 
-/* The granter dies at some time of this; the writer must see every end. */
+/* The granter dies at some time; every request of the writer must end. */
 static void outlive(struct rank *rank)
 {
 	struct pinion_message m = { .size = sizeof(m), .len = MAX_BYTES };
@@ -440,8 +439,8 @@ static int put_wait(struct party *party, struct pinion_remote *remote,
 	return ret ? ret : pn_endpoint_wait(party->ep, request, NULL);
 }
 
-/* The owner gives memory up, as munmap() would; its next call refuses the key.
- * A stale use would fail the world. */
+/* The owner releases memory, as munmap() would; its next call revokes the key.
+ * A stale access would fail the simulation. */
 static void release_exposed(struct rank *rank)
 {
 	struct pinion_exposure *exposure = NULL;
@@ -494,7 +493,7 @@ static bool released_memory_is_never_written(struct ranks *run)
 	return ranks_run(run);
 }
 
-/* The granter takes back its key, not its grant: both ends hear of it. */
+/* The granter revokes its key, not its grant: the requests of both end. */
 static void revoke_granted(struct rank *rank)
 {
 	uint8_t *bytes = map(MAX_BYTES);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The public calls of pinion/onesided.h over `soft`: what they refuse, what a
- * revoked key is good for, and what a peer that dies leaves behind. */
+ * revoked key still allows, and which requests end when a peer dies. */
 #include "test.h"
 
 #include <pthread.h>
@@ -10,8 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "message/connection/wire.h"
+#include "message/endpoint/endpoint.h"
 #include "message/ends.h"
-#include "message/message_impl.h"
 
 #define BYTES	   ((size_t)256 << 10)
 #define READ_WRITE (PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE)
@@ -85,7 +86,7 @@ static int get(struct scene *s, uint64_t offset, size_t len)
 
 /* --- what is refused ------------------------------------------------------ */
 
-static void exposing_takes_good_arguments_only(void **state)
+static void exposing_refuses_invalid_arguments(void **state)
 {
 	struct pinion_exposure *exposure = NULL;
 	struct pinion_exposure_key key;
@@ -122,7 +123,7 @@ static void exposing_takes_good_arguments_only(void **state)
 	end_close(&end);
 }
 
-static void what_does_not_fit_the_budget_is_not_exposed(void **state)
+static void memory_beyond_the_budget_is_not_exposed(void **state)
 {
 	struct pinion_exposure *exposure, *second = NULL;
 	uint8_t *bytes = map(BYTES);
@@ -141,7 +142,7 @@ static void what_does_not_fit_the_budget_is_not_exposed(void **state)
 	munmap(bytes, BYTES);
 }
 
-static void keys_that_are_none_are_refused(void **state)
+static void invalid_keys_are_refused(void **state)
 {
 	struct pinion_remote *remote = NULL;
 	struct pinion_exposure_key key;
@@ -180,7 +181,7 @@ static void keys_that_are_none_are_refused(void **state)
 	scene_close(&s);
 }
 
-static void operations_that_make_no_sense_are_refused(void **state)
+static void invalid_operations_are_refused(void **state)
 {
 	struct pinion_move wraps = { .size = sizeof(wraps),
 				     .buf = (void *)(UINTPTR_MAX - 10),
@@ -214,7 +215,7 @@ static void operations_that_make_no_sense_are_refused(void **state)
 	scene_close(&s);
 }
 
-static void what_a_key_does_not_allow_is_refused(void **state)
+static void accesses_that_a_key_does_not_allow_are_refused(void **state)
 {
 	struct pinion_atomic atomic = { .size = sizeof(atomic) };
 	struct pinion_request *request;
@@ -267,7 +268,8 @@ static void a_revoked_key_is_refused_and_the_peer_stays_usable(void **state)
 	scene_close(&s);
 }
 
-/* Two exposures of the same memory, and messages from it, have keys apart. */
+/* Two exposures of the same memory, and messages from it, have different keys.
+ */
 static void revoking_one_key_leaves_others_to_the_same_memory(void **state)
 {
 	struct pinion_message m = { .size = sizeof(m), .tag = 1 };
@@ -297,8 +299,8 @@ static void revoking_one_key_leaves_others_to_the_same_memory(void **state)
 	scene_close(&s);
 }
 
-/* The pages are exactly those exposed: nothing around them can be reached. */
-static void exactly_the_bytes_exposed_can_be_reached(void **state)
+/* Only the exposed pages can be reached, nothing around them. */
+static void only_the_exposed_bytes_can_be_reached(void **state)
 {
 	struct pn_key_head head;
 	struct pn_wire_key keys[PN_KEY_MAX];
@@ -311,7 +313,7 @@ static void exactly_the_bytes_exposed_can_be_reached(void **state)
 	assert_ok(pinion_exposure_open(s.pair.b.ep, s.memory + 1000, 50, ALL,
 				       &part));
 	assert_ok(pinion_exposure_key(part, &key));
-	/* A peer that lies about the length of what it was given. */
+	/* A peer that forges the length in its key. */
 	assert_ok(pn_key_parse(key.data, key.len, &head, keys));
 	head.len = keys[0].len = 51;
 	key.len = (uint32_t)pn_key_pack(&head, keys, key.data);
@@ -324,7 +326,8 @@ static void exactly_the_bytes_exposed_can_be_reached(void **state)
 	scene_close(&s);
 }
 
-/* Released while it is exposed: refused from the owner's next call on. */
+/* Memory that is released while exposed is refused from the owner's next call
+ * on. */
 static void released_memory_is_no_longer_exposed(void **state)
 {
 	struct scene s;
@@ -340,7 +343,8 @@ static void released_memory_is_no_longer_exposed(void **state)
 	scene_close(&s);
 }
 
-/* Who asks for it late is told the key that the peers know, refused or not. */
+/* pinion_exposure_key() keeps returning the key that peers have, also when it
+ * is revoked. */
 static void an_exposure_keeps_its_key_when_its_memory_goes(void **state)
 {
 	struct pinion_exposure_key key;
@@ -358,7 +362,7 @@ static void an_exposure_keeps_its_key_when_its_memory_goes(void **state)
 
 /* --- how requests end ----------------------------------------------------- */
 
-static void atomics_tell_what_was_there(void **state)
+static void atomics_return_the_old_value(void **state)
 {
 	uint64_t old = 0;
 	struct pinion_atomic atomic = { .size = sizeof(atomic),
@@ -395,7 +399,7 @@ static void atomics_tell_what_was_there(void **state)
 	scene_close(&s);
 }
 
-/* Three puts, a flush and a fenced get, reported by the queue. */
+/* Three puts, a flush and a fenced get, completions by pinion_poll(). */
 static const struct pn_device_ops *inner;
 static unsigned nrefused;
 
@@ -416,9 +420,9 @@ static int add_one(struct scene *s)
 	return ret ? ret : finish(&s->pair, s->pair.a.ep, request).status;
 }
 
-/* The first registration for one-sided operations fails, with this result of
- * the operation; what was taken of the budget for it goes back, and the next
- * operation does its work. */
+/* The first registration for one-sided operations fails, and so does the
+ * operation. Its charge to the budget is undone, and the next operation
+ * succeeds. */
 static void refuse_bounce_buffers(const char *option, int result)
 {
 	struct pn_device_ops ops;
@@ -448,13 +452,13 @@ static void bounce_buffers_need_not_be_pinned(void **state)
 	refuse_bounce_buffers(NULL, 0);
 }
 
-static void bounce_buffers_that_were_refused_can_be_had_later(void **state)
+static void bounce_buffers_are_opened_later_if_refused_first(void **state)
 {
 	(void)state;
 	refuse_bounce_buffers("device=soft:strict=yes", -ENOBUFS);
 }
 
-static void a_flush_ends_after_what_was_started_before(void **state)
+static void a_flush_ends_after_the_operations_before_it(void **state)
 {
 	struct pinion_completion ends[8];
 	struct pinion_move move = { .size = sizeof(move) };
@@ -489,7 +493,7 @@ static void a_flush_ends_after_what_was_started_before(void **state)
 	scene_close(&s);
 }
 
-static void a_remote_may_be_closed_under_its_operations(void **state)
+static void a_remote_may_be_closed_while_operations_use_it(void **state)
 {
 	struct pinion_move move = { .size = sizeof(move), .len = BYTES };
 	struct pinion_request *request;
@@ -508,7 +512,7 @@ static void a_remote_may_be_closed_under_its_operations(void **state)
 	scene_close(&s);
 }
 
-/* Read-only memory cannot be pinned by `soft`: it goes by copying. */
+/* `soft` cannot pin read-only memory: it is copied. */
 static void sources_that_cannot_be_pinned_are_copied(void **state)
 {
 	struct scene s;
@@ -522,7 +526,7 @@ static void sources_that_cannot_be_pinned_are_copied(void **state)
 	scene_close(&s);
 }
 
-static void what_a_fence_holds_can_be_canceled(void **state)
+static void operations_behind_a_fence_can_be_canceled(void **state)
 {
 	struct pinion_request *first, *second, *third;
 	struct pinion_move move = { .size = sizeof(move), .len = BYTES };
@@ -532,7 +536,7 @@ static void what_a_fence_holds_can_be_canceled(void **state)
 	scene_open(&s, NULL, ALL);
 	move.remote = s.remote;
 	move.buf = s.buf;
-	/* Not connected yet: the first is not all posted. */
+	/* Not connected yet: the first request is not all posted. */
 	assert_ok(pinion_put(s.pair.a.ep, &move, &first));
 	assert_ok(pinion_peer_fence(s.pair.a.ep, s.pair.to_b));
 	assert_ok(pinion_put(s.pair.a.ep, &move, &second));
@@ -598,7 +602,7 @@ static void doomed(int out)
 		pinion_poll(end.ep, NULL, 0, 0);
 }
 
-/* Everything that can be under conn to a peer when it dies. */
+/* Starts one request of each kind to a peer that will die. */
 static unsigned begin_all(struct end *end, struct pinion_peer *peer,
 			  uint8_t *buf, struct pinion_request **requests)
 {
@@ -614,7 +618,7 @@ static unsigned begin_all(struct end *end, struct pinion_peer *peer,
 	return 3;
 }
 
-/* A process that says how to reach it through up[0], until it is killed. */
+/* A process that sends its address through up[0] and waits to be killed. */
 static pid_t start_doomed(int up[2])
 {
 	pid_t pid;
@@ -661,9 +665,10 @@ static void a_killed_peer_ends_its_requests_and_nothing_else(void **state)
 	assert_false(close(up[0]) || close(up[1]));
 }
 
-/* Nobody is at that address any more: what waits for a connection fails, and
- * the flush and the put behind the fence with it. */
-static void a_flush_and_a_fence_end_with_a_peer_that_never_came(void **state)
+/* The process at that address is gone: requests that wait for a connection
+ * fail, and so do the flush and the put behind the fence. */
+static void a_flush_and_a_fence_end_with_a_peer_that_never_connects(
+	void **state)
 {
 	struct pinion_request *requests[3];
 	struct pinion_move move = { .size = sizeof(move), .len = 64 };
@@ -720,8 +725,8 @@ static void memory_mapped_where_other_was_cached_can_be_exposed(void **state)
 	munmap(memory, BYTES);
 }
 
-/* More notices than there is room for, none of exposed memory; then one that
- * is. */
+/* More release notifications than the queue holds, none for exposed memory;
+ * then one for it. */
 static void a_flood_of_releases_leaves_exposures_alone(void **state)
 {
 	uint8_t *cached = map(4096), *other = map(BYTES);
@@ -737,7 +742,7 @@ static void a_flood_of_releases_leaves_exposures_alone(void **state)
 	pinion_unpin(s.pair.b.context, &pin);
 	for (unsigned i = 0; i < 3000; i++)
 		assert_ok(madvise(cached, 4096, MADV_DONTNEED));
-	/* A miss looks at the notices. */
+	/* A miss reads the notifications. */
 	assert_ok(pinion_pin(s.pair.b.context, cached, 4096, 0, &pin));
 	pinion_unpin(s.pair.b.context, &pin);
 	munmap(other, BYTES);
@@ -797,26 +802,26 @@ static void a_release_while_exposing_leaves_the_budget_right(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(exposing_takes_good_arguments_only),
-		TEST(what_does_not_fit_the_budget_is_not_exposed),
-		TEST(keys_that_are_none_are_refused),
-		TEST(operations_that_make_no_sense_are_refused),
-		TEST(what_a_key_does_not_allow_is_refused),
+		TEST(exposing_refuses_invalid_arguments),
+		TEST(memory_beyond_the_budget_is_not_exposed),
+		TEST(invalid_keys_are_refused),
+		TEST(invalid_operations_are_refused),
+		TEST(accesses_that_a_key_does_not_allow_are_refused),
 		TEST(a_revoked_key_is_refused_and_the_peer_stays_usable),
 		TEST(revoking_one_key_leaves_others_to_the_same_memory),
-		TEST(exactly_the_bytes_exposed_can_be_reached),
+		TEST(only_the_exposed_bytes_can_be_reached),
 		TEST(released_memory_is_no_longer_exposed),
 		TEST(an_exposure_keeps_its_key_when_its_memory_goes),
-		TEST(atomics_tell_what_was_there),
+		TEST(atomics_return_the_old_value),
 		TEST(bounce_buffers_need_not_be_pinned),
-		TEST(bounce_buffers_that_were_refused_can_be_had_later),
-		TEST(a_flush_ends_after_what_was_started_before),
-		TEST(a_remote_may_be_closed_under_its_operations),
+		TEST(bounce_buffers_are_opened_later_if_refused_first),
+		TEST(a_flush_ends_after_the_operations_before_it),
+		TEST(a_remote_may_be_closed_while_operations_use_it),
 		TEST(sources_that_cannot_be_pinned_are_copied),
-		TEST(what_a_fence_holds_can_be_canceled),
+		TEST(operations_behind_a_fence_can_be_canceled),
 		TEST(closing_abandons_what_is_under_way),
 		TEST(a_killed_peer_ends_its_requests_and_nothing_else),
-		TEST(a_flush_and_a_fence_end_with_a_peer_that_never_came),
+		TEST(a_flush_and_a_fence_end_with_a_peer_that_never_connects),
 		TEST(memory_mapped_where_other_was_cached_can_be_exposed),
 		TEST(a_flood_of_releases_leaves_exposures_alone),
 		TEST(a_release_while_exposing_leaves_the_budget_right),

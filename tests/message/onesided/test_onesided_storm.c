@@ -5,16 +5,16 @@
  *
  *   test_onesided_storm HOW SPEC [NROUNDS] [LEFT]
  *
- * Every rank exposes memory of two parts: cells, which all ranks change by
- * atomics at the same time, and an area, which a round cuts into one share for
- * each rank, at other places each time. In its share of a target a rank puts
- * and gets as it likes; where an operation meets an earlier one that the model
- * must come after, a fence, a flush or a wait stands between. What is put
- * follows from the seed, so the owner knows at the end of a round what its
- * memory must hold, and a getter what it must have got. Conditional writes go
- * into memory apart, granted before or after they are started.
+ * Every rank exposes two kinds of memory: cells, which all ranks change by
+ * atomics at the same time, and an area. A round divides the area into one
+ * share for each rank, at other places each time. In its share of a target a
+ * rank puts and gets at random; if an operation must follow an earlier one to
+ * the same bytes, a fence, a flush or a wait separates them. The bytes that are
+ * put follow from the seed: the owner knows at the end of a round what its
+ * memory must hold, and a rank knows what its gets must return. Conditional
+ * writes use other memory, and are granted before or after they start.
  *
- * LEFT: how much of the budget is left besides bounce buffers.
+ * LEFT: bytes of the budget besides the bounce buffers.
  */
 #include "message/party.h"
 
@@ -23,7 +23,8 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "test.h"
 
 #define NRANKS	   3
@@ -45,7 +46,7 @@ struct attr {
 	size_t left;
 };
 
-/* An operation under conn, and what must come of it. */
+/* An operation in flight, and its expected result. */
 struct pending {
 	struct pinion_request *request; /* NULL: reported by poll */
 	bool ended;
@@ -123,7 +124,7 @@ static struct op op_of(const struct storm *s, unsigned from, unsigned to,
 	return op;
 }
 
-/* What a rank's puts of this round leave in its share of a target. */
+/* The bytes that a rank's puts of this round leave in its share of a target. */
 static void play(const struct storm *s, unsigned from, unsigned to,
 		 uint8_t *part)
 {
@@ -146,7 +147,7 @@ static uint8_t *take(struct storm *s, size_t len)
 	return at;
 }
 
-/* A put's buffer is overwritten as soon as it may be. */
+/* Overwrites the buffer of a put as soon as that is allowed. */
 static void end_one(struct storm *s, struct pending *p,
 		    const struct pinion_completion *end)
 {
@@ -199,7 +200,7 @@ static struct pending *new_pending(struct storm *s, struct pending p)
 	return &s->pending[s->npending++];
 }
 
-/* Half with handles. */
+/* Half of the requests have handles. */
 static struct pinion_request **handle(struct storm *s, struct pending *p)
 {
 	return test_below(&s->random, 2) ? &p->request : NULL;
@@ -207,7 +208,7 @@ static struct pinion_request **handle(struct storm *s, struct pending *p)
 
 /* --- puts and gets -------------------------------------------------------- */
 
-/* Whether op must come after one that is under conn since the last fence. */
+/* Whether op must follow an operation that was started after the last fence. */
 static bool meets(const struct op *ops, unsigned first, unsigned n)
 {
 	for (unsigned i = first; i < n; i++)
@@ -391,7 +392,7 @@ static void begin_when(struct storm *s, bool grants, unsigned other, unsigned n)
 			  : pn_endpoint_put_when(s->party.ep, &m, out)));
 }
 
-/* In an order of its own, but for those of one tag. */
+/* In random order, except for grants of one tag. */
 static void change_when(struct storm *s)
 {
 	struct {
@@ -419,7 +420,7 @@ static void change_when(struct storm *s)
 
 /* --- rounds --------------------------------------------------------------- */
 
-/* Every share as its rank's puts left it, and the sum of the cells. */
+/* Checks every share against its rank's puts, and the sum of the cells. */
 static void check_memory(struct storm *s)
 {
 	const uint64_t *cells = (const uint64_t *)s->memory;

@@ -22,9 +22,9 @@
 #define KIB	 ((size_t)1 << 10)
 #define MIB	 ((size_t)1 << 20)
 #define BUFFERS	 4     /* in a trial */
-#define SEEN	 200   /* buffers, before `auto` counts as having learned */
-#define MESSAGES 1000  /* enough to have learned from, in a part of the grid */
-#define WHOLE	 20000 /* and in all of it */
+#define SEEN	 200   /* buffers until `auto` counts as having learned */
+#define MESSAGES 1000  /* enough to learn from, in a part of the grid */
+#define WHOLE	 20000 /* and in the whole grid */
 
 static const char *grid_kind = "part";
 
@@ -39,7 +39,7 @@ static const struct pn_protocol_limits defaults = {
 struct phase {
 	size_t len;
 	unsigned reuse, trials;
-	uint64_t took_ns; /* each message, out */
+	uint64_t took_ns; /* time per message */
 };
 
 struct course {
@@ -59,7 +59,7 @@ static int answer(struct party *party, bool ask)
 }
 
 /* The receive of the next message is posted before the answer is sent, so that
- * it is expected. */
+ * the message is expected. */
 static bool receive_trial(struct party *party, const struct phase *phase,
 			  uint8_t *arena, size_t stride)
 {
@@ -124,12 +124,12 @@ static void run_phase(struct party *party, struct course *c,
 static void run_course(struct rank *rank)
 {
 	struct course *c = rank->arg;
-	/* Short messages' own gamble (reuse.h) is not judged here. */
+	/* The reuse of short messages (reuse.h) is not measured here. */
 	struct party_attr attr = { .protocol = c->protocol,
 				   .limits = defaults,
 				   .reuse.mode = PN_REUSE_OFF };
 	size_t bytes = BUFFERS * (c->most + MIB);
-	/* Untouched pages apart, so that regions do not grow together. */
+	/* Untouched pages between buffers, so that regions do not merge. */
 	uint8_t *arena =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -167,7 +167,7 @@ struct cell {
 	const char *spec;
 	size_t len;
 	unsigned reuse;
-	/* found: ns for one message */
+	/* Results: ns for one message. */
 	double best, cold, learned;
 	double fixed[PN_PROTOCOL_COUNT];
 	int best_protocol;
@@ -198,7 +198,7 @@ static void run_fixed(struct cell *cell)
 	}
 }
 
-/* So many, or what moves enough messages. */
+/* At most so many trials, or as many as make enough messages. */
 static unsigned trials_for(unsigned reuse, unsigned most, unsigned messages)
 {
 	unsigned enough = 1 + messages / (BUFFERS * reuse);
@@ -237,7 +237,7 @@ static void run_auto(struct cell *cell)
 	       pn_protocol_name((unsigned)cell->best_protocol),
 	       cell->best / 1e3, cell->cold / 1e3, cell->cold / cell->best,
 	       cell->learned / 1e3, 100 * cell->best / cell->learned,
-	       100 * course.stats.choices.off);
+	       100 * course.stats.choices.mean_error);
 }
 
 /* --- the grid ------------------------------------------------------------- */
@@ -302,9 +302,9 @@ static void auto_is_as_good_as_the_best_once_it_has_learned(void **state)
 	check_grid("sim:cost=cx5,data=none", sizes, uses, 0.95);
 }
 
-/* Constants of `auto` were chosen by looking at the grid above: other
- * profiles, sizes and uses, which were not looked at then. Of the 80 cells
- * three are below 95 %, at 94.5 and more. */
+/* The constants of `auto` were tuned on the grid above; these are other
+ * profiles, sizes and numbers of uses. Of the 80 cells three are below 95 %, at
+ * 94.5 % or more. */
 static void auto_is_as_good_where_nobody_tuned_it(void **state)
 {
 	static const char *const profiles[] = { "woodall2006", "rashti2011",
@@ -323,7 +323,7 @@ static void auto_is_as_good_where_nobody_tuned_it(void **state)
 	}
 }
 
-/* --- a program that changes its ways -------------------------------------- */
+/* --- a program that changes its behaviour --------------------------------- */
 
 static double best_of(const char *spec, size_t len, unsigned reuse)
 {
@@ -363,9 +363,10 @@ static void auto_follows_when_reuse_begins_and_ends(void **state)
 	}
 }
 
-/* --- several ways at once ------------------------------------------------- */
+/* --- several kinds of use at once ----------------------------------------- */
 
-/* Buffers that stay and buffers that are used once, of two sizes, in turns. */
+/* Buffers that are used often and buffers that are used once, of two sizes, in
+ * turns. */
 struct mix {
 	int protocol;
 	uint64_t took_ns; /* the last half */
@@ -405,7 +406,7 @@ static void run_mix(struct rank *rank)
 	for (unsigned i = 0; i < MIX_ROUNDS; i++) {
 		if (i == MIX_ROUNDS / 2)
 			begin = pn_device_now(rank->device);
-		/* 0, 1: stay; 2 to 7: three of each size in turns. */
+		/* 0, 1: used often; 2 to 7: three of each size in turns. */
 		for (unsigned j = 0; j < 4; j++) {
 			unsigned at = j < 2 ? j : 2 * (1 + i % 3) + (j & 1);
 

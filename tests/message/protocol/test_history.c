@@ -21,7 +21,7 @@ static int close_history(void **state)
 	return 0;
 }
 
-/* The n-th buffer is used; how often it is expected to come again. */
+/* Uses the n-th buffer; returns the further uses that are expected. */
 static double use(unsigned n, size_t len, bool cached)
 {
 	struct pn_use u = { .addr = 0x10000000 + n * UINT64_C(0x4000000),
@@ -65,7 +65,7 @@ static void buffers_are_expected_to_do_what_others_did(void **state)
 	assert_true(further < 1);
 }
 
-/* As many as come, none finds a registration. */
+/* However many uses, none finds a registration. */
 static void nothing_is_expected_where_nothing_is_kept(void **state)
 {
 	struct pn_use u = { .addr = 0x10000, .len = LEN, .unkept = true };
@@ -109,8 +109,8 @@ static void a_change_of_ways_is_followed(void **state)
 	assert_true(use(3000, LEN, false) < 1);
 }
 
-/* It comes at the same address again and again, but what was left registered
- * is gone each time. */
+/* The buffer comes at the same address again and again, but the registration
+ * that was kept is gone each time. */
 static void buffers_that_are_freed_after_use_are_not_hoped_for(void **state)
 {
 	unsigned hopes = 0;
@@ -121,7 +121,7 @@ static void buffers_that_are_freed_after_use_are_not_hoped_for(void **state)
 			keep(1, LEN);
 			hopes++;
 		}
-	/* Now and then it is tried. */
+	/* Now and then keeping it is tried again. */
 	assert_true(hopes > 2 && hopes < 20);
 }
 
@@ -141,9 +141,9 @@ static void a_registration_that_lasts_lifts_the_ceiling(void **state)
 	assert_true(further > 5);
 }
 
-/* More buffers than it remembers: those that were forgotten are new. */
-/* A registration is left once; to be told so again while it stays is no new
- * hope. */
+/* More buffers than the table has: those that were replaced are new. */
+/* A registration is kept once. To report it again while it stays makes no new
+ * forecast. */
 static void a_registration_that_stays_is_hoped_for_once(void **state)
 {
 	struct pn_history *mine = history, *other = pn_history_open();
@@ -177,7 +177,7 @@ static void memory_is_bounded_and_the_newest_are_remembered(void **state)
 		use(n, LEN + (test_random(&random) & 4095), false);
 		if (n % 1000)
 			continue;
-		/* The last hundred, again: at their second use. */
+		/* The last hundred again, at their second use. */
 		for (unsigned i = 0; i < 100; i++)
 			use(200000 + n + i, 16 * LEN, false);
 		for (unsigned i = 0; i < 100; i++)

@@ -67,7 +67,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* As a transfer would: asks, and pins when it is told to. */
+/* As a transfer does: asks, and pins if the answer says so. */
 static enum pn_reuse_verdict use(const uint8_t *buf, size_t len)
 {
 	enum pn_reuse_verdict verdict =
@@ -87,7 +87,7 @@ static uint8_t *buffer(unsigned i)
 	return f.arena + (size_t)i * 4 * PN_PAGE_BYTES;
 }
 
-/* Uses a buffer until it is registered; how often. */
+/* Uses a buffer until it is registered; returns how often. */
 static unsigned uses_until_registered(const uint8_t *buf, size_t len)
 {
 	for (unsigned n = 1; n < 100000; n++)
@@ -98,7 +98,7 @@ static unsigned uses_until_registered(const uint8_t *buf, size_t len)
 
 /* --- thresholds ----------------------------------------------------------- */
 
-/* The adapter has copied it by then. */
+/* The device has copied it by then. */
 static void what_goes_inline_does_not_go_straight(void **state)
 {
 	const struct pn_reuse_attr attr = { .small_bytes = SMALL };
@@ -112,7 +112,8 @@ static void what_goes_inline_does_not_go_straight(void **state)
 	assert_in_range(uses_until_registered(buffer(1), most + 1), 1, 1000);
 }
 
-/* The paper has 60 at 4 KB, 32 at 8 KB; the profile was fitted to them. */
+/* The paper has 60 uses at 4 KB and 32 at 8 KB; the profile was fitted to them.
+ */
 static void thresholds_are_what_the_costs_say(void **state)
 {
 	static const struct {
@@ -150,16 +151,16 @@ static void what_is_short_or_inline_is_never_looked_up(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
 		assert_int_equal(use(buffer(0), 127), PN_REUSE_COPY);
-		/* With its head, as much as the device takes inline. */
+		/* With its header, as much as the device takes inline. */
 		assert_int_equal(use(buffer(0), 216), PN_REUSE_COPY);
 	}
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 	assert_int_equal(use(buffer(0), 1024), PN_REUSE_COPY);
-	assert_int_equal(f.reuse.stats.looks, 1);
+	assert_int_equal(f.reuse.stats.lookups, 1);
 }
 
-/* Up to 400 bytes the look-up costs as much as the copy; up to 800 it gains
- * less than it costs. */
+/* Up to 400 bytes the lookup costs as much as the copy; up to 800 bytes it
+ * gains less than it costs. */
 static void where_it_cannot_pay_nothing_is_looked_up(void **state)
 {
 	(void)state;
@@ -168,7 +169,7 @@ static void where_it_cannot_pay_nothing_is_looked_up(void **state)
 		assert_int_equal(use(buffer(0), 300), PN_REUSE_COPY);
 		assert_int_equal(use(buffer(0), 600), PN_REUSE_COPY);
 	}
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 }
 
 static void a_device_that_copies_nothing_is_left_alone(void **state)
@@ -178,7 +179,7 @@ static void a_device_that_copies_nothing_is_left_alone(void **state)
 	open_with("cost=none", (struct pn_reuse_attr){ 0 });
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(use(buffer(0), SMALL), PN_REUSE_COPY);
-	assert_int_equal(f.reuse.stats.looks, 0);
+	assert_int_equal(f.reuse.stats.lookups, 0);
 }
 
 static void off_leaves_longer_transfers_as_they_are(void **state)
@@ -189,8 +190,8 @@ static void off_leaves_longer_transfers_as_they_are(void **state)
 		  (struct pn_reuse_attr){ .mode = PN_REUSE_OFF });
 	for (unsigned i = 0; i < 1000; i++)
 		assert_int_equal(use(buffer(0), SMALL), PN_REUSE_COPY);
-	assert_int_equal(f.reuse.stats.looks, 0);
-	/* 59 us to register, 4 us to copy, all of the threshold. */
+	assert_int_equal(f.reuse.stats.lookups, 0);
+	/* 59 us to register, 4 us to copy; the whole threshold. */
 	for (unsigned i = 0; i < 14; i++)
 		assert_int_equal(pn_reuse_decide(&f.reuse, PN_REUSE_PUT,
 						 buffer(0), 2 * SMALL),
@@ -249,14 +250,14 @@ static void a_registration_lost_early_is_earned_twice_as_dearly(void **state)
 	pn_cache_invalidate(f.cache, (uintptr_t)buffer(0), PN_PAGE_BYTES);
 	assert_int_equal(uses_until_registered(buffer(0), 4096), 64);
 	assert_int_equal(f.reuse.stats.lost, 2);
-	/* It serves as often as pays: forgiven. */
+	/* It serves as many uses as pay: the penalty is removed. */
 	for (unsigned i = 0; i < 61; i++)
 		assert_int_equal(use(buffer(0), 4096), PN_REUSE_CACHED);
 	pn_cache_invalidate(f.cache, (uintptr_t)buffer(0), PN_PAGE_BYTES);
 	assert_int_equal(uses_until_registered(buffer(0), 4096), 16);
 }
 
-/* What a buffer of the model has been through. */
+/* State of a buffer in the model. */
 struct modelled {
 	unsigned uses, served, dear;
 	bool registered, frequent;
@@ -295,7 +296,7 @@ static void verdicts_are_those_of_a_naive_model(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 200000; i++) {
-		/* Some come more often than others. */
+		/* Some buffers are used more often than others. */
 		uint64_t b = test_below(&seed, 1 + test_below(&seed, BUFFERS));
 		size_t len = lens[b % PN_ARRAY_LEN(lens)];
 		double n = pn_reuse_threshold(&f.reuse, PN_REUSE_RING, len);
@@ -399,7 +400,7 @@ static void a_stream_without_reuse_is_hardly_looked_at(void **state)
 	assert_in_range(f.reuse.usage.nentries, 1, 8192);
 	assert_int_equal(f.reuse.stats.stops, 1);
 	assert_int_equal(f.reuse.stats.registrations, 0);
-	assert_in_range(f.reuse.stats.looks, 1, 26000);
+	assert_in_range(f.reuse.stats.lookups, 1, 26000);
 }
 
 static void another_phase_of_the_program_is_noticed(void **state)
@@ -414,12 +415,12 @@ static void another_phase_of_the_program_is_noticed(void **state)
 		use(buffer(10000 + n % 100), SMALL);
 	printf("noticed after %u messages\n", n);
 	assert_in_range(n, 1, 50000);
-	/* And all of them go straight. */
+	/* All of them are direct. */
 	before = f.reuse.stats.wanted;
 	for (n = 0; n < 1000; n++)
 		use(buffer(10000 + n % 100), SMALL);
 	assert_int_equal(f.reuse.stats.wanted - before, 1000);
-	/* A third one without reuse, a fourth with. */
+	/* A third phase without reuse, a fourth with reuse. */
 	never_again(300000);
 	for (n = 0; n < 50000; n++)
 		use(buffer(20000 + n % 100), SMALL);
@@ -429,7 +430,7 @@ static void another_phase_of_the_program_is_noticed(void **state)
 	assert_int_equal(f.reuse.stats.wanted - before, 1000);
 }
 
-/* More than the table takes before it is looked at for the first time. */
+/* More than the table takes until its first review. */
 static void many_buffers_in_turn_are_all_found(void **state)
 {
 	enum { BUFFERS = 20000 };
@@ -440,7 +441,7 @@ static void many_buffers_in_turn_are_all_found(void **state)
 	assert_int_equal(f.reuse.usage.nfrequent, BUFFERS);
 }
 
-/* Three uses of each never pay; looking must end. */
+/* Three uses of each buffer never pay; the lookups must end. */
 static void buffers_that_come_too_seldom_are_given_up(void **state)
 {
 	uint64_t before;
@@ -449,18 +450,18 @@ static void buffers_that_come_too_seldom_are_given_up(void **state)
 	(void)state;
 	for (n = 0; n < 1000000; n++)
 		use(f.arena + n / 3 * (size_t)64, 2048);
-	before = f.reuse.stats.looks;
+	before = f.reuse.stats.lookups;
 	for (; n < 1100000; n++)
 		use(f.arena + n / 3 * (size_t)64, 2048);
 	assert_int_equal(f.reuse.stats.registrations, 0);
-	assert_in_range(f.reuse.stats.looks - before, 1, 10000);
+	assert_in_range(f.reuse.stats.lookups - before, 1, 10000);
 }
 
 /* --- waiting -------------------------------------------------------------- */
 
 #define LEN 4096
 
-/* A direct send that the program waits for so long. */
+/* A direct send for which the program waits so long. */
 static void wait_for_one(uint64_t ns)
 {
 	pn_reuse_direct_sent(&f.reuse, PN_REUSE_RING, LEN);
@@ -475,14 +476,14 @@ static double gain(void)
 	return f.reuse.classes[PN_REUSE_RING][pn_history_size(LEN)].gain_ns;
 }
 
-/* Each loses what one gains and half as much: after 16 such losses sends are
- * copied for a while, the next time for twice as long, never for long. */
+/* Each wait loses one and a half times the gain. After 16 such losses direct
+ * sends pause; the next pause is twice as long. */
 static void suffer(void *arg)
 {
 	const unsigned *pauses = arg;
 	uint32_t skip = 1024;
 
-	pn_sim_sleep(f.sim, 1000); /* at 0 nobody waits */
+	pn_sim_sleep(f.sim, 1000); /* a time of 0 means: nobody waits */
 	for (unsigned i = 0; i < 10; i++) {
 		for (unsigned k = 0; k < 32; k++) {
 			assert_int_equal(f.reuse.stats.pauses, *pauses ? i : 0);
@@ -518,7 +519,7 @@ static void not_where_they_are_asked_for(void **state)
 	assert_ok(pn_sim_run(f.sim));
 }
 
-/* What the program does meanwhile is no waiting. */
+/* What the program does meanwhile does not count as waiting. */
 static void work(void *arg)
 {
 	(void)arg;

@@ -11,7 +11,7 @@
 
 #define LEN	 ((size_t)1 << 20)
 #define MESSAGES 4000
-#define LAST	 2000 /* of these, that are judged */
+#define LAST	 2000 /* of these, the last ones that count */
 
 static const struct pn_protocol_limits limits = {
 	.packet_bytes = 8 << 10,
@@ -36,15 +36,18 @@ static const struct pn_costs costs = {
 	.copy_byte_ns = 0.05,
 };
 
-/* What a message by a protocol takes: copying is the fastest, but for the first
- * few in a row, because caches hold what others need (`soft`, measured). */
+/* The time of a message by a protocol. Copy is the fastest, except for the
+ * first few in a row, because CPU caches hold what others need (`soft`,
+ * measured). */
 struct machine {
 	double copy_ns, cold_ns, other_ns;
-	unsigned disturbed; /* the first so many take ten times as long */
+	unsigned disturbed; /* the first so many messages take ten times as
+			       long, */
 	unsigned from, to;  /* and copies of these messages */
-	double stop_ns;	    /* one message stops for so long, */
-	unsigned stop_at;   /* the first by another than the last after this */
-	unsigned row;	    /* copies since another was taken */
+	double stop_ns;	    /* one message stops for so long: */
+	unsigned stop_at;   /* the first one by another protocol after this
+			       message */
+	unsigned row;	    /* copies since another protocol was used */
 	unsigned n;
 	int last;
 };
@@ -66,8 +69,8 @@ static double message_takes(struct machine *m, int protocol)
 	return m->n++ < m->disturbed ? 10 * ns : ns;
 }
 
-/* One buffer, used again and again; how many of the last went by copying. The
- * time of all of them in *ns. */
+/* One buffer, used again and again. Returns how many of the last messages were
+ * copied; *ns is the time of all of them. */
 static unsigned copies_of_last(struct machine *m, double *ns)
 {
 	struct pn_protocol_selector *selector =
@@ -97,7 +100,7 @@ static unsigned copies_of_last(struct machine *m, double *ns)
 	return copied;
 }
 
-/* However often a buffer comes, no later use would find it registered. */
+/* However often a buffer is used, no later use would find it registered. */
 static void nothing_is_left_where_nothing_is_kept(void **state)
 {
 	struct pn_protocol_selector *selector =
@@ -145,8 +148,8 @@ static void the_best_is_found_although_it_needs_a_few_in_a_row(void **state)
 	assert_in_range(copies_of_last(&m, &ns), LAST * 9 / 10, LAST);
 }
 
-/* A trial on a buffer that was not registered leaves it registered, and is not
- * the last one for that. */
+/* Exploring with a buffer that was not registered leaves it registered; it is
+ * not the last exploration. */
 static void a_phase_that_was_bad_is_forgotten(void **state)
 {
 	struct machine m = { .copy_ns = 12e3,
@@ -175,7 +178,7 @@ static void a_trial_that_stops_does_not_end_all_trials(void **state)
 	assert_in_range(copies_of_last(&m, &ns), LAST / 2, LAST);
 }
 
-/* What trials take is bounded, however bad they turn out. */
+/* The cost of exploration is bounded, however bad its results. */
 static void trials_stay_within_their_share(void **state)
 {
 	struct machine m = { .copy_ns = 50e3,
@@ -188,9 +191,9 @@ static void trials_stay_within_their_share(void **state)
 	assert_true(ns < 1.05 * LAST * m.copy_ns);
 }
 
-/* --- what it says of itself ----------------------------------------------- */
+/* --- statistics ----------------------------------------------------------- */
 
-/* What is counted besides what the receiver tells. */
+/* What counts besides the time that the receiver reports. */
 static double before(int protocol)
 {
 	return protocol == PN_PROTOCOL_READ
@@ -198,8 +201,8 @@ static double before(int protocol)
 		       : pn_cost_match(&limits, &costs, LEN);
 }
 
-/* On a machine where everything takes what it takes, three of a kind are
- * enough to know it; and what was tried and told is counted. */
+/* On a machine without noise three measurements are enough to predict the next;
+ * explorations and measurements are counted. */
 static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 {
 	struct pn_protocol_selector *selector =
@@ -229,14 +232,14 @@ static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 		ntrials += c.reason == PN_BECAUSE_TRIAL;
 		pn_protocol_selector_sent(selector, &c, i + 1, 0);
 		pn_protocol_selector_measured(selector, i + 1, took);
-		pn_protocol_selector_measured(selector, i + 1,
-					      1); /* told twice: once counts */
+		pn_protocol_selector_measured(
+			selector, i + 1, 1); /* reported twice: counts once */
 	}
 	pn_protocol_selector_query(selector, &stats);
 	assert_true(ntrials > 3 && npredicted > MESSAGES / 2);
-	assert_int_equal(stats.trials, ntrials);
-	assert_int_equal(stats.told, MESSAGES);
-	assert_true(stats.off < 0.05);
+	assert_int_equal(stats.explored, ntrials);
+	assert_int_equal(stats.measured, MESSAGES);
+	assert_true(stats.mean_error < 0.05);
 	pn_protocol_selector_close(selector);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Nothing is copied more often than the protocol says, and nothing registered
- * more often: bytes through pn_copy() and PN_OP_INLINE, ranges registered and
- * bytes posted are counted at both ends of one message, by a device whose
- * operations are those of `sim` and a counter.
+ * No byte is copied, and no range registered, more often than the protocol
+ * says. A device that wraps `sim` counts, at both ends of one message, bytes
+ * through pn_copy() and PN_OP_INLINE, ranges registered and bytes posted.
  */
 #include "test.h"
 
@@ -150,7 +149,7 @@ static struct game play_one(int protocol, size_t len)
 	return game;
 }
 
-/* Copies of payload at either end, by whatever way, and bytes by RDMA. */
+/* Copies of payload at either end, of any kind, and bytes by RDMA. */
 static void assert_moved(const struct game *game, size_t copied, size_t written,
 			 size_t read)
 {
@@ -225,12 +224,12 @@ static void caching_pipeline_registers_nothing_again(void **state)
 	assert_registered(&game, 0, 0);
 }
 
-static void read_copies_keys_alone(void **state)
+static void read_copies_only_the_keys(void **state)
 {
 	struct game game = play_one(PN_PROTOCOL_READ, LEN);
 
 	(void)state;
-	/* What the sender gives away is one key. */
+	/* The sender sends one key. */
 	assert_int_equal(game.counts[0].inlined, sizeof(struct pn_wire_key));
 	game.counts[0].inlined = 0;
 	assert_moved(&game, 0, 0, LEN);
@@ -246,7 +245,7 @@ int main(void)
 		TEST(cached_registers_nothing_again),
 		TEST(pipeline_copies_up_to_the_offset),
 		TEST(caching_pipeline_registers_nothing_again),
-		TEST(read_copies_keys_alone),
+		TEST(read_copies_only_the_keys),
 	};
 
 	return RUN_TESTS(tests);

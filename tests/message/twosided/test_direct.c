@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Small messages straight from the program's buffers: what is gained in virtual
- * time, that nothing is lost where nothing can be gained, and that the bytes
- * are right whatever the program does to its buffers.
+ * Direct sends, that is small messages from the program's buffers: how much
+ * faster they are in virtual time, that nothing becomes slower where nothing
+ * can be gained, and that the bytes are right whatever the program does to its
+ * buffers.
  *
  *   test_direct [PART]      figures with one PART-th of the messages; 1
  */
@@ -12,7 +13,8 @@
 #include <sys/mman.h>
 
 #include "device/sim/sim.h"
-#include "message/message_impl.h"
+#include "message/endpoint/endpoint.h"
+#include "message/onesided/onesided.h"
 #include "message/party.h"
 
 #define KIB   ((size_t)1 << 10)
@@ -26,7 +28,7 @@ static unsigned part = 1;
 		.rdma_offset = 256 << 10, .depth = 4          \
 	}
 
-/* What two ranks do, and what became of it. */
+/* What two ranks do, and the result. */
 struct course {
 	struct pn_reuse_attr reuse;
 	size_t len;
@@ -59,7 +61,7 @@ static bool ping(struct party *party, struct course *c, uint8_t *buf)
 	       !party_recv(party, 1, in, c->len, 1);
 }
 
-/* One way, each when the one before has ended. */
+/* One direction; each message starts when the one before has ended. */
 static bool stream(struct party *party, struct course *c, uint8_t *buf)
 {
 	return !(party->rank->rank ? party_recv(party, 0, inbox[1], c->len, 1)
@@ -187,7 +189,7 @@ static struct course run(const char *spec, struct course course)
 	return course;
 }
 
-/* How much faster it is with the mechanism, in percent of without. */
+/* The gain with direct sends, in percent of the time without. */
 static double gain(const char *what, struct course course)
 {
 	const char *spec = "sim:cost=rashti2011,data=none";
@@ -218,7 +220,7 @@ static void ping_pong_gains_what_the_paper_found(void **state)
 	assert_true(gain("ping-pong", c) >= 13);
 	c.len = 4 * KIB;
 	assert_true(gain("ping-pong", c) >= 9);
-	/* Where little is to be gained, nothing is lost. */
+	/* Little can be gained here, and nothing may be lost. */
 	for (c.len = 128; c.len < 4 * KIB; c.len *= 2)
 		assert_true(gain("ping-pong", c) >= 0);
 }
@@ -258,8 +260,8 @@ static void a_spectrum_of_reuse_gains_most_of_it(void **state)
 
 /* --- what is not lost ----------------------------------------------------- */
 
-/* Learning that nothing comes again is paid once: a million short ones, fewer
- * of those that take longer. */
+/* Learning that no buffer is reused costs once: a million short messages, fewer
+ * long ones. */
 static void a_stream_without_reuse_loses_nothing(void **state)
 {
 	struct course c = { .len = KIB,
@@ -299,7 +301,7 @@ static void where_nothing_costs_anything_nothing_goes_straight(void **state)
 	(void)state;
 	c = run("sim:cost=none,data=none", c);
 	assert_int_equal(c.stats.direct, 0);
-	assert_int_equal(c.looked.looks, 0);
+	assert_int_equal(c.looked.lookups, 0);
 }
 
 /* --- that the bytes are right --------------------------------------------- */
@@ -339,7 +341,7 @@ struct sending {
 	unsigned buffer;
 };
 
-/* Its owner does with it what it likes, as soon as it may. */
+/* The owner changes a buffer as soon as that is allowed. */
 static bool end_sending(struct party *party, struct sending *s)
 {
 	if (!s->request)
@@ -351,7 +353,7 @@ static bool end_sending(struct party *party, struct sending *s)
 	return true;
 }
 
-/* ThreadSanitizer makes its system calls past the patched libc. */
+/* ThreadSanitizer's system calls bypass the patched libc. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define UNSEEN_RELEASES true
@@ -361,8 +363,8 @@ static bool end_sending(struct party *party, struct sending *s)
 #define UNSEEN_RELEASES false
 #endif
 
-/* Other pages at the same address. The world and its cache are told, where the
- * monitor does not watch. */
+/* Maps other pages at the same address. Without a monitor the simulation and
+ * the cache are told. */
 static bool release(struct party *party, uint8_t *buf, size_t len)
 {
 	struct rank *rank = party->rank;
@@ -472,7 +474,7 @@ static void bytes_are_right_whatever_is_done_to_buffers(void **state)
 	play_on("processes", "soft", 0);
 }
 
-/* Beside bounce buffers there is room for five pages. */
+/* Besides the packet buffers the budget has room for five pages. */
 static void bytes_are_right_when_nothing_more_may_be_pinned(void **state)
 {
 	(void)state;
@@ -481,9 +483,10 @@ static void bytes_are_right_when_nothing_more_may_be_pinned(void **state)
 
 /* --- ends ----------------------------------------------------------------- */
 
-#define BEFORE 100 /* sends until it goes straight, and more */
+#define BEFORE 100 /* enough sends that the next one is direct */
 
-/* Sends from a buffer so often; then one message from it is under way. */
+/* Sends `before` messages from a buffer, and one more, which stays in flight.
+ */
 static struct pinion_request *begin_direct(struct party *party, uint8_t *buf,
 					   unsigned before)
 {
@@ -503,7 +506,7 @@ static struct pinion_request *begin_direct(struct party *party, uint8_t *buf,
 	return request;
 }
 
-/* Everything that can goes straight. */
+/* Every message that can be sent directly is. */
 static const struct party_attr always = {
 	.reuse = { .mode = PN_REUSE_ON, .min_bytes = 1 }, .limits = DEFAULTS
 };
@@ -520,7 +523,7 @@ static bool take(struct party *party, unsigned n, uint64_t tag)
 	return true;
 }
 
-/* What is out cannot be taken back. */
+/* A message that is posted cannot be cancelled. */
 static void cancel_late(struct rank *rank)
 {
 	struct pinion_request *request;
@@ -567,13 +570,13 @@ static void run_two(void (*fn)(struct rank *rank))
 	assert_true(ranks_run(&r));
 }
 
-static void what_is_out_is_not_cancelled(void **state)
+static void a_direct_send_that_is_posted_is_not_cancelled(void **state)
 {
 	(void)state;
 	run_two(cancel_late);
 }
 
-static void closing_waits_for_what_is_under_way(void **state)
+static void closing_waits_for_operations_in_flight(void **state)
 {
 	(void)state;
 	run_two(close_early);
@@ -581,7 +584,7 @@ static void closing_waits_for_what_is_under_way(void **state)
 
 #define DEATH_NS UINT64_C(2000000)
 
-/* The other rank dies while the message is on its way. */
+/* The other rank dies while the message is in flight. */
 static void lose_peer(struct rank *rank)
 {
 	struct pinion_request *request;
@@ -629,8 +632,8 @@ int main(int argc, char **argv)
 		TEST(where_nothing_costs_anything_nothing_goes_straight),
 		TEST(bytes_are_right_whatever_is_done_to_buffers),
 		TEST(bytes_are_right_when_nothing_more_may_be_pinned),
-		TEST(what_is_out_is_not_cancelled),
-		TEST(closing_waits_for_what_is_under_way),
+		TEST(a_direct_send_that_is_posted_is_not_cancelled),
+		TEST(closing_waits_for_operations_in_flight),
 		TEST(a_peer_that_dies_ends_what_is_under_way),
 	};
 

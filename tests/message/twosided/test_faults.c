@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Random messages (storm.h) in a world where things go wrong: registrations
- * fail, messages are late, the budget is too small, nodes die.
+ * Random messages (storm.h) with faults: registrations fail, messages are late,
+ * the budget is too small, nodes die.
  *
  *   test_faults [NMESSAGES]
  *
- * What can be helped must arrive; what cannot must end with an error, at both
- * ends; nothing may hang (virtual time has a deadline) or stay pinned.
+ * A message arrives, or its requests end with an error at both ends. Nothing
+ * may hang (virtual time has a deadline) or stay pinned.
  */
 #include "message/storm.h"
 
@@ -29,7 +29,7 @@ static uint64_t *counter(void)
 	return n;
 }
 
-/* Storms of another seed each, until a fourth of the messages is through. */
+/* Storms with different seeds, until a fourth of the messages has arrived. */
 static bool storm(const char *name, struct ranks run, struct storm_attr attr,
 		  void (*script)(uint64_t *random, char *text, size_t len))
 {

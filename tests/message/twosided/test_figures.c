@@ -130,7 +130,7 @@ static void without_reuse_the_pipeline_beats_leaving_pinned(void **state)
 	check_gain("sim:cost=cx5,data=none", 64 * MIB, 2);
 }
 
-static void the_same_course_takes_the_same_time(void **state)
+static void the_same_run_takes_the_same_time(void **state)
 {
 	const char *spec = "sim:cost=woodall2006,data=none";
 	struct course course = { .protocol = PN_PROTOCOL_PIPELINE,
@@ -180,7 +180,7 @@ static void the_caching_pipeline_is_never_far_behind(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(the_same_course_takes_the_same_time),
+		TEST(the_same_run_takes_the_same_time),
 		TEST(without_reuse_the_pipeline_beats_leaving_pinned),
 		TEST(the_caching_pipeline_is_never_far_behind),
 	};

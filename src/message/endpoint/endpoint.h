@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * endpoint -- the state of an endpoint, its lock and its progress.
+ *
+ * Files: endpoint.c opens an endpoint and close.c ends it; post.c posts
+ * messages for the program; progress.c polls the devices and dispatches
+ * completions; wait.c waits for the end of requests and serves the file
+ * descriptor; request.c keeps requests; trace_events.c and statistics.c export
+ * what happens; check.c verifies the state. message.h tells the story of the
+ * layer.
+ *
+ * Each part of the layer owns a member of struct pinion_endpoint, which its
+ * header defines: requests, matching, packets, transfers, onesided. Only the
+ * part itself and check.c look inside.
+ *
+ * Threads: `lock` protects every member that is not set once when the endpoint
+ * is opened; progressed and the counter of the virtual lock are atomics because
+ * threads sleep on them. All functions here are called with the lock held, or
+ * where no other thread can use the endpoint, except where they say otherwise.
+ */
+#ifndef PN_MESSAGE_ENDPOINT_H
+#define PN_MESSAGE_ENDPOINT_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/stats_segment.h"
+#include "base/thread.h"
+#include "cache/trace_event.h"
+#include "message/connection/connection.h"
+#include "message/connection/packet.h"
+#include "message/endpoint/request.h"
+#include "message/matching/matching.h"
+#include "message/message.h"
+#include "message/onesided/onesided.h"
+#include "message/protocol/select.h"
+#include "message/twosided/transfer.h"
+
+/* Threads that wait for an endpoint (wait.c). One thread at a time sleeps in
+ * the devices; the others sleep on `progressed` until it is back. */
+struct pn_endpoint_waiting {
+	bool sleeping; /* a thread sleeps in the devices */
+	/* The thread that armed the descriptor, which has not become readable
+	 * since; NULL: none. */
+	const struct pn_thread *armed;
+	/* More threads have armed it: they are notified even if the thread in
+	 * `armed` polls by itself. */
+	bool others_armed;
+	_Atomic uint32_t progressed; /* counts ends of sleeps */
+	int epoll;     /* over all devices and notify_fd; -1: not open */
+	int notify_fd; /* eventfd for events that no device signals */
+};
+
+/* Where pinion_poll() wants completions. In real time, and without a helper,
+ * short messages that arrive during the poll are written there at once. */
+struct pn_endpoint_poll {
+	bool enabled;
+	struct pinion_completion *out;
+	unsigned n, room;
+	struct pn_receive_handler receive_handler; /* for the devices */
+};
+
+struct pinion_endpoint {
+	/* Set when the endpoint is opened; read without the lock. */
+	struct pn_rail rails[PN_RAILS_MAX];
+	struct pn_device *devices[PN_RAILS_MAX]; /* the rails', for waiting */
+	unsigned nrails;
+	bool either;	   /* each peer is reached over one rail only */
+	bool owns_devices; /* closes them */
+	bool locking;
+	bool virtual_time;
+	struct pn_device *device; /* the first rail's: clock, copies, waits */
+	struct pn_cache *cache;	  /* the first rail's */
+	struct pn_helper *helper; /* is told of every request; or NULL */
+	struct pn_budget *budget;
+	struct pn_pages_policy pages; /* behind the endpoint's own memory */
+	struct pn_protocol_limits limits;
+	/* Shorter messages are eager, go inline and are of no interest to
+	 * `reuse`. */
+	size_t inject_below;
+	enum pn_reuse_kind eager_kind; /* of eager messages */
+
+	/* Set and used by the public calls, under the context's lock. */
+	struct pinion_context *context;
+	struct pn_list context_link;
+
+	/* From here on: under the lock. */
+	struct pn_mutex lock;
+	struct pn_virtual_lock {
+		bool held;
+		unsigned nqueued;	 /* tasks that wait for it */
+		_Atomic uint32_t nfreed; /* counts; they sleep on it */
+	} virtual_lock;
+
+	struct pn_requests requests;
+	struct pn_endpoint_matching matching;
+	struct pn_endpoint_poll poll;
+	struct pn_endpoint_packets packets;
+	struct pn_endpoint_transfers transfers;
+	struct pn_endpoint_onesided onesided;
+	struct pn_endpoint_waiting waiting;
+
+	struct pn_list peers;
+	struct pn_list pending_peers; /* with something to post */
+	unsigned noperations;	      /* in the devices, with a context */
+	unsigned nclosing;	      /* connections that are being closed */
+
+	/* Protocol selection. */
+	int protocol;
+	struct pn_protocol_selector *selectors[PN_RAILS_MAX]; /* one; with
+							       * `either` one
+							       * per rail */
+	struct pn_reuse reuse;
+
+	uint32_t ntraced_peers; /* peers that have a number in traces */
+	struct pn_endpoint_stats stats;
+};
+
+/* What a registration that stays must allow: every protocol may use it. A
+ * source may be read, a target may be written and read into. */
+#define PN_SOURCE_ACCESS PINION_ACCESS_REMOTE_READ
+#define PN_TARGET_ACCESS \
+	(PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_LOCAL_WRITE)
+
+/* --- the lock ------------------------------------------------------------- */
+
+/* wait.c: the lock in virtual time, where a task may not hold a mutex while
+ * other tasks run. */
+void pn_endpoint_lock_virtual(struct pinion_endpoint *ep);
+void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep);
+
+static inline void pn_endpoint_lock(struct pinion_endpoint *ep)
+	PN_NO_THREAD_SAFETY
+{
+	if (!ep->locking)
+		return;
+	if (pn_unlikely(ep->virtual_time))
+		pn_endpoint_lock_virtual(ep);
+	else
+		pn_lock(&ep->lock);
+}
+
+static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
+	PN_NO_THREAD_SAFETY
+{
+	if (!ep->locking)
+		return;
+	if (pn_unlikely(ep->virtual_time))
+		pn_endpoint_unlock_virtual(ep);
+	else
+		pn_unlock(&ep->lock);
+}
+
+/* --- progress and waiting ------------------------------------------------- */
+
+/* Polls the devices, acts on their completions and posts what waited. Returns
+ * how many events there were. */
+int pn_endpoint_progress(struct pinion_endpoint *ep);
+void pn_progress_init(struct pinion_endpoint *ep);
+
+/* Makes the descriptor readable if it is armed. */
+void pn_endpoint_notify(struct pinion_endpoint *ep);
+
+/* The calling thread polls: if it is the only one that armed the descriptor, no
+ * notification is needed. */
+static inline void pn_endpoint_disarm(struct pinion_endpoint *ep)
+{
+	struct pn_endpoint_waiting *w = &ep->waiting;
+
+	if (pn_unlikely(w->armed) && w->armed == pn_thread_self() &&
+	    !w->others_armed)
+		w->armed = NULL;
+}
+
+/* close.c: an operation has ended whose endpoint is closed. Frees the endpoint
+ * with its last operation. */
+void pn_endpoint_orphan_done(struct pinion_endpoint *ep);
+
+/* --- posting -------------------------------------------------------------- */
+
+/* Whether len more bytes can stay registered without evicting others soon. */
+bool pn_endpoint_budget_allows(const struct pinion_endpoint *ep, size_t len);
+
+/* Whether the part of a buffer that goes by RDMA, under any protocol, is
+ * registered for the connection to a peer. */
+bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
+		    size_t len, unsigned access);
+
+/* The selector that chooses protocols for messages to a peer. */
+static inline struct pn_protocol_selector *pn_peer_selector(
+	const struct pinion_peer *peer)
+{
+	const struct pinion_endpoint *ep = peer->ep;
+
+	return ep->selectors[ep->either ? peer->conn->rail->index : 0];
+}
+
+/* A posted multi-receive is about to take a message: posts what the message
+ * leaves of the buffer, directly behind the receive. */
+void pn_multi_recv_repost(struct pinion_request *receive, size_t message_len);
+
+/* --- traces, statistics, checks ------------------------------------------- */
+
+/* trace_events.c: records that a request was posted, and the protocol that was
+ * chosen for it, if the process records a trace. */
+void pn_trace_request_posted(struct pinion_request *request);
+void pn_trace_protocol_chosen(struct pinion_request *request, int protocol,
+			      enum pn_trace_event_reason why);
+
+/* statistics.c */
+extern const struct pn_stats_kind pn_endpoint_statistics;
+
+/* check.c: asserts that the connections that are still closing are counted. */
+void pn_endpoint_check_closing(const struct pinion_endpoint *ep);
+
+#ifdef PINION_CHECK_CLOSE
+#define PN_ENDPOINT_CHECK(ep)	      pn_endpoint_check(ep)
+#define PN_ENDPOINT_CHECK_CLOSING(ep) pn_endpoint_check_closing(ep)
+#else
+#define PN_ENDPOINT_CHECK(ep)	      ((void)0)
+#define PN_ENDPOINT_CHECK_CLOSING(ep) ((void)0)
+#endif
+
+#endif
