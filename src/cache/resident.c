@@ -100,7 +100,7 @@ void pn_cache_resident_abandon(struct pn_cache *cache, const struct pn_mr *mr)
 
 bool pn_cache_resident_remove(struct pn_cache *cache, const struct pn_mr *mr)
 {
-	if (cache->device->ops->stays)
+	if (cache->device->ops->still_registered)
 		return pn_reclaim_remove_resident(cache, region_of(mr));
 	pn_lock(&cache->lock);
 	pn_region_leave_locked(cache, region_of(mr));

@@ -21,11 +21,11 @@ void pn_account_fini(struct pn_account *account)
 }
 
 static bool within_limit(const struct pn_account *account, size_t bytes,
-			 size_t late)
+			 size_t deferred)
 {
 	size_t max =
 		atomic_load_explicit(&account->max_bytes, memory_order_relaxed);
-	size_t used = account->bytes + late;
+	size_t used = account->bytes + deferred;
 
 	return used <= max && bytes <= max - used;
 }
@@ -34,37 +34,39 @@ static size_t deferred_bytes(struct pn_account *account)
 	PN_REQUIRES(&account->lock)
 {
 	uint64_t now = account->ndeferred ? pn_clock_ns() : 0;
-	unsigned kept = 0;
+	unsigned left = 0;
 	size_t sum = 0;
 
 	for (unsigned i = 0; i < account->ndeferred; i++) {
-		if (account->late[i].until_ns <= now)
+		if (account->deferred[i].until_ns <= now)
 			continue;
-		sum += account->late[i].bytes;
-		account->late[kept++] = account->late[i];
+		sum += account->deferred[i].bytes;
+		account->deferred[left++] = account->deferred[i];
 	}
-	account->ndeferred = kept;
+	account->ndeferred = left;
 	return sum;
 }
 
-/* 0, -EAGAIN or -ENOMEM as in the header. The late charges are `most` at most;
- * synced: the sum has them. */
-static int charge_now(struct pn_charge *charge, bool synced, size_t most)
+/* 0, -EAGAIN or -ENOMEM as in the header. At most max_deferred bytes of
+ * deferred uncharges count; synced: the sum includes them. */
+static int charge_now(struct pn_charge *charge, bool synced,
+		      size_t max_deferred)
 {
 	struct pn_account *account = charge->account;
-	size_t late;
+	size_t deferred;
 	int ret = 0;
 
 	pn_lock(&account->lock);
-	late = deferred_bytes(account);
-	if (late > most)
-		late = most;
-	if (within_limit(account, charge->bytes, synced ? 0 : late)) {
+	deferred = deferred_bytes(account);
+	if (deferred > max_deferred)
+		deferred = max_deferred;
+	if (within_limit(account, charge->bytes, synced ? 0 : deferred)) {
 		account->bytes += charge->bytes;
 		account->pending += charge->bytes;
 		charge->epoch = account->epoch;
 	} else {
-		ret = late && charge->bytes <= atomic_load(&account->max_bytes)
+		ret = deferred && charge->bytes <=
+					      atomic_load(&account->max_bytes)
 			      ? -EAGAIN
 			      : -ENOMEM;
 	}
@@ -122,10 +124,10 @@ void pn_account_defer_uncharge(struct pn_account *account, size_t bytes,
 		return;
 	pn_lock(&account->lock);
 	if (account->ndeferred < PN_ACCOUNT_MAX_DEFERRED)
-		account->late[account->ndeferred++].bytes = 0;
+		account->deferred[account->ndeferred++].bytes = 0;
 	last = account->ndeferred - 1;
-	account->late[last].bytes += bytes;
-	account->late[last].until_ns = until_ns;
+	account->deferred[last].bytes += bytes;
+	account->deferred[last].until_ns = until_ns;
 	pn_unlock(&account->lock);
 }
 
@@ -143,8 +145,8 @@ void pn_account_uncharge(const struct pn_charge *charge)
 	pn_unlock(&account->lock);
 }
 
-/* What is pending is read before VmPin: it is in VmPin afterwards, or still to
- * come. What is charged meanwhile stays on top of VmPin. */
+/* `pending` is read before VmPin: pending pages are in VmPin afterwards, or
+ * still to be pinned. Charges made meanwhile stay on top of VmPin. */
 bool pn_account_sync(struct pn_account *account, size_t *vmpin)
 {
 	size_t before, pending;

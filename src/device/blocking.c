@@ -39,8 +39,9 @@ int pn_blocking_poll(struct pn_device *device, enum pn_completion_kind kind,
 			  pn_device_now(device) + PN_BLOCKING_TIMEOUT_NS, out);
 }
 
-/* Makes room after -EAGAIN: an operation that ends, or a little time. A step
- * that counts completions must not lose one here: *ended counts them. */
+/* After -EAGAIN, waits until an operation ends or a short time has passed.
+ * *ended counts the completions taken here, so that a caller that counts
+ * completions misses none. */
 static int wait_for_room(struct pn_device *device, uint64_t deadline,
 			 unsigned *ended)
 {
@@ -79,7 +80,7 @@ int pn_blocking_post(struct pn_device *device, struct pn_peer *peer,
 	return post_one(device, peer, op, &ended);
 }
 
-/* Where a move stands. */
+/* How far a transfer has come. */
 struct progress {
 	size_t offset;
 	unsigned times;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * step -- a device used one step at a time: do a thing, wait for its end.
+ * blocking -- blocking operations on a device: post and wait for the end.
  *
- * For measuring, tools and tests, where nothing else happens on the device.
- * Engine code never waits like this: it posts, and polls in one place. What
- * the device has to say besides what a step waits for is dropped (messages
- * are released), except that a peer going down ends the step with its status.
- * A step that takes longer than PN_BLOCKING_TIMEOUT_NS of the device's time
- * gives up with -ETIMEDOUT. After a step that failed, earlier operations may
- * still be in flight and their completions still to come: close the device.
+ * For measuring, tools and tests, where nothing else uses the device. The
+ * layers above never wait like this: they post, and poll in one place. A
+ * blocking call drops completions other than those it waits for (it returns the
+ * buffers of messages), except that a peer going down ends the call with the
+ * peer's status.
+ * A call that takes longer than PN_BLOCKING_TIMEOUT_NS of the device's time
+ * returns -ETIMEDOUT.
+ * After a call that failed, earlier operations may still be in flight and their
+ * completions still to come: close the device.
  * Threads: one at a time per device.
  */
 #ifndef PN_DEVICE_BLOCKING_H
@@ -19,19 +21,19 @@
 
 #define PN_BLOCKING_TIMEOUT_NS (10 * PN_NS_PER_S)
 
-/* Posts op, again as long as the queue is full or the peer still connecting:
- * a peer can be used right after pn_device_attach(). */
+/* Posts op, again while the queue is full or the peer still connecting: a peer
+ * can be used right after pn_device_attach(). */
 int pn_blocking_post(struct pn_device *device, struct pn_peer *peer,
 		     const struct pn_op *op);
 
-/* Waits for the next completion of this kind and returns its status. A message
- * (RECV) is the caller's to release. */
+/* Waits for the next completion of this kind and returns its status. The caller
+ * returns the buffer of a message (RECV). */
 int pn_blocking_poll(struct pn_device *device, enum pn_completion_kind kind,
 		     struct pn_completion *out);
 
-/* Moves len bytes between local memory and a peer's, in operations as large
- * as the device allows, `depth` of them in flight; waits for all. kind is
- * PN_OP_WRITE or PN_OP_READ. */
+/* Moves len bytes between local memory and a peer's memory, in operations as
+ * large as the device allows, with `depth` of them in flight; waits for all.
+ * kind is PN_OP_WRITE or PN_OP_READ. */
 struct pn_blocking_transfer {
 	enum pn_op_kind kind;
 	struct pn_peer *peer;
@@ -39,8 +41,8 @@ struct pn_blocking_transfer {
 	uint64_t lkey;
 	uint64_t remote_addr, rkey;
 	size_t len;
-	unsigned times; /* the whole move this often; 0 means 1 */
-	unsigned depth; /* 0: as deep as the device's queue */
+	unsigned times; /* repetitions of the whole transfer; 0 means 1 */
+	unsigned depth; /* 0: the device's queue depth */
 };
 
 int pn_blocking_transfer(struct pn_device *device,

@@ -57,8 +57,7 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 	const struct pn_device_ops *ops = find_kind(spec, len);
 
 	if (!ops) {
-		pn_error("no device '%.64s'; `pinion info` lists those there "
-			 "are",
+		pn_error("no device '%.64s'; `pinion info` lists the devices",
 			 spec);
 		return -ENODEV;
 	}
@@ -66,16 +65,16 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 			 attr ? attr : &defaults, out);
 }
 
-/* Where the next device of a joined spec begins: behind a '+' or '/' that the
- * name of a kind follows. NULL: there is none. */
+/* Finds the next device of a joined spec: after a '+' or '/' that the name of a
+ * kind follows. NULL: there is none. */
 static const char *next_spec(const char *spec)
 {
-	const char *mark = spec;
+	const char *at = spec;
 
-	while ((mark = strpbrk(mark, "+/"))) {
-		mark++;
-		if (find_kind(mark, strcspn(mark, ":+/")))
-			return mark;
+	while ((at = strpbrk(at, "+/"))) {
+		at++;
+		if (find_kind(at, strcspn(at, ":+/")))
+			return at;
 	}
 	return NULL;
 }
@@ -87,8 +86,8 @@ bool pn_device_spec_is_alternatives(const char *spec)
 	return next && next[-1] == '/';
 }
 
-/* Who means both has to say which of them, and that cannot be said yet. */
-static int check_marks(const char *spec)
+/* Both separators in one spec would need a precedence, which does not exist. */
+static int check_separators(const char *spec)
 {
 	bool either = pn_device_spec_is_alternatives(spec);
 	const char *next = spec;
@@ -141,7 +140,7 @@ static int open_spec(const char *spec, size_t len,
 	return ret;
 }
 
-/* Whether one of them came as a port of the other. */
+/* Whether `other` is `first` or one of its further ports. */
 static bool is_port_of(struct pn_device *first, const struct pn_device *other)
 {
 	struct pn_device *port = first;
@@ -151,7 +150,7 @@ static bool is_port_of(struct pn_device *first, const struct pn_device *other)
 	return port;
 }
 
-/* Whether one sleep can be for all of them. */
+/* Checks that one wait can cover all rails. */
 static int check_rails(struct pn_device *const *rails, unsigned n)
 {
 	for (unsigned i = 1; i < n; i++) {
@@ -162,15 +161,15 @@ static int check_rails(struct pn_device *const *rails, unsigned n)
 		    (rails[i]->caps & rails[0]->caps & PN_CAP_FD))
 			continue;
 		if (alike) {
-			pn_error("device: every '%s' is a world of its own, "
-				 "and worlds are no rails of one context; ask "
-				 "for one with several ports: %s:rails=%u",
+			pn_error("device: every '%s' is a separate simulated "
+				 "world and cannot be a rail of another; use "
+				 "one world with several ports: %s:rails=%u",
 				 rails[0]->ops->kind, rails[0]->ops->kind, n);
 			return -EINVAL;
 		}
 		pn_error("device: '%s' and '%s' cannot be rails of one "
-			 "context: one of them cannot be waited for by a file "
-			 "descriptor",
+			 "context: one of them has no file descriptor to wait "
+			 "for",
 			 rails[0]->ops->kind, rails[i]->ops->kind);
 		return -EINVAL;
 	}
@@ -181,7 +180,7 @@ int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
 			 struct pn_device **out, unsigned *n)
 {
 	const char *next;
-	int ret = check_marks(spec);
+	int ret = check_separators(spec);
 
 	*n = 0;
 	if (ret)
@@ -240,10 +239,11 @@ int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 }
 
 int pn_device_post_inline(struct pn_device *device, struct pn_peer *peer,
-			  const struct pn_inline_header *head, const void *body,
-			  size_t len)
+			  const struct pn_inline_header *header,
+			  const void *body, size_t len)
 {
-	struct pn_sge sge[2] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
+	struct pn_sge sge[2] = { { (void *)(uintptr_t)header, sizeof(*header),
+				   0 },
 				 { (void *)(uintptr_t)body, len, 0 } };
 	struct pn_op op = { .kind = PN_OP_SEND,
 			    .flags = PN_OP_INLINE | PN_OP_SILENT,
@@ -280,36 +280,51 @@ int pn_device_connection_error(int error)
 	}
 }
 
-/* A system call that sleeps, as a cancellation point. Not by libc's functions:
- * none of them that is one sleeps on a futex. Nothing but the system call runs
- * while a thread can be canceled anywhere. */
-static long sleep_cancelable(long number, long a, long b, long c, long d,
-			     long e)
+/* A system call that sleeps, and its arguments. */
+struct sleep_call {
+	long number;
+	long args[5];
+};
+
+static long sleep_plain(const struct sleep_call *call)
+{
+	const long *a = call->args;
+
+	return syscall(call->number, a[0], a[1], a[2], a[3], a[4], 0);
+}
+
+/* The same as a cancellation point. No libc function that is one sleeps on a
+ * futex. Cancellation is asynchronous during the system call only, so that no
+ * other code can be interrupted. */
+static long sleep_cancelable(const struct sleep_call *call)
 {
 	int type;
 	long ret;
 
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
-	ret = syscall(number, a, b, c, d, e, 0);
+	ret = sleep_plain(call);
 	pthread_setcanceltype(type, NULL);
 	return ret;
 }
 
-/* Sleeps until one of the descriptors is readable, or for a signal; false: the
- * deadline, of the machine's clock, as devices with descriptors have it. */
+/* Sleeps until one of the descriptors is readable or a signal comes. False: the
+ * deadline has passed (by the machine's clock: devices with descriptors use
+ * it). */
 static bool sleep_on(struct pollfd *fds, unsigned n, uint64_t deadline_ns)
 {
 	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_clock_ns();
 	uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
 	struct timespec ts = { (time_t)(left / PN_NS_PER_S),
 			       (long)(left % PN_NS_PER_S) };
+	struct sleep_call call = {
+		SYS_ppoll,
+		{ (long)fds, n, deadline_ns == PN_FOREVER ? 0 : (long)&ts }
+	};
 
-	return sleep_cancelable(SYS_ppoll, (long)fds, n,
-				deadline_ns == PN_FOREVER ? 0 : (long)&ts, 0,
-				0) != 0;
+	return sleep_cancelable(&call) != 0;
 }
 
-/* One that has something already ends it before it begins. */
+/* A device that has something already ends the wait before it sleeps. */
 int pn_device_wait_any(struct pn_device *const *devices, unsigned n,
 		       uint64_t deadline_ns)
 {
@@ -339,17 +354,9 @@ bool pn_device_sleep_on(int fd, uint64_t deadline_ns)
 	return sleep_on(&one, 1, deadline_ns);
 }
 
-/* A wait for a word, with or without an end. */
-typedef long futex_fn(long number, long a, long b, long c, long d, long e);
-
-static long sleep_plain(long number, long a, long b, long c, long d, long e)
-{
-	return syscall(number, a, b, c, d, e, 0);
-}
-
-static void block_by(futex_fn *sleep, struct pn_device *device,
-		     _Atomic uint32_t *word, uint32_t value,
-		     uint64_t deadline_ns)
+static void block_by(long (*sleep)(const struct sleep_call *call),
+		     struct pn_device *device, _Atomic uint32_t *word,
+		     uint32_t value, uint64_t deadline_ns)
 {
 	uint64_t now = deadline_ns == PN_FOREVER ? 0 : pn_device_now(device);
 	struct timespec ts;
@@ -360,8 +367,10 @@ static void block_by(futex_fn *sleep, struct pn_device *device,
 		.tv_sec = (time_t)((deadline_ns - now) / PN_NS_PER_S),
 		.tv_nsec = (long)((deadline_ns - now) % PN_NS_PER_S),
 	};
-	sleep(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, value,
-	      deadline_ns == PN_FOREVER ? 0 : (long)&ts, 0);
+	sleep(&(struct sleep_call){
+		SYS_futex,
+		{ (long)word, FUTEX_WAIT_PRIVATE, value,
+		  deadline_ns == PN_FOREVER ? 0 : (long)&ts } });
 }
 
 void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,

@@ -9,14 +9,14 @@
 
 #include "base/range.h"
 
-#define MAX_PAGES    ((size_t)1024)
-#define FEW_PAGES    ((size_t)64)
-#define FEWEST_PAGES ((size_t)16)
-#define TRIALS	     15
-#define FEWEST	     3 /* trials of a point, however slow it is */
-#define POINT_NS     (3 * PN_NS_PER_MS / 2)
-#define MAX_POINTS   8
-#define BUFFER_SIZE  (MAX_PAGES * PN_PAGE_BYTES)
+#define MAX_PAGES	   ((size_t)1024)
+#define MIN_LINE_PAGES	   ((size_t)64)
+#define DEFERRED_MAX_PAGES ((size_t)16)
+#define MAX_TRIALS	   15
+#define MIN_TRIALS	   3 /* trials of a point, however slow it is */
+#define POINT_NS	   (3 * PN_NS_PER_MS / 2)
+#define MAX_POINTS	   8
+#define BUFFER_SIZE	   (MAX_PAGES * PN_PAGE_BYTES)
 
 /* Put and get are measured between the halves of one registration. */
 #define MAX_MOVE_BYTES ((size_t)512 << 10)
@@ -24,12 +24,12 @@
 struct run {
 	struct pn_device *device;
 	struct pn_peer *self;
-	struct pn_mr mr; /* for moving bytes */
+	struct pn_mr mr; /* for transfers */
 	char *buffer;
 	size_t max_pages;
 };
 
-/* Points of a line, found so far. */
+/* Points from which a line is computed. */
 struct points {
 	double x[MAX_POINTS], y[MAX_POINTS];
 	size_t n;
@@ -49,10 +49,10 @@ double pn_median(double *samples, size_t n)
 		     : (samples[n / 2 - 1] + samples[n / 2]) / 2;
 }
 
-struct pn_trials pn_trials_begin(size_t fewest, size_t most, uint64_t budget_ns)
+struct pn_trials pn_trials_begin(size_t min, size_t max, uint64_t budget_ns)
 {
-	return (struct pn_trials){ .fewest = fewest < most ? fewest : most,
-				   .most = most,
+	return (struct pn_trials){ .min = min < max ? min : max,
+				   .max = max,
 				   .deadline_ns = pn_clock_ns() + budget_ns };
 }
 
@@ -69,7 +69,7 @@ int pn_measure_register(struct pn_device *device, struct pn_measure_register *m)
 			    .len = m->len,
 			    .access = PINION_ACCESS_LOCAL_WRITE };
 	struct pn_mr *list = &mr;
-	double *dereg = m->samples + m->trials.most;
+	double *dereg = m->samples + m->trials.max;
 
 	for (m->n = 0; pn_trials_continue(&m->trials, m->n); m->n++) {
 		uint64_t start;
@@ -110,7 +110,7 @@ int pn_measure_move(struct pn_device *device,
 	return 0;
 }
 
-/* --- one device ---------------------------------------------------------- */
+/* --- measuring a device -------------------------------------------------- */
 
 static void add_point(struct points *points, double x, double y)
 {
@@ -118,7 +118,7 @@ static void add_point(struct points *points, double x, double y)
 	points->y[points->n++] = y;
 }
 
-/* Whether every trial takes of a limit, for a second or so. */
+/* Whether every trial counts against a limit for about a second. */
 static bool is_charged_by_trial(const struct pn_device *device)
 {
 	return device->limits.deferred_uncharge &&
@@ -128,12 +128,12 @@ static bool is_charged_by_trial(const struct pn_device *device)
 static int measure_pages(struct run *run, size_t npages, struct points *reg,
 			 struct points *dereg)
 {
-	size_t most = is_charged_by_trial(run->device) ? FEWEST : TRIALS;
-	double samples[2 * TRIALS];
+	size_t max = is_charged_by_trial(run->device) ? MIN_TRIALS : MAX_TRIALS;
+	double samples[2 * MAX_TRIALS];
 	struct pn_measure_register m = {
 		.addr = run->buffer,
 		.len = npages * PN_PAGE_BYTES,
-		.trials = pn_trials_begin(FEWEST, most, POINT_NS),
+		.trials = pn_trials_begin(MIN_TRIALS, max, POINT_NS),
 		.samples = samples,
 	};
 	int ret = pn_measure_register(run->device, &m);
@@ -145,49 +145,51 @@ static int measure_pages(struct run *run, size_t npages, struct points *reg,
 	return 0;
 }
 
-/* Others may share the limit: a sixteenth of it, if that is enough for a line.
- */
-static size_t most_pages(const struct pn_device *device)
+/* The largest registration to measure: a sixteenth of the limit, which others
+ * may share, but at least enough pages for a line. */
+static size_t pages_to_measure(const struct pn_device *device)
 {
 	size_t share = device->limits.max_pinned_bytes / 16 / PN_PAGE_BYTES;
 
 	if (is_charged_by_trial(device))
-		return FEWEST_PAGES;
-	if (share < FEW_PAGES)
-		share = FEW_PAGES;
+		return DEFERRED_MAX_PAGES;
+	if (share < MIN_LINE_PAGES)
+		share = MIN_LINE_PAGES;
 	return share < MAX_PAGES ? share : MAX_PAGES;
 }
 
-/* Larger and larger, until the limit on pinned memory ends it. */
+/* Measures larger and larger registrations until the limit on pinned memory
+ * ends it. */
 static int measure_registering(struct run *run, struct pn_costs *costs,
-			       struct pn_measure_regressions *fits)
+			       struct pn_measure_regressions *regressions)
 {
 	struct points reg = { 0 }, dereg = { 0 };
-	size_t most = most_pages(run->device);
+	size_t max = pages_to_measure(run->device);
 	int ret = 0;
 
-	for (size_t n = 1; !ret && n <= most; n *= 4) {
+	for (size_t n = 1; !ret && n <= max; n *= 4) {
 		ret = measure_pages(run, n, &reg, &dereg);
 		if (!ret)
 			run->max_pages = n;
 	}
 	if (ret && (ret != -ENOMEM || !run->max_pages))
 		return ret;
-	ret = pn_regression_line(reg.x, reg.y, reg.n, &fits->reg);
+	ret = pn_regression_line(reg.x, reg.y, reg.n, &regressions->reg);
 	if (!ret)
 		ret = pn_regression_line(dereg.x, dereg.y, dereg.n,
-					 &fits->dereg);
+					 &regressions->dereg);
 	if (ret)
 		return ret;
-	costs->register_ns = fits->reg.intercept;
-	costs->register_page_ns = fits->reg.slope;
-	costs->deregister_ns = fits->dereg.intercept;
-	costs->deregister_page_ns = fits->dereg.slope;
-	fits->max_pages = run->max_pages;
+	costs->register_ns = regressions->reg.intercept;
+	costs->register_page_ns = regressions->reg.slope;
+	costs->deregister_ns = regressions->dereg.intercept;
+	costs->deregister_page_ns = regressions->dereg.slope;
+	regressions->max_pages = run->max_pages;
 	return 0;
 }
 
-/* Between the halves of the registration, warm after the first trial. */
+/* Moves bytes between the halves of the registration, which are warm after the
+ * first trial. */
 static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 			struct points *points)
 {
@@ -200,8 +202,9 @@ static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 		.rkey = run->mr.rkey,
 		.len = len,
 	};
-	struct pn_trials trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS);
-	double samples[TRIALS], median;
+	struct pn_trials trials =
+		pn_trials_begin(MIN_TRIALS, MAX_TRIALS, POINT_NS);
+	double samples[MAX_TRIALS], median;
 	int ret =
 		pn_measure_move(run->device, &move, &trials, samples, &median);
 
@@ -210,20 +213,21 @@ static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 	return ret;
 }
 
-/* A line through the sizes that take one way through the device. */
-static int measure_moves(struct run *run, enum pn_op_kind kind, size_t most,
+/* Computes a line through sizes that the device handles in the same way. */
+static int measure_moves(struct run *run, enum pn_op_kind kind, size_t max,
 			 struct pn_regression *fit)
 {
 	struct points points = { 0 };
 	int ret = 0;
 
-	for (size_t len = 8; !ret && len <= most; len *= 8)
+	for (size_t len = 8; !ret && len <= max; len *= 8)
 		ret = measure_move(run, kind, len, &points);
 	return ret ? ret
 		   : pn_regression_line(points.x, points.y, points.n, fit);
 }
 
-/* Rung by the measuring thread, answered by another that slept meanwhile. */
+/* The measuring thread wakes another thread that slept meanwhile, and that
+ * thread answers. */
 struct wake_probe {
 	struct pn_device *device;
 	_Atomic uint32_t woken, answered;
@@ -234,52 +238,50 @@ struct wake_probe {
 
 static void *answer_wakes(void *arg)
 {
-	struct wake_probe *wake_probe = arg;
+	struct wake_probe *probe = arg;
 
 	for (uint32_t n = 0; n < WAKE_TRIALS; n++) {
-		while (atomic_load(&wake_probe->woken) == n)
-			pn_device_block(wake_probe->device, &wake_probe->woken,
-					n);
-		atomic_store(&wake_probe->answered_ns,
-			     pn_device_now(wake_probe->device));
-		atomic_store(&wake_probe->answered, n + 1);
-		pn_device_unblock(wake_probe->device, &wake_probe->answered);
+		while (atomic_load(&probe->woken) == n)
+			pn_device_block(probe->device, &probe->woken, n);
+		atomic_store(&probe->answered_ns, pn_device_now(probe->device));
+		atomic_store(&probe->answered, n + 1);
+		pn_device_unblock(probe->device, &probe->answered);
 	}
 	return NULL;
 }
 
-static double measure_wake(struct wake_probe *wake_probe, uint32_t n)
+static double measure_wake(struct wake_probe *probe, uint32_t n)
 {
-	uint64_t start = pn_device_now(wake_probe->device);
+	uint64_t start = pn_device_now(probe->device);
 
-	/* It has had the time to fall asleep. */
-	while (pn_device_now(wake_probe->device) < start + 20 * PN_NS_PER_US)
+	/* The other thread has had time to fall asleep. */
+	while (pn_device_now(probe->device) < start + 20 * PN_NS_PER_US)
 		;
-	start = pn_device_now(wake_probe->device);
-	atomic_store(&wake_probe->woken, n + 1);
-	pn_device_unblock(wake_probe->device, &wake_probe->woken);
-	while (atomic_load(&wake_probe->answered) == n)
-		pn_device_block(wake_probe->device, &wake_probe->answered, n);
-	return (double)(atomic_load(&wake_probe->answered_ns) - start);
+	start = pn_device_now(probe->device);
+	atomic_store(&probe->woken, n + 1);
+	pn_device_unblock(probe->device, &probe->woken);
+	while (atomic_load(&probe->answered) == n)
+		pn_device_block(probe->device, &probe->answered, n);
+	return (double)(atomic_load(&probe->answered_ns) - start);
 }
 
-/* Waking another thread, at best: on a busy machine the rest is waiting for a
- * core, which says nothing about the device. */
+/* The shortest time to wake another thread. On a busy machine the rest is
+ * waiting for a core, which is no property of the device. */
 static int measure_handoff(struct run *run, struct pn_costs *costs)
 {
-	struct wake_probe wake_probe = { .device = run->device };
+	struct wake_probe probe = { .device = run->device };
 	pthread_t thread;
 	int ret;
 
 	if (costs->handoff_bytes == SIZE_MAX || !costs->cpu_moves)
 		return 0;
-	ret = pthread_create(&thread, NULL, answer_wakes, &wake_probe);
+	ret = pthread_create(&thread, NULL, answer_wakes, &probe);
 	if (ret)
 		return -ret;
-	costs->handoff_ns = measure_wake(&wake_probe, 0);
+	costs->handoff_ns = measure_wake(&probe, 0);
 	for (uint32_t n = 1; n < WAKE_TRIALS; n++)
 		costs->handoff_ns =
-			fmin(costs->handoff_ns, measure_wake(&wake_probe, n));
+			fmin(costs->handoff_ns, measure_wake(&probe, n));
 	pthread_join(thread, NULL);
 	return 0;
 }
@@ -288,8 +290,9 @@ static int measure_send(struct run *run, double *out)
 {
 	struct pn_sge sge = { run->buffer, 1, run->mr.lkey };
 	struct pn_op op = { .kind = PN_OP_SEND, .sge = &sge, .nsge = 1 };
-	struct pn_trials trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS);
-	double samples[TRIALS];
+	struct pn_trials trials =
+		pn_trials_begin(MIN_TRIALS, MAX_TRIALS, POINT_NS);
+	double samples[MAX_TRIALS];
 	size_t n;
 
 	for (n = 0; pn_trials_continue(&trials, n); n++) {
@@ -311,9 +314,10 @@ static int measure_send(struct run *run, double *out)
 
 static void measure_copy(struct run *run, double *byte_ns)
 {
-	struct pn_trials trials = pn_trials_begin(FEWEST, TRIALS, POINT_NS);
+	struct pn_trials trials =
+		pn_trials_begin(MIN_TRIALS, MAX_TRIALS, POINT_NS);
 	size_t half = run->mr.len / 2;
-	double samples[TRIALS];
+	double samples[MAX_TRIALS];
 	size_t n;
 
 	for (n = 0; pn_trials_continue(&trials, n); n++) {
@@ -326,30 +330,30 @@ static void measure_copy(struct run *run, double *byte_ns)
 }
 
 static int measure_moving(struct run *run, struct pn_costs *costs,
-			  struct pn_measure_regressions *fits)
+			  struct pn_measure_regressions *regressions)
 {
 	size_t half = run->mr.len / 2;
-	size_t most = costs->handoff_bytes && costs->handoff_bytes < half
-			      ? costs->handoff_bytes
-			      : half;
-	int ret = measure_moves(run, PN_OP_WRITE, most, &fits->put);
+	size_t max = costs->handoff_bytes && costs->handoff_bytes < half
+			     ? costs->handoff_bytes
+			     : half;
+	int ret = measure_moves(run, PN_OP_WRITE, max, &regressions->put);
 
 	if (!ret)
-		ret = measure_moves(run, PN_OP_READ, most, &fits->get);
+		ret = measure_moves(run, PN_OP_READ, max, &regressions->get);
 	if (!ret)
 		ret = measure_send(run, &costs->send_ns);
 	if (ret)
 		return ret;
 	measure_copy(run, &costs->copy_byte_ns);
-	costs->put_ns = fits->put.intercept;
-	costs->put_byte_ns = fits->put.slope;
-	costs->get_ns = fits->get.intercept;
-	costs->get_byte_ns = fits->get.slope;
+	costs->put_ns = regressions->put.intercept;
+	costs->put_byte_ns = regressions->put.slope;
+	costs->get_ns = regressions->get.intercept;
+	costs->get_byte_ns = regressions->get.slope;
 	return measure_handoff(run, costs);
 }
 
-/* The peer that is the device itself, and memory it may put to and get from.
- */
+/* Attaches the peer that is the device itself, and registers memory for puts
+ * and gets. */
 static int open_loopback(struct run *run)
 {
 	size_t len = run->max_pages * PN_PAGE_BYTES;
@@ -375,22 +379,22 @@ static int open_loopback(struct run *run)
 }
 
 static int measure_all(struct run *run, struct pn_costs *costs,
-		       struct pn_measure_regressions *fits)
+		       struct pn_measure_regressions *regressions)
 {
 	struct pn_mr *mr = &run->mr;
-	int ret = measure_registering(run, costs, fits);
+	int ret = measure_registering(run, costs, regressions);
 
 	if (!ret)
 		ret = open_loopback(run);
 	if (ret)
 		return ret;
-	ret = measure_moving(run, costs, fits);
+	ret = measure_moving(run, costs, regressions);
 	pn_device_deregister(run->device, &mr, 1);
 	return ret;
 }
 
 int pn_device_measure(struct pn_device *device,
-		      struct pn_measure_regressions *fits)
+		      struct pn_measure_regressions *regressions)
 {
 	const struct pn_pages_policy pages = { .huge = PN_PAGES_NORMAL,
 					       .numa_node = -1,
@@ -414,8 +418,8 @@ int pn_device_measure(struct pn_device *device,
 		if (!ret)
 			device->costs = costs;
 	}
-	if (!ret && fits)
-		*fits = found;
+	if (!ret && regressions)
+		*regressions = found;
 	return ret;
 }
 

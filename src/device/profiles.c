@@ -8,15 +8,15 @@
 #define F(field) PN_PROFILE_##field
 #define A(field) (1u << PN_PROFILE_##field)
 
-/* Assumed in all profiles but one: what the papers do not say. */
+/* Assumed in all profiles but one: costs that the papers do not give. */
 #define DEREGISTER (A(DEREGISTER_US) | A(DEREGISTER_PAGE_US))
 #define LINK	   (A(LINK_GBPS) | A(LATENCY_US) | A(MESSAGE_US))
 
 static const struct pn_profile profiles[] = {
 	{ .name = "none", .source = "costs nothing: for measuring the engine" },
 	{ .name = "ou2009",
-	  .source = "paper 003, quoting Wu et al. 2003 for user-space fast "
-		    "registration",
+	  .source = "Ou, He and Han 2009, quoting Wu et al. 2003 for "
+		    "user-space fast registration",
 	  .value = { [F(REGISTER_US)] = 7.42,
 		     [F(REGISTER_PAGE_US)] = 0.77,
 		     [F(DEREGISTER_US)] = 1.1,
@@ -29,7 +29,8 @@ static const struct pn_profile profiles[] = {
 		     [F(COPY_GBPS)] = 1.5 },
 	  .assumed = LINK | A(COPY_GBPS) },
 	{ .name = "woodall2006",
-	  .source = "fitted to paper 002: +67 % without reuse at 8 MB",
+	  .source = "fitted to Woodall et al. 2006: +67 % without reuse at 8 "
+		    "MB",
 	  .value = { [F(REGISTER_US)] = 30,
 		     [F(REGISTER_PAGE_US)] = 1.6,
 		     [F(DEREGISTER_US)] = 10,
@@ -41,8 +42,8 @@ static const struct pn_profile profiles[] = {
 	  .assumed = A(REGISTER_US) | A(REGISTER_PAGE_US) | DEREGISTER | LINK |
 		     A(COPY_GBPS) },
 	{ .name = "rashti2011",
-	  .source = "fitted to paper 004, table 2 (n at 4 and 8 KB) and its "
-		    "15 % bound at 8 KB",
+	  .source = "fitted to Rashti and Afsahi 2011, table 2 (n at 4 and 8 "
+		    "KB) and its 15 % bound at 8 KB",
 	  .value = { [F(REGISTER_US)] = 55,
 		     [F(REGISTER_PAGE_US)] = 1,
 		     [F(DEREGISTER_US)] = 25,
@@ -54,7 +55,7 @@ static const struct pn_profile profiles[] = {
 		     [F(COPY_GBPS)] = 4 },
 	  .assumed = DEREGISTER | LINK },
 	{ .name = "stria",
-	  .source = "fitted to paper 001, ConnectX-5 with ThunderX2",
+	  .source = "fitted to Levy et al. 2020, ConnectX-5 with ThunderX2",
 	  .value = { [F(REGISTER_US)] = 70,
 		     [F(REGISTER_PAGE_US)] = 0.47,
 		     [F(DEREGISTER_US)] = 18,
@@ -65,7 +66,7 @@ static const struct pn_profile profiles[] = {
 		     [F(COPY_GBPS)] = 4 },
 	  .assumed = DEREGISTER | LINK | A(COPY_GBPS) },
 	{ .name = "mutrino",
-	  .source = "fitted to paper 001, Aries with Haswell",
+	  .source = "fitted to Levy et al. 2020, Aries with Haswell",
 	  .value = { [F(REGISTER_US)] = 8.1,
 		     [F(REGISTER_PAGE_US)] = 1.71,
 		     [F(DEREGISTER_US)] = 2,

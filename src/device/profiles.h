@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * profiles -- named cost profiles: what registering, copying and sending cost
- * on machines of the papers.
+ * profiles -- named cost profiles: the costs of registering, copying and
+ * sending on machines of published measurements.
  *
- * `sim` charges all of a profile in virtual time; `soft` adds the
- * registration part to its real cost on demand and then calls itself emulated.
+ * `sim` charges all costs of a profile in virtual time. `soft` adds the
+ * registration costs to its real ones on demand and then reports itself as
+ * emulated.
  * Some figures are measured or published, others assumed; whoever prints a
  * profile marks the assumed ones (pn_profile_assumed()). Pages are 4 KiB.
- * A batch of registrations pays its fixed part for each, a batch of
- * deregistrations once (paper Region cache: that is what batching saves).
+ * A batch of registrations pays the fixed cost for each range, a batch of
+ * deregistrations once (Ou, He and Han 2009: that is what batching saves).
  */
 #ifndef PN_DEVICE_PROFILES_H
 #define PN_DEVICE_PROFILES_H
@@ -25,8 +26,8 @@ enum pn_profile_field {
 	PN_PROFILE_LINK_GBPS, /* 10^9 bytes per second; 0: no limit */
 	PN_PROFILE_LATENCY_US,
 	PN_PROFILE_MESSAGE_US,	  /* CPU per message, at either end */
-	PN_PROFILE_COMPLETION_US, /* building a completion entry (T1) */
-	PN_PROFILE_CROSSING_US,	  /* one kernel crossing (T2, T3) */
+	PN_PROFILE_COMPLETION_US, /* building a completion entry */
+	PN_PROFILE_CROSSING_US,	  /* one kernel crossing */
 	PN_PROFILE_LOOKUP_US,	  /* one look-up in the usage table */
 	PN_PROFILE_COPY_GBPS,	  /* 0: no limit */
 	PN_PROFILE_NFIELDS,
@@ -42,10 +43,10 @@ struct pn_profile {
 /* The profile called name, or NULL. */
 const struct pn_profile *pn_profile_find(const char *name);
 
-/* All of them, one by one; NULL at the end. "none" is the first. */
+/* All profiles by index; NULL at the end. "none" is the first. */
 const struct pn_profile *pn_profile_at(unsigned index);
 
-/* "register_us" and so on: the key in JSON rows. */
+/* The key in JSON rows: "register_us" and so on. */
 const char *pn_profile_field_name(enum pn_profile_field field);
 
 static inline bool pn_profile_assumed(const struct pn_profile *profile,
@@ -54,18 +55,18 @@ static inline bool pn_profile_assumed(const struct pn_profile *profile,
 	return profile->assumed >> field & 1;
 }
 
-/* Nanoseconds that registering one range of npages costs. */
+/* Nanoseconds to register one range of npages. */
 uint64_t pn_profile_register_ns(const struct pn_profile *profile,
 				size_t npages);
 
-/* Nanoseconds that a batch of deregistrations of npages in all costs. */
+/* Nanoseconds to deregister a batch of npages in all. */
 uint64_t pn_profile_deregister_ns(const struct pn_profile *profile,
 				  size_t npages);
 
-/* Nanoseconds that bytes need on the link, latency apart. */
+/* Nanoseconds that bytes occupy the link, without latency. */
 uint64_t pn_profile_link_ns(const struct pn_profile *profile, size_t bytes);
 
-/* Nanoseconds that copying bytes costs. */
+/* Nanoseconds to copy bytes. */
 uint64_t pn_profile_copy_ns(const struct pn_profile *profile, size_t bytes);
 
 /* Nanoseconds of a field given in microseconds. */

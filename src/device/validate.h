@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * form -- what can be wrong with an operation whatever the device: the part of
- * post() that only looks at the operation, the capabilities and the limits.
- * In a header, since it is on the way of every small message.
+ * validate -- the device-independent checks of an operation: the part of post()
+ * that needs only the operation, the capabilities and the limits. Inline, since
+ * every small message runs through it.
  */
 #ifndef PN_DEVICE_VALIDATE_H
 #define PN_DEVICE_VALIDATE_H
@@ -16,7 +16,7 @@ static inline bool pn_op_is_atomic(const struct pn_op *op)
 	return op->kind >= PN_OP_FETCH_ADD;
 }
 
-/* Flags that mean something for this kind. */
+/* The flags that are valid for this kind. */
 static inline unsigned pn_op_flags(const struct pn_device *device,
 				   enum pn_op_kind kind)
 {
@@ -29,7 +29,7 @@ static inline unsigned pn_op_flags(const struct pn_device *device,
 	return flags;
 }
 
-/* The bytes of all segments. -EINVAL: more than there can be. */
+/* Returns the sum of the segments' lengths. -EINVAL: it overflows. */
 static inline int pn_op_length(const struct pn_op *op, size_t *out)
 {
 	size_t len = 0;
@@ -50,7 +50,7 @@ static inline size_t pn_op_max_bytes(const struct pn_device *device,
 				      : device->limits.max_op_bytes;
 }
 
-/* 0 and the operation's length, or -EINVAL. */
+/* Returns 0 and the operation's length, or -EINVAL. */
 static inline int pn_op_validate(const struct pn_device *device,
 				 const struct pn_op *op, size_t *len)
 {

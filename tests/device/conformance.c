@@ -13,7 +13,7 @@
 	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE | \
 	 PINION_ACCESS_REMOTE_ATOMIC)
 
-/* Registered memory of a rank, and how the others name it. */
+/* Registered memory of a rank, and its name for the others. */
 struct window {
 	struct pn_mr mr;
 	uint8_t *mem;
@@ -82,7 +82,7 @@ static struct pn_peer *other(struct conf *conf)
 	return conf->peers[!conf->self.rank];
 }
 
-/* One write or read of one segment against the other rank. */
+/* One write or read of one segment of the other rank. */
 static int move(struct conf *conf, enum pn_op_kind kind, struct pn_sge sge,
 		uint64_t addr, uint64_t rkey)
 {
@@ -138,7 +138,7 @@ static void garbage_is_no_address(struct conf *conf)
 	bad.len--;
 	CHECK(pn_device_attach(conf->self.device, &bad, &peer) == -EINVAL);
 	bad = good;
-	bad.data[0] ^= 0x7f; /* the version stands first */
+	bad.data[0] ^= 0x7f; /* the version comes first */
 	CHECK(pn_device_attach(conf->self.device, &bad, &peer) == -EINVAL);
 }
 
@@ -374,7 +374,7 @@ static void the_device_itself_is_a_peer(struct conf *conf)
 	window_close(conf, &w);
 }
 
-/* --- what is refused ----------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------ */
 
 static void peers_reach_only_what_was_granted(struct conf *conf)
 {
@@ -496,7 +496,7 @@ static void local_segments_need_a_key_that_covers_them(struct conf *conf)
 	window_close(conf, &source);
 }
 
-static void a_key_dies_with_its_registration(struct conf *conf)
+static void a_key_ends_with_its_registration(struct conf *conf)
 {
 	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct window from, w;
@@ -511,7 +511,7 @@ static void a_key_dies_with_its_registration(struct conf *conf)
 		CHECK(!move(conf, PN_OP_WRITE, segment(&from, 0, 8), to->addr,
 			    to->rkey));
 		CHECK(rank_barrier(&conf->self));
-		/* The same memory again: the old key must stay dead. */
+		/* The same memory again: the old key must stay invalid. */
 		pn_device_deregister(conf->self.device, &mr, 1);
 		CHECK(!pn_device_register(conf->self.device, &mr, 1));
 		CHECK(rank_barrier(&conf->self));
@@ -674,7 +674,7 @@ static void inline_sends_need_no_key_and_no_waiting(struct conf *conf)
 	free(data);
 }
 
-/* Posts until the device says -EAGAIN or `max` are out. */
+/* Posts until the device returns -EAGAIN or `max` are in flight. */
 static unsigned flood(struct conf *conf, unsigned max)
 {
 	uint64_t number[8] = { 0 };
@@ -728,7 +728,7 @@ static void a_receiver_that_does_not_release_stalls_its_senders(
 	CHECK(rank_barrier(&conf->self));
 }
 
-static void messages_may_be_released_in_any_order(struct conf *conf)
+static void buffers_may_be_returned_in_any_order(struct conf *conf)
 {
 	struct pn_completion got[16];
 
@@ -786,7 +786,7 @@ static void who_sees_a_send_sees_the_writes_before_it(struct conf *conf)
 	window_close(conf, &w);
 }
 
-/* Until there is room. */
+/* Retries until there is room. */
 static int send_parts(struct conf *conf, const uint8_t *data, size_t body)
 {
 	uint64_t deadline = pn_device_now(conf->self.device) + 20 * PN_NS_PER_S;
@@ -813,7 +813,7 @@ static void head_and_body_are_a_message_behind_what_was_posted(
 
 	CHECK(conf_connect(conf, false));
 	if (most <
-	    sizeof(struct pn_inline_header)) { /* there are such adapters */
+	    sizeof(struct pn_inline_header)) { /* some adapters have less */
 		free(data);
 		return;
 	}
@@ -854,7 +854,7 @@ static void head_and_body_are_a_message_behind_what_was_posted(
 	window_close(conf, &w);
 }
 
-static void a_write_with_immediate_tells_the_target(struct conf *conf)
+static void a_write_with_immediate_notifies_the_target(struct conf *conf)
 {
 	struct remote theirs[2], *to = &theirs[1];
 	struct pn_completion got;
@@ -929,7 +929,7 @@ static void operations_complete_in_the_order_of_posting(struct conf *conf)
 	window_close(conf, &from);
 }
 
-static void silent_operations_speak_only_when_they_fail(struct conf *conf)
+static void silent_operations_complete_only_when_they_fail(struct conf *conf)
 {
 	struct remote theirs[2], *to = &theirs[!conf->self.rank];
 	struct pn_completion done;
@@ -961,20 +961,29 @@ static void silent_operations_speak_only_when_they_fail(struct conf *conf)
 
 /* --- atomics ------------------------------------------------------------- */
 
-static int atomic_op(struct conf *conf, enum pn_op_kind kind, struct remote to,
-		     const struct window *result, uint64_t operand,
-		     uint64_t compare)
+/* Runs an atomic of rank 0; op has kind, operand and compare. */
+static int atomic_op(struct conf *conf, struct remote to,
+		     const struct window *result, struct pn_op op)
 {
 	struct pn_sge sge = segment(result, 0, 8);
 
-	return conf_do(conf, conf->peers[0],
-		       (struct pn_op){ .kind = kind,
-				       .sge = &sge,
-				       .nsge = 1,
-				       .remote_addr = to.addr,
-				       .rkey = to.rkey,
-				       .operand = operand,
-				       .compare = compare });
+	op.sge = &sge;
+	op.nsge = 1;
+	op.remote_addr = to.addr;
+	op.rkey = to.rkey;
+	return conf_do(conf, conf->peers[0], op);
+}
+
+static struct pn_op fetch_add(uint64_t addend)
+{
+	return (struct pn_op){ .kind = PN_OP_FETCH_ADD, .operand = addend };
+}
+
+static struct pn_op compare_swap(uint64_t value, uint64_t compare)
+{
+	return (struct pn_op){ .kind = PN_OP_COMPARE_SWAP,
+			       .operand = value,
+			       .compare = compare };
 }
 
 static void atomics_of_many_peers_lose_nothing(struct conf *conf)
@@ -989,8 +998,8 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 	CHECK(!window_open(conf, 4096, PINION_ACCESS_LOCAL_WRITE, &result));
 	CHECK(share(conf, &w, theirs));
 	for (unsigned i = 0; i < N; i++)
-		CHECK(!atomic_op(conf, PN_OP_FETCH_ADD, theirs[0], &result,
-				 conf->self.rank + 1, 0));
+		CHECK(!atomic_op(conf, theirs[0], &result,
+				 fetch_add(conf->self.rank + 1)));
 	CHECK(rank_barrier(&conf->self));
 	memcpy(&value, w.mem, 8);
 	if (conf->self.rank == 0)
@@ -998,15 +1007,14 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 		      N * conf->self.nranks * (conf->self.nranks + 1) / 2);
 	CHECK(rank_barrier(&conf->self));
 	if (conf->self.rank == 1) {
-		CHECK(!atomic_op(conf, PN_OP_SWAP, theirs[0], &result, 5, 0));
-		CHECK(!atomic_op(conf, PN_OP_COMPARE_SWAP, theirs[0], &result,
-				 6, 4));
+		CHECK(!atomic_op(conf, theirs[0], &result,
+				 (struct pn_op){ .kind = PN_OP_SWAP,
+						 .operand = 5 }));
+		CHECK(!atomic_op(conf, theirs[0], &result, compare_swap(6, 4)));
 		memcpy(&old, result.mem, 8);
 		CHECK(old == 5);
-		CHECK(!atomic_op(conf, PN_OP_COMPARE_SWAP, theirs[0], &result,
-				 7, 5));
-		CHECK(!atomic_op(conf, PN_OP_FETCH_ADD, theirs[0], &result, 0,
-				 0));
+		CHECK(!atomic_op(conf, theirs[0], &result, compare_swap(7, 5)));
+		CHECK(!atomic_op(conf, theirs[0], &result, fetch_add(0)));
 		memcpy(&old, result.mem, 8);
 		CHECK(old == 7);
 	}
@@ -1017,7 +1025,7 @@ static void atomics_of_many_peers_lose_nothing(struct conf *conf)
 
 /* --- waiting ------------------------------------------------------------- */
 
-static void waiting_ends_at_the_deadline_or_with_news(struct conf *conf)
+static void a_wait_ends_at_the_deadline_or_with_an_event(struct conf *conf)
 {
 	uint64_t start;
 
@@ -1042,8 +1050,8 @@ static void waiting_ends_at_the_deadline_or_with_news(struct conf *conf)
 
 #define SLICE ((size_t)64 << 10)
 
-/* Every rank writes random parts of its own slice in everybody's window and
- * reads them back; at the end each window is what its writers remember. */
+/* Every rank writes random ranges of its own slice in every window and reads
+ * them back; at the end each window holds what its writers recorded. */
 static void many_peers_share_a_window(struct conf *conf)
 {
 	struct remote theirs[RANKS_MAX];
@@ -1095,7 +1103,7 @@ static void many_peers_share_a_window(struct conf *conf)
 	window_close(conf, &from);
 }
 
-/* --- the end of a peer --------------------------------------------------- */
+/* --- peers that go down -------------------------------------------------- */
 
 static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 {
@@ -1110,10 +1118,10 @@ static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 	CHECK(!window_open(conf, 4096, ALL_REMOTE, &w));
 	CHECK(share(conf, &w, theirs));
 	if (conf->self.rank == 2)
-		return; /* the frame closes the device */
+		return; /* conformance_frame.c closes the device */
 	do {
 		CHECK(conf_next(conf, &got));
-		/* The other one noticed first and goes on. */
+		/* The other rank detected it first and continues. */
 		greeted |= got.kind == PN_COMPLETION_RECV;
 		if (got.kind == PN_COMPLETION_RECV)
 			pn_device_return_buffer(conf->self.device, &got);
@@ -1126,14 +1134,15 @@ static void a_peer_that_closes_goes_down_alone(struct conf *conf)
 	      -ECONNRESET);
 	CHECK(!move(conf, PN_OP_WRITE, sge, theirs[!conf->self.rank].addr,
 		    theirs[!conf->self.rank].rkey));
-	/* Neither leaves before the other is done. */
+	/* Both wait until the other is done. */
 	CHECK(!send_inline(conf, other(conf), "", 0, 3));
 	CHECK(greeted || receive(conf, 0, 0, 3));
 	window_close(conf, &w);
 }
 
-/* One PEER_DOWN, of `old`, and one message, of another peer of the same device,
- * which is returned; in any order. What `old` had sent comes before its end. */
+/* Waits for one PEER_DOWN, of `old`, and one message, of another peer of the
+ * same device, which it returns; in any order. Messages of `old` come before
+ * its PEER_DOWN. */
 static struct pn_peer *hear_end_and_beginning(struct conf *conf,
 					      struct pn_peer *old, bool *heard)
 {
@@ -1207,21 +1216,21 @@ const struct conf_case conf_cases[] = {
 	CASE(keys_of_another_device_are_refused, 2, 0),
 	CASE(access_not_granted_is_refused, 2, 0),
 	CASE(local_segments_need_a_key_that_covers_them, 2, 0),
-	CASE(a_key_dies_with_its_registration, 2, 0),
+	CASE(a_key_ends_with_its_registration, 2, 0),
 	CASE(rekeying_revokes_the_old_key_alone, 2, PN_CAP_REKEY),
 	CASE(a_revoked_key_does_not_come_again, 2, PN_CAP_REKEY),
 	CASE(malformed_operations_are_refused_at_once, 2, 0),
 	CASE(messages_arrive_whole_and_in_order, 2, 0),
 	CASE(inline_sends_need_no_key_and_no_waiting, 2, 0),
 	CASE(a_receiver_that_does_not_release_stalls_its_senders, 2, 0),
-	CASE(messages_may_be_released_in_any_order, 2, 0),
+	CASE(buffers_may_be_returned_in_any_order, 2, 0),
 	CASE(who_sees_a_send_sees_the_writes_before_it, 2, 0),
 	CASE(head_and_body_are_a_message_behind_what_was_posted, 2, 0),
-	CASE(a_write_with_immediate_tells_the_target, 2, PN_CAP_WRITE_IMM),
+	CASE(a_write_with_immediate_notifies_the_target, 2, PN_CAP_WRITE_IMM),
 	CASE(operations_complete_in_the_order_of_posting, 2, 0),
-	CASE(silent_operations_speak_only_when_they_fail, 2, 0),
+	CASE(silent_operations_complete_only_when_they_fail, 2, 0),
 	CASE(atomics_of_many_peers_lose_nothing, 4, PN_CAP_ATOMICS),
-	CASE(waiting_ends_at_the_deadline_or_with_news, 2, 0),
+	CASE(a_wait_ends_at_the_deadline_or_with_an_event, 2, 0),
 	CASE(many_peers_share_a_window, 4, 0),
 	CASE(a_peer_that_closes_goes_down_alone, 3, 0),
 	CASE(a_detached_peer_can_be_attached_again, 2, PN_CAP_ATTACH_AGAIN),

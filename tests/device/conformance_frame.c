@@ -8,7 +8,7 @@
 
 #define PATIENCE_NS (60 * PN_NS_PER_S)
 
-/* One completion within the patience; false and a mark otherwise. */
+/* Waits for one completion; false, and a failed check, after the timeout. */
 static bool next_any(struct conf *conf, struct pn_completion *out)
 {
 	uint64_t deadline = pn_device_now(conf->self.device) + PATIENCE_NS;
@@ -23,7 +23,7 @@ static bool next_any(struct conf *conf, struct pn_completion *out)
 				  __FILE__, __LINE__);
 			return false;
 		}
-		/* Short waits, to notice when another rank has failed. */
+		/* Short waits, to detect that another rank has failed. */
 		pn_device_wait(conf->self.device, now + 20 * PN_NS_PER_MS);
 	}
 	return true;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * sim_world -- what the tests of `sim` share: a small world, registered
+ * sim_world -- helpers that the tests of `sim` share: a small world, registered
  * buffers, peers that are up.
  *
- * Tasks must not assert (cmocka jumps away, which a task's stack does not
- * survive): they CHECK(), which remembers the first line that failed, and
+ * Tasks must not assert (cmocka uses longjmp(), which does not work on a task's
+ * stack). They CHECK(), which stores the first line that failed, and
  * run_world() asserts afterwards.
  */
 #ifndef PN_TESTS_SIM_WORLD_H
@@ -84,8 +84,8 @@ static inline int next_completion(struct pn_device *device,
 	return ret;
 }
 
-/* The peer b of a, up; both have polled their PEER_UP when called outside
- * tasks. */
+/* Connects a to b and returns the peer; both have polled their PEER_UP when
+ * called outside tasks. */
 static inline struct pn_peer *connect_devices(struct pn_device *a,
 					      struct pn_device *b)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * soft_util -- words that the tests of the soft device share: a device with
- * its loopback peer, buffers, one operation from post to completion, and
- * processes to talk to.
+ * soft_util -- helpers that the tests of the soft device share: a device with
+ * its loopback peer, buffers, one operation from post to completion, and other
+ * processes.
  *
- * Everything that waits does so for a minute at most, so that a test that would
- * hang fails. Other processes are the test program itself, started again in a
- * role (a forked child of a process with threads is nothing that sanitizers
- * can work in); they share a board and report by their exit status.
+ * Every wait lasts a minute at most, so that a test that would hang fails.
+ * Other processes are the test program itself, started again in a role
+ * (sanitizers do not work in a forked child of a process with threads). They
+ * share a struct common and report by their exit status.
  */
 #ifndef PN_TESTS_SOFT_UTIL_H
 #define PN_TESTS_SOFT_UTIL_H
@@ -29,8 +29,8 @@
 #include "device/soft/slots.h"
 #include "test.h"
 
-#define PATIENCE_NS (60 * PN_NS_PER_S)
-#define ALL	    PINION_ACCESS_ALL
+#define TIMEOUT_NS (60 * PN_NS_PER_S)
+#define ALL	   PINION_ACCESS_ALL
 
 static inline struct pn_device *open_soft(const char *spec)
 {
@@ -40,7 +40,7 @@ static inline struct pn_device *open_soft(const char *spec)
 	return device;
 }
 
-/* Normal pages, written to, so that VmPin counts as we do. */
+/* Maps normal pages and writes to them, so that VmPin counts as we do. */
 static inline void *map_buffer(size_t len, int fill)
 {
 	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
@@ -68,10 +68,10 @@ static inline void deregister_one(struct pn_device *device, struct pn_mr *mr)
 	pn_device_deregister(device, mrs, 1);
 }
 
-/* The next completion. */
+/* Waits for the next completion. */
 static inline struct pn_completion next_completion(struct pn_device *device)
 {
-	uint64_t deadline = pn_device_now(device) + PATIENCE_NS;
+	uint64_t deadline = pn_device_now(device) + TIMEOUT_NS;
 	struct pn_completion c;
 
 	while (!pn_device_poll(device, &c, 1))
@@ -153,21 +153,21 @@ static inline size_t status_bytes(const char *field)
 	return kib * 1024;
 }
 
-/* VmPin when nothing of ours is pinned. Kernel 6.1 still counts, for a second,
- * what the test before had. */
+/* VmPin when this test pins nothing. Kernel 6.1 counts the pages of the test
+ * before for another second. */
 static inline size_t vmpin_at_rest(void)
 {
-	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+	uint64_t deadline = pn_clock_ns() + TIMEOUT_NS;
 
 	while (pn_huge_vmpin() && pn_clock_ns() < deadline)
 		usleep(1000);
 	return pn_huge_vmpin();
 }
 
-/* Waits until VmPin is what it was plus what the device (NULL: none) says. */
+/* Waits until VmPin is `before` plus what the device (NULL: none) reports. */
 static inline void assert_vmpin(size_t before, struct pn_device *device)
 {
-	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+	uint64_t deadline = pn_clock_ns() + TIMEOUT_NS;
 	struct pn_pinned pinned = { 0 };
 
 	do {
@@ -186,51 +186,53 @@ static inline void assert_vmpin(size_t before, struct pn_device *device)
 
 #define RANKS 6
 
-/* What the processes of a test share. A rank is filled in, then `here` set. */
-struct board {
+/* Memory that the processes of a test share. A rank is filled in, then `here`
+ * is set. */
+struct common {
 	struct {
 		_Atomic int here;
 		struct pn_address address;
 		uint64_t addr, key;
 	} rank[RANKS];
-	_Atomic int go[8]; /* steps of the test, as it likes */
+	_Atomic int go[8]; /* steps of the test; their meaning is the test's */
 	char spec[64];
 	int number;
 	int fd;
 	uid_t user; /* for ranks that are not root */
 };
 
-static inline struct board *map_board(int fd)
+static inline struct common *map_common(int fd)
 {
-	void *p = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
+	void *p = mmap(NULL, sizeof(struct common), PROT_READ | PROT_WRITE,
 		       MAP_SHARED, fd, 0);
 
 	assert_true(p != MAP_FAILED);
 	return p;
 }
 
-static inline struct board *new_board(void)
+static inline struct common *new_common(void)
 {
-	int fd = memfd_create("board", 0); /* for the children, too */
-	struct board *board;
+	int fd = memfd_create("board", 0); /* inherited by children */
+	struct common *common;
 
-	assert_ok(ftruncate(fd, sizeof(struct board)));
-	board = map_board(fd);
-	board->fd = fd;
-	board->user = fresh_user();
-	return board;
+	assert_ok(ftruncate(fd, sizeof(struct common)));
+	common = map_common(fd);
+	common->fd = fd;
+	common->user = fresh_user();
+	return common;
 }
 
-static inline void free_board(struct board *board)
+static inline void free_common(struct common *common)
 {
-	close(board->fd);
-	munmap(board, sizeof(*board));
+	close(common->fd);
+	munmap(common, sizeof(*common));
 }
 
-/* What a process can be started as; the table is the test program's. */
+/* A role in which a process can be started; each test program has a table of
+ * them. */
 struct role {
 	const char *name;
-	int (*fn)(struct board *, unsigned);
+	int (*fn)(struct common *, unsigned);
 };
 extern const struct role roles[];
 
@@ -241,7 +243,7 @@ extern const struct role roles[];
 
 static inline void await(_Atomic int *flag, int value)
 {
-	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+	uint64_t deadline = pn_clock_ns() + TIMEOUT_NS;
 
 	while (*flag < value) {
 		if (pn_clock_ns() > deadline)
@@ -250,21 +252,21 @@ static inline void await(_Atomic int *flag, int value)
 	}
 }
 
-static inline void appear(struct board *board, unsigned rank,
+static inline void appear(struct common *common, unsigned rank,
 			  struct pn_device *device, const struct pn_mr *mr)
 {
-	pn_device_address(device, &board->rank[rank].address);
+	pn_device_address(device, &common->rank[rank].address);
 	if (mr) {
-		board->rank[rank].addr = (uintptr_t)mr->addr;
-		board->rank[rank].key = mr->rkey;
+		common->rank[rank].addr = (uintptr_t)mr->addr;
+		common->rank[rank].key = mr->rkey;
 	}
-	board->rank[rank].here = 1;
+	common->rank[rank].here = 1;
 }
 
-/* Starts this program again as fn(board, rank), whose result is its exit
- * status. It goes when we do. */
-static inline pid_t start_rank(int (*fn)(struct board *, unsigned),
-			       struct board *board, unsigned rank)
+/* Starts this program again as fn(common, rank), whose result is its exit
+ * status. The process ends when this one does. */
+static inline pid_t start_rank(int (*fn)(struct common *, unsigned),
+			       struct common *common, unsigned rank)
 {
 	const struct role *role = roles;
 	char fd[16], number[16];
@@ -272,7 +274,7 @@ static inline pid_t start_rank(int (*fn)(struct board *, unsigned),
 
 	while (role->fn != fn)
 		role++;
-	snprintf(fd, sizeof(fd), "%d", board->fd);
+	snprintf(fd, sizeof(fd), "%d", common->fd);
 	snprintf(number, sizeof(number), "%u", rank);
 	pid = fork();
 	assert_true(pid >= 0);
@@ -294,19 +296,19 @@ static inline void play_role(int argc, char **argv)
 	setenv("CMOCKA_TEST_ABORT", "1", 1);
 	for (const struct role *role = roles; role->name; role++)
 		if (!strcmp(role->name, argv[2]))
-			exit(role->fn(map_board(atoi(argv[3])),
+			exit(role->fn(map_common(atoi(argv[3])),
 				      (unsigned)atoi(argv[4])));
 	exit(97);
 }
 
-/* For a rank started by root: goes on as the board's user, who may lock that
- * much. Changing the user takes away what peers need to reach us, so that is
- * given back. Returns 0 if all went well. */
-static inline int become_user(const struct board *board, size_t lockable)
+/* For a rank started by root: continues as common->user, with lockable bytes of
+ * RLIMIT_MEMLOCK. Changing the user makes the process not dumpable, so that
+ * peers cannot reach it; that is undone. Returns 0 on success. */
+static inline int become_user(const struct common *common, size_t lockable)
 {
 	struct rlimit limit = { lockable, lockable };
 
-	return setrlimit(RLIMIT_MEMLOCK, &limit) || setuid(board->user) ||
+	return setrlimit(RLIMIT_MEMLOCK, &limit) || setuid(common->user) ||
 	       prctl(PR_SET_DUMPABLE, 1);
 }
 

@@ -4,8 +4,8 @@
  *
  *   test_conformance sim|threads|processes SPEC [CASE]
  *
- * sim: ranks are coroutines of one world; threads: ranks are threads, each
- * with a device of its own (what TSan sees best); processes: ranks are forked.
+ * sim: ranks are coroutines of one world; threads: ranks are threads, each with
+ * a device of its own (the best for TSan); processes: ranks are forked.
  */
 #include "conformance.h"
 

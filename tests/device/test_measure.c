@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Measuring a device, and the steps that measuring is made of. */
+/* Measuring a device, and the blocking operations that measuring uses. */
 #include "test.h"
 
 #include "base/range.h"
@@ -41,7 +41,7 @@ static void measuring_fills_every_cost_and_leaves_nothing(void **state)
 	struct pn_pinned pinned;
 
 	(void)state;
-	for (int i = 0; i < 2; i++) { /* again is fine */
+	for (int i = 0; i < 2; i++) { /* a second time works, too */
 		device->costs = (struct pn_costs){ 0 };
 		assert_ok(pn_device_measure(device, &fits));
 		assert_all_costs_are_known(&device->costs);
@@ -84,7 +84,7 @@ static void virtual_costs_are_left_alone(void **state)
 	pn_device_close(device);
 }
 
-/* --- steps ---------------------------------------------------------------- */
+/* --- blocking operations -------------------------------------------------- */
 
 #define LEN ((size_t)64 << 10)
 
@@ -158,19 +158,19 @@ static void moves_bring_every_byte(const char *spec)
 	loop_close(&loop);
 }
 
-static void moves_bring_every_byte_on_soft(void **state)
+static void transfers_move_every_byte_on_soft(void **state)
 {
 	(void)state;
 	moves_bring_every_byte("soft");
 }
 
-static void moves_bring_every_byte_on_sim(void **state)
+static void transfers_move_every_byte_on_sim(void **state)
 {
 	(void)state;
 	moves_bring_every_byte("sim:cost=cx5,depth=4");
 }
 
-static void move_with_a_wrong_key_tells(void **state)
+static void a_transfer_with_a_wrong_key_fails(void **state)
 {
 	static const char *const specs[] = { "soft", "sim" };
 
@@ -194,9 +194,9 @@ int main(void)
 		TEST(measuring_fills_every_cost_and_leaves_nothing),
 		TEST(declared_costs_are_called_emulated),
 		TEST(virtual_costs_are_left_alone),
-		TEST(moves_bring_every_byte_on_soft),
-		TEST(moves_bring_every_byte_on_sim),
-		TEST(move_with_a_wrong_key_tells),
+		TEST(transfers_move_every_byte_on_soft),
+		TEST(transfers_move_every_byte_on_sim),
+		TEST(a_transfer_with_a_wrong_key_fails),
 	};
 
 	return RUN_TESTS(tests);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Time on `sim`: what registering, copying, messages, cores and waiting take,
- * to the nanosecond. Profile ou2009: register 7420 + 770 per page, deregister
- * 1100 + 220 per page, wire 1/0.9 ns per byte, latency 6000, message 500, copy
- * 1/1.5 ns per byte.
+ * Time on `sim`: how long registering, copying, messages, CPU time and waiting
+ * take, to the nanosecond. Profile ou2009: register 7420 + 770 per page,
+ * deregister 1100 + 220 per page, wire 1/0.9 ns per byte, latency 6000, message
+ * 500, copy 1/1.5 ns per byte.
  */
 #include "sim_world.h"
 
@@ -15,7 +15,7 @@
 #define MESSAGE	 500
 #define WIRE_900 1000 /* 900 bytes */
 
-/* --- charges -------------------------------------------------------------- */
+/* --- CPU time ------------------------------------------------------------- */
 
 static void registering_takes_what_the_profile_says(void **state)
 {
@@ -69,7 +69,7 @@ struct traffic {
 	struct pn_sim *sim;
 	unsigned node, to, rounds;
 	size_t bytes;
-	uint64_t times[8]; /* of what the task saw, in order */
+	uint64_t times[8]; /* that the task recorded, in order */
 	unsigned ntimes;
 };
 
@@ -78,7 +78,8 @@ static void note_time(struct traffic *t)
 	t->times[t->ntimes++] = pn_sim_now(t->sim);
 }
 
-/* Sends `rounds` messages of `bytes` at once; notes when each has completed. */
+/* Sends `rounds` messages of `bytes` at once and records when each has
+ * completed. */
 static void sender(void *arg)
 {
 	struct traffic *t = arg;
@@ -102,7 +103,7 @@ static void sender(void *arg)
 	buffer_close(device, &b);
 }
 
-/* Notes when each of `rounds` messages is there. */
+/* Records when each of `rounds` messages arrives. */
 static void receiver(void *arg)
 {
 	struct traffic *t = arg;
@@ -233,7 +234,7 @@ static void attaching_takes_a_round_trip(void **state)
 	pn_sim_close(sim);
 }
 
-/* Posts one operation outside tasks and gives the time until it completed. */
+/* Posts one operation outside tasks and returns the time until it completed. */
 static uint64_t time_of(struct pn_sim *sim, struct pn_peer *peer,
 			const struct pn_op *op)
 {
@@ -365,7 +366,7 @@ static void waiting_outside_tasks_runs_to_the_deadline(void **state)
 	pn_sim_close(sim);
 }
 
-static void polling_in_vain_lets_time_pass(void **state)
+static void empty_polls_let_time_pass(void **state)
 {
 	struct pn_sim *sim = open_world("cost=ou2009", NULL);
 	struct pn_device *device = pn_sim_device(sim, 0);
@@ -442,7 +443,7 @@ static void wait_without_listening(void *arg)
 		w->ret = pn_device_wait(pn_sim_device(w->sim, 1), PN_FOREVER);
 }
 
-static void deadlock_is_found_and_told_to_every_task_once(void **state)
+static void deadlock_is_detected_and_reported_to_every_task_once(void **state)
 {
 	struct pn_sim *sim = open_world("", NULL);
 	struct waiter polite = { .sim = sim }, deaf = { .sim = sim };
@@ -475,7 +476,7 @@ static void another_thread_can_wake_a_wait_for_ever(void **state)
 	pn_device_close(device);
 }
 
-static void single_threaded_device_knows_a_deadlock(void **state)
+static void single_threaded_device_detects_a_deadlock(void **state)
 {
 	struct pn_device_attr attr = { .single_threaded = true };
 	struct pn_device *device;
@@ -554,18 +555,18 @@ static void a_block_with_a_deadline_ends_there(void **state)
 	assert_ok(pn_sim_spawn(sim, 0, pass_door_or_give_up, &late));
 	run_world(sim);
 	assert_int_equal(late.passed_ns, 3000);
-	/* Behind its deadline it does not block at all. */
+	/* After its deadline it does not block at all. */
 	assert_ok(pn_sim_spawn(sim, 0, pass_door_or_give_up, &soon));
 	run_world(sim);
 	assert_int_equal(soon.passed_ns, 3000);
-	/* Outside tasks, too. */
+	/* The same outside tasks. */
 	pn_device_block_until(late.device, &late.other, 0, 9000);
 	assert_int_equal(pn_sim_now(sim), 9000);
 	pn_sim_close(sim);
 }
 
-/* The timer is gone with the block: the task's next sleep is its own. */
-static void a_door_opened_in_time_leaves_no_timer(void **state)
+/* The timer ends with the block: it does not end the task's next sleep. */
+static void an_unblock_in_time_leaves_no_timer(void **state)
 {
 	struct pn_sim *sim = open_world("cores=2", NULL);
 	struct door door = { .device = pn_sim_device(sim, 0) };
@@ -580,7 +581,7 @@ static void a_door_opened_in_time_leaves_no_timer(void **state)
 	pn_sim_close(sim);
 }
 
-static void a_door_that_nobody_opens_is_a_deadlock(void **state)
+static void a_block_that_nobody_ends_is_a_deadlock(void **state)
 {
 	struct pn_sim *sim = open_world("", NULL);
 	struct door door = { .device = pn_sim_device(sim, 0) };
@@ -591,8 +592,8 @@ static void a_door_that_nobody_opens_is_a_deadlock(void **state)
 	pn_sim_close(sim);
 }
 
-/* A program outside tasks waits for a task, and for another thread. */
-static void outsiders_block_for_tasks_and_threads(void **state)
+/* A host waits for a task, and for another thread. */
+static void hosts_block_for_tasks_and_threads(void **state)
 {
 	struct pn_sim *sim = open_world("", NULL);
 	struct door door = { .device = pn_sim_device(sim, 0) };
@@ -666,7 +667,7 @@ static void *register_many(void *arg)
 	return (void *)failures;
 }
 
-static void threads_register_at_once_and_their_charges_add_up(void **state)
+static void threads_register_at_once_and_their_cpu_times_add_up(void **state)
 {
 	struct pn_device *device;
 	struct pn_pinned pinned;
@@ -758,7 +759,7 @@ static void nap_until_done(void *arg)
 	}
 }
 
-static void other_threads_get_a_word_in_while_the_world_runs(void **state)
+static void other_threads_get_the_lock_while_the_world_runs(void **state)
 {
 	struct pn_sim *sim = open_world("", NULL);
 	struct crier crier = { .sim = sim };
@@ -790,20 +791,20 @@ int main(void)
 		TEST(newcomer_waits_for_the_end_of_a_slice),
 		TEST(three_tasks_on_two_cores_share_them),
 		TEST(waiting_outside_tasks_runs_to_the_deadline),
-		TEST(polling_in_vain_lets_time_pass),
+		TEST(empty_polls_let_time_pass),
 		TEST(a_task_waits_until_the_deadline_or_a_wake),
-		TEST(deadlock_is_found_and_told_to_every_task_once),
+		TEST(deadlock_is_detected_and_reported_to_every_task_once),
 		TEST(another_thread_can_wake_a_wait_for_ever),
-		TEST(single_threaded_device_knows_a_deadlock),
+		TEST(single_threaded_device_detects_a_deadlock),
 		TEST(a_task_blocks_until_another_unblocks_it),
 		TEST(a_block_with_a_deadline_ends_there),
-		TEST(a_door_opened_in_time_leaves_no_timer),
-		TEST(a_door_that_nobody_opens_is_a_deadlock),
-		TEST(outsiders_block_for_tasks_and_threads),
+		TEST(an_unblock_in_time_leaves_no_timer),
+		TEST(a_block_that_nobody_ends_is_a_deadlock),
+		TEST(hosts_block_for_tasks_and_threads),
 		TEST(plain_program_puts_to_itself),
-		TEST(threads_register_at_once_and_their_charges_add_up),
+		TEST(threads_register_at_once_and_their_cpu_times_add_up),
 		TEST(one_thread_waits_while_another_posts),
-		TEST(other_threads_get_a_word_in_while_the_world_runs),
+		TEST(other_threads_get_the_lock_while_the_world_runs),
 	};
 
 	return RUN_TESTS(tests);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What goes wrong on `sim` when it is told to: scripted faults, dying nodes,
- * limits, and registrations that have outlived their pages.
+ * Faults on `sim`: scripted faults, dying nodes, limits, and registrations that
+ * have outlived their pages.
  */
 #include "sim_world.h"
 
@@ -115,7 +115,7 @@ static void limits_are_kept_and_can_shrink(void **state)
 
 /* --- messages ------------------------------------------------------------- */
 
-/* When three messages, posted together at time 0, arrive. */
+/* Records when three messages, posted together at time 0, arrive. */
 static void arrivals(const char *params, const char *script, uint64_t *times)
 {
 	struct pn_sim *sim = open_world(params, script);
@@ -136,7 +136,7 @@ static void arrivals(const char *params, const char *script, uint64_t *times)
 	pn_sim_close(sim);
 }
 
-static void messages_are_late_when_told_so_and_keep_their_order(void **state)
+static void delayed_messages_keep_their_order(void **state)
 {
 	uint64_t times[3];
 
@@ -184,7 +184,8 @@ static void survive(void *arg)
 	while (!s->down) {
 		int ret = post_send(device, dying, "x", 1, 0);
 
-		/* Gone already, though nobody has polled it yet. */
+		/* The peer may be down already, though PEER_DOWN was not polled
+		 * yet. */
 		CHECK(!ret || ret == -EAGAIN || ret == -ECONNRESET);
 		pn_device_wait(device, pn_sim_now(s->sim) + 100000);
 		while (pn_device_poll(device, &c, 1)) {
@@ -204,7 +205,7 @@ static void survive(void *arg)
 	s->bystander_ok = c.peer == other && !c.status;
 }
 
-static void peers_of_a_dead_node_learn_it_in_bounded_time(void **state)
+static void peers_of_a_dead_node_detect_it_in_bounded_time(void **state)
 {
 	struct pn_sim *sim = open_world("nodes=3,cost=ou2009,detect=1ms",
 					"drop peer 2 at 1 ms");
@@ -280,7 +281,7 @@ static void operations_end_in_order_when_their_peer_dies(void **state)
 	pn_sim_close(sim);
 }
 
-static void messages_of_the_dead_that_wait_for_room_are_dropped(void **state)
+static void stalled_messages_of_a_dead_node_are_dropped(void **state)
 {
 	struct pn_sim *sim = open_world("nodes=3,inbox_slots=1", NULL);
 	struct pn_device *b = pn_sim_device(sim, 1);
@@ -307,7 +308,7 @@ static void messages_of_the_dead_that_wait_for_room_are_dropped(void **state)
 
 /* --- staleness ------------------------------------------------------------ */
 
-/* A put from one page to another of the same node; its status. */
+/* A put from one page to another of the same node, and its status. */
 struct stale_world {
 	struct pn_sim *sim;
 	struct pn_peer *self;
@@ -351,7 +352,7 @@ static int stale_op(struct stale_world *w, enum pn_op_kind kind, size_t page)
 	return c.status;
 }
 
-/* Gives a page up and maps another at its address. */
+/* Unmaps a page and maps another at its address. */
 static void replace_page(struct stale_world *w, size_t page)
 {
 	char *addr = w->from + page * PAGE;
@@ -382,7 +383,7 @@ static void an_announced_release_makes_the_key_stale_there_alone(void **state)
 	stale_close(&w);
 }
 
-static void memory_that_is_gone_is_not_touched(void **state)
+static void released_memory_is_not_accessed(void **state)
 {
 	struct stale_world w;
 
@@ -411,9 +412,10 @@ static void a_new_registration_is_not_stale(void **state)
 	stale_close(&w);
 }
 
-/* The device sees what it is told: an unannounced release goes unnoticed, as
- * on an adapter (where the bytes would be lost). */
-/* One task registers, which takes 80 us with `cx5`, another one releases. */
+/* The device knows only announced releases: others go unnoticed, as on an
+ * adapter (where the bytes would be lost). */
+/* One task registers, which takes 80 us with `cx5`, another one releases
+ * meanwhile. */
 struct overlap {
 	struct pn_sim *sim;
 	struct buffer buffer;
@@ -470,7 +472,7 @@ static void a_release_while_registering_makes_the_key_stale(void **state)
 	assert_int_equal(status_when_released_at(2000000), 0);
 }
 
-static void a_release_that_nobody_announces_is_not_seen(void **state)
+static void an_unannounced_release_is_not_seen(void **state)
 {
 	struct stale_world w;
 
@@ -596,16 +598,16 @@ int main(void)
 		TEST(a_failing_range_fails_its_batch_and_changes_nothing),
 		TEST(the_second_registration_takes_longer),
 		TEST(limits_are_kept_and_can_shrink),
-		TEST(messages_are_late_when_told_so_and_keep_their_order),
-		TEST(peers_of_a_dead_node_learn_it_in_bounded_time),
+		TEST(delayed_messages_keep_their_order),
+		TEST(peers_of_a_dead_node_detect_it_in_bounded_time),
 		TEST(a_dead_node_has_no_registrations_and_takes_none),
 		TEST(operations_end_in_order_when_their_peer_dies),
-		TEST(messages_of_the_dead_that_wait_for_room_are_dropped),
+		TEST(stalled_messages_of_a_dead_node_are_dropped),
 		TEST(an_announced_release_makes_the_key_stale_there_alone),
-		TEST(memory_that_is_gone_is_not_touched),
+		TEST(released_memory_is_not_accessed),
 		TEST(a_new_registration_is_not_stale),
 		TEST(a_release_while_registering_makes_the_key_stale),
-		TEST(a_release_that_nobody_announces_is_not_seen),
+		TEST(an_unannounced_release_is_not_seen),
 		TEST(release_concerns_its_node_alone),
 		TEST(a_stale_use_fails_the_run),
 		TEST(bad_parameters_and_scripts_are_refused),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations on `sim` where it promises more than every device does, or does
- * something of its own; the conformance suite has the rest.
+ * Operations on `sim` where it guarantees more than every device, or differs;
+ * the conformance suite tests the rest.
  */
 #include "sim_world.h"
 
@@ -91,7 +91,7 @@ static void nothing_is_posted_while_connecting(void **state)
 	pn_sim_close(sim);
 }
 
-/* Both attach at the same moment: each hears of it once. */
+/* Both attach at the same moment: each polls PEER_UP once. */
 static void peers_that_attach_to_each_other_come_up_once(void **state)
 {
 	struct pn_sim *sim = open_world("cost=ou2009", NULL);
@@ -181,8 +181,8 @@ static void stalled_senders_take_turns_and_keep_their_order(void **state)
 
 /* --- order ---------------------------------------------------------------- */
 
-/* A long read, then a short write: the write has happened long before the
- * read's bytes are there, but its completion comes second. */
+/* A long read, then a short write: the write takes effect long before the
+ * read's bytes arrive, but its completion comes second. */
 static void completions_wait_for_earlier_ones(void **state)
 {
 	struct pn_completion c;

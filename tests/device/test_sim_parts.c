@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The parts that `sim` is made of: coroutines, the event queue, intervals. */
+/* The modules that `sim` is made of: coroutines, the event queue, intervals. */
 #include "test.h"
 
 #include <fenv.h>
@@ -114,7 +114,7 @@ static void round_up(void *arg)
 	c->count = fegetround() == FE_UPWARD;
 }
 
-/* As a thread would: the rounding mode is each one's own. */
+/* As with threads, each coroutine has a rounding mode of its own. */
 static void coroutines_keep_their_rounding_mode(void **state)
 {
 	struct counter c = { 0 };
@@ -138,7 +138,7 @@ struct planned {
 	uint64_t time_ns, order;
 };
 
-/* The earliest by looking at all of them. */
+/* Finds the earliest by a linear search. */
 static struct planned *naive_first(struct planned *all)
 {
 	struct planned *best = NULL;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Nodes with several ports: wires of their own, one sleep, and failing alone.
+/*
+ * Nodes with several ports: wires of their own, one wait for all, and failures
+ * of a single port.
  */
 #include "sim_world.h"
 
@@ -7,14 +9,15 @@
 
 #include "base/log.h"
 
-/* The peer of a's port at b's port of the same rail, up at both ends. */
+/* Connects a's port to b's port of the same rail; it is up at both ends. */
 static struct pn_peer *connect_rail(struct pn_sim *sim, unsigned rail)
 {
 	return connect_devices(pn_sim_rail(sim, 0, rail),
 			       pn_sim_rail(sim, 1, rail));
 }
 
-/* A write of 1 MiB on each given rail at once: when the last has ended. */
+/* Posts a write of 1 MiB on each given rail at once; returns when the last has
+ * ended. */
 static uint64_t time_writes(const char *params, unsigned nrails)
 {
 	struct pn_sim *sim = open_world(params, NULL);
@@ -92,7 +95,7 @@ static void malformed_bandwidths_are_refused(void **state)
 	}
 }
 
-/* --- one sleep ------------------------------------------------------------ */
+/* --- waiting -------------------------------------------------------------- */
 
 static void sleeper(void *arg)
 {
@@ -120,7 +123,7 @@ static void caller(void *arg)
 	CHECK(!pn_device_attach(pn_sim_rail(sim, 0, 1), &address, &peer));
 }
 
-static void news_of_any_port_ends_the_wait(void **state)
+static void a_completion_of_any_port_ends_the_wait(void **state)
 {
 	struct pn_sim *sim = open_world("rails=2,cost=cx5", NULL);
 
@@ -147,7 +150,7 @@ static void the_limit_is_the_nodes(void **state)
 	pn_sim_close(sim);
 }
 
-/* --- failing -------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 static void expect_down(struct pn_device *device, struct pn_peer *peer)
 {
@@ -184,8 +187,8 @@ static void a_port_fails_at_both_ends_and_alone(void **state)
 	pn_sim_close(sim);
 }
 
-/* The second operation at node 1's port is the second arrival: two are there,
- * and their sender never hears of it. */
+/* The second operation at node 1's port is the second arrival: two messages are
+ * there, and their sender gets no completion. */
 static void what_arrived_before_can_be_polled(void **state)
 {
 	struct pn_sim *sim =
@@ -215,7 +218,7 @@ static void what_arrived_before_can_be_polled(void **state)
 	pn_sim_close(sim);
 }
 
-static void nothing_lands_behind_peer_down(void **state)
+static void nothing_arrives_after_peer_down(void **state)
 {
 	struct pn_sim *sim = open_world("rails=2,cost=cx5", NULL);
 	struct pn_device *a = pn_sim_rail(sim, 0, 0);
@@ -248,7 +251,7 @@ static void nothing_lands_behind_peer_down(void **state)
 	pn_sim_close(sim);
 }
 
-static void what_waits_for_room_does_not_land_behind_peer_down(void **state)
+static void stalled_messages_do_not_arrive_after_peer_down(void **state)
 {
 	struct pn_sim *sim = open_world("cost=cx5,inbox_slots=2", NULL);
 	struct pn_device *a = pn_sim_device(sim, 0), *b = pn_sim_device(sim, 1);
@@ -264,7 +267,8 @@ static void what_waits_for_room_does_not_land_behind_peer_down(void **state)
 	assert_int_equal(c.kind, PN_COMPLETION_RECV);
 	assert_ok(pn_device_detach(b, c.peer));
 	expect_down(b, c.peer);
-	/* Room, for messages that came in time and may not be told any more. */
+	/* Makes room for messages that arrived in time but must not be returned
+	 * any more. */
 	pn_device_return_buffer(b, &first);
 	pn_device_return_buffer(b, &c);
 	assert_int_equal(pn_device_poll(b, &c, 1), 0);
@@ -330,7 +334,7 @@ static void a_spec_opens_all_its_rails(void **state)
 		pn_device_close(rails[--n]);
 	assert_int_equal(pn_device_open_rails("soft+sim", NULL, rails, &n),
 			 -EINVAL);
-	/* Two worlds: nothing of the one ever ends a wait in the other. */
+	/* Two worlds: no event of one ever ends a wait in the other. */
 	assert_int_equal(pn_device_open_rails("sim+sim", NULL, rails, &n),
 			 -EINVAL);
 	assert_int_equal(pn_device_open_rails("sim:rails=2+sim", NULL, rails,
@@ -360,7 +364,7 @@ static void take_port(void *arg, const char *name, const char *text)
 		snprintf(arg, 16, "%s", text);
 }
 
-/* In virtual time there is nothing that poll(2) could wait for. */
+/* In virtual time there is no descriptor for poll(2). */
 static void a_port_says_which_it_is_and_has_no_descriptor(void **state)
 {
 	struct pn_sim *sim = open_world("rails=2", NULL);
@@ -380,12 +384,12 @@ int main(void)
 		TEST(each_port_has_a_wire_of_its_own),
 		TEST(bandwidths_are_in_proportion),
 		TEST(malformed_bandwidths_are_refused),
-		TEST(news_of_any_port_ends_the_wait),
+		TEST(a_completion_of_any_port_ends_the_wait),
 		TEST(the_limit_is_the_nodes),
 		TEST(a_port_fails_at_both_ends_and_alone),
 		TEST(what_arrived_before_can_be_polled),
-		TEST(nothing_lands_behind_peer_down),
-		TEST(what_waits_for_room_does_not_land_behind_peer_down),
+		TEST(nothing_arrives_after_peer_down),
+		TEST(stalled_messages_do_not_arrive_after_peer_down),
 		TEST(a_port_that_failed_connects_to_nobody),
 		TEST(scripts_name_ports_that_exist),
 		TEST(a_spec_opens_all_its_rails),

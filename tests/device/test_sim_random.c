@@ -3,11 +3,11 @@
  * Random traffic on `sim` against a naive model, the same run twice, and a
  * thousand nodes in little memory.
  *
- * Every node has, on every node, a window that it alone changes, by writes and
- * atomics, and a shadow of what must be there. Operations are posted without
+ * Every node has, on every node, a window that only it changes, by writes and
+ * atomics, and a shadow of the expected contents. Operations are posted without
  * waiting for each other; what follows a read or an atomic carries a fence,
- * since a write may otherwise overtake the reading. Messages carry a number
- * and bytes made from it.
+ * since a write may otherwise overtake the read. Messages carry a number and
+ * bytes made from it.
  */
 #include "sim_world.h"
 
@@ -31,8 +31,8 @@ struct actor {
 	struct pn_device *device;
 	unsigned node;
 	uint64_t random;
-	struct buffer window;  /* NODES parts, one for each writer */
-	struct buffer staging; /* FLIGHT parts of WINDOW bytes */
+	struct buffer window;  /* NODES ranges, one for each writer */
+	struct buffer staging; /* FLIGHT ranges of WINDOW bytes */
 	struct pn_peer *peers[NODES];
 	unsigned nup;
 	char shadow[NODES][WINDOW];
@@ -40,7 +40,7 @@ struct actor {
 	struct flight flights[FLIGHT];
 	unsigned nbusy;
 	uint32_t sent[NODES], received[NODES];
-	unsigned ndone; /* nodes that have said goodbye */
+	unsigned ndone; /* nodes that have finished */
 };
 
 static struct actor actors[NODES];
@@ -118,7 +118,7 @@ static struct flight *free_flight(struct actor *a)
 	return NULL;
 }
 
-/* What the operation will do, done to the shadow. */
+/* Applies the operation to the shadow. */
 static void foresee(struct actor *a, struct flight *f, unsigned to, char *bytes,
 		    struct pn_op *op)
 {
@@ -223,7 +223,7 @@ static void act(void *arg)
 	wait_until(a, &a->ndone, NODES, false);
 }
 
-/* Runs the whole thing; the digest of it. */
+/* Runs the traffic and returns the digest. */
 static uint64_t run_traffic(const char *params, uint64_t seed)
 {
 	struct pn_sim *sim = open_world(params, NULL);

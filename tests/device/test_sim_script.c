@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The language of fault scripts; test_sim_faults.c shows what they do. */
+/* The language of fault scripts; test_sim_faults.c tests their effects. */
 #include "test.h"
 
 #include <errno.h>

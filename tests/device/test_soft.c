@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One process: registering, and moving bytes to oneself. */
+/* One process: registering, and moving bytes to itself. */
 #include "device/soft_util.h"
 
 #include <poll.h>
@@ -227,30 +227,30 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 	close_pair(&p);
 }
 
-/* --- the channel by itself, against a list of what was put ---------------- */
+/* --- the channel alone, against a list of what was put -------------------- */
 
 #define CHANNEL_RING (32u << 10)
-#define MOST_RECORDS 4096
+#define MAX_RECORDS  4096
 
 struct channel {
 	struct pn_soft_tx tx;
 	struct pn_soft_rx rx;
 	uint64_t random;
-	size_t lens[MOST_RECORDS]; /* by number, modulo */
+	size_t lens[MAX_RECORDS]; /* by number, modulo */
 	unsigned put, taken, refused, switches;
-	unsigned there; /* of those taken, the ones that were not lent */
-	void *leases[MOST_RECORDS]; /* taken, not released */
+	unsigned in_place;	   /* records that were taken in place */
+	void *leases[MAX_RECORDS]; /* taken, not consumed */
 	unsigned nleases;
 };
 
-/* Mostly small ones; at times long ones that the short ring cannot hold. */
+/* Mostly small; sometimes too long for the short ring. */
 static size_t some_length(struct channel *c)
 {
 	return test_below(&c->random,
 			  c->put / 500 % 2 ? 100 : PN_SOFT_MAX_SEND);
 }
 
-/* Every other one has an immediate. */
+/* Every second record has an immediate. */
 static uint32_t imm_of(unsigned number)
 {
 	return number % 2 ? number : 0;
@@ -263,28 +263,32 @@ static void put_one(struct channel *c)
 	struct pn_sge sge = { bytes, len, 0 };
 	struct pn_soft_cells *before = c->tx.ring;
 
-	if (c->put - c->taken == MOST_RECORDS ||
-	    !pn_soft_tx_room(&c->tx, len)) {
+	if (c->put - c->taken == MAX_RECORDS || !pn_soft_tx_room(&c->tx, len)) {
 		c->refused++;
 		return;
 	}
 	memset(bytes, (int)c->put, len);
-	c->lens[c->put % MOST_RECORDS] = len;
-	pn_soft_tx_put(&c->tx, PN_SOFT_SEND, imm_of(c->put), &sge, 1, len);
+	c->lens[c->put % MAX_RECORDS] = len;
+	pn_soft_tx_put(&c->tx,
+		       &(struct pn_soft_record_attr){ .kind = PN_SOFT_SEND,
+						      .imm = imm_of(c->put),
+						      .sge = &sge,
+						      .nsge = 1,
+						      .len = len });
 	c->put++;
 	c->switches += c->tx.ring != before;
 }
 
 static void check_record(struct channel *c, const char *data, size_t len)
 {
-	assert_int_equal(len, c->lens[c->taken % MOST_RECORDS]);
+	assert_int_equal(len, c->lens[c->taken % MAX_RECORDS]);
 	for (size_t i = 0; i < len; i++)
 		assert_int_equal(data[i], (char)c->taken);
 	c->taken++;
 }
 
-/* Where it lies, which is possible without an immediate alone. */
-static bool take_there(struct channel *c)
+/* Takes a record in place, which is possible only without an immediate. */
+static bool take_in_place(struct channel *c)
 {
 	const void *data;
 	size_t len;
@@ -297,7 +301,7 @@ static bool take_there(struct channel *c)
 	assert_false(imm_of(c->taken));
 	check_record(c, data, len);
 	pn_soft_rx_consume_next(&c->rx, len);
-	c->there++;
+	c->in_place++;
 	return true;
 }
 
@@ -305,10 +309,10 @@ static void take_one(struct channel *c)
 {
 	struct pn_soft_message m;
 
-	if (test_below(&c->random, 2) && take_there(c))
+	if (test_below(&c->random, 2) && take_in_place(c))
 		return;
 
-	if (c->nleases == MOST_RECORDS || !pn_soft_rx_ready(&c->rx) ||
+	if (c->nleases == MAX_RECORDS || !pn_soft_rx_ready(&c->rx) ||
 	    !pn_soft_rx_take(&c->rx, &m)) {
 		pn_soft_rx_return_pending(&c->rx);
 		return;
@@ -342,7 +346,8 @@ static void records_come_in_order_from_both_rings(void **state)
 	pn_soft_tx_init(&c->tx, memory, CHANNEL_RING);
 	assert_ok(pn_soft_rx_init(&c->rx, memory, CHANNEL_RING));
 	for (unsigned i = 0; i < 200000; i++) {
-		/* In turns one side is the faster one. */
+		/* The producer and the consumer are the faster side in turns.
+		 */
 		if (test_below(&c->random, 10) < (i / 3000 % 2 ? 3 : 5)) {
 			put_one(c);
 		} else {
@@ -355,7 +360,7 @@ static void records_come_in_order_from_both_rings(void **state)
 	while (c->nleases)
 		release_one(c);
 	pn_soft_rx_return_pending(&c->rx);
-	assert_true(c->refused && c->switches > 20 && c->there);
+	assert_true(c->refused && c->switches > 20 && c->in_place);
 	for (unsigned r = 0; r < PN_SOFT_NRINGS; r++)
 		assert_int_equal(c->rx.rings[r].head, c->tx.rings[r].at);
 	pn_soft_rx_fini(&c->rx);
@@ -388,7 +393,7 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 		assert_int_equal(ret, -EAGAIN);
 		refused++;
 		n = pn_device_poll(p.device, c, PN_ARRAY_LEN(c));
-		/* The newest first: any order will do. */
+		/* The newest first: any order is allowed. */
 		for (int i = 0; i < n; i++)
 			assert_int_equal(c[i].imm, seen++);
 		while (n-- > 0)
@@ -401,18 +406,18 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 	close_pair(&p);
 }
 
-/* Takes what begins with an even number. */
+/* A receive handler that takes messages which begin with an even number. */
 struct even_handler {
-	struct pn_receive_handler receive_handler;
+	struct pn_receive_handler handler;
 	struct pn_peer *from;
-	unsigned seen; /* messages, of all kinds */
+	unsigned seen; /* messages so far, lent ones included */
 	unsigned taken;
 };
 
-static bool receive_even(struct pn_receive_handler *receive_handler,
+static bool receive_even(struct pn_receive_handler *handler,
 			 struct pn_peer *peer, const void *data, size_t len)
 {
-	struct even_handler *t = (struct even_handler *)receive_handler;
+	struct even_handler *t = (struct even_handler *)handler;
 	uint64_t number;
 
 	assert_ptr_equal(peer, t->from);
@@ -426,7 +431,7 @@ static bool receive_even(struct pn_receive_handler *receive_handler,
 	return true;
 }
 
-/* What is lent was sent before what the receive_handler is offered next. */
+/* Lent messages were sent before those that the handler is offered next. */
 static void see_all(struct pair *p, struct even_handler *t, unsigned sent)
 {
 	struct pn_completion c[8];
@@ -443,9 +448,9 @@ static void see_all(struct pair *p, struct even_handler *t, unsigned sent)
 	}
 }
 
-static void messages_taken_where_they_lie_keep_their_order(void **state)
+static void messages_handled_in_place_keep_their_order(void **state)
 {
-	struct even_handler t = { .receive_handler = { receive_even } };
+	struct even_handler t = { .handler = { receive_even } };
 	struct pair p;
 	unsigned sent = 0;
 
@@ -453,7 +458,7 @@ static void messages_taken_where_they_lie_keep_their_order(void **state)
 	open_pair(&p, "soft");
 	t.from = p.peer;
 	p.device->single_threaded = true;
-	p.device->receive_handler = &t.receive_handler;
+	p.device->receive_handler = &t.handler;
 	for (unsigned burst = 1; burst < 100; burst++) {
 		for (unsigned i = 0; i < burst; i++, sent++) {
 			struct pn_inline_header head = { { sent } };
@@ -497,7 +502,7 @@ static void a_send_behind_a_queued_write_sees_its_bytes(void **state)
 	close_pair(&p);
 }
 
-static void write_with_immediate_tells_after_its_bytes(void **state)
+static void write_with_immediate_notifies_after_its_bytes(void **state)
 {
 	static const size_t sizes[] = { 0, 8, 5000, BYTES };
 	struct pair p;
@@ -525,7 +530,7 @@ static void write_with_immediate_tells_after_its_bytes(void **state)
 	close_pair(&p);
 }
 
-static void a_refused_write_tells_nobody(void **state)
+static void a_refused_write_notifies_nobody(void **state)
 {
 	struct pn_completion c;
 	struct pair p;
@@ -625,7 +630,7 @@ static void segments_are_gathered_and_scattered(void **state)
 	free(expected);
 }
 
-static void inline_bytes_are_taken_before_post_returns(void **state)
+static void inline_bytes_are_copied_before_post_returns(void **state)
 {
 	char bytes[100], expected[100];
 	struct pn_sge big, sge = { bytes, sizeof(bytes), 0 };
@@ -741,7 +746,7 @@ static void local_segments_need_a_key_that_covers_them(void **state)
 	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EFAULT);
 	sge = (struct pn_sge){ p.from, 8, 0 };
 	assert_int_equal(pn_device_post(p.device, p.peer, &op), -EFAULT);
-	/* A get needs the right to write. */
+	/* A get needs LOCAL_WRITE. */
 	deregister_one(p.device, &p.from_mr);
 	register_one(p.device, &p.from_mr, p.from, BYTES, 0);
 	sge = (struct pn_sge){ p.from, 8, p.from_mr.lkey };
@@ -819,7 +824,7 @@ static void assert_told(struct pair *p)
 	assert_int_equal(pn_device_arm(p->device), -EAGAIN);
 }
 
-static void armed_descriptor_tells_of_news(void **state)
+static void armed_descriptor_reports_events(void **state)
 {
 	struct pn_op op = { .kind = PN_OP_SEND, .flags = PN_OP_SILENT };
 	struct pn_completion c;
@@ -836,7 +841,7 @@ static void armed_descriptor_tells_of_news(void **state)
 	close_pair(&p);
 }
 
-/* Eight bytes, put by the one who posts. */
+/* Eight bytes, executed by the posting thread. */
 static void post_small(struct pair *p)
 {
 	struct pn_sge sge = { p->from, 8, p->from_mr.lkey };
@@ -849,7 +854,8 @@ static void post_small(struct pair *p)
 	assert_ok(pn_device_post(p->device, p->peer, &op));
 }
 
-static void armed_descriptor_tells_of_what_was_done_while_posting(void **state)
+static void armed_descriptor_reports_what_was_executed_while_posting(
+	void **state)
 {
 	struct pair p;
 
@@ -871,10 +877,10 @@ struct sleeper {
 static void *sleep_for_news(void *arg)
 {
 	struct sleeper *sleeper = arg;
-	uint64_t deadline = pn_device_now(sleeper->device) + PATIENCE_NS;
+	uint64_t deadline = pn_device_now(sleeper->device) + TIMEOUT_NS;
 
 	sleeper->ret = pn_device_wait(sleeper->device, deadline);
-	/* It looks once more at the deadline, which is too late here. */
+	/* The last look, at the deadline, is too late here. */
 	if (pn_device_now(sleeper->device) >= deadline)
 		sleeper->ret = -ETIMEDOUT;
 	return NULL;
@@ -890,7 +896,7 @@ static void wait_ends_when_another_thread_posts(void **state)
 	open_pair(&p, "soft:spin=0");
 	sleeper.device = p.device;
 	pthread_create(&thread, NULL, sleep_for_news, &sleeper);
-	usleep(20000); /* in all likelihood it sleeps now */
+	usleep(20000); /* most likely the thread sleeps now */
 	post_small(&p);
 	pthread_join(thread, NULL);
 	assert_ok(sleeper.ret);
@@ -929,7 +935,7 @@ static void two_devices_of_one_process_talk(void **state)
 	close_pair(&p);
 }
 
-static void closing_spares_what_was_mapped_since_a_peer_left(void **state)
+static void closing_keeps_what_was_mapped_after_a_peer_left(void **state)
 {
 	enum { N = 8 };
 	size_t len = 2 * pn_soft_channel_bytes(256 << 10);
@@ -943,7 +949,7 @@ static void closing_spares_what_was_mapped_since_a_peer_left(void **state)
 	attach_to(device, &address);
 	pn_device_close(other);
 	expect(device, PN_COMPLETION_PEER_DOWN);
-	/* One of these takes the place of the channels. */
+	/* One of these is mapped where the channels were. */
 	for (unsigned i = 0; i < N; i++)
 		maps[i] = map_buffer(len, 1);
 	pn_device_close(device);
@@ -1014,24 +1020,24 @@ int main(void)
 		TEST(messages_arrive_in_order_with_their_bytes),
 		TEST(records_come_in_order_from_both_rings),
 		TEST(full_channel_refuses_and_loses_nothing),
-		TEST(messages_taken_where_they_lie_keep_their_order),
+		TEST(messages_handled_in_place_keep_their_order),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),
-		TEST(write_with_immediate_tells_after_its_bytes),
-		TEST(a_refused_write_tells_nobody),
+		TEST(write_with_immediate_notifies_after_its_bytes),
+		TEST(a_refused_write_notifies_nobody),
 		TEST(atomics_return_the_old_value),
 		TEST(segments_are_gathered_and_scattered),
-		TEST(inline_bytes_are_taken_before_post_returns),
+		TEST(inline_bytes_are_copied_before_post_returns),
 		TEST(operations_complete_in_the_order_of_posting),
 		TEST(more_than_the_queue_depth_is_refused),
 		TEST(operations_of_no_bytes_need_no_key),
 		TEST(local_segments_need_a_key_that_covers_them),
 		TEST(malformed_operations_are_refused),
 		TEST(wait_ends_at_the_deadline_or_by_wake),
-		TEST(armed_descriptor_tells_of_news),
-		TEST(armed_descriptor_tells_of_what_was_done_while_posting),
+		TEST(armed_descriptor_reports_events),
+		TEST(armed_descriptor_reports_what_was_executed_while_posting),
 		TEST(wait_ends_when_another_thread_posts),
 		TEST(two_devices_of_one_process_talk),
-		TEST(closing_spares_what_was_mapped_since_a_peer_left),
+		TEST(closing_keeps_what_was_mapped_after_a_peer_left),
 		TEST(facts_name_the_mode),
 		TEST(addresses_of_others_are_refused),
 	};

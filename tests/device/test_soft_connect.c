@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A soft device, and the other side of its connections played by hand: every
- * line of the table in connect.h, in an order that chance seldom gives.
+ * A soft device against a scripted other side: every line of the table in
+ * connect.h, in an order that seldom occurs by chance.
  *
- * The device's service reads a hello behind a gate that the test closes. With
- * the service held there, a hello in its hands, the test does what the
- * program or the other side might have done just then.
+ * The device's service thread reads a hello behind a gate that the test closes.
+ * While the service thread is stopped there, after it has read a hello, the
+ * test does what the program or the other side might do at that moment.
  */
 #include "device/soft_util.h"
 
@@ -39,11 +39,11 @@ ssize_t __wrap_recvmsg(int sock, struct msghdr *msg, int flags)
 /* --- the other side ------------------------------------------------------ */
 
 struct puppet {
-	struct pn_device *device;    /* the real one */
-	struct pn_soft_address it;   /* where that is */
-	struct pn_soft_address self; /* where this is */
-	struct pn_address address;   /* the same, for attach() */
-	int door;
+	struct pn_device *device;	       /* the device under test */
+	struct pn_soft_address device_address; /* its address */
+	struct pn_soft_address self;	       /* the puppet's address */
+	struct pn_address address;	       /* the same, for attach() */
+	int listener;
 	int files[3]; /* shared, presence, channels */
 	void *maps[3];
 };
@@ -58,11 +58,11 @@ static const size_t map_bytes[] = {
 static int new_socket(void)
 {
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	struct timeval patience = { .tv_sec = PATIENCE_NS / PN_NS_PER_S };
+	struct timeval timeout = { .tv_sec = TIMEOUT_NS / PN_NS_PER_S };
 
 	assert_true(sock >= 0);
-	assert_ok(setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &patience,
-			     sizeof(patience)));
+	assert_ok(setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &timeout,
+			     sizeof(timeout)));
 	return sock;
 }
 
@@ -74,18 +74,18 @@ static void puppet_open(struct puppet *p, bool smaller)
 	unsigned len;
 
 	memset(p, 0, sizeof(*p));
-	pn_log_set_level(PN_LOG_NONE); /* it has no rings to fetch */
+	pn_log_set_level(PN_LOG_NONE); /* the puppet has no rings to open */
 	p->device = open_soft("soft");
 	pn_device_address(p->device, &address);
-	memcpy(&p->it, address.data, sizeof(p->it));
-	p->self = p->it;
+	memcpy(&p->device_address, address.data, sizeof(p->device_address));
+	p->self = p->device_address;
 	p->self.nonce += smaller ? 1 : UINT64_MAX;
 	p->address.len = sizeof(p->self);
 	memcpy(p->address.data, &p->self, sizeof(p->self));
 	len = pn_soft_socket_name(&p->self, &name);
-	p->door = new_socket();
-	assert_ok(bind(p->door, (struct sockaddr *)&name, len));
-	assert_ok(listen(p->door, 8));
+	p->listener = new_socket();
+	assert_ok(bind(p->listener, (struct sockaddr *)&name, len));
+	assert_ok(listen(p->listener, 8));
 	for (unsigned i = 0; i < 3; i++)
 		assert_ok(pn_soft_memfd("puppet", map_bytes[i], &p->files[i],
 					&p->maps[i]));
@@ -94,7 +94,7 @@ static void puppet_open(struct puppet *p, bool smaller)
 static void puppet_close(struct puppet *p)
 {
 	pn_device_close(p->device);
-	close(p->door);
+	close(p->listener);
 	for (unsigned i = 0; i < 3; i++) {
 		close(p->files[i]);
 		munmap(p->maps[i], map_bytes[i]);
@@ -102,7 +102,8 @@ static void puppet_close(struct puppet *p)
 	pn_log_set_level(PN_LOG_WARN);
 }
 
-static void tell(const struct puppet *p, int sock, int status, unsigned nfiles)
+static void send_hello(const struct puppet *p, int sock, int status,
+		       unsigned nfiles)
 {
 	char control[CMSG_SPACE(sizeof(p->files))] PN_ALIGNED(8) = { 0 };
 	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
@@ -130,27 +131,27 @@ static void tell(const struct puppet *p, int sock, int status, unsigned nfiles)
 	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), sizeof(hello));
 }
 
-static int say_hello(const struct puppet *p)
+static int connect_and_send_hello(const struct puppet *p)
 {
 	int sock = new_socket();
 	struct sockaddr_un name;
-	unsigned len = pn_soft_socket_name(&p->it, &name);
+	unsigned len = pn_soft_socket_name(&p->device_address, &name);
 
 	assert_ok(connect(sock, (struct sockaddr *)&name, len));
-	tell(p, sock, 0, 3);
+	send_hello(p, sock, 0, 3);
 	return sock;
 }
 
-/* The status of an answer (or of a hello: 0); 1 when there is none any more.
- * The files that come with it are left behind in the kernel. */
-static int hear(int sock)
+/* Returns the status of an answer (or of a hello: 0); 1 at the end of the
+ * socket. The files that come with it are not received. */
+static int receive_status(int sock)
 {
 	struct pn_soft_hello hello;
 	ssize_t n;
 
 	do
 		n = recv(sock, &hello, sizeof(hello), 0);
-	while (n < 0 && errno == EINTR); /* io_uring does that */
+	while (n < 0 && errno == EINTR); /* io_uring interrupts it */
 	if (n <= 0)
 		return 1;
 	assert_int_equal(n, sizeof(hello));
@@ -158,24 +159,24 @@ static int hear(int sock)
 	return hello.status;
 }
 
-static int hear_and_close(int sock)
+static int receive_and_close(int sock)
 {
-	int status = hear(sock);
+	int status = receive_status(sock);
 
 	close(sock);
 	return status;
 }
 
-/* The device's own hello. */
-static int hear_hello(const struct puppet *p)
+/* Receives the device's own hello. */
+static int receive_hello(const struct puppet *p)
 {
 	int sock;
 
 	do
-		sock = accept4(p->door, NULL, NULL, SOCK_CLOEXEC);
+		sock = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
 	while (sock < 0 && errno == EINTR);
 	assert_true(sock >= 0);
-	assert_int_equal(hear(sock), 0);
+	assert_int_equal(receive_status(sock), 0);
 	return sock;
 }
 
@@ -203,13 +204,14 @@ static void assert_down(const struct puppet *p, const struct pn_peer *peer)
 	assert_int_equal(c.status, -ECONNRESET);
 }
 
-/* Welcomes the device, whose peer is up then and has no other news. */
-static void welcome(const struct puppet *p, int sock,
-		    const struct pn_peer *peer)
+/* Accepts the device's hello; its peer is then up, and there is no other
+ * completion. */
+static void accept_hello(const struct puppet *p, int sock,
+			 const struct pn_peer *peer)
 {
 	struct pn_completion c;
 
-	tell(p, sock, 0, 2);
+	send_hello(p, sock, 0, 2);
 	assert_up(p, peer);
 	assert_int_equal(pn_device_poll(p->device, &c, 1), 0);
 }
@@ -221,66 +223,66 @@ static struct pn_peer *puppet_open_up(struct puppet *p, bool smaller, int *sock)
 
 	puppet_open(p, smaller);
 	peer = attach(p);
-	*sock = hear_hello(p);
-	welcome(p, *sock, peer);
+	*sock = receive_hello(p);
+	accept_hello(p, *sock, peer);
 	return peer;
 }
 
 /* The end of a test whose device is connecting. */
-static void welcome_and_close(struct puppet *p, int sock,
-			      const struct pn_peer *peer)
+static void accept_and_close(struct puppet *p, int sock,
+			     const struct pn_peer *peer)
 {
-	welcome(p, sock, peer);
+	accept_hello(p, sock, peer);
 	close(sock);
 	puppet_close(p);
 }
 
-/* Says hello; the service is held with it in its hands. */
+/* Sends a hello and stops the service thread after it has read it. */
 static int hold_hello(const struct puppet *p)
 {
 	int sock;
 
 	gate = CLOSED;
-	sock = say_hello(p);
+	sock = connect_and_send_hello(p);
 	await(&gate, HELD);
 	return sock;
 }
 
-/* A conversation that is over when everything before it has been heard. */
-static void settle(const struct puppet *p)
+/* Waits until the device has read everything that was sent before. */
+static void wait_until_read(const struct puppet *p)
 {
 	int sock = new_socket();
 	struct sockaddr_un name;
-	unsigned len = pn_soft_socket_name(&p->it, &name);
+	unsigned len = pn_soft_socket_name(&p->device_address, &name);
 
 	assert_ok(connect(sock, (struct sockaddr *)&name, len));
 	assert_int_equal(send(sock, "x", 1, MSG_NOSIGNAL), 1);
-	assert_int_equal(hear_and_close(sock), -EPROTO);
+	assert_int_equal(receive_and_close(sock), -EPROTO);
 }
 
-/* --- hellos that were taken back ----------------------------------------- */
+/* --- withdrawn hellos ---------------------------------------------------- */
 
-static void take_back(int sock)
+static void withdraw(int sock)
 {
 	close(sock);
 	gate = OPEN;
 }
 
-static void a_hello_taken_back_makes_no_peer(void **state)
+static void a_withdrawn_hello_makes_no_peer(void **state)
 {
 	struct pn_completion c;
 	struct puppet p;
 
 	(void)state;
 	puppet_open(&p, true);
-	take_back(hold_hello(&p));
-	settle(&p);
+	withdraw(hold_hello(&p));
+	wait_until_read(&p);
 	assert_int_equal(pn_device_poll(p.device, &c, 1), 0);
 	puppet_close(&p);
 }
 
 /* The peer is NEW when the hello is read. */
-static void a_hello_taken_back_means_nothing_to_who_attaches(void **state)
+static void a_withdrawn_hello_does_not_affect_an_attach(void **state)
 {
 	struct pn_peer *peer;
 	struct puppet p;
@@ -291,12 +293,12 @@ static void a_hello_taken_back_means_nothing_to_who_attaches(void **state)
 		puppet_open(&p, smaller);
 		sock = hold_hello(&p);
 		peer = attach(&p);
-		take_back(sock);
-		welcome_and_close(&p, hear_hello(&p), peer);
+		withdraw(sock);
+		accept_and_close(&p, receive_hello(&p), peer);
 	}
 }
 
-static void a_hello_taken_back_means_nothing_to_who_connects(void **state)
+static void a_withdrawn_hello_does_not_affect_a_connecting_peer(void **state)
 {
 	struct pn_peer *peer;
 	struct puppet p;
@@ -306,14 +308,14 @@ static void a_hello_taken_back_means_nothing_to_who_connects(void **state)
 	for (unsigned smaller = 0; smaller < 2; smaller++) {
 		puppet_open(&p, smaller);
 		peer = attach(&p);
-		sock = hear_hello(&p);
-		take_back(hold_hello(&p));
-		settle(&p);
-		welcome_and_close(&p, sock, peer);
+		sock = receive_hello(&p);
+		withdraw(hold_hello(&p));
+		wait_until_read(&p);
+		accept_and_close(&p, sock, peer);
 	}
 }
 
-static void a_hello_taken_back_means_nothing_to_who_is_up(void **state)
+static void a_withdrawn_hello_does_not_affect_a_peer_that_is_up(void **state)
 {
 	struct pn_completion c;
 	struct pn_peer *peer;
@@ -322,17 +324,18 @@ static void a_hello_taken_back_means_nothing_to_who_is_up(void **state)
 
 	(void)state;
 	peer = puppet_open_up(&p, true, &sock);
-	take_back(hold_hello(&p));
-	settle(&p);
+	withdraw(hold_hello(&p));
+	wait_until_read(&p);
 	assert_int_equal(pn_device_poll(p.device, &c, 1), 0);
 	close(sock);
 	assert_down(&p, peer);
 	puppet_close(&p);
 }
 
-/* Two attached at once, one hello was taken back; it is read when the program
- * has detached the peer and attached anew. */
-static void a_hello_taken_back_means_nothing_to_who_attaches_anew(void **state)
+/* Both attached at once and one hello was withdrawn; it is read after the
+ * program has detached the peer and attached again. */
+static void a_withdrawn_hello_does_not_affect_an_attach_after_detach(
+	void **state)
 {
 	struct pn_peer *old, *peer;
 	struct puppet p;
@@ -344,14 +347,14 @@ static void a_hello_taken_back_means_nothing_to_who_attaches_anew(void **state)
 	assert_ok(pn_device_detach(p.device, old));
 	peer = attach(&p);
 	assert_ptr_not_equal(peer, old);
-	take_back(again);
-	again = hear_hello(&p);
-	assert_int_equal(hear_and_close(sock), 1);
+	withdraw(again);
+	again = receive_hello(&p);
+	assert_int_equal(receive_and_close(sock), 1);
 	assert_down(&p, old);
-	welcome_and_close(&p, again, peer);
+	accept_and_close(&p, again, peer);
 }
 
-/* --- hellos that count --------------------------------------------------- */
+/* --- valid hellos -------------------------------------------------------- */
 
 static void the_smaller_nonce_connects_itself(void **state)
 {
@@ -364,14 +367,15 @@ static void the_smaller_nonce_connects_itself(void **state)
 	theirs = hold_hello(&p);
 	peer = attach(&p);
 	gate = OPEN;
-	assert_int_equal(hear_and_close(theirs), -EALREADY);
-	sock = hear_hello(&p);
-	/* Again, while it is connecting. */
-	assert_int_equal(hear_and_close(say_hello(&p)), -EALREADY);
-	welcome_and_close(&p, sock, peer);
+	assert_int_equal(receive_and_close(theirs), -EALREADY);
+	sock = receive_hello(&p);
+	/* A second hello, while the device is connecting. */
+	assert_int_equal(receive_and_close(connect_and_send_hello(&p)),
+			 -EALREADY);
+	accept_and_close(&p, sock, peer);
 }
 
-static void the_greater_nonce_takes_its_hello_back(void **state)
+static void the_greater_nonce_withdraws_its_hello(void **state)
 {
 	struct pn_peer *peer;
 	struct puppet p;
@@ -380,10 +384,10 @@ static void the_greater_nonce_takes_its_hello_back(void **state)
 	(void)state;
 	puppet_open(&p, false);
 	peer = attach(&p);
-	sock = hear_hello(&p);
-	theirs = say_hello(&p);
-	assert_int_equal(hear(theirs), 0);
-	/* Before it welcomed us. */
+	sock = receive_hello(&p);
+	theirs = connect_and_send_hello(&p);
+	assert_int_equal(receive_status(theirs), 0);
+	/* Before it accepted our hello. */
 	assert_int_equal(recv(sock, &(char){ 0 }, 1, MSG_DONTWAIT), 0);
 	assert_up(&p, peer);
 	close(theirs);
@@ -392,8 +396,8 @@ static void the_greater_nonce_takes_its_hello_back(void **state)
 	puppet_close(&p);
 }
 
-/* The hello that was to come may have been taken back. */
-static void told_to_wait_it_asks_again(void **state)
+/* The hello to wait for may have been withdrawn. */
+static void a_temporary_refusal_is_retried(void **state)
 {
 	struct pn_peer *peer;
 	struct puppet p;
@@ -403,15 +407,16 @@ static void told_to_wait_it_asks_again(void **state)
 	puppet_open(&p, false);
 	peer = attach(&p);
 	for (unsigned i = 0; i < 3; i++) {
-		sock = hear_hello(&p);
-		tell(&p, sock, -EALREADY, 0);
-		assert_int_equal(hear_and_close(sock), 1);
+		sock = receive_hello(&p);
+		send_hello(&p, sock, -EALREADY, 0);
+		assert_int_equal(receive_and_close(sock), 1);
 	}
-	welcome_and_close(&p, hear_hello(&p), peer);
+	accept_and_close(&p, receive_hello(&p), peer);
 }
 
-/* The service is held with the answer in its hands while years go by. */
-static void told_to_wait_for_ever_it_gives_up(void **state)
+/* The service thread is stopped after reading the answer while the clock
+ * advances by years. */
+static void endless_temporary_refusals_end_in_down(void **state)
 {
 	struct pn_soft_peer *mine;
 	struct pn_completion c;
@@ -422,19 +427,19 @@ static void told_to_wait_for_ever_it_gives_up(void **state)
 	puppet_open(&p, false);
 	mine = pn_container_of(attach(&p), struct pn_soft_peer, peer);
 	gate = CLOSED;
-	sock = hear_hello(&p);
-	tell(&p, sock, -EALREADY, 0);
+	sock = receive_hello(&p);
+	send_hello(&p, sock, -EALREADY, 0);
 	await(&gate, HELD);
-	mine->wire.nretries = 100000;
+	mine->connection.nretries = 100000;
 	gate = OPEN;
-	assert_int_equal(hear_and_close(sock), 1);
+	assert_int_equal(receive_and_close(sock), 1);
 	c = expect(p.device, PN_COMPLETION_PEER_DOWN);
 	assert_ptr_equal(c.peer, &mine->peer);
 	assert_int_equal(c.status, -ECONNREFUSED);
 	puppet_close(&p);
 }
 
-static void told_to_wait_it_takes_the_hello_that_comes(void **state)
+static void a_hello_is_accepted_after_a_temporary_refusal(void **state)
 {
 	struct pn_peer *peer;
 	struct puppet p;
@@ -443,17 +448,17 @@ static void told_to_wait_it_takes_the_hello_that_comes(void **state)
 	(void)state;
 	puppet_open(&p, false);
 	peer = attach(&p);
-	sock = hear_hello(&p);
-	tell(&p, sock, -EALREADY, 0);
-	assert_int_equal(hear_and_close(sock), 1);
-	sock = say_hello(&p);
-	assert_int_equal(hear(sock), 0);
+	sock = receive_hello(&p);
+	send_hello(&p, sock, -EALREADY, 0);
+	assert_int_equal(receive_and_close(sock), 1);
+	sock = connect_and_send_hello(&p);
+	assert_int_equal(receive_status(sock), 0);
 	assert_up(&p, peer);
 	close(sock);
 	puppet_close(&p);
 }
 
-static void a_hello_of_one_that_is_up_begins_anew(void **state)
+static void a_hello_of_a_peer_that_is_up_reconnects(void **state)
 {
 	struct pn_peer *old;
 	struct puppet p;
@@ -462,10 +467,11 @@ static void a_hello_of_one_that_is_up_begins_anew(void **state)
 	(void)state;
 	for (unsigned smaller = 0; smaller < 2; smaller++) {
 		old = puppet_open_up(&p, smaller, &sock);
-		again = say_hello(&p);
-		assert_int_equal(hear(again), 0);
-		assert_int_equal(hear_and_close(sock), 1);
-		settle(&p); /* the answer comes before the new one is up */
+		again = connect_and_send_hello(&p);
+		assert_int_equal(receive_status(again), 0);
+		assert_int_equal(receive_and_close(sock), 1);
+		wait_until_read(
+			&p); /* the answer comes before the new one is up */
 		assert_up(&p, NULL);
 		assert_down(&p, old);
 		close(again);
@@ -473,9 +479,9 @@ static void a_hello_of_one_that_is_up_begins_anew(void **state)
 	}
 }
 
-/* As a peer does that sends its last message and closes: nobody has read the
- * byte when the connection is taken out of what the sleeper waits for. */
-static void who_wakes_and_ends_at_once_has_woken(void **state)
+/* A peer sends its last message and closes: its wake-up byte was not read when
+ * the connection is removed from the epoll that the sleeper waits for. */
+static void a_wakeup_is_not_lost_when_the_peer_ends_at_once(void **state)
 {
 	struct pn_peer *peer;
 	struct puppet p;
@@ -489,17 +495,17 @@ static void who_wakes_and_ends_at_once_has_woken(void **state)
 		1);
 	assert_int_equal(send(sock, "", 1, MSG_NOSIGNAL), 1);
 	close(sock);
-	settle(&p);
-	settle(&p); /* the first may have been heard before the end */
+	wait_until_read(&p);
+	wait_until_read(&p); /* the first may have been read before the end */
 	assert_true(pn_device_sleep_on(pn_device_fd(p.device),
-				       pn_device_now(p.device) + PATIENCE_NS));
+				       pn_device_now(p.device) + TIMEOUT_NS));
 	assert_down(&p, peer);
 	puppet_close(&p);
 }
 
-/* --- what is no record ---------------------------------------------------- */
+/* --- invalid records ------------------------------------------------------ */
 
-/* The first cell of the ring that the puppet, who connected, writes. */
+/* The first cell of the ring that the puppet, which connected, writes. */
 static _Atomic uint32_t *first_ready_word(const struct puppet *p)
 {
 	struct pn_soft_channel *channel = p->maps[2];
@@ -507,13 +513,13 @@ static _Atomic uint32_t *first_ready_word(const struct puppet *p)
 	return (_Atomic uint32_t *)(void *)channel->cells;
 }
 
-static void who_writes_no_records_is_turned_away(void **state)
+static void a_peer_that_writes_invalid_records_is_disconnected(void **state)
 {
 	static const uint32_t words[] = {
-		UINT32_C(0xf0000001), /* of no kind */
-		UINT32_C(0x10000000), /* shorter than nothing */
-		UINT32_C(0x00002002), /* longer than there are */
-		UINT32_C(0x20002002), /* the same, of a pad */
+		UINT32_C(0xf0000001), /* invalid kind */
+		UINT32_C(0x10000000), /* negative length */
+		UINT32_C(0x00002002), /* longer than the maximum */
+		UINT32_C(0x20002002), /* the same, of kind PAD */
 	};
 
 	(void)state;
@@ -523,13 +529,13 @@ static void who_writes_no_records_is_turned_away(void **state)
 		int sock;
 
 		puppet_open(&p, i % 2);
-		sock = say_hello(&p);
-		assert_int_equal(hear(sock), 0);
+		sock = connect_and_send_hello(&p);
+		assert_int_equal(receive_status(sock), 0);
 		assert_up(&p, NULL);
 		atomic_store(first_ready_word(&p), words[i]);
 		c = expect(p.device, PN_COMPLETION_PEER_DOWN);
 		assert_int_equal(c.status, -EPROTO);
-		assert_int_equal(hear_and_close(sock), 1);
+		assert_int_equal(receive_and_close(sock), 1);
 		puppet_close(&p);
 	}
 }
@@ -539,19 +545,19 @@ const struct role roles[] = { { NULL, NULL } };
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_hello_taken_back_makes_no_peer),
-		TEST(a_hello_taken_back_means_nothing_to_who_attaches),
-		TEST(a_hello_taken_back_means_nothing_to_who_connects),
-		TEST(a_hello_taken_back_means_nothing_to_who_is_up),
-		TEST(a_hello_taken_back_means_nothing_to_who_attaches_anew),
+		TEST(a_withdrawn_hello_makes_no_peer),
+		TEST(a_withdrawn_hello_does_not_affect_an_attach),
+		TEST(a_withdrawn_hello_does_not_affect_a_connecting_peer),
+		TEST(a_withdrawn_hello_does_not_affect_a_peer_that_is_up),
+		TEST(a_withdrawn_hello_does_not_affect_an_attach_after_detach),
 		TEST(the_smaller_nonce_connects_itself),
-		TEST(the_greater_nonce_takes_its_hello_back),
-		TEST(told_to_wait_it_asks_again),
-		TEST(told_to_wait_for_ever_it_gives_up),
-		TEST(told_to_wait_it_takes_the_hello_that_comes),
-		TEST(a_hello_of_one_that_is_up_begins_anew),
-		TEST(who_wakes_and_ends_at_once_has_woken),
-		TEST(who_writes_no_records_is_turned_away),
+		TEST(the_greater_nonce_withdraws_its_hello),
+		TEST(a_temporary_refusal_is_retried),
+		TEST(endless_temporary_refusals_end_in_down),
+		TEST(a_hello_is_accepted_after_a_temporary_refusal),
+		TEST(a_hello_of_a_peer_that_is_up_reconnects),
+		TEST(a_wakeup_is_not_lost_when_the_peer_ends_at_once),
+		TEST(a_peer_that_writes_invalid_records_is_disconnected),
 	};
 
 	return RUN_TESTS(tests);

@@ -17,16 +17,16 @@
 
 /* --- several writers, one target ----------------------------------------- */
 
-/* Owns a window, sleeps in wait() while the others write to it. */
-static int target(struct board *board, unsigned rank)
+/* Owns a window, and sleeps in wait() while the others write to it. */
+static int target(struct common *common, unsigned rank)
 {
-	struct pn_device *device = open_soft(board->spec);
+	struct pn_device *device = open_soft(common->spec);
 	char *window = map_buffer((RANKS - 1) * SLICE + PN_PAGE_BYTES, 0);
 	struct pn_mr mr;
 	unsigned gone = 0;
 
 	register_one(device, &mr, window, (RANKS - 1) * SLICE + 8, ALL);
-	appear(board, rank, device, &mr);
+	appear(common, rank, device, &mr);
 	while (gone < RANKS - 1) {
 		struct pn_completion c = next_completion(device);
 
@@ -56,9 +56,9 @@ static void scribble(struct pn_device *device, struct pn_peer *peer,
 	CHECK(!move_op(device, peer, PN_OP_READ, &sge, to));
 }
 
-static int writer(struct board *board, unsigned rank)
+static int writer(struct common *common, unsigned rank)
 {
-	struct pn_device *device = open_soft(board->spec);
+	struct pn_device *device = open_soft(common->spec);
 	char *memory = map_buffer(SLICE + PN_PAGE_BYTES, 0);
 	uint64_t seed = rank;
 	struct pn_peer *peer;
@@ -67,17 +67,17 @@ static int writer(struct board *board, unsigned rank)
 	register_one(device, &mr, memory, SLICE + 8, PINION_ACCESS_LOCAL_WRITE);
 	for (size_t i = 0; i < SLICE; i++)
 		memory[i] = (char)(rank * 31 + i % 251);
-	await(&board->rank[0].here, 1);
-	peer = attach_to(device, &board->rank[0].address);
+	await(&common->rank[0].here, 1);
+	peer = attach_to(device, &common->rank[0].address);
 	for (unsigned n = 0; n < PUTS; n++) {
-		struct remote_range to = { board->rank[0].addr +
+		struct remote_range to = { common->rank[0].addr +
 						   (rank - 1) * SLICE,
-					   board->rank[0].key };
+					   common->rank[0].key };
 		struct pn_sge sge = { memory + SLICE, 8, mr.lkey };
 		struct pn_op add = { .kind = PN_OP_FETCH_ADD,
 				     .sge = &sge,
 				     .nsge = 1,
-				     .remote_addr = board->rank[0].addr +
+				     .remote_addr = common->rank[0].addr +
 						    (RANKS - 1) * SLICE,
 				     .rkey = to.key,
 				     .operand = 1 };
@@ -87,27 +87,27 @@ static int writer(struct board *board, unsigned rank)
 		for (size_t i = 0; i < SLICE; i += 97)
 			CHECK(memory[i] == (char)(rank * 31 + i % 251));
 	}
-	/* All of it, to be sure. */
+	/* Reads back all of it. */
 	CHECK(!move_op(device, peer, PN_OP_WRITE,
 		       &(struct pn_sge){ memory, SLICE, mr.lkey },
-		       (struct remote_range){ board->rank[0].addr +
+		       (struct remote_range){ common->rank[0].addr +
 						      (rank - 1) * SLICE,
-					      board->rank[0].key }));
+					      common->rank[0].key }));
 	pn_device_close(device);
 	return 0;
 }
 
 static void write_together(const char *spec)
 {
-	struct board *board = new_board();
+	struct common *common = new_common();
 	pid_t pids[RANKS];
 
-	strcpy(board->spec, spec);
+	strcpy(common->spec, spec);
 	for (unsigned r = 0; r < RANKS; r++)
-		pids[r] = start_rank(r ? writer : target, board, r);
+		pids[r] = start_rank(r ? writer : target, common, r);
 	for (unsigned r = 0; r < RANKS; r++)
 		assert_exits_well(pids[r]);
-	free_board(board);
+	free_common(common);
 }
 
 static void several_processes_put_into_one_target(void **state)
@@ -122,15 +122,15 @@ static void several_processes_put_into_one_target(void **state)
 
 #define MESSAGES 3000
 
-static int flood(struct board *board, unsigned rank)
+static int flood(struct common *common, unsigned rank)
 {
 	struct pn_device *device = open_soft("soft:ring_bytes=32K,spin=0");
 	char *memory = map_buffer(PN_SOFT_MAX_SEND, 0);
 	struct pn_peer *peer;
 
 	(void)rank;
-	await(&board->rank[0].here, 1);
-	peer = attach_to(device, &board->rank[0].address);
+	await(&common->rank[0].here, 1);
+	peer = attach_to(device, &common->rank[0].address);
 	for (uint32_t i = 0; i < MESSAGES;) {
 		struct pn_sge sge = { memory, i % 2000, 0 };
 		struct pn_op op = { .kind = PN_OP_SEND,
@@ -143,26 +143,26 @@ static int flood(struct board *board, unsigned rank)
 		memset(memory, (int)i, sge.len);
 		ret = pn_device_post(device, peer, &op);
 		i += !ret;
-		/* The receiver rings when there is room again. */
+		/* The receiver notifies when there is room again. */
 		if (ret) {
 			CHECK(ret == -EAGAIN);
 			CHECK(!pn_device_wait(device, pn_device_now(device) +
-							      PATIENCE_NS));
+							      TIMEOUT_NS));
 		}
 	}
-	pn_device_close(device); /* with messages under way */
+	pn_device_close(device); /* with messages in flight */
 	return 0;
 }
 
 static void messages_sent_before_a_close_arrive_before_the_end(void **state)
 {
-	struct board *board = new_board();
-	pid_t child = start_rank(flood, board, 1);
+	struct common *common = new_common();
+	pid_t child = start_rank(flood, common, 1);
 	struct pn_device *device = open_soft("soft:spin=0");
 	struct pn_completion c;
 
 	(void)state;
-	appear(board, 0, device, NULL);
+	appear(common, 0, device, NULL);
 	expect(device, PN_COMPLETION_PEER_UP);
 	for (uint32_t i = 0; i < MESSAGES; i++) {
 		c = expect(device, PN_COMPLETION_RECV);
@@ -178,12 +178,12 @@ static void messages_sent_before_a_close_arrive_before_the_end(void **state)
 	assert_int_equal(c.status, -ECONNRESET);
 	assert_exits_well(child);
 	pn_device_close(device);
-	free_board(board);
+	free_common(common);
 }
 
 static void await_sleep(_Atomic uint32_t *sleeping)
 {
-	uint64_t deadline = pn_clock_ns() + PATIENCE_NS;
+	uint64_t deadline = pn_clock_ns() + TIMEOUT_NS;
 
 	while (!atomic_load(sleeping)) {
 		assert_true(pn_clock_ns() < deadline);
@@ -191,9 +191,9 @@ static void await_sleep(_Atomic uint32_t *sleeping)
 	}
 }
 
-/* As a peer does that dies when it has said that it wakes the other, and has
- * not yet. */
-static void *silence_and_go(void *arg)
+/* Acts as a peer that cleared `sleeping` and died before it sent the wake-up.
+ */
+static void *clear_and_end(void *arg)
 {
 	const struct pn_address *to = arg;
 	struct pn_device *device = open_soft("soft:spin=0");
@@ -206,7 +206,7 @@ static void *silence_and_go(void *arg)
 	return NULL;
 }
 
-static void the_end_of_a_peer_wakes_though_its_bell_was_lost(void **state)
+static void the_end_of_a_peer_wakes_though_its_wakeup_was_lost(void **state)
 {
 	struct pn_device *device = open_soft("soft:spin=0");
 	struct pn_address address;
@@ -215,28 +215,28 @@ static void the_end_of_a_peer_wakes_though_its_bell_was_lost(void **state)
 
 	(void)state;
 	pn_device_address(device, &address);
-	assert_ok(pthread_create(&thread, NULL, silence_and_go, &address));
+	assert_ok(pthread_create(&thread, NULL, clear_and_end, &address));
 	expect(device, PN_COMPLETION_PEER_UP);
 	start = pn_clock_ns();
 	expect(device, PN_COMPLETION_PEER_DOWN);
-	/* A sleeper that nobody wakes looks once more when its time is up. */
-	assert_true(pn_clock_ns() - start < PATIENCE_NS);
+	/* A sleeper that nobody wakes looks once more at its deadline. */
+	assert_true(pn_clock_ns() - start < TIMEOUT_NS);
 	assert_ok(pthread_join(thread, NULL));
 	pn_device_close(device);
 }
 
 /* --- connecting ---------------------------------------------------------- */
 
-static int as_another(struct board *board, unsigned rank)
+static int as_another(struct common *common, unsigned rank)
 {
 	struct pn_device *device;
 	struct pn_completion c;
 	struct pn_peer *peer;
 
 	(void)rank;
-	CHECK(!become_user(board, 8 << 20));
+	CHECK(!become_user(common, 8 << 20));
 	CHECK(!pn_device_open("soft", NULL, &device));
-	CHECK(!pn_device_attach(device, &board->rank[0].address, &peer));
+	CHECK(!pn_device_attach(device, &common->rank[0].address, &peer));
 	c = next_completion(device);
 	CHECK(c.kind == PN_COMPLETION_PEER_DOWN && c.peer == peer);
 	CHECK(c.status == -ECONNREFUSED);
@@ -246,8 +246,8 @@ static int as_another(struct board *board, unsigned rank)
 	return 0;
 }
 
-/* A device that another user's process is to find. */
-static struct pn_device *open_for_others(struct board *board)
+/* Opens a device that another user's process tries to connect to. */
+static struct pn_device *open_for_others(struct common *common)
 {
 	struct pn_device *device;
 
@@ -256,26 +256,26 @@ static struct pn_device *open_for_others(struct board *board)
 		skip();
 	}
 	device = open_soft("soft");
-	appear(board, 0, device, NULL);
+	appear(common, 0, device, NULL);
 	return device;
 }
 
 static void another_user_is_refused(void **state)
 {
-	struct board *board = new_board();
+	struct common *common = new_common();
 	struct pn_completion c;
 	struct pn_device *device;
 
 	(void)state;
-	device = open_for_others(board);
-	assert_exits_well(start_rank(as_another, board, 1));
+	device = open_for_others(common);
+	assert_exits_well(start_rank(as_another, common, 1));
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
 	pn_device_close(device);
-	free_board(board);
+	free_common(common);
 }
 
-/* Connects to a device's socket, as anybody can. */
-static int knock(int sock, const struct pn_address *to)
+/* Connects to a device's socket, as any process can. */
+static int connect_to(int sock, const struct pn_address *to)
 {
 	struct pn_soft_address address;
 	struct sockaddr_un name;
@@ -286,39 +286,39 @@ static int knock(int sock, const struct pn_address *to)
 	return connect(sock, (struct sockaddr *)&name, len);
 }
 
-static ssize_t hear(int sock, struct pn_soft_hello *answer)
+static ssize_t receive_answer(int sock, struct pn_soft_hello *answer)
 {
 	ssize_t n;
 
 	do
 		n = recv(sock, answer, sizeof(*answer), 0);
-	while (n < 0 && errno == EINTR); /* io_uring does that */
+	while (n < 0 && errno == EINTR); /* io_uring interrupts it */
 	return n;
 }
 
-/* Says something on a connection; returns the answer's status, or what recv()
- * says. */
-static int converse(int sock, const void *bytes, size_t len,
-		    struct pn_soft_hello *answer)
+/* Sends bytes on a connection; returns the answer's status, or the result of
+ * recv(). */
+static int send_and_receive(int sock, const void *bytes, size_t len,
+			    struct pn_soft_hello *answer)
 {
 	ssize_t n;
 
 	assert_int_equal(send(sock, bytes, len, MSG_NOSIGNAL), len);
-	n = hear(sock, answer);
+	n = receive_answer(sock, answer);
 	close(sock);
 	return n == sizeof(*answer) ? answer->status : (int)n;
 }
 
-static int say(const struct pn_address *to, const void *bytes, size_t len,
-	       struct pn_soft_hello *answer)
+static int connect_and_send(const struct pn_address *to, const void *bytes,
+			    size_t len, struct pn_soft_hello *answer)
 {
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-	assert_ok(knock(sock, to));
-	return converse(sock, bytes, len, answer);
+	assert_ok(connect_to(sock, to));
+	return send_and_receive(sock, bytes, len, answer);
 }
 
-static void strangers_are_told_why_they_are_refused(void **state)
+static void refused_connections_get_the_reason(void **state)
 {
 	struct pn_device *device = open_soft("soft");
 	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
@@ -330,14 +330,17 @@ static void strangers_are_told_why_they_are_refused(void **state)
 	(void)state;
 	pn_log_set_level(PN_LOG_NONE);
 	pn_device_address(device, &address);
-	assert_int_equal(say(&address, &hello, sizeof(hello), &answer),
+	assert_int_equal(connect_and_send(&address, &hello, sizeof(hello),
+					  &answer),
 			 -EPROTONOSUPPORT);
 	assert_int_equal(answer.version, PN_SOFT_VERSION);
-	assert_int_equal(say(&address, &hello, 8, &answer), -EPROTONOSUPPORT);
-	assert_int_equal(say(&address, "x", 1, &answer), -EPROTO);
+	assert_int_equal(connect_and_send(&address, &hello, 8, &answer),
+			 -EPROTONOSUPPORT);
+	assert_int_equal(connect_and_send(&address, "x", 1, &answer), -EPROTO);
 	hello.version = PN_SOFT_VERSION;
-	/* Right words, but no files with them. */
-	assert_int_equal(say(&address, &hello, sizeof(hello), &answer),
+	/* A valid hello without its files. */
+	assert_int_equal(connect_and_send(&address, &hello, sizeof(hello),
+					  &answer),
 			 -EPROTO);
 	pn_log_set_level(PN_LOG_WARN);
 	assert_int_equal(pn_device_poll(device, &c, 1), 0);
@@ -345,8 +348,8 @@ static void strangers_are_told_why_they_are_refused(void **state)
 	pn_device_close(device);
 }
 
-/* A hello with so many files; returns the answer's status. */
-static int say_with_files(const struct pn_address *to, unsigned nfiles)
+/* Sends a hello with n files; returns the answer's status. */
+static int send_with_files(const struct pn_address *to, unsigned nfiles)
 {
 	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
 				       .version = PN_SOFT_VERSION };
@@ -367,9 +370,9 @@ static int say_with_files(const struct pn_address *to, unsigned nfiles)
 	cmsg->cmsg_len = CMSG_LEN(nfiles * sizeof(int));
 	for (unsigned i = 0; i < nfiles; i++)
 		memcpy(CMSG_DATA(cmsg) + i * sizeof(int), &sock, sizeof(sock));
-	assert_ok(knock(sock, to));
+	assert_ok(connect_to(sock, to));
 	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), sizeof(hello));
-	n = hear(sock, &hello);
+	n = receive_answer(sock, &hello);
 	close(sock);
 	return n == sizeof(hello) ? hello.status : (int)n;
 }
@@ -383,9 +386,9 @@ static void a_hello_with_any_number_of_files_is_refused(void **state)
 	(void)state;
 	pn_device_address(device, &address);
 	for (unsigned n = 1; n <= 8; n++)
-		if (n != 2) /* as many as it should have */
-			assert_int_equal(say_with_files(&address, n), -EPROTO);
-	/* The answer comes a little before it hangs up. */
+		if (n != 2) /* 2 is the valid number */
+			assert_int_equal(send_with_files(&address, n), -EPROTO);
+	/* The answer comes a little before the connection is closed. */
 	for (unsigned i = 0; i < 200 && test_descriptors() != before; i++)
 		usleep(100000);
 	assert_int_equal(test_descriptors(), before);
@@ -393,41 +396,42 @@ static void a_hello_with_any_number_of_files_is_refused(void **state)
 	pn_device_close(device);
 }
 
-/* Another user's, who connects and says nothing. */
-static int lurker(struct board *board, unsigned rank)
+/* A process of another user that connects and sends nothing. */
+static int silent_user(struct common *common, unsigned rank)
 {
 	(void)rank;
 	alarm(60);
-	CHECK(!become_user(board, 8 << 20));
+	CHECK(!become_user(common, 8 << 20));
 	for (unsigned i = 0; i < 100; i++) {
 		int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		char byte;
 
-		CHECK(!knock(sock, &board->rank[0].address));
-		CHECK(recv(sock, &byte, 1, 0) <= 0); /* it hung up */
+		CHECK(!connect_to(sock, &common->rank[0].address));
+		CHECK(recv(sock, &byte, 1, 0) <=
+		      0); /* the device has closed it */
 	}
 	return 0;
 }
 
 static void another_user_takes_no_descriptors(void **state)
 {
-	struct board *board = new_board();
+	struct common *common = new_common();
 	struct pn_device *device;
 	unsigned before;
 
 	(void)state;
-	device = open_for_others(board);
+	device = open_for_others(common);
 	before = test_descriptors();
-	assert_exits_well(start_rank(lurker, board, 1));
+	assert_exits_well(start_rank(silent_user, common, 1));
 	assert_int_equal(test_descriptors(), before);
 	pn_device_close(device);
-	free_board(board);
+	free_common(common);
 }
 
-static void a_silent_stranger_is_hung_up_on(void **state)
+static void a_silent_connection_is_closed(void **state)
 {
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	struct timeval patience = { .tv_sec = PATIENCE_NS / PN_NS_PER_S };
+	struct timeval patience = { .tv_sec = TIMEOUT_NS / PN_NS_PER_S };
 	struct pn_device *device = open_soft("soft");
 	struct pn_address address;
 	ssize_t n;
@@ -437,10 +441,10 @@ static void a_silent_stranger_is_hung_up_on(void **state)
 	pn_device_address(device, &address);
 	assert_ok(setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &patience,
 			     sizeof(patience)));
-	assert_ok(knock(sock, &address));
+	assert_ok(connect_to(sock, &address));
 	do
 		n = recv(sock, &byte, 1, 0);
-	while (n < 0 && errno == EINTR); /* io_uring does that */
+	while (n < 0 && errno == EINTR); /* io_uring interrupts it */
 	assert_int_equal(n, 0);
 	close(sock);
 	pn_device_close(device);
@@ -457,8 +461,8 @@ int __wrap_accept4(int sock, struct sockaddr *addr, socklen_t *len, int flags)
 	return __real_accept4(sock, addr, len, flags);
 }
 
-/* Meanwhile it asks now and then, not all the time: that would take a core. */
-static void without_descriptors_strangers_wait(void **state)
+/* The device retries now and then, not all the time, which would use a core. */
+static void without_descriptors_connections_wait(void **state)
 {
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct pn_device *device = open_soft("soft");
@@ -473,25 +477,25 @@ static void without_descriptors_strangers_wait(void **state)
 	assert_ok(getrlimit(RLIMIT_NOFILE, &limit));
 	none = (struct rlimit){ 0, limit.rlim_max };
 	assert_ok(setrlimit(RLIMIT_NOFILE, &none));
-	assert_ok(knock(sock, &address));
+	assert_ok(connect_to(sock, &address));
 	for (unsigned i = 0; i < 200 && naccepted < before + 2; i++)
 		usleep(100000);
 	assert_ok(setrlimit(RLIMIT_NOFILE, &limit));
 	assert_in_range(naccepted, before + 2, before + 500);
-	assert_int_equal(converse(sock, "x", 1, &answer), -EPROTO);
+	assert_int_equal(send_and_receive(sock, "x", 1, &answer), -EPROTO);
 	pn_log_set_level(PN_LOG_WARN);
 	pn_device_close(device);
 }
 
-/* The device that cannot hear whether a peer rings. */
-static struct pn_device *_Atomic blind;
+/* The device that cannot add a peer's socket to its epoll. */
+static struct pn_device *_Atomic unwatchable;
 
 int __real_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
 
 int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
 {
-	struct pn_device *device = blind;
+	struct pn_device *device = unwatchable;
 
 	if (op == EPOLL_CTL_ADD && device &&
 	    epoll == pn_soft_of(device)->event_fd) {
@@ -513,25 +517,25 @@ static void a_peer_that_cannot_be_watched_is_down(void **state)
 		struct pn_completion c;
 		struct pn_peer *peer;
 
-		blind = devices[side];
+		unwatchable = devices[side];
 		pn_device_address(devices[1], &address);
 		assert_ok(pn_device_attach(devices[0], &address, &peer));
 		c = expect(devices[side], PN_COMPLETION_PEER_DOWN);
 		assert_true(c.status < 0);
-		/* The other one, who may have been up, learns of it. */
+		/* The other side, which may have been up, goes down, too. */
 		do
 			c = next_completion(devices[!side]);
 		while (c.kind == PN_COMPLETION_PEER_UP);
 		assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
-		blind = NULL;
+		unwatchable = NULL;
 		pn_device_close(devices[0]);
 		pn_device_close(devices[1]);
 	}
 	assert_int_equal(test_descriptors(), before);
 }
 
-/* A device of tomorrow: refuses whoever says hello. */
-static void *tomorrow(void *arg)
+/* A device of a later version: refuses every hello. */
+static void *other_version(void *arg)
 {
 	int sock = accept(*(int *)arg, NULL, NULL);
 	struct pn_soft_hello hello = { .magic = PN_SOFT_MAGIC,
@@ -565,7 +569,7 @@ static void a_device_of_another_version_refuses_us(void **state)
 	len = pn_soft_socket_name(&address, &name);
 	assert_ok(bind(sock, (struct sockaddr *)&name, len));
 	assert_ok(listen(sock, 1));
-	pthread_create(&thread, NULL, tomorrow, &sock);
+	pthread_create(&thread, NULL, other_version, &sock);
 	memcpy(blob.data, &address, sizeof(address));
 	assert_ok(pn_device_attach(device, &blob, &peer));
 	c = expect(device, PN_COMPLETION_PEER_DOWN);
@@ -597,8 +601,8 @@ static void devices_of_another_node_cannot_be_attached(void **state)
 	pn_device_close(device);
 }
 
-/* How often anybody was let in to trace this process. */
-static _Atomic unsigned nlet_in;
+/* How often PR_SET_PTRACER allowed any process to trace this one. */
+static _Atomic unsigned nptracer_calls;
 
 int __real_prctl(int option, ...);
 int __wrap_prctl(int option, ...);
@@ -612,30 +616,31 @@ int __wrap_prctl(int option, ...)
 	for (unsigned i = 0; i < PN_ARRAY_LEN(arg); i++)
 		arg[i] = va_arg(list, unsigned long);
 	va_end(list);
-	nlet_in += option == PR_SET_PTRACER && arg[0] == PR_SET_PTRACER_ANY;
+	nptracer_calls +=
+		option == PR_SET_PTRACER && arg[0] == PR_SET_PTRACER_ANY;
 	return __real_prctl(option, arg[0], arg[1], arg[2], arg[3]);
 }
 
-/* What Yama was told counts for the process alone that told it. */
-static void a_forked_child_lets_its_own_peers_in(void **state)
+/* PR_SET_PTRACER is valid only for the process that called it. */
+static void a_forked_child_allows_its_own_peers_to_trace(void **state)
 {
 	struct pn_device *device, *second;
 	unsigned before;
 	pid_t pid;
 
 	(void)state;
-	/* The allocators of sanitizers (whose builds have fences) are not made
-	 * for forking among threads. */
+	/* The allocators of sanitizers (whose builds have fences) do not
+	 * support fork() with other threads running. */
 	if (PN_ASYMMETRIC_FENCES)
 		skip();
 	device = open_soft("soft");
-	before = nlet_in;
+	before = nptracer_calls;
 	second = open_soft("soft");
-	assert_int_equal(nlet_in, before);
+	assert_int_equal(nptracer_calls, before);
 	pid = fork();
 	if (!pid) {
 		CHECK(!pn_device_open("soft", NULL, &device));
-		CHECK(nlet_in == before + 1);
+		CHECK(nptracer_calls == before + 1);
 		pn_device_close(device);
 		_exit(0);
 	}
@@ -643,11 +648,11 @@ static void a_forked_child_lets_its_own_peers_in(void **state)
 	pn_device_close(second);
 	pn_device_close(device);
 	device = open_soft("soft");
-	assert_int_equal(nlet_in, before + 1);
+	assert_int_equal(nptracer_calls, before + 1);
 	pn_device_close(device);
 }
 
-static void nobody_at_the_address_is_a_peer_that_is_gone(void **state)
+static void attaching_where_no_device_is_ends_in_down(void **state)
 {
 	struct pn_device *device = open_soft("soft"), *gone = open_soft("soft");
 	struct pn_address address;
@@ -666,19 +671,19 @@ static void nobody_at_the_address_is_a_peer_that_is_gone(void **state)
 	pn_device_close(device);
 }
 
-static int meet(struct board *board, unsigned rank)
+static int meet(struct common *common, unsigned rank)
 {
 	struct pn_device *device = open_soft("soft");
 	unsigned other = !rank;
 	struct pn_completion c;
 	struct pn_peer *peer;
 
-	appear(board, rank, device, NULL);
-	await(&board->rank[other].here, 1);
-	board->go[0]++;
-	while (board->go[0] < 2)
+	appear(common, rank, device, NULL);
+	await(&common->rank[other].here, 1);
+	common->go[0]++;
+	while (common->go[0] < 2)
 		;
-	CHECK(!pn_device_attach(device, &board->rank[other].address, &peer));
+	CHECK(!pn_device_attach(device, &common->rank[other].address, &peer));
 	c = next_completion(device);
 	CHECK(c.kind == PN_COMPLETION_PEER_UP && c.peer == peer);
 	CHECK(!pn_device_post(device, peer,
@@ -689,9 +694,9 @@ static int meet(struct board *board, unsigned rank)
 	CHECK(c.kind == PN_COMPLETION_RECV && c.peer == peer);
 	CHECK(c.imm == other);
 	pn_device_return_buffer(device, &c);
-	board->go[1]++;
-	await(&board->go[1], 2);
-	/* Nobody came up a second time. */
+	common->go[1]++;
+	await(&common->go[1], 2);
+	/* No peer came up a second time. */
 	CHECK(pn_device_poll(device, &c, 1) == 0 ||
 	      c.kind == PN_COMPLETION_PEER_DOWN);
 	pn_device_close(device);
@@ -702,13 +707,13 @@ static void two_that_attach_at_once_become_one_pair(void **state)
 {
 	(void)state;
 	for (unsigned round = 0; round < 30; round++) {
-		struct board *board = new_board();
-		pid_t a = start_rank(meet, board, 0);
-		pid_t b = start_rank(meet, board, 1);
+		struct common *common = new_common();
+		pid_t a = start_rank(meet, common, 0);
+		pid_t b = start_rank(meet, common, 1);
 
 		assert_exits_well(a);
 		assert_exits_well(b);
-		free_board(board);
+		free_common(common);
 	}
 }
 
@@ -743,7 +748,7 @@ static void many_peers_at_once(void **state)
 	pn_device_close(hub);
 }
 
-/* Takes one at a time of two that have all sent already. */
+/* Takes one message at a time of two peers that have sent all of theirs. */
 static void take_turns(struct pn_device *hub, unsigned messages)
 {
 	const struct pn_peer *before = NULL;
@@ -757,7 +762,7 @@ static void take_turns(struct pn_device *hub, unsigned messages)
 	}
 }
 
-static void who_sends_much_does_not_keep_others_waiting(void **state)
+static void a_busy_sender_does_not_delay_others(void **state)
 {
 	enum { N = 20 };
 	struct pn_device *hub = open_soft("soft"), *spokes[2];
@@ -788,7 +793,7 @@ static void who_sends_much_does_not_keep_others_waiting(void **state)
 
 /* --- without privileges -------------------------------------------------- */
 
-static int humble(struct board *board, unsigned rank)
+static int humble(struct common *common, unsigned rank)
 {
 	struct pn_device *device;
 	struct pn_completion c;
@@ -797,17 +802,17 @@ static int humble(struct board *board, unsigned rank)
 	struct pn_mr mr;
 	char *memory = map_buffer(SLICE, (int)rank + 1);
 
-	CHECK(!become_user(board, 8 << 20));
+	CHECK(!become_user(common, 8 << 20));
 	CHECK(!pn_device_open("soft:mode=uring", NULL, &device));
 	register_one(device, &mr, memory, SLICE, ALL);
-	appear(board, rank, device, &mr);
-	await(&board->rank[!rank].here, 1);
+	appear(common, rank, device, &mr);
+	await(&common->rank[!rank].here, 1);
 	if (rank) {
-		peer = attach_to(device, &board->rank[0].address);
+		peer = attach_to(device, &common->rank[0].address);
 		sge = (struct pn_sge){ memory, SLICE, mr.lkey };
 		CHECK(!move_op(device, peer, PN_OP_WRITE, &sge,
-			       (struct remote_range){ board->rank[0].addr,
-						      board->rank[0].key }));
+			       (struct remote_range){ common->rank[0].addr,
+						      common->rank[0].key }));
 	} else {
 		CHECK(next_completion(device).kind == PN_COMPLETION_PEER_UP);
 		c = next_completion(device);
@@ -820,7 +825,7 @@ static int humble(struct board *board, unsigned rank)
 
 static void an_ordinary_user_needs_no_privilege(void **state)
 {
-	struct board *board = new_board();
+	struct common *common = new_common();
 	pid_t a, b;
 
 	(void)state;
@@ -828,16 +833,16 @@ static void an_ordinary_user_needs_no_privilege(void **state)
 		print_message("skipped: changing the user needs root\n");
 		skip();
 	}
-	a = start_rank(humble, board, 0);
-	b = start_rank(humble, board, 1);
+	a = start_rank(humble, common, 0);
+	b = start_rank(humble, common, 1);
 	assert_exits_well(a);
 	assert_exits_well(b);
-	free_board(board);
+	free_common(common);
 }
 
 const struct role roles[] = {
-	ROLE(target), ROLE(writer), ROLE(flood),  ROLE(as_another),
-	ROLE(meet),   ROLE(humble), ROLE(lurker), { NULL, NULL },
+	ROLE(target), ROLE(writer), ROLE(flood),       ROLE(as_another),
+	ROLE(meet),   ROLE(humble), ROLE(silent_user), { NULL, NULL },
 };
 
 int main(int argc, char **argv)
@@ -845,21 +850,21 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(several_processes_put_into_one_target),
 		TEST(messages_sent_before_a_close_arrive_before_the_end),
-		TEST(the_end_of_a_peer_wakes_though_its_bell_was_lost),
+		TEST(the_end_of_a_peer_wakes_though_its_wakeup_was_lost),
 		TEST(another_user_is_refused),
 		TEST(another_user_takes_no_descriptors),
-		TEST(strangers_are_told_why_they_are_refused),
+		TEST(refused_connections_get_the_reason),
 		TEST(a_hello_with_any_number_of_files_is_refused),
-		TEST(a_silent_stranger_is_hung_up_on),
-		TEST(without_descriptors_strangers_wait),
+		TEST(a_silent_connection_is_closed),
+		TEST(without_descriptors_connections_wait),
 		TEST(a_peer_that_cannot_be_watched_is_down),
 		TEST(a_device_of_another_version_refuses_us),
 		TEST(devices_of_another_node_cannot_be_attached),
-		TEST(a_forked_child_lets_its_own_peers_in),
-		TEST(nobody_at_the_address_is_a_peer_that_is_gone),
+		TEST(a_forked_child_allows_its_own_peers_to_trace),
+		TEST(attaching_where_no_device_is_ends_in_down),
 		TEST(two_that_attach_at_once_become_one_pair),
 		TEST(many_peers_at_once),
-		TEST(who_sends_much_does_not_keep_others_waiting),
+		TEST(a_busy_sender_does_not_delay_others),
 		TEST(an_ordinary_user_needs_no_privilege),
 	};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * test_soft_refused ERRNO -- the soft device where io_uring is refused with
- * that error (run by refuse_uring): it locks pages instead, says so, and moves
- * the same bytes.
+ * that error (run by refuse_uring): it locks pages instead, reports that, and
+ * moves the same bytes.
  */
 #include "device/soft_util.h"
 
@@ -10,7 +10,7 @@
 
 #define PAGES 8
 
-static int refusal; /* what io_uring answers here */
+static int refusal; /* the error of io_uring here */
 static const struct {
 	const char *name, *why;
 	int error;
@@ -50,7 +50,7 @@ static void pages_are_locked_instead_and_bytes_move(void **state)
 	munmap(from, PN_PAGE_BYTES);
 }
 
-/* Keeps the text of the fact called "mode". */
+/* Stores the text of the fact "mode". */
 static void take_mode(void *arg, const char *name, const char *text)
 {
 	if (!strcmp(name, "mode"))
@@ -71,7 +71,7 @@ static void the_device_says_why_and_what_is_lost(void **state)
 	pn_device_close(device);
 }
 
-static void who_insists_on_pinning_is_refused(void **state)
+static void pinning_by_force_is_refused(void **state)
 {
 	struct pn_device *device = NULL;
 	unsigned files = test_descriptors();
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(pages_are_locked_instead_and_bytes_move),
 		TEST(the_device_says_why_and_what_is_lost),
-		TEST(who_insists_on_pinning_is_refused),
+		TEST(pinning_by_force_is_refused),
 	};
 
 	for (unsigned i = 0; i < PN_ARRAY_LEN(refusals); i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What registering on the soft device does to memory, keys and limits. */
+/* The effects of registering on the soft device: on memory, keys and limits. */
 #include "device/soft_util.h"
 
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "device/soft/fallback.h"
 #include "device/soft/soft_impl.h"
 
-static void put_byte(struct pn_device *device, struct pn_peer *peer, char value,
-		     const struct pn_mr *mr, size_t at, int status)
+static void put_byte(struct pn_peer *peer, char value, const struct pn_mr *mr,
+		     size_t at, int status)
 {
 	struct pn_sge sge = { &value, 1, 0 };
 	struct pn_op op = { .kind = PN_OP_WRITE,
@@ -24,7 +24,7 @@ static void put_byte(struct pn_device *device, struct pn_peer *peer, char value,
 			    .remote_addr = (uintptr_t)mr->addr + at,
 			    .rkey = mr->rkey };
 
-	assert_int_equal(run_op(device, peer, &op), status);
+	assert_int_equal(run_op(peer->device, peer, &op), status);
 }
 
 /* n ranges of len bytes each, one after the other in memory. */
@@ -101,8 +101,8 @@ static void a_batch_that_fails_changes_nothing(void **state)
 	}
 }
 
-/* So many side by side that they go to the kernel in several calls, of which
- * the first fails. */
+/* So many consecutive slots that the kernel gets them in several calls, of
+ * which the first fails. */
 static void a_long_run_that_fails_changes_nothing(void **state)
 {
 	enum { N = 150 };
@@ -149,7 +149,8 @@ static void a_shared_mapping_of_a_disk_file_is_refused(void **state)
 	assert_true(fd >= 0);
 	unlink(name);
 	assert_ok(ftruncate(fd, 4096) | fstatfs(fd, &fs));
-	/* Memory after all. What an overlay stands on cannot be known. */
+	/* Memory after all. What an overlay file system is stacked on cannot be
+	 * known. */
 	if (fs.f_type == TMPFS_MAGIC)
 		expected = 0;
 	file = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -175,7 +176,7 @@ static void memory_that_cannot_be_pinned_is_refused(void **state)
 			 -EFAULT);
 	mprotect(memory, PN_PAGE_BYTES, PROT_NONE);
 	assert_int_equal(try_register(device, memory, PN_PAGE_BYTES), -EFAULT);
-	/* Where nothing is ever mapped. */
+	/* An address where nothing is ever mapped. */
 	assert_int_equal(try_register(device, (void *)4096, 4096), -EFAULT);
 	assert_int_equal(try_register(device, memory, SIZE_MAX), -EINVAL);
 	assert_int_equal(try_register(device, memory, 0), -EINVAL);
@@ -193,15 +194,16 @@ static void a_stale_registration_loses_the_bytes(void **state)
 
 	(void)state;
 	register_one(device, &mr, memory, PN_PAGE_BYTES, ALL);
-	put_byte(device, peer, 'n', &mr, 0, 0);
+	put_byte(peer, 'n', &mr, 0, 0);
 	assert_int_equal(memory[0], 'n');
-	/* Other pages, at once: unmapped, the place could be anyone's. */
+	/* Maps other pages at once: while unmapped, the address could be used
+	 * by others. */
 	again = mmap(memory, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	assert_ptr_equal(again, memory);
 	memset(memory, 'o', PN_PAGE_BYTES);
-	/* Succeeds, into pages that are nobody's any more. */
-	put_byte(device, peer, 'n', &mr, 0, 0);
+	/* Succeeds, into pages that are not mapped any more. */
+	put_byte(peer, 'n', &mr, 0, 0);
 	assert_int_equal(memory[0], 'o');
 	deregister_one(device, &mr);
 	pn_device_close(device);
@@ -256,14 +258,14 @@ static void thousands_of_registrations_take_several_rings(void **state)
 	assert_ok(pn_device_register(device, mrs, N));
 	assert_int_equal(pn_soft_slots_rings(&pn_soft_of(device)->slots), 4);
 	for (unsigned i = 0; i < N; i += 7)
-		put_byte(device, peer, (char)(i % 100 + 1), &mr[i], 63, 0);
+		put_byte(peer, (char)(i % 100 + 1), &mr[i], 63, 0);
 	for (unsigned i = 0; i < N; i++)
 		assert_int_equal(memory[(size_t)i * 64 + 63],
 				 i % 7 ? 0 : (char)(i % 100 + 1));
-	put_byte(device, peer, 1, &mr[N - 1], 64, -EACCES);
+	put_byte(peer, 1, &mr[N - 1], 64, -EACCES);
 	pn_device_deregister(device, mrs, N);
 	mr[5].rkey = pn_soft_key(1, pn_soft_location(PN_SOFT_EXPOSED, 2, 5));
-	put_byte(device, peer, 1, &mr[5], 0, -EACCES);
+	put_byte(peer, 1, &mr[5], 0, -EACCES);
 	pn_device_close(device);
 	munmap(memory, (size_t)N * 64);
 	free(mr);
@@ -321,7 +323,7 @@ static void a_range_above_1_gib_takes_several_slots(void **state)
 	register_one(device, &small, from, 8192, PINION_ACCESS_LOCAL_WRITE);
 	register_one(device, &mr, memory + 100, len, ALL);
 	assert_vmpin(before, device);
-	/* Across the border of the slots. */
+	/* Across the boundary of two slots. */
 	sge = (struct pn_sge){ from, 8192, small.lkey };
 	assert_ok(move_op(device, peer, PN_OP_WRITE, &sge,
 			  (struct remote_range){ (uintptr_t)memory + gib - 4000,
@@ -330,9 +332,9 @@ static void a_range_above_1_gib_takes_several_slots(void **state)
 	for (size_t i = 0; i < 8192; i++)
 		assert_int_equal(memory[gib - 4000 + i], 'z');
 	assert_int_equal(memory[gib - 4000 + 8192], 0);
-	put_byte(device, peer, 'e', &mr, len - 1, 0);
+	put_byte(peer, 'e', &mr, len - 1, 0);
 	assert_int_equal(memory[100 + len - 1], 'e');
-	put_byte(device, peer, 'e', &mr, len, -EACCES);
+	put_byte(peer, 'e', &mr, len, -EACCES);
 	deregister_one(device, &mr);
 	deregister_one(device, &small);
 	assert_vmpin(before, device);
@@ -350,10 +352,10 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 	struct pn_sge sge;
 
 	register_one(device, &mr, memory + 10, 100, PINION_ACCESS_REMOTE_WRITE);
-	put_byte(device, peer, 7, &mr, 99, 0);
-	put_byte(device, peer, 7, &mr, 100, -EACCES);
-	put_byte(device, peer, 7, &mr, (size_t)-1, -EACCES);
-	put_byte(device, peer, 7, &mr, SIZE_MAX / 2, -EACCES);
+	put_byte(peer, 7, &mr, 99, 0);
+	put_byte(peer, 7, &mr, 100, -EACCES);
+	put_byte(peer, 7, &mr, (size_t)-1, -EACCES);
+	put_byte(peer, 7, &mr, SIZE_MAX / 2, -EACCES);
 	assert_int_equal(memory[110], 1);
 	assert_int_equal(memory[9], 1);
 	/* Writing was granted, reading was not. */
@@ -371,11 +373,11 @@ static void keys_grant_what_was_asked_for_and_no_more(const char *spec)
 							local.lkey }),
 			 -EACCES);
 	register_one(other, &theirs, memory, PN_PAGE_BYTES, ALL);
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
+	put_byte(peer, 7, &theirs, 0, -EACCES);
 	theirs.rkey = 0;
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
+	put_byte(peer, 7, &theirs, 0, -EACCES);
 	theirs.rkey = UINT64_MAX;
-	put_byte(device, peer, 7, &theirs, 0, -EACCES);
+	put_byte(peer, 7, &theirs, 0, -EACCES);
 	assert_int_equal(pn_device_rekey(device, &local), -EINVAL);
 	pn_device_close(other);
 	pn_device_close(device);
@@ -395,18 +397,18 @@ static void keys_that_died_are_refused(const char *spec)
 	old = mr.lkey;
 	assert_ok(pn_device_rekey(device, &mr));
 	assert_int_equal(mr.lkey, old);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
-	put_byte(device, peer, 7, &mr, 0, 0);
+	put_byte(peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &mr, 0, 0);
 	dead = mr;
 	old = mr.rkey;
 	deregister_one(device, &mr);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
-	/* The generation that empty slots have is nobody's key. */
+	put_byte(peer, 7, &dead, 0, -EACCES);
+	/* Generation 0 marks an empty slot and is no valid key. */
 	dead.rkey = pn_soft_key(0, dead.device_slot);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &dead, 0, -EACCES);
 	dead.rkey = old;
 	register_one(device, &mr, memory + 10, 100, ALL);
-	put_byte(device, peer, 7, &dead, 0, -EACCES);
+	put_byte(peer, 7, &dead, 0, -EACCES);
 	pn_device_close(device);
 	munmap(memory, PN_PAGE_BYTES);
 }
@@ -437,12 +439,12 @@ static void mlock_mode_unlocks_a_page_with_its_last_registration(void **state)
 	assert_int_equal(status_bytes("VmLck:"), before + 5 * PN_PAGE_BYTES);
 	deregister_one(device, &c);
 	assert_int_equal(status_bytes("VmLck:"), before + 4 * PN_PAGE_BYTES);
-	pn_device_close(device); /* b dies with it */
+	pn_device_close(device); /* b ends with it */
 	assert_int_equal(status_bytes("VmLck:"), before);
 	munmap(memory, 8 * PN_PAGE_BYTES);
 }
 
-/* Registers in mlock mode all the time, and so holds the lock for it. */
+/* Registers in mlock mode all the time, and so holds the list's lock. */
 struct busy {
 	char *memory;
 	_Atomic bool stop;
@@ -459,7 +461,8 @@ static void *lock_often(void *arg)
 	return NULL;
 }
 
-/* In a child: its pages are locked and unlocked, whatever its parent has. */
+/* In a child: its pages are locked and unlocked independently of its parent's.
+ */
 static void lock_for_myself(char *memory)
 {
 	struct pn_soft_locked *locked;
@@ -491,8 +494,8 @@ static void mlock_mode_begins_anew_in_a_forked_child(void **state)
 	(void)state;
 	assert_ok(pn_soft_locked_get(memory, PN_PAGE_BYTES, &locked));
 	fork_and_lock(memory);
-	/* Not with sanitizers (which have fences): their allocators are not
-	 * made for forking among threads. */
+	/* Not with sanitizers (whose builds have fences): their allocators do
+	 * not support fork() with other threads running. */
 	if (!PN_ASYMMETRIC_FENCES) {
 		pthread_create(&thread, NULL, lock_often, &busy);
 		for (unsigned i = 0; i < 30; i++)
@@ -505,8 +508,9 @@ static void mlock_mode_begins_anew_in_a_forked_child(void **state)
 	munmap(busy.memory, 1 << 20);
 }
 
-/* Without privileges, with 2 MiB to lock: 0 if all is as it should be. */
-static int poor_user(struct board *board, unsigned rank)
+/* Without privileges and with 2 MiB to lock. Returns 0 if everything is as
+ * expected. */
+static int poor_user(struct common *common, unsigned rank)
 {
 	size_t len = 16 * PN_PAGE_BYTES;
 	struct pn_device *device;
@@ -516,9 +520,9 @@ static int poor_user(struct board *board, unsigned rank)
 	int ret = 0;
 
 	(void)rank;
-	if (become_user(board, 2 << 20))
+	if (become_user(common, 2 << 20))
 		return 1;
-	if (pn_device_open(board->spec, NULL, &device))
+	if (pn_device_open(common->spec, NULL, &device))
 		return 2;
 	describe_ranges(mr, mrs, 64, memory, len);
 	while (n < 64 && !ret) {
@@ -530,7 +534,7 @@ static int poor_user(struct board *board, unsigned rank)
 	if (device->limits.max_pinned_bytes != 2 << 20)
 		return 4;
 	pn_device_deregister(device, mrs, 4);
-	/* Older kernels give the charge back a second later. */
+	/* Older kernels uncharge a second later. */
 	for (unsigned i = 0; i < 2000; i++) {
 		ret = pn_device_register(device, mrs, 4);
 		if (!ret)
@@ -551,11 +555,11 @@ static void the_limit_on_locked_memory_holds_and_recovers(void **state)
 		skip();
 	}
 	for (unsigned i = 0; i < PN_ARRAY_LEN(specs); i++) {
-		struct board *board = new_board();
+		struct common *common = new_common();
 
-		strcpy(board->spec, specs[i]);
-		assert_exits_well(start_rank(poor_user, board, 0));
-		free_board(board);
+		strcpy(common->spec, specs[i]);
+		assert_exits_well(start_rank(poor_user, common, 0));
+		free_common(common);
 	}
 }
 

@@ -92,7 +92,8 @@ static int call_register(struct registrar *r, struct pn_mr *const *mrs,
 		mrs[i]->handle = call.ranges[i].handle;
 		mrs[i]->lkey = call.ranges[i].local_key;
 		mrs[i]->rkey = call.ranges[i].remote_key;
-		mrs[i]->device_slot = 1; /* registered; see registrar_stays() */
+		mrs[i]->device_slot =
+			1; /* registered; see registrar_still_registered() */
 	}
 	return 0;
 }
@@ -213,7 +214,7 @@ static int registrar_reg(struct pn_device *device, struct pn_mr *const *mrs,
 	return ret;
 }
 
-static bool registrar_stays(const struct pn_mr *mr)
+static bool registrar_still_registered(const struct pn_mr *mr)
 {
 	return mr->device_slot;
 }
@@ -330,7 +331,7 @@ static const struct pn_device_ops registrar_ops = {
 	.describe = registrar_describe,
 	.reg = registrar_reg,
 	.dereg = registrar_dereg,
-	.stays = registrar_stays,
+	.still_registered = registrar_still_registered,
 	.rekey = registrar_rekey,
 	.pinned = registrar_pinned,
 	.address = no_address,

@@ -10,9 +10,9 @@
  *
  * Batches are divided into calls of max_batch ranges. When a call fails, the
  * ranges of the earlier calls are deregistered again. If a range cannot be
- * deregistered, stays() returns true: the caller keeps its struct pn_mr and
- * tries again. The program's limits hold in addition to the budget: beyond
- * them reg() returns -ENOMEM without a call.
+ * deregistered, still_registered() returns true: the caller keeps its struct
+ * pn_mr and tries again. The program's limits hold in addition to the budget:
+ * beyond them reg() returns -ENOMEM without a call.
  *
  * The program gives the costs, or they are estimated from the calls
  * (cost_estimate.h). Nothing is registered only to measure it.

@@ -26,18 +26,18 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* --- a saved_context to go on from
- * ------------------------------------------------ */
+/* --- saved contexts ------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(PN_COROUTINE_UCONTEXT)
 
-/* Everything a function call must keep lies on the stack; this is its top. */
+/* Everything that a function call must preserve lies on the stack; this is its
+ * top. */
 struct saved_context {
 	void *sp;
 };
 
-/* Saves what the ABI makes the callee keep (with the floating-point control
- * words), changes stacks and restores the same of the other side. */
+/* Saves what the ABI makes the callee preserve (with the floating-point control
+ * words), switches stacks and restores the same of the other side. */
 void pn_coroutine_switch(struct saved_context *from,
 			 const struct saved_context *to);
 
@@ -83,8 +83,8 @@ __asm__(".text\n"
 
 __attribute__((visibility("hidden"))) void pn_coroutine_first(void);
 
-/* Lays out what pn_coroutine_switch() expects to find: control words, six
- * registers, the address to return to. */
+/* Prepares the stack for pn_coroutine_switch(): control words, six registers,
+ * the return address. */
 static void context_init(struct saved_context *saved_context, void *stack,
 			 size_t bytes, void (*fn)(void *), void *arg)
 {
@@ -115,7 +115,7 @@ struct saved_context {
 	ucontext_t context;
 };
 
-/* makecontext() passes ints alone. */
+/* makecontext() passes only ints. */
 static void first(unsigned fn_high, unsigned fn_low, unsigned arg_high,
 		  unsigned arg_low)
 {
@@ -149,14 +149,15 @@ static void context_switch(struct saved_context *from, struct saved_context *to)
 /* --- coroutines ----------------------------------------------------------- */
 
 struct pn_coroutine {
+	struct saved_context inside; /* where the coroutine continues; valid
+					while suspended */
 	struct saved_context
-		inside; /* where it goes on; valid while suspended */
-	struct saved_context
-		outside; /* where resume() goes on; valid while it runs */
+		outside; /* where resume() continues; valid while it runs */
 	void (*fn)(void *arg);
 	void *arg;
-	struct pn_thread thread; /* it is a thread of its program */
-	char *mapping;		 /* guard page, then the stack */
+	struct pn_thread
+		thread; /* the coroutine counts as a thread of its program */
+	char *mapping;	/* guard page, then the stack */
 	size_t mapping_bytes;
 	bool finished;
 #ifdef WITH_ASAN
@@ -179,7 +180,7 @@ static size_t stack_bytes_of(const struct pn_coroutine *co)
 	return co->mapping_bytes - PN_PAGE_BYTES;
 }
 
-/* First thing on either side after a switch into a coroutine. */
+/* Called first on either side after a switch into a coroutine. */
 static void entered(struct pn_coroutine *co)
 {
 #ifdef WITH_ASAN
@@ -193,7 +194,7 @@ static void entered(struct pn_coroutine *co)
 static void leave(struct pn_coroutine *co)
 {
 #ifdef WITH_ASAN
-	/* NULL says that this stack will not be used again. */
+	/* NULL: this stack will not be used again. */
 	__sanitizer_start_switch_fiber(co->finished ? NULL : &co->fake_stack,
 				       co->outside_stack, co->outside_bytes);
 #endif
@@ -261,7 +262,8 @@ void pn_coroutine_destroy(struct pn_coroutine *co)
 	__tsan_destroy_fiber(co->fiber);
 #endif
 #ifdef WITH_ASAN
-	/* Frames left in the middle leave their red zones behind. */
+	/* A coroutine destroyed in the middle leaves the red zones of its
+	 * frames behind. */
 	__asan_unpoison_memory_region(stack_of(co), stack_bytes_of(co));
 #endif
 	munmap(co->mapping, co->mapping_bytes);

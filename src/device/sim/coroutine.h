@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * coroutine -- a function with a stack of its own that can be left in the
- * middle and taken up again.
+ * coroutine -- a function with a stack of its own that can be suspended and
+ * resumed.
  *
- * Born in pn_coroutine_create(), runs from one resume() to its next suspend(),
- * finishes when its function returns, dies in pn_coroutine_destroy(); destroyed
- * in the middle, its frames are simply gone: nothing on them is cleaned up.
- * The stack is mapped with an unreadable page below it, so that an overflow
- * crashes instead of corrupting, and takes memory only for pages touched.
+ * Created by pn_coroutine_create(), runs from one resume() to its next
+ * suspend(), finishes when its function returns, freed by
+ * pn_coroutine_destroy(). Destroying it in the middle runs no cleanup for its
+ * frames. The stack is mapped above an inaccessible page, so that an overflow
+ * crashes instead of corrupting memory. It uses memory only for pages touched.
  *
- * Switching is 20 instructions on x86-64 and swapcontext() elsewhere, which
+ * A switch is 20 instructions on x86-64. Elsewhere swapcontext() is used, which
  * saves the signal mask by a system call: 34 ns against 680 ns for each switch
- * in one run (doc/design/sim.md), three times the steps of a whole world.
- * PN_COROUTINE_UCONTEXT defined makes x86-64 use swapcontext() too.
- * ASan and TSan are told of every switch.
+ * in one run (doc/design/sim.md), which makes a whole world three times slower.
+ * PN_COROUTINE_UCONTEXT makes x86-64 use swapcontext(), too.
+ * ASan and TSan are informed of every switch.
  *
- * Threads: a coroutine belongs to one thread at a time; resume() may come from
- * another thread later, provided that its function keeps no address of a
- * thread-local variable across suspend().
+ * Threads: one thread at a time uses a coroutine; another thread may resume it
+ * later, provided that its function keeps no address of a thread-local variable
+ * across suspend().
  */
 #ifndef PN_DEVICE_SIM_COROUTINE_H
 #define PN_DEVICE_SIM_COROUTINE_H
@@ -32,13 +32,13 @@ struct pn_coroutine;
 int pn_coroutine_create(size_t stack_bytes, void (*fn)(void *arg), void *arg,
 			struct pn_coroutine **out);
 
-/* Not while it runs. NULL is fine. */
+/* Not while it runs. co may be NULL. */
 void pn_coroutine_destroy(struct pn_coroutine *co);
 
-/* Runs it until it suspends or finishes. Not when it has finished. */
+/* Runs it until it suspends or finishes. Not after it has finished. */
 void pn_coroutine_resume(struct pn_coroutine *co);
 
-/* Inside the coroutine: back to whoever resumed it. */
+/* Called inside the coroutine: continues after the resume(). */
 void pn_coroutine_suspend(struct pn_coroutine *co);
 
 bool pn_coroutine_finished(const struct pn_coroutine *co);

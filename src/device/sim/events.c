@@ -68,7 +68,7 @@ void pn_sim_event_add(struct pn_sim_event_queue *events,
 	sift_up(events, events->n++, entry);
 }
 
-/* Takes heap[i] out and lets the last entry find its place. */
+/* Removes heap[i]; the last entry takes its place and is sifted. */
 static void remove_at(struct pn_sim_event_queue *events, size_t i)
 {
 	struct pn_sim_event_entry last = events->heap[--events->n];

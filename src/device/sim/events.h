@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * events -- what will happen in a simulated world, in the order of time.
+ * events -- the simulation events of a world, ordered by time.
  *
- * An event is embedded in what it happens to; it stands in the queue or it
- * does not (pn_sim_event_is_queued()). Events of one time fire in the order in
- * which they were added, which makes a run repeatable. A binary heap: adding,
- * cancelling and taking cost O(log n).
+ * An event is embedded in the object that it concerns. It is queued or not
+ * (pn_sim_event_is_queued()). Events of the same time fire in the order in
+ * which they were added, which makes a run repeatable. The queue is a binary
+ * heap: add, cancel and pop cost O(log n).
  * At rest: heap[i] is not later than heap[2i+1] and heap[2i+2], and the event
  * of heap[i] has pos i + 1.
  * Threads: the owner's lock.
@@ -21,7 +21,7 @@ struct pn_sim;
 
 struct pn_sim_event {
 	void (*fire)(struct pn_sim *sim, struct pn_sim_event *event);
-	size_t pos; /* place in the heap, counted from 1; 0: not queued */
+	size_t pos; /* index in the heap plus 1; 0: not queued */
 };
 
 struct pn_sim_event_entry {
@@ -38,19 +38,19 @@ struct pn_sim_event_queue {
 void pn_sim_event_queue_fini(struct pn_sim_event_queue *events);
 
 /* Queues an event that is not queued. Aborts when memory is out: a world that
- * has lost an event means nothing any more. */
+ * has lost an event is invalid. */
 void pn_sim_event_add(struct pn_sim_event_queue *events,
 		      struct pn_sim_event *event, uint64_t time_ns);
 
-/* Harmless when it is not queued. */
+/* Does nothing when the event is not queued. */
 void pn_sim_event_cancel(struct pn_sim_event_queue *events,
 			 struct pn_sim_event *event);
 
-/* Takes the earliest out; NULL when there is none. */
+/* Removes and returns the earliest event; NULL: none. */
 struct pn_sim_event *pn_sim_event_pop(struct pn_sim_event_queue *events,
 				      uint64_t *time_ns);
 
-/* When the earliest is due; UINT64_MAX when there is none. */
+/* The time of the earliest event; UINT64_MAX: none. */
 static inline uint64_t pn_sim_event_next_ns(
 	const struct pn_sim_event_queue *events)
 {

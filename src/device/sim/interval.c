@@ -34,7 +34,7 @@ static void update(struct pn_interval *t)
 		t->max_end = t->right->max_end;
 }
 
-/* Those before `at` go to *low, the others to *high. */
+/* Intervals before `at` go to *low, the others to *high. */
 static void split(struct pn_interval *t, const struct pn_interval *at,
 		  struct pn_interval **low, struct pn_interval **high)
 {
@@ -78,7 +78,7 @@ void pn_interval_add(struct pn_interval **root, struct pn_interval *interval)
 	*root = merge(merge(low, interval), high);
 }
 
-/* Depth is O(log n), so that recursion is fine. */
+/* The depth is O(log n), so recursion is fine. */
 static struct pn_interval *removed(struct pn_interval *t,
 				   struct pn_interval *interval)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * link -- the ways from node to node: how they come up and go down.
+ * link -- connections between nodes: how they come up and go down.
  *
- * Attaching sends a request that takes a latency; the other side then has a
- * link too (PEER_UP there, once), and the answer brings PEER_UP here after
- * another latency. A node that dies is noticed by each of its peers `detect`
- * later: what is posted to it by then ends with -ECONNRESET, in order, and
- * PEER_DOWN follows. A link that is down stays so; attaching again makes
- * another, which finds the other side's end in whatever state that is.
+ * attach() sends a request that takes a latency. The other side then has a
+ * link, too (PEER_UP there, once), and the reply brings PEER_UP here after
+ * another latency. Each peer of a node that dies detects the death `detect`
+ * later: operations posted to it by then end with -ECONNRESET, in order, and
+ * PEER_DOWN follows. A link that is down stays down. attach() again makes
+ * another link, whatever the state of the other side's end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@
 
 #define ADDRESS_VERSION 1
 
-/* What an address holds; copied in and out, since blobs are not aligned. */
+/* The contents of an address; copied in and out, since blobs are not aligned.
+ */
 struct blob {
 	uint8_t version;
 	char kind[7];
@@ -44,7 +45,7 @@ void pn_sim_address(struct pn_device *device, struct pn_address *out)
 	memcpy(out->data, &blob, sizeof(blob));
 }
 
-/* An address is one that its node would give, byte for byte. */
+/* An address is valid if its node would return the same bytes. */
 static int parse_address(struct pn_sim *sim, const struct pn_address *address,
 			 struct pn_sim_node **out)
 {
@@ -59,7 +60,7 @@ static int parse_address(struct pn_sim *sim, const struct pn_address *address,
 			return 0;
 		}
 	}
-	pn_error("sim: no address of a node of this world; take it from "
+	pn_error("sim: not the address of a node of this world; get it from "
 		 "pn_device_address() of a device of the same world");
 	return -EINVAL;
 }
@@ -85,18 +86,18 @@ static struct pn_sim_link *link_find(struct pn_sim_node *self,
 		       : NULL;
 }
 
-/* At most half full. */
+/* Keeps the table at most half full. */
 static int grow_table(struct pn_sim_node *self)
 {
-	size_t room = self->links_capacity ? 2 * self->links_capacity : 4;
-	struct pn_sim_link **links = calloc(room, sizeof(*links));
+	size_t capacity = self->links_capacity ? 2 * self->links_capacity : 4;
+	struct pn_sim_link **links = calloc(capacity, sizeof(*links));
 	struct pn_list *pos;
 
 	if (!links)
 		return -ENOMEM;
 	free(self->links);
 	self->links = links;
-	self->links_capacity = room;
+	self->links_capacity = capacity;
 	pn_list_for_each (pos, &self->link_list) {
 		struct pn_sim_link *link =
 			pn_container_of(pos, struct pn_sim_link, entry);
@@ -126,7 +127,7 @@ static struct pn_sim_link *link_alloc(struct pn_sim_node *self,
 	link->connect.fire = connect_fire;
 	link->down.fire = down_fire;
 	pn_list_init(&link->ops);
-	pn_list_init(&link->held);
+	pn_list_init(&link->fenced);
 	pn_list_init(&link->stalled);
 	pn_list_init(&link->stall);
 	self->links[table_slot(self, other->index)] = link;
@@ -176,7 +177,7 @@ static void link_down(struct pn_sim_link *link, int status)
 	pn_sim_complete(link->self, &down);
 }
 
-/* The answer has come back. */
+/* The reply has arrived. */
 static void answer_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct pn_sim_link *link =
@@ -190,9 +191,10 @@ static void answer_fire(struct pn_sim *sim, struct pn_sim_event *event)
 		link_up(link);
 }
 
-/* The other side's end of a new link. One that belonged to an older link is
- * over, though the other side may not have heard of it yet. NULL: no memory. */
-static struct pn_sim_link *end_for(struct pn_sim_link *link)
+/* Returns the other side's end of a new link. An end that belonged to an older
+ * link goes down, even if the other side has not detected that yet. NULL: no
+ * memory. */
+static struct pn_sim_link *remote_end(struct pn_sim_link *link)
 {
 	struct pn_sim_link *end = link_find(link->other, link->self);
 
@@ -209,10 +211,10 @@ static void connect_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	struct pn_sim_link *link =
 		pn_container_of(event, struct pn_sim_link, connect);
 
-	if (link->other->dead || link->other->cut || link->self->cut) {
+	if (link->other->dead || link->other->failed || link->self->failed) {
 		link->refusal = -ECONNRESET;
 	} else {
-		link->back = end_for(link);
+		link->back = remote_end(link);
 		if (!link->back)
 			link->refusal = -ENOMEM;
 		else
@@ -225,7 +227,7 @@ static void connect_fire(struct pn_sim *sim, struct pn_sim_event *event)
 			 pn_sim_after(sim->now_ns, sim->latency_ns));
 }
 
-/* A request takes a latency to the other side, and on some rails more. */
+/* A request takes a latency, and on some rails more. */
 static uint64_t request_ns(const struct pn_sim_node *self)
 {
 	const struct pn_sim *sim = self->sim;
@@ -279,8 +281,9 @@ static void down_fire(struct pn_sim *sim, struct pn_sim_event *event)
 		  -ECONNRESET);
 }
 
-/* One of a dying node's links: its own end falls silent, the other's learns. */
-static void cut(struct pn_sim *sim, struct pn_sim_link *link)
+/* Handles one link of a dying node: its own end goes down without completions,
+ * the other end detects it. */
+static void break_link(struct pn_sim *sim, struct pn_sim_link *link)
 {
 	struct pn_sim_link *back = link->back;
 
@@ -300,7 +303,7 @@ bool pn_sim_link_is_broken(const struct pn_sim_link *link)
 	return link->other->dead || link->back->state == PN_SIM_DOWN;
 }
 
-/* This end goes down now, the other learns of it after delay_ns. */
+/* This end goes down now, the other end detects it after delay_ns. */
 static void link_fail(struct pn_sim_link *link, uint64_t delay_ns)
 {
 	struct pn_sim *sim = link->self->sim;
@@ -329,9 +332,9 @@ void pn_sim_port_fail(struct pn_sim_node *port)
 {
 	struct pn_list *pos;
 
-	if (port->dead || port->cut)
+	if (port->dead || port->failed)
 		return;
-	port->cut = true;
+	port->failed = true;
 	pn_sim_record(port->sim, PN_SIM_PORT_FAILED, port->index, 0, 0);
 	while (pn_list_pop(&port->stalled))
 		;
@@ -347,7 +350,8 @@ void pn_sim_port_fail_fire(struct pn_sim *sim, struct pn_sim_event *event)
 		pn_container_of(event, struct pn_sim_node, fail_event));
 }
 
-/* Not at once: whoever counts is in the middle of the operation. */
+/* The port fails by an event, not here: the caller is in the middle of an
+ * operation. */
 void pn_sim_port_used(struct pn_sim_node *port)
 {
 	struct pn_sim *sim = port->sim;
@@ -357,7 +361,7 @@ void pn_sim_port_used(struct pn_sim_node *port)
 	    pn_script_port_fails(&sim->script, port->number,
 				 port->index / sim->nnodes,
 				 port->noperations) &&
-	    !port->cut)
+	    !port->failed)
 		pn_sim_event_add(&sim->events, &port->fail_event, sim->now_ns);
 }
 
@@ -370,7 +374,8 @@ static void port_die(struct pn_sim_node *node)
 	pn_sim_event_cancel(&sim->events, &node->fail_event);
 	pn_sim_record(sim, PN_SIM_DIED, node->index, 0, 0);
 	pn_list_for_each (pos, &node->link_list) {
-		cut(sim, pn_container_of(pos, struct pn_sim_link, entry));
+		break_link(sim,
+			   pn_container_of(pos, struct pn_sim_link, entry));
 	}
 	while (pn_list_pop(&node->stalled))
 		;

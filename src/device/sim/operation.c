@@ -2,23 +2,23 @@
 /*
  * operation -- sends, writes, reads and atomics, from post() to completion.
  *
- * The wire of a node has two directions, and each carries one message at a
- * time for bytes/bandwidth. A message leaves when the sender's outgoing
- * direction is free; its head arrives a latency later, takes its turn on the
- * target's incoming direction, and the message is there when its tail is: an
- * isolated one after latency + bytes/bandwidth (cut-through). The switch
- * between them is perfect: it never loses and has room for everything.
+ * The wire of a node has two directions. Each carries one message at a time,
+ * for bytes/bandwidth. A message leaves when the sender's outgoing direction is
+ * free. Its head arrives a latency later and waits for the target's incoming
+ * direction. The message has arrived when its tail has: alone on the wire,
+ * after latency + bytes/bandwidth (cut-through). The switch between the nodes
+ * is ideal: it loses nothing and never fills up.
  *
  *   post ---> depart ---> head ---> tail: execute ---> acknowledge
  *               |                     |       read and atomics:
  *             held by               stalled   answer_head ---> answer_tail
  *             a fence               (inbox)
  *
- * Keys are checked and bytes move when the tail arrives; a read's remote key
- * when its request arrives and again with the bytes. Nothing overtakes on a
- * link: a later head is never earlier, and behind a message that waits for
- * room in the inbox everything of its link waits. Completions are handed out
- * in the order of posting, whatever came back first.
+ * Keys are checked and bytes move when the tail arrives; a read's remote key is
+ * checked when its request arrives and again with the bytes. Nothing overtakes
+ * on a link: a later head is never earlier, and everything on a link waits
+ * behind a message that waits for room in the inbox. Completions are returned
+ * in the order of posting, whichever came back first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,14 +27,14 @@
 #include "device/validate.h"
 
 struct operation {
-	struct pn_sim_event event; /* its next stage */
+	struct pn_sim_event event; /* the next stage */
 	struct pn_list entry;	   /* in link->ops */
-	struct pn_list queue;	   /* in link->held or link->stalled */
+	struct pn_list queue;	   /* in link->fenced or link->stalled */
 	struct pn_sim_link *link;
 	struct pn_op op; /* op.sge points to `segments` */
 	size_t bytes;	 /* of all segments */
 	uint64_t delay_ns;
-	uint64_t old; /* atomics: what was there */
+	uint64_t old; /* atomics: the old value */
 	int status;
 	bool done;
 	struct pn_sge segments[]; /* or, with INLINE, the bytes themselves */
@@ -59,15 +59,17 @@ static void free_operation(struct operation *o)
 	pn_list_remove(&o->entry);
 	link->nops--;
 	free(o);
-	/* A silent operation leaves nothing to poll, but room. */
-	if (link->refused)
+	/* A silent operation brings no completion, but its end makes room in
+	 * the queue. */
+	if (link->queue_was_full)
 		pn_sim_wake(link->self);
-	link->refused = false;
+	link->queue_was_full = false;
 }
 
-/* Its next stage is at that time. */
-static void then(struct operation *o, uint64_t time_ns,
-		 void (*fire)(struct pn_sim *sim, struct pn_sim_event *event))
+/* Schedules the next stage. */
+static void schedule(struct operation *o, uint64_t time_ns,
+		     void (*fire)(struct pn_sim *sim,
+				  struct pn_sim_event *event))
 {
 	o->event.fire = fire;
 	pn_sim_event_add(&sim_of(o)->events, &o->event, time_ns);
@@ -81,7 +83,7 @@ static void found(struct pn_interval *interval, void *arg)
 	*(bool *)arg = true;
 }
 
-/* Addresses with no memory behind them (pn_sim_reserve()). */
+/* Whether there is no memory behind the addresses (pn_sim_reserve()). */
 static bool is_reserved(struct pn_sim *sim, uint64_t addr, size_t len)
 {
 	bool reserved = false;
@@ -139,7 +141,7 @@ static bool moves_bytes(const struct operation *o)
 	return o->bytes && sim_of(o)->params.data == PN_SIM_DATA_REAL;
 }
 
-static void take_bytes(const struct operation *o, void *to)
+static void copy_bytes(const struct operation *o, void *to)
 {
 	if (!o->bytes)
 		return;
@@ -149,7 +151,7 @@ static void take_bytes(const struct operation *o, void *to)
 		gather(sim_of(o), o->op.sge, o->op.nsge, to);
 }
 
-/* --- the way back --------------------------------------------------------- */
+/* --- replies and completions ---------------------------------------------- */
 
 static void depart(struct operation *o, uint64_t time_ns);
 
@@ -172,7 +174,7 @@ static struct operation *first_of(struct pn_list *list, size_t offset_of_entry)
 							  offset_of_entry);
 }
 
-/* Completions leave in the order of posting. */
+/* Completions are returned in the order of posting. */
 static void retire(struct pn_sim_link *link)
 {
 	struct operation *o;
@@ -184,12 +186,13 @@ static void retire(struct pn_sim_link *link)
 	}
 }
 
-/* What a fence has held goes on as far as it may. */
+/* Operations held by a fence depart as far as they may. */
 static void resume_fenced(struct pn_sim_link *link)
 {
 	struct operation *o;
 
-	while ((o = first_of(&link->held, offsetof(struct operation, queue))) &&
+	while ((o = first_of(&link->fenced,
+			     offsetof(struct operation, queue))) &&
 	       !((o->op.flags & PN_OP_FENCE) && link->nreads)) {
 		pn_list_remove(&o->queue);
 		depart(o, link->self->sim->now_ns);
@@ -212,8 +215,8 @@ static void acknowledge_fire(struct pn_sim *sim, struct pn_sim_event *event)
 {
 	struct operation *o = pn_container_of(event, struct operation, event);
 
-	/* What a node said before it died still comes; of a port that failed
-	 * nothing does. The link says so. */
+	/* A reply that a node sent before it died still arrives; of a port that
+	 * failed none does. */
 	if (!o->link->other->dead && pn_sim_link_is_broken(o->link))
 		return;
 	pn_sim_record(sim, PN_SIM_ANSWERED, o->link->self->index, o->op.rkey,
@@ -226,10 +229,11 @@ static void acknowledge(struct operation *o, int status)
 	struct pn_sim *sim = sim_of(o);
 
 	o->status = status;
-	then(o, pn_sim_after(sim->now_ns, sim->latency_ns), acknowledge_fire);
+	schedule(o, pn_sim_after(sim->now_ns, sim->latency_ns),
+		 acknowledge_fire);
 }
 
-/* The wire is taken from time_ns on; returns when the message's first byte is
+/* Reserves the wire from time_ns on; returns when the message's first byte is
  * on it. */
 static uint64_t occupy(uint64_t *free_ns, uint64_t time_ns, uint64_t wire_ns)
 {
@@ -239,8 +243,8 @@ static uint64_t occupy(uint64_t *free_ns, uint64_t time_ns, uint64_t wire_ns)
 	return start_ns;
 }
 
-/* A message of wire_ns begins on `from` at time_ns or later: when its head is
- * at the other end. */
+/* A message of wire_ns begins on `from` at time_ns or later. Returns when its
+ * head is at the other end. */
 static uint64_t head_ns(struct pn_sim_node *from, uint64_t time_ns,
 			uint64_t wire_ns)
 {
@@ -254,21 +258,21 @@ static uint64_t head_ns(struct pn_sim_node *from, uint64_t time_ns,
 	return ns;
 }
 
-/* The head is there: the tail follows when the incoming wire has carried it. */
-static void take_turn(struct operation *o, struct pn_sim_node *at,
-		      uint64_t wire_ns,
-		      void (*fire)(struct pn_sim *sim,
-				   struct pn_sim_event *event))
+/* The head has arrived: the tail follows when the incoming wire has carried the
+ * message. */
+static void arrive(struct operation *o, struct pn_sim_node *at,
+		   uint64_t wire_ns,
+		   void (*fire)(struct pn_sim *sim, struct pn_sim_event *event))
 {
 	uint64_t now_ns = sim_of(o)->now_ns;
 	uint64_t start_ns = occupy(&at->ingress_free_ns, now_ns, wire_ns);
 
 	pn_sim_record(sim_of(o), PN_SIM_HEAD, at->index, o->op.rkey,
 		      (int64_t)wire_ns);
-	then(o, pn_sim_after(start_ns, wire_ns), fire);
+	schedule(o, pn_sim_after(start_ns, wire_ns), fire);
 }
 
-/* The bytes of a read, the old value of an atomic. */
+/* Delivers the bytes of a read, or the old value of an atomic. */
 static int deliver_answer(struct operation *o)
 {
 	int ret = check_segments(o, PINION_ACCESS_LOCAL_WRITE);
@@ -304,9 +308,9 @@ static void answer_head_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	struct operation *o = pn_container_of(event, struct operation, event);
 
 	(void)sim;
-	take_turn(o, o->link->self,
-		  pn_sim_wire_ns(o->link->self, o->link->other, o->bytes),
-		  answer_tail_fire);
+	arrive(o, o->link->self,
+	       pn_sim_wire_ns(o->link->self, o->link->other, o->bytes),
+	       answer_tail_fire);
 }
 
 static void answer(struct operation *o)
@@ -315,8 +319,8 @@ static void answer(struct operation *o)
 	uint64_t wire_ns =
 		pn_sim_wire_ns(o->link->self, o->link->other, o->bytes);
 
-	then(o, head_ns(o->link->other, sim->now_ns, wire_ns),
-	     answer_head_fire);
+	schedule(o, head_ns(o->link->other, sim->now_ns, wire_ns),
+		 answer_head_fire);
 }
 
 /* --- at the target -------------------------------------------------------- */
@@ -326,7 +330,7 @@ static struct pn_peer *peer_at_target(const struct operation *o)
 	return &o->link->back->peer;
 }
 
-/* false: the inbox is full. */
+/* False: the inbox is full. */
 static bool execute_send(struct operation *o)
 {
 	int ret = check_segments(o, 0);
@@ -340,7 +344,7 @@ static bool execute_send(struct operation *o)
 					  &recv.lease);
 		if (!data)
 			return false;
-		take_bytes(o, data);
+		copy_bytes(o, data);
 		recv.peer = peer_at_target(o);
 		recv.data = data;
 		pn_sim_complete(o->link->other, &recv);
@@ -359,7 +363,7 @@ static void execute_write(struct operation *o)
 	if (!ret)
 		ret = check_remote(o, PINION_ACCESS_REMOTE_WRITE);
 	if (!ret && moves_bytes(o))
-		take_bytes(o, (void *)(uintptr_t)o->op.remote_addr);
+		copy_bytes(o, (void *)(uintptr_t)o->op.remote_addr);
 	if (!ret && (o->op.flags & PN_OP_IMM)) {
 		imm.peer = peer_at_target(o);
 		pn_sim_complete(o->link->other, &imm);
@@ -395,7 +399,7 @@ static void execute_atomic(struct operation *o)
 	answer(o);
 }
 
-/* false: it has to wait for room. */
+/* False: the operation has to wait for room. */
 static bool execute_kind(struct operation *o)
 {
 	if (o->op.kind == PN_OP_SEND)
@@ -424,7 +428,8 @@ static void tail_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	struct operation *o = pn_container_of(event, struct operation, event);
 	struct pn_sim_link *link = o->link;
 
-	/* What reaches a dead node is lost; its end comes with the link's. */
+	/* An operation that reaches a dead node is lost; it ends when the link
+	 * goes down. */
 	if (pn_sim_link_is_broken(link))
 		return;
 	pn_sim_record(sim, PN_SIM_DELIVERED, link->other->index, o->op.rkey,
@@ -436,8 +441,8 @@ static void tail_fire(struct pn_sim *sim, struct pn_sim_event *event)
 		pn_list_append(&link->other->stalled, &link->stall);
 }
 
-/* Each stalled link in turn hands over one operation, until one has no room
- * or none is left. What waits on a link that was cut meanwhile ends with it. */
+/* Each stalled link in turn executes one operation, until one has no room or
+ * none is left. Operations that wait on a broken link end with the link. */
 void pn_sim_resume_stalled(struct pn_sim_node *node)
 {
 	while (!pn_list_empty(&node->stalled)) {
@@ -460,9 +465,9 @@ void pn_sim_resume_stalled(struct pn_sim_node *node)
 	}
 }
 
-/* --- leaving -------------------------------------------------------------- */
+/* --- departing ------------------------------------------------------------ */
 
-/* What the request itself brings to the target. */
+/* The time on the wire of the request itself. */
 static uint64_t request_ns(const struct operation *o)
 {
 	return o->op.kind == PN_OP_READ
@@ -476,7 +481,7 @@ static void head_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	struct operation *o = pn_container_of(event, struct operation, event);
 
 	(void)sim;
-	take_turn(o, o->link->other, request_ns(o), tail_fire);
+	arrive(o, o->link->other, request_ns(o), tail_fire);
 }
 
 static void depart(struct operation *o, uint64_t time_ns)
@@ -490,7 +495,7 @@ static void depart(struct operation *o, uint64_t time_ns)
 	link->last_head_ns = ns;
 	if (is_answered(&o->op))
 		link->nreads++;
-	then(o, ns, head_fire);
+	schedule(o, ns, head_fire);
 }
 
 void pn_sim_flush(struct pn_sim_link *link, int status)
@@ -514,8 +519,8 @@ static int check_link(struct pn_sim_link *link)
 		return -ECONNRESET;
 	if (link->state == PN_SIM_CONNECTING)
 		return -EAGAIN;
-	link->refused = link->nops >= link->self->sim->params.depth;
-	return link->refused ? -EAGAIN : 0;
+	link->queue_was_full = link->nops >= link->self->sim->params.depth;
+	return link->queue_was_full ? -EAGAIN : 0;
 }
 
 static int check_keys(struct pn_sim_node *node, const struct pn_op *op)
@@ -533,18 +538,18 @@ static int check_keys(struct pn_sim_node *node, const struct pn_op *op)
 static struct operation *alloc_operation(struct pn_sim_link *link,
 					 const struct pn_op *op, size_t bytes)
 {
-	bool taken = op->flags & PN_OP_INLINE;
-	size_t extra = taken ? bytes : op->nsge * sizeof(*op->sge);
+	bool is_inline = op->flags & PN_OP_INLINE;
+	size_t extra = is_inline ? bytes : op->nsge * sizeof(*op->sge);
 	struct operation *o = calloc(1, sizeof(*o) + extra);
 
 	if (!o)
 		return NULL;
 	o->link = link;
 	o->op = *op;
-	o->op.sge = taken ? NULL : o->segments;
+	o->op.sge = is_inline ? NULL : o->segments;
 	o->bytes = bytes;
 	pn_list_init(&o->queue);
-	if (taken)
+	if (is_inline)
 		gather(link->self->sim, op->sge, op->nsge, o->segments);
 	else if (op->nsge)
 		memcpy(o->segments, op->sge, extra);
@@ -553,7 +558,8 @@ static struct operation *alloc_operation(struct pn_sim_link *link,
 	return o;
 }
 
-/* It leaves when the CPU's part is done; behind what a fence holds, later. */
+/* The operation departs when its CPU part is done, or later if a fence holds
+ * it. */
 static void launch(struct operation *o)
 {
 	struct pn_sim_link *link = o->link;
@@ -564,9 +570,9 @@ static void launch(struct operation *o)
 					   ++link->self->home->nmessages);
 	pn_sim_record(sim, PN_SIM_POSTED, link->self->index, o->op.rkey,
 		      (int64_t)o->bytes);
-	if (!pn_list_empty(&link->held) ||
+	if (!pn_list_empty(&link->fenced) ||
 	    ((o->op.flags & PN_OP_FENCE) && link->nreads))
-		pn_list_append(&link->held, &o->queue);
+		pn_list_append(&link->fenced, &o->queue);
 	else
 		depart(o, pn_sim_after(pn_sim_time(sim), sim->message_ns));
 	pn_sim_port_used(link->self);

@@ -2,10 +2,10 @@
 /*
  * port -- what a node's program polls: completions and the messages they lend.
  *
- * Completions stand in a ring that grows. A message takes memory of its own
- * when it arrives and gives it back when released; together they are bounded
- * by the parameters `inbox` and `inbox_slots`, and what has no room waits at
- * the node's adapter (operation.c).
+ * Completions are kept in a ring that grows. A message gets memory when it
+ * arrives and gives it back when its buffer is returned. The parameters `inbox`
+ * and `inbox_slots` bound the sum. A message without room waits at the node's
+ * adapter (operation.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,17 +22,17 @@ struct message {
 
 static void grow_ring(struct pn_sim_node *node)
 {
-	size_t room = node->ring_capacity ? 2 * node->ring_capacity : 8;
-	struct pn_completion *ring = malloc(room * sizeof(*ring));
+	size_t capacity = node->ring_capacity ? 2 * node->ring_capacity : 8;
+	struct pn_completion *ring = malloc(capacity * sizeof(*ring));
 
-	/* As with events: a world that loses one means nothing any more. */
+	/* As with events: a world that loses a completion is invalid. */
 	pn_assert(ring);
 	for (size_t i = 0; i < node->ring_n; i++)
 		ring[i] = node->ring[(node->ring_first + i) &
 				     (node->ring_capacity - 1)];
 	free(node->ring);
 	node->ring = ring;
-	node->ring_capacity = room;
+	node->ring_capacity = capacity;
 	node->ring_first = 0;
 }
 
@@ -118,7 +118,7 @@ void pn_sim_return_buffer(struct pn_device *device,
 	struct pn_sim_node *node = pn_sim_node_of(device);
 	bool entered = pn_sim_enter(node->sim);
 
-	/* A node that died has given everything back already. */
+	/* A node that died has freed all messages already. */
 	if (!node->dead) {
 		pn_sim_inbox_free(node, completion->lease);
 		pn_sim_resume_stalled(node);

@@ -3,16 +3,15 @@
  * registry -- registrations of a node, and what their keys allow.
  *
  * A key is a number counted up for the whole world, with the slot of its
- * registration in the lowest bits: looking one up is one array access, a dead
- * key never comes back, and a key of another node or of the other kind (lkey,
- * rkey) is never mistaken for a good one.
+ * registration in the lowest bits. So a look-up is one array access, the key of
+ * an ended registration is never used again, and a key of another node or of
+ * the other kind (lkey, rkey) is never accepted.
  *
- * Staleness is announced (pn_sim_released()), not observed: the registrations
- * that overlap the released range are found in a tree and remember the part of
- * them whose pages are gone, those that are under way too: they are in the tree
- * before the time that registering takes. Later registrations know nothing of
- * it. So the
- * cost of remembering is bounded by what is registered.
+ * Staleness is announced by pn_sim_released(), not observed. A tree finds the
+ * registrations that overlap the released range, and each stores the subrange
+ * whose pages are gone. This includes registrations in progress: they are in
+ * the tree before the time that registering takes. Later registrations are not
+ * affected, so the memory for this is bounded by what is registered.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,17 +21,17 @@
 #include "base/log.h"
 #include "device/sim/sim_impl.h"
 
-/* A run that has gone wrong says so this often and then goes on silently. */
+/* Stale uses that are logged; later ones are only counted. */
 #define MAX_STALE_LINES 10
 
-/* --- is it memory? -------------------------------------------------------- */
+/* --- probing memory ------------------------------------------------------- */
 
-/* Linux 5.14 has MADV_POPULATE_*; found out once, on a page of our own. It must
- * do what can be done and refuse what cannot: qemu's user mode ignores advice
- * that it does not know, and says that all went well. */
+/* Whether the kernel has MADV_POPULATE_* (Linux 5.14); tested once, on a page
+ * of our own. The call must succeed where it can and fail where it cannot:
+ * qemu's user mode ignores unknown advice and returns success. */
 static bool can_populate(void)
 {
-	static atomic_int known; /* 0: not yet, 1: yes, -1: no */
+	static atomic_int known; /* 0: not tested, 1: yes, -1: no */
 	int state = atomic_load_explicit(&known, memory_order_relaxed);
 	bool honest;
 	void *page;
@@ -52,8 +51,8 @@ static bool can_populate(void)
 }
 
 /* Faults the pages in, for writing if the device is to write, as pinning them
- * would: the kernel's answer tells whether it may be done. Without that only
- * msync() is left, which tells whether something is mapped there. */
+ * would; the kernel's result says whether that is possible. Without
+ * MADV_POPULATE_*, msync() says whether something is mapped. */
 static int probe(const struct pn_mr *mr)
 {
 	struct pn_range pages =
@@ -80,26 +79,26 @@ static size_t pinned_bytes(const struct pn_mr *mr)
 	return pn_range_npages((uintptr_t)mr->addr, mr->len) << PN_PAGE_SHIFT;
 }
 
-/* Makes room for n registrations, so that filling slots cannot fail. */
+/* Allocates room for n registrations, so that filling slots cannot fail. */
 static int reserve_slots(struct pn_sim_node *node, unsigned n)
 {
-	size_t room = node->slots_capacity ? node->slots_capacity : 8;
+	size_t capacity = node->slots_capacity ? node->slots_capacity : 8;
 	void *slots, *free_slots;
 
-	while (room < node->nslots + n)
-		room *= 2;
-	if (room == node->slots_capacity)
+	while (capacity < node->nslots + n)
+		capacity *= 2;
+	if (capacity == node->slots_capacity)
 		return 0;
-	slots = realloc(node->slots, room * sizeof(*node->slots));
+	slots = realloc(node->slots, capacity * sizeof(*node->slots));
 	if (!slots)
 		return -ENOMEM;
 	node->slots = slots;
 	free_slots =
-		realloc(node->free_slots, room * sizeof(*node->free_slots));
+		realloc(node->free_slots, capacity * sizeof(*node->free_slots));
 	if (!free_slots)
 		return -ENOMEM;
 	node->free_slots = free_slots;
-	node->slots_capacity = room;
+	node->slots_capacity = capacity;
 	return 0;
 }
 
@@ -115,7 +114,7 @@ static bool grants_peers(unsigned access)
 		PINION_ACCESS_REMOTE_ATOMIC);
 }
 
-/* Begins a registration: releases find it, but it has no keys yet. */
+/* Begins a registration: pn_sim_released() finds it, but it has no keys yet. */
 static void enter(struct pn_sim_node *node, struct pn_mr *mr,
 		  struct pn_sim_registration *r)
 {
@@ -176,7 +175,8 @@ void pn_sim_registry_fini(struct pn_sim_node *node)
 
 /* --- registering ---------------------------------------------------------- */
 
-/* What the script says about these n, and how much longer they take. */
+/* Returns the script's error for these n registrations, and how much longer
+ * they take. */
 static int scripted(struct pn_sim_node *node, unsigned n, uint64_t *delay_ns)
 {
 	struct pn_sim *sim = node->sim;
@@ -204,7 +204,7 @@ static int reserve_limits(struct pn_sim_node *node, unsigned n, size_t bytes)
 		node->home->limit_bytes ? node->home->limit_bytes : SIZE_MAX;
 	size_t live = 0;
 
-	/* Bytes are the node's, registrations the adapter's. */
+	/* Bytes count per node, registrations per adapter. */
 	for (unsigned r = 0; r < node->sim->nrails; r++)
 		live += pn_sim_port(node, r)->live_bytes;
 	if (n > node->sim->params.max_mrs - node->nmrs || live > limit ||
@@ -268,10 +268,10 @@ static int register_locked(struct pn_sim_node *node, struct pn_mr *const *mrs,
 		node->live_bytes -= bytes;
 		return ret;
 	}
-	/* The pages count and can be released from now on, the keys exist when
-	 * it is done. */
+	/* The pages count, and can be released, from now on; the keys exist
+	 * when the time has passed. */
 	pn_sim_consume_cpu(node->sim, ns);
-	/* It took them along. */
+	/* The node's death has ended its registrations. */
 	if (node->dead)
 		return -ENODEV;
 	for (unsigned i = 0; i < n; i++)
@@ -312,7 +312,7 @@ void pn_sim_deregister(struct pn_device *device, struct pn_mr *const *mrs,
 		pn_sim_consume_cpu(node->sim, pn_profile_deregister_ns(
 						      node->sim->profile,
 						      bytes >> PN_PAGE_SHIFT));
-	/* Pinned until the time for it has passed. */
+	/* The pages are pinned until the time for deregistering has passed. */
 	if (!node->dead) {
 		node->nmrs -= n;
 		node->live_bytes -= bytes;
@@ -368,7 +368,7 @@ static bool covers(const struct pn_sim_registration *r, struct pn_range range,
 	       (r->access & access) == access;
 }
 
-/* Counts and reports a use of pages that are no longer there. */
+/* Counts and logs a use of pages that were released. */
 static int check_stale(struct pn_sim_node *node,
 		       const struct pn_sim_registration *r, uint64_t key,
 		       struct pn_range range)
@@ -424,9 +424,9 @@ int pn_sim_check_rkey(struct pn_sim_node *node, uint64_t rkey, uint64_t addr,
 	return check_stale(node, r, rkey, range);
 }
 
-/* --- releasing ------------------------------------------------------------ */
+/* --- releases ------------------------------------------------------------- */
 
-/* The part of a registration that lies in the released range is stale. */
+/* Marks the part of a registration that lies in the released range as stale. */
 static void mark_stale(struct pn_interval *interval, void *arg)
 {
 	struct pn_sim_registration *r =
@@ -437,7 +437,7 @@ static void mark_stale(struct pn_interval *interval, void *arg)
 		if (pn_range_covers(r->stale[i], *released))
 			return;
 	stale = realloc(r->stale, (r->nstale + 1) * sizeof(*stale));
-	/* Forgetting one would make a test's oracle lie. */
+	/* A test's oracle depends on every entry. */
 	pn_assert(stale);
 	r->stale = stale;
 	stale[r->nstale++] = *released;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * scheduler -- who runs when, in virtual time.
+ * scheduler -- decides who runs when, in virtual time.
  *
- * The world takes one step at a time: the next task that can go on, or, when
- * there is none, the earliest event, to whose time the clock jumps. A task
- * that is charged CPU time takes an idle core of its node until the charge is
- * paid. When others want a core and none is idle, each turn ends after a slice
- * and the task goes to the end of the queue. A turn without competition is one
- * event, however long; a newcomer cuts it at the next multiple of the slice.
+ * The world takes one step at a time: it runs the next task that is ready or,
+ * when there is none, fires the earliest event and sets the clock to its time.
+ * A task that uses CPU time occupies an idle core of its node until that time
+ * has passed. When other tasks want a core and none is idle, each turn ends
+ * after a slice and the task goes to the end of the queue. A turn without
+ * competition is one event, however long; a task that comes to the queue
+ * shortens it to the next multiple of the slice.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,12 +21,13 @@
 #include "base/log.h"
 #include "device/sim/sim_impl.h"
 
-/* Polls in vain that are free, and what each further one takes. */
+/* Empty polls in a row that are free, and the time that each further one takes.
+ */
 #define FREE_EMPTY_POLLS 16
 #define SPIN_NS		 PN_NS_PER_US
 
-/* How long, in real time, a wait outside tasks gives other threads to do
- * something before it says that nothing can ever happen. */
+/* How long, in real time, a wait outside tasks waits for other threads to
+ * change something before it returns -EDEADLK. */
 #define DEADLOCK_WAIT_NS (10 * PN_NS_PER_S)
 
 /* --- the digest and the random sequence ----------------------------------- */
@@ -58,12 +60,13 @@ uint64_t pn_sim_random(struct pn_sim *sim)
 	return x * UINT64_C(2685821657736338717);
 }
 
-/* --- who is calling ------------------------------------------------------- */
+/* --- the calling task ----------------------------------------------------- */
 
 static _Thread_local struct pn_sim_task *running;
 
-/* Not inlined: a task may go on in another thread than it was left in, and a
- * compiler that keeps the variable's address would not know. */
+/* Not inlined: a task may continue in another thread than the one that
+ * suspended it, and the compiler must not keep the variable's address across
+ * that. */
 static __attribute__((noinline)) struct pn_sim_task *running_task(
 	const struct pn_sim *sim)
 {
@@ -91,7 +94,8 @@ void pn_sim_leave(struct pn_sim *sim, bool entered) PN_NO_THREAD_SAFETY
 	pn_unlock(&sim->lock);
 }
 
-/* The thread that runs the world lets others in between two steps. */
+/* The thread that runs the world lets other threads take the lock between two
+ * steps. */
 static void yield_lock(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 {
 	if (!atomic_load_explicit(&sim->lock_waiters, memory_order_relaxed))
@@ -108,7 +112,7 @@ static void make_ready(struct pn_sim_task *task)
 	pn_list_append(&task->sim->ready, &task->queue);
 }
 
-/* Suspends the running task until somebody makes it ready. */
+/* Suspends the running task until another makes it ready. */
 static void block(struct pn_sim_task *task, const char *wait_reason)
 {
 	task->wait_reason = wait_reason;
@@ -153,7 +157,7 @@ static void core_begin(struct pn_sim_core *core, struct pn_sim_task *task)
 	pn_sim_event_add(&sim->events, &core->event, core->until_ns);
 }
 
-/* Gives an idle core to whoever is next. */
+/* Gives an idle core to the next task in the queue. */
 static void core_next(struct pn_sim_core *core)
 {
 	struct pn_list *next = pn_list_pop(&core->node->core_queue);
@@ -179,7 +183,7 @@ static void core_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	core_next(core);
 }
 
-/* Somebody waits now: the turn ends with its current slice. */
+/* Another task waits for a core: the turn ends with its current slice. */
 static void core_shorten_turn(struct pn_sim *sim, struct pn_sim_core *core)
 {
 	uint64_t slice = sim->params.slice_ns;
@@ -212,7 +216,7 @@ void pn_sim_cores_init(struct pn_sim_node *node, struct pn_sim_core *cores)
 	}
 }
 
-/* Pays what the running task owes. */
+/* Charges the running task's deferred CPU time. */
 static void pay_deferred_cpu(struct pn_sim_task *task)
 {
 	struct pn_sim_node *node = task->node;
@@ -245,16 +249,16 @@ void pn_sim_end_tasks(struct pn_sim *sim, const struct pn_sim_node *node)
 	}
 	if (!node)
 		return;
-	/* Its cores have nobody left to serve. */
+	/* The cores have no task left to run. */
 	for (uint64_t i = 0; i < sim->params.cores; i++) {
 		pn_sim_event_cancel(&sim->events, &node->cores[i].event);
 		node->cores[i].task = NULL;
 	}
 }
 
-/* --- the world's steps ---------------------------------------------------- */
+/* --- steps of the world --------------------------------------------------- */
 
-/* One task or one event not later than until_ns; false when there is none. */
+/* Runs one task, or one event not later than until_ns. False: there is none. */
 static bool world_step(struct pn_sim *sim, uint64_t until_ns)
 {
 	struct pn_list *ready = pn_list_pop(&sim->ready);
@@ -273,7 +277,7 @@ static bool world_step(struct pn_sim *sim, uint64_t until_ns)
 	return true;
 }
 
-/* Outside tasks: the clock goes on to until_ns. */
+/* Outside tasks: advances the clock to until_ns. */
 static void world_advance(struct pn_sim *sim, uint64_t until_ns)
 {
 	while (world_step(sim, until_ns))
@@ -356,7 +360,7 @@ static void timer_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	make_ready(task);
 }
 
-/* Whether any of a node's ports has something to say. */
+/* Whether any port of the node has completions. */
 static bool has_completions(const struct pn_sim_node *node)
 {
 	for (unsigned r = 0; r < node->sim->nrails; r++)
@@ -365,7 +369,7 @@ static bool has_completions(const struct pn_sim_node *node)
 	return false;
 }
 
-/* Whether a wait would end at once; takes the wake() that it answers. */
+/* Whether a wait would end at once; clears a wake(). */
 static bool take_wakeup(struct pn_sim_node *node)
 {
 	bool there = node->woken || has_completions(node);
@@ -393,8 +397,8 @@ static int task_wait(struct pn_sim_node *node, struct pn_sim_task *task,
 	return task->result;
 }
 
-/* Nothing is under way in the world. Another thread may still change that;
- * false when none did for a while. */
+/* Nothing is in progress in the world, but another thread may change that.
+ * False: none did for a while. */
 static bool wait_for_others(struct pn_sim *sim) PN_NO_THREAD_SAFETY
 {
 	PN_NO_CANCEL();
@@ -441,7 +445,7 @@ int pn_sim_wait(struct pn_sim_node *port, uint64_t deadline_ns)
 	struct pn_sim_node *node = port->home;
 	struct pn_sim_task *task = running_task(node->sim);
 
-	/* Waiting for a moment gone by is another way to spin. */
+	/* A wait with a deadline in the past counts as an empty poll. */
 	if (deadline_ns <= pn_sim_time(node->sim))
 		pn_sim_empty_poll(node);
 	else
@@ -452,8 +456,8 @@ int pn_sim_wait(struct pn_sim_node *port, uint64_t deadline_ns)
 
 /* --- blocking: threads that wait for each other --------------------------- */
 
-/* Only tasks and other threads change words: with no task left, or none that
- * can go on, it is for other threads to do something. */
+/* Only tasks and other threads change words: when no task can run, only another
+ * thread can. */
 static void host_block(struct pn_sim *sim, uint64_t deadline_ns)
 {
 	if (!pn_list_empty(&sim->tasks) && world_step(sim, deadline_ns))
@@ -472,8 +476,8 @@ void pn_sim_block(struct pn_sim_node *port, const _Atomic uint32_t *word,
 
 	if (task)
 		pay_deferred_cpu(task);
-	/* Whoever changes the word calls unblock() later, which needs the
-	 * lock, or the thread, that we have. */
+	/* Whoever changes the word calls unblock() afterwards, which needs the
+	 * lock, or the thread, that we hold. */
 	if (atomic_load(word) != value)
 		return;
 	if (!task) {
@@ -516,7 +520,7 @@ void pn_sim_empty_poll(struct pn_sim_node *node)
 		pn_sim_consume_cpu(node->sim, SPIN_NS);
 }
 
-/* --- public --------------------------------------------------------------- */
+/* --- functions of sim.h --------------------------------------------------- */
 
 static void task_body(void *arg)
 {
@@ -574,10 +578,11 @@ int pn_sim_spawn(struct pn_sim *sim, unsigned node, void (*fn)(void *arg),
 	return ret;
 }
 
-/* Says where everybody waits and tells each task once, so that it can end. */
+/* Logs where every task waits and makes the wait() of each return -EDEADLK
+ * once, so that it can end. */
 static bool report_deadlock(struct pn_sim *sim)
 {
-	bool told = false;
+	bool deadlock_reported = false;
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &sim->tasks) {
@@ -588,15 +593,15 @@ static bool report_deadlock(struct pn_sim *sim)
 			 " of node %u is %s since %" PRIu64 " ns",
 			 task->id, task->node->index, task->wait_reason,
 			 task->since_ns);
-		if (task->told)
+		if (task->deadlock_reported)
 			continue;
-		task->told = told = true;
+		task->deadlock_reported = deadlock_reported = true;
 		task->result = -EDEADLK;
 		pn_list_remove(&task->queue);
 		make_ready(task);
 	}
 	sim->deadlock = true;
-	return told;
+	return deadlock_reported;
 }
 
 int pn_sim_run(struct pn_sim *sim)

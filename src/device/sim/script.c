@@ -13,7 +13,7 @@
 
 #define WORD_BYTES 24
 
-/* One word of a statement; an empty one stands for the statement's end. */
+/* One word of a statement; an empty one is the statement's end. */
 struct word {
 	char text[WORD_BYTES];
 	unsigned line, column;
@@ -22,7 +22,7 @@ struct word {
 struct cursor {
 	const char *at, *end;
 	unsigned line, column;
-	struct word word; /* the next one, not taken yet */
+	struct word word; /* the next one, not consumed yet */
 	struct pn_why *why;
 };
 
@@ -46,7 +46,7 @@ static int refuse(const struct cursor *c, const char *fmt, ...)
 
 /* --- words ---------------------------------------------------------------- */
 
-static void step(struct cursor *c)
+static void next_char(struct cursor *c)
 {
 	if (*c->at == '\n') {
 		c->line++;
@@ -60,10 +60,10 @@ static void skip_blanks(struct cursor *c)
 {
 	while (c->at < c->end && *c->at != '\n' &&
 	       isspace((unsigned char)*c->at))
-		step(c);
+		next_char(c);
 	if (c->at < c->end && *c->at == '#')
 		while (c->at < c->end && *c->at != '\n')
-			step(c);
+			next_char(c);
 }
 
 static bool in_word(const struct cursor *c)
@@ -71,7 +71,7 @@ static bool in_word(const struct cursor *c)
 	return c->at < c->end && isalnum((unsigned char)*c->at);
 }
 
-/* Reads the next word of this statement, leaving the separator alone. */
+/* Reads the next word of this statement; the separator is not consumed. */
 static int next(struct cursor *c)
 {
 	size_t n = 0;
@@ -80,12 +80,12 @@ static int next(struct cursor *c)
 	c->word = (struct word){ "", c->line, c->column };
 	while (in_word(c)) {
 		if (n + 1 == WORD_BYTES)
-			return refuse(c, "too long a word");
+			return refuse(c, "word too long");
 		c->word.text[n++] = *c->at;
-		step(c);
+		next_char(c);
 	}
 	if (!n && c->at < c->end && *c->at != '\n' && *c->at != ';')
-		return refuse(c, "a character that has no meaning here");
+		return refuse(c, "unexpected character");
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static const char *word_text(const struct cursor *c)
 static int expect(struct cursor *c, const char *text)
 {
 	if (!is(c, text))
-		return refuse(c, "'%s' is expected, not '%s'", text,
+		return refuse(c, "expected '%s', found '%s'", text,
 			      word_text(c));
 	return next(c);
 }
@@ -124,7 +124,7 @@ static bool is_unit(const struct cursor *c, enum pn_option_type type)
 	return false;
 }
 
-/* A value in the text form of options, its unit perhaps a word of its own. */
+/* A value in the text form of options; its unit may be a word of its own. */
 static int value(struct cursor *c, enum pn_option_type type, uint64_t min,
 		 uint64_t *out)
 {
@@ -150,14 +150,14 @@ static int value(struct cursor *c, enum pn_option_type type, uint64_t min,
 	return ret;
 }
 
-/* The largest number stands for any node in a fault, so it names none here. */
+/* The largest number means any node in a fault, so it is refused here. */
 static int node_number(struct cursor *c, uint64_t *out)
 {
 	struct cursor start = *c;
 	int ret = value(c, PN_OPTION_NUMBER, 0, out);
 
 	if (!ret && *out == PN_FAULT_ANY_NODE)
-		return refuse(&start, "there is no such node");
+		return refuse(&start, "no such node");
 	return ret;
 }
 
@@ -280,7 +280,7 @@ static int parse_port_fail(struct cursor *c, struct pn_fault *fault)
 	return ret ? ret : expect(c, "operations");
 }
 
-/* peer NODE at TIME; or a rail */
+/* peer NODE at TIME | a rail */
 static int parse_drop(struct cursor *c, struct pn_fault *fault)
 {
 	int ret;
@@ -327,7 +327,8 @@ static int parse_statement(struct cursor *c, struct pn_fault *fault)
 		if (!ret)
 			ret = statements[i].parse(c, fault);
 		if (!ret && c->word.text[0])
-			return refuse(c, "'%s' is too much here", word_text(c));
+			return refuse(c, "unexpected '%s' after the statement",
+				      word_text(c));
 		return ret;
 	}
 	return refuse(c,
@@ -365,7 +366,7 @@ int pn_script_parse(const char *text, size_t len, struct pn_script *out,
 				ret = append(out, &fault);
 		}
 		if (!ret && c.at < c.end)
-			step(&c); /* the separator */
+			next_char(&c); /* the separator */
 	}
 	if (ret)
 		out->n = before;
@@ -378,9 +379,10 @@ void pn_script_free(struct pn_script *script)
 	*script = (struct pn_script){ 0 };
 }
 
-/* --- asking --------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------- */
 
-/* Whether the fault is about this one, given both ways of counting. */
+/* Whether the fault applies to this registration or message, counted in the
+ * world (`all`) and on its node (`own`). */
 static bool concerns(const struct pn_fault *fault, uint64_t node, uint64_t all,
 		     uint64_t own)
 {

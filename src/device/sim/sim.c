@@ -82,7 +82,8 @@ static int refuse(const char *what, const struct pn_why *why)
 	return -EINVAL;
 }
 
-/* The numbers of rail_bandwidth, all the same when there are none. */
+/* Parses the numbers of rail_bandwidth; all are equal when the parameter is
+ * empty. */
 static bool parse_bandwidths(const struct pn_sim_params *params, double *out)
 {
 	const char *at = params->rail_bandwidth;
@@ -161,7 +162,7 @@ static int read_script(struct pn_sim *sim, const char *path)
 {
 	FILE *file = fopen(path, "re");
 	char *text = NULL;
-	size_t room = 0;
+	size_t capacity = 0;
 	ssize_t len;
 	int ret;
 
@@ -169,8 +170,8 @@ static int read_script(struct pn_sim *sim, const char *path)
 		pn_error("sim: script=%s cannot be read: %m", path);
 		return -EINVAL;
 	}
-	/* No NUL in a script: this reads it all. */
-	len = getdelim(&text, &room, 0, file);
+	/* A script contains no NUL: this reads all of it. */
+	len = getdelim(&text, &capacity, 0, file);
 	ret = len < 0 ? 0 : parse_script(sim, text, (size_t)len);
 	free(text);
 	fclose(file);
@@ -191,7 +192,8 @@ static void timed_fault_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	if (fault->kind == PN_FAULT_LIMIT) {
 		pn_sim_record(sim, PN_SIM_LIMITED, node->index, 0,
 			      (int64_t)fault->bytes);
-		/* 0 bytes is a limit here, unlike in the parameter. */
+		/* 0 bytes is a limit here, but means no limit in the parameter.
+		 */
 		node->limit_bytes = fault->bytes ? fault->bytes : 1;
 		return;
 	}
@@ -199,7 +201,7 @@ static void timed_fault_fire(struct pn_sim *sim, struct pn_sim_event *event)
 	pn_sim_node_die(node);
 }
 
-/* Queues what happens at a time of its own. */
+/* Queues the faults that happen at a given time. */
 static int queue_timed_faults(struct pn_sim *sim)
 {
 	sim->timed_faults =
@@ -249,7 +251,8 @@ static double byte_ns(const struct pn_sim *sim, enum pn_profile_field field)
 	return gigabytes_per_s > 0 ? 1 / gigabytes_per_s : 0;
 }
 
-/* As this device charges, so that engine and simulator agree. */
+/* The costs as this device charges them, so that choices match the simulation.
+ */
 static struct pn_costs costs_of(const struct pn_sim *sim, double slowness)
 {
 	double latency = field_ns(sim, PN_PROFILE_LATENCY_US);
@@ -383,7 +386,7 @@ static int world_init(struct pn_sim *sim, const char *params,
 		pn_profile_field_ns(sim->profile, PN_PROFILE_LATENCY_US);
 	sim->message_ns =
 		pn_profile_field_ns(sim->profile, PN_PROFILE_MESSAGE_US);
-	/* xorshift must not begin with 0. */
+	/* xorshift must not start at 0. */
 	sim->random = sim->params.seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
 	ret = nodes_init(sim);
 	return ret ? ret : queue_timed_faults(sim);
@@ -464,7 +467,7 @@ unsigned pn_sim_nrails(const struct pn_sim *sim)
 	return sim->nrails;
 }
 
-/* Reading a word that the lock guards. */
+/* Reads a word that the lock protects. */
 static uint64_t read_locked(const struct pn_sim *sim, const uint64_t *word)
 {
 	struct pn_sim *lockable = (struct pn_sim *)sim;
@@ -544,7 +547,7 @@ static void device_close(struct pn_device *device)
 	bool entered;
 
 	if (node->sim->private) {
-		/* The other ports go with the first. */
+		/* The other ports close together with the first. */
 		if (node == node->home)
 			pn_sim_close(node->sim);
 		return;
@@ -594,7 +597,7 @@ static struct pn_device *device_port(struct pn_device *device, unsigned index)
 					 : NULL;
 }
 
-/* The ports of a node sleep together. */
+/* The ports of a node have one queue of waiting tasks. */
 static int device_wait_any(struct pn_device *const *devices, unsigned n,
 			   uint64_t deadline_ns)
 {

@@ -55,10 +55,10 @@ void pn_soft_rx_fini(struct pn_soft_rx *rx)
 
 /* --- producer ------------------------------------------------------------ */
 
-/* Small records in a row before it goes back to the short ring. */
+/* Consecutive small records before the producer goes back to the short ring. */
 #define SMALL_BEFORE_SHORT 16
 
-/* Cells to skip so that n cells lie in a row. */
+/* The cells to skip so that n cells are contiguous. */
 static uint32_t pad_before(const struct pn_soft_cells *ring, uint32_t n)
 {
 	uint32_t left =
@@ -67,8 +67,8 @@ static uint32_t pad_before(const struct pn_soft_cells *ring, uint32_t n)
 	return left < n ? left : 0;
 }
 
-/* Pairs with pn_soft_rx_return_cells(): the cells are zeroed before head moves.
- */
+/* Pairs with pn_soft_rx_return_cells(): the cells are zeroed before head is
+ * advanced. */
 static void reload_head(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
 {
 	ring->head = atomic_load(&tx->channel->heads[ring - tx->rings]);
@@ -77,17 +77,17 @@ static void reload_head(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
 static bool has_room(struct pn_soft_tx *tx, struct pn_soft_cells *ring,
 		     uint32_t n)
 {
-	/* In the short ring one is kept for a SWITCH. */
-	uint64_t most = ring->ncells - (ring == &tx->rings[PN_SOFT_SHORT]);
+	/* One cell of the short ring is reserved for a SWITCH. */
+	uint64_t usable = ring->ncells - (ring == &tx->rings[PN_SOFT_SHORT]);
 	uint64_t want = ring->at + n + pad_before(ring, n);
 
-	if (pn_likely(want - ring->head <= most))
+	if (pn_likely(want - ring->head <= usable))
 		return true;
 	reload_head(tx, ring);
-	return want - ring->head <= most;
+	return want - ring->head <= usable;
 }
 
-/* A record without payload, of n cells of which it writes one. */
+/* Appends a record without payload, of n cells of which it writes one. */
 static void put_mark(struct pn_soft_cells *ring, enum pn_soft_record kind,
 		     uint32_t n)
 {
@@ -110,8 +110,7 @@ static bool is_all_back(struct pn_soft_tx *tx, struct pn_soft_cells *ring)
 	return ring->head == ring->at;
 }
 
-/* Whether there is room for n cells, in the ring that is then the one to write
- * to. */
+/* Whether there is room for n cells; tx->ring is then the ring to write to. */
 static bool find_room(struct pn_soft_tx *tx, uint32_t n)
 {
 	struct pn_soft_cells *short_ring = &tx->rings[PN_SOFT_SHORT];
@@ -139,19 +138,19 @@ bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len)
 
 	if (pn_likely(find_room(tx, n)))
 		return true;
-	/* Sequentially consistent, as is the consumer's store of head before
-	 * it looks here: one of us sees the other. */
+	/* Sequentially consistent, as the consumer's store of head before it
+	 * reads `stalled`: one of the two sees the other's store. */
 	atomic_store(&tx->channel->stalled, 1);
 	tx->stalled = !find_room(tx, n);
 	return !tx->stalled;
 }
 
-void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
-		    uint32_t imm, const struct pn_sge *sge, unsigned nsge,
-		    size_t len)
+void pn_soft_tx_put(struct pn_soft_tx *tx,
+		    const struct pn_soft_record_attr *attr)
 {
 	struct pn_soft_cells *ring = tx->ring;
-	uint32_t n = pn_soft_cells_for(len), pad = pad_before(ring, n);
+	const struct pn_sge *sge = attr->sge;
+	uint32_t n = pn_soft_cells_for(attr->len), pad = pad_before(ring, n);
 	char *cell, *to;
 
 	if (pn_unlikely(pad))
@@ -159,10 +158,10 @@ void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
 	tx->nsmall = n < PN_SOFT_SHORT_CELLS / 4 ? tx->nsmall + 1 : 0;
 	cell = pn_soft_cell_at(ring, ring->at);
 	to = cell + PN_SOFT_HEAD_BYTES;
-	for (unsigned i = 0; i < nsge; to += sge[i].len, i++)
+	for (unsigned i = 0; i < attr->nsge; to += sge[i].len, i++)
 		if (sge[i].len)
 			memcpy(to, sge[i].addr, sge[i].len);
-	pn_soft_tx_publish(cell, kind, imm, len);
+	pn_soft_tx_publish(cell, attr->kind, attr->imm, attr->len);
 	ring->at += n;
 }
 
@@ -173,16 +172,19 @@ bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
 	struct pn_sge sge[] = { { (void *)(uintptr_t)head, sizeof(*head), 0 },
 				{ (void *)(uintptr_t)body, len, 0 } };
 	size_t all = sizeof(*head) + len;
+	struct pn_soft_record_attr attr = {
+		.kind = PN_SOFT_SEND, .sge = sge, .nsge = 2, .len = all
+	};
 
 	if (!pn_soft_tx_room(tx, all))
 		return false;
-	pn_soft_tx_put(tx, PN_SOFT_SEND, 0, sge, 2, all);
+	pn_soft_tx_put(tx, &attr);
 	return true;
 }
 
 /* --- consumer ------------------------------------------------------------ */
 
-/* What kept a record's place; a mark has written one cell alone. */
+/* Zeroes the ready words of a record; a mark has written one cell only. */
 static void clear_cells(const struct pn_soft_cells *ring, uint64_t at,
 			unsigned n)
 {
@@ -197,7 +199,7 @@ static void clear_cells(const struct pn_soft_cells *ring, uint64_t at,
 				      0, memory_order_relaxed);
 }
 
-/* Clears the released records at a ring's head; true when there were any. */
+/* Clears the consumed records at a ring's head. True: there were any. */
 static bool clear_head(struct pn_soft_rx *rx, struct pn_soft_cells *ring)
 {
 	uint64_t before = ring->head;

@@ -1,40 +1,41 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * channel -- messages one way between two processes: rings of cells in shared
- * memory, one producer, one consumer, no system call.
+ * channel -- messages in one direction between two processes: rings of cells in
+ * shared memory, one producer, one consumer, no system call.
  *
- * A record is a head of 8 bytes (ready word, immediate) and its payload, in
- * whole cells of 64 bytes, never wrapping around the end (a record of kind PAD
- * fills up what is left there). The ready word is written last: a producer
- * that dies half-way leaves nothing visible. An 8-byte message is one cell,
- * one cache line to carry over.
+ * A record is a header of 8 bytes (ready word, immediate) and its payload, in
+ * whole cells of 64 bytes. A record never wraps around the end of the ring (a
+ * record of kind PAD fills what is left there). The ready word is written last:
+ * a producer that dies half-way leaves nothing visible. An 8-byte message is
+ * one cell, one cache line to transfer.
  *
- * There are two rings. The short one is small enough to stay in both sides'
- * first caches, which is where most of the time of a small message goes: a line
- * that has left there takes several times as long to get at. The long one has
- * room for what a consumer does not take at once. The producer is in one of
- * them at a time and says by a record of kind SWITCH that it goes to the other:
- * to the long one when a record does not fit into the short one, back when a
- * number of small ones have gone and the consumer has given back everything.
- * So the consumer looks at one place, and finds everything in order.
+ * There are two rings. The short ring fits into the first-level caches of both
+ * sides: most of the time of a small message is the transfer of its cache line,
+ * and a line that has left that cache takes several times as long. The long
+ * ring has room for messages that the consumer does not take at once. The
+ * producer writes to one ring at a time. A record of kind SWITCH announces that
+ * it goes to the other: to the long ring when a record does not fit into the
+ * short one, back when a number of small records were sent and the consumer has
+ * returned all cells. So the consumer looks at one place and finds all records
+ * in order.
  *
- * The consumer looks at the next cell's ready word, lends the payload in
- * place, and when records were released gives cells back in order: it zeroes
- * the first word of each (a record may begin at any of them next time) and
- * advances `head`. Records may be released in any order; the oldest one not
- * released holds up the rest of its ring. Giving back takes the cells' lines
- * away from the producer's cache and waits for that, so it is put off until
- * there is nothing to take, or a quarter of the cells is out: whoever waits for
- * the message that was released does not wait for it.
+ * The consumer looks at the ready word of the next cell and lends the payload
+ * in place. When records were consumed, it returns their cells in order: it
+ * zeroes the first word of each (any of them may be the start of a record next
+ * time) and advances `head`. Records may be consumed in any order; the oldest
+ * record that is not consumed delays the rest of its ring. Returning cells
+ * takes their lines from the producer's cache and waits for that. So it is
+ * delayed until there is nothing to receive, or a quarter of the cells is used:
+ * it then delays nobody who waits for the message just consumed.
  *
  * At rest: in each ring, cells from the producer's tail up to head have ready
- * words 0, and in the short one a cell is free for a SWITCH.
- * A producer that found no room sets `stalled`; the consumer then tells it
- * when it has given cells back.
- * Trust: none. A producer may write what it likes, at any time. A record that
- * does not lie within the cells that are its own, or is longer or of another
- * kind than there are, is not taken: the ring is `broken`, and nothing comes
- * from it any more. What is lent can change under its reader, who reads once.
+ * words 0, and in the short ring one cell is free for a SWITCH.
+ * A producer that found no room sets `stalled`; the consumer then notifies the
+ * producer when it has returned cells.
+ * Trust: none. A producer may write anything at any time. A record that does
+ * not lie within the producer's cells, or has an invalid length or kind, is not
+ * taken: the ring becomes `broken`, and nothing is received from it any more.
+ * Lent bytes can change under their reader, who reads each byte once.
  * Threads: one at a time on each side.
  */
 #ifndef PN_DEVICE_SOFT_CHANNEL_H
@@ -55,9 +56,9 @@
 
 enum pn_soft_ring_kind { PN_SOFT_SHORT, PN_SOFT_LONG, PN_SOFT_NRINGS };
 
-/* What stands in shared memory; the cells follow, the short ring's first. */
+/* The part in shared memory; the cells follow, the short ring's first. */
 struct pn_soft_channel {
-	_Atomic uint64_t heads[PN_SOFT_NRINGS]; /* cells given back, ever */
+	_Atomic uint64_t heads[PN_SOFT_NRINGS]; /* cells returned so far */
 	_Atomic uint32_t stalled;
 	char reserved[PN_CACHELINE - 20];
 	char cells[];
@@ -70,35 +71,37 @@ enum pn_soft_record {
 	PN_SOFT_SWITCH,
 };
 
-/* One ring, as one of the sides has it. */
+/* One ring, as one of the sides sees it. */
 struct pn_soft_cells {
 	char *cells;
 	uint32_t ncells; /* a power of two */
-	uint64_t at;	 /* producer: cells written, ever; consumer: taken */
-	uint64_t head;	 /* cells given back, ever; producer: as last seen */
+	uint64_t at;	 /* cells so far; producer: written, consumer: taken */
+	uint64_t head;	 /* cells returned so far; producer: as last read */
 };
 
 /* The producer's side. */
 struct pn_soft_tx {
 	struct pn_soft_channel *channel;
 	struct pn_soft_cells rings[PN_SOFT_NRINGS];
-	struct pn_soft_cells *ring; /* it is in */
-	unsigned nsmall; /* records in a row, in the long ring, that would fit
-			  * into the short one */
-	bool stalled;	 /* found no room, and has not been told of any */
+	struct pn_soft_cells *ring; /* the ring that it writes to */
+	/* records in a row in the long ring that would fit into the short one
+	 */
+	unsigned nsmall;
+	bool stalled; /* found no room, and was not notified yet */
 };
 
 /* The consumer's side. */
 struct pn_soft_rx {
 	const _Atomic uint32_t *next; /* the ready word of the next record */
-	struct pn_soft_cells *ring;   /* where that is */
+	struct pn_soft_cells *ring;   /* the ring of `next` */
 	struct pn_soft_channel *channel;
 	struct pn_soft_cells rings[PN_SOFT_NRINGS];
-	struct pn_soft_cells nothing; /* where it is when it is: */
+	struct pn_soft_cells nothing; /* empty; used once `broken` is set */
 	bool broken;
-	unsigned nconsumed; /* records, not given back */
-	uint16_t *records;  /* by cell: cells of the record that starts there;
-			       RELEASED set when it may go */
+	unsigned nconsumed; /* records whose cells were not returned */
+	/* by cell: number of cells of the record that starts there;
+	 * PN_SOFT_CONSUMED when it may be returned */
+	uint16_t *records;
 };
 
 struct pn_soft_message {
@@ -109,7 +112,7 @@ struct pn_soft_message {
 	void *lease;
 };
 
-/* Bytes of shared memory for a channel with a long ring of ring_bytes. */
+/* The bytes of shared memory for a channel with a long ring of ring_bytes. */
 static inline size_t pn_soft_channel_bytes(size_t ring_bytes)
 {
 	return sizeof(struct pn_soft_channel) +
@@ -120,12 +123,11 @@ void pn_soft_tx_init(struct pn_soft_tx *tx, void *memory, size_t ring_bytes);
 int pn_soft_rx_init(struct pn_soft_rx *rx, void *memory, size_t ring_bytes);
 void pn_soft_rx_fini(struct pn_soft_rx *rx);
 
-/* Whether a record of len bytes fits now. If not, the consumer will ring when
- * it has given something back. */
+/* Whether a record of len bytes fits now. If not, the consumer will notify when
+ * it has returned cells. */
 bool pn_soft_tx_room(struct pn_soft_tx *tx, size_t len);
 
-/* Whether a producer that had found no room has been given some; says so
- * once. */
+/* Whether a producer that had found no room was given some; true once. */
 static inline bool pn_soft_tx_unstalled(struct pn_soft_tx *tx)
 {
 	if (pn_likely(!tx->stalled) || atomic_load(&tx->channel->stalled))
@@ -134,22 +136,31 @@ static inline bool pn_soft_tx_unstalled(struct pn_soft_tx *tx)
 	return true;
 }
 
-/* Appends a record of len bytes, gathered from the segments; there is room. */
-void pn_soft_tx_put(struct pn_soft_tx *tx, enum pn_soft_record kind,
-		    uint32_t imm, const struct pn_sge *sge, unsigned nsge,
-		    size_t len);
+/* A record to append. */
+struct pn_soft_record_attr {
+	enum pn_soft_record kind;
+	uint32_t imm;
+	const struct pn_sge *sge; /* its bytes */
+	unsigned nsge;
+	size_t len; /* of all segments */
+};
 
-/* --- what is on the way of every message ---------------------------------- */
+/* Appends a record; there is room. */
+void pn_soft_tx_put(struct pn_soft_tx *tx,
+		    const struct pn_soft_record_attr *attr);
+
+/* --- the path of every message ------------------------------------------- */
 
 #define PN_SOFT_HEAD_BYTES  8
 #define PN_SOFT_LEN_BITS    28
 #define PN_SOFT_LEN_MASK    ((UINT32_C(1) << PN_SOFT_LEN_BITS) - 1)
 #define PN_SOFT_KIND(ready) ((enum pn_soft_record)((ready) >> PN_SOFT_LEN_BITS))
-#define PN_SOFT_CONSUMED    0x8000u /* of a record, and its cells: */
-#define PN_SOFT_COUNT	    0x7fffu
+#define PN_SOFT_CONSUMED \
+	0x8000u /* bit of a record's entry; the others are its cells */
+#define PN_SOFT_COUNT 0x7fffu
 
-/* Two mappings of one file are two addresses to ThreadSanitizer, which then
- * misses that a message orders what both sides do. */
+/* ThreadSanitizer sees two mappings of one file as two addresses and misses
+ * that a message orders the accesses of both sides. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define PN_SOFT_TSAN 1
@@ -191,8 +202,8 @@ static inline uint32_t pn_soft_ready(enum pn_soft_record kind, size_t len)
 	return (uint32_t)kind << PN_SOFT_LEN_BITS | ((uint32_t)len + 1);
 }
 
-/* The record is complete: its head makes it visible, by one store of both its
- * halves, of which the ready word comes first in memory. */
+/* Makes a complete record visible by one store of its header. The ready word
+ * comes first in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "a record's ready word is the low half of its head");
 static inline void pn_soft_tx_publish(char *cell, enum pn_soft_record kind,
@@ -204,13 +215,14 @@ static inline void pn_soft_tx_publish(char *cell, enum pn_soft_record kind,
 			      memory_order_release);
 }
 
-/* Not in the short ring, or with a mark before it; or there is no room. */
+/* The cases that pn_soft_tx_send() does not handle: the long ring, a mark
+ * before the record, no room. */
 bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
 			  const struct pn_inline_header *head, const void *body,
 			  size_t len);
 
-/* By words, as they were written a moment ago: a load of two words at once
- * would have to wait until both stores are out of the way. */
+/* Copies word by word, as the words were written just before: a load of two
+ * words at once would wait until both stores have left the store buffer. */
 static inline void pn_soft_put_header(char *to,
 				      const struct pn_inline_header *head)
 {
@@ -222,8 +234,8 @@ static inline void pn_soft_put_header(char *to,
 				      memory_order_relaxed);
 }
 
-/* Appends a SEND of two parts; false: there is no room, and the consumer will
- * ring. */
+/* Appends a SEND of header and body. False: there is no room, and the consumer
+ * will notify. */
 static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
 				   const struct pn_inline_header *head,
 				   const void *body, size_t len)
@@ -233,7 +245,7 @@ static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
 	uint32_t first = ring->at & (PN_SOFT_SHORT_CELLS - 1);
 	char *cell = ring->cells + (size_t)first * PN_SOFT_CELL;
 
-	/* One cell is kept for a SWITCH. */
+	/* One cell is reserved for a SWITCH. */
 	if (pn_unlikely(tx->ring != ring || first + n > PN_SOFT_SHORT_CELLS ||
 			ring->at + n - ring->head >= PN_SOFT_SHORT_CELLS))
 		return pn_soft_tx_send_slow(tx, head, body, len);
@@ -245,7 +257,7 @@ static inline bool pn_soft_tx_send(struct pn_soft_tx *tx,
 	return true;
 }
 
-/* Where the next record begins, most likely. */
+/* Where the next record most likely begins. */
 static inline const void *pn_soft_tx_next(const struct pn_soft_tx *tx)
 {
 	return pn_soft_cell_at(tx->ring, tx->ring->at);
@@ -265,8 +277,8 @@ static inline void pn_soft_rx_set_next(struct pn_soft_rx *rx,
 		pn_soft_cell_at(ring, ring->at);
 }
 
-/* Whether the producer has written something to take. When all cells are lent,
- * the next one is the oldest of them and says nothing new. */
+/* Whether the producer has written a record to take. When all cells are lent,
+ * the next cell is the oldest of them and holds no new record. */
 static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 {
 	/* Pairs with the release in pn_soft_tx_publish(). */
@@ -274,7 +286,8 @@ static inline bool pn_soft_rx_ready(const struct pn_soft_rx *rx)
 	       pn_likely(rx->ring->at - rx->ring->head != rx->ring->ncells);
 }
 
-/* A record begins in the cells that are the producer's, and ends there. */
+/* Whether a record begins and ends within the cells that belong to the
+ * producer. */
 static inline bool pn_soft_record_is_valid(const struct pn_soft_cells *ring,
 					   size_t len, uint32_t n)
 {
@@ -284,14 +297,15 @@ static inline bool pn_soft_record_is_valid(const struct pn_soft_cells *ring,
 	       ring->at - ring->head + n <= ring->ncells;
 }
 
-/* The producer has written what cannot be: it is not looked at any more. */
+/* The producer has written an invalid record: the consumer ignores it from now
+ * on. */
 void pn_soft_rx_disable(struct pn_soft_rx *rx);
 
-/* Goes where a mark says; whether there is something. */
+/* Continues after a mark; whether a record is ready there. */
 bool pn_soft_rx_follow_mark(struct pn_soft_rx *rx, enum pn_soft_record mark);
 
-/* Lines behind the first that are asked for as soon as their number is known:
- * they come while what stands in the first is looked at. */
+/* Lines after the first that are prefetched as soon as their number is known:
+ * they arrive while the first is handled. */
 #define PN_SOFT_PREFETCH_LINES 8
 
 static inline void pn_soft_prefetch_cells(const char *cell, uint32_t n)
@@ -300,7 +314,7 @@ static inline void pn_soft_prefetch_cells(const char *cell, uint32_t n)
 		__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
 }
 
-/* The record of n cells that is next is taken: behind it is the next one. */
+/* Takes the next record, of n cells. */
 static inline void pn_soft_rx_advance(struct pn_soft_rx *rx, const char *cell,
 				      uint32_t n)
 {
@@ -309,8 +323,8 @@ static inline void pn_soft_rx_advance(struct pn_soft_rx *rx, const char *cell,
 	pn_soft_rx_set_next(rx, rx->ring);
 }
 
-/* Takes the next record: one is ready. False: it was a mark, and nothing is
- * behind it; or the producer is `broken`. */
+/* Takes the next record; one is ready. False: it was a mark with nothing after
+ * it, or the channel is `broken`. */
 static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 				   struct pn_soft_message *out)
 {
@@ -343,8 +357,10 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 	return false;
 }
 
-/* These return true when the producer was stalled and is to be told. */
-/* Gives back what may be; to be called when there is nothing to take. */
+/* The functions below return true when the producer was stalled and is to be
+ * notified. */
+/* Returns the cells of consumed records; to be called when there is nothing to
+ * take. */
 bool pn_soft_rx_return_cells(struct pn_soft_rx *rx);
 
 static inline bool pn_soft_rx_consumed_in(struct pn_soft_rx *rx,
@@ -357,16 +373,16 @@ static inline bool pn_soft_rx_consumed_in(struct pn_soft_rx *rx,
 	       pn_soft_rx_return_cells(rx);
 }
 
-/* A record may be given back, if not now then by pn_soft_rx_return_pending().
- */
+/* A record was consumed. Its cells are returned now or by
+ * pn_soft_rx_return_pending(). */
 static inline bool pn_soft_rx_consumed(struct pn_soft_rx *rx, const char *lease)
 {
 	return pn_soft_rx_consumed_in(
 		rx, &rx->rings[lease >= rx->rings[PN_SOFT_LONG].cells], lease);
 }
 
-/* The next record, one is ready, where it lies: the bytes of a SEND without
- * immediate. NULL: it is something else, for pn_soft_rx_take(). */
+/* Returns the bytes of the next record in place; one is ready. NULL: it is not
+ * a SEND without immediate; use pn_soft_rx_take(). */
 static inline const void *pn_soft_rx_peek(const struct pn_soft_rx *rx,
 					  size_t *len)
 {
@@ -386,8 +402,7 @@ static inline const void *pn_soft_rx_peek(const struct pn_soft_rx *rx,
 	return cell + PN_SOFT_HEAD_BYTES;
 }
 
-/* Goes past the record of len bytes that was peeked at; it may be given back.
- */
+/* Consumes the record of len bytes that pn_soft_rx_peek() returned. */
 static inline bool pn_soft_rx_consume_next(struct pn_soft_rx *rx, size_t len)
 {
 	char *cell = (char *)(uintptr_t)rx->next;

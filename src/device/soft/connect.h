@@ -1,165 +1,151 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * connect -- how soft devices find each other, and notice each other's death.
+ * connect -- how soft devices connect to each other.
  *
  * Every device listens on an abstract socket whose name is in its address. The
- * one that attaches connects and says hello, with its version, its identity
- * and three files: the two that it shows (shared.h) and the two channels of
- * this pair. The other checks user and version, and answers with the files that
- * it shows, or with why not. Then both are up. The files are closed once they
- * are mapped: the socket is all that a peer takes of the descriptors. It tells
- * that the other has closed or died, and carries the bytes that wake a sleeper
- * (wait.c). If both attach at the same moment, the connection of the smaller
- * nonce counts. What a device does, by what it has of the other:
+ * device that attaches connects and sends a hello with its version, its
+ * identity and three files: the two that it shares (shared.h) and the two
+ * channels of this pair. The other side checks user and version, and answers
+ * with the files that it shares, or with an error. Then both are up. The files
+ * are closed once they are mapped: the socket is the only descriptor that a
+ * peer keeps. The socket reports that the other side has closed or died, and
+ * carries the bytes that wake a sleeping thread (wait.c). If both attach at the
+ * same moment, the connection of the smaller nonce is used. What a device does,
+ * by what it has of the other:
  *
  *                    when a hello comes         when its own is answered
- *   nothing          welcomes it: up
+ *   nothing          accepts it: up
  *   NEW              as CONNECTING
  *   CONNECTING
  *     smaller nonce  answers -EALREADY: its     0: up; else, or when the
  *                    own is there, or will be   socket ends: down
- *     greater nonce  takes its own back,        the same, but -EALREADY:
- *                    welcomes this one: up      takes it back, NEW; says
- *                                               it again in a moment
- *   UP               down; then as with nothing, or NEW if attach() asked
- *                    for another meanwhile
+ *     greater nonce  withdraws its own,         the same, but -EALREADY:
+ *                    accepts this one: up       withdraws it, NEW; sends
+ *                                               it again after a while
+ *   UP               down; then as with nothing, or NEW if attach() was
+ *                    called again meanwhile
  *   detached, DOWN   as with nothing
  *
- * A hello is taken back by ending its socket, before anything else is said to
- * the other. It may be read long after, when the pair is up, or is detached
- * and connecting anew: one whose socket has ended counts for nothing anywhere.
- * So a hello that counts, of one that we are up with, is of one that has ended
- * that connection. Whoever is told -EALREADY does not rely on the other's
- * hello, which may have been taken back meanwhile, too; but nor does he ask for
- * ever: as often as fits into the time that a connection may take. (By count: a
- * process that was stopped meanwhile has not asked often.)
+ * A hello is withdrawn by closing its socket before anything else is sent to
+ * the other side. The other side may read it much later, when the pair is up,
+ * or is detached and connecting again: a hello whose socket has ended is
+ * ignored everywhere. So a valid hello from a peer that is up means that the
+ * peer has ended that connection. A device that gets -EALREADY does not rely on
+ * the other's hello, which may have been withdrawn, too. It retries, but only
+ * as often as fits into the time that a connection may take. (A count, not a
+ * time: a process that was stopped meanwhile has not retried often.)
  *
- * Closing and death are learnt from the socket, whose end comes at once. Where
- * a forked child of the peer holds a copy, the end does not come: so, once a
- * second, the service looks at a lock in the peer's presence, which the
- * peer's service thread holds and the kernel marks when that thread dies.
- * Either way the peer goes down: its rings are let go at once, so that its
- * pages are free, its operations fail, and PEER_DOWN comes when the messages
- * it had sent are polled.
- * A device that detaches a peer lets go of its rings, says so by shutting its
- * half of the socket, and tells PEER_DOWN when the other has closed: that one
- * lets go of its rings first, so nothing of it can touch memory here any more.
- * Either may attach anew then, which makes another peer of the same nonce.
- *
- * The first words of hello are the same in every version, so that pending
- * can be told why they are refused. Whoever connects is a stranger until its
- * hello; one of another user is hung up on at once, one that is silent after
- * a while, and when descriptors run out nobody is let in for a moment: nobody
- * can take all of the process's descriptors, or its time.
+ * The first words of hello are the same in every version, so that a device of
+ * another version can be told why it is refused.
+ * A device that detaches a peer closes the peer's rings, shuts down its half of
+ * the socket, and reports PEER_DOWN when the other side has closed. That side
+ * closes its rings first, so none of its operations can access memory here any
+ * more. Either side may attach again then, which creates another peer of the
+ * same nonce.
  * A node is where abstract sockets and process numbers mean the same: a host,
- * or a container on it. Addresses say of which one they are, so that attach()
- * knows at once whom this device cannot reach.
- * Threads: one service thread per device does all this; attach() only leaves a
- * peer in the list and wakes it.
+ * or a container on it. Addresses name their node, so that attach() can refuse
+ * a device that cannot be reached.
+ * Threads: the service thread (service.h) makes all connections; attach() only
+ * adds a peer to the list and wakes it.
  */
 #ifndef PN_DEVICE_SOFT_CONNECT_H
 #define PN_DEVICE_SOFT_CONNECT_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "device/device.h"
 
-struct pn_soft_device;
 struct pn_soft_peer;
+struct pn_soft_service;
 
-/* What a soft device's address holds. */
+/* The contents of a soft device's address. */
 struct pn_soft_address {
 	uint16_t version;
-	uint16_t node_top; /* who has another node cannot be reached from */
+	uint16_t node_top; /* a device of another node cannot be reached */
 	char kind[4];	   /* "soft" */
-	uint32_t node;	   /* here; 48 bits of it, in two parts */
+	uint32_t node;	   /* 48 bits of the node, in two parts */
 	int32_t pid;
 	uint64_t nonce;
 };
 
-/* Two of them fit into a name of libfabric. */
+/* Two addresses fit into a name of libfabric. */
 _Static_assert(sizeof(struct pn_soft_address) == 24, "no holes");
 
 /* Hello and its answer. */
 struct pn_soft_hello {
 	uint32_t magic, version;
-	int32_t status; /* of the answer: 0 or why not */
+	int32_t status; /* of the answer: 0 or an error */
 	uint32_t reserved;
 	struct pn_soft_address from;
-	uint64_t ring_bytes; /* of each channel; in the hello */
+	uint64_t ring_bytes; /* of each channel; in a hello only */
 };
 
-/* A socket that is watched: a connection, before it belongs to a peer and
- * while it does, or one of the service's own descriptors. */
+/* A watched descriptor: the socket of a connection, before and while it belongs
+ * to a peer, or one of the service's own descriptors. */
 struct pn_soft_watch {
-	struct pn_list link; /* service->pending, or alone */
+	struct pn_list link; /* in service->pending, or alone */
 	enum {
 		PN_SOFT_LISTEN,
 		PN_SOFT_WAKE,
 		PN_SOFT_SOCKET,
 	} what;
 	int fd;
-	struct pn_soft_peer *peer; /* NULL: a stranger */
-	uint64_t deadline_ns;	   /* a stranger's, to say hello */
+	struct pn_soft_peer *peer; /* NULL: a pending connection */
+	/* until when a pending connection must send a hello */
+	uint64_t deadline_ns;
 };
 
-/* What a connection to a peer consists of. */
-struct pn_soft_link {
+/* The resources of the connection to a peer. */
+struct pn_soft_connection {
 	struct pn_soft_watch socket; /* fd -1: none */
-	uint64_t deadline_ns;	     /* to be up */
-	uint64_t not_before_ns;	     /* it says hello again */
-	unsigned nretries;	     /* so often, by -EALREADY */
-	bool over; /* PEER_DOWN is told, or will be by poll() */
+	uint64_t deadline_ns;	     /* until when it must be up */
+	uint64_t not_before_ns;	     /* when to send hello again */
+	unsigned nretries; /* answers of -EALREADY or for want of resources */
+	bool over;	   /* PEER_DOWN was queued for poll() */
 	/* The socket, open as long as the peer is mapped: callers write to it
-	 * without asking the service. */
+	 * without the service thread. */
 	int wakeup_fd;
 	void *channels;
 	uint64_t ring_bytes;
 };
 
-struct pn_soft_service {
-	struct pn_soft_device *dev;
-	struct pn_soft_address address;
-	int epoll;
-	struct pn_soft_watch listener, waker;
-	struct pn_list pending;		 /* the oldest first */
-	uint64_t accept_paused_until_ns; /* no descriptors to accept with; 0:
-					    not */
-	unsigned nup;		    /* peers of other processes that are up */
-	uint64_t deaths_checked_ns; /* when their locks were looked at */
-	bool warned_user, warned_system;
-	_Atomic bool stop;
-	pthread_t thread;
-	bool running;
-};
+/* How long connecting may take, and how long to wait before a retry. */
+#define PN_SOFT_CONNECT_NS (5 * PN_NS_PER_S)
+#define PN_SOFT_RETRY_MS   20
 
-int pn_soft_service_init(struct pn_soft_service *service,
-			 struct pn_soft_device *dev);
-/* Stops the thread and closes all connections; peers' memory stays. */
-void pn_soft_service_stop(struct pn_soft_service *service);
-void pn_soft_service_fini(struct pn_soft_service *service);
+/* The files that come with a hello and with its answer. */
+#define PN_SOFT_HELLO_FDS  3
+#define PN_SOFT_ANSWER_FDS 2
 
-/* Makes the thread look for peers to connect to. */
-void pn_soft_service_kick(struct pn_soft_service *service);
+/* --- called by the service thread ---------------------------------------- */
 
-/* The peer at an address that is not down, made when there is none (then state
- * NEW). NULL: no memory. Any thread. */
-struct pn_soft_peer *pn_soft_peer_get(struct pn_soft_device *dev,
-				      const struct pn_soft_address *address,
-				      bool *is_new);
+/* Connects a peer that is not connected yet, ends one that detach() or poll()
+ * asks to end, or gives up. True: call again soon. */
+bool pn_soft_connection_advance(struct pn_soft_service *service,
+				struct pn_soft_peer *peer);
 
-/* Lets go of all rings of peers that are not in use just now, so that there
- * are descriptors; how many. Any thread. */
-unsigned pn_soft_close_idle_rings(struct pn_soft_device *dev);
+/* Takes back the hello that was sent for a peer, if there is one. */
+void pn_soft_connection_withdraw(struct pn_soft_service *service,
+				 struct pn_soft_peer *peer);
 
-/* Unmaps what a peer that is down (or a closing device) no longer needs. */
-void pn_soft_link_unmap(struct pn_soft_peer *peer);
+/* The socket of a peer in state CONNECTING is readable: the answer. */
+void pn_soft_answer_readable(struct pn_soft_service *service,
+			     struct pn_soft_peer *peer);
 
-/* The name of the abstract socket behind an address. */
+/* A pending connection is readable: its hello. Ends the pending connection. */
+void pn_soft_hello_readable(struct pn_soft_service *service,
+			    struct pn_soft_watch *pending_socket);
+
+/* Whether the other end of a socket is a process of our user. Others are logged
+ * once only, since they can come as often as they like. */
+bool pn_soft_is_same_user(struct pn_soft_service *service, int sock);
+
+/* --- any thread ---------------------------------------------------------- */
+
+/* The name of the abstract socket of an address. */
 struct sockaddr_un;
 unsigned pn_soft_socket_name(const struct pn_soft_address *address,
 			     struct sockaddr_un *out);

@@ -10,7 +10,8 @@
 #include "base/limits.h"
 #include "device/soft/soft_impl.h"
 
-/* The first line of a file of /proc or /sys, or what stands for it. */
+/* Reads the first line of a file of /proc or /sys; `missing` if there is none.
+ */
 static void read_line(const char *path, const char *missing, char *out,
 		      size_t size)
 {
@@ -62,8 +63,8 @@ static void describe_limits(pn_fact_fn *fn, void *arg)
 				    : "no");
 }
 
-/* Whether this process may fetch its own descriptors; peers of the same user
- * may as well unless Yama or a changed user forbids it. */
+/* Whether this process may get its own descriptors; then peers of the same user
+ * may, too, unless Yama or a changed user forbids it. */
 static void describe_rights(pn_fact_fn *fn, void *arg)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);

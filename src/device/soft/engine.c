@@ -13,8 +13,8 @@
 #include "device/soft/soft_impl.h"
 
 #define QUANTUM_CHUNKS 4
-#define DOZE_MIN_NS    50000
-#define DOZE_MAX_NS    1000000
+#define SLEEP_MIN_NS   50000
+#define SLEEP_MAX_NS   1000000
 
 /* --- storage ------------------------------------------------------------- */
 
@@ -40,7 +40,7 @@ static void free_list(struct pn_list *list)
 		struct pn_soft_op *op =
 			pn_container_of(pos, struct pn_soft_op, link);
 
-		free(op->taken);
+		free(op->inline_data);
 		free(op);
 	}
 }
@@ -84,7 +84,7 @@ struct pn_soft_op *pn_soft_engine_take(struct pn_soft_engine *engine)
 
 /* --- the thread ---------------------------------------------------------- */
 
-/* The operation whose turn it is; it stays in its queue. */
+/* The operation whose turn it is; it is not removed from its queue. */
 static struct pn_soft_op *next_op(struct pn_soft_engine *engine)
 {
 	struct pn_soft_op *op = NULL;
@@ -101,7 +101,8 @@ static struct pn_soft_op *next_op(struct pn_soft_engine *engine)
 	return op;
 }
 
-/* Puts the peer at the end of the round, or out of it when it has no more. */
+/* Moves the peer to the end of the list, or removes it when it has no more
+ * operations. */
 static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
 		     bool over)
 {
@@ -122,37 +123,37 @@ static void end_turn(struct pn_soft_engine *engine, struct pn_soft_op *op,
 		pn_soft_notify_own(engine->dev);
 }
 
-/* Goes on with one operation for a while. False: it waits for room. */
+/* Executes one operation for up to budget bytes. False: it waits for room. */
 static bool execute_some(struct pn_soft_engine *engine, struct pn_soft_op *op,
 			 size_t budget)
 {
 	int ret = -ECONNRESET;
 
 	if (atomic_load(&op->peer->state) == PN_SOFT_UP)
-		ret = pn_soft_execute(&engine->staging, op->peer, &op->op,
-				      op->len, budget, &op->done);
+		ret = pn_soft_execute(&engine->staging, op->peer, &op->transfer,
+				      budget);
 	if (ret == -EAGAIN) {
 		end_turn(engine, op, false);
 		return false;
 	}
 	op->status = ret;
-	end_turn(engine, op, ret || op->done == op->len);
+	end_turn(engine, op, ret || op->transfer.done == op->transfer.len);
 	return true;
 }
 
-enum outcome { WORKED, NOTHING, NO_ROOM, OTHERS_WORK };
+enum outcome { EXECUTED, NOTHING, NO_ROOM, BUSY };
 
-/* One turn of one peer, unless somebody else is at it. */
-static enum outcome work(struct pn_soft_engine *engine, size_t budget)
+/* Executes one turn of one peer, unless another thread is executing. */
+static enum outcome execute_turn(struct pn_soft_engine *engine, size_t budget)
 {
 	enum outcome outcome = NOTHING;
 	struct pn_soft_op *op;
 
 	if (atomic_exchange_explicit(&engine->busy, 1, memory_order_acquire))
-		return OTHERS_WORK;
+		return BUSY;
 	op = next_op(engine);
 	if (op)
-		outcome = execute_some(engine, op, budget) ? WORKED : NO_ROOM;
+		outcome = execute_some(engine, op, budget) ? EXECUTED : NO_ROOM;
 	atomic_store_explicit(&engine->busy, 0, memory_order_release);
 	return outcome;
 }
@@ -161,7 +162,7 @@ bool pn_soft_engine_help(struct pn_soft_engine *engine)
 {
 	return atomic_load_explicit(&engine->nqueued, memory_order_relaxed) &&
 	       engine->dev->params.engine != PN_SOFT_THREAD &&
-	       work(engine, engine->staging.chunk) == WORKED;
+	       execute_turn(engine, engine->staging.chunk) == EXECUTED;
 }
 
 static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
@@ -171,8 +172,8 @@ static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
 		NULL, 0);
 }
 
-/* Waits until the doorbell rings again. Where callers help, going to sleep at
- * once leaves them the core and the next operation. */
+/* Waits until the doorbell changes. Where callers help, the thread sleeps
+ * without spinning, which leaves the core and the next operation to them. */
 static void idle(struct pn_soft_engine *engine, uint32_t seen)
 {
 	const struct pn_soft_params *params = &engine->dev->params;
@@ -188,15 +189,15 @@ static void idle(struct pn_soft_engine *engine, uint32_t seen)
 	atomic_store(&engine->sleeping, 0);
 }
 
-/* Looks again in a while, whatever rings; each time in a row it waits longer.
- * So a caller at work is disturbed little, and work it leaves undone lies about
- * as long as it has been at it. */
-static void doze(unsigned *ndozes)
+/* Sleeps for a while whatever the doorbell says, longer each time in a row. So
+ * a caller that executes operations is disturbed little, and an operation that
+ * it leaves waits about as long as the caller was at it. */
+static void backoff_sleep(unsigned *nsleeps)
 {
-	long ns = (long)DOZE_MIN_NS << *ndozes;
+	long ns = (long)SLEEP_MIN_NS << *nsleeps;
 
-	if (ns < DOZE_MAX_NS)
-		(*ndozes)++;
+	if (ns < SLEEP_MAX_NS)
+		(*nsleeps)++;
 	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
 }
 
@@ -204,35 +205,35 @@ static void *run(void *arg)
 {
 	struct pn_soft_engine *engine = arg;
 	size_t budget = QUANTUM_CHUNKS * engine->staging.chunk;
-	unsigned stuck = 0, ndozes = 0;
+	unsigned stuck = 0, nsleeps = 0;
 
 	while (!atomic_load(&engine->stop)) {
 		uint32_t seen = atomic_load(&engine->doorbell);
 
-		switch (work(engine, budget)) {
-		case WORKED:
-			stuck = ndozes = 0;
+		switch (execute_turn(engine, budget)) {
+		case EXECUTED:
+			stuck = nsleeps = 0;
 			break;
 		case NOTHING:
-			ndozes = 0;
+			nsleeps = 0;
 			idle(engine, seen);
 			break;
 		case NO_ROOM:
-			/* Round once before giving up for a while. */
+			/* All peers get one turn before the thread sleeps. */
 			if (++stuck <= atomic_load(&engine->nqueued))
 				break;
-			stuck = ndozes = 0;
-			doze(&ndozes);
+			stuck = nsleeps = 0;
+			backoff_sleep(&nsleeps);
 			break;
-		case OTHERS_WORK:
-			doze(&ndozes);
+		case BUSY:
+			backoff_sleep(&nsleeps);
 			break;
 		}
 	}
 	return NULL;
 }
 
-/* --- life ---------------------------------------------------------------- */
+/* --- starting and stopping ----------------------------------------------- */
 
 void pn_soft_engine_init(struct pn_soft_engine *engine,
 			 struct pn_soft_device *dev)
@@ -246,7 +247,7 @@ void pn_soft_engine_init(struct pn_soft_engine *engine,
 			     dev->params.strict ? &dev->domain->slots : NULL);
 }
 
-/* -EAGAIN would mean that there is no room just now. */
+/* Not -EAGAIN, which would mean that there is no room just now. */
 int pn_soft_engine_start(struct pn_soft_engine *engine)
 {
 	if (pn_unlikely(!engine->running))

@@ -25,7 +25,7 @@ struct pn_soft_locked {
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct pn_list all PN_GUARDED_BY(&lock) = { &all, &all };
 
-/* fork() may come while another thread holds the lock. */
+/* fork() may run while another thread holds the lock. */
 static void before_fork(void) PN_NO_THREAD_SAFETY
 {
 	pn_lock(&lock);
@@ -36,8 +36,9 @@ static void after_fork(void) PN_NO_THREAD_SAFETY
 	pn_unlock(&lock);
 }
 
-/* A child inherits no locked pages. One by one: whoever gives one of them up
- * there must not find the list through it. */
+/* A child inherits no locked pages. Entries are removed one by one, so that
+ * pn_soft_locked_put() of one in the child does not reach the list through it.
+ */
 static void in_child(void) PN_NO_THREAD_SAFETY
 {
 	while (pn_list_pop(&all))
@@ -50,14 +51,14 @@ static void watch_fork(void)
 	pn_process_atfork(before_fork, after_fork, in_child);
 }
 
-/* mlock() says ENOMEM both for holes and for the limit; asking for the pages
- * first tells them apart, and refuses memory that cannot be written. */
+/* mlock() returns ENOMEM both for holes and for the limit. Populating the pages
+ * first distinguishes them, and refuses memory that is not writable. */
 static int lock_pages(struct pn_range pages)
 {
 	if (madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE) &&
 	    errno != EAGAIN)
 		return -EFAULT;
-	/* By number: sanitizers make the function do nothing. */
+	/* By system call: sanitizers make the function do nothing. */
 	return syscall(SYS_mlock, pages.addr, pages.len) ? -ENOMEM : 0;
 }
 
@@ -83,8 +84,8 @@ int pn_soft_locked_get(void *addr, size_t len, struct pn_soft_locked **out)
 	return ret;
 }
 
-/* The end of the piece at `from` that no range covers, or `from` itself and
- * the end of the cover in *covered. */
+/* Returns the end of the range from `from` on that no entry covers; or `from`
+ * itself, and the end of the covering entry in *covered. */
 static uintptr_t uncovered_until(uintptr_t from, uintptr_t end,
 				 uintptr_t *covered) PN_REQUIRES(&lock)
 {

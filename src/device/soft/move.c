@@ -15,23 +15,25 @@
 #include "base/range.h"
 #include "device/soft/fallback.h"
 
-/* Up to here copying into the bounce buffer beats vmsplice. */
+/* Up to this length copying into the bounce buffer is faster than vmsplice. */
 #define COPY_MAX ((size_t)16 << 10)
 #define IN_PIPE	 UINT64_MAX
 
-/* --- lanes --------------------------------------------------------------- */
+/* --- staging ------------------------------------------------------------- */
 
 static void open_pipe(struct pn_soft_staging *staging)
 {
 	int bytes;
 
-	/* Non-blocking, so that io_uring never hands a read to a worker. */
+	/* Non-blocking, so that io_uring never hands a read to a worker thread.
+	 */
 	if (pipe2(staging->pipe, O_CLOEXEC | O_NONBLOCK)) {
 		staging->pipe[0] = staging->pipe[1] = -1;
 		return;
 	}
-	/* Unaligned pages need one more slot; over the user's limit on pipes
-	 * the size stays as it is and chunks that do not fit are copied. */
+	/* Unaligned pages need one more pipe slot. Beyond the user's limit on
+	 * pipes the size does not change; chunks that do not fit are then
+	 * copied. */
 	fcntl(staging->pipe[1], F_SETPIPE_SZ,
 	      (int)(staging->chunk + 2 * PN_PAGE_BYTES));
 	bytes = fcntl(staging->pipe[1], F_GETPIPE_SZ);
@@ -87,7 +89,7 @@ int pn_soft_staging_open(struct pn_soft_staging *staging)
 	fcntl(staging->file, F_SETFL, O_NONBLOCK);
 	staging->direct = open_direct(staging->file);
 	open_pipe(staging);
-	/* Without one of them it would do, but worse, and for ever. */
+	/* It would work without a pipe, but worse and permanently so. */
 	if (staging->pipe[0] >= 0 || errno != EMFILE)
 		return 0;
 	pn_soft_staging_fini(staging);
@@ -95,7 +97,7 @@ int pn_soft_staging_open(struct pn_soft_staging *staging)
 	return -EMFILE;
 }
 
-/* Throws away what a failed operation left in the pipe. */
+/* Discards what a failed operation left in the pipe. */
 static void drain(struct pn_soft_staging *staging)
 {
 	while (read(staging->pipe[0], staging->bounce, staging->chunk) > 0)
@@ -117,7 +119,7 @@ void pn_soft_remote_init(struct pn_soft_remote *remote,
 	remote->pid = pid;
 }
 
-/* Lets go of the rings in the set; how many there were. */
+/* Closes the rings in the set; returns their number. */
 static unsigned drop_rings(struct pn_soft_remote *remote, uint64_t set)
 	PN_REQUIRES(&remote->lock)
 {
@@ -160,12 +162,12 @@ void pn_soft_remote_fini(struct pn_soft_remote *remote)
 	pn_mutex_fini(&remote->lock);
 }
 
-/* A peer may be up and yet out of reach for puts: says why, once. */
-static int out_of_reach(struct pn_soft_remote *remote)
+/* A peer may be up although its memory cannot be accessed: logs why, once. */
+static int report_no_access(struct pn_soft_remote *remote)
 	PN_REQUIRES(&remote->lock)
 {
 	if (!remote->warned)
-		pn_warn("soft: process %d does not let us fetch its rings "
+		pn_warn("soft: process %d does not let us open its rings "
 			"(pidfd_getfd: ptrace permission); puts and gets to "
 			"it are refused. It must be dumpable (not just have "
 			"changed its user) and must not hold more "
@@ -175,8 +177,9 @@ static int out_of_reach(struct pn_soft_remote *remote)
 	return -EACCES;
 }
 
-/* The process is the peer's if its service thread lives after the descriptor
- * is there: the number cannot have gone to another one before. */
+/* If the peer's service thread is alive after the pidfd was opened, the pidfd
+ * is the peer's: the number cannot have been given to another process before.
+ */
 static int fetch_file(struct pn_soft_remote *remote, unsigned index, int *fd)
 	PN_REQUIRES(&remote->lock)
 {
@@ -200,22 +203,22 @@ static int fetch_file(struct pn_soft_remote *remote, unsigned index, int *fd)
 		return 0;
 	if (error == EMFILE || error == ENFILE)
 		return -EMFILE;
-	return error == ESRCH ? -ECONNRESET : out_of_reach(remote);
+	return error == ESRCH ? -ECONNRESET : report_no_access(remote);
 }
 
-/* So many descriptors below the limit are left to the program. The kernel
- * hands out the lowest number that is free. */
-#define LEFT_FREE 64
+/* Descriptors below the limit that are left to the program. The kernel returns
+ * the lowest free number. */
+#define RESERVED_FDS 64
 
 static bool is_scarce(int fd)
 {
 	struct rlimit limit;
 
 	return fd >= 0 && !getrlimit(RLIMIT_NOFILE, &limit) &&
-	       (rlim_t)fd + LEFT_FREE >= limit.rlim_cur;
+	       (rlim_t)fd + RESERVED_FDS >= limit.rlim_cur;
 }
 
-static int join(struct pn_soft_remote *remote, unsigned index)
+static int open_ring(struct pn_soft_remote *remote, unsigned index)
 	PN_REQUIRES(&remote->lock)
 {
 	struct pn_soft_ring *ring = malloc(sizeof(*ring));
@@ -256,7 +259,7 @@ static int ring_of(struct pn_soft_remote *remote, uint64_t key,
 		return 0;
 	}
 	if (pn_unlikely(!remote->rings[index])) {
-		ret = join(remote, index);
+		ret = open_ring(remote, index);
 		if (ret)
 			return ret;
 	}
@@ -264,17 +267,17 @@ static int ring_of(struct pn_soft_remote *remote, uint64_t key,
 	return 0;
 }
 
-/* The end of a chunk. */
+/* Called at the end of a chunk. */
 static void end_chunk(struct pn_soft_remote *remote) PN_REQUIRES(&remote->lock)
 {
 	if (pn_unlikely(remote->close_after_chunk))
 		drop_rings(remote, remote->close_after_chunk);
 }
 
-/* --- the far side of a chunk --------------------------------------------- */
+/* --- the remote side of a chunk ------------------------------------------ */
 
-/* Bytes on their way between a file, or local memory where there is no
- * io_uring, and the peer. */
+/* Bytes to move between a file (or local memory where there is no io_uring) and
+ * the peer. */
 struct chunk {
 	const struct pn_op *op;
 	size_t op_len;
@@ -298,15 +301,15 @@ static unsigned access_of(const struct pn_op *op)
 	}
 }
 
-/* The kernel's errors: its checks repeat ours, so EFAULT means that the slot
- * went away by force (the owner died or closed). */
-static int moved(int ret)
+/* Maps the kernel's errors. Its checks repeat ours, so EFAULT means that the
+ * slot was emptied by force (the owner died or closed). */
+static int map_error(int ret)
 {
 	return ret == -EFAULT || !ret ? -EACCES : ret;
 }
 
-/* Moves a chunk whose key was checked, slot by slot and, should the kernel
- * stop early, piece by piece. */
+/* Moves a chunk whose key was checked, slot by slot and, if the kernel stops
+ * early, in several steps. */
 static int submit_slots_locked(struct pn_soft_ring *ring, int opcode,
 			       const struct chunk *chunk, uint64_t base)
 {
@@ -327,7 +330,7 @@ static int submit_slots_locked(struct pn_soft_ring *ring, int opcode,
 		int ret = pn_soft_ring_submit_locked(ring, opcode, &move);
 
 		if (ret <= 0)
-			return moved(ret);
+			return map_error(ret);
 		addr += (unsigned)ret;
 	}
 	return 0;
@@ -351,10 +354,13 @@ static int submit_chunk_locked(struct pn_soft_remote *remote,
 	const struct pn_op *op = chunk->op;
 	struct pn_soft_slot *slot =
 		&ring->slots[pn_soft_location_slot(op->rkey)];
+	struct pn_soft_access access = { .key = op->rkey,
+					 .addr = op->remote_addr,
+					 .len = chunk->op_len,
+					 .access = access_of(op) };
 	uint64_t base;
 
-	if (!pn_soft_slot_grants(slot, op->rkey, op->remote_addr, chunk->op_len,
-				 access_of(op), &base))
+	if (!pn_soft_slot_grants(slot, &access, &base))
 		return -EACCES;
 	if (!ring->uses_uring)
 		return process_copy(remote, opcode, chunk);
@@ -379,9 +385,9 @@ static int submit_chunk(struct pn_soft_remote *remote, int opcode,
 	return ret;
 }
 
-/* --- the near side: local segments --------------------------------------- */
+/* --- the local side: segments -------------------------------------------- */
 
-/* The pieces of op's segments that hold bytes [from, from + len). */
+/* The parts of op's segments that hold bytes [from, from + len). */
 static unsigned gather(const struct pn_op *op, size_t from, size_t len,
 		       struct iovec *iov, uint64_t *lkeys)
 {
@@ -413,18 +419,21 @@ static size_t pages_in(const struct iovec *iov, unsigned n)
 	return pages;
 }
 
-/* Moves one local piece between its slot and the bounce buffer at offset. */
+/* Moves one local range between its slot and the bounce buffer at offset. */
 static int through_slot(struct pn_soft_staging *staging, int opcode,
-			struct iovec piece, uint64_t lkey, uint64_t offset)
+			struct iovec local, uint64_t lkey, uint64_t offset)
 {
 	struct pn_soft_table *table = pn_soft_slots_table(staging->own, lkey);
 	unsigned slot = pn_soft_location_slot(lkey);
-	uint64_t base, addr = (uintptr_t)piece.iov_base;
+	uint64_t base, addr = (uintptr_t)local.iov_base;
+	struct pn_soft_access access = { .key = lkey,
+					 .addr = addr,
+					 .len = local.iov_len };
 	struct pn_op op = { .rkey = lkey };
 	struct chunk chunk = {
 		.op = &op,
 		.addr = addr,
-		.len = piece.iov_len,
+		.len = local.iov_len,
 		.fd = opcode == IORING_OP_WRITE_FIXED && staging->direct >= 0
 			      ? staging->direct
 			      : staging->file,
@@ -433,8 +442,7 @@ static int through_slot(struct pn_soft_staging *staging, int opcode,
 	int ret = -EFAULT;
 
 	pn_soft_ring_lock(&table->ring);
-	if (pn_soft_slot_grants(&table->local[slot], lkey, addr, piece.iov_len,
-				0, &base))
+	if (pn_soft_slot_grants(&table->local[slot], &access, &base))
 		ret = submit_slots_locked(&table->ring, opcode, &chunk, base);
 	pn_soft_ring_unlock(&table->ring);
 	return ret == -EACCES ? -EFAULT : ret;
@@ -478,7 +486,8 @@ static void copy_out(struct pn_soft_staging *staging, const struct iovec *iov,
 		memcpy(iov[i].iov_base, from, iov[i].iov_len);
 }
 
-/* Lends the source pages to the pipe. A short count: not all is mapped. */
+/* Maps the source pages into the pipe. A short count: not all of them are
+ * mapped. */
 static int splice_in(struct pn_soft_staging *staging, const struct iovec *iov,
 		     unsigned n, size_t len)
 {
@@ -501,7 +510,7 @@ static int put_chunk(struct pn_soft_staging *staging,
 
 	chunk->fd = staging->file;
 	if (!remote->shared->uses_uring)
-		; /* straight from the segments */
+		; /* directly from the segments */
 	else if (is_strict(staging, chunk->op))
 		ret = all_through_slots(staging, IORING_OP_WRITE_FIXED,
 					chunk->iov, lkeys, chunk->niov);
@@ -561,9 +570,11 @@ static int get_chunk(struct pn_soft_staging *staging,
 }
 
 int pn_soft_move_bytes(struct pn_soft_staging *staging,
-		       struct pn_soft_remote *remote, const struct pn_op *op,
-		       size_t len, size_t budget, size_t *done)
+		       struct pn_soft_remote *remote,
+		       struct pn_soft_transfer *transfer, size_t budget)
 {
+	const struct pn_op *op = transfer->op;
+	size_t len = transfer->len, *done = &transfer->done;
 	size_t stop = len - *done < budget ? len : *done + budget;
 	int ret = *done < stop ? pn_soft_staging_open(staging) : 0;
 
@@ -635,7 +646,8 @@ int pn_soft_move_atomic(struct pn_soft_staging *staging,
 	pn_lock(&remote->lock);
 	ret = ring_of(remote, op->rkey, &ring);
 	if (!ret) {
-		/* Each update is whole in itself: nothing to repair. */
+		/* A dead holder leaves nothing to repair: each update is
+		 * complete in itself. */
 		if (pn_soft_robust_lock(order))
 			pn_soft_robust_repaired(order);
 		pn_soft_ring_lock(ring);

@@ -9,7 +9,7 @@
 
 #define FIRST_COMPLETED 64
 
-/* --- operations that are over -------------------------------------------- */
+/* --- completed operations ------------------------------------------------ */
 
 int pn_soft_completed_reserve(struct pn_soft_device *dev)
 {
@@ -87,7 +87,7 @@ static unsigned poll_engine(struct pn_soft_device *dev,
 	return n;
 }
 
-/* --- peers coming and going ---------------------------------------------- */
+/* --- peers that come up or go down --------------------------------------- */
 
 static void queue_event(struct pn_soft_device *dev, struct pn_list *list,
 			struct pn_list *entry)
@@ -101,12 +101,12 @@ static void queue_event(struct pn_soft_device *dev, struct pn_list *list,
 
 void pn_soft_queue_up(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
-	queue_event(dev, &dev->ups, &peer->up);
+	queue_event(dev, &dev->up_events, &peer->up);
 }
 
 void pn_soft_queue_down(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
-	queue_event(dev, &dev->downs, &peer->down);
+	queue_event(dev, &dev->down_events, &peer->down);
 }
 
 static struct pn_list *next_event(struct pn_soft_device *dev,
@@ -122,7 +122,7 @@ static struct pn_list *next_event(struct pn_soft_device *dev,
 	return first;
 }
 
-/* There is room for as many as there are peers. */
+/* The new array has room for all peers. */
 static void use_next_active(struct pn_soft_device *dev)
 {
 	struct pn_soft_peer **bigger;
@@ -153,7 +153,7 @@ static void fill_peer(struct pn_completion *out, struct pn_soft_peer *peer,
 				       .peer = &peer->peer };
 }
 
-/* Ups before downs: a peer may be in both lists. */
+/* Up events before down events: a peer may be in both lists. */
 static unsigned poll_peer_events(struct pn_soft_device *dev,
 				 struct pn_completion *out, unsigned max)
 {
@@ -161,12 +161,12 @@ static unsigned poll_peer_events(struct pn_soft_device *dev,
 	struct pn_list *pos;
 	unsigned n = 0;
 
-	while (n < max && (pos = next_event(dev, &dev->ups))) {
+	while (n < max && (pos = next_event(dev, &dev->up_events))) {
 		peer = pn_container_of(pos, struct pn_soft_peer, up);
 		activate(dev, peer);
 		fill_peer(&out[n++], peer, PN_COMPLETION_PEER_UP, 0);
 	}
-	while (n < max && (pos = next_event(dev, &dev->downs))) {
+	while (n < max && (pos = next_event(dev, &dev->down_events))) {
 		peer = pn_container_of(pos, struct pn_soft_peer, down);
 		if (peer->mapped) {
 			peer->closing = true;
@@ -195,18 +195,18 @@ static void return_cell(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	notify_if_stalled(peer, pn_soft_rx_consumed(&peer->rx, lease));
 }
 
-/* What it wrote before has been taken. */
+/* All records before the invalid one were taken. */
 static void fail_peer(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
 	if (atomic_exchange(&peer->protocol_error, true))
 		return;
-	pn_error("soft: process %d wrote what makes no sense into the ring of "
-		 "its messages; the connection is ended",
+	pn_error("soft: process %d wrote an invalid record into its message "
+		 "ring; the connection is closed",
 		 (int)peer->remote.pid);
 	pn_soft_service_kick(&dev->service);
 }
 
-/* A message that a write has left instead of a send: nothing is lent. */
+/* A record that a write with immediate left: nothing is lent. */
 static void fill_imm(struct pn_soft_device *dev, struct pn_completion *out,
 		     struct pn_soft_peer *peer,
 		     const struct pn_soft_message *message)
@@ -221,14 +221,14 @@ static void fill_imm(struct pn_soft_device *dev, struct pn_completion *out,
 	return_cell(dev, peer, message->lease);
 }
 
-/* False: there was but a mark, or what cannot be. */
+/* False: there was only a mark, or an invalid record. */
 static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
 			 struct pn_soft_peer *peer)
 {
 	struct pn_soft_message message;
 
 	if (pn_unlikely(!pn_soft_rx_take(&peer->rx, &message))) {
-		dev->cells_to_return = true; /* marks go back, too */
+		dev->cells_to_return = true; /* marks are returned, too */
 		if (peer->rx.broken)
 			fail_peer(dev, peer);
 		return false;
@@ -247,29 +247,27 @@ static bool take_message(struct pn_soft_device *dev, struct pn_completion *out,
 	return true;
 }
 
-/* Whether the receive_handler took the next message of a peer; it is given back
- * then. */
-static inline bool is_handled(struct pn_soft_device *dev,
-			      struct pn_soft_peer *peer)
+/* Offers the next message of a peer to the receive handler. True: the handler
+ * took it, and its cells are consumed. */
+static inline bool offer_message(struct pn_soft_device *dev,
+				 struct pn_soft_peer *peer)
 {
-	struct pn_receive_handler *receive_handler =
-		dev->device.receive_handler;
+	struct pn_receive_handler *handler = dev->device.receive_handler;
 	const void *data;
 	size_t len;
 
-	if (!receive_handler)
+	if (!handler)
 		return false;
 	data = pn_soft_rx_peek(&peer->rx, &len);
 	if (pn_unlikely(!data ||
-			!receive_handler->take(receive_handler, &peer->peer,
-					       data, len)))
+			!handler->receive(handler, &peer->peer, data, len)))
 		return false;
 	dev->cells_to_return = true;
 	notify_if_stalled(peer, pn_soft_rx_consume_next(&peer->rx, len));
 	return true;
 }
 
-/* Goes round the peers, so that none is forgotten. NULL: nobody has sent. */
+/* Visits the peers in turn, so that none starves. NULL: no peer has sent. */
 static inline struct pn_soft_peer *next_sender(struct pn_soft_device *dev)
 {
 	unsigned at = dev->next_rx;
@@ -285,7 +283,8 @@ static inline struct pn_soft_peer *next_sender(struct pn_soft_device *dev)
 	return NULL;
 }
 
-/* Of the only one who sends: nobody else is looked for before each. */
+/* Takes messages of the only peer that sends, without looking at the others
+ * each time. */
 static unsigned drain(struct pn_soft_device *dev, struct pn_soft_peer *sender,
 		      struct pn_completion *out, unsigned max)
 {
@@ -296,9 +295,9 @@ static unsigned drain(struct pn_soft_device *dev, struct pn_soft_peer *sender,
 	return n;
 }
 
-/* One of each sender, then the next one of each. Whoever is asked for is
- * served, or it would lose its turn. */
-static PN_NOINLINE unsigned take_messages(struct pn_soft_device *dev,
+/* Takes one message of each sender, then the next one of each. A peer that
+ * next_sender() returned is served, or it would lose its turn. */
+static PN_NOINLINE unsigned poll_messages(struct pn_soft_device *dev,
 					  struct pn_soft_peer *sender,
 					  struct pn_completion *out,
 					  unsigned max)
@@ -330,11 +329,11 @@ void pn_soft_return_buffer(struct pn_device *device,
 	peer->lent--;
 	return_cell(dev, peer, completion->lease);
 	if (pn_unlikely(peer->down_polled && !peer->lent))
-		pn_soft_link_unmap(peer);
+		pn_soft_peer_unmap(peer);
 	pn_soft_leave(dev);
 }
 
-/* --- the end of a peer --------------------------------------------------- */
+/* --- peers that are down ------------------------------------------------- */
 
 static bool is_over(const struct pn_soft_peer *peer)
 {
@@ -360,7 +359,7 @@ static unsigned poll_closed(struct pn_soft_device *dev,
 		fill_peer(&out[n++], peer, PN_COMPLETION_PEER_DOWN,
 			  peer->status);
 		if (!peer->lent)
-			pn_soft_link_unmap(peer);
+			pn_soft_peer_unmap(peer);
 	}
 	return n;
 }
@@ -376,14 +375,13 @@ static unsigned poll_all(struct pn_soft_device *dev, struct pn_completion *out,
 	if (atomic_load_explicit(&dev->nevents, memory_order_relaxed))
 		n += poll_peer_events(dev, out + n, max - n);
 	if (n < max)
-		n += take_messages(dev, next_sender(dev), out + n, max - n);
+		n += poll_messages(dev, next_sender(dev), out + n, max - n);
 	if (dev->nclosing)
 		n += poll_closed(dev, out + n, max - n);
 	return n;
 }
 
-/* While there is nothing to queue_event, which is what most polls find, there
- * is time to give cells back. */
+/* Returns cells when a poll finds nothing, as most polls do. */
 static PN_NOINLINE void return_cells(struct pn_soft_device *dev)
 {
 	dev->cells_to_return = false;
@@ -416,7 +414,7 @@ static PN_NOINLINE int poll_and_help(struct pn_soft_device *dev,
 	return (int)n;
 }
 
-/* Whether messages are all there can be, for the only thread there is. */
+/* Whether there can only be messages, and only one thread calls. */
 static bool is_simple(const struct pn_soft_device *dev)
 {
 	return dev->device.single_threaded && !dev->ncompleted &&
@@ -428,10 +426,11 @@ static bool is_simple(const struct pn_soft_device *dev)
 	       !atomic_load_explicit(&dev->nevents, memory_order_relaxed);
 }
 
-/* As far as the receive_handler takes them; what is left is lent. To look for
- * the next one takes a line from its sender's cache: whoever waits for this one
- * alone would wait for that, too. So it is looked for when no poll since the
- * last message has found nothing. */
+/* Offers messages to the receive handler until it refuses one; that one and the
+ * rest are lent. Looking for the next message takes a cache line from its
+ * sender, and a caller that waits for this message only would wait for that,
+ * too. So the next one is looked for only if no poll since the last message was
+ * empty. */
 static PN_NOINLINE int offer_messages(struct pn_soft_device *dev,
 				      struct pn_soft_peer *sender,
 				      struct pn_completion *out, unsigned max)
@@ -439,13 +438,13 @@ static PN_NOINLINE int offer_messages(struct pn_soft_device *dev,
 	bool burst = dev->cells_to_return;
 
 	do {
-		if (!is_handled(dev, sender))
-			return (int)take_messages(dev, sender, out, max);
+		if (!offer_message(dev, sender))
+			return (int)poll_messages(dev, sender, out, max);
 	} while (burst && (sender = next_sender(dev)));
 	return 0;
 }
 
-/* Most polls find nothing, and most of the others one message. */
+/* Most polls find nothing, and most others find one message. */
 int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max)
 {
@@ -462,8 +461,9 @@ int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 	return 0;
 }
 
-/* Room in a channel is news to whoever was refused for want of it. The engine
- * looks for itself. Whoever sleeps has given back what the peer may want. */
+/* Room in a channel is an event for a caller whose post was refused for want of
+ * it. The engine looks for room itself. A thread that goes to sleep has
+ * returned the cells that the peer may need. */
 static bool peer_has_events(struct pn_soft_peer *peer)
 {
 	notify_if_stalled(peer, pn_soft_rx_return_pending(&peer->rx));

@@ -8,9 +8,9 @@
 #include "device/soft/soft_impl.h"
 #include "device/validate.h"
 
-/* --- what is wrong with an operation ------------------------------------- */
+/* --- checks -------------------------------------------------------------- */
 
-/* Whether each local segment is covered by its key. */
+/* Checks that each local segment is covered by its key. */
 static int check_keys(struct pn_soft_device *dev, const struct pn_op *op)
 {
 	unsigned access = op->kind == PN_OP_SEND || op->kind == PN_OP_WRITE
@@ -42,67 +42,79 @@ static int check_peer(const struct pn_soft_peer *peer)
 	}
 }
 
-/* --- carrying out -------------------------------------------------------- */
+/* --- executing ----------------------------------------------------------- */
 
 static void notify_peer(struct pn_soft_peer *peer)
 {
-	/* Orders the record before the look at `sleeping`; pairs with the
-	 * fence between the sleeper's store and its look at the channel. */
+	/* Orders the record before the load of `sleeping`; pairs with the fence
+	 * between the sleeper's store and its look at the channel. */
 	atomic_thread_fence(memory_order_seq_cst);
 	pn_soft_notify_peer(peer);
 }
 
-static void notify_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
+static void put_imm(struct pn_soft_peer *peer, uint32_t imm, uint64_t len)
 {
 	struct pn_sge sge = { .addr = &len, .len = sizeof(len) };
+	struct pn_soft_record_attr attr = { .kind = PN_SOFT_IMM,
+					    .imm = imm,
+					    .sge = &sge,
+					    .nsge = 1,
+					    .len = sizeof(len) };
 
-	pn_soft_tx_put(&peer->tx, PN_SOFT_IMM, imm, &sge, 1, sizeof(len));
+	pn_soft_tx_put(&peer->tx, &attr);
 	notify_peer(peer);
 }
 
-static int execute_send(struct pn_soft_peer *peer, const struct pn_op *op,
-			size_t len, size_t *done)
+static int execute_send(struct pn_soft_peer *peer,
+			struct pn_soft_transfer *transfer)
 {
-	if (!pn_soft_tx_room(&peer->tx, len))
+	const struct pn_op *op = transfer->op;
+	struct pn_soft_record_attr attr = { .kind = PN_SOFT_SEND,
+					    .imm = op->imm,
+					    .sge = op->sge,
+					    .nsge = op->nsge,
+					    .len = transfer->len };
+
+	if (!pn_soft_tx_room(&peer->tx, transfer->len))
 		return -EAGAIN;
-	pn_soft_tx_put(&peer->tx, PN_SOFT_SEND, op->imm, op->sge, op->nsge,
-		       len);
+	pn_soft_tx_put(&peer->tx, &attr);
 	notify_peer(peer);
-	*done = len;
+	transfer->done = transfer->len;
 	return 0;
 }
 
 static int move(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
-		const struct pn_op *op, size_t len, size_t budget, size_t *done)
+		struct pn_soft_transfer *transfer, size_t budget)
 {
-	if (!pn_op_is_atomic(op))
-		return pn_soft_move_bytes(staging, &peer->remote, op, len,
-					  budget, done);
-	*done = len;
-	return pn_soft_move_atomic(staging, &peer->remote, op);
+	if (!pn_op_is_atomic(transfer->op))
+		return pn_soft_move_bytes(staging, &peer->remote, transfer,
+					  budget);
+	transfer->done = transfer->len;
+	return pn_soft_move_atomic(staging, &peer->remote, transfer->op);
 }
 
 int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
-		    const struct pn_op *op, size_t len, size_t budget,
-		    size_t *done)
+		    struct pn_soft_transfer *transfer, size_t budget)
 {
+	const struct pn_op *op = transfer->op;
 	bool imm = op->kind == PN_OP_WRITE && (op->flags & PN_OP_IMM);
 	int ret;
 
 	if (op->kind == PN_OP_SEND)
-		return execute_send(peer, op, len, done);
+		return execute_send(peer, transfer);
 	PN_NO_CANCEL(); /* system calls that move bytes */
-	/* Before the first byte: after the last there must be room. */
-	if (imm && !*done && !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
+	/* Checked before the first byte: there must be room after the last. */
+	if (imm && !transfer->done &&
+	    !pn_soft_tx_room(&peer->tx, sizeof(uint64_t)))
 		return -EAGAIN;
-	ret = move(staging, peer, op, len, budget, done);
+	ret = move(staging, peer, transfer, budget);
 	if (ret == -EMFILE &&
 	    pn_soft_close_idle_rings(pn_soft_of(peer->peer.device)))
-		ret = move(staging, peer, op, len, budget, done);
+		ret = move(staging, peer, transfer, budget);
 	if (ret == -EMFILE)
 		pn_limits_explain(ret, "reach a peer's memory");
-	if (!ret && imm && *done == len)
-		notify_imm(peer, op->imm, len);
+	if (!ret && imm && transfer->done == transfer->len)
+		put_imm(peer, op->imm, transfer->len);
 	return ret;
 }
 
@@ -129,12 +141,12 @@ static bool executes_inline(const struct pn_soft_device *dev,
 static int execute_inline(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 			  const struct pn_op *op, size_t len)
 {
-	size_t done = 0;
+	struct pn_soft_transfer transfer = { .op = op, .len = len };
 	int ret = pn_soft_completed_reserve(dev);
 
 	if (ret)
 		return ret;
-	ret = pn_soft_execute(&dev->staging, peer, op, len, SIZE_MAX, &done);
+	ret = pn_soft_execute(&dev->staging, peer, &transfer, SIZE_MAX);
 	if (ret == -EAGAIN)
 		return ret;
 	if (!ret && (op->flags & PN_OP_SILENT))
@@ -143,35 +155,37 @@ static int execute_inline(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	pn_soft_completed_add(dev, (struct pn_soft_completed){ peer, op->user,
 							       ret });
 	/* Another thread may sleep for it, or have armed the descriptor. No
-	 * fence: it looked under the lock that we hold, before or after us,
-	 * and set `sleeping` before it looked. */
+	 * fence is needed: that thread set `sleeping` before it looked, under
+	 * the lock that we hold. */
 	pn_soft_notify_own(dev);
 	return 0;
 }
 
-/* Takes the bytes of an operation that its poster may touch right after. */
+/* Copies the bytes of an operation that its poster may modify right afterwards.
+ */
 static int copy_inline(struct pn_soft_op *queued, const struct pn_op *op)
 {
-	char *to = queued->taken;
+	char *to = queued->inline_data;
 
-	if (!to || queued->taken_room < queued->len) {
-		to = realloc(to, queued->len ? queued->len : 1);
+	if (!to || queued->inline_capacity < queued->transfer.len) {
+		to = realloc(to,
+			     queued->transfer.len ? queued->transfer.len : 1);
 		if (!to)
 			return -EAGAIN;
-		queued->taken = to;
-		queued->taken_room = queued->len;
+		queued->inline_data = to;
+		queued->inline_capacity = queued->transfer.len;
 	}
 	for (unsigned i = 0; i < op->nsge; to += op->sge[i++].len)
 		if (op->sge[i].len)
 			memcpy(to, op->sge[i].addr, op->sge[i].len);
-	queued->sge[0] =
-		(struct pn_sge){ .addr = queued->taken, .len = queued->len };
+	queued->sge[0] = (struct pn_sge){ .addr = queued->inline_data,
+					  .len = queued->transfer.len };
 	queued->op.nsge = 1;
 	return 0;
 }
 
-/* Memory is tried for again when what is in flight has ended. If nothing is,
- * nobody would tell when that may be. */
+/* The caller retries when an operation in flight has ended. Without one nothing
+ * would say when. */
 static int no_memory(const struct pn_soft_peer *peer)
 {
 	return peer->inflight ? -EAGAIN : -ENOMEM;
@@ -191,8 +205,8 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	queued->peer = peer;
 	queued->op = *op;
 	queued->op.sge = queued->sge;
-	queued->len = len;
-	queued->done = 0;
+	queued->transfer =
+		(struct pn_soft_transfer){ .op = &queued->op, .len = len };
 	if (op->flags & PN_OP_INLINE) {
 		if (copy_inline(queued, op)) {
 			pn_soft_engine_free(&dev->engine, queued);
@@ -238,10 +252,10 @@ int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 	return ret;
 }
 
-/* Nobody hears of it, so it may overtake what is in flight, but not what is
- * with the engine. */
+/* A silent send brings no completion, so it may overtake completions of
+ * operations in flight, but not operations that are with the engine. */
 int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
-			const struct pn_inline_header *head, const void *body,
+			const struct pn_inline_header *header, const void *body,
 			size_t len)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
@@ -252,11 +266,11 @@ int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
 	if (pn_unlikely(
 		    atomic_load_explicit(&to->state, memory_order_acquire) !=
 			    PN_SOFT_UP ||
-		    to->queued || len > PN_SOFT_MAX_SEND - sizeof(*head))) {
+		    to->queued || len > PN_SOFT_MAX_SEND - sizeof(*header))) {
 		pn_soft_leave(dev);
-		return pn_device_post_inline(device, peer, head, body, len);
+		return pn_device_post_inline(device, peer, header, body, len);
 	}
-	if (pn_likely(pn_soft_tx_send(&to->tx, head, body, len))) {
+	if (pn_likely(pn_soft_tx_send(&to->tx, header, body, len))) {
 		peer->next_send = pn_soft_tx_next(&to->tx);
 		notify_peer(to);
 		ret = 0;

@@ -6,8 +6,8 @@
 
 #include "base/range.h"
 
-/* One submission at a time is all the lock allows; small rings also leave
- * more of RLIMIT_MEMLOCK to the user. */
+/* The lock allows one submission at a time; small rings also leave more of
+ * RLIMIT_MEMLOCK to the user. */
 #define ENTRIES 1
 
 static int restrict_and_enable(const struct pn_uring *uring)
@@ -88,8 +88,8 @@ void pn_soft_ring_fini(struct pn_soft_ring *ring)
 		pn_uring_close(&ring->uring);
 }
 
-/* The dead holder queued something that was not submitted: its file numbers
- * mean nothing here. Or it was done, and nobody took the completion. */
+/* The dead holder left an entry that was not submitted, whose file number is
+ * invalid here; or it was executed, and its completion was not taken. */
 static void repair(struct pn_soft_ring *ring)
 {
 	struct pn_uring_queue *sq = &ring->uring.sq, *cq = &ring->uring.cq;
@@ -136,7 +136,7 @@ static void queue_locked(struct pn_soft_ring *ring, int opcode,
 	__atomic_store_n(sq->tail, tail + 1, __ATOMIC_RELEASE);
 }
 
-/* Takes completions until ours; others are left-overs of a dead holder. */
+/* Takes completions until ours; others were left by a dead holder. */
 static int reap_locked(struct pn_soft_ring *ring)
 {
 	struct pn_uring_queue *cq = &ring->uring.cq;
@@ -148,7 +148,8 @@ static int reap_locked(struct pn_soft_ring *ring)
 		int res;
 
 		if (head == __atomic_load_n(cq->tail, __ATOMIC_ACQUIRE)) {
-			/* The kernel gave it to a worker: wait for that. */
+			/* The kernel handed it to a worker thread: wait for
+			 * that. */
 			res = pn_uring_enter(&ring->uring, 0, 1,
 					     IORING_ENTER_GETEVENTS);
 			if (res < 0)

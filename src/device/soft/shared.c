@@ -21,7 +21,7 @@ static int map_file(int fd, size_t len, void **map)
 
 	if (p == MAP_FAILED)
 		return -errno;
-	/* A child of fork() has no business here. */
+	/* A child of fork() must not use it. */
 	madvise(p, len, MADV_DONTFORK);
 	*map = p;
 	return 0;
@@ -66,16 +66,15 @@ void pn_soft_robust_init(pthread_mutex_t *lock)
 	pthread_mutexattr_destroy(&attr);
 }
 
-#define SPINS	    200
-#define YIELDS	    400
-#define NAP_MIN_NS  20000
-#define NAP_DOUBLES 5
+#define SPINS	      200
+#define YIELDS	      400
+#define SLEEP_MIN_NS  20000
+#define SLEEP_DOUBLES 5
 
-/* The lock is held for one chunk: mostly it is free before a sleep is worth
- * it. */
-static void wait_a_little(unsigned tries)
+/* The lock is held for one chunk: mostly it is free before a sleep pays off. */
+static void back_off(unsigned tries)
 {
-	unsigned naps = tries - YIELDS;
+	unsigned nsleeps = tries - YIELDS;
 
 	if (tries < SPINS)
 		pn_relax();
@@ -84,25 +83,25 @@ static void wait_a_little(unsigned tries)
 	else
 		nanosleep(
 			&(struct timespec){
-				.tv_nsec =
-					(long)NAP_MIN_NS
-					<< (naps < NAP_DOUBLES ? naps
-							       : NAP_DOUBLES),
+				.tv_nsec = (long)SLEEP_MIN_NS
+					   << (nsleeps < SLEEP_DOUBLES
+						       ? nsleeps
+						       : SLEEP_DOUBLES),
 			},
 			NULL);
 }
 
 /* Never sleeps in the mutex itself. A waiter that is woken and then killed
- * takes the wake with it when somebody has come in between, and the kernel
- * cannot tell: the other waiters would sleep for ever. */
+ * loses the wake-up if another thread took the lock in between, and the kernel
+ * cannot detect that: the other waiters would sleep for ever. */
 bool pn_soft_robust_lock(pthread_mutex_t *lock)
 {
 	unsigned tries = 0;
 	int ret;
 
 	while ((ret = pthread_mutex_trylock(lock)) == EBUSY)
-		wait_a_little(tries++);
-	/* ENOTRECOVERABLE cannot be: every holder after a death repairs. */
+		back_off(tries++);
+	/* ENOTRECOVERABLE cannot occur: every holder after a death repairs. */
 	pn_assert(!ret || ret == EOWNERDEAD);
 	return ret == EOWNERDEAD;
 }
@@ -117,7 +116,7 @@ void pn_soft_robust_unlock(pthread_mutex_t *lock)
 	pn_assert(!pthread_mutex_unlock(lock));
 }
 
-/* The word and its bits are the kernel's (set_robust_list(2)). */
+/* The kernel defines the word and its bits (set_robust_list(2)). */
 bool pn_soft_robust_is_orphan(pthread_mutex_t *lock)
 {
 	const int *word = &lock->__data.__lock;
@@ -125,8 +124,9 @@ bool pn_soft_robust_is_orphan(pthread_mutex_t *lock)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE) & FUTEX_OWNER_DIED;
 }
 
-/* The order of stores serves readers without the lock: they read generation,
- * fields, generation, and find either 0, or the same twice and its fields. */
+/* The order of the stores is for readers without the lock: they read
+ * generation, fields, generation, and see either 0, or the same generation
+ * twice and its fields. */
 void pn_soft_slot_set(struct pn_soft_slot *slot, uint64_t generation,
 		      uint64_t base, uint64_t len, unsigned access)
 {
@@ -141,10 +141,10 @@ void pn_soft_slot_clear(struct pn_soft_slot *slot)
 	atomic_store(&slot->generation, 0);
 }
 
-bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
-			 uint64_t len, unsigned access, uint64_t *base)
+bool pn_soft_slot_grants(struct pn_soft_slot *slot,
+			 const struct pn_soft_access *use, uint64_t *base)
 {
-	uint64_t want = pn_soft_key_generation(key);
+	uint64_t want = pn_soft_key_generation(use->key);
 	struct pn_range whole;
 	unsigned granted;
 
@@ -155,6 +155,6 @@ bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
 	granted = atomic_load(&slot->access);
 	*base = whole.addr;
 	return atomic_load(&slot->generation) == want &&
-	       (granted & access) == access &&
-	       pn_range_covers(whole, (struct pn_range){ addr, len });
+	       (granted & use->access) == use->access &&
+	       pn_range_covers(whole, (struct pn_range){ use->addr, use->len });
 }

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * shared -- what a soft device shows its peers: two memfds that they map.
+ * shared -- the memory that a soft device shares with its peers: two memfds
+ * that they map.
  *
- * Its presence says whether it lives and whether it sleeps. The other file is
- * that of its registrations, which devices opened to share them have in common
- * (pn_device_open_shared()). It holds, for each exposed ring, a robust lock and
- * the parameters needed to map the ring's queues, and for each slot of these
- * rings the registration that fills it. Whoever submits on an exposed ring,
- * owner or peer, holds the ring's lock, has checked the slot under it, and
- * reaps the completion before letting go. So at rest (lock free): nothing is in
- * the queues, and a slot with a generation is pinned and may be used as it
- * says.
+ * The presence says whether the device lives and whether it sleeps. The other
+ * file describes its registrations; devices opened to share a domain
+ * (pn_device_open_shared()) share this file. It holds, for each exposed ring, a
+ * robust lock and the parameters needed to map the ring's queues, and for each
+ * slot of these rings the registration that fills it. Whoever submits on an
+ * exposed ring, owner or peer, holds the ring's lock, has checked the slot
+ * under it, and reaps the completion before it unlocks. So at rest (lock free)
+ * the queues are empty, and a slot with a generation is pinned and may be
+ * accessed as it says.
  *
- * Keys: 47 bits of generation, then family, ring and slot. Generations start
- * at a random number and only grow, so that a key of a dead registration or
- * of another device is refused.
+ * Keys: 47 bits of generation, then family, ring and slot. Generations start at
+ * a random number and only grow, so that a key of an ended registration or of
+ * another device is refused.
  *
- * Life: the file is anonymous and sealed against shrinking; it goes with the
- * last process that maps it. All of it trusts every process of the same user.
- * Threads: any, in any process; the locks are named at the fields.
+ * Life: the file is anonymous and sealed against shrinking; it is freed with
+ * the last process that maps it. Every process of the same user is trusted.
+ * Threads: any, in any process; the fields name their locks.
  */
 #ifndef PN_DEVICE_SOFT_SHARED_H
 #define PN_DEVICE_SOFT_SHARED_H
@@ -39,14 +40,14 @@
 #define PN_SOFT_SLOT_BITS  10
 #define PN_SOFT_RINGS	   (1u << PN_SOFT_RING_BITS)
 #define PN_SOFT_SLOTS	   (1u << PN_SOFT_SLOT_BITS)
-#define PN_SOFT_SLOT_SHIFT 30 /* the kernel's limit: 1 GiB in a slot */
+#define PN_SOFT_SLOT_SHIFT 30 /* the kernel's limit: 1 GiB per slot */
 
 enum pn_soft_family { PN_SOFT_PRIVATE, PN_SOFT_EXPOSED, PN_SOFT_FAMILIES };
 
-/* A registration. The one of more than 1 GiB fills several slots in a row and
- * is described by the first. */
+/* A registration. One of more than 1 GiB fills several consecutive slots, and
+ * the first describes it. */
 struct pn_soft_slot {
-	_Atomic uint64_t generation; /* 0: nothing here */
+	_Atomic uint64_t generation; /* 0: empty */
 	_Atomic uint64_t base, len;
 	_Atomic uint32_t access;
 	uint32_t reserved;
@@ -54,16 +55,17 @@ struct pn_soft_slot {
 
 struct pn_soft_ring_page {
 	pthread_mutex_t lock; /* robust, process-shared: queues and slots */
-	uint64_t ticket;      /* names the submission; under lock */
-	_Atomic int fd;	      /* the ring in its owner's table of files */
+	uint64_t ticket;      /* number of the submission; under lock */
+	_Atomic int fd;	      /* the ring's descriptor in its owner */
 	struct io_uring_params params;
 } PN_ALIGNED(PN_CACHELINE);
 
 struct pn_soft_presence {
-	/* Held by the owner's service thread while it lives: when it ends with
-	 * the lock, the kernel says so in the lock's word. */
+	/* Held by the owner's service thread while it lives: when that thread
+	 * dies with the lock, the kernel marks the lock's word. */
 	pthread_mutex_t alive;
-	/* Set by the owner before it sleeps; who clears it rings (wait.c). */
+	/* Set by the owner before it sleeps; whoever clears it notifies
+	 * (wait.c). */
 	_Atomic uint32_t sleeping PN_ALIGNED(PN_CACHELINE);
 };
 
@@ -78,7 +80,7 @@ struct pn_soft_shared {
 
 #define PN_SOFT_LOCATION_BITS (1 + PN_SOFT_RING_BITS + PN_SOFT_SLOT_BITS)
 
-/* Where a registration sits, packed as in the low bits of a key. */
+/* The location of a registration, packed as in the low bits of a key. */
 static inline unsigned pn_soft_location(enum pn_soft_family family,
 					unsigned ring, unsigned slot)
 {
@@ -113,7 +115,7 @@ static inline uint64_t pn_soft_key_generation(uint64_t key)
 	return key >> PN_SOFT_LOCATION_BITS;
 }
 
-/* Which of its slots a registration from base on uses for addr. */
+/* Which of its slots a registration that starts at base uses for addr. */
 static inline unsigned pn_soft_slot_of(uint64_t base, uint64_t addr)
 {
 	uint64_t start = base & ~UINT64_C(4095);
@@ -121,7 +123,7 @@ static inline unsigned pn_soft_slot_of(uint64_t base, uint64_t addr)
 	return (unsigned)((addr - start) >> PN_SOFT_SLOT_SHIFT);
 }
 
-/* Where that slot ends. */
+/* The address where that slot ends. */
 static inline uint64_t pn_soft_slot_end(uint64_t base, uint64_t addr)
 {
 	uint64_t start = base & ~UINT64_C(4095);
@@ -134,29 +136,35 @@ static inline uint64_t pn_soft_slot_end(uint64_t base, uint64_t addr)
 int pn_soft_memfd(const char *name, size_t len, int *fd, void **map);
 
 /* Maps a peer's file after checking its size and seals. -EPROTO: it could
- * shrink under us or is too short. */
+ * shrink, or is too short. */
 int pn_soft_map(int fd, size_t len, void **map);
 
 void pn_soft_robust_init(pthread_mutex_t *lock);
 
-/* Takes a robust lock. True: its last holder died; the caller repairs what it
- * protects and calls pn_soft_robust_repaired(). */
+/* Takes a robust lock. True: its last holder died; the caller repairs what the
+ * lock protects and calls pn_soft_robust_repaired(). */
 bool pn_soft_robust_lock(pthread_mutex_t *lock);
 void pn_soft_robust_repaired(pthread_mutex_t *lock);
 void pn_soft_robust_unlock(pthread_mutex_t *lock);
 
-/* Whether a thread has died with the lock. Looks, and takes nothing. */
+/* Whether a thread has died with the lock. Does not take it. */
 bool pn_soft_robust_is_orphan(pthread_mutex_t *lock);
 
-/* Publishes a registration in its slot, or takes it away; readers either hold
- * the ring's lock or read the generation before and after. */
+/* Publishes a registration in its slot, or removes it. Readers either hold the
+ * ring's lock or read the generation before and after. */
 void pn_soft_slot_set(struct pn_soft_slot *slot, uint64_t generation,
 		      uint64_t base, uint64_t len, unsigned access);
 void pn_soft_slot_clear(struct pn_soft_slot *slot);
 
-/* Whether the slot, as it is now, is that of key and grants `access` to
- * [addr, addr + len); its start goes to *base. */
-bool pn_soft_slot_grants(struct pn_soft_slot *slot, uint64_t key, uint64_t addr,
-			 uint64_t len, unsigned access, uint64_t *base);
+/* A use of a registration: a key, a range, and what is done to it. */
+struct pn_soft_access {
+	uint64_t key, addr, len;
+	unsigned access; /* PINION_ACCESS_* */
+};
+
+/* Whether the slot, as it is now, is that of use->key and grants that use;
+ * returns its start in *base. */
+bool pn_soft_slot_grants(struct pn_soft_slot *slot,
+			 const struct pn_soft_access *use, uint64_t *base);
 
 #endif

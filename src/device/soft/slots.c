@@ -4,47 +4,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/bits.h"
 #include "base/clock.h"
 #include "base/huge.h"
 #include "base/pages.h"
-#include "base/range.h"
-#include "device/soft/fallback.h"
-
-#define BATCH	     64
-#define DYING_NS     (3 * PN_NS_PER_S)
-#define LATE_LOOK_US 2000
+#include "device/soft/pin.h"
 
 static enum pn_soft_family family_of(const struct pn_mr *mr)
 {
 	return mr->access & PN_ACCESS_REMOTE ? PN_SOFT_EXPOSED
 					     : PN_SOFT_PRIVATE;
-}
-
-static unsigned slots_needed(const struct pn_mr *mr)
-{
-	uint64_t base = (uintptr_t)mr->addr;
-
-	return pn_soft_slot_of(base, base + mr->len - 1) + 1;
-}
-
-static struct pn_range pages_of(const struct pn_mr *mr)
-{
-	return pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
-}
-
-static bool is_pinned(const struct pn_mr *mr)
-{
-	return !(mr->access & PN_ACCESS_UNPINNED);
-}
-
-static size_t bytes_of(const struct pn_mr *mr)
-{
-	return is_pinned(mr) ? pages_of(mr).len : 0;
 }
 
 struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
@@ -133,16 +104,16 @@ static int add_table(struct pn_soft_slots *slots, enum pn_soft_family family)
 	return 0;
 }
 
-/* --- finding room -------------------------------------------------------- */
+/* --- allocating slots ---------------------------------------------------- */
 
-static void mark(struct pn_soft_table *table, unsigned slot, unsigned n,
-		 bool used)
+static void set_used(struct pn_soft_table *table, unsigned slot, unsigned n,
+		     bool used)
 {
 	pn_bits_set(table->used, slot, n, used);
 	table->nfree += used ? -n : n;
 }
 
-/* The first of n free slots in a row from `from` on, or -1. */
+/* Returns the first of n consecutive free slots from `from` on, or -1. */
 static int find_run(const struct pn_soft_table *table, unsigned nslots,
 		    unsigned from, unsigned n)
 {
@@ -156,7 +127,8 @@ static int find_run(const struct pn_soft_table *table, unsigned nslots,
 	return -1;
 }
 
-/* Goes on where the last search ended, so that batches get neighbours. */
+/* Continues where the last search ended, so that the ranges of a batch get
+ * neighbouring slots. */
 static int take_slots(struct pn_soft_table *table, unsigned nslots, unsigned n)
 {
 	int slot = -1;
@@ -168,7 +140,7 @@ static int take_slots(struct pn_soft_table *table, unsigned nslots, unsigned n)
 		slot = find_run(table, nslots, 0, n);
 	if (slot < 0)
 		return -1;
-	mark(table, (unsigned)slot, n, true);
+	set_used(table, (unsigned)slot, n, true);
 	table->hint = ((unsigned)slot + n) % nslots;
 	return slot;
 }
@@ -177,7 +149,7 @@ static int allocate_one(struct pn_soft_slots *slots, struct pn_mr *mr)
 	PN_REQUIRES(&slots->lock)
 {
 	enum pn_soft_family family = family_of(mr);
-	unsigned n = slots_needed(mr);
+	unsigned n = pn_soft_slots_needed(mr);
 
 	if (n > slots->nslots)
 		return -ENOMEM;
@@ -207,8 +179,8 @@ static void free_slots(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		struct pn_soft_table *table =
 			pn_soft_slots_table(slots, mrs[i]->device_slot);
 
-		mark(table, pn_soft_location_slot(mrs[i]->device_slot),
-		     slots_needed(mrs[i]), false);
+		set_used(table, pn_soft_location_slot(mrs[i]->device_slot),
+			 pn_soft_slots_needed(mrs[i]), false);
 		mrs[i]->device_slot = 0;
 	}
 }
@@ -226,153 +198,6 @@ static int allocate_slots(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	}
 	pn_unlock(&slots->lock);
 	return ret;
-}
-
-/* --- pinning ------------------------------------------------------------- */
-
-/* Slots side by side that go to the kernel in one call. */
-struct run {
-	struct pn_soft_table *table;
-	unsigned first, n;
-	struct iovec iov[BATCH];
-};
-
-/* Leaves the run empty, also when the kernel refuses: what follows is another
- * run. */
-static int flush(struct run *run)
-{
-	unsigned done = 0, n = run->n;
-
-	run->n = 0;
-	while (done < n) {
-		/* After a short count the next call says why. */
-		int ret = pn_soft_ring_update(&run->table->ring,
-					      run->first + done,
-					      run->iov + done, n - done);
-
-		if (ret <= 0)
-			return ret ? ret : -EIO;
-		done += (unsigned)ret;
-	}
-	return 0;
-}
-
-/* The part is in the run in any case; an error is that of the parts before. */
-static int add_slot(struct run *run, struct pn_soft_table *table, unsigned slot,
-		    struct iovec iov)
-{
-	int ret = 0;
-
-	if (run->n && (run->n == BATCH || run->table != table ||
-		       slot != run->first + run->n))
-		ret = flush(run);
-	if (!run->n) {
-		run->table = table;
-		run->first = slot;
-	}
-	pn_assert(run->n < BATCH);
-	run->iov[run->n++] = iov;
-	return ret;
-}
-
-/* What part i of mr pins. */
-static struct iovec iovec_of_slot(const struct pn_mr *mr, unsigned i)
-{
-	uint64_t base = (uintptr_t)mr->addr;
-	uint64_t start = base & ~(uint64_t)(PN_PAGE_BYTES - 1);
-	uint64_t from = start + ((uint64_t)i << PN_SOFT_SLOT_SHIFT);
-	uint64_t end = from + (UINT64_C(1) << PN_SOFT_SLOT_SHIFT);
-
-	if (from < base)
-		from = base;
-	if (end > base + mr->len)
-		end = base + mr->len;
-	return (struct iovec){ (void *)(uintptr_t)from, end - from };
-}
-
-/* Fills the slots of all mrs, or empties them. Emptying goes on after an
- * error, which it does not expect. */
-static int update_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		      unsigned n, bool fill)
-{
-	struct run run = { .n = 0 };
-	int ret = 0, last;
-
-	for (unsigned i = 0; i < n && !(ret && fill); i++) {
-		struct pn_soft_table *table =
-			pn_soft_slots_table(slots, mrs[i]->device_slot);
-		unsigned slot = pn_soft_location_slot(mrs[i]->device_slot);
-
-		for (unsigned k = 0; k < slots_needed(mrs[i]) && !(ret && fill);
-		     k++) {
-			last = add_slot(&run, table, slot + k,
-					fill ? iovec_of_slot(mrs[i], k)
-					     : (struct iovec){ NULL, 0 });
-			ret = ret ? ret : last;
-		}
-	}
-	if (ret && fill)
-		return ret;
-	last = flush(&run);
-	return ret ? ret : last;
-}
-
-static struct pn_soft_locked **locked_at(struct pn_soft_slots *slots,
-					 const struct pn_mr *mr)
-{
-	struct pn_soft_table *table =
-		pn_soft_slots_table(slots, mr->device_slot);
-
-	return &table->locked[pn_soft_location_slot(mr->device_slot)];
-}
-
-static void unlock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		       unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		struct pn_soft_locked **locked = locked_at(slots, mrs[i]);
-
-		pn_soft_locked_put(*locked);
-		*locked = NULL;
-	}
-}
-
-static int lock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		    unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		int ret = pn_soft_locked_get(mrs[i]->addr, mrs[i]->len,
-					     locked_at(slots, mrs[i]));
-
-		if (ret) {
-			unlock_all(slots, mrs, i);
-			return ret;
-		}
-	}
-	return 0;
-}
-
-static void unpin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		      unsigned n)
-{
-	if (slots->uses_uring)
-		pn_assert(!update_all(slots, mrs, n, false));
-	else
-		unlock_all(slots, mrs, n);
-}
-
-static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		   unsigned n)
-{
-	int ret;
-
-	if (!slots->uses_uring)
-		return lock_all(slots, mrs, n);
-	ret = update_all(slots, mrs, n, true);
-	if (ret)
-		update_all(slots, mrs, n, false);
-	/* A range that fits no address space, and the like. */
-	return ret == -EOVERFLOW || ret == -EOPNOTSUPP ? -EFAULT : ret;
 }
 
 /* --- publishing ---------------------------------------------------------- */
@@ -401,266 +226,6 @@ static void publish(struct pn_soft_slots *slots, struct pn_mr *mr)
 	mr->rkey = pn_soft_key(generation, mr->device_slot);
 }
 
-/* Pages that were never touched are faulted in before the kernel pins them: it
- * does that, too, but with the ring locked, and peers that put into other
- * memory of the ring would wait all the while. A look at a few pages in the
- * middle decides, since faulting in what is there costs twice what pinning it
- * does. Failing is harmless: pinning says what is wrong. */
-static void fault_in(const struct pn_mr *mr)
-{
-	enum { LOOK = 8, WORTH = 64 << 10 };
-	struct pn_range pages =
-		pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
-	uintptr_t middle = pages.addr + (pages.len / 2 & ~(PN_PAGE_BYTES - 1));
-	unsigned char there[LOOK];
-
-	if (pages.len < WORTH ||
-	    mincore((void *)middle, sizeof(there) * PN_PAGE_BYTES, there))
-		return;
-	for (unsigned i = 0; i < sizeof(there); i++) {
-		if (there[i] & 1)
-			continue;
-		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
-		return;
-	}
-}
-
-static void fault_in_exposed(const struct pn_soft_slots *slots,
-			     struct pn_mr *const *mrs, unsigned n)
-{
-	for (unsigned i = 0; slots->uses_uring && i < n; i++)
-		if (pn_soft_location_family(mrs[i]->device_slot) ==
-		    PN_SOFT_EXPOSED)
-			fault_in(mrs[i]);
-}
-
-/* --- dying ---------------------------------------------------------------- */
-
-static void add_dying(struct pn_soft_slots *slots, size_t bytes, uint64_t until)
-{
-	struct pn_soft_dying *last;
-
-	pn_lock(&slots->lock);
-	if (slots->ndying < PN_SOFT_DYING)
-		slots->dying[slots->ndying++] = (struct pn_soft_dying){ 0 };
-	last = &slots->dying[slots->ndying - 1];
-	last->bytes += bytes;
-	last->until_ns = until;
-	pn_unlock(&slots->lock);
-}
-
-/* The sum of what is dying. */
-static size_t all_dying(struct pn_soft_slots *slots)
-{
-	unsigned kept = 0;
-	size_t sum = 0;
-	uint64_t now;
-
-	if (!slots->deferred_uncharge)
-		return 0;
-	now = pn_clock_ns();
-	pn_lock(&slots->lock);
-	for (unsigned i = 0; i < slots->ndying; i++) {
-		if (slots->dying[i].until_ns <= now)
-			continue;
-		sum += slots->dying[i].bytes;
-		slots->dying[kept++] = slots->dying[i];
-	}
-	slots->ndying = kept;
-	pn_unlock(&slots->lock);
-	return sum;
-}
-
-/* Others may pin too, so VmPin only bounds what is left of ours. */
-static size_t still_charged(struct pn_soft_slots *slots, size_t dying,
-			    size_t vmpin)
-{
-	size_t live = atomic_load(&slots->live_bytes);
-	size_t rest = vmpin > live ? vmpin - live : 0;
-
-	return dying < rest ? dying : rest;
-}
-
-/* --- charging ------------------------------------------------------------ */
-
-static struct pn_charge *charge_of(struct pn_soft_slots *slots,
-				   const struct pn_mr *mr)
-{
-	struct pn_soft_table *table =
-		pn_soft_slots_table(slots, mr->device_slot);
-
-	return &table->charges[pn_soft_location_slot(mr->device_slot)];
-}
-
-/* Sets what each is charged with, and returns the sum. mlock() charges the
- * pages alone. */
-static size_t set_charges(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-			  unsigned n, size_t (*charged_for)(struct pn_range))
-{
-	size_t sum = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		struct pn_charge *charge = charge_of(slots, mrs[i]);
-
-		charge->bytes = slots->uses_uring
-					? charged_for(pages_of(mrs[i]))
-					: bytes_of(mrs[i]);
-		sum += charge->bytes;
-	}
-	return sum;
-}
-
-/* They are late before the account forgets them: registrations look at both
- * sums under its lock. */
-static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		     unsigned n)
-{
-	size_t bytes = 0, charged = 0;
-
-	for (unsigned i = 0; i < n; i++) {
-		bytes += bytes_of(mrs[i]);
-		charged += charge_of(slots, mrs[i])->bytes;
-	}
-	if (slots->deferred_uncharge) {
-		uint64_t until = pn_clock_ns() + DYING_NS;
-
-		add_dying(slots, bytes, until);
-		pn_account_defer_uncharge(charge_of(slots, mrs[0])->account,
-					  charged, until);
-	}
-	for (unsigned i = 0; i < n; i++) {
-		pn_account_uncharge(charge_of(slots, mrs[i]));
-		charge_of(slots, mrs[i])->account = NULL;
-	}
-}
-
-static int pin_charged(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		       unsigned n, const struct pn_charge *sum)
-{
-	int ret;
-
-	for (unsigned i = 0; i < n; i++) {
-		struct pn_charge *charge = charge_of(slots, mrs[i]);
-		size_t bytes = charge->bytes;
-
-		*charge = *sum;
-		charge->bytes = bytes;
-	}
-	ret = pin_all(slots, mrs, n);
-	pn_account_settle(sum);
-	if (ret)
-		uncharge(slots, mrs, n);
-	return ret;
-}
-
-/* Charges what pinning costs as far as the page tables tell. Where nothing but
- * late charges are in the way, waits for the kernel. */
-static bool charge_known(struct pn_soft_slots *slots,
-			 struct pn_account *account, struct pn_charge *sum,
-			 size_t *vmpin) PN_REQUIRES(&account->near_limit)
-{
-	for (;;) {
-		int ret = pn_account_charge_synced(
-			account, sum, atomic_load(&slots->live_bytes), vmpin);
-
-		if (ret != -EAGAIN)
-			return !ret;
-		usleep(LATE_LOOK_US);
-	}
-}
-
-/* What the kernel charged beyond what was known beforehand. What others pin at
- * the same time counts as ours, until the next look at VmPin. */
-static size_t hidden_charge(const struct pn_charge *sum, size_t before)
-{
-	size_t known = before + sum->bytes, after = pn_huge_vmpin();
-
-	return before != SIZE_MAX && after != SIZE_MAX && after > known
-		       ? after - known
-		       : 0;
-}
-
-static void undo(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		 unsigned n)
-{
-	unpin_all(slots, mrs, n);
-	uncharge(slots, mrs, n);
-}
-
-/* As long as VmPin is not above what the account knows, one look at it will
- * do. -EAGAIN: it is above: there are hidden charges, or others pin too. */
-static int pin_alone(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		     unsigned n, struct pn_account *account,
-		     struct pn_charge *sum) PN_REQUIRES(&account->near_limit)
-{
-	size_t vmpin;
-	int ret;
-
-	if (!pn_account_charge(sum))
-		return -EAGAIN;
-	ret = pin_charged(slots, mrs, n, sum);
-	if (ret || !slots->uses_uring)
-		return ret;
-	/* Also replaces bounds of others, behind which a hidden charge of this
-	 * one would be out of sight until they are uncharged. */
-	pn_account_sync(account, &vmpin);
-	if (vmpin == SIZE_MAX || vmpin <= pn_account_bytes(account))
-		return 0;
-	undo(slots, mrs, n);
-	account->others_pin = true;
-	return -EAGAIN;
-}
-
-/* Looks at VmPin before and after. */
-static int pin_among_others(struct pn_soft_slots *slots,
-			    struct pn_mr *const *mrs, unsigned n,
-			    struct pn_account *account, struct pn_charge *sum)
-	PN_REQUIRES(&account->near_limit)
-{
-	size_t before, hidden = 0;
-	int ret;
-
-	if (!charge_known(slots, account, sum, &before))
-		return -ENOMEM;
-	account->others_pin = before > pn_account_bytes(account);
-	ret = pin_charged(slots, mrs, n, sum);
-	if (!ret && slots->uses_uring)
-		hidden = hidden_charge(sum, before);
-	if (!hidden || pn_account_charge_more(charge_of(slots, mrs[0]), hidden))
-		return ret;
-	undo(slots, mrs, n);
-	return -ENOMEM;
-}
-
-/* The bound exceeds the limit. What the page tables tell may be too little: a
- * huge page can be mapped in small pieces. So look at VmPin afterwards. */
-static int pin_near_limit(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-			  unsigned n, struct pn_account *account)
-{
-	struct pn_charge sum = { .account = account };
-	int ret = -EAGAIN;
-
-	pn_lock(&account->near_limit);
-	sum.bytes = set_charges(slots, mrs, n, pn_huge_bytes);
-	if (!account->others_pin && !slots->deferred_uncharge)
-		ret = pin_alone(slots, mrs, n, account, &sum);
-	if (ret == -EAGAIN)
-		ret = pin_among_others(slots, mrs, n, account, &sum);
-	pn_unlock(&account->near_limit);
-	return ret;
-}
-
-static int charge_and_pin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-			  unsigned n)
-{
-	struct pn_charge sum = { .account = slots->device->account };
-
-	sum.bytes = set_charges(slots, mrs, n, pn_huge_bound);
-	if (pn_account_charge(&sum))
-		return pin_charged(slots, mrs, n, &sum);
-	return pin_near_limit(slots, mrs, n, sum.account);
-}
-
 /* --- registering --------------------------------------------------------- */
 
 int pn_soft_slots_register(struct pn_soft_slots *slots,
@@ -671,8 +236,7 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 
 	if (ret)
 		return ret;
-	fault_in_exposed(slots, mrs, n);
-	ret = is_pinned(mrs[0]) ? charge_and_pin(slots, mrs, n) : 0;
+	ret = pn_soft_pin(slots, mrs, n);
 	if (ret) {
 		pn_lock(&slots->lock);
 		free_slots(slots, mrs, n);
@@ -681,15 +245,15 @@ int pn_soft_slots_register(struct pn_soft_slots *slots,
 	}
 	for (unsigned i = 0; i < n; i++) {
 		publish(slots, mrs[i]);
-		bytes += bytes_of(mrs[i]);
+		bytes += pn_soft_bytes_of(mrs[i]);
 	}
 	atomic_fetch_add(&slots->live_bytes, bytes);
 	atomic_fetch_add(&slots->mrs, n);
 	return 0;
 }
 
-/* The keys go first. With the ring's lock, nothing that was checked before is
- * still in flight after. Neighbours in the batch share one locking. */
+/* Clears the keys. After that, under the ring's lock, nothing that was checked
+ * before is in flight. Neighbours in the batch share one locking. */
 static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		      unsigned n)
 {
@@ -720,12 +284,9 @@ void pn_soft_slots_deregister(struct pn_soft_slots *slots,
 	size_t bytes = 0;
 
 	unpublish(slots, mrs, n);
-	if (is_pinned(mrs[0])) {
-		unpin_all(slots, mrs, n);
-		uncharge(slots, mrs, n);
-	}
+	pn_soft_unpin(slots, mrs, n);
 	for (unsigned i = 0; i < n; i++) {
-		bytes += bytes_of(mrs[i]);
+		bytes += pn_soft_bytes_of(mrs[i]);
 		mrs[i]->lkey = mrs[i]->rkey = 0;
 	}
 	atomic_fetch_sub(&slots->live_bytes, bytes);
@@ -756,28 +317,25 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 {
 	struct pn_soft_table *table = pn_soft_slots_table(slots, lkey);
 	unsigned slot = pn_soft_location_slot(lkey);
+	struct pn_soft_access use = { lkey, (uintptr_t)addr, len, access };
 	uint64_t base;
 
 	return table && slot < slots->nslots &&
-	       pn_soft_slot_grants(&table->local[slot], lkey, (uintptr_t)addr,
-				   len, access, &base);
+	       pn_soft_slot_grants(&table->local[slot], &use, &base);
 }
 
-/* --- counting ------------------------------------------------------------ */
+/* --- statistics ---------------------------------------------------------- */
 
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 {
-	out->dying_bytes = all_dying(slots);
+	out->dying_bytes = pn_soft_dying_bytes(slots);
 	out->live_bytes = atomic_load(&slots->live_bytes);
 	out->mrs = atomic_load(&slots->mrs);
 	out->device_bytes = atomic_load(&slots->device_bytes);
-	if (out->dying_bytes)
-		out->dying_bytes =
-			still_charged(slots, out->dying_bytes, pn_huge_vmpin());
 }
 
-/* Registers a page and lets it go, to see whether VmPin follows at once. If
- * not, that page is the first that dies slowly. */
+/* Registers and deregisters a page, to see whether VmPin falls at once. If not,
+ * that page is the first dying entry. */
 static void detect_deferred_uncharge(struct pn_soft_slots *slots)
 {
 	struct pn_mr mr = { .len = PN_PAGE_BYTES };
@@ -808,7 +366,7 @@ unsigned pn_soft_slots_rings(struct pn_soft_slots *slots)
 	return n;
 }
 
-/* --- life ---------------------------------------------------------------- */
+/* --- init and fini ------------------------------------------------------- */
 
 int pn_soft_slots_init(struct pn_soft_slots *slots,
 		       struct pn_soft_shared *shared,
@@ -825,7 +383,7 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 	slots->uses_uring = attr->uses_uring;
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		seed = pn_clock_ns();
-	/* Half of the 47 bits are left to grow. */
+	/* Leaves half of the 47 bits to count up. */
 	slots->generation = seed >> 18;
 	pn_mutex_init(&slots->lock);
 	pn_lock(&slots->lock);
@@ -839,30 +397,17 @@ int pn_soft_slots_init(struct pn_soft_slots *slots,
 	return ret;
 }
 
-/* Peers may hold the ring's file a little longer: the pages must go now. */
+/* Peers may keep the ring's file a little longer: the pages must be unpinned
+ * now. */
 static void empty_table(struct pn_soft_slots *slots,
 			struct pn_soft_table *table)
 {
-	struct run run = { .n = 0 };
-
 	pn_soft_ring_lock(&table->ring);
 	for (unsigned i = 0; i < slots->nslots; i++)
 		if (table->ring.slots)
 			pn_soft_slot_clear(&table->ring.slots[i]);
 	pn_soft_ring_unlock(&table->ring);
-	for (unsigned i = 0; i < slots->nslots && slots->uses_uring; i++)
-		if (pn_bits_get(table->used, i))
-			add_slot(&run, table, i, (struct iovec){ NULL, 0 });
-	flush(&run);
-	for (unsigned i = 0; i < slots->nslots; i++) {
-		if (table->locked[i])
-			pn_soft_locked_put(table->locked[i]);
-		if (slots->deferred_uncharge && table->charges[i].account)
-			pn_account_defer_uncharge(table->charges[i].account,
-						  table->charges[i].bytes,
-						  pn_clock_ns() + DYING_NS);
-		pn_account_uncharge(&table->charges[i]);
-	}
+	pn_soft_unpin_table(slots, table);
 }
 
 void pn_soft_slots_fini(struct pn_soft_slots *slots)

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * slots -- registrations of a soft device: which slot of which ring holds
- * what, and the pages that this pins.
+ * slots -- registrations of a soft device: which slot of which ring holds which
+ * registration, and the pages that this pins.
  *
- * Two families of rings: memory without remote access sits on private rings
- * that no peer ever sees, memory exposed to peers on rings that they share.
- * Each ring has a table of slots made beforehand; registering fills free ones
- * (neighbours in one call where possible), deregistering empties them. When
- * all are taken another ring is made, up to a limit.
+ * There are two families of rings. Private rings hold memory without remote
+ * access; peers never see them. Exposed rings hold memory with remote access;
+ * peers share them. Each ring has a table of slots made in advance. Registering
+ * fills free slots (neighbours in one call where possible), deregistering
+ * empties them. When all slots are used another ring is made, up to a limit.
  *
- * A registration lives in two tables: the owner's own (for lkeys) and, if
- * exposed, the shared one (for rkeys), each with a generation of its own, so
- * that a new rkey leaves the lkey alone.
- * Filling a slot needs no lock that peers take: until its generation is
- * published nobody uses it. Taking it back does: first the generation goes,
+ * A registration is in two tables: the owner's (for lkeys) and, if exposed, the
+ * shared one (for rkeys). Each has a generation of its own, so that a new rkey
+ * does not change the lkey.
+ * Filling a slot needs no lock that peers take: nobody uses the slot until its
+ * generation is published. Emptying it does: first the generation is cleared
  * under the ring's lock, so that nothing is in flight; then the slot is
  * emptied.
  *
  * Bytes are counted in the 4 KiB pages touched, as the kernel charges normal
  * pages. The kernel charges a huge page whole, once per ring, however little of
- * it is registered. The account (device/account.h), where there is one, holds
- * those charges below its limit: first by a bound that costs nothing; where the
- * bound exceeds the limit, by what the page tables and VmPin tell. Where the
- * kernel is slow to give charges back (`deferred_uncharge`), they are counted
- * as dying until VmPin has fallen or 3 s have passed. Threads: any. slots->lock
- * protects the allocation of slots and the dying entries; it is never held
- * while pages are pinned, and is taken before a ring's lock.
+ * it is registered. The account (device/account.h), if there is one, keeps
+ * those charges below its limit: first by an upper bound that costs nothing to
+ * compute; where the bound exceeds the limit, by the page tables and VmPin
+ * (pin.c). Where the kernel uncharges late (`deferred_uncharge`), the bytes are
+ * counted as dying until VmPin has fallen or 3 s have passed.
+ * Threads: any. slots->lock protects the allocation of slots and the dying
+ * entries. It is never held while pages are pinned, and is taken before a
+ * ring's lock.
  */
 #ifndef PN_DEVICE_SOFT_SLOTS_H
 #define PN_DEVICE_SOFT_SLOTS_H
@@ -38,7 +39,7 @@
 
 #define PN_SOFT_DYING 64
 
-/* A ring of the owner's and who sits where. */
+/* A ring of the owner and what its slots hold. */
 struct pn_soft_table {
 	struct pn_soft_ring ring;
 	struct pn_soft_slot *local;	    /* for lkeys */
@@ -65,7 +66,7 @@ struct pn_soft_slots {
 	unsigned ntables[PN_SOFT_FAMILIES]; /* lock */
 	_Atomic uint64_t generation;
 	_Atomic size_t live_bytes, mrs, device_bytes;
-	/* The oldest are merged when there are too many. */
+	/* The last entry takes what is added when the array is full. */
 	struct pn_soft_dying dying[PN_SOFT_DYING]; /* lock */
 	unsigned ndying;			   /* lock */
 };
@@ -77,12 +78,12 @@ struct pn_soft_slots_attr {
 	bool uses_uring;
 };
 
-/* Makes the first ring of each family. Errors are io_uring's. */
+/* Makes the first ring of each family. Errors are those of io_uring. */
 int pn_soft_slots_init(struct pn_soft_slots *slots,
 		       struct pn_soft_shared *shared,
 		       const struct pn_soft_slots_attr *attr);
 
-/* Empties what is still filled, then drops the rings. */
+/* Empties the slots that are still filled, then closes the rings. */
 void pn_soft_slots_fini(struct pn_soft_slots *slots);
 
 /* See pn_device_register(), which has checked the ranges. */
@@ -104,7 +105,7 @@ struct pn_soft_table *pn_soft_slots_table(struct pn_soft_slots *slots,
 bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 			  const void *addr, size_t len, unsigned access);
 
-/* How many rings there are of both families. */
+/* The number of rings of both families. */
 unsigned pn_soft_slots_rings(struct pn_soft_slots *slots);
 
 #endif

@@ -76,7 +76,7 @@ static int parse(struct pn_soft_device *dev, const char *text)
 	dev->profile = pn_profile_find(p->cost);
 	if (!dev->profile) {
 		pn_error("soft: no cost profile '%.64s'; `pinion info` lists "
-			 "those there are",
+			 "the profiles",
 			 p->cost);
 		return -EINVAL;
 	}
@@ -90,7 +90,7 @@ static int parse(struct pn_soft_device *dev, const char *text)
 
 /* --- registration -------------------------------------------------------- */
 
-/* Declared costs are work of the CPU, so they are spent on it. */
+/* Declared costs are CPU work, so they use the CPU. */
 static void busy_wait(uint64_t ns)
 {
 	uint64_t until = pn_clock_ns() + ns;
@@ -152,7 +152,7 @@ static void soft_address(struct pn_device *device, struct pn_address *out)
 	memcpy(out->data, &dev->service.address, out->len);
 }
 
-/* The device's own peer: one channel, both ends here. */
+/* Makes the device's peer to itself: one channel, both ends here. */
 static int loop_back(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
 	size_t bytes = 2 * pn_soft_channel_bytes(dev->params.ring_bytes);
@@ -170,8 +170,8 @@ static int loop_back(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 	pn_soft_tx_init(&peer->tx, map, dev->params.ring_bytes);
 	pn_soft_remote_init(&peer->remote, dev->shared, dev->presence,
 			    &dev->domain->slots, getpid());
-	peer->wire.channels = map;
-	peer->wire.ring_bytes = dev->params.ring_bytes;
+	peer->connection.channels = map;
+	peer->connection.ring_bytes = dev->params.ring_bytes;
 	peer->mapped = true;
 	atomic_store(&peer->state, PN_SOFT_UP);
 	pn_soft_queue_up(dev, peer);
@@ -202,7 +202,7 @@ static int soft_attach(struct pn_device *device,
 		ret = loop_back(dev, peer);
 	else if (is_new)
 		pn_soft_service_kick(&dev->service);
-	if (ret) /* the next attach() makes another */
+	if (ret) /* the next attach() creates another */
 		atomic_store(&peer->state, PN_SOFT_DOWN);
 	else
 		*out = &peer->peer;
@@ -222,12 +222,13 @@ static void set_limits(struct pn_soft_device *dev)
 	const struct pn_soft_params *p = &dev->params;
 
 	dev->device.limits = (struct pn_device_limits){
-		/* One page less: the first may begin in its middle. */
+		/* One page less: the range may begin in the middle of its first
+		 * page. */
 		.max_mr_bytes = ((size_t)p->slots << PN_SOFT_SLOT_SHIFT) -
 				PN_PAGE_BYTES,
 		.max_mrs = p->slots * p->rings,
 		.max_pinned_bytes = pn_limits_memlock(),
-		/* mlock() counts each process for itself. */
+		/* mlock() counts each process separately. */
 		.pinned_by_user = !dev->why_mlock,
 		.deferred_uncharge = dev->domain->slots.deferred_uncharge,
 		.max_send_bytes = PN_SOFT_MAX_SEND,
@@ -260,7 +261,7 @@ static void set_facts(struct pn_soft_device *dev,
 	set_limits(dev);
 }
 
-/* The errors of io_uring for which mlock may do instead. */
+/* The errors of io_uring after which mlock() may work instead. */
 static const char *why_not_uring(int error)
 {
 	switch (error) {
@@ -316,7 +317,7 @@ static int open_slots(struct pn_soft_device *dev)
 	if (ret == -ENOMEM)
 		pn_error("soft: no locked memory for the rings: " RAISE_LIMIT);
 	else if (ret)
-		pn_error("soft: io_uring: %s; mode=mlock does without",
+		pn_error("soft: io_uring: %s; mode=mlock works without it",
 			 strerror(-ret));
 	return ret;
 }
@@ -371,10 +372,10 @@ static int open_wakeups(struct pn_soft_device *dev)
 	return ret;
 }
 
-/* Where Yama restricts tracing (ptrace_scope 1), processes fetch each other's
- * rings only if the owner lets them. It can name one process or all of its
- * user's, and any peer may need a new ring at any time: all, while a device is
- * open. Elsewhere the call does nothing. */
+/* Where Yama restricts tracing (ptrace_scope 1), a process can open another's
+ * rings only if the owner allows it. The owner can allow one process, or all of
+ * its user, and any peer may need a new ring at any time: so all are allowed
+ * while a device is open. Elsewhere the call does nothing. */
 static struct pn_mutex tracing_lock = { PTHREAD_MUTEX_INITIALIZER };
 static unsigned ndevices PN_GUARDED_BY(&tracing_lock);
 
@@ -388,7 +389,7 @@ static void after_fork(void) PN_NO_THREAD_SAFETY
 	pn_unlock(&tracing_lock);
 }
 
-/* A child inherits neither the devices nor who may trace. */
+/* A child inherits neither the devices nor the permission to trace. */
 static void in_child(void) PN_NO_THREAD_SAFETY
 {
 	ndevices = 0;
@@ -400,7 +401,8 @@ static void watch_fork(void)
 	pn_process_atfork(before_fork, after_fork, in_child);
 }
 
-/* Under one lock with the count: the last call is that of the last word. */
+/* The system call is made under the same lock as the count, so that the last
+ * call matches the count. */
 static void allow_tracing(bool let)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -418,8 +420,8 @@ static void init_lists(struct pn_soft_device *dev)
 	pn_mutex_init(&dev->peers_lock);
 	pn_mutex_init(&dev->events_lock);
 	pn_list_init(&dev->peers);
-	pn_list_init(&dev->ups);
-	pn_list_init(&dev->downs);
+	pn_list_init(&dev->up_events);
+	pn_list_init(&dev->down_events);
 }
 
 static void free_device(struct pn_soft_device *dev)
@@ -445,7 +447,7 @@ static void close_presence(struct pn_soft_device *dev)
 	close(dev->presence_fd);
 }
 
-/* The registrations of a device that shares those of no other. */
+/* Opens the registrations of a device that shares those of no other. */
 static int open_domain(struct pn_soft_device *dev)
 {
 	int ret = open_shared(dev);
@@ -467,7 +469,7 @@ static void close_domain(struct pn_soft_device *dev)
 	close_shared(dev);
 }
 
-/* Everything that the system can refuse, undone in reverse. */
+/* Opens everything that the system can refuse; undone in reverse. */
 static int open_parts(struct pn_soft_device *dev)
 {
 	int ret = dev->domain ? 0 : open_domain(dev);
@@ -511,7 +513,7 @@ static struct pn_soft_device *alloc_device(void)
 	return dev;
 }
 
-/* A device whose parameters, and domain if it shares one, are set. */
+/* The parameters, and the domain if the device shares one, are set. */
 static int finish_open(struct pn_soft_device *dev,
 		       const struct pn_device_attr *attr,
 		       struct pn_device **out)
@@ -577,7 +579,7 @@ static void soft_close(struct pn_device *device)
 		struct pn_soft_peer *peer =
 			pn_container_of(pos, struct pn_soft_peer, link);
 
-		pn_soft_link_unmap(peer);
+		pn_soft_peer_unmap(peer);
 		free(peer);
 	}
 	pn_soft_service_fini(&dev->service);

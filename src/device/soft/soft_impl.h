@@ -2,20 +2,20 @@
 /*
  * soft_impl -- the soft device and its peers, as its own files see them.
  *
- * Three kinds of threads touch a device:
- *   callers   post, poll, release: one at a time (dev->lock, which a
- *             single_threaded device leaves out)
- *   engine    carries out operations too large to do while posting (engine.h)
- *   service   makes connections and notices deaths (connect.h)
- * What crosses between them: operations and their completions under the
- * engine's lock, peers coming and going as events under dev->events_lock, and
- * the state of a peer, an atomic that only the service moves on.
+ * Three kinds of threads use a device:
+ *   callers   post, poll, return_buffer: one at a time (dev->lock, which a
+ *             single_threaded device does not take)
+ *   engine    executes operations too large to execute while posting (engine.h)
+ *   service   makes connections and detects deaths (service.h)
+ * What they share: operations and their completions under the engine's lock;
+ * peers that came up or went down as events under dev->events_lock; and the
+ * state of a peer, an atomic that only the service thread advances.
  *
- * Completions reach poll() on two ways, and both keep the order of a peer's
- * operations: those carried out while posting in `completed`, those of the
- * engine in its done list. An operation is carried out while posting only if
- * the peer has none with the engine whose completion was not polled yet, and
- * poll() empties `completed` first.
+ * Completions reach poll() in two lists, and both keep the order of a peer's
+ * operations: those executed while posting in `completed`, those of the engine
+ * in its done list. An operation is executed while posting only if all
+ * operations of its peer that went to the engine have been polled, and poll()
+ * empties `completed` first.
  */
 #ifndef PN_DEVICE_SOFT_IMPL_H
 #define PN_DEVICE_SOFT_IMPL_H
@@ -27,6 +27,8 @@
 #include "device/soft/connect.h"
 #include "device/soft/engine.h"
 #include "device/soft/move.h"
+#include "device/soft/peer.h"
+#include "device/soft/service.h"
 #include "device/soft/soft.h"
 
 enum pn_soft_mode { PN_SOFT_AUTO, PN_SOFT_URING, PN_SOFT_MLOCK };
@@ -43,8 +45,8 @@ struct pn_soft_params {
 };
 
 enum pn_soft_state {
-	PN_SOFT_NEW,	    /* attach() asked for it */
-	PN_SOFT_CONNECTING, /* hello sent */
+	PN_SOFT_NEW,	    /* attach() was called */
+	PN_SOFT_CONNECTING, /* hello was sent */
 	PN_SOFT_UP,
 	PN_SOFT_DOWN,
 };
@@ -52,33 +54,39 @@ enum pn_soft_state {
 struct pn_soft_peer {
 	struct pn_peer peer;
 	struct pn_list link;	 /* dev->peers */
-	struct pn_list up, down; /* dev->ups, dev->downs */
+	struct pn_list up, down; /* in dev->ups, dev->downs */
 	uint64_t nonce;
 	_Atomic int state; /* enum pn_soft_state */
-	int status;	   /* why it is down; before state says so */
-	_Atomic bool detach_requested; /* detach() asks the service to end it */
-	_Atomic bool protocol_error; /* poll() does: its ring makes no sense */
+	int status;	   /* why it is down; written before state */
+	/* set by detach(): the service thread ends it */
+	_Atomic bool detach_requested;
+	/* set by poll(): its ring holds an invalid record */
+	_Atomic bool protocol_error;
 
-	/* The callers'. */
-	struct pn_soft_tx tx; /* the engine's while it has operations */
+	/* Written by callers under dev->lock. */
+	struct pn_soft_tx tx; /* used by the engine while it has operations */
 	struct pn_soft_rx rx;
-	unsigned queued;   /* with the engine, or done there and not polled */
-	unsigned inflight; /* posted, completion not polled */
-	unsigned lent;	   /* messages not released */
-	bool closing;	   /* is down; PEER_DOWN follows the rest */
-	bool down_polled;  /* nothing follows any more */
+	/* operations with the engine, or done there but not polled */
+	unsigned queued;
+	/* operations posted whose completion was not polled */
+	unsigned inflight;
+	unsigned lent; /* messages whose buffers were not returned */
+	/* the peer is down; PEER_DOWN follows the other completions */
+	bool closing;
+	bool down_polled; /* PEER_DOWN was polled */
 
-	/* The engine's, under its lock. */
+	/* Written under the engine's lock. */
 	struct pn_list ops;
 	struct pn_list turn;
 
-	/* The service's until the peer is up, then constant until down. */
-	struct pn_soft_link wire;
+	/* Written by the service thread until the peer is up, then constant
+	 * until the peer is down. */
+	struct pn_soft_connection connection;
 	struct pn_soft_remote remote;
-	bool mapped; /* wire's memory and remote are there */
+	bool mapped; /* the channels and `remote` are mapped */
 };
 
-/* Something for poll() to tell of an operation that is over. */
+/* The completion of an operation that was executed while posting. */
 struct pn_soft_completed {
 	struct pn_soft_peer *peer;
 	void *user;
@@ -86,45 +94,55 @@ struct pn_soft_completed {
 };
 
 struct pn_soft_device {
-	struct pn_device device;
+	struct pn_device device; /* first: what callers hold */
+
+	/* Constant after open(). */
 	struct pn_soft_params params;
 	const struct pn_profile *profile;
 	const char *why_mlock; /* NULL: io_uring is used */
-
-	/* Whose registrations it uses: its own, or those of the device that it
-	 * was opened to share them with, which has the slots and the file. */
+	/* The device whose registrations this one uses: itself, or the device
+	 * that it was opened to share them with. The domain has the slots and
+	 * the shared file. */
 	struct pn_soft_device *domain;
 	struct pn_soft_shared *shared; /* the domain's */
 	int shared_fd;
 	struct pn_soft_presence *presence;
 	int presence_fd;
-	int event_fd; /* epoll: readable when somebody rang (wait.c) */
-	int own_fd;   /* in it: the eventfd by which this process rings */
-	struct pn_soft_slots slots;	/* of a domain */
-	struct pn_soft_staging staging; /* the callers' */
+	int event_fd; /* epoll: readable after a notification (wait.c) */
+	int own_fd; /* the eventfd in event_fd by which this process notifies */
+
+	/* Modules with locks and threads of their own. */
+	struct pn_soft_slots slots; /* used if this device is its own domain */
 	struct pn_soft_engine engine;
 	struct pn_soft_service service;
 
-	struct pn_mutex lock; /* see above; before peers_lock, events_lock */
+	/* Callers, under lock, which is taken before the other two. */
+	struct pn_mutex lock;
+	struct pn_soft_staging staging;
 	struct pn_soft_completed *completed; /* a ring of ncompleted_max */
 	unsigned completed_head, ncompleted, ncompleted_max;
-	struct pn_soft_peer **active; /* up: poll looks at their channels */
+	/* peers that are up: poll() looks at their channels */
+	struct pn_soft_peer **active;
 	unsigned nactive, nactive_max, next_rx;
-	unsigned nclosing;    /* of them down, PEER_DOWN not told */
-	bool cells_to_return; /* some have cells to give back */
+	/* active peers that are down, PEER_DOWN not polled */
+	unsigned nclosing;
+	bool cells_to_return; /* some peer has consumed cells */
 
-	struct pn_mutex peers_lock; /* the list; any thread */
+	/* Any thread, under peers_lock. */
+	struct pn_mutex peers_lock;
 	struct pn_list peers;
-	/* What `active` becomes when it is full: whoever makes a peer sees to
-	 * it that there is room for all: coming up needs no memory. */
-	struct pn_soft_peer *
-		*next_active; /* of peers_capacity; or NULL: it is */
+	/* Replaces `active` when that is full; NULL: `active` has
+	 * peers_capacity. Whoever creates a peer makes sure that there is room
+	 * for all, so that a peer that comes up needs no memory. */
+	struct pn_soft_peer **next_active;
 	unsigned npeers, peers_capacity;
 
-	struct pn_mutex events_lock; /* the service's news */
-	struct pn_list ups, downs;
-	_Atomic unsigned nevents;
-	_Atomic unsigned woken; /* wake() */
+	/* Events from the service thread to poll(), under events_lock. */
+	struct pn_mutex events_lock;
+	struct pn_list up_events, down_events;
+	_Atomic unsigned nevents; /* read without the lock */
+
+	_Atomic unsigned woken; /* set by wake(), any thread */
 };
 
 static inline struct pn_soft_device *pn_soft_of(struct pn_device *device)
@@ -137,8 +155,8 @@ static inline struct pn_soft_peer *pn_soft_peer_of(struct pn_peer *peer)
 	return pn_container_of(peer, struct pn_soft_peer, peer);
 }
 
-/* A single-threaded device pays for no lock; the analysis of clang cannot
- * follow that. */
+/* A single-threaded device takes no lock; clang's thread safety analysis cannot
+ * model that. */
 static inline void pn_soft_enter(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 {
 	if (!dev->device.single_threaded)
@@ -151,10 +169,11 @@ static inline void pn_soft_leave(struct pn_soft_device *dev) PN_NO_THREAD_SAFETY
 		pn_unlock(&dev->lock);
 }
 
-/* Wakes whoever sleeps on this device, or on a peer's, if anybody does. The
- * news to be found was written before. */
+/* Wakes the thread that sleeps on this device, or on a peer's device, if any
+ * does. The caller has already written what there is to find. */
 void pn_soft_wake_own(struct pn_soft_device *dev);
-/* Also when a peer has taken it upon itself to: its wake-up may be lost. */
+/* Wakes also when a peer has already cleared `sleeping`: the peer's wake-up may
+ * be lost. */
 void pn_soft_wake_always(struct pn_soft_device *dev);
 void pn_soft_wake_peer(struct pn_soft_peer *peer);
 
@@ -170,18 +189,17 @@ static inline void pn_soft_notify_peer(struct pn_soft_peer *peer)
 		pn_soft_wake_peer(peer);
 }
 
-/* Carries out an operation on the thread that calls, with its staging; len is
- * its length. -EAGAIN: the peer's channel is full, nothing was done. Advances
- * *done by up to `budget` bytes; the operation is over when *done is len. */
+/* Executes up to `budget` bytes of an operation in the calling thread, with its
+ * staging, and advances transfer->done; the operation is over when done is len.
+ * -EAGAIN: the peer's channel is full, nothing was done. */
 int pn_soft_execute(struct pn_soft_staging *staging, struct pn_soft_peer *peer,
-		    const struct pn_op *op, size_t len, size_t budget,
-		    size_t *done);
+		    struct pn_soft_transfer *transfer, size_t budget);
 
-/* post.c, poll.c, wait.c, describe.c: rows of the table of operations. */
+/* Entries of the table of operations: post.c, poll.c, wait.c, describe.c. */
 int pn_soft_post(struct pn_device *device, struct pn_peer *peer,
 		 const struct pn_op *op);
 int pn_soft_send_inline(struct pn_device *device, struct pn_peer *peer,
-			const struct pn_inline_header *head, const void *body,
+			const struct pn_inline_header *header, const void *body,
 			size_t len);
 int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max);
@@ -193,16 +211,16 @@ int pn_soft_arm(struct pn_device *device);
 void pn_soft_describe(struct pn_device *device, pn_fact_fn *fn, void *arg);
 
 /* Whether poll() would return something, or a channel that was full has room
- * (told once). The caller is inside. */
+ * (reported once). The caller has called pn_soft_enter(). */
 bool pn_soft_has_events(struct pn_soft_device *dev);
 
-/* Adds the completion of an operation carried out while posting. Room for it
- * first: -EAGAIN, poll() before; -ENOMEM. */
+/* Adds the completion of an operation that was executed while posting. Reserve
+ * room first: -EAGAIN, call poll() before; -ENOMEM. */
 int pn_soft_completed_reserve(struct pn_soft_device *dev);
 void pn_soft_completed_add(struct pn_soft_device *dev,
 			   struct pn_soft_completed completed);
 
-/* Tells poll() that a peer came up or went down (its state says which). */
+/* Queues an event for poll(): a peer came up or went down. */
 void pn_soft_queue_up(struct pn_soft_device *dev, struct pn_soft_peer *peer);
 void pn_soft_queue_down(struct pn_soft_device *dev, struct pn_soft_peer *peer);
 

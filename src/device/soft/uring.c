@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* NULL: see errno. */
+/* NULL: errno says why. */
 static void *map_queue(int fd, size_t bytes, off_t which)
 {
 	void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -14,7 +14,7 @@ static void *map_queue(int fd, size_t bytes, off_t which)
 
 	if (map == MAP_FAILED)
 		return NULL;
-	/* A child that submitted would disturb its parent. */
+	/* A child that submitted would interfere with its parent. */
 	madvise(map, bytes, MADV_DONTFORK);
 	return map;
 }
@@ -58,7 +58,7 @@ int pn_uring_map(struct pn_uring *uring, int fd,
 		.queue_bytes = queue_bytes(params),
 		.sqe_bytes = params->sq_entries * sizeof(struct io_uring_sqe),
 	};
-	/* Before 5.4 each queue was a mapping of its own. */
+	/* Before 5.4 each queue was a separate mapping. */
 	if (!(params->features & IORING_FEAT_SINGLE_MMAP))
 		return -EINVAL;
 	uring->queues = map_queue(fd, uring->queue_bytes, IORING_OFF_SQ_RING);

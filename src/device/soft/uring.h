@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * uring -- an io_uring as the kernel gives it: a descriptor and two queues in
- * memory that every process with the descriptor can map.
+ * uring -- an io_uring as the kernel provides it: a descriptor and two queues
+ * in memory that every process with the descriptor can map.
  *
- * liburing is not used. Its cursors are private to a process while these
- * queues are shared by several, and what it leaves in `struct io_uring`
- * changes between its versions (2.9 has no submission array and does not keep
- * the descriptor of queues mapped a second time).
+ * liburing is not used. Its cursors are private to a process while these queues
+ * are shared by several, and the contents of `struct io_uring` change between
+ * its versions (2.9 has no submission array and does not keep the descriptor of
+ * queues mapped a second time).
  *
- * Life: pn_uring_open() makes the ring, pn_uring_map() maps the queues of one
- * that exists; pn_uring_close() ends both. The mappings are not inherited by
- * fork(). Kernel 5.19 is needed; an older one answers -EINVAL.
+ * Life: pn_uring_open() makes the ring, pn_uring_map() maps the queues of an
+ * existing one; pn_uring_close() ends both. fork() does not inherit the
+ * mappings. Kernel 5.19 is needed; an older one returns -EINVAL.
  * Threads: the caller's locks.
  */
 #ifndef PN_DEVICE_SOFT_URING_H
@@ -19,8 +19,8 @@
 #include <linux/io_uring.h>
 #include <stddef.h>
 
-/* One of the queues. The kernel moves the head of the submissions and the tail
- * of the completions, the user the other two. */
+/* One of the queues. The kernel advances the head of the submissions and the
+ * tail of the completions, the user the other two. */
 struct pn_uring_queue {
 	unsigned *head, *tail, *mask;
 };
@@ -31,12 +31,12 @@ struct pn_uring {
 	unsigned *array; /* index into sqes for each entry of sq */
 	struct io_uring_sqe *sqes;
 	struct io_uring_cqe *cqes;
-	void *queues; /* one mapping holds both queues */
+	void *queues; /* one mapping of both queues */
 	size_t queue_bytes, sqe_bytes;
 };
 
-/* Makes a ring and maps its queues; params returns what pn_uring_map() needs.
- * Errors are those of io_uring_setup(2) and mmap(2). */
+/* Makes a ring and maps its queues; returns in params what pn_uring_map()
+ * needs. Errors are those of io_uring_setup(2) and mmap(2). */
 int pn_uring_open(struct pn_uring *uring, unsigned nentries,
 		  struct io_uring_params *params);
 
@@ -50,7 +50,8 @@ void pn_uring_close(struct pn_uring *uring);
 int pn_uring_register(const struct pn_uring *uring, unsigned op,
 		      const void *arg, unsigned n);
 
-/* io_uring_enter(2), again after a signal: its result or a negative errno. */
+/* io_uring_enter(2), repeated after a signal: its result or a negative errno.
+ */
 int pn_uring_enter(const struct pn_uring *uring, unsigned submit, unsigned wait,
 		   unsigned flags);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sleeping without missing anything: the sleeper sets presence->sleeping, then
- * looks once more; whoever has news writes them, then looks at `sleeping`.
- * Both with a sequentially consistent fence between, so one of the two sees
- * the other. Who clears the flag rings: this process writes an eventfd, a peer
- * sends a byte on its connection, one for one sleep. An epoll of all these
- * descriptors is what the sleeper, or the program, waits for. It is
- * edge-triggered for connections, whose bytes are thrown away before the next
+ * Sleeping without a lost wake-up: the sleeper sets presence->sleeping, then
+ * looks once more; whoever has an event writes it, then loads `sleeping`. Both
+ * have a sequentially consistent fence in between, so one of the two sees the
+ * other's store. Whoever clears the flag notifies: this process writes an
+ * eventfd, a peer sends a byte on its connection, one for each sleep. The
+ * sleeper, or the program, waits for an epoll of all these descriptors. It is
+ * edge-triggered for connections; their bytes are discarded before the next
  * sleep.
  */
 #include <errno.h>
@@ -19,15 +19,15 @@
 #include "base/clock.h"
 #include "device/soft/soft_impl.h"
 
-/* Between two yields: the peer may need this very core. */
-#define LOOKS_PER_YIELD 64
+/* Between two yields: the peer may need this core. */
+#define POLLS_PER_YIELD 64
 
 void pn_soft_wake_always(struct pn_soft_device *dev)
 {
 	PN_NO_CANCEL();
 	uint64_t one = 1;
 
-	/* Fails only when it is readable as it can be. */
+	/* Fails only when the counter is full and thus readable. */
 	if (write(dev->own_fd, &one, sizeof(one)) < 0)
 		return;
 }
@@ -47,13 +47,14 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 	if (!atomic_exchange(&peer->remote.presence->sleeping, 0))
 		return;
 	PN_NO_CANCEL();
-	/* Fails only when the peer is gone, or has more to read than it will.
-	 */
-	if (send(peer->wire.wakeup_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	/* Fails only when the peer is gone, or has unread bytes enough to wake
+	 * it. */
+	if (send(peer->connection.wakeup_fd, "", 1,
+		 MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
 }
 
-static void empty(const struct pn_soft_device *dev, int fd)
+static void drain_fd(const struct pn_soft_device *dev, int fd)
 {
 	uint64_t bytes;
 
@@ -65,7 +66,7 @@ static void empty(const struct pn_soft_device *dev, int fd)
 		;
 }
 
-/* What earlier bells left. With the lock: descriptors that the epoll names are
+/* Discards earlier wake-ups. Under the lock: the descriptors in the epoll are
  * not closed meanwhile. */
 static void drain_wakeups(struct pn_soft_device *dev)
 {
@@ -77,7 +78,7 @@ static void drain_wakeups(struct pn_soft_device *dev)
 	do {
 		n = epoll_wait(dev->event_fd, events, PN_ARRAY_LEN(events), 0);
 		for (int i = 0; i < n; i++)
-			empty(dev, events[i].data.fd);
+			drain_fd(dev, events[i].data.fd);
 	} while (n == PN_ARRAY_LEN(events));
 	pn_soft_leave(dev);
 }
@@ -94,11 +95,11 @@ static bool has_events(struct pn_soft_device *dev)
 	return news;
 }
 
-/* One busy look round. True: there is something. Work for the engine that was
- * done meanwhile puts off the end. */
-static bool look(struct pn_soft_device *dev, uint64_t *until)
+/* Looks several times without sleeping. True: there is something. Executing
+ * operations of the engine meanwhile postpones the end. */
+static bool spin_round(struct pn_soft_device *dev, uint64_t *until)
 {
-	for (unsigned i = 0; i < LOOKS_PER_YIELD; i++) {
+	for (unsigned i = 0; i < POLLS_PER_YIELD; i++) {
 		if (has_events(dev))
 			return true;
 		if (pn_soft_engine_help(&dev->engine))
@@ -115,7 +116,7 @@ static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 	uint64_t now;
 
 	do {
-		if (look(dev, &until))
+		if (spin_round(dev, &until))
 			return true;
 		sched_yield();
 		now = pn_clock_ns();
@@ -123,8 +124,8 @@ static bool spin(struct pn_soft_device *dev, uint64_t deadline_ns)
 	return false;
 }
 
-/* True: asleep, in the sense that the eventfd will tell. */
-static bool fall_asleep(struct pn_soft_device *dev)
+/* True: the epoll will become readable. */
+static bool prepare_sleep(struct pn_soft_device *dev)
 {
 	drain_wakeups(dev);
 	atomic_store(&dev->presence->sleeping, 1);
@@ -138,15 +139,15 @@ static bool fall_asleep(struct pn_soft_device *dev)
 int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 {
 	struct pn_soft_device *dev = pn_soft_of(device);
-	bool rung;
+	bool notified;
 
-	if (spin(dev, deadline_ns) || !fall_asleep(dev))
+	if (spin(dev, deadline_ns) || !prepare_sleep(dev))
 		return 0;
-	rung = pn_device_sleep_on(dev->event_fd, deadline_ns);
+	notified = pn_device_sleep_on(dev->event_fd, deadline_ns);
 	atomic_store(&dev->presence->sleeping, 0);
-	if (!rung && !has_events(dev))
+	if (!notified && !has_events(dev))
 		return -ETIMEDOUT;
-	/* A wake() that ended this wait does not end the next one too. */
+	/* A wake() that ended this wait does not end the next one. */
 	atomic_store(&dev->woken, 0);
 	return 0;
 }
@@ -162,5 +163,5 @@ void pn_soft_wake(struct pn_device *device)
 
 int pn_soft_arm(struct pn_device *device)
 {
-	return fall_asleep(pn_soft_of(device)) ? 0 : -EAGAIN;
+	return prepare_sleep(pn_soft_of(device)) ? 0 : -EAGAIN;
 }

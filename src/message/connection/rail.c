@@ -166,7 +166,7 @@ static void measure(struct pn_rail *rail, size_t len, uint64_t now)
 		rail->byte_ns = ns;
 }
 
-void pn_rail_expect_done(struct pn_fragment *f, bool landed)
+void pn_rail_expect_done(struct pn_fragment *f, bool arrived)
 {
 	struct pinion_endpoint *ep = f->rdma.request->ep;
 	struct pn_rail *rail = f->rdma.conn->rail;
@@ -177,11 +177,11 @@ void pn_rail_expect_done(struct pn_fragment *f, bool landed)
 	f->expected = false;
 	now = pn_device_now(ep->device);
 	rail->expected -= f->rdma.len;
-	if (landed) {
+	if (arrived) {
 		measure(rail, f->rdma.len, now);
 		ep->stats.fragments[rail->index]++;
 	}
-	rail->last_arrival_ns = landed && rail->expected ? now : 0;
+	rail->last_arrival_ns = arrived && rail->expected ? now : 0;
 	rail->free_ns =
 		now + (uint64_t)((double)rail->expected * rail->byte_ns);
 }

@@ -468,16 +468,17 @@ static unsigned check_sent(const struct pinion_peer *peer, struct sums *sums)
 	const struct pn_list *pos;
 
 	pn_list_for_each (pos, &peer->unconfirmed) {
-		const struct pn_packet_buffer *kept =
+		const struct pn_packet_buffer *buffer =
 			pn_container_of(pos, struct pn_packet_buffer, link);
 
-		pn_assert(kept->peer == peer && kept->sequence);
-		pn_assert(!before || (int32_t)(kept->sequence - before) > 0);
-		pn_assert((int32_t)(peer->next_sequence - kept->sequence) > 0);
-		pn_assert(kept->posted || !peer->down);
-		before = kept->sequence;
-		sums->operations += kept->posted;
-		registered += !kept->unregistered;
+		pn_assert(buffer->peer == peer && buffer->sequence);
+		pn_assert(!before || (int32_t)(buffer->sequence - before) > 0);
+		pn_assert((int32_t)(peer->next_sequence - buffer->sequence) >
+			  0);
+		pn_assert(buffer->posted || !peer->down);
+		before = buffer->sequence;
+		sums->operations += buffer->posted;
+		registered += !buffer->unregistered;
 	}
 	return registered;
 }
@@ -581,9 +582,9 @@ static unsigned check_peers(const struct pinion_endpoint *ep, struct sums *sums)
 /* --- buffers -------------------------------------------------------------- */
 
 static void check_packet_buffers(const struct pinion_endpoint *ep,
-				 unsigned kept, struct sums *sums)
+				 unsigned unconfirmed, struct sums *sums)
 {
-	unsigned apart = length(&ep->packets.buffers.free) + kept;
+	unsigned apart = length(&ep->packets.buffers.free) + unconfirmed;
 	const struct pn_list *pos;
 
 	pn_assert(apart <= ep->packets.buffers.nfixed);
@@ -740,14 +741,14 @@ void pn_endpoint_check_closing(const struct pinion_endpoint *ep)
 void pn_endpoint_check(struct pinion_endpoint *ep)
 {
 	struct sums sums = { 0 };
-	unsigned kept;
+	unsigned unconfirmed;
 
 	pn_endpoint_lock(ep);
 	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
 		check_request(ep, ep->requests.table[i], &sums);
 	check_free_and_done(ep, &sums);
-	kept = check_peers(ep, &sums);
-	check_packet_buffers(ep, kept, &sums);
+	unconfirmed = check_peers(ep, &sums);
+	check_packet_buffers(ep, unconfirmed, &sums);
 	check_directs(ep, &sums);
 	check_bounce_buffers(ep, sums.bounce_buffers);
 	check_unexpected(ep, &ep->matching.unexpected.entries, true);

@@ -245,7 +245,7 @@ static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
 			pn_container_of(link, struct pn_fragment, rdma.link);
 
 		pn_rdma_unpin(&f->rdma);
-		pn_list_append(&ep->transfers.free_fragments, link);
+		pn_pool_put(&ep->transfers.fragments, f);
 	}
 	pn_request_unpin(request);
 }
@@ -279,8 +279,7 @@ static void free_all(struct pinion_endpoint *ep)
 	free_list(&ep->matching.free_large,
 		  offsetof(struct pinion_unexpected, link));
 	pn_matching_fini(&ep->matching);
-	free_list(&ep->transfers.free_fragments,
-		  offsetof(struct pn_fragment, rdma.link));
+	pn_pool_fini(&ep->transfers.fragments);
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));
 	pn_onesided_free_fragments(ep);
 	pn_requests_free(ep);

@@ -11,9 +11,7 @@
 static void init_lists(struct pinion_endpoint *ep)
 {
 	struct pn_list *lists[] = { &ep->peers, &ep->pending_peers,
-				    &ep->requests.done,
-				    &ep->transfers.free_fragments,
-				    &ep->requests.free };
+				    &ep->requests.done, &ep->requests.free };
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
 		pn_list_init(lists[i]);
@@ -139,6 +137,8 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	init_lists(ep);
 	pn_matching_init(&ep->matching);
 	pn_progress_init(ep);
+	PN_POOL_INIT(&ep->transfers.fragments, struct pn_fragment, rdma.link,
+		     0);
 	pn_direct_init(ep);
 	pn_onesided_init(ep);
 	ret = open_selectors(ep);

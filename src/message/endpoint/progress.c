@@ -213,15 +213,16 @@ static void complete_into_poll(struct pinion_endpoint *ep,
 	};
 }
 
-/* The fast path: a short message that a posted receive accepts, while the
- * program polls. Copies the message and writes the completion. False: nothing
- * was done, the message takes the general path. */
-static bool receive_short(struct pn_receive_handler *receive_handler,
+/* The fast path, which is the receive handler of the devices: a short message
+ * that a posted receive accepts, while the program polls. Copies the message
+ * and writes the completion. False: nothing was done, the message takes the
+ * general path. */
+static bool receive_short(struct pn_receive_handler *handler,
 			  struct pn_peer *device_peer, const void *data,
 			  size_t len)
 {
 	struct pinion_endpoint *ep =
-		pn_container_of(receive_handler, struct pinion_endpoint,
+		pn_container_of(handler, struct pinion_endpoint,
 				poll.receive_handler);
 	const struct pn_connection *conn = device_peer->user;
 	struct pinion_request *receive;
@@ -262,7 +263,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 /* While no thread polls, poll.room is 0 and receive_short() refuses. */
 void pn_progress_init(struct pinion_endpoint *ep)
 {
-	ep->poll.receive_handler.take = receive_short;
+	ep->poll.receive_handler.receive = receive_short;
 	ep->poll.enabled =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }

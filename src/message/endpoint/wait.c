@@ -195,20 +195,20 @@ static int watch(int epoll, int fd)
 static int open_epoll(struct pinion_endpoint *ep)
 {
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
-	int told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int ret = epoll < 0 || told < 0 ? -errno : watch(epoll, told);
+	int notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int ret = epoll < 0 || notify_fd < 0 ? -errno : watch(epoll, notify_fd);
 
 	for (unsigned r = 0; r < ep->nrails && !ret; r++)
 		ret = watch(epoll, pn_device_fd(ep->devices[r]));
 	if (!ret) {
-		ep->waiting.notify_fd = told;
+		ep->waiting.notify_fd = notify_fd;
 		ep->waiting.epoll = epoll;
 		return epoll;
 	}
 	if (epoll >= 0)
 		close(epoll);
-	if (told >= 0)
-		close(told);
+	if (notify_fd >= 0)
+		close(notify_fd);
 	return ret;
 }
 

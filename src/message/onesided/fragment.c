@@ -9,7 +9,6 @@
  * pipeline is faster than copying.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "message/connection/keys.h"
 #include "message/onesided/onesided_impl.h"
@@ -32,9 +31,8 @@ static struct pn_onesided_fragment *fragment_at(const struct pn_list *link)
 static struct pn_onesided_fragment *fragment_alloc(
 	struct pinion_request *request, size_t len)
 {
-	struct pn_list *link = pn_list_pop(&request->ep->onesided.fragments);
 	struct pn_onesided_fragment *f =
-		link ? fragment_at(link) : malloc(sizeof(*f));
+		pn_pool_get(&request->ep->onesided.fragments);
 
 	if (!f)
 		return NULL;
@@ -55,7 +53,7 @@ static void fragment_free(struct pn_onesided_fragment *f)
 	pn_rdma_unpin(&f->rdma);
 	if (f->bounce_buffer)
 		pn_bounce_buffer_put(ep, f->bounce_buffer);
-	pn_list_insert(&ep->onesided.fragments, &f->rdma.link);
+	pn_pool_put(&ep->onesided.fragments, f);
 }
 
 static void not_pending(struct pn_onesided_fragment *f)
@@ -94,16 +92,14 @@ void pn_onesided_unpin_fragments(struct pinion_request *request)
 
 	while ((link = pn_list_pop(&request->onesided.fragments))) {
 		pn_rdma_unpin(&fragment_at(link)->rdma);
-		pn_list_append(&request->ep->onesided.fragments, link);
+		pn_pool_put(&request->ep->onesided.fragments,
+			    fragment_at(link));
 	}
 }
 
 void pn_onesided_free_fragments(struct pinion_endpoint *ep)
 {
-	struct pn_list *link;
-
-	while ((link = pn_list_pop(&ep->onesided.fragments)))
-		free(fragment_at(link));
+	pn_pool_fini(&ep->onesided.fragments);
 }
 
 /* --- operations ----------------------------------------------------------- */

@@ -32,7 +32,7 @@ void pn_onesided_init(struct pinion_endpoint *ep)
 	struct pn_endpoint_onesided *o = &ep->onesided;
 
 	pn_bounce_pool_init(&o->bounce_pool);
-	pn_list_init(&o->fragments);
+	PN_POOL_INIT(&o->fragments, struct pn_onesided_fragment, rdma.link, 0);
 	pn_list_init(&o->exposures);
 	pn_list_init(&o->remotes);
 	pn_tag_table_init(&o->held, key_of_put_when);

@@ -114,7 +114,7 @@ struct pn_peer_onesided {
 
 struct pn_endpoint_onesided {
 	struct pn_bounce_pool bounce_pool;
-	struct pn_list fragments;    /* free */
+	struct pn_pool fragments;    /* struct pn_onesided_fragment */
 	struct pn_list exposures;    /* of this endpoint */
 	struct pn_list remotes;	     /* of peers */
 	struct pn_tag_table held;    /* PUT_WHENs without a grant, by link */

@@ -23,11 +23,12 @@ struct buffer {
 	uint64_t key; /* 0: free */
 	uint32_t uses;
 	uint32_t since; /* value of `uses` when its registration was kept */
-	float hoped; /* further uses that were expected then; 0: they have come
-		      */
-	float further; /* forecast at the last use */
-	float ceiling; /* upper limit of the forecast */
-	bool kept;     /* its registration was kept */
+	float expected; /* further uses that were expected then; 0: they have
+			 * come
+			 */
+	float further;	/* forecast at the last use */
+	float ceiling;	/* upper limit of the forecast */
+	bool kept;	/* its registration was kept */
 };
 
 struct kind {
@@ -135,15 +136,15 @@ static void learn(float *ceiling, float served, bool enough)
 static void check_forecast(struct kind *kind, struct buffer *row, bool cached)
 {
 	float served = (float)(row->uses - row->since + cached);
-	bool enough = served >= row->hoped;
+	bool enough = served >= row->expected;
 
 	if (!row->kept) {
 		row->ceiling *= 1 + CEILING_RISE;
 		kind->ceiling *= 1 + CEILING_RISE;
-	} else if (row->hoped > 0 && (enough || !cached)) {
+	} else if (row->expected > 0 && (enough || !cached)) {
 		learn(&row->ceiling, served, enough);
 		learn(&kind->ceiling, served, enough);
-		row->hoped = 0;
+		row->expected = 0;
 	}
 }
 
@@ -208,7 +209,7 @@ void pn_history_kept(struct pn_history *history, const struct pn_use *use,
 
 	if (kept && !row->kept) {
 		row->since = row->uses;
-		row->hoped = row->further;
+		row->expected = row->further;
 	}
 	row->kept = kept;
 }

@@ -2,7 +2,6 @@
 /* Fragments of messages: their storage, their pins, what they post, and what
  * their end means. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "message/twosided/transfer_impl.h"
 
@@ -12,11 +11,7 @@ struct pn_fragment *pn_fragment_add(struct pinion_request *request,
 				    enum pn_fragment_kind kind, size_t offset,
 				    size_t len)
 {
-	struct pn_list *link =
-		pn_list_pop(&request->ep->transfers.free_fragments);
-	struct pn_fragment *f =
-		link ? pn_container_of(link, struct pn_fragment, rdma.link)
-		     : malloc(sizeof(*f));
+	struct pn_fragment *f = pn_pool_get(&request->ep->transfers.fragments);
 
 	if (!f)
 		return NULL;
@@ -41,7 +36,7 @@ void pn_fragment_detach(struct pn_fragment *f)
 void pn_fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f)
 {
 	pn_rdma_unpin(&f->rdma);
-	pn_list_insert(&ep->transfers.free_fragments, &f->rdma.link);
+	pn_pool_put(&ep->transfers.fragments, f);
 }
 
 void pn_fragment_drop(struct pn_fragment *f)

@@ -78,7 +78,7 @@ struct pn_transfer {
 
 /* What an endpoint has for transfers. */
 struct pn_endpoint_transfers {
-	struct pn_list free_fragments;
+	struct pn_pool fragments; /* struct pn_fragment */
 	struct pn_direct_pool direct_pool;
 };
 
