@@ -51,7 +51,7 @@ static void fill_attr(struct pinion_context *context,
 	}
 }
 
-/* Without measuring, protocols choose by what is usual. */
+/* Costs could not be measured: protocols are chosen by typical ones. */
 static void assume_costs(struct pn_device *device, int why)
 {
 	pn_device_assume_costs(device);
@@ -67,15 +67,15 @@ static void assume_costs(struct pn_device *device, int why)
 			device->ops->kind, strerror(-why));
 }
 
-/* What devices of a spec cost is measured once in a process: a thousand
- * endpoints would take ten seconds for it. */
+/* The costs of the devices of a spec are measured once in a process: for a
+ * thousand endpoints it would take ten seconds. */
 static struct pn_mutex measured_lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct {
 	char spec[PN_OPTION_TEXT_BYTES]; /* the last that was measured */
 	struct pn_costs costs[PN_RAILS_MAX];
 } measured PN_GUARDED_BY(&measured_lock);
 
-/* Tried, not taken: a forked child may find it held for ever. */
+/* pn_try_lock(), since a forked child may find the lock held for ever. */
 static bool recall_costs(struct pinion_context *context, unsigned rail)
 {
 	struct pn_costs *costs = &context->devices[rail]->costs;
@@ -98,11 +98,11 @@ static void remember_costs(const struct pinion_context *context)
 	pn_unlock(&measured_lock);
 }
 
-/* Only before a device is first used: measuring polls it, and would take what
- * peers say to an endpoint opened again. */
+/* Only before a device is first used: measuring polls the device, and would
+ * take the packets of peers if an endpoint is opened again. */
 static void measure_rails(struct pinion_context *context)
 {
-	bool anew = false, known = true;
+	bool any_measured = false, all_measured = true;
 
 	for (unsigned r = 0; r < context->nrails; r++) {
 		struct pn_device *device = context->devices[r];
@@ -113,19 +113,19 @@ static void measure_rails(struct pinion_context *context)
 		ret = pn_device_measure(device, NULL);
 		if (ret) {
 			assume_costs(device, ret);
-			known = false;
+			all_measured = false;
 		}
-		anew = true;
+		any_measured = true;
 	}
-	if (anew && known)
+	if (any_measured && all_measured)
 		remember_costs(context);
 }
 
 /* --- opening and closing -------------------------------------------------- */
 
-/* A thread, or a task in virtual time, opens or closes an endpoint: measuring,
- * the helper and who has the context's devices are one at a time. Not a lock,
- * since the device is called meanwhile. */
+/* One thread, or task in virtual time, at a time opens or closes an endpoint:
+ * it measures, opens the helper, and takes the context's devices. This is not a
+ * mutex, since the device is called meanwhile. */
 static void enter(struct pinion_context *context)
 {
 	uint32_t nobody = 0;
@@ -148,7 +148,8 @@ static void close_rails(const struct pn_endpoint_attr *attr, unsigned n)
 		pn_device_close(attr->rails[n].device);
 }
 
-/* A further endpoint has devices of its own. */
+/* The first endpoint uses the devices of the context; a further one has its
+ * own, in the same domain. */
 static int share_devices(struct pinion_context *context,
 			 struct pn_endpoint_attr *attr)
 {
@@ -198,7 +199,7 @@ static void add_endpoint(struct pinion_context *context,
 	pn_unlock(&context->lock);
 }
 
-/* The last endpoint is gone, or did not come. */
+/* Closes the helper when the last endpoint is closed, or failed to open. */
 static void end_helper(struct pinion_context *context)
 {
 	if (!context->nendpoints)
@@ -211,7 +212,7 @@ static int open_endpoint(struct pinion_context *context, bool single_threaded,
 	struct pn_endpoint_attr attr;
 	int ret = 0;
 
-	/* Fragments are cut by what registering costs here. */
+	/* The length of fragments follows from the cost of registering. */
 	measure_rails(context);
 	if (!context->nendpoints)
 		ret = pn_context_open_helper(context);
@@ -265,7 +266,7 @@ static void close_endpoint(struct pinion_endpoint *ep)
 	pn_lock(&context->lock);
 	pn_list_remove(&ep->context_link);
 	pn_unlock(&context->lock);
-	/* May take a second, in which others come and go. */
+	/* May take a second; other endpoints may open and close meanwhile. */
 	pn_endpoint_close(ep);
 	enter(context);
 	context->nendpoints--;
@@ -321,7 +322,7 @@ int pinion_peer_address(const struct pinion_peer *peer,
 #define SEND_FLAGS \
 	((uint64_t)(PINION_MESSAGE_DATA | PINION_MESSAGE_DELIVERY_COMPLETE))
 
-/* The peer, if any, is one of this endpoint, and the flags are known. */
+/* The peer, if any, belongs to this endpoint, and all flags are known. */
 static bool header_valid(const struct pinion_endpoint *ep,
 			 const struct pinion_message *m, uint64_t flags)
 {
@@ -348,8 +349,8 @@ void pinion_peer_prefetch(const struct pinion_peer *peer, size_t len)
 		pn_peer_prefetch(peer, len);
 }
 
-/* Messages of another size take a copy of ours. Apart, so that others need no
- * frame for it. */
+/* A message struct of another size is copied into one of ours. A function of
+ * its own, so that the usual case needs no stack frame for the copy. */
 static PN_NOINLINE int send_other_size(struct pinion_endpoint *ep,
 				       const struct pinion_message *message,
 				       struct pinion_request **out)
@@ -390,7 +391,7 @@ int pinion_inject(struct pinion_endpoint *ep,
 	return pn_endpoint_inject(ep, message);
 }
 
-/* It is written to, so it cannot be copied to one of ours. */
+/* The struct is written to, so it cannot be replaced by a copy. */
 static PN_NOINLINE int check_multi_recv(const struct pinion_multi_recv *multi)
 {
 	struct pinion_multi_recv own;
@@ -501,7 +502,7 @@ int pinion_wait(struct pinion_endpoint *ep, struct pinion_request *request,
 				      out);
 }
 
-/* Whose completions are of another size, or who wants none. */
+/* For completions of another size, and for a caller that wants none. */
 static PN_NOINLINE int poll_other_size(struct pinion_endpoint *ep, char *out,
 				       size_t element_bytes, unsigned max)
 {

@@ -37,7 +37,7 @@ int pinion_exposure_key(const struct pinion_exposure *exposure,
 	return 0;
 }
 
-/* In a forked child the registration is the parent's. */
+/* In a forked child the registration belongs to the parent. */
 void pinion_exposure_close(struct pinion_exposure *exposure)
 {
 	PN_NO_CANCEL();
@@ -62,7 +62,7 @@ void pinion_remote_close(struct pinion_remote *remote)
 		pn_endpoint_remote_close(remote);
 }
 
-/* Whether a key allows it. */
+/* Whether the key of a remote allows this access. */
 static int check_access(const struct pinion_remote *remote, uint64_t offset,
 			size_t len, unsigned access)
 {
