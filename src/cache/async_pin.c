@@ -89,8 +89,9 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	plan = malloc(sizeof(*plan));
 	if (!plan)
 		return -ENOMEM;
-	pn_plan_init(plan, cache, flags, &plan->buffer, 1,
-		     &plan->first_segment);
+	pn_plan_init(plan, cache, flags,
+		     &(struct pn_plan_buffers){ &plan->buffer, 1,
+						&plan->first_segment });
 	plan->buffer = buffer;
 	/* Cached segments stay usable: no merging. A single segment is there as
 	 * a whole or not at all. */

@@ -71,22 +71,26 @@ static inline int log_access(struct pn_pins *pins, struct pn_region *region)
 	return 0;
 }
 
-/* What a pin works with; in registers. */
+/* A pin in progress; in registers, since all its functions are inlined. */
 struct attempt {
+	void *addr;
+	size_t len;
+	unsigned flags;
+	/* Set by begin(): */
 	struct pn_pins *pins;
 	pn_index_entry *entry;
 };
 
 /* False: no hit is possible, as in the first pin of a thread. */
-static inline bool begin(struct pn_cache *cache, uintptr_t addr,
-			 struct attempt *attempt)
+static inline bool begin(struct pn_cache *cache, struct attempt *attempt)
 {
 	struct pn_thread *self = pn_thread_current;
 
 	if (pn_unlikely(!self))
 		return false;
 	attempt->pins = self->local[cache->key];
-	attempt->entry = pn_index_entry_of(&cache->index, addr);
+	attempt->entry =
+		pn_index_entry_of(&cache->index, (uintptr_t)attempt->addr);
 	return pn_likely(attempt->pins && attempt->entry) &&
 	       pn_likely(!atomic_load_explicit(&cache->slow_reasons,
 					       memory_order_acquire));
@@ -96,8 +100,7 @@ static inline bool begin(struct pn_cache *cache, uintptr_t addr,
  * never VALID. */
 static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 					       const struct attempt *attempt,
-					       pn_slot *slot, void *addr,
-					       size_t len, unsigned flags,
+					       pn_slot *slot,
 					       struct pinion_pin *pin)
 {
 	struct pn_region *region =
@@ -108,16 +111,18 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 	 * keeps two values fewer alive, so that no register is saved on the
 	 * stack. */
 	pn_asymmetric_store(slot, region);
-	if (pn_unlikely(pn_asymmetric_load(attempt->entry) != region->id ||
-			atomic_load_explicit(&region->state,
-					     memory_order_acquire) !=
-				PN_REGION_VALID ||
-			!reaches(region, (uintptr_t)addr, len) ||
-			!pn_access_matches(region, flags))) {
+	if (pn_unlikely(
+		    pn_asymmetric_load(attempt->entry) != region->id ||
+		    atomic_load_explicit(&region->state,
+					 memory_order_acquire) !=
+			    PN_REGION_VALID ||
+		    !reaches(region, (uintptr_t)attempt->addr, attempt->len) ||
+		    !pn_access_matches(region, attempt->flags))) {
 		atomic_store_explicit(slot, NULL, memory_order_release);
-		return pn_miss_pin(attempt->pins->cache, addr, len, flags, pin);
+		return pn_miss_pin(attempt->pins->cache, attempt->addr,
+				   attempt->len, attempt->flags, pin);
 	}
-	fill_pin(pin, addr, len, region, slot);
+	fill_pin(pin, attempt->addr, attempt->len, region, slot);
 	return log_access(attempt->pins, region);
 }
 
@@ -128,14 +133,14 @@ static PN_NOINLINE int pin_searching(struct pn_cache *cache, void *addr,
 				     size_t len, unsigned flags,
 				     struct pinion_pin *pin)
 {
-	struct attempt attempt;
+	struct attempt attempt = { .addr = addr, .len = len, .flags = flags };
 	pn_slot *slot = NULL;
 
-	if (begin(cache, (uintptr_t)addr, &attempt))
+	if (begin(cache, &attempt))
 		slot = pn_pins_free_slot(attempt.pins);
 	if (pn_unlikely(!slot))
 		return pn_miss_pin(cache, addr, len, flags, pin);
-	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);
+	return pin_in_slot(cache, &attempt, slot, pin);
 }
 
 static inline PN_ALWAYS_INLINE int pin_buffer(struct pn_cache *cache,
@@ -143,15 +148,15 @@ static inline PN_ALWAYS_INLINE int pin_buffer(struct pn_cache *cache,
 					      unsigned flags,
 					      struct pinion_pin *pin)
 {
-	struct attempt attempt;
+	struct attempt attempt = { .addr = addr, .len = len, .flags = flags };
 	pn_slot *slot;
 
-	if (pn_unlikely(!begin(cache, (uintptr_t)addr, &attempt)))
+	if (pn_unlikely(!begin(cache, &attempt)))
 		return pn_miss_pin(cache, addr, len, flags, pin);
 	slot = attempt.pins->next;
 	if (pn_unlikely(atomic_load_explicit(slot, memory_order_relaxed)))
 		return pin_searching(cache, addr, len, flags, pin);
-	return pin_in_slot(cache, &attempt, slot, addr, len, flags, pin);
+	return pin_in_slot(cache, &attempt, slot, pin);
 }
 
 static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,

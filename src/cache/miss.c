@@ -286,8 +286,8 @@ bool pn_miss_arguments_ok(const struct iovec *buffers, unsigned n,
 	return true;
 }
 
-static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
-		       unsigned n, unsigned flags, unsigned *first,
+static int pin_buffers(struct pn_cache *cache,
+		       const struct pn_plan_buffers *buffers, unsigned flags,
 		       struct pinion_pin *pins)
 {
 	struct pn_plan plan;
@@ -295,9 +295,9 @@ static int pin_buffers(struct pn_cache *cache, const struct iovec *buffers,
 
 	if (pn_cache_foreign(cache))
 		return -EPERM;
-	if (!pn_miss_arguments_ok(buffers, n, flags))
+	if (!pn_miss_arguments_ok(buffers->iov, buffers->n, flags))
 		return -EINVAL;
-	pn_plan_init(&plan, cache, flags, buffers, n, first);
+	pn_plan_init(&plan, cache, flags, buffers);
 	ret = complete(&plan);
 	if (!ret)
 		ret = pn_plan_finish(&plan, pins);
@@ -318,7 +318,9 @@ int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 	if (pn_resident_pin(cache, addr, len, flags, pin))
 		return 0;
 	PN_NO_CANCEL();
-	return pin_buffers(cache, &buffer, 1, flags, &first, pin);
+	return pin_buffers(cache,
+			   &(struct pn_plan_buffers){ &buffer, 1, &first },
+			   flags, pin);
 }
 
 int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
@@ -329,7 +331,8 @@ int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
 
 	if (!first)
 		return -ENOMEM;
-	ret = pin_buffers(cache, buffers, n, flags, first, pins);
+	ret = pin_buffers(cache, &(struct pn_plan_buffers){ buffers, n, first },
+			  flags, pins);
 	free(first);
 	return ret;
 }

@@ -42,14 +42,14 @@ static int grow(void *array, unsigned *max, size_t size, const void *few)
 }
 
 void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
-		  const struct iovec *buffers, unsigned n, unsigned *first)
+		  const struct pn_plan_buffers *buffers)
 {
 	*plan = (struct pn_plan){ .cache = cache,
 				  .flags = flags,
 				  .no_merge = !atomic_load(&cache->merging),
-				  .buffers = buffers,
-				  .nbuffers = n,
-				  .first = first };
+				  .buffers = buffers->iov,
+				  .nbuffers = buffers->n,
+				  .first = buffers->first };
 	plan->segments = plan->inline_segments;
 	plan->fresh = plan->inline_fresh;
 	plan->max_segments = plan->max_fresh = PN_PLAN_INLINE;

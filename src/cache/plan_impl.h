@@ -103,9 +103,15 @@ static inline struct pn_region *pn_plan_region(const struct pn_plan *plan,
 
 /* --- plan.c --------------------------------------------------------------- */
 
-/* `first` has room for n numbers and lives as long as the plan. */
+/* What to pin. Both arrays live as long as the plan. */
+struct pn_plan_buffers {
+	const struct iovec *iov;
+	unsigned n;
+	unsigned *first; /* out: the number of each buffer's first segment */
+};
+
 void pn_plan_init(struct pn_plan *plan, struct pn_cache *cache, unsigned flags,
-		  const struct iovec *buffers, unsigned n, unsigned *first);
+		  const struct pn_plan_buffers *buffers);
 void pn_plan_fini(struct pn_plan *plan);
 
 /* One attempt to plan all buffers; a failed one leaves nothing behind.

@@ -256,23 +256,31 @@ const struct pn_option *pn_option_find(const struct pn_option *table, size_t n,
 	return NULL;
 }
 
-/* One "name=value" of a list; *seen has a bit for each row already given. */
-static int parse_item(const struct pn_option *table, size_t n, char *item,
-		      void *values, uint64_t *seen, struct pn_why *why)
+/* A table of options whose list of values is being parsed. */
+struct list_parser {
+	const struct pn_option *table;
+	size_t n;
+	uint64_t seen; /* a bit for each row already given */
+};
+
+/* One "name=value" of a list. */
+static int parse_item(struct list_parser *parser, char *item, void *values,
+		      struct pn_why *why)
 {
 	char *value = strchr(item, '=');
 	size_t len = value ? (size_t)(value - item) : strlen(item);
-	const struct pn_option *option = pn_option_find(table, n, item, len);
+	const struct pn_option *option =
+		pn_option_find(parser->table, parser->n, item, len);
 	uint64_t bit;
 
 	if (!option)
 		return refuse(why, "unknown parameter '%.*s'",
 			      len < 64 ? (int)len : 64, item);
-	bit = UINT64_C(1) << (option - table);
-	if (*seen & bit)
+	bit = UINT64_C(1) << (option - parser->table);
+	if (parser->seen & bit)
 		return refuse(why, "parameter '%s' is given twice",
 			      option->name);
-	*seen |= bit;
+	parser->seen |= bit;
 	if (!value && option->type != PN_OPTION_BOOL)
 		return refuse(why, "parameter '%s' needs a value (%s=...)",
 			      option->name, option->name);
@@ -282,7 +290,7 @@ static int parse_item(const struct pn_option *table, size_t n, char *item,
 int pn_options_parse_list(const struct pn_option *table, size_t n,
 			  const char *list, void *values, struct pn_why *why)
 {
-	uint64_t seen = 0;
+	struct list_parser parser = { .table = table, .n = n };
 	char *copy, *rest, *item;
 	int ret = 0;
 
@@ -294,7 +302,7 @@ int pn_options_parse_list(const struct pn_option *table, size_t n,
 		return -ENOMEM;
 	rest = copy;
 	while (!ret && (item = strsep(&rest, ",")))
-		ret = parse_item(table, n, item, values, &seen, why);
+		ret = parse_item(&parser, item, values, why);
 	free(copy);
 	return ret;
 }
