@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What do FRRWP and conditional writes save (paper Region cache, sections 6 and
+ * What do FRRWP and conditional writes save (Ou and others 2009, sections 6 and
  * 8; row M10)?
  *
  * A client requests bytes of a server; neither buffer is registered yet.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Question: what does registered memory from a heap cost, compared with
- * malloc() and with explicit registration? (Paper Heap, figures 1 to 7.)
+ * malloc() and with explicit registration? (Levy and others 2020, figures 1
+ * to 7.)
  *
  *   register  registering a buffer of malloc(), and deregistering it
  *   new       memory that was never registered: nothing is freed until all

@@ -3,14 +3,14 @@
  * Question: how much less memory is registered if registration follows the
  * phases of the program, and what does that cost?
  *
- * Programs shaped like those of the paper Helper (program.h) run on simulated
+ * Programs shaped like those of Li and others 2011 (program.h) run on simulated
  * nodes (cluster.h), once under each scheme, with the same noise:
  *   leave_pinned           registered at first use, kept (the paper's
  *                          "default", also Open MPI's)
  *   on_demand              registered for each message, deregistered at once
- *   pipeline               in fragments, deregistered at once (paper Pipeline)
- *   pipeline_leave_pinned  in fragments, kept
- *   helper                 as leave_pinned, with the helper
+ *   pipeline               in fragments, deregistered at once (Woodall and
+ * others 2006) pipeline_leave_pinned  in fragments, kept helper as
+ * leave_pinned, with the helper
  *
  * Experiments
  *   predictor    accuracy of predictions: the share within 5 % and 0.5 %, for

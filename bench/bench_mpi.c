@@ -17,9 +17,9 @@
  * pair of processes, and pairs differ.
  *
  * With --what bcast or scatter: how much do collectives gain if small messages
- * are sent directly from frequently used buffers (option `reuse`, paper Reuse)?
- * Over pinion only, with the mechanism off, automatic, and on. The ratio is to
- * `off`.
+ * are sent directly from frequently used buffers (option `reuse`, Rashti and
+ * Afsahi 2011)? Over pinion only, with the mechanism off, automatic, and on.
+ * The ratio is to `off`.
  *
  * On a virtual machine, the host chooses the cores and changes them: two that
  * share a cache exchange a line in a fifth of the time. Many short rounds give

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What does sending small messages directly from frequently used buffers gain
- * (paper Reuse, rows R1 to R6), and what does it cost if buffers are not
+ * (Rashti and Afsahi 2011), and what does it cost if buffers are not
  * reused?
  *
  *   threshold  number of uses that pay for a registration, by operation and

@@ -56,7 +56,7 @@ struct pn_cluster_attr {
 	/* Machine of rank r is machines[r]; NULL: one machine per rank. The
 	 * meter measures machine 0. */
 	const unsigned *machines;
-	/* How helpers get cores (H8); PN_SHARE_OFF, the first: as OWN. */
+	/* How helpers get cores; PN_SHARE_OFF, the first: as OWN. */
 	enum pn_share_policy policy;
 	/* idle cores of a machine besides one core per rank */
 	unsigned idle_cores;

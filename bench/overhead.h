@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * overhead -- what recording a transfer for the helper costs on the critical
- * path, as measured in the paper Helper (section 4.3, row H7): messages between
+ * path, as measured in Li and others 2011 (section 4.3): messages between
  * two processes with recording at both ends and without, and no helper that
  * acts on the records.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * program -- the actions of a rank of a parallel program: compute, post sends
- * and receives, wait for them. The shapes follow the paper Helper: its
+ * and receives, wait for them. The shapes follow Li and others 2011: its
  * microbenchmark (figure 1) and the NAS benchmarks that it ran, each with these
  * buffers, sizes and phases:
  *

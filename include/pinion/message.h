@@ -260,7 +260,7 @@ PINION_API int pinion_poll(struct pinion_endpoint *ep,
 			   struct pinion_completion *out, size_t element_bytes,
 			   unsigned max);
 
-/* A descriptor to wait on (U4): becomes readable after pinion_endpoint_arm()
+/* A descriptor to wait on: becomes readable after pinion_endpoint_arm()
  * returned 0 when there may be something to poll. -EOPNOTSUPP on devices in
  * virtual time; -EINVAL: NULL; -EMFILE, -ENFILE, -ENOMEM, -ENOSPC: the system
  * gives none. */

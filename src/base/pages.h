@@ -3,7 +3,7 @@
  * pages -- memory that pinion maps for itself, under a page and NUMA policy.
  *
  * Bounce buffers, heap slabs and benchmark buffers come from here, so that the
- * options for huge pages and NUMA (row U5) hold everywhere. pn_pages_map()
+ * options for huge pages and NUMA hold everywhere. pn_pages_map()
  * makes a mapping, pn_pages_unmap() ends it with the length that was given. A
  * user that wants its mappings side by side reserves address space first and
  * commits pages to parts of it (the heap, whose look-up by address is an

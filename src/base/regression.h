@@ -3,7 +3,7 @@
  * regression -- the straight line y = a x + b through measured points.
  *
  * The cost of a registration is modelled as a line over pages (Wu and others
- * 2003; the paper Region cache, section 8). Measured points span five decades,
+ * 2003; Ou and others 2009, section 8). Measured points span five decades,
  * so the line minimises relative residuals (weights 1/y^2): otherwise the
  * largest size decides b by itself. Both coefficients are at least zero, since
  * a cost cannot be negative.

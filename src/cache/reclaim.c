@@ -5,7 +5,7 @@
  * The budget is uncharged only when the device has deregistered. A region dies
  * in two steps. First it leaves the index: no new pins. Then, when a scan of
  * all slots after a membarrier shows that nobody holds it, it is deregistered
- * together with others, since a batch pays its fixed cost once (M3). The bytes
+ * together with others, since a batch pays its fixed cost once. The bytes
  * of a batch under way are neither cached nor free: a thread that needs room
  * waits for the batch instead of failing.
  *

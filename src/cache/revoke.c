@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Revoking keys (U6): a region whose remote key was handed out leaves the
+ * Revoking keys: a region whose remote key was handed out leaves the
  * index, so that the next pin registers again and gets another key. The old key
  * becomes invalid at once: by deregistering when nobody uses the region, else
  * by the device's rekey(), while the user's transfers go on with the local key.

@@ -899,7 +899,7 @@ static void every_policy_holds_what_it_was_given(void **state)
 
 /* Files of 1 to 32 pages, each power of two as likely, asked for whole, with a
  * popularity falling as 1/rank that has nothing to do with size: the shape
- * that paper Region cache gives for its HTTPD trace. */
+ * that Ou and others 2009 gives for its HTTPD trace. */
 struct web {
 	struct pn_policy_node files[FILES];
 	bool cached[FILES];

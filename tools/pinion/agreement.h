@@ -27,7 +27,7 @@ enum pn_verdict {
 
 struct pn_agreement {
 	const char *row;   /* row of the design: "H6" */
-	const char *where; /* "Helper (000), table 3" */
+	const char *where; /* "Li and others 2011, table 3" */
 	const char *what;  /* "registered memory saved, CG" */
 	const char *unit;
 	double paper, ours; /* NAN: the paper has none; no rows */

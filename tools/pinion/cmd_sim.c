@@ -574,7 +574,7 @@ static int run_paper(const void *v, char *const *operands)
 	int ret;
 
 	(void)operands;
-	pn_report_head(&report, "figures 10 to 12 of paper Region cache");
+	pn_report_head(&report, "figures 10 to 12 of Ou and others 2009");
 	pn_report_note(&report, "hit ratios; +%%: more hits than lru; -%%: "
 				"less total time than lru; none -%%: less "
 				"total time of mre than without cache");
@@ -588,7 +588,7 @@ static int run_paper(const void *v, char *const *operands)
 
 static const struct pn_command sim_paper = {
 	.name = "paper",
-	.help = "figures 10 to 12 of the paper Region cache, compared with its "
+	.help = "figures 10 to 12 of Ou and others 2009, compared with its "
 		"text",
 	.options = paper_options,
 	.noptions = PN_ARRAY_LEN(paper_options),

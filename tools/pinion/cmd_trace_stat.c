@@ -322,7 +322,7 @@ static void print_uses(const struct account *a)
 	}
 }
 
-/* Tables 1 and 3 of the paper Reuse. */
+/* Tables 1 and 3 of Rashti and Afsahi 2011. */
 static void print_small(const struct account *a)
 {
 	const struct pn_small_buffers *s = &a->small;

@@ -126,7 +126,7 @@ static void counter_init(struct counter *counter,
 	};
 }
 
-/* Formula 1 of the paper Region cache. */
+/* Formula 1 of Ou and others 2009. */
 static double total_us(const struct counter *counter,
 		       const struct pn_profile *profile)
 {

@@ -11,8 +11,8 @@
  *
  * A request larger than the budget is a miss that is registered and
  * deregistered at once. So is a request for which the budget has no space
- * because all cached regions are in use. Total time is formula 1 of the paper
- * Region cache: each registration pays fixed + pages * page, each batch of
+ * because all cached regions are in use. Total time is formula 1 of Ou and
+ * others 2009: each registration pays fixed + pages * page, each batch of
  * deregistrations pays its fixed cost once. Regions that are still cached at
  * the end were not deregistered and are not counted.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * small_buffers -- how often a program reuses its small buffers: the statistics
- * of tables 1 and 3 of the paper Reuse.
+ * of tables 1 and 3 of Rashti and Afsahi 2011.
  *
  * A buffer is identified by its address, as in the table that decides about
  * direct sends (message/usage.h, which counts here, too): two addresses in one

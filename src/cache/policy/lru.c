@@ -10,8 +10,8 @@
  * fmrd is lru with batched deregistration: several regions go at a time, so
  * that the fixed cost of a deregistration is paid once for all of them. The
  * price: a victim beyond what was wanted leaves early, and may be used in the
- * meantime. Source: FMRD (Wu and others 2003), as described in the paper Region
- * cache: a pin-down cache with the batched deregistration of Zhou and others
+ * meantime. Source: FMRD (Wu and others 2003), as described in Ou and others
+ * 2009: a pin-down cache with the batched deregistration of Zhou and others
  * (2002). Its other half, fast registration, is a matter of the device.
  */
 #include <errno.h>

@@ -3,7 +3,7 @@
  * mre -- Memory Resorting and Eviction: among the regions not used lately,
  * large old ones go first, in batches.
  *
- * Source: the paper Region cache, section 5. Its stack has two sections. The
+ * Source: Ou and others 2009, section 5. Its stack has two sections. The
  * frequent-reference section on top has what was registered or used lately, in
  * the order of use. Below is the resorting section; its lowest part is the
  * eviction segment. Each time the cache is full

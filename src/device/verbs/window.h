@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * window -- memory windows of type 1: an rkey that can be revoked while the
- * registration stays (U6).
+ * registration stays.
  *
  * A window is bound to a registration, and peers use the window's key. Binding
  * it again gives it a new key and invalidates the old one. No page is touched,

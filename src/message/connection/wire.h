@@ -6,13 +6,13 @@
  * Numbers are little-endian, as on every machine that pinion runs on; peers
  * belong to one job, so nothing is converted. The first byte is the version of
  * all formats here. A peer that uses another version is refused, and the log
- * says so (U7).
+ * says so.
  *
  * No packet is trusted. pn_wire_parse() checks that a packet is complete and of
  * a known kind. Whoever acts on it checks its numbers against its own state:
  * requests by id with generation, ranges against buffers.
  *
- * Messages (paper Pipeline, figures 1 to 4); S: sender, R: receiver
+ * Messages (Woodall and others 2006, figures 1 to 4); S: sender, R: receiver
  *   MATCH   S -> R  tag, length, first bytes of the data; or (read) the keys of
  *                   the source
  *   ACK     R -> S  matched; how many bytes to send by DATA

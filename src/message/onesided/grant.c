@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Conditional writes (paper Region cache, section 6: CRW and STCRW).
+ * Conditional writes (Ou and others 2009, section 6: CRW and STCRW).
  *
  * The writer holds a PUT_WHEN, with its source pinned, until a GRANT with the
  * same tag arrives; or it keeps a GRANT until there is a PUT_WHEN. The granter

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* cached -- leave pinned (P4). As demand, but registrations go through the
- * cache and stay, so a buffer that is used again costs nothing. As in the
- * paper, the target is registered when the message is matched, the source when
- * the answer arrives. */
+/* cached -- leave pinned. As demand, but registrations go through the
+ * cache and stay, so a buffer that is used again costs nothing. As in Woodall
+ * and others 2006, the target is registered when the message is matched, the
+ * source when the answer arrives. */
 #include "message/protocol/shapes.h"
 
 static void shape(const struct pn_protocol_limits *limits, size_t len,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* caching-pipeline -- the hybrid (P6): the pipeline, with the registration of
+/* caching-pipeline -- the hybrid: the pipeline, with the registration of
  * each fragment kept in the cache. Fragments end at addresses that are
  * multiples of the segment size, so that another message over the same memory
  * finds the same regions. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* copy -- in and out of registered packet buffers (P2). After the ACK
+/* copy -- in and out of registered packet buffers. After the ACK
  * everything goes by packets. No registration; every byte is copied twice. */
 #include "message/protocol/shapes.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* demand -- register on demand, deregister at once (P3). The target is
+/* demand -- register on demand, deregister at once. The target is
  * registered when the message is matched, the source when the answer arrives;
  * one RDMA write transfers everything, and both are deregistered. The baseline
  * for the others. */

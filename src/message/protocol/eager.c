@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* eager -- the whole message with its MATCH (P1): one packet, one copy at each
+/* eager -- the whole message with its MATCH: one packet, one copy at each
  * end, no registration, no answer. For messages that fit into a packet. */
 #include "message/protocol/protocol.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* overlapped -- as cached, but the source is registered as soon as the MATCH is
- * sent (FRRWP for messages, paper Region cache): both sides register at the
+ * sent (FRRWP for messages, Ou and others 2009): both sides register at the
  * same time. */
 #include "message/protocol/shapes.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pipeline -- the paper's protocol (P5). Fragments of the target are registered
- * up to a depth; each is announced by READY, written, ended by FIN and
- * deregistered at once. Data up to the RDMA offset goes by packets meanwhile.
+/* pipeline -- the pipeline of Woodall and others 2006. Fragments of the target
+ * are registered up to a depth; each is announced by READY, written, ended by
+ * FIN and deregistered at once. Data up to the RDMA offset goes by packets
+ * meanwhile.
  */
 #include "message/protocol/shapes.h"
 

@@ -2,9 +2,9 @@
 /*
  * protocol -- how a message is transferred, as rows that explain themselves.
  *
- * All protocols are the pipeline of the paper (Pipeline, section 4) with other
- * numbers: how much goes with the MATCH, how much by packets, how large the
- * RDMA fragments are, how many are in flight, and whether registrations are
+ * All protocols are the pipeline of Woodall and others 2006, section 4, with
+ * other numbers: how much goes with the MATCH, how much by packets, how large
+ * the RDMA fragments are, how many are in flight, and whether registrations are
  * kept. So a protocol is a row: when it applies, its shape for a length, and
  * its predicted cost. sender.c and receiver.c execute any shape. The sender
  * chooses the protocol and names it in the MATCH; each side takes the shape

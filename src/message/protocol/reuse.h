@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * reuse -- decides whether a small transfer uses the program's buffer directly,
- * or is copied (paper Reuse; rows R1 to R5). Puts and gets that are longer are
+ * or is copied (Rashti and Afsahi 2011). Puts and gets that are longer are
  * decided here, too.
  *
  * Nouns
@@ -49,7 +49,7 @@
  *     differ for these. usage.h knows a million by address: programs have many
  *     more small buffers, and one registration serves all lengths.
  *
- * Adaptation (row R5). The table grows while that is worth it. When it has
+ * Adaptation. The table grows while that is worth it. When it has
  * `limit` entries and chains, and fewer than 20 % of the entries are frequent,
  * no more are added. From then on lookups are reviewed in windows of 256:
  *   - 20 % are frequent after all: the table may grow to twice its size.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * usage -- the table of small buffers that have been used (paper Reuse, section
- * 3.3.3). reuse.h decides by it.
+ * usage -- the table of small buffers that have been used (Rashti and Afsahi
+ * 2011, section 3.3.3). reuse.h decides by it.
  *
  * Nouns
  *   entry   a buffer, by its address. Two lengths at one address are one

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * direct -- eager messages sent from the program's buffer (paper Reuse, section
- * 3.1; row R1).
+ * direct -- eager messages sent from the program's buffer (Rashti and Afsahi
+ * 2011, section 3.1).
  *
  * A slot holds the header of a packet, in memory that is registered once. The
  * payload stays in the program's buffer, pinned through the cache. The device

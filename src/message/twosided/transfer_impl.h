@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * transfer -- how the bytes of a message move, fragment by fragment (paper
- * Pipeline, section 4).
+ * transfer -- how the bytes of a message move, fragment by fragment (Woodall
+ * and others 2006, section 4).
  *
  * Sender: sends MATCH with the first bytes. On ACK it sends the bytes up to the
  * offset by DATA. For each READY it pins that part of the source, writes it,
