@@ -246,8 +246,9 @@ static struct pn_plan *begin_plan(char *p, struct pinion_pin *pin)
 	struct pn_plan *plan = malloc(sizeof(*plan));
 
 	assert_non_null(plan);
-	pn_plan_init(plan, context->cache, WRITE, &plan->buffer, 1,
-		     &plan->first_segment);
+	pn_plan_init(plan, context->cache, WRITE,
+		     &(struct pn_plan_buffers){ &plan->buffer, 1,
+						&plan->first_segment });
 	plan->buffer = (struct iovec){ p, PAGE };
 	atomic_store(&plan->status, PN_PLAN_RUNNING);
 	*pin = (struct pinion_pin){ .reserved = 1, .internal = { plan } };
