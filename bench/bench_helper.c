@@ -9,8 +9,9 @@
  *                          "default", also Open MPI's)
  *   on_demand              registered for each message, deregistered at once
  *   pipeline               in fragments, deregistered at once (Woodall and
- * others 2006) pipeline_leave_pinned  in fragments, kept helper as
- * leave_pinned, with the helper
+ *                          others 2006)
+ *   pipeline_leave_pinned  in fragments, kept
+ *   helper                 as leave_pinned, with the helper
  *
  * Experiments
  *   predictor    accuracy of predictions: the share within 5 % and 0.5 %, for

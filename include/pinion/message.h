@@ -330,7 +330,7 @@ struct pinion_explanation {
 };
 
 /* Fills *out with the index-th protocol, from 0, that `auto` weighs for such a
- * message on this endpoint's device (rule 6: every decision can be explained).
+ * message on this endpoint's device (every decision can be explained).
  * -ENOENT: there are no more; -EINVAL; -E2BIG. */
 PINION_API int pinion_endpoint_explain(struct pinion_endpoint *ep,
 				       const struct pinion_explain_attr *attr,

@@ -2,17 +2,17 @@
 /*
  * budget -- how much memory may be pinned, in bytes and regions.
  *
- * A budget is charged for everything that a context has pinned (rule 5): cached
- * regions in use or not, regions being deregistered, heap slabs, bounce
- * buffers. Whoever wants to register charges the budget first, and uncharges it
- * when the device has deregistered, not before. On kernels that unpin late, the
- * late bytes of the device count, too. Several rails share one budget: each has
- * a cache, and a cache that finds no room has the others evict what they do not
- * use.
- * Bytes are those of 4 KiB pages. Where the kernel charges more (`soft` charges
- * a huge page whole), the devices keep the charge of the kernel below the
- * limit, too (device/account.h): registering fails with -ENOMEM then, and the
- * caller reclaims as for every limit of a device.
+ * A budget is charged for everything that a context has pinned (rule 5 of
+ * CONTRIBUTING.md): cached regions in use or not, regions being deregistered,
+ * heap slabs, bounce buffers. Whoever wants to register charges the budget
+ * first, and uncharges it when the device has deregistered, not before. On
+ * kernels that unpin late, the late bytes of the device count, too. Several
+ * rails share one budget: each has a cache, and a cache that finds no room has
+ * the others evict what they do not use. Bytes are those of 4 KiB pages. Where
+ * the kernel charges more (`soft` charges a huge page whole), the devices keep
+ * the charge of the kernel below the limit, too (device/account.h): registering
+ * fails with -ENOMEM then, and the caller reclaims as for every limit of a
+ * device.
  *
  * The process's budget bounds the bytes of all contexts together, since the
  * limits behind it are those of the process or the user. A budget made by

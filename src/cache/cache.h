@@ -10,20 +10,20 @@
  *   segment  the part of a pinned buffer that one region covers.
  *   slot     an entry of a thread's table that names a region in use. Whoever
  *            wants to deregister a region removes it from the index first and
- *            then reads all slots (rule 2).
+ *            then reads all slots.
  *   plan     a pin that did not hit, while it is made: the segments that are
  *            cached and the regions to register (plan_impl.h).
  *   dying    a region that is out of the index and not yet deregistered: it
  *            waits for a batch, or a slot holds it.
  *   resident a region that another module owns: the heap. Pins hit it like any
  *            other. The policy does not know it, releases do not concern it,
- * and it stays until its owner removes it (resident.c).
+ *            and it stays until its owner removes it (resident.c).
  *
  * Life of a region (region.c alone changes the state)
  *   FREE -> PENDING   a miss enters it into the index; other pins wait for it
  *        -> VALID     registered; hits find it
  *        -> DYING     evicted, invalidated, merged into another region, or
- * never published because its memory was released meanwhile
+ *                     never published because its memory was released meanwhile
  *        -> FREE      deregistered, when no slot holds it. When the device
  *                     fails, the region stays DYING and is tried again
  *                     (reclaim.c)
@@ -73,7 +73,7 @@ struct pn_policy;
 struct pn_cache_attr {
 	struct pn_device *device;
 	struct pn_budget *budget;
-	const char *policy;	 /* "lru" */
+	const char *policy;	 /* NULL: "lru" */
 	size_t max_region_bytes; /* a longer range takes several regions */
 	unsigned batch;	       /* evictions and deregistrations in one batch */
 	size_t batch_bytes;    /* so many dying bytes are a batch */

@@ -17,11 +17,11 @@
  *   CLOSING   some thread is deregistering it, outside the lock
  *   REVOKED   deregistered; the storage waits for its owner to unexpose
  *
- * A notice may not call the device (rule 4). So between a release and the
- * owner's next call (pn_cache_revoke_released()), or the worker's next step,
- * which comes by itself, bytes of a peer still go to the old pages. These bytes
- * are lost, as the program asked for, but reach nobody else, since the pages
- * stay pinned until the keys are revoked.
+ * A notice may not call the device (rule 4 of CONTRIBUTING.md). So between a
+ * release and the owner's next call (pn_cache_revoke_released()), or the
+ * worker's next step, which comes by itself, bytes of a peer still go to the
+ * old pages. These bytes are lost, as the program asked for, but reach nobody
+ * else, since the pages stay pinned until the keys are revoked.
  *
  * Threads: any; the storage is the caller's. cache->lock protects state and
  * list.

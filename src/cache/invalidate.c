@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * From the monitor's notice to the end of a region (rule 4).
+ * From the monitor's notice to the end of a region (rule 4 of CONTRIBUTING.md).
  *
  * A notice runs inside free() and may do next to nothing. It records the
  * release as in flight (from BEFORE to AFTER), looks into the index whether the

@@ -9,8 +9,9 @@
  * or that bypasses the cache, still finds them (pn_resident_pin()). The policy
  * does not know them, and neighbours do not merge with them.
  *
- * A resident goes as every region does (rule 2): out of the index, barrier,
- * scan of the slots, deregister. Who has it pinned keeps it registered.
+ * A resident goes as every region does (rule 2 of CONTRIBUTING.md): out of the
+ * index, barrier, scan of the slots, deregister. Who has it pinned keeps it
+ * registered.
  */
 #include <errno.h>
 

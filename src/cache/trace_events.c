@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The trace events of a cache (rule 6): each request with its outcome and the
- * reason, and all that decides the outcome of later requests, so that a run can
- * be replayed (doc/design/trace.md says what that takes). The callers check
- * whether there is a sink.
+ * The trace events of a cache (rule 6 of CONTRIBUTING.md): each request with
+ * its outcome and the reason, and all that decides the outcome of later
+ * requests, so that a run can be replayed (doc/design/trace.md says what that
+ * takes). The callers check whether there is a sink.
  */
 #include <errno.h>
 #include <stdio.h>

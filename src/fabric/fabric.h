@@ -33,8 +33,8 @@
  *                     worth remembering (reuse of buffers); 4 KiB for messages
  *                     over `soft`, which copies them while it posts
  *   mr_mode           any: pinion registers memory itself; keys and addresses
- * are as the program asks RMA and atomics   messages that the target's progress
- * executes: onesided.h
+ *                     are as the program asks
+ *   RMA and atomics   messages that the target's progress executes: onesided.h
  *
  * Threads: as the domain's threading model says. One lock per domain protects
  * everything; FI_THREAD_DOMAIN omits it. pinion's endpoints below it are

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* libfabric's calls for messages without tags (fi_msg(3)). */
+/* libfabric's calls for messages without tags, fi_send() to fi_injectdata() and
+ * fi_recv(): see fi_msg(3). */
 #include "fabric/sendrecv.h"
 
 static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,

@@ -8,8 +8,8 @@
  * message can leave before the call returns, else as an op (op.c) that
  * completes with an entry. Only tagged.c and msg.c call these functions.
  */
-#ifndef PN_FABRIC_WORK_H
-#define PN_FABRIC_WORK_H
+#ifndef PN_FABRIC_SENDRECV_H
+#define PN_FABRIC_SENDRECV_H
 
 #include "fabric/fabric.h"
 

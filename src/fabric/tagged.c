@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* libfabric's calls for tagged messages (fi_tagged(3)). */
+/* libfabric's calls for tagged messages, fi_tsend() to fi_tinjectdata() and
+ * fi_trecv(): see fi_tagged(3). */
 #include "fabric/sendrecv.h"
 
 static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,

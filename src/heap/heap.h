@@ -40,7 +40,7 @@
  *   number and class in the maps, every other page has none. Runs of a slab do
  *   not overlap. A block is in exactly one of: the program, a thread cache, its
  *   span's set of free blocks. The bytes of all slabs are charged to the
- * budget.
+ *   budget.
  *
  * Threads: any thread allocates, any thread frees. The fast path touches the
  * thread's own thread cache and reads the class map. heap->lock protects spans,

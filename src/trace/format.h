@@ -21,9 +21,9 @@
  * byte follows. Zigzag maps 0, -1, 1, -2 to 0, 1, 2, 3. Differences are modulo
  * 2^64.
  *
- * Besides events (cache/event.h) there are records about the trace itself:
- * PN_RECORD_SITE gives `site` its frames (blob: 8 bytes each), PN_RECORD_OP
- * gives `op` its name. The blob of an OPEN event is a struct
+ * Besides events (cache/trace_event.h) there are records about the trace
+ * itself: PN_RECORD_SITE gives `site` its frames (blob: 8 bytes each),
+ * PN_RECORD_OP gives `op` its name. The blob of an OPEN event is a struct
  * pn_trace_event_cache.
  *
  * Numbers have the byte order of the recording machine; readers refuse another

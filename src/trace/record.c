@@ -22,7 +22,7 @@
 #include "monitor/syscalls.h"
 #include "trace/format.h"
 
-#define RING_ENTRIES 512 /* quiet events; power of two */
+#define RING_ENTRIES 512 /* power of two */
 
 struct ring_entry {
 	_Atomic uint64_t filled; /* its number + 1 once the event is complete */
@@ -54,7 +54,7 @@ struct recorder {
 	_Atomic uint32_t nsources;
 	_Atomic uint64_t latest_ns; /* start time of the newest block */
 	char path[4096];
-	/* The ring of quiet events. */
+	/* The ring of events recorded by record_noalloc(). */
 	_Atomic uint64_t ring_head, ring_tail;
 	_Atomic bool draining;
 	struct ring_entry ring[RING_ENTRIES];

@@ -3,13 +3,12 @@
  * record -- writes the events of this process into a file.
  *
  * Nouns
- *   recorder  the event sink of the process (base/event.h) with its file. The
- *             first context that is opened with the option `trace` creates it;
- *             it lives until the process ends.
- *   stream    the state with which a thread writes: a block of the file,
- *             mapped. When the thread ends, another thread takes over its
- *             stream.
- *   ring      buffer of quiet events until the next loud event of any thread
+ *   recorder  the event sink of the process (base/trace_sink.h) with its file.
+ * The first context that is opened with the option `trace` creates it; it lives
+ * until the process ends. stream    the state with which a thread writes: a
+ * block of the file, mapped. When the thread ends, another thread takes over
+ * its stream. ring      events from code that must not allocate
+ * (record_noalloc), until the next other event of any thread
  *
  * A thread encodes an event into the block of its stream and publishes it by
  * storing `used`: no lock, no shared write, no system call until the block is

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program with threads loads libpinion late (argument 1), where the modes
- * that are possible then are forbidden (argument 2): seccomp  userfaultfd, by a
- * filter as containers have no_proc  the same, and /proc is not mounted
+ * that are possible then are forbidden (argument 2):
+ *   seccomp  userfaultfd, by a filter as containers have it
+ *   no_proc  the same, and /proc is not mounted
  * Releases of memory are not detected, so nothing may stay registered: messages
  * into memory that is mapped again before each must arrive. This program itself
  * has none of pinion's code.

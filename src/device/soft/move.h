@@ -21,8 +21,9 @@
  *                thread. Where tmpfs does not know it (before 6.6) the pipe is
  *                used instead.
  *   strict       local segments also go through their own slots, by way of the
- *                bounce buffer: so a stale local registration has an effect,
- * too no io_uring  process_vm_writev and _readv
+ *                bounce buffer: so a stale local registration has an effect
+ *                there, too
+ *   no io_uring  process_vm_writev and _readv
  *
  * Each chunk takes the ring's lock, checks key, bounds and access of the whole
  * operation, submits and reaps. vmspliced pages are read before the submission

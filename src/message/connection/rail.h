@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rail -- which rail a fragment takes, and how long the fragment is.
+ * rail -- stripes a long message over several rails (multi-rail): which rail a
+ * fragment takes, and how long the fragment is. struct pn_rail is in
+ * connection.h.
  *
  * The receiver decides, since it announces (or reads) the fragments. rail.c
  * explains the rule. Threads: under the endpoint's lock.

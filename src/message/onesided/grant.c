@@ -9,9 +9,11 @@
  * endpoint, without the program.
  *
  *   GRANT      G -> W  tag, length, keys of the target. No keys: the target
- * could not be pinned, and the bytes come by DATA DATA       W -> G  bytes FIN
- * W -> G  all bytes have arrived. A write of one operation carries the grant's
- * number as immediate instead FAIL       W -> G  the write has failed: status
+ *                      could not be pinned, and the bytes come by DATA
+ *   DATA       W -> G  bytes
+ *   FIN        W -> G  all bytes have arrived. A write of one operation carries
+ *                      the grant's number as immediate instead
+ *   FAIL       W -> G  the write has failed: status
  *   UNGRANT    G -> W  drop the grant if no write has used it yet
  *   UNGRANTED  W -> G  the grant was dropped
  */

@@ -13,7 +13,7 @@
  *   stall queue  fragments of a connection of which not everything is posted,
  *                because the device's queue is full or the connection is not up
  *                yet. Each user has its own: a one-sided fragment may wait for
- * a bounce buffer as well, and must not hold up messages.
+ *                a bounce buffer as well, and must not hold up messages.
  *
  * Life of a fragment: pn_rdma_init() -> pinned by its user, unless it is copied
  * -> pn_rdma_start() posts operations until all bytes are posted or the device

@@ -14,9 +14,9 @@
  *
  * A fragment that cannot be pinned (no budget, memory that the device refuses)
  * goes by DATA: a receiver asks for that by READY without keys, a sender just
- * does it. So a transfer slows, but does not fail (rule 5). A receiver without
- * budget first waits for its own fragments in flight: a shallower pipeline is
- * faster than copying.
+ * does it. So a transfer slows, but does not fail (rule 5 of CONTRIBUTING.md).
+ * A receiver without budget first waits for its own fragments in flight: a
+ * shallower pipeline is faster than copying.
  *
  * The paper's FIN is a packet, sent when the write has completed. On the link
  * it follows the fragments posted meanwhile, so the receiver learns of a
