@@ -529,3 +529,19 @@ void pn_matching_check(const struct pn_endpoint_matching *m)
 	check_posted(m);
 	check_unexpected(m);
 }
+
+int pn_match_add_unexpected(struct pinion_peer *peer,
+			    const struct pn_wire *wire, const uint8_t *payload,
+			    size_t len)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pinion_unexpected *unexpected =
+		pn_unexpected_alloc(peer, wire, len);
+
+	if (!unexpected)
+		return -ENOMEM;
+	pn_copy(ep->device, unexpected->payload, payload, len);
+	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
+	ep->stats.unexpected++;
+	return 0;
+}

@@ -153,6 +153,11 @@ struct pinion_unexpected *pn_unexpected_alloc(struct pinion_peer *peer,
 					      size_t len);
 void pn_unexpected_free(struct pinion_endpoint *ep,
 			struct pinion_unexpected *unexpected);
+/* Appends a message that no receive accepts to the unexpected messages.
+ * -ENOMEM. */
+int pn_match_add_unexpected(struct pinion_peer *peer,
+			    const struct pn_wire *wire, const uint8_t *payload,
+			    size_t len);
 
 /* Removes a message from the queue, or another packet from its list. */
 void pn_unexpected_remove(struct pn_endpoint_matching *m,
