@@ -104,11 +104,11 @@ static inline void pn_match_post(struct pn_endpoint_matching *m,
 	pn_list_append(&m->posted.entries, &receive->link);
 }
 
-/* Posts a receive that accepts the same messages as `behind`, and as the next
+/* Posts a receive that accepts the same messages as `earlier`, and as the next
  * oldest. */
 void pn_match_post_behind(struct pn_endpoint_matching *m,
-			  struct pinion_request *behind,
-			  struct pinion_request *receive);
+			  struct pinion_request *earlier,
+			  struct pinion_request *added);
 
 /* Removes a hashed receive from the table or the wildcards. */
 void pn_match_unhash(struct pn_endpoint_matching *m,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "message/protocol/timing.h"
+
 #include "message/endpoint/endpoint.h"
 #include "message/protocol/select.h"
-#include "message/protocol/timing.h"
 #include "message/twosided/transfer.h"
 
 #define TIMING_UNIT_NS 16 /* unit of the reported time */
