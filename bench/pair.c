@@ -82,7 +82,7 @@ void pn_pair_pinned(struct pn_device *device, struct pn_pair_answer *answer)
 
 	pn_device_pinned(device, &pinned);
 	answer->accounted =
-		pinned.live_bytes + pinned.dying_bytes + pinned.device_bytes;
+		pinned.live_bytes + pinned.deferred_bytes + pinned.device_bytes;
 	answer->vmpin = pn_proc_field("/proc/self/status", "VmPin", 0);
 }
 

@@ -117,7 +117,7 @@ static const struct pn_stats_field context_fields[] = {
 	PN_STATS_FIELD(BYTES, CONTEXT, budget.process_limit,
 		       "process_max_bytes"),
 	PN_STATS_FIELD(BYTES, CONTEXT, budget.peak_bytes, "peak_bytes"),
-	PN_STATS_FIELD(BYTES, CONTEXT, budget.late_bytes, "late_bytes"),
+	PN_STATS_FIELD(BYTES, CONTEXT, budget.deferred_bytes, "late_bytes"),
 	PN_STATS_FIELD(GAUGE, CONTEXT, budget.regions, "pinned_regions"),
 	PN_STATS_FIELD(GAUGE, CONTEXT, budget.max_regions, "max_regions"),
 };

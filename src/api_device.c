@@ -66,7 +66,7 @@ int pinion_device_query(struct pinion_context *context,
 		.max_registrations = device->limits.max_mrs,
 		.max_pinned_bytes = device->limits.max_pinned_bytes,
 		.pinned_bytes = pinned.live_bytes,
-		.dying_bytes = pinned.dying_bytes,
+		.dying_bytes = pinned.deferred_bytes,
 		.registrations = pinned.mrs,
 	};
 	pn_sized_answer(info, &full, sizeof(full));

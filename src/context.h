@@ -25,7 +25,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "helper/helper.h"
-#include "helper/pins.h"
+#include "helper/pin_listener.h"
 #include "message/message.h"
 
 struct pinion_context {

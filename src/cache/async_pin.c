@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 #include "cache/cache_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -97,8 +97,8 @@ int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
 	 * a whole or not at all. */
 	if (!pn_cache_one_segment(cache))
 		plan->no_merge = true;
-	plan->pins = pn_pins_self(cache);
-	ret = plan->pins ? pn_plan_try(plan) : -ENOMEM;
+	plan->thread = pn_slots_self(cache);
+	ret = plan->thread ? pn_plan_try(plan) : -ENOMEM;
 	if (ret == -EAGAIN)
 		pn_asymmetric_store(plan->wait.slot, NULL);
 	if (can_be_retried(ret) || (!ret && plan->nfresh)) {

@@ -30,7 +30,7 @@ static struct {
 	size_t derived_bytes;
 	const char *derived_why;
 	unsigned nreads;
-	_Atomic size_t max_bytes, bytes, peak_bytes, late_bytes;
+	_Atomic size_t max_bytes, bytes, peak_bytes, deferred_bytes;
 	_Atomic uint64_t refresh_ns; /* as in struct pn_budget */
 	struct pn_account account;
 	struct pn_sharers sharers;
@@ -56,7 +56,7 @@ static void process_init(void) PN_NO_THREAD_SAFETY
 	atomic_store(&process.max_bytes, 0);
 	atomic_store(&process.bytes, 0);
 	atomic_store(&process.peak_bytes, 0);
-	atomic_store(&process.late_bytes, 0);
+	atomic_store(&process.deferred_bytes, 0);
 	atomic_store(&process.refresh_ns, PN_FOREVER);
 	pn_account_init(&process.account, 0);
 	sharers_init(&process.sharers);
@@ -244,8 +244,9 @@ void pn_budget_add(struct pn_budget *budget, struct pn_device *device)
 	if (!device->limits.deferred_uncharge)
 		return;
 	pn_device_pinned(device, &pinned);
-	if (pinned.dying_bytes)
-		pn_account_defer_uncharge(device->account, pinned.dying_bytes,
+	if (pinned.deferred_bytes)
+		pn_account_defer_uncharge(device->account,
+					  pinned.deferred_bytes,
 					  pn_clock_ns() + 3 * PN_NS_PER_S);
 }
 
@@ -333,10 +334,10 @@ void pn_budget_open(struct pn_budget *budget, const struct pn_budget_attr *attr)
 
 static void set_late(struct pn_budget *budget, size_t late)
 {
-	size_t before = atomic_exchange(&budget->late_bytes, late);
+	size_t before = atomic_exchange(&budget->deferred_bytes, late);
 
 	if (budget->in_process)
-		atomic_fetch_add(&process.late_bytes, late - before);
+		atomic_fetch_add(&process.deferred_bytes, late - before);
 }
 
 void pn_budget_close(struct pn_budget *budget)
@@ -395,14 +396,14 @@ void pn_budget_pin_failed(struct pn_budget *budget)
 		atomic_compare_exchange_strong(refresh_ns, &due, 0);
 }
 
-static void refresh_late(struct pn_budget *budget)
+static void refresh_deferred(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
 	size_t late = 0;
 
 	for (unsigned i = 0; i < budget->ndevices; i++) {
 		pn_device_pinned(budget->devices[i], &pinned);
-		late += pinned.dying_bytes;
+		late += pinned.deferred_bytes;
 	}
 	set_late(budget, late);
 }
@@ -414,7 +415,8 @@ static void refresh_members(void)
 
 	pn_lock(&process.lock);
 	pn_list_for_each (pos, &process.members)
-		refresh_late(pn_container_of(pos, struct pn_budget, member));
+		refresh_deferred(
+			pn_container_of(pos, struct pn_budget, member));
 	pn_unlock(&process.lock);
 }
 
@@ -428,7 +430,7 @@ void pn_budget_refresh(struct pn_budget *budget)
 	if (budget->in_process && atomic_load(&process.nlate))
 		refresh_members();
 	else
-		refresh_late(budget);
+		refresh_deferred(budget);
 }
 
 /* --- charging ------------------------------------------------------------- */
@@ -458,7 +460,7 @@ static void update_peak(_Atomic size_t *peak_bytes, const _Atomic size_t *bytes)
 static bool charge_process(size_t bytes)
 {
 	if (!add_below(&process.bytes, bytes, atomic_load(&process.max_bytes),
-		       atomic_load(&process.late_bytes)))
+		       atomic_load(&process.deferred_bytes)))
 		return false;
 	update_peak(&process.peak_bytes, &process.bytes);
 	return true;
@@ -467,7 +469,7 @@ static bool charge_process(size_t bytes)
 bool pn_budget_charge(struct pn_budget *budget, size_t bytes, size_t regions)
 {
 	if (!add_below(&budget->bytes, bytes, atomic_load(&budget->max_bytes),
-		       atomic_load(&budget->late_bytes)))
+		       atomic_load(&budget->deferred_bytes)))
 		return false;
 	if (!add_below(&budget->regions, regions,
 		       atomic_load(&budget->max_regions), 0))
@@ -533,13 +535,13 @@ size_t pn_budget_others(const struct pn_budget *budget, size_t own_bytes)
 {
 	size_t max = atomic_load(&budget->max_bytes);
 	size_t bytes = atomic_load(&budget->bytes);
-	size_t late = atomic_load(&budget->late_bytes);
+	size_t late = atomic_load(&budget->deferred_bytes);
 	size_t beyond = 0, process_left;
 
 	if (budget->in_process) {
 		process_left = left(atomic_load(&process.max_bytes),
 				    atomic_load(&process.bytes),
-				    atomic_load(&process.late_bytes));
+				    atomic_load(&process.deferred_bytes));
 		max = left(max, bytes, late);
 		beyond = max > process_left ? max - process_left : 0;
 	}
@@ -575,7 +577,7 @@ void pn_budget_process(struct pn_budget_process *out)
 		.max_bytes = atomic_load(&process.max_bytes),
 		.bytes = atomic_load(&process.bytes),
 		.peak_bytes = atomic_load(&process.peak_bytes),
-		.late_bytes = atomic_load(&process.late_bytes),
+		.deferred_bytes = atomic_load(&process.deferred_bytes),
 		.charged_bytes = pn_account_bytes(&process.account),
 	};
 	pn_lock(&process.lock);

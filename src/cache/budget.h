@@ -71,7 +71,7 @@ struct pn_budget {
 	_Atomic size_t max_bytes, max_regions;
 	_Atomic size_t bytes, regions; /* charged */
 	_Atomic size_t peak_bytes;
-	_Atomic size_t late_bytes; /* at the last pn_budget_refresh() */
+	_Atomic size_t deferred_bytes; /* at the last pn_budget_refresh() */
 	/* Which limit max_bytes came from, for people, and among how many
 	 * processes it was divided. NULL: max_bytes was given. */
 	const char *derived_from;
@@ -152,7 +152,7 @@ void pn_budget_resize(struct pn_budget *budget, size_t max_bytes,
 
 /* The process's budget now, for people and tests. */
 struct pn_budget_process {
-	size_t max_bytes, bytes, peak_bytes, late_bytes;
+	size_t max_bytes, bytes, peak_bytes, deferred_bytes;
 	size_t charged_bytes; /* by the kernel, at most */
 	unsigned nmembers;
 	const char *derived_from; /* NULL: it was given */

@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/reclaim_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -207,7 +207,7 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 	ret = open_memory(cache);
 	if (ret)
 		goto close_policy;
-	ret = cache->key = pn_thread_key_alloc(pn_pins_ended);
+	ret = cache->key = pn_thread_key_alloc(pn_slots_ended);
 	if (ret < 0)
 		goto close_memory;
 	init_lists(cache);
@@ -265,7 +265,7 @@ void pn_cache_flush(struct pn_cache *cache)
  * the domain that it is registered in. */
 static void end_pins(struct pn_cache *cache)
 {
-	unsigned n = pn_pins_clear_all(cache);
+	unsigned n = pn_slots_clear_all(cache);
 
 	if (n)
 		pn_warn("%u pinned regions at pinion_close(): they are "
@@ -288,7 +288,7 @@ void pn_cache_close(struct pn_cache *cache)
 	evict_all(cache);
 	pn_reclaim_log_failed(cache);
 	pn_thread_key_free(cache->key);
-	pn_pins_free_all(cache);
+	pn_slots_free_all(cache);
 	pn_policy_close(cache->policy);
 	close_memory(cache);
 	close_counters(cache);
@@ -325,7 +325,7 @@ void pn_cache_trim(struct pn_cache *cache)
 void pn_cache_sync_policy(struct pn_cache *cache)
 {
 	pn_lock(&cache->lock);
-	pn_pins_drain_locked(cache);
+	pn_slots_drain_locked(cache);
 	pn_unlock(&cache->lock);
 }
 
@@ -353,7 +353,7 @@ void pn_cache_query(struct pn_cache *cache, struct pinion_cache_stats *out)
 {
 	pn_lock(&cache->lock);
 	*out = *cache->stats;
-	out->hits += pn_pins_hits_locked(cache);
+	out->hits += pn_slots_hits_locked(cache);
 	pn_unlock(&cache->lock);
 	out->max_bytes = atomic_load(&cache->budget->max_bytes);
 	out->max_regions = atomic_load(&cache->budget->max_regions);

@@ -2,7 +2,7 @@
 /*
  * The data that the files of the cache share, and who writes them. cache.h
  * describes the cache as a whole. The functions that the files offer each other
- * are in headers of their own: region_impl.h, pins_impl.h, plan_impl.h,
+ * are in headers of their own: region_impl.h, thread_slots_impl.h, plan_impl.h,
  * invalidate_impl.h, reclaim_impl.h, worker_impl.h, trace_impl.h.
  */
 #ifndef PN_CACHE_IMPL_H
@@ -100,7 +100,7 @@ struct pn_edge {
 
 typedef struct pn_region *_Atomic pn_slot;
 
-#define PN_PINS_LOG 1024 /* entries; a power of two */
+#define PN_SLOTS_LOG 1024 /* entries; a power of two */
 
 struct pn_slot_chunk {
 	struct pn_slot_chunk *older;
@@ -113,12 +113,12 @@ struct pn_slot_chunk {
  * hold pins in its slots. Only the owner writes, except that any thread may
  * clear a slot. cache->lock protects the list of chunks, `drained`, `link` and
  * `orphan`. */
-struct pn_pins {
+struct pn_thread_slots {
 	pn_slot *next;	/* the slot to try first; one of the next */
 	pn_slot *slots; /* of the newest chunk */
 	uint32_t mask;
 	_Atomic uint64_t log_at; /* accesses so far; a hit is one */
-	struct pn_region *_Atomic log[PN_PINS_LOG];
+	struct pn_region *_Atomic log[PN_SLOTS_LOG];
 	uint64_t drained; /* of log_at: the policy knows of these */
 	struct pn_slot_chunk *newest;
 	struct pn_cache *cache;
@@ -229,7 +229,7 @@ struct pn_cache {
 	/* A leaf: no other lock is taken under it. Protects what follows, up to
 	 * `tasks`; atomics there are also read without it. */
 	struct pn_mutex lock PN_ALIGNED(PN_CACHELINE);
-	struct pn_list threads;	   /* struct pn_pins */
+	struct pn_list threads;	   /* struct pn_thread_slots */
 	struct pn_list queue;	   /* plans of asynchronous pins */
 	uint64_t scan;		   /* number of the last scan of the slots */
 	uint32_t free_region;	   /* head of the free list; 0: empty */

@@ -5,7 +5,7 @@
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
 #include "cache/worker_impl.h"
 
 /* Exposures may overlap: an entry counts those that cover its page. */
@@ -28,7 +28,7 @@ static int enter(struct pn_cache *cache, struct pn_exposed_memory *e)
 {
 	int ret;
 
-	pn_invalidate_settle(cache);
+	pn_invalidate_wait_notices(cache);
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
 	ret = pn_index_reserve(&cache->exposed.pages,
@@ -101,7 +101,7 @@ static int register_mrs(struct pn_cache *cache, struct pn_exposed_memory *e)
 	ret = pn_cache_charge(cache, bytes, e->nmrs);
 	if (ret)
 		return ret;
-	ret = pn_miss_register(cache, mrs, e->nmrs);
+	ret = pn_reclaim_register(cache, mrs, e->nmrs);
 	if (ret)
 		pn_budget_uncharge(cache->budget, bytes, e->nmrs);
 	/* Nobody deregisters before it is LIVE. */
@@ -179,7 +179,8 @@ static bool begin_closing(struct pn_cache *cache, struct pn_exposed_memory *e)
 		pn_unlock(&cache->lock);
 		if (state != PN_EXPOSED_CLOSING)
 			return state <= PN_EXPOSED_RELEASED;
-		pn_device_block(cache->device, &e->state, PN_EXPOSED_CLOSING);
+		pn_device_wait_word(cache->device, &e->state,
+				    PN_EXPOSED_CLOSING);
 	}
 }
 
@@ -248,7 +249,7 @@ static void revoke_released(struct pn_cache *cache)
 		/* Its owner may free it from here on; waking needs the address
 		 * only. */
 		atomic_store(&e->state, PN_EXPOSED_REVOKED);
-		pn_device_unblock(cache->device, &e->state);
+		pn_device_wake_word(cache->device, &e->state);
 	}
 }
 
@@ -263,15 +264,15 @@ static PN_NOINLINE void revoke_noticed(struct pn_cache *cache)
 
 		if (!atomic_compare_exchange_strong(&cache->exposed.revoking,
 						    &idle, 1)) {
-			pn_device_block(cache->device, &cache->exposed.revoking,
-					1);
+			pn_device_wait_word(cache->device,
+					    &cache->exposed.revoking, 1);
 			continue;
 		}
 		seen = atomic_load(&cache->exposed.releases);
 		revoke_released(cache);
 		atomic_fetch_sub(&cache->exposed.releases, seen);
 		atomic_store(&cache->exposed.revoking, 0);
-		pn_device_unblock(cache->device, &cache->exposed.revoking);
+		pn_device_wake_word(cache->device, &cache->exposed.revoking);
 		pn_worker_notify_if_wanted(cache);
 	}
 }
@@ -279,7 +280,7 @@ static PN_NOINLINE void revoke_noticed(struct pn_cache *cache)
 void pn_cache_revoke_released(struct pn_cache *cache)
 {
 	if (pn_unlikely(cache->probing))
-		pn_invalidate_settle(cache);
+		pn_invalidate_wait_notices(cache);
 	if (pn_unlikely(atomic_load(&cache->exposed.releases)))
 		revoke_noticed(cache);
 }

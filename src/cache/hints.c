@@ -16,8 +16,8 @@
  */
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/worker_impl.h"
 
 /* --- with the lock -------------------------------------------------------- */
@@ -59,14 +59,14 @@ static bool covers_with_lock(struct pn_cache *cache, uintptr_t at, size_t len,
 
 static pn_slot *free_slot(struct pn_cache *cache)
 {
-	struct pn_pins *pins = pn_pins_self(cache);
+	struct pn_thread_slots *thread = pn_slots_self(cache);
 
-	if (!pins)
+	if (!thread)
 		return NULL;
 	/* Pairs with the store of the thread that cleared the slot. */
-	if (!atomic_load_explicit(pins->next, memory_order_acquire))
-		return pins->next;
-	return pn_pins_free_slot(pins);
+	if (!atomic_load_explicit(thread->next, memory_order_acquire))
+		return thread->next;
+	return pn_slots_free_slot(thread);
 }
 
 /* How far from addr on the region in *entry reaches, if it is registered, has

@@ -18,9 +18,9 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -55,19 +55,21 @@ static inline void fill_pin(struct pinion_pin *pin, void *addr, size_t len,
 
 static PN_NOINLINE int log_full(struct pn_cache *cache)
 {
-	pn_pins_log_full(cache);
+	pn_slots_log_full(cache);
 	return 0;
 }
 
-static inline int log_access(struct pn_pins *pins, struct pn_region *region)
+static inline int log_access(struct pn_thread_slots *thread,
+			     struct pn_region *region)
 {
-	uint64_t at = atomic_load_explicit(&pins->log_at, memory_order_relaxed);
+	uint64_t at =
+		atomic_load_explicit(&thread->log_at, memory_order_relaxed);
 
-	atomic_store_explicit(&pins->log[at & (PN_PINS_LOG - 1)], region,
+	atomic_store_explicit(&thread->log[at & (PN_SLOTS_LOG - 1)], region,
 			      memory_order_relaxed);
-	atomic_store_explicit(&pins->log_at, at + 1, memory_order_release);
-	if (pn_unlikely(!((at + 1) & (PN_PINS_LOG - 1))))
-		return log_full(pins->cache);
+	atomic_store_explicit(&thread->log_at, at + 1, memory_order_release);
+	if (pn_unlikely(!((at + 1) & (PN_SLOTS_LOG - 1))))
+		return log_full(thread->cache);
 	return 0;
 }
 
@@ -77,7 +79,7 @@ struct attempt {
 	size_t len;
 	unsigned flags;
 	/* Set by begin(): */
-	struct pn_pins *pins;
+	struct pn_thread_slots *thread;
 	pn_index_entry *entry;
 };
 
@@ -88,10 +90,10 @@ static inline bool begin(struct pn_cache *cache, struct attempt *attempt)
 
 	if (pn_unlikely(!self))
 		return false;
-	attempt->pins = self->local[cache->key];
+	attempt->thread = self->local[cache->key];
 	attempt->entry =
 		pn_index_entry_of(&cache->index, (uintptr_t)attempt->addr);
-	return pn_likely(attempt->pins && attempt->entry) &&
+	return pn_likely(attempt->thread && attempt->entry) &&
 	       pn_likely(!atomic_load_explicit(&cache->slow_reasons,
 					       memory_order_acquire));
 }
@@ -107,7 +109,7 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 		&cache->regions[atomic_load_explicit(attempt->entry,
 						     memory_order_acquire)];
 
-	/* The id is read from the region and the cache from the pins: that
+	/* The id is read from the region and the cache from the slots: that
 	 * keeps two values fewer alive, so that no register is saved on the
 	 * stack. */
 	pn_asymmetric_store(slot, region);
@@ -119,11 +121,11 @@ static inline PN_ALWAYS_INLINE int pin_in_slot(struct pn_cache *cache,
 		    !reaches(region, (uintptr_t)attempt->addr, attempt->len) ||
 		    !pn_access_matches(region, attempt->flags))) {
 		atomic_store_explicit(slot, NULL, memory_order_release);
-		return pn_miss_pin(attempt->pins->cache, attempt->addr,
+		return pn_miss_pin(attempt->thread->cache, attempt->addr,
 				   attempt->len, attempt->flags, pin);
 	}
 	fill_pin(pin, attempt->addr, attempt->len, region, slot);
-	return log_access(attempt->pins, region);
+	return log_access(attempt->thread, region);
 }
 
 /* A thread that holds several pins: its next slot is in use, but another is
@@ -137,7 +139,7 @@ static PN_NOINLINE int pin_searching(struct pn_cache *cache, void *addr,
 	pn_slot *slot = NULL;
 
 	if (begin(cache, &attempt))
-		slot = pn_pins_free_slot(attempt.pins);
+		slot = pn_slots_free_slot(attempt.thread);
 	if (pn_unlikely(!slot))
 		return pn_miss_pin(cache, addr, len, flags, pin);
 	return pin_in_slot(cache, &attempt, slot, pin);
@@ -153,7 +155,7 @@ static inline PN_ALWAYS_INLINE int pin_buffer(struct pn_cache *cache,
 
 	if (pn_unlikely(!begin(cache, &attempt)))
 		return pn_miss_pin(cache, addr, len, flags, pin);
-	slot = attempt.pins->next;
+	slot = attempt.thread->next;
 	if (pn_unlikely(atomic_load_explicit(slot, memory_order_relaxed)))
 		return pin_searching(cache, addr, len, flags, pin);
 	return pin_in_slot(cache, &attempt, slot, pin);
@@ -186,7 +188,7 @@ static int pin_recorded(struct pn_cache *cache, void *addr, size_t len,
 					.decision = PN_DECIDED_HIT,
 					.reason = PN_BECAUSE_CACHED };
 	const struct iovec buffer = { addr, len };
-	struct pn_pins *pins;
+	struct pn_thread_slots *thread;
 	uint64_t hits;
 	int ret;
 
@@ -194,10 +196,10 @@ static int pin_recorded(struct pn_cache *cache, void *addr, size_t len,
 		return -EPERM;
 	if (!cache->sink)
 		return pin_buffer(cache, addr, len, flags, pin);
-	pins = pn_pins_self(cache);
-	hits = pins ? atomic_load(&pins->log_at) : 0;
+	thread = pn_slots_self(cache);
+	hits = thread ? atomic_load(&thread->log_at) : 0;
 	ret = pin_buffer(cache, addr, len, flags, pin);
-	if (pins && atomic_load(&pins->log_at) != hits)
+	if (thread && atomic_load(&thread->log_at) != hits)
 		pn_cache_trace_pins(cache, &buffer, 1, pin, &hit);
 	return ret;
 }

@@ -241,7 +241,7 @@ bool pn_invalidate_pending(struct pn_cache *cache)
 	       atomic_load(&cache->notices.lost);
 }
 
-void pn_invalidate_settle(struct pn_cache *cache)
+void pn_invalidate_wait_notices(struct pn_cache *cache)
 {
 	while (cache->probing && !pn_monitor_settled())
 		sched_yield();

@@ -15,7 +15,7 @@ bool pn_invalidate_pending(struct pn_cache *cache);
 
 /* Waits for notices that the monitor's thread is delivering at this moment:
  * with userfaultfd, munmap() returns before its notice is delivered. */
-void pn_invalidate_settle(struct pn_cache *cache);
+void pn_invalidate_wait_notices(struct pn_cache *cache);
 
 /* Acts on all notices. */
 void pn_invalidate_drain_locked(struct pn_cache *cache)

@@ -12,10 +12,10 @@
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -46,8 +46,8 @@ static void await_region(struct pn_plan *plan)
 	if (owner)
 		pn_plan_run(owner);
 	while (atomic_load(&wait->region->state) == PN_REGION_PENDING)
-		pn_device_block(plan->cache->device, &wait->region->state,
-				PN_REGION_PENDING);
+		pn_device_wait_word(plan->cache->device, &wait->region->state,
+				    PN_REGION_PENDING);
 	pn_asymmetric_store(wait->slot, NULL);
 	wait->region = NULL;
 }
@@ -55,7 +55,7 @@ static void await_region(struct pn_plan *plan)
 /* Even when some are free now: the plan needed more than these. */
 static int more_slots(struct pn_plan *plan)
 {
-	return pn_pins_grow(plan->pins) ? 0 : -ENOMEM;
+	return pn_slots_grow(plan->thread) ? 0 : -ENOMEM;
 }
 
 static void count_refused(struct pn_cache *cache)
@@ -103,8 +103,8 @@ static int unblock(struct pn_plan *plan, int why)
 /* Plans until nothing blocks the plan. */
 static int make_plan(struct pn_plan *plan)
 {
-	plan->pins = pn_pins_self(plan->cache);
-	if (!plan->pins)
+	plan->thread = pn_slots_self(plan->cache);
+	if (!plan->thread)
 		return -ENOMEM;
 	for (;;) {
 		int ret = pn_plan_try(plan);
@@ -157,35 +157,8 @@ static void watch_fresh(struct pn_plan *plan)
 	}
 }
 
-/* Whether a failed batch could not be undone as a whole. */
-static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
-		      unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (pn_device_still_registered(cache->device, mrs[i]))
-			return true;
-	return false;
-}
-
-int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
-		     unsigned n)
-{
-	struct pn_reclaim_request want = { .by_device = true, .nregions = n };
-	int ret;
-
-	for (unsigned i = 0; i < n; i++)
-		want.bytes += mrs[i]->len;
-	do {
-		ret = pn_device_register(cache->device, mrs, n);
-	} while (ret == -ENOMEM && !any_stays(cache, mrs, n) &&
-		 !pn_reclaim_step(cache, &want));
-	if (ret == -ENOMEM)
-		pn_budget_pin_failed(cache->budget);
-	return ret == -ENOMEM ? -ENOBUFS : ret;
-}
-
 /* One region is registered: publishes it, or leaves it to this plan alone. */
-static void settle_region(struct pn_cache *cache, struct pn_region *region)
+static void publish_or_drop(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
 	bool stale = region->flags & PN_REGION_STALE ||
@@ -213,8 +186,8 @@ static void settle_region(struct pn_cache *cache, struct pn_region *region)
 void pn_plan_wake(struct pn_plan *plan, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		pn_device_unblock(plan->cache->device,
-				  &pn_plan_region(plan, i)->state);
+		pn_device_wake_word(plan->cache->device,
+				    &pn_plan_region(plan, i)->state);
 }
 
 /* Registers and publishes the fresh regions, or undoes the plan. */
@@ -226,7 +199,7 @@ static int register_fresh(struct pn_plan *plan)
 	if (plan->cache->subscribed && !pn_monitor_check())
 		pn_cache_update_monitor(plan->cache);
 	watch_fresh(plan);
-	ret = pn_miss_register(plan->cache, plan->fresh, plan->nfresh);
+	ret = pn_reclaim_register(plan->cache, plan->fresh, plan->nfresh);
 	pn_lock(&plan->cache->lock);
 	pn_invalidate_drain_locked(plan->cache);
 	if (ret) {
@@ -235,7 +208,7 @@ static int register_fresh(struct pn_plan *plan)
 	} else {
 		count_miss(plan);
 		for (unsigned i = 0; i < nfresh; i++)
-			settle_region(plan->cache, pn_plan_region(plan, i));
+			publish_or_drop(plan->cache, pn_plan_region(plan, i));
 	}
 	pn_unlock(&plan->cache->lock);
 	pn_plan_wake(plan, nfresh);
@@ -271,7 +244,7 @@ void pn_plan_run(struct pn_plan *plan)
 	/* The thread that waits may free the plan from here on; waking needs
 	 * its address only. */
 	atomic_store(&plan->status, PN_PLAN_DONE);
-	pn_device_unblock(device, &plan->status);
+	pn_device_wake_word(device, &plan->status);
 }
 
 bool pn_miss_arguments_ok(const struct iovec *buffers, unsigned n,

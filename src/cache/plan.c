@@ -19,9 +19,9 @@
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 
 /* --- storage -------------------------------------------------------------- */
@@ -86,7 +86,7 @@ static size_t bytes_of(struct pn_range range)
 int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 		 struct pn_segment *segment)
 {
-	pn_slot *slot = pn_pins_free_slot(plan->pins);
+	pn_slot *slot = pn_slots_free_slot(plan->thread);
 
 	if (!slot)
 		return -EXFULL;
@@ -96,8 +96,8 @@ int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 	return 0;
 }
 
-int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
-		size_t len)
+int pn_plan_add_segment(struct pn_plan *plan, struct pn_region *region,
+			uintptr_t addr, size_t len)
 {
 	struct pn_segment *segment;
 	int ret;
@@ -136,8 +136,8 @@ void pn_plan_undo_locked(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 	plan->merged = false;
 }
 
-int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
-		  struct pn_range buffer, unsigned access)
+int pn_plan_add_region(struct pn_plan *plan, struct pn_range range,
+		       struct pn_range buffer, unsigned access)
 {
 	size_t bytes = bytes_of(range);
 	uintptr_t start = range.addr > buffer.addr ? range.addr : buffer.addr;
@@ -153,8 +153,8 @@ int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 	if (!pn_budget_charge(plan->cache->budget, bytes, 1))
 		return -ENOBUFS;
 	region = pn_region_alloc_locked(plan->cache);
-	ret = region ? pn_region_begin_locked(plan->cache, region, range,
-					      access, plan)
+	ret = region ? pn_region_insert_pending_locked(plan->cache, region,
+						       range, access, plan)
 		     : -ENOMEM;
 	if (ret) {
 		if (region)
@@ -167,7 +167,7 @@ int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
 	plan->cache->own_regions++;
 	if (end > buffer.addr + buffer.len)
 		end = buffer.addr + buffer.len;
-	return pn_plan_add(plan, region, start, end - start);
+	return pn_plan_add_segment(plan, region, start, end - start);
 }
 
 /* --- gaps ----------------------------------------------------------------- */
@@ -230,7 +230,7 @@ struct pn_range pn_plan_merge(struct pn_plan *plan, struct pn_range gap,
 {
 	if (plan->no_merge || pn_plan_is_private(plan))
 		return gap;
-	pn_pins_scan_locked(plan->cache);
+	pn_slots_scan_locked(plan->cache);
 	for (;;) {
 		struct pn_region *r =
 			mergeable(plan, gap.addr - 1, gap, *access);
@@ -313,7 +313,7 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 
 		if (piece.len > max)
 			piece.len = max;
-		ret = pn_plan_begin(plan, piece, buffer, access);
+		ret = pn_plan_add_region(plan, piece, buffer, access);
 		if (ret == -ENOBUFS)
 			pn_plan_need(plan, gap.len, nregions_of(cache, gap));
 		if (ret)
@@ -358,7 +358,7 @@ static int check_region(struct pn_plan *plan, struct pn_region *region,
 	*next = (uintptr_t)region->mr.addr + region->mr.len;
 	if (*next > end)
 		*next = end;
-	return pn_plan_add(plan, region, addr, *next - addr);
+	return pn_plan_add_segment(plan, region, addr, *next - addr);
 }
 
 /* What a new region should allow. A device that cannot pin read-only memory
@@ -449,11 +449,11 @@ int pn_plan_try(struct pn_plan *plan)
 	if (plan->cache->subscribed && !plan->cache->probing &&
 	    pn_monitor_needs_probe())
 		pn_cache_update_monitor(plan->cache);
-	pn_invalidate_settle(plan->cache);
+	pn_invalidate_wait_notices(plan->cache);
 	pn_cache_refresh(plan->cache);
 	pn_lock(&plan->cache->lock);
 	pn_invalidate_drain_locked(plan->cache);
-	pn_pins_drain_locked(plan->cache);
+	pn_slots_drain_locked(plan->cache);
 	if (plan->cache->sink)
 		pn_cache_trace_others_locked(plan->cache);
 	for (unsigned i = 0; i < plan->nbuffers && !ret; i++) {

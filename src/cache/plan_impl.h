@@ -38,7 +38,7 @@ enum pn_plan_status { PN_PLAN_QUEUED, PN_PLAN_RUNNING, PN_PLAN_DONE };
 struct pn_plan {
 	/* What was asked for. */
 	struct pn_cache *cache;
-	struct pn_pins *pins;
+	struct pn_thread_slots *thread;
 	unsigned flags;
 	const struct iovec *buffers;
 	unsigned nbuffers;
@@ -128,13 +128,13 @@ int pn_plan_hold(struct pn_plan *plan, struct pn_region *region,
 		 struct pn_segment *segment);
 
 /* Holds a region and adds it as a segment of the buffer. */
-int pn_plan_add(struct pn_plan *plan, struct pn_region *region, uintptr_t addr,
-		size_t len);
+int pn_plan_add_segment(struct pn_plan *plan, struct pn_region *region,
+			uintptr_t addr, size_t len);
 
 /* Begins a region and adds the buffer's share of it as a segment. -ENOBUFS: no
  * room. */
-int pn_plan_begin(struct pn_plan *plan, struct pn_range range,
-		  struct pn_range buffer, unsigned access)
+int pn_plan_add_region(struct pn_plan *plan, struct pn_range range,
+		       struct pn_range buffer, unsigned access)
 	PN_REQUIRES(&plan->cache->lock);
 
 /* There is no room for `rest` bytes in nregions. The plan's fresh regions will
@@ -177,11 +177,6 @@ void pn_plan_run(struct pn_plan *plan);
 
 /* Wakes who waits for the first n fresh regions: they have a new state. */
 void pn_plan_wake(struct pn_plan *plan, unsigned n);
-
-/* Registers all ranges in one batch; reclaims and tries again while the device
- * has no room. -ENOBUFS: it has none even so. */
-int pn_miss_register(struct pn_cache *cache, struct pn_mr *const *mrs,
-		     unsigned n);
 
 /* --- segments.c ----------------------------------------------------------- */
 

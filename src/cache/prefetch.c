@@ -8,9 +8,9 @@
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 
 /* The next cached region with bytes in range that lies wholly in the pages of
  * range; NULL: none. *range becomes the rest behind that region. */
@@ -38,7 +38,7 @@ static bool any_held(struct pn_cache *cache, struct pn_range range)
 
 	/* Without a barrier this misses pins that begin at this moment: they
 	 * keep their region, which dies when they end. */
-	pn_pins_scan_locked(cache);
+	pn_slots_scan_locked(cache);
 	while ((region = next_inside(cache, &range)))
 		if (region->held == cache->scan)
 			return true;
@@ -84,7 +84,7 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 	pn_cache_refresh(cache);
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
-	pn_pins_drain_locked(cache);
+	pn_slots_drain_locked(cache);
 	if (any_held(cache, range)) {
 		pn_unlock(&cache->lock);
 		return -EBUSY;

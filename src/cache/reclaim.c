@@ -19,10 +19,10 @@
 #include "base/log.h"
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -53,10 +53,10 @@ unsigned pn_reclaim_evict_locked(struct pn_cache *cache, size_t bytes,
 	unsigned n;
 
 	pn_list_init(&victims);
-	pn_pins_drain_locked(cache);
+	pn_slots_drain_locked(cache);
 	/* Without a barrier this misses pins that begin at this moment. Such a
 	 * region leaves the index all the same and dies when unpinned. */
-	pn_pins_scan_locked(cache);
+	pn_slots_scan_locked(cache);
 	n = cache->policy->ops->evict(cache->policy, &want, &victims);
 	while ((link = pn_list_pop(&victims))) {
 		struct pn_region *region = pn_region_of_node(link);
@@ -89,7 +89,7 @@ static void collect(struct pn_cache *cache, struct pn_list *candidates,
 
 	unsigned nheld_dying = 0;
 
-	pn_pins_scan_locked(cache);
+	pn_slots_scan_locked(cache);
 	while (batch->n < REAP_MAX && (link = pn_list_pop(candidates))) {
 		struct pn_region *region = pn_region_of_node(link);
 
@@ -270,7 +270,7 @@ static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 static void wake_reap_waiters(struct pn_cache *cache)
 {
 	atomic_fetch_add(&cache->dying.reaped, 1);
-	pn_device_unblock(cache->device, &cache->dying.reaped);
+	pn_device_wake_word(cache->device, &cache->dying.reaped);
 }
 
 /* Deregisters those of the detached list that no slot holds, a batch at most;
@@ -314,7 +314,7 @@ void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
 		uint32_t seen = atomic_load(&cache->dying.reaped);
 
 		pn_unlock(&cache->lock);
-		pn_device_block(cache->device, &cache->dying.reaped, seen);
+		pn_device_wait_word(cache->device, &cache->dying.reaped, seen);
 		pn_lock(&cache->lock);
 	}
 }
@@ -386,7 +386,7 @@ bool pn_reclaim_remove_resident(struct pn_cache *cache,
 	if (!cache->attr.alone)
 		pn_asymmetric_heavy();
 	pn_lock(&cache->lock);
-	pn_pins_scan_locked(cache);
+	pn_slots_scan_locked(cache);
 	held = region->held == cache->scan;
 	if (held)
 		reattach_resident(cache, region, true);
@@ -510,7 +510,7 @@ static int reclaim_own(struct pn_cache *cache,
 	}
 	if (!busy)
 		return -ENOBUFS;
-	pn_device_block(cache->device, &cache->dying.reaped, seen);
+	pn_device_wait_word(cache->device, &cache->dying.reaped, seen);
 	return 0;
 }
 
@@ -689,6 +689,33 @@ static size_t charged_bytes(const struct pn_mr *mr)
 				 .len;
 }
 
+/* Whether a failed batch could not be undone as a whole. */
+static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
+		      unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (pn_device_still_registered(cache->device, mrs[i]))
+			return true;
+	return false;
+}
+
+int pn_reclaim_register(struct pn_cache *cache, struct pn_mr *const *mrs,
+			unsigned n)
+{
+	struct pn_reclaim_request want = { .by_device = true, .nregions = n };
+	int ret;
+
+	for (unsigned i = 0; i < n; i++)
+		want.bytes += mrs[i]->len;
+	do {
+		ret = pn_device_register(cache->device, mrs, n);
+	} while (ret == -ENOMEM && !any_stays(cache, mrs, n) &&
+		 !pn_reclaim_step(cache, &want));
+	if (ret == -ENOMEM)
+		pn_budget_pin_failed(cache->budget);
+	return ret == -ENOMEM ? -ENOBUFS : ret;
+}
+
 int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
 {
 	size_t bytes = charged_bytes(mr);
@@ -696,7 +723,7 @@ int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
 
 	if (ret)
 		return ret;
-	ret = pn_miss_register(cache, &mr, 1);
+	ret = pn_reclaim_register(cache, &mr, 1);
 	if (ret)
 		pn_budget_uncharge(cache->budget, bytes, 1);
 	return ret;

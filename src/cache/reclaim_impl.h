@@ -18,6 +18,11 @@ int pn_reclaim_step(struct pn_cache *cache,
 		    const struct pn_reclaim_request *asked)
 	PN_EXCLUDES(&cache->lock);
 
+/* Registers all ranges in one batch; reclaims and tries again while the device
+ * has no room. -ENOBUFS: it has none even so. */
+int pn_reclaim_register(struct pn_cache *cache, struct pn_mr *const *mrs,
+			unsigned n) PN_EXCLUDES(&cache->lock);
+
 /* Takes steps until so much fits the budget. 0: try again, since it fits or
  * another thread has taken what was freed; -ENOBUFS: nothing can be done. */
 int pn_reclaim(struct pn_cache *cache, size_t bytes, size_t nregions)

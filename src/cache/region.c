@@ -162,9 +162,10 @@ void pn_region_init(struct pn_region *region, struct pn_range range,
 	pn_list_init(&region->node.link);
 }
 
-int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
-			   struct pn_range range, unsigned access,
-			   struct pn_plan *owner)
+int pn_region_insert_pending_locked(struct pn_cache *cache,
+				    struct pn_region *region,
+				    struct pn_range range, unsigned access,
+				    struct pn_plan *owner)
 {
 	pn_region_init(region, range, access);
 	region->owner = owner;

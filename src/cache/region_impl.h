@@ -22,9 +22,11 @@ void pn_region_init(struct pn_region *region, struct pn_range range,
 
 /* FREE -> PENDING, in the index. A range that no index can hold becomes
  * PRIVATE. -ENOMEM. */
-int pn_region_begin_locked(struct pn_cache *cache, struct pn_region *region,
-			   struct pn_range range, unsigned access,
-			   struct pn_plan *owner) PN_REQUIRES(&cache->lock);
+int pn_region_insert_pending_locked(struct pn_cache *cache,
+				    struct pn_region *region,
+				    struct pn_range range, unsigned access,
+				    struct pn_plan *owner)
+	PN_REQUIRES(&cache->lock);
 
 /* PENDING -> VALID. */
 void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)

@@ -17,10 +17,10 @@
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -81,7 +81,7 @@ int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 
 	if (ret)
 		return ret;
-	ret = pn_miss_register(cache, &one, 1);
+	ret = pn_reclaim_register(cache, &one, 1);
 	if (ret)
 		goto give_room;
 	ret = enter(cache, &mr, &region);
@@ -138,7 +138,7 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 	unsigned access = flags & ~(unsigned)PINION_PIN_BYPASS;
 	uint32_t id = pn_index_get(&cache->index, (uintptr_t)addr);
 	struct pn_region *region = &cache->regions[id];
-	struct pn_pins *pins;
+	struct pn_thread_slots *thread;
 	pn_slot *slot;
 
 	/* A slot that names another region even for a moment would keep it from
@@ -147,8 +147,8 @@ bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 	    !atomic_load_explicit(&region->resident, memory_order_relaxed) ||
 	    pn_cache_foreign(cache))
 		return false;
-	pins = pn_pins_self(cache);
-	slot = pins ? pn_pins_slot(pins) : NULL;
+	thread = pn_slots_self(cache);
+	slot = thread ? pn_slots_get(thread) : NULL;
 	if (!slot)
 		return false;
 	pn_asymmetric_store(slot, region);

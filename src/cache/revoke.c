@@ -11,9 +11,9 @@
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -114,13 +114,13 @@ static int revoke_held(struct pn_cache *cache, struct pn_range range,
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len)
 {
 	struct pn_range range = { addr, len };
-	struct pn_pins *pins = pn_pins_self(cache);
+	struct pn_thread_slots *thread = pn_slots_self(cache);
 	pn_slot *slot;
 	int ret;
 
 	if (!pn_range_valid(addr, len))
 		return -EINVAL;
-	slot = pins ? pn_pins_slot(pins) : NULL;
+	slot = thread ? pn_slots_get(thread) : NULL;
 	if (!slot)
 		return -ENOMEM;
 	if (cache->sink)

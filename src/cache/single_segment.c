@@ -19,9 +19,9 @@
 #include <errno.h>
 
 #include "cache/cache_impl.h"
-#include "cache/pins_impl.h"
 #include "cache/plan_impl.h"
 #include "cache/region_impl.h"
+#include "cache/thread_slots_impl.h"
 
 /* Only the kernel may know of its release yet: then the region dies now. */
 static bool was_released(struct pn_plan *plan, struct pn_region *region,
@@ -55,7 +55,8 @@ static int check_region(struct pn_plan *plan, struct pn_region *region,
 	if (pn_range_covers(pn_region_range(region), buffer) &&
 	    pn_access_matches(region, plan->flags)) {
 		pn_region_prefer_locked(plan->cache, region, buffer.addr);
-		return pn_plan_add(plan, region, buffer.addr, buffer.len);
+		return pn_plan_add_segment(plan, region, buffer.addr,
+					   buffer.len);
 	}
 	if (region->resident)
 		return -EACCES;
@@ -77,7 +78,7 @@ static int find_resident(struct pn_plan *plan, struct pn_range buffer)
 	    !pn_access_matches(region, access) ||
 	    !pn_range_covers(pn_region_range(region), buffer))
 		return -ENOENT;
-	return pn_plan_add(plan, region, buffer.addr, buffer.len);
+	return pn_plan_add_segment(plan, region, buffer.addr, buffer.len);
 }
 
 static int find(struct pn_plan *plan, struct pn_range buffer)
@@ -194,7 +195,7 @@ static struct pn_range merge_replaced(struct pn_plan *plan,
 	struct pn_region *region;
 
 	if (!plan->no_merge)
-		pn_pins_scan_locked(plan->cache);
+		pn_slots_scan_locked(plan->cache);
 	while ((region = pn_region_next_locked(plan->cache, &rest))) {
 		struct pn_range theirs = pn_region_range(region);
 		struct pn_range wider = pn_range_hull(range, theirs);
@@ -255,7 +256,7 @@ int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
 	/* A private region is not in the index and replaces nothing. */
 	if (!pn_plan_is_private(plan) && !plan->overlaps_own)
 		replace_overlapping(plan, &range, &access);
-	ret = pn_plan_begin(plan, range, buffer, access);
+	ret = pn_plan_add_region(plan, range, buffer, access);
 	if (ret == -ENOBUFS)
 		pn_plan_need(plan,
 			     pn_range_pages(range.addr, range.len,

@@ -47,13 +47,13 @@ const struct pn_stats_kind pn_stats_kind_cache = {
 };
 
 static const struct pn_stats_field pins_fields[] = {
-	PN_STATS_FIELD(COUNTER, struct pn_pins, log_at, "hits"),
+	PN_STATS_FIELD(COUNTER, struct pn_thread_slots, log_at, "hits"),
 };
 
-const struct pn_stats_kind pn_stats_kind_pins = { "thread",
-						  sizeof(struct pn_pins), 0,
-						  pins_fields,
-						  PN_ARRAY_LEN(pins_fields) };
+const struct pn_stats_kind pn_stats_kind_pins = {
+	"thread", sizeof(struct pn_thread_slots), 0, pins_fields,
+	PN_ARRAY_LEN(pins_fields)
+};
 
 #define ROW struct pn_largest_row
 

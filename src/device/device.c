@@ -392,7 +392,7 @@ void pn_device_block_cancelable(struct pn_device *device,
 		block_by(sleep_cancelable, device, word, value, deadline_ns);
 }
 
-void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word)
+void pn_device_wake_word(struct pn_device *device, _Atomic uint32_t *word)
 {
 	if (device->ops->unblock)
 		device->ops->unblock(device, word);

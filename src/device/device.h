@@ -227,9 +227,10 @@ struct pn_mr {
 };
 
 struct pn_pinned {
-	size_t live_bytes;   /* pages of live registrations */
-	size_t dying_bytes;  /* deregistered, but still charged by the kernel */
-	size_t mrs;	     /* live registrations */
+	size_t live_bytes;     /* pages of live registrations */
+	size_t deferred_bytes; /* deregistered, but still charged by the kernel
+				*/
+	size_t mrs;	       /* live registrations */
 	size_t device_bytes; /* pinned by the device for itself (rings, ...) */
 };
 
@@ -695,8 +696,8 @@ void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
 			   uint32_t value, uint64_t deadline_ns);
 
 /* The same without a deadline. */
-static inline void pn_device_block(struct pn_device *device,
-				   _Atomic uint32_t *word, uint32_t value)
+static inline void pn_device_wait_word(struct pn_device *device,
+				       _Atomic uint32_t *word, uint32_t value)
 {
 	pn_device_block_until(device, word, value, PN_FOREVER);
 }
@@ -708,7 +709,7 @@ void pn_device_block_cancelable(struct pn_device *device,
 				uint64_t deadline_ns);
 
 /* Wakes all threads that sleep on word, after it was changed. */
-void pn_device_unblock(struct pn_device *device, _Atomic uint32_t *word);
+void pn_device_wake_word(struct pn_device *device, _Atomic uint32_t *word);
 
 /* Uses ns of this thread's CPU time in virtual time. Elsewhere it does nothing:
  * real work takes its real time. */

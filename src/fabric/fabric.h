@@ -376,7 +376,7 @@ static inline void pn_fi_count_event(const struct pn_fi_ep *ep,
 		pn_fi_counter_add(ep->events[event].counter, status);
 }
 
-/* service.c */
+/* service_name.c */
 bool pn_fi_is_service(const struct pn_fi_name *name);
 const char *pn_fi_service_text(const struct pn_fi_name *name);
 /* -FI_EINVAL: too long, or with a slash or blank. */

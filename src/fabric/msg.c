@@ -3,8 +3,8 @@
  * fi_recv(): see fi_msg(3). */
 #include "fabric/sendrecv.h"
 
-static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
-		      fi_addr_t src, void *context)
+static ssize_t msg_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
+			fi_addr_t src, void *context)
 {
 	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
@@ -17,8 +17,9 @@ static ssize_t m_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 	return pn_fi_receive(ep, &args);
 }
 
-static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
-		       size_t count, fi_addr_t src, void *context)
+static ssize_t msg_recvv(struct fid_ep *ep, const struct iovec *iov,
+			 void **desc, size_t count, fi_addr_t src,
+			 void *context)
 {
 	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
@@ -31,8 +32,8 @@ static ssize_t m_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 	return pn_fi_receive(ep, &args);
 }
 
-static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
-			 uint64_t flags)
+static ssize_t msg_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
+			   uint64_t flags)
 {
 	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
@@ -46,8 +47,8 @@ static ssize_t m_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 	return pn_fi_receive(ep, &args);
 }
 
-static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
-		      void *desc, fi_addr_t dest, void *context)
+static ssize_t msg_send(struct fid_ep *ep, const void *buf, size_t len,
+			void *desc, fi_addr_t dest, void *context)
 {
 	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
@@ -60,8 +61,9 @@ static ssize_t m_send(struct fid_ep *ep, const void *buf, size_t len,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
-		       size_t count, fi_addr_t dest, void *context)
+static ssize_t msg_sendv(struct fid_ep *ep, const struct iovec *iov,
+			 void **desc, size_t count, fi_addr_t dest,
+			 void *context)
 {
 	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
@@ -74,8 +76,8 @@ static ssize_t m_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
-			 uint64_t flags)
+static ssize_t msg_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
+			   uint64_t flags)
 {
 	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
@@ -90,8 +92,8 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
-			fi_addr_t dest)
+static ssize_t msg_inject(struct fid_ep *ep, const void *buf, size_t len,
+			  fi_addr_t dest)
 {
 	struct pinion_message message;
 
@@ -104,9 +106,9 @@ static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len,
 	return pn_fi_inject(ep, &message, dest);
 }
 
-static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
-			  void *desc, uint64_t data, fi_addr_t dest,
-			  void *context)
+static ssize_t msg_senddata(struct fid_ep *ep, const void *buf, size_t len,
+			    void *desc, uint64_t data, fi_addr_t dest,
+			    void *context)
 {
 	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
@@ -121,8 +123,8 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
-			    uint64_t data, fi_addr_t dest)
+static ssize_t msg_injectdata(struct fid_ep *ep, const void *buf, size_t len,
+			      uint64_t data, fi_addr_t dest)
 {
 	struct pinion_message message;
 
@@ -139,13 +141,13 @@ static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 
 struct fi_ops_msg pn_fi_msg_ops = {
 	.size = sizeof(struct fi_ops_msg),
-	.recv = m_recv,
-	.recvv = m_recvv,
-	.recvmsg = m_recvmsg,
-	.send = m_send,
-	.sendv = m_sendv,
-	.sendmsg = m_sendmsg,
-	.inject = m_inject,
-	.senddata = m_senddata,
-	.injectdata = m_injectdata,
+	.recv = msg_recv,
+	.recvv = msg_recvv,
+	.recvmsg = msg_recvmsg,
+	.send = msg_send,
+	.sendv = msg_sendv,
+	.sendmsg = msg_sendmsg,
+	.inject = msg_inject,
+	.senddata = msg_senddata,
+	.injectdata = msg_injectdata,
 };

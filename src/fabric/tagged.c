@@ -3,9 +3,9 @@
  * fi_trecv(): see fi_tagged(3). */
 #include "fabric/sendrecv.h"
 
-static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
-		      fi_addr_t src, uint64_t tag, uint64_t ignore,
-		      void *context)
+static ssize_t trecv(struct fid_ep *ep, void *buf, size_t len, void *desc,
+		     fi_addr_t src, uint64_t tag, uint64_t ignore,
+		     void *context)
 {
 	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
@@ -20,9 +20,9 @@ static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 	return pn_fi_receive(ep, &args);
 }
 
-static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
-		       size_t count, fi_addr_t src, uint64_t tag,
-		       uint64_t ignore, void *context)
+static ssize_t trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
+		      size_t count, fi_addr_t src, uint64_t tag,
+		      uint64_t ignore, void *context)
 {
 	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
@@ -37,8 +37,8 @@ static ssize_t t_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 	return pn_fi_receive(ep, &args);
 }
 
-static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
-			 uint64_t flags)
+static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
+			uint64_t flags)
 {
 	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
@@ -53,8 +53,8 @@ static ssize_t t_recvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 	return pn_fi_receive(ep, &args);
 }
 
-static ssize_t t_send(struct fid_ep *ep, const void *buf, size_t len,
-		      void *desc, fi_addr_t dest, uint64_t tag, void *context)
+static ssize_t tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc,
+		     fi_addr_t dest, uint64_t tag, void *context)
 {
 	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
@@ -67,9 +67,8 @@ static ssize_t t_send(struct fid_ep *ep, const void *buf, size_t len,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
-		       size_t count, fi_addr_t dest, uint64_t tag,
-		       void *context)
+static ssize_t tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
+		      size_t count, fi_addr_t dest, uint64_t tag, void *context)
 {
 	struct pn_fi_msg_args args = { .iov = iov,
 				       .count = count,
@@ -82,8 +81,8 @@ static ssize_t t_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
-			 uint64_t flags)
+static ssize_t tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
+			uint64_t flags)
 {
 	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
 				       .count = msg->iov_count,
@@ -98,8 +97,8 @@ static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len,
-			fi_addr_t dest, uint64_t tag)
+static ssize_t tinject(struct fid_ep *ep, const void *buf, size_t len,
+		       fi_addr_t dest, uint64_t tag)
 {
 	struct pinion_message message;
 
@@ -112,9 +111,9 @@ static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len,
 	return pn_fi_inject(ep, &message, dest);
 }
 
-static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
-			  void *desc, uint64_t data, fi_addr_t dest,
-			  uint64_t tag, void *context)
+static ssize_t tsenddata(struct fid_ep *ep, const void *buf, size_t len,
+			 void *desc, uint64_t data, fi_addr_t dest,
+			 uint64_t tag, void *context)
 {
 	struct pn_fi_msg_args args = { .buf = buf,
 				       .len = len,
@@ -129,8 +128,8 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len,
 	return pn_fi_send(ep, &args, false);
 }
 
-static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len,
-			    uint64_t data, fi_addr_t dest, uint64_t tag)
+static ssize_t tinjectdata(struct fid_ep *ep, const void *buf, size_t len,
+			   uint64_t data, fi_addr_t dest, uint64_t tag)
 {
 	struct pinion_message message;
 
@@ -147,13 +146,13 @@ static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 
 struct fi_ops_tagged pn_fi_tagged_ops = {
 	.size = sizeof(struct fi_ops_tagged),
-	.recv = t_recv,
-	.recvv = t_recvv,
-	.recvmsg = t_recvmsg,
-	.send = t_send,
-	.sendv = t_sendv,
-	.sendmsg = t_sendmsg,
-	.inject = t_inject,
-	.senddata = t_senddata,
-	.injectdata = t_injectdata,
+	.recv = trecv,
+	.recvv = trecvv,
+	.recvmsg = trecvmsg,
+	.send = tsend,
+	.sendv = tsendv,
+	.sendmsg = tsendmsg,
+	.inject = tinject,
+	.senddata = tsenddata,
+	.injectdata = tinjectdata,
 };

@@ -70,7 +70,7 @@ struct pn_helper {
 
 	/* Waking the helper's thread; atomic, no lock. Any thread increments
 	 * `doorbell` and sets `stop`; the helper's thread sets `sleeping`
-	 * (drive.c says in which order both sides read and write). */
+	 * (loop.c says in which order both sides read and write). */
 	_Atomic uint32_t doorbell; /* a futex word */
 	_Atomic bool sleeping;	   /* a new record has to ring the doorbell */
 	_Atomic bool stop;
@@ -115,7 +115,7 @@ void pn_callers_free(struct pn_helper *helper);
  * reads the other members and decides whether this helper acts. */
 void pn_helper_rebalance(struct pn_helper *helper, uint64_t now);
 
-/* drive.c */
+/* loop.c */
 /* Wakes the helper's thread; any thread. */
 void pn_helper_notify(struct pn_helper *helper);
 

@@ -18,7 +18,7 @@ void pn_ring_put(struct pn_ring *ring, const struct pn_call *call)
 	atomic_store_explicit(&slot->number, n + 1, memory_order_release);
 	/* Sequentially consistent: after this the writer reads whether the
 	 * reader sleeps; the reader first says that it sleeps, then reads
-	 * this (drive.c). */
+	 * this (loop.c). */
 	atomic_store(&ring->head, n + 1);
 }
 

@@ -174,12 +174,12 @@ static inline void assert_vmpin(size_t before, struct pn_device *device)
 		if (device)
 			pn_device_pinned(device, &pinned);
 		if (pn_huge_vmpin() ==
-		    before + pinned.live_bytes + pinned.dying_bytes)
+		    before + pinned.live_bytes + pinned.deferred_bytes)
 			return;
 		usleep(1000);
 	} while (pn_clock_ns() < deadline);
 	assert_int_equal(pn_huge_vmpin(),
-			 before + pinned.live_bytes + pinned.dying_bytes);
+			 before + pinned.live_bytes + pinned.deferred_bytes);
 }
 
 /* --- processes ----------------------------------------------------------- */

@@ -500,7 +500,7 @@ static void pass_door(void *arg)
 	struct door *door = arg;
 
 	while (!door->open)
-		pn_device_block(door->device, &door->open, 0);
+		pn_device_wait_word(door->device, &door->open, 0);
 	door->passed_ns = pn_device_now(door->device);
 }
 
@@ -510,10 +510,10 @@ static void open_door(void *arg)
 
 	pn_device_consume_cpu(door->device, 1000);
 	door->other = 1;
-	pn_device_unblock(door->device, &door->other);
+	pn_device_wake_word(door->device, &door->other);
 	pn_device_consume_cpu(door->device, 4000);
 	door->open = 1;
-	pn_device_unblock(door->device, &door->open);
+	pn_device_wake_word(door->device, &door->open);
 }
 
 static void *open_door_in_thread(void *arg)
@@ -533,7 +533,7 @@ static void a_task_blocks_until_another_unblocks_it(void **state)
 	assert_ok(pn_sim_spawn(sim, 0, open_door, &door));
 	run_world(sim);
 	assert_int_equal(door.passed_ns, 5000);
-	pn_device_block(door.device, &door.open, 0); /* returns at once */
+	pn_device_wait_word(door.device, &door.open, 0); /* returns at once */
 	pn_sim_close(sim);
 }
 

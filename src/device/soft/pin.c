@@ -196,13 +196,14 @@ static void fault_in_exposed(const struct pn_soft_slots *slots,
 
 /* --- deferred uncharges --------------------------------------------------- */
 
-static void add_dying(struct pn_soft_slots *slots, size_t bytes, uint64_t until)
+static void add_deferred(struct pn_soft_slots *slots, size_t bytes,
+			 uint64_t until)
 {
-	struct pn_soft_dying *last;
+	struct pn_soft_deferred *last;
 
 	pn_lock(&slots->lock);
 	if (slots->ndying < PN_SOFT_DYING)
-		slots->dying[slots->ndying++] = (struct pn_soft_dying){ 0 };
+		slots->dying[slots->ndying++] = (struct pn_soft_deferred){ 0 };
 	last = &slots->dying[slots->ndying - 1];
 	last->bytes += bytes;
 	last->until_ns = until;
@@ -210,7 +211,7 @@ static void add_dying(struct pn_soft_slots *slots, size_t bytes, uint64_t until)
 }
 
 /* Returns the sum of dying bytes. */
-static size_t sum_dying(struct pn_soft_slots *slots)
+static size_t sum_deferred(struct pn_soft_slots *slots)
 {
 	unsigned left = 0;
 	size_t sum = 0;
@@ -284,7 +285,7 @@ static void uncharge(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	if (slots->deferred_uncharge) {
 		uint64_t until = pn_clock_ns() + DYING_NS;
 
-		add_dying(slots, bytes, until);
+		add_deferred(slots, bytes, until);
 		pn_account_defer_uncharge(charge_of(slots, mrs[0])->account,
 					  charged, until);
 	}
@@ -459,9 +460,9 @@ void pn_soft_unpin_table(struct pn_soft_slots *slots,
 	}
 }
 
-size_t pn_soft_dying_bytes(struct pn_soft_slots *slots)
+size_t pn_soft_deferred_bytes(struct pn_soft_slots *slots)
 {
-	size_t dying = sum_dying(slots);
+	size_t dying = sum_deferred(slots);
 
 	return dying ? still_charged(slots, dying, pn_huge_vmpin()) : 0;
 }

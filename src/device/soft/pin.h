@@ -50,6 +50,6 @@ void pn_soft_unpin_table(struct pn_soft_slots *slots,
 			 struct pn_soft_table *table);
 
 /* The bytes of unpinned pages that the kernel may still charge. */
-size_t pn_soft_dying_bytes(struct pn_soft_slots *slots);
+size_t pn_soft_deferred_bytes(struct pn_soft_slots *slots);
 
 #endif

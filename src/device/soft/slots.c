@@ -328,7 +328,7 @@ bool pn_soft_slots_covers(struct pn_soft_slots *slots, uint64_t lkey,
 
 void pn_soft_slots_pinned(struct pn_soft_slots *slots, struct pn_pinned *out)
 {
-	out->dying_bytes = pn_soft_dying_bytes(slots);
+	out->deferred_bytes = pn_soft_deferred_bytes(slots);
 	out->live_bytes = atomic_load(&slots->live_bytes);
 	out->mrs = atomic_load(&slots->mrs);
 	out->device_bytes = atomic_load(&slots->device_bytes);

@@ -50,7 +50,7 @@ struct pn_soft_table {
 	unsigned nfree, hint;		    /* slots->lock */
 };
 
-struct pn_soft_dying {
+struct pn_soft_deferred {
 	size_t bytes; /* pages */
 	uint64_t until_ns;
 };
@@ -67,8 +67,8 @@ struct pn_soft_slots {
 	_Atomic uint64_t generation;
 	_Atomic size_t live_bytes, mrs, device_bytes;
 	/* The last entry takes what is added when the array is full. */
-	struct pn_soft_dying dying[PN_SOFT_DYING]; /* lock */
-	unsigned ndying;			   /* lock */
+	struct pn_soft_deferred dying[PN_SOFT_DYING]; /* lock */
+	unsigned ndying;			      /* lock */
 };
 
 struct pn_soft_slots_attr {

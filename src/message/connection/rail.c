@@ -56,15 +56,15 @@ void pn_rails_init(struct pinion_endpoint *ep)
 		ep->rails[r].byte_ns = nominal_byte_ns(&ep->rails[r]);
 }
 
-void pn_rails_set_owner(struct pinion_endpoint *ep, bool ours,
+void pn_rails_set_owner(struct pinion_endpoint *ep, bool owner,
 			bool single_threaded)
 {
 	for (unsigned r = 0; r < ep->nrails; r++) {
-		pn_cache_count_endpoint(ep->rails[r].cache, ours);
+		pn_cache_count_endpoint(ep->rails[r].cache, owner);
 		ep->rails[r].device->single_threaded = single_threaded;
 		ep->rails[r].device->receive_handler =
-			ours && single_threaded ? &ep->poll.receive_handler
-						: NULL;
+			owner && single_threaded ? &ep->poll.receive_handler
+						 : NULL;
 	}
 }
 

@@ -24,7 +24,6 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 {
 	struct pinion_endpoint *ep = peer->ep;
 	struct pinion_request *receive;
-	struct pinion_unexpected *unexpected;
 
 	if (!pn_protocol_at(wire->protocol))
 		return -EPROTO;
@@ -33,13 +32,7 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 		pn_transfer_receive(receive, peer, wire, payload, len);
 		return 0;
 	}
-	unexpected = pn_unexpected_alloc(peer, wire, len);
-	if (!unexpected)
-		return -ENOMEM;
-	pn_copy(ep->device, unexpected->payload, payload, len);
-	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
-	ep->stats.unexpected++;
-	return 0;
+	return pn_match_add_unexpected(peer, wire, payload, len);
 }
 
 /* A message that came whole with its MATCH is confirmed here, a longer one at
@@ -91,9 +84,9 @@ static void on_imm(struct pinion_peer *peer, const struct pn_completion *c)
 	struct pinion_request *request = pn_request_by_immediate(peer, c->imm);
 
 	if (request && request->kind)
-		pn_onesided_written(request, c->imm, c->len);
+		pn_grant_immediate(request, c->imm, c->len);
 	else
-		pn_transfer_written(peer, c->imm);
+		pn_receiver_immediate(peer, c->imm);
 }
 
 /* Packets that came out of order before follow when it is their turn. */

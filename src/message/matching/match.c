@@ -165,24 +165,24 @@ void pn_match_unhash(struct pn_endpoint_matching *m,
 }
 
 void pn_match_post_behind(struct pn_endpoint_matching *m,
-			  struct pinion_request *behind,
-			  struct pinion_request *receive)
+			  struct pinion_request *earlier,
+			  struct pinion_request *added)
 {
 	struct pn_match_queue *queue = &m->posted;
 
-	pn_list_insert(&behind->link, &receive->link);
-	if (!behind->hashed)
+	pn_list_insert(&earlier->link, &added->link);
+	if (!earlier->hashed)
 		return;
-	if (is_in_table(queue, behind))
-		pn_tag_table_add_behind(&queue->table, &behind->match.link,
-					&receive->match.link);
+	if (is_in_table(queue, earlier))
+		pn_tag_table_add_behind(&queue->table, &earlier->match.link,
+					&added->match.link);
 	else
-		pn_list_insert(&behind->match.link, &receive->match.link);
-	receive->match.sequence = behind->match.sequence;
-	receive->hashed = true;
+		pn_list_insert(&earlier->match.link, &added->match.link);
+	added->match.sequence = earlier->match.sequence;
+	added->hashed = true;
 	queue->nhashed++;
-	if (queue->last_hashed == &behind->link)
-		queue->last_hashed = &receive->link;
+	if (queue->last_hashed == &earlier->link)
+		queue->last_hashed = &added->link;
 }
 
 /* The oldest receive in the table that names this peer, NULL for any, and
@@ -528,4 +528,20 @@ void pn_matching_check(const struct pn_endpoint_matching *m)
 {
 	check_posted(m);
 	check_unexpected(m);
+}
+
+int pn_match_add_unexpected(struct pinion_peer *peer,
+			    const struct pn_wire *wire, const uint8_t *payload,
+			    size_t len)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pinion_unexpected *unexpected =
+		pn_unexpected_alloc(peer, wire, len);
+
+	if (!unexpected)
+		return -ENOMEM;
+	pn_copy(ep->device, unexpected->payload, payload, len);
+	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
+	ep->stats.unexpected++;
+	return 0;
 }

@@ -104,11 +104,11 @@ static inline void pn_match_post(struct pn_endpoint_matching *m,
 	pn_list_append(&m->posted.entries, &receive->link);
 }
 
-/* Posts a receive that accepts the same messages as `behind`, and as the next
+/* Posts a receive that accepts the same messages as `earlier`, and as the next
  * oldest. */
 void pn_match_post_behind(struct pn_endpoint_matching *m,
-			  struct pinion_request *behind,
-			  struct pinion_request *receive);
+			  struct pinion_request *earlier,
+			  struct pinion_request *added);
 
 /* Removes a hashed receive from the table or the wildcards. */
 void pn_match_unhash(struct pn_endpoint_matching *m,
@@ -153,6 +153,11 @@ struct pinion_unexpected *pn_unexpected_alloc(struct pinion_peer *peer,
 					      size_t len);
 void pn_unexpected_free(struct pinion_endpoint *ep,
 			struct pinion_unexpected *unexpected);
+/* Appends a message that no receive accepts to the unexpected messages.
+ * -ENOMEM. */
+int pn_match_add_unexpected(struct pinion_peer *peer,
+			    const struct pn_wire *wire, const uint8_t *payload,
+			    size_t len);
 
 /* Removes a message from the queue, or another packet from its list. */
 void pn_unexpected_remove(struct pn_endpoint_matching *m,

@@ -282,8 +282,8 @@ static struct pinion_request *grant_at(struct pinion_peer *peer, uint32_t id)
 }
 
 /* A write with the number of an earlier grant is ignored. */
-void pn_onesided_written(struct pinion_request *request, uint32_t number,
-			 size_t len)
+void pn_grant_immediate(struct pinion_request *request, uint32_t number,
+			size_t len)
 {
 	if (request->kind == PN_REQUEST_GRANT && !request->status &&
 	    request->onesided.number == number &&

@@ -180,8 +180,8 @@ bool pn_onesided_concerns(struct pinion_peer *peer, const struct pn_wire *wire);
 int pn_onesided_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const uint8_t *payload, size_t len);
 /* A peer's write with an immediate arrived. */
-void pn_onesided_written(struct pinion_request *request, uint32_t number,
-			 size_t len);
+void pn_grant_immediate(struct pinion_request *request, uint32_t number,
+			size_t len);
 
 /* Frees all fragments when the endpoint is freed. */
 void pn_onesided_free_fragments(struct pinion_endpoint *ep);

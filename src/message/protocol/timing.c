@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "message/protocol/timing.h"
+
 #include "message/endpoint/endpoint.h"
 #include "message/protocol/select.h"
 #include "message/twosided/transfer.h"

@@ -304,7 +304,7 @@ int pn_receiver_fin(struct pinion_request *request, const struct pn_wire *wire)
 }
 
 /* A fragment that is not found has ended here meanwhile. */
-void pn_transfer_written(struct pinion_peer *peer, uint32_t number)
+void pn_receiver_immediate(struct pinion_peer *peer, uint32_t number)
 {
 	struct pinion_request *request = pn_request_by_immediate(peer, number);
 	struct pn_list *pos;

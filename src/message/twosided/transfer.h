@@ -96,7 +96,7 @@ int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const uint8_t *payload, size_t len);
 
 /* A peer's write with an immediate arrived. */
-void pn_transfer_written(struct pinion_peer *peer, uint32_t number);
+void pn_receiver_immediate(struct pinion_peer *peer, uint32_t number);
 
 /* Sends FAIL for a request that has failed here. */
 void pn_transfer_send_fail(struct pinion_request *request);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cache/cache_impl.h"
-#include "cache/pins_impl.h"
+#include "cache/thread_slots_impl.h"
 
 #define FIRST_SLOTS 64
 
@@ -24,96 +24,99 @@ static struct pn_slot_chunk *chunk_alloc(uint32_t nslots)
 	return chunk;
 }
 
-static void use_chunk(struct pn_pins *pins, struct pn_slot_chunk *chunk)
+static void use_chunk(struct pn_thread_slots *thread,
+		      struct pn_slot_chunk *chunk)
 {
-	chunk->older = pins->newest;
-	pins->newest = chunk;
-	pins->slots = chunk->slots;
-	pins->mask = chunk->nslots - 1;
-	pins->next = chunk->slots;
+	chunk->older = thread->newest;
+	thread->newest = chunk;
+	thread->slots = chunk->slots;
+	thread->mask = chunk->nslots - 1;
+	thread->next = chunk->slots;
 }
 
-static struct pn_pins *adopt_orphan(struct pn_cache *cache)
+static struct pn_thread_slots *adopt_orphan(struct pn_cache *cache)
 {
-	struct pn_pins *found = NULL;
+	struct pn_thread_slots *found = NULL;
 	struct pn_list *pos;
 
 	pn_lock(&cache->lock);
 	pn_list_for_each (pos, &cache->threads) {
-		struct pn_pins *pins =
-			pn_container_of(pos, struct pn_pins, link);
+		struct pn_thread_slots *thread =
+			pn_container_of(pos, struct pn_thread_slots, link);
 
-		if (!pins->orphan)
+		if (!thread->orphan)
 			continue;
-		pins->orphan = false;
-		found = pins;
+		thread->orphan = false;
+		found = thread;
 		break;
 	}
 	pn_unlock(&cache->lock);
 	return found;
 }
 
-static struct pn_pins *pins_alloc(struct pn_cache *cache)
+static struct pn_thread_slots *pins_alloc(struct pn_cache *cache)
 {
-	struct pn_pins *pins = pn_stats_alloc(&pn_stats_kind_pins, cache->stats,
-					      cache->attr.stats_owner);
+	struct pn_thread_slots *thread =
+		pn_stats_alloc(&pn_stats_kind_pins, cache->stats,
+			       cache->attr.stats_owner);
 	struct pn_slot_chunk *chunk = chunk_alloc(FIRST_SLOTS);
 
-	if (!pins || !chunk) {
-		pn_stats_free(pins);
+	if (!thread || !chunk) {
+		pn_stats_free(thread);
 		free(chunk);
 		return NULL;
 	}
-	pins->cache = cache;
-	use_chunk(pins, chunk);
+	thread->cache = cache;
+	use_chunk(thread, chunk);
 	pn_lock(&cache->lock);
-	pn_list_append(&cache->threads, &pins->link);
+	pn_list_append(&cache->threads, &thread->link);
 	pn_unlock(&cache->lock);
-	return pins;
+	return thread;
 }
 
-struct pn_pins *pn_pins_self(struct pn_cache *cache)
+struct pn_thread_slots *pn_slots_self(struct pn_cache *cache)
 {
 	struct pn_thread *self = pn_thread_self();
-	struct pn_pins *pins = self ? self->local[cache->key] : NULL;
+	struct pn_thread_slots *thread = self ? self->local[cache->key] : NULL;
 
 	if (pn_unlikely(!self))
 		return NULL;
-	if (pn_likely(pins))
-		return pins;
-	pins = adopt_orphan(cache);
-	if (!pins)
-		pins = pins_alloc(cache);
-	if (pins)
+	if (pn_likely(thread))
+		return thread;
+	thread = adopt_orphan(cache);
+	if (!thread)
+		thread = pins_alloc(cache);
+	if (thread)
 		atomic_fetch_add(&cache->nthreads, 1);
-	self->local[cache->key] = pins;
-	return pins;
+	self->local[cache->key] = thread;
+	return thread;
 }
 
-void pn_pins_ended(void *value)
+void pn_slots_ended(void *value)
 {
-	struct pn_pins *pins = value;
+	struct pn_thread_slots *thread = value;
 
 	/* In a forked child: the lock may be held for ever. */
-	if (pn_cache_foreign(pins->cache))
+	if (pn_cache_foreign(thread->cache))
 		return;
-	pn_lock(&pins->cache->lock);
-	pins->orphan = true;
-	atomic_fetch_sub(&pins->cache->nthreads, 1);
-	pn_unlock(&pins->cache->lock);
+	pn_lock(&thread->cache->lock);
+	thread->orphan = true;
+	atomic_fetch_sub(&thread->cache->nthreads, 1);
+	pn_unlock(&thread->cache->lock);
 }
 
-pn_slot *pn_pins_free_slot(struct pn_pins *pins)
+pn_slot *pn_slots_free_slot(struct pn_thread_slots *thread)
 {
 	/* Next fit: most pins end in the order in which they began. */
-	for (uint32_t n = 0; n <= pins->mask; n++) {
-		ptrdiff_t at = (pins->next - pins->slots + 1) & pins->mask;
+	for (uint32_t n = 0; n <= thread->mask; n++) {
+		ptrdiff_t at =
+			(thread->next - thread->slots + 1) & thread->mask;
 
-		pins->next = &pins->slots[at];
-		if (!atomic_load_explicit(pins->next, memory_order_acquire))
-			return pins->next;
+		thread->next = &thread->slots[at];
+		if (!atomic_load_explicit(thread->next, memory_order_acquire))
+			return thread->next;
 	}
-	for (struct pn_slot_chunk *c = pins->newest->older; c; c = c->older)
+	for (struct pn_slot_chunk *c = thread->newest->older; c; c = c->older)
 		for (uint32_t i = 0; i < c->nslots; i++)
 			if (!atomic_load_explicit(&c->slots[i],
 						  memory_order_acquire))
@@ -121,30 +124,30 @@ pn_slot *pn_pins_free_slot(struct pn_pins *pins)
 	return NULL;
 }
 
-bool pn_pins_grow(struct pn_pins *pins)
+bool pn_slots_grow(struct pn_thread_slots *thread)
 {
-	struct pn_slot_chunk *chunk = chunk_alloc(2 * (pins->mask + 1));
+	struct pn_slot_chunk *chunk = chunk_alloc(2 * (thread->mask + 1));
 
 	if (!chunk)
 		return false;
-	pn_lock(&pins->cache->lock);
-	use_chunk(pins, chunk);
-	pn_unlock(&pins->cache->lock);
+	pn_lock(&thread->cache->lock);
+	use_chunk(thread, chunk);
+	pn_unlock(&thread->cache->lock);
 	return true;
 }
 
-pn_slot *pn_pins_slot(struct pn_pins *pins)
+pn_slot *pn_slots_get(struct pn_thread_slots *thread)
 {
-	pn_slot *slot = pn_pins_free_slot(pins);
+	pn_slot *slot = pn_slots_free_slot(thread);
 
 	if (slot)
 		return slot;
-	return pn_pins_grow(pins) ? &pins->slots[0] : NULL;
+	return pn_slots_grow(thread) ? &thread->slots[0] : NULL;
 }
 
-static void scan_thread(struct pn_pins *pins, uint64_t number)
+static void scan_thread(struct pn_thread_slots *thread, uint64_t number)
 {
-	for (struct pn_slot_chunk *c = pins->newest; c; c = c->older) {
+	for (struct pn_slot_chunk *c = thread->newest; c; c = c->older) {
 		for (uint32_t i = 0; i < c->nslots; i++) {
 			struct pn_region *region =
 				pn_asymmetric_load(&c->slots[i]);
@@ -155,13 +158,13 @@ static void scan_thread(struct pn_pins *pins, uint64_t number)
 	}
 }
 
-void pn_pins_scan_locked(struct pn_cache *cache)
+void pn_slots_scan_locked(struct pn_cache *cache)
 {
 	struct pn_list *pos;
 
 	cache->scan++;
 	pn_list_for_each (pos, &cache->threads)
-		scan_thread(pn_container_of(pos, struct pn_pins, link),
+		scan_thread(pn_container_of(pos, struct pn_thread_slots, link),
 			    cache->scan);
 }
 
@@ -213,70 +216,71 @@ static inline PN_ALWAYS_INLINE void report_run(struct pn_policy *policy,
 	policy->clock = clock;
 }
 
-/* Reports the accesses from pins->drained to end. */
-static inline PN_ALWAYS_INLINE void report_accesses(struct pn_cache *cache,
-						    struct pn_pins *pins,
-						    uint64_t end, bool ahead)
-	PN_REQUIRES(&cache->lock)
+/* Reports the accesses from thread->drained to end. */
+static inline PN_ALWAYS_INLINE void report_accesses(
+	struct pn_cache *cache, struct pn_thread_slots *thread, uint64_t end,
+	bool ahead) PN_REQUIRES(&cache->lock)
 {
-	while (pins->drained != end) {
-		size_t at = pins->drained & (PN_PINS_LOG - 1);
-		size_t n = PN_PINS_LOG - at;
+	while (thread->drained != end) {
+		size_t at = thread->drained & (PN_SLOTS_LOG - 1);
+		size_t n = PN_SLOTS_LOG - at;
 
-		if (n > end - pins->drained)
-			n = end - pins->drained;
-		report_run(cache->policy, &pins->log[at], n, ahead);
-		pins->drained += n;
+		if (n > end - thread->drained)
+			n = end - thread->drained;
+		report_run(cache->policy, &thread->log[at], n, ahead);
+		thread->drained += n;
 	}
 }
 
 /* So many regions fit the cache of a CPU. */
 #define NEAR_REGIONS 2048
 
-static void drain_thread(struct pn_cache *cache, struct pn_pins *pins)
+static void drain_thread(struct pn_cache *cache, struct pn_thread_slots *thread)
 	PN_REQUIRES(&cache->lock)
 {
 	uint64_t end =
-		atomic_load_explicit(&pins->log_at, memory_order_acquire);
+		atomic_load_explicit(&thread->log_at, memory_order_acquire);
 
 	/* The owner has overwritten the oldest entries. */
-	if (end - pins->drained > PN_PINS_LOG)
-		pins->drained = end - PN_PINS_LOG;
+	if (end - thread->drained > PN_SLOTS_LOG)
+		thread->drained = end - PN_SLOTS_LOG;
 	if (cache->nregions > NEAR_REGIONS)
-		report_accesses(cache, pins, end, true);
+		report_accesses(cache, thread, end, true);
 	else
-		report_accesses(cache, pins, end, false);
+		report_accesses(cache, thread, end, false);
 }
 
-void pn_pins_drain_locked(struct pn_cache *cache)
+void pn_slots_drain_locked(struct pn_cache *cache)
 {
 	struct pn_list *pos;
 
 	pn_list_for_each (pos, &cache->threads)
-		drain_thread(cache, pn_container_of(pos, struct pn_pins, link));
+		drain_thread(cache, pn_container_of(pos, struct pn_thread_slots,
+						    link));
 }
 
 /* A single thread drains its log, so that nothing is lost and its run can be
  * replayed exactly. With several threads the log is overwritten until a miss
  * drains it: hits of one thread must not make the other cores fetch the lists
  * of the policy. */
-void pn_pins_log_full(struct pn_cache *cache)
+void pn_slots_log_full(struct pn_cache *cache)
 {
 	if (atomic_load_explicit(&cache->nthreads, memory_order_relaxed) > 1 ||
 	    !pn_try_lock(&cache->lock))
 		return;
-	pn_pins_drain_locked(cache);
+	pn_slots_drain_locked(cache);
 	pn_unlock(&cache->lock);
 }
 
-uint64_t pn_pins_hits_locked(struct pn_cache *cache)
+uint64_t pn_slots_hits_locked(struct pn_cache *cache)
 {
 	struct pn_list *pos;
 	uint64_t sum = 0;
 
 	pn_list_for_each (pos, &cache->threads)
 		sum += atomic_load_explicit(
-			&pn_container_of(pos, struct pn_pins, link)->log_at,
+			&pn_container_of(pos, struct pn_thread_slots, link)
+				 ->log_at,
 			memory_order_relaxed);
 	return sum;
 }
@@ -291,7 +295,7 @@ static unsigned clear_slots(struct pn_slot_chunk *chunk)
 	return n;
 }
 
-unsigned pn_pins_clear_all(struct pn_cache *cache)
+unsigned pn_slots_clear_all(struct pn_cache *cache)
 {
 	struct pn_list *pos;
 	unsigned n = 0;
@@ -299,25 +303,26 @@ unsigned pn_pins_clear_all(struct pn_cache *cache)
 	pn_lock(&cache->lock);
 	pn_list_for_each (pos, &cache->threads)
 		n += clear_slots(
-			pn_container_of(pos, struct pn_pins, link)->newest);
+			pn_container_of(pos, struct pn_thread_slots, link)
+				->newest);
 	pn_unlock(&cache->lock);
 	return n;
 }
 
-void pn_pins_free_all(struct pn_cache *cache) PN_NO_THREAD_SAFETY
+void pn_slots_free_all(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 {
 	struct pn_list *pos;
 
 	while ((pos = pn_list_pop(&cache->threads))) {
-		struct pn_pins *pins =
-			pn_container_of(pos, struct pn_pins, link);
+		struct pn_thread_slots *thread =
+			pn_container_of(pos, struct pn_thread_slots, link);
 
-		while (pins->newest) {
-			struct pn_slot_chunk *older = pins->newest->older;
+		while (thread->newest) {
+			struct pn_slot_chunk *older = thread->newest->older;
 
-			free(pins->newest);
-			pins->newest = older;
+			free(thread->newest);
+			thread->newest = older;
 		}
-		pn_stats_free(pins);
+		pn_stats_free(thread);
 	}
 }

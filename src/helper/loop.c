@@ -22,7 +22,7 @@
 void pn_helper_notify(struct pn_helper *helper)
 {
 	atomic_fetch_add(&helper->doorbell, 1);
-	pn_device_unblock(helper->device, &helper->doorbell);
+	pn_device_wake_word(helper->device, &helper->doorbell);
 }
 
 void pn_helper_stop(struct pn_helper *helper)

@@ -9,8 +9,8 @@
  *
  * Threads: any. The lock protects the table and is held for a few instructions.
  */
-#ifndef PN_HELPER_PINS_H
-#define PN_HELPER_PINS_H
+#ifndef PN_HELPER_PIN_LISTENER_H
+#define PN_HELPER_PIN_LISTENER_H
 
 #include "base/list.h"
 #include "base/lock.h"

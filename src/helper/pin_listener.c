@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "helper/pins.h"
+#include "helper/pin_listener.h"
 
 #include <errno.h>
 #include <stdlib.h>
