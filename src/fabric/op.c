@@ -174,7 +174,7 @@ static void multi_recv_completed(struct pn_fi_callback *callback,
 	struct pn_fi_cq *cq = op->ep->dirs[PN_FI_RX].cq;
 	struct pn_fi_entry entry = pn_fi_op_entry(op, c);
 	bool more = c->flags & PINION_COMPLETION_MORE;
-	bool wakeup_pending = more && !pn_fi_cq_reserve(cq);
+	bool reserved = more && !pn_fi_cq_reserve(cq);
 
 	entry.cqe.buf = c->buf;
 	pn_fi_count_event(op->ep, PN_FI_EVENT_RECV, c->status);
@@ -183,7 +183,7 @@ static void multi_recv_completed(struct pn_fi_callback *callback,
 	pn_fi_cq_push(cq, &entry);
 	if (!(c->flags & PINION_COMPLETION_MORE))
 		pn_fi_op_free(op);
-	else if (!wakeup_pending)
+	else if (!reserved)
 		stop_multi_recv(op);
 }
 

@@ -188,6 +188,14 @@ static inline void pn_soft_notify_peer(struct pn_soft_peer *peer)
 	if (pn_unlikely(atomic_load(&peer->remote.presence->sleeping)))
 		pn_soft_wake_peer(peer);
 }
+/* The same after a record was put into the channel. */
+static inline void pn_soft_notify_record(struct pn_soft_peer *peer)
+{
+	/* Orders the record before the load of `sleeping`; pairs with the fence
+	 * between the sleeper's store and its look at the channel. */
+	atomic_thread_fence(memory_order_seq_cst);
+	pn_soft_notify_peer(peer);
+}
 
 /* Executes up to `budget` bytes of an operation in the calling thread, with its
  * staging, and advances transfer->done; the operation is over when done is len.
