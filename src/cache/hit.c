@@ -168,7 +168,7 @@ static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
 	struct pn_region *region = pin->internal[1];
 
 	if (pn_unlikely(pin->nsegments != 1)) {
-		pn_miss_unpin(cache, pin);
+		pn_segments_unpin(cache, pin);
 		return;
 	}
 	pin->nsegments = 0;

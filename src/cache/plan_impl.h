@@ -192,7 +192,7 @@ void pn_segments_put(struct pn_cache *cache, const struct pn_segment *segments,
 		     unsigned n);
 
 /* Ends a pin of several segments. */
-void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin);
+void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin);
 
 /* --- async_pin.c ---------------------------------------------------------- */
 

@@ -8,8 +8,8 @@
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
-static int fill_pin(struct pinion_pin *pin, const struct iovec *buffer,
-		    const struct pn_segment *segments, unsigned n)
+static int fill_pin_segments(struct pinion_pin *pin, const struct iovec *buffer,
+			     const struct pn_segment *segments, unsigned n)
 {
 	struct pn_segments *several;
 
@@ -55,8 +55,8 @@ int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins)
 		unsigned first = plan->first[i];
 		unsigned end = i + 1 < n ? plan->first[i + 1] : plan->nsegments;
 
-		if (fill_pin(&pins[i], &plan->buffers[i],
-			     &plan->segments[first], end - first))
+		if (fill_pin_segments(&pins[i], &plan->buffers[i],
+				      &plan->segments[first], end - first))
 			break;
 	}
 	if (i == n)
@@ -80,7 +80,7 @@ void pn_plan_trace(const struct pn_plan *plan, const struct pinion_pin *pins,
 			    &outcome);
 }
 
-void pn_miss_unpin(struct pn_cache *cache, struct pinion_pin *pin)
+void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 {
 	struct pn_segments *several = pin->internal[0];
 

@@ -27,7 +27,7 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 
 	if (!pn_protocol_at(wire->protocol))
 		return -EPROTO;
-	receive = pn_match_posted(ep, peer, wire);
+	receive = pn_match_take_posted(ep, peer, wire);
 	if (receive) {
 		pn_transfer_receive(receive, peer, wire, payload, len);
 		return 0;
@@ -172,7 +172,7 @@ static inline bool is_whole(const struct pn_wire *wire, size_t len)
 
 /* The oldest posted receive, if it accepts the message and nothing else is to
  * be done than to copy the bytes and to write a completion. */
-static struct pinion_request *posted_receive_for(
+static struct pinion_request *oldest_receive_for(
 	const struct pinion_endpoint *ep, const struct pn_connection *conn,
 	const struct pn_wire *wire)
 {
@@ -227,7 +227,7 @@ static bool receive_short(struct pn_receive_handler *handler,
 	memcpy(&wire, data, sizeof(wire));
 	if (!is_whole(&wire, len))
 		return false;
-	receive = posted_receive_for(ep, conn, &wire);
+	receive = oldest_receive_for(ep, conn, &wire);
 	if (!receive)
 		return false;
 	pn_match_unpost(&ep->matching, receive);

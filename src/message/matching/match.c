@@ -279,9 +279,9 @@ struct pinion_request *pn_match_find_posted(struct pn_endpoint_matching *m,
 	return find_posted(m, peer, wire);
 }
 
-struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
-				       struct pinion_peer *peer,
-				       const struct pn_wire *wire)
+struct pinion_request *pn_match_take_posted(struct pinion_endpoint *ep,
+					    struct pinion_peer *peer,
+					    const struct pn_wire *wire)
 {
 	struct pn_endpoint_matching *m = &ep->matching;
 	struct pinion_request *receive = find_posted(m, peer, wire);

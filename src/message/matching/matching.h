@@ -130,9 +130,9 @@ struct pinion_request *pn_match_find_posted(struct pn_endpoint_matching *m,
 
 /* The posted receive for a message, removed from the queue; or NULL. What the
  * message leaves of the buffer of a multi-receive is posted. */
-struct pinion_request *pn_match_posted(struct pinion_endpoint *ep,
-				       struct pinion_peer *peer,
-				       const struct pn_wire *wire);
+struct pinion_request *pn_match_take_posted(struct pinion_endpoint *ep,
+					    struct pinion_peer *peer,
+					    const struct pn_wire *wire);
 
 /* The unexpected message for a receive, still in the queue; or NULL. The search
  * is for a queue that is not empty. */
