@@ -175,10 +175,10 @@ static int check_reach(const struct pinion_peer *peer)
 
 	if (conn->device_peer && !conn->remote_rail)
 		return 0;
-	pn_error(
-		"one-sided operations go from first rail to first rail, and the "
-		"first rails of this endpoint and its peer are not connected: "
-		"name the same rails in the same order on both sides");
+	pn_error("one-sided operations go from first rail to first rail, and "
+		 "the "
+		 "first rails of this endpoint and its peer are not connected: "
+		 "name the same rails in the same order on both sides");
 	return -EHOSTUNREACH;
 }
 
