@@ -28,7 +28,7 @@
 
 struct pn_trace_event {
 	uint64_t time_ns; /* of the clock of the device; record_noalloc() takes
-			     that of the next record() */
+			     a time after its thread's last record() */
 	uint64_t addr, len;
 	uint64_t site;	 /* call site; 0: not known */
 	uint64_t handle; /* the same in the event that ends what this begins */

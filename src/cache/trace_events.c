@@ -43,8 +43,8 @@ void pn_cache_trace_registered(struct pn_cache *cache,
 
 void pn_cache_trace_release(struct pn_cache *cache, struct pn_range range)
 {
-	/* No time: nobody may ask for it here. The sink takes that of the next
-	 * event. */
+	/* No time: nobody may ask for it here. The sink takes one after the
+	 * last event of this thread. */
 	struct pn_trace_event event = { .kind = PN_EVENT_RELEASE,
 					.addr = range.addr,
 					.len = range.len,

@@ -26,6 +26,10 @@
 
 struct ring_entry {
 	_Atomic uint64_t filled; /* its number + 1 once the event is complete */
+	/* The stream of the thread that recorded the event, and the time of the
+	 * newest event there; NULL: the thread has none. */
+	const struct stream *stream;
+	uint64_t after_ns;
 	struct pn_trace_event event;
 };
 
@@ -300,6 +304,23 @@ static inline void name_thread(struct pn_trace_event *event)
 	event->thread = (uint32_t)(uintptr_t)*number;
 }
 
+static inline uint64_t later(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* The time of an event of the ring, which goes into `stream` before an event of
+ * now_ns. Readers merge the streams by time. So an event of another thread must
+ * not precede the events that its thread has recorded before it: now_ns may be
+ * older than these. */
+static uint64_t ring_event_ns(const struct ring_entry *w,
+			      const struct stream *stream, uint64_t now_ns)
+{
+	if (!w->stream || w->stream == stream)
+		return now_ns;
+	return later(w->after_ns + 1, stream->before.time_ns);
+}
+
 /* Moves the events of the ring into the caller's stream. */
 static PN_NOINLINE void drain_ring(struct recorder *r, struct stream *stream,
 				   uint64_t now_ns)
@@ -316,7 +337,7 @@ static PN_NOINLINE void drain_ring(struct recorder *r, struct stream *stream,
 		if (atomic_load_explicit(&w->filled, memory_order_acquire) !=
 		    at + 1)
 			break;
-		w->event.time_ns = now_ns;
+		w->event.time_ns = ring_event_ns(w, stream, now_ns);
 		write_event(stream, &w->event);
 		atomic_store_explicit(&r->ring_tail, at + 1,
 				      memory_order_release);
@@ -344,6 +365,8 @@ static void record(struct pn_trace_sink *sink,
 		    atomic_load_explicit(&r->ring_head, memory_order_relaxed) !=
 		    atomic_load_explicit(&r->ring_tail, memory_order_relaxed)))
 		drain_ring(r, stream, event->time_ns);
+	/* What the ring had may be newer. */
+	copy.time_ns = later(copy.time_ns, stream->before.time_ns);
 	write_event(stream, &copy);
 	stream->busy = false;
 }
@@ -370,6 +393,8 @@ static void record_noalloc(struct pn_trace_sink *sink,
 	} while (!atomic_compare_exchange_weak(&r->ring_head, &at, at + 1));
 	w = &r->ring[at % RING_ENTRIES];
 	w->event = *event;
+	w->stream = my_stream && my_stream->recorder == r ? my_stream : NULL;
+	w->after_ns = w->stream ? my_stream->before.time_ns : 0;
 	atomic_store_explicit(&w->filled, at + 1, memory_order_release);
 }
 

@@ -91,7 +91,7 @@ static void what_was_recorded_is_read_in_order(void **state)
 	trace_remove("one");
 }
 
-static void quiet_events_precede_the_next_loud_one(void **state)
+static void noalloc_events_precede_the_next_event_of_their_thread(void **state)
 {
 	struct pn_trace_sink *sink;
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN, .time_ns = 5 }, got;
@@ -125,6 +125,47 @@ static void quiet_events_precede_the_next_loud_one(void **state)
 	assert_int_equal(pn_trace_info(trace)->lost, quiet - kept);
 	pn_trace_close(trace);
 	trace_remove("quiet");
+}
+
+static void *record_old_event(void *arg)
+{
+	struct pn_trace_event e = { .kind = PN_EVENT_EVICT, .time_ns = 3 };
+
+	(void)arg;
+	record(&e);
+	return NULL;
+}
+
+/* The worker of a cache records with a time that it read a while ago. */
+static void a_release_follows_what_its_thread_recorded_before(void **state)
+{
+	struct pn_trace_event e = { .kind = PN_EVENT_PIN, .time_ns = 1 };
+	struct pn_trace_event release = { .kind = PN_EVENT_RELEASE };
+	static const uint8_t expected[] = { PN_EVENT_PIN, PN_EVENT_PIN,
+					    PN_EVENT_RELEASE, PN_EVENT_EVICT,
+					    PN_EVENT_PIN };
+	struct pn_trace *trace;
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(pn_record_start(trace_path("order"), MIB));
+	record(&e);
+	e.time_ns = 5;
+	record(&e);
+	pn_trace_sink()->record_noalloc(pn_trace_sink(), &release);
+	assert_ok(pthread_create(&thread, NULL, record_old_event, NULL));
+	pthread_join(thread, NULL);
+	e.time_ns = 9;
+	record(&e);
+	pn_record_stop();
+	trace = reopen(trace_path("order"));
+	for (unsigned i = 0; i < PN_ARRAY_LEN(expected); i++) {
+		assert_int_equal(pn_trace_next(trace, &e), 1);
+		assert_int_equal(e.kind, expected[i]);
+	}
+	assert_int_equal(pn_trace_next(trace, &e), 0);
+	pn_trace_close(trace);
+	trace_remove("order");
 }
 
 static void a_full_file_counts_lost_events(void **state)
@@ -383,7 +424,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(what_was_recorded_is_read_in_order),
-		TEST(quiet_events_precede_the_next_loud_one),
+		TEST(noalloc_events_precede_the_next_event_of_their_thread),
+		TEST(a_release_follows_what_its_thread_recorded_before),
 		TEST(a_full_file_counts_lost_events),
 		TEST(events_have_the_site_of_their_thread),
 		TEST(a_file_that_is_not_a_trace_is_not_overwritten),

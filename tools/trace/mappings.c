@@ -36,6 +36,13 @@ void pn_mappings_split(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 {
+	struct pn_range range = { addr, len };
+
+	/* Mappings do not overlap: ranges that do are in the same one. A plan
+	 * may ask for two of them before it uses the first answer. */
+	for (size_t i = 0; i < mappings->n; i++)
+		if (pn_range_overlaps(mappings->at[i], range))
+			range = pn_range_hull(mappings->at[i], range);
 	pn_mappings_remove(mappings, addr, len);
 	if (mappings->n == mappings->capacity) {
 		size_t capacity =
@@ -48,7 +55,7 @@ int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len)
 		mappings->at = at;
 		mappings->capacity = capacity;
 	}
-	mappings->at[mappings->n++] = (struct pn_range){ addr, len };
+	mappings->at[mappings->n++] = range;
 	return 0;
 }
 

@@ -22,7 +22,8 @@ struct pn_mappings {
 };
 
 void pn_mappings_fini(struct pn_mappings *mappings);
-/* -ENOMEM. */
+/* The range is in a single mapping, and so are the known ones that overlap it.
+ * -ENOMEM. */
 int pn_mappings_add(struct pn_mappings *mappings, uintptr_t addr, size_t len);
 /* The range is not in a single mapping: removes every mapping that covers it.
  */

@@ -10,6 +10,7 @@
 #include <pinion/device.h>
 
 #include "base/range.h"
+#include "tools/trace/mappings.h"
 #include "tools/trace/workload.h"
 #include "tools/trace/write.h"
 #include "trace/record.h"
@@ -174,6 +175,24 @@ static void mappings_of_a_trace_are_in_its_workload(void **state)
 	pn_workload_fini(&workload);
 }
 
+/* A plan asks for two ranges before it merges by the first answer. */
+static void overlapping_ranges_are_in_one_mapping(void **state)
+{
+	struct pn_mappings mappings = { 0 };
+
+	(void)state;
+	assert_ok(pn_mappings_add(&mappings, 6 * PAGE, 8 * PAGE));
+	assert_ok(pn_mappings_add(&mappings, 20 * PAGE, PAGE));
+	assert_ok(pn_mappings_add(&mappings, 3 * PAGE, 10 * PAGE + 30));
+	assert_true(pn_mappings_cover(&mappings, 6 * PAGE, 8 * PAGE));
+	assert_true(pn_mappings_cover(&mappings, 3 * PAGE, 11 * PAGE));
+	assert_false(pn_mappings_cover(&mappings, 3 * PAGE, 12 * PAGE));
+	pn_mappings_remove(&mappings, 13 * PAGE, PAGE);
+	assert_false(pn_mappings_cover(&mappings, 6 * PAGE, PAGE));
+	assert_true(pn_mappings_cover(&mappings, 20 * PAGE, PAGE));
+	pn_mappings_fini(&mappings);
+}
+
 static void an_invalid_request_is_reported(void **state)
 {
 	struct pn_trace_event e = { .kind = PN_EVENT_PIN,
@@ -230,6 +249,7 @@ int main(void)
 		TEST(held_pins_have_unique_numbers),
 		TEST(a_pin_with_a_held_handle_ends_at_once),
 		TEST(mappings_of_a_trace_are_in_its_workload),
+		TEST(overlapping_ranges_are_in_one_mapping),
 		TEST(an_invalid_request_is_reported),
 		TEST(write_errors_are_reported),
 	};
