@@ -131,7 +131,7 @@ static void enter(struct pinion_context *context)
 	uint32_t nobody = 0;
 
 	while (!atomic_compare_exchange_strong(&context->entered, &nobody, 1)) {
-		pn_device_wait_word(context->device, &context->entered, 1);
+		pn_device_futex_wait(context->device, &context->entered, 1);
 		nobody = 0;
 	}
 }
@@ -139,7 +139,7 @@ static void enter(struct pinion_context *context)
 static void leave(struct pinion_context *context)
 {
 	atomic_store(&context->entered, 0);
-	pn_device_wake_word(context->device, &context->entered);
+	pn_device_futex_wake(context->device, &context->entered);
 }
 
 static void close_rails(const struct pn_endpoint_attr *attr, unsigned n)

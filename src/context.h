@@ -4,8 +4,9 @@
  * budget, caches, heaps, endpoints.
  *
  * Life: pinion_open() opens its parts bottom up, pinion_close() closes them top
- * down. The files api_*.c have the public calls, one file for each public
- * header: they validate the arguments and call the layer that does the work.
+ * down. The files api_*.c have the public calls, and name the public headers
+ * that they implement: they validate the arguments and call the layer that does
+ * the work.
  * Threads: any. `lock` protects the lists; opening and closing of endpoints is
  * serialized by `entered` (api_message.c).
  * fork: the copy of a context in a child is foreign, whatever kind of fork made

@@ -10,8 +10,8 @@
  * side pays for a compiler barrier only. Sanitizers do not know membarrier:
  * their builds use sequentially consistent operations on both sides.
  *
- * pn_asymmetric_init() says whether the kernel has it. Without it the frequent
- * side must take a lock that the rare side takes too.
+ * pn_asymmetric_init() says whether the kernel has membarrier(2). Without it
+ * the frequent side must take a lock that the rare side takes, too.
  */
 #ifndef PN_BASE_ASYMMETRIC_H
 #define PN_BASE_ASYMMETRIC_H
@@ -36,7 +36,7 @@ bool pn_asymmetric_init(void);
 /* The rare side's barrier: microseconds. */
 void pn_asymmetric_heavy(void);
 
-/* The frequent side: stores; its later loads come after. */
+/* The frequent side's store. Its later loads are ordered after the store. */
 #define pn_asymmetric_store(object, value)                           \
 	do {                                                         \
 		if (PN_ASYMMETRIC_FENCES) {                          \

@@ -13,8 +13,8 @@
  * - Everywhere else PN_NO_CANCEL() disables cancellation around what may be a
  *   cancellation point. Calls that are slow anyway disable it from beginning to
  *   end. A cache hit and a short message make no system call and pay nothing:
- *   the slow paths that they call disable it. The request to end stays pending
- *   and takes effect in the program.
+ *   the slow paths that they call disable it. A request to cancel stays pending
+ *   and takes effect after the call has returned to the program.
  * - Service threads (service_thread.h) cannot be canceled.
  *
  * Cancellation of type PTHREAD_CANCEL_ASYNCHRONOUS takes effect anywhere; no

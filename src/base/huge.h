@@ -4,12 +4,13 @@
  *
  * io_uring charges a huge page (transparent or reserved) whole, however little
  * of it is registered. A program cannot ask the kernel for that charge. This
- * module has what can be known: a bound that costs nothing, what the page
- * tables say now, and VmPin, the sum of the process. Threads: any; there is no
- * state. Caveats: huge pages are taken to be of 2 MiB; reserved ones of 1 GiB
- * are counted as 2 MiB. The page tables do not show a huge page that is mapped
- * in small pieces, after a part of it was unmapped, protected or watched by
- * userfaultfd: VmPin does.
+ * module returns what can be known: an upper bound, which costs nothing; what
+ * the page tables say now; and VmPin, the charge of the whole process. Threads:
+ * any; there is no state. Caveats: huge pages are taken to be of 2 MiB;
+ * reserved ones of 1 GiB are counted as 2 MiB. The page tables do not show a
+ * huge page that is mapped by small page-table entries, as after a part of it
+ * was unmapped, protected or watched by userfaultfd; VmPin includes such a
+ * page.
  */
 #ifndef PN_BASE_HUGE_H
 #define PN_BASE_HUGE_H

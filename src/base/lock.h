@@ -2,8 +2,10 @@
 /*
  * lock -- a mutex that clang's thread-safety analysis understands.
  *
- * Nothing in pinion sleeps in a device or calls back while holding one: work
- * under a lock is short (see CONTRIBUTING.md).
+ * Work under a mutex is short: pinion does not wait in a device or call back
+ * while holding one. An exception is explained where it is declared, for
+ * example the endpoint's lock, which is held while memory is registered
+ * (message/message.h), and account->near_limit (device/account.h).
  */
 #ifndef PN_BASE_LOCK_H
 #define PN_BASE_LOCK_H

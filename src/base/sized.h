@@ -18,7 +18,8 @@
 #include "base/compiler.h"
 
 /* Copies a caller's struct to *ours, which has `bytes` bytes. -EINVAL: NULL, or
- * an impossible size (logged once); -E2BIG: it is longer, and not zero there.
+ * an impossible size (logged once); -E2BIG: the caller's struct is longer, and
+ * not zero behind our fields.
  */
 int pn_sized_copy(void *ours, size_t bytes, const void *theirs);
 

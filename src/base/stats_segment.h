@@ -93,9 +93,9 @@ bool pn_stats_counters_valid(const struct pn_stats_kind *kind,
 /* In a forked child, before it uses anything in the segment. */
 void pn_stats_in_child(void);
 
-/* Removes the segments of processes of this user that have ended, as far as
- * their pids mean something here. Returns how many segments there are of
- * children of the calling process, zombies included. */
+/* Removes the segments of processes of this user that have ended, of those in
+ * the caller's pid namespace. Returns how many segments there are of children
+ * of the calling process, zombies included. */
 unsigned pn_stats_sweep(void);
 
 /* --- the format ----------------------------------------------------------- */

@@ -16,8 +16,8 @@
  * pn_thread_fini()) and swaps them in.
  * Threads: any. fork: the child keeps only the context of the forking thread,
  * without the pointers: they lead to objects of the parent. After _Fork() or a
- * raw clone() the pointers are gone, too, but nothing that takes a lock may be
- * called, so nothing of this module either (process.h).
+ * raw clone() the pointers are gone, too; the child may call nothing that takes
+ * a lock, so no function of this module either (process.h).
  */
 #ifndef PN_BASE_THREAD_H
 #define PN_BASE_THREAD_H
@@ -39,8 +39,8 @@ struct pn_thread {
 	/* The call site of its requests, for trace events (trace_sink.h); 0:
 	 * not known. */
 	uint64_t site;
-	char site_name[PN_THREAD_SITE_BYTES]; /* the beginning of its name, for
-						 people */
+	char site_name[PN_THREAD_SITE_BYTES]; /* the beginning of the site's
+						 name, for people */
 	void *local[PN_THREAD_KEYS];
 };
 

@@ -2,14 +2,14 @@
 /*
  * trace_sink -- where the library records what it did.
  *
- * An event is a set of numbers. Those who record define what they mean
- * (cache/trace_event.h), and readers know it (tools/trace/). A sink takes
- * events. A process has one sink or none, and base does not know what it does
- * with events; that of trace/record.h writes a file.
+ * An event is a set of numbers. cache/trace_event.h defines their meaning, and
+ * the readers of tools/trace/ know it. A sink takes events. A process has one
+ * sink or none. base does not know what a sink does with events; the sink of
+ * trace/record.h writes them to a file.
  *
- * Whoever records calls pn_trace_sink() once and keeps the answer where its
- * fast path looks anyway: while no trace is recorded, that look is all it
- * costs.
+ * A module that records calls pn_trace_sink() once and keeps the pointer where
+ * its fast path reads anyway: while no trace is recorded, the check of that
+ * pointer is the only cost.
  *
  * There are two ways to record. record() may allocate and make system calls; it
  * does not wait for other threads. record_noalloc() does neither and may be

@@ -19,11 +19,11 @@ static struct {
 	 * taken before lock. */
 	struct pn_mutex deriving;
 	struct pn_mutex lock;
-	struct pn_list members;	  /* lock */
-	unsigned nmembers;	  /* lock */
-	_Atomic unsigned nlate;	  /* members whose kernel uncharges late */
-	const char *derived_from; /* lock */
-	size_t raised_to;	  /* deriving; as logged last */
+	struct pn_list members;	    /* lock */
+	unsigned nmembers;	    /* lock */
+	_Atomic unsigned ndeferred; /* members whose kernel uncharges late */
+	const char *derived_from;   /* lock */
+	size_t raised_to;	    /* deriving; as logged last */
 	/* deriving: what the system's limits gave last, and from which of the
 	 * devices' limits; nreads counts the readings. */
 	struct pn_derive derived_with;
@@ -52,7 +52,7 @@ static void process_init(void) PN_NO_THREAD_SAFETY
 	process.nmembers = 0;
 	process.raised_to = 0;
 	process.nreads = 0;
-	atomic_store(&process.nlate, 0);
+	atomic_store(&process.ndeferred, 0);
 	atomic_store(&process.max_bytes, 0);
 	atomic_store(&process.bytes, 0);
 	atomic_store(&process.peak_bytes, 0);
@@ -289,7 +289,7 @@ void pn_budget_init(struct pn_budget *budget, struct pn_device *device,
 
 /* Whether the kernel uncharges late for a device: then other members look at
  * it, too. */
-static bool may_be_late(const struct pn_budget *budget)
+static bool may_defer(const struct pn_budget *budget)
 {
 	for (unsigned i = 0; i < budget->ndevices; i++)
 		if (budget->devices[i]->limits.deferred_uncharge)
@@ -306,7 +306,7 @@ static void join(struct pn_budget *budget, const struct pn_budget_attr *attr)
 	pn_lock(&process.lock);
 	pn_list_append(&process.members, &budget->member);
 	process.nmembers++;
-	atomic_fetch_add(&process.nlate, may_be_late(budget));
+	atomic_fetch_add(&process.ndeferred, may_defer(budget));
 	pn_unlock(&process.lock);
 	derive_process(true);
 }
@@ -332,12 +332,12 @@ void pn_budget_open(struct pn_budget *budget, const struct pn_budget_attr *attr)
 		join(budget, attr);
 }
 
-static void set_late(struct pn_budget *budget, size_t late)
+static void set_deferred(struct pn_budget *budget, size_t deferred)
 {
-	size_t before = atomic_exchange(&budget->deferred_bytes, late);
+	size_t before = atomic_exchange(&budget->deferred_bytes, deferred);
 
 	if (budget->in_process)
-		atomic_fetch_add(&process.deferred_bytes, late - before);
+		atomic_fetch_add(&process.deferred_bytes, deferred - before);
 }
 
 void pn_budget_close(struct pn_budget *budget)
@@ -349,10 +349,10 @@ void pn_budget_close(struct pn_budget *budget)
 	pn_lock(&process.lock);
 	pn_list_remove(&budget->member);
 	others = --process.nmembers;
-	atomic_fetch_sub(&process.nlate, may_be_late(budget));
+	atomic_fetch_sub(&process.ndeferred, may_defer(budget));
 	pn_unlock(&process.lock);
 	atomic_fetch_sub(&process.bytes, atomic_exchange(&budget->bytes, 0));
-	set_late(budget, 0);
+	set_deferred(budget, 0);
 	budget->in_process = false;
 	if (others)
 		derive_process(false);
@@ -399,13 +399,13 @@ void pn_budget_pin_failed(struct pn_budget *budget)
 static void refresh_deferred(struct pn_budget *budget)
 {
 	struct pn_pinned pinned;
-	size_t late = 0;
+	size_t deferred = 0;
 
 	for (unsigned i = 0; i < budget->ndevices; i++) {
 		pn_device_pinned(budget->devices[i], &pinned);
-		late += pinned.deferred_bytes;
+		deferred += pinned.deferred_bytes;
 	}
-	set_late(budget, late);
+	set_deferred(budget, deferred);
 }
 
 /* Members that register nothing do not refresh themselves. */
@@ -427,7 +427,7 @@ void pn_budget_refresh(struct pn_budget *budget)
 	if (pn_unlikely(atomic_load_explicit(refresh_ns, memory_order_relaxed) <
 			REFRESHING))
 		refresh_limit(budget, refresh_ns);
-	if (budget->in_process && atomic_load(&process.nlate))
+	if (budget->in_process && atomic_load(&process.ndeferred))
 		refresh_members();
 	else
 		refresh_deferred(budget);
@@ -526,26 +526,27 @@ bool pn_budget_could_fit(const struct pn_budget *budget, size_t bytes,
 		bytes <= atomic_load(&process.max_bytes));
 }
 
-static size_t left(size_t max, size_t bytes, size_t late)
+static size_t left(size_t max, size_t bytes, size_t deferred)
 {
-	return bytes < max && late < max - bytes ? max - bytes - late : 0;
+	return bytes < max && deferred < max - bytes ? max - bytes - deferred
+						     : 0;
 }
 
 size_t pn_budget_others(const struct pn_budget *budget, size_t own_bytes)
 {
 	size_t max = atomic_load(&budget->max_bytes);
 	size_t bytes = atomic_load(&budget->bytes);
-	size_t late = atomic_load(&budget->deferred_bytes);
+	size_t deferred = atomic_load(&budget->deferred_bytes);
 	size_t beyond = 0, process_left;
 
 	if (budget->in_process) {
 		process_left = left(atomic_load(&process.max_bytes),
 				    atomic_load(&process.bytes),
 				    atomic_load(&process.deferred_bytes));
-		max = left(max, bytes, late);
+		max = left(max, bytes, deferred);
 		beyond = max > process_left ? max - process_left : 0;
 	}
-	return bytes + late + beyond - own_bytes;
+	return bytes + deferred + beyond - own_bytes;
 }
 
 static void set_cap(struct pn_budget *budget, size_t max_bytes)

@@ -22,9 +22,9 @@
  *   given     the least process_max_bytes of the open contexts; else
  *   derived   (derive.h) from the limits of all their devices. If a context was
  *             given a larger max_bytes, the budget is raised to that, but not
- *             above the hard limit of the devices: an explicit number goes
- *             beyond the three quarters, not beyond what the kernel allows. A
- *             log line says so.
+ *             above the hard limit of the devices: an explicit number may
+ *             exceed the three quarters of derive.h, but not what the kernel
+ *             allows. A log line says that the budget was raised.
  * The max_bytes of a context, where given, is its cap; else it is the process's
  * budget and follows it. What the kernel charges for all contexts together
  * stays below the process's budget, and below the sum of the caps where each
@@ -36,8 +36,8 @@
  *
  * Threads: any; charging is a compare-and-swap, so that a limit is never
  * exceeded. The devices of a budget are added before the first one pins. Caches
- * come and go at any time; who walks them holds a reference to one
- * (pn_sharers), not a lock.
+ * come and go at any time; a thread that walks the list of caches holds a
+ * reference to one of them (pn_sharers), not a lock.
  * At rest: used <= max, except after a resize below what is in use; the bytes
  * of the process are the sum of those of its members.
  */
@@ -60,7 +60,7 @@
 struct pn_sharers {
 	struct pn_mutex lock;
 	struct pn_list caches; /* lock */
-	pthread_cond_t left; /* a cache that leaves has no reference any more */
+	pthread_cond_t left;   /* a leaving cache has no reference now */
 };
 
 struct pn_budget {
@@ -138,12 +138,12 @@ struct pn_shortage {
 struct pn_shortage pn_budget_shortage(const struct pn_budget *budget,
 				      size_t bytes, size_t regions);
 
-/* Whether so much fits when nothing else is charged. */
+/* Whether so much would fit if nothing else were charged. */
 bool pn_budget_could_fit(const struct pn_budget *budget, size_t bytes,
 			 size_t regions);
 
-/* What a cache that is charged own_bytes cannot have besides: charged by
- * others, late, or beyond the process's budget. */
+/* The bytes that are not available to a cache that is charged own_bytes:
+ * charged by others, uncharged late, or beyond the process's budget. */
 size_t pn_budget_others(const struct pn_budget *budget, size_t own_bytes);
 
 /* 0 leaves a limit as it is. A number of bytes is a cap from then on. */

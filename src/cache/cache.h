@@ -88,8 +88,8 @@ struct pn_cache_attr {
 	const void *stats_owner;
 	/* Instead of `policy`; the cache closes it. */
 	struct pn_policy *own_policy;
-	/* Replaces the question to the kernel whether one mapping has the
-	 * range. */
+	/* Answers whether one mapping has the range, instead of the kernel
+	 * (replayed traces). NULL: the kernel is asked. */
 	bool (*is_one_mapping)(void *arg, struct pn_range range);
 	void *mapping_arg;
 };
@@ -143,18 +143,18 @@ void pn_cache_set_listener(struct pn_cache *cache,
 bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 		     unsigned flags);
 
-/* Whether the page of addr is cached at this moment: a rougher hint, for every
- * operation, at what pinning will cost. Takes no lock, unless releases are
- * pending. */
+/* Whether the page of addr is cached at this moment: a rougher hint, cheap
+ * enough for every operation, about what pinning will cost. Takes no lock,
+ * unless releases are pending. */
 bool pn_cache_holds(struct pn_cache *cache, const void *addr);
 
 /* Invalidates what is cached in the range, as a release does. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
 
-/* What to prefetch after a drop: the access of the largest region that was
- * dropped, and the range from the first to the last region that had the same. A
- * page that a buffer shares with its neighbour may allow more, because of the
- * neighbour. */
+/* What to prefetch after a drop. access: that of the largest region that was
+ * dropped. range: from the first to the last dropped region with this access.
+ * Regions with another access are left out: a page that a buffer shares with
+ * its neighbour may have been registered with more access for the neighbour. */
 struct pn_dropped {
 	struct pn_range range;
 	unsigned access;
@@ -167,15 +167,15 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		  struct pn_dropped *dropped);
 
 /* Whether the notice of a madvise() comes before its pages go, as with
- * userfaultfd. A program that uses memory and releases it in one thread need
- * not care. Whoever registers the memory at a moment of its own may get the old
- * pages between the notice and the end of the release, and no further notice
- * comes. */
+ * userfaultfd. This does not matter to a program that uses and releases memory
+ * in one thread. It matters to a thread that registers the memory at a moment
+ * of its own (the helper): between the notice and the end of the release it may
+ * register the old pages, and no further notice comes. */
 bool pn_cache_notices_early(const struct pn_cache *cache);
 
-/* Whether anything stays registered when it is unpinned. Nothing does while the
- * monitor notices no release and the user has not asked to keep regions all the
- * same: then every pin registers, except in residents. */
+/* Whether regions stay registered when they are unpinned. They do not if the
+ * monitor notices no release, unless the user has asked to keep regions all the
+ * same. If they do not, every pin registers, except in residents. */
 bool pn_cache_keeps(const struct pn_cache *cache);
 
 /* Registers a range for the next pin. A pin that comes meanwhile waits for the
@@ -189,7 +189,7 @@ void pn_cache_flush(struct pn_cache *cache);
 int pn_cache_revoke(struct pn_cache *cache, uintptr_t addr, size_t len);
 
 /* Charges the budget for registrations outside the cache (by hand, heap slabs),
- * and evicts cached regions if need be. The caller gives it back with
+ * and evicts cached regions if need be. The caller uncharges the budget with
  * pn_budget_uncharge(). -ENOBUFS: there is no room. */
 int pn_cache_charge(struct pn_cache *cache, size_t bytes, size_t nregions);
 
@@ -273,9 +273,9 @@ void pn_cache_set_stepped(struct pn_cache *cache, bool stepped);
  */
 void pn_cache_count_endpoint(struct pn_cache *cache, bool more);
 
-/* Whether new regions merge with their neighbours from now on. Who pins large
- * buffers fragment by fragment, always the same ones, wants no merging: each
- * fragment would have the ones before it registered again. */
+/* Whether new regions merge with their neighbours from now on. Callers that pin
+ * large buffers fragment by fragment, always the same fragments, want no
+ * merging: each new fragment would register the fragments before it again. */
 void pn_cache_set_merging(struct pn_cache *cache, bool joins);
 
 /* Records a trace event of this cache for a layer above, if there is a sink.

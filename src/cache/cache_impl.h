@@ -108,9 +108,9 @@ struct pn_slot_chunk {
 	pn_slot slots[];
 };
 
-/* Allocated in the thread's first miss. When the thread ends, its pins become
- * an orphan, which the next new thread adopts, since other threads may still
- * hold pins in its slots. Only the owner writes, except that any thread may
+/* Allocated in the thread's first miss. When the thread ends, the object
+ * becomes an orphan, since other threads may still hold pins in its slots; the
+ * next new thread adopts it. Only the owner writes, except that any thread may
  * clear a slot. cache->lock protects the list of chunks, `drained`, `link` and
  * `orphan`. */
 struct pn_thread_slots {
@@ -168,8 +168,8 @@ struct pn_cache {
 	struct pn_region *regions;
 	int key;       /* of base/thread.h */
 	bool observed; /* there is a sink or a listener */
-	/* Why hits must take the slow path: the notices that nobody has acted
-	 * upon, and one more with always_slow. */
+	/* Not 0: hits take the slow path. Counts the notices that nobody has
+	 * acted upon, and one more if always_slow is set. */
 	_Atomic uint32_t slow_reasons;
 
 	/* Written by pn_cache_open() alone. */
@@ -190,7 +190,7 @@ struct pn_cache {
 	struct pn_trace_sink *_Atomic sink; /* NULL: no trace is recorded */
 	struct pn_pin_listener *listener;   /* NULL: nobody listens */
 	_Atomic bool always_slow; /* every pin takes the lock; stays set */
-	_Atomic bool probing;	  /* and asks the monitor; stays set */
+	_Atomic bool probing;	  /* every pin asks the monitor; stays set */
 	_Atomic bool merging;	  /* new regions merge with neighbours */
 	_Atomic bool stepped;	  /* somebody calls pn_cache_step() when idle */
 
@@ -207,7 +207,7 @@ struct pn_cache {
 		/* The table of releases in flight was full once: no region is
 		 * published any more. */
 		_Atomic bool never_publish;
-		/* At least as many as entries of `inflight` are taken. */
+		/* Entries of `inflight` that are in use, or more. */
 		_Atomic unsigned ninflight;
 		struct pn_notice ring[PN_NOTICE_RING];
 		struct pn_inflight_release inflight[PN_MAX_INFLIGHT_RELEASES];
@@ -289,8 +289,8 @@ static inline bool pn_cache_foreign(const struct pn_cache *cache)
 	return !pn_process_is_current(cache->process);
 }
 
-/* Whether each pin has exactly one region, and one with remote access a region
- * of its own. */
+/* Whether each pin has exactly one region, and each pin with remote access a
+ * region of its own. */
 static inline bool pn_cache_one_segment(const struct pn_cache *cache)
 {
 	return cache->device->caps & PN_CAP_ONE_SEGMENT;

@@ -101,7 +101,7 @@ static int register_mrs(struct pn_cache *cache, struct pn_exposed_memory *e)
 	ret = pn_cache_charge(cache, bytes, e->nmrs);
 	if (ret)
 		return ret;
-	ret = pn_reclaim_register(cache, mrs, e->nmrs);
+	ret = pn_register_retry(cache, mrs, e->nmrs);
 	if (ret)
 		pn_budget_uncharge(cache->budget, bytes, e->nmrs);
 	/* Nobody deregisters before it is LIVE. */
@@ -179,8 +179,8 @@ static bool begin_closing(struct pn_cache *cache, struct pn_exposed_memory *e)
 		pn_unlock(&cache->lock);
 		if (state != PN_EXPOSED_CLOSING)
 			return state <= PN_EXPOSED_RELEASED;
-		pn_device_wait_word(cache->device, &e->state,
-				    PN_EXPOSED_CLOSING);
+		pn_device_futex_wait(cache->device, &e->state,
+				     PN_EXPOSED_CLOSING);
 	}
 }
 
@@ -249,7 +249,7 @@ static void revoke_released(struct pn_cache *cache)
 		/* Its owner may free it from here on; waking needs the address
 		 * only. */
 		atomic_store(&e->state, PN_EXPOSED_REVOKED);
-		pn_device_wake_word(cache->device, &e->state);
+		pn_device_futex_wake(cache->device, &e->state);
 	}
 }
 
@@ -264,15 +264,15 @@ static PN_NOINLINE void revoke_noticed(struct pn_cache *cache)
 
 		if (!atomic_compare_exchange_strong(&cache->exposed.revoking,
 						    &idle, 1)) {
-			pn_device_wait_word(cache->device,
-					    &cache->exposed.revoking, 1);
+			pn_device_futex_wait(cache->device,
+					     &cache->exposed.revoking, 1);
 			continue;
 		}
 		seen = atomic_load(&cache->exposed.releases);
 		revoke_released(cache);
 		atomic_fetch_sub(&cache->exposed.releases, seen);
 		atomic_store(&cache->exposed.revoking, 0);
-		pn_device_wake_word(cache->device, &cache->exposed.revoking);
+		pn_device_futex_wake(cache->device, &cache->exposed.revoking);
 		pn_worker_notify_if_wanted(cache);
 	}
 }

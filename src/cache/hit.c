@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hit: no lock, and no write that another thread reads except the slot.
+ * A hit: no lock, and no write that another thread reads except the slot (rule
+ * 2 of CONTRIBUTING.md).
  *
- * The order matters (rule 2 of CONTRIBUTING.md). A pin (1) stores the region
- * into the slot, then (2) loads the index entry again. A thread that
- * deregisters (1) clears the entry, (2) calls membarrier, (3) loads the slots.
- * So either the pin sees the entry gone, or the other thread sees the slot. An
- * unpin (1) clears the slot, then (2) loads the state. A thread that lets a
- * region die (1) stores the state, (2) calls membarrier, (3) loads the slots.
- * So either the unpin sees that the region is dying and notifies the worker, or
- * the other thread sees the slot empty.
+ * The order of loads and stores matters. A pin (1) stores the region into the
+ * slot, then (2) loads the index entry again. A thread that deregisters (1)
+ * clears the entry, (2) calls membarrier, (3) loads the slots. So either the
+ * pin sees the entry gone, or the other thread sees the slot. An unpin (1)
+ * clears the slot, then (2) loads the state. A thread that lets a region die
+ * (1) stores the state, (2) calls membarrier, (3) loads the slots. So either
+ * the unpin sees that the region is dying and notifies the worker, or the other
+ * thread sees the slot empty.
  *
  * The region's fields are read after the second load of the entry: between the
  * two loads the region might have been deregistered and reused for another

@@ -46,8 +46,8 @@ static void await_region(struct pn_plan *plan)
 	if (owner)
 		pn_plan_run(owner);
 	while (atomic_load(&wait->region->state) == PN_REGION_PENDING)
-		pn_device_wait_word(plan->cache->device, &wait->region->state,
-				    PN_REGION_PENDING);
+		pn_device_futex_wait(plan->cache->device, &wait->region->state,
+				     PN_REGION_PENDING);
 	pn_asymmetric_store(wait->slot, NULL);
 	wait->region = NULL;
 }
@@ -186,8 +186,8 @@ static void publish_or_drop(struct pn_cache *cache, struct pn_region *region)
 void pn_plan_wake(struct pn_plan *plan, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		pn_device_wake_word(plan->cache->device,
-				    &pn_plan_region(plan, i)->state);
+		pn_device_futex_wake(plan->cache->device,
+				     &pn_plan_region(plan, i)->state);
 }
 
 /* Registers and publishes the fresh regions, or undoes the plan. */
@@ -199,7 +199,7 @@ static int register_fresh(struct pn_plan *plan)
 	if (plan->cache->subscribed && !pn_monitor_check())
 		pn_cache_update_monitor(plan->cache);
 	watch_fresh(plan);
-	ret = pn_reclaim_register(plan->cache, plan->fresh, plan->nfresh);
+	ret = pn_register_retry(plan->cache, plan->fresh, plan->nfresh);
 	pn_lock(&plan->cache->lock);
 	pn_invalidate_drain_locked(plan->cache);
 	if (ret) {
@@ -244,7 +244,7 @@ void pn_plan_run(struct pn_plan *plan)
 	/* The thread that waits may free the plan from here on; waking needs
 	 * its address only. */
 	atomic_store(&plan->status, PN_PLAN_DONE);
-	pn_device_wake_word(device, &plan->status);
+	pn_device_futex_wake(device, &plan->status);
 }
 
 bool pn_miss_arguments_ok(const struct iovec *buffers, unsigned n,

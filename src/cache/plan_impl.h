@@ -7,8 +7,8 @@
  * it into pins (segments.c); pn_plan_fini(). An asynchronous pin keeps its plan
  * between these steps (async_pin.c).
  *
- * A plan belongs to the thread that made it, except in cache->queue: who takes
- * it out of the queue carries it out.
+ * A plan belongs to the thread that made it. While it is in cache->queue it
+ * belongs to nobody: the thread that takes it out of the queue carries it out.
  */
 #ifndef PN_CACHE_PLAN_IMPL_H
 #define PN_CACHE_PLAN_IMPL_H
@@ -32,7 +32,7 @@ struct pn_segments {
 
 enum pn_plan_status { PN_PLAN_QUEUED, PN_PLAN_RUNNING, PN_PLAN_DONE };
 
-#define PN_PLAN_INHERITED 32 /* merges of one plan: more than log2 of any */
+#define PN_PLAN_INHERITED 32 /* watches of merged neighbours, at most */
 #define PN_PLAN_INLINE	  4  /* segments and regions of most plans */
 
 struct pn_plan {
@@ -57,8 +57,8 @@ struct pn_plan {
 	bool overlaps_own;    /* the next region overlaps a fresh one */
 
 	/* Why an attempt failed. */
-	size_t need_bytes, need_regions; /* -ENOBUFS: room for so much */
-	bool need_merged;		 /* ... by a plan that merged */
+	size_t need_bytes, need_regions; /* -ENOBUFS: the room that it needs */
+	bool need_merged;		 /* -ENOBUFS: the plan had merged */
 	struct pn_segment wait;		 /* -EAGAIN: another plan's region */
 
 	/* Watches of regions that were merged, until the plan's region is
@@ -144,7 +144,7 @@ void pn_plan_need(struct pn_plan *plan, size_t rest, size_t nregions);
 /* What a new region should allow. */
 unsigned pn_plan_access(const struct pn_plan *plan);
 
-/* The gap with the neighbours that it may merge; these die. */
+/* Returns the gap extended by the neighbours that it may merge; these die. */
 struct pn_range pn_plan_merge(struct pn_plan *plan, struct pn_range gap,
 			      unsigned *access) PN_REQUIRES(&plan->cache->lock);
 
@@ -180,7 +180,7 @@ void pn_plan_wake(struct pn_plan *plan, unsigned n);
 
 /* --- segments.c ----------------------------------------------------------- */
 
-/* Turns a plan that was carried out into pins. -ENOMEM: there are none. */
+/* Turns a plan that was carried out into pins. -ENOMEM: nothing is pinned. */
 int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins);
 
 /* Records how the plan ended. */

@@ -270,7 +270,7 @@ static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 static void wake_reap_waiters(struct pn_cache *cache)
 {
 	atomic_fetch_add(&cache->dying.reaped, 1);
-	pn_device_wake_word(cache->device, &cache->dying.reaped);
+	pn_device_futex_wake(cache->device, &cache->dying.reaped);
 }
 
 /* Deregisters those of the detached list that no slot holds, a batch at most;
@@ -314,7 +314,7 @@ void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
 		uint32_t seen = atomic_load(&cache->dying.reaped);
 
 		pn_unlock(&cache->lock);
-		pn_device_wait_word(cache->device, &cache->dying.reaped, seen);
+		pn_device_futex_wait(cache->device, &cache->dying.reaped, seen);
 		pn_lock(&cache->lock);
 	}
 }
@@ -510,7 +510,7 @@ static int reclaim_own(struct pn_cache *cache,
 	}
 	if (!busy)
 		return -ENOBUFS;
-	pn_device_wait_word(cache->device, &cache->dying.reaped, seen);
+	pn_device_futex_wait(cache->device, &cache->dying.reaped, seen);
 	return 0;
 }
 
@@ -666,82 +666,7 @@ bool pn_reclaim_batch_due_locked(struct pn_cache *cache, uint64_t *when_ns)
 	       atomic_load(&cache->now_ns) >= old_ns;
 }
 
-int pn_cache_charge(struct pn_cache *cache, size_t bytes, size_t nregions)
-{
-	struct pn_reclaim_request want = { .bytes = bytes,
-					   .nregions = nregions };
-	int ret = 0;
-
-	pn_cache_refresh(cache);
-	while (!ret && !pn_budget_charge(cache->budget, bytes, nregions)) {
-		ret = pn_reclaim_step(cache, &want);
-		pn_cache_refresh(cache);
-	}
-	return ret;
-}
-
-static size_t charged_bytes(const struct pn_mr *mr)
-{
-	return mr->access & PN_ACCESS_UNPINNED
-		       ? 0
-		       : pn_range_pages((uintptr_t)mr->addr, mr->len,
-					PN_PAGE_BYTES)
-				 .len;
-}
-
-/* Whether a failed batch could not be undone as a whole. */
-static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
-		      unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (pn_device_still_registered(cache->device, mrs[i]))
-			return true;
-	return false;
-}
-
-int pn_reclaim_register(struct pn_cache *cache, struct pn_mr *const *mrs,
-			unsigned n)
-{
-	struct pn_reclaim_request want = { .by_device = true, .nregions = n };
-	int ret;
-
-	for (unsigned i = 0; i < n; i++)
-		want.bytes += mrs[i]->len;
-	do {
-		ret = pn_device_register(cache->device, mrs, n);
-	} while (ret == -ENOMEM && !any_stays(cache, mrs, n) &&
-		 !pn_reclaim_step(cache, &want));
-	if (ret == -ENOMEM)
-		pn_budget_pin_failed(cache->budget);
-	return ret == -ENOMEM ? -ENOBUFS : ret;
-}
-
-int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
-{
-	size_t bytes = charged_bytes(mr);
-	int ret = pn_cache_charge(cache, bytes, 1);
-
-	if (ret)
-		return ret;
-	ret = pn_reclaim_register(cache, &mr, 1);
-	if (ret)
-		pn_budget_uncharge(cache->budget, bytes, 1);
-	return ret;
-}
-
-int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
-{
-	int ret = pn_cache_register(cache, mr);
-
-	if (ret != -ENOBUFS || !(cache->device->caps & PN_CAP_UNPINNED))
-		return ret;
-	mr->access |= PN_ACCESS_UNPINNED;
-	return pn_cache_register(cache, mr);
-}
-
-/* A registration outside the index that the device failed to end becomes a
- * region, which the cache owns from here on. */
-static bool adopt(struct pn_cache *cache, const struct pn_mr *mr)
+bool pn_reclaim_adopt(struct pn_cache *cache, const struct pn_mr *mr)
 {
 	uint64_t now_ns = pn_device_now(cache->device);
 	struct pn_region *region;
@@ -766,13 +691,6 @@ static bool adopt(struct pn_cache *cache, const struct pn_mr *mr)
 	if (region)
 		pn_worker_notify(cache);
 	return region;
-}
-
-void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr)
-{
-	pn_device_deregister(cache->device, &mr, 1);
-	if (!pn_device_still_registered(cache->device, mr) || !adopt(cache, mr))
-		pn_budget_uncharge(cache->budget, charged_bytes(mr), 1);
 }
 
 uint64_t pn_reclaim_retry_ns(struct pn_cache *cache)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Evicting regions and deregistering dying ones (reclaim.c). */
+/* Evicting regions and deregistering dying ones (reclaim.c); registering with
+ * reclaim (register.c). */
 #ifndef PN_CACHE_RECLAIM_IMPL_H
 #define PN_CACHE_RECLAIM_IMPL_H
 
@@ -9,7 +10,7 @@
 struct pn_reclaim_request {
 	size_t bytes, nregions;
 	bool by_device;		  /* the device refused, not the budget */
-	struct pn_budget *budget; /* that lacks it; pn_reclaim_step() sets it */
+	struct pn_budget *budget; /* without room; set by pn_reclaim_step() */
 };
 
 /* One step towards room: deregisters the dying, or evicts, or waits for another
@@ -18,10 +19,15 @@ int pn_reclaim_step(struct pn_cache *cache,
 		    const struct pn_reclaim_request *asked)
 	PN_EXCLUDES(&cache->lock);
 
-/* Registers all ranges in one batch; reclaims and tries again while the device
- * has no room. -ENOBUFS: it has none even so. */
-int pn_reclaim_register(struct pn_cache *cache, struct pn_mr *const *mrs,
-			unsigned n) PN_EXCLUDES(&cache->lock);
+/* register.c: registers all ranges in one batch; reclaims and tries again while
+ * the device has no room. -ENOBUFS: it has none even so. */
+int pn_register_retry(struct pn_cache *cache, struct pn_mr *const *mrs,
+		      unsigned n) PN_EXCLUDES(&cache->lock);
+
+/* A registration outside the index that the device failed to end becomes a
+ * region, which the cache owns from here on; false: no memory. */
+bool pn_reclaim_adopt(struct pn_cache *cache, const struct pn_mr *mr)
+	PN_EXCLUDES(&cache->lock);
 
 /* Takes steps until so much fits the budget. 0: try again, since it fits or
  * another thread has taken what was freed; -ENOBUFS: nothing can be done. */
@@ -40,8 +46,9 @@ unsigned pn_reclaim_reap(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 /* Deregisters all of them, and waits for batches of other threads. */
 void pn_reclaim_reap_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 
-/* Waits, without the lock, until no batch is being deregistered: a batch has
- * taken the whole list of the dying, with those that are held. */
+/* Waits until no batch is being deregistered, and releases the lock meanwhile.
+ * A batch has taken the whole list of dying regions, including those held in
+ * slots. */
 void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
 	PN_REQUIRES(&cache->lock);
 
@@ -60,7 +67,8 @@ bool pn_reclaim_remove_resident(struct pn_cache *cache,
 				struct pn_region *region)
 	PN_EXCLUDES(&cache->lock);
 
-/* Its owner goes: it is tried again with the other failed ones. */
+/* The owner of a resident goes away without it: deregistering the resident is
+ * tried again with the other failed regions. */
 void pn_reclaim_abandon_resident(struct pn_cache *cache,
 				 struct pn_region *region)
 	PN_EXCLUDES(&cache->lock);

@@ -9,9 +9,9 @@
  * or that bypasses the cache, still finds them (pn_resident_pin()). The policy
  * does not know them, and neighbours do not merge with them.
  *
- * A resident goes as every region does (rule 2 of CONTRIBUTING.md): out of the
- * index, barrier, scan of the slots, deregister. Who has it pinned keeps it
- * registered.
+ * A resident goes as every region does, in the order that hit.c explains: out
+ * of the index, barrier, scan of the slots, deregister. A thread that has it
+ * pinned keeps it registered until the unpin.
  */
 #include <errno.h>
 
@@ -81,7 +81,7 @@ int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 
 	if (ret)
 		return ret;
-	ret = pn_reclaim_register(cache, &one, 1);
+	ret = pn_register_retry(cache, &one, 1);
 	if (ret)
 		goto give_room;
 	ret = enter(cache, &mr, &region);

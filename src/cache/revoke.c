@@ -4,8 +4,8 @@
  * index, so that the next pin registers again and gets another key. The old key
  * becomes invalid at once: by deregistering when nobody uses the region, else
  * by the device's rekey(), while the user's transfers go on with the local key.
- * PRIVATE regions and those that were dying already are in no index: they are
- * found in the lists of the dying, where their users keep them.
+ * PRIVATE regions, and regions that were dying already, are in no index. They
+ * are found in cache->dying and cache->failed, where they stay while pinned.
  */
 #include <errno.h>
 

@@ -4,9 +4,9 @@
  *
  * The numbers are in files that people keep: a number never gets a new meaning,
  * and new ones are added at the end. tools/trace/event_names.c has their names.
- * PIN events are the requests; the others are what became of the requests, or
- * happened around them. An event is recorded when its outcome is known, so what
- * a PIN caused (REGISTER, EVICT, ...) comes before it.
+ * PIN events are the requests; the other events say what became of requests, or
+ * what happened around them. An event is recorded when its outcome is known. So
+ * the events that a PIN caused (REGISTER, EVICT, ...) come before the PIN.
  */
 #ifndef PN_CACHE_TRACE_EVENT_H
 #define PN_CACHE_TRACE_EVENT_H
@@ -15,20 +15,19 @@
 
 enum pn_trace_event_kind {
 	PN_EVENT_NONE,
-	PN_EVENT_OPEN,	  /* a cache was opened: struct pn_trace_event_cache */
-	PN_EVENT_CLOSE,	  /* and closed: addr hits, len misses in all */
-	PN_EVENT_PIN,	  /* flags: as asked; more: rest of a list */
-	PN_EVENT_READY,	  /* what became of a PIN decided LATER */
-	PN_EVENT_UNPIN,	  /* handle: of its PIN or READY */
-	PN_EVENT_RELEASE, /* memory at addr is being released */
-	PN_EVENT_FLUSH,	  /* everything not in use was evicted */
-	PN_EVENT_REVOKE,  /* remote keys in the range were revoked */
-	PN_EVENT_RESIZE,  /* budget: len bytes, addr regions */
-	PN_EVENT_OTHERS, /* others are charged len bytes, addr regions of it now
-			  */
-	PN_EVENT_JOINS,	 /* merging with neighbours: len 1 on, 0 off */
-	PN_EVENT_MAPPING,    /* does one mapping have the range? YES, NO */
-	PN_EVENT_REGISTER,   /* a region: KEPT or DROPPED */
+	PN_EVENT_OPEN,	   /* a cache was opened: struct pn_trace_event_cache */
+	PN_EVENT_CLOSE,	   /* and closed: addr hits, len misses in all */
+	PN_EVENT_PIN,	   /* flags: as asked; more: rest of a list */
+	PN_EVENT_READY,	   /* what became of a PIN decided LATER */
+	PN_EVENT_UNPIN,	   /* handle: of its PIN or READY */
+	PN_EVENT_RELEASE,  /* memory at addr is being released */
+	PN_EVENT_FLUSH,	   /* everything not in use was evicted */
+	PN_EVENT_REVOKE,   /* remote keys in the range were revoked */
+	PN_EVENT_RESIZE,   /* budget: len bytes, addr regions */
+	PN_EVENT_OTHERS,   /* charged by others: len bytes, addr regions */
+	PN_EVENT_JOINS,	   /* merging with neighbours: len 1 on, 0 off */
+	PN_EVENT_MAPPING,  /* does one mapping have the range? YES, NO */
+	PN_EVENT_REGISTER, /* a region: KEPT or DROPPED */
 	PN_EVENT_DEREGISTER, /* a region; more: rest of the batch */
 	PN_EVENT_EVICT,	     /* a region left the cache: reason */
 	PN_EVENT_SEND,	     /* messages, as posted; handle: the request */
@@ -68,9 +67,9 @@ enum pn_trace_event_decision {
 	PN_NDECISIONS,
 };
 
-/* Why: hits and misses of a PIN, the end of a region for EVICT and
- * DEREGISTER. The rest of a list that missed has decision NOTHING, so that
- * HITs and MISSes add up to the cache's counters. */
+/* The reason of an event: why a PIN hit or missed, why a region ended (EVICT,
+ * DEREGISTER), why a protocol was chosen. The rest of a list that missed has
+ * decision NOTHING, so that HITs and MISSes add up to the cache's counters. */
 enum pn_trace_event_reason {
 	PN_BECAUSE_NOTHING,
 	PN_BECAUSE_CACHED,   /* hit: one region covers it */
@@ -94,8 +93,7 @@ enum pn_trace_event_reason {
 	PN_BECAUSE_NO_ROOM,  /* protocol: the budget is full */
 	PN_BECAUSE_PEER,     /* protocol: the other side cannot do better */
 	PN_BECAUSE_HELPER,   /* the helper expects no use soon */
-	PN_BECAUSE_OWNED, /* a slab of the heap, which the heap adds and removes
-			   */
+	PN_BECAUSE_OWNED,    /* a slab, which the heap adds and removes */
 	PN_BECAUSE_CHEAPEST, /* protocol: cheapest even for one use */
 	PN_BECAUSE_REUSE,    /* protocol: further uses pay for registering */
 	PN_BECAUSE_TRIAL,    /* protocol: exploration */

@@ -72,7 +72,7 @@ static void end_task(struct pn_cache *cache, struct pn_background_task *task,
 	task->running = false;
 	atomic_fetch_add(&cache->tasks.nruns, 1);
 	pn_unlock(&cache->lock);
-	pn_device_wake_word(cache->device, &cache->tasks.nruns);
+	pn_device_futex_wake(cache->device, &cache->tasks.nruns);
 }
 
 /* Runs a task that is due; false: none is. */
@@ -159,7 +159,7 @@ void pn_cache_task_remove(struct pn_cache *cache,
 		uint32_t seen = atomic_load(&cache->tasks.nruns);
 
 		pn_unlock(&cache->lock);
-		pn_device_wait_word(cache->device, &cache->tasks.nruns, seen);
+		pn_device_futex_wait(cache->device, &cache->tasks.nruns, seen);
 		pn_lock(&cache->lock);
 	}
 	pn_unlock(&cache->lock);

@@ -373,8 +373,9 @@ static void block_by(long (*sleep)(const struct sleep_call *call),
 		  deadline_ns == PN_FOREVER ? 0 : (long)&ts } });
 }
 
-void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
-			   uint32_t value, uint64_t deadline_ns)
+void pn_device_futex_wait_until(struct pn_device *device,
+				_Atomic uint32_t *word, uint32_t value,
+				uint64_t deadline_ns)
 {
 	if (device->ops->block)
 		device->ops->block(device, word, value, deadline_ns);
@@ -392,7 +393,7 @@ void pn_device_block_cancelable(struct pn_device *device,
 		block_by(sleep_cancelable, device, word, value, deadline_ns);
 }
 
-void pn_device_wake_word(struct pn_device *device, _Atomic uint32_t *word)
+void pn_device_futex_wake(struct pn_device *device, _Atomic uint32_t *word)
 {
 	if (device->ops->unblock)
 		device->ops->unblock(device, word);

@@ -288,6 +288,8 @@ struct pn_sge {
 	uint64_t lkey;
 };
 
+/* A send, a write or a read of 0 bytes is valid. It accesses no memory; the
+ * device may or may not check its keys. */
 struct pn_op {
 	enum pn_op_kind kind;
 	unsigned flags;
@@ -315,8 +317,8 @@ static inline uint64_t pn_op_atomic_result(const struct pn_op *op, uint64_t old)
 	}
 }
 
-/* A message, a write or a read of 0 bytes is valid. It accesses no memory; the
- * device may or may not check its keys. */
+/* What happened. Behind each kind: the fields of struct pn_completion that are
+ * set, besides the peer. */
 
 enum pn_completion_kind {
 	PN_COMPLETION_OP,   /* an operation ended: user, status */
@@ -692,24 +694,25 @@ static inline int pn_copy_check(const struct pn_device *device, int why,
  * early, so check again. One thread waits so for another thread (not for the
  * device): in virtual time both are tasks. The caller holds no lock, as for
  * wait(). */
-void pn_device_block_until(struct pn_device *device, _Atomic uint32_t *word,
-			   uint32_t value, uint64_t deadline_ns);
+void pn_device_futex_wait_until(struct pn_device *device,
+				_Atomic uint32_t *word, uint32_t value,
+				uint64_t deadline_ns);
 
 /* The same without a deadline. */
-static inline void pn_device_wait_word(struct pn_device *device,
-				       _Atomic uint32_t *word, uint32_t value)
+static inline void pn_device_futex_wait(struct pn_device *device,
+					_Atomic uint32_t *word, uint32_t value)
 {
-	pn_device_block_until(device, word, value, PN_FOREVER);
+	pn_device_futex_wait_until(device, word, value, PN_FOREVER);
 }
 
-/* As pn_device_block_until(), and a cancellation point (base/cancel.h) where
- * time is real. */
+/* As pn_device_futex_wait_until(), and a cancellation point (base/cancel.h)
+ * where time is real. */
 void pn_device_block_cancelable(struct pn_device *device,
 				_Atomic uint32_t *word, uint32_t value,
 				uint64_t deadline_ns);
 
 /* Wakes all threads that sleep on word, after it was changed. */
-void pn_device_wake_word(struct pn_device *device, _Atomic uint32_t *word);
+void pn_device_futex_wake(struct pn_device *device, _Atomic uint32_t *word);
 
 /* Uses ns of this thread's CPU time in virtual time. Elsewhere it does nothing:
  * real work takes its real time. */

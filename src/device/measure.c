@@ -242,10 +242,10 @@ static void *answer_wakes(void *arg)
 
 	for (uint32_t n = 0; n < WAKE_TRIALS; n++) {
 		while (atomic_load(&probe->woken) == n)
-			pn_device_wait_word(probe->device, &probe->woken, n);
+			pn_device_futex_wait(probe->device, &probe->woken, n);
 		atomic_store(&probe->answered_ns, pn_device_now(probe->device));
 		atomic_store(&probe->answered, n + 1);
-		pn_device_wake_word(probe->device, &probe->answered);
+		pn_device_futex_wake(probe->device, &probe->answered);
 	}
 	return NULL;
 }
@@ -259,9 +259,9 @@ static double measure_wake(struct wake_probe *probe, uint32_t n)
 		;
 	start = pn_device_now(probe->device);
 	atomic_store(&probe->woken, n + 1);
-	pn_device_wake_word(probe->device, &probe->woken);
+	pn_device_futex_wake(probe->device, &probe->woken);
 	while (atomic_load(&probe->answered) == n)
-		pn_device_wait_word(probe->device, &probe->answered, n);
+		pn_device_futex_wait(probe->device, &probe->answered, n);
 	return (double)(atomic_load(&probe->answered_ns) - start);
 }
 

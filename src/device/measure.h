@@ -12,9 +12,10 @@
  * it is opened: measuring leaves them unchanged.
  *
  * Takes less than 50 ms and pins up to 4 MiB meanwhile, but no more than a
- * sixteenth of RLIMIT_MEMLOCK or 256 KiB (on kernel 6.1, which charges for a
- * second longer: 64 KiB, in few trials). Where not even that can be pinned, it
- * uses smaller sizes. Threads: call it before anything else uses the device.
+ * sixteenth of RLIMIT_MEMLOCK or 256 KiB. (Kernel 6.1 charges pages for a
+ * second after they were unpinned: there it pins 64 KiB, in few trials.) Where
+ * not even that can be pinned, it uses smaller sizes. Threads: call it before
+ * anything else uses the device.
  * Caveat: afterwards the device's peer to itself exists and its PEER_UP has
  * been polled; attaching to it again returns that peer and brings no
  * completion.

@@ -9,7 +9,7 @@
  * Some figures are measured or published, others assumed; whoever prints a
  * profile marks the assumed ones (pn_profile_assumed()). Pages are 4 KiB.
  * A batch of registrations pays the fixed cost for each range, a batch of
- * deregistrations once (Ou, He and Han 2009: that is what batching saves).
+ * deregistrations pays it once (Ou, He and Han 2009: batching saves that cost).
  */
 #ifndef PN_DEVICE_PROFILES_H
 #define PN_DEVICE_PROFILES_H

@@ -20,7 +20,7 @@ int pn_verbs_remote_access(unsigned access, bool is_iwarp);
  * open to writes of peers. */
 int pn_verbs_access(unsigned access, bool is_iwarp);
 
-/* Translates the errno of ibv_reg_mr() to those of device.h: -EFAULT or
+/* Translates the errno of ibv_reg_mr() to an error of device.h: -EFAULT or
  * -ENOMEM. */
 int pn_verbs_reg_error(int error, const void *addr, size_t len);
 

@@ -87,9 +87,8 @@ struct pn_fi_rma_request {
 /* rma_request.c: the bytes of payload of a valid request. */
 size_t pn_fi_rma_request_payload(const struct pn_fi_rma_request *request);
 /* Parses a message; data need not be aligned. -EPROTONOSUPPORT: another
- * version; -EPROTO: invalid. On error *out has its number, if it was
- * complete.
- */
+ * version; -EPROTO: invalid. On error, *out has the number of the request if
+ * the message had a complete header. */
 int pn_fi_rma_request_parse(const void *data, size_t len,
 			    struct pn_fi_rma_request *out,
 			    const uint8_t **payload);

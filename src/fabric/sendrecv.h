@@ -34,9 +34,10 @@ struct pn_fi_msg_args {
 #define PN_FI_RECV_FLAGS (FI_COMPLETION | FI_MORE)
 #define PN_FI_PEEK_FLAGS (FI_PEEK | FI_CLAIM | FI_DISCARD)
 
-/* An injected message usually leaves in the call. Prefetch the memory that it
- * is written to before anything else: it takes as long to arrive as the rest
- * takes to run. Only without a lock, since this reads ep->peers. */
+/* An injected message usually leaves in the call. Prefetch the memory that the
+ * message will be written to before anything else: the cache lines take as long
+ * to arrive as the rest of the call takes to run. Only without a lock, since
+ * this reads ep->peers. */
 static inline void pn_fi_inject_prefetch(const struct fid_ep *fid,
 					 fi_addr_t addr, size_t len)
 {

@@ -29,10 +29,10 @@
  *   when it has been empty for a while, when the program or the budget asks, or
  *   when the heap is closed: deregistered first, then unmapped.
  *
- * Files: heap.c is what the program calls, with the whole fast path;
- * thread_cache.c the threads' stacks; span.c blocks and spans; slab.c runs,
- * slabs, and how slabs come from the system and return to it; check.c what
- * holds at rest.
+ * Files: heap.c has what the program calls, with the whole fast path;
+ * thread_cache.c has the threads' stacks; span.c has blocks and spans; slab.c
+ * has runs, slabs, and how slabs come from the system and return to it; check.c
+ * asserts what holds at rest.
  *
  * What holds at rest
  *   Nothing that describes the heap lies in registered pages: a stray write of

@@ -66,8 +66,9 @@ struct pn_span {
 /* --- slabs ---------------------------------------------------------------- */
 
 /* The fewer blocks a slab has, the sooner it is empty. So each kind of slab has
- * blocks of similar size, as long as there is a choice: kind 0 spans of small
- * blocks, then a kind for each doubling, the last for all above. */
+ * blocks of similar size, as long as there is a choice: kind 0 has the spans of
+ * small blocks, each further kind one doubling of the size, the last kind all
+ * larger sizes. */
 #define PN_SLAB_KINDS 5
 
 #define PN_HEAP_UNIT_SHIFT 20 /* of the arena: slabs begin at multiples */

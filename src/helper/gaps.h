@@ -6,22 +6,23 @@
  * which they came, to forget the oldest, and sorted, to read quantiles. Storage
  * grows with use: most sites are seen a few times.
  *
- * The deadline. Something must be ready when the gap ends. If it is ready at d,
- * it costs what being late costs when the gap is shorter than d, and what
- * holding costs for the time from d to the end when the gap is longer:
+ * The deadline. A buffer must be ready when the gap ends. Let d be the time at
+ * which it is ready. A gap shorter than d costs what being late costs. A longer
+ * gap costs what holding the buffer costs, for the time from d to its end:
  *
  *	cost(d) = late * P(gap < d) + hold * E[(gap - d)+]
  *
  * pn_gaps_deadline() returns the d of least cost, among 0 (never late) and a
  * little before each gap remembered. "A little before" is how much the gaps
- * differ from each other, at most a tenth. P counts one more gap than there
- * were, shorter than all of them: of n gaps the next is the shortest once in
- * n + 1 times. Where the gaps agree to a twentieth, being a little early covers
- * that as a rule, and the extra gap counts a tenth. With fewer than PN_GAPS_FEW
- * gaps there is no distribution. The deadline is the shortest gap then, as in
- * the paper (section 4.2; helper.h names it), less 0.6 % for noise, since the
- * next gap is often a little shorter. A larger margin would hold memory while
- * the call just before still runs.
+ * differ from each other, at most a tenth. P counts one gap more than was
+ * measured, shorter than all of them: after n gaps, the next one is the
+ * shortest so far with probability 1 / (n + 1). Where the gaps agree to a
+ * twentieth, being a little early usually covers a shorter gap, and the extra
+ * gap counts a tenth. With fewer than PN_GAPS_FEW gaps there is no
+ * distribution. The deadline is the shortest gap then, as in the paper (section
+ * 4.2; helper.h names it), less 0.6 % for noise, since the next gap is often a
+ * little shorter. A larger margin would hold memory while the call just before
+ * still runs.
  *
  * Threads: the caller's.
  */

@@ -40,11 +40,12 @@
  *
  * Conditions. Every term is the largest possible value, from the device's
  * measured line costs:
- *   deregister if  now + deregister + insert + register + update <= deadline
- *   put off registering while  now + hash + cache + deregister + insert +
- *		       register + update < deadline, where deregister is the
- *		       cost of the largest buffer known: one record may have to
- *		       be handled first
+ *   deregister if
+ *       now + deregister + insert + register + update <= deadline
+ *   put off registering while
+ *       now + hash + cache + deregister + insert + register + update < deadline
+ *       Here `deregister` is the cost of the largest buffer known: one record
+ *       may have to be handled before the registration.
  * With n helpers on one core a helper also waits for its turn: n * (slice +
  * switch) is added to both. The helpers of a machine agree which of them act
  * and how many share a core: share.h, registry.h, cores.h.
@@ -60,8 +61,9 @@
  * cache or the device are called.
  * Caveat: registering before a transfer asks for it needs a monitor that
  * reports a release while the pages are there and again when they are gone.
- * userfaultfd reports madvise() once, before (pn_cache_notices_early()). There
- * the helper is held back: it learns, and leaves buffers to the cache.
+ * userfaultfd reports a madvise() once, before its pages go
+ * (pn_cache_notices_early()). There the helper learns only, and leaves buffers
+ * to the cache.
  * Errors: none reach the program; failed registrations are counted.
  */
 #ifndef PN_HELPER_HELPER_H

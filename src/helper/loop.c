@@ -3,11 +3,12 @@
  * The loop around pn_helper_step().
  *
  * Waking a thread costs the waker a system call: microseconds on the critical
- * path. So the helper polls with short naps while the program communicates. It
- * sleeps until it is woken only when it had nothing to do for a while, so that
- * the helper of an idle program is idle, too. In virtual time waking costs
- * nothing, and the helper always sleeps. An idle helper has no deadline to keep
- * and no core of its own: its naps are longer.
+ * path. So the helper polls, with short sleeps between, while the program
+ * communicates. It sleeps until it is woken only when it had nothing to do for
+ * a while, so that the helper of an idle program uses no CPU. In virtual time
+ * waking costs nothing, and the helper always sleeps until it is woken. A
+ * helper without a core (idle) has no deadline to keep: it sleeps longer
+ * between polls.
  */
 #include <errno.h>
 
@@ -22,7 +23,7 @@
 void pn_helper_notify(struct pn_helper *helper)
 {
 	atomic_fetch_add(&helper->doorbell, 1);
-	pn_device_wake_word(helper->device, &helper->doorbell);
+	pn_device_futex_wake(helper->device, &helper->doorbell);
 }
 
 void pn_helper_stop(struct pn_helper *helper)
@@ -42,8 +43,8 @@ static void nap(struct pn_helper *helper, uint32_t doorbell, uint64_t now,
 	uint64_t end =
 		now + (atomic_load(&helper->idle) ? IDLE_NAP_NS : NAP_NS);
 
-	pn_device_block_until(helper->device, &helper->doorbell, doorbell,
-			      when < end ? when : end);
+	pn_device_futex_wait_until(helper->device, &helper->doorbell, doorbell,
+				   when < end ? when : end);
 }
 
 /* `sleeping` is set before the rings are read; a caller writes its ring before
@@ -54,8 +55,8 @@ static void sleep_until(struct pn_helper *helper, uint32_t doorbell,
 {
 	atomic_store(&helper->sleeping, true);
 	if (!pn_callers_any(helper) && !atomic_load(&helper->stop))
-		pn_device_block_until(helper->device, &helper->doorbell,
-				      doorbell, when);
+		pn_device_futex_wait_until(helper->device, &helper->doorbell,
+					   doorbell, when);
 	atomic_store(&helper->sleeping, false);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pins -- makes pins the helper's calls, where the program transfers by itself:
- * a pin is a transfer that begins, its unpin is one that has ended.
+ * pin_listener -- records pins as calls for the helper, where the program
+ * transfers by itself: a pin counts as the begin of a transfer, its unpin as
+ * the end.
  *
- * Between the two, the record of the transfer (struct pn_call) is in a table.
- * It is found by the pin's slot, which no other pin has meanwhile. Buffers
- * below the helper's threshold have no record.
- *
+ * Between the two, the record of the transfer (struct pn_call) is in a hash
+ * table, by the pin's slot in the cache: no other pin uses that slot until the
+ * unpin. Buffers below the helper's threshold have no record.
  * Threads: any. The lock protects the table and is held for a few instructions.
  */
 #ifndef PN_HELPER_PIN_LISTENER_H

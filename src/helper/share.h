@@ -21,12 +21,12 @@
  *   conservative  the helper acts if it gets a core.
  *   aggressive    all helpers act if there is an idle core for them, and take
  *                 turns on it.
- *   auto          as conservative, which is as `own` while there are cores: the
- *                 policy that the paper prefers (helper.h names it).
+ *   auto          as conservative, which equals `own` while there is a core for
+ *                 each helper. The paper prefers this policy (see helper.h).
  *
  * Pure functions: equal members give equal answers, so processes that see the
- * same need not talk about it. Cores are counted, not bound: the kernel moves
- * threads within the binding that the user gave.
+ * same members need no agreement. Cores are counted, threads are not bound: the
+ * kernel moves threads within the binding that the user gave.
  * Threads: any.
  */
 #ifndef PN_HELPER_SHARE_H

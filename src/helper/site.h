@@ -26,7 +26,7 @@
  * Three predictors
  *   shortest  (of the paper, see helper.h) The period is the shortest seen;
  *             the deadline is the last call + period. The earliest deadline of
- *             the buffer's sites counts, also when it has passed: that call is
+ *             the buffer's sites counts, even if it has passed: that call is
  *             still to come.
  *   periodic  (of the paper, too) looks for the smallest m such that the last
  *             calls of the sequence repeat the calls m before them, over a
@@ -37,19 +37,19 @@
  *             buffer. The expiry is four times the longest gap later, eight
  *             times while there are few gaps.
  *
- * Time. A call that finds its memory not registered is delayed, and with it
- * every call after it. In the next round, when the memory is registered, all of
- * these calls come sooner than ever. So periods and gaps are measured in
- * program time, which stands still while a call registers (pn_call.delay_ns).
- * Deadlines and expiries are in real time, as if no call were delayed until
- * then.
+ * Time. A call that finds its memory not registered is delayed, and all later
+ * calls with it. In the next round, when the memory is registered, all of these
+ * calls come sooner than in any round before. So periods and gaps are measured
+ * in program time, which stands still while a call registers
+ * (pn_call.delay_ns). Deadlines and expiries are in real time, as if no call
+ * were delayed until then.
  *
  * A site whose predictions keep missing is irregular: the helper leaves its
  * buffer alone. The table goes on predicting, and the site becomes regular
  * again when its predictions come true.
  *
- * Life: a table holds up to max_buffers. For a further buffer it forgets the
- * one whose last call is the oldest, with its sites, unless it is queued.
+ * Life: a table holds up to max_buffers. To add another one, it forgets the
+ * buffer whose last call is the oldest, and its sites, unless that is queued.
  * Threads: the caller's. Nothing here reads a clock or calls a device.
  */
 #ifndef PN_HELPER_SITE_H

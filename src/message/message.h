@@ -12,6 +12,8 @@
  *   matching/    brings messages and receives together
  *   twosided/    transfers the bytes of messages, fragment by fragment
  *   onesided/    put, get, atomics, conditional writes, exposed memory
+ *   rdma/        posts, stalls, retries and completes the RDMA operations of
+ *                fragments, for twosided/ and onesided/
  *   protocol/    the protocols as rows, which one a message takes, and which
  *                small transfers use the program's buffer directly
  *
@@ -27,19 +29,19 @@
  *
  * The lock is held while fragments and granted buffers are pinned and unpinned
  * (which registers on a miss) and while packets are copied. This is the one
- * exception to "no lock across register, deregister, copy". The rule exists for
- * virtual time, where these calls let other tasks run: there the lock is not a
- * mutex but a queue of tasks (pn_endpoint_lock_virtual()). Where another task
- * may run, whoever works on a request counts itself in (npackets, nfragments,
- * inflight), so that the request is still there afterwards. No deadlock
- * follows: this lock is taken before those of cache, monitor and device, and
- * none of these calls back while it registers. The cost is
- * that another thread's call on the same endpoint waits for a registration;
- * cache hits, pins and other endpoints do not wait. Without the lock a second
- * thread could post later fragments and packets first, and messages would lose
- * their order. Not under the lock: waiting, blocking, exposing and unexposing
- * memory, opening bounce buffers, deferred deregistration (run_deferred_work()
- * in wait.c).
+ * exception to the rule of device.h that callers hold no lock across register,
+ * deregister and copy. The rule exists for virtual time, where these calls let
+ * other tasks run: in virtual time the endpoint's lock is not a mutex but a
+ * queue of tasks (pn_endpoint_lock_virtual()). Where another task may run,
+ * whoever works on a request counts itself in (npackets, nfragments, inflight),
+ * so that the request is still there afterwards. The lock cannot deadlock: it
+ * is taken before the locks of cache, monitor and device, and none of these
+ * modules calls back while it registers. The cost is that another thread's call
+ * on the same endpoint waits for a registration; cache hits, other pins and
+ * other endpoints do not wait. Without the lock a second thread could post
+ * later fragments and packets first, and messages would lose their order. Done
+ * without the lock: waiting, blocking, exposing and unexposing memory, opening
+ * bounce buffers, deferred deregistration (run_deferred_work() in wait.c).
  */
 #ifndef PN_MESSAGE_MESSAGE_H
 #define PN_MESSAGE_MESSAGE_H

@@ -5,7 +5,7 @@
  * names a file, not an address. If anything is watched and the call takes pages
  * at all, the mappings of the file are found by its inode number. The device
  * number is not compared: /proc/self/maps and stat() name different ones on
- * some file systems (btrfs, overlayfs), and a file too many costs only time.
+ * some file systems (btrfs, overlayfs), and a false match costs only time.
  */
 #include <errno.h>
 #include <fcntl.h>

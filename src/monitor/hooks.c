@@ -10,8 +10,8 @@
  * makes the call, notifies AFTER. It determines them from number and arguments
  * of the system call alone, since what the call really does is known only
  * afterwards. So a growing mremap that could stay in place counts as a move,
- * and a call that fails has been notified all the same: a registration too few
- * costs only a little time.
+ * and a call that fails has been notified all the same: a region that was
+ * invalidated without need costs only the time to register it again.
  *
  * What comes through syscall() always goes to the kernel: hooks of other
  * libraries end there, and calling them from there would be an endless loop.

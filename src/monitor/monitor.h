@@ -39,13 +39,13 @@
  *   Each release of watched memory calls each subscriber twice, in one thread:
  *   BEFORE, then AFTER, with the same range. A notification may come although
  *   the release failed or touched only neighbours of watched memory (the filter
- *   is coarse); it may come a second time inside itself (hooks of two
- *   libraries); under userfaultfd it may come late, when the address has a new
- *   owner. It is never left out. In `patch` the thread is the releasing one,
- *   and BEFORE comes while the pages are still there. In `userfaultfd` both
- *   come late, from the reader thread: see pn_monitor_settled() and
- *   pn_monitor_probe(). If a range becomes watched while it is being released,
- *   both calls come after the release.
+ *   is coarse); it may be nested in itself (two libraries have hooks); under
+ *   userfaultfd it may come late, when the address has a new owner. It is never
+ *   left out. In `patch` the thread is the releasing one, and BEFORE comes
+ *   while the pages are still there. In `userfaultfd` both come late, from the
+ *   reader thread: see pn_monitor_settled() and pn_monitor_probe(). If a range
+ *   becomes watched while it is being released, both calls come after the
+ *   release.
  *   Order: a watch that returned before the release was called is honoured.
  *
  * Threads
@@ -74,7 +74,7 @@
 
 /* In the order of the choices of the option `monitor`. */
 enum pn_monitor_mode {
-	PN_MONITOR_AUTO, /* a wish, never in force: patch, or the next mode */
+	PN_MONITOR_AUTO, /* never in force: chooses patch or the next mode */
 	PN_MONITOR_PATCH,
 	PN_MONITOR_USERFAULTFD,
 	PN_MONITOR_KEEP,   /* detects nothing, but malloc keeps its memory */
@@ -101,8 +101,8 @@ struct pn_subscriber {
  * pn_monitor_mode(). */
 int pn_monitor_subscribe(struct pn_subscriber *subscriber);
 
-/* Ends the notifications; waits for callbacks under way. Does nothing for who
- * is not subscribed. */
+/* Ends the notifications; waits for callbacks under way. Does nothing if the
+ * subscriber is not subscribed. */
 void pn_monitor_unsubscribe(struct pn_subscriber *subscriber);
 
 /* After the return, releases that touch [addr, addr + len) are notified.

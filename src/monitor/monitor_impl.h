@@ -177,8 +177,9 @@ unsigned pn_patch_chained(void);
 
 int pn_uffd_open(struct pn_why *why);
 void pn_uffd_close(void);
-/* In the child after fork: closes without a word to the kernel or the reader.
- */
+/* In the child after fork: closes the descriptors, makes no request to the
+ * kernel and does not wait for the reader thread, which the child does not
+ * have. */
 void pn_uffd_reset(void);
 bool pn_uffd_running(void);
 /* Whether this process has a userfaultfd open; not to be asked while ours is.

@@ -4,11 +4,13 @@
  *
  * Nouns
  *   recorder  the event sink of the process (base/trace_sink.h) with its file.
- * The first context that is opened with the option `trace` creates it; it lives
- * until the process ends. stream    the state with which a thread writes: a
- * block of the file, mapped. When the thread ends, another thread takes over
- * its stream. ring      events from code that must not allocate
- * (record_noalloc), until the next other event of any thread
+ *             The first context that is opened with the option `trace` creates
+ *             it; it lives until the process ends.
+ *   stream    the state with which a thread writes: a mapped block of the
+ *             file. When the thread ends, another thread takes over its
+ *             stream.
+ *   ring      events from code that must not allocate (record_noalloc). They
+ *             wait there until any thread records another event.
  *
  * A thread encodes an event into the block of its stream and publishes it by
  * storing `used`: no lock, no shared write, no system call until the block is

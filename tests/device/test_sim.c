@@ -500,7 +500,7 @@ static void pass_door(void *arg)
 	struct door *door = arg;
 
 	while (!door->open)
-		pn_device_wait_word(door->device, &door->open, 0);
+		pn_device_futex_wait(door->device, &door->open, 0);
 	door->passed_ns = pn_device_now(door->device);
 }
 
@@ -510,10 +510,10 @@ static void open_door(void *arg)
 
 	pn_device_consume_cpu(door->device, 1000);
 	door->other = 1;
-	pn_device_wake_word(door->device, &door->other);
+	pn_device_futex_wake(door->device, &door->other);
 	pn_device_consume_cpu(door->device, 4000);
 	door->open = 1;
-	pn_device_wake_word(door->device, &door->open);
+	pn_device_futex_wake(door->device, &door->open);
 }
 
 static void *open_door_in_thread(void *arg)
@@ -533,7 +533,7 @@ static void a_task_blocks_until_another_unblocks_it(void **state)
 	assert_ok(pn_sim_spawn(sim, 0, open_door, &door));
 	run_world(sim);
 	assert_int_equal(door.passed_ns, 5000);
-	pn_device_wait_word(door.device, &door.open, 0); /* returns at once */
+	pn_device_futex_wait(door.device, &door.open, 0); /* returns at once */
 	pn_sim_close(sim);
 }
 
@@ -541,7 +541,7 @@ static void pass_door_or_give_up(void *arg)
 {
 	struct door *door = arg;
 
-	pn_device_block_until(door->device, &door->open, 0, 3000);
+	pn_device_futex_wait_until(door->device, &door->open, 0, 3000);
 	door->passed_ns = pn_device_now(door->device);
 }
 
@@ -560,7 +560,7 @@ static void a_block_with_a_deadline_ends_there(void **state)
 	run_world(sim);
 	assert_int_equal(soon.passed_ns, 3000);
 	/* The same outside tasks. */
-	pn_device_block_until(late.device, &late.other, 0, 9000);
+	pn_device_futex_wait_until(late.device, &late.other, 0, 9000);
 	assert_int_equal(pn_sim_now(sim), 9000);
 	pn_sim_close(sim);
 }
@@ -573,7 +573,7 @@ static void an_unblock_in_time_leaves_no_timer(void **state)
 
 	(void)state;
 	assert_ok(pn_sim_spawn(sim, 0, open_door, &door));
-	pn_device_block_until(door.device, &door.open, 0, 4000);
+	pn_device_futex_wait_until(door.device, &door.open, 0, 4000);
 	assert_ok(pn_sim_spawn(sim, 0, pass_door, &door));
 	run_world(sim);
 	assert_int_equal(door.passed_ns, 5000);

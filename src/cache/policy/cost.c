@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cost -- does as that of several policies which would have cost least.
+ * cost -- follows, of several policies, the one that would have cost least.
  *
  * No fixed order is right for all programs: recency for one, size for another,
  * large batches where no region returns, keeping what is cached where a loop is

@@ -89,9 +89,9 @@ struct pn_policy_ops {
 	void (*access)(struct pn_policy *policy, struct pn_policy_node *node);
 	void (*remove)(struct pn_policy *policy, struct pn_policy_node *node);
 	/* Removes victims, appends them to `victims` (by link, in the order of
-	 * eviction) and returns how many. As many as wanted if there are, else
-	 * all; a batching policy may take more, but nothing when nothing is
-	 * wanted. Busy nodes stay where they are. */
+	 * eviction) and returns how many: as many as wanted, or all nodes that
+	 * are not busy if these are fewer; a batching policy may take more, but
+	 * nothing when nothing is wanted. Busy nodes stay where they are. */
 	unsigned (*evict)(struct pn_policy *policy,
 			  const struct pn_policy_want *want,
 			  struct pn_list *victims);

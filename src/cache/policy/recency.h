@@ -14,8 +14,9 @@
  * million nodes).
  *
  * At rest: the nodes of `sorted` that were not used since `sorted_at` are in
- * the order of their stamps, which are not above sorted_at; those of the nodes
- * in `unsorted` are. npages and nnodes count both lists.
+ * the order of their stamps, and their stamps are at most sorted_at. The stamps
+ * of the nodes in `unsorted` are above sorted_at. npages and nnodes count both
+ * lists.
  */
 #ifndef PN_CACHE_POLICY_RECENCY_H
 #define PN_CACHE_POLICY_RECENCY_H

@@ -37,8 +37,8 @@ struct pn_sim_event_queue {
 
 void pn_sim_event_queue_fini(struct pn_sim_event_queue *events);
 
-/* Queues an event that is not queued. Aborts when memory is out: a world that
- * has lost an event is invalid. */
+/* Queues an event that is not queued. Aborts when there is no memory: a world
+ * that has lost an event is invalid. */
 void pn_sim_event_add(struct pn_sim_event_queue *events,
 		      struct pn_sim_event *event, uint64_t time_ns);
 

@@ -6,8 +6,8 @@
  * link, too (PEER_UP there, once), and the reply brings PEER_UP here after
  * another latency. Each peer of a node that dies detects the death `detect`
  * later: operations posted to it by then end with -ECONNRESET, in order, and
- * PEER_DOWN follows. A link that is down stays down. attach() again makes
- * another link, whatever the state of the other side's end.
+ * PEER_DOWN follows. A link that is down stays down. Another attach() makes a
+ * new link, whatever the state of the other side's end.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -23,10 +23,11 @@
  * in place. When records were consumed, it returns their cells in order: it
  * zeroes the first word of each (any of them may be the start of a record next
  * time) and advances `head`. Records may be consumed in any order; the oldest
- * record that is not consumed delays the rest of its ring. Returning cells
- * takes their lines from the producer's cache and waits for that. So it is
- * delayed until there is nothing to receive, or a quarter of the cells is used:
- * it then delays nobody who waits for the message just consumed.
+ * record that is not consumed delays the return of all cells behind it.
+ * Returning cells takes their cache lines from the producer's cache, and the
+ * consumer waits for these. So the return is delayed until there is nothing to
+ * receive, or a quarter of the cells is used: then it does not delay the answer
+ * to the message that was just consumed.
  *
  * At rest: in each ring, cells from the producer's tail up to head have ready
  * words 0, and in the short ring one cell is free for a SWITCH.
@@ -215,8 +216,8 @@ static inline void pn_soft_tx_publish(char *cell, enum pn_soft_record kind,
 			      memory_order_release);
 }
 
-/* The cases that pn_soft_tx_send() does not handle: the long ring, a mark
- * before the record, no room. */
+/* The cases that pn_soft_tx_send() does not handle: the long ring, a PAD or
+ * SWITCH before the record, no room. */
 bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
 			  const struct pn_inline_header *head, const void *body,
 			  size_t len);
@@ -297,11 +298,11 @@ static inline bool pn_soft_record_is_valid(const struct pn_soft_cells *ring,
 	       ring->at - ring->head + n <= ring->ncells;
 }
 
-/* The producer has written an invalid record: the consumer ignores it from now
- * on. */
+/* The producer has written an invalid record: the consumer receives nothing
+ * from this channel any more. */
 void pn_soft_rx_disable(struct pn_soft_rx *rx);
 
-/* Continues after a mark; whether a record is ready there. */
+/* Continues after a mark (a PAD or SWITCH record). True: a record is ready. */
 bool pn_soft_rx_follow_mark(struct pn_soft_rx *rx, enum pn_soft_record mark);
 
 /* Lines after the first that are prefetched as soon as their number is known:
@@ -357,10 +358,12 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 	return false;
 }
 
-/* The functions below return true when the producer was stalled and is to be
- * notified. */
-/* Returns the cells of consumed records; to be called when there is nothing to
- * take. */
+/* pn_soft_rx_return_cells(), the functions pn_soft_rx_consume*() and
+ * pn_soft_rx_return_pending() return true when the producer was stalled and has
+ * to be notified. */
+
+/* Returns the cells of consumed records: when there is nothing to receive, or
+ * when a quarter of a ring is used. */
 bool pn_soft_rx_return_cells(struct pn_soft_rx *rx);
 
 static inline bool pn_soft_rx_consumed_in(struct pn_soft_rx *rx,

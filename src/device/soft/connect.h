@@ -11,7 +11,8 @@
  * peer keeps. The socket reports that the other side has closed or died, and
  * carries the bytes that wake a sleeping thread (wait.c). If both attach at the
  * same moment, the connection of the smaller nonce is used. What a device does,
- * by what it has of the other:
+ * by the state of its peer (the rows), when a hello comes from that peer and
+ * when its own hello is answered:
  *
  *                    when a hello comes         when its own is answered
  *   nothing          accepts it: up
@@ -32,8 +33,8 @@
  * ignored everywhere. So a valid hello from a peer that is up means that the
  * peer has ended that connection. A device that gets -EALREADY does not rely on
  * the other's hello, which may have been withdrawn, too. It retries, but only
- * as often as fits into the time that a connection may take. (A count, not a
- * time: a process that was stopped meanwhile has not retried often.)
+ * as often as fits into the time that a connection may take. (Retries are
+ * counted, not timed: a process that was stopped meanwhile has made few.)
  *
  * The first words of hello are the same in every version, so that a device of
  * another version can be told why it is refused.

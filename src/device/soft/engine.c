@@ -201,7 +201,7 @@ static void backoff_sleep(unsigned *nsleeps)
 	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
 }
 
-static void *run(void *arg)
+static void *engine_thread(void *arg)
 {
 	struct pn_soft_engine *engine = arg;
 	size_t budget = QUANTUM_CHUNKS * engine->staging.chunk;
@@ -253,7 +253,8 @@ int pn_soft_engine_start(struct pn_soft_engine *engine)
 	if (pn_unlikely(!engine->running))
 		engine->running =
 			!pn_service_thread_start(&engine->thread,
-						 "pinion-engine", run, engine);
+						 "pinion-engine", engine_thread,
+						 engine);
 	return engine->running ? 0 : -ENOMEM;
 }
 

@@ -10,8 +10,8 @@
  *
  * Waking the thread takes longer than moving 100 KiB. So a caller that polls
  * and finds nothing executes a chunk itself (`busy` excludes the thread
- * meanwhile): for a caller that waits the bytes move at once, for one that
- * computes the thread moves them.
+ * meanwhile). If the caller waits, the bytes move at once; if the caller
+ * computes, the thread moves them.
  *
  * The thread sleeps on a futex without using the CPU (with engine=thread it
  * spins for a short time first). While a caller executes operations, or all

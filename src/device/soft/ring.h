@@ -51,7 +51,7 @@ void pn_soft_ring_unlock(struct pn_soft_ring *ring);
 /* One fixed read (into the slot) or write (out of it). */
 struct pn_soft_move {
 	unsigned slot;
-	uint64_t addr; /* within the slot */
+	uint64_t addr; /* virtual address in the range of the slot */
 	unsigned len;
 	int fd;
 	uint64_t offset; /* in the file; all ones for a pipe */

@@ -4,13 +4,13 @@
  * those that are being made (connect.h) and detects the death of peers.
  *
  * A connection is pending from accept() until its hello. A pending connection
- * of another user is closed at once, one that sends nothing after a while. When
- * descriptors run out, the thread accepts nothing for a moment. So nobody can
- * use up the process's descriptors or its time.
+ * of another user is closed at once; a pending connection that sends nothing is
+ * closed after a while. When descriptors run out, the thread accepts nothing
+ * for a moment. So nobody can use up the process's descriptors or its time.
  *
- * The end of a peer's socket reports at once that the peer closed or died. It
- * does not come where a forked child of the peer holds a copy of the socket.
- * So, once a second, the thread checks a lock in the peer's presence, which the
+ * The end of a peer's socket reports at once that the peer closed or died. The
+ * socket does not end while a forked child of the peer holds a copy of it. So,
+ * once a second, the thread checks a lock in the peer's presence, which the
  * peer's service thread holds and the kernel marks when that thread dies.
  *
  * Life: pn_soft_service_init() starts the thread; pn_soft_service_stop() ends

@@ -13,8 +13,8 @@
  * shared one (for rkeys). Each has a generation of its own, so that a new rkey
  * does not change the lkey.
  * Filling a slot needs no lock that peers take: nobody uses the slot until its
- * generation is published. Emptying it does: first the generation is cleared
- * under the ring's lock, so that nothing is in flight; then the slot is
+ * generation is published. Emptying a slot needs one: first the generation is
+ * cleared under the ring's lock, so that nothing is in flight; then the slot is
  * emptied.
  *
  * Bytes are counted in the 4 KiB pages touched, as the kernel charges normal

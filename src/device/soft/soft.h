@@ -13,8 +13,8 @@
  *
  * doc/design/soft.md describes the whole device, and what it does and does not
  * protect against.
- * Caveat: after fork() the child must not use the device. It has no threads and
- * no mappings of the device, and copies of its descriptors until exec().
+ * Caveat: after fork() the child must not use the device. The child has neither
+ * its threads nor its mappings; it has copies of its descriptors until exec().
  */
 #ifndef PN_DEVICE_SOFT_H
 #define PN_DEVICE_SOFT_H

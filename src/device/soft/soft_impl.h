@@ -54,7 +54,7 @@ enum pn_soft_state {
 struct pn_soft_peer {
 	struct pn_peer peer;
 	struct pn_list link;	 /* dev->peers */
-	struct pn_list up, down; /* in dev->ups, dev->downs */
+	struct pn_list up, down; /* in dev->up_events, dev->down_events */
 	uint64_t nonce;
 	_Atomic int state; /* enum pn_soft_state */
 	int status;	   /* why it is down; written before state */

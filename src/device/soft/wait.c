@@ -5,9 +5,9 @@
  * have a sequentially consistent fence in between, so one of the two sees the
  * other's store. Whoever clears the flag notifies: this process writes an
  * eventfd, a peer sends a byte on its connection, one for each sleep. The
- * sleeper, or the program, waits for an epoll of all these descriptors. It is
- * edge-triggered for connections; their bytes are discarded before the next
- * sleep.
+ * sleeper, or the program, waits for an epoll of all these descriptors. The
+ * epoll is edge-triggered for connections; their bytes are discarded before the
+ * next sleep.
  */
 #include <errno.h>
 #include <sched.h>

@@ -19,8 +19,9 @@
  *
  * At rest: a slot with lkey 0 is free and in the free list; every other slot
  * has at least one ibv_mr.
- * Threads: any. Slots are read without a lock. A look-up must not race with the
- * deregistration of the same key; if it does, it finds the slot or not.
+ * Threads: any. Slots are read without a lock. A look-up that races with the
+ * deregistration of the same key, which callers must avoid, finds the slot or
+ * does not.
  */
 #ifndef PN_DEVICE_VERBS_KEYS_H
 #define PN_DEVICE_VERBS_KEYS_H

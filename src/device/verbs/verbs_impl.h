@@ -202,8 +202,7 @@ struct pn_verbs_event {
 struct pn_verbs_device {
 	struct pn_device device;
 
-	/* --- constant after open
-	 * -------------------------------------------------- */
+	/* --- constant after open ------------------------------------------ */
 
 	bool is_iwarp, is_software;
 	bool software_fences; /* the adapter's are not reliable (verbs.h) */
@@ -238,13 +237,11 @@ struct pn_verbs_device {
 	struct ibv_port_attr port_attr;
 	struct ibv_device_attr attr;
 
-	/* --- any thread; locks of its own
-	 * ----------------------------------------- */
+	/* --- any thread; locks of its own --------------------------------- */
 
 	struct pn_verbs_keys keys; /* of a domain */
 
-	/* --- written by callers, under lock
-	 * --------------------------------------- */
+	/* --- written by callers, under lock ------------------------------- */
 
 	struct pn_mutex lock; /* taken before the other locks of the device */
 	int cancel_was;	      /* cancelability of the thread that holds lock */
@@ -259,8 +256,7 @@ struct pn_verbs_device {
 	struct pn_list credits_due;  /* iWARP: peers, by peer->credit_due */
 	struct pn_verbs_rx *rx_table[PN_VERBS_RX_BUCKETS]; /* by qp_num */
 
-	/* --- shared by callers and the service thread
-	 * ----------------------------- */
+	/* --- shared by callers and the service thread --------------------- */
 
 	struct pn_mutex peers_lock; /* protects the list */
 	struct pn_list peers;
@@ -271,8 +267,7 @@ struct pn_verbs_device {
 	} events;		/* the service thread appends, callers remove */
 	_Atomic unsigned woken; /* by wake() */
 
-	/* --- written by the service thread (and by open and close)
-	 * ---------------- */
+	/* --- written by the service thread (and by open and close) -------- */
 
 	struct {
 		pthread_t thread;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Sleeping without missing a completion: arm the completion queue, then poll
- * once more, then sleep on an epoll descriptor. It holds the completion channel
- * and an eventfd, which the service thread and wake() write.
+ * once more, then sleep on an epoll descriptor, which holds the completion
+ * channel and an eventfd. The service thread and wake() write the eventfd.
  */
 #include <errno.h>
 #include <fcntl.h>

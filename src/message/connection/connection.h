@@ -134,8 +134,9 @@ static inline void pn_peer_prefetch(const struct pinion_peer *peer, size_t len)
 	end = line + 48 + (len < 512 ? len : 512);
 	for (; line < end; line += PN_CACHELINE)
 #ifdef __x86_64__
-		/* The compiler emits it only for processors that it knows to
-		 * have it; 64-bit processors without it ignore it. */
+		/* __builtin_prefetch() becomes prefetchw only for processors
+		 * that the compiler knows to have it; 64-bit processors without
+		 * prefetchw ignore it. */
 		__asm__ volatile("prefetchw %0" : : "m"(*line));
 #else
 		__builtin_prefetch(line, 1);
@@ -167,8 +168,8 @@ struct pn_connection *pn_connection_identify(struct pinion_endpoint *ep,
 int pn_connection_hello(struct pn_connection *conn, const struct pn_wire *wire,
 			const uint8_t *payload, size_t len);
 
-/* Whether a packet other than HELLO belongs to the peer's session. If HELLO is
- * missing it does not, and the connection is broken. */
+/* Whether a packet other than HELLO belongs to the peer's session. A packet
+ * that comes before the HELLO does not, and this breaks the connection. */
 bool pn_connection_accepts(struct pn_connection *conn);
 
 /* The device says PEER_UP, or PEER_DOWN. */
@@ -212,8 +213,8 @@ void pn_connection_refuse(struct pn_peer *device_peer);
 
 /* --- peers ---------------------------------------------------------------- */
 
-/* Attaches the peer's connections unless they are. Errors: why the peer is
- * down, or cannot be reached. */
+/* Attaches the peer's connections that are not attached. Errors: why the peer
+ * is down, or cannot be reached. */
 int pn_peer_connect(struct pinion_peer *peer);
 
 /* The peer is gone or broke the protocol: ends its connections and all its

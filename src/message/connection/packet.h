@@ -9,7 +9,7 @@
  * sent.
  *
  * Between endpoints that both use several rails packets are numbered and kept
- * until the device confirms them (retransmit.c). Those copies are packet
+ * until the device confirms them (retransmit.c). The kept copies are packet
  * buffers, too; short ones are not registered, since they are sent inline.
  *
  * Life of a packet buffer: free -> filled and posted -> its completion frees

@@ -6,9 +6,9 @@
  * goes over this endpoint's i-th rail, to the first of the peer's devices that
  * it can be attached to and that no other connection goes to. So both sides
  * find the same pairs. Connections are attached when the peer is first sent to.
- * If the peer attached first, its HELLO says whose connection it is: with
- * several rails the address of one device does not. A HELLO is answered by a
- * HELLO. Endpoints with one rail need no HELLO and send none.
+ * If the peer attached first, its HELLO says which peer the connection belongs
+ * to: with several rails the address of one device is not enough. A HELLO is
+ * answered by a HELLO. Endpoints with one rail need no HELLO and send none.
  *
  * An endpoint may reach each peer over one rail only (`either`: soft inside a
  * host, verbs between hosts), the first that can. Then there is one connection,

@@ -14,11 +14,11 @@
  * slower than a rail. Until the fragment is registered all rails count as idle,
  * and the fastest is taken.
  *
- * When registrations are kept, choosing by the moment would in time register
- * every buffer on every rail. So a message has a plan: the same choice, made as
- * if nothing else were on the rails, which is the same each time the message
- * comes. A rail that is not the planned one must gain more than registering
- * costs.
+ * When registrations are kept, a choice by the load of the moment would in time
+ * register every buffer on every rail. So a message has a plan: the choice that
+ * would be made if nothing else were on the rails, which is the same each time
+ * the message comes. A rail other than the planned one is taken only if it
+ * gains more time than registering costs.
  *
  * Protocols that transfer a message as a whole cut it into one share for each
  * rail, in proportion to the planned speeds, so again the same each time.

@@ -29,7 +29,7 @@ void pn_rails_set_owner(struct pinion_endpoint *ep, bool owner,
 int pn_rail_choose(struct pinion_request *request, size_t *len,
 		   struct pn_connection **out);
 
-/* A connection for len bytes whose connection went down. */
+/* Another connection for len bytes, after the one they were on went down. */
 struct pn_connection *pn_rail_choose_alternative(
 	const struct pinion_request *request, size_t len);
 

@@ -23,20 +23,20 @@
  *   GOT     R -> S  the message has arrived; sent if the MATCH asks for it: for
  *                   an eager message when its MATCH arrives, matched or
  *                   not, for others when they are complete
- *   CANCEL  S -> R  forget the message if it is not matched yet
- *   GONE    R -> S  it is forgotten
+ *   CANCEL  S -> R  drop the message if it is not matched yet
+ *   GONE    R -> S  the message was dropped
  *   FAIL    both    the other side's request cannot go on: status
  * Connections
  *   HELLO   both    first on every connection of an endpoint with several
  *                   rails: its address, and the names of the session (peer.c)
  *   (empty) both    BYE, the last packet on a connection: its sender closes
  *                   (close.c)
- *   DOWN    both    a rail is down at the sender of this packet, which has
- *                   announced again whatever it still lacks (failover.c)
+ *   DOWN    both    a rail is down at the sender of this packet. The sender has
+ *                   announced again all fragments that it lacks (failover.c)
  * Conditional writes (grant.c); G: granter, W: writer
  *   GRANT      G -> W  a buffer may be written under a tag: its keys
- *   UNGRANT    G -> W  forget the grant if nothing has used it yet
- *   UNGRANTED  W -> G  it is forgotten
+ *   UNGRANT    G -> W  drop the grant if no write has used it yet
+ *   UNGRANTED  W -> G  the grant was dropped
  *
  * Rails are numbered by the sender of the packet: its own rails. Between
  * endpoints that both use several rails, every packet except HELLO and BYE has

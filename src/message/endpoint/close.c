@@ -236,7 +236,8 @@ static void unbind(struct pn_connection *conn)
 /* --- memory --------------------------------------------------------------- */
 
 /* Requests that never ended still hold pins of fragments. */
-static void abandon(struct pinion_endpoint *ep, struct pinion_request *request)
+static void unpin_unfinished(struct pinion_endpoint *ep,
+			     struct pinion_request *request)
 {
 	struct pn_list *link;
 
@@ -311,7 +312,7 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 	drain(ep);
 	PN_ENDPOINT_CHECK_CLOSING(ep);
 	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
-		abandon(ep, ep->requests.table[i]);
+		unpin_unfinished(ep, ep->requests.table[i]);
 	pn_onesided_fini(ep);
 	for_connections(ep, unbind);
 	if (ep->waiting.epoll >= 0) {

@@ -14,7 +14,7 @@
  * part itself and check.c look inside.
  *
  * Threads: `lock` protects every member that is not set once when the endpoint
- * is opened; progressed and the counter of the virtual lock are atomics because
+ * is opened. waiting.progressed and virtual_lock.nfreed are atomics, since
  * threads sleep on them. All functions here are called with the lock held, or
  * where no other thread can use the endpoint, except where they say otherwise.
  */

@@ -9,9 +9,9 @@
  *           into the pool while it is free. The user may link it elsewhere
  *           while it is in use.
  *   pool    the free objects of one kind and size. A growing pool allocates an
- *           object when none is free. A fixed pool has so many, allocated
- *           together, and refuses more: its objects have a share of registered
- *           memory.
+ *           object when none is free. A fixed pool has a fixed number of
+ *           objects, allocated together, and refuses more: each has a share of
+ *           registered memory.
  *   memory  pages that are mapped and registered once, with the caches of one
  *           or several rails. Several pools may share it.
  *
@@ -40,7 +40,7 @@ struct pn_cache;
 
 struct pn_pool {
 	struct pn_list free; /* the last one put comes first: it is warm */
-	size_t object_bytes; /* and the bytes behind a growing one's */
+	size_t object_bytes; /* growing pools: with the extra bytes */
 	size_t link_offset;  /* of the struct pn_list in an object */
 	bool grows;
 	unsigned nfixed; /* objects of a fixed pool */

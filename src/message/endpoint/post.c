@@ -256,14 +256,14 @@ static int receive(struct pinion_endpoint *ep,
 	struct pinion_request *request;
 
 	if (!unexpected && message->peer && message->peer->down &&
-	    !pn_match_unexpected(&ep->matching, message))
+	    !pn_match_find_unexpected(&ep->matching, message))
 		return message->peer->down;
 	request = begin_receive(ep, message);
 	if (!request)
 		return -ENOMEM;
 	request->has_handle = out;
 	if (!unexpected)
-		unexpected = pn_match_unexpected(&ep->matching, message);
+		unexpected = pn_match_find_unexpected(&ep->matching, message);
 	if (unexpected)
 		receive_unexpected(ep, request, unexpected);
 	else
@@ -317,7 +317,7 @@ static int receive_multi(struct pinion_endpoint *ep,
 	int ret;
 
 	do {
-		unexpected = pn_match_unexpected(&ep->matching, &rest);
+		unexpected = pn_match_find_unexpected(&ep->matching, &rest);
 		used = unexpected ? unexpected->wire.len : rest.len;
 		ret = receive(ep, &rest, unexpected, NULL);
 		began |= !ret;
@@ -348,10 +348,10 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 	struct pinion_unexpected *found;
 
 	pn_endpoint_lock(ep);
-	found = pn_match_unexpected(&ep->matching, message);
+	found = pn_match_find_unexpected(&ep->matching, message);
 	if (!found) {
 		pn_endpoint_progress(ep);
-		found = pn_match_unexpected(&ep->matching, message);
+		found = pn_match_find_unexpected(&ep->matching, message);
 	}
 	if (found) {
 		if (out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * request -- what a program has posted and not yet been told the end of.
+ * request -- an operation that a program has posted and whose end the program
+ * has not been told.
  *
  * Life: pn_request_alloc() -> posted as a receive, or listed with its peer ->
  * matched -> fragments come and go -> pn_request_end() -> pn_request_reap(),
@@ -110,8 +111,8 @@ struct pinion_request *pn_request_find(struct pinion_peer *peer, uint32_t id,
 /* The same for a request of any kind. */
 struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id);
 
-/* An immediate for the next write that a receive or a grant announces; and the
- * request, of any kind, that an immediate belongs to, NULL as above. */
+/* An immediate for the next write that a receive or a grant announces; and
+ * back: the request, of any kind, that has this immediate, or NULL as above. */
 uint32_t pn_request_new_immediate(struct pinion_request *request);
 struct pinion_request *pn_request_by_immediate(struct pinion_peer *peer,
 					       uint32_t number);

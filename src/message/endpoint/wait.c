@@ -19,8 +19,8 @@ void pn_endpoint_lock_virtual(struct pinion_endpoint *ep)
 {
 	ep->virtual_lock.nqueued++;
 	while (ep->virtual_lock.held)
-		pn_device_wait_word(ep->device, &ep->virtual_lock.nfreed,
-				    atomic_load(&ep->virtual_lock.nfreed));
+		pn_device_futex_wait(ep->device, &ep->virtual_lock.nfreed,
+				     atomic_load(&ep->virtual_lock.nfreed));
 	ep->virtual_lock.nqueued--;
 	ep->virtual_lock.held = true;
 }
@@ -30,7 +30,7 @@ void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 	ep->virtual_lock.held = false;
 	atomic_fetch_add(&ep->virtual_lock.nfreed, 1);
 	if (ep->virtual_lock.nqueued)
-		pn_device_wake_word(ep->device, &ep->virtual_lock.nfreed);
+		pn_device_futex_wake(ep->device, &ep->virtual_lock.nfreed);
 }
 
 /* --- test and wait -------------------------------------------------------- */
@@ -81,7 +81,7 @@ static void end_sleep(struct pinion_endpoint *ep)
 	pn_endpoint_notify(ep);
 	atomic_fetch_add(&ep->waiting.progressed, 1);
 	if (ep->locking)
-		pn_device_wake_word(ep->device, &ep->waiting.progressed);
+		pn_device_futex_wake(ep->device, &ep->waiting.progressed);
 }
 
 /* The thread was canceled; its request stays as it is. */

@@ -138,7 +138,7 @@ struct pinion_request *pn_match_take_posted(struct pinion_endpoint *ep,
  * is for a queue that is not empty. */
 struct pinion_unexpected *pn_match_search_unexpected(
 	struct pn_endpoint_matching *m, const struct pinion_message *wanted);
-static inline struct pinion_unexpected *pn_match_unexpected(
+static inline struct pinion_unexpected *pn_match_find_unexpected(
 	struct pn_endpoint_matching *m, const struct pinion_message *wanted)
 {
 	return pn_likely(pn_list_empty(&m->unexpected.entries))

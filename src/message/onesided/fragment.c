@@ -3,10 +3,10 @@
  * Fragments of one-sided operations: how a request is cut, and how its
  * fragments are posted and end (rdma.h). onesided.h tells the story.
  *
- * A fragment that cannot be pinned goes through a bounce buffer: for lack of
- * room in the budget a request slows, but does not fail (rule 5 of
- * CONTRIBUTING.md). A request that has fragments in flight waits for these
- * first, since a shallower pipeline is faster than copying.
+ * A fragment that cannot be pinned goes through a bounce buffer: a lack of
+ * budget (rule 5 of CONTRIBUTING.md) slows a request but does not fail it. A
+ * request that has fragments in flight waits for these first, since a shallower
+ * pipeline is faster than copying.
  */
 #include <errno.h>
 

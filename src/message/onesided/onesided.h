@@ -108,7 +108,8 @@ struct pn_peer_onesided {
 	struct pn_list fenced; /* requests behind a fence, by their link */
 	unsigned nunposted;
 	bool fence; /* the next request begins with a fence */
-	/* Set while the function runs: it is not entered again. */
+	/* Set while onesided.c ends flushes, or begins fenced requests: these
+	 * functions are not entered again. */
 	bool ending_flushes, beginning_fenced;
 };
 
@@ -174,8 +175,8 @@ void pn_onesided_remote_down(struct pinion_peer *peer);
 /* A one-sided request has ended. */
 void pn_onesided_ended(struct pinion_request *request);
 void pn_onesided_cancel(struct pinion_request *request);
-/* Whether a packet is for a one-sided request; and acts on it. -EPROTO: it
- * makes no sense. */
+/* Whether a packet is for a one-sided request. The second acts on such a
+ * packet; -EPROTO: it makes no sense. */
 bool pn_onesided_concerns(struct pinion_peer *peer, const struct pn_wire *wire);
 int pn_onesided_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		       const uint8_t *payload, size_t len);

@@ -48,7 +48,8 @@ void pn_onesided_posted(struct pinion_request *request);
 
 /* grant.c: all bytes of a PUT_WHEN are written: sends FIN if it is needed. */
 int pn_grant_send_fin(struct pinion_request *request);
-/* Removes a PUT_WHEN that waits for its grant, if it does. */
+/* Removes a PUT_WHEN that waits for its grant from the queue; else does
+ * nothing. */
 void pn_grant_unqueue(struct pinion_request *request);
 
 #endif

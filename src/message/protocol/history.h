@@ -23,8 +23,9 @@
  * kind that reached u give the mean of what followed. With nothing known the
  * answer is u, "as many again": the ski-rental rule, which costs at most twice
  * what someone who knows the future would pay. This rule always counts as one
- * life. All counts are halved when LIVES have begun, so that a program that
- * changes its behaviour is followed within a few times as many buffers.
+ * life. All counts are halved when LIVES (history.c) have begun, so that a
+ * changed behaviour of the program is followed within a few times as many
+ * buffers.
  *
  * While nothing is kept, a buffer that is freed and allocated again at the same
  * address looks like one that is used again. So forecasts are compared with

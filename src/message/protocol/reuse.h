@@ -55,10 +55,11 @@
  *   - 20 % are frequent after all: the table may grow to twice its size.
  *   - One lookup in five finds its buffer: the program uses buffers again. The
  *     table may grow likewise, up to 2^15 entries.
- *   - Fewer, and direct transfers saved less than the lookups cost: half as
- *     many transfers are looked up as before, down to one in 64.
- *   - Buffers are found, but nothing was gained in 16 lookups for each entry:
- *     as if they were not found.
+ *   - Fewer lookups find their buffer, and direct transfers saved less than the
+ *     lookups cost: half as many transfers as before are looked up, down to one
+ *     in 64.
+ *   - Lookups find their buffers, but nothing was gained in 16 lookups for each
+ *     entry: treated as if they were not found.
  *
  * Meanwhile one in four of the buffers that are not found replaces an entry
  * that was not used lately. So another phase of the program is noticed.

@@ -35,16 +35,17 @@
  * Measurements come from the receiver (timing.h): the time from MATCH to the
  * last byte, only of messages whose receive was posted before, since the time
  * of a late receive says nothing about the protocol. Measurements are hints. A
- * peer that lies makes pinion slower, by MAX_EXPLORED_COST times at worst.
+ * peer that reports wrong times makes pinion slower, at worst by a factor of
+ * MAX_EXPLORED_COST (select.c).
  *
  * Exploration. Predictions can be wrong and measurements disturbed. So
  * candidates that were never used, or not lately, are used now and then, if
  * their cost above the best fits into 2 % of the time spent on messages of that
  * size (what they then really cost counts). On the first use of a buffer
  * nothing is explored, so the bound above holds. A candidate that looks better
- * than it is gets used and corrected. One that looks worse would not, so it is
- * measured again soon after it was last used, then after four times as many
- * messages each time.
+ * than it is gets used, and its correction then shows its cost. A candidate
+ * that looks worse than it is would never be used. So it is measured again soon
+ * after its last use, then after four times as many messages each time.
  *
  * At rest: corrections are positive. Memory: fixed, some 100 KiB. Threads: the
  * endpoint's lock. Nothing here waits or calls the device.

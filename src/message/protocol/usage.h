@@ -15,9 +15,9 @@
  *           use adds the share of a registration that it would have paid for.
  *
  * Life: an entry is added, or replaces one that has not been used since the
- * clock hand last passed (second chance). It is not removed otherwise: that a
- * registration is gone shows at the next use, and until then an entry costs 24
- * bytes.
+ * clock hand last passed (second chance). An entry is not removed otherwise:
+ * the next use shows that its registration is gone, and until then the entry
+ * costs 24 bytes.
  *
  * At rest: every entry is in the chain of its bucket, once. nchained counts the
  * entries that are not the first of a bucket, nfrequent the frequent ones.

@@ -59,8 +59,8 @@ enum pn_rdma_user {
 
 struct pn_rdma_ops {
 	enum pn_rdma_user user;
-	/* When a connection goes down its fragments move to another one: they
-	 * stall until then. Without it they fail. */
+	/* When a connection goes down. True: its fragments stall until they
+	 * move to another one. False: they fail. */
 	bool fails_over;
 	/* Before bytes are posted; may be NULL, and may be called again.
 	 * -EAGAIN: the fragment stalls. May let other tasks run. */

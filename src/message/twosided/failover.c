@@ -4,12 +4,13 @@
  * fault of their own.
  *
  * The receiver announces again, over another connection, what it expected over
- * the failed one; then it sends DOWN. The sender loses what it was writing
- * there: such a fragment is lost (rdma.lost) until the receiver announces it
- * again, or sends DOWN without that: then the fragment had arrived. A device
- * says PEER_DOWN only when nothing of that connection can touch memory any
- * more, so a write for the old announcement never arrives after one for the
- * new. doc/design/rails.md goes through the cases.
+ * the failed one; then it sends DOWN. The sender marks the fragments that it
+ * was writing there as lost (rdma.lost). A lost fragment waits until the
+ * receiver announces it again, or sends DOWN without announcing it: then the
+ * fragment had arrived. A device says PEER_DOWN only when nothing of that
+ * connection can touch memory any more, so a write for the old announcement
+ * never arrives after one for the new. doc/design/rails.md goes through the
+ * cases.
  */
 #include <errno.h>
 
@@ -32,7 +33,7 @@ static void announce_again(struct pn_fragment *f)
 	if (pn_fragment_pin(f, PINION_ACCESS_REMOTE_WRITE))
 		request->ep->stats.copied_no_budget++;
 	request->ep->stats.resent++;
-	ret = pn_receiver_announce(f);
+	ret = pn_receiver_send_ready(f);
 	if (ret)
 		pn_transfer_fail(request, ret);
 }

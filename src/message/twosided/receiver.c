@@ -29,7 +29,7 @@ static void receiver_moved(struct pinion_request *request, size_t len)
 	pn_request_end(request, 0);
 }
 
-int pn_receiver_announce(struct pn_fragment *f)
+int pn_receiver_send_ready(struct pn_fragment *f)
 {
 	struct pinion_request *request = f->rdma.request;
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
@@ -89,7 +89,7 @@ static int begin_fragment(struct pinion_request *request)
 	}
 	request->transfer.next += f->rdma.len;
 	if (f->kind == PN_FRAGMENT_TARGET)
-		return pn_receiver_announce(f);
+		return pn_receiver_send_ready(f);
 	pn_rail_expect(f);
 	pn_fragment_start(f);
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What both sides of a message have in common: packets find their side, and a
- * side that cannot go on gives up. */
+/* What both sides of a message have in common: dispatches packets to the
+ * sender's or the receiver's side, and fails a request that cannot go on. */
 #include <errno.h>
 
 #include "message/matching/matching.h"

@@ -109,7 +109,7 @@ int pn_transfer_on_got(struct pinion_peer *peer, const struct pn_wire *wire);
 void pn_transfer_unpin_source(struct pinion_request *request);
 
 /* failover.c: a connection went down: reroutes its fragments. Later the peer
- * says DOWN: what it has not announced again by then has arrived. */
+ * sends DOWN: the fragments that it has not announced again have arrived. */
 void pn_failover_connection_down(struct pn_connection *conn);
 void pn_failover_remote_down(struct pn_connection *conn);
 

@@ -13,10 +13,10 @@
  * and sends DONE.
  *
  * A fragment that cannot be pinned (no budget, memory that the device refuses)
- * goes by DATA: a receiver asks for that by READY without keys, a sender just
- * does it. So a transfer slows, but does not fail (rule 5 of CONTRIBUTING.md).
- * A receiver without budget first waits for its own fragments in flight: a
- * shallower pipeline is faster than copying.
+ * goes by DATA: a receiver asks for DATA by a READY without keys, a sender
+ * sends DATA without asking. So a lack of budget (rule 5 of CONTRIBUTING.md)
+ * slows a transfer but does not fail it. A receiver without budget first waits
+ * for its own fragments in flight: a shallower pipeline is faster than copying.
  *
  * The paper's FIN is a packet, sent when the write has completed. On the link
  * it follows the fragments posted meanwhile, so the receiver learns of a
@@ -109,7 +109,7 @@ int pn_receiver_data(struct pinion_request *request, const struct pn_wire *wire,
 		     const uint8_t *payload, size_t len);
 int pn_receiver_fin(struct pinion_request *request, const struct pn_wire *wire);
 /* Sends READY for a fragment of the target; without keys it asks for DATA. */
-int pn_receiver_announce(struct pn_fragment *f);
+int pn_receiver_send_ready(struct pn_fragment *f);
 /* All bytes of a fragment have arrived: ends the fragment. */
 void pn_receiver_arrived(struct pn_fragment *f);
 

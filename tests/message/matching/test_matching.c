@@ -71,7 +71,7 @@ static struct pinion_unexpected *search_unexpected(
 					  .ignore = w->ignore,
 					  .space = w->space };
 
-	return pn_match_unexpected(m, &message);
+	return pn_match_find_unexpected(m, &message);
 }
 
 static void add_unexpected(struct pn_endpoint_matching *m,
