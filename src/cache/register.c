@@ -43,7 +43,7 @@ static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
 }
 
 int pn_register_retry(struct pn_cache *cache, struct pn_mr *const *mrs,
-			unsigned n)
+		      unsigned n)
 {
 	struct pn_reclaim_request want = { .by_device = true, .nregions = n };
 	int ret;
@@ -85,6 +85,7 @@ int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
 void pn_cache_deregister(struct pn_cache *cache, struct pn_mr *mr)
 {
 	pn_device_deregister(cache->device, &mr, 1);
-	if (!pn_device_still_registered(cache->device, mr) || !pn_reclaim_adopt(cache, mr))
+	if (!pn_device_still_registered(cache->device, mr) ||
+	    !pn_reclaim_adopt(cache, mr))
 		pn_budget_uncharge(cache->budget, charged_bytes(mr), 1);
 }
