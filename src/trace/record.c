@@ -316,9 +316,9 @@ static inline uint64_t later(uint64_t a_ns, uint64_t b_ns)
 static uint64_t ring_event_ns(const struct ring_entry *w,
 			      const struct stream *stream, uint64_t now_ns)
 {
-	if (!w->stream || w->stream == stream)
-		return now_ns;
-	return later(w->after_ns + 1, stream->before.time_ns);
+	bool own = !w->stream || w->stream == stream;
+
+	return later(own ? now_ns : w->after_ns + 1, stream->before.time_ns);
 }
 
 /* Moves the events of the ring into the caller's stream. */

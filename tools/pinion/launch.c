@@ -37,8 +37,8 @@ struct job {
 	uint64_t signalled_ns; /* its time */
 	sigset_t held;
 	/* Children that existed before, left by the program that exec'd us. */
-	pid_t *strangers;
-	unsigned nstrangers;
+	pid_t *inherited;
+	unsigned ninherited;
 };
 
 /* --- children ------------------------------------------------------------- */
@@ -78,16 +78,16 @@ static void for_children(void (*fn)(pid_t pid, void *arg), void *arg)
 		closedir(dir);
 }
 
-static void add_stranger(pid_t pid, void *arg)
+static void add_inherited(pid_t pid, void *arg)
 {
 	struct job *job = arg;
 	pid_t *more =
-		realloc(job->strangers, (job->nstrangers + 1) * sizeof(*more));
+		realloc(job->inherited, (job->ninherited + 1) * sizeof(*more));
 
 	if (!more)
 		return;
-	job->strangers = more;
-	more[job->nstrangers++] = pid;
+	job->inherited = more;
+	more[job->ninherited++] = pid;
 }
 
 /* --- beginning ------------------------------------------------------------ */
@@ -123,7 +123,7 @@ static int begin(struct job *job, int (*start)(const void *), const void *arg)
 
 	fflush(NULL);
 	hold_signals(&job->held, &before);
-	for_children(add_stranger, job);
+	for_children(add_inherited, job);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	job->apart = !in_foreground();
 	job->launcher = fork();
@@ -224,10 +224,10 @@ struct signalling {
 	unsigned n;
 };
 
-static bool is_stranger(const struct job *job, pid_t pid)
+static bool is_inherited(const struct job *job, pid_t pid)
 {
-	for (unsigned i = 0; i < job->nstrangers; i++)
-		if (job->strangers[i] == pid)
+	for (unsigned i = 0; i < job->ninherited; i++)
+		if (job->inherited[i] == pid)
 			return true;
 	return false;
 }
@@ -236,7 +236,7 @@ static void send_signal(pid_t pid, void *arg)
 {
 	struct signalling *signalling = arg;
 
-	if (is_stranger(signalling->job, pid))
+	if (is_inherited(signalling->job, pid))
 		return;
 	signalling->n++;
 	kill(pid, signalling->number);
@@ -274,7 +274,7 @@ static void end_orphans(struct job *job)
 
 	while (ms < ORPHANS_MS) {
 		bool left =
-			reap(job) && (!job->nstrangers || signal_all(job, 0));
+			reap(job) && (!job->ninherited || signal_all(job, 0));
 		unsigned nsegments = pn_stats_sweep();
 		int number;
 
@@ -306,7 +306,7 @@ int pn_launch(int (*start)(const void *arg), const void *arg)
 	if (WIFSIGNALED(job.status))
 		job.is_over = true;
 	end_orphans(&job);
-	free(job.strangers);
+	free(job.inherited);
 	return WIFEXITED(job.status) ? WEXITSTATUS(job.status)
 				     : 128 + WTERMSIG(job.status);
 }

@@ -8,8 +8,8 @@
  *             child (PR_SET_CHILD_SUBREAPER). The launcher does not wait for
  *             ranks that it has killed, nor for processes that a wrapper of a
  *             rank started.
- *   stranger  a child that existed before, of a shell that became this process
- *             by exec. Strangers are ignored.
+ *   inherited a child that existed before, of a shell that became this process
+ *             by exec. Inherited children are ignored.
  *
  * Signals. The launcher has its own process group: a signal to our group
  * reaches only us, and we forward INT, TERM, HUP, QUIT, USR1 and USR2 once.

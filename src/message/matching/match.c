@@ -459,6 +459,22 @@ void pn_unexpected_free(struct pinion_endpoint *ep,
 		       &unexpected->link);
 }
 
+int pn_match_add_unexpected(struct pinion_peer *peer,
+			    const struct pn_wire *wire, const uint8_t *payload,
+			    size_t len)
+{
+	struct pinion_endpoint *ep = peer->ep;
+	struct pinion_unexpected *unexpected =
+		pn_unexpected_alloc(peer, wire, len);
+
+	if (!unexpected)
+		return -ENOMEM;
+	pn_copy(ep->device, unexpected->payload, payload, len);
+	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
+	ep->stats.unexpected++;
+	return 0;
+}
+
 /* --- checks --------------------------------------------------------------- */
 
 /* Whether an entry of a table is found by its key. */
@@ -528,20 +544,4 @@ void pn_matching_check(const struct pn_endpoint_matching *m)
 {
 	check_posted(m);
 	check_unexpected(m);
-}
-
-int pn_match_add_unexpected(struct pinion_peer *peer,
-			    const struct pn_wire *wire, const uint8_t *payload,
-			    size_t len)
-{
-	struct pinion_endpoint *ep = peer->ep;
-	struct pinion_unexpected *unexpected =
-		pn_unexpected_alloc(peer, wire, len);
-
-	if (!unexpected)
-		return -ENOMEM;
-	pn_copy(ep->device, unexpected->payload, payload, len);
-	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
-	ep->stats.unexpected++;
-	return 0;
 }

@@ -131,7 +131,7 @@ static void endpoints_of_other_sorts_are_peers_too(void **state)
 
 /* A rank that does not know a peer receives from it all the same. It then knows
  * one address of the peer, but not its index among the peer's rails. */
-static void hear_a_stranger(struct rank *rank)
+static void receive_from_unknown_peer(struct rank *rank)
 {
 	const struct party_attr attr = { .protocol = PN_PROTOCOL_PIPELINE,
 					 .knows_nobody = !rank->rank };
@@ -164,15 +164,15 @@ static void hear_a_stranger(struct rank *rank)
 	free(buf);
 }
 
-static void strangers_are_heard_over_any_rail(void **state)
+static void unknown_peers_are_received_over_any_rail(void **state)
 {
 	(void)state;
-	run_pair(IN_A "|" IN_A, hear_a_stranger);
-	run_pair(IN_A "|" IN_B, hear_a_stranger);
-	run_pair("soft:node=w|" IN_B, hear_a_stranger);
-	run_pair(IN_B "|soft:node=w", hear_a_stranger);
-	run_pair("soft:node=x+soft:node=w|" IN_B, hear_a_stranger);
-	run_pair(IN_B "|soft:node=x+soft:node=w", hear_a_stranger);
+	run_pair(IN_A "|" IN_A, receive_from_unknown_peer);
+	run_pair(IN_A "|" IN_B, receive_from_unknown_peer);
+	run_pair("soft:node=w|" IN_B, receive_from_unknown_peer);
+	run_pair(IN_B "|soft:node=w", receive_from_unknown_peer);
+	run_pair("soft:node=x+soft:node=w|" IN_B, receive_from_unknown_peer);
+	run_pair(IN_B "|soft:node=x+soft:node=w", receive_from_unknown_peer);
 }
 
 /* The other rail would reach the peer, but what was sent is lost. */
@@ -235,7 +235,7 @@ int main(void)
 		TEST(a_peer_is_reached_over_the_first_rail_that_can),
 		TEST(both_sides_find_the_same_way_whatever_the_order),
 		TEST(endpoints_of_other_sorts_are_peers_too),
-		TEST(strangers_are_heard_over_any_rail),
+		TEST(unknown_peers_are_received_over_any_rail),
 		TEST(a_way_that_ends_is_not_replaced_by_another),
 		TEST(whom_no_rail_reaches_cannot_be_sent_to),
 	};

@@ -428,7 +428,8 @@ static uint64_t looks_per_match(unsigned n, uint64_t ignore)
 	return looked / (4 * (uint64_t)n);
 }
 
-/* 4 n searches: each receive and each message searches twice, once in vain. */
+/* 4 n searches: each receive and each message searches twice, once without a
+ * match. */
 static void a_match_costs_the_same_with_ten_thousand_entries(void **state)
 {
 	uint64_t few = looks_per_match(NDEEP / 10, 0);
@@ -509,7 +510,7 @@ static void the_oldest_receive_wins_wherever_it_is(void **state)
 			i % 3 ? &peers[0] : NULL, 7, masks[i % 4], 0 });
 		pn_match_post(&m, receives[i]);
 	}
-	/* All but the last few are hashed by a search in vain. */
+	/* All but the last few are hashed by a search without a match. */
 	assert_null(pn_match_find_posted(&m, &peers[0], &other));
 	assert_int_equal(m.posted.nhashed,
 			 PN_ARRAY_LEN(receives) - PN_MATCH_WINDOW);
