@@ -59,7 +59,7 @@ static const struct {
 	{ "OMPI_MCA_pml", "cm", NULL },
 	{ "OMPI_MCA_mtl", "ofi", NULL },
 	{ "OMPI_MCA_btl", "self", "self,ofi" },
-	{ "OMPI_MCA_osc", "^ucx,rdma", "rdma" },
+	{ "OMPI_MCA_osc", "^ucx,rdma", "rdma,sm" },
 	{ "OMPI_MCA_osc_rdma_btls", "ofi", NULL },
 	/* btl/ofi of 4.1 aborts on atomic minima, which osc/rdma would use. */
 	{ "OMPI_MCA_osc_rdma_acc_use_amo", "0", NULL },
