@@ -502,6 +502,51 @@ static void a_send_behind_a_queued_write_sees_its_bytes(void **state)
 	close_pair(&p);
 }
 
+/* How many inline sends of len bytes are accepted behind a queued write. */
+static unsigned sends_behind_a_write(struct pair *p, size_t len, unsigned most)
+{
+	struct pn_sge sge = { p->from, BYTES, p->from_mr.lkey };
+	struct pn_op op = { .kind = PN_OP_WRITE,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = (uintptr_t)p->to,
+			    .rkey = p->to_mr.rkey };
+	unsigned n = 0, ops = 0, messages = 0;
+
+	assert_ok(pn_device_post(p->device, p->peer, &op));
+	op = (struct pn_op){ .kind = PN_OP_SEND,
+			     .sge = &sge,
+			     .nsge = 1,
+			     .flags = PN_OP_INLINE };
+	sge.len = len;
+	while (n < most && !pn_device_post(p->device, p->peer, &op))
+		n++;
+	while (ops < n + 1 || messages < n) {
+		struct pn_completion c = next_completion(p->device);
+
+		assert_ok(c.status);
+		ops += c.kind == PN_COMPLETION_OP;
+		messages += c.kind == PN_COMPLETION_RECV;
+		pn_device_return_buffer(p->device, &c);
+	}
+	return n;
+}
+
+/* What is copied for the queue is bounded; when the queue is empty, sends go
+ * again. An operation counts as queued until it is polled. */
+static void few_long_sends_are_copied_behind_a_write(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:inline_max=4K,engine=thread");
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(sends_behind_a_write(&p, 4096, 8), 4);
+		assert_int_equal(sends_behind_a_write(&p, 64, 8), 8);
+	}
+	close_pair(&p);
+}
+
 static void write_with_immediate_notifies_after_its_bytes(void **state)
 {
 	static const size_t sizes[] = { 0, 8, 5000, BYTES };
@@ -1022,6 +1067,7 @@ int main(void)
 		TEST(full_channel_refuses_and_loses_nothing),
 		TEST(messages_handled_in_place_keep_their_order),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),
+		TEST(few_long_sends_are_copied_behind_a_write),
 		TEST(write_with_immediate_notifies_after_its_bytes),
 		TEST(a_refused_write_notifies_nobody),
 		TEST(atomics_return_the_old_value),

@@ -38,7 +38,7 @@ static const struct pn_option params[] = {
 	{ "engine", PN_OPTION_CHOICE, "auto",
 	  "who moves bytes: the engine thread, the posting one, or by size",
 	  AT(engine), 0, 0, engines },
-	{ "inline_max", PN_OPTION_BYTES, "64K",
+	{ "inline_max", PN_OPTION_BYTES, "256K",
 	  "largest write or read that engine=auto carries out while posting",
 	  AT(inline_max), 0, 0, NULL },
 	{ "chunk", PN_OPTION_BYTES, "256K",

@@ -68,6 +68,7 @@ struct pn_soft_peer {
 	struct pn_soft_rx rx;
 	/* operations with the engine, or done there but not polled */
 	unsigned queued;
+	unsigned queued_copies; /* of these, sends whose bytes were copied */
 	/* operations posted whose completion was not polled */
 	unsigned inflight;
 	unsigned lent; /* messages whose buffers were not returned */

@@ -130,8 +130,10 @@ static bool prepare_sleep(struct pn_soft_device *dev)
 	drain_wakeups(dev);
 	atomic_store(&dev->presence->sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!has_events(dev))
+	if (!has_events(dev)) {
+		pn_soft_engine_leave(&dev->engine);
 		return true;
+	}
 	atomic_store(&dev->presence->sleeping, 0);
 	return false;
 }
