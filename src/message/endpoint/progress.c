@@ -386,14 +386,16 @@ static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max)
 {
 	unsigned n;
+	int nevents;
 
 	if (pn_likely(ep->poll.enabled)) {
 		ep->poll.out = out;
 		ep->poll.room = max;
 	}
-	progress(ep);
+	nevents = progress(ep);
 	n = ep->poll.n;
 	ep->poll.n = ep->poll.room = 0;
+	pn_endpoint_polled(ep, nevents || n);
 	return n;
 }
 
