@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "mpi_need.h"
 
@@ -421,6 +422,18 @@ static void die(void)
 		 MPI_STATUS_IGNORE);
 }
 
+/* The last rank is killed by its timer while all are in collectives. */
+static void die_in_collectives(uint8_t *out, uint8_t *in)
+{
+	struct itimerval soon = { .it_value = { .tv_usec = 200000 } };
+
+	signal(SIGALRM, SIG_DFL);
+	if (rank == nranks - 1)
+		setitimer(ITIMER_REAL, &soon, NULL);
+	for (;;)
+		collectives(out, in);
+}
+
 int main(int argc, char **argv)
 {
 	uint8_t *out, *in;
@@ -451,6 +464,8 @@ int main(int argc, char **argv)
 	threads(), section("threads");
 	if (argc > 1 && !strcmp(argv[1], "die"))
 		die();
+	if (argc > 1 && !strcmp(argv[1], "die_in_collectives"))
+		die_in_collectives(out, in);
 	free(out);
 	free(in);
 	MPI_Finalize();
