@@ -229,7 +229,7 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 
 /* --- the channel alone, against a list of what was put -------------------- */
 
-#define CHANNEL_RING (32u << 10)
+#define CHANNEL_RING PN_SOFT_MIN_RING
 #define MAX_RECORDS  4096
 
 struct channel {
@@ -368,6 +368,40 @@ static void records_come_in_order_from_both_rings(void **state)
 	free(c);
 }
 
+/* Wherever an empty ring begins, which is at every cell in turn. */
+static void the_longest_record_fits_into_the_smallest_ring(void **state)
+{
+	size_t bytes = pn_soft_channel_bytes(PN_SOFT_MIN_RING);
+	static char longest[PN_SOFT_MAX_SEND];
+	void *memory = aligned_alloc(PN_CACHELINE, bytes);
+	struct pn_soft_message m;
+	struct pn_soft_tx tx;
+	struct pn_soft_rx rx;
+
+	(void)state;
+	assert_non_null(memory);
+	memset(memory, 0, bytes);
+	pn_soft_tx_init(&tx, memory, PN_SOFT_MIN_RING);
+	assert_ok(pn_soft_rx_init(&rx, memory, PN_SOFT_MIN_RING));
+	for (unsigned i = 0; i < 4 * PN_SOFT_MIN_RING / PN_SOFT_CELL; i++) {
+		size_t len = i % 2 ? 1 : PN_SOFT_MAX_SEND;
+		struct pn_sge sge = { longest, len, 0 };
+
+		assert_true(pn_soft_tx_room(&tx, len));
+		pn_soft_tx_put(&tx, &(struct pn_soft_record_attr){
+					    .kind = PN_SOFT_SEND,
+					    .sge = &sge,
+					    .nsge = 1,
+					    .len = len });
+		assert_true(pn_soft_rx_ready(&rx) && pn_soft_rx_take(&rx, &m));
+		assert_int_equal(m.len, len);
+		pn_soft_rx_consumed(&rx, m.lease);
+		pn_soft_rx_return_pending(&rx);
+	}
+	pn_soft_rx_fini(&rx);
+	free(memory);
+}
+
 static void full_channel_refuses_and_loses_nothing(void **state)
 {
 	struct pn_completion c[256];
@@ -375,7 +409,7 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 	struct pair p;
 
 	(void)state;
-	open_pair(&p, "soft:ring_bytes=32K,queue_depth=1000");
+	open_pair(&p, "soft:ring_bytes=64K,queue_depth=1000");
 	while (seen < 500) {
 		struct pn_sge sge = { p.from, 1000, p.from_mr.lkey };
 		struct pn_op op = { .kind = PN_OP_SEND,
@@ -1064,6 +1098,7 @@ int main(void)
 		TEST(mlock_mode_moves_the_same_bytes),
 		TEST(messages_arrive_in_order_with_their_bytes),
 		TEST(records_come_in_order_from_both_rings),
+		TEST(the_longest_record_fits_into_the_smallest_ring),
 		TEST(full_channel_refuses_and_loses_nothing),
 		TEST(messages_handled_in_place_keep_their_order),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),

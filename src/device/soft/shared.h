@@ -34,7 +34,7 @@
 #include "base/compiler.h"
 
 #define PN_SOFT_MAGIC	UINT32_C(0x70736f66)
-#define PN_SOFT_VERSION 5
+#define PN_SOFT_VERSION 6
 
 #define PN_SOFT_RING_BITS  6
 #define PN_SOFT_SLOT_BITS  10

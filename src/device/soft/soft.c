@@ -51,7 +51,7 @@ static const struct pn_option params[] = {
 	  PN_SOFT_RINGS, NULL },
 	{ "ring_bytes", PN_OPTION_BYTES, "256K",
 	  "message memory per peer and direction, a power of two",
-	  AT(ring_bytes), 32 << 10, 2 << 20, NULL },
+	  AT(ring_bytes), PN_SOFT_MIN_RING, 2 << 20, NULL },
 	{ "queue_depth", PN_OPTION_NUMBER, "256",
 	  "operations in flight per peer", AT(queue_depth), 1, 1 << 20, NULL },
 	{ "spin", PN_OPTION_TIME, "100us", "busy waiting before sleeping",
