@@ -485,6 +485,7 @@ static int open_parts(struct pn_soft_device *dev)
 	pn_soft_staging_init(&dev->staging, dev->params.chunk,
 			     dev->params.strict ? &dev->domain->slots : NULL);
 	pn_soft_engine_init(&dev->engine, dev);
+	pn_soft_yield_init(&dev->yield);
 	ret = pn_soft_service_init(&dev->service, dev);
 	if (ret)
 		goto fini_engine;
@@ -622,6 +623,7 @@ const struct pn_device_ops pn_soft_ops = {
 	.send_inline = pn_soft_send_inline,
 	.poll = pn_soft_poll,
 	.return_buffer = pn_soft_return_buffer,
+	.idle = pn_soft_idle,
 	.wait = pn_soft_wait,
 	.wake = pn_soft_wake,
 	.fd = soft_fd,

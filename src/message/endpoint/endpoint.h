@@ -58,6 +58,9 @@ struct pn_endpoint_poll {
 	bool enabled;
 	struct pinion_completion *out;
 	unsigned n, room;
+	/* Polls and tests in a row without any event, and after how many the
+	 * devices may give up the core (pn_device_idle()). */
+	unsigned nempty, idle_after;
 	struct pn_receive_handler receive_handler; /* for the devices */
 };
 
@@ -179,6 +182,18 @@ static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
  * how many events there were. */
 int pn_endpoint_progress(struct pinion_endpoint *ep);
 void pn_progress_init(struct pinion_endpoint *ep);
+
+/* After progress on behalf of a program that does not wait in a device, under
+ * the lock: notes how many events there were. True: when the lock is free, call
+ * pn_endpoint_idle(). */
+static inline bool pn_endpoint_is_idle(struct pinion_endpoint *ep, int nevents)
+{
+	if (nevents)
+		ep->poll.nempty = 0;
+	return pn_unlikely(!nevents &&
+			   ++ep->poll.nempty >= ep->poll.idle_after);
+}
+void pn_endpoint_idle(struct pinion_endpoint *ep);
 
 /* Makes the descriptor readable if it is armed. */
 void pn_endpoint_notify(struct pinion_endpoint *ep);
