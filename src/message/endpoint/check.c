@@ -754,9 +754,9 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	check_unexpected(ep, &ep->matching.unexpected.entries, true);
 	check_unexpected(ep, &ep->matching.probed, false);
 	pn_matching_check(&ep->matching);
-	check_free_unexpected(&ep->matching.free_small,
+	check_free_unexpected(&ep->matching.small.free,
 			      PN_UNEXPECTED_SMALL_BYTES);
-	check_free_unexpected(&ep->matching.free_large,
+	check_free_unexpected(&ep->matching.large.free,
 			      ep->limits.packet_bytes);
 	check_grants(ep, sums.held);
 	check_rails(ep, &sums);

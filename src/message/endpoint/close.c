@@ -275,10 +275,6 @@ static void free_all(struct pinion_endpoint *ep)
 		  offsetof(struct pinion_unexpected, link));
 	free_list(&ep->matching.probed,
 		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->matching.free_small,
-		  offsetof(struct pinion_unexpected, link));
-	free_list(&ep->matching.free_large,
-		  offsetof(struct pinion_unexpected, link));
 	pn_matching_fini(&ep->matching);
 	pn_pool_fini(&ep->transfers.fragments);
 	free_list(&ep->peers, offsetof(struct pinion_peer, link));

@@ -135,7 +135,7 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	ep->locking = !attr->single_threaded;
 	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
 	init_lists(ep);
-	pn_matching_init(&ep->matching);
+	pn_matching_init(&ep->matching, ep->limits.packet_bytes);
 	pn_progress_init(ep);
 	PN_POOL_INIT(&ep->transfers.fragments, struct pn_fragment, rdma.link,
 		     0);

@@ -48,6 +48,17 @@ static struct pn_tag_key key_of_unexpected(const struct pn_list *link)
 	return key_of_message(unexpected->peer, &unexpected->wire);
 }
 
+static struct pinion_unexpected *unexpected_by_tag_at(
+	const struct pn_list *link)
+{
+	return pn_container_of(link, struct pinion_unexpected, tag_link);
+}
+
+static struct pn_tag_key key_of_any(const struct pn_list *link)
+{
+	return key_of_message(NULL, &unexpected_by_tag_at(link)->wire);
+}
+
 /* --- queues --------------------------------------------------------------- */
 
 static void queue_init(struct pn_match_queue *queue, pn_tag_key_fn *key_of)
@@ -58,14 +69,16 @@ static void queue_init(struct pn_match_queue *queue, pn_tag_key_fn *key_of)
 	pn_tag_table_init(&queue->table, key_of);
 }
 
-void pn_matching_init(struct pn_endpoint_matching *m)
+void pn_matching_init(struct pn_endpoint_matching *m, size_t packet_bytes)
 {
 	queue_init(&m->posted, key_of_receive);
 	queue_init(&m->unexpected, key_of_unexpected);
 	pn_list_init(&m->wildcards);
 	pn_list_init(&m->probed);
-	pn_list_init(&m->free_small);
-	pn_list_init(&m->free_large);
+	pn_tag_table_init(&m->by_tag, key_of_any);
+	PN_POOL_INIT(&m->small, struct pinion_unexpected, link,
+		     PN_UNEXPECTED_SMALL_BYTES);
+	PN_POOL_INIT(&m->large, struct pinion_unexpected, link, packet_bytes);
 	m->next_sequence = m->npassed = 0;
 }
 
@@ -73,6 +86,9 @@ void pn_matching_fini(struct pn_endpoint_matching *m)
 {
 	pn_tag_table_fini(&m->posted.table);
 	pn_tag_table_fini(&m->unexpected.table);
+	pn_tag_table_fini(&m->by_tag);
+	pn_pool_fini(&m->small);
+	pn_pool_fini(&m->large);
 }
 
 /* The oldest entry that is not hashed is hashed now. */
@@ -299,11 +315,13 @@ struct pinion_request *pn_match_take_posted(struct pinion_endpoint *ep,
 static bool accepts(const struct pinion_message *wanted,
 		    const struct pinion_unexpected *unexpected)
 {
-	const struct pn_wire *wire = &unexpected->wire;
+	return PN_MATCH_ACCEPTS(wanted, unexpected->peer, &unexpected->wire);
+}
 
-	return (!wanted->peer || wanted->peer == unexpected->peer) &&
-	       wanted->space == (wire->status & PN_WIRE_SPACE) &&
-	       !((wire->tag ^ wanted->tag) & ~wanted->ignore);
+static void remove_from_table(struct pn_tag_table *table, struct pn_list *link)
+{
+	pn_list_remove(link);
+	pn_tag_table_removed(table);
 }
 
 /* False: no memory. */
@@ -315,6 +333,10 @@ static bool hash_oldest_unexpected(struct pn_endpoint_matching *m)
 
 	if (pn_tag_table_add(&queue->table, &unexpected->match_link))
 		return false;
+	if (pn_tag_table_add(&m->by_tag, &unexpected->tag_link)) {
+		remove_from_table(&queue->table, &unexpected->match_link);
+		return false;
+	}
 	unexpected->hashed = true;
 	queue_hashed(queue);
 	return true;
@@ -330,6 +352,7 @@ static void widen_unexpected(struct pn_endpoint_matching *m, uint64_t ignore)
 	for (uint32_t i = 0; i < n; i++, pos = pos->next)
 		unexpected_at(pos)->hashed = false;
 	pn_tag_table_clear(&queue->table, ignore | queue->table.ignore);
+	pn_tag_table_clear(&m->by_tag, queue->table.ignore);
 	queue->last_hashed = &queue->entries;
 	queue->nhashed = 0;
 	while (queue->nhashed < n && hash_oldest_unexpected(m))
@@ -339,20 +362,25 @@ static void widen_unexpected(struct pn_endpoint_matching *m, uint64_t ignore)
 static struct pinion_unexpected *find_hashed_unexpected(
 	struct pn_endpoint_matching *m, const struct pinion_message *wanted)
 {
-	const struct pn_tag_table *table = &m->unexpected.table;
+	const struct pn_tag_table *table =
+		wanted->peer ? &m->unexpected.table : &m->by_tag;
 	struct pn_tag_key key = { wanted->peer, wanted->tag,
 				  (uint8_t)wanted->space };
 	struct pn_list *link = pn_tag_table_find(table, key);
 
 	for (; link; link = pn_tag_table_next(table, link)) {
-		if (accepts(wanted, hashed_unexpected_at(link)))
-			return hashed_unexpected_at(link);
+		struct pinion_unexpected *unexpected =
+			wanted->peer ? hashed_unexpected_at(link)
+				     : unexpected_by_tag_at(link);
+
+		if (accepts(wanted, unexpected))
+			return unexpected;
 		m->npassed++;
 	}
 	return NULL;
 }
 
-/* For a receive that names its peer, and a tag but for a few bits. */
+/* For a receive that names a tag but for a few bits. */
 static PN_NOINLINE struct pinion_unexpected *find_unexpected(
 	struct pn_endpoint_matching *m, const struct pinion_message *wanted)
 {
@@ -385,7 +413,7 @@ struct pinion_unexpected *pn_match_search_unexpected(
 	/* Most receives take the oldest message, hashed or not. */
 	if (accepts(wanted, unexpected_at(pos)))
 		return unexpected_at(pos);
-	if (wanted->peer && is_narrow(&m->unexpected, wanted->ignore))
+	if (is_narrow(&m->unexpected, wanted->ignore))
 		return find_unexpected(m, wanted);
 	pn_list_for_each (pos, &m->unexpected.entries) {
 		if (accepts(wanted, unexpected_at(pos)))
@@ -403,20 +431,13 @@ static struct pinion_unexpected *unexpected_storage(struct pinion_endpoint *ep,
 	size_t capacity =
 		small ? PN_UNEXPECTED_SMALL_BYTES : ep->limits.packet_bytes;
 	struct pinion_unexpected *unexpected;
-	struct pn_list *link;
 
 	if (pn_unlikely(len > capacity))
 		return NULL;
-	link = pn_list_pop(small ? &ep->matching.free_small
-				 : &ep->matching.free_large);
-	if (link)
-		return unexpected_at(link);
-	unexpected = malloc(sizeof(*unexpected) + capacity);
-	if (!unexpected)
-		return NULL;
-	unexpected->capacity = capacity;
-	unexpected->hashed = false;
-	pn_list_init(&unexpected->link);
+	unexpected =
+		pn_pool_get(small ? &ep->matching.small : &ep->matching.large);
+	if (unexpected)
+		unexpected->capacity = capacity;
 	return unexpected;
 }
 
@@ -439,8 +460,9 @@ void pn_unexpected_remove(struct pn_endpoint_matching *m,
 			  struct pinion_unexpected *unexpected)
 {
 	if (pn_unlikely(unexpected->hashed)) {
-		pn_list_remove(&unexpected->match_link);
-		pn_tag_table_removed(&m->unexpected.table);
+		remove_from_table(&m->unexpected.table,
+				  &unexpected->match_link);
+		remove_from_table(&m->by_tag, &unexpected->tag_link);
 		queue_unhashed(&m->unexpected, &unexpected->link);
 		unexpected->hashed = false;
 	}
@@ -453,10 +475,10 @@ void pn_unexpected_free(struct pinion_endpoint *ep,
 	struct pn_endpoint_matching *m = &ep->matching;
 
 	pn_unexpected_remove(m, unexpected);
-	pn_list_insert(unexpected->capacity == PN_UNEXPECTED_SMALL_BYTES
-			       ? &m->free_small
-			       : &m->free_large,
-		       &unexpected->link);
+	pn_pool_put(unexpected->capacity == PN_UNEXPECTED_SMALL_BYTES
+			    ? &m->small
+			    : &m->large,
+		    unexpected);
 }
 
 int pn_match_add_unexpected(struct pinion_peer *peer,
@@ -533,11 +555,13 @@ static void check_unexpected(const struct pn_endpoint_matching *m)
 		if (!unexpected->hashed)
 			break;
 		pn_assert(is_found(&queue->table, &unexpected->match_link));
+		pn_assert(is_found(&m->by_tag, &unexpected->tag_link));
 		last = pos;
 		n++;
 	}
 	pn_assert(n == queue->nhashed && last == queue->last_hashed &&
-		  n == queue->table.n);
+		  n == queue->table.n && n == m->by_tag.n &&
+		  queue->table.ignore == m->by_tag.ignore);
 }
 
 void pn_matching_check(const struct pn_endpoint_matching *m)

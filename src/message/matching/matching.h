@@ -19,12 +19,14 @@
  *   posted      Hashed receives are in `table`, by peer (NULL: any), tag and
  *               space; or, if they ignore many bits of the tag, in `wildcards`,
  *               oldest first. match.sequence gives the order between the two.
- *   unexpected  Hashed messages are in `table`. A receive that names its peer
- *               looks there; any other receive walks the whole queue.
+ *   unexpected  Hashed messages are in `table`, and in `by_tag`, where the key
+ *               has no peer: for receives from any peer. Receives that ignore
+ *               many bits of the tag walk the whole queue.
  *
- * MPI libraries ignore some bits of every tag, which carry their protocol. Such
- * bits are left out of the hash (table.ignore), up to PN_MATCH_IGNORED_BITS of
- * them. Receives that would need more are wildcards.
+ * MPI libraries ignore some bits of every tag, which carry their protocol (Open
+ * MPI: one). Such bits are left out of the hash (table.ignore), up to
+ * PN_MATCH_IGNORED_BITS of them. Receives that would need more are wildcards:
+ * MPI_ANY_TAG, which accepts most messages that it looks at.
  *
  * At rest: no posted receive accepts an unexpected message. The hashed entries
  * of a queue are its `nhashed` oldest ones, up to `last_hashed`.
@@ -36,6 +38,7 @@
 
 #include "base/list.h"
 #include "message/connection/wire.h"
+#include "message/endpoint/pool.h"
 #include "message/endpoint/request.h"
 #include "message/matching/tag_table.h"
 
@@ -52,8 +55,9 @@ struct pinion_unexpected {
 	struct pn_wire wire;
 	size_t payload_len, capacity;
 	uint32_t sequence;	   /* of a packet out of order */
-	bool hashed;		   /* in matching.unexpected.table */
-	struct pn_list match_link; /* there */
+	bool hashed;		   /* in the tables of unexpected messages */
+	struct pn_list match_link; /* in matching.unexpected.table */
+	struct pn_list tag_link;   /* in matching.by_tag */
 	uint8_t payload[];
 };
 
@@ -77,24 +81,31 @@ struct pn_endpoint_matching {
 	struct pn_list wildcards; /* hashed ones that are not in the table */
 	uint64_t next_sequence;
 	struct pn_match_queue unexpected; /* messages */
+	struct pn_tag_table by_tag;	  /* the hashed ones, of any peer */
 	struct pn_list probed;		  /* set aside by a probe */
-	struct pn_list free_small;	  /* of PN_UNEXPECTED_SMALL_BYTES */
-	struct pn_list free_large;	  /* of a whole packet */
+	struct pn_pool small;		  /* of PN_UNEXPECTED_SMALL_BYTES */
+	struct pn_pool large;		  /* of a whole packet */
 	uint64_t npassed; /* entries that did not match when looked at */
 };
 
-void pn_matching_init(struct pn_endpoint_matching *m);
-/* Frees the tables. The queues' entries are not touched. */
+/* packet_bytes: the most that a packet has. */
+void pn_matching_init(struct pn_endpoint_matching *m, size_t packet_bytes);
+/* Frees the tables and the free messages. The queues' entries are not touched.
+ */
 void pn_matching_fini(struct pn_endpoint_matching *m);
+
+/* The rule, for a struct pinion_request or pinion_message. */
+#define PN_MATCH_ACCEPTS(wanted, from, wire)                    \
+	((!(wanted)->peer || (wanted)->peer == (from)) &&       \
+	 (wanted)->space == ((wire)->status & PN_WIRE_SPACE) && \
+	 !(((wire)->tag ^ (wanted)->tag) & ~(wanted)->ignore))
 
 /* Whether a receive accepts the message of a MATCH. */
 static inline bool pn_match_accepts(const struct pinion_request *receive,
 				    const struct pinion_peer *peer,
 				    const struct pn_wire *wire)
 {
-	return (!receive->peer || receive->peer == peer) &&
-	       receive->space == (wire->status & PN_WIRE_SPACE) &&
-	       !((wire->tag ^ receive->tag) & ~receive->ignore);
+	return PN_MATCH_ACCEPTS(receive, peer, wire);
 }
 
 /* Posts a receive. */

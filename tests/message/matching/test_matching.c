@@ -303,7 +303,7 @@ static void matches_are_those_of_a_naive_model(void **state)
 	(void)state;
 	assert_non_null(model);
 	model->seed = test_seed();
-	pn_matching_init(&model->matching);
+	pn_matching_init(&model->matching, 4096);
 	for (unsigned step = 0; step < 60000; step++) {
 		struct pn_endpoint_matching *m = &model->matching;
 
@@ -329,7 +329,7 @@ static void matches_are_those_of_a_naive_model(void **state)
 /* --- how much a match looks at -------------------------------------------- */
 
 static uint64_t ncompared;
-static pn_tag_key_fn *key_of_receive, *key_of_unexpected;
+static pn_tag_key_fn *key_of_receive, *key_of_unexpected, *key_of_any;
 
 static struct pn_tag_key count_receive(const struct pn_list *link)
 {
@@ -343,13 +343,21 @@ static struct pn_tag_key count_unexpected(const struct pn_list *link)
 	return key_of_unexpected(link);
 }
 
+static struct pn_tag_key count_any(const struct pn_list *link)
+{
+	ncompared++;
+	return key_of_any(link);
+}
+
 static void init_counted(struct pn_endpoint_matching *m)
 {
-	pn_matching_init(m);
+	pn_matching_init(m, 4096);
 	key_of_receive = m->posted.table.key_of;
 	key_of_unexpected = m->unexpected.table.key_of;
 	m->posted.table.key_of = count_receive;
+	key_of_any = m->by_tag.key_of;
 	m->unexpected.table.key_of = count_unexpected;
+	m->by_tag.key_of = count_any;
 	ncompared = 0;
 }
 
@@ -473,6 +481,35 @@ static void receives_from_any_peer_cost_the_same(void **state)
 	pn_matching_fini(&m);
 }
 
+/* Searches for unexpected messages that are deep in the queue. */
+static void messages_from_any_peer_cost_the_same(void **state)
+{
+	struct pinion_unexpected **messages = calloc(NDEEP, sizeof(*messages));
+	struct pn_endpoint_matching m;
+
+	(void)state;
+	assert_non_null(messages);
+	init_counted(&m);
+	for (unsigned i = 0; i < NDEEP; i++) {
+		messages[i] = make_message(&peers[i % NPEERS], i, 0);
+		add_unexpected(&m, messages[i]);
+	}
+	/* As Open MPI, which ignores one bit. */
+	for (unsigned i = NDEEP; i--;) {
+		const struct wanted w = { .tag = i,
+					  .ignore = UINT64_C(1) << 32 };
+
+		assert_ptr_equal(search_unexpected(&m, &w), messages[i]);
+		pn_unexpected_remove(&m, messages[i]);
+		free(messages[i]);
+	}
+	printf("messages looked at per search: %llu\n",
+	       (unsigned long long)(looked_at(&m) / NDEEP));
+	assert_true(looked_at(&m) / NDEEP <= 2 * PN_MATCH_WINDOW);
+	pn_matching_fini(&m);
+	free(messages);
+}
+
 /* A queue that is no longer than the window is not hashed. */
 static void short_queues_are_not_hashed(void **state)
 {
@@ -504,7 +541,7 @@ static void the_oldest_receive_wins_wherever_it_is(void **state)
 	struct pn_endpoint_matching m;
 
 	(void)state;
-	pn_matching_init(&m);
+	pn_matching_init(&m, 4096);
 	for (unsigned i = 0; i < PN_ARRAY_LEN(receives); i++) {
 		receives[i] = make_receive(&(struct wanted){
 			i % 3 ? &peers[0] : NULL, 7, masks[i % 4], 0 });
@@ -727,6 +764,7 @@ int main(void)
 		TEST(a_match_costs_the_same_with_ten_thousand_entries),
 		TEST(receives_that_ignore_few_bits_cost_the_same),
 		TEST(receives_from_any_peer_cost_the_same),
+		TEST(messages_from_any_peer_cost_the_same),
 		TEST(short_queues_are_not_hashed),
 		TEST(the_oldest_receive_wins_wherever_it_is),
 		TEST(long_queues_of_an_endpoint_match_at_little_cost),
