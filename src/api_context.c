@@ -205,6 +205,11 @@ const char *pinion_version(void)
 	return PN_VERSION;
 }
 
+int pinion_log_last(char *text, size_t bytes)
+{
+	return text && bytes ? pn_log_last(text, bytes) : -EINVAL;
+}
+
 int pinion_config_query(struct pinion_context *context, unsigned index,
 			struct pinion_config_option *out)
 {

@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -93,6 +94,38 @@ static void open_refuses_bad_options(void **state)
 		assert_int_equal(pinion_open(&attr, &context), cases[i].error);
 		assert_ptr_equal(context, &attr);
 	}
+}
+
+static void *last_error_of_a_thread(void *text)
+{
+	return (void *)(intptr_t)pinion_log_last(text, 64);
+}
+
+static void the_last_error_is_told_once_and_to_its_thread(void **state)
+{
+	const char *const options[] = { "log=none", "device=nonsense", NULL };
+	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
+	struct pinion_context *context;
+	char text[64];
+	pthread_t thread;
+	void *ret;
+
+	(void)state;
+	assert_int_equal(pinion_log_last(NULL, 1), -EINVAL);
+	assert_int_equal(pinion_log_last(text, 0), -EINVAL);
+	assert_int_equal(pinion_open(&attr, &context), -ENODEV);
+	assert_int_equal(pthread_create(&thread, NULL, last_error_of_a_thread,
+					text),
+			 0);
+	pthread_join(thread, &ret);
+	assert_int_equal((int)(intptr_t)ret, -ENOENT);
+	assert_int_equal(pinion_log_last(text, sizeof(text)), 0);
+	assert_string_equal(text, "no device 'nonsense'; `pinion info` lists "
+				  "the devices");
+	assert_int_equal(pinion_log_last(text, sizeof(text)), -ENOENT);
+	assert_int_equal(pinion_open(&attr, &context), -ENODEV);
+	assert_int_equal(pinion_log_last(text, 10), 0);
+	assert_string_equal(text, "no device");
 }
 
 static void open_refuses_null_and_unknown_flags(void **state)
@@ -387,6 +420,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(version_is_the_project_s),
 		TEST(open_refuses_bad_options),
+		TEST(the_last_error_is_told_once_and_to_its_thread),
 		TEST(open_refuses_null_and_unknown_flags),
 		TEST(open_takes_attributes_of_other_versions),
 		TEST(closing_and_deregistering_null_is_fine),

@@ -38,6 +38,13 @@ PINION_API int pinion_config_query(struct pinion_context *context,
 				   unsigned index,
 				   struct pinion_config_option *out);
 
+/* Fills text, at most `bytes` with the null character, with the last error that
+ * a call of this thread logged (what to do about it, too), and forgets it: for
+ * programs that show errors elsewhere than on standard error. It is there also
+ * when PINION_LOG=none silences it. -ENOENT: none since the last time; -EINVAL:
+ * NULL, or 0 bytes. */
+PINION_API int pinion_log_last(char *text, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,6 +11,8 @@
 #ifndef PN_BASE_LOG_H
 #define PN_BASE_LOG_H
 
+#include <stddef.h>
+
 #include "base/compiler.h"
 
 enum pn_log_level {
@@ -25,6 +27,11 @@ void pn_log_set_level(enum pn_log_level level);
 
 /* Writes "pinion: LEVEL: message\n" when `level` is enabled. errno is kept. */
 void pn_log(enum pn_log_level level, const char *fmt, ...) PN_PRINTF(2, 3);
+
+/* Copies the last error that the calling thread logged, whether the level was
+ * enabled or not, without "pinion: error: " and the line's end, and forgets it.
+ * -ENOENT: there is none. */
+int pn_log_last(char *text, size_t bytes);
 
 #define pn_error(...) pn_log(PN_LOG_ERROR, __VA_ARGS__)
 #define pn_warn(...)  pn_log(PN_LOG_WARN, __VA_ARGS__)
