@@ -1,0 +1,869 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Endpoints: messages, and operations on the memory of peers.
+
+A request is an object over the C library's completion: the library fills it in
+when the request is waited for. A request that is dropped before it has ended
+goes on, and the endpoint holds its memory until then (`_orphans`).
+
+_endpoint.py is used by several threads at a time, as the C library may be; see
+_context.py for what holds when an endpoint is closed meanwhile.
+"""
+
+import ctypes
+import itertools
+import struct
+import time
+import weakref
+from errno import EAGAIN, EINVAL, ENOENT, ETIMEDOUT
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from . import _buffer, _context, _declared, _errors
+from ._context import enters
+from ._library import NULL, call, holding, logged, untyped
+
+_byref = ctypes.byref
+_readable = _buffer.readable
+_writable = _buffer.writable
+
+# struct pinion_message and struct pinion_move, as bytes: one call of struct
+# makes all of it, and bytes are passed as their address. Most messages need the
+# first fields only; fields that are missing are zero to the library.
+_MESSAGE = struct.Struct("=QQQQQQQQQII")
+_FIRST_FIELDS = struct.Struct("=QQQQQQQ")
+_FIRST_SIZE = _FIRST_FIELDS.size
+_first_fields = _FIRST_FIELDS.pack
+_MOVE = struct.Struct("=QQQQQQQ")
+_ATOMIC = struct.Struct("=QQQQQQQQ")
+
+# Short, and without sleeping: the GIL stays.
+_inject = holding("inject")
+_recv_short = holding("recv")  # into _SHORT bytes: nothing is registered
+_SHORT = 1024
+_wait = untyped("wait")
+_known = _buffer.arrays.get
+_uint64 = ctypes.c_uint64
+_void_p = ctypes.c_void_p
+
+# How long the library sleeps at a time while a request is waited for: between
+# two such times signals are seen (Ctrl-C), and whether the endpoint was closed.
+_SLICE_US = 100_000
+_SLICE = _uint64(_SLICE_US)
+
+
+# Fields of the struct that the classes below show as something else.
+_fields: Any = _declared.pinion_completion
+_raw_peer = _fields.peer.__get__
+_raw_data = _fields.data.__get__
+_raw_user = _fields.user.__get__
+
+
+class EndpointStats(NamedTuple):
+    """Counters since the endpoint was opened (pinion_endpoint_query)."""
+
+    sent_eager: int
+    sent_copy: int
+    sent_demand: int
+    sent_cached: int
+    sent_pipeline: int
+    sent_caching_pipeline: int
+    sent_read: int
+    sent_overlapped: int
+    received: int
+    unexpected: int
+    """came before their receive"""
+    copied_no_budget: int
+    stalls: int
+    explored: int
+    predictions: int
+    prediction_error: float
+    sent_direct: int
+    max_inject_bytes: int
+    """messages up to this leave at once"""
+
+
+class Explanation(NamedTuple):
+    """A protocol that a message could take (pinion_endpoint_explain)."""
+
+    protocol: str
+    chosen: bool
+    reason: str
+    """why, if it is chosen"""
+    first_ns: float
+    """predicted, when the buffer has to be registered"""
+    later_ns: float
+    """predicted, when it is registered"""
+    mean_ns: float
+    """of all uses"""
+
+
+class Peer:
+    """Another endpoint (or the same), as this endpoint sees it. Made by
+    Endpoint.peer(); one that sent a message comes with its completion."""
+
+    __slots__ = ("_endpoint", "_handle", "__weakref__")
+    _endpoint: "Endpoint"
+    _handle: int
+
+    def __init__(self) -> None:
+        raise TypeError("peers are made by Endpoint.peer()")
+
+    @property
+    def address(self) -> bytes:
+        """Its address, as its Endpoint.address gives it."""
+        return self._endpoint._address("peer_address", self._handle)
+
+    def flush(self) -> "Request":
+        """A request that ends when all puts, gets and atomics on this peer
+        that were started before have ended."""
+        endpoint = self._endpoint
+        request = endpoint._request(None)
+        endpoint._begin("peer_flush", request, self._handle, None)
+        return request
+
+    def fence(self) -> None:
+        """Operations on this peer started from now on take effect after those
+        started before. Does not wait."""
+        ret = call.peer_fence(self._endpoint._arg, self._handle)
+        if ret:
+            raise self._endpoint.failed("peer_fence", ret)
+
+    def __repr__(self) -> str:
+        return f"<pinion.Peer {self._handle:#x}>"
+
+
+class Completion(_declared.pinion_completion):
+    """How a request ended.
+
+    len          bytes received or sent
+    message_len  of the message, also when the buffer was shorter
+    tag          of the message
+    status       0, or a negative errno
+    """
+
+    __slots__ = ("_endpoint", "user")
+    _endpoint: "Endpoint"
+    user: Any
+    """what the operation was begun with"""
+    status: int
+    flags: int
+    tag: int
+    len: int
+    message_len: int
+
+    @property
+    def peer(self) -> Optional[Peer]:
+        """Who sent the message, or whom it was sent to."""
+        handle = _raw_peer(self)
+        return self._endpoint._peer(handle) if handle else None
+
+    @property
+    def data(self) -> Optional[int]:
+        """The 32 bits that came along, or None."""
+        if self.flags & _declared.PINION_COMPLETION_DATA:
+            return int(_raw_data(self))
+        return None
+
+    @property
+    def error(self) -> Optional[_errors.Error]:
+        """The exception of a request that failed, or None."""
+        return _errors.error("send", self.status) if self.status else None
+
+    def __repr__(self) -> str:
+        what = f"{self.len} bytes, tag {self.tag:#x}"
+        if self.status:
+            what = str(self.error)
+        return f"<pinion.{type(self).__name__}: {what}>"
+
+
+class Request(Completion):
+    """A send, receive, put or get under way.
+
+    >>> request = ep.recv(buffer)
+    >>> request.wait()              # sleeps until it has ended
+    >>> request.len, request.tag    # of a receive: what came
+
+    done() looks without sleeping. The memory belongs to the request until it has
+    ended. One that is dropped goes on.
+    """
+
+    __slots__ = ("_hold", "_out")
+    _hold: Any  # the memory, as long as it is under way
+    _out: Any  # the handle, as long as it is under way
+
+    def __init__(self) -> None:
+        self._out = None
+        raise TypeError("requests are made by the calls of Endpoint")
+
+    def wait(self, timeout: Optional[float] = None) -> "Request":
+        """Sleeps until it has ended, for `timeout` seconds at most, and returns
+        itself. Raises what went wrong with it: PeerGone, Truncated, Canceled …
+        TimedOut: it goes on, wait again."""
+        if self._out is None:
+            if self.status == 1:  # the endpoint was closed meanwhile
+                raise self._endpoint.failed("wait", -EINVAL)
+            if self.status:
+                raise _errors.error("send", self.status)
+            return self
+        if timeout is None:
+            while self._ask(_SLICE):
+                pass
+            return self
+        until = time.monotonic() + timeout
+        left = 1
+        while left:
+            left = max(0, int((until - time.monotonic()) * 1e6))
+            if not self._ask(_uint64(min(left, _SLICE_US))):
+                return self
+        raise _errors.error("wait", -ETIMEDOUT)
+
+    @enters
+    def _ask(self, microseconds: Any) -> bool:
+        """Waits so long at most. True: it has not ended. An exception that a
+        signal raises may hide what the library returned; `status` is 1 until
+        the library has set it."""
+        out = self._out
+        if out is _asked:
+            raise RuntimeError("another thread waits for this request")
+        self._out = _asked
+        try:
+            self.status = 1
+            ret = _wait(self._endpoint._arg, out, microseconds, _byref(self))
+        except BaseException:
+            self._out = out if self.status == 1 else None
+            raise
+        if not ret:
+            self._out = self._hold = None
+            return False
+        if self.status != 1:
+            self._out = self._hold = None
+            raise _errors.error("send", ret)
+        return self._unended(out, ret)
+
+    def _unended(self, out: Any, ret: int) -> bool:
+        """After a wait that did not see the end."""
+        endpoint = self._endpoint
+        if ret != -ETIMEDOUT or endpoint._arg is NULL:
+            self._out = self._hold = None  # abandoned by the endpoint's close
+            raise endpoint.failed("wait", ret)
+        self._out = out
+        if endpoint._orphans:
+            endpoint._reap()
+        return True
+
+    def done(self) -> bool:
+        """Whether it has ended; makes progress. Raises what went wrong."""
+        if self._out is not None and self._ask(_uint64(0)):
+            return False
+        self.wait()
+        return True
+
+    def cancel(self) -> None:
+        """Asks that it end early: it then ends as Canceled if that was in
+        time. It still has to be waited for."""
+        if self._out is not None:
+            ret = call.cancel(self._endpoint._arg, self._out)
+            if ret:
+                raise self._endpoint.failed("cancel", ret)
+
+    def __del__(self) -> None:
+        out = self._out
+        if out is not None and out.value and not self._endpoint.closed:
+            self._endpoint._orphans.append((out, self._hold))
+
+
+_new_request = Request.__new__
+_asked = _void_p()  # the handle of a request that a thread is waiting for
+
+
+class Unexpected(Completion):
+    """A message that has arrived and is set aside for recv()."""
+
+    __slots__ = ("_set_aside",)
+    _set_aside: Any
+
+    def recv(self, buf: Any) -> Request:
+        """Receives it into `buf`."""
+        handle, self._set_aside = self._set_aside, None
+        if handle is None:
+            raise ValueError("the message was received already")
+        hold, addr, nbytes = _writable(buf)
+        endpoint = self._endpoint
+        request = endpoint._request(hold)
+        message = _pack_message(0, addr, nbytes, 0, 0, 0, 0, None, 0)
+        endpoint._begin("recv_unexpected", request, handle, message)
+        return request
+
+
+class Exposure:
+    """Memory that peers may reach with its `key`, without the CPU of this
+    process. close() revokes the key, as does dropping this, or a `with`."""
+
+    __slots__ = ("_endpoint", "_handle", "_hold", "nbytes", "__weakref__")
+
+    def __init__(self, endpoint: "Endpoint", obj: Any, access: int) -> None:
+        self._handle: Optional[int] = None
+        if access & ~0xe or not access:
+            raise ValueError("access: REMOTE_READ, REMOTE_WRITE and "
+                             "REMOTE_ATOMIC, one or more")
+        writes = access & _context._WRITES
+        hold, addr, nbytes = _writable(obj) if writes else _readable(obj)
+        out = _void_p()
+        logged()
+        endpoint._enter("exposure_open", addr, nbytes, access, _byref(out))
+        self._endpoint, self._hold, self.nbytes = endpoint, hold, nbytes
+        self._handle = out.value
+        endpoint._parts.add(self)
+
+    @property
+    def key(self) -> bytes:
+        """What peers need: send it to them by any means."""
+        if self._handle is None or self._endpoint.closed:
+            raise _errors.ClosedError("this Exposure is closed")
+        key = _declared.pinion_exposure_key()
+        ret = call.exposure_key(self._handle, _byref(key))
+        if ret:
+            raise self._endpoint.failed("exposure_key", ret)
+        return bytes(key)[:4 + key.len]
+
+    def close(self) -> None:
+        """Revokes the key: whoever uses it from now on gets Refused."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            if not self._endpoint.closed:
+                call.exposure_close(handle)
+            self._hold = None
+
+    def __enter__(self) -> "Exposure":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+class Remote:
+    """Memory of a peer that was exposed to us. Offsets are in bytes."""
+
+    __slots__ = ("_endpoint", "_handle", "peer", "__weakref__")
+
+    def __init__(self, endpoint: "Endpoint", peer: Peer, key: bytes) -> None:
+        self._handle: Optional[int] = None
+        self.peer = endpoint._own(peer)
+        plain = _as_bytes("key", key, _declared.PINION_EXPOSURE_KEY_BYTES)
+        out = _void_p()
+        logged()
+        ret = call.remote_open(endpoint._arg, peer._handle, plain, _byref(out))
+        if ret:
+            raise endpoint.failed("remote_open", ret)
+        self._endpoint, self._handle = endpoint, out.value
+        endpoint._parts.add(self)
+
+    def put(self, buf: Any, offset: int = 0, *, user: Any = None) -> Any:
+        """Begins to copy `buf` there."""
+        return self._endpoint._move("put", self, _readable(buf), offset, user)
+
+    def get(self, buf: Any, offset: int = 0, *, user: Any = None) -> Any:
+        """Begins to copy from there into `buf`."""
+        return self._endpoint._move("get", self, _writable(buf), offset, user)
+
+    def fetch_add(self, offset: int, value: int) -> int:
+        """Adds to the 8 bytes at `offset`, atomically; what was there before.
+        """
+        return self._atomic("atomic_fetch_add", offset, value, 0)
+
+    def swap(self, offset: int, value: int) -> int:
+        """Puts 8 bytes there; what was there before."""
+        return self._atomic("atomic_swap", offset, value, 0)
+
+    def compare_swap(self, offset: int, compare: int, value: int) -> int:
+        """Puts `value` there if `compare` is; what was there before."""
+        return self._atomic("atomic_compare_swap", offset, value, compare)
+
+    def _atomic(self, name: str, offset: int, value: int, compare: int) -> int:
+        if self._handle is None:
+            raise _errors.ClosedError("this Remote is closed")
+        before = ctypes.c_uint64()
+        try:
+            packed = _ATOMIC.pack(_ATOMIC.size, 0, self._handle, offset,
+                                  value & (2**64 - 1), compare & (2**64 - 1),
+                                  ctypes.addressof(before), 0)
+        except (struct.error, TypeError) as error:
+            raise TypeError(f"offset and values are integers: {error}") from None
+        request = self._endpoint._request((before, self))
+        self._endpoint._begin(name, request, packed)
+        request.wait()
+        return before.value
+
+    def close(self) -> None:
+        """Operations under way go on."""
+        handle, self._handle = self._handle, None
+        if handle is not None and not self._endpoint.closed:
+            call.remote_close(handle)
+
+    def __enter__(self) -> "Remote":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+def _as_bytes(what: str, given: Any, size: int) -> bytes:
+    """Plain data of the library: its length in 4 bytes, then so many bytes."""
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{what}: bytes, not {type(given).__name__}")
+    plain = bytes(given)
+    if len(plain) < 4 or len(plain) > size or \
+            int.from_bytes(plain[:4], "little") > len(plain) - 4:
+        raise ValueError(f"this is no {what} of pinion")
+    return plain.ljust(size, b"\0")
+
+
+def _pack_message(flags: int, addr: int, nbytes: int, tag: int, ignore: int,
+                  peer: int, user: int, data: Optional[int],
+                  space: int) -> bytes:
+    if data is not None:
+        flags |= _declared.PINION_MESSAGE_DATA
+    try:
+        return _MESSAGE.pack(_MESSAGE.size, flags, addr, nbytes, tag, ignore, peer,
+                        user, 0, data or 0, space)
+    except struct.error:
+        raise _wrong_number(tag, ignore, data, space) from None
+
+
+def _wrong_number(tag: Any, ignore: Any, data: Any, space: Any) -> Exception:
+    for name, value, bits in (("tag", tag, 64), ("ignore", ignore, 64),
+                              ("data", data or 0, 32), ("space", space, 8)):
+        if not hasattr(value, "__index__"):
+            return TypeError(f"{name}: a number, not {type(value).__name__}")
+        if not 0 <= value.__index__() < 2**bits:
+            return ValueError(f"{name}: {value} does not fit into {bits} bits")
+    return TypeError("tag, ignore, data and space are numbers")
+
+
+class Endpoint(_context.Owner):
+    """Where messages leave from and arrive at. Made by Context.endpoint().
+
+    >>> ep = ctx.endpoint()
+    >>> ep.address                       # bytes: tell others, by any means
+    >>> peer = ep.peer(their_address)
+    >>> ep.send(array, peer, tag=7).wait()
+    >>> request = ep.recv(array).wait()  # from anybody, tag 0
+    >>> request.len, request.peer
+
+    send, recv, put and get begin an operation and return a Request: wait() for
+    it in this thread, look with done(), or begin many and wait for all
+    (pinion.wait_all()). Nothing has to be registered or pinned. With `user` an
+    operation has no Request: poll() returns its completion, with that object.
+    Context.async_endpoint() is for asyncio.
+
+    Any thread may call anything. Progress is made inside the calls only.
+    """
+
+    def __init__(self, context: "_context.Context",
+                 single_threaded: bool = False) -> None:
+        self._context = context
+        self._orphans: List[Tuple[Any, Any]] = []
+        self._users: Dict[int, Tuple[Any, Any]] = {}
+        self._keys = itertools.count(1)
+        self._peers: "weakref.WeakValueDictionary[int, Peer]" = \
+            weakref.WeakValueDictionary()
+        self._parts: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        attr = _declared.pinion_endpoint_attr(
+            ctypes.sizeof(_declared.pinion_endpoint_attr),
+            _declared.PINION_ENDPOINT_SINGLE_THREADED if single_threaded else 0)
+        out = _void_p()
+        logged()
+        ret = call.endpoint_open(context._arg, _byref(attr), _byref(out))
+        if ret:
+            raise context.failed("endpoint_open", ret)
+        self._handle = out.value
+        self._open(out.value or 0)
+        context._children.add(self)
+        self._inject_max = self.stats().max_inject_bytes
+        # All short sends that have left are this request. It belongs to the
+        # endpoint, not the other way round: it never needs one.
+        self._sent = _new_request(Request)
+        self._sent._out = None
+
+    # --- peers ---
+
+    @property
+    def address(self) -> bytes:
+        """The address that others give to peer()."""
+        return self._address("endpoint_address", self._arg)
+
+    def _address(self, name: str, handle: Any) -> bytes:
+        address = _declared.pinion_address()
+        ret = -EINVAL if self._arg is NULL else \
+            getattr(call, name)(handle, _byref(address))
+        if ret:
+            raise self.failed(name, ret)
+        return bytes(address)[:4 + address.len]
+
+    def peer(self, address: bytes) -> Peer:
+        """The endpoint at that address, the same object each time."""
+        plain = _as_bytes("address", address, _declared.PINION_ADDRESS_BYTES)
+        out = _void_p()
+        logged()
+        ret = call.peer_add(self._arg, plain, _byref(out))
+        if ret:
+            raise self.failed("peer_add", ret)
+        return self._peer(out.value or 0)
+
+    def _peer(self, handle: int) -> Peer:
+        peer = self._peers.get(handle)
+        if peer is None:
+            peer = Peer.__new__(Peer)
+            peer._endpoint, peer._handle = self, handle
+            self._peers[handle] = peer
+        return peer
+
+    def _own(self, peer: Any) -> Peer:
+        if not isinstance(peer, Peer):
+            raise TypeError(f"peer: a Peer, not {type(peer).__name__}")
+        if peer._endpoint is not self:
+            raise ValueError("peer: of another endpoint")
+        return peer
+
+    # --- messages ---
+
+    @enters
+    def send(self, buf: Any, peer: Peer, tag: int = 0, *, space: int = 0,
+             data: Optional[int] = None, delivery: bool = False,
+             user: Any = None) -> Any:
+        """Begins to send the bytes of `buf` to a peer; a Request.
+
+        `tag`: 64 bits to be matched by the receive. `data`: 32 bits that travel
+        along. `space`, 0 to 255: messages match receives of the same space
+        only. `delivery`: it ends when the other side has it, not already when
+        `buf` may be changed. `user`: no Request, its completion comes from
+        poll() with this object. Short messages have left when this returns.
+        """
+        known = _known(id(buf))
+        if known is not None:
+            hold, addr, nbytes = buf, known[1].value, buf.nbytes
+        else:
+            hold, addr, nbytes = _readable(buf)
+        if type(peer) is not Peer or peer._endpoint is not self:
+            self._own(peer)
+        if nbytes <= self._inject_max and user is None and data is None and \
+                not (space or delivery):
+            try:
+                ret = _inject(self._arg, _first_fields(
+                    _FIRST_SIZE, 0, addr, nbytes, tag, 0, peer._handle))
+            except struct.error:
+                raise _wrong_number(tag, 0, None, 0) from None
+            if not ret:
+                return self._sent
+        return self._send(hold, addr, nbytes, peer, tag, space, data, delivery,
+                          user)
+
+    def _send(self, hold: Any, addr: int, nbytes: int, peer: Peer, tag: int,
+              space: int, data: Optional[int], delivery: bool,
+              user: Any) -> Any:
+        flags = _declared.PINION_MESSAGE_DELIVERY_COMPLETE if delivery else 0
+        request, key = self._start(hold, user)
+        message = _pack_message(flags, addr, nbytes, tag, 0, peer._handle, key,
+                                data, space)
+        return self._begin("send", request, message, key=key)
+
+    @enters
+    def recv(self, buf: Any, peer: Optional[Peer] = None, tag: int = 0, *,
+             ignore: int = 0, space: int = 0, user: Any = None) -> Any:
+        """Begins to receive a message into `buf`; a Request, whose `len` says
+        how many bytes came.
+
+        It takes the first message from `peer` (None: from anybody) whose tag
+        equals `tag` in all bits but those of `ignore`. TypeError: read-only.
+        """
+        known = _known(id(buf))
+        if known is not None and buf.flags.writeable:
+            hold, addr, nbytes = buf, known[1].value, buf.nbytes
+        else:
+            hold, addr, nbytes = _writable(buf)
+        handle = 0
+        if peer is not None:
+            if type(peer) is not Peer or peer._endpoint is not self:
+                self._own(peer)
+            handle = peer._handle
+        if user is not None or space or nbytes > _SHORT:
+            request, key = self._start(hold, user)
+            return self._begin("recv", request, _pack_message(
+                0, addr, nbytes, tag, ignore, handle, key, None, space),
+                key=key)
+        try:
+            message = _first_fields(_FIRST_SIZE, 0, addr, nbytes, tag, ignore,
+                                    handle)
+        except struct.error:
+            raise _wrong_number(tag, ignore, None, 0) from None
+        short: Request = _new_request(Request)
+        short._endpoint = self
+        short._hold = hold
+        out = short._out = _void_p()
+        ret = _recv_short(self._arg, message, _byref(out))
+        if ret:
+            short._out = None
+            raise self.failed("recv", ret)
+        return short
+
+    @enters
+    def probe(self, peer: Optional[Peer] = None, tag: int = 0, *,
+              ignore: int = 0, space: int = 0) -> Optional[Unexpected]:
+        """A message that matches and was not received yet, or None; makes
+        progress. It is set aside: receive it with its recv(buf), where buf has
+        at least `message_len` bytes."""
+        handle = self._own(peer)._handle if peer is not None else 0
+        message = _pack_message(0, 0, 0, tag, ignore, handle, 0, None, space)
+        found: Unexpected = Unexpected.__new__(Unexpected)
+        out = _void_p()
+        ret = call.probe(self._arg, message, _byref(found), _byref(out))
+        if ret == -EAGAIN:
+            return None
+        if ret:
+            raise self.failed("probe", ret)
+        found._endpoint, found._set_aside = self, out
+        return found
+
+    # --- one-sided operations ---
+
+    def expose(self, obj: Any, access: int = 0) -> Exposure:
+        """Lets peers reach the memory of `obj`; send them the `key` of the
+        result. `access`: Access.REMOTE_ bits; 0: all that the object allows
+        (read-only ones can be read)."""
+        access = _context._natural("access", access)
+        if not access:
+            access = 0xe  # read, write, atomic
+            try:
+                _writable(obj)
+            except TypeError:
+                access = _declared.PINION_ACCESS_REMOTE_READ
+        return Exposure(self, obj, access)
+
+    def remote(self, peer: Peer, key: bytes) -> Remote:
+        """The memory of a peer that `key` names: put, get, fetch_add."""
+        return Remote(self, peer, key)
+
+    def put(self, remote: Remote, buf: Any, offset: int = 0, *,
+            user: Any = None) -> Any:
+        """Begins to copy `buf` into a peer's memory; a Request."""
+        return self._move("put", remote, _readable(buf), offset, user)
+
+    def get(self, remote: Remote, buf: Any, offset: int = 0, *,
+            user: Any = None) -> Any:
+        """Begins to copy from a peer's memory into `buf`; a Request."""
+        return self._move("get", remote, _writable(buf), offset, user)
+
+    def _move(self, name: str, remote: Any, place: Any, offset: int,
+              user: Any) -> Any:
+        if not isinstance(remote, Remote):
+            raise TypeError(f"remote: a Remote, not {type(remote).__name__}")
+        if remote._handle is None or remote._endpoint is not self:
+            raise ValueError("remote: closed, or of another endpoint")
+        hold, addr, nbytes = place
+        request, key = self._start((hold, remote), user)
+        packed = _MOVE.pack(_MOVE.size, 0, remote._handle,
+                            _context._natural("offset", offset), addr, nbytes,
+                            key)
+        return self._begin(name, request, packed, key=key)
+
+    def put_when(self, buf: Any, peer: Peer, tag: int = 0, *,
+                 user: Any = None) -> Any:
+        """Begins to write `buf` to wherever the peer grants it under the same
+        tag; may be started before that."""
+        return self._granted("put_when", _readable(buf), peer, tag, user)
+
+    def grant(self, buf: Any, peer: Peer, tag: int = 0, *,
+              user: Any = None) -> Any:
+        """Grants `buf` to a put_when() of the peer with the same tag. The
+        request ends when the bytes are there."""
+        return self._granted("grant", _writable(buf), peer, tag, user)
+
+    def _granted(self, name: str, place: Any, peer: Peer, tag: int,
+                 user: Any) -> Any:
+        handle = self._own(peer)._handle
+        hold, addr, nbytes = place
+        request, key = self._start(hold, user)
+        message = _pack_message(0, addr, nbytes, tag, 0, handle, key, None, 0)
+        return self._begin(name, request, message, key=key)
+
+    # --- requests ---
+
+    def _request(self, hold: Any) -> Request:
+        request: Request = _new_request(Request)
+        request._out = None
+        request._endpoint = self
+        request._hold = hold
+        return request
+
+    def _start(self, hold: Any, user: Any) -> Tuple[Optional[Request], int]:
+        """A Request, or the key of one that poll() reports."""
+        if user is None:
+            return self._request(hold), 0
+        key = next(self._keys)
+        self._users[key] = (user, hold)
+        return None, key
+
+    @enters
+    def _begin(self, name: str, request: Optional[Request], *arguments: Any,
+               key: int = 0) -> Any:
+        """Calls the function that begins an operation."""
+        out = None
+        if request is not None:
+            # Before the call: a signal may raise an exception right after it.
+            request._out = out = _void_p()
+        ret = getattr(call, name)(self._arg, *arguments,
+                                  None if out is None else _byref(out))
+        if ret:
+            if request is not None:
+                request._out = None
+            self._users.pop(key, None)
+            raise self.failed(name, ret)
+        if self._orphans:
+            self._reap()
+        return request
+
+    @enters
+    def _enter(self, name: str, *arguments: Any) -> None:
+        """Calls a function that may sleep."""
+        ret = getattr(call, name)(self._arg, *arguments)
+        if ret:
+            raise self.failed(name, ret)
+
+    @enters
+    def _reap(self) -> None:
+        """Lets go what dropped requests held, when they have ended."""
+        for _ in range(len(self._orphans)):
+            try:
+                out, hold = self._orphans.pop(0)
+            except IndexError:
+                return
+            if call.test(self._arg, out, None) == -EAGAIN:
+                self._orphans.append((out, hold))
+
+    @enters
+    def poll(self, maximum: int = 64) -> List[Completion]:
+        """Makes progress and returns completions of operations that were begun
+        with a `user`, in the order in which they ended; at most `maximum`.
+        Look at `error` of each."""
+        maximum = min(_context._natural("maximum", maximum), 4096)
+        done = (_declared.pinion_completion * maximum)()
+        size = ctypes.sizeof(_declared.pinion_completion)
+        n = call.poll(self._arg, done, size, maximum)
+        if n < 0:
+            raise self.failed("poll", n)
+        if self._orphans:
+            self._reap()
+        return [self._completion(done[i]) for i in range(n)]
+
+    def _completion(self, filled: Any) -> Completion:
+        made = Completion.from_buffer_copy(filled)
+        made._endpoint = self
+        made.user, _hold = self._users.pop(
+            _raw_user(filled))
+        return made
+
+    @enters
+    def progress(self) -> None:
+        """Makes progress on everything that is under way."""
+        call.poll(self._arg, _byref(_declared.pinion_completion()),
+                  ctypes.sizeof(_declared.pinion_completion), 0)
+        if self._orphans:
+            self._reap()
+
+    def fileno(self) -> int:
+        """A descriptor for select and poll: readable when, after arm() was
+        True, there may be something to poll. It belongs to the endpoint."""
+        fd: int = call.endpoint_fd(self._arg)
+        if fd < 0:
+            raise self.failed("endpoint_fd", fd)
+        return fd
+
+    def arm(self) -> bool:
+        """True: armed, sleep on fileno() now. False: poll() first."""
+        ret: int = call.endpoint_arm(self._arg)
+        if ret and ret != -EAGAIN:
+            raise self.failed("endpoint_arm", ret)
+        return not ret
+
+    # --- what it says of itself ---
+
+    def stats(self) -> EndpointStats:
+        """Counters of messages, by protocol."""
+        return _context.as_tuple(EndpointStats, _context.query(
+            "endpoint_query", self._arg, _declared.pinion_endpoint_stats(),
+            self))
+
+    def explain(self, nbytes: int, reuse: int = 1,
+                budget_full: bool = False) -> List[Explanation]:
+        """What a message of so many bytes would take by each protocol, and
+        which one is chosen and why. `reuse`: how often its buffer is used
+        before its memory is released."""
+        attr = _declared.pinion_explain_attr(
+            ctypes.sizeof(_declared.pinion_explain_attr),
+            _declared.PINION_EXPLAIN_BUDGET_FULL if budget_full else 0,
+            _context._natural("nbytes", nbytes),
+            _context._natural("reuse", reuse))
+        found = []
+        for index in range(100):
+            out = _declared.pinion_explanation()
+            out.size = ctypes.sizeof(out)
+            ret = call.endpoint_explain(self._arg, _byref(attr), index,
+                                        _byref(out))
+            if ret == -ENOENT:
+                break
+            if ret:
+                raise self.failed("endpoint_explain", ret)
+            row = _context.as_tuple(Explanation, out)
+            found.append(row._replace(chosen=bool(row.chosen)))
+        return found
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Abandons what is under way; what was reported as sent arrives. A
+        second call does nothing."""
+        if self._arg is NULL:
+            return
+        for part in list(self._parts):
+            part.close()
+        self._arg = NULL
+        if not self._leave():
+            raise RuntimeError("another thread is inside a call of this endpoint")
+        handle, self._handle = self._handle, None
+        if handle and self._context._handle is not None:
+            call.endpoint_close(handle)
+        self._orphans.clear()
+        self._users.clear()
+
+    def __enter__(self) -> "Endpoint":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._arg is not NULL:
+            self.close()
+
+
+def wait_all(requests: Any, timeout: Optional[float] = None) -> None:
+    """Waits for all; raises the first error when all have ended."""
+    until = None if timeout is None else time.monotonic() + timeout
+    first: Optional[Exception] = None
+    for request in list(requests):
+        try:
+            request.wait(None if until is None else
+                         max(0.0, until - time.monotonic()))
+        except _errors.TimedOut:
+            raise
+        except (_errors.Error, _errors.ClosedError) as error:
+            first = first or error
+    if first is not None:
+        raise first
