@@ -41,6 +41,9 @@ class AsyncEndpoint:
         self._busy = False
         self._fd = self._ep.fileno()
         self._loop.add_reader(self._fd, self._turn)
+        # Closed by its context through this object alone, which stops watching.
+        context._children.discard(self._ep)
+        context._children.add(self)
 
     # --- what is awaited ---
 
@@ -104,9 +107,12 @@ class AsyncEndpoint:
 
     def close(self) -> None:
         """As Endpoint.close(); futures of what is under way are canceled."""
+        if self._fd < 0:
+            return
         futures = [user for user, _hold in self._ep._users.values()]
         if not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
+        self._fd = -1
         self._ep.close()
         if not self._loop.is_closed():
             for future in futures:

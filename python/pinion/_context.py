@@ -36,6 +36,7 @@ from ._library import NULL, call, holding, logged, pointer, untyped
 
 _byref = ctypes.byref
 _known = _buffer.arrays.get
+_getrefcount = sys.getrefcount
 _Tensor = _buffer._Tensor
 _pin = untyped("pin")
 # Never sleeps where buffers stay registered; where they do not, it takes as
@@ -233,30 +234,23 @@ def _somebody_in(owner: Owner) -> bool:
     return False
 
 
-class Pin(_declared.pinion_pin):
+class Pin:
     """A pinned buffer: registered, and safe from being moved.
 
     Made by Context.pin(). Use it in a `with`, or call unpin(); one that is
     dropped is unpinned. The object that was pinned is kept, and cannot be
     resized, until then.
-
-    addr, len         where the buffer is
-    local_key, remote_key  its keys, if it has one segment; else 0
-    nsegments         see segments()
     """
 
-    __slots__ = ("_context", "_hold")
-    _context: Optional["Context"]
-    _hold: Any
-    addr: int
-    len: int
-    local_key: int
-    remote_key: int
-    nsegments: int
+    __slots__ = ("_context", "_hold", "_ref")
 
-    def __init__(self) -> None:
-        self._context = None
-        raise TypeError("pins are made by Context.pin()")
+    # The struct is in `_ref`, which passes its address. A context keeps the pin
+    # that was unpinned last and uses it again when nobody else refers to it:
+    # making an object takes as long as a call.
+    def __init__(self, context: "Context", hold: Any, ref: Any) -> None:
+        self._context: Optional[Context] = context
+        self._hold = hold
+        self._ref = ref
 
     def unpin(self) -> None:
         """Ends the pin. The buffer stays registered for the next time, as long
@@ -265,10 +259,12 @@ class Pin(_declared.pinion_pin):
         context = self._context
         if context is not None:
             self._context = None
-            _unpin(context._arg, _byref(self))
-            if type(self._hold) is _Tensor and self._hold.moved():
-                raise BufferError("the tensor was resized while it was pinned")
+            _unpin(context._arg, self._ref)
+            hold = self._hold
             self._hold = None
+            if type(hold) is _Tensor and hold.moved():
+                raise BufferError("the tensor was resized while it was pinned")
+            context._last = self
 
     def __enter__(self) -> "Pin":
         return self
@@ -277,25 +273,55 @@ class Pin(_declared.pinion_pin):
         self.unpin()
 
     def __del__(self) -> None:
-        if self._context is not None:
-            context, self._context = self._context, None
-            _unpin(context._arg, _byref(self))
+        context = getattr(self, "_context", None)
+        if context is not None:
+            self._context = None
+            _unpin(context._arg, self._ref)
 
     @property
     def pinned(self) -> bool:
         """Whether it was not unpinned yet."""
         return self._context is not None
 
+    @property
+    def addr(self) -> int:
+        """Where the buffer is."""
+        return int(self._struct.addr)
+
+    @property
+    def len(self) -> int:
+        """How many bytes it has."""
+        return int(self._struct.len)
+
+    @property
+    def local_key(self) -> int:
+        """The key for the own adapter, if there is one segment; else 0."""
+        return int(self._struct.local_key)
+
+    @property
+    def remote_key(self) -> int:
+        """The key for peers, likewise; means nothing without remote access."""
+        return int(self._struct.remote_key)
+
+    @property
+    def nsegments(self) -> int:
+        """How many segments it has, see segments()."""
+        return int(self._struct.nsegments)
+
     def segments(self) -> Iterator[_declared.pinion_pin_segment]:
         """Its segments in order of addresses, each with addr, len, local_key
         and remote_key."""
-        self._pinned()
-        for index in range(self.nsegments):
+        for index in range(self._struct.nsegments):
             segment = _declared.pinion_pin_segment()
-            ret = call.pin_segment(_byref(self), index, _byref(segment))
+            ret = call.pin_segment(self._ref, index, _byref(segment))
             if ret:
                 raise _errors.error("pin_segment", ret)
             yield segment
+
+    @property
+    def _struct(self) -> Any:
+        self._pinned()
+        return self._ref._obj
 
     def _pinned(self) -> "Context":
         context = self._context
@@ -306,14 +332,17 @@ class Pin(_declared.pinion_pin):
     def __repr__(self) -> str:
         if self._context is None:
             return "<pinion.Pin, not pinned any more>"
-        return f"<pinion.Pin of {self.len} bytes at {self.addr or 0:#x}>"
+        return f"<pinion.Pin of {self.len} bytes at {self.addr:#x}>"
 
 
 class StartedPin(Pin):
     """A pin that is being made (Context.pin_start())."""
 
     __slots__ = ("_pending",)
-    _pending: bool
+
+    def __init__(self, context: "Context", hold: Any, ref: Any) -> None:
+        super().__init__(context, hold, ref)
+        self._pending = True
 
     def ready(self) -> bool:
         """Whether all of it is registered."""
@@ -326,12 +355,14 @@ class StartedPin(Pin):
 
     def unpin(self) -> None:
         """As Pin.unpin(); waits for what is being registered."""
-        if self._context is not None:
+        context = self._context
+        if context is not None:
             self.wait()
-        super().unpin()
+            super().unpin()
+            context._last = None  # of another class
 
     def __del__(self) -> None:
-        if self._context is not None:
+        if getattr(self, "_context", None) is not None:
             try:
                 self.unpin()
             except (OSError, ValueError, BufferError):
@@ -342,7 +373,7 @@ class StartedPin(Pin):
         context = self._pinned()
         if not self._pending:
             return True
-        ret = getattr(call, name)(context._arg, _byref(self))
+        ret = getattr(call, name)(context._arg, self._ref)
         if ret == -EINPROGRESS:
             return False
         self._pending = False
@@ -350,9 +381,6 @@ class StartedPin(Pin):
             self._context = self._hold = None
             raise context.failed(name, ret)
         return True
-
-
-_new_pin = Pin.__new__
 
 
 def _option(name: str, value: Any) -> bytes:
@@ -365,6 +393,11 @@ def _option(name: str, value: Any) -> bytes:
     if "\0" in text:
         raise ValueError(f"option {name}: a null character")
     return text.encode()
+
+
+def _new_struct() -> Any:
+    """Passes the address of a struct pinion_pin, and keeps it."""
+    return _byref(_declared.pinion_pin())
 
 
 class _iovec(ctypes.Structure):
@@ -396,6 +429,7 @@ class Context(Owner):
         # C heaps that are there. Not found by _heaps: the garbage collector
         # takes objects out of that before they are finalized.
         self._open_heaps: Dict[int, None] = {}
+        self._last: Optional[Pin] = None
         if device is not None and not isinstance(device, str):
             raise TypeError("device: a text such as 'soft' or 'verbs:mlx5_0'")
         texts = [_option(*item) for item in options.items()]
@@ -435,19 +469,20 @@ class Context(Owner):
         if known is not None and access is None and not bypass:
             _, data, nbytes, length = known
             if nbytes == obj.nbytes:
-                pin: Pin = _new_pin(Pin)
-                pin._hold = obj
-                # Before the call: a signal may raise an exception right after
-                # it. Unpinning what was not pinned does nothing.
-                pin._context = self
-                if not _pin(self._arg, data, length, 1, _byref(pin)):
+                # Set before the call: a signal may raise an exception right
+                # after it. Unpinning what was not pinned does nothing.
+                pin = self._last
+                if pin is not None and _getrefcount(pin) == 3:
+                    self._last = None
+                    pin._hold = obj
+                    pin._context = self
+                else:
+                    pin = Pin(self, obj, _new_struct())
+                if not _pin(self._arg, data, length, 1, pin._ref):
                     return pin
                 pin._context = None
-        return self._pin_any(obj, access, bypass)
-
-    def _pin_any(self, obj: Any, access: Optional[int], bypass: bool) -> Pin:
         place = _place_for(obj, access, bypass)
-        pin: Pin = _new_pin(Pin)
+        pin = Pin(self, place[0], _new_struct())
         self._make(pin, "pin", place)
         return pin
 
@@ -456,20 +491,18 @@ class Context(Owner):
         """Begins to pin and does not sleep. ready() of the result says whether
         all of it is registered, wait() sleeps until it is."""
         place = _place_for(obj, access, bypass)
-        pin: StartedPin = StartedPin.__new__(StartedPin)
+        pin = StartedPin(self, place[0], _new_struct())
         pin._pending = self._make(pin, "pin_start", place)
         return pin
 
     @enters
     def _make(self, pin: Pin, name: str, place: Any) -> bool:
         """Fills a pin. True: it is not registered yet."""
-        hold, addr, nbytes, flags = place
-        pin._context = None
-        ret = getattr(call, name)(self._arg, addr, nbytes, flags, _byref(pin))
+        _, addr, nbytes, flags = place
+        ret = getattr(call, name)(self._arg, addr, nbytes, flags, pin._ref)
         if ret and ret != -EINPROGRESS:
+            pin._context = None
             raise self.failed(name, ret)
-        pin._hold = hold
-        pin._context = self
         return bool(ret)
 
     @enters
@@ -490,12 +523,8 @@ class Context(Owner):
                             pins)
         if ret:
             raise self.failed("pin_list", ret)
-        made = []
-        for place, filled in zip(places, pins):
-            pin = Pin.from_buffer(filled)
-            pin._hold, pin._context = place[0], self
-            made.append(pin)
-        return made
+        return [Pin(self, place[0], _byref(pin))
+                for place, pin in zip(places, pins)]
 
     # --- the parts ---
 

@@ -15,7 +15,7 @@ import struct
 import time
 import weakref
 from errno import EAGAIN, EINVAL, ENOENT, ETIMEDOUT
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 
 from . import _buffer, _context, _declared, _errors
 from ._context import enters
@@ -48,13 +48,6 @@ _void_p = ctypes.c_void_p
 # two such times signals are seen (Ctrl-C), and whether the endpoint was closed.
 _SLICE_US = 100_000
 _SLICE = _uint64(_SLICE_US)
-
-
-# Fields of the struct that the classes below show as something else.
-_fields: Any = _declared.pinion_completion
-_raw_peer = _fields.peer.__get__
-_raw_data = _fields.data.__get__
-_raw_user = _fields.user.__get__
 
 
 class EndpointStats(NamedTuple):
@@ -131,41 +124,53 @@ class Peer:
         return f"<pinion.Peer {self._handle:#x}>"
 
 
-class Completion(_declared.pinion_completion):
-    """How a request ended.
+class Completion:
+    """How an operation ended."""
 
-    len          bytes received or sent
-    message_len  of the message, also when the buffer was shorter
-    tag          of the message
-    status       0, or a negative errno
-    """
+    __slots__ = ("_endpoint", "_c", "user")
 
-    __slots__ = ("_endpoint", "user")
-    _endpoint: "Endpoint"
-    user: Any
-    """what the operation was begun with"""
-    status: int
-    flags: int
-    tag: int
-    len: int
-    message_len: int
+    def __init__(self, endpoint: "Endpoint", struct_: Any,
+                 user: Any = None) -> None:
+        self._endpoint = endpoint
+        self._c = struct_
+        self.user = user
+
+    @property
+    def status(self) -> int:
+        """0, or a negative errno."""
+        return int(self._c.status)
+
+    @property
+    def len(self) -> int:
+        """How many bytes were received or sent."""
+        return int(self._c.len)
+
+    @property
+    def message_len(self) -> int:
+        """Of the message, also when the buffer was shorter."""
+        return int(self._c.message_len)
+
+    @property
+    def tag(self) -> int:
+        """Of the message."""
+        return int(self._c.tag)
 
     @property
     def peer(self) -> Optional[Peer]:
         """Who sent the message, or whom it was sent to."""
-        handle = _raw_peer(self)
+        handle = self._c.peer
         return self._endpoint._peer(handle) if handle else None
 
     @property
     def data(self) -> Optional[int]:
         """The 32 bits that came along, or None."""
-        if self.flags & _declared.PINION_COMPLETION_DATA:
-            return int(_raw_data(self))
+        if self._c.flags & _declared.PINION_COMPLETION_DATA:
+            return int(self._c.data)
         return None
 
     @property
     def error(self) -> Optional[_errors.Error]:
-        """The exception of a request that failed, or None."""
+        """The exception of an operation that failed, or None."""
         return _errors.error("send", self.status) if self.status else None
 
     def __repr__(self) -> str:
@@ -173,6 +178,13 @@ class Completion(_declared.pinion_completion):
         if self.status:
             what = str(self.error)
         return f"<pinion.{type(self).__name__}: {what}>"
+
+
+class _Record(ctypes.Structure):
+    """What the library fills in of a request."""
+
+    _fields_ = [("completion", _declared.pinion_completion),
+                ("handle", _void_p)]
 
 
 class Request(Completion):
@@ -186,100 +198,148 @@ class Request(Completion):
     ended. One that is dropped goes on.
     """
 
-    __slots__ = ("_hold", "_out")
-    _hold: Any  # the memory, as long as it is under way
-    _out: Any  # the handle, as long as it is under way
+    # `_state` is _UNDER_WAY, _ASKED while a thread waits, or _ENDED. `_record`
+    # is (the record, its handle as an argument, the address of its completion,
+    # that of its handle); records are used again (Endpoint._records).
+    __slots__ = ("_hold", "_state", "_record")
 
-    def __init__(self) -> None:
-        self._out = None
-        raise TypeError("requests are made by the calls of Endpoint")
+    def __init__(self, endpoint: "Endpoint", hold: Any, record: Any) -> None:
+        self._endpoint = endpoint
+        self._hold = hold
+        self._record = record
+        self._state = _UNDER_WAY
 
+    # Not set in advance: most requests are not asked for them.
+    @property
+    def _c(self) -> Any:
+        return self._record[0].completion
+
+    @enters
     def wait(self, timeout: Optional[float] = None) -> "Request":
         """Sleeps until it has ended, for `timeout` seconds at most, and returns
         itself. Raises what went wrong with it: PeerGone, Truncated, Canceled …
         TimedOut: it goes on, wait again."""
-        if self._out is None:
-            if self.status == 1:  # the endpoint was closed meanwhile
-                raise self._endpoint.failed("wait", -EINVAL)
-            if self.status:
-                raise _errors.error("send", self.status)
-            return self
-        if timeout is None:
-            while self._ask(_SLICE):
-                pass
-            return self
-        until = time.monotonic() + timeout
-        left = 1
-        while left:
-            left = max(0, int((until - time.monotonic()) * 1e6))
-            if not self._ask(_uint64(min(left, _SLICE_US))):
+        if timeout is None and self._state is _UNDER_WAY:
+            # As _ask(), without calling it.
+            self._state = _ASKED
+            _, handle, completion, _ = self._record
+            try:
+                ret = _wait(self._endpoint._arg, handle, _SLICE, completion)
+            except BaseException:
+                self._interrupted()
+                raise
+            if not ret:
+                self._state = _ENDED
+                self._hold = None
                 return self
-        raise _errors.error("wait", -ETIMEDOUT)
+            self._unended(ret)
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._state is not _ENDED:
+            left = _SLICE_US if until is None else \
+                max(0, int((until - time.monotonic()) * 1e6))
+            if self._ask(_uint64(min(left, _SLICE_US))) and not left:
+                raise _errors.error("wait", -ETIMEDOUT)
+        return self._result()
 
     @enters
     def _ask(self, microseconds: Any) -> bool:
-        """Waits so long at most. True: it has not ended. An exception that a
-        signal raises may hide what the library returned; `status` is 1 until
-        the library has set it."""
-        out = self._out
-        if out is _asked:
+        """Waits so long at most. True: it has not ended."""
+        if self._state is not _UNDER_WAY:
             raise RuntimeError("another thread waits for this request")
-        self._out = _asked
+        self._state = _ASKED
+        _, handle, completion, _ = self._record
         try:
-            self.status = 1
-            ret = _wait(self._endpoint._arg, out, microseconds, _byref(self))
+            ret = _wait(self._endpoint._arg, handle, microseconds, completion)
         except BaseException:
-            self._out = out if self.status == 1 else None
+            self._interrupted()
             raise
-        if not ret:
-            self._out = self._hold = None
-            return False
-        if self.status != 1:
-            self._out = self._hold = None
-            raise _errors.error("send", ret)
-        return self._unended(out, ret)
+        return bool(ret) and self._unended(ret) or self._end()
 
-    def _unended(self, out: Any, ret: int) -> bool:
-        """After a wait that did not see the end."""
+    def _end(self) -> bool:
+        self._state = _ENDED
+        self._hold = None
+        return False
+
+    def _interrupted(self) -> None:
+        """A signal raised an exception, which hides what the library returned:
+        the status is 1 until the library has set it."""
+        self._state = _UNDER_WAY if self.status == 1 else _ENDED
+
+    def _unended(self, ret: int) -> bool:
+        """After a wait that returned an error: whether the request goes on."""
         endpoint = self._endpoint
+        if self.status != 1:
+            return self._end()
         if ret != -ETIMEDOUT or endpoint._arg is NULL:
-            self._out = self._hold = None  # abandoned by the endpoint's close
+            self._end()  # abandoned by the endpoint's close
             raise endpoint.failed("wait", ret)
-        self._out = out
+        self._state = _UNDER_WAY
         if endpoint._orphans:
             endpoint._reap()
         return True
 
+    def _result(self) -> "Request":
+        status = self.status
+        if status == 1:  # the endpoint was closed meanwhile
+            raise self._endpoint.failed("wait", -EINVAL)
+        if status:
+            raise _errors.error("send", status)
+        return self
+
     def done(self) -> bool:
         """Whether it has ended; makes progress. Raises what went wrong."""
-        if self._out is not None and self._ask(_uint64(0)):
+        if self._state is not _ENDED and self._ask(_uint64(0)):
             return False
-        self.wait()
+        self._result()
         return True
 
     def cancel(self) -> None:
         """Asks that it end early: it then ends as Canceled if that was in
         time. It still has to be waited for."""
-        if self._out is not None:
-            ret = call.cancel(self._endpoint._arg, self._out)
+        if self._state is not _ENDED:
+            ret = call.cancel(self._endpoint._arg, self._record[1])
             if ret:
                 raise self._endpoint.failed("cancel", ret)
 
     def __del__(self) -> None:
-        out = self._out
-        if out is not None and out.value and not self._endpoint.closed:
-            self._endpoint._orphans.append((out, self._hold))
+        try:
+            endpoint = self._endpoint
+        except AttributeError:  # not made by an endpoint
+            return
+        if self._state is _ENDED:
+            endpoint._records.append(self._record)
+        elif self._record[1].value and not endpoint.closed:
+            endpoint._orphans.append((self._record, self._hold))
 
 
-_new_request = Request.__new__
-_asked = _void_p()  # the handle of a request that a thread is waiting for
+_UNDER_WAY, _ASKED, _ENDED = "under way", "asked", "ended"
+
+
+def _new_record() -> Any:
+    record = _Record()
+    record.completion.status = 1
+    return (record, _void_p.from_buffer(record, _Record.handle.offset),
+            _byref(record), _byref(record, _Record.handle.offset))
+
+
+class _Sent(Request):
+    """All short sends of an endpoint that have left."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        pass
 
 
 class Unexpected(Completion):
     """A message that has arrived and is set aside for recv()."""
 
     __slots__ = ("_set_aside",)
-    _set_aside: Any
+
+    def __init__(self, endpoint: "Endpoint", struct_: Any,
+                 set_aside: Any) -> None:
+        super().__init__(endpoint, struct_)
+        self._set_aside = set_aside
 
     def recv(self, buf: Any) -> Request:
         """Receives it into `buf`."""
@@ -361,11 +421,13 @@ class Remote:
         self._endpoint, self._handle = endpoint, out.value
         endpoint._parts.add(self)
 
-    def put(self, buf: Any, offset: int = 0, *, user: Any = None) -> Any:
+    def put(self, buf: Any, offset: int = 0, *,
+            user: Any = None) -> Request:
         """Begins to copy `buf` there."""
         return self._endpoint._move("put", self, _readable(buf), offset, user)
 
-    def get(self, buf: Any, offset: int = 0, *, user: Any = None) -> Any:
+    def get(self, buf: Any, offset: int = 0, *,
+            user: Any = None) -> Request:
         """Begins to copy from there into `buf`."""
         return self._endpoint._move("get", self, _writable(buf), offset, user)
 
@@ -470,6 +532,7 @@ class Endpoint(_context.Owner):
                  single_threaded: bool = False) -> None:
         self._context = context
         self._orphans: List[Tuple[Any, Any]] = []
+        self._records: List[Any] = []
         self._users: Dict[int, Tuple[Any, Any]] = {}
         self._keys = itertools.count(1)
         self._peers: "weakref.WeakValueDictionary[int, Peer]" = \
@@ -487,10 +550,10 @@ class Endpoint(_context.Owner):
         self._open(out.value or 0)
         context._children.add(self)
         self._inject_max = self.stats().max_inject_bytes
-        # All short sends that have left are this request. It belongs to the
-        # endpoint, not the other way round: it never needs one.
-        self._sent = _new_request(Request)
-        self._sent._out = None
+        # All short sends that have left are this request.
+        self._sent = _Sent(cast("Endpoint", None), None, _new_record())
+        self._sent._c.status = 0
+        self._sent._state = _ENDED
 
     # --- peers ---
 
@@ -537,7 +600,7 @@ class Endpoint(_context.Owner):
     @enters
     def send(self, buf: Any, peer: Peer, tag: int = 0, *, space: int = 0,
              data: Optional[int] = None, delivery: bool = False,
-             user: Any = None) -> Any:
+             user: Any = None) -> Request:
         """Begins to send the bytes of `buf` to a peer; a Request.
 
         `tag`: 64 bits to be matched by the receive. `data`: 32 bits that travel
@@ -567,7 +630,7 @@ class Endpoint(_context.Owner):
 
     def _send(self, hold: Any, addr: int, nbytes: int, peer: Peer, tag: int,
               space: int, data: Optional[int], delivery: bool,
-              user: Any) -> Any:
+              user: Any) -> Request:
         flags = _declared.PINION_MESSAGE_DELIVERY_COMPLETE if delivery else 0
         request, key = self._start(hold, user)
         message = _pack_message(flags, addr, nbytes, tag, 0, peer._handle, key,
@@ -576,7 +639,8 @@ class Endpoint(_context.Owner):
 
     @enters
     def recv(self, buf: Any, peer: Optional[Peer] = None, tag: int = 0, *,
-             ignore: int = 0, space: int = 0, user: Any = None) -> Any:
+             ignore: int = 0, space: int = 0,
+             user: Any = None) -> Request:
         """Begins to receive a message into `buf`; a Request, whose `len` says
         how many bytes came.
 
@@ -594,8 +658,8 @@ class Endpoint(_context.Owner):
                 self._own(peer)
             handle = peer._handle
         if user is not None or space or nbytes > _SHORT:
-            request, key = self._start(hold, user)
-            return self._begin("recv", request, _pack_message(
+            long, key = self._start(hold, user)
+            return self._begin("recv", long, _pack_message(
                 0, addr, nbytes, tag, ignore, handle, key, None, space),
                 key=key)
         try:
@@ -603,15 +667,25 @@ class Endpoint(_context.Owner):
                                     handle)
         except struct.error:
             raise _wrong_number(tag, ignore, None, 0) from None
-        short: Request = _new_request(Request)
-        short._endpoint = self
-        short._hold = hold
-        out = short._out = _void_p()
-        ret = _recv_short(self._arg, message, _byref(out))
+        records = self._records
+        record = self._fresh() if records else _new_record()
+        # Before the call: a signal may raise an exception right after it.
+        request = Request(self, hold, record)
+        ret = _recv_short(self._arg, message, record[3])
         if ret:
-            short._out = None
+            request._state = _ENDED
             raise self.failed("recv", ret)
-        return short
+        return request
+
+    def _fresh(self) -> Any:
+        """A record that was used before."""
+        try:
+            record = self._records.pop()
+        except IndexError:
+            return _new_record()
+        record[0].completion.status = 1
+        record[1].value = None
+        return record
 
     @enters
     def probe(self, peer: Optional[Peer] = None, tag: int = 0, *,
@@ -621,15 +695,14 @@ class Endpoint(_context.Owner):
         at least `message_len` bytes."""
         handle = self._own(peer)._handle if peer is not None else 0
         message = _pack_message(0, 0, 0, tag, ignore, handle, 0, None, space)
-        found: Unexpected = Unexpected.__new__(Unexpected)
+        found = _declared.pinion_completion()
         out = _void_p()
         ret = call.probe(self._arg, message, _byref(found), _byref(out))
         if ret == -EAGAIN:
             return None
         if ret:
             raise self.failed("probe", ret)
-        found._endpoint, found._set_aside = self, out
-        return found
+        return Unexpected(self, found, out)
 
     # --- one-sided operations ---
 
@@ -651,17 +724,17 @@ class Endpoint(_context.Owner):
         return Remote(self, peer, key)
 
     def put(self, remote: Remote, buf: Any, offset: int = 0, *,
-            user: Any = None) -> Any:
+            user: Any = None) -> Request:
         """Begins to copy `buf` into a peer's memory; a Request."""
         return self._move("put", remote, _readable(buf), offset, user)
 
     def get(self, remote: Remote, buf: Any, offset: int = 0, *,
-            user: Any = None) -> Any:
+            user: Any = None) -> Request:
         """Begins to copy from a peer's memory into `buf`; a Request."""
         return self._move("get", remote, _writable(buf), offset, user)
 
     def _move(self, name: str, remote: Any, place: Any, offset: int,
-              user: Any) -> Any:
+              user: Any) -> Request:
         if not isinstance(remote, Remote):
             raise TypeError(f"remote: a Remote, not {type(remote).__name__}")
         if remote._handle is None or remote._endpoint is not self:
@@ -674,19 +747,19 @@ class Endpoint(_context.Owner):
         return self._begin(name, request, packed, key=key)
 
     def put_when(self, buf: Any, peer: Peer, tag: int = 0, *,
-                 user: Any = None) -> Any:
+                 user: Any = None) -> Request:
         """Begins to write `buf` to wherever the peer grants it under the same
         tag; may be started before that."""
         return self._granted("put_when", _readable(buf), peer, tag, user)
 
     def grant(self, buf: Any, peer: Peer, tag: int = 0, *,
-              user: Any = None) -> Any:
+              user: Any = None) -> Request:
         """Grants `buf` to a put_when() of the peer with the same tag. The
         request ends when the bytes are there."""
         return self._granted("grant", _writable(buf), peer, tag, user)
 
     def _granted(self, name: str, place: Any, peer: Peer, tag: int,
-                 user: Any) -> Any:
+                 user: Any) -> Request:
         handle = self._own(peer)._handle
         hold, addr, nbytes = place
         request, key = self._start(hold, user)
@@ -696,10 +769,8 @@ class Endpoint(_context.Owner):
     # --- requests ---
 
     def _request(self, hold: Any) -> Request:
-        request: Request = _new_request(Request)
-        request._out = None
-        request._endpoint = self
-        request._hold = hold
+        request = Request(self, hold, self._fresh())
+        request._state = _ENDED  # not begun
         return request
 
     def _start(self, hold: Any, user: Any) -> Tuple[Optional[Request], int]:
@@ -712,22 +783,23 @@ class Endpoint(_context.Owner):
 
     @enters
     def _begin(self, name: str, request: Optional[Request], *arguments: Any,
-               key: int = 0) -> Any:
-        """Calls the function that begins an operation."""
+               key: int = 0) -> Request:
+        """Calls the function that begins an operation. With a `user` there is
+        no request, and what is returned is None."""
         out = None
         if request is not None:
             # Before the call: a signal may raise an exception right after it.
-            request._out = out = _void_p()
-        ret = getattr(call, name)(self._arg, *arguments,
-                                  None if out is None else _byref(out))
+            request._state = _UNDER_WAY
+            out = request._record[3]
+        ret = getattr(call, name)(self._arg, *arguments, out)
         if ret:
             if request is not None:
-                request._out = None
+                request._state = _ENDED
             self._users.pop(key, None)
             raise self.failed(name, ret)
         if self._orphans:
             self._reap()
-        return request
+        return cast(Request, request)
 
     @enters
     def _enter(self, name: str, *arguments: Any) -> None:
@@ -741,11 +813,11 @@ class Endpoint(_context.Owner):
         """Lets go what dropped requests held, when they have ended."""
         for _ in range(len(self._orphans)):
             try:
-                out, hold = self._orphans.pop(0)
+                record, hold = self._orphans.pop(0)
             except IndexError:
                 return
-            if call.test(self._arg, out, None) == -EAGAIN:
-                self._orphans.append((out, hold))
+            if call.test(self._arg, record[1], None) == -EAGAIN:
+                self._orphans.append((record, hold))
 
     @enters
     def poll(self, maximum: int = 64) -> List[Completion]:
@@ -763,11 +835,8 @@ class Endpoint(_context.Owner):
         return [self._completion(done[i]) for i in range(n)]
 
     def _completion(self, filled: Any) -> Completion:
-        made = Completion.from_buffer_copy(filled)
-        made._endpoint = self
-        made.user, _hold = self._users.pop(
-            _raw_user(filled))
-        return made
+        user, _hold = self._users.pop(filled.user)
+        return Completion(self, filled, user)
 
     @enters
     def progress(self) -> None:

@@ -80,5 +80,6 @@ def logged() -> str:
     """What the calling thread's last call wrote to standard error about its
     failure; "" if nothing. Forgets it."""
     text = ctypes.create_string_buffer(1024)
-    call.log_last(text, len(text))
+    if hasattr(library, "pinion_log_last"):
+        call.log_last(text, len(text))
     return text.value.decode("utf-8", "replace")

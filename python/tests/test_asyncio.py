@@ -92,6 +92,26 @@ def test_closing_cancels_what_is_awaited(ctx):
     asyncio.run(main())
 
 
+def test_closing_the_context_stops_watching_the_descriptor():
+    async def main():
+        ctx = pinion.Context()
+        ep = ctx.async_endpoint()
+        waiting = ep.recv(bytearray(10))
+        ctx.close()
+        assert ep.closed
+        reader, writer = os.pipe()  # may have the number of the descriptor
+        asyncio.get_running_loop().add_reader(reader, lambda: None)
+        asyncio.get_running_loop().remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(pinion.ClosedError):
+            ep.recv(bytearray(10))
+
+    asyncio.run(main())
+
+
 def test_an_endpoint_needs_a_running_loop(ctx):
     with pytest.raises(RuntimeError):
         ctx.async_endpoint()
