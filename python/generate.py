@@ -30,7 +30,8 @@ HEADERS = [name for name in
            if (TOP / "include" / "pinion" / f"{name}.h").exists()]
 
 CTYPES = {
-    "int": "c_int", "unsigned": "c_uint", "char": "c_char", "size_t": "c_size_t",
+    "int": "c_int", "unsigned": "c_uint", "char": "c_char",
+    "size_t": "c_size_t",
     "uint8_t": "c_uint8", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
     "int64_t": "c_int64", "double": "c_double",
 }
@@ -140,7 +141,7 @@ class Headers:
                                  "is not understood")
 
 
-# --- the manual pages -----------------------------------------------------------
+# --- the manual pages --------------------------------------------------------
 
 def plain(text):
     """Text of a manual page without its marks."""
@@ -199,7 +200,7 @@ def end(text):
     return text if text.endswith(".") else text + "."
 
 
-# --- writing ----------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------
 
 def ctypes_of(ctype, structs, in_struct=False):
     ctype = ctype.replace("const ", "").replace(" const", "")

@@ -58,6 +58,7 @@ __all__ = [
     "Explanation", "Exposure", "ForkedError", "Heap", "HeapStats",
     "HelperStats", "InvalidError", "NoRoom", "NotReady", "Option",
     "OutOfMemory", "Peer", "PeerGone", "Pin", "Refused", "Remote", "Report",
-    "Request", "StartedPin", "TimedOut", "Truncated", "Unexpected", "invalidate", "report", "site",
+    "Request", "StartedPin", "TimedOut", "Truncated", "Unexpected",
+    "invalidate", "report", "site",
     "trace_stat", "version", "wait_all",
 ]

@@ -172,8 +172,8 @@ def _place(obj: Any, write: bool) -> Place:
 
 
 # NumPy arrays that were seen, by their id: finding out again where the bytes of
-# an array are would take longer than the call that needs it. `data` is a view of
-# the array's own pointer to its bytes, which ctypes reads whenever `data` is
+# an array are would take longer than the call that needs it. `data` is a view
+# of the array's own pointer to its bytes, which ctypes reads whenever `data` is
 # passed; that pointer follows the object's head in every NumPy (its macros are
 # compiled into programs), and it is compared with the buffer protocol's once.
 # A reference to an array keeps it where it is: resize() refuses then. Dead

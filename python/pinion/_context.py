@@ -13,8 +13,8 @@ library refuses. Then it waits until no thread has a function of this object on
 its stack that can be inside the library: those marked with @enters. So the
 calls themselves, which are short, pay nothing for it.
 
-fork: a child that uses an object of its parent gets an error from the C library,
-which becomes a ForkedError. Dropping such an object does nothing.
+fork: a child that uses an object of its parent gets an error from the C
+library, which becomes a ForkedError. Dropping such an object does nothing.
 """
 
 import atexit
@@ -63,7 +63,7 @@ _WRITES = int(Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)
 
 
 class CacheStats(NamedTuple):
-    """Counters since the context was opened, and gauges (pinion_cache_query)."""
+    """Counters since the context was opened, gauges (pinion_cache_query)."""
 
     hits: int
     """pins that found everything registered"""
@@ -389,7 +389,9 @@ def _option(name: str, value: Any) -> bytes:
     if not isinstance(value, (str, int, float, os.PathLike)):
         raise TypeError(f"option {name}: {type(value).__name__} is neither "
                         "text, a number nor a path")
-    text = f"{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}"
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    text = f"{name}={value}"
     if "\0" in text:
         raise ValueError(f"option {name}: a null character")
     return text.encode()
@@ -618,7 +620,7 @@ class Context(Owner):
             child.close()
         self._arg = NULL
         if not self._leave():
-            raise RuntimeError("another thread is inside a call of this context")
+            raise RuntimeError("another thread is inside this context")
         for heap in list(self._heaps):
             heap.close()
         self._finish()

@@ -194,13 +194,14 @@ class Request(Completion):
     >>> request.wait()              # sleeps until it has ended
     >>> request.len, request.tag    # of a receive: what came
 
-    done() looks without sleeping. The memory belongs to the request until it has
-    ended. One that is dropped goes on.
+    done() looks without sleeping. The memory belongs to the request until it
+    has ended. One that is dropped goes on.
     """
 
     # `_state` is _UNDER_WAY, _ASKED while a thread waits, or _ENDED. `_record`
-    # is (the record, its handle as an argument, the address of its completion,
-    # that of its handle); records are used again (Endpoint._records).
+    # is (the record's completion, its handle as an argument, the address of its
+    # completion, that of its handle); records are used again
+    # (Endpoint._records).
     __slots__ = ("_hold", "_state", "_record")
 
     def __init__(self, endpoint: "Endpoint", hold: Any, record: Any) -> None:
@@ -212,12 +213,12 @@ class Request(Completion):
     # Not set in advance: most requests are not asked for them.
     @property
     def _c(self) -> Any:
-        return self._record[0].completion
+        return self._record[0]
 
     @enters
     def wait(self, timeout: Optional[float] = None) -> "Request":
         """Sleeps until it has ended, for `timeout` seconds at most, and returns
-        itself. Raises what went wrong with it: PeerGone, Truncated, Canceled …
+        itself. Raises what went wrong with it: PeerGone, Truncated, Canceled.
         TimedOut: it goes on, wait again."""
         if timeout is None and self._state is _UNDER_WAY:
             # As _ask(), without calling it.
@@ -317,8 +318,9 @@ _UNDER_WAY, _ASKED, _ENDED = "under way", "asked", "ended"
 
 def _new_record() -> Any:
     record = _Record()
-    record.completion.status = 1
-    return (record, _void_p.from_buffer(record, _Record.handle.offset),
+    completion = record.completion  # keeps the record
+    completion.status = 1
+    return (completion, _void_p.from_buffer(record, _Record.handle.offset),
             _byref(record), _byref(record, _Record.handle.offset))
 
 
@@ -453,7 +455,7 @@ class Remote:
                                   value & (2**64 - 1), compare & (2**64 - 1),
                                   ctypes.addressof(before), 0)
         except (struct.error, TypeError) as error:
-            raise TypeError(f"offset and values are integers: {error}") from None
+            raise TypeError(f"offset and values: {error}") from None
         request = self._endpoint._request((before, self))
         self._endpoint._begin(name, request, packed)
         request.wait()
@@ -493,8 +495,8 @@ def _pack_message(flags: int, addr: int, nbytes: int, tag: int, ignore: int,
     if data is not None:
         flags |= _declared.PINION_MESSAGE_DATA
     try:
-        return _MESSAGE.pack(_MESSAGE.size, flags, addr, nbytes, tag, ignore, peer,
-                        user, 0, data or 0, space)
+        return _MESSAGE.pack(_MESSAGE.size, flags, addr, nbytes, tag, ignore,
+                             peer, user, 0, data or 0, space)
     except struct.error:
         raise _wrong_number(tag, ignore, data, space) from None
 
@@ -667,8 +669,7 @@ class Endpoint(_context.Owner):
                                     handle)
         except struct.error:
             raise _wrong_number(tag, ignore, None, 0) from None
-        records = self._records
-        record = self._fresh() if records else _new_record()
+        record = self._fresh()
         # Before the call: a signal may raise an exception right after it.
         request = Request(self, hold, record)
         ret = _recv_short(self._arg, message, record[3])
@@ -683,7 +684,7 @@ class Endpoint(_context.Owner):
             record = self._records.pop()
         except IndexError:
             return _new_record()
-        record[0].completion.status = 1
+        record[0].status = 1
         record[1].value = None
         return record
 
@@ -904,7 +905,7 @@ class Endpoint(_context.Owner):
             part.close()
         self._arg = NULL
         if not self._leave():
-            raise RuntimeError("another thread is inside a call of this endpoint")
+            raise RuntimeError("another thread is inside this endpoint")
         handle, self._handle = self._handle, None
         if handle and self._context._handle is not None:
             call.endpoint_close(handle)

@@ -3,7 +3,6 @@
 
 import ctypes
 import gc
-import pathlib
 import sys
 import types
 
@@ -11,9 +10,9 @@ import pytest
 
 import pinion
 import pinion.cuda
-from conftest import noise
+from conftest import HERE, noise
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+sys.path.insert(0, str(HERE.parent / "examples"))
 
 numpy = pytest.importorskip("numpy")
 load_tensors = pytest.importorskip("load_tensors")
@@ -111,7 +110,7 @@ def test_other_contexts_do_not_copy(gpu):
     there.free()
 
 
-# --- torch, as far as accelerate() needs it ------------------------------------
+# --- torch, as far as accelerate() needs it ---------------------------------
 
 class FakeTensor:
     """A tensor of bytes in the memory of the host or of the stand-in."""

@@ -369,7 +369,8 @@ EXIT = """
 import sys, threading, pinion
 ctx = pinion.Context(); ep = ctx.endpoint(); me = ep.peer(ep.address)
 kept = [ctx.pin(bytearray(100)), ctx.heap().buffer(100), ep.recv(bytearray(5)),
-        ep.expose(bytearray(100)), me, ep, ctx, ctx.pin_start(bytearray(1 << 20))]
+        ep.expose(bytearray(100)), me, ep, ctx,
+        ctx.pin_start(bytearray(1 << 20))]
 kept.append(kept)                       # a cycle, for the garbage collector
 sys.kept = kept                         # and the last thing to go
 def wait():
