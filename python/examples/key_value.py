@@ -4,7 +4,8 @@ with put and get: the owner's CPU takes no part.
 
 The store is an array of slots in memory of a heap, which is registered already.
 A client hashes the key to a slot and locks it with compare_swap. The owner only
-exposes the array, and passes its address and key to the clients.
+exposes the array, passes its address and key to the clients, and waits for
+their messages: in that wait it also accepts their connections.
 
     python3 key_value.py
 """
@@ -20,13 +21,14 @@ SLOTS, KEY_BYTES, VALUE_BYTES = 4096, 32, 200
 SLOT = numpy.dtype([("lock", "u8"), ("key", f"S{KEY_BYTES}"),
                     ("value", f"S{VALUE_BYTES}")])
 CLIENTS, KEYS = 3, 100
+WRITTEN, GO_ON, READ = 1, 2, 3  # tags
 
 
 class Store:
     """What a client sees: a dictionary of bytes."""
 
     def __init__(self, ep, owner, key):
-        self.remote = ep.remote(ep.peer(owner), key)
+        self.remote = ep.remote(owner, key)
         self.slot = numpy.zeros(1, SLOT)
 
     def _find(self, key):
@@ -58,16 +60,18 @@ class Store:
 
 def client(number, pipe):
     with pinion.Context() as ctx, ctx.endpoint() as ep:
-        store = Store(ep, *pipe.recv())
+        address, key = pipe.recv()
+        owner = ep.peer(address)
+        store = Store(ep, owner, key)
         for i in range(KEYS):
             store[b"client %d key %d" % (number, i)] = b"value %d" % (i * i)
-        pipe.send("written")
-        pipe.recv()  # all have written
+        ep.send(b"", owner, WRITTEN)
+        ep.recv(bytearray(0), owner, GO_ON).wait()  # all have written
         other = (number + 1) % CLIENTS
         for i in range(KEYS):
             value = store[b"client %d key %d" % (other, i)]
             assert value == b"value %d" % (i * i), value
-        pipe.send("read")
+        ep.send(b"", owner, READ).wait()
 
 
 def main():
@@ -83,11 +87,12 @@ def main():
         with ep.expose(slots) as exposure:
             for pipe in pipes:
                 pipe.send((ep.address, exposure.key))
-            for step in ("written", "read"):
-                for pipe in pipes:
-                    assert pipe.recv() == step
-                for pipe in pipes:
-                    pipe.send("go on") if step == "written" else None
+            writers = [ep.recv(bytearray(0), tag=WRITTEN).wait().peer
+                       for _ in range(CLIENTS)]
+            for peer in writers:
+                ep.send(b"", peer, GO_ON)
+            for peer in writers:
+                ep.recv(bytearray(0), peer, READ).wait()
         used = int((slots["key"] != b"").sum())
         print(f"{used} keys of {CLIENTS} clients, each read by another")
     for process in processes:

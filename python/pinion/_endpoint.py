@@ -187,6 +187,9 @@ class _Record(ctypes.Structure):
                 ("handle", _void_p)]
 
 
+_HANDLE_WORD = _Record.handle.offset // 8
+
+
 class Request(Completion):
     """A send, receive, put or get under way.
 
@@ -200,8 +203,8 @@ class Request(Completion):
 
     # `_state` is _UNDER_WAY, _ASKED while a thread waits, or _ENDED. `_record`
     # is (the record's completion, its handle as an argument, the address of its
-    # completion, that of its handle); records are used again
-    # (Endpoint._records).
+    # completion, that of its handle, the record as words); records are used
+    # again (Endpoint._records).
     __slots__ = ("_hold", "_state", "_record")
 
     def __init__(self, endpoint: "Endpoint", hold: Any, record: Any) -> None:
@@ -223,7 +226,7 @@ class Request(Completion):
         if timeout is None and self._state is _UNDER_WAY:
             # As _ask(), without calling it.
             self._state = _ASKED
-            _, handle, completion, _ = self._record
+            _, handle, completion, _, _ = self._record
             try:
                 ret = _wait(self._endpoint._arg, handle, _SLICE, completion)
             except BaseException:
@@ -248,7 +251,7 @@ class Request(Completion):
         if self._state is not _UNDER_WAY:
             raise RuntimeError("another thread waits for this request")
         self._state = _ASKED
-        _, handle, completion, _ = self._record
+        _, handle, completion, _, _ = self._record
         try:
             ret = _wait(self._endpoint._arg, handle, microseconds, completion)
         except BaseException:
@@ -321,7 +324,8 @@ def _new_record() -> Any:
     completion = record.completion  # keeps the record
     completion.status = 1
     return (completion, _void_p.from_buffer(record, _Record.handle.offset),
-            _byref(record), _byref(record, _Record.handle.offset))
+            _byref(record), _byref(record, _HANDLE_WORD * 8),
+            memoryview(record).cast("B").cast("Q"))
 
 
 class _Sent(Request):
@@ -669,7 +673,13 @@ class Endpoint(_context.Owner):
                                     handle)
         except struct.error:
             raise _wrong_number(tag, ignore, None, 0) from None
-        record = self._fresh()
+        try:
+            record = self._records.pop()
+            words = record[4]
+            words[0] = 1  # the status
+            words[_HANDLE_WORD] = 0
+        except IndexError:
+            record = _new_record()
         # Before the call: a signal may raise an exception right after it.
         request = Request(self, hold, record)
         ret = _recv_short(self._arg, message, record[3])
@@ -684,8 +694,8 @@ class Endpoint(_context.Owner):
             record = self._records.pop()
         except IndexError:
             return _new_record()
-        record[0].status = 1
-        record[1].value = None
+        record[4][0] = 1  # the status
+        record[4][_HANDLE_WORD] = 0
         return record
 
     @enters
@@ -710,7 +720,9 @@ class Endpoint(_context.Owner):
     def expose(self, obj: Any, access: int = 0) -> Exposure:
         """Lets peers reach the memory of `obj`; send them the `key` of the
         result. `access`: Access.REMOTE_ bits; 0: all that the object allows
-        (read-only ones can be read)."""
+        (read-only ones can be read). The CPU of this process takes no part in
+        their operations, but for accepting a new peer: that happens inside
+        calls of this endpoint."""
         access = _context._natural("access", access)
         if not access:
             access = 0xe  # read, write, atomic

@@ -7,6 +7,7 @@ that was closed, and its context, stay in the C library until the last block is.
 """
 
 import ctypes
+import importlib
 import os
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -147,7 +148,8 @@ class Heap(_context.Owner):
     def zeros(self, shape: Shape, dtype: Any = float) -> Any:
         """A NumPy array of zeros."""
         array = self.empty(shape, dtype)
-        array[...] = 0
+        # Bytes, since 0 as a text is "0".
+        ctypes.memset(array.ctypes.data, 0, array.nbytes)
         return array
 
     def array(self, values: Any, dtype: Any = None) -> Any:
@@ -160,7 +162,7 @@ class Heap(_context.Owner):
 
     def tensor(self, shape: Shape, dtype: Any = None) -> Any:
         """A torch tensor, uninitialised; dtype None: torch's default."""
-        import torch  # type: ignore[import]
+        torch: Any = importlib.import_module("torch")
         dtype = dtype or torch.get_default_dtype()
         shape, count = _elements(shape)
         nbytes = count * torch.empty(0, dtype=dtype).element_size()

@@ -20,6 +20,7 @@ given, else the default stream.
 
 import contextlib
 import ctypes
+import importlib
 import os
 import sys
 import threading
@@ -189,7 +190,7 @@ def copy(dst: Any, src: Any, stream: Optional[int] = None) -> None:
 def to_device(array: Any, device: Any = None) -> Any:
     """A torch tensor on a GPU with a copy of an array or a tensor. `device`:
     as torch.device() takes it; None: torch's current GPU."""
-    import torch  # type: ignore[import]
+    torch: Any = importlib.import_module("torch")
     source = array if isinstance(array, torch.Tensor) else \
         torch.from_numpy(array)
     where = torch.device("cuda" if device is None else device)
@@ -250,7 +251,7 @@ def accelerate() -> Iterator[None]:
     pinion, in all threads: those of contiguous tensors that are not pinned and
     need no gradient. Others are torch's own, as are copies with further
     arguments. May be nested."""
-    import torch
+    torch: Any = importlib.import_module("torch")
     global _accelerated
     with _lock:
         if not _accelerated:
