@@ -40,8 +40,10 @@ static int by_value(const void *a, const void *b)
 static int type_of(const void *at)
 {
 	unsigned type = 0;
-	int result = cu->pointer_get_attribute(
-		&type, PN_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)at);
+	int result =
+		cu->pointer_get_attribute(&type,
+					  PN_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					  (uintptr_t)at);
 
 	return result ? -result : (int)type;
 }

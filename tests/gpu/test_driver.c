@@ -106,7 +106,35 @@ static void a_range_registered_in_part_cannot_be_copied(void **state)
 	/* It begins inside. */
 	assert_int_equal(cu->memcpy_htod(there, at + MIB, 2 * MIB), 1);
 	assert_int_equal(cu->memcpy_htod(there, at + MIB, MIB), 0);
+	/* It begins before: as if nothing were registered. */
+	gpu_fill(at, BYTES, 3);
+	assert_int_equal(cu->memcpy_htod(there, at, BYTES), 0);
+	assert_int_equal(gpu_wrong_there(cu, there, BYTES, 3), 0);
+	/* Over two that touch. */
+	assert_int_equal(cu->mem_host_register(at + 2 * MIB, MIB, 1), 0);
+	assert_int_equal(cu->memcpy_htod(there, at + MIB, 2 * MIB), 1);
 	assert_int_equal(cu->mem_host_unregister(at + MIB), 0);
+	assert_int_equal(cu->mem_host_unregister(at + 2 * MIB), 0);
+	munmap(at, BYTES);
+}
+
+/* Two registrations may share a page. */
+static void registrations_have_bytes_not_pages(void **state)
+{
+	char *at = gpu_map(BYTES);
+	unsigned type;
+
+	(void)state;
+	memset(at, 1, BYTES);
+	assert_int_equal(cu->mem_host_register(at + 256, 1000, 1), 0);
+	assert_int_equal(cu->mem_host_register(at + 1256, 4000, 1), 0);
+	assert_int_equal(cu->pointer_get_attribute(
+				 &type, PN_CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				 (uintptr_t)at + 255),
+			 1);
+	assert_int_equal(cu->memcpy_htod(there, at, BYTES), 0);
+	assert_int_equal(cu->mem_host_unregister(at + 256), 0);
+	assert_int_equal(cu->mem_host_unregister(at + 1256), 0);
 	munmap(at, BYTES);
 }
 
@@ -388,6 +416,7 @@ int main(void)
 		TEST(a_stale_registration_delivers_old_bytes),
 		TEST(overlapping_registrations_are_refused),
 		TEST(a_range_registered_in_part_cannot_be_copied),
+		TEST(registrations_have_bytes_not_pages),
 		TEST(attributes_tell_registered_memory),
 		TEST(registered_sources_are_read_late),
 		TEST(the_legacy_stream_waits_for_blocking_ones),

@@ -335,26 +335,30 @@ STANDIN_API pn_cu_result cuCtxSynchronize(void)
 
 /* --- errors --------------------------------------------------------------- */
 
-#define NAMES(E)                                                               \
-	E(SUCCESS)                                                             \
-	E(ERROR_INVALID_VALUE)                                                 \
-	E(ERROR_OUT_OF_MEMORY)                                                 \
-	E(ERROR_NOT_INITIALIZED)                                               \
-	E(ERROR_DEINITIALIZED)                                                 \
-	E(ERROR_NO_DEVICE)                                                     \
-	E(ERROR_INVALID_DEVICE)                                                \
-	E(ERROR_INVALID_CONTEXT)                                               \
-	E(ERROR_INVALID_HANDLE) E(ERROR_NOT_FOUND) E(ERROR_NOT_READY) E(       \
-		ERROR_ILLEGAL_ADDRESS) E(ERROR_CONTEXT_IS_DESTROYED)           \
-		E(ERROR_HOST_MEMORY_ALREADY_REGISTERED) E(                     \
-			ERROR_HOST_MEMORY_NOT_REGISTERED)                      \
-			E(ERROR_NOT_PERMITTED) E(ERROR_NOT_SUPPORTED) E(       \
-				ERROR_SYSTEM_NOT_READY)                        \
-				E(ERROR_STREAM_CAPTURE_UNSUPPORTED) E(         \
-					ERROR_STREAM_CAPTURE_INVALIDATED)      \
-					E(ERROR_STREAM_CAPTURE_UNMATCHED) E(   \
-						ERROR_STREAM_CAPTURE_IMPLICIT) \
-						E(ERROR_UNKNOWN)
+#define NAMES(E)                                \
+	E(SUCCESS)                              \
+	E(ERROR_INVALID_VALUE)                  \
+	E(ERROR_OUT_OF_MEMORY)                  \
+	E(ERROR_NOT_INITIALIZED)                \
+	E(ERROR_DEINITIALIZED)                  \
+	E(ERROR_NO_DEVICE)                      \
+	E(ERROR_INVALID_DEVICE)                 \
+	E(ERROR_INVALID_CONTEXT)                \
+	E(ERROR_INVALID_HANDLE)                 \
+	E(ERROR_NOT_FOUND)                      \
+	E(ERROR_NOT_READY)                      \
+	E(ERROR_ILLEGAL_ADDRESS)                \
+	E(ERROR_CONTEXT_IS_DESTROYED)           \
+	E(ERROR_HOST_MEMORY_ALREADY_REGISTERED) \
+	E(ERROR_HOST_MEMORY_NOT_REGISTERED)     \
+	E(ERROR_NOT_PERMITTED)                  \
+	E(ERROR_NOT_SUPPORTED)                  \
+	E(ERROR_SYSTEM_NOT_READY)               \
+	E(ERROR_STREAM_CAPTURE_UNSUPPORTED)     \
+	E(ERROR_STREAM_CAPTURE_INVALIDATED)     \
+	E(ERROR_STREAM_CAPTURE_UNMATCHED)       \
+	E(ERROR_STREAM_CAPTURE_IMPLICIT)        \
+	E(ERROR_UNKNOWN)
 #define NAME_CASE(name)               \
 	case PN_CUDA_##name:          \
 		*out = "CUDA_" #name; \

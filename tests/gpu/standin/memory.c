@@ -112,7 +112,7 @@ enum where memory_where(uintptr_t at, size_t bytes, uint64_t *id)
 		*id = r->id;
 		return bytes <= r->bytes - (at - r->at) ? PINNED : INVALID;
 	}
-	return bytes && overlaps_registration(at, bytes) ? INVALID : PAGEABLE;
+	return PAGEABLE;
 }
 
 /* --- moving bytes --------------------------------------------------------- */

@@ -168,9 +168,9 @@ pn_cu_result standin_enter(struct standin_call *call)
 
 __attribute__((constructor)) static void read_environment(void)
 {
-	const char *text = getenv("PINION_STANDIN");
+	const char *text = getenv("STANDIN_OPTIONS");
 
 	if (text && pinion_standin_set(text))
-		fprintf(stderr, "standin: PINION_STANDIN: cannot read '%s'\n",
+		fprintf(stderr, "standin: STANDIN_OPTIONS: cannot read '%s'\n",
 			text);
 }

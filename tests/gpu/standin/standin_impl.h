@@ -10,11 +10,13 @@
  *     again delivers old bytes, as on hardware (pin.c).
  *   - A copy from registered memory reads the source late, on the thread of
  *     its stream; a copy from other memory has read its source on return.
- *   - A range that overlaps a registration is refused (712), a copy of a range
- *     that is registered in part fails (1), and so does a copy over two
- *     registrations.
+ *   - A range that overlaps a registration is refused (712). Registrations are
+ *     found by the first byte of a copy: one that begins in a registration and
+ *     ends behind it fails (1), also where another registration follows; one
+ *     that begins elsewhere is a copy of pageable memory.
  *   - A copy whose source or destination was unregistered before the copy ran
- *     is a fault: counted, and an error of the stream from then on.
+ *     is a fault: counted, and an error of the stream from then on. (The real
+ *     driver waits for the copy, but does not promise to.)
  *   - While a stream is being captured, unsafe calls fail as the modes of the
  *     capture and of the thread say, and end the capture.
  *   - The GPU's memory is an address range without access for the CPU.
@@ -28,7 +30,7 @@
  *   call          an exported function, its count and its planned failures
  *                 (options.c).
  *
- * Control: the environment variable PINION_STANDIN, or pinion_standin_set(),
+ * Control: the environment variable STANDIN_OPTIONS, or pinion_standin_set(),
  * takes "name=value,..." (options.c lists the names); pinion_standin_get()
  * returns a counter.
  *
