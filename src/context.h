@@ -48,13 +48,14 @@ struct pinion_context {
 	bool devices_taken;	  /* entered: an endpoint uses `devices` */
 	unsigned nendpoints;	  /* entered */
 	/* The helper, or NULL. It lives from the first endpoint to the last
-	 * (entered); over a registrar it lives as long as the context, and
-	 * pins feed it. */
+	 * (entered); where there are no messages it lives as long as the
+	 * context, and pins feed it. */
 	struct pn_helper *helper;
 	struct pn_helper_pins *helper_pins;
 	uint32_t process;	      /* that opened it (base/process.h) */
 	bool exported;		      /* in the statistics segment */
 	struct pn_mutex lock;	      /* protects the lists */
+	struct pn_list by_address;    /* of contexts on GPUs */
 	struct pn_list registrations; /* of pinion_device_register() */
 	struct pn_list heaps;
 	void *transport; /* of api_transport.c: freed with the context */
