@@ -131,7 +131,7 @@ static struct result result_of(struct state *s, unsigned provider, size_t size)
 {
 	return (struct result){
 		.stack = names[provider],
-		.ns = pn_comparison_spread(&s->comparison, provider, size, 0),
+		.ns = pn_comparison_spread(&s->comparison, provider, size),
 		.slow = pn_comparison_slow_rounds(&s->comparison, provider,
 						  size),
 	};
@@ -177,7 +177,7 @@ static int compare_times(struct state *s)
 	flag.ns = flag_of_all(s);
 	flag.slow = pn_comparison_slow_rounds(&s->comparison, PINION, FLAG);
 	print_row(s, FLAG, &flag, (struct floors){ flag.ns.median, NAN });
-	for (size_t size = FLAG + 1; size < s->comparison.nsizes; size++)
+	for (size_t size = FLAG + 1; size < s->comparison.npoints; size++)
 		print_size(s, size, flag.ns.median);
 	return 0;
 }

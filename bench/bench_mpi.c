@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how fast is an MPI ping-pong over pinion, compared with other
- * transports of Open MPI between two ranks of this machine?
+ * Question: how fast is MPI over pinion, compared with other transports of Open
+ * MPI on this machine?
  *
- * A separate program (mpi_pingpong.c) runs under mpirun, alternately over each
- * stack: pinion's provider; Open MPI's own shared memory (ob1/vader);
- * libfabric's tcp;ofi_rxm; UCX as MPICH uses it, if installed. All bind each
- * rank to a core. Rows give the median over the rounds of the program's median
- * half round trip, and its ratio to the best of the others (below 1: faster).
- * Bandwidth is bytes over that latency.
+ * A separate program (mpi_patterns.c) runs under mpirun, alternately over each
+ * stack (mpi_stacks.h). A part of the benchmark is a pattern of communication
+ * with a number of ranks; its ranks measure all sizes and windows in one job. A
+ * round runs a job over each stack. Two parts measure jobs from outside:
+ * `startup` one that does nothing, `program` one that the user names.
  *
- * These trips read the clock at both ends, which costs time and hides what
- * follows a message. The second figure is therefore that of 1,000 trips (from
- * 64 KiB on 100) in a row without reading a clock: the median over the rounds,
- * the best and the worst, and the ratio of the medians. Every round is a new
- * pair of processes, and pairs differ.
- *
- * With --what bcast or scatter: how much do collectives gain if small messages
- * are sent directly from frequently used buffers (option `reuse`, Rashti and
- * Afsahi 2011)? Over pinion only, with the mechanism off, automatic, and on.
- * The ratio is to `off`.
+ * A row gives the median over the rounds, the best and the worst. The best peer
+ * of a point is the one with the least median; the ratio to it is the median of
+ * the rounds' ratios. If there are variants of pinion (fixed protocols), the
+ * best one is chosen by the odd rounds, and the ratio to it is that of the even
+ * rounds: choosing and judging by the same rounds would reward luck.
  *
  * On a virtual machine, the host chooses the cores and changes them: two that
  * share a cache exchange a line in a fifth of the time. Many short rounds give
@@ -27,262 +21,434 @@
  * machine: `slow` is the number of turns for which that was so (core_speed.h).
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/bench.h"
 #include "bench/comparison.h"
-#include "tools/pinion/paths.h"
-
-#define PROGRAM "mpi_pingpong"
-#define TRIES	3
-
-enum what { PINGPONG, BCAST, SCATTER };
-
-static const char *const whats[] = { "pingpong", "bcast", "scatter", NULL };
+#include "bench/mpi_stacks.h"
 
 struct values {
-	uint64_t min, max, rounds, ranks;
-	int what;
+	char what[PN_OPTION_TEXT_BYTES], stacks[PN_OPTION_TEXT_BYTES];
+	char ranks[PN_OPTION_TEXT_BYTES], windows[PN_OPTION_TEXT_BYTES];
+	char program[PN_OPTION_TEXT_BYTES];
+	uint64_t min, max, factor, rounds, warm, time;
 	bool json;
 };
 
 static const struct pn_option options[] = {
-	{ "min", PN_OPTION_BYTES, "1", "smallest size",
-	  offsetof(struct values, min), 1, 1 << 30, NULL },
-	{ "max", PN_OPTION_BYTES, "4M",
-	  "largest size; each is four times the one before",
-	  offsetof(struct values, max), 1, 1 << 30, NULL },
-	{ "rounds", PN_OPTION_NUMBER, "5", "number of rounds",
+	{ "what", PN_OPTION_TEXT, "latency",
+	  "parts, separated by commas: latency, stream, bistream, rate, "
+	  "allreduce, alltoall, allgather, bcast, scatter, halo, startup, "
+	  "program; or all of them, without scatter and program",
+	  offsetof(struct values, what), 0, 0, NULL },
+	{ "stacks", PN_OPTION_TEXT, "pinion,vader,ucx",
+	  "what is compared, separated by commas: pinion, vader, ucx, tcp, "
+	  "mpich, pinion:PROTOCOL, fixed (pinion over each protocol), "
+	  "pinion:OPTION=VALUE+OPTION=VALUE",
+	  offsetof(struct values, stacks), 0, 0, NULL },
+	{ "ranks", PN_OPTION_TEXT, "",
+	  "numbers of ranks, separated by commas (default: by part)",
+	  offsetof(struct values, ranks), 0, 0, NULL },
+	{ "min", PN_OPTION_BYTES, "0", "smallest size (default: by part)",
+	  offsetof(struct values, min), 0, 1 << 28, NULL },
+	{ "max", PN_OPTION_BYTES, "0", "largest size (default: by part)",
+	  offsetof(struct values, max), 0, 1 << 28, NULL },
+	{ "factor", PN_OPTION_NUMBER, "0",
+	  "a size is so many times the one before (default: by part)",
+	  offsetof(struct values, factor), 0, 1 << 20, NULL },
+	{ "windows", PN_OPTION_TEXT, "1,4,16,64",
+	  "stream, bistream: numbers of messages under way, separated by "
+	  "commas",
+	  offsetof(struct values, windows), 0, 0, NULL },
+	{ "rounds", PN_OPTION_NUMBER, "9", "number of rounds",
 	  offsetof(struct values, rounds), 1, PN_COMPARISON_ROUNDS, NULL },
-	{ "what", PN_OPTION_CHOICE, "pingpong",
-	  "pingpong: compared with other stacks; bcast, scatter: with and "
-	  "without the option reuse",
-	  offsetof(struct values, what), 0, 0, whats },
-	{ "ranks", PN_OPTION_NUMBER, "2", "bcast, scatter: number of ranks",
-	  offsetof(struct values, ranks), 2, 1024, NULL },
+	{ "warm", PN_OPTION_NUMBER, "200",
+	  "messages of each size and window before the timed ones",
+	  offsetof(struct values, warm), 0, 1 << 20, NULL },
+	{ "time", PN_OPTION_TIME, "10ms",
+	  "how long each size and window is timed, at least",
+	  offsetof(struct values, time), 0, 0, NULL },
+	{ "program", PN_OPTION_TEXT, "",
+	  "the program of the part of this name, with its arguments; its time "
+	  "is that of the whole job",
+	  offsetof(struct values, program), 0, 0, NULL },
 	PN_COMMAND_JSON(struct values, json),
 };
 
-#define OPENMPI "mpirun.openmpi --oversubscribe --mca osc ^ucx "
-#define PINION	"'%s' mpirun --oversubscribe"
+/* --- parts ---------------------------------------------------------------- */
 
-struct stack {
-	const char *name, *program, *launch; /* %s: this command */
+/* What a row's time is that of. */
+enum unit { MESSAGE, COLLECTIVE, JOB };
+
+static const struct part {
+	const char *name, *ranks;
+	const char *windows; /* NULL: the option's */
+	enum unit unit;
+	size_t min, max, factor;
+	bool asked; /* not in `all` */
+} parts[] = {
+	{ "latency", "2", "1", MESSAGE, 1, 4 << 20, 2, false },
+	{ "stream", "2", NULL, MESSAGE, 1, 4 << 20, 2, false },
+	{ "bistream", "2", NULL, MESSAGE, 1, 4 << 20, 2, false },
+	{ "rate", "2,4", "64", MESSAGE, 1, 4 << 10, 4, false },
+	{ "allreduce", "2,4", "1", COLLECTIVE, 4, 1 << 20, 4, false },
+	{ "alltoall", "2,4", "1", COLLECTIVE, 1, 1 << 20, 4, false },
+	{ "allgather", "2,4", "1", COLLECTIVE, 1, 1 << 20, 4, false },
+	{ "bcast", "2,4", "1", COLLECTIVE, 1, 1 << 20, 4, false },
+	{ "scatter", "2,4", "1", COLLECTIVE, 1, 1 << 20, 4, true },
+	{ "halo", "4", "1", COLLECTIVE, 1 << 10, 64 << 10, 8, false },
+	{ "startup", "2,4", "1", JOB, 0, 0, 0, false },
+	{ "program", "4", "1", JOB, 0, 0, 0, true },
 };
-
-/* The first one is compared with the best of the others. */
-static const struct stack stacks[] = {
-	{ "pinion", PROGRAM, PINION },
-	{ "vader", PROGRAM, OPENMPI "--mca pml ob1 --mca btl self,vader" },
-	{ "tcp;ofi_rxm", PROGRAM,
-	  "FI_PROVIDER='tcp;ofi_rxm' " OPENMPI
-	  "--mca pml cm --mca mtl ofi --mca btl self "
-	  "--mca mtl_ofi_provider_include 'tcp;ofi_rxm' -x FI_PROVIDER" },
-	{ "ucx", PROGRAM "_mpich", "mpiexec.hydra -bind-to core" },
-};
-
-/* Each one is compared with the first. */
-static const struct stack reuses[] = {
-	{ "reuse=off", PROGRAM, "PINION_REUSE=off " PINION },
-	{ "reuse=auto", PROGRAM, "PINION_REUSE=auto " PINION },
-	{ "reuse=on", PROGRAM, "PINION_REUSE=on " PINION },
-};
-
-/* The figures of a line of the program, behind its bytes. */
-enum figure { CLOCKED, UNCLOCKED, PACE, NFIGURES };
 
 struct state {
 	const struct values *values;
-	const struct stack *stacks;
-	unsigned nstacks;
+	const struct part *part;
+	unsigned ranks;
 	struct pn_report report;
-	struct pn_paths place;
-	char programs[PN_COMPARISON_COMMANDS][PN_PATH_BYTES]; /* "": none */
+	struct pn_mpi_stacks stacks;
 	struct pn_comparison comparison;
 };
 
-_Static_assert(PN_ARRAY_LEN(stacks) <= PN_COMPARISON_COMMANDS,
-	       "all stacks are available");
+/* --- running -------------------------------------------------------------- */
 
-static int run_stack(struct state *s, unsigned stack)
+static const struct values *sizes_of(const struct state *s, struct values *v)
 {
-	const struct values *v = s->values;
-	char launch[2 * PN_PATH_BYTES], line[4 * PN_PATH_BYTES];
+	const struct part *p = s->part;
 
-	snprintf(launch, sizeof(launch), s->stacks[stack].launch,
-		 s->place.command);
-	snprintf(line, sizeof(line), "%s -n %llu '%s' %llu %llu %s", launch,
-		 (unsigned long long)(v->what == PINGPONG ? 2 : v->ranks),
-		 s->programs[stack], (unsigned long long)v->min,
-		 (unsigned long long)v->max, whats[v->what]);
-	return pn_comparison_run(&s->comparison, stack, line);
+	*v = *s->values;
+	v->min = v->min ? v->min : p->min;
+	v->max = v->max ? v->max : p->max;
+	v->factor = v->factor > 1 ? v->factor : p->factor;
+	return v;
 }
 
-/* When Open MPI's ranks finalize, PMIx gives mpirun two seconds to notice. On a
- * busier machine the ranks end unnoticed, and mpirun reports rank 0 as "exiting
- * improperly", with any transport. */
+static int line_of(const struct state *s, unsigned stack,
+		   char line[PN_MPI_LINE_BYTES])
+{
+	bool program = !strcmp(s->part->name, "program");
+	char arguments[2 * PN_OPTION_TEXT_BYTES] = "";
+	struct values v;
+
+	sizes_of(s, &v);
+	if (s->part->unit != JOB)
+		snprintf(arguments, sizeof(arguments),
+			 "%s %llu %llu %llu %s %llu %llu", s->part->name,
+			 (unsigned long long)v.min, (unsigned long long)v.max,
+			 (unsigned long long)v.factor,
+			 s->part->windows ? s->part->windows : v.windows,
+			 (unsigned long long)v.warm,
+			 (unsigned long long)v.time / 1000);
+	return pn_mpi_stack_line(&s->stacks, stack,
+				 &(struct pn_mpi_job){
+					 s->ranks, program ? v.program : NULL,
+					 arguments },
+				 line);
+}
+
+/* Times a job from outside; its output is not shown. */
+static int time_job(struct state *s, unsigned stack, const char *line)
+{
+	char quiet[PN_MPI_LINE_BYTES + 32];
+	uint64_t start = pn_clock_ns();
+
+	snprintf(quiet, sizeof(quiet), "(%s) >/dev/null", line);
+	if (system(quiet))
+		return -EIO;
+	pn_comparison_enter(&s->comparison, stack,
+			    (double)(pn_clock_ns() - start) / 1e3);
+	return 0;
+}
+
 static int try_stack(struct state *s, unsigned stack)
 {
-	int ret = -EIO;
+	char line[PN_MPI_LINE_BYTES];
+	int ret = line_of(s, stack, line);
 
-	for (unsigned tries = TRIES; ret == -EIO && tries--;) {
-		ret = run_stack(s, stack);
-		if (ret == -EIO && tries)
+	for (unsigned tries = ret ? 0 : PN_MPI_TRIES; tries--;) {
+		ret = s->part->unit == JOB
+			      ? time_job(s, stack, line)
+			      : pn_comparison_run(&s->comparison, stack, line);
+		if (ret != -EIO)
+			break;
+		if (tries)
 			fprintf(stderr,
 				"pinion: running %s again; mpirun may fail on "
 				"a busy machine\n",
-				s->stacks[stack].name);
+				s->stacks.all[stack].name);
 	}
 	return ret;
 }
 
-/* The result of a stack for a size. */
-struct result {
-	double us; /* median of clocked trips */
-	struct pn_spread mean;
-};
-
-static void print_row(struct state *s, unsigned stack, size_t size,
-		      const struct result *is, const struct result *base)
-{
-	bool peers = s->values->what == PINGPONG;
-	size_t bytes = s->comparison.bytes[size];
-	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("what", "what", 9, whats[s->values->what]),
-		PN_CELL_TEXT("stack", "stack", 12, s->stacks[stack].name),
-		PN_CELL_BYTES("bytes", "bytes", 8, bytes),
-		PN_CELL_NUMBER("latency_us", "latency us", 11, is->us),
-		PN_CELL_RATE("bytes_per_s", "bandwidth", 12,
-			     (double)bytes / is->us * 1e6),
-		PN_CELL_NUMBER(peers ? "ratio_to_best_peer" : "ratio_to_off",
-			       peers ? "to best peer" : "to off", 13,
-			       is->us / base->us),
-		PN_CELL_NUMBER("latency_mean_us", "mean us", 10,
-			       is->mean.median),
-		PN_CELL_NUMBER("latency_mean_best_us", "best", 8,
-			       is->mean.best),
-		PN_CELL_NUMBER("latency_mean_worst_us", "worst", 8,
-			       is->mean.worst),
-		PN_CELL_NUMBER(peers ? "mean_ratio_to_best_peer"
-				     : "mean_ratio_to_off",
-			       peers ? "to best peer" : "to off", 13,
-			       is->mean.median / base->mean.median),
-		PN_CELL_COUNT("slow_turns", "slow", 6,
-			      pn_comparison_slow_rounds(&s->comparison, stack,
-							size)),
-	};
-
-	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
-}
-
-static struct result result_of(struct state *s, unsigned stack, size_t size)
-{
-	struct pn_comparison *comparison = &s->comparison;
-
-	return (struct result){
-		pn_comparison_spread(comparison, stack, size, CLOCKED).median,
-		pn_comparison_spread(comparison, stack, size, UNCLOCKED),
-	};
-}
-
-/* The best of both figures, possibly of different stacks. */
-static void keep_best(struct result *best, const struct result *is)
-{
-	if (!best->us || is->us < best->us)
-		best->us = is->us;
-	if (!best->mean.median || is->mean.median < best->mean.median)
-		best->mean = is->mean;
-}
-
-static void print_size(struct state *s, size_t size)
-{
-	struct result results[PN_COMPARISON_COMMANDS] = { 0 }, best = { 0 };
-
-	for (unsigned k = 0; k < s->nstacks; k++) {
-		if (!s->programs[k][0])
-			continue;
-		results[k] = result_of(s, k, size);
-		if (k)
-			keep_best(&best, &results[k]);
-	}
-	if (s->values->what != PINGPONG)
-		best = results[0];
-	for (unsigned k = 0; k < s->nstacks; k++)
-		if (s->programs[k][0])
-			print_row(s, k, size, &results[k], &best);
-}
-
 static int run_round(struct state *s)
 {
+	char what[PN_OPTION_TEXT_BYTES];
 	int ret = 0;
 
-	for (unsigned k = 0; !ret && k < s->nstacks; k++)
-		if (s->programs[k][0])
-			ret = try_stack(s, k);
+	for (unsigned k = 0; !ret && k < s->stacks.n; k++) {
+		snprintf(what, sizeof(what), "%s, %u ranks, round %u of %u: %s",
+			 s->part->name, s->ranks, s->comparison.nrounds + 1,
+			 (unsigned)s->values->rounds, s->stacks.all[k].name);
+		pn_report_progress(what);
+		ret = try_stack(s, k);
+	}
 	if (!ret)
 		s->comparison.nrounds++;
 	return ret;
 }
 
-/* The stacks of Open MPI are available together or not at all. */
-static int find_programs(struct state *s)
-{
-	int ret = pn_paths_find(&s->place);
+/* --- rows ----------------------------------------------------------------- */
 
-	for (unsigned k = 0; !ret && k < s->nstacks; k++)
-		if (pn_paths_program(s->stacks[k].program, s->programs[k]) &&
-		    !strcmp(s->stacks[k].program, PROGRAM))
-			ret = -ENOENT;
+/* What the stacks of a point are compared with; -1: none. */
+struct references {
+	int peer;
+	int fixed;
+};
+
+static struct references references_of(const struct state *s, size_t point)
+{
+	const struct pn_comparison *c = &s->comparison;
+	unsigned peers = pn_mpi_stacks_of(&s->stacks, PN_MPI_PEER);
+	unsigned fixed = pn_mpi_stacks_of(&s->stacks, PN_MPI_VARIANT);
+
+	return (struct references){
+		pn_comparison_best(c, peers, point, PN_ROUNDS_ALL),
+		pn_comparison_best(c, fixed, point, PN_ROUNDS_ODD),
+	};
+}
+
+static double ratio_to(const struct state *s, unsigned stack, int other,
+		       size_t point, enum pn_rounds rounds)
+{
+	return other < 0 ? NAN
+			 : pn_comparison_ratio(&s->comparison, stack,
+					       (unsigned)other, point, rounds);
+}
+
+static const char *name_of(const struct state *s, int stack)
+{
+	return stack < 0 ? "" : s->stacks.all[stack].name;
+}
+
+static void print_row(struct state *s, unsigned stack, size_t point,
+		      struct references to)
+{
+	const struct pn_comparison *c = &s->comparison;
+	struct pn_spread us = pn_comparison_spread(c, stack, point);
+	double ratio = ratio_to(s, stack, to.peer, point, PN_ROUNDS_ALL);
+	double fixed = ratio_to(s, stack, to.fixed, point, PN_ROUNDS_EVEN);
+	double each = s->part->unit == MESSAGE ? 1e6 / us.median : NAN;
+	const char *variants = to.fixed < 0 ? NULL : "to fixed";
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("what", "what", -9, s->part->name),
+		PN_CELL_COUNT("ranks", "ranks", 5, s->ranks),
+		PN_CELL_TEXT("stack", "stack", -14, s->stacks.all[stack].name),
+		PN_CELL_BYTES("bytes", "bytes", 6, c->bytes[point]),
+		PN_CELL_COUNT("window", "window", 6, c->keys[point][0]),
+		PN_CELL_NUMBER("time_us", "us", 9, us.median),
+		PN_CELL_NUMBER("time_best_us", "best", 9, us.best),
+		PN_CELL_NUMBER("time_worst_us", "worst", 9, us.worst),
+		PN_CELL_RATE("bytes_per_s", "bandwidth", 10,
+			     (double)c->bytes[point] * each),
+		PN_CELL_RATE("messages_per_s", "messages", 9, each),
+		PN_CELL_TEXT("best_peer", "best peer", 9, name_of(s, to.peer)),
+		PN_CELL_NUMBER("time_to_best_peer", "time to", 8, ratio),
+		PN_CELL_NUMBER("speed_to_best_peer", "speed to", 8, 1 / ratio),
+		PN_CELL_TEXT("best_fixed", variants ? "best fixed" : NULL, 24,
+			     name_of(s, to.fixed)),
+		PN_CELL_NUMBER("time_to_best_fixed", variants, 8, fixed),
+		PN_CELL_COUNT("rounds", NULL, 0, c->nrounds),
+		PN_CELL_COUNT("slow_turns", "slow", 4,
+			      pn_comparison_slow_rounds(c, stack, point)),
+	};
+
+	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
+}
+
+/* The worst ratio of pinion to the best peer, and where. */
+static void print_summary(struct state *s)
+{
+	double ratios[PN_COMPARISON_POINTS], worst = 0;
+	unsigned pinion = pn_mpi_stacks_of(&s->stacks, PN_MPI_PINION);
+	char bytes[PN_REPORT_BYTES_LEN];
+	size_t n = s->comparison.npoints, at = 0;
+
+	if (!pinion || !pn_mpi_stacks_of(&s->stacks, PN_MPI_PEER))
+		return;
+	for (size_t i = 0; i < n; i++) {
+		ratios[i] =
+			ratio_to(s, (unsigned)__builtin_ctz(pinion),
+				 references_of(s, i).peer, i, PN_ROUNDS_ALL);
+		if (ratios[i] > worst) {
+			worst = ratios[i];
+			at = i;
+		}
+	}
+	pn_report_note(&s->report,
+		       "%s, %u ranks: pinion's time to the best peer's: median "
+		       "%.2f, at most %.2f (%s bytes, window %zu)",
+		       s->part->name, s->ranks, pn_median(ratios, n), worst,
+		       pn_report_bytes(s->comparison.bytes[at], bytes),
+		       s->comparison.keys[at][0]);
+}
+
+/* --- all of it ------------------------------------------------------------ */
+
+static int run_part(struct state *s)
+{
+	int ret = 0;
+
+	memset(&s->comparison, 0, sizeof(s->comparison));
+	s->comparison.nkeys = 1;
+	s->comparison.nfigures = 2;
+	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
+		ret = run_round(s);
+	pn_report_progress(NULL);
+	if (ret)
+		return ret;
+	pn_report_series(&s->report);
+	for (size_t i = 0; i < s->comparison.npoints; i++) {
+		struct references to = references_of(s, i);
+
+		for (unsigned k = 0; k < s->stacks.n; k++)
+			print_row(s, k, i, to);
+	}
+	print_summary(s);
+	return 0;
+}
+
+/* Runs a part with each number of ranks. */
+static int run_ranks(struct state *s)
+{
+	const char *own = s->values->ranks;
+	int ret = 0;
+
+	for (const char *r = *own ? own : s->part->ranks; !ret && r;
+	     r = strchr(r, ',')) {
+		r += *r == ',';
+		s->ranks = (unsigned)strtoul(r, NULL, 10);
+		ret = run_part(s);
+	}
 	return ret;
 }
 
-static void choose_stacks(struct state *s)
+/* Does a list of words, separated by commas, have this one? */
+static bool lists(const char *list, const char *word)
 {
-	bool peers = s->values->what == PINGPONG;
+	size_t len = strlen(word);
 
-	s->stacks = peers ? stacks : reuses;
-	s->nstacks = peers ? PN_ARRAY_LEN(stacks) : PN_ARRAY_LEN(reuses);
+	for (const char *s = list; s; s = strchr(s, ',')) {
+		s += *s == ',';
+		if (strcspn(s, ",") == len && !strncmp(s, word, len))
+			return true;
+	}
+	return false;
+}
+
+static int run_parts(struct state *s)
+{
+	bool all = lists(s->values->what, "all");
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(parts); i++) {
+		s->part = &parts[i];
+		if (lists(s->values->what, parts[i].name) ||
+		    (all && !parts[i].asked))
+			ret = run_ranks(s);
+	}
+	return ret;
+}
+
+static size_t count_words(const char *list)
+{
+	size_t n = 1;
+
+	while ((list = strchr(list, ',')))
+		list++, n++;
+	return n;
+}
+
+/* Are all words numbers from `least` to `most`? */
+static bool are_numbers(const char *list, unsigned long least,
+			unsigned long most)
+{
+	for (const char *s = list; s; s = strchr(s, ',')) {
+		char *end;
+		unsigned long n;
+
+		s += *s == ',';
+		n = strtoul(s, &end, 10);
+		if (end == s || (*end && *end != ',') || n < least || n > most)
+			return false;
+	}
+	return true;
+}
+
+/* NULL: the values can be run. */
+static const char *wrong_with(const struct values *v)
+{
+	size_t known = lists(v->what, "all");
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(parts); i++)
+		known += lists(v->what, parts[i].name);
+	if (known != count_words(v->what))
+		return "--what: no such part; `pinion help bench mpi` lists "
+		       "them";
+	if (*v->ranks && !are_numbers(v->ranks, 2, 1024))
+		return "--ranks: numbers from 2 to 1024, separated by commas";
+	if (!are_numbers(v->windows, 1, 1024))
+		return "--windows: numbers from 1 to 1024, separated by commas";
+	if (lists(v->what, "program") && !*v->program)
+		return "--what program: say which with --program";
+	return NULL;
+}
+
+static void note_removed(void *arg, const char *name)
+{
+	pn_report_note(arg, "%s does not run here: no comparison", name);
 }
 
 static int run(const void *v, char *const *operands)
 {
-	struct state *s = calloc(1, sizeof(*s));
-	int ret = s ? 0 : -ENOMEM;
+	struct state *s;
+	int ret;
 
 	(void)operands;
+	if (wrong_with(v))
+		return pn_usage_error("bench mpi: %s", wrong_with(v));
+	s = calloc(1, sizeof(*s));
 	if (!s)
-		return pn_failed("bench mpi", ret);
+		return pn_failed("bench mpi", -ENOMEM);
 	s->values = v;
-	choose_stacks(s);
 	s->report = (struct pn_report){ .json = s->values->json,
 					.bench = "mpi",
 					.device = "soft" };
-	ret = find_programs(s);
+	ret = pn_mpi_stacks_parse(&s->stacks, s->values->stacks);
 	if (ret) {
 		free(s);
-		return pn_failed(PROGRAM " (build with libopenmpi-dev)", ret);
+		return ret == -EINVAL ? PN_EXIT_USAGE
+				      : pn_failed("bench mpi (build with "
+						  "libopenmpi-dev)",
+						  ret);
 	}
 	pn_report_head(&s->report, pn_bench_mpi.help);
-	s->comparison.nfigures = NFIGURES;
-	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
-		ret = run_round(s);
-	for (size_t n = 0; !ret && n < s->comparison.nsizes; n++)
-		print_size(s, n);
+	pn_mpi_stacks_probe(&s->stacks, note_removed, &s->report);
+	ret = run_parts(s);
 	free(s);
 	return ret ? pn_failed("bench mpi", ret) : PN_EXIT_OK;
 }
 
 const struct pn_command pn_bench_mpi = {
 	.name = "mpi",
-	.help = "how fast is an MPI ping-pong over pinion, compared with other "
-		"transports?",
-	.about = "Runs Open MPI's mpirun, two ranks on this machine, "
-		 "alternately over each stack; or broadcasts and scatters over "
-		 "pinion, with and without sending small messages directly "
-		 "from their buffers. As root, set OMPI_ALLOW_RUN_AS_ROOT=1 "
-		 "and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.",
+	.help = "how fast is MPI over pinion, compared with other transports?",
+	.about = "Runs Open MPI's mpirun on this machine, alternately over "
+		 "each stack: latency, streams, message rate, collectives, "
+		 "more ranks than cores, and the start of jobs. As root, set "
+		 "OMPI_ALLOW_RUN_AS_ROOT=1 and "
+		 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

@@ -120,7 +120,7 @@ static const struct pn_option table[] = {
 	  "how messages longer than eager_limit move; auto: each by what costs "
 	  "least",
 	  FIELD(protocol), 0, 0, protocols },
-	{ "eager_limit", PN_OPTION_BYTES, "8K",
+	{ "eager_limit", PN_OPTION_BYTES, "16K",
 	  "messages up to this size go at once, copied at both ends (at most "
 	  "what the device sends in one packet)",
 	  FIELD(eager_limit), 0, 0, NULL },

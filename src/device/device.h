@@ -108,6 +108,7 @@
 #define PN_DEVICE_DEVICE_H
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -413,6 +414,8 @@ struct pn_device_ops {
 		    unsigned max);
 	void (*return_buffer)(struct pn_device *device,
 			      const struct pn_completion *completion);
+	/* See pn_device_idle(). NULL: nothing is done. */
+	unsigned (*idle)(struct pn_device *device);
 	int (*wait)(struct pn_device *device, uint64_t deadline_ns);
 	/* Waits for several devices of this kind. NULL: fd() and arm() are
 	 * used. */
@@ -692,6 +695,14 @@ static inline void pn_device_wake(struct pn_device *device)
 static inline int pn_device_fd(struct pn_device *device)
 {
 	return device->ops->fd(device);
+}
+
+/* The caller polls again and again and does nothing else: lets another process
+ * run if one waits for this core. Returns after how many empty polls in a row
+ * to call again. Call it without locks. */
+static inline unsigned pn_device_idle(struct pn_device *device)
+{
+	return device->ops->idle ? device->ops->idle(device) : UINT_MAX;
 }
 
 /* 0: armed, the descriptor will become readable; -EAGAIN: there is something

@@ -240,7 +240,8 @@ struct pn_fi_ep {
 	} events[PN_FI_EVENTS];
 	uint64_t caps;
 	bool enabled;
-	bool directed; /* FI_DIRECTED_RECV */
+	bool directed;	   /* FI_DIRECTED_RECV */
+	bool acks_claimed; /* for Open MPI (open_mpi.h) */
 	size_t min_multi_recv;
 	size_t inject_bytes;
 	struct pinion_context *context;

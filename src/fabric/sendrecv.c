@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "fabric/open_mpi.h"
 #include "fabric/sendrecv.h"
 
 /* Checks what all calls have in common and finds the buffer. */
@@ -60,6 +62,34 @@ static void init_op(struct pn_fi_op *op, const struct pn_fi_msg_args *args,
 	op->unsignaled = is_unsignaled(op->ep, args, op->dir);
 	fill_message(&op->message, args, peer);
 	op->message.user = &op->callback;
+}
+
+/* --- buffers that do not exist -------------------------------------------- */
+
+static bool has_no_buffer(const struct pn_fi_msg_args *args)
+{
+	return args->len && !args->buf;
+}
+
+/* Open MPI drops the error of a call that starts a persistent request, and
+ * waits forever. So the operation starts and completes with an error. */
+static PN_NOINLINE int fail_without_buffer(struct pn_fi_ep *ep,
+					   enum pn_fi_dir dir,
+					   const struct pn_fi_msg_args *args)
+{
+	struct pinion_completion failed = { .status = -EFAULT,
+					    .tag = args->tag };
+	struct pn_fi_op *op = pn_fi_op_alloc(ep, dir);
+
+	if (!op)
+		return -FI_EAGAIN;
+	pn_error("a %s of %zu bytes at address 0 fails; if an MPI program "
+		 "uses MPI_BOTTOM: some versions of Open MPI forget the "
+		 "displacements of its datatype, use 4.1.5 or newer",
+		 dir == PN_FI_TX ? "send" : "receive", args->len);
+	init_op(op, args, NULL);
+	pn_fi_op_complete(op, &failed);
+	return 0;
 }
 
 /* --- sending -------------------------------------------------------------- */
@@ -169,6 +199,8 @@ ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_msg_args *args,
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
 	ret = send_locked(ep, args, never_signaled);
+	if (pn_unlikely(ret == -EINVAL) && has_no_buffer(args))
+		ret = fail_without_buffer(ep, PN_FI_TX, args);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }
@@ -190,18 +222,23 @@ static PN_NOINLINE int inject_queued(struct pn_fi_ep *ep,
 	return send_queued(ep, &args, message->peer, true);
 }
 
+static inline int inject_to_peer(struct pn_fi_ep *ep,
+				 const struct pinion_message *message)
+{
+	int ret = pinion_inject(ep->endpoint, message);
+
+	if (pn_unlikely(ret))
+		return must_queue(ret) ? inject_queued(ep, message) : ret;
+	pn_fi_count_event(ep, PN_FI_EVENT_SEND, 0);
+	return 0;
+}
+
 static int inject_locked(struct pn_fi_ep *ep, struct pinion_message *message,
 			 fi_addr_t addr)
 {
 	int ret = pn_fi_peer_at(ep, addr, &message->peer);
 
-	if (pn_unlikely(ret))
-		return ret;
-	ret = pinion_inject(ep->endpoint, message);
-	if (pn_unlikely(ret))
-		return must_queue(ret) ? inject_queued(ep, message) : ret;
-	pn_fi_count_event(ep, PN_FI_EVENT_SEND, 0);
-	return 0;
+	return pn_unlikely(ret) ? ret : inject_to_peer(ep, message);
 }
 
 ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
@@ -289,6 +326,28 @@ static ssize_t peek(struct pn_fi_ep *ep, struct pn_fi_op *op,
 	return push_peek(op, found, &c);
 }
 
+/* A claimed message was received for Open MPI, which does not acknowledge it if
+ * it was sent by MPI_Ssend(): do so (open_mpi.h). */
+static void claimed_received(struct pn_fi_callback *callback,
+			     const struct pinion_completion *c)
+{
+	struct pn_fi_op *op =
+		pn_container_of(callback, struct pn_fi_op, callback);
+	struct pinion_message ack = { .size = sizeof(ack),
+				      .peer = c->peer,
+				      .space = PN_FI_SPACE_TAGGED };
+	int ret = 0;
+
+	if ((!c->status || c->status == -EMSGSIZE) && c->peer &&
+	    pn_open_mpi_ack(c, &ack.tag))
+		ret = inject_to_peer(op->ep, &ack);
+	if (ret)
+		pn_error("the sender of a message by MPI_Ssend() does not "
+			 "learn that MPI_Mrecv() has received it: %s",
+			 strerror(-ret));
+	pn_fi_op_complete(op, c);
+}
+
 static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 			       const struct pn_fi_msg_args *args)
 {
@@ -296,6 +355,8 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 	struct pinion_unexpected *unexpected = context->internal[0];
 	int ret;
 
+	if (ep->acks_claimed)
+		op->callback.completed = claimed_received;
 	if (args->flags & FI_DISCARD) {
 		op->message.buf = NULL;
 		op->message.len = 0;
@@ -349,6 +410,8 @@ ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_msg_args *args)
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
 	ret = receive_locked(ep, args);
+	if (pn_unlikely(ret == -EINVAL) && has_no_buffer(args))
+		ret = fail_without_buffer(ep, PN_FI_RX, args);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }

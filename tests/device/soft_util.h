@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <pinion/message.h>
+
 #include "base/clock.h"
 #include "base/huge.h"
 #include "base/range.h"
@@ -192,6 +194,7 @@ struct common {
 	struct {
 		_Atomic int here;
 		struct pn_address address;
+		struct pinion_address endpoint; /* of tests that open one */
 		uint64_t addr, key;
 	} rank[RANKS];
 	_Atomic int go[8]; /* steps of the test; their meaning is the test's */

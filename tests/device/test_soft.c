@@ -229,7 +229,7 @@ static void messages_arrive_in_order_with_their_bytes(void **state)
 
 /* --- the channel alone, against a list of what was put -------------------- */
 
-#define CHANNEL_RING (32u << 10)
+#define CHANNEL_RING PN_SOFT_MIN_RING
 #define MAX_RECORDS  4096
 
 struct channel {
@@ -368,6 +368,40 @@ static void records_come_in_order_from_both_rings(void **state)
 	free(c);
 }
 
+/* Wherever an empty ring begins, which is at every cell in turn. */
+static void the_longest_record_fits_into_the_smallest_ring(void **state)
+{
+	size_t bytes = pn_soft_channel_bytes(PN_SOFT_MIN_RING);
+	static char longest[PN_SOFT_MAX_SEND];
+	void *memory = aligned_alloc(PN_CACHELINE, bytes);
+	struct pn_soft_message m;
+	struct pn_soft_tx tx;
+	struct pn_soft_rx rx;
+
+	(void)state;
+	assert_non_null(memory);
+	memset(memory, 0, bytes);
+	pn_soft_tx_init(&tx, memory, PN_SOFT_MIN_RING);
+	assert_ok(pn_soft_rx_init(&rx, memory, PN_SOFT_MIN_RING));
+	for (unsigned i = 0; i < 4 * PN_SOFT_MIN_RING / PN_SOFT_CELL; i++) {
+		size_t len = i % 2 ? 1 : PN_SOFT_MAX_SEND;
+		struct pn_sge sge = { longest, len, 0 };
+
+		assert_true(pn_soft_tx_room(&tx, len));
+		pn_soft_tx_put(&tx, &(struct pn_soft_record_attr){
+					    .kind = PN_SOFT_SEND,
+					    .sge = &sge,
+					    .nsge = 1,
+					    .len = len });
+		assert_true(pn_soft_rx_ready(&rx) && pn_soft_rx_take(&rx, &m));
+		assert_int_equal(m.len, len);
+		pn_soft_rx_consumed(&rx, m.lease);
+		pn_soft_rx_return_pending(&rx);
+	}
+	pn_soft_rx_fini(&rx);
+	free(memory);
+}
+
 static void full_channel_refuses_and_loses_nothing(void **state)
 {
 	struct pn_completion c[256];
@@ -375,7 +409,7 @@ static void full_channel_refuses_and_loses_nothing(void **state)
 	struct pair p;
 
 	(void)state;
-	open_pair(&p, "soft:ring_bytes=32K,queue_depth=1000");
+	open_pair(&p, "soft:ring_bytes=64K,queue_depth=1000");
 	while (seen < 500) {
 		struct pn_sge sge = { p.from, 1000, p.from_mr.lkey };
 		struct pn_op op = { .kind = PN_OP_SEND,
@@ -498,6 +532,51 @@ static void a_send_behind_a_queued_write_sees_its_bytes(void **state)
 		c = expect(p.device, PN_COMPLETION_RECV);
 		assert_memory_equal(p.to, p.from, BYTES);
 		pn_device_return_buffer(p.device, &c);
+	}
+	close_pair(&p);
+}
+
+/* How many inline sends of len bytes are accepted behind a queued write. */
+static unsigned sends_behind_a_write(struct pair *p, size_t len, unsigned most)
+{
+	struct pn_sge sge = { p->from, BYTES, p->from_mr.lkey };
+	struct pn_op op = { .kind = PN_OP_WRITE,
+			    .sge = &sge,
+			    .nsge = 1,
+			    .remote_addr = (uintptr_t)p->to,
+			    .rkey = p->to_mr.rkey };
+	unsigned n = 0, ops = 0, messages = 0;
+
+	assert_ok(pn_device_post(p->device, p->peer, &op));
+	op = (struct pn_op){ .kind = PN_OP_SEND,
+			     .sge = &sge,
+			     .nsge = 1,
+			     .flags = PN_OP_INLINE };
+	sge.len = len;
+	while (n < most && !pn_device_post(p->device, p->peer, &op))
+		n++;
+	while (ops < n + 1 || messages < n) {
+		struct pn_completion c = next_completion(p->device);
+
+		assert_ok(c.status);
+		ops += c.kind == PN_COMPLETION_OP;
+		messages += c.kind == PN_COMPLETION_RECV;
+		pn_device_return_buffer(p->device, &c);
+	}
+	return n;
+}
+
+/* What is copied for the queue is bounded; when the queue is empty, sends go
+ * again. An operation counts as queued until it is polled. */
+static void few_long_sends_are_copied_behind_a_write(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, "soft:inline_max=4K,engine=thread");
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(sends_behind_a_write(&p, 4096, 8), 4);
+		assert_int_equal(sends_behind_a_write(&p, 64, 8), 8);
 	}
 	close_pair(&p);
 }
@@ -1019,9 +1098,11 @@ int main(void)
 		TEST(mlock_mode_moves_the_same_bytes),
 		TEST(messages_arrive_in_order_with_their_bytes),
 		TEST(records_come_in_order_from_both_rings),
+		TEST(the_longest_record_fits_into_the_smallest_ring),
 		TEST(full_channel_refuses_and_loses_nothing),
 		TEST(messages_handled_in_place_keep_their_order),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),
+		TEST(few_long_sends_are_copied_behind_a_write),
 		TEST(write_with_immediate_notifies_after_its_bytes),
 		TEST(a_refused_write_notifies_nobody),
 		TEST(atomics_return_the_old_value),

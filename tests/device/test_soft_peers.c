@@ -124,7 +124,7 @@ static void several_processes_put_into_one_target(void **state)
 
 static int flood(struct common *common, unsigned rank)
 {
-	struct pn_device *device = open_soft("soft:ring_bytes=32K,spin=0");
+	struct pn_device *device = open_soft("soft:ring_bytes=64K,spin=0");
 	char *memory = map_buffer(PN_SOFT_MAX_SEND, 0);
 	struct pn_peer *peer;
 
@@ -729,7 +729,7 @@ static void many_peers_at_once(void **state)
 	for (unsigned i = 0; i < N; i++) {
 		struct pn_op op = { .kind = PN_OP_SEND, .flags = PN_OP_SILENT };
 
-		spokes[i] = open_soft("soft:ring_bytes=32K");
+		spokes[i] = open_soft("soft:ring_bytes=64K");
 		assert_ok(pn_device_post(spokes[i],
 					 attach_to(spokes[i], &address), &op));
 	}

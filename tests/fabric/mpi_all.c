@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "mpi_need.h"
 
@@ -115,6 +116,121 @@ static void persistent(uint8_t *out, uint8_t *in)
 	}
 	MPI_Request_free(&requests[0]);
 	MPI_Request_free(&requests[1]);
+}
+
+/* A block of bytes at a displacement from the buffer. */
+static MPI_Datatype block_at(MPI_Aint displacement, int len)
+{
+	MPI_Datatype type;
+
+	MPI_Type_create_hindexed(1, &len, &displacement, MPI_BYTE, &type);
+	MPI_Type_commit(&type);
+	return type;
+}
+
+static MPI_Datatype block_of(const void *data, int len)
+{
+	MPI_Aint at;
+
+	MPI_Get_address(data, &at);
+	return block_at(at, len);
+}
+
+/* Buffers that begin elsewhere than the address that MPI is given. */
+static void displaced(uint8_t *out, uint8_t *in, int len)
+{
+	MPI_Datatype from = block_of(out, len), to = block_of(in, len),
+		     behind = block_at(64, len);
+	MPI_Request requests[4];
+
+	fill(out, MOST, (unsigned)rank);
+	memset(in, 0, MOST);
+	MPI_Send_init(MPI_BOTTOM, 1, from, next, 1, MPI_COMM_WORLD,
+		      &requests[0]);
+	MPI_Recv_init(MPI_BOTTOM, 1, to, prev, 1, MPI_COMM_WORLD, &requests[1]);
+	MPI_Ssend_init(out + 300, 1, behind, next, 2, MPI_COMM_WORLD,
+		       &requests[2]);
+	MPI_Recv_init(in + MOST / 2, 1, behind, prev, 2, MPI_COMM_WORLD,
+		      &requests[3]);
+	for (int i = 0; i < 3; i++) {
+		MPI_Startall(4, requests);
+		MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+		take(in, MOST);
+	}
+	for (int i = 0; i < 4; i++)
+		MPI_Request_free(&requests[i]);
+	MPI_Type_free(&behind);
+	MPI_Type_free(&from);
+	MPI_Type_free(&to);
+}
+
+/* MPI_Alltoallw() from and to MPI_BOTTOM, and MPI_Alltoallv() of a displaced
+ * block. */
+static void displaced_all(uint8_t *out, uint8_t *in, int len)
+{
+	int one[64], zero[64] = { 0 }, order[64];
+	MPI_Datatype from[64], to[64], block = block_at(16, len);
+
+	fill(out, MOST, (unsigned)rank);
+	memset(in, 0, MOST);
+	for (int i = 0; i < nranks; i++) {
+		one[i] = 1;
+		order[i] = i;
+		from[i] = block_of(out + i * len, len);
+		to[i] = block_of(in + (nranks - 1 - i) * len, len);
+	}
+	MPI_Alltoallw(MPI_BOTTOM, one, zero, from, MPI_BOTTOM, one, zero, to,
+		      MPI_COMM_WORLD);
+	take(in, MOST);
+	MPI_Alltoallv(out, one, order, block, in, one, order, block,
+		      MPI_COMM_WORLD);
+	take(in, MOST);
+	for (int i = 0; i < nranks; i++) {
+		MPI_Type_free(&from[i]);
+		MPI_Type_free(&to[i]);
+	}
+	MPI_Type_free(&block);
+}
+
+/* Messages of MPI_Ssend() that are received by MPI_Mrecv(), MPI_Imrecv() and
+ * MPI_Recv() in turns, with one tag: each is acknowledged once. */
+static void synchronous_probes(uint8_t *out, uint8_t *in)
+{
+	MPI_Request request, receive;
+	MPI_Message message;
+	MPI_Status status;
+	int done;
+
+	for (int i = 0; i < 30; i++) {
+		int len = i % 2 ? 100 : 200000;
+
+		fill(out, (size_t)len, (unsigned)(rank + i));
+		MPI_Issend(out, len, MPI_BYTE, next, 7, MPI_COMM_WORLD,
+			   &request);
+		MPI_Barrier(MPI_COMM_WORLD);
+		/* A message before that was acknowledged twice ends this one
+		 * too early. */
+		MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+		NEED(!done);
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (i % 3 == 2) {
+			MPI_Recv(in, MOST, MPI_BYTE, prev, 7, MPI_COMM_WORLD,
+				 &status);
+		} else {
+			MPI_Mprobe(i % 3 ? prev : MPI_ANY_SOURCE, 7,
+				   MPI_COMM_WORLD, &message, &status);
+			if (i % 3)
+				MPI_Mrecv(in, MOST, MPI_BYTE, &message,
+					  &status);
+			else {
+				MPI_Imrecv(in, MOST, MPI_BYTE, &message,
+					   &receive);
+				MPI_Wait(&receive, &status);
+			}
+		}
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		take(in, (size_t)len);
+	}
 }
 
 static void probes(uint8_t *out, uint8_t *in)
@@ -306,6 +422,18 @@ static void die(void)
 		 MPI_STATUS_IGNORE);
 }
 
+/* The last rank is killed by its timer while all are in collectives. */
+static void die_in_collectives(uint8_t *out, uint8_t *in)
+{
+	struct itimerval soon = { .it_value = { .tv_usec = 200000 } };
+
+	signal(SIGALRM, SIG_DFL);
+	if (rank == nranks - 1)
+		setitimer(ITIMER_REAL, &soon, NULL);
+	for (;;)
+		collectives(out, in);
+}
+
 int main(int argc, char **argv)
 {
 	uint8_t *out, *in;
@@ -322,7 +450,12 @@ int main(int argc, char **argv)
 	modes(out, in), section("modes");
 	many(out, in), section("many");
 	persistent(out, in), section("persistent");
+	displaced(out, in, 100), displaced(out, in, 200000);
+	section("displaced");
+	displaced_all(out, in, 100), displaced_all(out, in, 5000);
+	section("displaced_all");
 	probes(out, in), section("probes");
+	synchronous_probes(out, in), section("synchronous_probes");
 	cancels(in), section("cancels");
 	truncation(out, in), section("truncation");
 	types(out, in), section("types");
@@ -331,6 +464,8 @@ int main(int argc, char **argv)
 	threads(), section("threads");
 	if (argc > 1 && !strcmp(argv[1], "die"))
 		die();
+	if (argc > 1 && !strcmp(argv[1], "die_in_collectives"))
+		die_in_collectives(out, in);
 	free(out);
 	free(in);
 	MPI_Finalize();

@@ -67,6 +67,51 @@ static void fence(void)
 	section("fence");
 }
 
+/* From MPI_BOTTOM: a message of its own for osc/pt2pt, since it is long. */
+static void displaced(void)
+{
+	int64_t out[WORDS];
+	int len = WORDS;
+	MPI_Datatype block;
+	MPI_Aint at;
+
+	for (int i = 0; i < WORDS; i++)
+		out[i] = value(rank, next, i + 1);
+	MPI_Get_address(out, &at);
+	MPI_Type_create_hindexed(1, &len, &at, MPI_INT64_T, &block);
+	MPI_Type_commit(&block);
+	MPI_Win_fence(MPI_MODE_NOPRECEDE, win);
+	MPI_Put(MPI_BOTTOM, 1, block, next, 0, WORDS, MPI_INT64_T, win);
+	MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
+	for (int i = 0; i < WORDS; i++)
+		NEED(memory[i] == value(prev, rank, i + 1));
+	MPI_Type_free(&block);
+	section("displaced");
+}
+
+/* A window of shared memory: each rank reads the previous one's. */
+static void shared(void)
+{
+	int64_t *mine, *theirs;
+	MPI_Aint bytes;
+	MPI_Win window;
+	int unit;
+
+	MPI_Win_allocate_shared(100 * sizeof(*mine), sizeof(*mine),
+				MPI_INFO_NULL, MPI_COMM_WORLD, &mine, &window);
+	for (int i = 0; i < 100; i++)
+		mine[i] = value(rank, 0, i);
+	MPI_Win_fence(0, window);
+	MPI_Win_shared_query(window, prev, &bytes, &unit, &theirs);
+	NEED(bytes == 100 * sizeof(*mine) && unit == sizeof(*mine));
+	for (int i = 0; i < 100; i++)
+		NEED(theirs[i] == value(prev, 0, i));
+	memcpy(memory, theirs, 100 * sizeof(*mine));
+	MPI_Win_fence(0, window);
+	MPI_Win_free(&window);
+	section("shared");
+}
+
 /* Post, start, complete, wait: each rank writes to the next. */
 static void pscw(void)
 {
@@ -287,6 +332,8 @@ int main(int argc, char **argv)
 		       MPI_INFO_NULL, MPI_COMM_WORLD, &win);
 	clear();
 	fence();
+	displaced();
+	shared();
 	pscw();
 	strided();
 	accumulate();

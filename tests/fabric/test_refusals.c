@@ -264,6 +264,37 @@ static void bad_regions_are_refused(void **state)
 
 /* --- operations ----------------------------------------------------------- */
 
+static void assert_failed(struct fid_cq *cq, void *context)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error = { 0 };
+
+	assert_int_equal(fi_cq_read(cq, &entry, 1), -FI_EAVAIL);
+	assert_int_equal(fi_cq_readerr(cq, &error, 0), 1);
+	assert_int_equal(error.err, FI_EFAULT);
+	assert_ptr_equal(error.op_context, context);
+	assert_int_equal(fi_cq_read(cq, &entry, 1), -FI_EAGAIN);
+}
+
+/* Not the call: Open MPI ignores errors of calls that start a persistent
+ * request. */
+static void operations_without_a_buffer_fail(void **state)
+{
+	struct side *s = open_alone(&plain);
+	struct fi_context context;
+
+	(void)state;
+	assert_ok(
+		fi_tsenddata(s->ep, NULL, 1000, NULL, 1, s->self, 2, &context));
+	assert_failed(s->tx, &context);
+	assert_ok(fi_send(s->ep, NULL, 1 << 20, NULL, s->self, &context));
+	assert_failed(s->tx, &context);
+	assert_ok(fi_trecv(s->ep, NULL, 1, NULL, s->self, 2, 0, &context));
+	assert_failed(s->rx, &context);
+	assert_int_equal(fi_inject(s->ep, NULL, 8, s->self), -FI_EINVAL);
+	close_alone(s);
+}
+
 static void bad_operations_are_refused(void **state)
 {
 	struct side *s = open_alone(&plain);
@@ -441,6 +472,7 @@ int main(void)
 		TEST(bad_attributes_of_open_calls_are_refused),
 		TEST(bad_bindings_are_refused),
 		TEST(bad_regions_are_refused),
+		TEST(operations_without_a_buffer_fail),
 		TEST(bad_operations_are_refused),
 		TEST(operations_without_the_capability_are_refused),
 		TEST(removed_names_are_not_found),

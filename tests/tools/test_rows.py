@@ -485,7 +485,7 @@ class Explain(unittest.TestCase):
         return found, chosen[0]["protocol"]
 
     def test_the_cheapest_is_chosen(self):
-        for size in ("16K", "1M", "64M"):
+        for size in ("32K", "1M", "64M"):
             for reuse in ("1", "8", "1000"):
                 found, _ = self.explain("--bytes", size, "--reuse", reuse)
                 self.assertGreaterEqual(len(found), 4)

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/launch.h"
@@ -19,6 +20,7 @@ struct values {
 	char launcher[PN_OPTION_TEXT_BYTES];
 	char report[PN_OPTION_TEXT_BYTES];
 	bool windows;
+	uint64_t watchdog;
 	bool print;
 };
 
@@ -35,6 +37,10 @@ static const struct pn_option options[] = {
 	  "implement windows with RMA and atomics of the provider instead of "
 	  "messages, over a second endpoint in each rank",
 	  offsetof(struct values, windows), 0, 0, NULL },
+	{ "watchdog", PN_OPTION_NUMBER, "60",
+	  "after so many seconds in which all ranks wait and no message moves, "
+	  "a line says which rank waits for what (0: never)",
+	  offsetof(struct values, watchdog), 0, 1000000, NULL },
 	{ "launcher", PN_OPTION_TEXT, "",
 	  "the mpirun to start (default: mpirun.openmpi, else mpirun)",
 	  offsetof(struct values, launcher), 0, 0, NULL },
@@ -59,7 +65,7 @@ static const struct {
 	{ "OMPI_MCA_pml", "cm", NULL },
 	{ "OMPI_MCA_mtl", "ofi", NULL },
 	{ "OMPI_MCA_btl", "self", "self,ofi" },
-	{ "OMPI_MCA_osc", "^ucx,rdma", "rdma" },
+	{ "OMPI_MCA_osc", "^ucx,rdma", "rdma,sm" },
 	{ "OMPI_MCA_osc_rdma_btls", "ofi", NULL },
 	/* btl/ofi of 4.1 aborts on atomic minima, which osc/rdma would use. */
 	{ "OMPI_MCA_osc_rdma_acc_use_amo", "0", NULL },
@@ -245,7 +251,9 @@ static int run_and_report(const struct line *line, const struct values *values,
 			  const char *folder)
 {
 	const struct call call = { line, *values->launcher };
-	int status = pn_launch(start, &call);
+	struct pn_watchdog watchdog = { .interval_ns = values->watchdog *
+						       PN_NS_PER_S };
+	int status = pn_launch(start, &call, &watchdog);
 
 	if (status < 0)
 		return pn_failed("mpirun", status);

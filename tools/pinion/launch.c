@@ -43,15 +43,14 @@ struct job {
 
 /* --- children ------------------------------------------------------------- */
 
-/* Returns the parent of a process; 0: the process has ended. */
-static pid_t parent_of(const char *pid)
+pid_t pn_parent_of(pid_t pid)
 {
 	char path[64], text[512];
 	const char *rest;
 	int fd, parent = 0;
 	ssize_t n = -1;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		n = read(fd, text, sizeof(text) - 1);
@@ -71,7 +70,7 @@ static void for_children(void (*fn)(pid_t pid, void *arg), void *arg)
 	while (dir && (entry = readdir(dir))) {
 		int pid = atoi(entry->d_name);
 
-		if (pid > 0 && parent_of(entry->d_name) == getpid())
+		if (pid > 0 && pn_parent_of(pid) == getpid())
 			fn(pid, arg);
 	}
 	if (dir)
@@ -202,17 +201,25 @@ static void forward_signal(struct job *job, const siginfo_t *info)
 		kill(job->launcher, number);
 }
 
-static void await(struct job *job)
+static void await(struct job *job, struct pn_watchdog *watchdog)
 {
+	uint64_t look_ns = watchdog->interval_ns / 2;
+	const struct timespec period = {
+		.tv_sec = (time_t)(look_ns / PN_NS_PER_S),
+		.tv_nsec = (long)(look_ns % PN_NS_PER_S),
+	};
 	siginfo_t info;
 
 	while (!job->ended) {
-		int number = sigwaitinfo(&job->held, &info);
+		int number = look_ns ? sigtimedwait(&job->held, &info, &period)
+				     : sigwaitinfo(&job->held, &info);
 
 		if (number == SIGCHLD)
 			reap(job);
 		else if (number > 0)
 			forward_signal(job, &info);
+		else if (errno == EAGAIN)
+			pn_watchdog_look(watchdog, job->launcher, stderr);
 	}
 }
 
@@ -295,14 +302,15 @@ static void end_orphans(struct job *job)
 		"pinion: some processes of the job could not be killed\n");
 }
 
-int pn_launch(int (*start)(const void *arg), const void *arg)
+int pn_launch(int (*start)(const void *arg), const void *arg,
+	      struct pn_watchdog *watchdog)
 {
 	struct job job = { 0 };
 	int ret = begin(&job, start, arg);
 
 	if (ret)
 		return ret;
-	await(&job);
+	await(&job, watchdog);
 	if (WIFSIGNALED(job.status))
 		job.is_over = true;
 	end_orphans(&job);

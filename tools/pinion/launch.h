@@ -33,9 +33,18 @@
 #ifndef PN_TOOLS_LAUNCH_H
 #define PN_TOOLS_LAUNCH_H
 
+#include <sys/types.h>
+
+#include "tools/pinion/watchdog.h"
+
 /* Runs start(arg) in a child; start() becomes the launcher by exec or returns
  * an exit status. Returns when the job is over, with the launcher's status as a
- * shell would report it, or a negative errno if it was not started. */
-int pn_launch(int (*start)(const void *arg), const void *arg);
+ * shell would report it, or a negative errno if it was not started. The
+ * watchdog looks at the job every half of its interval, if that is not 0. */
+int pn_launch(int (*start)(const void *arg), const void *arg,
+	      struct pn_watchdog *watchdog);
+
+/* Returns the parent of a process; 0: the process has ended. */
+pid_t pn_parent_of(pid_t pid);
 
 #endif

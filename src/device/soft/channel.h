@@ -15,9 +15,9 @@
  * ring has room for messages that the consumer does not take at once. The
  * producer writes to one ring at a time. A record of kind SWITCH announces that
  * it goes to the other: to the long ring when a record does not fit into the
- * short one, back when a number of small records were sent and the consumer has
- * returned all cells. So the consumer looks at one place and finds all records
- * in order.
+ * short one (the longest never do), back when a number of small records were
+ * sent and the consumer has returned all cells. So the consumer looks at one
+ * place and finds all records in order.
  *
  * The consumer looks at the ready word of the next cell and lends the payload
  * in place. When records were consumed, it returns their cells in order: it
@@ -53,7 +53,10 @@
 
 #define PN_SOFT_CELL	    64
 #define PN_SOFT_SHORT_CELLS 128u
-#define PN_SOFT_MAX_SEND    ((size_t)8 << 10) /* bytes of a record */
+/* Bytes of a record: 16 KiB and the headers of the layers above. */
+#define PN_SOFT_MAX_SEND    (((size_t)16 << 10) + 128)
+/* The smallest long ring: the longest record fits wherever the ring begins. */
+#define PN_SOFT_MIN_RING    ((size_t)64 << 10)
 
 enum pn_soft_ring_kind { PN_SOFT_SHORT, PN_SOFT_LONG, PN_SOFT_NRINGS };
 
@@ -156,6 +159,9 @@ void pn_soft_tx_put(struct pn_soft_tx *tx,
 #define PN_SOFT_LEN_BITS    28
 #define PN_SOFT_LEN_MASK    ((UINT32_C(1) << PN_SOFT_LEN_BITS) - 1)
 #define PN_SOFT_KIND(ready) ((enum pn_soft_record)((ready) >> PN_SOFT_LEN_BITS))
+_Static_assert(2 * (PN_SOFT_MAX_SEND + PN_SOFT_HEAD_BYTES + PN_SOFT_CELL) <=
+		       PN_SOFT_MIN_RING,
+	       "a record and the cells skipped before it fit into a ring");
 #define PN_SOFT_CONSUMED \
 	0x8000u /* bit of a record's entry; the others are its cells */
 #define PN_SOFT_COUNT 0x7fffu

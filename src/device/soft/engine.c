@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -15,6 +16,7 @@
 #define QUANTUM_CHUNKS 4
 #define SLEEP_MIN_NS   50000
 #define SLEEP_MAX_NS   1000000
+#define LINGER_SLEEPS  16
 
 /* --- storage ------------------------------------------------------------- */
 
@@ -143,7 +145,9 @@ static bool execute_some(struct pn_soft_engine *engine, struct pn_soft_op *op,
 
 enum outcome { EXECUTED, NOTHING, NO_ROOM, BUSY };
 
-/* Executes one turn of one peer, unless another thread is executing. */
+/* Executes operations of the peers in turn for up to budget bytes, unless
+ * another thread is executing. Packets that queue behind a write are short:
+ * one of them at a time would be lost among the polls in between. */
 static enum outcome execute_turn(struct pn_soft_engine *engine, size_t budget)
 {
 	enum outcome outcome = NOTHING;
@@ -151,18 +155,46 @@ static enum outcome execute_turn(struct pn_soft_engine *engine, size_t budget)
 
 	if (atomic_exchange_explicit(&engine->busy, 1, memory_order_acquire))
 		return BUSY;
-	op = next_op(engine);
-	if (op)
-		outcome = execute_some(engine, op, budget) ? EXECUTED : NO_ROOM;
+	while (budget && (op = next_op(engine))) {
+		size_t len = op->transfer.len - op->transfer.done;
+
+		if (len > budget)
+			len = budget;
+		if (!execute_some(engine, op, budget)) {
+			outcome = outcome == NOTHING ? NO_ROOM : outcome;
+			break;
+		}
+		outcome = EXECUTED;
+		budget -= len;
+	}
 	atomic_store_explicit(&engine->busy, 0, memory_order_release);
 	return outcome;
 }
 
 bool pn_soft_engine_help(struct pn_soft_engine *engine)
 {
-	return atomic_load_explicit(&engine->nqueued, memory_order_relaxed) &&
-	       engine->dev->params.engine != PN_SOFT_THREAD &&
-	       execute_turn(engine, engine->staging.chunk) == EXECUTED;
+	enum outcome outcome;
+
+	if (!atomic_load_explicit(&engine->nqueued, memory_order_relaxed) ||
+	    engine->dev->params.engine == PN_SOFT_THREAD)
+		return false;
+	atomic_fetch_add_explicit(&engine->nlooks, 1, memory_order_relaxed);
+	outcome = execute_turn(engine, engine->staging.chunk);
+	/* The thread that executes may need this core. */
+	if (outcome == BUSY)
+		sched_yield();
+	return outcome == EXECUTED;
+}
+
+void pn_soft_engine_leave(struct pn_soft_engine *engine)
+{
+	if (!atomic_load(&engine->nqueued) ||
+	    engine->dev->params.engine == PN_SOFT_THREAD)
+		return;
+	atomic_store(&engine->left, 1);
+	atomic_fetch_add(&engine->doorbell, 1);
+	syscall(SYS_futex, &engine->doorbell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL,
+		0);
 }
 
 static void sleep_on(struct pn_soft_engine *engine, uint32_t seen,
@@ -189,44 +221,103 @@ static void idle(struct pn_soft_engine *engine, uint32_t seen)
 	atomic_store(&engine->sleeping, 0);
 }
 
-/* Sleeps for a while whatever the doorbell says, longer each time in a row. So
- * a caller that executes operations is disturbed little, and an operation that
- * it leaves waits about as long as the caller was at it. */
-static void backoff_sleep(unsigned *nsleeps)
+/* What the thread remembers between two looks. */
+struct watch {
+	uint32_t nlooks;  /* of callers, at the last look */
+	unsigned nsleeps; /* in a row */
+	unsigned nempty;  /* looks in a row at an empty queue */
+};
+
+/* Sleeps for a while, unless a caller has left operations. */
+static void nap(struct pn_soft_engine *engine, long ns)
 {
-	long ns = (long)SLEEP_MIN_NS << *nsleeps;
+	uint32_t seen = atomic_load(&engine->doorbell);
+
+	if (!atomic_load(&engine->left) && !atomic_load(&engine->stop))
+		sleep_on(engine, seen, &(struct timespec){ .tv_nsec = ns });
+}
+
+/* Longer each time in a row. So a caller that executes operations is disturbed
+ * little, and an operation that it leaves waits about as long as the caller was
+ * at it. */
+static void backoff_sleep(struct pn_soft_engine *engine, struct watch *watch)
+{
+	long ns = (long)SLEEP_MIN_NS << watch->nsleeps;
 
 	if (ns < SLEEP_MAX_NS)
-		(*nsleeps)++;
-	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+		watch->nsleeps++;
+	nap(engine, ns);
+}
+
+/* Whether callers execute operations now: whether they look during a short
+ * sleep. The thread does not ask again while none has looked. */
+static bool callers_execute(struct pn_soft_engine *engine, struct watch *watch)
+{
+	uint32_t before = atomic_load(&engine->nlooks);
+
+	if (before == watch->nlooks)
+		return false;
+	nap(engine, SLEEP_MIN_NS);
+	watch->nlooks = atomic_load(&engine->nlooks);
+	return !atomic_exchange(&engine->left, 0) && watch->nlooks != before;
+}
+
+/* Leaves the operations to callers that execute them. True: the thread slept,
+ * and looks again. */
+static bool left_to_callers(struct pn_soft_engine *engine, struct watch *watch)
+{
+	if (engine->dev->params.engine == PN_SOFT_THREAD)
+		return false;
+	if (!atomic_load(&engine->nqueued)) {
+		if (watch->nempty >= LINGER_SLEEPS)
+			return false;
+		watch->nempty++;
+		backoff_sleep(engine, watch);
+		return true;
+	}
+	watch->nempty = 0;
+	if (!callers_execute(engine, watch))
+		return false;
+	backoff_sleep(engine, watch);
+	return true;
+}
+
+/* The next operation is a caller's: it may execute it at once. */
+static void idle_until_work(struct pn_soft_engine *engine, uint32_t seen,
+			    struct watch *watch)
+{
+	idle(engine, seen);
+	*watch = (struct watch){ .nlooks = atomic_load(&engine->nlooks) - 1 };
 }
 
 static void *engine_thread(void *arg)
 {
 	struct pn_soft_engine *engine = arg;
 	size_t budget = QUANTUM_CHUNKS * engine->staging.chunk;
-	unsigned stuck = 0, nsleeps = 0;
+	struct watch watch = { .nlooks = UINT32_MAX };
+	unsigned stuck = 0;
 
 	while (!atomic_load(&engine->stop)) {
 		uint32_t seen = atomic_load(&engine->doorbell);
 
+		if (left_to_callers(engine, &watch))
+			continue;
 		switch (execute_turn(engine, budget)) {
 		case EXECUTED:
-			stuck = nsleeps = 0;
+			stuck = watch.nsleeps = 0;
 			break;
 		case NOTHING:
-			nsleeps = 0;
-			idle(engine, seen);
+			idle_until_work(engine, seen, &watch);
 			break;
 		case NO_ROOM:
 			/* All peers get one turn before the thread sleeps. */
 			if (++stuck <= atomic_load(&engine->nqueued))
 				break;
-			stuck = nsleeps = 0;
-			backoff_sleep(&nsleeps);
+			stuck = watch.nsleeps = 0;
+			backoff_sleep(engine, &watch);
 			break;
 		case BUSY:
-			backoff_sleep(&nsleeps);
+			backoff_sleep(engine, &watch);
 			break;
 		}
 	}

@@ -13,10 +13,16 @@
  * meanwhile). If the caller waits, the bytes move at once; if the caller
  * computes, the thread moves them.
  *
- * The thread sleeps on a futex without using the CPU (with engine=thread it
- * spins for a short time first). While a caller executes operations, or all
- * operations that are left wait for room in channels, it sleeps for short times
- * instead.
+ * The thread stays out of the way of callers that execute operations: with as
+ * many polling processes as cores it would take a caller's core, and the caller
+ * would poll in vain while the thread holds `busy` and has no core. So the
+ * thread executes only when no caller has looked (`nlooks`) for SLEEP_MIN_NS,
+ * or when a caller goes to sleep and leaves operations behind (`left`). Between
+ * its own looks the thread sleeps for short times, longer each time in a row;
+ * after LINGER_SLEEPS of them without work it sleeps on the futex until an
+ * operation is queued. So a stream of operations wakes it once. With
+ * engine=thread callers do not execute, and the thread spins for a short time
+ * before it sleeps.
  *
  * Life of an operation: pn_soft_engine_alloc() by post(), queued, done,
  * returned by poll(), freed. Freed storage is used again.
@@ -43,6 +49,7 @@ struct pn_soft_op {
 	struct pn_sge sge[PN_SOFT_MAX_SGE];
 	struct pn_soft_transfer transfer; /* of op */
 	int status;
+	bool copied;	   /* counts in peer->queued_copies */
 	void *inline_data; /* the bytes, with PN_OP_INLINE; kept for the next
 			      use */
 	size_t inline_capacity;
@@ -59,6 +66,8 @@ struct pn_soft_engine {
 	_Atomic unsigned ndone;	   /* entries of `done`; read before the lock */
 	_Atomic uint32_t doorbell; /* futex: incremented when there is work */
 	_Atomic uint32_t sleeping; /* the thread sleeps, or is about to */
+	_Atomic uint32_t nlooks;   /* times that callers tried to execute */
+	_Atomic uint32_t left; /* a caller went to sleep before all was done */
 	_Atomic uint32_t stop;
 	struct pn_list spare; /* freed operations; of the callers */
 	struct pn_soft_staging staging;
@@ -88,6 +97,9 @@ struct pn_soft_op *pn_soft_engine_take(struct pn_soft_engine *engine);
 /* Executes a chunk, if there is an operation and no other thread executes one.
  * True: it did. With engine=thread only the engine thread executes. */
 bool pn_soft_engine_help(struct pn_soft_engine *engine);
+
+/* The caller goes to sleep: the thread takes over what is left. */
+void pn_soft_engine_leave(struct pn_soft_engine *engine);
 
 /* Makes the thread look again, for example when a peer went down. */
 void pn_soft_engine_kick(struct pn_soft_engine *engine);

@@ -78,6 +78,7 @@ static unsigned poll_engine(struct pn_soft_device *dev,
 		if (!op)
 			break;
 		op->peer->queued--;
+		op->peer->queued_copies -= op->copied;
 		if (op->status || !(op->op.flags & PN_OP_SILENT))
 			fill_op(&out[n++], op->peer, op->op.user, op->status);
 		else

@@ -6,6 +6,13 @@
 #include "device/soft/soft_impl.h"
 #include "device/validate.h"
 
+/* Sends that are queued behind another operation and copied for that. A few, so
+ * that a program that computes afterwards has them sent. A stream of packets
+ * waits with its poster instead, which copies each byte once; short ones cost
+ * little and do not count. */
+#define MAX_QUEUED_COPIES 4
+#define SHORT_COPY_BYTES  1024
+
 /* --- checks -------------------------------------------------------------- */
 
 /* Checks that each local segment is covered by its key. */
@@ -116,9 +123,13 @@ static int no_memory(const struct pn_soft_peer *peer)
 static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		   const struct pn_op *op, size_t len)
 {
-	int ret = pn_soft_engine_start(&dev->engine);
+	bool copied = op->flags & PN_OP_INLINE && len > SHORT_COPY_BYTES;
 	struct pn_soft_op *queued;
+	int ret;
 
+	if (copied && peer->queued_copies >= MAX_QUEUED_COPIES)
+		return -EAGAIN;
+	ret = pn_soft_engine_start(&dev->engine);
 	if (ret)
 		return ret;
 	queued = pn_soft_engine_alloc(&dev->engine);
@@ -127,6 +138,7 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 	queued->peer = peer;
 	queued->op = *op;
 	queued->op.sge = queued->sge;
+	queued->copied = copied;
 	queued->transfer =
 		(struct pn_soft_transfer){ .op = &queued->op, .len = len };
 	if (op->flags & PN_OP_INLINE) {
@@ -138,6 +150,7 @@ static int enqueue(struct pn_soft_device *dev, struct pn_soft_peer *peer,
 		memcpy(queued->sge, op->sge, op->nsge * sizeof(*op->sge));
 	}
 	peer->queued++;
+	peer->queued_copies += copied;
 	peer->inflight++;
 	pn_soft_engine_queue(&dev->engine, queued);
 	return 0;

@@ -3,7 +3,8 @@
  * shared -- the memory that a soft device shares with its peers: two memfds
  * that they map.
  *
- * The presence says whether the device lives and whether it sleeps. The other
+ * The presence says whether the device lives, whether it sleeps, and where it
+ * polled last. The other
  * file describes its registrations; devices opened to share a domain
  * (pn_device_open_shared()) share this file. It holds, for each exposed ring, a
  * robust lock and the parameters needed to map the ring's queues, and for each
@@ -34,7 +35,7 @@
 #include "base/compiler.h"
 
 #define PN_SOFT_MAGIC	UINT32_C(0x70736f66)
-#define PN_SOFT_VERSION 5
+#define PN_SOFT_VERSION 7
 
 #define PN_SOFT_RING_BITS  6
 #define PN_SOFT_SLOT_BITS  10
@@ -67,6 +68,8 @@ struct pn_soft_presence {
 	/* Set by the owner before it sleeps; whoever clears it notifies
 	 * (wait.c). */
 	_Atomic uint32_t sleeping PN_ALIGNED(PN_CACHELINE);
+	/* The core on which the owner polled last, plus one (yield.h). */
+	_Atomic uint32_t core;
 };
 
 struct pn_soft_shared {

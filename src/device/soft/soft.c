@@ -38,7 +38,7 @@ static const struct pn_option params[] = {
 	{ "engine", PN_OPTION_CHOICE, "auto",
 	  "who moves bytes: the engine thread, the posting one, or by size",
 	  AT(engine), 0, 0, engines },
-	{ "inline_max", PN_OPTION_BYTES, "64K",
+	{ "inline_max", PN_OPTION_BYTES, "256K",
 	  "largest write or read that engine=auto carries out while posting",
 	  AT(inline_max), 0, 0, NULL },
 	{ "chunk", PN_OPTION_BYTES, "256K",
@@ -51,7 +51,7 @@ static const struct pn_option params[] = {
 	  PN_SOFT_RINGS, NULL },
 	{ "ring_bytes", PN_OPTION_BYTES, "256K",
 	  "message memory per peer and direction, a power of two",
-	  AT(ring_bytes), 32 << 10, 2 << 20, NULL },
+	  AT(ring_bytes), PN_SOFT_MIN_RING, 2 << 20, NULL },
 	{ "queue_depth", PN_OPTION_NUMBER, "256",
 	  "operations in flight per peer", AT(queue_depth), 1, 1 << 20, NULL },
 	{ "spin", PN_OPTION_TIME, "100us", "busy waiting before sleeping",
@@ -485,6 +485,7 @@ static int open_parts(struct pn_soft_device *dev)
 	pn_soft_staging_init(&dev->staging, dev->params.chunk,
 			     dev->params.strict ? &dev->domain->slots : NULL);
 	pn_soft_engine_init(&dev->engine, dev);
+	pn_soft_yield_init(&dev->yield);
 	ret = pn_soft_service_init(&dev->service, dev);
 	if (ret)
 		goto fini_engine;
@@ -622,6 +623,7 @@ const struct pn_device_ops pn_soft_ops = {
 	.send_inline = pn_soft_send_inline,
 	.poll = pn_soft_poll,
 	.return_buffer = pn_soft_return_buffer,
+	.idle = pn_soft_idle,
 	.wait = pn_soft_wait,
 	.wake = pn_soft_wake,
 	.fd = soft_fd,

@@ -30,6 +30,7 @@
 #include "device/soft/peer.h"
 #include "device/soft/service.h"
 #include "device/soft/soft.h"
+#include "device/soft/yield.h"
 
 enum pn_soft_mode { PN_SOFT_AUTO, PN_SOFT_URING, PN_SOFT_MLOCK };
 enum pn_soft_engine_use { PN_SOFT_BY_SIZE, PN_SOFT_THREAD, PN_SOFT_INLINE };
@@ -68,6 +69,7 @@ struct pn_soft_peer {
 	struct pn_soft_rx rx;
 	/* operations with the engine, or done there but not polled */
 	unsigned queued;
+	unsigned queued_copies; /* of these, sends whose bytes were copied */
 	/* operations posted whose completion was not polled */
 	unsigned inflight;
 	unsigned lent; /* messages whose buffers were not returned */
@@ -127,6 +129,7 @@ struct pn_soft_device {
 	/* active peers that are down, PEER_DOWN not polled */
 	unsigned nclosing;
 	bool cells_to_return; /* some peer has consumed cells */
+	struct pn_soft_yield yield;
 
 	/* Any thread, under peers_lock. */
 	struct pn_mutex peers_lock;
@@ -213,6 +216,7 @@ int pn_soft_poll(struct pn_device *device, struct pn_completion *out,
 		 unsigned max);
 void pn_soft_return_buffer(struct pn_device *device,
 			   const struct pn_completion *completion);
+unsigned pn_soft_idle(struct pn_device *device);
 int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns);
 void pn_soft_wake(struct pn_device *device);
 int pn_soft_arm(struct pn_device *device);

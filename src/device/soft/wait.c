@@ -19,8 +19,60 @@
 #include "base/clock.h"
 #include "device/soft/soft_impl.h"
 
-/* Between two yields: the peer may need this core. */
-#define POLLS_PER_YIELD 64
+/* --- giving up the core --------------------------------------------------- */
+
+/* Whether a peer polled last where this thread runs now, and waits no more. */
+static bool is_crowded(struct pn_soft_device *dev, uint32_t core)
+{
+	for (unsigned i = 0; i < dev->nactive; i++) {
+		const struct pn_soft_remote *remote = &dev->active[i]->remote;
+
+		if (!remote->loopback &&
+		    atomic_load_explicit(&remote->presence->core,
+					 memory_order_relaxed) == core &&
+		    !atomic_load_explicit(&remote->presence->sleeping,
+					  memory_order_relaxed))
+			return true;
+	}
+	return false;
+}
+
+static bool is_yield_due(struct pn_soft_device *dev, uint64_t now_ns)
+{
+	uint32_t core = (uint32_t)sched_getcpu() + 1;
+
+	/* Seldom written: peers have a copy of this cache line. */
+	if (atomic_load_explicit(&dev->presence->core, memory_order_relaxed) !=
+	    core)
+		atomic_store_explicit(&dev->presence->core, core,
+				      memory_order_relaxed);
+	return pn_soft_yield_due(&dev->yield, now_ns, is_crowded(dev, core));
+}
+
+/* Lets another process run if one waits for this core (yield.h). */
+unsigned pn_soft_idle(struct pn_device *device)
+{
+	struct pn_soft_device *dev = pn_soft_of(device);
+	uint64_t begin_ns = pn_clock_ns();
+	unsigned look_after;
+	bool due;
+
+	pn_soft_enter(dev);
+	due = is_yield_due(dev, begin_ns);
+	look_after = dev->yield.look_after;
+	pn_soft_leave(dev);
+	if (!due)
+		return look_after;
+	sched_yield();
+	pn_soft_enter(dev);
+	pn_soft_yield_done(&dev->yield, begin_ns, pn_clock_ns());
+	look_after = dev->yield.look_after;
+	pn_soft_leave(dev);
+	return look_after;
+}
+
+/* --- waking -----------------------------------------------------------------
+ */
 
 void pn_soft_wake_always(struct pn_soft_device *dev)
 {
@@ -53,6 +105,9 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 		 MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
 }
+
+/* --- sleeping --------------------------------------------------------------
+ */
 
 static void drain_fd(const struct pn_soft_device *dev, int fd)
 {
@@ -95,6 +150,9 @@ static bool has_events(struct pn_soft_device *dev)
 	return news;
 }
 
+/* Between two yields: a peer or a thread of this process may need this core. */
+#define POLLS_PER_YIELD 64
+
 /* Looks several times without sleeping. True: there is something. Executing
  * operations of the engine meanwhile postpones the end. */
 static bool spin_round(struct pn_soft_device *dev, uint64_t *until)
@@ -130,8 +188,10 @@ static bool prepare_sleep(struct pn_soft_device *dev)
 	drain_wakeups(dev);
 	atomic_store(&dev->presence->sleeping, 1);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (!has_events(dev))
+	if (!has_events(dev)) {
+		pn_soft_engine_leave(&dev->engine);
 		return true;
+	}
 	atomic_store(&dev->presence->sleeping, 0);
 	return false;
 }

@@ -5,9 +5,9 @@
  * Files: endpoint.c opens an endpoint and close.c ends it; post.c posts
  * messages for the program; progress.c polls the devices and dispatches
  * completions; wait.c waits for the end of requests and serves the file
- * descriptor; request.c keeps requests; trace_events.c and statistics.c export
- * what happens; check.c verifies the state. message.h tells the story of the
- * layer.
+ * descriptor; request.c keeps requests; trace_events.c, statistics.c and
+ * stall.c export what happens; check.c verifies the state. message.h tells the
+ * story of the layer.
  *
  * Each part of the layer owns a member of struct pinion_endpoint, which its
  * header defines: requests, matching, packets, transfers, onesided. Only the
@@ -58,7 +58,30 @@ struct pn_endpoint_poll {
 	bool enabled;
 	struct pinion_completion *out;
 	unsigned n, room;
+	/* Polls and tests in a row without any event, and after how many the
+	 * devices may give up the core (pn_device_idle()). */
+	unsigned nempty, idle_after;
 	struct pn_receive_handler receive_handler; /* for the devices */
+};
+
+/* One of the requests that an endpoint waits for. */
+struct pn_stalled_request {
+	uint32_t n; /* requests of this kind */
+	uint8_t space;
+	bool matched;  /* the two sides have found each other */
+	uint64_t peer; /* as stall.address; 0: any */
+	uint64_t tag, ignore, bytes;
+};
+
+/* What an endpoint waits for whose polls find nothing, for other processes to
+ * read in the statistics segment (stall.c). */
+struct pn_endpoint_stall {
+	uint32_t empty_polls; /* since the last event, in a row */
+	uint64_t since_ns;    /* of the first empty polls after an event */
+	uint64_t seen_ns;     /* when the rest was written */
+	uint64_t address;     /* a hash of the endpoint's address */
+	struct pn_stalled_request receive; /* matched, else posted last */
+	struct pn_stalled_request send;	   /* the oldest */
 };
 
 struct pinion_endpoint {
@@ -100,6 +123,7 @@ struct pinion_endpoint {
 	struct pn_endpoint_transfers transfers;
 	struct pn_endpoint_onesided onesided;
 	struct pn_endpoint_waiting waiting;
+	struct pn_endpoint_stall stall;
 
 	struct pn_list peers;
 	struct pn_list pending_peers; /* with something to post */
@@ -159,6 +183,18 @@ static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
 int pn_endpoint_progress(struct pinion_endpoint *ep);
 void pn_progress_init(struct pinion_endpoint *ep);
 
+/* After progress on behalf of a program that does not wait in a device, under
+ * the lock: notes how many events there were. True: when the lock is free, call
+ * pn_endpoint_idle(). */
+static inline bool pn_endpoint_is_idle(struct pinion_endpoint *ep, int nevents)
+{
+	if (nevents)
+		ep->poll.nempty = 0;
+	return pn_unlikely(!nevents &&
+			   ++ep->poll.nempty >= ep->poll.idle_after);
+}
+void pn_endpoint_idle(struct pinion_endpoint *ep);
+
 /* Makes the descriptor readable if it is armed. */
 void pn_endpoint_notify(struct pinion_endpoint *ep);
 
@@ -210,6 +246,17 @@ void pn_trace_protocol_chosen(struct pinion_request *request, int protocol,
 
 /* statistics.c */
 extern const struct pn_stats_kind pn_endpoint_statistics;
+
+/* stall.c. A poll found no event, and PN_STALL_POLLS before it found none. */
+#define PN_STALL_POLLS 256
+void pn_endpoint_stalled(struct pinion_endpoint *ep);
+static inline void pn_endpoint_polled(struct pinion_endpoint *ep, bool moved)
+{
+	if (moved)
+		ep->stall.empty_polls = 0;
+	else if (pn_unlikely(!(++ep->stall.empty_polls % PN_STALL_POLLS)))
+		pn_endpoint_stalled(ep);
+}
 
 /* check.c: asserts that the connections that are still closing are counted. */
 void pn_endpoint_check_closing(const struct pinion_endpoint *ep);

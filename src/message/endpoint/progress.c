@@ -16,6 +16,7 @@
 #include "message/twosided/transfer.h"
 
 #define POLL_BATCH 16
+#define IDLE_AFTER 32 /* empty polls, until a device says otherwise */
 
 /* --- packets -------------------------------------------------------------- */
 
@@ -257,6 +258,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 void pn_progress_init(struct pinion_endpoint *ep)
 {
 	ep->poll.receive_handler.receive = receive_short;
+	ep->poll.idle_after = IDLE_AFTER;
 	ep->poll.enabled =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
@@ -383,17 +385,21 @@ int pn_endpoint_progress(struct pinion_endpoint *ep)
 /* Called when no request has ended before; those are reaped first. In virtual
  * time another task may get here while this one copies. */
 static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
-	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max)
+	struct pinion_endpoint *ep, struct pinion_completion *out, unsigned max,
+	bool *idle)
 {
 	unsigned n;
+	int nevents;
 
 	if (pn_likely(ep->poll.enabled)) {
 		ep->poll.out = out;
 		ep->poll.room = max;
 	}
-	progress(ep);
+	nevents = progress(ep);
 	n = ep->poll.n;
+	*idle = pn_endpoint_is_idle(ep, nevents + (int)n);
 	ep->poll.n = ep->poll.room = 0;
+	pn_endpoint_polled(ep, nevents || n);
 	return n;
 }
 
@@ -413,15 +419,18 @@ int pn_endpoint_poll(struct pinion_endpoint *ep, struct pinion_completion *out,
 		     unsigned max)
 {
 	unsigned n = 0;
+	bool idle = false;
 
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
 	if (pn_likely(pn_list_empty(&ep->requests.done)))
-		n = progress_and_collect(ep, out, max);
+		n = progress_and_collect(ep, out, max, &idle);
 	if (pn_unlikely(!pn_list_empty(&ep->requests.done)))
 		n = reap_done(ep, out, n, max);
 	if (!n)
 		pn_reuse_idle(&ep->reuse, true);
 	pn_endpoint_unlock(ep);
+	if (pn_unlikely(idle))
+		pn_endpoint_idle(ep);
 	return (int)n;
 }

@@ -6,6 +6,9 @@
 #define COUNTER(member, name) \
 	PN_STATS_FIELD(COUNTER, struct pinion_endpoint, stats.member, name)
 
+#define STALL(type, member, name) \
+	PN_STATS_FIELD(type, struct pinion_endpoint, stall.member, name)
+
 static const struct pn_stats_field endpoint_fields[] = {
 	COUNTER(sent[PN_PROTOCOL_EAGER], "sent_eager"),
 	COUNTER(sent[PN_PROTOCOL_COPY], "sent_copy"),
@@ -23,6 +26,24 @@ static const struct pn_stats_field endpoint_fields[] = {
 	COUNTER(bad_packets, "bad_packets"),
 	COUNTER(rails_lost, "rails_lost"),
 	COUNTER(resent, "resent"),
+	/* For `pinion mpirun --watchdog`. */
+	STALL(GAUGE, empty_polls, "empty_polls"),
+	STALL(GAUGE, since_ns, "idle_since_ns"),
+	STALL(GAUGE, seen_ns, "idle_seen_ns"),
+	STALL(ADDRESS, address, "address"),
+	STALL(GAUGE, receive.n, "receives"),
+	STALL(GAUGE, receive.space, "receive_space"),
+	STALL(GAUGE, receive.matched, "receive_matched"),
+	STALL(ADDRESS, receive.peer, "receive_peer"),
+	STALL(ADDRESS, receive.tag, "receive_tag"),
+	STALL(ADDRESS, receive.ignore, "receive_ignore"),
+	STALL(BYTES, receive.bytes, "receive_bytes"),
+	STALL(GAUGE, send.n, "sends"),
+	STALL(GAUGE, send.space, "send_space"),
+	STALL(GAUGE, send.matched, "send_matched"),
+	STALL(ADDRESS, send.peer, "send_peer"),
+	STALL(ADDRESS, send.tag, "send_tag"),
+	STALL(BYTES, send.bytes, "send_bytes"),
 };
 
 const struct pn_stats_kind pn_endpoint_statistics = {

@@ -3,6 +3,7 @@
  * descriptor. One thread at a time sleeps in the devices; the others sleep
  * until that one is back. */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -35,6 +36,21 @@ void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 
 /* --- test and wait -------------------------------------------------------- */
 
+void pn_endpoint_idle(struct pinion_endpoint *ep)
+{
+	unsigned after = UINT_MAX;
+
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		unsigned n = pn_device_idle(ep->rails[r].device);
+
+		after = n < after ? n : after;
+	}
+	pn_endpoint_lock(ep);
+	ep->poll.nempty = 0;
+	ep->poll.idle_after = after;
+	pn_endpoint_unlock(ep);
+}
+
 /* A send that is eager, and has not been posted yet or not been read by the
  * device yet. */
 static bool is_direct(const struct pinion_request *request)
@@ -45,18 +61,20 @@ static bool is_direct(const struct pinion_request *request)
 int pn_endpoint_test(struct pinion_endpoint *ep, struct pinion_request *request,
 		     struct pinion_completion *out)
 {
-	bool ended;
+	bool ended, idle = false;
 
 	pn_endpoint_lock(ep);
 	pn_endpoint_disarm(ep);
 	if (!request->ended)
-		pn_endpoint_progress(ep);
+		idle = pn_endpoint_is_idle(ep, pn_endpoint_progress(ep));
 	ended = request->ended;
 	if (ended)
 		pn_request_reap(request, out);
 	else
 		pn_reuse_idle(&ep->reuse, is_direct(request));
 	pn_endpoint_unlock(ep);
+	if (pn_unlikely(idle))
+		pn_endpoint_idle(ep);
 	return ended ? 0 : -EAGAIN;
 }
 

@@ -478,7 +478,7 @@ static unsigned take_good_ends(struct end *end)
 /* The sender does not poll, so most of the GOT packets wait for the queue. */
 static void what_was_delivered_is_told_also_by_one_that_goes(void **state)
 {
-	enum { N = 1000, BATCH = 50 };
+	enum { N = 2000, BATCH = 50 };
 	char out[8] = "hello", in[8];
 	struct pinion_message m = { .size = sizeof(m),
 				    .buf = out,
@@ -489,7 +489,7 @@ static void what_was_delivered_is_told_also_by_one_that_goes(void **state)
 	unsigned told;
 
 	(void)state;
-	pair_open(&pair, "device=soft:ring_bytes=32K");
+	pair_open(&pair, "device=soft:ring_bytes=64K");
 	deliver(&pair, out, in, 6); /* they are connected */
 	m.peer = pair.to_b;
 	for (unsigned sent = 0; sent < N; sent += BATCH) {
