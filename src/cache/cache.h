@@ -190,6 +190,11 @@ bool pn_cache_keeps(const struct pn_cache *cache);
 int pn_cache_prefetch(struct pn_cache *cache, uintptr_t addr, size_t len,
 		      unsigned access);
 
+/* Completes pending invalidations: what was released before the call, and is
+ * not in use, is deregistered when it returns. For devices that find
+ * registrations by address. */
+void pn_cache_settle(struct pn_cache *cache);
+
 /* Deregisters all that is not in use. On return it is out of the budget, also
  * what other threads were deregistering. */
 void pn_cache_flush(struct pn_cache *cache);

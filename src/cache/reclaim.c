@@ -333,6 +333,20 @@ void pn_reclaim_reap_all(struct pn_cache *cache)
 	} while (n && reap(cache, &candidates, n));
 }
 
+/* What a copy in flight holds stays; its end deregisters it. */
+void pn_cache_settle(struct pn_cache *cache)
+{
+	bool dying;
+
+	pn_invalidate_wait_notices(cache);
+	pn_lock(&cache->lock);
+	pn_invalidate_drain_locked(cache);
+	dying = cache->dying.n || cache->dying.nbatches;
+	pn_unlock(&cache->lock);
+	if (pn_unlikely(dying))
+		pn_reclaim_reap_all(cache);
+}
+
 /* --- residents where deregistering can fail --------------------------------
  */
 
