@@ -236,6 +236,7 @@ void pinion_close(struct pinion_context *context)
 	if (!pn_context_foreign(context)) {
 		unlist_by_address(context);
 		pn_context_close_endpoints(context);
+		pn_context_close_copier(context);
 		pn_context_close_helper(context); /* without messages */
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);

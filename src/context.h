@@ -17,6 +17,7 @@
 #ifndef PN_CONTEXT_H
 #define PN_CONTEXT_H
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/list.h"
@@ -28,6 +29,8 @@
 #include "helper/helper.h"
 #include "helper/pin_listener.h"
 #include "message/message.h"
+
+struct pn_copier;
 
 struct pinion_context {
 	struct pn_config config;
@@ -59,6 +62,8 @@ struct pinion_context {
 	struct pn_list registrations; /* of pinion_device_register() */
 	struct pn_list heaps;
 	void *transport; /* of api_transport.c: freed with the context */
+	/* Of api_cuda.c, on a GPU; NULL: nothing was copied yet. */
+	struct pn_copier *_Atomic copier;
 };
 
 /* The owner of its parts' counters in the statistics segment; NULL: none. */
@@ -111,6 +116,9 @@ void pn_context_close_caches(struct pinion_context *context);
  * be open; no endpoint may be. */
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
+
+/* Ends copies under way, copy workers and bounce buffers. */
+void pn_context_close_copier(struct pinion_context *context);
 
 /* Ends the registrations of pinion_device_register() that are left. */
 void pn_context_free_registrations(struct pinion_context *context);
