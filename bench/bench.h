@@ -25,6 +25,7 @@
 #include "tools/pinion/report.h"
 
 extern const struct pn_command pn_bench_cache;
+extern const struct pn_command pn_bench_cuda;
 extern const struct pn_command pn_bench_fabric;
 extern const struct pn_command pn_bench_frrwp;
 extern const struct pn_command pn_bench_gpu;

@@ -8,7 +8,8 @@ static const struct pn_command *const benchmarks[] = {
 	&pn_bench_heap,	    &pn_bench_message, &pn_bench_put,
 	&pn_bench_frrwp,    &pn_bench_rails,   &pn_bench_reuse,
 	&pn_bench_peers,    &pn_bench_fabric,  &pn_bench_mpi,
-	&pn_bench_helper,   &pn_bench_gpu,     NULL,
+	&pn_bench_helper,   &pn_bench_gpu,     &pn_bench_cuda,
+	NULL,
 };
 
 static int run(const void *values, char *const *operands)
