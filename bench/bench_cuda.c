@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Question: how fast do copies of unpinned memory to and from a GPU go, compared
- * with pinned memory and with the driver's own copy?
+ * Question: how fast do copies of unpinned memory to and from a GPU go,
+ * compared with pinned memory and with the driver's own copy?
  *
  * Series
  *   size     memory never pinned, pages present. Each round copies once by
@@ -31,11 +31,11 @@
 #include "device/cuda/cuda.h"
 #include "tools/pinion/spec.h"
 
-#define MAX_ROUNDS 41
-#define MAX_USES   12
+#define MAX_ROUNDS  41
+#define MAX_USES    12
 #define MAX_BUFFERS 5
-#define MIB	   ((size_t)1 << 20)
-#define PAUSE_US   100000
+#define MIB	    ((size_t)1 << 20)
+#define PAUSE_US    100000
 
 struct values {
 	struct pn_bench_values common;
@@ -104,11 +104,11 @@ struct copy {
 
 static int driver_copy(const struct pn_cuda_driver *cu, const struct copy *c)
 {
-	return pn_cuda_errno(
-		c->to ? cu->memcpy_htod_async(c->there, c->host, c->bytes,
-					      c->stream)
-		      : cu->memcpy_dtoh_async(c->host, c->there, c->bytes,
-					      c->stream));
+	return pn_cuda_errno(c->to ? cu->memcpy_htod_async(c->there, c->host,
+							   c->bytes, c->stream)
+				   : cu->memcpy_dtoh_async(c->host, c->there,
+							   c->bytes,
+							   c->stream));
 }
 
 static int pinion_copy(const struct copy *c)
@@ -176,8 +176,9 @@ static void print_size(struct state *s, bool to, size_t bytes,
 
 static void measure_size(struct state *s, bool to, size_t bytes)
 {
-	size_t rounds = bytes >= 256 * MIB ? 7 : bytes >= 16 * MIB ? 21
-								   : MAX_ROUNDS;
+	size_t rounds = bytes >= 256 * MIB  ? 7
+			: bytes >= 16 * MIB ? 21
+					    : MAX_ROUNDS;
 	double samples[NBY][MAX_ROUNDS], us[NBY];
 
 	/* The first rounds warm up. */
@@ -347,8 +348,7 @@ static void *copy_often(void *arg)
 	pn_cu_context context = pn_cuda_context_of(t->state->context->device);
 
 	t->state->cu->ctx_set_current(context);
-	t->state->cu->stream_create(&t->copy.stream,
-				    PN_CU_STREAM_NON_BLOCKING);
+	t->state->cu->stream_create(&t->copy.stream, PN_CU_STREAM_NON_BLOCKING);
 	pthread_barrier_wait(t->barrier);
 	for (unsigned i = 0; i < t->times; i++)
 		time_copy(t->state->cu, &t->copy);
@@ -379,8 +379,8 @@ static double time_threads(struct state *s, enum by by, bool to, size_t bytes)
 		pthread_create(&threads[i].thread, NULL, copy_often,
 			       &threads[i]);
 	}
-	pthread_barrier_wait(&barrier);
 	begin = pn_clock_ns();
+	pthread_barrier_wait(&barrier);
 	pthread_barrier_wait(&barrier);
 	us = us_since(begin);
 	for (unsigned i = 0; i < NTHREADS; i++)

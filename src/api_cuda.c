@@ -63,8 +63,8 @@ static bool is_valid(const struct pn_copy_op *op)
 {
 	uintptr_t dst = (uintptr_t)op->dst, src = (uintptr_t)op->src;
 
-	return !op->bytes || (dst && src && dst + op->bytes > dst &&
-			      src + op->bytes > src);
+	return !op->bytes ||
+	       (dst && src && dst + op->bytes > dst && src + op->bytes > src);
 }
 
 int pn_cuda_copy(struct pinion_context *context, const struct pn_copy_op *op,
@@ -99,8 +99,7 @@ int pinion_cuda_copy_start(struct pinion_context *context,
 
 	if (ret)
 		return ret;
-	op = (struct pn_copy_op){ attr.dst, attr.src, attr.bytes,
-				  attr.stream };
+	op = (struct pn_copy_op){ attr.dst, attr.src, attr.bytes, attr.stream };
 	if (!out || attr.flags || !is_valid(&op))
 		return -EINVAL;
 	ret = find_copier(context, &copier);

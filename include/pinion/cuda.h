@@ -111,18 +111,18 @@ PINION_API int pinion_cuda_wait(struct pinion_cuda_request *request,
 
 /* Counters of the copies of a context, by how the bytes moved. */
 struct pinion_cuda_stats {
-	size_t size; /* sizeof(struct pinion_cuda_stats), by you */
-	uint64_t driver;      /* the driver's own copy */
-	uint64_t bounced;     /* by copy workers, through bounce buffers */
-	uint64_t registered;  /* from or to memory that is kept registered */
-	uint64_t mixed;	      /* a part of it was kept registered */
+	size_t size;	     /* sizeof(struct pinion_cuda_stats), by you */
+	uint64_t driver;     /* the driver's own copy */
+	uint64_t bounced;    /* by copy workers, through bounce buffers */
+	uint64_t registered; /* from or to memory that is kept registered */
+	uint64_t mixed;	     /* a part of it was kept registered */
 	uint64_t bounced_bytes;
-	uint64_t registered_bytes; /* moved from and to registered memory */
+	uint64_t registered_bytes;  /* moved from and to registered memory */
 	uint64_t background_blocks; /* registered for later uses */
 	uint64_t background_bytes;
 	uint64_t explored; /* by another way than the best, to learn its time */
-	size_t bounce_bytes;	/* of the bounce buffers, now */
-	unsigned workers;	/* threads, now */
+	size_t bounce_bytes;	 /* of the bounce buffers, now */
+	unsigned workers;	 /* threads, now */
 	unsigned workers_asleep; /* of them */
 };
 

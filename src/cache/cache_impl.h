@@ -248,7 +248,8 @@ struct pn_cache {
 		unsigned nurgent;	 /* of all DYING regions: see
 					  * pn_region_is_urgent() */
 		_Atomic unsigned nheld;	 /* found in slots by the last reap */
-		unsigned nbatches;	 /* being deregistered now */
+		_Atomic unsigned nbatches; /* being deregistered; lock to
+					    * write */
 		_Atomic uint32_t reaped; /* batches so far; to wait for one */
 	} dying;
 

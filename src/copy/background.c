@@ -7,13 +7,14 @@
 
 #include "base/clock.h"
 #include "base/compiler.h"
+#include "copy/choose.h"
 
 #define BLOCK_BYTES	((size_t)16 << 20)
 #define MIN_BLOCK_BYTES ((size_t)1 << 20)
 /* Others are held up for as long as a block takes: half of what row G6 allows.
  */
-#define MAX_HOLD_NS (2500 * PN_NS_PER_US)
-#define RETRY	    4
+#define MAX_HOLD_NS	(2500 * PN_NS_PER_US)
+#define RETRY		4
 
 /* --- the queue ------------------------------------------------------------ */
 
@@ -30,7 +31,7 @@ static struct pn_background_refusal *find_refusal(
 	return NULL;
 }
 
-/* A refused range is skipped RETRY times, then RETRY times as often. */
+/* A refused range is skipped once, then RETRY times as often each time. */
 static bool is_refused(struct pn_background *background, struct pn_range range)
 	PN_REQUIRES(&background->lock)
 {
@@ -49,7 +50,7 @@ static void refuse(struct pn_background *background, struct pn_range range)
 					  PN_BACKGROUND_QUEUE];
 		*r = (struct pn_background_refusal){ .range = range };
 	}
-	r->skip = r->skip ? r->skip * RETRY : RETRY;
+	r->skip = r->skip ? r->skip * RETRY : 1;
 	r->requests = 0;
 }
 
@@ -199,10 +200,13 @@ static bool pays(const struct pn_background *background,
 {
 	const struct pn_costs *costs = &background->device->costs;
 	double pages = (double)(use->range.len / PN_PAGE_BYTES);
-	double once = pn_cost(&costs->register_ns) +
-		      pn_cost(&costs->deregister_ns) +
-		      pages * (pn_cost(&costs->register_page_ns) +
-			       pn_cost(&costs->deregister_page_ns));
+	double once =
+		pn_copy_cost(&costs->register_ns, PN_COPY_REGISTER_NS) +
+		pn_copy_cost(&costs->deregister_ns, PN_COPY_DEREGISTER_NS) +
+		pages * pn_copy_cost(&costs->register_page_ns,
+				     PN_COPY_REGISTER_PAGE_NS) +
+		pages * pn_copy_cost(&costs->deregister_page_ns,
+				     PN_COPY_DEREGISTER_PAGE_NS);
 
 	return forecast->uses >= 2 && forecast->further * use->bounce_ns > once;
 }

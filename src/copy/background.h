@@ -49,14 +49,14 @@ struct pn_background {
 	struct pn_device *device;
 	struct pn_background_task task;
 	struct pn_mutex lock;
-	struct pn_history *history;			/* lock */
+	struct pn_history *history;			       /* lock */
 	struct pn_background_range queue[PN_BACKGROUND_QUEUE]; /* lock */
-	unsigned nqueued;				/* lock */
+	unsigned nqueued;				       /* lock */
 	bool running; /* lock: a block of the first one is being registered */
 	struct pn_background_refusal refusals[PN_BACKGROUND_QUEUE]; /* lock */
-	unsigned next_refusal;				/* lock */
-	size_t block_bytes;				/* lock */
-	_Atomic uint64_t blocks, bytes;			/* registered so far */
+	unsigned next_refusal;					    /* lock */
+	size_t block_bytes;					    /* lock */
+	_Atomic uint64_t blocks, bytes; /* registered so far */
 };
 
 /* cache NULL: nothing is ever registered. -ENOMEM. */

@@ -97,10 +97,8 @@ static pn_cu_result copy_bytes(struct participant *p, char *host,
 		job->gpu + (size_t)(block - job->host) + (size_t)(at - block);
 
 	return job->direction == PN_COPY_TO_GPU
-		       ? p->cu->memcpy_htod_async(gpu, host, len,
-						  p->stream)
-		       : p->cu->memcpy_dtoh_async(host, gpu, len,
-						  p->stream);
+		       ? p->cu->memcpy_htod_async(gpu, host, len, p->stream)
+		       : p->cu->memcpy_dtoh_async(host, gpu, len, p->stream);
 }
 
 /* --- destinations that were never touched --------------------------------- */
@@ -117,8 +115,8 @@ static bool is_absent(const char *at)
  * done while the GPU copies. */
 static void make_pages(const struct slot *slot)
 {
-	struct pn_range pages = pn_range_pages((uintptr_t)slot->host, slot->len,
-					       PN_PAGE_BYTES);
+	struct pn_range pages =
+		pn_range_pages((uintptr_t)slot->host, slot->len, PN_PAGE_BYTES);
 
 	if (is_absent(slot->host + slot->len / 2))
 		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
@@ -250,8 +248,8 @@ static void begin(struct participant *p, struct pn_copy_seat *seat)
 
 	p->stream = job->lane->streams[n % PN_COPY_NSTREAMS];
 	for (unsigned i = 0; i < PN_COPY_NBUFFERS; i++) {
-		p->slots[i].buffer = (char *)seat->mr.addr +
-				     i * p->copier->block_bytes;
+		p->slots[i].buffer =
+			(char *)seat->mr.addr + i * p->copier->block_bytes;
 		p->slots[i].mark = &seat->marks[i];
 	}
 }

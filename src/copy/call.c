@@ -128,8 +128,8 @@ bool pn_copy_call_is_ours(struct pn_copy_call *call)
 	call->idle = !is_legacy(call->op->stream) &&
 		     !cu->stream_query(call->op->stream);
 	/* The legacy stream cannot be asked; most often it is idle. */
-	call->measured = !call->held &&
-			 (call->idle || is_legacy(call->op->stream));
+	call->measured =
+		!call->held && (call->idle || is_legacy(call->op->stream));
 	call->covered = call->held &&
 			pn_cache_covers(call->copier->attr.cache,
 					(void *)call->host.addr, call->host.len,

@@ -28,7 +28,7 @@ struct pn_copy_call {
 	/* Registrations of ours are in the range. */
 	bool held;
 	bool covered; /* all of it, and this context's cache has them */
-	int status; /* an error that is not the driver's */
+	int status;   /* an error that is not the driver's */
 };
 
 /* Makes the stream's context current. Errors of the driver. */
@@ -57,8 +57,7 @@ pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
 int pn_copy_call_error(const struct pn_copy_call *call, pn_cu_result result);
 
 /* Prepares a job for the call that nobody has joined. */
-void pn_copy_call_job(const struct pn_copy_call *call,
-		      struct pn_copy_job *job);
+void pn_copy_call_job(const struct pn_copy_call *call, struct pn_copy_job *job);
 
 /* Lets the lane of a job wait for what the stream has to do. */
 pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,

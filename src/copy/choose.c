@@ -4,13 +4,11 @@
 #include <math.h>
 #include <stdatomic.h>
 
-#define MEMORY	      8	   /* copies that an estimate remembers */
-#define MIN_INTERVAL  2	   /* copies of the class until the first exploration */
-#define MAX_INTERVAL  4096 /* and between two, at most */
-#define MAX_SHARE     0.02f /* of the time, for exploring */
-/* A way is not explored where it would take so many times as long. */
-#define MAX_EXPLORED  4
-#define FADE	      0.99f /* of what was spent, with each copy */
+#define MEMORY	     8	   /* copies that an estimate remembers */
+#define MIN_INTERVAL 2	   /* copies of the class until the first exploration */
+#define MAX_INTERVAL 4096  /* and between two, at most */
+#define MAX_SHARE    0.02f /* of the time, for exploring */
+#define FADE	     0.999f /* of what was spent, with each copy */
 
 static float get(const _Atomic float *value)
 {
@@ -28,44 +26,48 @@ static void set(_Atomic float *value, float to)
 void pn_copy_times_init(struct pn_copy_times *times,
 			const struct pn_costs *costs)
 {
-	const float moved[PN_COPY_NDIRECTIONS] = { (float)costs->put_byte_ns,
-						   (float)costs->get_byte_ns };
-	float copied = (float)costs->copy_byte_ns;
-	float registered = (float)((costs->register_page_ns +
-				    costs->deregister_page_ns) /
-				   4096);
+	const double moved[PN_COPY_NDIRECTIONS] = {
+		pn_copy_cost(&costs->put_byte_ns, PN_COPY_MOVE_BYTE_NS),
+		pn_copy_cost(&costs->get_byte_ns, PN_COPY_MOVE_BYTE_NS),
+	};
+	double copied = pn_copy_cost(&costs->copy_byte_ns, PN_COPY_BYTE_NS);
+	double registered = (pn_copy_cost(&costs->register_page_ns,
+					  PN_COPY_REGISTER_PAGE_NS) +
+			     pn_copy_cost(&costs->deregister_page_ns,
+					  PN_COPY_DEREGISTER_PAGE_NS)) /
+			    4096;
 
 	*times = (struct pn_copy_times){ 0 };
 	for (unsigned d = 0; d < PN_COPY_NDIRECTIONS; d++) {
 		float *initial = times->initial_byte_ns[d];
 
-		initial[PN_COPY_DRIVER] = fmaxf(copied, moved[d]);
-		initial[PN_COPY_BOUNCE] = fmaxf(copied / 4, moved[d]);
-		initial[PN_COPY_PIPELINE] = fmaxf(registered, moved[d]);
+		initial[PN_COPY_DRIVER] = (float)fmax(copied, moved[d]);
+		initial[PN_COPY_BOUNCE] = (float)fmax(copied / 8, moved[d]);
+		initial[PN_COPY_PIPELINE] = (float)fmax(registered, moved[d]);
 	}
 }
 
-/* Nanoseconds a byte: of the class, of the nearest that was measured, or the
- * initial guess. */
+/* Nanoseconds a byte: of the class; else of the nearest that was measured, or
+ * the initial guess, whichever is less. */
 static double byte_ns(const struct pn_copy_times *times,
 		      const struct pn_copy_question *question,
 		      enum pn_copy_way way)
 {
 	const struct pn_copy_class *classes =
 		times->classes[question->direction];
+	float initial = times->initial_byte_ns[question->direction][way];
 	int at = (int)pn_history_size(question->bytes);
+	float ns = get(&classes[at].ways[way].byte_ns);
 
-	for (int d = 0; d < PN_HISTORY_SIZES; d++) {
-		float ns = 0;
-
+	for (int d = 1; ns == 0 && d < PN_HISTORY_SIZES; d++) {
 		if (at + d < PN_HISTORY_SIZES)
 			ns = get(&classes[at + d].ways[way].byte_ns);
 		if (ns == 0 && at - d >= 0)
 			ns = get(&classes[at - d].ways[way].byte_ns);
-		if (ns != 0)
-			return (double)ns;
+		if (ns != 0 || d == PN_HISTORY_SIZES - 1)
+			return (double)(ns != 0 && ns < initial ? ns : initial);
 	}
-	return (double)times->initial_byte_ns[question->direction][way];
+	return (double)ns;
 }
 
 double pn_copy_times_expect(const struct pn_copy_times *times,
@@ -124,8 +126,7 @@ static bool is_due(struct pn_copy_times *times,
 	if (atomic_fetch_add(&estimate->since, 1) + 1 <
 	    (interval ? interval : MIN_INTERVAL))
 		return false;
-	return ns < MAX_EXPLORED * best_ns &&
-	       (double)get(&class->explored_ns) + ns - best_ns <=
+	return (double)get(&class->explored_ns) + ns - best_ns <=
 		       (double)(MAX_SHARE * get(&class->spent_ns)) +
 			       (interval ? 0 : best_ns);
 }

@@ -3,9 +3,9 @@
  * choose -- the fastest way of a copy, from the times that copies took.
  *
  * For each way, direction and size class (two to a power of two) there is a
- * mean of the measured times, in nanoseconds a byte, in which old copies fade. A
- * class that was not measured yet takes the estimate of the nearest class that
- * was; before the first measurement the device's costs give one.
+ * mean of the measured times, in nanoseconds a byte, in which old copies fade.
+ * A class that was not measured yet takes the estimate of the nearest class
+ * that was; before the first measurement the device's costs give one.
  *
  * The copy goes by the way with the least estimate. Estimates of ways that are
  * not used grow old. So another way is explored now and then: after 2 copies of
@@ -30,7 +30,11 @@
 #include "device/device.h"
 #include "message/protocol/history.h"
 
-enum pn_copy_direction { PN_COPY_TO_GPU, PN_COPY_FROM_GPU, PN_COPY_NDIRECTIONS };
+enum pn_copy_direction {
+	PN_COPY_TO_GPU,
+	PN_COPY_FROM_GPU,
+	PN_COPY_NDIRECTIONS
+};
 
 enum pn_copy_way {
 	PN_COPY_DRIVER,
@@ -39,8 +43,24 @@ enum pn_copy_way {
 	PN_COPY_NWAYS,
 };
 
+/* Costs of one H200 (doc/design/cuda.md), where the device has not measured its
+ * own yet. */
+#define PN_COPY_REGISTER_NS	   50000.0
+#define PN_COPY_REGISTER_PAGE_NS   160.0
+#define PN_COPY_DEREGISTER_NS	   31000.0
+#define PN_COPY_DEREGISTER_PAGE_NS 67.0
+#define PN_COPY_BYTE_NS		   (1 / 7.0)
+#define PN_COPY_MOVE_BYTE_NS	   (1 / 55.0)
+
+static inline double pn_copy_cost(const double *measured, double typical)
+{
+	double ns = pn_cost(measured);
+
+	return ns > 0 ? ns : typical;
+}
+
 struct pn_copy_estimate {
-	_Atomic float byte_ns; /* 0: never measured */
+	_Atomic float byte_ns;	/* 0: never measured */
 	_Atomic uint32_t since; /* copies of the class since the last by it */
 	_Atomic uint32_t interval; /* explored after so many */
 };
@@ -60,8 +80,8 @@ struct pn_copy_times {
 struct pn_copy_question {
 	enum pn_copy_direction direction;
 	size_t bytes;
-	unsigned seats;	 /* that are free */
-	unsigned wanted; /* that the copy would take */
+	unsigned seats;	   /* that are free */
+	unsigned wanted;   /* that the copy would take */
 	bool may_register; /* the pipeline is possible */
 	bool no_driver;	   /* the driver would refuse the range */
 	bool measured;	   /* pn_copy_times_took() will follow */

@@ -17,8 +17,8 @@
 /* --- the copier ----------------------------------------------------------- */
 
 /* The largest block of shape.c. */
-#define BLOCK_BYTES ((size_t)2 << 20)
-#define MAX_SEATS   12
+#define BLOCK_BYTES    ((size_t)2 << 20)
+#define MAX_SEATS      12
 /* A machine with fewer cores has better to do than to poll. */
 #define MIN_SPIN_CORES 4
 #define SPIN_NS	       (100 * PN_NS_PER_US)
@@ -107,8 +107,9 @@ static pn_cu_result copy_slowly(struct pn_copy_call *call)
 	if (ret)
 		return ret;
 	if (pn_copy_call_is_ours(call)) {
-		pn_copy_call_use(call);
 		ret = pn_copy_call_move(call);
+		/* Afterwards: registering is not to meet this copy. */
+		pn_copy_call_use(call);
 	} else {
 		ret = pn_copy_call_driver(call);
 	}
@@ -135,8 +136,8 @@ int pn_copier_copy(struct pn_copier *copier, const struct pn_copy_op *op,
 	if (!op->bytes)
 		return 0;
 	pn_cache_settle(copier->attr.cache);
-	/* Small: whatever the memory is, and unless a registration of ours is in
-	 * the way, or the thread has no context. */
+	/* Small: whatever the memory is, and unless a registration of ours is
+	 * in the way, or the thread has no context. */
 	if (op->bytes < copier->min_bytes)
 		ret = pn_copy_call_driver(&call);
 	if (ret == PN_CUDA_ERROR_INVALID_CONTEXT || call.held)
@@ -158,8 +159,8 @@ void pn_copier_query(struct pn_copier *copier, struct pinion_cuda_stats *out)
 		.background_blocks = copier->background.blocks,
 		.background_bytes = copier->background.bytes,
 		.explored = copier->times.explored,
-		.bounce_bytes = copier->nseats * PN_COPY_NBUFFERS *
-				copier->block_bytes,
+		.bounce_bytes =
+			copier->nseats * PN_COPY_NBUFFERS * copier->block_bytes,
 		.workers = copier->nthreads,
 		.workers_asleep = copier->nasleep,
 	};

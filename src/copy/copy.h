@@ -77,7 +77,7 @@ struct pn_copier_attr {
 	const struct pn_cuda_driver *driver;
 	pn_cu_context primary; /* for threads without a current context */
 	struct pn_device *device;
-	struct pn_cache *cache; /* of the device; has the budget */
+	struct pn_cache *cache;	      /* of the device; has the budget */
 	struct pn_pages_policy pages; /* of bounce buffers */
 	const char *bus_id;   /* of the GPU, for its NUMA node; may be NULL */
 	bool keep;	      /* program memory may stay registered */

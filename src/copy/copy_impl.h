@@ -117,8 +117,8 @@ struct pn_copier {
 	uint64_t spin_ns;
 
 	/* Words that streams wait for (request.c); NULL: none yet. */
-	struct pn_mr words_mr;	 /* growing */
-	_Atomic uint32_t *words; /* lock */
+	struct pn_mr words_mr;		/* growing */
+	_Atomic uint32_t *words;	/* lock */
 	bool word_used[PN_COPY_NWORDS]; /* lock */
 
 	pthread_t threads[PN_COPY_MAX_SEATS]; /* growing */
@@ -186,8 +186,7 @@ void pn_copy_seats_close(struct pn_copier *copier);
 void pn_copy_blocks_move(struct pn_copier *copier, struct pn_copy_seat *seat,
 			 struct pn_copy_job *job);
 /* Ends the job at the next block. */
-void pn_copy_job_fail(struct pn_copy_job *job, int status,
-		      pn_cu_result result);
+void pn_copy_job_fail(struct pn_copy_job *job, int status, pn_cu_result result);
 /* Lets the pages of a destination that was never touched become huge pages. */
 void pn_copy_pages_prepare(const struct pn_copier *copier, char *host,
 			   size_t bytes);

@@ -61,9 +61,9 @@ static pn_cu_result move_registered(struct pn_copy_call *call)
 	struct pinion_pin pin;
 	pn_cu_result ret;
 
-	call->status = pn_cache_pin(copier->attr.cache, (void *)call->host.addr,
-				    call->host.len, PINION_ACCESS_LOCAL_WRITE,
-				    &pin);
+	call->status =
+		pn_cache_pin(copier->attr.cache, (void *)call->host.addr,
+			     call->host.len, PINION_ACCESS_LOCAL_WRITE, &pin);
 	if (call->status)
 		return PN_CUDA_ERROR_UNKNOWN;
 	ret = copy_and_wait(call, &pin);
@@ -77,8 +77,8 @@ static pn_cu_result move_registered(struct pn_copy_call *call)
 
 void pn_copy_call_job(const struct pn_copy_call *call, struct pn_copy_job *job)
 {
-	struct pn_copy_shape shape = pn_copy_shape(
-		call->copier, call->direction, call->host.len);
+	struct pn_copy_shape shape =
+		pn_copy_shape(call->copier, call->direction, call->host.len);
 
 	*job = (struct pn_copy_job){
 		.direction = call->direction,
@@ -121,8 +121,7 @@ pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
 
 /* Moves the blocks with the help of workers; the lane is there. */
 static pn_cu_result move_job(struct pn_copy_call *call,
-			     struct pn_copy_seat *seat,
-			     struct pn_copy_job *job)
+			     struct pn_copy_seat *seat, struct pn_copy_job *job)
 {
 	struct pn_copier *copier = call->copier;
 	pn_cu_result ret = pn_copy_call_order(call, job);
@@ -190,7 +189,9 @@ struct pn_copy_question pn_copy_call_question(const struct pn_copy_call *call)
 
 void pn_copy_call_use(const struct pn_copy_call *call)
 {
-	double copy_ns = pn_cost(&call->copier->attr.device->costs.copy_byte_ns);
+	double copy_ns =
+		pn_copy_cost(&call->copier->attr.device->costs.copy_byte_ns,
+			     PN_COPY_BYTE_NS);
 	struct pn_background_use use = {
 		.range = call->host,
 		.end = call->direction == PN_COPY_TO_GPU ? PN_END_SOURCE
@@ -246,8 +247,8 @@ static struct pn_copy_seat *seat_for(struct pn_copy_call *call,
 
 	if (way != PN_COPY_DRIVER)
 		seat = pn_copy_seat_take(copier);
-	for (int i = 0; !seat && call->held && atomic_load(&copier->nseats) &&
-			i < YIELDS;
+	for (int i = 0;
+	     !seat && call->held && atomic_load(&copier->nseats) && i < YIELDS;
 	     i++) {
 		sleep_briefly();
 		seat = pn_copy_seat_take(copier);
@@ -280,16 +281,20 @@ pn_cu_result pn_copy_call_move(struct pn_copy_call *call)
 {
 	struct pn_copy_question question;
 	enum pn_copy_way way;
+	unsigned nthreads;
 	uint64_t begin;
 	pn_cu_result ret;
 
 	if (call->covered)
 		return move_registered(call);
+	nthreads = atomic_load(&call->copier->nthreads);
 	question = pn_copy_call_question(call);
 	way = pn_copy_times_choose(&call->copier->times, &question);
 	begin = pn_clock_ns();
 	ret = move_by(call, &way);
-	if (!ret && call->measured)
+	/* Starting workers is not part of a copy. */
+	if (!ret && call->measured &&
+	    nthreads == atomic_load(&call->copier->nthreads))
 		pn_copy_times_took(&call->copier->times, &question, way,
 				   (double)(pn_clock_ns() - begin));
 	return ret;

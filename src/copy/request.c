@@ -13,11 +13,11 @@
  *
  * One stream at a time. Where several streams wait, the GPU's queues can be
  * full of work that waits, and our copies stand behind it (measured: four
- * streams with a copy each of the same direction behind the wait are enough). So while one stream
- * waits, copies of others block, and so do those of the legacy stream, since
- * other streams wait for it. A program can still make streams wait for the
- * stream that waits; if then the copy does not move for two seconds, it ends
- * with -EDEADLK and lets the stream go.
+ * streams with a copy each of the same direction behind the wait are enough).
+ * So while one stream waits, copies of others block, and so do those of the
+ * legacy stream, since other streams wait for it. A program can still make
+ * streams wait for the stream that waits; if then the copy does not move for
+ * two seconds, it ends with -EDEADLK and lets the stream go.
  *
  * Words. A use of a word waits until its value is at least one more than
  * before. Values only grow, so a word can be used again although a stream has

@@ -27,9 +27,9 @@ static void empty_seat(struct pn_copier *copier, struct pn_copy_seat *seat)
 static void set_marks(struct pn_copier *copier, struct pn_copy_seat *seat)
 {
 	const struct pn_cuda_driver *cu = copier->cu;
-	_Atomic uint32_t *words = (void *)((char *)seat->mr.addr +
-					   PN_COPY_NBUFFERS *
-						   copier->block_bytes);
+	_Atomic uint32_t *words =
+		(void *)((char *)seat->mr.addr +
+			 PN_COPY_NBUFFERS * copier->block_bytes);
 
 	for (unsigned i = 0; i < PN_COPY_NBUFFERS; i++) {
 		struct pn_copy_mark *mark = &seat->marks[i];
@@ -37,8 +37,8 @@ static void set_marks(struct pn_copier *copier, struct pn_copy_seat *seat)
 		/* A cache line apart. */
 		*mark = (struct pn_copy_mark){ .word = words + i * 16 };
 		if (!cu->stream_write_value32 ||
-		    cu->mem_host_get_device_pointer(
-			    &mark->at, (void *)mark->word, 0))
+		    cu->mem_host_get_device_pointer(&mark->at,
+						    (void *)mark->word, 0))
 			mark->at = 0;
 	}
 }

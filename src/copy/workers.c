@@ -51,7 +51,7 @@ static struct pn_copy_job *join(struct pn_copier *copier,
  * participant ends it; after that its storage may go. */
 static void leave(struct pn_copier *copier, struct pn_copy_job *job)
 {
-	void (*finish)(struct pn_copy_job *job) = NULL;
+	void (*finish)(struct pn_copy_job * job) = NULL;
 
 	pn_lock(&copier->lock);
 	if (job->wanted)

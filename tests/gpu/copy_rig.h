@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * copy_rig -- a copier over the device `cuda` and a cache, for tests of src/copy.
+ * copy_rig -- a copier over the device `cuda` and a cache, for tests of
+ * src/copy.
  */
 #ifndef PN_TESTS_GPU_COPY_RIG_H
 #define PN_TESTS_GPU_COPY_RIG_H
