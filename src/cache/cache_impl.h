@@ -244,13 +244,13 @@ struct pn_cache {
 	/* Regions that wait to be deregistered (reclaim.c). */
 	struct {
 		struct pn_list list;
-		_Atomic unsigned n;	 /* in the list; lock to write */
-		unsigned nurgent;	 /* of all DYING regions: see
-					  * pn_region_is_urgent() */
-		_Atomic unsigned nheld;	 /* found in slots by the last reap */
+		_Atomic unsigned n;	   /* in the list; lock to write */
+		unsigned nurgent;	   /* of all DYING regions: see
+					    * pn_region_is_urgent() */
+		_Atomic unsigned nheld;	   /* found in slots by the last reap */
 		_Atomic unsigned nbatches; /* being deregistered; lock to
 					    * write */
-		_Atomic uint32_t reaped; /* batches so far; to wait for one */
+		_Atomic uint32_t reaped;   /* batches so far; to wait for one */
 	} dying;
 
 	/* Regions that the device could not deregister: DYING still. */

@@ -127,8 +127,8 @@ static bool is_due(struct pn_copy_times *times,
 	    (interval ? interval : MIN_INTERVAL))
 		return false;
 	return (double)get(&class->explored_ns) + ns - best_ns <=
-		       (double)(MAX_SHARE * get(&class->spent_ns)) +
-			       (interval ? 0 : best_ns);
+	       (double)(MAX_SHARE * get(&class->spent_ns)) +
+		       (interval ? 0 : best_ns);
 }
 
 enum pn_copy_way pn_copy_times_choose(struct pn_copy_times *times,

@@ -13,9 +13,12 @@ static const char *const names[NROWS] = { "driver", "bounce", "pipeline",
 static double registered_ns(const struct pn_costs *costs,
 			    enum pn_copy_direction direction, double bytes)
 {
-	return direction == PN_COPY_TO_GPU
-		       ? costs->put_ns + bytes * costs->put_byte_ns
-		       : costs->get_ns + bytes * costs->get_byte_ns;
+	bool to = direction == PN_COPY_TO_GPU;
+
+	return pn_cost(to ? &costs->put_ns : &costs->get_ns) +
+	       bytes * pn_copy_cost(to ? &costs->put_byte_ns
+				       : &costs->get_byte_ns,
+				    PN_COPY_MOVE_BYTE_NS);
 }
 
 static const char *reason_for(enum row row, bool keep)
