@@ -82,7 +82,9 @@ int pn_cuda_copy(struct pinion_context *context, const struct pn_copy_op *op,
 int pinion_cuda_copy(struct pinion_context *context, void *dst, const void *src,
 		     size_t bytes, void *stream)
 {
-	const struct pn_copy_op op = { dst, src, bytes, stream };
+	const struct pn_copy_op op = {
+		.dst = dst, .src = src, .bytes = bytes, .stream = stream
+	};
 
 	return pn_cuda_copy(context, &op, NULL);
 }
@@ -99,7 +101,10 @@ int pinion_cuda_copy_start(struct pinion_context *context,
 
 	if (ret)
 		return ret;
-	op = (struct pn_copy_op){ attr.dst, attr.src, attr.bytes, attr.stream };
+	op = (struct pn_copy_op){ .dst = attr.dst,
+				  .src = attr.src,
+				  .bytes = attr.bytes,
+				  .stream = attr.stream };
 	if (!out || attr.flags || !is_valid(&op))
 		return -EINVAL;
 	ret = find_copier(context, &copier);

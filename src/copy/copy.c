@@ -110,6 +110,9 @@ static pn_cu_result copy_slowly(struct pn_copy_call *call)
 		ret = pn_copy_call_move(call);
 		/* Afterwards: registering is not to meet this copy. */
 		pn_copy_call_use(call);
+	} else if (call->op->unpinned_only) {
+		call->status = -EXDEV;
+		ret = PN_CUDA_ERROR_INVALID_VALUE;
 	} else {
 		ret = pn_copy_call_driver(call);
 	}
@@ -138,7 +141,7 @@ int pn_copier_copy(struct pn_copier *copier, const struct pn_copy_op *op,
 	pn_cache_settle(copier->attr.cache);
 	/* Small: whatever the memory is, and unless a registration of ours is
 	 * in the way, or the thread has no context. */
-	if (op->bytes < copier->min_bytes)
+	if (op->bytes < copier->min_bytes && !op->unpinned_only)
 		ret = pn_copy_call_driver(&call);
 	if (ret == PN_CUDA_ERROR_INVALID_CONTEXT || call.held)
 		ret = copy_slowly(&call);
@@ -172,7 +175,7 @@ int pn_copier_yield(struct pn_copier *copier, const void *addr, size_t len)
 	struct pn_range range = { (uintptr_t)addr, len };
 
 	pn_background_forget(&copier->background, range);
-	if (len > UINTPTR_MAX - range.addr) {
+	if (len >= UINTPTR_MAX - range.addr) {
 		pn_cache_flush(cache);
 	} else {
 		pn_cache_invalidate(cache, range.addr, len);

@@ -94,6 +94,9 @@ struct pn_copy_op {
 	const void *src;
 	size_t bytes;
 	pn_cu_stream stream;
+	/* Copies between unpinned memory and that of a GPU only: others are
+	 * refused with -EXDEV, and nothing has happened. */
+	bool unpinned_only;
 };
 
 /* -ENOMEM. Starts no thread and registers nothing yet. */
