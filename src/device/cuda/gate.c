@@ -158,8 +158,8 @@ static void set_end(struct slot *slot, int i, struct pn_range range)
 			      memory_order_relaxed);
 }
 
-enum pn_gate_result pn_cuda_gate_enter(struct pn_range a, struct pn_range b,
-				       struct pn_gate_passage *passage)
+void pn_cuda_gate_begin(struct pn_range a, struct pn_range b,
+			struct pn_gate_passage *passage)
 {
 	int i = claim_slot();
 
@@ -171,7 +171,13 @@ enum pn_gate_result pn_cuda_gate_enter(struct pn_range a, struct pn_range b,
 		set_end(&slots[i], 1, b);
 		atomic_store(&slots[i].busy, BUSY);
 	}
-	/* The store above comes before the loads below, in both threads' view:
+}
+
+enum pn_gate_result pn_cuda_gate_enter(struct pn_range a, struct pn_range b,
+				       struct pn_gate_passage *passage)
+{
+	pn_cuda_gate_begin(a, b, passage);
+	/* The store there comes before the loads below, in both threads' view:
 	 * see the header. */
 	if (!pn_cuda_gate_holds(a) && !pn_cuda_gate_holds(b))
 		return PN_GATE_CLEAR;

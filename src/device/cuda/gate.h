@@ -39,6 +39,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "base/range.h"
 
 /* --- whoever registers ---------------------------------------------------- */
@@ -64,19 +65,24 @@ struct pn_gate_passage {
 
 /* Ranges with len 0 are ignored. A len that wraps around means all addresses
  * from addr on. */
-enum pn_gate_result pn_cuda_gate_enter(struct pn_range a, struct pn_range b,
+PN_PRIVATE_API enum pn_gate_result pn_cuda_gate_enter(
+	struct pn_range a, struct pn_range b, struct pn_gate_passage *passage);
+
+/* Enters without a look at what is held: the caller has closed the gate and
+ * knows that nothing is in its way. */
+PN_PRIVATE_API void pn_cuda_gate_begin(struct pn_range a, struct pn_range b,
 				       struct pn_gate_passage *passage);
-void pn_cuda_gate_leave(struct pn_gate_passage *passage);
+PN_PRIVATE_API void pn_cuda_gate_leave(struct pn_gate_passage *passage);
 
 /* Whether pinion holds any page of the range. */
-bool pn_cuda_gate_holds(struct pn_range range);
+PN_PRIVATE_API bool pn_cuda_gate_holds(struct pn_range range);
 
 /* While the gate is closed nothing becomes held; what is held stays until
  * dropped. Counted. */
-void pn_cuda_gate_close(void);
-void pn_cuda_gate_open(void);
+PN_PRIVATE_API void pn_cuda_gate_close(void);
+PN_PRIVATE_API void pn_cuda_gate_open(void);
 
 /* Pages held; for tests and statistics. */
-size_t pn_cuda_gate_held_pages(void);
+PN_PRIVATE_API size_t pn_cuda_gate_held_pages(void);
 
 #endif
